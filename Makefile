@@ -1,0 +1,145 @@
+# tandem - see README.md for the two commands, CONTRIBUTING.md for the rest.
+#
+#   make            build/tandem                     make run    build, then answer a prompt
+#   make check      fast unit tests, fuzz corpora    make test   everything that needs no GPU
+#   make asan tsan  the unit tests under sanitizers  make fuzz   FUZZ_SECONDS (60) of each fuzz target
+#   make install DESTDIR= PREFIX=/usr/local          make format, make clean
+
+VERSION  := 0.1.0
+PREFIX   ?= /usr/local
+BUILD    ?= build
+CC       ?= gcc
+ifeq ($(origin CC),default)
+CC       := gcc
+endif
+ARCH     := $(shell uname -m)
+
+OPT      ?= -O2 -g
+WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wwrite-strings -Werror
+# No contraction: a * b + c is rounded as written, on every compiler; kernels ask for fma by name.
+CFLAGS   += -std=c17 -D_GNU_SOURCE $(OPT) $(WARN) -ffp-contract=off -fno-math-errno -fno-strict-aliasing \
+            -Isrc -Iinclude -DTANDEM_VERSION='"$(VERSION)"' $(SAN)
+LDFLAGS  += $(SAN)
+LDLIBS   := -lm -lpthread
+
+# The kernels of ops/cpu are compiled once per instruction set; cpu.c picks one at start.
+ISAS     := base
+ISA_base :=
+ifeq ($(ARCH),x86_64)
+ISAS     += avx2
+ISA_avx2 := -mavx2 -mfma -mf16c -mbmi2
+endif
+
+CPU_MAIN := src/ops/cpu/cpu.c
+KERNELS  := $(filter-out $(CPU_MAIN),$(wildcard src/ops/cpu/*.c))
+SOURCES  := $(filter-out src/cli/%,$(wildcard src/*/*.c src/ops/ref/*.c)) $(wildcard $(CPU_MAIN))
+CLI      := $(wildcard src/cli/*.c)
+UNIT     := $(wildcard tests/unit/*.c tests/unit/*/*.c)
+FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+HEADERS  := $(wildcard include/*.h src/*/*.h src/*/*/*.h tests/unit/*.h tests/unit/*/*.h)
+ifeq ($(wildcard /usr/include/jansson.h),)
+FUZZ     := $(filter-out %_jansson,$(FUZZ))
+endif
+
+obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+LIB_OBJS := $(call obj,$(SOURCES)) $(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/obj/%.$(i).o,$(KERNELS)))
+LIB      := $(BUILD)/libtandem.a
+WRAP     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+
+all: $(BUILD)/tandem
+
+$(BUILD)/tandem: $(call obj,$(CLI)) $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(LIB): $(LIB_OBJS) | $(BUILD)/layers.ok
+	@rm -f $@
+	ar rcs $@ $(LIB_OBJS)
+
+$(BUILD)/layers.ok: tools/check_layers $(SOURCES) $(CLI) $(KERNELS) $(HEADERS)
+	@mkdir -p $(@D)
+	tools/check_layers
+	@touch $@
+
+$(BUILD)/obj/tests/%.o: tests/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -Itests/unit -DTANDEM_ROOT='"$(CURDIR)"' -DTANDEM_BUILD='"$(abspath $(BUILD))"' -MMD -MP -c -o $@ $<
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+define isa_rule
+$(BUILD)/obj/%.$(1).o: %.c
+	@mkdir -p $$(@D)
+	$$(CC) $$(CFLAGS) $$(ISA_$(1)) -DCPU_ISA=$(1) -MMD -MP -c -o $$@ $$<
+endef
+$(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
+
+$(BUILD)/unit: $(call obj,$(UNIT)) $(LIB)
+	$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ $(LDLIBS)
+
+# A fuzz target with a main of our own runs over its corpus; `make fuzz` links libFuzzer instead.
+FUZZ_MAIN ?= $(call obj,tests/fuzz/replay.c)
+$(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(if $(findstring jansson,$@),-ljansson)
+
+.SECONDARY:
+
+# --- tests -------------------------------------------------------------------------------------
+replay: $(addprefix $(BUILD)/,$(FUZZ))
+	@for f in $(FUZZ); do $(BUILD)/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; done
+
+check: $(BUILD)/tandem $(BUILD)/unit replay
+	$(BUILD)/unit
+
+asan:
+	$(MAKE) BUILD=build/asan OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' check
+
+tsan:
+	$(MAKE) BUILD=build/tsan OPT='-O1 -g' SAN='-fsanitize=thread' build/tsan/unit
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit thread pool model
+
+FUZZ_SECONDS ?= 60
+fuzz: deps-test
+	$(MAKE) BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' FUZZ_MAIN= \
+	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fsanitize=fuzzer-no-link' build/fuzz/libtandem.a
+	@mkdir -p build/fuzz/new
+	for f in $(FUZZ); do \
+	    $(MAKE) BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' FUZZ_MAIN= LDFLAGS=-fsanitize=fuzzer \
+	        SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fsanitize=fuzzer-no-link' build/fuzz/$$f || exit 1; \
+	    mkdir -p build/fuzz/new/$$f; \
+	    build/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -timeout=2 -rss_limit_mb=2048 -print_final_stats=1 \
+	        build/fuzz/new/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; \
+	done
+
+test: deps-test
+	tests/run
+
+# --- set-up ------------------------------------------------------------------------------------
+deps-run:
+	@tools/install_deps gcc libc6-dev
+
+deps-test:
+	@tools/install_deps gcc libc6-dev clang-14 libclang-rt-14-dev clang-format-14 libjansson-dev nodejs npm
+
+MODEL  ?= tests/golden/demo
+PROMPT ?= Hello
+run: deps-run
+	@$(MAKE) --no-print-directory all
+	$(BUILD)/tandem run -m $(MODEL) -n 48 "$(PROMPT)"
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BUILD)/tandem $(DESTDIR)$(PREFIX)/bin/tandem
+
+FORMATTED := $(shell git ls-files --cached --others --exclude-standard '*.c' '*.h' 2>/dev/null)
+format:
+	clang-format-14 -i $(FORMATTED)
+check-format:
+	clang-format-14 --dry-run -Werror $(FORMATTED)
+
+clean:
+	rm -rf build
+
+.PHONY: all check replay asan tsan fuzz test deps-run deps-test run install format check-format clean
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

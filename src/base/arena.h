@@ -1,0 +1,33 @@
+/* base/arena.h - many small objects that die together.
+ *
+ * arena_new and arena_alloc take sizes that we chose: they never return NULL. A size that a file or a
+ * client chose goes through arena_try, which returns NULL beyond the arena's ceiling.
+ * Memory is zeroed. Pointers live until arena_deinit, or until arena_restore to an earlier save. */
+#ifndef TANDEM_BASE_ARENA_H
+#define TANDEM_BASE_ARENA_H
+#include "base/str.h"
+
+#include <stddef.h>
+
+typedef struct arena_chunk arena_chunk;
+typedef struct {
+    arena_chunk *top;   /* newest chunk; each knows the one before */
+    size_t       used;  /* bytes handed out, all chunks */
+    size_t       limit; /* ceiling for `used` */
+} arena;
+typedef struct {
+    arena_chunk *top;
+    size_t       at, used;
+} arena_mark;
+
+#define arena_new(a, T)      ((T *)arena_alloc((a), sizeof(T)))
+#define arena_new_n(a, T, n) ((T *)arena_alloc((a), (size_t)(n) * sizeof(T)))
+
+void       arena_init(arena *a, size_t limit);
+void       arena_deinit(arena *a);
+void      *arena_alloc(arena *a, size_t bytes);        /* 16-byte aligned */
+void      *arena_try(arena *a, size_t n, size_t each); /* NULL: over the ceiling, or no memory */
+char      *arena_str(arena *a, str s);                 /* copy with a NUL; NULL as arena_try */
+arena_mark arena_save(const arena *a);
+void       arena_restore(arena *a, arena_mark m);
+#endif

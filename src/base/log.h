@@ -1,0 +1,14 @@
+/* base/log.h - one line per event on stderr, for people or (JSON lines) for machines.
+ * Never put a prompt or an answer into an event: they are the user's. Any thread may log. */
+#ifndef TANDEM_BASE_LOG_H
+#define TANDEM_BASE_LOG_H
+#include <stdbool.h>
+
+typedef enum { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_LEVELS } log_level;
+
+void log_setup(log_level most, bool json); /* before other threads start; default LOG_WARN, text */
+bool log_level_parse(const char *name, log_level *out);
+bool log_on(log_level l);
+/* event: a short fixed word such as "load"; the rest is the sentence. */
+void log_event(log_level l, const char *event, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+#endif

@@ -1,0 +1,56 @@
+#include "base/mem.h"
+
+#include "base/fault.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void out_of_memory(size_t bytes)
+{
+    fprintf(stderr, "tandem: out of memory (%zu bytes)\n", bytes);
+    abort();
+}
+
+void *xalloc(size_t bytes)
+{
+    fault_check_alloc();
+    void *p = calloc(1, bytes ? bytes : 1);
+    if (!p) out_of_memory(bytes);
+    return p;
+}
+
+void *xalloc_n(size_t n, size_t each)
+{
+    size_t bytes;
+    if (!size_mul(&bytes, n, each)) out_of_memory(SIZE_MAX);
+    return xalloc(bytes);
+}
+
+char *xstrdup(const char *s)
+{
+    size_t n = strlen(s) + 1;
+    return memcpy(xalloc(n), s, n);
+}
+
+void *mem_try(size_t bytes)
+{
+    fault_check_alloc();
+    if (fault_now()) return NULL;
+    return calloc(1, bytes ? bytes : 1);
+}
+
+void *mem_try_n(size_t n, size_t each)
+{
+    size_t bytes;
+    return size_mul(&bytes, n, each) ? mem_try(bytes) : NULL;
+}
+
+void *mem_try_resize(void *p, size_t bytes)
+{
+    fault_check_alloc();
+    if (fault_now()) return NULL;
+    return realloc(p, bytes ? bytes : 1);
+}
+
+void mem_free(void *p) { free(p); }

@@ -1,0 +1,36 @@
+/* base/str.h - a borrowed run of bytes: it is not ended by NUL and owns nothing. */
+#ifndef TANDEM_BASE_STR_H
+#define TANDEM_BASE_STR_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct {
+    const char *s;
+    size_t      n;
+} str;
+
+#define STR(literal) ((str){"" literal, sizeof(literal) - 1})
+/* For "%.*s": a long string is cut, so that a sentence stays a sentence. */
+#define STR_ARG(x) ((int)((x).n < 120 ? (x).n : 120)), ((x).n ? (x).s : "")
+
+static inline str  str_of(const char *s) { return (str){s, strlen(s)}; }
+static inline bool str_eq(str a, str b) { return a.n == b.n && (!a.n || !memcmp(a.s, b.s, a.n)); }
+static inline bool str_is(str a, const char *b) { return str_eq(a, str_of(b)); }
+bool               str_starts(str s, const char *prefix);
+bool               str_ends(str s, const char *suffix);
+uint64_t           str_hash(str s); /* 64-bit, the same on every machine */
+
+/* Whole-string numbers: no spaces, no rest, in range; *out is written only on success. */
+bool str_to_i64(str s, int64_t *out);
+bool str_to_u64(str s, uint64_t *out);
+bool str_to_f64(str s, double *out); /* finite only */
+
+/* UTF-8. Decodes one code point of s[0..n), n > 0; returns its length, or 0 when it is not valid
+ * (overlong, surrogate, above U+10FFFF, cut off). */
+int utf8_decode(const char *s, size_t n, uint32_t *cp);
+int utf8_encode(char out[4], uint32_t cp); /* cp must be a scalar value */
+/* How many bytes at the end of s[0..n) may be the start of a character still to come: 0 to 3. */
+size_t utf8_open_tail(const char *s, size_t n);
+#endif

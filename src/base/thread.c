@@ -1,0 +1,180 @@
+/* One job at a time. `generation` counts jobs: a worker that sees it move takes chunks from `next`
+ * until none is left, then counts itself out of `busy`. The caller waits for busy == 0, so no worker can
+ * touch `next` when the following job resets it. */
+#include "base/thread.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SPIN_NS = 30000, MAX_THREADS = 256 };
+
+struct pool {
+    int         n_threads;
+    int64_t     spin_ns; /* 0 where threads outnumber processors: spinning would only steal */
+    pthread_t  *worker;  /* [n_threads - 1] */
+    pool_fn    *fn;      /* the job: written before `generation` moves, read after */
+    void       *ctx;
+    int         n_chunks;
+    const char *fault_scope;
+    atomic_int  next; /* first chunk not yet taken */
+    atomic_uint generation, busy;
+    atomic_uint sleepers; /* workers asleep on `generation` */
+    atomic_bool stop;
+};
+
+typedef struct {
+    pool *p;
+    int   thread;
+} worker_arg;
+
+static void futex_wait(atomic_uint *word, unsigned seen)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake_all(atomic_uint *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* True as soon as *word is no longer `seen`; false when the spin time is over. */
+static bool spin_while(const pool *p, atomic_uint *word, unsigned seen)
+{
+    if (!p->spin_ns) return atomic_load_explicit(word, memory_order_acquire) != seen;
+    int64_t until = clock_ns() + p->spin_ns;
+    do {
+        for (int i = 0; i < 64; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != seen) return true;
+            relax();
+        }
+    } while (clock_ns() < until);
+    return false;
+}
+
+static void take_chunks(pool *p, int thread)
+{
+    for (;;) {
+        int chunk = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+        if (chunk >= p->n_chunks) return;
+        p->fn(p->ctx, chunk, thread);
+    }
+}
+
+static void wait_for_job(pool *p, unsigned seen)
+{
+    while (!spin_while(p, &p->generation, seen)) {
+        atomic_fetch_add(&p->sleepers, 1);
+        futex_wait(&p->generation, seen); /* returns at once when it has moved already */
+        atomic_fetch_sub(&p->sleepers, 1);
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    worker_arg a = *(worker_arg *)arg;
+    pool      *p = a.p;
+    mem_free(arg);
+    for (unsigned seen = 0;; seen++) {
+        wait_for_job(p, seen);
+        if (atomic_load(&p->stop)) return NULL;
+        fault_scope_set(p->fault_scope);
+        take_chunks(p, a.thread);
+        fault_scope_set(NULL);
+        if (atomic_fetch_sub_explicit(&p->busy, 1, memory_order_acq_rel) == 1) futex_wake_all(&p->busy);
+    }
+}
+
+static int cgroup_quota(void)
+{
+    long  quota, period;
+    int   n = 0;
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (f) {
+        if (fscanf(f, "%ld %ld", &quota, &period) == 2 && quota > 0 && period > 0)
+            n = (int)((quota + period - 1) / period);
+        fclose(f);
+    }
+    return n;
+}
+
+int cpu_allowed(void)
+{
+    cpu_set_t set;
+    int       n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int       q = cgroup_quota();
+    if (q > 0 && q < n) n = q;
+    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
+}
+
+pool *pool_new(int n_threads)
+{
+    pool *p      = xnew(pool);
+    int   cpus   = cpu_allowed();
+    p->n_threads = n_threads < 1 ? cpus : n_threads > MAX_THREADS ? MAX_THREADS : n_threads;
+    p->spin_ns   = p->n_threads > cpus ? 0 : SPIN_NS;
+    p->worker    = xnew_n(pthread_t, p->n_threads);
+    for (int i = 1; i < p->n_threads; i++) {
+        worker_arg *a = xnew(worker_arg);
+        *a            = (worker_arg){p, i};
+        if (pthread_create(&p->worker[i - 1], NULL, worker_main, a) != 0) { /* a limit on threads: use those we got */
+            mem_free(a);
+            p->n_threads = i;
+        }
+    }
+    return p;
+}
+
+static void start_job(pool *p)
+{
+    atomic_store_explicit(&p->busy, (unsigned)p->n_threads - 1, memory_order_relaxed);
+    atomic_fetch_add(&p->generation, 1); /* seq_cst: ordered against the sleepers' count */
+    if (atomic_load(&p->sleepers)) futex_wake_all(&p->generation);
+}
+
+void pool_free(pool *p)
+{
+    if (!p) return;
+    atomic_store(&p->stop, true);
+    start_job(p);
+    for (int i = 1; i < p->n_threads; i++) pthread_join(p->worker[i - 1], NULL);
+    mem_free(p->worker);
+    mem_free(p);
+}
+
+int pool_threads(const pool *p) { return p->n_threads; }
+
+void pool_run(pool *p, int n_chunks, pool_fn *fn, void *ctx)
+{
+    if (p->n_threads == 1 || n_chunks <= 1) {
+        for (int i = 0; i < n_chunks; i++) fn(ctx, i, 0);
+        return;
+    }
+    p->fn          = fn;
+    p->ctx         = ctx;
+    p->n_chunks    = n_chunks;
+    p->fault_scope = fault_scope();
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    start_job(p);
+    take_chunks(p, 0);
+    for (unsigned left; (left = atomic_load_explicit(&p->busy, memory_order_acquire)) != 0;)
+        if (!spin_while(p, &p->busy, left)) futex_wait(&p->busy, left);
+}

@@ -1,0 +1,20 @@
+/* base/thread.h - a persistent pool for data-parallel loops.
+ *
+ * pool_run calls fn(ctx, chunk, thread) once for each chunk in 0 .. n_chunks-1, on the caller and
+ * the workers together, and returns when all are done. Which thread gets which chunk is not fixed,
+ * so the result must not depend on it (promise 1). Both sides spin for a bounded time and then sleep
+ * on a futex, so an idle pool costs nothing and an oversubscribed machine does not burn.
+ *
+ * One pool_run at a time per pool; fn must not call pool_run on the same pool. */
+#ifndef TANDEM_BASE_THREAD_H
+#define TANDEM_BASE_THREAD_H
+
+typedef struct pool pool;
+typedef void        pool_fn(void *ctx, int chunk, int thread);
+
+pool *pool_new(int n_threads);     /* 0: as many as this process may use */
+void  pool_free(pool *p);          /* NULL is fine */
+int   pool_threads(const pool *p); /* the caller counted in */
+void  pool_run(pool *p, int n_chunks, pool_fn *fn, void *ctx);
+int   cpu_allowed(void); /* by affinity and by the cgroup's quota, at least 1 */
+#endif

@@ -1,0 +1,23 @@
+/* gguf/checkpoint.h - a model on disk: a GGUF file, or a Hugging Face directory of config.json and safetensors. */
+#ifndef TANDEM_GGUF_CHECKPOINT_H
+#define TANDEM_GGUF_CHECKPOINT_H
+#include "base/file.h"
+#include "gguf/gguf.h"
+#include "gguf/safetensors.h"
+#include "json/json.h"
+
+typedef struct {
+    char                path[4096];
+    gguf               *gguf;         /* NULL for a directory */
+    safetensors        *st;           /* NULL for GGUF */
+    const tensor_table *tensors;
+    const json_value   *config;       /* directory only: config.json, an object */
+    const json_value   *generation;   /* generation_config.json, or NULL */
+    arena               json;         /* owns the two trees */
+    file_map            config_text, generation_text;
+    size_t              bytes;        /* of all mapped files */
+} checkpoint;
+
+bool checkpoint_open(checkpoint **out, const char *path, err *e);
+void checkpoint_close(checkpoint *c);
+#endif

@@ -1,0 +1,28 @@
+/* gguf/tensor.h - named tensors in mapped files, found by name. */
+#ifndef TANDEM_GGUF_TENSOR_H
+#define TANDEM_GGUF_TENSOR_H
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/str.h"
+#include "gguf/quant.h"
+
+enum { TENSOR_MAX_DIMS = 4 };
+
+typedef struct {
+    str         name;
+    quant_type  type;
+    int         n_dims;
+    int64_t     dim[TENSOR_MAX_DIMS]; /* dim[0] is the contiguous one, as in GGUF; unused ones are 1 */
+    const void *data;                 /* unaligned; inside a mapping */
+    size_t      bytes;
+} tensor;
+
+typedef struct tensor_table tensor_table;
+
+tensor_table *tensor_table_new(size_t max_tensors);           /* NULL when there is no memory */
+void          tensor_table_free(tensor_table *t);
+bool          tensor_table_add(tensor_table *t, const tensor *x, err *e); /* a second one of a name is refused */
+const tensor *tensor_find(const tensor_table *t, str name);   /* NULL when absent */
+size_t        tensor_count(const tensor_table *t);
+const tensor *tensor_at(const tensor_table *t, size_t i);
+#endif

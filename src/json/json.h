@@ -1,0 +1,95 @@
+/* json/json.h - strict JSON: a pull reader, a tree for small documents, a writer.
+ *
+ * Strict: UTF-8 only, no duplicate keys, no leading zeros, no trailing bytes, nothing after the value but
+ * white space; integers are exact int64 (others are refused), reals are finite. One leniency: a lone
+ * surrogate escape becomes U+FFFD, since clients cut strings in the middle of an emoji. NUL in a
+ * key is refused; in a string it is a byte like any other.
+ *
+ * The reader works on the caller's bytes and keeps only open objects' keys. Strings without escapes point
+ * into the text; others into the reader's arena. */
+#ifndef TANDEM_JSON_JSON_H
+#define TANDEM_JSON_JSON_H
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/str.h"
+
+typedef enum {
+    JSON_NULL,
+    JSON_BOOL,
+    JSON_INT,
+    JSON_REAL,
+    JSON_STRING,
+    JSON_ARRAY,      /* as an event: its opening bracket */
+    JSON_OBJECT,     /* as an event: its opening brace */
+    JSON_KEY,        /* events only, from here on */
+    JSON_ARRAY_END,
+    JSON_OBJECT_END,
+    JSON_END,        /* the document is complete */
+} json_kind;
+
+typedef struct {
+    int    max_depth; /* 0: 64 */
+    size_t max_bytes; /* of the text; 0: 1 GiB */
+    size_t max_memory; /* arena for decoded strings, keys and trees; 0: 1 GiB */
+} json_limits;
+
+/* --- reading as a stream ----------------------------------------------------------------------- */
+typedef struct json_reader json_reader;
+typedef struct {
+    json_kind kind;
+    bool      b;
+    int64_t   i;   /* JSON_INT */
+    double    d;   /* JSON_REAL; also set for JSON_INT */
+    str       s;   /* JSON_STRING, JSON_KEY */
+    size_t    at;  /* byte offset of the token, for messages */
+} json_event;
+
+bool json_reader_open(json_reader **out, str text, const json_limits *limits, err *e); /* limits may be NULL */
+void json_reader_close(json_reader *r);
+bool json_next(json_reader *r, json_event *ev, err *e);
+bool json_skip(json_reader *r, err *e);          /* the next value, whole; call it after a key or inside an array */
+
+/* --- reading as a tree ------------------------------------------------------------------------- */
+typedef struct json_value  json_value;
+typedef struct json_member json_member;
+struct json_value {
+    json_kind kind;
+    bool      b;
+    int64_t   i;
+    double    d; /* JSON_REAL and JSON_INT */
+    str       s;
+    size_t    n; /* items of an array, members of an object */
+    union {
+        json_value  *item;
+        json_member *member; /* in the order of the text */
+    };
+};
+struct json_member {
+    str        key;
+    json_value value;
+};
+
+bool json_parse(const json_value **out, arena *a, str text, const json_limits *limits, err *e);
+/* NULL when v is NULL, is not an object, or has no such key. */
+const json_value *json_get(const json_value *v, const char *key);
+
+/* --- writing ----------------------------------------------------------------------------------- */
+/* Puts commas and colons itself; json_end closes what is innermost. Errors show in b->failed. */
+typedef struct {
+    buf     *b;
+    int      depth;
+    uint64_t is_object, has_item, after_key; /* bit per depth; depth <= 63 is asserted */
+} json_writer;
+
+void json_writer_init(json_writer *w, buf *b);
+void json_begin_object(json_writer *w);
+void json_begin_array(json_writer *w);
+void json_end(json_writer *w);
+void json_key(json_writer *w, const char *key);
+void json_put_str(json_writer *w, str s);
+void json_put_int(json_writer *w, int64_t i);
+void json_put_real(json_writer *w, double d);    /* shortest text that reads back the same; must be finite */
+void json_put_bool(json_writer *w, bool b);
+void json_put_null(json_writer *w);
+#endif

@@ -1,0 +1,73 @@
+/* tests/unit/test.h - a test is a function with a name; a failed check prints both values and goes on.
+ *
+ *   TEST(arena_grows) { CHECK_INT(2 + 2, 4); }
+ *
+ * All tests of the tree are linked into one program: build/unit [-v] [part of a name ...].
+ * What cannot run here says SKIP with a reason; with CI=true in the environment that is a failure. */
+#ifndef TANDEM_TEST_H
+#define TANDEM_TEST_H
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct test_case test_case;
+struct test_case {
+    const char *name;
+    void (*run)(test_case *t);
+    test_case *next;
+    int        n_failed; /* checks */
+    bool       skipped;
+};
+
+void test_register(test_case *t);
+bool test_check(test_case *t, bool ok, const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+void test_skip(test_case *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A fresh directory for this run's scratch files, removed at the end. */
+const char *test_tmp_dir(void);
+/* Writes a scratch file there and returns its path, good until the next call. */
+const char *test_tmp_file(const char *name, const void *bytes, size_t n);
+/* A path below the repository's root, whatever the working directory: good until the next call but three. */
+const char *test_path(const char *rel);
+/* Reproducible random numbers. */
+uint64_t test_rand(uint64_t *state);
+float    test_randn(uint64_t *state);
+
+#define TEST(id)                                                                                                       \
+    static void                              test_fn_##id(test_case *t);                                               \
+    static test_case                         test_case_##id = {.name = #id, .run = test_fn_##id};                      \
+    __attribute__((constructor)) static void test_reg_##id(void) { test_register(&test_case_##id); }                   \
+    static void                              test_fn_##id(__attribute__((unused)) test_case *t)
+
+#define CHECK(cond)          test_check(t, (cond), __FILE__, __LINE__, "%s", #cond)
+#define CHECK_MSG(cond, ...) test_check(t, (cond), __FILE__, __LINE__, __VA_ARGS__)
+#define CHECK_INT(a, b)                                                                                                \
+    do {                                                                                                               \
+        long long a_ = (long long)(a), b_ = (long long)(b);                                                            \
+        test_check(t, a_ == b_, __FILE__, __LINE__, "%s is %lld, expected %lld", #a, a_, b_);                          \
+    } while (0)
+#define CHECK_STR(a, b)                                                                                                \
+    do {                                                                                                               \
+        str a_ = (a), b_ = (b);                                                                                        \
+        test_check(t, str_eq(a_, b_), __FILE__, __LINE__, "%s is '%.*s', expected '%.*s'", #a, STR_ARG(a_),            \
+                   STR_ARG(b_));                                                                                       \
+    } while (0)
+#define CHECK_NEAR(a, b, tol)                                                                                          \
+    do {                                                                                                               \
+        double a_ = (a), b_ = (b);                                                                                     \
+        test_check(t, fabs(a_ - b_) <= (tol), __FILE__, __LINE__, "%s is %.9g, expected %.9g", #a, a_, b_);            \
+    } while (0)
+/* A call that must succeed: prints its sentence when it does not. */
+#define CHECK_OK(call, e) test_check(t, (call), __FILE__, __LINE__, "%s: %s", #call, (e).text)
+/* A call that must fail with a sentence that contains `part`. */
+#define CHECK_FAILS(call, e, part)                                                                                     \
+    do {                                                                                                               \
+        (e).text[0] = 0;                                                                                               \
+        bool ok_    = (call);                                                                                          \
+        test_check(t, !ok_ && strstr((e).text, (part)), __FILE__, __LINE__, "%s: %s; expected a failure with '%s'",    \
+                   #call, ok_ ? "succeeded" : (e).text, (part));                                                       \
+    } while (0)
+#endif
