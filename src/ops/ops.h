@@ -1,0 +1,155 @@
+/* ops/ops.h - the operations that models are written in, one table per backend.
+ *
+ * Model code sees device memory only as `dev` and never dereferences it; token ids, positions, parents, page
+ * tables and sampler parameters are device arrays, so that the result of one op can feed the next without
+ * the host. Ops are enqueued in order on a queue and may run later; `sync` waits. Nothing here allocates
+ * after the queue is made (promise 4).
+ *
+ * Promise 1: the numbers of a row depend on its own inputs alone, bit for bit, whatever the number of rows,
+ * their order, or the number of threads. So every sum has an order fixed by the weight's shape or by absolute
+ * positions. Activations are f32, row-major and dense: [n_rows][n]. */
+#ifndef TANDEM_OPS_OPS_H
+#define TANDEM_OPS_OPS_H
+#include "base/err.h"
+#include "gguf/quant.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+    void *p;
+} dev; /* an address in the backend's memory */
+static inline dev dev_at(dev d, size_t bytes) { return (dev){(char *)d.p + bytes}; }
+static inline dev dev_at_f32(dev d, size_t n) { return dev_at(d, n * sizeof(float)); }
+
+/* --- weights --------------------------------------------------------------------------------------
+ * A matrix, or a stack of n_mats of one shape (experts), in whatever form the backend multiplies best. */
+typedef struct {
+    quant_type  type;
+    int32_t     n_in, n_out, n_mats; /* n_in is contiguous: data is [n_mats][n_out][n_in] */
+    const void *data;                /* read during weight_load only; may be unaligned */
+} weight_src;
+typedef struct weight { /* backends append their own fields */
+    quant_type type;
+    int32_t    n_in, n_out, n_mats;
+    size_t     bytes; /* of device memory */
+} weight;
+
+/* --- the rows of a step ---------------------------------------------------------------------------
+ * Device arrays of int32, n_rows each. A row's K/V is written to `slot` of its lane and its keys are read from
+ * there: position p of row r lies at slot p when p < root[r], and otherwise in the slot of r's ancestor (or r
+ * itself) that has position p, found by walking `parent`. In a chain slot == pos and root == pos + 1: no walk.
+ * In a tree slot == root + index of the row in the lane's rows, so siblings share a position, not a slot. */
+typedef struct {
+    int n_rows;
+    dev token;  /* vocabulary id; -1: the row's embedding was uploaded instead */
+    dev pos;    /* position in its own sequence */
+    dev lane;   /* which page table */
+    dev slot;   /* where its K/V is stored, in positions of the lane's pages */
+    dev parent; /* row of this step that precedes it; read only where a walk needs it */
+    dev root;   /* positions below this lie at slot == position */
+} step_rows;
+
+/* --- the paged cache, as ops see it ---------------------------------------------------------------
+ * A page holds KV_PAGE positions of all layers of one class:
+ *     [layer][K, V][kv head][position in page][head_dim]
+ * Its id is its offset in the pool in units of KV_UNIT bytes. table[lane * table_stride + slot / KV_PAGE]. */
+enum { KV_PAGE = 16, KV_UNIT = 256 };
+typedef struct {
+    dev        pool, table;
+    int        table_stride;
+    int        n_layers, n_kv_heads, head_dim;
+    quant_type type; /* of K and V: QUANT_F32 or QUANT_F16 */
+} kv_class;
+static inline size_t kv_plane_bytes(const kv_class *c) /* K or V of one layer in one page */
+{
+    return (size_t)c->n_kv_heads * KV_PAGE * (size_t)c->head_dim * quant_block_bytes(c->type);
+}
+typedef struct {
+    int32_t lane, from, to; /* slots */
+} kv_move_item;
+
+/* --- sampling (promise 2) -------------------------------------------------------------------------*/
+typedef struct {
+    float    temp;  /* 0: greedy */
+    float    top_p; /* 1: off */
+    float    min_p; /* 0: off */
+    int32_t  top_k; /* 0: off */
+    uint64_t seed;
+    int32_t  pos;   /* of the token that is picked */
+} sample_params;
+
+typedef enum { ACT_GELU_TANH, ACT_SILU } act_kind;
+
+typedef struct queue queue;
+typedef struct {          /* what the queue's scratch must hold; taken once */
+    int max_rows;         /* of a step */
+    int max_in;           /* widest matmul input */
+    int max_expert_slots; /* experts per row; 0 for dense models */
+    int n_experts;
+    int max_vocab;
+} queue_limits;
+
+typedef struct ops ops;
+struct ops {
+    const char *name; /* "ref", "cpu", "cuda" */
+    void       *state;
+
+    /* memory: alloc gives zeroed bytes, aligned to 256 */
+    bool (*alloc)(const ops *o, dev *out, size_t bytes, err *e);
+    void (*free)(const ops *o, dev d);
+    bool (*weight_load)(const ops *o, weight **out, const weight_src *src, err *e);
+    void (*weight_free)(const ops *o, weight *w);
+    bool (*queue_new)(const ops *o, queue **out, const queue_limits *lim, err *e);
+    void (*queue_free)(queue *q);
+    void (*close)(ops *o);
+
+    /* host <-> device; download is complete after sync */
+    void (*upload)(queue *q, dev dst, const void *src, size_t bytes);
+    void (*download)(queue *q, void *dst, dev src, size_t bytes);
+    void (*sync)(queue *q);
+
+    /* y[r] = table[id[r]] * scale; rows with id < 0 are left alone */
+    void (*embed)(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale);
+    /* y[r][o] = sum_i w[o][i] x[r][i] */
+    void (*matmul)(queue *q, dev y, const weight *w, dev x, int n_rows);
+    /* y[r][s] = w[id[r][s]] x[x_per_slot ? r][s] : r]    id: [n_rows][n_slots] int32, y: [n_rows][n_slots][n_out] */
+    void (*matmul_experts)(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots);
+    /* y = x / sqrt(mean(x^2) + eps) * w, over n; w NULL (.p): 1. With heads, n_rows counts rows * heads. y may be x */
+    void (*rms_norm)(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps);
+    /* y = (res + rms_norm(x, w)) * scale; y may be res */
+    void (*rms_norm_add)(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale);
+    /* pairs (i, i + head_dim/2) turn by pos * freq[i]; in place; x: [n_rows][n_heads][head_dim], freq: [head_dim/2] */
+    void (*rope)(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq);
+    /* K and V of the rows into the cache; k, v: [n_rows][n_kv_heads][head_dim] */
+    void (*kv_store)(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v);
+    /* softmax(scale q.k) v over positions p of the row's own path, p <= pos, and pos - p < window when window > 0.
+     * q, y: [n_rows][n_heads][head_dim]; head h reads kv head h / (n_heads / n_kv_heads).
+     * Tiles are cut at absolute positions; (max, sum, output) merge left to right. */
+    void (*attention)(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
+                      float scale, int window);
+    /* In order, all layers: slot `from` to slot `to` of the lane. items: device kv_move_item[n] */
+    void (*kv_move)(queue *q, const kv_class *c, dev items, int n_items);
+    /* y[r][i] = act(gate[r * gate_stride + i]) * up[r * up_stride + i]; y: [n_rows][n], may be gate when dense */
+    void (*gated)(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act);
+    /* Top n_slots experts by softmax(logits), ranked, ties to the lower id; their probabilities made to sum
+     * to 1, then times expert_scale[id] (NULL .p: 1). id: int32, w: f32, both [n_rows][n_slots] */
+    void (*router)(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots);
+    /* y[r] = sum over s = 0, 1, ... of w[r][s] * x[r][s]; x: [n_rows][n_slots][n] */
+    void (*experts_sum)(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int n);
+    /* y = (a + b) * scale, n elements; y may be a or b */
+    void (*add)(queue *q, dev y, dev a, dev b, size_t n, float scale);
+    /* x = cap * tanh(x / cap), in place */
+    void (*softcap)(queue *q, dev x, size_t n, float cap);
+    /* y[r * y_stride + i] = x[idx[r] * x_stride + i]; idx: int32, NULL (.p): r itself */
+    void (*copy_rows)(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, int n_rows, int n);
+    /* id[r] of the largest, ties to the lower */
+    void (*argmax)(queue *q, dev id, dev logits, int n_rows, int n_vocab);
+    /* id[r] picked by params[r]; params: device sample_params[n_rows]; logits are not changed */
+    void (*sample)(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab);
+};
+
+/* name: "auto", "cpu" or "ref"; n_threads 0: as many as this process may use. */
+bool ops_open(ops **out, const char *name, int n_threads, err *e);
+void ops_close(ops *o); /* NULL is fine; weights, buffers and queues must be gone */
+#endif

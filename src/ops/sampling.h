@@ -1,0 +1,24 @@
+/* ops/sampling.h - how a token is picked (promise 2). The same bytes on every machine and backend.
+ *
+ * Order, for ever: temperature, top-k, top-p, min-p, noise, argmax, ties to the lower id. (Bias, penalties and the
+ * grammar mask act on the logits before this.) The noise is Gumbel noise, a function of (seed, position, token), so
+ * argmax of logit / temp + noise is a draw from the softmax, and it does not depend on how the position was reached. */
+#ifndef TANDEM_OPS_SAMPLING_H
+#define TANDEM_OPS_SAMPLING_H
+#include "ops/ops.h"
+
+/* Natural logarithm of a positive normal double and e^x, from IEEE additions, multiplications and divisions
+ * alone: no libm, so that no library version changes a text. Relative error below 1e-14. */
+double sampling_log(double x);
+double sampling_exp(double x);
+double sampling_noise(uint64_t seed, int32_t pos, int32_t token);
+
+/* scratch: at least n_vocab entries. */
+typedef struct {
+    double  z; /* logit / temp */
+    int32_t id;
+} sampling_candidate;
+int32_t sampling_pick(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *scratch);
+int32_t sampling_argmax(const float *logits, int n_vocab);
+uint64_t sampling_choice_seed(uint64_t seed, int choice); /* choice i of n; choice 0 is the seed itself */
+#endif
