@@ -76,7 +76,7 @@ typedef struct {
     float    min_p; /* 0: off */
     int32_t  top_k; /* 0: off */
     uint64_t seed;
-    int32_t  pos;   /* of the token that is picked */
+    int32_t  pos; /* of the token that is picked */
 } sample_params;
 
 typedef enum { ACT_GELU_TANH, ACT_SILU } act_kind;

@@ -13,12 +13,13 @@ double sampling_log(double x);
 double sampling_exp(double x);
 double sampling_noise(uint64_t seed, int32_t pos, int32_t token);
 
-/* scratch: at least n_vocab entries. */
 typedef struct {
     double  z; /* logit / temp */
     int32_t id;
 } sampling_candidate;
-int32_t sampling_pick(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *scratch);
-int32_t sampling_argmax(const float *logits, int n_vocab);
+
+/* scratch: at least n_vocab entries. Logits that are not finite are never picked; -1 when none is. */
+int32_t  sampling_pick(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *scratch);
+int32_t  sampling_argmax(const float *logits, int n_vocab);
 uint64_t sampling_choice_seed(uint64_t seed, int choice); /* choice i of n; choice 0 is the seed itself */
 #endif
