@@ -1,0 +1,70 @@
+#include "ops/ref/table.h"
+
+#include <assert.h>
+#include <math.h>
+
+enum { MAX_HEAD_DIM = 1024 };
+
+/* One query head of one row: which keys it may see, and where they lie. */
+typedef struct {
+    const kv_class  *c;
+    const step_rows *rows;
+    int              layer, row, kv_head;
+    int32_t          first, last; /* positions */
+} view;
+
+static int32_t slot_of(const step_rows *rows, int row, int32_t p)
+{
+    const int32_t *pos = rows->pos.p, *slot = rows->slot.p, *parent = rows->parent.p;
+    if (p < ((const int32_t *)rows->root.p)[row]) return p;
+    while (pos[row] > p) row = parent[row];
+    return slot[row];
+}
+
+static const void *stored(const view *v, int k_or_v, int32_t p)
+{
+    const int32_t *lane = v->rows->lane.p;
+    return ref_kv_at(v->c, v->layer, k_or_v, v->kv_head, lane[v->row], slot_of(v->rows, v->row, p));
+}
+
+static double element(quant_type type, const void *x, int i)
+{
+    return type == QUANT_F32 ? ((const float *)x)[i] : f16_to_f32(((const uint16_t *)x)[i]);
+}
+
+static double score(const view *v, const float *q, int32_t p, float scale)
+{
+    const void *k   = stored(v, KV_K, p);
+    double      sum = 0;
+    for (int i = 0; i < v->c->head_dim; i++) sum += q[i] * element(v->c->type, k, i);
+    return scale * sum;
+}
+
+/* y = sum over p of softmax(score)[p] * v[p]; the scores are computed twice instead of kept */
+static void attend(float *y, const float *q, const view *v, float scale)
+{
+    double max = -INFINITY, total = 0, out[MAX_HEAD_DIM] = {0};
+    for (int32_t p = v->first; p <= v->last; p++) max = fmax(max, score(v, q, p, scale));
+    for (int32_t p = v->first; p <= v->last; p++) {
+        const void *value = stored(v, KV_V, p);
+        double      w     = exp(score(v, q, p, scale) - max);
+        total += w;
+        for (int i = 0; i < v->c->head_dim; i++) out[i] += w * element(v->c->type, value, i);
+    }
+    for (int i = 0; i < v->c->head_dim; i++) y[i] = (float)(out[i] / total);
+}
+
+void ref_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
+                   float scale, int window)
+{
+    (void)q;
+    const int32_t *pos = rows->pos.p;
+    assert(c->head_dim <= MAX_HEAD_DIM && n_heads % c->n_kv_heads == 0);
+    for (int r = 0; r < rows->n_rows; r++)
+        for (int h = 0; h < n_heads; h++) {
+            int32_t first = window > 0 && pos[r] >= window ? pos[r] - window + 1 : 0;
+            view    v     = {c, rows, layer, r, h / (n_heads / c->n_kv_heads), first, pos[r]};
+            size_t  at    = ((size_t)r * (size_t)n_heads + (size_t)h) * (size_t)c->head_dim;
+            attend((float *)y.p + at, (const float *)q_rows.p + at, &v, scale);
+        }
+}

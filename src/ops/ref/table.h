@@ -1,0 +1,47 @@
+/* ops/ref/table.h - the functions of the ref table, one op a file, and what they share. Contracts are in ops/ops.h.
+ * Device memory is plain memory here, and an op has run when its call returns. */
+#ifndef TANDEM_OPS_REF_TABLE_H
+#define TANDEM_OPS_REF_TABLE_H
+#include "ops/ops.h"
+#include "ops/sampling.h"
+
+struct queue {
+    queue_limits        lim;
+    sampling_candidate *candidates; /* [max_vocab] */
+};
+
+typedef struct {
+    weight w;
+    float *data; /* [n_mats][n_out][n_in] */
+} ref_weight;
+static inline const float *weight_mat(const weight *w, int mat)
+{
+    return ((const ref_weight *)w)->data + (size_t)mat * (size_t)w->n_out * (size_t)w->n_in;
+}
+
+bool ref_weight_load(const ops *o, weight **out, const weight_src *src, err *e);
+void ref_weight_free(const ops *o, weight *w);
+
+void ref_embed(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale);
+void ref_matmul(queue *q, dev y, const weight *w, dev x, int n_rows);
+void ref_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots);
+void ref_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps);
+void ref_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale);
+void ref_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq);
+void ref_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v);
+void ref_kv_move(queue *q, const kv_class *c, dev items, int n_items);
+void ref_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
+                   float scale, int window);
+void ref_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act);
+void ref_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots);
+void ref_experts_sum(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int n);
+void ref_add(queue *q, dev y, dev a, dev b, size_t n, float scale);
+void ref_softcap(queue *q, dev x, size_t n, float cap);
+void ref_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, int n_rows, int n);
+void ref_argmax(queue *q, dev id, dev logits, int n_rows, int n_vocab);
+void ref_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab);
+
+/* The head_dim elements of one key or value. */
+enum { KV_K, KV_V };
+void *ref_kv_at(const kv_class *c, int layer, int k_or_v, int head, int32_t lane, int32_t slot);
+#endif
