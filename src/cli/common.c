@@ -1,0 +1,109 @@
+#include "base/clock.h"
+#include "base/file.h"
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int cli_fail(const err *e)
+{
+    fprintf(stderr, "tandem: %s\n", e->text);
+    return 1;
+}
+
+static bool read_stdin(buf *out, err *e)
+{
+    char    chunk[65536];
+    ssize_t n;
+    while ((n = read(STDIN_FILENO, chunk, sizeof chunk)) != 0) {
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return err_set(e, ERR_IO, "cannot read standard input: %s", strerror(errno));
+        if (!buf_put(out, chunk, (size_t)n))
+            return err_set(e, ERR_TOO_LARGE, "standard input is larger than %zu MiB", out->max >> 20);
+    }
+    return true;
+}
+
+bool cli_input(buf *out, int n_args, char **args, err *e)
+{
+    if (n_args == 0) return read_stdin(out, e);
+    for (int i = 0; i < n_args; i++) {
+        if (i) buf_putc(out, ' ');
+        buf_puts(out, args[i]);
+    }
+    return !out->failed || err_set(e, ERR_TOO_LARGE, "the arguments are too long");
+}
+
+static bool is_separator(char c) { return c == ' ' || c == ',' || c == '\t' || c == '\n' || c == '\r'; }
+
+bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e)
+{
+    for (size_t i = 0; i < text.n;) {
+        if (is_separator(text.s[i])) {
+            i++;
+            continue;
+        }
+        size_t  from = i;
+        int64_t id;
+        while (i < text.n && !is_separator(text.s[i])) i++;
+        str word = {text.s + from, i - from};
+        if (!str_to_i64(word, &id) || id < 0 || id > INT32_MAX)
+            return err_set(e, ERR_INPUT, "'%.*s' is not a token id", STR_ARG(word));
+        if (n_vocab && id >= n_vocab)
+            return err_set(e, ERR_INPUT, "token id %lld is not in the vocabulary of %d", (long long)id, n_vocab);
+        if (!tok_ids_put(out, (int32_t)id)) return err_set(e, ERR_TOO_LARGE, "too many token ids");
+    }
+    return true;
+}
+
+static bool open_gguf_tok(tok **out, const char *path, err *e)
+{
+    gguf *g;
+    if (!gguf_open(&g, path, e)) return false;
+    bool ok = tok_from_gguf(out, g, e);
+    gguf_close(g);
+    return ok;
+}
+
+bool cli_open_tok(tok **out, const char *path, err *e)
+{
+    char json[4096];
+    *out = NULL;
+    if (file_is_dir(path)) {
+        if (!file_join(json, sizeof json, path, "tokenizer.json")) return err_set(e, ERR_INPUT, "the path is too long");
+        if (!file_exists(json)) return err_set(e, ERR_NOT_FOUND, "%s has no tokenizer.json", path);
+        return tok_from_json(out, json, e);
+    }
+    return str_ends(str_of(path), ".json") ? tok_from_json(out, path, e) : open_gguf_tok(out, path, e);
+}
+
+/* --- progress -----------------------------------------------------------------------------------*/
+void progress_start(progress_bar *b, const char *what) { *b = (progress_bar){.what = what, .start = clock_s()}; }
+
+/* On a terminal a line that is drawn over; elsewhere a plain line every five seconds. */
+void progress_show(void *bar, size_t done, size_t total)
+{
+    progress_bar *b   = bar;
+    double        now = clock_s(), passed = now - b->start;
+    bool          tty = isatty(STDERR_FILENO);
+    if (passed < 1 || now - b->shown < (tty ? 0.1 : 5)) return;
+    double part = total ? (double)done / (double)total : 1, rate = (double)done / passed;
+    b->shown = now;
+    if (!tty) {
+        fprintf(stderr, "%s: %3.0f%%, %.0f MB/s\n", b->what, part * 100, rate / 1e6);
+        return;
+    }
+    char line[41];
+    for (int i = 0; i < 40; i++) line[i] = i < (int)(part * 40) ? '#' : '.';
+    line[40] = 0;
+    fprintf(stderr, "\r%s [%s] %3.0f%%  %.0f MB/s  %.0f s left ", b->what, line, part * 100, rate / 1e6,
+            rate > 0 ? (double)(total - done) / rate : 0);
+    b->open = true;
+}
+
+void progress_end(progress_bar *b)
+{
+    if (b->open) fprintf(stderr, "\r%80s\r", "");
+    b->open = false;
+}

@@ -1,0 +1,151 @@
+#include "base/file.h"
+#include "cli/cli.h"
+#include "model/gemma4_config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static struct {
+    bool tensors, keys;
+} flags;
+
+static const opt opts[] = {
+    {.name = "tensors", .kind = OPT_FLAG, .dest = &flags.tensors, .help = "list every tensor"},
+    {.name = "keys", .kind = OPT_FLAG, .dest = &flags.keys, .help = "list the metadata of a GGUF file"},
+    OPT_LOGGING,
+};
+static const opt_spec spec = {"inspect", "inspect FILE|DIR [FLAGS]",
+                              "Tells what is in a model file or directory, and what it needs to run.", opts,
+                              COUNT(opts)};
+
+/* 1234567 as "1.23 MB" */
+static const char *human(double bytes, char out[32])
+{
+    static const char *const unit[] = {"bytes", "kB", "MB", "GB", "TB"};
+    int                      u      = 0;
+    for (; bytes >= 1000 && u < 4; u++) bytes /= 1000;
+    snprintf(out, 32, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
+    return out;
+}
+
+static double elements(const tensor *t)
+{
+    double n = 1;
+    for (int i = 0; i < t->n_dims; i++) n *= (double)t->dim[i];
+    return n;
+}
+
+static void print_types(const tensor_table *tt)
+{
+    double params = 0, bytes[QUANT_TYPES] = {0};
+    size_t count[QUANT_TYPES] = {0};
+    char   h[32];
+    for (size_t i = 0; i < tensor_count(tt); i++) {
+        const tensor *t = tensor_at(tt, i);
+        params += elements(t);
+        bytes[t->type] += (double)t->bytes;
+        count[t->type]++;
+    }
+    printf("tensors      %zu, %.4g million numbers\n", tensor_count(tt), params / 1e6);
+    for (int q = 0; q < QUANT_TYPES; q++)
+        if (count[q]) printf("  %-10s %zu tensors, %s\n", quant_name((quant_type)q), count[q], human(bytes[q], h));
+}
+
+static void print_tensors(const tensor_table *tt)
+{
+    for (size_t i = 0; i < tensor_count(tt); i++) {
+        const tensor *t = tensor_at(tt, i);
+        printf("  %-6s [", quant_name(t->type));
+        for (int d = 0; d < t->n_dims; d++) printf("%s%" PRId64, d ? ", " : "", t->dim[d]);
+        printf("]  %.*s\n", (int)t->name.n, t->name.s);
+    }
+}
+
+static void print_value(const gguf_value *v)
+{
+    int64_t i;
+    double  d;
+    str     s;
+    printf("  %.*s = ", (int)v->key.n, v->key.s);
+    if (v->type == GGUF_ARRAY)
+        printf("list of %" PRIu64, v->n);
+    else if (gguf_str(v, &s)) {
+        buf b;
+        buf_init(&b, 4096);
+        buf_put_json_string(&b, (str){s.s, s.n < 200 ? s.n : 200});
+        printf("%.*s%s", (int)b.n, b.p, s.n > 200 ? "..." : "");
+        buf_deinit(&b);
+    } else if (gguf_int(v, &i))
+        printf("%" PRId64, i);
+    else if (gguf_real(v, &d))
+        printf("%g", d);
+    putchar('\n');
+}
+
+/* Bytes of K and V that one position takes, all layers. */
+static double kv_rate(const gemma4_config *c, quant_type type)
+{
+    double n = 0;
+    for (int l = 0; l < c->n_layers; l++)
+        if (gemma4_kv_donor(c, l) == l) n += 2.0 * c->n_kv_heads[l] * c->head_dim[l] * (double)quant_block_bytes(type);
+    return n;
+}
+
+static void print_gemma4(const checkpoint *cp, const gemma4_config *c)
+{
+    int  n_full = 0;
+    char h[32], k[32];
+    for (int l = 0; l < c->n_layers; l++) n_full += !c->sliding[l];
+    printf("layers       %d: %d with full attention, %d with a window of %d\n", c->n_layers, n_full,
+           c->n_layers - n_full, c->window);
+    printf("width        %d, %d query heads, vocabulary %d, context %d\n", c->n_embd, c->n_heads, c->n_vocab, c->n_ctx);
+    if (c->n_experts) printf("experts      %d of width %d, %d at a time\n", c->n_experts, c->n_ff_expert, c->n_used);
+    if (c->n_ple) printf("per layer    embeddings of %d; %d layers share K/V\n", c->n_ple, c->n_kv_shared);
+    printf("to run       %s of weights, and %s of K/V cache per 1000 positions (f16)\n", human((double)cp->bytes, h),
+           human(1000 * kv_rate(c, QUANT_F16), k));
+}
+
+static void print_tokenizer(const char *path)
+{
+    tok *t;
+    err  e = {0};
+    if (cli_open_tok(&t, path, &e))
+        printf("tokenizer    %d tokens\n", tok_size(t));
+    else
+        printf("tokenizer    none that can be used (%s): token ids only\n", e.text);
+    tok_free(t);
+}
+
+static bool inspect(const char *path, err *e)
+{
+    checkpoint   *cp;
+    gemma4_config c;
+    err           why = {0};
+    char          h[32];
+    if (!checkpoint_open(&cp, path, e)) return false;
+    str arch = model_arch(cp);
+    printf("%s\nkind         %s, %.*s, %s\n", path, cp->gguf ? "GGUF file" : "Hugging Face directory",
+           arch.n ? (int)arch.n : 7, arch.n ? arch.s : "unknown", human((double)cp->bytes, h));
+    print_types(cp->tensors);
+    if (!str_starts(arch, "gemma4") || str_ends(arch, "assistant"))
+        printf("to run       not supported alone: only gemma4 text models are\n");
+    else if (gemma4_config_read(&c, cp, &why))
+        print_gemma4(cp, &c);
+    else
+        printf("to run       not possible: %s\n", why.text);
+    print_tokenizer(path);
+    for (size_t i = 0; flags.keys && cp->gguf && i < gguf_n_values(cp->gguf); i++)
+        print_value(gguf_value_at(cp->gguf, i));
+    if (flags.tensors) print_tensors(cp->tensors);
+    checkpoint_close(cp);
+    return true;
+}
+
+int cmd_inspect(int argc, char **args)
+{
+    int n_args, code;
+    err e = {0};
+    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
+    if (n_args != 1) return opt_usage(&spec, "give one file or directory");
+    return inspect(args[0], &e) ? 0 : cli_fail(&e);
+}

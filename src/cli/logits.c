@@ -1,0 +1,159 @@
+#include "base/mem.h"
+#include "cli/cli.h"
+
+#include <stdio.h>
+
+static struct {
+    engine_options engine;
+    const char    *ids, *out;
+    bool           hidden;
+} flags;
+
+static const opt opts[] = {
+    {.name   = "model",
+     .letter = 'm',
+     .kind   = OPT_STR,
+     .dest   = &flags.engine.path,
+     .arg    = "MODEL",
+     .help   = "GGUF file or Hugging Face directory"},
+    {.name = "ids", .kind = OPT_STR, .dest = &flags.ids, .arg = "LIST", .help = "token ids such as 2,15,9"},
+    {.name   = "output",
+     .letter = 'o',
+     .kind   = OPT_STR,
+     .dest   = &flags.out,
+     .arg    = "FILE",
+     .help   = "safetensors file to write"},
+    {.name = "hidden",
+     .kind = OPT_FLAG,
+     .dest = &flags.hidden,
+     .help = "also hidden.L: 0 the embeddings, L before layer L, the last after the final norm"},
+    {.name = "threads",
+     .kind = OPT_INT,
+     .dest = &flags.engine.n_threads,
+     .arg  = "N",
+     .min  = 1,
+     .max  = 256,
+     .help = "processor threads (default: all that this process may use)"},
+    {.name = "device",
+     .kind = OPT_STR,
+     .dest = &flags.engine.device,
+     .arg  = "NAME",
+     .help = "auto, cpu, or ref (slow, exact)"},
+    OPT_LOGGING,
+};
+static const opt_spec spec = {
+    "logits", "logits -m MODEL --ids LIST -o FILE [FLAGS]",
+    "Writes the tensor `logits` [tokens, vocabulary], after the softcap, computed with f32 K/V.", opts, COUNT(opts)};
+
+typedef struct {
+    engine  g;
+    tok_ids ids;
+    float  *logits, *hidden; /* [T][V], [n_layers + 1][T][H] */
+} work;
+
+static bool take_memory(work *w, err *e)
+{
+    size_t        n, T = w->ids.n;
+    const target *m  = w->g.model;
+    bool          ok = size_mul(&n, T, (size_t)m->n_vocab) && (w->logits = mem_try_n(n, sizeof(float)));
+    if (ok && flags.hidden)
+        ok = size_mul(&n, T * (size_t)m->n_embd, (size_t)m->n_layers + 1) && (w->hidden = mem_try_n(n, sizeof(float)));
+    return ok || err_set(e, ERR_LIMIT, "no memory for the results of %zu tokens", T);
+}
+
+static bool capture_all(target *m, err *e)
+{
+    int ids[1024];
+    if (!flags.hidden) return true;
+    for (int i = 0; i < m->n_layers; i++) ids[i] = i;
+    return m->capture(m, ids, m->n_layers, e);
+}
+
+/* The rows of one step, from position `from` on, out of the model and into place. */
+static void collect(work *w, int from, int rows, float *features)
+{
+    target *m = w->g.model;
+    size_t  V = (size_t)m->n_vocab, H = (size_t)m->n_embd, T = w->ids.n, L = (size_t)m->n_layers;
+    for (int first = 0; first < rows; first += HEAD_ROWS) {
+        int n = rows - first < HEAD_ROWS ? rows - first : HEAD_ROWS;
+        m->head(m, first, n);
+        m->o->download(m->q, w->logits + (size_t)(from + first) * V, m->logits, (size_t)n * V * sizeof(float));
+        m->o->sync(m->q);
+    }
+    if (!flags.hidden) return;
+    m->o->download(m->q, w->hidden + (L * T + (size_t)from) * H, m->hidden, (size_t)rows * H * sizeof(float));
+    m->o->download(m->q, features, m->features, (size_t)rows * L * H * sizeof(float));
+    m->o->sync(m->q);
+    for (size_t r = 0; r < (size_t)rows; r++)
+        for (size_t l = 0; l < L; l++)
+            memcpy(w->hidden + (l * T + (size_t)from + r) * H, features + (r * L + l) * H, H * sizeof(float));
+}
+
+static bool run_steps(work *w, err *e)
+{
+    engine *g        = &w->g;
+    target *m        = g->model;
+    int     T        = (int)w->ids.n;
+    float  *features = flags.hidden ? xnew_n(float, (size_t)m->max_rows *(size_t)m->n_layers *(size_t)m->n_embd) : NULL;
+    bool    ok       = kv_seq_grow(g->seq, T, e);
+    for (int from = 0; ok && from < T; from += m->max_rows) {
+        int rows = T - from < m->max_rows ? T - from : m->max_rows;
+        step_clear(&g->step);
+        for (int i = 0; i < rows; i++) step_add(&g->step, kv_seq_lane(g->seq), from + i, w->ids.p[from + i], true);
+        ok = m->step(m, g->kv, &g->step, e);
+        if (ok) collect(w, from, rows, features);
+    }
+    mem_free(features);
+    return ok;
+}
+
+static bool write_results(const work *w, err *e)
+{
+    const target    *m = w->g.model;
+    size_t           T = w->ids.n, n = 0;
+    safetensors_out *t = xnew_n(safetensors_out, (size_t)m->n_layers + 2);
+    char(*name)[16]    = xalloc_n((size_t)m->n_layers + 1, sizeof *name);
+    t[n++]             = (safetensors_out){"logits", QUANT_F32, 2, {m->n_vocab, (int64_t)T, 1, 1}, w->logits};
+    for (int l = 0; flags.hidden && l <= m->n_layers; l++) {
+        snprintf(name[l], sizeof name[l], "hidden.%d", l);
+        t[n++] = (safetensors_out){
+            name[l], QUANT_F32, 2, {m->n_embd, (int64_t)T, 1, 1}, w->hidden + (size_t)l * T * (size_t)m->n_embd};
+    }
+    bool ok = safetensors_write(flags.out, t, n, e);
+    mem_free(name);
+    mem_free(t);
+    return ok;
+}
+
+static bool open_and_run(work *w, err *e)
+{
+    flags.engine.kv_type = QUANT_F32;
+    if (!cli_parse_ids(&w->ids, str_of(flags.ids), 0, e)) return false;
+    if (!w->ids.n) return err_set(e, ERR_INPUT, "--ids is empty");
+    flags.engine.n_ctx = (int)w->ids.n;
+    if (!engine_open(&w->g, &flags.engine, e)) return false;
+    for (size_t i = 0; i < w->ids.n; i++)
+        if (w->ids.p[i] >= w->g.model->n_vocab)
+            return err_set(e, ERR_INPUT, "token id %d is not in the vocabulary of %d", w->ids.p[i],
+                           w->g.model->n_vocab);
+    return take_memory(w, e) && capture_all(w->g.model, e) && run_steps(w, e) && write_results(w, e);
+}
+
+int cmd_logits(int argc, char **args)
+{
+    int  n_args, code;
+    err  e = {0};
+    work w = {0};
+    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
+    if (!flags.engine.path) return opt_usage(&spec, "which model? Give -m MODEL");
+    if (!flags.ids) return opt_usage(&spec, "which tokens? Give --ids LIST");
+    if (!flags.out) return opt_usage(&spec, "where to? Give -o FILE");
+    if (n_args) return opt_usage(&spec, "'%s' is one word too many", args[0]);
+    tok_ids_init(&w.ids, 1 << 24);
+    bool ok = open_and_run(&w, &e);
+    mem_free(w.logits);
+    mem_free(w.hidden);
+    tok_ids_deinit(&w.ids);
+    engine_close(&w.g);
+    return ok ? 0 : cli_fail(&e);
+}

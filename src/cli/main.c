@@ -1,0 +1,37 @@
+#include "cli/cli.h"
+
+#include <stdio.h>
+
+static const struct {
+    const char *name, *about;
+    int (*run)(int argc, char **args);
+} commands[] = {
+    {"run", "answer one prompt", cmd_run},
+    {"logits", "write the logits of given token ids to a file", cmd_logits},
+    {"tokenize", "text to token ids", cmd_tokenize},
+    {"detokenize", "token ids to text", cmd_detokenize},
+    {"inspect", "what is in a model file or directory, and what it needs to run", cmd_inspect},
+};
+
+static int print_help(FILE *f)
+{
+    fprintf(f, "tandem %s: runs Gemma 4 models from GGUF files and Hugging Face directories\n\n", TANDEM_VERSION);
+    fprintf(f, "usage: tandem COMMAND [FLAGS]\n\n");
+    for (size_t i = 0; i < COUNT(commands); i++) fprintf(f, "  %-12s %s\n", commands[i].name, commands[i].about);
+    fprintf(f, "\ntandem COMMAND --help tells more; tandem --version prints the version.\n");
+    return f == stdout ? 0 : 2;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) return print_help(stderr);
+    const char *name = argv[1];
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) return print_help(stdout);
+    if (!strcmp(name, "--version")) return printf("tandem %s\n", TANDEM_VERSION) < 0;
+    for (size_t i = 0; i < COUNT(commands); i++)
+        if (!strcmp(name, commands[i].name)) return commands[i].run(argc - 2, argv + 2);
+    fprintf(stderr, "tandem: there is no command '%s'. Commands:", name);
+    for (size_t i = 0; i < COUNT(commands); i++) fprintf(stderr, " %s", commands[i].name);
+    fprintf(stderr, "\n");
+    return 2;
+}

@@ -1,0 +1,178 @@
+#include "cli/options.h"
+
+#include "base/log.h"
+#include "base/str.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int               opt_log_level    = LOG_WARN;
+bool              opt_log_json     = false;
+const char *const opt_log_levels[] = {"error", "warn", "info", "debug", NULL};
+
+int opt_usage(const opt_spec *spec, const char *fmt, ...)
+{
+    va_list ap;
+    fprintf(stderr, "tandem %s: ", spec->command);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "\nSee: tandem %s --help\n", spec->command);
+    return 2;
+}
+
+static void env_name(const opt *o, char out[64])
+{
+    int n = snprintf(out, 64, "TANDEM_%s", o->name);
+    for (int i = 7; i < n; i++) out[i] = o->name[i - 7] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
+}
+
+static int print_help(const opt_spec *spec)
+{
+    printf("usage: tandem %s\n\n%s\n\n", spec->usage, spec->about);
+    for (size_t i = 0; i < spec->n; i++) {
+        const opt *o = &spec->opts[i];
+        char       left[64], letter[8] = "    ", env[64];
+        if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
+        snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+        env_name(o, env);
+        printf("  %-28s %s [%s]\n", left, o->help, env);
+    }
+    printf("  %-28s %s\n", "    --help", "this text");
+    return 0;
+}
+
+/* --- values -------------------------------------------------------------------------------------*/
+/* `from` is how the user spelled the flag or the variable, for messages. */
+static bool bad_value(const opt_spec *spec, const opt *o, const char *from, const char *value)
+{
+    if (o->kind == OPT_CHOICE) {
+        char list[256] = "";
+        for (int i = 0; o->choices[i]; i++) {
+            size_t n = strlen(list);
+            snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", o->choices[i]);
+        }
+        opt_usage(spec, "%s: '%s' is not one of: %s", from, value, list);
+    } else if (o->kind == OPT_FLAG) {
+        opt_usage(spec, "%s: '%s' is neither 0 nor 1", from, value);
+    } else if (o->kind == OPT_U64) {
+        opt_usage(spec, "%s: '%s' is not a whole number from 0 to 2^64 - 1", from, value);
+    } else {
+        opt_usage(spec, "%s: '%s' is not a %s from %.15g to %.15g", from, value,
+                  o->kind == OPT_INT ? "whole number" : "number", o->min, o->max);
+    }
+    return false;
+}
+
+static bool parse_number(const opt *o, str s)
+{
+    int64_t i;
+    double  d;
+    if (o->kind == OPT_U64) return str_to_u64(s, o->dest);
+    if (o->kind == OPT_INT) {
+        if (!str_to_i64(s, &i) || (double)i < o->min || (double)i > o->max) return false;
+        *(int *)o->dest = (int)i;
+        return true;
+    }
+    if (!str_to_f64(s, &d) || d < o->min || d > o->max) return false;
+    *(float *)o->dest = (float)d;
+    return true;
+}
+
+static bool parse_choice(const opt *o, const char *value)
+{
+    for (int i = 0; o->choices[i]; i++)
+        if (!strcmp(value, o->choices[i])) {
+            *(int *)o->dest = i;
+            return true;
+        }
+    return false;
+}
+
+static bool set_value(const opt_spec *spec, const opt *o, const char *from, const char *value)
+{
+    bool ok = true;
+    switch (o->kind) {
+    case OPT_FLAG:
+        ok               = !strcmp(value, "0") || !strcmp(value, "1");
+        *(bool *)o->dest = !strcmp(value, "1");
+        break;
+    case OPT_STR: *(const char **)o->dest = value; break;
+    case OPT_CHOICE: ok = parse_choice(o, value); break;
+    default: ok = parse_number(o, str_of(value)); break;
+    }
+    if (!ok) return bad_value(spec, o, from, value);
+    if (o->given) *o->given = true;
+    return true;
+}
+
+static bool read_environment(const opt_spec *spec)
+{
+    for (size_t i = 0; i < spec->n; i++) {
+        char name[64];
+        env_name(&spec->opts[i], name);
+        const char *value = getenv(name);
+        if (value && *value && !set_value(spec, &spec->opts[i], name, value)) return false;
+    }
+    return true;
+}
+
+/* --- the command line ---------------------------------------------------------------------------*/
+static const opt *find_long(const opt_spec *spec, str name)
+{
+    for (size_t i = 0; i < spec->n; i++)
+        if (str_is(name, spec->opts[i].name)) return &spec->opts[i];
+    return NULL;
+}
+
+static const opt *find_letter(const opt_spec *spec, char letter)
+{
+    for (size_t i = 0; i < spec->n; i++)
+        if (spec->opts[i].letter == letter) return &spec->opts[i];
+    return NULL;
+}
+
+/* One flag at args[*at], with its value if it has one; *at moves to the last word that belongs to it. */
+static bool parse_flag(const opt_spec *spec, int argc, char **args, int *at)
+{
+    const char *word = args[*at], *equals = NULL;
+    bool        is_long = word[1] == '-';
+    str         name    = str_of(word + (is_long ? 2 : 1));
+    if (is_long && (equals = strchr(word, '='))) name.n = (size_t)(equals - name.s);
+    const opt *o = is_long ? find_long(spec, name) : name.n == 1 ? find_letter(spec, word[1]) : NULL;
+    char       from[64];
+    snprintf(from, sizeof from, "%s%.*s", is_long ? "--" : "-", STR_ARG(name));
+    if (!o) return opt_usage(spec, "unknown flag %s", from), false;
+    if (o->kind == OPT_FLAG) {
+        if (equals) return opt_usage(spec, "%s takes no value", from), false;
+        return set_value(spec, o, from, "1");
+    }
+    if (equals) return set_value(spec, o, from, equals + 1);
+    if (*at + 1 >= argc) return opt_usage(spec, "%s needs a value: %s", from, o->arg), false;
+    return set_value(spec, o, from, args[++*at]);
+}
+
+bool opt_parse(const opt_spec *spec, int argc, char **args, int *n_args, int *code)
+{
+    bool flags = true;
+    *n_args    = 0;
+    *code      = 2;
+    for (int i = 0; i < argc && strcmp(args[i], "--"); i++)
+        if (!strcmp(args[i], "--help") || !strcmp(args[i], "-h")) {
+            *code = print_help(spec);
+            return false;
+        }
+    if (!read_environment(spec)) return false;
+    for (int i = 0; i < argc; i++) {
+        if (flags && !strcmp(args[i], "--"))
+            flags = false;
+        else if (!flags || args[i][0] != '-' || !args[i][1])
+            args[(*n_args)++] = args[i];
+        else if (!parse_flag(spec, argc, args, &i))
+            return false;
+    }
+    log_setup((log_level)opt_log_level, opt_log_json);
+    return true;
+}

@@ -1,0 +1,58 @@
+/* cli/options.h - one table per command drives parsing, --help and the environment.
+ *
+ * Flag --top-k has the environment variable TANDEM_TOP_K, read first and checked alike; the command line wins.
+ * Both `--flag value` and `--flag=value` work; `--` ends the flags. */
+#ifndef TANDEM_CLI_OPTIONS_H
+#define TANDEM_CLI_OPTIONS_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum {
+    OPT_FLAG,   /* bool; no value, in the environment 0 or 1 */
+    OPT_INT,    /* int */
+    OPT_U64,    /* uint64_t */
+    OPT_REAL,   /* float */
+    OPT_STR,    /* const char * */
+    OPT_CHOICE, /* int: index into choices */
+} opt_kind;
+
+typedef struct {
+    const char        *name;   /* without the dashes */
+    char               letter; /* 0: none */
+    opt_kind           kind;
+    void              *dest;
+    const char        *arg;  /* the value's name in --help */
+    const char        *help; /* one line */
+    double             min, max;
+    const char *const *choices; /* NULL at the end */
+    bool              *given;   /* set when the user gave it; may be NULL */
+} opt;
+
+typedef struct {
+    const char *command, *usage, *about;
+    const opt  *opts;
+    size_t      n;
+} opt_spec;
+
+/* On success the positional arguments are args[0 .. *n_args - 1], moved to the front. On false the process should end
+ * with *code: 0 after --help, 2 after a message that names what was wrong. */
+bool opt_parse(const opt_spec *spec, int argc, char **args, int *n_args, int *code);
+/* A message about wrong usage on stderr; returns 2. */
+int opt_usage(const opt_spec *spec, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Flags that every command has: --log-level, --log-json. */
+#define OPT_LOGGING                                                                                                    \
+    {.name    = "log-level",                                                                                           \
+     .kind    = OPT_CHOICE,                                                                                            \
+     .dest    = &opt_log_level,                                                                                        \
+     .arg     = "LEVEL",                                                                                               \
+     .choices = opt_log_levels,                                                                                        \
+     .help    = "error, warn, info or debug (default warn)"},                                                             \
+    {                                                                                                                  \
+        .name = "log-json", .kind = OPT_FLAG, .dest = &opt_log_json, .help = "log lines as JSON"                       \
+    }
+extern int               opt_log_level;
+extern bool              opt_log_json;
+extern const char *const opt_log_levels[];
+#endif

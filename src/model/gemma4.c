@@ -1,0 +1,703 @@
+/* The Gemma 4 text decoder. H wide, L layers; a layer is sliding (S) or full (F) in its attention.
+ *
+ *   x0 = E[token] * sqrt(H)
+ *   layer:  n = N_in(x)
+ *           q = rope(N_q(Wq n))   k = rope(N_k(Wk n))   v = N(Wv n), or N(Wk n) where K is V     N: per head
+ *           u = x + N_post_attn(Wo attention(q, k, v))                                 attention scale is 1
+ *           f = MLP(N_pre_ff(u))
+ *           with experts: f = N_post_ff_1(f) + N_post_ff_2(sum of the chosen experts(N_pre_ff_2(u)))
+ *           v = u + N_post_ff(f)
+ *           with per-layer embeddings: v = v + N_ple(Wp(gelu(Wg v) * p[layer]))
+ *           x = v * layer_scalar
+ *   y = N(x), logits = cap * tanh(E y / cap)
+ *
+ * All norms are RMS norms. Trailing layers may have no K/V: they read those of the last layer of their kind that has.
+ * The per-layer inputs p are made once per step: p = (N_p(M x0 / sqrt(H)) + E_ple[token] * sqrt(P)) / sqrt(2).
+ * Scale factors in front of a norm are folded into its epsilon, those behind it into its weight. */
+#include "model/gemma4.h"
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "model/gemma4_config.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+
+typedef struct {
+    weight *q, *k, *v, *o; /* k, v NULL where the layer has none of its own */
+    weight *gate, *up, *down;
+    weight *router, *exp_gate_up, *exp_gate, *exp_up, *exp_down; /* exp_gate_up, or exp_gate and exp_up */
+    weight *ple_gate, *ple_proj;
+    dev     n_in, n_post_attn, n_pre_ff, n_post_ff, n_q, n_k;
+    dev     n_router, expert_scale, n_pre_ff_2, n_post_ff_1, n_post_ff_2;
+    dev     n_ple;
+    float   scalar;
+    int     kv_class, kv_layer; /* whose K/V it reads; its own when k is not NULL */
+} layer;
+
+/* Scratch of a step; [max_rows][n] floats unless said. */
+typedef struct {
+    dev x, u, n, attn, f;                       /* [H] */
+    dev q, k, v, heads;                         /* widest layer's heads */
+    dev gate, up;                               /* [n_ff] */
+    dev exp_logits, exp_id, exp_w;              /* [n_experts], [n_used] */
+    dev exp_gate_up, exp_act, exp_out, exp_sum; /* [n_used][2 n_ff_expert], ..., [n_used][H], [H] */
+    dev ple, ple_token, ple_gate;               /* [L][P], [L][P], [P] */
+    dev rows;                                   /* the step's int32 arrays */
+} scratch;
+
+typedef struct {
+    target        t; /* first: a target * is a gemma4 * */
+    gemma4_config c;
+    ops          *o;
+    weight       *embed, *head, *ple_embed, *ple_model; /* head == embed when tied */
+    dev           n_out, n_ple_model, freq_full, freq_sliding;
+    layer        *layers;
+    scratch       s;
+    int           capture_id[GEMMA4_MAX_LAYERS + 1];
+    weight      **weights; /* all that were loaded, for close */
+    dev          *bufs;
+    int           n_weights, n_bufs, max_owned;
+} gemma4;
+
+/* --- names: GGUF's and Hugging Face's -----------------------------------------------------------*/
+typedef struct {
+    const char *gguf, *hf; /* %d: the layer; hf without the prefix */
+} role;
+
+#define ROLE(id, gguf, hf) static const role id = {gguf, hf}
+ROLE(EMBED, "token_embd.weight", "embed_tokens.weight");
+ROLE(OUT_NORM, "output_norm.weight", "norm.weight");
+ROLE(PLE_EMBED, "per_layer_token_embd.weight", "embed_tokens_per_layer.weight");
+ROLE(PLE_MODEL, "per_layer_model_proj.weight", "per_layer_model_projection.weight");
+ROLE(PLE_MODEL_NORM, "per_layer_proj_norm.weight", "per_layer_projection_norm.weight");
+ROLE(ATTN_NORM, "blk.%d.attn_norm.weight", "layers.%d.input_layernorm.weight");
+ROLE(ATTN_Q, "blk.%d.attn_q.weight", "layers.%d.self_attn.q_proj.weight");
+ROLE(ATTN_K, "blk.%d.attn_k.weight", "layers.%d.self_attn.k_proj.weight");
+ROLE(ATTN_V, "blk.%d.attn_v.weight", "layers.%d.self_attn.v_proj.weight");
+ROLE(ATTN_O, "blk.%d.attn_output.weight", "layers.%d.self_attn.o_proj.weight");
+ROLE(Q_NORM, "blk.%d.attn_q_norm.weight", "layers.%d.self_attn.q_norm.weight");
+ROLE(K_NORM, "blk.%d.attn_k_norm.weight", "layers.%d.self_attn.k_norm.weight");
+ROLE(POST_ATTN_NORM, "blk.%d.post_attention_norm.weight", "layers.%d.post_attention_layernorm.weight");
+ROLE(FF_NORM, "blk.%d.ffn_norm.weight", "layers.%d.pre_feedforward_layernorm.weight");
+ROLE(POST_FF_NORM, "blk.%d.post_ffw_norm.weight", "layers.%d.post_feedforward_layernorm.weight");
+ROLE(FF_GATE, "blk.%d.ffn_gate.weight", "layers.%d.mlp.gate_proj.weight");
+ROLE(FF_UP, "blk.%d.ffn_up.weight", "layers.%d.mlp.up_proj.weight");
+ROLE(FF_DOWN, "blk.%d.ffn_down.weight", "layers.%d.mlp.down_proj.weight");
+ROLE(LAYER_SCALAR, "blk.%d.layer_output_scale.weight", "layers.%d.layer_scalar");
+ROLE(ROUTER, "blk.%d.ffn_gate_inp.weight", "layers.%d.router.proj.weight");
+ROLE(ROUTER_SCALE, "blk.%d.ffn_gate_inp.scale", "layers.%d.router.scale");
+ROLE(EXPERT_SCALE, "blk.%d.ffn_down_exps.scale", "layers.%d.router.per_expert_scale");
+ROLE(EXP_GATE_UP, "blk.%d.ffn_gate_up_exps.weight", "layers.%d.experts.gate_up_proj");
+ROLE(EXP_GATE, "blk.%d.ffn_gate_exps.weight", "");
+ROLE(EXP_UP, "blk.%d.ffn_up_exps.weight", "");
+ROLE(EXP_DOWN, "blk.%d.ffn_down_exps.weight", "layers.%d.experts.down_proj");
+ROLE(FF_NORM_2, "blk.%d.pre_ffw_norm_2.weight", "layers.%d.pre_feedforward_layernorm_2.weight");
+ROLE(POST_FF_NORM_1, "blk.%d.post_ffw_norm_1.weight", "layers.%d.post_feedforward_layernorm_1.weight");
+ROLE(POST_FF_NORM_2, "blk.%d.post_ffw_norm_2.weight", "layers.%d.post_feedforward_layernorm_2.weight");
+ROLE(PLE_GATE, "blk.%d.inp_gate.weight", "layers.%d.per_layer_input_gate.weight");
+ROLE(PLE_PROJ, "blk.%d.proj.weight", "layers.%d.per_layer_projection.weight");
+ROLE(PLE_NORM, "blk.%d.post_norm.weight", "layers.%d.post_per_layer_input_norm.weight");
+
+/* --- binding: tensors by name, shapes checked, into the backend's own form ----------------------*/
+typedef struct {
+    gemma4              *m;
+    const checkpoint    *cp;
+    const model_options *opt;
+    const char          *hf_prefix;
+    bool                 dry;  /* first pass: names and shapes only, so that a broken file costs nothing */
+    size_t               done; /* bytes of tensors loaded */
+} binder;
+
+static void tensor_name(const binder *b, role r, int l, char out[160])
+{
+    const char *fmt = b->cp->gguf ? r.gguf : r.hf, *at = strstr(fmt, "%d");
+    const char *prefix = b->cp->gguf ? "" : b->hf_prefix;
+    if (at)
+        snprintf(out, 160, "%s%.*s%d%s", prefix, (int)(at - fmt), fmt, l, at + 2);
+    else
+        snprintf(out, 160, "%s%s", prefix, fmt);
+}
+
+static const tensor *lookup(const binder *b, role r, int l)
+{
+    char name[160];
+    tensor_name(b, r, l, name);
+    return tensor_find(b->cp->tensors, str_of(name));
+}
+
+static bool require(const binder *b, role r, int l, const tensor **out, err *e)
+{
+    char name[160];
+    tensor_name(b, r, l, name);
+    *out = tensor_find(b->cp->tensors, str_of(name));
+    return *out || err_set(e, ERR_FORMAT, "tensor '%s' is missing", name);
+}
+
+static bool check_shape(const tensor *t, int64_t d0, int64_t d1, int64_t d2, err *e)
+{
+    if (!quant_can_dequantise(t->type))
+        return err_set(e, ERR_FORMAT, "tensor '%.*s' is of type %s, which cannot be read as weights", STR_ARG(t->name),
+                       quant_name(t->type) ? quant_name(t->type) : "unknown");
+    if (t->dim[0] != d0 || t->dim[1] != d1 || t->dim[2] != d2 || t->dim[3] != 1)
+        return err_set(e, ERR_FORMAT,
+                       "tensor '%.*s' has shape [%lld, %lld, %lld, %lld], expected [%lld, %lld, %lld, 1]",
+                       STR_ARG(t->name), (long long)t->dim[0], (long long)t->dim[1], (long long)t->dim[2],
+                       (long long)t->dim[3], (long long)d0, (long long)d1, (long long)d2);
+    return true;
+}
+
+static void loaded(binder *b, const tensor *t)
+{
+    b->done += t->bytes;
+    if (b->opt->progress) b->opt->progress(b->opt->progress_ctx, b->done, b->cp->bytes);
+}
+
+static bool take_buf(gemma4 *m, dev *out, size_t bytes, err *e)
+{
+    assert(m->n_bufs < m->max_owned);
+    if (!m->o->alloc(m->o, out, bytes, e)) return false;
+    m->bufs[m->n_bufs++] = *out;
+    return true;
+}
+
+static bool load_matrix(binder *b, weight **out, const tensor *t, int n_in, int n_out, int n_mats, err *e)
+{
+    gemma4    *m   = b->m;
+    weight_src src = {t->type, n_in, n_out, n_mats, t->data};
+    if (!check_shape(t, n_in, n_out, n_mats, e)) return false;
+    if (b->dry) return true;
+    assert(m->n_weights < m->max_owned);
+    if (!m->o->weight_load(m->o, out, &src, e)) return err_wrap(e, "tensor '%.*s'", STR_ARG(t->name));
+    m->weights[m->n_weights++] = *out;
+    m->t.weight_bytes += (*out)->bytes;
+    loaded(b, t);
+    return true;
+}
+
+static bool bind_matrix(binder *b, weight **out, role r, int l, int n_in, int n_out, err *e)
+{
+    const tensor *t;
+    return require(b, r, l, &t, e) && load_matrix(b, out, t, n_in, n_out, 1, e);
+}
+
+static bool bind_experts(binder *b, weight **out, role r, int l, int n_in, int n_out, err *e)
+{
+    const tensor *t;
+    return require(b, r, l, &t, e) && load_matrix(b, out, t, n_in, n_out, b->m->c.n_experts, e);
+}
+
+static bool upload_floats(gemma4 *m, dev *out, const float *v, size_t n, err *e)
+{
+    if (!take_buf(m, out, n * sizeof *v, e)) return false;
+    m->o->upload(m->t.q, *out, v, n * sizeof *v);
+    m->o->sync(m->t.q);
+    return true;
+}
+
+static bool load_vector(binder *b, dev *out, const tensor *t, int n, float scale, err *e)
+{
+    if (!check_shape(t, n, 1, 1, e)) return false;
+    if (b->dry) return true;
+    float *v = mem_try_n((size_t)n, sizeof *v);
+    if (!v) return err_set(e, ERR_LIMIT, "no memory for tensor '%.*s'", STR_ARG(t->name));
+    quant_dequantise(t->type, t->data, v, (size_t)n);
+    for (int i = 0; i < n; i++) v[i] *= scale;
+    bool ok = upload_floats(b->m, out, v, (size_t)n, e);
+    mem_free(v);
+    if (ok) loaded(b, t);
+    return ok;
+}
+
+static bool bind_vector(binder *b, dev *out, role r, int l, int n, err *e)
+{
+    const tensor *t;
+    return require(b, r, l, &t, e) && load_vector(b, out, t, n, 1, e);
+}
+
+static bool bind_scalar(binder *b, float *out, role r, int l, err *e)
+{
+    const tensor *t = lookup(b, r, l);
+    *out            = 1;
+    if (!t && b->cp->gguf) return true; /* GGUF files may leave it out where it is 1 */
+    if (!require(b, r, l, &t, e) || !check_shape(t, 1, 1, 1, e)) return false;
+    if (quant_block(t->type) != 1)
+        return err_set(e, ERR_FORMAT, "tensor '%.*s' is not a plain number", STR_ARG(t->name));
+    quant_dequantise(t->type, t->data, out, 1);
+    return true;
+}
+
+static bool bind_attention(binder *b, layer *y, int l, err *e)
+{
+    const gemma4_config *c = &b->m->c;
+    int                  H = c->n_embd, D = c->head_dim[l], nq = c->n_heads * D, nk = c->n_kv_heads[l] * D;
+    if (!bind_vector(b, &y->n_in, ATTN_NORM, l, H, e) || !bind_vector(b, &y->n_post_attn, POST_ATTN_NORM, l, H, e) ||
+        !bind_vector(b, &y->n_q, Q_NORM, l, D, e) || !bind_matrix(b, &y->q, ATTN_Q, l, H, nq, e) ||
+        !bind_matrix(b, &y->o, ATTN_O, l, nq, H, e))
+        return false;
+    if (gemma4_kv_donor(c, l) != l) return true; /* files may hold K/V tensors of such layers: not used */
+    return bind_vector(b, &y->n_k, K_NORM, l, D, e) && bind_matrix(b, &y->k, ATTN_K, l, H, nk, e) &&
+           (c->k_is_v[l] || bind_matrix(b, &y->v, ATTN_V, l, H, nk, e));
+}
+
+static bool bind_mlp(binder *b, layer *y, int l, err *e)
+{
+    const gemma4_config *c = &b->m->c;
+    int                  H = c->n_embd, F = c->n_ff[l];
+    return bind_vector(b, &y->n_pre_ff, FF_NORM, l, H, e) && bind_vector(b, &y->n_post_ff, POST_FF_NORM, l, H, e) &&
+           bind_matrix(b, &y->gate, FF_GATE, l, H, F, e) && bind_matrix(b, &y->up, FF_UP, l, H, F, e) &&
+           bind_matrix(b, &y->down, FF_DOWN, l, F, H, e) && bind_scalar(b, &y->scalar, LAYER_SCALAR, l, e);
+}
+
+static bool bind_moe(binder *b, layer *y, int l, err *e)
+{
+    const gemma4_config *c = &b->m->c;
+    int                  H = c->n_embd, F = c->n_ff_expert;
+    const tensor        *t;
+    if (!require(b, ROUTER_SCALE, l, &t, e) || !load_vector(b, &y->n_router, t, H, 1 / sqrtf((float)H), e) ||
+        !bind_matrix(b, &y->router, ROUTER, l, H, c->n_experts, e) ||
+        !bind_vector(b, &y->expert_scale, EXPERT_SCALE, l, c->n_experts, e) ||
+        !bind_vector(b, &y->n_pre_ff_2, FF_NORM_2, l, H, e) ||
+        !bind_vector(b, &y->n_post_ff_1, POST_FF_NORM_1, l, H, e) ||
+        !bind_vector(b, &y->n_post_ff_2, POST_FF_NORM_2, l, H, e) ||
+        !bind_experts(b, &y->exp_down, EXP_DOWN, l, F, H, e))
+        return false;
+    if (b->cp->gguf && lookup(b, EXP_GATE, l))
+        return bind_experts(b, &y->exp_gate, EXP_GATE, l, H, F, e) && bind_experts(b, &y->exp_up, EXP_UP, l, H, F, e);
+    return bind_experts(b, &y->exp_gate_up, EXP_GATE_UP, l, H, 2 * F, e);
+}
+
+static bool bind_ple(binder *b, layer *y, int l, err *e)
+{
+    int H = b->m->c.n_embd, P = b->m->c.n_ple;
+    return bind_matrix(b, &y->ple_gate, PLE_GATE, l, H, P, e) && bind_matrix(b, &y->ple_proj, PLE_PROJ, l, P, H, e) &&
+           bind_vector(b, &y->n_ple, PLE_NORM, l, H, e);
+}
+
+static bool bind_head(binder *b, err *e)
+{
+    gemma4           *m    = b->m;
+    const tensor     *t    = tensor_find(b->cp->tensors, b->cp->gguf ? STR("output.weight") : STR("lm_head.weight"));
+    const json_value *tied = json_get(b->cp->config, "tie_word_embeddings");
+    bool              own  = b->cp->gguf ? t != NULL : tied && tied->kind == JSON_BOOL && !tied->b;
+    if (!own) {
+        m->head = m->embed;
+        return true;
+    }
+    if (!t) return err_set(e, ERR_FORMAT, "tensor 'lm_head.weight' is missing, and tie_word_embeddings is false");
+    return load_matrix(b, &m->head, t, m->c.n_embd, m->c.n_vocab, 1, e);
+}
+
+static bool bind_all(binder *b, err *e)
+{
+    gemma4              *m = b->m;
+    const gemma4_config *c = &m->c;
+    int                  H = c->n_embd, LP = c->n_layers * c->n_ple;
+    if (!bind_matrix(b, &m->embed, EMBED, 0, H, c->n_vocab, e) || !bind_head(b, e) ||
+        !bind_vector(b, &m->n_out, OUT_NORM, 0, H, e))
+        return false;
+    if (c->n_ple && (!bind_matrix(b, &m->ple_embed, PLE_EMBED, 0, LP, c->n_vocab, e) ||
+                     !bind_matrix(b, &m->ple_model, PLE_MODEL, 0, H, LP, e) ||
+                     !bind_vector(b, &m->n_ple_model, PLE_MODEL_NORM, 0, c->n_ple, e)))
+        return false;
+    for (int l = 0; l < c->n_layers; l++) {
+        layer *y = &m->layers[l];
+        if (!bind_attention(b, y, l, e) || !bind_mlp(b, y, l, e)) return false;
+        if (c->n_experts && !bind_moe(b, y, l, e)) return false;
+        if (c->n_ple && !bind_ple(b, y, l, e)) return false;
+    }
+    return true;
+}
+
+static const char *find_hf_prefix(const checkpoint *cp)
+{
+    static const char *const prefix[] = {"model.language_model.", "model.", "language_model.model.", ""};
+    char                     name[160];
+    for (size_t i = 0; i < COUNT(prefix); i++) {
+        snprintf(name, sizeof name, "%sembed_tokens.weight", prefix[i]);
+        if (tensor_find(cp->tensors, str_of(name))) return prefix[i];
+    }
+    return "model.";
+}
+
+/* --- rope, pages, scratch -----------------------------------------------------------------------*/
+/* f[i] = theta^(-2i/D) / factor for the first `part` of the pairs, 0 for the rest. A GGUF file may carry divisors of
+ * its own (1e30 where a pair does not turn). */
+static bool make_freq(gemma4 *m, dev *out, int D, double theta, double factor, double part, const float *divisor,
+                      err *e)
+{
+    float *f     = xnew_n(float, (size_t)D / 2);
+    int    n_rot = (int)(part * D / 2);
+    for (int i = 0; i < D / 2; i++) {
+        double base = pow(theta, -2.0 * i / D) / factor;
+        f[i]        = divisor ? (float)(base / (double)divisor[i]) : i < n_rot ? (float)base : 0;
+    }
+    bool ok = upload_floats(m, out, f, (size_t)D / 2, e);
+    mem_free(f);
+    return ok;
+}
+
+static bool rope_divisors(const checkpoint *cp, int D, float **out, err *e)
+{
+    const tensor *t = cp->gguf ? tensor_find(cp->tensors, STR("rope_freqs.weight")) : NULL;
+    *out            = NULL;
+    if (!t) return true;
+    if (t->type != QUANT_F32 || t->dim[0] != D / 2 || t->dim[1] != 1)
+        return err_set(e, ERR_FORMAT, "tensor 'rope_freqs.weight' is not a list of %d f32 numbers", D / 2);
+    *out = xnew_n(float, (size_t)D / 2);
+    quant_dequantise(t->type, t->data, *out, (size_t)D / 2);
+    for (int i = 0; i < D / 2; i++)
+        if (!((*out)[i] > 0)) { /* NaN too */
+            mem_free(*out);
+            *out = NULL;
+            return err_set(e, ERR_FORMAT, "tensor 'rope_freqs.weight' has an entry that is not a positive number");
+        }
+    return true;
+}
+
+static bool init_rope(gemma4 *m, const checkpoint *cp, err *e)
+{
+    const gemma4_config *c         = &m->c;
+    bool                 have_full = false, have_sliding = false;
+    for (int l = 0; l < c->n_layers; l++) {
+        int D = c->head_dim[l];
+        if (c->sliding[l] && !have_sliding) {
+            have_sliding = true;
+            if (!make_freq(m, &m->freq_sliding, D, c->theta_sliding, c->rope_factor_sliding, 1, NULL, e)) return false;
+        } else if (!c->sliding[l] && !have_full) {
+            float *divisor;
+            have_full = true;
+            if (!rope_divisors(cp, D, &divisor, e)) return false;
+            bool ok = make_freq(m, &m->freq_full, D, c->theta_full, c->rope_factor_full, c->rotary_part, divisor, e);
+            mem_free(divisor);
+            if (!ok) return false;
+        }
+    }
+    return true;
+}
+
+/* Class by class: the full layers, then the sliding ones; a kind that has no layer has no class. */
+static void init_kv_classes(gemma4 *m)
+{
+    const gemma4_config *c          = &m->c;
+    target              *t          = &m->t;
+    int                  of_kind[2] = {-1, -1};
+    for (int l = 0; l < c->n_layers; l++) {
+        int    kind = c->sliding[l], d = gemma4_kv_donor(c, l);
+        layer *y = &m->layers[l];
+        if (of_kind[kind] < 0) {
+            of_kind[kind]                = t->n_kv_classes;
+            t->kv_class[t->n_kv_classes] = (kv_class_spec){.n_kv_heads = c->n_kv_heads[l],
+                                                           .head_dim   = c->head_dim[l],
+                                                           .window     = c->sliding[l] ? c->window : 0,
+                                                           .type       = QUANT_F16};
+            t->n_kv_classes++;
+        }
+        y->kv_class = of_kind[kind];
+        y->kv_layer = d == l ? t->kv_class[y->kv_class].n_layers++ : m->layers[d].kv_layer;
+    }
+}
+
+static int max_of(const int *v, int n)
+{
+    int most = 0;
+    for (int i = 0; i < n; i++)
+        if (v[i] > most) most = v[i];
+    return most;
+}
+
+static bool take_floats(gemma4 *m, dev *out, size_t n, err *e)
+{
+    return take_buf(m, out, (size_t)m->t.max_rows * n * sizeof(float), e);
+}
+
+static bool init_scratch(gemma4 *m, err *e)
+{
+    const gemma4_config *c = &m->c;
+    scratch             *s = &m->s;
+    size_t               H = (size_t)c->n_embd, F = (size_t)max_of(c->n_ff, c->n_layers), FE = (size_t)c->n_ff_expert;
+    size_t               heads = (size_t)c->n_heads * (size_t)max_of(c->head_dim, c->n_layers), K = (size_t)c->n_used;
+    size_t               LP = (size_t)c->n_layers * (size_t)c->n_ple;
+    return take_floats(m, &s->x, H, e) && take_floats(m, &s->u, H, e) && take_floats(m, &s->n, H, e) &&
+           take_floats(m, &s->attn, H, e) && take_floats(m, &s->f, H, e) && take_floats(m, &s->q, heads, e) &&
+           take_floats(m, &s->k, heads, e) && take_floats(m, &s->v, heads, e) && take_floats(m, &s->heads, heads, e) &&
+           take_floats(m, &s->gate, F, e) && take_floats(m, &s->up, F, e) && take_floats(m, &m->t.hidden, H, e) &&
+           take_buf(m, &m->t.logits, (size_t)HEAD_ROWS * (size_t)c->n_vocab * sizeof(float), e) &&
+           take_buf(m, &s->rows, sizeof(step), e) &&
+           (!K || (take_floats(m, &s->exp_logits, (size_t)c->n_experts, e) && take_floats(m, &s->exp_id, K, e) &&
+                   take_floats(m, &s->exp_w, K, e) && take_floats(m, &s->exp_gate_up, K * 2 * FE, e) &&
+                   take_floats(m, &s->exp_act, K * FE, e) && take_floats(m, &s->exp_out, K * H, e) &&
+                   take_floats(m, &s->exp_sum, H, e))) &&
+           (!LP || (take_floats(m, &s->ple, LP, e) && take_floats(m, &s->ple_token, LP, e) &&
+                    take_floats(m, &s->ple_gate, (size_t)c->n_ple, e)));
+}
+
+static bool init_queue(gemma4 *m, err *e)
+{
+    const gemma4_config *c     = &m->c;
+    int                  heads = c->n_heads * max_of(c->head_dim, c->n_layers), F = max_of(c->n_ff, c->n_layers);
+    int                  wide[] = {c->n_embd, heads, F, c->n_ff_expert, c->n_ple};
+    queue_limits         lim    = {m->t.max_rows, max_of(wide, COUNT(wide)), c->n_used, c->n_experts, c->n_vocab};
+    return m->o->queue_new(m->o, &m->t.q, &lim, e);
+}
+
+/* --- the forward pass ---------------------------------------------------------------------------*/
+static void per_layer_inputs(gemma4 *m, const step_rows *r)
+{
+    const gemma4_config *c = &m->c;
+    const ops           *o = m->o;
+    queue               *q = m->t.q;
+    int                  P = c->n_ple, n = r->n_rows;
+    o->embed(q, m->s.ple_token, m->ple_embed, r->token, n, sqrtf((float)P));
+    o->matmul(q, m->s.ple, m->ple_model, m->s.x, n);
+    o->rms_norm(q, m->s.ple, m->s.ple, m->n_ple_model, n * c->n_layers, P, c->eps * (float)c->n_embd);
+    o->add(q, m->s.ple, m->s.ple, m->s.ple_token, (size_t)n * (size_t)c->n_layers * (size_t)P, 0.70710678118654752f);
+}
+
+static void store_kv(gemma4 *m, const layer *y, int l, const kv_class *kv, const step_rows *r)
+{
+    const gemma4_config *c = &m->c;
+    const ops           *o = m->o;
+    queue               *q = m->t.q;
+    int                  D = c->head_dim[l], nk = c->n_kv_heads[l], n = r->n_rows;
+    o->matmul(q, m->s.k, y->k, m->s.n, n);
+    if (y->v) o->matmul(q, m->s.v, y->v, m->s.n, n);
+    o->rms_norm(q, m->s.v, y->v ? m->s.v : m->s.k, (dev){0}, n * nk, D, c->eps); /* K as V: before K's own norm */
+    o->rms_norm(q, m->s.k, m->s.k, y->n_k, n * nk, D, c->eps);
+    o->rope(q, m->s.k, r, nk, D, c->sliding[l] ? m->freq_sliding : m->freq_full);
+    o->kv_store(q, kv, y->kv_layer, r, m->s.k, m->s.v);
+}
+
+/* u = x + N_post_attn(Wo attention(N_in(x))) */
+static void attention_block(gemma4 *m, const layer *y, int l, kv_pool *pool, const step_rows *r)
+{
+    const gemma4_config *c  = &m->c;
+    const ops           *o  = m->o;
+    queue               *q  = m->t.q;
+    const kv_class      *kv = kv_pool_class(pool, y->kv_class);
+    int                  D = c->head_dim[l], n = r->n_rows;
+    o->rms_norm(q, m->s.n, m->s.x, y->n_in, n, c->n_embd, c->eps);
+    o->matmul(q, m->s.q, y->q, m->s.n, n);
+    o->rms_norm(q, m->s.q, m->s.q, y->n_q, n * c->n_heads, D, c->eps);
+    o->rope(q, m->s.q, r, c->n_heads, D, c->sliding[l] ? m->freq_sliding : m->freq_full);
+    if (y->k) store_kv(m, y, l, kv, r);
+    o->attention(q, m->s.heads, m->s.q, c->n_heads, kv, y->kv_layer, r, 1.0f, c->sliding[l] ? c->window : 0);
+    o->matmul(q, m->s.attn, y->o, m->s.heads, n);
+    o->rms_norm_add(q, m->s.u, m->s.x, m->s.attn, y->n_post_attn, n, c->n_embd, c->eps, 1);
+}
+
+/* f = MLP(N_pre_ff(u)) */
+static void dense_block(gemma4 *m, const layer *y, int l, int n)
+{
+    const gemma4_config *c = &m->c;
+    const ops           *o = m->o;
+    queue               *q = m->t.q;
+    int                  F = c->n_ff[l];
+    o->rms_norm(q, m->s.n, m->s.u, y->n_pre_ff, n, c->n_embd, c->eps);
+    o->matmul(q, m->s.gate, y->gate, m->s.n, n);
+    o->matmul(q, m->s.up, y->up, m->s.n, n);
+    o->gated(q, m->s.gate, m->s.gate, F, m->s.up, F, n, F, ACT_GELU_TANH);
+    o->matmul(q, m->s.f, y->down, m->s.gate, n);
+}
+
+/* exp_act = gelu(G y) * (U y) for the chosen experts, y = s.n */
+static void expert_inner(gemma4 *m, const layer *y, int n)
+{
+    const ops *o = m->o;
+    queue     *q = m->t.q;
+    int        K = m->c.n_used, F = m->c.n_ff_expert;
+    if (y->exp_gate_up) {
+        o->matmul_experts(q, m->s.exp_gate_up, y->exp_gate_up, m->s.n, false, m->s.exp_id, n, K);
+        o->gated(q, m->s.exp_act, m->s.exp_gate_up, 2 * F, dev_at_f32(m->s.exp_gate_up, (size_t)F), 2 * F, n * K, F,
+                 ACT_GELU_TANH);
+    } else {
+        o->matmul_experts(q, m->s.exp_act, y->exp_gate, m->s.n, false, m->s.exp_id, n, K);
+        o->matmul_experts(q, m->s.exp_gate_up, y->exp_up, m->s.n, false, m->s.exp_id, n, K);
+        o->gated(q, m->s.exp_act, m->s.exp_act, F, m->s.exp_gate_up, F, n * K, F, ACT_GELU_TANH);
+    }
+}
+
+/* f = N_post_ff_1(f) + N_post_ff_2(experts(N_pre_ff_2(u))); the router reads u */
+static void expert_block(gemma4 *m, const layer *y, int n)
+{
+    const gemma4_config *c = &m->c;
+    const ops           *o = m->o;
+    queue               *q = m->t.q;
+    int                  H = c->n_embd;
+    o->rms_norm(q, m->s.n, m->s.u, y->n_router, n, H, c->eps);
+    o->matmul(q, m->s.exp_logits, y->router, m->s.n, n);
+    o->router(q, m->s.exp_id, m->s.exp_w, m->s.exp_logits, y->expert_scale, n, c->n_experts, c->n_used);
+    o->rms_norm(q, m->s.n, m->s.u, y->n_pre_ff_2, n, H, c->eps);
+    expert_inner(m, y, n);
+    o->matmul_experts(q, m->s.exp_out, y->exp_down, m->s.exp_act, true, m->s.exp_id, n, c->n_used);
+    o->experts_sum(q, m->s.exp_sum, m->s.exp_out, m->s.exp_w, n, c->n_used, H);
+    o->rms_norm(q, m->s.f, m->s.f, y->n_post_ff_1, n, H, c->eps);
+    o->rms_norm_add(q, m->s.f, m->s.f, m->s.exp_sum, y->n_post_ff_2, n, H, c->eps, 1);
+}
+
+/* x = (u + N_ple(Wp(gelu(Wg u) * p[l]))) * scalar */
+static void ple_block(gemma4 *m, const layer *y, int l, int n)
+{
+    const gemma4_config *c = &m->c;
+    const ops           *o = m->o;
+    queue               *q = m->t.q;
+    int                  P = c->n_ple;
+    o->matmul(q, m->s.ple_gate, y->ple_gate, m->s.u, n);
+    o->gated(q, m->s.ple_gate, m->s.ple_gate, P, dev_at_f32(m->s.ple, (size_t)l * (size_t)P), c->n_layers * P, n, P,
+             ACT_GELU_TANH);
+    o->matmul(q, m->s.f, y->ple_proj, m->s.ple_gate, n);
+    o->rms_norm_add(q, m->s.x, m->s.u, m->s.f, y->n_ple, n, c->n_embd, c->eps, y->scalar);
+}
+
+static void capture_before(gemma4 *m, int h, int n)
+{
+    int H = m->c.n_embd;
+    for (int i = 0; i < m->t.n_features; i++)
+        if (m->capture_id[i] == h)
+            m->o->copy_rows(m->t.q, dev_at_f32(m->t.features, (size_t)i * (size_t)H), m->t.n_features * H, m->s.x, H,
+                            (dev){0}, n, H);
+}
+
+static void run_layer(gemma4 *m, int l, kv_pool *pool, const step_rows *r)
+{
+    const layer *y   = &m->layers[l];
+    int          n   = r->n_rows;
+    bool         ple = m->c.n_ple > 0;
+    capture_before(m, l, n);
+    attention_block(m, y, l, pool, r);
+    dense_block(m, y, l, n);
+    if (m->c.n_experts) expert_block(m, y, n);
+    m->o->rms_norm_add(m->t.q, ple ? m->s.u : m->s.x, m->s.u, m->s.f, y->n_post_ff, n, m->c.n_embd, m->c.eps,
+                       ple ? 1 : y->scalar);
+    if (ple) ple_block(m, y, l, n);
+}
+
+static step_rows upload_rows(gemma4 *m, const step *s)
+{
+    dev d = m->s.rows;
+    m->o->upload(m->t.q, d, s, sizeof *s);
+    return (step_rows){s->n_rows,
+                       dev_at(d, offsetof(step, token)),
+                       dev_at(d, offsetof(step, pos)),
+                       dev_at(d, offsetof(step, lane)),
+                       dev_at(d, offsetof(step, slot)),
+                       dev_at(d, offsetof(step, parent)),
+                       dev_at(d, offsetof(step, root))};
+}
+
+static bool gemma4_step(target *t, kv_pool *kv, const step *s, err *e)
+{
+    gemma4 *m = (gemma4 *)t;
+    int     H = m->c.n_embd;
+    (void)e; /* a backend that can fail in the middle of a step will say so here */
+    assert(s->n_rows >= 1 && s->n_rows <= t->max_rows);
+    for (int i = 0; i < s->n_rows; i++) assert(s->token[i] >= 0 && s->token[i] < t->n_vocab);
+    fault_no_alloc_begin("step"); /* promise 4 */
+    kv_pool_flush(kv, t->q);
+    step_rows r = upload_rows(m, s);
+    m->o->embed(t->q, m->s.x, m->embed, r.token, r.n_rows, sqrtf((float)H));
+    if (m->c.n_ple) per_layer_inputs(m, &r);
+    for (int l = 0; l < m->c.n_layers; l++) run_layer(m, l, kv, &r);
+    capture_before(m, m->c.n_layers, r.n_rows);
+    if (s->n_want) {
+        m->o->copy_rows(t->q, m->s.n, H, m->s.x, H, dev_at(m->s.rows, offsetof(step, want)), s->n_want, H);
+        m->o->rms_norm(t->q, t->hidden, m->s.n, m->n_out, s->n_want, H, m->c.eps);
+    }
+    fault_no_alloc_end();
+    return true;
+}
+
+static void gemma4_head(target *t, int first, int n)
+{
+    gemma4 *m = (gemma4 *)t;
+    assert(n >= 1 && n <= HEAD_ROWS && first + n <= t->max_rows);
+    fault_no_alloc_begin("head");
+    m->o->matmul(t->q, t->logits, m->head, dev_at_f32(t->hidden, (size_t)first * (size_t)t->n_embd), n);
+    if (m->c.softcap > 0) m->o->softcap(t->q, t->logits, (size_t)n * (size_t)t->n_vocab, m->c.softcap);
+    fault_no_alloc_end();
+}
+
+static bool gemma4_capture(target *t, const int *ids, int n_ids, err *e)
+{
+    gemma4 *m = (gemma4 *)t;
+    assert(n_ids >= 0 && n_ids <= m->c.n_layers + 1);
+    if (t->features.p) m->o->free(m->o, t->features);
+    t->features   = (dev){0};
+    t->n_features = 0;
+    if (!n_ids) return true;
+    if (!m->o->alloc(m->o, &t->features, (size_t)t->max_rows * (size_t)n_ids * (size_t)t->n_embd * sizeof(float), e))
+        return err_wrap(e, "cannot keep the hidden states of %d layers", n_ids);
+    for (int i = 0; i < n_ids; i++) {
+        assert(ids[i] >= 0 && ids[i] <= m->c.n_layers);
+        m->capture_id[i] = ids[i];
+    }
+    t->n_features = n_ids;
+    return true;
+}
+
+/* --- open and close -----------------------------------------------------------------------------*/
+static void gemma4_close(target *t)
+{
+    gemma4 *m = (gemma4 *)t;
+    if (t->features.p) m->o->free(m->o, t->features);
+    for (int i = 0; i < m->n_weights; i++) m->o->weight_free(m->o, m->weights[i]);
+    for (int i = 0; i < m->n_bufs; i++) m->o->free(m->o, m->bufs[i]);
+    if (t->q) m->o->queue_free(t->q);
+    mem_free(m->weights);
+    mem_free(m->bufs);
+    mem_free(m->layers);
+    ops_close(m->o);
+    mem_free(m);
+}
+
+static void init_target(gemma4 *m, const model_options *opt)
+{
+    const gemma4_config *c = &m->c;
+    m->t                   = (target){.family        = "gemma4",
+                                      .o             = m->o,
+                                      .n_layers      = c->n_layers,
+                                      .n_embd        = c->n_embd,
+                                      .n_vocab       = c->n_vocab,
+                                      .n_ctx         = c->n_ctx,
+                                      .max_rows      = opt->max_rows ? opt->max_rows : STEP_MAX_ROWS,
+                                      .empty_thought = c->n_ple == 0,
+                                      .capture       = gemma4_capture,
+                                      .step          = gemma4_step,
+                                      .head          = gemma4_head,
+                                      .close         = gemma4_close};
+    m->max_owned           = c->n_layers * 24 + 64;
+    m->weights             = xnew_n(weight *, (size_t)m->max_owned);
+    m->bufs                = xnew_n(dev, (size_t)m->max_owned);
+    m->layers              = xnew_n(layer, (size_t)c->n_layers);
+}
+
+/* Shapes first: they bound every size that the queue and the scratch are given. */
+static bool load_all(binder *b, err *e)
+{
+    b->dry = true;
+    if (!bind_all(b, e)) return false;
+    b->dry = false;
+    return init_queue(b->m, e) && bind_all(b, e) && init_rope(b->m, b->cp, e) && init_scratch(b->m, e);
+}
+
+bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, ops *o, err *e)
+{
+    gemma4 *m = xnew(gemma4);
+    binder  b = {.m = m, .cp = cp, .opt = opt, .hf_prefix = cp->gguf ? "" : find_hf_prefix(cp)};
+    *out      = NULL;
+    m->o      = o;
+    if (!gemma4_config_read(&m->c, cp, e)) {
+        ops_close(o);
+        mem_free(m);
+        return false;
+    }
+    init_target(m, opt);
+    init_kv_classes(m);
+    if (!load_all(&b, e)) {
+        gemma4_close(&m->t);
+        return false;
+    }
+    *out = &m->t;
+    return true;
+}

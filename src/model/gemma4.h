@@ -1,0 +1,8 @@
+/* model/gemma4.h - the Gemma 4 text decoder: dense, mixture of experts, per-layer embeddings. */
+#ifndef TANDEM_MODEL_GEMMA4_H
+#define TANDEM_MODEL_GEMMA4_H
+#include "model/model.h"
+
+/* Fills in all of `target` but stop_id and defaults. */
+bool gemma4_open(target **out, const checkpoint *c, const model_options *opt, ops *o, err *e);
+#endif

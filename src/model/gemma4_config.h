@@ -1,0 +1,30 @@
+/* model/gemma4_config.h - the numbers that make a Gemma 4, from GGUF keys or from config.json.
+ *
+ * Both are foreign: every number is checked for range here, so that the code behind can multiply and divide freely.
+ * Per-layer arrays are always filled, whether the file gives one number or a list. */
+#ifndef TANDEM_MODEL_GEMMA4_CONFIG_H
+#define TANDEM_MODEL_GEMMA4_CONFIG_H
+#include "gguf/checkpoint.h"
+
+enum { GEMMA4_MAX_LAYERS = 256, GEMMA4_MAX_EXPERTS = 1024, GEMMA4_MAX_USED = 64 };
+
+typedef struct {
+    int    n_layers, n_embd, n_vocab, n_heads, n_ctx;
+    int    window;                         /* positions a sliding layer sees, itself included */
+    int    n_ple;                          /* width of the per-layer embeddings; 0: none */
+    int    n_kv_shared;                    /* trailing layers without K/V of their own */
+    int    n_experts, n_used, n_ff_expert; /* 0: dense */
+    float  eps;
+    float  softcap; /* 0: none */
+    double theta_full, theta_sliding;
+    double rotary_part;                           /* of a full layer's pairs; the rest do not turn */
+    double rope_factor_full, rope_factor_sliding; /* divide the frequencies */
+    bool   sliding[GEMMA4_MAX_LAYERS];
+    bool   k_is_v[GEMMA4_MAX_LAYERS];
+    int    n_kv_heads[GEMMA4_MAX_LAYERS], head_dim[GEMMA4_MAX_LAYERS], n_ff[GEMMA4_MAX_LAYERS];
+} gemma4_config;
+
+bool gemma4_config_read(gemma4_config *out, const checkpoint *c, err *e);
+/* The layer whose K/V layer l reads: itself, or the last one of its kind that has its own. */
+int gemma4_kv_donor(const gemma4_config *c, int l);
+#endif

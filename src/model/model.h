@@ -1,0 +1,83 @@
+/* model/model.h - what the layers above see of a model: a step of rows goes in, hidden states and logits come out.
+ *
+ * A *step* is a batch of rows of several lanes: prompt chunks, single tokens and trees of drafts together. A lane's
+ * rows are contiguous and come after their parents. The caller grows the lanes' pages first (kv/pages.h).
+ *
+ * A target holds weights, one queue and scratch for a step, and no state of any lane: all that a lane is lives in its
+ * pages. Thread: one at a time. */
+#ifndef TANDEM_MODEL_MODEL_H
+#define TANDEM_MODEL_MODEL_H
+#include "gguf/checkpoint.h"
+#include "kv/pages.h"
+#include "ops/ops.h"
+
+enum {
+    STEP_MAX_ROWS = 256,
+    HEAD_ROWS     = 32, /* logits are made for so many rows at a time */
+};
+
+/* The rows of one step, as the host fills them in; uploaded in one piece. The meaning of each is step_rows'. */
+typedef struct {
+    int32_t token[STEP_MAX_ROWS];
+    int32_t pos[STEP_MAX_ROWS];
+    int32_t lane[STEP_MAX_ROWS];
+    int32_t slot[STEP_MAX_ROWS];
+    int32_t parent[STEP_MAX_ROWS];
+    int32_t root[STEP_MAX_ROWS];
+    int32_t want[STEP_MAX_ROWS]; /* rows whose final hidden state and logits are wanted, ascending */
+    int32_t n_rows, n_want;
+} step;
+
+void step_clear(step *s);
+/* A row that follows position pos - 1 of its lane in the cache (or the row before it in this step). */
+void step_add(step *s, int lane, int32_t pos, int32_t token, bool want);
+/* A row of a tree whose committed part ends at `root`: parent is a row of this step, or -1 for the tree's first row;
+ * index counts the lane's rows in this step from 0. */
+void step_add_tree(step *s, int lane, int32_t root, int index, int parent, int32_t token, bool want);
+
+typedef struct target target;
+struct target {
+    const char   *family; /* "gemma4" */
+    const ops    *o;
+    queue        *q;
+    int           n_layers, n_embd, n_vocab, n_ctx;
+    int           max_rows;
+    kv_class_spec kv_class[KV_MAX_CLASSES]; /* type is the caller's to set */
+    int           n_kv_classes;
+    size_t        weight_bytes;
+    int32_t       stop_id[16]; /* of the model's files; the tokenizer may know more */
+    int           n_stop_ids;
+    bool          empty_thought; /* chat: an answer without thinking starts with an empty thought */
+    sample_params defaults;      /* of generation_config; greedy where the files say nothing */
+
+    /* Features: the residual stream before layer h (h = n_layers: after the last), of every row of the next steps,
+     * side by side in `features` [max_rows][n_features * n_embd]. n_ids 0 ends it. Takes memory: not inside a step. */
+    bool (*capture)(target *t, const int *ids, int n_ids, err *e);
+    dev features;
+    int n_features;
+
+    /* Runs the rows; `hidden` [n_want][n_embd] then holds the states after the final norm. */
+    bool (*step)(target *t, kv_pool *kv, const step *s, err *e);
+    dev hidden;
+    /* Logits [n][n_vocab] of wanted rows first .. first + n - 1, n <= HEAD_ROWS, softcapped, into `logits`. */
+    void (*head)(target *t, int first, int n);
+    dev logits;
+
+    void (*close)(target *t);
+};
+
+typedef struct {
+    const char *device;    /* as ops_open; NULL: "auto" */
+    int         n_threads; /* 0: as many as this process may use */
+    int         max_rows;  /* of a step; 0: STEP_MAX_ROWS */
+    /* Told after each tensor: bytes done of all. May be NULL. */
+    void (*progress)(void *ctx, size_t done, size_t total);
+    void *progress_ctx;
+} model_options;
+
+/* Opens what the checkpoint describes. The checkpoint may be closed afterwards. */
+bool model_open(target **out, const checkpoint *c, const model_options *opt, err *e);
+void model_close(target *t); /* NULL is fine */
+/* What the file calls its architecture, for messages: "gemma4", "gemma4_text", ... or "" */
+str model_arch(const checkpoint *c);
+#endif
