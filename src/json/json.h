@@ -6,7 +6,12 @@
  * key is refused; in a string it is a byte like any other.
  *
  * The reader works on the caller's bytes and keeps only open objects' keys. Strings without escapes point
- * into the text; others into the reader's arena. */
+ * into the text; others into the reader's arena. The work is linear in the text, whatever the text.
+ *
+ * Errors: ERR_FORMAT with line and column (in bytes, from 1) for what is not JSON, ERR_TOO_LARGE over a
+ * limit, ERR_UNAVAILABLE when there is no memory. A server answers its client's ERR_FORMAT with 400.
+ *
+ * Threads: a reader or a writer belongs to one thread at a time. The process's locale does not matter. */
 #ifndef TANDEM_JSON_JSON_H
 #define TANDEM_JSON_JSON_H
 #include "base/arena.h"
@@ -20,18 +25,18 @@ typedef enum {
     JSON_INT,
     JSON_REAL,
     JSON_STRING,
-    JSON_ARRAY,      /* as an event: its opening bracket */
-    JSON_OBJECT,     /* as an event: its opening brace */
-    JSON_KEY,        /* events only, from here on */
+    JSON_ARRAY,  /* as an event: its opening bracket */
+    JSON_OBJECT, /* as an event: its opening brace */
+    JSON_KEY,    /* events only, from here on */
     JSON_ARRAY_END,
     JSON_OBJECT_END,
-    JSON_END,        /* the document is complete */
+    JSON_END, /* the document is complete; so says every call from then on */
 } json_kind;
 
 typedef struct {
-    int    max_depth; /* 0: 64 */
-    size_t max_bytes; /* of the text; 0: 1 GiB */
-    size_t max_memory; /* arena for decoded strings, keys and trees; 0: 1 GiB */
+    int    max_depth;  /* open arrays and objects; 0: 64 */
+    size_t max_bytes;  /* of the text; 0: 1 GiB */
+    size_t max_memory; /* for decoded strings, keys and trees; 0: 1 GiB */
 } json_limits;
 
 /* --- reading as a stream ----------------------------------------------------------------------- */
@@ -39,16 +44,19 @@ typedef struct json_reader json_reader;
 typedef struct {
     json_kind kind;
     bool      b;
-    int64_t   i;   /* JSON_INT */
-    double    d;   /* JSON_REAL; also set for JSON_INT */
-    str       s;   /* JSON_STRING, JSON_KEY */
-    size_t    at;  /* byte offset of the token, for messages */
+    int64_t   i;  /* JSON_INT */
+    double    d;  /* JSON_REAL; also set for JSON_INT */
+    str       s;  /* JSON_STRING, JSON_KEY: good until the text goes or the reader is closed */
+    size_t    at; /* byte offset of the token, for messages */
 } json_event;
 
 bool json_reader_open(json_reader **out, str text, const json_limits *limits, err *e); /* limits may be NULL */
-void json_reader_close(json_reader *r);
+void json_reader_close(json_reader *r);                                                /* NULL is fine */
+/* After a failure the reader stays failed, with the same sentence. */
 bool json_next(json_reader *r, json_event *ev, err *e);
-bool json_skip(json_reader *r, err *e);          /* the next value, whole; call it after a key or inside an array */
+/* The next value, whole; call it after a key, inside an array or before the document. It is checked like
+ * any other, but its strings are not decoded. ERR_FORMAT when the array ends instead. */
+bool json_skip(json_reader *r, err *e);
 
 /* --- reading as a tree ------------------------------------------------------------------------- */
 typedef struct json_value  json_value;
@@ -70,16 +78,19 @@ struct json_member {
     json_value value;
 };
 
+/* The tree lives in the arena and borrows strings without escapes from the text: keep both. A failure leaves
+ * *out NULL and the arena as it was; max_memory bounds what is added to it. */
 bool json_parse(const json_value **out, arena *a, str text, const json_limits *limits, err *e);
 /* NULL when v is NULL, is not an object, or has no such key. */
 const json_value *json_get(const json_value *v, const char *key);
 
 /* --- writing ----------------------------------------------------------------------------------- */
 /* Puts commas and colons itself; json_end closes what is innermost. Errors show in b->failed. */
+enum { JSON_WRITER_DEPTH = 64 }; /* open arrays and objects: asserted */
 typedef struct {
     buf     *b;
     int      depth;
-    uint64_t is_object, has_item, after_key; /* bit per depth; depth <= 63 is asserted */
+    uint64_t is_object, has_item, after_key; /* bit d - 1 for depth d */
 } json_writer;
 
 void json_writer_init(json_writer *w, buf *b);
@@ -87,9 +98,14 @@ void json_begin_object(json_writer *w);
 void json_begin_array(json_writer *w);
 void json_end(json_writer *w);
 void json_key(json_writer *w, const char *key);
+void json_key_str(json_writer *w, str key);
 void json_put_str(json_writer *w, str s);
 void json_put_int(json_writer *w, int64_t i);
-void json_put_real(json_writer *w, double d);    /* shortest text that reads back the same; must be finite */
+/* The fewest digits that read back the same, always with a point or an exponent: a real stays a real.
+ * Must be finite. */
+void json_put_real(json_writer *w, double d);
 void json_put_bool(json_writer *w, bool b);
 void json_put_null(json_writer *w);
+/* A whole tree; one that is too deep for the writer, being foreign, sets b->failed. */
+void json_put_value(json_writer *w, const json_value *v);
 #endif
