@@ -52,24 +52,40 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)m ^ (uint64_t)(m >> 64);
 }
 
+/* The n < 8 bytes at p, in some order that is the same every time. */
+static uint64_t load_few(const char *p, size_t n)
+{
+    uint32_t lo, hi;
+    if (n >= 4) {
+        memcpy(&lo, p, 4);
+        memcpy(&hi, p + n - 4, 4);
+        return (uint64_t)hi << 32 | lo;
+    }
+    if (!n) return 0;
+    return (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n / 2] << 8 | (unsigned char)p[n - 1];
+}
+
 static uint32_t hash_key(const json_keys *k, str key, uint32_t first)
 {
-    uint64_t h = mix(k->seed[0] ^ key.n, k->seed[1] ^ (uint64_t)first << 32), w = 0;
+    uint64_t h = mix(k->seed[0] ^ key.n, k->seed[1] ^ (uint64_t)first << 32), w;
     for (; key.n >= 8; key.s += 8, key.n -= 8) {
         memcpy(&w, key.s, 8);
         h = mix(h ^ w, k->seed[1]);
     }
-    w = 0;
-    memcpy(&w, key.s, key.n);
-    return (uint32_t)(mix(h ^ w, k->seed[1]) >> 32);
+    return (uint32_t)(mix(h ^ load_few(key.s, key.n), k->seed[1]) >> 32);
+}
+
+static void fill_slot(json_keys *k, uint32_t at, uint32_t entry)
+{
+    k->slot[at]        = (json_key_slot){k->entry[entry].hash, entry + 1};
+    k->entry[entry].at = at;
 }
 
 static void insert(json_keys *k, uint32_t entry)
 {
     uint32_t mask = 2 * k->cap - 1, at = k->entry[entry].hash & mask;
     while (k->slot[at].entry) at = (at + 1) & mask;
-    k->slot[at]        = (json_key_slot){k->entry[entry].hash, entry + 1};
-    k->entry[entry].at = at;
+    fill_slot(k, at, entry);
 }
 
 static bool grow(json_keys *k, err *e)
@@ -92,24 +108,19 @@ static bool grow(json_keys *k, err *e)
     return true;
 }
 
-static bool is_there(const json_keys *k, str key, uint32_t hash, uint32_t first)
-{
-    uint32_t mask = 2 * k->cap - 1;
-    for (uint32_t at = hash & mask; k->slot[at].entry; at = (at + 1) & mask) {
-        uint32_t entry = k->slot[at].entry - 1;
-        if (k->slot[at].hash == hash && entry >= first && str_eq(k->entry[entry].key, key)) return true;
-    }
-    return false;
-}
-
 bool json_keys_add(json_keys *k, str key, uint32_t first, bool *twice, err *e)
 {
-    uint32_t hash = hash_key(k, key, first);
     if (k->n == k->cap && !grow(k, e)) return false;
-    *twice = is_there(k, key, hash, first);
-    if (*twice) return true;
+    uint32_t hash = hash_key(k, key, first), mask = 2 * k->cap - 1, at = hash & mask;
+    for (; k->slot[at].entry; at = (at + 1) & mask) {
+        uint32_t other = k->slot[at].entry - 1;
+        if (k->slot[at].hash != hash || other < first) continue;
+        *twice = str_eq(k->entry[other].key, key);
+        if (*twice) return true;
+    }
+    *twice         = false;
     k->entry[k->n] = (json_key_entry){.key = key, .hash = hash};
-    insert(k, k->n++);
+    fill_slot(k, at, k->n++);
     return true;
 }
 
