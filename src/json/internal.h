@@ -11,7 +11,7 @@ void json_budget_give(arena *a, size_t bytes);
 /* The sentence for `bytes` that could not be had: over the ceiling, or the machine has no more. */
 bool json_no_memory(const arena *a, size_t bytes, err *e);
 
-/* json_reader_open, but decoded strings go to the caller's arena and outlive the reader. */
+/* json_reader_open, but decoded strings go to the caller's arena, unless that is NULL, and outlive the reader. */
 bool json_reader_open_in(json_reader **out, arena *a, str text, const json_limits *limits, err *e);
 
 /* --- keys of open objects ---------------------------------------------------------------------- */

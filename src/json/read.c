@@ -20,7 +20,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first byte of a word must be its lowest");
 
-typedef enum { WANT_VALUE, WANT_ITEM_OR_END, WANT_KEY_OR_END, WANT_COMMA_OR_END, WANT_NOTHING } json_want;
+typedef enum { WANT_VALUE, WANT_ITEM_OR_END, WANT_KEY_OR_END, WANT_COMMA_OR_END, WANT_NOTHING } wanted;
 
 typedef struct {
     bool     is_object;
@@ -29,7 +29,7 @@ typedef struct {
 
 struct json_reader {
     const char *text, *p, *end;
-    json_want   want;
+    wanted      want;
     int         depth, max_depth;
     bool        failed;   /* with `why`, from then on */
     bool        skipping; /* nobody looks at the strings */
@@ -78,8 +78,8 @@ static bool fail(json_reader *r, err_code code, const char *at, const char *fmt,
 /* At r->p something else stands than `what`. */
 static bool expected(json_reader *r, const char *what)
 {
-    unsigned char c = r->p < r->end ? (unsigned char)*r->p : 0;
     if (r->p == r->end) return fail(r, ERR_FORMAT, r->p, "expected %s, found the end of the text", what);
+    unsigned char c = (unsigned char)*r->p;
     if (c > ' ' && c < 0x7f) return fail(r, ERR_FORMAT, r->p, "expected %s, found '%c'", what, c);
     return fail(r, ERR_FORMAT, r->p, "expected %s, found byte 0x%02x", what, c);
 }
@@ -220,7 +220,7 @@ static void decode_string(char *out, const char *s, size_t n)
     memcpy(out, s, (size_t)(end - s));
 }
 
-static bool read_string(json_reader *r, str *out, bool wanted)
+static bool read_string(json_reader *r, str *out, bool decode)
 {
     const char *s = r->p + 1;
     size_t      saved;
@@ -228,7 +228,7 @@ static bool read_string(json_reader *r, str *out, bool wanted)
     if (!close) return false;
     r->p = close + 1;
     *out = (str){s, (size_t)(close - s)};
-    if (!saved || !wanted) return true;
+    if (!saved || !decode) return true;
     char *copy = arena_try(r->mem, out->n - saved, 1);
     if (!copy) return json_no_memory(r->mem, out->n - saved, &r->why);
     decode_string(copy, s, out->n);
@@ -393,27 +393,33 @@ static bool step(json_reader *r, json_event *ev)
 }
 
 /* --- the interface ----------------------------------------------------------------------------- */
-static bool open_reader(json_reader **out, arena *a, str text, const json_limits *limits, err *e)
+static json_limits with_defaults(const json_limits *limits)
 {
-    assert(!limits || limits->max_depth >= 0);
-    int          max_depth  = limits && limits->max_depth ? limits->max_depth : 64;
-    size_t       max_bytes  = limits && limits->max_bytes ? limits->max_bytes : (size_t)1 << 30;
-    size_t       max_memory = limits && limits->max_memory ? limits->max_memory : (size_t)1 << 30;
-    json_reader *r;
+    json_limits l = limits ? *limits : (json_limits){0};
+    assert(l.max_depth >= 0);
+    if (!l.max_depth) l.max_depth = 64;
+    if (!l.max_bytes) l.max_bytes = (size_t)1 << 30;
+    if (!l.max_memory) l.max_memory = (size_t)1 << 30;
+    return l;
+}
+
+bool json_reader_open_in(json_reader **out, arena *a, str text, const json_limits *limits, err *e)
+{
+    json_limits l     = with_defaults(limits);
+    size_t      bytes = sizeof(json_reader) + (size_t)l.max_depth * sizeof(level);
 
     *out = NULL;
-    if (text.n > max_bytes)
-        return err_set(e, ERR_TOO_LARGE, "the text has %zu bytes, the limit is %zu", text.n, max_bytes);
-    size_t bytes = sizeof *r + (size_t)max_depth * sizeof r->open[0];
-    r            = mem_try(bytes);
+    if (text.n > l.max_bytes)
+        return err_set(e, ERR_TOO_LARGE, "the text has %zu bytes, the limit is %zu", text.n, l.max_bytes);
+    json_reader *r = mem_try(bytes);
     if (!r) return err_set(e, ERR_UNAVAILABLE, "out of memory for %zu bytes", bytes);
     r->text = r->p = text.n ? text.s : "";
     r->end         = r->text + text.n;
-    r->max_depth   = max_depth;
+    r->max_depth   = l.max_depth;
     arena_init(&r->own, SIZE_MAX);
     r->mem       = a ? a : &r->own;
     r->mem_limit = r->mem->limit;
-    if (max_memory < r->mem->limit - r->mem->used) r->mem->limit = r->mem->used + max_memory;
+    if (l.max_memory < r->mem->limit - r->mem->used) r->mem->limit = r->mem->used + l.max_memory;
     json_keys_init(&r->keys, r->mem);
     *out = r;
     return true;
@@ -421,12 +427,7 @@ static bool open_reader(json_reader **out, arena *a, str text, const json_limits
 
 bool json_reader_open(json_reader **out, str text, const json_limits *limits, err *e)
 {
-    return open_reader(out, NULL, text, limits, e);
-}
-
-bool json_reader_open_in(json_reader **out, arena *a, str text, const json_limits *limits, err *e)
-{
-    return open_reader(out, a, text, limits, e);
+    return json_reader_open_in(out, NULL, text, limits, e);
 }
 
 void json_reader_close(json_reader *r)

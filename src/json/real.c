@@ -18,7 +18,7 @@ enum { MAX_DIGITS = 800, DIGITS_CHARS = MAX_DIGITS + 32 };
 typedef struct {
     char    digit[DIGITS_CHARS]; /* without leading zeros; room for an exponent to be written behind */
     int     n;
-    int64_t exp10; /* the value is 0.digits * 10^(n + exp10), the digits read as an integer times 10^exp10 */
+    int64_t exp10; /* the value is the digits, read as an integer, times 10^exp10 */
     bool    rest;  /* something not zero was left out */
 } decimal;
 
