@@ -1,0 +1,277 @@
+#include "ops_test.h"
+
+/* Stores random K and V for the rows; returns nothing to keep, the cache holds them. */
+static void store_random(rig *g, const kv_class *c, int layer, const step_rows *rows)
+{
+    size_t n = (size_t)rows->n_rows * (size_t)c->n_kv_heads * (size_t)c->head_dim;
+    OP(g, kv_store, c, layer, rows, rig_put_randn(g, n), rig_put_randn(g, n));
+}
+
+typedef struct {
+    quant_type type;
+    int        head_dim, n_heads, n_kv_heads, n_ctx, n_rows, window;
+} shape;
+
+/* n_rows queries at the end of n_ctx positions. */
+static rig_result play_attention(rig *g, const void *arg)
+{
+    const shape *s    = arg;
+    int          past = s->n_ctx - s->n_rows;
+    size_t       n    = (size_t)s->n_rows * (size_t)s->n_heads * (size_t)s->head_dim;
+    kv_class     c    = rig_kv(g, s->type, 2, s->n_kv_heads, s->head_dim, 2, s->n_ctx);
+    step_rows    old = rig_chain(g, 1, 0, past), rows = rig_chain(g, 1, past, s->n_rows);
+    dev          y = rig_new(g, n * sizeof(float)), q = rig_put_randn(g, n);
+    store_random(g, &c, 1, &old);
+    store_random(g, &c, 1, &rows);
+    OP(g, attention, y, q, s->n_heads, &c, 1, &rows, 1 / sqrtf((float)s->head_dim), s->window);
+    return rig_give(g, y, n, 1e-5, 1e-5);
+}
+
+TEST(attention_agrees_with_ref)
+{
+    static const shape s[] = {{QUANT_F32, 8, 1, 1, 1, 1, 0},      {QUANT_F32, 64, 4, 4, 33, 33, 0},
+                              {QUANT_F32, 64, 8, 2, 15, 2, 0},    {QUANT_F16, 64, 6, 2, 16, 3, 0},
+                              {QUANT_F16, 128, 8, 1, 17, 7, 0},   {QUANT_F32, 256, 4, 2, 200, 7, 64},
+                              {QUANT_F16, 256, 8, 4, 300, 33, 5}, {QUANT_F16, 512, 8, 1, 130, 1, 0},
+                              {QUANT_F32, 512, 2, 2, 64, 33, 1},  {QUANT_F16, 64, 2, 1, 1030, 3, 512}};
+    for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_attention, &s[i]);
+}
+
+/* Gemma's scale is 1, so scores are large and the softmax is nearly one-hot: differences are only in which key wins. */
+static void large_scores(rig *g)
+{
+    enum { D = 64, N = 40 };
+    kv_class  c    = rig_kv(g, QUANT_F32, 1, 1, D, 1, N);
+    step_rows rows = rig_chain(g, 0, 0, N), last = rig_chain(g, 0, N - 1, 1);
+    float    *k = arena_new_n(&g->host, float, N *D), *v = rig_randn(g, N * D), q[D];
+    for (int i = 0; i < N * D; i++) k[i] = i / D == 11 ? 40.0f : -40.0f;
+    for (int i = 0; i < D; i++) q[i] = 40;
+    OP(g, kv_store, &c, 0, &rows, rig_put_f32(g, k, N * D), rig_put_f32(g, v, N * D));
+    dev y = rig_new(g, D * sizeof(float));
+    OP(g, attention, y, rig_put_f32(g, q, D), 1, &c, 0, &last, 1, 0);
+    SAME_F32(g, rig_get_f32(g, y, D), v + 11 * D, D);
+}
+TEST(attention_survives_large_scores) { rig_each(t, large_scores); }
+
+/* --- what a row sees -------------------------------------------------------------------------------- */
+/* With equal keys every visible position weighs the same, so y is the mean of the visible values. v[p] = p, so a
+ * mean over first .. pos is (first + pos) / 2. */
+static void equal_keys(rig *g, quant_type type, int window)
+{
+    enum { D = 16, N = 60 };
+    kv_class  c    = rig_kv(g, type, 1, 1, D, 1, N);
+    step_rows rows = rig_chain(g, 0, 0, N);
+    float     k[N * D], v[N * D], q[N * D];
+    for (int i = 0; i < N * D; i++) {
+        k[i] = 0.25f * (float)(i % D);
+        q[i] = 1;
+        v[i] = (float)(i / D);
+    }
+    OP(g, kv_store, &c, 0, &rows, rig_put_f32(g, k, N * D), rig_put_f32(g, v, N * D));
+    dev y = rig_new(g, sizeof q);
+    OP(g, attention, y, rig_put_f32(g, q, N * D), 1, &c, 0, &rows, 1, window);
+    float *got = rig_get_f32(g, y, N * D);
+    for (int i = 0; i < N * D; i++) {
+        int pos = i / D, first = window && pos >= window ? pos - window + 1 : 0;
+        NEAR(g, got[i], (first + pos) / 2.0, 2e-5 * (pos + 1));
+    }
+}
+
+static void averages(rig *g)
+{
+    static const int windows[] = {0, 1, 2, 15, 16, 17, 32, 59, 60, 61};
+    for (size_t i = 0; i < COUNT(windows); i++) {
+        equal_keys(g, QUANT_F32, windows[i]);
+        equal_keys(g, QUANT_F16, windows[i]);
+    }
+}
+TEST(attention_with_equal_keys_averages_the_window) { rig_each(t, averages); }
+
+/* Values that name their kv head: query head h must see head h / (n_heads / n_kv_heads). */
+static void head_mapping(rig *g)
+{
+    enum { D = 8, N = 5, KV = 3, HEADS = 12 };
+    kv_class  c    = rig_kv(g, QUANT_F32, 2, KV, D, 1, N);
+    step_rows rows = rig_chain(g, 0, 0, N);
+    float     v[N * KV * D];
+    for (int i = 0; i < N * KV * D; i++) v[i] = (float)(100 + i / D % KV);
+    for (int layer = 0; layer < 2; layer++)
+        OP(g, kv_store, &c, layer, &rows, rig_put_randn(g, N * KV * D), rig_put_f32(g, v, N * KV * D));
+    dev y = rig_new(g, N * HEADS * D * sizeof(float));
+    OP(g, attention, y, rig_put_randn(g, N * HEADS * D), HEADS, &c, 0, &rows, 0.1f, 0);
+    float *got = rig_get_f32(g, y, N * HEADS * D);
+    for (int i = 0; i < N * HEADS * D; i++) NEAR(g, got[i], 100 + i / D % HEADS / 4, 1e-4);
+}
+TEST(attention_maps_query_heads_to_kv_heads) { rig_each(t, head_mapping); }
+
+/* Two keys, by hand: weights e^1 / (e^1 + e^-1) and the rest. The row attends the stored, rounded form of its own
+ * key and value. */
+static void two_keys(rig *g)
+{
+    static const float k[] = {1, 0, -1, 0}, v[] = {1, 0.1f, 3, 0.1f}, q[] = {5, 5, 2, 7};
+    for (int f16 = 0; f16 < 2; f16++) {
+        kv_class  c    = rig_kv(g, f16 ? QUANT_F16 : QUANT_F32, 1, 1, 2, 1, 2);
+        step_rows rows = rig_chain(g, 0, 0, 2);
+        dev       y    = rig_new(g, sizeof q);
+        OP(g, kv_store, &c, 0, &rows, rig_put_f32(g, k, 4), rig_put_f32(g, v, 4));
+        OP(g, attention, y, rig_put_f32(g, q, 4), 1, &c, 0, &rows, 0.5f, 0);
+        float *got = rig_get_f32(g, y, 4);
+        double w = exp(1) / (exp(1) + exp(-1)), tenth = f16 ? f16_to_f32(f32_to_f16(0.1f)) : 0.1f;
+        NEAR(g, got[0], 1, 1e-6);
+        NEAR(g, got[1], tenth, 1e-8);
+        NEAR(g, got[2], w * 1 + (1 - w) * 3, 1e-6);
+        NEAR(g, got[3], tenth, 1e-8);
+    }
+}
+TEST(attention_over_two_keys_by_hand) { rig_each(t, two_keys); }
+
+/* --- promise 1 -------------------------------------------------------------------------------------- */
+/* A prompt fed in one step, or in chunks of 7, or a row at a time; in another lane, so on other pages. */
+static void chunked(rig *g)
+{
+    enum { D = 64, HEADS = 4, KV = 2, N = 33, Q = HEADS * D, ONE = KV * D };
+    static const int chunks[] = {N, 7, 1};
+
+    kv_class c = rig_kv(g, QUANT_F16, 1, KV, D, COUNT(chunks), N);
+    dev      k = rig_put_randn(g, N * ONE), v = rig_put_randn(g, N * ONE), q = rig_put_randn(g, N * Q);
+    float   *want = NULL;
+    for (size_t lane = 0; lane < COUNT(chunks); lane++) {
+        dev y = rig_new(g, N * Q * sizeof(float));
+        for (int at = 0, n; at < N; at += n) {
+            n               = chunks[lane] < N - at ? chunks[lane] : N - at;
+            step_rows rows  = rig_chain(g, (int)lane, at, n);
+            size_t    first = (size_t)at;
+            OP(g, kv_store, &c, 0, &rows, dev_at_f32(k, first * ONE), dev_at_f32(v, first * ONE));
+            OP(g, attention, dev_at_f32(y, first * Q), dev_at_f32(q, first * Q), HEADS, &c, 0, &rows, 0.2f, 20);
+        }
+        float *got = rig_get_f32(g, y, N * Q);
+        if (want) SAME_F32(g, got, want, N * Q);
+        want = got;
+    }
+}
+TEST(attention_rows_are_their_own_however_chunked) { rig_each(t, chunked); }
+
+/* A context of PAST positions, then a tree across page ends:
+ *
+ *     0 - 1 - 2 - 3 - 4 - 5 - 6 - 7 - 8
+ *       \   \   9 - 10 - 11 - 12
+ *        \    13 - 14
+ *         15 - 16 - 17 - 18 - 19      20 - 21 (a second root)
+ *
+ * Each row must equal, to the bit, the last row of its own path fed as a chain into a lane of its own. */
+enum { T_D = 64, T_HEADS = 4, T_KV = 2, T_N = 22, T_ONE = T_KV * T_D, T_Q = T_HEADS * T_D, T_DEPTH = 9 };
+static const int32_t tree_parent[T_N] = {-1, 0, 1, 2, 3, 4, 5, 6, 7, 1, 9, 10, 11, 1, 13, 0, 15, 16, 17, 18, -1, 20};
+
+typedef struct {
+    kv_class c;
+    float   *past_k, *past_v, *k, *v, *q; /* of the context, of the tree's rows */
+    int      n_past, window;
+} tree_scene;
+
+static void store_past(rig *g, const tree_scene *s, int lane)
+{
+    size_t    n    = (size_t)s->n_past * T_ONE;
+    step_rows rows = rig_chain(g, lane, 0, s->n_past);
+    OP(g, kv_store, &s->c, 0, &rows, rig_put_f32(g, s->past_k, n), rig_put_f32(g, s->past_v, n));
+}
+
+static float *attend_path(rig *g, const tree_scene *s, int row)
+{
+    float k[T_DEPTH * T_ONE], v[T_DEPTH * T_ONE];
+    int   path[T_DEPTH], n = 0;
+    for (int r = row; r >= 0; r = tree_parent[r]) path[n++] = r;
+    for (int i = 0; i < n; i++) {
+        memcpy(k + (size_t)i * T_ONE, s->k + (size_t)path[n - 1 - i] * T_ONE, T_ONE * sizeof *k);
+        memcpy(v + (size_t)i * T_ONE, s->v + (size_t)path[n - 1 - i] * T_ONE, T_ONE * sizeof *v);
+    }
+    step_rows rows = rig_chain(g, 1, s->n_past, n), last = rig_chain(g, 1, s->n_past + n - 1, 1);
+    dev       y = rig_new(g, T_Q * sizeof(float));
+    OP(g, kv_store, &s->c, 0, &rows, rig_put_f32(g, k, (size_t)n * T_ONE), rig_put_f32(g, v, (size_t)n * T_ONE));
+    OP(g, attention, y, rig_put_f32(g, s->q + (size_t)row * T_Q, T_Q), T_HEADS, &s->c, 0, &last, 0.2f, s->window);
+    return rig_get_f32(g, y, T_Q);
+}
+
+static float *attend_tree(rig *g, const tree_scene *s)
+{
+    step_rows rows = rig_tree(g, 0, s->n_past, tree_parent, T_N);
+    dev       y    = rig_new(g, T_N * T_Q * sizeof(float));
+    OP(g, kv_store, &s->c, 0, &rows, rig_put_f32(g, s->k, T_N * T_ONE), rig_put_f32(g, s->v, T_N * T_ONE));
+    OP(g, attention, y, rig_put_f32(g, s->q, T_N * T_Q), T_HEADS, &s->c, 0, &rows, 0.2f, s->window);
+    return rig_get_f32(g, y, T_N * T_Q);
+}
+
+static void tree_is_chains(rig *g, quant_type type, int n_past, int window)
+{
+    size_t     n = (size_t)n_past * T_ONE;
+    tree_scene s = {rig_kv(g, type, 1, T_KV, T_D, 2, n_past + T_N),
+                    rig_randn(g, n),
+                    rig_randn(g, n),
+                    rig_randn(g, T_N * T_ONE),
+                    rig_randn(g, T_N * T_ONE),
+                    rig_randn(g, T_N * T_Q),
+                    n_past,
+                    window};
+    store_past(g, &s, 0);
+    store_past(g, &s, 1);
+    float *tree = attend_tree(g, &s);
+    for (int r = 0; r < T_N; r++) SAME_F32(g, tree + (size_t)r * T_Q, attend_path(g, &s, r), T_Q);
+}
+
+static void trees_full(rig *g) { tree_is_chains(g, QUANT_F32, 61, 0); }
+static void trees_windowed(rig *g) { tree_is_chains(g, QUANT_F16, 27, 6); }
+static void trees_from_nothing(rig *g) { tree_is_chains(g, QUANT_F32, 0, 0); }
+TEST(attention_tree_rows_equal_their_chains) { rig_each(t, trees_full); }
+TEST(attention_tree_rows_equal_their_chains_in_a_window) { rig_each(t, trees_windowed); }
+TEST(attention_tree_at_position_zero) { rig_each(t, trees_from_nothing); }
+
+/* An accepted path, compacted by kv_move, is the chain it always was. */
+static void compacted(rig *g)
+{
+    static const kv_move_item keep[] = {{0, 20 + 15, 20 + 1}, {0, 20 + 16, 20 + 2}, {0, 20 + 17, 20 + 3}};
+
+    tree_scene s = {rig_kv(g, QUANT_F16, 1, T_KV, T_D, 2, 20 + T_N),
+                    rig_randn(g, 20 * T_ONE),
+                    rig_randn(g, 20 * T_ONE),
+                    rig_randn(g, T_N * T_ONE),
+                    rig_randn(g, T_N * T_ONE),
+                    rig_randn(g, T_N * T_Q),
+                    20,
+                    0};
+    store_past(g, &s, 0);
+    store_past(g, &s, 1);
+    attend_tree(g, &s);
+    OP(g, kv_move, &s.c, rig_put(g, keep, sizeof keep), COUNT(keep));
+    step_rows last = rig_chain(g, 0, 20 + 3, 1);
+    dev       y    = rig_new(g, T_Q * sizeof(float));
+    OP(g, attention, y, rig_put_f32(g, s.q + (size_t)17 * T_Q, T_Q), T_HEADS, &s.c, 0, &last, 0.2f, 0);
+    SAME_F32(g, rig_get_f32(g, y, T_Q), attend_path(g, &s, 17), T_Q);
+}
+TEST(attention_over_a_compacted_path) { rig_each(t, compacted); }
+
+/* Rows of several lanes in one step, a tree after a chain: parents are rows of the step, not of the lane. */
+static void two_lanes(rig *g)
+{
+    enum { D = 16, N = 4 };
+    static const int32_t pos[N] = {0, 0, 1, 1}, lane[N] = {0, 1, 1, 1}, slot[N] = {0, 0, 1, 2};
+    static const int32_t parent[N] = {-1, -1, 1, 1}, root[N] = {1, 0, 0, 0};
+
+    kv_class  c        = rig_kv(g, QUANT_F32, 1, 1, D, 2, 16);
+    float     k[N * D] = {0}, v[N * D];
+    step_rows rows     = {N,
+                          rig_put_i32(g, pos, N),
+                          rig_put_i32(g, pos, N),
+                          rig_put_i32(g, lane, N),
+                          rig_put_i32(g, slot, N),
+                          rig_put_i32(g, parent, N),
+                          rig_put_i32(g, root, N)};
+    for (int i = 0; i < N * D; i++) v[i] = (float)(1 << i / D);
+    dev y = rig_new(g, sizeof v);
+    OP(g, kv_store, &c, 0, &rows, rig_put_f32(g, k, N * D), rig_put_f32(g, v, N * D));
+    OP(g, attention, y, rig_put_randn(g, N * D), 1, &c, 0, &rows, 1, 0);
+    float *got = rig_get_f32(g, y, N * D);
+    NEAR(g, got[0 * D], 1, 1e-6);
+    NEAR(g, got[1 * D], 2, 1e-6);
+    NEAR(g, got[2 * D], (2 + 4) / 2.0, 1e-6);
+    NEAR(g, got[3 * D], (2 + 8) / 2.0, 1e-6);
+}
+TEST(attention_over_lanes_of_one_step) { rig_each(t, two_lanes); }

@@ -1,0 +1,102 @@
+#include "ops/sampling.h"
+#include "ops_test.h"
+
+static const int sizes[] = {1, 8, 100, 257, 5120};
+
+static rig_result play_add(rig *g, const void *arg)
+{
+    size_t n = (size_t) * (const int *)arg;
+    dev    a = rig_put_randn(g, n), b = rig_put_randn(g, n);
+    OP(g, add, b, a, b, n, 0.70710678f);
+    return rig_give(g, b, n, 1e-6, 1e-6);
+}
+
+static rig_result play_softcap(rig *g, const void *arg)
+{
+    size_t n = (size_t) * (const int *)arg;
+    float *x = rig_randn(g, n);
+    for (size_t i = 0; i < n; i++) x[i] *= 30;
+    dev d = rig_put_f32(g, x, n);
+    OP(g, softcap, d, n, 30);
+    return rig_give(g, d, n, 1e-5, 1e-6);
+}
+
+TEST(add_agrees_with_ref)
+{
+    for (size_t i = 0; i < COUNT(sizes); i++) rig_compare(t, play_add, &sizes[i]);
+}
+
+TEST(softcap_agrees_with_ref)
+{
+    for (size_t i = 0; i < COUNT(sizes); i++) rig_compare(t, play_softcap, &sizes[i]);
+}
+
+static void add_values(rig *g)
+{
+    static const float a[] = {1, -2, 0.5f}, b[] = {3, 2, 0.25f}, want[] = {8, 0, 1.5f};
+
+    dev y = rig_new(g, sizeof want), da = rig_put_f32(g, a, 3);
+    OP(g, add, y, da, rig_put_f32(g, b, 3), 3, 2);
+    SAME_F32(g, rig_get_f32(g, y, 3), want, 3);
+    SAME_F32(g, rig_get_f32(g, da, 3), a, 3);
+}
+TEST(add_by_hand) { rig_each(t, add_values); }
+
+static void softcap_values(rig *g)
+{
+    static const float  x[]    = {0, 30, -30, 1, 1000, -1000};
+    static const double want[] = {0, 22.847824668, -22.847824668, 0.999629794, 30, -30};
+
+    dev d = rig_put_f32(g, x, 6);
+    OP(g, softcap, d, 6, 30);
+    float *y = rig_get_f32(g, d, 6);
+    for (int i = 0; i < 6; i++) NEAR(g, y[i], want[i], 1e-5);
+}
+TEST(softcap_by_hand) { rig_each(t, softcap_values); }
+
+static void copies(rig *g)
+{
+    static const float   x[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, before[] = {-1, -1, -1, -1, -1, -1};
+    static const int32_t idx[]    = {2, 0, 2};
+    static const float   picked[] = {7, 8, 1, 2, 7, 8}, straight[] = {1, 2, -1, 4, 5, -1};
+
+    dev d = rig_put_f32(g, x, 9), y = rig_put_f32(g, before, 6), z = rig_put_f32(g, before, 6);
+    OP(g, copy_rows, y, 2, d, 3, rig_put_i32(g, idx, 3), 3, 2);
+    SAME_F32(g, rig_get_f32(g, y, 6), picked, 6);
+    OP(g, copy_rows, z, 3, d, 3, (dev){0}, 2, 2);
+    SAME_F32(g, rig_get_f32(g, z, 6), straight, 6);
+}
+TEST(copy_rows_by_index_and_stride) { rig_each(t, copies); }
+
+/* --- picking: every backend must say exactly what ops/sampling.h says -------------------------------- */
+static void picks(rig *g)
+{
+    enum { ROWS = 33, VOCAB = 1000 };
+    sampling_candidate scratch[VOCAB];
+    sample_params      p[ROWS];
+    float             *z = rig_randn(g, ROWS * VOCAB);
+    for (int r = 0; r < ROWS; r++)
+        p[r] = (sample_params){.temp  = r % 4 ? 0.3f * (float)(r % 4) : 0,
+                               .top_p = r % 3 ? 0.9f : 1,
+                               .min_p = r % 5 ? 0 : 0.02f,
+                               .top_k = r % 2 ? 40 : 0,
+                               .seed  = 7,
+                               .pos   = 100 + r};
+    z[2 * VOCAB + 5] = z[2 * VOCAB + 900] = 50;
+    dev logits = rig_put_f32(g, z, ROWS * VOCAB), id = rig_new(g, ROWS * sizeof(int32_t));
+    OP(g, argmax, id, logits, ROWS, VOCAB);
+    int32_t *best = rig_get_i32(g, id, ROWS);
+    SAME(g, best[2], 5);
+    for (int r = 0; r < ROWS; r++) SAME(g, best[r], sampling_argmax(z + (size_t)r * VOCAB, VOCAB));
+
+    OP(g, sample, id, logits, rig_put(g, p, sizeof p), ROWS, VOCAB);
+    int32_t *got = rig_get_i32(g, id, ROWS), n_differ = 0;
+    for (int r = 0; r < ROWS; r++) {
+        SAME(g, got[r], sampling_pick(z + (size_t)r * VOCAB, VOCAB, &p[r], scratch));
+        n_differ += got[r] != best[r];
+    }
+    test_case *t = g->t;
+    CHECK(n_differ > 5);
+    SAME_F32(g, rig_get_f32(g, logits, ROWS * VOCAB), z, ROWS * VOCAB);
+}
+TEST(argmax_and_sample_pick_as_the_contract_says) { rig_each(t, picks); }

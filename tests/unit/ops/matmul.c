@@ -1,0 +1,211 @@
+#include "ops_test.h"
+
+static const quant_type all_types[]   = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0,
+                                         QUANT_Q5_1, QUANT_Q8_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
+static const quant_type block_types[] = {QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1,
+                                         QUANT_Q8_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
+
+typedef struct {
+    quant_type type;
+    int        n_in, n_out, n_mats, n_rows, n_slots;
+    bool       x_per_slot, exact_x;
+    double     tol; /* of sum |w x| */
+} shape;
+
+/* Rows that int8 blocks hold exactly: integers up to 127 times a power of two that is the same over 256 elements,
+ * with a 127 in each 32. What a backend loses by quantising the activations is then nothing. */
+static float *exact_rows(rig *g, size_t n)
+{
+    float *x = arena_new_n(&g->host, float, n);
+    float  d = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i % 256 == 0) d = ldexpf(1, -6 - (int)(test_rand(&g->rand) % 3));
+        x[i] = d * (float)((int)(test_rand(&g->rand) % 255) - 127);
+        if (i % 32 == 31) x[i - test_rand(&g->rand) % 32] = test_rand(&g->rand) % 2 ? 127 * d : -127 * d;
+    }
+    return x;
+}
+
+/* allow[o] = tol * sum_i |w[o][i] x[i]|, and enough for the last rounding */
+static void allow_terms(float *allow, const float *w, const float *x, int n_in, int n_out, double tol)
+{
+    for (int o = 0; o < n_out; o++) {
+        double sum = 0;
+        for (int i = 0; i < n_in; i++) sum += fabs((double)w[(size_t)o * (size_t)n_in + (size_t)i] * x[i]);
+        allow[o] = (float)(tol * sum + 1e-30);
+    }
+}
+
+static const float *dequantised(rig *g, quant_type type, const void *blocks, size_t n)
+{
+    float *w = arena_new_n(&g->host, float, n);
+    quant_dequantise(type, blocks, w, n);
+    return w;
+}
+
+static rig_result play_matmul(rig *g, const void *arg)
+{
+    const shape *s   = arg;
+    size_t       n_x = (size_t)s->n_rows * (size_t)s->n_in, n_y = (size_t)s->n_rows * (size_t)s->n_out;
+    size_t       n_w    = (size_t)s->n_in * (size_t)s->n_out;
+    void        *blocks = rig_rand_blocks(g, s->type, n_w);
+    float       *x      = s->exact_x ? exact_rows(g, n_x) : rig_randn(g, n_x);
+    dev          y      = rig_new(g, n_y * sizeof(float));
+    OP(g, matmul, y, rig_weight(g, s->type, s->n_in, s->n_out, 1, blocks), rig_put_f32(g, x, n_x), s->n_rows);
+
+    rig_result   r = rig_give(g, y, n_y, 0, 0);
+    const float *w = dequantised(g, s->type, blocks, n_w);
+    for (int i = 0; i < s->n_rows; i++)
+        allow_terms(r.allow + (size_t)i * (size_t)s->n_out, w, x + (size_t)i * (size_t)s->n_in, s->n_in, s->n_out,
+                    s->tol);
+    return r;
+}
+
+TEST(matmul_agrees_with_ref)
+{
+    static const int rows[] = {1, 2, 3, 7, 33};
+    for (size_t k = 0; k < COUNT(all_types); k++)
+        for (size_t i = 0; i < COUNT(rows); i++) {
+            shape s = {all_types[k], 512, 37, 1, rows[i], 0, false, true, 1e-5};
+            rig_compare(t, play_matmul, &s);
+        }
+}
+
+TEST(matmul_agrees_with_ref_at_odd_sizes)
+{
+    static const struct {
+        quant_type type;
+        int        n_in, n_out;
+    } c[] = {{QUANT_F32, 1, 1},     {QUANT_F32, 8, 3},     {QUANT_F32, 257, 5},  {QUANT_F16, 100, 64},
+             {QUANT_F16, 257, 33},  {QUANT_BF16, 63, 7},   {QUANT_BF16, 257, 1}, {QUANT_BF16, 5120, 9},
+             {QUANT_Q8_0, 32, 1},   {QUANT_Q4_0, 64, 257}, {QUANT_Q4_1, 96, 2},  {QUANT_Q5_0, 160, 31},
+             {QUANT_Q5_1, 2816, 6}, {QUANT_Q4_0, 5120, 8}, {QUANT_Q4_K, 256, 1}, {QUANT_Q5_K, 768, 15},
+             {QUANT_Q6_K, 5120, 17}};
+    for (size_t i = 0; i < COUNT(c); i++)
+        for (int rows = 1; rows <= 9; rows += 4) {
+            shape s = {c[i].type, c[i].n_in, c[i].n_out, 1, rows, 0, false, true, 1e-5};
+            rig_compare(t, play_matmul, &s);
+        }
+}
+
+/* Activations that int8 cannot hold exactly. */
+TEST(matmul_stays_close_when_activations_are_rounded)
+{
+    for (size_t k = 0; k < COUNT(block_types); k++) {
+        shape s = {block_types[k], 1024, 33, 1, 5, 0, false, false, 0.01};
+        rig_compare(t, play_matmul, &s);
+    }
+}
+
+/* Promise 1: a row's numbers do not depend on how many rows share the call, nor on its place among them. */
+static void rows_alone(rig *g)
+{
+    enum { IN = 512, OUT = 67, ROWS = 33 };
+    for (size_t k = 0; k < COUNT(all_types); k++) {
+        quant_type    type = all_types[k];
+        const weight *w    = rig_weight(g, type, IN, OUT, 1, rig_rand_blocks(g, type, IN * OUT));
+        dev           x = rig_put_randn(g, ROWS * IN), y = rig_new(g, ROWS * OUT * sizeof(float));
+        OP(g, matmul, y, w, x, ROWS);
+        float *together = rig_get_f32(g, y, ROWS * OUT);
+        for (int r = 0, n; r < ROWS; r += n) {
+            n = r % 3 + 1 < ROWS - r ? r % 3 + 1 : ROWS - r;
+            OP(g, matmul, dev_at_f32(y, (size_t)r * OUT), w, dev_at_f32(x, (size_t)r * IN), n);
+        }
+        SAME_F32(g, rig_get_f32(g, y, ROWS * OUT), together, ROWS * OUT);
+    }
+}
+TEST(matmul_rows_are_their_own) { rig_each(t, rows_alone); }
+
+/* 3 x 2 by hand, and zeros: a block whose largest activation is 0 has no scale to divide by. */
+static void small_matmul(rig *g)
+{
+    static const float w[] = {1, 2, 3, 4, 5, 6}, x[] = {1, 10, -1, 0.5f, 0, 0},
+                       want[] = {21, 43, 65, 0, -1, -2, 0, 0, 0};
+
+    dev y = rig_new(g, sizeof want);
+    OP(g, matmul, y, rig_weight(g, QUANT_F32, 2, 3, 1, w), rig_put_f32(g, x, 6), 3);
+    float *got = rig_get_f32(g, y, 9);
+    for (int i = 0; i < 9; i++) NEAR(g, got[i], want[i], 1e-5);
+
+    const weight *q = rig_weight(g, QUANT_Q8_0, 64, 4, 1, rig_rand_blocks(g, QUANT_Q8_0, 256));
+    dev           z = rig_put_randn(g, 4);
+    OP(g, matmul, z, q, rig_new(g, 64 * sizeof(float)), 1);
+    got = rig_get_f32(g, z, 4);
+    for (int i = 0; i < 4; i++) NEAR(g, got[i], 0, 0);
+}
+TEST(matmul_by_hand) { rig_each(t, small_matmul); }
+
+static void sample_of_each_type(rig *g)
+{
+    test_case *t = g->t;
+    for (size_t k = 0; k < COUNT(all_types); k++) {
+        quant_type    type = all_types[k];
+        const weight *w    = rig_weight(g, type, 256, 2, 1, rig_rand_blocks(g, type, 512));
+        CHECK(w->type == type && w->n_in == 256 && w->n_out == 2 && w->n_mats == 1 && w->bytes > 0);
+    }
+    weight    *w = NULL;
+    err        e = {0};
+    float      x[64];
+    weight_src odd = {QUANT_Q8_0, 33, 1, 1, x}, none = {QUANT_F32, 4, 0, 1, x}, unknown = {QUANT_I32, 4, 4, 1, x};
+    CHECK_FAILS(g->o->weight_load(g->o, &w, &odd, &e), e, "33");
+    CHECK_FAILS(g->o->weight_load(g->o, &w, &none, &e), e, "0");
+    CHECK_FAILS(g->o->weight_load(g->o, &w, &unknown, &e), e, "type");
+    CHECK(!w);
+}
+TEST(weights_say_what_they_are) { rig_each(t, sample_of_each_type); }
+
+/* --- experts ---------------------------------------------------------------------------------------- */
+static rig_result play_experts(rig *g, const void *arg)
+{
+    const shape *s       = arg;
+    size_t       n_pairs = (size_t)s->n_rows * (size_t)s->n_slots, n_w = (size_t)s->n_in * (size_t)s->n_out;
+    size_t       n_x    = (s->x_per_slot ? n_pairs : (size_t)s->n_rows) * (size_t)s->n_in;
+    size_t       n_y    = n_pairs * (size_t)s->n_out;
+    void        *blocks = rig_rand_blocks(g, s->type, n_w * (size_t)s->n_mats);
+    float       *x      = exact_rows(g, n_x);
+    int32_t     *id     = rig_randint(g, n_pairs, s->n_mats);
+    dev          y      = rig_new(g, n_y * sizeof(float));
+    OP(g, matmul_experts, y, rig_weight(g, s->type, s->n_in, s->n_out, s->n_mats, blocks), rig_put_f32(g, x, n_x),
+       s->x_per_slot, rig_put_i32(g, id, n_pairs), s->n_rows, s->n_slots);
+
+    rig_result   r = rig_give(g, y, n_y, 0, 0);
+    const float *w = dequantised(g, s->type, blocks, n_w * (size_t)s->n_mats);
+    for (size_t i = 0; i < n_pairs; i++)
+        allow_terms(r.allow + i * (size_t)s->n_out, w + (size_t)id[i] * n_w,
+                    x + (s->x_per_slot ? i : i / (size_t)s->n_slots) * (size_t)s->n_in, s->n_in, s->n_out, s->tol);
+    return r;
+}
+
+TEST(matmul_experts_agrees_with_ref)
+{
+    for (size_t k = 0; k < COUNT(all_types); k++)
+        for (int per_slot = 0; per_slot < 2; per_slot++) {
+            shape a = {all_types[k], 256, 37, 5, 1, 2, per_slot, true, 1e-5};
+            shape b = {all_types[k], 256, 6, 128, 33, 8, per_slot, true, 1e-5};
+            rig_compare(t, play_experts, &a);
+            rig_compare(t, play_experts, &b);
+        }
+}
+
+/* Each (row, slot) is the same, to the bit, as that expert's matrix alone. */
+static void experts_are_matmuls(rig *g)
+{
+    enum { IN = 256, OUT = 19, MATS = 4, ROWS = 7, SLOTS = 3 };
+    static const quant_type types[] = {QUANT_BF16, QUANT_Q4_0, QUANT_Q6_K};
+    for (size_t k = 0; k < COUNT(types); k++) {
+        char         *blocks = rig_rand_blocks(g, types[k], (size_t)MATS * OUT * IN);
+        size_t        bytes  = (size_t)OUT * IN / (size_t)quant_block(types[k]) * quant_block_bytes(types[k]);
+        const weight *all    = rig_weight(g, types[k], IN, OUT, MATS, blocks), *one[MATS];
+        int32_t      *id     = rig_randint(g, ROWS * SLOTS, MATS);
+        dev           x = rig_put_randn(g, ROWS * IN), y = rig_new(g, ROWS * SLOTS * OUT * sizeof(float));
+        dev           z = rig_new(g, OUT * sizeof(float));
+        OP(g, matmul_experts, y, all, x, false, rig_put_i32(g, id, ROWS * SLOTS), ROWS, SLOTS);
+        float *got = rig_get_f32(g, y, ROWS * SLOTS * OUT);
+        for (int m = 0; m < MATS; m++) one[m] = rig_weight(g, types[k], IN, OUT, 1, blocks + (size_t)m * bytes);
+        for (int i = 0; i < ROWS * SLOTS; i++) {
+            OP(g, matmul, z, one[id[i]], dev_at_f32(x, (size_t)(i / SLOTS) * IN), 1);
+            SAME_F32(g, got + (size_t)i * OUT, rig_get_f32(g, z, OUT), OUT);
+        }
+    }
+}
+TEST(matmul_experts_equals_single_matmuls) { rig_each(t, experts_are_matmuls); }

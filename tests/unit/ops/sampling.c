@@ -1,0 +1,358 @@
+#include "ops/sampling.h"
+#include "test.h"
+
+#include <stdlib.h>
+
+/* --- log and exp ------------------------------------------------------------------------------------ */
+static double from_bits(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+TEST(sampling_log_agrees_with_libm)
+{
+    static const double fixed[] = {
+        1,         2,       0.5,   1.4142135623730950,  1.4142135623730951, 1.4142135623730954,
+        0x1p-1022, 0x1p-53, 1e308, 0.70710678118654746, 0.99999999999,      1.00000000001};
+    uint64_t rand = 1;
+    for (size_t i = 0; i < COUNT(fixed); i++)
+        CHECK_NEAR(sampling_log(fixed[i]), log(fixed[i]), 1e-14 * fabs(log(fixed[i])));
+    CHECK_NEAR(sampling_log(1), 0, 0);
+    for (int i = 0; i < 200000; i++) { /* every exponent of a normal number; every second one near 1 */
+        uint64_t exponent = i % 2 ? test_rand(&rand) % 2046 + 1 : 1022 + test_rand(&rand) % 2;
+        double   x        = from_bits(exponent << 52 | test_rand(&rand) >> 12);
+        CHECK_NEAR(sampling_log(x), log(x), 1e-14 * fabs(log(x)));
+    }
+}
+
+TEST(sampling_exp_agrees_with_libm)
+{
+    uint64_t rand = 2;
+    for (int i = 0; i < 200000; i++) {
+        double u = (double)(test_rand(&rand) >> 11) * 0x1p-53, x = i % 2 ? -707 + u * 1415 : u * 2 - 1;
+        CHECK_NEAR(sampling_exp(x), exp(x), 1e-14 * exp(x));
+    }
+    CHECK_NEAR(sampling_exp(0), 1, 0);
+    CHECK_NEAR(sampling_exp(-709), 0, 1e-300);
+    CHECK_NEAR(sampling_exp(-1e300), 0, 0);
+    CHECK_NEAR(sampling_exp(-INFINITY), 0, 0);
+    CHECK(isfinite(sampling_exp(1e300)));
+}
+
+/* --- the noise -------------------------------------------------------------------------------------- */
+enum { DRAWS = 100000 };
+
+/* Draw i under one of the three ways to vary it. */
+static double draw(int way, int i)
+{
+    switch (way) {
+    case 0: return sampling_noise(5, 17, i);
+    case 1: return sampling_noise(5, i, 17);
+    default: return sampling_noise((uint64_t)i, 5, 17);
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+TEST(sampling_noise_is_gumbel)
+{
+    double *g = xnew_n(double, DRAWS);
+    for (int way = 0; way < 3; way++) {
+        double mean = 0, var = 0, gap = 0;
+        for (int i = 0; i < DRAWS; i++) mean += (g[i] = draw(way, i)) / DRAWS;
+        for (int i = 0; i < DRAWS; i++) var += (g[i] - mean) * (g[i] - mean) / DRAWS;
+        CHECK_NEAR(mean, 0.5772157, 0.016); /* four standard errors, as below */
+        CHECK_NEAR(var, 1.6449341, 0.045);
+        qsort(g, DRAWS, sizeof *g, by_value); /* Kolmogorov and Smirnov: the largest distance to e^-e^-x */
+        for (int i = 0; i < DRAWS; i++) gap = fmax(gap, fabs(exp(-exp(-g[i])) - (i + 0.5) / DRAWS));
+        CHECK_NEAR(gap, 0, 0.0065);
+    }
+    mem_free(g);
+}
+
+/* Neighbours in token, position or seed know nothing of each other, in their values and in their extremes. */
+TEST(sampling_noise_of_neighbours_is_independent)
+{
+    static const int apart[] = {1, 2, 16, 256, 65536};
+    for (int way = 0; way < 3; way++)
+        for (size_t k = 0; k < COUNT(apart); k++) {
+            double correlation = 0;
+            int    both_large  = 0;
+            for (int i = 0; i < DRAWS; i++) {
+                double a = draw(way, i), b = draw(way, i + apart[k]);
+                correlation += (a - 0.5772157) * (b - 0.5772157) / 1.6449341 / DRAWS;
+                both_large += a > 2.2503673 && b > 2.2503673; /* each above with probability 0.1 */
+            }
+            CHECK_NEAR(correlation, 0, 0.016);
+            CHECK_NEAR(both_large, 0.01 * DRAWS, 130);
+        }
+}
+
+/* No two (seed, position, token) of a grid share their noise, also where their sums or products agree. */
+TEST(sampling_noise_does_not_repeat)
+{
+    double *g = xnew_n(double, 40 * 40 * 40);
+    size_t  n = 0;
+    for (int seed = 0; seed < 40; seed++)
+        for (int pos = 0; pos < 40; pos++)
+            for (int token = 0; token < 40; token++) g[n++] = sampling_noise((uint64_t)seed, pos, token);
+    CHECK(sampling_noise(3, 4, 5) == g[3 * 1600 + 4 * 40 + 5]); /* nothing but its arguments */
+    qsort(g, n, sizeof *g, by_value);
+    for (size_t i = 1; i < n; i++)
+        if (!CHECK(g[i] != g[i - 1])) break;
+    CHECK(isfinite(g[0]) && isfinite(g[n - 1]));
+    mem_free(g);
+}
+
+TEST(sampling_choice_seeds_differ)
+{
+    CHECK(sampling_choice_seed(77, 0) == 77);
+    for (int i = 0; i < 50; i++)
+        for (int j = 0; j < i; j++) {
+            CHECK(sampling_choice_seed(77, i) != sampling_choice_seed(77, j));
+            CHECK(i == 0 || sampling_choice_seed(77, i) != sampling_choice_seed(78, i));
+        }
+}
+
+/* --- picks ------------------------------------------------------------------------------------------ */
+static sampling_candidate scratch[1024];
+
+/* Which of the first 32 ids come up in `n` picks at different positions: one bit each. */
+static uint32_t seen(const float *z, int n_vocab, sample_params p, int n)
+{
+    uint32_t bits = 0;
+    for (int i = 0; i < n; i++) {
+        p.pos      = i;
+        int32_t id = sampling_pick(z, n_vocab, &p, scratch);
+        bits |= id >= 0 && id < 32 ? 1u << id : 1u << 31;
+    }
+    return bits;
+}
+
+static float *logs(float *z, const float *p, int n)
+{
+    for (int i = 0; i < n; i++) z[i] = (float)log(p[i]);
+    return z;
+}
+
+TEST(sampling_greedy_takes_the_lower_of_equals)
+{
+    static const float  z[] = {-3, 7, 2, 7, 7}, flat[] = {0, 0}, one[] = {-1e30f}, signs[] = {-0.0f, 0.0f};
+    const sample_params greedy = {.top_p = 1}, cold = {.temp = -1, .top_p = 0.5f, .top_k = 1};
+    CHECK_INT(sampling_pick(z, 5, &greedy, scratch), 1);
+    CHECK_INT(sampling_pick(z, 5, &cold, scratch), 1);
+    CHECK_INT(sampling_argmax(z, 5), 1);
+    CHECK_INT(sampling_argmax(flat, 2), 0);
+    CHECK_INT(sampling_argmax(one, 1), 0);
+    CHECK_INT(sampling_argmax(signs, 2), 0);
+}
+
+/* The whole distribution, by chi-square: 7 degrees of freedom stay under 29.9 in all but 1 of 10000 worlds. */
+static void check_frequencies(test_case *t, sample_params p, const double *want, int n_picks)
+{
+    enum { N = 8 };
+    static const float z[N] = {1, -1, 0.5f, 2, 0, -3, 1.5f, 1};
+
+    int    count[N] = {0};
+    double chi      = 0;
+    for (int i = 0; i < n_picks; i++) {
+        p.pos      = i;
+        int32_t id = sampling_pick(z, N, &p, scratch);
+        if (!CHECK(id >= 0 && id < N)) return;
+        count[id]++;
+    }
+    for (int i = 0; i < N; i++) chi += pow(count[i] - n_picks * want[i], 2) / (n_picks * want[i]);
+    CHECK_MSG(chi < 29.9, "chi-square is %g at temperature %g", chi, p.temp);
+}
+
+TEST(sampling_frequencies_follow_the_softmax)
+{
+    static const float z[]    = {1, -1, 0.5f, 2, 0, -3, 1.5f, 1};
+    static const float temp[] = {0.7f, 1, 1.8f};
+    for (size_t k = 0; k < COUNT(temp); k++) {
+        double p[8], sum = 0;
+        for (int i = 0; i < 8; i++) sum += p[i] = exp(z[i] / temp[k]);
+        for (int i = 0; i < 8; i++) p[i] /= sum;
+        check_frequencies(t, (sample_params){.temp = temp[k], .top_p = 1, .seed = 10 + k}, p,
+                          temp[k] == 1 ? 200000 : 50000);
+    }
+}
+
+TEST(sampling_top_k_keeps_exactly_k)
+{
+    static const float    z[]    = {0, 1, 1, 1, -1, 1, 0.5f};
+    const sample_params   warm   = {.temp = 5, .top_p = 1};
+    static const uint32_t want[] = {0x7F, 0x02, 0x06, 0x0E, 0x2E, 0x6E, 0x6F, 0x7F, 0x7F}; /* by k */
+    for (int k = 0; k < (int)COUNT(want); k++) {
+        sample_params p = warm;
+        p.top_k         = k;
+        CHECK_INT(seen(z, 7, p, 3000), want[k]);
+    }
+    sample_params huge = warm;
+    huge.top_k         = INT32_MAX;
+    CHECK_INT(seen(z, 7, huge, 3000), 0x7F);
+}
+
+TEST(sampling_top_p_keeps_the_shortest_prefix)
+{
+    static const float prob[] = {0.05f, 0.5f, 0.1f, 0.25f, 0.1f}, even[] = {3, 3, 3, 3};
+    static const struct {
+        float    top_p;
+        uint32_t want;
+    } c[] = {{0, 0x02},     {1e-9f, 0x02}, {0.49f, 0x02}, {0.51f, 0x0A}, {0.74f, 0x0A},
+             {0.76f, 0x0E}, {0.84f, 0x0E}, {0.86f, 0x1E}, {0.96f, 0x1F}, {1, 0x1F}};
+    float z[5];
+    logs(z, prob, 5);
+    for (size_t i = 0; i < COUNT(c); i++)
+        CHECK_INT(seen(z, 5, (sample_params){.temp = 1, .top_p = c[i].top_p}, 3000), c[i].want);
+    /* exactly reached is reached */
+    CHECK_INT(seen(even, 4, (sample_params){.temp = 1, .top_p = 0.5f}, 3000), 0x03);
+    CHECK_INT(seen(even, 4, (sample_params){.temp = 1, .top_p = 0.500001f}, 3000), 0x07);
+}
+
+TEST(sampling_min_p_is_relative_to_the_best)
+{
+    static const float prob[] = {0.05f, 0.5f, 0.1f, 0.25f, 0.1f};
+    static const struct {
+        float    min_p;
+        uint32_t want;
+    } c[] = {{0, 0x1F},     {0.09f, 0x1F}, {0.11f, 0x1E}, {0.19f, 0x1E},
+             {0.21f, 0x0A}, {0.49f, 0x0A}, {0.51f, 0x02}, {1, 0x02}};
+    float z[5];
+    logs(z, prob, 5);
+    for (size_t i = 0; i < COUNT(c); i++)
+        CHECK_INT(seen(z, 5, (sample_params){.temp = 1, .top_p = 1, .min_p = c[i].min_p}, 3000), c[i].want);
+}
+
+/* Each case gives another answer when its two filters change places. */
+TEST(sampling_filters_act_in_order)
+{
+    static const float two[] = {0.9f, 0.1f}, four[] = {0.4f, 0.3f, 0.2f, 0.1f};
+    float              z[4];
+    /* temperature 2 makes 0.75, 0.25 of them, so 0.8 needs both; and 0.25 / 0.75 passes min-p, 0.1 / 0.9 would not */
+    logs(z, two, 2);
+    CHECK_INT(seen(z, 2, (sample_params){.temp = 2, .top_p = 0.8f}, 3000), 0x3);
+    CHECK_INT(seen(z, 2, (sample_params){.temp = 2, .top_p = 1, .min_p = 0.2f}, 3000), 0x3);
+    CHECK_INT(seen(z, 2, (sample_params){.temp = 0.5f, .top_p = 0.95f}, 3000), 0x1);
+    /* top-k first: of the two left, the better has 0.57 and reaches 0.5 alone */
+    logs(z, four, 4);
+    CHECK_INT(seen(z, 4, (sample_params){.temp = 1, .top_p = 0.5f, .top_k = 2}, 3000), 0x1);
+    /* top-p before min-p: with the tail that min-p cuts still there, 0.4 does not reach 0.5 */
+    CHECK_INT(seen(z, 4, (sample_params){.temp = 1, .top_p = 0.5f, .min_p = 0.6f}, 3000), 0x3);
+}
+
+TEST(sampling_never_picks_what_is_not_finite)
+{
+    const float z[]   = {NAN, 1, -INFINITY, 2, INFINITY, NAN, 1.5f, -NAN};
+    const float bad[] = {NAN, -INFINITY, INFINITY};
+
+    const sample_params c[] = {{.top_p = 1},
+                               {.temp = 1, .top_p = 1},
+                               {.temp = 1, .top_p = 0.9f},
+                               {.temp = 1, .top_p = 1, .min_p = 0.01f},
+                               {.temp = 1, .top_p = 0.9f, .min_p = 0.01f, .top_k = 2},
+                               {.temp = 1e-30f, .top_p = 0.9f, .top_k = 7},
+                               {.temp = 1e30f, .top_p = 0.99f, .top_k = 7}};
+    for (size_t i = 0; i < COUNT(c); i++) {
+        CHECK_INT(seen(z, 8, c[i], 200) & ~0x4Au, 0);
+        for (int n = 1; n <= 3; n++) CHECK_INT(sampling_pick(bad, n, &c[i], scratch), -1);
+        CHECK_INT(sampling_pick(z, 2, &c[i], scratch), 1);
+    }
+    CHECK_INT(sampling_argmax(z, 8), 3);
+    CHECK_INT(sampling_argmax(bad, 3), -1);
+}
+
+TEST(sampling_of_one_and_two_tokens)
+{
+    static const float z[] = {-4, -4};
+    for (int k = 0; k < 3; k++) {
+        CHECK_INT(seen(z, 1, (sample_params){.temp = 1, .top_p = 0.3f, .min_p = 0.5f, .top_k = k}, 50), 0x1);
+        CHECK_INT(seen(z, 2, (sample_params){.temp = 1, .top_p = 1, .top_k = k}, 50), k == 1 ? 0x1 : 0x3);
+    }
+}
+
+/* --- against a plain second writing: sort all, cut, add the noise of all ------------------------------ */
+typedef struct {
+    double  z;
+    int32_t id;
+} ranked;
+
+static int by_rank(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    return x->z != y->z ? (x->z < y->z) - (x->z > y->z) : (x->id > y->id) - (x->id < y->id);
+}
+
+static int32_t plain_pick(const float *z, int n, const sample_params *p, ranked *r)
+{
+    double total = 0, sum = 0, best = -INFINITY;
+    int    kept = n;
+    for (int i = 0; i < n; i++) r[i] = (ranked){(double)z[i] / p->temp, i};
+    qsort(r, (size_t)n, sizeof *r, by_rank);
+    if (p->top_k > 0 && p->top_k < kept) kept = p->top_k;
+    for (int i = 0; i < kept; i++) total += exp(r[i].z - r[0].z);
+    for (int i = 0; i < kept && p->top_p < 1; i++)
+        if ((sum += exp(r[i].z - r[0].z)) >= p->top_p * total) kept = i + 1;
+    while (p->min_p > 0 && r[kept - 1].z < r[0].z + log(p->min_p)) kept--;
+    int32_t id = -1;
+    for (int i = 0; i < kept; i++) {
+        double score = r[i].z + sampling_noise(p->seed, p->pos, r[i].id);
+        if (score > best || (score == best && r[i].id < id)) {
+            best = score;
+            id   = r[i].id;
+        }
+    }
+    return id;
+}
+
+static void check_against_plain(test_case *t, int n_vocab, double spread, int n_picks)
+{
+    float              *z    = xnew_n(float, (size_t)n_vocab);
+    ranked             *r    = xnew_n(ranked, (size_t)n_vocab);
+    sampling_candidate *room = xnew_n(sampling_candidate, (size_t)n_vocab);
+    uint64_t            rand = 3;
+    for (int i = 0; i < n_vocab; i++) z[i] = (float)(spread * test_randn(&rand));
+    for (int i = 0; i < n_picks; i++) {
+        sample_params p = {.temp  = i % 4 == 3 ? 1.5f : 0.8f,
+                           .top_p = i % 3 ? 0.95f : 1,
+                           .min_p = i % 5 == 4 ? 0.05f : 0,
+                           .top_k = i % 2 ? 64 : 0,
+                           .seed  = 1234567890123u,
+                           .pos   = i};
+        CHECK_INT(sampling_pick(z, n_vocab, &p, room), plain_pick(z, n_vocab, &p, r));
+    }
+    mem_free(z);
+    mem_free(r);
+    mem_free(room);
+}
+
+TEST(sampling_equals_the_plain_algorithm)
+{
+    check_against_plain(t, 512, 0.1, 200);
+    check_against_plain(t, 512, 3, 200);
+    check_against_plain(t, 512, 40, 60);
+    check_against_plain(t, 262144, 0.5, 5);
+    check_against_plain(t, 262144, 4, 5);
+}
+
+/* The ids of a vocabulary of equal logits: all picks differ by noise alone, and the last id can win as the first. */
+TEST(sampling_reaches_the_whole_vocabulary)
+{
+    enum { N = 262144, PICKS = 16 };
+    float              *z    = xnew_n(float, N);
+    sampling_candidate *room = xnew_n(sampling_candidate, N);
+    double              mean = 0;
+    for (int i = 0; i < PICKS; i++) {
+        sample_params p = {.temp = 1, .top_p = 1, .seed = 9, .pos = i};
+        mean += (double)sampling_pick(z, N, &p, room) / N / PICKS;
+    }
+    CHECK_NEAR(mean, 0.5, 0.25); /* the standard error is 0.07 */
+    mem_free(z);
+    mem_free(room);
+}
