@@ -10,14 +10,13 @@ static bool chosen(const int32_t *id, int n, int32_t expert)
     return false;
 }
 
-/* Ranks by the logits themselves: softmax keeps their order, but may round two of them together. NaN comes last. */
+/* Ranks by the logits themselves: softmax keeps their order, but may round two of them together. */
 static void rank(int32_t *id, const float *logit, int n_experts, int n_slots)
 {
     for (int s = 0; s < n_slots; s++) {
         int32_t best = -1;
         for (int32_t e = 0; e < n_experts; e++)
-            if (!chosen(id, s, e) && (best < 0 || logit[e] > logit[best] || (isnan(logit[best]) && !isnan(logit[e]))))
-                best = e;
+            if (!chosen(id, s, e) && (best < 0 || logit[e] > logit[best])) best = e;
         id[s] = best;
     }
 }

@@ -151,16 +151,16 @@ static void chunked(rig *g)
 }
 TEST(attention_rows_are_their_own_however_chunked) { rig_each(t, chunked); }
 
-/* A context of PAST positions, then a tree across page ends:
+/* A context, then a tree across page ends. Its rows come level by level, so that a parent is seldom the row before:
  *
- *     0 - 1 - 2 - 3 - 4 - 5 - 6 - 7 - 8
- *       \   \   9 - 10 - 11 - 12
- *        \    13 - 14
- *         15 - 16 - 17 - 18 - 19      20 - 21 (a second root)
+ *     0 - 2 - 5 - 9 - 13 - 16 - 18 - 20 - 21
+ *       \   \    10 - 14 - 17 - 19
+ *        \    6 - 11
+ *          3 - 7 - 12 - 15            1 - 4 - 8   (a second root)
  *
- * Each row must equal, to the bit, the last row of its own path fed as a chain into a lane of its own. */
+ * Each row must equal, to the bit, the last row of its own path fed as a chain into another lane. */
 enum { T_D = 64, T_HEADS = 4, T_KV = 2, T_N = 22, T_ONE = T_KV * T_D, T_Q = T_HEADS * T_D, T_DEPTH = 9 };
-static const int32_t tree_parent[T_N] = {-1, 0, 1, 2, 3, 4, 5, 6, 7, 1, 9, 10, 11, 1, 13, 0, 15, 16, 17, 18, -1, 20};
+static const int32_t tree_parent[T_N] = {-1, -1, 0, 0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 9, 10, 12, 13, 14, 16, 17, 18, 20};
 
 typedef struct {
     kv_class c;
@@ -227,7 +227,7 @@ TEST(attention_tree_at_position_zero) { rig_each(t, trees_from_nothing); }
 /* An accepted path, compacted by kv_move, is the chain it always was. */
 static void compacted(rig *g)
 {
-    static const kv_move_item keep[] = {{0, 20 + 15, 20 + 1}, {0, 20 + 16, 20 + 2}, {0, 20 + 17, 20 + 3}};
+    static const kv_move_item keep[] = {{0, 20 + 3, 20 + 1}, {0, 20 + 7, 20 + 2}, {0, 20 + 12, 20 + 3}};
 
     tree_scene s = {rig_kv(g, QUANT_F16, 1, T_KV, T_D, 2, 20 + T_N),
                     rig_randn(g, 20 * T_ONE),
@@ -243,8 +243,8 @@ static void compacted(rig *g)
     OP(g, kv_move, &s.c, rig_put(g, keep, sizeof keep), COUNT(keep));
     step_rows last = rig_chain(g, 0, 20 + 3, 1);
     dev       y    = rig_new(g, T_Q * sizeof(float));
-    OP(g, attention, y, rig_put_f32(g, s.q + (size_t)17 * T_Q, T_Q), T_HEADS, &s.c, 0, &last, 0.2f, 0);
-    SAME_F32(g, rig_get_f32(g, y, T_Q), attend_path(g, &s, 17), T_Q);
+    OP(g, attention, y, rig_put_f32(g, s.q + (size_t)12 * T_Q, T_Q), T_HEADS, &s.c, 0, &last, 0.2f, 0);
+    SAME_F32(g, rig_get_f32(g, y, T_Q), attend_path(g, &s, 12), T_Q);
 }
 TEST(attention_over_a_compacted_path) { rig_each(t, compacted); }
 

@@ -17,6 +17,9 @@ static void buffers(rig *g)
     err e = {0};
     dev d;
     CHECK_FAILS(g->o->alloc(g->o, &d, SIZE_MAX - 10, &e), e, "memory");
+    fault_fail_nth(1);
+    CHECK_FAILS(g->o->alloc(g->o, &d, 100, &e), e, "memory");
+    fault_fail_nth(0);
     g->o->free(g->o, (dev){0});
     g->o->weight_free(g->o, NULL);
 }
