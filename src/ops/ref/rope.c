@@ -2,11 +2,12 @@
 
 #include <math.h>
 
-static void turn_head(float *x, int half, double pos, const float *freq)
+/* The angle is rounded to f32: that is how these models were trained, and far out it is not a small difference. */
+static void turn_head(float *x, int half, int32_t pos, const float *freq)
 {
     for (int i = 0; i < half; i++) {
-        double c = cos(pos * freq[i]), s = sin(pos * freq[i]);
-        double a = x[i], b = x[i + half];
+        float  angle = (float)pos * freq[i];
+        double c = cos(angle), s = sin(angle), a = x[i], b = x[i + half];
         x[i]        = (float)(a * c - b * s);
         x[i + half] = (float)(b * c + a * s);
     }

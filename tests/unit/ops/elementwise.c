@@ -54,6 +54,23 @@ static void softcap_values(rig *g)
 }
 TEST(softcap_by_hand) { rig_each(t, softcap_values); }
 
+/* Slices of 257 start at every alignment; a vector's tail must give the same bits as its middle. */
+static void slices_alone(rig *g)
+{
+    enum { ROWS = 9, N = 257, ALL = ROWS * N };
+    float *a = rig_randn(g, ALL), *b = rig_randn(g, ALL);
+    dev    together = rig_put_f32(g, a, ALL), alone = rig_put_f32(g, a, ALL), other = rig_put_f32(g, b, ALL);
+    OP(g, add, together, together, other, ALL, 13.7f);
+    OP(g, softcap, together, ALL, 30);
+    for (size_t r = 0; r < ROWS; r++) {
+        dev x = dev_at_f32(alone, r * N);
+        OP(g, add, x, x, dev_at_f32(other, r * N), N, 13.7f);
+        OP(g, softcap, x, N, 30);
+    }
+    SAME_F32(g, rig_get_f32(g, alone, ALL), rig_get_f32(g, together, ALL), ALL);
+}
+TEST(add_and_softcap_do_not_depend_on_place) { rig_each(t, slices_alone); }
+
 static void copies(rig *g)
 {
     static const float   x[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, before[] = {-1, -1, -1, -1, -1, -1};

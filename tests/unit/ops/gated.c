@@ -52,3 +52,18 @@ static void halves(rig *g)
     for (int i = 0; i < 4; i++) NEAR(g, got[i], (i + 1) / (1 + exp(-i - 1)) * 10 * (i + 1), 1e-4);
 }
 TEST(gated_reads_halves_of_rows) { rig_each(t, halves); }
+
+/* A row of 257 starts at every alignment; a vector's tail must give the same bits as its middle. */
+static void rows_alone(rig *g)
+{
+    enum { ROWS = 9, N = 257 };
+    dev gate = rig_put_randn(g, ROWS * N), up = rig_put_randn(g, ROWS * N), y = rig_new(g, ROWS * N * sizeof(float));
+    for (act_kind act = ACT_GELU_TANH; act <= ACT_SILU; act++) {
+        OP(g, gated, y, gate, N, up, N, ROWS, N, act);
+        float *together = rig_get_f32(g, y, ROWS * N);
+        for (size_t r = 0; r < ROWS; r++)
+            OP(g, gated, dev_at_f32(y, r * N), dev_at_f32(gate, r * N), N, dev_at_f32(up, r * N), N, 1, N, act);
+        SAME_F32(g, rig_get_f32(g, y, ROWS * N), together, ROWS * N);
+    }
+}
+TEST(gated_rows_are_their_own) { rig_each(t, rows_alone); }

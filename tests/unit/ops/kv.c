@@ -47,7 +47,7 @@ TEST(kv_store_follows_the_page_layout) { rig_each(t, layout); }
 /* A tree's accepted path, compacted: slots 3, 5, 18 to 2, 3, 4. In order, so that 3 is read before it is written. */
 static void compaction(rig *g)
 {
-    enum { LAYERS = 3, HEADS = 2, D = 4, ROWS = 20 };
+    enum { LAYERS = 3, HEADS = 2, D = 8, ROWS = 20 };
     static const kv_move_item items[] = {{0, 3, 2}, {0, 5, 3}, {0, 18, 4}, {0, 6, 6}};
     static const int          from[]  = {0, 1, 3, 5, 18, 5, 6, 7};
 
@@ -57,7 +57,7 @@ static void compaction(rig *g)
         for (int layer = 0; layer < LAYERS; layer++) {
             float key[ROWS * HEADS * D], val[ROWS * HEADS * D];
             for (int i = 0; i < ROWS * HEADS * D; i++) {
-                key[i] = (float)(layer * 200 + i);
+                key[i] = (float)(layer * 400 + i);
                 val[i] = -key[i];
             }
             OP(g, kv_store, &c, layer, &rows, rig_put_f32(g, key, COUNT(key)), rig_put_f32(g, val, COUNT(val)));
@@ -66,7 +66,7 @@ static void compaction(rig *g)
         for (int layer = 0; layer < LAYERS; layer++)
             for (int i = 0; i < (int)COUNT(from) * HEADS * D; i++) {
                 int slot = i / (HEADS * D), h = i / D % HEADS;
-                int want = layer * 200 + (from[slot] * HEADS + h) * D + i % D;
+                int want = layer * 400 + (from[slot] * HEADS + h) * D + i % D;
                 NEAR(g, stored(g, &c, layer, 0, h, 0, slot, i % D), want, 0);
                 NEAR(g, stored(g, &c, layer, 1, h, 0, slot, i % D), -want, 0);
             }

@@ -72,11 +72,18 @@ TEST(rms_norm_add_by_hand) { rig_each(t, add_by_hand); }
 
 static void rows_alone(rig *g)
 {
-    enum { ROWS = 33, N = 257 };
-    dev x = rig_put_randn(g, ROWS * N), w = rig_put_randn(g, N), y = rig_new(g, ROWS * N * sizeof(float));
+    enum { ROWS = 33, N = 257, ALL = ROWS * N };
+    dev x = rig_put_randn(g, ALL), w = rig_put_randn(g, N), res = rig_put_randn(g, ALL);
+    dev y = rig_new(g, ALL * sizeof(float)), z = rig_new(g, ALL * sizeof(float));
     OP(g, rms_norm, y, x, w, ROWS, N, 1e-6f);
-    float *together = rig_get_f32(g, y, ROWS * N);
-    for (size_t r = 0; r < ROWS; r++) OP(g, rms_norm, dev_at_f32(y, r * N), dev_at_f32(x, r * N), w, 1, N, 1e-6f);
-    SAME_F32(g, rig_get_f32(g, y, ROWS * N), together, ROWS * N);
+    OP(g, rms_norm_add, z, res, x, w, ROWS, N, 1e-6f, 0.3f);
+    float *together = rig_get_f32(g, y, ALL), *added = rig_get_f32(g, z, ALL);
+    for (size_t r = 0; r < ROWS; r++) {
+        dev xr = dev_at_f32(x, r * N);
+        OP(g, rms_norm, dev_at_f32(y, r * N), xr, w, 1, N, 1e-6f);
+        OP(g, rms_norm_add, dev_at_f32(z, r * N), dev_at_f32(res, r * N), xr, w, 1, N, 1e-6f, 0.3f);
+    }
+    SAME_F32(g, rig_get_f32(g, y, ALL), together, ALL);
+    SAME_F32(g, rig_get_f32(g, z, ALL), added, ALL);
 }
 TEST(rms_norm_rows_are_their_own) { rig_each(t, rows_alone); }

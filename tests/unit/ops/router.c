@@ -105,3 +105,23 @@ static void sum_by_hand(rig *g)
     SAME_F32(g, rig_get_f32(g, y, 4), want, 4);
 }
 TEST(experts_sum_by_hand) { rig_each(t, sum_by_hand); }
+
+/* Promise 1, for the choice and for the sum. */
+static void rows_alone(rig *g)
+{
+    enum { ROWS = 7, EXPERTS = 100, SLOTS = 8, N = 67 };
+    dev z = rig_put_randn(g, ROWS * EXPERTS), x = rig_put_randn(g, ROWS * SLOTS * N);
+    dev id = rig_new(g, ROWS * SLOTS * sizeof(int32_t)), w = rig_new(g, ROWS * SLOTS * sizeof(float));
+    dev y = rig_new(g, ROWS * N * sizeof(float));
+    OP(g, router, id, w, z, (dev){0}, ROWS, EXPERTS, SLOTS);
+    OP(g, experts_sum, y, x, w, ROWS, SLOTS, N);
+    float *weights = rig_get_f32(g, w, ROWS * SLOTS), *sums = rig_get_f32(g, y, ROWS * N);
+    for (size_t r = 0; r < ROWS; r++) {
+        dev wr = dev_at_f32(w, r * SLOTS);
+        OP(g, router, dev_at_f32(id, r * SLOTS), wr, dev_at_f32(z, r * EXPERTS), (dev){0}, 1, EXPERTS, SLOTS);
+        OP(g, experts_sum, dev_at_f32(y, r * N), dev_at_f32(x, r * SLOTS * N), wr, 1, SLOTS, N);
+    }
+    SAME_F32(g, rig_get_f32(g, w, ROWS * SLOTS), weights, ROWS * SLOTS);
+    SAME_F32(g, rig_get_f32(g, y, ROWS * N), sums, ROWS * N);
+}
+TEST(router_rows_are_their_own) { rig_each(t, rows_alone); }

@@ -279,30 +279,41 @@ TEST(sampling_of_one_and_two_tokens)
 
 /* --- against a plain second writing: sort all, cut, add the noise of all ------------------------------ */
 typedef struct {
-    double  z;
+    float   logit;
     int32_t id;
 } ranked;
 
 static int by_rank(const void *a, const void *b)
 {
     const ranked *x = a, *y = b;
-    return x->z != y->z ? (x->z < y->z) - (x->z > y->z) : (x->id > y->id) - (x->id < y->id);
+    return x->logit != y->logit ? (x->logit < y->logit) - (x->logit > y->logit) : (x->id > y->id) - (x->id < y->id);
 }
 
-static int32_t plain_pick(const float *z, int n, const sample_params *p, ranked *r)
+static ranked *rank_all(const float *z, int n)
 {
-    double total = 0, sum = 0, best = -INFINITY;
-    int    kept = n;
-    for (int i = 0; i < n; i++) r[i] = (ranked){(double)z[i] / p->temp, i};
+    ranked *r = xnew_n(ranked, (size_t)n);
+    for (int i = 0; i < n; i++) r[i] = (ranked){z[i], i};
     qsort(r, (size_t)n, sizeof *r, by_rank);
-    if (p->top_k > 0 && p->top_k < kept) kept = p->top_k;
-    for (int i = 0; i < kept; i++) total += exp(r[i].z - r[0].z);
+    return r;
+}
+
+static int n_kept(const ranked *r, int n, const sample_params *p)
+{
+    double total = 0, sum = 0;
+    int    kept = p->top_k > 0 && p->top_k < n ? p->top_k : n;
+    for (int i = 0; i < kept; i++) total += exp(((double)r[i].logit - r[0].logit) / p->temp);
     for (int i = 0; i < kept && p->top_p < 1; i++)
-        if ((sum += exp(r[i].z - r[0].z)) >= p->top_p * total) kept = i + 1;
-    while (p->min_p > 0 && r[kept - 1].z < r[0].z + log(p->min_p)) kept--;
-    int32_t id = -1;
-    for (int i = 0; i < kept; i++) {
-        double score = r[i].z + sampling_noise(p->seed, p->pos, r[i].id);
+        if ((sum += exp(((double)r[i].logit - r[0].logit) / p->temp)) >= p->top_p * total) kept = i + 1;
+    while (p->min_p > 0 && ((double)r[kept - 1].logit - r[0].logit) / p->temp < log(p->min_p)) kept--;
+    return kept;
+}
+
+static int32_t plain_pick(const ranked *r, int n, const sample_params *p)
+{
+    double  best = -INFINITY;
+    int32_t id   = -1;
+    for (int i = 0, kept = n_kept(r, n, p); i < kept; i++) {
+        double score = (double)r[i].logit / p->temp + sampling_noise(p->seed, p->pos, r[i].id);
         if (score > best || (score == best && r[i].id < id)) {
             best = score;
             id   = r[i].id;
@@ -314,10 +325,10 @@ static int32_t plain_pick(const float *z, int n, const sample_params *p, ranked 
 static void check_against_plain(test_case *t, int n_vocab, double spread, int n_picks)
 {
     float              *z    = xnew_n(float, (size_t)n_vocab);
-    ranked             *r    = xnew_n(ranked, (size_t)n_vocab);
     sampling_candidate *room = xnew_n(sampling_candidate, (size_t)n_vocab);
     uint64_t            rand = 3;
     for (int i = 0; i < n_vocab; i++) z[i] = (float)(spread * test_randn(&rand));
+    ranked *r = rank_all(z, n_vocab);
     for (int i = 0; i < n_picks; i++) {
         sample_params p = {.temp  = i % 4 == 3 ? 1.5f : 0.8f,
                            .top_p = i % 3 ? 0.95f : 1,
@@ -325,7 +336,7 @@ static void check_against_plain(test_case *t, int n_vocab, double spread, int n_
                            .top_k = i % 2 ? 64 : 0,
                            .seed  = 1234567890123u,
                            .pos   = i};
-        CHECK_INT(sampling_pick(z, n_vocab, &p, room), plain_pick(z, n_vocab, &p, r));
+        CHECK_INT(sampling_pick(z, n_vocab, &p, room), plain_pick(r, n_vocab, &p));
     }
     mem_free(z);
     mem_free(r);
