@@ -9,35 +9,66 @@
 #include <stdint.h>
 
 typedef enum {
-    QUANT_F32  = 0,
-    QUANT_F16  = 1,
-    QUANT_Q4_0 = 2,
-    QUANT_Q4_1 = 3,
-    QUANT_Q5_0 = 6,
-    QUANT_Q5_1 = 7,
-    QUANT_Q8_0 = 8,
-    QUANT_Q4_K = 12,
-    QUANT_Q5_K = 13,
-    QUANT_Q6_K = 14,
-    QUANT_I8   = 24,
-    QUANT_I16  = 25,
-    QUANT_I32  = 26,
-    QUANT_I64  = 27,
-    QUANT_F64  = 28,
-    QUANT_BF16 = 30,
+    QUANT_F32   = 0,
+    QUANT_F16   = 1,
+    QUANT_Q4_0  = 2,
+    QUANT_Q4_1  = 3,
+    QUANT_Q5_0  = 6,
+    QUANT_Q5_1  = 7,
+    QUANT_Q8_0  = 8,
+    QUANT_Q4_K  = 12,
+    QUANT_Q5_K  = 13,
+    QUANT_Q6_K  = 14,
+    QUANT_I8    = 24,
+    QUANT_I16   = 25,
+    QUANT_I32   = 26,
+    QUANT_I64   = 27,
+    QUANT_F64   = 28,
+    QUANT_BF16  = 30,
     QUANT_TYPES = 40, /* above all known values */
 } quant_type;
 
 enum { QK = 32, QK_K = 256 }; /* elements of a plain block, of a super-block */
 
-typedef struct { uint16_t d; uint8_t qs[QK / 2]; } block_q4_0;                             /* d * (q - 8) */
-typedef struct { uint16_t d, m; uint8_t qs[QK / 2]; } block_q4_1;                          /* d * q + m */
-typedef struct { uint16_t d; uint8_t qh[4]; uint8_t qs[QK / 2]; } block_q5_0;              /* d * (q - 16) */
-typedef struct { uint16_t d, m; uint8_t qh[4]; uint8_t qs[QK / 2]; } block_q5_1;           /* d * q + m */
-typedef struct { uint16_t d; int8_t qs[QK]; } block_q8_0;                                  /* d * q */
-typedef struct { uint16_t d, dmin; uint8_t scales[12]; uint8_t qs[QK_K / 2]; } block_q4_K; /* d*sc * q - dmin*m */
-typedef struct { uint16_t d, dmin; uint8_t scales[12]; uint8_t qh[QK_K / 8]; uint8_t qs[QK_K / 2]; } block_q5_K;
-typedef struct { uint8_t ql[QK_K / 2]; uint8_t qh[QK_K / 4]; int8_t scales[QK_K / 16]; uint16_t d; } block_q6_K; /* d*sc * (q - 32) */
+typedef struct {
+    uint16_t d;
+    uint8_t  qs[QK / 2];
+} block_q4_0; /* d * (q - 8) */
+typedef struct {
+    uint16_t d, m;
+    uint8_t  qs[QK / 2];
+} block_q4_1; /* d * q + m */
+typedef struct {
+    uint16_t d;
+    uint8_t  qh[4];
+    uint8_t  qs[QK / 2];
+} block_q5_0; /* d * (q - 16) */
+typedef struct {
+    uint16_t d, m;
+    uint8_t  qh[4];
+    uint8_t  qs[QK / 2];
+} block_q5_1; /* d * q + m */
+typedef struct {
+    uint16_t d;
+    int8_t   qs[QK];
+} block_q8_0; /* d * q */
+typedef struct {
+    uint16_t d, dmin;
+    uint8_t  scales[12];
+    uint8_t  qs[QK_K / 2];
+} block_q4_K; /* d*sc * q - dmin*m */
+typedef struct {
+    uint16_t d, dmin;
+    uint8_t  scales[12];
+    uint8_t  qh[QK_K / 8];
+    uint8_t  qs[QK_K / 2];
+} block_q5_K;
+typedef struct {
+    uint8_t  ql[QK_K / 2];
+    uint8_t  qh[QK_K / 4];
+    int8_t   scales[QK_K / 16];
+    uint16_t d;
+} block_q6_K; /* d*sc * (q - 32) */
 _Static_assert(sizeof(block_q4_0) == 18 && sizeof(block_q4_1) == 20 && sizeof(block_q5_0) == 22, "block sizes");
 _Static_assert(sizeof(block_q5_1) == 24 && sizeof(block_q8_0) == 34 && sizeof(block_q4_K) == 144, "block sizes");
 _Static_assert(sizeof(block_q5_K) == 176 && sizeof(block_q6_K) == 210, "block sizes");
@@ -47,20 +78,23 @@ const char *quant_name(quant_type t);
 bool        quant_parse(const char *name, quant_type *out); /* "q4_0", "Q4_0", ... */
 int         quant_block(quant_type t);                      /* elements; 0 for an unknown type */
 size_t      quant_block_bytes(quant_type t);
-bool        quant_is_float(quant_type t);                   /* F32 F16 BF16 F64 */
+bool        quant_is_float(quant_type t); /* F32 F16 BF16 F64 */
 bool        quant_can_dequantise(quant_type t);
 /* Bytes of n elements; false when n is not a multiple of the block or the size overflows. */
-bool        quant_bytes(quant_type t, uint64_t n, size_t *out);
+bool quant_bytes(quant_type t, uint64_t n, size_t *out);
 /* n a multiple of the block; src may be unaligned. */
-void        quant_dequantise(quant_type t, const void *src, float *dst, size_t n);
+void quant_dequantise(quant_type t, const void *src, float *dst, size_t n);
 /* The 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K super-block. */
-void        quant_k_scale_min(const uint8_t scales[12], int j, uint8_t *scale, uint8_t *min);
+void quant_k_scale_min(const uint8_t scales[12], int j, uint8_t *scale, uint8_t *min);
 
-float    f16_to_f32(uint16_t h);
-uint16_t f32_to_f16(float f); /* to nearest, ties to even */
+float               f16_to_f32(uint16_t h);
+uint16_t            f32_to_f16(float f); /* to nearest, ties to even */
 static inline float bf16_to_f32(uint16_t b)
 {
-    union { uint32_t u; float f; } x = {(uint32_t)b << 16};
+    union {
+        uint32_t u;
+        float    f;
+    } x = {(uint32_t)b << 16};
     return x.f;
 }
 #endif
