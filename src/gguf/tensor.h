@@ -17,12 +17,17 @@ typedef struct {
     size_t      bytes;
 } tensor;
 
+/* Sets t->bytes from type and shape, each dim at least 1; refuses a row that is not whole blocks, and a size
+ * that overflows. */
+bool tensor_size(tensor *t, err *e);
+
 typedef struct tensor_table tensor_table;
 
-tensor_table *tensor_table_new(size_t max_tensors);           /* NULL when there is no memory */
+/* Memory grows with what is added, up to max_tensors. NULL when there is none. */
+tensor_table *tensor_table_new(size_t max_tensors);
 void          tensor_table_free(tensor_table *t);
 bool          tensor_table_add(tensor_table *t, const tensor *x, err *e); /* a second one of a name is refused */
-const tensor *tensor_find(const tensor_table *t, str name);   /* NULL when absent */
+const tensor *tensor_find(const tensor_table *t, str name);               /* NULL when absent */
 size_t        tensor_count(const tensor_table *t);
 const tensor *tensor_at(const tensor_table *t, size_t i);
 #endif

@@ -1,0 +1,16 @@
+/* gguf/maps.h - the mapped files of one model: the parts of a split GGUF, the shards of a directory. */
+#ifndef TANDEM_GGUF_MAPS_H
+#define TANDEM_GGUF_MAPS_H
+#include "base/file.h"
+
+typedef struct {
+    file_map *file;
+    size_t    n, cap;
+    size_t    bytes; /* of all files */
+} maps;              /* a zeroed one is empty */
+
+bool maps_add(maps *m, const char *path, str *bytes, err *e);
+bool maps_holds(const maps *m, size_t i, const void *p);      /* p lies in file i */
+void maps_drop(const maps *m, const void *p, size_t n_bytes); /* not needed soon; other memory is left alone */
+void maps_deinit(maps *m);
+#endif
