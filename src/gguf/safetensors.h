@@ -1,8 +1,9 @@
 /* gguf/safetensors.h - reads one safetensors file, or a directory's shards by their index, mapped.
  *
- * Checked: header at most 100 MB and inside the file, offsets sorted without overlap or gap beyond the data, sizes equal to
- * shape times type, names unique and not empty, shard names that stay in the directory.
- * Shapes are turned round: dim[0] is the contiguous one. */
+ * Checked: header at most 100 MB and inside the file, strict JSON; tensors that cover the data without overlap or
+ * gap, sizes equal to shape times type, names unique and not empty, shard names that stay in the directory.
+ * Shapes are turned round: dim[0] is the contiguous one. A scalar has one dimension of 1; of more than four
+ * dimensions the outermost must be 1 and are dropped. U8 and BOOL become I8. */
 #ifndef TANDEM_GGUF_SAFETENSORS_H
 #define TANDEM_GGUF_SAFETENSORS_H
 #include "gguf/tensor.h"
@@ -10,14 +11,17 @@
 typedef struct safetensors safetensors;
 
 /* path: a .safetensors file, or a directory with model.safetensors or model.safetensors.index.json */
-bool safetensors_open(safetensors **out, const char *path, err *e);
-void safetensors_close(safetensors *s);
+bool                safetensors_open(safetensors **out, const char *path, err *e);
+bool                safetensors_open_bytes(safetensors **out, str bytes, err *e); /* one file, borrowed until close */
+void                safetensors_close(safetensors *s);                            /* NULL is fine */
 const tensor_table *safetensors_tensors(const safetensors *s);
+size_t              safetensors_bytes(const safetensors *s);                 /* of all mapped files */
+void                safetensors_drop(const safetensors *s, const tensor *t); /* its pages are not needed soon */
 
-/* A small writer for results: tensors in order, f32 and i32; written whole to a temporary name, then renamed. */
+/* A small writer for results: tensors in order; written whole to a temporary name beside path, then renamed. */
 typedef struct {
     const char *name;
-    quant_type  type; /* QUANT_F32, QUANT_I32, QUANT_I64 */
+    quant_type  type; /* a plain float or integer type */
     int         n_dims;
     int64_t     dim[TENSOR_MAX_DIMS]; /* dim[0] the contiguous one */
     const void *data;
