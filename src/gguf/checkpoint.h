@@ -8,16 +8,18 @@
 
 typedef struct {
     char                path[4096];
-    gguf               *gguf;         /* NULL for a directory */
-    safetensors        *st;           /* NULL for GGUF */
+    gguf               *gguf; /* NULL for a directory */
+    safetensors        *st;   /* NULL for GGUF */
     const tensor_table *tensors;
-    const json_value   *config;       /* directory only: config.json, an object */
-    const json_value   *generation;   /* generation_config.json, or NULL */
-    arena               json;         /* owns the two trees */
+    const json_value   *config;     /* directory only: config.json, an object */
+    const json_value   *generation; /* generation_config.json, or NULL */
+    arena               json;       /* owns the two trees */
     file_map            config_text, generation_text;
-    size_t              bytes;        /* of all mapped files */
+    size_t              bytes; /* of all mapped files */
 } checkpoint;
 
 bool checkpoint_open(checkpoint **out, const char *path, err *e);
-void checkpoint_close(checkpoint *c);
+void checkpoint_close(checkpoint *c); /* NULL is fine */
+/* The tensor's pages are not needed soon: it was repacked. Reading it again is slow but right. */
+void checkpoint_drop(const checkpoint *c, const tensor *t);
 #endif

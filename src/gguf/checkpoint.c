@@ -1,0 +1,85 @@
+#include "gguf/checkpoint.h"
+
+#include "base/mem.h"
+
+enum {
+    MAX_CONFIG_BYTES  = 4 * 1024 * 1024,
+    MAX_CONFIG_MEMORY = 256 * 1024 * 1024,
+    MAX_PATH          = sizeof((checkpoint){0}.path),
+};
+
+static bool join_path(char out[MAX_PATH], const char *dir, const char *name, err *e)
+{
+    return file_join(out, MAX_PATH, dir, name) ||
+           err_set(e, ERR_INPUT, "a path of more than %d bytes: .../%s", MAX_PATH - 1, name);
+}
+
+/* A small JSON file that must hold an object. */
+static bool read_object(const json_value **out, checkpoint *c, file_map *text, const char *path, err *e)
+{
+    json_limits       limits = {.max_bytes = MAX_CONFIG_BYTES, .max_memory = MAX_CONFIG_MEMORY};
+    const json_value *v;
+    if (!file_map_open(text, path, e)) return false;
+    if (!json_parse(&v, &c->json, (str){text->p, text->n}, &limits, e)) return err_wrap(e, "cannot read %s", path);
+    if (v->kind != JSON_OBJECT) return err_set(e, ERR_FORMAT, "cannot read %s: it is not an object", path);
+    *out = v;
+    return true;
+}
+
+static bool open_dir(checkpoint *c, err *e)
+{
+    char path[MAX_PATH];
+    if (!join_path(path, c->path, "config.json", e)) return false;
+    if (!read_object(&c->config, c, &c->config_text, path, e)) return false;
+    if (!join_path(path, c->path, "generation_config.json", e)) return false;
+    if (file_exists(path) && !read_object(&c->generation, c, &c->generation_text, path, e)) return false;
+    if (!safetensors_open(&c->st, c->path, e)) return false;
+    c->tensors = safetensors_tensors(c->st);
+    c->bytes   = safetensors_bytes(c->st) + c->config_text.n + c->generation_text.n;
+    return true;
+}
+
+static bool open_gguf(checkpoint *c, err *e)
+{
+    if (str_ends(str_of(c->path), ".safetensors"))
+        return err_set(e, ERR_INPUT, "%s is one file of a model, expected its directory", c->path);
+    if (!gguf_open(&c->gguf, c->path, e)) return false;
+    c->tensors = gguf_tensors(c->gguf);
+    c->bytes   = gguf_bytes(c->gguf);
+    return true;
+}
+
+bool checkpoint_open(checkpoint **out, const char *path, err *e)
+{
+    checkpoint *c  = xnew(checkpoint);
+    bool        ok = strlen(path) < MAX_PATH;
+
+    arena_init(&c->json, MAX_CONFIG_MEMORY);
+    if (ok)
+        strcpy(c->path, path);
+    else
+        err_set(e, ERR_INPUT, "a path of more than %d bytes", MAX_PATH - 1);
+    ok   = ok && (file_is_dir(path) ? open_dir(c, e) : open_gguf(c, e));
+    *out = ok ? c : NULL;
+    if (!ok) checkpoint_close(c);
+    return ok;
+}
+
+void checkpoint_drop(const checkpoint *c, const tensor *t)
+{
+    if (c->gguf)
+        gguf_drop(c->gguf, t);
+    else
+        safetensors_drop(c->st, t);
+}
+
+void checkpoint_close(checkpoint *c)
+{
+    if (!c) return;
+    gguf_close(c->gguf);
+    safetensors_close(c->st);
+    arena_deinit(&c->json);
+    file_map_close(&c->config_text);
+    file_map_close(&c->generation_text);
+    mem_free(c);
+}
