@@ -24,7 +24,7 @@ LDLIBS   := -lm -lpthread
 
 # The kernels of ops/cpu are compiled once per instruction set; cpu.c picks one at start.
 ISAS     := base
-ISA_base :=
+ISA_base := -Wno-psabi
 ifeq ($(ARCH),x86_64)
 ISAS     += avx2
 ISA_avx2 := -mavx2 -mfma -mf16c -mbmi2
@@ -46,42 +46,59 @@ LIB_OBJS := $(call obj,$(SOURCES)) $(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/o
 LIB      := $(BUILD)/libtandem.a
 WRAP     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
+# `make V=1` shows the commands.
+ifeq ($(V),)
+Q        := @
+say       = @printf '  %-5s %s\n' $(1) '$(2)'
+endif
+
 all: $(BUILD)/tandem
 
 $(BUILD)/tandem: $(call obj,$(CLI)) $(LIB)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(LIB): $(LIB_OBJS) | $(BUILD)/layers.ok
 	@rm -f $@
-	ar rcs $@ $(LIB_OBJS)
+	$(Q)ar rcs $@ $(LIB_OBJS)
 
 $(BUILD)/layers.ok: tools/check_layers $(SOURCES) $(CLI) $(KERNELS) $(HEADERS)
 	@mkdir -p $(@D)
-	tools/check_layers
+	$(Q)tools/check_layers
 	@touch $@
 
 $(BUILD)/obj/tests/%.o: tests/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -Itests/unit -DTANDEM_ROOT='"$(CURDIR)"' -DTANDEM_BUILD='"$(abspath $(BUILD))"' -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS) -Itests/unit -DTANDEM_ROOT='"$(CURDIR)"' -DTANDEM_BUILD='"$(abspath $(BUILD))"' -MMD -MP -c -o $@ $<
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 define isa_rule
 $(BUILD)/obj/%.$(1).o: %.c
 	@mkdir -p $$(@D)
-	$$(CC) $$(CFLAGS) $$(ISA_$(1)) -DCPU_ISA=$(1) -MMD -MP -c -o $$@ $$<
+	$$(call say,CC,$$< [$(1)])
+	$$(Q)$$(CC) $$(CFLAGS) $$(ISA_$(1)) -DCPU_ISA=$(1) -MMD -MP -c -o $$@ $$<
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 
 $(BUILD)/unit: $(call obj,$(UNIT)) $(LIB)
-	$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ $(LDLIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ $(LDLIBS)
 
 # A fuzz target with a main of our own runs over its corpus; `make fuzz` links libFuzzer instead.
 FUZZ_MAIN ?= $(call obj,tests/fuzz/replay.c)
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(if $(findstring jansson,$@),-ljansson)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(if $(findstring jansson,$@),-ljansson)
+
+MUTATE   := tests/mutate/mutate.c tests/unit/support.c tests/unit/gguf/build_gguf.c tests/unit/model/tiny_model.c
+$(BUILD)/mutate: $(call obj,$(MUTATE)) $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 .SECONDARY:
 

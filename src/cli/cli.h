@@ -2,6 +2,7 @@
 #ifndef TANDEM_CLI_CLI_H
 #define TANDEM_CLI_CLI_H
 #include "base/buf.h"
+#include "base/mem.h"
 #include "cli/options.h"
 #include "model/model.h"
 #include "tok/tok.h"

@@ -9,7 +9,7 @@ static struct {
     bool tensors, keys;
 } flags;
 
-static const opt opts[] = {
+static const option opts[] = {
     {.name = "tensors", .kind = OPT_FLAG, .dest = &flags.tensors, .help = "list every tensor"},
     {.name = "keys", .kind = OPT_FLAG, .dest = &flags.keys, .help = "list the metadata of a GGUF file"},
     OPT_LOGGING,

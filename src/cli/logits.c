@@ -9,7 +9,7 @@ static struct {
     bool           hidden;
 } flags;
 
-static const opt opts[] = {
+static const option opts[] = {
     {.name   = "model",
      .letter = 'm',
      .kind   = OPT_STR,
@@ -112,7 +112,7 @@ static bool write_results(const work *w, err *e)
     const target    *m = w->g.model;
     size_t           T = w->ids.n, n = 0;
     safetensors_out *t = xnew_n(safetensors_out, (size_t)m->n_layers + 2);
-    char(*name)[16]    = xalloc_n((size_t)m->n_layers + 1, sizeof *name);
+    char(*name)[24]    = xalloc_n((size_t)m->n_layers + 1, sizeof *name);
     t[n++]             = (safetensors_out){"logits", QUANT_F32, 2, {m->n_vocab, (int64_t)T, 1, 1}, w->logits};
     for (int l = 0; flags.hidden && l <= m->n_layers; l++) {
         snprintf(name[l], sizeof name[l], "hidden.%d", l);

@@ -23,7 +23,7 @@ int opt_usage(const opt_spec *spec, const char *fmt, ...)
     return 2;
 }
 
-static void env_name(const opt *o, char out[64])
+static void env_name(const option *o, char out[64])
 {
     int n = snprintf(out, 64, "TANDEM_%s", o->name);
     for (int i = 7; i < n; i++) out[i] = o->name[i - 7] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
@@ -33,8 +33,8 @@ static int print_help(const opt_spec *spec)
 {
     printf("usage: tandem %s\n\n%s\n\n", spec->usage, spec->about);
     for (size_t i = 0; i < spec->n; i++) {
-        const opt *o = &spec->opts[i];
-        char       left[64], letter[8] = "    ", env[64];
+        const option *o = &spec->opts[i];
+        char          left[64], letter[8] = "    ", env[64];
         if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
         snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
         env_name(o, env);
@@ -46,7 +46,7 @@ static int print_help(const opt_spec *spec)
 
 /* --- values -------------------------------------------------------------------------------------*/
 /* `from` is how the user spelled the flag or the variable, for messages. */
-static bool bad_value(const opt_spec *spec, const opt *o, const char *from, const char *value)
+static bool bad_value(const opt_spec *spec, const option *o, const char *from, const char *value)
 {
     if (o->kind == OPT_CHOICE) {
         char list[256] = "";
@@ -66,7 +66,7 @@ static bool bad_value(const opt_spec *spec, const opt *o, const char *from, cons
     return false;
 }
 
-static bool parse_number(const opt *o, str s)
+static bool parse_number(const option *o, str s)
 {
     int64_t i;
     double  d;
@@ -81,7 +81,7 @@ static bool parse_number(const opt *o, str s)
     return true;
 }
 
-static bool parse_choice(const opt *o, const char *value)
+static bool parse_choice(const option *o, const char *value)
 {
     for (int i = 0; o->choices[i]; i++)
         if (!strcmp(value, o->choices[i])) {
@@ -91,7 +91,7 @@ static bool parse_choice(const opt *o, const char *value)
     return false;
 }
 
-static bool set_value(const opt_spec *spec, const opt *o, const char *from, const char *value)
+static bool set_value(const opt_spec *spec, const option *o, const char *from, const char *value)
 {
     bool ok = true;
     switch (o->kind) {
@@ -120,14 +120,14 @@ static bool read_environment(const opt_spec *spec)
 }
 
 /* --- the command line ---------------------------------------------------------------------------*/
-static const opt *find_long(const opt_spec *spec, str name)
+static const option *find_long(const opt_spec *spec, str name)
 {
     for (size_t i = 0; i < spec->n; i++)
         if (str_is(name, spec->opts[i].name)) return &spec->opts[i];
     return NULL;
 }
 
-static const opt *find_letter(const opt_spec *spec, char letter)
+static const option *find_letter(const opt_spec *spec, char letter)
 {
     for (size_t i = 0; i < spec->n; i++)
         if (spec->opts[i].letter == letter) return &spec->opts[i];
@@ -141,8 +141,8 @@ static bool parse_flag(const opt_spec *spec, int argc, char **args, int *at)
     bool        is_long = word[1] == '-';
     str         name    = str_of(word + (is_long ? 2 : 1));
     if (is_long && (equals = strchr(word, '='))) name.n = (size_t)(equals - name.s);
-    const opt *o = is_long ? find_long(spec, name) : name.n == 1 ? find_letter(spec, word[1]) : NULL;
-    char       from[64];
+    const option *o = is_long ? find_long(spec, name) : name.n == 1 ? find_letter(spec, word[1]) : NULL;
+    char          from[64];
     snprintf(from, sizeof from, "%s%.*s", is_long ? "--" : "-", STR_ARG(name));
     if (!o) return opt_usage(spec, "unknown flag %s", from), false;
     if (o->kind == OPT_FLAG) {

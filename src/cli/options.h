@@ -27,12 +27,12 @@ typedef struct {
     double             min, max;
     const char *const *choices; /* NULL at the end */
     bool              *given;   /* set when the user gave it; may be NULL */
-} opt;
+} option;
 
 typedef struct {
-    const char *command, *usage, *about;
-    const opt  *opts;
-    size_t      n;
+    const char   *command, *usage, *about;
+    const option *opts;
+    size_t        n;
 } opt_spec;
 
 /* On success the positional arguments are args[0 .. *n_args - 1], moved to the front. On false the process should end

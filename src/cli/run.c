@@ -22,7 +22,7 @@ static struct {
 static const char *const kv_names[]   = {"f16", "f32", NULL};
 static const char *const spec_names[] = {"off", NULL};
 
-static const opt opts[] = {
+static const option opts[] = {
     {.name   = "model",
      .letter = 'm',
      .kind   = OPT_STR,

@@ -19,7 +19,7 @@ static struct {
         .name = "lines", .kind = OPT_FLAG, .dest = &flags.lines, .help = "one text or list of ids a line"              \
     }
 
-static const opt tokenize_opts[] = {
+static const option tokenize_opts[] = {
     OPT_TOK_MODEL,
     {.name = "bos", .kind = OPT_FLAG, .dest = &flags.bos, .help = "start with the beginning-of-text token"},
     {.name = "special", .kind = OPT_FLAG, .dest = &flags.special, .help = "find markers such as <|turn> in the text"},
@@ -28,10 +28,10 @@ static const opt tokenize_opts[] = {
 static const opt_spec tokenize_spec     = {"tokenize", "tokenize -m MODEL [FLAGS] [TEXT]",
                                            "Prints the token ids of TEXT, or of standard input, separated by spaces.",
                                            tokenize_opts, COUNT(tokenize_opts)};
-static const opt      detokenize_opts[] = {
-         OPT_TOK_MODEL,
-         {.name = "special", .kind = OPT_FLAG, .dest = &flags.special, .help = "print control tokens such as <bos> too"},
-         OPT_LOGGING,
+static const option   detokenize_opts[] = {
+      OPT_TOK_MODEL,
+      {.name = "special", .kind = OPT_FLAG, .dest = &flags.special, .help = "print control tokens such as <bos> too"},
+      OPT_LOGGING,
 };
 static const opt_spec detokenize_spec = {"detokenize", "detokenize -m MODEL [FLAGS] [IDS]",
                                          "Prints the text of IDS, or of the ids on standard input.", detokenize_opts,

@@ -78,7 +78,7 @@ static int pages_for(int32_t n_slots) { return (n_slots + KV_PAGE - 1) / KV_PAGE
 
 bool kv_bytes_for(const kv_pool_spec *spec, int n_slots, size_t *out)
 {
-    size_t page[KV_MAX_CLASSES], n_slabs = 0;
+    size_t page[KV_MAX_CLASSES] = {0}, n_slabs = 0;
     for (int i = 0; i < spec->n_classes; i++)
         if (!page_bytes_of(&spec->classes[i], &page[i])) return false;
     size_t slab_bytes = choose_slab_bytes(page, spec->n_classes);
@@ -187,7 +187,7 @@ static bool init_slabs(kv_pool *p, size_t max_bytes, err *e)
 
 static bool init_pool(kv_pool *p, const kv_pool_spec *spec, err *e)
 {
-    size_t page[KV_MAX_CLASSES];
+    size_t page[KV_MAX_CLASSES] = {0};
     assert(spec->n_classes >= 1 && spec->n_classes <= KV_MAX_CLASSES && spec->max_lanes >= 1 && spec->max_slots >= 1);
     p->n_classes = spec->n_classes;
     p->max_lanes = spec->max_lanes;

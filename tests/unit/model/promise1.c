@@ -1,0 +1,184 @@
+/* Promise 1 through the whole model: a row's logits are the same bits whatever shares its step. */
+#include "base/fault.h"
+#include "model/model.h"
+#include "test.h"
+#include "tiny_model.h"
+
+enum { T = 90, VOCAB = 96, LANES = 20, MAX_SLOTS = 160 };
+
+typedef struct {
+    target  *m;
+    kv_pool *kv;
+    kv_seq  *lane[LANES];
+    step     s;
+} rig1;
+
+static bool open_rig(test_case *t, rig1 *g, const char *path, int n_threads, quant_type kv_type)
+{
+    err           e   = {0};
+    checkpoint   *cp  = NULL;
+    model_options opt = {.device = "cpu", .n_threads = n_threads};
+    *g                = (rig1){0};
+    if (!CHECK_OK(checkpoint_open(&cp, path, &e), e)) return false;
+    bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
+    checkpoint_close(cp);
+    if (!ok) return false;
+    for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].type = kv_type;
+    kv_pool_spec spec = {g->m->kv_class, g->m->n_kv_classes, 0, LANES, MAX_SLOTS};
+    CHECK(kv_bytes_for(&spec, MAX_SLOTS, &spec.max_bytes));
+    spec.max_bytes *= LANES;
+    if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
+    for (int i = 0; i < LANES; i++) g->lane[i] = kv_seq_new(g->kv);
+    return true;
+}
+
+static void close_rig(rig1 *g)
+{
+    for (int i = 0; i < LANES && g->kv; i++) kv_seq_free(g->lane[i]);
+    kv_pool_free(g->kv);
+    model_close(g->m);
+}
+
+/* Runs the step; the logits of its wanted rows go to out, one row of VOCAB each. */
+static void run_step(test_case *t, rig1 *g, float *out)
+{
+    err     e = {0};
+    target *m = g->m;
+    CHECK_OK(m->step(m, g->kv, &g->s, &e), e);
+    for (int first = 0; first < g->s.n_want; first += HEAD_ROWS) {
+        int n = g->s.n_want - first < HEAD_ROWS ? g->s.n_want - first : HEAD_ROWS;
+        m->head(m, first, n);
+        m->o->download(m->q, out + (size_t)first * VOCAB, m->logits, (size_t)n * VOCAB * sizeof(float));
+        m->o->sync(m->q);
+    }
+}
+
+static void prompt_in_chunks(test_case *t, rig1 *g, int lane, const int32_t *id, int n, int chunk, float *out)
+{
+    err e = {0};
+    CHECK_OK(kv_seq_grow(g->lane[lane], n, &e), e);
+    for (int from = 0; from < n; from += chunk) {
+        step_clear(&g->s);
+        for (int i = from; i < n && i < from + chunk; i++)
+            step_add(&g->s, kv_seq_lane(g->lane[lane]), i, id[i], out != NULL);
+        run_step(t, g, out ? out + (size_t)from * VOCAB : NULL);
+    }
+}
+
+static void same_bits(test_case *t, const float *a, const float *b, int n_rows, const char *what, int k)
+{
+    for (int r = 0; r < n_rows; r++)
+        if (!CHECK_MSG(!memcmp(a + (size_t)r * VOCAB, b + (size_t)r * VOCAB, VOCAB * sizeof(float)),
+                       "row %d differs: %s %d (first logit %.9g, alone %.9g)", r, what, k, (double)a[(size_t)r * VOCAB],
+                       (double)b[(size_t)r * VOCAB]))
+            return;
+}
+
+/* The row at position T-1 with k rows of other lanes before and after it, each at a position of its own. */
+static void among_others(test_case *t, rig1 *g, const int32_t *id, const float *alone)
+{
+    static const int others[] = {1, 2, 3, 16, 17};
+    err              e        = {0};
+    float            out[VOCAB];
+    for (int lane = 1; lane < LANES - 1; lane++) prompt_in_chunks(t, g, lane, id + lane, 3 * lane, 64, NULL);
+    prompt_in_chunks(t, g, LANES - 1, id, T - 1, 64, NULL);
+    CHECK_OK(kv_seq_grow(g->lane[LANES - 1], T, &e), e);
+    for (size_t k = 0; k < COUNT(others); k++) {
+        step_clear(&g->s);
+        for (int i = 0; i <= others[k]; i++) {
+            int lane = i + 1;
+            if (i == others[k] / 2) step_add(&g->s, kv_seq_lane(g->lane[LANES - 1]), T - 1, id[T - 1], true);
+            if (i == others[k]) break;
+            CHECK_OK(kv_seq_grow(g->lane[lane], 3 * lane + 1, &e), e);
+            step_add(&g->s, kv_seq_lane(g->lane[lane]), 3 * lane, id[i], false);
+        }
+        CHECK_INT(g->s.n_rows, others[k] + 1);
+        run_step(t, g, out);
+        same_bits(t, out, alone + (size_t)(T - 1) * VOCAB, 1, "among other rows:", others[k]);
+    }
+}
+
+/* A tree after `root` committed positions whose one path is the text itself; then the path is compacted and the text
+ * goes on from there. */
+static void as_tree(test_case *t, rig1 *g, const int32_t *id, int root, const float *alone)
+{
+    static const int parent[]  = {-1, 0, 0, 1, 2, 2, 4, 4, 7}; /* the path 0, 2, 4, 7, 8 is the text */
+    static const int on_path[] = {0, 2, 4, 7, 8};
+    int              lane = kv_seq_lane(g->lane[0]), depth[COUNT(parent)] = {0};
+    float            out[COUNT(parent) * VOCAB];
+    err              e = {0};
+    kv_seq_cut(g->lane[0], root);
+    CHECK_OK(kv_seq_grow(g->lane[0], root + (int)COUNT(parent), &e), e);
+    step_clear(&g->s);
+    for (int i = 0; i < (int)COUNT(parent); i++) {
+        bool text = false;
+        depth[i]  = parent[i] < 0 ? 0 : depth[parent[i]] + 1;
+        for (size_t k = 0; k < COUNT(on_path); k++) text |= on_path[k] == i;
+        step_add_tree(&g->s, lane, root, i, parent[i],
+                      text ? id[root + depth[i]] : (id[root + depth[i]] + 1 + i) % VOCAB, true);
+    }
+    run_step(t, g, out);
+    kv_move_item move[COUNT(on_path)];
+    for (int k = 0; k < (int)COUNT(on_path); k++) {
+        same_bits(t, out + (size_t)on_path[k] * VOCAB, alone + (size_t)(root + k) * VOCAB, 1, "in a tree at depth", k);
+        move[k] = (kv_move_item){lane, root + on_path[k], root + k};
+    }
+    dev items;
+    CHECK_OK(g->m->o->alloc(g->m->o, &items, sizeof move, &e), e);
+    g->m->o->upload(g->m->q, items, move, sizeof move);
+    for (int c = 0; c < g->m->n_kv_classes; c++)
+        g->m->o->kv_move(g->m->q, kv_pool_class(g->kv, c), items, (int)COUNT(on_path));
+    int next = root + (int)COUNT(on_path);
+    kv_seq_cut(g->lane[0], next);
+    CHECK_OK(kv_seq_grow(g->lane[0], next + 1, &e), e);
+    step_clear(&g->s);
+    step_add(&g->s, lane, next, id[next], true);
+    run_step(t, g, out);
+    same_bits(t, out, alone + (size_t)next * VOCAB, 1, "after the tree was compacted at", root);
+    g->m->o->sync(g->m->q);
+    g->m->o->free(g->m->o, items);
+}
+
+static void check_model(test_case *t, const tiny_model *m, quant_type kv_type)
+{
+    static const int chunks[] = {1, 7, 64, T};
+    static float     alone[T * VOCAB], out[T * VOCAB];
+    int32_t          id[T + LANES];
+    uint64_t         r = 7;
+    char             path[512];
+    rig1             g;
+    snprintf(path, sizeof path, "%s", tiny_model_write(m, "promise1.gguf"));
+    for (int i = 0; i < T + LANES; i++) id[i] = (int32_t)(test_rand(&r) % VOCAB);
+    for (int threads = 1; threads <= 3; threads++) {
+        if (!open_rig(t, &g, path, threads, kv_type)) return;
+        for (size_t c = 0; c < COUNT(chunks); c++) {
+            bool first = threads == 1 && c == 0;
+            prompt_in_chunks(t, &g, 0, id, T, chunks[c], first ? alone : out);
+            if (!first) same_bits(t, out, alone, T, threads == 1 ? "chunks of" : "more threads, chunks of", chunks[c]);
+            kv_seq_cut(g.lane[0], 0);
+        }
+        prompt_in_chunks(t, &g, 0, id, T, 64, NULL);
+        as_tree(t, &g, id, 40, alone);
+        prompt_in_chunks(t, &g, 0, id, T, 64, NULL);
+        as_tree(t, &g, id, 61, alone); /* across a page and a tile of attention */
+        among_others(t, &g, id, alone);
+        close_rig(&g);
+    }
+    float spread = 0;
+    for (int i = 1; i < VOCAB; i++) spread += fabsf(alone[i] - alone[0]);
+    CHECK_MSG(isfinite(spread) && spread > 1, "the logits are flat (%g): the model tests nothing", (double)spread);
+}
+
+#define MODEL(type_, experts, ple)                                                                                     \
+    (&(tiny_model){.type = type_, .n_embd = 256, .n_layers = ple ? 6 : 4, .n_vocab = VOCAB, .n_experts = experts, .n_ple = ple})
+
+TEST(model_promise1_f32) { check_model(t, MODEL(QUANT_F32, 4, 0), QUANT_F32); }
+TEST(model_promise1_f16) { check_model(t, MODEL(QUANT_F16, 0, 0), QUANT_F16); }
+TEST(model_promise1_bf16) { check_model(t, MODEL(QUANT_BF16, 4, 0), QUANT_F16); }
+TEST(model_promise1_q8_0) { check_model(t, MODEL(QUANT_Q8_0, 4, 0), QUANT_F16); }
+TEST(model_promise1_q4_0) { check_model(t, MODEL(QUANT_Q4_0, 4, 0), QUANT_F32); }
+TEST(model_promise1_q5_0) { check_model(t, MODEL(QUANT_Q5_0, 0, 0), QUANT_F16); }
+TEST(model_promise1_q4_k) { check_model(t, MODEL(QUANT_Q4_K, 4, 0), QUANT_F16); }
+TEST(model_promise1_q5_k) { check_model(t, MODEL(QUANT_Q5_K, 0, 0), QUANT_F16); }
+TEST(model_promise1_q6_k) { check_model(t, MODEL(QUANT_Q6_K, 4, 0), QUANT_F32); }
+TEST(model_promise1_per_layer_embeddings) { check_model(t, MODEL(QUANT_Q8_0, 0, 64), QUANT_F16); }

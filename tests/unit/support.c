@@ -1,0 +1,65 @@
+/* What tests and the mutation runner share: scratch files, paths, reproducible random numbers. */
+#include "test.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char tmp_dir[64];
+
+static void remove_tmp_dir(void)
+{
+    char           path[512];
+    DIR           *d = opendir(tmp_dir);
+    struct dirent *f;
+    while (d && (f = readdir(d)))
+        if (strcmp(f->d_name, ".") && strcmp(f->d_name, "..")) {
+            snprintf(path, sizeof path, "%s/%s", tmp_dir, f->d_name);
+            unlink(path);
+        }
+    if (d) closedir(d);
+    rmdir(tmp_dir);
+}
+
+const char *test_tmp_dir(void)
+{
+    if (!tmp_dir[0]) {
+        strcpy(tmp_dir, "/tmp/tandem-unit-XXXXXX");
+        if (!mkdtemp(tmp_dir)) abort();
+        atexit(remove_tmp_dir);
+    }
+    return tmp_dir;
+}
+
+const char *test_tmp_file(const char *name, const void *bytes, size_t n)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/%s", test_tmp_dir(), name);
+    FILE *f = fopen(path, "wb");
+    if (!f || (n && fwrite(bytes, 1, n, f) != n)) abort();
+    fclose(f);
+    return path;
+}
+
+const char *test_path(const char *rel)
+{
+    static char path[4][1024];
+    static int  turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[0], "%s/%s", TANDEM_ROOT, rel);
+    return path[turn];
+}
+
+uint64_t test_rand(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z          = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z          = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+float test_randn(uint64_t *state)
+{
+    double u = ((double)(test_rand(state) >> 11) + 0.5) * 0x1p-53, v = (double)(test_rand(state) >> 11) * 0x1p-53;
+    return (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
+}
