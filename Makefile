@@ -93,7 +93,7 @@ $(BUILD)/unit: $(call obj,$(UNIT)) $(LIB)
 FUZZ_MAIN ?= $(call obj,tests/fuzz/replay.c)
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(if $(findstring jansson,$@),-ljansson)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(FUZZ_LINK) $(LDLIBS) $(if $(findstring jansson,$@),-ljansson)
 
 MUTATE   := tests/mutate/mutate.c tests/unit/support.c tests/unit/gguf/build_gguf.c tests/unit/model/tiny_model.c
 $(BUILD)/mutate: $(call obj,$(MUTATE)) $(LIB)
@@ -117,13 +117,11 @@ tsan:
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit thread pool model
 
 FUZZ_SECONDS ?= 60
+FUZZ_FLAGS    = BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer \
+                SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fsanitize=fuzzer-no-link'
 fuzz: deps-test
-	$(MAKE) BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' FUZZ_MAIN= \
-	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fsanitize=fuzzer-no-link' build/fuzz/libtandem.a
-	@mkdir -p build/fuzz/new
-	for f in $(FUZZ); do \
-	    $(MAKE) BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' FUZZ_MAIN= LDFLAGS=-fsanitize=fuzzer \
-	        SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fsanitize=fuzzer-no-link' build/fuzz/$$f || exit 1; \
+	$(MAKE) $(FUZZ_FLAGS) $(addprefix build/fuzz/,$(FUZZ))
+	@for f in $(FUZZ); do \
 	    mkdir -p build/fuzz/new/$$f; \
 	    build/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -timeout=2 -rss_limit_mb=2048 -print_final_stats=1 \
 	        build/fuzz/new/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; \

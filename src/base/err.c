@@ -24,6 +24,9 @@ bool err_set(err *e, err_code code, const char *fmt, ...)
     return false;
 }
 
+/* The cause matters most: a prefix that would push it out (a long path) is cut instead, down to PREFIX_MIN bytes. */
+enum { PREFIX_MIN = 80 };
+
 bool err_wrap(err *e, const char *fmt, ...)
 {
     if (e) {
@@ -33,8 +36,13 @@ bool err_wrap(err *e, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(e->text, sizeof e->text, fmt, ap);
         va_end(ap);
-        size_t n = strlen(e->text);
-        snprintf(e->text + n, sizeof e->text - n, ": %s", inner);
+        size_t room = sizeof e->text - 3, cause = strlen(inner), n = strlen(e->text);
+        size_t most = cause + PREFIX_MIN < room ? room - cause : PREFIX_MIN;
+        if (n > most) memcpy(e->text + (n = most) - 3, "...", 3);
+        if (cause > room - n) cause = room - n;
+        memcpy(e->text + n, ": ", 2);
+        memcpy(e->text + n + 2, inner, cause);
+        e->text[n + 2 + cause] = 0;
         make_printable(e->text);
     }
     return false;

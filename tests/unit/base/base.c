@@ -18,6 +18,18 @@ TEST(err_wrap_puts_the_cause_last_and_keeps_the_code)
     CHECK_INT(e.code, ERR_FORMAT);
 }
 
+TEST(err_wrap_cuts_a_long_path_rather_than_the_cause)
+{
+    err  e = {0};
+    char path[2000];
+    memset(path, 'p', sizeof path - 1);
+    path[sizeof path - 1] = 0;
+    err_set(&e, ERR_IO, "the disk is on fire");
+    err_wrap(&e, "cannot load %s", path);
+    CHECK(str_ends(str_of(e.text), "...: the disk is on fire"));
+    CHECK_INT(strlen(e.text), sizeof e.text - 2);
+}
+
 TEST(arena_restores_zeroes_and_keeps_its_ceiling)
 {
     arena a;
