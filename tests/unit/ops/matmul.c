@@ -97,6 +97,62 @@ TEST(matmul_stays_close_when_activations_are_rounded)
     }
 }
 
+/* The largest integers on both sides, all of one sign: sums of products in 16 bits must not saturate. */
+typedef struct {
+    quant_type type;
+    int        byte;
+} extreme;
+
+static rig_result play_extremes(rig *g, const void *arg)
+{
+    enum { IN = 512, OUT = 9, ROWS = 4 };
+    const extreme *s      = arg;
+    void          *blocks = rig_flat_blocks(g, s->type, IN * OUT, s->byte);
+    float         *x      = arena_new_n(&g->host, float, ROWS *IN);
+    for (int i = 0; i < ROWS * IN; i++) x[i] = (i / IN % 2 ? 127.0f : -127.0f) * (i / IN > 1 && i % 3 ? -1 : 1);
+    dev y = rig_new(g, ROWS * OUT * sizeof(float));
+    OP(g, matmul, y, rig_weight(g, s->type, IN, OUT, 1, blocks), rig_put_f32(g, x, ROWS * IN), ROWS);
+    rig_result   r = rig_give(g, y, ROWS * OUT, 0, 0);
+    const float *w = dequantised(g, s->type, blocks, IN * OUT);
+    for (int i = 0; i < ROWS; i++) allow_terms(r.allow + i * OUT, w, x + i * IN, IN, OUT, 1e-5);
+    return r;
+}
+
+TEST(matmul_holds_the_largest_integers)
+{
+    static const int bytes[] = {0x00, 0x0F, 0x7F, 0x80, 0x81, 0xF0, 0xFF};
+    for (size_t k = 0; k < COUNT(block_types); k++)
+        for (size_t i = 0; i < COUNT(bytes); i++) {
+            extreme s = {block_types[k], bytes[i]};
+            rig_compare(t, play_extremes, &s);
+        }
+}
+
+/* A row that overflowed says so, and its neighbours do not notice. */
+static void broken_row(rig *g)
+{
+    enum { IN = 256, OUT = 11, ROWS = 3 };
+    static const float broken[] = {NAN, INFINITY, -INFINITY};
+
+    test_case *t = g->t;
+    for (size_t k = 0; k < COUNT(all_types); k++) {
+        const weight *w = rig_weight(g, all_types[k], IN, OUT, 1, rig_rand_blocks(g, all_types[k], IN * OUT));
+        float        *x = rig_randn(g, ROWS * IN);
+        dev           y = rig_new(g, ROWS * OUT * sizeof(float));
+        OP(g, matmul, y, w, rig_put_f32(g, x, ROWS * IN), ROWS);
+        float *whole = rig_get_f32(g, y, ROWS * OUT);
+        for (size_t i = 0; i < COUNT(broken); i++) {
+            x[IN + 77] = broken[i];
+            OP(g, matmul, y, w, rig_put_f32(g, x, ROWS * IN), ROWS);
+            float *got = rig_get_f32(g, y, ROWS * OUT);
+            SAME_F32(g, got, whole, OUT);
+            SAME_F32(g, got + 2 * OUT, whole + 2 * OUT, OUT);
+            for (int o = 0; o < OUT; o++) CHECK(!isfinite(got[OUT + o]));
+        }
+    }
+}
+TEST(matmul_shows_a_broken_row_and_only_that) { rig_each(t, broken_row); }
+
 /* Promise 1: a row's numbers do not depend on how many rows share the call, nor on its place among them. */
 static void rows_alone(rig *g)
 {

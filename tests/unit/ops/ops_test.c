@@ -184,6 +184,15 @@ void *rig_rand_blocks(rig *g, quant_type type, size_t n)
     return p;
 }
 
+void *rig_flat_blocks(rig *g, quant_type type, size_t n, int byte)
+{
+    size_t         bytes = n / (size_t)quant_block(type) * quant_block_bytes(type);
+    unsigned char *p     = host_alloc(g, bytes);
+    memset(p, byte, bytes);
+    for (size_t at = 0; at < bytes; at += quant_block_bytes(type)) fill_scales(g, type, p + at);
+    return p;
+}
+
 const weight *rig_weight(rig *g, quant_type type, int n_in, int n_out, int n_mats, const void *data)
 {
     err         e     = {0};
