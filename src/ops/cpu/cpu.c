@@ -1,0 +1,541 @@
+/* The cpu backend: host memory, weights in tiles, scratch per queue, and each op cut into items for the pool.
+ *
+ * Ops run at once, on the caller and the pool's threads together; sync has nothing to wait for. One thread at a time
+ * may use the backend. */
+#include "ops/cpu/cpu.h"
+
+#include "base/mem.h"
+#include "base/thread.h"
+#include "ops/cpu/kernels.h"
+#include "ops/sampling.h"
+
+#include <assert.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum {
+    ALIGN      = 256,
+    HUGE_BYTES = 4 << 20, /* from here on ask for huge pages */
+    SMALL_JOB  = 20000,   /* multiplies: below this, waking a thread costs more than it brings */
+    CHUNK_JOB  = SMALL_JOB / 2,
+    TILE_CHUNK = 128 << 10, /* bytes of tiles that a thread takes at a time: they stay in its L2 for all rows */
+};
+
+typedef struct {
+    pool              *pool;
+    const cpu_kernels *k;
+} backend;
+
+struct queue {
+    const backend      *b;
+    queue_limits        lim;
+    int                 n_threads;
+    cpu_xblock         *x;          /* [max_rows * max(1, slots)][max_in / 32] */
+    int32_t            *order;      /* [max_rows * slots]: pairs by expert */
+    int32_t            *first;      /* [n_experts + 1]: runs in it */
+    int32_t            *mat;        /* [n_experts]: the runs' experts */
+    int32_t            *next;       /* [n_experts]: counting sort */
+    int32_t            *path;       /* [thread][max_rows] */
+    float              *numerators; /* [thread][n_experts] */
+    sampling_candidate *candidates; /* [thread][max_vocab] */
+};
+
+/* --- jobs -----------------------------------------------------------------------------------------*/
+
+typedef struct {
+    cpu_kernel *kernel;
+    const void *args;
+    size_t      n, grain;
+} job;
+
+static void run_chunk(void *ctx, int chunk, int thread)
+{
+    const job *j    = ctx;
+    size_t     from = (size_t)chunk * j->grain, to = j->n - from < j->grain ? j->n : from + j->grain;
+    j->kernel(j->args, from, to, thread);
+}
+
+static void run_grains(const backend *b, cpu_kernel *kernel, const void *args, size_t n, size_t grain)
+{
+    job j = {kernel, args, n, grain};
+    pool_run(b->pool, (int)((n + grain - 1) / grain), run_chunk, &j);
+}
+
+static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+/* n items that cost about `cost` multiplies each: a few chunks per thread, none too small to be worth its while.
+ * Grains are multiples of 8 items where there are many, so that vectors of elements are not cut. */
+static void run(const backend *b, cpu_kernel *kernel, const void *args, size_t n, size_t cost)
+{
+    if (!n) return;
+    if (n * cost < SMALL_JOB) {
+        kernel(args, 0, n, 0);
+        return;
+    }
+    size_t grain = max_size(ceil_div(n, 4 * (size_t)pool_threads(b->pool)), ceil_div(CHUNK_JOB, cost));
+    run_grains(b, kernel, args, n, grain < 64 ? grain : ceil_div(grain, 8) * 8);
+}
+
+/* --- memory ---------------------------------------------------------------------------------------
+ * A block starts at the first multiple of ALIGN that leaves room for the address that the heap gave. */
+static bool cpu_alloc(const ops *o, dev *out, size_t bytes, err *e)
+{
+    size_t padded;
+    char  *raw = size_add(&padded, bytes, ALIGN + sizeof(void *)) ? mem_try(padded) : NULL;
+    (void)o;
+    out->p = NULL;
+    if (!raw) return err_set(e, ERR_UNAVAILABLE, "there is no memory for a buffer of %zu bytes", bytes);
+    char *p = raw + sizeof(void *);
+    p += ALIGN - (uintptr_t)p % ALIGN;
+    memcpy(p - sizeof(void *), &raw, sizeof(void *));
+    if (bytes >= HUGE_BYTES) { /* advice only: without huge pages all works, a little slower */
+        size_t page = HUGE_BYTES / 2, skip = page - (uintptr_t)p % page;
+        madvise(p + skip, (bytes - skip) / page * page, MADV_HUGEPAGE);
+    }
+    out->p = p;
+    return true;
+}
+
+static void cpu_free(const ops *o, dev d)
+{
+    void *raw;
+    (void)o;
+    if (!d.p) return;
+    memcpy(&raw, (char *)d.p - sizeof(void *), sizeof raw);
+    mem_free(raw);
+}
+
+/* --- weights --------------------------------------------------------------------------------------*/
+
+/* Tile bytes per unit of the type's own block: 8 source blocks, and what the K types' scales grow by. */
+static size_t unit_bytes(quant_type t)
+{
+    return TILE_ROWS * quant_block_bytes(t) + (t == QUANT_Q4_K || t == QUANT_Q5_K ? 32 : 0);
+}
+
+static bool can_multiply(quant_type t)
+{
+    switch (t) {
+    case QUANT_F32:
+    case QUANT_F16:
+    case QUANT_BF16:
+    case QUANT_Q4_0:
+    case QUANT_Q4_1:
+    case QUANT_Q5_0:
+    case QUANT_Q5_1:
+    case QUANT_Q8_0:
+    case QUANT_Q4_K:
+    case QUANT_Q5_K:
+    case QUANT_Q6_K: return true;
+    default: return false;
+    }
+}
+
+static bool check_source(const weight_src *s, err *e)
+{
+    const char *name = (unsigned)s->type < QUANT_TYPES ? quant_name(s->type) : NULL;
+    if (!can_multiply(s->type))
+        return err_set(e, ERR_FORMAT, "weights of type %s (%d) cannot be multiplied", name ? name : "unknown", s->type);
+    if (s->n_in < 1 || s->n_out < 1 || s->n_mats < 1)
+        return err_set(e, ERR_FORMAT, "a weight has the shape %d x %d x %d", s->n_mats, s->n_out, s->n_in);
+    if (s->n_in % quant_block(s->type))
+        return err_set(e, ERR_FORMAT, "a weight of type %s has rows of %d, which is no multiple of %d", name, s->n_in,
+                       quant_block(s->type));
+    return true;
+}
+
+static void cpu_weight_free(const ops *o, weight *w)
+{
+    if (!w) return;
+    cpu_free(o, (dev){((cpu_weight *)w)->tiles});
+    mem_free(w);
+}
+
+static bool cpu_weight_load(const ops *o, weight **out, const weight_src *s, err *e)
+{
+    dev    tiles;
+    size_t total;
+    *out = NULL;
+    if (!check_source(s, e)) return false;
+    size_t n_units = (size_t)s->n_in / (size_t)quant_block(s->type), n_tiles = ceil_div((size_t)s->n_out, TILE_ROWS);
+    size_t tile_bytes = n_units * unit_bytes(s->type), all = n_tiles * (size_t)s->n_mats;
+    if (!size_mul(&total, tile_bytes, all))
+        return err_set(e, ERR_FORMAT, "a weight of %d x %d x %d is too large", s->n_mats, s->n_out, s->n_in);
+    cpu_weight *w = mem_try(sizeof *w);
+    if (!w) return err_set(e, ERR_UNAVAILABLE, "there is no memory for a weight");
+    if (!cpu_alloc(o, &tiles, total, e)) {
+        mem_free(w);
+        return false;
+    }
+    *w               = (cpu_weight){{s->type, s->n_in, s->n_out, s->n_mats, total}, tiles.p, tile_bytes, n_tiles};
+    cpu_pack_args  a = {w, s->data, n_units * quant_block_bytes(s->type)};
+    const backend *b = o->state;
+    run(b, b->k->pack, &a, all, (size_t)s->n_in * TILE_ROWS);
+    *out = &w->pub;
+    return true;
+}
+
+/* --- queues ---------------------------------------------------------------------------------------*/
+
+static void cpu_queue_free(queue *q)
+{
+    if (!q) return;
+    mem_free(q->x);
+    mem_free(q->order);
+    mem_free(q->first);
+    mem_free(q->mat);
+    mem_free(q->next);
+    mem_free(q->path);
+    mem_free(q->numerators);
+    mem_free(q->candidates);
+    mem_free(q);
+}
+
+static bool take_scratch(queue *q)
+{
+    const queue_limits *l    = &q->lim;
+    size_t              rows = (size_t)l->max_rows, slots = (size_t)l->max_expert_slots, experts = (size_t)l->n_experts;
+    size_t              threads = (size_t)q->n_threads, pairs, blocks, vocab;
+    if (!size_mul(&pairs, rows, max_size(slots, 1))) return false;
+    if (!size_mul(&blocks, pairs, ceil_div((size_t)l->max_in, QK))) return false;
+    if (!size_mul(&vocab, threads, (size_t)l->max_vocab)) return false;
+    return (q->x = mem_try_n(blocks, sizeof *q->x)) && (q->order = mem_try_n(pairs, sizeof *q->order)) &&
+           (q->first = mem_try_n(experts + 1, sizeof *q->first)) && (q->mat = mem_try_n(experts, sizeof *q->mat)) &&
+           (q->next = mem_try_n(experts, sizeof *q->next)) && (q->path = mem_try_n(threads * rows, sizeof *q->path)) &&
+           (q->numerators = mem_try_n(threads * experts, sizeof *q->numerators)) &&
+           (q->candidates = mem_try_n(vocab, sizeof *q->candidates));
+}
+
+static bool cpu_queue_new(const ops *o, queue **out, const queue_limits *l, err *e)
+{
+    const backend *b = o->state;
+    queue         *q = mem_try(sizeof *q);
+    *out             = NULL;
+    if (q) {
+        q->b         = b;
+        q->lim       = *l;
+        q->n_threads = pool_threads(b->pool);
+    }
+    if (!q || !take_scratch(q)) {
+        cpu_queue_free(q);
+        return err_set(e, ERR_UNAVAILABLE, "there is no memory for the scratch of steps of %d rows", l->max_rows);
+    }
+    *out = q;
+    return true;
+}
+
+static void cpu_upload(queue *q, dev dst, const void *src, size_t bytes)
+{
+    (void)q;
+    if (bytes) memcpy(dst.p, src, bytes);
+}
+
+static void cpu_download(queue *q, void *dst, dev src, size_t bytes)
+{
+    (void)q;
+    if (bytes) memcpy(dst, src.p, bytes);
+}
+
+static void cpu_sync(queue *q) { (void)q; }
+
+/* --- matmul ---------------------------------------------------------------------------------------*/
+
+static const cpu_weight *tiles_of(const weight *w) { return (const cpu_weight *)w; }
+
+static void cpu_embed(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale)
+{
+    cpu_embed_args a = {y.p, tiles_of(table), ids.p, scale};
+    run(q->b, q->b->k->embed, &a, (size_t)n_rows, (size_t)table->n_in * 4);
+}
+
+/* Sets x of `a`: the rows themselves, or their quantised form in the queue's scratch. */
+static void prepare_x(queue *q, cpu_matmul_args *a, const float *x, size_t n_rows)
+{
+    size_t n_in = (size_t)a->w->pub.n_in, n_blocks = n_in / QK;
+    if (quant_is_float(a->w->pub.type)) {
+        a->x       = x;
+        a->x_bytes = n_in * sizeof(float);
+        return;
+    }
+    assert(n_in <= (size_t)q->lim.max_in);
+    cpu_quantise_args args = {q->x, x};
+    run(q->b, q->b->k->quantise, &args, n_rows * n_blocks, 2 * QK);
+    a->x       = q->x;
+    a->x_bytes = n_blocks * sizeof(cpu_xblock);
+}
+
+static void run_matmul(queue *q, const cpu_matmul_args *a, size_t n_runs, size_t n_pairs)
+{
+    size_t n = n_runs * a->w->n_tiles, grain = max_size(TILE_CHUNK / a->w->tile_bytes, 1);
+    if (n_pairs * (size_t)a->w->pub.n_in * (size_t)a->w->pub.n_out < SMALL_JOB) grain = n;
+    run_grains(q->b, q->b->k->matmul, a, n, min_size(grain, ceil_div(n, 4 * (size_t)q->n_threads)));
+}
+
+static void cpu_matmul(queue *q, dev y, const weight *w, dev x, int n_rows)
+{
+    int32_t         first[2] = {0, n_rows}, mat = 0;
+    cpu_matmul_args a = {.w = tiles_of(w), .y = y.p, .pairs_to_x = 1, .first = first, .mat = &mat};
+    assert(n_rows <= q->lim.max_rows);
+    if (n_rows < 1) return;
+    prepare_x(q, &a, x.p, (size_t)n_rows);
+    run_matmul(q, &a, 1, (size_t)n_rows);
+}
+
+/* Sorts the pairs by expert, those of one expert staying in order; returns the number of experts touched. */
+static size_t sort_pairs(queue *q, const int32_t *id, int n_pairs, int n_mats)
+{
+    int n_runs = 0, at = 0;
+    memset(q->next, 0, (size_t)n_mats * sizeof *q->next);
+    for (int i = 0; i < n_pairs; i++) {
+        assert(id[i] >= 0 && id[i] < n_mats);
+        q->next[id[i]]++;
+    }
+    for (int m = 0; m < n_mats; m++) {
+        int count  = q->next[m];
+        q->next[m] = at;
+        if (!count) continue;
+        q->mat[n_runs]     = m;
+        q->first[n_runs++] = at;
+        at += count;
+    }
+    q->first[n_runs] = at;
+    for (int i = 0; i < n_pairs; i++) q->order[q->next[id[i]]++] = i;
+    return (size_t)n_runs;
+}
+
+static void cpu_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows,
+                               int n_slots)
+{
+    int             n_pairs = n_rows * n_slots;
+    cpu_matmul_args a       = {.w = tiles_of(w), .y = y.p, .pairs_to_x = x_per_slot ? 1 : n_slots};
+    assert(n_rows <= q->lim.max_rows && n_slots <= q->lim.max_expert_slots && w->n_mats <= q->lim.n_experts);
+    if (n_pairs < 1) return;
+    size_t n_runs = sort_pairs(q, id.p, n_pairs, w->n_mats);
+    a.order       = q->order;
+    a.first       = q->first;
+    a.mat         = q->mat;
+    prepare_x(q, &a, x.p, (size_t)(x_per_slot ? n_pairs : n_rows));
+    run_matmul(q, &a, n_runs, (size_t)n_pairs);
+}
+
+/* --- rows and elements ----------------------------------------------------------------------------*/
+
+static void cpu_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps)
+{
+    cpu_norm_args a = {y.p, NULL, x.p, w.p, n, eps, 1};
+    run(q->b, q->b->k->rms_norm, &a, (size_t)n_rows, (size_t)n);
+}
+
+static void cpu_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale)
+{
+    cpu_norm_args a = {y.p, res.p, x.p, w.p, n, eps, scale};
+    run(q->b, q->b->k->rms_norm, &a, (size_t)n_rows, (size_t)n);
+}
+
+static void cpu_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq)
+{
+    cpu_rope_args a = {x.p, rows->pos.p, freq.p, n_heads, head_dim};
+    run(q->b, q->b->k->rope, &a, (size_t)rows->n_rows, (size_t)head_dim * (size_t)(n_heads + 20)); /* 20: sin and cos */
+}
+
+static void cpu_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n,
+                      act_kind act)
+{
+    cpu_gated_args a = {y.p, gate.p, up.p, (size_t)gate_stride, (size_t)up_stride, n, act};
+    run(q->b, q->b->k->gated, &a, (size_t)n_rows * ceil_div((size_t)n, GATED_SPAN),
+        4 * min_size((size_t)n, GATED_SPAN));
+}
+
+static void cpu_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
+{
+    cpu_router_args a = {id.p, w.p, logits.p, expert_scale.p, n_experts, n_slots, q->numerators};
+    assert(n_experts <= q->lim.n_experts && n_slots <= n_experts);
+    run(q->b, q->b->k->router, &a, (size_t)n_rows, (size_t)n_experts * (size_t)(n_slots * n_slots + 8));
+}
+
+static void cpu_experts_sum(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int n)
+{
+    cpu_experts_sum_args a = {y.p, x.p, w.p, n_slots, n};
+    run(q->b, q->b->k->experts_sum, &a, (size_t)n_rows, (size_t)n_slots * (size_t)n);
+}
+
+static void cpu_add(queue *q, dev y, dev a, dev b, size_t n, float scale)
+{
+    cpu_elements_args args = {y.p, a.p, b.p, scale};
+    run(q->b, q->b->k->add, &args, n, 1);
+}
+
+static void cpu_softcap(queue *q, dev x, size_t n, float cap)
+{
+    cpu_elements_args args = {x.p, x.p, NULL, cap};
+    run(q->b, q->b->k->softcap, &args, n, 4);
+}
+
+static void cpu_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, int n_rows, int n)
+{
+    cpu_copy_args a = {y.p, x.p, (size_t)y_stride, (size_t)x_stride, idx.p, n};
+    run(q->b, q->b->k->copy_rows, &a, (size_t)n_rows, (size_t)n);
+}
+
+/* --- the paged cache ------------------------------------------------------------------------------*/
+
+static cpu_cache cache_of(const kv_class *c)
+{
+    assert((c->type == QUANT_F32 || c->type == QUANT_F16) && c->head_dim % 8 == 0);
+    size_t vec = (size_t)c->head_dim * quant_block_bytes(c->type);
+    return (cpu_cache){.pool         = c->pool.p,
+                       .table        = c->table.p,
+                       .table_stride = (size_t)c->table_stride,
+                       .n_layers     = c->n_layers,
+                       .n_kv_heads   = c->n_kv_heads,
+                       .head_dim     = c->head_dim,
+                       .type         = c->type,
+                       .plane_bytes  = kv_plane_bytes(c),
+                       .head_bytes   = KV_PAGE * vec,
+                       .vec_bytes    = vec};
+}
+
+static void cpu_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v)
+{
+    cpu_kv_store_args a = {cache_of(c), layer, rows->lane.p, rows->slot.p, k.p, v.p};
+    run(q->b, q->b->k->kv_store, &a, (size_t)rows->n_rows, (size_t)c->n_kv_heads * (size_t)c->head_dim);
+}
+
+static void cpu_kv_move(queue *q, const kv_class *c, dev items, int n_items)
+{
+    cpu_kv_move_args a = {cache_of(c), items.p, n_items};
+    run(q->b, q->b->k->kv_move, &a, (size_t)c->n_layers * 2 * (size_t)c->n_kv_heads,
+        (size_t)n_items * (size_t)c->head_dim);
+}
+
+/* Multiplies of an item of the longest row, for the split only. */
+static size_t attention_cost(const cpu_attention_args *a)
+{
+    int32_t longest = 0;
+    for (int r = 0; r < a->n_rows; r++) longest = a->pos[r] > longest ? a->pos[r] : longest;
+    size_t keys = (size_t)longest + 1;
+    if (a->window > 0) keys = min_size(keys, (size_t)a->window);
+    return 2 * HEAD_BLOCK * keys * (size_t)a->c.head_dim;
+}
+
+static void cpu_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
+                          float scale, int window)
+{
+    cpu_attention_args a = {.c        = cache_of(c),
+                            .y        = y.p,
+                            .q        = q_rows.p,
+                            .pos      = rows->pos.p,
+                            .lane     = rows->lane.p,
+                            .slot     = rows->slot.p,
+                            .parent   = rows->parent.p,
+                            .root     = rows->root.p,
+                            .n_rows   = rows->n_rows,
+                            .n_heads  = n_heads,
+                            .layer    = layer,
+                            .window   = window,
+                            .scale    = scale,
+                            .path     = q->path,
+                            .max_path = q->lim.max_rows};
+    assert(n_heads % c->n_kv_heads == 0 && rows->n_rows <= q->lim.max_rows);
+    run(q->b, q->b->k->attention, &a, (size_t)rows->n_rows * cpu_attention_items(&a), attention_cost(&a));
+}
+
+/* --- picking --------------------------------------------------------------------------------------*/
+
+typedef struct {
+    const queue         *q;
+    int32_t             *id;
+    const float         *logits;
+    const sample_params *params; /* NULL: greedy */
+    int                  n_vocab;
+} pick_args;
+
+static void pick_row(void *ctx, int row, int thread)
+{
+    const pick_args *a      = ctx;
+    const float     *logits = a->logits + (size_t)row * (size_t)a->n_vocab;
+    a->id[row]              = a->params ? sampling_pick(logits, a->n_vocab, &a->params[row],
+                                                        a->q->candidates + (size_t)thread * (size_t)a->q->lim.max_vocab)
+                                        : sampling_argmax(logits, a->n_vocab);
+}
+
+static void cpu_argmax(queue *q, dev id, dev logits, int n_rows, int n_vocab)
+{
+    pick_args a = {q, id.p, logits.p, NULL, n_vocab};
+    pool_run(q->b->pool, n_rows, pick_row, &a);
+}
+
+static void cpu_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab)
+{
+    pick_args a = {q, id.p, logits.p, params.p, n_vocab};
+    assert(n_vocab <= q->lim.max_vocab);
+    pool_run(q->b->pool, n_rows, pick_row, &a);
+}
+
+/* --- opening --------------------------------------------------------------------------------------*/
+
+static void cpu_close(ops *o)
+{
+    backend *b = o->state;
+    pool_free(b->pool);
+    mem_free(b);
+    mem_free(o);
+}
+
+static const cpu_kernels *find_kernels(const char *isa)
+{
+#ifdef __x86_64__
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    if (avx2 && (!isa || !strcmp(isa, "avx2"))) return &cpu_avx2_kernels;
+#endif
+    return !isa || !strcmp(isa, "base") ? &cpu_base_kernels : NULL;
+}
+
+static const ops TABLE = {
+    .name           = "cpu",
+    .alloc          = cpu_alloc,
+    .free           = cpu_free,
+    .weight_load    = cpu_weight_load,
+    .weight_free    = cpu_weight_free,
+    .queue_new      = cpu_queue_new,
+    .queue_free     = cpu_queue_free,
+    .close          = cpu_close,
+    .upload         = cpu_upload,
+    .download       = cpu_download,
+    .sync           = cpu_sync,
+    .embed          = cpu_embed,
+    .matmul         = cpu_matmul,
+    .matmul_experts = cpu_matmul_experts,
+    .rms_norm       = cpu_rms_norm,
+    .rms_norm_add   = cpu_rms_norm_add,
+    .rope           = cpu_rope,
+    .kv_store       = cpu_kv_store,
+    .attention      = cpu_attention,
+    .kv_move        = cpu_kv_move,
+    .gated          = cpu_gated,
+    .router         = cpu_router,
+    .experts_sum    = cpu_experts_sum,
+    .add            = cpu_add,
+    .softcap        = cpu_softcap,
+    .copy_rows      = cpu_copy_rows,
+    .argmax         = cpu_argmax,
+    .sample         = cpu_sample,
+};
+
+bool cpu_ops_open_isa(ops **out, const char *isa, int n_threads, err *e)
+{
+    const cpu_kernels *k = find_kernels(isa);
+    *out                 = NULL;
+    if (!k) return err_set(e, ERR_INPUT, "this processor has no kernels for '%s'", isa);
+    backend *b = xnew(backend);
+    *b         = (backend){pool_new(n_threads), k};
+    ops *o     = xnew(ops);
+    *o         = TABLE;
+    o->state   = b;
+    *out       = o;
+    return true;
+}
+
+bool cpu_ops_open(ops **out, int n_threads, err *e) { return cpu_ops_open_isa(out, NULL, n_threads, e); }

@@ -1,0 +1,51 @@
+/* Sums, caps and copies. A tail is loaded into the same vectors, so an element's place changes no bit. */
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/vec.h"
+
+void CPU_FN(experts_sum)(const void *args, size_t from, size_t to, int thread)
+{
+    const cpu_experts_sum_args *a = args;
+    (void)thread;
+    for (size_t r = from; r < to; r++) {
+        const float *x = a->x + r * (size_t)a->n_slots * (size_t)a->n, *w = a->w + r * (size_t)a->n_slots;
+        for (int i = 0; i < a->n; i += 8) {
+            v8f acc = {0};
+            for (int s = 0; s < a->n_slots; s++)
+                acc = v8_fma(v8_set1(w[s]), v8_load_n(x + (size_t)s * (size_t)a->n + i, a->n - i), acc);
+            v8_store_n(a->y + r * (size_t)a->n + i, acc, a->n - i);
+        }
+    }
+}
+
+INLINE int lanes(size_t i, size_t to) { return to - i < 8 ? (int)(to - i) : 8; }
+
+void CPU_FN(add)(const void *args, size_t from, size_t to, int thread)
+{
+    const cpu_elements_args *a = args;
+    (void)thread;
+    for (size_t i = from; i < to; i += 8) {
+        int n = lanes(i, to);
+        v8_store_n(a->y + i, (v8_load_n(a->a + i, n) + v8_load_n(a->b + i, n)) * v8_set1(a->scale), n);
+    }
+}
+
+void CPU_FN(softcap)(const void *args, size_t from, size_t to, int thread)
+{
+    const cpu_elements_args *a   = args;
+    v8f                      cap = v8_set1(a->scale);
+    (void)thread;
+    for (size_t i = from; i < to; i += 8) {
+        int n = lanes(i, to);
+        v8_store_n(a->y + i, cap * v8_tanh(v8_load_n(a->a + i, n) / cap), n);
+    }
+}
+
+void CPU_FN(copy_rows)(const void *args, size_t from, size_t to, int thread)
+{
+    const cpu_copy_args *a = args;
+    (void)thread;
+    for (size_t r = from; r < to; r++) {
+        size_t src = a->idx ? (size_t)a->idx[r] : r;
+        memcpy(a->y + r * a->y_stride, a->x + src * a->x_stride, (size_t)a->n * sizeof(float));
+    }
+}

@@ -1,0 +1,181 @@
+/* ops/cpu/kernels.h - what cpu.c asks of the kernels, which are compiled once per instruction set.
+ *
+ * A kernel does items [from, to) of a job that `args` describes; what an item is stands beside each struct
+ * of arguments. Items never write the same number, so any split over threads gives the same bits
+ * (promise 1). Kernels allocate nothing and know nothing of queues. */
+#ifndef TANDEM_OPS_CPU_KERNELS_H
+#define TANDEM_OPS_CPU_KERNELS_H
+#include "ops/ops.h"
+
+typedef void cpu_kernel(const void *args, size_t from, size_t to, int thread);
+
+/* clang-format off */
+#define CPU_KERNELS(X)                                                                                                 \
+    X(pack) X(embed) X(quantise) X(matmul) X(rms_norm) X(rope) X(kv_store) X(kv_move) X(attention) X(gated)            \
+    X(router) X(experts_sum) X(add) X(softcap) X(copy_rows)
+/* clang-format on */
+
+#define CPU_MEMBER(name) cpu_kernel *name;
+typedef struct {
+    const char *isa;
+    CPU_KERNELS(CPU_MEMBER)
+} cpu_kernels;
+
+extern const cpu_kernels cpu_base_kernels, cpu_avx2_kernels; /* avx2: on x86-64 only */
+
+#ifdef CPU_ISA /* inside a kernel file: CPU_FN(pack) is cpu_avx2_pack */
+#define CPU_PASTE_(isa, name) cpu_##isa##_##name
+#define CPU_PASTE(isa, name)  CPU_PASTE_(isa, name)
+#define CPU_FN(name)          CPU_PASTE(CPU_ISA, name)
+#define CPU_DECLARE(name)     cpu_kernel CPU_FN(name);
+CPU_KERNELS(CPU_DECLARE)
+#endif
+
+/* --- weights --------------------------------------------------------------------------------------*/
+enum { TILE_ROWS = 8 }; /* output rows of a tile, one per SIMD lane */
+typedef struct {
+    weight   pub; /* first: model code holds a pointer to this */
+    uint8_t *tiles;
+    size_t   tile_bytes; /* TILE_ROWS rows, all inputs; layouts in tile.h */
+    size_t   n_tiles;    /* of one matrix: n_out / 8, rounded up; the rows added are zero */
+} cpu_weight;
+
+typedef struct { /* item: a tile, all matrices counted through */
+    const cpu_weight *w;
+    const uint8_t    *src;
+    size_t            row_bytes;
+} cpu_pack_args;
+
+typedef struct { /* item: a row */
+    float            *y;
+    const cpu_weight *w;
+    const int32_t    *id;
+    float             scale;
+} cpu_embed_args;
+
+/* --- matmul ---------------------------------------------------------------------------------------*/
+typedef struct { /* 32 activations: x = d * q, with |q| <= 127 */
+    int8_t  q[QK];
+    float   d;
+    float   ds;     /* d * (sum[0] + sum[1]), for types with a minimum */
+    int32_t sum[2]; /* of q, by halves of 16 */
+} cpu_xblock;
+
+typedef struct { /* item: a block; rows lie one after the other */
+    cpu_xblock  *out;
+    const float *x;
+} cpu_quantise_args;
+
+/* Pairs (row, slot), numbered row * n_slots + slot, in runs of one matrix each: run g is order[first[g]] up to
+ * order[first[g + 1]], multiplied by matrix mat[g]. A plain matmul has one run, one slot and no `order`. */
+typedef struct { /* item: a tile of a run's matrix, all runs counted through */
+    const cpu_weight *w;
+    float            *y;          /* [pair][n_out] */
+    const void       *x;          /* f32, or cpu_xblock for quantised weights */
+    size_t            x_bytes;    /* of a row of x */
+    int               pairs_to_x; /* row of x = pair / pairs_to_x: n_slots, or 1 */
+    const int32_t    *order;      /* NULL: pair i is i */
+    const int32_t    *first, *mat;
+} cpu_matmul_args;
+
+/* --- rows and elements ----------------------------------------------------------------------------*/
+typedef struct { /* item: a row; y = (res + norm(x) * w) * scale, res and w may be NULL */
+    float       *y;
+    const float *res, *x, *w;
+    int          n;
+    float        eps, scale;
+} cpu_norm_args;
+
+typedef struct { /* item: a row */
+    float         *x;
+    const int32_t *pos;
+    const float   *freq;
+    int            n_heads, head_dim;
+} cpu_rope_args;
+
+enum { GATED_SPAN = 512 };
+typedef struct { /* item: a span of GATED_SPAN elements; each row has n / GATED_SPAN of them, rounded up */
+    float       *y;
+    const float *gate, *up;
+    size_t       gate_stride, up_stride;
+    int          n;
+    act_kind     act;
+} cpu_gated_args;
+
+typedef struct { /* item: a row */
+    int32_t     *id;
+    float       *w;
+    const float *logits, *expert_scale;
+    int          n_experts, n_slots;
+    float       *scratch; /* [thread][n_experts] */
+} cpu_router_args;
+
+typedef struct { /* item: a row */
+    float       *y;
+    const float *x, *w;
+    int          n_slots, n;
+} cpu_experts_sum_args;
+
+typedef struct { /* item: an element */
+    float       *y;
+    const float *a, *b;
+    float        scale; /* of add; of softcap, the cap */
+} cpu_elements_args;
+
+typedef struct { /* item: a row */
+    float         *y;
+    const float   *x;
+    size_t         y_stride, x_stride;
+    const int32_t *idx;
+    int            n;
+} cpu_copy_args;
+
+/* --- the paged cache ------------------------------------------------------------------------------*/
+typedef struct {
+    char          *pool;
+    const int32_t *table;
+    size_t         table_stride;
+    int            n_layers, n_kv_heads, head_dim;
+    quant_type     type;
+    size_t         plane_bytes, head_bytes, vec_bytes; /* of K or V of a layer; of one head of it; of one position */
+} cpu_cache;
+
+/* Where K of a head begins in the page of `slot`, at that slot; V is plane_bytes further. */
+static inline char *cpu_cache_k(const cpu_cache *c, int layer, int head, int32_t lane, int32_t slot)
+{
+    int32_t page = c->table[(size_t)lane * c->table_stride + (size_t)slot / KV_PAGE];
+    return c->pool + (size_t)page * KV_UNIT + (size_t)layer * 2 * c->plane_bytes + (size_t)head * c->head_bytes +
+           (size_t)slot % KV_PAGE * c->vec_bytes;
+}
+
+typedef struct { /* item: a row */
+    cpu_cache      c;
+    int            layer;
+    const int32_t *lane, *slot;
+    const float   *k, *v;
+} cpu_kv_store_args;
+
+typedef struct { /* item: a head of K or V of a layer; it makes all the moves, in order */
+    cpu_cache           c;
+    const kv_move_item *move;
+    int                 n_moves;
+} cpu_kv_move_args;
+
+enum { HEAD_BLOCK = 4 };
+typedef struct { /* item: up to HEAD_BLOCK query heads of one kv head, of one row */
+    cpu_cache      c;
+    float         *y;
+    const float   *q;
+    const int32_t *pos, *lane, *slot, *parent, *root;
+    int            n_rows, n_heads, layer, window;
+    float          scale;
+    int32_t       *path; /* [thread][max_path] */
+    int            max_path;
+} cpu_attention_args;
+
+static inline size_t cpu_attention_items(const cpu_attention_args *a) /* of a row */
+{
+    int group = a->n_heads / a->c.n_kv_heads;
+    return (size_t)a->c.n_kv_heads * (size_t)((group + HEAD_BLOCK - 1) / HEAD_BLOCK);
+}
+#endif

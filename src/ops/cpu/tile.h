@@ -1,0 +1,155 @@
+/* ops/cpu/tile.h - how weights lie in memory: tiles of 8 output rows, so that a SIMD lane is an output.
+ *
+ * A tile holds its 8 rows' inputs in order, in blocks of 32 (super-blocks of 256 for the K types). Inside a block
+ * the numbers of the 8 rows stand side by side in groups of 4 inputs:
+ *
+ *     group g:   row 0        row 1              row 7
+ *                4g .. 4g+3   4g .. 4g+3   ...   4g .. 4g+3        32 numbers, g = 0 .. 7
+ *
+ * so 32 bytes of weights times 4 activations, repeated 8 times, are 8 partial sums. Parts of a number:
+ *     q     low 4 bits: line j holds group j in the low half of its bytes and group j + 4 in the high half
+ *           (8-bit types: line g holds group g)
+ *     h     Q5: bit g of a byte is bit 4 of its number in group g
+ *     hh    Q6: line g / 4, bits 2 (g % 4) and up of a byte are bits 4 and 5 of its number in group g
+ * Floats keep their type: [input][8 rows]. */
+#ifndef TANDEM_OPS_CPU_TILE_H
+#define TANDEM_OPS_CPU_TILE_H
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/vec.h"
+
+#define LINE (4 * TILE_ROWS) /* bytes of a group */
+
+typedef struct {
+    uint16_t d[8];
+    uint8_t  q[4][LINE];
+} tile_q4_0;
+typedef struct {
+    uint16_t d[8], m[8];
+    uint8_t  q[4][LINE];
+} tile_q4_1;
+typedef struct {
+    uint16_t d[8];
+    uint8_t  q[4][LINE], h[LINE];
+} tile_q5_0;
+typedef struct {
+    uint16_t d[8], m[8];
+    uint8_t  q[4][LINE], h[LINE];
+} tile_q5_1;
+typedef struct {
+    uint16_t d[8];
+    uint8_t  q[8][LINE];
+} tile_q8_0; /* q as int8 */
+typedef struct {
+    uint8_t sc[8], m[8], q[4][LINE];
+} sub_q4_K;
+typedef struct {
+    uint8_t sc[8], m[8], q[4][LINE], h[LINE];
+} sub_q5_K;
+typedef struct {
+    int8_t  sc[2][8];
+    uint8_t q[4][LINE], hh[2][LINE];
+} sub_q6_K; /* sc: by halves of 16 inputs */
+typedef struct {
+    uint16_t d[8], dmin[8];
+    sub_q4_K sub[8];
+} tile_q4_K;
+typedef struct {
+    uint16_t d[8], dmin[8];
+    sub_q5_K sub[8];
+} tile_q5_K;
+typedef struct {
+    uint16_t d[8];
+    sub_q6_K sub[8];
+} tile_q6_K;
+
+_Static_assert(sizeof(tile_q4_0) == 8 * sizeof(block_q4_0) && sizeof(tile_q4_1) == 8 * sizeof(block_q4_1), "no growth");
+_Static_assert(sizeof(tile_q5_0) == 8 * sizeof(block_q5_0) && sizeof(tile_q5_1) == 8 * sizeof(block_q5_1), "no growth");
+_Static_assert(sizeof(tile_q8_0) == 8 * sizeof(block_q8_0) && sizeof(tile_q6_K) == 8 * sizeof(block_q6_K), "no growth");
+_Static_assert(sizeof(tile_q4_K) == 8 * sizeof(block_q4_K) + 32, "scales and minima expanded to bytes: 2.8% more");
+_Static_assert(sizeof(tile_q5_K) == 8 * sizeof(block_q5_K) + 32, "2.3% more");
+
+/* One block of 32 inputs, found and its scales decoded; `t` is always a constant where this is inlined. */
+typedef struct {
+    v8f            d, m; /* weight = d * q + m, after q's offset; m only where the type has it */
+    const int8_t  *sc;   /* Q6_K: [2][8] */
+    const uint8_t *q, *h;
+} tile_block;
+
+/* clang-format off */
+INLINE tile_block tile_at(quant_type t, const uint8_t *tile, int b)
+{
+#define PLAIN(T)   const T *p = (const T *)tile + b
+#define SUPER(T)   const T *s = (const T *)tile + b / 8
+#define K_SCALES   .d = v8_from_f16(s->d) * v8_from_u8(p->sc), .m = -(v8_from_f16(s->dmin) * v8_from_u8(p->m))
+    switch (t) {
+    case QUANT_Q4_0: { PLAIN(tile_q4_0); return (tile_block){.d = v8_from_f16(p->d), .q = p->q[0]}; }
+    case QUANT_Q5_0: { PLAIN(tile_q5_0); return (tile_block){.d = v8_from_f16(p->d), .q = p->q[0], .h = p->h}; }
+    case QUANT_Q8_0: { PLAIN(tile_q8_0); return (tile_block){.d = v8_from_f16(p->d), .q = p->q[0]}; }
+    case QUANT_Q4_1: {
+        PLAIN(tile_q4_1);
+        return (tile_block){.d = v8_from_f16(p->d), .m = v8_from_f16(p->m), .q = p->q[0]};
+    }
+    case QUANT_Q5_1: {
+        PLAIN(tile_q5_1);
+        return (tile_block){.d = v8_from_f16(p->d), .m = v8_from_f16(p->m), .q = p->q[0], .h = p->h};
+    }
+    case QUANT_Q4_K: {
+        SUPER(tile_q4_K);
+        const sub_q4_K *p = &s->sub[b % 8];
+        return (tile_block){K_SCALES, .q = p->q[0]};
+    }
+    case QUANT_Q5_K: {
+        SUPER(tile_q5_K);
+        const sub_q5_K *p = &s->sub[b % 8];
+        return (tile_block){K_SCALES, .q = p->q[0], .h = p->h};
+    }
+    default: { /* QUANT_Q6_K */
+        SUPER(tile_q6_K);
+        const sub_q6_K *p = &s->sub[b % 8];
+        return (tile_block){.d = v8_from_f16(s->d), .sc = p->sc[0], .q = p->q[0], .h = p->hh[0]};
+    }
+    }
+#undef PLAIN
+#undef SUPER
+#undef K_SCALES
+}
+/* clang-format on */
+
+INLINE bool tile_has_min(quant_type t)
+{
+    return t == QUANT_Q4_1 || t == QUANT_Q5_1 || t == QUANT_Q4_K || t == QUANT_Q5_K;
+}
+
+INLINE int tile_bits(quant_type t)
+{
+    switch (t) {
+    case QUANT_Q5_0:
+    case QUANT_Q5_1:
+    case QUANT_Q5_K: return 5;
+    case QUANT_Q6_K: return 6;
+    case QUANT_Q8_0: return 8;
+    default: return 4;
+    }
+}
+
+/* What is taken from a stored number to give the weight's. */
+INLINE int tile_offset(quant_type t) { return t == QUANT_Q4_0 ? 8 : t == QUANT_Q5_0 ? 16 : t == QUANT_Q6_K ? 32 : 0; }
+
+/* The 32 stored numbers of group g. */
+INLINE v32u8 tile_group(quant_type t, const tile_block *k, int g)
+{
+    if (tile_bits(t) == 8) return v32_load(k->q + LINE * g);
+    v32u8 q = v32_load(k->q + LINE * (g % 4));
+    q       = g < 4 ? q & 15 : q >> 4;
+    if (tile_bits(t) == 5) {
+        v32u8 h = v32_load(k->h) & (uint8_t)(1 << g);
+        q |= g < 4 ? h << (4 - g) : h >> (g - 4);
+    }
+    if (tile_bits(t) == 6) {
+        int   at = 2 * (g % 4);
+        v32u8 h  = v32_load(k->h + LINE * (g / 4)) & (uint8_t)(3 << at);
+        q |= at < 4 ? h << (4 - at) : h >> (at - 4);
+    }
+    return q;
+}
+#endif

@@ -1,0 +1,183 @@
+/* ops/cpu/vec.h - eight floats at a time.
+ *
+ * Each function has one meaning for all instruction sets, but v8_fma rounds once where the machine has it and
+ * twice where it does not: results are the same bits on one instruction set, close between two. Sums over lanes
+ * have one fixed order. */
+#ifndef TANDEM_OPS_CPU_VEC_H
+#define TANDEM_OPS_CPU_VEC_H
+#include "gguf/quant.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float    v8f __attribute__((vector_size(32)));
+typedef int32_t  v8i __attribute__((vector_size(32)));
+typedef uint32_t v8u __attribute__((vector_size(32)));
+typedef uint8_t  v32u8 __attribute__((vector_size(32)));
+typedef uint8_t  v8u8 __attribute__((vector_size(8)));
+typedef int8_t   v8i8 __attribute__((vector_size(8)));
+typedef uint16_t v8u16 __attribute__((vector_size(16)));
+
+INLINE v8f v8_set1(float x) { return (v8f){x, x, x, x, x, x, x, x}; }
+INLINE v8i v8_set1i(int32_t x) { return (v8i){x, x, x, x, x, x, x, x}; }
+
+INLINE v8f v8_load(const float *p)
+{
+    v8f v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE void v8_store(float *p, v8f v) { memcpy(p, &v, sizeof v); }
+
+/* The first n lanes, 1 to 8; the others are zero. */
+INLINE v8f v8_load_n(const float *p, int n)
+{
+    v8f v = {0};
+    if (n >= 8) return v8_load(p);
+    for (int i = 0; i < n; i++) v[i] = p[i];
+    return v;
+}
+
+INLINE void v8_store_n(float *p, v8f v, int n)
+{
+    if (n >= 8)
+        v8_store(p, v);
+    else
+        for (int i = 0; i < n; i++) p[i] = v[i];
+}
+
+INLINE v32u8 v32_load(const uint8_t *p)
+{
+    v32u8 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE v8f v8_from_u8(const uint8_t *p)
+{
+    v8u8 b;
+    memcpy(&b, p, sizeof b);
+    return __builtin_convertvector(__builtin_convertvector(b, v8i), v8f);
+}
+
+INLINE v8i v8i_from_i8(const int8_t *p)
+{
+    v8i8 b;
+    memcpy(&b, p, sizeof b);
+    return __builtin_convertvector(b, v8i);
+}
+
+INLINE v8f v8_from_bf16(const uint16_t *p)
+{
+    v8u16 h;
+    memcpy(&h, p, sizeof h);
+    return (v8f)(__builtin_convertvector(h, v8u) << 16);
+}
+
+INLINE v8f v8_from_f16(const uint16_t *p)
+{
+#ifdef __F16C__
+    return (v8f)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+#else
+    return (v8f){f16_to_f32(p[0]), f16_to_f32(p[1]), f16_to_f32(p[2]), f16_to_f32(p[3]),
+                 f16_to_f32(p[4]), f16_to_f32(p[5]), f16_to_f32(p[6]), f16_to_f32(p[7])};
+#endif
+}
+
+INLINE void v8_to_f16(uint16_t *p, v8f v)
+{
+#ifdef __F16C__
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+#else
+    for (int i = 0; i < 8; i++) p[i] = f32_to_f16(v[i]);
+#endif
+}
+
+INLINE v8f v8_fma(v8f a, v8f b, v8f c)
+{
+#ifdef __FMA__
+    return (v8f)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* yes where the mask is set; `a > b` and the like make masks */
+INLINE v8f v8_select(v8i mask, v8f yes, v8f no)
+{
+#ifdef __AVX2__
+    return (v8f)_mm256_blendv_ps((__m256)no, (__m256)yes, (__m256)mask);
+#else
+    return (v8f)((mask & (v8i)yes) | (~mask & (v8i)no));
+#endif
+}
+
+INLINE v8f v8_max(v8f a, v8f b) { return v8_select(a > b, a, b); }
+INLINE v8f v8_abs(v8f x) { return (v8f)((v8i)x & v8_set1i(0x7fffffff)); }
+
+INLINE float v8_sum(v8f v) /* ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)) */
+{
+#ifdef __AVX2__
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    __m128 two  = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#else
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+#endif
+}
+
+INLINE int32_t v8i_sum(v8i v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
+
+INLINE float v8_hmax(v8f v)
+{
+    float m = v[0];
+    for (int i = 1; i < 8; i++) m = v[i] > m ? v[i] : m;
+    return m;
+}
+
+/* e^x = 2^n * (1 + *em1), |x| <= 89; returns 2^n. n is the nearest integer to x / ln 2, em1 the series of e^r - 1 for
+ * the rest r, |r| <= 0.347, whose first term left out is below 6e-9. ln 2 is split so that n times its head is exact. */
+INLINE v8f v8_exp_parts(v8f x, v8f *em1)
+{
+    const v8f magic = v8_set1(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer, ties to even */
+    v8f       t     = v8_fma(x, v8_set1(1.44269504f), magic);
+    v8f       n     = t - magic;
+    v8f       r     = v8_fma(n, v8_set1(-0.693359375f), x);
+    r               = v8_fma(n, v8_set1(2.12194440e-4f), r);
+    v8f p           = v8_fma(v8_set1(1 / 5040.0f), r, v8_set1(1 / 720.0f));
+    p               = v8_fma(p, r, v8_set1(1 / 120.0f));
+    p               = v8_fma(p, r, v8_set1(1 / 24.0f));
+    p               = v8_fma(p, r, v8_set1(1 / 6.0f));
+    p               = v8_fma(p, r, v8_set1(0.5f));
+    *em1            = v8_fma(r * r, p, r);
+    return (v8f)(((v8u)t - (v8u)magic + 127) << 23);
+}
+
+/* Relative error below 3e-7; 0 below -87.7, infinite above 88.4, NaN for NaN. */
+INLINE v8f v8_exp(v8f x)
+{
+    v8f em1;
+    x         = v8_select(x < v8_set1(-88), v8_set1(-88), x); /* n = -127: scale is 0 */
+    x         = v8_select(x > v8_set1(89), v8_set1(89), x);   /* n = 128: scale is infinite */
+    v8f scale = v8_exp_parts(x, &em1);
+    return (v8_set1(1) + em1) * scale;
+}
+
+/* t / (t + 2) with t = e^2|x| - 1, which keeps its digits near 0; 1 beyond |x| = 20. */
+INLINE v8f v8_tanh(v8f x)
+{
+    v8f em1, y = v8_abs(x) * v8_set1(2);
+    y         = v8_select(y > v8_set1(40), v8_set1(40), y);
+    v8f scale = v8_exp_parts(y, &em1);
+    v8f t     = v8_fma(em1, scale, scale - v8_set1(1));
+    v8f r     = t / (t + v8_set1(2));
+    return (v8f)((v8i)r | ((v8i)x & v8_set1i(INT32_MIN)));
+}
+#endif
