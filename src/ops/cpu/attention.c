@@ -87,7 +87,9 @@ INLINE void add_values(quant_type t, int n, int width, const heads *hd, const ti
             for (int h = 0; h < n; h++) acc[h][j] = v8_fma(v8_set1(p[h][key]), x, acc[h][j]);
         }
     }
+#pragma GCC unroll 4
     for (int h = 0; h < n; h++)
+#pragma GCC unroll 2
         for (int j = 0; j < width; j++) {
             float *y = hd->y + (size_t)h * dim + i + 8 * j;
             v8_store(y, v8_fma(acc[h][j], v8_set1(new[h]), v8_load(y) * v8_set1(old[h])));

@@ -117,20 +117,11 @@ static size_t unit_bytes(quant_type t)
 
 static bool can_multiply(quant_type t)
 {
-    switch (t) {
-    case QUANT_F32:
-    case QUANT_F16:
-    case QUANT_BF16:
-    case QUANT_Q4_0:
-    case QUANT_Q4_1:
-    case QUANT_Q5_0:
-    case QUANT_Q5_1:
-    case QUANT_Q8_0:
-    case QUANT_Q4_K:
-    case QUANT_Q5_K:
-    case QUANT_Q6_K: return true;
-    default: return false;
-    }
+    static const quant_type TYPES[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0,
+                                       QUANT_Q5_1, QUANT_Q8_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
+    for (size_t i = 0; i < COUNT(TYPES); i++)
+        if (TYPES[i] == t) return true;
+    return false;
 }
 
 static bool check_source(const weight_src *s, err *e)
@@ -268,9 +259,9 @@ static void prepare_x(queue *q, cpu_matmul_args *a, const float *x, size_t n_row
 
 static void run_matmul(queue *q, const cpu_matmul_args *a, size_t n_runs, size_t n_pairs)
 {
-    size_t n = n_runs * a->w->n_tiles, grain = max_size(TILE_CHUNK / a->w->tile_bytes, 1);
-    if (n_pairs * (size_t)a->w->pub.n_in * (size_t)a->w->pub.n_out < SMALL_JOB) grain = n;
-    run_grains(q->b, q->b->k->matmul, a, n, min_size(grain, ceil_div(n, 4 * (size_t)q->n_threads)));
+    size_t n = n_runs * a->w->n_tiles, cost = n_pairs * (size_t)a->w->pub.n_in * (size_t)a->w->pub.n_out;
+    size_t grain = min_size(max_size(TILE_CHUNK / a->w->tile_bytes, 1), ceil_div(n, 4 * (size_t)q->n_threads));
+    run_grains(q->b, q->b->k->matmul, a, n, cost < SMALL_JOB ? n : grain);
 }
 
 static void cpu_matmul(queue *q, dev y, const weight *w, dev x, int n_rows)

@@ -5,7 +5,8 @@
  *               minimum acc = fma(m, dx * sum of x, acc)
  *   floats      four chains by input mod 4, each an fma per input in order; then (0 + 1) + (2 + 3)
  * A tile is decoded once for up to 4 rows; each (row, output) has its own chain, so how many rows there are, and how
- * they are grouped, changes nothing. */
+ * they are grouped, changes nothing. Loops over accumulators are unrolled: an index known only at run time would keep
+ * them in memory. */
 #include "ops/cpu/tile.h"
 
 #include <assert.h>
@@ -118,6 +119,7 @@ INLINE void tile_ints(quant_type t, int n, const uint8_t *tile, int n_in, const 
 #pragma GCC unroll 4
         for (int r = 0; r < n; r++) acc[r] = add_block(t, &k, w, (const cpu_xblock *)x[r] + b, acc[r]);
     }
+#pragma GCC unroll 4
     for (int r = 0; r < n; r++) v8_store_n(y[r], acc[r], n_out);
 }
 
@@ -140,9 +142,14 @@ INLINE void tile_floats(quant_type t, int n, const uint8_t *tile, int n_in, cons
 #pragma GCC unroll 4
             for (int r = 0; r < n; r++) acc[r][j] = v8_fma(w, v8_set1(((const float *)x[r])[i + j]), acc[r][j]);
         }
-    for (int j = 0; i + j < n_in; j++)
-        for (int r = 0; r < n; r++)
-            acc[r][j] = v8_fma(load_floats(t, tile, i + j), v8_set1(((const float *)x[r])[i + j]), acc[r][j]);
+#pragma GCC unroll 3
+    for (int j = 0; j < 3; j++) {
+        if (i + j >= n_in) break;
+        v8f w = load_floats(t, tile, i + j);
+#pragma GCC unroll 4
+        for (int r = 0; r < n; r++) acc[r][j] = v8_fma(w, v8_set1(((const float *)x[r])[i + j]), acc[r][j]);
+    }
+#pragma GCC unroll 4
     for (int r = 0; r < n; r++) v8_store_n(y[r], (acc[r][0] + acc[r][1]) + (acc[r][2] + acc[r][3]), n_out);
 }
 

@@ -5,16 +5,13 @@
 static float sum_of_squares(const float *x, int n)
 {
     v8f acc[4] = {0};
-    int i      = 0;
-    for (; i + 32 <= n; i += 32)
+    for (int i = 0; i < n; i += 32)
+#pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
-            v8f v  = v8_load(x + i + 8 * j);
+            if (i + 8 * j >= n) break;
+            v8f v  = v8_load_n(x + i + 8 * j, n - i - 8 * j);
             acc[j] = v8_fma(v, v, acc[j]);
         }
-    for (int j = 0; i < n; i += 8, j++) {
-        v8f v  = v8_load_n(x + i, n - i);
-        acc[j] = v8_fma(v, v, acc[j]);
-    }
     return v8_sum((acc[0] + acc[1]) + (acc[2] + acc[3]));
 }
 
