@@ -170,7 +170,8 @@ static void check_model(test_case *t, const tiny_model *m, quant_type kv_type)
 }
 
 #define MODEL(type_, experts, ple)                                                                                     \
-    (&(tiny_model){.type = type_, .n_embd = 256, .n_layers = ple ? 6 : 4, .n_vocab = VOCAB, .n_experts = experts, .n_ple = ple})
+    (&(tiny_model){                                                                                                    \
+        .type = type_, .n_embd = 256, .n_layers = ple ? 6 : 4, .n_vocab = VOCAB, .n_experts = experts, .n_ple = ple})
 
 TEST(model_promise1_f32) { check_model(t, MODEL(QUANT_F32, 4, 0), QUANT_F32); }
 TEST(model_promise1_f16) { check_model(t, MODEL(QUANT_F16, 0, 0), QUANT_F16); }
