@@ -12,6 +12,9 @@
 #include <assert.h>
 #include <string.h>
 #include <sys/mman.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 enum {
     ALIGN      = 256,
@@ -475,11 +478,20 @@ static void cpu_close(ops *o)
     mem_free(o);
 }
 
+#ifdef __x86_64__
+/* All that the avx2 kernels are compiled for; the system must also keep the wide registers, which the builtin asks. */
+static bool has_avx2(void)
+{
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) && __builtin_cpu_supports("avx2") &&
+           __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+}
+#endif
+
 static const cpu_kernels *find_kernels(const char *isa)
 {
 #ifdef __x86_64__
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    if (avx2 && (!isa || !strcmp(isa, "avx2"))) return &cpu_avx2_kernels;
+    if ((!isa || !strcmp(isa, "avx2")) && has_avx2()) return &cpu_avx2_kernels;
 #endif
     return !isa || !strcmp(isa, "base") ? &cpu_base_kernels : NULL;
 }

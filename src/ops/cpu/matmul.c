@@ -51,8 +51,10 @@ void CPU_FN(quantise)(const void *args, size_t from, size_t to, int thread)
 
 /* --- integer dots ---------------------------------------------------------------------------------*/
 
+#ifdef __AVX2__
 /* Groups whose sums of pairs of products fit 16 bits: 2 * 15 * 128 * 8, 2 * 31 * 128 * 4, 2 * 63 * 128 * 2. */
 INLINE int span(quant_type t) { return tile_bits(t) == 4 ? 8 : tile_bits(t) == 5 ? 4 : tile_bits(t) == 6 ? 2 : 1; }
+#endif
 
 /* Sums of groups [g0, g0 + n) for the 8 rows, n a multiple of span(t). */
 INLINE v8i dot_groups(quant_type t, const v32u8 w[8], const int8_t *x, int g0, int n)
