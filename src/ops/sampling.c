@@ -2,10 +2,12 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const double LN2_HI = 0x1.62e42fee00000p-1, LN2_LO = 0x1.a39ef35793c76p-33; /* their sum is ln 2 */
+
+static const double one_over_odd[] = {1. / 21, 1. / 19, 1. / 17, 1. / 15, 1. / 13,
+                                      1. / 11, 1. / 9,  1. / 7,  1. / 5,  1. / 3};
 
 /* x = m 2^e with m in [sqrt(1/2), sqrt(2)); log m = 2 (s + s^3/3 + s^5/5 + ...), s = (m - 1) / (m + 1). */
 double sampling_log(double x)
@@ -21,9 +23,13 @@ double sampling_log(double x)
         e++;
     }
     double s = (m - 1) / (m + 1), s2 = s * s, sum = 0;
-    for (int k = 21; k >= 3; k -= 2) sum = (sum + 1.0 / k) * s2;
+    for (int k = 0; k < (int)(sizeof one_over_odd / sizeof *one_over_odd); k++) sum = (sum + one_over_odd[k]) * s2;
     return e * LN2_HI + (e * LN2_LO + (2 * s + 2 * s * sum));
 }
+
+static const double one_over_factorial[] = {
+    1.,        1.,         1. / 2,      1. / 6,       1. / 24,       1. / 120,       1. / 720,
+    1. / 5040, 1. / 40320, 1. / 362880, 1. / 3628800, 1. / 39916800, 1. / 479001600, 1. / 6227020800.};
 
 /* x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its series. Below -708 the result is 0. */
 double sampling_exp(double x)
@@ -31,8 +37,8 @@ double sampling_exp(double x)
     if (!(x > -708)) return 0;
     if (x > 709) x = 709;
     int    k = (int)(x * 1.4426950408889634 + (x < 0 ? -0.5 : 0.5));
-    double r = (x - k * LN2_HI) - k * LN2_LO, sum = 1;
-    for (int i = 13; i >= 1; i--) sum = 1 + sum * r / i;
+    double r = (x - k * LN2_HI) - k * LN2_LO, sum = one_over_factorial[13];
+    for (int i = 12; i >= 0; i--) sum = sum * r + one_over_factorial[i];
     uint64_t bits = (uint64_t)(k + 1023) << 52;
     double   scale;
     memcpy(&scale, &bits, sizeof scale);
@@ -56,16 +62,29 @@ static uint64_t position_key(uint64_t seed, int32_t pos)
     return mix(mix(seed + 0x9E3779B97F4A7C15u) ^ ((uint64_t)(uint32_t)pos + 1) * 0xD1B54A32D192ED03u);
 }
 
-/* -log(-log u), u one of 2^52 evenly spaced numbers inside (0, 1): at most NOISE_MAX. */
-static double noise_of(uint64_t key, int32_t token)
+static uint64_t token_bits(uint64_t key, int32_t token)
 {
-    uint64_t h = mix(key + ((uint64_t)(uint32_t)token + 1) * 0x9E3779B97F4A7C15u);
-    double   u = ((double)(h >> 12) + 0.5) * 0x1p-52;
+    return mix(key + ((uint64_t)(uint32_t)token + 1) * 0x9E3779B97F4A7C15u);
+}
+
+/* -log(-log u), u one of 2^52 evenly spaced numbers inside (0, 1). */
+static double noise_of(uint64_t bits)
+{
+    double u = ((double)(bits >> 12) + 0.5) * 0x1p-52;
     return -sampling_log(-sampling_log(u));
 }
-static const double NOISE_MAX = 36.75;
 
-double sampling_noise(uint64_t seed, int32_t pos, int32_t token) { return noise_of(position_key(seed, pos), token); }
+/* Never below noise_of: -log u >= 1 - u >= 2^-(leading ones of u + 1). No logarithm is taken for it. */
+static double noise_bound(uint64_t bits)
+{
+    int ones = ~bits ? __builtin_clzll(~bits) : 64;
+    return 0.69314718055994540 * (ones + 1);
+}
+
+double sampling_noise(uint64_t seed, int32_t pos, int32_t token)
+{
+    return noise_of(token_bits(position_key(seed, pos), token));
+}
 
 int32_t sampling_argmax(const float *logits, int n_vocab)
 {
@@ -81,18 +100,26 @@ static bool before(const sampling_candidate *a, const sampling_candidate *b)
     return a->z > b->z || (a->z == b->z && a->id < b->id);
 }
 
-static int by_rank(const void *a, const void *b) { return before(a, b) ? -1 : before(b, a) ? 1 : 0; }
+static void swap(sampling_candidate *a, sampling_candidate *b)
+{
+    sampling_candidate t = *a;
+    *a                   = *b;
+    *b                   = t;
+}
 
-/* Restores the heap below i; the root is the candidate that goes last. */
-static void sift_down(sampling_candidate *heap, int n, int i)
+/* Restores the heap below i. Its top is the candidate that goes first, or (last_on_top) the one that goes last. */
+static void sift_down(sampling_candidate *heap, int n, int i, bool last_on_top)
 {
     for (int child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && before(&heap[child], &heap[child + 1])) child++;
-        if (!before(&heap[i], &heap[child])) return;
-        sampling_candidate t = heap[i];
-        heap[i]              = heap[child];
-        heap[child]          = t;
+        if (child + 1 < n && before(&heap[child + 1], &heap[child]) != last_on_top) child++;
+        if (before(&heap[child], &heap[i]) == last_on_top) return;
+        swap(&heap[i], &heap[child]);
     }
+}
+
+static void make_heap(sampling_candidate *c, int n, bool last_on_top)
+{
+    for (int i = n / 2 - 1; i >= 0; i--) sift_down(c, n, i, last_on_top);
 }
 
 static int gather_all(const float *logits, int n_vocab, double temp, sampling_candidate *c)
@@ -111,46 +138,45 @@ static int gather_top_k(const float *logits, int n_vocab, double temp, int k, sa
         sampling_candidate x = {(double)logits[i] / temp, i};
         if (n < k) {
             c[n++] = x;
-            if (n == k)
-                for (int j = k / 2 - 1; j >= 0; j--) sift_down(c, k, j);
+            if (n == k) make_heap(c, k, true);
         } else if (before(&x, &c[0])) {
             c[0] = x;
-            sift_down(c, k, 0);
+            sift_down(c, k, 0, true);
         }
     }
     return n;
 }
 
-/* The candidates with z >= floor come first, in the order they had; returns how many. */
-static int partition_above(sampling_candidate *c, int n, double floor)
+static int keep_above(sampling_candidate *c, int n, double floor)
 {
     int m = 0;
     for (int i = 0; i < n; i++)
-        if (c[i].z >= floor) {
-            sampling_candidate t = c[m];
-            c[m++]               = c[i];
-            c[i]                 = t;
-        }
+        if (c[i].z >= floor) c[m++] = c[i];
     return m;
 }
 
-/* The shortest run of the ranking whose probability reaches top_p. Only as much of the tail is sorted as is needed;
- * weights under e^-60 of the largest count as nothing. */
+/* Against the largest; under e^-60 it counts as nothing. */
+static double share(const sampling_candidate *c, double z_max)
+{
+    return c->z - z_max > -60 ? sampling_exp(c->z - z_max) : 0;
+}
+
+/* The shortest run of the ranking whose probability reaches top_p, to the front. Candidates leave a heap one by one, so
+ * only as much is ranked as is kept. */
 static int keep_top_p(sampling_candidate *c, int n, double z_max, double top_p)
 {
     double total = 0, sum = 0;
-    int    m = 0;
-    for (int i = 0; i < n; i++)
-        if (c[i].z - z_max > -60) total += sampling_exp(c[i].z - z_max);
-    for (double depth = 8; m < n; depth *= 2) {
-        int more = depth > 64 ? n - m : partition_above(c + m, n - m, z_max - depth);
-        qsort(c + m, (size_t)more, sizeof *c, by_rank);
-        for (int end = m + more; m < end; m++) {
-            if (c[m].z - z_max > -60) sum += sampling_exp(c[m].z - z_max);
-            if (sum >= top_p * total) return m + 1;
-        }
+    int    left = n;
+    for (int i = 0; i < n; i++) total += share(&c[i], z_max);
+    make_heap(c, n, false);
+    while (left > 0) {
+        sum += share(&c[0], z_max);
+        swap(&c[0], &c[--left]);
+        sift_down(c, left, 0, false);
+        if (sum >= top_p * total) break;
     }
-    return n;
+    memmove(c, c + left, (size_t)(n - left) * sizeof *c);
+    return n - left;
 }
 
 static int32_t pick_noisy(const sampling_candidate *c, int n, const sample_params *p)
@@ -159,8 +185,9 @@ static int32_t pick_noisy(const sampling_candidate *c, int n, const sample_param
     double   best = -INFINITY;
     int32_t  id   = -1;
     for (int i = 0; i < n; i++) {
-        if (c[i].z + NOISE_MAX < best) continue; /* cannot win any more */
-        double score = c[i].z + noise_of(key, c[i].id);
+        uint64_t bits = token_bits(key, c[i].id);
+        if (c[i].z + noise_bound(bits) < best) continue; /* cannot win any more */
+        double score = c[i].z + noise_of(bits);
         if (id < 0 || score > best || (score == best && c[i].id < id)) {
             best = score;
             id   = c[i].id;
@@ -180,6 +207,6 @@ int32_t sampling_pick(const float *logits, int n_vocab, const sample_params *p, 
     for (int i = 1; i < n; i++)
         if (scratch[i].z > z_max) z_max = scratch[i].z;
     if (p->top_p < 1) n = keep_top_p(scratch, n, z_max, p->top_p);
-    if (p->min_p > 0) n = partition_above(scratch, n, z_max + sampling_log(p->min_p));
+    if (p->min_p > 0) n = keep_above(scratch, n, z_max + sampling_log(p->min_p));
     return pick_noisy(scratch, n, p);
 }
