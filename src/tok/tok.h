@@ -1,0 +1,98 @@
+/* tok/tok.h - text to token ids and back, as Gemma does it.
+ *
+ * Encoding: spaces become U+2581, every character becomes its token, then the adjacent pair whose merge ranks
+ * lowest is joined (the leftmost of equals) until no pair has a merge. Nothing is split into words first.
+ * A character without a token, and a byte that is not UTF-8, becomes byte tokens <0xHH>.
+ *
+ * Markers are the control and user-defined tokens: <bos>, <|turn>, <|channel>. They are looked for in the text
+ * only when the caller says parse_special; otherwise no text can produce one, nor can a merge in any file.
+ * Byte tokens written out in a text ("<0x41>") are plain characters in either case.
+ * Runs of white space that a file lists as added tokens are no markers: they come out of any text.
+ *
+ * A tok does not change after it is made: any number of threads may use it. */
+#ifndef TANDEM_TOK_TOK_H
+#define TANDEM_TOK_TOK_H
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/str.h"
+#include "gguf/gguf.h"
+
+enum {
+    TOK_MAX_TOKENS     = 1 << 20,
+    TOK_MAX_MERGES     = 1 << 22,
+    TOK_MAX_TEXT_BYTES = 1 << 16, /* of one token */
+    TOK_MAX_MARKER     = 128,     /* bytes; a longer control token is never found in a text */
+    TOK_MAX_STOPS      = 64,
+};
+#define TOK_MAX_INPUT ((size_t)32 << 20) /* bytes of one tok_encode */
+
+typedef enum { /* the values are GGUF's */
+               TOK_NORMAL  = 1,
+               TOK_UNKNOWN = 2,
+               TOK_CONTROL = 3, /* printed only when asked */
+               TOK_USER    = 4, /* a marker that is always printed */
+               TOK_UNUSED  = 5, /* also the holes of a vocabulary */
+               TOK_BYTE    = 6,
+} tok_kind_t;
+
+typedef struct tok tok;
+
+/* --- loading ----------------------------------------------------------------------------------- */
+/* From tokenizer.ggml.*; ERR_NOT_FOUND when the file has none. */
+bool tok_from_gguf(tok **out, const gguf *g, err *e);
+/* From a tokenizer.json; the names of bos and eos also from a tokenizer_config.json beside it. */
+bool tok_from_json(tok **out, const char *path, err *e);
+bool tok_from_json_bytes(tok **out, str text, err *e);
+void tok_free(tok *t); /* NULL is fine */
+
+/* --- the vocabulary ---------------------------------------------------------------------------- */
+int32_t    tok_size(const tok *t);
+str        tok_text(const tok *t, int32_t id);  /* as the file spells it, U+2581 and all; empty out of range */
+str        tok_bytes(const tok *t, int32_t id); /* what it stands for: U+2581 is a space, <0x41> is 'A' */
+tok_kind_t tok_kind(const tok *t, int32_t id);  /* TOK_UNUSED out of range */
+int32_t    tok_find(const tok *t, str text);    /* by tok_text, the lowest id; -1 when absent */
+int32_t    tok_bos(const tok *t);               /* -1 when absent, here and below */
+int32_t    tok_eos(const tok *t);
+int32_t    tok_pad(const tok *t);
+int32_t    tok_unk(const tok *t);
+bool       tok_add_bos(const tok *t); /* a sequence starts with tok_bos: always, where there is one, whatever the file
+                                       * says. tok_encode leaves that to its caller. */
+
+/* --- ids --------------------------------------------------------------------------------------- */
+/* A growing array with a ceiling from birth. As with buf, a put that does not fit sets `failed`. */
+typedef struct {
+    int32_t *p;
+    size_t   n, cap, max;
+    bool     failed;
+} tok_ids;
+
+void tok_ids_init(tok_ids *ids, size_t max);
+void tok_ids_deinit(tok_ids *ids);
+void tok_ids_clear(tok_ids *ids); /* keeps the memory, forgets `failed` */
+bool tok_ids_put(tok_ids *ids, int32_t id);
+
+/* Where generation ends, ascending: the file's eos, eot and eom, and <eos>, <turn|> and <|tool_response>. The model's
+ * own configuration may know more. */
+void tok_stop_ids(const tok *t, tok_ids *out);
+
+/* --- encoding ---------------------------------------------------------------------------------- */
+/* Appends the ids of text. On failure `out` keeps what it had before. */
+bool tok_encode(const tok *t, tok_ids *out, str text, bool parse_special, err *e);
+
+/* --- decoding ---------------------------------------------------------------------------------- */
+/* Ids come one at a time, text goes out as soon as its characters are whole. What comes out is always UTF-8: each
+ * maximal piece of a character that was never completed, and each byte that starts none, becomes one U+FFFD. So
+ * the text depends only on the ids, not on when they came. A marker ends an unfinished character, printed or not. */
+typedef struct {
+    const tok *tok;
+    bool       show_control;
+    size_t     n_held;
+    char       held[4]; /* the start of a character, at most 3 bytes */
+} tok_stream;
+
+void tok_stream_init(tok_stream *s, const tok *t, bool show_control);
+void tok_stream_put(tok_stream *s, int32_t id, buf *out); /* appends; an id out of range prints nothing */
+void tok_stream_finish(tok_stream *s, buf *out);          /* gives up what is held; the stream may be used again */
+/* All of it at once. */
+void tok_decode(const tok *t, const int32_t *id, size_t n, bool show_control, buf *out);
+#endif

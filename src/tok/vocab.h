@@ -1,0 +1,121 @@
+/* tok/vocab.h - the tables behind a tok, and how the loaders make them. Private to tok/ and its tests.
+ *
+ * A merge joins two tokens into a third. It is found by a hash of the two ids; an entry is one word:
+ *
+ *     63      44 43      24 23        0
+ *    |  left id  | right id  |   rank   |         rank = the merge's place in the file
+ *
+ * and merged[rank] is the result. Two bit filters answer most questions without touching that table:
+ * `pairs` has a bit for every merge, `joins` a bit for every (last character of a left part, first character of a right
+ * part). Where a text has two neighbours that are not in `joins` no merge can ever cross, so it may be cut there.
+ * A filter that says yes wrongly costs time, never exactness.
+ *
+ * (1) In both hash tables an entry stands less than VOCAB_MAX_PROBES places after its own; a file whose entries crowd
+ *     more than that, as no honest one does, is refused. So no lookup is long, whoever chose the texts. */
+#ifndef TANDEM_TOK_VOCAB_H
+#define TANDEM_TOK_VOCAB_H
+#include "tok/tok.h"
+
+enum {
+    VOCAB_NO_RANK    = 1 << 26, /* above all ranks, and 16 times it is still an int32 */
+    VOCAB_MAX_PROBES = 512,
+    VOCAB_PAGES      = 0x110000 >> 8,
+};
+
+typedef struct { /* a set of ids' pairs that may say yes to others too */
+    uint64_t *bits;
+    int       shift; /* 64 - log2(number of bits) */
+} pair_filter;
+
+typedef struct { /* strings one after another: string i is p[at[i]] .. p[at[i + 1]] */
+    char     *p;
+    uint32_t *at;
+} text_pool;
+
+typedef struct { /* tokens to be found in a text before anything else */
+    int32_t *id; /* sorted by text */
+    int32_t  n;
+    int32_t  from[257]; /* the first one whose text starts with this byte or a later one */
+} marker_set;
+
+struct tok {
+    int32_t   n;
+    text_pool text, bytes;
+    uint8_t  *kind; /* tok_kind_t */
+
+    uint64_t *slots; /* text -> id: hash's lower half << 32 | id, ~0 when empty */
+    int       slot_shift;
+
+    int32_t  *page_ids;   /* character -> id of its token or -1: page_ids[page[c >> 8] << 8 | (c & 255)] */
+    uint16_t *page;       /* page 0 holds -1 only */
+    int32_t   ascii[128]; /* the same for ASCII, but that a space gives U+2581's token */
+    int32_t   byte_id[256];
+
+    uint64_t   *merges; /* ~0 when empty */
+    int         merge_shift;
+    int32_t    *merged;
+    pair_filter pairs, joins;
+
+    marker_set markers; /* what parse_special finds: control and user-defined tokens, and `runs` */
+    marker_set runs;    /* white space that the file lists as added tokens: found in every text */
+
+    int32_t bos, eos, pad, unk;
+    int32_t stop[TOK_MAX_STOPS];
+    int32_t n_stop;
+};
+
+/* What a loader has read. The strings are borrowed: they need to live until vocab_build returns. */
+typedef struct {
+    str        text;
+    tok_kind_t kind; /* 0: no such token */
+} vocab_entry;
+typedef struct {
+    str left, right;
+} vocab_merge;
+typedef struct {
+    vocab_entry *entry;
+    int32_t      n, entry_cap;
+    vocab_merge *merge;
+    int32_t      n_merges, merge_cap;
+    int32_t      bos, eos, pad, unk;                     /* ids, or -1: then by name */
+    str          bos_name, eos_name, pad_name, unk_name; /* may be empty */
+    int32_t      stop[TOK_MAX_STOPS];                    /* as the file names them */
+    int32_t      n_stop;
+} vocab_source;
+
+void vocab_source_init(vocab_source *s); /* Gemma's names, no entries */
+void vocab_source_deinit(vocab_source *s);
+bool vocab_source_set(vocab_source *s, int64_t id, str text, tok_kind_t kind, err *e); /* an id once only */
+bool vocab_source_merge(vocab_source *s, str left, str right, err *e);
+bool vocab_source_merge_text(vocab_source *s, str both, err *e); /* "left right" */
+bool vocab_build(tok **out, const vocab_source *s, err *e);
+
+static inline bool vocab_is_marker(tok_kind_t k) { return k == TOK_CONTROL || k == TOK_USER || k == TOK_UNKNOWN; }
+
+static inline uint64_t pair_key(int32_t left, int32_t right) { return (uint64_t)left << 20 | (uint64_t)right; }
+static inline uint64_t pair_hash(uint64_t key)
+{
+    key = (key ^ key >> 23) * 0x9E3779B97F4A7C15u;
+    return (key ^ key >> 29) * 0xBF58476D1CE4E5B9u;
+}
+static inline bool pair_filter_has(const pair_filter *f, uint64_t hash)
+{
+    uint64_t bit = hash >> f->shift;
+    return f->bits[bit >> 6] >> (bit & 63) & 1;
+}
+/* Rank of the merge of two tokens, VOCAB_NO_RANK when they have none. */
+static inline int32_t vocab_rank(const tok *t, int32_t left, int32_t right)
+{
+    uint64_t key = pair_key(left, right), hash = pair_hash(key);
+    if (!pair_filter_has(&t->pairs, hash)) return VOCAB_NO_RANK;
+    uint64_t mask = (UINT64_C(1) << (64 - t->merge_shift)) - 1;
+    for (uint64_t k = 0; k < VOCAB_MAX_PROBES; k++) { /* (1) */
+        uint64_t m = t->merges[((hash >> t->merge_shift) + k) & mask];
+        if (m >> 24 == key) return (int32_t)(m & 0xFFFFFF);
+        if (m == UINT64_MAX) break;
+    }
+    return VOCAB_NO_RANK;
+}
+/* The token of a character, -1 when it has none. */
+static inline int32_t vocab_char(const tok *t, uint32_t c) { return t->page_ids[t->page[c >> 8] << 8 | (c & 255)]; }
+#endif
