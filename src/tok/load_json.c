@@ -1,0 +1,345 @@
+/* A vocabulary out of a Hugging Face tokenizer.json. What would give other ids than this tokenizer's is refused by name. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "tok/vocab.h"
+#include "json/json.h"
+
+#include <limits.h>
+
+typedef struct { /* an entry of added_tokens */
+    int64_t id;
+    str     content;
+    bool    special, trims; /* trims: takes white space beside it, or wants to be a word of its own */
+} added_token;
+
+typedef struct { /* a normalizer or a pre_tokenizer */
+    str type, pattern, content;
+} text_rule;
+
+typedef struct {
+    json_reader *r;
+    vocab_source src;
+    added_token *added;
+    int32_t      n_added, added_cap;
+    text_rule    rule;
+    bool         byte_fallback, replaces_spaces;
+} loader;
+
+/* --- walking ----------------------------------------------------------------------------------- */
+/* Called after a key or before an item; reads the value. */
+typedef bool member_fn(loader *l, str key, err *e);
+typedef bool item_fn(loader *l, const json_event *first, err *e);
+
+static bool wrong(err *e, str key, const char *expected)
+{
+    return err_set(e, ERR_FORMAT, "'%.*s' is not %s", STR_ARG(key), expected);
+}
+
+/* The members of an object whose brace has been read. */
+static bool read_members(loader *l, member_fn *fn, err *e)
+{
+    json_event ev;
+    for (;;) {
+        if (!json_next(l->r, &ev, e)) return false;
+        if (ev.kind == JSON_OBJECT_END) return true;
+        if (!fn(l, ev.s, e)) return false;
+    }
+}
+
+static bool read_object(loader *l, str key, member_fn *fn, err *e)
+{
+    json_event ev;
+    if (!json_next(l->r, &ev, e)) return false;
+    return ev.kind == JSON_OBJECT ? read_members(l, fn, e) : wrong(e, key, "an object");
+}
+
+static bool read_array(loader *l, str key, item_fn *fn, err *e)
+{
+    json_event ev;
+    if (!json_next(l->r, &ev, e)) return false;
+    if (ev.kind != JSON_ARRAY) return wrong(e, key, "an array");
+    for (;;) {
+        if (!json_next(l->r, &ev, e)) return false;
+        if (ev.kind == JSON_ARRAY_END) return true;
+        if (!fn(l, &ev, e)) return false;
+    }
+}
+
+/* A string; null is an empty one. */
+static bool read_string(loader *l, str key, str *out, err *e)
+{
+    json_event ev;
+    if (!json_next(l->r, &ev, e)) return false;
+    if (ev.kind != JSON_STRING && ev.kind != JSON_NULL) return wrong(e, key, "a string");
+    *out = ev.kind == JSON_STRING ? ev.s : STR("");
+    return true;
+}
+
+static bool read_bool(loader *l, str key, bool *out, err *e)
+{
+    json_event ev;
+    if (!json_next(l->r, &ev, e)) return false;
+    if (ev.kind != JSON_BOOL && ev.kind != JSON_NULL) return wrong(e, key, "true or false");
+    *out = ev.kind == JSON_BOOL && ev.b;
+    return true;
+}
+
+/* --- added_tokens ------------------------------------------------------------------------------ */
+static bool added_member(loader *l, str key, err *e)
+{
+    added_token *a = &l->added[l->n_added];
+    json_event   ev;
+    bool         trims = false;
+    if (str_is(key, "content")) return read_string(l, key, &a->content, e);
+    if (str_is(key, "special")) return read_bool(l, key, &a->special, e);
+    if (str_is(key, "lstrip") || str_is(key, "rstrip") || str_is(key, "single_word")) {
+        bool ok = read_bool(l, key, &trims, e);
+        a->trims |= trims;
+        return ok;
+    }
+    if (!str_is(key, "id")) return json_skip(l->r, e);
+    if (!json_next(l->r, &ev, e)) return false;
+    a->id = ev.i;
+    return ev.kind == JSON_INT || wrong(e, key, "an integer");
+}
+
+static bool added_item(loader *l, const json_event *first, err *e)
+{
+    if (first->kind != JSON_OBJECT) return err_set(e, ERR_FORMAT, "added token %d is not an object", l->n_added);
+    if (l->n_added == TOK_MAX_TOKENS)
+        return err_set(e, ERR_FORMAT, "the file has more than %d added tokens", TOK_MAX_TOKENS);
+    if (l->n_added == l->added_cap) {
+        int32_t      cap = l->added_cap * 2 + 64;
+        added_token *p   = mem_try_resize(l->added, (size_t)cap * sizeof *p);
+        if (!p) return err_set(e, ERR_UNAVAILABLE, "no memory for %d added tokens", cap);
+        l->added     = p;
+        l->added_cap = cap;
+    }
+    added_token *a = &l->added[l->n_added];
+    *a             = (added_token){.id = -1};
+    if (!read_members(l, added_member, e)) return false;
+    if (a->trims)
+        return err_set(e, ERR_FORMAT, "added token '%.*s' uses lstrip, rstrip or single_word, which is not supported",
+                       STR_ARG(a->content));
+    l->n_added++;
+    return true;
+}
+
+/* Markers of calls and channels are printed, since whoever reads the answer needs them. */
+static tok_kind_t added_kind(const added_token *a)
+{
+    static const char *const printed[] = {"<|channel>",       "<channel|>",       "<|tool_call>", "<tool_call|>",
+                                          "<|tool_response>", "<tool_response|>", "<|\"|>"};
+    for (size_t i = 0; i < COUNT(printed); i++)
+        if (str_is(a->content, printed[i])) return TOK_USER;
+    return a->special ? TOK_CONTROL : TOK_USER;
+}
+
+/* Most added tokens are in the vocabulary already, under the same id; then only their kind is news. */
+static bool apply_added(loader *l, err *e)
+{
+    vocab_source *s = &l->src;
+    for (int32_t i = 0; i < l->n_added; i++) {
+        const added_token *a    = &l->added[i];
+        tok_kind_t         kind = added_kind(a);
+        bool               same = a->id >= 0 && a->id < s->n && str_eq(s->entry[a->id].text, a->content);
+        if (same && s->entry[a->id].kind)
+            s->entry[a->id].kind = kind;
+        else if (!vocab_source_set(s, a->id, a->content, kind, e))
+            return false;
+    }
+    return true;
+}
+
+/* --- normalizer and pre_tokenizer -------------------------------------------------------------- */
+static bool pattern_member(loader *l, str key, err *e)
+{
+    return str_is(key, "String") ? read_string(l, key, &l->rule.pattern, e) : json_skip(l->r, e);
+}
+
+static bool rule_member(loader *l, str key, err *e)
+{
+    if (str_is(key, "type")) return read_string(l, key, &l->rule.type, e);
+    if (str_is(key, "content")) return read_string(l, key, &l->rule.content, e);
+    if (str_is(key, "pattern")) return read_object(l, key, pattern_member, e);
+    return json_skip(l->r, e);
+}
+
+/* Leaves an empty rule for null. */
+static bool read_rule(loader *l, str key, err *e)
+{
+    json_event ev;
+    l->rule = (text_rule){0};
+    if (!json_next(l->r, &ev, e)) return false;
+    if (ev.kind == JSON_NULL) return true;
+    return ev.kind == JSON_OBJECT ? read_members(l, rule_member, e) : wrong(e, key, "an object");
+}
+
+static bool read_normalizer(loader *l, str key, err *e)
+{
+    if (!read_rule(l, key, e)) return false;
+    l->replaces_spaces =
+        str_is(l->rule.type, "Replace") && str_is(l->rule.pattern, " ") && str_is(l->rule.content, "\xE2\x96\x81");
+    return true;
+}
+
+/* Gemma's splits at spaces, of which the normalizer has left none. */
+static bool read_pre_tokenizer(loader *l, str key, err *e)
+{
+    if (!read_rule(l, key, e)) return false;
+    if (!l->rule.type.n || (str_is(l->rule.type, "Split") && str_is(l->rule.pattern, " "))) return true;
+    return err_set(e, ERR_FORMAT, "the pre_tokenizer '%.*s' is not supported", STR_ARG(l->rule.type));
+}
+
+/* --- model ------------------------------------------------------------------------------------- */
+static bool vocab_member(loader *l, str text, err *e)
+{
+    json_event ev;
+    if (!json_next(l->r, &ev, e)) return false;
+    if (ev.kind != JSON_INT) return wrong(e, text, "mapped to an integer in the vocabulary");
+    return vocab_source_set(&l->src, ev.i, text, TOK_NORMAL, e);
+}
+
+static bool merge_item(loader *l, const json_event *first, err *e)
+{
+    json_event a, b, end;
+    if (first->kind == JSON_STRING) return vocab_source_merge_text(&l->src, first->s, e);
+    if (first->kind == JSON_ARRAY) {
+        if (!json_next(l->r, &a, e)) return false;
+        if (a.kind == JSON_STRING && !json_next(l->r, &b, e)) return false;
+        if (a.kind == JSON_STRING && b.kind == JSON_STRING && !json_next(l->r, &end, e)) return false;
+        if (a.kind == JSON_STRING && b.kind == JSON_STRING && end.kind == JSON_ARRAY_END)
+            return vocab_source_merge(&l->src, a.s, b.s, e);
+    }
+    return err_set(e, ERR_FORMAT, "merge %d is neither a string nor a pair of strings", l->src.n_merges);
+}
+
+/* Options that would change the ids; their neutral values pass. */
+static bool neutral_member(loader *l, str key, err *e)
+{
+    json_event ev;
+    if (!json_next(l->r, &ev, e)) return false;
+    bool neutral = ev.kind == JSON_NULL || (ev.kind == JSON_BOOL && !ev.b) || (ev.kind == JSON_STRING && !ev.s.n) ||
+                   (ev.kind == JSON_INT && !ev.i) || (ev.kind == JSON_REAL && ev.d == 0);
+    return neutral || err_set(e, ERR_FORMAT, "the model's option '%.*s' is not supported", STR_ARG(key));
+}
+
+static bool model_member(loader *l, str key, err *e)
+{
+    str type;
+    if (str_is(key, "vocab")) return read_object(l, key, vocab_member, e);
+    if (str_is(key, "merges")) return read_array(l, key, merge_item, e);
+    if (str_is(key, "byte_fallback")) return read_bool(l, key, &l->byte_fallback, e);
+    if (str_is(key, "unk_token")) return read_string(l, key, &l->src.unk_name, e);
+    if (str_is(key, "dropout") || str_is(key, "continuing_subword_prefix") || str_is(key, "end_of_word_suffix") ||
+        str_is(key, "ignore_merges"))
+        return neutral_member(l, key, e);
+    if (!str_is(key, "type")) return json_skip(l->r, e);
+    if (!read_string(l, key, &type, e)) return false;
+    return str_is(type, "BPE") ||
+           err_set(e, ERR_FORMAT, "the tokenizer's model is '%.*s', expected 'BPE'", STR_ARG(type));
+}
+
+static bool top_member(loader *l, str key, err *e)
+{
+    if (str_is(key, "added_tokens")) return read_array(l, key, added_item, e);
+    if (str_is(key, "normalizer")) return read_normalizer(l, key, e);
+    if (str_is(key, "pre_tokenizer")) return read_pre_tokenizer(l, key, e);
+    if (str_is(key, "model")) return read_object(l, key, model_member, e);
+    return json_skip(l->r, e);
+}
+
+/* --- tokenizer_config.json --------------------------------------------------------------------- */
+static bool content_member(loader *l, str key, err *e)
+{
+    return str_is(key, "content") ? read_string(l, key, &l->rule.content, e) : json_skip(l->r, e);
+}
+
+/* A token's name: a string, an object with its content, or null. */
+static bool read_name(loader *l, str key, str *out, err *e)
+{
+    json_event ev;
+    if (!json_next(l->r, &ev, e)) return false;
+    l->rule.content = ev.kind == JSON_STRING ? ev.s : STR("");
+    if (ev.kind == JSON_OBJECT && !read_members(l, content_member, e)) return false;
+    if (ev.kind != JSON_OBJECT && ev.kind != JSON_STRING && ev.kind != JSON_NULL)
+        return wrong(e, key, "a token's name");
+    if (l->rule.content.n) *out = l->rule.content;
+    return true;
+}
+
+static bool config_member(loader *l, str key, err *e)
+{
+    if (str_is(key, "bos_token")) return read_name(l, key, &l->src.bos_name, e);
+    if (str_is(key, "eos_token")) return read_name(l, key, &l->src.eos_name, e);
+    return json_skip(l->r, e);
+}
+
+/* --- the whole --------------------------------------------------------------------------------- */
+/* One document; the reader stays open, since it owns strings that the source borrows. */
+static bool read_document(loader *l, json_reader **r, str text, member_fn *fn, err *e)
+{
+    json_event end;
+    if (!json_reader_open(r, text, NULL, e)) return false;
+    l->r = *r;
+    return read_object(l, STR("the document"), fn, e) && json_next(l->r, &end, e);
+}
+
+static bool check_family(const loader *l, err *e)
+{
+    if (!l->byte_fallback)
+        return err_set(e, ERR_FORMAT, "the tokenizer has no byte_fallback; only Gemma's kind of BPE is supported");
+    if (!l->replaces_spaces)
+        return err_set(e, ERR_FORMAT, "the normalizer does not replace spaces by U+2581; only Gemma's is supported");
+    return true;
+}
+
+static bool load(tok **out, str text, str config, err *e)
+{
+    bool         ok = false;
+    loader       l  = {0};
+    json_reader *rt = NULL, *rc = NULL;
+
+    *out = NULL;
+    vocab_source_init(&l.src);
+    if (config.n && !read_document(&l, &rc, config, config_member, e)) {
+        err_wrap(e, "tokenizer_config.json");
+        goto done;
+    }
+    if (!read_document(&l, &rt, text, top_member, e)) goto done;
+    if (!check_family(&l, e)) goto done;
+    if (!apply_added(&l, e)) goto done;
+    ok = vocab_build(out, &l.src, e);
+done:
+    vocab_source_deinit(&l.src);
+    mem_free(l.added);
+    json_reader_close(rt);
+    json_reader_close(rc);
+    return ok;
+}
+
+bool tok_from_json_bytes(tok **out, str text, err *e) { return load(out, text, STR(""), e); }
+
+/* The config beside the file, when there is one. */
+static bool map_config(file_map *m, const char *path, err *e)
+{
+    char        dir[PATH_MAX], config[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t      n     = slash ? (size_t)(slash - path) : 1;
+    if (n >= sizeof dir) return true;
+    memcpy(dir, slash ? path : ".", n);
+    dir[n] = 0;
+    if (!file_join(config, sizeof config, dir, "tokenizer_config.json") || !file_exists(config)) return true;
+    return file_map_open(m, config, e);
+}
+
+bool tok_from_json(tok **out, const char *path, err *e)
+{
+    file_map file = {0}, config = {0};
+    *out    = NULL;
+    bool ok = file_map_open(&file, path, e) && map_config(&config, path, e) &&
+              load(out, (str){file.p, file.n}, (str){config.p, config.n}, e);
+    file_map_close(&file);
+    file_map_close(&config);
+    return ok || err_wrap(e, "cannot load the tokenizer %s", path);
+}
