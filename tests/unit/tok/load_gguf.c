@@ -1,0 +1,218 @@
+#include "base/fault.h"
+#include "tok/small.h"
+
+/* --- a GGUF file with metadata only ------------------------------------------------------------ */
+typedef struct {
+    buf      b;
+    uint64_t n_values;
+} writer;
+
+static void put_u32(writer *w, uint32_t x) { buf_put(&w->b, &x, 4); }
+static void put_u64(writer *w, uint64_t x) { buf_put(&w->b, &x, 8); }
+static void put_str(writer *w, const char *s)
+{
+    put_u64(w, strlen(s));
+    buf_puts(&w->b, s);
+}
+
+static void begin_value(writer *w, const char *key, gguf_type type)
+{
+    put_str(w, key);
+    put_u32(w, type);
+    w->n_values++;
+}
+
+static void put_string(writer *w, const char *key, const char *s)
+{
+    begin_value(w, key, GGUF_STRING);
+    put_str(w, s);
+}
+
+static void put_int(writer *w, const char *key, uint32_t x)
+{
+    begin_value(w, key, GGUF_U32);
+    put_u32(w, x);
+}
+
+static void put_strings(writer *w, const char *key, const char *const *s, size_t n)
+{
+    begin_value(w, key, GGUF_ARRAY);
+    put_u32(w, GGUF_STRING);
+    put_u64(w, n);
+    for (size_t i = 0; i < n; i++) put_str(w, s[i]);
+}
+
+static void put_ints(writer *w, const char *key, const int32_t *x, size_t n)
+{
+    begin_value(w, key, GGUF_ARRAY);
+    put_u32(w, GGUF_I32);
+    put_u64(w, n);
+    for (size_t i = 0; i < n; i++) put_u32(w, (uint32_t)x[i]);
+}
+
+static void writer_begin(writer *w)
+{
+    *w = (writer){0};
+    buf_init(&w->b, 1 << 20);
+    put_u32(w, 0x46554747);
+    put_u32(w, 3);
+    put_u64(w, 0);
+    put_u64(w, 0); /* the number of values, at byte 16 */
+}
+
+static gguf *writer_open(test_case *t, writer *w)
+{
+    gguf *g = NULL;
+    err   e;
+    memcpy(w->b.p + 16, &w->n_values, 8);
+    while (w->b.n % 32) buf_putc(&w->b, 0);
+    CHECK_OK(gguf_open(&g, test_tmp_file("tok.gguf", w->b.p, w->b.n), &e), e);
+    buf_deinit(&w->b);
+    return g;
+}
+
+/* --- the cases --------------------------------------------------------------------------------- */
+static const char *const tokens[] = {"<pad>", "<eos>",  "<bos>", "<unk>", "a",       "b",
+                                     "ab",    "<0x41>", "a",     "",      "<turn|>", SP};
+static const int32_t     types[]  = {3, 3, 3, 2, 1, 1, 1, 6, 1, 5, 3, 4};
+static const char *const merges[] = {"t 1", "a b", "ab z"};
+
+enum part { NO_MODEL = 1, NO_TYPES = 2, NO_MERGES = 4 };
+
+static void write_vocab(writer *w, int leave_out)
+{
+    writer_begin(w);
+    if (!(leave_out & NO_MODEL)) put_string(w, "tokenizer.ggml.model", "gemma4");
+    put_strings(w, "tokenizer.ggml.tokens", tokens, COUNT(tokens));
+    if (!(leave_out & NO_TYPES)) put_ints(w, "tokenizer.ggml.token_type", types, COUNT(types));
+    if (!(leave_out & NO_MERGES)) put_strings(w, "tokenizer.ggml.merges", merges, COUNT(merges));
+}
+
+/* Writes, opens, and expects the tokenizer to be refused. */
+static void check_refused(test_case *t, writer *w, err_code code, const char *part)
+{
+    tok  *k;
+    err   e = {0};
+    gguf *g = writer_open(t, w);
+    if (!g) return;
+    CHECK_FAILS(tok_from_gguf(&k, g, &e), e, part);
+    CHECK(k == NULL);
+    CHECK_INT(e.code, code);
+    gguf_close(g);
+}
+
+/* Merges of unknown parts are passed over, of equal texts the first counts, U+2581 is plain text whatever its type. */
+TEST(gguf_tokenizer_loads)
+{
+    static const int32_t eos[] = {10, 1}, want[] = {6, 11, 7, 7, 4, 3};
+    writer               w;
+    tok                 *k;
+    tok_ids              ids;
+    err                  e;
+    write_vocab(&w, 0);
+    put_ints(&w, "tokenizer.ggml.eos_token_id", eos, 2);
+    put_int(&w, "tokenizer.ggml.bos_token_id", 2);
+    put_int(&w, "tokenizer.ggml.eot_token_id", 4);
+    put_int(&w, "tokenizer.ggml.unknown_token_id", 3);
+    gguf *g = writer_open(t, &w);
+    if (!g) return;
+    CHECK_OK(tok_from_gguf(&k, g, &e), e);
+    gguf_close(g); /* nothing is borrowed */
+    if (!k) return;
+    CHECK(tok_size(k) == (int32_t)COUNT(tokens) && tok_bos(k) == 2 && tok_eos(k) == 10 && tok_add_bos(k));
+    tok_ids_init(&ids, 100);
+    CHECK_OK(tok_encode(k, &ids, STR("ab AAa\xFF"), false, &e), e);
+    check_ids(t, &ids, want, COUNT(want), "encoded");
+    tok_ids_clear(&ids);
+    tok_stop_ids(k, &ids);
+    static const int32_t stops[] = {1, 4, 10};
+    check_ids(t, &ids, stops, COUNT(stops), "stops");
+    tok_ids_deinit(&ids);
+    tok_free(k);
+}
+
+TEST(gguf_tokenizer_without_types_goes_by_the_texts)
+{
+    writer w;
+    tok   *k;
+    err    e;
+    write_vocab(&w, NO_TYPES);
+    gguf *g = writer_open(t, &w);
+    if (!g) return;
+    CHECK_OK(tok_from_gguf(&k, g, &e), e);
+    gguf_close(g);
+    if (!k) return;
+    CHECK_INT(tok_kind(k, 7), TOK_BYTE);
+    CHECK_INT(tok_kind(k, 4), TOK_NORMAL);
+    tok_free(k);
+}
+
+TEST(gguf_tokenizer_that_is_not_there_is_said_so)
+{
+    writer w;
+    writer_begin(&w);
+    put_string(&w, "general.architecture", "gemma4");
+    check_refused(t, &w, ERR_NOT_FOUND, "the file has no tokenizer");
+}
+
+TEST(gguf_tokenizer_says_what_is_wrong)
+{
+    static const int32_t bad_type[] = {3, 3, 3, 2, 1, 1, 1, 6, 1, 5, 7, 1};
+    writer               w;
+    write_vocab(&w, NO_MODEL);
+    check_refused(t, &w, ERR_FORMAT, "'tokenizer.ggml.model' is not a string");
+    write_vocab(&w, NO_MODEL);
+    put_string(&w, "tokenizer.ggml.model", "gpt2");
+    check_refused(t, &w, ERR_FORMAT, "of the kind 'gpt2'");
+    writer_begin(&w);
+    put_string(&w, "tokenizer.ggml.model", "gemma4");
+    put_ints(&w, "tokenizer.ggml.tokens", types, 3);
+    check_refused(t, &w, ERR_FORMAT, "'tokenizer.ggml.tokens' is not an array of strings");
+    write_vocab(&w, NO_TYPES);
+    put_ints(&w, "tokenizer.ggml.token_type", types, 5);
+    check_refused(t, &w, ERR_FORMAT, "a number for each token");
+    write_vocab(&w, NO_TYPES);
+    put_strings(&w, "tokenizer.ggml.token_type", tokens, COUNT(tokens));
+    check_refused(t, &w, ERR_FORMAT, "'tokenizer.ggml.token_type' is not an array of integers");
+    write_vocab(&w, NO_TYPES);
+    put_ints(&w, "tokenizer.ggml.token_type", bad_type, COUNT(bad_type));
+    check_refused(t, &w, ERR_FORMAT, "token 10 has type 7");
+    write_vocab(&w, NO_MERGES);
+    check_refused(t, &w, ERR_FORMAT, "'tokenizer.ggml.merges' is not an array");
+    write_vocab(&w, NO_MERGES);
+    put_strings(&w, "tokenizer.ggml.merges", tokens, 1);
+    check_refused(t, &w, ERR_FORMAT, "merge 0, '<pad>', is not two parts");
+    write_vocab(&w, 0);
+    put_int(&w, "tokenizer.ggml.bos_token_id", 12);
+    check_refused(t, &w, ERR_FORMAT, "bos token's id is 12");
+    write_vocab(&w, 0);
+    put_int(&w, "tokenizer.ggml.eot_token_id", 99);
+    check_refused(t, &w, ERR_FORMAT, "stop token's id is 99");
+    write_vocab(&w, 0);
+    put_int(&w, "tokenizer.ggml.padding_token_id", UINT32_MAX);
+    check_refused(t, &w, ERR_FORMAT, "'tokenizer.ggml.padding_token_id' is 4294967295");
+    write_vocab(&w, 0);
+    put_string(&w, "tokenizer.ggml.eos_token_id", "1");
+    check_refused(t, &w, ERR_FORMAT, "'tokenizer.ggml.eos_token_id' is not an integer");
+}
+
+TEST(gguf_tokenizer_answers_when_memory_runs_out)
+{
+    writer w;
+    write_vocab(&w, 0);
+    gguf *g = writer_open(t, &w);
+    if (!g) return;
+    for (long n = 1; n < 1000; n++) {
+        tok *k;
+        err  e = {0};
+        fault_fail_nth(n);
+        bool ok    = tok_from_gguf(&k, g, &e);
+        long tries = fault_tries();
+        fault_fail_nth(0);
+        CHECK(ok == (tries < n));
+        CHECK(ok ? k != NULL : k == NULL && e.code == ERR_UNAVAILABLE);
+        tok_free(k);
+        if (ok) break;
+    }
+    gguf_close(g);
+}
