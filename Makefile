@@ -109,12 +109,16 @@ replay: $(addprefix $(BUILD)/,$(FUZZ))
 check: $(BUILD)/tandem $(BUILD)/unit replay
 	$(BUILD)/unit
 
+ASAN := BUILD=build/asan OPT='-O2 -g1' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all'
 asan:
-	$(MAKE) BUILD=build/asan OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all' check
+	$(MAKE) $(ASAN) check
+asan-programs:
+	$(MAKE) $(ASAN) all build/asan/unit build/asan/mutate replay
 
+# What has threads: the pool itself, and the ops and the model on top of it.
 tsan:
-	$(MAKE) BUILD=build/tsan OPT='-O1 -g' SAN='-fsanitize=thread' build/tsan/unit
-	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit thread pool model
+	$(MAKE) BUILD=build/tsan OPT='-O2 -g1' SAN='-fsanitize=thread' build/tsan/unit
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit pool rows_are_their_own model_promise1_q8_0
 
 FUZZ_SECONDS ?= 60
 FUZZ_FLAGS    = BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer \
@@ -156,5 +160,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all check replay asan tsan fuzz test deps-run deps-test run install format check-format clean
+.PHONY: all check replay asan asan-programs tsan fuzz test deps-run deps-test run install format check-format clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

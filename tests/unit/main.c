@@ -1,5 +1,6 @@
 #include "test.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 
@@ -60,8 +61,9 @@ int main(int argc, char **argv)
     log_setup(LOG_ERROR, false);
     for (test_case *c = first; c; c = c->next) {
         if (!selected(c->name, argc, argv)) continue;
-        if (verbose) fprintf(stderr, "%s\n", c->name);
+        double start = clock_s();
         c->run(c);
+        if (verbose) fprintf(stderr, "%6.2f s  %s\n", clock_s() - start, c->name);
         fault_fail_nth(0);
         if (c->n_failed) fprintf(stderr, "FAILED %s\n", c->name);
         if (c->n_failed)
