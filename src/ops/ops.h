@@ -79,6 +79,18 @@ typedef struct {
     int32_t  pos; /* of the token that is picked */
 } sample_params;
 
+/* One token's logit in one row: first + bias, then the repetition penalty (a positive logit is divided by `repeat`, another
+ * multiplied), then - minus (presence and frequency). An item per (row, token). */
+typedef struct {
+    int32_t row, token;
+    float   bias, repeat, minus;
+    float   was; /* written by change_logits, read by restore_logits */
+} logit_change;
+typedef struct {
+    int32_t id; /* -1: there are fewer tokens with a finite logit */
+    float   logprob;
+} token_logprob;
+
 typedef enum { ACT_GELU_TANH, ACT_SILU } act_kind;
 
 typedef struct queue queue;
@@ -145,6 +157,12 @@ struct ops {
     void (*copy_rows)(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, int n_rows, int n);
     /* id[r] of the largest, ties to the lower */
     void (*argmax)(queue *q, dev id, dev logits, int n_rows, int n_vocab);
+    /* Bias and penalties, before sampling; restore puts the logits back. items: device logit_change[n_items] */
+    void (*change_logits)(queue *q, dev logits, int n_vocab, dev items, int n_items);
+    void (*restore_logits)(queue *q, dev logits, int n_vocab, dev items, int n_items);
+    /* Natural log-probabilities of the logits as they are: out[r][0] of token id[r], out[r][1 ..] of the n_top likeliest,
+     * ranked, ties to the lower id. out: device token_logprob [n_rows][1 + n_top] */
+    void (*logprobs)(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top);
     /* id[r] picked by params[r]; params: device sample_params[n_rows]; logits are not changed */
     void (*sample)(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab);
 };

@@ -210,3 +210,50 @@ int32_t sampling_pick(const float *logits, int n_vocab, const sample_params *p, 
     if (p->min_p > 0) n = keep_above(scratch, n, z_max + sampling_log(p->min_p));
     return pick_noisy(scratch, n, p);
 }
+
+/* --- what comes before and after a pick ---------------------------------------------------------*/
+void sampling_change(float *logits, int n_vocab, logit_change *c, int n)
+{
+    for (int i = 0; i < n; i++) {
+        float *x = logits + (size_t)c[i].row * (size_t)n_vocab + c[i].token, y = *x + c[i].bias;
+        c[i].was = *x;
+        *x       = (y > 0 ? y / c[i].repeat : y * c[i].repeat) - c[i].minus;
+    }
+}
+
+void sampling_restore(float *logits, int n_vocab, const logit_change *c, int n)
+{
+    for (int i = 0; i < n; i++) logits[(size_t)c[i].row * (size_t)n_vocab + c[i].token] = c[i].was;
+}
+
+static double log_sum_exp(const float *logits, int n_vocab)
+{
+    int32_t best = sampling_argmax(logits, n_vocab);
+    double  sum  = 0;
+    if (best < 0) return 0;
+    for (int i = 0; i < n_vocab; i++)
+        if (isfinite(logits[i])) sum += sampling_exp((double)logits[i] - (double)logits[best]);
+    return (double)logits[best] + sampling_log(sum);
+}
+
+static token_logprob logprob_of(const float *logits, int32_t id, double log_sum)
+{
+    bool real = id >= 0 && isfinite(logits[id]);
+    return (token_logprob){id, real ? (float)((double)logits[id] - log_sum) : -INFINITY};
+}
+
+void sampling_logprobs(const float *logits, int n_vocab, int32_t id, int n_top, token_logprob *out,
+                       sampling_candidate *scratch)
+{
+    double log_sum = log_sum_exp(logits, n_vocab);
+    out[0]         = logprob_of(logits, id, log_sum);
+    if (n_top == 0) return;
+    int n = gather_top_k(logits, n_vocab, 1, n_top < n_vocab ? n_top : n_vocab, scratch);
+    make_heap(scratch, n, false);
+    for (int i = 1; i <= n_top; i++) {
+        out[i] = n > 0 ? logprob_of(logits, scratch[0].id, log_sum) : (token_logprob){-1, -INFINITY};
+        if (n == 0) continue;
+        scratch[0] = scratch[--n];
+        sift_down(scratch, n, 0, false);
+    }
+}

@@ -19,7 +19,13 @@ typedef struct {
 } sampling_candidate;
 
 /* scratch: at least n_vocab entries. Logits that are not finite are never picked; -1 when none is. */
-int32_t  sampling_pick(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *scratch);
+int32_t sampling_pick(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *scratch);
+/* The log-probability of `id`, then of the n_top likeliest; summed in double in the order of the ids. */
+void sampling_logprobs(const float *logits, int n_vocab, int32_t id, int n_top, token_logprob *out,
+                       sampling_candidate *scratch);
+/* Bias and penalties; the old logits are kept in the items. */
+void     sampling_change(float *logits, int n_vocab, logit_change *c, int n);
+void     sampling_restore(float *logits, int n_vocab, const logit_change *c, int n);
 int32_t  sampling_argmax(const float *logits, int n_vocab);
 uint64_t sampling_choice_seed(uint64_t seed, int choice); /* choice i of n; choice 0 is the seed itself */
 #endif

@@ -468,6 +468,41 @@ static void cpu_sample(queue *q, dev id, dev logits, dev params, int n_rows, int
     pool_run(q->b->pool, n_rows, pick_row, &a);
 }
 
+static void cpu_change_logits(queue *q, dev logits, int n_vocab, dev items, int n_items)
+{
+    (void)q;
+    sampling_change(logits.p, n_vocab, items.p, n_items);
+}
+
+static void cpu_restore_logits(queue *q, dev logits, int n_vocab, dev items, int n_items)
+{
+    (void)q;
+    sampling_restore(logits.p, n_vocab, items.p, n_items);
+}
+
+typedef struct {
+    const queue   *q;
+    token_logprob *out;
+    const float   *logits;
+    const int32_t *id;
+    int            n_vocab, n_top;
+} logprob_args;
+
+static void logprob_row(void *ctx, int row, int thread)
+{
+    const logprob_args *a = ctx;
+    sampling_logprobs(a->logits + (size_t)row * (size_t)a->n_vocab, a->n_vocab, a->id[row], a->n_top,
+                      a->out + (size_t)row * (size_t)(1 + a->n_top),
+                      a->q->candidates + (size_t)thread * (size_t)a->q->lim.max_vocab);
+}
+
+static void cpu_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top)
+{
+    logprob_args a = {q, out.p, logits.p, id.p, n_vocab, n_top};
+    assert(n_vocab <= q->lim.max_vocab);
+    pool_run(q->b->pool, n_rows, logprob_row, &a);
+}
+
 /* --- opening --------------------------------------------------------------------------------------*/
 
 static void cpu_close(ops *o)
@@ -524,6 +559,9 @@ static const ops TABLE = {
     .softcap        = cpu_softcap,
     .copy_rows      = cpu_copy_rows,
     .argmax         = cpu_argmax,
+    .change_logits  = cpu_change_logits,
+    .restore_logits = cpu_restore_logits,
+    .logprobs       = cpu_logprobs,
     .sample         = cpu_sample,
 };
 

@@ -101,6 +101,9 @@ bool ref_ops_open(ops **out, err *e)
         .softcap        = ref_softcap,
         .copy_rows      = ref_copy_rows,
         .argmax         = ref_argmax,
+        .change_logits  = ref_change_logits,
+        .restore_logits = ref_restore_logits,
+        .logprobs       = ref_logprobs,
         .sample         = ref_sample,
     };
     return true;

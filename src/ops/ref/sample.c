@@ -17,3 +17,23 @@ void ref_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_voca
         ((int32_t *)id.p)[r] =
             sampling_pick((const float *)logits.p + (size_t)r * (size_t)n_vocab, n_vocab, &p[r], q->candidates);
 }
+
+void ref_change_logits(queue *q, dev logits, int n_vocab, dev items, int n_items)
+{
+    (void)q;
+    sampling_change(logits.p, n_vocab, items.p, n_items);
+}
+
+void ref_restore_logits(queue *q, dev logits, int n_vocab, dev items, int n_items)
+{
+    (void)q;
+    sampling_restore(logits.p, n_vocab, items.p, n_items);
+}
+
+void ref_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top)
+{
+    assert(n_vocab <= q->lim.max_vocab);
+    for (int r = 0; r < n_rows; r++)
+        sampling_logprobs((const float *)logits.p + (size_t)r * (size_t)n_vocab, n_vocab, ((const int32_t *)id.p)[r],
+                          n_top, (token_logprob *)out.p + (size_t)r * (size_t)(1 + n_top), q->candidates);
+}

@@ -39,6 +39,9 @@ void ref_add(queue *q, dev y, dev a, dev b, size_t n, float scale);
 void ref_softcap(queue *q, dev x, size_t n, float cap);
 void ref_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, int n_rows, int n);
 void ref_argmax(queue *q, dev id, dev logits, int n_rows, int n_vocab);
+void ref_change_logits(queue *q, dev logits, int n_vocab, dev items, int n_items);
+void ref_restore_logits(queue *q, dev logits, int n_vocab, dev items, int n_items);
+void ref_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top);
 void ref_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab);
 
 /* The head_dim elements of one key or value. */

@@ -1,5 +1,5 @@
 #include "ops/sampling.h"
-#include "test.h"
+#include "ops_test.h"
 
 #include <stdlib.h>
 
@@ -366,4 +366,65 @@ TEST(sampling_reaches_the_whole_vocabulary)
     CHECK_NEAR(mean, 0.5, 0.25); /* the standard error is 0.07 */
     mem_free(z);
     mem_free(room);
+}
+
+TEST(logit_changes_follow_the_fixed_order_and_are_undone)
+{
+    float        x[] = {2, -2, 0.5f, 7, /* row 1 */ 1, 1, -3, 4}, before_[8];
+    logit_change c[] = {{.row = 0, .token = 0, .bias = 1, .repeat = 2, .minus = 0.25f},
+                        {.row = 0, .token = 1, .bias = 0, .repeat = 2, .minus = 0},
+                        {.row = 1, .token = 2, .bias = 4, .repeat = 4, .minus = 1.5f},
+                        {.row = 1, .token = 3, .bias = -5, .repeat = 3, .minus = 0}};
+    memcpy(before_, x, sizeof x);
+    sampling_change(x, 4, c, COUNT(c));
+    CHECK_NEAR(x[0], (2.0 + 1) / 2 - 0.25, 0);
+    CHECK_NEAR(x[1], -4, 0);
+    CHECK_NEAR(x[2], 0.5, 0);
+    CHECK_NEAR(x[6], (-3.0 + 4) / 4 - 1.5, 0); /* the sign after the bias decides */
+    CHECK_NEAR(x[7], (4.0 - 5) * 3, 0);
+    sampling_restore(x, 4, c, COUNT(c));
+    CHECK(!memcmp(x, before_, sizeof x));
+}
+
+static void logprobs_scene(rig *g)
+{
+    enum { V = 300, TOP = 5, ROWS = 3 };
+    float        *x        = rig_randn(g, ROWS * V);
+    int32_t       id[ROWS] = {7, 0, V - 1};
+    token_logprob out[ROWS * (1 + TOP)];
+    x[V + 3] = x[V + 9] = 6; /* a tie for the first place of row 1 */
+    x[2 * V]            = NAN;
+    dev logits = rig_put_f32(g, x, ROWS * V), ids = rig_put_i32(g, id, ROWS), d = rig_new(g, sizeof out);
+    OP(g, logprobs, d, logits, ids, ROWS, V, TOP);
+    g->o->download(g->q, out, d, sizeof out);
+    g->o->sync(g->q);
+    for (int r = 0; r < ROWS; r++) {
+        double sum = 0, above = INFINITY;
+        for (int i = 0; i < V; i++)
+            if (isfinite(x[r * V + i])) sum += exp((double)x[r * V + i]);
+        const token_logprob *row = out + r * (1 + TOP);
+        SAME(g, row[0].id, id[r]);
+        NEAR(g, row[0].logprob, (double)x[r * V + id[r]] - log(sum), 1e-6);
+        for (int k = 1; k <= TOP; k++) {
+            NEAR(g, row[k].logprob, (double)x[r * V + row[k].id] - log(sum), 1e-6);
+            test_check(g->t, (double)row[k].logprob <= above, __FILE__, __LINE__, "row %d is not ranked", r);
+            above = row[k].logprob;
+        }
+    }
+    SAME(g, out[1 * (1 + TOP) + 1].id, 3);
+    SAME(g, out[1 * (1 + TOP) + 2].id, 9);
+}
+
+TEST(logprobs_are_those_of_the_softmax_and_ranked) { rig_each(t, logprobs_scene); }
+
+TEST(logprobs_say_when_there_are_too_few_tokens)
+{
+    float         x[] = {1, NAN, -INFINITY, 2};
+    token_logprob out[5];
+    sampling_logprobs(x, 4, 1, 4, out, scratch);
+    CHECK(isinf(out[0].logprob) && out[0].logprob < 0);
+    CHECK_INT(out[1].id, 3);
+    CHECK_INT(out[2].id, 0);
+    CHECK_INT(out[3].id, -1);
+    CHECK_INT(out[4].id, -1);
 }

@@ -1,0 +1,61 @@
+#include "tok/stop.h"
+
+#include "test.h"
+
+/* The plain answer: the text up to the earliest end of a stop string, less the longest string that ends there. */
+static str plain(str text, const str *stops, int n_stops)
+{
+    for (size_t end = 1; end <= text.n; end++) {
+        size_t cut = 0;
+        for (int i = 0; i < n_stops; i++)
+            if (stops[i].n <= end && stops[i].n > cut && !memcmp(text.s + end - stops[i].n, stops[i].s, stops[i].n))
+                cut = stops[i].n;
+        if (cut) return (str){text.s, end - cut};
+    }
+    return text;
+}
+
+static void check_split(test_case *t, str text, const str *stops, int n_stops, uint64_t *r)
+{
+    stop_match m;
+    buf        out;
+    buf_init(&out, 4096);
+    stop_init(&m);
+    for (int i = 0; i < n_stops; i++) CHECK(stop_add(&m, stops[i]));
+    for (size_t at = 0; at < text.n;) {
+        size_t n = 1 + test_rand(r) % 4;
+        if (n > text.n - at) n = text.n - at;
+        stop_put(&m, (str){text.s + at, n}, &out);
+        at += n;
+    }
+    bool found = m.found;
+    stop_finish(&m, &out);
+    str want = plain(text, stops, n_stops);
+    CHECK_STR(buf_str(&out), want);
+    CHECK_INT(found, want.n < text.n);
+    buf_deinit(&out);
+}
+
+TEST(stop_strings_are_found_in_any_split)
+{
+    static const str stops[] = {STR("ab"), STR("aab"), STR("bbb"), STR("ba"), STR("c"), STR("abacab")};
+    uint64_t         r       = 3;
+    for (int round = 0; round < 20000; round++) {
+        char text[24];
+        int  n = (int)(test_rand(&r) % sizeof text), first = (int)(test_rand(&r) % COUNT(stops));
+        int  n_stops = 1 + (int)(test_rand(&r) % (COUNT(stops) - (size_t)first));
+        for (int i = 0; i < n; i++) text[i] = "aabbc"[test_rand(&r) % 5];
+        check_split(t, (str){text, (size_t)n}, stops + first, n_stops, &r);
+    }
+}
+
+TEST(stop_strings_that_make_no_sense_are_refused)
+{
+    stop_match m;
+    char       s[STOP_MAX_BYTES + 1] = {0};
+    stop_init(&m);
+    CHECK(!stop_add(&m, STR("")));
+    CHECK(!stop_add(&m, (str){s, sizeof s}));
+    for (int i = 0; i < STOP_MAX_STRINGS; i++) CHECK(stop_add(&m, (str){s, STOP_MAX_BYTES}));
+    CHECK(!stop_add(&m, STR("x")));
+}
