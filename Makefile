@@ -123,7 +123,7 @@ tsan:
 FUZZ_SECONDS ?= 60
 FUZZ_FLAGS    = BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer \
                 SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fsanitize=fuzzer-no-link'
-fuzz: deps-test
+fuzz: deps-fuzz
 	$(MAKE) $(FUZZ_FLAGS) $(addprefix build/fuzz/,$(FUZZ))
 	@for f in $(FUZZ); do \
 	    mkdir -p build/fuzz/new/$$f; \
@@ -139,7 +139,10 @@ deps-run:
 	@tools/install_deps gcc libc6-dev
 
 deps-test:
-	@tools/install_deps gcc libc6-dev clang-14 libclang-rt-14-dev clang-format-14 libjansson-dev nodejs npm
+	@tools/install_deps gcc libc6-dev clang-format-14 libjansson-dev nodejs npm
+
+deps-fuzz:
+	@tools/install_deps gcc libc6-dev clang-14 libclang-rt-14-dev libjansson-dev
 
 MODEL  ?= tests/golden/demo
 PROMPT ?= Hello
@@ -160,5 +163,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all check replay asan asan-programs tsan fuzz test deps-run deps-test run install format check-format clean
+.PHONY: all check replay asan asan-programs tsan fuzz test deps-run deps-test deps-fuzz run install format check-format clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -39,8 +39,7 @@ typedef struct {
 
 bool engine_open(engine *g, const engine_options *opt, err *e);
 void engine_close(engine *g); /* a zeroed one is fine */
-/* Appends ids at the sequence's end, in steps of at most the model's rows; with want_last the last row's hidden state
- * is wanted (row 0 of model->hidden). */
+/* Appends ids at the sequence's end, in steps of at most the model's rows; the last one's logits can be picked from. */
 bool engine_feed(engine *g, const int32_t *id, int n, err *e);
 /* The token after what was fed. */
 bool engine_pick(engine *g, const sample_params *p, int32_t *out, err *e);
