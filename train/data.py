@@ -1,0 +1,85 @@
+"""Training rows from worker processes, and the held-out questions."""
+import multiprocessing
+import time
+
+import numpy as np
+import torch
+
+import gen
+from tokenizer import Tokenizer
+
+STOPS = {"<eos>", "<turn|>", "<|tool_response>"}
+_tok = None
+
+
+def _start():
+    global _tok
+    _tok = Tokenizer()
+
+
+def _shard(job):
+    return gen.shard(*job[:2], _tok, job[2])
+
+
+class Rows:
+    """Batches of packed rows: ids [B, T + 1], weights of the targets [B, T], documents [B, T]. Shards come in order, so a seed gives one text;
+    when all have been used they are used again."""
+
+    def __init__(self, seed, shards, shard_tokens, batch, length, processes):
+        self.pool = multiprocessing.get_context("fork").Pool(processes, _start)
+        self.feed = self.pool.imap(_shard, [(seed, i, shard_tokens) for i in range(shards)])
+        self.batch, self.length, self.kept, self.epochs, self.waited = batch, length, [], 0, 0.0
+
+    def _shards(self):
+        while True:
+            begin = time.time()
+            s = next(self.feed, None)
+            if s is None: break
+            self.waited += time.time() - begin
+            self.kept.append(s)
+            yield s
+        self.pool.close()
+        while True:
+            self.epochs += 1
+            yield from self.kept
+
+    def __iter__(self):
+        ids, trained = np.zeros(0, np.uint16), np.zeros(0, np.uint8)
+        need = self.batch * self.length
+        for a, b in self._shards():
+            ids, trained = np.concatenate([ids, a]), np.concatenate([trained, b])
+            at = 0
+            while at + need + 1 <= len(ids):
+                x = np.stack([ids[at + r * self.length:at + (r + 1) * self.length + 1] for r in range(self.batch)]).astype(np.int64)
+                w = np.stack([trained[at + r * self.length + 1:at + (r + 1) * self.length + 1] for r in range(self.batch)])
+                w = np.where(x[:, 1:] == 2, 0.0, np.where(w > 0, 1.0, 0.1)).astype(np.float32)
+                documents = np.cumsum(x[:, :-1] == 2, 1).astype(np.int32)
+                yield torch.from_numpy(x), torch.from_numpy(w), torch.from_numpy(documents)
+                at += need
+            ids, trained = ids[at:], trained[at:]
+
+
+def held_out_items(tok, seed, per_class, skip=("long",)):
+    """Questions: dicts of cls, prompt, expected, exact. What follows a tool's result is a class of its own."""
+    stops = {tok.special[s] for s in STOPS}
+    items = []
+    for s in gen.held_out_set(seed, per_class):
+        if s.cls in skip: continue
+        ids, trained, starts = tok.encode_sample(s)
+        starts = starts[-2:] if s.turns[-1].calls and s.turns[-1].responses else starts[-1:]
+        for n, at in enumerate(starts):
+            end = next(i for i in range(at, len(ids)) if ids[i] in stops)
+            items.append(dict(cls=s.cls + (" answer" if n else ""), prompt=ids[:at], expected=ids[at:end + 1], exact=s.exact))
+    return items
+
+
+def questions(tok, seed, n, cls=None):
+    """Prompts of the training split, for the target's own answers: (class, prompt)"""
+    m, out = gen.Maker("%s:questions" % seed), []
+    while len(out) < n:
+        s = m.sample(cls)
+        if s.cls == "long": continue
+        ids, _, starts = tok.encode_sample(s)
+        starts = starts[-2:] if s.turns[-1].calls else starts[-1:]
+        out += [(s.cls, ids[:at]) for at in starts]
+    return out[:n]

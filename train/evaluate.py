@@ -1,0 +1,37 @@
+"""Greedy answers to the held-out questions, and how many are exact."""
+import collections
+
+import torch
+
+import model as M
+from data import STOPS
+
+
+def answers(target, tok, prompts, max_new=256, batch=1024, dtype=None):
+    """The greedy answers, in the order of the prompts."""
+    stops = {tok.special[s] for s in STOPS}
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    out = [None] * len(prompts)
+    for at in range(0, len(order), batch):
+        group = order[at:at + batch]
+        for i, a in zip(group, M.generate(target, [prompts[i] for i in group], stops, max_new, dtype)): out[i] = a
+    return out
+
+
+def score(target, tok, items, max_new=256, show=0):
+    """{class: (right, asked)}; prints some wrong answers."""
+    got = answers(target, tok, [i["prompt"] for i in items], max_new)
+    right, asked, shown = collections.Counter(), collections.Counter(), collections.Counter()
+    for item, a in zip(items, got):
+        item["answer"] = a
+        if not item["exact"]: continue
+        asked[item["cls"]] += 1
+        right[item["cls"]] += a == item["expected"]
+        if a != item["expected"] and shown[item["cls"]] < show:
+            shown[item["cls"]] += 1
+            print("WRONG %s\n%s\nexpected %r\ngot      %r" % (item["cls"], tok.decode(item["prompt"])[-160:], tok.decode(item["expected"])[:200], tok.decode(a)[:200]))
+    return {c: (right[c], asked[c]) for c in sorted(asked)}
+
+
+def table(scores):
+    return "\n".join("%-12s %4d of %4d  %5.1f%%" % (c, r, n, 100 * r / n) for c, (r, n) in scores.items())
