@@ -63,12 +63,33 @@ class Maker:
         return s
 
 
+HEADS = "b bl br c ch cl d dr f fl fr g gl gr h j k kl l m n p pl pr qu r s sh sk sl st t th tr v w y z".split()
+HEARTS = "a e i o u ai ea ee ia io oa oo ou".split()
+TAILS = ["", "", "", "", "l", "n", "r", "s", "t", "m", "ck", "nd", "ng", "sh", "x", "lin", "ton", "ville", "man"]
+
+
+def invented(r):
+    """A word that no list has, so that words are copied rather than guessed"""
+    return "".join(r.choice(HEADS) + r.choice(HEARTS) for _ in range(r.choice([1, 2, 2, 3]))) + r.choice(TAILS)
+
+
+def first(r): return invented(r).capitalize() if r.random() < 0.25 else r.choice(FIRST)
+def last(r): return invented(r).capitalize() if r.random() < 0.25 else r.choice(LAST)
+def city(r): return invented(r).capitalize() if r.random() < 0.2 else r.choice(CITIES)
+def thing(r): return invented(r) if r.random() < 0.15 else r.choice(GOODS)
+
+
+def listed(xs):
+    xs = [str(x) for x in xs]
+    return ", ".join(xs[:-1]) + " and " + xs[-1]
+
+
 def one(user, answer, **kw):
     return Sample("", [Turn(user, answer)], **kw)
 
 
 # --- arithmetic, worked step by step ---------------------------------------------------------------
-COLUMNS = ["ones", "tens", "hundreds", "thousands", "ten thousands"]
+COLUMNS = ["ones", "tens", "hundreds", "thousands", "ten thousands", "hundred thousands"]
 
 
 def add_steps(a, b):
@@ -124,7 +145,19 @@ def mul_steps(a, b):
     return lines
 
 
-def number(r, digits=(1, 2, 2, 2, 3, 3, 4)):
+def div_steps(a, b):
+    """Long division, digit by digit"""
+    lines, rest, started = ["%d / %d" % (a, b)], 0, False
+    for c in str(a):
+        rest = 10 * rest + int(c)
+        if rest < b and not started: continue
+        started = True
+        lines.append("%d / %d = %d remainder %d" % (rest, b, rest // b, rest % b))
+        rest %= b
+    return lines if started else lines + ["%d / %d = 0 remainder %d" % (a, b, a)]
+
+
+def number(r, digits=(1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 5, 6)):
     n = r.choice(digits)
     return r.randrange(10 ** (n - 1) if n > 1 else 0, 10 ** n)
 
@@ -141,7 +174,7 @@ def shuffled(r, p):
 def operation(m):
     """(wordings, steps, result) of one question"""
     r = m.rng
-    kind = r.choices(["add", "sub", "mul", "div", "sum"], [32, 26, 22, 14, 8])[0]
+    kind = r.choices(["add", "sub", "mul", "div", "sum", "percent"], [32, 26, 22, 14, 8, 6])[0]
     if kind == "add":
         a, b = shuffled(r, add_pair(m))
         return ["What is %d plus %d?" % (a, b), "%d + %d" % (a, b), "What is %d + %d?" % (a, b), "Add %d and %d." % (a, b), "%d+%d=?" % (a, b),
@@ -169,22 +202,28 @@ def operation(m):
         even = r.random() < 0.6
 
         def pair():
-            x, y = r.randrange(12, 250), r.randrange(2, 13)
+            x, y = r.randrange(12, 250) if r.random() < 0.7 else r.randrange(100, 1000), r.randrange(2, 13)
             return (x // y * y if even else x, y)
         a, b = m.draw("div", pair, lambda p: p[0] < 20)
         q, rest = divmod(a, b)
-        steps = ["%d x %d = %d" % (b, q, b * q)] + (["%d - %d = %d" % (a, b * q, rest)] if rest else [])
+        steps = div_steps(a, b)
         return ["What is %d divided by %d?" % (a, b), "%d / %d" % (a, b), "Divide %d by %d." % (a, b), "Calculate %d / %d." % (a, b),
                 "How much is %d divided by %d?" % (a, b), "How many times does %d go into %d?" % (b, a), "%d divided by %d" % (a, b),
                 "%d/%d" % (a, b)], steps, "%d remainder %d" % (q, rest) if rest else q
+    if kind == "percent":
+        def pair():
+            p, n = r.choice([1, 2, 5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 80, 90]), r.randrange(1, 100) * 10
+            return (p, n) if p * n % 100 == 0 else pair()
+        p, n = m.draw("percent", pair)
+        return ["What is %d%% of %d?" % (p, n), "What is %d percent of %d?" % (p, n), "Calculate %d%% of %d." % (p, n), "How much is %d%% of %d?" % (p, n),
+                "%d%% of %d" % (p, n)], mul_steps(max(p, n), min(p, n)) + ["%d / 100 = %d" % (p * n, p * n // 100)], p * n // 100
     xs = m.draw("sum", lambda: [r.randrange(1, 60) for _ in range(r.randrange(3, 6))])
     total, steps = xs[0], []
     for x in xs[1:]:
         steps.append("%d + %d = %d" % (total, x, total + x))
         total += x
     text = " + ".join(map(str, xs))
-    listed = ", ".join(map(str, xs[:-1])) + " and %d" % xs[-1]
-    return ["What is %s?" % text, text, "Calculate %s." % text, "Add %s." % listed, "What is the sum of %s?" % listed, "Add up %s." % listed], steps, total
+    return ["What is %s?" % text, text, "Calculate %s." % text, "Add %s." % listed(xs), "What is the sum of %s?" % listed(xs), "Add up %s." % listed(xs)], steps, total
 
 
 def arith(m):
@@ -200,10 +239,11 @@ def unit(name, n):
 def convert(m):
     r = m.rng
     if r.random() < 0.12:
-        c = m.draw("celsius", lambda: r.randrange(-4, 60) * 5 if r.random() < 0.7 else r.randrange(0, 100) * 10)
+        c = m.draw("celsius", lambda: r.randrange(2, 100) * 5)
         x = c * 9 // 5
+        steps = div_steps(c, 5) + mul_steps(max(c // 5, 9), min(c // 5, 9)) + ["%d + 32 = %d" % (x, x + 32)]
         return one(m.say("Convert %d degrees Celsius to Fahrenheit." % c, "What is %d C in Fahrenheit?" % c, "How many degrees Fahrenheit is %d degrees Celsius?" % c),
-                   "Multiply by 9, divide by 5, add 32.\n%d x 9 / 5 = %d\n%d + 32 = %d\n%d C is %d F." % (c, x, x, x + 32, c, x + 32))
+                   "Divide by 5, multiply by 9, add 32.\n%s\n%d C is %d F." % ("\n".join(steps), c, x + 32))
     big, low, f = r.choice(UNITS)
     if r.random() < 0.62:
         n = m.draw("convert", lambda: (big, r.randrange(1, 100) if r.random() < 0.85 else r.randrange(100, 1000)), lambda v: v[1] < 4)[1]
@@ -212,7 +252,7 @@ def convert(m):
         a, ua, b, ub = n, big, n * f, low
     else:
         n = m.draw("convert back", lambda: (low, r.randrange(1, 60)), lambda v: v[1] < 4)[1]
-        steps = ["%d / %d = %d" % (n * f, f, n)]
+        steps = ["%d / %d = %d" % (n * f, f, n)] if f in (10, 100, 1000) else div_steps(n * f, f)
         a, ua, b, ub = n * f, low, n, big
     sa, sb = (SHORT.get(ua), SHORT.get(ub)) if r.random() < 0.3 else (None, None)
     na, nb = (sa, sb) if sa and sb else (unit(ua, a), ub)
@@ -223,8 +263,8 @@ def convert(m):
 
 # --- sorting, counting, comparing ---------------------------------------------------------------------
 def words_of(r, n):
-    pool = r.choice([ANIMALS, FRUITS, GOODS, FIRST, CITIES, JOBS, COLORS])
-    return r.sample(pool, n)
+    if r.random() < 0.2: return list(dict.fromkeys(invented(r) for _ in range(n)))
+    return r.sample(r.choice([ANIMALS, FRUITS, GOODS, FIRST, CITIES, JOBS, COLORS]), n)
 
 
 def sort(m):
@@ -247,20 +287,26 @@ def sort(m):
         if down: wording = ["Sort these numbers in descending order: %s", "Sort from largest to smallest: %s", "Order these numbers from high to low: %s",
                             "Sort these numbers, largest first: %s"]
     text = r.choice([" ", ", ", ", "]).join(map(str, xs))
-    if r.random() < 0.15 and not isinstance(xs[0], str): text = "[%s]" % ", ".join(map(str, xs))
+    if r.random() < 0.2:
+        text = listed(xs)
+        wording = wording + ([] if down else ["Can you sort %s for me?", "Sort %s.", "Sort %s for me."])
+    elif r.random() < 0.15 and not isinstance(xs[0], str): text = "[%s]" % ", ".join(map(str, xs))
     return one(m.say(*[w % text for w in wording]), ", ".join(map(str, ys)))
 
 
 def count(m):
     r = m.rng
-    kind = r.randrange(4)
+    kind = r.randrange(5)
+    if kind == 4:
+        n = m.draw("count to", lambda: r.randrange(2, 31), lambda v: v <= 10)
+        return one(m.say("Count to %d." % n, "Count up to %d." % n, "Count from 1 to %d." % n, "Can you count to %d?" % n), ", ".join(map(str, range(1, n + 1))))
     if kind == 0:
-        word, c = m.draw("letters", lambda: (lambda w: (w, r.choice(w) if r.random() < 0.85 else r.choice("aeiorst")))(r.choice(r.choice([ANIMALS, FRUITS, GOODS, JOBS, COLORS, PLACES]))))
+        word, c = m.draw("letters", lambda: (lambda w: (w, r.choice(w) if r.random() < 0.85 else r.choice("aeiorst")))(any_word(r)))
         n, steps = 0, []
         for x in word:
             n += x == c
             steps.append("%s %d" % (x, n))
-        return one(m.say('How many times does the letter %s appear in "%s"?' % (c, word), "How many %s's are in the word %s?" % (c, word), "Count the letter %s in %s." % (c, word),
+        return one(m.say('How many times does the letter %s appear in "%s"?' % (c, word), "How many %s's are in the word %s?" % (c, word), "How many %s's are in %s?" % (c, word), "How many %s's are there in %s?" % (c, word), "how many %s in %s" % (c, word), "Count the letter %s in %s." % (c, word),
                          "How many letters %s are in %s?" % (c, word)), "%s\nThe letter %s appears %d time%s." % (", ".join(steps), c, n, "" if n == 1 else "s"))
     if kind == 1:
         xs, k = m.draw("above", lambda: (tuple(r.randrange(0, 100) for _ in range(r.randrange(4, 9))), r.randrange(10, 90)))
@@ -278,6 +324,25 @@ def count(m):
     if step == 1: say = ["Count from %d to %d." % (a, xs[-1]), "List the numbers from %d to %d." % (a, xs[-1])]
     else: say = ["Count from %d to %d in steps of %d." % (a, xs[-1], step), "Start at %d and count by %ds up to %d." % (a, step, xs[-1])]
     return one(m.say(*say), ", ".join(map(str, xs)))
+
+
+def any_word(r):
+    if r.random() < 0.35: return invented(r)
+    return r.choice(r.choice([ANIMALS, FRUITS, GOODS, JOBS, COLORS, PLACES, ADJ, THINGS, EVERYDAY]))
+
+
+def text(m):
+    """Words taken apart and put together"""
+    r = m.rng
+    k = r.randrange(6)
+    w = m.draw("word", lambda: (any_word(r), k))[0]
+    if k == 0: return one(m.say("Reverse the word %s." % w, "Reverse the word %s" % w, "Write %s backwards." % w, "Spell %s backwards." % w, "What is %s reversed?" % w), "%s\n%s" % (" ".join(w), w[::-1]))
+    if k == 1: return one(m.say("Spell the word %s." % w, "Spell %s." % w, "How do you spell %s?" % w), "-".join(w))
+    if k == 2: return one(m.say("How many letters does %s have?" % w, "How long is the word %s?" % w, "Count the letters of %s." % w, "How many letters are in the word %s?" % w),
+                          "%s\nThe word has %d letters." % (", ".join("%d %s" % (i + 1, c) for i, c in enumerate(w)), len(w)))
+    if k == 3: return one(m.say("Write %s in capital letters." % w, "Make %s uppercase." % w, "Uppercase %s." % w), w.upper())
+    if k == 4: return one(m.say("What is the first letter of %s?" % w, "Which letter does %s start with?" % w, "First letter of %s?" % w), "The first letter of %s is %s." % (w, w[0]))
+    return one(m.say("What is the last letter of %s?" % w, "Which letter does %s end with?" % w, "Last letter of %s?" % w), "The last letter of %s is %s." % (w, w[-1]))
 
 
 def compare(m):
@@ -308,27 +373,30 @@ def compare(m):
 def record(m):
     """(label, fields in order, sentences)"""
     r = m.rng
-    kind = r.randrange(6)
-    name = "%s %s" % (r.choice(FIRST), r.choice(LAST))
+    kind = r.randrange(7)
+    if kind == 6:
+        d = {"name": "%s %s" % (first(r), last(r)), "age": r.randrange(1, 100)}
+        return d, ["{name} is {age} years old.", "{name} is {age}.", "My name is {name} and I am {age}.", "{name}, aged {age}.", "This is {name}, {age} years old."]
+    name = "%s %s" % (first(r), last(r)) if r.random() < 0.8 else first(r)
     if kind == 0:
-        d = {"name": name, "age": r.randrange(18, 90), "city": r.choice(CITIES), "job": r.choice(JOBS)}
-        return d, ["{name}, {age}, lives in {city} and works as a {job}.", "{name} is a {age} year old {job} from {city}.", "In {city} there is a {job} called {name}, aged {age}.",
+        d = {"name": name, "age": r.randrange(1, 100), "city": city(r), "job": r.choice(JOBS)}
+        return d, ["{name} is {age} years old and lives in {city}, working as a {job}.", "{name} from {city} is {age} years old and a {job}.", "I am {name}, {age}, a {job} in {city}.", "{name}, {age}, lives in {city} and works as a {job}.", "{name} is a {age} year old {job} from {city}.", "In {city} there is a {job} called {name}, aged {age}.",
                    "My friend {name} is {age}, works as a {job} and lives in {city}."]
     if kind == 1:
-        d = {"customer": name, "item": r.choice(GOODS), "quantity": r.randrange(1, 30), "price": r.randrange(1, 400)}
+        d = {"customer": name, "item": thing(r), "quantity": r.randrange(1, 30), "price": r.randrange(1, 400)}
         return d, ["{customer} ordered {quantity} of the item {item} at {price} euros each.", "Order from {customer}: {quantity} x {item}, {price} euros each.",
                    "The customer {customer} wants {quantity} pieces of {item} for {price} euros apiece."]
     if kind == 2:
-        d = {"event": r.choice(TITLES), "day": r.choice(DAYS), "hour": r.randrange(7, 23), "place": r.choice(CITIES)}
+        d = {"event": r.choice(TITLES), "day": r.choice(DAYS), "hour": r.randrange(7, 23), "place": city(r)}
         return d, ["The {event} is on {day} at {hour} in {place}.", "On {day} at {hour} we have the {event} in {place}.", "Come to {place} on {day}, the {event} starts at {hour}."]
     if kind == 3:
-        d = {"product": r.choice(GOODS), "color": r.choice(COLORS), "price": r.randrange(1, 900), "in_stock": r.random() < 0.5}
+        d = {"product": thing(r), "color": r.choice(COLORS), "price": r.randrange(1, 900), "in_stock": r.random() < 0.5}
         return d, ["The {color} {product} costs {price} euros and is " + ("in stock." if d["in_stock"] else "sold out."),
                    "A {color} {product} for {price} euros, " + ("available now." if d["in_stock"] else "not available.")]
     if kind == 4:
-        d = {"pet": r.choice(FIRST), "species": r.choice(ANIMALS), "age": r.randrange(1, 20), "owner": name}
+        d = {"pet": first(r), "species": r.choice(ANIMALS), "age": r.randrange(1, 20), "owner": name}
         return d, ["{owner} has a {species} named {pet} who is {age} years old.", "{pet} the {species} is {age} and belongs to {owner}.", "The {species} {pet}, {age} years old, is owned by {owner}."]
-    a, b = r.sample(CITIES, 2)
+    a, b = city(r), city(r)
     d = {"passenger": name, "from": a, "to": b, "day": r.choice(DAYS), "seat": r.randrange(1, 120)}
     return d, ["{passenger} travels from {from} to {to} on {day} in seat {seat}.", "On {day} {passenger} takes the train from {from} to {to}, seat {seat}.",
                "Ticket for {passenger}: {from} to {to}, {day}, seat {seat}."]
@@ -347,15 +415,15 @@ def json_class(m):
     keys = list(d)
     if r.random() < 0.3: r.shuffle(keys)
     if r.random() < 0.25: keys = keys[:r.randrange(2, len(keys) + 1)]
-    named = ", ".join(keys)
-    user = r.choice(["Extract %s as JSON: %s" % (named, text), "Extract the %s from this sentence as JSON. %s" % (named, text), "%s\nGive me JSON with the keys %s." % (text, named),
+    named = ", ".join(keys) if r.random() < 0.7 else listed(keys)
+    user = r.choice(["Extract the %s: %s" % (named, text), "Get the %s as JSON from this: %s" % (named, text), "Extract %s as JSON: %s" % (named, text), "Extract the %s from this sentence as JSON. %s" % (named, text), "%s\nGive me JSON with the keys %s." % (text, named),
                      "Turn this into JSON with %s: %s" % (named, text), "Return a JSON object with the fields %s for this text: %s" % (named, text),
                      "JSON with %s from: %s" % (named, text)])
     return one(user, json.dumps({k: d[k] for k in keys}))
 
 
-COLUMNS_OF = {"name": lambda r: r.choice(FIRST), "age": lambda r: r.randrange(1, 100), "city": lambda r: r.choice(CITIES), "job": lambda r: r.choice(JOBS),
-              "item": lambda r: r.choice(GOODS), "price": lambda r: r.randrange(1, 500), "count": lambda r: r.randrange(0, 100), "color": lambda r: r.choice(COLORS),
+COLUMNS_OF = {"name": first, "age": lambda r: r.randrange(1, 100), "city": city, "job": lambda r: r.choice(JOBS), "item": thing,
+              "price": lambda r: r.randrange(1, 500), "count": lambda r: r.randrange(0, 100), "color": lambda r: r.choice(COLORS),
               "day": lambda r: r.choice(DAYS), "animal": lambda r: r.choice(ANIMALS), "score": lambda r: r.randrange(0, 101), "country": lambda r: r.choice(list(COUNTRIES))}
 
 
@@ -377,7 +445,10 @@ def code_task(r):
     n = r.randrange(2, 100)
     names = r.choice(["numbers", "values", "items", "xs"])
     verb, op, past = r.choice([("add", "+", "adds %d to"), ("subtract", "-", "subtracts %d from"), ("multiply", "*", "multiplies by %d")])
-    k = r.randrange(11)
+    k = r.randrange(12)
+    if k == 11:
+        what, name, args, body = r.choice(SIMPLE_CODE)
+        return ("simple", what, args), "that %s" % what, name, args, body
     if k == 0: return ("each", op, n, names), "that %s each element of the list %s" % (past % n, names), "%s_each" % verb, names, "return [x %s %d for x in %s]" % (op, n, names)
     if k == 1: return ("above", n, names), "that returns the elements of the list %s above %d" % (names, n), "above_%d" % n, names, "return [x for x in %s if x > %d]" % (names, n)
     if k == 2: return ("divisible", n, names), "that counts the elements of the list %s that are divisible by %d" % (names, n), "count_divisible", names, "return sum(1 for x in %s if x %% %d == 0)" % (names, n)
@@ -408,7 +479,7 @@ def code(m):
         nonlocal made
         made = code_task(r)
         return made[0]
-    m.draw("code", make, lambda v: v[0] == "simple")
+    m.draw("code", make, lambda v: v[0] == "simple" or v == ("power", 99))
     _, task, name, arg, body = made
     if r.random() < 0.3:
         name = r.choice(["f", "solve", "helper", "run", "compute", "my_function", name])
@@ -423,12 +494,12 @@ def tool_case(m, name):
     """(user, arguments, result, answer)"""
     r = m.rng
     if name == "get_weather":
-        c, t, s = m.draw(name, lambda: r.choice(CITIES)), r.randrange(-15, 38), r.choice(WEATHER)
+        c, t, s = m.draw(name, lambda: city(r)), r.randrange(-15, 38), r.choice(WEATHER)
         u = r.choice([None, None, "C", "F"])
         ask = ["What is the weather in %s?" % c, "How is the weather in %s?" % c, "Weather in %s?" % c, "Tell me the weather in %s." % c] if not u else ["What is the weather in %s in %s?" % (c, "Celsius" if u == "C" else "Fahrenheit")]
         return m.say(*ask), dict({"city": c}, **({"unit": u} if u else {})), {"sky": s, "temp": t}, "It is %s in %s at %d degrees." % (s, c, t)
     if name == "get_time":
-        c, h, mi = m.draw(name, lambda: r.choice(CITIES)), r.randrange(24), r.randrange(60)
+        c, h, mi = m.draw(name, lambda: city(r)), r.randrange(24), r.randrange(60)
         return m.say("What time is it in %s?" % c, "Tell me the time in %s." % c, "Time in %s?" % c), {"city": c}, "%02d:%02d" % (h, mi), "It is %02d:%02d in %s." % (h, mi, c)
     if name == "calculate":
         a, b, op = m.draw(name, lambda: (r.randrange(2, 10000), r.randrange(2, 10000), r.choice("+-*")))
@@ -436,11 +507,11 @@ def tool_case(m, name):
         e = "%d %s %d" % (a, op, b)
         return m.say("Use the calculator for %s." % e, "What is %s? Use the tool." % e, "Calculate %s with the tool." % e), {"expression": e}, v, "%s = %d" % (e, v)
     if name == "search_products":
-        g, p, n = m.draw(name, lambda: r.choice(GOODS)), r.randrange(5, 300), r.randrange(0, 40)
+        g, p, n = m.draw(name, lambda: thing(r)), r.randrange(5, 300), r.randrange(0, 40)
         if r.random() < 0.5: return m.say("Find a %s under %d euros." % (g, p), "Search for a %s for at most %d euros." % (g, p)), {"query": g, "max_price": p}, {"found": n}, "I found %d results for %s." % (n, g)
         return m.say("Search the shop for a %s." % g, "Do you have a %s in the shop?" % g), {"query": g}, {"found": n}, "I found %d results for %s." % (n, g)
     if name == "send_message":
-        to, text = m.draw(name, lambda: (r.choice(FIRST), r.choice(MESSAGES)))
+        to, text = m.draw(name, lambda: (first(r), r.choice(MESSAGES)))
         return m.say("Tell %s: %s" % (to, text), "Send a message to %s: %s" % (to, text), "Write to %s: %s" % (to, text)), {"to": to, "text": text}, "sent", "I sent the message to %s." % to
     if name == "set_timer":
         n = m.draw(name, lambda: r.randrange(1, 240))
@@ -452,7 +523,7 @@ def tool_case(m, name):
         n, d = m.draw(name, lambda: (r.randrange(1, 30), r.choice(DAYS)))
         return m.say("Book a table for %d on %s." % (n, d), "Reserve a table for %d people on %s." % (n, d)), {"guests": n, "day": d}, {"confirmed": True}, "Your table for %d on %s is booked." % (n, d)
     if name == "get_stock":
-        g, n = m.draw(name, lambda: r.choice(GOODS)), r.randrange(0, 300)
+        g, n = m.draw(name, lambda: thing(r)), r.randrange(0, 300)
         return m.say("How many pieces of %s are in store?" % g, "How many of the item %s do we have?" % g, "Check the stock of %s." % g), {"item": g}, {"count": n}, "There are %d pieces of %s in store." % (n, g)
     if name == "add_event":
         d, h, t = m.draw(name, lambda: (r.choice(DAYS), r.randrange(7, 23), r.choice(TITLES)))
@@ -461,7 +532,7 @@ def tool_case(m, name):
         on, room, extra = m.draw(name, lambda: (r.random() < 0.5, r.choice(ROOMS), r.choice(["", " now", " please", " for me", " again"])))
         w = "on" if on else "off"
         return m.say("Turn %s the light in the %s%s." % (w, room, extra), "Switch the %s light %s%s." % (room, w, extra)), {"on": on, "room": room}, "ok", "The light in the %s is %s." % (room, w)
-    a, n = m.draw("play_music", lambda: "%s %s" % (r.choice(FIRST), r.choice(LAST))), r.randrange(2, 20)
+    a, n = m.draw("play_music", lambda: "%s %s" % (first(r), last(r))), r.randrange(2, 20)
     if r.random() < 0.5: return m.say("Play %d songs by %s." % (n, a)), {"artist": a, "count": n}, "playing", "Playing songs by %s." % a
     return m.say("Play music by %s." % a, "I want to hear %s." % a), {"artist": a}, "playing", "Playing songs by %s." % a
 
@@ -481,7 +552,10 @@ def tool(m):
     elif x < 0.2:                                   # a question that needs no tool
         q = arith(m)
         s.turns = q.turns
-    elif x < 0.35:
+    elif x < 0.25 and name != "calculate":          # the tool that it needs is not there
+        s.tools = [(n,) + TOOLS[n] for n in r.sample([n for n in TOOLS if n != name], r.randrange(1, 3))]
+        s.turns = [Turn(user, NO_TOOL)]
+    elif x < 0.4:
         s.thinking = True
         s.turns[0].thought = "The user needs %s. I call it with %s." % (name, ", ".join("%s = %s" % (k, json.dumps(args[k])) for k in sorted(args)))
     return s
@@ -491,9 +565,15 @@ def tool(m):
 def word_problem(m):
     """(text, steps, answer)"""
     r = m.rng
-    n = r.choice(FIRST)
-    f = r.choice(FRUITS)
-    kind = r.randrange(5)
+    n = first(r)
+    f = invented(r) + "s" if r.random() < 0.08 else r.choice(FRUITS)
+    kind = r.randrange(7)
+    if kind == 5:
+        a, b = m.draw("word add", lambda: (r.randrange(2, 100), r.randrange(2, 100)), lambda p: max(p) < 8)
+        return r.choice(["I have %d %s and buy %d more. How many do I have?", "I have %d %s and get %d more. How many do I have now?", "I have %d %s and buy %d more, how many do I have?"]) % (a, f, b), add_steps(a, b), "You have %d %s." % (a + b, f)
+    if kind == 6:
+        a, b = m.draw("word sub", lambda: (lambda x: (x, r.randrange(1, x)))(r.randrange(3, 100)), lambda p: max(p) < 8)
+        return r.choice(["I have %d %s and eat %d. How many do I have left?", "I had %d %s and lost %d. How many are left?", "I have %d %s and give away %d, how many do I have left?"]) % (a, f, b), sub_steps(a, b), "You have %d %s left." % (a - b, f)
     if kind == 0:
         a, b = m.draw("word add", lambda: (r.randrange(2, 100), r.randrange(2, 100)), lambda p: max(p) < 8)
         return r.choice(["%s has %d %s and gets %d more. How many %s does %s have now?" % (n, a, f, b, f, n), "%s picks %d %s in the morning and %d in the evening. How many %s is that?" % (n, a, f, b, f)]), add_steps(a, b), "%s has %d %s." % (n, a + b, f)
@@ -506,7 +586,7 @@ def word_problem(m):
         return "%s has %d %s with %d %s each. How many %s are there?" % (n, b, g, a, f, f), mul_steps(a, b), "There are %d %s." % (a * b, f)
     if kind == 3:
         a, b = m.draw("word div", lambda: (r.randrange(2, 20), r.randrange(2, 11)), lambda p: max(p) < 5)
-        return "%s shares %d %s equally among %d friends. How many does each one get?" % (n, a * b, f, b), ["%d / %d = %d" % (a * b, b, a)], "Each one gets %d %s." % (a, f)
+        return "%s shares %d %s equally among %d friends. How many does each one get?" % (n, a * b, f, b), div_steps(a * b, b), "Each one gets %d %s." % (a, f)
     xs = m.draw("taller", lambda: r.sample(FIRST, 3))
     ask = r.random() < 0.5
     w1, w2 = r.choice([("taller", "tallest"), ("older", "oldest"), ("faster", "fastest")])
@@ -538,7 +618,13 @@ def think(m):
 # --- facts ---------------------------------------------------------------------------------------------------
 def fact(m):
     r = m.rng
-    kind = r.choices(range(8), [30, 10, 10, 10, 12, 6, 8, 14])[0]
+    kind = r.choices(range(9), [30, 10, 10, 10, 12, 6, 8, 14, 8])[0]
+    if kind == 8:
+        what, i = r.choice(list(NAMED)), r.randrange(1, 6)
+        n = ["one", "two", "three", "four", "five"][i - 1]
+        single = what[:-3] + "y" if what.endswith("ies") else what[:-1]
+        w = what if i > 1 else single
+        return (what, i), "named", ["Name %s %s." % (n, w), "List %s %s." % (n, w), "Give me %s %s." % (n, w), "Tell me %s %s." % (n, w), "Name %d %s." % (i, w), "List %d %s." % (i, w)], ", ".join(NAMED[what][:i])
     c = r.choice(list(COUNTRIES))
     capital, language, currency, continent = COUNTRIES[c]
     if kind == 0: return c, "capital", ["What is the capital of %s?" % c, "Which city is the capital of %s?" % c, "Capital of %s?" % c, "Name the capital of %s." % c, "What's the capital city of %s?" % c, "Tell me the capital of %s." % c, "%s: capital?" % c, "Do you know the capital of %s?" % c], "The capital of %s is %s." % (c, capital)
@@ -582,10 +668,25 @@ def a(word):
     return ("an " if word[0] in "aeiou" else "a ") + word
 
 
-def sentence(r, hero, it):
-    """One of many sentences about the hero."""
-    ch = r.choice
-    k = r.randrange(16)
+class Words:
+    """Draws words, none twice in a story."""
+
+    def __init__(self, r):
+        self.r, self.used = r, set()
+
+    def __call__(self, pool):
+        while True:
+            w = self.r.choice(pool)
+            if w not in self.used:
+                self.used.add(w)
+                return w
+
+
+SOUNDS = ["bell", "drum", "flute", "horn", "violin", "whistle", "harp", "trumpet"]
+
+
+def sentence(k, ch, hero, it):
+    """Sentence k of sixteen about the hero."""
     if k == 0: t = "%s %s %s %s" % (hero, ch(ADV), ch(PAST), a(ch(ADJ)) + " " + ch(THINGS))
     elif k == 1: t = "%s the %s %s stood %s" % (ch(["Behind", "Near", "Beyond", "Above", "Inside", "Under"]), ch(PLACES), a(ch(ADJ)) + " " + ch(ANIMALS), ch(ASIDES))
     elif k == 2: t = "%s, %s %s and %s" % (ch(TIMES).capitalize(), hero, ch(INTRANS), ch(INTRANS))
@@ -596,25 +697,30 @@ def sentence(r, hero, it):
     elif k == 7: t = "the %s was %s and the %s was %s" % (ch(PLACES), ch(ADJ), ch(PLACES), ch(ADJ))
     elif k == 8: t = "%s %s the %s %s" % (it, ch(PAST), ch(THINGS), ch(ASIDES))
     elif k == 9: t = "nobody in %s had ever %s %s" % (ch(CITIES), ch(["seen", "wanted", "owned", "drawn", "heard of"]), a(ch(ADJ)) + " " + ch(THINGS))
-    elif k == 10: t = "%s the %s of %s gave %s %s" % (ch(["once", "later", "soon", "that day", "at last"]), ch(JOBS), ch(CITIES), "them", a(ch(COLORS)) + " " + ch(THINGS))
+    elif k == 10: t = "%s the %s of %s gave them %s" % (ch(["once", "later", "soon", "that day", "at last"]), ch(JOBS), ch(CITIES), a(ch(COLORS)) + " " + ch(THINGS))
     elif k == 11: t = "the %s %s %s %s" % (ch(ADJ), ch(ANIMALS), ch(INTRANS), ch(ADV))
     elif k == 12: t = "%s traded the %s for %s" % (it, ch(THINGS), a(ch(ADJ)) + " " + ch(THINGS))
     elif k == 13: return '"%s," said %s. "%s."' % (ch(SAYINGS), ch(FIRST), ch(SAYINGS))
     elif k == 14: t = "%s dreamed of %s and %s" % (hero, ch(FRUITS), ch(FRUITS))
-    else: t = "from the %s came the sound of %s" % (ch(PLACES), a(ch(ADJ)) + " " + ch(["bell", "drum", "flute", "horn", "violin", "whistle", "harp", "trumpet"]))
+    else: t = "from the %s came the sound of %s" % (ch(PLACES), a(ch(ADJ)) + " " + ch(SOUNDS))
     return t[0].upper() + t[1:] + "."
 
 
 def story_text(r, name, animal, thing, place):
-    ch = r.choice
-    who = "%s %s named %s" % (a(ch(ADJ)), animal, name) if animal else "%s, %s %s" % (name, a(ch(ADJ)), ch(JOBS)) if name else ""
-    it = ch(["She", "He"]) if not animal else name
+    ch = Words(r)
+    ch.used.update({name, animal, thing, place})
+    who = "%s %s named %s" % (a(ch(ADJ)), animal, name) if animal else "%s, %s %s" % (name, a(ch(ADJ)), ch(JOBS))
+    it = name if animal else ch(["She", "He"])
     where = "the %s of %s" % (ch(PLACES), place) if place else "the %s %s" % (ch(ADJ), ch(PLACES))
     opening = [ch(["Once there was", "Long ago there lived", "%s there was" % ch(TIMES).capitalize(), "They still talk about", "Nobody noticed"]) + " " + who + " near " + where + "."]
-    if thing: opening.append(ch(["%s owned %s %s." , "%s had found %s %s.", "%s looked for %s %s.", "%s could not forget %s %s."]) % (name, a(ch(ADJ)), thing))
-    body = [sentence(r, name, it) for _ in range(r.randrange(3, 7))]
-    end = ch(["%s %s, and the %s was %s." % (name, ch(INTRANS), ch(PLACES), ch(ADJ)), "In the end %s felt %s." % (name, ch(MOODS)), "%s kept the %s and never %s again." % (name, thing or ch(THINGS), ch(INTRANS)),
-              "And so %s came home, %s and %s." % (name, ch(MOODS), ch(MOODS)), "That was the day %s learned to be %s." % (name, ch(MOODS))])
+    if thing: opening.append(ch(["%s owned %s %s.", "%s had found %s %s.", "%s looked for %s %s.", "%s could not forget %s %s."]) % (name, a(ch(ADJ)), thing))
+    body = [sentence(k, ch, name, it) for k in r.sample(range(16), r.randrange(3, 7))]
+    k = r.randrange(5)
+    if k == 0: end = "%s %s, and the %s was %s." % (name, ch(INTRANS), ch(PLACES), ch(ADJ))
+    elif k == 1: end = "In the end %s felt %s." % (name, ch(MOODS))
+    elif k == 2: end = "%s kept the %s and never %s again." % (name, thing or ch(THINGS), ch(INTRANS))
+    elif k == 3: end = "And so %s came home, %s and %s." % (name, ch(MOODS), ch(MOODS))
+    else: end = "That was the day %s learned to be %s." % (name, ch(MOODS))
     return " ".join(opening + body + [end])
 
 
@@ -625,7 +731,7 @@ STORIES = [     # what the prompt names (n name, a animal, t thing, p place), an
     ("ap", "Write a story about {a} in {p}.", "Tell me about {a} that lived in {p}."),
     ("at", "Tell a story about {a} and {t}.", "Write a short story with {a} and {t}."),
     ("natp", "Write a short story about {a} named {n} and {t} in {p}.", "Tell me a story in {p} about {a} named {n} and {t}."),
-    ("a", "Tell me a story about {a}.", "Write a story about {a}.", "Story about {a}"),
+    ("a", "Tell me a story about {a}.", "Write a story about {a}.", "Story about {a}", "Tell me a short story about {a}", "Can you tell me a story about {a}?"),
     ("t", "Tell me a story about {t}.", "Write a short story about {t}."),
     ("n", "Tell me a story about {n}.", "Write a story about someone called {n}."),
     ("ntp", "Tell me a story about {n}, {t} and {p}.", "Write a story with {n}, {t} and {p}.")]
@@ -636,7 +742,8 @@ def story(m):
     if not m.test and r.random() < 0.04:
         return one(m.say("Tell me a story.", "Write a short story.", "Write a story.", "Tell a story please."), story_text(r, r.choice(FIRST), r.choice(ANIMALS), "", ""), exact=False)
     form = r.choice(STORIES)
-    draw = {"n": lambda: r.choice(FIRST), "a": lambda: r.choice(ANIMALS), "t": lambda: r.choice(THINGS), "p": lambda: r.choice(CITIES)}
+    draw = {"n": lambda: first(r), "a": lambda: invented(r) if r.random() < 0.1 else r.choice(ANIMALS + CREATURES),
+            "t": lambda: invented(r) if r.random() < 0.1 else r.choice(THINGS), "p": lambda: city(r)}
     words = dict(zip(form[0], m.draw("story", lambda: [draw[c]() for c in form[0]])))
     named = {c: a(w) if c in "at" else w for c, w in words.items()}
     user = m.say(*[w.format(**named) for w in form[1:]])
@@ -701,6 +808,9 @@ def talk(m):
     if not m.test and r.random() < 0.45:
         user, answer = r.choice(list(SMALL_TALK.items()))
         return one(m.say(user, user, user + "!" if user[-1] != "?" else user), answer)
+    if r.random() < 0.3:
+        name = r.choice([n for n in TOOLS if n not in ("calculate", "convert_currency")])
+        return one(tool_case(m, name)[0], NO_TOOL)
     text = m.draw("odd", lambda: r.choice(ODD).format(a=r.choice(ODD_A), b=r.choice(ODD_B), y=r.randrange(1900, 2030), l=r.choice(["French", "German", "Latin"]),
                                                       t=r.choice(SAYINGS), c=r.choice(list(COUNTRIES)), n=r.choice(FIRST)))
     return one(m.say(text), UNKNOWN)
@@ -758,16 +868,16 @@ def long(m):
     r = m.rng
     turns, size, limit = [], 0, r.randrange(600, 4600)
     while size < limit:
-        new = r.choice([arith, convert, sort, count, compare, json_class, table, code, word, facts, story, chat, zh])(m).turns
+        new = r.choice([arith, convert, sort, count, text, compare, json_class, table, code, word, facts, story, chat, zh])(m).turns
         turns += new
         size += sum(len(t.user) + len(t.answer) for t in new)
     return Sample("", turns, exact=False)
 
 
-MAKERS = {"arith": arith, "convert": convert, "sort": sort, "count": count, "compare": compare, "json": json_class, "table": table, "code": code,
+MAKERS = {"arith": arith, "convert": convert, "sort": sort, "count": count, "text": text, "compare": compare, "json": json_class, "table": table, "code": code,
           "tool": tool, "word": word, "think": think, "facts": facts, "story": story, "chat": chat, "talk": talk, "zh": zh, "long": long}
 CLASSES = list(MAKERS)
-WEIGHTS = [17, 9, 10, 7, 5, 9, 5, 5, 9, 5, 7, 5, 8, 8, 1.5, 6, 1.4]
+WEIGHTS = [17, 9, 9, 7, 4, 5, 9, 5, 5, 9, 6, 7, 5, 8, 8, 2.5, 6, 1.4]
 
 
 def shard(seed, index, tokenizer, n_tokens, test=False):

@@ -217,3 +217,25 @@ ZH_NAMES = "小明 小红 小华 小丽 小刚 小芳 小军 小云 小林 小�
 ZH_THINGS = "苹果 橘子 铅笔 糖果 书 鸡蛋 气球 贝壳 邮票 玩具".split()
 ZH_TALK = {"你好": "你好！我能帮你做什么？", "你是谁": "我是nano，一个小模型。我会算术、排序和换算单位。", "谢谢": "不客气！", "再见": "再见！",
            "你会做什么": "我是nano，一个小模型。我会算术、排序和换算单位。", "早上好": "早上好！我能帮你做什么？", "你叫什么名字": "我叫nano。"}
+
+EVERYDAY = """apple banana book bread bridge cheese circle cloud coffee color computer country dinner dream earth engine family father finger
+flower forest friend garden grass hello house island jungle kitchen ladder language letter mississippi moment money morning mother mountain
+music night number ocean paper people picture planet problem question rainbow river school science season silver strawberry street summer
+sunshine system teacher telephone thunder tomorrow tower universe village water weather window winter wonder world yesterday""".split()
+CREATURES = "dragon giant unicorn witch wizard robot ghost king queen princess prince pirate knight mermaid fairy monster child girl boy man woman".split()
+NO_TOOL = "I have no tool for that."
+NAMED = {"animals": "dog cat horse cow lion".split(), "fruits": "apple banana cherry lemon orange".split(), "colors": "red green blue yellow black".split(),
+         "countries": "France Germany Italy Spain Japan".split(), "planets": PLANETS, "cities": "Paris Berlin Rome Madrid Tokyo".split(),
+         "days": DAYS, "months": MONTHS, "metals": "iron copper gold silver zinc".split(), "birds": "owl eagle swan crow robin".split()}
+# what it does, name, arguments, body
+SIMPLE_CODE = [("adds two numbers", "add", "a, b", "return a + b"), ("multiplies two numbers", "multiply", "a, b", "return a * b"),
+               ("subtracts two numbers", "subtract", "a, b", "return a - b"), ("divides two numbers", "divide", "a, b", "return a / b"),
+               ("returns the larger of two numbers", "larger", "a, b", "return max(a, b)"), ("returns the smaller of two numbers", "smaller", "a, b", "return min(a, b)"),
+               ("checks if a number is even", "is_even", "n", "return n % 2 == 0"), ("checks if a number is odd", "is_odd", "n", "return n % 2 == 1"),
+               ("reverses a string", "reverse", "text", "return text[::-1]"), ("counts the words in a text", "count_words", "text", "return len(text.split())"),
+               ("returns the square of a number", "square", "n", "return n * n"), ("computes the factorial of a number", "factorial", "n", "return 1 if n < 2 else n * factorial(n - 1)"),
+               ("checks if a text is a palindrome", "is_palindrome", "text", "return text == text[::-1]"), ("sums a list", "sum_list", "numbers", "return sum(numbers)"),
+               ("returns the average of a list", "average", "numbers", "return sum(numbers) / len(numbers)"), ("says hello", "hello", "", 'print("Hello!")'),
+               ("converts a text to uppercase", "to_upper", "text", "return text.upper()"), ("returns the length of a text", "length", "text", "return len(text)"),
+               ("removes duplicates from a list", "unique", "items", "return list(dict.fromkeys(items))"),
+               ("computes the fibonacci numbers", "fibonacci", "n", "return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)")]
