@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from model import Norm, linear, load_tensors, rope, rope_table, save_tensors
+from model import Norm, attend, linear, load_tensors, rope, rope_table, save_tensors
 
 MASK = 4
 
@@ -58,7 +58,7 @@ class Layer(nn.Module):
         x = self.input_layernorm(h)
         q = rope(a.q_norm(a.q_proj(x).unflatten(-1, (c.heads, c.head_dim))).transpose(1, 2), table_h)
         (kc, vc), (kb, vb) = self.keys(g, table_g), self.keys(x, table_h)
-        y = F.scaled_dot_product_attention(q, torch.cat([kc, kb], 2), torch.cat([vc, vb], 2), attn_mask=mask, scale=c.head_dim ** -0.5, enable_gqa=True)
+        y = attend(q, torch.cat([kc, kb], 2), torch.cat([vc, vb], 2), mask, c.head_dim ** -0.5)
         h = h + a.o_proj(y.transpose(1, 2).flatten(2))
         x = self.post_attention_layernorm(h)
         return h + self.mlp.down_proj(F.silu(self.mlp.gate_proj(x)) * self.mlp.up_proj(x))
@@ -70,9 +70,7 @@ class DFlash(nn.Module):
         self.c = c
         self.fc, self.hidden_norm = linear(len(c.captures) * c.hidden, c.hidden), Norm(c.hidden, c.eps)
         self.layers = nn.ModuleList(Layer(c, k == "S") for k in c.kinds)
-        self.norm = Norm(c.hidden, c.eps)
-        for l in self.layers:       # the blocks start as the identity
-            for w in (l.self_attn.o_proj.weight, l.mlp.down_proj.weight): nn.init.normal_(w, std=0.2 * w.shape[1] ** -0.5)
+        self.norm = Norm(c.hidden, c.eps, 0.2)      # the target's rows are long: logits that start small
 
     def forward(self, target, outputs, ids, anchors):
         """States of the blocks [B, A, block, D]. outputs: of the captured layers, [B, T, D] each; anchors [B, A]: positions whose token is known

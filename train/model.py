@@ -76,7 +76,8 @@ def rope(x, table):
 def attend(q, k, v, mask, scale=1.0):
     """mask: bool [B, 1, Tq, Tk], or what flex_masks makes"""
     if callable(mask): return mask(q, k, v)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    n = q.shape[1] // k.shape[1]
+    return F.scaled_dot_product_attention(q, k.repeat_interleave(n, 1), v.repeat_interleave(n, 1), attn_mask=mask, scale=scale)
 
 
 class Attention(nn.Module):

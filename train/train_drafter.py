@@ -25,7 +25,7 @@ def options():
     p.add_argument("--target", required=True)
     p.add_argument("--out", required=True)
     p.add_argument("--seed", default="nano-1")
-    p.add_argument("--questions", type=int, default=120000)
+    p.add_argument("--questions", type=int, default=100000)
     p.add_argument("--answer-seconds", type=float, default=90, help="for the target's answers; what is not answered by then is left out")
     p.add_argument("--seconds", type=float, default=240, help="of training")
     p.add_argument("--steps", type=int, default=20000)
@@ -51,6 +51,7 @@ def own_answers(target, tok, o, device, log):
         if time.time() - begin > o.answer_seconds: break
         for (_, prompt), a in zip(g, M.generate(half.eval(), [q for _, q in g], stops, o.max_new)):
             if a[-1] in stops and len(a) > 1: out.append((prompt + a, len(prompt)))
+    if not out: raise SystemExit("the target finished no answer")
     log("%d answers, %.1fM tokens, %.1f s" % (len(out), sum(len(i) for i, _ in out) / 1e6, time.time() - begin))
     return out
 
