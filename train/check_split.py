@@ -39,7 +39,7 @@ def main():
     p.add_argument("--seed", default="nano-1")
     p.add_argument("--per-class", type=int, default=200)
     p.add_argument("--shards", type=int, default=8)
-    p.add_argument("--samples", type=int, default=10000, help="samples a shard; a training shard holds about 11,000")
+    p.add_argument("--samples", type=int, default=14000, help="samples a shard; a training shard holds about 12,500")
     p.add_argument("--processes", type=int, default=2)
     p.add_argument("--tandem")
     o = p.parse_args()

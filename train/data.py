@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 import gen
-from tokenizer import Tokenizer
+from tokenizer import STOPS, Tokenizer
 
-STOPS = {"<eos>", "<turn|>", "<|tool_response>"}
 _tok = None
 
 

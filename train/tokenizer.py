@@ -17,6 +17,7 @@ SIZE = 4096
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|tool>", "<tool|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>",
            '<|"|>', "<|think|>", "<|channel>", "<channel|>", "<|turn>", "<turn|>", "<|image>", "<image|>", "<|image|>", "<|video|>", "<|audio>",
            "<audio|>", "<|audio|>"]
+STOPS = ["<eos>", "<turn|>", "<|tool_response>"]
 SPACE = "\u2581"
 LETTER, HAN = "A-Za-z_\u00c0-\u024f", "\u3400-\u9fff"
 PIECE = re.compile("%s*(?:[%s]+|[%s]+|[^%s%s%s0-9\n]+)|%s+|[0-9]|\n+" % (SPACE, LETTER, HAN, LETTER, HAN, SPACE, SPACE))
