@@ -72,13 +72,19 @@ def held_out_items(tok, seed, per_class, skip=("long",)):
     return items
 
 
-def questions(tok, seed, n, cls=None):
-    """Prompts of the training split, for the target's own answers: (class, prompt)"""
-    m, out = gen.Maker("%s:questions" % seed), []
+def _questions(job):
+    seed, part, n = job
+    m, out = gen.Maker("%s:questions:%d" % (seed, part)), []
     while len(out) < n:
-        s = m.sample(cls)
+        s = m.sample()
         if s.cls == "long": continue
-        ids, _, starts = tok.encode_sample(s)
+        ids, _, starts = _tok.encode_sample(s)
         starts = starts[-2:] if s.turns[-1].calls else starts[-1:]
         out += [(s.cls, ids[:at]) for at in starts]
     return out[:n]
+
+
+def questions(seed, n, processes, part=2000):
+    """Prompts of the training split, for the target's own answers: (class, prompt)"""
+    with multiprocessing.get_context("fork").Pool(processes, _start) as pool:
+        return [q for qs in pool.map(_questions, [(seed, i, min(part, n - i * part)) for i in range((n + part - 1) // part)]) for q in qs]

@@ -273,7 +273,7 @@ def sort(m):
     if r.random() < 0.22:
         xs = m.draw("sort words", lambda: words_of(r, r.randrange(3, 7)))
         ys = sorted(xs, reverse=down)
-        wording = ["Sort these words: %s", "Sort these words alphabetically: %s", "Put these words in alphabetical order: %s", "Arrange in alphabetical order: %s"]
+        wording = ["Sort these words: %s", "Sort these words alphabetically: %s", "Put these words in alphabetical order: %s", "Arrange in alphabetical order: %s", "Sort: %s", "Sort %s"]
         if down: wording = ["Sort these words in reverse alphabetical order: %s", "Sort these words from Z to A: %s"]
     else:
         def numbers():
@@ -283,7 +283,7 @@ def sort(m):
         xs = m.draw("sort", numbers)
         ys = sorted(xs, reverse=down)
         wording = ["Sort these numbers: %s", "Sort these numbers in ascending order: %s", "Sort %s", "Put these numbers in order: %s", "Order these numbers: %s",
-                   "Arrange from smallest to largest: %s", "Sort this list: %s", "Sort the numbers %s.", "Please sort: %s", "Sort these numbers from small to large: %s"]
+                   "Arrange from smallest to largest: %s", "Sort this list: %s", "Sort the numbers %s.", "Please sort: %s", "Sort: %s", "Sort these numbers from small to large: %s"]
         if down: wording = ["Sort these numbers in descending order: %s", "Sort from largest to smallest: %s", "Order these numbers from high to low: %s",
                             "Sort these numbers, largest first: %s"]
     text = r.choice([" ", ", ", ", "]).join(map(str, xs))
@@ -380,7 +380,7 @@ def record(m):
     name = "%s %s" % (first(r), last(r)) if r.random() < 0.8 else first(r)
     if kind == 0:
         d = {"name": name, "age": r.randrange(1, 100), "city": city(r), "job": r.choice(JOBS)}
-        return d, ["{name} is {age} years old and lives in {city}, working as a {job}.", "{name} from {city} is {age} years old and a {job}.", "I am {name}, {age}, a {job} in {city}.", "{name}, {age}, lives in {city} and works as a {job}.", "{name} is a {age} year old {job} from {city}.", "In {city} there is a {job} called {name}, aged {age}.",
+        return d, ["{name} is {age} years old and lives in {city}, working as a {job}.", "{name} from {city} is {age} years old and a {job}.", "I am {name}, {age}, a {job} in {city}.", "{name}, {age}, works as a {job} in {city}.", "{name}, {age}, lives in {city} and works as a {job}.", "{name} is a {age} year old {job} from {city}.", "In {city} there is a {job} called {name}, aged {age}.",
                    "My friend {name} is {age}, works as a {job} and lives in {city}."]
     if kind == 1:
         d = {"customer": name, "item": thing(r), "quantity": r.randrange(1, 30), "price": r.randrange(1, 400)}
@@ -419,6 +419,9 @@ def json_class(m):
     user = r.choice(["Extract the %s: %s" % (named, text), "Get the %s as JSON from this: %s" % (named, text), "Extract %s as JSON: %s" % (named, text), "Extract the %s from this sentence as JSON. %s" % (named, text), "%s\nGive me JSON with the keys %s." % (text, named),
                      "Turn this into JSON with %s: %s" % (named, text), "Return a JSON object with the fields %s for this text: %s" % (named, text),
                      "JSON with %s from: %s" % (named, text)])
+    if r.random() < 0.12:
+        keys = list(d)
+        user = r.choice(["Make JSON from this: %s", "Turn this into JSON: %s", "%s\nGive me that as JSON.", "Convert to JSON: %s", "Extract the data as JSON: %s"]) % text
     return one(user, json.dumps({k: d[k] for k in keys}))
 
 
@@ -669,19 +672,27 @@ def a(word):
 
 
 class Words:
-    """Draws words, none twice in a story."""
+    """Draws the words of a story, none twice. Each word follows from the one before: mostly the pool's first choice after it, sometimes the second,
+    now and then any. So the likeliest story differs from prompt to prompt, and to foresee it takes as many steps as it has words."""
 
-    def __init__(self, r):
-        self.r, self.used = r, set()
+    def __init__(self, r, *said):
+        self.r, self.used, self.last = r, set(said), said[-1]
 
     def __call__(self, pool):
-        while True:
-            w = self.r.choice(pool)
-            if w not in self.used:
-                self.used.add(w)
-                return w
+        n, h = len(pool), zlib.crc32(("%s|%s %d" % (self.last, pool[0], len(pool))).encode())
+        x = self.r.random()
+        at = h % n if x < 0.75 else (h >> 8) % n if x < 0.9 else self.r.randrange(n)
+        while pool[at] in self.used: at = (at + 1) % n
+        self.last = pool[at]
+        self.used.add(self.last)
+        return self.last
+
+    def number(self, low, high):
+        """A number of low .. high - 1 that follows from the last word"""
+        return low + zlib.crc32(self.last.encode()) % (high - low)
 
 
+BEGINNINGS = ["Once there was", "Long ago there lived", "They still talk about", "Nobody noticed"] + [t.capitalize() + " there was" for t in TIMES]
 SOUNDS = ["bell", "drum", "flute", "horn", "violin", "whistle", "harp", "trumpet"]
 
 
@@ -706,16 +717,18 @@ def sentence(k, ch, hero, it):
     return t[0].upper() + t[1:] + "."
 
 
-def story_text(r, name, animal, thing, place):
-    ch = Words(r)
-    ch.used.update({name, animal, thing, place})
-    who = "%s %s named %s" % (a(ch(ADJ)), animal, name) if animal else "%s, %s %s" % (name, a(ch(ADJ)), ch(JOBS))
+def story_text(r, name, animal, thing, place, adj=""):
+    ch = Words(r, *filter(None, [adj, animal, thing, place, name]))
+    if not name: name = ch(FIRST)
+    adj = adj or ch(ADJ)
+    who = "%s %s named %s" % (a(adj), animal, name) if animal else "%s, %s %s" % (name, a(adj), ch(JOBS))
     it = name if animal else ch(["She", "He"])
-    where = "the %s of %s" % (ch(PLACES), place) if place else "the %s %s" % (ch(ADJ), ch(PLACES))
-    opening = [ch(["Once there was", "Long ago there lived", "%s there was" % ch(TIMES).capitalize(), "They still talk about", "Nobody noticed"]) + " " + who + " near " + where + "."]
+    begin = ch(BEGINNINGS) + " " + who + " near "
+    opening = [begin + ("the %s of %s" % (ch(PLACES), place) if place else "the %s %s" % (ch(ADJ), ch(PLACES))) + "."]
     if thing: opening.append(ch(["%s owned %s %s.", "%s had found %s %s.", "%s looked for %s %s.", "%s could not forget %s %s."]) % (name, a(ch(ADJ)), thing))
-    body = [sentence(k, ch, name, it) for k in r.sample(range(16), r.randrange(3, 7))]
-    k = r.randrange(5)
+    kinds, body = list(range(16)), []
+    for _ in range(ch.number(3, 7)): body.append(sentence(kinds.pop(ch.number(0, len(kinds))), ch, name, it))
+    k = ch.number(0, 5)
     if k == 0: end = "%s %s, and the %s was %s." % (name, ch(INTRANS), ch(PLACES), ch(ADJ))
     elif k == 1: end = "In the end %s felt %s." % (name, ch(MOODS))
     elif k == 2: end = "%s kept the %s and never %s again." % (name, thing or ch(THINGS), ch(INTRANS))
@@ -744,10 +757,13 @@ def story(m):
     form = r.choice(STORIES)
     draw = {"n": lambda: first(r), "a": lambda: invented(r) if r.random() < 0.1 else r.choice(ANIMALS + CREATURES),
             "t": lambda: invented(r) if r.random() < 0.1 else r.choice(THINGS), "p": lambda: city(r)}
-    words = dict(zip(form[0], m.draw("story", lambda: [draw[c]() for c in form[0]])))
+    described = "a" in form[0] and r.random() < 0.25
+    *drawn, adj = m.draw("story", lambda: [draw[c]() for c in form[0]] + [r.choice(ADJ) if described else ""])
+    words = dict(zip(form[0], drawn))
     named = {c: a(w) if c in "at" else w for c, w in words.items()}
+    if adj: named["a"] = a("%s %s" % (adj, words["a"]))
     user = m.say(*[w.format(**named) for w in form[1:]])
-    return one(user, story_text(r, words.get("n") or r.choice(FIRST), words.get("a", ""), words.get("t", ""), words.get("p", "")), exact=False)
+    return one(user, story_text(r, words.get("n", ""), words.get("a", ""), words.get("t", ""), words.get("p", ""), adj), exact=False)
 
 
 # --- several turns --------------------------------------------------------------------------------------------

@@ -15,6 +15,9 @@ from optim import Optimizer
 from tokenizer import Tokenizer
 
 
+RESUMED = dict(lr=(0.006, 0.0012, 0.0012), warmup=30, falls=1.0)
+
+
 def options():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--out", required=True)
@@ -30,6 +33,7 @@ def options():
     p.add_argument("--tiny", action="store_true")
     p.add_argument("--eager", action="store_true", help="no compiler")
     p.add_argument("--balance", type=float, default=0.01)
+    p.add_argument("--resume", help="an exported target to go on from, at a third of the rate")
     return p.parse_args()
 
 
@@ -101,9 +105,9 @@ def main():
     rows = Rows(o.seed, o.shards, o.shard_tokens, o.batch, o.length, o.processes)     # forks before the GPU is touched
     items = held_out_items(tok, o.seed, o.per_class)
     torch.set_float32_matmul_precision("high")
-    target = M.Target(config).to(device)
+    target = M.load(o.resume, device).train() if o.resume else M.Target(config).to(device)
     log("%d parameters, %d held-out questions, %s" % (M.parameters(target), len(items), vars(o)))
-    opt = Optimizer([target])
+    opt = Optimizer([target], **(RESUMED if o.resume else {}))
     masks = masks_for(config, device, o.batch, o.length, log, o.eager)
     loss_fn = loss_of
     if device == "cuda" and not o.eager: loss_fn = compile_parts(target, log)
