@@ -1,41 +1,388 @@
+/* Gemma 4's prompt, turn by turn.
+ *
+ *      <bos><|turn>system\n <|think|>\n TEXT <|tool>declaration...<tool|> <turn|>\n
+ *      <|turn>user\n TEXT <turn|>\n
+ *      <|turn>model\n <|channel>thought\n REASONING \n<channel|> <|tool_call>call:...<tool_call|>
+ *          <|tool_response>response:...<tool_response|> TEXT <turn|>\n
+ *
+ * (spaces are for the reader only.) A tool's answer has no turn: it stands behind the call. The order of the steps and
+ * their conditions are those of the published templates, odd ones included; where the revisions differ, rev_b says so. */
 #include "chat/gemma4.h"
 
-static bool put_marker(tok_ids *out, const tok *t, const char *name, err *e)
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+/* --- output -------------------------------------------------------------------------------------*/
+str gemma4_marker_name(gemma4_marker m)
 {
-    int32_t id = tok_find(t, str_of(name));
-    if (id < 0) return err_set(e, ERR_INPUT, "the tokenizer has no %s: this is not a chat model, use --raw", name);
-    return tok_ids_put(out, id) || err_set(e, ERR_TOO_LARGE, "the prompt is too long");
+    static const char *const name[GEMMA4_MARKERS] = {
+        [GEMMA4_BOS]          = "<bos>",
+        [GEMMA4_EOS]          = "<eos>",
+        [GEMMA4_TURN]         = "<|turn>",
+        [GEMMA4_TURN_END]     = "<turn|>",
+        [GEMMA4_THINK]        = "<|think|>",
+        [GEMMA4_TOOL]         = "<|tool>",
+        [GEMMA4_TOOL_END]     = "<tool|>",
+        [GEMMA4_CALL]         = "<|tool_call>",
+        [GEMMA4_CALL_END]     = "<tool_call|>",
+        [GEMMA4_RESPONSE]     = "<|tool_response>",
+        [GEMMA4_RESPONSE_END] = "<tool_response|>",
+        [GEMMA4_QUOTE]        = "<|\"|>",
+        [GEMMA4_CHANNEL]      = "<|channel>",
+        [GEMMA4_CHANNEL_END]  = "<channel|>",
+        [GEMMA4_IMAGE]        = "<|image|>",
+        [GEMMA4_AUDIO]        = "<|audio|>",
+        [GEMMA4_VIDEO]        = "<|video|>",
+    };
+    return str_of(name[m]);
 }
 
-static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
-static str trim(str s)
+static void send(gemma4_out *o, const chat_segment *s)
 {
-    while (s.n && is_space(s.s[0])) s = (str){s.s + 1, s.n - 1};
-    while (s.n && is_space(s.s[s.n - 1])) s.n--;
-    return s;
+    if (!o->failed) o->failed = !o->sink->put(o->sink->ctx, s, o->e);
 }
 
-/* One stretch of plain text between two markers; encoded whole, since merges do not stop at our seams. */
-static bool put_text(tok_ids *out, const tok *t, const char *head, str text, err *e)
+void gemma4_mark(gemma4_out *o, gemma4_marker m)
 {
-    buf b;
-    buf_init(&b, TOK_MAX_INPUT);
-    buf_puts(&b, head);
-    buf_put(&b, text.s, text.n);
-    bool ok = b.failed ? err_set(e, ERR_TOO_LARGE, "the prompt is longer than %zu MiB", TOK_MAX_INPUT >> 20)
-                       : tok_encode(t, out, buf_str(&b), false, e);
-    buf_deinit(&b);
-    return ok;
+    send(o, &(chat_segment){.kind = CHAT_SEG_MARKER, .text = gemma4_marker_name(m)});
 }
 
-bool gemma4_user_prompt(tok_ids *out, const tok *t, str text, bool empty_thought, err *e)
+void gemma4_put(gemma4_out *o, str text)
 {
-    const str none = {0};
-    if (!put_marker(out, t, "<bos>", e) || !put_marker(out, t, "<|turn>", e) ||
-        !put_text(out, t, "user\n", trim(text), e) || !put_marker(out, t, "<turn|>", e) ||
-        !put_text(out, t, "\n", none, e) || !put_marker(out, t, "<|turn>", e) || !put_text(out, t, "model\n", none, e))
-        return false;
-    return !empty_thought || (put_marker(out, t, "<|channel>", e) && put_text(out, t, "thought\n", none, e) &&
-                              put_marker(out, t, "<channel|>", e));
+    if (text.n) send(o, &(chat_segment){.kind = CHAT_SEG_TEXT, .text = text});
+}
+
+void gemma4_puts(gemma4_out *o, const char *text) { gemma4_put(o, str_of(text)); }
+
+void gemma4_fail(gemma4_out *o, err_code code, const char *fmt, ...)
+{
+    char    text[256];
+    va_list ap;
+    if (o->failed) return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    err_set(o->e, code, "%s", text);
+    o->failed = true;
+}
+
+static void put_medium(gemma4_out *o, const chat_part *part)
+{
+    static const gemma4_marker marker[] = {
+        [CHAT_IMAGE] = GEMMA4_IMAGE, [CHAT_AUDIO] = GEMMA4_AUDIO, [CHAT_VIDEO] = GEMMA4_VIDEO};
+    send(o, &(chat_segment){CHAT_SEG_MEDIA, gemma4_marker_name(marker[part->kind]), part});
+}
+
+/* --- the walk -----------------------------------------------------------------------------------*/
+typedef enum { AFTER_TEXT, AFTER_CALL, AFTER_RESPONSE } after;
+
+typedef struct {
+    gemma4_out          out;
+    const chat         *c;
+    bool                rev_b;
+    const chat_message *message;       /* those after the system turn */
+    size_t              n, after_user; /* after_user: index behind the last user message */
+    int                 prev_role;     /* of the last message that is not a tool's; -1 before the first */
+    after               prev;          /* what the last message ended with */
+    bool                turn_closed;   /* the last thing written was <turn|>\n */
+} walk;
+
+static void end_turn(walk *w)
+{
+    gemma4_mark(&w->out, GEMMA4_TURN_END);
+    gemma4_puts(&w->out, "\n");
+    w->turn_closed = true;
+}
+
+static void open_thought(gemma4_out *o)
+{
+    gemma4_mark(o, GEMMA4_CHANNEL);
+    gemma4_puts(o, "thought\n");
+}
+
+static void empty_thought(gemma4_out *o)
+{
+    open_thought(o);
+    gemma4_mark(o, GEMMA4_CHANNEL_END);
+}
+
+/* --- the system turn ----------------------------------------------------------------------------*/
+static bool is_system(const chat_message *m) { return m->role == CHAT_SYSTEM || m->role == CHAT_DEVELOPER; }
+
+/* Revision A's template takes a string only; parts are joined here as it joins a user's. */
+static void system_text(walk *w, const chat_content *c)
+{
+    if (c->kind == CHAT_STRING) gemma4_put(&w->out, chat_trim(c->text));
+    for (size_t i = 0; c->kind == CHAT_PARTS && i < c->n_parts; i++) {
+        gemma4_put(&w->out, chat_trim(c->part[i].text));
+        if (w->rev_b) gemma4_puts(&w->out, " ");
+    }
+}
+
+static void system_turn(walk *w)
+{
+    gemma4_out *o     = &w->out;
+    bool        first = w->n && is_system(&w->message[0]);
+    if (!first && !o->opt->thinking && !w->c->n_tools) return;
+    gemma4_mark(o, GEMMA4_TURN);
+    gemma4_puts(o, "system\n");
+    if (o->opt->thinking) {
+        gemma4_mark(o, GEMMA4_THINK);
+        gemma4_puts(o, "\n");
+    }
+    if (first) {
+        system_text(w, &w->message[0].content);
+        w->message++;
+        w->n--;
+    }
+    for (size_t i = 0; i < w->c->n_tools; i++) gemma4_put_declaration(o, &w->c->tool[i]);
+    end_turn(w);
+}
+
+/* --- calls and their answers --------------------------------------------------------------------*/
+static void put_call(walk *w, const chat_call *call)
+{
+    gemma4_out *o    = &w->out;
+    json_kind   kind = call->args ? call->args->kind : JSON_NULL;
+    gemma4_mark(o, GEMMA4_CALL);
+    gemma4_puts(o, "call:");
+    gemma4_put(o, call->name);
+    gemma4_puts(o, "{");
+    if (kind == JSON_OBJECT)
+        gemma4_put_members(o, call->args, false);
+    else if (w->rev_b && kind != JSON_NULL)
+        gemma4_fail(o, ERR_INPUT, "the arguments of a call to %.*s are not a JSON object", STR_ARG(call->name));
+    else if (kind == JSON_STRING)
+        gemma4_put(o, call->args->s);
+    gemma4_puts(o, "}");
+    gemma4_mark(o, GEMMA4_CALL_END);
+}
+
+static void begin_response(gemma4_out *o, str name)
+{
+    gemma4_mark(o, GEMMA4_RESPONSE);
+    gemma4_puts(o, "response:");
+    gemma4_put(o, name.n ? name : STR("unknown"));
+    gemma4_puts(o, "{");
+}
+
+static void end_response(gemma4_out *o)
+{
+    gemma4_puts(o, "}");
+    gemma4_mark(o, GEMMA4_RESPONSE_END);
+}
+
+static void put_response(gemma4_out *o, str name, const json_value *v)
+{
+    begin_response(o, name);
+    if (v && v->kind == JSON_OBJECT) {
+        gemma4_put_members(o, v, false);
+    } else {
+        gemma4_puts(o, "value:");
+        gemma4_put_value(o, v, false);
+    }
+    end_response(o);
+}
+
+/* All the texts as one string; revision B shows the media behind it. */
+static void put_response_parts(walk *w, str name, const chat_content *c)
+{
+    gemma4_out *o = &w->out;
+    begin_response(o, name);
+    gemma4_puts(o, "value:");
+    gemma4_mark(o, GEMMA4_QUOTE);
+    for (size_t i = 0; i < c->n_parts; i++)
+        if (c->part[i].kind == CHAT_TEXT) gemma4_put(o, c->part[i].text);
+    gemma4_mark(o, GEMMA4_QUOTE);
+    end_response(o);
+    for (size_t i = 0; w->rev_b && i < c->n_parts; i++)
+        if (c->part[i].kind != CHAT_TEXT) put_medium(o, &c->part[i]);
+}
+
+/* Of several calls with the answer's id the last is meant; two that both have none fit as well. */
+static str answered_name(const chat_message *m, const chat_message *answer)
+{
+    str name = answer->name;
+    for (size_t i = 0; i < m->n_calls; i++) {
+        const chat_call *call = &m->call[i];
+        if (call->has_id == answer->has_call_id && str_eq(call->id, answer->call_id)) name = call->name;
+    }
+    return name;
+}
+
+static void put_answer(walk *w, const chat_message *m, const chat_message *answer)
+{
+    const chat_content *c    = &answer->content;
+    str                 name = answered_name(m, answer);
+    if (c->kind == CHAT_PARTS) {
+        put_response_parts(w, name, c);
+    } else {
+        json_value text = {.kind = JSON_STRING, .s = c->text};
+        put_response(&w->out, name, c->kind == CHAT_STRING ? &text : c->value);
+    }
+}
+
+/* The answers to message i: its own, or the tool messages that follow. False when there are none. */
+static bool put_answers(walk *w, size_t i)
+{
+    const chat_message *m   = &w->message[i];
+    size_t              end = i + 1;
+    for (size_t k = 0; k < m->n_responses; k++) put_response(&w->out, m->response[k].name, m->response[k].response);
+    if (m->n_responses) return true;
+    if (!m->n_calls) return false;
+    for (; end < w->n && w->message[end].role == CHAT_TOOL; end++) put_answer(w, m, &w->message[end]);
+    return end > i + 1;
+}
+
+/* --- turns --------------------------------------------------------------------------------------*/
+/* A thought in a text goes: everything from <|channel> to the next <channel|>, and a <channel|> that closes nothing. */
+static bool put_without_thoughts(walk *w, str text)
+{
+    const str open = STR("<|channel>"), close = STR("<channel|>");
+    buf       kept;
+    buf_init(&kept, CHAT_MAX_PROMPT);
+    while (text.n) {
+        const char *end  = memmem(text.s, text.n, close.s, close.n);
+        size_t      n    = end ? (size_t)(end - text.s) : text.n;
+        const char *from = n ? memmem(text.s, n, open.s, open.n) : NULL;
+        buf_put(&kept, text.s, from ? (size_t)(from - text.s) : n);
+        n += end ? close.n : 0;
+        text = (str){text.s + n, text.n - n};
+    }
+    if (kept.failed) gemma4_fail(&w->out, ERR_TOO_LARGE, "a message is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
+    str left = chat_trim(buf_str(&kept));
+    gemma4_put(&w->out, left);
+    buf_deinit(&kept);
+    return left.n > 0;
+}
+
+static bool put_text(walk *w, chat_role role, str text)
+{
+    if (role == CHAT_ASSISTANT) return put_without_thoughts(w, text);
+    text = chat_trim(text);
+    gemma4_put(&w->out, text);
+    return text.n > 0;
+}
+
+/* False when nothing was written. */
+static bool put_content(walk *w, const chat_message *m)
+{
+    const chat_content *c   = &m->content;
+    bool                any = false;
+    if (c->kind == CHAT_STRING) return put_text(w, m->role, c->text);
+    for (size_t i = 0; c->kind == CHAT_PARTS && i < c->n_parts; i++) {
+        if (c->part[i].kind == CHAT_TEXT) {
+            any |= put_text(w, m->role, c->part[i].text);
+            continue;
+        }
+        put_medium(&w->out, &c->part[i]);
+        any = true;
+        if (!w->rev_b) w->prev = AFTER_TEXT;
+    }
+    return any;
+}
+
+static void begin_turn(walk *w, const chat_message *m)
+{
+    static const char *const name[] = {[CHAT_SYSTEM]    = "system\n",
+                                       [CHAT_DEVELOPER] = "developer\n",
+                                       [CHAT_USER]      = "user\n",
+                                       [CHAT_ASSISTANT] = "model\n"};
+    const chat_options      *opt    = w->out.opt;
+    gemma4_mark(&w->out, GEMMA4_TURN);
+    gemma4_puts(&w->out, name[m->role]);
+    if (w->rev_b && opt->empty_thought && m->role == CHAT_ASSISTANT && !opt->thinking && !m->reasoning.n)
+        empty_thought(&w->out);
+}
+
+static void put_reasoning(walk *w, size_t i)
+{
+    const chat_message *m      = &w->message[i];
+    bool                recent = i >= w->after_user;
+    if (!m->reasoning.n) return;
+    if (w->rev_b ? !recent && !w->out.opt->preserve_thinking : !recent || !m->n_calls) return;
+    open_thought(&w->out);
+    gemma4_put(&w->out, m->reasoning);
+    gemma4_puts(&w->out, "\n");
+    gemma4_mark(&w->out, GEMMA4_CHANNEL_END);
+}
+
+/* Whether the model's turn goes on with the next message that is not a tool's. */
+static bool continues(const walk *w, size_t i, bool answered)
+{
+    const chat_message *m = &w->message[i];
+    size_t              j = i + 1;
+    while (j < w->n && w->message[j].role == CHAT_TOOL) j++;
+    return m->role == CHAT_ASSISTANT && j < w->n && w->message[j].role == CHAT_ASSISTANT && (!m->n_calls || answered);
+}
+
+static void finish_turn(walk *w, size_t i, bool answered, bool written)
+{
+    const chat_content *c     = &w->message[i].content;
+    bool                given = c->kind == CHAT_STRING ? c->text.n > 0 : c->kind == CHAT_PARTS && c->n_parts > 0;
+    if (w->prev == AFTER_CALL && !answered)
+        gemma4_mark(&w->out, GEMMA4_RESPONSE);
+    else if (w->rev_b && continues(w, i, answered))
+        gemma4_puts(&w->out, "\n");
+    else if (!answered || (w->rev_b ? written : given))
+        end_turn(w);
+}
+
+static void put_message(walk *w, size_t i)
+{
+    const chat_message *m = &w->message[i];
+    w->turn_closed        = false;
+    w->prev               = AFTER_TEXT;
+    if (m->role != CHAT_ASSISTANT || w->prev_role != CHAT_ASSISTANT) begin_turn(w, m);
+    put_reasoning(w, i);
+    for (size_t k = 0; k < m->n_calls; k++) put_call(w, &m->call[k]);
+    if (m->n_calls) w->prev = AFTER_CALL;
+    bool answered = put_answers(w, i);
+    if (answered) w->prev = AFTER_RESPONSE;
+    bool written = put_content(w, m);
+    finish_turn(w, i, answered, written);
+    w->prev_role = (int)m->role;
+}
+
+static void generation_prompt(walk *w)
+{
+    gemma4_out *o    = &w->out;
+    bool        turn = w->prev == AFTER_TEXT;
+    if (turn || (w->turn_closed && !o->opt->exact)) {
+        gemma4_mark(o, GEMMA4_TURN);
+        gemma4_puts(o, "model\n");
+    }
+    if (turn && !o->opt->thinking && o->opt->empty_thought) empty_thought(o);
+    if (w->rev_b && w->prev == AFTER_RESPONSE && o->opt->thinking) open_thought(o);
+}
+
+static void put_messages(walk *w)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (w->message[i].role == CHAT_USER) w->after_user = i + 1;
+    for (size_t i = 0; i < w->n && !w->out.failed; i++)
+        if (w->message[i].role != CHAT_TOOL) put_message(w, i);
+}
+
+bool chat_render_gemma4(const chat *c, const chat_options *opt, const chat_sink *sink, err *e)
+{
+    walk w = {.out       = {.sink = sink, .opt = opt, .e = e},
+              .c         = c,
+              .rev_b     = opt->revision == CHAT_REV_B,
+              .message   = c->message,
+              .n         = c->n,
+              .prev_role = -1};
+    if (!c->n) return err_set(e, ERR_INPUT, "a conversation needs a message");
+    arena_init(&w.out.scratch, CHAT_MAX_PROMPT);
+    buf_init(&w.out.text, CHAT_MAX_PROMPT);
+    gemma4_mark(&w.out, GEMMA4_BOS);
+    system_turn(&w);
+    put_messages(&w);
+    if (opt->add_generation_prompt) generation_prompt(&w);
+    buf_deinit(&w.out.text);
+    arena_deinit(&w.out.scratch);
+    return !w.out.failed;
 }

@@ -8,6 +8,7 @@
 #include "tok/tok.h"
 
 int cmd_run(int argc, char **args);
+int cmd_chat(int argc, char **args);
 int cmd_logits(int argc, char **args);
 int cmd_tokenize(int argc, char **args);
 int cmd_detokenize(int argc, char **args);

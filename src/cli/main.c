@@ -7,6 +7,7 @@ static const struct {
     int (*run)(int argc, char **args);
 } commands[] = {
     {"run", "answer one prompt", cmd_run},
+    {"chat", "talk with a model", cmd_chat},
     {"logits", "write the logits of given token ids to a file", cmd_logits},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},

@@ -55,6 +55,8 @@ static bool bad_value(const opt_spec *spec, const option *o, const char *from, c
             snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", o->choices[i]);
         }
         opt_usage(spec, "%s: '%s' is not one of: %s", from, value, list);
+    } else if (o->kind == OPT_LIST) {
+        opt_usage(spec, "%s: more than %d are too many", from, OPT_LIST_MAX);
     } else if (o->kind == OPT_FLAG) {
         opt_usage(spec, "%s: '%s' is neither 0 nor 1", from, value);
     } else if (o->kind == OPT_U64) {
@@ -91,6 +93,13 @@ static bool parse_choice(const option *o, const char *value)
     return false;
 }
 
+static bool add_item(opt_list *list, const char *value)
+{
+    if (list->n == OPT_LIST_MAX) return false;
+    list->item[list->n++] = value;
+    return true;
+}
+
 static bool set_value(const opt_spec *spec, const option *o, const char *from, const char *value)
 {
     bool ok = true;
@@ -101,6 +110,7 @@ static bool set_value(const opt_spec *spec, const option *o, const char *from, c
         break;
     case OPT_STR: *(const char **)o->dest = value; break;
     case OPT_CHOICE: ok = parse_choice(o, value); break;
+    case OPT_LIST: ok = add_item(o->dest, value); break;
     default: ok = parse_number(o, str_of(value)); break;
     }
     if (!ok) return bad_value(spec, o, from, value);

@@ -15,7 +15,14 @@ typedef enum {
     OPT_REAL,   /* float */
     OPT_STR,    /* const char * */
     OPT_CHOICE, /* int: index into choices */
+    OPT_LIST,   /* opt_list: may be given several times */
 } opt_kind;
+
+enum { OPT_LIST_MAX = 64 };
+typedef struct {
+    const char *item[OPT_LIST_MAX];
+    int         n;
+} opt_list;
 
 typedef struct {
     const char        *name;   /* without the dashes */

@@ -1,111 +1,33 @@
-#include "base/clock.h"
-#include "chat/gemma4.h"
-#include "cli/cli.h"
+#include "base/file.h"
+#include "cli/generate.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <sys/random.h>
 
-enum { MAX_CONTEXT = 1 << 24 };
+enum { MAX_FILE = 8 << 20 };
 
 static struct {
-    engine_options engine;
-    int            max_tokens, kv, spec;
-    float          temp, top_p, min_p;
-    int            top_k;
-    uint64_t       seed;
-    const char    *ids;
-    bool           temp_given, top_k_given, top_p_given, min_p_given, seed_given;
-    bool           raw, print_ids, ignore_eos, stats;
+    generate_flags gen;
+    const char    *ids, *system;
+    opt_list       files;
+    bool           think, raw, print_ids, ignore_eos, stats;
 } flags;
 
-static const char *const kv_names[]   = {"f16", "f32", NULL};
-static const char *const spec_names[] = {"off", NULL};
-
 static const option opts[] = {
-    {.name   = "model",
-     .letter = 'm',
-     .kind   = OPT_STR,
-     .dest   = &flags.engine.path,
-     .arg    = "MODEL",
-     .help   = "GGUF file or Hugging Face directory"},
-    {.name   = "max-tokens",
-     .letter = 'n',
-     .kind   = OPT_INT,
-     .dest   = &flags.max_tokens,
-     .arg    = "N",
-     .min    = 0,
-     .max    = MAX_CONTEXT,
-     .help   = "stop after N tokens (default: until the answer or the context ends)"},
-    {.name = "ctx",
-     .kind = OPT_INT,
-     .dest = &flags.engine.n_ctx,
-     .arg  = "N",
-     .min  = 1,
-     .max  = MAX_CONTEXT,
-     .help = "positions of context (default: the model's, at most 8192)"},
-    {.name = "threads",
-     .kind = OPT_INT,
-     .dest = &flags.engine.n_threads,
-     .arg  = "N",
-     .min  = 1,
-     .max  = 256,
-     .help = "processor threads (default: all that this process may use)"},
-    {.name = "device",
+    OPT_GENERATE(flags.gen),
+    {.name = "system",
      .kind = OPT_STR,
-     .dest = &flags.engine.device,
-     .arg  = "NAME",
-     .help = "auto, cpu, or ref (slow, exact)"},
-    {.name    = "kv",
-     .kind    = OPT_CHOICE,
-     .dest    = &flags.kv,
-     .arg     = "TYPE",
-     .choices = kv_names,
-     .help    = "K/V cache: f16 or f32"},
-    {.name    = "spec",
-     .kind    = OPT_CHOICE,
-     .dest    = &flags.spec,
-     .arg     = "METHOD",
-     .choices = spec_names,
-     .help    = "speculation: off"},
-    {.name  = "temp",
-     .kind  = OPT_REAL,
-     .dest  = &flags.temp,
-     .arg   = "T",
-     .min   = 0,
-     .max   = 100,
-     .given = &flags.temp_given,
-     .help  = "temperature; 0 is greedy (default: the model's)"},
-    {.name  = "top-k",
-     .kind  = OPT_INT,
-     .dest  = &flags.top_k,
-     .arg   = "K",
-     .min   = 0,
-     .max   = 1 << 22,
-     .given = &flags.top_k_given,
-     .help  = "keep the K likeliest tokens; 0: all"},
-    {.name  = "top-p",
-     .kind  = OPT_REAL,
-     .dest  = &flags.top_p,
-     .arg   = "P",
-     .min   = 0,
-     .max   = 1,
-     .given = &flags.top_p_given,
-     .help  = "keep the likeliest tokens that reach P together; 1: all"},
-    {.name  = "min-p",
-     .kind  = OPT_REAL,
-     .dest  = &flags.min_p,
-     .arg   = "P",
-     .min   = 0,
-     .max   = 1,
-     .given = &flags.min_p_given,
-     .help  = "drop tokens under P times the likeliest; 0: none"},
-    {.name  = "seed",
-     .kind  = OPT_U64,
-     .dest  = &flags.seed,
-     .arg   = "N",
-     .given = &flags.seed_given,
-     .help  = "decides the text together with model, prompt and options"},
+     .dest = &flags.system,
+     .arg  = "TEXT",
+     .help = "instructions that come before the conversation"},
+    {.name = "think",
+     .kind = OPT_FLAG,
+     .dest = &flags.think,
+     .help = "let the model think first, and show its thoughts (dimmed on a terminal) before the answer"},
+    {.name = "file",
+     .kind = OPT_LIST,
+     .dest = &flags.files,
+     .arg  = "FILE",
+     .help = "put a text file before the prompt; may be given several times"},
     {.name = "raw", .kind = OPT_FLAG, .dest = &flags.raw, .help = "no chat format: continue the text"},
     {.name = "ids",
      .kind = OPT_STR,
@@ -119,169 +41,161 @@ static const option opts[] = {
 };
 static const opt_spec spec = {
     "run", "run -m MODEL [FLAGS] [PROMPT]",
-    "Answers one prompt, streamed to standard output. Without PROMPT and --ids, standard input is the prompt.", opts,
-    COUNT(opts)};
+    "Answers one prompt, streamed to standard output. Without PROMPT and --ids, standard input is the prompt.\n"
+    "Of a model that thinks only the answer is printed, unless --think is given; --raw and --ids print all text.",
+    opts, COUNT(opts)};
 
 /* --- the prompt ---------------------------------------------------------------------------------*/
-static bool make_prompt(tok_ids *out, const engine *g, const tok *t, int n_args, char **args, err *e)
+/* Where a text stops being one: a byte that is not UTF-8, or NUL; its length when it does not. */
+static size_t text_length(str s)
+{
+    size_t at = 0;
+    for (int n; at < s.n && s.s[at]; at += (size_t)n) {
+        uint32_t c;
+        if (!(n = utf8_decode(s.s + at, s.n - at, &c))) break;
+    }
+    return at;
+}
+
+static bool put_file(buf *out, const char *path, err *e)
+{
+    file_map m = {0};
+    if (!file_map_open(&m, path, e)) return false;
+    size_t n  = text_length((str){m.p, m.n});
+    bool   ok = m.n <= MAX_FILE || err_set(e, ERR_TOO_LARGE, "%s is larger than %d MiB", path, MAX_FILE >> 20);
+    if (ok && n < m.n) ok = err_set(e, ERR_INPUT, "%s is not a text file: byte %zu is not UTF-8 text", path, n);
+    if (ok) {
+        const char *slash = strrchr(path, '/');
+        buf_printf(out, "File %s:\n", slash ? slash + 1 : path);
+        buf_put(out, m.p, m.n);
+        ok = buf_puts(out, "\n\n") || err_set(e, ERR_TOO_LARGE, "the files are too large together");
+    }
+    file_map_close(&m);
+    return ok;
+}
+
+static bool read_prompt(buf *out, int n_args, char **args, err *e)
+{
+    for (int i = 0; i < flags.files.n; i++)
+        if (!put_file(out, flags.files.item[i], e)) return false;
+    return cli_input(out, n_args, args, e);
+}
+
+static bool render(chat_prompt *out, const engine *g, const tok *t, str text, err *e)
+{
+    chat_options o;
+    arena        mem;
+    if (!generate_chat_options(&o, g, flags.gen.engine.path, e)) return false;
+    o.thinking = flags.think;
+    arena_init(&mem, 1 << 20);
+    chat *c = chat_new(&mem);
+    if (flags.system) chat_add(c, CHAT_SYSTEM, str_of(flags.system));
+    chat_add(c, CHAT_USER, text);
+    bool ok =
+        chat_render_ids(out, t, c, &o, e) || err_wrap(e, "no prompt for this model (--raw does without a format)");
+    arena_deinit(&mem);
+    return ok;
+}
+
+static bool make_prompt(chat_prompt *out, const engine *g, const tok *t, int n_args, char **args, err *e)
 {
     buf text;
-    if (flags.ids) return cli_parse_ids(out, str_of(flags.ids), g->model->n_vocab, e);
+    if (flags.ids) return cli_parse_ids(&out->ids, str_of(flags.ids), g->model->n_vocab, e);
     buf_init(&text, TOK_MAX_INPUT);
-    bool ok = cli_input(&text, n_args, args, e);
+    bool ok = read_prompt(&text, n_args, args, e);
     if (ok && flags.raw) {
-        if (tok_add_bos(t) && tok_bos(t) >= 0) tok_ids_put(out, tok_bos(t));
-        ok = tok_encode(t, out, buf_str(&text), false, e);
+        if (tok_add_bos(t) && tok_bos(t) >= 0) tok_ids_put(&out->ids, tok_bos(t));
+        ok = tok_encode(t, &out->ids, buf_str(&text), false, e);
     } else if (ok) {
-        ok = gemma4_user_prompt(out, t, buf_str(&text), g->model->empty_thought, e);
+        ok = render(out, g, t, text.n ? buf_str(&text) : STR(""), e);
     }
     buf_deinit(&text);
     return ok;
 }
 
-static bool check_prompt(const tok_ids *prompt, const engine *g, err *e)
-{
-    if (!prompt->n) return err_set(e, ERR_INPUT, "the prompt is empty");
-    if (prompt->n >= (size_t)g->n_ctx && flags.max_tokens != 0)
-        return err_set(e, ERR_INPUT, "the prompt has %zu tokens and the context holds %d: use a larger --ctx",
-                       prompt->n, g->n_ctx);
-    for (size_t i = 0; i < prompt->n; i++)
-        if (prompt->p[i] >= g->model->n_vocab)
-            return err_set(e, ERR_INPUT,
-                           "the tokenizer gives token %d, but the model has only %d: they do not belong together",
-                           prompt->p[i], g->model->n_vocab);
-    return true;
-}
-
 /* --- the answer ---------------------------------------------------------------------------------*/
-static volatile sig_atomic_t interrupted;
-static void                  on_interrupt(int sig) { interrupted = sig; }
-
 typedef struct {
-    engine       *g;
-    const tok    *tok; /* NULL: ids only */
-    tok_stream    stream;
-    buf           text;
-    tok_ids       stops;
-    sample_params params;
-    int           n_out;
-    double        prefill_s, decode_s;
-} answer;
+    answer_view view;   /* of a chat's answer; */
+    tok_stream  stream; /* all text otherwise */
+    buf         text;
+    bool        plain;
+    int         n_shown;
+} output;
 
-static sample_params choose_params(const target *m)
+static void show_text(output *o)
 {
-    sample_params p = m->defaults;
-    if (flags.temp_given) p.temp = flags.temp;
-    if (flags.top_k_given) p.top_k = flags.top_k;
-    if (flags.top_p_given) p.top_p = flags.top_p;
-    if (flags.min_p_given) p.min_p = flags.min_p;
-    p.seed = flags.seed;
-    if (!flags.seed_given && getrandom(&p.seed, sizeof p.seed, 0) != sizeof p.seed) p.seed = (uint64_t)clock_ns();
-    return p;
-}
-
-static bool is_stop(const answer *a, int32_t id)
-{
-    for (size_t i = 0; i < a->stops.n; i++)
-        if (a->stops.p[i] == id) return true;
-    return false;
-}
-
-static void print_token(answer *a, int32_t id)
-{
-    if (flags.print_ids) {
-        printf("%s%d", a->n_out > 1 ? " " : "", id);
-    } else {
-        buf_clear(&a->text);
-        tok_stream_put(&a->stream, id, &a->text);
-        fwrite(a->text.p, 1, a->text.n, stdout);
-    }
+    fwrite(o->text.p, 1, o->text.n, stdout);
     fflush(stdout);
+    buf_clear(&o->text);
 }
 
-/* One token after another until a stop token, the limit, the end of the context, or the user. */
-static bool decode(answer *a, err *e)
+static void on_token(void *ctx, int32_t id, bool stop)
 {
-    engine *g     = a->g;
-    int     limit = flags.max_tokens >= 0 ? flags.max_tokens : g->n_ctx;
-    while (a->n_out < limit && !interrupted) {
-        int32_t id;
-        if (!engine_pick(g, &a->params, &id, e)) return false;
-        a->n_out++;
-        bool stop = !flags.ignore_eos && is_stop(a, id);
-        if (!stop || flags.print_ids) print_token(a, id);
-        if (stop || a->n_out == limit) return true;
-        if (kv_seq_len(g->seq) == g->n_ctx) {
-            fprintf(stderr, "\ntandem: the context of %d is full (--ctx)\n", g->n_ctx);
-            return true;
-        }
-        if (!engine_feed(g, &id, 1, e)) return false;
+    output *o = ctx;
+    if (flags.print_ids) {
+        printf("%s%d", o->n_shown++ ? " " : "", id);
+        fflush(stdout);
+    } else if (o->plain && !stop) {
+        tok_stream_put(&o->stream, id, &o->text);
+        show_text(o);
+    } else if (!o->plain && !stop) {
+        view_put(&o->view, id);
     }
-    return true;
 }
 
-static void print_stats(const answer *a, size_t n_prompt)
+static bool finish_output(output *o, err *e)
 {
-    fprintf(stderr, "prompt %zu tokens in %.2f s (%.1f tok/s), answer %d tokens in %.2f s (%.1f tok/s)\n", n_prompt,
-            a->prefill_s, (double)n_prompt / a->prefill_s, a->n_out, a->decode_s,
-            a->n_out > 1 ? (a->n_out - 1) / a->decode_s : 0.0);
-}
-
-static bool run_answer(answer *a, const tok_ids *prompt, err *e)
-{
-    struct sigaction act = {.sa_handler = on_interrupt,
-                            .sa_flags   = (int)SA_RESETHAND}; /* a second one ends the process */
-    double           t0  = clock_s();
-    sigaction(SIGINT, &act, NULL);
-    if (!engine_feed(a->g, prompt->p, (int)prompt->n, e)) return false;
-    a->prefill_s = clock_s() - t0;
-    t0           = clock_s();
-    bool ok      = decode(a, e);
-    a->decode_s  = clock_s() - t0;
+    if (!o->plain) return view_finish(&o->view, e);
     if (!flags.print_ids) {
-        buf_clear(&a->text);
-        tok_stream_finish(&a->stream, &a->text);
-        fwrite(a->text.p, 1, a->text.n, stdout);
+        tok_stream_finish(&o->stream, &o->text);
+        show_text(o);
     }
     putchar('\n');
-    fflush(stdout);
-    return ok;
+    return fflush(stdout) == 0 || err_set(e, ERR_IO, "cannot write to standard output");
 }
 
-static bool answer_prompt(engine *g, const tok *t, const tok_ids *prompt, err *e)
+static bool answer(engine *g, const tok *t, const chat_prompt *prompt, err *e)
 {
-    answer a = {.g = g, .tok = t, .params = choose_params(g->model)};
-    buf_init(&a.text, 1 << 20);
-    tok_ids_init(&a.stops, 1024);
-    for (int i = 0; i < g->model->n_stop_ids; i++) tok_ids_put(&a.stops, g->model->stop_id[i]);
-    if (t) {
-        tok_stop_ids(t, &a.stops);
-        tok_stream_init(&a.stream, t, false);
+    generator a;
+    output    o = {.plain = flags.raw || flags.ids || flags.print_ids};
+    generator_init(&a, g, t, &flags.gen);
+    a.ignore_eos = flags.ignore_eos;
+    a.on_token   = on_token;
+    a.ctx        = &o;
+    buf_init(&o.text, 1 << 20);
+    if (t) tok_stream_init(&o.stream, t, false);
+    if (!o.plain) view_init(&o.view, t, prompt->in_thought, flags.think);
+    bool ok = generate_check(&a, &prompt->ids, e);
+    if (ok) {
+        ok = generate(&a, &prompt->ids, e);
+        ok = finish_output(&o, ok ? e : NULL) && ok;
     }
-    bool ok = run_answer(&a, prompt, e);
-    if (ok && flags.stats) print_stats(&a, prompt->n);
-    if (ok && a.params.temp > 0 && !flags.seed_given) fprintf(stderr, "seed %llu\n", (unsigned long long)a.params.seed);
-    tok_ids_deinit(&a.stops);
-    buf_deinit(&a.text);
+    if (ok && a.full) fprintf(stderr, "tandem: the context of %d is full (--ctx)\n", g->n_ctx);
+    if (ok && flags.stats) generate_print_stats(&a);
+    if (ok && a.params.temp > 0 && !flags.gen.seed_given)
+        fprintf(stderr, "seed %llu\n", (unsigned long long)a.params.seed);
+    if (!o.plain) view_deinit(&o.view);
+    buf_deinit(&o.text);
+    generator_deinit(&a);
     return ok;
 }
 
 static bool run(int n_args, char **args, err *e)
 {
-    bool    need_text = !flags.ids || !flags.print_ids, ok = false;
-    tok    *t = NULL;
-    engine  g = {0};
-    tok_ids prompt;
-    tok_ids_init(&prompt, MAX_CONTEXT);
-    if (need_text && !cli_open_tok(&t, flags.engine.path, e)) {
+    bool        need_text = !flags.ids || !flags.print_ids, ok = false;
+    tok        *t = NULL;
+    engine      g = {0};
+    chat_prompt prompt;
+    chat_prompt_init(&prompt, GENERATE_MAX_CONTEXT);
+    if (need_text && !cli_open_tok(&t, flags.gen.engine.path, e)) {
         err_wrap(e, "no text without a tokenizer (--ids and --print-ids do without)");
         goto done;
     }
-    if (!engine_open(&g, &flags.engine, e)) goto done;
-    if (!make_prompt(&prompt, &g, t, n_args, args, e) || !check_prompt(&prompt, &g, e)) goto done;
-    ok = answer_prompt(&g, t, &prompt, e);
+    if (!engine_open(&g, &flags.gen.engine, e)) goto done;
+    if (!make_prompt(&prompt, &g, t, n_args, args, e)) goto done;
+    ok = answer(&g, t, &prompt, e);
 done:
-    tok_ids_deinit(&prompt);
+    chat_prompt_deinit(&prompt);
     engine_close(&g);
     tok_free(t);
     return ok;
@@ -290,12 +204,16 @@ done:
 int cmd_run(int argc, char **args)
 {
     int n_args, code;
-    err e            = {0};
-    flags.max_tokens = -1;
+    err e                = {0};
+    flags.gen.max_tokens = -1;
     if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
-    if (!flags.engine.path) return opt_usage(&spec, "which model? Give -m MODEL");
+    if (!flags.gen.engine.path) return opt_usage(&spec, "which model? Give -m MODEL");
     if (flags.ids && n_args)
         return opt_usage(&spec, "--ids takes the place of a prompt, but '%s' was given too", args[0]);
-    flags.engine.kv_type = flags.kv == 0 ? QUANT_F16 : QUANT_F32;
+    if (flags.ids && (flags.system || flags.files.n || flags.think))
+        return opt_usage(&spec, "--ids is the whole prompt: --system, --file and --think do not go with it");
+    if (flags.raw && (flags.system || flags.think))
+        return opt_usage(&spec, "--raw has no chat format: --system and --think do not go with it");
+    flags.gen.engine.kv_type = flags.gen.kv == 0 ? QUANT_F16 : QUANT_F32;
     return run(n_args, args, &e) ? 0 : cli_fail(&e);
 }

@@ -1,0 +1,160 @@
+/* chat/chat.h - a conversation, and the prompt that a model is given for it.
+ *
+ * A chat is built message by message or read from an OpenAI request. A renderer per family walks it and emits segments:
+ * markers (special tokens, by name) and plain text. Text is encoded with the search for markers off, so nothing that a
+ * user, a tool or a schema says can become a marker; only the structure makes them.
+ *
+ *      chat ----> chat_render_gemma4 ----> segments ----> chat_render_text   bytes, to compare with the template
+ *                                                   `---> chat_render_ids    token ids, and where the media go
+ *
+ * The model file's own template is not run: it only tells which of its published revisions to write (chat_detect).
+ *
+ * Ownership: a chat and its arrays live in the caller's arena; texts and JSON trees are borrowed and must outlive it.
+ * Thread: one at a time for a chat that is being built, any number once it is only rendered. */
+#ifndef TANDEM_CHAT_CHAT_H
+#define TANDEM_CHAT_CHAT_H
+#include "tok/tok.h"
+#include "json/json.h"
+
+enum {
+    CHAT_MAX_MESSAGES = 1 << 16,
+    CHAT_MAX_CALLS    = 256, /* of one message: each answer looks through them for its own */
+};
+#define CHAT_MAX_PROMPT ((size_t)256 << 20) /* bytes of one prompt as text */
+
+/* --- the conversation -------------------------------------------------------------------------- */
+typedef enum { CHAT_SYSTEM, CHAT_DEVELOPER, CHAT_USER, CHAT_ASSISTANT, CHAT_TOOL } chat_role;
+typedef enum { CHAT_TEXT, CHAT_IMAGE, CHAT_AUDIO, CHAT_VIDEO } chat_part_kind;
+
+typedef struct {
+    chat_part_kind    kind;
+    str               text;   /* CHAT_TEXT */
+    const json_value *source; /* of media: the part as the client wrote it; NULL when built here */
+} chat_part;
+
+typedef enum {
+    CHAT_NO_CONTENT,
+    CHAT_STRING,
+    CHAT_PARTS,
+    CHAT_VALUE, /* a tool's answer as JSON */
+} chat_content_kind;
+
+typedef struct {
+    chat_content_kind kind;
+    str               text;
+    chat_part        *part;
+    size_t            n_parts;
+    const json_value *value;
+} chat_content;
+
+typedef struct {
+    bool              has_id;
+    str               id, name;
+    const json_value *args; /* an object; NULL: none; a string when the client's was not JSON */
+} chat_call;
+
+/* An answer kept on the message that made the call, as Gemma's own format has it. */
+typedef struct {
+    str               name; /* empty: unknown */
+    const json_value *response;
+} chat_response;
+
+typedef struct {
+    chat_role      role;
+    chat_content   content;
+    str            reasoning; /* assistant, as are the calls and responses */
+    chat_call     *call;
+    size_t         n_calls;
+    chat_response *response;
+    size_t         n_responses;
+    bool           has_call_id; /* tool, as are the next two */
+    str            call_id, name;
+} chat_message;
+
+typedef struct {
+    str               name;
+    const json_value *description, *parameters, *response; /* NULL when absent */
+} chat_tool;
+
+typedef enum { CHAT_UNSAID, CHAT_NO, CHAT_YES } chat_wish;
+
+typedef struct {
+    arena        *mem;
+    chat_message *message;
+    size_t        n, cap;
+    chat_tool    *tool;
+    size_t        n_tools;
+    chat_wish     thinking, preserve_thinking, add_generation_prompt; /* what the request said */
+} chat;
+
+chat *chat_new(arena *mem);
+/* Appends a message; a text content unless text.s is NULL. The pointer is good until the next call. NULL when the arena
+ * or CHAT_MAX_MESSAGES is full. */
+chat_message *chat_add(chat *c, chat_role role, str text);
+/* {"messages": [...], "tools": [...], "enable_thinking": ..., "chat_template_kwargs": {...}}; other members are not
+ * looked at. ERR_INPUT with the path of what is wrong: "messages[3].content[0].type ...". */
+bool chat_parse(chat **out, arena *mem, const json_value *request, err *e);
+
+/* --- what is rendered -------------------------------------------------------------------------- */
+typedef enum { CHAT_REV_A, CHAT_REV_B } chat_revision; /* of the published templates: docs/chat.md */
+
+typedef struct {
+    chat_revision revision;
+    bool          empty_thought; /* the large models: an answer without thinking starts with a closed, empty thought */
+    bool          thinking;
+    bool          preserve_thinking; /* revision B: replay all earlier thoughts */
+    bool          add_generation_prompt;
+    bool exact; /* byte for byte the template, also where it leaves the model without a turn to answer in: after
+                          * a call with a text beside it. Otherwise the turn is opened. */
+} chat_options;
+
+/* The request's own wishes over the defaults in o. */
+void chat_apply_wishes(const chat *c, chat_options *o);
+
+/* Which revision a template's text is; `known` is false for one that is not Gemma 4's (the rest is then a guess). */
+typedef struct {
+    bool          known, empty_thought;
+    chat_revision revision;
+} chat_template;
+chat_template chat_detect(str template_text);
+/* The template text of a GGUF file or a Hugging Face directory; empty when there is none. */
+bool chat_template_load(buf *out, const char *path, err *e);
+
+/* --- rendering --------------------------------------------------------------------------------- */
+typedef enum { CHAT_SEG_TEXT, CHAT_SEG_MARKER, CHAT_SEG_MEDIA } chat_segment_kind;
+typedef struct {
+    chat_segment_kind kind;
+    str               text; /* of a marker or a medium: its token's name */
+    const chat_part  *part; /* CHAT_SEG_MEDIA */
+} chat_segment;
+
+/* Told every segment in order; texts may come in pieces. */
+typedef struct {
+    bool (*put)(void *ctx, const chat_segment *s, err *e);
+    void *ctx;
+} chat_sink;
+
+bool chat_render_gemma4(const chat *c, const chat_options *o, const chat_sink *sink, err *e);
+
+/* Appends the prompt with its markers written out. */
+bool chat_render_text(buf *out, const chat *c, const chat_options *o, err *e);
+
+typedef struct {
+    const chat_part *part;
+    size_t           at; /* its placeholder's index in the ids */
+} chat_medium;
+typedef struct {
+    tok_ids      ids;
+    chat_medium *media; /* in the order of the prompt */
+    size_t       n_media;
+    bool         in_thought; /* the prompt ends inside a thought: the answer goes on with it */
+} chat_prompt;
+
+void chat_prompt_init(chat_prompt *p, size_t max_ids);
+void chat_prompt_deinit(chat_prompt *p);
+/* Replaces what p had. ERR_INPUT when the vocabulary lacks a marker. */
+bool chat_render_ids(chat_prompt *p, const tok *t, const chat *c, const chat_options *o, err *e);
+
+/* Without white space at both ends, as Python's str.strip sees it: Unicode's, and U+001C to U+001F. */
+str chat_trim(str s);
+#endif

@@ -1,0 +1,783 @@
+/* Two machines: the outer one tells reasoning, content and calls apart; the inner one turns the arguments of a call into
+ * JSON. Both see whole characters and markers, one after another, and hold back only what is not decided yet: a label
+ * that may still be one, the newline before <channel|>, white space behind a call, a bare value before its end. */
+#include "chat/parse_gemma4.h"
+
+#include "base/mem.h"
+
+#include <assert.h>
+
+enum {
+    MAX_LEVELS = 48,      /* open brackets; what is deeper becomes null */
+    MAX_NAME   = 4096,    /* bytes; the rest of a longer one is dropped */
+    MAX_HELD   = 1 << 24, /* bytes of a value that is held back */
+};
+
+typedef enum {
+    AT_START, /* a bare label may follow */
+    IN_CONTENT,
+    AFTER_CALL,  /* white space is held */
+    IN_LABEL,    /* after <|channel> */
+    AFTER_LABEL, /* white space is dropped */
+    IN_THOUGHT,
+    IN_CALL,
+} outer_state;
+
+typedef enum {
+    IN_NAME,
+    AT_KEY,
+    IN_BARE_KEY,
+    IN_QUOTED_KEY,
+    AT_COLON,
+    AT_VALUE,
+    AT_ITEM,
+    IN_BARE,
+    IN_STRING,
+    IN_HELD_STRING, /* whose declared type is not a string: decided at its end */
+    AFTER_VALUE,
+    IN_JUNK_STRING,
+    IN_DEEP, /* inside brackets beyond MAX_LEVELS */
+    IN_DEEP_STRING,
+    AFTER_ARGS,
+} inner_state;
+
+typedef struct {
+    bool              is_object, has_item;
+    uint64_t          id;     /* tells this object's keys from others' */
+    const json_value *schema; /* NULL: unknown */
+} level;
+
+struct gemma4_parser {
+    gemma4_parse_options opt;
+    int32_t              marker_id[GEMMA4_MARKERS];
+    tok_stream           stream;
+    bool                 failed;
+    /* what came and is not looked at yet */
+    buf    decoded; /* text of an id */
+    buf    marked;  /* the start of a marker */
+    char   tail[4]; /* the start of a character */
+    size_t n_tail;
+    /* outer */
+    outer_state state;
+    size_t      n_label; /* characters of the label seen */
+    bool        newline; /* held in a thought */
+    buf         spaces;  /* held after a call */
+    /* inner */
+    inner_state       in;
+    int               n_calls;
+    bool              named; /* the call's name was told */
+    level             lv[MAX_LEVELS];
+    int               depth, deep, mute; /* mute: the depth at which a repeated key's value is dropped, or 0 */
+    uint64_t          n_objects;
+    const json_value *schema; /* of the value that comes */
+    buf               word;   /* name, key or bare value */
+    buf               json;   /* arguments not told yet */
+    uint64_t         *keys;   /* hashes of (object, key); 0: free */
+    size_t            n_keys, cap_keys;
+};
+
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+static void emit(gemma4_parser *p, gemma4_event_kind kind, str text)
+{
+    if (!text.n && kind != GEMMA4_CALL_DONE) return;
+    p->opt.on_event(p->opt.ctx, &(gemma4_event){kind, p->n_calls, text});
+}
+
+static void hold(gemma4_parser *p, buf *b, const char *s, size_t n)
+{
+    if (!buf_put(b, s, n)) p->failed = true;
+}
+
+/* --- JSON out -----------------------------------------------------------------------------------*/
+static void write_json(gemma4_parser *p, const char *s, size_t n)
+{
+    if (!p->mute) hold(p, &p->json, s, n);
+}
+
+/* s escaped, without quotes. */
+static void write_escaped(gemma4_parser *p, str s)
+{
+    if (p->mute || !s.n) return;
+    size_t from = p->json.n;
+    if (!buf_put_json_string(&p->json, s)) {
+        p->failed = true;
+        return;
+    }
+    memmove(p->json.p + from, p->json.p + from + 1, p->json.n - from - 2);
+    p->json.n -= 2;
+}
+
+static void write_string(gemma4_parser *p, str s)
+{
+    write_json(p, "\"", 1);
+    write_escaped(p, s);
+    write_json(p, "\"", 1);
+}
+
+static void flush_json(gemma4_parser *p)
+{
+    emit(p, GEMMA4_CALL_ARGS, buf_str(&p->json));
+    buf_clear(&p->json);
+}
+
+/* --- keys that were there before ----------------------------------------------------------------*/
+static void insert_key(uint64_t *table, size_t cap, uint64_t h)
+{
+    size_t i = h & (cap - 1);
+    while (table[i]) i = (i + 1) & (cap - 1);
+    table[i] = h;
+}
+
+static bool grow_keys(gemma4_parser *p)
+{
+    size_t    cap   = p->cap_keys ? 2 * p->cap_keys : 64;
+    uint64_t *table = mem_try_n(cap, sizeof *table);
+    if (!table) return false;
+    for (size_t i = 0; i < p->cap_keys; i++)
+        if (p->keys[i]) insert_key(table, cap, p->keys[i]);
+    mem_free(p->keys);
+    p->keys     = table;
+    p->cap_keys = cap;
+    return true;
+}
+
+/* Notes a key of the innermost object; true when it had it already. */
+static bool seen_key(gemma4_parser *p, str key)
+{
+    uint64_t h = (str_hash(key) ^ p->lv[p->depth - 1].id * 0x9E3779B97F4A7C15u) | 1;
+    if (2 * p->n_keys >= p->cap_keys && !grow_keys(p)) {
+        p->failed = true;
+        return false;
+    }
+    for (size_t i = h & (p->cap_keys - 1); p->keys[i]; i = (i + 1) & (p->cap_keys - 1))
+        if (p->keys[i] == h) return true;
+    insert_key(p->keys, p->cap_keys, h);
+    p->n_keys++;
+    return false;
+}
+
+static void forget_keys(gemma4_parser *p)
+{
+    if (p->n_keys) memset(p->keys, 0, p->cap_keys * sizeof *p->keys);
+    p->n_keys = 0;
+}
+
+/* --- declared types -----------------------------------------------------------------------------*/
+static bool names_type(const json_value *v, const char *type)
+{
+    if (!v || v->kind != JSON_STRING || v->s.n != strlen(type)) return false;
+    for (size_t i = 0; i < v->s.n; i++)
+        if ((v->s.s[i] | 0x20) != type[i]) return false;
+    return true;
+}
+
+static bool declares(const json_value *schema, const char *type)
+{
+    const json_value *t = json_get(schema, "type");
+    if (names_type(t, type)) return true;
+    for (size_t i = 0; t && t->kind == JSON_ARRAY && i < t->n; i++)
+        if (names_type(&t->item[i], type)) return true;
+    return false;
+}
+
+static const json_value *member_by_str(const json_value *v, str key)
+{
+    for (size_t i = 0; v && v->kind == JSON_OBJECT && i < v->n; i++)
+        if (str_eq(v->member[i].key, key)) return &v->member[i].value;
+    return NULL;
+}
+
+static const json_value *find_schema(const gemma4_parser *p, str name)
+{
+    const chat *c = p->opt.chat;
+    for (size_t i = 0; c && i < c->n_tools; i++)
+        if (str_eq(c->tool[i].name, name)) return c->tool[i].parameters;
+    return NULL;
+}
+
+/* --- values -------------------------------------------------------------------------------------*/
+static size_t digits(str s, size_t at)
+{
+    size_t n = 0;
+    while (at + n < s.n && s.s[at + n] >= '0' && s.s[at + n] <= '9') n++;
+    return n;
+}
+
+/* JSON's grammar, and in the range that our reader takes. */
+static bool is_number(str s)
+{
+    size_t  i = s.n && s.s[0] == '-', n = digits(s, i);
+    double  d;
+    int64_t whole;
+    if (!n || (n > 1 && s.s[i] == '0')) return false;
+    i += n;
+    if (i == s.n) return str_to_i64(s, &whole);
+    if (s.s[i] == '.') {
+        if (!(n = digits(s, i + 1))) return false;
+        i += 1 + n;
+    }
+    if (i < s.n && (s.s[i] | 0x20) == 'e') {
+        i += 1 + (i + 1 < s.n && (s.s[i + 1] == '+' || s.s[i + 1] == '-'));
+        if (!(n = digits(s, i))) return false;
+        i += n;
+    }
+    return i == s.n && str_to_f64(s, &d);
+}
+
+static bool is_boolean(str s) { return str_is(s, "true") || str_is(s, "false"); }
+
+/* Whether a string's text is a value of the declared type, written bare. */
+static bool fits_bare(const json_value *schema, str s)
+{
+    int64_t i;
+    return (declares(schema, "integer") && is_number(s) && str_to_i64(s, &i)) ||
+           (declares(schema, "number") && is_number(s)) || (declares(schema, "boolean") && is_boolean(s));
+}
+
+/* A quoted value whose declaration leaves room for something else than a string. */
+static bool may_be_bare(const json_value *schema)
+{
+    return (declares(schema, "integer") || declares(schema, "number") || declares(schema, "boolean")) &&
+           !declares(schema, "string");
+}
+
+static void before_value(gemma4_parser *p)
+{
+    level *l = &p->lv[p->depth - 1];
+    if (l->is_object) return; /* its comma came with the key */
+    if (l->has_item) write_json(p, ",", 1);
+    l->has_item = true;
+    p->schema   = l->schema;
+}
+
+static void after_value(gemma4_parser *p)
+{
+    if (p->mute == p->depth) p->mute = 0;
+    p->in = AFTER_VALUE;
+}
+
+static void put_bare(gemma4_parser *p)
+{
+    str  s      = chat_trim(buf_str(&p->word));
+    bool string = declares(p->schema, "string") && !fits_bare(p->schema, s) && !str_is(s, "null");
+    if (!s.n)
+        write_json(p, "null", 4);
+    else if (!string && (is_boolean(s) || str_is(s, "null") || is_number(s)))
+        write_json(p, s.s, s.n);
+    else
+        write_string(p, s);
+    after_value(p);
+}
+
+static void push(gemma4_parser *p, bool is_object)
+{
+    const json_value *schema = p->schema;
+    if (p->depth == MAX_LEVELS) {
+        write_json(p, "null", 4);
+        p->in   = IN_DEEP;
+        p->deep = 1;
+        return;
+    }
+    write_json(p, is_object ? "{" : "[", 1);
+    p->lv[p->depth++] = (level){is_object, false, ++p->n_objects,
+                                is_object ? json_get(schema, "properties") : json_get(schema, "items")};
+    p->in             = is_object ? AT_KEY : AT_ITEM;
+}
+
+/* Any closing bracket closes what is innermost. */
+static void pop(gemma4_parser *p)
+{
+    write_json(p, p->lv[--p->depth].is_object ? "}" : "]", 1);
+    after_value(p);
+    if (!p->depth) p->in = AFTER_ARGS;
+}
+
+static void end_key(gemma4_parser *p, str key)
+{
+    level *l  = &p->lv[p->depth - 1];
+    p->in     = AT_VALUE;
+    p->schema = member_by_str(l->schema, key);
+    if (p->mute) return;
+    if (seen_key(p, key)) {
+        p->mute = p->depth;
+        return;
+    }
+    if (l->has_item) write_json(p, ",", 1);
+    l->has_item = true;
+    write_string(p, key);
+    write_json(p, ":", 1);
+}
+
+/* --- the inner machine --------------------------------------------------------------------------*/
+static void begin_args(gemma4_parser *p)
+{
+    str name = chat_trim(buf_str(&p->word));
+    if (str_starts(name, "call:")) name = chat_trim((str){name.s + 5, name.n - 5});
+    p->named = name.n > 0;
+    emit(p, GEMMA4_CALL_NAME, name);
+    p->schema = find_schema(p, name);
+    p->mute = p->depth = 0;
+    forget_keys(p);
+    push(p, true);
+}
+
+static void begin_value(gemma4_parser *p, char c)
+{
+    before_value(p);
+    if (c == '{' || c == '[') {
+        push(p, c == '{');
+        return;
+    }
+    buf_clear(&p->word);
+    hold(p, &p->word, &c, 1);
+    p->in = IN_BARE;
+}
+
+/* A comma or a closing bracket where a value has ended. */
+static bool ends_value(gemma4_parser *p, char c)
+{
+    if (c == ',')
+        p->in = p->lv[p->depth - 1].is_object ? AT_KEY : AT_ITEM;
+    else if (c == '}' || c == ']')
+        pop(p);
+    else
+        return false;
+    return true;
+}
+
+static void key_char(gemma4_parser *p, char c)
+{
+    bool closes = c == '}' || c == ']';
+    if (p->in == AT_KEY) {
+        if (is_space(c) || c == ',') return;
+        if (!closes) {
+            buf_clear(&p->word);
+            hold(p, &p->word, &c, 1);
+            p->in = IN_BARE_KEY;
+        }
+    } else if (c == ':') {
+        end_key(p, p->in == AT_COLON ? buf_str(&p->word) : chat_trim(buf_str(&p->word)));
+        return;
+    } else if (p->in == AT_COLON && c == ',') {
+        p->in = AT_KEY;
+    } else if (p->in == IN_BARE_KEY && !closes) {
+        hold(p, &p->word, &c, 1);
+    }
+    if (closes) pop(p);
+}
+
+static void call_char(gemma4_parser *p, char c)
+{
+    switch (p->in) {
+    case IN_NAME:
+        if (c == '{')
+            begin_args(p);
+        else if (p->word.n < MAX_NAME)
+            hold(p, &p->word, &c, 1);
+        break;
+    case AT_KEY:
+    case IN_BARE_KEY:
+    case AT_COLON: key_char(p, c); break;
+    case AT_VALUE:
+        if (is_space(c)) break;
+        if (c == ',' || c == '}' || c == ']') {
+            write_json(p, "null", 4);
+            after_value(p);
+            ends_value(p, c);
+        } else {
+            begin_value(p, c);
+        }
+        break;
+    case AT_ITEM:
+        if (c == '}' || c == ']')
+            pop(p);
+        else if (!is_space(c) && c != ',')
+            begin_value(p, c);
+        break;
+    case IN_BARE:
+        if (c == ',' || c == '}' || c == ']') {
+            put_bare(p);
+            ends_value(p, c);
+        } else {
+            hold(p, &p->word, &c, 1);
+        }
+        break;
+    case AFTER_VALUE: ends_value(p, c); break;
+    case IN_DEEP:
+        p->deep += (c == '{' || c == '[') - (c == '}' || c == ']');
+        if (!p->deep) after_value(p);
+        break;
+    default: break;
+    }
+}
+
+/* Text inside a call: strings in one piece, the rest by character. */
+static void call_text(gemma4_parser *p, str s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        str rest = {s.s + i, s.n - i};
+        if (p->in == IN_STRING) {
+            write_escaped(p, rest);
+            return;
+        }
+        if (p->in == IN_QUOTED_KEY || p->in == IN_HELD_STRING) {
+            hold(p, &p->word, rest.s, rest.n);
+            return;
+        }
+        call_char(p, s.s[i]);
+    }
+}
+
+static void begin_string(gemma4_parser *p)
+{
+    before_value(p);
+    buf_clear(&p->word);
+    p->in = may_be_bare(p->schema) ? IN_HELD_STRING : IN_STRING;
+    if (p->in == IN_STRING) write_json(p, "\"", 1);
+}
+
+static void end_string(gemma4_parser *p)
+{
+    str bare = chat_trim(buf_str(&p->word));
+    if (p->in == IN_STRING)
+        write_json(p, "\"", 1);
+    else if (fits_bare(p->schema, bare))
+        write_json(p, bare.s, bare.n);
+    else
+        write_string(p, buf_str(&p->word));
+    after_value(p);
+}
+
+static void call_quote(gemma4_parser *p)
+{
+    switch (p->in) {
+    case AT_KEY:
+    case IN_BARE_KEY:
+    case AT_COLON:
+        buf_clear(&p->word);
+        p->in = IN_QUOTED_KEY;
+        break;
+    case IN_QUOTED_KEY: p->in = AT_COLON; break;
+    case AT_VALUE:
+    case AT_ITEM: begin_string(p); break;
+    case IN_BARE: /* a string that began without its quote */
+        write_json(p, "\"", 1);
+        write_escaped(p, buf_str(&p->word));
+        p->in = IN_STRING;
+        break;
+    case IN_STRING:
+    case IN_HELD_STRING: end_string(p); break;
+    case AFTER_VALUE: p->in = IN_JUNK_STRING; break;
+    case IN_JUNK_STRING: p->in = AFTER_VALUE; break;
+    case IN_DEEP: p->in = IN_DEEP_STRING; break;
+    case IN_DEEP_STRING: p->in = IN_DEEP; break;
+    default: break;
+    }
+}
+
+static bool in_string(const gemma4_parser *p)
+{
+    return p->in == IN_QUOTED_KEY || p->in == IN_STRING || p->in == IN_HELD_STRING || p->in == IN_JUNK_STRING ||
+           p->in == IN_DEEP_STRING;
+}
+
+static void end_call(gemma4_parser *p)
+{
+    if (p->in == IN_NAME && chat_trim(buf_str(&p->word)).n) begin_args(p); /* a name without arguments */
+    if (p->in == IN_STRING || p->in == IN_HELD_STRING) end_string(p);
+    if (p->in == IN_BARE) put_bare(p);
+    if (p->in == AT_VALUE) write_json(p, "null", 4);
+    while (p->depth) {
+        if (p->mute == p->depth) p->mute = 0;
+        pop(p);
+    }
+    if (p->named) {
+        flush_json(p);
+        emit(p, GEMMA4_CALL_DONE, (str){0});
+        p->n_calls++;
+    }
+    buf_clear(&p->json);
+    buf_clear(&p->spaces);
+    p->state = AFTER_CALL;
+}
+
+static void begin_call(gemma4_parser *p)
+{
+    p->state = IN_CALL;
+    p->in    = IN_NAME;
+    p->named = false;
+    buf_clear(&p->word);
+    buf_clear(&p->json);
+}
+
+/* --- the outer machine --------------------------------------------------------------------------*/
+static const char label[] = "thought"; /* at the start of an answer with a newline behind it */
+
+static void put_thought(gemma4_parser *p, str s)
+{
+    if (!s.n) return;
+    if (p->newline) emit(p, GEMMA4_REASONING, STR("\n"));
+    p->newline = s.s[s.n - 1] == '\n';
+    emit(p, GEMMA4_REASONING, (str){s.s, s.n - p->newline});
+}
+
+/* The held start of a label turned out to be text, or is all there is. */
+static void give_up_label(gemma4_parser *p)
+{
+    str held = {label, p->n_label};
+    if (p->state == AT_START) {
+        p->state = IN_CONTENT;
+        emit(p, GEMMA4_CONTENT, held);
+    } else if (p->state == IN_LABEL) {
+        p->state = IN_THOUGHT;
+        put_thought(p, held);
+    }
+    p->n_label = 0;
+}
+
+/* How many bytes of s belong to the label; the state says whether it goes on. */
+static size_t label_text(gemma4_parser *p, str s)
+{
+    size_t full = sizeof label - 1, i = 0;
+    while (i < s.n && p->n_label < full && s.s[i] == label[p->n_label]) {
+        i++;
+        p->n_label++;
+    }
+    if (i == s.n && (p->n_label < full || p->state == AT_START)) return i;
+    if (p->n_label < full || (p->state == AT_START && s.s[i] != '\n')) {
+        give_up_label(p);
+        return i;
+    }
+    if (p->state == AT_START) {
+        p->state = IN_CONTENT;
+        i++;
+    } else {
+        p->state = AFTER_LABEL;
+    }
+    p->n_label = 0;
+    return i;
+}
+
+static size_t skip_space(str s)
+{
+    size_t n = 0;
+    while (n < s.n && is_space(s.s[n])) n++;
+    return n;
+}
+
+static void outer_text(gemma4_parser *p, str s)
+{
+    while (s.n) {
+        size_t n = s.n;
+        if (p->state == AT_START || p->state == IN_LABEL) {
+            n = label_text(p, s);
+        } else if (p->state == AFTER_LABEL) {
+            n = skip_space(s);
+            if (n < s.n) p->state = IN_THOUGHT;
+        } else if (p->state == AFTER_CALL) {
+            n = skip_space(s);
+            hold(p, &p->spaces, s.s, n);
+            if (n < s.n) {
+                emit(p, GEMMA4_CONTENT, buf_str(&p->spaces));
+                p->state = IN_CONTENT;
+            }
+        } else if (p->state == IN_THOUGHT) {
+            put_thought(p, s);
+        } else if (p->state == IN_CONTENT) {
+            emit(p, GEMMA4_CONTENT, s);
+        } else {
+            call_text(p, s);
+        }
+        s = (str){s.s + n, s.n - n};
+    }
+}
+
+/* Out of whatever is open; what is held comes out where it belongs. */
+static void close_text(gemma4_parser *p)
+{
+    give_up_label(p);
+    p->newline = false;
+    if (p->state == IN_CALL) end_call(p);
+    if (p->state != AFTER_CALL) p->state = IN_CONTENT;
+}
+
+static void call_marker(gemma4_parser *p, gemma4_marker m)
+{
+    if (m == GEMMA4_QUOTE)
+        call_quote(p);
+    else if (in_string(p))
+        call_text(p, gemma4_marker_name(m));
+    else if (m == GEMMA4_CALL_END)
+        end_call(p);
+    else if (m == GEMMA4_CALL) {
+        end_call(p);
+        begin_call(p);
+    }
+}
+
+static bool ends_answer(gemma4_marker m) { return m == GEMMA4_TURN_END || m == GEMMA4_EOS || m == GEMMA4_RESPONSE; }
+
+static void outer_marker(gemma4_parser *p, gemma4_marker m)
+{
+    if (ends_answer(m)) {
+        close_text(p);
+    } else if (p->state == IN_CALL) {
+        call_marker(p, m);
+    } else if (m == GEMMA4_CHANNEL || m == GEMMA4_CHANNEL_END) {
+        if (p->n_label == sizeof label - 1) p->n_label = 0; /* bare, without its newline */
+        give_up_label(p);
+        if (m == GEMMA4_CHANNEL) {
+            p->state   = IN_LABEL;
+            p->n_label = 0;
+        } else {
+            close_text(p);
+        }
+    } else if (m == GEMMA4_CALL) {
+        close_text(p);
+        begin_call(p);
+    } else if (m == GEMMA4_QUOTE) {
+        outer_text(p, gemma4_marker_name(m));
+    }
+}
+
+/* --- what comes in ------------------------------------------------------------------------------*/
+/* A whole piece of text, after the start of a character that was held and without the one at its own end. */
+static void whole_text(gemma4_parser *p, str s)
+{
+    while (p->n_tail && s.n) {
+        p->tail[p->n_tail++] = s.s[0];
+        s                    = (str){s.s + 1, s.n - 1};
+        if (utf8_open_tail(p->tail, p->n_tail) == p->n_tail) continue;
+        size_t n  = p->n_tail;
+        p->n_tail = utf8_open_tail(p->tail, n);
+        outer_text(p, (str){p->tail, n - p->n_tail});
+        memmove(p->tail, p->tail + n - p->n_tail, p->n_tail);
+    }
+    if (!s.n) return;
+    size_t open = utf8_open_tail(s.s, s.n);
+    outer_text(p, (str){s.s, s.n - open});
+    memcpy(p->tail, s.s + s.n - open, open);
+    p->n_tail = open;
+}
+
+static void flush_tail(gemma4_parser *p)
+{
+    size_t n  = p->n_tail;
+    p->n_tail = 0;
+    outer_text(p, (str){p->tail, n});
+}
+
+void gemma4_parse_text(gemma4_parser *p, str text)
+{
+    whole_text(p, text);
+    if (p->state == IN_CALL && p->named) flush_json(p);
+}
+
+void gemma4_parse_marker(gemma4_parser *p, gemma4_marker m)
+{
+    flush_tail(p);
+    outer_marker(p, m);
+    if (p->state == IN_CALL && p->named) flush_json(p);
+}
+
+static void take_decoded(gemma4_parser *p)
+{
+    gemma4_parse_text(p, buf_str(&p->decoded));
+    buf_clear(&p->decoded);
+}
+
+void gemma4_parse_id(gemma4_parser *p, int32_t id)
+{
+    assert(p->opt.tok);
+    for (gemma4_marker m = 0; m < GEMMA4_MARKERS; m++) {
+        if (id < 0 || p->marker_id[m] != id) continue;
+        tok_stream_finish(&p->stream, &p->decoded);
+        take_decoded(p);
+        gemma4_parse_marker(p, m);
+        return;
+    }
+    tok_stream_put(&p->stream, id, &p->decoded);
+    take_decoded(p);
+}
+
+/* The marker that s starts with; *partly when s is the start of one. */
+static bool starts_with_marker(str s, gemma4_marker *out, bool *partly)
+{
+    *partly = false;
+    for (gemma4_marker m = 0; m < GEMMA4_MARKERS; m++) {
+        str name = gemma4_marker_name(m);
+        *out     = m;
+        if (s.n >= name.n && !memcmp(s.s, name.s, name.n)) return true;
+        *partly |= s.n < name.n && !memcmp(s.s, name.s, s.n);
+    }
+    return false;
+}
+
+void gemma4_parse_marked(gemma4_parser *p, str text)
+{
+    hold(p, &p->marked, text.s, text.n);
+    str s = buf_str(&p->marked);
+    while (s.n) {
+        const char   *at = memchr(s.s, '<', s.n);
+        size_t        n  = at ? (size_t)(at - s.s) : s.n;
+        gemma4_marker m;
+        bool          partly;
+        gemma4_parse_text(p, (str){s.s, n});
+        s = (str){s.s + n, s.n - n};
+        if (!s.n) break;
+        if (starts_with_marker(s, &m, &partly)) {
+            gemma4_parse_marker(p, m);
+            n = gemma4_marker_name(m).n;
+        } else if (partly) {
+            break;
+        } else {
+            gemma4_parse_text(p, (str){s.s, 1});
+            n = 1;
+        }
+        s = (str){s.s + n, s.n - n};
+    }
+    buf_drop_front(&p->marked, p->marked.n - s.n);
+}
+
+bool gemma4_parse_finish(gemma4_parser *p, err *e)
+{
+    if (p->opt.tok) {
+        tok_stream_finish(&p->stream, &p->decoded);
+        take_decoded(p);
+    }
+    gemma4_parse_text(p, buf_str(&p->marked));
+    buf_clear(&p->marked);
+    flush_tail(p);
+    close_text(p);
+    return !p->failed || err_set(e, ERR_UNAVAILABLE, "no memory to read the model's answer");
+}
+
+/* --- a parser -----------------------------------------------------------------------------------*/
+gemma4_parser *gemma4_parser_new(const gemma4_parse_options *opt)
+{
+    gemma4_parser *p = xnew(gemma4_parser);
+    p->opt           = *opt;
+    p->state         = opt->in_thought ? AFTER_LABEL : AT_START;
+    for (gemma4_marker m = 0; m < GEMMA4_MARKERS; m++)
+        p->marker_id[m] = opt->tok ? tok_find(opt->tok, gemma4_marker_name(m)) : -1;
+    if (opt->tok) tok_stream_init(&p->stream, opt->tok, false);
+    buf_init(&p->decoded, MAX_HELD);
+    buf_init(&p->marked, MAX_HELD);
+    buf_init(&p->spaces, MAX_HELD);
+    buf_init(&p->word, MAX_HELD);
+    buf_init(&p->json, (size_t)8 * MAX_HELD);
+    return p;
+}
+
+void gemma4_parser_free(gemma4_parser *p)
+{
+    if (!p) return;
+    buf_deinit(&p->decoded);
+    buf_deinit(&p->marked);
+    buf_deinit(&p->spaces);
+    buf_deinit(&p->word);
+    buf_deinit(&p->json);
+    mem_free(p->keys);
+    mem_free(p);
+}

@@ -1,0 +1,98 @@
+/* The two sinks: a prompt as bytes and as token ids. */
+#include "base/mem.h"
+#include "chat/chat.h"
+
+static bool too_long(err *e)
+{
+    return err_set(e, ERR_TOO_LARGE, "the prompt is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
+}
+
+/* --- bytes --------------------------------------------------------------------------------------*/
+static bool put_bytes(void *ctx, const chat_segment *s, err *e)
+{
+    return buf_put(ctx, s->text.s, s->text.n) || too_long(e);
+}
+
+bool chat_render_text(buf *out, const chat *c, const chat_options *o, err *e)
+{
+    return chat_render_gemma4(c, o, &(chat_sink){put_bytes, out}, e);
+}
+
+/* --- ids ----------------------------------------------------------------------------------------*/
+typedef struct {
+    chat_prompt *p;
+    const tok   *tok;
+    buf          text; /* since the last marker: encoded whole, since merges do not stop at our seams */
+    size_t       cap_media;
+} id_sink;
+
+static bool flush_text(id_sink *k, err *e)
+{
+    bool ok = !k->text.n || tok_encode(k->tok, &k->p->ids, buf_str(&k->text), false, e);
+    buf_clear(&k->text);
+    return ok;
+}
+
+static bool put_medium(id_sink *k, const chat_part *part, err *e)
+{
+    chat_prompt *p = k->p;
+    if (p->n_media == k->cap_media) {
+        size_t       cap   = k->cap_media ? 2 * k->cap_media : 8;
+        chat_medium *grown = mem_try_resize(p->media, cap * sizeof *grown);
+        if (!grown) return err_set(e, ERR_UNAVAILABLE, "no memory for %zu images in a prompt", cap);
+        p->media     = grown;
+        k->cap_media = cap;
+    }
+    p->media[p->n_media++] = (chat_medium){part, p->ids.n};
+    return true;
+}
+
+static bool put_marker(id_sink *k, const chat_segment *s, err *e)
+{
+    int32_t id = tok_find(k->tok, s->text);
+    if (!flush_text(k, e)) return false;
+    if (id < 0)
+        return err_set(e, ERR_INPUT, "the tokenizer has no %.*s: this is not a model of that kind", STR_ARG(s->text));
+    if (s->kind == CHAT_SEG_MEDIA && !put_medium(k, s->part, e)) return false;
+    k->p->in_thought = str_is(s->text, "<|channel>");
+    return tok_ids_put(&k->p->ids, id) ||
+           err_set(e, ERR_TOO_LARGE, "the prompt has more than %zu tokens", k->p->ids.max);
+}
+
+static bool put_ids(void *ctx, const chat_segment *s, err *e)
+{
+    id_sink *k = ctx;
+    if (s->kind != CHAT_SEG_TEXT) return put_marker(k, s, e);
+    return buf_put(&k->text, s->text.s, s->text.n) || too_long(e);
+}
+
+void chat_prompt_init(chat_prompt *p, size_t max_ids)
+{
+    *p = (chat_prompt){0};
+    tok_ids_init(&p->ids, max_ids);
+}
+
+static void forget_media(chat_prompt *p)
+{
+    mem_free(p->media);
+    p->media   = NULL;
+    p->n_media = 0;
+}
+
+void chat_prompt_deinit(chat_prompt *p)
+{
+    forget_media(p);
+    tok_ids_deinit(&p->ids);
+}
+
+bool chat_render_ids(chat_prompt *p, const tok *t, const chat *c, const chat_options *o, err *e)
+{
+    id_sink k = {.p = p, .tok = t};
+    tok_ids_clear(&p->ids);
+    forget_media(p);
+    p->in_thought = false;
+    buf_init(&k.text, CHAT_MAX_PROMPT);
+    bool ok = chat_render_gemma4(c, o, &(chat_sink){put_ids, &k}, e) && flush_text(&k, e);
+    buf_deinit(&k.text);
+    return ok;
+}

@@ -1,0 +1,280 @@
+/* A conversation out of an OpenAI request. Every complaint says where: messages[3].tool_calls[0].function.name. */
+#include "base/mem.h"
+#include "chat/chat.h"
+
+#include <stdio.h>
+
+/* A step of the path, kept on the stack of whoever goes down. */
+typedef struct place place;
+struct place {
+    const place *up;
+    const char  *key; /* NULL: [index] */
+    size_t       index;
+};
+
+typedef struct {
+    arena *mem;
+    err   *e;
+} reader;
+
+static int print_path(char *out, size_t cap, const place *at)
+{
+    if (!at) return 0;
+    int n = print_path(out, cap, at->up);
+    if ((size_t)n >= cap) return n;
+    if (!at->key) return n + snprintf(out + n, cap - (size_t)n, "[%zu]", at->index);
+    return n + snprintf(out + n, cap - (size_t)n, "%s%s", at->up ? "." : "", at->key);
+}
+
+static bool bad(const reader *r, const place *at, const char *what)
+{
+    char path[128] = "the request";
+    print_path(path, sizeof path, at);
+    return err_set(r->e, ERR_INPUT, "%s %s", path, what);
+}
+
+/* NULL also for a member that is null. */
+static const json_value *member(const json_value *v, const char *key)
+{
+    const json_value *m = json_get(v, key);
+    return m && m->kind != JSON_NULL ? m : NULL;
+}
+
+static void *take(const reader *r, const place *at, size_t n, size_t each)
+{
+    void *p = arena_try(r->mem, n, each);
+    if (!p) bad(r, at, "does not fit in the memory for one request");
+    return p;
+}
+
+/* An absent string stays as it is. */
+static bool read_str(const reader *r, const place *up, const json_value *v, const char *key, str *out, bool *given)
+{
+    const json_value *s  = member(v, key);
+    place             at = {up, key, 0};
+    if (!s) return true;
+    if (s->kind != JSON_STRING) return bad(r, &at, "must be a string");
+    *out = s->s;
+    if (given) *given = true;
+    return true;
+}
+
+/* --- contents -----------------------------------------------------------------------------------*/
+static bool part_kind(str type, chat_part_kind *out)
+{
+    static const struct {
+        const char    *name;
+        chat_part_kind kind;
+    } known[] = {{"text", CHAT_TEXT},   {"input_text", CHAT_TEXT},   {"output_text", CHAT_TEXT},
+                 {"image", CHAT_IMAGE}, {"image_url", CHAT_IMAGE},   {"input_image", CHAT_IMAGE},
+                 {"audio", CHAT_AUDIO}, {"input_audio", CHAT_AUDIO}, {"audio_url", CHAT_AUDIO},
+                 {"video", CHAT_VIDEO}, {"video_url", CHAT_VIDEO}};
+    for (size_t i = 0; i < COUNT(known); i++)
+        if (str_is(type, known[i].name)) {
+            *out = known[i].kind;
+            return true;
+        }
+    return false;
+}
+
+static bool read_part(const reader *r, const place *at, const json_value *v, chat_role role, chat_part *out)
+{
+    const json_value *type = member(v, "type"), *text = member(v, "text");
+    if (v->kind != JSON_OBJECT) return bad(r, at, "must be an object with a type");
+    if (!type || type->kind != JSON_STRING || !part_kind(type->s, &out->kind))
+        return bad(r, &(place){at, "type", 0}, "must be text, image_url, input_audio or video_url");
+    if (out->kind != CHAT_TEXT) {
+        out->source = v;
+        return (role != CHAT_SYSTEM && role != CHAT_DEVELOPER) ||
+               bad(r, at, "must be a text: the message is a system's");
+    }
+    if (!text || text->kind != JSON_STRING) return bad(r, &(place){at, "text", 0}, "must be a string");
+    out->text = text->s;
+    return true;
+}
+
+static bool read_parts(const reader *r, const place *at, const json_value *v, chat_role role, chat_content *out)
+{
+    *out = (chat_content){.kind = CHAT_PARTS, .n_parts = v->n};
+    if (v->n && !(out->part = take(r, at, v->n, sizeof *out->part))) return false;
+    for (size_t i = 0; i < v->n; i++)
+        if (!read_part(r, &(place){at, NULL, i}, &v->item[i], role, &out->part[i])) return false;
+    return true;
+}
+
+static bool read_content(const reader *r, const place *up, const json_value *v, chat_role role, chat_content *out)
+{
+    const json_value *c  = member(v, "content");
+    place             at = {up, "content", 0};
+    if (!c) return role == CHAT_ASSISTANT || role == CHAT_TOOL || bad(r, &at, "is missing");
+    if (c->kind == JSON_ARRAY) return read_parts(r, &at, c, role, out);
+    if (c->kind == JSON_STRING)
+        *out = (chat_content){.kind = CHAT_STRING, .text = c->s};
+    else if (role == CHAT_TOOL)
+        *out = (chat_content){.kind = CHAT_VALUE, .value = c};
+    else
+        return bad(r, &at, "must be a string or a list of parts");
+    return true;
+}
+
+/* --- tool calls ---------------------------------------------------------------------------------*/
+/* Clients send arguments as JSON in a string. One that is no JSON stays a string: the renderer decides. */
+static const json_value *read_arguments(const reader *r, const json_value *v)
+{
+    const json_value *parsed;
+    if (!v || v->kind != JSON_STRING) return v;
+    if (!chat_trim(v->s).n) return NULL;
+    return json_parse(&parsed, r->mem, v->s, NULL, NULL) ? parsed : v;
+}
+
+static bool read_call(const reader *r, const place *at, const json_value *v, chat_call *out)
+{
+    const json_value *f  = member(v, "function");
+    place             fn = {at, "function", 0};
+    if (v->kind != JSON_OBJECT) return bad(r, at, "must be an object");
+    if (!f || f->kind != JSON_OBJECT) return bad(r, &fn, "must be an object with a name and arguments");
+    bool named = false;
+    if (!read_str(r, at, v, "id", &out->id, &out->has_id) || !read_str(r, &fn, f, "name", &out->name, &named))
+        return false;
+    out->args = read_arguments(r, member(f, "arguments"));
+    return named || bad(r, &(place){&fn, "name", 0}, "is missing");
+}
+
+static bool read_calls(const reader *r, const place *up, const json_value *v, chat_message *m)
+{
+    const json_value *list = member(v, "tool_calls");
+    place             at   = {up, "tool_calls", 0};
+    if (!list) return true;
+    if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
+    if (list->n && m->role != CHAT_ASSISTANT) return bad(r, &at, "may only be an assistant's");
+    if (list->n > CHAT_MAX_CALLS) return bad(r, &at, "has more than 256 calls");
+    if (list->n && !(m->call = take(r, &at, list->n, sizeof *m->call))) return false;
+    m->n_calls = list->n;
+    for (size_t i = 0; i < list->n; i++)
+        if (!read_call(r, &(place){&at, NULL, i}, &list->item[i], &m->call[i])) return false;
+    return true;
+}
+
+static bool read_responses(const reader *r, const place *up, const json_value *v, chat_message *m)
+{
+    const json_value *list = member(v, "tool_responses");
+    place             at   = {up, "tool_responses", 0};
+    if (!list) return true;
+    if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
+    if (list->n && m->role != CHAT_ASSISTANT) return bad(r, &at, "may only be an assistant's");
+    if (list->n && !(m->response = take(r, &at, list->n, sizeof *m->response))) return false;
+    m->n_responses = list->n;
+    for (size_t i = 0; i < list->n; i++) {
+        place item              = {&at, NULL, i};
+        m->response[i].response = json_get(&list->item[i], "response");
+        if (!m->response[i].response) return bad(r, &(place){&item, "response", 0}, "is missing");
+        if (!read_str(r, &item, &list->item[i], "name", &m->response[i].name, NULL)) return false;
+    }
+    return true;
+}
+
+/* --- messages -----------------------------------------------------------------------------------*/
+static bool read_role(const reader *r, const place *up, const json_value *v, chat_role *out)
+{
+    static const char *const name[] = {"system", "developer", "user", "assistant", "tool"};
+    const json_value        *role   = member(v, "role");
+    for (size_t i = 0; role && role->kind == JSON_STRING && i < COUNT(name); i++)
+        if (str_is(role->s, name[i])) {
+            *out = (chat_role)i;
+            return true;
+        }
+    return bad(r, &(place){up, "role", 0}, "must be system, developer, user, assistant or tool");
+}
+
+static bool read_reasoning(const reader *r, const place *at, const json_value *v, str *out)
+{
+    if (!read_str(r, at, v, "reasoning", out, NULL)) return false;
+    return out->n || read_str(r, at, v, "reasoning_content", out, NULL);
+}
+
+static bool read_message(const reader *r, const place *at, const json_value *v, chat_message *m)
+{
+    if (v->kind != JSON_OBJECT) return bad(r, at, "must be an object with role and content");
+    if (!read_role(r, at, v, &m->role) || !read_content(r, at, v, m->role, &m->content) || !read_calls(r, at, v, m) ||
+        !read_responses(r, at, v, m))
+        return false;
+    if (m->role == CHAT_ASSISTANT) return read_reasoning(r, at, v, &m->reasoning);
+    return m->role != CHAT_TOOL || (read_str(r, at, v, "tool_call_id", &m->call_id, &m->has_call_id) &&
+                                    read_str(r, at, v, "name", &m->name, NULL));
+}
+
+static bool read_messages(const reader *r, const json_value *request, chat *c)
+{
+    const json_value *list = member(request, "messages");
+    place             at   = {NULL, "messages", 0};
+    if (!list || list->kind != JSON_ARRAY || !list->n) return bad(r, &at, "must be a list with at least one message");
+    if (list->n > CHAT_MAX_MESSAGES) return bad(r, &at, "has more than 65536 messages");
+    if (!(c->message = take(r, &at, list->n, sizeof *c->message))) return false;
+    c->n = c->cap = list->n;
+    for (size_t i = 0; i < list->n; i++)
+        if (!read_message(r, &(place){&at, NULL, i}, &list->item[i], &c->message[i])) return false;
+    return true;
+}
+
+/* --- tools and options --------------------------------------------------------------------------*/
+static bool read_tool(const reader *r, const place *at, const json_value *v, chat_tool *out)
+{
+    const json_value *f     = member(v, "function");
+    place             fn    = {at, "function", 0};
+    bool              named = false;
+    if (v->kind != JSON_OBJECT || !f || f->kind != JSON_OBJECT)
+        return bad(r, &fn, "must be an object with a name and parameters");
+    if (!read_str(r, &fn, f, "name", &out->name, &named)) return false;
+    out->description = member(f, "description");
+    out->parameters  = member(f, "parameters");
+    out->response    = json_get(f, "response");
+    if (out->parameters && out->parameters->kind != JSON_OBJECT)
+        return bad(r, &(place){&fn, "parameters", 0}, "must be an object: a JSON schema");
+    return named || bad(r, &(place){&fn, "name", 0}, "is missing");
+}
+
+static bool read_tools(const reader *r, const json_value *request, chat *c)
+{
+    const json_value *list = member(request, "tools");
+    place             at   = {NULL, "tools", 0};
+    if (!list) return true;
+    if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
+    if (list->n && !(c->tool = take(r, &at, list->n, sizeof *c->tool))) return false;
+    c->n_tools = list->n;
+    for (size_t i = 0; i < list->n; i++)
+        if (!read_tool(r, &(place){&at, NULL, i}, &list->item[i], &c->tool[i])) return false;
+    return true;
+}
+
+static bool read_wish(const reader *r, const place *up, const json_value *v, const char *key, chat_wish *out)
+{
+    const json_value *b = member(v, key);
+    if (b && b->kind != JSON_BOOL) return bad(r, &(place){up, key, 0}, "must be true or false");
+    if (b) *out = b->b ? CHAT_YES : CHAT_NO;
+    return true;
+}
+
+static bool read_wishes(const reader *r, const place *up, const json_value *v, chat *c)
+{
+    return read_wish(r, up, v, "enable_thinking", &c->thinking) &&
+           read_wish(r, up, v, "preserve_thinking", &c->preserve_thinking) &&
+           read_wish(r, up, v, "add_generation_prompt", &c->add_generation_prompt);
+}
+
+bool chat_parse(chat **out, arena *mem, const json_value *request, err *e)
+{
+    reader            r      = {mem, e};
+    const json_value *kwargs = member(request, "chat_template_kwargs");
+    place             at     = {NULL, "chat_template_kwargs", 0};
+    *out                     = NULL;
+    if (!request || request->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "the request must be an object");
+    if (kwargs && kwargs->kind != JSON_OBJECT) return bad(&r, &at, "must be an object");
+    chat *c = take(&r, NULL, 1, sizeof *c);
+    if (!c) return false;
+    c->mem = mem;
+    if (!read_messages(&r, request, c) || !read_tools(&r, request, c) || !read_wishes(&r, NULL, request, c) ||
+        !read_wishes(&r, &at, kwargs, c))
+        return false;
+    *out = c;
+    return true;
+}

@@ -1,0 +1,82 @@
+/* Which published template a model carries. The text is not run: what tells the revisions apart is looked for in it. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "chat/chat.h"
+
+static bool has(str text, const char *part) { return text.n && memmem(text.s, text.n, part, strlen(part)); }
+
+/* Revision B came with preserve_thinking. A closed empty thought is written out only in the templates of the large
+ * models, with the newline as Jinja's escape (or as a newline, in a template that was printed and read again). */
+chat_template chat_detect(str text)
+{
+    return (chat_template){.known         = has(text, "<|turn>") && has(text, "<turn|>"),
+                           .empty_thought = has(text, "<|channel>thought\\n<channel|>") ||
+                                            has(text, "<|channel>thought\n<channel|>"),
+                           .revision = has(text, "preserve_thinking") ? CHAT_REV_B : CHAT_REV_A};
+}
+
+static bool no_room(err *e) { return err_set(e, ERR_TOO_LARGE, "the chat template is too large"); }
+
+static bool load_gguf(buf *out, const char *path, err *e)
+{
+    gguf *g;
+    str   text;
+    if (!gguf_open(&g, path, e)) return false;
+    bool ok = !gguf_str(gguf_find(g, "tokenizer.chat_template"), &text) || buf_put(out, text.s, text.n) || no_room(e);
+    gguf_close(g);
+    return ok;
+}
+
+/* "chat_template" is the text, or a list of {"name", "template"} of which "default" is the one for chats. */
+static str find_in_json(const json_value *root)
+{
+    const json_value *t = json_get(root, "chat_template");
+    str               s = {0};
+    if (t && t->kind == JSON_STRING) return t->s;
+    for (size_t i = 0; t && t->kind == JSON_ARRAY && i < t->n; i++) {
+        const json_value *name = json_get(&t->item[i], "name"), *text = json_get(&t->item[i], "template");
+        if (name && text && name->kind == JSON_STRING && text->kind == JSON_STRING && str_is(name->s, "default"))
+            s = text->s;
+    }
+    return s;
+}
+
+static bool load_json(buf *out, const char *path, err *e)
+{
+    file_map          m = {0};
+    arena             mem;
+    const json_value *root;
+    json_limits       limits = {.max_bytes = (size_t)64 << 20, .max_memory = (size_t)256 << 20};
+    if (!file_map_open(&m, path, e)) return false;
+    arena_init(&mem, limits.max_memory);
+    bool ok = json_parse(&root, &mem, (str){m.p, m.n}, &limits, e) || err_wrap(e, "%s", path);
+    if (ok) {
+        str text = find_in_json(root);
+        ok       = buf_put(out, text.s, text.n) || no_room(e);
+    }
+    arena_deinit(&mem);
+    file_map_close(&m);
+    return ok;
+}
+
+static bool load_jinja(buf *out, const char *path, err *e)
+{
+    file_map m = {0};
+    if (!file_map_open(&m, path, e)) return false;
+    bool ok = buf_put(out, m.p, m.n) || no_room(e);
+    file_map_close(&m);
+    return ok;
+}
+
+bool chat_template_load(buf *out, const char *path, err *e)
+{
+    static const char *const names[] = {"chat_template.jinja", "chat_template.json", "tokenizer_config.json"};
+    if (!file_is_dir(path)) return load_gguf(out, path, e);
+    for (size_t i = 0; i < COUNT(names) && !out->n; i++) {
+        char file[4096];
+        if (!file_join(file, sizeof file, path, names[i])) return err_set(e, ERR_INPUT, "the path is too long");
+        if (!file_exists(file)) continue;
+        if (!(i ? load_json(out, file, e) : load_jinja(out, file, e))) return false;
+    }
+    return true;
+}

@@ -1,0 +1,372 @@
+/* A conversation at the terminal. Each turn renders the whole conversation anew; the generator runs only what the cache
+ * does not have yet. */
+#include "cli/generate.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum {
+    MAX_TURNS = 4096,
+    MIN_ROOM  = 64, /* tokens that must be left for an answer, where the context is larger than twice that */
+};
+
+static struct {
+    generate_flags gen;
+    const char    *system;
+    bool           think, stats;
+} flags;
+
+static const option opts[] = {
+    OPT_GENERATE(flags.gen),
+    {.name = "system",
+     .kind = OPT_STR,
+     .dest = &flags.system,
+     .arg  = "TEXT",
+     .help = "instructions that come before the conversation"},
+    {.name = "think",
+     .kind = OPT_FLAG,
+     .dest = &flags.think,
+     .help = "let the model think first; its thoughts are shown, dimmed on a terminal"},
+    {.name = "stats", .kind = OPT_FLAG, .dest = &flags.stats, .help = "rates and counts on stderr after each answer"},
+    OPT_LOGGING,
+};
+static const opt_spec spec = {
+    "chat", "chat -m MODEL [FLAGS]",
+    "Talks with a model, a line at a time; a line that ends in a backslash goes on in the next.\n"
+    "Ctrl-C stops an answer, at the prompt it leaves. /help lists what else can be done.",
+    opts, COUNT(opts)};
+
+static const char help[] = "/help            this text\n"
+                           "/reset           forget the conversation, keep the instructions\n"
+                           "/system [TEXT]   set the instructions (none without TEXT); forgets the conversation\n"
+                           "/think on|off    let the model think before it answers\n"
+                           "/stats           rates of the last answer, and how full the context is\n"
+                           "/save FILE       write the conversation as JSON\n"
+                           "/quit            leave; so do Ctrl-D and Ctrl-C at the prompt\n"
+                           "A line that ends in a backslash goes on in the next.\n";
+
+/* A question and its answer; the last one has no answer until it is given. */
+typedef struct {
+    buf question, answer, reasoning;
+} turn;
+
+typedef struct {
+    engine       g;
+    tok         *tok;
+    generator    gen;
+    chat_options format;
+    buf          system;
+    turn         turns[MAX_TURNS];
+    int          n_turns;
+    chat_prompt  prompt;
+    answer_view  view;
+    bool         terminal; /* someone types */
+    bool         leave;
+} session;
+
+/* --- turns --------------------------------------------------------------------------------------*/
+static void drop_turns(session *s, int from, int n)
+{
+    for (int i = from; i < from + n; i++) {
+        buf_deinit(&s->turns[i].question);
+        buf_deinit(&s->turns[i].answer);
+        buf_deinit(&s->turns[i].reasoning);
+    }
+    s->n_turns -= n;
+    memmove(&s->turns[from], &s->turns[from + n], (size_t)(s->n_turns - from) * sizeof *s->turns);
+}
+
+static turn *add_turn(session *s, str question)
+{
+    if (s->n_turns == MAX_TURNS) drop_turns(s, 0, 1);
+    turn *x = &s->turns[s->n_turns++];
+    buf_init(&x->question, TOK_MAX_INPUT);
+    buf_init(&x->answer, TOK_MAX_INPUT);
+    buf_init(&x->reasoning, TOK_MAX_INPUT);
+    buf_put(&x->question, question.s, question.n);
+    return x;
+}
+
+static str text_of(const buf *b) { return b->n ? buf_str(b) : STR(""); }
+
+static bool render(session *s, err *e)
+{
+    arena mem;
+    arena_init(&mem, (size_t)16 << 20);
+    chat *c = chat_new(&mem);
+    if (s->system.n) chat_add(c, CHAT_SYSTEM, text_of(&s->system));
+    for (int i = 0; i < s->n_turns; i++) {
+        const turn *x = &s->turns[i];
+        chat_add(c, CHAT_USER, text_of(&x->question));
+        if (i == s->n_turns - 1) break;
+        chat_add(c, CHAT_ASSISTANT, text_of(&x->answer))->reasoning = buf_str(&x->reasoning);
+    }
+    bool ok = chat_render_ids(&s->prompt, s->tok, c, &s->format, e);
+    arena_deinit(&mem);
+    return ok;
+}
+
+/* --- input --------------------------------------------------------------------------------------*/
+static void on_interrupt(int sig) { (void)sig; }
+
+/* One line without its newline. False at the end of the input or after Ctrl-C. */
+static bool read_line(session *s, buf *out, const char *sign, err *e)
+{
+    char            *line = NULL;
+    size_t           cap  = 0;
+    struct sigaction act  = {.sa_handler = on_interrupt}, before; /* without SA_RESTART: the read ends */
+    if (s->terminal) {
+        fputs(sign, stdout);
+        fflush(stdout);
+    }
+    sigaction(SIGINT, &act, &before);
+    ssize_t n = getline(&line, &cap, stdin);
+    sigaction(SIGINT, &before, NULL);
+    if (n < 0 && s->terminal) putchar('\n');
+    if (n > 0 && line[n - 1] == '\n') n--;
+    if (n > 0 && !buf_put(out, line, (size_t)n))
+        err_set(e, ERR_TOO_LARGE, "the input is larger than %zu MiB", out->max >> 20);
+    free(line);
+    return n >= 0;
+}
+
+/* A line and those that a backslash at its end adds. */
+static bool read_input(session *s, buf *out, err *e)
+{
+    buf_clear(out);
+    if (!read_line(s, out, "> ", e)) return false;
+    while (out->n && out->p[out->n - 1] == '\\') {
+        out->p[out->n - 1] = '\n';
+        if (!read_line(s, out, ". ", e)) return false;
+    }
+    return !out->failed;
+}
+
+static bool confirm(session *s, const char *question)
+{
+    err  e;
+    buf  line;
+    char sign[256];
+    buf_init(&line, 1 << 16);
+    snprintf(sign, sizeof sign, "%s [y/n] ", question);
+    bool yes = read_line(s, &line, sign, &e) && line.n && (line.p[0] | 0x20) == 'y';
+    buf_deinit(&line);
+    return yes;
+}
+
+/* --- an answer ----------------------------------------------------------------------------------*/
+static void on_token(void *ctx, int32_t id, bool stop)
+{
+    session *s = ctx;
+    if (!stop) view_put(&s->view, id);
+}
+
+/* Renders, and drops the oldest turns until the prompt leaves room. *fits is false when the user would rather not, or
+ * when even the last question alone does not fit. */
+static bool fit(session *s, bool *fits, err *e)
+{
+    int    room = s->g.n_ctx > 2 * MIN_ROOM ? MIN_ROOM : 1, n_dropped = 0;
+    size_t limit = (size_t)(s->g.n_ctx - room);
+    bool   asked = !s->terminal;
+    *fits        = true;
+    for (;;) {
+        if (!render(s, e)) return false;
+        if (s->prompt.ids.n <= limit) break;
+        *fits = s->n_turns > 1;
+        if (!*fits)
+            fprintf(stderr, "tandem: the question has %zu tokens and the context holds %d (--ctx)\n", s->prompt.ids.n,
+                    s->g.n_ctx);
+        if (*fits && !asked) {
+            fprintf(stderr, "tandem: the context of %d is full\n", s->g.n_ctx);
+            *fits = asked = confirm(s, "Drop the oldest turns?");
+        }
+        if (!*fits) return true;
+        drop_turns(s, 0, 1);
+        n_dropped++;
+    }
+    if (n_dropped) fprintf(stderr, "tandem: the context was full: the oldest %d turns are forgotten\n", n_dropped);
+    return true;
+}
+
+static void keep_answer(session *s)
+{
+    turn *x = &s->turns[s->n_turns - 1];
+    buf_put(&x->answer, s->view.content.p, s->view.content.n);
+    buf_put(&x->reasoning, s->view.reasoning.p, s->view.reasoning.n);
+}
+
+static bool answer(session *s, str question, err *e)
+{
+    bool fits;
+    add_turn(s, question);
+    if (!fit(s, &fits, e)) return false;
+    if (!fits) {
+        drop_turns(s, s->n_turns - 1, 1);
+        return true;
+    }
+    view_init(&s->view, s->tok, s->prompt.in_thought, s->format.thinking);
+    bool ok = generate_check(&s->gen, &s->prompt.ids, e) && generate(&s->gen, &s->prompt.ids, e);
+    ok      = view_finish(&s->view, ok ? e : NULL) && ok;
+    keep_answer(s);
+    view_deinit(&s->view);
+    if (ok && s->gen.full) fprintf(stderr, "tandem: the context of %d is full: the answer was cut\n", s->g.n_ctx);
+    if (ok && flags.stats) generate_print_stats(&s->gen);
+    return ok;
+}
+
+/* --- commands -----------------------------------------------------------------------------------*/
+static void put_message(json_writer *w, const char *role, const buf *content, const buf *reasoning)
+{
+    json_begin_object(w);
+    json_key(w, "role");
+    json_put_str(w, str_of(role));
+    json_key(w, "content");
+    json_put_str(w, text_of(content));
+    if (reasoning && reasoning->n) {
+        json_key(w, "reasoning_content");
+        json_put_str(w, buf_str(reasoning));
+    }
+    json_end(w);
+}
+
+static void write_conversation(const session *s, buf *out)
+{
+    json_writer w;
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_key(&w, "messages");
+    json_begin_array(&w);
+    if (s->system.n) put_message(&w, "system", &s->system, NULL);
+    for (int i = 0; i < s->n_turns; i++) {
+        put_message(&w, "user", &s->turns[i].question, NULL);
+        put_message(&w, "assistant", &s->turns[i].answer, &s->turns[i].reasoning);
+    }
+    json_end(&w);
+    json_end(&w);
+    buf_putc(out, '\n');
+}
+
+static void save(const session *s, str file)
+{
+    char path[4096];
+    buf  out;
+    if (!file.n || file.n >= sizeof path) {
+        fputs("/save needs the name of a file\n", stderr);
+        return;
+    }
+    memcpy(path, file.s, file.n);
+    path[file.n] = 0;
+    buf_init(&out, (size_t)1 << 31);
+    write_conversation(s, &out);
+    FILE *f  = out.failed ? NULL : fopen(path, "w");
+    bool  ok = f && fwrite(out.p, 1, out.n, f) == out.n;
+    if (f && fclose(f)) ok = false;
+    if (!ok) fprintf(stderr, "cannot write %s: %s\n", path, out.failed ? "too large" : strerror(errno));
+    buf_deinit(&out);
+}
+
+static void set_system(session *s, str text)
+{
+    buf_clear(&s->system);
+    buf_put(&s->system, text.s, text.n);
+    drop_turns(s, 0, s->n_turns);
+}
+
+static void set_thinking(session *s, str how)
+{
+    if (str_is(how, "on") || str_is(how, "off"))
+        s->format.thinking = str_is(how, "on");
+    else
+        fputs("/think on or /think off\n", stderr);
+}
+
+static void show_stats(const session *s)
+{
+    if (s->gen.n_prompt) generate_print_stats(&s->gen);
+    fprintf(stderr, "context: %zu of %d tokens, %d turns\n", s->gen.cached.n, s->g.n_ctx, s->n_turns);
+}
+
+static void command(session *s, str line)
+{
+    size_t n = 0;
+    while (n < line.n && !isspace((unsigned char)line.s[n])) n++;
+    str name = {line.s, n}, rest = chat_trim((str){line.s + n, line.n - n});
+    if (str_is(name, "/help"))
+        fputs(help, stdout);
+    else if (str_is(name, "/reset"))
+        drop_turns(s, 0, s->n_turns);
+    else if (str_is(name, "/system"))
+        set_system(s, rest);
+    else if (str_is(name, "/think"))
+        set_thinking(s, rest);
+    else if (str_is(name, "/stats"))
+        show_stats(s);
+    else if (str_is(name, "/save"))
+        save(s, rest);
+    else if (str_is(name, "/quit") || str_is(name, "/exit"))
+        s->leave = true;
+    else
+        fprintf(stderr, "there is no %.*s; /help lists the commands\n", STR_ARG(name));
+}
+
+/* --- the session --------------------------------------------------------------------------------*/
+static bool talk(session *s, err *e)
+{
+    buf  line;
+    bool ok = true;
+    buf_init(&line, TOK_MAX_INPUT);
+    if (s->terminal) puts("/help lists the commands, Ctrl-D leaves.");
+    while (ok && !s->leave && read_input(s, &line, e)) {
+        str text = chat_trim(buf_str(&line));
+        if (!text.n) continue;
+        if (text.s[0] == '/')
+            command(s, text);
+        else
+            ok = answer(s, text, e);
+    }
+    ok = ok && (!line.failed || err_wrap(e, "cannot go on"));
+    buf_deinit(&line);
+    return ok;
+}
+
+static bool open_session(session *s, err *e)
+{
+    if (!cli_open_tok(&s->tok, flags.gen.engine.path, e)) return err_wrap(e, "no text without a tokenizer");
+    if (!engine_open(&s->g, &flags.gen.engine, e) ||
+        !generate_chat_options(&s->format, &s->g, flags.gen.engine.path, e))
+        return false;
+    s->terminal        = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    s->format.thinking = flags.think;
+    if (flags.system) buf_puts(&s->system, flags.system);
+    generator_init(&s->gen, &s->g, s->tok, &flags.gen);
+    s->gen.on_token = on_token;
+    s->gen.ctx      = s;
+    return true;
+}
+
+int cmd_chat(int argc, char **args)
+{
+    int n_args, code;
+    err e                = {0};
+    flags.gen.max_tokens = -1;
+    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
+    if (!flags.gen.engine.path) return opt_usage(&spec, "which model? Give -m MODEL");
+    if (n_args) return opt_usage(&spec, "'%s' is one word too many: a chat reads its questions", args[0]);
+    flags.gen.engine.kv_type = flags.gen.kv == 0 ? QUANT_F16 : QUANT_F32;
+    session *s               = xnew(session);
+    buf_init(&s->system, TOK_MAX_INPUT);
+    chat_prompt_init(&s->prompt, GENERATE_MAX_CONTEXT);
+    bool ok = open_session(s, &e) && talk(s, &e);
+    if (s->gen.g) generator_deinit(&s->gen);
+    drop_turns(s, 0, s->n_turns);
+    chat_prompt_deinit(&s->prompt);
+    buf_deinit(&s->system);
+    engine_close(&s->g);
+    tok_free(s->tok);
+    mem_free(s);
+    return ok ? 0 : cli_fail(&e);
+}

@@ -1,0 +1,152 @@
+/* cli/generate.h - what run and chat share: their flags, the loop from a prompt to tokens, and showing an answer.
+ *
+ * A generator keeps the ids whose keys and values are in the cache. A prompt that begins like them is only run from where
+ * it differs, so a conversation that is rendered anew each turn costs its new part. */
+#ifndef TANDEM_CLI_GENERATE_H
+#define TANDEM_CLI_GENERATE_H
+#include "chat/parse_gemma4.h"
+#include "cli/cli.h"
+
+enum { GENERATE_MAX_CONTEXT = 1 << 24 };
+
+/* --- flags -------------------------------------------------------------------------------------- */
+typedef struct {
+    engine_options engine;
+    int            max_tokens; /* -1: no limit */
+    int            kv, spec;
+    float          temp, top_p, min_p;
+    int            top_k;
+    uint64_t       seed;
+    bool           temp_given, top_k_given, top_p_given, min_p_given, seed_given;
+} generate_flags;
+
+extern const char *const generate_kv_names[], *const generate_spec_names[];
+
+/* The entries of an option table for the flags in `f`. */
+#define OPT_GENERATE(f)                                                                                                \
+    {.name   = "model",                                                                                                \
+     .letter = 'm',                                                                                                    \
+     .kind   = OPT_STR,                                                                                                \
+     .dest   = &(f).engine.path,                                                                                       \
+     .arg    = "MODEL",                                                                                                \
+     .help   = "GGUF file or Hugging Face directory"},                                                                   \
+        {.name   = "max-tokens",                                                                                       \
+         .letter = 'n',                                                                                                \
+         .kind   = OPT_INT,                                                                                            \
+         .dest   = &(f).max_tokens,                                                                                    \
+         .arg    = "N",                                                                                                \
+         .min    = 0,                                                                                                  \
+         .max    = GENERATE_MAX_CONTEXT,                                                                               \
+         .help   = "stop after N tokens (default: until the answer or the context ends)"},                               \
+        {.name = "ctx",                                                                                                \
+         .kind = OPT_INT,                                                                                              \
+         .dest = &(f).engine.n_ctx,                                                                                    \
+         .arg  = "N",                                                                                                  \
+         .min  = 1,                                                                                                    \
+         .max  = GENERATE_MAX_CONTEXT,                                                                                 \
+         .help = "positions of context (default: the model's, at most 8192)"},                                         \
+        {.name = "threads",                                                                                            \
+         .kind = OPT_INT,                                                                                              \
+         .dest = &(f).engine.n_threads,                                                                                \
+         .arg  = "N",                                                                                                  \
+         .min  = 1,                                                                                                    \
+         .max  = 256,                                                                                                  \
+         .help = "processor threads (default: all that this process may use)"},                                        \
+        {.name = "device",                                                                                             \
+         .kind = OPT_STR,                                                                                              \
+         .dest = &(f).engine.device,                                                                                   \
+         .arg  = "NAME",                                                                                               \
+         .help = "auto, cpu, or ref (slow, exact)"},                                                                   \
+        {.name    = "kv",                                                                                              \
+         .kind    = OPT_CHOICE,                                                                                        \
+         .dest    = &(f).kv,                                                                                           \
+         .arg     = "TYPE",                                                                                            \
+         .choices = generate_kv_names,                                                                                 \
+         .help    = "K/V cache: f16 or f32"},                                                                             \
+        {.name    = "spec",                                                                                            \
+         .kind    = OPT_CHOICE,                                                                                        \
+         .dest    = &(f).spec,                                                                                         \
+         .arg     = "METHOD",                                                                                          \
+         .choices = generate_spec_names,                                                                               \
+         .help    = "speculation: off"},                                                                                  \
+        {.name  = "temp",                                                                                              \
+         .kind  = OPT_REAL,                                                                                            \
+         .dest  = &(f).temp,                                                                                           \
+         .arg   = "T",                                                                                                 \
+         .min   = 0,                                                                                                   \
+         .max   = 100,                                                                                                 \
+         .given = &(f).temp_given,                                                                                     \
+         .help  = "temperature; 0 is greedy (default: the model's)"},                                                   \
+        {.name  = "top-k",                                                                                             \
+         .kind  = OPT_INT,                                                                                             \
+         .dest  = &(f).top_k,                                                                                          \
+         .arg   = "K",                                                                                                 \
+         .min   = 0,                                                                                                   \
+         .max   = 1 << 22,                                                                                             \
+         .given = &(f).top_k_given,                                                                                    \
+         .help  = "keep the K likeliest tokens; 0: all"},                                                               \
+        {.name  = "top-p",                                                                                             \
+         .kind  = OPT_REAL,                                                                                            \
+         .dest  = &(f).top_p,                                                                                          \
+         .arg   = "P",                                                                                                 \
+         .min   = 0,                                                                                                   \
+         .max   = 1,                                                                                                   \
+         .given = &(f).top_p_given,                                                                                    \
+         .help  = "keep the likeliest tokens that reach P together; 1: all"},                                           \
+        {.name  = "min-p",                                                                                             \
+         .kind  = OPT_REAL,                                                                                            \
+         .dest  = &(f).min_p,                                                                                          \
+         .arg   = "P",                                                                                                 \
+         .min   = 0,                                                                                                   \
+         .max   = 1,                                                                                                   \
+         .given = &(f).min_p_given,                                                                                    \
+         .help  = "drop tokens under P times the likeliest; 0: none"},                                                  \
+    {                                                                                                                  \
+        .name = "seed", .kind = OPT_U64, .dest = &(f).seed, .arg = "N", .given = &(f).seed_given,                      \
+        .help = "decides the text together with model, prompt and options"                                             \
+    }
+
+/* --- the loop ----------------------------------------------------------------------------------- */
+typedef struct {
+    engine       *g;
+    tok_ids       stops;
+    sample_params params;
+    int           max_tokens; /* -1: no limit */
+    bool          ignore_eos;
+    void (*on_token)(void *ctx, int32_t id, bool is_stop); /* each token when it is decided */
+    void   *ctx;
+    tok_ids cached; /* whose keys and values the cache holds */
+    /* of the last answer */
+    size_t n_prompt, n_reused;
+    int    n_out;
+    double prefill_s, decode_s;
+    bool   full, interrupted;
+} generator;
+
+/* t may be NULL: then only the model's own stop ids are known. */
+void generator_init(generator *a, engine *g, const tok *t, const generate_flags *f);
+void generator_deinit(generator *a);
+/* Runs the prompt and then one token after another until a stop token, the limit, the end of the context or Ctrl-C. */
+bool generate(generator *a, const tok_ids *prompt, err *e);
+/* Refuses what cannot be run: an empty prompt, one that leaves no room to answer, ids that the model does not have. */
+bool generate_check(const generator *a, const tok_ids *prompt, err *e);
+void generate_print_stats(const generator *a);
+
+/* --- showing an answer -------------------------------------------------------------------------- */
+/* The content goes to standard output as it comes; reasoning too when show_thoughts (dimmed on a terminal). Both are
+ * also kept. */
+typedef struct {
+    gemma4_parser    *parser;
+    bool              show_thoughts, colour, started;
+    gemma4_event_kind last; /* shown */
+    buf               content, reasoning;
+} answer_view;
+
+void view_init(answer_view *v, const tok *t, bool in_thought, bool show_thoughts);
+void view_deinit(answer_view *v);
+void view_put(answer_view *v, int32_t id);
+bool view_finish(answer_view *v, err *e); /* ends the line */
+
+/* Which prompt format the model at `path` was made for: from its template, or a guess with a warning. */
+bool generate_chat_options(chat_options *o, const engine *g, const char *path, err *e);
+#endif
