@@ -4,13 +4,17 @@
  *   Q4_0 Q4_1   qs[j] holds x[j] in its low and x[j + 16] in its high half; Q5_* the same, and bit x of qh is the fifth
  *   Q4_K Q5_K   four groups of 64: qs[32 * g + j] holds x[64 g + j] low and x[64 g + 32 + j] high; each 32 elements
  *               are a sub-block with a scale and a minimum; Q5_K: bit (sub-block) of qh[j] is the fifth
+ *   Q2_K Q3_K   two halves of 128: bits 2q, 2q + 1 of qs[32 h + j], j < 32, are x[128 h + 32 q + j]; each 16 elements have a
+ *               scale; Q3_K: bit 4h + q of hmask[j] is the third
  *   Q6_K        two halves of 128: ql[64 h + j], j < 64, holds x[128 h + j] low and x[128 h + 64 + j] high;
- *               bits 2q, 2q + 1 of qh[32 h + j], j < 32, top x[128 h + 32 q + j]; each 16 elements have a scale */
+ *               bits 2q, 2q + 1 of qh[32 h + j], j < 32, top x[128 h + 32 q + j]; each 16 elements have a scale
+ *   IQ4_NL MXFP4  as Q4_0; IQ4_XS: eight times that, bits 2b, 2b + 1 of scales_h top the half-byte b of scales_l */
 #include "gguf/quant.h"
 
 #include "base/mem.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 #include <strings.h>
 
@@ -57,6 +61,13 @@ uint16_t f32_to_f16(float f)
     if (size < 0x33000000) return (uint16_t)sign; /* below half of the smallest subnormal */
     uint32_t shift = 126 - (size >> 23);          /* 14 .. 24: how far the fraction lies below 2^-24's grid */
     return (uint16_t)(sign | round_off((size & 0x7fffff) | 0x800000, shift));
+}
+
+uint16_t f32_to_bf16(float f)
+{
+    uint32_t u = f32_to_bits(f);
+    if ((u & 0x7fffffff) > 0x7f800000) return (uint16_t)(u >> 16 | 64); /* NaN, made quiet */
+    return (uint16_t)round_off(u, 16);
 }
 
 static void dequantise_f32(const char *src, float *dst, size_t n) { memcpy(dst, src, n * sizeof *dst); }
@@ -148,6 +159,33 @@ void quant_k_scale_min(const uint8_t s[12], int j, uint8_t *scale, uint8_t *min)
     }
 }
 
+static void one_q2_K(const block_q2_K *b, float *y)
+{
+    float d = f16_to_f32(b->d), dmin = f16_to_f32(b->dmin);
+    for (int i = 0; i < QK_K; i++) {
+        int     q = b->qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+        uint8_t s = b->scales[i / 16];
+        y[i]      = d * (float)(s & 15) * (float)q - dmin * (float)(s >> 4);
+    }
+}
+
+/* 12 bytes hold 16 scales of 6 bits: the low halves two to a byte in 0-7, the upper two bits four to a byte in 8-11. */
+static int q3_scale(const uint8_t s[12], int j)
+{
+    int low = s[j % 8] >> (j / 8 * 4) & 15, high = s[8 + j % 4] >> (j / 4 * 2) & 3;
+    return (low | high << 4) - 32;
+}
+
+static void one_q3_K(const block_q3_K *b, float *y)
+{
+    float d = f16_to_f32(b->d);
+    for (int i = 0; i < QK_K; i++) {
+        int low  = b->qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+        int high = b->hmask[i % 32] >> (i / 32) & 1;
+        y[i]     = d * (float)q3_scale(b->scales, i / 16) * (float)((low | high << 2) - 4);
+    }
+}
+
 static void one_q4_K(const block_q4_K *b, float *y)
 {
     float d = f16_to_f32(b->d), dmin = f16_to_f32(b->dmin);
@@ -185,6 +223,34 @@ static void one_q6_K(const block_q6_K *b, float *y)
     }
 }
 
+/* Levels of IQ4_NL and IQ4_XS, and MXFP4's sixteen numbers doubled. */
+static const int8_t IQ4_LEVEL[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const int8_t FP4_LEVEL[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+static void from_levels(const int8_t level[16], float d, const uint8_t qs[QK / 2], float *y)
+{
+    for (int j = 0; j < QK / 2; j++) {
+        y[j]          = d * (float)level[qs[j] & 15];
+        y[j + QK / 2] = d * (float)level[qs[j] >> 4];
+    }
+}
+
+static void one_iq4_nl(const block_iq4_nl *b, float *y) { from_levels(IQ4_LEVEL, f16_to_f32(b->d), b->qs, y); }
+
+static void one_iq4_xs(const block_iq4_xs *b, float *y)
+{
+    float d = f16_to_f32(b->d);
+    for (int sub = 0; sub < QK_K / QK; sub++, y += QK) {
+        int low = b->scales_l[sub / 2] >> (sub % 2 * 4) & 15, high = b->scales_h >> (2 * sub) & 3;
+        from_levels(IQ4_LEVEL, d * (float)((low | high << 4) - 32), b->qs + sub * QK / 2, y);
+    }
+}
+
+static void one_mxfp4(const block_mxfp4 *b, float *y)
+{
+    from_levels(FP4_LEVEL, ldexpf(1, b->e - 128), b->qs, y); /* halved: the levels are doubled */
+}
+
 DEQUANTISE(q4_0, QK)
 DEQUANTISE(q4_1, QK)
 DEQUANTISE(q5_0, QK)
@@ -193,6 +259,11 @@ DEQUANTISE(q8_0, QK)
 DEQUANTISE(q4_K, QK_K)
 DEQUANTISE(q5_K, QK_K)
 DEQUANTISE(q6_K, QK_K)
+DEQUANTISE(q2_K, QK_K)
+DEQUANTISE(q3_K, QK_K)
+DEQUANTISE(iq4_nl, QK)
+DEQUANTISE(iq4_xs, QK_K)
+DEQUANTISE(mxfp4, QK)
 
 static const struct {
     const char    *name;
@@ -200,22 +271,27 @@ static const struct {
     size_t         bytes; /* of a block */
     dequantise_fn *dequantise;
 } types[QUANT_TYPES] = {
-    [QUANT_F32]  = {"F32", 1, 4, dequantise_f32},
-    [QUANT_F16]  = {"F16", 1, 2, dequantise_f16},
-    [QUANT_Q4_0] = {"Q4_0", QK, sizeof(block_q4_0), dequantise_q4_0},
-    [QUANT_Q4_1] = {"Q4_1", QK, sizeof(block_q4_1), dequantise_q4_1},
-    [QUANT_Q5_0] = {"Q5_0", QK, sizeof(block_q5_0), dequantise_q5_0},
-    [QUANT_Q5_1] = {"Q5_1", QK, sizeof(block_q5_1), dequantise_q5_1},
-    [QUANT_Q8_0] = {"Q8_0", QK, sizeof(block_q8_0), dequantise_q8_0},
-    [QUANT_Q4_K] = {"Q4_K", QK_K, sizeof(block_q4_K), dequantise_q4_K},
-    [QUANT_Q5_K] = {"Q5_K", QK_K, sizeof(block_q5_K), dequantise_q5_K},
-    [QUANT_Q6_K] = {"Q6_K", QK_K, sizeof(block_q6_K), dequantise_q6_K},
-    [QUANT_I8]   = {"I8", 1, 1, NULL},
-    [QUANT_I16]  = {"I16", 1, 2, NULL},
-    [QUANT_I32]  = {"I32", 1, 4, NULL},
-    [QUANT_I64]  = {"I64", 1, 8, NULL},
-    [QUANT_F64]  = {"F64", 1, 8, NULL},
-    [QUANT_BF16] = {"BF16", 1, 2, dequantise_bf16},
+    [QUANT_F32]    = {"F32", 1, 4, dequantise_f32},
+    [QUANT_F16]    = {"F16", 1, 2, dequantise_f16},
+    [QUANT_Q4_0]   = {"Q4_0", QK, sizeof(block_q4_0), dequantise_q4_0},
+    [QUANT_Q4_1]   = {"Q4_1", QK, sizeof(block_q4_1), dequantise_q4_1},
+    [QUANT_Q5_0]   = {"Q5_0", QK, sizeof(block_q5_0), dequantise_q5_0},
+    [QUANT_Q5_1]   = {"Q5_1", QK, sizeof(block_q5_1), dequantise_q5_1},
+    [QUANT_Q8_0]   = {"Q8_0", QK, sizeof(block_q8_0), dequantise_q8_0},
+    [QUANT_Q2_K]   = {"Q2_K", QK_K, sizeof(block_q2_K), dequantise_q2_K},
+    [QUANT_Q3_K]   = {"Q3_K", QK_K, sizeof(block_q3_K), dequantise_q3_K},
+    [QUANT_Q4_K]   = {"Q4_K", QK_K, sizeof(block_q4_K), dequantise_q4_K},
+    [QUANT_Q5_K]   = {"Q5_K", QK_K, sizeof(block_q5_K), dequantise_q5_K},
+    [QUANT_Q6_K]   = {"Q6_K", QK_K, sizeof(block_q6_K), dequantise_q6_K},
+    [QUANT_IQ4_NL] = {"IQ4_NL", QK, sizeof(block_iq4_nl), dequantise_iq4_nl},
+    [QUANT_IQ4_XS] = {"IQ4_XS", QK_K, sizeof(block_iq4_xs), dequantise_iq4_xs},
+    [QUANT_I8]     = {"I8", 1, 1, NULL},
+    [QUANT_I16]    = {"I16", 1, 2, NULL},
+    [QUANT_I32]    = {"I32", 1, 4, NULL},
+    [QUANT_I64]    = {"I64", 1, 8, NULL},
+    [QUANT_F64]    = {"F64", 1, 8, NULL},
+    [QUANT_BF16]   = {"BF16", 1, 2, dequantise_bf16},
+    [QUANT_MXFP4]  = {"MXFP4", QK, sizeof(block_mxfp4), dequantise_mxfp4},
 };
 
 static bool is_known(quant_type t) { return (unsigned)t < QUANT_TYPES && types[t].name; }

@@ -9,23 +9,28 @@
 #include <stdint.h>
 
 typedef enum {
-    QUANT_F32   = 0,
-    QUANT_F16   = 1,
-    QUANT_Q4_0  = 2,
-    QUANT_Q4_1  = 3,
-    QUANT_Q5_0  = 6,
-    QUANT_Q5_1  = 7,
-    QUANT_Q8_0  = 8,
-    QUANT_Q4_K  = 12,
-    QUANT_Q5_K  = 13,
-    QUANT_Q6_K  = 14,
-    QUANT_I8    = 24,
-    QUANT_I16   = 25,
-    QUANT_I32   = 26,
-    QUANT_I64   = 27,
-    QUANT_F64   = 28,
-    QUANT_BF16  = 30,
-    QUANT_TYPES = 40, /* above all known values */
+    QUANT_F32    = 0,
+    QUANT_F16    = 1,
+    QUANT_Q4_0   = 2,
+    QUANT_Q4_1   = 3,
+    QUANT_Q5_0   = 6,
+    QUANT_Q5_1   = 7,
+    QUANT_Q8_0   = 8,
+    QUANT_Q2_K   = 10,
+    QUANT_Q3_K   = 11,
+    QUANT_Q4_K   = 12,
+    QUANT_Q5_K   = 13,
+    QUANT_Q6_K   = 14,
+    QUANT_IQ4_NL = 20,
+    QUANT_IQ4_XS = 23,
+    QUANT_I8     = 24,
+    QUANT_I16    = 25,
+    QUANT_I32    = 26,
+    QUANT_I64    = 27,
+    QUANT_F64    = 28,
+    QUANT_BF16   = 30,
+    QUANT_MXFP4  = 39,
+    QUANT_TYPES  = 40, /* above all known values */
 } quant_type;
 
 enum { QK = 32, QK_K = 256 }; /* elements of a plain block, of a super-block */
@@ -53,6 +58,17 @@ typedef struct {
     int8_t   qs[QK];
 } block_q8_0; /* d * q */
 typedef struct {
+    uint8_t  scales[QK_K / 16]; /* scale in the low half, minimum in the high one */
+    uint8_t  qs[QK_K / 4];
+    uint16_t d, dmin;
+} block_q2_K; /* d*sc * q - dmin*m */
+typedef struct {
+    uint8_t  hmask[QK_K / 8];
+    uint8_t  qs[QK_K / 4];
+    uint8_t  scales[12];
+    uint16_t d;
+} block_q3_K; /* d*(sc - 32) * (q - 4) */
+typedef struct {
     uint16_t d, dmin;
     uint8_t  scales[12];
     uint8_t  qs[QK_K / 2];
@@ -69,9 +85,24 @@ typedef struct {
     int8_t   scales[QK_K / 16];
     uint16_t d;
 } block_q6_K; /* d*sc * (q - 32) */
+typedef struct {
+    uint16_t d;
+    uint8_t  qs[QK / 2];
+} block_iq4_nl; /* d * level[q], sixteen levels that lie closer near zero */
+typedef struct {
+    uint16_t d, scales_h;
+    uint8_t  scales_l[QK_K / 64];
+    uint8_t  qs[QK_K / 2];
+} block_iq4_xs; /* d*(sc - 32) * level[q] */
+typedef struct {
+    uint8_t e;
+    uint8_t qs[QK / 2];
+} block_mxfp4; /* 2^(e - 127) * q, q a float of four bits */
 _Static_assert(sizeof(block_q4_0) == 18 && sizeof(block_q4_1) == 20 && sizeof(block_q5_0) == 22, "block sizes");
 _Static_assert(sizeof(block_q5_1) == 24 && sizeof(block_q8_0) == 34 && sizeof(block_q4_K) == 144, "block sizes");
-_Static_assert(sizeof(block_q5_K) == 176 && sizeof(block_q6_K) == 210, "block sizes");
+_Static_assert(sizeof(block_q5_K) == 176 && sizeof(block_q6_K) == 210 && sizeof(block_q2_K) == 84, "block sizes");
+_Static_assert(sizeof(block_q3_K) == 110 && sizeof(block_iq4_nl) == 18 && sizeof(block_iq4_xs) == 136, "block sizes");
+_Static_assert(sizeof(block_mxfp4) == 17, "block sizes");
 
 /* NULL for a type we do not know. */
 const char *quant_name(quant_type t);
@@ -80,15 +111,21 @@ int         quant_block(quant_type t);                      /* elements; 0 for a
 size_t      quant_block_bytes(quant_type t);
 bool        quant_is_float(quant_type t); /* F32 F16 BF16 F64 */
 bool        quant_can_dequantise(quant_type t);
+bool        quant_can_quantise(quant_type t); /* F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K */
 /* Bytes of n elements; false when n is not a multiple of the block or the size overflows. */
 bool quant_bytes(quant_type t, uint64_t n, size_t *out);
 /* n a multiple of the block; src may be unaligned. */
 void quant_dequantise(quant_type t, const void *src, float *dst, size_t n);
+/* The other way: each block is the closest that the search finds, in the sum of squares. n a multiple of the block, dst
+ * may be unaligned. F32 and BF16 take any number. The others are scaled by f16 numbers and take what an f16 holds:
+ * false on NaN, infinity and beyond 65504; dst is then spoilt. */
+bool quant_quantise(quant_type t, const float *src, void *dst, size_t n);
 /* The 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K super-block. */
 void quant_k_scale_min(const uint8_t scales[12], int j, uint8_t *scale, uint8_t *min);
 
 float               f16_to_f32(uint16_t h);
-uint16_t            f32_to_f16(float f); /* to nearest, ties to even */
+uint16_t            f32_to_f16(float f);  /* to nearest, ties to even */
+uint16_t            f32_to_bf16(float f); /* likewise; NaN stays NaN */
 static inline float bf16_to_f32(uint16_t b)
 {
     union {

@@ -1,0 +1,338 @@
+/* gguf/quantise.c - floats turned into blocks.
+ *
+ * A block is one or two scales and small integers. Given the scales, the best integers are the nearest ones; given the
+ * integers, the best scales solve a least-squares problem. So a search tries some twenty scales around the one that just
+ * covers the range, rounds, solves, and keeps what has the smallest sum of squared errors. The integers are chosen last,
+ * with the scales as they are stored. How it compares with others: docs/quantisation.md. */
+#include "gguf/quant.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+static const float TINY = 0x1p-40f; /* below this no f16 scale can help: all zeros */
+
+/* To the nearest whole number, ties to even; |v| < 2^22. */
+static float nearest(float v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
+
+/* lo for NaN: whatever comes in, a whole number from lo to hi comes out. */
+static float whole(float v, float lo, float hi)
+{
+    v = v > lo ? v : lo;
+    v = v < hi ? v : hi;
+    return nearest(v);
+}
+
+static float inverse(float d) { return d != 0 ? 1 / d : 0; }
+
+/* --- the two searches ----------------------------------------------------------------------------*/
+typedef struct {
+    float xq, qq, q; /* sums of x * q, q * q, q */
+} moments;
+
+/* Four side by side: every processor has such vectors. */
+typedef float   v4 __attribute__((vector_size(16)));
+typedef int32_t v4i __attribute__((vector_size(16)));
+
+static inline v4    pick(v4i yes, v4 a, v4 b) { return (v4)(((v4i)a & yes) | ((v4i)b & ~yes)); }
+static inline float sum(v4 v) { return (v[0] + v[1]) + (v[2] + v[3]); }
+
+/* Sums over x with q = whole((x - base) * inv, lo, hi). */
+static inline moments measure(const float *x, int n, float base, float inv, float lo, float hi)
+{
+    v4 xq = {0}, qq = {0}, sq = {0}, least = (v4){0} + lo, most = (v4){0} + hi;
+    for (int i = 0; i < n; i += 4) {
+        v4 v, q;
+        memcpy(&v, x + i, sizeof v);
+        q = (v - base) * inv;
+        q = pick(q > least, q, least);
+        q = pick(q < most, q, most);
+        q = (q + 0x1.8p23f) - 0x1.8p23f; /* as nearest */
+        xq += v * q;
+        qq += q * q;
+        sq += q;
+    }
+    return (moments){sum(xq), sum(qq), sum(sq)};
+}
+
+/* The scale s that brings s * q closest to x, q from -top to top - 1. The element of the largest size gets the side that
+ * reaches further. For integers q the best s is (x q) / (q q), and it takes (x q)^2 / (q q) off the sum of squares. */
+static inline float fit_scale(const float *x, int n, int top)
+{
+    float far = 0, scale = 0, best = 0;
+    for (int i = 0; i < n; i++)
+        if (fabsf(x[i]) > fabsf(far)) far = x[i];
+    if (fabsf(far) < TINY) return 0;
+    for (int step = -9; step <= 9; step++) {
+        float   inv = -((float)top + 0.1f * (float)step) / far;
+        moments m   = measure(x, n, 0, inv, (float)-top, (float)(top - 1));
+        if (m.xq * m.xq > best * m.qq) {
+            scale = m.xq / m.qq;
+            best  = m.xq * scale;
+        }
+    }
+    return scale;
+}
+
+typedef struct {
+    float scale, min;
+} affine;
+
+/* Scale and minimum that bring scale * q + min closest to x, q from 0 to top. K-quants store the minimum as a negated
+ * magnitude: there it is not above 0, and 0 is part of the range. */
+static inline affine fit_affine(const float *x, int n, int top, bool any_min)
+{
+    float lo = any_min ? x[0] : 0, hi = lo, sx = 0;
+    for (int i = 0; i < n; i++) {
+        lo = x[i] < lo ? x[i] : lo;
+        hi = x[i] > hi ? x[i] : hi;
+        sx += x[i];
+    }
+    if (hi - lo < TINY) return (affine){0, lo};
+    affine best   = {(hi - lo) / (float)top, lo};
+    double gained = -INFINITY; /* what it takes off the sum of squares */
+    for (int step = -10; step <= 10; step++) {
+        float   inv = ((float)top + 0.1f * (float)step) / (hi - lo);
+        moments m   = measure(x, n, lo, inv, 0, (float)top);
+        double  det = (double)n * m.qq - (double)m.q * m.q;
+        if (!(det > 0)) continue;
+        double scale = ((double)n * m.xq - (double)sx * m.q) / det, min = (sx - scale * m.q) / n;
+        if (min > 0 && !any_min) {
+            min   = 0;
+            scale = m.xq / m.qq;
+        }
+        double gain = 2 * (scale * m.xq + min * sx) - scale * (scale * m.qq + 2 * min * m.q) - n * min * min;
+        if (gain > gained) {
+            gained = gain;
+            best   = (affine){(float)scale, (float)min};
+        }
+    }
+    return best;
+}
+
+/* --- plain blocks ---------------------------------------------------------------------------------*/
+static void make_q8_0(block_q8_0 *b, const float *x)
+{
+    float most = 0;
+    for (int i = 0; i < QK; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    b->d      = f32_to_f16(most / 127);
+    float inv = inverse(f16_to_f32(b->d));
+    for (int i = 0; i < QK; i++) b->qs[i] = (int8_t)whole(x[i] * inv, -127, 127);
+}
+
+/* Four low bits of 32 numbers, x[j] beside x[j + 16]. */
+static void pack_low(uint8_t qs[QK / 2], const uint8_t q[QK])
+{
+    for (int j = 0; j < QK / 2; j++) qs[j] = (uint8_t)((q[j] & 15) | q[j + QK / 2] << 4);
+}
+
+static void pack_fifth(uint8_t qh[4], const uint8_t q[QK])
+{
+    memset(qh, 0, 4);
+    for (int i = 0; i < QK; i++) qh[i / 8] |= (uint8_t)((q[i] >> 4) << (i % 8));
+}
+
+/* d * (q - top) */
+static inline uint16_t round_scaled(uint8_t q[QK], const float *x, int top)
+{
+    uint16_t d   = f32_to_f16(fit_scale(x, QK, top));
+    float    inv = inverse(f16_to_f32(d));
+    for (int i = 0; i < QK; i++) q[i] = (uint8_t)(whole(x[i] * inv, (float)-top, (float)(top - 1)) + (float)top);
+    return d;
+}
+
+/* d * q + m */
+static inline void round_affine(uint8_t q[QK], uint16_t *d, uint16_t *m, const float *x, int top)
+{
+    affine f  = fit_affine(x, QK, top, true);
+    *d        = f32_to_f16(f.scale);
+    *m        = f32_to_f16(f.min);
+    float inv = inverse(f16_to_f32(*d)), min = f16_to_f32(*m);
+    for (int i = 0; i < QK; i++) q[i] = (uint8_t)whole((x[i] - min) * inv, 0, (float)top);
+}
+
+static void make_q4_0(block_q4_0 *b, const float *x)
+{
+    uint8_t q[QK];
+    b->d = round_scaled(q, x, 8);
+    pack_low(b->qs, q);
+}
+
+static void make_q5_0(block_q5_0 *b, const float *x)
+{
+    uint8_t q[QK];
+    b->d = round_scaled(q, x, 16);
+    pack_low(b->qs, q);
+    pack_fifth(b->qh, q);
+}
+
+static void make_q4_1(block_q4_1 *b, const float *x)
+{
+    uint8_t q[QK];
+    round_affine(q, &b->d, &b->m, x, 15);
+    pack_low(b->qs, q);
+}
+
+static void make_q5_1(block_q5_1 *b, const float *x)
+{
+    uint8_t q[QK];
+    round_affine(q, &b->d, &b->m, x, 31);
+    pack_low(b->qs, q);
+    pack_fifth(b->qh, q);
+}
+
+/* --- super-blocks ---------------------------------------------------------------------------------*/
+enum { SUBS = QK_K / QK };
+
+/* The other way round of quant_k_scale_min, for sub-blocks 0 to 7 in this order. */
+static void pack_scale_min(uint8_t s[12], int j, uint8_t scale, uint8_t min)
+{
+    if (j < 4) {
+        s[j]     = scale;
+        s[j + 4] = min;
+    } else {
+        s[j + 4] = (uint8_t)((scale & 15) | min << 4);
+        s[j - 4] |= (uint8_t)(scale >> 4 << 6);
+        s[j] |= (uint8_t)(min >> 4 << 6);
+    }
+}
+
+/* Q4_K and Q5_K up to the packing of q. */
+static inline void round_super(uint8_t q[QK_K], uint16_t *d, uint16_t *dmin, uint8_t scales[12], const float *x,
+                               int top)
+{
+    affine f[SUBS];
+    float  most_scale = 0, most_min = 0;
+    for (int j = 0; j < SUBS; j++) {
+        f[j]       = fit_affine(x + j * QK, QK, top, false);
+        most_scale = f[j].scale > most_scale ? f[j].scale : most_scale;
+        most_min   = -f[j].min > most_min ? -f[j].min : most_min;
+    }
+    *d       = f32_to_f16(most_scale / 63);
+    *dmin    = f32_to_f16(most_min / 63);
+    float ds = f16_to_f32(*d), dm = f16_to_f32(*dmin);
+    for (int j = 0; j < SUBS; j++) {
+        float scale = whole(f[j].scale * inverse(ds), 0, 63), min = whole(-f[j].min * inverse(dm), 0, 63);
+        float inv = inverse(ds * scale);
+        pack_scale_min(scales, j, (uint8_t)scale, (uint8_t)min);
+        for (int i = j * QK; i < (j + 1) * QK; i++) q[i] = (uint8_t)whole((x[i] + dm * min) * inv, 0, (float)top);
+    }
+}
+
+/* Sub-block 2g in the low halves, 2g + 1 in the high ones. */
+static void pack_groups(uint8_t qs[QK_K / 2], const uint8_t q[QK_K])
+{
+    for (int g = 0; g < QK_K / 64; g++)
+        for (int j = 0; j < QK; j++) qs[g * QK + j] = (uint8_t)((q[64 * g + j] & 15) | q[64 * g + QK + j] << 4);
+}
+
+static void make_q4_K(block_q4_K *b, const float *x)
+{
+    uint8_t q[QK_K];
+    round_super(q, &b->d, &b->dmin, b->scales, x, 15);
+    pack_groups(b->qs, q);
+}
+
+static void make_q5_K(block_q5_K *b, const float *x)
+{
+    uint8_t q[QK_K];
+    round_super(q, &b->d, &b->dmin, b->scales, x, 31);
+    pack_groups(b->qs, q);
+    memset(b->qh, 0, sizeof b->qh);
+    for (int i = 0; i < QK_K; i++) b->qh[i % QK] |= (uint8_t)(q[i] >> 4 << (i / QK));
+}
+
+static void pack_q6(block_q6_K *b, const uint8_t q[QK_K])
+{
+    memset(b->ql, 0, sizeof b->ql);
+    memset(b->qh, 0, sizeof b->qh);
+    for (int i = 0; i < QK_K; i++) {
+        int half = i / 128, quarter = i % 128 / 32;
+        b->ql[64 * half + i % 64] |= (uint8_t)((q[i] & 15) << (quarter / 2 * 4));
+        b->qh[32 * half + i % 32] |= (uint8_t)(q[i] >> 4 << (2 * quarter));
+    }
+}
+
+/* d * s * (q - 32); the scale of the largest size becomes -128. */
+static void make_q6_K(block_q6_K *b, const float *x)
+{
+    enum { N = 16 };
+    uint8_t q[QK_K];
+    float   scale[QK_K / N], far = 0;
+    for (int j = 0; j < QK_K / N; j++) {
+        scale[j] = fit_scale(x + j * N, N, 32);
+        if (fabsf(scale[j]) > fabsf(far)) far = scale[j];
+    }
+    b->d    = f32_to_f16(far / -128);
+    float d = f16_to_f32(b->d), inv_d = inverse(d);
+    for (int j = 0; j < QK_K / N; j++) {
+        b->scales[j] = (int8_t)whole(scale[j] * inv_d, -128, 127);
+        float inv    = inverse(d * (float)b->scales[j]);
+        for (int i = j * N; i < (j + 1) * N; i++) q[i] = (uint8_t)(whole(x[i] * inv, -32, 31) + 32);
+    }
+    pack_q6(b, q);
+}
+
+/* --- rows -----------------------------------------------------------------------------------------*/
+typedef void quantise_fn(const float *src, char *dst, size_t n);
+
+static void quantise_f32(const float *src, char *dst, size_t n) { memcpy(dst, src, n * sizeof *src); }
+
+static void quantise_f16(const float *src, char *dst, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h = f32_to_f16(src[i]);
+        memcpy(dst + i * sizeof h, &h, sizeof h);
+    }
+}
+
+static void quantise_bf16(const float *src, char *dst, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h = f32_to_bf16(src[i]);
+        memcpy(dst + i * sizeof h, &h, sizeof h);
+    }
+}
+
+#define QUANTISE(type, per_block)                                                                                      \
+    static void quantise_##type(const float *src, char *dst, size_t n)                                                 \
+    {                                                                                                                  \
+        for (size_t i = 0; i < n; i += (per_block), dst += sizeof(block_##type)) {                                     \
+            block_##type b;                                                                                            \
+            make_##type(&b, src + i);                                                                                  \
+            memcpy(dst, &b, sizeof b);                                                                                 \
+        }                                                                                                              \
+    }
+QUANTISE(q8_0, QK)
+QUANTISE(q4_0, QK)
+QUANTISE(q4_1, QK)
+QUANTISE(q5_0, QK)
+QUANTISE(q5_1, QK)
+QUANTISE(q4_K, QK_K)
+QUANTISE(q5_K, QK_K)
+QUANTISE(q6_K, QK_K)
+
+static quantise_fn *const quantisers[QUANT_TYPES] = {
+    [QUANT_F32] = quantise_f32,   [QUANT_F16] = quantise_f16,   [QUANT_BF16] = quantise_bf16,
+    [QUANT_Q8_0] = quantise_q8_0, [QUANT_Q4_0] = quantise_q4_0, [QUANT_Q4_1] = quantise_q4_1,
+    [QUANT_Q5_0] = quantise_q5_0, [QUANT_Q5_1] = quantise_q5_1, [QUANT_Q4_K] = quantise_q4_K,
+    [QUANT_Q5_K] = quantise_q5_K, [QUANT_Q6_K] = quantise_q6_K,
+};
+
+bool quant_can_quantise(quant_type t) { return (unsigned)t < QUANT_TYPES && quantisers[t]; }
+
+/* Every number rounds to a finite f16. */
+static bool fits_f16(const float *x, size_t n)
+{
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) bad |= !(fabsf(x[i]) < 65520);
+    return !bad;
+}
+
+bool quant_quantise(quant_type t, const float *src, void *dst, size_t n)
+{
+    assert(quant_can_quantise(t) && n % (size_t)quant_block(t) == 0);
+    if (t != QUANT_F32 && t != QUANT_BF16 && !fits_f16(src, n)) return false;
+    quantisers[t](src, dst, n);
+    return true;
+}
