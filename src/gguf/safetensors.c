@@ -12,17 +12,15 @@
 #include "base/mem.h"
 #include "gguf/maps.h"
 #include "gguf/names.h"
+#include "gguf/out_file.h"
 #include "json/json.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-enum { MAX_HEADER_BYTES = 100 * 1000 * 1000, MAX_DEPTH = 8, MAX_PATH = 4096, TEMP_NAMES = 100 };
+enum { MAX_HEADER_BYTES = 100 * 1000 * 1000, MAX_DEPTH = 8, MAX_PATH = 4096 };
 
 struct safetensors {
     maps          files;
@@ -451,61 +449,16 @@ static bool build_header(buf *b, const safetensors_out *t, size_t n, err *e)
     return true;
 }
 
-static bool write_all(int fd, const char *p, size_t n)
-{
-    while (n) {
-        ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR) continue;
-        if (k < 0) return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
-static bool write_tensors(int fd, str header, const safetensors_out *t, size_t n)
-{
-    size_t bytes;
-    if (!write_all(fd, header.s, header.n)) return false;
-    for (size_t i = 0; i < n; i++)
-        if (!out_bytes(&t[i], &bytes) || !write_all(fd, t[i].data, bytes)) return false;
-    return true;
-}
-
-/* A new file beside path, named like no other there; its name goes to temp. */
-static int create_temp(char temp[MAX_PATH], const char *path, err *e)
-{
-    for (int i = 0; i < TEMP_NAMES; i++) {
-        if (snprintf(temp, MAX_PATH, "%s.%ld-%d.tmp", path, (long)getpid(), i) >= MAX_PATH)
-            errno = ENAMETOOLONG;
-        else {
-            int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-            if (fd >= 0) return fd;
-        }
-        if (errno != EEXIST) break;
-    }
-    err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    return -1;
-}
-
 bool safetensors_write(const char *path, const safetensors_out *t, size_t n, err *e)
 {
-    char temp[MAX_PATH];
-    bool ok = false;
-    int  fd = -1;
-    buf  header;
-
+    size_t   bytes;
+    out_file f = {0};
+    buf      header;
     buf_init(&header, MAX_HEADER_BYTES);
-    if (!build_header(&header, t, n, e)) goto done;
-    if ((fd = create_temp(temp, path, e)) < 0) goto done;
-    ok = write_tensors(fd, buf_str(&header), t, n);
-    ok = close(fd) == 0 && ok;
-    ok = ok && rename(temp, path) == 0;
-    if (!ok) {
-        err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
-        unlink(temp);
-    }
-done:
+    bool ok = build_header(&header, t, n, e) && out_file_open(&f, path, e) && out_file_put(&f, header.p, header.n, e);
+    for (size_t i = 0; ok && i < n; i++) ok = out_bytes(&t[i], &bytes) && out_file_put(&f, t[i].data, bytes, e);
+    ok = ok && out_file_close(&f, e) && out_file_keep(&f, e);
+    out_file_discard(&f);
     buf_deinit(&header);
     return ok;
 }
