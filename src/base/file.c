@@ -14,6 +14,8 @@ static bool map_fd(file_map *out, int fd, const char *path, err *e)
     if (fstat(fd, &st) != 0) return err_set(e, ERR_IO, "cannot read %s: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode)) return err_set(e, ERR_INPUT, "%s is a directory, expected a file", path);
     if (!S_ISREG(st.st_mode)) return err_set(e, ERR_INPUT, "%s is not a regular file", path);
+    out->dev = st.st_dev;
+    out->ino = st.st_ino;
     if (st.st_size == 0) return true;
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) return err_set(e, ERR_IO, "cannot map %s: %s", path, strerror(errno));
@@ -44,6 +46,12 @@ void file_map_drop(const file_map *m, size_t from, size_t n)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t lo = (from + page - 1) / page * page, hi = (from + n) / page * page;
     if (m->p && lo < hi && hi <= m->n) madvise((void *)(uintptr_t)(m->p + lo), hi - lo, MADV_DONTNEED);
+}
+
+bool file_map_is(const file_map *m, const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && st.st_dev == m->dev && st.st_ino == m->ino;
 }
 
 bool file_is_dir(const char *path)

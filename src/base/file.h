@@ -8,11 +8,13 @@
 typedef struct {
     const char *p; /* NULL for an empty file */
     size_t      n;
+    uint64_t    dev, ino; /* which file it is, whatever its name */
 } file_map;
 
 bool file_map_open(file_map *out, const char *path, err *e);
 void file_map_close(file_map *m);                             /* a zeroed one is fine */
 void file_map_drop(const file_map *m, size_t from, size_t n); /* these pages are not needed soon */
+bool file_map_is(const file_map *m, const char *path);        /* path names the mapped file */
 bool file_is_dir(const char *path);
 bool file_exists(const char *path);
 /* dir + "/" + name into out; false when it does not fit */

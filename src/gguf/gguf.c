@@ -85,12 +85,12 @@ static str read_str(reader *r)
 }
 
 /* --- values ------------------------------------------------------------------------------------ */
-static size_t item_bytes(gguf_type t)
+size_t gguf_type_bytes(gguf_type t)
 {
     static const uint8_t bytes[] = {
         [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
         [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8};
-    return bytes[t]; /* 0 for strings and arrays */
+    return bytes[t];
 }
 
 static bool skip_strings(reader *r, const gguf_value *v, err *e)
@@ -116,7 +116,7 @@ static bool check_bools(const gguf_value *v, err *e)
 /* v->item and v->n are known: moves over the items. */
 static bool read_items(reader *r, gguf_value *v, err *e)
 {
-    size_t each = item_bytes(v->item), least = each ? each : sizeof(uint64_t), bytes;
+    size_t each = gguf_type_bytes(v->item), least = each ? each : sizeof(uint64_t), bytes;
     if (!size_mul(&bytes, v->n, least) || bytes > bytes_left(r))
         return err_set(e, ERR_FORMAT,
                        "key '%.*s' claims %" PRIu64 " items of at least %zu bytes, but only %zu bytes are left",
@@ -461,6 +461,7 @@ void gguf_close(gguf *g)
 /* --- asking ------------------------------------------------------------------------------------ */
 size_t              gguf_bytes(const gguf *g) { return g->files.bytes; }
 void                gguf_drop(const gguf *g, const tensor *t) { maps_drop(&g->files, t->data, t->bytes); }
+bool                gguf_has_file(const gguf *g, const char *path) { return maps_has_file(&g->files, path); }
 size_t              gguf_n_values(const gguf *g) { return g->head.keys.n; }
 const gguf_value   *gguf_value_at(const gguf *g, size_t i) { return &g->head.value[i]; }
 const gguf_value   *gguf_find(const gguf *g, const char *key) { return find_value(&g->head, key); }
@@ -531,7 +532,7 @@ bool gguf_item_int(const gguf_value *v, uint64_t i, int64_t *out)
 {
     if (!v || v->type != GGUF_ARRAY || i >= v->n) return false;
     gguf_type t = v->item == GGUF_BOOL ? GGUF_U8 : v->item;
-    return load_int(t, v->data + (size_t)i * item_bytes(v->item), out);
+    return load_int(t, v->data + (size_t)i * gguf_type_bytes(v->item), out);
 }
 
 str gguf_next_str(const char **at)
@@ -539,4 +540,12 @@ str gguf_next_str(const char **at)
     str s = {*at + sizeof(uint64_t), LOAD(uint64_t, *at)};
     *at   = s.s + s.n;
     return s;
+}
+
+size_t gguf_value_bytes(const gguf_value *v)
+{
+    const char *at = v->data;
+    if (v->item != GGUF_STRING) return (size_t)v->n * gguf_type_bytes(v->item);
+    for (uint64_t i = 0; i < v->n; i++) gguf_next_str(&at);
+    return (size_t)(at - v->data);
 }

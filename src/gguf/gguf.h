@@ -40,17 +40,20 @@ bool   gguf_open_bytes(gguf **out, str bytes, err *e);  /* one whole file in mem
 void   gguf_close(gguf *g);                             /* NULL is fine */
 size_t gguf_bytes(const gguf *g);                       /* of all mapped parts */
 void   gguf_drop(const gguf *g, const tensor *t);       /* its pages are not needed soon */
+bool   gguf_has_file(const gguf *g, const char *path);  /* path names one of the mapped parts */
 size_t gguf_n_values(const gguf *g);
 const gguf_value   *gguf_value_at(const gguf *g, size_t i);
 const gguf_value   *gguf_find(const gguf *g, const char *key); /* NULL when absent */
 const tensor_table *gguf_tensors(const gguf *g);
 
 /* Scalars of any integer type that holds the value; false when absent or of another kind. */
-bool gguf_int(const gguf_value *v, int64_t *out);
-bool gguf_real(const gguf_value *v, double *out); /* f32, f64 or an integer */
-bool gguf_bool(const gguf_value *v, bool *out);
-bool gguf_str(const gguf_value *v, str *out);
-bool gguf_item_int(const gguf_value *v, uint64_t i, int64_t *out); /* of an array of integers or bools */
+bool   gguf_int(const gguf_value *v, int64_t *out);
+bool   gguf_real(const gguf_value *v, double *out); /* f32, f64 or an integer */
+bool   gguf_bool(const gguf_value *v, bool *out);
+bool   gguf_str(const gguf_value *v, str *out);
+bool   gguf_item_int(const gguf_value *v, uint64_t i, int64_t *out); /* of an array of integers or bools */
+size_t gguf_type_bytes(gguf_type t);                                 /* of one; 0 for strings and arrays */
+size_t gguf_value_bytes(const gguf_value *v);                        /* from v->data on */
 /* Walks an array of strings: *at starts as v->data and moves on. The lengths were checked at open. */
 str gguf_next_str(const char **at);
 #endif

@@ -36,6 +36,13 @@ void maps_drop(const maps *m, const void *p, size_t n_bytes)
         if (maps_holds(m, i, p)) file_map_drop(&m->file[i], (size_t)((const char *)p - m->file[i].p), n_bytes);
 }
 
+bool maps_has_file(const maps *m, const char *path)
+{
+    for (size_t i = 0; i < m->n; i++)
+        if (file_map_is(&m->file[i], path)) return true;
+    return false;
+}
+
 void maps_deinit(maps *m)
 {
     for (size_t i = 0; i < m->n; i++) file_map_close(&m->file[i]);

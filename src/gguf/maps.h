@@ -12,5 +12,6 @@ typedef struct {
 bool maps_add(maps *m, const char *path, str *bytes, err *e);
 bool maps_holds(const maps *m, size_t i, const void *p);      /* p lies in file i */
 void maps_drop(const maps *m, const void *p, size_t n_bytes); /* not needed soon; other memory is left alone */
+bool maps_has_file(const maps *m, const char *path);          /* path names one of them */
 void maps_deinit(maps *m);
 #endif
