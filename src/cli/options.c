@@ -61,6 +61,8 @@ static bool bad_value(const opt_spec *spec, const option *o, const char *from, c
         opt_usage(spec, "%s: '%s' is neither 0 nor 1", from, value);
     } else if (o->kind == OPT_U64) {
         opt_usage(spec, "%s: '%s' is not a whole number from 0 to 2^64 - 1", from, value);
+    } else if (o->kind == OPT_BYTES) {
+        opt_usage(spec, "%s: '%s' is not a number of bytes such as 500000000, 500M or 2G", from, value);
     } else {
         opt_usage(spec, "%s: '%s' is not a %s from %.15g to %.15g", from, value,
                   o->kind == OPT_INT ? "whole number" : "number", o->min, o->max);
@@ -68,11 +70,23 @@ static bool bad_value(const opt_spec *spec, const option *o, const char *from, c
     return false;
 }
 
+static bool parse_bytes(str s, uint64_t *out)
+{
+    static const char units[] = "KMG";
+    uint64_t          unit    = 1;
+    const char       *at      = s.n ? memchr(units, toupper((unsigned char)s.s[s.n - 1]), 3) : NULL;
+    for (const char *u = units; at && u <= at; u++) unit *= 1000;
+    uint64_t n;
+    if (!str_to_u64((str){s.s, s.n - (at != NULL)}, &n)) return false;
+    return n > 0 && !__builtin_mul_overflow(n, unit, out);
+}
+
 static bool parse_number(const option *o, str s)
 {
     int64_t i;
     double  d;
     if (o->kind == OPT_U64) return str_to_u64(s, o->dest);
+    if (o->kind == OPT_BYTES) return parse_bytes(s, o->dest);
     if (o->kind == OPT_INT) {
         if (!str_to_i64(s, &i) || (double)i < o->min || (double)i > o->max) return false;
         *(int *)o->dest = (int)i;

@@ -12,6 +12,7 @@ typedef enum {
     OPT_FLAG,   /* bool; no value, in the environment 0 or 1 */
     OPT_INT,    /* int */
     OPT_U64,    /* uint64_t */
+    OPT_BYTES,  /* uint64_t; 500000000, 500M, 2G: powers of 1000 */
     OPT_REAL,   /* float */
     OPT_STR,    /* const char * */
     OPT_CHOICE, /* int: index into choices */
