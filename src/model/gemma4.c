@@ -19,6 +19,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "model/gemma4_config.h"
+#include "model/gemma4_names.h"
 
 #include <assert.h>
 #include <math.h>
@@ -61,45 +62,6 @@ typedef struct {
     int           n_weights, n_bufs, max_owned;
 } gemma4;
 
-/* --- names: GGUF's and Hugging Face's -----------------------------------------------------------*/
-typedef struct {
-    const char *gguf, *hf; /* %d: the layer; hf without the prefix */
-} role;
-
-#define ROLE(id, gguf, hf) static const role id = {gguf, hf}
-ROLE(EMBED, "token_embd.weight", "embed_tokens.weight");
-ROLE(OUT_NORM, "output_norm.weight", "norm.weight");
-ROLE(PLE_EMBED, "per_layer_token_embd.weight", "embed_tokens_per_layer.weight");
-ROLE(PLE_MODEL, "per_layer_model_proj.weight", "per_layer_model_projection.weight");
-ROLE(PLE_MODEL_NORM, "per_layer_proj_norm.weight", "per_layer_projection_norm.weight");
-ROLE(ATTN_NORM, "blk.%d.attn_norm.weight", "layers.%d.input_layernorm.weight");
-ROLE(ATTN_Q, "blk.%d.attn_q.weight", "layers.%d.self_attn.q_proj.weight");
-ROLE(ATTN_K, "blk.%d.attn_k.weight", "layers.%d.self_attn.k_proj.weight");
-ROLE(ATTN_V, "blk.%d.attn_v.weight", "layers.%d.self_attn.v_proj.weight");
-ROLE(ATTN_O, "blk.%d.attn_output.weight", "layers.%d.self_attn.o_proj.weight");
-ROLE(Q_NORM, "blk.%d.attn_q_norm.weight", "layers.%d.self_attn.q_norm.weight");
-ROLE(K_NORM, "blk.%d.attn_k_norm.weight", "layers.%d.self_attn.k_norm.weight");
-ROLE(POST_ATTN_NORM, "blk.%d.post_attention_norm.weight", "layers.%d.post_attention_layernorm.weight");
-ROLE(FF_NORM, "blk.%d.ffn_norm.weight", "layers.%d.pre_feedforward_layernorm.weight");
-ROLE(POST_FF_NORM, "blk.%d.post_ffw_norm.weight", "layers.%d.post_feedforward_layernorm.weight");
-ROLE(FF_GATE, "blk.%d.ffn_gate.weight", "layers.%d.mlp.gate_proj.weight");
-ROLE(FF_UP, "blk.%d.ffn_up.weight", "layers.%d.mlp.up_proj.weight");
-ROLE(FF_DOWN, "blk.%d.ffn_down.weight", "layers.%d.mlp.down_proj.weight");
-ROLE(LAYER_SCALAR, "blk.%d.layer_output_scale.weight", "layers.%d.layer_scalar");
-ROLE(ROUTER, "blk.%d.ffn_gate_inp.weight", "layers.%d.router.proj.weight");
-ROLE(ROUTER_SCALE, "blk.%d.ffn_gate_inp.scale", "layers.%d.router.scale");
-ROLE(EXPERT_SCALE, "blk.%d.ffn_down_exps.scale", "layers.%d.router.per_expert_scale");
-ROLE(EXP_GATE_UP, "blk.%d.ffn_gate_up_exps.weight", "layers.%d.experts.gate_up_proj");
-ROLE(EXP_GATE, "blk.%d.ffn_gate_exps.weight", "");
-ROLE(EXP_UP, "blk.%d.ffn_up_exps.weight", "");
-ROLE(EXP_DOWN, "blk.%d.ffn_down_exps.weight", "layers.%d.experts.down_proj");
-ROLE(FF_NORM_2, "blk.%d.pre_ffw_norm_2.weight", "layers.%d.pre_feedforward_layernorm_2.weight");
-ROLE(POST_FF_NORM_1, "blk.%d.post_ffw_norm_1.weight", "layers.%d.post_feedforward_layernorm_1.weight");
-ROLE(POST_FF_NORM_2, "blk.%d.post_ffw_norm_2.weight", "layers.%d.post_feedforward_layernorm_2.weight");
-ROLE(PLE_GATE, "blk.%d.inp_gate.weight", "layers.%d.per_layer_input_gate.weight");
-ROLE(PLE_PROJ, "blk.%d.proj.weight", "layers.%d.per_layer_projection.weight");
-ROLE(PLE_NORM, "blk.%d.post_norm.weight", "layers.%d.post_per_layer_input_norm.weight");
-
 /* --- binding: tensors by name, shapes checked, into the backend's own form ----------------------*/
 typedef struct {
     gemma4              *m;
@@ -110,26 +72,21 @@ typedef struct {
     size_t               done; /* bytes of tensors loaded */
 } binder;
 
-static void tensor_name(const binder *b, role r, int l, char out[160])
+static void tensor_name(const binder *b, gemma4_role r, int l, char out[GEMMA4_NAME_MAX])
 {
-    const char *fmt = b->cp->gguf ? r.gguf : r.hf, *at = strstr(fmt, "%d");
-    const char *prefix = b->cp->gguf ? "" : b->hf_prefix;
-    if (at)
-        snprintf(out, 160, "%s%.*s%d%s", prefix, (int)(at - fmt), fmt, l, at + 2);
-    else
-        snprintf(out, 160, "%s%s", prefix, fmt);
+    gemma4_tensor_name(r, b->cp->gguf ? NULL : b->hf_prefix, l, out);
 }
 
-static const tensor *lookup(const binder *b, role r, int l)
+static const tensor *lookup(const binder *b, gemma4_role r, int l)
 {
-    char name[160];
+    char name[GEMMA4_NAME_MAX];
     tensor_name(b, r, l, name);
     return tensor_find(b->cp->tensors, str_of(name));
 }
 
-static bool require(const binder *b, role r, int l, const tensor **out, err *e)
+static bool require(const binder *b, gemma4_role r, int l, const tensor **out, err *e)
 {
-    char name[160];
+    char name[GEMMA4_NAME_MAX];
     tensor_name(b, r, l, name);
     *out = tensor_find(b->cp->tensors, str_of(name));
     return *out || err_set(e, ERR_FORMAT, "tensor '%s' is missing", name);
@@ -178,13 +135,13 @@ static bool load_matrix(binder *b, weight **out, const tensor *t, int n_in, int 
     return true;
 }
 
-static bool bind_matrix(binder *b, weight **out, role r, int l, int n_in, int n_out, err *e)
+static bool bind_matrix(binder *b, weight **out, gemma4_role r, int l, int n_in, int n_out, err *e)
 {
     const tensor *t;
     return require(b, r, l, &t, e) && load_matrix(b, out, t, n_in, n_out, 1, e);
 }
 
-static bool bind_experts(binder *b, weight **out, role r, int l, int n_in, int n_out, err *e)
+static bool bind_experts(binder *b, weight **out, gemma4_role r, int l, int n_in, int n_out, err *e)
 {
     const tensor *t;
     return require(b, r, l, &t, e) && load_matrix(b, out, t, n_in, n_out, b->m->c.n_experts, e);
@@ -212,13 +169,13 @@ static bool load_vector(binder *b, dev *out, const tensor *t, int n, float scale
     return ok;
 }
 
-static bool bind_vector(binder *b, dev *out, role r, int l, int n, err *e)
+static bool bind_vector(binder *b, dev *out, gemma4_role r, int l, int n, err *e)
 {
     const tensor *t;
     return require(b, r, l, &t, e) && load_vector(b, out, t, n, 1, e);
 }
 
-static bool bind_scalar(binder *b, float *out, role r, int l, err *e)
+static bool bind_scalar(binder *b, float *out, gemma4_role r, int l, err *e)
 {
     const tensor *t = lookup(b, r, l);
     *out            = 1;
@@ -234,22 +191,24 @@ static bool bind_attention(binder *b, layer *y, int l, err *e)
 {
     const gemma4_config *c = &b->m->c;
     int                  H = c->n_embd, D = c->head_dim[l], nq = c->n_heads * D, nk = c->n_kv_heads[l] * D;
-    if (!bind_vector(b, &y->n_in, ATTN_NORM, l, H, e) || !bind_vector(b, &y->n_post_attn, POST_ATTN_NORM, l, H, e) ||
-        !bind_vector(b, &y->n_q, Q_NORM, l, D, e) || !bind_matrix(b, &y->q, ATTN_Q, l, H, nq, e) ||
-        !bind_matrix(b, &y->o, ATTN_O, l, nq, H, e))
+    if (!bind_vector(b, &y->n_in, ROLE_ATTN_NORM, l, H, e) ||
+        !bind_vector(b, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, H, e) ||
+        !bind_vector(b, &y->n_q, ROLE_Q_NORM, l, D, e) || !bind_matrix(b, &y->q, ROLE_ATTN_Q, l, H, nq, e) ||
+        !bind_matrix(b, &y->o, ROLE_ATTN_O, l, nq, H, e))
         return false;
     if (gemma4_kv_donor(c, l) != l) return true; /* files may hold K/V tensors of such layers: not used */
-    return bind_vector(b, &y->n_k, K_NORM, l, D, e) && bind_matrix(b, &y->k, ATTN_K, l, H, nk, e) &&
-           (c->k_is_v[l] || bind_matrix(b, &y->v, ATTN_V, l, H, nk, e));
+    return bind_vector(b, &y->n_k, ROLE_K_NORM, l, D, e) && bind_matrix(b, &y->k, ROLE_ATTN_K, l, H, nk, e) &&
+           (c->k_is_v[l] || bind_matrix(b, &y->v, ROLE_ATTN_V, l, H, nk, e));
 }
 
 static bool bind_mlp(binder *b, layer *y, int l, err *e)
 {
     const gemma4_config *c = &b->m->c;
     int                  H = c->n_embd, F = c->n_ff[l];
-    return bind_vector(b, &y->n_pre_ff, FF_NORM, l, H, e) && bind_vector(b, &y->n_post_ff, POST_FF_NORM, l, H, e) &&
-           bind_matrix(b, &y->gate, FF_GATE, l, H, F, e) && bind_matrix(b, &y->up, FF_UP, l, H, F, e) &&
-           bind_matrix(b, &y->down, FF_DOWN, l, F, H, e) && bind_scalar(b, &y->scalar, LAYER_SCALAR, l, e);
+    return bind_vector(b, &y->n_pre_ff, ROLE_FF_NORM, l, H, e) &&
+           bind_vector(b, &y->n_post_ff, ROLE_POST_FF_NORM, l, H, e) &&
+           bind_matrix(b, &y->gate, ROLE_FF_GATE, l, H, F, e) && bind_matrix(b, &y->up, ROLE_FF_UP, l, H, F, e) &&
+           bind_matrix(b, &y->down, ROLE_FF_DOWN, l, F, H, e) && bind_scalar(b, &y->scalar, ROLE_LAYER_SCALAR, l, e);
 }
 
 static bool bind_moe(binder *b, layer *y, int l, err *e)
@@ -257,24 +216,25 @@ static bool bind_moe(binder *b, layer *y, int l, err *e)
     const gemma4_config *c = &b->m->c;
     int                  H = c->n_embd, F = c->n_ff_expert;
     const tensor        *t;
-    if (!require(b, ROUTER_SCALE, l, &t, e) || !load_vector(b, &y->n_router, t, H, 1 / sqrtf((float)H), e) ||
-        !bind_matrix(b, &y->router, ROUTER, l, H, c->n_experts, e) ||
-        !bind_vector(b, &y->expert_scale, EXPERT_SCALE, l, c->n_experts, e) ||
-        !bind_vector(b, &y->n_pre_ff_2, FF_NORM_2, l, H, e) ||
-        !bind_vector(b, &y->n_post_ff_1, POST_FF_NORM_1, l, H, e) ||
-        !bind_vector(b, &y->n_post_ff_2, POST_FF_NORM_2, l, H, e) ||
-        !bind_experts(b, &y->exp_down, EXP_DOWN, l, F, H, e))
+    if (!require(b, ROLE_ROUTER_SCALE, l, &t, e) || !load_vector(b, &y->n_router, t, H, 1 / sqrtf((float)H), e) ||
+        !bind_matrix(b, &y->router, ROLE_ROUTER, l, H, c->n_experts, e) ||
+        !bind_vector(b, &y->expert_scale, ROLE_EXPERT_SCALE, l, c->n_experts, e) ||
+        !bind_vector(b, &y->n_pre_ff_2, ROLE_FF_NORM_2, l, H, e) ||
+        !bind_vector(b, &y->n_post_ff_1, ROLE_POST_FF_NORM_1, l, H, e) ||
+        !bind_vector(b, &y->n_post_ff_2, ROLE_POST_FF_NORM_2, l, H, e) ||
+        !bind_experts(b, &y->exp_down, ROLE_EXP_DOWN, l, F, H, e))
         return false;
-    if (b->cp->gguf && lookup(b, EXP_GATE, l))
-        return bind_experts(b, &y->exp_gate, EXP_GATE, l, H, F, e) && bind_experts(b, &y->exp_up, EXP_UP, l, H, F, e);
-    return bind_experts(b, &y->exp_gate_up, EXP_GATE_UP, l, H, 2 * F, e);
+    if (b->cp->gguf && lookup(b, ROLE_EXP_GATE, l))
+        return bind_experts(b, &y->exp_gate, ROLE_EXP_GATE, l, H, F, e) &&
+               bind_experts(b, &y->exp_up, ROLE_EXP_UP, l, H, F, e);
+    return bind_experts(b, &y->exp_gate_up, ROLE_EXP_GATE_UP, l, H, 2 * F, e);
 }
 
 static bool bind_ple(binder *b, layer *y, int l, err *e)
 {
     int H = b->m->c.n_embd, P = b->m->c.n_ple;
-    return bind_matrix(b, &y->ple_gate, PLE_GATE, l, H, P, e) && bind_matrix(b, &y->ple_proj, PLE_PROJ, l, P, H, e) &&
-           bind_vector(b, &y->n_ple, PLE_NORM, l, H, e);
+    return bind_matrix(b, &y->ple_gate, ROLE_PLE_GATE, l, H, P, e) &&
+           bind_matrix(b, &y->ple_proj, ROLE_PLE_PROJ, l, P, H, e) && bind_vector(b, &y->n_ple, ROLE_PLE_NORM, l, H, e);
 }
 
 static bool bind_head(binder *b, err *e)
@@ -296,12 +256,12 @@ static bool bind_all(binder *b, err *e)
     gemma4              *m = b->m;
     const gemma4_config *c = &m->c;
     int                  H = c->n_embd, LP = c->n_layers * c->n_ple;
-    if (!bind_matrix(b, &m->embed, EMBED, 0, H, c->n_vocab, e) || !bind_head(b, e) ||
-        !bind_vector(b, &m->n_out, OUT_NORM, 0, H, e))
+    if (!bind_matrix(b, &m->embed, ROLE_EMBED, 0, H, c->n_vocab, e) || !bind_head(b, e) ||
+        !bind_vector(b, &m->n_out, ROLE_OUT_NORM, 0, H, e))
         return false;
-    if (c->n_ple && (!bind_matrix(b, &m->ple_embed, PLE_EMBED, 0, LP, c->n_vocab, e) ||
-                     !bind_matrix(b, &m->ple_model, PLE_MODEL, 0, H, LP, e) ||
-                     !bind_vector(b, &m->n_ple_model, PLE_MODEL_NORM, 0, c->n_ple, e)))
+    if (c->n_ple && (!bind_matrix(b, &m->ple_embed, ROLE_PLE_EMBED, 0, LP, c->n_vocab, e) ||
+                     !bind_matrix(b, &m->ple_model, ROLE_PLE_MODEL, 0, H, LP, e) ||
+                     !bind_vector(b, &m->n_ple_model, ROLE_PLE_MODEL_NORM, 0, c->n_ple, e)))
         return false;
     for (int l = 0; l < c->n_layers; l++) {
         layer *y = &m->layers[l];
@@ -310,17 +270,6 @@ static bool bind_all(binder *b, err *e)
         if (c->n_ple && !bind_ple(b, y, l, e)) return false;
     }
     return true;
-}
-
-static const char *find_hf_prefix(const checkpoint *cp)
-{
-    static const char *const prefix[] = {"model.language_model.", "model.", "language_model.model.", ""};
-    char                     name[160];
-    for (size_t i = 0; i < COUNT(prefix); i++) {
-        snprintf(name, sizeof name, "%sembed_tokens.weight", prefix[i]);
-        if (tensor_find(cp->tensors, str_of(name))) return prefix[i];
-    }
-    return "model.";
 }
 
 /* --- rope, pages, scratch -----------------------------------------------------------------------*/
@@ -683,10 +632,22 @@ static bool load_all(binder *b, err *e)
     return init_queue(b->m, e) && bind_all(b, e) && init_rope(b->m, b->cp, e) && init_scratch(b->m, e);
 }
 
+bool gemma4_check(const checkpoint *cp, err *e)
+{
+    gemma4 *m  = xnew(gemma4);
+    binder  b  = {.m = m, .cp = cp, .hf_prefix = gemma4_hf_prefix(cp->tensors), .dry = true};
+    bool    ok = gemma4_config_read(&m->c, cp, e);
+    m->layers  = xnew_n(layer, GEMMA4_MAX_LAYERS);
+    ok         = ok && bind_all(&b, e);
+    mem_free(m->layers);
+    mem_free(m);
+    return ok;
+}
+
 bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, ops *o, err *e)
 {
     gemma4 *m = xnew(gemma4);
-    binder  b = {.m = m, .cp = cp, .opt = opt, .hf_prefix = cp->gguf ? "" : find_hf_prefix(cp)};
+    binder  b = {.m = m, .cp = cp, .opt = opt, .hf_prefix = gemma4_hf_prefix(cp->tensors)};
     *out      = NULL;
     m->o      = o;
     if (!gemma4_config_read(&m->c, cp, e)) {

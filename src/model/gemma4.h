@@ -5,4 +5,6 @@
 
 /* Fills in all of `target` but stop_id and defaults. */
 bool gemma4_open(target **out, const checkpoint *c, const model_options *opt, ops *o, err *e);
+/* Whether all its tensors are there, in the right shapes. */
+bool gemma4_check(const checkpoint *c, err *e);
 #endif

@@ -1,32 +1,11 @@
 #include "model/gemma4_config.h"
 
+#include "model/config_value.h"
+
 #include <math.h>
 #include <stdio.h>
 
 enum { MAX_WIDTH = 1 << 20, MAX_CONTEXT = 1 << 24 };
-
-/* --- one number at a time -----------------------------------------------------------------------
- * Each returns false with a sentence when the value is there but unusable, or missing without a fallback.
- * REQUIRED as the fallback means the file must have it. */
-static const int64_t REQUIRED = INT64_MIN;
-
-static bool in_range(const char *key, int64_t v, int64_t lo, int64_t hi, int *out, err *e)
-{
-    if (v < lo || v > hi)
-        return err_set(e, ERR_FORMAT, "%s is %lld, expected %lld to %lld", key, (long long)v, (long long)lo,
-                       (long long)hi);
-    *out = (int)v;
-    return true;
-}
-
-static bool finite_in_range(const char *key, double v, double lo, double hi, double *out, err *e)
-{
-    if (!(v >= lo && v <= hi)) return err_set(e, ERR_FORMAT, "%s is %g, expected %g to %g", key, v, lo, hi);
-    *out = v;
-    return true;
-}
-
-static bool missing(const char *key, err *e) { return err_set(e, ERR_FORMAT, "%s is missing", key); }
 
 /* --- GGUF ---------------------------------------------------------------------------------------*/
 static const gguf_value *find(const gguf *g, const char *suffix, char key[96])
@@ -40,9 +19,9 @@ static bool g_int(const gguf *g, const char *suffix, int64_t fallback, int64_t l
     char              key[96];
     const gguf_value *v = find(g, suffix, key);
     int64_t           i = fallback;
-    if (!v && fallback == REQUIRED) return missing(key, e);
+    if (!v && fallback == CONFIG_REQUIRED) return config_missing(key, e);
     if (v && !gguf_int(v, &i)) return err_set(e, ERR_FORMAT, "%s is not an integer", key);
-    return in_range(key, i, lo, hi, out, e);
+    return config_int(key, i, lo, hi, out, e);
 }
 
 static bool g_real(const gguf *g, const char *suffix, double fallback, double lo, double hi, double *out, err *e)
@@ -51,7 +30,7 @@ static bool g_real(const gguf *g, const char *suffix, double fallback, double lo
     const gguf_value *v = find(g, suffix, key);
     double            d = fallback;
     if (v && !gguf_real(v, &d)) return err_set(e, ERR_FORMAT, "%s is not a number", key);
-    return finite_in_range(key, d, lo, hi, out, e);
+    return config_real(key, d, lo, hi, out, e);
 }
 
 /* One number for all layers, or a list of one per layer. */
@@ -59,14 +38,14 @@ static bool g_per_layer(const gguf *g, const char *suffix, int n_layers, int64_t
 {
     char              key[96];
     const gguf_value *v = find(g, suffix, key);
-    if (!v) return missing(key, e);
+    if (!v) return config_missing(key, e);
     if (v->type == GGUF_ARRAY && v->n < (uint64_t)n_layers)
         return err_set(e, ERR_FORMAT, "%s has %llu entries for %d layers", key, (unsigned long long)v->n, n_layers);
     for (int l = 0; l < n_layers; l++) {
         int64_t i;
         if (!(v->type == GGUF_ARRAY ? gguf_item_int(v, (uint64_t)l, &i) : gguf_int(v, &i)))
             return err_set(e, ERR_FORMAT, "%s is not an integer or a list of integers", key);
-        if (!in_range(key, i, lo, hi, &out[l], e)) return false;
+        if (!config_int(key, i, lo, hi, &out[l], e)) return false;
     }
     return true;
 }
@@ -99,9 +78,9 @@ static bool g_heads(const checkpoint *cp, gemma4_config *c, err *e)
 {
     const gguf *g = cp->gguf;
     int         dim_full, dim_sliding;
-    if (!g_int(g, "attention.head_count", REQUIRED, 1, 1024, &c->n_heads, e) ||
+    if (!g_int(g, "attention.head_count", CONFIG_REQUIRED, 1, 1024, &c->n_heads, e) ||
         !g_per_layer(g, "attention.head_count_kv", c->n_layers, 1, 1024, c->n_kv_heads, e) ||
-        !g_int(g, "attention.key_length", REQUIRED, 8, 4096, &dim_full, e) ||
+        !g_int(g, "attention.key_length", CONFIG_REQUIRED, 8, 4096, &dim_full, e) ||
         !g_int(g, "attention.key_length_swa", dim_full, 8, 4096, &dim_sliding, e))
         return false;
     for (int l = 0; l < c->n_layers; l++) {
@@ -115,7 +94,7 @@ static bool g_vocab(const checkpoint *cp, gemma4_config *c, err *e)
 {
     const tensor *t = tensor_find(cp->tensors, STR("token_embd.weight"));
     if (!t) return err_set(e, ERR_FORMAT, "tensor 'token_embd.weight' is missing");
-    return in_range("the number of rows of token_embd.weight", t->dim[1], 2, 1 << 22, &c->n_vocab, e);
+    return config_int("the number of rows of token_embd.weight", t->dim[1], 2, 1 << 22, &c->n_vocab, e);
 }
 
 static bool from_gguf(gemma4_config *c, const checkpoint *cp, err *e)
@@ -124,10 +103,10 @@ static bool from_gguf(gemma4_config *c, const checkpoint *cp, err *e)
     double      eps, softcap;
     c->rotary_part      = 0.25;
     c->rope_factor_full = c->rope_factor_sliding = 1;
-    if (!g_int(g, "block_count", REQUIRED, 1, GEMMA4_MAX_LAYERS, &c->n_layers, e) ||
-        !g_int(g, "embedding_length", REQUIRED, 8, MAX_WIDTH, &c->n_embd, e) ||
-        !g_int(g, "context_length", REQUIRED, 1, MAX_CONTEXT, &c->n_ctx, e) ||
-        !g_int(g, "attention.sliding_window", REQUIRED, 1, MAX_CONTEXT, &c->window, e) ||
+    if (!g_int(g, "block_count", CONFIG_REQUIRED, 1, GEMMA4_MAX_LAYERS, &c->n_layers, e) ||
+        !g_int(g, "embedding_length", CONFIG_REQUIRED, 8, MAX_WIDTH, &c->n_embd, e) ||
+        !g_int(g, "context_length", CONFIG_REQUIRED, 1, MAX_CONTEXT, &c->n_ctx, e) ||
+        !g_int(g, "attention.sliding_window", CONFIG_REQUIRED, 1, MAX_CONTEXT, &c->window, e) ||
         !g_int(g, "embedding_length_per_layer_input", 0, 0, 4096, &c->n_ple, e) ||
         !g_int(g, "attention.shared_kv_layers", 0, 0, c->n_layers - 1, &c->n_kv_shared, e) ||
         !g_int(g, "expert_count", 0, 0, GEMMA4_MAX_EXPERTS, &c->n_experts, e) ||
@@ -145,49 +124,10 @@ static bool from_gguf(gemma4_config *c, const checkpoint *cp, err *e)
 }
 
 /* --- Hugging Face -------------------------------------------------------------------------------*/
-static const json_value *present(const json_value *o, const char *key)
-{
-    const json_value *v = json_get(o, key);
-    return v && v->kind != JSON_NULL ? v : NULL;
-}
-
-static bool h_int(const json_value *o, const char *key, int64_t fallback, int64_t lo, int64_t hi, int *out, err *e)
-{
-    const json_value *v = present(o, key);
-    if (!v && fallback == REQUIRED) return missing(key, e);
-    if (v && v->kind != JSON_INT) return err_set(e, ERR_FORMAT, "%s is not an integer", key);
-    return in_range(key, v ? v->i : fallback, lo, hi, out, e);
-}
-
-static bool h_real(const json_value *o, const char *key, double fallback, double lo, double hi, double *out, err *e)
-{
-    const json_value *v = present(o, key);
-    if (v && v->kind != JSON_INT && v->kind != JSON_REAL) return err_set(e, ERR_FORMAT, "%s is not a number", key);
-    return finite_in_range(key, v ? v->d : fallback, lo, hi, out, e);
-}
-
-static bool h_bool(const json_value *o, const char *key)
-{
-    const json_value *v = present(o, key);
-    return v && v->kind == JSON_BOOL && v->b;
-}
-
 static bool h_layer_types(const json_value *o, gemma4_config *c, err *e)
 {
-    const json_value *types = present(o, "layer_types");
-    if (!types) {
-        for (int l = 0; l < c->n_layers; l++) c->sliding[l] = (l + 1) % 6 != 0 && l + 1 < c->n_layers;
-        return true;
-    }
-    if (types->kind != JSON_ARRAY || types->n != (size_t)c->n_layers)
-        return err_set(e, ERR_FORMAT, "layer_types is not a list of %d names", c->n_layers);
-    for (int l = 0; l < c->n_layers; l++) {
-        const json_value *v = &types->item[l];
-        bool              s = v->kind == JSON_STRING && str_is(v->s, "sliding_attention");
-        if (!s && !(v->kind == JSON_STRING && str_is(v->s, "full_attention")))
-            return err_set(e, ERR_FORMAT, "layer_types[%d] is neither sliding_attention nor full_attention", l);
-        c->sliding[l] = s;
-    }
+    if (hf_present(o, "layer_types")) return hf_layer_types(o, c->n_layers, c->sliding, e);
+    for (int l = 0; l < c->n_layers; l++) c->sliding[l] = (l + 1) % 6 != 0 && l + 1 < c->n_layers;
     return true;
 }
 
@@ -200,8 +140,8 @@ static bool h_layer_overrides(const json_value *per_layer, gemma4_config *c, err
         uint64_t           l;
         if (!str_to_u64(m->key, &l) || l >= (uint64_t)c->n_layers)
             return err_set(e, ERR_FORMAT, "per_layer_config has no layer '%.*s'", STR_ARG(m->key));
-        if (!h_int(&m->value, "head_dim", c->head_dim[l], 8, 4096, &c->head_dim[l], e) ||
-            !h_int(&m->value, "num_key_value_heads", c->n_kv_heads[l], 1, 1024, &c->n_kv_heads[l], e))
+        if (!hf_int(&m->value, "head_dim", c->head_dim[l], 8, 4096, &c->head_dim[l], e) ||
+            !hf_int(&m->value, "num_key_value_heads", c->n_kv_heads[l], 1, 1024, &c->n_kv_heads[l], e))
             return false;
     }
     return true;
@@ -209,13 +149,14 @@ static bool h_layer_overrides(const json_value *per_layer, gemma4_config *c, err
 
 static bool h_heads(const json_value *o, gemma4_config *c, err *e)
 {
-    const json_value *per_layer = present(o, "per_layer_config");
-    bool              k_eq_v    = h_bool(o, "attention_k_eq_v");
+    const json_value *per_layer = hf_present(o, "per_layer_config");
+    bool              k_eq_v    = hf_bool(o, "attention_k_eq_v");
     int               dim, dim_full, n_kv, n_kv_full;
-    if (!h_int(o, "num_attention_heads", REQUIRED, 1, 1024, &c->n_heads, e) ||
-        !h_int(o, "head_dim", 256, 8, 4096, &dim, e) || !h_int(o, "num_key_value_heads", REQUIRED, 1, 1024, &n_kv, e) ||
-        !h_int(o, "global_head_dim", per_layer ? dim : 512, 8, 4096, &dim_full, e) ||
-        !h_int(o, "num_global_key_value_heads", n_kv, 1, 1024, &n_kv_full, e))
+    if (!hf_int(o, "num_attention_heads", CONFIG_REQUIRED, 1, 1024, &c->n_heads, e) ||
+        !hf_int(o, "head_dim", 256, 8, 4096, &dim, e) ||
+        !hf_int(o, "num_key_value_heads", CONFIG_REQUIRED, 1, 1024, &n_kv, e) ||
+        !hf_int(o, "global_head_dim", per_layer ? dim : 512, 8, 4096, &dim_full, e) ||
+        !hf_int(o, "num_global_key_value_heads", n_kv, 1, 1024, &n_kv_full, e))
         return false;
     for (int l = 0; l < c->n_layers; l++) {
         c->head_dim[l]   = c->sliding[l] ? dim : dim_full;
@@ -229,21 +170,21 @@ static bool h_heads(const json_value *o, gemma4_config *c, err *e)
 static bool h_rope_kind(const json_value *all, const char *kind, bool proportional, double theta_default, double *theta,
                         double *part, double *factor, err *e)
 {
-    const json_value *o = present(all, kind), *type = present(o, "rope_type");
+    const json_value *o = hf_present(all, kind), *type = hf_present(o, "rope_type");
     if (type) {
         proportional = type->kind == JSON_STRING && str_is(type->s, "proportional");
         if (!proportional && !(type->kind == JSON_STRING && str_is(type->s, "default")))
             return err_set(e, ERR_FORMAT, "the rope_type of %s is neither default nor proportional", kind);
     }
-    return (h_real(o, "rope_theta", theta_default, 1, 1e12, theta, e) &&
-            h_real(o, "partial_rotary_factor", proportional ? 0.25 : 1, 0, 1, part, e) &&
-            h_real(o, "factor", 1, 1e-3, 1e6, factor, e)) ||
+    return (hf_real(o, "rope_theta", theta_default, 1, 1e12, theta, e) &&
+            hf_real(o, "partial_rotary_factor", proportional ? 0.25 : 1, 0, 1, part, e) &&
+            hf_real(o, "factor", 1, 1e-3, 1e6, factor, e)) ||
            err_wrap(e, "rope_parameters.%s", kind);
 }
 
 static bool h_rope(const json_value *o, gemma4_config *c, err *e)
 {
-    const json_value *rope = present(o, "rope_parameters");
+    const json_value *rope = hf_present(o, "rope_parameters");
     double            part_sliding;
     if (!h_rope_kind(rope, "full_attention", true, 1e6, &c->theta_full, &c->rotary_part, &c->rope_factor_full, e) ||
         !h_rope_kind(rope, "sliding_attention", false, 1e4, &c->theta_sliding, &part_sliding, &c->rope_factor_sliding,
@@ -255,28 +196,28 @@ static bool h_rope(const json_value *o, gemma4_config *c, err *e)
 static bool h_feed_forward(const json_value *o, gemma4_config *c, err *e)
 {
     int  n_ff;
-    bool moe = h_bool(o, "enable_moe_block");
-    if (!h_int(o, "intermediate_size", REQUIRED, 1, MAX_WIDTH, &n_ff, e)) return false;
+    bool moe = hf_bool(o, "enable_moe_block");
+    if (!hf_int(o, "intermediate_size", CONFIG_REQUIRED, 1, MAX_WIDTH, &n_ff, e)) return false;
     for (int l = 0; l < c->n_layers; l++) {
-        bool wide  = h_bool(o, "use_double_wide_mlp") && l >= c->n_layers - c->n_kv_shared;
+        bool wide  = hf_bool(o, "use_double_wide_mlp") && l >= c->n_layers - c->n_kv_shared;
         c->n_ff[l] = wide ? 2 * n_ff : n_ff;
     }
-    return !moe || (h_int(o, "num_experts", REQUIRED, 1, GEMMA4_MAX_EXPERTS, &c->n_experts, e) &&
-                    h_int(o, "top_k_experts", REQUIRED, 1, GEMMA4_MAX_USED, &c->n_used, e) &&
-                    h_int(o, "moe_intermediate_size", REQUIRED, 1, MAX_WIDTH, &c->n_ff_expert, e));
+    return !moe || (hf_int(o, "num_experts", CONFIG_REQUIRED, 1, GEMMA4_MAX_EXPERTS, &c->n_experts, e) &&
+                    hf_int(o, "top_k_experts", CONFIG_REQUIRED, 1, GEMMA4_MAX_USED, &c->n_used, e) &&
+                    hf_int(o, "moe_intermediate_size", CONFIG_REQUIRED, 1, MAX_WIDTH, &c->n_ff_expert, e));
 }
 
 /* Members of the family, and exports of it, that this code would run wrongly. */
 static bool h_refuse_unknown(const checkpoint *cp, const json_value *o, err *e)
 {
-    const json_value *act = present(o, "hidden_activation"), *both = present(o, "use_bidirectional_attention");
-    if (present(cp->config, "quantization_config"))
+    const json_value *act = hf_present(o, "hidden_activation"), *both = hf_present(o, "use_bidirectional_attention");
+    if (hf_present(cp->config, "quantization_config"))
         return err_set(e, ERR_FORMAT,
                        "its weights are quantised in a way that only other engines read (quantization_config): "
                        "use the original checkpoint or a GGUF file");
     if (act && !(act->kind == JSON_STRING && str_is(act->s, "gelu_pytorch_tanh")))
         return err_set(e, ERR_FORMAT, "hidden_activation is not gelu_pytorch_tanh");
-    if (h_bool(o, "attention_bias")) return err_set(e, ERR_FORMAT, "attention_bias is true, Gemma 4 has none");
+    if (hf_bool(o, "attention_bias")) return err_set(e, ERR_FORMAT, "attention_bias is true, Gemma 4 has none");
     if (both && both->kind == JSON_STRING && str_is(both->s, "all"))
         return err_set(e, ERR_FORMAT, "it attends in both directions (an embedding model) and cannot write text");
     return true;
@@ -284,18 +225,20 @@ static bool h_refuse_unknown(const checkpoint *cp, const json_value *o, err *e)
 
 static bool from_hf(gemma4_config *c, const checkpoint *cp, err *e)
 {
-    const json_value *text = present(cp->config, "text_config"), *o = text ? text : cp->config;
+    const json_value *text = hf_present(cp->config, "text_config"), *o = text ? text : cp->config;
+    const json_value *kind = hf_present(cp->config, "model_type");
     double            eps, softcap;
+    c->assistant = kind && kind->kind == JSON_STRING && str_ends(kind->s, "assistant");
     if (!h_refuse_unknown(cp, o, e) ||
-        !h_int(o, "num_hidden_layers", REQUIRED, 1, GEMMA4_MAX_LAYERS, &c->n_layers, e) ||
-        !h_int(o, "hidden_size", REQUIRED, 8, MAX_WIDTH, &c->n_embd, e) ||
-        !h_int(o, "vocab_size", REQUIRED, 2, 1 << 22, &c->n_vocab, e) ||
-        !h_int(o, "max_position_embeddings", 131072, 1, MAX_CONTEXT, &c->n_ctx, e) ||
-        !h_int(o, "sliding_window", 512, 1, MAX_CONTEXT, &c->window, e) ||
-        !h_int(o, "hidden_size_per_layer_input", 0, 0, 4096, &c->n_ple, e) ||
-        !h_int(o, "num_kv_shared_layers", 0, 0, c->n_layers - 1, &c->n_kv_shared, e) ||
-        !h_real(o, "rms_norm_eps", 1e-6, 0, 1, &eps, e) ||
-        !h_real(o, "final_logit_softcapping", 0, 0, 1e6, &softcap, e))
+        !hf_int(o, "num_hidden_layers", CONFIG_REQUIRED, 1, GEMMA4_MAX_LAYERS, &c->n_layers, e) ||
+        !hf_int(o, "hidden_size", CONFIG_REQUIRED, 8, MAX_WIDTH, &c->n_embd, e) ||
+        !hf_int(o, "vocab_size", CONFIG_REQUIRED, 2, 1 << 22, &c->n_vocab, e) ||
+        !hf_int(o, "max_position_embeddings", 131072, 1, MAX_CONTEXT, &c->n_ctx, e) ||
+        !hf_int(o, "sliding_window", 512, 1, MAX_CONTEXT, &c->window, e) ||
+        !hf_int(o, "hidden_size_per_layer_input", 0, 0, 4096, &c->n_ple, e) ||
+        !hf_int(o, "num_kv_shared_layers", 0, 0, c->n_layers - !c->assistant, &c->n_kv_shared, e) ||
+        !hf_real(o, "rms_norm_eps", 1e-6, 0, 1, &eps, e) ||
+        !hf_real(o, "final_logit_softcapping", 0, 0, 1e6, &softcap, e))
         return false;
     c->eps     = (float)eps;
     c->softcap = (float)softcap;
@@ -316,7 +259,8 @@ int gemma4_kv_donor(const gemma4_config *c, int l)
 static bool check_layer(const gemma4_config *c, int l, err *e)
 {
     int d = gemma4_kv_donor(c, l);
-    if (d < 0) return err_set(e, ERR_FORMAT, "layer %d shares K/V, but no earlier layer of its kind has any", l);
+    if (d < 0 && !c->assistant)
+        return err_set(e, ERR_FORMAT, "layer %d shares K/V, but no earlier layer of its kind has any", l);
     if (c->head_dim[l] % 8)
         return err_set(e, ERR_FORMAT, "the head size of layer %d is %d, not a multiple of 8", l, c->head_dim[l]);
     if (c->n_heads % c->n_kv_heads[l])

@@ -13,6 +13,7 @@ typedef struct {
     int    window;                         /* positions a sliding layer sees, itself included */
     int    n_ple;                          /* width of the per-layer embeddings; 0: none */
     int    n_kv_shared;                    /* trailing layers without K/V of their own */
+    bool   assistant;                      /* a drafter: it reads the K/V of its target, and all layers are shared */
     int    n_experts, n_used, n_ff_expert; /* 0: dense */
     float  eps;
     float  softcap; /* 0: none */
