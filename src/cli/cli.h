@@ -13,6 +13,7 @@ int cmd_logits(int argc, char **args);
 int cmd_tokenize(int argc, char **args);
 int cmd_detokenize(int argc, char **args);
 int cmd_inspect(int argc, char **args);
+int cmd_convert(int argc, char **args);
 int cmd_quantize(int argc, char **args);
 
 /* Prints "tandem: sentence" and returns 1. */

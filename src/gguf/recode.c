@@ -7,9 +7,8 @@
 #include <stdio.h>
 
 enum {
-    PIECE          = 64 * 1024, /* elements that a thread takes at a time: whole blocks of every type */
-    SLAB_PIECES    = 64,        /* pieces between two writes */
-    FORMAT_VERSION = 2,         /* general.quantization_version: since blocks have f16 scales */
+    PIECE       = 64 * 1024, /* elements that a thread takes at a time: whole blocks of every type */
+    SLAB_PIECES = 64,        /* pieces between two writes */
 };
 _Static_assert(PIECE % QK_K == 0, "a piece is whole blocks");
 
@@ -214,7 +213,7 @@ static void put_header(gguf_writer *w, const gguf *g, const recode_rules *rules)
         gguf_put_tensor(w, &t);
     }
     gguf_put_u32(w, "general.file_type", recode_file_type(rules->want));
-    if (quantised) gguf_put_u32(w, "general.quantization_version", FORMAT_VERSION);
+    if (quantised) gguf_put_u32(w, "general.quantization_version", RECODE_FORMAT_VERSION);
 }
 
 static void drop_piece(const void *ctx, const tensor *piece) { gguf_drop(ctx, piece); }

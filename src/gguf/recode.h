@@ -11,6 +11,8 @@
 #include "base/thread.h"
 #include "gguf/gguf_write.h"
 
+enum { RECODE_FORMAT_VERSION = 2 }; /* general.quantization_version: since blocks have f16 scales */
+
 typedef struct {
     quant_type want;     /* what was asked for; quant_can_quantise */
     int        n_layers; /* 0: not known */

@@ -64,6 +64,7 @@ static void collect_stops(target *t, const checkpoint *c)
 {
     if (c->gguf) {
         add_stops_gguf(t, c->gguf, "tokenizer.ggml.eos_token_id");
+        add_stops_gguf(t, c->gguf, "tokenizer.ggml.eos_token_ids");
         add_stops_gguf(t, c->gguf, "tokenizer.ggml.eot_token_id");
     } else {
         add_stops_json(t, c->config);

@@ -20,6 +20,8 @@ static bool check_model(const gguf *g, err *e)
     if (!v && !gguf_find(g, "tokenizer.ggml.tokens"))
         return err_set(e, ERR_NOT_FOUND, "the file has no tokenizer (no key 'tokenizer.ggml.model')");
     if (!v || !gguf_str(v, &name)) return wrong(e, "tokenizer.ggml.model", "a string");
+    if (str_is(name, "none") || str_is(name, "no_vocab"))
+        return err_set(e, ERR_NOT_FOUND, "the file has no tokenizer ('tokenizer.ggml.model' is '%.*s')", STR_ARG(name));
     if (!str_is(name, "gemma4"))
         return err_set(e, ERR_FORMAT, "the file's tokenizer is of the kind '%.*s', expected 'gemma4'", STR_ARG(name));
     return true;

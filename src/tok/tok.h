@@ -47,11 +47,12 @@ void tok_free(tok *t); /* NULL is fine */
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */
 int32_t    tok_size(const tok *t);
-str        tok_text(const tok *t, int32_t id);  /* as the file spells it, U+2581 and all; empty out of range */
-str        tok_bytes(const tok *t, int32_t id); /* what it stands for: U+2581 is a space, <0x41> is 'A' */
-tok_kind_t tok_kind(const tok *t, int32_t id);  /* TOK_UNUSED out of range */
-int32_t    tok_find(const tok *t, str text);    /* by tok_text, the lowest id; -1 when absent */
-int32_t    tok_bos(const tok *t);               /* -1 when absent, here and below */
+str        tok_text(const tok *t, int32_t id);        /* as the file spells it, U+2581 and all; empty out of range */
+str        tok_bytes(const tok *t, int32_t id);       /* what it stands for: U+2581 is a space, <0x41> is 'A' */
+tok_kind_t tok_kind(const tok *t, int32_t id);        /* TOK_UNUSED out of range */
+tok_kind_t tok_listed_kind(const tok *t, int32_t id); /* as files list it: an added token of white space is TOK_USER */
+int32_t    tok_find(const tok *t, str text);          /* by tok_text, the lowest id; -1 when absent */
+int32_t    tok_bos(const tok *t);                     /* -1 when absent, here and below */
 int32_t    tok_eos(const tok *t);
 int32_t    tok_pad(const tok *t);
 int32_t    tok_unk(const tok *t);

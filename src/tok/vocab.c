@@ -501,6 +501,13 @@ int32_t    tok_pad(const tok *t) { return t->pad; }
 int32_t    tok_unk(const tok *t) { return t->unk; }
 bool       tok_add_bos(const tok *t) { return t->bos >= 0; }
 
+tok_kind_t tok_listed_kind(const tok *t, int32_t id)
+{
+    for (int32_t i = 0; i < t->runs.n; i++)
+        if (t->runs.id[i] == id) return TOK_USER;
+    return tok_kind(t, id);
+}
+
 int32_t tok_find(const tok *t, str text) { return find_id(t, text, str_hash(text)); }
 
 void tok_stop_ids(const tok *t, tok_ids *out)

@@ -1,0 +1,77 @@
+#include "model/convert.h"
+
+#include "base/file.h"
+#include "cli/cli.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+static struct {
+    const char *out, *type, *tokenizer;
+    int         n_threads;
+    uint64_t    split_bytes;
+} flags;
+
+static const option opts[] = {
+    {.name = "output", .letter = 'o', .kind = OPT_STR, .dest = &flags.out, .arg = "OUT.gguf", .help = "file to write"},
+    {.name = "type",
+     .kind = OPT_STR,
+     .dest = &flags.type,
+     .arg  = "TYPE",
+     .help = "f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q4_k q5_k q6_k (default: as stored)"},
+    {.name = "tokenizer",
+     .kind = OPT_STR,
+     .dest = &flags.tokenizer,
+     .arg  = "PATH",
+     .help = "tokenizer.json, or the directory of one, for a drafter that has none of its own"},
+    {.name = "threads",
+     .kind = OPT_INT,
+     .dest = &flags.n_threads,
+     .arg  = "N",
+     .min  = 1,
+     .max  = 256,
+     .help = "processor threads (default: all that this process may use)"},
+    {.name = "split-size",
+     .kind = OPT_BYTES,
+     .dest = &flags.split_bytes,
+     .arg  = "BYTES",
+     .help = "write parts of at most this size, such as 4G (default: one file)"},
+    OPT_LOGGING,
+};
+static const opt_spec spec = {"convert", "convert DIR -o OUT.gguf [FLAGS]",
+                              "Writes a Gemma 4 text model, its assistant or a DFlash drafter as a GGUF file that "
+                              "llama.cpp loads too.",
+                              opts, COUNT(opts)};
+
+static bool convert(const char *dir, convert_options *opt, err *e)
+{
+    progress_bar bar;
+    char         path[PATH_MAX];
+    opt->tokenizer = flags.tokenizer;
+    if (flags.tokenizer && file_is_dir(flags.tokenizer)) {
+        if (!file_join(path, sizeof path, flags.tokenizer, "tokenizer.json"))
+            return err_set(e, ERR_INPUT, "the path is too long");
+        opt->tokenizer = path;
+    }
+    opt->recode = (recode_options){
+        .n_threads = flags.n_threads, .progress = progress_show, .progress_ctx = &bar, .part_bytes = flags.split_bytes};
+    progress_start(&bar, "converting");
+    bool ok = convert_dir(dir, flags.out, opt, e);
+    progress_end(&bar);
+    return ok;
+}
+
+int cmd_convert(int argc, char **args)
+{
+    int             n_args, code;
+    err             e   = {0};
+    convert_options opt = {.as_stored = true};
+    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
+    if (!n_args) return opt_usage(&spec, "which directory?");
+    if (n_args > 1) return opt_usage(&spec, "'%s' is one word too many", args[1]);
+    if (!flags.out) return opt_usage(&spec, "where to? Give -o OUT.gguf");
+    if (flags.type && (!quant_parse(flags.type, &opt.type) || !quant_can_quantise(opt.type)))
+        return opt_usage(&spec, "--type: '%s' is not a type that can be written", flags.type);
+    opt.as_stored = !flags.type;
+    return convert(args[0], &opt, &e) ? 0 : cli_fail(&e);
+}

@@ -1,0 +1,148 @@
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/config_value.h"
+#include "model/convert_plan.h"
+#include "model/gemma4.h"
+#include "model/gemma4_config.h"
+#include "model/gemma4_names.h"
+
+#include <math.h>
+
+/* --- keys --------------------------------------------------------------------------------------- */
+/* Of the full layers or of the sliding ones; of the others where there is none. */
+static int head_dim(const gemma4_config *c, bool sliding)
+{
+    for (int l = 0; l < c->n_layers; l++)
+        if (c->sliding[l] == sliding) return c->head_dim[l];
+    return c->head_dim[0];
+}
+
+static void put_attention(convert_plan *p, const gemma4_config *c)
+{
+    int full = head_dim(c, false), sliding = head_dim(c, true);
+    plan_u32(p, "attention.head_count", c->n_heads);
+    plan_u32_per_layer(p, "attention.head_count_kv", c->n_kv_heads);
+    plan_u32(p, "attention.key_length", full);
+    plan_u32(p, "attention.value_length", full);
+    plan_u32(p, "attention.key_length_swa", sliding);
+    plan_u32(p, "attention.value_length_swa", sliding);
+    plan_f32(p, "attention.layer_norm_rms_epsilon", c->eps);
+    plan_u32(p, "attention.sliding_window", c->window);
+    plan_bools(p, "attention.sliding_window_pattern", c->sliding, c->n_layers);
+    plan_u32(p, "attention.shared_kv_layers", c->n_kv_shared);
+    plan_f32(p, "rope.freq_base", c->theta_full);
+    plan_f32(p, "rope.freq_base_swa", c->theta_sliding);
+    plan_u32(p, "rope.dimension_count", full);
+    plan_u32(p, "rope.dimension_count_swa", sliding);
+}
+
+static void put_keys(convert_plan *p, const gemma4_config *c)
+{
+    p->n_layers = c->n_layers;
+    p->n_vocab  = c->n_vocab;
+    plan_u32(p, "block_count", c->n_layers);
+    plan_u32(p, "vocab_size", c->n_vocab);
+    plan_u32(p, "context_length", c->n_ctx);
+    plan_u32(p, "embedding_length", c->n_embd);
+    plan_u32(p, "embedding_length_per_layer_input", c->n_ple);
+    plan_u32_per_layer(p, "feed_forward_length", c->n_ff);
+    put_attention(p, c);
+    if (c->softcap > 0) plan_f32(p, "final_logit_softcapping", c->softcap);
+    if (!c->n_experts) return;
+    plan_u32(p, "expert_count", c->n_experts);
+    plan_u32(p, "expert_used_count", c->n_used);
+    plan_u32(p, "expert_feed_forward_length", c->n_ff_expert);
+}
+
+/* What the frequencies of full layers are divided by: 1e30 stops a pair. Only these layers have such a table. */
+static bool put_rope(convert_plan *p, const gemma4_config *c, err *e)
+{
+    int    half = head_dim(c, false) / 2, turning = (int)(c->rotary_part * half);
+    float *f = xnew_n(float, (size_t)half);
+    for (int i = 0; i < half; i++) f[i] = i < turning ? (float)c->rope_factor_full : 1e30f;
+    bool ok = c->rope_factor_sliding == 1 ||
+              err_set(e, ERR_FORMAT, "rope_parameters.sliding_attention.factor is %g, for which GGUF has no key",
+                      c->rope_factor_sliding);
+    ok = ok && plan_made(p, "rope_freqs.weight", f, half, e);
+    mem_free(f);
+    return ok;
+}
+
+/* --- tensors ------------------------------------------------------------------------------------ */
+static bool put_role(convert_plan *p, gemma4_role r, const char *prefix, int l, err *e)
+{
+    char from[GEMMA4_NAME_MAX], to[GEMMA4_NAME_MAX];
+    gemma4_tensor_name(r, prefix, l, from);
+    gemma4_tensor_name(r, NULL, l, to);
+    return plan_optional(p, from, to, e);
+}
+
+static bool is_kv(gemma4_role r) { return r == ROLE_ATTN_K || r == ROLE_ATTN_V || r == ROLE_K_NORM; }
+
+/* All that the directory has, the layers in order; K/V of layers that read another's stay behind. */
+static bool put_tensors(convert_plan *p, const gemma4_config *c, err *e)
+{
+    const char *prefix = gemma4_hf_prefix(p->cp->tensors);
+    for (gemma4_role r = 0; r < GEMMA4_ROLES; r++)
+        if (!gemma4_role_has_layers(r) && !put_role(p, r, prefix, 0, e)) return false;
+    for (int l = 0; l < c->n_layers; l++)
+        for (gemma4_role r = 0; r < GEMMA4_ROLES; r++) {
+            bool skip = !gemma4_role_has_layers(r) || (is_kv(r) && gemma4_kv_donor(c, l) != l) ||
+                        (r == ROLE_ATTN_V && c->k_is_v[l]);
+            if (!skip && !put_role(p, r, prefix, l, e)) return false;
+        }
+    return true;
+}
+
+bool plan_gemma4(convert_plan *p, err *e)
+{
+    gemma4_config     c;
+    const json_value *tied = hf_present(p->cp->config, "tie_word_embeddings");
+    p->arch                = "gemma4";
+    if (!gemma4_check(p->cp, e) || !gemma4_config_read(&c, p->cp, e)) return false;
+    put_keys(p, &c);
+    if (!put_rope(p, &c, e) || !put_tensors(p, &c, e)) return false;
+    bool own_head = tied && tied->kind == JSON_BOOL && !tied->b;
+    return !own_head || plan_tensor(p, "lm_head.weight", "output.weight", c.n_embd, c.n_vocab, e);
+}
+
+/* --- the assistant ------------------------------------------------------------------------------ */
+static bool require_role(convert_plan *p, gemma4_role r, int l, int64_t d0, int64_t d1, err *e)
+{
+    char from[GEMMA4_NAME_MAX], to[GEMMA4_NAME_MAX];
+    gemma4_tensor_name(r, gemma4_hf_prefix(p->cp->tensors), l, from);
+    gemma4_tensor_name(r, NULL, l, to);
+    return plan_tensor(p, from, to, d0, d1, e);
+}
+
+static bool put_assistant_layer(convert_plan *p, const gemma4_config *c, int l, err *e)
+{
+    int H = c->n_embd, D = c->head_dim[l], F = c->n_ff[l];
+    return require_role(p, ROLE_ATTN_NORM, l, H, 1, e) && require_role(p, ROLE_ATTN_Q, l, H, c->n_heads * D, e) &&
+           require_role(p, ROLE_Q_NORM, l, D, 1, e) && require_role(p, ROLE_ATTN_O, l, c->n_heads * D, H, e) &&
+           require_role(p, ROLE_POST_ATTN_NORM, l, H, 1, e) && require_role(p, ROLE_FF_NORM, l, H, 1, e) &&
+           require_role(p, ROLE_FF_GATE, l, H, F, e) && require_role(p, ROLE_FF_UP, l, H, F, e) &&
+           require_role(p, ROLE_FF_DOWN, l, F, H, e) && require_role(p, ROLE_POST_FF_NORM, l, H, 1, e) &&
+           require_role(p, ROLE_LAYER_SCALAR, l, 1, 1, e);
+}
+
+bool plan_assistant(convert_plan *p, err *e)
+{
+    gemma4_config c;
+    int           backbone; /* the target's width */
+    p->arch = "gemma4-assistant";
+    if (!gemma4_config_read(&c, p->cp, e) ||
+        !hf_int(p->cp->config, "backbone_hidden_size", CONFIG_REQUIRED, 8, 1 << 20, &backbone, e))
+        return false;
+    put_keys(p, &c);
+    plan_u32(p, "embedding_length_out", backbone);
+    plan_u32(p, "nextn_predict_layers", c.n_layers);
+    if (!put_rope(p, &c, e) || !require_role(p, ROLE_EMBED, 0, c.n_embd, c.n_vocab, e) ||
+        !require_role(p, ROLE_OUT_NORM, 0, c.n_embd, 1, e) ||
+        !plan_tensor(p, "pre_projection.weight", "nextn.pre_projection.weight", 2 * (int64_t)backbone, c.n_embd, e) ||
+        !plan_tensor(p, "post_projection.weight", "nextn.post_projection.weight", c.n_embd, backbone, e))
+        return false;
+    for (int l = 0; l < c.n_layers; l++)
+        if (!put_assistant_layer(p, &c, l, e)) return false;
+    return true;
+}
