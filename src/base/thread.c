@@ -103,25 +103,73 @@ static void *worker_main(void *arg)
     }
 }
 
-static int cgroup_quota(void)
+/* --- how many processors there are for us -------------------------------------------------------*/
+/* The numbers of a file such as cpu.max ("200000 100000", or "max 100000"); how many could be read. */
+static int read_longs(const char *root, const char *dir, const char *name, long *a, long *b)
 {
-    long  quota, period;
-    int   n = 0;
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (f) {
-        if (fscanf(f, "%ld %ld", &quota, &period) == 2 && quota > 0 && period > 0)
-            n = (int)((quota + period - 1) / period);
-        fclose(f);
-    }
+    char path[1024];
+    snprintf(path, sizeof path, "%s/sys/fs/cgroup%s/%s", root, dir, name);
+    FILE *f = fopen(path, "re");
+    int   n = f ? fscanf(f, "%ld %ld", a, b) : 0;
+    if (f) fclose(f);
     return n;
+}
+
+static int processors(long quota, long period)
+{
+    return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
+}
+
+static int smaller(int a, int b) { return !a ? b : !b || a < b ? a : b; } /* 0: no limit */
+
+/* The group's limit and those of the groups above it; dir is cut short on the way. */
+static int limit_of_group(const char *root, char *dir, bool v2)
+{
+    int least = 0;
+    for (;;) {
+        long quota = 0, period = 0;
+        if (v2) {
+            if (read_longs(root, dir, "cpu.max", &quota, &period) == 2)
+                least = smaller(least, processors(quota, period));
+        } else if (read_longs(root, dir, "cpu.cfs_quota_us", &quota, &(long){0}) >= 1 &&
+                   read_longs(root, dir, "cpu.cfs_period_us", &period, &(long){0}) >= 1) {
+            least = smaller(least, processors(quota, period));
+        }
+        char *slash = strrchr(dir, '/');
+        if (!slash || (!v2 && slash == dir)) return least;
+        *slash = 0;
+    }
+}
+
+/* A line of /proc/self/cgroup: "0::/group" (version 2), or "4:cpu,cpuacct:/group". */
+static int limit_of_line(const char *root, char *line)
+{
+    char *kinds = strchr(line, ':'), *group = kinds ? strchr(kinds + 1, ':') : NULL, dir[600];
+    if (!group) return 0;
+    *group++                    = 0;
+    group[strcspn(group, "\n")] = 0;
+    if (!kinds[1]) return snprintf(dir, sizeof dir, "%s", group), limit_of_group(root, dir, true);
+    for (char *kind = strtok(kinds + 1, ","); kind; kind = strtok(NULL, ","))
+        if (!strcmp(kind, "cpu")) return snprintf(dir, sizeof dir, "/cpu%s", group), limit_of_group(root, dir, false);
+    return 0;
+}
+
+int cpu_quota(const char *root)
+{
+    char path[512], line[512], top[8] = "";
+    int  least = limit_of_group(root, top, true); /* in a container our group is often the root that we see */
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) least = smaller(least, limit_of_line(root, line));
+    if (f) fclose(f);
+    return least;
 }
 
 int cpu_allowed(void)
 {
     cpu_set_t set;
     int       n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    int       q = cgroup_quota();
-    if (q > 0 && q < n) n = q;
+    n           = smaller(cpu_quota(""), n);
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
 }
 

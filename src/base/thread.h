@@ -17,4 +17,7 @@ void  pool_free(pool *p);          /* NULL is fine */
 int   pool_threads(const pool *p); /* the caller counted in */
 void  pool_run(pool *p, int n_chunks, pool_fn *fn, void *ctx);
 int   cpu_allowed(void); /* by affinity and by the cgroup's quota, at least 1 */
+/* The cgroup's quota (version 1 or 2, its parents included) in whole processors; 0: none. root: "", or a copy of the
+ * machine's files for a test. */
+int cpu_quota(const char *root);
 #endif

@@ -4,7 +4,7 @@
 
 enum {
     MAX_CONFIG_BYTES  = 4 * 1024 * 1024,
-    MAX_CONFIG_MEMORY = 256 * 1024 * 1024,
+    MAX_CONFIG_MEMORY = 32 * 1024 * 1024,
     MAX_PATH          = sizeof((checkpoint){0}.path),
 };
 

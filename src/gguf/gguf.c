@@ -21,6 +21,7 @@
 enum {
     DEFAULT_ALIGNMENT = 32,
     MAX_ALIGNMENT     = 64 * 1024,
+    MAX_ENTRIES       = 64 * 1024,             /* keys, tensors: real files have a few thousand */
     MIN_VALUE_BYTES   = 8 + 1 + 4 + 1,         /* a key of one letter and a u8 */
     MIN_TENSOR_BYTES  = 8 + 1 + 4 + 8 + 4 + 8, /* a name of one letter and one dimension */
     PART_SUFFIX       = 20,                    /* strlen("-00001-of-00003.gguf") */
@@ -193,6 +194,8 @@ static bool check_version(uint32_t version, err *e)
 
 static bool check_count(const reader *r, const char *what, uint64_t n, size_t least_bytes, err *e)
 {
+    if (n > MAX_ENTRIES)
+        return err_set(e, ERR_FORMAT, "it claims %" PRIu64 " %s, expected at most %d", n, what, MAX_ENTRIES);
     if (n <= bytes_left(r) / least_bytes) return true;
     return err_set(e, ERR_FORMAT, "it claims %" PRIu64 " %s, but only %zu bytes are left", n, what, bytes_left(r));
 }

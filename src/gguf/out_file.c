@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,15 +26,24 @@ static bool check_target(const char *path, err *e)
     return err_set(e, ERR_IO, "cannot write %s: it is there and not a regular file", path);
 }
 
+/* Where the bytes are to end up: a link stays, the file behind it is replaced. */
+static char *resolve(const char *path)
+{
+    char *real = realpath(path, NULL), *copy = mem_try(strlen(real ? real : path) + 1);
+    if (copy) strcpy(copy, real ? real : path);
+    free(real);
+    return copy;
+}
+
 bool out_file_open(out_file *f, const char *path, err *e)
 {
-    size_t n = strlen(path) + TEMP_SUFFIX;
-    *f       = (out_file){.fd = -1, .path = mem_try(strlen(path) + 1), .temp = mem_try(n)};
-    if (!f->path || !f->temp) return err_set(e, ERR_UNAVAILABLE, "no memory for the name of a file");
-    strcpy(f->path, path);
-    if (!check_target(path, e)) return false;
+    *f       = (out_file){.fd = -1, .path = resolve(path)};
+    size_t n = f->path ? strlen(f->path) + TEMP_SUFFIX : 0;
+    f->temp  = f->path ? mem_try(n) : NULL;
+    if (!f->temp) return err_set(e, ERR_UNAVAILABLE, "no memory for the name of a file");
+    if (!check_target(f->path, e)) return false;
     for (int i = 0; i < TEMP_NAMES && f->fd < 0; i++) {
-        snprintf(f->temp, n, "%s.%ld-%d.tmp", path, (long)getpid(), i);
+        snprintf(f->temp, n, "%s.%ld-%d.tmp", f->path, (long)getpid(), i);
         f->fd = open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (f->fd < 0 && errno != EEXIST) break;
     }

@@ -344,11 +344,11 @@ static void check_class(const kv_pool *p, const page_class *c, uint16_t *named)
 {
     for (int lane = 0; lane < p->max_lanes; lane++) {
         const kv_seq *s = &p->lanes[lane];
-        assert(s->n_pages >= pages_for(s->n_slots)); /* (4) */
+        assert(s->n_pages >= pages_for(s->n_slots)); /* (3) */
         for (int k = 0; k < c->kv.table_stride; k++) {
             int32_t id = table_row(c, lane)[k];
             int     at;
-            assert((id != NO_PAGE) == (k < s->n_pages)); /* (4) */
+            assert((id != NO_PAGE) == (k < s->n_pages)); /* (3) */
             if (id == NO_PAGE) continue;
             named[refs_of(p, c, id, &at) - p->refs]++;
             assert(p->slabs[at].cls == (int)(c - p->cls)); /* (2) */
@@ -356,8 +356,36 @@ static void check_class(const kv_pool *p, const page_class *c, uint16_t *named)
     }
 }
 
+/* Walks a list of slabs that must all belong to class c; returns how many. */
+static int list_length(const kv_pool *p, int first, int c)
+{
+    int n = 0;
+    for (int s = first; s != NO_SLAB; s = p->slabs[s].next) {
+        assert(p->slabs[s].cls == c); /* (2) */
+        if (c != NO_PAGE) assert(p->slabs[s].n_used < p->cls[c].per_slab);
+        assert(++n <= p->n_slabs); /* no cycle */
+    }
+    return n;
+}
+
+/* No slab is lost: the free ones and the partly used ones are all in their lists. */
+static void check_lists(const kv_pool *p)
+{
+    int n_free = 0, n_open[KV_MAX_CLASSES] = {0};
+    for (int s = 0; s < p->n_slabs; s++) {
+        int c = p->slabs[s].cls;
+        if (c == NO_PAGE)
+            n_free++;
+        else
+            n_open[c] += p->slabs[s].n_used < p->cls[c].per_slab;
+    }
+    assert(list_length(p, p->free_slab, NO_PAGE) == n_free);
+    for (int c = 0; c < p->n_classes; c++) assert(list_length(p, p->cls[c].open, c) == n_open[c]);
+}
+
 void kv_pool_check(const kv_pool *p)
 {
+    check_lists(p);
     size_t    n = (size_t)p->n_slabs * (size_t)p->max_per_slab, used = 0;
     uint16_t *named = xnew_n(uint16_t, n);
     for (int i = 0; i < p->n_classes; i++) check_class(p, &p->cls[i], named);

@@ -12,9 +12,9 @@
  *
  * Invariants, asserted by kv_pool_check:
  *  (1) a page is free, or its refs equal the table entries that name it;
- *  (2) a slab belongs to one class or is free; it is free exactly when none of its pages is used;
- *  (3) a page with refs > 1 is never written;
- *  (4) every slot below a sequence's capacity has a page of the right class; entries beyond are -1.
+ *  (2) a slab belongs to one class or is free; it is free exactly when none of its pages is used, and it is in the
+ *      list of free slabs, or of its class's slabs with a free page, exactly when it should be;
+ *  (3) every slot below a sequence's capacity has a page of the right class; entries beyond are -1.
  *
  * Ownership: what *_new gives you, you return with the matching *_free. Thread: the scheduler's only. */
 #ifndef TANDEM_KV_PAGES_H
@@ -27,8 +27,7 @@ typedef struct kv_seq  kv_seq;
 enum { KV_MAX_CLASSES = 4 };
 typedef struct {
     int        n_layers, n_kv_heads, head_dim;
-    int        window; /* positions a layer of this class looks back on, itself included; 0: all */
-    quant_type type;   /* QUANT_F32 or QUANT_F16 */
+    quant_type type; /* QUANT_F32 or QUANT_F16 */
 } kv_class_spec;
 
 typedef struct {

@@ -124,10 +124,12 @@ static bool from_gguf(gemma4_config *c, const checkpoint *cp, err *e)
 }
 
 /* --- Hugging Face -------------------------------------------------------------------------------*/
+/* The last layer is full whatever the list says, as in the reference. */
 static bool h_layer_types(const json_value *o, gemma4_config *c, err *e)
 {
-    if (hf_present(o, "layer_types")) return hf_layer_types(o, c->n_layers, c->sliding, e);
-    for (int l = 0; l < c->n_layers; l++) c->sliding[l] = (l + 1) % 6 != 0 && l + 1 < c->n_layers;
+    for (int l = 0; l < c->n_layers; l++) c->sliding[l] = (l + 1) % 6 != 0;
+    if (hf_present(o, "layer_types") && !hf_layer_types(o, c->n_layers, c->sliding, e)) return false;
+    c->sliding[c->n_layers - 1] = false;
     return true;
 }
 
@@ -177,7 +179,7 @@ static bool h_rope_kind(const json_value *all, const char *kind, bool proportion
             return err_set(e, ERR_FORMAT, "the rope_type of %s is neither default nor proportional", kind);
     }
     return (hf_real(o, "rope_theta", theta_default, 1, 1e12, theta, e) &&
-            hf_real(o, "partial_rotary_factor", proportional ? 0.25 : 1, 0, 1, part, e) &&
+            hf_real(o, "partial_rotary_factor", o || !proportional ? 1 : 0.25, 0, 1, part, e) &&
             hf_real(o, "factor", 1, 1e-3, 1e6, factor, e)) ||
            err_wrap(e, "rope_parameters.%s", kind);
 }
@@ -282,8 +284,30 @@ static bool check_whole(const gemma4_config *c, err *e)
     return true;
 }
 
+/* A file whose numbers switch off what its tensors hold would run, and write nonsense. */
+static bool check_tensors(const gemma4_config *c, const checkpoint *cp, err *e)
+{
+    static const struct {
+        const char *suffix, *what;
+        bool        is_ple;
+    } sign[] = {
+        {"per_layer_token_embd.weight", "per-layer embeddings (embedding_length_per_layer_input)", true},
+        {"embed_tokens_per_layer.weight", "per-layer embeddings (hidden_size_per_layer_input)", true},
+        {".ffn_down_exps.weight", "experts (expert_count)", false},
+        {".experts.down_proj", "experts (enable_moe_block)", false},
+    };
+    for (size_t i = 0; i < tensor_count(cp->tensors); i++)
+        for (size_t k = 0; k < sizeof sign / sizeof *sign; k++) {
+            str name = tensor_at(cp->tensors, i)->name;
+            if (str_ends(name, sign[k].suffix) && (sign[k].is_ple ? c->n_ple : c->n_experts) == 0)
+                return err_set(e, ERR_FORMAT, "tensor '%.*s' is there, but the configuration says no %s", STR_ARG(name),
+                               sign[k].what);
+        }
+    return true;
+}
+
 bool gemma4_config_read(gemma4_config *out, const checkpoint *c, err *e)
 {
     *out = (gemma4_config){0};
-    return (c->gguf ? from_gguf(out, c, e) : from_hf(out, c, e)) && check_whole(out, e);
+    return (c->gguf ? from_gguf(out, c, e) : from_hf(out, c, e)) && check_whole(out, e) && check_tensors(out, c, e);
 }

@@ -34,43 +34,61 @@ void step_add_tree(step *s, int lane, int32_t root, int index, int parent, int32
 }
 
 /* --- what the files say about stopping and sampling ---------------------------------------------*/
-static void add_stop(target *t, int64_t id)
+typedef struct {
+    int32_t *id;
+    int     *n;
+    int      n_vocab;
+} id_set;
+
+static bool add_id(const id_set *set, int64_t id, const char *key, err *e)
 {
-    if (id < 0 || id >= t->n_vocab) return;
-    for (int i = 0; i < t->n_stop_ids; i++)
-        if (t->stop_id[i] == id) return;
-    if (t->n_stop_ids < (int)COUNT(t->stop_id)) t->stop_id[t->n_stop_ids++] = (int32_t)id;
+    if (id < 0 || id >= set->n_vocab) return true; /* a token that the model cannot pick anyway */
+    for (int i = 0; i < *set->n; i++)
+        if (set->id[i] == id) return true;
+    if (*set->n == MODEL_MAX_STOPS) return err_set(e, ERR_FORMAT, "%s has over %d token ids", key, MODEL_MAX_STOPS);
+    set->id[(*set->n)++] = (int32_t)id;
+    return true;
 }
 
-/* A number or a list of numbers. */
-static void add_stops_json(target *t, const json_value *o)
+/* A number or a list of numbers; null or absent adds nothing. */
+static bool add_ids_json(const id_set *set, const json_value *o, const char *key, err *e)
 {
-    const json_value *v = json_get(o, "eos_token_id");
-    if (v && v->kind == JSON_INT) add_stop(t, v->i);
-    for (size_t i = 0; v && v->kind == JSON_ARRAY && i < v->n; i++)
-        if (v->item[i].kind == JSON_INT) add_stop(t, v->item[i].i);
+    const json_value *v = json_get(o, key);
+    if (!v || v->kind == JSON_NULL) return true;
+    if (v->kind == JSON_INT) return add_id(set, v->i, key, e);
+    for (size_t i = 0; v->kind == JSON_ARRAY && i < v->n; i++)
+        if (v->item[i].kind != JSON_INT || !add_id(set, v->item[i].i, key, e))
+            return v->item[i].kind == JSON_INT ? false : err_set(e, ERR_FORMAT, "%s[%zu] is not a number", key, i);
+    return v->kind == JSON_ARRAY || err_set(e, ERR_FORMAT, "%s is neither a number nor a list of numbers", key);
 }
 
-static void add_stops_gguf(target *t, const gguf *g, const char *key)
+static bool add_ids_gguf(const id_set *set, const gguf *g, const char *key, err *e)
 {
     const gguf_value *v = gguf_find(g, key);
     int64_t           id;
-    if (v && v->type != GGUF_ARRAY && gguf_int(v, &id)) add_stop(t, id);
-    for (uint64_t i = 0; v && v->type == GGUF_ARRAY && i < v->n; i++)
-        if (gguf_item_int(v, i, &id)) add_stop(t, id);
+    if (!v) return true;
+    if (v->type != GGUF_ARRAY && gguf_int(v, &id)) return add_id(set, id, key, e);
+    for (uint64_t i = 0; v->type == GGUF_ARRAY && i < v->n; i++)
+        if (!gguf_item_int(v, i, &id))
+            return err_set(e, ERR_FORMAT, "%s is not a list of numbers", key);
+        else if (!add_id(set, id, key, e))
+            return false;
+    return v->type == GGUF_ARRAY || err_set(e, ERR_FORMAT, "%s is neither a number nor a list of numbers", key);
 }
 
-static void collect_stops(target *t, const checkpoint *c)
+static bool collect_ids(target *t, const checkpoint *c, err *e)
 {
-    if (c->gguf) {
-        add_stops_gguf(t, c->gguf, "tokenizer.ggml.eos_token_id");
-        add_stops_gguf(t, c->gguf, "tokenizer.ggml.eos_token_ids");
-        add_stops_gguf(t, c->gguf, "tokenizer.ggml.eot_token_id");
-    } else {
-        add_stops_json(t, c->config);
-        add_stops_json(t, json_get(c->config, "text_config"));
-        add_stops_json(t, c->generation);
-    }
+    id_set stops = {t->stop_id, &t->n_stop_ids, t->n_vocab}, never = {t->suppress_id, &t->n_suppress_ids, t->n_vocab};
+    if (c->gguf)
+        return add_ids_gguf(&stops, c->gguf, "tokenizer.ggml.eos_token_id", e) &&
+               add_ids_gguf(&stops, c->gguf, "tokenizer.ggml.eos_token_ids", e) &&
+               add_ids_gguf(&stops, c->gguf, "tokenizer.ggml.eot_token_id", e) &&
+               add_ids_gguf(&stops, c->gguf, "tokenizer.ggml.eom_token_id", e) &&
+               add_ids_gguf(&never, c->gguf, "tokenizer.ggml.suppress_tokens", e);
+    return add_ids_json(&stops, c->config, "eos_token_id", e) &&
+           add_ids_json(&stops, json_get(c->config, "text_config"), "eos_token_id", e) &&
+           add_ids_json(&stops, c->generation, "eos_token_id", e) &&
+           add_ids_json(&never, c->generation, "suppress_tokens", e);
 }
 
 /* A default that makes no sense is said and passed over: the user can still set his own. */
@@ -139,19 +157,26 @@ static bool open_target(target **out, const checkpoint *c, const model_options *
     return gemma4_open(out, c, opt, o, e); /* takes o over, also when it fails */
 }
 
-bool model_open(target **out, const checkpoint *c, const model_options *opt, err *e)
+static bool open_all(target **out, const checkpoint *c, const model_options *opt, err *e)
 {
-    assert(opt->max_rows >= 0 && opt->max_rows <= STEP_MAX_ROWS);
-    *out = NULL;
-    if (!open_target(out, c, opt, e)) return err_wrap(e, "cannot load %s", c->path);
+    if (!open_target(out, c, opt, e)) return false;
     target *t   = *out;
     t->defaults = (sample_params){.top_p = 1};
-    collect_stops(t, c);
     if (c->gguf)
         defaults_from_gguf(&t->defaults, c->gguf);
     else
         defaults_from_json(&t->defaults, c->generation);
-    return true;
+    return collect_ids(t, c, e);
+}
+
+bool model_open(target **out, const checkpoint *c, const model_options *opt, err *e)
+{
+    assert(opt->max_rows >= 0 && opt->max_rows <= STEP_MAX_ROWS);
+    *out = NULL;
+    if (open_all(out, c, opt, e)) return true;
+    model_close(*out);
+    *out = NULL;
+    return err_wrap(e, "cannot load %s", c->path);
 }
 
 void model_close(target *t)

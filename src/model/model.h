@@ -12,13 +12,14 @@
 #include "ops/ops.h"
 
 enum {
-    STEP_MAX_ROWS = 256,
-    HEAD_ROWS     = 32, /* logits are made for so many rows at a time */
+    STEP_MAX_ROWS   = 256,
+    HEAD_ROWS       = 32, /* logits are made for so many rows at a time */
+    MODEL_MAX_STOPS = 64,
 };
 
 /* The rows of one step, as the host fills them in; uploaded in one piece. The meaning of each is step_rows'. */
 typedef struct {
-    int32_t token[STEP_MAX_ROWS];
+    int32_t token[STEP_MAX_ROWS]; /* at least 0: no family takes uploaded embeddings yet */
     int32_t pos[STEP_MAX_ROWS];
     int32_t lane[STEP_MAX_ROWS];
     int32_t slot[STEP_MAX_ROWS];
@@ -45,8 +46,10 @@ struct target {
     kv_class_spec kv_class[KV_MAX_CLASSES]; /* type is the caller's to set */
     int           n_kv_classes;
     size_t        weight_bytes;
-    int32_t       stop_id[16]; /* of the model's files; the tokenizer may know more */
+    int32_t       stop_id[MODEL_MAX_STOPS]; /* of the model's files; the tokenizer may know more */
     int           n_stop_ids;
+    int32_t       suppress_id[MODEL_MAX_STOPS]; /* never to be picked */
+    int           n_suppress_ids;
     bool          empty_thought; /* chat: an answer without thinking starts with an empty thought */
     sample_params defaults;      /* of generation_config; greedy where the files say nothing */
 

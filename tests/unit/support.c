@@ -1,25 +1,19 @@
 /* What tests and the mutation runner share: scratch files, paths, reproducible random numbers. */
 #include "test.h"
 
-#include <dirent.h>
+#include <ftw.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 static char tmp_dir[64];
 
-static void remove_tmp_dir(void)
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
 {
-    char           path[512];
-    DIR           *d = opendir(tmp_dir);
-    struct dirent *f;
-    while (d && (f = readdir(d)))
-        if (strcmp(f->d_name, ".") && strcmp(f->d_name, "..")) {
-            snprintf(path, sizeof path, "%s/%s", tmp_dir, f->d_name);
-            unlink(path);
-        }
-    if (d) closedir(d);
-    rmdir(tmp_dir);
+    (void)st, (void)kind, (void)at;
+    return remove(path);
 }
+
+static void remove_tmp_dir(void) { nftw(tmp_dir, remove_one, 8, FTW_DEPTH | FTW_PHYS); }
 
 const char *test_tmp_dir(void)
 {

@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -173,6 +174,49 @@ TEST(fault_no_alloc_scope_aborts_here_and_in_pool_workers)
 {
     CHECK_MSG(exit_of_child(allocate_in_scope) != 0, "a malloc inside the scope went unseen");
     CHECK_MSG(exit_of_child(allocate_in_pool) != 0, "a malloc in a pool worker went unseen");
+}
+
+static void put_file(const char *dir, const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", test_tmp_dir(), dir);
+    for (char *p = path + strlen(test_tmp_dir()) + 1; *p; p++)
+        if (*p == '/') {
+            *p = 0;
+            mkdir(path, 0700);
+            *p = '/';
+        }
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    test_tmp_file(path, text, strlen(text));
+}
+
+static int quota_of(const char *machine)
+{
+    char root[256];
+    snprintf(root, sizeof root, "%s/%s", test_tmp_dir(), machine);
+    return cpu_quota(root);
+}
+
+TEST(cpu_quota_is_the_least_of_the_group_and_those_above)
+{
+    put_file("v2/proc/self", "cgroup", "0::/user.slice/a.scope\n");
+    put_file("v2/sys/fs/cgroup", "cpu.max", "max 100000\n");
+    put_file("v2/sys/fs/cgroup/user.slice", "cpu.max", "250000 100000\n");
+    put_file("v2/sys/fs/cgroup/user.slice/a.scope", "cpu.max", "800000 100000\n");
+    CHECK_INT(quota_of("v2"), 3);
+    put_file("v1/proc/self", "cgroup", "7:memory:/x\n4:cpu,cpuacct:/docker/x\n");
+    put_file("v1/sys/fs/cgroup/cpu/docker", "cpu.cfs_quota_us", "-1\n");
+    put_file("v1/sys/fs/cgroup/cpu/docker", "cpu.cfs_period_us", "100000\n");
+    put_file("v1/sys/fs/cgroup/cpu/docker/x", "cpu.cfs_quota_us", "150000\n");
+    put_file("v1/sys/fs/cgroup/cpu/docker/x", "cpu.cfs_period_us", "100000\n");
+    CHECK_INT(quota_of("v1"), 2);
+    put_file("bare/proc/self", "cgroup", "0::/\n");
+    CHECK_INT(quota_of("bare"), 0);
+    put_file("root/proc/self", "cgroup", "0::/\n");
+    put_file("root/sys/fs/cgroup", "cpu.max", "50000 100000\n");
+    CHECK_INT(quota_of("root"), 1);
+    CHECK_INT(quota_of("nothing"), 0);
 }
 
 TEST(file_map_says_what_is_wrong)

@@ -4,6 +4,8 @@
 #include "build_gguf.h"
 #include "test.h"
 
+#include <sys/stat.h>
+
 #include <unistd.h>
 
 static const char *tmp_path(const char *name)
@@ -132,4 +134,24 @@ TEST(checkpoint_every_failed_allocation_is_an_error)
     }
     CHECK(ok && n > 5);
     checkpoint_close(c);
+}
+
+/* A small file must not cost much memory: lists of small things grow many times over as trees. */
+TEST(checkpoint_config_of_many_values_is_refused_before_it_fills_the_memory)
+{
+    size_t n    = (size_t)4 << 20;
+    char  *text = xalloc(n), dir[256], name[64];
+    err    e    = {0};
+    memset(text, '1', n);
+    for (size_t i = 1; i < n; i += 2) text[i] = ',';
+    memcpy(text, "{\"a\":[", 6);
+    memcpy(text + n - 4, ",1]}", 4);
+    snprintf(dir, sizeof dir, "%s/fat", test_tmp_dir());
+    mkdir(dir, 0700);
+    snprintf(name, sizeof name, "fat/config.json");
+    test_tmp_file(name, text, n);
+    test_tmp_file("fat/model.safetensors", "", 0);
+    checkpoint *c;
+    CHECK_FAILS(checkpoint_open(&c, dir, &e), e, "config.json");
+    mem_free(text);
 }

@@ -249,7 +249,7 @@ static void bad_dim_0(gguf_builder *b) { info(b, "odd", 32, 0, QUANT_F32, 0); }
 static void bad_dim_big(gguf_builder *b) { info(b, "odd", BIG, 1, QUANT_F32, 0); }
 static void bad_elements(gguf_builder *b) { info(b, "odd", BIG / 2, 8, QUANT_F32, 0); }
 static void bad_bytes(gguf_builder *b) { info(b, "odd", BIG / 4, 1, QUANT_F64, 0); }
-static void bad_tensor_type(gguf_builder *b) { info(b, "odd", 256, 1, 20, 0); }
+static void bad_tensor_type(gguf_builder *b) { info(b, "odd", 256, 1, 16, 0); }
 static void bad_tensor_type_big(gguf_builder *b) { info(b, "odd", 256, 1, 0xffffffff, 0); }
 static void bad_block(gguf_builder *b) { info(b, "odd", 48, 2, QUANT_Q4_0, 0); }
 static void bad_offset(gguf_builder *b) { info(b, "odd", 1, 1, QUANT_F32, 8); }
@@ -301,7 +301,7 @@ static const struct {
     {bad_dim_big, "tensor 'odd' has a dimension of 9223372036854775808"},
     {bad_elements, "tensor 'odd' is too large: dimension 1 of 2 is 8"},
     {bad_bytes, "tensor 'odd' is too large: 2305843009213693952 elements"},
-    {bad_tensor_type, "tensor 'odd' has the type 20"},
+    {bad_tensor_type, "tensor 'odd' has the type 16"},
     {bad_tensor_type_big, "tensor 'odd' has the type 4294967295"},
     {bad_block, "tensor 'odd' has rows of 48, not a multiple of Q4_0's block of 32"},
     {bad_offset, "tensor 'odd' has the offset 8, not a multiple of the alignment 32"},

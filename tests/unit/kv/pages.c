@@ -5,7 +5,7 @@
 
 static const kv_class_spec two_classes[] = {
     {.n_layers = 2, .n_kv_heads = 1, .head_dim = 64, .type = QUANT_F16},
-    {.n_layers = 5, .n_kv_heads = 3, .head_dim = 32, .window = 32, .type = QUANT_F32},
+    {.n_layers = 5, .n_kv_heads = 3, .head_dim = 32, .type = QUANT_F32},
 };
 
 typedef struct {

@@ -68,6 +68,52 @@ TEST(model_config_gguf_refuses_each_bad_number)
     CHECK_FAILS(load_gguf(odd_head_dim, &small, &e), e, "not a multiple of 8");
 }
 
+static void drop_experts(gguf_builder *b) { patch(b, "gemma4.expert_count", &(uint32_t){0}); }
+static void drop_ple(gguf_builder *b) { patch(b, "embedding_length_per_layer_input", &(uint32_t){0}); }
+static void stop_list(gguf_builder *b)
+{
+    gguf_builder_arr_i32(b, "tokenizer.ggml.eos_token_id", (int32_t[]){1, 7, 9, 1}, 4);
+}
+static void stop_number(gguf_builder *b) { gguf_builder_u32(b, "tokenizer.ggml.eos_token_id", 7); }
+static void stop_text(gguf_builder *b) { gguf_builder_str(b, "tokenizer.ggml.eos_token_id", "7"); }
+
+TEST(model_config_that_switches_off_what_the_file_holds_is_refused)
+{
+    err        e   = {0};
+    tiny_model moe = small, ple = small;
+    moe.n_experts = 4;
+    ple.n_ple     = 32;
+    ple.n_layers  = 6;
+    CHECK_FAILS(load_gguf(drop_experts, &moe, &e), e, "the configuration says no experts");
+    CHECK_FAILS(load_gguf(drop_ple, &ple, &e), e, "the configuration says no per-layer embeddings");
+}
+
+static int n_stops(test_case *t, void (*change)(gguf_builder *b))
+{
+    gguf_builder  b;
+    checkpoint   *c   = NULL;
+    target       *m   = NULL;
+    err           e   = {0};
+    model_options opt = {.device = "cpu", .n_threads = 1, .max_rows = 4};
+    gguf_builder_init(&b);
+    tiny_model_build(&b, &small);
+    change(&b);
+    CHECK_OK(checkpoint_open(&c, gguf_builder_write(&b, "stops.gguf"), &e) && model_open(&m, c, &opt, &e), e);
+    int n = m ? m->n_stop_ids : -1;
+    model_close(m);
+    checkpoint_close(c);
+    gguf_builder_deinit(&b);
+    return n;
+}
+
+TEST(model_stop_ids_of_a_gguf_file_are_a_number_or_a_list)
+{
+    err e = {0};
+    CHECK_INT(n_stops(t, stop_number), 1);
+    CHECK_INT(n_stops(t, stop_list), 3);
+    CHECK_FAILS(load_gguf(stop_text, &small, &e), e, "neither a number nor a list");
+}
+
 /* --- Hugging Face: the golden model's directory with another config.json ------------------------*/
 static bool load_hf(const char *from, const char *to, err *e)
 {
@@ -126,6 +172,8 @@ TEST(model_config_hf_refuses_each_bad_number)
         {"\"num_attention_heads\": 4", "\"num_attention_heads\": 3", "query heads over"},
         {"\"use_bidirectional_attention\": null", "\"use_bidirectional_attention\": \"all\"", "both directions"},
         {"\"attention_bias\": false", "\"quantization_config\": {}, \"attention_bias\": false", "quantization_config"},
+        {"\"eos_token_id\": 1", "\"eos_token_id\": \"1\"", "eos_token_id is neither a number nor a list"},
+        {"\"eos_token_id\": 1", "\"eos_token_id\": [1, null]", "eos_token_id[1] is not a number"},
         {"\"5\": {", "\"77\": {", "per_layer_config has no layer '77'"},
     };
     err e = {0};
