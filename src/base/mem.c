@@ -54,3 +54,29 @@ void *mem_try_resize(void *p, size_t bytes)
 }
 
 void mem_free(void *p) { free(p); }
+
+/* --- how much there is --------------------------------------------------------------------------*/
+static size_t read_number(const char *path, const char *key, size_t unit)
+{
+    char   line[256];
+    size_t n = SIZE_MAX;
+    FILE  *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long long v;
+        if (!strncmp(line, key, strlen(key)) && sscanf(line + strlen(key), "%llu", &v) == 1) {
+            n = v > SIZE_MAX / unit ? SIZE_MAX : (size_t)v * unit;
+            break;
+        }
+    }
+    if (f) fclose(f);
+    return n;
+}
+
+size_t mem_available(void)
+{
+    size_t free_here = read_number("/proc/meminfo", "MemAvailable:", 1024);
+    size_t limit     = read_number("/sys/fs/cgroup/memory.max", "", 1),
+           used      = read_number("/sys/fs/cgroup/memory.current", "", 1);
+    size_t left      = limit == SIZE_MAX || used == SIZE_MAX ? SIZE_MAX : limit > used ? limit - used : 0;
+    return left < free_here ? left : free_here;
+}

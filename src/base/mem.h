@@ -22,6 +22,9 @@ void *mem_try_n(size_t n, size_t each);      /* zeroed, or NULL also when n * ea
 void *mem_try_resize(void *p, size_t bytes); /* NULL leaves p as it was; new bytes are not zeroed */
 void  mem_free(void *p);                     /* NULL is fine */
 
+/* Bytes that this process may still take: of the machine, and of its cgroup. */
+size_t mem_available(void);
+
 /* True when the result fits; *out is written only then. */
 static inline bool size_add(size_t *out, size_t a, size_t b) { return !__builtin_add_overflow(a, b, out); }
 static inline bool size_mul(size_t *out, size_t a, size_t b) { return !__builtin_mul_overflow(a, b, out); }

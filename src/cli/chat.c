@@ -18,7 +18,7 @@ static struct {
     generate_flags gen;
     const char    *system;
     bool           think, stats;
-} flags;
+} flags = {.gen = GENERATE_DEFAULTS};
 
 static const option opts[] = {
     OPT_GENERATE(flags.gen),
@@ -159,10 +159,10 @@ static bool confirm(session *s, const char *question)
 }
 
 /* --- an answer ----------------------------------------------------------------------------------*/
-static void on_token(void *ctx, int32_t id, bool stop)
+static bool on_token(void *ctx, int32_t id, bool stop)
 {
     session *s = ctx;
-    if (!stop) view_put(&s->view, id);
+    return stop || view_put(&s->view, id);
 }
 
 /* Renders, and drops the oldest turns until the prompt leaves room. *fits is false when the user would rather not, or
@@ -208,7 +208,7 @@ static bool answer(session *s, str question, err *e)
         drop_turns(s, s->n_turns - 1, 1);
         return true;
     }
-    view_init(&s->view, s->tok, s->prompt.in_thought, s->format.thinking);
+    view_init(&s->view, s->tok, &flags.gen, s->prompt.in_thought, s->format.thinking);
     bool ok = generate_check(&s->gen, &s->prompt.ids, e) && generate(&s->gen, &s->prompt.ids, e);
     ok      = view_finish(&s->view, ok ? e : NULL) && ok;
     keep_answer(s);
@@ -335,6 +335,7 @@ static bool talk(session *s, err *e)
 
 static bool open_session(session *s, err *e)
 {
+    if (!engine_probe(flags.gen.engine.path, e)) return false;
     if (!cli_open_tok(&s->tok, flags.gen.engine.path, e)) return err_wrap(e, "no text without a tokenizer");
     if (!engine_open(&s->g, &flags.gen.engine, e) ||
         !generate_chat_options(&s->format, &s->g, flags.gen.engine.path, e))
@@ -342,7 +343,7 @@ static bool open_session(session *s, err *e)
     s->terminal        = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     s->format.thinking = flags.think;
     if (flags.system) buf_puts(&s->system, flags.system);
-    generator_init(&s->gen, &s->g, s->tok, &flags.gen);
+    if (!generator_init(&s->gen, &s->g, s->tok, &flags.gen, e)) return false;
     s->gen.on_token = on_token;
     s->gen.ctx      = s;
     return true;
@@ -351,11 +352,11 @@ static bool open_session(session *s, err *e)
 int cmd_chat(int argc, char **args)
 {
     int n_args, code;
-    err e                = {0};
-    flags.gen.max_tokens = -1;
+    err e = {0};
     if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
     if (!flags.gen.engine.path) return opt_usage(&spec, "which model? Give -m MODEL");
     if (n_args) return opt_usage(&spec, "'%s' is one word too many: a chat reads its questions", args[0]);
+    if (!generate_check_flags(&flags.gen, &spec)) return 2;
     flags.gen.engine.kv_type = flags.gen.kv == 0 ? QUANT_F16 : QUANT_F32;
     session *s               = xnew(session);
     buf_init(&s->system, TOK_MAX_INPUT);

@@ -12,10 +12,22 @@ int cli_fail(const err *e)
     return 1;
 }
 
+void cli_print(str s)
+{
+    if (s.n) fwrite(s.s, 1, s.n, stdout);
+}
+
+bool cli_flush(err *e)
+{
+    return (fflush(stdout) == 0 && !ferror(stdout)) ||
+           err_set(e, ERR_IO, "cannot write to standard output: %s", strerror(errno));
+}
+
 static bool read_stdin(buf *out, err *e)
 {
     char    chunk[65536];
     ssize_t n;
+    if (isatty(STDIN_FILENO)) fprintf(stderr, "Type the text; Ctrl-D on a line of its own ends it.\n");
     while ((n = read(STDIN_FILENO, chunk, sizeof chunk)) != 0) {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return err_set(e, ERR_IO, "cannot read standard input: %s", strerror(errno));

@@ -6,16 +6,36 @@
 
 enum { DEFAULT_CTX = 8192 };
 
+const char *const engine_devices[] = {"auto", "cpu", "ref", NULL};
+
+bool engine_probe(const char *path, err *e)
+{
+    checkpoint *cp;
+    bool        ok = checkpoint_open(&cp, path, e);
+    checkpoint_close(cp);
+    return ok;
+}
+
+/* Refused with numbers now, rather than ended by the system later. */
+static bool check_memory(double bytes, const char *what, err *e)
+{
+    double there = (double)mem_available();
+    return bytes <= there ||
+           err_set(e, ERR_UNAVAILABLE, "%s %.1f GB of memory, and %.1f GB are free", what, bytes / 1e9, there / 1e9);
+}
+
 static bool open_model(engine *g, const engine_options *opt, err *e)
 {
     checkpoint   *cp;
     progress_bar  bar;
     double        start = clock_s();
-    model_options mo    = {
-           .device = opt->device, .n_threads = opt->n_threads, .progress = progress_show, .progress_ctx = &bar};
+    model_options mo    = {.device       = engine_devices[opt->device],
+                           .n_threads    = opt->n_threads,
+                           .progress     = progress_show,
+                           .progress_ctx = &bar};
     if (!checkpoint_open(&cp, opt->path, e)) return false;
     progress_start(&bar, "loading");
-    bool ok = model_open(&g->model, cp, &mo, e);
+    bool ok = check_memory((double)cp->bytes, "its weights need", e) && model_open(&g->model, cp, &mo, e);
     progress_end(&bar);
     checkpoint_close(cp);
     if (ok)
@@ -34,8 +54,14 @@ static bool open_cache(engine *g, const engine_options *opt, err *e)
     kv_pool_spec spec = {.classes = m->kv_class, .n_classes = m->n_kv_classes, .max_lanes = 1, .max_slots = g->n_ctx};
     if (!kv_bytes_for(&spec, g->n_ctx, &spec.max_bytes))
         return err_set(e, ERR_LIMIT, "a context of %d is too large", g->n_ctx);
-    return kv_pool_new(&g->kv, m->o, &spec, e) && m->o->alloc(m->o, &g->pick_params, sizeof(sample_params), e) &&
-           m->o->alloc(m->o, &g->picked, sizeof(int32_t), e);
+    g->max_changes = (size_t)m->n_vocab;
+    return check_memory((double)spec.max_bytes, "the K/V cache of this context needs", e) &&
+           kv_pool_new(&g->kv, m->o, &spec, e) && m->o->alloc(m->o, &g->pick_params, sizeof(sample_params), e) &&
+           m->o->alloc(m->o, &g->picked, sizeof(int32_t), e) &&
+           m->o->alloc(m->o, &g->logprobs, (1 + ENGINE_MAX_TOP) * sizeof(token_logprob), e) &&
+           m->o->alloc(m->o, &g->changes, g->max_changes * sizeof(logit_change), e) &&
+           ((g->host_changes = mem_try_n(g->max_changes, sizeof(logit_change))) ||
+            err_set(e, ERR_UNAVAILABLE, "no memory to count tokens"));
 }
 
 bool engine_open(engine *g, const engine_options *opt, err *e)
@@ -52,9 +78,11 @@ bool engine_open(engine *g, const engine_options *opt, err *e)
 
 void engine_close(engine *g)
 {
+    const dev bufs[] = {g->picked, g->pick_params, g->changes, g->logprobs};
     if (g->seq) kv_seq_free(g->seq);
-    if (g->picked.p) g->model->o->free(g->model->o, g->picked);
-    if (g->pick_params.p) g->model->o->free(g->model->o, g->pick_params);
+    for (size_t i = 0; i < COUNT(bufs); i++)
+        if (bufs[i].p) g->model->o->free(g->model->o, bufs[i]);
+    mem_free(g->host_changes);
     kv_pool_free(g->kv);
     model_close(g->model);
     *g = (engine){0};
@@ -74,15 +102,32 @@ bool engine_feed(engine *g, const int32_t *id, int n, err *e)
     return true;
 }
 
-bool engine_pick(engine *g, const sample_params *p, int32_t *out, err *e)
+/* Bias and penalties on the logits, a token at most once; returns how many were changed. */
+static int change_logits(engine *g, const engine_pick_options *o)
+{
+    target *m = g->model;
+    if (!o->history) return 0;
+    int n = history_changes(o->history, o->penalty, 0, g->host_changes);
+    m->o->upload(m->q, g->changes, g->host_changes, (size_t)n * sizeof(logit_change));
+    m->o->change_logits(m->q, m->logits, m->n_vocab, g->changes, n);
+    return n;
+}
+
+bool engine_pick(engine *g, const engine_pick_options *o, int32_t *out, err *e)
 {
     target       *m  = g->model;
-    sample_params at = *p;
+    sample_params at = o->params;
     at.pos           = kv_seq_len(g->seq);
     m->head(m, 0, 1);
+    int n = change_logits(g, o);
     m->o->upload(m->q, g->pick_params, &at, sizeof at);
     m->o->sample(m->q, g->picked, m->logits, g->pick_params, 1, m->n_vocab);
     m->o->download(m->q, out, g->picked, sizeof *out);
+    if (o->n_top >= 0) {
+        m->o->restore_logits(m->q, m->logits, m->n_vocab, g->changes, n);
+        m->o->logprobs(m->q, g->logprobs, m->logits, g->picked, 1, m->n_vocab, o->n_top);
+        m->o->download(m->q, o->logprobs, g->logprobs, (size_t)(1 + o->n_top) * sizeof *o->logprobs);
+    }
     m->o->sync(m->q);
-    return *out >= 0 || err_set(e, ERR_FORMAT, "the model's output is not a number: its weights may be damaged");
+    return *out >= 0 || err_set(e, ERR_FORMAT, "no token can be picked: all are banned, or the weights are damaged");
 }

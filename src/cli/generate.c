@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/random.h>
@@ -27,17 +28,83 @@ static sample_params choose_params(const target *m, const generate_flags *f)
     return p;
 }
 
-void generator_init(generator *a, engine *g, const tok *t, const generate_flags *f)
+/* "5:1.5,9:-inf" */
+static bool parse_bias(const char *text, logit_bias *out, int *n, err *e)
 {
-    *a = (generator){.g = g, .params = choose_params(g->model, f), .max_tokens = f->max_tokens};
+    *n = 0;
+    for (const char *at = text; at && *at;) {
+        size_t      len   = strcspn(at, ",");
+        const char *colon = memchr(at, ':', len);
+        str id = {at, colon ? (size_t)(colon - at) : 0}, value = {colon ? colon + 1 : at, colon ? len - id.n - 1 : 0};
+        int64_t i;
+        double  d = -INFINITY;
+        if (!colon || !str_to_i64(id, &i) || i < 0 || i > INT32_MAX ||
+            (!str_is(value, "-inf") && !str_to_f64(value, &d)))
+            return err_set(e, ERR_INPUT, "'%.*s' is not ID:BIAS", STR_ARG(((str){at, len})));
+        for (int k = 0; k < *n; k++)
+            if (out[k].token == i) return err_set(e, ERR_INPUT, "token %lld is there twice", (long long)i);
+        if (*n == GENERATE_MAX_BIAS) return err_set(e, ERR_INPUT, "there are over %d entries", GENERATE_MAX_BIAS);
+        out[(*n)++] = (logit_bias){(int32_t)i, (float)d};
+        at += len + (at[len] == ',');
+    }
+    return true;
+}
+
+void generate_add_stops(stop_match *m, const generate_flags *f)
+{
+    stop_init(m);
+    for (int i = 0; i < f->stops.n; i++) stop_add(m, str_of(f->stops.item[i]));
+}
+
+bool generate_check_flags(const generate_flags *f, const opt_spec *spec)
+{
+    logit_bias bias[GENERATE_MAX_BIAS];
+    int        n;
+    err        e = {0};
+    stop_match m;
+    stop_init(&m);
+    if (!parse_bias(f->bias, bias, &n, &e)) return opt_usage(spec, "--logit-bias: %s", e.text), false;
+    for (int i = 0; i < f->stops.n; i++)
+        if (!stop_add(&m, str_of(f->stops.item[i])))
+            return opt_usage(spec, "--stop takes up to %d texts of 1 to %d bytes", STOP_MAX_STRINGS, STOP_MAX_BYTES),
+                   false;
+    return true;
+}
+
+/* The user's biases, and a ban on what the model's files say is never to be picked. */
+static bool init_penalty(generator *a, const generate_flags *f, err *e)
+{
+    const target *m = a->g->model;
+    int           n;
+    if (!parse_bias(f->bias, a->bias, &n, e)) return false;
+    for (int i = 0; i < n; i++)
+        if (a->bias[i].token >= m->n_vocab)
+            return err_set(e, ERR_INPUT, "--logit-bias: token %d is not in the vocabulary of %d", a->bias[i].token,
+                           m->n_vocab);
+    for (int i = 0; i < m->n_suppress_ids; i++) {
+        int k = 0;
+        while (k < n && a->bias[k].token != m->suppress_id[i]) k++;
+        a->bias[k] = (logit_bias){m->suppress_id[i], -INFINITY};
+        n += k == n;
+    }
+    a->penalty = (penalty_params){f->repeat, f->presence, f->frequency, a->bias, n};
+    return penalty_is_off(&a->penalty) || history_new(&a->history, m->n_vocab, e);
+}
+
+bool generator_init(generator *a, engine *g, const tok *t, const generate_flags *f, err *e)
+{
+    *a = (generator){
+        .g = g, .params = choose_params(g->model, f), .max_tokens = f->max_tokens, .n_top = f->logprobs, .tok = t};
     tok_ids_init(&a->stops, 1024);
     tok_ids_init(&a->cached, (size_t)g->n_ctx);
     for (int i = 0; i < g->model->n_stop_ids; i++) tok_ids_put(&a->stops, g->model->stop_id[i]);
     if (t) tok_stop_ids(t, &a->stops);
+    return init_penalty(a, f, e);
 }
 
 void generator_deinit(generator *a)
 {
+    history_free(a->history);
     tok_ids_deinit(&a->stops);
     tok_ids_deinit(&a->cached);
 }
@@ -90,16 +157,64 @@ static bool prefill(generator *a, const tok_ids *prompt, err *e)
     return true;
 }
 
+/* {"id":5,"text":"a","logprob":-0.1,"top":[{"id":5,"text":"a","logprob":-0.1}, ...]} */
+static void put_logprob(json_writer *w, const generator *a, const token_logprob *x)
+{
+    json_key(w, "id");
+    json_put_int(w, x->id);
+    if (a->tok) {
+        json_key(w, "text");
+        json_put_str(w, tok_bytes(a->tok, x->id));
+    }
+    json_key(w, "logprob");
+    if (isfinite(x->logprob))
+        json_put_real(w, x->logprob);
+    else
+        json_put_null(w);
+}
+
+static void print_logprobs(const generator *a, const token_logprob *x)
+{
+    buf         line;
+    json_writer w;
+    buf_init(&line, 1 << 20);
+    json_writer_init(&w, &line);
+    json_begin_object(&w);
+    put_logprob(&w, a, &x[0]);
+    json_key(&w, "top");
+    json_begin_array(&w);
+    for (int i = 1; i <= a->n_top && x[i].id >= 0; i++) {
+        json_begin_object(&w);
+        put_logprob(&w, a, &x[i]);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_end(&w);
+    fprintf(stderr, "%.*s\n", (int)line.n, line.p);
+    buf_deinit(&line);
+}
+
+static bool pick(generator *a, int32_t *id, err *e)
+{
+    token_logprob       probs[1 + GENERATE_MAX_LOGPROBS];
+    engine_pick_options o = {
+        .params = a->params, .history = a->history, .penalty = &a->penalty, .n_top = a->n_top, .logprobs = probs};
+    if (!engine_pick(a->g, &o, id, e)) return false;
+    if (a->history) history_push(a->history, *id);
+    if (a->n_top >= 0) print_logprobs(a, probs);
+    return true;
+}
+
 static bool decode(generator *a, err *e)
 {
     int limit = a->max_tokens >= 0 ? a->max_tokens : a->g->n_ctx;
     while (a->n_out < limit && !interrupted) {
         int32_t id;
-        if (!engine_pick(a->g, &a->params, &id, e)) return false;
+        if (!pick(a, &id, e)) return false;
         a->n_out++;
-        bool stop = !a->ignore_eos && is_stop(a, id);
-        a->on_token(a->ctx, id, stop);
-        if (stop || a->n_out == limit) return true;
+        bool stop = !a->ignore_eos && is_stop(a, id), more = a->on_token(a->ctx, id, stop);
+        if (!cli_flush(e)) return false;
+        if (stop || !more || a->n_out == limit) return true;
         if (kv_seq_len(a->g->seq) == a->g->n_ctx) {
             a->full = true;
             return true;
@@ -111,14 +226,18 @@ static bool decode(generator *a, err *e)
 
 bool generate(generator *a, const tok_ids *prompt, err *e)
 {
-    struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND},
-                     before; /* a second one ends us */
-    double t0   = clock_s();
-    interrupted = 0;
-    a->n_out    = 0;
-    a->full     = false;
-    a->n_prompt = prompt->n;
+    /* A write that is under way goes on, so that no token is lost; a second Ctrl-C ends us. */
+    struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART}, before;
+    double           t0  = clock_s();
+    interrupted          = 0;
+    a->n_out             = 0;
+    a->full              = false;
+    a->n_prompt          = prompt->n;
     sigaction(SIGINT, &act, &before);
+    if (a->history) {
+        history_clear(a->history);
+        history_prompt(a->history, prompt->p, prompt->n);
+    }
     bool ok      = prefill(a, prompt, e);
     a->prefill_s = clock_s() - t0;
     t0           = clock_s();
@@ -145,11 +264,17 @@ static void show(answer_view *v, gemma4_event_kind kind, str text)
     bool dim = kind == GEMMA4_REASONING;
     if (v->started && kind != v->last) fputs(v->last == GEMMA4_REASONING ? "\n\n" : "\n", stdout);
     if (dim && v->colour) fputs("\033[2m", stdout);
-    fwrite(text.s, 1, text.n, stdout);
+    cli_print(text);
     if (dim && v->colour) fputs("\033[0m", stdout);
-    fflush(stdout);
     v->started = true;
     v->last    = kind;
+}
+
+static void show_content(answer_view *v)
+{
+    if (!v->shown.n) return;
+    buf_put(&v->content, v->shown.p, v->shown.n);
+    show(v, GEMMA4_CONTENT, buf_str(&v->shown));
 }
 
 /* A call cannot be answered here: it is shown as the model's text, name and arguments. */
@@ -159,17 +284,23 @@ static void on_event(void *ctx, const gemma4_event *ev)
     if (ev->kind == GEMMA4_REASONING) {
         buf_put(&v->reasoning, ev->text.s, ev->text.n);
         if (v->show_thoughts) show(v, GEMMA4_REASONING, ev->text);
+    } else if (ev->kind == GEMMA4_CONTENT) {
+        buf_clear(&v->shown);
+        stop_put(&v->stop, ev->text, &v->shown);
+        show_content(v);
     } else if (ev->kind != GEMMA4_CALL_DONE) {
         buf_put(&v->content, ev->text.s, ev->text.n);
-        show(v, ev->kind == GEMMA4_CONTENT ? GEMMA4_CONTENT : GEMMA4_CALL_NAME, ev->text);
+        show(v, GEMMA4_CALL_NAME, ev->text);
     }
 }
 
-void view_init(answer_view *v, const tok *t, bool in_thought, bool show_thoughts)
+void view_init(answer_view *v, const tok *t, const generate_flags *f, bool in_thought, bool show_thoughts)
 {
     *v = (answer_view){.show_thoughts = show_thoughts, .colour = isatty(STDOUT_FILENO)};
     buf_init(&v->content, TOK_MAX_INPUT);
     buf_init(&v->reasoning, TOK_MAX_INPUT);
+    buf_init(&v->shown, TOK_MAX_INPUT);
+    generate_add_stops(&v->stop, f);
     v->parser =
         gemma4_parser_new(&(gemma4_parse_options){.on_event = on_event, .ctx = v, .tok = t, .in_thought = in_thought});
 }
@@ -179,15 +310,23 @@ void view_deinit(answer_view *v)
     gemma4_parser_free(v->parser);
     buf_deinit(&v->content);
     buf_deinit(&v->reasoning);
+    buf_deinit(&v->shown);
 }
 
-void view_put(answer_view *v, int32_t id) { gemma4_parse_id(v->parser, id); }
+bool view_put(answer_view *v, int32_t id)
+{
+    gemma4_parse_id(v->parser, id);
+    return !v->stop.found;
+}
 
 bool view_finish(answer_view *v, err *e)
 {
     bool ok = gemma4_parse_finish(v->parser, e);
+    buf_clear(&v->shown);
+    stop_finish(&v->stop, &v->shown);
+    show_content(v);
     putchar('\n');
-    fflush(stdout);
+    ok = cli_flush(ok ? e : NULL) && ok;
     if (!v->show_thoughts && v->reasoning.n && !v->content.n)
         fprintf(stderr, "tandem: the answer is all thinking (--think shows it)\n");
     return ok;

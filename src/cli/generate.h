@@ -6,105 +6,65 @@
 #define TANDEM_CLI_GENERATE_H
 #include "chat/parse_gemma4.h"
 #include "cli/cli.h"
+#include "ops/history.h"
+#include "tok/stop.h"
 
-enum { GENERATE_MAX_CONTEXT = 1 << 24 };
+enum { GENERATE_MAX_CONTEXT = 1 << 24, GENERATE_MAX_LOGPROBS = 20, GENERATE_MAX_BIAS = 1024 };
 
 /* --- flags -------------------------------------------------------------------------------------- */
 typedef struct {
     engine_options engine;
     int            max_tokens; /* -1: no limit */
-    int            kv, spec;
-    float          temp, top_p, min_p;
+    int            kv, spec, logprobs;
+    float          temp, top_p, min_p, repeat, presence, frequency;
     int            top_k;
     uint64_t       seed;
+    const char    *bias;  /* "ID:BIAS,ID:BIAS" */
+    opt_list       stops; /* strings */
     bool           temp_given, top_k_given, top_p_given, min_p_given, seed_given;
 } generate_flags;
 
+#define GENERATE_DEFAULTS                                                                                              \
+    {                                                                                                                  \
+        .max_tokens = -1, .logprobs = -1, .repeat = 1                                                                  \
+    }
 extern const char *const generate_kv_names[], *const generate_spec_names[];
 
 /* The entries of an option table for the flags in `f`. */
+/* clang-format off */
 #define OPT_GENERATE(f)                                                                                                \
-    {.name   = "model",                                                                                                \
-     .letter = 'm',                                                                                                    \
-     .kind   = OPT_STR,                                                                                                \
-     .dest   = &(f).engine.path,                                                                                       \
-     .arg    = "MODEL",                                                                                                \
-     .help   = "GGUF file or Hugging Face directory"},                                                                   \
-        {.name   = "max-tokens",                                                                                       \
-         .letter = 'n',                                                                                                \
-         .kind   = OPT_INT,                                                                                            \
-         .dest   = &(f).max_tokens,                                                                                    \
-         .arg    = "N",                                                                                                \
-         .min    = 0,                                                                                                  \
-         .max    = GENERATE_MAX_CONTEXT,                                                                               \
-         .help   = "stop after N tokens (default: until the answer or the context ends)"},                               \
-        {.name = "ctx",                                                                                                \
-         .kind = OPT_INT,                                                                                              \
-         .dest = &(f).engine.n_ctx,                                                                                    \
-         .arg  = "N",                                                                                                  \
-         .min  = 1,                                                                                                    \
-         .max  = GENERATE_MAX_CONTEXT,                                                                                 \
-         .help = "positions of context (default: the model's, at most 8192)"},                                         \
-        {.name = "threads",                                                                                            \
-         .kind = OPT_INT,                                                                                              \
-         .dest = &(f).engine.n_threads,                                                                                \
-         .arg  = "N",                                                                                                  \
-         .min  = 1,                                                                                                    \
-         .max  = 256,                                                                                                  \
-         .help = "processor threads (default: all that this process may use)"},                                        \
-        {.name = "device",                                                                                             \
-         .kind = OPT_STR,                                                                                              \
-         .dest = &(f).engine.device,                                                                                   \
-         .arg  = "NAME",                                                                                               \
-         .help = "auto, cpu, or ref (slow, exact)"},                                                                   \
-        {.name    = "kv",                                                                                              \
-         .kind    = OPT_CHOICE,                                                                                        \
-         .dest    = &(f).kv,                                                                                           \
-         .arg     = "TYPE",                                                                                            \
-         .choices = generate_kv_names,                                                                                 \
-         .help    = "K/V cache: f16 or f32"},                                                                             \
-        {.name    = "spec",                                                                                            \
-         .kind    = OPT_CHOICE,                                                                                        \
-         .dest    = &(f).spec,                                                                                         \
-         .arg     = "METHOD",                                                                                          \
-         .choices = generate_spec_names,                                                                               \
-         .help    = "speculation: off"},                                                                                  \
-        {.name  = "temp",                                                                                              \
-         .kind  = OPT_REAL,                                                                                            \
-         .dest  = &(f).temp,                                                                                           \
-         .arg   = "T",                                                                                                 \
-         .min   = 0,                                                                                                   \
-         .max   = 100,                                                                                                 \
-         .given = &(f).temp_given,                                                                                     \
-         .help  = "temperature; 0 is greedy (default: the model's)"},                                                   \
-        {.name  = "top-k",                                                                                             \
-         .kind  = OPT_INT,                                                                                             \
-         .dest  = &(f).top_k,                                                                                          \
-         .arg   = "K",                                                                                                 \
-         .min   = 0,                                                                                                   \
-         .max   = 1 << 22,                                                                                             \
-         .given = &(f).top_k_given,                                                                                    \
-         .help  = "keep the K likeliest tokens; 0: all"},                                                               \
-        {.name  = "top-p",                                                                                             \
-         .kind  = OPT_REAL,                                                                                            \
-         .dest  = &(f).top_p,                                                                                          \
-         .arg   = "P",                                                                                                 \
-         .min   = 0,                                                                                                   \
-         .max   = 1,                                                                                                   \
-         .given = &(f).top_p_given,                                                                                    \
-         .help  = "keep the likeliest tokens that reach P together; 1: all"},                                           \
-        {.name  = "min-p",                                                                                             \
-         .kind  = OPT_REAL,                                                                                            \
-         .dest  = &(f).min_p,                                                                                          \
-         .arg   = "P",                                                                                                 \
-         .min   = 0,                                                                                                   \
-         .max   = 1,                                                                                                   \
-         .given = &(f).min_p_given,                                                                                    \
-         .help  = "drop tokens under P times the likeliest; 0: none"},                                                  \
-    {                                                                                                                  \
-        .name = "seed", .kind = OPT_U64, .dest = &(f).seed, .arg = "N", .given = &(f).seed_given,                      \
-        .help = "decides the text together with model, prompt and options"                                             \
-    }
+    OPT_ENGINE((f).engine),                                                                                            \
+    {.name = "max-tokens", .letter = 'n', .kind = OPT_INT, .dest = &(f).max_tokens, .arg = "N", .min = 0,              \
+     .max = GENERATE_MAX_CONTEXT, .help = "stop after N tokens (default: until the answer or the context ends)"},      \
+    {.name = "ctx", .kind = OPT_INT, .dest = &(f).engine.n_ctx, .arg = "N", .min = 1, .max = GENERATE_MAX_CONTEXT,     \
+     .help = "positions of context (default: the model's, at most 8192)"},                                             \
+    {.name = "kv", .kind = OPT_CHOICE, .dest = &(f).kv, .arg = "TYPE", .choices = generate_kv_names,                   \
+     .help = "K/V cache: f16 or f32 (default f16)"},                                                                   \
+    {.name = "spec", .kind = OPT_CHOICE, .dest = &(f).spec, .arg = "METHOD", .choices = generate_spec_names,           \
+     .help = "speculation: off"},                                                                                      \
+    {.name = "temp", .kind = OPT_REAL, .dest = &(f).temp, .arg = "T", .min = 0, .max = 100, .given = &(f).temp_given,  \
+     .help = "temperature; 0 is greedy (default: the model's)"},                                                       \
+    {.name = "top-k", .kind = OPT_INT, .dest = &(f).top_k, .arg = "K", .min = 0, .max = 1 << 22,                       \
+     .given = &(f).top_k_given, .help = "keep the K likeliest tokens; 0: all"},                                        \
+    {.name = "top-p", .kind = OPT_REAL, .dest = &(f).top_p, .arg = "P", .min = 0, .max = 1, .given = &(f).top_p_given, \
+     .help = "keep the likeliest tokens that reach P together; 1: all"},                                               \
+    {.name = "min-p", .kind = OPT_REAL, .dest = &(f).min_p, .arg = "P", .min = 0, .max = 1, .given = &(f).min_p_given, \
+     .help = "drop tokens under P times the likeliest; 0: none"},                                                      \
+    {.name = "seed", .kind = OPT_U64, .dest = &(f).seed, .arg = "N", .given = &(f).seed_given,                         \
+     .help = "decides the text together with model, prompt and options"},                                              \
+    {.name = "repeat-penalty", .kind = OPT_REAL, .dest = &(f).repeat, .arg = "R", .min = 0.01, .max = 100,             \
+     .help = "make tokens of prompt and answer less likely; 1: off"},                                                  \
+    {.name = "presence-penalty", .kind = OPT_REAL, .dest = &(f).presence, .arg = "P", .min = -100, .max = 100,         \
+     .help = "taken from the logits of tokens that the answer has; 0: off"},                                           \
+    {.name = "frequency-penalty", .kind = OPT_REAL, .dest = &(f).frequency, .arg = "P", .min = -100, .max = 100,       \
+     .help = "the same for each time that it has them; 0: off"},                                                       \
+    {.name = "logit-bias", .kind = OPT_STR, .dest = &(f).bias, .arg = "LIST",                                          \
+     .help = "added to logits: ID:BIAS,ID:BIAS; -inf bans a token"},                                                   \
+    {.name = "stop", .kind = OPT_LIST, .dest = &(f).stops, .arg = "TEXT",                                              \
+     .help = "end the answer before this text; may be given several times"},                                           \
+    {.name = "logprobs", .kind = OPT_INT, .dest = &(f).logprobs, .arg = "N", .min = 0, .max = GENERATE_MAX_LOGPROBS,   \
+     .help = "a JSON line on stderr for each token: its log-probability and the N likeliest"}
+/* clang-format on */
 
 /* --- the loop ----------------------------------------------------------------------------------- */
 typedef struct {
@@ -113,9 +73,14 @@ typedef struct {
     sample_params params;
     int           max_tokens; /* -1: no limit */
     bool          ignore_eos;
-    void (*on_token)(void *ctx, int32_t id, bool is_stop); /* each token when it is decided */
-    void   *ctx;
-    tok_ids cached; /* whose keys and values the cache holds */
+    bool (*on_token)(void *ctx, int32_t id, bool is_stop); /* each token when it is decided; false ends the answer */
+    void          *ctx;
+    tok_ids        cached; /* whose keys and values the cache holds */
+    penalty_params penalty;
+    logit_bias     bias[GENERATE_MAX_BIAS + MODEL_MAX_STOPS];
+    history       *history; /* NULL: nothing is counted */
+    int            n_top;   /* log-probabilities shown per token; -1: none */
+    const tok     *tok;     /* for their text; may be NULL */
     /* of the last answer */
     size_t n_prompt, n_reused;
     int    n_out;
@@ -124,7 +89,7 @@ typedef struct {
 } generator;
 
 /* t may be NULL: then only the model's own stop ids are known. */
-void generator_init(generator *a, engine *g, const tok *t, const generate_flags *f);
+bool generator_init(generator *a, engine *g, const tok *t, const generate_flags *f, err *e);
 void generator_deinit(generator *a);
 /* Runs the prompt and then one token after another until a stop token, the limit, the end of the context or Ctrl-C. */
 bool generate(generator *a, const tok_ids *prompt, err *e);
@@ -139,13 +104,18 @@ typedef struct {
     gemma4_parser    *parser;
     bool              show_thoughts, colour, started;
     gemma4_event_kind last; /* shown */
-    buf               content, reasoning;
+    buf               content, reasoning, shown;
+    stop_match        stop; /* on the content */
 } answer_view;
 
-void view_init(answer_view *v, const tok *t, bool in_thought, bool show_thoughts);
+void view_init(answer_view *v, const tok *t, const generate_flags *f, bool in_thought, bool show_thoughts);
 void view_deinit(answer_view *v);
-void view_put(answer_view *v, int32_t id);
-bool view_finish(answer_view *v, err *e); /* ends the line */
+bool view_put(answer_view *v, int32_t id); /* false: a stop string came */
+bool view_finish(answer_view *v, err *e);  /* ends the line */
+
+/* What can be wrong with these flags before a model is there: true, or a message was printed (exit 2). */
+bool generate_check_flags(const generate_flags *f, const opt_spec *spec);
+void generate_add_stops(stop_match *m, const generate_flags *f);
 
 /* Which prompt format the model at `path` was made for: from its template, or a guess with a warning. */
 bool generate_chat_options(chat_options *o, const engine *g, const char *path, err *e);

@@ -28,6 +28,13 @@ static const char *human(double bytes, char out[32])
     return out;
 }
 
+/* Names come out of a file: they must not steer the terminal, nor be endless. */
+static void print_name(str s)
+{
+    for (size_t i = 0; i < s.n && i < 200; i++) putchar((unsigned char)s.s[i] < 0x20 || s.s[i] == 0x7f ? '?' : s.s[i]);
+    if (s.n > 200) fputs("...", stdout);
+}
+
 static double elements(const tensor *t)
 {
     double n = 1;
@@ -57,7 +64,9 @@ static void print_tensors(const tensor_table *tt)
         const tensor *t = tensor_at(tt, i);
         printf("  %-6s [", quant_name(t->type));
         for (int d = 0; d < t->n_dims; d++) printf("%s%" PRId64, d ? ", " : "", t->dim[d]);
-        printf("]  %.*s\n", (int)t->name.n, t->name.s);
+        fputs("]  ", stdout);
+        print_name(t->name);
+        putchar('\n');
     }
 }
 
@@ -66,7 +75,9 @@ static void print_value(const gguf_value *v)
     int64_t i;
     double  d;
     str     s;
-    printf("  %.*s = ", (int)v->key.n, v->key.s);
+    fputs("  ", stdout);
+    print_name(v->key);
+    fputs(" = ", stdout);
     if (v->type == GGUF_ARRAY)
         printf("list of %" PRIu64, v->n);
     else if (gguf_str(v, &s)) {
@@ -124,8 +135,9 @@ static bool inspect(const char *path, err *e)
     char          h[32];
     if (!checkpoint_open(&cp, path, e)) return false;
     str arch = model_arch(cp);
-    printf("%s\nkind         %s, %.*s, %s\n", path, cp->gguf ? "GGUF file" : "Hugging Face directory",
-           arch.n ? (int)arch.n : 7, arch.n ? arch.s : "unknown", human((double)cp->bytes, h));
+    printf("%s\nkind         %s, ", path, cp->gguf ? "GGUF file" : "Hugging Face directory");
+    print_name(arch.n ? arch : STR("unknown"));
+    printf(", %s\n", human((double)cp->bytes, h));
     print_types(cp->tensors);
     if (!str_starts(arch, "gemma4") || str_ends(arch, "assistant"))
         printf("to run       not supported alone: only gemma4 text models are\n");

@@ -1,7 +1,9 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static struct {
     engine_options engine;
@@ -10,12 +12,7 @@ static struct {
 } flags;
 
 static const option opts[] = {
-    {.name   = "model",
-     .letter = 'm',
-     .kind   = OPT_STR,
-     .dest   = &flags.engine.path,
-     .arg    = "MODEL",
-     .help   = "GGUF file or Hugging Face directory"},
+    OPT_ENGINE(flags.engine),
     {.name = "ids", .kind = OPT_STR, .dest = &flags.ids, .arg = "LIST", .help = "token ids such as 2,15,9"},
     {.name   = "output",
      .letter = 'o',
@@ -27,18 +24,6 @@ static const option opts[] = {
      .kind = OPT_FLAG,
      .dest = &flags.hidden,
      .help = "also hidden.L: 0 the embeddings, L before layer L, the last after the final norm"},
-    {.name = "threads",
-     .kind = OPT_INT,
-     .dest = &flags.engine.n_threads,
-     .arg  = "N",
-     .min  = 1,
-     .max  = 256,
-     .help = "processor threads (default: all that this process may use)"},
-    {.name = "device",
-     .kind = OPT_STR,
-     .dest = &flags.engine.device,
-     .arg  = "NAME",
-     .help = "auto, cpu, or ref (slow, exact)"},
     OPT_LOGGING,
 };
 static const opt_spec spec = {
@@ -128,15 +113,22 @@ static bool write_results(const work *w, err *e)
 static bool open_and_run(work *w, err *e)
 {
     flags.engine.kv_type = QUANT_F32;
-    if (!cli_parse_ids(&w->ids, str_of(flags.ids), 0, e)) return false;
-    if (!w->ids.n) return err_set(e, ERR_INPUT, "--ids is empty");
-    flags.engine.n_ctx = (int)w->ids.n;
+    flags.engine.n_ctx   = (int)w->ids.n;
     if (!engine_open(&w->g, &flags.engine, e)) return false;
     for (size_t i = 0; i < w->ids.n; i++)
         if (w->ids.p[i] >= w->g.model->n_vocab)
             return err_set(e, ERR_INPUT, "token id %d is not in the vocabulary of %d", w->ids.p[i],
                            w->g.model->n_vocab);
     return take_memory(w, e) && capture_all(w->g.model, e) && run_steps(w, e) && write_results(w, e);
+}
+
+/* A directory that cannot be written to is found out before the work, not after. */
+static bool check_output(err *e)
+{
+    char        dir[4096];
+    const char *slash = strrchr(flags.out, '/');
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - flags.out) + 1 : 1, slash ? flags.out : ".");
+    return access(dir, W_OK) == 0 || err_set(e, ERR_IO, "cannot write %s: %s", flags.out, strerror(errno));
 }
 
 int cmd_logits(int argc, char **args)
@@ -150,7 +142,9 @@ int cmd_logits(int argc, char **args)
     if (!flags.out) return opt_usage(&spec, "where to? Give -o FILE");
     if (n_args) return opt_usage(&spec, "'%s' is one word too many", args[0]);
     tok_ids_init(&w.ids, 1 << 24);
-    bool ok = open_and_run(&w, &e);
+    if (!cli_parse_ids(&w.ids, str_of(flags.ids), 0, &e)) return opt_usage(&spec, "--ids: %s", e.text);
+    if (!w.ids.n) return opt_usage(&spec, "--ids is empty");
+    bool ok = check_output(&e) && open_and_run(&w, &e);
     mem_free(w.logits);
     mem_free(w.hidden);
     tok_ids_deinit(&w.ids);

@@ -1,6 +1,8 @@
 #include "cli/cli.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static const struct {
     const char *name, *about;
@@ -25,7 +27,16 @@ static int print_help(FILE *f)
     return f == stdout ? 0 : 2;
 }
 
-int main(int argc, char **argv)
+/* A model file that shrinks while it is mapped: nothing can be saved, but it can be said. */
+static void on_bus_error(int sig)
+{
+    static const char text[] = "tandem: a file became shorter while it was being read\n";
+    ssize_t           n      = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)sig, (void)n;
+    _exit(1);
+}
+
+static int run_command(int argc, char **argv)
 {
     if (argc < 2) return print_help(stderr);
     const char *name = argv[1];
@@ -37,4 +48,12 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < COUNT(commands); i++) fprintf(stderr, " %s", commands[i].name);
     fprintf(stderr, "\n");
     return 2;
+}
+
+int main(int argc, char **argv)
+{
+    err e = {0};
+    sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_bus_error}, NULL);
+    int code = run_command(argc, argv);
+    return cli_flush(&e) || code ? code : cli_fail(&e);
 }

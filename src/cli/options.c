@@ -187,6 +187,9 @@ bool opt_parse(const opt_spec *spec, int argc, char **args, int *n_args, int *co
         if (!strcmp(args[i], "--help") || !strcmp(args[i], "-h")) {
             *code = print_help(spec);
             return false;
+        } else if (!strcmp(args[i], "--version")) {
+            *code = printf("tandem %s\n", TANDEM_VERSION) < 0;
+            return false;
         }
     if (!read_environment(spec)) return false;
     for (int i = 0; i < argc; i++) {

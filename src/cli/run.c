@@ -1,7 +1,9 @@
 #include "base/file.h"
+#include "base/log.h"
 #include "cli/generate.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { MAX_FILE = 8 << 20 };
 
@@ -10,7 +12,7 @@ static struct {
     const char    *ids, *system;
     opt_list       files;
     bool           think, raw, print_ids, ignore_eos, stats;
-} flags;
+} flags = {.gen = GENERATE_DEFAULTS};
 
 static const option opts[] = {
     OPT_GENERATE(flags.gen),
@@ -97,50 +99,52 @@ static bool render(chat_prompt *out, const engine *g, const tok *t, str text, er
     return ok;
 }
 
-static bool make_prompt(chat_prompt *out, const engine *g, const tok *t, int n_args, char **args, err *e)
+/* What was typed, before the model is there; --ids need nothing more. */
+typedef struct {
+    buf         text;
+    chat_prompt prompt;
+} input;
+
+static bool make_prompt(input *in, const engine *g, const tok *t, err *e)
 {
-    buf text;
-    if (flags.ids) return cli_parse_ids(&out->ids, str_of(flags.ids), g->model->n_vocab, e);
-    buf_init(&text, TOK_MAX_INPUT);
-    bool ok = read_prompt(&text, n_args, args, e);
-    if (ok && flags.raw) {
-        if (tok_add_bos(t) && tok_bos(t) >= 0) tok_ids_put(&out->ids, tok_bos(t));
-        ok = tok_encode(t, &out->ids, buf_str(&text), false, e);
-    } else if (ok) {
-        ok = render(out, g, t, text.n ? buf_str(&text) : STR(""), e);
-    }
-    buf_deinit(&text);
-    return ok;
+    tok_ids *ids = &in->prompt.ids;
+    for (size_t i = 0; flags.ids && i < ids->n; i++)
+        if (ids->p[i] >= g->model->n_vocab)
+            return err_set(e, ERR_INPUT, "token id %d is not in the vocabulary of %d", ids->p[i], g->model->n_vocab);
+    if (flags.ids) return true;
+    if (!flags.raw) return render(&in->prompt, g, t, in->text.n ? buf_str(&in->text) : STR(""), e);
+    if (tok_add_bos(t) && tok_bos(t) >= 0) tok_ids_put(ids, tok_bos(t));
+    return tok_encode(t, ids, buf_str(&in->text), false, e);
 }
 
 /* --- the answer ---------------------------------------------------------------------------------*/
 typedef struct {
     answer_view view;   /* of a chat's answer; */
-    tok_stream  stream; /* all text otherwise */
-    buf         text;
+    tok_stream  stream; /* all text otherwise, */
+    stop_match  stop;   /* up to a stop string */
+    buf         text, safe;
     bool        plain;
     int         n_shown;
 } output;
 
-static void show_text(output *o)
+/* What of the text cannot become a stop string any more. */
+static bool show_text(output *o)
 {
-    fwrite(o->text.p, 1, o->text.n, stdout);
-    fflush(stdout);
+    buf_clear(&o->safe);
+    bool found = stop_put(&o->stop, buf_str(&o->text), &o->safe);
+    if (!flags.print_ids) cli_print(buf_str(&o->safe));
     buf_clear(&o->text);
+    return !found;
 }
 
-static void on_token(void *ctx, int32_t id, bool stop)
+static bool on_token(void *ctx, int32_t id, bool stop)
 {
     output *o = ctx;
-    if (flags.print_ids) {
-        printf("%s%d", o->n_shown++ ? " " : "", id);
-        fflush(stdout);
-    } else if (o->plain && !stop) {
-        tok_stream_put(&o->stream, id, &o->text);
-        show_text(o);
-    } else if (!o->plain && !stop) {
-        view_put(&o->view, id);
-    }
+    if (flags.print_ids) printf("%s%d", o->n_shown++ ? " " : "", id);
+    if (stop || (o->plain && !o->stream.tok)) return true;
+    if (!o->plain) return view_put(&o->view, id);
+    tok_stream_put(&o->stream, id, &o->text);
+    return show_text(o);
 }
 
 static bool finish_output(output *o, err *e)
@@ -149,22 +153,30 @@ static bool finish_output(output *o, err *e)
     if (!flags.print_ids) {
         tok_stream_finish(&o->stream, &o->text);
         show_text(o);
+        buf_clear(&o->safe);
+        stop_finish(&o->stop, &o->safe);
+        cli_print(buf_str(&o->safe));
     }
     putchar('\n');
-    return fflush(stdout) == 0 || err_set(e, ERR_IO, "cannot write to standard output");
+    return cli_flush(e);
 }
 
 static bool answer(engine *g, const tok *t, const chat_prompt *prompt, err *e)
 {
     generator a;
     output    o = {.plain = flags.raw || flags.ids || flags.print_ids};
-    generator_init(&a, g, t, &flags.gen);
+    if (!generator_init(&a, g, t, &flags.gen, e)) {
+        generator_deinit(&a);
+        return false;
+    }
     a.ignore_eos = flags.ignore_eos;
     a.on_token   = on_token;
     a.ctx        = &o;
     buf_init(&o.text, 1 << 20);
+    buf_init(&o.safe, 1 << 20);
+    generate_add_stops(&o.stop, &flags.gen);
     if (t) tok_stream_init(&o.stream, t, false);
-    if (!o.plain) view_init(&o.view, t, prompt->in_thought, flags.think);
+    if (!o.plain) view_init(&o.view, t, &flags.gen, prompt->in_thought, flags.think);
     bool ok = generate_check(&a, &prompt->ids, e);
     if (ok) {
         ok = generate(&a, &prompt->ids, e);
@@ -176,37 +188,39 @@ static bool answer(engine *g, const tok *t, const chat_prompt *prompt, err *e)
         fprintf(stderr, "seed %llu\n", (unsigned long long)a.params.seed);
     if (!o.plain) view_deinit(&o.view);
     buf_deinit(&o.text);
+    buf_deinit(&o.safe);
     generator_deinit(&a);
     return ok;
 }
 
-static bool run(int n_args, char **args, err *e)
+/* The tokenizer also knows where answers end, so it is opened whenever there is one. */
+static bool open_tok(tok **out, err *e)
 {
-    bool        need_text = !flags.ids || !flags.print_ids, ok = false;
-    tok        *t = NULL;
-    engine      g = {0};
-    chat_prompt prompt;
-    chat_prompt_init(&prompt, GENERATE_MAX_CONTEXT);
-    if (need_text && !cli_open_tok(&t, flags.gen.engine.path, e)) {
-        err_wrap(e, "no text without a tokenizer (--ids and --print-ids do without)");
-        goto done;
+    bool need_text = !flags.ids || !flags.print_ids || flags.gen.stops.n;
+    err  why       = {0};
+    if (cli_open_tok(out, flags.gen.engine.path, &why)) return true;
+    if (!need_text) {
+        if (why.code != ERR_NOT_FOUND) log_event(LOG_WARN, "load", "the tokenizer cannot be used: %s", why.text);
+        return true;
     }
-    if (!engine_open(&g, &flags.gen.engine, e)) goto done;
-    if (!make_prompt(&prompt, &g, t, n_args, args, e)) goto done;
-    ok = answer(&g, t, &prompt, e);
-done:
-    chat_prompt_deinit(&prompt);
+    *e = why;
+    return err_wrap(e, "no text without a tokenizer (--ids and --print-ids do without)");
+}
+
+static bool run(input *in, int n_args, char **args, err *e)
+{
+    tok   *t  = NULL;
+    engine g  = {0};
+    bool   ok = engine_probe(flags.gen.engine.path, e) && (flags.ids || read_prompt(&in->text, n_args, args, e)) &&
+              open_tok(&t, e) && engine_open(&g, &flags.gen.engine, e) && make_prompt(in, &g, t, e) &&
+              answer(&g, t, &in->prompt, e);
     engine_close(&g);
     tok_free(t);
     return ok;
 }
 
-int cmd_run(int argc, char **args)
+static int check_usage(int n_args, char **args)
 {
-    int n_args, code;
-    err e                = {0};
-    flags.gen.max_tokens = -1;
-    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
     if (!flags.gen.engine.path) return opt_usage(&spec, "which model? Give -m MODEL");
     if (flags.ids && n_args)
         return opt_usage(&spec, "--ids takes the place of a prompt, but '%s' was given too", args[0]);
@@ -214,6 +228,25 @@ int cmd_run(int argc, char **args)
         return opt_usage(&spec, "--ids is the whole prompt: --system, --file and --think do not go with it");
     if (flags.raw && (flags.system || flags.think))
         return opt_usage(&spec, "--raw has no chat format: --system and --think do not go with it");
+    return generate_check_flags(&flags.gen, &spec) ? 0 : 2;
+}
+
+int cmd_run(int argc, char **args)
+{
+    int   n_args, code;
+    err   e = {0};
+    input in;
+    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
+    if (n_args && flags.ids && flags.ids == getenv("TANDEM_IDS")) flags.ids = NULL; /* the command line wins */
+    if ((code = check_usage(n_args, args))) return code;
     flags.gen.engine.kv_type = flags.gen.kv == 0 ? QUANT_F16 : QUANT_F32;
-    return run(n_args, args, &e) ? 0 : cli_fail(&e);
+    buf_init(&in.text, TOK_MAX_INPUT);
+    chat_prompt_init(&in.prompt, GENERATE_MAX_CONTEXT);
+    if (flags.ids && !cli_parse_ids(&in.prompt.ids, str_of(flags.ids), 0, &e))
+        code = opt_usage(&spec, "--ids: %s", e.text);
+    else
+        code = run(&in, n_args, args, &e) ? 0 : cli_fail(&e);
+    chat_prompt_deinit(&in.prompt);
+    buf_deinit(&in.text);
+    return code;
 }

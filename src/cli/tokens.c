@@ -63,7 +63,7 @@ static bool detokenize_piece(const tok *t, str piece, err *e)
         if (flags.lines) buf_putc(&text, '\n');
         ok = text.failed ? err_set(e, ERR_TOO_LARGE, "the text is too long") : true;
     }
-    if (ok) fwrite(text.p, 1, text.n, stdout);
+    if (ok) cli_print(buf_str(&text));
     buf_deinit(&text);
     tok_ids_deinit(&ids);
     return ok;

@@ -72,8 +72,6 @@ bool penalty_is_off(const penalty_params *p)
     return p->repeat == 1 && p->presence == 0 && p->frequency == 0 && p->n_bias == 0;
 }
 
-int history_max_changes(const history *h, const penalty_params *p) { return h->n + p->n_bias; }
-
 static float bias_of(const penalty_params *p, int32_t token)
 {
     for (int i = 0; i < p->n_bias; i++)

@@ -28,8 +28,6 @@ void history_prompt(history *h, const int32_t *id, size_t n);
 void history_push(history *h, int32_t id); /* a token of the output */
 void history_pop(history *h, int32_t id);  /* takes the latest push of it back */
 bool penalty_is_off(const penalty_params *p);
-/* How many changes there can be now. */
-int history_max_changes(const history *h, const penalty_params *p);
-/* The changes for one row of logits; returns how many. */
+/* The changes for one row of logits; returns how many. out: n_vocab entries, or (tokens seen + biases) if fewer. */
 int history_changes(const history *h, const penalty_params *p, int row, logit_change *out);
 #endif
