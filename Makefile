@@ -156,9 +156,13 @@ run: deps-run
 	@$(MAKE) --no-print-directory all
 	@$(BUILD)/tandem run -m "$$MODEL" $(if $(filter $(DEMO),$(MODEL)),-n 48) -- "$$PROMPT"
 
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin
+$(BUILD)/tandem.1: $(BUILD)/tandem tools/make_man
+	$(Q)tools/make_man $(BUILD)/tandem > $@.tmp && mv $@.tmp $@
+
+install: all $(BUILD)/tandem.1
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $(BUILD)/tandem $(DESTDIR)$(PREFIX)/bin/tandem
+	install -m 644 $(BUILD)/tandem.1 $(DESTDIR)$(PREFIX)/share/man/man1/tandem.1
 
 FORMATTED := $(shell find src include tests -name node_modules -prune -o -name '*.[ch]' -print)
 format:
