@@ -104,8 +104,10 @@ typedef struct {
     bool          thinking;
     bool          preserve_thinking; /* revision B: replay all earlier thoughts */
     bool          add_generation_prompt;
-    bool exact; /* byte for byte the template, also where it leaves the model without a turn to answer in: after
-                          * a call with a text beside it. Otherwise the turn is opened. */
+    bool
+        exact; /* byte for byte the template, and a refusal where it fails. Otherwise its gaps are filled: the model gets
+                 * a turn to answer in after a call with a text beside it, a tool's answer may be an object or lack a
+                 * name, and revision A takes a system text in parts */
 } chat_options;
 
 /* The request's own wishes over the defaults in o. */

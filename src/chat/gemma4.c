@@ -112,9 +112,16 @@ static void empty_thought(gemma4_out *o)
 /* --- the system turn ----------------------------------------------------------------------------*/
 static bool is_system(const chat_message *m) { return m->role == CHAT_SYSTEM || m->role == CHAT_DEVELOPER; }
 
-/* Revision A's template takes a string only; parts are joined here as it joins a user's. */
+/* What the template cannot write is refused when it is to be followed exactly. */
+static void beyond_template(walk *w, const char *what)
+{
+    if (w->out.opt->exact) gemma4_fail(&w->out, ERR_INPUT, "the template does not know %s", what);
+}
+
+/* Parts are joined for revision A as it joins a user's. */
 static void system_text(walk *w, const chat_content *c)
 {
+    if (c->kind == CHAT_PARTS && !w->rev_b) beyond_template(w, "a system text in parts");
     if (c->kind == CHAT_STRING) gemma4_put(&w->out, chat_trim(c->text));
     for (size_t i = 0; c->kind == CHAT_PARTS && i < c->n_parts; i++) {
         gemma4_put(&w->out, chat_trim(c->part[i].text));
@@ -217,6 +224,8 @@ static void put_answer(walk *w, const chat_message *m, const chat_message *answe
 {
     const chat_content *c    = &answer->content;
     str                 name = answered_name(m, answer);
+    if (!w->rev_b && !name.n) beyond_template(w, "a tool's answer without a name");
+    if (c->kind == CHAT_VALUE && c->value->kind == JSON_OBJECT) beyond_template(w, "a tool's answer that is an object");
     if (c->kind == CHAT_PARTS) {
         put_response_parts(w, name, c);
     } else {

@@ -49,9 +49,10 @@ static bool put_medium(id_sink *k, const chat_part *part, err *e)
 
 static bool put_marker(id_sink *k, const chat_segment *s, err *e)
 {
-    int32_t id = tok_find(k->tok, s->text);
+    int32_t    id   = tok_find(k->tok, s->text);
+    tok_kind_t kind = tok_kind(k->tok, id);
     if (!flush_text(k, e)) return false;
-    if (id < 0)
+    if (kind != TOK_CONTROL && kind != TOK_USER) /* an ordinary token of that name could come out of any text */
         return err_set(e, ERR_INPUT, "the tokenizer has no %.*s: this is not a model of that kind", STR_ARG(s->text));
     if (s->kind == CHAT_SEG_MEDIA && !put_medium(k, s->part, e)) return false;
     k->p->in_thought = str_is(s->text, "<|channel>");

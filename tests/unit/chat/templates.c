@@ -78,3 +78,56 @@ static void check_file(test_case *t, const char *conversations, const char *expe
 
 TEST(chat_prompts_are_the_templates) { check_file(t, "conversations.json", "expected.json", 120); }
 TEST(chat_prompts_print_values_as_python_does) { check_file(t, "quirks.json", "quirks_expected.json", 15); }
+
+/* --- where we go beyond the templates -----------------------------------------------------------*/
+static void check_text(test_case *t, const char *request, chat_options o, const char *want)
+{
+    chat             *c;
+    arena             mem;
+    buf               text;
+    err               e;
+    const json_value *v;
+    arena_init(&mem, 1 << 20);
+    buf_init(&text, 1 << 20);
+    if (CHECK_OK(json_parse(&v, &mem, str_of(request), NULL, &e), e) && CHECK_OK(chat_parse(&c, &mem, v, &e), e)) {
+        chat_apply_wishes(c, &o);
+        CHECK_OK(chat_render_text(&text, c, &o, &e), e);
+        if (!CHECK(str_is(buf_str(&text), want))) print_difference(buf_str(&text), str_of(want));
+    }
+    buf_deinit(&text);
+    arena_deinit(&mem);
+}
+
+#define CALL                                                                                                           \
+    "{\"role\":\"user\",\"content\":\"Go\"},{\"role\":\"assistant\",\"content\":\"See\",\"tool_calls\":[{\"id\":"      \
+    "\"1\","                                                                                                           \
+    "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}"
+
+TEST(chat_opens_a_turn_after_a_call_with_a_text)
+{
+    static const char request[] =
+        "{\"messages\":[" CALL ",{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"x\"}]}";
+    chat_options a = {.revision = CHAT_REV_A, .add_generation_prompt = true};
+    chat_options b = {.revision = CHAT_REV_B, .add_generation_prompt = true, .thinking = true};
+    check_text(t, request, a,
+               "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:f{"
+               "value:<|\"|>x<|\"|>}<tool_response|>See<turn|>\n<|turn>model\n");
+    check_text(
+        t, request, b,
+        "<bos><|turn>system\n<|think|>\n<turn|>\n<|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_"
+        "call|><|tool_response>response:f{value:<|\"|>x<|\"|>}<tool_response|>See<turn|>\n<|turn>model\n<|channel>"
+        "thought\n");
+}
+
+TEST(chat_fills_the_gaps_of_the_templates)
+{
+    chat_options a = {.revision = CHAT_REV_A};
+    check_text(
+        t,
+        "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\" one \"},{\"type\":\"text\","
+        "\"text\":\"two\"}]},{\"role\":\"user\",\"content\":\"x\"}]}",
+        a, "<bos><|turn>system\nonetwo<turn|>\n<|turn>user\nx<turn|>\n");
+    check_text(t, "{\"messages\":[" CALL ",{\"role\":\"tool\",\"content\":{\"temp\":3,\"Sky\":null}}]}", a,
+               "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:"
+               "unknown{Sky:None,temp:3}<tool_response|>See<turn|>\n");
+}

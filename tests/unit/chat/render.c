@@ -1,0 +1,201 @@
+/* Prompts as ids: markers by id, text that can never become one, media in their order; and which template is which. */
+#include "chat/gemma4.h"
+#include "gguf/build_gguf.h"
+#include "test.h"
+
+static tok *demo(test_case *t)
+{
+    tok *tk = NULL;
+    err  e;
+    CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &e), e);
+    return tk;
+}
+
+/* The ids are those of the text with its markers parsed. */
+TEST(chat_ids_are_those_of_the_text)
+{
+    tok         *tk = demo(t);
+    arena        mem;
+    chat_prompt  p;
+    tok_ids      want;
+    buf          text;
+    err          e;
+    chat_options o = {.empty_thought = true, .add_generation_prompt = true};
+    if (!tk) return;
+    arena_init(&mem, 1 << 20);
+    chat *c = chat_new(&mem);
+    chat_add(c, CHAT_SYSTEM, STR("Be brief."));
+    chat_add(c, CHAT_USER, STR(" What is 2+2? \n"));
+    chat_add(c, CHAT_ASSISTANT, STR("4"))->reasoning = STR("easy");
+    chat_add(c, CHAT_USER, STR("Grüße 🦙"));
+    chat_prompt_init(&p, 4096);
+    tok_ids_init(&want, 4096);
+    buf_init(&text, 4096);
+    CHECK_OK(chat_render_ids(&p, tk, c, &o, &e), e);
+    CHECK_OK(chat_render_text(&text, c, &o, &e), e);
+    CHECK_OK(tok_encode(tk, &want, buf_str(&text), true, &e), e);
+    CHECK_INT(p.ids.n, want.n);
+    CHECK(p.ids.n == want.n && !memcmp(p.ids.p, want.p, want.n * sizeof *want.p));
+    CHECK(!p.in_thought && !p.n_media);
+    buf_deinit(&text);
+    tok_ids_deinit(&want);
+    chat_prompt_deinit(&p);
+    arena_deinit(&mem);
+    tok_free(tk);
+}
+
+TEST(chat_ids_say_where_media_go)
+{
+    static chat_part parts[] = {{.kind = CHAT_TEXT, .text = {"<|image|>", 9}},
+                                {.kind = CHAT_IMAGE},
+                                {.kind = CHAT_VIDEO},
+                                {.kind = CHAT_TEXT, .text = {"?", 1}},
+                                {.kind = CHAT_AUDIO}};
+    tok             *tk      = demo(t);
+    arena            mem;
+    chat_prompt      p;
+    err              e;
+    chat_options     o = {0};
+    if (!tk) return;
+    arena_init(&mem, 1 << 20);
+    chat *c = chat_new(&mem);
+    chat_add(c, CHAT_USER, (str){0})->content =
+        (chat_content){.kind = CHAT_PARTS, .part = parts, .n_parts = COUNT(parts)};
+    chat_prompt_init(&p, 4096);
+    CHECK_OK(chat_render_ids(&p, tk, c, &o, &e), e);
+    if (CHECK(p.n_media == 3)) {
+        static const char *const name[] = {"<|image|>", "<|video|>", "<|audio|>"};
+        static const int         from[] = {1, 2, 4};
+        for (size_t i = 0; i < 3; i++) {
+            CHECK(p.media[i].part == &parts[from[i]]);
+            CHECK_STR(tok_text(tk, p.ids.p[p.media[i].at]), str_of(name[i]));
+        }
+    }
+    chat_prompt_deinit(&p);
+    arena_deinit(&mem);
+    tok_free(tk);
+}
+
+TEST(chat_ids_tell_an_open_thought)
+{
+    json_value    five   = {.kind = JSON_INT, .i = 5};
+    chat_response done[] = {{.name = {"f", 1}, .response = &five}};
+    tok          *tk     = demo(t);
+    arena         mem;
+    chat_prompt   p;
+    err           e;
+    chat_options  o = {.revision = CHAT_REV_B, .thinking = true, .add_generation_prompt = true};
+    if (!tk) return;
+    arena_init(&mem, 1 << 20);
+    chat *c = chat_new(&mem);
+    chat_add(c, CHAT_USER, STR("x"));
+    chat_message *m = chat_add(c, CHAT_ASSISTANT, (str){0});
+    m->response     = done;
+    m->n_responses  = 1;
+    chat_prompt_init(&p, 4096);
+    CHECK_OK(chat_render_ids(&p, tk, c, &o, &e), e);
+    CHECK(p.in_thought);
+    o.thinking = false;
+    CHECK_OK(chat_render_ids(&p, tk, c, &o, &e), e);
+    CHECK(!p.in_thought);
+    chat_prompt_deinit(&p);
+    arena_deinit(&mem);
+    tok_free(tk);
+}
+
+TEST(chat_ids_refuse_what_does_not_fit)
+{
+    tok         *tk = demo(t);
+    arena        mem;
+    chat_prompt  p;
+    err          e;
+    chat_options o = {0};
+    if (!tk) return;
+    arena_init(&mem, 1 << 20);
+    chat *c = chat_new(&mem);
+    chat_prompt_init(&p, 4);
+    CHECK_FAILS(chat_render_ids(&p, tk, c, &o, &e), e, "needs a message");
+    chat_add(c, CHAT_USER, STR("x"));
+    CHECK_FAILS(chat_render_ids(&p, tk, c, &o, &e), e, "4");
+    chat_prompt_deinit(&p);
+    arena_deinit(&mem);
+    tok_free(tk);
+}
+
+/* --- templates ----------------------------------------------------------------------------------*/
+TEST(chat_detect_tells_revisions_and_sizes)
+{
+    static const char turn[]  = "{{- '<|turn>model\\n' -}}{{- '<turn|>\\n' -}}";
+    static const char large[] = "{{- '<|turn>model\\n' -}}{{- '<turn|>\\n' -}}{{- '<|channel>thought\\n<channel|>' -}}";
+    static const char later[] = "{%- set preserve_thinking = preserve_thinking | default(false) -%}'<|turn>''<turn|>'";
+    chat_template     x       = chat_detect(str_of(turn));
+    CHECK(x.known && x.revision == CHAT_REV_A && !x.empty_thought);
+    x = chat_detect(str_of(large));
+    CHECK(x.known && x.revision == CHAT_REV_A && x.empty_thought);
+    x = chat_detect(str_of(later));
+    CHECK(x.known && x.revision == CHAT_REV_B && !x.empty_thought);
+    CHECK(!chat_detect(STR("<|im_start|>user")).known);
+    CHECK(!chat_detect((str){0}).known);
+}
+
+static void check_load(test_case *t, const char *path, const char *want)
+{
+    buf text;
+    err e;
+    buf_init(&text, 1 << 16);
+    CHECK_OK(chat_template_load(&text, path, &e), e);
+    CHECK_STR(buf_str(&text), str_of(want));
+    buf_deinit(&text);
+}
+
+TEST(chat_template_is_found_in_a_directory)
+{
+    static const char one[]  = "{\"a\":1,\"chat_template\":\"one \\u003c|turn>\"}";
+    static const char list[] = "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"no\"},{\"name\":\"default\","
+                               "\"template\":\"listed\"}]}";
+    char              dir[512];
+    snprintf(dir, sizeof dir, "%s", test_tmp_dir());
+    check_load(t, dir, "");
+    test_tmp_file("tokenizer_config.json", "{}", 2);
+    check_load(t, dir, "");
+    test_tmp_file("tokenizer_config.json", one, sizeof one - 1);
+    check_load(t, dir, "one <|turn>");
+    test_tmp_file("tokenizer_config.json", list, sizeof list - 1);
+    check_load(t, dir, "listed");
+    test_tmp_file("chat_template.jinja", "file", 4);
+    check_load(t, dir, "file");
+    test_tmp_file("chat_template.jinja", "", 0);
+    test_tmp_file("tokenizer_config.json", "{", 1);
+    err e;
+    buf text;
+    buf_init(&text, 1 << 16);
+    CHECK_FAILS(chat_template_load(&text, dir, &e), e, "tokenizer_config.json");
+    buf_deinit(&text);
+    test_tmp_file("tokenizer_config.json", "{}", 2);
+}
+
+TEST(chat_template_is_found_in_a_gguf)
+{
+    gguf_builder b;
+    err          e;
+    buf          text;
+    gguf_builder_init(&b);
+    gguf_builder_str(&b, "general.architecture", "gemma4");
+    check_load(t, gguf_builder_write(&b, "plain.gguf"), "");
+    gguf_builder_str(&b, "tokenizer.chat_template", "in a <|turn> file");
+    check_load(t, gguf_builder_write(&b, "chat.gguf"), "in a <|turn> file");
+    gguf_builder_deinit(&b);
+    buf_init(&text, 1 << 16);
+    CHECK_FAILS(chat_template_load(&text, "/nowhere.gguf", &e), e, "nowhere.gguf");
+    buf_deinit(&text);
+}
+
+/* --- white space --------------------------------------------------------------------------------*/
+TEST(chat_trim_knows_unicode_spaces)
+{
+    CHECK_STR(chat_trim(STR(" \t\n\v\f\r\x1c\x1f x y \xC2\x85\xC2\xA0\xE2\x80\xA8")), STR("x y"));
+    CHECK_STR(chat_trim(STR("\xE3\x80\x80")), STR(""));
+    CHECK_STR(chat_trim(STR("")), STR(""));
+    CHECK_STR(chat_trim(STR("\xEF\xBB\xBFx\xE2\x80\x8B")), STR("\xEF\xBB\xBFx\xE2\x80\x8B")); /* neither is a space */
+    CHECK_STR(chat_trim(STR("\x80 x \xE3\x80")), STR("\x80 x \xE3\x80")); /* nor what is not UTF-8 */
+}

@@ -1,0 +1,119 @@
+/* Requests of wrong shapes: each is refused with the path of what is wrong. */
+#include "base/fault.h"
+#include "chat/chat.h"
+#include "test.h"
+
+static bool parse(const char *request, arena *mem, chat **c, err *e)
+{
+    const json_value *v;
+    *c = NULL;
+    return json_parse(&v, mem, str_of(request), NULL, e) && chat_parse(c, mem, v, e);
+}
+
+TEST(chat_request_names_what_is_wrong)
+{
+    static const struct {
+        const char *request, *part;
+    } cases[] = {
+        {"[]", "the request must be an object"},
+        {"{}", "messages must be a list with at least one message"},
+        {"{'messages':[]}", "messages must be a list with at least one"},
+        {"{'messages':'hi'}", "messages must be a list"},
+        {"{'messages':['hi']}", "messages[0] must be an object"},
+        {"{'messages':[{'role':'user','content':'x'},{'role':'boss','content':'x'}]}",
+         "messages[1].role must be system"},
+        {"{'messages':[{'content':'x'}]}", "messages[0].role must be"},
+        {"{'messages':[{'role':'user'}]}", "messages[0].content is missing"},
+        {"{'messages':[{'role':'user','content':null}]}", "messages[0].content is missing"},
+        {"{'messages':[{'role':'user','content':5}]}", "messages[0].content must be a string or a list"},
+        {"{'messages':[{'role':'user','content':['x']}]}", "messages[0].content[0] must be an object"},
+        {"{'messages':[{'role':'user','content':[{'type':'text','text':'a'},{'type':'pdf'}]}]}",
+         "messages[0].content[1].type must be text"},
+        {"{'messages':[{'role':'user','content':[{'type':'text'}]}]}", "messages[0].content[0].text must be a string"},
+        {"{'messages':[{'role':'system','content':[{'type':'image'}]}]}", "messages[0].content[0] must be a text"},
+        {"{'messages':[{'role':'assistant','reasoning':5}]}", "messages[0].reasoning must be a string"},
+        {"{'messages':[{'role':'assistant','tool_calls':{}}]}", "messages[0].tool_calls must be a list"},
+        {"{'messages':[{'role':'user','content':'x','tool_calls':[{}]}]}", "messages[0].tool_calls may only be"},
+        {"{'messages':[{'role':'assistant','tool_calls':[5]}]}", "messages[0].tool_calls[0] must be an object"},
+        {"{'messages':[{'role':'assistant','tool_calls':[{'id':'1'}]}]}", "tool_calls[0].function must be an object"},
+        {"{'messages':[{'role':'assistant','tool_calls':[{'function':{}}]}]}", "function.name is missing"},
+        {"{'messages':[{'role':'assistant','tool_calls':[{'id':7,'function':{'name':'f'}}]}]}",
+         "messages[0].tool_calls[0].id must be a string"},
+        {"{'messages':[{'role':'assistant','tool_responses':[{'name':'f'}]}]}",
+         "tool_responses[0].response is missing"},
+        {"{'messages':[{'role':'tool','content':'x','tool_call_id':1}]}", "messages[0].tool_call_id must be a string"},
+        {"{'messages':[{'role':'tool','content':['x']}]}", "messages[0].content[0] must be an object"},
+        {"{'messages':[{'role':'user','content':'x'}],'tools':{}}", "tools must be a list"},
+        {"{'messages':[{'role':'user','content':'x'}],'tools':[{}]}", "tools[0].function must be an object"},
+        {"{'messages':[{'role':'user','content':'x'}],'tools':[{'function':{}}]}", "tools[0].function.name is missing"},
+        {"{'messages':[{'role':'user','content':'x'}],'tools':[{'function':{'name':'f','parameters':[]}}]}",
+         "tools[0].function.parameters must be an object"},
+        {"{'messages':[{'role':'user','content':'x'}],'enable_thinking':'yes'}",
+         "enable_thinking must be true or false"},
+        {"{'messages':[{'role':'user','content':'x'}],'chat_template_kwargs':5}",
+         "chat_template_kwargs must be an object"},
+        {"{'messages':[{'role':'user','content':'x'}],'chat_template_kwargs':{'preserve_thinking':1}}",
+         "chat_template_kwargs.preserve_thinking must be true or false"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        arena mem;
+        chat *c;
+        err   e = {0};
+        char  text[512];
+        snprintf(text, sizeof text, "%s", cases[i].request);
+        for (char *q = text; (q = strchr(q, '\''));) *q = '"';
+        arena_init(&mem, 1 << 20);
+        CHECK_FAILS(parse(text, &mem, &c, &e), e, cases[i].part);
+        CHECK_INT(e.code, ERR_INPUT);
+        arena_deinit(&mem);
+    }
+}
+
+TEST(chat_request_bounds_calls_and_memory)
+{
+    arena mem;
+    chat *c;
+    err   e;
+    buf   text;
+    buf_init(&text, 1 << 20);
+    buf_puts(&text, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[");
+    for (int i = 0; i <= CHAT_MAX_CALLS; i++) buf_printf(&text, "%s{\"function\":{\"name\":\"f\"}}", i ? "," : "");
+    buf_puts(&text, "]}]}");
+    buf_putc(&text, 0);
+    arena_init(&mem, 1 << 22);
+    CHECK_FAILS(parse(text.p, &mem, &c, &e), e, "messages[0].tool_calls has more than 256 calls");
+    arena_deinit(&mem);
+    buf_deinit(&text);
+}
+
+TEST(chat_request_survives_no_memory)
+{
+    static const char request[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},{\"role\":\"assistant\","
+        "\"tool_calls\":[{\"id\":\"1\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":[1]}\"}}]},{\"role\":"
+        "\"tool\","
+        "\"tool_call_id\":\"1\",\"content\":\"x\"}],\"tools\":[{\"function\":{\"name\":\"f\"}}]}";
+    chat_options o      = {.add_generation_prompt = true};
+    int          failed = 0;
+    for (long nth = 1;; nth++) {
+        arena mem;
+        chat *c;
+        buf   out;
+        err   e = {0};
+        arena_init(&mem, 1 << 20);
+        buf_init(&out, 1 << 20);
+        fault_fail_nth(nth);
+        bool ok    = parse(request, &mem, &c, &e) && chat_render_text(&out, c, &o, &e);
+        bool tried = fault_tries() >= nth;
+        fault_fail_nth(0);
+        CHECK_MSG(ok || e.text[0], "no sentence when allocation %ld fails", nth);
+        failed += !ok;
+        buf_deinit(&out);
+        arena_deinit(&mem);
+        if (!tried) {
+            CHECK_MSG(ok, "%s", e.text);
+            break;
+        }
+    }
+    CHECK(failed > 3);
+}
