@@ -71,6 +71,7 @@ struct gemma4_parser {
     uint64_t          n_objects;
     const json_value *schema; /* of the value that comes */
     buf               word;   /* name, key or bare value */
+    buf               quoted; /* the key as JSON */
     buf               json;   /* arguments not told yet */
     uint64_t         *keys;   /* hashes of (object, key); 0: free */
     size_t            n_keys, cap_keys;
@@ -293,19 +294,30 @@ static void pop(gemma4_parser *p)
     if (!p->depth) p->in = AFTER_ARGS;
 }
 
+/* A key as JSON in p->quoted. NUL, which our reader does not take in a key, is left out. */
+static void quote_key(gemma4_parser *p, str key)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < key.n; i++)
+        if (key.s[i]) p->word.p[n++] = key.s[i]; /* key lies in p->word */
+    buf_clear(&p->quoted);
+    if (!buf_put_json_string(&p->quoted, (str){p->word.p, n})) p->failed = true;
+}
+
 static void end_key(gemma4_parser *p, str key)
 {
     level *l  = &p->lv[p->depth - 1];
     p->in     = AT_VALUE;
     p->schema = member_by_str(l->schema, key);
     if (p->mute) return;
-    if (seen_key(p, key)) {
+    quote_key(p, key);
+    if (seen_key(p, buf_str(&p->quoted))) {
         p->mute = p->depth;
         return;
     }
     if (l->has_item) write_json(p, ",", 1);
     l->has_item = true;
-    write_string(p, key);
+    write_json(p, p->quoted.p, p->quoted.n);
     write_json(p, ":", 1);
 }
 
@@ -766,6 +778,7 @@ gemma4_parser *gemma4_parser_new(const gemma4_parse_options *opt)
     buf_init(&p->marked, MAX_HELD);
     buf_init(&p->spaces, MAX_HELD);
     buf_init(&p->word, MAX_HELD);
+    buf_init(&p->quoted, (size_t)8 * MAX_HELD);
     buf_init(&p->json, (size_t)8 * MAX_HELD);
     return p;
 }
@@ -777,6 +790,7 @@ void gemma4_parser_free(gemma4_parser *p)
     buf_deinit(&p->marked);
     buf_deinit(&p->spaces);
     buf_deinit(&p->word);
+    buf_deinit(&p->quoted);
     buf_deinit(&p->json);
     mem_free(p->keys);
     mem_free(p);
