@@ -188,7 +188,8 @@ static bool fit(session *s, bool *fits, err *e)
         drop_turns(s, 0, 1);
         n_dropped++;
     }
-    if (n_dropped) fprintf(stderr, "tandem: the context was full: the oldest %d turns are forgotten\n", n_dropped);
+    if (n_dropped == 1) fprintf(stderr, "tandem: the context was full: the oldest turn is forgotten\n");
+    if (n_dropped > 1) fprintf(stderr, "tandem: the context was full: the oldest %d turns are forgotten\n", n_dropped);
     return true;
 }
 
