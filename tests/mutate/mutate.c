@@ -29,8 +29,8 @@ static const size_t SPARE_BYTES = (size_t)64 << 20;
 
 typedef struct {
     buf    bytes;
-    size_t header;      /* mutations land below this */
-    char   config[256]; /* for safetensors: the config.json that goes with it */
+    size_t header; /* mutations land below this */
+    buf    config; /* for safetensors: the config.json that goes with it */
 } sample;
 
 typedef struct {
@@ -38,7 +38,7 @@ typedef struct {
     int      n_seeds;
     uint64_t rand;
     bool     is_gguf;
-    char     dir[128], file[160];
+    char     dir[128], file[160], config[160];
     long     max_kib;
 } runner;
 
@@ -76,25 +76,29 @@ static void add_gguf(runner *r, const tiny_model *m)
     gguf_builder_deinit(&b);
 }
 
-static void add_safetensors(runner *r, const char *name)
+static void read_golden(buf *out, const char *name, const char *file)
 {
-    sample  *s = &r->seed[r->n_seeds++];
     file_map m;
     err      e = {0};
     char     rel[128];
-    snprintf(rel, sizeof rel, "tests/golden/%s/model.safetensors", name);
+    snprintf(rel, sizeof rel, "tests/golden/%s/%s", name, file);
     if (!file_map_open(&m, test_path(rel), &e)) {
         fprintf(stderr, "%s\n", e.text);
         exit(1);
     }
-    uint64_t n;
-    memcpy(&n, m.p, 8);
-    buf_init(&s->bytes, m.n);
-    buf_put(&s->bytes, m.p, m.n);
-    s->header = 8 + (size_t)n;
+    buf_init(out, m.n);
+    buf_put(out, m.p, m.n);
     file_map_close(&m);
-    snprintf(rel, sizeof rel, "tests/golden/%s/config.json", name);
-    snprintf(s->config, sizeof s->config, "%s", test_path(rel));
+}
+
+static void add_safetensors(runner *r, const char *name)
+{
+    sample  *s = &r->seed[r->n_seeds++];
+    uint64_t n;
+    read_golden(&s->bytes, name, "model.safetensors");
+    read_golden(&s->config, name, "config.json");
+    memcpy(&n, s->bytes.p, 8);
+    s->header = 8 + (size_t)n;
 }
 
 static void make_seeds(runner *r)
@@ -216,19 +220,14 @@ static void copy_file(const char *from, const char *to)
     file_map_close(&m);
 }
 
-static void write_case(runner *r, const sample *s, const buf *b)
+static void write_file(const char *path, const buf *b)
 {
-    FILE *f = fopen(r->file, "wb");
+    FILE *f = fopen(path, "wb");
     if (!f || fwrite(b->p, 1, b->n, f) != b->n) {
-        perror(r->file);
+        perror(path);
         exit(1);
     }
     fclose(f);
-    if (!r->is_gguf) {
-        char config[256];
-        snprintf(config, sizeof config, "%s/config.json", r->dir);
-        copy_file(s->config, config);
-    }
 }
 
 /* Returns ACCEPTED, REFUSED, or -1 after saying what went wrong; the file is kept then. */
@@ -252,6 +251,7 @@ static int judge(runner *r, int n, size_t file_bytes)
     char kept[128];
     snprintf(kept, sizeof kept, "/tmp/tandem-mutant-%d.%s", n, r->is_gguf ? "gguf" : "safetensors");
     copy_file(r->file, kept);
+    if (!r->is_gguf) copy_file(r->config, "/tmp/tandem-mutant-config.json");
     fprintf(stderr, "mutant %d %s (%ld KiB): kept as %s\n", n, wrong, use.ru_maxrss, kept);
     return -1;
 }
@@ -261,28 +261,37 @@ static void open_dir(runner *r)
     snprintf(r->dir, sizeof r->dir, "%s/tandem-mutate-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     if (!mkdtemp(r->dir)) exit(1);
     snprintf(r->file, sizeof r->file, "%s/%s", r->dir, r->is_gguf ? "mutant.gguf" : "model.safetensors");
+    snprintf(r->config, sizeof r->config, "%s/config.json", r->dir);
 }
 
 static void close_dir(runner *r)
 {
-    char config[256];
-    snprintf(config, sizeof config, "%s/config.json", r->dir);
-    unlink(config);
+    unlink(r->config);
     unlink(r->file);
     rmdir(r->dir);
-    for (int i = 0; i < r->n_seeds; i++) buf_deinit(&r->seed[i].bytes);
+    for (int i = 0; i < r->n_seeds; i++) buf_deinit(&r->seed[i].bytes), buf_deinit(&r->seed[i].config);
 }
 
+/* Every fourth directory has a good model and a bad config.json. */
 static int one_case(runner *r, int n, int n_mutations)
 {
-    const sample *s = &r->seed[n % r->n_seeds];
-    buf           b;
-    buf_init(&b, s->bytes.n * 2 + 4096);
-    buf_put(&b, s->bytes.p, s->bytes.n);
-    for (int k = 0; k < n_mutations; k++) mutate_once(r, &b, s->header);
-    write_case(r, s, &b);
-    int result = judge(r, n, b.n);
-    buf_deinit(&b);
+    const sample *s         = &r->seed[n % r->n_seeds];
+    bool          in_config = !r->is_gguf && n % 4 == 3;
+    buf           model, config;
+    buf_init(&model, s->bytes.n * 2 + 4096);
+    buf_init(&config, s->config.n * 2 + 4096);
+    buf_put(&model, s->bytes.p, s->bytes.n);
+    buf_put(&config, s->config.p, s->config.n);
+    for (int k = 0; k < n_mutations; k++)
+        if (in_config)
+            mutate_once(r, &config, s->config.n);
+        else
+            mutate_once(r, &model, s->header);
+    write_file(r->file, &model);
+    if (!r->is_gguf) write_file(r->config, &config);
+    int result = judge(r, n, model.n + config.n);
+    buf_deinit(&model);
+    buf_deinit(&config);
     return result;
 }
 
