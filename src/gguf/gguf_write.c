@@ -1,5 +1,5 @@
 /* gguf/gguf_write.c - the layout is gguf.c's. A part of a split file has its own header: the first one all keys, the others
- * only split.no, split.count and split.tensors.count, which the first one has too. */
+ * only split.no, split.count and split.tensors.count, which the first one has too, and an alignment other than 32. */
 #include "gguf/gguf_write.h"
 
 #include "base/buf.h"
@@ -23,8 +23,9 @@ struct gguf_writer {
     arena         text;  /* names */
     names         named; /* keys */
     tensor_table *tensors;
-    err           failed;   /* the first thing that went wrong among the puts */
-    size_t        items_at; /* where the count of the open array of strings lies in keys; 0: none is open */
+    err           failed;     /* the first thing that went wrong among the puts */
+    bool          items_open; /* an array of strings */
+    size_t        items_at;   /* where its count lies in keys */
     uint64_t      n_items;
     size_t        alignment;
 
@@ -78,8 +79,8 @@ static bool copy_name(gguf_writer *w, str name, str *out)
 
 static void close_items(gguf_writer *w)
 {
-    if (w->items_at && !w->keys.failed) memcpy(w->keys.p + w->items_at, &w->n_items, sizeof w->n_items);
-    w->items_at = 0;
+    if (w->items_open && !w->keys.failed) memcpy(w->keys.p + w->items_at, &w->n_items, sizeof w->n_items);
+    w->items_open = false;
 }
 
 static void put_u32(buf *b, uint32_t v) { buf_put(b, &v, sizeof v); }
@@ -146,14 +147,15 @@ void gguf_put_strings(gguf_writer *w, const char *key)
 {
     begin_key(w, str_of(key), GGUF_ARRAY);
     put_u32(&w->keys, GGUF_STRING);
-    w->items_at = w->keys.n;
-    w->n_items  = 0;
+    w->items_open = true;
+    w->items_at   = w->keys.n;
+    w->n_items    = 0;
     put_u64(&w->keys, 0);
 }
 
 void gguf_put_item(gguf_writer *w, str v)
 {
-    assert(w->items_at);
+    assert(w->items_open);
     put_text(&w->keys, v);
     w->n_items++;
 }
@@ -250,6 +252,14 @@ static void pad(const gguf_writer *w, buf *b)
     for (size_t left = padded(w, b->n) - b->n; left; left--) buf_putc(b, 0);
 }
 
+/* Every part has its own. */
+static void put_alignment(const gguf_writer *w, buf *b)
+{
+    put_text(b, STR("general.alignment"));
+    put_u32(b, GGUF_U32);
+    put_u32(b, (uint32_t)w->alignment);
+}
+
 static void put_split_keys(const gguf_writer *w, int no, buf *b)
 {
     uint16_t at = (uint16_t)no, count = (uint16_t)w->n_parts;
@@ -283,7 +293,8 @@ static bool write_header(gguf_writer *w, int no, err *e)
 {
     const part *p = &w->parts[no];
     buf         b;
-    size_t      n_keys = (no ? 0 : w->named.n) + (w->n_parts > 1 ? 3 : 0);
+    bool        odd    = no && w->alignment != DEFAULT_ALIGNMENT;
+    size_t      n_keys = (no ? 0 : w->named.n) + (w->n_parts > 1 ? 3 : 0) + odd;
     buf_init(&b, 2 * MAX_KEYS_BYTES);
     buf_puts(&b, "GGUF");
     put_u32(&b, 3);
@@ -291,6 +302,7 @@ static bool write_header(gguf_writer *w, int no, err *e)
     put_u64(&b, n_keys);
     if (!no) buf_put(&b, w->keys.p, w->keys.n);
     if (w->n_parts > 1) put_split_keys(w, no, &b);
+    if (odd) put_alignment(w, &b);
     put_infos(w, p, &b);
     pad(w, &b);
     bool ok =

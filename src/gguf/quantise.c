@@ -1,7 +1,7 @@
 /* gguf/quantise.c - floats turned into blocks.
  *
  * A block is one or two scales and small integers. Given the scales, the best integers are the nearest ones; given the
- * integers, the best scales solve a least-squares problem. So a search tries some twenty scales around the one that just
+ * integers, the best scales solve a least-squares problem. So a search tries about ten scales around the one that just
  * covers the range, rounds, solves, and keeps what has the smallest sum of squared errors. The integers are chosen last,
  * with the scales as they are stored. How it compares with others: docs/quantisation.md. */
 #include "gguf/quant.h"
@@ -63,7 +63,7 @@ static inline float fit_scale(const float *x, int n, int top)
     for (int i = 0; i < n; i++)
         if (fabsf(x[i]) > fabsf(far)) far = x[i];
     if (fabsf(far) < TINY) return 0;
-    for (int step = -9; step <= 9; step++) {
+    for (int step = -9; step <= 9; step += 3) {
         float   inv = -((float)top + 0.1f * (float)step) / far;
         moments m   = measure(x, n, 0, inv, (float)-top, (float)(top - 1));
         if (m.xq * m.xq > best * m.qq) {
@@ -91,7 +91,7 @@ static inline affine fit_affine(const float *x, int n, int top, bool any_min)
     if (hi - lo < TINY) return (affine){0, lo};
     affine best   = {(hi - lo) / (float)top, lo};
     double gained = -INFINITY; /* what it takes off the sum of squares */
-    for (int step = -10; step <= 10; step++) {
+    for (int step = -10; step <= 10; step += 2) {
         float   inv = ((float)top + 0.1f * (float)step) / (hi - lo);
         moments m   = measure(x, n, lo, inv, 0, (float)top);
         double  det = (double)n * m.qq - (double)m.q * m.q;
