@@ -9,10 +9,11 @@ static void check_accepted(const gemma4_config *c)
 {
     assert(c->n_layers >= 1 && c->n_layers <= GEMMA4_MAX_LAYERS && c->n_embd >= 8 && c->n_vocab >= 2 && c->window >= 1);
     assert(c->theta_full >= 1 && c->theta_sliding >= 1 && c->eps >= 0 && c->eps <= 1 && c->softcap >= 0);
-    assert(c->n_kv_shared >= 0 && c->n_kv_shared < c->n_layers);
+    assert(c->n_kv_shared >= 0 && c->n_kv_shared < c->n_layers + c->assistant);
     for (int l = 0; l < c->n_layers; l++) {
         int d = gemma4_kv_donor(c, l);
-        assert(d >= 0 && d <= l && c->sliding[d] == c->sliding[l]);
+        assert(d >= 0 || c->assistant);
+        assert(d < 0 || (d <= l && c->sliding[d] == c->sliding[l]));
         assert(c->head_dim[l] % 8 == 0 && c->n_kv_heads[l] >= 1 && c->n_heads % c->n_kv_heads[l] == 0 &&
                c->n_ff[l] >= 1);
     }

@@ -216,13 +216,17 @@ static const struct {
     int        at[2]; /* byte of d and of m or dmin; -1: none */
     float      top[2];
 } scales[] = {
-    {QUANT_Q4_0, {0, -1}, {8, 0}},       {QUANT_Q4_1, {0, 2}, {15, 1}},          {QUANT_Q5_0, {0, -1}, {16, 0}},
-    {QUANT_Q5_1, {0, 2}, {31, 1}},       {QUANT_Q8_0, {0, -1}, {128, 0}},        {QUANT_Q4_K, {0, 2}, {63 * 15, 63}},
-    {QUANT_Q5_K, {0, 2}, {63 * 31, 63}}, {QUANT_Q6_K, {208, -1}, {128 * 32, 0}},
+    {QUANT_Q4_0, {0, -1}, {8, 0}},        {QUANT_Q4_1, {0, 2}, {15, 1}},
+    {QUANT_Q5_0, {0, -1}, {16, 0}},       {QUANT_Q5_1, {0, 2}, {31, 1}},
+    {QUANT_Q8_0, {0, -1}, {128, 0}},      {QUANT_Q4_K, {0, 2}, {63 * 15, 63}},
+    {QUANT_Q5_K, {0, 2}, {63 * 31, 63}},  {QUANT_Q6_K, {208, -1}, {128 * 32, 0}},
+    {QUANT_Q2_K, {80, 82}, {15 * 3, 15}}, {QUANT_Q3_K, {108, -1}, {32 * 4, 0}},
+    {QUANT_IQ4_NL, {0, -1}, {127, 0}},    {QUANT_IQ4_XS, {0, -1}, {32 * 127, 0}},
 };
 
 static void set_scales(quant_type type, uint64_t *seed, float size, char *block)
 {
+    if (type == QUANT_MXFP4) block[0] = (char)(ilogbf(size) + 124 + (int)(test_rand(seed) % 3));
     for (size_t i = 0; i < COUNT(scales); i++)
         for (int k = 0; k < 2; k++)
             if (scales[i].type == type && scales[i].at[k] >= 0) {

@@ -8,8 +8,9 @@
 #include <stdlib.h>
 
 /* Those whose elements are not simply bits of a float first. */
-static const quant_type can[] = {QUANT_F16,  QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0,
-                                 QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_F32,  QUANT_BF16};
+static const quant_type can[] = {QUANT_F16,    QUANT_Q4_0,  QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0,
+                                 QUANT_Q4_K,   QUANT_Q5_K,  QUANT_Q6_K, QUANT_Q2_K, QUANT_Q3_K, QUANT_IQ4_NL,
+                                 QUANT_IQ4_XS, QUANT_MXFP4, QUANT_F32,  QUANT_BF16};
 enum { N_CODED = COUNT(can) - 2 };
 
 /* A binary16 by its definition. */
@@ -37,6 +38,27 @@ static int k_scale(const uint8_t *s, int j, int which)
     return low + 16 * (s[4 * which + j - 4] / 64);
 }
 
+/* The sixteen levels of IQ4, outwards from zero. */
+static int level(int q)
+{
+    static const int above[8] = {1, 13, 25, 38, 53, 69, 89, 113}, below[8] = {-10, -22, -35, -49, -65, -83, -104, -127};
+    return q < 8 ? below[7 - q] : above[q - 8];
+}
+
+/* A float of four bits: sign, two bits of exponent with bias 1, one of fraction. */
+static double fp4(int q)
+{
+    int    exponent = q >> 1 & 3, fraction = q & 1;
+    double size = exponent ? ldexp(1 + fraction * 0.5, exponent - 1) : fraction * 0.5;
+    return q & 8 ? -size : size;
+}
+
+/* 6-bit scale of sixteen elements in a Q3_K. */
+static int q3_scale(const uint8_t *s, int j)
+{
+    return bits(s, 8 * (j % 8) + j / 8 * 4, 4) + 16 * bits(s + 8, 8 * (j % 4) + j / 4 * 2, 2) - 32;
+}
+
 /* Element i of one block at b. */
 static double element(quant_type type, const uint8_t *b, int i)
 {
@@ -61,6 +83,21 @@ static double element(quant_type type, const uint8_t *b, int i)
         int high = bits(b + 128, 8 * (i / 128 * 32 + i % 32) + i % 128 / 32 * 2, 2);
         return half(b + 208) * (int8_t)b[192 + i / 16] * (low + 16 * high - 32);
     }
+    case QUANT_Q2_K: {
+        int q = bits(b + 16, 8 * (i / 128 * 32 + i % 32) + i % 128 / 32 * 2, 2);
+        return (float)(half(b + 80) * (b[i / 16] % 16) * q) - half(b + 82) * (b[i / 16] / 16);
+    }
+    case QUANT_Q3_K: {
+        int low  = bits(b + 32, 8 * (i / 128 * 32 + i % 32) + i % 128 / 32 * 2, 2),
+            high = bits(b, 8 * (i % 32) + i / 32, 1);
+        return half(b + 108) * q3_scale(b + 96, i / 16) * (low + 4 * high - 4);
+    }
+    case QUANT_IQ4_NL: return half(b) * level(bits(b + 2, nibble16, 4));
+    case QUANT_IQ4_XS: {
+        int sub = i / 32, scale = bits(b + 4, 4 * sub, 4) + 16 * bits(b + 2, 2 * sub, 2) - 32;
+        return half(b) * scale * level(bits(b + 8 + 16 * sub, 8 * (i % 16) + i % 32 / 16 * 4, 4));
+    }
+    case QUANT_MXFP4: return ldexp(fp4(bits(b + 1, nibble16, 4)), b[0] - 127);
     default: abort();
     }
 }
@@ -118,6 +155,41 @@ TEST(quant_hand_made_blocks_have_hand_made_values)
     s.qh[32 + 31] = 0x80; /* and high bits 2 */
     quant_dequantise(QUANT_Q6_K, &s, y, QK_K);
     CHECK(y[255] == 2.0f * -3 * (7 + 32 - 32) && y[254] == 2.0f * -3 * -32 && y[0] == 0.0f);
+}
+
+TEST(quant_hand_made_blocks_of_types_that_are_only_read)
+{
+    float      y[QK_K];
+    block_q2_K a  = {.d = 0x3c00, .dmin = 0x4000}; /* 1, 2 */
+    a.scales[9]   = 0x35;                          /* scale 5, minimum 3: elements 144 to 159 */
+    a.qs[32 + 17] = 0x03;                          /* element 145 */
+    quant_dequantise(QUANT_Q2_K, &a, y, QK_K);
+    CHECK(y[145] == 5.0f * 3 - 2 * 3 && y[144] == -6.0f && y[0] == 0.0f);
+
+    block_q3_K b    = {.d = 0x3800}; /* 0.5 */
+    b.scales[3]     = 0x70;          /* scale 11: low bits 7 */
+    b.scales[8 + 3] = 0x30;          /* and high bits 3: 55 - 32 */
+    b.qs[32 + 20]   = 0x08;          /* element 128 + 32 + 20: low bits 2 */
+    b.hmask[20]     = 0x20;          /* and the third */
+    quant_dequantise(QUANT_Q3_K, &b, y, QK_K);
+    CHECK(y[180] == 0.5f * 23 * (2 + 4 - 4) && y[181] == 0.5f * 23 * -4);
+
+    block_iq4_nl c = {.d = 0x4000, .qs = {[3] = 0xf0}};
+    quant_dequantise(QUANT_IQ4_NL, &c, y, QK);
+    CHECK(y[3] == -254.0f && y[19] == 226.0f);
+
+    block_iq4_xs d   = {.d = 0x3c00, .scales_h = 2 << 10}; /* sub-block 5: scale 9 + 2 * 16 - 32 */
+    d.scales_l[2]    = 0x90;
+    d.qs[5 * 16 + 4] = 0x80;
+    quant_dequantise(QUANT_IQ4_XS, &d, y, QK_K);
+    CHECK(y[5 * 32 + 4] == 9.0f * -127 && y[5 * 32 + 20] == 9.0f && y[0] == -32.0f * -127);
+
+    block_mxfp4 m = {.e = 130, .qs = {[0] = 0x7f, [1] = 0x19}}; /* 8 */
+    quant_dequantise(QUANT_MXFP4, &m, y, QK);
+    CHECK(y[0] == -48.0f && y[16] == 48.0f && y[1] == -4.0f && y[17] == 4.0f);
+    m.e = 0;
+    quant_dequantise(QUANT_MXFP4, &m, y, QK);
+    CHECK(y[17] == 0x1p-128f);
 }
 
 TEST(quant_plain_floats_are_copied_or_widened)
