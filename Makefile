@@ -34,6 +34,7 @@ CPU_MAIN := src/ops/cpu/cpu.c
 KERNELS  := $(filter-out $(CPU_MAIN),$(wildcard src/ops/cpu/*.c))
 SOURCES  := $(filter-out src/cli/%,$(wildcard src/*/*.c src/ops/ref/*.c)) $(wildcard $(CPU_MAIN))
 CLI      := $(wildcard src/cli/*.c)
+NANO     := models/nano/target.gguf
 UNIT     := $(wildcard tests/unit/*.c tests/unit/*/*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 HEADERS  := $(wildcard include/*.h src/*/*.h src/*/*/*.h tests/unit/*.h tests/unit/*/*.h)
@@ -55,7 +56,7 @@ endif
 
 all: $(BUILD)/tandem
 
-$(BUILD)/tandem: $(call obj,$(CLI)) $(LIB)
+$(BUILD)/tandem: $(call obj,$(CLI)) $(BUILD)/obj/src/cli/nano.S.o $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -72,6 +73,10 @@ $(BUILD)/obj/tests/%.o: tests/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS) -Itests/unit -DTANDEM_ROOT='"$(CURDIR)"' -DTANDEM_BUILD='"$(abspath $(BUILD))"' -MMD -MP -c -o $@ $<
+
+$(BUILD)/obj/%.S.o: %.S $(NANO)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -c -o $@ $<
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
@@ -147,14 +152,12 @@ deps-test:
 deps-fuzz:
 	@tools/install_deps gcc libc6-dev clang-14 libclang-rt-14-dev libjansson-dev
 
-# The demo is untrained and would never end: it gets a limit.
-DEMO   := tests/golden/demo
-MODEL  ?= $(DEMO)
-PROMPT ?= Hello
+MODEL  ?= nano
+PROMPT ?= What is 27 plus 58?
 export MODEL PROMPT
 run: deps-run
 	@$(MAKE) --no-print-directory all
-	@$(BUILD)/tandem run -m "$$MODEL" $(if $(filter $(DEMO),$(MODEL)),-n 48) -- "$$PROMPT"
+	@$(BUILD)/tandem run -m "$$MODEL" -- "$$PROMPT"
 
 $(BUILD)/tandem.1: $(BUILD)/tandem tools/make_man
 	$(Q)tools/make_man $(BUILD)/tandem > $@.tmp && mv $@.tmp $@

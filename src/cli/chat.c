@@ -35,7 +35,7 @@ static const option opts[] = {
     OPT_LOGGING,
 };
 static const opt_spec spec = {
-    "chat", "chat -m MODEL [FLAGS]",
+    "chat", "chat [-m MODEL] [FLAGS]",
     "Talks with a model, a line at a time; a line that ends in a backslash goes on in the next.\n"
     "Ctrl-C stops an answer, at the prompt it leaves. /help lists what else can be done.",
     opts, COUNT(opts)};
@@ -355,9 +355,9 @@ int cmd_chat(int argc, char **args)
     int n_args, code;
     err e = {0};
     if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
-    if (!flags.gen.engine.path) return opt_usage(&spec, "which model? Give -m MODEL");
     if (n_args) return opt_usage(&spec, "'%s' is one word too many: a chat reads its questions", args[0]);
     if (!generate_check_flags(&flags.gen, &spec)) return 2;
+    if (!cli_resolve_model(&flags.gen.engine.path, &e)) return cli_fail(&e);
     flags.gen.engine.kv_type = flags.gen.kv == 0 ? QUANT_F16 : QUANT_F32;
     session *s               = xnew(session);
     buf_init(&s->system, TOK_MAX_INPUT);

@@ -26,6 +26,8 @@ bool cli_flush(err *e);
 bool cli_input(buf *out, int n_args, char **args, err *e);
 /* "2,15,9" or "2 15 9": ids from 0 to n_vocab - 1 (n_vocab 0: any). */
 bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e);
+/* "nano", or no path at all: the model inside this program, under a path that only this process can open. */
+bool cli_resolve_model(const char **path, err *e);
 /* The tokenizer of a GGUF file, of a Hugging Face directory, or a tokenizer.json itself. */
 bool cli_open_tok(tok **out, const char *path, err *e);
 
@@ -40,7 +42,7 @@ extern const char *const engine_devices[];
 /* clang-format off */
 #define OPT_ENGINE(f)                                                                                                  \
     {.name = "model", .letter = 'm', .kind = OPT_STR, .dest = &(f).path, .arg = "MODEL",                               \
-     .help = "GGUF file or Hugging Face directory"},                                                                   \
+     .help = "GGUF file, Hugging Face directory, or nano, the small one inside (default nano)"},                                                                   \
     {.name = "threads", .kind = OPT_INT, .dest = &(f).n_threads, .arg = "N", .min = 1, .max = 256,                     \
      .help = "processor threads (default: all that this process may use)"},                                            \
     {.name = "device", .kind = OPT_CHOICE, .dest = &(f).device, .arg = "NAME", .choices = engine_devices,              \

@@ -14,7 +14,7 @@ static const option opts[] = {
     {.name = "keys", .kind = OPT_FLAG, .dest = &flags.keys, .help = "list the metadata of a GGUF file"},
     OPT_LOGGING,
 };
-static const opt_spec spec = {"inspect", "inspect FILE|DIR [FLAGS]",
+static const opt_spec spec = {"inspect", "inspect FILE|DIR|nano [FLAGS]",
                               "Tells what is in a model file or directory, and what it needs to run.", opts,
                               COUNT(opts)};
 
@@ -131,11 +131,12 @@ static bool inspect(const char *path, err *e)
 {
     checkpoint   *cp;
     gemma4_config c;
-    err           why = {0};
+    err           why  = {0};
+    const char   *name = path;
     char          h[32];
-    if (!checkpoint_open(&cp, path, e)) return false;
+    if (!cli_resolve_model(&path, e) || !checkpoint_open(&cp, path, e)) return false;
     str arch = model_arch(cp);
-    printf("%s\nkind         %s, ", path, cp->gguf ? "GGUF file" : "Hugging Face directory");
+    printf("%s\nkind         %s, ", name, cp->gguf ? "GGUF file" : "Hugging Face directory");
     print_name(arch.n ? arch : STR("unknown"));
     printf(", %s\n", human((double)cp->bytes, h));
     print_types(cp->tensors);

@@ -27,7 +27,7 @@ static const option opts[] = {
     OPT_LOGGING,
 };
 static const opt_spec spec = {
-    "logits", "logits -m MODEL --ids LIST -o FILE [FLAGS]",
+    "logits", "logits [-m MODEL] --ids LIST -o FILE [FLAGS]",
     "Writes the tensor `logits` [tokens, vocabulary], after the softcap, computed with f32 K/V.", opts, COUNT(opts)};
 
 typedef struct {
@@ -137,10 +137,10 @@ int cmd_logits(int argc, char **args)
     err  e = {0};
     work w = {0};
     if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
-    if (!flags.engine.path) return opt_usage(&spec, "which model? Give -m MODEL");
     if (!flags.ids) return opt_usage(&spec, "which tokens? Give --ids LIST");
     if (!flags.out) return opt_usage(&spec, "where to? Give -o FILE");
     if (n_args) return opt_usage(&spec, "'%s' is one word too many", args[0]);
+    if (!cli_resolve_model(&flags.engine.path, &e)) return cli_fail(&e);
     tok_ids_init(&w.ids, 1 << 24);
     if (!cli_parse_ids(&w.ids, str_of(flags.ids), 0, &e)) return opt_usage(&spec, "--ids: %s", e.text);
     if (!w.ids.n) return opt_usage(&spec, "--ids is empty");

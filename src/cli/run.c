@@ -42,7 +42,7 @@ static const option opts[] = {
     OPT_LOGGING,
 };
 static const opt_spec spec = {
-    "run", "run -m MODEL [FLAGS] [PROMPT]",
+    "run", "run [-m MODEL] [FLAGS] [PROMPT]",
     "Answers one prompt, streamed to standard output. Without PROMPT and --ids, standard input is the prompt.\n"
     "Of a model that thinks only the answer is printed, unless --think is given; --raw and --ids print all text.",
     opts, COUNT(opts)};
@@ -221,7 +221,6 @@ static bool run(input *in, int n_args, char **args, err *e)
 
 static int check_usage(int n_args, char **args)
 {
-    if (!flags.gen.engine.path) return opt_usage(&spec, "which model? Give -m MODEL");
     if (flags.ids && n_args)
         return opt_usage(&spec, "--ids takes the place of a prompt, but '%s' was given too", args[0]);
     if (flags.ids && (flags.system || flags.files.n || flags.think))
@@ -239,6 +238,7 @@ int cmd_run(int argc, char **args)
     if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
     if (n_args && flags.ids && flags.ids == getenv("TANDEM_IDS")) flags.ids = NULL; /* the command line wins */
     if ((code = check_usage(n_args, args))) return code;
+    if (!cli_resolve_model(&flags.gen.engine.path, &e)) return cli_fail(&e);
     flags.gen.engine.kv_type = flags.gen.kv == 0 ? QUANT_F16 : QUANT_F32;
     buf_init(&in.text, TOK_MAX_INPUT);
     chat_prompt_init(&in.prompt, GENERATE_MAX_CONTEXT);

@@ -14,7 +14,7 @@ static struct {
      .kind   = OPT_STR,                                                                                                \
      .dest   = &flags.path,                                                                                            \
      .arg    = "MODEL",                                                                                                \
-     .help   = "GGUF file, Hugging Face directory, or a tokenizer.json"},                                                \
+     .help   = "GGUF file, Hugging Face directory, tokenizer.json, or nano (default nano)"},                             \
     {                                                                                                                  \
         .name = "lines", .kind = OPT_FLAG, .dest = &flags.lines, .help = "one text or list of ids a line"              \
     }
@@ -25,7 +25,7 @@ static const option tokenize_opts[] = {
     {.name = "special", .kind = OPT_FLAG, .dest = &flags.special, .help = "find markers such as <|turn> in the text"},
     OPT_LOGGING,
 };
-static const opt_spec tokenize_spec     = {"tokenize", "tokenize -m MODEL [FLAGS] [TEXT]",
+static const opt_spec tokenize_spec     = {"tokenize", "tokenize [-m MODEL] [FLAGS] [TEXT]",
                                            "Prints the token ids of TEXT, or of standard input, separated by spaces.",
                                            tokenize_opts, COUNT(tokenize_opts)};
 static const option   detokenize_opts[] = {
@@ -33,7 +33,7 @@ static const option   detokenize_opts[] = {
       {.name = "special", .kind = OPT_FLAG, .dest = &flags.special, .help = "print control tokens such as <bos> too"},
       OPT_LOGGING,
 };
-static const opt_spec detokenize_spec = {"detokenize", "detokenize -m MODEL [FLAGS] [IDS]",
+static const opt_spec detokenize_spec = {"detokenize", "detokenize [-m MODEL] [FLAGS] [IDS]",
                                          "Prints the text of IDS, or of the ids on standard input.", detokenize_opts,
                                          COUNT(detokenize_opts)};
 
@@ -98,7 +98,7 @@ static int command(const opt_spec *spec, piece_fn *fn, int argc, char **args)
     int n_args, code;
     err e = {0};
     if (!opt_parse(spec, argc, args, &n_args, &code)) return code;
-    if (!flags.path) return opt_usage(spec, "whose tokenizer? Give -m MODEL");
+    if (!cli_resolve_model(&flags.path, &e)) return cli_fail(&e);
     return work(fn, n_args, args, &e) ? 0 : cli_fail(&e);
 }
 
