@@ -14,24 +14,10 @@ enum {
     MIN_ROOM  = 64, /* tokens that must be left for an answer, where the context is larger than twice that */
 };
 
-static struct {
-    generate_flags gen;
-    const char    *system;
-    bool           think, stats;
-} flags = {.gen = GENERATE_DEFAULTS};
+static generate_flags flags = GENERATE_DEFAULTS;
 
 static const option opts[] = {
-    OPT_GENERATE(flags.gen),
-    {.name = "system",
-     .kind = OPT_STR,
-     .dest = &flags.system,
-     .arg  = "TEXT",
-     .help = "instructions that come before the conversation"},
-    {.name = "think",
-     .kind = OPT_FLAG,
-     .dest = &flags.think,
-     .help = "let the model think first; its thoughts are shown, dimmed on a terminal"},
-    {.name = "stats", .kind = OPT_FLAG, .dest = &flags.stats, .help = "rates and counts on stderr after each answer"},
+    OPT_GENERATE(flags),
     OPT_LOGGING,
 };
 static const opt_spec spec = {
@@ -209,7 +195,7 @@ static bool answer(session *s, str question, err *e)
         drop_turns(s, s->n_turns - 1, 1);
         return true;
     }
-    view_init(&s->view, s->tok, &flags.gen, s->prompt.in_thought, s->format.thinking);
+    view_init(&s->view, s->tok, &flags, s->prompt.in_thought, s->format.thinking);
     bool ok = generate_check(&s->gen, &s->prompt.ids, e) && generate(&s->gen, &s->prompt.ids, e);
     ok      = view_finish(&s->view, ok ? e : NULL) && ok;
     keep_answer(s);
@@ -336,15 +322,14 @@ static bool talk(session *s, err *e)
 
 static bool open_session(session *s, err *e)
 {
-    if (!engine_probe(flags.gen.engine.path, e)) return false;
-    if (!cli_open_tok(&s->tok, flags.gen.engine.path, e)) return err_wrap(e, "no text without a tokenizer");
-    if (!engine_open(&s->g, &flags.gen.engine, e) ||
-        !generate_chat_options(&s->format, &s->g, flags.gen.engine.path, e))
+    if (!engine_probe(flags.engine.path, e)) return false;
+    if (!cli_open_tok(&s->tok, flags.engine.path, e)) return err_wrap(e, "no text without a tokenizer");
+    if (!engine_open(&s->g, &flags.engine, e) || !generate_chat_options(&s->format, &s->g, flags.engine.path, e))
         return false;
     s->terminal        = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     s->format.thinking = flags.think;
     if (flags.system) buf_puts(&s->system, flags.system);
-    if (!generator_init(&s->gen, &s->g, s->tok, &flags.gen, e)) return false;
+    if (!generator_init(&s->gen, &s->g, s->tok, &flags, e)) return false;
     s->gen.on_token = on_token;
     s->gen.ctx      = s;
     return true;
@@ -356,10 +341,10 @@ int cmd_chat(int argc, char **args)
     err e = {0};
     if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
     if (n_args) return opt_usage(&spec, "'%s' is one word too many: a chat reads its questions", args[0]);
-    if (!generate_check_flags(&flags.gen, &spec)) return 2;
-    if (!cli_resolve_model(&flags.gen.engine.path, &e)) return cli_fail(&e);
-    flags.gen.engine.kv_type = flags.gen.kv == 0 ? QUANT_F16 : QUANT_F32;
-    session *s               = xnew(session);
+    if (!generate_check_flags(&flags, &spec)) return 2;
+    if (!cli_resolve_model(&flags.engine.path, &e)) return cli_fail(&e);
+    flags.engine.kv_type = flags.kv == 0 ? QUANT_F16 : QUANT_F32;
+    session *s           = xnew(session);
     buf_init(&s->system, TOK_MAX_INPUT);
     chat_prompt_init(&s->prompt, GENERATE_MAX_CONTEXT);
     bool ok = open_session(s, &e) && talk(s, &e);

@@ -21,6 +21,8 @@ typedef struct {
     uint64_t       seed;
     const char    *bias;  /* "ID:BIAS,ID:BIAS" */
     opt_list       stops; /* strings */
+    const char    *system;
+    bool           think, stats;
     bool           temp_given, top_k_given, top_p_given, min_p_given, seed_given;
 } generate_flags;
 
@@ -63,7 +65,12 @@ extern const char *const generate_kv_names[], *const generate_spec_names[];
     {.name = "stop", .kind = OPT_LIST, .dest = &(f).stops, .arg = "TEXT",                                              \
      .help = "end the answer before this text; may be given several times"},                                           \
     {.name = "logprobs", .kind = OPT_INT, .dest = &(f).logprobs, .arg = "N", .min = 0, .max = GENERATE_MAX_LOGPROBS,   \
-     .help = "a JSON line on stderr for each token: its log-probability and the N likeliest"}
+     .help = "a JSON line on stderr for each token: its log-probability and the N likeliest"},                         \
+    {.name = "system", .kind = OPT_STR, .dest = &(f).system, .arg = "TEXT",                                            \
+     .help = "instructions that come before the conversation"},                                                        \
+    {.name = "think", .kind = OPT_FLAG, .dest = &(f).think,                                                            \
+     .help = "let the model think first, and show its thoughts, dimmed on a terminal"},                                \
+    {.name = "stats", .kind = OPT_FLAG, .dest = &(f).stats, .help = "rates and counts on stderr after an answer"}
 /* clang-format on */
 
 /* --- the loop ----------------------------------------------------------------------------------- */

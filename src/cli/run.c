@@ -9,22 +9,13 @@ enum { MAX_FILE = 8 << 20 };
 
 static struct {
     generate_flags gen;
-    const char    *ids, *system;
+    const char    *ids;
     opt_list       files;
-    bool           think, raw, print_ids, ignore_eos, stats;
+    bool           raw, print_ids, ignore_eos;
 } flags = {.gen = GENERATE_DEFAULTS};
 
 static const option opts[] = {
     OPT_GENERATE(flags.gen),
-    {.name = "system",
-     .kind = OPT_STR,
-     .dest = &flags.system,
-     .arg  = "TEXT",
-     .help = "instructions that come before the conversation"},
-    {.name = "think",
-     .kind = OPT_FLAG,
-     .dest = &flags.think,
-     .help = "let the model think first, and show its thoughts (dimmed on a terminal) before the answer"},
     {.name = "file",
      .kind = OPT_LIST,
      .dest = &flags.files,
@@ -38,7 +29,6 @@ static const option opts[] = {
      .help = "token ids such as 2,15,9 instead of a prompt"},
     {.name = "print-ids", .kind = OPT_FLAG, .dest = &flags.print_ids, .help = "print token ids instead of text"},
     {.name = "ignore-eos", .kind = OPT_FLAG, .dest = &flags.ignore_eos, .help = "go on after an end-of-answer token"},
-    {.name = "stats", .kind = OPT_FLAG, .dest = &flags.stats, .help = "rates and counts on stderr at the end"},
     OPT_LOGGING,
 };
 static const opt_spec spec = {
@@ -88,10 +78,10 @@ static bool render(chat_prompt *out, const engine *g, const tok *t, str text, er
     chat_options o;
     arena        mem;
     if (!generate_chat_options(&o, g, flags.gen.engine.path, e)) return false;
-    o.thinking = flags.think;
+    o.thinking = flags.gen.think;
     arena_init(&mem, 1 << 20);
     chat *c = chat_new(&mem);
-    if (flags.system) chat_add(c, CHAT_SYSTEM, str_of(flags.system));
+    if (flags.gen.system) chat_add(c, CHAT_SYSTEM, str_of(flags.gen.system));
     chat_add(c, CHAT_USER, text);
     bool ok =
         chat_render_ids(out, t, c, &o, e) || err_wrap(e, "no prompt for this model (--raw does without a format)");
@@ -176,14 +166,14 @@ static bool answer(engine *g, const tok *t, const chat_prompt *prompt, err *e)
     buf_init(&o.safe, 1 << 20);
     generate_add_stops(&o.stop, &flags.gen);
     if (t) tok_stream_init(&o.stream, t, false);
-    if (!o.plain) view_init(&o.view, t, &flags.gen, prompt->in_thought, flags.think);
+    if (!o.plain) view_init(&o.view, t, &flags.gen, prompt->in_thought, flags.gen.think);
     bool ok = generate_check(&a, &prompt->ids, e);
     if (ok) {
         ok = generate(&a, &prompt->ids, e);
         ok = finish_output(&o, ok ? e : NULL) && ok;
     }
     if (ok && a.full) fprintf(stderr, "tandem: the context of %d is full (--ctx)\n", g->n_ctx);
-    if (ok && flags.stats) generate_print_stats(&a);
+    if (ok && flags.gen.stats) generate_print_stats(&a);
     if (ok && a.params.temp > 0 && !flags.gen.seed_given)
         fprintf(stderr, "seed %llu\n", (unsigned long long)a.params.seed);
     if (!o.plain) view_deinit(&o.view);
@@ -223,9 +213,9 @@ static int check_usage(int n_args, char **args)
 {
     if (flags.ids && n_args)
         return opt_usage(&spec, "--ids takes the place of a prompt, but '%s' was given too", args[0]);
-    if (flags.ids && (flags.system || flags.files.n || flags.think))
+    if (flags.ids && (flags.gen.system || flags.files.n || flags.gen.think))
         return opt_usage(&spec, "--ids is the whole prompt: --system, --file and --think do not go with it");
-    if (flags.raw && (flags.system || flags.think))
+    if (flags.raw && (flags.gen.system || flags.gen.think))
         return opt_usage(&spec, "--raw has no chat format: --system and --think do not go with it");
     return generate_check_flags(&flags.gen, &spec) ? 0 : 2;
 }
