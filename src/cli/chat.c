@@ -326,6 +326,8 @@ static bool open_session(session *s, err *e)
     if (!cli_open_tok(&s->tok, flags.engine.path, e)) return err_wrap(e, "no text without a tokenizer");
     if (!engine_open(&s->g, &flags.engine, e) || !generate_chat_options(&s->format, &s->g, flags.engine.path, e))
         return false;
+    /* Between an answer and the next question nothing is to be stopped: Ctrl-C must not end the process there. */
+    sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, NULL);
     s->terminal        = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     s->format.thinking = flags.think;
     if (flags.system) buf_puts(&s->system, flags.system);
