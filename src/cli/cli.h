@@ -40,11 +40,16 @@ typedef struct {
 } engine_options;
 extern const char *const engine_devices[];
 /* clang-format off */
+#define OPT_THREADS(n)                                                                                                 \
+    {.name = "threads", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = 256,                               \
+     .help = "processor threads (default: all that this process may use)"}
+#define OPT_SPLIT(bytes)                                                                                               \
+    {.name = "split-size", .kind = OPT_BYTES, .dest = &(bytes), .arg = "BYTES",                                        \
+     .help = "write parts of at most this size, such as 4G (default: one file)"}
 #define OPT_ENGINE(f)                                                                                                  \
     {.name = "model", .letter = 'm', .kind = OPT_STR, .dest = &(f).path, .arg = "MODEL",                               \
      .help = "GGUF file, Hugging Face directory, or nano, the small one inside (default nano)"},                                                                   \
-    {.name = "threads", .kind = OPT_INT, .dest = &(f).n_threads, .arg = "N", .min = 1, .max = 256,                     \
-     .help = "processor threads (default: all that this process may use)"},                                            \
+    OPT_THREADS((f).n_threads),                                                                                        \
     {.name = "device", .kind = OPT_CHOICE, .dest = &(f).device, .arg = "NAME", .choices = engine_devices,              \
      .help = "auto, cpu, or ref (slow, exact)"}
 /* clang-format on */

@@ -11,18 +11,8 @@ static struct {
 } flags;
 
 static const option opts[] = {
-    {.name = "threads",
-     .kind = OPT_INT,
-     .dest = &flags.n_threads,
-     .arg  = "N",
-     .min  = 1,
-     .max  = 256,
-     .help = "processor threads (default: all that this process may use)"},
-    {.name = "split-size",
-     .kind = OPT_BYTES,
-     .dest = &flags.split_bytes,
-     .arg  = "BYTES",
-     .help = "write parts of at most this size, such as 4G (default: one file)"},
+    OPT_THREADS(flags.n_threads),
+    OPT_SPLIT(flags.split_bytes),
     OPT_LOGGING,
 };
 static const opt_spec spec = {
