@@ -17,16 +17,17 @@ def _start():
 
 
 def _shard(job):
-    return gen.shard(*job[:2], _tok, job[2])
+    seed, index, n_tokens, boost = job
+    return gen.shard(seed, index, _tok, n_tokens, boost)
 
 
 class Rows:
     """Batches of packed rows: ids [B, T + 1], weights of the targets [B, T], documents [B, T]. Shards come in order, so a seed gives one text;
     when all have been used they are used again."""
 
-    def __init__(self, seed, shards, shard_tokens, batch, length, processes):
+    def __init__(self, seed, shards, shard_tokens, batch, length, processes, boost=None):
         self.pool = multiprocessing.get_context("fork").Pool(processes, _start)
-        self.feed = self.pool.imap(_shard, [(seed, i, shard_tokens) for i in range(shards)])
+        self.feed = self.pool.imap(_shard, [(seed, i, shard_tokens, boost) for i in range(shards)])
         self.batch, self.length, self.kept, self.epochs, self.waited = batch, length, [], 0, 0.0
 
     def _shards(self):
@@ -80,11 +81,11 @@ def _questions(job):
         if s.cls == "long": continue
         ids, _, starts = _tok.encode_sample(s)
         starts = starts[-2:] if s.turns[-1].calls else starts[-1:]
-        out += [(s.cls, ids[:at]) for at in starts]
+        for at, end in zip(starts, starts[1:] + [len(ids)]): out.append((end - at, ids[:at]))
     return out[:n]
 
 
 def questions(seed, n, processes, part=2000):
-    """Prompts of the training split, for the target's own answers: (class, prompt)"""
+    """Prompts of the training split, for the target's own answers: (about how long the answer will be, prompt)"""
     with multiprocessing.get_context("fork").Pool(processes, _start) as pool:
         return [q for qs in pool.map(_questions, [(seed, i, min(part, n - i * part)) for i in range((n + part - 1) // part)]) for q in qs]

@@ -23,9 +23,11 @@ def key_of(label, v):
 class Maker:
     """Draws samples of one split."""
 
-    def __init__(self, seed, test=False):
+    def __init__(self, seed, test=False, boost=None):
+        """boost: {class: factor of its weight}"""
         self.rng = random.Random(seed)
         self.test = test
+        self.weights = [w * (boost or {}).get(c, 1) for c, w in zip(CLASSES, WEIGHTS)]
         self.keys = []
 
     def draw(self, label, fn, small=None):
@@ -54,7 +56,7 @@ class Maker:
 
     def sample(self, cls=None):
         self.keys = []
-        cls = cls or self.rng.choices(CLASSES, WEIGHTS)[0]
+        cls = cls or self.rng.choices(CLASSES, self.weights)[0]
         s = MAKERS[cls](self)
         s.cls, s.keys = cls, self.keys
         if not s.system and self.rng.random() < 0.06:
@@ -896,10 +898,10 @@ CLASSES = list(MAKERS)
 WEIGHTS = [17, 9, 9, 7, 4, 5, 9, 5, 5, 9, 6, 7, 5, 8, 8, 2.5, 6, 1.4]
 
 
-def shard(seed, index, tokenizer, n_tokens, test=False):
+def shard(seed, index, tokenizer, n_tokens, boost=None):
     """The ids and the trained flags of shard `index`: whole samples, until there are n_tokens."""
     import numpy as np
-    m = Maker("%s:%s:%d" % (seed, "test" if test else "train", index), test)
+    m = Maker("%s:train:%d" % (seed, index), boost=boost)
     ids, trained = [], []
     while len(ids) < n_tokens:
         i, t, _ = tokenizer.encode_sample(m.sample())

@@ -77,6 +77,8 @@ def attend(q, k, v, mask, scale=1.0):
     """mask: bool [B, 1, Tq, Tk], or what flex_masks makes"""
     if callable(mask): return mask(q, k, v)
     n = q.shape[1] // k.shape[1]
+    if q.shape[2] == 1:             # the heads that share keys become the rows of one
+        return F.scaled_dot_product_attention(q.unflatten(1, (-1, n)).squeeze(3), k, v, attn_mask=mask, scale=scale).flatten(1, 2)[:, :, None]
     return F.scaled_dot_product_attention(q, k.repeat_interleave(n, 1), v.repeat_interleave(n, 1), attn_mask=mask, scale=scale)
 
 

@@ -16,7 +16,7 @@ from data import STOPS, held_out_items, questions
 from evaluate import score, table
 from optim import Optimizer
 from tokenizer import Tokenizer
-from train_target import RESUMED, Log
+from train_target import Log
 
 
 def options():
@@ -34,23 +34,24 @@ def options():
     p.add_argument("--anchors", type=int, default=16, help="blocks a row and step")
     p.add_argument("--per-class", type=int, default=40)
     p.add_argument("--max-new", type=int, default=256)
-    p.add_argument("--resume", help="a directory with dflash/ or mtp/ to go on from, at a third of the rate")
+    p.add_argument("--resume", help="a directory with dflash/ or mtp/ to go on from, at a lower rate")
     return p.parse_args()
 
 
 def own_answers(target, tok, asked, o, device, log):
     """(ids, where the answer starts) of the questions, answered greedily by the target in bf16"""
-    asked.sort(key=lambda q: (q[0], len(q[1])))             # answers of a class are about as long
     size = 4096 if device == "cuda" else 16
-    groups = [asked[i:i + size] for i in range(0, len(asked), size)]
-    random.Random(1).shuffle(groups)
+    groups = []
+    for i in range(0, len(asked), 8 * size):                # answers of about one length together; every eighth of the text covers all lengths
+        part = sorted(asked[i:i + 8 * size], key=lambda q: q[0])
+        groups += [part[j:j + size] for j in range(0, len(part), size)]
     half = M.Target(target.c).to(device, torch.bfloat16 if device == "cuda" else torch.float32)
     half.load_state_dict(target.state_dict())
     stops = {tok.special[s] for s in STOPS}
     begin, out = time.time(), []
     for g in groups:
         if time.time() - begin > o.answer_seconds: break
-        for (_, prompt), a in zip(g, M.generate(half.eval(), [q for _, q in g], stops, o.max_new)):
+        for (_, prompt), a in zip(g, M.generate(half.eval(), [q for _, q in g], stops, min(o.max_new, g[-1][0] + 16))):
             if a[-1] in stops and len(a) > 1: out.append((prompt + a, len(prompt)))
     if not out: raise SystemExit("the target finished no answer")
     log("%d answers, %.1fM tokens, %.1f s" % (len(out), sum(len(i) for i, _ in out) / 1e6, time.time() - begin))
@@ -84,7 +85,7 @@ class Trained:
         old = resume and os.path.join(resume, kind)
         if old and os.path.isdir(old): self.net = dflash.load(old, device) if kind == "dflash" else mtp.load(old, target, device)
         else: self.net, old = (dflash.DFlash(dflash.for_target(target.c)) if kind == "dflash" else mtp.Assistant(mtp.for_target(target.c), target.c)).to(device), None
-        self.opt, self.losses, self.gains = Optimizer([self.net], **(RESUMED if old else {})), [], []
+        self.opt, self.losses, self.gains = Optimizer([self.net], **(dict(lr=(0.015, 0.003, 0.003), warmup=30, falls=0.7) if old else {})), [], []
 
     def loss(self, target, y, outputs, donors, ids, first, lengths, n_anchors):
         if self.kind == "mtp": return mtp.loss_of(self.net, target, y, donors, ids, first, lengths)

@@ -15,7 +15,7 @@ from optim import Optimizer
 from tokenizer import Tokenizer
 
 
-RESUMED = dict(lr=(0.006, 0.0012, 0.0012), warmup=30, falls=1.0)
+RESUMED = dict(lr=(0.01, 0.002, 0.002), warmup=30, falls=1.0)
 
 
 def options():
@@ -33,7 +33,7 @@ def options():
     p.add_argument("--tiny", action="store_true")
     p.add_argument("--eager", action="store_true", help="no compiler")
     p.add_argument("--balance", type=float, default=0.01)
-    p.add_argument("--resume", help="an exported target to go on from, at a third of the rate")
+    p.add_argument("--resume", help="an exported target to go on from, at half the rate")
     return p.parse_args()
 
 
