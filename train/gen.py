@@ -760,8 +760,8 @@ def story(m):
     draw = {"n": lambda: first(r), "a": lambda: invented(r) if r.random() < 0.1 else r.choice(ANIMALS + CREATURES),
             "t": lambda: invented(r) if r.random() < 0.1 else r.choice(THINGS), "p": lambda: city(r)}
     described = "a" in form[0] and r.random() < 0.25
-    *drawn, adj = m.draw("story", lambda: [draw[c]() for c in form[0]] + [r.choice(ADJ) if described else ""])
-    words = dict(zip(form[0], drawn))
+    drawn = m.draw("story", lambda: [draw[c]() for c in form[0]] + ([r.choice(ADJ)] if described else []))
+    words, adj = dict(zip(form[0], drawn)), drawn[-1] if described else ""
     named = {c: a(w) if c in "at" else w for c, w in words.items()}
     if adj: named["a"] = a("%s %s" % (adj, words["a"]))
     user = m.say(*[w.format(**named) for w in form[1:]])
