@@ -167,7 +167,7 @@ install: all $(BUILD)/tandem.1
 	install -m 755 $(BUILD)/tandem $(DESTDIR)$(PREFIX)/bin/tandem
 	install -m 644 $(BUILD)/tandem.1 $(DESTDIR)$(PREFIX)/share/man/man1/tandem.1
 
-FORMATTED := $(shell find src include tests -name node_modules -prune -o -name '*.[ch]' -print)
+FORMATTED := $(shell find src tests -name node_modules -prune -o -name '*.[ch]' -print)
 format:
 	clang-format-14 -i $(FORMATTED)
 check-format:
