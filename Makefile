@@ -18,7 +18,7 @@ OPT      ?= -O2 -g
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wwrite-strings -Werror
 # No contraction: a * b + c is rounded as written, on every compiler; kernels ask for fma by name.
 CFLAGS   += -std=c17 -D_GNU_SOURCE $(OPT) $(WARN) -ffp-contract=off -fno-math-errno -fno-strict-aliasing \
-            -Isrc -Iinclude -DTANDEM_VERSION='"$(VERSION)"' $(SAN)
+            -Isrc -DTANDEM_VERSION='"$(VERSION)"' $(SAN)
 LDFLAGS  += $(SAN)
 LDLIBS   := -lm -lpthread
 
@@ -37,7 +37,7 @@ CLI      := $(wildcard src/cli/*.c)
 NANO     := models/nano/target.gguf
 UNIT     := $(wildcard tests/unit/*.c tests/unit/*/*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-HEADERS  := $(wildcard include/*.h src/*/*.h src/*/*/*.h tests/unit/*.h tests/unit/*/*.h)
+HEADERS  := $(wildcard src/*/*.h src/*/*/*.h tests/unit/*.h tests/unit/*/*.h)
 ifeq ($(wildcard /usr/include/jansson.h),)
 NO_FUZZ  := $(filter %_jansson,$(FUZZ))
 FUZZ     := $(filter-out %_jansson,$(FUZZ))
