@@ -532,7 +532,8 @@ static step_rows upload_rows(gemma4 *m, const step *s)
                        dev_at(d, offsetof(step, lane)),
                        dev_at(d, offsetof(step, slot)),
                        dev_at(d, offsetof(step, parent)),
-                       dev_at(d, offsetof(step, root))};
+                       dev_at(d, offsetof(step, root)),
+                       dev_at(d, offsetof(step, last))};
 }
 
 static bool gemma4_step(target *t, kv_pool *kv, const step *s, err *e)

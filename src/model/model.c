@@ -19,6 +19,7 @@ static void add_row(step *s, int lane, int32_t pos, int32_t slot, int32_t root, 
     s->slot[i]   = slot;
     s->parent[i] = parent;
     s->root[i]   = root;
+    s->last[i]   = pos;
     if (want) s->want[s->n_want++] = i;
 }
 

@@ -25,6 +25,7 @@ typedef struct {
     int32_t slot[STEP_MAX_ROWS];
     int32_t parent[STEP_MAX_ROWS];
     int32_t root[STEP_MAX_ROWS];
+    int32_t last[STEP_MAX_ROWS];
     int32_t want[STEP_MAX_ROWS]; /* rows whose final hidden state and logits are wanted, ascending */
     int32_t n_rows, n_want;
 } step;

@@ -39,7 +39,9 @@ typedef struct weight { /* backends append their own fields */
  * Device arrays of int32, n_rows each. A row's K/V is written to `slot` of its lane and its keys are read from
  * there: position p of row r lies at slot p when p < root[r], and otherwise in the slot of r's ancestor (or r
  * itself) that has position p, found by walking `parent`. In a chain slot == pos and root == pos + 1: no walk.
- * In a tree slot == root + index of the row in the lane's rows, so siblings share a position, not a slot. */
+ * In a tree slot == root + index of the row in the lane's rows, so siblings share a position, not a slot.
+ * A row sees the positions up to `last`: its own in a target; the end of the block for a drafter that looks both ways;
+ * the position before its own where it has no K/V itself. Past its own position it sees slots, so then last < root. */
 typedef struct {
     int n_rows;
     dev token;  /* vocabulary id; -1: the row's embedding was uploaded instead */
@@ -48,6 +50,7 @@ typedef struct {
     dev slot;   /* where its K/V is stored, in positions of the lane's pages */
     dev parent; /* row of this step that precedes it; read only where a walk needs it */
     dev root;   /* positions below this lie at slot == position */
+    dev last;   /* last position that it sees */
 } step_rows;
 
 /* --- the paged cache, as ops see it ---------------------------------------------------------------
@@ -91,6 +94,8 @@ typedef struct {
     float   logprob;
 } token_logprob;
 
+enum { SAMPLE_TOP_MAX = 64 };
+
 typedef enum { ACT_GELU_TANH, ACT_SILU } act_kind;
 
 typedef struct queue queue;
@@ -113,6 +118,8 @@ struct ops {
     bool (*weight_load)(const ops *o, weight **out, const weight_src *src, err *e);
     void (*weight_free)(const ops *o, weight *w);
     bool (*queue_new)(const ops *o, queue **out, const queue_limits *lim, err *e);
+    /* Makes the queue fit for these limits too: a drafter works on its target's queue. Not inside a step. */
+    bool (*queue_reserve)(queue *q, const queue_limits *lim, err *e);
     void (*queue_free)(queue *q);
     void (*close)(ops *o);
 
@@ -135,8 +142,8 @@ struct ops {
     void (*rope)(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq);
     /* K and V of the rows into the cache; k, v: [n_rows][n_kv_heads][head_dim] */
     void (*kv_store)(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v);
-    /* softmax(scale q.k) v over positions p of the row's own path, p <= pos, and pos - p < window when window > 0.
-     * q, y: [n_rows][n_heads][head_dim]; head h reads kv head h / (n_heads / n_kv_heads).
+    /* softmax(scale q.k) v over positions p of the row's own path, p <= last, and pos - p < window when window > 0; 0 for
+     * a row that sees nothing. q, y: [n_rows][n_heads][head_dim]; head h reads kv head h / (n_heads / n_kv_heads).
      * Tiles are cut at absolute positions; (max, sum, output) merge left to right. */
     void (*attention)(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                       float scale, int window);
@@ -165,6 +172,15 @@ struct ops {
     void (*logprobs)(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top);
     /* id[r] picked by params[r]; params: device sample_params[n_rows]; logits are not changed */
     void (*sample)(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab);
+    /* For drafts: the n_top <= SAMPLE_TOP_MAX tokens that `sample` would pick first, best first, with the logarithms of
+     * their shares softmax(score / soft); score is what sample compares (the logit when temp is 0), the softmax runs over
+     * the SAMPLE_TOP_MAX best. out: device token_logprob [n_rows][n_top], id -1 where there are fewer */
+    void (*sample_top)(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft);
+    /* Logits of some tokens to logits of all: y[r][map[sel[r][s] * n + i]] = x[r][s][i], the rest of y[r] is the smallest
+     * x[r] minus `below` (INFINITY: never picked). sel: int32 [n_rows][n_slots], NULL (.p): s itself;
+     * map: int32; x: [n_rows][n_slots][n]; y: [n_rows][n_vocab] */
+    void (*scatter_logits)(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
+                           float below);
 };
 
 /* name: "auto", "cpu" or "ref"; n_threads 0: as many as this process may use. */

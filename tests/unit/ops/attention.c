@@ -265,7 +265,8 @@ static void two_lanes(rig *g)
                           rig_put_i32(g, lane, N),
                           rig_put_i32(g, slot, N),
                           rig_put_i32(g, parent, N),
-                          rig_put_i32(g, root, N)};
+                          rig_put_i32(g, root, N),
+                          rig_put_i32(g, pos, N)};
     for (int i = 0; i < N * D; i++) v[i] = (float)(1 << i / D);
     dev y = rig_new(g, sizeof v);
     OP(g, kv_store, &c, 0, &rows, rig_put_f32(g, k, N * D), rig_put_f32(g, v, N * D));
