@@ -18,6 +18,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "model/bind.h"
 #include "model/gemma4_config.h"
 #include "model/gemma4_names.h"
 
@@ -57,256 +58,148 @@ typedef struct {
     layer        *layers;
     scratch       s;
     int           capture_id[GEMMA4_MAX_LAYERS + 1];
-    weight      **weights; /* all that were loaded, for close */
-    dev          *bufs;
-    int           n_weights, n_bufs, max_owned;
+    owned         own;
 } gemma4;
 
-/* --- binding: tensors by name, shapes checked, into the backend's own form ----------------------*/
+/* --- binding ------------------------------------------------------------------------------------*/
 typedef struct {
-    gemma4              *m;
-    const checkpoint    *cp;
-    const model_options *opt;
-    const char          *hf_prefix;
-    bool                 dry;  /* first pass: names and shapes only, so that a broken file costs nothing */
-    size_t               done; /* bytes of tensors loaded */
-} binder;
+    gemma4     *m;
+    binder      b;
+    const char *hf_prefix;
+} loader;
 
-static void tensor_name(const binder *b, gemma4_role r, int l, char out[GEMMA4_NAME_MAX])
+static void tensor_name(const loader *ld, gemma4_role r, int l, char out[GEMMA4_NAME_MAX])
 {
-    gemma4_tensor_name(r, b->cp->gguf ? NULL : b->hf_prefix, l, out);
+    gemma4_tensor_name(r, ld->b.cp->gguf ? NULL : ld->hf_prefix, l, out);
 }
 
-static const tensor *lookup(const binder *b, gemma4_role r, int l)
+static const tensor *lookup(const loader *ld, gemma4_role r, int l)
 {
     char name[GEMMA4_NAME_MAX];
-    tensor_name(b, r, l, name);
-    return tensor_find(b->cp->tensors, str_of(name));
+    tensor_name(ld, r, l, name);
+    return tensor_find(ld->b.cp->tensors, str_of(name));
 }
 
-static bool require(const binder *b, gemma4_role r, int l, const tensor **out, err *e)
+static bool require(const loader *ld, gemma4_role r, int l, const tensor **out, err *e)
 {
     char name[GEMMA4_NAME_MAX];
-    tensor_name(b, r, l, name);
-    *out = tensor_find(b->cp->tensors, str_of(name));
-    return *out || err_set(e, ERR_FORMAT, "tensor '%s' is missing", name);
+    tensor_name(ld, r, l, name);
+    return bind_require(&ld->b, name, out, e);
 }
 
-static bool check_shape(const tensor *t, int64_t d0, int64_t d1, int64_t d2, err *e)
-{
-    if (!quant_can_dequantise(t->type))
-        return err_set(e, ERR_FORMAT, "tensor '%.*s' is of type %s, which cannot be read as weights", STR_ARG(t->name),
-                       quant_name(t->type) ? quant_name(t->type) : "unknown");
-    if (t->dim[0] != d0 || t->dim[1] != d1 || t->dim[2] != d2 || t->dim[3] != 1)
-        return err_set(e, ERR_FORMAT,
-                       "tensor '%.*s' has shape [%lld, %lld, %lld, %lld], expected [%lld, %lld, %lld, 1]",
-                       STR_ARG(t->name), (long long)t->dim[0], (long long)t->dim[1], (long long)t->dim[2],
-                       (long long)t->dim[3], (long long)d0, (long long)d1, (long long)d2);
-    return true;
-}
-
-/* The backend has its own copy now. */
-static void loaded(binder *b, const tensor *t)
-{
-    checkpoint_drop(b->cp, t);
-    b->done += t->bytes;
-    if (b->opt->progress) b->opt->progress(b->opt->progress_ctx, b->done, b->cp->bytes);
-}
-
-static bool take_buf(gemma4 *m, dev *out, size_t bytes, err *e)
-{
-    assert(m->n_bufs < m->max_owned);
-    if (!m->o->alloc(m->o, out, bytes, e)) return false;
-    m->bufs[m->n_bufs++] = *out;
-    return true;
-}
-
-static bool load_matrix(binder *b, weight **out, const tensor *t, int n_in, int n_out, int n_mats, err *e)
-{
-    gemma4    *m   = b->m;
-    weight_src src = {t->type, n_in, n_out, n_mats, t->data};
-    if (!check_shape(t, n_in, n_out, n_mats, e)) return false;
-    if (b->dry) return true;
-    assert(m->n_weights < m->max_owned);
-    if (!m->o->weight_load(m->o, out, &src, e)) return err_wrap(e, "tensor '%.*s'", STR_ARG(t->name));
-    m->weights[m->n_weights++] = *out;
-    m->t.weight_bytes += (*out)->bytes;
-    loaded(b, t);
-    return true;
-}
-
-static bool bind_matrix(binder *b, weight **out, gemma4_role r, int l, int n_in, int n_out, err *e)
+static bool load_matrix(loader *ld, weight **out, gemma4_role r, int l, int n_in, int n_out, err *e)
 {
     const tensor *t;
-    return require(b, r, l, &t, e) && load_matrix(b, out, t, n_in, n_out, 1, e);
+    return require(ld, r, l, &t, e) && bind_matrix(&ld->b, out, t, n_in, n_out, 1, e);
 }
 
-static bool bind_experts(binder *b, weight **out, gemma4_role r, int l, int n_in, int n_out, err *e)
+static bool load_experts(loader *ld, weight **out, gemma4_role r, int l, int n_in, int n_out, err *e)
 {
     const tensor *t;
-    return require(b, r, l, &t, e) && load_matrix(b, out, t, n_in, n_out, b->m->c.n_experts, e);
+    return require(ld, r, l, &t, e) && bind_matrix(&ld->b, out, t, n_in, n_out, ld->m->c.n_experts, e);
 }
 
-static bool upload_floats(gemma4 *m, dev *out, const float *v, size_t n, err *e)
-{
-    if (!take_buf(m, out, n * sizeof *v, e)) return false;
-    m->o->upload(m->t.q, *out, v, n * sizeof *v);
-    m->o->sync(m->t.q);
-    return true;
-}
-
-static bool load_vector(binder *b, dev *out, const tensor *t, int n, float scale, err *e)
-{
-    if (!check_shape(t, n, 1, 1, e)) return false;
-    if (b->dry) return true;
-    float *v = mem_try_n((size_t)n, sizeof *v);
-    if (!v) return err_set(e, ERR_LIMIT, "no memory for tensor '%.*s'", STR_ARG(t->name));
-    quant_dequantise(t->type, t->data, v, (size_t)n);
-    for (int i = 0; i < n; i++) v[i] *= scale;
-    bool ok = upload_floats(b->m, out, v, (size_t)n, e);
-    mem_free(v);
-    if (ok) loaded(b, t);
-    return ok;
-}
-
-static bool bind_vector(binder *b, dev *out, gemma4_role r, int l, int n, err *e)
+static bool load_vector(loader *ld, dev *out, gemma4_role r, int l, int n, err *e)
 {
     const tensor *t;
-    return require(b, r, l, &t, e) && load_vector(b, out, t, n, 1, e);
+    return require(ld, r, l, &t, e) && bind_vector(&ld->b, out, t, n, 1, e);
 }
 
-static bool bind_scalar(binder *b, float *out, gemma4_role r, int l, err *e)
+static bool load_scalar(loader *ld, float *out, gemma4_role r, int l, err *e)
 {
-    const tensor *t = lookup(b, r, l);
+    const tensor *t = lookup(ld, r, l);
     *out            = 1;
-    if (!t && b->cp->gguf) return true; /* GGUF files may leave it out where it is 1 */
-    if (!require(b, r, l, &t, e) || !check_shape(t, 1, 1, 1, e)) return false;
-    if (quant_block(t->type) != 1)
-        return err_set(e, ERR_FORMAT, "tensor '%.*s' is not a plain number", STR_ARG(t->name));
-    quant_dequantise(t->type, t->data, out, 1);
-    return true;
+    if (!t && ld->b.cp->gguf) return true; /* GGUF files may leave it out where it is 1 */
+    return require(ld, r, l, &t, e) && bind_scalar(out, t, e);
 }
 
-static bool bind_attention(binder *b, layer *y, int l, err *e)
+static bool load_attention(loader *ld, layer *y, int l, err *e)
 {
-    const gemma4_config *c = &b->m->c;
+    const gemma4_config *c = &ld->m->c;
     int                  H = c->n_embd, D = c->head_dim[l], nq = c->n_heads * D, nk = c->n_kv_heads[l] * D;
-    if (!bind_vector(b, &y->n_in, ROLE_ATTN_NORM, l, H, e) ||
-        !bind_vector(b, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, H, e) ||
-        !bind_vector(b, &y->n_q, ROLE_Q_NORM, l, D, e) || !bind_matrix(b, &y->q, ROLE_ATTN_Q, l, H, nq, e) ||
-        !bind_matrix(b, &y->o, ROLE_ATTN_O, l, nq, H, e))
+    if (!load_vector(ld, &y->n_in, ROLE_ATTN_NORM, l, H, e) ||
+        !load_vector(ld, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, H, e) ||
+        !load_vector(ld, &y->n_q, ROLE_Q_NORM, l, D, e) || !load_matrix(ld, &y->q, ROLE_ATTN_Q, l, H, nq, e) ||
+        !load_matrix(ld, &y->o, ROLE_ATTN_O, l, nq, H, e))
         return false;
     if (gemma4_kv_donor(c, l) != l) return true; /* files may hold K/V tensors of such layers: not used */
-    return bind_vector(b, &y->n_k, ROLE_K_NORM, l, D, e) && bind_matrix(b, &y->k, ROLE_ATTN_K, l, H, nk, e) &&
-           (c->k_is_v[l] || bind_matrix(b, &y->v, ROLE_ATTN_V, l, H, nk, e));
+    return load_vector(ld, &y->n_k, ROLE_K_NORM, l, D, e) && load_matrix(ld, &y->k, ROLE_ATTN_K, l, H, nk, e) &&
+           (c->k_is_v[l] || load_matrix(ld, &y->v, ROLE_ATTN_V, l, H, nk, e));
 }
 
-static bool bind_mlp(binder *b, layer *y, int l, err *e)
+static bool load_mlp(loader *ld, layer *y, int l, err *e)
 {
-    const gemma4_config *c = &b->m->c;
+    const gemma4_config *c = &ld->m->c;
     int                  H = c->n_embd, F = c->n_ff[l];
-    return bind_vector(b, &y->n_pre_ff, ROLE_FF_NORM, l, H, e) &&
-           bind_vector(b, &y->n_post_ff, ROLE_POST_FF_NORM, l, H, e) &&
-           bind_matrix(b, &y->gate, ROLE_FF_GATE, l, H, F, e) && bind_matrix(b, &y->up, ROLE_FF_UP, l, H, F, e) &&
-           bind_matrix(b, &y->down, ROLE_FF_DOWN, l, F, H, e) && bind_scalar(b, &y->scalar, ROLE_LAYER_SCALAR, l, e);
+    return load_vector(ld, &y->n_pre_ff, ROLE_FF_NORM, l, H, e) &&
+           load_vector(ld, &y->n_post_ff, ROLE_POST_FF_NORM, l, H, e) &&
+           load_matrix(ld, &y->gate, ROLE_FF_GATE, l, H, F, e) && load_matrix(ld, &y->up, ROLE_FF_UP, l, H, F, e) &&
+           load_matrix(ld, &y->down, ROLE_FF_DOWN, l, F, H, e) && load_scalar(ld, &y->scalar, ROLE_LAYER_SCALAR, l, e);
 }
 
-static bool bind_moe(binder *b, layer *y, int l, err *e)
+static bool load_moe(loader *ld, layer *y, int l, err *e)
 {
-    const gemma4_config *c = &b->m->c;
+    const gemma4_config *c = &ld->m->c;
     int                  H = c->n_embd, F = c->n_ff_expert;
     const tensor        *t;
-    if (!require(b, ROLE_ROUTER_SCALE, l, &t, e) || !load_vector(b, &y->n_router, t, H, 1 / sqrtf((float)H), e) ||
-        !bind_matrix(b, &y->router, ROLE_ROUTER, l, H, c->n_experts, e) ||
-        !bind_vector(b, &y->expert_scale, ROLE_EXPERT_SCALE, l, c->n_experts, e) ||
-        !bind_vector(b, &y->n_pre_ff_2, ROLE_FF_NORM_2, l, H, e) ||
-        !bind_vector(b, &y->n_post_ff_1, ROLE_POST_FF_NORM_1, l, H, e) ||
-        !bind_vector(b, &y->n_post_ff_2, ROLE_POST_FF_NORM_2, l, H, e) ||
-        !bind_experts(b, &y->exp_down, ROLE_EXP_DOWN, l, F, H, e))
+    if (!require(ld, ROLE_ROUTER_SCALE, l, &t, e) || !bind_vector(&ld->b, &y->n_router, t, H, 1 / sqrtf((float)H), e) ||
+        !load_matrix(ld, &y->router, ROLE_ROUTER, l, H, c->n_experts, e) ||
+        !load_vector(ld, &y->expert_scale, ROLE_EXPERT_SCALE, l, c->n_experts, e) ||
+        !load_vector(ld, &y->n_pre_ff_2, ROLE_FF_NORM_2, l, H, e) ||
+        !load_vector(ld, &y->n_post_ff_1, ROLE_POST_FF_NORM_1, l, H, e) ||
+        !load_vector(ld, &y->n_post_ff_2, ROLE_POST_FF_NORM_2, l, H, e) ||
+        !load_experts(ld, &y->exp_down, ROLE_EXP_DOWN, l, F, H, e))
         return false;
-    if (b->cp->gguf && lookup(b, ROLE_EXP_GATE, l))
-        return bind_experts(b, &y->exp_gate, ROLE_EXP_GATE, l, H, F, e) &&
-               bind_experts(b, &y->exp_up, ROLE_EXP_UP, l, H, F, e);
-    return bind_experts(b, &y->exp_gate_up, ROLE_EXP_GATE_UP, l, H, 2 * F, e);
+    if (ld->b.cp->gguf && lookup(ld, ROLE_EXP_GATE, l))
+        return load_experts(ld, &y->exp_gate, ROLE_EXP_GATE, l, H, F, e) &&
+               load_experts(ld, &y->exp_up, ROLE_EXP_UP, l, H, F, e);
+    return load_experts(ld, &y->exp_gate_up, ROLE_EXP_GATE_UP, l, H, 2 * F, e);
 }
 
-static bool bind_ple(binder *b, layer *y, int l, err *e)
+static bool load_ple(loader *ld, layer *y, int l, err *e)
 {
-    int H = b->m->c.n_embd, P = b->m->c.n_ple;
-    return bind_matrix(b, &y->ple_gate, ROLE_PLE_GATE, l, H, P, e) &&
-           bind_matrix(b, &y->ple_proj, ROLE_PLE_PROJ, l, P, H, e) && bind_vector(b, &y->n_ple, ROLE_PLE_NORM, l, H, e);
+    int H = ld->m->c.n_embd, P = ld->m->c.n_ple;
+    return load_matrix(ld, &y->ple_gate, ROLE_PLE_GATE, l, H, P, e) &&
+           load_matrix(ld, &y->ple_proj, ROLE_PLE_PROJ, l, P, H, e) &&
+           load_vector(ld, &y->n_ple, ROLE_PLE_NORM, l, H, e);
 }
 
-static bool bind_head(binder *b, err *e)
+static bool load_head(loader *ld, err *e)
 {
-    gemma4           *m    = b->m;
-    const tensor     *t    = tensor_find(b->cp->tensors, b->cp->gguf ? STR("output.weight") : STR("lm_head.weight"));
-    const json_value *tied = json_get(b->cp->config, "tie_word_embeddings");
-    bool              own  = b->cp->gguf ? t != NULL : tied && tied->kind == JSON_BOOL && !tied->b;
+    gemma4           *m = ld->m;
+    const tensor     *t = tensor_find(ld->b.cp->tensors, ld->b.cp->gguf ? STR("output.weight") : STR("lm_head.weight"));
+    const json_value *tied = json_get(ld->b.cp->config, "tie_word_embeddings");
+    bool              own  = ld->b.cp->gguf ? t != NULL : tied && tied->kind == JSON_BOOL && !tied->b;
     if (!own) {
         m->head = m->embed;
         return true;
     }
     if (!t) return err_set(e, ERR_FORMAT, "tensor 'lm_head.weight' is missing, and tie_word_embeddings is false");
-    return load_matrix(b, &m->head, t, m->c.n_embd, m->c.n_vocab, 1, e);
+    return bind_matrix(&ld->b, &m->head, t, m->c.n_embd, m->c.n_vocab, 1, e);
 }
 
-static bool bind_all(binder *b, err *e)
+static bool load_all(loader *ld, err *e)
 {
-    gemma4              *m = b->m;
+    gemma4              *m = ld->m;
     const gemma4_config *c = &m->c;
     int                  H = c->n_embd, LP = c->n_layers * c->n_ple;
-    if (!bind_matrix(b, &m->embed, ROLE_EMBED, 0, H, c->n_vocab, e) || !bind_head(b, e) ||
-        !bind_vector(b, &m->n_out, ROLE_OUT_NORM, 0, H, e))
+    if (!load_matrix(ld, &m->embed, ROLE_EMBED, 0, H, c->n_vocab, e) || !load_head(ld, e) ||
+        !load_vector(ld, &m->n_out, ROLE_OUT_NORM, 0, H, e))
         return false;
-    if (c->n_ple && (!bind_matrix(b, &m->ple_embed, ROLE_PLE_EMBED, 0, LP, c->n_vocab, e) ||
-                     !bind_matrix(b, &m->ple_model, ROLE_PLE_MODEL, 0, H, LP, e) ||
-                     !bind_vector(b, &m->n_ple_model, ROLE_PLE_MODEL_NORM, 0, c->n_ple, e)))
+    if (c->n_ple && (!load_matrix(ld, &m->ple_embed, ROLE_PLE_EMBED, 0, LP, c->n_vocab, e) ||
+                     !load_matrix(ld, &m->ple_model, ROLE_PLE_MODEL, 0, H, LP, e) ||
+                     !load_vector(ld, &m->n_ple_model, ROLE_PLE_MODEL_NORM, 0, c->n_ple, e)))
         return false;
     for (int l = 0; l < c->n_layers; l++) {
         layer *y = &m->layers[l];
-        if (!bind_attention(b, y, l, e) || !bind_mlp(b, y, l, e)) return false;
-        if (c->n_experts && !bind_moe(b, y, l, e)) return false;
-        if (c->n_ple && !bind_ple(b, y, l, e)) return false;
+        if (!load_attention(ld, y, l, e) || !load_mlp(ld, y, l, e)) return false;
+        if (c->n_experts && !load_moe(ld, y, l, e)) return false;
+        if (c->n_ple && !load_ple(ld, y, l, e)) return false;
     }
     return true;
 }
 
 /* --- rope, pages, scratch -----------------------------------------------------------------------*/
-/* f[i] = theta^(-2i/D) / factor for the first `part` of the pairs, 0 for the rest. A GGUF file may carry divisors of
- * its own (1e30 where a pair does not turn). */
-static bool make_freq(gemma4 *m, dev *out, int D, double theta, double factor, double part, const float *divisor,
-                      err *e)
-{
-    float *f     = xnew_n(float, (size_t)D / 2);
-    int    n_rot = (int)(part * D / 2);
-    for (int i = 0; i < D / 2; i++) {
-        double base = pow(theta, -2.0 * i / D) / factor;
-        f[i]        = divisor ? (float)(base / (double)divisor[i]) : i < n_rot ? (float)base : 0;
-    }
-    bool ok = upload_floats(m, out, f, (size_t)D / 2, e);
-    mem_free(f);
-    return ok;
-}
-
-static bool rope_divisors(const checkpoint *cp, int D, float **out, err *e)
-{
-    const tensor *t = cp->gguf ? tensor_find(cp->tensors, STR("rope_freqs.weight")) : NULL;
-    *out            = NULL;
-    if (!t) return true;
-    if (t->type != QUANT_F32 || t->dim[0] != D / 2 || t->dim[1] != 1)
-        return err_set(e, ERR_FORMAT, "tensor 'rope_freqs.weight' is not a list of %d f32 numbers", D / 2);
-    *out = xnew_n(float, (size_t)D / 2);
-    quant_dequantise(t->type, t->data, *out, (size_t)D / 2);
-    for (int i = 0; i < D / 2; i++)
-        if (!((*out)[i] > 0)) { /* NaN too */
-            mem_free(*out);
-            *out = NULL;
-            return err_set(e, ERR_FORMAT, "tensor 'rope_freqs.weight' has an entry that is not a positive number");
-        }
-    return true;
-}
-
 static bool init_rope(gemma4 *m, const checkpoint *cp, err *e)
 {
     const gemma4_config *c         = &m->c;
@@ -315,12 +208,14 @@ static bool init_rope(gemma4 *m, const checkpoint *cp, err *e)
         int D = c->head_dim[l];
         if (c->sliding[l] && !have_sliding) {
             have_sliding = true;
-            if (!make_freq(m, &m->freq_sliding, D, c->theta_sliding, c->rope_factor_sliding, 1, NULL, e)) return false;
+            if (!bind_rope(&m->own, &m->freq_sliding, D, c->theta_sliding, c->rope_factor_sliding, 1, NULL, e))
+                return false;
         } else if (!c->sliding[l] && !have_full) {
             float *divisor;
             have_full = true;
-            if (!rope_divisors(cp, D, &divisor, e)) return false;
-            bool ok = make_freq(m, &m->freq_full, D, c->theta_full, c->rope_factor_full, c->rotary_part, divisor, e);
+            if (!bind_rope_divisors(cp, D, &divisor, e)) return false;
+            bool ok =
+                bind_rope(&m->own, &m->freq_full, D, c->theta_full, c->rope_factor_full, c->rotary_part, divisor, e);
             mem_free(divisor);
             if (!ok) return false;
         }
@@ -345,6 +240,9 @@ static void init_kv_classes(gemma4 *m)
         }
         y->kv_class = of_kind[kind];
         y->kv_layer = d == l ? t->kv_class[y->kv_class].n_layers++ : m->layers[d].kv_layer;
+        if (d == l)
+            t->donor[kind] =
+                (kv_donor){true, y->kv_class, y->kv_layer, c->n_kv_heads[l], c->head_dim[l], kind ? c->window : 0};
     }
 }
 
@@ -358,7 +256,7 @@ static int max_of(const int *v, int n)
 
 static bool take_floats(gemma4 *m, dev *out, size_t n, err *e)
 {
-    return take_buf(m, out, (size_t)m->t.max_rows * n * sizeof(float), e);
+    return owned_buf(&m->own, out, (size_t)m->t.max_rows * n * sizeof(float), e);
 }
 
 static bool init_scratch(gemma4 *m, err *e)
@@ -372,8 +270,8 @@ static bool init_scratch(gemma4 *m, err *e)
            take_floats(m, &s->attn, H, e) && take_floats(m, &s->f, H, e) && take_floats(m, &s->q, heads, e) &&
            take_floats(m, &s->k, heads, e) && take_floats(m, &s->v, heads, e) && take_floats(m, &s->heads, heads, e) &&
            take_floats(m, &s->gate, F, e) && take_floats(m, &s->up, F, e) && take_floats(m, &m->t.hidden, H, e) &&
-           take_buf(m, &m->t.logits, (size_t)HEAD_ROWS * (size_t)c->n_vocab * sizeof(float), e) &&
-           take_buf(m, &s->rows, sizeof(step), e) &&
+           owned_buf(&m->own, &m->t.logits, (size_t)HEAD_ROWS * (size_t)c->n_vocab * sizeof(float), e) &&
+           owned_buf(&m->own, &s->rows, sizeof(step), e) &&
            (!K || (take_floats(m, &s->exp_logits, (size_t)c->n_experts, e) && take_floats(m, &s->exp_id, K, e) &&
                    take_floats(m, &s->exp_w, K, e) && take_floats(m, &s->exp_gate_up, K * 2 * FE, e) &&
                    take_floats(m, &s->exp_act, K * FE, e) && take_floats(m, &s->exp_out, K * H, e) &&
@@ -536,6 +434,12 @@ static step_rows upload_rows(gemma4 *m, const step *s)
                        dev_at(d, offsetof(step, last))};
 }
 
+static void gemma4_embed(target *t, dev y, dev ids, int n)
+{
+    gemma4 *m = (gemma4 *)t;
+    m->o->embed(t->q, y, m->embed, ids, n, sqrtf((float)m->c.n_embd));
+}
+
 static bool gemma4_step(target *t, kv_pool *kv, const step *s, err *e)
 {
     gemma4 *m = (gemma4 *)t;
@@ -546,7 +450,7 @@ static bool gemma4_step(target *t, kv_pool *kv, const step *s, err *e)
     fault_no_alloc_begin("step"); /* promise 4 */
     kv_pool_flush(kv, t->q);
     step_rows r = upload_rows(m, s);
-    m->o->embed(t->q, m->s.x, m->embed, r.token, r.n_rows, sqrtf((float)H));
+    gemma4_embed(t, m->s.x, r.token, r.n_rows);
     if (m->c.n_ple) per_layer_inputs(m, &r);
     for (int l = 0; l < m->c.n_layers; l++) run_layer(m, l, kv, &r);
     capture_before(m, m->c.n_layers, r.n_rows);
@@ -558,13 +462,19 @@ static bool gemma4_step(target *t, kv_pool *kv, const step *s, err *e)
     return true;
 }
 
+static void gemma4_project(target *t, dev logits, dev hidden, int n)
+{
+    gemma4 *m = (gemma4 *)t;
+    m->o->matmul(t->q, logits, m->head, hidden, n);
+}
+
 static void gemma4_head(target *t, int first, int n)
 {
     gemma4 *m = (gemma4 *)t;
     assert(n >= 1 && n <= HEAD_ROWS && first + n <= t->max_rows);
     fault_no_alloc_begin("head");
-    m->o->matmul(t->q, t->logits, m->head, dev_at_f32(t->hidden, (size_t)first * (size_t)t->n_embd), n);
-    if (m->c.softcap > 0) m->o->softcap(t->q, t->logits, (size_t)n * (size_t)t->n_vocab, m->c.softcap);
+    gemma4_project(t, t->logits, dev_at_f32(t->hidden, (size_t)first * (size_t)t->n_embd), n);
+    if (t->softcap > 0) m->o->softcap(t->q, t->logits, (size_t)n * (size_t)t->n_vocab, t->softcap);
     fault_no_alloc_end();
 }
 
@@ -591,11 +501,8 @@ static void gemma4_close(target *t)
 {
     gemma4 *m = (gemma4 *)t;
     if (t->features.p) m->o->free(m->o, t->features);
-    for (int i = 0; i < m->n_weights; i++) m->o->weight_free(m->o, m->weights[i]);
-    for (int i = 0; i < m->n_bufs; i++) m->o->free(m->o, m->bufs[i]);
+    owned_free(&m->own);
     if (t->q) m->o->queue_free(t->q);
-    mem_free(m->weights);
-    mem_free(m->bufs);
     mem_free(m->layers);
     ops_close(m->o);
     mem_free(m);
@@ -610,34 +517,39 @@ static void init_target(gemma4 *m, const model_options *opt)
                                       .n_embd        = c->n_embd,
                                       .n_vocab       = c->n_vocab,
                                       .n_ctx         = c->n_ctx,
+                                      .softcap       = c->softcap,
                                       .max_rows      = opt->max_rows ? opt->max_rows : STEP_MAX_ROWS,
                                       .empty_thought = c->n_ple == 0,
                                       .capture       = gemma4_capture,
                                       .step          = gemma4_step,
                                       .head          = gemma4_head,
+                                      .embed         = gemma4_embed,
+                                      .project       = gemma4_project,
                                       .close         = gemma4_close};
-    m->max_owned           = c->n_layers * 24 + 64;
-    m->weights             = xnew_n(weight *, (size_t)m->max_owned);
-    m->bufs                = xnew_n(dev, (size_t)m->max_owned);
-    m->layers              = xnew_n(layer, (size_t)c->n_layers);
+    owned_init(&m->own, m->o, c->n_layers * 24 + 64);
+    m->layers = xnew_n(layer, (size_t)c->n_layers);
 }
 
 /* Shapes first: they bound every size that the queue and the scratch are given. */
-static bool load_all(binder *b, err *e)
+static bool load_model(loader *ld, err *e)
 {
-    b->dry = true;
-    if (!bind_all(b, e)) return false;
-    b->dry = false;
-    return init_queue(b->m, e) && bind_all(b, e) && init_rope(b->m, b->cp, e) && init_scratch(b->m, e);
+    gemma4 *m = ld->m;
+    ld->b.dry = true;
+    if (!load_all(ld, e) || !init_queue(m, e)) return false;
+    ld->b.dry = false;
+    m->own.q  = m->t.q;
+    if (!load_all(ld, e) || !init_rope(m, ld->b.cp, e) || !init_scratch(m, e)) return false;
+    m->t.weight_bytes = m->own.weight_bytes;
+    return true;
 }
 
 bool gemma4_check(const checkpoint *cp, err *e)
 {
     gemma4 *m  = xnew(gemma4);
-    binder  b  = {.m = m, .cp = cp, .hf_prefix = gemma4_hf_prefix(cp->tensors), .dry = true};
+    loader  ld = {.m = m, .b = {.cp = cp, .dry = true}, .hf_prefix = gemma4_hf_prefix(cp->tensors)};
     bool    ok = gemma4_config_read(&m->c, cp, e);
     m->layers  = xnew_n(layer, GEMMA4_MAX_LAYERS);
-    ok         = ok && bind_all(&b, e);
+    ok         = ok && load_all(&ld, e);
     mem_free(m->layers);
     mem_free(m);
     return ok;
@@ -645,10 +557,11 @@ bool gemma4_check(const checkpoint *cp, err *e)
 
 bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, ops *o, err *e)
 {
-    gemma4 *m = xnew(gemma4);
-    binder  b = {.m = m, .cp = cp, .opt = opt, .hf_prefix = gemma4_hf_prefix(cp->tensors)};
-    *out      = NULL;
-    m->o      = o;
+    gemma4 *m  = xnew(gemma4);
+    binder  b  = {.cp = cp, .own = &m->own, .progress = opt->progress, .progress_ctx = opt->progress_ctx};
+    loader  ld = {.m = m, .b = b, .hf_prefix = gemma4_hf_prefix(cp->tensors)};
+    *out       = NULL;
+    m->o       = o;
     if (!gemma4_config_read(&m->c, cp, e)) {
         ops_close(o);
         mem_free(m);
@@ -656,7 +569,7 @@ bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, o
     }
     init_target(m, opt);
     init_kv_classes(m);
-    if (!load_all(&b, e)) {
+    if (!load_model(&ld, e)) {
         gemma4_close(&m->t);
         return false;
     }

@@ -37,6 +37,12 @@ void step_add(step *s, int lane, int32_t pos, int32_t token, bool want);
  * index counts the lane's rows in this step from 0. */
 void step_add_tree(step *s, int lane, int32_t root, int index, int parent, int32_t token, bool want);
 
+/* A layer whose K/V a drafter may read: the last of its kind that has its own. */
+typedef struct {
+    bool there;
+    int  kv_class, kv_layer, n_kv_heads, head_dim, window;
+} kv_donor;
+
 typedef struct target target;
 struct target {
     const char   *family; /* "gemma4" */
@@ -66,6 +72,13 @@ struct target {
     /* Logits [n][n_vocab] of wanted rows first .. first + n - 1, n <= HEAD_ROWS, softcapped, into `logits`. */
     void (*head)(target *t, int first, int n);
     dev logits;
+
+    /* What drafters borrow: embeddings as the first layer gets them, y [n][n_embd]; and the output matrix on any states,
+     * without the softcap, logits [n][n_vocab], n <= HEAD_ROWS. */
+    void (*embed)(target *t, dev y, dev ids, int n);
+    void (*project)(target *t, dev logits, dev hidden, int n);
+    float    softcap;  /* 0: none */
+    kv_donor donor[2]; /* full, sliding */
 
     void (*close)(target *t);
 };

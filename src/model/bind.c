@@ -1,0 +1,167 @@
+#include "model/bind.h"
+
+#include "base/mem.h"
+
+#include <assert.h>
+#include <math.h>
+
+/* --- what a model owns --------------------------------------------------------------------------*/
+void owned_init(owned *w, const ops *o, int max_each)
+{
+    *w = (owned){.o        = o,
+                 .weights  = xnew_n(weight *, (size_t)max_each),
+                 .bufs     = xnew_n(dev, (size_t)max_each),
+                 .max_each = max_each};
+}
+
+void owned_free(owned *w)
+{
+    for (int i = 0; i < w->n_weights; i++) w->o->weight_free(w->o, w->weights[i]);
+    for (int i = 0; i < w->n_bufs; i++) w->o->free(w->o, w->bufs[i]);
+    mem_free(w->weights);
+    mem_free(w->bufs);
+    *w = (owned){0};
+}
+
+bool owned_buf(owned *w, dev *out, size_t bytes, err *e)
+{
+    assert(w->n_bufs < w->max_each);
+    if (!w->o->alloc(w->o, out, bytes, e)) return false;
+    w->bufs[w->n_bufs++] = *out;
+    return true;
+}
+
+bool owned_put(owned *w, dev *out, const void *data, size_t bytes, err *e)
+{
+    if (!owned_buf(w, out, bytes, e)) return false;
+    w->o->upload(w->q, *out, data, bytes);
+    w->o->sync(w->q);
+    return true;
+}
+
+/* --- tensors ------------------------------------------------------------------------------------*/
+bool bind_require(const binder *b, const char *name, const tensor **out, err *e)
+{
+    *out = tensor_find(b->cp->tensors, str_of(name));
+    return *out || err_set(e, ERR_FORMAT, "tensor '%s' is missing", name);
+}
+
+bool bind_check_shape(const tensor *t, int64_t d0, int64_t d1, int64_t d2, err *e)
+{
+    if (!quant_can_dequantise(t->type))
+        return err_set(e, ERR_FORMAT, "tensor '%.*s' is of type %s, which cannot be read as weights", STR_ARG(t->name),
+                       quant_name(t->type) ? quant_name(t->type) : "unknown");
+    if (t->dim[0] != d0 || t->dim[1] != d1 || t->dim[2] != d2 || t->dim[3] != 1)
+        return err_set(e, ERR_FORMAT,
+                       "tensor '%.*s' has shape [%lld, %lld, %lld, %lld], expected [%lld, %lld, %lld, 1]",
+                       STR_ARG(t->name), (long long)t->dim[0], (long long)t->dim[1], (long long)t->dim[2],
+                       (long long)t->dim[3], (long long)d0, (long long)d1, (long long)d2);
+    return true;
+}
+
+/* The backend has its own copy now. */
+static void loaded(binder *b, const tensor *t)
+{
+    checkpoint_drop(b->cp, t);
+    b->done += t->bytes;
+    if (b->progress) b->progress(b->progress_ctx, b->done, b->cp->bytes);
+}
+
+static bool wants_recoding(const binder *b, const weight_src *src)
+{
+    double bits = 8.0 * (double)quant_block_bytes(src->type) / quant_block(src->type);
+    return b->recode != QUANT_F32 && src->n_in % quant_block(b->recode) == 0 &&
+           bits > 8.0 * (double)quant_block_bytes(b->recode) / quant_block(b->recode);
+}
+
+/* The matrix's numbers in the binder's type; for mem_free. */
+static bool recode_matrix(const binder *b, weight_src *src, void **out, err *e)
+{
+    size_t rows = (size_t)src->n_out * (size_t)src->n_mats, n = (size_t)src->n_in, from, to, bytes;
+    if (!quant_bytes(src->type, n, &from) || !quant_bytes(b->recode, n, &to) || !size_mul(&bytes, rows, to))
+        return err_set(e, ERR_LIMIT, "it is too large");
+    char  *all = *out = mem_try(bytes);
+    float *row        = mem_try_n(n, sizeof *row);
+    bool   ok         = (all && row) || err_set(e, ERR_UNAVAILABLE, "no memory to quantise it");
+    for (size_t r = 0; ok && r < rows; r++) {
+        quant_dequantise(src->type, (const char *)src->data + r * from, row, n);
+        ok = quant_quantise(b->recode, row, all + r * to, n) ||
+             err_set(e, ERR_FORMAT, "row %zu has a number that is not finite", r);
+    }
+    mem_free(row);
+    src->type = b->recode;
+    src->data = all;
+    return ok;
+}
+
+bool bind_matrix(binder *b, weight **out, const tensor *t, int n_in, int n_out, int n_mats, err *e)
+{
+    owned     *w    = b->own;
+    weight_src src  = {t->type, n_in, n_out, n_mats, t->data};
+    void      *copy = NULL;
+    if (!bind_check_shape(t, n_in, n_out, n_mats, e)) return false;
+    if (b->dry) return true;
+    assert(w->n_weights < w->max_each);
+    bool ok = (!wants_recoding(b, &src) || recode_matrix(b, &src, &copy, e)) && w->o->weight_load(w->o, out, &src, e);
+    mem_free(copy);
+    if (!ok) return err_wrap(e, "tensor '%.*s'", STR_ARG(t->name));
+    w->weights[w->n_weights++] = *out;
+    w->weight_bytes += (*out)->bytes;
+    loaded(b, t);
+    return true;
+}
+
+bool bind_vector(binder *b, dev *out, const tensor *t, int n, float scale, err *e)
+{
+    if (!bind_check_shape(t, n, 1, 1, e)) return false;
+    if (b->dry) return true;
+    float *v = mem_try_n((size_t)n, sizeof *v);
+    if (!v) return err_set(e, ERR_LIMIT, "no memory for tensor '%.*s'", STR_ARG(t->name));
+    quant_dequantise(t->type, t->data, v, (size_t)n);
+    for (int i = 0; i < n; i++) v[i] *= scale;
+    bool ok = owned_put(b->own, out, v, (size_t)n * sizeof *v, e);
+    mem_free(v);
+    if (ok) loaded(b, t);
+    return ok;
+}
+
+bool bind_scalar(float *out, const tensor *t, err *e)
+{
+    if (!bind_check_shape(t, 1, 1, 1, e)) return false;
+    if (quant_block(t->type) != 1)
+        return err_set(e, ERR_FORMAT, "tensor '%.*s' is not a plain number", STR_ARG(t->name));
+    quant_dequantise(t->type, t->data, out, 1);
+    return true;
+}
+
+/* --- rope ---------------------------------------------------------------------------------------*/
+bool bind_rope(owned *w, dev *out, int D, double theta, double factor, double part, const float *divisor, err *e)
+{
+    float *f     = xnew_n(float, (size_t)D / 2);
+    int    n_rot = (int)(part * D / 2);
+    for (int i = 0; i < D / 2; i++) {
+        double base = pow(theta, -2.0 * i / D) / factor;
+        f[i]        = divisor ? (float)(base / (double)divisor[i]) : i < n_rot ? (float)base : 0;
+    }
+    bool ok = owned_put(w, out, f, (size_t)D / 2 * sizeof *f, e);
+    mem_free(f);
+    return ok;
+}
+
+bool bind_rope_divisors(const checkpoint *cp, int D, float **out, err *e)
+{
+    const tensor *t = cp->gguf ? tensor_find(cp->tensors, STR("rope_freqs.weight")) : NULL;
+    *out            = NULL;
+    if (!t) return true;
+    if (t->type != QUANT_F32 || t->dim[0] != D / 2 || t->dim[1] != 1)
+        return err_set(e, ERR_FORMAT, "tensor 'rope_freqs.weight' is not a list of %d f32 numbers", D / 2);
+    *out = xnew_n(float, (size_t)D / 2);
+    quant_dequantise(t->type, t->data, *out, (size_t)D / 2);
+    for (int i = 0; i < D / 2; i++)
+        if (!((*out)[i] > 0)) { /* NaN too */
+            mem_free(*out);
+            *out = NULL;
+            return err_set(e, ERR_FORMAT, "tensor 'rope_freqs.weight' has an entry that is not a positive number");
+        }
+    return true;
+}
