@@ -1,0 +1,7 @@
+/* model/dflash.h - the DFlash drafter: a block of guesses in one pass, conditioned on hidden states of the target. */
+#ifndef TANDEM_MODEL_DFLASH_H
+#define TANDEM_MODEL_DFLASH_H
+#include "model/drafter.h"
+
+bool dflash_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
+#endif

@@ -1,0 +1,7 @@
+/* model/mtp.h - the Gemma 4 assistant: one guess after another from the target's last hidden state and its K/V. */
+#ifndef TANDEM_MODEL_MTP_H
+#define TANDEM_MODEL_MTP_H
+#include "model/drafter.h"
+
+bool mtp_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
+#endif
