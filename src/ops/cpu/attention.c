@@ -134,7 +134,7 @@ static add_tile_fn *pick_add_tile(quant_type t, int n)
 static void walk_path(const cpu_attention_args *a, int32_t *path, size_t row)
 {
     int32_t root = a->root[row], pos = a->pos[row];
-    assert(pos - root < a->max_path);
+    assert(a->last[row] == pos && pos - root < a->max_path);
     for (int32_t p = pos, r = (int32_t)row; p >= root; p--) {
         assert(r >= 0 && r < a->n_rows && a->pos[r] == p);
         path[p - root] = a->slot[r];
@@ -146,28 +146,30 @@ static void walk_path(const cpu_attention_args *a, int32_t *path, size_t row)
 static void find_keys(tile_keys *keys, const cpu_attention_args *a, size_t row, int kv_head, const int32_t *path,
                       int32_t p0, int32_t lo)
 {
-    int32_t pos = a->pos[row], root = a->root[row];
+    int32_t last = a->last[row], root = a->root[row];
     keys->first = lo > p0 ? lo - p0 : 0;
-    keys->last  = pos - p0 < TILE_KEYS ? pos - p0 : TILE_KEYS - 1;
+    keys->last  = last - p0 < TILE_KEYS ? last - p0 : TILE_KEYS - 1;
     for (int i = keys->first; i <= keys->last; i++) {
         int32_t p  = p0 + i;
         keys->k[i] = cpu_cache_k(&a->c, a->layer, kv_head, a->lane[row], p < root ? p : path[p - root]);
     }
 }
 
-/* n heads from h0 on of one row, all of one kv head. */
+/* n heads from h0 on of one row, all of one kv head; 0 when the row sees nothing. */
 static void attend(const cpu_attention_args *a, size_t row, int h0, int n, const int32_t *path)
 {
     size_t       at  = (row * (size_t)a->n_heads + (size_t)h0) * (size_t)a->c.head_dim;
     size_t       len = (size_t)n * (size_t)a->c.head_dim;
     int32_t      pos = a->pos[row], lo = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
+    int32_t      last    = a->last[row];
     add_tile_fn *add     = pick_add_tile(a->c.type, n);
     int          kv_head = h0 / (a->n_heads / a->c.n_kv_heads);
     heads        hd      = {.a = a, .q = a->q + at, .y = a->y + at};
     tile_keys    keys;
     memset(hd.y, 0, len * sizeof(float));
+    if (last < lo) return;
     for (int h = 0; h < n; h++) hd.max[h] = -INFINITY;
-    for (int32_t p0 = lo / TILE_KEYS * TILE_KEYS; p0 <= pos; p0 += TILE_KEYS) {
+    for (int32_t p0 = lo / TILE_KEYS * TILE_KEYS; p0 <= last; p0 += TILE_KEYS) {
         find_keys(&keys, a, row, kv_head, path, p0, lo);
         add(&hd, &keys);
     }
@@ -185,7 +187,7 @@ void CPU_FN(attention)(const void *args, size_t from, size_t to, int thread)
     for (size_t item = from; item < to; item++) {
         size_t row = item / n_items, kv_head = item % n_items / n_blocks;
         int first = (int)(item % n_blocks) * HEAD_BLOCK, last = group - first < HEAD_BLOCK ? group : first + HEAD_BLOCK;
-        if (a->root[row] <= a->pos[row]) walk_path(a, path, row);
+        if (a->root[row] <= a->last[row]) walk_path(a, path, row);
         for (int h = first, n; h < last; h += n) {
             n = last - h == 4 ? 4 : last - h >= 2 ? 2 : 1;
             attend(a, row, (int)kv_head * group + h, n, path);

@@ -408,7 +408,7 @@ static void cpu_kv_move(queue *q, const kv_class *c, dev items, int n_items)
 static size_t attention_cost(const cpu_attention_args *a)
 {
     int32_t longest = 0;
-    for (int r = 0; r < a->n_rows; r++) longest = a->pos[r] > longest ? a->pos[r] : longest;
+    for (int r = 0; r < a->n_rows; r++) longest = a->last[r] > longest ? a->last[r] : longest;
     size_t keys = (size_t)longest + 1;
     if (a->window > 0) keys = min_size(keys, (size_t)a->window);
     return 2 * HEAD_BLOCK * keys * (size_t)a->c.head_dim;
@@ -425,6 +425,7 @@ static void cpu_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_cla
                             .slot     = rows->slot.p,
                             .parent   = rows->parent.p,
                             .root     = rows->root.p,
+                            .last     = rows->last.p,
                             .n_rows   = rows->n_rows,
                             .n_heads  = n_heads,
                             .layer    = layer,

@@ -166,7 +166,7 @@ typedef struct { /* item: up to HEAD_BLOCK query heads of one kv head, of one ro
     cpu_cache      c;
     float         *y;
     const float   *q;
-    const int32_t *pos, *lane, *slot, *parent, *root;
+    const int32_t *pos, *lane, *slot, *parent, *root, *last;
     int            n_rows, n_heads, layer, window;
     float          scale;
     int32_t       *path; /* [thread][max_path] */

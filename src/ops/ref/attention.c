@@ -17,6 +17,7 @@ static int32_t slot_of(const step_rows *rows, int row, int32_t p)
 {
     const int32_t *pos = rows->pos.p, *slot = rows->slot.p, *parent = rows->parent.p;
     if (p < ((const int32_t *)rows->root.p)[row]) return p;
+    assert(((const int32_t *)rows->last.p)[row] == pos[row]);
     while (pos[row] > p) row = parent[row];
     return slot[row];
 }
@@ -40,7 +41,7 @@ static double score(const view *v, const float *q, int32_t p, float scale)
     return scale * sum;
 }
 
-/* y = sum over p of softmax(score)[p] * v[p]; the scores are computed twice instead of kept */
+/* y = sum over p of softmax(score)[p] * v[p], 0 when there is none; the scores are computed twice instead of kept */
 static void attend(float *y, const float *q, const view *v, float scale)
 {
     double max = -INFINITY, total = 0, out[MAX_HEAD_DIM] = {0};
@@ -51,19 +52,19 @@ static void attend(float *y, const float *q, const view *v, float scale)
         total += w;
         for (int i = 0; i < v->c->head_dim; i++) out[i] += w * element(v->c->type, value, i);
     }
-    for (int i = 0; i < v->c->head_dim; i++) y[i] = (float)(out[i] / total);
+    for (int i = 0; i < v->c->head_dim; i++) y[i] = v->first <= v->last ? (float)(out[i] / total) : 0;
 }
 
 void ref_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                    float scale, int window)
 {
     (void)q;
-    const int32_t *pos = rows->pos.p;
+    const int32_t *pos = rows->pos.p, *last = rows->last.p;
     assert(c->head_dim <= MAX_HEAD_DIM && n_heads % c->n_kv_heads == 0);
     for (int r = 0; r < rows->n_rows; r++)
         for (int h = 0; h < n_heads; h++) {
             int32_t first = window > 0 && pos[r] >= window ? pos[r] - window + 1 : 0;
-            view    v     = {c, rows, layer, r, h / (n_heads / c->n_kv_heads), first, pos[r]};
+            view    v     = {c, rows, layer, r, h / (n_heads / c->n_kv_heads), first, last[r]};
             size_t  at    = ((size_t)r * (size_t)n_heads + (size_t)h) * (size_t)c->head_dim;
             attend((float *)y.p + at, (const float *)q_rows.p + at, &v, scale);
         }

@@ -127,6 +127,163 @@ static void two_keys(rig *g)
 }
 TEST(attention_over_two_keys_by_hand) { rig_each(t, two_keys); }
 
+/* --- rows that see to another position than their own ------------------------------------------------ */
+enum { L_D = 64, L_HEADS = 4, L_KV = 2, L_N = 140, L_ONE = L_KV * L_D, L_Q = L_HEADS * L_D };
+
+/* Rows at any positions of a lane, each with its own last; root lies past all of them, so no path is walked. */
+static step_rows looking(rig *g, int lane, const int32_t *pos, const int32_t *last, int n_rows)
+{
+    step_rows rows = rig_chain(g, lane, 0, n_rows);
+    int32_t  *root = arena_new_n(&g->host, int32_t, n_rows);
+    for (int i = 0; i < n_rows; i++) root[i] = (pos[i] > last[i] ? pos[i] : last[i]) + 1;
+    rows.pos = rows.slot = rig_put_i32(g, pos, (size_t)n_rows);
+    rows.last            = rig_put_i32(g, last, (size_t)n_rows);
+    rows.root            = rig_put_i32(g, root, (size_t)n_rows);
+    return rows;
+}
+
+/* K and V of L_N positions of two lanes. */
+static kv_class full_lanes(rig *g, quant_type type)
+{
+    kv_class c = rig_kv(g, type, 1, L_KV, L_D, 2, L_N);
+    for (int lane = 0; lane < 2; lane++)
+        for (int at = 0; at < L_N; at += 35) {
+            step_rows rows = rig_chain(g, lane, at, 35);
+            store_random(g, &c, 0, &rows);
+        }
+    return c;
+}
+
+static float *look(rig *g, const kv_class *c, const step_rows *rows, const float *q, int window)
+{
+    size_t n = (size_t)rows->n_rows * L_Q;
+    dev    y = rig_new(g, n * sizeof(float)), q_rows = rig_put_f32(g, q, n);
+    OP(g, attention, y, q_rows, L_HEADS, c, 0, rows, 0.2f, window);
+    return rig_get_f32(g, y, n);
+}
+
+/* A block 120 .. 134 in which every row sees to the block's end: without a window, what the block's last row sees. */
+static void both_ways(rig *g)
+{
+    enum { FROM = 120, N = 15 };
+    int32_t  pos[N], end[N], at_end[N];
+    kv_class c = full_lanes(g, QUANT_F16);
+    float   *q = rig_randn(g, N * L_Q);
+    for (int i = 0; i < N; i++) {
+        pos[i] = FROM + i;
+        end[i] = at_end[i] = FROM + N - 1;
+    }
+    step_rows rows = looking(g, 1, pos, end, N), last = looking(g, 1, at_end, end, N);
+    SAME_F32(g, look(g, &c, &rows, q, 0), look(g, &c, &last, q, 0), N * L_Q);
+}
+TEST(attention_of_a_block_that_looks_both_ways) { rig_each(t, both_ways); }
+
+/* Query at n, keys 0 .. n - 1: without a window it is the row n - 1; in one, the key that is window positions back is
+ * out, so it is that row in a window one shorter. */
+static void not_itself(rig *g)
+{
+    enum { N = 9 };
+    static const int32_t pos[N] = {1, 2, 16, 63, 64, 65, 128, 129, 139};
+
+    int32_t  before[N];
+    kv_class c = full_lanes(g, QUANT_F32);
+    float   *q = rig_randn(g, N * L_Q);
+    for (int i = 0; i < N; i++) before[i] = pos[i] - 1;
+    step_rows rows = looking(g, 0, pos, before, N), own = looking(g, 0, before, before, N);
+    SAME_F32(g, look(g, &c, &rows, q, 0), look(g, &c, &own, q, 0), N * L_Q);
+    for (int window = 2; window < 130; window += 21)
+        SAME_F32(g, look(g, &c, &rows, q, window), look(g, &c, &own, q, window - 1), N * L_Q);
+}
+TEST(attention_of_rows_without_keys_of_their_own) { rig_each(t, not_itself); }
+
+/* With equal keys, the mean of the positions that are seen: last and window cut each on their own side. */
+static void mean_of_seen(rig *g)
+{
+    enum { D = 16, N = 100, ROWS = 7 };
+    static const int32_t pos[ROWS]  = {0, 50, 50, 50, 90, 64, 99};
+    static const int32_t last[ROWS] = {99, 99, 49, 40, 63, 64, 98};
+    static const int     windows[]  = {0, 20, 28, 51, 200};
+
+    kv_class  c        = rig_kv(g, QUANT_F32, 1, 1, D, 1, N);
+    float     k[N * D] = {0}, v[N * D];
+    step_rows all = rig_chain(g, 0, 0, N), rows = looking(g, 0, pos, last, ROWS);
+    for (int i = 0; i < N * D; i++) v[i] = (float)(i / D);
+    OP(g, kv_store, &c, 0, &all, rig_put_f32(g, k, N * D), rig_put_f32(g, v, N * D));
+    dev y = rig_new(g, ROWS * D * sizeof(float)), q = rig_put_randn(g, ROWS * D);
+    for (size_t w = 0; w < COUNT(windows); w++) {
+        OP(g, attention, y, q, 1, &c, 0, &rows, 1, windows[w]);
+        float *got = rig_get_f32(g, y, ROWS * D);
+        for (int i = 0; i < ROWS * D; i++) {
+            int32_t at = pos[i / D], first = windows[w] && at >= windows[w] ? at - windows[w] + 1 : 0;
+            NEAR(g, got[i], first <= last[i / D] ? (first + last[i / D]) / 2.0 : 0, 1e-4);
+        }
+    }
+}
+TEST(attention_averages_from_the_window_to_the_last) { rig_each(t, mean_of_seen); }
+
+/* Before the first position, or with a last before the window: zeros to the bit, whatever y and the cache held. */
+static void nothing_seen(rig *g)
+{
+    enum { N = 4 };
+    static const int32_t pos[N] = {0, 5, 70, 130}, last[N] = {-1, -1, 60, 128};
+    static const float   zeros[N * L_Q];
+
+    kv_class  c    = rig_kv(g, QUANT_F16, 1, L_KV, L_D, 1, L_N);
+    step_rows rows = looking(g, 0, pos, last, N);
+    dev       y = rig_put_randn(g, N * L_Q), q = rig_put_randn(g, N * L_Q);
+    OP(g, attention, y, q, L_HEADS, &c, 0, &rows, 0.2f, 2);
+    SAME_F32(g, rig_get_f32(g, y, N * L_Q), zeros, N * L_Q);
+}
+TEST(attention_of_a_row_that_sees_nothing_is_zero) { rig_each(t, nothing_seen); }
+
+/* All kinds in one step, on two lanes, against each alone. */
+static void looking_alone(rig *g)
+{
+    enum { N = 8 };
+    static const int32_t pos[N]  = {120, 121, 122, 139, 64, 0, 7, 100};
+    static const int32_t last[N] = {134, 134, 134, 138, 63, -1, 7, 20};
+    static const int32_t lane[N] = {0, 0, 0, 1, 1, 0, 1, 1};
+
+    kv_class c = full_lanes(g, QUANT_F16);
+    float   *q = rig_randn(g, N * L_Q);
+    for (int window = 0; window <= 70; window += 35) {
+        step_rows rows = looking(g, 0, pos, last, N);
+        rows.lane      = rig_put_i32(g, lane, N);
+        float *all     = look(g, &c, &rows, q, window);
+        for (int r = 0; r < N; r++) {
+            step_rows one = looking(g, lane[r], pos + r, last + r, 1);
+            SAME_F32(g, look(g, &c, &one, q + (size_t)r * L_Q, window), all + (size_t)r * L_Q, L_Q);
+        }
+    }
+}
+TEST(attention_rows_that_look_elsewhere_are_their_own) { rig_each(t, looking_alone); }
+
+typedef struct {
+    int n_back, n_ahead, window; /* positions that a row's last is before or after its own */
+} outlook;
+
+static rig_result play_outlook(rig *g, const void *arg)
+{
+    enum { N = 12 };
+    const outlook *o = arg;
+    int32_t        pos[N], last[N];
+    kv_class       c = full_lanes(g, QUANT_F16);
+    for (int i = 0; i < N; i++) {
+        pos[i]  = 50 + 6 * i;
+        last[i] = pos[i] - o->n_back + o->n_ahead;
+    }
+    step_rows rows = looking(g, 1, pos, last, N);
+    dev       y = rig_new(g, N * L_Q * sizeof(float)), q = rig_put_randn(g, N * L_Q);
+    OP(g, attention, y, q, L_HEADS, &c, 0, &rows, 0.125f, o->window);
+    return rig_give(g, y, N * L_Q, 1e-5, 1e-5);
+}
+
+TEST(attention_to_another_position_agrees_with_ref)
+{
+    static const outlook o[] = {{1, 0, 0}, {1, 0, 33}, {0, 15, 0}, {0, 15, 64}, {20, 0, 30}};
+    for (size_t i = 0; i < COUNT(o); i++) rig_compare(t, play_outlook, &o[i]);
+}
+
 /* --- promise 1 -------------------------------------------------------------------------------------- */
 /* A prompt fed in one step, or in chunks of 7, or a row at a time; in another lane, so on other pages. */
 static void chunked(rig *g)
