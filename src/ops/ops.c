@@ -5,6 +5,15 @@
 
 #include <string.h>
 
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+queue_limits queue_limits_max(const queue_limits *a, const queue_limits *b)
+{
+    return (queue_limits){max_int(a->max_rows, b->max_rows), max_int(a->max_in, b->max_in),
+                          max_int(a->max_expert_slots, b->max_expert_slots), max_int(a->n_experts, b->n_experts),
+                          max_int(a->max_vocab, b->max_vocab)};
+}
+
 bool ops_open(ops **out, const char *name, int n_threads, err *e)
 {
     *out = NULL;

@@ -106,6 +106,7 @@ typedef struct {          /* what the queue's scratch must hold; taken once */
     int n_experts;
     int max_vocab;
 } queue_limits;
+queue_limits queue_limits_max(const queue_limits *a, const queue_limits *b); /* the larger, field by field */
 
 typedef struct ops ops;
 struct ops {

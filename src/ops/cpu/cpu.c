@@ -173,9 +173,8 @@ static bool cpu_weight_load(const ops *o, weight **out, const weight_src *s, err
 
 /* --- queues ---------------------------------------------------------------------------------------*/
 
-static void cpu_queue_free(queue *q)
+static void free_scratch(queue *q)
 {
-    if (!q) return;
     mem_free(q->x);
     mem_free(q->order);
     mem_free(q->first);
@@ -184,7 +183,6 @@ static void cpu_queue_free(queue *q)
     mem_free(q->path);
     mem_free(q->numerators);
     mem_free(q->candidates);
-    mem_free(q);
 }
 
 static bool take_scratch(queue *q)
@@ -202,19 +200,38 @@ static bool take_scratch(queue *q)
            (q->candidates = mem_try_n(vocab, sizeof *q->candidates));
 }
 
+/* The new scratch is whole before the old one goes, so that a queue without memory for more is still what it was. */
+static bool cpu_queue_reserve(queue *q, const queue_limits *l, err *e)
+{
+    queue grown = {.b = q->b, .lim = queue_limits_max(&q->lim, l), .n_threads = q->n_threads};
+    bool  ok    = take_scratch(&grown);
+    if (ok) {
+        queue old = *q;
+        *q        = grown;
+        grown     = old;
+    }
+    free_scratch(&grown);
+    return ok || err_set(e, ERR_UNAVAILABLE, "there is no memory for the scratch of steps of %d rows", l->max_rows);
+}
+
+static void cpu_queue_free(queue *q)
+{
+    if (!q) return;
+    free_scratch(q);
+    mem_free(q);
+}
+
 static bool cpu_queue_new(const ops *o, queue **out, const queue_limits *l, err *e)
 {
     const backend *b = o->state;
     queue         *q = mem_try(sizeof *q);
     *out             = NULL;
-    if (q) {
-        q->b         = b;
-        q->lim       = *l;
-        q->n_threads = pool_threads(b->pool);
-    }
-    if (!q || !take_scratch(q)) {
+    if (!q) return err_set(e, ERR_UNAVAILABLE, "there is no memory for a queue");
+    q->b         = b;
+    q->n_threads = pool_threads(b->pool);
+    if (!cpu_queue_reserve(q, l, e)) {
         cpu_queue_free(q);
-        return err_set(e, ERR_UNAVAILABLE, "there is no memory for the scratch of steps of %d rows", l->max_rows);
+        return false;
     }
     *out = q;
     return true;
@@ -539,6 +556,7 @@ static const ops TABLE = {
     .weight_load    = cpu_weight_load,
     .weight_free    = cpu_weight_free,
     .queue_new      = cpu_queue_new,
+    .queue_reserve  = cpu_queue_reserve,
     .queue_free     = cpu_queue_free,
     .close          = cpu_close,
     .upload         = cpu_upload,

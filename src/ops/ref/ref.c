@@ -37,18 +37,27 @@ static void ref_queue_free(queue *q)
     mem_free(q);
 }
 
+static bool ref_queue_reserve(queue *q, const queue_limits *lim, err *e)
+{
+    queue_limits        all        = queue_limits_max(&q->lim, lim);
+    sampling_candidate *candidates = mem_try_n((size_t)all.max_vocab, sizeof *candidates);
+    if (!candidates) return err_set(e, ERR_UNAVAILABLE, "no memory to sample from %d tokens", all.max_vocab);
+    mem_free(q->candidates);
+    *q = (queue){all, candidates};
+    return true;
+}
+
 static bool ref_queue_new(const ops *o, queue **out, const queue_limits *lim, err *e)
 {
     (void)o;
     queue *q = mem_try(sizeof *q);
     *out     = NULL;
-    if (q) q->candidates = mem_try_n((size_t)lim->max_vocab, sizeof *q->candidates);
-    if (!q || !q->candidates) {
+    if (!q) return err_set(e, ERR_UNAVAILABLE, "no memory for a queue");
+    if (!ref_queue_reserve(q, lim, e)) {
         ref_queue_free(q);
-        return err_set(e, ERR_UNAVAILABLE, "no memory to sample from %d tokens", lim->max_vocab);
+        return false;
     }
-    q->lim = *lim;
-    *out   = q;
+    *out = q;
     return true;
 }
 
@@ -80,6 +89,7 @@ bool ref_ops_open(ops **out, err *e)
         .weight_load    = ref_weight_load,
         .weight_free    = ref_weight_free,
         .queue_new      = ref_queue_new,
+        .queue_reserve  = ref_queue_reserve,
         .queue_free     = ref_queue_free,
         .close          = ref_close,
         .upload         = ref_upload,

@@ -1,3 +1,4 @@
+#include "ops/sampling.h"
 #include "ops_test.h"
 
 static void buffers(rig *g)
@@ -63,6 +64,78 @@ TEST(each_failed_allocation_of_a_backend_is_an_answer)
         fault_fail_nth(0);
     }
 }
+
+/* --- queues that grow --------------------------------------------------------------------------------*/
+enum { SMALL_VOCAB = 20, LARGE_VOCAB = 3000 };
+static const queue_limits small = {2, 64, 1, 2, SMALL_VOCAB};
+
+/* A step of what the limits promise: the widest matmul of all rows and slots, and a pick with every candidate kept. */
+static void use(rig *g, const queue_limits *l)
+{
+    enum { OUT = 8 };
+    size_t        rows = (size_t)l->max_rows, pairs = rows * (size_t)l->max_expert_slots, in = (size_t)l->max_in;
+    void         *blocks = rig_rand_blocks(g, QUANT_Q8_0, in * OUT * (size_t)l->n_experts);
+    const weight *w      = rig_weight(g, QUANT_Q8_0, l->max_in, OUT, l->n_experts, blocks);
+    float        *z      = rig_randn(g, (size_t)l->max_vocab);
+    sample_params p      = {.temp = 1, .top_p = 1, .seed = 3};
+    dev           id     = rig_put_i32(g, rig_randint(g, pairs, l->n_experts), pairs);
+    dev           y = rig_new(g, pairs * OUT * sizeof(float)), x = rig_put_randn(g, pairs * in);
+    dev           logits = rig_put_f32(g, z, (size_t)l->max_vocab), params = rig_put(g, &p, sizeof p);
+    OP(g, matmul_experts, y, w, x, true, id, l->max_rows, l->max_expert_slots);
+    OP(g, sample, id, logits, params, 1, l->max_vocab);
+    sampling_candidate *c = arena_new_n(&g->host, sampling_candidate, l->max_vocab);
+    SAME(g, rig_get_i32(g, id, 1)[0], sampling_pick(z, l->max_vocab, &p, c));
+}
+
+static void reserved(rig *g)
+{
+    static const queue_limits more[] = {
+        {1, 32, 1, 1, 1}, {9, 64, 1, 2, 10}, {3, 512, 1, 2, 20}, {1, 32, 4, 40, 5}, {1, 32, 0, 0, LARGE_VOCAB}};
+
+    test_case   *t    = g->t;
+    queue_limits all  = small;
+    queue       *ours = g->q;
+    err          e    = {0};
+    if (!CHECK_OK(g->o->queue_new(g->o, &g->q, &small, &e), e)) return;
+    use(g, &small);
+    for (size_t i = 0; i < COUNT(more); i++) {
+        CHECK_OK(g->o->queue_reserve(g->q, &more[i], &e), e);
+        all = queue_limits_max(&all, &more[i]);
+        use(g, &all);
+    }
+    CHECK_INT(all.max_rows, 9);
+    CHECK_INT(all.max_in, 512);
+    CHECK_INT(all.max_expert_slots, 4);
+    CHECK_INT(all.n_experts, 40);
+    CHECK_INT(all.max_vocab, LARGE_VOCAB);
+    g->o->queue_free(g->q);
+    g->q = ours;
+}
+TEST(queue_holds_the_larger_of_its_limits) { rig_each(t, reserved); }
+
+/* Each allocation of a reserve fails in turn, and the queue goes on with what it had; then it grows after all. */
+static void not_reserved(rig *g)
+{
+    static const queue_limits large = {16, 1024, 4, 32, LARGE_VOCAB};
+
+    test_case *t    = g->t;
+    queue     *ours = g->q;
+    err        e    = {0};
+    if (!CHECK_OK(g->o->queue_new(g->o, &g->q, &small, &e), e)) return;
+    bool done = false;
+    long nth  = 1;
+    for (; !done && nth < 100; nth++) {
+        fault_fail_nth(nth);
+        done = g->o->queue_reserve(g->q, &large, &e);
+        fault_fail_nth(0);
+        if (!done) CHECK_MSG(strstr(e.text, "memory"), "%s", e.text);
+        use(g, done ? &large : &small);
+    }
+    CHECK(done && nth > 2);
+    g->o->queue_free(g->q);
+    g->q = ours;
+}
+TEST(queue_that_cannot_grow_stays_as_it_was) { rig_each(t, not_reserved); }
 
 TEST(unknown_backends_are_named)
 {
