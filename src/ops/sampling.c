@@ -122,6 +122,16 @@ static void make_heap(sampling_candidate *c, int n, bool last_on_top)
     for (int i = n / 2 - 1; i >= 0; i--) sift_down(c, n, i, last_on_top);
 }
 
+/* First to last. */
+static void rank(sampling_candidate *c, int n)
+{
+    make_heap(c, n, true);
+    while (n > 1) {
+        swap(&c[0], &c[--n]);
+        sift_down(c, n, 0, true);
+    }
+}
+
 static int gather_all(const float *logits, int n_vocab, double temp, sampling_candidate *c)
 {
     int n = 0;
@@ -134,6 +144,7 @@ static int gather_top_k(const float *logits, int n_vocab, double temp, int k, sa
 {
     int n = 0;
     for (int32_t i = 0; i < n_vocab; i++) {
+        if (n == k && logits[i] <= logits[c[0].id]) continue; /* a tie is lost by the higher id */
         if (!isfinite(logits[i])) continue;
         sampling_candidate x = {(double)logits[i] / temp, i};
         if (n < k) {
@@ -179,36 +190,66 @@ static int keep_top_p(sampling_candidate *c, int n, double z_max, double top_p)
     return n - left;
 }
 
-static int32_t pick_noisy(const sampling_candidate *c, int n, const sample_params *p)
+/* The k candidates with the best scores z + noise, to the front as a heap with the last on top; z becomes the score. */
+static int keep_scored(sampling_candidate *c, int n, const sample_params *p, int k)
 {
-    uint64_t key  = position_key(p->seed, p->pos);
-    double   best = -INFINITY;
-    int32_t  id   = -1;
+    uint64_t key = position_key(p->seed, p->pos);
     for (int i = 0; i < n; i++) {
         uint64_t bits = token_bits(key, c[i].id);
-        if (c[i].z + noise_bound(bits) < best) continue; /* cannot win any more */
-        double score = c[i].z + noise_of(bits);
-        if (id < 0 || score > best || (score == best && c[i].id < id)) {
-            best = score;
-            id   = c[i].id;
+        if (i >= k && c[i].z + noise_bound(bits) < c[0].z) continue; /* cannot win any more */
+        sampling_candidate x = {c[i].z + noise_of(bits), c[i].id};
+        if (i < k) {
+            c[i] = x;
+            if (i == k - 1) make_heap(c, k, true);
+        } else if (before(&x, &c[0])) {
+            c[0] = x;
+            sift_down(c, k, 0, true);
         }
     }
-    return id;
+    return n < k ? n : k;
+}
+
+/* What the filters leave of the tokens; z is logit / temp. */
+static int gather_filtered(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *c)
+{
+    bool by_k = p->top_k > 0 && p->top_k < n_vocab;
+    int  n    = by_k ? gather_top_k(logits, n_vocab, p->temp, p->top_k, c) : gather_all(logits, n_vocab, p->temp, c);
+    if (n == 0) return 0;
+    double z_max = c[0].z;
+    for (int i = 1; i < n; i++)
+        if (c[i].z > z_max) z_max = c[i].z;
+    if (p->top_p < 1) n = keep_top_p(c, n, z_max, p->top_p);
+    if (p->min_p > 0) n = keep_above(c, n, z_max + sampling_log(p->min_p));
+    return n;
 }
 
 int32_t sampling_pick(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *scratch)
 {
     if (p->temp <= 0) return sampling_argmax(logits, n_vocab);
-    bool by_k = p->top_k > 0 && p->top_k < n_vocab;
-    int  n    = by_k ? gather_top_k(logits, n_vocab, p->temp, p->top_k, scratch)
-                     : gather_all(logits, n_vocab, p->temp, scratch);
-    if (n == 0) return -1;
-    double z_max = scratch[0].z;
-    for (int i = 1; i < n; i++)
-        if (scratch[i].z > z_max) z_max = scratch[i].z;
-    if (p->top_p < 1) n = keep_top_p(scratch, n, z_max, p->top_p);
-    if (p->min_p > 0) n = keep_above(scratch, n, z_max + sampling_log(p->min_p));
-    return pick_noisy(scratch, n, p);
+    int n = gather_filtered(logits, n_vocab, p, scratch);
+    return keep_scored(scratch, n, p, 1) ? scratch[0].id : -1;
+}
+
+/* The SAMPLE_TOP_MAX tokens that come first, ranked; z is the score. */
+static int gather_scored(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *c)
+{
+    int n = p->temp <= 0 ? gather_top_k(logits, n_vocab, 1, SAMPLE_TOP_MAX, c)
+                         : keep_scored(c, gather_filtered(logits, n_vocab, p, c), p, SAMPLE_TOP_MAX);
+    rank(c, n);
+    return n;
+}
+
+void sampling_top(const float *logits, int n_vocab, const sample_params *p, int n_top, float soft, token_logprob *out,
+                  sampling_candidate *scratch)
+{
+    assert(n_top <= SAMPLE_TOP_MAX && soft > 0);
+    int    n   = gather_scored(logits, n_vocab, p, scratch);
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += sampling_exp((scratch[i].z - scratch[0].z) / soft);
+    double log_sum = n > 0 ? sampling_log(sum) : 0;
+    for (int i = 0; i < n_top; i++)
+        out[i] = i < n ? (token_logprob){scratch[i].id, (float)((scratch[i].z - scratch[0].z) / soft - log_sum)}
+                       : (token_logprob){-1, -INFINITY};
 }
 
 /* --- what comes before and after a pick ---------------------------------------------------------*/
@@ -248,12 +289,8 @@ void sampling_logprobs(const float *logits, int n_vocab, int32_t id, int n_top, 
     double log_sum = log_sum_exp(logits, n_vocab);
     out[0]         = logprob_of(logits, id, log_sum);
     if (n_top == 0) return;
-    int n = gather_top_k(logits, n_vocab, 1, n_top < n_vocab ? n_top : n_vocab, scratch);
-    make_heap(scratch, n, false);
-    for (int i = 1; i <= n_top; i++) {
-        out[i] = n > 0 ? logprob_of(logits, scratch[0].id, log_sum) : (token_logprob){-1, -INFINITY};
-        if (n == 0) continue;
-        scratch[0] = scratch[--n];
-        sift_down(scratch, n, 0, false);
-    }
+    int n = gather_top_k(logits, n_vocab, 1, n_top, scratch);
+    rank(scratch, n);
+    for (int i = 0; i < n_top; i++)
+        out[1 + i] = i < n ? logprob_of(logits, scratch[i].id, log_sum) : (token_logprob){-1, -INFINITY};
 }

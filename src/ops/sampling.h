@@ -14,12 +14,15 @@ double sampling_exp(double x);
 double sampling_noise(uint64_t seed, int32_t pos, int32_t token);
 
 typedef struct {
-    double  z; /* logit / temp */
+    double  z; /* logit / temp; with the noise added, the score */
     int32_t id;
 } sampling_candidate;
 
 /* scratch: at least n_vocab entries. Logits that are not finite are never picked; -1 when none is. */
 int32_t sampling_pick(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *scratch);
+/* The n_top best scores, of which the first is sampling_pick's; shares as in ops.h. */
+void sampling_top(const float *logits, int n_vocab, const sample_params *p, int n_top, float soft, token_logprob *out,
+                  sampling_candidate *scratch);
 /* The log-probability of `id`, then of the n_top likeliest; summed in double in the order of the ids. */
 void sampling_logprobs(const float *logits, int n_vocab, int32_t id, int n_top, token_logprob *out,
                        sampling_candidate *scratch);

@@ -464,13 +464,17 @@ typedef struct {
     int                  n_vocab;
 } pick_args;
 
+static sampling_candidate *candidates_of(const queue *q, int thread)
+{
+    return q->candidates + (size_t)thread * (size_t)q->lim.max_vocab;
+}
+
 static void pick_row(void *ctx, int row, int thread)
 {
     const pick_args *a      = ctx;
     const float     *logits = a->logits + (size_t)row * (size_t)a->n_vocab;
-    a->id[row]              = a->params ? sampling_pick(logits, a->n_vocab, &a->params[row],
-                                                        a->q->candidates + (size_t)thread * (size_t)a->q->lim.max_vocab)
-                                        : sampling_argmax(logits, a->n_vocab);
+    a->id[row] = a->params ? sampling_pick(logits, a->n_vocab, &a->params[row], candidates_of(a->q, thread))
+                           : sampling_argmax(logits, a->n_vocab);
 }
 
 static void cpu_argmax(queue *q, dev id, dev logits, int n_rows, int n_vocab)
@@ -510,8 +514,7 @@ static void logprob_row(void *ctx, int row, int thread)
 {
     const logprob_args *a = ctx;
     sampling_logprobs(a->logits + (size_t)row * (size_t)a->n_vocab, a->n_vocab, a->id[row], a->n_top,
-                      a->out + (size_t)row * (size_t)(1 + a->n_top),
-                      a->q->candidates + (size_t)thread * (size_t)a->q->lim.max_vocab);
+                      a->out + (size_t)row * (size_t)(1 + a->n_top), candidates_of(a->q, thread));
 }
 
 static void cpu_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top)
@@ -519,6 +522,29 @@ static void cpu_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int 
     logprob_args a = {q, out.p, logits.p, id.p, n_vocab, n_top};
     assert(n_vocab <= q->lim.max_vocab);
     pool_run(q->b->pool, n_rows, logprob_row, &a);
+}
+
+typedef struct {
+    const queue         *q;
+    token_logprob       *out;
+    const float         *logits;
+    const sample_params *params;
+    int                  n_vocab, n_top;
+    float                soft;
+} top_args;
+
+static void top_row(void *ctx, int row, int thread)
+{
+    const top_args *a = ctx;
+    sampling_top(a->logits + (size_t)row * (size_t)a->n_vocab, a->n_vocab, &a->params[row], a->n_top, a->soft,
+                 a->out + (size_t)row * (size_t)a->n_top, candidates_of(a->q, thread));
+}
+
+static void cpu_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft)
+{
+    top_args a = {q, out.p, logits.p, params.p, n_vocab, n_top, soft};
+    assert(n_vocab <= q->lim.max_vocab);
+    pool_run(q->b->pool, n_rows, top_row, &a);
 }
 
 /* --- opening --------------------------------------------------------------------------------------*/
@@ -582,6 +608,7 @@ static const ops TABLE = {
     .restore_logits = cpu_restore_logits,
     .logprobs       = cpu_logprobs,
     .sample         = cpu_sample,
+    .sample_top     = cpu_sample_top,
 };
 
 bool cpu_ops_open_isa(ops **out, const char *isa, int n_threads, err *e)

@@ -115,6 +115,7 @@ bool ref_ops_open(ops **out, err *e)
         .restore_logits = ref_restore_logits,
         .logprobs       = ref_logprobs,
         .sample         = ref_sample,
+        .sample_top     = ref_sample_top,
     };
     return true;
 }

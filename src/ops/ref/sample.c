@@ -37,3 +37,12 @@ void ref_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab
         sampling_logprobs((const float *)logits.p + (size_t)r * (size_t)n_vocab, n_vocab, ((const int32_t *)id.p)[r],
                           n_top, (token_logprob *)out.p + (size_t)r * (size_t)(1 + n_top), q->candidates);
 }
+
+void ref_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft)
+{
+    const sample_params *p = params.p;
+    assert(n_vocab <= q->lim.max_vocab);
+    for (int r = 0; r < n_rows; r++)
+        sampling_top((const float *)logits.p + (size_t)r * (size_t)n_vocab, n_vocab, &p[r], n_top, soft,
+                     (token_logprob *)out.p + (size_t)r * (size_t)n_top, q->candidates);
+}

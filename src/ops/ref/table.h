@@ -43,6 +43,7 @@ void ref_change_logits(queue *q, dev logits, int n_vocab, dev items, int n_items
 void ref_restore_logits(queue *q, dev logits, int n_vocab, dev items, int n_items);
 void ref_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top);
 void ref_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab);
+void ref_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft);
 
 /* The head_dim elements of one key or value. */
 enum { KV_K, KV_V };

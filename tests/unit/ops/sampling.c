@@ -428,3 +428,163 @@ TEST(logprobs_say_when_there_are_too_few_tokens)
     CHECK_INT(out[3].id, -1);
     CHECK_INT(out[4].id, -1);
 }
+
+/* --- the best scores -------------------------------------------------------------------------------- */
+typedef struct {
+    double  score;
+    int32_t id;
+} scored;
+
+static int by_score(const void *a, const void *b)
+{
+    const scored *x = a, *y = b;
+    return x->score != y->score ? (x->score < y->score) - (x->score > y->score) : (x->id > y->id) - (x->id < y->id);
+}
+
+/* All that the filters leave, with the noise of all, sorted. */
+static int plain_scores(scored *s, const ranked *r, int n, const sample_params *p)
+{
+    int kept = p->temp > 0 ? n_kept(r, n, p) : n;
+    for (int i = 0; i < kept; i++) {
+        s[i].id    = r[i].id;
+        s[i].score = p->temp > 0 ? (double)r[i].logit / p->temp + sampling_noise(p->seed, p->pos, r[i].id) : r[i].logit;
+    }
+    qsort(s, (size_t)kept, sizeof *s, by_score);
+    return kept;
+}
+
+static void check_top(test_case *t, const float *z, int n_vocab, const sample_params *p, int n_top, float soft)
+{
+    ranked             *r = rank_all(z, n_vocab);
+    scored             *s = xnew_n(scored, (size_t)n_vocab);
+    sampling_candidate *c = xnew_n(sampling_candidate, (size_t)n_vocab);
+    token_logprob       out[SAMPLE_TOP_MAX];
+    double              sum = 0;
+    int                 n   = plain_scores(s, r, n_vocab, p);
+    sampling_top(z, n_vocab, p, n_top, soft, out, c);
+    for (int i = 0; i < n && i < SAMPLE_TOP_MAX; i++) sum += exp((s[i].score - s[0].score) / soft);
+    for (int i = 0; i < n_top; i++) {
+        CHECK_INT(out[i].id, i < n ? s[i].id : -1);
+        if (i < n) CHECK_NEAR(out[i].logprob, (s[i].score - s[0].score) / soft - log(sum), 1e-6 * (1 - out[i].logprob));
+        if (i >= n) CHECK(isinf(out[i].logprob) && out[i].logprob < 0);
+    }
+    mem_free(r);
+    mem_free(s);
+    mem_free(c);
+}
+
+/* Every combination of the filters by the bits of `which`. */
+static sample_params mixed_params(int which, int32_t pos)
+{
+    static const float temps[] = {0, 0.3f, 1, 1.7f};
+    return (sample_params){.temp  = temps[which & 3],
+                           .top_p = which & 4 ? 0.9f : 1,
+                           .min_p = which & 8 ? 0.02f : 0,
+                           .top_k = which & 16 ? 40 : 0,
+                           .seed  = 77,
+                           .pos   = pos};
+}
+enum { MIXES = 32 };
+
+TEST(sampling_top_equals_the_plain_algorithm)
+{
+    static const int   vocab[]  = {1, 5, 17, 64, 65, 512, 4096};
+    static const float spread[] = {0, 0.1f, 3, 40}, soft[] = {0.25f, 1, 2};
+    uint64_t           rand = 4;
+    float              z[4096];
+    for (size_t v = 0; v < COUNT(vocab); v++)
+        for (int i = 0; i < 4 * MIXES; i++) {
+            for (int k = 0; k < vocab[v]; k++) z[k] = spread[i / MIXES] * test_randn(&rand);
+            sample_params p = mixed_params(i % MIXES, i);
+            check_top(t, z, vocab[v], &p, i % 3 ? SAMPLE_TOP_MAX : 1 + i % 20, soft[i % COUNT(soft)]);
+        }
+}
+
+/* Rows of few distinct logits, so that ties are common, and some that are never picked. */
+TEST(sampling_top_begins_with_the_pick)
+{
+    static const struct {
+        int n_vocab, n_rows;
+    } c[] = {{17, 4000}, {512, 2000}, {4096, 400}, {50000, 64}};
+
+    float              *z    = xnew_n(float, 50000);
+    sampling_candidate *room = xnew_n(sampling_candidate, 50000);
+    uint64_t            rand = 5;
+    token_logprob       best;
+    for (size_t i = 0; i < COUNT(c); i++)
+        for (int row = 0; row < c[i].n_rows; row++) {
+            sample_params p = mixed_params(row % MIXES, row);
+            for (int k = 0; k < c[i].n_vocab; k++) {
+                float x = test_randn(&rand) * 2;
+                z[k]    = row % 3 == 0 ? roundf(x) : k % 7 == 3 ? -INFINITY : x;
+            }
+            sampling_top(z, c[i].n_vocab, &p, 1, 1, &best, room);
+            int32_t pick = sampling_pick(z, c[i].n_vocab, &p, room);
+            if (!CHECK_MSG(best.id == pick, "of %d tokens the best is %d, the pick is %d, mix %d", c[i].n_vocab,
+                           best.id, pick, row % MIXES))
+                break;
+        }
+    mem_free(z);
+    mem_free(room);
+}
+
+TEST(sampling_top_shares_are_of_the_best_alone)
+{
+    enum { N = 200 };
+    float         z[N] = {0};
+    token_logprob out[SAMPLE_TOP_MAX];
+    sampling_top(z, N, &(sample_params){.top_p = 1}, SAMPLE_TOP_MAX, 1, out, scratch);
+    for (int i = 0; i < SAMPLE_TOP_MAX; i++) { /* equal, ranked by id; the other 136 have no share */
+        CHECK_INT(out[i].id, i);
+        CHECK_NEAR(out[i].logprob, -log(SAMPLE_TOP_MAX), 1e-6);
+    }
+    z[150] = 2;
+    sampling_top(z, 151, &(sample_params){.top_p = 1}, 2, 0.5f, out, scratch); /* asked for two, shared by 64 */
+    CHECK_INT(out[0].id, 150);
+    CHECK_NEAR(out[0].logprob, -log1p(63 * exp(-4)), 1e-6);
+    CHECK_NEAR(out[1].logprob, -4 - log1p(63 * exp(-4)), 1e-6);
+}
+
+TEST(sampling_top_says_when_there_are_too_few_tokens)
+{
+    const float   z[] = {NAN, 1, -INFINITY, 2, INFINITY}, none[] = {NAN, -INFINITY};
+    token_logprob out[4];
+    for (int which = 0; which < MIXES; which++) {
+        sample_params p = mixed_params(which & ~12, 3); /* top-p and min-p would leave one */
+        sampling_top(z, 5, &p, 4, 1, out, scratch);
+        CHECK_INT(out[0].id + out[1].id, 3 + 1);
+        CHECK_INT(out[2].id, -1);
+        CHECK_INT(out[3].id, -1);
+        sampling_top(none, 2, &p, 2, 1, out, scratch);
+        CHECK_INT(out[0].id, -1);
+        CHECK_INT(out[1].id, -1);
+    }
+}
+
+/* Each row by its own parameters, and its first id is what sample and argmax say. */
+static void top_scene(rig *g)
+{
+    enum { V = 1000, ROWS = MIXES, TOP = 10 };
+    float         *z = rig_randn(g, ROWS * V);
+    sample_params  p[ROWS];
+    token_logprob *out = arena_new_n(&g->host, token_logprob, ROWS * TOP), want[TOP];
+    for (int r = 0; r < ROWS; r++) p[r] = mixed_params(r, 100 - r);
+    dev logits = rig_put_f32(g, z, ROWS * V), params = rig_put(g, p, sizeof p), ids = rig_new(g, ROWS * 4);
+    dev best = rig_new(g, ROWS * 4), d = rig_new(g, ROWS * TOP * sizeof *out);
+    OP(g, sample_top, d, logits, params, ROWS, V, TOP, 0.7f);
+    OP(g, sample, ids, logits, params, ROWS, V);
+    OP(g, argmax, best, logits, ROWS, V);
+    g->o->download(g->q, out, d, ROWS * TOP * sizeof *out);
+    const int32_t *id = rig_get_i32(g, ids, ROWS), *top = rig_get_i32(g, best, ROWS);
+    SAME_F32(g, rig_get_f32(g, logits, ROWS * V), z, ROWS * V);
+    for (int r = 0; r < ROWS; r++) {
+        sampling_top(z + r * V, V, &p[r], TOP, 0.7f, want, scratch);
+        for (int i = 0; i < TOP; i++) {
+            SAME(g, out[r * TOP + i].id, want[i].id);
+            SAME_F32(g, &out[r * TOP + i].logprob, &want[i].logprob, 1);
+        }
+        SAME(g, out[r * TOP].id, id[r]);
+        if (p[r].temp <= 0) SAME(g, out[r * TOP].id, top[r]);
+    }
+}
+TEST(sample_top_of_each_row_by_its_own_parameters) { rig_each(t, top_scene); }
