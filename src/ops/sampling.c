@@ -88,10 +88,14 @@ double sampling_noise(uint64_t seed, int32_t pos, int32_t token)
 
 int32_t sampling_argmax(const float *logits, int n_vocab)
 {
-    int32_t best = -1;
+    float   max = -INFINITY; /* one comparison for most: a NaN is not above it either */
+    int32_t id  = -1;
     for (int32_t i = 0; i < n_vocab; i++)
-        if (isfinite(logits[i]) && (best < 0 || logits[i] > logits[best])) best = i;
-    return best;
+        if (logits[i] > max && isfinite(logits[i])) {
+            max = logits[i];
+            id  = i;
+        }
+    return id;
 }
 
 /* a goes before b: higher first, ties to the lower id. */
@@ -214,7 +218,7 @@ static int gather_filtered(const float *logits, int n_vocab, const sample_params
 {
     bool by_k = p->top_k > 0 && p->top_k < n_vocab;
     int  n    = by_k ? gather_top_k(logits, n_vocab, p->temp, p->top_k, c) : gather_all(logits, n_vocab, p->temp, c);
-    if (n == 0) return 0;
+    if (n == 0 || !(p->top_p < 1 || p->min_p > 0)) return n;
     double z_max = c[0].z;
     for (int i = 1; i < n; i++)
         if (c[i].z > z_max) z_max = c[i].z;
