@@ -186,30 +186,29 @@ static void one_q3_K(const block_q3_K *b, float *y)
     }
 }
 
+/* y = scale * q - min by sub-blocks of 32. Two share 32 bytes of low halves; qh, where there is one, has fifth bits. */
+static inline void from_k(float d, float dmin, const uint8_t scales[12], const uint8_t *qs, const uint8_t *qh, float *y)
+{
+    for (int sub = 0; sub < QK_K / QK; sub++, y += QK) {
+        const uint8_t *low = qs + sub / 2 * QK;
+        uint8_t        sc, mn;
+        quant_k_scale_min(scales, sub, &sc, &mn);
+        float scale = d * (float)sc, min = dmin * (float)mn;
+        for (int j = 0; j < QK; j++) {
+            int high = qh ? qh[j] >> sub & 1 : 0;
+            y[j]     = scale * (float)((low[j] >> sub % 2 * 4 & 15) | high << 4) - min;
+        }
+    }
+}
+
 static void one_q4_K(const block_q4_K *b, float *y)
 {
-    float d = f16_to_f32(b->d), dmin = f16_to_f32(b->dmin);
-    for (int sub = 0; sub < QK_K / QK; sub++, y += QK) {
-        const uint8_t *qs    = b->qs + sub / 2 * QK;
-        int            shift = sub % 2 * 4;
-        uint8_t        sc, mn;
-        quant_k_scale_min(b->scales, sub, &sc, &mn);
-        float scale = d * (float)sc, min = dmin * (float)mn;
-        for (int j = 0; j < QK; j++) y[j] = scale * (float)(qs[j] >> shift & 15) - min;
-    }
+    from_k(f16_to_f32(b->d), f16_to_f32(b->dmin), b->scales, b->qs, NULL, y);
 }
 
 static void one_q5_K(const block_q5_K *b, float *y)
 {
-    float d = f16_to_f32(b->d), dmin = f16_to_f32(b->dmin);
-    for (int sub = 0; sub < QK_K / QK; sub++, y += QK) {
-        const uint8_t *qs    = b->qs + sub / 2 * QK;
-        int            shift = sub % 2 * 4;
-        uint8_t        sc, mn;
-        quant_k_scale_min(b->scales, sub, &sc, &mn);
-        float scale = d * (float)sc, min = dmin * (float)mn;
-        for (int j = 0; j < QK; j++) y[j] = scale * (float)((qs[j] >> shift & 15) | (b->qh[j] >> sub & 1) << 4) - min;
-    }
+    from_k(f16_to_f32(b->d), f16_to_f32(b->dmin), b->scales, b->qs, b->qh, y);
 }
 
 static void one_q6_K(const block_q6_K *b, float *y)
