@@ -390,6 +390,13 @@ static void cpu_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, de
     run(q->b, q->b->k->copy_rows, &a, (size_t)n_rows, (size_t)n);
 }
 
+static void cpu_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
+                               float below)
+{
+    cpu_scatter_args a = {y.p, x.p, sel.p, map.p, n_slots, n, n_vocab, below};
+    run(q->b, q->b->k->scatter_logits, &a, (size_t)n_rows, (size_t)n_vocab + 4 * (size_t)n_slots * (size_t)n);
+}
+
 /* --- the paged cache ------------------------------------------------------------------------------*/
 
 static cpu_cache cache_of(const kv_class *c)
@@ -609,6 +616,7 @@ static const ops TABLE = {
     .logprobs       = cpu_logprobs,
     .sample         = cpu_sample,
     .sample_top     = cpu_sample_top,
+    .scatter_logits = cpu_scatter_logits,
 };
 
 bool cpu_ops_open_isa(ops **out, const char *isa, int n_threads, err *e)

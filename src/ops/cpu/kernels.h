@@ -12,7 +12,7 @@ typedef void cpu_kernel(const void *args, size_t from, size_t to, int thread);
 /* clang-format off */
 #define CPU_KERNELS(X)                                                                                                 \
     X(pack) X(embed) X(quantise) X(matmul) X(rms_norm) X(rope) X(kv_store) X(kv_move) X(attention) X(gated)            \
-    X(router) X(experts_sum) X(add) X(softcap) X(copy_rows)
+    X(router) X(experts_sum) X(add) X(softcap) X(copy_rows) X(scatter_logits)
 /* clang-format on */
 
 #define CPU_MEMBER(name) cpu_kernel *name;
@@ -129,6 +129,14 @@ typedef struct { /* item: a row */
     const int32_t *idx;
     int            n;
 } cpu_copy_args;
+
+typedef struct { /* item: a row */
+    float         *y;
+    const float   *x;
+    const int32_t *sel, *map; /* sel may be NULL */
+    int            n_slots, n, n_vocab;
+    float          below;
+} cpu_scatter_args;
 
 /* --- the paged cache ------------------------------------------------------------------------------*/
 typedef struct {

@@ -116,6 +116,7 @@ bool ref_ops_open(ops **out, err *e)
         .logprobs       = ref_logprobs,
         .sample         = ref_sample,
         .sample_top     = ref_sample_top,
+        .scatter_logits = ref_scatter_logits,
     };
     return true;
 }

@@ -91,7 +91,7 @@ struct row_case {
     weight    *w;
     act_kind   act;
     quant_type kv_type;
-    int        head_dim, n_heads, n_kv_heads, window;
+    int        head_dim, n_heads, n_kv_heads, window, ahead; /* ahead: last - pos */
 };
 
 static float X[MAX_ROWS * 4096], X2[MAX_ROWS * 4096], W[4096];
@@ -260,6 +260,29 @@ static void run_pick(const row_case *c, const bed *b, float *y, int first, int n
     }
 }
 
+static void run_top(const row_case *c, const bed *b, float *y, int first, int n)
+{
+    token_logprob out[MAX_ROWS * N_SLOTS];
+    sample_params p[MAX_ROWS];
+    (void)c;
+    for (int i = 0; i < n; i++) p[i] = (sample_params){.temp = (float)((first + i) % 3), .top_p = 1, .pos = first + i};
+    b->o->sample_top(b->q, at(out), at(X + first * VOCAB), at(p), n, VOCAB, N_SLOTS, 0.5f);
+    for (int i = 0; i < n * N_SLOTS; i++) {
+        y[2 * i]     = (float)out[i].id;
+        y[2 * i + 1] = out[i].logprob;
+    }
+}
+
+static void run_scatter(const row_case *c, const bed *b, float *y, int first, int n)
+{
+    enum { GROUP = 50 };
+    int32_t sel[MAX_ROWS * N_SLOTS], map[N_EXPERTS * GROUP];
+    random_ids(sel, first, n);
+    for (int i = 0; i < N_EXPERTS * GROUP; i++) map[i] = (i * 7 + 3) % c->width;
+    b->o->scatter_logits(b->q, at(y), at(X + first * N_SLOTS * GROUP), at(sel), at(map), n, N_SLOTS, GROUP, c->width,
+                         1);
+}
+
 TEST(cpu_small_ops_rows_are_their_own)
 {
     static const row_case CASE[] = {
@@ -273,6 +296,8 @@ TEST(cpu_small_ops_rows_are_their_own)
         {.name = "softcap", .run = run_softcap, .width = 1003},
         {.name = "rope", .run = run_rope, .width = 36 * 5},
         {.name = "argmax and sample", .run = run_pick, .width = 2},
+        {.name = "sample_top", .run = run_top, .width = 2 * N_SLOTS},
+        {.name = "scatter_logits", .run = run_scatter, .width = 1003},
     };
     fill(X, COUNT(X), 3);
     fill(X2, COUNT(X2), 4);
@@ -325,13 +350,14 @@ static cache CACHE; /* filled by the test, read by run_attention */
 
 static void run_attention(const row_case *c, const bed *b, float *y, int first, int n)
 {
-    int32_t   pos[MAX_ROWS], lane[MAX_ROWS], root[MAX_ROWS];
+    int32_t   pos[MAX_ROWS], lane[MAX_ROWS], root[MAX_ROWS], last[MAX_ROWS];
     step_rows rows = {
-        .n_rows = n, .pos = at(pos), .lane = at(lane), .slot = at(pos), .root = at(root), .last = at(pos)};
+        .n_rows = n, .pos = at(pos), .lane = at(lane), .slot = at(pos), .root = at(root), .last = at(last)};
     for (int i = 0; i < n; i++) {
         pos[i]  = pos_of(first + i);
         lane[i] = (first + i) % N_LANES;
-        root[i] = pos[i] + 1;
+        last[i] = pos[i] + c->ahead > 200 ? 200 : pos[i] + c->ahead;
+        root[i] = (pos[i] > last[i] ? pos[i] : last[i]) + 1;
     }
     b->o->attention(b->q, at(y), at(X + first * c->width), c->n_heads, &CACHE.c, 1, &rows, 0.2f, c->window);
 }
@@ -342,6 +368,9 @@ static const row_case ATTENTION[] = {
     {.kv_type = QUANT_F16, .head_dim = 256, .n_heads = 4, .n_kv_heads = 2, .window = 64},
     {.kv_type = QUANT_F16, .head_dim = 512, .n_heads = 8, .n_kv_heads = 1, .window = 0},
     {.kv_type = QUANT_F32, .head_dim = 72, .n_heads = 6, .n_kv_heads = 2, .window = 1},
+    {.kv_type = QUANT_F16, .head_dim = 64, .n_heads = 4, .n_kv_heads = 2, .window = 70, .ahead = 15},
+    {.kv_type = QUANT_F16, .head_dim = 64, .n_heads = 4, .n_kv_heads = 2, .window = 0, .ahead = -1},
+    {.kv_type = QUANT_F32, .head_dim = 64, .n_heads = 2, .n_kv_heads = 2, .window = 5, .ahead = -5},
 };
 
 static void fill_lanes(const bed *b, const cache *k)
