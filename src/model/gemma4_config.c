@@ -8,9 +8,16 @@
 enum { MAX_WIDTH = 1 << 20, MAX_CONTEXT = 1 << 24 };
 
 /* --- GGUF ---------------------------------------------------------------------------------------*/
+static bool is_assistant(const gguf *g)
+{
+    str arch = {0};
+    gguf_str(gguf_find(g, "general.architecture"), &arch);
+    return str_is(arch, "gemma4-assistant");
+}
+
 static const gguf_value *find(const gguf *g, const char *suffix, char key[96])
 {
-    snprintf(key, 96, "gemma4.%s", suffix);
+    snprintf(key, 96, "%s.%s", is_assistant(g) ? "gemma4-assistant" : "gemma4", suffix);
     return gguf_find(g, key);
 }
 
@@ -101,6 +108,7 @@ static bool from_gguf(gemma4_config *c, const checkpoint *cp, err *e)
 {
     const gguf *g = cp->gguf;
     double      eps, softcap;
+    c->assistant        = is_assistant(g);
     c->rotary_part      = 0.25;
     c->rope_factor_full = c->rope_factor_sliding = 1;
     if (!g_int(g, "block_count", CONFIG_REQUIRED, 1, GEMMA4_MAX_LAYERS, &c->n_layers, e) ||
@@ -108,7 +116,7 @@ static bool from_gguf(gemma4_config *c, const checkpoint *cp, err *e)
         !g_int(g, "context_length", CONFIG_REQUIRED, 1, MAX_CONTEXT, &c->n_ctx, e) ||
         !g_int(g, "attention.sliding_window", CONFIG_REQUIRED, 1, MAX_CONTEXT, &c->window, e) ||
         !g_int(g, "embedding_length_per_layer_input", 0, 0, 4096, &c->n_ple, e) ||
-        !g_int(g, "attention.shared_kv_layers", 0, 0, c->n_layers - 1, &c->n_kv_shared, e) ||
+        !g_int(g, "attention.shared_kv_layers", 0, 0, c->n_layers - !c->assistant, &c->n_kv_shared, e) ||
         !g_int(g, "expert_count", 0, 0, GEMMA4_MAX_EXPERTS, &c->n_experts, e) ||
         !g_int(g, "expert_used_count", 0, 0, GEMMA4_MAX_USED, &c->n_used, e) ||
         !g_int(g, "expert_feed_forward_length", 0, 0, MAX_WIDTH, &c->n_ff_expert, e) ||
