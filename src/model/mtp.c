@@ -1,0 +1,615 @@
+/* The Gemma 4 assistant. H is the target's width, d its own; a few layers, each sliding or full in its attention.
+ *
+ *   a guess after token t, from a state h of width H, at position p:
+ *           x = W_pre [E_target[t] * sqrt(H); h]
+ *   layer:  u = x + N_post_attn(Wo attention(rope(N_q(Wq N_in(x))), K and V of the target))       scale is 1
+ *           x = (u + N_post_ff(MLP(N_pre_ff(u)))) * layer_scalar
+ *           y = N(x),  logits = E y (no softcap),  h for the next guess = W_post y
+ *
+ * It has no K/V: a layer reads those of the target's last layer of its kind that has any, and writes nothing. The first
+ * guess follows the anchor, whose position p the target has not seen: h is the target's final state of position p - 1, and
+ * positions 0 .. p - 1 are seen, in sliding layers those with p - k < window. All guesses of a round have the same p and
+ * see the same keys; what tells them apart is t and h.
+ *
+ * The centroid head of the small assistants: tokens are in n_clusters clusters of one size. c = C y ranks the clusters,
+ * and only the tokens of the best n_chosen get a logit; all others get the smallest of these minus 1. Rows of E are
+ * laid out cluster by cluster at load, so a cluster is one matrix of a stack and the head is an expert layer. */
+#include "model/mtp.h"
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "model/bind.h"
+#include "model/config_value.h"
+#include "model/gemma4_config.h"
+#include "model/gemma4_names.h"
+
+#include <assert.h>
+
+enum { MAX_CLUSTERS = 1 << 16, MAX_CHOSEN = 256 };
+
+typedef struct {
+    weight *q, *o, *gate, *up, *down;
+    dev     n_in, n_q, n_post_attn, n_pre_ff, n_post_ff;
+    float   scalar;
+} layer;
+
+/* The rows of one guess: one per lane that still wants guesses. */
+typedef struct {
+    int32_t token[HEAD_ROWS], pos[HEAD_ROWS], lane[HEAD_ROWS], last[HEAD_ROWS], place[HEAD_ROWS];
+} guess_rows;
+
+/* [max_rows][n] floats unless said. */
+typedef struct {
+    dev in, embd, h;      /* [2H], [H], [H] */
+    dev x, u, n, f, y;    /* [d] */
+    dev q, heads;         /* widest layer's heads */
+    dev gate, up;         /* [n_ff] */
+    dev c, id, w, chosen; /* [n_clusters], int32 [n_chosen], [n_chosen], [n_chosen][tokens of a cluster] */
+    dev logits;           /* [n_vocab] */
+    dev rows;             /* guess_rows */
+} scratch;
+
+struct draft_lane {
+    bool    used, known; /* known: h is the state of position n_pos - 1 */
+    int32_t n_pos;       /* positions that became text */
+    int32_t place;       /* of h, in `states` */
+};
+
+typedef struct {
+    drafter       d; /* first: a drafter * is an mtp * */
+    gemma4_config c;
+    int           n_target;             /* H that the file says */
+    int           n_clusters, n_chosen; /* 0: the dense head */
+    int           max_lanes, max_rows;
+    weight       *pre, *post, *head, *centroids; /* head: [n_vocab][d], or a stack of clusters */
+    dev           order;                         /* int32 [n_vocab]: tokens, cluster by cluster */
+    dev           n_out, freq_full, freq_sliding;
+    layer         layers[GEMMA4_MAX_LAYERS];
+    dev           states; /* [max_lanes][H] */
+    draft_lane   *lanes;
+    scratch       s;
+    draft_picker  pick;
+    owned         own;
+    bool          keep_rows;
+} mtp;
+
+/* --- what the file says, and whether it fits the target -----------------------------------------*/
+static bool read_gguf(mtp *m, const checkpoint *cp, err *e)
+{
+    static const char key[] = "gemma4-assistant.embedding_length_out";
+    const gguf_value *v     = gguf_find(cp->gguf, key);
+    int64_t           i;
+    if (!v) return config_missing(key, e);
+    if (!gguf_int(v, &i)) return err_set(e, ERR_FORMAT, "%s is not an integer", key);
+    return config_int(key, i, 8, 1 << 20, &m->n_target, e);
+}
+
+static bool read_hf(mtp *m, const json_value *o, err *e)
+{
+    if (!hf_int(o, "backbone_hidden_size", CONFIG_REQUIRED, 8, 1 << 20, &m->n_target, e)) return false;
+    if (!hf_bool(o, "use_ordered_embeddings")) return true; /* the other keys may be there all the same */
+    if (!hf_int(o, "num_centroids", CONFIG_REQUIRED, 1, MAX_CLUSTERS, &m->n_clusters, e) ||
+        !hf_int(o, "centroid_intermediate_top_k", CONFIG_REQUIRED, 1, MAX_CHOSEN, &m->n_chosen, e))
+        return false;
+    if (m->n_chosen > m->n_clusters)
+        return err_set(e, ERR_FORMAT, "centroid_intermediate_top_k is %d of %d centroids", m->n_chosen, m->n_clusters);
+    if (m->c.n_vocab % m->n_clusters)
+        return err_set(e, ERR_FORMAT, "%d tokens cannot be shared evenly by %d centroids", m->c.n_vocab, m->n_clusters);
+    return true;
+}
+
+static bool read_config(mtp *m, const checkpoint *cp, err *e)
+{
+    if (!gemma4_config_read(&m->c, cp, e) || !(cp->gguf ? read_gguf(m, cp, e) : read_hf(m, cp->config, e)))
+        return false;
+    if (m->c.n_ple || m->c.n_experts)
+        return err_set(e, ERR_FORMAT, "assistants with experts or per-layer embeddings are not known");
+    return true;
+}
+
+static bool check_donor(const mtp *m, int l, err *e)
+{
+    const gemma4_config *c    = &m->c;
+    const kv_donor      *k    = &m->d.t->donor[c->sliding[l]];
+    const char          *kind = c->sliding[l] ? "sliding" : "full";
+    if (!k->there) return err_set(e, ERR_INPUT, "the target has no %s layer whose K/V the assistant could read", kind);
+    if (k->n_kv_heads != c->n_kv_heads[l] || k->head_dim != c->head_dim[l])
+        return err_set(e, ERR_INPUT,
+                       "the assistant reads %d K/V heads of size %d in %s layers, the target's have %d of size %d",
+                       c->n_kv_heads[l], c->head_dim[l], kind, k->n_kv_heads, k->head_dim);
+    if (c->sliding[l] && c->window > k->window)
+        return err_set(e, ERR_INPUT, "the assistant's window is %d positions, the target's only %d", c->window,
+                       k->window);
+    return true;
+}
+
+static bool check_fit(const mtp *m, err *e)
+{
+    const target *t = m->d.t;
+    if (m->n_target != t->n_embd)
+        return err_set(e, ERR_INPUT, "the assistant is for a target of width %d, this one's is %d", m->n_target,
+                       t->n_embd);
+    if (m->c.n_vocab != t->n_vocab)
+        return err_set(e, ERR_INPUT, "the assistant has %d tokens, the target %d", m->c.n_vocab, t->n_vocab);
+    for (int l = 0; l < m->c.n_layers; l++)
+        if (!check_donor(m, l, e)) return false;
+    return true;
+}
+
+/* --- binding ------------------------------------------------------------------------------------*/
+typedef struct {
+    mtp        *m;
+    binder      b;
+    const char *hf_prefix; /* NULL for GGUF */
+} loader;
+
+static bool require(const loader *ld, gemma4_role r, int l, const tensor **out, err *e)
+{
+    char name[GEMMA4_NAME_MAX];
+    gemma4_tensor_name(r, ld->hf_prefix, l, name);
+    return bind_require(&ld->b, name, out, e);
+}
+
+static bool load_matrix(loader *ld, weight **out, gemma4_role r, int l, int n_in, int n_out, err *e)
+{
+    const tensor *t;
+    return require(ld, r, l, &t, e) && bind_matrix(&ld->b, out, t, n_in, n_out, 1, e);
+}
+
+static bool load_vector(loader *ld, dev *out, gemma4_role r, int l, int n, err *e)
+{
+    const tensor *t;
+    return require(ld, r, l, &t, e) && bind_vector(&ld->b, out, t, n, 1, e);
+}
+
+static bool load_scalar(loader *ld, float *out, int l, err *e)
+{
+    char          name[GEMMA4_NAME_MAX];
+    const tensor *t;
+    *out = 1;
+    gemma4_tensor_name(ROLE_LAYER_SCALAR, ld->hf_prefix, l, name);
+    if (!ld->hf_prefix && !tensor_find(ld->b.cp->tensors, str_of(name))) return true; /* GGUF may leave it out */
+    return bind_require(&ld->b, name, &t, e) && bind_scalar(out, t, e);
+}
+
+static bool load_layer(loader *ld, int l, err *e)
+{
+    const gemma4_config *c = &ld->m->c;
+    layer               *y = &ld->m->layers[l];
+    int                  d = c->n_embd, D = c->head_dim[l], nq = c->n_heads * D, F = c->n_ff[l];
+    return load_vector(ld, &y->n_in, ROLE_ATTN_NORM, l, d, e) && load_matrix(ld, &y->q, ROLE_ATTN_Q, l, d, nq, e) &&
+           load_vector(ld, &y->n_q, ROLE_Q_NORM, l, D, e) && load_matrix(ld, &y->o, ROLE_ATTN_O, l, nq, d, e) &&
+           load_vector(ld, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, d, e) &&
+           load_vector(ld, &y->n_pre_ff, ROLE_FF_NORM, l, d, e) &&
+           load_matrix(ld, &y->gate, ROLE_FF_GATE, l, d, F, e) && load_matrix(ld, &y->up, ROLE_FF_UP, l, d, F, e) &&
+           load_matrix(ld, &y->down, ROLE_FF_DOWN, l, F, d, e) &&
+           load_vector(ld, &y->n_post_ff, ROLE_POST_FF_NORM, l, d, e) && load_scalar(ld, &y->scalar, l, e);
+}
+
+/* Entry i of a list of integers. */
+static int64_t item(const tensor *t, size_t i)
+{
+    int64_t wide;
+    int32_t narrow;
+    if (t->type == QUANT_I64) return memcpy(&wide, (const char *)t->data + i * sizeof wide, sizeof wide), wide;
+    return memcpy(&narrow, (const char *)t->data + i * sizeof narrow, sizeof narrow), narrow;
+}
+
+/* Every token once, as int32; for mem_free. */
+static bool read_order(const tensor *t, int n_vocab, int32_t **out, err *e)
+{
+    int32_t *order = mem_try_n((size_t)n_vocab, sizeof *order);
+    bool    *seen  = mem_try_n((size_t)n_vocab, sizeof *seen);
+    bool     ok    = (order && seen) || err_set(e, ERR_UNAVAILABLE, "no memory for %d tokens", n_vocab);
+    for (int i = 0; ok && i < n_vocab; i++) {
+        int64_t id = item(t, (size_t)i);
+        ok         = id >= 0 && id < n_vocab && !seen[id];
+        if (ok)
+            seen[order[i] = (int32_t)id] = true;
+        else
+            err_set(e, ERR_FORMAT, "'%.*s' is not an order of the tokens: entry %d is %lld", STR_ARG(t->name), i,
+                    (long long)id);
+    }
+    mem_free(seen);
+    if (!ok) mem_free(order);
+    *out = ok ? order : NULL;
+    return ok;
+}
+
+/* The table's rows in that order, as a stack of clusters. */
+static bool load_ordered(loader *ld, const tensor *table, const int32_t *order, err *e)
+{
+    mtp   *m         = ld->m;
+    int    n_each    = m->c.n_vocab / m->n_clusters;
+    size_t row_bytes = table->bytes / (size_t)m->c.n_vocab;
+    tensor t         = *table;
+    char  *rows      = mem_try(table->bytes);
+    if (!rows) return err_set(e, ERR_UNAVAILABLE, "no memory to put the embeddings in order");
+    for (int i = 0; i < m->c.n_vocab; i++)
+        memcpy(rows + (size_t)i * row_bytes, (const char *)table->data + (size_t)order[i] * row_bytes, row_bytes);
+    t.data   = rows;
+    t.dim[1] = n_each;
+    t.dim[2] = m->n_clusters;
+    bool ok  = bind_matrix(&ld->b, &m->head, &t, m->c.n_embd, n_each, m->n_clusters, e) &&
+              owned_put(&m->own, &m->order, order, (size_t)m->c.n_vocab * sizeof *order, e);
+    mem_free(rows);
+    checkpoint_drop(ld->b.cp, table);
+    return ok;
+}
+
+static bool load_head(loader *ld, err *e)
+{
+    mtp          *m = ld->m;
+    int           d = m->c.n_embd, V = m->c.n_vocab;
+    const tensor *table, *centroids, *order;
+    int32_t      *ids;
+    if (!require(ld, ROLE_EMBED, 0, &table, e)) return false;
+    if (!m->n_clusters) return bind_matrix(&ld->b, &m->head, table, d, V, 1, e);
+    if (!bind_check_shape(table, d, V, 1, e) ||
+        !bind_require(&ld->b, "masked_embedding.centroids.weight", &centroids, e) ||
+        !bind_matrix(&ld->b, &m->centroids, centroids, d, m->n_clusters, 1, e) ||
+        !bind_require(&ld->b, "masked_embedding.token_ordering", &order, e))
+        return false;
+    if ((order->type != QUANT_I64 && order->type != QUANT_I32) || order->dim[0] != V || order->dim[1] != 1)
+        return err_set(e, ERR_FORMAT, "'%.*s' is not a list of %d integers", STR_ARG(order->name), V);
+    if (!read_order(order, V, &ids, e)) return false;
+    bool ok = ld->b.dry || load_ordered(ld, table, ids, e);
+    mem_free(ids);
+    return ok;
+}
+
+static bool load_all(loader *ld, err *e)
+{
+    mtp          *m = ld->m;
+    int           d = m->c.n_embd, H = m->n_target;
+    const tensor *pre, *post;
+    if (!bind_require(&ld->b, ld->hf_prefix ? "pre_projection.weight" : "nextn.pre_projection.weight", &pre, e) ||
+        !bind_matrix(&ld->b, &m->pre, pre, 2 * H, d, 1, e) ||
+        !bind_require(&ld->b, ld->hf_prefix ? "post_projection.weight" : "nextn.post_projection.weight", &post, e) ||
+        !bind_matrix(&ld->b, &m->post, post, d, H, 1, e) || !load_vector(ld, &m->n_out, ROLE_OUT_NORM, 0, d, e))
+        return false;
+    for (int l = 0; l < m->c.n_layers; l++)
+        if (!load_layer(ld, l, e)) return false;
+    return load_head(ld, e);
+}
+
+/* --- rope, scratch ------------------------------------------------------------------------------*/
+static int widest(const int *v, int n, int least)
+{
+    for (int i = 0; i < n; i++)
+        if (v[i] > least) least = v[i];
+    return least;
+}
+
+static bool init_rope(mtp *m, const checkpoint *cp, err *e)
+{
+    const gemma4_config *c       = &m->c;
+    const target        *t       = m->d.t;
+    float               *divisor = NULL;
+    bool                 ok      = true;
+    if (t->donor[0].there) { /* the head sizes of layers that exist are their donors' */
+        int D = t->donor[0].head_dim;
+        ok    = bind_rope_divisors(cp, D, &divisor, e) &&
+             bind_rope(&m->own, &m->freq_full, D, c->theta_full, c->rope_factor_full, c->rotary_part, divisor, e);
+        mem_free(divisor);
+    }
+    if (ok && t->donor[1].there)
+        ok = bind_rope(&m->own, &m->freq_sliding, t->donor[1].head_dim, c->theta_sliding, c->rope_factor_sliding, 1,
+                       NULL, e);
+    return ok;
+}
+
+static bool take_floats(mtp *m, dev *out, size_t n, err *e)
+{
+    return owned_buf(&m->own, out, (size_t)m->max_rows * n * sizeof(float), e);
+}
+
+static bool init_scratch(mtp *m, err *e)
+{
+    const gemma4_config *c = &m->c;
+    scratch             *s = &m->s;
+    size_t               H = (size_t)m->n_target, d = (size_t)c->n_embd, V = (size_t)c->n_vocab;
+    size_t               F = (size_t)widest(c->n_ff, c->n_layers, 1), K = (size_t)m->n_chosen;
+    size_t               heads = (size_t)c->n_heads * (size_t)widest(c->head_dim, c->n_layers, 1);
+    return owned_buf(&m->own, &m->states, (size_t)m->max_lanes * H * sizeof(float), e) &&
+           take_floats(m, &s->in, 2 * H, e) && take_floats(m, &s->embd, H, e) && take_floats(m, &s->h, H, e) &&
+           take_floats(m, &s->x, d, e) && take_floats(m, &s->u, d, e) && take_floats(m, &s->n, d, e) &&
+           take_floats(m, &s->f, d, e) && take_floats(m, &s->y, d, e) && take_floats(m, &s->q, heads, e) &&
+           take_floats(m, &s->heads, heads, e) && take_floats(m, &s->gate, F, e) && take_floats(m, &s->up, F, e) &&
+           take_floats(m, &s->logits, V, e) && owned_buf(&m->own, &s->rows, sizeof(guess_rows), e) &&
+           (!K || (take_floats(m, &s->c, (size_t)m->n_clusters, e) && take_floats(m, &s->id, K, e) &&
+                   take_floats(m, &s->w, K, e) && take_floats(m, &s->chosen, K * (V / (size_t)m->n_clusters), e)));
+}
+
+static bool init_kept_rows(mtp *m, err *e)
+{
+    size_t d = (size_t)m->c.n_embd, V = (size_t)m->c.n_vocab;
+    return !m->keep_rows || (owned_buf(&m->own, &m->d.draft_hidden, DRAFT_MAX * d * sizeof(float), e) &&
+                             owned_buf(&m->own, &m->d.draft_logits, DRAFT_MAX * V * sizeof(float), e));
+}
+
+static bool reserve_queue(mtp *m, err *e)
+{
+    const gemma4_config *c      = &m->c;
+    int                  wide[] = {2 * m->n_target, c->n_heads * widest(c->head_dim, c->n_layers, 1)};
+    queue_limits         lim    = {.max_rows         = m->max_rows,
+                                   .max_in           = widest(c->n_ff, c->n_layers, widest(wide, COUNT(wide), c->n_embd)),
+                                   .max_expert_slots = m->n_chosen,
+                                   .n_experts        = m->n_clusters,
+                                   .max_vocab        = c->n_vocab};
+    return m->d.t->o->queue_reserve(m->d.t->q, &lim, e);
+}
+
+/* --- the forward pass ---------------------------------------------------------------------------*/
+/* u = x + N_post_attn(Wo attention(N_in(x))) over the target's keys */
+static void attention_block(mtp *m, int l, kv_pool *pool, const step_rows *r)
+{
+    const gemma4_config *c    = &m->c;
+    const layer         *y    = &m->layers[l];
+    const ops           *o    = m->d.t->o;
+    queue               *q    = m->d.t->q;
+    const kv_donor      *from = &m->d.t->donor[c->sliding[l]];
+    int                  D = c->head_dim[l], n = r->n_rows;
+    o->rms_norm(q, m->s.n, m->s.x, y->n_in, n, c->n_embd, c->eps);
+    o->matmul(q, m->s.q, y->q, m->s.n, n);
+    o->rms_norm(q, m->s.q, m->s.q, y->n_q, n * c->n_heads, D, c->eps);
+    o->rope(q, m->s.q, r, c->n_heads, D, c->sliding[l] ? m->freq_sliding : m->freq_full);
+    o->attention(q, m->s.heads, m->s.q, c->n_heads, kv_pool_class(pool, from->kv_class), from->kv_layer, r, 1.0f,
+                 c->sliding[l] ? c->window : 0);
+    o->matmul(q, m->s.f, y->o, m->s.heads, n);
+    o->rms_norm_add(q, m->s.u, m->s.x, m->s.f, y->n_post_attn, n, c->n_embd, c->eps, 1);
+}
+
+/* x = (u + N_post_ff(MLP(N_pre_ff(u)))) * scalar */
+static void dense_block(mtp *m, int l, int n)
+{
+    const gemma4_config *c = &m->c;
+    const layer         *y = &m->layers[l];
+    const ops           *o = m->d.t->o;
+    queue               *q = m->d.t->q;
+    int                  F = c->n_ff[l];
+    o->rms_norm(q, m->s.n, m->s.u, y->n_pre_ff, n, c->n_embd, c->eps);
+    o->matmul(q, m->s.gate, y->gate, m->s.n, n);
+    o->matmul(q, m->s.up, y->up, m->s.n, n);
+    o->gated(q, m->s.gate, m->s.gate, F, m->s.up, F, n, F, ACT_GELU_TANH);
+    o->matmul(q, m->s.f, y->down, m->s.gate, n);
+    o->rms_norm_add(q, m->s.x, m->s.u, m->s.f, y->n_post_ff, n, c->n_embd, c->eps, y->scalar);
+}
+
+static void head(mtp *m, int n)
+{
+    const ops *o = m->d.t->o;
+    queue     *q = m->d.t->q;
+    int        V = m->c.n_vocab, C = m->n_clusters, K = m->n_chosen;
+    if (!C) {
+        o->matmul(q, m->s.logits, m->head, m->s.y, n);
+        return;
+    }
+    o->matmul(q, m->s.c, m->centroids, m->s.y, n);
+    o->router(q, m->s.id, m->s.w, m->s.c, (dev){0}, n, C, K);
+    o->matmul_experts(q, m->s.chosen, m->head, m->s.y, false, m->s.id, n, K);
+    o->scatter_logits(q, m->s.logits, m->s.chosen, m->s.id, m->order, n, K, V / C, V, 1);
+}
+
+/* Logits of the rows' next guess, and y; `h` holds a state per row, or per lane where the rows have a place there. */
+static void forward(mtp *m, kv_pool *kv, const step_rows *r, dev h, dev place)
+{
+    target    *t = m->d.t;
+    const ops *o = t->o;
+    int        H = m->n_target, n = r->n_rows;
+    t->embed(t, m->s.embd, r->token, n);
+    o->copy_rows(t->q, m->s.in, 2 * H, m->s.embd, H, (dev){0}, n, H);
+    o->copy_rows(t->q, dev_at_f32(m->s.in, (size_t)H), 2 * H, h, H, place, n, H);
+    o->matmul(t->q, m->s.x, m->pre, m->s.in, n);
+    for (int l = 0; l < m->c.n_layers; l++) {
+        attention_block(m, l, kv, r);
+        dense_block(m, l, n);
+    }
+    o->rms_norm(t->q, m->s.y, m->s.x, m->n_out, n, m->c.n_embd, m->c.eps);
+    head(m, n);
+}
+
+/* --- lanes --------------------------------------------------------------------------------------*/
+static bool mtp_lane_new(drafter *d, draft_lane **out, err *e)
+{
+    mtp *m = (mtp *)d;
+    *out   = NULL;
+    for (int i = 0; i < m->max_lanes && !*out; i++)
+        if (!m->lanes[i].used) *out = &m->lanes[i];
+    if (!*out) return err_set(e, ERR_LIMIT, "the assistant's %d lanes are all taken", m->max_lanes);
+    **out = (draft_lane){.used = true, .place = (int32_t)(*out - m->lanes)};
+    return true;
+}
+
+static void mtp_lane_free(drafter *d, draft_lane *l)
+{
+    (void)d;
+    if (l) l->used = false;
+}
+
+static void mtp_cut(drafter *d, draft_lane *l, int32_t n_pos)
+{
+    (void)d;
+    if (n_pos >= l->n_pos) return;
+    l->n_pos = n_pos;
+    l->known = false;
+}
+
+static bool mtp_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
+{
+    mtp   *m  = (mtp *)d;
+    int    H  = m->n_target;
+    size_t at = (size_t)l->place * (size_t)H;
+    (void)e;
+    if (!r->n) return true;
+    l->n_pos = r->pos + r->n;
+    l->known = r->hidden >= 0;
+    if (l->known)
+        d->t->o->copy_rows(d->t->q, dev_at_f32(m->states, at), H,
+                           dev_at_f32(d->t->hidden, (size_t)r->hidden * (size_t)H), H, (dev){0}, 1, H);
+    return true;
+}
+
+/* --- a round of drafting ------------------------------------------------------------------------*/
+/* Jobs that go together, those that want more first: a job that has its guesses is then always the last row. */
+typedef struct {
+    draft_job *job[HEAD_ROWS];
+    int        n;
+} group;
+
+static bool can_draft(const draft_job *j) { return j->lane->known && j->lane->n_pos == j->n_text - 1; }
+
+static void group_add(group *g, draft_job *j)
+{
+    int i = g->n++;
+    for (; i > 0 && g->job[i - 1]->n_want < j->n_want; i--) g->job[i] = g->job[i - 1];
+    g->job[i] = j;
+}
+
+/* Positions and lanes stay what they are for the whole round. */
+static step_rows upload_rows(mtp *m, const group *g)
+{
+    guess_rows r;
+    dev        d = m->s.rows;
+    for (int i = 0; i < g->n; i++) {
+        const draft_job *j = g->job[i];
+        r.token[i]         = j->text[j->n_text - 1];
+        r.pos[i]           = j->n_text - 1;
+        r.last[i]          = j->n_text - 2;
+        r.lane[i]          = j->kv_lane;
+        r.place[i]         = j->lane->place;
+        assert(r.token[i] >= 0 && r.token[i] < m->c.n_vocab);
+    }
+    m->d.t->o->upload(m->d.t->q, d, &r, sizeof r);
+    dev pos = dev_at(d, offsetof(guess_rows, pos)); /* no slot is written and no parent looked for */
+    return (step_rows){.token = d,
+                       .pos   = pos,
+                       .lane  = dev_at(d, offsetof(guess_rows, lane)),
+                       .slot  = pos,
+                       .root  = pos,
+                       .last  = dev_at(d, offsetof(guess_rows, last))};
+}
+
+static void keep_row(mtp *m, int guess, int row)
+{
+    const ops *o = m->d.t->o;
+    size_t     d = (size_t)m->c.n_embd, V = (size_t)m->c.n_vocab, g = (size_t)guess, r = (size_t)row;
+    o->copy_rows(m->d.t->q, dev_at_f32(m->d.draft_hidden, g * d), (int)d, dev_at_f32(m->s.y, r * d), (int)d, (dev){0},
+                 1, (int)d);
+    o->copy_rows(m->d.t->q, dev_at_f32(m->d.draft_logits, g * V), (int)V, dev_at_f32(m->s.logits, r * V), (int)V,
+                 (dev){0}, 1, (int)V);
+}
+
+/* Guess number `guess` of the group's first n jobs; their tokens go where the next one reads them. */
+static bool pick_guess(mtp *m, group *g, int guess, int n, const draft_job *kept, err *e)
+{
+    int32_t token[HEAD_ROWS];
+    for (int i = 0; i < n; i++) {
+        draft_job *j = g->job[i];
+        if (m->keep_rows && j == kept) keep_row(m, guess, i);
+        if (!draft_pick(&m->pick, j, dev_at_f32(m->s.logits, (size_t)i * (size_t)m->c.n_vocab), guess, 1, e))
+            return false;
+        token[i] = j->token[guess];
+        j->n     = guess + 1;
+    }
+    m->d.t->o->upload(m->d.t->q, m->s.rows, token, (size_t)n * sizeof *token);
+    return true;
+}
+
+static bool draft_group(mtp *m, kv_pool *kv, group *g, const draft_job *kept, err *e)
+{
+    target   *t = m->d.t;
+    step_rows r = upload_rows(m, g);
+    for (int guess = 0; guess < g->job[0]->n_want; guess++) {
+        while (g->job[g->n - 1]->n_want <= guess) g->n--;
+        r.n_rows = g->n;
+        if (guess) t->o->matmul(t->q, m->s.h, m->post, m->s.y, g->n);
+        if (guess)
+            forward(m, kv, &r, m->s.h, (dev){0});
+        else
+            forward(m, kv, &r, m->states, dev_at(m->s.rows, offsetof(guess_rows, place)));
+        if (!pick_guess(m, g, guess, g->n, kept, e)) return false;
+    }
+    return true;
+}
+
+static bool mtp_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
+{
+    mtp  *m  = (mtp *)d;
+    bool  ok = true;
+    group g  = {.n = 0};
+    for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0;
+    fault_no_alloc_begin("draft"); /* promise 4 */
+    kv_pool_flush(kv, d->t->q);
+    for (int i = 0; ok && i < n_jobs; i++) {
+        assert(jobs[i]->n_want <= DRAFT_MAX);
+        if (jobs[i]->n_want > 0 && can_draft(jobs[i])) group_add(&g, jobs[i]);
+        if (g.n == m->max_rows || (g.n && i == n_jobs - 1)) {
+            ok  = draft_group(m, kv, &g, jobs[0], e);
+            g.n = 0;
+        }
+    }
+    fault_no_alloc_end();
+    return ok;
+}
+
+/* --- open and close -----------------------------------------------------------------------------*/
+static void mtp_close(drafter *d)
+{
+    mtp *m = (mtp *)d;
+    draft_picker_deinit(&m->pick);
+    owned_free(&m->own);
+    mem_free(m->lanes);
+    mem_free(m);
+}
+
+static void init_drafter(mtp *m, const drafter_options *opt)
+{
+    m->keep_rows = opt->keep_rows;
+    m->max_lanes = opt->max_lanes ? opt->max_lanes : 1;
+    m->max_rows  = m->max_lanes < HEAD_ROWS ? m->max_lanes : HEAD_ROWS;
+    m->lanes     = xnew_n(draft_lane, (size_t)m->max_lanes);
+    owned_init(&m->own, m->d.t->o, m->c.n_layers * 6 + 64);
+    m->own.q            = m->d.t->q;
+    m->d.trained_ctx    = m->c.n_ctx;
+    m->d.n_draft_hidden = m->c.n_embd;
+}
+
+/* Names and shapes first: a broken file costs nothing, and they bound all that follows. */
+static bool load_drafter(loader *ld, err *e)
+{
+    mtp *m    = ld->m;
+    ld->b.dry = true;
+    if (!load_all(ld, e) || !reserve_queue(m, e)) return false;
+    ld->b.dry = false;
+    if (!load_all(ld, e) || !init_rope(m, ld->b.cp, e) || !init_scratch(m, e) || !init_kept_rows(m, e) ||
+        !draft_picker_init(&m->pick, m->d.t, e))
+        return false;
+    m->d.weight_bytes = m->own.weight_bytes;
+    return true;
+}
+
+bool mtp_open(drafter **out, target *t, const checkpoint *cp, const drafter_options *opt, err *e)
+{
+    mtp   *m  = xnew(mtp);
+    binder b  = {.cp = cp, .own = &m->own, .recode = opt->quantise};
+    loader ld = {.m = m, .b = b, .hf_prefix = cp->gguf ? NULL : gemma4_hf_prefix(cp->tensors)};
+    *out      = NULL;
+    m->d      = (drafter){.kind      = "mtp",
+                          .t         = t,
+                          .max_draft = DRAFT_MAX,
+                          .lane_new  = mtp_lane_new,
+                          .lane_free = mtp_lane_free,
+                          .cut       = mtp_cut,
+                          .observe   = mtp_observe,
+                          .draft     = mtp_draft,
+                          .close     = mtp_close};
+    bool ok   = read_config(m, cp, e) && check_fit(m, e);
+    if (ok) init_drafter(m, opt);
+    if (!ok || !load_drafter(&ld, e)) {
+        mtp_close(&m->d);
+        return err_wrap(e, "cannot load %s", cp->path);
+    }
+    *out = &m->d;
+    return true;
+}
