@@ -186,13 +186,17 @@ static bool load_layer(loader *ld, int l, err *e)
            load_vector(ld, &y->n_post_ff, ROLE_POST_FF_NORM, l, d, e) && load_scalar(ld, &y->scalar, l, e);
 }
 
-/* Entry i of a list of integers. */
+/* Entry i of a list of int64 or int32. */
 static int64_t item(const tensor *t, size_t i)
 {
     int64_t wide;
     int32_t narrow;
-    if (t->type == QUANT_I64) return memcpy(&wide, (const char *)t->data + i * sizeof wide, sizeof wide), wide;
-    return memcpy(&narrow, (const char *)t->data + i * sizeof narrow, sizeof narrow), narrow;
+    if (t->type == QUANT_I64) {
+        memcpy(&wide, (const char *)t->data + i * sizeof wide, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, (const char *)t->data + i * sizeof narrow, sizeof narrow);
+    return narrow;
 }
 
 /* Every token once, as int32; for mem_free. */
@@ -281,20 +285,27 @@ static int widest(const int *v, int n, int least)
     return least;
 }
 
+static int first_of_kind(const gemma4_config *c, bool sliding)
+{
+    for (int l = 0; l < c->n_layers; l++)
+        if (c->sliding[l] == sliding) return l;
+    return -1;
+}
+
 static bool init_rope(mtp *m, const checkpoint *cp, err *e)
 {
-    const gemma4_config *c       = &m->c;
-    const target        *t       = m->d.t;
-    float               *divisor = NULL;
-    bool                 ok      = true;
-    if (t->donor[0].there) { /* the head sizes of layers that exist are their donors' */
-        int D = t->donor[0].head_dim;
-        ok    = bind_rope_divisors(cp, D, &divisor, e) &&
+    const gemma4_config *c    = &m->c;
+    int                  full = first_of_kind(c, false), sliding = first_of_kind(c, true);
+    bool                 ok = true;
+    if (full >= 0) {
+        float *divisor;
+        int    D = c->head_dim[full];
+        ok       = bind_rope_divisors(cp, D, &divisor, e) &&
              bind_rope(&m->own, &m->freq_full, D, c->theta_full, c->rope_factor_full, c->rotary_part, divisor, e);
         mem_free(divisor);
     }
-    if (ok && t->donor[1].there)
-        ok = bind_rope(&m->own, &m->freq_sliding, t->donor[1].head_dim, c->theta_sliding, c->rope_factor_sliding, 1,
+    if (ok && sliding >= 0)
+        ok = bind_rope(&m->own, &m->freq_sliding, c->head_dim[sliding], c->theta_sliding, c->rope_factor_sliding, 1,
                        NULL, e);
     return ok;
 }
@@ -444,9 +455,11 @@ static bool mtp_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
     if (!r->n) return true;
     l->n_pos = r->pos + r->n;
     l->known = r->hidden >= 0;
+    fault_no_alloc_begin("observe"); /* promise 4 */
     if (l->known)
         d->t->o->copy_rows(d->t->q, dev_at_f32(m->states, at), H,
                            dev_at_f32(d->t->hidden, (size_t)r->hidden * (size_t)H), H, (dev){0}, 1, H);
+    fault_no_alloc_end();
     return true;
 }
 
@@ -469,7 +482,7 @@ static void group_add(group *g, draft_job *j)
 /* Positions and lanes stay what they are for the whole round. */
 static step_rows upload_rows(mtp *m, const group *g)
 {
-    guess_rows r;
+    guess_rows r = {0};
     dev        d = m->s.rows;
     for (int i = 0; i < g->n; i++) {
         const draft_job *j = g->job[i];
@@ -500,11 +513,11 @@ static void keep_row(mtp *m, int guess, int row)
                  (dev){0}, 1, (int)V);
 }
 
-/* Guess number `guess` of the group's first n jobs; their tokens go where the next one reads them. */
-static bool pick_guess(mtp *m, group *g, int guess, int n, const draft_job *kept, err *e)
+/* Guess number `guess` of the group's jobs; the tokens go where the next one reads them. */
+static bool pick_guess(mtp *m, group *g, int guess, const draft_job *kept, err *e)
 {
     int32_t token[HEAD_ROWS];
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < g->n; i++) {
         draft_job *j = g->job[i];
         if (m->keep_rows && j == kept) keep_row(m, guess, i);
         if (!draft_pick(&m->pick, j, dev_at_f32(m->s.logits, (size_t)i * (size_t)m->c.n_vocab), guess, 1, e))
@@ -512,7 +525,7 @@ static bool pick_guess(mtp *m, group *g, int guess, int n, const draft_job *kept
         token[i] = j->token[guess];
         j->n     = guess + 1;
     }
-    m->d.t->o->upload(m->d.t->q, m->s.rows, token, (size_t)n * sizeof *token);
+    m->d.t->o->upload(m->d.t->q, m->s.rows, token, (size_t)g->n * sizeof *token);
     return true;
 }
 
@@ -523,12 +536,12 @@ static bool draft_group(mtp *m, kv_pool *kv, group *g, const draft_job *kept, er
     for (int guess = 0; guess < g->job[0]->n_want; guess++) {
         while (g->job[g->n - 1]->n_want <= guess) g->n--;
         r.n_rows = g->n;
-        if (guess) t->o->matmul(t->q, m->s.h, m->post, m->s.y, g->n);
-        if (guess)
+        if (guess) {
+            t->o->matmul(t->q, m->s.h, m->post, m->s.y, g->n);
             forward(m, kv, &r, m->s.h, (dev){0});
-        else
+        } else
             forward(m, kv, &r, m->states, dev_at(m->s.rows, offsetof(guess_rows, place)));
-        if (!pick_guess(m, g, guess, g->n, kept, e)) return false;
+        if (!pick_guess(m, g, guess, kept, e)) return false;
     }
     return true;
 }
