@@ -1,0 +1,787 @@
+/* The DFlash drafter: a small decoder that fills in a block of masked tokens in one pass, reading the target's mind.
+ *
+ * Context row of position p, from c, the outputs of some layers of the target side by side:
+ *   g = N_hidden(Wfc c)                              what all layers of the drafter see of p
+ *   layer:  k = rope(N_k(Wk g), p)   v = Wv g        so context K/V is made once and never changes
+ *
+ * Block of B rows: the anchor (the newest token, not yet through the target) and B - 1 masks, at positions n ..
+ *   x = E[token]                                     the target's table, scaled as the target scales it
+ *   layer:  y = N_in(x)
+ *           q = rope(N_q(Wq y))   k = rope(N_k(Wk y))   v = Wv y
+ *           x = x + Wo attention(q, k, v)            over the context and the block; scale 1/sqrt(D)
+ *           x = x + Wdown(silu(Wgate z) * Wup z)     z = N_ff(x)
+ *   row j of N(x) guesses the token at position n + j; the anchor's row guesses nothing.
+ *
+ * Full layers see the whole block, sliding ones are causal in it. The block's K/V goes to the slots behind the context
+ * and is cut away after the pass.
+ *
+ * A lane's context: slot s holds position s + shift. A context that starts in the middle of a text has its first position
+ * as shift. One that outgrows n_ctx slides:
+ *
+ *   slots   | sinks |  dropped  |  recent ...      |        the recent rows move down by n_ctx / 4, shift grows by it,
+ *           | sinks |  recent ...      |                    the sinks are made again, for the positions before them
+ *
+ * Keys are turned by absolute positions and masked by slots; both see only differences, so the drafter never meets one
+ * that it was not trained on. */
+#include "model/dflash.h"
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "model/bind.h"
+#include "model/dflash_config.h"
+
+#include <assert.h>
+#include <math.h>
+
+enum {
+    MAX_ROWS     = STEP_MAX_ROWS, /* of a pass */
+    WAITING_ROWS = 64,            /* features of a lane that wait to be folded in */
+    SINK_ROWS    = 16,
+    MIN_CTX      = 8,
+    DEFAULT_CTX  = 4096,  /* what drafters are trained on, where their files do not say */
+    MAX_TRAINED  = 32768, /* a larger max_position_embeddings is the target's, not what the drafter was trained on */
+    PER_LAYER    = 11,    /* tensors */
+};
+
+typedef struct {
+    weight *q, *k, *v, *o, *gate, *up, *down;
+    dev     n_in, n_q, n_k, n_ff;
+} layer;
+
+/* The rows of one pass, uploaded in one piece. */
+typedef struct {
+    int32_t token[MAX_ROWS];
+    int32_t pos[MAX_ROWS]; /* in the text: what rope turns by */
+    int32_t lane[MAX_ROWS];
+    int32_t slot[MAX_ROWS];         /* where K/V goes; to attention, the position */
+    int32_t root[MAX_ROWS];         /* above all slots that the row sees */
+    int32_t last_full[MAX_ROWS];    /* last slot that it sees in full layers, */
+    int32_t last_sliding[MAX_ROWS]; /* and in sliding ones */
+    int     n;
+} block_rows;
+
+/* Scratch of a pass; [MAX_ROWS][n] floats unless said. */
+typedef struct {
+    dev features; /* [WAITING_ROWS][n_features]: gathered */
+    dev x, y, f;  /* [n_embd] */
+    dev q, heads; /* [n_heads * head_dim] */
+    dev k, v;     /* [n_kv_heads * head_dim] */
+    dev gate, up; /* [n_ff] */
+    dev hidden;   /* [HEAD_ROWS][n_embd]: gathered */
+    dev logits;   /* [HEAD_ROWS][n_vocab of the target] */
+    dev few;      /* [HEAD_ROWS][n_few]: logits of a reduced vocabulary */
+    dev rows;     /* block_rows */
+    dev index;    /* int32 [MAX_ROWS]: rows to gather */
+    dev moves;    /* kv_move_item [MAX_ROWS] */
+} scratch;
+
+struct draft_lane {
+    kv_seq *seq; /* the rows folded in; between calls nothing else */
+    int32_t shift;
+    bool    slid;    /* the sinks lie in the first slots, and the rows behind them are not the next of the text */
+    int     n_wait;  /* rows in `waiting`, which follow those in seq */
+    dev     waiting; /* [waiting_rows][n_features] */
+    dev     sinks;   /* [n_sinks][n_embd]: g of the first rows of the context */
+};
+
+typedef struct {
+    drafter       d; /* first: a drafter * is a dflash * */
+    dflash_config c;
+    const ops    *o;
+    queue        *q;
+    weight       *fc, *embed, *head; /* embed, head NULL: the target's */
+    float         embed_scale;       /* of its own table */
+    float         softcap;
+    int           n_few; /* rows of a head of its own for fewer tokens; 0: all */
+    dev           d2t;   /* [n_few]: their ids */
+    dev           n_hidden, n_out, freq;
+    layer        *layers;
+    scratch       s;
+    block_rows    rows;
+    draft_lane   *owner[MAX_ROWS]; /* of a context row */
+    kv_pool      *kv;
+    int           n_ctx, n_drop; /* slots of context; dropped when they are full */
+    int           n_sinks, waiting_rows;
+    draft_picker  pick;
+    owned         own;
+} dflash;
+
+/* --- binding ------------------------------------------------------------------------------------*/
+static bool require(const dflash *m, const binder *b, dflash_role r, int l, const tensor **out, err *e)
+{
+    char name[DFLASH_NAME_MAX];
+    dflash_tensor_name(m->c.layout, m->c.prefix, r, l, name);
+    return bind_require(b, name, out, e);
+}
+
+static bool load_matrix(dflash *m, binder *b, weight **out, dflash_role r, int l, int n_in, int n_out, err *e)
+{
+    const tensor *t;
+    return require(m, b, r, l, &t, e) && bind_matrix(b, out, t, n_in, n_out, 1, e);
+}
+
+static bool load_vector(dflash *m, binder *b, dev *out, dflash_role r, int l, int n, err *e)
+{
+    const tensor *t;
+    return require(m, b, r, l, &t, e) && bind_vector(b, out, t, n, 1, e);
+}
+
+static bool load_layer(dflash *m, binder *b, int l, err *e)
+{
+    const dflash_config *c = &m->c;
+    layer               *y = &m->layers[l];
+    int                  H = c->n_embd, D = c->head_dim, F = c->n_ff, nq = c->n_heads * D, nk = c->n_kv_heads * D;
+    return load_vector(m, b, &y->n_in, DFLASH_ATTN_NORM, l, H, e) &&
+           load_vector(m, b, &y->n_ff, DFLASH_FF_NORM, l, H, e) && load_vector(m, b, &y->n_q, DFLASH_Q_NORM, l, D, e) &&
+           load_vector(m, b, &y->n_k, DFLASH_K_NORM, l, D, e) && load_matrix(m, b, &y->q, DFLASH_Q, l, H, nq, e) &&
+           load_matrix(m, b, &y->k, DFLASH_K, l, H, nk, e) && load_matrix(m, b, &y->v, DFLASH_V, l, H, nk, e) &&
+           load_matrix(m, b, &y->o, DFLASH_O, l, nq, H, e) && load_matrix(m, b, &y->gate, DFLASH_GATE, l, H, F, e) &&
+           load_matrix(m, b, &y->up, DFLASH_UP, l, H, F, e) && load_matrix(m, b, &y->down, DFLASH_DOWN, l, F, H, e);
+}
+
+/* A table of ids, one per row of the head: in directories an offset from the row's own number, in GGUF the id itself. */
+static bool read_d2t(const dflash *m, const tensor *t, int32_t *map, err *e)
+{
+    int      n_vocab = m->d.t->n_vocab;
+    uint8_t *seen    = mem_try((size_t)n_vocab);
+    bool     ok      = seen || err_set(e, ERR_UNAVAILABLE, "no memory to read 'd2t'");
+    for (int i = 0; ok && i < m->n_few; i++) {
+        int64_t id = 0;
+        int32_t small;
+        memcpy(t->type == QUANT_I64 ? (void *)&id : &small,
+               (const char *)t->data + (size_t)i * quant_block_bytes(t->type), quant_block_bytes(t->type));
+        if (t->type == QUANT_I32) id = small;
+        if (m->c.layout == DFLASH_DIR && id > -n_vocab && id < n_vocab) id += i;
+        ok = (id >= 0 && id < n_vocab) ||
+             err_set(e, ERR_FORMAT, "'d2t' leads from row %d to token %lld of %d", i, (long long)id, n_vocab);
+        ok = ok && (!seen[id]++ || err_set(e, ERR_FORMAT, "'d2t' names token %lld twice", (long long)id));
+        if (ok) map[i] = (int32_t)id;
+    }
+    mem_free(seen);
+    return ok;
+}
+
+static bool load_d2t(dflash *m, binder *b, const tensor *t, err *e)
+{
+    if ((t->type != QUANT_I64 && t->type != QUANT_I32) || t->dim[0] != m->n_few || t->dim[1] != 1)
+        return err_set(e, ERR_FORMAT, "'d2t' is not a list of %d integers, one per row of the output matrix", m->n_few);
+    int32_t *map = mem_try_n((size_t)m->n_few, sizeof *map);
+    bool     ok  = (map || err_set(e, ERR_UNAVAILABLE, "no memory to read 'd2t'")) && read_d2t(m, t, map, e) &&
+              (b->dry || owned_put(b->own, &m->d2t, map, (size_t)m->n_few * sizeof *map, e));
+    mem_free(map);
+    return ok;
+}
+
+/* A head of its own: for all tokens of the target, or with d2t for some. */
+static bool load_head(dflash *m, binder *b, const tensor *t, err *e)
+{
+    const tensor *d2t     = dflash_tensor(&m->c, b->cp, DFLASH_D2T, 0);
+    int           n_vocab = m->d.t->n_vocab;
+    if (t->dim[1] < 1 || t->dim[1] > n_vocab || (!d2t && t->dim[1] != n_vocab))
+        return err_set(e, ERR_INPUT, "its output matrix is for %lld tokens, the target has %d", (long long)t->dim[1],
+                       n_vocab);
+    m->n_few = d2t ? (int)t->dim[1] : 0;
+    return bind_matrix(b, &m->head, t, m->c.n_embd, (int)t->dim[1], 1, e) && (!d2t || load_d2t(m, b, d2t, e));
+}
+
+static bool load_tables(dflash *m, binder *b, err *e)
+{
+    const dflash_config *c     = &m->c;
+    const target        *t     = m->d.t;
+    const tensor        *embed = c->own_embed ? dflash_tensor(c, b->cp, DFLASH_EMBED, 0) : NULL;
+    const tensor        *head  = dflash_tensor(c, b->cp, DFLASH_HEAD, 0);
+    bool                 tied  = embed && !head && c->tied;
+    if ((!embed || (!head && !tied)) && c->n_embd != t->n_embd)
+        return err_set(e, ERR_INPUT, "it is %d wide and borrows the embeddings of the target, which is %d wide",
+                       c->n_embd, t->n_embd);
+    if (embed && embed->dim[1] != t->n_vocab)
+        return err_set(e, ERR_INPUT, "its embeddings are for %lld tokens, the target has %d", (long long)embed->dim[1],
+                       t->n_vocab);
+    if (embed && !bind_matrix(b, &m->embed, embed, c->n_embd, t->n_vocab, 1, e)) return false;
+    if (tied) m->head = m->embed;
+    return !head || load_head(m, b, head, e);
+}
+
+static bool load_all(dflash *m, binder *b, err *e)
+{
+    const dflash_config *c = &m->c;
+    if (!load_matrix(m, b, &m->fc, DFLASH_FC, 0, c->n_features, c->n_embd, e) ||
+        !load_vector(m, b, &m->n_hidden, DFLASH_HIDDEN_NORM, 0, c->n_embd, e) ||
+        !load_vector(m, b, &m->n_out, DFLASH_NORM, 0, c->n_embd, e) || !load_tables(m, b, e))
+        return false;
+    for (int l = 0; l < c->n_layers; l++)
+        if (!load_layer(m, b, l, e)) return false;
+    return true;
+}
+
+/* --- does it fit the target? --------------------------------------------------------------------*/
+static bool fit_captures(dflash *m, err *e)
+{
+    dflash_config *c = &m->c;
+    const target  *t = m->d.t;
+    if (!c->n_captures && c->n_features % t->n_embd == 0 && c->n_features / t->n_embd <= t->n_layers &&
+        c->n_features / t->n_embd <= DFLASH_MAX_CAPTURES) {
+        c->n_captures = c->n_features / t->n_embd;
+        dflash_default_captures(c->capture, c->n_captures, t->n_layers);
+    }
+    if (!c->n_captures || (int64_t)c->n_captures * t->n_embd != c->n_features)
+        return err_set(e, ERR_INPUT,
+                       "its features are %d wide, and %d layers of the target, %d wide each, do not make that",
+                       c->n_features, c->n_captures, t->n_embd);
+    if (c->n_captures > t->n_layers)
+        return err_set(e, ERR_INPUT, "it wants the outputs of %d layers, the target has %d", c->n_captures,
+                       t->n_layers);
+    for (int i = 0; i < c->n_captures; i++) {
+        if (c->capture[i] >= t->n_layers)
+            return err_set(e, ERR_INPUT, "it wants the output of layer %d, the target has %d", c->capture[i],
+                           t->n_layers);
+        m->d.capture_id[i] = c->capture[i] + 1; /* what comes out of a layer goes into the next */
+    }
+    m->d.n_capture = c->n_captures;
+    return true;
+}
+
+static bool fit_target(dflash *m, err *e)
+{
+    const dflash_config *c = &m->c;
+    const target        *t = m->d.t;
+    if (c->n_vocab && c->n_vocab != t->n_vocab)
+        return err_set(e, ERR_INPUT, "its vocabulary has %d tokens, the target's %d", c->n_vocab, t->n_vocab);
+    if (c->mask_id >= t->n_vocab)
+        return err_set(e, ERR_INPUT, "its mask token is %d, the target has %d tokens", c->mask_id, t->n_vocab);
+    return fit_captures(m, e);
+}
+
+/* --- memory -------------------------------------------------------------------------------------*/
+static bool take_floats(dflash *m, dev *out, int rows, int n, err *e)
+{
+    return owned_buf(&m->own, out, (size_t)rows * (size_t)n * sizeof(float), e);
+}
+
+static bool init_scratch(dflash *m, bool keep_rows, err *e)
+{
+    const dflash_config *c = &m->c;
+    scratch             *s = &m->s;
+    int                  H = c->n_embd, nq = c->n_heads * c->head_dim, nk = c->n_kv_heads * c->head_dim, R = MAX_ROWS;
+    int                  V = m->d.t->n_vocab;
+    return take_floats(m, &s->features, WAITING_ROWS, c->n_features, e) && take_floats(m, &s->x, R, H, e) &&
+           take_floats(m, &s->y, R, H, e) && take_floats(m, &s->f, R, H, e) && take_floats(m, &s->q, R, nq, e) &&
+           take_floats(m, &s->heads, R, nq, e) && take_floats(m, &s->k, R, nk, e) && take_floats(m, &s->v, R, nk, e) &&
+           take_floats(m, &s->gate, R, c->n_ff, e) && take_floats(m, &s->up, R, c->n_ff, e) &&
+           take_floats(m, &s->hidden, HEAD_ROWS, H, e) && take_floats(m, &s->logits, HEAD_ROWS, V, e) &&
+           (!m->n_few || take_floats(m, &s->few, HEAD_ROWS, m->n_few, e)) &&
+           owned_buf(&m->own, &s->rows, sizeof(block_rows), e) &&
+           owned_buf(&m->own, &s->index, MAX_ROWS * sizeof(int32_t), e) &&
+           owned_buf(&m->own, &s->moves, MAX_ROWS * sizeof(kv_move_item), e) &&
+           (!keep_rows ||
+            (take_floats(m, &m->d.draft_hidden, c->block, H, e) && take_floats(m, &m->d.draft_logits, c->block, V, e)));
+}
+
+static bool init_queue(dflash *m, err *e)
+{
+    const dflash_config *c    = &m->c;
+    int                  wide = c->n_features, nq = c->n_heads * c->head_dim;
+    if (wide < nq) wide = nq;
+    if (wide < c->n_ff) wide = c->n_ff;
+    if (wide < c->n_embd) wide = c->n_embd;
+    return m->o->queue_reserve(m->q, &(queue_limits){MAX_ROWS, wide, 0, 0, m->d.t->n_vocab}, e);
+}
+
+/* A lane that was given out never fails for memory: all of them fit at once (promise 5). */
+static bool init_kv(dflash *m, const drafter_options *opt, err *e)
+{
+    const dflash_config *c    = &m->c;
+    kv_class_spec        cls  = {c->n_layers, c->n_kv_heads, c->head_dim, opt->kv_type};
+    kv_pool_spec         spec = {&cls, 1, 0, opt->max_lanes > 0 ? opt->max_lanes : 1, m->n_ctx + c->block};
+    size_t               lane;
+    if (!kv_bytes_for(&spec, spec.max_slots, &lane) || !size_mul(&spec.max_bytes, lane, (size_t)spec.max_lanes))
+        return err_set(e, ERR_LIMIT, "the drafter's context of %d for %d lanes is too large", m->n_ctx, spec.max_lanes);
+    return kv_pool_new(&m->kv, m->o, &spec, e);
+}
+
+static bool init_context(dflash *m, const drafter_options *opt, err *e)
+{
+    const target *t  = m->d.t;
+    m->d.trained_ctx = m->c.n_ctx <= MAX_TRAINED ? m->c.n_ctx : 0;
+    m->n_ctx         = opt->n_ctx ? opt->n_ctx : m->d.trained_ctx ? m->d.trained_ctx : DEFAULT_CTX;
+    if (m->n_ctx > t->n_ctx) m->n_ctx = t->n_ctx;
+    if (m->n_ctx < MIN_CTX)
+        return err_set(e, ERR_INPUT, "a drafter's context of %d is too short, it needs %d", m->n_ctx, MIN_CTX);
+    m->n_drop       = m->n_ctx / 4;
+    m->n_sinks      = m->n_drop < SINK_ROWS ? m->n_drop : SINK_ROWS;
+    m->waiting_rows = m->n_drop < WAITING_ROWS ? m->n_drop : WAITING_ROWS;
+    return true;
+}
+
+/* --- lanes --------------------------------------------------------------------------------------*/
+static void dflash_lane_free(drafter *d, draft_lane *l)
+{
+    dflash *m = (dflash *)d;
+    if (!l) return;
+    kv_seq_free(l->seq);
+    if (l->waiting.p) m->o->free(m->o, l->waiting);
+    if (l->sinks.p) m->o->free(m->o, l->sinks);
+    mem_free(l);
+}
+
+static bool dflash_lane_new(drafter *d, draft_lane **out, err *e)
+{
+    dflash     *m = (dflash *)d;
+    draft_lane *l = xnew(draft_lane);
+    *out          = NULL;
+    l->seq        = kv_seq_new(m->kv);
+    bool ok       = l->seq || err_set(e, ERR_BUSY, "all lanes of the drafter are taken");
+    ok = ok && m->o->alloc(m->o, &l->waiting, (size_t)m->waiting_rows * (size_t)m->c.n_features * sizeof(float), e) &&
+         m->o->alloc(m->o, &l->sinks, (size_t)m->n_sinks * (size_t)m->c.n_embd * sizeof(float), e);
+    if (ok)
+        *out = l;
+    else
+        dflash_lane_free(d, l);
+    return ok;
+}
+
+static int32_t next_pos(const draft_lane *l) { return l->shift + kv_seq_len(l->seq) + l->n_wait; }
+
+static void restart(draft_lane *l, int32_t pos)
+{
+    kv_seq_cut(l->seq, 0);
+    l->n_wait = 0;
+    l->shift  = pos;
+    l->slid   = false;
+}
+
+static void dflash_cut(drafter *d, draft_lane *l, int32_t n_pos)
+{
+    dflash *m      = (dflash *)d;
+    int32_t folded = l->shift + kv_seq_len(l->seq), slot = n_pos - l->shift;
+    if (n_pos >= next_pos(l) && n_pos) return;
+    if (n_pos >= folded && n_pos)
+        l->n_wait = n_pos - folded;
+    else if (slot <= 0 || !n_pos || (l->slid && slot < m->n_sinks)) /* nothing is left that belongs before it */
+        restart(l, n_pos);
+    else {
+        l->n_wait = 0;
+        kv_seq_cut(l->seq, slot);
+    }
+}
+
+/* --- the context --------------------------------------------------------------------------------*/
+static step_rows upload_rows(dflash *m)
+{
+    dev d = m->s.rows;
+    m->o->upload(m->q, d, &m->rows, sizeof m->rows);
+    return (step_rows){.n_rows = m->rows.n,
+                       .token  = dev_at(d, offsetof(block_rows, token)),
+                       .pos    = dev_at(d, offsetof(block_rows, pos)),
+                       .lane   = dev_at(d, offsetof(block_rows, lane)),
+                       .slot   = dev_at(d, offsetof(block_rows, slot)),
+                       .parent = dev_at(d, offsetof(block_rows, slot)), /* not read: all that is seen lies below root */
+                       .root   = dev_at(d, offsetof(block_rows, root)),
+                       .last   = dev_at(d, offsetof(block_rows, last_full))};
+}
+
+static void add_row(dflash *m, const draft_lane *l, int32_t token, int32_t slot, int32_t end)
+{
+    const dflash_config *c       = &m->c;
+    block_rows          *b       = &m->rows;
+    int                  i       = b->n++;
+    int32_t              in_view = slot + c->window - 1 < end ? slot + c->window - 1 : end;
+    assert(i < MAX_ROWS);
+    b->token[i]        = token;
+    b->pos[i]          = slot + l->shift;
+    b->lane[i]         = kv_seq_lane(l->seq);
+    b->slot[i]         = slot;
+    b->root[i]         = end + 1;
+    b->last_full[i]    = c->causal_full ? slot : end;
+    b->last_sliding[i] = c->causal_sliding ? slot : in_view;
+}
+
+/* k = rope(N_k(Wk x)), v = Wv x, into the pages */
+static void store_kv(dflash *m, int l, dev x, const step_rows *r)
+{
+    const dflash_config *c  = &m->c;
+    const ops           *o  = m->o;
+    const layer         *y  = &m->layers[l];
+    int                  nk = c->n_kv_heads, D = c->head_dim;
+    o->matmul(m->q, m->s.k, y->k, x, r->n_rows);
+    o->matmul(m->q, m->s.v, y->v, x, r->n_rows);
+    o->rms_norm(m->q, m->s.k, m->s.k, y->n_k, r->n_rows * nk, D, (float)c->eps);
+    o->rope(m->q, m->s.k, r, nk, D, m->freq);
+    o->kv_store(m->q, kv_pool_class(m->kv, 0), l, r, m->s.k, m->s.v);
+}
+
+/* K/V of the pass's rows from g, whose rows they are. */
+static void store_context(dflash *m, dev g)
+{
+    kv_pool_flush(m->kv, m->q);
+    step_rows r = upload_rows(m);
+    for (int l = 0; l < m->c.n_layers; l++) store_kv(m, l, g, &r);
+}
+
+static void move_down(dflash *m, const draft_lane *l, int32_t from, int32_t end, int32_t by)
+{
+    kv_move_item item[MAX_ROWS];
+    for (int n; from < end; from += n) {
+        for (n = 0; n < MAX_ROWS && from + n < end; n++)
+            item[n] = (kv_move_item){kv_seq_lane(l->seq), from + n, from + n - by};
+        m->o->upload(m->q, m->s.moves, item, (size_t)n * sizeof *item);
+        m->o->kv_move(m->q, kv_pool_class(m->kv, 0), m->s.moves, n);
+    }
+}
+
+/* The picture at the top: n_drop rows behind the sinks are forgotten. */
+static void slide(dflash *m, draft_lane *l)
+{
+    int32_t len = kv_seq_len(l->seq);
+    kv_pool_flush(m->kv, m->q);
+    move_down(m, l, m->n_sinks + m->n_drop, len, m->n_drop);
+    kv_seq_cut(l->seq, len - m->n_drop);
+    l->shift += m->n_drop;
+    l->slid   = true;
+    m->rows.n = 0;
+    for (int32_t s = 0; s < m->n_sinks; s++) add_row(m, l, 0, s, s);
+    store_context(m, l->sinks);
+}
+
+/* The lane's next n rows join the pass, n <= n_drop; make_room was called. */
+static bool add_context(dflash *m, draft_lane *l, int n, err *e)
+{
+    int32_t len = kv_seq_len(l->seq);
+    if (!kv_seq_grow(l->seq, len + n, e)) return false;
+    for (int i = 0; i < n; i++) {
+        m->owner[m->rows.n] = l;
+        add_row(m, l, 0, len + i, len + i);
+    }
+    return true;
+}
+
+static void make_room(dflash *m, draft_lane *l, int n)
+{
+    assert(n <= m->n_drop);
+    if (kv_seq_len(l->seq) + n > m->n_ctx) slide(m, l);
+}
+
+/* Keeps g of a context's first rows: they may have to be made again. */
+static void keep_sinks(dflash *m, dev g)
+{
+    size_t H = (size_t)m->c.n_embd;
+    for (int i = 0; i < m->rows.n; i++) {
+        const draft_lane *l    = m->owner[i];
+        size_t            slot = (size_t)m->rows.slot[i];
+        if (!l->slid && slot < (size_t)m->n_sinks)
+            m->o->copy_rows(m->q, dev_at_f32(l->sinks, slot * H), (int)H, dev_at_f32(g, (size_t)i * H), (int)H,
+                            (dev){0}, 1, (int)H);
+    }
+}
+
+/* The pass's rows from features to K/V. */
+static void fold(dflash *m, dev features)
+{
+    const ops *o = m->o;
+    int        n = m->rows.n;
+    o->matmul(m->q, m->s.y, m->fc, features, n);
+    o->rms_norm(m->q, m->s.y, m->s.y, m->n_hidden, n, m->c.n_embd, (float)m->c.eps);
+    keep_sinks(m, m->s.y);
+    store_context(m, m->s.y);
+    m->rows.n = 0;
+}
+
+/* What waits in these lanes: gathered, so that a pass over the weights serves several. */
+static bool fold_waiting(dflash *m, draft_lane *const *lanes, int n_lanes, err *e)
+{
+    size_t F = (size_t)m->c.n_features;
+    for (int i = 0; i < n_lanes; i++) make_room(m, lanes[i], lanes[i]->n_wait);
+    m->rows.n = 0;
+    for (int i = 0; i < n_lanes; i++) {
+        draft_lane *l = lanes[i];
+        if (!l->n_wait) continue;
+        if (m->rows.n + l->n_wait > WAITING_ROWS) fold(m, m->s.features);
+        m->o->copy_rows(m->q, dev_at_f32(m->s.features, (size_t)m->rows.n * F), (int)F, l->waiting, (int)F, (dev){0},
+                        l->n_wait, (int)F);
+        if (!add_context(m, l, l->n_wait, e)) return false;
+        l->n_wait = 0;
+    }
+    if (m->rows.n) fold(m, m->s.features);
+    return true;
+}
+
+/* Features of the target's rows, side by side at `to`. */
+static void gather(dflash *m, dev to, const int32_t *row, int n)
+{
+    int F = m->c.n_features;
+    m->o->upload(m->q, m->s.index, row, (size_t)n * sizeof *row);
+    m->o->copy_rows(m->q, to, F, m->d.t->features, F, m->s.index, n, F);
+}
+
+/* Many rows at once, such as a prompt's: they need not wait. Where they lie side by side they need no gathering. */
+static bool fold_now(dflash *m, draft_lane *l, const int32_t *row, int n_rows, err *e)
+{
+    bool dense = true;
+    for (int i = 1; i < n_rows; i++) dense &= row[i] == row[0] + i;
+    int most = dense ? MAX_ROWS : WAITING_ROWS;
+    if (most > m->n_drop) most = m->n_drop;
+    for (int done = 0, n; done < n_rows; done += n) {
+        n = n_rows - done < most ? n_rows - done : most;
+        make_room(m, l, n);
+        m->rows.n = 0;
+        if (!add_context(m, l, n, e)) return false;
+        if (!dense) gather(m, m->s.features, row + done, n);
+        fold(m, dense ? dev_at_f32(m->d.t->features, (size_t)row[done] * (size_t)m->c.n_features) : m->s.features);
+    }
+    return true;
+}
+
+static bool observe_rows(dflash *m, draft_lane *l, const draft_rows *r, err *e)
+{
+    size_t F = (size_t)m->c.n_features;
+    if (r->pos != next_pos(l)) restart(l, r->pos);
+    if (l->n_wait + r->n > m->waiting_rows && !fold_waiting(m, &l, 1, e)) return false;
+    if (r->n > m->waiting_rows) return fold_now(m, l, r->row, r->n, e);
+    gather(m, dev_at_f32(l->waiting, (size_t)l->n_wait * F), r->row, r->n);
+    l->n_wait += r->n;
+    return true;
+}
+
+static bool dflash_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
+{
+    dflash *m = (dflash *)d;
+    assert(d->t->n_features == d->n_capture && r->n <= MAX_ROWS);
+    fault_no_alloc_begin("observe"); /* promise 4 */
+    bool ok = r->n <= 0 || observe_rows(m, l, r, e);
+    fault_no_alloc_end();
+    return ok;
+}
+
+/* --- a block ------------------------------------------------------------------------------------*/
+/* x = x + Wo attention(N_in(x)) */
+static void attention_block(dflash *m, int l, const step_rows *r)
+{
+    const dflash_config *c = &m->c;
+    const ops           *o = m->o;
+    const layer         *y = &m->layers[l];
+    int                  n = r->n_rows, D = c->head_dim;
+    step_rows            seen = *r;
+    o->rms_norm(m->q, m->s.y, m->s.x, y->n_in, n, c->n_embd, (float)c->eps);
+    o->matmul(m->q, m->s.q, y->q, m->s.y, n);
+    o->rms_norm(m->q, m->s.q, m->s.q, y->n_q, n * c->n_heads, D, (float)c->eps);
+    o->rope(m->q, m->s.q, r, c->n_heads, D, m->freq);
+    store_kv(m, l, m->s.y, r);
+    seen.pos = r->slot;
+    if (c->sliding[l]) seen.last = dev_at(m->s.rows, offsetof(block_rows, last_sliding));
+    o->attention(m->q, m->s.heads, m->s.q, c->n_heads, kv_pool_class(m->kv, 0), l, &seen, 1 / sqrtf((float)D),
+                 c->sliding[l] ? c->window : 0);
+    o->matmul(m->q, m->s.f, y->o, m->s.heads, n);
+    o->add(m->q, m->s.x, m->s.x, m->s.f, (size_t)n * (size_t)c->n_embd, 1);
+}
+
+/* x = x + Wdown(silu(Wgate z) * Wup z), z = N_ff(x) */
+static void dense_block(dflash *m, int l, int n)
+{
+    const dflash_config *c = &m->c;
+    const ops           *o = m->o;
+    const layer         *y = &m->layers[l];
+    int                  F = c->n_ff;
+    o->rms_norm(m->q, m->s.y, m->s.x, y->n_ff, n, c->n_embd, (float)c->eps);
+    o->matmul(m->q, m->s.gate, y->gate, m->s.y, n);
+    o->matmul(m->q, m->s.up, y->up, m->s.y, n);
+    o->gated(m->q, m->s.gate, m->s.gate, F, m->s.up, F, n, F, ACT_SILU);
+    o->matmul(m->q, m->s.f, y->down, m->s.gate, n);
+    o->add(m->q, m->s.x, m->s.x, m->s.f, (size_t)n * (size_t)c->n_embd, 1);
+}
+
+/* The pass's rows through all layers; s.y has them after the last norm. */
+static void forward(dflash *m)
+{
+    target *t = m->d.t;
+    kv_pool_flush(m->kv, m->q);
+    step_rows r = upload_rows(m);
+    if (m->embed)
+        m->o->embed(m->q, m->s.x, m->embed, r.token, r.n_rows, m->embed_scale);
+    else
+        t->embed(t, m->s.x, r.token, r.n_rows);
+    for (int l = 0; l < m->c.n_layers; l++) {
+        attention_block(m, l, &r);
+        dense_block(m, l, r.n_rows);
+    }
+    m->o->rms_norm(m->q, m->s.y, m->s.x, m->n_out, r.n_rows, m->c.n_embd, (float)m->c.eps);
+}
+
+/* Logits of n <= HEAD_ROWS states. The cap comes before tokens that the drafter does not know get their -inf. */
+static void project(dflash *m, dev logits, dev hidden, int n, float cap)
+{
+    target *t    = m->d.t;
+    dev     made = m->n_few ? m->s.few : logits;
+    if (m->head)
+        m->o->matmul(m->q, made, m->head, hidden, n);
+    else
+        t->project(t, made, hidden, n);
+    if (cap > 0) m->o->softcap(m->q, made, (size_t)n * (size_t)(m->n_few ? m->n_few : t->n_vocab), cap);
+    if (m->n_few) m->o->scatter_logits(m->q, logits, made, (dev){0}, m->d2t, n, 1, m->n_few, t->n_vocab, INFINITY);
+}
+
+static int wanted(const dflash *m, const draft_job *job)
+{
+    return job->n_want < m->d.max_draft ? job->n_want : m->d.max_draft;
+}
+
+typedef struct {
+    draft_job *job;
+    int        first, n; /* guesses of the job */
+    int        at;       /* row of the logits */
+} guess_run;
+
+static bool pick_runs(dflash *m, const guess_run *run, int n_runs, err *e)
+{
+    for (int i = 0; i < n_runs; i++) {
+        dev logits = dev_at_f32(m->s.logits, (size_t)run[i].at * (size_t)m->d.t->n_vocab);
+        if (!draft_pick(&m->pick, run[i].job, logits, run[i].first, run[i].n, e)) return false;
+        run[i].job->n = run[i].first + run[i].n;
+    }
+    return true;
+}
+
+/* Row after row, HEAD_ROWS at a time, whosever they are: the output matrix is the largest of all. */
+static bool pick_guesses(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
+{
+    int H = m->c.n_embd;
+    for (int j = 0, done = 0; j < n_jobs;) {
+        guess_run run[HEAD_ROWS];
+        int32_t   row[HEAD_ROWS];
+        int       n = 0, n_runs = 0;
+        while (j < n_jobs && n < HEAD_ROWS) {
+            int left = wanted(m, jobs[j]) - done, k = left < HEAD_ROWS - n ? left : HEAD_ROWS - n;
+            run[n_runs++] = (guess_run){jobs[j], done, k, n};
+            for (int i = 0; i < k; i++) row[n++] = j * m->c.block + 1 + done++;
+            if (k == left) j++, done = 0;
+        }
+        m->o->upload(m->q, m->s.index, row, (size_t)n * sizeof *row);
+        m->o->copy_rows(m->q, m->s.hidden, H, m->s.y, H, m->s.index, n, H);
+        project(m, m->s.logits, m->s.hidden, n, m->softcap);
+        if (!pick_runs(m, run, n_runs, e)) return false;
+    }
+    return true;
+}
+
+/* All rows of the pass's first block, for whoever wants to look. */
+static void keep_rows(dflash *m)
+{
+    drafter *d = &m->d;
+    size_t   H = (size_t)m->c.n_embd, V = (size_t)d->t->n_vocab;
+    if (!d->draft_hidden.p) return;
+    m->o->copy_rows(m->q, d->draft_hidden, (int)H, m->s.y, (int)H, (dev){0}, m->c.block, (int)H);
+    for (int first = 0, n; first < m->c.block; first += n) {
+        n = m->c.block - first < HEAD_ROWS ? m->c.block - first : HEAD_ROWS;
+        project(m, dev_at_f32(d->draft_logits, (size_t)first * V), dev_at_f32(d->draft_hidden, (size_t)first * H), n,
+                0);
+    }
+}
+
+static bool add_block(dflash *m, const draft_job *job, err *e)
+{
+    draft_lane *l   = job->lane;
+    int32_t     len = kv_seq_len(l->seq), end = len + m->c.block - 1;
+    if (!kv_seq_grow(l->seq, end + 1, e)) return false;
+    add_row(m, l, job->text[job->n_text - 1], len, end);
+    for (int32_t s = len + 1; s <= end; s++) add_row(m, l, m->c.mask_id, s, end);
+    return true;
+}
+
+/* A pass over the blocks of these jobs, whose contexts are complete. */
+static bool run_blocks(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
+{
+    bool ok   = true;
+    m->rows.n = 0;
+    for (int i = 0; ok && i < n_jobs; i++) ok = add_block(m, jobs[i], e);
+    if (ok) forward(m);
+    for (int i = 0; i < n_jobs; i++) { /* the next rows of the text come where the blocks were */
+        draft_lane *l = jobs[i]->lane;
+        kv_seq_cut(l->seq, jobs[i]->n_text - 1 - l->shift);
+    }
+    return ok;
+}
+
+/* As many jobs as a pass has rows for. One whose context is not that of its text gets no guesses. */
+static bool draft_some(dflash *m, draft_job *const *jobs, int n_jobs, bool first, err *e)
+{
+    draft_job  *live[MAX_ROWS / 2];
+    draft_lane *lanes[MAX_ROWS / 2];
+    int         n = 0;
+    for (int i = 0; i < n_jobs; i++)
+        if (jobs[i]->n_want > 0 && next_pos(jobs[i]->lane) == jobs[i]->n_text - 1) {
+            live[n]    = jobs[i];
+            lanes[n++] = jobs[i]->lane;
+        }
+    if (!n) return true;
+    if (!fold_waiting(m, lanes, n, e) || !run_blocks(m, live, n, e)) return false;
+    if (first) keep_rows(m);
+    return pick_guesses(m, live, n, e);
+}
+
+static bool dflash_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
+{
+    dflash *m        = (dflash *)d;
+    int     per_pass = MAX_ROWS / m->c.block;
+    bool    ok       = true;
+    (void)kv; /* its context is its own */
+    for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0;
+    fault_no_alloc_begin("draft"); /* promise 4 */
+    for (int i = 0; ok && i < n_jobs; i += per_pass)
+        ok = draft_some(m, jobs + i, n_jobs - i < per_pass ? n_jobs - i : per_pass, i == 0, e);
+    fault_no_alloc_end();
+    for (int i = 0; !ok && i < n_jobs; i++) jobs[i]->n = 0;
+    return ok;
+}
+
+/* --- open and close -----------------------------------------------------------------------------*/
+static void dflash_close(drafter *d)
+{
+    dflash *m = (dflash *)d;
+    draft_picker_deinit(&m->pick);
+    kv_pool_free(m->kv);
+    owned_free(&m->own);
+    mem_free(m->layers);
+    mem_free(m);
+}
+
+/* Shapes first: they bound every size that is taken. */
+static bool load_drafter(dflash *m, const checkpoint *cp, const drafter_options *opt, err *e)
+{
+    binder b = {.cp = cp, .own = &m->own, .dry = true, .recode = opt->quantise};
+    if (!dflash_config_read(&m->c, cp, e) || !fit_target(m, e)) return false;
+    const dflash_config *c = &m->c;
+    owned_init(&m->own, m->o, c->n_layers * PER_LAYER + 64);
+    m->own.q       = m->q;
+    m->layers      = xnew_n(layer, (size_t)c->n_layers);
+    m->softcap     = c->softcap >= 0 ? (float)c->softcap : m->d.t->softcap;
+    m->embed_scale = strcmp(m->d.t->family, "gemma4") ? 1 : sqrtf((float)c->n_embd);
+    if (!init_context(m, opt, e) || !load_all(m, &b, e) || !init_queue(m, e)) return false;
+    b.dry = false;
+    return load_all(m, &b, e) && bind_rope(&m->own, &m->freq, c->head_dim, c->theta, 1, 1, NULL, e) &&
+           init_scratch(m, opt->keep_rows, e) && init_kv(m, opt, e) && draft_picker_init(&m->pick, m->d.t, e);
+}
+
+bool dflash_open(drafter **out, target *t, const checkpoint *cp, const drafter_options *opt, err *e)
+{
+    dflash *m = xnew(dflash);
+    *out      = NULL;
+    m->o      = t->o;
+    m->q      = t->q;
+    m->d      = (drafter){.kind      = "dflash",
+                          .t         = t,
+                          .one_pass  = true,
+                          .lane_new  = dflash_lane_new,
+                          .lane_free = dflash_lane_free,
+                          .cut       = dflash_cut,
+                          .observe   = dflash_observe,
+                          .draft     = dflash_draft,
+                          .close     = dflash_close};
+    if (!load_drafter(m, cp, opt, e)) {
+        dflash_close(&m->d);
+        return err_wrap(e, "cannot load %s", cp->path);
+    }
+    m->d.max_draft      = m->c.block - 1 < DRAFT_MAX ? m->c.block - 1 : DRAFT_MAX;
+    m->d.weight_bytes   = m->own.weight_bytes;
+    m->d.n_draft_hidden = m->c.n_embd;
+    *out                = &m->d;
+    return true;
+}
