@@ -368,7 +368,7 @@ TEST(convert_refuses_with_a_sentence)
         {"gemma4-moe-dflash", "\"target_layer_ids\": [", "\"target_layer_ids\": [-1,", "is -1, expected 0"},
         {"gemma4-moe-dflash", "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2", "layer_types"},
         {"gemma4-moe-dflash", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"", "rope_type is not default"},
-        {"gemma4-moe-dflash", "\"intermediate_size\": 256", "\"intermediate_size\": 128", "has shape"},
+        {"gemma4-moe-dflash", "\"intermediate_size\": 256", "\"intermediate_size\": 128", "intermediate_size is 128"},
     };
     unlink(out_path());
     for (size_t i = 0; i < COUNT(cases); i++) {
