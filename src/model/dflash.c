@@ -354,10 +354,9 @@ static void dflash_cut(drafter *d, draft_lane *l, int32_t n_pos)
 {
     dflash *m      = (dflash *)d;
     int32_t folded = l->shift + kv_seq_len(l->seq), slot = n_pos - l->shift;
-    if (n_pos >= next_pos(l) && n_pos) return;
-    if (n_pos >= folded && n_pos)
-        l->n_wait = n_pos - folded;
-    else if (slot <= 0 || !n_pos || (l->slid && slot < m->n_sinks)) /* nothing is left that belongs before it */
+    if (n_pos > 0 && n_pos >= folded) {
+        if (n_pos < next_pos(l)) l->n_wait = n_pos - folded;
+    } else if (slot <= 0 || (l->slid && slot < m->n_sinks)) /* nothing is left that belongs before it */
         restart(l, n_pos);
     else {
         l->n_wait = 0;

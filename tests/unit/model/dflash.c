@@ -1,194 +1,9 @@
-/* The DFlash drafter: the reference's numbers, whatever way the context came and whichever file the weights lie in. */
-#include "model/dflash.h"
-
-#include "base/buf.h"
+/* The DFlash drafter: the reference's numbers, whatever way the context came; and what a lane and a draft promise. */
 #include "base/fault.h"
 #include "base/file.h"
-#include "gguf/gguf_write.h"
-#include "model/dflash_config.h"
-#include "test.h"
+#include "model/dflash_rig.h"
 
-#include <sys/stat.h>
-
-enum { MAX_TEXT = 160, LANES = 2 };
-
-/* A target, its drafter, and lanes in both. */
-typedef struct {
-    target      *m;
-    kv_pool     *kv;
-    kv_seq      *seq[LANES];
-    drafter     *d;
-    draft_lane  *lane[LANES];
-    safetensors *ref;
-    step         s;
-} rig;
-
-static const drafter_options exact = {.max_lanes = LANES, .kv_type = QUANT_F32, .keep_rows = true};
-
-/* --- set-up -------------------------------------------------------------------------------------*/
-static bool open_drafter(test_case *t, rig *g, const char *path, const drafter_options *opt)
-{
-    err         e  = {0};
-    checkpoint *cp = NULL;
-    if (!CHECK_OK(checkpoint_open(&cp, path, &e), e)) return false;
-    bool ok = CHECK_OK(dflash_open(&g->d, g->m, cp, opt, &e), e);
-    checkpoint_close(cp);
-    if (!ok || !CHECK_OK(g->m->capture(g->m, g->d->capture_id, g->d->n_capture, &e), e)) return false;
-    for (int i = 0; i < LANES && i < opt->max_lanes; i++) CHECK_OK(g->d->lane_new(g->d, &g->lane[i], &e), e);
-    return true;
-}
-
-static void close_drafter(rig *g)
-{
-    for (int i = 0; i < LANES; i++) {
-        if (g->d) g->d->lane_free(g->d, g->lane[i]);
-        g->lane[i] = NULL;
-    }
-    if (g->d) g->d->close(g->d);
-    g->d = NULL;
-}
-
-static bool open_target(test_case *t, rig *g, const char *name, const char *device)
-{
-    err           e   = {0};
-    checkpoint   *cp  = NULL;
-    model_options opt = {.device = device, .n_threads = 2};
-    char          dir[256], file[256];
-    *g = (rig){0};
-    snprintf(dir, sizeof dir, "tests/golden/%s", name);
-    snprintf(file, sizeof file, "tests/golden/%s-dflash/golden.safetensors", name);
-    if (!CHECK_OK(safetensors_open(&g->ref, test_path(file), &e), e)) return false;
-    if (!CHECK_OK(checkpoint_open(&cp, test_path(dir), &e), e)) return false;
-    bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
-    checkpoint_close(cp);
-    if (!ok) return false;
-    for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].type = QUANT_F32;
-    kv_pool_spec spec = {g->m->kv_class, g->m->n_kv_classes, 0, LANES, MAX_TEXT};
-    CHECK(kv_bytes_for(&spec, MAX_TEXT, &spec.max_bytes));
-    spec.max_bytes *= LANES;
-    if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
-    for (int i = 0; i < LANES; i++) g->seq[i] = kv_seq_new(g->kv);
-    return true;
-}
-
-static void close_rig(rig *g)
-{
-    close_drafter(g);
-    for (int i = 0; i < LANES; i++) kv_seq_free(g->seq[i]);
-    kv_pool_free(g->kv);
-    model_close(g->m);
-    safetensors_close(g->ref);
-}
-
-static const char *golden_drafter(const char *name)
-{
-    char dir[256];
-    snprintf(dir, sizeof dir, "tests/golden/%s-dflash", name);
-    return test_path(dir);
-}
-
-static bool open_rig(test_case *t, rig *g, const char *name, const char *device)
-{
-    return open_target(t, g, name, device) && open_drafter(t, g, golden_drafter(name), &exact);
-}
-
-/* --- texts --------------------------------------------------------------------------------------*/
-typedef struct {
-    int32_t id[MAX_TEXT]; /* the anchor last */
-    int     n;
-} text;
-
-static const tensor *golden(test_case *t, const rig *g, int n, const char *what)
-{
-    char name[64];
-    snprintf(name, sizeof name, "case%d.%s", n, what);
-    const tensor *x = tensor_find(safetensors_tensors(g->ref), str_of(name));
-    CHECK_MSG(x, "%s is missing", name);
-    return x;
-}
-
-/* The reference's prompt, and the target's next token. */
-static text golden_text(test_case *t, const rig *g, int n)
-{
-    text          x   = {0};
-    const tensor *ids = golden(t, g, n, "input_ids"), *block = golden(t, g, n, "block_ids");
-    if (!ids || !block) return x;
-    memcpy(x.id, ids->data, ids->bytes);
-    x.n = (int)(ids->bytes / sizeof(int32_t));
-    memcpy(&x.id[x.n++], block->data, sizeof(int32_t));
-    return x;
-}
-
-/* Tokens from .. end - 1 of the text through the target, `chunk` at a time, each step's rows shown to the drafter. */
-static void observe(test_case *t, rig *g, int lane, const text *x, int from, int end, int chunk)
-{
-    err     e = {0};
-    int32_t row[MAX_TEXT];
-    for (int i = 0; i < MAX_TEXT; i++) row[i] = i;
-    kv_seq_cut(g->seq[lane], from);
-    for (int n; from < end; from += n) {
-        n = end - from < chunk ? end - from : chunk;
-        CHECK_OK(kv_seq_grow(g->seq[lane], from + n, &e), e);
-        step_clear(&g->s);
-        for (int i = 0; i < n; i++) step_add(&g->s, kv_seq_lane(g->seq[lane]), from + i, x->id[from + i], false);
-        CHECK_OK(g->m->step(g->m, g->kv, &g->s, &e), e);
-        draft_rows rows = {.pos = from, .row = row, .n = n, .hidden = -1};
-        CHECK_OK(g->d->observe(g->d, g->lane[lane], &rows, &e), e);
-    }
-}
-
-typedef struct {
-    draft_job job;
-    float    *hidden, *logits; /* [block][H], [block][V]; of the first job */
-    int       block;
-} drafted;
-
-static draft_job job_for(rig *g, int lane, const text *x)
-{
-    return (draft_job){.lane    = g->lane[lane],
-                       .kv_lane = kv_seq_lane(g->seq[lane]),
-                       .text    = x->id,
-                       .n_text  = x->n,
-                       .params  = {.top_p = 1},
-                       .n_want  = g->d->max_draft};
-}
-
-static void free_drafted(drafted *r)
-{
-    mem_free(r->hidden);
-    mem_free(r->logits);
-}
-
-static void download_rows(rig *g, drafted *r)
-{
-    const target *m = g->m;
-    size_t        B = (size_t)r->block, H = (size_t)g->d->n_draft_hidden, V = (size_t)m->n_vocab;
-    r->hidden = xnew_n(float, B *H);
-    r->logits = xnew_n(float, B *V);
-    m->o->download(m->q, r->hidden, g->d->draft_hidden, B * H * sizeof(float));
-    m->o->download(m->q, r->logits, g->d->draft_logits, B * V * sizeof(float));
-    m->o->sync(m->q);
-}
-
-static drafted draft(test_case *t, rig *g, int lane, const text *x)
-{
-    err     e = {0};
-    drafted r = {.job = job_for(g, lane, x), .block = g->d->max_draft + 1};
-    CHECK_OK(g->d->draft(g->d, g->kv, (draft_job *[]){&r.job}, 1, &e), e);
-    CHECK_INT(r.job.n, r.job.n_want);
-    download_rows(g, &r);
-    return r;
-}
-
-/* Bit for bit (promise 1); frees b. */
-static void check_same(test_case *t, const rig *g, const drafted *a, drafted *b, const char *what)
-{
-    size_t n = (size_t)a->block * (size_t)g->m->n_vocab;
-    CHECK_INT(a->job.n, b->job.n);
-    for (int i = 0; i < a->job.n; i++) CHECK_INT(a->job.token[i], b->job.token[i]);
-    CHECK_MSG(!memcmp(a->logits, b->logits, n * sizeof(float)), "%s: other logits", what);
-    free_drafted(b);
-}
+#include <stdlib.h>
 
 /* --- the reference ------------------------------------------------------------------------------*/
 static void compare(test_case *t, const float *y, const tensor *want, const char *what, const char *device)
@@ -216,7 +31,7 @@ static int32_t argmax(const char *row, int n)
 
 static void check_features(test_case *t, const rig *g, int n_case)
 {
-    const tensor *want = golden(t, g, n_case, "context_features");
+    const tensor *want = dflash_rig_golden(t, g, n_case, "context_features");
     float        *y    = xalloc(want->bytes);
     g->m->o->download(g->m->q, y, g->m->features, want->bytes);
     g->m->o->sync(g->m->q);
@@ -226,19 +41,19 @@ static void check_features(test_case *t, const rig *g, int n_case)
 
 static void check_case(test_case *t, rig *g, int n_case)
 {
-    text          x      = golden_text(t, g, n_case);
-    const tensor *logits = golden(t, g, n_case, "draft_logits_no_softcap");
+    text          x      = dflash_rig_text(t, g, n_case);
+    const tensor *logits = dflash_rig_golden(t, g, n_case, "draft_logits_no_softcap");
     g->d->cut(g->d, g->lane[0], 0);
-    observe(t, g, 0, &x, 0, x.n - 1, MAX_TEXT);
+    dflash_rig_observe(t, g, 0, &x, 0, x.n - 1, MAX_TEXT);
     check_features(t, g, n_case);
-    drafted r = draft(t, g, 0, &x);
-    compare(t, r.hidden, golden(t, g, n_case, "draft_hidden"), "hidden states", g->m->o->name);
+    drafted r = dflash_rig_draft(t, g, 0, &x);
+    compare(t, r.hidden, dflash_rig_golden(t, g, n_case, "draft_hidden"), "hidden states", g->m->o->name);
     compare(t, r.logits, logits, "logits", g->m->o->name);
     for (int i = 0; logits && i < r.job.n; i++) {
         const char *row = (const char *)logits->data + (size_t)(i + 1) * (size_t)g->m->n_vocab * sizeof(float);
         CHECK_INT(r.job.token[i], argmax(row, g->m->n_vocab));
     }
-    free_drafted(&r);
+    dflash_rig_free(&r);
 }
 
 static void check_model(test_case *t, const char *name)
@@ -246,9 +61,9 @@ static void check_model(test_case *t, const char *name)
     static const char *const device[] = {"ref", "cpu"};
     for (size_t k = 0; k < COUNT(device); k++) {
         rig g;
-        if (open_rig(t, &g, name, device[k]))
+        if (dflash_rig_open(t, &g, name, device[k]))
             for (int i = 0; i < 3; i++) check_case(t, &g, i);
-        close_rig(&g);
+        dflash_rig_close(&g);
     }
 }
 
@@ -260,65 +75,76 @@ TEST(dflash_chunks_do_not_matter)
 {
     static const int chunk[] = {7, 1, 65, 33};
     rig              g;
-    if (open_rig(t, &g, "gemma4-moe", "cpu")) {
-        text x = golden_text(t, &g, 2);
-        observe(t, &g, 0, &x, 0, x.n - 1, MAX_TEXT);
-        drafted whole = draft(t, &g, 0, &x);
+    if (dflash_rig_open(t, &g, "gemma4-moe", "cpu")) {
+        text x = dflash_rig_text(t, &g, 2);
+        dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, MAX_TEXT);
+        drafted whole = dflash_rig_draft(t, &g, 0, &x);
         for (size_t i = 0; i < COUNT(chunk); i++) {
             g.d->cut(g.d, g.lane[0], 0);
-            observe(t, &g, 0, &x, 0, x.n - 1, chunk[i]);
-            drafted r = draft(t, &g, 0, &x);
-            check_same(t, &g, &whole, &r, "another chunk");
+            dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, chunk[i]);
+            drafted r = dflash_rig_draft(t, &g, 0, &x);
+            dflash_rig_same(t, &g, &whole, &r, "another chunk");
         }
-        drafted again = draft(t, &g, 0, &x); /* a draft leaves nothing behind */
-        check_same(t, &g, &whole, &again, "again");
-        free_drafted(&whole);
+        drafted again = dflash_rig_draft(t, &g, 0, &x); /* a draft leaves nothing behind */
+        dflash_rig_same(t, &g, &whole, &again, "again");
+        dflash_rig_free(&whole);
     }
-    close_rig(&g);
+    dflash_rig_close(&g);
+}
+
+static void check_lanes(test_case *t, int n_ctx)
+{
+    rig             g;
+    err             e   = {0};
+    drafter_options opt = dflash_rig_exact;
+    opt.n_ctx           = n_ctx;
+    if (dflash_rig_target(t, &g, "gemma4-dense", "cpu") &&
+        dflash_rig_drafter(t, &g, dflash_rig_path("gemma4-dense"), &opt)) {
+        text x[2] = {dflash_rig_text(t, &g, 1), dflash_rig_text(t, &g, 2)};
+        for (int i = 0; i < 2; i++) dflash_rig_observe(t, &g, i, &x[i], 0, x[i].n - 1, 5);
+        draft_job  job[2] = {dflash_rig_job(&g, 0, &x[0]), dflash_rig_job(&g, 1, &x[1])};
+        draft_job *jobs[] = {&job[0], &job[1]};
+        CHECK_OK(g.d->draft(g.d, g.kv, jobs, 2, &e), e);
+        for (int i = 0; i < 2; i++) {
+            g.d->cut(g.d, g.lane[i], 0);
+            dflash_rig_observe(t, &g, i, &x[i], 0, x[i].n - 1, 5);
+            drafted alone = dflash_rig_draft(t, &g, i, &x[i]);
+            CHECK_INT(job[i].n, alone.job.n);
+            for (int k = 0; k < job[i].n; k++) CHECK_INT(job[i].token[k], alone.job.token[k]);
+            dflash_rig_free(&alone);
+        }
+    }
+    dflash_rig_close(&g);
 }
 
 TEST(dflash_lanes_do_not_matter)
 {
-    rig g;
-    err e = {0};
-    if (open_rig(t, &g, "gemma4-dense", "cpu")) {
-        text x[2] = {golden_text(t, &g, 1), golden_text(t, &g, 2)};
-        for (int i = 0; i < 2; i++) observe(t, &g, i, &x[i], 0, x[i].n - 1, 5);
-        draft_job  job[2] = {job_for(&g, 0, &x[0]), job_for(&g, 1, &x[1])};
-        draft_job *jobs[] = {&job[0], &job[1]};
-        CHECK_OK(g.d->draft(g.d, g.kv, jobs, 2, &e), e);
-        for (int i = 0; i < 2; i++) {
-            drafted alone = draft(t, &g, i, &x[i]);
-            CHECK_INT(job[i].n, alone.job.n);
-            for (int k = 0; k < job[i].n; k++) CHECK_INT(job[i].token[k], alone.job.token[k]);
-            free_drafted(&alone);
-        }
-    }
-    close_rig(&g);
+    check_lanes(t, 0);
+    check_lanes(t, 32); /* one of them slides */
 }
 
 TEST(dflash_cut_and_observed_again)
 {
     static const int at[] = {1, 40, 64, 66, 69};
     rig              g;
-    if (open_rig(t, &g, "gemma4-moe", "cpu")) {
-        text x = golden_text(t, &g, 2), other = x;
+    if (dflash_rig_open(t, &g, "gemma4-moe", "cpu")) {
+        text x = dflash_rig_text(t, &g, 2), other = x;
         for (int i = 0; i < other.n; i++) other.id[i] = (x.id[i] + 101) % g.m->n_vocab;
-        observe(t, &g, 0, &x, 0, x.n - 1, MAX_TEXT);
-        drafted whole = draft(t, &g, 0, &x);
+        dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, MAX_TEXT);
+        drafted whole = dflash_rig_draft(t, &g, 0, &x);
         for (size_t i = 0; i < COUNT(at); i++) {
-            observe(t, &g, 0, &other, at[i], x.n - 1, 3); /* starts a context there: it has to go */
+            dflash_rig_observe(t, &g, 0, &other, at[i], x.n - 1, 3); /* starts a context there: it has to go */
             g.d->cut(g.d, g.lane[0], 0);
-            observe(t, &g, 0, &x, 0, at[i], 9);
-            observe(t, &g, 0, &other, at[i], x.n - 1, 3);
+            dflash_rig_observe(t, &g, 0, &x, 0, at[i], 9);
+            dflash_rig_observe(t, &g, 0, &other, at[i], x.n - 1, 3);
             g.d->cut(g.d, g.lane[0], at[i]);
-            observe(t, &g, 0, &x, at[i], x.n - 1, 2);
-            drafted r = draft(t, &g, 0, &x);
-            check_same(t, &g, &whole, &r, "cut");
+            dflash_rig_observe(t, &g, 0, &x, at[i], x.n - 1, 2);
+            drafted r = dflash_rig_draft(t, &g, 0, &x);
+            dflash_rig_same(t, &g, &whole, &r, "cut");
         }
-        free_drafted(&whole);
+        dflash_rig_free(&whole);
     }
-    close_rig(&g);
+    dflash_rig_close(&g);
 }
 
 /* The first n_sinks rows and those from `from` on, shown to a lane as one run of positions that ends where the text does. */
@@ -343,73 +169,315 @@ TEST(dflash_context_slides)
 {
     static const int chunk[] = {MAX_TEXT, 8, 1};
     rig              g;
-    if (open_rig(t, &g, "gemma4-moe", "cpu")) {
-        text x = golden_text(t, &g, 2);
+    if (dflash_rig_open(t, &g, "gemma4-moe", "cpu")) {
+        text x = dflash_rig_text(t, &g, 2);
         observe_pieces(t, &g, &x, 8, 48);
-        drafted         want  = draft(t, &g, 0, &x);
-        drafter_options small = exact;
+        drafted         want  = dflash_rig_draft(t, &g, 0, &x);
+        drafter_options small = dflash_rig_exact;
         small.n_ctx           = 32;
-        close_drafter(&g);
-        if (open_drafter(t, &g, golden_drafter("gemma4-moe"), &small))
+        dflash_rig_drop(&g);
+        if (dflash_rig_drafter(t, &g, dflash_rig_path("gemma4-moe"), &small))
             for (size_t i = 0; i < COUNT(chunk); i++) {
-                observe(t, &g, 0, &x, 0, x.n - 1, chunk[i]);
-                drafted r = draft(t, &g, 0, &x);
-                check_same(t, &g, &want, &r, "slid");
+                dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, chunk[i]);
+                drafted r = dflash_rig_draft(t, &g, 0, &x);
+                dflash_rig_same(t, &g, &want, &r, "slid");
                 g.d->cut(g.d, g.lane[0], 0);
             }
-        free_drafted(&want);
+        dflash_rig_free(&want);
     }
-    close_rig(&g);
+    dflash_rig_close(&g);
 }
 
 TEST(dflash_cut_after_a_slide)
 {
     rig             g;
-    drafter_options small = exact;
+    drafter_options small = dflash_rig_exact;
     small.n_ctx           = 32;
-    if (open_target(t, &g, "gemma4-moe", "cpu") && open_drafter(t, &g, golden_drafter("gemma4-moe"), &small)) {
-        text x = golden_text(t, &g, 2);
-        observe(t, &g, 0, &x, 0, x.n - 1, 1);
-        drafted whole = draft(t, &g, 0, &x);
+    if (dflash_rig_target(t, &g, "gemma4-moe", "cpu") &&
+        dflash_rig_drafter(t, &g, dflash_rig_path("gemma4-moe"), &small)) {
+        text x = dflash_rig_text(t, &g, 2);
+        dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, 1);
+        drafted whole = dflash_rig_draft(t, &g, 0, &x);
         g.d->cut(g.d, g.lane[0], 60); /* among the recent rows: they come back */
-        observe(t, &g, 0, &x, 60, x.n - 1, 4);
-        drafted back = draft(t, &g, 0, &x);
-        check_same(t, &g, &whole, &back, "cut behind the sinks");
-        free_drafted(&whole);
+        dflash_rig_observe(t, &g, 0, &x, 60, x.n - 1, 4);
+        drafted back = dflash_rig_draft(t, &g, 0, &x);
+        dflash_rig_same(t, &g, &whole, &back, "cut behind the sinks");
+        dflash_rig_free(&whole);
 
         g.d->cut(g.d, g.lane[0], 30); /* long dropped: a new context, as if the lane had never seen anything */
-        observe(t, &g, 0, &x, 30, x.n - 1, 5);
-        drafted after = draft(t, &g, 0, &x);
-        observe(t, &g, 1, &x, 0, 30, MAX_TEXT);
+        dflash_rig_observe(t, &g, 0, &x, 30, x.n - 1, 5);
+        drafted after = dflash_rig_draft(t, &g, 0, &x);
+        dflash_rig_observe(t, &g, 1, &x, 0, 30, MAX_TEXT);
         g.d->cut(g.d, g.lane[1], 0);
-        observe(t, &g, 1, &x, 30, x.n - 1, 5);
-        drafted fresh = draft(t, &g, 1, &x);
-        check_same(t, &g, &after, &fresh, "cut to what was dropped");
-        free_drafted(&after);
+        dflash_rig_observe(t, &g, 1, &x, 30, x.n - 1, 5);
+        drafted fresh = dflash_rig_draft(t, &g, 1, &x);
+        dflash_rig_same(t, &g, &after, &fresh, "cut to what was dropped");
+        dflash_rig_free(&after);
     }
-    close_rig(&g);
+    dflash_rig_close(&g);
 }
 
 /* A context that starts in the middle is that of its own rows alone. */
 TEST(dflash_a_hole_starts_a_new_context)
 {
     rig g;
-    if (open_rig(t, &g, "gemma4-moe", "cpu")) {
-        text x = golden_text(t, &g, 2);
+    if (dflash_rig_open(t, &g, "gemma4-moe", "cpu")) {
+        text x = dflash_rig_text(t, &g, 2);
         observe_pieces(t, &g, &x, 0, 40);
-        drafted fresh = draft(t, &g, 0, &x);
+        drafted fresh = dflash_rig_draft(t, &g, 0, &x);
         g.d->cut(g.d, g.lane[0], 0);
-        observe(t, &g, 0, &x, 0, 20, MAX_TEXT);
+        dflash_rig_observe(t, &g, 0, &x, 0, 20, MAX_TEXT);
         observe_pieces(t, &g, &x, 0, 40);
-        drafted after = draft(t, &g, 0, &x);
-        check_same(t, &g, &fresh, &after, "after a hole");
-        free_drafted(&fresh);
+        drafted after = dflash_rig_draft(t, &g, 0, &x);
+        dflash_rig_same(t, &g, &fresh, &after, "after a hole");
+        dflash_rig_free(&fresh);
 
-        draft_job behind = job_for(&g, 0, &x); /* a text that the context is not of */
+        draft_job behind = dflash_rig_job(&g, 0, &x); /* a text that the context is not of */
         err       e      = {0};
         behind.n_text -= 3;
         CHECK_OK(g.d->draft(g.d, g.kv, (draft_job *[]){&behind}, 1, &e), e);
         CHECK_INT(behind.n, 0);
     }
-    close_rig(&g);
+    dflash_rig_close(&g);
+}
+
+/* --- drafts -------------------------------------------------------------------------------------*/
+TEST(dflash_wants_what_it_is_asked_for)
+{
+    rig g;
+    err e = {0};
+    if (dflash_rig_open(t, &g, "gemma4-dense", "cpu")) {
+        text x = dflash_rig_text(t, &g, 1);
+        CHECK_INT(g.d->max_draft, 15);
+        CHECK_INT(g.d->trained_ctx, 4096);
+        CHECK(g.d->one_pass && g.d->weight_bytes > 0);
+        dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, 4);
+        drafted all = dflash_rig_draft(t, &g, 0, &x);
+        for (int n = 0; n <= 20; n += 5) {
+            draft_job job = dflash_rig_job(&g, 0, &x), *jobs[] = {&job};
+            job.n_want = n;
+            job.n_top  = n / 5;
+            job.soft   = 1;
+            CHECK_OK(g.d->draft(g.d, g.kv, jobs, 1, &e), e);
+            CHECK_INT(job.n, n < 15 ? n : 15);
+            for (int i = 0; i < job.n; i++) {
+                CHECK_INT(job.token[i], all.job.token[i]);
+                CHECK_INT(job.top[i][0].id, job.token[i]);
+            }
+        }
+        dflash_rig_free(&all);
+    }
+    dflash_rig_close(&g);
+}
+
+/* More lanes than a pass has rows for, and than a head has. */
+TEST(dflash_many_lanes_in_several_passes)
+{
+    enum { MANY = 19 };
+    rig             g;
+    drafter_options opt = dflash_rig_exact;
+    err             e   = {0};
+    opt.max_lanes       = MANY;
+    if (dflash_rig_target(t, &g, "gemma4-dense", "cpu") &&
+        dflash_rig_drafter(t, &g, dflash_rig_path("gemma4-dense"), &opt)) {
+        text        x = dflash_rig_text(t, &g, 1);
+        draft_job   job[MANY], *jobs[MANY];
+        draft_lane *lane[MANY];
+        for (int i = 0; i < MANY; i++) {
+            lane[i] = i < LANES ? g.lane[i] : NULL;
+            if (!lane[i]) CHECK_OK(g.d->lane_new(g.d, &lane[i], &e), e);
+            g.lane[0] = lane[i];
+            dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, 1 + i);
+            jobs[i] = &job[i];
+            job[i]  = dflash_rig_job(&g, 0, &x);
+        }
+        draft_lane *none;
+        CHECK_FAILS(g.d->lane_new(g.d, &none, &e), e, "all lanes of the drafter are taken");
+        CHECK_OK(g.d->draft(g.d, g.kv, jobs, MANY, &e), e);
+        for (int i = 1; i < MANY; i++) {
+            CHECK_INT(job[i].n, 15);
+            for (int k = 0; k < job[i].n; k++) CHECK_INT(job[i].token[k], job[0].token[k]);
+        }
+        for (int i = 0; i < MANY; i++) g.d->lane_free(g.d, lane[i]);
+        g.lane[0] = g.lane[1] = NULL;
+    }
+    dflash_rig_close(&g);
+}
+
+TEST(dflash_quantised_at_load)
+{
+    static const quant_type type[] = {QUANT_Q8_0, QUANT_Q4_0};
+    rig                     g;
+    if (dflash_rig_target(t, &g, "gemma4-moe", "cpu")) {
+        size_t bytes = SIZE_MAX;
+        for (size_t i = 0; i < COUNT(type); i++) {
+            drafter_options opt = dflash_rig_exact;
+            opt.quantise        = type[i];
+            opt.kv_type         = QUANT_F16;
+            if (dflash_rig_drafter(t, &g, dflash_rig_path("gemma4-moe"), &opt)) {
+                text x = dflash_rig_text(t, &g, 2);
+                CHECK(g.d->weight_bytes < bytes);
+                bytes = g.d->weight_bytes;
+                dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, 20);
+                drafted       r    = dflash_rig_draft(t, &g, 0, &x);
+                const tensor *want = dflash_rig_golden(t, &g, 2, "draft_logits_no_softcap");
+                double        err2 = 0, all2 = 0;
+                for (size_t k = 0; k < want->bytes / sizeof(float); k++) {
+                    float w;
+                    memcpy(&w, (const char *)want->data + k * sizeof w, sizeof w);
+                    err2 += ((double)w - (double)r.logits[k]) * ((double)w - (double)r.logits[k]);
+                    all2 += (double)w * (double)w;
+                }
+                CHECK_MSG(err2 < (i ? 0.15 : 0.001) * all2, "%g of the logits is error", err2 / all2);
+                dflash_rig_free(&r);
+            }
+            dflash_rig_drop(&g);
+        }
+    }
+    dflash_rig_close(&g);
+}
+
+/* --- nano ---------------------------------------------------------------------------------------*/
+static int ids_of(const json_value *o, const char *key, int32_t *out, int cap)
+{
+    const json_value *v = json_get(o, key);
+    if (!v || v->kind != JSON_ARRAY || v->n > (size_t)cap) abort();
+    for (size_t i = 0; i < v->n; i++) out[i] = (int32_t)v->item[i].i;
+    return (int)v->n;
+}
+
+/* Rounds along a recorded answer, each a draft and what of it was right; returns their number. */
+static int run_rounds(test_case *t, rig *g, const text *all, int n_prompt)
+{
+    int n_rounds = 0, at = n_prompt;
+    g->d->cut(g->d, g->lane[0], 0);
+    dflash_rig_observe(t, g, 0, all, 0, at, MAX_TEXT);
+    for (; at < all->n - 1; n_rounds++) {
+        err  e        = {0};
+        text seen     = *all;
+        int  a        = 0;
+        seen.n        = at + 1;
+        draft_job job = dflash_rig_job(g, 0, &seen), *jobs[] = {&job};
+        if (!CHECK_OK(g->d->draft(g->d, g->kv, jobs, 1, &e), e)) return 0;
+        while (a < job.n && at + 1 + a < all->n && job.token[a] == all->id[at + 1 + a]) a++;
+        dflash_rig_observe(t, g, 0, all, at, at + a + 1 < all->n ? at + a + 1 : all->n, MAX_TEXT);
+        at += a + 1;
+    }
+    return n_rounds;
+}
+
+/* As many rounds as the training run counted on the unquantised weights, or nearly. */
+TEST(dflash_nano_drafts_as_it_was_trained_to)
+{
+    rig               g    = {0};
+    err               e    = {0};
+    file_map          file = {0};
+    arena             mem;
+    const json_value *all      = NULL;
+    drafter_options   opt      = {.kv_type = QUANT_F16, .max_lanes = 1};
+    int               n_rounds = 0, n_expected = 0;
+    int32_t           unused[MAX_TEXT];
+    arena_init(&mem, 64 << 20);
+    if (dflash_rig_model(t, &g, test_path("models/nano/target.gguf"), "cpu") &&
+        dflash_rig_drafter(t, &g, test_path("models/nano/dflash.gguf"), &opt) &&
+        CHECK_OK(file_map_open(&file, test_path("tests/golden/nano/dflash-acceptance.json"), &e), e) &&
+        CHECK_OK(json_parse(&all, &mem, (str){file.p, file.n}, NULL, &e), e)) {
+        for (size_t i = 0; i < all->n; i += 20) {
+            const json_value *one = &all->item[i];
+            text              x   = {0};
+            if (json_get(one, "prompt")->n + json_get(one, "answer")->n > MAX_TEXT) continue;
+            int n_prompt = ids_of(one, "prompt", x.id, MAX_TEXT);
+            x.n          = n_prompt + ids_of(one, "answer", x.id + n_prompt, MAX_TEXT - n_prompt);
+            n_expected += ids_of(one, "rounds", unused, MAX_TEXT);
+            n_rounds += run_rounds(t, &g, &x, n_prompt);
+        }
+        CHECK_MSG(n_expected > 30 && n_rounds >= n_expected * 95 / 100 && n_rounds <= n_expected * 105 / 100,
+                  "%d rounds, expected about %d", n_rounds, n_expected);
+    }
+    arena_deinit(&mem);
+    file_map_close(&file);
+    dflash_rig_close(&g);
+}
+
+/* --- memory -------------------------------------------------------------------------------------*/
+static int        n_live; /* buffers and weights of the backend */
+static const ops *counted;
+
+static bool count_alloc(const ops *o, dev *out, size_t bytes, err *e)
+{
+    bool ok = counted->alloc(o, out, bytes, e);
+    n_live += ok;
+    return ok;
+}
+static void count_free(const ops *o, dev d)
+{
+    n_live--;
+    counted->free(o, d);
+}
+static bool count_weight(const ops *o, weight **out, const weight_src *src, err *e)
+{
+    bool ok = counted->weight_load(o, out, src, e);
+    n_live += ok;
+    return ok;
+}
+static void count_weight_free(const ops *o, weight *w)
+{
+    n_live--;
+    counted->weight_free(o, w);
+}
+
+static ops count_ops(target *m)
+{
+    ops o         = *m->o;
+    counted       = m->o;
+    n_live        = 0;
+    o.alloc       = count_alloc;
+    o.free        = count_free;
+    o.weight_load = count_weight;
+    o.weight_free = count_weight_free;
+    return o;
+}
+
+TEST(dflash_gives_all_memory_back)
+{
+    rig g;
+    err e = {0};
+    if (dflash_rig_target(t, &g, "gemma4-moe", "cpu")) {
+        const ops *own = g.m->o;
+        ops        o   = count_ops(g.m);
+        int        n   = 0;
+        g.m->o         = &o;
+        if (dflash_rig_drafter(t, &g, dflash_rig_path("gemma4-moe"), &dflash_rig_exact)) {
+            text x = dflash_rig_text(t, &g, 2);
+            n      = n_live;
+            CHECK(n > 30);
+            dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, 20);
+            drafted r = dflash_rig_draft(t, &g, 0, &x);
+            dflash_rig_free(&r);
+            CHECK_INT(n_live, n);
+        }
+        dflash_rig_drop(&g);
+        CHECK_INT(n_live, 0);
+        for (long k = 1; k < 1000; k++) { /* each allocation that may fail, in turn */
+            checkpoint *cp = NULL;
+            drafter    *d  = NULL;
+            draft_lane *l  = NULL;
+            e.text[0]      = 0;
+            CHECK_OK(checkpoint_open(&cp, dflash_rig_path("gemma4-moe"), &e), e);
+            fault_fail_nth(k);
+            bool ok = dflash_open(&d, g.m, cp, &dflash_rig_exact, &e) && d->lane_new(d, &l, &e);
+            fault_fail_nth(0);
+            checkpoint_close(cp);
+            if (d) d->lane_free(d, l);
+            if (d) d->close(d);
+            CHECK_INT(n_live, 0);
+            if (ok) {
+                CHECK_MSG(k > 50, "only %ld allocations may fail", k);
+                break;
+            }
+            if (!CHECK_MSG(e.text[0], "allocation %ld failed without a sentence", k)) break;
+        }
+        g.m->o = own;
+    }
+    dflash_rig_close(&g);
 }
