@@ -11,6 +11,7 @@
 int cmd_run(int argc, char **args);
 int cmd_chat(int argc, char **args);
 int cmd_logits(int argc, char **args);
+int cmd_draft(int argc, char **args);
 int cmd_tokenize(int argc, char **args);
 int cmd_detokenize(int argc, char **args);
 int cmd_inspect(int argc, char **args);
@@ -26,6 +27,8 @@ bool cli_flush(err *e);
 bool cli_input(buf *out, int n_args, char **args, err *e);
 /* "2,15,9" or "2 15 9": ids from 0 to n_vocab - 1 (n_vocab 0: any). */
 bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e);
+/* A directory that cannot be written to is found out before the work, not after. */
+bool cli_check_output(const char *path, err *e);
 /* "nano", or no path at all: the model inside this program, under a path that only this process can open. */
 bool cli_resolve_model(const char **path, err *e);
 /* The tokenizer of a GGUF file, of a Hugging Face directory, or a tokenizer.json itself. */

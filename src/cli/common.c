@@ -69,6 +69,14 @@ bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e)
     return true;
 }
 
+bool cli_check_output(const char *path, err *e)
+{
+    char        dir[4096];
+    const char *slash = strrchr(path, '/');
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    return access(dir, W_OK) == 0 || err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
 static bool open_gguf_tok(tok **out, const char *path, err *e)
 {
     gguf *g;

@@ -1,9 +1,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <unistd.h>
 
 static struct {
     engine_options engine;
@@ -122,15 +120,6 @@ static bool open_and_run(work *w, err *e)
     return take_memory(w, e) && capture_all(w->g.model, e) && run_steps(w, e) && write_results(w, e);
 }
 
-/* A directory that cannot be written to is found out before the work, not after. */
-static bool check_output(err *e)
-{
-    char        dir[4096];
-    const char *slash = strrchr(flags.out, '/');
-    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - flags.out) + 1 : 1, slash ? flags.out : ".");
-    return access(dir, W_OK) == 0 || err_set(e, ERR_IO, "cannot write %s: %s", flags.out, strerror(errno));
-}
-
 int cmd_logits(int argc, char **args)
 {
     int  n_args, code;
@@ -144,7 +133,7 @@ int cmd_logits(int argc, char **args)
     tok_ids_init(&w.ids, 1 << 24);
     if (!cli_parse_ids(&w.ids, str_of(flags.ids), 0, &e)) return opt_usage(&spec, "--ids: %s", e.text);
     if (!w.ids.n) return opt_usage(&spec, "--ids is empty");
-    bool ok = check_output(&e) && open_and_run(&w, &e);
+    bool ok = cli_check_output(flags.out, &e) && open_and_run(&w, &e);
     mem_free(w.logits);
     mem_free(w.hidden);
     tok_ids_deinit(&w.ids);

@@ -11,6 +11,7 @@ static const struct {
     {"run", "answer one prompt", cmd_run},
     {"chat", "talk with a model", cmd_chat},
     {"logits", "write the logits of given token ids to a file", cmd_logits},
+    {"draft", "write one draft after given token ids to a file", cmd_draft},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
     {"inspect", "what is in a model file or directory, and what it needs to run", cmd_inspect},

@@ -1,0 +1,188 @@
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "model/drafter.h"
+
+#include <stdio.h>
+
+enum { DEFAULT_GUESSES = 4, ROOMY_CTX = 64 };
+
+static struct {
+    engine_options engine;
+    const char    *drafter, *ids, *out;
+    int            n_guesses;
+} flags = {.n_guesses = DEFAULT_GUESSES};
+
+static const option opts[] = {
+    OPT_ENGINE(flags.engine),
+    {.name = "draft", .kind = OPT_STR, .dest = &flags.drafter, .arg = "D", .help = "drafter: GGUF file or directory"},
+    {.name = "ids", .kind = OPT_STR, .dest = &flags.ids, .arg = "LIST", .help = "token ids such as 2,15,9"},
+    {.name   = "output",
+     .letter = 'o',
+     .kind   = OPT_STR,
+     .dest   = &flags.out,
+     .arg    = "FILE",
+     .help   = "safetensors file to write"},
+    {.name = "draft-max",
+     .kind = OPT_INT,
+     .dest = &flags.n_guesses,
+     .arg  = "N",
+     .min  = 1,
+     .max  = DRAFT_MAX,
+     .help = "rows of a drafter that guesses one token after the other, such as MTP (default 4)"},
+    OPT_LOGGING,
+};
+static const opt_spec spec = {
+    "draft", "draft [-m MODEL] --draft D --ids LIST -o FILE [FLAGS]",
+    "One draft after the given ids and the model's greedy next token, computed with f32 K/V. Tensors: `next` [1], "
+    "that\n"
+    "token; `draft_hidden` [rows, width] and `draft_logits` [rows, vocabulary], before any softcap; `draft_tokens`, "
+    "the\n"
+    "likeliest guesses; and, of drafters that read hidden states of the model, those as `context_features` [tokens, "
+    "width].\n"
+    "DFlash: all rows of the block, the row of `next` first; it guesses nothing, so draft_tokens[i] is of row i + 1.\n"
+    "MTP: --draft-max rows, draft_tokens[i] is of row i.",
+    opts, COUNT(opts)};
+
+typedef struct {
+    engine      g;
+    drafter    *d;
+    draft_lane *lane;
+    tok_ids     ids; /* and, in the end, the next token */
+    draft_job   job;
+    float      *features, *hidden, *logits; /* [T][F], [rows][H], [rows][V] */
+} work;
+
+static size_t feature_width(const work *w) { return (size_t)w->d->n_capture * (size_t)w->g.model->n_embd; }
+static int    n_rows(const work *w) { return w->job.n + w->d->one_pass; }
+
+/* A context as long as the text: a draft here is the reference's, which forgets nothing. */
+static bool open_drafter(work *w, err *e)
+{
+    checkpoint     *cp;
+    int             T   = (int)w->ids.n;
+    drafter_options opt = {.n_ctx = T > ROOMY_CTX ? T : ROOMY_CTX, .kv_type = QUANT_F32, .keep_rows = true};
+    if (!checkpoint_open(&cp, flags.drafter, e)) return false;
+    bool ok = drafter_open(&w->d, w->g.model, cp, &opt, e);
+    checkpoint_close(cp);
+    return ok && w->d->lane_new(w->d, &w->lane, e) &&
+           w->g.model->capture(w->g.model, w->d->capture_id, w->d->n_capture, e);
+}
+
+static bool take_memory(work *w, err *e)
+{
+    size_t n, rows = DRAFT_MAX + 1;
+    bool   ok = size_mul(&n, w->ids.n, feature_width(w)) && (!n || (w->features = mem_try_n(n, sizeof(float)))) &&
+              (w->hidden = mem_try_n(rows * (size_t)w->d->n_draft_hidden, sizeof(float))) &&
+              (w->logits = mem_try_n(rows * (size_t)w->g.model->n_vocab, sizeof(float)));
+    return ok || err_set(e, ERR_LIMIT, "no memory for the results of %zu tokens", w->ids.n);
+}
+
+/* One step of the target, shown to the drafter. */
+static bool feed(work *w, int from, int rows, err *e)
+{
+    engine    *g = &w->g;
+    target    *m = g->model;
+    int32_t    row[STEP_MAX_ROWS];
+    bool       is_last = from + rows == (int)w->ids.n;
+    size_t     F       = feature_width(w);
+    draft_rows kept    = {.pos = from, .row = row, .n = rows, .hidden = is_last ? 0 : -1};
+    step_clear(&g->step);
+    for (int i = 0; i < rows; i++) {
+        row[i] = i;
+        step_add(&g->step, kv_seq_lane(g->seq), from + i, w->ids.p[from + i], is_last && i == rows - 1);
+    }
+    if (!m->step(m, g->kv, &g->step, e)) return false;
+    if (F) {
+        m->o->download(m->q, w->features + (size_t)from * F, m->features, (size_t)rows * F * sizeof(float));
+        m->o->sync(m->q);
+    }
+    return w->d->observe(w->d, w->lane, &kept, e);
+}
+
+static bool run_target(work *w, err *e)
+{
+    engine *g = &w->g;
+    int32_t next;
+    int     T = (int)w->ids.n, most = g->model->max_rows;
+    if (!kv_seq_grow(g->seq, T, e)) return false;
+    for (int from = 0; from < T; from += most)
+        if (!feed(w, from, T - from < most ? T - from : most, e)) return false;
+    engine_pick_options greedy = {.params = {.top_p = 1}, .n_top = -1};
+    if (!engine_pick(g, &greedy, &next, e)) return false;
+    return tok_ids_put(&w->ids, next) || err_set(e, ERR_LIMIT, "too many token ids");
+}
+
+static bool run_drafter(work *w, err *e)
+{
+    target    *m    = w->g.model;
+    int        most = w->d->max_draft, n = w->d->one_pass || flags.n_guesses > most ? most : flags.n_guesses;
+    draft_job *jobs[] = {&w->job};
+    w->job            = (draft_job){.lane    = w->lane,
+                                    .kv_lane = kv_seq_lane(w->g.seq),
+                                    .text    = w->ids.p,
+                                    .n_text  = (int32_t)w->ids.n,
+                                    .params  = {.top_p = 1},
+                                    .n_want  = n};
+    if (!w->d->draft(w->d, w->g.kv, jobs, 1, e)) return false;
+    if (!w->job.n) return err_set(e, ERR_INPUT, "the drafter has no guess after this text");
+    m->o->download(m->q, w->hidden, w->d->draft_hidden,
+                   (size_t)n_rows(w) * (size_t)w->d->n_draft_hidden * sizeof(float));
+    m->o->download(m->q, w->logits, w->d->draft_logits, (size_t)n_rows(w) * (size_t)m->n_vocab * sizeof(float));
+    m->o->sync(m->q);
+    return true;
+}
+
+static bool write_results(const work *w, err *e)
+{
+    int64_t         T = (int64_t)w->ids.n - 1, F = (int64_t)feature_width(w), rows = n_rows(w);
+    safetensors_out t[] = {
+        {"next", QUANT_I32, 1, {1, 1, 1, 1}, &w->ids.p[T]},
+        {"draft_tokens", QUANT_I32, 1, {w->job.n, 1, 1, 1}, w->job.token},
+        {"draft_logits", QUANT_F32, 2, {w->g.model->n_vocab, rows, 1, 1}, w->logits},
+        {"draft_hidden", QUANT_F32, 2, {w->d->n_draft_hidden, rows, 1, 1}, w->hidden},
+        {"context_features", QUANT_F32, 2, {F, T, 1, 1}, w->features},
+    };
+    return safetensors_write(flags.out, t, COUNT(t) - !F, e);
+}
+
+static bool open_and_run(work *w, err *e)
+{
+    flags.engine.kv_type = QUANT_F32;
+    flags.engine.n_ctx   = (int)w->ids.n;
+    if (!engine_probe(flags.drafter, e) || !engine_open(&w->g, &flags.engine, e)) return false;
+    for (size_t i = 0; i < w->ids.n; i++)
+        if (w->ids.p[i] >= w->g.model->n_vocab)
+            return err_set(e, ERR_INPUT, "token id %d is not in the vocabulary of %d", w->ids.p[i],
+                           w->g.model->n_vocab);
+    return open_drafter(w, e) && take_memory(w, e) && run_target(w, e) && run_drafter(w, e) && write_results(w, e);
+}
+
+static void close_all(work *w)
+{
+    mem_free(w->features);
+    mem_free(w->hidden);
+    mem_free(w->logits);
+    tok_ids_deinit(&w->ids);
+    if (w->d) w->d->lane_free(w->d, w->lane);
+    drafter_close(w->d);
+    engine_close(&w->g);
+}
+
+int cmd_draft(int argc, char **args)
+{
+    int  n_args, code;
+    err  e = {0};
+    work w = {0};
+    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
+    if (!flags.drafter) return opt_usage(&spec, "which drafter? Give --draft D");
+    if (!flags.ids) return opt_usage(&spec, "which tokens? Give --ids LIST");
+    if (!flags.out) return opt_usage(&spec, "where to? Give -o FILE");
+    if (n_args) return opt_usage(&spec, "'%s' is one word too many", args[0]);
+    if (!cli_resolve_model(&flags.engine.path, &e)) return cli_fail(&e);
+    tok_ids_init(&w.ids, 1 << 24);
+    if (!cli_parse_ids(&w.ids, str_of(flags.ids), 0, &e)) return opt_usage(&spec, "--ids: %s", e.text);
+    if (!w.ids.n) return opt_usage(&spec, "--ids is empty");
+    bool ok = cli_check_output(flags.out, &e) && open_and_run(&w, &e);
+    close_all(&w);
+    return ok ? 0 : cli_fail(&e);
+}
