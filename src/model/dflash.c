@@ -342,6 +342,13 @@ static bool dflash_lane_new(drafter *d, draft_lane **out, err *e)
 
 static int32_t next_pos(const draft_lane *l) { return l->shift + kv_seq_len(l->seq) + l->n_wait; }
 
+/* A context that starts in the middle of the text, with no sinks from its start, is as good as none. */
+static int32_t dflash_held(const drafter *d, const draft_lane *l)
+{
+    (void)d;
+    return l->shift == 0 || l->slid ? next_pos(l) : 0;
+}
+
 static void restart(draft_lane *l, int32_t pos)
 {
     kv_seq_cut(l->seq, 0);
@@ -771,6 +778,7 @@ bool dflash_open(drafter **out, target *t, const checkpoint *cp, const drafter_o
                           .lane_new  = dflash_lane_new,
                           .lane_free = dflash_lane_free,
                           .cut       = dflash_cut,
+                          .held      = dflash_held,
                           .observe   = dflash_observe,
                           .draft     = dflash_draft,
                           .close     = dflash_close};

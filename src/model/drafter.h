@@ -56,6 +56,8 @@ struct drafter {
     void (*lane_free)(drafter *d, draft_lane *l); /* NULL is fine */
     /* Forgets the positions from n_pos on; 0 makes the lane new. */
     void (*cut)(drafter *d, draft_lane *l, int32_t n_pos);
+    /* Positions, from the text's start, that the lane's context has; NULL: it can go on from anywhere. */
+    int32_t (*held)(const drafter *d, const draft_lane *l);
     /* Directly after the target's step: what of it was kept. A position that is not the next one starts a new context
      * there. */
     bool (*observe)(drafter *d, draft_lane *l, const draft_rows *r, err *e);

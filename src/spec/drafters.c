@@ -1,0 +1,170 @@
+/* Drafters of a target: opened at once or when first wanted, parked, and left out when something is wrong with them. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "spec/inside.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+drafter_index drafter_of(spec_method m)
+{
+    assert(m != SPEC_OFF && m < SPEC_METHODS);
+    return m == SPEC_MTP ? WITH_MTP : m == SPEC_NGRAM ? WITH_NGRAM : WITH_DFLASH;
+}
+
+/* A problem is said once; the same one again is not. */
+static void note_problem(draft_slot *k, const err *why)
+{
+    if (strcmp(k->problem, why->text) == 0) return;
+    snprintf(k->problem, sizeof k->problem, "%s", why->text);
+    log_event(LOG_WARN, "draft", "%s; going on without this drafter", why->text);
+}
+
+static bool open_slot(spec *s, draft_slot *k, err *e)
+{
+    checkpoint     *cp;
+    drafter_options opt   = k->src.opt;
+    double          start = clock_s();
+    opt.max_lanes         = s->opt.max_lanes;
+    if (!checkpoint_open(&cp, k->src.path, e)) return false;
+    bool ok = drafter_open(&k->d, s->t, cp, &opt, e);
+    checkpoint_close(cp);
+    if (ok && k->d->n_capture && !s->t->capture(s->t, k->d->capture_id, k->d->n_capture, e)) {
+        drafter_close(k->d);
+        k->d = NULL;
+        ok   = false;
+    }
+    if (!ok) return err_wrap(e, "drafter %s", k->src.path);
+    log_event(LOG_INFO, "draft", "%s: %s drafter, %.2f GB of weights in %.1f s", k->src.path, k->d->kind,
+              (double)k->d->weight_bytes / 1e9, clock_s() - start);
+    return true;
+}
+
+static bool probe(const char *path, drafter_index *out, err *e)
+{
+    checkpoint *cp;
+    if (!checkpoint_open(&cp, path, e)) return err_wrap(e, "drafter %s", path);
+    const char *kind = drafter_kind(cp);
+    if (!kind)
+        err_set(e, ERR_INPUT, "%s is not a drafter, but a model of kind '%.*s'", path, STR_ARG(model_arch(cp)));
+    else
+        *out = strcmp(kind, "mtp") == 0 ? WITH_MTP : WITH_DFLASH;
+    checkpoint_close(cp);
+    return kind != NULL;
+}
+
+bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e)
+{
+    drafter_index i = WITH_DFLASH;
+    if (!probe(src->path, &i, e)) return false;
+    draft_slot *k = &s->slots[i];
+    if (k->given)
+        return err_set(e, ERR_INPUT, "%s: there is a drafter of its kind already, %s", src->path, k->src.path);
+    draft_slot fresh = {.src = *src, .given = true};
+    if (!src->lazy && !open_slot(s, &fresh, e)) return false;
+    *k = fresh;
+    return true;
+}
+
+bool spec_has_drafter(const spec *s, spec_method m)
+{
+    const draft_slot *k = &s->slots[drafter_of(m)];
+    return k->given && !k->failed;
+}
+
+const char *spec_drafter_problem(const spec *s, spec_method m)
+{
+    const draft_slot *k = &s->slots[drafter_of(m)];
+    return k->problem[0] ? k->problem : NULL;
+}
+
+/* --- a lane's share -----------------------------------------------------------------------------*/
+void lane_drop_drafter(spec_lane *l, drafter_index k)
+{
+    if (l->draft_lane[k]) l->s->slots[k].d->lane_free(l->s->slots[k].d, l->draft_lane[k]);
+    l->draft_lane[k] = NULL;
+}
+
+void lane_drafter_failed(spec_lane *l, drafter_index k, const err *why)
+{
+    l->uses[k] = false;
+    note_problem(&l->s->slots[k], why);
+}
+
+static bool wanted(const spec_lane *l, drafter_index k)
+{
+    int m = l->opt.spec.method;
+    return m == SPEC_AUTO || (m != SPEC_OFF && drafter_of((spec_method)m) == k);
+}
+
+/* For a request that begins, or a lane that goes on after parking. */
+static void take(spec_lane *l, drafter_index i)
+{
+    draft_slot *k   = &l->s->slots[i];
+    err         why = {0};
+    l->uses[i]      = false;
+    if (!wanted(l, i) || !k->given || k->failed || k->parked) return;
+    if (!k->d && !open_slot(l->s, k, &why)) {
+        k->failed = true;
+        note_problem(k, &why);
+        return;
+    }
+    if (!l->draft_lane[i] && !k->d->lane_new(k->d, &l->draft_lane[i], &why)) {
+        note_problem(k, &why);
+        return;
+    }
+    l->uses[i] = true;
+}
+
+void lane_take_drafters(spec_lane *l)
+{
+    for (int i = 0; i < DRAFTERS; i++) take(l, (drafter_index)i);
+}
+
+/* --- parking ------------------------------------------------------------------------------------*/
+static void close_slot(spec *s, drafter_index i)
+{
+    draft_slot *k = &s->slots[i];
+    if (!k->d) return;
+    for (int n = 0; n < s->opt.max_lanes; n++)
+        if (s->lanes[n]) {
+            lane_drop_drafter(s->lanes[n], i);
+            s->lanes[n]->uses[i] = false;
+        }
+    if (k->d->n_capture) s->t->capture(s->t, NULL, 0, NULL);
+    drafter_close(k->d);
+    k->d = NULL;
+}
+
+void close_drafters(spec *s)
+{
+    for (int i = 0; i < DRAFTERS; i++) close_slot(s, (drafter_index)i);
+}
+
+void spec_park(spec *s)
+{
+    for (int i = 0; i < DRAFTERS; i++)
+        if (i != WITH_NGRAM && s->slots[i].d) {
+            close_slot(s, (drafter_index)i);
+            s->slots[i].parked = true;
+        }
+}
+
+bool spec_unpark(spec *s, err *e)
+{
+    bool ok = true;
+    for (int i = 0; i < DRAFTERS; i++) {
+        draft_slot *k = &s->slots[i];
+        if (!k->parked) continue;
+        k->parked = false;
+        if (!open_slot(s, k, ok ? e : NULL)) {
+            k->failed = true;
+            ok        = false;
+            continue;
+        }
+        for (int n = 0; n < s->opt.max_lanes; n++)
+            if (s->lanes[n]) take(s->lanes[n], (drafter_index)i);
+    }
+    return ok;
+}

@@ -1,0 +1,91 @@
+/* spec/inside.h - what the files of spec/ share: the insides of spec and spec_lane. */
+#ifndef TANDEM_SPEC_INSIDE_H
+#define TANDEM_SPEC_INSIDE_H
+#include "spec/spec.h"
+
+typedef enum { WITH_DFLASH, WITH_MTP, WITH_NGRAM, DRAFTERS } drafter_index;
+
+typedef struct {
+    spec_draft_source src;
+    bool              given;  /* there is such a drafter, open or not */
+    bool              parked; /* closed until spec_unpark */
+    bool              failed; /* could not be opened */
+    drafter          *d;      /* NULL: not open */
+    char              problem[512];
+} draft_slot;
+
+/* Picking: one row of a step that wants logits. */
+typedef struct {
+    spec_lane *lane;
+    int        node; /* row of the lane's tree */
+} judged_row;
+
+struct spec {
+    target      *t;
+    kv_pool     *kv;
+    spec_options opt;
+    draft_slot   slots[DRAFTERS];
+    spec_lane  **lanes; /* [max_lanes], NULL where free */
+    cost_table   cost;
+
+    /* of the step at hand */
+    step           step;
+    judged_row     judged[STEP_MAX_ROWS];
+    int32_t        pick[STEP_MAX_ROWS]; /* [n_want] */
+    dev            params, picked, changes, logprobs, moves;
+    logit_change  *host_changes;  /* n_vocab of them */
+    token_logprob *host_logprobs; /* [HEAD_ROWS][1 + SPEC_MAX_TOP] */
+};
+
+enum { SHADOW_MAX = 16 };
+
+struct spec_lane {
+    spec        *s;
+    int          index; /* in s->lanes */
+    kv_seq      *seq;
+    int32_t     *text; /* room for n_ctx + 1 */
+    int32_t      n_text, n_cached;
+    int          limit; /* tokens that will still be kept */
+    lane_options opt;
+    history     *history; /* made when first wanted; in use when `counting` */
+    bool         counting;
+
+    draft_lane *draft_lane[DRAFTERS]; /* NULL: has none */
+    bool        uses[DRAFTERS];       /* in this request, unless it failed in it */
+    policy      policy;
+    spec_stats  stats;
+
+    /* of the step at hand */
+    spec_plan  plan;
+    draft_job  job;
+    draft_tree tree;
+    int32_t    shadow[SHADOW_MAX]; /* what n-grams say, taken or not, to know their worth */
+    int        n_shadow;
+    int        first_row, n_chunk; /* rows up to the anchor; the tree's other rows follow */
+    int        first_want;         /* -1: the step only runs a piece of the prompt */
+    int        path[1 + DRAFT_MAX];
+    int        n_path; /* rows of the tree that were walked, the anchor included */
+    spec_out   out;
+};
+
+/* drafters.c */
+drafter_index drafter_of(spec_method m);
+/* Opens what the lane's request may use, and gives it a draft lane there; what cannot be opened is said once. */
+void lane_take_drafters(spec_lane *l);
+void lane_drop_drafter(spec_lane *l, drafter_index k);
+/* The lane goes on without this drafter. */
+void lane_drafter_failed(spec_lane *l, drafter_index k, const err *why);
+void close_drafters(spec *s);
+
+/* plan.c */
+policy_limits lane_limits(const spec_lane *l);
+void          lane_ask_ngrams(spec_lane *l);
+/* What the lane drafts in this step; room_rows and room_depth bound the tree. */
+spec_plan lane_choose(const spec_lane *l, int room_rows, int room_depth);
+/* Guesses for all lanes whose plan wants some, into their trees. */
+void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes);
+
+/* judge.c */
+/* Logits of all rows that want them, and the token picked after each. */
+bool judge_rows(spec *s, err *e);
+#endif

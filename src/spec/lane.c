@@ -1,0 +1,297 @@
+/* A lane's life: a request begins, steps decide tokens, some of them are kept. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "spec/inside.h"
+
+#include <assert.h>
+
+/* --- lanes --------------------------------------------------------------------------------------*/
+bool spec_lane_new(spec *s, spec_lane **out, err *e)
+{
+    int i = 0;
+    *out  = NULL;
+    while (i < s->opt.max_lanes && s->lanes[i]) i++;
+    if (i == s->opt.max_lanes) return err_set(e, ERR_BUSY, "all %d lanes are in use", s->opt.max_lanes);
+    spec_lane *l = mem_try(sizeof *l);
+    int32_t   *x = mem_try_n((size_t)s->opt.n_ctx + 1, sizeof *x);
+    if (!l || !x) {
+        mem_free(l);
+        mem_free(x);
+        return err_set(e, ERR_UNAVAILABLE, "no memory for the text of a lane");
+    }
+    l->s        = s;
+    l->index    = i;
+    l->text     = x;
+    l->seq      = kv_seq_new(s->kv);
+    s->lanes[i] = l;
+    assert(l->seq);
+    *out = l;
+    return true;
+}
+
+void spec_lane_free(spec_lane *l)
+{
+    if (!l) return;
+    for (int i = 0; i < DRAFTERS; i++) lane_drop_drafter(l, (drafter_index)i);
+    l->s->lanes[l->index] = NULL;
+    kv_seq_free(l->seq);
+    history_free(l->history);
+    mem_free(l->text);
+    mem_free(l);
+}
+
+static bool begin_counting(spec_lane *l, const int32_t *prompt, size_t n, err *e)
+{
+    l->counting = !penalty_is_off(&l->opt.penalty);
+    if (!l->counting) return true;
+    if (!l->history && !history_new(&l->history, l->s->t->n_vocab, e)) return false;
+    history_clear(l->history);
+    history_prompt(l->history, prompt, n);
+    return true;
+}
+
+static void cut_to(spec_lane *l, int32_t n)
+{
+    kv_seq_cut(l->seq, n);
+    l->n_cached = n;
+    for (int i = 0; i < DRAFTERS; i++)
+        if (l->draft_lane[i]) l->s->slots[i].d->cut(l->s->slots[i].d, l->draft_lane[i], n);
+}
+
+/* Positions whose K/V can be used again, the drafters' too: without them guesses would be bad for the rest of the request.
+ * The last token is always run. */
+static int32_t common_text(const spec_lane *l, const int32_t *prompt, int32_t n)
+{
+    int32_t same = 0, most = n - 1 < l->n_cached ? n - 1 : l->n_cached;
+    for (int i = 0; i < DRAFTERS; i++) {
+        drafter *d = l->s->slots[i].d;
+        if (l->uses[i] && d->held && d->held(d, l->draft_lane[i]) < most) most = d->held(d, l->draft_lane[i]);
+    }
+    while (same < most && l->text[same] == prompt[same]) same++;
+    return same;
+}
+
+bool spec_lane_begin(spec_lane *l, const lane_options *o, const int32_t *prompt, size_t n, size_t *n_reused, err *e)
+{
+    if (n < 1 || n > (size_t)l->s->opt.n_ctx)
+        return err_set(e, ERR_INPUT, "the prompt has %zu tokens and the context holds %d", n, l->s->opt.n_ctx);
+    assert(o->n_top <= SPEC_MAX_TOP);
+    l->opt   = *o;
+    l->limit = INT32_MAX;
+    l->out.n = 0;
+    l->stats = (spec_stats){0};
+    lane_take_drafters(l);
+    int32_t same = common_text(l, prompt, (int32_t)n);
+    cut_to(l, same);
+    memcpy(l->text, prompt, n * sizeof *prompt);
+    l->n_text = (int32_t)n;
+    *n_reused = (size_t)same;
+    if (!begin_counting(l, prompt, n, e)) return false;
+    policy_limits lim = lane_limits(l);
+    policy_init(&l->policy, &lim);
+    return true;
+}
+
+int32_t           spec_lane_pending(const spec_lane *l) { return l->n_text - l->n_cached; }
+bool              spec_lane_full(const spec_lane *l) { return l->n_text > l->s->opt.n_ctx; }
+void              spec_lane_limit(spec_lane *l, int n) { l->limit = n; }
+const spec_out   *spec_lane_out(const spec_lane *l) { return &l->out; }
+const spec_stats *spec_lane_stats(const spec_lane *l) { return &l->stats; }
+const spec_plan  *spec_lane_plan(const spec_lane *l) { return &l->plan; }
+const int32_t    *spec_lane_text(const spec_lane *l, int32_t *n)
+{
+    *n = l->n_text;
+    return l->text;
+}
+
+/* --- a step -------------------------------------------------------------------------------------*/
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* At most `rows` rows of the step are the lane's. */
+static void plan_lane(spec_lane *l, int rows)
+{
+    int pending   = l->n_text - l->n_cached;
+    l->n_chunk    = least(pending, rows);
+    l->plan       = (spec_plan){.method = SPEC_OFF};
+    l->first_want = l->n_chunk == pending ? 0 : -1;
+    l->out.n      = 0;
+    l->n_shadow   = 0;
+    if (pending > 1) return; /* the drafters have not seen all of the text */
+    lane_ask_ngrams(l);
+    l->plan = lane_choose(l, least(rows - 1, DRAFT_MAX), least(l->s->opt.n_ctx - l->n_text, l->limit - 1));
+}
+
+/* Rows of text up to the anchor, then the guesses; a tree's rows have slots of their own. */
+static void add_rows(spec *s, spec_lane *l)
+{
+    step             *st   = &s->step;
+    const draft_tree *t    = &l->tree;
+    int               lane = kv_seq_lane(l->seq), before = l->n_chunk - (l->first_want >= 0);
+    bool              chain = tree_is_chain(t);
+    int32_t           base  = l->n_text - 1;
+    l->first_row            = st->n_rows;
+    for (int i = 0; i < before; i++) step_add(st, lane, l->n_cached + i, l->text[l->n_cached + i], false);
+    if (l->first_want < 0) return;
+    l->first_want = st->n_want;
+    int anchor    = st->n_rows;
+    for (int i = 0; i < t->n; i++) {
+        s->judged[st->n_want] = (judged_row){l, i};
+        if (chain)
+            step_add(st, lane, base + i, t->token[i], true);
+        else
+            step_add_tree(st, lane, base, i, i ? anchor + t->parent[i] : -1, t->token[i], true);
+    }
+}
+
+static bool grow_pages(spec_lane *l, err *e)
+{
+    int32_t text = l->n_cached + l->n_chunk;
+    if (kv_seq_grow(l->seq, text + l->tree.n - 1, NULL)) return true;
+    l->tree.n      = 1; /* no room for guesses */
+    l->plan.method = SPEC_OFF;
+    return kv_seq_grow(l->seq, text, e);
+}
+
+static bool run_rows(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
+{
+    step_clear(&s->step);
+    for (int i = 0; i < n_lanes; i++) {
+        if (!grow_pages(lanes[i], e)) return false;
+        add_rows(s, lanes[i]);
+    }
+    return s->t->step(s->t, s->kv, &s->step, e) && judge_rows(s, e);
+}
+
+static void put_out(const spec *s, spec_lane *l, int want)
+{
+    spec_out *out      = &l->out;
+    out->token[out->n] = s->pick[want];
+    if (l->opt.n_top >= 0)
+        memcpy(out->logprob[out->n], s->host_logprobs + (size_t)want * (1 + SPEC_MAX_TOP),
+               (size_t)(1 + l->opt.n_top) * sizeof(token_logprob));
+    out->n++;
+}
+
+/* From the anchor along the target's picks, as far as the guesses go. A guess after which nothing can be picked is left
+ * for the next round, which will say so. */
+static void walk(const spec *s, spec_lane *l)
+{
+    l->n_path = 0;
+    for (int row = 0; row >= 0 && s->pick[l->first_want + row] >= 0;) {
+        int want             = l->first_want + row;
+        l->path[l->n_path++] = row;
+        put_out(s, l, want);
+        row = tree_child(&l->tree, row, s->pick[want]);
+    }
+}
+
+/* The rows of text that the step ran, and n_tree rows of the path, the anchor counted in both. */
+static void tell_drafters(spec_lane *l, int n_tree, int hidden)
+{
+    int32_t    row[STEP_MAX_ROWS];
+    draft_rows r = {.pos = l->n_cached, .row = row, .n = l->n_chunk, .hidden = hidden};
+    for (int i = 0; i < l->n_chunk; i++) row[i] = l->first_row + i;
+    for (int i = 1; i < n_tree; i++) row[r.n++] = l->first_row + l->n_chunk - 1 + l->path[i];
+    for (int i = 0; i < DRAFTERS; i++) {
+        drafter *d   = l->s->slots[i].d;
+        err      why = {0};
+        if (l->uses[i] && !d->observe(d, l->draft_lane[i], &r, &why)) lane_drafter_failed(l, (drafter_index)i, &why);
+    }
+}
+
+static void end_chunk(spec_lane *l)
+{
+    tell_drafters(l, 0, -1);
+    l->n_cached += l->n_chunk;
+}
+
+bool spec_step(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
+{
+    int left = s->t->max_rows;
+    assert(n_lanes >= 1 && n_lanes <= left);
+    for (int i = 0; i < n_lanes; i++) {
+        assert(lanes[i]->s == s && spec_lane_pending(lanes[i]) >= 1 && !spec_lane_full(lanes[i]));
+        plan_lane(lanes[i], left - (n_lanes - 1 - i));
+        left -= lanes[i]->n_chunk + lanes[i]->plan.n;
+    }
+    draft_trees(s, lanes, n_lanes);
+    double drafted = clock_s();
+    if (!run_rows(s, lanes, n_lanes, e)) {
+        for (int i = 0; i < n_lanes; i++) kv_seq_cut(lanes[i]->seq, lanes[i]->n_cached);
+        return false;
+    }
+    double took = clock_s() - drafted;
+    for (int i = 0; i < n_lanes; i++) {
+        spec_lane *l = lanes[i];
+        if (l->first_want < 0)
+            end_chunk(l);
+        else
+            walk(s, l);
+        l->stats.verify_s += took;
+    }
+    if (n_lanes == 1 && lanes[0]->n_chunk == 1) cost_note_step(&s->cost, lanes[0]->tree.n, took);
+    return true;
+}
+
+/* --- what is kept -------------------------------------------------------------------------------*/
+/* The accepted rows' K/V to the slots of their positions. */
+static void compact(spec_lane *l, int n_keep)
+{
+    spec        *s = l->s;
+    kv_move_item move[DRAFT_MAX];
+    int          n = 0, lane = kv_seq_lane(l->seq);
+    int32_t      base = l->n_text - 1;
+    for (int i = 1; i < n_keep; i++)
+        if (l->path[i] != i) move[n++] = (kv_move_item){lane, base + l->path[i], base + i};
+    if (n == 0) return;
+    s->t->o->upload(s->t->q, s->moves, move, (size_t)n * sizeof *move);
+    for (int i = 0; i < s->t->n_kv_classes; i++) s->t->o->kv_move(s->t->q, kv_pool_class(s->kv, i), s->moves, n);
+}
+
+static void count_round(spec_lane *l, int n_keep)
+{
+    spec_stats *st    = &l->stats;
+    int         depth = tree_depth(&l->tree), right = least(l->n_path - 1, n_keep);
+    if (l->tree.n == 1) {
+        st->plain++;
+        return;
+    }
+    st->rounds++;
+    st->by_method[l->plan.method]++;
+    st->drafted += l->tree.n - 1;
+    st->accepted += right;
+    st->tokens += n_keep;
+    for (int i = 0; i < depth; i++) st->tried_at[i]++;
+    for (int i = 0; i < right; i++) st->right_at[i]++;
+}
+
+/* The guesses that the round judged, whether or not the caller keeps them all. */
+static void note_outcome(spec_lane *l)
+{
+    const spec_out *out = &l->out;
+    if (l->opt.spec.method != SPEC_AUTO) return;
+    policy_note(&l->policy, &l->plan, tree_depth(&l->tree), l->n_path - 1);
+    if (l->n_shadow == 0 || l->plan.method == SPEC_NGRAM) return;
+    int right = 0, judged = least(l->n_shadow, out->n);
+    while (right < judged && l->shadow[right] == out->token[right]) right++;
+    policy_note_idle(&l->policy, SPEC_NGRAM, right < judged ? l->n_shadow : judged, right);
+}
+
+void spec_lane_keep(spec_lane *l, int n_keep)
+{
+    double start = clock_s();
+    assert(n_keep >= 0 && n_keep <= l->out.n && l->n_text + n_keep <= l->s->opt.n_ctx + 1);
+    if (n_keep == 0) l->n_chunk--; /* the anchor stays one */
+    compact(l, n_keep);
+    tell_drafters(l, n_keep, n_keep ? l->first_want + l->path[n_keep - 1] : -1);
+    kv_seq_cut(l->seq, l->n_text - 1 + n_keep);
+    l->n_cached = l->n_text - 1 + n_keep;
+    for (int i = 0; i < n_keep; i++) {
+        l->text[l->n_text++] = l->out.token[i];
+        if (l->counting) history_push(l->history, l->out.token[i]);
+    }
+    count_round(l, n_keep);
+    note_outcome(l);
+    l->out.n = 0;
+    l->stats.commit_s += clock_s() - start;
+}

@@ -1,0 +1,111 @@
+#include "spec/spec.h"
+
+#include "base/mem.h"
+#include "spec/inside.h"
+
+#include <assert.h>
+
+/* --- one per target -----------------------------------------------------------------------------*/
+/* The rows of a tree need slots beyond the last position. */
+static kv_pool_spec pool_spec(const target *t, const spec_options *o)
+{
+    return (kv_pool_spec){.classes   = t->kv_class,
+                          .n_classes = t->n_kv_classes,
+                          .max_lanes = o->max_lanes,
+                          .max_slots = o->n_ctx + DRAFT_MAX};
+}
+
+static void set_kv_type(target *t, quant_type type)
+{
+    for (int i = 0; i < t->n_kv_classes; i++) t->kv_class[i].type = type;
+}
+
+bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)
+{
+    kv_class_spec typed[KV_MAX_CLASSES];
+    kv_pool_spec  pool = pool_spec(t, o);
+    for (int i = 0; i < t->n_kv_classes; i++) {
+        typed[i]      = t->kv_class[i];
+        typed[i].type = o->kv_type;
+    }
+    pool.classes = typed;
+    return kv_bytes_for(&pool, pool.max_slots, out) && size_mul(out, *out, (size_t)o->max_lanes);
+}
+
+static bool take_scratch(spec *s, err *e)
+{
+    const ops *o     = s->t->o;
+    size_t     vocab = (size_t)s->t->n_vocab;
+    s->host_changes  = mem_try_n(vocab, sizeof *s->host_changes);
+    s->host_logprobs = xnew_n(token_logprob, (size_t)STEP_MAX_ROWS * (1 + SPEC_MAX_TOP));
+    if (!s->host_changes) return err_set(e, ERR_UNAVAILABLE, "no memory to count tokens");
+    return o->alloc(o, &s->params, HEAD_ROWS * sizeof(sample_params), e) &&
+           o->alloc(o, &s->picked, HEAD_ROWS * sizeof(int32_t), e) &&
+           o->alloc(o, &s->changes, vocab * sizeof(logit_change), e) &&
+           o->alloc(o, &s->logprobs, (size_t)HEAD_ROWS * (1 + SPEC_MAX_TOP) * sizeof(token_logprob), e) &&
+           o->alloc(o, &s->moves, DRAFT_MAX * sizeof(kv_move_item), e);
+}
+
+bool spec_new(spec **out, target *t, const spec_options *o, err *e)
+{
+    spec        *s   = xnew(spec);
+    kv_pool_spec kvs = pool_spec(t, o);
+    *out             = NULL;
+    s->t             = t;
+    s->opt           = *o;
+    s->lanes         = xnew_n(spec_lane *, (size_t)o->max_lanes);
+    set_kv_type(t, o->kv_type);
+    if (!spec_kv_bytes(t, o, &kvs.max_bytes))
+        err_set(e, ERR_LIMIT, "a context of %d is too large", o->n_ctx);
+    else if (kv_pool_new(&s->kv, t->o, &kvs, e) && take_scratch(s, e)) {
+        s->slots[WITH_NGRAM] = (draft_slot){.given = true, .d = drafter_open_ngram(t)};
+        *out                 = s;
+        return true;
+    }
+    spec_free(s);
+    return false;
+}
+
+void spec_free(spec *s)
+{
+    if (!s) return;
+    const dev bufs[] = {s->params, s->picked, s->changes, s->logprobs, s->moves};
+    for (int i = 0; i < s->opt.max_lanes; i++) assert(!s->lanes[i]);
+    close_drafters(s);
+    for (size_t i = 0; i < COUNT(bufs); i++)
+        if (bufs[i].p) s->t->o->free(s->t->o, bufs[i]);
+    kv_pool_free(s->kv);
+    mem_free(s->host_changes);
+    mem_free(s->host_logprobs);
+    mem_free(s->lanes);
+    mem_free(s);
+}
+
+target           *spec_target(const spec *s) { return s->t; }
+int               spec_n_ctx(const spec *s) { return s->opt.n_ctx; }
+const cost_table *spec_costs(const spec *s) { return &s->cost; }
+
+/* --- counts -------------------------------------------------------------------------------------*/
+double spec_acceptance_length(const spec_stats *s)
+{
+    return s->rounds ? 1 + (double)s->accepted / (double)s->rounds : 0;
+}
+
+double spec_acceptance_rate(const spec_stats *s) { return s->drafted ? (double)s->accepted / (double)s->drafted : 0; }
+
+void spec_stats_add(spec_stats *to, const spec_stats *s)
+{
+    to->rounds += s->rounds;
+    to->plain += s->plain;
+    to->drafted += s->drafted;
+    to->accepted += s->accepted;
+    to->tokens += s->tokens;
+    for (int i = 0; i < DRAFT_MAX; i++) {
+        to->right_at[i] += s->right_at[i];
+        to->tried_at[i] += s->tried_at[i];
+    }
+    for (int i = 0; i < SPEC_METHODS; i++) to->by_method[i] += s->by_method[i];
+    to->draft_s += s->draft_s;
+    to->verify_s += s->verify_s;
+    to->commit_s += s->commit_s;
+}

@@ -1,0 +1,122 @@
+/* spec/spec.h - draft, verify, accept, cut: the loop that all decoding goes through.
+ *
+ * A lane is one conversation: its text, and the K/V of all of it but the last token, the anchor. A round drafts guesses
+ * that may follow the anchor, runs anchor and guesses through the target as one step, and walks from the anchor to the
+ * guess that equals the token which the target picks there, as long as there is one:
+ *
+ *      text      ... w x A            K/V of ... w x
+ *      step          A -> b -> c      guesses b, c (and perhaps siblings)
+ *      picks         b    c'          the target picks b after A and c' after b: b was right, c was not
+ *      text      ... w x A b c'       K/V of ... w x A b; c' is the new anchor
+ *
+ * Every token is the target's own pick at its place, made from numbers that do not depend on the guesses (promises 1 and
+ * 2), so the text is that of plain decoding. A round without guesses is plain decoding.
+ *
+ * The caller looks at the new tokens one by one and says how many it keeps (a stop token, a length limit); the rest is
+ * forgotten, and the next round starts from the last token kept.
+ *
+ * A drafter that cannot be opened or fails is said once; the lane goes on without it from its last committed token.
+ * Thread: one at a time. */
+#ifndef TANDEM_SPEC_SPEC_H
+#define TANDEM_SPEC_SPEC_H
+#include "spec/policy.h"
+#include "spec/tree.h"
+
+enum {
+    SPEC_AUTO    = SPEC_METHODS,
+    SPEC_MAX_TOP = 20
+}; /* a way to choose the method; log-probabilities shown per token */
+
+/* How a lane speculates. Zero numbers: the default. */
+typedef struct {
+    int   method;      /* spec_method or SPEC_AUTO */
+    int   draft_max;   /* guesses in a row: 15 (all of the block) for DFlash, 3 for MTP, 8 for n-grams */
+    int   tree_budget; /* rows of a tree beside the anchor: 22 */
+    float tree_temp;   /* flattens (above 1) or sharpens the drafter's candidates: 1 */
+    bool  no_chain_seed;
+    float draft_noise; /* share of the target's temperature that guesses are picked at; 0: the likeliest */
+} spec_settings;
+
+/* What decides a lane's text, and how it is made. */
+typedef struct {
+    sample_params  params; /* pos is not looked at */
+    penalty_params penalty;
+    int            n_top; /* log-probabilities of so many tokens beside the picked one; -1: none at all */
+    spec_settings  spec;
+} lane_options;
+
+typedef struct {
+    int64_t rounds;   /* with guesses */
+    int64_t plain;    /* without */
+    int64_t drafted;  /* guesses verified */
+    int64_t accepted; /* of them right, and kept */
+    int64_t tokens;   /* kept, of the rounds with guesses */
+    int64_t right_at[DRAFT_MAX],
+        tried_at[DRAFT_MAX];         /* by place in the draft: rounds with such a guess, with it right */
+    int64_t by_method[SPEC_METHODS]; /* rounds */
+    double  draft_s, verify_s, commit_s;
+} spec_stats;
+/* 1 + accepted / rounds and accepted / drafted, as vLLM counts; 0 when nothing was drafted. */
+double spec_acceptance_length(const spec_stats *s);
+double spec_acceptance_rate(const spec_stats *s);
+void   spec_stats_add(spec_stats *to, const spec_stats *s);
+
+/* --- one per target ----------------------------------------------------------------------------- */
+typedef struct {
+    int        n_ctx; /* positions of a lane */
+    int        max_lanes;
+    quant_type kv_type;
+} spec_options;
+
+typedef struct spec      spec;
+typedef struct spec_lane spec_lane;
+
+/* Bytes of K/V that spec_new will take. */
+bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out);
+bool spec_new(spec **out, target *t, const spec_options *o, err *e);
+void spec_free(spec *s); /* NULL is fine; lanes are gone */
+
+typedef struct {
+    const char     *path;
+    drafter_options opt;
+    bool            lazy; /* opened when a lane first wants it */
+} spec_draft_source;
+/* A DFlash drafter or an assistant, one of each; `path` must live as long as s. False when the file cannot be used. */
+bool        spec_add_drafter(spec *s, const spec_draft_source *src, err *e);
+bool        spec_has_drafter(const spec *s, spec_method m);
+const char *spec_drafter_problem(const spec *s, spec_method m); /* why it is not used; NULL: nothing is wrong */
+/* Gives the drafters' memory back until they are wanted again. Lanes go on plainly meanwhile. */
+void spec_park(spec *s);
+bool spec_unpark(spec *s, err *e);
+
+target           *spec_target(const spec *s);
+int               spec_n_ctx(const spec *s);
+const cost_table *spec_costs(const spec *s);
+
+/* --- lanes -------------------------------------------------------------------------------------- */
+bool spec_lane_new(spec *s, spec_lane **out, err *e); /* ERR_BUSY when all lanes are taken */
+void spec_lane_free(spec_lane *l);                    /* NULL is fine */
+/* A new request: the prompt's tokens. What the lane's K/V shares with them is kept; *n_reused says how much. The last
+ * prompt token is always run. o->penalty.bias must live as long as the request. */
+bool spec_lane_begin(spec_lane *l, const lane_options *o, const int32_t *prompt, size_t n, size_t *n_reused, err *e);
+
+/* Tokens that a step decided, in order; logprob[i][0] is of the token itself. */
+typedef struct {
+    int           n; /* 0: a part of the prompt was run, nothing was decided */
+    int32_t       token[1 + DRAFT_MAX];
+    token_logprob logprob[1 + DRAFT_MAX][1 + SPEC_MAX_TOP];
+} spec_out;
+
+/* One step of the target for all these lanes: a piece of the prompt, or a round. */
+bool            spec_step(spec *s, spec_lane *const *lanes, int n_lanes, err *e);
+const spec_out *spec_lane_out(const spec_lane *l);
+/* How many of the tokens just decided become text; before the next step, when there are any. */
+void spec_lane_keep(spec_lane *l, int n_keep);
+
+int32_t        spec_lane_pending(const spec_lane *l); /* tokens of the text that have no K/V yet, the anchor included */
+bool           spec_lane_full(const spec_lane *l);    /* no position is left for the anchor */
+void           spec_lane_limit(spec_lane *l, int n);  /* tokens that will still be kept: no more are guessed */
+const int32_t *spec_lane_text(const spec_lane *l, int32_t *n);
+const spec_stats *spec_lane_stats(const spec_lane *l);
+const spec_plan  *spec_lane_plan(const spec_lane *l); /* of the last step */
+#endif

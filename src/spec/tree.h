@@ -1,0 +1,30 @@
+/* spec/tree.h - the guesses of a round as a tree: row 0 is the anchor, parents come before their children.
+ *
+ * A chain is a tree of width one. A best-first tree takes independent candidates for each position, scores a path by the
+ * sum of its logarithms, and grows the best paths until the budget is spent:
+ *
+ *      anchor - the - cat - sat          position 1: the a       2: cat dog       3: sat
+ *             \      \ dog
+ *              a
+ */
+#ifndef TANDEM_SPEC_TREE_H
+#define TANDEM_SPEC_TREE_H
+#include "model/drafter.h"
+
+typedef struct {
+    int     n; /* rows, the anchor included */
+    int32_t token[1 + DRAFT_MAX];
+    int     parent[1 + DRAFT_MAX]; /* -1 for the anchor */
+    int     depth[1 + DRAFT_MAX];
+} draft_tree;
+
+void tree_start(draft_tree *t, int32_t anchor);
+void tree_add_chain(draft_tree *t, const int32_t *token, int n);
+/* top[d]: candidates for depth d + 1, best first, id -1 ends them; at most `budget` rows beside the anchor. With chain_seed
+ * the best candidate of every depth comes first, so that the tree is never worse than the chain. */
+void tree_add_best(draft_tree *t, const token_logprob (*top)[DRAFT_TOP_MAX], int n_depths, int n_top, int budget,
+                   bool chain_seed);
+int  tree_child(const draft_tree *t, int row, int32_t token); /* -1: there is none */
+int  tree_depth(const draft_tree *t);                         /* of its deepest row */
+bool tree_is_chain(const draft_tree *t);
+#endif

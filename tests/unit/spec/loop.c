@@ -1,0 +1,399 @@
+/* The loop with nano: what is kept, what is reused, and what happens when a drafter goes wrong. */
+#include "base/file.h"
+#include "base/log.h"
+#include "gguf/gguf.h"
+#include "spec/inside.h"
+#include "test.h"
+
+#include <malloc.h>
+
+enum { N_PROMPT = 20, MAX_OUT = 160 };
+static const int32_t prompt[N_PROMPT] = {2,   15, 591, 281, 285, 349, 630, 280, 290, 283,
+                                         283, 16, 281, 15,  590, 281, 13,  599, 281, 14};
+
+typedef struct {
+    target    *m;
+    spec      *s;
+    spec_lane *l;
+} loop;
+
+static bool open_loop(test_case *t, loop *g, int n_ctx, const char *device)
+{
+    err           e   = {0};
+    checkpoint   *cp  = NULL;
+    model_options opt = {.device = device, .n_threads = 1};
+    *g                = (loop){0};
+    if (!CHECK_OK(checkpoint_open(&cp, test_path("models/nano/target.gguf"), &e), e)) return false;
+    bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
+    checkpoint_close(cp);
+    spec_options so = {.n_ctx = n_ctx, .max_lanes = 2, .kv_type = QUANT_F16};
+    return ok && CHECK_OK(spec_new(&g->s, g->m, &so, &e), e) && CHECK_OK(spec_lane_new(g->s, &g->l, &e), e);
+}
+
+static void close_loop(loop *g)
+{
+    spec_lane_free(g->l);
+    spec_free(g->s);
+    model_close(g->m);
+}
+
+static bool add_drafter(loop *g, const char *path, bool lazy, err *e)
+{
+    static char kept[8][4096]; /* paths live as long as the loop */
+    static int  n;
+    char       *mine = kept[n++ % 8];
+    snprintf(mine, sizeof kept[0], "%s", path);
+    return spec_add_drafter(g->s, &(spec_draft_source){.path = mine, .lazy = lazy}, e);
+}
+
+static bool add_both(test_case *t, loop *g)
+{
+    err e = {0};
+    return CHECK_OK(add_drafter(g, test_path("models/nano/dflash.gguf"), false, &e), e) &&
+           CHECK_OK(add_drafter(g, test_path("models/nano/mtp.gguf"), false, &e), e);
+}
+
+typedef struct {
+    int32_t    token[MAX_OUT];
+    int        n;
+    spec_stats stats;
+} text;
+
+static lane_options with(int method)
+{
+    return (lane_options){.params = {.top_p = 1}, .penalty.repeat = 1, .n_top = -1, .spec.method = method};
+}
+
+/* n tokens, whatever they are. */
+static void go_on(test_case *t, loop *g, int n, text *out)
+{
+    err e = {0};
+    while (out->n < n && !spec_lane_full(g->l)) {
+        spec_lane_limit(g->l, n - out->n);
+        if (!CHECK_OK(spec_step(g->s, &g->l, 1, &e), e)) return;
+        const spec_out *x = spec_lane_out(g->l);
+        CHECK(x->n <= n - out->n);
+        for (int i = 0; i < x->n; i++) out->token[out->n++] = x->token[i];
+        if (x->n) spec_lane_keep(g->l, x->n);
+    }
+    out->stats = *spec_lane_stats(g->l);
+}
+
+static text answer_with(test_case *t, loop *g, int method, const int32_t *ids, size_t n_ids, int n)
+{
+    err          e = {0};
+    text         a = {0};
+    lane_options o = with(method);
+    size_t       reused;
+    if (CHECK_OK(spec_lane_begin(g->l, &o, ids, n_ids, &reused, &e), e)) go_on(t, g, n, &a);
+    return a;
+}
+
+static void check_same(test_case *t, const text *a, const text *b)
+{
+    CHECK_INT(a->n, b->n);
+    for (int i = 0; i < a->n && i < b->n; i++) CHECK_INT(a->token[i], b->token[i]);
+}
+
+TEST(spec_every_method_writes_the_plain_text)
+{
+    loop g;
+    if (open_loop(t, &g, 256, "cpu") && add_both(t, &g)) {
+        text plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 100);
+        CHECK_INT(plain.stats.drafted, 0); /* off means none by any method */
+        CHECK_INT(plain.stats.plain, 100);
+        for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++) {
+            text a = answer_with(t, &g, m, prompt, N_PROMPT, 100);
+            check_same(t, &a, &plain);
+            CHECK(a.stats.accepted > 0 && a.stats.drafted > a.stats.accepted);
+            CHECK_INT(a.stats.tokens + a.stats.plain, 100);
+            CHECK(a.stats.rounds + a.stats.plain < 100);
+            CHECK_INT(a.stats.right_at[0] <= a.stats.tried_at[0], true);
+        }
+    }
+    close_loop(&g);
+}
+
+TEST(spec_on_the_reference_backend)
+{
+    loop g;
+    if (open_loop(t, &g, 64, "ref") && add_both(t, &g)) {
+        text plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 12);
+        for (int m = SPEC_DFLASH; m <= SPEC_MTP; m++) {
+            text a = answer_with(t, &g, m, prompt, N_PROMPT, 12);
+            check_same(t, &a, &plain);
+            CHECK(a.stats.accepted > 0);
+        }
+    }
+    close_loop(&g);
+}
+
+/* The last position of the context is used, and no guess reaches beyond it. */
+TEST(spec_fills_the_context_to_its_end)
+{
+    loop g;
+    if (open_loop(t, &g, 61, "cpu") && add_both(t, &g)) {
+        text plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, MAX_OUT);
+        CHECK_INT(plain.n, 61 - N_PROMPT + 1);
+        for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++) {
+            text a = answer_with(t, &g, m, prompt, N_PROMPT, MAX_OUT);
+            check_same(t, &a, &plain);
+            CHECK(spec_lane_full(g.l));
+        }
+    }
+    close_loop(&g);
+}
+
+/* Fewer tokens kept than decided: the next ones are the target's picks after the last token kept. */
+TEST(spec_goes_on_from_what_was_kept)
+{
+    loop g;
+    if (open_loop(t, &g, 256, "cpu") && add_both(t, &g)) {
+        text plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 60);
+        for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++)
+            for (int keep = 0; keep < 4; keep++) {
+                err          e = {0};
+                text         a = {0};
+                lane_options o = with(m);
+                size_t       reused;
+                int          left = 12; /* rounds of which little is kept */
+                CHECK_OK(spec_lane_begin(g.l, &o, prompt, N_PROMPT, &reused, &e), e);
+                while (left-- > 0 && a.n < 50) {
+                    if (!CHECK_OK(spec_step(g.s, &g.l, 1, &e), e)) break;
+                    const spec_out *x = spec_lane_out(g.l);
+                    int             n = keep < x->n ? keep : x->n;
+                    for (int i = 0; i < n; i++) a.token[a.n++] = x->token[i];
+                    spec_lane_keep(g.l, n);
+                }
+                go_on(t, &g, 60, &a);
+                check_same(t, &a, &plain);
+            }
+    }
+    close_loop(&g);
+}
+
+/* A second turn: the first one's text is not run again, and drafts go on working. */
+TEST(spec_reuses_what_a_lane_has)
+{
+    loop g;
+    if (open_loop(t, &g, 256, "cpu") && add_both(t, &g)) {
+        for (int m = SPEC_OFF; m <= SPEC_AUTO; m++) {
+            int32_t      longer[N_PROMPT + 45];
+            err          e = {0};
+            size_t       reused;
+            lane_options o     = with(m);
+            text         first = answer_with(t, &g, m, prompt, N_PROMPT, 40);
+            memcpy(longer, prompt, sizeof prompt);
+            memcpy(longer + N_PROMPT, first.token, 40 * sizeof *longer);
+            for (int i = 0; i < 5; i++) longer[N_PROMPT + 40 + i] = 300 + i;
+            text second = {0}, fresh = {0};
+            CHECK_OK(spec_lane_begin(g.l, &o, longer, COUNT(longer), &reused, &e), e);
+            CHECK_INT(reused, N_PROMPT + 39); /* all but the last token, which never went through the target */
+            go_on(t, &g, 30, &second);
+            spec_lane *l2, *l1 = g.l;
+            CHECK_OK(spec_lane_new(g.s, &l2, &e), e);
+            g.l = l2;
+            o   = with(SPEC_OFF);
+            CHECK_OK(spec_lane_begin(l2, &o, longer, COUNT(longer), &reused, &e), e);
+            CHECK_INT(reused, 0);
+            go_on(t, &g, 30, &fresh);
+            g.l = l1;
+            spec_lane_free(l2);
+            check_same(t, &second, &fresh);
+            if (m == SPEC_DFLASH || m == SPEC_MTP) CHECK(second.stats.accepted > 0);
+        }
+    }
+    close_loop(&g);
+}
+
+TEST(spec_lanes_are_counted)
+{
+    loop       g;
+    spec_lane *more, *none;
+    err        e = {0};
+    if (open_loop(t, &g, 64, "cpu")) {
+        CHECK_OK(spec_lane_new(g.s, &more, &e), e);
+        CHECK_FAILS(spec_lane_new(g.s, &none, &e), e, "all 2 lanes are in use");
+        CHECK_INT(e.code, ERR_BUSY);
+        spec_lane_free(more);
+        lane_options o = with(SPEC_OFF);
+        size_t       reused;
+        int32_t      many[65] = {2};
+        CHECK_FAILS(spec_lane_begin(g.l, &o, many, 65, &reused, &e), e, "65 tokens and the context holds 64");
+        CHECK_FAILS(spec_lane_begin(g.l, &o, many, 0, &reused, &e), e, "0 tokens");
+    }
+    close_loop(&g);
+}
+
+/* --- drafters that go wrong -----------------------------------------------------------------------*/
+static const char *copy_with(test_case *t, const char *name, const char *from, size_t cut, const char *spoil)
+{
+    static char path[4096];
+    err         e   = {0};
+    file_map    map = {0};
+    gguf       *g;
+    if (!CHECK_OK(file_map_open(&map, test_path(from), &e), e)) return NULL;
+    char *bytes = xalloc(map.n);
+    memcpy(bytes, map.p, map.n);
+    if (spoil && CHECK_OK(gguf_open(&g, test_path(from), &e), e)) {
+        const tensor *x = tensor_find(gguf_tensors(g), str_of(spoil));
+        if (CHECK(x && x->type == QUANT_F32)) {
+            void *at = memmem(bytes, map.n, x->data, x->bytes);
+            if (CHECK(at)) memset(at, 0xFF, 4 * 8); /* NaN */
+        }
+        gguf_close(g);
+    }
+    snprintf(path, sizeof path, "%s", test_tmp_file(name, bytes, cut ? cut : map.n));
+    mem_free(bytes);
+    file_map_close(&map);
+    return path;
+}
+
+TEST(spec_refuses_drafters_with_a_reason)
+{
+    loop g;
+    err  e = {0};
+    if (open_loop(t, &g, 128, "cpu")) {
+        CHECK_FAILS(add_drafter(&g, "/nowhere/at/all.gguf", false, &e), e, "/nowhere/at/all.gguf");
+        CHECK_FAILS(add_drafter(&g, "/nowhere/at/all.gguf", true, &e), e, "/nowhere/at/all.gguf");
+        CHECK_FAILS(add_drafter(&g, copy_with(t, "cut.gguf", "models/nano/dflash.gguf", 300000, NULL), false, &e), e,
+                    "cut.gguf");
+        CHECK_FAILS(add_drafter(&g, test_path("models/nano/target.gguf"), false, &e), e, "not a drafter");
+        CHECK_FAILS(add_drafter(&g, test_path("tests/golden/gemma4-moe-dflash"), false, &e), e, "gemma4-moe-dflash");
+        CHECK_FAILS(add_drafter(&g, test_path("tests/golden/gemma4-moe-assistant"), false, &e), e,
+                    "gemma4-moe-assistant");
+        CHECK(!spec_has_drafter(g.s, SPEC_DFLASH) && !spec_has_drafter(g.s, SPEC_MTP));
+        text plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 30);
+        for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++) {
+            text a = answer_with(t, &g, m, prompt, N_PROMPT, 30);
+            check_same(t, &a, &plain);
+        }
+        CHECK_OK(add_drafter(&g, test_path("models/nano/mtp.gguf"), false, &e), e);
+        CHECK_FAILS(add_drafter(&g, test_path("models/nano/mtp.gguf"), false, &e), e, "of its kind already");
+    }
+    close_loop(&g);
+}
+
+TEST(spec_goes_on_when_a_drafter_is_not_a_number)
+{
+    loop g;
+    err  e = {0};
+    if (open_loop(t, &g, 128, "cpu")) {
+        text        plain  = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 40);
+        const char *dflash = copy_with(t, "nan-dflash.gguf", "models/nano/dflash.gguf", 0, "output_norm.weight");
+        CHECK_OK(add_drafter(&g, dflash, false, &e), e);
+        const char *mtp = copy_with(t, "nan-mtp.gguf", "models/nano/mtp.gguf", 0, "output_norm.weight");
+        CHECK_OK(add_drafter(&g, mtp, false, &e), e);
+        for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++) {
+            text a = answer_with(t, &g, m, prompt, N_PROMPT, 40);
+            check_same(t, &a, &plain);
+            if (m != SPEC_NGRAM && m != SPEC_AUTO) CHECK_INT(a.stats.drafted, 0);
+        }
+        const char *why = spec_drafter_problem(g.s, SPEC_DFLASH);
+        CHECK_MSG(why && strstr(why, "not a number"), "the reason is %s", why ? why : "missing");
+        CHECK(spec_drafter_problem(g.s, SPEC_MTP));
+    }
+    close_loop(&g);
+}
+
+static bool (*real_draft)(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
+static bool (*real_observe)(drafter *d, draft_lane *l, const draft_rows *r, err *e);
+static int drafts_left;
+
+static bool failing_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
+{
+    if (drafts_left-- > 0) return real_draft(d, kv, jobs, n_jobs, e);
+    return err_set(e, ERR_IO, "the drafter fell over");
+}
+static bool failing_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
+{
+    if (drafts_left-- > 0) return real_observe(d, l, r, e);
+    return err_set(e, ERR_IO, "the drafter lost its place");
+}
+
+TEST(spec_goes_on_when_a_drafter_fails_in_the_middle)
+{
+    loop g;
+    if (open_loop(t, &g, 256, "cpu") && add_both(t, &g)) {
+        text plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 80);
+        for (int k = WITH_DFLASH; k <= WITH_MTP; k++)
+            for (int observing = 0; observing < 2; observing++) {
+                drafter *d   = g.s->slots[k].d;
+                real_draft   = d->draft;
+                real_observe = d->observe;
+                drafts_left  = 3;
+                if (observing)
+                    d->observe = failing_observe;
+                else
+                    d->draft = failing_draft;
+                text a     = answer_with(t, &g, k == WITH_MTP ? SPEC_MTP : SPEC_DFLASH, prompt, N_PROMPT, 80);
+                d->draft   = real_draft;
+                d->observe = real_observe;
+                check_same(t, &a, &plain);
+                CHECK_MSG(a.stats.rounds >= 2 && a.stats.rounds <= 4 && a.stats.plain > 5,
+                          "%s: %lld rounds, %lld plain", d->kind, (long long)a.stats.rounds, (long long)a.stats.plain);
+                const char *why = spec_drafter_problem(g.s, k == WITH_MTP ? SPEC_MTP : SPEC_DFLASH);
+                CHECK(why && strstr(why, observing ? "lost its place" : "fell over"));
+                a = answer_with(t, &g, k == WITH_MTP ? SPEC_MTP : SPEC_DFLASH, prompt, N_PROMPT, 80);
+                check_same(t, &a, &plain);
+                CHECK(a.stats.rounds > 4); /* the next request tries again */
+            }
+    }
+    close_loop(&g);
+}
+
+/* --- memory ---------------------------------------------------------------------------------------*/
+TEST(spec_opens_lazy_drafters_when_they_are_wanted)
+{
+    loop g;
+    err  e = {0};
+    if (open_loop(t, &g, 128, "cpu")) {
+        CHECK_OK(add_drafter(&g, test_path("models/nano/dflash.gguf"), true, &e), e);
+        CHECK(spec_has_drafter(g.s, SPEC_TREE) && !g.s->slots[WITH_DFLASH].d);
+        answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 5);
+        answer_with(t, &g, SPEC_NGRAM, prompt, N_PROMPT, 5);
+        CHECK(!g.s->slots[WITH_DFLASH].d);
+        text a = answer_with(t, &g, SPEC_TREE, prompt, N_PROMPT, 40);
+        CHECK(g.s->slots[WITH_DFLASH].d && a.stats.accepted > 0);
+        CHECK_OK(add_drafter(&g, copy_with(t, "later.gguf", "models/nano/mtp.gguf", 0, NULL), true, &e), e);
+        remove(g.s->slots[WITH_MTP].src.path);
+        a = answer_with(t, &g, SPEC_MTP, prompt, N_PROMPT, 10); /* gone in the meantime */
+        CHECK_INT(a.stats.rounds, 0);
+        CHECK(!spec_has_drafter(g.s, SPEC_MTP) && spec_drafter_problem(g.s, SPEC_MTP));
+    }
+    close_loop(&g);
+}
+
+/* Bytes of the heap; the allocator's own lists of small pieces move it a little. 0 where it cannot be asked. */
+static size_t in_use(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+TEST(spec_parks_and_unparks)
+{
+    loop g;
+    err  e = {0};
+    if (open_loop(t, &g, 256, "cpu") && add_both(t, &g)) {
+        text   plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 60);
+        text   a     = answer_with(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 20);
+        size_t full = 0, parked = 0;
+        for (int i = 0; i < 100; i++) {
+            spec_park(g.s);
+            CHECK(!g.s->slots[WITH_DFLASH].d && !g.s->slots[WITH_MTP].d);
+            if (i == 0) parked = in_use();
+            CHECK_NEAR((double)in_use(), (double)parked, 32768);
+            if (i == 0) go_on(t, &g, 40, &a); /* plainly meanwhile */
+            CHECK_OK(spec_unpark(g.s, &e), e);
+            if (i == 0) full = in_use();
+            CHECK_NEAR((double)in_use(), (double)full, 32768);
+        }
+        CHECK_MSG(parked + 4000000 < full || parked == 0, "parked %zu bytes, open %zu", parked, full);
+        int64_t before = a.stats.rounds;
+        go_on(t, &g, 60, &a); /* and drafts again, in the same answer */
+        CHECK(a.stats.rounds > before);
+        check_same(t, &a, &plain);
+    }
+    close_loop(&g);
+}
