@@ -20,7 +20,7 @@ static const option opts[] = {
     OPT_GENERATE(flags),
     OPT_LOGGING,
 };
-static const opt_spec spec = {
+static const opt_spec usage = {
     "chat", "chat [-m MODEL] [FLAGS]",
     "Talks with a model, a line at a time; a line that ends in a backslash goes on in the next.\n"
     "Ctrl-C stops an answer, at the prompt it leaves. /help lists what else can be done.",
@@ -274,7 +274,9 @@ static void set_thinking(session *s, str how)
 static void show_stats(const session *s)
 {
     if (s->gen.n_prompt) generate_print_stats(&s->gen);
-    fprintf(stderr, "context: %zu of %d tokens, %d turns\n", s->gen.cached.n, s->g.n_ctx, s->n_turns);
+    int32_t n;
+    spec_lane_text(s->g.lane, &n);
+    fprintf(stderr, "context: %d of %d tokens, %d turns\n", n, s->g.n_ctx, s->n_turns);
 }
 
 static void command(session *s, str line)
@@ -324,7 +326,7 @@ static bool open_session(session *s, err *e)
 {
     if (!engine_probe(flags.engine.path, e)) return false;
     if (!cli_open_tok(&s->tok, flags.engine.path, e)) return err_wrap(e, "no text without a tokenizer");
-    if (!engine_open(&s->g, &flags.engine, e) || !generate_chat_options(&s->format, &s->g, flags.engine.path, e))
+    if (!generate_open(&s->g, &flags, e) || !generate_chat_options(&s->format, &s->g, flags.engine.path, e))
         return false;
     /* Between an answer and the next question nothing is to be stopped: Ctrl-C must not end the process there. */
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, NULL);
@@ -341,12 +343,11 @@ int cmd_chat(int argc, char **args)
 {
     int n_args, code;
     err e = {0};
-    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
-    if (n_args) return opt_usage(&spec, "'%s' is one word too many: a chat reads its questions", args[0]);
-    if (!generate_check_flags(&flags, &spec)) return 2;
+    if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
+    if (n_args) return opt_usage(&usage, "'%s' is one word too many: a chat reads its questions", args[0]);
+    if (!generate_check_flags(&flags, &usage)) return 2;
     if (!cli_resolve_model(&flags.engine.path, &e)) return cli_fail(&e);
-    flags.engine.kv_type = flags.kv == 0 ? QUANT_F16 : QUANT_F32;
-    session *s           = xnew(session);
+    session *s = xnew(session);
     buf_init(&s->system, TOK_MAX_INPUT);
     chat_prompt_init(&s->prompt, GENERATE_MAX_CONTEXT);
     bool ok = open_session(s, &e) && talk(s, &e);

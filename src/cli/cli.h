@@ -4,14 +4,14 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "cli/options.h"
-#include "model/model.h"
-#include "ops/history.h"
+#include "spec/spec.h"
 #include "tok/tok.h"
 
 int cmd_run(int argc, char **args);
 int cmd_chat(int argc, char **args);
 int cmd_logits(int argc, char **args);
 int cmd_draft(int argc, char **args);
+int cmd_bench(int argc, char **args);
 int cmd_tokenize(int argc, char **args);
 int cmd_detokenize(int argc, char **args);
 int cmd_inspect(int argc, char **args);
@@ -31,10 +31,11 @@ bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e);
 bool cli_check_output(const char *path, err *e);
 /* "nano", or no path at all: the model inside this program, under a path that only this process can open. */
 bool cli_resolve_model(const char **path, err *e);
+bool cli_is_nano(const char *path); /* a resolved path: whether it is that model */
 /* The tokenizer of a GGUF file, of a Hugging Face directory, or a tokenizer.json itself. */
 bool cli_open_tok(tok **out, const char *path, err *e);
 
-/* A model, ready to run one sequence. */
+/* A model, and what runs it. */
 typedef struct {
     const char *path;
     int         device;           /* index into engine_devices */
@@ -58,33 +59,43 @@ extern const char *const engine_devices[];
 /* clang-format on */
 /* Opens and closes the files: what is wrong with them is said before anything takes long. */
 bool engine_probe(const char *path, err *e);
+/* With its own pages, for commands that run steps by hand; or with the loop, and one lane of it. */
 typedef struct {
-    target       *model;
-    kv_pool      *kv;
-    kv_seq       *seq;
-    int           n_ctx;
-    step          step; /* scratch */
-    dev           pick_params, picked, changes, logprobs;
-    logit_change *host_changes;
-    size_t        max_changes; /* that fit both */
+    target    *model;
+    int        n_ctx;
+    kv_pool   *kv;
+    kv_seq    *seq;
+    step       step; /* scratch */
+    spec      *spec;
+    spec_lane *lane;
 } engine;
 
-/* How the next token is picked; the history and its penalties may be NULL, n_top -1 asks for no log-probabilities. */
-typedef struct {
-    sample_params         params;
-    const history        *history;
-    const penalty_params *penalty;
-    int                   n_top;
-    token_logprob        *logprobs; /* [1 + n_top] */
-} engine_pick_options;
-enum { ENGINE_MAX_TOP = 20 };
-
 bool engine_open(engine *g, const engine_options *opt, err *e);
+bool engine_open_loop(engine *g, const engine_options *opt, err *e);
 void engine_close(engine *g); /* a zeroed one is fine */
-/* Appends ids at the sequence's end, in steps of at most the model's rows; the last one's logits can be picked from. */
-bool engine_feed(engine *g, const int32_t *id, int n, err *e);
-/* The token after what was fed. */
-bool engine_pick(engine *g, const engine_pick_options *o, int32_t *out, err *e);
+
+/* Where drafters come from. */
+typedef struct {
+    opt_list paths; /* as given: files, directories, nano */
+    int      n_ctx;
+    int      quantise; /* index into engine_draft_quants */
+    bool     lazy;
+} draft_options;
+extern const char *const engine_draft_quants[];
+/* clang-format off */
+#define OPT_DRAFT(f)                                                                                                   \
+    {.name = "draft", .kind = OPT_LIST, .dest = &(f).paths, .arg = "DRAFTER",                                          \
+     .help = "DFlash drafter or MTP assistant (one of each may be given), or nano (default for nano: its own)"},       \
+    {.name = "draft-ctx", .kind = OPT_INT, .dest = &(f).n_ctx, .arg = "N", .min = 64, .max = 1 << 24,                  \
+     .help = "positions of context that a DFlash drafter sees (default: its trained length, else 4096)"},              \
+    {.name = "draft-quant", .kind = OPT_CHOICE, .dest = &(f).quantise, .arg = "TYPE",                                  \
+     .choices = engine_draft_quants, .help = "quantise drafters at load: none, q8_0 or q4_0 (default none)"},          \
+    {.name = "lazy-draft", .kind = OPT_FLAG, .dest = &(f).lazy, .help = "load drafters when they are first wanted"}
+/* clang-format on */
+/* Gives the loop its drafters. What cannot be used is warned about, and the loop goes on without. */
+void engine_add_drafters(engine *g, const draft_options *d, quant_type kv_type);
+/* Paths of the drafters inside the program; n is how many there are. */
+bool cli_resolve_drafters(draft_options *d, bool model_is_nano, err *e);
 
 /* A bar on stderr for work that takes over a second. */
 typedef struct {

@@ -28,10 +28,10 @@ static const option opts[] = {
     OPT_SPLIT(flags.split_bytes),
     OPT_LOGGING,
 };
-static const opt_spec spec = {"convert", "convert DIR -o OUT.gguf [FLAGS]",
-                              "Writes a Gemma 4 text model, its assistant or a DFlash drafter as a GGUF file that "
-                              "llama.cpp loads too.",
-                              opts, COUNT(opts)};
+static const opt_spec usage = {"convert", "convert DIR -o OUT.gguf [FLAGS]",
+                               "Writes a Gemma 4 text model, its assistant or a DFlash drafter as a GGUF file that "
+                               "llama.cpp loads too.",
+                               opts, COUNT(opts)};
 
 static bool convert(const char *dir, convert_options *opt, err *e)
 {
@@ -56,12 +56,12 @@ int cmd_convert(int argc, char **args)
     int             n_args, code;
     err             e   = {0};
     convert_options opt = {.as_stored = true};
-    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
-    if (!n_args) return opt_usage(&spec, "which directory?");
-    if (n_args > 1) return opt_usage(&spec, "'%s' is one word too many", args[1]);
-    if (!flags.out) return opt_usage(&spec, "where to? Give -o OUT.gguf");
+    if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
+    if (!n_args) return opt_usage(&usage, "which directory?");
+    if (n_args > 1) return opt_usage(&usage, "'%s' is one word too many", args[1]);
+    if (!flags.out) return opt_usage(&usage, "where to? Give -o OUT.gguf");
     if (flags.type && (!quant_parse(flags.type, &opt.type) || !quant_can_quantise(opt.type)))
-        return opt_usage(&spec, "--type: '%s' is not a type that can be written", flags.type);
+        return opt_usage(&usage, "--type: '%s' is not a type that can be written", flags.type);
     opt.as_stored = !flags.type;
     return convert(args[0], &opt, &e) ? 0 : cli_fail(&e);
 }

@@ -1,6 +1,6 @@
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "model/drafter.h"
+#include "ops/sampling.h"
 
 #include <stdio.h>
 
@@ -31,16 +31,15 @@ static const option opts[] = {
      .help = "rows of a drafter that guesses one token after the other, such as MTP (default 4)"},
     OPT_LOGGING,
 };
-static const opt_spec spec = {
+static const opt_spec usage = {
     "draft", "draft [-m MODEL] --draft D --ids LIST -o FILE [FLAGS]",
     "One draft after the given ids and the model's greedy next token, computed with f32 K/V. Tensors: `next` [1], "
     "that\n"
-    "token; `draft_hidden` [rows, width] and `draft_logits` [rows, vocabulary], before any softcap; `draft_tokens`, "
-    "the\n"
-    "likeliest guesses; and, of drafters that read hidden states of the model, those as `context_features` [tokens, "
-    "width].\n"
-    "DFlash: all rows of the block, the row of `next` first; it guesses nothing, so draft_tokens[i] is of row i + 1.\n"
-    "MTP: --draft-max rows, draft_tokens[i] is of row i.",
+    "token; `draft_hidden` [rows, width] and `draft_logits` [rows, vocabulary], before any softcap; `draft_tokens` "
+    "[rows],\n"
+    "the likeliest of each row; and, of drafters that read hidden states of the model, those as `context_features`\n"
+    "[tokens, width]. DFlash: all rows of the block, the row of `next` first; row i guesses the token i places after\n"
+    "`next`, row 0 guesses nothing. MTP: --draft-max rows, a guess each.",
     opts, COUNT(opts)};
 
 typedef struct {
@@ -49,6 +48,7 @@ typedef struct {
     draft_lane *lane;
     tok_ids     ids; /* and, in the end, the next token */
     draft_job   job;
+    int32_t     token[DRAFT_MAX + 1];       /* [rows] */
     float      *features, *hidden, *logits; /* [T][F], [rows][H], [rows][V] */
 } work;
 
@@ -77,6 +77,13 @@ static bool take_memory(work *w, err *e)
     return ok || err_set(e, ERR_LIMIT, "no memory for the results of %zu tokens", w->ids.n);
 }
 
+static void download_floats(const work *w, float *to, dev from, size_t n)
+{
+    const target *m = w->g.model;
+    m->o->download(m->q, to, from, n * sizeof(float));
+    m->o->sync(m->q);
+}
+
 /* One step of the target, shown to the drafter. */
 static bool feed(work *w, int from, int rows, err *e)
 {
@@ -92,10 +99,7 @@ static bool feed(work *w, int from, int rows, err *e)
         step_add(&g->step, kv_seq_lane(g->seq), from + i, w->ids.p[from + i], is_last && i == rows - 1);
     }
     if (!m->step(m, g->kv, &g->step, e)) return false;
-    if (F) {
-        m->o->download(m->q, w->features + (size_t)from * F, m->features, (size_t)rows * F * sizeof(float));
-        m->o->sync(m->q);
-    }
+    if (F) download_floats(w, w->features + (size_t)from * F, m->features, (size_t)rows * F);
     return w->d->observe(w->d, w->lane, &kept, e);
 }
 
@@ -107,14 +111,15 @@ static bool run_target(work *w, err *e)
     if (!kv_seq_grow(g->seq, T, e)) return false;
     for (int from = 0; from < T; from += most)
         if (!feed(w, from, T - from < most ? T - from : most, e)) return false;
-    engine_pick_options greedy = {.params = {.top_p = 1}, .n_top = -1};
-    if (!engine_pick(g, &greedy, &next, e)) return false;
+    g->model->head(g->model, 0, 1);
+    download_floats(w, w->logits, g->model->logits, (size_t)g->model->n_vocab);
+    next = sampling_argmax(w->logits, g->model->n_vocab);
+    if (next < 0) return err_set(e, ERR_FORMAT, "no token can be picked: the weights are damaged");
     return tok_ids_put(&w->ids, next) || err_set(e, ERR_LIMIT, "too many token ids");
 }
 
 static bool run_drafter(work *w, err *e)
 {
-    target    *m    = w->g.model;
     int        most = w->d->max_draft, n = w->d->one_pass || flags.n_guesses > most ? most : flags.n_guesses;
     draft_job *jobs[] = {&w->job};
     w->job            = (draft_job){.lane    = w->lane,
@@ -125,10 +130,10 @@ static bool run_drafter(work *w, err *e)
                                     .n_want  = n};
     if (!w->d->draft(w->d, w->g.kv, jobs, 1, e)) return false;
     if (!w->job.n) return err_set(e, ERR_INPUT, "the drafter has no guess after this text");
-    m->o->download(m->q, w->hidden, w->d->draft_hidden,
-                   (size_t)n_rows(w) * (size_t)w->d->n_draft_hidden * sizeof(float));
-    m->o->download(m->q, w->logits, w->d->draft_logits, (size_t)n_rows(w) * (size_t)m->n_vocab * sizeof(float));
-    m->o->sync(m->q);
+    size_t rows = (size_t)n_rows(w), V = (size_t)w->g.model->n_vocab;
+    download_floats(w, w->hidden, w->d->draft_hidden, rows * (size_t)w->d->n_draft_hidden);
+    download_floats(w, w->logits, w->d->draft_logits, rows * V);
+    for (size_t i = 0; i < rows; i++) w->token[i] = sampling_argmax(w->logits + i * V, (int)V);
     return true;
 }
 
@@ -137,7 +142,7 @@ static bool write_results(const work *w, err *e)
     int64_t         T = (int64_t)w->ids.n - 1, F = (int64_t)feature_width(w), rows = n_rows(w);
     safetensors_out t[] = {
         {"next", QUANT_I32, 1, {1, 1, 1, 1}, &w->ids.p[T]},
-        {"draft_tokens", QUANT_I32, 1, {w->job.n, 1, 1, 1}, w->job.token},
+        {"draft_tokens", QUANT_I32, 1, {rows, 1, 1, 1}, w->token},
         {"draft_logits", QUANT_F32, 2, {w->g.model->n_vocab, rows, 1, 1}, w->logits},
         {"draft_hidden", QUANT_F32, 2, {w->d->n_draft_hidden, rows, 1, 1}, w->hidden},
         {"context_features", QUANT_F32, 2, {F, T, 1, 1}, w->features},
@@ -173,15 +178,15 @@ int cmd_draft(int argc, char **args)
     int  n_args, code;
     err  e = {0};
     work w = {0};
-    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
-    if (!flags.drafter) return opt_usage(&spec, "which drafter? Give --draft D");
-    if (!flags.ids) return opt_usage(&spec, "which tokens? Give --ids LIST");
-    if (!flags.out) return opt_usage(&spec, "where to? Give -o FILE");
-    if (n_args) return opt_usage(&spec, "'%s' is one word too many", args[0]);
+    if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
+    if (!flags.drafter) return opt_usage(&usage, "which drafter? Give --draft D");
+    if (!flags.ids) return opt_usage(&usage, "which tokens? Give --ids LIST");
+    if (!flags.out) return opt_usage(&usage, "where to? Give -o FILE");
+    if (n_args) return opt_usage(&usage, "'%s' is one word too many", args[0]);
     if (!cli_resolve_model(&flags.engine.path, &e)) return cli_fail(&e);
     tok_ids_init(&w.ids, 1 << 24);
-    if (!cli_parse_ids(&w.ids, str_of(flags.ids), 0, &e)) return opt_usage(&spec, "--ids: %s", e.text);
-    if (!w.ids.n) return opt_usage(&spec, "--ids is empty");
+    if (!cli_parse_ids(&w.ids, str_of(flags.ids), 0, &e)) return opt_usage(&usage, "--ids: %s", e.text);
+    if (!w.ids.n) return opt_usage(&usage, "--ids is empty");
     bool ok = cli_check_output(flags.out, &e) && open_and_run(&w, &e);
     close_all(&w);
     return ok ? 0 : cli_fail(&e);

@@ -2,11 +2,12 @@
 #include "base/log.h"
 #include "cli/cli.h"
 
-#include <assert.h>
-
 enum { DEFAULT_CTX = 8192 };
 
-const char *const engine_devices[] = {"auto", "cpu", "ref", NULL};
+const char *const engine_devices[]      = {"auto", "cpu", "ref", NULL};
+const char *const engine_draft_quants[] = {"none", "q8_0", "q4_0", NULL};
+
+static const char cache_needs[] = "the K/V cache of this context needs";
 
 bool engine_probe(const char *path, err *e)
 {
@@ -44,90 +45,65 @@ static bool open_model(engine *g, const engine_options *opt, err *e)
     return ok;
 }
 
-static bool open_cache(engine *g, const engine_options *opt, err *e)
+static bool choose_ctx(engine *g, const engine_options *opt, err *e)
 {
-    target *m = g->model;
-    g->n_ctx  = opt->n_ctx ? opt->n_ctx : m->n_ctx < DEFAULT_CTX ? m->n_ctx : DEFAULT_CTX;
-    if (g->n_ctx > m->n_ctx)
-        return err_set(e, ERR_INPUT, "a context of %d is over the model's limit of %d", g->n_ctx, m->n_ctx);
-    for (int i = 0; i < m->n_kv_classes; i++) m->kv_class[i].type = opt->kv_type;
-    kv_pool_spec spec = {.classes = m->kv_class, .n_classes = m->n_kv_classes, .max_lanes = 1, .max_slots = g->n_ctx};
-    if (!kv_bytes_for(&spec, g->n_ctx, &spec.max_bytes))
-        return err_set(e, ERR_LIMIT, "a context of %d is too large", g->n_ctx);
-    g->max_changes = (size_t)m->n_vocab;
-    return check_memory((double)spec.max_bytes, "the K/V cache of this context needs", e) &&
-           kv_pool_new(&g->kv, m->o, &spec, e) && m->o->alloc(m->o, &g->pick_params, sizeof(sample_params), e) &&
-           m->o->alloc(m->o, &g->picked, sizeof(int32_t), e) &&
-           m->o->alloc(m->o, &g->logprobs, (1 + ENGINE_MAX_TOP) * sizeof(token_logprob), e) &&
-           m->o->alloc(m->o, &g->changes, g->max_changes * sizeof(logit_change), e) &&
-           ((g->host_changes = mem_try_n(g->max_changes, sizeof(logit_change))) ||
-            err_set(e, ERR_UNAVAILABLE, "no memory to count tokens"));
+    const target *m = g->model;
+    g->n_ctx        = opt->n_ctx ? opt->n_ctx : m->n_ctx < DEFAULT_CTX ? m->n_ctx : DEFAULT_CTX;
+    return g->n_ctx <= m->n_ctx ||
+           err_set(e, ERR_INPUT, "a context of %d is over the model's limit of %d", g->n_ctx, m->n_ctx);
 }
 
-bool engine_open(engine *g, const engine_options *opt, err *e)
+static bool open_pages(engine *g, const engine_options *opt, err *e)
+{
+    target *m = g->model;
+    for (int i = 0; i < m->n_kv_classes; i++) m->kv_class[i].type = opt->kv_type;
+    kv_pool_spec pages = {.classes = m->kv_class, .n_classes = m->n_kv_classes, .max_lanes = 1, .max_slots = g->n_ctx};
+    if (!kv_bytes_for(&pages, g->n_ctx, &pages.max_bytes))
+        return err_set(e, ERR_LIMIT, "a context of %d is too large", g->n_ctx);
+    return check_memory((double)pages.max_bytes, cache_needs, e) && kv_pool_new(&g->kv, m->o, &pages, e);
+}
+
+static bool open_loop(engine *g, const engine_options *opt, err *e)
+{
+    spec_options so = {.n_ctx = g->n_ctx, .max_lanes = 1, .kv_type = opt->kv_type};
+    size_t       bytes;
+    if (!spec_kv_bytes(g->model, &so, &bytes)) return err_set(e, ERR_LIMIT, "a context of %d is too large", g->n_ctx);
+    return check_memory((double)bytes, cache_needs, e) && spec_new(&g->spec, g->model, &so, e) &&
+           spec_lane_new(g->spec, &g->lane, e);
+}
+
+static bool open_with(engine *g, const engine_options *opt, bool loop, err *e)
 {
     *g = (engine){0};
-    if (!open_model(g, opt, e) || !open_cache(g, opt, e)) {
-        engine_close(g);
-        return false;
+    if (open_model(g, opt, e) && choose_ctx(g, opt, e) && (loop ? open_loop : open_pages)(g, opt, e)) {
+        if (g->kv) g->seq = kv_seq_new(g->kv);
+        return true;
     }
-    g->seq = kv_seq_new(g->kv);
-    assert(g->seq);
-    return true;
+    engine_close(g);
+    return false;
 }
+
+bool engine_open(engine *g, const engine_options *opt, err *e) { return open_with(g, opt, false, e); }
+bool engine_open_loop(engine *g, const engine_options *opt, err *e) { return open_with(g, opt, true, e); }
 
 void engine_close(engine *g)
 {
-    const dev bufs[] = {g->picked, g->pick_params, g->changes, g->logprobs};
     if (g->seq) kv_seq_free(g->seq);
-    for (size_t i = 0; i < COUNT(bufs); i++)
-        if (bufs[i].p) g->model->o->free(g->model->o, bufs[i]);
-    mem_free(g->host_changes);
     kv_pool_free(g->kv);
+    spec_lane_free(g->lane);
+    spec_free(g->spec);
     model_close(g->model);
     *g = (engine){0};
 }
 
-bool engine_feed(engine *g, const int32_t *id, int n, err *e)
+void engine_add_drafters(engine *g, const draft_options *d, quant_type kv_type)
 {
-    int32_t pos = kv_seq_len(g->seq);
-    if (!kv_seq_grow(g->seq, pos + n, e)) return false;
-    for (int done = 0; done < n;) {
-        int rows = n - done < g->model->max_rows ? n - done : g->model->max_rows;
-        step_clear(&g->step);
-        for (int i = 0; i < rows; i++, done++)
-            step_add(&g->step, kv_seq_lane(g->seq), pos + done, id[done], done == n - 1);
-        if (!g->model->step(g->model, g->kv, &g->step, e)) return false;
+    static const quant_type quants[] = {QUANT_F32, QUANT_Q8_0, QUANT_Q4_0}; /* as engine_draft_quants */
+    for (int i = 0; i < d->paths.n; i++) {
+        err               e   = {0};
+        spec_draft_source src = {.path = d->paths.item[i],
+                                 .opt  = {.n_ctx = d->n_ctx, .quantise = quants[d->quantise], .kv_type = kv_type},
+                                 .lazy = d->lazy};
+        if (!spec_add_drafter(g->spec, &src, &e)) log_event(LOG_WARN, "draft", "%s; going on without it", e.text);
     }
-    return true;
-}
-
-/* Bias and penalties on the logits, a token at most once; returns how many were changed. */
-static int change_logits(engine *g, const engine_pick_options *o)
-{
-    target *m = g->model;
-    if (!o->history) return 0;
-    int n = history_changes(o->history, o->penalty, 0, g->host_changes);
-    m->o->upload(m->q, g->changes, g->host_changes, (size_t)n * sizeof(logit_change));
-    m->o->change_logits(m->q, m->logits, m->n_vocab, g->changes, n);
-    return n;
-}
-
-bool engine_pick(engine *g, const engine_pick_options *o, int32_t *out, err *e)
-{
-    target       *m  = g->model;
-    sample_params at = o->params;
-    at.pos           = kv_seq_len(g->seq);
-    m->head(m, 0, 1);
-    int n = change_logits(g, o);
-    m->o->upload(m->q, g->pick_params, &at, sizeof at);
-    m->o->sample(m->q, g->picked, m->logits, g->pick_params, 1, m->n_vocab);
-    m->o->download(m->q, out, g->picked, sizeof *out);
-    if (o->n_top >= 0) {
-        m->o->restore_logits(m->q, m->logits, m->n_vocab, g->changes, n);
-        m->o->logprobs(m->q, g->logprobs, m->logits, g->picked, 1, m->n_vocab, o->n_top);
-        m->o->download(m->q, o->logprobs, g->logprobs, (size_t)(1 + o->n_top) * sizeof *o->logprobs);
-    }
-    m->o->sync(m->q);
-    return *out >= 0 || err_set(e, ERR_FORMAT, "no token can be picked: all are banned, or the weights are damaged");
 }

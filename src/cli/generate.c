@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +11,8 @@
 #include <unistd.h>
 
 const char *const generate_kv_names[]   = {"f16", "f32", NULL};
-const char *const generate_spec_names[] = {"off", NULL};
+const char *const generate_spec_names[] = {"off", "dflash", "tree", "mtp", "ngram", "auto", NULL}; /* as spec_method */
+_Static_assert(SPEC_DFLASH == 1 && SPEC_TREE == 2 && SPEC_MTP == 3 && SPEC_NGRAM == 4 && SPEC_AUTO == 5, "as named");
 
 /* --- the loop -----------------------------------------------------------------------------------*/
 static volatile sig_atomic_t interrupted;
@@ -56,17 +58,24 @@ void generate_add_stops(stop_match *m, const generate_flags *f)
     for (int i = 0; i < f->stops.n; i++) stop_add(m, str_of(f->stops.item[i]));
 }
 
-bool generate_check_flags(const generate_flags *f, const opt_spec *spec)
+static bool needs_drafter(const generate_flags *f)
+{
+    return f->method == SPEC_DFLASH || f->method == SPEC_TREE || f->method == SPEC_MTP;
+}
+
+bool generate_check_flags(const generate_flags *f, const opt_spec *usage)
 {
     logit_bias bias[GENERATE_MAX_BIAS];
     int        n;
     err        e = {0};
     stop_match m;
     stop_init(&m);
-    if (!parse_bias(f->bias, bias, &n, &e)) return opt_usage(spec, "--logit-bias: %s", e.text), false;
+    if (!parse_bias(f->bias, bias, &n, &e)) return opt_usage(usage, "--logit-bias: %s", e.text), false;
+    if (needs_drafter(f) && !f->draft.paths.n && f->engine.path && strcmp(f->engine.path, "nano") != 0)
+        return opt_usage(usage, "--spec %s needs a drafter: give --draft", generate_spec_names[f->method]), false;
     for (int i = 0; i < f->stops.n; i++)
         if (!stop_add(&m, str_of(f->stops.item[i])))
-            return opt_usage(spec, "--stop takes up to %d texts of 1 to %d bytes", STOP_MAX_STRINGS, STOP_MAX_BYTES),
+            return opt_usage(usage, "--stop takes up to %d texts of 1 to %d bytes", STOP_MAX_STRINGS, STOP_MAX_BYTES),
                    false;
     return true;
 }
@@ -87,28 +96,48 @@ static bool init_penalty(generator *a, const generate_flags *f, err *e)
         a->bias[k] = (logit_bias){m->suppress_id[i], -INFINITY};
         n += k == n;
     }
-    a->penalty = (penalty_params){f->repeat, f->presence, f->frequency, a->bias, n};
-    return penalty_is_off(&a->penalty) || history_new(&a->history, m->n_vocab, e);
+    a->lane.penalty = (penalty_params){f->repeat, f->presence, f->frequency, a->bias, n};
+    return true;
 }
 
 bool generator_init(generator *a, engine *g, const tok *t, const generate_flags *f, err *e)
 {
-    *a = (generator){
-        .g = g, .params = choose_params(g->model, f), .max_tokens = f->max_tokens, .n_top = f->logprobs, .tok = t};
+    *a                         = (generator){.g          = g,
+                                             .lane       = {.params = choose_params(g->model, f), .n_top = f->logprobs, .spec = f->spec},
+                                             .max_tokens = f->max_tokens,
+                                             .tok        = t};
+    a->lane.spec.method        = f->method;
+    a->lane.spec.no_chain_seed = !f->chain_seed;
     tok_ids_init(&a->stops, 1024);
-    tok_ids_init(&a->cached, (size_t)g->n_ctx);
     for (int i = 0; i < g->model->n_stop_ids; i++) tok_ids_put(&a->stops, g->model->stop_id[i]);
     if (t) tok_stop_ids(t, &a->stops);
     return init_penalty(a, f, e);
 }
 
-void generator_deinit(generator *a)
+void generator_deinit(generator *a) { tok_ids_deinit(&a->stops); }
+
+/* --- opening ------------------------------------------------------------------------------------*/
+/* A drafter that was asked for and is not there is no reason to give no answer: the text is the same without. */
+static void check_method(const engine *g, const generate_flags *f)
 {
-    history_free(a->history);
-    tok_ids_deinit(&a->stops);
-    tok_ids_deinit(&a->cached);
+    if (needs_drafter(f) && f->draft.paths.n && !spec_has_drafter(g->spec, (spec_method)f->method))
+        log_event(LOG_WARN, "draft", "there is no drafter for --spec %s: decoding plainly",
+                  generate_spec_names[f->method]);
 }
 
+bool generate_open(engine *g, generate_flags *f, err *e)
+{
+    f->engine.kv_type = f->kv == 0 ? QUANT_F16 : QUANT_F32;
+    if (!cli_resolve_drafters(&f->draft, cli_is_nano(f->engine.path), e) || !engine_open_loop(g, &f->engine, e))
+        return false;
+    if (!f->method_given) f->method = f->draft.paths.n ? SPEC_AUTO : SPEC_OFF;
+    if (f->method == SPEC_OFF || f->method == SPEC_NGRAM) return true;
+    engine_add_drafters(g, &f->draft, f->engine.kv_type);
+    check_method(g, f);
+    return true;
+}
+
+/* --- the loop -----------------------------------------------------------------------------------*/
 bool generate_check(const generator *a, const tok_ids *prompt, err *e)
 {
     const engine *g = a->g;
@@ -129,32 +158,6 @@ static bool is_stop(const generator *a, int32_t id)
     for (size_t i = 0; i < a->stops.n; i++)
         if (a->stops.p[i] == id) return true;
     return false;
-}
-
-/* Feeds ids and notes that the cache has them; after a failure it has what it had. */
-static bool feed(generator *a, const int32_t *id, size_t n, err *e)
-{
-    if (!engine_feed(a->g, id, (int)n, e)) {
-        kv_seq_cut(a->g->seq, (int32_t)a->cached.n);
-        return false;
-    }
-    for (size_t i = 0; i < n; i++)
-        if (!tok_ids_put(&a->cached, id[i])) return err_set(e, ERR_LIMIT, "no memory for %zu ids", a->cached.n);
-    return true;
-}
-
-/* Keeps what the cache and the prompt have in common; the last token is always run, for its logits. */
-static bool prefill(generator *a, const tok_ids *prompt, err *e)
-{
-    size_t same = 0, most = (size_t)a->g->model->max_rows;
-    while (same + 1 < prompt->n && same < a->cached.n && a->cached.p[same] == prompt->p[same]) same++;
-    kv_seq_cut(a->g->seq, (int32_t)same);
-    a->cached.n = a->n_reused = same;
-    while (a->cached.n < prompt->n && !interrupted) {
-        size_t n = prompt->n - a->cached.n < most ? prompt->n - a->cached.n : most;
-        if (!feed(a, prompt->p + a->cached.n, n, e)) return false;
-    }
-    return true;
 }
 
 /* {"id":5,"text":"a","logprob":-0.1,"top":[{"id":5,"text":"a","logprob":-0.1}, ...]} */
@@ -183,7 +186,7 @@ static void print_logprobs(const generator *a, const token_logprob *x)
     put_logprob(&w, a, &x[0]);
     json_key(&w, "top");
     json_begin_array(&w);
-    for (int i = 1; i <= a->n_top && x[i].id >= 0; i++) {
+    for (int i = 1; i <= a->lane.n_top && x[i].id >= 0; i++) {
         json_begin_object(&w);
         put_logprob(&w, a, &x[i]);
         json_end(&w);
@@ -194,33 +197,43 @@ static void print_logprobs(const generator *a, const token_logprob *x)
     buf_deinit(&line);
 }
 
-static bool pick(generator *a, int32_t *id, err *e)
+static int token_limit(const generator *a) { return a->max_tokens >= 0 ? a->max_tokens : INT_MAX; }
+
+/* One token of the answer; false when it is the last. */
+static bool take_token(generator *a, int32_t id, const token_logprob *probs)
 {
-    token_logprob       probs[1 + GENERATE_MAX_LOGPROBS];
-    engine_pick_options o = {
-        .params = a->params, .history = a->history, .penalty = &a->penalty, .n_top = a->n_top, .logprobs = probs};
-    if (!engine_pick(a->g, &o, id, e)) return false;
-    if (a->history) history_push(a->history, *id);
-    if (a->n_top >= 0) print_logprobs(a, probs);
-    return true;
+    a->n_out++;
+    if (a->lane.n_top >= 0) print_logprobs(a, probs);
+    bool stop = !a->ignore_eos && is_stop(a, id), more = a->on_token(a->ctx, id, stop);
+    return !stop && more && a->n_out < token_limit(a);
 }
 
-static bool decode(generator *a, err *e)
+/* The tokens of one step, each charged by itself: those after the last one of the answer never were. */
+static bool take_tokens(generator *a)
 {
-    int limit = a->max_tokens >= 0 ? a->max_tokens : a->g->n_ctx;
-    while (a->n_out < limit && !interrupted) {
-        int32_t id;
-        if (!pick(a, &id, e)) return false;
-        a->n_out++;
-        bool stop = !a->ignore_eos && is_stop(a, id), more = a->on_token(a->ctx, id, stop);
+    const spec_out *out  = spec_lane_out(a->g->lane);
+    bool            more = a->n_out < token_limit(a);
+    int             n    = 0;
+    if (out->n == 0) return true;
+    for (; more && n < out->n; n++) more = take_token(a, out->token[n], out->logprob[n]);
+    spec_lane_keep(a->g->lane, n);
+    return more;
+}
+
+static bool run_lane(generator *a, err *e)
+{
+    spec_lane *l     = a->g->lane;
+    double     start = clock_s();
+    bool       more  = true;
+    while (more && !interrupted && !(a->full = spec_lane_full(l))) {
+        spec_lane_limit(l, token_limit(a) - a->n_out);
+        bool prompt = a->n_out == 0;
+        if (!spec_step(a->g->spec, &l, 1, e)) return false;
+        if (prompt) a->prefill_s = clock_s() - start;
+        more = take_tokens(a);
         if (!cli_flush(e)) return false;
-        if (stop || !more || a->n_out == limit) return true;
-        if (kv_seq_len(a->g->seq) == a->g->n_ctx) {
-            a->full = true;
-            return true;
-        }
-        if (!feed(a, &id, 1, e)) return false;
     }
+    a->decode_s = clock_s() - start - a->prefill_s;
     return true;
 }
 
@@ -228,24 +241,35 @@ bool generate(generator *a, const tok_ids *prompt, err *e)
 {
     /* A write that is under way goes on, so that no token is lost; a second Ctrl-C ends us. */
     struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART}, before;
-    double           t0  = clock_s();
     interrupted          = 0;
     a->n_out             = 0;
     a->full              = false;
     a->n_prompt          = prompt->n;
     sigaction(SIGINT, &act, &before);
-    if (a->history) {
-        history_clear(a->history);
-        history_prompt(a->history, prompt->p, prompt->n);
-    }
-    bool ok      = prefill(a, prompt, e);
-    a->prefill_s = clock_s() - t0;
-    t0           = clock_s();
-    ok           = ok && decode(a, e);
-    a->decode_s  = clock_s() - t0;
+    bool ok = spec_lane_begin(a->g->lane, &a->lane, prompt->p, prompt->n, &a->n_reused, e) && run_lane(a, e);
     sigaction(SIGINT, &before, NULL);
     a->interrupted = interrupted;
     return ok;
+}
+
+/* --- numbers about an answer --------------------------------------------------------------------*/
+static void print_methods(const spec_stats *s)
+{
+    fputs("rounds:", stderr);
+    for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
+        if (s->by_method[m]) fprintf(stderr, " %s %lld,", spec_method_name((spec_method)m), (long long)s->by_method[m]);
+    fprintf(stderr, " plain %lld; draft %.3f s, verify %.3f s, commit %.3f s\n", (long long)s->plain, s->draft_s,
+            s->verify_s, s->commit_s);
+}
+
+static void print_acceptance(const spec_stats *s)
+{
+    if (!s->rounds) return;
+    fprintf(stderr, "drafted %lld, accepted %lld (%.1f%%), acceptance length %.2f; accepted by position:",
+            (long long)s->drafted, (long long)s->accepted, 100 * spec_acceptance_rate(s), spec_acceptance_length(s));
+    for (int i = 0; i < DRAFT_MAX && s->tried_at[i]; i++)
+        fprintf(stderr, " %.2f", (double)s->right_at[i] / (double)s->rounds);
+    fputc('\n', stderr);
 }
 
 void generate_print_stats(const generator *a)
@@ -256,6 +280,8 @@ void generate_print_stats(const generator *a)
             a->n_out > 1 ? (a->n_out - 1) / a->decode_s : 0.0);
     if (a->n_reused) fprintf(stderr, ", %zu tokens reused", a->n_reused);
     fputc('\n', stderr);
+    print_methods(spec_lane_stats(a->g->lane));
+    print_acceptance(spec_lane_stats(a->g->lane));
 }
 
 /* --- showing an answer --------------------------------------------------------------------------*/

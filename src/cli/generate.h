@@ -1,12 +1,11 @@
 /* cli/generate.h - what run and chat share: their flags, the loop from a prompt to tokens, and showing an answer.
  *
- * A generator keeps the ids whose keys and values are in the cache. A prompt that begins like them is only run from where
- * it differs, so a conversation that is rendered anew each turn costs its new part. */
+ * A prompt that begins like the last one with its answer is only run from where it differs, so a conversation that is
+ * rendered anew each turn costs its new part. */
 #ifndef TANDEM_CLI_GENERATE_H
 #define TANDEM_CLI_GENERATE_H
 #include "chat/parse_gemma4.h"
 #include "cli/cli.h"
-#include "ops/history.h"
 #include "tok/stop.h"
 
 enum { GENERATE_MAX_CONTEXT = 1 << 24, GENERATE_MAX_LOGPROBS = 20, GENERATE_MAX_BIAS = 1024 };
@@ -15,7 +14,11 @@ enum { GENERATE_MAX_CONTEXT = 1 << 24, GENERATE_MAX_LOGPROBS = 20, GENERATE_MAX_
 typedef struct {
     engine_options engine;
     int            max_tokens; /* -1: no limit */
-    int            kv, spec, logprobs;
+    int            kv, logprobs;
+    int            method; /* spec_method or SPEC_AUTO */
+    spec_settings  spec;
+    bool           chain_seed;
+    draft_options  draft;
     float          temp, top_p, min_p, repeat, presence, frequency;
     int            top_k;
     uint64_t       seed;
@@ -23,12 +26,12 @@ typedef struct {
     opt_list       stops; /* strings */
     const char    *system;
     bool           think, stats;
-    bool           temp_given, top_k_given, top_p_given, min_p_given, seed_given;
+    bool           temp_given, top_k_given, top_p_given, min_p_given, seed_given, method_given;
 } generate_flags;
 
 #define GENERATE_DEFAULTS                                                                                              \
     {                                                                                                                  \
-        .max_tokens = -1, .logprobs = -1, .repeat = 1                                                                  \
+        .max_tokens = -1, .logprobs = -1, .repeat = 1, .chain_seed = true                                              \
     }
 extern const char *const generate_kv_names[], *const generate_spec_names[];
 
@@ -42,8 +45,21 @@ extern const char *const generate_kv_names[], *const generate_spec_names[];
      .help = "positions of context (default: the model's, at most 8192)"},                                             \
     {.name = "kv", .kind = OPT_CHOICE, .dest = &(f).kv, .arg = "TYPE", .choices = generate_kv_names,                   \
      .help = "K/V cache: f16 or f32 (default f16)"},                                                                   \
-    {.name = "spec", .kind = OPT_CHOICE, .dest = &(f).spec, .arg = "METHOD", .choices = generate_spec_names,           \
-     .help = "speculation: off"},                                                                                      \
+    {.name = "spec", .kind = OPT_CHOICE, .dest = &(f).method, .arg = "METHOD", .choices = generate_spec_names,         \
+     .given = &(f).method_given,                                                                                       \
+     .help = "speculation, which never changes the text: off, dflash, tree, mtp, ngram or auto (default auto with "    \
+             "a drafter, off without)"},                                                                               \
+    OPT_DRAFT((f).draft),                                                                                              \
+    {.name = "draft-max", .kind = OPT_INT, .dest = &(f).spec.draft_max, .arg = "N", .min = 1, .max = DRAFT_MAX,        \
+     .help = "guesses in a row (default: a DFlash drafter's block, 3 for mtp, 8 for ngram)"},                          \
+    {.name = "tree-budget", .kind = OPT_INT, .dest = &(f).spec.tree_budget, .arg = "N", .min = 1, .max = DRAFT_MAX,    \
+     .help = "guesses in a tree (default 22)"},                                                                        \
+    {.name = "tree-temp", .kind = OPT_REAL, .dest = &(f).spec.tree_temp, .arg = "T", .min = 0.001, .max = 100,         \
+     .help = "over 1 makes trees wider, under 1 deeper (default 1)"},                                                  \
+    {.name = "tree-chain-seed", .kind = OPT_SWITCH, .dest = &(f).chain_seed, .arg = "on|off",                          \
+     .help = "start a tree with the likeliest chain (default on)"},                                                    \
+    {.name = "draft-noise", .kind = OPT_REAL, .dest = &(f).spec.draft_noise, .arg = "R", .min = 0, .max = 1,           \
+     .help = "share of the temperature that guesses are picked at (default 0: the likeliest)"},                        \
     {.name = "temp", .kind = OPT_REAL, .dest = &(f).temp, .arg = "T", .min = 0, .max = 100, .given = &(f).temp_given,  \
      .help = "temperature; 0 is greedy (default: the model's)"},                                                       \
     {.name = "top-k", .kind = OPT_INT, .dest = &(f).top_k, .arg = "K", .min = 0, .max = 1 << 22,                       \
@@ -75,19 +91,15 @@ extern const char *const generate_kv_names[], *const generate_spec_names[];
 
 /* --- the loop ----------------------------------------------------------------------------------- */
 typedef struct {
-    engine       *g;
-    tok_ids       stops;
-    sample_params params;
-    int           max_tokens; /* -1: no limit */
-    bool          ignore_eos;
+    engine      *g;
+    tok_ids      stops;
+    lane_options lane;
+    int          max_tokens; /* -1: no limit */
+    bool         ignore_eos;
     bool (*on_token)(void *ctx, int32_t id, bool is_stop); /* each token when it is decided; false ends the answer */
-    void          *ctx;
-    tok_ids        cached; /* whose keys and values the cache holds */
-    penalty_params penalty;
-    logit_bias     bias[GENERATE_MAX_BIAS + MODEL_MAX_STOPS];
-    history       *history; /* NULL: nothing is counted */
-    int            n_top;   /* log-probabilities shown per token; -1: none */
-    const tok     *tok;     /* for their text; may be NULL */
+    void      *ctx;
+    logit_bias bias[GENERATE_MAX_BIAS + MODEL_MAX_STOPS];
+    const tok *tok; /* for the text of log-probabilities; may be NULL */
     /* of the last answer */
     size_t n_prompt, n_reused;
     int    n_out;
@@ -95,6 +107,8 @@ typedef struct {
     bool   full, interrupted;
 } generator;
 
+/* Opens the model, the loop and its drafters. */
+bool generate_open(engine *g, generate_flags *f, err *e);
 /* t may be NULL: then only the model's own stop ids are known. */
 bool generator_init(generator *a, engine *g, const tok *t, const generate_flags *f, err *e);
 void generator_deinit(generator *a);
@@ -121,7 +135,7 @@ bool view_put(answer_view *v, int32_t id); /* false: a stop string came */
 bool view_finish(answer_view *v, err *e);  /* ends the line */
 
 /* What can be wrong with these flags before a model is there: true, or a message was printed (exit 2). */
-bool generate_check_flags(const generate_flags *f, const opt_spec *spec);
+bool generate_check_flags(const generate_flags *f, const opt_spec *usage);
 void generate_add_stops(stop_match *m, const generate_flags *f);
 
 /* Which prompt format the model at `path` was made for: from its template, or a guess with a warning. */

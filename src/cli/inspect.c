@@ -14,9 +14,9 @@ static const option opts[] = {
     {.name = "keys", .kind = OPT_FLAG, .dest = &flags.keys, .help = "list the metadata of a GGUF file"},
     OPT_LOGGING,
 };
-static const opt_spec spec = {"inspect", "inspect FILE|DIR|nano [FLAGS]",
-                              "Tells what is in a model file or directory, and what it needs to run.", opts,
-                              COUNT(opts)};
+static const opt_spec usage = {"inspect", "inspect FILE|DIR|nano [FLAGS]",
+                               "Tells what is in a model file or directory, and what it needs to run.", opts,
+                               COUNT(opts)};
 
 /* 1234567 as "1.23 MB" */
 static const char *human(double bytes, char out[32])
@@ -158,7 +158,7 @@ int cmd_inspect(int argc, char **args)
 {
     int n_args, code;
     err e = {0};
-    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
-    if (n_args != 1) return opt_usage(&spec, "give one file or directory");
+    if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
+    if (n_args != 1) return opt_usage(&usage, "give one file or directory");
     return inspect(args[0], &e) ? 0 : cli_fail(&e);
 }

@@ -24,7 +24,7 @@ static const option opts[] = {
      .help = "also hidden.L: 0 the embeddings, L before layer L, the last after the final norm"},
     OPT_LOGGING,
 };
-static const opt_spec spec = {
+static const opt_spec usage = {
     "logits", "logits [-m MODEL] --ids LIST -o FILE [FLAGS]",
     "Writes the tensor `logits` [tokens, vocabulary], after the softcap, computed with f32 K/V.", opts, COUNT(opts)};
 
@@ -125,14 +125,14 @@ int cmd_logits(int argc, char **args)
     int  n_args, code;
     err  e = {0};
     work w = {0};
-    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
-    if (!flags.ids) return opt_usage(&spec, "which tokens? Give --ids LIST");
-    if (!flags.out) return opt_usage(&spec, "where to? Give -o FILE");
-    if (n_args) return opt_usage(&spec, "'%s' is one word too many", args[0]);
+    if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
+    if (!flags.ids) return opt_usage(&usage, "which tokens? Give --ids LIST");
+    if (!flags.out) return opt_usage(&usage, "where to? Give -o FILE");
+    if (n_args) return opt_usage(&usage, "'%s' is one word too many", args[0]);
     if (!cli_resolve_model(&flags.engine.path, &e)) return cli_fail(&e);
     tok_ids_init(&w.ids, 1 << 24);
-    if (!cli_parse_ids(&w.ids, str_of(flags.ids), 0, &e)) return opt_usage(&spec, "--ids: %s", e.text);
-    if (!w.ids.n) return opt_usage(&spec, "--ids is empty");
+    if (!cli_parse_ids(&w.ids, str_of(flags.ids), 0, &e)) return opt_usage(&usage, "--ids: %s", e.text);
+    if (!w.ids.n) return opt_usage(&usage, "--ids is empty");
     bool ok = cli_check_output(flags.out, &e) && open_and_run(&w, &e);
     mem_free(w.logits);
     mem_free(w.hidden);

@@ -1,8 +1,14 @@
-/* The default model, inside the program. */
-    .section .rodata
+/* The default model and its drafters, inside the program. */
+    .macro blob name, file
     .balign 64
-    .global nano_target, nano_target_end
-nano_target:
-    .incbin "models/nano/target.gguf"
-nano_target_end:
+    .global \name, \name\()_end
+\name:
+    .incbin "\file"
+\name\()_end:
+    .endm
+
+    .section .rodata
+    blob nano_target, models/nano/target.gguf
+    blob nano_dflash, models/nano/dflash.gguf
+    blob nano_mtp, models/nano/mtp.gguf
     .section .note.GNU-stack, "", %progbits

@@ -5,7 +5,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-extern const char nano_target[], nano_target_end[];
+extern const char nano_target[], nano_target_end[], nano_dflash[], nano_dflash_end[], nano_mtp[], nano_mtp_end[];
+
+enum { TARGET, DFLASH, MTP, BLOBS };
+static const struct {
+    const char *from, *to;
+} blobs[BLOBS] = {{nano_target, nano_target_end}, {nano_dflash, nano_dflash_end}, {nano_mtp, nano_mtp_end}};
+static char paths[BLOBS][32]; /* once unpacked */
 
 static bool write_all(int fd, const char *p, size_t n)
 {
@@ -20,20 +26,38 @@ static bool write_all(int fd, const char *p, size_t n)
 }
 
 /* Files are what all readers take, so the bytes become one: in memory, gone with the process. */
-static bool as_file(const char *from, const char *to, char *path, size_t cap, err *e)
+static bool unpack(int i, const char **path, err *e)
 {
-    int fd = memfd_create("nano", MFD_CLOEXEC);
-    if (fd < 0 || !write_all(fd, from, (size_t)(to - from)))
-        return err_set(e, ERR_IO, "cannot unpack the model nano: %s", strerror(errno));
-    snprintf(path, cap, "/proc/self/fd/%d", fd);
+    if (!paths[i][0]) {
+        int fd = memfd_create("nano", MFD_CLOEXEC);
+        if (fd < 0 || !write_all(fd, blobs[i].from, (size_t)(blobs[i].to - blobs[i].from)))
+            return err_set(e, ERR_IO, "cannot unpack the model nano: %s", strerror(errno));
+        snprintf(paths[i], sizeof paths[i], "/proc/self/fd/%d", fd);
+    }
+    *path = paths[i];
     return true;
 }
 
 bool cli_resolve_model(const char **path, err *e)
 {
-    static char nano_path[64];
-    if (*path && strcmp(*path, "nano") != 0) return true;
-    if (!nano_path[0] && !as_file(nano_target, nano_target_end, nano_path, sizeof nano_path, e)) return false;
-    *path = nano_path;
+    return (*path && strcmp(*path, "nano") != 0) || unpack(TARGET, path, e);
+}
+
+bool cli_is_nano(const char *path) { return paths[TARGET][0] && strcmp(path, paths[TARGET]) == 0; }
+
+bool cli_resolve_drafters(draft_options *d, bool model_is_nano, err *e)
+{
+    opt_list given = d->paths;
+    if (given.n == 0 && model_is_nano) given = (opt_list){{"nano"}, 1};
+    d->paths.n = 0;
+    for (int i = 0; i < given.n; i++) {
+        if (strcmp(given.item[i], "nano") != 0) {
+            d->paths.item[d->paths.n++] = given.item[i];
+            continue;
+        }
+        if (d->paths.n + 2 > OPT_LIST_MAX) return err_set(e, ERR_INPUT, "there are too many drafters");
+        for (int k = DFLASH; k <= MTP; k++)
+            if (!unpack(k, &d->paths.item[d->paths.n++], e)) return false;
+    }
     return true;
 }

@@ -59,6 +59,8 @@ static bool bad_value(const opt_spec *spec, const option *o, const char *from, c
         opt_usage(spec, "%s: more than %d are too many", from, OPT_LIST_MAX);
     } else if (o->kind == OPT_FLAG) {
         opt_usage(spec, "%s: '%s' is neither 0 nor 1", from, value);
+    } else if (o->kind == OPT_SWITCH) {
+        opt_usage(spec, "%s: '%s' is neither on nor off", from, value);
     } else if (o->kind == OPT_U64) {
         opt_usage(spec, "%s: '%s' is not a whole number from 0 to 2^64 - 1", from, value);
     } else if (o->kind == OPT_BYTES) {
@@ -114,6 +116,13 @@ static bool add_item(opt_list *list, const char *value)
     return true;
 }
 
+/* -1: neither */
+static int switch_of(const char *value)
+{
+    if (!strcmp(value, "1") || !strcmp(value, "on")) return 1;
+    return !strcmp(value, "0") || !strcmp(value, "off") ? 0 : -1;
+}
+
 static bool set_value(const opt_spec *spec, const option *o, const char *from, const char *value)
 {
     bool ok = true;
@@ -121,6 +130,10 @@ static bool set_value(const opt_spec *spec, const option *o, const char *from, c
     case OPT_FLAG:
         ok               = !strcmp(value, "0") || !strcmp(value, "1");
         *(bool *)o->dest = !strcmp(value, "1");
+        break;
+    case OPT_SWITCH:
+        ok               = switch_of(value) >= 0;
+        *(bool *)o->dest = switch_of(value) == 1;
         break;
     case OPT_STR: *(const char **)o->dest = value; break;
     case OPT_CHOICE: ok = parse_choice(o, value); break;
@@ -174,6 +187,8 @@ static bool parse_flag(const opt_spec *spec, int argc, char **args, int *at)
         return set_value(spec, o, from, "1");
     }
     if (equals) return set_value(spec, o, from, equals + 1);
+    if (o->kind == OPT_SWITCH && (*at + 1 >= argc || switch_of(args[*at + 1]) < 0))
+        return set_value(spec, o, from, "1");
     if (*at + 1 >= argc) return opt_usage(spec, "%s needs a value: %s", from, o->arg), false;
     return set_value(spec, o, from, args[++*at]);
 }

@@ -10,6 +10,7 @@
 
 typedef enum {
     OPT_FLAG,   /* bool; no value, in the environment 0 or 1 */
+    OPT_SWITCH, /* bool; alone it is on, and 0, 1, on or off may follow */
     OPT_INT,    /* int */
     OPT_U64,    /* uint64_t */
     OPT_BYTES,  /* uint64_t; 500000000, 500M, 2G: powers of 1000 */

@@ -31,7 +31,7 @@ static const option opts[] = {
     {.name = "ignore-eos", .kind = OPT_FLAG, .dest = &flags.ignore_eos, .help = "go on after an end-of-answer token"},
     OPT_LOGGING,
 };
-static const opt_spec spec = {
+static const opt_spec usage = {
     "run", "run [-m MODEL] [FLAGS] [PROMPT]",
     "Answers one prompt, streamed to standard output. Without PROMPT and --ids, standard input is the prompt.\n"
     "Of a model that thinks only the answer is printed, unless --think is given; --raw and --ids print all text.",
@@ -174,8 +174,8 @@ static bool answer(engine *g, const tok *t, const chat_prompt *prompt, err *e)
     }
     if (ok && a.full) fprintf(stderr, "tandem: the context of %d is full (--ctx)\n", g->n_ctx);
     if (ok && flags.gen.stats) generate_print_stats(&a);
-    if (ok && a.params.temp > 0 && !flags.gen.seed_given)
-        fprintf(stderr, "seed %llu\n", (unsigned long long)a.params.seed);
+    if (ok && a.lane.params.temp > 0 && !flags.gen.seed_given)
+        fprintf(stderr, "seed %llu\n", (unsigned long long)a.lane.params.seed);
     if (!o.plain) view_deinit(&o.view);
     buf_deinit(&o.text);
     buf_deinit(&o.safe);
@@ -202,7 +202,7 @@ static bool run(input *in, int n_args, char **args, err *e)
     tok   *t  = NULL;
     engine g  = {0};
     bool   ok = engine_probe(flags.gen.engine.path, e) && (flags.ids || read_prompt(&in->text, n_args, args, e)) &&
-              open_tok(&t, e) && engine_open(&g, &flags.gen.engine, e) && make_prompt(in, &g, t, e) &&
+              open_tok(&t, e) && generate_open(&g, &flags.gen, e) && make_prompt(in, &g, t, e) &&
               answer(&g, t, &in->prompt, e);
     engine_close(&g);
     tok_free(t);
@@ -212,12 +212,12 @@ static bool run(input *in, int n_args, char **args, err *e)
 static int check_usage(int n_args, char **args)
 {
     if (flags.ids && n_args)
-        return opt_usage(&spec, "--ids takes the place of a prompt, but '%s' was given too", args[0]);
+        return opt_usage(&usage, "--ids takes the place of a prompt, but '%s' was given too", args[0]);
     if (flags.ids && (flags.gen.system || flags.files.n || flags.gen.think))
-        return opt_usage(&spec, "--ids is the whole prompt: --system, --file and --think do not go with it");
+        return opt_usage(&usage, "--ids is the whole prompt: --system, --file and --think do not go with it");
     if (flags.raw && (flags.gen.system || flags.gen.think))
-        return opt_usage(&spec, "--raw has no chat format: --system and --think do not go with it");
-    return generate_check_flags(&flags.gen, &spec) ? 0 : 2;
+        return opt_usage(&usage, "--raw has no chat format: --system and --think do not go with it");
+    return generate_check_flags(&flags.gen, &usage) ? 0 : 2;
 }
 
 int cmd_run(int argc, char **args)
@@ -225,15 +225,14 @@ int cmd_run(int argc, char **args)
     int   n_args, code;
     err   e = {0};
     input in;
-    if (!opt_parse(&spec, argc, args, &n_args, &code)) return code;
+    if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if (n_args && flags.ids && flags.ids == getenv("TANDEM_IDS")) flags.ids = NULL; /* the command line wins */
     if ((code = check_usage(n_args, args))) return code;
     if (!cli_resolve_model(&flags.gen.engine.path, &e)) return cli_fail(&e);
-    flags.gen.engine.kv_type = flags.gen.kv == 0 ? QUANT_F16 : QUANT_F32;
     buf_init(&in.text, TOK_MAX_INPUT);
     chat_prompt_init(&in.prompt, GENERATE_MAX_CONTEXT);
     if (flags.ids && !cli_parse_ids(&in.prompt.ids, str_of(flags.ids), 0, &e))
-        code = opt_usage(&spec, "--ids: %s", e.text);
+        code = opt_usage(&usage, "--ids: %s", e.text);
     else
         code = run(&in, n_args, args, &e) ? 0 : cli_fail(&e);
     chat_prompt_deinit(&in.prompt);

@@ -93,11 +93,11 @@ static bool work(piece_fn *fn, int n_args, char **args, err *e)
     return ok;
 }
 
-static int command(const opt_spec *spec, piece_fn *fn, int argc, char **args)
+static int command(const opt_spec *usage, piece_fn *fn, int argc, char **args)
 {
     int n_args, code;
     err e = {0};
-    if (!opt_parse(spec, argc, args, &n_args, &code)) return code;
+    if (!opt_parse(usage, argc, args, &n_args, &code)) return code;
     if (!cli_resolve_model(&flags.path, &e)) return cli_fail(&e);
     return work(fn, n_args, args, &e) ? 0 : cli_fail(&e);
 }

@@ -1,0 +1,384 @@
+/* tandem bench spec: what speculation is worth, measured so that a difference is one.
+ *
+ * Every prompt is answered by every arm, one after the other in an order that turns by one each time, so that what the
+ * machine does in between hits all arms alike; the answers of one prompt in one repeat are a pair. Plain decoding runs
+ * twice, as `off` and `off again`: what those two differ by is the noise. Reported is the median of the pairs' ratios with
+ * a 90% interval from order statistics, which assumes nothing about the noise. Rates count tokens after the first one. */
+#include "base/file.h"
+#include "cli/generate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_PROMPTS = 256, MAX_ARMS = 16, MAX_PAIRS = 4096 };
+
+static struct {
+    generate_flags gen;
+    const char    *methods, *prompts;
+    int            repeats;
+    bool           json;
+} flags = {.gen = GENERATE_DEFAULTS, .repeats = 3};
+
+static const option opts[] = {
+    OPT_GENERATE(flags.gen),
+    {.name = "methods",
+     .kind = OPT_STR,
+     .dest = &flags.methods,
+     .arg  = "LIST",
+     .help = "arms beside off, such as dflash:7,tree:22,mtp:3,ngram,auto (default: all that the drafters allow)"},
+    {.name = "prompts",
+     .kind = OPT_STR,
+     .dest = &flags.prompts,
+     .arg  = "FILE",
+     .help = "a prompt a line (default: some of our own)"},
+    {.name = "repeats",
+     .kind = OPT_INT,
+     .dest = &flags.repeats,
+     .arg  = "N",
+     .min  = 1,
+     .max  = 1000,
+     .help = "times that every prompt is answered by every arm (default 3)"},
+    {.name = "json", .kind = OPT_FLAG, .dest = &flags.json, .help = "the results as JSON"},
+    OPT_LOGGING,
+};
+static const opt_spec usage = {
+    "bench", "bench spec [-m MODEL] [--draft DRAFTER] [FLAGS]",
+    "Compares ways of speculating with plain decoding, in interleaved pairs: the ratio of the rates with a 90% "
+    "interval,\n"
+    "acceptance as vLLM counts it, and the time of each phase. Also checks that all arms write the same text.",
+    opts, COUNT(opts)};
+
+static const char *const own_prompts[] = {
+    "What is 27 plus 58?",
+    "What is 318 plus 476?",
+    "Count from 3 to 14.",
+    "Sort these numbers: 42 7 19 3 88",
+    "Tell me a story about a fox and a bird.",
+    "How many minutes are 3 hours?",
+    "Which is larger, 58 or 85?",
+    "Write a Python function that adds two numbers.",
+    "Make a table of the numbers 1 to 4 and their squares.",
+    "Hello! How are you?",
+    "Name: Anna. Age: 34. City: Rome. Write this as JSON.",
+    "What colour is the sky?",
+};
+
+typedef struct {
+    char          name[32];
+    spec_settings spec;
+    spec_stats    stats;
+    int64_t       tokens;
+    double        seconds;
+    double        ratio[MAX_PAIRS]; /* plain time over this arm's, pair by pair */
+    int           n_ratios;
+} arm;
+
+typedef struct {
+    engine      g;
+    tok        *t;
+    generator   gen;
+    chat_prompt prompt[MAX_PROMPTS];
+    int         n_prompts, n_arms, n_pairs, n_different;
+    arm         arms[MAX_ARMS];
+    tok_ids     text, plain_text;
+} bench;
+
+/* --- arms -----------------------------------------------------------------------------------------*/
+static bool add_arm(bench *b, const char *name, spec_settings how, err *e)
+{
+    if (b->n_arms == MAX_ARMS) return err_set(e, ERR_INPUT, "--methods: more than %d are too many", MAX_ARMS - 2);
+    arm *a = &b->arms[b->n_arms++];
+    snprintf(a->name, sizeof a->name, "%s", name);
+    a->spec = how;
+    return true;
+}
+
+/* dflash:7, tree:22, auto */
+static bool parse_arm(bench *b, str word, err *e)
+{
+    spec_settings how = b->gen.lane.spec;
+    size_t        n   = 0;
+    int64_t       k   = 0;
+    char          name[32];
+    while (n < word.n && word.s[n] != ':') n++;
+    how.method = -1;
+    for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++)
+        if (str_is((str){word.s, n}, generate_spec_names[m])) how.method = m;
+    if (how.method < 0)
+        return err_set(e, ERR_INPUT, "--methods: '%.*s' is none of dflash, tree, mtp, ngram, auto", STR_ARG(word));
+    if (n < word.n && (!str_to_i64((str){word.s + n + 1, word.n - n - 1}, &k) || k < 1 || k > DRAFT_MAX))
+        return err_set(e, ERR_INPUT, "--methods: '%.*s' has no number from 1 to %d", STR_ARG(word), DRAFT_MAX);
+    if (k && how.method == SPEC_TREE) how.tree_budget = (int)k;
+    if (k && how.method != SPEC_TREE) how.draft_max = (int)k;
+    if (how.method < SPEC_AUTO && !spec_has_drafter(b->g.spec, (spec_method)how.method))
+        return err_set(e, ERR_INPUT, "--methods: there is no drafter for %.*s", STR_ARG(word));
+    snprintf(name, sizeof name, "%.*s", STR_ARG(word));
+    return add_arm(b, name, how, e);
+}
+
+static bool choose_arms(bench *b, err *e)
+{
+    static const char all[] = "dflash,tree,mtp,ngram,auto";
+    if (!add_arm(b, "off", (spec_settings){0}, e) || !add_arm(b, "off again", (spec_settings){0}, e)) return false;
+    for (const char *at = flags.methods ? flags.methods : all; *at;) {
+        str  word    = {at, strcspn(at, ",")};
+        bool missing = !flags.methods && ((str_is(word, "mtp") && !spec_has_drafter(b->g.spec, SPEC_MTP)) ||
+                                          (!str_is(word, "mtp") && !str_is(word, "ngram") && !str_is(word, "auto") &&
+                                           !spec_has_drafter(b->g.spec, SPEC_DFLASH)));
+        if (!missing && !parse_arm(b, word, e)) return false;
+        at += word.n + (at[word.n] == ',');
+    }
+    return true;
+}
+
+/* --- prompts --------------------------------------------------------------------------------------*/
+static bool add_prompt(bench *b, const chat_options *o, str text, err *e)
+{
+    arena mem;
+    if (b->n_prompts == MAX_PROMPTS) return err_set(e, ERR_INPUT, "--prompts: more than %d are too many", MAX_PROMPTS);
+    arena_init(&mem, 1 << 24);
+    chat        *c = chat_new(&mem);
+    chat_prompt *p = &b->prompt[b->n_prompts++];
+    chat_prompt_init(p, GENERATE_MAX_CONTEXT);
+    chat_add(c, CHAT_USER, text);
+    bool ok = chat_render_ids(p, b->t, c, o, e) && generate_check(&b->gen, &p->ids, e);
+    arena_deinit(&mem);
+    return ok;
+}
+
+static bool read_prompts(bench *b, const chat_options *o, err *e)
+{
+    file_map m = {0};
+    if (!file_map_open(&m, flags.prompts, e)) return false;
+    bool ok = true;
+    for (size_t at = 0, n; ok && at < m.n; at += n + 1) {
+        const char *line = (const char *)m.p + at;
+        for (n = 0; at + n < m.n && line[n] != '\n';) n++;
+        if (n) ok = add_prompt(b, o, (str){line, n}, e);
+    }
+    file_map_close(&m);
+    return ok && (b->n_prompts > 0 || err_set(e, ERR_INPUT, "%s has no prompts", flags.prompts));
+}
+
+static bool choose_prompts(bench *b, err *e)
+{
+    chat_options o;
+    if (!generate_chat_options(&o, &b->g, flags.gen.engine.path, e)) return false;
+    if (flags.prompts) return read_prompts(b, &o, e);
+    for (size_t i = 0; i < COUNT(own_prompts); i++)
+        if (!add_prompt(b, &o, str_of(own_prompts[i]), e)) return false;
+    return true;
+}
+
+/* --- running --------------------------------------------------------------------------------------*/
+static bool on_token(void *ctx, int32_t id, bool stop)
+{
+    bench *b = ctx;
+    (void)stop;
+    return tok_ids_put(&b->text, id);
+}
+
+static bool run_arm(bench *b, arm *a, const chat_prompt *p, double *seconds, err *e)
+{
+    b->gen.lane.spec = a->spec;
+    b->text.n        = 0;
+    if (!generate(&b->gen, &p->ids, e)) return false;
+    *seconds = b->gen.decode_s;
+    a->seconds += b->gen.decode_s;
+    a->tokens += b->gen.n_out - 1;
+    spec_stats_add(&a->stats, spec_lane_stats(b->g.lane));
+    return !b->gen.interrupted || err_set(e, ERR_INPUT, "interrupted");
+}
+
+static bool run_pair(bench *b, const chat_prompt *p, int turn, err *e)
+{
+    double seconds[MAX_ARMS];
+    for (int i = 0; i < b->n_arms; i++) {
+        int k = (i + turn) % b->n_arms;
+        if (!run_arm(b, &b->arms[k], p, &seconds[k], e)) return false;
+        if (i == 0) b->plain_text.n = 0;
+        for (size_t n = 0; i == 0 && n < b->text.n; n++) tok_ids_put(&b->plain_text, b->text.p[n]);
+        b->n_different +=
+            b->text.n != b->plain_text.n || memcmp(b->text.p, b->plain_text.p, b->text.n * sizeof *b->text.p) != 0;
+    }
+    if (b->gen.n_out < 2) return true; /* nothing was decoded */
+    for (int k = 0; k < b->n_arms; k++) b->arms[k].ratio[b->arms[k].n_ratios++] = seconds[0] / seconds[k];
+    b->n_pairs++;
+    return true;
+}
+
+static bool run_all(bench *b, err *e)
+{
+    progress_bar bar;
+    int          turn = 0, total = flags.repeats * b->n_prompts;
+    double       unused;
+    for (int k = 0; k < b->n_arms; k++) { /* warm up: drafters, pages, and what auto knows about costs */
+        if (!run_arm(b, &b->arms[k], &b->prompt[0], &unused, e)) return false;
+        b->arms[k].stats   = (spec_stats){0};
+        b->arms[k].seconds = 0;
+        b->arms[k].tokens  = 0;
+    }
+    progress_start(&bar, "measuring");
+    for (int r = 0; r < flags.repeats; r++)
+        for (int i = 0; i < b->n_prompts && b->n_pairs < MAX_PAIRS; i++) {
+            progress_show(&bar, (size_t)turn, (size_t)total);
+            if (!run_pair(b, &b->prompt[i], turn++, e)) return false;
+        }
+    progress_end(&bar);
+    return true;
+}
+
+/* --- results --------------------------------------------------------------------------------------*/
+static int by_size(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return a < b ? -1 : a > b;
+}
+
+typedef struct {
+    double median, low, high;
+} interval;
+
+/* The median, and order statistics k and n - 1 - k with at most 5% below and above: k from the binomial distribution. */
+static interval median_of(double *x, int n)
+{
+    interval r = {NAN, NAN, NAN};
+    if (n == 0) return r;
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    int    k   = 0;
+    double sum = 0, p = exp2(-n); /* p = C(n, i) / 2^n */
+    for (int i = 0; i < n / 2 && (sum += p) <= 0.05; i++, p = p * (n - i + 1) / i) k = i + 1;
+    r.median = n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+    r.low    = x[k > 0 ? k - 1 : 0];
+    r.high   = x[n - (k > 0 ? k : 1)];
+    return r;
+}
+
+static void print_arm(arm *a)
+{
+    interval          r = median_of(a->ratio, a->n_ratios);
+    const spec_stats *s = &a->stats;
+    int64_t           n = s->rounds + s->plain;
+    printf("%-12s %9.1f   %5.2f [%.2f, %.2f] %7.2f %6.1f%% %8.2f %8.2f %8.3f\n", a->name,
+           (double)a->tokens / a->seconds, r.median, r.low, r.high, spec_acceptance_length(s),
+           100 * spec_acceptance_rate(s), 1e3 * s->draft_s / (double)n, 1e3 * s->verify_s / (double)n,
+           1e3 * s->commit_s / (double)n);
+}
+
+static void print_table(bench *b)
+{
+    printf("%s, %d threads wanted (0: all), temperature %g; %d prompts, %d pairs, %lld tokens an arm\n",
+           b->g.model->o->name, flags.gen.engine.n_threads, (double)b->gen.lane.params.temp, b->n_prompts, b->n_pairs,
+           (long long)b->arms[0].tokens);
+    printf("%-12s %9s   %-18s %7s %7s %8s %8s %8s\n", "arm", "tok/s", "ratio [90%]", "length", "rate", "draft ms",
+           "verify", "commit");
+    for (int i = 0; i < b->n_arms; i++) print_arm(&b->arms[i]);
+    printf("%s\n", b->n_different ? "THE TEXTS DIFFER" : "all arms wrote the same text");
+}
+
+static void put_real(json_writer *w, const char *key, double d)
+{
+    json_key(w, key);
+    if (isfinite(d))
+        json_put_real(w, d);
+    else
+        json_put_null(w);
+}
+
+static void put_int(json_writer *w, const char *key, int64_t i)
+{
+    json_key(w, key);
+    json_put_int(w, i);
+}
+
+static void put_arm(json_writer *w, arm *a)
+{
+    interval          r = median_of(a->ratio, a->n_ratios);
+    const spec_stats *s = &a->stats;
+    json_begin_object(w);
+    json_key(w, "name");
+    json_put_str(w, str_of(a->name));
+    put_int(w, "tokens", a->tokens);
+    put_real(w, "tokens_per_second", (double)a->tokens / a->seconds);
+    put_real(w, "ratio", r.median);
+    put_real(w, "ratio_low", r.low);
+    put_real(w, "ratio_high", r.high);
+    put_int(w, "rounds", s->rounds);
+    put_int(w, "plain_rounds", s->plain);
+    put_int(w, "drafted", s->drafted);
+    put_int(w, "accepted", s->accepted);
+    put_real(w, "acceptance_length", spec_acceptance_length(s));
+    put_real(w, "acceptance_rate", spec_acceptance_rate(s));
+    json_key(w, "accepted_by_position");
+    json_begin_array(w);
+    for (int i = 0; i < DRAFT_MAX && s->tried_at[i]; i++) json_put_real(w, (double)s->right_at[i] / (double)s->rounds);
+    json_end(w);
+    put_real(w, "draft_s", s->draft_s);
+    put_real(w, "verify_s", s->verify_s);
+    put_real(w, "commit_s", s->commit_s);
+    json_end(w);
+}
+
+static void print_json(bench *b)
+{
+    buf         out;
+    json_writer w;
+    buf_init(&out, 1 << 24);
+    json_writer_init(&w, &out);
+    json_begin_object(&w);
+    json_key(&w, "device");
+    json_put_str(&w, str_of(b->g.model->o->name));
+    put_int(&w, "prompts", b->n_prompts);
+    put_int(&w, "pairs", b->n_pairs);
+    put_real(&w, "temperature", (double)b->gen.lane.params.temp);
+    put_int(&w, "different_texts", b->n_different);
+    json_key(&w, "arms");
+    json_begin_array(&w);
+    for (int i = 0; i < b->n_arms; i++) put_arm(&w, &b->arms[i]);
+    json_end(&w);
+    json_end(&w);
+    printf("%.*s\n", (int)out.n, out.p);
+    buf_deinit(&out);
+}
+
+/* --- the command ----------------------------------------------------------------------------------*/
+static bool bench_spec(bench *b, err *e)
+{
+    flags.gen.method       = SPEC_AUTO; /* all drafters are wanted */
+    flags.gen.method_given = true;
+    if (!cli_open_tok(&b->t, flags.gen.engine.path, e) || !generate_open(&b->g, &flags.gen, e) ||
+        !generator_init(&b->gen, &b->g, b->t, &flags.gen, e))
+        return false;
+    b->gen.on_token = on_token;
+    b->gen.ctx      = b;
+    if (!choose_arms(b, e) || !choose_prompts(b, e) || !run_all(b, e)) return false;
+    if (flags.json)
+        print_json(b);
+    else
+        print_table(b);
+    return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from plain decoding's", b->n_different);
+}
+
+int cmd_bench(int argc, char **args)
+{
+    int n_args, code;
+    err e = {0};
+    if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
+    if (n_args != 1 || strcmp(args[0], "spec") != 0) return opt_usage(&usage, "bench what? There is: bench spec");
+    if (!generate_check_flags(&flags.gen, &usage)) return 2;
+    if (!cli_resolve_model(&flags.gen.engine.path, &e)) return cli_fail(&e);
+    if (flags.gen.max_tokens < 0) flags.gen.max_tokens = 256;
+    bench *b = xnew(bench);
+    tok_ids_init(&b->text, GENERATE_MAX_CONTEXT);
+    tok_ids_init(&b->plain_text, GENERATE_MAX_CONTEXT);
+    bool ok = bench_spec(b, &e);
+    for (int i = 0; i < b->n_prompts; i++) chat_prompt_deinit(&b->prompt[i]);
+    tok_ids_deinit(&b->text);
+    tok_ids_deinit(&b->plain_text);
+    if (b->gen.g) generator_deinit(&b->gen);
+    engine_close(&b->g);
+    tok_free(b->t);
+    mem_free(b);
+    return ok ? 0 : cli_fail(&e);
+}
