@@ -34,7 +34,7 @@ CPU_MAIN := src/ops/cpu/cpu.c
 KERNELS  := $(filter-out $(CPU_MAIN),$(wildcard src/ops/cpu/*.c))
 SOURCES  := $(filter-out src/cli/%,$(wildcard src/*/*.c src/ops/ref/*.c)) $(wildcard $(CPU_MAIN))
 CLI      := $(wildcard src/cli/*.c)
-NANO     := models/nano/target.gguf
+NANO     := $(wildcard models/nano/*.gguf)
 UNIT     := $(wildcard tests/unit/*.c tests/unit/*/*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 HEADERS  := $(wildcard src/*/*.h src/*/*/*.h tests/unit/*.h tests/unit/*/*.h)
@@ -103,6 +103,11 @@ $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
 
 MUTATE   := tests/mutate/mutate.c tests/unit/support.c tests/unit/gguf/build_gguf.c tests/unit/model/tiny_model.c
 $(BUILD)/mutate: $(call obj,$(MUTATE)) $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# Speculation at length: build/spec_exact, build/spec_accept.
+$(BUILD)/spec_%: $(BUILD)/obj/tests/spec/%.o $(BUILD)/obj/tests/spec/rig.o $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 

@@ -1,0 +1,138 @@
+/* How many guesses are right, over nano's held-out prompts.
+ *
+ *     spec_accept reference TARGET DRAFTER SAMPLES METHOD [DRAFT_MAX]
+ *         greedy, against the rounds that the reference loop in Python counted: the means must agree within 2%
+ *     spec_accept warm TARGET DRAFTER SAMPLES METHOD [DRAFT_MAX] [EVERY]
+ *         acceptance length at temperatures 0, 0.7 and 1 for argmax, half-noise and full-noise guesses, by class;
+ *         on structured classes at 0.7 with the default guesses it must stay above 70% of the greedy one
+ *
+ * EVERY takes one prompt out of so many. */
+#include "rig.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_CLASSES = 32, MAX_TOKENS = 400 };
+
+typedef struct {
+    str    name;
+    double rounds, tokens;         /* ours */
+    double ref_rounds, ref_tokens; /* the reference's */
+} class_sum;
+static class_sum classes[MAX_CLASSES];
+static int       n_classes;
+
+static class_sum *class_of(str name)
+{
+    for (int i = 0; i < n_classes; i++)
+        if (str_eq(classes[i].name, name)) return &classes[i];
+    classes[n_classes] = (class_sum){.name = name};
+    return &classes[n_classes++];
+}
+
+static bool is_structured(str name)
+{
+    static const char *const some[] = {"arith", "json", "tool", "table", "code", "convert", "sort"};
+    for (size_t i = 0; i < COUNT(some); i++)
+        if (str_is(name, some[i])) return true;
+    return false;
+}
+
+static spec_method method_named(const char *name)
+{
+    for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
+        if (strcmp(spec_method_name((spec_method)m), name) == 0) return (spec_method)m;
+    fprintf(stderr, "no method %s\n", name);
+    exit(2);
+}
+
+/* --- against the reference ------------------------------------------------------------------------*/
+/* Of the reference's answer, the first token came with the prompt. */
+static bool compare_prompt(rig *g, spec_lane *l, const sample *s, const spec_settings *how)
+{
+    static answer a;
+    lane_options  o = {.params.top_p = 1, .penalty.repeat = 1, .n_top = -1, .spec = *how};
+    class_sum    *c = class_of(s->class);
+    rig_answer(g, l, &o, s, MAX_TOKENS, NULL, NULL, &a);
+    c->rounds += (double)(a.stats.rounds + a.stats.plain - 1);
+    c->tokens += a.n - 1;
+    c->ref_rounds += s->n_rounds;
+    c->ref_tokens += s->mean_round * s->n_rounds;
+    return a.n == s->n_answer && memcmp(a.token, s->answer, (size_t)a.n * sizeof *a.token) == 0;
+}
+
+static int reference(rig *g, spec_lane *l, const spec_settings *how)
+{
+    class_sum all  = {0};
+    int       same = 0;
+    for (int i = 0; i < g->n_samples; i++) same += compare_prompt(g, l, &g->samples[i], how);
+    printf("%-14s %8s %9s\n", "class", "ours", "reference");
+    for (int i = 0; i < n_classes; i++) {
+        class_sum *c = &classes[i];
+        printf("%-14.*s %8.2f %9.2f\n", STR_ARG(c->name), c->tokens / c->rounds, c->ref_tokens / c->ref_rounds);
+        all.tokens += c->tokens;
+        all.rounds += c->rounds;
+        all.ref_tokens += c->ref_tokens;
+        all.ref_rounds += c->ref_rounds;
+    }
+    double ours = all.tokens / all.rounds, ref = all.ref_tokens / all.ref_rounds;
+    bool   ok = fabs(ours / ref - 1) <= 0.02;
+    printf("%-14s %8.3f %9.3f  %+.2f%%, %d of %d answers the same: %s\n", "all", ours, ref, 100 * (ours / ref - 1),
+           same, g->n_samples, ok ? "passed" : "FAILED");
+    return ok ? 0 : 1;
+}
+
+/* --- at temperature -------------------------------------------------------------------------------*/
+static double measure(rig *g, spec_lane *l, const spec_settings *how, float temp, int every, bool structured)
+{
+    static answer a;
+    spec_stats    sum = {0};
+    for (int i = 0; i < g->n_samples; i += every) {
+        lane_options o = {
+            .params = {.temp = temp, .top_p = 1, .seed = (uint64_t)i}, .penalty.repeat = 1, .n_top = -1, .spec = *how};
+        if (is_structured(g->samples[i].class) != structured) continue;
+        rig_answer(g, l, &o, &g->samples[i], MAX_TOKENS, NULL, NULL, &a);
+        spec_stats_add(&sum, &a.stats);
+    }
+    return spec_acceptance_length(&sum);
+}
+
+static int warm(rig *g, spec_lane *l, const spec_settings *how, int every)
+{
+    static const float noises[] = {0, 0.25f, 0.5f, 0.75f, 1};
+    static const float temps[]  = {0.7f, 1};
+    bool               ok       = true;
+    for (int structured = 1; structured >= 0; structured--) {
+        double greedy = measure(g, l, how, 0, every, structured), now = measure(g, l, how, 0.7f, every, structured);
+        printf("%s classes: greedy %.3f, temperature 0.7 with the default guesses %.3f (%.0f%%)\n",
+               structured ? "structured" : "other", greedy, now, 100 * now / greedy);
+        if (structured && now < 0.7 * greedy) ok = false;
+        for (size_t t = 0; t < COUNT(temps); t++)
+            for (size_t n = 0; n < COUNT(noises); n++) {
+                spec_settings s = *how;
+                s.draft_noise   = noises[n];
+                printf("    temperature %.1f, noise %5.2f: %.3f\n", (double)temps[t], (double)noises[n],
+                       measure(g, l, &s, temps[t], every, structured));
+            }
+    }
+    printf("%s\n", ok ? "passed" : "FAILED");
+    return ok ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    rig        g;
+    spec_lane *l;
+    if (argc < 6) return fputs("see the top of tests/spec/accept.c\n", stderr), 2;
+    const char   *drafters[] = {argv[3]};
+    spec_settings how        = {.method = method_named(argv[5]), .draft_max = argc > 6 ? atoi(argv[6]) : 0};
+    rig_open(&g, argv[2], drafters, 1, &(spec_options){.n_ctx = 2048, .max_lanes = 1, .kv_type = QUANT_F32}, argv[4]);
+    if (!spec_lane_new(g.spec, &l, NULL)) return 1;
+    int code = strcmp(argv[1], "warm") == 0 ? warm(&g, l, &how, argc > 7 ? atoi(argv[7]) : 1) : reference(&g, l, &how);
+    spec_lane_free(l);
+    rig_close(&g);
+    return code;
+}

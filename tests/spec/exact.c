@@ -1,0 +1,236 @@
+/* Speculation never changes the text: every way of drafting against plain decoding, token for token, on nano.
+ *
+ *     spec_exact [PROMPTS] [TOKENS]
+ *
+ * For each prompt and each way of sampling: the plain answer, then the answer with every method, from the same seed. Some
+ * answers keep only a part of what a round decided, as a stop or a limit inside a block does; some run beside other lanes
+ * in the same steps. In the cells of a method guesses must have been both accepted and rejected: a method that silently
+ * ran plainly fails. With TOKENS it goes on over the prompts, with new seeds, until so many were compared. */
+#include "rig.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_TOKENS = 96, LANES = 4 };
+
+static const struct {
+    const char   *name;
+    spec_settings spec;
+} methods[] = {
+    {"dflash 4", {.method = SPEC_DFLASH, .draft_max = 4}},
+    {"dflash 8", {.method = SPEC_DFLASH, .draft_max = 8}},
+    {"dflash 16", {.method = SPEC_DFLASH, .draft_max = 16}},
+    {"tree 8", {.method = SPEC_TREE, .tree_budget = 8}},
+    {"tree 22", {.method = SPEC_TREE, .tree_budget = 22}},
+    {"tree 64", {.method = SPEC_TREE, .tree_budget = 64, .tree_temp = 1.5f, .no_chain_seed = true}},
+    {"mtp 1", {.method = SPEC_MTP, .draft_max = 1}},
+    {"mtp 3", {.method = SPEC_MTP, .draft_max = 3}},
+    {"mtp 7", {.method = SPEC_MTP, .draft_max = 7}},
+    {"ngram", {.method = SPEC_NGRAM}},
+    {"auto", {.method = SPEC_AUTO}},
+};
+
+static const logit_bias bias[] = {{291, 1.5f}, {283, -INFINITY}};
+static const struct {
+    const char    *name;
+    sample_params  params;
+    penalty_params penalty;
+} ways[] = {
+    {"greedy", {.top_p = 1}, {.repeat = 1}},
+    {"temp 0.7", {.temp = 0.7f, .top_p = 1}, {.repeat = 1}},
+    {"temp 1, top-p 0.95", {.temp = 1, .top_p = 0.95f}, {.repeat = 1}},
+    {"penalties",
+     {.temp = 0.7f, .top_p = 1, .top_k = 40},
+     {.repeat = 1.15f, .presence = 0.3f, .frequency = 0.2f, .bias = bias, .n_bias = COUNT(bias)}},
+};
+
+typedef struct {
+    long       tokens, wrong;
+    spec_stats stats;
+} cell;
+static cell cells[COUNT(methods)][COUNT(ways)];
+
+static int keep_some(void *ctx, int n)
+{
+    uint64_t *state = ctx;
+    *state          = *state * 6364136223846793005ull + 1442695040888963407ull;
+    return 1 + (int)((*state >> 33) % (uint64_t)n);
+}
+
+static bool same(const answer *a, const answer *b)
+{
+    if (a->n != b->n || memcmp(a->token, b->token, (size_t)a->n * sizeof *a->token) != 0) return false;
+    return memcmp(a->logprob, b->logprob, (size_t)a->n * sizeof *a->logprob) == 0;
+}
+
+static void report(const char *method, const char *way, int prompt, const answer *got, const answer *want)
+{
+    int i = 0;
+    while (i < got->n && i < want->n && got->token[i] == want->token[i] && got->logprob[i] == want->logprob[i]) i++;
+    printf("FAILED: %s, %s, prompt %d: token %d is %d (%.9g), plainly %d (%.9g)\n", method, way, prompt, i,
+           i < got->n ? got->token[i] : -1, i < got->n ? got->logprob[i] : 0, i < want->n ? want->token[i] : -1,
+           i < want->n ? want->logprob[i] : 0);
+}
+
+static void note(cell *c, const char *method, const char *way, int prompt, const answer *got, const answer *want)
+{
+    c->tokens += got->n;
+    spec_stats_add(&c->stats, &got->stats);
+    if (same(got, want)) return;
+    if (c->wrong++ < 3) report(method, way, prompt, got, want);
+}
+
+static lane_options options(size_t way, int prompt, long pass, const spec_settings *how)
+{
+    lane_options o = {.params = ways[way].params, .penalty = ways[way].penalty, .n_top = prompt % 4 == 0 ? 2 : -1};
+    o.params.seed  = (uint64_t)prompt * 1000 + (uint64_t)pass;
+    if (how) o.spec = *how;
+    return o;
+}
+
+static long try_prompt(rig *g, spec_lane *l, int prompt, long pass)
+{
+    static answer plain, got;
+    uint64_t      random = (uint64_t)prompt + 77 * (uint64_t)pass;
+    long          n      = 0;
+    for (size_t w = 0; w < COUNT(ways); w++) {
+        lane_options o = options(w, prompt, pass, NULL);
+        rig_answer(g, l, &o, &g->samples[prompt], MAX_TOKENS, NULL, NULL, &plain);
+        for (size_t m = 0; m < COUNT(methods); m++) {
+            o = options(w, prompt, pass, &methods[m].spec);
+            rig_answer(g, l, &o, &g->samples[prompt], MAX_TOKENS, (prompt + (int)m) % 3 == 0 ? keep_some : NULL,
+                       &random, &got);
+            note(&cells[m][w], methods[m].name, ways[w].name, prompt, &got, &plain);
+            n += got.n;
+        }
+    }
+    return n;
+}
+
+/* --- several lanes in the same steps --------------------------------------------------------------*/
+typedef struct {
+    spec_lane *lane;
+    answer     out;
+    bool       done;
+} runner;
+
+static void take(rig *g, runner *r)
+{
+    const spec_out *x = spec_lane_out(r->lane);
+    int             k = 0;
+    if (x->n == 0) return;
+    for (; !r->done && k < x->n; k++) {
+        r->out.token[r->out.n++] = x->token[k];
+        r->done                  = rig_is_stop(g, x->token[k]) || r->out.n == MAX_TOKENS;
+    }
+    spec_lane_keep(r->lane, k);
+}
+
+static bool step_all(rig *g, runner *r, err *e)
+{
+    spec_lane *live[LANES];
+    int        n = 0;
+    for (int i = 0; i < LANES; i++)
+        if (!r[i].done) live[n++] = r[i].lane;
+    if (n == 0) return false;
+    for (int i = 0; i < LANES; i++)
+        if (!r[i].done) spec_lane_limit(r[i].lane, MAX_TOKENS - r[i].out.n);
+    if (!spec_step(g->spec, live, n, e)) {
+        printf("FAILED: %s\n", e->text);
+        exit(1);
+    }
+    for (int i = 0; i < LANES; i++)
+        if (!r[i].done) take(g, &r[i]);
+    return true;
+}
+
+/* Four prompts, each with its own method and way, against the same alone and plain. */
+static int try_together(rig *g, spec_lane *const *lanes, int first)
+{
+    static runner r[LANES];
+    static answer plain;
+    int           wrong = 0;
+    err           e     = {0};
+    for (int i = 0; i < LANES; i++) {
+        size_t       m = (size_t)(first + i * 3) % COUNT(methods), w = (size_t)(first + i) % COUNT(ways), reused;
+        lane_options o  = options(w, first + i, 0, &methods[m].spec);
+        o.n_top         = -1;
+        r[i]            = (runner){.lane = lanes[i]};
+        const sample *s = &g->samples[first + i];
+        if (!spec_lane_begin(lanes[i], &o, s->prompt, (size_t)s->n_prompt, &reused, &e)) exit(1);
+    }
+    while (step_all(g, r, &e)) continue;
+    for (int i = 0; i < LANES; i++) {
+        lane_options o = options((size_t)(first + i) % COUNT(ways), first + i, 0, NULL);
+        o.n_top        = -1;
+        rig_answer(g, lanes[0], &o, &g->samples[first + i], MAX_TOKENS, NULL, NULL, &plain);
+        memset(plain.logprob, 0, sizeof plain.logprob);
+        memset(r[i].out.logprob, 0, sizeof r[i].out.logprob);
+        if (same(&r[i].out, &plain)) continue;
+        wrong++;
+        report("together", ways[(size_t)(first + i) % COUNT(ways)].name, first + i, &r[i].out, &plain);
+    }
+    return wrong;
+}
+
+/* --- the table ------------------------------------------------------------------------------------*/
+static bool print_method(size_t m)
+{
+    cell all = {0};
+    for (size_t w = 0; w < COUNT(ways); w++) {
+        all.tokens += cells[m][w].tokens;
+        all.wrong += cells[m][w].wrong;
+        spec_stats_add(&all.stats, &cells[m][w].stats);
+    }
+    bool ok = all.wrong == 0 && all.stats.accepted > 0 && all.stats.drafted > all.stats.accepted;
+    printf("%-10s %8ld %9lld %9lld %6ld", methods[m].name, all.tokens, (long long)all.stats.drafted,
+           (long long)all.stats.accepted, all.wrong);
+    for (size_t w = 0; w < COUNT(ways); w++) printf("  %18.2f", spec_acceptance_length(&cells[m][w].stats));
+    printf("%s\n", ok ? "" : all.wrong ? "  FAILED" : "  FAILED: not both accepted and rejected");
+    return ok;
+}
+
+static bool print_table(int n_prompts, int n_together, int wrong_together)
+{
+    bool ok = wrong_together == 0;
+    long n  = 0;
+    printf("%-10s %8s %9s %9s %6s", "method", "tokens", "drafted", "accepted", "wrong");
+    for (size_t w = 0; w < COUNT(ways); w++) printf("  %18s", ways[w].name);
+    printf("   (acceptance length)\n");
+    for (size_t m = 0; m < COUNT(methods); m++) {
+        ok = print_method(m) && ok;
+        for (size_t w = 0; w < COUNT(ways); w++) n += cells[m][w].tokens;
+    }
+    printf("%d groups of %d lanes together: %d answers wrong\n", n_together, LANES, wrong_together);
+    printf("%ld tokens over %d prompts, %zu methods and %zu ways of sampling: %s\n", n, n_prompts, COUNT(methods),
+           COUNT(ways), ok ? "all cases passed" : "FAILED");
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const drafters[] = {"models/nano/dflash.gguf", "models/nano/mtp.gguf"};
+    int                      n_prompts  = argc > 1 ? atoi(argv[1]) : 20;
+    long                     enough = argc > 2 ? atol(argv[2]) : 0, n = 0;
+    rig                      g;
+    spec_lane               *lanes[LANES];
+    int                      wrong = 0, together = 0;
+    rig_open(&g, "models/nano/target.gguf", drafters, 2,
+             &(spec_options){.n_ctx = 1024, .max_lanes = LANES, .kv_type = QUANT_F16},
+             "tests/golden/nano/dflash-acceptance.json");
+    for (int i = 0; i < LANES; i++)
+        if (!spec_lane_new(g.spec, &lanes[i], NULL)) return 1;
+    if (n_prompts > g.n_samples) n_prompts = g.n_samples;
+    for (long pass = 0; pass == 0 || n < enough; pass++)
+        for (int i = 0; i < n_prompts && (pass == 0 || n < enough); i++) /* spread over the classes */
+            n += try_prompt(&g, lanes[0], (int)((long)i * 53 % g.n_samples), pass);
+    for (int first = 0; first + LANES <= n_prompts && first + LANES <= 64; first += LANES, together++)
+        wrong += try_together(&g, lanes, first);
+    for (int i = 0; i < LANES; i++) spec_lane_free(lanes[i]);
+    bool ok = print_table(n_prompts, together, wrong);
+    rig_close(&g);
+    return ok ? 0 : 1;
+}

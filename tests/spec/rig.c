@@ -1,0 +1,109 @@
+#include "rig.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void need(bool ok, const err *e)
+{
+    if (ok) return;
+    fprintf(stderr, "FAILED: %s\n", e->text);
+    exit(1);
+}
+
+static const char *rooted(const char *path, char out[4096])
+{
+    snprintf(out, 4096, "%s%s", path[0] == '/' ? "" : TANDEM_ROOT "/", path);
+    return out;
+}
+
+static int read_ids(const json_value *v, int32_t *out)
+{
+    int n = 0;
+    for (size_t i = 0; v && i < v->n && n < 512; i++) out[n++] = (int32_t)v->item[i].i;
+    return n;
+}
+
+static void read_sample(sample *s, const json_value *v)
+{
+    const json_value *rounds = json_get(v, "rounds");
+    double            sum    = 0;
+    s->class                 = json_get(v, "class")->s;
+    s->n_prompt              = read_ids(json_get(v, "prompt"), s->prompt);
+    s->n_answer              = read_ids(json_get(v, "answer"), s->answer);
+    for (size_t i = 0; i < rounds->n; i++) sum += (double)rounds->item[i].i;
+    s->n_rounds   = (int)rounds->n;
+    s->mean_round = rounds->n ? sum / (double)rounds->n : 0;
+}
+
+static void read_samples(rig *g, const char *path)
+{
+    char              full[4096];
+    file_map          map = {0};
+    const json_value *all;
+    err               e = {0};
+    need(file_map_open(&map, rooted(path, full), &e), &e);
+    need(json_parse(&all, &g->mem, (str){map.p, map.n}, NULL, &e), &e);
+    g->n_samples = (int)all->n;
+    g->samples   = xnew_n(sample, all->n);
+    for (int i = 0; i < g->n_samples; i++) read_sample(&g->samples[i], &all->item[i]);
+}
+
+void rig_open(rig *g, const char *model, const char *const *drafters, int n_drafters, const spec_options *o,
+              const char *samples)
+{
+    char          full[4096];
+    checkpoint   *cp;
+    err           e  = {0};
+    model_options mo = {0};
+    *g               = (rig){0};
+    arena_init(&g->mem, 64 << 20);
+    need(checkpoint_open(&cp, rooted(model, full), &e) && model_open(&g->model, cp, &mo, &e), &e);
+    checkpoint_close(cp);
+    need(spec_new(&g->spec, g->model, o, &e), &e);
+    for (int i = 0; i < n_drafters; i++) {
+        spec_draft_source src = {.path = rooted(drafters[i], arena_alloc(&g->mem, 4096)), .opt.kv_type = o->kv_type};
+        need(spec_add_drafter(g->spec, &src, &e), &e);
+    }
+    read_samples(g, samples);
+}
+
+void rig_close(rig *g)
+{
+    spec_free(g->spec);
+    model_close(g->model);
+    mem_free(g->samples);
+    arena_deinit(&g->mem);
+}
+
+bool rig_is_stop(const rig *g, int32_t id)
+{
+    for (int i = 0; i < g->model->n_stop_ids; i++)
+        if (g->model->stop_id[i] == id) return true;
+    return false;
+}
+
+void rig_answer(rig *g, spec_lane *l, const lane_options *o, const sample *s, int max_tokens, keep_fn *keep, void *ctx,
+                answer *out)
+{
+    err    e = {0};
+    size_t reused;
+    bool   more = true;
+    out->n      = 0;
+    need(spec_lane_begin(l, o, s->prompt, (size_t)s->n_prompt, &reused, &e), &e);
+    while (more && !spec_lane_full(l)) {
+        spec_lane_limit(l, max_tokens - out->n);
+        need(spec_step(g->spec, &l, 1, &e), &e);
+        const spec_out *x = spec_lane_out(l);
+        int             n = x->n && keep ? keep(ctx, x->n) : x->n, k = 0;
+        for (; more && k < n; k++) {
+            out->logprob[out->n] = o->n_top >= 0 ? x->logprob[k][0].logprob : 0;
+            out->token[out->n++] = x->token[k];
+            more                 = !rig_is_stop(g, x->token[k]) && out->n < max_tokens;
+        }
+        if (x->n) spec_lane_keep(l, k);
+    }
+    out->stats = *spec_lane_stats(l);
+}

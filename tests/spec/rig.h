@@ -1,0 +1,41 @@
+/* tests/spec/rig.h - nano with its drafters and the held-out prompts, for the programs that try speculation at length. */
+#ifndef TANDEM_TESTS_SPEC_RIG_H
+#define TANDEM_TESTS_SPEC_RIG_H
+#include "spec/spec.h"
+#include "json/json.h"
+
+typedef struct {
+    str class;
+    int32_t prompt[512], answer[512];
+    int     n_prompt, n_answer;
+    double  mean_round; /* tokens per round of the reference's drafter */
+    int     n_rounds;
+} sample;
+
+typedef struct {
+    target *model;
+    spec   *spec;
+    sample *samples;
+    int     n_samples;
+    arena   mem;
+} rig;
+
+/* Paths relative to the repository's root or absolute. Ends the program when something is not there. */
+void rig_open(rig *g, const char *model, const char *const *drafters, int n_drafters, const spec_options *o,
+              const char *samples);
+void rig_close(rig *g);
+
+typedef struct {
+    int32_t    token[512];
+    float      logprob[512];
+    int        n;
+    spec_stats stats;
+} answer;
+
+/* Tells how many of the n tokens just decided are kept, at least one; NULL: all. */
+typedef int keep_fn(void *ctx, int n);
+/* The answer to a prompt: until a stop token or max_tokens. */
+void rig_answer(rig *g, spec_lane *l, const lane_options *o, const sample *s, int max_tokens, keep_fn *keep, void *ctx,
+                answer *out);
+bool rig_is_stop(const rig *g, int32_t id);
+#endif
