@@ -26,7 +26,7 @@ class Config:
     captures: tuple = (1, 3, 5, 6)  # outputs of these target layers
     theta: float = 1e6
     eps: float = 1e-6
-    context: int = 65536
+    context: int = 512       # what it is trained on: prompts with answers of up to 256 tokens
 
 
 def for_target(t):

@@ -6,7 +6,10 @@
  *         acceptance length at temperatures 0, 0.7 and 1 for argmax, half-noise and full-noise guesses, by class;
  *         on structured classes at 0.7 with the default guesses it must stay above 70% of the greedy one
  *
- * EVERY takes one prompt out of so many. */
+ *     spec_accept long TARGET DRAFTER SAMPLES METHOD DRAFT_MAX EVERY DRAFT_CTX LENGTH
+ *         greedy acceptance length behind LENGTH tokens of other conversations
+ *
+ * EVERY takes one prompt out of so many; 0 for DRAFT_MAX and DRAFT_CTX is the default. */
 #include "rig.h"
 
 #include "base/mem.h"
@@ -55,7 +58,7 @@ static bool compare_prompt(rig *g, spec_lane *l, const sample *s, const spec_set
 {
     static answer a;
     lane_options  o = {.params.top_p = 1, .penalty.repeat = 1, .n_top = -1, .spec = *how};
-    class_sum    *c = class_of(s->class);
+    class_sum    *c = class_of(s->kind);
     rig_answer(g, l, &o, s, MAX_TOKENS, NULL, NULL, &a);
     c->rounds += (double)(a.stats.rounds + a.stats.plain - 1);
     c->tokens += a.n - 1;
@@ -93,7 +96,7 @@ static double measure(rig *g, spec_lane *l, const spec_settings *how, float temp
     for (int i = 0; i < g->n_samples; i += every) {
         lane_options o = {
             .params = {.temp = temp, .top_p = 1, .seed = (uint64_t)i}, .penalty.repeat = 1, .n_top = -1, .spec = *how};
-        if (is_structured(g->samples[i].class) != structured) continue;
+        if (is_structured(g->samples[i].kind) != structured) continue;
         rig_answer(g, l, &o, &g->samples[i], MAX_TOKENS, NULL, NULL, &a);
         spec_stats_add(&sum, &a.stats);
     }
@@ -122,16 +125,61 @@ static int warm(rig *g, spec_lane *l, const spec_settings *how, int every)
     return ok ? 0 : 1;
 }
 
+/* --- behind a long text ---------------------------------------------------------------------------*/
+/* Other samples with their answers, as one conversation after the other, then the sample. */
+static sample behind(rig *g, int i, int length)
+{
+    sample s    = g->samples[i];
+    int    n    = 1;
+    s.prompt    = arena_new_n(&g->mem, int32_t, length + 2048);
+    s.prompt[0] = g->samples[i].prompt[0];
+    for (int k = (i + 7) % g->n_samples; n < length; k = (k + 31) % g->n_samples) {
+        const sample *x = &g->samples[k];
+        if (k == i || x->n_prompt + x->n_answer > 600) continue;
+        memcpy(s.prompt + n, x->prompt + 1, (size_t)(x->n_prompt - 1) * sizeof *s.prompt);
+        n += x->n_prompt - 1;
+        memcpy(s.prompt + n, x->answer, (size_t)x->n_answer * sizeof *s.prompt);
+        n += x->n_answer;
+    }
+    memcpy(s.prompt + n, g->samples[i].prompt + 1, (size_t)(g->samples[i].n_prompt - 1) * sizeof *s.prompt);
+    s.n_prompt = n + g->samples[i].n_prompt - 1;
+    return s;
+}
+
+static int after_long(rig *g, spec_lane *l, const spec_settings *how, int every, int length)
+{
+    static answer a;
+    spec_stats    sum = {0};
+    for (int i = 0; i < g->n_samples; i += every) {
+        lane_options o = {.params.top_p = 1, .penalty.repeat = 1, .n_top = -1, .spec = *how};
+        arena_mark   m = arena_save(&g->mem);
+        sample       s = behind(g, i, length);
+        rig_answer(g, l, &o, &s, MAX_TOKENS, NULL, NULL, &a);
+        arena_restore(&g->mem, m);
+        spec_stats_add(&sum, &a.stats);
+    }
+    printf("behind %d tokens: acceptance length %.2f, rate %.1f%%\n", length, spec_acceptance_length(&sum),
+           100 * spec_acceptance_rate(&sum));
+    return 0;
+}
+
+static int number(int argc, char **argv, int i, int fallback) { return argc > i ? atoi(argv[i]) : fallback; }
+
 int main(int argc, char **argv)
 {
     rig        g;
     spec_lane *l;
     if (argc < 6) return fputs("see the top of tests/spec/accept.c\n", stderr), 2;
     const char   *drafters[] = {argv[3]};
-    spec_settings how        = {.method = method_named(argv[5]), .draft_max = argc > 6 ? atoi(argv[6]) : 0};
-    rig_open(&g, argv[2], drafters, 1, &(spec_options){.n_ctx = 2048, .max_lanes = 1, .kv_type = QUANT_F32}, argv[4]);
+    spec_settings how        = {.method = method_named(argv[5]), .draft_max = number(argc, argv, 6, 0)};
+    int           every = number(argc, argv, 7, 1), draft_ctx = number(argc, argv, 8, 0), code;
+    rig_open(&g, argv[2], drafters, 1, draft_ctx, &(spec_options){.n_ctx = 12288, .max_lanes = 1, .kv_type = QUANT_F32},
+             argv[4]);
     if (!spec_lane_new(g.spec, &l, NULL)) return 1;
-    int code = strcmp(argv[1], "warm") == 0 ? warm(&g, l, &how, argc > 7 ? atoi(argv[7]) : 1) : reference(&g, l, &how);
+    if (strcmp(argv[1], "long") == 0)
+        code = after_long(&g, l, &how, every, number(argc, argv, 9, 1024));
+    else
+        code = strcmp(argv[1], "warm") == 0 ? warm(&g, l, &how, every) : reference(&g, l, &how);
     spec_lane_free(l);
     rig_close(&g);
     return code;

@@ -19,20 +19,20 @@ static const char *rooted(const char *path, char out[4096])
     return out;
 }
 
-static int read_ids(const json_value *v, int32_t *out)
+static int read_ids(rig *g, const json_value *v, int32_t **out)
 {
-    int n = 0;
-    for (size_t i = 0; v && i < v->n && n < 512; i++) out[n++] = (int32_t)v->item[i].i;
-    return n;
+    *out = arena_new_n(&g->mem, int32_t, v->n);
+    for (size_t i = 0; i < v->n; i++) (*out)[i] = (int32_t)v->item[i].i;
+    return (int)v->n;
 }
 
-static void read_sample(sample *s, const json_value *v)
+static void read_sample(rig *g, sample *s, const json_value *v)
 {
     const json_value *rounds = json_get(v, "rounds");
     double            sum    = 0;
-    s->class                 = json_get(v, "class")->s;
-    s->n_prompt              = read_ids(json_get(v, "prompt"), s->prompt);
-    s->n_answer              = read_ids(json_get(v, "answer"), s->answer);
+    s->kind                  = json_get(v, "class")->s;
+    s->n_prompt              = read_ids(g, json_get(v, "prompt"), &s->prompt);
+    s->n_answer              = read_ids(g, json_get(v, "answer"), &s->answer);
     for (size_t i = 0; i < rounds->n; i++) sum += (double)rounds->item[i].i;
     s->n_rounds   = (int)rounds->n;
     s->mean_round = rounds->n ? sum / (double)rounds->n : 0;
@@ -48,11 +48,11 @@ static void read_samples(rig *g, const char *path)
     need(json_parse(&all, &g->mem, (str){map.p, map.n}, NULL, &e), &e);
     g->n_samples = (int)all->n;
     g->samples   = xnew_n(sample, all->n);
-    for (int i = 0; i < g->n_samples; i++) read_sample(&g->samples[i], &all->item[i]);
+    for (int i = 0; i < g->n_samples; i++) read_sample(g, &g->samples[i], &all->item[i]);
 }
 
-void rig_open(rig *g, const char *model, const char *const *drafters, int n_drafters, const spec_options *o,
-              const char *samples)
+void rig_open(rig *g, const char *model, const char *const *drafters, int n_drafters, int draft_ctx,
+              const spec_options *o, const char *samples)
 {
     char          full[4096];
     checkpoint   *cp;
@@ -64,7 +64,8 @@ void rig_open(rig *g, const char *model, const char *const *drafters, int n_draf
     checkpoint_close(cp);
     need(spec_new(&g->spec, g->model, o, &e), &e);
     for (int i = 0; i < n_drafters; i++) {
-        spec_draft_source src = {.path = rooted(drafters[i], arena_alloc(&g->mem, 4096)), .opt.kv_type = o->kv_type};
+        spec_draft_source src = {.path = rooted(drafters[i], arena_alloc(&g->mem, 4096)),
+                                 .opt  = {.kv_type = o->kv_type, .n_ctx = draft_ctx}};
         need(spec_add_drafter(g->spec, &src, &e), &e);
     }
     read_samples(g, samples);

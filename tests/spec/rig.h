@@ -4,12 +4,14 @@
 #include "spec/spec.h"
 #include "json/json.h"
 
+enum { RIG_MAX_TOKENS = 512 };
+
 typedef struct {
-    str class;
-    int32_t prompt[512], answer[512];
-    int     n_prompt, n_answer;
-    double  mean_round; /* tokens per round of the reference's drafter */
-    int     n_rounds;
+    str      kind;
+    int32_t *prompt, *answer;
+    int      n_prompt, n_answer;
+    double   mean_round; /* tokens per round of the reference's drafter */
+    int      n_rounds;
 } sample;
 
 typedef struct {
@@ -21,13 +23,13 @@ typedef struct {
 } rig;
 
 /* Paths relative to the repository's root or absolute. Ends the program when something is not there. */
-void rig_open(rig *g, const char *model, const char *const *drafters, int n_drafters, const spec_options *o,
-              const char *samples);
+void rig_open(rig *g, const char *model, const char *const *drafters, int n_drafters, int draft_ctx,
+              const spec_options *o, const char *samples);
 void rig_close(rig *g);
 
 typedef struct {
-    int32_t    token[512];
-    float      logprob[512];
+    int32_t    token[RIG_MAX_TOKENS];
+    float      logprob[RIG_MAX_TOKENS];
     int        n;
     spec_stats stats;
 } answer;
