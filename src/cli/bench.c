@@ -220,6 +220,7 @@ static bool run_all(bench *b, err *e)
         b->arms[k].tokens  = 0;
     }
     progress_start(&bar, "measuring");
+    bar.no_bytes = true;
     for (int r = 0; r < flags.repeats; r++)
         for (int i = 0; i < b->n_prompts && b->n_pairs < MAX_PAIRS; i++) {
             progress_show(&bar, (size_t)turn, (size_t)total);

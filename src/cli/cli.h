@@ -102,6 +102,7 @@ typedef struct {
     const char *what;
     double      start, shown; /* seconds */
     bool        open;
+    bool        no_bytes; /* what is counted is something else */
 } progress_bar;
 void progress_start(progress_bar *b, const char *what);
 void progress_show(void *bar, size_t done, size_t total); /* fits model_options.progress */

@@ -109,16 +109,18 @@ void progress_show(void *bar, size_t done, size_t total)
     bool          tty = isatty(STDERR_FILENO);
     if (passed < 1 || now - b->shown < (tty ? 0.1 : 5)) return;
     double part = total ? (double)done / (double)total : 1, rate = (double)done / passed;
-    double left = rate > 0 ? (double)(total - done) / rate : 0;
-    b->shown    = now;
+    double left      = rate > 0 ? (double)(total - done) / rate : 0;
+    char   speed[32] = "";
+    b->shown         = now;
+    if (!b->no_bytes) snprintf(speed, sizeof speed, "%.0f MB/s, ", rate / 1e6);
     if (!tty) {
-        fprintf(stderr, "%s: %3.0f%%, %.0f MB/s, %.0f s left\n", b->what, part * 100, rate / 1e6, left);
+        fprintf(stderr, "%s: %3.0f%%, %s%.0f s left\n", b->what, part * 100, speed, left);
         return;
     }
     char line[41];
     for (int i = 0; i < 40; i++) line[i] = i < (int)(part * 40) ? '#' : '.';
     line[40] = 0;
-    fprintf(stderr, "\r%s [%s] %3.0f%%  %.0f MB/s  %.0f s left ", b->what, line, part * 100, rate / 1e6, left);
+    fprintf(stderr, "\r%s [%s] %3.0f%%  %s%.0f s left ", b->what, line, part * 100, speed, left);
     b->open = true;
 }
 

@@ -14,7 +14,11 @@ static struct {
 
 static const option opts[] = {
     OPT_ENGINE(flags.engine),
-    {.name = "draft", .kind = OPT_STR, .dest = &flags.drafter, .arg = "D", .help = "drafter: GGUF file or directory"},
+    {.name = "draft",
+     .kind = OPT_STR,
+     .dest = &flags.drafter,
+     .arg  = "D",
+     .help = "drafter: GGUF file, directory, or nano (its DFlash drafter)"},
     {.name = "ids", .kind = OPT_STR, .dest = &flags.ids, .arg = "LIST", .help = "token ids such as 2,15,9"},
     {.name   = "output",
      .letter = 'o',
@@ -173,6 +177,15 @@ static void close_all(work *w)
     engine_close(&w->g);
 }
 
+/* nano has two: the first, DFlash's, is meant. */
+static bool resolve_drafter(err *e)
+{
+    draft_options d = {.paths = {{flags.drafter}, 1}};
+    if (!cli_resolve_drafters(&d, false, e)) return false;
+    flags.drafter = d.paths.item[0];
+    return true;
+}
+
 int cmd_draft(int argc, char **args)
 {
     int  n_args, code;
@@ -183,7 +196,7 @@ int cmd_draft(int argc, char **args)
     if (!flags.ids) return opt_usage(&usage, "which tokens? Give --ids LIST");
     if (!flags.out) return opt_usage(&usage, "where to? Give -o FILE");
     if (n_args) return opt_usage(&usage, "'%s' is one word too many", args[0]);
-    if (!cli_resolve_model(&flags.engine.path, &e)) return cli_fail(&e);
+    if (!cli_resolve_model(&flags.engine.path, &e) || !resolve_drafter(&e)) return cli_fail(&e);
     tok_ids_init(&w.ids, 1 << 24);
     if (!cli_parse_ids(&w.ids, str_of(flags.ids), 0, &e)) return opt_usage(&usage, "--ids: %s", e.text);
     if (!w.ids.n) return opt_usage(&usage, "--ids is empty");
