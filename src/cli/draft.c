@@ -117,6 +117,7 @@ static bool run_target(work *w, err *e)
         if (!feed(w, from, T - from < most ? T - from : most, e)) return false;
     g->model->head(g->model, 0, 1);
     download_floats(w, w->logits, g->model->logits, (size_t)g->model->n_vocab);
+    if (!g->model->o->check(g->model->q, e)) return false;
     next = sampling_argmax(w->logits, g->model->n_vocab);
     if (next < 0) return err_set(e, ERR_FORMAT, "no token can be picked: the weights are damaged");
     return tok_ids_put(&w->ids, next) || err_set(e, ERR_LIMIT, "too many token ids");
@@ -138,7 +139,7 @@ static bool run_drafter(work *w, err *e)
     download_floats(w, w->hidden, w->d->draft_hidden, rows * (size_t)w->d->n_draft_hidden);
     download_floats(w, w->logits, w->d->draft_logits, rows * V);
     for (size_t i = 0; i < rows; i++) w->token[i] = sampling_argmax(w->logits + i * V, (int)V);
-    return true;
+    return w->g.model->o->check(w->g.model->q, e);
 }
 
 static bool write_results(const work *w, err *e)

@@ -85,6 +85,7 @@ static bool run_steps(work *w, err *e)
         for (int i = 0; i < rows; i++) step_add(&g->step, kv_seq_lane(g->seq), from + i, w->ids.p[from + i], true);
         ok = m->step(m, g->kv, &g->step, e);
         if (ok) collect(w, from, rows, features);
+        ok = ok && m->o->check(m->q, e);
     }
     mem_free(features);
     return ok;

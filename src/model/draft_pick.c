@@ -56,6 +56,7 @@ static bool pick_rows(draft_picker *p, draft_job *job, dev logits, int first, in
         p->o->download(p->q, job->token + first, p->picked, (size_t)n * sizeof(int32_t));
         p->o->sync(p->q);
     }
+    if (!p->o->check(p->q, e)) return false;
     for (int i = 0; i < n; i++)
         if (job->token[first + i] < 0) return err_set(e, ERR_FORMAT, "the drafter's output is not a number");
     return true;

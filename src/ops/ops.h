@@ -128,6 +128,9 @@ struct ops {
     void (*upload)(queue *q, dev dst, const void *src, size_t bytes);
     void (*download)(queue *q, void *dst, dev src, size_t bytes);
     void (*sync)(queue *q);
+    /* After sync: false when something that was enqueued has failed, with the reason; what it wrote means nothing then,
+     * and the queue stays failed. */
+    bool (*check)(queue *q, err *e);
 
     /* y[r] = table[id[r]] * scale; rows with id < 0 are left alone */
     void (*embed)(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale);

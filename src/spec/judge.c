@@ -88,6 +88,7 @@ bool judge_rows(spec *s, err *e)
         logprobs_piece(s, first, n);
     }
     s->t->o->sync(s->t->q);
+    if (!s->t->o->check(s->t->q, e)) return false;
     for (int i = 0; i < s->step.n_want; i++)
         if (s->pick[i] < 0 && s->judged[i].node == 0)
             return err_set(e, ERR_FORMAT, "no token can be picked: all are banned, or the weights are damaged");

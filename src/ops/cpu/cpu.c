@@ -251,6 +251,12 @@ static void cpu_download(queue *q, void *dst, dev src, size_t bytes)
 
 static void cpu_sync(queue *q) { (void)q; }
 
+static bool cpu_check(queue *q, err *e)
+{
+    (void)q, (void)e;
+    return true;
+}
+
 /* --- matmul ---------------------------------------------------------------------------------------*/
 
 static const cpu_weight *tiles_of(const weight *w) { return (const cpu_weight *)w; }
@@ -595,6 +601,7 @@ static const ops TABLE = {
     .upload         = cpu_upload,
     .download       = cpu_download,
     .sync           = cpu_sync,
+    .check          = cpu_check,
     .embed          = cpu_embed,
     .matmul         = cpu_matmul,
     .matmul_experts = cpu_matmul_experts,

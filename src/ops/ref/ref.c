@@ -75,6 +75,12 @@ static void ref_download(queue *q, void *dst, dev src, size_t bytes)
 
 static void ref_sync(queue *q) { (void)q; }
 
+static bool ref_check(queue *q, err *e)
+{
+    (void)q, (void)e;
+    return true;
+}
+
 static void ref_close(ops *o) { mem_free(o); }
 
 bool ref_ops_open(ops **out, err *e)
@@ -95,6 +101,7 @@ bool ref_ops_open(ops **out, err *e)
         .upload         = ref_upload,
         .download       = ref_download,
         .sync           = ref_sync,
+        .check          = ref_check,
         .embed          = ref_embed,
         .matmul         = ref_matmul,
         .matmul_experts = ref_matmul_experts,
