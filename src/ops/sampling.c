@@ -1,89 +1,22 @@
 #include "ops/sampling.h"
 
+#include "ops/sampling_math.h"
+
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-static const double LN2_HI = 0x1.62e42fee00000p-1, LN2_LO = 0x1.a39ef35793c76p-33; /* their sum is ln 2 */
-
-static const double one_over_odd[] = {1. / 21, 1. / 19, 1. / 17, 1. / 15, 1. / 13,
-                                      1. / 11, 1. / 9,  1. / 7,  1. / 5,  1. / 3};
-
-/* x = m 2^e with m in [sqrt(1/2), sqrt(2)); log m = 2 (s + s^3/3 + s^5/5 + ...), s = (m - 1) / (m + 1). */
-double sampling_log(double x)
-{
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    int e = (int)(bits >> 52) - 1023;
-    bits  = (bits & 0xFFFFFFFFFFFFFu) | (uint64_t)1023 << 52;
-    double m;
-    memcpy(&m, &bits, sizeof m);
-    if (m >= 1.4142135623730951) {
-        m *= 0.5;
-        e++;
-    }
-    double s = (m - 1) / (m + 1), s2 = s * s, sum = 0;
-    for (int k = 0; k < (int)(sizeof one_over_odd / sizeof *one_over_odd); k++) sum = (sum + one_over_odd[k]) * s2;
-    return e * LN2_HI + (e * LN2_LO + (2 * s + 2 * s * sum));
-}
-
-static const double one_over_factorial[] = {
-    1.,        1.,         1. / 2,      1. / 6,       1. / 24,       1. / 120,       1. / 720,
-    1. / 5040, 1. / 40320, 1. / 362880, 1. / 3628800, 1. / 39916800, 1. / 479001600, 1. / 6227020800.};
-
-/* x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its series. Below -708 the result is 0. */
-double sampling_exp(double x)
-{
-    if (!(x > -708)) return 0;
-    if (x > 709) x = 709;
-    int    k = (int)(x * 1.4426950408889634 + (x < 0 ? -0.5 : 0.5));
-    double r = (x - k * LN2_HI) - k * LN2_LO, sum = one_over_factorial[13];
-    for (int i = 12; i >= 0; i--) sum = sum * r + one_over_factorial[i];
-    uint64_t bits = (uint64_t)(k + 1023) << 52;
-    double   scale;
-    memcpy(&scale, &bits, sizeof scale);
-    return sum * scale;
-}
-
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return z ^ z >> 31;
-}
+double sampling_log(double x) { return sampling_math_log(x); }
+double sampling_exp(double x) { return sampling_math_exp(x); }
 
 uint64_t sampling_choice_seed(uint64_t seed, int choice)
 {
-    return choice == 0 ? seed : mix(mix(seed) + (uint64_t)choice * 0x9E3779B97F4A7C15u);
-}
-
-static uint64_t position_key(uint64_t seed, int32_t pos)
-{
-    return mix(mix(seed + 0x9E3779B97F4A7C15u) ^ ((uint64_t)(uint32_t)pos + 1) * 0xD1B54A32D192ED03u);
-}
-
-static uint64_t token_bits(uint64_t key, int32_t token)
-{
-    return mix(key + ((uint64_t)(uint32_t)token + 1) * 0x9E3779B97F4A7C15u);
-}
-
-/* -log(-log u), u one of 2^52 evenly spaced numbers inside (0, 1). */
-static double noise_of(uint64_t bits)
-{
-    double u = ((double)(bits >> 12) + 0.5) * 0x1p-52;
-    return -sampling_log(-sampling_log(u));
-}
-
-/* Never below noise_of: -log u >= 1 - u >= 2^-(leading ones of u + 1). No logarithm is taken for it. */
-static double noise_bound(uint64_t bits)
-{
-    int ones = ~bits ? __builtin_clzll(~bits) : 64;
-    return 0.69314718055994540 * (ones + 1);
+    return choice == 0 ? seed : sampling_mix(sampling_mix(seed) + (uint64_t)choice * 0x9E3779B97F4A7C15u);
 }
 
 double sampling_noise(uint64_t seed, int32_t pos, int32_t token)
 {
-    return noise_of(token_bits(position_key(seed, pos), token));
+    return sampling_noise_of(sampling_token_bits(sampling_position_key(seed, pos), token));
 }
 
 int32_t sampling_argmax(const float *logits, int n_vocab)
@@ -170,25 +103,19 @@ static int keep_above(sampling_candidate *c, int n, double floor)
     return m;
 }
 
-/* Against the largest; under e^-60 it counts as nothing. */
-static double share(const sampling_candidate *c, double z_max)
-{
-    return c->z - z_max > -60 ? sampling_exp(c->z - z_max) : 0;
-}
-
 /* The shortest run of the ranking whose probability reaches top_p, to the front. Candidates leave a heap one by one, so
  * only as much is ranked as is kept. */
 static int keep_top_p(sampling_candidate *c, int n, double z_max, double top_p)
 {
-    double total = 0, sum = 0;
-    int    left = n;
-    for (int i = 0; i < n; i++) total += share(&c[i], z_max);
+    uint64_t total = 0, sum = 0;
+    int      left = n;
+    for (int i = 0; i < n; i++) total += sampling_share(c[i].z - z_max);
     make_heap(c, n, false);
     while (left > 0) {
-        sum += share(&c[0], z_max);
+        sum += sampling_share(c[0].z - z_max);
         swap(&c[0], &c[--left]);
         sift_down(c, left, 0, false);
-        if (sum >= top_p * total) break;
+        if ((double)sum >= top_p * (double)total) break;
     }
     memmove(c, c + left, (size_t)(n - left) * sizeof *c);
     return n - left;
@@ -197,11 +124,11 @@ static int keep_top_p(sampling_candidate *c, int n, double z_max, double top_p)
 /* The k candidates with the best scores z + noise, to the front as a heap with the last on top; z becomes the score. */
 static int keep_scored(sampling_candidate *c, int n, const sample_params *p, int k)
 {
-    uint64_t key = position_key(p->seed, p->pos);
+    uint64_t key = sampling_position_key(p->seed, p->pos);
     for (int i = 0; i < n; i++) {
-        uint64_t bits = token_bits(key, c[i].id);
-        if (i >= k && c[i].z + noise_bound(bits) < c[0].z) continue; /* cannot win any more */
-        sampling_candidate x = {c[i].z + noise_of(bits), c[i].id};
+        uint64_t bits = sampling_token_bits(key, c[i].id);
+        if (i >= k && c[i].z + sampling_noise_bound(bits) < c[0].z) continue; /* cannot win any more */
+        sampling_candidate x = {c[i].z + sampling_noise_of(bits), c[i].id};
         if (i < k) {
             c[i] = x;
             if (i == k - 1) make_heap(c, k, true);
@@ -273,12 +200,12 @@ void sampling_restore(float *logits, int n_vocab, const logit_change *c, int n)
 
 static double log_sum_exp(const float *logits, int n_vocab)
 {
-    int32_t best = sampling_argmax(logits, n_vocab);
-    double  sum  = 0;
+    int32_t  best = sampling_argmax(logits, n_vocab);
+    uint64_t sum  = 0;
     if (best < 0) return 0;
     for (int i = 0; i < n_vocab; i++)
-        if (isfinite(logits[i])) sum += sampling_exp((double)logits[i] - (double)logits[best]);
-    return (double)logits[best] + sampling_log(sum);
+        if (isfinite(logits[i])) sum += sampling_share((double)logits[i] - (double)logits[best]);
+    return (double)logits[best] + sampling_log((double)sum / SAMPLING_SHARE_ONE);
 }
 
 static token_logprob logprob_of(const float *logits, int32_t id, double log_sum)

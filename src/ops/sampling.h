@@ -23,7 +23,7 @@ int32_t sampling_pick(const float *logits, int n_vocab, const sample_params *p, 
 /* The n_top best scores, of which the first is sampling_pick's; shares as in ops.h. */
 void sampling_top(const float *logits, int n_vocab, const sample_params *p, int n_top, float soft, token_logprob *out,
                   sampling_candidate *scratch);
-/* The log-probability of `id`, then of the n_top likeliest; summed in double in the order of the ids. */
+/* The log-probability of `id`, then of the n_top likeliest; shares are summed exactly, so in any order. */
 void sampling_logprobs(const float *logits, int n_vocab, int32_t id, int n_top, token_logprob *out,
                        sampling_candidate *scratch);
 /* Bias and penalties; the old logits are kept in the items. */
