@@ -4,6 +4,8 @@
 #   make check      fast unit tests, fuzz corpora    make test   everything that needs no GPU
 #   make asan tsan  the unit tests under sanitizers  make fuzz   FUZZ_SECONDS (60) of each fuzz target
 #   make install DESTDIR= PREFIX=/usr/local          make format, make clean
+#   make CUDA=1     the same with the GPU backend; CUDA_ARCH=90 builds for one GPU family alone, and faster
+#   make check-gpu  unit tests with the GPU backend  make check-emu  its kernels, run on the processor
 
 VERSION  := 0.1.0
 PREFIX   ?= /usr/local
@@ -30,21 +32,49 @@ ISAS     += avx2
 ISA_avx2 := -mavx2 -mfma -mf16c -mbmi2
 endif
 
+# The GPU backend: CUDA=1 builds it with nvcc, CUDA=emu runs its kernels on the processor (tests/emu), for tests.
+CUDA      ?=
+CUDA_ARCH ?= 80 90
+NVCC      ?= nvcc
+CUDA_C    := src/ops/cuda/absent.c
+NVCCFLAGS := -std=c++17 -O3 -fmad=false -Isrc -D_Static_assert=static_assert -Werror all-warnings \
+             -Xcompiler -Wall,-Wextra,-fno-strict-aliasing,-fno-exceptions,-fno-threadsafe-statics $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
+             -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
+ifneq ($(filter 1 emu,$(CUDA)),)
+CUDA_C    := $(filter-out src/ops/cuda/absent.c,$(wildcard src/ops/cuda/*.c))
+CUDA_CU   := $(wildcard src/ops/cuda/*.cu)
+endif
+ifeq ($(CUDA),1)
+ifeq ($(shell command -v $(NVCC)),)
+$(error CUDA=1 needs nvcc, and there is none in the PATH)
+endif
+CUDA_HOME ?= $(shell $(NVCC) --dryrun -x cu /dev/null 2>&1 | sed -n 's/^.* TOP=//p')
+CFLAGS    += -isystem $(CUDA_HOME)/include
+CUDART    := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a))
+LDLIBS    += $(CUDART) -ldl -lrt
+endif
+ifeq ($(CUDA),emu)
+CFLAGS    += -Itests/emu
+EMU       := $(wildcard tests/emu/*.c)
+LDLIBS    += -lstdc++
+endif
+
 CPU_MAIN := src/ops/cpu/cpu.c
 KERNELS  := $(filter-out $(CPU_MAIN),$(wildcard src/ops/cpu/*.c))
-SOURCES  := $(filter-out src/cli/%,$(wildcard src/*/*.c src/ops/ref/*.c)) $(wildcard $(CPU_MAIN))
+SOURCES  := $(filter-out src/cli/%,$(wildcard src/*/*.c src/ops/ref/*.c)) $(wildcard $(CPU_MAIN)) $(CUDA_C)
 CLI      := $(wildcard src/cli/*.c)
 NANO     := $(wildcard models/nano/*.gguf)
 UNIT     := $(wildcard tests/unit/*.c tests/unit/*/*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-HEADERS  := $(wildcard src/*/*.h src/*/*/*.h tests/unit/*.h tests/unit/*/*.h)
+HEADERS  := $(wildcard src/*/*.h src/*/*/*.h src/ops/cuda/*.cuh tests/unit/*.h tests/unit/*/*.h)
 ifeq ($(wildcard /usr/include/jansson.h),)
 NO_FUZZ  := $(filter %_jansson,$(FUZZ))
 FUZZ     := $(filter-out %_jansson,$(FUZZ))
 endif
 
 obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-LIB_OBJS := $(call obj,$(SOURCES)) $(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/obj/%.$(i).o,$(KERNELS)))
+LIB_OBJS := $(call obj,$(SOURCES)) $(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/obj/%.$(i).o,$(KERNELS))) \
+            $(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(CUDA_CU)) $(call obj,$(EMU))
 LIB      := $(BUILD)/libtandem.a
 WRAP     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
@@ -60,7 +90,7 @@ $(BUILD)/tandem: $(call obj,$(CLI)) $(BUILD)/obj/src/cli/nano.S.o $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-$(LIB): $(LIB_OBJS) | $(BUILD)/layers.ok
+$(LIB): $(LIB_OBJS) $(BUILD)/cuda.is | $(BUILD)/layers.ok
 	@rm -f $@
 	$(Q)ar rcs $@ $(LIB_OBJS)
 
@@ -83,6 +113,25 @@ $(BUILD)/obj/%.o: %.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
+ifeq ($(CUDA),1)
+$(BUILD)/obj/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MF $(@:.o=.d) -c -o $@ $<
+else
+$(BUILD)/obj/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,CXX,$< [emu])
+	$(Q)$(CXX) -x c++ -std=c++17 $(OPT) -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-expansion-to-defined -ffp-contract=off \
+	    -fno-strict-aliasing -fno-exceptions -Itests/emu -Isrc -D_GNU_SOURCE -D_Static_assert=static_assert $(SAN) \
+	    -MMD -MP -c -o $@ $<
+endif
+
+# The library is made again when CUDA= changes.
+$(BUILD)/cuda.is: FORCE
+	@mkdir -p $(@D); echo '$(CUDA)' | cmp -s - $@ || echo '$(CUDA)' > $@
+FORCE:
+
 define isa_rule
 $(BUILD)/obj/%.$(1).o: %.c
 	@mkdir -p $$(@D)
@@ -91,15 +140,25 @@ $(BUILD)/obj/%.$(1).o: %.c
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 
-$(BUILD)/unit: $(call obj,$(UNIT)) $(LIB)
+# The CUDA runtime's own allocations are not ours to count: in the test program it calls the allocator past the wrap.
+CUDART_UNIT := $(if $(CUDART),$(BUILD)/cudart_unit.a)
+$(BUILD)/cudart_unit.a: $(CUDART)
+	@mkdir -p $(@D)
+	$(Q)objcopy $(foreach f,malloc calloc realloc,--redefine-sym $(f)=__real_$(f)) $< $@
+
+$(BUILD)/unit: $(call obj,$(UNIT)) $(LIB) $(CUDART_UNIT)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ $(filter-out $(CUDART),$(LDLIBS))
 
 # A fuzz target with a main of our own runs over its corpus; `make fuzz` links libFuzzer instead.
 FUZZ_MAIN ?= $(call obj,tests/fuzz/replay.c)
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(FUZZ_LINK) $(LDLIBS) $(if $(findstring jansson,$@),-ljansson)
+
+$(BUILD)/speed: $(call obj,tests/gpu/speed.c) $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 MUTATE   := tests/mutate/mutate.c tests/unit/support.c tests/unit/gguf/build_gguf.c tests/unit/model/tiny_model.c
 $(BUILD)/mutate: $(call obj,$(MUTATE)) $(LIB)
@@ -120,6 +179,19 @@ replay: $(addprefix $(BUILD)/,$(FUZZ))
 
 check: $(BUILD)/tandem $(BUILD)/unit replay
 	$(BUILD)/unit
+
+# The GPU backend on a GPU, GPU_MODELS=a.gguf timed too; and its kernels on the processor.
+EMU_TESTS := matmul attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
+             scatter logits buffers queue weights backend model_golden_dense
+GPU := CUDA=1 BUILD=build/gpu OPT=-O2
+gpu-programs:
+	$(MAKE) $(GPU) build/gpu/unit build/gpu/tandem build/gpu/speed
+	strip build/gpu/unit build/gpu/tandem build/gpu/speed
+check-gpu: gpu-programs
+	tests/gpu/run $(GPU_MODELS)
+check-emu:
+	$(MAKE) CUDA=emu BUILD=build/emu build/emu/unit
+	build/emu/unit $(EMU_TESTS)
 
 ASAN := BUILD=build/asan OPT='-O2 -g1' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all'
 asan:
@@ -172,7 +244,7 @@ install: all $(BUILD)/tandem.1
 	install -m 755 $(BUILD)/tandem $(DESTDIR)$(PREFIX)/bin/tandem
 	install -m 644 $(BUILD)/tandem.1 $(DESTDIR)$(PREFIX)/share/man/man1/tandem.1
 
-FORMATTED := $(shell find src tests -name node_modules -prune -o -name '*.[ch]' -print)
+FORMATTED := $(shell find src tests -name node_modules -prune -o -name '*.[ch]' -print -o -name '*.cu' -print -o -name '*.cuh' -print)
 format:
 	clang-format-14 -i $(FORMATTED)
 check-format:
@@ -181,5 +253,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all check replay asan asan-programs tsan fuzz run-fuzz test deps-run deps-test deps-fuzz run install format check-format clean
+.PHONY: all check gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz test deps-run deps-test deps-fuzz run install format check-format clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

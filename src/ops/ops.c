@@ -1,9 +1,15 @@
 #include "ops/ops.h"
 
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/thread.h"
 #include "ops/cpu/cpu.h"
+#include "ops/cuda/cuda.h"
 #include "ops/ref/ref.h"
 
-#include <string.h>
+#include <stdio.h>
+#include <unistd.h>
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
@@ -14,12 +20,64 @@ queue_limits queue_limits_max(const queue_limits *a, const queue_limits *b)
                           max_int(a->max_vocab, b->max_vocab)};
 }
 
+/* --- devices --------------------------------------------------------------------------------------*/
+
+/* "cuda" or "cuda:N" */
+static bool parse_cuda(const char *name, int *device)
+{
+    int64_t n = 0;
+    str     s = str_of(name);
+    if (!str_is(s, "cuda") && (!str_starts(s, "cuda:") || !str_to_i64((str){s.s + 5, s.n - 5}, &n))) return false;
+    *device = n >= 0 && n <= INT32_MAX ? (int)n : -1;
+    return true;
+}
+
+static bool unknown(const char *name, err *e)
+{
+    return err_set(e, ERR_INPUT, "there is no device '%.40s': use auto, cpu, cuda, cuda:1 or ref", name);
+}
+
+/* What "auto" stands for. A build with CUDA that finds no GPU says why. */
+static const char *best_device(void)
+{
+    err why = {0};
+    if (cuda_devices(&why) > 0) return "cuda";
+    if (why.code != ERR_NOT_FOUND) log_event(LOG_WARN, "device", "running on the processor: %s", why.text);
+    return "cpu";
+}
+
 bool ops_open(ops **out, const char *name, int n_threads, err *e)
 {
+    int device;
     *out = NULL;
-    if (!strcmp(name, "cpu") || !strcmp(name, "auto")) return cpu_ops_open(out, n_threads, e);
+    if (!strcmp(name, "auto")) name = best_device();
+    if (!strcmp(name, "cpu")) return cpu_ops_open(out, n_threads, e);
     if (!strcmp(name, "ref")) return ref_ops_open(out, e);
-    return err_set(e, ERR_INPUT, "there is no device '%s': use auto, cpu or ref", name);
+    if (parse_cuda(name, &device)) return cuda_ops_open(out, device, n_threads, e);
+    return unknown(name, e);
+}
+
+bool ops_device_find(ops_device *out, const char *name, err *e)
+{
+    int device;
+    if (!strcmp(name, "auto")) name = best_device();
+    if (parse_cuda(name, &device)) return cuda_device_info(out, device, e);
+    if (strcmp(name, "cpu") && strcmp(name, "ref")) return unknown(name, e);
+    *out = (ops_device){.total_bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE),
+                        .free_bytes  = mem_available()};
+    snprintf(out->name, sizeof out->name, "%s", name);
+    snprintf(out->what, sizeof out->what, "%s, %d threads", strcmp(name, "cpu") ? "plain arithmetic" : "processor",
+             strcmp(name, "cpu") ? 1 : cpu_allowed());
+    return true;
+}
+
+int ops_devices(ops_device *out, int max)
+{
+    int n = 0;
+    for (int i = 0, gpus = cuda_devices(NULL); i < gpus && n < max; i++)
+        if (cuda_device_info(&out[n], i, NULL)) n++;
+    if (n < max && ops_device_find(&out[n], "cpu", NULL)) n++;
+    return n;
 }
 
 void ops_close(ops *o)

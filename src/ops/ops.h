@@ -187,7 +187,17 @@ struct ops {
                            float below);
 };
 
-/* name: "auto", "cpu" or "ref"; n_threads 0: as many as this process may use. */
+/* name: "cpu", "ref", "cuda", "cuda:1" and so on, or "auto": a GPU when there is one, else the processor. n_threads 0:
+ * as many as this process may use. */
 bool ops_open(ops **out, const char *name, int n_threads, err *e);
 void ops_close(ops *o); /* NULL is fine; weights, buffers and queues must be gone */
+
+/* What ops_open can open, without opening it. */
+typedef struct {
+    char   name[16];  /* as ops_open takes it */
+    char   what[128]; /* for people */
+    size_t total_bytes, free_bytes;
+} ops_device;
+int  ops_devices(ops_device *out, int max); /* GPUs first; returns how many were written */
+bool ops_device_find(ops_device *out, const char *name, err *e);
 #endif

@@ -1,0 +1,218 @@
+/* y = softmax(scale q.k) v over the positions of a row's own path.
+ *
+ * Positions are cut into tiles of 64 at multiples of 64, whatever the row or the step. Of the keys that a row sees in
+ * a tile: scores, their maximum m, weights p = e^(s - m), their sum l, o = sum of p v in ascending order. Tiles merge
+ * from left to right:
+ *
+ *     M' = max(M, m)    L' = L e^(M - M') + l e^(m - M')    O' = O e^(M - M') + o e^(m - M')    at last y = O / L
+ *
+ * A dot runs in 32 chains, elements 2 i and 2 i + 1 in chain i mod 32; l is summed by a key's place in its tile, by halves. So a
+ * number depends on the query, the keys and their positions alone (promise 1).
+ *
+ * A block works for one head of one row. Either it walks all tiles, or (few rows, so that many multiprocessors
+ * would idle) blocks make the tiles side by side and a second kernel merges them: the same functions, the same bits. */
+#include "ops/cuda/cache.cuh"
+
+enum {
+    ATTENTION_THREADS = 128,
+    ATTENTION_WARPS   = ATTENTION_THREADS / WARP,
+    MAX_PARTS         = MAX_HEAD_DIM / ATTENTION_THREADS
+};
+enum { SPLIT_BLOCKS = 64 }; /* over the tiles of one head of one row */
+
+/* What a block works on, and the tile at hand. */
+struct tile_keys {
+    const char *k[TILE_KEYS]; /* stored vectors; V lies plane_bytes further */
+    float       p[TILE_KEYS]; /* scores, then weights; 0 where the row sees nothing */
+    float       max, sum;
+};
+struct head_view {
+    int     row, head, kv_head;
+    int32_t first, last; /* positions that the row sees; none when last < first */
+};
+
+static __device__ inline head_view view_of(const cuda_attention_args &a, int row, int head)
+{
+    int32_t pos = a.pos[row];
+    return {row, head, head / (a.n_heads / a.c.n_kv_heads), a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0,
+            a.last[row]};
+}
+
+static __device__ inline int32_t slot_of(const cuda_attention_args &a, int row, int32_t p)
+{
+    if (p < a.root[row]) return p;
+    while (a.pos[row] > p) row = a.parent[row];
+    return a.slot[row];
+}
+
+template <typename S> static __device__ inline float stored(const char *vec, int i);
+template <> __device__ inline float stored<float>(const char *vec, int i) { return ((const float *)vec)[i]; }
+template <> __device__ inline float stored<__half>(const char *vec, int i)
+{
+    return from_f16(((const uint16_t *)vec)[i]);
+}
+
+/* q.k by a warp. */
+template <typename S> static __device__ inline float dot(const float *q, const char *k, int dim, int lane)
+{
+    float acc = 0;
+    for (int i = 2 * lane; i < dim; i += 2 * WARP) {
+        acc = fmaf(q[i], stored<S>(k, i), acc);
+        acc = fmaf(q[i + 1], stored<S>(k, i + 1), acc);
+    }
+    return warp_sum(acc);
+}
+
+/* Positions p0 .. p0 + 63: finds the keys, scores them, softens the scores. All threads see the result. */
+template <typename S>
+static __device__ inline void weigh_tile(tile_keys *t, const cuda_attention_args &a, const head_view &v, const float *q,
+                                         int32_t p0)
+{
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    __syncthreads(); /* the tile before this one is done with */
+    if (threadIdx.x < TILE_KEYS) {
+        int32_t p         = p0 + (int)threadIdx.x;
+        bool    seen      = p >= v.first && p <= v.last;
+        t->k[threadIdx.x] = seen ? cache_k(a.c, a.layer, v.kv_head, a.lane[v.row], slot_of(a, v.row, p)) : NULL;
+    }
+    __syncthreads();
+    for (int key = warp; key < TILE_KEYS; key += ATTENTION_WARPS) {
+        if (!t->k[key]) continue; /* the whole warp */
+        float s = dot<S>(q, t->k[key], a.c.head_dim, lane) * a.scale;
+        if (lane == 0) t->p[key] = s;
+    }
+    __syncthreads();
+    if (warp == 0) {
+        bool  low = t->k[lane] != NULL, high = t->k[lane + WARP] != NULL;
+        float s0 = low ? t->p[lane] : -INFINITY, s1 = high ? t->p[lane + WARP] : -INFINITY;
+        float max = warp_max(fmaxf(s0, s1)), p0f = low ? expf(s0 - max) : 0, p1f = high ? expf(s1 - max) : 0;
+        float sum         = warp_sum(p0f + p1f);
+        t->p[lane]        = p0f;
+        t->p[lane + WARP] = p1f;
+        if (lane == 0) t->max = max, t->sum = sum;
+    }
+    __syncthreads();
+}
+
+/* Element i of the tile's output. */
+template <typename S> static __device__ inline float tile_value(const tile_keys *t, size_t to_v, int i)
+{
+    float acc = 0;
+    for (int key = 0; key < TILE_KEYS; key++)
+        if (t->k[key]) acc = fmaf(t->p[key], stored<S>(t->k[key] + to_v, i), acc);
+    return acc;
+}
+
+/* A head on its way through the tiles. */
+struct running {
+    float max, sum;
+};
+struct shares {
+    float before, now;
+};
+static __device__ inline shares merge(running *r, float max, float sum)
+{
+    float  both = fmaxf(r->max, max);
+    shares f    = {expf(r->max - both), expf(max - both)};
+    r->sum      = fmaf(r->sum, f.before, sum * f.now);
+    r->max      = both;
+    return f;
+}
+static __device__ inline float merge_output(float before, float now, shares f)
+{
+    return fmaf(before, f.before, now * f.now);
+}
+
+/* Grid: x over heads, y over rows. */
+template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS) attend_kernel(cuda_attention_args a)
+{
+    __shared__ tile_keys t;
+    __shared__ float     q[MAX_HEAD_DIM];
+    head_view            v              = view_of(a, blockIdx.y, blockIdx.x);
+    int                  dim            = a.c.head_dim;
+    size_t               at             = ((size_t)v.row * a.n_heads + v.head) * dim;
+    running              r              = {-INFINITY, 0};
+    float                out[MAX_PARTS] = {};
+    for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS) q[i] = a.q[at + i];
+    for (int32_t p0 = v.first / TILE_KEYS * TILE_KEYS; p0 <= v.last; p0 += TILE_KEYS) {
+        weigh_tile<S>(&t, a, v, q, p0);
+        shares f = merge(&r, t.max, t.sum);
+#pragma unroll
+        for (int j = 0; j < MAX_PARTS; j++) {
+            int i = threadIdx.x + j * ATTENTION_THREADS;
+            if (i < dim) out[j] = merge_output(out[j], tile_value<S>(&t, a.c.plane_bytes, i), f);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < MAX_PARTS; j++) {
+        int i = threadIdx.x + j * ATTENTION_THREADS;
+        if (i < dim) a.y[at + i] = v.last < v.first ? 0 : out[j] / r.sum;
+    }
+}
+
+static __device__ inline float *partial_at(const cuda_attention_args &a, const head_view &v, int tile)
+{
+    return a.partial + (((size_t)v.row * a.n_heads + v.head) * a.n_tiles + tile) * (2 + a.c.head_dim);
+}
+
+/* Grid: x over tiles, SPLIT_BLOCKS at most; y over heads, z over rows. */
+template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS) tiles_kernel(cuda_attention_args a)
+{
+    __shared__ tile_keys t;
+    __shared__ float     q[MAX_HEAD_DIM];
+    head_view            v   = view_of(a, blockIdx.z, blockIdx.y);
+    int                  dim = a.c.head_dim;
+    for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS)
+        q[i] = a.q[((size_t)v.row * a.n_heads + v.head) * dim + i];
+    for (int tile = v.first / TILE_KEYS + blockIdx.x; tile * TILE_KEYS <= v.last; tile += gridDim.x) {
+        float *to = partial_at(a, v, tile);
+        weigh_tile<S>(&t, a, v, q, tile * TILE_KEYS);
+        if (threadIdx.x == 0) to[0] = t.max, to[1] = t.sum;
+        for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS) to[2 + i] = tile_value<S>(&t, a.c.plane_bytes, i);
+    }
+}
+
+/* Grid: x over heads, y over rows. */
+static __global__ void __launch_bounds__(ATTENTION_THREADS) merge_kernel(cuda_attention_args a)
+{
+    head_view v              = view_of(a, blockIdx.y, blockIdx.x);
+    int       dim            = a.c.head_dim;
+    size_t    at             = ((size_t)v.row * a.n_heads + v.head) * dim;
+    running   r              = {-INFINITY, 0};
+    float     out[MAX_PARTS] = {};
+    for (int tile = v.first / TILE_KEYS; tile * TILE_KEYS <= v.last; tile++) {
+        const float *from = partial_at(a, v, tile);
+        shares       f    = merge(&r, from[0], from[1]);
+#pragma unroll
+        for (int j = 0; j < MAX_PARTS; j++) {
+            int i = threadIdx.x + j * ATTENTION_THREADS;
+            if (i < dim) out[j] = merge_output(out[j], from[2 + i], f);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < MAX_PARTS; j++) {
+        int i = threadIdx.x + j * ATTENTION_THREADS;
+        if (i < dim) a.y[at + i] = v.last < v.first ? 0 : out[j] / r.sum;
+    }
+}
+
+template <typename S> static void launch_attention(cudaStream_t s, const cuda_attention_args *a)
+{
+    dim3 heads((unsigned)a->n_heads, (unsigned)a->n_rows);
+    if (!a->partial) {
+        LAUNCH(attend_kernel<S>, heads, ATTENTION_THREADS, 0, s, *a);
+        return;
+    }
+    unsigned n = (unsigned)(a->n_tiles < SPLIT_BLOCKS ? a->n_tiles : (int)SPLIT_BLOCKS);
+    LAUNCH(tiles_kernel<S>, dim3(n, (unsigned)a->n_heads, (unsigned)a->n_rows), ATTENTION_THREADS, 0, s, *a);
+    LAUNCH(merge_kernel, heads, ATTENTION_THREADS, 0, s, *a);
+}
+
+extern "C" cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a)
+{
+    if (a->c.type == QUANT_F32)
+        launch_attention<float>(s, a);
+    else
+        launch_attention<__half>(s, a);
+    return cudaGetLastError();
+}

@@ -1,0 +1,436 @@
+/* Picking on the GPU: the same tokens, to the bit, as ops/sampling.c.
+ *
+ * Tokens are ranked by keys, whole numbers that order as (logit, lower id first) does; every key is its own. What top-k and
+ * top-p keep is the keys from some key on, found digit by digit: of the tokens that agree with the digits so far, how much
+ * (tokens, or shares of probability) each next digit has. Shares are whole numbers too, so sums have no order, and a
+ * block of threads finds what the processor's heap finds. A row is one block's work. */
+#include "ops/cuda/device.cuh"
+#include "ops/sampling_math.h"
+
+enum { PICK_THREADS = 1024, DIGITS = 256, DIGIT_BITS = 8 };
+
+typedef unsigned long long u64; /* what CUDA's atomics take */
+
+/* --- over a block ---------------------------------------------------------------------------------*/
+struct scored {
+    double  score;
+    int32_t id; /* -1: none */
+};
+
+static __device__ inline bool better(const scored &a, const scored &b)
+{
+    if (a.id < 0 || b.id < 0) return a.id >= 0;
+    return a.score > b.score || (a.score == b.score && a.id < b.id);
+}
+
+/* The best of all threads', to all threads. */
+static __device__ scored block_best(scored v)
+{
+    __shared__ scored part[PICK_THREADS / WARP];
+    for (int k = WARP / 2; k > 0; k /= 2) {
+        scored other;
+        other.score = __shfl_xor_sync(ALL_LANES, v.score, k);
+        other.id    = __shfl_xor_sync(ALL_LANES, v.id, k);
+        if (better(other, v)) v = other;
+    }
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = v;
+    __syncthreads();
+    for (int i = 0; i < PICK_THREADS / WARP; i++)
+        if (better(part[i], v)) v = part[i];
+    __syncthreads(); /* part may be written again */
+    return v;
+}
+
+static __device__ u64 block_total(u64 v)
+{
+    __shared__ u64 total;
+    if (threadIdx.x == 0) total = 0;
+    __syncthreads();
+    if (v) atomicAdd(&total, v);
+    __syncthreads();
+    v = total;
+    __syncthreads(); /* total may be written again */
+    return v;
+}
+
+static __device__ scored best_logit(const float *z, int n)
+{
+    scored best = {0, -1};
+    for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
+        scored x = {(double)z[i], i};
+        if (isfinite(z[i]) && better(x, best)) best = x;
+    }
+    return block_best(best);
+}
+
+/* --- ranking by keys ------------------------------------------------------------------------------*/
+
+/* Above another's when the logit is higher, or equal and the id lower; 0 for what is never picked. */
+static __device__ inline u64 key_of(float logit, int32_t id)
+{
+    uint32_t bits = __float_as_uint(logit + 0.0f); /* -0 becomes 0: they are equal */
+    bits          = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return isfinite(logit) ? (u64)bits << 32 | (uint32_t)~id : 0;
+}
+
+static __device__ inline u64 key_of_score(double score)
+{
+    u64 bits = (u64)__double_as_longlong(score + 0.0);
+    return bits >> 63 ? ~bits : bits | (u64)1 << 63;
+}
+
+/* One row on its way through the filters. */
+struct row_view {
+    const float *z;
+    int          n;
+    double       temp, z_max;
+    u64          floor;   /* keys below are out */
+    double       z_floor; /* and so is what lies under this (min-p) */
+};
+
+static __device__ inline u64 share_of(const row_view &r, int i)
+{
+    return sampling_share((double)r.z[i] / r.temp - r.z_max);
+}
+
+/* Digit by digit, highest first: the largest key from which on the weights of all keys sum up to `need`; 0 when all of
+ * them together do not. key(i) 0: out; weight(i) 0: adds nothing. */
+template <typename Key, typename Weight> static __device__ u64 find_floor(int n, Key key, Weight weight, double need)
+{
+    __shared__ u64 amount[DIGITS], above;
+    __shared__ int digit;
+    u64            found = 0, mask = 0;
+    if (threadIdx.x == 0) above = 0;
+    for (int shift = 64 - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
+        for (int d = threadIdx.x; d < DIGITS; d += PICK_THREADS) amount[d] = 0;
+        __syncthreads();
+        for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
+            u64 k = key(i);
+            if (!k || (k & mask) != found) continue;
+            u64 w = weight(i);
+            if (w) atomicAdd(&amount[k >> shift & (DIGITS - 1)], w);
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            int d = DIGITS - 1;
+            for (; d >= 0; d--) {
+                if (amount[d] && (double)(above + amount[d]) >= need) break;
+                above += amount[d];
+            }
+            digit = d;
+        }
+        __syncthreads();
+        if (digit < 0) return 0;
+        found |= (u64)digit << shift;
+        mask |= (u64)(DIGITS - 1) << shift;
+        __syncthreads(); /* digit may be written again */
+    }
+    return found;
+}
+
+/* The k-th largest key, of equal ones each counted; 0 when there are fewer. At least k keys reach the k-th largest of the
+ * threads' own maxima, so all below it is left out, and few are counted digit by digit. */
+template <typename Key> static __device__ u64 find_kth(int n, Key key, int k)
+{
+    auto one  = [](int) { return (u64)1; };
+    u64  mine = 0, bound = 0;
+    for (int i = threadIdx.x; i < n; i += PICK_THREADS) mine = key(i) > mine ? key(i) : mine;
+    auto own = [&](int) { return mine; }; /* a thread asks for its own alone */
+    if (k <= PICK_THREADS) bound = find_floor(PICK_THREADS, own, one, (double)k);
+    auto high = [&](int i) { return key(i) >= bound ? key(i) : 0; };
+    return find_floor(n, high, one, (double)k);
+}
+
+/* Temperature, top-k, top-p and min-p; `best` is the row's highest logit. */
+static __device__ row_view filtered(const float *z, int n, const sample_params &p, scored best)
+{
+    row_view r   = {z, n, (double)p.temp, best.score / (double)p.temp, 1, -INFINITY};
+    auto     key = [&](int i) {
+        u64 k = key_of(r.z[i], i);
+        return k >= r.floor ? k : 0;
+    };
+    auto share = [&](int i) { return share_of(r, i); };
+    if (p.top_k > 0 && p.top_k < n) {
+        u64 floor = find_kth(n, key, p.top_k);
+        if (floor) r.floor = floor;
+    }
+    if (p.top_p < 1) {
+        u64 total = 0;
+        for (int i = threadIdx.x; i < n; i += PICK_THREADS)
+            if (key(i)) total += share_of(r, i);
+        total     = block_total(total);
+        u64 floor = find_floor(n, key, share, (double)p.top_p * (double)total);
+        if (floor) r.floor = floor;
+    }
+    if (p.min_p > 0) r.z_floor = r.z_max + sampling_math_log((double)p.min_p);
+    return r;
+}
+
+/* logit / temp of token i; false when it was filtered out. */
+static __device__ inline bool passes(const row_view &r, int i, double *z)
+{
+    *z = (double)r.z[i] / r.temp;
+    return key_of(r.z[i], i) >= r.floor && *z >= r.z_floor;
+}
+
+/* --- argmax and sample ----------------------------------------------------------------------------*/
+static __global__ void __launch_bounds__(PICK_THREADS) argmax_kernel(int32_t *id, const float *logits, int n_vocab)
+{
+    scored best = best_logit(logits + (size_t)blockIdx.x * n_vocab, n_vocab);
+    if (threadIdx.x == 0) id[blockIdx.x] = best.id;
+}
+
+extern "C" cudaError_t cuda_argmax(cudaStream_t s, int32_t *id, const float *logits, int n_rows, int n_vocab)
+{
+    LAUNCH(argmax_kernel, (unsigned)n_rows, PICK_THREADS, 0, s, id, logits, n_vocab);
+    return cudaGetLastError();
+}
+
+static __device__ int32_t pick(const float *z, int n, const sample_params &p)
+{
+    scored best = best_logit(z, n);
+    if (best.id < 0 || p.temp <= 0) return best.id;
+    row_view r   = filtered(z, n, p, best);
+    u64      key = sampling_position_key(p.seed, p.pos);
+    best         = {0, -1};
+    for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
+        double zi;
+        if (!passes(r, i, &zi)) continue;
+        u64 bits = sampling_token_bits(key, i);
+        if (best.id >= 0 && zi + sampling_noise_bound(bits) < best.score) continue; /* cannot win any more */
+        scored x = {zi + sampling_noise_of(bits), i};
+        if (better(x, best)) best = x;
+    }
+    return block_best(best).id;
+}
+
+static __global__ void __launch_bounds__(PICK_THREADS)
+    sample_kernel(int32_t *id, const float *logits, const sample_params *params, int n_vocab)
+{
+    int32_t picked = pick(logits + (size_t)blockIdx.x * n_vocab, n_vocab, params[blockIdx.x]);
+    if (threadIdx.x == 0) id[blockIdx.x] = picked;
+}
+
+extern "C" cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, const sample_params *p, int n_rows,
+                                   int n_vocab)
+{
+    LAUNCH(sample_kernel, (unsigned)n_rows, PICK_THREADS, 0, s, id, logits, p, n_vocab);
+    return cudaGetLastError();
+}
+
+/* --- the first few --------------------------------------------------------------------------------*/
+template <int MAX> struct leaders {
+    scored item[MAX];
+    int    n;
+};
+
+/* A thread's token, if there is room. Order does not matter: ranks are found by counting. */
+template <int MAX> static __device__ inline void add_leader(leaders<MAX> *l, double score, int32_t id)
+{
+    int at = atomicAdd(&l->n, 1);
+    if (at < MAX) l->item[at] = {score, id};
+}
+
+template <int MAX> static __device__ int rank_of(const leaders<MAX> *l, int i)
+{
+    int rank = 0;
+    for (int j = 0; j < l->n; j++) rank += better(l->item[j], l->item[i]);
+    return rank;
+}
+
+/* score[i] of every token; -infinity when it is out. */
+static __device__ void score_all(double *score, const float *z, int n, const sample_params &p, scored best)
+{
+    if (p.temp <= 0) {
+        for (int i = threadIdx.x; i < n; i += PICK_THREADS) score[i] = isfinite(z[i]) ? (double)z[i] : -INFINITY;
+        __syncthreads();
+        return;
+    }
+    row_view r   = filtered(z, n, p, best);
+    u64      key = sampling_position_key(p.seed, p.pos);
+    for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
+        double zi;
+        score[i] = passes(r, i, &zi) ? zi + sampling_noise_of(sampling_token_bits(key, i)) : -INFINITY;
+    }
+    __syncthreads();
+}
+
+/* The SAMPLE_TOP_MAX best scores; of equal ones at the end of the list those with the lowest ids. */
+static __device__ void lead_scores(leaders<SAMPLE_TOP_MAX> *l, const double *score, int n)
+{
+    auto key   = [&](int i) { return isfinite(score[i]) ? key_of_score(score[i]) : 0; };
+    u64  floor = find_kth(n, key, SAMPLE_TOP_MAX);
+    if (threadIdx.x == 0) l->n = 0;
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
+        u64 k = key(i);
+        if (k && k > floor) add_leader(l, score[i], i);
+    }
+    __syncthreads();
+    for (int32_t after = -1; floor && l->n < SAMPLE_TOP_MAX;) { /* l->n is the same for all threads here */
+        scored next = {0, -1};
+        for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
+            scored x = {0, i}; /* of equal scores the lowest id is best */
+            if (i > after && key(i) == floor && better(x, next)) next = x;
+        }
+        next = block_best(next);
+        if (next.id < 0) break;
+        after = next.id;
+        if (threadIdx.x == 0) l->item[l->n++] = {score[after], after};
+        __syncthreads();
+    }
+}
+
+static __device__ void write_leaders(token_logprob *out, const leaders<SAMPLE_TOP_MAX> *l, int n_top, double soft)
+{
+    __shared__ scored ranked[SAMPLE_TOP_MAX];
+    __shared__ double log_sum;
+    int               i = threadIdx.x;
+    if (i < l->n) ranked[rank_of(l, i)] = l->item[i];
+    __syncthreads();
+    if (i == 0) { /* in order of rank, as ops/sampling.c */
+        double sum = 0;
+        for (int j = 0; j < l->n; j++) sum += sampling_math_exp((ranked[j].score - ranked[0].score) / soft);
+        log_sum = l->n > 0 ? sampling_math_log(sum) : 0;
+    }
+    __syncthreads();
+    if (i < n_top) {
+        out[i].id      = i < l->n ? ranked[i].id : -1;
+        out[i].logprob = i < l->n ? (float)((ranked[i].score - ranked[0].score) / soft - log_sum) : -INFINITY;
+    }
+    __syncthreads(); /* the list may be written again */
+}
+
+/* A block takes every gridDim.x-th row, so that there is one line of scores per block. */
+static __global__ void __launch_bounds__(PICK_THREADS)
+    sample_top_kernel(token_logprob *out, const float *logits, const sample_params *params, double *scores, int n_rows,
+                      int n_vocab, int n_top, float soft)
+{
+    __shared__ leaders<SAMPLE_TOP_MAX> l;
+    double                            *score = scores + (size_t)blockIdx.x * n_vocab;
+    for (int row = blockIdx.x; row < n_rows; row += gridDim.x) {
+        const float *z    = logits + (size_t)row * n_vocab;
+        scored       best = best_logit(z, n_vocab);
+        if (best.id >= 0) {
+            score_all(score, z, n_vocab, params[row], best);
+            lead_scores(&l, score, n_vocab);
+        } else if (threadIdx.x == 0)
+            l.n = 0;
+        __syncthreads();
+        write_leaders(out + (size_t)row * n_top, &l, n_top, (double)soft);
+    }
+}
+
+extern "C" cudaError_t cuda_sample_top(cudaStream_t s, token_logprob *out, const float *logits, const sample_params *p,
+                                       double *scores, int n_rows, int n_vocab, int n_top, float soft)
+{
+    unsigned blocks = (unsigned)(n_rows < PICK_BLOCKS ? n_rows : (int)PICK_BLOCKS);
+    LAUNCH(sample_top_kernel, blocks, PICK_THREADS, 0, s, out, logits, p, scores, n_rows, n_vocab, n_top, soft);
+    return cudaGetLastError();
+}
+
+/* --- log-probabilities ----------------------------------------------------------------------------*/
+static __device__ inline token_logprob logprob_of(const float *z, int32_t id, double log_sum)
+{
+    token_logprob t;
+    t.id      = id;
+    t.logprob = id >= 0 && isfinite(z[id]) ? (float)((double)z[id] - log_sum) : -INFINITY;
+    return t;
+}
+
+static __global__ void __launch_bounds__(PICK_THREADS)
+    logprobs_kernel(token_logprob *out, const float *logits, const int32_t *id, int n_vocab, int n_top)
+{
+    __shared__ leaders<LOGPROBS_MAX> l;
+    const float                     *z    = logits + (size_t)blockIdx.x * n_vocab;
+    token_logprob                   *to   = out + (size_t)blockIdx.x * (1 + n_top);
+    scored                           best = best_logit(z, n_vocab);
+    u64                              sum  = 0;
+    for (int i = threadIdx.x; i < n_vocab; i += PICK_THREADS)
+        if (isfinite(z[i])) sum += sampling_share((double)z[i] - best.score);
+    sum            = block_total(sum);
+    double log_sum = best.id < 0 ? 0 : best.score + sampling_math_log((double)sum / SAMPLING_SHARE_ONE);
+    if (threadIdx.x == 0) {
+        to[0] = logprob_of(z, id[blockIdx.x], log_sum);
+        l.n   = 0;
+    }
+    if (n_top == 0) return;
+    auto key   = [&](int i) { return key_of(z[i], i); };
+    u64  floor = find_kth(n_vocab, key, n_top);
+    for (int i = threadIdx.x; i < n_vocab; i += PICK_THREADS)
+        if (key(i) && key(i) >= floor) add_leader(&l, (double)z[i], i);
+    __syncthreads();
+    int i = threadIdx.x;
+    if (i < l.n)
+        to[1 + rank_of(&l, i)] = logprob_of(z, l.item[i].id, log_sum);
+    else if (i < n_top)
+        to[1 + i] = logprob_of(z, -1, 0);
+}
+
+extern "C" cudaError_t cuda_logprobs(cudaStream_t s, token_logprob *out, const float *logits, const int32_t *id,
+                                     int n_rows, int n_vocab, int n_top)
+{
+    if (n_top > LOGPROBS_MAX) return cudaErrorInvalidValue;
+    LAUNCH(logprobs_kernel, (unsigned)n_rows, PICK_THREADS, 0, s, out, logits, id, n_vocab, n_top);
+    return cudaGetLastError();
+}
+
+/* --- logits before picking ------------------------------------------------------------------------*/
+static __global__ void change_kernel(float *logits, int n_vocab, logit_change *items, int n_items)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n_items) return;
+    logit_change *c = &items[i];
+    float        *x = logits + (size_t)c->row * n_vocab + c->token, y = *x + c->bias;
+    c->was = *x;
+    *x     = (y > 0 ? y / c->repeat : y * c->repeat) - c->minus;
+}
+
+static __global__ void restore_kernel(float *logits, int n_vocab, const logit_change *items, int n_items)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n_items) logits[(size_t)items[i].row * n_vocab + items[i].token] = items[i].was;
+}
+
+extern "C" cudaError_t cuda_change_logits(cudaStream_t s, float *logits, int n_vocab, logit_change *items, int n_items)
+{
+    LAUNCH(change_kernel, blocks_for((size_t)n_items, 256), 256, 0, s, logits, n_vocab, items, n_items);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t cuda_restore_logits(cudaStream_t s, float *logits, int n_vocab, const logit_change *items,
+                                           int n_items)
+{
+    LAUNCH(restore_kernel, blocks_for((size_t)n_items, 256), 256, 0, s, logits, n_vocab, items, n_items);
+    return cudaGetLastError();
+}
+
+/* A block per row: the smallest logit, then the rest of the row, then what is there. */
+static __global__ void __launch_bounds__(PICK_THREADS)
+    scatter_kernel(float *y, const float *x, const int32_t *sel, const int32_t *map, int n_slots, int n, int n_vocab,
+                   float below)
+{
+    __shared__ float part[PICK_THREADS / WARP];
+    size_t           row = blockIdx.x, n_all = (size_t)n_slots * n;
+    const float     *xr  = x + row * n_all;
+    float           *yr  = y + row * n_vocab;
+    float            min = INFINITY;
+    for (size_t j = threadIdx.x; j < n_all; j += PICK_THREADS) min = fminf(min, xr[j]);
+    min = -warp_max(-min);
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = min;
+    __syncthreads();
+    for (int i = 0; i < PICK_THREADS / WARP; i++) min = fminf(min, part[i]);
+    for (int i = threadIdx.x; i < n_vocab; i += PICK_THREADS) yr[i] = min - below;
+    __syncthreads();
+    for (size_t j = threadIdx.x; j < n_all; j += PICK_THREADS) {
+        size_t slot               = sel ? (size_t)sel[row * n_slots + j / n] : j / n;
+        yr[map[slot * n + j % n]] = xr[j];
+    }
+}
+
+extern "C" cudaError_t cuda_scatter_logits(cudaStream_t s, float *y, const float *x, const int32_t *sel,
+                                           const int32_t *map, int n_rows, int n_slots, int n, int n_vocab, float below)
+{
+    LAUNCH(scatter_kernel, (unsigned)n_rows, PICK_THREADS, 0, s, y, x, sel, map, n_slots, n, n_vocab, below);
+    return cudaGetLastError();
+}
