@@ -55,12 +55,13 @@ extern const char *const engine_devices[];
      .help = "GGUF file, Hugging Face directory, or nano, the small one inside (default nano)"},                                                                   \
     OPT_THREADS((f).n_threads),                                                                                        \
     {.name = "device", .kind = OPT_CHOICE, .dest = &(f).device, .arg = "NAME", .choices = engine_devices,              \
-     .help = "auto, cpu, or ref (slow, exact)"}
+     .help = "auto (a GPU when there is one), cpu, cuda, cuda:1, or ref (slow, exact)"}
 /* clang-format on */
 /* Opens and closes the files: what is wrong with them is said before anything takes long. */
 bool engine_probe(const char *path, err *e);
 /* With its own pages, for commands that run steps by hand; or with the loop, and one lane of it. */
 typedef struct {
+    ops_device device; /* that the model is on */
     target    *model;
     int        n_ctx;
     kv_pool   *kv;

@@ -4,8 +4,9 @@
 
 enum { DEFAULT_CTX = 8192 };
 
-const char *const engine_devices[]      = {"auto", "cpu", "ref", NULL};
 const char *const engine_draft_quants[] = {"none", "q8_0", "q4_0", NULL};
+const char *const engine_devices[]      = {"auto",   "cpu",    "ref",    "cuda",   "cuda:0", "cuda:1", "cuda:2",
+                                           "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7", NULL};
 
 static const char cache_needs[] = "the K/V cache of this context needs";
 
@@ -18,9 +19,11 @@ bool engine_probe(const char *path, err *e)
 }
 
 /* Refused with numbers now, rather than ended by the system later. */
-static bool check_memory(double bytes, const char *what, err *e)
+static bool check_memory(const char *device, double bytes, const char *what, err *e)
 {
-    double there = (double)mem_available();
+    ops_device d;
+    if (!ops_device_find(&d, device, e)) return false;
+    double there = (double)d.free_bytes;
     return bytes <= there ||
            err_set(e, ERR_UNAVAILABLE, "%s %.1f GB of memory, and %.1f GB are free", what, bytes / 1e9, there / 1e9);
 }
@@ -30,13 +33,13 @@ static bool open_model(engine *g, const engine_options *opt, err *e)
     checkpoint   *cp;
     progress_bar  bar;
     double        start = clock_s();
-    model_options mo    = {.device       = engine_devices[opt->device],
-                           .n_threads    = opt->n_threads,
-                           .progress     = progress_show,
-                           .progress_ctx = &bar};
+    model_options mo    = {
+           .device = g->device.name, .n_threads = opt->n_threads, .progress = progress_show, .progress_ctx = &bar};
+    if (!ops_device_find(&g->device, engine_devices[opt->device], e)) return false;
     if (!checkpoint_open(&cp, opt->path, e)) return false;
     progress_start(&bar, "loading");
-    bool ok = check_memory((double)cp->bytes, "its weights need", e) && model_open(&g->model, cp, &mo, e);
+    bool ok =
+        check_memory(g->device.name, (double)cp->bytes, "its weights need", e) && model_open(&g->model, cp, &mo, e);
     progress_end(&bar);
     checkpoint_close(cp);
     if (ok)
@@ -60,7 +63,8 @@ static bool open_pages(engine *g, const engine_options *opt, err *e)
     kv_pool_spec pages = {.classes = m->kv_class, .n_classes = m->n_kv_classes, .max_lanes = 1, .max_slots = g->n_ctx};
     if (!kv_bytes_for(&pages, g->n_ctx, &pages.max_bytes))
         return err_set(e, ERR_LIMIT, "a context of %d is too large", g->n_ctx);
-    return check_memory((double)pages.max_bytes, cache_needs, e) && kv_pool_new(&g->kv, m->o, &pages, e);
+    return check_memory(g->device.name, (double)pages.max_bytes, cache_needs, e) &&
+           kv_pool_new(&g->kv, m->o, &pages, e);
 }
 
 static bool open_loop(engine *g, const engine_options *opt, err *e)
@@ -68,7 +72,7 @@ static bool open_loop(engine *g, const engine_options *opt, err *e)
     spec_options so = {.n_ctx = g->n_ctx, .max_lanes = 1, .kv_type = opt->kv_type};
     size_t       bytes;
     if (!spec_kv_bytes(g->model, &so, &bytes)) return err_set(e, ERR_LIMIT, "a context of %d is too large", g->n_ctx);
-    return check_memory((double)bytes, cache_needs, e) && spec_new(&g->spec, g->model, &so, e) &&
+    return check_memory(g->device.name, (double)bytes, cache_needs, e) && spec_new(&g->spec, g->model, &so, e) &&
            spec_lane_new(g->spec, &g->lane, e);
 }
 

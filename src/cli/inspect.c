@@ -6,15 +6,19 @@
 #include <stdio.h>
 
 static struct {
-    bool tensors, keys;
+    bool tensors, keys, devices;
 } flags;
 
 static const option opts[] = {
     {.name = "tensors", .kind = OPT_FLAG, .dest = &flags.tensors, .help = "list every tensor"},
     {.name = "keys", .kind = OPT_FLAG, .dest = &flags.keys, .help = "list the metadata of a GGUF file"},
+    {.name = "devices",
+     .kind = OPT_FLAG,
+     .dest = &flags.devices,
+     .help = "list what models can run on, and its memory"},
     OPT_LOGGING,
 };
-static const opt_spec usage = {"inspect", "inspect FILE|DIR|nano [FLAGS]",
+static const opt_spec usage = {"inspect", "inspect FILE|DIR|nano|--devices [FLAGS]",
                                "Tells what is in a model file or directory, and what it needs to run.", opts,
                                COUNT(opts)};
 
@@ -154,11 +158,22 @@ static bool inspect(const char *path, err *e)
     return true;
 }
 
+static void print_devices(void)
+{
+    ops_device d[16];
+    char       free_bytes[32], total[32];
+    for (int i = 0, n = ops_devices(d, (int)COUNT(d)); i < n; i++)
+        printf("%-8s %s, %s of memory, %s free\n", d[i].name, d[i].what, human((double)d[i].total_bytes, total),
+               human((double)d[i].free_bytes, free_bytes));
+}
+
 int cmd_inspect(int argc, char **args)
 {
     int n_args, code;
     err e = {0};
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
+    if (flags.devices) print_devices();
+    if (flags.devices && n_args == 0) return 0;
     if (n_args != 1) return opt_usage(&usage, "give one file or directory");
     return inspect(args[0], &e) ? 0 : cli_fail(&e);
 }
