@@ -1,4 +1,5 @@
 /* The DFlash drafter: the reference's numbers, whatever way the context came; and what a lane and a draft promise. */
+#include "backends.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "model/dflash_rig.h"
@@ -58,8 +59,8 @@ static void check_case(test_case *t, rig *g, int n_case)
 
 static void check_model(test_case *t, const char *name)
 {
-    static const char *const device[] = {"ref", "cpu"};
-    for (size_t k = 0; k < COUNT(device); k++) {
+    const char *device[TEST_BACKENDS_MAX];
+    for (int k = 0, n = test_devices(device); k < n; k++) {
         rig g;
         if (dflash_rig_open(t, &g, name, device[k]))
             for (int i = 0; i < 3; i++) check_case(t, &g, i);

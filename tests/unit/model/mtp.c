@@ -1,4 +1,5 @@
 /* The Gemma 4 assistant against Hugging Face transformers, and all that may be wrong with its files. */
+#include "backends.h"
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/file.h"
@@ -20,8 +21,6 @@ typedef struct {
     draft_lane *lane[N_LANES];
     step        s;
 } rig;
-
-static const char *const device[] = {"ref", "cpu"};
 
 static const char *golden_path(const char *name)
 {
@@ -186,7 +185,8 @@ static void check_case(test_case *t, rig *g, const safetensors *ref, int n_case)
 
 static void check_golden(test_case *t, const char *target_name, const char *name)
 {
-    for (size_t i = 0; i < COUNT(device); i++) {
+    const char *device[TEST_BACKENDS_MAX];
+    for (int i = 0, n = test_devices(device); i < n; i++) {
         rig          g;
         err          e = {0};
         safetensors *ref;
@@ -276,7 +276,8 @@ TEST(mtp_lanes_together_draft_as_alone)
 {
     static const char *const pair[][2] = {{"gemma4-moe", "gemma4-moe-assistant"},
                                           {"gemma4-ple", "gemma4-ple-assistant"}};
-    for (size_t i = 0; i < COUNT(device); i++)
+    const char              *device[TEST_BACKENDS_MAX];
+    for (int i = 0, n = test_devices(device); i < n; i++)
         for (size_t k = 0; k < COUNT(pair); k++) {
             rig g;
             if (open_rig(t, &g, golden_path(pair[k][0]), golden_path(pair[k][1]), device[i])) check_lanes(t, &g);
@@ -503,7 +504,9 @@ TEST(mtp_gguf_drafts_as_the_directory)
 {
     rig     g;
     drafted a, b;
-    for (size_t i = 0; i < COUNT(device); i++) {
+
+    const char *device[TEST_BACKENDS_MAX];
+    for (int i = 0, n = test_devices(device); i < n; i++) {
         if (open_target(t, &g, golden_path("gemma4-moe"), device[i], QUANT_F32) &&
             draft_with(t, &g, golden_path("gemma4-moe-assistant"), QUANT_F32, &a) &&
             draft_with(t, &g, converted(t, "gemma4-moe-assistant"), QUANT_F32, &b))

@@ -1,4 +1,5 @@
 /* Promise 1 through the whole model: a row's logits are the same bits whatever shares its step. */
+#include "backends.h"
 #include "base/fault.h"
 #include "model/model.h"
 #include "test.h"
@@ -13,11 +14,11 @@ typedef struct {
     step     s;
 } rig1;
 
-static bool open_rig(test_case *t, rig1 *g, const char *path, int n_threads, quant_type kv_type)
+static bool open_rig(test_case *t, rig1 *g, const char *path, const test_backend *b, quant_type kv_type)
 {
     err           e   = {0};
     checkpoint   *cp  = NULL;
-    model_options opt = {.device = "cpu", .n_threads = n_threads};
+    model_options opt = {.device = b->name, .n_threads = b->n_threads};
     *g                = (rig1){0};
     if (!CHECK_OK(checkpoint_open(&cp, path, &e), e)) return false;
     bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
@@ -149,12 +150,13 @@ static void check_model(test_case *t, const tiny_model *m, quant_type kv_type)
     rig1             g;
     snprintf(path, sizeof path, "%s", tiny_model_write(m, "promise1.gguf"));
     for (int i = 0; i < T + LANES; i++) id[i] = (int32_t)(test_rand(&r) % VOCAB);
-    for (int threads = 1; threads <= 3; threads++) {
-        if (!open_rig(t, &g, path, threads, kv_type)) return;
+    test_backend b[TEST_BACKENDS_MAX];
+    for (int i = 1, n = test_backends(b); i < n; i++) { /* ref, the first, has one thread and no tiles */
+        if (!open_rig(t, &g, path, &b[i], kv_type)) return;
         for (size_t c = 0; c < COUNT(chunks); c++) {
-            bool first = threads == 1 && c == 0;
+            bool first = c == 0 && strcmp(b[i].name, b[i - 1].name);
             prompt_in_chunks(t, &g, 0, id, T, chunks[c], first ? alone : out);
-            if (!first) same_bits(t, out, alone, T, threads == 1 ? "chunks of" : "more threads, chunks of", chunks[c]);
+            if (!first) same_bits(t, out, alone, T, c ? "chunks of" : "more threads, chunks of", chunks[c]);
             kv_seq_cut(g.lane[0], 0);
         }
         prompt_in_chunks(t, &g, 0, id, T, 64, NULL);

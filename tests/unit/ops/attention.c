@@ -435,3 +435,22 @@ static void two_lanes(rig *g)
     NEAR(g, got[3 * D], (2 + 8) / 2.0, 1e-6);
 }
 TEST(attention_over_lanes_of_one_step) { rig_each(t, two_lanes); }
+
+/* So many rows that a backend may work on them in another way than on one: the bits stay. */
+static void many_rows(rig *g)
+{
+    enum { D = 16, HEADS = 16, KV = 2, PAST = 150, ROWS = RIG_ROWS, ONE = KV * D, Q = HEADS * D };
+    kv_class  c   = rig_kv(g, QUANT_F16, 1, KV, D, 1, PAST + ROWS);
+    step_rows old = rig_chain(g, 0, 0, PAST), rows = rig_chain(g, 0, PAST, ROWS);
+    dev q = rig_put_randn(g, ROWS * Q), y = rig_new(g, ROWS * Q * sizeof(float)), z = rig_new(g, Q * sizeof(float));
+    store_random(g, &c, 0, &old);
+    store_random(g, &c, 0, &rows);
+    OP(g, attention, y, q, HEADS, &c, 0, &rows, 0.2f, 0);
+    float *together = rig_get_f32(g, y, ROWS * Q);
+    for (int r = 0; r < ROWS; r += 9) {
+        step_rows one = rig_chain(g, 0, PAST + r, 1);
+        OP(g, attention, z, dev_at_f32(q, (size_t)r * Q), HEADS, &c, 0, &one, 0.2f, 0);
+        SAME_F32(g, rig_get_f32(g, z, Q), together + (size_t)r * Q, Q);
+    }
+}
+TEST(attention_of_many_rows_equals_each_alone) { rig_each(t, many_rows); }

@@ -1,6 +1,8 @@
 #include "ops/sampling.h"
 #include "ops_test.h"
 
+#include "backends.h"
+
 static void buffers(rig *g)
 {
     test_case          *t       = g->t;
@@ -50,16 +52,16 @@ static bool set_up(const char *backend, err *e)
 
 TEST(each_failed_allocation_of_a_backend_is_an_answer)
 {
-    static const char *const names[] = {"ref", "cpu"};
-    for (size_t i = 0; i < COUNT(names); i++) {
+    test_backend b[TEST_BACKENDS_MAX];
+    for (int i = 0, n_backends = test_backends(b); i < n_backends; i++) {
         err e = {0};
         fault_fail_nth(0);
-        CHECK_OK(set_up(names[i], &e), e);
+        CHECK_OK(set_up(b[i].name, &e), e);
         long n = fault_tries();
-        CHECK_MSG(n >= 4 && n < 100, "%s tries %ld allocations", names[i], n);
+        CHECK_MSG(n >= 4 && n < 100, "%s tries %ld allocations", b[i].name, n);
         for (long nth = 1; nth <= n; nth++) {
             fault_fail_nth(nth);
-            CHECK_FAILS(set_up(names[i], &e), e, "memory");
+            CHECK_FAILS(set_up(b[i].name, &e), e, "memory");
         }
         fault_fail_nth(0);
     }
@@ -142,6 +144,25 @@ TEST(unknown_backends_are_named)
     err  e;
     ops *o = NULL;
     CHECK_FAILS(ops_open(&o, "tpu", 0, &e), e, "tpu");
+    CHECK_FAILS(ops_open(&o, "cuda:one", 0, &e), e, "cuda:one");
+    CHECK_FAILS(ops_open(&o, "cuda:99999999999", 0, &e), e, ""); /* why depends on the machine */
+    CHECK(e.text[0]);
     CHECK(!o);
     ops_close(NULL);
+}
+
+TEST(devices_are_listed_with_their_memory)
+{
+    ops_device d[TEST_BACKENDS_MAX], found;
+    err        e = {0};
+    int        n = ops_devices(d, TEST_BACKENDS_MAX);
+    CHECK(n >= 1 && !strcmp(d[n - 1].name, "cpu"));
+    for (int i = 0; i < n; i++) {
+        CHECK(d[i].what[0] && d[i].free_bytes > 0 && d[i].total_bytes >= d[i].free_bytes);
+        CHECK_OK(ops_device_find(&found, d[i].name, &e), e);
+        CHECK(!strcmp(found.name, d[i].name));
+    }
+    CHECK_OK(ops_device_find(&found, "auto", &e), e);
+    CHECK(!strcmp(found.name, d[0].name)); /* the GPU when there is one */
+    CHECK_FAILS(ops_device_find(&found, "tpu", &e), e, "tpu");
 }

@@ -1,11 +1,8 @@
 #include "ops_test.h"
 
-#include <stdlib.h>
+#include "backends.h"
 
-static const struct {
-    const char *name;
-    int         n_threads;
-} backends[] = {{"ref", 1}, {"cpu", 1}, {"cpu", 3}};
+#include <stdlib.h>
 
 bool rig_open(rig *g, test_case *t, const char *backend, int n_threads)
 {
@@ -29,9 +26,10 @@ void rig_close(rig *g)
 
 void rig_each(test_case *t, void (*scene)(rig *g))
 {
-    for (size_t i = 0; i < COUNT(backends); i++) {
+    test_backend b[TEST_BACKENDS_MAX];
+    for (int i = 0, n = test_backends(b); i < n; i++) {
         rig g;
-        if (rig_open(&g, t, backends[i].name, backends[i].n_threads)) scene(&g);
+        if (rig_open(&g, t, b[i].name, b[i].n_threads)) scene(&g);
         rig_close(&g);
     }
 }
@@ -49,16 +47,18 @@ static void compare(rig *g, const rig_result *got, const rig_result *want)
 
 void rig_compare(test_case *t, rig_result (*scene)(rig *g, const void *arg), const void *arg)
 {
-    rig        g[COUNT(backends)];
-    rig_result r[COUNT(backends)] = {0};
-    for (size_t i = 0; i < COUNT(backends); i++)
-        if (rig_open(&g[i], t, backends[i].name, backends[i].n_threads)) r[i] = scene(&g[i], arg);
-    for (size_t i = 1; i < COUNT(backends); i++) {
+    test_backend b[TEST_BACKENDS_MAX];
+    rig          g[TEST_BACKENDS_MAX];
+    rig_result   r[TEST_BACKENDS_MAX] = {0};
+    int          n                    = test_backends(b);
+    for (int i = 0; i < n; i++)
+        if (rig_open(&g[i], t, b[i].name, b[i].n_threads)) r[i] = scene(&g[i], arg);
+    for (int i = 1; i < n; i++) {
         compare(&g[i], &r[i], &r[0]);
-        if (i > 1 && backends[i].name == backends[i - 1].name && r[i].n == r[i - 1].n)
+        if (i > 1 && !strcmp(b[i].name, b[i - 1].name) && r[i].n == r[i - 1].n)
             SAME_F32(&g[i], r[i].y, r[i - 1].y, r[i].n);
     }
-    for (size_t i = 0; i < COUNT(backends); i++) rig_close(&g[i]);
+    for (int i = 0; i < n; i++) rig_close(&g[i]);
 }
 
 rig_result rig_give(rig *g, dev y, size_t n, double rel, double abs)
@@ -131,8 +131,10 @@ dev rig_put_randn(rig *g, size_t n) { return rig_put_f32(g, rig_randn(g, n), n);
 static void *get(rig *g, dev d, size_t bytes)
 {
     void *p = arena_alloc(&g->host, bytes);
+    err   e = {0};
     g->o->download(g->q, p, d, bytes);
     g->o->sync(g->q);
+    test_check(g->t, g->o->check(g->q, &e), __FILE__, __LINE__, "%s: %s", g->o->name, e.text);
     return p;
 }
 

@@ -1,4 +1,5 @@
 /* The loop with nano: what is kept, what is reused, and what happens when a drafter goes wrong. */
+#include "backends.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "gguf/gguf.h"
@@ -95,10 +96,10 @@ static void check_same(test_case *t, const text *a, const text *b)
     for (int i = 0; i < a->n && i < b->n; i++) CHECK_INT(a->token[i], b->token[i]);
 }
 
-TEST(spec_every_method_writes_the_plain_text)
+static void every_method(test_case *t, const char *device)
 {
     loop g;
-    if (open_loop(t, &g, 256, "cpu") && add_both(t, &g)) {
+    if (open_loop(t, &g, 256, device) && add_both(t, &g)) {
         text plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 100);
         CHECK_INT(plain.stats.drafted, 0); /* off means none by any method */
         CHECK_INT(plain.stats.plain, 100);
@@ -112,6 +113,12 @@ TEST(spec_every_method_writes_the_plain_text)
         }
     }
     close_loop(&g);
+}
+
+TEST(spec_every_method_writes_the_plain_text)
+{
+    const char *device[TEST_BACKENDS_MAX];
+    for (int i = 1, n = test_devices(device); i < n; i++) every_method(t, device[i]); /* ref, the first, is slow */
 }
 
 TEST(spec_on_the_reference_backend)
