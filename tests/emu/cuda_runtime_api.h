@@ -1,0 +1,71 @@
+/* tests/emu - enough of CUDA, on the processor, to run the kernels of src/ops/cuda where there is no GPU.
+ *
+ * It stands before CUDA's own headers in the include path of `make CUDA=emu`. A thread of a block is a fiber; blocks run one
+ * after the other, the threads of a block in an order that changes from turn to turn, so that what needs a barrier
+ * and has none is likely to show. Barriers that not all threads reach end the program with a message. Device memory is heap
+ * memory, so the address sanitizer sees what a kernel reads and writes. Nothing here is fast. */
+#ifndef TANDEM_EMU_CUDA_RUNTIME_API_H
+#define TANDEM_EMU_CUDA_RUNTIME_API_H
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    cudaSuccess               = 0,
+    cudaErrorInvalidValue     = 1,
+    cudaErrorMemoryAllocation = 2,
+} cudaError_t;
+typedef struct emu_stream *cudaStream_t;
+typedef struct emu_event  *cudaEvent_t;
+enum { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
+enum { cudaHostAllocDefault = 0, cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+struct cudaDeviceProp {
+    char   name[256];
+    size_t totalGlobalMem;
+    int    major, minor;
+};
+
+cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device);
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceSynchronize(void);
+cudaError_t cudaMalloc(void **out, size_t bytes);
+cudaError_t cudaFree(void *p);
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaMemset(void *p, int byte, size_t n);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, cudaStream_t s);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
+cudaError_t cudaStreamSynchronize(cudaStream_t s);
+cudaError_t cudaStreamDestroy(cudaStream_t s);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
+cudaError_t cudaEventSynchronize(cudaEvent_t e);
+cudaError_t cudaEventDestroy(cudaEvent_t e);
+cudaError_t cudaGetLastError(void);
+const char *cudaGetErrorString(cudaError_t e);
+
+/* --- what kernels call ----------------------------------------------------------------------------*/
+typedef struct {
+    unsigned x, y, z;
+} emu_dim;
+typedef struct {
+    emu_dim thread, block, block_dim, grid_dim;
+    void   *dynamic; /* shared memory of the launch */
+} emu_place;
+extern emu_place emu_at; /* of the fiber that runs */
+
+void emu_run(emu_dim grid, emu_dim block, size_t shared, void (*kernel)(void *ctx), void *ctx);
+void emu_sync_block(void);
+/* Gives 8 bytes to the other lanes of the warp; returns what all of them gave, [32], when all have. */
+const uint64_t *emu_sync_warp(uint64_t mine);
+int             emu_lane(void);
+#ifdef __cplusplus
+}
+#include "emu_kernel.h"
+#endif
+#endif

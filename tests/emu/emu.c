@@ -1,0 +1,271 @@
+/* Fibers and barriers, and a runtime whose device is the heap. */
+#include "cuda_runtime_api.h"
+
+#include "gguf/quant.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifndef __x86_64__
+#error "fibers are switched on x86-64 only"
+#endif
+
+enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 48 << 10 };
+
+typedef enum { RUNS, AT_WARP, AT_BLOCK, DONE } fiber_state;
+typedef struct {
+    void       *sp;
+    fiber_state state;
+    unsigned    turn; /* warp barriers passed: its lanes' values lie in given[turn % 2] */
+} fiber;
+
+emu_place emu_at;
+
+static struct {
+    fiber    f[MAX_THREADS];
+    char    *stacks;
+    void    *scheduler;
+    int      n, now;
+    uint64_t given[2][MAX_THREADS];
+    uint64_t rand;
+    void (*kernel)(void *ctx);
+    void *ctx;
+} emu;
+
+static _Alignas(16) char dynamic_shared[SHARED_BYTES];
+
+/* --- fibers ---------------------------------------------------------------------------------------*/
+
+/* Saves what a call must keep on the stack of *from, and goes on with that of `to`. */
+void emu_switch(void **from, void *to);
+__asm__(".text\n.globl emu_switch\nemu_switch:\n"
+        "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+        "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
+        "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+
+static void leave(fiber_state s)
+{
+    fiber *f = &emu.f[emu.now];
+    f->state = s;
+    emu_switch(&f->sp, emu.scheduler);
+}
+
+static void fiber_main(void)
+{
+    emu.kernel(emu.ctx);
+    leave(DONE);
+    abort();
+}
+
+static void fiber_init(int i)
+{
+    void **sp = (void **)(emu.stacks + (size_t)(i + 1) * STACK_BYTES);
+    *--sp     = NULL; /* so that the stack is aligned as after a call */
+    *--sp     = (void *)fiber_main;
+    for (int k = 0; k < 6; k++) *--sp = NULL;
+    emu.f[i] = (fiber){.sp = sp};
+}
+
+static void resume(int i)
+{
+    emu_dim  d    = emu_at.block_dim;
+    unsigned u    = (unsigned)i;
+    emu.now       = i;
+    emu_at.thread = (emu_dim){u % d.x, u / d.x % d.y, u / d.x / d.y};
+    emu_switch(&emu.scheduler, emu.f[i].sp);
+}
+
+void emu_sync_block(void) { leave(AT_BLOCK); }
+int  emu_lane(void) { return emu.now % WARP; }
+
+const uint64_t *emu_sync_warp(uint64_t mine)
+{
+    fiber   *f               = &emu.f[emu.now];
+    unsigned turn            = f->turn++ % 2;
+    emu.given[turn][emu.now] = mine;
+    leave(AT_WARP);
+    return emu.given[turn] + emu.now / WARP * WARP;
+}
+
+float    emu_from_f16(uint16_t h);
+uint16_t emu_to_f16(float f);
+float    emu_from_f16(uint16_t h) { return f16_to_f32(h); }
+uint16_t emu_to_f16(float f) { return f32_to_f16(f); }
+
+/* --- a block --------------------------------------------------------------------------------------*/
+
+static uint64_t next_rand(void)
+{
+    emu.rand = emu.rand * 6364136223846793005u + 1442695040888963407u;
+    return emu.rand >> 33;
+}
+
+/* How many of the fibers [from, to) are in state s. */
+static int count(int from, int to, fiber_state s)
+{
+    int n = 0;
+    for (int i = from; i < to; i++) n += emu.f[i].state == s;
+    return n;
+}
+
+static void release(int from, int to, fiber_state s)
+{
+    for (int i = from; i < to; i++)
+        if (emu.f[i].state == s) emu.f[i].state = RUNS;
+}
+
+/* Until no fiber of the warp can go on: all wait for the block, or are done. */
+static void run_warp(int from, int to)
+{
+    int n = to - from;
+    for (;;) {
+        int start = (int)(next_rand() % (uint64_t)n), step = next_rand() % 2 ? 1 : n - 1;
+        for (int k = 0; k < n; k++) {
+            int i = from + (start + k * step) % n;
+            if (emu.f[i].state == RUNS) resume(i);
+        }
+        int waiting = count(from, to, AT_WARP);
+        if (!waiting) return;
+        if (waiting + count(from, to, DONE) < n) {
+            fprintf(stderr, "emu: not all lanes of a warp reach its barrier\n");
+            abort();
+        }
+        release(from, to, AT_WARP);
+    }
+}
+
+static void run_block(void)
+{
+    for (int i = 0; i < emu.n; i++) fiber_init(i);
+    while (count(0, emu.n, DONE) < emu.n) {
+        int n_warps = (emu.n + WARP - 1) / WARP, start = (int)(next_rand() % (uint64_t)n_warps);
+        for (int k = 0; k < n_warps; k++) {
+            int from = (start + k) % n_warps * WARP;
+            run_warp(from, from + WARP < emu.n ? from + WARP : emu.n);
+        }
+        int waiting = count(0, emu.n, AT_BLOCK);
+        if (waiting && waiting + count(0, emu.n, DONE) < emu.n) abort();
+        release(0, emu.n, AT_BLOCK);
+    }
+}
+
+void emu_run(emu_dim grid, emu_dim block, size_t shared, void (*kernel)(void *ctx), void *ctx)
+{
+    emu.n      = (int)(block.x * block.y * block.z);
+    emu.kernel = kernel;
+    emu.ctx    = ctx;
+    if (!emu.stacks)
+        emu.stacks =
+            mmap(NULL, (size_t)MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (emu.stacks == MAP_FAILED || emu.n < 1 || emu.n > MAX_THREADS || shared > SHARED_BYTES || !grid.x || !grid.y ||
+        !grid.z || grid.y > 65535 || grid.z > 65535) {
+        fprintf(stderr, "emu: a launch that a GPU would refuse\n");
+        abort();
+    }
+    emu_at = (emu_place){.block_dim = block, .grid_dim = grid, .dynamic = dynamic_shared};
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++) {
+                memset(dynamic_shared, 0xA5, sizeof dynamic_shared);
+                emu_at.block = (emu_dim){x, y, z};
+                run_block();
+            }
+}
+
+/* --- the runtime ----------------------------------------------------------------------------------*/
+enum { ALIGN = 256 };
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
+{
+    (void)device;
+    *out = (struct cudaDeviceProp){.name = "emulation", .major = 8};
+    return cudaMemGetInfo(&out->totalGlobalMem, &out->totalGlobalMem);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    *free_bytes = *total = (size_t)16 << 30;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    size_t most = (size_t)16 << 30;
+    *out        = bytes > most ? NULL : aligned_alloc(ALIGN, (bytes + ALIGN - 1) / ALIGN * ALIGN);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    return cudaMalloc(out, bytes);
+}
+
+cudaError_t cudaFreeHost(void *p) { return cudaFree(p); }
+
+cudaError_t cudaMemset(void *p, int byte, size_t n)
+{
+    memset(p, byte, n);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, cudaStream_t s)
+{
+    (void)kind, (void)s;
+    memcpy(to, from, n);
+    return cudaSuccess;
+}
+
+/* One of each is enough: everything has happened when its call returns. */
+static char one;
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    (void)flags;
+    *out = (cudaStream_t)(void *)&one;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    (void)flags;
+    *out = (cudaEvent_t)(void *)&one;
+    return cudaSuccess;
+}
+
+#define DOES_NOTHING(name, ...)                                                                                        \
+    cudaError_t name(__VA_ARGS__) { return cudaSuccess; }
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+DOES_NOTHING(cudaSetDevice, int device)
+DOES_NOTHING(cudaDeviceSynchronize, void)
+DOES_NOTHING(cudaStreamSynchronize, cudaStream_t s)
+DOES_NOTHING(cudaStreamDestroy, cudaStream_t s)
+DOES_NOTHING(cudaEventRecord, cudaEvent_t e, cudaStream_t s)
+DOES_NOTHING(cudaEventSynchronize, cudaEvent_t e)
+DOES_NOTHING(cudaEventDestroy, cudaEvent_t e)
+DOES_NOTHING(cudaGetLastError, void)
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+    return e == cudaErrorMemoryAllocation ? "out of memory" : e == cudaErrorInvalidValue ? "invalid value" : "no error";
+}

@@ -1,0 +1,104 @@
+/* tests/emu/emu_kernel.h - the words of CUDA that the kernels use, as C++. */
+#ifndef TANDEM_EMU_KERNEL_H
+#define TANDEM_EMU_KERNEL_H
+#include <math.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __launch_bounds__(n)
+#define DYNAMIC_SHARED(type, name) type *name = (type *)emu_at.dynamic
+#define threadIdx                  (emu_at.thread)
+#define blockIdx                   (emu_at.block)
+#define blockDim                   (emu_at.block_dim)
+#define gridDim                    (emu_at.grid_dim)
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned a, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+struct alignas(16) int4 {
+    int x, y, z, w;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) ushort4 {
+    unsigned short x, y, z, w;
+};
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+template <typename F> static void emu_call(void *f) { (*(F *)f)(); }
+template <typename F> static void emu_launch(dim3 grid, dim3 block, size_t shared, F f)
+{
+    emu_run({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, emu_call<F>, &f);
+}
+#define LAUNCH(kernel, grid, block, shared, stream, ...)                                                               \
+    do {                                                                                                               \
+        (void)(stream);                                                                                                \
+        emu_launch(grid, block, shared, [=] { kernel(__VA_ARGS__); });                                                 \
+    } while (0)
+
+static inline void __syncthreads() { emu_sync_block(); }
+static inline void __syncwarp() { emu_sync_warp(0); }
+
+template <typename T> static inline T emu_from(const uint64_t *all, int lane)
+{
+    T v;
+    memcpy(&v, &all[lane], sizeof v);
+    return v;
+}
+template <typename T> static inline const uint64_t *emu_give(T v)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, &v, sizeof v);
+    return emu_sync_warp(bits);
+}
+template <typename T> static inline T __shfl_xor_sync(unsigned, T v, int k)
+{
+    return emu_from<T>(emu_give(v), emu_lane() ^ k);
+}
+template <typename T> static inline T __shfl_sync(unsigned, T v, int from, int width = 32)
+{
+    return emu_from<T>(emu_give(v), emu_lane() / width * width + from % width);
+}
+static inline bool __any_sync(unsigned, bool v)
+{
+    const uint64_t *all = emu_give((uint64_t)v);
+    for (int i = 0; i < 32; i++)
+        if (all[i]) return true;
+    return false;
+}
+template <typename T> static inline T atomicAdd(T *p, T v)
+{
+    T was = *p;
+    *p += v;
+    return was;
+}
+static inline int __dp4a(int a, int b, int sum)
+{
+    for (int i = 0; i < 32; i += 8) sum += (int8_t)(a >> i) * (int8_t)(b >> i);
+    return sum;
+}
+static inline int      __float2int_rn(float x) { return (int)nearbyintf(x); }
+static inline uint32_t __float_as_uint(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+static inline float __uint_as_float(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+static inline long long __double_as_longlong(double x)
+{
+    long long v;
+    memcpy(&v, &x, sizeof v);
+    return v;
+}
+#endif
