@@ -1,13 +1,14 @@
-/* Hostile files by the thousand: mutate gguf|safetensors COUNT [SEED]
+/* Hostile files by the thousand: mutate gguf|safetensors|drafters COUNT [SEED]
  *
  * Takes good files, damages their headers (bits, bytes, big numbers, cuts, repeats), and opens each in a child process
- * as the program would: checkpoint, tokenizer, model, one step. A child must end by itself with "accepted" or with a
- * sentence, within two seconds and within the file's size plus 64 MiB. At least half must be refused. */
+ * as the program would: checkpoint, tokenizer, model, one step. Drafters are nano's two, in turn: opened for nano, shown
+ * a prompt, asked for a draft. A child must end by itself with "accepted" or with a sentence, within two seconds and
+ * within the file's size plus 64 MiB. At least half must be refused. */
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "gguf/build_gguf.h"
-#include "model/model.h"
+#include "model/drafter.h"
 #include "model/tiny_model.h"
 #include "test.h"
 #include "tok/tok.h"
@@ -24,8 +25,10 @@ enum { CHECK_MEMORY = 0 }; /* the sanitizer's own memory would be counted */
 #else
 enum { CHECK_MEMORY = 1 };
 #endif
-enum { ACCEPTED = 0, REFUSED = 1, SILENT = 3, MAX_SEEDS = 8 };
-static const size_t SPARE_BYTES = (size_t)64 << 20;
+enum { ACCEPTED = 0, REFUSED = 1, SILENT = 3, MAX_SEEDS = 8, CONTEXT = 64, PROMPT = 20 };
+typedef enum { GGUF_MODELS, DIR_MODELS, DRAFTERS, KINDS } kind;
+static const char *const kind_names[] = {"gguf", "safetensors", "drafters"};
+static const size_t      SPARE_BYTES  = (size_t)64 << 20;
 
 typedef struct {
     buf    bytes;
@@ -37,9 +40,13 @@ typedef struct {
     sample   seed[MAX_SEEDS];
     int      n_seeds;
     uint64_t rand;
-    bool     is_gguf;
+    kind     kind;
+    target  *target; /* of drafters: opened once, and each child has its copy */
+    kv_pool *kv;
+    kv_seq  *seq;
+    step     prompt;
     char     dir[128], file[160], config[160];
-    long     max_kib;
+    long     own_kib, max_kib; /* memory before a child opens its file; the most that a child had */
 } runner;
 
 /* --- seeds --------------------------------------------------------------------------------------*/
@@ -76,16 +83,18 @@ static void add_gguf(runner *r, const tiny_model *m)
     gguf_builder_deinit(&b);
 }
 
-static void read_golden(buf *out, const char *name, const char *file)
+static void need(bool ok, const err *e)
+{
+    if (ok) return;
+    fprintf(stderr, "%s\n", e->text);
+    exit(1);
+}
+
+static void read_whole(buf *out, const char *rel)
 {
     file_map m;
     err      e = {0};
-    char     rel[128];
-    snprintf(rel, sizeof rel, "tests/golden/%s/%s", name, file);
-    if (!file_map_open(&m, test_path(rel), &e)) {
-        fprintf(stderr, "%s\n", e.text);
-        exit(1);
-    }
+    need(file_map_open(&m, test_path(rel), &e), &e);
     buf_init(out, m.n);
     buf_put(out, m.p, m.n);
     file_map_close(&m);
@@ -95,15 +104,55 @@ static void add_safetensors(runner *r, const char *name)
 {
     sample  *s = &r->seed[r->n_seeds++];
     uint64_t n;
-    read_golden(&s->bytes, name, "model.safetensors");
-    read_golden(&s->config, name, "config.json");
+    char     rel[128];
+    snprintf(rel, sizeof rel, "tests/golden/%s/model.safetensors", name);
+    read_whole(&s->bytes, rel);
+    snprintf(rel, sizeof rel, "tests/golden/%s/config.json", name);
+    read_whole(&s->config, rel);
     memcpy(&n, s->bytes.p, 8);
     s->header = 8 + (size_t)n;
 }
 
+static void add_drafter(runner *r, const char *rel)
+{
+    sample *s = &r->seed[r->n_seeds++];
+    gguf   *g;
+    err     e = {0};
+    read_whole(&s->bytes, rel);
+    need(gguf_open_bytes(&g, buf_str(&s->bytes), &e), &e);
+    s->header = s->bytes.n;
+    for (size_t i = 0; i < tensor_count(gguf_tensors(g)); i++) {
+        size_t at = (size_t)((const char *)tensor_at(gguf_tensors(g), i)->data - s->bytes.p);
+        if (at < s->header) s->header = at;
+    }
+    gguf_close(g);
+}
+
+/* nano, and the step that children show to their drafter. */
+static void open_target(runner *r)
+{
+    checkpoint   *c;
+    err           e   = {0};
+    model_options opt = {.device = "cpu", .n_threads = 1, .max_rows = 32};
+    need(checkpoint_open(&c, test_path("models/nano/target.gguf"), &e) && model_open(&r->target, c, &opt, &e), &e);
+    checkpoint_close(c);
+    kv_pool_spec spec = {r->target->kv_class, r->target->n_kv_classes, 0, 1, CONTEXT};
+    need(kv_bytes_for(&spec, CONTEXT, &spec.max_bytes) && kv_pool_new(&r->kv, r->target->o, &spec, &e), &e);
+    r->seq = kv_seq_new(r->kv);
+    need(kv_seq_grow(r->seq, PROMPT, &e), &e);
+    for (int i = 0; i < PROMPT; i++) step_add(&r->prompt, kv_seq_lane(r->seq), i, 281 + i, i == PROMPT - 1);
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    r->own_kib = use.ru_maxrss;
+}
+
 static void make_seeds(runner *r)
 {
-    if (r->is_gguf) {
+    if (r->kind == DRAFTERS) {
+        open_target(r);
+        add_drafter(r, "models/nano/dflash.gguf");
+        add_drafter(r, "models/nano/mtp.gguf");
+    } else if (r->kind == GGUF_MODELS) {
         add_gguf(r, &(tiny_model){.type = QUANT_F32, .n_embd = 32, .n_layers = 3, .n_vocab = 64});
         add_gguf(r, &(tiny_model){.type = QUANT_Q8_0, .n_embd = 32, .n_layers = 3, .n_vocab = 64, .n_experts = 4});
         add_gguf(r, &(tiny_model){.type = QUANT_Q4_0, .n_embd = 64, .n_layers = 6, .n_vocab = 64, .n_ple = 32});
@@ -190,12 +239,41 @@ static bool run_one_step(const checkpoint *c, err *e)
     return true;
 }
 
+/* What the loop does with a drafter: a prompt is shown to it in two pieces, then it is asked for all that it may guess. */
+static bool run_one_draft(const runner *r, const checkpoint *c, err *e)
+{
+    drafter        *d;
+    draft_lane     *lane;
+    target         *m   = r->target;
+    drafter_options opt = {.max_lanes = 1, .keep_rows = true};
+    const step     *s   = &r->prompt;
+    int32_t         row[PROMPT];
+    draft_job      *job = xnew(draft_job);
+    for (int i = 0; i < PROMPT; i++) row[i] = i;
+    if (!drafter_open(&d, m, c, &opt, e) || !d->lane_new(d, &lane, e)) return false;
+    if (!m->capture(m, d->capture_id, d->n_capture, e) || !m->step(m, r->kv, s, e)) return false;
+    if (!d->observe(d, lane, &(draft_rows){0, row, 8, -1}, e)) return false;
+    if (!d->observe(d, lane, &(draft_rows){8, row + 8, PROMPT - 8, 0}, e)) return false;
+    *job = (draft_job){.lane   = lane,
+                       .text   = s->token,
+                       .n_text = PROMPT + 1,
+                       .params = {.top_p = 1},
+                       .n_want = d->max_draft,
+                       .n_top  = 4,
+                       .soft   = 1};
+    if (!d->draft(d, r->kv, &job, 1, e)) return false;
+    for (int i = 0; i < job->n; i++)
+        if (job->token[i] < 0 || job->token[i] >= m->n_vocab) abort();
+    return job->n > 0 || err_set(e, ERR_INPUT, "no guesses"); /* an unharmed one has some */
+}
+
 static int open_everything(const runner *r, err *e)
 {
     checkpoint *c;
     tok        *t;
     err         tok_err = {0};
-    if (!checkpoint_open(&c, r->is_gguf ? r->file : r->dir, e)) return e->text[0] ? REFUSED : SILENT;
+    if (!checkpoint_open(&c, r->kind == DIR_MODELS ? r->dir : r->file, e)) return e->text[0] ? REFUSED : SILENT;
+    if (r->kind == DRAFTERS) return run_one_draft(r, c, e) ? ACCEPTED : e->text[0] ? REFUSED : SILENT;
     if (c->gguf && !tok_from_gguf(&t, c->gguf, &tok_err) && !tok_err.text[0]) return SILENT;
     if (!run_one_step(c, e)) return e->text[0] ? REFUSED : SILENT;
     return c->gguf && tok_err.text[0] ? REFUSED : ACCEPTED;
@@ -239,7 +317,7 @@ static int judge(runner *r, int n, size_t file_bytes)
     if (pid == 0) child(r);
     while (wait4(pid, &status, 0, &use) < 0 && errno == EINTR) {}
     int         code  = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    size_t      limit = file_bytes + SPARE_BYTES;
+    size_t      limit = (size_t)r->own_kib * 1024 + file_bytes + SPARE_BYTES;
     bool        fat   = CHECK_MEMORY && (size_t)use.ru_maxrss * 1024 > limit;
     const char *wrong = !WIFEXITED(status) && WTERMSIG(status) == SIGALRM ? "took over 2 seconds"
                         : code == SILENT                                  ? "was refused without a sentence"
@@ -249,9 +327,9 @@ static int judge(runner *r, int n, size_t file_bytes)
     if (use.ru_maxrss > r->max_kib) r->max_kib = use.ru_maxrss;
     if (!wrong) return code;
     char kept[128];
-    snprintf(kept, sizeof kept, "/tmp/tandem-mutant-%d.%s", n, r->is_gguf ? "gguf" : "safetensors");
+    snprintf(kept, sizeof kept, "/tmp/tandem-mutant-%d.%s", n, r->kind == DIR_MODELS ? "safetensors" : "gguf");
     copy_file(r->file, kept);
-    if (!r->is_gguf) copy_file(r->config, "/tmp/tandem-mutant-config.json");
+    if (r->kind == DIR_MODELS) copy_file(r->config, "/tmp/tandem-mutant-config.json");
     fprintf(stderr, "mutant %d %s (%ld KiB): kept as %s\n", n, wrong, use.ru_maxrss, kept);
     return -1;
 }
@@ -260,12 +338,15 @@ static void open_dir(runner *r)
 {
     snprintf(r->dir, sizeof r->dir, "%s/tandem-mutate-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     if (!mkdtemp(r->dir)) exit(1);
-    snprintf(r->file, sizeof r->file, "%s/%s", r->dir, r->is_gguf ? "mutant.gguf" : "model.safetensors");
+    snprintf(r->file, sizeof r->file, "%s/%s", r->dir, r->kind == DIR_MODELS ? "model.safetensors" : "mutant.gguf");
     snprintf(r->config, sizeof r->config, "%s/config.json", r->dir);
 }
 
-static void close_dir(runner *r)
+static void close_all(runner *r)
 {
+    if (r->seq) kv_seq_free(r->seq);
+    kv_pool_free(r->kv);
+    model_close(r->target);
     unlink(r->config);
     unlink(r->file);
     rmdir(r->dir);
@@ -276,7 +357,7 @@ static void close_dir(runner *r)
 static int one_case(runner *r, int n, int n_mutations)
 {
     const sample *s         = &r->seed[n % r->n_seeds];
-    bool          in_config = !r->is_gguf && n % 4 == 3;
+    bool          in_config = r->kind == DIR_MODELS && n % 4 == 3;
     buf           model, config;
     buf_init(&model, s->bytes.n * 2 + 4096);
     buf_init(&config, s->config.n * 2 + 4096);
@@ -288,7 +369,7 @@ static int one_case(runner *r, int n, int n_mutations)
         else
             mutate_once(r, &model, s->header);
     write_file(r->file, &model);
-    if (!r->is_gguf) write_file(r->config, &config);
+    if (r->kind == DIR_MODELS) write_file(r->config, &config);
     int result = judge(r, n, model.n + config.n);
     buf_deinit(&model);
     buf_deinit(&config);
@@ -298,13 +379,13 @@ static int one_case(runner *r, int n, int n_mutations)
 int main(int argc, char **argv)
 {
     runner r = {0};
-    if (argc < 3 || (strcmp(argv[1], "gguf") && strcmp(argv[1], "safetensors"))) {
-        fprintf(stderr, "usage: mutate gguf|safetensors COUNT [SEED]\n");
+    while (argc > 2 && r.kind < KINDS && strcmp(argv[1], kind_names[r.kind])) r.kind++;
+    if (argc < 3 || r.kind == KINDS) {
+        fprintf(stderr, "usage: mutate gguf|safetensors|drafters COUNT [SEED]\n");
         return 2;
     }
     int count = atoi(argv[2]), n_refused = 0, n_bad = 0;
-    r.is_gguf = !strcmp(argv[1], "gguf");
-    r.rand    = argc > 3 ? (uint64_t)atoll(argv[3]) : 1;
+    r.rand = argc > 3 ? (uint64_t)atoll(argv[3]) : 1;
     log_setup(LOG_ERROR, false);
     make_seeds(&r);
     open_dir(&r);
@@ -315,7 +396,7 @@ int main(int argc, char **argv)
         n_refused += result == REFUSED;
         n_bad += result < 0;
     }
-    close_dir(&r);
+    close_all(&r);
     printf("mutate %s: %d files, %d refused, %d wrong, at most %ld MiB\n", argv[1], count, n_refused, n_bad,
            r.max_kib / 1024);
     return n_bad || n_refused * 2 < count ? 1 : 0;
