@@ -3,6 +3,7 @@
 #   make            build/tandem                     make run    build, then answer a prompt
 #   make check      fast unit tests, fuzz corpora    make test   everything that needs no GPU
 #   make asan tsan  the unit tests under sanitizers  make fuzz   FUZZ_SECONDS (60) of each fuzz target
+#   make soak       100,000 tokens of every method against plain decoding
 #   make install DESTDIR= PREFIX=/usr/local          make format, make clean
 #   make CUDA=1     the same with the GPU backend; CUDA_ARCH=90 builds for one GPU family alone, and faster
 #   make check-gpu  unit tests with the GPU backend  make check-emu  its kernels, run on the processor
@@ -165,8 +166,9 @@ $(BUILD)/mutate: $(call obj,$(MUTATE)) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-# Speculation at length: build/spec_exact, build/spec_accept.
-$(BUILD)/spec_%: $(BUILD)/obj/tests/spec/%.o $(BUILD)/obj/tests/spec/rig.o $(LIB)
+# Speculation at length.
+SPEC     := $(patsubst tests/spec/%.c,$(BUILD)/spec_%,$(filter-out %/rig.c,$(wildcard tests/spec/*.c)))
+$(SPEC): $(BUILD)/spec_%: $(BUILD)/obj/tests/spec/%.o $(BUILD)/obj/tests/spec/rig.o $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -197,12 +199,12 @@ ASAN := BUILD=build/asan OPT='-O2 -g1' SAN='-fsanitize=address,undefined -fno-sa
 asan:
 	$(MAKE) $(ASAN) check
 asan-programs:
-	$(MAKE) $(ASAN) all build/asan/unit build/asan/mutate replay
+	$(MAKE) $(ASAN) all build/asan/unit build/asan/mutate build/asan/spec_exact replay
 
-# What has threads: the pool itself, and the ops and the model on top of it.
+# What has threads: the pool itself, and the ops, the model and the loop on top of it.
 tsan:
 	$(MAKE) BUILD=build/tsan OPT='-O2 -g1' SAN='-fsanitize=thread' build/tsan/unit
-	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit pool rows_are_their_own model_promise1_q8_0
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit pool rows_are_their_own model_promise1_q8_0 spec_with_two_threads
 
 FUZZ_SECONDS ?= 60
 FUZZ_FLAGS    = BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer \
@@ -215,6 +217,10 @@ run-fuzz: $(addprefix $(BUILD)/,$(FUZZ))
 	    build/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -timeout=2 -rss_limit_mb=2048 -print_final_stats=1 \
 	        build/fuzz/new/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; \
 	done
+
+# Over all held-out prompts, again with other seeds until 100,000 tokens were compared.
+soak: $(BUILD)/spec_exact
+	$(BUILD)/spec_exact 270 100000
 
 test: deps-test
 	tests/run
@@ -253,5 +259,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all check gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz test deps-run deps-test deps-fuzz run install format check-format clean
+.PHONY: all check gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz soak test deps-run deps-test deps-fuzz run install format check-format clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -18,17 +18,22 @@ typedef struct {
     spec_lane *l;
 } loop;
 
-static bool open_loop(test_case *t, loop *g, int n_ctx, const char *device)
+static bool open_threaded(test_case *t, loop *g, int n_ctx, const char *device, int n_threads)
 {
     err           e   = {0};
     checkpoint   *cp  = NULL;
-    model_options opt = {.device = device, .n_threads = 1};
+    model_options opt = {.device = device, .n_threads = n_threads};
     *g                = (loop){0};
     if (!CHECK_OK(checkpoint_open(&cp, test_path("models/nano/target.gguf"), &e), e)) return false;
     bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
     checkpoint_close(cp);
     spec_options so = {.n_ctx = n_ctx, .max_lanes = 2, .kv_type = QUANT_F16};
     return ok && CHECK_OK(spec_new(&g->s, g->m, &so, &e), e) && CHECK_OK(spec_lane_new(g->s, &g->l, &e), e);
+}
+
+static bool open_loop(test_case *t, loop *g, int n_ctx, const char *device)
+{
+    return open_threaded(t, g, n_ctx, device, 1);
 }
 
 static void close_loop(loop *g)
@@ -133,6 +138,22 @@ TEST(spec_on_the_reference_backend)
         }
     }
     close_loop(&g);
+}
+
+/* Also for the thread sanitizer. */
+TEST(spec_with_two_threads)
+{
+    loop one, two;
+    if (open_loop(t, &one, 64, "cpu") && open_threaded(t, &two, 64, "cpu", 2) && add_both(t, &two)) {
+        text plain = answer_with(t, &one, SPEC_OFF, prompt, N_PROMPT, 16);
+        for (int m = SPEC_OFF; m <= SPEC_AUTO; m++) {
+            text a = answer_with(t, &two, m, prompt, N_PROMPT, 16);
+            check_same(t, &a, &plain);
+            if (m == SPEC_DFLASH || m == SPEC_TREE || m == SPEC_MTP) CHECK(a.stats.drafted > 0);
+        }
+    }
+    close_loop(&two);
+    close_loop(&one);
 }
 
 /* The last position of the context is used, and no guess reaches beyond it. */
