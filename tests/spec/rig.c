@@ -15,7 +15,11 @@ static void need(bool ok, const err *e)
 
 static const char *rooted(const char *path, char out[4096])
 {
-    snprintf(out, 4096, "%s%s", path[0] == '/' ? "" : TANDEM_ROOT "/", path);
+    const char *moved = getenv("TANDEM_ROOT"); /* programs that were built elsewhere */
+    if (path[0] == '/')
+        snprintf(out, 4096, "%s", path);
+    else
+        snprintf(out, 4096, "%s/%s", moved ? moved : TANDEM_ROOT, path);
     return out;
 }
 
