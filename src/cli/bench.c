@@ -3,7 +3,8 @@
  * Every prompt is answered by every arm, one after the other in an order that turns by one each time, so that what the
  * machine does in between hits all arms alike; the answers of one prompt in one repeat are a pair. Plain decoding runs
  * twice, as `off` and `off again`: what those two differ by is the noise. Reported is the median of the pairs' ratios with
- * a 90% interval from order statistics, which assumes nothing about the noise. Rates count tokens after the first one. */
+ * a 90% interval from order statistics, which assumes nothing about the noise. Rates count tokens after the first one.
+ * The arms share one loop, so `auto` knows the costs that the others were measured at. */
 #include "base/file.h"
 #include "cli/generate.h"
 
@@ -85,49 +86,59 @@ typedef struct {
 } bench;
 
 /* --- arms -----------------------------------------------------------------------------------------*/
-static bool add_arm(bench *b, const char *name, spec_settings how, err *e)
+/* dflash:7, tree:22, auto */
+static bool parse_arm(str word, spec_settings *how, err *e)
 {
-    if (b->n_arms == MAX_ARMS) return err_set(e, ERR_INPUT, "--methods: more than %d are too many", MAX_ARMS - 2);
-    arm *a = &b->arms[b->n_arms++];
-    snprintf(a->name, sizeof a->name, "%s", name);
-    a->spec = how;
+    size_t  n = 0;
+    int64_t k = 0;
+    while (n < word.n && word.s[n] != ':') n++;
+    how->method = SPEC_OFF;
+    for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++)
+        if (str_is((str){word.s, n}, generate_spec_names[m])) how->method = m;
+    if (how->method == SPEC_OFF)
+        return err_set(e, ERR_INPUT, "'%.*s' is none of dflash, tree, mtp, ngram, auto", STR_ARG(word));
+    if (n < word.n && (!str_to_i64((str){word.s + n + 1, word.n - n - 1}, &k) || k < 1 || k > DRAFT_MAX))
+        return err_set(e, ERR_INPUT, "'%.*s' has no number from 1 to %d", STR_ARG(word), DRAFT_MAX);
+    if (k && how->method == SPEC_TREE) how->tree_budget = (int)k;
+    if (k && how->method != SPEC_TREE) how->draft_max = (int)k;
     return true;
 }
 
-/* dflash:7, tree:22, auto */
-static bool parse_arm(bench *b, str word, err *e)
+static str next_word(const char **at)
 {
-    spec_settings how = b->gen.lane.spec;
-    size_t        n   = 0;
-    int64_t       k   = 0;
-    char          name[32];
-    while (n < word.n && word.s[n] != ':') n++;
-    how.method = -1;
-    for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++)
-        if (str_is((str){word.s, n}, generate_spec_names[m])) how.method = m;
-    if (how.method < 0)
-        return err_set(e, ERR_INPUT, "--methods: '%.*s' is none of dflash, tree, mtp, ngram, auto", STR_ARG(word));
-    if (n < word.n && (!str_to_i64((str){word.s + n + 1, word.n - n - 1}, &k) || k < 1 || k > DRAFT_MAX))
-        return err_set(e, ERR_INPUT, "--methods: '%.*s' has no number from 1 to %d", STR_ARG(word), DRAFT_MAX);
-    if (k && how.method == SPEC_TREE) how.tree_budget = (int)k;
-    if (k && how.method != SPEC_TREE) how.draft_max = (int)k;
-    if (how.method < SPEC_AUTO && !spec_has_drafter(b->g.spec, (spec_method)how.method))
-        return err_set(e, ERR_INPUT, "--methods: there is no drafter for %.*s", STR_ARG(word));
-    snprintf(name, sizeof name, "%.*s", STR_ARG(word));
-    return add_arm(b, name, how, e);
+    str word = {*at, strcspn(*at, ",")};
+    *at += word.n + ((*at)[word.n] == ',');
+    return word;
+}
+
+static bool check_methods(err *e)
+{
+    spec_settings unused = {0};
+    int           n      = 2;
+    for (const char *at = flags.methods ? flags.methods : ""; *at; n++)
+        if (!parse_arm(next_word(&at), &unused, e)) return false;
+    return n <= MAX_ARMS || err_set(e, ERR_INPUT, "more than %d are too many", MAX_ARMS - 2);
+}
+
+static void add_arm(bench *b, str name, spec_settings how)
+{
+    arm *a = &b->arms[b->n_arms++];
+    snprintf(a->name, sizeof a->name, "%.*s", STR_ARG(name));
+    a->spec = how;
 }
 
 static bool choose_arms(bench *b, err *e)
 {
-    static const char all[] = "dflash,tree,mtp,ngram,auto";
-    if (!add_arm(b, "off", (spec_settings){0}, e) || !add_arm(b, "off again", (spec_settings){0}, e)) return false;
-    for (const char *at = flags.methods ? flags.methods : all; *at;) {
-        str  word    = {at, strcspn(at, ",")};
-        bool missing = !flags.methods && ((str_is(word, "mtp") && !spec_has_drafter(b->g.spec, SPEC_MTP)) ||
-                                          (!str_is(word, "mtp") && !str_is(word, "ngram") && !str_is(word, "auto") &&
-                                           !spec_has_drafter(b->g.spec, SPEC_DFLASH)));
-        if (!missing && !parse_arm(b, word, e)) return false;
-        at += word.n + (at[word.n] == ',');
+    add_arm(b, STR("off"), (spec_settings){0});
+    add_arm(b, STR("off again"), (spec_settings){0});
+    for (const char *at = flags.methods ? flags.methods : "dflash,tree,mtp,ngram,auto"; *at;) {
+        spec_settings how  = b->gen.lane.spec;
+        str           word = next_word(&at);
+        if (!parse_arm(word, &how, e)) return false;
+        if (how.method == SPEC_AUTO || spec_has_drafter(b->g.spec, (spec_method)how.method))
+            add_arm(b, word, how);
+        else if (flags.methods)
+            return err_set(e, ERR_INPUT, "--methods: there is no drafter for %.*s", STR_ARG(word));
     }
     return true;
 }
@@ -247,9 +258,9 @@ static interval median_of(double *x, int n)
     interval r = {NAN, NAN, NAN};
     if (n == 0) return r;
     qsort(x, (size_t)n, sizeof *x, by_size);
-    int    k   = 0;
-    double sum = 0, p = exp2(-n); /* p = C(n, i) / 2^n */
-    for (int i = 0; i < n / 2 && (sum += p) <= 0.05; i++, p = p * (n - i + 1) / i) k = i + 1;
+    int    k   = n > 200 ? (int)(n / 2 - 0.8224 * sqrt(n)) : 0; /* the normal distribution, where it is one */
+    double sum = 0, p = exp2(-n);                               /* C(n, i) / 2^n */
+    for (int i = 0; n <= 200 && i < n / 2 && (sum += p) <= 0.05; i++, p = p * (n - i + 1) / i) k = i + 1;
     r.median = n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
     r.low    = x[k > 0 ? k - 1 : 0];
     r.high   = x[n - (k > 0 ? k : 1)];
@@ -358,7 +369,7 @@ static bool bench_spec(bench *b, err *e)
         print_json(b);
     else
         print_table(b);
-    return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from plain decoding's", b->n_different);
+    return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from the first arm's", b->n_different);
 }
 
 int cmd_bench(int argc, char **args)
@@ -368,6 +379,14 @@ int cmd_bench(int argc, char **args)
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if (n_args != 1 || strcmp(args[0], "spec") != 0) return opt_usage(&usage, "bench what? There is: bench spec");
     if (!generate_check_flags(&flags.gen, &usage)) return 2;
+    if (flags.gen.method_given || flags.gen.stops.n || flags.gen.stats || flags.gen.system || flags.gen.think ||
+        flags.gen.logprobs >= 0)
+        return opt_usage(&usage, "--spec, --stop, --stats, --system, --think and --logprobs do not go with bench");
+    if (flags.methods && !flags.methods[0]) return opt_usage(&usage, "--methods is empty");
+    if (!check_methods(&e)) return opt_usage(&usage, "--methods: %s", e.text);
+    if (flags.gen.max_tokens == 0 || flags.gen.max_tokens == 1)
+        return opt_usage(&usage, "-n %d leaves nothing to measure: rates count the tokens after the first",
+                         flags.gen.max_tokens);
     if (!cli_resolve_model(&flags.gen.engine.path, &e)) return cli_fail(&e);
     if (flags.gen.max_tokens < 0) flags.gen.max_tokens = 256;
     bench *b = xnew(bench);

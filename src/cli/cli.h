@@ -30,8 +30,9 @@ bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e);
 /* A directory that cannot be written to is found out before the work, not after. */
 bool cli_check_output(const char *path, err *e);
 /* "nano", or no path at all: the model inside this program, under a path that only this process can open. */
-bool cli_resolve_model(const char **path, err *e);
-bool cli_is_nano(const char *path); /* a resolved path: whether it is that model */
+bool        cli_resolve_model(const char **path, err *e);
+bool        cli_is_nano(const char *path);   /* a resolved path: whether it is that model */
+const char *cli_path_name(const char *path); /* what to call it in messages: the path, or nano's parts by name */
 /* The tokenizer of a GGUF file, of a Hugging Face directory, or a tokenizer.json itself. */
 bool cli_open_tok(tok **out, const char *path, err *e);
 
@@ -93,8 +94,8 @@ extern const char *const engine_draft_quants[];
      .choices = engine_draft_quants, .help = "quantise drafters at load: none, q8_0 or q4_0 (default none)"},          \
     {.name = "lazy-draft", .kind = OPT_FLAG, .dest = &(f).lazy, .help = "load drafters when they are first wanted"}
 /* clang-format on */
-/* Gives the loop its drafters. What cannot be used is warned about, and the loop goes on without. */
-void engine_add_drafters(engine *g, const draft_options *d, quant_type kv_type);
+/* Gives the loop its drafters; returns how many. What cannot be used is warned about, and the loop goes on without. */
+int engine_add_drafters(engine *g, const draft_options *d, quant_type kv_type);
 /* Paths of the drafters inside the program; n is how many there are. */
 bool cli_resolve_drafters(draft_options *d, bool model_is_nano, err *e);
 

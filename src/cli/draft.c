@@ -181,7 +181,7 @@ static void close_all(work *w)
 /* nano has two: the first, DFlash's, is meant. */
 static bool resolve_drafter(err *e)
 {
-    draft_options d = {.paths = {{flags.drafter}, 1}};
+    draft_options d = {.paths = {.item = {flags.drafter}, .n = 1}};
     if (!cli_resolve_drafters(&d, false, e)) return false;
     flags.drafter = d.paths.item[0];
     return true;

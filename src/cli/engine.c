@@ -43,8 +43,8 @@ static bool open_model(engine *g, const engine_options *opt, err *e)
     progress_end(&bar);
     checkpoint_close(cp);
     if (ok)
-        log_event(LOG_INFO, "load", "%s on %s: %d layers, %.2f GB of weights in %.1f s", opt->path, g->model->o->name,
-                  g->model->n_layers, (double)g->model->weight_bytes / 1e9, clock_s() - start);
+        log_event(LOG_INFO, "load", "%s on %s: %d layers, %.2f GB of weights in %.1f s", cli_path_name(opt->path),
+                  g->model->o->name, g->model->n_layers, (double)g->model->weight_bytes / 1e9, clock_s() - start);
     return ok;
 }
 
@@ -100,14 +100,19 @@ void engine_close(engine *g)
     *g = (engine){0};
 }
 
-void engine_add_drafters(engine *g, const draft_options *d, quant_type kv_type)
+int engine_add_drafters(engine *g, const draft_options *d, quant_type kv_type)
 {
     static const quant_type quants[] = {QUANT_F32, QUANT_Q8_0, QUANT_Q4_0}; /* as engine_draft_quants */
+    int                     n        = 0;
     for (int i = 0; i < d->paths.n; i++) {
         err               e   = {0};
         spec_draft_source src = {.path = d->paths.item[i],
                                  .opt  = {.n_ctx = d->n_ctx, .quantise = quants[d->quantise], .kv_type = kv_type},
                                  .lazy = d->lazy};
-        if (!spec_add_drafter(g->spec, &src, &e)) log_event(LOG_WARN, "draft", "%s; going on without it", e.text);
+        if (spec_add_drafter(g->spec, &src, &e))
+            n++;
+        else
+            log_event(LOG_WARN, "draft", "%s; going on without it", e.text);
     }
+    return n;
 }

@@ -73,6 +73,8 @@ bool generate_check_flags(const generate_flags *f, const opt_spec *usage)
     if (!parse_bias(f->bias, bias, &n, &e)) return opt_usage(usage, "--logit-bias: %s", e.text), false;
     if (needs_drafter(f) && !f->draft.paths.n && f->engine.path && strcmp(f->engine.path, "nano") != 0)
         return opt_usage(usage, "--spec %s needs a drafter: give --draft", generate_spec_names[f->method]), false;
+    for (int i = 0; i < f->draft.paths.n; i++)
+        if (!f->draft.paths.item[i][0]) return opt_usage(usage, "--draft is empty"), false;
     for (int i = 0; i < f->stops.n; i++)
         if (!stop_add(&m, str_of(f->stops.item[i])))
             return opt_usage(usage, "--stop takes up to %d texts of 1 to %d bytes", STOP_MAX_STRINGS, STOP_MAX_BYTES),
@@ -117,23 +119,23 @@ bool generator_init(generator *a, engine *g, const tok *t, const generate_flags 
 void generator_deinit(generator *a) { tok_ids_deinit(&a->stops); }
 
 /* --- opening ------------------------------------------------------------------------------------*/
-/* A drafter that was asked for and is not there is no reason to give no answer: the text is the same without. */
+/* A drafter of the wrong kind is no reason to give no answer: the text is the same without. */
 static void check_method(const engine *g, const generate_flags *f)
 {
-    if (needs_drafter(f) && f->draft.paths.n && !spec_has_drafter(g->spec, (spec_method)f->method))
+    if (needs_drafter(f) && !spec_has_drafter(g->spec, (spec_method)f->method))
         log_event(LOG_WARN, "draft", "there is no drafter for --spec %s: decoding plainly",
                   generate_spec_names[f->method]);
 }
 
 bool generate_open(engine *g, generate_flags *f, err *e)
 {
+    bool nano         = cli_is_nano(f->engine.path);
     f->engine.kv_type = f->kv == 0 ? QUANT_F16 : QUANT_F32;
-    if (!cli_resolve_drafters(&f->draft, cli_is_nano(f->engine.path), e) || !engine_open_loop(g, &f->engine, e))
-        return false;
-    if (!f->method_given) f->method = f->draft.paths.n ? SPEC_AUTO : SPEC_OFF;
+    if (!f->method_given) f->method = f->draft.paths.n || nano ? SPEC_AUTO : SPEC_OFF;
+    if (!engine_open_loop(g, &f->engine, e)) return false;
     if (f->method == SPEC_OFF || f->method == SPEC_NGRAM) return true;
-    engine_add_drafters(g, &f->draft, f->engine.kv_type);
-    check_method(g, f);
+    if (!cli_resolve_drafters(&f->draft, nano, e)) return false;
+    if (engine_add_drafters(g, &f->draft, f->engine.kv_type)) check_method(g, f);
     return true;
 }
 
@@ -214,7 +216,6 @@ static bool take_tokens(generator *a)
     const spec_out *out  = spec_lane_out(a->g->lane);
     bool            more = a->n_out < token_limit(a);
     int             n    = 0;
-    if (out->n == 0) return true;
     for (; more && n < out->n; n++) more = take_token(a, out->token[n], out->logprob[n]);
     spec_lane_keep(a->g->lane, n);
     return more;
@@ -230,7 +231,8 @@ static bool run_lane(generator *a, err *e)
         bool prompt = a->n_out == 0;
         if (!spec_step(a->g->spec, &l, 1, e)) return false;
         if (prompt) a->prefill_s = clock_s() - start;
-        more = take_tokens(a);
+        if (spec_lane_out(l)->problem) return err_set(e, ERR_FORMAT, "%s", spec_lane_out(l)->problem);
+        more = spec_lane_out(l)->n == 0 || take_tokens(a);
         if (!cli_flush(e)) return false;
     }
     a->decode_s = clock_s() - start - a->prefill_s;

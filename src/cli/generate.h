@@ -51,7 +51,7 @@ extern const char *const generate_kv_names[], *const generate_spec_names[];
              "a drafter, off without)"},                                                                               \
     OPT_DRAFT((f).draft),                                                                                              \
     {.name = "draft-max", .kind = OPT_INT, .dest = &(f).spec.draft_max, .arg = "N", .min = 1, .max = DRAFT_MAX,        \
-     .help = "guesses in a row (default: a DFlash drafter's block, 3 for mtp, 8 for ngram)"},                          \
+     .help = "guesses in a row (default: a DFlash drafter's block, 3 for mtp, 8 for ngram; auto: up to 7 and 16)"},    \
     {.name = "tree-budget", .kind = OPT_INT, .dest = &(f).spec.tree_budget, .arg = "N", .min = 1, .max = DRAFT_MAX,    \
      .help = "guesses in a tree (default 22)"},                                                                        \
     {.name = "tree-temp", .kind = OPT_REAL, .dest = &(f).spec.tree_temp, .arg = "T", .min = 0.001, .max = 100,         \

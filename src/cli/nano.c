@@ -9,8 +9,10 @@ extern const char nano_target[], nano_target_end[], nano_dflash[], nano_dflash_e
 
 enum { TARGET, DFLASH, MTP, BLOBS };
 static const struct {
-    const char *from, *to;
-} blobs[BLOBS] = {{nano_target, nano_target_end}, {nano_dflash, nano_dflash_end}, {nano_mtp, nano_mtp_end}};
+    const char *name, *from, *to;
+} blobs[BLOBS] = {{"nano", nano_target, nano_target_end},
+                  {"nano's DFlash drafter", nano_dflash, nano_dflash_end},
+                  {"nano's assistant", nano_mtp, nano_mtp_end}};
 static char paths[BLOBS][32]; /* once unpacked */
 
 static bool write_all(int fd, const char *p, size_t n)
@@ -30,8 +32,11 @@ static bool unpack(int i, const char **path, err *e)
 {
     if (!paths[i][0]) {
         int fd = memfd_create("nano", MFD_CLOEXEC);
-        if (fd < 0 || !write_all(fd, blobs[i].from, (size_t)(blobs[i].to - blobs[i].from)))
-            return err_set(e, ERR_IO, "cannot unpack the model nano: %s", strerror(errno));
+        if (fd < 0 || !write_all(fd, blobs[i].from, (size_t)(blobs[i].to - blobs[i].from))) {
+            err_set(e, ERR_IO, "cannot unpack the model nano: %s", strerror(errno));
+            if (fd >= 0) close(fd);
+            return false;
+        }
         snprintf(paths[i], sizeof paths[i], "/proc/self/fd/%d", fd);
     }
     *path = paths[i];
@@ -45,18 +50,23 @@ bool cli_resolve_model(const char **path, err *e)
 
 bool cli_is_nano(const char *path) { return paths[TARGET][0] && strcmp(path, paths[TARGET]) == 0; }
 
+const char *cli_path_name(const char *path)
+{
+    for (int i = 0; i < BLOBS; i++)
+        if (paths[i][0] && strcmp(path, paths[i]) == 0) return blobs[i].name;
+    return path;
+}
+
 bool cli_resolve_drafters(draft_options *d, bool model_is_nano, err *e)
 {
     opt_list given = d->paths;
-    if (given.n == 0 && model_is_nano) given = (opt_list){{"nano"}, 1};
+    if (given.n == 0 && model_is_nano) given = (opt_list){.item = {"nano"}, .n = 1};
     d->paths.n = 0;
     for (int i = 0; i < given.n; i++) {
-        if (strcmp(given.item[i], "nano") != 0) {
-            d->paths.item[d->paths.n++] = given.item[i];
-            continue;
-        }
-        if (d->paths.n + 2 > OPT_LIST_MAX) return err_set(e, ERR_INPUT, "there are too many drafters");
-        for (int k = DFLASH; k <= MTP; k++)
+        bool nano = strcmp(given.item[i], "nano") == 0;
+        if (d->paths.n + 1 + nano > OPT_LIST_MAX) return err_set(e, ERR_INPUT, "there are too many drafters");
+        if (!nano) d->paths.item[d->paths.n++] = given.item[i];
+        for (int k = DFLASH; nano && k <= MTP; k++)
             if (!unpack(k, &d->paths.item[d->paths.n++], e)) return false;
     }
     return true;

@@ -111,6 +111,7 @@ static bool parse_choice(const option *o, const char *value)
 
 static bool add_item(opt_list *list, const char *value)
 {
+    if (list->from_environment) *list = (opt_list){0};
     if (list->n == OPT_LIST_MAX) return false;
     list->item[list->n++] = value;
     return true;
@@ -151,7 +152,9 @@ static bool read_environment(const opt_spec *spec)
         char name[64];
         env_name(&spec->opts[i], name);
         const char *value = getenv(name);
-        if (value && *value && !set_value(spec, &spec->opts[i], name, value)) return false;
+        if (!value || !*value) continue;
+        if (!set_value(spec, &spec->opts[i], name, value)) return false;
+        if (spec->opts[i].kind == OPT_LIST) ((opt_list *)spec->opts[i].dest)->from_environment = true;
     }
     return true;
 }

@@ -24,6 +24,7 @@ enum { OPT_LIST_MAX = 64 };
 typedef struct {
     const char *item[OPT_LIST_MAX];
     int         n;
+    bool        from_environment; /* gives way to the first one on the command line */
 } opt_list;
 
 typedef struct {

@@ -342,11 +342,13 @@ static bool dflash_lane_new(drafter *d, draft_lane **out, err *e)
 
 static int32_t next_pos(const draft_lane *l) { return l->shift + kv_seq_len(l->seq) + l->n_wait; }
 
-/* A context that starts in the middle of the text, with no sinks from its start, is as good as none. */
-static int32_t dflash_held(const drafter *d, const draft_lane *l)
+/* Half of the limit, or all of the text, is context enough. */
+static int32_t dflash_held(const drafter *d, const draft_lane *l, int32_t n_pos)
 {
-    (void)d;
-    return l->shift == 0 || l->slid ? next_pos(l) : 0;
+    const dflash *m = (const dflash *)d;
+    int32_t have = n_pos <= next_pos(l) ? n_pos - l->shift : 0, enough = n_pos < m->n_ctx / 2 ? n_pos : m->n_ctx / 2;
+    if (l->slid && have < m->n_sinks) have = 0; /* a cut there forgets all */
+    return have >= enough ? n_pos : n_pos - enough;
 }
 
 static void restart(draft_lane *l, int32_t pos)

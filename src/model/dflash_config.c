@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "model/config_value.h"
 #include "model/model.h"
+#include "ops/ops.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -140,7 +141,7 @@ static bool read_heads(dflash_config *c, const tensor *q, const tensor *k, err *
     if (!config_int("the width of the query heads together", q->dim[1], 8, MAX_WIDTH, &nq, e) ||
         !config_int("the width of the K/V heads together", k->dim[1], 8, MAX_WIDTH, &nk, e))
         return false;
-    if (D % 8 || nq % D || nk % D || nq % nk)
+    if (D % 8 || D > OPS_MAX_HEAD_DIM || nq % D || nk % D || nq % nk)
         return err_set(e, ERR_FORMAT, "queries %d wide, keys %d wide and heads of %d do not go together", nq, nk, D);
     c->n_heads    = nq / D;
     c->n_kv_heads = nk / D;

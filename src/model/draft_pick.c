@@ -58,8 +58,19 @@ static bool pick_rows(draft_picker *p, draft_job *job, dev logits, int first, in
     }
     if (!p->o->check(p->q, e)) return false;
     for (int i = 0; i < n; i++)
-        if (job->token[first + i] < 0) return err_set(e, ERR_FORMAT, "the drafter's output is not a number");
+        if (job->token[first + i] < 0)
+            return err_set(e, ERR_FORMAT, "its output is not a number, or all tokens that it knows are banned");
     return true;
+}
+
+/* Biases are the same for all rows. */
+static bool pick_with_bias(draft_picker *p, draft_job *job, dev logits, int first, int n, err *e)
+{
+    int m = 0;
+    for (int i = 0; i < n; i++) m += history_changes(job->history, job->penalty, i, p->host_changes + m);
+    p->o->upload(p->q, p->changes, p->host_changes, (size_t)m * sizeof(logit_change));
+    p->o->change_logits(p->q, logits, p->n_vocab, p->changes, m);
+    return pick_rows(p, job, logits, first, n, e);
 }
 
 /* Row by row, since each guess changes what the next one's logits become. */
@@ -83,5 +94,8 @@ static bool pick_with_penalties(draft_picker *p, draft_job *job, dev logits, int
 bool draft_pick(draft_picker *p, draft_job *job, dev logits, int first, int n, err *e)
 {
     assert(n >= 1 && n <= HEAD_ROWS && first + n <= DRAFT_MAX && job->n_top <= DRAFT_TOP_MAX);
-    return job->history ? pick_with_penalties(p, job, logits, first, n, e) : pick_rows(p, job, logits, first, n, e);
+    if (!job->history) return pick_rows(p, job, logits, first, n, e);
+    if (!penalty_counts(job->penalty) && n * history_size(job->history) <= p->n_vocab)
+        return pick_with_bias(p, job, logits, first, n, e);
+    return pick_with_penalties(p, job, logits, first, n, e);
 }

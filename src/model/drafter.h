@@ -36,9 +36,9 @@ typedef struct {
 
 /* Rows of the target's last step that became text, in order. */
 typedef struct {
-    int32_t        pos;    /* of the first; the others follow it */
-    const int32_t *row;    /* [n] rows of the step, each its position's */
-    int            n;      /* */
+    int32_t        pos; /* of the first; the others follow it */
+    const int32_t *row; /* [n] rows of the step, each its position's */
+    int            n;
     int            hidden; /* the last row's place in target->hidden; -1: it is not there */
 } draft_rows;
 
@@ -56,8 +56,9 @@ struct drafter {
     void (*lane_free)(drafter *d, draft_lane *l); /* NULL is fine */
     /* Forgets the positions from n_pos on; 0 makes the lane new. */
     void (*cut)(drafter *d, draft_lane *l, int32_t n_pos);
-    /* Positions, from the text's start, that the lane's context has; NULL: it can go on from anywhere. */
-    int32_t (*held)(const drafter *d, const draft_lane *l);
+    /* Of the first n_pos positions of the text, how many may be taken as seen when the lane is cut there and goes on: all,
+     * or fewer, so that the rest is shown again and fills a context that would have holes. NULL: it needs none. */
+    int32_t (*held)(const drafter *d, const draft_lane *l, int32_t n_pos);
     /* Directly after the target's step: what of it was kept. A position that is not the next one starts a new context
      * there. */
     bool (*observe)(drafter *d, draft_lane *l, const draft_rows *r, err *e);
@@ -82,8 +83,8 @@ typedef struct {
 /* Opens what the checkpoint describes, for this target. Refused with the reason when the two do not fit. */
 bool drafter_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
 /* Guesses from the lane's own text: no weights. */
-drafter *drafter_open_ngram(target *t);
-void     drafter_close(drafter *d); /* NULL is fine */
+drafter *drafter_open_ngram(target *t, int32_t max_text); /* tokens of a lane's text */
+void     drafter_close(drafter *d);                       /* NULL is fine */
 /* Whether the checkpoint is a drafter at all, and of which kind; NULL when it is not. */
 const char *drafter_kind(const checkpoint *c);
 

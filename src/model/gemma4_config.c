@@ -1,6 +1,7 @@
 #include "model/gemma4_config.h"
 
 #include "model/config_value.h"
+#include "ops/ops.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -271,8 +272,9 @@ static bool check_layer(const gemma4_config *c, int l, err *e)
     int d = gemma4_kv_donor(c, l);
     if (d < 0 && !c->assistant)
         return err_set(e, ERR_FORMAT, "layer %d shares K/V, but no earlier layer of its kind has any", l);
-    if (c->head_dim[l] % 8)
-        return err_set(e, ERR_FORMAT, "the head size of layer %d is %d, not a multiple of 8", l, c->head_dim[l]);
+    if (c->head_dim[l] % 8 || c->head_dim[l] > OPS_MAX_HEAD_DIM)
+        return err_set(e, ERR_FORMAT, "the head size of layer %d is %d, not a multiple of 8 up to %d", l,
+                       c->head_dim[l], OPS_MAX_HEAD_DIM);
     if (c->n_heads % c->n_kv_heads[l])
         return err_set(e, ERR_FORMAT, "layer %d has %d query heads over %d K/V heads", l, c->n_heads, c->n_kv_heads[l]);
     for (int k = 0; k < l; k++)

@@ -26,11 +26,16 @@ enum {
 
 struct draft_lane {
     int32_t *head;   /* [1 << hash_bits] position + 1; 0: none */
-    int32_t *before; /* [n_ctx] position + 1 filed before this one; 0: none */
-    int32_t *hash;   /* [n_ctx] where the position is filed */
+    int32_t *before; /* [max_text] position + 1 filed before this one; 0: none */
+    int32_t *hash;   /* [max_text] where the position is filed */
     int      hash_bits;
     int32_t  n_filed;
 };
+
+typedef struct {
+    drafter d; /* first: a drafter * is an ngram * */
+    int32_t max_text;
+} ngram;
 
 static int32_t hash_at(const draft_lane *l, const int32_t *text, int32_t p)
 {
@@ -78,13 +83,13 @@ static int32_t find_place(const draft_lane *l, const int32_t *text, int32_t end)
 }
 
 /* Where what followed runs into the end of the text, the text is taken to be periodic from there. */
-static void draft_one(int32_t n_ctx, draft_job *job)
+static void draft_one(int32_t max_text, draft_job *job)
 {
     draft_lane *l   = job->lane;
     int32_t     end = job->n_text - 1;
     assert(job->n_top == 0 && job->n_want <= DRAFT_MAX); /* one_pass is false */
     job->n = 0;
-    if (job->n_text < 1 || job->n_text > n_ctx) return;
+    if (job->n_text < 1 || job->n_text > max_text) return;
     file_text(l, job->text, job->n_text);
     int32_t at = find_place(l, job->text, end);
     if (at < 0) return;
@@ -97,7 +102,7 @@ static void draft_one(int32_t n_ctx, draft_job *job)
 static bool ngram_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
 {
     (void)kv, (void)e;
-    for (int i = 0; i < n_jobs; i++) draft_one(d->t->n_ctx, jobs[i]);
+    for (int i = 0; i < n_jobs; i++) draft_one(((const ngram *)d)->max_text, jobs[i]);
     return true;
 }
 
@@ -129,18 +134,18 @@ static void ngram_lane_free(drafter *d, draft_lane *l)
 
 static bool ngram_lane_new(drafter *d, draft_lane **out, err *e)
 {
-    draft_lane *l     = xnew(draft_lane);
-    size_t      n_ctx = (size_t)d->t->n_ctx;
+    draft_lane *l = xnew(draft_lane);
+    size_t      n = (size_t)((const ngram *)d)->max_text;
 
     *out         = NULL;
     l->hash_bits = 8;
-    while (l->hash_bits < 30 && (size_t)1 << l->hash_bits < n_ctx) l->hash_bits++;
+    while (l->hash_bits < 30 && (size_t)1 << l->hash_bits < n) l->hash_bits++;
     l->head   = mem_try_n((size_t)1 << l->hash_bits, sizeof *l->head);
-    l->before = mem_try_n(n_ctx, sizeof *l->before);
-    l->hash   = mem_try_n(n_ctx, sizeof *l->hash);
+    l->before = mem_try_n(n, sizeof *l->before);
+    l->hash   = mem_try_n(n, sizeof *l->hash);
     if (!l->head || !l->before || !l->hash) {
         ngram_lane_free(d, l);
-        return err_set(e, ERR_UNAVAILABLE, "no memory for an index of %zu positions of text", n_ctx);
+        return err_set(e, ERR_UNAVAILABLE, "no memory for an index of %zu positions of text", n);
     }
     *out = l;
     return true;
@@ -148,9 +153,11 @@ static bool ngram_lane_new(drafter *d, draft_lane **out, err *e)
 
 static void ngram_close(drafter *d) { mem_free(d); }
 
-drafter *drafter_open_ngram(target *t)
+drafter *drafter_open_ngram(target *t, int32_t max_text)
 {
-    drafter *d   = xnew(drafter);
+    ngram   *g   = xnew(ngram);
+    drafter *d   = &g->d;
+    g->max_text  = max_text;
     d->kind      = "ngram";
     d->t         = t;
     d->max_draft = DRAFT_MAX;

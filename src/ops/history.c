@@ -8,6 +8,7 @@
 
 typedef struct {
     int32_t token, n_prompt, n_out;
+    float   bias;
 } entry;
 
 struct history {
@@ -53,6 +54,13 @@ static entry *entry_of(history *h, int32_t id)
     return &h->entries[h->where[id] - 1];
 }
 
+void history_bias(history *h, const logit_bias *b, int n)
+{
+    for (int i = 0; i < n; i++) entry_of(h, b[i].token)->bias = b[i].bias;
+}
+
+int history_size(const history *h) { return h->n; }
+
 void history_prompt(history *h, const int32_t *id, size_t n)
 {
     for (size_t i = 0; i < n; i++) entry_of(h, id[i])->n_prompt++;
@@ -67,21 +75,13 @@ void history_pop(history *h, int32_t id)
     x->n_out--;
 }
 
-bool penalty_is_off(const penalty_params *p)
-{
-    return p->repeat == 1 && p->presence == 0 && p->frequency == 0 && p->n_bias == 0;
-}
+bool penalty_counts(const penalty_params *p) { return p->repeat != 1 || p->presence != 0 || p->frequency != 0; }
 
-static float bias_of(const penalty_params *p, int32_t token)
-{
-    for (int i = 0; i < p->n_bias; i++)
-        if (p->bias[i].token == token) return p->bias[i].bias;
-    return 0;
-}
+bool penalty_is_off(const penalty_params *p) { return !penalty_counts(p) && p->n_bias == 0; }
 
 static logit_change change_of(const entry *x, const penalty_params *p, int row)
 {
-    logit_change c = {.row = row, .token = x->token, .repeat = 1, .bias = bias_of(p, x->token)};
+    logit_change c = {.row = row, .token = x->token, .repeat = 1, .bias = x->bias};
     if (x->n_prompt + x->n_out > 0) c.repeat = p->repeat;
     if (x->n_out > 0) c.minus = p->presence + p->frequency * (float)x->n_out;
     return c;
@@ -96,8 +96,5 @@ int history_changes(const history *h, const penalty_params *p, int row, logit_ch
         out[n] = change_of(&h->entries[i], p, row);
         n += !changes_nothing(&out[n]);
     }
-    for (int i = 0; i < p->n_bias; i++) /* tokens that were never seen */
-        if (!h->where[p->bias[i].token])
-            out[n++] = (logit_change){.row = row, .token = p->bias[i].token, .bias = p->bias[i].bias, .repeat = 1};
     return n;
 }

@@ -24,10 +24,13 @@ typedef struct history history;
 bool history_new(history **out, int n_vocab, err *e);
 void history_free(history *h); /* NULL is fine */
 void history_clear(history *h);
+void history_bias(history *h, const logit_bias *b, int n); /* a token at most once; until history_clear */
 void history_prompt(history *h, const int32_t *id, size_t n);
 void history_push(history *h, int32_t id); /* a token of the output */
 void history_pop(history *h, int32_t id);  /* takes the latest push of it back */
 bool penalty_is_off(const penalty_params *p);
-/* The changes for one row of logits; returns how many. out: n_vocab entries, or (tokens seen + biases) if fewer. */
+bool penalty_counts(const penalty_params *p); /* the text matters: it is more than biases */
+int  history_size(const history *h);          /* changes that one row can have at most */
+/* The changes for one row of logits; returns how many. */
 int history_changes(const history *h, const penalty_params *p, int row, logit_change *out);
 #endif

@@ -57,7 +57,7 @@ typedef struct {
  * A page holds KV_PAGE positions of all layers of one class:
  *     [layer][K, V][kv head][position in page][head_dim]
  * Its id is its offset in the pool in units of KV_UNIT bytes. table[lane * table_stride + slot / KV_PAGE]. */
-enum { KV_PAGE = 16, KV_UNIT = 256 };
+enum { KV_PAGE = 16, KV_UNIT = 256, OPS_MAX_HEAD_DIM = 1024 };
 typedef struct {
     dev        pool, table;
     int        table_stride;

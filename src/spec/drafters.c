@@ -18,8 +18,10 @@ static void note_problem(draft_slot *k, const err *why)
 {
     if (strcmp(k->problem, why->text) == 0) return;
     snprintf(k->problem, sizeof k->problem, "%s", why->text);
-    log_event(LOG_WARN, "draft", "%s; going on without this drafter", why->text);
+    log_event(LOG_WARN, "draft", "%s; going on without it", why->text);
 }
+
+static const char *name_of(const spec_draft_source *src) { return src->name ? src->name : src->path; }
 
 static bool open_slot(spec *s, draft_slot *k, err *e)
 {
@@ -27,7 +29,11 @@ static bool open_slot(spec *s, draft_slot *k, err *e)
     drafter_options opt   = k->src.opt;
     double          start = clock_s();
     opt.max_lanes         = s->opt.max_lanes;
-    if (!checkpoint_open(&cp, k->src.path, e)) return false;
+    if (!checkpoint_open(&cp, k->src.path, e)) return err_wrap(e, "no drafter");
+    if (cp->bytes > mem_available()) {
+        checkpoint_close(cp);
+        return err_set(e, ERR_UNAVAILABLE, "drafter %s: no memory for its weights", name_of(&k->src));
+    }
     bool ok = drafter_open(&k->d, s->t, cp, &opt, e);
     checkpoint_close(cp);
     if (ok && k->d->n_capture && !s->t->capture(s->t, k->d->capture_id, k->d->n_capture, e)) {
@@ -35,8 +41,8 @@ static bool open_slot(spec *s, draft_slot *k, err *e)
         k->d = NULL;
         ok   = false;
     }
-    if (!ok) return err_wrap(e, "drafter %s", k->src.path);
-    log_event(LOG_INFO, "draft", "%s: %s drafter, %.2f GB of weights in %.1f s", k->src.path, k->d->kind,
+    if (!ok) return err_wrap(e, "drafter %s", name_of(&k->src));
+    log_event(LOG_INFO, "draft", "%s: %s drafter, %.2f GB of weights in %.1f s", name_of(&k->src), k->d->kind,
               (double)k->d->weight_bytes / 1e9, clock_s() - start);
     return true;
 }
@@ -44,7 +50,7 @@ static bool open_slot(spec *s, draft_slot *k, err *e)
 static bool probe(const char *path, drafter_index *out, err *e)
 {
     checkpoint *cp;
-    if (!checkpoint_open(&cp, path, e)) return err_wrap(e, "drafter %s", path);
+    if (!checkpoint_open(&cp, path, e)) return err_wrap(e, "no drafter");
     const char *kind = drafter_kind(cp);
     if (!kind)
         err_set(e, ERR_INPUT, "%s is not a drafter, but a model of kind '%.*s'", path, STR_ARG(model_arch(cp)));
@@ -60,7 +66,7 @@ bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e)
     if (!probe(src->path, &i, e)) return false;
     draft_slot *k = &s->slots[i];
     if (k->given)
-        return err_set(e, ERR_INPUT, "%s: there is a drafter of its kind already, %s", src->path, k->src.path);
+        return err_set(e, ERR_INPUT, "%s: there is a drafter of its kind already, %s", name_of(src), name_of(&k->src));
     draft_slot fresh = {.src = *src, .given = true};
     if (!src->lazy && !open_slot(s, &fresh, e)) return false;
     *k = fresh;
@@ -88,8 +94,11 @@ void lane_drop_drafter(spec_lane *l, drafter_index k)
 
 void lane_drafter_failed(spec_lane *l, drafter_index k, const err *why)
 {
-    l->uses[k] = false;
-    note_problem(&l->s->slots[k], why);
+    draft_slot *slot  = &l->s->slots[k];
+    err         named = *why;
+    l->uses[k]        = false;
+    if (slot->src.path) err_wrap(&named, "drafter %s", name_of(&slot->src));
+    note_problem(slot, &named);
 }
 
 static bool wanted(const spec_lane *l, drafter_index k)
@@ -145,9 +154,10 @@ void close_drafters(spec *s)
 void spec_park(spec *s)
 {
     for (int i = 0; i < DRAFTERS; i++)
-        if (i != WITH_NGRAM && s->slots[i].d) {
+        if (i != WITH_NGRAM && s->slots[i].given && !s->slots[i].parked) {
+            s->slots[i].was_open = s->slots[i].d != NULL;
+            s->slots[i].parked   = true;
             close_slot(s, (drafter_index)i);
-            s->slots[i].parked = true;
         }
 }
 
@@ -155,16 +165,23 @@ bool spec_unpark(spec *s, err *e)
 {
     bool ok = true;
     for (int i = 0; i < DRAFTERS; i++) {
-        draft_slot *k = &s->slots[i];
+        draft_slot *k   = &s->slots[i];
+        err         why = {0};
         if (!k->parked) continue;
         k->parked = false;
-        if (!open_slot(s, k, ok ? e : NULL)) {
+        if (!k->was_open) continue;
+        if (!open_slot(s, k, &why)) {
             k->failed = true;
-            ok        = false;
+            note_problem(k, &why);
+            if (ok && e) *e = why;
+            ok = false;
             continue;
         }
         for (int n = 0; n < s->opt.max_lanes; n++)
-            if (s->lanes[n]) take(s->lanes[n], (drafter_index)i);
+            if (s->lanes[n]) {
+                assert(s->lanes[n]->out.n == 0); /* the step's features are not of this drafter */
+                take(s->lanes[n], (drafter_index)i);
+            }
     }
     return ok;
 }

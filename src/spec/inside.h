@@ -7,10 +7,11 @@ typedef enum { WITH_DFLASH, WITH_MTP, WITH_NGRAM, DRAFTERS } drafter_index;
 
 typedef struct {
     spec_draft_source src;
-    bool              given;  /* there is such a drafter, open or not */
-    bool              parked; /* closed until spec_unpark */
-    bool              failed; /* could not be opened */
-    drafter          *d;      /* NULL: not open */
+    bool              given;    /* there is such a drafter, open or not */
+    bool              parked;   /* closed until spec_unpark */
+    bool              was_open; /* before it was parked */
+    bool              failed;   /* could not be opened */
+    drafter          *d;        /* NULL: not open */
     char              problem[512];
 } draft_slot;
 
@@ -33,18 +34,20 @@ struct spec {
     judged_row     judged[STEP_MAX_ROWS];
     int32_t        pick[STEP_MAX_ROWS]; /* [n_want] */
     dev            params, picked, changes, logprobs, moves;
-    logit_change  *host_changes;  /* n_vocab of them */
-    token_logprob *host_logprobs; /* [HEAD_ROWS][1 + SPEC_MAX_TOP] */
+    logit_change  *host_changes; /* max_changes of them */
+    int            max_changes;
+    token_logprob *host_logprobs; /* [STEP_MAX_ROWS][1 + SPEC_MAX_TOP] */
 };
 
 enum { SHADOW_MAX = 16 };
+static inline int least(int a, int b) { return a < b ? a : b; }
 
 struct spec_lane {
     spec        *s;
     int          index; /* in s->lanes */
     kv_seq      *seq;
     int32_t     *text; /* room for n_ctx + 1 */
-    int32_t      n_text, n_cached;
+    int32_t      n_prompt, n_text, n_cached;
     int          limit; /* tokens that will still be kept */
     lane_options opt;
     history     *history; /* made when first wanted; in use when `counting` */

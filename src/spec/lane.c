@@ -46,7 +46,8 @@ static bool begin_counting(spec_lane *l, const int32_t *prompt, size_t n, err *e
     if (!l->counting) return true;
     if (!l->history && !history_new(&l->history, l->s->t->n_vocab, e)) return false;
     history_clear(l->history);
-    history_prompt(l->history, prompt, n);
+    history_bias(l->history, l->opt.penalty.bias, l->opt.penalty.n_bias);
+    if (penalty_counts(&l->opt.penalty)) history_prompt(l->history, prompt, n);
     return true;
 }
 
@@ -62,12 +63,13 @@ static void cut_to(spec_lane *l, int32_t n)
  * The last token is always run. */
 static int32_t common_text(const spec_lane *l, const int32_t *prompt, int32_t n)
 {
-    int32_t same = 0, most = n - 1 < l->n_cached ? n - 1 : l->n_cached;
+    int32_t same = 0, most = least(n - 1, l->n_cached), all;
+    while (same < most && l->text[same] == prompt[same]) same++;
+    all = same;
     for (int i = 0; i < DRAFTERS; i++) {
         drafter *d = l->s->slots[i].d;
-        if (l->uses[i] && d->held && d->held(d, l->draft_lane[i]) < most) most = d->held(d, l->draft_lane[i]);
+        if (l->uses[i] && d->held) same = least(same, d->held(d, l->draft_lane[i], all));
     }
-    while (same < most && l->text[same] == prompt[same]) same++;
     return same;
 }
 
@@ -76,19 +78,19 @@ bool spec_lane_begin(spec_lane *l, const lane_options *o, const int32_t *prompt,
     if (n < 1 || n > (size_t)l->s->opt.n_ctx)
         return err_set(e, ERR_INPUT, "the prompt has %zu tokens and the context holds %d", n, l->s->opt.n_ctx);
     assert(o->n_top <= SPEC_MAX_TOP);
-    l->opt   = *o;
-    l->limit = INT32_MAX;
-    l->out.n = 0;
-    l->stats = (spec_stats){0};
+    l->opt         = *o;
+    l->limit       = INT32_MAX;
+    l->out.n       = 0;
+    l->out.problem = NULL;
+    l->stats       = (spec_stats){0};
     lane_take_drafters(l);
     int32_t same = common_text(l, prompt, (int32_t)n);
     cut_to(l, same);
     memcpy(l->text, prompt, n * sizeof *prompt);
-    l->n_text = (int32_t)n;
-    *n_reused = (size_t)same;
+    l->n_text = l->n_prompt = (int32_t)n;
+    *n_reused               = (size_t)same;
     if (!begin_counting(l, prompt, n, e)) return false;
-    policy_limits lim = lane_limits(l);
-    policy_init(&l->policy, &lim);
+    policy_init(&l->policy, &(policy_limits){0}); /* limits are known when a round begins */
     return true;
 }
 
@@ -97,7 +99,6 @@ bool              spec_lane_full(const spec_lane *l) { return l->n_text > l->s->
 void              spec_lane_limit(spec_lane *l, int n) { l->limit = n; }
 const spec_out   *spec_lane_out(const spec_lane *l) { return &l->out; }
 const spec_stats *spec_lane_stats(const spec_lane *l) { return &l->stats; }
-const spec_plan  *spec_lane_plan(const spec_lane *l) { return &l->plan; }
 const int32_t    *spec_lane_text(const spec_lane *l, int32_t *n)
 {
     *n = l->n_text;
@@ -105,8 +106,6 @@ const int32_t    *spec_lane_text(const spec_lane *l, int32_t *n)
 }
 
 /* --- a step -------------------------------------------------------------------------------------*/
-static int least(int a, int b) { return a < b ? a : b; }
-
 /* At most `rows` rows of the step are the lane's. */
 static void plan_lane(spec_lane *l, int rows)
 {
@@ -116,7 +115,8 @@ static void plan_lane(spec_lane *l, int rows)
     l->first_want = l->n_chunk == pending ? 0 : -1;
     l->out.n      = 0;
     l->n_shadow   = 0;
-    if (pending > 1) return; /* the drafters have not seen all of the text */
+    if (pending > 1 || l->n_text == l->n_prompt) return; /* drafters guess behind the model's own words */
+    l->policy.limits = lane_limits(l);
     lane_ask_ngrams(l);
     l->plan = lane_choose(l, least(rows - 1, DRAFT_MAX), least(l->s->opt.n_ctx - l->n_text, l->limit - 1));
 }
@@ -147,8 +147,8 @@ static bool grow_pages(spec_lane *l, err *e)
 {
     int32_t text = l->n_cached + l->n_chunk;
     if (kv_seq_grow(l->seq, text + l->tree.n - 1, NULL)) return true;
-    l->tree.n      = 1; /* no room for guesses */
-    l->plan.method = SPEC_OFF;
+    l->tree.n = 1; /* no room for guesses */
+    l->plan   = (spec_plan){.method = SPEC_OFF};
     return kv_seq_grow(l->seq, text, e);
 }
 
@@ -177,6 +177,8 @@ static void put_out(const spec *s, spec_lane *l, int want)
 static void walk(const spec *s, spec_lane *l)
 {
     l->n_path = 0;
+    l->out.problem =
+        s->pick[l->first_want] < 0 ? "no token can be picked: all are banned, or the weights are damaged" : NULL;
     for (int row = 0; row >= 0 && s->pick[l->first_want + row] >= 0;) {
         int want             = l->first_want + row;
         l->path[l->n_path++] = row;
@@ -280,6 +282,7 @@ static void note_outcome(spec_lane *l)
 void spec_lane_keep(spec_lane *l, int n_keep)
 {
     double start = clock_s();
+    if (l->out.n == 0) return;
     assert(n_keep >= 0 && n_keep <= l->out.n && l->n_text + n_keep <= l->s->opt.n_ctx + 1);
     if (n_keep == 0) l->n_chunk--; /* the anchor stays one */
     compact(l, n_keep);

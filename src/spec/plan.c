@@ -2,10 +2,12 @@
 #include "base/clock.h"
 #include "spec/inside.h"
 
-#include <math.h>
+#include <assert.h>
 
 static const int default_draft[SPEC_METHODS] = {
     [SPEC_DFLASH] = DRAFT_MAX, [SPEC_TREE] = DRAFT_MAX, [SPEC_MTP] = 3, [SPEC_NGRAM] = 8};
+static const int auto_draft[SPEC_METHODS] = {
+    [SPEC_DFLASH] = DRAFT_MAX, [SPEC_TREE] = DRAFT_MAX, [SPEC_MTP] = 7, [SPEC_NGRAM] = SHADOW_MAX};
 enum { DEFAULT_TREE_BUDGET = 22 };
 
 /* Guesses in a row that the lane may want of a method: 0 when it cannot use it. */
@@ -15,8 +17,8 @@ static int draft_limit(const spec_lane *l, spec_method m)
     drafter_index        k = drafter_of(m);
     if (!l->uses[k]) return 0;
     const drafter *d = l->s->slots[k].d;
-    int            n = o->draft_max > 0 ? o->draft_max : default_draft[m];
-    return n < d->max_draft ? n : d->max_draft;
+    int            n = o->draft_max > 0 ? o->draft_max : (o->method == SPEC_AUTO ? auto_draft : default_draft)[m];
+    return least(n, d->max_draft);
 }
 
 static int tree_budget(const spec_lane *l)
@@ -31,11 +33,8 @@ policy_limits lane_limits(const spec_lane *l)
         lim.max_draft[m] = draft_limit(l, (spec_method)m);
         lim.there[m]     = lim.max_draft[m] > 0;
     }
-    if (lim.there[SPEC_MTP] && !l->opt.spec.draft_max) lim.max_draft[SPEC_MTP] = 7;
     return lim;
 }
-
-static int least(int a, int b) { return a < b ? a : b; }
 
 spec_plan lane_choose(const spec_lane *l, int room_rows, int room_depth)
 {
@@ -118,7 +117,7 @@ void lane_ask_ngrams(spec_lane *l)
     fill_job(l, WITH_NGRAM, SHADOW_MAX);
     if (d->draft(d, l->s->kv, &job, 1, NULL)) l->n_shadow = job->n;
     memcpy(l->shadow, job->token, (size_t)l->n_shadow * sizeof *l->shadow);
-    lim->max_draft[SPEC_NGRAM] = l->n_shadow;
+    lim->max_draft[SPEC_NGRAM] = least(l->n_shadow, lim->max_draft[SPEC_NGRAM]);
     lim->there[SPEC_NGRAM]     = l->n_shadow > 0;
 }
 
@@ -130,7 +129,10 @@ static void draft_with(spec *s, drafter_index k, spec_lane *const *lanes, int n_
     for (int i = 0; i < n_lanes; i++)
         if (lanes[i]->plan.method != SPEC_OFF && drafter_of(lanes[i]->plan.method) == k) some[n++] = lanes[i];
     if (n == 0) return;
-    for (int i = 0; i < n; i++) plan_job(some[i]);
+    for (int i = 0; i < n; i++) {
+        assert(some[i]->uses[k]);
+        plan_job(some[i]);
+    }
     run_jobs(s, k, some, n);
     double took = clock_s() - start;
     if (n == 1 && some[0]->job.n > 0) cost_note_draft(&s->cost, some[0]->plan.method, some[0]->job.n, took);

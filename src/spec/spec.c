@@ -5,6 +5,8 @@
 
 #include <assert.h>
 
+enum { ROOM_FOR_CHANGES = 32768 }; /* of logits, beyond one for each token: several rows go together */
+
 /* --- one per target -----------------------------------------------------------------------------*/
 /* The rows of a tree need slots beyond the last position. */
 static kv_pool_spec pool_spec(const target *t, const spec_options *o)
@@ -35,13 +37,13 @@ bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)
 static bool take_scratch(spec *s, err *e)
 {
     const ops *o     = s->t->o;
-    size_t     vocab = (size_t)s->t->n_vocab;
-    s->host_changes  = mem_try_n(vocab, sizeof *s->host_changes);
+    s->max_changes   = s->t->n_vocab + ROOM_FOR_CHANGES;
+    s->host_changes  = mem_try_n((size_t)s->max_changes, sizeof *s->host_changes);
     s->host_logprobs = xnew_n(token_logprob, (size_t)STEP_MAX_ROWS * (1 + SPEC_MAX_TOP));
     if (!s->host_changes) return err_set(e, ERR_UNAVAILABLE, "no memory to count tokens");
     return o->alloc(o, &s->params, HEAD_ROWS * sizeof(sample_params), e) &&
            o->alloc(o, &s->picked, HEAD_ROWS * sizeof(int32_t), e) &&
-           o->alloc(o, &s->changes, vocab * sizeof(logit_change), e) &&
+           o->alloc(o, &s->changes, (size_t)s->max_changes * sizeof(logit_change), e) &&
            o->alloc(o, &s->logprobs, (size_t)HEAD_ROWS * (1 + SPEC_MAX_TOP) * sizeof(token_logprob), e) &&
            o->alloc(o, &s->moves, DRAFT_MAX * sizeof(kv_move_item), e);
 }
@@ -58,7 +60,7 @@ bool spec_new(spec **out, target *t, const spec_options *o, err *e)
     if (!spec_kv_bytes(t, o, &kvs.max_bytes))
         err_set(e, ERR_LIMIT, "a context of %d is too large", o->n_ctx);
     else if (kv_pool_new(&s->kv, t->o, &kvs, e) && take_scratch(s, e)) {
-        s->slots[WITH_NGRAM] = (draft_slot){.given = true, .d = drafter_open_ngram(t)};
+        s->slots[WITH_NGRAM] = (draft_slot){.given = true, .d = drafter_open_ngram(t, o->n_ctx + 1)};
         *out                 = s;
         return true;
     }
@@ -81,9 +83,7 @@ void spec_free(spec *s)
     mem_free(s);
 }
 
-target           *spec_target(const spec *s) { return s->t; }
-int               spec_n_ctx(const spec *s) { return s->opt.n_ctx; }
-const cost_table *spec_costs(const spec *s) { return &s->cost; }
+int spec_n_ctx(const spec *s) { return s->opt.n_ctx; }
 
 /* --- counts -------------------------------------------------------------------------------------*/
 double spec_acceptance_length(const spec_stats *s)

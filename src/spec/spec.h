@@ -29,8 +29,8 @@ enum {
 
 /* How a lane speculates. Zero numbers: the default. */
 typedef struct {
-    int   method;      /* spec_method or SPEC_AUTO */
-    int   draft_max;   /* guesses in a row: 15 (all of the block) for DFlash, 3 for MTP, 8 for n-grams */
+    int   method;    /* spec_method or SPEC_AUTO */
+    int   draft_max; /* guesses in a row: all of the block for DFlash, 3 for MTP (auto: 7), 8 for n-grams (auto: 16) */
     int   tree_budget; /* rows of a tree beside the anchor: 22 */
     float tree_temp;   /* flattens (above 1) or sharpens the drafter's candidates: 1 */
     bool  no_chain_seed;
@@ -52,9 +52,9 @@ typedef struct {
     int64_t accepted; /* of them right, and kept */
     int64_t tokens;   /* kept, of the rounds with guesses */
     int64_t right_at[DRAFT_MAX],
-        tried_at[DRAFT_MAX];         /* by place in the draft: rounds with such a guess, with it right */
-    int64_t by_method[SPEC_METHODS]; /* rounds */
-    double  draft_s, verify_s, commit_s;
+        tried_at[DRAFT_MAX];             /* by place in the draft: rounds with it right, with such a guess */
+    int64_t by_method[SPEC_METHODS];     /* rounds */
+    double  draft_s, verify_s, commit_s; /* of the steps that the lane was part of */
 } spec_stats;
 /* 1 + accepted / rounds and accepted / drafted, as vLLM counts; 0 when nothing was drafted. */
 double spec_acceptance_length(const spec_stats *s);
@@ -78,20 +78,20 @@ void spec_free(spec *s); /* NULL is fine; lanes are gone */
 
 typedef struct {
     const char     *path;
+    const char     *name; /* in messages; NULL: the path */
     drafter_options opt;
     bool            lazy; /* opened when a lane first wants it */
 } spec_draft_source;
-/* A DFlash drafter or an assistant, one of each; `path` must live as long as s. False when the file cannot be used. */
+/* A DFlash drafter or an assistant, one of each; path and name must live as long as s. False when the file cannot be used. */
 bool        spec_add_drafter(spec *s, const spec_draft_source *src, err *e);
 bool        spec_has_drafter(const spec *s, spec_method m);
 const char *spec_drafter_problem(const spec *s, spec_method m); /* why it is not used; NULL: nothing is wrong */
-/* Gives the drafters' memory back until they are wanted again. Lanes go on plainly meanwhile. */
+/* Gives the drafters' memory back until spec_unpark, which opens again what was open; not between a step and its keep.
+ * Lanes go on plainly meanwhile. */
 void spec_park(spec *s);
 bool spec_unpark(spec *s, err *e);
 
-target           *spec_target(const spec *s);
-int               spec_n_ctx(const spec *s);
-const cost_table *spec_costs(const spec *s);
+int spec_n_ctx(const spec *s);
 
 /* --- lanes -------------------------------------------------------------------------------------- */
 bool spec_lane_new(spec *s, spec_lane **out, err *e); /* ERR_BUSY when all lanes are taken */
@@ -102,7 +102,8 @@ bool spec_lane_begin(spec_lane *l, const lane_options *o, const int32_t *prompt,
 
 /* Tokens that a step decided, in order; logprob[i][0] is of the token itself. */
 typedef struct {
-    int           n; /* 0: a part of the prompt was run, nothing was decided */
+    int           n;       /* 0: a part of the prompt was run, nothing was decided */
+    const char   *problem; /* why none can be: the lane is at its end; NULL: nothing is wrong */
     int32_t       token[1 + DRAFT_MAX];
     token_logprob logprob[1 + DRAFT_MAX][1 + SPEC_MAX_TOP];
 } spec_out;
@@ -118,5 +119,4 @@ bool           spec_lane_full(const spec_lane *l);    /* no position is left for
 void           spec_lane_limit(spec_lane *l, int n);  /* tokens that will still be kept: no more are guessed */
 const int32_t *spec_lane_text(const spec_lane *l, int32_t *n);
 const spec_stats *spec_lane_stats(const spec_lane *l);
-const spec_plan  *spec_lane_plan(const spec_lane *l); /* of the last step */
 #endif

@@ -9,26 +9,24 @@ static void numerators(float *p, const float *logits, int n)
     for (int i = 0; i < n; i += 8) v8_store_n(p + i, v8_exp(v8_load_n(logits + i, n - i) - v8_set1(max)), n - i);
 }
 
-/* The best not yet taken; the lower id where two are equal. Logits rank, not their exponentials, which may be equal
- * where logits are not. Even among NaNs the id is a valid one. */
-static int next_best(const float *logits, int n, const int32_t *taken, int n_taken)
+/* The n_slots best, ranked, the lower id first where two are equal. Logits rank, not their exponentials, which may be
+ * equal where logits are not. Even among NaNs the ids are valid and differ. */
+static void rank_best(int32_t *id, int n_slots, const float *logits, int n)
 {
-    int best = -1;
-    for (int i = 0; i < n; i++) {
-        bool free = true;
-        for (int s = 0; s < n_taken && free; s++) free = taken[s] != i;
-        if (free && (best < 0 || logits[i] > logits[best])) best = i;
+    int taken = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (taken == n_slots && !(logits[i] > logits[id[taken - 1]])) continue;
+        int at = taken < n_slots ? taken++ : n_slots - 1;
+        for (; at > 0 && logits[i] > logits[id[at - 1]]; at--) id[at] = id[at - 1];
+        id[at] = i;
     }
-    return best;
 }
 
 static void route(int32_t *id, float *w, const float *logits, const float *p, const cpu_router_args *a)
 {
     float sum = 0;
-    for (int s = 0; s < a->n_slots; s++) {
-        id[s] = next_best(logits, a->n_experts, id, s);
-        sum += p[id[s]];
-    }
+    rank_best(id, a->n_slots, logits, a->n_experts);
+    for (int s = 0; s < a->n_slots; s++) sum += p[id[s]];
     for (int s = 0; s < a->n_slots; s++) w[s] = p[id[s]] / sum * (a->expert_scale ? a->expert_scale[id[s]] : 1);
 }
 

@@ -16,7 +16,7 @@
 enum {
     ATTENTION_THREADS = 128,
     ATTENTION_WARPS   = ATTENTION_THREADS / WARP,
-    MAX_PARTS         = MAX_HEAD_DIM / ATTENTION_THREADS
+    MAX_PARTS         = OPS_MAX_HEAD_DIM / ATTENTION_THREADS
 };
 enum { SPLIT_BLOCKS = 64 }; /* over the tiles of one head of one row */
 
@@ -127,7 +127,7 @@ static __device__ inline float merge_output(float before, float now, shares f)
 template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS) attend_kernel(cuda_attention_args a)
 {
     __shared__ tile_keys t;
-    __shared__ float     q[MAX_HEAD_DIM];
+    __shared__ float     q[OPS_MAX_HEAD_DIM];
     head_view            v              = view_of(a, blockIdx.y, blockIdx.x);
     int                  dim            = a.c.head_dim;
     size_t               at             = ((size_t)v.row * a.n_heads + v.head) * dim;
@@ -159,7 +159,7 @@ static __device__ inline float *partial_at(const cuda_attention_args &a, const h
 template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS) tiles_kernel(cuda_attention_args a)
 {
     __shared__ tile_keys t;
-    __shared__ float     q[MAX_HEAD_DIM];
+    __shared__ float     q[OPS_MAX_HEAD_DIM];
     head_view            v   = view_of(a, blockIdx.z, blockIdx.y);
     int                  dim = a.c.head_dim;
     for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS)

@@ -83,7 +83,7 @@ cudaError_t cuda_kv_store(cudaStream_t s, const cuda_cache *c, int layer, const 
                           const float *k, const float *v, int n_rows);
 cudaError_t cuda_kv_move(cudaStream_t s, const cuda_cache *c, const kv_move_item *items, int n_items);
 
-enum { TILE_KEYS = 64, MAX_HEAD_DIM = 1024 };
+enum { TILE_KEYS = 64 };
 typedef struct {
     cuda_cache     c;
     float         *y;

@@ -356,7 +356,7 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
                              .window  = window,
                              .scale   = scale,
                              .n_tiles = (c->table_stride * KV_PAGE + TILE_KEYS - 1) / TILE_KEYS};
-    assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= MAX_HEAD_DIM);
+    assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM);
     if (rows->n_rows < 1) return;
     if (split_tiles(&a)) a.partial = q->partial;
     note(q, "attention", cuda_attention(on(q), &a));

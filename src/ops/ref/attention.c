@@ -3,8 +3,6 @@
 #include <assert.h>
 #include <math.h>
 
-enum { MAX_HEAD_DIM = 1024 };
-
 /* One query head of one row: which keys it may see, and where they lie. */
 typedef struct {
     const kv_class  *c;
@@ -44,7 +42,7 @@ static double score(const view *v, const float *q, int32_t p, float scale)
 /* y = sum over p of softmax(score)[p] * v[p], 0 when there is none; the scores are computed twice instead of kept */
 static void attend(float *y, const float *q, const view *v, float scale)
 {
-    double max = -INFINITY, total = 0, out[MAX_HEAD_DIM] = {0};
+    double max = -INFINITY, total = 0, out[OPS_MAX_HEAD_DIM] = {0};
     for (int32_t p = v->first; p <= v->last; p++) max = fmax(max, score(v, q, p, scale));
     for (int32_t p = v->first; p <= v->last; p++) {
         const void *value = stored(v, KV_V, p);
@@ -60,7 +58,7 @@ void ref_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, 
 {
     (void)q;
     const int32_t *pos = rows->pos.p, *last = rows->last.p;
-    assert(c->head_dim <= MAX_HEAD_DIM && n_heads % c->n_kv_heads == 0);
+    assert(c->head_dim <= OPS_MAX_HEAD_DIM && n_heads % c->n_kv_heads == 0);
     for (int r = 0; r < rows->n_rows; r++)
         for (int h = 0; h < n_heads; h++) {
             int32_t first = window > 0 && pos[r] >= window ? pos[r] - window + 1 : 0;

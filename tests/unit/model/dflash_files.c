@@ -533,7 +533,7 @@ TEST(dflash_damaged_weights_are_an_answer)
             draft_job job = dflash_rig_job(&g, 0, &x), *jobs[] = {&job};
             for (int i = 0; i < 2; i++) { /* and the lane can go on */
                 dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, 4);
-                CHECK_FAILS(g.d->draft(g.d, g.kv, jobs, 1, &e), e, "the drafter's output is not a number");
+                CHECK_FAILS(g.d->draft(g.d, g.kv, jobs, 1, &e), e, "its output is not a number");
                 CHECK_INT(job.n, 0);
             }
         }

@@ -391,6 +391,7 @@ TEST(mtp_guesses_follow_bias_and_candidates)
         }
         logit_bias     never   = {j.token[0], -INFINITY};
         penalty_params penalty = {.repeat = 1, .bias = &never, .n_bias = 1};
+        history_bias(h, &never, 1);
         other.history          = h;
         other.penalty          = &penalty;
         draft(t, &g, &other);
@@ -778,7 +779,7 @@ TEST(mtp_weights_that_are_no_numbers_end_a_draft)
             damage x = POKE(PLE, names[i], all);
             if (CHECK_OK(open_drafter(&g, make_dir(&x), &opt, &e), e)) {
                 draft_job j = job_for(&g, 0, text, fill_lane(t, &g, 0, text), 2), *jobs = &j;
-                if (i < 2) CHECK_FAILS(g.d->draft(g.d, g.kv, &jobs, 1, &e), e, "the drafter's output is not a number");
+                if (i < 2) CHECK_FAILS(g.d->draft(g.d, g.kv, &jobs, 1, &e), e, "its output is not a number");
                 if (i == 2) CHECK_OK(g.d->draft(g.d, g.kv, &jobs, 1, &e), e); /* one cluster out of its mind */
                 kv_seq_cut(g.seq[0], 0);
             }

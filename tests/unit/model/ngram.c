@@ -78,8 +78,7 @@ static void check_life(test_case *t, drafter *d, int alphabet, uint64_t seed)
 TEST(ngram_finds_what_a_plain_search_finds)
 {
     static const int alphabet[] = {1, 2, 3, 5, 20, 1000, 250000};
-    target           tg         = {.n_ctx = N_CTX};
-    drafter         *d          = drafter_open_ngram(&tg);
+    drafter         *d          = drafter_open_ngram(NULL, N_CTX);
     for (size_t i = 0; i < COUNT(alphabet); i++)
         for (uint64_t seed = 1; seed <= 6; seed++) check_life(t, d, alphabet[i], seed * 977 + i);
     d->close(d);
@@ -88,8 +87,7 @@ TEST(ngram_finds_what_a_plain_search_finds)
 TEST(ngram_needs_three_tokens_in_common)
 {
     static const int32_t two[] = {1, 2, 3, 4, 9, 3, 4}, three[] = {1, 2, 3, 4, 9, 2, 3, 4};
-    target               tg  = {.n_ctx = 16};
-    drafter             *d   = drafter_open_ngram(&tg);
+    drafter             *d   = drafter_open_ngram(NULL, 16);
     draft_job            job = {0}, *jobs[] = {&job};
     err                  e;
     CHECK(!d->one_pass);
@@ -114,8 +112,7 @@ TEST(ngram_needs_three_tokens_in_common)
 /* Nobody said cut(): guesses may be poor, but no place outside the text is read. */
 TEST(ngram_survives_another_text)
 {
-    target    tg  = {.n_ctx = 600};
-    drafter  *d   = drafter_open_ngram(&tg);
+    drafter  *d   = drafter_open_ngram(NULL, 600);
     draft_job job = {.n_want = DRAFT_MAX}, *jobs[] = {&job};
     uint64_t  s = 5;
     err       e;
@@ -138,8 +135,7 @@ TEST(ngram_survives_another_text)
 TEST(ngram_is_quick_on_hostile_text)
 {
     enum { N = 131072 };
-    target    tg   = {.n_ctx = N};
-    drafter  *d    = drafter_open_ngram(&tg);
+    drafter  *d    = drafter_open_ngram(NULL, N);
     int32_t  *text = xnew_n(int32_t, N);
     draft_job job = {.n_want = DRAFT_MAX, .text = text}, *jobs[] = {&job};
     err       e;
@@ -164,8 +160,7 @@ TEST(ngram_is_quick_on_hostile_text)
 
 TEST(ngram_lane_needs_memory)
 {
-    target      tg = {.n_ctx = 5000};
-    drafter    *d  = drafter_open_ngram(&tg);
+    drafter    *d = drafter_open_ngram(NULL, 5000);
     draft_lane *l;
     err         e;
     for (int i = 1; i <= 3; i++) {

@@ -39,6 +39,7 @@ TEST(history_counts_prompt_and_output_as_the_penalties_want)
         int                   n_prompt = (int)(test_rand(&r) % 30), n_out = (int)(test_rand(&r) % 30);
         for (int i = 0; i < 30; i++) prompt[i] = (int32_t)(test_rand(&r) % V), out[i] = (int32_t)(test_rand(&r) % V);
         history_clear(h);
+        history_bias(h, p->bias, p->n_bias);
         history_prompt(h, prompt, (size_t)n_prompt);
         for (int i = 0; i < n_out; i++) history_push(h, out[i]);
         for (int i = n_out; i < 30; i++) history_push(h, out[i]); /* a branch that comes and goes */

@@ -339,6 +339,69 @@ static bool failing_observe(drafter *d, draft_lane *l, const draft_rows *r, err 
     return err_set(e, ERR_IO, "the drafter lost its place");
 }
 
+/* In a request a drafter that failed is not asked again, also when the method is the loop's to choose. */
+TEST(spec_auto_does_not_ask_a_drafter_that_failed)
+{
+    loop g;
+    if (open_loop(t, &g, 512, "cpu") && add_both(t, &g)) {
+        text     plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 150);
+        drafter *d     = g.s->slots[WITH_DFLASH].d;
+        real_draft     = d->draft;
+        drafts_left    = 1;
+        d->draft       = failing_draft;
+        text a         = answer_with(t, &g, SPEC_AUTO, prompt, N_PROMPT, 150);
+        d->draft       = real_draft;
+        check_same(t, &a, &plain);
+        CHECK(drafts_left >= -1); /* asked once more at most, and that failed */
+        CHECK(a.stats.by_method[SPEC_MTP] > 0);
+    }
+    close_loop(&g);
+}
+
+TEST(spec_auto_keeps_to_the_limits)
+{
+    loop g;
+    if (open_loop(t, &g, 512, "cpu") && add_both(t, &g)) {
+        err          e = {0};
+        lane_options o = with(SPEC_AUTO);
+        int32_t      many[200];
+        size_t       reused;
+        o.spec.draft_max   = 2;
+        o.spec.tree_budget = 5;
+        for (int i = 0; i < 200; i++) many[i] = prompt[i % N_PROMPT]; /* n-grams have much to say */
+        CHECK_OK(spec_lane_begin(g.l, &o, many, 200, &reused, &e), e);
+        for (int i = 0; i < 120 && !spec_lane_full(g.l); i++) {
+            if (!CHECK_OK(spec_step(g.s, &g.l, 1, &e), e)) break;
+            CHECK(g.l->tree.n - 1 <= (g.l->plan.method == SPEC_TREE ? 5 : 2) && tree_depth(&g.l->tree) <= 2);
+            spec_lane_keep(g.l, spec_lane_out(g.l)->n);
+        }
+        CHECK(spec_lane_stats(g.l)->rounds > 0);
+    }
+    close_loop(&g);
+}
+
+/* A request that shares an early part with a text longer than the drafter's context: its rows are shown again. */
+TEST(spec_fills_a_drafters_context_again)
+{
+    loop g;
+    err  e = {0};
+    if (open_loop(t, &g, 1024, "cpu")) {
+        char         path[4096];
+        int32_t      many[600];
+        size_t       reused;
+        lane_options o = with(SPEC_DFLASH);
+        snprintf(path, sizeof path, "%s", test_path("models/nano/dflash.gguf"));
+        CHECK_OK(spec_add_drafter(g.s, &(spec_draft_source){.path = path, .opt.n_ctx = 128}, &e), e);
+        for (int i = 0; i < 600; i++) many[i] = prompt[i % N_PROMPT];
+        answer_with(t, &g, SPEC_DFLASH, many, 600, 20);
+        CHECK_OK(spec_lane_begin(g.l, &o, many, 301, &reused, &e), e);
+        CHECK_INT(reused, 300 - 64); /* half of the drafter's context goes through the target again */
+        CHECK_OK(spec_lane_begin(g.l, &o, many, 20, &reused, &e), e);
+        CHECK_INT(reused, 0);
+    }
+    close_loop(&g);
+}
+
 TEST(spec_goes_on_when_a_drafter_fails_in_the_middle)
 {
     loop g;
@@ -397,6 +460,32 @@ static size_t in_use(void)
 {
     struct mallinfo2 m = mallinfo2();
     return m.uordblks + m.hblkhd;
+}
+
+TEST(spec_parks_whatever_the_method)
+{
+    loop g;
+    err  e = {0};
+    if (open_loop(t, &g, 512, "cpu") && add_both(t, &g)) {
+        text plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 120);
+        for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++) {
+            text a = answer_with(t, &g, m, prompt, N_PROMPT, 30);
+            spec_park(g.s);
+            go_on(t, &g, 60, &a);
+            CHECK_OK(spec_unpark(g.s, &e), e);
+            int64_t before = a.stats.rounds;
+            go_on(t, &g, 120, &a);
+            check_same(t, &a, &plain);
+            if (m != SPEC_NGRAM) CHECK(a.stats.rounds > before);
+        }
+        spec_park(g.s); /* a request that begins meanwhile drafts when it can */
+        text a = answer_with(t, &g, SPEC_AUTO, prompt, N_PROMPT, 5);
+        CHECK_OK(spec_unpark(g.s, &e), e);
+        go_on(t, &g, 120, &a);
+        check_same(t, &a, &plain);
+        CHECK(a.stats.by_method[SPEC_DFLASH] + a.stats.by_method[SPEC_TREE] + a.stats.by_method[SPEC_MTP] > 0);
+    }
+    close_loop(&g);
 }
 
 TEST(spec_parks_and_unparks)
