@@ -1,6 +1,7 @@
-/* One job at a time. `generation` counts jobs: a worker that sees it move takes chunks from `next`
- * until none is left, then counts itself out of `busy`. The caller waits for busy == 0, so no worker can
- * touch `next` when the following job resets it. */
+/* One job at a time. `generation` counts jobs: a worker that sees it move joins the crew, if the job is still open, takes
+ * chunks from `next` until none is left, and leaves the crew. The caller takes chunks too, closes the job when none is left
+ * and waits for those who are inside. Who comes late finds the job closed: nobody waits for a worker that the machine
+ * has no processor for. While the crew is not empty no field of the job changes. */
 #include "base/thread.h"
 
 #include "base/clock.h"
@@ -19,17 +20,19 @@
 #include <unistd.h>
 
 enum { SPIN_NS = 30000, MAX_THREADS = 256 };
+#define OPEN 0x80000000u
 
 struct pool {
     int         n_threads;
     int64_t     spin_ns; /* 0 where threads outnumber processors: spinning would only steal */
     pthread_t  *worker;  /* [n_threads - 1] */
-    pool_fn    *fn;      /* the job: written before `generation` moves, read after */
+    pool_fn    *fn;      /* the job: written before it is open, read inside */
     void       *ctx;
     int         n_chunks;
     const char *fault_scope;
     atomic_int  next; /* first chunk not yet taken */
-    atomic_uint generation, busy;
+    atomic_uint generation;
+    atomic_uint crew;     /* OPEN while one may join, plus the number of workers inside */
     atomic_uint sleepers; /* workers asleep on `generation` */
     atomic_bool stop;
 };
@@ -88,18 +91,35 @@ static void wait_for_job(pool *p, unsigned seen)
     }
 }
 
+static bool join_crew(pool *p)
+{
+    unsigned now = atomic_load_explicit(&p->crew, memory_order_relaxed);
+    while (now & OPEN)
+        if (atomic_compare_exchange_weak_explicit(&p->crew, &now, now + 1, memory_order_acquire, memory_order_relaxed))
+            return true;
+    return false;
+}
+
+static void leave_crew(pool *p)
+{
+    if (atomic_fetch_sub_explicit(&p->crew, 1, memory_order_release) == 1) futex_wake_all(&p->crew);
+}
+
 static void *worker_main(void *arg)
 {
-    worker_arg a = *(worker_arg *)arg;
-    pool      *p = a.p;
+    worker_arg a    = *(worker_arg *)arg;
+    pool      *p    = a.p;
+    unsigned   seen = 0;
     mem_free(arg);
-    for (unsigned seen = 0;; seen++) {
+    for (;;) {
         wait_for_job(p, seen);
         if (atomic_load(&p->stop)) return NULL;
+        seen = atomic_load(&p->generation);
+        if (!join_crew(p)) continue;
         fault_scope_set(p->fault_scope);
         take_chunks(p, a.thread);
         fault_scope_set(NULL);
-        if (atomic_fetch_sub_explicit(&p->busy, 1, memory_order_acq_rel) == 1) futex_wake_all(&p->busy);
+        leave_crew(p);
     }
 }
 
@@ -191,18 +211,25 @@ pool *pool_new(int n_threads)
     return p;
 }
 
-static void start_job(pool *p)
+static void call_workers(pool *p)
 {
-    atomic_store_explicit(&p->busy, (unsigned)p->n_threads - 1, memory_order_relaxed);
     atomic_fetch_add(&p->generation, 1); /* seq_cst: ordered against the sleepers' count */
     if (atomic_load(&p->sleepers)) futex_wake_all(&p->generation);
+}
+
+/* No more may join; returns when nobody is inside. */
+static void close_job(pool *p)
+{
+    unsigned inside = atomic_fetch_and_explicit(&p->crew, ~OPEN, memory_order_acquire) & ~OPEN;
+    for (; inside; inside = atomic_load_explicit(&p->crew, memory_order_acquire))
+        if (!spin_while(p, &p->crew, inside)) futex_wait(&p->crew, inside);
 }
 
 void pool_free(pool *p)
 {
     if (!p) return;
     atomic_store(&p->stop, true);
-    start_job(p);
+    call_workers(p);
     for (int i = 1; i < p->n_threads; i++) pthread_join(p->worker[i - 1], NULL);
     mem_free(p->worker);
     mem_free(p);
@@ -221,8 +248,8 @@ void pool_run(pool *p, int n_chunks, pool_fn *fn, void *ctx)
     p->n_chunks    = n_chunks;
     p->fault_scope = fault_scope();
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    start_job(p);
+    atomic_store_explicit(&p->crew, OPEN, memory_order_release);
+    call_workers(p);
     take_chunks(p, 0);
-    for (unsigned left; (left = atomic_load_explicit(&p->busy, memory_order_acquire)) != 0;)
-        if (!spin_while(p, &p->busy, left)) futex_wait(&p->busy, left);
+    close_job(p);
 }

@@ -19,7 +19,7 @@
 enum {
     ALIGN      = 256,
     HUGE_BYTES = 4 << 20, /* from here on ask for huge pages */
-    SMALL_JOB  = 20000,   /* multiplies: below this, waking a thread costs more than it brings */
+    SMALL_JOB  = 200000,  /* multiplies: below this, waking a thread costs more than it brings */
     CHUNK_JOB  = SMALL_JOB / 2,
     TILE_CHUNK = 128 << 10, /* bytes of tiles that a thread takes at a time: they stay in its L2 for all rows */
 };
