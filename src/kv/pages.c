@@ -236,8 +236,20 @@ void kv_pool_free(kv_pool *p)
 }
 
 const kv_class *kv_pool_class(const kv_pool *p, int i) { return &p->cls[i].kv; }
-size_t          kv_pool_used_bytes(const kv_pool *p) { return p->used_bytes; }
-size_t          kv_pool_bytes(const kv_pool *p) { return (size_t)p->n_slabs * p->slab_bytes; }
+uint64_t        kv_pool_key(const kv_pool *p)
+{
+    uint64_t key = 0;
+    for (int i = 0; i < p->n_classes; i++) {
+        const kv_class *c = &p->cls[i].kv;
+        key               = graph_key_at(graph_key_at(key, c->pool.p), c->table.p);
+        key               = graph_key(graph_key(key, (uint64_t)c->table_stride), (uint64_t)c->type);
+        key               = graph_key(graph_key(key, (uint64_t)c->n_layers), (uint64_t)c->n_kv_heads);
+        key               = graph_key(key, (uint64_t)c->head_dim);
+    }
+    return key;
+}
+size_t kv_pool_used_bytes(const kv_pool *p) { return p->used_bytes; }
+size_t kv_pool_bytes(const kv_pool *p) { return (size_t)p->n_slabs * p->slab_bytes; }
 
 static int32_t *table_row(const page_class *c, int lane)
 {

@@ -44,6 +44,7 @@ bool kv_bytes_for(const kv_pool_spec *spec, int n_slots, size_t *out);
 bool            kv_pool_new(kv_pool **out, const ops *o, const kv_pool_spec *spec, err *e);
 void            kv_pool_free(kv_pool *p); /* NULL is fine, here and below */
 const kv_class *kv_pool_class(const kv_pool *p, int i);
+uint64_t        kv_pool_key(const kv_pool *p); /* of all that ops are told of its classes, for graph_key */
 size_t          kv_pool_used_bytes(const kv_pool *p);
 size_t          kv_pool_bytes(const kv_pool *p);
 /* Sends the table rows that changed since the last call to the device: before a step reads them. */

@@ -418,12 +418,20 @@ static void store_kv(dflash *m, int l, dev x, const step_rows *r)
     o->kv_store(m->q, kv_pool_class(m->kv, 0), l, r, m->s.k, m->s.v);
 }
 
+/* A pass over the rows at hand, from x; false: it is to be enqueued op by op. */
+static bool replay(dflash *m, dev x)
+{
+    uint64_t key = graph_key_at(graph_key_at(kv_pool_key(m->kv), m), x.p);
+    return m->rows.n <= GRAPH_MAX_ROWS && m->o->replay(m->q, graph_key(key, (uint64_t)m->rows.n));
+}
+
 /* K/V of the pass's rows from g, whose rows they are. */
 static void store_context(dflash *m, dev g)
 {
     kv_pool_flush(m->kv, m->q);
     step_rows r = upload_rows(m);
-    for (int l = 0; l < m->c.n_layers; l++) store_kv(m, l, g, &r);
+    for (bool done = replay(m, g); !done; done = m->o->record_end(m->q))
+        for (int l = 0; l < m->c.n_layers; l++) store_kv(m, l, g, &r);
 }
 
 static void move_down(dflash *m, const draft_lane *l, int32_t from, int32_t end, int32_t by)
@@ -597,21 +605,26 @@ static void dense_block(dflash *m, int l, int n)
     o->add(m->q, m->s.x, m->s.x, m->s.f, (size_t)n * (size_t)c->n_embd, 1);
 }
 
+static void run_layers(dflash *m, const step_rows *r)
+{
+    target *t = m->d.t;
+    if (m->embed)
+        m->o->embed(m->q, m->s.x, m->embed, r->token, r->n_rows, m->embed_scale);
+    else
+        t->embed(t, m->s.x, r->token, r->n_rows);
+    for (int l = 0; l < m->c.n_layers; l++) {
+        attention_block(m, l, r);
+        dense_block(m, l, r->n_rows);
+    }
+    m->o->rms_norm(m->q, m->s.y, m->s.x, m->n_out, r->n_rows, m->c.n_embd, (float)m->c.eps);
+}
+
 /* The pass's rows through all layers; s.y has them after the last norm. */
 static void forward(dflash *m)
 {
-    target *t = m->d.t;
     kv_pool_flush(m->kv, m->q);
     step_rows r = upload_rows(m);
-    if (m->embed)
-        m->o->embed(m->q, m->s.x, m->embed, r.token, r.n_rows, m->embed_scale);
-    else
-        t->embed(t, m->s.x, r.token, r.n_rows);
-    for (int l = 0; l < m->c.n_layers; l++) {
-        attention_block(m, l, &r);
-        dense_block(m, l, r.n_rows);
-    }
-    m->o->rms_norm(m->q, m->s.y, m->s.x, m->n_out, r.n_rows, m->c.n_embd, (float)m->c.eps);
+    for (bool done = replay(m, m->s.rows); !done; done = m->o->record_end(m->q)) run_layers(m, &r);
 }
 
 /* Logits of n <= HEAD_ROWS states. The cap comes before tokens that the drafter does not know get their -inf. */

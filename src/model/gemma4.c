@@ -58,6 +58,7 @@ typedef struct {
     layer        *layers;
     scratch       s;
     int           capture_id[GEMMA4_MAX_LAYERS + 1];
+    uint64_t      capture_key; /* of what is captured, and to where */
     owned         own;
 } gemma4;
 
@@ -440,24 +441,37 @@ static void gemma4_embed(target *t, dev y, dev ids, int n)
     m->o->embed(t->q, y, m->embed, ids, n, sqrtf((float)m->c.n_embd));
 }
 
+/* From token ids to the wanted rows' final states. */
+static void forward(gemma4 *m, kv_pool *kv, const step_rows *r, int n_want)
+{
+    target *t = &m->t;
+    int     H = m->c.n_embd;
+    gemma4_embed(t, m->s.x, r->token, r->n_rows);
+    if (m->c.n_ple) per_layer_inputs(m, r);
+    for (int l = 0; l < m->c.n_layers; l++) run_layer(m, l, kv, r);
+    capture_before(m, m->c.n_layers, r->n_rows);
+    if (!n_want) return;
+    m->o->copy_rows(t->q, m->s.n, H, m->s.x, H, dev_at(m->s.rows, offsetof(step, want)), n_want, H);
+    m->o->rms_norm(t->q, t->hidden, m->s.n, m->n_out, n_want, H, m->c.eps);
+}
+
+static uint64_t step_key(const gemma4 *m, const kv_pool *kv, const step *s)
+{
+    uint64_t key = graph_key_at(kv_pool_key(kv), m);
+    return graph_key(graph_key(graph_key(key, m->capture_key), (uint64_t)s->n_rows), (uint64_t)s->n_want);
+}
+
 static bool gemma4_step(target *t, kv_pool *kv, const step *s, err *e)
 {
     gemma4 *m = (gemma4 *)t;
-    int     H = m->c.n_embd;
     (void)e; /* a backend that can fail in the middle of a step will say so here */
     assert(s->n_rows >= 1 && s->n_rows <= t->max_rows);
     for (int i = 0; i < s->n_rows; i++) assert(s->token[i] >= 0 && s->token[i] < t->n_vocab);
     fault_no_alloc_begin("step"); /* promise 4 */
     kv_pool_flush(kv, t->q);
-    step_rows r = upload_rows(m, s);
-    gemma4_embed(t, m->s.x, r.token, r.n_rows);
-    if (m->c.n_ple) per_layer_inputs(m, &r);
-    for (int l = 0; l < m->c.n_layers; l++) run_layer(m, l, kv, &r);
-    capture_before(m, m->c.n_layers, r.n_rows);
-    if (s->n_want) {
-        m->o->copy_rows(t->q, m->s.n, H, m->s.x, H, dev_at(m->s.rows, offsetof(step, want)), s->n_want, H);
-        m->o->rms_norm(t->q, t->hidden, m->s.n, m->n_out, s->n_want, H, m->c.eps);
-    }
+    step_rows r    = upload_rows(m, s);
+    bool      done = s->n_rows <= GRAPH_MAX_ROWS && m->o->replay(t->q, step_key(m, kv, s));
+    for (; !done; done = m->o->record_end(t->q)) forward(m, kv, &r, s->n_want);
     fault_no_alloc_end();
     return true;
 }
@@ -483,16 +497,19 @@ static bool gemma4_capture(target *t, const int *ids, int n_ids, err *e)
     gemma4 *m = (gemma4 *)t;
     assert(n_ids >= 0 && n_ids <= m->c.n_layers + 1);
     if (t->features.p) m->o->free(m->o, t->features);
-    t->features   = (dev){0};
-    t->n_features = 0;
+    t->features    = (dev){0};
+    t->n_features  = 0;
+    m->capture_key = 0;
     if (!n_ids) return true;
     if (!m->o->alloc(m->o, &t->features, (size_t)t->max_rows * (size_t)n_ids * (size_t)t->n_embd * sizeof(float), e))
         return err_wrap(e, "cannot keep the hidden states of %d layers", n_ids);
     for (int i = 0; i < n_ids; i++) {
         assert(ids[i] >= 0 && ids[i] <= m->c.n_layers);
         m->capture_id[i] = ids[i];
+        m->capture_key   = graph_key(m->capture_key, (uint64_t)ids[i]);
     }
-    t->n_features = n_ids;
+    m->capture_key = graph_key_at(m->capture_key, t->features.p);
+    t->n_features  = n_ids;
     return true;
 }
 

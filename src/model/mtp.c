@@ -402,12 +402,14 @@ static void head(mtp *m, int n)
     o->scatter_logits(q, m->s.logits, m->s.chosen, m->s.id, m->order, n, K, V / C, V, 1);
 }
 
-/* Logits of the rows' next guess, and y; `h` holds a state per row, or per lane where the rows have a place there. */
-static void forward(mtp *m, kv_pool *kv, const step_rows *r, dev h, dev place)
+/* Logits of the rows' next guess, and y. The first one starts from the lanes' states, the others from y. */
+static void guess_pass(mtp *m, kv_pool *kv, const step_rows *r, bool first)
 {
     target    *t = m->d.t;
     const ops *o = t->o;
     int        H = m->n_target, n = r->n_rows;
+    dev h = first ? m->states : m->s.h, place = first ? dev_at(m->s.rows, offsetof(guess_rows, place)) : (dev){0};
+    if (!first) o->matmul(t->q, m->s.h, m->post, m->s.y, n);
     t->embed(t, m->s.embd, r->token, n);
     o->copy_rows(t->q, m->s.in, 2 * H, m->s.embd, H, (dev){0}, n, H);
     o->copy_rows(t->q, dev_at_f32(m->s.in, (size_t)H), 2 * H, h, H, place, n, H);
@@ -418,6 +420,14 @@ static void forward(mtp *m, kv_pool *kv, const step_rows *r, dev h, dev place)
     }
     o->rms_norm(t->q, m->s.y, m->s.x, m->n_out, n, m->c.n_embd, m->c.eps);
     head(m, n);
+}
+
+static void forward(mtp *m, kv_pool *kv, const step_rows *r, bool first)
+{
+    const ops *o   = m->d.t->o;
+    uint64_t   key = graph_key_at(kv_pool_key(kv), m);
+    key            = graph_key(graph_key(key, (uint64_t)r->n_rows), first);
+    for (bool done = o->replay(m->d.t->q, key); !done; done = o->record_end(m->d.t->q)) guess_pass(m, kv, r, first);
 }
 
 /* --- lanes --------------------------------------------------------------------------------------*/
@@ -531,16 +541,11 @@ static bool pick_guess(mtp *m, group *g, int guess, const draft_job *kept, err *
 
 static bool draft_group(mtp *m, kv_pool *kv, group *g, const draft_job *kept, err *e)
 {
-    target   *t = m->d.t;
     step_rows r = upload_rows(m, g);
     for (int guess = 0; guess < g->job[0]->n_want; guess++) {
         while (g->job[g->n - 1]->n_want <= guess) g->n--;
         r.n_rows = g->n;
-        if (guess) {
-            t->o->matmul(t->q, m->s.h, m->post, m->s.y, g->n);
-            forward(m, kv, &r, m->s.h, (dev){0});
-        } else
-            forward(m, kv, &r, m->states, dev_at(m->s.rows, offsetof(guess_rows, place)));
+        forward(m, kv, &r, guess == 0);
         if (!pick_guess(m, g, guess, kept, e)) return false;
     }
     return true;

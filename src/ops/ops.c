@@ -20,6 +20,18 @@ queue_limits queue_limits_max(const queue_limits *a, const queue_limits *b)
                           max_int(a->max_vocab, b->max_vocab)};
 }
 
+bool ops_no_replay(queue *q, uint64_t key)
+{
+    (void)q, (void)key;
+    return false;
+}
+
+bool ops_no_record(queue *q)
+{
+    (void)q;
+    return true;
+}
+
 /* --- devices --------------------------------------------------------------------------------------*/
 
 /* "cuda" or "cuda:N" */

@@ -132,6 +132,15 @@ struct ops {
      * and the queue stays failed. */
     bool (*check)(queue *q, err *e);
 
+    /* A run of ops that comes again and again, as one piece:
+     *     for (bool done = o->replay(q, key); !done; done = o->record_end(q)) ops, but no upload, download or sync
+     * replay: true when the run of this key was recorded before, and has been enqueued. false: what follows may be being
+     * recorded. record_end: false when recording failed and nothing has run; the next time round it is not tried again.
+     * The key stands for every argument of the run's ops, addresses too (graph_key); queue_reserve forgets all runs, so
+     * that what is taken after it, weights and scratch, need not be in keys. */
+    bool (*replay)(queue *q, uint64_t key);
+    bool (*record_end)(queue *q);
+
     /* y[r] = table[id[r]] * scale; rows with id < 0 are left alone */
     void (*embed)(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale);
     /* y[r][o] = sum_i w[o][i] x[r][i] */
@@ -186,6 +195,18 @@ struct ops {
     void (*scatter_logits)(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                            float below);
 };
+
+/* Runs of more rows than this are bound by their work, not by being enqueued: they are not worth recording. */
+enum { GRAPH_MAX_ROWS = 64 };
+static inline uint64_t graph_key(uint64_t key, uint64_t part)
+{
+    key = (key ^ part) * 0x9E3779B97F4A7C15u;
+    return key ^ key >> 29;
+}
+static inline uint64_t graph_key_at(uint64_t key, const void *p) { return graph_key(key, (uint64_t)(uintptr_t)p); }
+/* For backends that do not record. */
+bool ops_no_replay(queue *q, uint64_t key);
+bool ops_no_record(queue *q);
 
 /* name: "cpu", "ref", "cuda", "cuda:1" and so on, or "auto": a GPU when there is one, else the processor. n_threads 0:
  * as many as this process may use. */

@@ -19,8 +19,11 @@ typedef enum {
 } cudaError_t;
 typedef struct emu_stream *cudaStream_t;
 typedef struct emu_event  *cudaEvent_t;
+typedef struct emu_node   *cudaGraph_t; /* the first launch of a list */
+typedef struct emu_node   *cudaGraphExec_t;
 enum { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 enum { cudaHostAllocDefault = 0, cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+enum { cudaStreamCaptureModeThreadLocal = 1 };
 struct cudaDeviceProp {
     char   name[256];
     size_t totalGlobalMem;
@@ -47,6 +50,12 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
 cudaError_t cudaEventSynchronize(cudaEvent_t e);
 cudaError_t cudaEventDestroy(cudaEvent_t e);
 cudaError_t cudaGetLastError(void);
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, int mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s);
+cudaError_t cudaGraphDestroy(cudaGraph_t g);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e);
 const char *cudaGetErrorString(cudaError_t e);
 
 /* --- what kernels call ----------------------------------------------------------------------------*/
@@ -58,6 +67,19 @@ typedef struct {
     void   *dynamic; /* shared memory of the launch */
 } emu_place;
 extern emu_place emu_at; /* of the fiber that runs */
+
+/* A launch: what to call, and with what; the rest of the struct behind it is the kernel's arguments. */
+typedef struct emu_node emu_node;
+struct emu_node {
+    emu_node *next;
+    emu_dim   grid, block;
+    size_t    shared;
+    void (*kernel)(void *node);
+    void (*free)(emu_node *node);
+    int refs; /* of the list: a graph and what was made of it share one */
+};
+int  emu_recording(void); /* launches are to be kept, not run */
+void emu_record(emu_node *n);
 
 void emu_run(emu_dim grid, emu_dim block, size_t shared, void (*kernel)(void *ctx), void *ctx);
 void emu_sync_block(void);

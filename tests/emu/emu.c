@@ -3,6 +3,7 @@
 
 #include "gguf/quant.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,6 +175,75 @@ void emu_run(emu_dim grid, emu_dim block, size_t shared, void (*kernel)(void *ct
             }
 }
 
+/* --- graphs ---------------------------------------------------------------------------------------*/
+static struct {
+    bool      on;
+    emu_node *first, **end;
+} record;
+
+int emu_recording(void) { return record.on; }
+
+void emu_record(emu_node *n)
+{
+    *record.end = n;
+    record.end  = &n->next;
+}
+
+/* A GPU's runtime would bake these into the graph, or refuse. */
+static void not_recording(const char *what)
+{
+    if (!record.on) return;
+    fprintf(stderr, "emu: %s while launches are recorded\n", what);
+    abort();
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, int mode)
+{
+    (void)s, (void)mode;
+    not_recording("another recording");
+    record.on    = true;
+    record.first = NULL;
+    record.end   = &record.first;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
+{
+    (void)s;
+    record.on = false;
+    *out      = record.first;
+    if (*out) (*out)->refs = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags)
+{
+    (void)flags;
+    *out = g;
+    if (g) g->refs++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
+{
+    (void)s;
+    not_recording("the launch of a graph");
+    for (emu_node *n = e; n; n = n->next) emu_run(n->grid, n->block, n->shared, n->kernel, n);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t g)
+{
+    if (!g || --g->refs) return cudaSuccess;
+    for (emu_node *n = g, *next; n; n = next) {
+        next = n->next;
+        n->free(n);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) { return cudaGraphDestroy(e); }
+
 /* --- the runtime ----------------------------------------------------------------------------------*/
 enum { ALIGN = 256 };
 
@@ -232,6 +302,7 @@ cudaError_t cudaMemset(void *p, int byte, size_t n)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, cudaStream_t s)
 {
     (void)kind, (void)s;
+    not_recording("a copy");
     memcpy(to, from, n);
     return cudaSuccess;
 }
@@ -243,6 +314,13 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
     (void)flags;
     *out = (cudaStream_t)(void *)&one;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    (void)s;
+    not_recording("a wait");
     return cudaSuccess;
 }
 
@@ -258,7 +336,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 DOES_NOTHING(cudaSetDevice, int device)
 DOES_NOTHING(cudaDeviceSynchronize, void)
-DOES_NOTHING(cudaStreamSynchronize, cudaStream_t s)
 DOES_NOTHING(cudaStreamDestroy, cudaStream_t s)
 DOES_NOTHING(cudaEventRecord, cudaEvent_t e, cudaStream_t s)
 DOES_NOTHING(cudaEventSynchronize, cudaEvent_t e)

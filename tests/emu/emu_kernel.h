@@ -30,15 +30,32 @@ struct alignas(8) ushort4 {
 };
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-template <typename F> static void emu_call(void *f) { (*(F *)f)(); }
-template <typename F> static void emu_launch(dim3 grid, dim3 block, size_t shared, F f)
+template <typename F> struct emu_launch_of {
+    emu_node n; /* first */
+    F        f;
+};
+template <typename F> static void emu_call(void *node) { ((emu_launch_of<F> *)node)->f(); }
+template <typename F> static void emu_free(emu_node *node) { delete (emu_launch_of<F> *)node; }
+template <typename F> static void emu_do(dim3 grid, dim3 block, size_t shared, F f)
 {
-    emu_run({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, emu_call<F>, &f);
+    emu_node n = {nullptr, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, emu_call<F>, emu_free<F>, 0};
+    if (emu_recording()) {
+        emu_record(&(new emu_launch_of<F>{n, f})->n);
+        return;
+    }
+    emu_launch_of<F> now = {n, f};
+    emu_run(n.grid, n.block, shared, emu_call<F>, &now);
+}
+/* Arguments are taken as they are now: a recorded launch outlives what they were computed from. */
+template <typename... P, typename... A>
+static void emu_launch(dim3 grid, dim3 block, size_t shared, void (*kernel)(P...), A... args)
+{
+    emu_do(grid, block, shared, [=] { kernel(args...); });
 }
 #define LAUNCH(kernel, grid, block, shared, stream, ...)                                                               \
     do {                                                                                                               \
         (void)(stream);                                                                                                \
-        emu_launch(grid, block, shared, [=] { kernel(__VA_ARGS__); });                                                 \
+        emu_launch(grid, block, shared, kernel, __VA_ARGS__);                                                          \
     } while (0)
 
 static inline void __syncthreads() { emu_sync_block(); }

@@ -2,6 +2,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "ops/cuda/backend.h"
+#include "ops/cuda/graph.h"
 
 #include <assert.h>
 #include <string.h>
@@ -9,6 +10,8 @@
 enum {
     RING_BYTES    = 1 << 20, /* uploads wait here, so that their source may change at once; two halves */
     RING_ALIGN    = 64,
+    LANDING_BYTES = 256 << 10, /* downloads land here, pinned, and go on to their place at the next sync */
+    MAX_LANDED    = 64,
     PARTIAL_BYTES = 32 << 20, /* of attention's tiles, see below */
     SPLIT_HEADS   = 512,      /* (row, head) pairs below this leave multiprocessors idle: their tiles go side by side */
 };
@@ -21,6 +24,12 @@ typedef struct {
     double      *scores; /* [PICK_BLOCKS][max_vocab] */
 } scratch;
 
+typedef struct {
+    void       *to;
+    const char *from; /* in the landing */
+    size_t      bytes;
+} landed;
+
 struct queue {
     const backend *b;
     queue_limits   lim;
@@ -31,15 +40,22 @@ struct queue {
     int            half;      /* of the ring that is being filled */
     size_t         half_used; /* bytes */
     cudaEvent_t    sent[2];   /* what lay in a half has left it */
-    cudaError_t    error;     /* the first */
-    const char    *failed;    /* in which op */
+    char          *landing;   /* pinned */
+    size_t         landing_used;
+    landed         landed[MAX_LANDED]; /* downloads since the last sync */
+    int            n_landed;
+    graph_cache    graphs;
+    cudaError_t    error;  /* the first */
+    const char    *failed; /* in which op */
 };
 
 /* --- queues ---------------------------------------------------------------------------------------*/
 
+/* While a run is recorded, its failure is not yet the queue's: it is launched plainly then. */
 static void note(queue *q, const char *op, cudaError_t status)
 {
-    if (status == cudaSuccess || q->error != cudaSuccess) return;
+    if (q->graphs.recording && status != cudaSuccess) q->graphs.error = status;
+    if (status == cudaSuccess || q->error != cudaSuccess || q->graphs.recording) return;
     q->error  = status;
     q->failed = op;
 }
@@ -87,10 +103,11 @@ static void op_queue_free(queue *q)
 {
     if (!q) return;
     cudaSetDevice(q->b->device);
-    if (q->stream) cudaStreamSynchronize(q->stream);
+    if (q->stream) graph_forget(&q->graphs, q->stream);
     drop_scratch(q->b, &q->s);
     cuda_drop(q->b, q->partial);
     if (q->ring) cudaFreeHost(q->ring);
+    if (q->landing) cudaFreeHost(q->landing);
     for (int i = 0; i < 2; i++)
         if (q->sent[i]) cudaEventDestroy(q->sent[i]);
     if (q->stream) cudaStreamDestroy(q->stream);
@@ -100,7 +117,7 @@ static void op_queue_free(queue *q)
 static bool open_stream(queue *q, err *e)
 {
     static const char doing[] = "making a queue";
-    void             *ring    = NULL;
+    void             *ring = NULL, *landing = NULL;
     if (fault_now()) return err_set(e, ERR_UNAVAILABLE, "there is no memory for a queue");
     if (!cuda_ok(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), ERR_UNAVAILABLE, doing, e)) return false;
     for (int i = 0; i < 2; i++)
@@ -108,6 +125,8 @@ static bool open_stream(queue *q, err *e)
             return false;
     if (!cuda_ok(cudaHostAlloc(&ring, RING_BYTES, cudaHostAllocDefault), ERR_UNAVAILABLE, doing, e)) return false;
     q->ring = ring;
+    if (!cuda_ok(cudaHostAlloc(&landing, LANDING_BYTES, cudaHostAllocDefault), ERR_UNAVAILABLE, doing, e)) return false;
+    q->landing = landing;
     return true;
 }
 
@@ -132,9 +151,9 @@ static bool op_queue_reserve(queue *q, const queue_limits *l, err *e)
 {
     queue_limits all = queue_limits_max(&q->lim, l);
     scratch      s;
+    graph_forget(&q->graphs, on(q));
     if (!memcmp(&all, &q->lim, sizeof all)) return true;
     if (!take_scratch(q->b, &s, &all, e)) return false;
-    cudaStreamSynchronize(on(q));
     drop_scratch(q->b, &q->s);
     q->s   = s;
     q->lim = all;
@@ -170,6 +189,7 @@ static char *ring_room(queue *q, size_t bytes)
 /* Large blocks go straight: the runtime then returns when it has copied them. */
 static void op_upload(queue *q, dev dst, const void *src, size_t bytes)
 {
+    assert(!q->graphs.recording);
     if (!bytes) return;
     cudaStream_t s = on(q);
     if (bytes <= RING_BYTES / 2) {
@@ -180,17 +200,43 @@ static void op_upload(queue *q, dev dst, const void *src, size_t bytes)
     note(q, "upload", cudaMemcpyAsync(dst.p, src, bytes, cudaMemcpyHostToDevice, s));
 }
 
+/* What does not fit the landing goes straight, and the runtime waits for it. */
 static void op_download(queue *q, void *dst, dev src, size_t bytes)
 {
-    if (bytes) note(q, "download", cudaMemcpyAsync(dst, src.p, bytes, cudaMemcpyDeviceToHost, on(q)));
+    assert(!q->graphs.recording);
+    if (!bytes) return;
+    void *to = dst;
+    if (q->n_landed < MAX_LANDED && LANDING_BYTES - q->landing_used >= bytes) {
+        to                       = q->landing + q->landing_used;
+        q->landed[q->n_landed++] = (landed){dst, to, bytes};
+        q->landing_used += bytes;
+    }
+    note(q, "download", cudaMemcpyAsync(to, src.p, bytes, cudaMemcpyDeviceToHost, on(q)));
 }
 
-static void op_sync(queue *q) { note(q, "a step", cudaStreamSynchronize(on(q))); }
+static void op_sync(queue *q)
+{
+    assert(!q->graphs.recording);
+    note(q, "a step", cudaStreamSynchronize(on(q)));
+    for (int i = 0; i < q->n_landed; i++) memcpy(q->landed[i].to, q->landed[i].from, q->landed[i].bytes);
+    q->n_landed     = 0;
+    q->landing_used = 0;
+}
 
 static bool op_check(queue *q, err *e)
 {
     return q->error == cudaSuccess || cuda_ok(q->error, ERR_UNAVAILABLE, q->failed, e);
 }
+
+static bool op_replay(queue *q, uint64_t key)
+{
+    cudaError_t status;
+    bool        there = graph_replay(&q->graphs, on(q), key, &status);
+    note(q, "a recorded step", status);
+    return there;
+}
+
+static bool op_record_end(queue *q) { return graph_record_end(&q->graphs, on(q)); }
 
 /* --- matmul ---------------------------------------------------------------------------------------*/
 
@@ -418,6 +464,8 @@ const ops cuda_table = {
     .download       = op_download,
     .sync           = op_sync,
     .check          = op_check,
+    .replay         = op_replay,
+    .record_end     = op_record_end,
     .embed          = op_embed,
     .matmul         = op_matmul,
     .matmul_experts = op_matmul_experts,

@@ -102,6 +102,8 @@ bool ref_ops_open(ops **out, err *e)
         .download       = ref_download,
         .sync           = ref_sync,
         .check          = ref_check,
+        .replay         = ops_no_replay,
+        .record_end     = ops_no_record,
         .embed          = ref_embed,
         .matmul         = ref_matmul,
         .matmul_experts = ref_matmul_experts,

@@ -1,0 +1,91 @@
+#include "ops/cuda/graph.h"
+
+#include "base/fault.h"
+#include "base/log.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+static void drop(graph_slot *k)
+{
+    if (k->exec) cudaGraphExecDestroy(k->exec);
+    *k = (graph_slot){0};
+}
+
+void graph_forget(graph_cache *g, cudaStream_t s)
+{
+    assert(!g->recording);
+    cudaStreamSynchronize(s);
+    for (int i = 0; i < MAX_GRAPHS; i++) drop(&g->slot[i]);
+}
+
+static graph_slot *find(graph_cache *g, uint64_t key)
+{
+    for (int i = 0; i < MAX_GRAPHS; i++)
+        if (g->slot[i].used && g->slot[i].key == key) return &g->slot[i];
+    return NULL;
+}
+
+static graph_slot *make_room(graph_cache *g, cudaStream_t s)
+{
+    graph_slot *oldest = &g->slot[0];
+    for (int i = 1; i < MAX_GRAPHS; i++)
+        if (g->slot[i].used < oldest->used) oldest = &g->slot[i];
+    if (oldest->exec) cudaStreamSynchronize(s); /* it may be running */
+    drop(oldest);
+    return oldest;
+}
+
+/* Plain launches do the same, only slower. */
+static void turn_off(graph_cache *g, cudaStream_t s, cudaError_t why)
+{
+    cudaGetLastError();
+    log_event(LOG_WARN, "device", "steps are not recorded as graphs: %s", cudaGetErrorString(why));
+    graph_forget(g, s);
+    g->off = true;
+}
+
+bool graph_replay(graph_cache *g, cudaStream_t s, uint64_t key, cudaError_t *status)
+{
+    assert(!g->recording);
+    *status = cudaSuccess;
+    if (g->off) return false;
+    graph_slot *k = find(g, key);
+    if (!k) {
+        *make_room(g, s) = (graph_slot){.key = key, .used = ++g->clock};
+        return false;
+    }
+    k->used = ++g->clock;
+    if (k->exec) {
+        *status = cudaGraphLaunch(k->exec, s);
+        return true;
+    }
+    cudaError_t began = cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+    if (began == cudaSuccess)
+        g->recording = k;
+    else
+        turn_off(g, s, began);
+    g->error = cudaSuccess;
+    return false;
+}
+
+static cudaError_t finish(cudaStream_t s, cudaError_t launches, cudaGraphExec_t *exec)
+{
+    cudaGraph_t graph  = NULL;
+    cudaError_t status = cudaStreamEndCapture(s, &graph);
+    if (launches != cudaSuccess) status = launches;
+    if (status == cudaSuccess && fault_now()) status = cudaErrorMemoryAllocation;
+    if (status == cudaSuccess) status = cudaGraphInstantiateWithFlags(exec, graph, 0);
+    if (graph) cudaGraphDestroy(graph);
+    return status == cudaSuccess ? cudaGraphLaunch(*exec, s) : status;
+}
+
+bool graph_record_end(graph_cache *g, cudaStream_t s)
+{
+    graph_slot *k = g->recording;
+    if (!k) return true;
+    g->recording       = NULL;
+    cudaError_t status = finish(s, g->error, &k->exec);
+    if (status != cudaSuccess) turn_off(g, s, status);
+    return status == cudaSuccess;
+}
