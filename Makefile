@@ -184,7 +184,7 @@ check: $(BUILD)/tandem $(BUILD)/unit replay
 
 # The GPU backend on a GPU, GPU_MODELS=a.gguf timed too; and its kernels on the processor.
 EMU_TESTS := matmul attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
-             scatter logits buffers queue graph weights backend model_golden_dense
+             scatter logits buffers queue graph profile weights backend model_golden_dense
 GPU := CUDA=1 BUILD=build/gpu OPT=-O2
 gpu-programs:
 	$(MAKE) $(GPU) build/gpu/unit build/gpu/tandem build/gpu/speed

@@ -1,10 +1,14 @@
 /* tests/gpu/speed.c - how fast a model runs on a device: a prompt of 512 tokens, then single tokens of 1, 4 and 16 lanes
  * side by side, greedily.
  *
- *   speed DEVICE MODEL.gguf|DIR [TOKENS]      prints "prefill 512  N tok/s" and "decode R rows  N tok/s  N ms" */
+ *   speed [--profile] DEVICE MODEL.gguf|DIR [TOKENS]
+ *
+ * Prints "prefill 512  N tok/s" and "decode R rows  N tok/s  N ms". With --profile each op is timed by itself, which slows the
+ * steps down, and a table of them follows each figure. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "model/model.h"
+#include "ops/profile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +22,13 @@ typedef struct {
     kv_seq  *lane[MAX_LANES];
     step     s;
     dev      picked;
+    bool     profile;
 } rig;
 
 static bool open_rig(rig *g, const char *device, const char *path, int n_tokens, err *e)
 {
     checkpoint   *cp;
-    model_options opt       = {.device = device};
+    model_options opt       = {.device = device, .profile = g->profile};
     int           max_slots = PROMPT + 4 * (n_tokens + WARM_UP);
     if (!checkpoint_open(&cp, path, e)) return false;
     bool ok = model_open(&g->m, cp, &opt, e);
@@ -91,23 +96,36 @@ static bool decode(rig *g, int lanes, int n, int32_t id[MAX_LANES], err *e)
     return true;
 }
 
+static double begin(const rig *g)
+{
+    if (g->profile) ops_profile_clear(g->m->o);
+    return clock_s();
+}
+
+static void show_ops(const rig *g)
+{
+    if (g->profile) ops_profile_print(g->m->o, stdout);
+}
+
 static bool measure(rig *g, int n_tokens, err *e)
 {
     static const int rows[] = {1, 4, 16};
     int32_t          id[MAX_LANES];
     if (!prefill(g, 0, PROMPT, id, e)) return false;
     kv_seq_cut(g->lane[0], 0);
-    double start = clock_s();
+    double start = begin(g);
     if (!prefill(g, 0, PROMPT, id, e)) return false;
     printf("prefill %d  %.1f tok/s\n", PROMPT, PROMPT / (clock_s() - start));
+    show_ops(g);
     for (int i = 1; i < MAX_LANES; i++)
         if (!prefill(g, i, PROMPT, id + i, e)) return false;
     for (size_t r = 0; r < COUNT(rows); r++) {
         if (!decode(g, rows[r], WARM_UP, id, e)) return false;
-        start = clock_s();
+        start = begin(g);
         if (!decode(g, rows[r], n_tokens, id, e)) return false;
         double s = (clock_s() - start) / n_tokens;
         printf("decode %2d rows  %.1f tok/s  %.3f ms a step\n", rows[r], rows[r] / s, 1e3 * s);
+        show_ops(g);
     }
     return true;
 }
@@ -116,8 +134,12 @@ int main(int argc, char **args)
 {
     err  e = {0};
     rig *g = xnew(rig);
+    if (argc > 1 && !strcmp(args[1], "--profile")) {
+        g->profile = true;
+        args++, argc--;
+    }
     if (argc < 3) {
-        fprintf(stderr, "usage: speed DEVICE MODEL [TOKENS]\n");
+        fprintf(stderr, "usage: speed [--profile] DEVICE MODEL [TOKENS]\n");
         return 2;
     }
     int  n  = argc > 3 ? atoi(args[3]) : 64;

@@ -1,0 +1,347 @@
+#include "ops/profile.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ENTRIES = 512, NAME_BYTES = 64 };
+
+typedef struct {
+    char   name[NAME_BYTES]; /* op and shape */
+    long   calls;
+    double seconds, bytes;
+} entry;
+
+typedef struct {
+    ops  *inner;
+    entry entries[MAX_ENTRIES];
+    int   n;
+    entry other; /* what found no room */
+} profile;
+
+struct queue {
+    queue   *q; /* the inner one's */
+    profile *p;
+};
+
+static const ops *inner_of(const ops *o) { return ((const profile *)o->state)->inner; }
+
+/* --- timing ---------------------------------------------------------------------------------------*/
+static double begin(queue *q)
+{
+    q->p->inner->sync(q->q);
+    return clock_s();
+}
+
+static entry *find(profile *p, const char *name)
+{
+    for (int i = 0; i < p->n; i++)
+        if (!strcmp(p->entries[i].name, name)) return &p->entries[i];
+    if (p->n == MAX_ENTRIES) return &p->other;
+    entry *x = &p->entries[p->n++];
+    *x       = (entry){0};
+    snprintf(x->name, sizeof x->name, "%s", name);
+    return x;
+}
+
+static void end(queue *q, double start, size_t bytes, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static void end(queue *q, double start, size_t bytes, const char *fmt, ...)
+{
+    char    name[NAME_BYTES];
+    va_list args;
+    q->p->inner->sync(q->q);
+    double seconds = clock_s() - start;
+    va_start(args, fmt);
+    vsnprintf(name, sizeof name, fmt, args);
+    va_end(args);
+    entry *x = find(q->p, name);
+    x->calls++;
+    x->seconds += seconds;
+    x->bytes += (double)bytes;
+}
+
+/* The inner op between two waits. */
+#define TIMED(call, bytes, ...)                                                                                        \
+    do {                                                                                                               \
+        const ops *o     = q->p->inner;                                                                                \
+        double     start = begin(q);                                                                                   \
+        o->call;                                                                                                       \
+        end(q, start, bytes, __VA_ARGS__);                                                                             \
+    } while (0)
+
+/* --- memory ---------------------------------------------------------------------------------------*/
+static bool p_alloc(const ops *o, dev *out, size_t bytes, err *e)
+{
+    return inner_of(o)->alloc(inner_of(o), out, bytes, e);
+}
+
+static void p_free(const ops *o, dev d) { inner_of(o)->free(inner_of(o), d); }
+
+static bool p_weight_load(const ops *o, weight **out, const weight_src *src, err *e)
+{
+    return inner_of(o)->weight_load(inner_of(o), out, src, e);
+}
+
+static void p_weight_free(const ops *o, weight *w) { inner_of(o)->weight_free(inner_of(o), w); }
+
+static bool p_queue_new(const ops *o, queue **out, const queue_limits *lim, err *e)
+{
+    queue *q = xnew(queue);
+    *q       = (queue){.p = o->state};
+    *out     = NULL;
+    if (!inner_of(o)->queue_new(inner_of(o), &q->q, lim, e)) {
+        mem_free(q);
+        return false;
+    }
+    *out = q;
+    return true;
+}
+
+static bool p_queue_reserve(queue *q, const queue_limits *lim, err *e)
+{
+    return q->p->inner->queue_reserve(q->q, lim, e);
+}
+
+static void p_queue_free(queue *q)
+{
+    if (!q) return;
+    q->p->inner->queue_free(q->q);
+    mem_free(q);
+}
+
+static void p_close(ops *o)
+{
+    profile *p = o->state;
+    ops_close(p->inner);
+    mem_free(p);
+    mem_free(o);
+}
+
+/* --- host and device ------------------------------------------------------------------------------*/
+static void p_upload(queue *q, dev dst, const void *src, size_t bytes)
+{
+    TIMED(upload(q->q, dst, src, bytes), bytes, "upload");
+}
+
+static void p_download(queue *q, void *dst, dev src, size_t bytes)
+{
+    TIMED(download(q->q, dst, src, bytes), bytes, "download");
+}
+
+static void p_sync(queue *q) { q->p->inner->sync(q->q); }
+static bool p_check(queue *q, err *e) { return q->p->inner->check(q->q, e); }
+
+/* --- matmul ---------------------------------------------------------------------------------------*/
+static void p_embed(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale)
+{
+    size_t bytes = table->bytes / (size_t)table->n_out * (size_t)n_rows;
+    TIMED(embed(q->q, y, table, ids, n_rows, scale), bytes, "embed %s %d", quant_name(table->type), table->n_in);
+}
+
+static void p_matmul(queue *q, dev y, const weight *w, dev x, int n_rows)
+{
+    TIMED(matmul(q->q, y, w, x, n_rows), w->bytes, "matmul %s %d -> %d", quant_name(w->type), w->n_in, w->n_out);
+}
+
+static void p_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots)
+{
+    int    pairs = n_rows * n_slots, most = pairs < w->n_mats ? pairs : w->n_mats;
+    size_t bytes = w->bytes / (size_t)w->n_mats * (size_t)most;
+    TIMED(matmul_experts(q->q, y, w, x, x_per_slot, id, n_rows, n_slots), bytes, "experts %s %d -> %d x %d",
+          quant_name(w->type), w->n_in, w->n_out, w->n_mats);
+}
+
+/* --- rows and elements ----------------------------------------------------------------------------*/
+static void p_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps)
+{
+    TIMED(rms_norm(q->q, y, x, w, n_rows, n, eps), 0, "rms_norm %d", n);
+}
+
+static void p_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale)
+{
+    TIMED(rms_norm_add(q->q, y, res, x, w, n_rows, n, eps, scale), 0, "rms_norm_add %d", n);
+}
+
+static void p_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq)
+{
+    TIMED(rope(q->q, x, rows, n_heads, head_dim, freq), 0, "rope %d x %d", n_heads, head_dim);
+}
+
+static void p_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act)
+{
+    TIMED(gated(q->q, y, gate, gate_stride, up, up_stride, n_rows, n, act), 0, "gated %d", n);
+}
+
+static void p_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
+{
+    TIMED(router(q->q, id, w, logits, expert_scale, n_rows, n_experts, n_slots), 0, "router %d of %d", n_slots,
+          n_experts);
+}
+
+static void p_experts_sum(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int n)
+{
+    TIMED(experts_sum(q->q, y, x, w, n_rows, n_slots, n), 0, "experts_sum %d", n);
+}
+
+static void p_add(queue *q, dev y, dev a, dev b, size_t n, float scale)
+{
+    TIMED(add(q->q, y, a, b, n, scale), 0, "add");
+}
+
+static void p_softcap(queue *q, dev x, size_t n, float cap) { TIMED(softcap(q->q, x, n, cap), 0, "softcap"); }
+
+static void p_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, int n_rows, int n)
+{
+    TIMED(copy_rows(q->q, y, y_stride, x, x_stride, idx, n_rows, n), 0, "copy_rows %d", n);
+}
+
+/* --- the paged cache ------------------------------------------------------------------------------*/
+static void p_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v)
+{
+    TIMED(kv_store(q->q, c, layer, rows, k, v), 0, "kv_store %d x %d", c->n_kv_heads, c->head_dim);
+}
+
+static void p_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
+                        float scale, int window)
+{
+    TIMED(attention(q->q, y, q_rows, n_heads, c, layer, rows, scale, window), 0, "attention %d/%d x %d, window %d",
+          n_heads, c->n_kv_heads, c->head_dim, window);
+}
+
+static void p_kv_move(queue *q, const kv_class *c, dev items, int n_items)
+{
+    TIMED(kv_move(q->q, c, items, n_items), 0, "kv_move");
+}
+
+/* --- picking --------------------------------------------------------------------------------------*/
+static void p_argmax(queue *q, dev id, dev logits, int n_rows, int n_vocab)
+{
+    TIMED(argmax(q->q, id, logits, n_rows, n_vocab), 0, "argmax %d", n_vocab);
+}
+
+static void p_change_logits(queue *q, dev logits, int n_vocab, dev items, int n_items)
+{
+    TIMED(change_logits(q->q, logits, n_vocab, items, n_items), 0, "change_logits");
+}
+
+static void p_restore_logits(queue *q, dev logits, int n_vocab, dev items, int n_items)
+{
+    TIMED(restore_logits(q->q, logits, n_vocab, items, n_items), 0, "restore_logits");
+}
+
+static void p_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top)
+{
+    TIMED(logprobs(q->q, out, logits, id, n_rows, n_vocab, n_top), 0, "logprobs %d", n_vocab);
+}
+
+static void p_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab)
+{
+    TIMED(sample(q->q, id, logits, params, n_rows, n_vocab), 0, "sample %d", n_vocab);
+}
+
+static void p_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft)
+{
+    TIMED(sample_top(q->q, out, logits, params, n_rows, n_vocab, n_top, soft), 0, "sample_top %d", n_vocab);
+}
+
+static void p_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
+                             float below)
+{
+    TIMED(scatter_logits(q->q, y, x, sel, map, n_rows, n_slots, n, n_vocab, below), 0, "scatter_logits %d", n_vocab);
+}
+
+static const ops TABLE = {
+    .name           = "profile",
+    .alloc          = p_alloc,
+    .free           = p_free,
+    .weight_load    = p_weight_load,
+    .weight_free    = p_weight_free,
+    .queue_new      = p_queue_new,
+    .queue_reserve  = p_queue_reserve,
+    .queue_free     = p_queue_free,
+    .close          = p_close,
+    .upload         = p_upload,
+    .download       = p_download,
+    .sync           = p_sync,
+    .check          = p_check,
+    .replay         = ops_no_replay,
+    .record_end     = ops_no_record,
+    .embed          = p_embed,
+    .matmul         = p_matmul,
+    .matmul_experts = p_matmul_experts,
+    .rms_norm       = p_rms_norm,
+    .rms_norm_add   = p_rms_norm_add,
+    .rope           = p_rope,
+    .kv_store       = p_kv_store,
+    .attention      = p_attention,
+    .kv_move        = p_kv_move,
+    .gated          = p_gated,
+    .router         = p_router,
+    .experts_sum    = p_experts_sum,
+    .add            = p_add,
+    .softcap        = p_softcap,
+    .copy_rows      = p_copy_rows,
+    .argmax         = p_argmax,
+    .change_logits  = p_change_logits,
+    .restore_logits = p_restore_logits,
+    .logprobs       = p_logprobs,
+    .sample         = p_sample,
+    .sample_top     = p_sample_top,
+    .scatter_logits = p_scatter_logits,
+};
+
+ops *ops_profile(ops *inner)
+{
+    ops     *o = xnew(ops);
+    profile *p = xnew(profile);
+    p->inner   = inner;
+    p->other   = (entry){.name = "other"};
+    *o         = TABLE;
+    o->state   = p;
+    return o;
+}
+
+/* --- the result -----------------------------------------------------------------------------------*/
+static profile *profile_of(const ops *o)
+{
+    assert(o->close == p_close);
+    return o->state;
+}
+
+void ops_profile_clear(const ops *o)
+{
+    profile *p = profile_of(o);
+    p->n       = 0;
+    p->other   = (entry){.name = "other"};
+}
+
+static int longer_first(const void *a, const void *b)
+{
+    double x = ((const entry *)a)->seconds, y = ((const entry *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+static void print_entry(const entry *x, double total, FILE *to)
+{
+    fprintf(to, "%-44s %7ld %10.3f %9.2f %5.1f%%", x->name, x->calls, 1e3 * x->seconds,
+            1e6 * x->seconds / (double)x->calls, 100 * x->seconds / total);
+    if (x->bytes > 0) fprintf(to, " %8.1f", 1e-9 * x->bytes / x->seconds);
+    fprintf(to, "\n");
+}
+
+void ops_profile_print(const ops *o, FILE *to)
+{
+    profile *p     = profile_of(o);
+    double   total = p->other.seconds;
+    long     calls = p->other.calls;
+    qsort(p->entries, (size_t)p->n, sizeof *p->entries, longer_first);
+    for (int i = 0; i < p->n; i++) total += p->entries[i].seconds, calls += p->entries[i].calls;
+    fprintf(to, "%-44s %7s %10s %9s %6s %8s\n", "op", "calls", "ms", "us/call", "share", "GB/s");
+    for (int i = 0; i < p->n; i++) print_entry(&p->entries[i], total, to);
+    if (p->other.calls) print_entry(&p->other, total, to);
+    fprintf(to, "%-44s %7ld %10.3f\n", "all", calls, 1e3 * total);
+}
