@@ -161,6 +161,10 @@ $(BUILD)/speed: $(call obj,tests/gpu/speed.c) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+$(BUILD)/rows: $(BUILD)/obj/tests/gpu/rows.o $(BUILD)/obj/tests/spec/rig.o $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 MUTATE   := tests/mutate/mutate.c tests/unit/support.c tests/unit/gguf/build_gguf.c tests/unit/model/tiny_model.c
 $(BUILD)/mutate: $(call obj,$(MUTATE)) $(LIB)
 	$(call say,LINK,$@)
@@ -186,9 +190,10 @@ check: $(BUILD)/tandem $(BUILD)/unit replay
 EMU_TESTS := matmul attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
              scatter logits buffers queue graph profile weights backend model_golden_dense
 GPU := CUDA=1 BUILD=build/gpu OPT=-O2
+GPU_PROGRAMS := $(addprefix build/gpu/,unit tandem speed rows spec_exact)
 gpu-programs:
-	$(MAKE) $(GPU) build/gpu/unit build/gpu/tandem build/gpu/speed
-	strip build/gpu/unit build/gpu/tandem build/gpu/speed
+	$(MAKE) $(GPU) $(GPU_PROGRAMS)
+	strip $(GPU_PROGRAMS)
 check-gpu: gpu-programs
 	tests/gpu/run $(GPU_MODELS)
 check-emu:

@@ -218,7 +218,7 @@ int main(int argc, char **argv)
     rig                      g;
     spec_lane               *lanes[LANES];
     int                      wrong = 0, together = 0;
-    rig_open(&g, "models/nano/target.gguf", drafters, 2, 0,
+    rig_open(&g, NULL, "models/nano/target.gguf", drafters, 2, 0,
              &(spec_options){.n_ctx = 1024, .max_lanes = LANES, .kv_type = QUANT_F16},
              "tests/golden/nano/dflash-acceptance.json");
     for (int i = 0; i < LANES; i++)

@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     int           n = argc > 1 ? atoi(argv[1]) : 9;
     rig           g;
     spec_lane    *l;
-    rig_open(&g, argc > 4 ? argv[2] : "models/nano/target.gguf", drafters, 2, 0,
+    rig_open(&g, NULL, argc > 4 ? argv[2] : "models/nano/target.gguf", drafters, 2, 0,
              &(spec_options){.n_ctx = 1024, .max_lanes = 1, .kv_type = QUANT_F16},
              "tests/golden/nano/dflash-acceptance.json");
     if (n < 1 || n > MAX_PAIRS || !spec_lane_new(g.spec, &l, NULL)) return 2;

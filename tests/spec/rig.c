@@ -55,13 +55,13 @@ static void read_samples(rig *g, const char *path)
     for (int i = 0; i < g->n_samples; i++) read_sample(g, &g->samples[i], &all->item[i]);
 }
 
-void rig_open(rig *g, const char *model, const char *const *drafters, int n_drafters, int draft_ctx,
+void rig_open(rig *g, const char *device, const char *model, const char *const *drafters, int n_drafters, int draft_ctx,
               const spec_options *o, const char *samples)
 {
     char          full[4096];
     checkpoint   *cp;
     err           e  = {0};
-    model_options mo = {0};
+    model_options mo = {.device = device};
     *g               = (rig){0};
     arena_init(&g->mem, 64 << 20);
     need(checkpoint_open(&cp, rooted(model, full), &e) && model_open(&g->model, cp, &mo, &e), &e);

@@ -22,8 +22,9 @@ typedef struct {
     arena   mem;
 } rig;
 
-/* Paths relative to the repository's root or absolute. Ends the program when something is not there. */
-void rig_open(rig *g, const char *model, const char *const *drafters, int n_drafters, int draft_ctx,
+/* device: as ops_open, NULL: the best there is. Paths relative to the repository's root or absolute. Ends the program when
+ * something is not there. */
+void rig_open(rig *g, const char *device, const char *model, const char *const *drafters, int n_drafters, int draft_ctx,
               const spec_options *o, const char *samples);
 void rig_close(rig *g);
 
