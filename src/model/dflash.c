@@ -744,7 +744,7 @@ static bool dflash_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_
     int     per_pass = MAX_ROWS / m->c.block;
     bool    ok       = true;
     (void)kv; /* its context is its own */
-    for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0;
+    for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0, jobs[i]->later = false;
     fault_no_alloc_begin("draft"); /* promise 4 */
     for (int i = 0; ok && i < n_jobs; i += per_pass)
         ok = draft_some(m, jobs + i, n_jobs - i < per_pass ? n_jobs - i : per_pass, i == 0, e);

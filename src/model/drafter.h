@@ -29,6 +29,10 @@ typedef struct {
     int                   n_top;  /* candidates wanted per position, at most DRAFT_TOP_MAX; 0: a chain is enough */
     float                 soft;   /* as ops' sample_top */
 
+    /* Not NULL (.p), for a chain without penalties: device int32 [n_want] where the guesses may stay, so that nobody waits for
+     * them. A drafter that leaves them there, -1 for what is not a number, says `later` and does not fill in `token`. */
+    dev           guesses;
+    bool          later;
     int           n; /* guesses made; fewer than wanted, or 0, when the drafter has none */
     int32_t       token[DRAFT_MAX];
     token_logprob top[DRAFT_MAX][DRAFT_TOP_MAX]; /* top[i][0] is token[i], when n_top > 0 */
@@ -101,6 +105,6 @@ typedef struct {
 bool draft_picker_init(draft_picker *p, target *t, err *e);
 void draft_picker_deinit(draft_picker *p); /* zeroed storage is fine */
 /* Guesses first .. first + n - 1 of the job from n rows of logits (softcapped where the target is): bias and penalties of
- * the text, then as job->params says. picked (device int32 [n]) may feed the next op; the job has them after this call. */
+ * the text, then as job->params says. The job has them after this call, or job->guesses. */
 bool draft_pick(draft_picker *p, draft_job *job, dev logits, int first, int n, err *e);
 #endif

@@ -272,7 +272,7 @@ static bool init_scratch(gemma4 *m, err *e)
            take_floats(m, &s->k, heads, e) && take_floats(m, &s->v, heads, e) && take_floats(m, &s->heads, heads, e) &&
            take_floats(m, &s->gate, F, e) && take_floats(m, &s->up, F, e) && take_floats(m, &m->t.hidden, H, e) &&
            owned_buf(&m->own, &m->t.logits, (size_t)HEAD_ROWS * (size_t)c->n_vocab * sizeof(float), e) &&
-           owned_buf(&m->own, &s->rows, sizeof(step), e) &&
+           owned_buf(&m->own, &s->rows, offsetof(step, n_rows), e) &&
            (!K || (take_floats(m, &s->exp_logits, (size_t)c->n_experts, e) && take_floats(m, &s->exp_id, K, e) &&
                    take_floats(m, &s->exp_w, K, e) && take_floats(m, &s->exp_gate_up, K * 2 * FE, e) &&
                    take_floats(m, &s->exp_act, K * FE, e) && take_floats(m, &s->exp_out, K * H, e) &&
@@ -423,10 +423,14 @@ static void run_layer(gemma4 *m, int l, kv_pool *pool, const step_rows *r)
 
 static step_rows upload_rows(gemma4 *m, const step *s)
 {
-    dev d = m->s.rows;
-    m->o->upload(m->t.q, d, s, sizeof *s);
+    dev d     = m->s.rows;
+    dev token = dev_at(d, offsetof(step, token));
+    m->o->upload(m->t.q, d, s, offsetof(step, n_rows));
+    for (int i = 0; i < s->n_given; i++) /* ids travel as floats do: 4 bytes each */
+        m->o->copy_rows(m->t.q, dev_at(token, (size_t)s->given[i].first * sizeof(int32_t)), s->given[i].n,
+                        s->given[i].ids, s->given[i].n, (dev){0}, 1, s->given[i].n);
     return (step_rows){s->n_rows,
-                       dev_at(d, offsetof(step, token)),
+                       token,
                        dev_at(d, offsetof(step, pos)),
                        dev_at(d, offsetof(step, lane)),
                        dev_at(d, offsetof(step, slot)),

@@ -8,7 +8,7 @@
 #include <assert.h>
 
 /* --- steps --------------------------------------------------------------------------------------*/
-void step_clear(step *s) { s->n_rows = s->n_want = 0; }
+void step_clear(step *s) { s->n_rows = s->n_want = s->n_given = 0; }
 
 static void add_row(step *s, int lane, int32_t pos, int32_t slot, int32_t root, int parent, int32_t token, bool want)
 {
@@ -27,6 +27,15 @@ static void add_row(step *s, int lane, int32_t pos, int32_t slot, int32_t root, 
 void step_add(step *s, int lane, int32_t pos, int32_t token, bool want)
 {
     add_row(s, lane, pos, pos, pos + 1, -1, token, want);
+}
+
+void step_add_given(step *s, int lane, int32_t pos, dev ids, int n)
+{
+    assert(s->n_given < STEP_MAX_ROWS / 2);
+    s->given[s->n_given].first = s->n_rows;
+    s->given[s->n_given].n     = n;
+    s->given[s->n_given++].ids = ids;
+    for (int i = 0; i < n; i++) step_add(s, lane, pos + i, 0, true);
 }
 
 void step_add_tree(step *s, int lane, int32_t root, int index, int parent, int32_t token, bool want)

@@ -28,11 +28,18 @@ typedef struct {
     int32_t last[STEP_MAX_ROWS];
     int32_t want[STEP_MAX_ROWS]; /* rows whose final hidden state and logits are wanted, ascending */
     int32_t n_rows, n_want;
+    struct {
+        int first, n;           /* rows */
+        dev ids;                /* int32 [n] */
+    } given[STEP_MAX_ROWS / 2]; /* rows whose tokens only the device knows, -1 where there is none */
+    int n_given;
 } step;
 
 void step_clear(step *s);
 /* A row that follows position pos - 1 of its lane in the cache (or the row before it in this step). */
 void step_add(step *s, int lane, int32_t pos, int32_t token, bool want);
+/* n rows, all wanted, from pos on: guesses that lie on the device. What follows a guess that is -1 means nothing. */
+void step_add_given(step *s, int lane, int32_t pos, dev ids, int n);
 /* A row of a tree whose committed part ends at `root`: parent is a row of this step, or -1 for the tree's first row;
  * index counts the lane's rows in this step from 0. */
 void step_add_tree(step *s, int lane, int32_t root, int index, int parent, int32_t token, bool want);

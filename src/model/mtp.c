@@ -526,16 +526,20 @@ static void keep_row(mtp *m, int guess, int row)
 /* Guess number `guess` of the group's jobs; the tokens go where the next one reads them. */
 static bool pick_guess(mtp *m, group *g, int guess, const draft_job *kept, err *e)
 {
-    int32_t token[HEAD_ROWS];
+    const ops *o = m->d.t->o;
+    queue     *q = m->d.t->q;
     for (int i = 0; i < g->n; i++) {
-        draft_job *j = g->job[i];
+        draft_job *j    = g->job[i];
+        dev        next = dev_at(m->s.rows, (size_t)i * sizeof(int32_t));
         if (m->keep_rows && j == kept) keep_row(m, guess, i);
         if (!draft_pick(&m->pick, j, dev_at_f32(m->s.logits, (size_t)i * (size_t)m->c.n_vocab), guess, 1, e))
             return false;
-        token[i] = j->token[guess];
-        j->n     = guess + 1;
+        if (j->later) /* ids travel as floats do: 4 bytes each */
+            o->copy_rows(q, next, 1, dev_at(j->guesses, (size_t)guess * sizeof(int32_t)), 1, (dev){0}, 1, 1);
+        else
+            o->upload(q, next, &j->token[guess], sizeof(int32_t));
+        j->n = guess + 1;
     }
-    m->d.t->o->upload(m->d.t->q, m->s.rows, token, (size_t)g->n * sizeof *token);
     return true;
 }
 
@@ -556,7 +560,7 @@ static bool mtp_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_job
     mtp  *m  = (mtp *)d;
     bool  ok = true;
     group g  = {.n = 0};
-    for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0;
+    for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0, jobs[i]->later = false;
     fault_no_alloc_begin("draft"); /* promise 4 */
     kv_pool_flush(kv, d->t->q);
     for (int i = 0; ok && i < n_jobs; i++) {

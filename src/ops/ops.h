@@ -98,6 +98,7 @@ enum { SAMPLE_TOP_MAX = 64 };
 
 typedef enum { ACT_GELU_TANH, ACT_SILU } act_kind;
 
+enum { QUEUE_MARKS = 8 };
 typedef struct queue queue;
 typedef struct {          /* what the queue's scratch must hold; taken once */
     int max_rows;         /* of a step */
@@ -131,6 +132,10 @@ struct ops {
     /* After sync: false when something that was enqueued has failed, with the reason; what it wrote means nothing then,
      * and the queue stays failed. */
     bool (*check)(queue *q, err *e);
+
+    /* A point in the queue's own time, numbered below QUEUE_MARKS; after sync, the seconds from one to a later one. */
+    void (*mark)(queue *q, int which);
+    double (*between_s)(queue *q, int from, int to);
 
     /* A run of ops that comes again and again, as one piece:
      *     for (bool done = o->replay(q, key); !done; done = o->record_end(q)) ops, but no upload, download or sync

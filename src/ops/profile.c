@@ -132,8 +132,10 @@ static void p_download(queue *q, void *dst, dev src, size_t bytes)
     TIMED(download(q->q, dst, src, bytes), bytes, "download");
 }
 
-static void p_sync(queue *q) { q->p->inner->sync(q->q); }
-static bool p_check(queue *q, err *e) { return q->p->inner->check(q->q, e); }
+static void   p_sync(queue *q) { q->p->inner->sync(q->q); }
+static void   p_mark(queue *q, int which) { q->p->inner->mark(q->q, which); }
+static double p_between_s(queue *q, int from, int to) { return q->p->inner->between_s(q->q, from, to); }
+static bool   p_check(queue *q, err *e) { return q->p->inner->check(q->q, e); }
 
 /* --- matmul ---------------------------------------------------------------------------------------*/
 static void p_embed(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale)
@@ -268,6 +270,8 @@ static const ops TABLE = {
     .download       = p_download,
     .sync           = p_sync,
     .check          = p_check,
+    .mark           = p_mark,
+    .between_s      = p_between_s,
     .replay         = ops_no_replay,
     .record_end     = ops_no_record,
     .embed          = p_embed,

@@ -34,6 +34,9 @@ struct spec {
     judged_row     judged[STEP_MAX_ROWS];
     int32_t        pick[STEP_MAX_ROWS]; /* [n_want] */
     dev            params, picked, changes, logprobs, moves;
+    dev            guesses;      /* int32 [max_lanes][DRAFT_MAX]: those that nobody waited for */
+    int32_t       *host_guesses; /* the same, after the step */
+    int            n_later;      /* lanes that have such */
     logit_change  *host_changes; /* max_changes of them */
     int            max_changes;
     token_logprob *host_logprobs; /* [STEP_MAX_ROWS][1 + SPEC_MAX_TOP] */
@@ -64,6 +67,7 @@ struct spec_lane {
     draft_tree tree;
     int32_t    shadow[SHADOW_MAX]; /* what n-grams say, taken or not, to know their worth */
     int        n_shadow;
+    bool       later;              /* the tree is a chain whose guesses are still on the device */
     int        first_row, n_chunk; /* rows up to the anchor; the tree's other rows follow */
     int        first_want;         /* -1: the step only runs a piece of the prompt */
     int        path[1 + DRAFT_MAX];
@@ -87,6 +91,9 @@ void          lane_ask_ngrams(spec_lane *l);
 spec_plan lane_choose(const spec_lane *l, int room_rows, int room_depth);
 /* Guesses for all lanes whose plan wants some, into their trees. */
 void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes);
+dev  lane_guesses(const spec_lane *l);
+/* After the step: the guesses that were on the device, and what drafting took, in seconds. */
+double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes);
 
 /* judge.c */
 /* Logits of all rows that want them, and the token picked after each. */

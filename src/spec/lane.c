@@ -115,6 +115,7 @@ static void plan_lane(spec_lane *l, int rows)
     l->first_want = l->n_chunk == pending ? 0 : -1;
     l->out.n      = 0;
     l->n_shadow   = 0;
+    l->later      = false;
     if (pending > 1 || l->n_text == l->n_prompt) return; /* drafters guess behind the model's own words */
     l->policy.limits = lane_limits(l);
     lane_ask_ngrams(l);
@@ -134,8 +135,13 @@ static void add_rows(spec *s, spec_lane *l)
     if (l->first_want < 0) return;
     l->first_want = st->n_want;
     int anchor    = st->n_rows;
+    for (int i = 0; i < t->n; i++) s->judged[st->n_want + i] = (judged_row){l, i};
+    if (l->later && t->n > 1) {
+        step_add(st, lane, base, t->token[0], true);
+        step_add_given(st, lane, base + 1, lane_guesses(l), t->n - 1);
+        return;
+    }
     for (int i = 0; i < t->n; i++) {
-        s->judged[st->n_want] = (judged_row){l, i};
         if (chain)
             step_add(st, lane, base + i, t->token[i], true);
         else
@@ -216,13 +222,13 @@ bool spec_step(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
         plan_lane(lanes[i], left - (n_lanes - 1 - i));
         left -= lanes[i]->n_chunk + lanes[i]->plan.n;
     }
+    double start = clock_s();
     draft_trees(s, lanes, n_lanes);
-    double drafted = clock_s();
     if (!run_rows(s, lanes, n_lanes, e)) {
         for (int i = 0; i < n_lanes; i++) kv_seq_cut(lanes[i]->seq, lanes[i]->n_cached);
         return false;
     }
-    double took = clock_s() - drafted;
+    double took = clock_s() - start - drafts_done(s, lanes, n_lanes);
     for (int i = 0; i < n_lanes; i++) {
         spec_lane *l = lanes[i];
         if (l->first_want < 0)

@@ -66,8 +66,12 @@ static void fill_job(spec_lane *l, drafter_index k, int n_want)
     j->n_top     = 0;
     j->soft      = l->opt.spec.tree_temp > 0 ? l->opt.spec.tree_temp : 1;
     j->n         = 0;
+    j->guesses   = (dev){0};
+    j->later     = false;
     j->params.temp *= l->opt.spec.draft_noise;
 }
+
+dev lane_guesses(const spec_lane *l) { return dev_at(l->s->guesses, (size_t)l->index * DRAFT_MAX * sizeof(int32_t)); }
 
 static void plan_job(spec_lane *l)
 {
@@ -77,8 +81,10 @@ static void plan_job(spec_lane *l)
         fill_job(l, k, least(least(draft_limit(l, SPEC_TREE), depth), l->plan.n));
         l->job.n_want = least(l->job.n_want, l->limit - 1);
         l->job.n_top  = least(l->plan.n, DRAFT_TOP_MAX);
-    } else
+    } else {
         fill_job(l, k, l->plan.n);
+        if (!l->counting) l->job.guesses = lane_guesses(l);
+    }
 }
 
 /* Together; when that fails one by one, so that a lane's trouble is its own. */
@@ -99,6 +105,8 @@ static void run_jobs(spec *s, drafter_index k, spec_lane *const *lanes, int n)
 static void grow_tree(spec_lane *l)
 {
     const draft_job *j = &l->job;
+    l->later           = j->later && j->n > 0;
+    l->s->n_later += l->later;
     if (l->plan.method == SPEC_TREE)
         tree_add_best(&l->tree, (const token_logprob(*)[DRAFT_TOP_MAX])j->top, j->n, j->n_top, l->plan.n,
                       !l->opt.spec.no_chain_seed);
@@ -121,29 +129,72 @@ void lane_ask_ngrams(spec_lane *l)
     lim->there[SPEC_NGRAM]     = l->n_shadow > 0;
 }
 
+static bool drafts_with(const spec_lane *l, drafter_index k)
+{
+    return l->plan.method != SPEC_OFF && drafter_of(l->plan.method) == k;
+}
+
 static void draft_with(spec *s, drafter_index k, spec_lane *const *lanes, int n_lanes)
 {
+    const ops *o = s->t->o;
     spec_lane *some[STEP_MAX_ROWS];
-    int        n     = 0;
-    double     start = clock_s();
+    int        n = 0;
     for (int i = 0; i < n_lanes; i++)
-        if (lanes[i]->plan.method != SPEC_OFF && drafter_of(lanes[i]->plan.method) == k) some[n++] = lanes[i];
+        if (drafts_with(lanes[i], k)) some[n++] = lanes[i];
     if (n == 0) return;
+    o->mark(s->t->q, 2 * k);
     for (int i = 0; i < n; i++) {
         assert(some[i]->uses[k]);
         plan_job(some[i]);
     }
     run_jobs(s, k, some, n);
-    double took = clock_s() - start;
-    if (n == 1 && some[0]->job.n > 0) cost_note_draft(&s->cost, some[0]->plan.method, some[0]->job.n, took);
-    for (int i = 0; i < n; i++) {
-        grow_tree(some[i]);
-        some[i]->stats.draft_s += took;
-    }
+    o->mark(s->t->q, 2 * k + 1);
+    for (int i = 0; i < n; i++) grow_tree(some[i]);
 }
 
 void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes)
 {
+    _Static_assert(2 * DRAFTERS <= QUEUE_MARKS, "a mark before and after each");
+    s->n_later = 0;
     for (int i = 0; i < n_lanes; i++) tree_start(&lanes[i]->tree, lanes[i]->text[lanes[i]->n_text - 1]);
     for (int k = 0; k < DRAFTERS; k++) draft_with(s, (drafter_index)k, lanes, n_lanes);
+}
+
+/* The tree ends before a guess that is none. */
+static void learn_guesses(spec_lane *l)
+{
+    draft_tree    *t    = &l->tree;
+    const int32_t *from = l->s->host_guesses + (size_t)l->index * DRAFT_MAX;
+    err            why  = {0};
+    for (int i = 1; i < t->n; i++) {
+        t->token[i] = from[i - 1];
+        if (t->token[i] >= 0) continue;
+        t->n = i;
+        err_set(&why, ERR_FORMAT, "the drafter's output is not a number");
+        lane_drafter_failed(l, drafter_of(l->plan.method), &why);
+    }
+}
+
+static double drafted_with(spec *s, drafter_index k, spec_lane *const *lanes, int n_lanes)
+{
+    spec_lane *one = NULL;
+    int        n   = 0;
+    double     seconds;
+    for (int i = 0; i < n_lanes; i++)
+        if (drafts_with(lanes[i], k)) one = lanes[i], n++;
+    if (n == 0) return 0;
+    seconds = s->t->o->between_s(s->t->q, 2 * k, 2 * k + 1);
+    if (n == 1 && one->job.n > 0) cost_note_draft(&s->cost, one->plan.method, one->job.n, seconds);
+    for (int i = 0; i < n_lanes; i++)
+        if (drafts_with(lanes[i], k)) lanes[i]->stats.draft_s += seconds;
+    return seconds;
+}
+
+double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes)
+{
+    double seconds = 0;
+    for (int k = 0; k < DRAFTERS; k++) seconds += drafted_with(s, (drafter_index)k, lanes, n_lanes);
+    for (int i = 0; i < n_lanes; i++)
+        if (lanes[i]->later) learn_guesses(lanes[i]);
+    return seconds;
 }

@@ -40,12 +40,14 @@ static bool take_scratch(spec *s, err *e)
     s->max_changes   = s->t->n_vocab + ROOM_FOR_CHANGES;
     s->host_changes  = mem_try_n((size_t)s->max_changes, sizeof *s->host_changes);
     s->host_logprobs = xnew_n(token_logprob, (size_t)STEP_MAX_ROWS * (1 + SPEC_MAX_TOP));
+    s->host_guesses  = xnew_n(int32_t, (size_t)s->opt.max_lanes * DRAFT_MAX);
     if (!s->host_changes) return err_set(e, ERR_UNAVAILABLE, "no memory to count tokens");
     return o->alloc(o, &s->params, HEAD_ROWS * sizeof(sample_params), e) &&
            o->alloc(o, &s->picked, HEAD_ROWS * sizeof(int32_t), e) &&
            o->alloc(o, &s->changes, (size_t)s->max_changes * sizeof(logit_change), e) &&
            o->alloc(o, &s->logprobs, (size_t)HEAD_ROWS * (1 + SPEC_MAX_TOP) * sizeof(token_logprob), e) &&
-           o->alloc(o, &s->moves, DRAFT_MAX * sizeof(kv_move_item), e);
+           o->alloc(o, &s->moves, DRAFT_MAX * sizeof(kv_move_item), e) &&
+           o->alloc(o, &s->guesses, (size_t)s->opt.max_lanes * DRAFT_MAX * sizeof(int32_t), e);
 }
 
 bool spec_new(spec **out, target *t, const spec_options *o, err *e)
@@ -71,7 +73,7 @@ bool spec_new(spec **out, target *t, const spec_options *o, err *e)
 void spec_free(spec *s)
 {
     if (!s) return;
-    const dev bufs[] = {s->params, s->picked, s->changes, s->logprobs, s->moves};
+    const dev bufs[] = {s->params, s->picked, s->changes, s->logprobs, s->moves, s->guesses};
     for (int i = 0; i < s->opt.max_lanes; i++) assert(!s->lanes[i]);
     close_drafters(s);
     for (size_t i = 0; i < COUNT(bufs); i++)
@@ -79,6 +81,7 @@ void spec_free(spec *s)
     kv_pool_free(s->kv);
     mem_free(s->host_changes);
     mem_free(s->host_logprobs);
+    mem_free(s->host_guesses);
     mem_free(s->lanes);
     mem_free(s);
 }

@@ -4,6 +4,7 @@
  * may use the backend. */
 #include "ops/cpu/cpu.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "ops/cpu/kernels.h"
@@ -41,6 +42,7 @@ struct queue {
     int32_t            *path;       /* [thread][max_rows] */
     float              *numerators; /* [thread][n_experts] */
     sampling_candidate *candidates; /* [thread][max_vocab] */
+    double              mark[QUEUE_MARKS];
 };
 
 /* --- jobs -----------------------------------------------------------------------------------------*/
@@ -256,6 +258,9 @@ static bool cpu_check(queue *q, err *e)
     (void)q, (void)e;
     return true;
 }
+
+static void   cpu_mark(queue *q, int which) { q->mark[which] = clock_s(); }
+static double cpu_between_s(queue *q, int from, int to) { return q->mark[to] - q->mark[from]; }
 
 /* --- matmul ---------------------------------------------------------------------------------------*/
 
@@ -602,6 +607,8 @@ static const ops TABLE = {
     .download       = cpu_download,
     .sync           = cpu_sync,
     .check          = cpu_check,
+    .mark           = cpu_mark,
+    .between_s      = cpu_between_s,
     .replay         = ops_no_replay,
     .record_end     = ops_no_record,
     .embed          = cpu_embed,

@@ -40,7 +40,8 @@ struct queue {
     int            half;      /* of the ring that is being filled */
     size_t         half_used; /* bytes */
     cudaEvent_t    sent[2];   /* what lay in a half has left it */
-    char          *landing;   /* pinned */
+    cudaEvent_t    mark[QUEUE_MARKS];
+    char          *landing; /* pinned */
     size_t         landing_used;
     landed         landed[MAX_LANDED]; /* downloads since the last sync */
     int            n_landed;
@@ -110,6 +111,8 @@ static void op_queue_free(queue *q)
     if (q->landing) cudaFreeHost(q->landing);
     for (int i = 0; i < 2; i++)
         if (q->sent[i]) cudaEventDestroy(q->sent[i]);
+    for (int i = 0; i < QUEUE_MARKS; i++)
+        if (q->mark[i]) cudaEventDestroy(q->mark[i]);
     if (q->stream) cudaStreamDestroy(q->stream);
     mem_free(q);
 }
@@ -123,6 +126,8 @@ static bool open_stream(queue *q, err *e)
     for (int i = 0; i < 2; i++)
         if (!cuda_ok(cudaEventCreateWithFlags(&q->sent[i], cudaEventDisableTiming), ERR_UNAVAILABLE, doing, e))
             return false;
+    for (int i = 0; i < QUEUE_MARKS; i++)
+        if (!cuda_ok(cudaEventCreateWithFlags(&q->mark[i], cudaEventDefault), ERR_UNAVAILABLE, doing, e)) return false;
     if (!cuda_ok(cudaHostAlloc(&ring, RING_BYTES, cudaHostAllocDefault), ERR_UNAVAILABLE, doing, e)) return false;
     q->ring = ring;
     if (!cuda_ok(cudaHostAlloc(&landing, LANDING_BYTES, cudaHostAllocDefault), ERR_UNAVAILABLE, doing, e)) return false;
@@ -226,6 +231,15 @@ static void op_sync(queue *q)
 static bool op_check(queue *q, err *e)
 {
     return q->error == cudaSuccess || cuda_ok(q->error, ERR_UNAVAILABLE, q->failed, e);
+}
+
+static void op_mark(queue *q, int which) { note(q, "a mark", cudaEventRecord(q->mark[which], on(q))); }
+
+static double op_between_s(queue *q, int from, int to)
+{
+    float ms = 0;
+    note(q, "a mark", cudaEventElapsedTime(&ms, q->mark[from], q->mark[to]));
+    return 1e-3 * (double)ms;
 }
 
 static bool op_replay(queue *q, uint64_t key)
@@ -464,6 +478,8 @@ const ops cuda_table = {
     .download       = op_download,
     .sync           = op_sync,
     .check          = op_check,
+    .mark           = op_mark,
+    .between_s      = op_between_s,
     .replay         = op_replay,
     .record_end     = op_record_end,
     .embed          = op_embed,

@@ -1,5 +1,6 @@
 #include "ops/ref/ref.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "ops/ref/table.h"
@@ -43,7 +44,7 @@ static bool ref_queue_reserve(queue *q, const queue_limits *lim, err *e)
     sampling_candidate *candidates = mem_try_n((size_t)all.max_vocab, sizeof *candidates);
     if (!candidates) return err_set(e, ERR_UNAVAILABLE, "no memory to sample from %d tokens", all.max_vocab);
     mem_free(q->candidates);
-    *q = (queue){all, candidates};
+    *q = (queue){.lim = all, .candidates = candidates};
     return true;
 }
 
@@ -81,6 +82,9 @@ static bool ref_check(queue *q, err *e)
     return true;
 }
 
+static void   ref_mark(queue *q, int which) { q->mark[which] = clock_s(); }
+static double ref_between_s(queue *q, int from, int to) { return q->mark[to] - q->mark[from]; }
+
 static void ref_close(ops *o) { mem_free(o); }
 
 bool ref_ops_open(ops **out, err *e)
@@ -102,6 +106,8 @@ bool ref_ops_open(ops **out, err *e)
         .download       = ref_download,
         .sync           = ref_sync,
         .check          = ref_check,
+        .mark           = ref_mark,
+        .between_s      = ref_between_s,
         .replay         = ops_no_replay,
         .record_end     = ops_no_record,
         .embed          = ref_embed,

@@ -8,6 +8,7 @@
 struct queue {
     queue_limits        lim;
     sampling_candidate *candidates; /* [max_vocab] */
+    double              mark[QUEUE_MARKS];
 };
 
 typedef struct {

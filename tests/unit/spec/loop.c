@@ -126,6 +126,41 @@ TEST(spec_every_method_writes_the_plain_text)
     for (int i = 1, n = test_devices(device); i < n; i++) every_method(t, device[i]); /* ref, the first, is slow */
 }
 
+static void (*real_sync)(queue *q);
+static int n_syncs;
+
+static void counted_sync(queue *q)
+{
+    n_syncs++;
+    real_sync(q);
+}
+
+/* Guesses of a chain go from the drafter to the target on the device: the host waits once, for picks and guesses. */
+static void waits(test_case *t, const char *device)
+{
+    static const int methods[] = {SPEC_OFF, SPEC_DFLASH, SPEC_MTP, SPEC_NGRAM};
+    loop             g;
+    if (open_loop(t, &g, 256, device) && add_both(t, &g)) {
+        ops *o    = (ops *)g.m->o;
+        real_sync = o->sync;
+        o->sync   = counted_sync;
+        for (size_t i = 0; i < COUNT(methods); i++) {
+            n_syncs = 0;
+            text a  = answer_with(t, &g, methods[i], prompt, N_PROMPT, 40);
+            CHECK_INT(n_syncs, a.stats.rounds + a.stats.plain);
+            CHECK(methods[i] == SPEC_OFF || a.stats.accepted > 0);
+        }
+        o->sync = real_sync;
+    }
+    close_loop(&g);
+}
+
+TEST(spec_waits_once_per_step)
+{
+    const char *device[TEST_BACKENDS_MAX];
+    for (int i = 1, n = test_devices(device); i < n; i++) waits(t, device[i]);
+}
+
 TEST(spec_on_the_reference_backend)
 {
     loop g;
