@@ -170,7 +170,7 @@ static void learn_guesses(spec_lane *l)
         t->token[i] = from[i - 1];
         if (t->token[i] >= 0) continue;
         t->n = i;
-        err_set(&why, ERR_FORMAT, "the drafter's output is not a number");
+        err_set(&why, ERR_FORMAT, "its output is not a number");
         lane_drafter_failed(l, drafter_of(l->plan.method), &why);
     }
 }
