@@ -19,10 +19,11 @@ bool spec_lane_new(spec *s, spec_lane **out, err *e)
         mem_free(x);
         return err_set(e, ERR_UNAVAILABLE, "no memory for the text of a lane");
     }
-    l->s        = s;
-    l->index    = i;
-    l->text     = x;
-    l->seq      = kv_seq_new(s->kv);
+    l->s     = s;
+    l->index = i;
+    l->text  = x;
+    l->seq   = kv_seq_new(s->kv);
+    policy_init(&l->policy, &(policy_limits){0}); /* limits are known when a round begins */
     s->lanes[i] = l;
     assert(l->seq);
     *out = l;
@@ -90,7 +91,7 @@ bool spec_lane_begin(spec_lane *l, const lane_options *o, const int32_t *prompt,
     l->n_text = l->n_prompt = (int32_t)n;
     *n_reused               = (size_t)same;
     if (!begin_counting(l, prompt, n, e)) return false;
-    policy_init(&l->policy, &(policy_limits){0}); /* limits are known when a round begins */
+    policy_next_text(&l->policy);
     return true;
 }
 

@@ -209,7 +209,17 @@ void survival_note(survival *s, int n, int right)
 }
 
 /* --- the choice --------------------------------------------------------------------------------- */
-enum { GAP_FIRST = 16, GAP_MAX = 64, START_GAP = GAP_FIRST / 2 }; /* GAP_MAX: times the number of methods */
+enum {
+    GAP_FIRST   = 16,
+    GAP_MAX     = 64, /* times the number of methods */
+    START_GAP   = GAP_FIRST / 2,
+    FREE_TRIALS = 3,    /* a method is not judged by less; the following ones have to keep to TRIAL_SHARE */
+    WAIT_MAX    = 8192, /* rounds */
+    NEXT_WAIT   = 192,  /* with a new text waits become shorter, down to this */
+    TRIAL_CHAIN = 6,    /* guesses are enough to see whether a method is any good, */
+    TRIAL_TREE  = 8,    /* so many rows of a tree */
+};
+static const double TRIAL_SHARE = 0.015; /* of the time, for all trials together */
 
 void policy_init(policy *p, const policy_limits *l)
 {
@@ -221,6 +231,15 @@ void policy_init(policy *p, const policy_limits *l)
 }
 
 static int least(int a, int b) { return a < b ? a : b; }
+
+void policy_next_text(policy *p)
+{
+    for (int m = 0; m < SPEC_METHODS; m++) {
+        if (p->record[m].tried[0] > 3) forget(&p->record[m], 3 / p->record[m].tried[0]);
+        p->record[m].surprise = 0;
+        if (p->wait[m] > NEXT_WAIT) p->wait[m] = p->wait[m] / 2 > NEXT_WAIT ? p->wait[m] / 2 : NEXT_WAIT;
+    }
+}
 
 /* Guesses in a row at most; a tree's depth. */
 static int depth_max(const policy *p, spec_method m, int room)
@@ -333,6 +352,15 @@ static bool plain_due(const cost_table *c)
     return !(one->seconds > 0) || c->n_steps - one->at > (one->n < FEW ? GAP_FIRST : OLD / 2);
 }
 
+/* A tree is made of DFlash's candidates: where its chains are far from paying, trees are no better. */
+static bool is_hopeless(const choice *k, const spec_plan *best, spec_method m)
+{
+    spec_plan own = {0};
+    if (m != SPEC_TREE || k->p->record[SPEC_DFLASH].tried[0] < FREE_TRIALS - 1) return false;
+    consider_trees(k, &own, false);
+    return own.rate < 0.7 * best->rate;
+}
+
 /* A method whose turn has come, at the length that would be best if it were good. */
 static bool due_trial(const choice *k, const spec_plan *best, spec_plan *trial)
 {
@@ -340,8 +368,9 @@ static bool due_trial(const choice *k, const spec_plan *best, spec_plan *trial)
         if (m == (int)best->method || k->p->wait[m] > 0 || (m == SPEC_OFF && !plain_due(k->c))) continue;
         *trial = (spec_plan){0};
         consider_method(k, trial, m, true);
-        if (!(trial->rate > 0)) continue; /* not there, or no room */
+        if (!(trial->rate > 0) || is_hopeless(k, best, m)) continue; /* not there, no room, or no use */
         trial->trial = true;
+        trial->n     = least(trial->n, m == SPEC_TREE ? TRIAL_TREE : TRIAL_CHAIN);
         trial->par   = best->rate * plan_cost(k, m, trial->n);
         if (m == SPEC_OFF || may_pay(k, trial)) return true;
     }
@@ -381,19 +410,23 @@ static int n_methods(const policy_limits *l)
 }
 
 /* A trial that reached par is repeated at once, until the record speaks for the method or a trial fails. Each that fails
- * doubles the distance to the next; one that lost more than two tokens makes it longer still. Being chosen for its merit
- * brings the distance back to the first one. */
+ * doubles the distance to the next; one that lost more than two tokens makes it longer still, and after the first few all
+ * of them together may lose only a small share of the tokens. Being chosen for its merit brings the distance back to the
+ * first one. */
 static void set_next_trial(policy *p, const spec_plan *plan, int n_right)
 {
     int   *gap = &p->gap[plan->method], *wait = &p->wait[plan->method];
     double lost = plan->par - (1 + n_right);
-    if (!plan->trial)
-        *wait = *gap = GAP_FIRST;
-    else if (lost <= 0)
+    if (!plan->trial) {
+        *wait = *gap          = GAP_FIRST;
+        p->lost[plan->method] = 0;
+    } else if (lost <= 0)
         *wait = 0;
     else {
         *gap  = least(2 * *gap, GAP_MAX * n_methods(&p->limits));
         *wait = (int)fmin(*gap * fmax(1, lost / 2), OLD);
+        if (++p->lost[plan->method] > FREE_TRIALS)
+            *wait = (int)fmax(*wait, fmin(lost * n_methods(&p->limits) / TRIAL_SHARE, WAIT_MAX));
     }
 }
 

@@ -64,9 +64,12 @@ typedef struct {
     double        tree_gain;          /* of the budgets in the tree's record, on average (policy.c) */
     int           wait[SPEC_METHODS]; /* rounds until the method is tried again; plain: if its cost is old */
     int           gap[SPEC_METHODS];  /* the last distance between two trials */
+    int lost[SPEC_METHODS]; /* trials that were not worth their time, since it was last chosen for its merit */
 } policy;
 
 void policy_init(policy *p, const policy_limits *l);
+/* A new text: what the lane knows is a guess about it, and methods that did not pay are tried again before long. */
+void policy_next_text(policy *p);
 /* room: guesses that may still be verified (context, length limit); a tree's budget keeps to it too. */
 spec_plan policy_choose(const policy *p, const cost_table *c, int room);
 /* After the round: n_judged guesses in a row were judged, n_right of them were right. No guess at all (n_judged 0) counts

@@ -170,11 +170,14 @@ int main(int argc, char **argv)
     rig        g;
     spec_lane *l;
     if (argc < 6) return fputs("see the top of tests/spec/accept.c\n", stderr), 2;
-    const char   *drafters[] = {argv[3]};
-    spec_settings how        = {.method = method_named(argv[5]), .draft_max = number(argc, argv, 6, 0)};
+    spec_settings how   = {.method = method_named(argv[5]), .draft_max = number(argc, argv, 6, 0)};
     int           every = number(argc, argv, 7, 1), draft_ctx = number(argc, argv, 8, 0), code;
-    rig_open(&g, NULL, argv[2], drafters, 1, draft_ctx,
-             &(spec_options){.n_ctx = 12288, .max_lanes = 1, .kv_type = QUANT_F32}, argv[4]);
+    rig_open(&g, &(rig_options){.model      = argv[2],
+                                .drafters   = {argv[3]},
+                                .n_drafters = 1,
+                                .samples    = argv[4],
+                                .draft_ctx  = draft_ctx,
+                                .loop       = {.n_ctx = 12288, .max_lanes = 1, .kv_type = QUANT_F32}});
     if (!spec_lane_new(g.spec, &l, NULL)) return 1;
     if (strcmp(argv[1], "long") == 0)
         code = after_long(&g, l, &how, every, number(argc, argv, 9, 1024));

@@ -55,24 +55,25 @@ static void read_samples(rig *g, const char *path)
     for (int i = 0; i < g->n_samples; i++) read_sample(g, &g->samples[i], &all->item[i]);
 }
 
-void rig_open(rig *g, const char *device, const char *model, const char *const *drafters, int n_drafters, int draft_ctx,
-              const spec_options *o, const char *samples)
+void rig_open(rig *g, const rig_options *o)
 {
-    char          full[4096];
-    checkpoint   *cp;
-    err           e  = {0};
-    model_options mo = {.device = device};
-    *g               = (rig){0};
+    static const char *const nano[] = {"models/nano/dflash.gguf", "models/nano/mtp.gguf"};
+    char                     full[4096];
+    checkpoint              *cp;
+    err                      e  = {0};
+    model_options            mo = {.device = o->device, .n_threads = o->n_threads};
+    *g                          = (rig){0};
     arena_init(&g->mem, 64 << 20);
-    need(checkpoint_open(&cp, rooted(model, full), &e) && model_open(&g->model, cp, &mo, &e), &e);
+    need(checkpoint_open(&cp, rooted(o->model ? o->model : "models/nano/target.gguf", full), &e), &e);
+    need(model_open(&g->model, cp, &mo, &e), &e);
     checkpoint_close(cp);
-    need(spec_new(&g->spec, g->model, o, &e), &e);
-    for (int i = 0; i < n_drafters; i++) {
-        spec_draft_source src = {.path = rooted(drafters[i], arena_alloc(&g->mem, 4096)),
-                                 .opt  = {.kv_type = o->kv_type, .n_ctx = draft_ctx}};
+    need(spec_new(&g->spec, g->model, &o->loop, &e), &e);
+    for (int i = 0; i < (o->n_drafters ? o->n_drafters : 2); i++) {
+        const char       *path = rooted(o->drafters[i] ? o->drafters[i] : nano[i], arena_alloc(&g->mem, 4096));
+        spec_draft_source src  = {.path = path, .opt = {.kv_type = o->loop.kv_type, .n_ctx = o->draft_ctx}};
         need(spec_add_drafter(g->spec, &src, &e), &e);
     }
-    read_samples(g, samples);
+    read_samples(g, o->samples ? o->samples : "tests/golden/nano/dflash-acceptance.json");
 }
 
 void rig_close(rig *g)

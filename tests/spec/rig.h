@@ -22,10 +22,17 @@ typedef struct {
     arena   mem;
 } rig;
 
-/* device: as ops_open, NULL: the best there is. Paths relative to the repository's root or absolute. Ends the program when
- * something is not there. */
-void rig_open(rig *g, const char *device, const char *model, const char *const *drafters, int n_drafters, int draft_ctx,
-              const spec_options *o, const char *samples);
+/* Paths are relative to the repository's root, or absolute. */
+typedef struct {
+    const char  *device;                        /* as ops_open; NULL: the best there is */
+    int          n_threads;                     /* 0: all */
+    const char  *model, *drafters[2], *samples; /* NULL: nano, its drafters, the held-out prompts */
+    int          n_drafters;                    /* 0: both; -1: none */
+    int          draft_ctx;
+    spec_options loop;
+} rig_options;
+/* Ends the program when something is not there. */
+void rig_open(rig *g, const rig_options *o);
 void rig_close(rig *g);
 
 typedef struct {
