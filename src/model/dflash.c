@@ -305,6 +305,7 @@ static bool init_context(dflash *m, const drafter_options *opt, err *e)
     m->d.trained_ctx = m->c.n_ctx <= MAX_TRAINED ? m->c.n_ctx : 0;
     m->n_ctx         = opt->n_ctx ? opt->n_ctx : m->d.trained_ctx ? m->d.trained_ctx : DEFAULT_CTX;
     if (m->n_ctx > t->n_ctx) m->n_ctx = t->n_ctx;
+    m->d.enough_ctx = m->n_ctx / 2;
     if (m->n_ctx < MIN_CTX)
         return err_set(e, ERR_INPUT, "a drafter's context of %d is too short, it needs %d", m->n_ctx, MIN_CTX);
     m->n_drop       = m->n_ctx / 4;
@@ -342,11 +343,12 @@ static bool dflash_lane_new(drafter *d, draft_lane **out, err *e)
 
 static int32_t next_pos(const draft_lane *l) { return l->shift + kv_seq_len(l->seq) + l->n_wait; }
 
-/* Half of the limit, or all of the text, is context enough. */
+/* All of the text, or enough_ctx of it. */
 static int32_t dflash_held(const drafter *d, const draft_lane *l, int32_t n_pos)
 {
-    const dflash *m = (const dflash *)d;
-    int32_t have = n_pos <= next_pos(l) ? n_pos - l->shift : 0, enough = n_pos < m->n_ctx / 2 ? n_pos : m->n_ctx / 2;
+    const dflash *m      = (const dflash *)d;
+    int32_t       have   = n_pos <= next_pos(l) ? n_pos - l->shift : 0;
+    int32_t       enough = n_pos < d->enough_ctx ? n_pos : d->enough_ctx;
     if (l->slid && have < m->n_sinks) have = 0; /* a cut there forgets all */
     return have >= enough ? n_pos : n_pos - enough;
 }

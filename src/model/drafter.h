@@ -52,6 +52,7 @@ struct drafter {
     int         max_draft;   /* guesses at most, from one draft */
     bool        one_pass;    /* a longer draft costs no more passes: guesses are independent, so they make a tree */
     int         trained_ctx; /* positions it was trained on; 0: not known */
+    int32_t     enough_ctx;  /* positions of context that it guesses well behind; 0: it has none of its own */
     size_t      weight_bytes;
     /* Features of the target that it wants captured: ids as target->capture takes them. */
     int capture_id[64], n_capture;

@@ -86,7 +86,9 @@ void close_drafters(spec *s);
 
 /* plan.c */
 policy_limits lane_limits(const spec_lane *l);
-void          lane_ask_ngrams(spec_lane *l);
+/* Whether the drafter is shown the lane's rows: not while `auto` will leave it alone for longer than its context is. */
+bool lane_shows(const spec_lane *l, drafter_index k);
+void lane_ask_ngrams(spec_lane *l);
 /* What the lane drafts in this step; room_rows and room_depth bound the tree. */
 spec_plan lane_choose(const spec_lane *l, int room_rows, int room_depth);
 /* Guesses for all lanes whose plan wants some, into their trees. */

@@ -69,7 +69,7 @@ static int32_t common_text(const spec_lane *l, const int32_t *prompt, int32_t n)
     all = same;
     for (int i = 0; i < DRAFTERS; i++) {
         drafter *d = l->s->slots[i].d;
-        if (l->uses[i] && d->held) same = least(same, d->held(d, l->draft_lane[i], all));
+        if (lane_shows(l, (drafter_index)i) && d->held) same = least(same, d->held(d, l->draft_lane[i], all));
     }
     return same;
 }
@@ -85,14 +85,13 @@ bool spec_lane_begin(spec_lane *l, const lane_options *o, const int32_t *prompt,
     l->out.problem = NULL;
     l->stats       = (spec_stats){0};
     lane_take_drafters(l);
+    policy_next_text(&l->policy);
     int32_t same = common_text(l, prompt, (int32_t)n);
     cut_to(l, same);
     memcpy(l->text, prompt, n * sizeof *prompt);
     l->n_text = l->n_prompt = (int32_t)n;
     *n_reused               = (size_t)same;
-    if (!begin_counting(l, prompt, n, e)) return false;
-    policy_next_text(&l->policy);
-    return true;
+    return begin_counting(l, prompt, n, e);
 }
 
 int32_t           spec_lane_pending(const spec_lane *l) { return l->n_text - l->n_cached; }
@@ -204,7 +203,8 @@ static void tell_drafters(spec_lane *l, int n_tree, int hidden)
     for (int i = 0; i < DRAFTERS; i++) {
         drafter *d   = l->s->slots[i].d;
         err      why = {0};
-        if (l->uses[i] && !d->observe(d, l->draft_lane[i], &r, &why)) lane_drafter_failed(l, (drafter_index)i, &why);
+        if (lane_shows(l, (drafter_index)i) && !d->observe(d, l->draft_lane[i], &r, &why))
+            lane_drafter_failed(l, (drafter_index)i, &why);
     }
 }
 

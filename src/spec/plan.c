@@ -51,6 +51,13 @@ spec_plan lane_choose(const spec_lane *l, int room_rows, int room_depth)
     return plan;
 }
 
+bool lane_shows(const spec_lane *l, drafter_index k)
+{
+    if (!l->uses[k]) return false;
+    if (k != WITH_DFLASH || l->opt.spec.method != SPEC_AUTO || l->plan.method != SPEC_OFF) return true;
+    return l->policy.wait[SPEC_DFLASH] <= l->s->slots[k].d->enough_ctx; /* trees are tried only after its chains */
+}
+
 /* --- drafting -----------------------------------------------------------------------------------*/
 static void fill_job(spec_lane *l, drafter_index k, int n_want)
 {

@@ -237,7 +237,7 @@ void policy_next_text(policy *p)
     for (int m = 0; m < SPEC_METHODS; m++) {
         if (p->record[m].tried[0] > 3) forget(&p->record[m], 3 / p->record[m].tried[0]);
         p->record[m].surprise = 0;
-        if (p->wait[m] > NEXT_WAIT) p->wait[m] = p->wait[m] / 2 > NEXT_WAIT ? p->wait[m] / 2 : NEXT_WAIT;
+        if (p->wait[m] > NEXT_WAIT) p->wait[m] -= (p->wait[m] - NEXT_WAIT) / 4;
     }
 }
 

@@ -23,6 +23,7 @@ static bool (*real_draft[DRAFTERS])(drafter *d, kv_pool *kv, draft_job *const *j
 static bool wrong_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n, err *e)
 {
     drafter_index k = d->kind[0] == 'd' ? WITH_DFLASH : d->kind[0] == 'm' ? WITH_MTP : WITH_NGRAM;
+    for (int i = 0; i < n; i++) jobs[i]->guesses = (dev){0}; /* they are to be seen here */
     if (!real_draft[k](d, kv, jobs, n, e)) return false;
     for (int i = 0; i < n; i++)
         for (int g = 0; g < jobs[i]->n; g++) {
