@@ -101,7 +101,7 @@ template <int ROWS> static __device__ inline cuda_run find_run(const cuda_matmul
     return r;
 }
 
-/* Pair i of the run; past its end the last one, whose result is not stored. */
+/* Pair i of the run; past its end the last one, with which nothing is done. */
 static __device__ inline int pair_at(const cuda_matmul_args &a, const cuda_run &r, int i)
 {
     int at = r.first + (i < r.n ? i : r.n - 1);
@@ -207,17 +207,20 @@ static __global__ void __launch_bounds__(MATMUL_THREADS) ints_kernel(cuda_matmul
             load_scales<T>(&k[o], row[o], n_blocks, b);
         }
 #pragma unroll
-        for (int i = 0; i < ROWS; i++)
+        for (int i = 0; i < ROWS; i++) {
+            if (i >= r.n) continue; /* the whole block */
 #pragma unroll
             for (int o = 0; o < OUTS; o++) acc[o][i] = add_block<T>(k[o], x[i] + b, acc[o][i]);
+        }
     }
 #pragma unroll
     for (int o = 0; o < OUTS; o++)
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
+            if (i >= r.n) continue;
             float sum = __shfl_sync(ALL_LANES, acc[o][i], 0, CHAINS);
             for (int c = 1; c < CHAINS; c++) sum += __shfl_sync(ALL_LANES, acc[o][i], c, CHAINS);
-            if (lane == 0 && i < r.n && out0 + o < a.n_out) a.y[(size_t)pair_at(a, r, i) * a.n_out + out0 + o] = sum;
+            if (lane == 0 && out0 + o < a.n_out) a.y[(size_t)pair_at(a, r, i) * a.n_out + out0 + o] = sum;
         }
 }
 
@@ -271,6 +274,7 @@ static __global__ void __launch_bounds__(MATMUL_THREADS) floats_kernel(cuda_matm
         for (int o = 0; o < OUTS; o++) w[o] = load_weights<T>(row[o], at);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
+            if (i >= r.n) continue; /* the whole block */
             float4 xi = load_inputs(x[i] + at, a.n_in - at, aligned);
 #pragma unroll
             for (int o = 0; o < OUTS; o++) acc[o][i] = add_inputs(w[o], xi, a.n_in - at, acc[o][i]);
@@ -280,8 +284,9 @@ static __global__ void __launch_bounds__(MATMUL_THREADS) floats_kernel(cuda_matm
     for (int o = 0; o < OUTS; o++)
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
+            if (i >= r.n) continue;
             float sum = warp_sum(acc[o][i]);
-            if (lane == 0 && i < r.n && out0 + o < a.n_out) a.y[(size_t)pair_at(a, r, i) * a.n_out + out0 + o] = sum;
+            if (lane == 0 && out0 + o < a.n_out) a.y[(size_t)pair_at(a, r, i) * a.n_out + out0 + o] = sum;
         }
 }
 

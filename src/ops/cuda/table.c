@@ -24,6 +24,14 @@ typedef struct {
     double      *scores; /* [PICK_BLOCKS][max_vocab] */
 } scratch;
 
+/* What scratch holds, so that it need not be made again: the quantised form of rows that several matrices multiply, the
+ * order of pairs that several stacks of experts share. Known by address; whoever writes there says so (wrote). */
+typedef struct {
+    const char *of; /* NULL: nothing */
+    size_t      bytes;
+    int         a, b; /* rows and n_in; pairs and matrices */
+} made;
+
 typedef struct {
     void       *to;
     const char *from; /* in the landing */
@@ -36,6 +44,7 @@ struct queue {
     scratch        s;
     cudaStream_t   stream;
     float         *partial;
+    made           x, order;  /* in s.x; in s.order and s.run */
     char          *ring;      /* pinned */
     int            half;      /* of the ring that is being filled */
     size_t         half_used; /* bytes */
@@ -66,6 +75,26 @@ static cudaStream_t on(const queue *q)
 {
     cudaSetDevice(q->b->device);
     return q->stream;
+}
+
+static void wrote(queue *q, const void *p, size_t bytes)
+{
+    made *all[] = {&q->x, &q->order};
+    for (size_t i = 0; i < COUNT(all); i++)
+        if ((const char *)p < all[i]->of + all[i]->bytes && all[i]->of < (const char *)p + bytes) *all[i] = (made){0};
+}
+
+static void wrote_f32(queue *q, dev y, int n_rows, int n) { wrote(q, y.p, (size_t)n_rows * (size_t)n * sizeof(float)); }
+
+/* Between runs of ops nothing is known: a replayed one does not pass through here. */
+static void forget_made(queue *q) { q->x = q->order = (made){0}; }
+
+/* Whether scratch holds this; from now on it does. */
+static bool is_made(made *m, const void *of, size_t bytes, int a, int b)
+{
+    bool same = m->of == of && m->bytes == bytes && m->a == a && m->b == b;
+    *m        = (made){of, bytes, a, b};
+    return same;
 }
 
 static size_t max_pairs(const queue_limits *l)
@@ -157,6 +186,7 @@ static bool op_queue_reserve(queue *q, const queue_limits *l, err *e)
     queue_limits all = queue_limits_max(&q->lim, l);
     scratch      s;
     graph_forget(&q->graphs, on(q));
+    forget_made(q);
     if (!memcmp(&all, &q->lim, sizeof all)) return true;
     if (!take_scratch(q->b, &s, &all, e)) return false;
     drop_scratch(q->b, &q->s);
@@ -196,6 +226,7 @@ static void op_upload(queue *q, dev dst, const void *src, size_t bytes)
 {
     assert(!q->graphs.recording);
     if (!bytes) return;
+    wrote(q, dst.p, bytes);
     cudaStream_t s = on(q);
     if (bytes <= RING_BYTES / 2) {
         char *room = ring_room(q, bytes);
@@ -223,6 +254,7 @@ static void op_sync(queue *q)
 {
     assert(!q->graphs.recording);
     note(q, "a step", cudaStreamSynchronize(on(q)));
+    forget_made(q); /* buffers may come and go now */
     for (int i = 0; i < q->n_landed; i++) memcpy(q->landed[i].to, q->landed[i].from, q->landed[i].bytes);
     q->n_landed     = 0;
     q->landing_used = 0;
@@ -245,12 +277,17 @@ static double op_between_s(queue *q, int from, int to)
 static bool op_replay(queue *q, uint64_t key)
 {
     cudaError_t status;
-    bool        there = graph_replay(&q->graphs, on(q), key, &status);
+    forget_made(q);
+    bool there = graph_replay(&q->graphs, on(q), key, &status);
     note(q, "a recorded step", status);
     return there;
 }
 
-static bool op_record_end(queue *q) { return graph_record_end(&q->graphs, on(q)); }
+static bool op_record_end(queue *q)
+{
+    forget_made(q);
+    return graph_record_end(&q->graphs, on(q));
+}
 
 /* --- matmul ---------------------------------------------------------------------------------------*/
 
@@ -258,6 +295,7 @@ static const cuda_weight *packed(const weight *w) { return (const cuda_weight *)
 
 static void op_embed(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale)
 {
+    wrote_f32(q, y, n_rows, table->n_in);
     if (n_rows > 0) note(q, "embed", cuda_embed(on(q), y.p, packed(table), ids.p, n_rows, scale));
 }
 
@@ -278,7 +316,8 @@ static const void *prepare_x(queue *q, const weight *w, const float *x, int n_ro
     size_t n_blocks = (size_t)w->n_in / QK;
     if (quant_is_float(packed(w)->form)) return x;
     assert(w->n_in <= q->lim.max_in);
-    note(q, "quantise", cuda_quantise(on(q), q->s.x, x, (size_t)n_rows * n_blocks));
+    if (!is_made(&q->x, x, (size_t)n_rows * (size_t)w->n_in * sizeof *x, n_rows, w->n_in))
+        note(q, "quantise", cuda_quantise(on(q), q->s.x, x, (size_t)n_rows * n_blocks));
     return q->s.x;
 }
 
@@ -289,6 +328,7 @@ static void op_matmul(queue *q, dev y, const weight *w, dev x, int n_rows)
     if (n_rows < 1) return;
     a.x = prepare_x(q, w, x.p, n_rows);
     note(q, "matmul", cuda_matmul(on(q), packed(w)->form, &a));
+    wrote_f32(q, y, n_rows, w->n_out);
 }
 
 /* One row's experts differ; those of several rows are sorted, so that a matrix is read once for up to RUN_PAIRS rows. */
@@ -304,57 +344,69 @@ static void op_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_pe
         a.order  = q->s.order;
         a.run    = q->s.run;
         a.n_runs = max_runs(n_pairs, w->n_mats);
-        note(q, "group_pairs", cuda_group_pairs(on(q), q->s.order, q->s.run, a.n_runs, id.p, n_pairs, w->n_mats));
+        if (!is_made(&q->order, id.p, (size_t)n_pairs * sizeof(int32_t), n_pairs, w->n_mats))
+            note(q, "group_pairs", cuda_group_pairs(on(q), q->s.order, q->s.run, a.n_runs, id.p, n_pairs, w->n_mats));
     }
     note(q, "matmul_experts", cuda_matmul(on(q), packed(w)->form, &a));
+    wrote_f32(q, y, n_pairs, w->n_out);
 }
 
 /* --- rows and elements ----------------------------------------------------------------------------*/
 
 static void op_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps)
 {
+    wrote_f32(q, y, n_rows, n);
     if (n_rows > 0) note(q, "rms_norm", cuda_rms_norm(on(q), y.p, NULL, x.p, w.p, n_rows, n, eps, 1));
 }
 
 static void op_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale)
 {
+    wrote_f32(q, y, n_rows, n);
     if (n_rows > 0) note(q, "rms_norm_add", cuda_rms_norm(on(q), y.p, res.p, x.p, w.p, n_rows, n, eps, scale));
 }
 
 static void op_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq)
 {
+    wrote_f32(q, x, rows->n_rows, n_heads * head_dim);
     if (rows->n_rows > 0) note(q, "rope", cuda_rope(on(q), x.p, rows->pos.p, freq.p, rows->n_rows, n_heads, head_dim));
 }
 
 static void op_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act)
 {
+    wrote_f32(q, y, n_rows, n);
     if (n_rows > 0) note(q, "gated", cuda_gated(on(q), y.p, gate.p, gate_stride, up.p, up_stride, n_rows, n, act));
 }
 
 static void op_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
 {
     assert(n_slots <= n_experts);
+    wrote_f32(q, id, n_rows, n_slots);
+    wrote_f32(q, w, n_rows, n_slots);
     if (n_rows > 0)
         note(q, "router", cuda_router(on(q), id.p, w.p, logits.p, expert_scale.p, n_rows, n_experts, n_slots));
 }
 
 static void op_experts_sum(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int n)
 {
+    wrote_f32(q, y, n_rows, n);
     if (n_rows > 0) note(q, "experts_sum", cuda_experts_sum(on(q), y.p, x.p, w.p, n_rows, n_slots, n));
 }
 
 static void op_add(queue *q, dev y, dev a, dev b, size_t n, float scale)
 {
+    wrote(q, y.p, n * sizeof(float));
     if (n) note(q, "add", cuda_add(on(q), y.p, a.p, b.p, n, scale));
 }
 
 static void op_softcap(queue *q, dev x, size_t n, float cap)
 {
+    wrote(q, x.p, n * sizeof(float));
     if (n) note(q, "softcap", cuda_softcap(on(q), x.p, n, cap));
 }
 
 static void op_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, int n_rows, int n)
 {
+    wrote_f32(q, y, n_rows, y_stride > n ? y_stride : n);
     if (n_rows > 0 && n > 0)
         note(q, "copy_rows", cuda_copy_rows(on(q), y.p, y_stride, x.p, x_stride, idx.p, n_rows, n));
 }
@@ -418,6 +470,7 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
                              .n_tiles = (c->table_stride * KV_PAGE + TILE_KEYS - 1) / TILE_KEYS};
     assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM);
     if (rows->n_rows < 1) return;
+    wrote_f32(q, y, rows->n_rows, n_heads * c->head_dim);
     if (split_tiles(&a)) a.partial = q->partial;
     note(q, "attention", cuda_attention(on(q), &a));
 }
@@ -426,17 +479,20 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
 
 static void op_argmax(queue *q, dev id, dev logits, int n_rows, int n_vocab)
 {
+    wrote_f32(q, id, n_rows, 1);
     if (n_rows > 0) note(q, "argmax", cuda_argmax(on(q), id.p, logits.p, n_rows, n_vocab));
 }
 
 static void op_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab)
 {
+    wrote_f32(q, id, n_rows, 1);
     if (n_rows > 0) note(q, "sample", cuda_sample(on(q), id.p, logits.p, params.p, n_rows, n_vocab));
 }
 
 static void op_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft)
 {
     assert(n_vocab <= q->lim.max_vocab && n_top <= SAMPLE_TOP_MAX && soft > 0);
+    forget_made(q);
     if (n_rows > 0)
         note(q, "sample_top",
              cuda_sample_top(on(q), out.p, logits.p, params.p, q->s.scores, n_rows, n_vocab, n_top, soft));
@@ -444,22 +500,26 @@ static void op_sample_top(queue *q, dev out, dev logits, dev params, int n_rows,
 
 static void op_change_logits(queue *q, dev logits, int n_vocab, dev items, int n_items)
 {
+    forget_made(q);
     if (n_items > 0) note(q, "change_logits", cuda_change_logits(on(q), logits.p, n_vocab, items.p, n_items));
 }
 
 static void op_restore_logits(queue *q, dev logits, int n_vocab, dev items, int n_items)
 {
+    forget_made(q);
     if (n_items > 0) note(q, "restore_logits", cuda_restore_logits(on(q), logits.p, n_vocab, items.p, n_items));
 }
 
 static void op_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top)
 {
+    forget_made(q);
     if (n_rows > 0) note(q, "logprobs", cuda_logprobs(on(q), out.p, logits.p, id.p, n_rows, n_vocab, n_top));
 }
 
 static void op_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                               float below)
 {
+    forget_made(q);
     if (n_rows > 0)
         note(q, "scatter_logits",
              cuda_scatter_logits(on(q), y.p, x.p, sel.p, map.p, n_rows, n_slots, n, n_vocab, below));
