@@ -54,13 +54,14 @@ cudaError_t cuda_matmul(cudaStream_t s, quant_type form, const cuda_matmul_args 
 cudaError_t cuda_embed(cudaStream_t s, float *y, const cuda_weight *w, const int32_t *id, int n_rows, float scale);
 
 /* --- rows and elements ----------------------------------------------------------------------------*/
-/* y = (res + norm(x) * w) * scale; res and w may be NULL */
-cudaError_t cuda_rms_norm(cudaStream_t s, float *y, const float *res, const float *x, const float *w, int n_rows, int n,
-                          float eps, float scale);
+/* y = (res + norm(x) * w) * scale; res and w may be NULL. q, here and in gated: y quantised too, when not NULL; n is a
+ * multiple of 32 then */
+cudaError_t cuda_rms_norm(cudaStream_t s, float *y, cuda_xblock *q, const float *res, const float *x, const float *w,
+                          int n_rows, int n, float eps, float scale);
 cudaError_t cuda_rope(cudaStream_t s, float *x, const int32_t *pos, const float *freq, int n_rows, int n_heads,
                       int head_dim);
-cudaError_t cuda_gated(cudaStream_t s, float *y, const float *gate, int gate_stride, const float *up, int up_stride,
-                       int n_rows, int n, act_kind act);
+cudaError_t cuda_gated(cudaStream_t s, float *y, cuda_xblock *q, const float *gate, int gate_stride, const float *up,
+                       int up_stride, int n_rows, int n, act_kind act);
 cudaError_t cuda_router(cudaStream_t s, int32_t *id, float *w, const float *logits, const float *expert_scale,
                         int n_rows, int n_experts, int n_slots);
 cudaError_t cuda_experts_sum(cudaStream_t s, float *y, const float *x, const float *w, int n_rows, int n_slots, int n);

@@ -7,34 +7,18 @@
  *               halves: c + (c xor 16), then 8, 4, 2, 1
  * A team of lanes, one per chain, makes OUTS outputs of ROWS rows at a time. Each (row, output) has its own chains, so
  * ROWS and OUTS change the speed, never a bit. */
-#include "ops/cuda/device.cuh"
+#include "ops/cuda/quantise.cuh"
 
 enum { CHAINS = 16, MATMUL_THREADS = 128 };
 
 /* --- activations ----------------------------------------------------------------------------------*/
 
-/* A warp per block of 32. What is too small for 1 / d counts as 0; a NaN or an infinity makes d NaN, so that it is seen in
- * the product. */
+/* A warp per block of 32. */
 static __global__ void quantise_kernel(cuda_xblock *out, const float *x, size_t n_blocks)
 {
     int    lane = threadIdx.x % WARP;
     size_t b    = (size_t)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    if (b >= n_blocks) return; /* the whole warp */
-    float v   = x[b * QK + lane];
-    bool  bad = __any_sync(ALL_LANES, !isfinite(v));
-    float d   = warp_max(fabsf(v)) / 127;
-    d         = bad ? NAN : d < FLT_MIN ? 0 : d;
-    int q     = bad || !(d > 0) ? 0 : __float2int_rn(v * (1 / d));
-    int sum   = q;
-    for (int k = 8; k > 0; k /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, k); /* of each half */
-    int other      = __shfl_xor_sync(ALL_LANES, sum, 16);
-    out[b].q[lane] = (int8_t)q;
-    if (lane == 0) {
-        out[b].d      = d;
-        out[b].ds     = d * (float)(sum + other);
-        out[b].sum[0] = sum;
-        out[b].sum[1] = other;
-    }
+    if (b < n_blocks) quantise_block(&out[b], x[b * QK + lane], lane); /* the whole warp */
 }
 
 extern "C" cudaError_t cuda_quantise(cudaStream_t s, cuda_xblock *out, const float *x, size_t n_blocks)

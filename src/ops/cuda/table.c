@@ -45,6 +45,7 @@ struct queue {
     cudaStream_t   stream;
     float         *partial;
     made           x, order;  /* in s.x; in s.order and s.run */
+    bool           quantises; /* some weight did */
     char          *ring;      /* pinned */
     int            half;      /* of the ring that is being filled */
     size_t         half_used; /* bytes */
@@ -316,6 +317,7 @@ static const void *prepare_x(queue *q, const weight *w, const float *x, int n_ro
     size_t n_blocks = (size_t)w->n_in / QK;
     if (quant_is_float(packed(w)->form)) return x;
     assert(w->n_in <= q->lim.max_in);
+    q->quantises = true;
     if (!is_made(&q->x, x, (size_t)n_rows * (size_t)w->n_in * sizeof *x, n_rows, w->n_in))
         note(q, "quantise", cuda_quantise(on(q), q->s.x, x, (size_t)n_rows * n_blocks));
     return q->s.x;
@@ -353,16 +355,26 @@ static void op_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_pe
 
 /* --- rows and elements ----------------------------------------------------------------------------*/
 
+/* Rows that are made now and multiplied soon are quantised on the way: where to. */
+static cuda_xblock *room_for_x(queue *q, dev y, int n_rows, int n)
+{
+    if (!q->quantises || n_rows < 1 || n % QK || n > q->lim.max_in || (size_t)n_rows > max_pairs(&q->lim)) return NULL;
+    is_made(&q->x, y.p, (size_t)n_rows * (size_t)n * sizeof(float), n_rows, n);
+    return q->s.x;
+}
+
+/* More rows than those in scratch are heads, which no matrix multiplies: what is there may still be wanted. */
 static void op_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps)
 {
     wrote_f32(q, y, n_rows, n);
-    if (n_rows > 0) note(q, "rms_norm", cuda_rms_norm(on(q), y.p, NULL, x.p, w.p, n_rows, n, eps, 1));
+    cuda_xblock *to = q->x.of && n_rows > q->x.a ? NULL : room_for_x(q, y, n_rows, n);
+    if (n_rows > 0) note(q, "rms_norm", cuda_rms_norm(on(q), y.p, to, NULL, x.p, w.p, n_rows, n, eps, 1));
 }
 
 static void op_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale)
 {
     wrote_f32(q, y, n_rows, n);
-    if (n_rows > 0) note(q, "rms_norm_add", cuda_rms_norm(on(q), y.p, res.p, x.p, w.p, n_rows, n, eps, scale));
+    if (n_rows > 0) note(q, "rms_norm_add", cuda_rms_norm(on(q), y.p, NULL, res.p, x.p, w.p, n_rows, n, eps, scale));
 }
 
 static void op_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq)
@@ -374,7 +386,8 @@ static void op_rope(queue *q, dev x, const step_rows *rows, int n_heads, int hea
 static void op_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act)
 {
     wrote_f32(q, y, n_rows, n);
-    if (n_rows > 0) note(q, "gated", cuda_gated(on(q), y.p, gate.p, gate_stride, up.p, up_stride, n_rows, n, act));
+    cuda_xblock *to = room_for_x(q, y, n_rows, n);
+    if (n_rows > 0) note(q, "gated", cuda_gated(on(q), y.p, to, gate.p, gate_stride, up.p, up_stride, n_rows, n, act));
 }
 
 static void op_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)

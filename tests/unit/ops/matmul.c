@@ -265,3 +265,72 @@ static void experts_are_matmuls(rig *g)
     }
 }
 TEST(matmul_experts_equals_single_matmuls) { rig_each(t, experts_are_matmuls); }
+
+/* --- what a backend keeps between matmuls ------------------------------------------------------------*/
+enum { KEPT_ROWS = 3, KEPT_IN = 64, KEPT_OUT = 32, KEPT_N = KEPT_ROWS * KEPT_IN };
+
+/* y of x as it is now, and of a copy that no backend has seen. */
+static void check_fresh(rig *g, const weight *w, dev x)
+{
+    dev y = rig_new(g, KEPT_ROWS * KEPT_OUT * sizeof(float)), z = rig_new(g, KEPT_ROWS * KEPT_OUT * sizeof(float));
+    OP(g, matmul, y, w, x, KEPT_ROWS);
+    dev copy = rig_put_f32(g, rig_get_f32(g, x, KEPT_N), KEPT_N);
+    OP(g, matmul, z, w, copy, KEPT_ROWS);
+    float *a = rig_get_f32(g, y, KEPT_ROWS * KEPT_OUT), *b = rig_get_f32(g, z, KEPT_ROWS * KEPT_OUT);
+    SAME_F32(g, a, b, KEPT_ROWS * KEPT_OUT);
+}
+
+/* All or a part of what was just multiplied changes, by every op that writes rows. */
+static void matmul_after_writes(rig *g)
+{
+    const weight *w =
+        rig_weight(g, QUANT_Q4_0, KEPT_IN, KEPT_OUT, 1, rig_rand_blocks(g, QUANT_Q4_0, KEPT_IN * KEPT_OUT));
+    const weight *square =
+        rig_weight(g, QUANT_Q8_0, KEPT_IN, KEPT_IN, 1, rig_rand_blocks(g, QUANT_Q8_0, KEPT_IN * KEPT_IN));
+    dev x = rig_put_randn(g, KEPT_N), other = rig_put_randn(g, KEPT_N), scale = rig_put_randn(g, KEPT_IN);
+    dev ids = rig_put_i32(g, (int32_t[]){2, 1, 0}, 3), y = rig_new(g, KEPT_N * sizeof(float));
+    for (int way = 0; way < 10; way++) {
+        OP(g, matmul, y, w, x, KEPT_ROWS);
+        switch (way) {
+        case 0: g->o->upload(g->q, dev_at_f32(x, 5), rig_randn(g, 1), sizeof(float)); break;
+        case 1: OP(g, add, dev_at_f32(x, KEPT_IN), other, other, 7, 0.5f); break;
+        case 2: OP(g, rms_norm, x, other, scale, KEPT_ROWS, KEPT_IN, 1e-6f); break;
+        case 3: OP(g, rms_norm, x, x, (dev){0}, KEPT_ROWS * 4, KEPT_IN / 4, 1e-6f); break;
+        case 4: OP(g, rms_norm_add, x, other, x, scale, KEPT_ROWS, KEPT_IN, 1e-6f, 2); break;
+        case 5: OP(g, gated, x, other, KEPT_IN, other, KEPT_IN, KEPT_ROWS, KEPT_IN, ACT_SILU); break;
+        case 6: OP(g, softcap, dev_at_f32(x, KEPT_N - 1), 1, 0.1f); break;
+        case 7: OP(g, copy_rows, x, KEPT_IN, other, KEPT_IN, ids, 1, KEPT_IN / 2); break;
+        case 8: OP(g, embed, x, square, ids, KEPT_ROWS, 2); break;
+        case 9: OP(g, matmul, x, square, other, KEPT_ROWS); break;
+        }
+        check_fresh(g, w, x);
+        OP(g, rms_norm, x, other, scale, KEPT_ROWS, KEPT_IN, 1e-6f); /* quantised on the way, then multiplied twice */
+        OP(g, rms_norm, other, other, (dev){0}, KEPT_ROWS * 2, KEPT_IN / 2, 1e-6f);
+        check_fresh(g, w, x);
+    }
+}
+TEST(matmul_sees_what_was_written) { rig_each(t, matmul_after_writes); }
+
+/* Rows whose experts change between two stacks. */
+static void experts_after_writes(rig *g)
+{
+    enum { MATS = 4, SLOTS = 2, PAIRS = KEPT_ROWS * SLOTS };
+    const void   *data = rig_rand_blocks(g, QUANT_Q4_0, (size_t)MATS * KEPT_IN * KEPT_OUT);
+    const weight *w    = rig_weight(g, QUANT_Q4_0, KEPT_IN, KEPT_OUT, MATS, data);
+    dev           x = rig_put_randn(g, KEPT_N), y = rig_new(g, PAIRS * KEPT_OUT * sizeof(float));
+    dev           z = rig_new(g, PAIRS * KEPT_OUT * sizeof(float)), logits = rig_put_randn(g, KEPT_ROWS * MATS);
+    dev weights = rig_new(g, PAIRS * sizeof(float)), ids = rig_put_i32(g, (int32_t[PAIRS]){0, 1, 2, 3, 0, 2}, PAIRS);
+    for (int way = 0; way < 2; way++) {
+        OP(g, matmul_experts, y, w, x, false, ids, KEPT_ROWS, SLOTS);
+        if (way)
+            OP(g, router, ids, weights, logits, (dev){0}, KEPT_ROWS, MATS, SLOTS);
+        else
+            g->o->upload(g->q, dev_at(ids, 4), (int32_t[]){3}, sizeof(int32_t));
+        OP(g, matmul_experts, y, w, x, false, ids, KEPT_ROWS, SLOTS);
+        dev fresh = rig_put_i32(g, rig_get_i32(g, ids, PAIRS), PAIRS);
+        OP(g, matmul_experts, z, w, x, false, fresh, KEPT_ROWS, SLOTS);
+        float *a = rig_get_f32(g, y, PAIRS * KEPT_OUT), *b = rig_get_f32(g, z, PAIRS * KEPT_OUT);
+        SAME_F32(g, a, b, PAIRS * KEPT_OUT);
+    }
+}
+TEST(matmul_experts_sees_what_was_written) { rig_each(t, experts_after_writes); }
