@@ -12,6 +12,7 @@
  * A block works for one head of one row. Either it walks all tiles, or (few rows, so that many multiprocessors
  * would idle) blocks make the tiles side by side and a second kernel merges them: the same functions, the same bits. */
 #include "ops/cuda/cache.cuh"
+#include "ops/cuda/quantise.cuh"
 
 enum {
     ATTENTION_THREADS = 128,
@@ -123,6 +124,21 @@ static __device__ inline float merge_output(float before, float now, shares f)
     return fmaf(before, f.before, now * f.now);
 }
 
+/* With head_dim a multiple of 32 a warp has whole blocks to quantise. */
+static __device__ inline void store_head(const cuda_attention_args &a, const head_view &v, const running &r,
+                                         const float (&out)[MAX_PARTS])
+{
+    size_t at = ((size_t)v.row * a.n_heads + v.head) * a.c.head_dim;
+#pragma unroll
+    for (int j = 0; j < MAX_PARTS; j++) {
+        int i = threadIdx.x + j * ATTENTION_THREADS;
+        if (i >= a.c.head_dim) continue;
+        float y     = v.last < v.first ? 0 : out[j] / r.sum;
+        a.y[at + i] = y;
+        if (a.quantised) quantise_block(&a.quantised[(at + i) / QK], y, threadIdx.x % WARP);
+    }
+}
+
 /* Grid: x over heads, y over rows. */
 template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS) attend_kernel(cuda_attention_args a)
 {
@@ -143,11 +159,7 @@ template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS
             if (i < dim) out[j] = merge_output(out[j], tile_value<S>(&t, a.c.plane_bytes, i), f);
         }
     }
-#pragma unroll
-    for (int j = 0; j < MAX_PARTS; j++) {
-        int i = threadIdx.x + j * ATTENTION_THREADS;
-        if (i < dim) a.y[at + i] = v.last < v.first ? 0 : out[j] / r.sum;
-    }
+    store_head(a, v, r, out);
 }
 
 static __device__ inline float *partial_at(const cuda_attention_args &a, const head_view &v, int tile)
@@ -177,7 +189,6 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) merge_kernel(cuda_at
 {
     head_view v              = view_of(a, blockIdx.y, blockIdx.x);
     int       dim            = a.c.head_dim;
-    size_t    at             = ((size_t)v.row * a.n_heads + v.head) * dim;
     running   r              = {-INFINITY, 0};
     float     out[MAX_PARTS] = {};
     for (int tile = v.first / TILE_KEYS; tile * TILE_KEYS <= v.last; tile++) {
@@ -189,11 +200,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) merge_kernel(cuda_at
             if (i < dim) out[j] = merge_output(out[j], from[2 + i], f);
         }
     }
-#pragma unroll
-    for (int j = 0; j < MAX_PARTS; j++) {
-        int i = threadIdx.x + j * ATTENTION_THREADS;
-        if (i < dim) a.y[at + i] = v.last < v.first ? 0 : out[j] / r.sum;
-    }
+    store_head(a, v, r, out);
 }
 
 template <typename S> static void launch_attention(cudaStream_t s, const cuda_attention_args *a)

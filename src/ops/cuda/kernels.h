@@ -94,6 +94,7 @@ typedef struct {
     float          scale;
     float         *partial; /* [row][head][tile][2 + head_dim]: maximum, sum, output of each tile; NULL: one pass */
     int            n_tiles;
+    cuda_xblock   *quantised; /* y, too; NULL: not wanted */
 } cuda_attention_args;
 cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);
 

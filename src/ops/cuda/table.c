@@ -484,6 +484,7 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
     assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM);
     if (rows->n_rows < 1) return;
     wrote_f32(q, y, rows->n_rows, n_heads * c->head_dim);
+    if (c->head_dim % QK == 0) a.quantised = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim);
     if (split_tiles(&a)) a.partial = q->partial;
     note(q, "attention", cuda_attention(on(q), &a));
 }

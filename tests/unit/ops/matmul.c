@@ -311,6 +311,25 @@ static void matmul_after_writes(rig *g)
 }
 TEST(matmul_sees_what_was_written) { rig_each(t, matmul_after_writes); }
 
+/* Heads side by side, of few rows in a long cache and of one that is short. */
+static void matmul_after_attention(rig *g)
+{
+    enum { HEADS = 2, DIM = KEPT_IN / HEADS };
+    const weight *w =
+        rig_weight(g, QUANT_Q4_0, KEPT_IN, KEPT_OUT, 1, rig_rand_blocks(g, QUANT_Q4_0, KEPT_IN * KEPT_OUT));
+    dev x = rig_put_randn(g, KEPT_N), k = rig_put_randn(g, KEPT_ROWS * DIM), y = rig_new(g, KEPT_N * sizeof(float));
+    for (int n_slots = 32; n_slots <= 320; n_slots *= 10) {
+        kv_class  kv   = rig_kv(g, QUANT_F16, 1, 1, DIM, 1, n_slots);
+        step_rows rows = rig_chain(g, 0, 0, KEPT_ROWS);
+        OP(g, matmul, y, w, x, KEPT_ROWS);
+        OP(g, kv_store, &kv, 0, &rows, k, k);
+        dev heads = rig_put_randn(g, KEPT_N);
+        OP(g, attention, x, heads, HEADS, &kv, 0, &rows, 1, 0);
+        check_fresh(g, w, x);
+    }
+}
+TEST(matmul_sees_what_attention_wrote) { rig_each(t, matmul_after_attention); }
+
 /* Rows whose experts change between two stacks. */
 static void experts_after_writes(rig *g)
 {
