@@ -392,8 +392,8 @@ TEST(mtp_guesses_follow_bias_and_candidates)
         logit_bias     never   = {j.token[0], -INFINITY};
         penalty_params penalty = {.repeat = 1, .bias = &never, .n_bias = 1};
         history_bias(h, &never, 1);
-        other.history          = h;
-        other.penalty          = &penalty;
+        other.history = h;
+        other.penalty = &penalty;
         draft(t, &g, &other);
         CHECK_INT(other.n, 5);
         CHECK_INT(other.token[0], top.top[0][1].id); /* the second best */
