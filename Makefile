@@ -29,8 +29,9 @@ LDLIBS   := -lm -lpthread
 ISAS     := base
 ISA_base := -Wno-psabi
 ifeq ($(ARCH),x86_64)
-ISAS     += avx2
+ISAS     += avx2 vnni
 ISA_avx2 := -mavx2 -mfma -mf16c -mbmi2
+ISA_vnni := $(ISA_avx2) -mavx512f -mavx512vl -mavx512bw -mavx512vnni -mprefer-vector-width=256
 endif
 
 # The GPU backend: CUDA=1 builds it with nvcc, CUDA=emu runs its kernels on the processor (tests/emu), for tests.

@@ -292,7 +292,7 @@ static void run_matmul(queue *q, const cpu_matmul_args *a, size_t n_runs, size_t
 {
     size_t n = n_runs * a->w->n_tiles, cost = n_pairs * (size_t)a->w->pub.n_in * (size_t)a->w->pub.n_out;
     size_t grain = min_size(max_size(TILE_CHUNK / a->w->tile_bytes, 1), ceil_div(n, 4 * (size_t)q->n_threads));
-    run_grains(q->b, q->b->k->matmul, a, n, cost < SMALL_JOB ? n : grain);
+    run_grains(q->b, q->b->k->matmul, a, n, cost < SMALL_JOB ? n : ceil_div(grain, TILE_STRIP) * TILE_STRIP);
 }
 
 static void cpu_matmul(queue *q, dev y, const weight *w, dev x, int n_rows)
@@ -583,11 +583,19 @@ static bool has_avx2(void)
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) && __builtin_cpu_supports("avx2") &&
            __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 }
+
+/* The same, and AVX-512's integer dots in registers of 256 bits. */
+static bool has_vnni(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 static const cpu_kernels *find_kernels(const char *isa)
 {
 #ifdef __x86_64__
+    if ((!isa || !strcmp(isa, "vnni")) && has_vnni()) return &cpu_vnni_kernels;
     if ((!isa || !strcmp(isa, "avx2")) && has_avx2()) return &cpu_avx2_kernels;
 #endif
     return !isa || !strcmp(isa, "base") ? &cpu_base_kernels : NULL;

@@ -4,6 +4,6 @@
 #include "ops/ops.h"
 
 bool cpu_ops_open(ops **out, int n_threads, err *e); /* n_threads 0: as many as this process may use */
-/* The same with the kernels of one instruction set, "base" or "avx2"; NULL: the best that the machine has. */
+/* The same with the kernels of one instruction set, "base", "avx2" or "vnni"; NULL: the best that the machine has. */
 bool cpu_ops_open_isa(ops **out, const char *isa, int n_threads, err *e);
 #endif

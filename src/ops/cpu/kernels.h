@@ -21,7 +21,7 @@ typedef struct {
     CPU_KERNELS(CPU_MEMBER)
 } cpu_kernels;
 
-extern const cpu_kernels cpu_base_kernels, cpu_avx2_kernels; /* avx2: on x86-64 only */
+extern const cpu_kernels cpu_base_kernels, cpu_avx2_kernels, cpu_vnni_kernels; /* base: all there is off x86-64 */
 
 #ifdef CPU_ISA /* inside a kernel file: CPU_FN(pack) is cpu_avx2_pack */
 #define CPU_PASTE_(isa, name) cpu_##isa##_##name
@@ -32,7 +32,10 @@ CPU_KERNELS(CPU_DECLARE)
 #endif
 
 /* --- weights --------------------------------------------------------------------------------------*/
-enum { TILE_ROWS = 8 }; /* output rows of a tile, one per SIMD lane */
+enum {
+    TILE_ROWS  = 8,
+    TILE_STRIP = 4
+}; /* output rows of a tile, one per SIMD lane; tiles that a kernel takes at most */
 typedef struct {
     weight   pub; /* first: model code holds a pointer to this */
     uint8_t *tiles;
@@ -57,8 +60,8 @@ typedef struct { /* item: a row */
 typedef struct { /* 32 activations: x = d * q, with |q| <= 127 */
     int8_t  q[QK];
     float   d;
-    float   ds;     /* d * (sum[0] + sum[1]), for types with a minimum */
-    int32_t sum[2]; /* of q, by halves of 16 */
+    float   ds;         /* d * sum of q, for types with a minimum */
+    int32_t sum8, low8; /* 8 * sum of q, and of its first half: what an offset of 8 takes */
 } cpu_xblock;
 
 typedef struct { /* item: a block; rows lie one after the other */

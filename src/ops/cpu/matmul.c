@@ -4,15 +4,16 @@
  *   quantised   for blocks of 32 inputs in order: acc = fma(dw * dx, exact integer dot, acc), and where the type has a
  *               minimum acc = fma(m, dx * sum of x, acc)
  *   floats      four chains by input mod 4, each an fma per input in order; then (0 + 1) + (2 + 3)
- * A tile is decoded once for up to 4 rows; each (row, output) has its own chain, so how many rows there are, and how
- * they are grouped, changes nothing. Loops over accumulators are unrolled: an index known only at run time would keep
- * them in memory. */
+ * A block is decoded once for up to 4 rows; a single row goes through 4 tiles side by side, which share its activations
+ * and which the processor fetches as 4 streams, faster than one. Each (row, output) has its own chain, so how many rows
+ * there are, and how they are grouped, changes nothing. Loops over accumulators are unrolled: an index known only at run
+ * time would keep them in memory. */
 #include "ops/cpu/tile.h"
 
 #include <assert.h>
 #include <float.h>
 
-enum { MAX_N = 4, ROW_BLOCK = 32 };
+enum { MAX_N = 8, MAX_M = 4, ROW_BLOCK = 32 }; /* rows and (W-fold) tiles that a kernel takes at most */
 
 /* --- activations ----------------------------------------------------------------------------------*/
 
@@ -36,10 +37,11 @@ static void quantise_block(cpu_xblock *out, const float *x)
         v8i8 narrow = __builtin_convertvector(q[i], v8i8);
         memcpy(out->q + 8 * i, &narrow, sizeof narrow);
     }
-    out->d      = d;
-    out->sum[0] = v8i_sum(q[0] + q[1]);
-    out->sum[1] = v8i_sum(q[2] + q[3]);
-    out->ds     = d * (float)(out->sum[0] + out->sum[1]);
+    int32_t low = v8i_sum(q[0] + q[1]), sum = low + v8i_sum(q[2] + q[3]);
+    out->d    = d;
+    out->ds   = d * (float)sum;
+    out->sum8 = 8 * sum;
+    out->low8 = 8 * low;
 }
 
 void CPU_FN(quantise)(const void *args, size_t from, size_t to, int thread)
@@ -49,80 +51,210 @@ void CPU_FN(quantise)(const void *args, size_t from, size_t to, int thread)
     for (size_t b = from; b < to; b++) quantise_block(&a->out[b], a->x + b * QK);
 }
 
-/* --- integer dots ---------------------------------------------------------------------------------*/
-
-#ifdef __AVX2__
-/* Groups whose sums of pairs of products fit 16 bits: 2 * 15 * 128 * 8, 2 * 31 * 128 * 4, 2 * 63 * 128 * 2. */
-INLINE int span(quant_type t) { return tile_bits(t) == 4 ? 8 : tile_bits(t) == 5 ? 4 : tile_bits(t) == 6 ? 2 : 1; }
-#endif
-
-/* Sums of groups [g0, g0 + n) for the 8 rows, n a multiple of span(t). */
-INLINE v8i dot_groups(quant_type t, const v32u8 w[8], const int8_t *x, int g0, int n)
-{
-#ifdef __AVX2__
-    __m256i sum = _mm256_setzero_si256();
-#pragma GCC unroll 8
-    for (int g = g0; g < g0 + n; g += span(t)) {
-        __m256i pairs = _mm256_setzero_si256();
-#pragma GCC unroll 8
-        for (int i = g; i < g + span(t); i++) {
-            int32_t four;
-            memcpy(&four, x + 4 * i, sizeof four);
-            __m256i xi = _mm256_set1_epi32(four), wi = (__m256i)w[i];
-            if (tile_bits(t) == 8) /* |w| <= 128 is unsigned, and w's sign goes to x */
-                pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(wi), _mm256_sign_epi8(xi, wi));
-            else
-                pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(wi, xi));
-        }
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-    }
-    return (v8i)sum;
+/* --- W tiles side by side -------------------------------------------------------------------------
+ * A wide vector is as wide as the registers: one tile, or with AVX-512 two, which share their activations. */
+#ifdef __AVX512VNNI__
+enum { W = 2 };
 #else
-    v8i sum = {0};
-    for (int g = g0; g < g0 + n; g++)
-        for (int r = 0; r < TILE_ROWS; r++)
-            for (int k = 0; k < 4; k++) {
-                int wk = tile_bits(t) == 8 ? (int8_t)w[g][4 * r + k] : w[g][4 * r + k];
-                sum[r] += wk * x[4 * g + k];
-            }
-    return sum;
+enum { W = 1 };
 #endif
-}
+typedef float   wide_f __attribute__((vector_size(W * 32)));
+typedef int32_t wide_i __attribute__((vector_size(W * 32)));
+typedef uint8_t wide_u8 __attribute__((vector_size(W * LINE)));
 
-/* acc plus one block of one row. */
-INLINE v8f add_block(quant_type t, const tile_block *k, const v32u8 w[8], const cpu_xblock *x, v8f acc)
+INLINE wide_f wide_set1(float x) { return x - (wide_f){0}; }
+INLINE wide_i wide_set1i(int32_t x) { return x - (wide_i){0}; }
+
+#ifdef __AVX512VNNI__
+INLINE wide_i join(v8i a, v8i b)
 {
-    v8i sum;
-    if (t == QUANT_Q6_K) {
-        v8i low  = dot_groups(t, w, x->q, 0, 4) - v8_set1i(32 * x->sum[0]);
-        v8i high = dot_groups(t, w, x->q, 4, 4) - v8_set1i(32 * x->sum[1]);
-        sum      = low * v8i_from_i8(k->sc) + high * v8i_from_i8(k->sc + TILE_ROWS);
-    } else {
-        sum = dot_groups(t, w, x->q, 0, 8);
-        if (tile_offset(t)) sum -= v8_set1i(tile_offset(t) * (x->sum[0] + x->sum[1]));
+    return (wide_i)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)a), (__m256i)b, 1);
+}
+INLINE wide_f join_f(const v8f v[W]) { return (wide_f)join((v8i)v[0], (v8i)v[1]); }
+INLINE wide_i join_i8(const int8_t *const p[W], int at) { return join(v8i_from_i8(p[0] + at), v8i_from_i8(p[1] + at)); }
+INLINE wide_u8 load_line(const uint8_t *const p[W], int i)
+{
+    return (wide_u8)join((v8i)v32_load(p[0] + LINE * i), (v8i)v32_load(p[1] + LINE * i));
+}
+INLINE wide_f wide_fma(wide_f a, wide_f b, wide_f c)
+{
+    return (wide_f)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+INLINE void wide_store_n(float *p, wide_f v, int n)
+{
+    if (n > TILE_ROWS) v8_store_n(p + TILE_ROWS, (v8f)_mm512_extractf64x4_pd((__m512d)v, 1), n - TILE_ROWS);
+    v8_store_n(p, (v8f)_mm512_castps512_ps256((__m512)v), n);
+}
+#else
+INLINE wide_f  join_f(const v8f v[W]) { return v[0]; }
+INLINE wide_i  join_i8(const int8_t *const p[W], int at) { return v8i_from_i8(p[0] + at); }
+INLINE wide_u8 load_line(const uint8_t *const p[W], int i) { return v32_load(p[0] + LINE * i); }
+INLINE wide_f  wide_fma(wide_f a, wide_f b, wide_f c) { return v8_fma(a, b, c); }
+INLINE void    wide_store_n(float *p, wide_f v, int n) { v8_store_n(p, v, n); }
+#endif
+
+/* A block of W tiles: weight = d * (q - offset) + m. */
+typedef struct {
+    wide_f         d, m;
+    const int8_t  *sc[W]; /* Q6_K: [2][8] */
+    const uint8_t *q[W], *h[W];
+} wide_block;
+
+INLINE wide_block wide_at(quant_type t, const uint8_t *const tile[W], int b)
+{
+    wide_block k = {0};
+    v8f        d[W], m[W];
+#pragma GCC unroll 2
+    for (int i = 0; i < W; i++) {
+        tile_block one = tile_at(t, tile[i], b);
+        d[i]           = one.d;
+        m[i]           = one.m;
+        k.q[i]         = one.q;
+        k.h[i]         = one.h;
+        k.sc[i]        = one.sc;
     }
-    acc = v8_fma(k->d * v8_set1(x->d), __builtin_convertvector(sum, v8f), acc);
-    return tile_has_min(t) ? v8_fma(k->m, v8_set1(x->ds), acc) : acc;
+    k.d = join_f(d);
+    if (tile_has_min(t)) k.m = join_f(m);
+    return k;
 }
 
-/* --- a tile against n rows ------------------------------------------------------------------------
- * y[r]: where the tile's outputs of row r go, n_out of them, 1 to 8. */
-typedef void tile_fn(const uint8_t *tile, int n_in, const void *const x[], float *const y[], int n_out);
+/* What a number of wide_group is above the weight's: VNNI takes unsigned numbers only. */
+INLINE int offset(quant_type t) { return W == 2 && tile_bits(t) == 8 ? 128 : tile_offset(t); }
 
-INLINE void tile_ints(quant_type t, int n, const uint8_t *tile, int n_in, const void *const x[], float *const y[],
-                      int n_out)
+/* The numbers of group g, as dot_add takes them. */
+INLINE wide_u8 wide_group(quant_type t, const wide_block *k, int g)
 {
-    v8f acc[MAX_N] = {0};
-    for (int b = 0; b < n_in / QK; b++) {
-        tile_block k = tile_at(t, tile, b);
-        v32u8      w[8];
+    if (tile_bits(t) == 8) return load_line(k->q, g) ^ (uint8_t)offset(t);
+    wide_u8 q = load_line(k->q, g % 4);
+    q         = g < 4 ? q & 15 : q >> 4;
+    if (tile_bits(t) == 5) {
+        wide_u8 h = load_line(k->h, 0) & (uint8_t)(1 << g);
+        q |= g < 4 ? h << (4 - g) : h >> (g - 4);
+    }
+    if (tile_bits(t) == 6) {
+        int     at = 2 * (g % 4);
+        wide_u8 h  = load_line(k->h, g / 4) & (uint8_t)(3 << at);
+        q |= at < 4 ? h << (4 - at) : h >> (at - 4);
+    }
+    return q;
+}
+
+/* --- integer dots ---------------------------------------------------------------------------------
+ * part = dot_add(.., part) for up to span(t) groups, from 0; dot_of(part) are the sums, one per output. */
+#if defined(__AVX512VNNI__)
+INLINE int    span(quant_type t) { return t == QUANT_Q6_K ? 4 : 8; }
+INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
+{
+    (void)t;
+    return (wide_i)_mm512_dpbusd_epi32((__m512i)part, (__m512i)w, (__m512i)x);
+}
+INLINE wide_i dot_of(wide_i part) { return part; }
+#elif defined(__AVX2__)
+/* Sums of pairs of products must fit 16 bits: 2 * 15 * 128 * 8, 2 * 31 * 128 * 4, 2 * 63 * 128 * 2. */
+INLINE int    span(quant_type t) { return tile_bits(t) == 4 ? 8 : tile_bits(t) == 5 ? 4 : tile_bits(t) == 6 ? 2 : 1; }
+INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
+{
+    __m256i wi = (__m256i)w, xi = (__m256i)x;
+    if (tile_bits(t) == 8) /* |w| <= 128 is unsigned, and w's sign goes to x */
+        return (wide_i)_mm256_maddubs_epi16(_mm256_abs_epi8(wi), _mm256_sign_epi8(xi, wi));
+    return (wide_i)_mm256_add_epi16((__m256i)part, _mm256_maddubs_epi16(wi, xi));
+}
+INLINE wide_i dot_of(wide_i part) { return (wide_i)_mm256_madd_epi16((__m256i)part, _mm256_set1_epi16(1)); }
+#else
+INLINE int    span(quant_type t) { return t == QUANT_Q6_K ? 4 : 8; }
+INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
+{
+    const int8_t *four = (const int8_t *)&x;
+    for (int r = 0; r < TILE_ROWS; r++)
+        for (int k = 0; k < 4; k++) part[r] += (tile_bits(t) == 8 ? (int8_t)w[4 * r + k] : w[4 * r + k]) * four[k];
+    return part;
+}
+INLINE wide_i dot_of(wide_i part) { return part; }
+#endif
+
+INLINE wide_i four_of(const cpu_xblock *x, int g) /* the activations of group g, once per output */
+{
+    int32_t four;
+    memcpy(&four, x->q + 4 * g, sizeof four);
+    return wide_set1i(four);
+}
+
+/* sum += groups [g, g + n), each row against each block. The rows' sums go side by side, so that none waits for itself. */
+INLINE void dot_groups(quant_type t, int m, int n, const wide_block *k, const cpu_xblock *const *x, int g0, int groups,
+                       wide_i sum[MAX_M][MAX_N])
+{
 #pragma GCC unroll 8
-        for (int g = 0; g < 8; g++) w[g] = tile_group(t, &k, g);
+    for (int from = g0; from < g0 + groups; from += span(t)) {
+        wide_i part[MAX_M][MAX_N] = {0};
+#pragma GCC unroll 8
+        for (int g = from; g < from + span(t); g++) {
+            wide_u8 w[MAX_M];
 #pragma GCC unroll 4
-        for (int r = 0; r < n; r++) acc[r] = add_block(t, &k, w, (const cpu_xblock *)x[r] + b, acc[r]);
+            for (int j = 0; j < m; j++) w[j] = wide_group(t, &k[j], g);
+#pragma GCC unroll 8
+            for (int r = 0; r < n; r++)
+#pragma GCC unroll 4
+                for (int j = 0; j < m; j++) part[j][r] = dot_add(t, w[j], four_of(x[r], g), part[j][r]);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < n; r++)
+#pragma GCC unroll 4
+            for (int j = 0; j < m; j++) sum[j][r] += dot_of(part[j][r]);
     }
+}
+
+/* sum = the dots of a block: exact integers, Q6_K's scales included. */
+INLINE void dot_block(quant_type t, int m, int n, const wide_block *k, const cpu_xblock *const *x,
+                      wide_i sum[MAX_M][MAX_N])
+{
+    wide_i high[MAX_M][MAX_N] = {0};
+    dot_groups(t, m, n, k, x, 0, t == QUANT_Q6_K ? 4 : 8, sum);
+    if (t == QUANT_Q6_K) dot_groups(t, m, n, k, x, 4, 4, high);
 #pragma GCC unroll 4
-    for (int r = 0; r < n; r++) v8_store_n(y[r], acc[r], n_out);
+    for (int j = 0; j < m; j++)
+#pragma GCC unroll 8
+        for (int r = 0; r < n; r++) {
+            wide_i sum8 = wide_set1i(x[r]->sum8), low8 = wide_set1i(x[r]->low8);
+            if (t == QUANT_Q6_K)
+                sum[j][r] = (sum[j][r] - low8 * 4) * join_i8(k[j].sc, 0) +
+                            (high[j][r] - (sum8 - low8) * 4) * join_i8(k[j].sc, TILE_ROWS);
+            else if (offset(t))
+                sum[j][r] -= sum8 * (offset(t) / 8);
+        }
+}
+
+/* --- m times W tiles against n rows ---------------------------------------------------------------
+ * tile: m * W of them. y[r]: where the first tile's outputs of row r go; n_out of them, the others' after them. */
+typedef void tile_fn(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y, int n_out);
+
+INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, int n_in, const void *const *rows,
+                      float *const *y, int n_out)
+{
+    wide_f            acc[MAX_M][MAX_N] = {0};
+    const cpu_xblock *x[MAX_N];
+#pragma GCC unroll 8
+    for (int r = 0; r < n; r++) x[r] = rows[r];
+    for (int b = 0; b < n_in / QK; b++) {
+        wide_block k[MAX_M];
+        wide_i     sum[MAX_M][MAX_N] = {0};
+#pragma GCC unroll 4
+        for (int j = 0; j < m; j++) k[j] = wide_at(t, tile + j * W, b);
+        dot_block(t, m, n, k, x, sum);
+#pragma GCC unroll 8
+        for (int r = 0; r < n; r++) {
+#pragma GCC unroll 4
+            for (int j = 0; j < m; j++) {
+                wide_f dot = __builtin_convertvector(sum[j][r], wide_f);
+                acc[j][r]  = wide_fma(k[j].d * wide_set1(x[r]->d), dot, acc[j][r]);
+                if (tile_has_min(t)) acc[j][r] = wide_fma(k[j].m, wide_set1(x[r]->ds), acc[j][r]);
+            }
+            x[r]++;
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < n; r++)
+#pragma GCC unroll 4
+        for (int j = 0; j < m; j++) wide_store_n(y[r] + j * W * TILE_ROWS, acc[j][r], n_out - j * W * TILE_ROWS);
 }
 
 INLINE v8f load_floats(quant_type t, const uint8_t *tile, int i)
@@ -132,11 +264,11 @@ INLINE v8f load_floats(quant_type t, const uint8_t *tile, int i)
     return t == QUANT_F16 ? v8_from_f16(p) : v8_from_bf16(p);
 }
 
-INLINE void tile_floats(quant_type t, int n, const uint8_t *tile, int n_in, const void *const x[], float *const y[],
+INLINE void tile_floats(quant_type t, int n, const uint8_t *tile, int n_in, const void *const *x, float *const *y,
                         int n_out)
 {
-    v8f acc[MAX_N][4] = {0};
-    int i             = 0;
+    v8f acc[3][4] = {0};
+    int i         = 0;
     for (; i + 4 <= n_in; i += 4)
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
@@ -155,13 +287,33 @@ INLINE void tile_floats(quant_type t, int n, const uint8_t *tile, int n_in, cons
     for (int r = 0; r < n; r++) v8_store_n(y[r], (acc[r][0] + acc[r][1]) + (acc[r][2] + acc[r][3]), n_out);
 }
 
-#define TILE_FN(kind, type, n)                                                                                         \
-    static void tile_##type##_##n(const uint8_t *tile, int n_in, const void *const x[], float *const y[], int n_out)   \
+#define INT_FN(type, m, n)                                                                                             \
+    static void tile_##type##_##m##x##n(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y,   \
+                                        int n_out)                                                                     \
     {                                                                                                                  \
-        kind(QUANT_##type, n, tile, n_in, x, y, n_out);                                                                \
+        tile_ints(QUANT_##type, m, n, tile, n_in, x, y, n_out);                                                        \
     }
-#define INT_FNS(type)   TILE_FN(tile_ints, type, 1) TILE_FN(tile_ints, type, 2) TILE_FN(tile_ints, type, 4)
-#define FLOAT_FNS(type) TILE_FN(tile_floats, type, 1) TILE_FN(tile_floats, type, 2) TILE_FN(tile_floats, type, 3)
+#define FLOAT_FN(type, n)                                                                                              \
+    static void tile_##type##_##n(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y,         \
+                                  int n_out)                                                                           \
+    {                                                                                                                  \
+        tile_floats(QUANT_##type, n, tile[0], n_in, x, y, n_out);                                                      \
+    }
+#ifdef __AVX512VNNI__
+#define INT_FNS(type) INT_FN(type, 2, 1) INT_FN(type, 1, 2) INT_FN(type, 1, 4) INT_FN(type, 1, 8)
+#define INTS(type)                                                                                                     \
+    [QUANT_##type] = {[1] = {4, tile_##type##_2x1},                                                                    \
+                      [2] = {2, tile_##type##_1x2},                                                                    \
+                      [4] = {2, tile_##type##_1x4},                                                                    \
+                      [8] = {2, tile_##type##_1x8}}
+#else
+#define INT_FNS(type) INT_FN(type, 4, 1) INT_FN(type, 1, 2) INT_FN(type, 1, 4)
+#define INTS(type)                                                                                                     \
+    [QUANT_##type] = {[1] = {4, tile_##type##_4x1}, [2] = {1, tile_##type##_1x2}, [4] = {1, tile_##type##_1x4}}
+#endif
+#define FLOAT_FNS(type) FLOAT_FN(type, 1) FLOAT_FN(type, 2) FLOAT_FN(type, 3)
+#define FLOATS(type)                                                                                                   \
+    [QUANT_##type] = {[1] = {1, tile_##type##_1}, [2] = {1, tile_##type##_2}, [3] = {1, tile_##type##_3}}
 INT_FNS(Q4_0)
 INT_FNS(Q4_1)
 INT_FNS(Q5_0)
@@ -174,31 +326,36 @@ FLOAT_FNS(F32)
 FLOAT_FNS(F16)
 FLOAT_FNS(BF16)
 
-/* By type and number of rows; 4 accumulators of 4 rows of floats would not fit the registers. */
-#define INTS(type)   [QUANT_##type] = {NULL, tile_##type##_1, tile_##type##_2, NULL, tile_##type##_4}
-#define FLOATS(type) [QUANT_##type] = {NULL, tile_##type##_1, tile_##type##_2, tile_##type##_3, NULL}
-static tile_fn *const TILE[QUANT_TYPES][MAX_N + 1] = {INTS(Q4_0),  INTS(Q4_1),  INTS(Q5_0),  INTS(Q5_1),
-                                                      INTS(Q8_0),  INTS(Q4_K),  INTS(Q5_K),  INTS(Q6_K),
-                                                      FLOATS(F32), FLOATS(F16), FLOATS(BF16)};
+/* By type and number of rows: as many accumulators as fit the registers. */
+static const struct {
+    int      n_tiles; /* that it takes at a time */
+    tile_fn *fn;
+} TILE[QUANT_TYPES][MAX_N + 1] = {INTS(Q4_0), INTS(Q4_1), INTS(Q5_0),  INTS(Q5_1),  INTS(Q8_0),  INTS(Q4_K),
+                                  INTS(Q5_K), INTS(Q6_K), FLOATS(F32), FLOATS(F16), FLOATS(BF16)};
 
 /* --- tiles against the pairs of a run -------------------------------------------------------------*/
 
-/* Pairs [first, last) of the order, one tile. */
-static void tile_pairs(const cpu_matmul_args *a, const uint8_t *tile, size_t out0, int first, int last)
+/* Pairs [first, last) of the order, n_tiles tiles, at most a strip. Where a kernel takes more tiles than there are, it
+ * gets the last one again and its outputs go nowhere. */
+static void strip_pairs(const cpu_matmul_args *a, const uint8_t *strip, int n_tiles, size_t out0, int first, int last)
 {
-    const weight   *w     = &a->w->pub;
-    tile_fn *const *fn    = TILE[w->type];
-    int             n_out = w->n_out - (int)out0 < TILE_ROWS ? w->n_out - (int)out0 : TILE_ROWS;
+    const weight  *w = &a->w->pub;
+    const uint8_t *tile[TILE_STRIP];
+    int            n_out = (int)out0 + n_tiles * TILE_ROWS < w->n_out ? n_tiles * TILE_ROWS : w->n_out - (int)out0;
+    for (int t = 0; t < TILE_STRIP; t++) tile[t] = strip + (size_t)(t < n_tiles ? t : n_tiles - 1) * a->w->tile_bytes;
     for (int i = first, n; i < last; i += n) {
         const void *x[MAX_N];
         float      *y[MAX_N];
-        for (n = last - i < MAX_N ? last - i : MAX_N; !fn[n]; n--) {}
+        for (n = last - i < MAX_N ? last - i : MAX_N; !TILE[w->type][n].fn; n--) {}
         for (int j = 0; j < n; j++) {
             int pair = a->order ? a->order[i + j] : i + j;
             x[j]     = (const char *)a->x + (size_t)(pair / a->pairs_to_x) * a->x_bytes;
             y[j]     = a->y + (size_t)pair * (size_t)w->n_out + out0;
         }
-        fn[n](tile, w->n_in, x, y, n_out);
+        for (int t = 0; t < n_tiles; t += TILE[w->type][n].n_tiles) {
+            TILE[w->type][n].fn(tile + t, w->n_in, x, y, n_out - t * TILE_ROWS);
+            for (int j = 0; j < n; j++) y[j] += TILE[w->type][n].n_tiles * TILE_ROWS;
+        }
     }
 }
 
@@ -208,8 +365,9 @@ static void run_tiles(const cpu_matmul_args *a, size_t g, size_t from, size_t to
     const uint8_t *tiles = a->w->tiles + (size_t)a->mat[g] * a->w->n_tiles * a->w->tile_bytes;
     int            last  = a->first[g + 1];
     for (int i = a->first[g]; i < last; i += ROW_BLOCK)
-        for (size_t t = from; t < to; t++)
-            tile_pairs(a, tiles + t * a->w->tile_bytes, t * TILE_ROWS, i, last - i < ROW_BLOCK ? last : i + ROW_BLOCK);
+        for (size_t t = from; t < to; t += TILE_STRIP)
+            strip_pairs(a, tiles + t * a->w->tile_bytes, to - t < TILE_STRIP ? (int)(to - t) : TILE_STRIP,
+                        t * TILE_ROWS, i, last - i < ROW_BLOCK ? last : i + ROW_BLOCK);
 }
 
 void CPU_FN(matmul)(const void *args, size_t from, size_t to, int thread)

@@ -135,21 +135,4 @@ INLINE int tile_bits(quant_type t)
 /* What is taken from a stored number to give the weight's. */
 INLINE int tile_offset(quant_type t) { return t == QUANT_Q4_0 ? 8 : t == QUANT_Q5_0 ? 16 : t == QUANT_Q6_K ? 32 : 0; }
 
-/* The 32 stored numbers of group g. */
-INLINE v32u8 tile_group(quant_type t, const tile_block *k, int g)
-{
-    if (tile_bits(t) == 8) return v32_load(k->q + LINE * g);
-    v32u8 q = v32_load(k->q + LINE * (g % 4));
-    q       = g < 4 ? q & 15 : q >> 4;
-    if (tile_bits(t) == 5) {
-        v32u8 h = v32_load(k->h) & (uint8_t)(1 << g);
-        q |= g < 4 ? h << (4 - g) : h >> (g - 4);
-    }
-    if (tile_bits(t) == 6) {
-        int   at = 2 * (g % 4);
-        v32u8 h  = v32_load(k->h + LINE * (g / 4)) & (uint8_t)(3 << at);
-        q |= at < 4 ? h << (4 - at) : h >> (at - 4);
-    }
-    return q;
-}
 #endif

@@ -8,7 +8,7 @@
 
 enum { MAX_ROWS = 33, N_EXPERTS = 6, N_SLOTS = 3, MAX_IN = 2048, VOCAB = 517 };
 
-static const char *const ISA[]  = {"base", "avx2"};
+static const char *const ISA[]  = {"base", "avx2", "vnni"};
 static const quant_type  TYPE[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0,
                                    QUANT_Q5_1, QUANT_Q8_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
 
@@ -613,6 +613,27 @@ TEST(cpu_base_is_close_to_avx2)
     }
     bed_close(&avx2);
     bed_close(&base);
+}
+
+/* AVX-512 changes how the dots are computed, not what they are. */
+TEST(cpu_vnni_gives_the_bits_of_avx2)
+{
+    static float y[2][MAX_ROWS * 37];
+    bed          avx2, vnni;
+    fill(X, COUNT(X), 19);
+    if (!bed_open(&avx2, "avx2", 1) || !bed_open(&vnni, "vnni", 1))
+        test_skip(t, "this processor has no AVX-512 VNNI");
+    else
+        for (size_t i = 0; i < COUNT(TYPE); i++) {
+            row_case c = {.name = quant_name(TYPE[i]), .width = 37};
+            c.w        = load(t, &avx2, TYPE[i], 768, 37, 1, 20);
+            run_matmul(&c, &avx2, y[0], 0, MAX_ROWS);
+            run_matmul(&c, &vnni, y[1], 0, MAX_ROWS);
+            CHECK_MSG(!memcmp(y[0], y[1], sizeof y[0]), "%s differs", c.name);
+            avx2.o->weight_free(avx2.o, c.w);
+        }
+    bed_close(&avx2);
+    bed_close(&vnni);
 }
 
 /* --- the ends of the number line, and failures ----------------------------------------------------*/
