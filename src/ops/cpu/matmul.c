@@ -24,6 +24,7 @@ static void quantise_block(cpu_xblock *out, const float *x)
     const v8f magic = v8_set1(12582912.0f); /* 1.5 * 2^23: adding it rounds, and leaves the integer in the low bits */
     v8f       v[4], top = {0}, wrong = {0};
     v8i       q[4];
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         v[i]  = v8_load(x + 8 * i);
         top   = v8_max(v8_abs(v[i]), top);
@@ -32,11 +33,9 @@ static void quantise_block(cpu_xblock *out, const float *x)
     float d     = v8_hmax(top) / 127 + v8_sum(wrong);
     d           = d < FLT_MIN ? 0 : d;
     v8f inverse = v8_set1(d > 0 ? 1 / d : 0);
-    for (int i = 0; i < 4; i++) {
-        q[i]        = (v8i)(((v8u)(v[i] * inverse + magic) - (v8u)magic) << 24) >> 24;
-        v8i8 narrow = __builtin_convertvector(q[i], v8i8);
-        memcpy(out->q + 8 * i, &narrow, sizeof narrow);
-    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) q[i] = (v8i)(((v8u)(v[i] * inverse + magic) - (v8u)magic) << 24) >> 24;
+    v32_store_i8(out->q, q);
     int32_t low = v8i_sum(q[0] + q[1]), sum = low + v8i_sum(q[2] + q[3]);
     out->d    = d;
     out->ds   = d * (float)sum;
@@ -65,13 +64,26 @@ typedef uint8_t wide_u8 __attribute__((vector_size(W * LINE)));
 INLINE wide_f wide_set1(float x) { return x - (wide_f){0}; }
 INLINE wide_i wide_set1i(int32_t x) { return x - (wide_i){0}; }
 
+/* From W places: f16, bytes to floats, int8 to integers, line i of 32 bytes. */
 #ifdef __AVX512VNNI__
-INLINE wide_i join(v8i a, v8i b)
+INLINE __m512i join(v8i a, v8i b) { return _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)a), (__m256i)b, 1); }
+INLINE __m128i join_8(const uint8_t *a, const uint8_t *b)
 {
-    return (wide_i)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)a), (__m256i)b, 1);
+    return _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)a), _mm_loadl_epi64((const __m128i *)b));
 }
-INLINE wide_f join_f(const v8f v[W]) { return (wide_f)join((v8i)v[0], (v8i)v[1]); }
-INLINE wide_i join_i8(const int8_t *const p[W], int at) { return join(v8i_from_i8(p[0] + at), v8i_from_i8(p[1] + at)); }
+INLINE wide_f load_f16(const uint16_t *const p[W])
+{
+    __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p[0]));
+    return (wide_f)_mm512_cvtph_ps(_mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)p[1]), 1));
+}
+INLINE wide_f load_u8(const uint8_t *const p[W])
+{
+    return (wide_f)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(join_8(p[0], p[1])));
+}
+INLINE wide_i load_i8(const uint8_t *const p[W], int at)
+{
+    return (wide_i)_mm512_cvtepi8_epi32(join_8(p[0] + at, p[1] + at));
+}
 INLINE wide_u8 load_line(const uint8_t *const p[W], int i)
 {
     return (wide_u8)join((v8i)v32_load(p[0] + LINE * i), (v8i)v32_load(p[1] + LINE * i));
@@ -86,8 +98,9 @@ INLINE void wide_store_n(float *p, wide_f v, int n)
     v8_store_n(p, (v8f)_mm512_castps512_ps256((__m512)v), n);
 }
 #else
-INLINE wide_f  join_f(const v8f v[W]) { return v[0]; }
-INLINE wide_i  join_i8(const int8_t *const p[W], int at) { return v8i_from_i8(p[0] + at); }
+INLINE wide_f  load_f16(const uint16_t *const p[W]) { return v8_from_f16(p[0]); }
+INLINE wide_f  load_u8(const uint8_t *const p[W]) { return v8_from_u8(p[0]); }
+INLINE wide_i  load_i8(const uint8_t *const p[W], int at) { return v8i_from_i8((const int8_t *)p[0] + at); }
 INLINE wide_u8 load_line(const uint8_t *const p[W], int i) { return v32_load(p[0] + LINE * i); }
 INLINE wide_f  wide_fma(wide_f a, wide_f b, wide_f c) { return v8_fma(a, b, c); }
 INLINE void    wide_store_n(float *p, wide_f v, int n) { v8_store_n(p, v, n); }
@@ -96,26 +109,31 @@ INLINE void    wide_store_n(float *p, wide_f v, int n) { v8_store_n(p, v, n); }
 /* A block of W tiles: weight = d * (q - offset) + m. */
 typedef struct {
     wide_f         d, m;
-    const int8_t  *sc[W]; /* Q6_K: [2][8] */
-    const uint8_t *q[W], *h[W];
+    wide_f         all_d, all_m; /* of the block or super-block, decoded where it begins */
+    const uint8_t *sc[W], *q[W], *h[W];
 } wide_block;
 
-INLINE wide_block wide_at(quant_type t, const uint8_t *const tile[W], int b)
+INLINE void go_to_block(quant_type t, wide_block *k, const uint8_t *const tile[W], int b)
 {
-    wide_block k = {0};
-    v8f        d[W], m[W];
+    const uint16_t *d[W], *m[W];
+    const uint8_t  *sm[W];
 #pragma GCC unroll 2
     for (int i = 0; i < W; i++) {
         tile_block one = tile_at(t, tile[i], b);
         d[i]           = one.d;
         m[i]           = one.m;
-        k.q[i]         = one.q;
-        k.h[i]         = one.h;
-        k.sc[i]        = one.sc;
+        sm[i]          = one.sm;
+        k->sc[i]       = one.sc;
+        k->q[i]        = one.q;
+        k->h[i]        = one.h;
     }
-    k.d = join_f(d);
-    if (tile_has_min(t)) k.m = join_f(m);
-    return k;
+    if (!tile_is_super(t) || b % 8 == 0) {
+        k->all_d = load_f16(d);
+        if (tile_has_min(t)) k->all_m = load_f16(m);
+    }
+    bool scaled = tile_is_super(t) && tile_has_min(t);
+    k->d        = scaled ? k->all_d * load_u8(k->sc) : k->all_d;
+    if (tile_has_min(t)) k->m = scaled ? -(k->all_m * load_u8(sm)) : k->all_m;
 }
 
 /* What a number of wide_group is above the weight's: VNNI takes unsigned numbers only. */
@@ -216,8 +234,8 @@ INLINE void dot_block(quant_type t, int m, int n, const wide_block *k, const cpu
         for (int r = 0; r < n; r++) {
             wide_i sum8 = wide_set1i(x[r]->sum8), low8 = wide_set1i(x[r]->low8);
             if (t == QUANT_Q6_K)
-                sum[j][r] = (sum[j][r] - low8 * 4) * join_i8(k[j].sc, 0) +
-                            (high[j][r] - (sum8 - low8) * 4) * join_i8(k[j].sc, TILE_ROWS);
+                sum[j][r] = (sum[j][r] - low8 * 4) * load_i8(k[j].sc, 0) +
+                            (high[j][r] - (sum8 - low8) * 4) * load_i8(k[j].sc, TILE_ROWS);
             else if (offset(t))
                 sum[j][r] -= sum8 * (offset(t) / 8);
         }
@@ -231,14 +249,14 @@ INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, in
                       float *const *y, int n_out)
 {
     wide_f            acc[MAX_M][MAX_N] = {0};
+    wide_block        k[MAX_M]          = {0};
     const cpu_xblock *x[MAX_N];
 #pragma GCC unroll 8
     for (int r = 0; r < n; r++) x[r] = rows[r];
     for (int b = 0; b < n_in / QK; b++) {
-        wide_block k[MAX_M];
-        wide_i     sum[MAX_M][MAX_N] = {0};
+        wide_i sum[MAX_M][MAX_N] = {0};
 #pragma GCC unroll 4
-        for (int j = 0; j < m; j++) k[j] = wide_at(t, tile + j * W, b);
+        for (int j = 0; j < m; j++) go_to_block(t, &k[j], tile + j * W, b);
         dot_block(t, m, n, k, x, sum);
 #pragma GCC unroll 8
         for (int r = 0; r < n; r++) {

@@ -205,11 +205,16 @@ INLINE void read_ints(quant_type t, float *y, const uint8_t *tile, int r, int n_
     for (int b = 0; b < n_in / QK; b++) {
         tile_block k = tile_at(t, tile, b);
         uint8_t    v[QK];
+        float      d = f16_to_f32(k.d[r]), m = tile_has_min(t) ? f16_to_f32(k.m[r]) : 0;
+        if (tile_is_super(t) && tile_has_min(t)) {
+            d = d * k.sc[r];
+            m = -(m * k.sm[r]);
+        }
         get_row(t, &k, r, v);
         for (int i = 0; i < QK; i++) {
             float q       = tile_bits(t) == 8 ? (float)(int8_t)v[i] : (float)(v[i] - tile_offset(t));
-            float d       = t == QUANT_Q6_K ? k.d[r] * (float)k.sc[i / 16 * TILE_ROWS + r] : k.d[r];
-            float x       = tile_has_min(t) ? d * q + k.m[r] : d * q;
+            float scale_i = t == QUANT_Q6_K ? d * (float)(int8_t)k.sc[i / 16 * TILE_ROWS + r] : d;
+            float x       = tile_has_min(t) ? scale_i * q + m : scale_i * q;
             y[b * QK + i] = x * scale;
         }
     }

@@ -68,52 +68,38 @@ _Static_assert(sizeof(tile_q8_0) == 8 * sizeof(block_q8_0) && sizeof(tile_q6_K) 
 _Static_assert(sizeof(tile_q4_K) == 8 * sizeof(block_q4_K) + 32, "scales and minima expanded to bytes: 2.8% more");
 _Static_assert(sizeof(tile_q5_K) == 8 * sizeof(block_q5_K) + 32, "2.3% more");
 
-/* One block of 32 inputs, found and its scales decoded; `t` is always a constant where this is inlined. */
+/* Where the parts of one block of 32 inputs lie; `t` is always a constant where this is inlined. A weight is
+ * d * q + m, after q's offset; in the K types it is d * sc * q - m * sm, with d and m of the whole super-block. */
 typedef struct {
-    v8f            d, m; /* weight = d * q + m, after q's offset; m only where the type has it */
-    const int8_t  *sc;   /* Q6_K: [2][8] */
-    const uint8_t *q, *h;
+    const uint16_t *d, *m;   /* f16; m only where the type has a minimum */
+    const uint8_t  *sc, *sm; /* K types; of Q6_K int8 and [2][8] */
+    const uint8_t  *q, *h;
 } tile_block;
 
 /* clang-format off */
 INLINE tile_block tile_at(quant_type t, const uint8_t *tile, int b)
 {
-#define PLAIN(T)   const T *p = (const T *)tile + b
-#define SUPER(T)   const T *s = (const T *)tile + b / 8
-#define K_SCALES   .d = v8_from_f16(s->d) * v8_from_u8(p->sc), .m = -(v8_from_f16(s->dmin) * v8_from_u8(p->m))
+#define PLAIN(T) const T *p = (const T *)tile + b
+#define SUPER(T) const tile_##T *s = (const tile_##T *)tile + b / 8; const sub_##T *p = &s->sub[b % 8]
     switch (t) {
-    case QUANT_Q4_0: { PLAIN(tile_q4_0); return (tile_block){.d = v8_from_f16(p->d), .q = p->q[0]}; }
-    case QUANT_Q5_0: { PLAIN(tile_q5_0); return (tile_block){.d = v8_from_f16(p->d), .q = p->q[0], .h = p->h}; }
-    case QUANT_Q8_0: { PLAIN(tile_q8_0); return (tile_block){.d = v8_from_f16(p->d), .q = p->q[0]}; }
-    case QUANT_Q4_1: {
-        PLAIN(tile_q4_1);
-        return (tile_block){.d = v8_from_f16(p->d), .m = v8_from_f16(p->m), .q = p->q[0]};
-    }
-    case QUANT_Q5_1: {
-        PLAIN(tile_q5_1);
-        return (tile_block){.d = v8_from_f16(p->d), .m = v8_from_f16(p->m), .q = p->q[0], .h = p->h};
-    }
-    case QUANT_Q4_K: {
-        SUPER(tile_q4_K);
-        const sub_q4_K *p = &s->sub[b % 8];
-        return (tile_block){K_SCALES, .q = p->q[0]};
-    }
-    case QUANT_Q5_K: {
-        SUPER(tile_q5_K);
-        const sub_q5_K *p = &s->sub[b % 8];
-        return (tile_block){K_SCALES, .q = p->q[0], .h = p->h};
-    }
+    case QUANT_Q4_0: { PLAIN(tile_q4_0); return (tile_block){.d = p->d, .q = p->q[0]}; }
+    case QUANT_Q5_0: { PLAIN(tile_q5_0); return (tile_block){.d = p->d, .q = p->q[0], .h = p->h}; }
+    case QUANT_Q8_0: { PLAIN(tile_q8_0); return (tile_block){.d = p->d, .q = p->q[0]}; }
+    case QUANT_Q4_1: { PLAIN(tile_q4_1); return (tile_block){.d = p->d, .m = p->m, .q = p->q[0]}; }
+    case QUANT_Q5_1: { PLAIN(tile_q5_1); return (tile_block){.d = p->d, .m = p->m, .q = p->q[0], .h = p->h}; }
+    case QUANT_Q4_K: { SUPER(q4_K); return (tile_block){s->d, s->dmin, p->sc, p->m, p->q[0], NULL}; }
+    case QUANT_Q5_K: { SUPER(q5_K); return (tile_block){s->d, s->dmin, p->sc, p->m, p->q[0], p->h}; }
     default: { /* QUANT_Q6_K */
-        SUPER(tile_q6_K);
-        const sub_q6_K *p = &s->sub[b % 8];
-        return (tile_block){.d = v8_from_f16(s->d), .sc = p->sc[0], .q = p->q[0], .h = p->hh[0]};
+        SUPER(q6_K);
+        return (tile_block){.d = s->d, .sc = (const uint8_t *)p->sc[0], .q = p->q[0], .h = p->hh[0]};
     }
     }
 #undef PLAIN
 #undef SUPER
-#undef K_SCALES
 }
 /* clang-format on */
+
+INLINE bool tile_is_super(quant_type t) { return t == QUANT_Q4_K || t == QUANT_Q5_K || t == QUANT_Q6_K; }
 
 INLINE bool tile_has_min(quant_type t)
 {

@@ -62,16 +62,24 @@ INLINE v32u8 v32_load(const uint8_t *p)
 
 INLINE v8f v8_from_u8(const uint8_t *p)
 {
+#ifdef __AVX2__ /* by name: the compiler goes through memory for these two */
+    return (v8f)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+#else
     v8u8 b;
     memcpy(&b, p, sizeof b);
     return __builtin_convertvector(__builtin_convertvector(b, v8i), v8f);
+#endif
 }
 
 INLINE v8i v8i_from_i8(const int8_t *p)
 {
+#ifdef __AVX2__
+    return (v8i)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
+#else
     v8i8 b;
     memcpy(&b, p, sizeof b);
     return __builtin_convertvector(b, v8i);
+#endif
 }
 
 INLINE v8f v8_from_bf16(const uint16_t *p)
@@ -119,7 +127,14 @@ INLINE v8f v8_select(v8i mask, v8f yes, v8f no)
 #endif
 }
 
-INLINE v8f v8_max(v8f a, v8f b) { return v8_select(a > b, a, b); }
+INLINE v8f v8_max(v8f a, v8f b) /* b where either is a NaN */
+{
+#ifdef __AVX2__
+    return (v8f)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return v8_select(a > b, a, b);
+#endif
+}
 INLINE v8f v8_abs(v8f x) { return (v8f)((v8i)x & v8_set1i(0x7fffffff)); }
 
 INLINE float v8_sum(v8f v) /* ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)) */
@@ -133,13 +148,41 @@ INLINE float v8_sum(v8f v) /* ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)) */
 #endif
 }
 
-INLINE int32_t v8i_sum(v8i v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
-
-INLINE float v8_hmax(v8f v)
+INLINE int32_t v8i_sum(v8i v)
 {
+#ifdef __AVX2__
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
+    __m128i two  = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+#else
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+#endif
+}
+
+INLINE float v8_hmax(v8f v) /* no NaN among them */
+{
+#ifdef __AVX2__
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    __m128 two  = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+#else
     float m = v[0];
     for (int i = 1; i < 8; i++) m = v[i] > m ? v[i] : m;
     return m;
+#endif
+}
+
+/* 32 numbers that fit 8 bits. */
+INLINE void v32_store_i8(int8_t *p, const v8i v[4])
+{
+#ifdef __AVX2__
+    __m256i low  = _mm256_packs_epi32((__m256i)v[0], (__m256i)v[1]),
+            high = _mm256_packs_epi32((__m256i)v[2], (__m256i)v[3]);
+    __m256i all  = _mm256_packs_epi16(low, high); /* fours of v[0], v[1], v[2], v[3], first halves first */
+    _mm256_storeu_si256((__m256i *)p, _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+#else
+    for (int i = 0; i < 32; i++) p[i] = (int8_t)v[i / 8][i % 8];
+#endif
 }
 
 /* e^x = 2^n * (1 + *em1), |x| <= 89; returns 2^n. n is the nearest integer to x / ln 2, em1 the series of e^r - 1 for
