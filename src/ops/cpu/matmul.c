@@ -13,7 +13,7 @@
 #include <assert.h>
 #include <float.h>
 
-enum { MAX_N = 8, MAX_M = 4, ROW_BLOCK = 32 }; /* rows and (W-fold) tiles that a kernel takes at most */
+enum { MAX_N = 4, MAX_M = 4, ROW_BLOCK = 32 }; /* rows and (W-fold) tiles that a kernel takes at most */
 
 /* --- activations ----------------------------------------------------------------------------------*/
 
@@ -209,12 +209,12 @@ INLINE void dot_groups(quant_type t, int m, int n, const wide_block *k, const cp
             wide_u8 w[MAX_M];
 #pragma GCC unroll 4
             for (int j = 0; j < m; j++) w[j] = wide_group(t, &k[j], g);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
             for (int r = 0; r < n; r++)
 #pragma GCC unroll 4
                 for (int j = 0; j < m; j++) part[j][r] = dot_add(t, w[j], four_of(x[r], g), part[j][r]);
         }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
         for (int r = 0; r < n; r++)
 #pragma GCC unroll 4
             for (int j = 0; j < m; j++) sum[j][r] += dot_of(part[j][r]);
@@ -230,7 +230,7 @@ INLINE void dot_block(quant_type t, int m, int n, const wide_block *k, const cpu
     if (t == QUANT_Q6_K) dot_groups(t, m, n, k, x, 4, 4, high);
 #pragma GCC unroll 4
     for (int j = 0; j < m; j++)
-#pragma GCC unroll 8
+#pragma GCC unroll 4
         for (int r = 0; r < n; r++) {
             wide_i sum8 = wide_set1i(x[r]->sum8), low8 = wide_set1i(x[r]->low8);
             if (t == QUANT_Q6_K)
@@ -251,14 +251,14 @@ INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, in
     wide_f            acc[MAX_M][MAX_N] = {0};
     wide_block        k[MAX_M]          = {0};
     const cpu_xblock *x[MAX_N];
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int r = 0; r < n; r++) x[r] = rows[r];
     for (int b = 0; b < n_in / QK; b++) {
         wide_i sum[MAX_M][MAX_N] = {0};
 #pragma GCC unroll 4
         for (int j = 0; j < m; j++) go_to_block(t, &k[j], tile + j * W, b);
         dot_block(t, m, n, k, x, sum);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
         for (int r = 0; r < n; r++) {
 #pragma GCC unroll 4
             for (int j = 0; j < m; j++) {
@@ -269,7 +269,7 @@ INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, in
             x[r]++;
         }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int r = 0; r < n; r++)
 #pragma GCC unroll 4
         for (int j = 0; j < m; j++) wide_store_n(y[r] + j * W * TILE_ROWS, acc[j][r], n_out - j * W * TILE_ROWS);
@@ -317,17 +317,14 @@ INLINE void tile_floats(quant_type t, int n, const uint8_t *tile, int n_in, cons
     {                                                                                                                  \
         tile_floats(QUANT_##type, n, tile[0], n_in, x, y, n_out);                                                      \
     }
-#ifdef __AVX512VNNI__
-#define INT_FNS(type) INT_FN(type, 2, 1) INT_FN(type, 1, 2) INT_FN(type, 1, 4) INT_FN(type, 1, 8)
+#ifdef __AVX512VNNI__ /* 4 tiles each: 16 sums and accumulators of 32 registers */
+#define INT_FNS(type) INT_FN(type, 2, 1) INT_FN(type, 2, 2) INT_FN(type, 2, 4)
 #define INTS(type)                                                                                                     \
-    [QUANT_##type] = {[1] = {4, tile_##type##_2x1},                                                                    \
-                      [2] = {2, tile_##type##_1x2},                                                                    \
-                      [4] = {2, tile_##type##_1x4},                                                                    \
-                      [8] = {2, tile_##type##_1x8}}
+    [QUANT_##type] = {[1] = {4, tile_##type##_2x1}, [2] = {4, tile_##type##_2x2}, [4] = {4, tile_##type##_2x4}}
 #else
-#define INT_FNS(type) INT_FN(type, 4, 1) INT_FN(type, 1, 2) INT_FN(type, 1, 4)
+#define INT_FNS(type) INT_FN(type, 4, 1) INT_FN(type, 2, 2) INT_FN(type, 1, 4)
 #define INTS(type)                                                                                                     \
-    [QUANT_##type] = {[1] = {4, tile_##type##_4x1}, [2] = {1, tile_##type##_1x2}, [4] = {1, tile_##type##_1x4}}
+    [QUANT_##type] = {[1] = {4, tile_##type##_4x1}, [2] = {2, tile_##type##_2x2}, [4] = {1, tile_##type##_1x4}}
 #endif
 #define FLOAT_FNS(type) FLOAT_FN(type, 1) FLOAT_FN(type, 2) FLOAT_FN(type, 3)
 #define FLOATS(type)                                                                                                   \
