@@ -106,6 +106,9 @@ INLINE wide_f  wide_fma(wide_f a, wide_f b, wide_f c) { return v8_fma(a, b, c); 
 INLINE void    wide_store_n(float *p, wide_f v, int n) { v8_store_n(p, v, n); }
 #endif
 
+/* Bytes: tiles are asked for this far ahead, since the processor's own guesses stop at the end of each page. */
+enum { AHEAD = 1024 };
+
 /* A block of W tiles: weight = d * (q - offset) + m. */
 typedef struct {
     wide_f         d, m;
@@ -120,12 +123,14 @@ INLINE void go_to_block(quant_type t, wide_block *k, const uint8_t *const tile[W
 #pragma GCC unroll 2
     for (int i = 0; i < W; i++) {
         tile_block one = tile_at(t, tile[i], b);
-        d[i]           = one.d;
-        m[i]           = one.m;
-        sm[i]          = one.sm;
-        k->sc[i]       = one.sc;
-        k->q[i]        = one.q;
-        k->h[i]        = one.h;
+#pragma GCC unroll 8
+        for (int at = 0; at < QK * tile_bits(t) + TILE_ROWS * 2; at += 64) __builtin_prefetch(one.q + AHEAD + at);
+        d[i]     = one.d;
+        m[i]     = one.m;
+        sm[i]    = one.sm;
+        k->sc[i] = one.sc;
+        k->q[i]  = one.q;
+        k->h[i]  = one.h;
     }
     if (!tile_is_super(t) || b % 8 == 0) {
         k->all_d = load_f16(d);
