@@ -4,10 +4,10 @@
  *   quantised   for blocks of 32 inputs in order: acc = fma(dw * dx, exact integer dot, acc), and where the type has a
  *               minimum acc = fma(m, dx * sum of x, acc)
  *   floats      four chains by input mod 4, each an fma per input in order; then (0 + 1) + (2 + 3)
- * A block is decoded once for up to 4 rows; a single row goes through 4 tiles side by side, which share its activations
- * and which the processor fetches as 4 streams, faster than one. Each (row, output) has its own chain, so how many rows
- * there are, and how they are grouped, changes nothing. Loops over accumulators are unrolled: an index known only at run
- * time would keep them in memory. */
+ * A kernel takes up to 4 tiles and 4 rows: a decoded block serves all rows, a row's activations all tiles, and 4 tiles
+ * come from memory as 4 streams, faster than one. Each (row, output) has its own chain, so how many rows there are, and
+ * how they are grouped, changes nothing. Loops over accumulators are unrolled: an index known only at run time would
+ * keep them in memory. */
 #include "ops/cpu/tile.h"
 
 #include <assert.h>
@@ -202,7 +202,7 @@ INLINE wide_i four_of(const cpu_xblock *x, int g) /* the activations of group g,
     return wide_set1i(four);
 }
 
-/* sum += groups [g, g + n), each row against each block. The rows' sums go side by side, so that none waits for itself. */
+/* sum += groups [g0, g0 + groups), each row against each block; sums take turns, so that none waits for itself. */
 INLINE void dot_groups(quant_type t, int m, int n, const wide_block *k, const cpu_xblock *const *x, int g0, int groups,
                        wide_i sum[MAX_M][MAX_N])
 {
