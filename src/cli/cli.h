@@ -48,6 +48,11 @@ extern const char *const engine_devices[];
 #define OPT_THREADS(n)                                                                                                 \
     {.name = "threads", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = 256,                               \
      .help = "processor threads (default: all that this process may use)"}
+#define OPT_IDS(ids)                                                                                                   \
+    {.name = "ids", .kind = OPT_STR, .dest = &(ids), .arg = "LIST", .help = "token ids such as 2,15,9"}
+#define OPT_OUTPUT(path)                                                                                               \
+    {.name = "output", .letter = 'o', .kind = OPT_STR, .dest = &(path), .arg = "FILE",                                 \
+     .help = "safetensors file to write"}
 #define OPT_SPLIT(bytes)                                                                                               \
     {.name = "split-size", .kind = OPT_BYTES, .dest = &(bytes), .arg = "BYTES",                                        \
      .help = "write parts of at most this size, such as 4G (default: one file)"}

@@ -11,13 +11,8 @@ static struct {
 
 static const option opts[] = {
     OPT_ENGINE(flags.engine),
-    {.name = "ids", .kind = OPT_STR, .dest = &flags.ids, .arg = "LIST", .help = "token ids such as 2,15,9"},
-    {.name   = "output",
-     .letter = 'o',
-     .kind   = OPT_STR,
-     .dest   = &flags.out,
-     .arg    = "FILE",
-     .help   = "safetensors file to write"},
+    OPT_IDS(flags.ids),
+    OPT_OUTPUT(flags.out),
     {.name = "hidden",
      .kind = OPT_FLAG,
      .dest = &flags.hidden,

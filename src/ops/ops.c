@@ -6,8 +6,10 @@
 #include "base/thread.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cuda/cuda.h"
+#include "ops/kv_view.h"
 #include "ops/ref/ref.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -18,6 +20,35 @@ queue_limits queue_limits_max(const queue_limits *a, const queue_limits *b)
     return (queue_limits){max_int(a->max_rows, b->max_rows), max_int(a->max_in, b->max_in),
                           max_int(a->max_expert_slots, b->max_expert_slots), max_int(a->n_experts, b->n_experts),
                           max_int(a->max_vocab, b->max_vocab)};
+}
+
+kv_view kv_view_of(const kv_class *c)
+{
+    assert((c->type == QUANT_F32 || c->type == QUANT_F16) && c->head_dim % 8 == 0);
+    size_t vec = (size_t)c->head_dim * quant_block_bytes(c->type);
+    return (kv_view){.pool         = c->pool.p,
+                     .table        = c->table.p,
+                     .table_stride = (size_t)c->table_stride,
+                     .n_layers     = c->n_layers,
+                     .n_kv_heads   = c->n_kv_heads,
+                     .head_dim     = c->head_dim,
+                     .type         = c->type,
+                     .plane_bytes  = kv_plane_bytes(c),
+                     .head_bytes   = KV_PAGE * vec,
+                     .vec_bytes    = vec};
+}
+
+bool ops_check_weight(const weight_src *s, bool known, err *e)
+{
+    const char *name = (unsigned)s->type < QUANT_TYPES ? quant_name(s->type) : NULL;
+    if (!known)
+        return err_set(e, ERR_FORMAT, "weights of type %s (%d) cannot be multiplied", name ? name : "unknown", s->type);
+    if (s->n_in < 1 || s->n_out < 1 || s->n_mats < 1)
+        return err_set(e, ERR_FORMAT, "a weight has the shape %d x %d x %d", s->n_mats, s->n_out, s->n_in);
+    if (s->n_in % quant_block(s->type))
+        return err_set(e, ERR_FORMAT, "a weight of type %s has rows of %d, which is no multiple of %d", name, s->n_in,
+                       quant_block(s->type));
+    return true;
 }
 
 bool ops_no_replay(queue *q, uint64_t key)

@@ -209,6 +209,8 @@ static inline uint64_t graph_key(uint64_t key, uint64_t part)
     return key ^ key >> 29;
 }
 static inline uint64_t graph_key_at(uint64_t key, const void *p) { return graph_key(key, (uint64_t)(uintptr_t)p); }
+/* For backends: what can be wrong with a source; `known`: the backend multiplies its type. */
+bool ops_check_weight(const weight_src *s, bool known, err *e);
 /* For backends that do not record. */
 bool ops_no_replay(queue *q, uint64_t key);
 bool ops_no_record(queue *q);

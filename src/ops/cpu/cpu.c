@@ -129,19 +129,6 @@ static bool can_multiply(quant_type t)
     return false;
 }
 
-static bool check_source(const weight_src *s, err *e)
-{
-    const char *name = (unsigned)s->type < QUANT_TYPES ? quant_name(s->type) : NULL;
-    if (!can_multiply(s->type))
-        return err_set(e, ERR_FORMAT, "weights of type %s (%d) cannot be multiplied", name ? name : "unknown", s->type);
-    if (s->n_in < 1 || s->n_out < 1 || s->n_mats < 1)
-        return err_set(e, ERR_FORMAT, "a weight has the shape %d x %d x %d", s->n_mats, s->n_out, s->n_in);
-    if (s->n_in % quant_block(s->type))
-        return err_set(e, ERR_FORMAT, "a weight of type %s has rows of %d, which is no multiple of %d", name, s->n_in,
-                       quant_block(s->type));
-    return true;
-}
-
 static void cpu_weight_free(const ops *o, weight *w)
 {
     if (!w) return;
@@ -154,7 +141,7 @@ static bool cpu_weight_load(const ops *o, weight **out, const weight_src *s, err
     dev    tiles;
     size_t total;
     *out = NULL;
-    if (!check_source(s, e)) return false;
+    if (!ops_check_weight(s, can_multiply(s->type), e)) return false;
     size_t n_units = (size_t)s->n_in / (size_t)quant_block(s->type), n_tiles = ceil_div((size_t)s->n_out, TILE_ROWS);
     size_t tile_bytes = n_units * unit_bytes(s->type), all = n_tiles * (size_t)s->n_mats;
     if (!size_mul(&total, tile_bytes, all))
@@ -410,31 +397,15 @@ static void cpu_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_r
 
 /* --- the paged cache ------------------------------------------------------------------------------*/
 
-static cpu_cache cache_of(const kv_class *c)
-{
-    assert((c->type == QUANT_F32 || c->type == QUANT_F16) && c->head_dim % 8 == 0);
-    size_t vec = (size_t)c->head_dim * quant_block_bytes(c->type);
-    return (cpu_cache){.pool         = c->pool.p,
-                       .table        = c->table.p,
-                       .table_stride = (size_t)c->table_stride,
-                       .n_layers     = c->n_layers,
-                       .n_kv_heads   = c->n_kv_heads,
-                       .head_dim     = c->head_dim,
-                       .type         = c->type,
-                       .plane_bytes  = kv_plane_bytes(c),
-                       .head_bytes   = KV_PAGE * vec,
-                       .vec_bytes    = vec};
-}
-
 static void cpu_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v)
 {
-    cpu_kv_store_args a = {cache_of(c), layer, rows->lane.p, rows->slot.p, k.p, v.p};
+    cpu_kv_store_args a = {kv_view_of(c), layer, rows->lane.p, rows->slot.p, k.p, v.p};
     run(q->b, q->b->k->kv_store, &a, (size_t)rows->n_rows, (size_t)c->n_kv_heads * (size_t)c->head_dim);
 }
 
 static void cpu_kv_move(queue *q, const kv_class *c, dev items, int n_items)
 {
-    cpu_kv_move_args a = {cache_of(c), items.p, n_items};
+    cpu_kv_move_args a = {kv_view_of(c), items.p, n_items};
     run(q->b, q->b->k->kv_move, &a, (size_t)c->n_layers * 2 * (size_t)c->n_kv_heads,
         (size_t)n_items * (size_t)c->head_dim);
 }
@@ -452,7 +423,7 @@ static size_t attention_cost(const cpu_attention_args *a)
 static void cpu_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                           float scale, int window)
 {
-    cpu_attention_args a = {.c        = cache_of(c),
+    cpu_attention_args a = {.c        = kv_view_of(c),
                             .y        = y.p,
                             .q        = q_rows.p,
                             .pos      = rows->pos.p,

@@ -5,7 +5,7 @@
  * (promise 1). Kernels allocate nothing and know nothing of queues. */
 #ifndef TANDEM_OPS_CPU_KERNELS_H
 #define TANDEM_OPS_CPU_KERNELS_H
-#include "ops/ops.h"
+#include "ops/kv_view.h"
 
 typedef void cpu_kernel(const void *args, size_t from, size_t to, int thread);
 
@@ -142,17 +142,8 @@ typedef struct { /* item: a row */
 } cpu_scatter_args;
 
 /* --- the paged cache ------------------------------------------------------------------------------*/
-typedef struct {
-    char          *pool;
-    const int32_t *table;
-    size_t         table_stride;
-    int            n_layers, n_kv_heads, head_dim;
-    quant_type     type;
-    size_t         plane_bytes, head_bytes, vec_bytes; /* of K or V of a layer; of one head of it; of one position */
-} cpu_cache;
-
 /* Where K of a head begins in the page of `slot`, at that slot; V is plane_bytes further. */
-static inline char *cpu_cache_k(const cpu_cache *c, int layer, int head, int32_t lane, int32_t slot)
+static inline char *cpu_cache_k(const kv_view *c, int layer, int head, int32_t lane, int32_t slot)
 {
     int32_t page = c->table[(size_t)lane * c->table_stride + (size_t)slot / KV_PAGE];
     return c->pool + (size_t)page * KV_UNIT + (size_t)layer * 2 * c->plane_bytes + (size_t)head * c->head_bytes +
@@ -160,21 +151,21 @@ static inline char *cpu_cache_k(const cpu_cache *c, int layer, int head, int32_t
 }
 
 typedef struct { /* item: a row */
-    cpu_cache      c;
+    kv_view        c;
     int            layer;
     const int32_t *lane, *slot;
     const float   *k, *v;
 } cpu_kv_store_args;
 
 typedef struct { /* item: a head of K or V of a layer; it makes all the moves, in order */
-    cpu_cache           c;
+    kv_view             c;
     const kv_move_item *move;
     int                 n_moves;
 } cpu_kv_move_args;
 
 enum { HEAD_BLOCK = 4 };
 typedef struct { /* item: up to HEAD_BLOCK query heads of one kv head, of one row */
-    cpu_cache      c;
+    kv_view        c;
     float         *y;
     const float   *q;
     const int32_t *pos, *lane, *slot, *parent, *root, *last;

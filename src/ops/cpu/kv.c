@@ -2,7 +2,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/vec.h"
 
-static void store(const cpu_cache *c, char *dst, const float *x)
+static void store(const kv_view *c, char *dst, const float *x)
 {
     if (c->type == QUANT_F32)
         memcpy(dst, x, c->vec_bytes);
@@ -13,7 +13,7 @@ static void store(const cpu_cache *c, char *dst, const float *x)
 void CPU_FN(kv_store)(const void *args, size_t from, size_t to, int thread)
 {
     const cpu_kv_store_args *a = args;
-    const cpu_cache         *c = &a->c;
+    const kv_view           *c = &a->c;
     (void)thread;
     for (size_t r = from; r < to; r++)
         for (int h = 0; h < c->n_kv_heads; h++) {
@@ -27,7 +27,7 @@ void CPU_FN(kv_store)(const void *args, size_t from, size_t to, int thread)
 void CPU_FN(kv_move)(const void *args, size_t from, size_t to, int thread)
 {
     const cpu_kv_move_args *a = args;
-    const cpu_cache        *c = &a->c;
+    const kv_view          *c = &a->c;
     (void)thread;
     for (size_t item = from; item < to; item++) {
         int    head = (int)(item % (size_t)c->n_kv_heads), plane = (int)(item / (size_t)c->n_kv_heads);

@@ -4,7 +4,7 @@
 #include "ops/cuda/device.cuh"
 
 /* Where K of a head begins in the page of `slot`, at that slot; V is plane_bytes further. */
-static __device__ inline char *cache_k(const cuda_cache &c, int layer, int head, int32_t lane, int32_t slot)
+static __device__ inline char *cache_k(const kv_view &c, int layer, int head, int32_t lane, int32_t slot)
 {
     size_t page = (size_t)c.table[lane * c.table_stride + slot / KV_PAGE];
     return c.pool + page * KV_UNIT + (size_t)layer * 2 * c.plane_bytes + head * c.head_bytes +

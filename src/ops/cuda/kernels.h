@@ -5,7 +5,7 @@
  * variants of one kernel for other numbers of rows give the same bits. */
 #ifndef TANDEM_OPS_CUDA_KERNELS_H
 #define TANDEM_OPS_CUDA_KERNELS_H
-#include "ops/ops.h"
+#include "ops/kv_view.h"
 
 #include <cuda_runtime_api.h>
 #ifdef __cplusplus
@@ -71,22 +71,13 @@ cudaError_t cuda_copy_rows(cudaStream_t s, float *y, int y_stride, const float *
                            int n_rows, int n);
 
 /* --- the paged cache ------------------------------------------------------------------------------*/
-typedef struct {
-    char          *pool;
-    const int32_t *table;
-    size_t         table_stride;
-    int            n_layers, n_kv_heads, head_dim;
-    quant_type     type;
-    size_t         plane_bytes, head_bytes, vec_bytes; /* of K or V of a layer; of one head of it; of one position */
-} cuda_cache;
-
-cudaError_t cuda_kv_store(cudaStream_t s, const cuda_cache *c, int layer, const int32_t *lane, const int32_t *slot,
+cudaError_t cuda_kv_store(cudaStream_t s, const kv_view *c, int layer, const int32_t *lane, const int32_t *slot,
                           const float *k, const float *v, int n_rows);
-cudaError_t cuda_kv_move(cudaStream_t s, const cuda_cache *c, const kv_move_item *items, int n_items);
+cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items);
 
 enum { TILE_KEYS = 64 };
 typedef struct {
-    cuda_cache     c;
+    kv_view        c;
     float         *y;
     const float   *q;
     const int32_t *pos, *lane, *slot, *parent, *root, *last;

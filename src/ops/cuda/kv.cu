@@ -12,7 +12,7 @@ static __device__ inline void put(quant_type type, char *vec, int i, float x)
 }
 
 /* Grid: x over kv heads, y over rows. */
-static __global__ void kv_store_kernel(cuda_cache c, int layer, const int32_t *lane, const int32_t *slot,
+static __global__ void kv_store_kernel(kv_view c, int layer, const int32_t *lane, const int32_t *slot,
                                        const float *k, const float *v)
 {
     int    row = blockIdx.y, head = blockIdx.x;
@@ -24,7 +24,7 @@ static __global__ void kv_store_kernel(cuda_cache c, int layer, const int32_t *l
     }
 }
 
-extern "C" cudaError_t cuda_kv_store(cudaStream_t s, const cuda_cache *c, int layer, const int32_t *lane,
+extern "C" cudaError_t cuda_kv_store(cudaStream_t s, const kv_view *c, int layer, const int32_t *lane,
                                      const int32_t *slot, const float *k, const float *v, int n_rows)
 {
     dim3 grid((unsigned)c->n_kv_heads, (unsigned)n_rows);
@@ -34,7 +34,7 @@ extern "C" cudaError_t cuda_kv_store(cudaStream_t s, const cuda_cache *c, int la
 
 /* Grid: x over kv heads, y over K and V of the layers. A block makes all the moves, in order; a thread moves the same 4-byte
  * words every time, so that what one move writes the next one reads. */
-static __global__ void kv_move_kernel(cuda_cache c, const kv_move_item *items, int n_items)
+static __global__ void kv_move_kernel(kv_view c, const kv_move_item *items, int n_items)
 {
     int    layer = blockIdx.y / 2, head = blockIdx.x;
     size_t v = blockIdx.y % 2 ? c.plane_bytes : 0;
@@ -45,7 +45,7 @@ static __global__ void kv_move_kernel(cuda_cache c, const kv_move_item *items, i
     }
 }
 
-extern "C" cudaError_t cuda_kv_move(cudaStream_t s, const cuda_cache *c, const kv_move_item *items, int n_items)
+extern "C" cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items)
 {
     dim3 grid((unsigned)c->n_kv_heads, 2 * (unsigned)c->n_layers);
     LAUNCH(kv_move_kernel, grid, KV_THREADS, 0, s, *c, items, n_items);

@@ -426,32 +426,16 @@ static void op_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev
 
 /* --- the paged cache ------------------------------------------------------------------------------*/
 
-static cuda_cache cache_of(const kv_class *c)
-{
-    assert((c->type == QUANT_F32 || c->type == QUANT_F16) && c->head_dim % 8 == 0);
-    size_t vec = (size_t)c->head_dim * quant_block_bytes(c->type);
-    return (cuda_cache){.pool         = c->pool.p,
-                        .table        = c->table.p,
-                        .table_stride = (size_t)c->table_stride,
-                        .n_layers     = c->n_layers,
-                        .n_kv_heads   = c->n_kv_heads,
-                        .head_dim     = c->head_dim,
-                        .type         = c->type,
-                        .plane_bytes  = kv_plane_bytes(c),
-                        .head_bytes   = KV_PAGE * vec,
-                        .vec_bytes    = vec};
-}
-
 static void op_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v)
 {
-    cuda_cache cache = cache_of(c);
+    kv_view cache = kv_view_of(c);
     if (rows->n_rows > 0)
         note(q, "kv_store", cuda_kv_store(on(q), &cache, layer, rows->lane.p, rows->slot.p, k.p, v.p, rows->n_rows));
 }
 
 static void op_kv_move(queue *q, const kv_class *c, dev items, int n_items)
 {
-    cuda_cache cache = cache_of(c);
+    kv_view cache = kv_view_of(c);
     if (n_items > 0) note(q, "kv_move", cuda_kv_move(on(q), &cache, items.p, n_items));
 }
 
@@ -466,7 +450,7 @@ static bool split_tiles(const cuda_attention_args *a)
 static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                          float scale, int window)
 {
-    cuda_attention_args a = {.c       = cache_of(c),
+    cuda_attention_args a = {.c       = kv_view_of(c),
                              .y       = y.p,
                              .q       = q_rows.p,
                              .pos     = rows->pos.p,

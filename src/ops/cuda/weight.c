@@ -9,17 +9,9 @@ enum { CHUNK_BYTES = 64 << 10 }; /* what a thread packs at a time */
 
 static bool check_source(const weight_src *s, err *e)
 {
-    const char *name = (unsigned)s->type < QUANT_TYPES ? quant_name(s->type) : NULL;
-    if (!quant_can_dequantise(s->type))
-        return err_set(e, ERR_FORMAT, "weights of type %s (%d) cannot be multiplied", name ? name : "unknown", s->type);
-    if (s->n_in < 1 || s->n_out < 1 || s->n_mats < 1)
-        return err_set(e, ERR_FORMAT, "a weight has the shape %d x %d x %d", s->n_mats, s->n_out, s->n_in);
-    if (s->n_in % quant_block(s->type))
-        return err_set(e, ERR_FORMAT, "a weight of type %s has rows of %d, which is no multiple of %d", name, s->n_in,
-                       quant_block(s->type));
-    if (layout_row_bytes(cuda_pack_form(s->type), (size_t)s->n_in) > STAGE_BYTES)
-        return err_set(e, ERR_FORMAT, "a weight has rows of %d numbers, which is too long", s->n_in);
-    return true;
+    if (!ops_check_weight(s, quant_can_dequantise(s->type), e)) return false;
+    return layout_row_bytes(cuda_pack_form(s->type), (size_t)s->n_in) <= STAGE_BYTES ||
+           err_set(e, ERR_FORMAT, "a weight has rows of %d numbers, which is too long", s->n_in);
 }
 
 static bool take_stages(backend *b, err *e)
