@@ -12,8 +12,8 @@ static __device__ inline void put(quant_type type, char *vec, int i, float x)
 }
 
 /* Grid: x over kv heads, y over rows. */
-static __global__ void kv_store_kernel(kv_view c, int layer, const int32_t *lane, const int32_t *slot,
-                                       const float *k, const float *v)
+static __global__ void kv_store_kernel(kv_view c, int layer, const int32_t *lane, const int32_t *slot, const float *k,
+                                       const float *v)
 {
     int    row = blockIdx.y, head = blockIdx.x;
     size_t from = ((size_t)row * c.n_kv_heads + head) * c.head_dim;
