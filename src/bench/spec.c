@@ -6,11 +6,12 @@
  * a 90% interval from order statistics, which assumes nothing about the noise. Rates count tokens after the first one.
  * The arms share one loop, so `auto` knows the costs that the others were measured at. */
 #include "base/file.h"
+#include "bench/bench.h"
+#include "bench/stats.h"
 #include "cli/generate.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { MAX_PROMPTS = 256, MAX_ARMS = 16, MAX_PAIRS = 4096 };
 
@@ -242,34 +243,9 @@ static bool run_all(bench *b, err *e)
 }
 
 /* --- results --------------------------------------------------------------------------------------*/
-static int by_size(const void *x, const void *y)
-{
-    double a = *(const double *)x, b = *(const double *)y;
-    return a < b ? -1 : a > b;
-}
-
-typedef struct {
-    double median, low, high;
-} interval;
-
-/* The median, and order statistics k and n - 1 - k with at most 5% below and above: k from the binomial distribution. */
-static interval median_of(double *x, int n)
-{
-    interval r = {NAN, NAN, NAN};
-    if (n == 0) return r;
-    qsort(x, (size_t)n, sizeof *x, by_size);
-    int    k   = n > 200 ? (int)(n / 2 - 0.8224 * sqrt(n)) : 0; /* the normal distribution, where it is one */
-    double sum = 0, p = exp2(-n);                               /* C(n, i) / 2^n */
-    for (int i = 0; n <= 200 && i < n / 2 && (sum += p) <= 0.05; i++, p = p * (n - i + 1) / i) k = i + 1;
-    r.median = n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-    r.low    = x[k > 0 ? k - 1 : 0];
-    r.high   = x[n - (k > 0 ? k : 1)];
-    return r;
-}
-
 static void print_arm(arm *a)
 {
-    interval          r = median_of(a->ratio, a->n_ratios);
+    interval          r = stats_median(a->ratio, a->n_ratios);
     const spec_stats *s = &a->stats;
     int64_t           n = s->rounds + s->plain;
     printf("%-12s %9.1f   %5.2f [%.2f, %.2f] %7.2f %6.1f%% %8.2f %8.2f %8.3f\n", a->name,
@@ -306,7 +282,7 @@ static void put_int(json_writer *w, const char *key, int64_t i)
 
 static void put_arm(json_writer *w, arm *a)
 {
-    interval          r = median_of(a->ratio, a->n_ratios);
+    interval          r = stats_median(a->ratio, a->n_ratios);
     const spec_stats *s = &a->stats;
     json_begin_object(w);
     json_key(w, "name");
@@ -355,7 +331,7 @@ static void print_json(bench *b)
 }
 
 /* --- the command ----------------------------------------------------------------------------------*/
-static bool bench_spec(bench *b, err *e)
+static bool measure(bench *b, err *e)
 {
     flags.gen.method       = SPEC_AUTO; /* all drafters are wanted */
     flags.gen.method_given = true;
@@ -372,12 +348,12 @@ static bool bench_spec(bench *b, err *e)
     return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from the first arm's", b->n_different);
 }
 
-int cmd_bench(int argc, char **args)
+int bench_spec(int argc, char **args)
 {
     int n_args, code;
     err e = {0};
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
-    if (n_args != 1 || strcmp(args[0], "spec") != 0) return opt_usage(&usage, "bench what? There is: bench spec");
+    if (n_args) return opt_usage(&usage, "'%s' is not a flag", args[0]);
     if (!generate_check_flags(&flags.gen, &usage)) return 2;
     if (flags.gen.method_given || flags.gen.stops.n || flags.gen.stats || flags.gen.system || flags.gen.think ||
         flags.gen.logprobs >= 0)
@@ -392,7 +368,7 @@ int cmd_bench(int argc, char **args)
     bench *b = xnew(bench);
     tok_ids_init(&b->text, GENERATE_MAX_CONTEXT);
     tok_ids_init(&b->plain_text, GENERATE_MAX_CONTEXT);
-    bool ok = bench_spec(b, &e);
+    bool ok = measure(b, &e);
     for (int i = 0; i < b->n_prompts; i++) chat_prompt_deinit(&b->prompt[i]);
     tok_ids_deinit(&b->text);
     tok_ids_deinit(&b->plain_text);
