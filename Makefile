@@ -158,10 +158,6 @@ $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(FUZZ_LINK) $(LDLIBS) $(if $(findstring jansson,$@),-ljansson)
 
-$(BUILD)/speed: $(call obj,tests/gpu/speed.c) $(LIB)
-	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-
 $(BUILD)/rows: $(BUILD)/obj/tests/gpu/rows.o $(BUILD)/obj/tests/spec/rig.o $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -191,7 +187,7 @@ check: $(BUILD)/tandem $(BUILD)/unit replay
 EMU_TESTS := matmul attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
              scatter logits buffers queue graph profile weights backend model_golden_dense
 GPU := CUDA=1 BUILD=build/gpu OPT=-O2
-GPU_PROGRAMS := $(addprefix build/gpu/,unit tandem speed rows spec_exact)
+GPU_PROGRAMS := $(addprefix build/gpu/,unit tandem rows spec_exact)
 gpu-programs:
 	$(MAKE) $(GPU) $(GPU_PROGRAMS)
 	strip $(GPU_PROGRAMS)

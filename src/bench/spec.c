@@ -7,7 +7,7 @@
  * The arms share one loop, so `auto` knows the costs that the others were measured at. */
 #include "base/file.h"
 #include "bench/bench.h"
-#include "bench/stats.h"
+#include "bench/result.h"
 #include "cli/generate.h"
 
 #include <math.h>
@@ -265,46 +265,28 @@ static void print_table(bench *b)
     printf("%s\n", b->n_different ? "THE TEXTS DIFFER" : "all arms wrote the same text");
 }
 
-static void put_real(json_writer *w, const char *key, double d)
-{
-    json_key(w, key);
-    if (isfinite(d))
-        json_put_real(w, d);
-    else
-        json_put_null(w);
-}
-
-static void put_int(json_writer *w, const char *key, int64_t i)
-{
-    json_key(w, key);
-    json_put_int(w, i);
-}
-
 static void put_arm(json_writer *w, arm *a)
 {
     interval          r = stats_median(a->ratio, a->n_ratios);
     const spec_stats *s = &a->stats;
     json_begin_object(w);
-    json_key(w, "name");
-    json_put_str(w, str_of(a->name));
-    put_int(w, "tokens", a->tokens);
-    put_real(w, "tokens_per_second", (double)a->tokens / a->seconds);
-    put_real(w, "ratio", r.median);
-    put_real(w, "ratio_low", r.low);
-    put_real(w, "ratio_high", r.high);
-    put_int(w, "rounds", s->rounds);
-    put_int(w, "plain_rounds", s->plain);
-    put_int(w, "drafted", s->drafted);
-    put_int(w, "accepted", s->accepted);
-    put_real(w, "acceptance_length", spec_acceptance_length(s));
-    put_real(w, "acceptance_rate", spec_acceptance_rate(s));
+    result_str(w, "name", a->name);
+    result_int(w, "tokens", a->tokens);
+    result_real(w, "tokens_per_second", (double)a->tokens / a->seconds);
+    result_interval(w, "ratio", r);
+    result_int(w, "rounds", s->rounds);
+    result_int(w, "plain_rounds", s->plain);
+    result_int(w, "drafted", s->drafted);
+    result_int(w, "accepted", s->accepted);
+    result_real(w, "acceptance_length", spec_acceptance_length(s));
+    result_real(w, "acceptance_rate", spec_acceptance_rate(s));
     json_key(w, "accepted_by_position");
     json_begin_array(w);
     for (int i = 0; i < DRAFT_MAX && s->tried_at[i]; i++) json_put_real(w, (double)s->right_at[i] / (double)s->rounds);
     json_end(w);
-    put_real(w, "draft_s", s->draft_s);
-    put_real(w, "verify_s", s->verify_s);
-    put_real(w, "commit_s", s->commit_s);
+    result_real(w, "draft_s", s->draft_s);
+    result_real(w, "verify_s", s->verify_s);
+    result_real(w, "commit_s", s->commit_s);
     json_end(w);
 }
 
@@ -315,12 +297,11 @@ static void print_json(bench *b)
     buf_init(&out, 1 << 24);
     json_writer_init(&w, &out);
     json_begin_object(&w);
-    json_key(&w, "device");
-    json_put_str(&w, str_of(b->g.model->o->name));
-    put_int(&w, "prompts", b->n_prompts);
-    put_int(&w, "pairs", b->n_pairs);
-    put_real(&w, "temperature", (double)b->gen.lane.params.temp);
-    put_int(&w, "different_texts", b->n_different);
+    result_str(&w, "device", b->g.model->o->name);
+    result_int(&w, "prompts", b->n_prompts);
+    result_int(&w, "pairs", b->n_pairs);
+    result_real(&w, "temperature", (double)b->gen.lane.params.temp);
+    result_int(&w, "different_texts", b->n_different);
     json_key(&w, "arms");
     json_begin_array(&w);
     for (int i = 0; i < b->n_arms; i++) put_arm(&w, &b->arms[i]);

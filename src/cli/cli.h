@@ -42,6 +42,7 @@ typedef struct {
     int         device;           /* index into engine_devices */
     int         n_threads, n_ctx; /* 0: the default */
     quant_type  kv_type;
+    ops *(*wrap)(ops *inner); /* as model_options has it */
 } engine_options;
 extern const char *const engine_devices[];
 /* clang-format off */

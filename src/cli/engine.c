@@ -33,8 +33,11 @@ static bool open_model(engine *g, const engine_options *opt, err *e)
     checkpoint   *cp;
     progress_bar  bar;
     double        start = clock_s();
-    model_options mo    = {
-           .device = g->device.name, .n_threads = opt->n_threads, .progress = progress_show, .progress_ctx = &bar};
+    model_options mo    = {.device       = g->device.name,
+                           .n_threads    = opt->n_threads,
+                           .wrap         = opt->wrap,
+                           .progress     = progress_show,
+                           .progress_ctx = &bar};
     if (!ops_device_find(&g->device, engine_devices[opt->device], e)) return false;
     if (!checkpoint_open(&cp, opt->path, e)) return false;
     progress_start(&bar, "loading");

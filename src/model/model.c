@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/gemma4.h"
-#include "ops/profile.h"
 
 #include <assert.h>
 
@@ -165,7 +164,7 @@ static bool open_target(target **out, const checkpoint *c, const model_options *
     ops *o;
     if (!check_arch(model_arch(c), e)) return false;
     if (!ops_open(&o, opt->device ? opt->device : "auto", opt->n_threads, e)) return false;
-    if (opt->profile) o = ops_profile(o);
+    if (opt->wrap) o = opt->wrap(o);
     return gemma4_open(out, c, opt, o, e); /* takes o over, also when it fails */
 }
 

@@ -1,0 +1,305 @@
+#include "bench/cells.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "ops/profile.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+enum {
+    SPREAD       = 61, /* places in the noise where a chunk of K/V may start */
+    WARM_UP_ROWS = 32, /* of a prefill */
+};
+
+const char *const cell_kinds[] = {"rows", "chain", "prefill"};
+
+struct cell_rig {
+    target       *m;
+    const ops    *profiled;
+    kv_class_spec classes[KV_MAX_CLASSES];
+    kv_pool      *kv;
+    kv_seq       *seq[CELL_MAX_ROWS];
+    int           want[CELL_MAX_ROWS]; /* slots of each lane that cells were reserved for */
+    int           have[CELL_MAX_ROWS];
+    step          s;
+    dev           picked, rows, noise;
+    uint64_t      turn; /* decides the tokens */
+};
+
+/* --- cells ----------------------------------------------------------------------------------------*/
+static str next_word(str *line)
+{
+    size_t from = 0, to;
+    while (from < line->n && line->s[from] == ' ') from++;
+    for (to = from; to < line->n && line->s[to] != ' ';) to++;
+    str word = {line->s + from, to - from};
+    *line    = (str){line->s + to, line->n - to};
+    return word;
+}
+
+static bool next_number(str *line, int min, int max, int *out, const char *what, err *e)
+{
+    int64_t n;
+    str     word = next_word(line);
+    if (!str_to_i64(word, &n) || n < min || n > max)
+        return err_set(e, ERR_INPUT, "'%.*s' is not a number of %s from %d to %d", STR_ARG(word), what, min, max);
+    *out = (int)n;
+    return true;
+}
+
+bool cell_parse(cell *out, str line, err *e)
+{
+    str  kind  = next_word(&line);
+    cell c     = {.steps = 1};
+    bool known = false;
+    for (int k = CELL_ROWS; !known && k <= CELL_PREFILL; k++) {
+        known  = str_is(kind, cell_kinds[k]);
+        c.kind = (cell_kind)k;
+    }
+    bool prefill = c.kind == CELL_PREFILL;
+    if (!known) return err_set(e, ERR_INPUT, "'%.*s' is none of rows, chain, prefill", STR_ARG(kind));
+    if (!next_number(&line, 1, prefill ? CELL_MAX_CONTEXT : CELL_MAX_ROWS, &c.rows, prefill ? "tokens" : "rows", e))
+        return false;
+    if ((!prefill || next_word(&(str){line.s, line.n}).n) &&
+        !next_number(&line, 0, CELL_MAX_CONTEXT, &c.context, "positions", e))
+        return false;
+    if (!prefill && !next_number(&line, 1, CELL_MAX_STEPS, &c.steps, "steps", e)) return false;
+    str rest = next_word(&line);
+    if (rest.n) return err_set(e, ERR_INPUT, "'%.*s' is one word too many", STR_ARG(rest));
+    *out = c;
+    return true;
+}
+
+double cell_rate(const cell *c, double ms) { return c->rows / (ms * 1e-3); }
+
+static int lanes_of(const cell *c) { return c->kind == CELL_ROWS ? c->rows : 1; }
+static int slots_of(const cell *c) { return c->context + (c->kind == CELL_ROWS ? 1 : c->rows); }
+
+static uint64_t scatter(uint64_t x)
+{
+    x = (x ^ x >> 31) * 0x9E3779B97F4A7C15u;
+    x = (x ^ x >> 29) * 0xBF58476D1CE4E5B9u;
+    return x ^ x >> 32;
+}
+
+/* --- pages ----------------------------------------------------------------------------------------*/
+static size_t widest(const cell_rig *g)
+{
+    size_t n = 0;
+    for (int i = 0; i < g->m->n_kv_classes; i++) {
+        size_t w = (size_t)g->classes[i].n_kv_heads * (size_t)g->classes[i].head_dim;
+        if (w > n) n = w;
+    }
+    return n;
+}
+
+/* Keys and values come out of norms: their elements have a mean square of 1. */
+static void make_noise(cell_rig *g)
+{
+    target *m    = g->m;
+    size_t  n    = (STEP_MAX_ROWS + SPREAD) * widest(g);
+    float  *host = xnew_n(float, n);
+    for (size_t i = 0; i < n; i++) host[i] = 1.7320508f * ((float)(scatter(i + 1) >> 40) * 0x1p-23f - 1);
+    m->o->upload(m->q, g->noise, host, n * sizeof *host);
+    m->o->sync(m->q);
+    mem_free(host);
+}
+
+bool cell_rig_new(cell_rig **out, target *m, quant_type kv_type, const ops *profiled, err *e)
+{
+    cell_rig  *g = xnew(cell_rig);
+    const ops *o = m->o;
+    g->m         = m;
+    g->profiled  = profiled;
+    for (int i = 0; i < m->n_kv_classes; i++) {
+        g->classes[i]      = m->kv_class[i];
+        g->classes[i].type = kv_type;
+    }
+    *out = g;
+    if (!o->alloc(o, &g->picked, CELL_MAX_ROWS * sizeof(int32_t), e) ||
+        !o->alloc(o, &g->rows, 2 * STEP_MAX_ROWS * sizeof(int32_t), e) ||
+        !o->alloc(o, &g->noise, (STEP_MAX_ROWS + SPREAD) * widest(g) * sizeof(float), e))
+        return false;
+    make_noise(g);
+    return true;
+}
+
+static void drop_pages(cell_rig *g)
+{
+    for (int i = 0; i < CELL_MAX_ROWS; i++) {
+        kv_seq_free(g->seq[i]);
+        g->seq[i]  = NULL;
+        g->have[i] = 0;
+    }
+    kv_pool_free(g->kv);
+    g->kv = NULL;
+}
+
+void cell_rig_free(cell_rig *g)
+{
+    if (!g) return;
+    const ops *o   = g->m->o;
+    dev        d[] = {g->picked, g->rows, g->noise};
+    drop_pages(g);
+    for (size_t i = 0; i < COUNT(d); i++)
+        if (d[i].p) o->free(o, d[i]);
+    mem_free(g);
+}
+
+/* What the pool must be for lanes of these lengths. */
+static bool pool_spec(const cell_rig *g, const int *slots, kv_pool_spec *out)
+{
+    *out = (kv_pool_spec){.classes = g->classes, .n_classes = g->m->n_kv_classes, .max_lanes = CELL_MAX_ROWS};
+    for (int i = 0; i < CELL_MAX_ROWS; i++) {
+        size_t bytes = 0;
+        if (slots[i] && !kv_bytes_for(out, slots[i], &bytes)) return false;
+        if (!size_add(&out->max_bytes, out->max_bytes, bytes)) return false;
+        if (slots[i] > out->max_slots) out->max_slots = slots[i];
+    }
+    return true;
+}
+
+bool cell_reserve(cell_rig *g, const cell *c, size_t free_bytes, err *e)
+{
+    int          want[CELL_MAX_ROWS];
+    kv_pool_spec spec;
+    if (slots_of(c) > g->m->n_ctx)
+        return err_set(e, ERR_INPUT, "%d positions are over the model's limit of %d", slots_of(c), g->m->n_ctx);
+    memcpy(want, g->want, sizeof want);
+    for (int i = 0; i < lanes_of(c); i++)
+        if (slots_of(c) > want[i]) want[i] = slots_of(c);
+    if (!pool_spec(g, want, &spec)) return err_set(e, ERR_LIMIT, "so much context is too large");
+    size_t held = g->kv ? kv_pool_bytes(g->kv) : 0;
+    if (spec.max_bytes > free_bytes + held)
+        return err_set(e, ERR_UNAVAILABLE, "the K/V needs %.1f GB of memory, and %.1f GB are free",
+                       (double)spec.max_bytes / 1e9, (double)(free_bytes + held) / 1e9);
+    memcpy(g->want, want, sizeof want);
+    return true;
+}
+
+/* Slots from .. from + n - 1 of a lane, in every layer. */
+static void fill_chunk(cell_rig *g, int lane, int from, int n)
+{
+    const ops *o = g->m->o;
+    queue     *q = g->m->q;
+    int32_t    host[2 * STEP_MAX_ROWS];
+    for (int i = 0; i < n; i++) {
+        host[i]                 = from + i;
+        host[STEP_MAX_ROWS + i] = lane;
+    }
+    o->upload(q, g->rows, host, sizeof host);
+    dev       lanes = dev_at(g->rows, STEP_MAX_ROWS * sizeof(int32_t));
+    step_rows rows  = {n, g->rows, g->rows, lanes, g->rows, g->rows, g->rows, g->rows};
+    for (int c = 0; c < g->m->n_kv_classes; c++) {
+        const kv_class *k     = kv_pool_class(g->kv, c);
+        size_t          width = (size_t)k->n_kv_heads * (size_t)k->head_dim;
+        for (int l = 0; l < k->n_layers; l++) {
+            uint64_t at = scatter((uint64_t)from << 16 ^ (uint64_t)l << 8 ^ (uint64_t)lane);
+            o->kv_store(q, k, l, &rows, dev_at_f32(g->noise, at % SPREAD * width),
+                        dev_at_f32(g->noise, (at >> 32) % SPREAD * width));
+        }
+    }
+    o->sync(q); /* host is used again */
+}
+
+static bool fill_lane(cell_rig *g, int lane, err *e)
+{
+    if (!g->want[lane]) return true;
+    if (!kv_seq_grow(g->seq[lane], g->want[lane], e)) return false;
+    kv_pool_flush(g->kv, g->m->q);
+    for (int from = 0; from < g->want[lane]; from += STEP_MAX_ROWS) {
+        int left = g->want[lane] - from;
+        fill_chunk(g, kv_seq_lane(g->seq[lane]), from, left < STEP_MAX_ROWS ? left : STEP_MAX_ROWS);
+    }
+    g->have[lane] = g->want[lane];
+    return true;
+}
+
+static bool make_pages(cell_rig *g, err *e)
+{
+    kv_pool_spec spec;
+    bool         ok = pool_spec(g, g->want, &spec);
+    assert(ok); /* cell_reserve looked */
+    drop_pages(g);
+    if (!kv_pool_new(&g->kv, g->m->o, &spec, e)) return false;
+    for (int i = 0; i < CELL_MAX_ROWS; i++) g->seq[i] = kv_seq_new(g->kv);
+    for (int i = 0; i < CELL_MAX_ROWS; i++)
+        if (!fill_lane(g, i, e)) return false;
+    return g->m->o->check(g->m->q, e);
+}
+
+/* --- steps ----------------------------------------------------------------------------------------*/
+static void add_row(cell_rig *g, int lane, int pos, bool want)
+{
+    uint64_t r = scatter(g->turn << 10 | (uint64_t)g->s.n_rows);
+    step_add(&g->s, kv_seq_lane(g->seq[lane]), pos, (int32_t)(r % (uint64_t)g->m->n_vocab), want);
+}
+
+static bool run_step(cell_rig *g, err *e)
+{
+    target *m = g->m;
+    int32_t id[CELL_MAX_ROWS];
+    if (!m->step(m, g->kv, &g->s, e)) return false;
+    for (int first = 0; first < g->s.n_want; first += HEAD_ROWS) {
+        int n = g->s.n_want - first < HEAD_ROWS ? g->s.n_want - first : HEAD_ROWS;
+        m->head(m, first, n);
+        m->o->argmax(m->q, g->picked, m->logits, n, m->n_vocab);
+        m->o->download(m->q, id + first, g->picked, (size_t)n * sizeof *id);
+    }
+    m->o->sync(m->q);
+    g->turn++;
+    return m->o->check(m->q, e);
+}
+
+static bool run_rows(cell_rig *g, const cell *c, err *e)
+{
+    step_clear(&g->s);
+    for (int i = 0; i < c->rows; i++)
+        add_row(g, c->kind == CELL_ROWS ? i : 0, c->context + (c->kind == CELL_ROWS ? 0 : i), true);
+    return run_step(g, e);
+}
+
+static bool run_prefill(cell_rig *g, const cell *c, int n_tokens, err *e)
+{
+    for (int from = 0; from < n_tokens; from += g->s.n_rows) {
+        step_clear(&g->s);
+        for (int i = from; i < n_tokens && i < from + g->m->max_rows; i++)
+            add_row(g, 0, c->context + i, i == n_tokens - 1);
+        if (!run_step(g, e)) return false;
+    }
+    return true;
+}
+
+static bool warm_up(cell_rig *g, const cell *c, err *e)
+{
+    if (c->kind != CELL_PREFILL) return run_rows(g, c, e);
+    return run_prefill(g, c, c->rows < WARM_UP_ROWS ? c->rows : WARM_UP_ROWS, e);
+}
+
+static bool count_experts(cell_rig *g, const cell *c, experts_touched *out, err *e)
+{
+    experts_count_begin();
+    bool ok = warm_up(g, c, e);
+    *out    = experts_count_end();
+    return ok;
+}
+
+bool cell_run(cell_rig *g, const cell *c, double *ms, experts_touched *experts, err *e)
+{
+    bool there = true;
+    for (int i = 0; i < lanes_of(c); i++) there = there && g->have[i] >= slots_of(c);
+    if (!there && !make_pages(g, e)) return false;
+    if (experts && !count_experts(g, c, experts, e)) return false;
+    if (!warm_up(g, c, e)) return false;
+    if (g->profiled) ops_profile_clear(g->profiled);
+    double start = clock_s();
+    if (c->kind == CELL_PREFILL) {
+        if (!run_prefill(g, c, c->rows, e)) return false;
+    } else {
+        for (int k = 0; k < c->steps; k++)
+            if (!run_rows(g, c, e)) return false;
+    }
+    *ms = 1e3 * (clock_s() - start) / c->steps;
+    return true;
+}

@@ -1,0 +1,89 @@
+#include "bench/experts.h"
+
+#include "base/mem.h"
+
+#include <assert.h>
+#include <math.h>
+
+enum { MAX_PAIRS = 1 << 14, MAX_EXPERTS = 1 << 14 }; /* of a step that is counted; a larger one is passed over */
+
+static struct {
+    ops    *inner;
+    bool    counting;
+    double  distinct, uniform; /* sums over layers */
+    int     n_experts, n_slots, n_layers;
+    int32_t id[MAX_PAIRS]; /* a step allocates nothing */
+} watch;
+
+double experts_uniform(int n_experts, int n_slots, int n_rows)
+{
+    return n_experts * (1 - pow(1 - (double)n_slots / n_experts, n_rows));
+}
+
+int experts_distinct(const int32_t *id, int n, int n_experts)
+{
+    uint64_t seen[MAX_EXPERTS / 64] = {0};
+    int      sum                    = 0;
+    assert(n_experts <= MAX_EXPERTS);
+    for (int i = 0; i < n; i++) {
+        uint64_t bit = UINT64_C(1) << id[i] % 64, *word = &seen[id[i] / 64];
+        sum += !(*word & bit);
+        *word |= bit;
+    }
+    return sum;
+}
+
+static void count(queue *q, dev id, int n_rows, int n_experts, int n_slots)
+{
+    int n = n_rows * n_slots;
+    if (n > MAX_PAIRS || n_experts > MAX_EXPERTS) return;
+    watch.inner->download(q, watch.id, id, (size_t)n * sizeof *watch.id);
+    watch.inner->sync(q);
+    watch.distinct += experts_distinct(watch.id, n, n_experts);
+    watch.uniform += experts_uniform(n_experts, n_slots, n_rows);
+    watch.n_experts = n_experts;
+    watch.n_slots   = n_slots;
+    watch.n_layers++;
+}
+
+static void w_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
+{
+    watch.inner->router(q, id, w, logits, expert_scale, n_rows, n_experts, n_slots);
+    if (watch.counting) count(q, id, n_rows, n_experts, n_slots);
+}
+
+static bool w_replay(queue *q, uint64_t key) { return !watch.counting && watch.inner->replay(q, key); }
+static bool w_record_end(queue *q) { return watch.counting || watch.inner->record_end(q); }
+
+static void w_close(ops *o)
+{
+    ops_close(watch.inner);
+    watch.inner = NULL;
+    mem_free(o);
+}
+
+ops *experts_watch(ops *inner)
+{
+    ops *o        = xnew(ops);
+    watch.inner   = inner;
+    *o            = *inner; /* its queues, weights and state are the inner one's own */
+    o->router     = w_router;
+    o->replay     = w_replay;
+    o->record_end = w_record_end;
+    o->close      = w_close;
+    return o;
+}
+
+void experts_count_begin(void)
+{
+    watch.counting = true;
+    watch.distinct = watch.uniform = 0;
+    watch.n_experts = watch.n_slots = watch.n_layers = 0;
+}
+
+experts_touched experts_count_end(void)
+{
+    double n       = watch.n_layers ? watch.n_layers : 1;
+    watch.counting = false;
+    return (experts_touched){watch.n_experts, watch.n_slots, watch.n_layers, watch.distinct / n, watch.uniform / n};
+}

@@ -1,0 +1,59 @@
+#include "bench/result.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+
+void result_real(json_writer *w, const char *key, double d)
+{
+    json_key(w, key);
+    if (isfinite(d))
+        json_put_real(w, d);
+    else
+        json_put_null(w);
+}
+
+void result_int(json_writer *w, const char *key, int64_t i)
+{
+    json_key(w, key);
+    json_put_int(w, i);
+}
+
+void result_str(json_writer *w, const char *key, const char *s)
+{
+    json_key(w, key);
+    json_put_str(w, str_of(s));
+}
+
+void result_interval(json_writer *w, const char *key, interval i)
+{
+    char name[64];
+    result_real(w, key, i.median);
+    snprintf(name, sizeof name, "%s_low", key);
+    result_real(w, name, i.low);
+    snprintf(name, sizeof name, "%s_high", key);
+    result_real(w, name, i.high);
+}
+
+bool result_numbers(const char *text, int *out, int max_n, int *n, int min, int max, err *e)
+{
+    *n = 0;
+    for (const char *at = text; *at;) {
+        str     word = {at, strcspn(at, ",")};
+        int64_t i;
+        if (!str_to_i64(word, &i) || i < min || i > max)
+            return err_set(e, ERR_INPUT, "'%.*s' is not a number from %d to %d", STR_ARG(word), min, max);
+        if (*n == max_n) return err_set(e, ERR_INPUT, "more than %d are too many", max_n);
+        out[(*n)++] = (int)i;
+        at += word.n + (at[word.n] == ',');
+    }
+    return *n > 0 || err_set(e, ERR_INPUT, "the list is empty");
+}
+
+bool result_write(const char *path, str text, err *e)
+{
+    FILE *f  = fopen(path, "w");
+    bool  ok = f && fwrite(text.s, 1, text.n, f) == text.n;
+    ok       = f && fclose(f) == 0 && ok;
+    return ok || err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}

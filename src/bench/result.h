@@ -1,0 +1,18 @@
+/* bench/result.h - what the parts of `tandem bench` write: JSON objects that say where they come from. */
+#ifndef TANDEM_BENCH_RESULT_H
+#define TANDEM_BENCH_RESULT_H
+#include "bench/stats.h"
+#include "cli/cli.h"
+#include "json/json.h"
+
+void result_real(json_writer *w, const char *key, double d); /* null when it is not finite */
+void result_int(json_writer *w, const char *key, int64_t i);
+void result_str(json_writer *w, const char *key, const char *s);
+/* key, key_low, key_high */
+void result_interval(json_writer *w, const char *key, interval i);
+
+/* "1,2,4": numbers from min to max, at most `max_n`. */
+bool result_numbers(const char *text, int *out, int max_n, int *n, int min, int max, err *e);
+/* The whole text into a file. */
+bool result_write(const char *path, str text, err *e);
+#endif

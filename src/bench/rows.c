@@ -1,0 +1,320 @@
+/* tandem bench rows: what a step costs by its rows and its context: the curve that speculation lives on.
+ *
+ * The cells (bench/cells.h) are run in turn, again and again, so that what the machine does meanwhile hits all alike;
+ * reported is the median of each with a 90% interval. With --ask the cells come from standard input instead, so that
+ * another program can run its own measurements in between. */
+#include "bench/bench.h"
+#include "bench/cells.h"
+#include "bench/result.h"
+#include "cli/generate.h"
+#include "ops/profile.h"
+
+#include <stdio.h>
+
+enum { MAX_LIST = 32, MAX_CELLS = 256, MAX_REPEATS = 1000, MAX_LINE = 256 };
+
+static struct {
+    engine_options engine;
+    const char    *rows, *contexts, *prefill, *json, *label;
+    int            steps, repeats, kv;
+    bool           chain, ask, profile, repeats_given;
+} flags = {.rows = "1,2,4,8,16,32", .contexts = "512", .prefill = "512", .label = "tandem", .steps = 8, .repeats = 9};
+
+static const option opts[] = {
+    OPT_ENGINE(flags.engine),
+    {.name = "rows", .kind = OPT_STR, .dest = &flags.rows, .arg = "LIST", .help = "default 1,2,4,8,16,32"},
+    {.name = "contexts",
+     .kind = OPT_STR,
+     .dest = &flags.contexts,
+     .arg  = "LIST",
+     .help = "positions before the rows (default 512)"},
+    {.name = "chain",
+     .kind = OPT_FLAG,
+     .dest = &flags.chain,
+     .help = "all rows in one lane, as drafts are verified; otherwise a lane for each row"},
+    {.name = "prefill",
+     .kind = OPT_STR,
+     .dest = &flags.prefill,
+     .arg  = "LIST",
+     .help = "prompts to time (default 512; 0: none)"},
+    {.name = "steps",
+     .kind = OPT_INT,
+     .dest = &flags.steps,
+     .arg  = "N",
+     .min  = 1,
+     .max  = CELL_MAX_STEPS,
+     .help = "steps that make one measurement (default 8)"},
+    {.name  = "repeats",
+     .kind  = OPT_INT,
+     .dest  = &flags.repeats,
+     .arg   = "N",
+     .min   = 1,
+     .max   = MAX_REPEATS,
+     .given = &flags.repeats_given,
+     .help  = "measurements of each cell (default 9, with --profile 1)"},
+    {.name    = "kv",
+     .kind    = OPT_CHOICE,
+     .dest    = &flags.kv,
+     .arg     = "TYPE",
+     .choices = generate_kv_names,
+     .help    = "K/V cache: f16 or f32 (default f16)"},
+    {.name = "json", .kind = OPT_STR, .dest = &flags.json, .arg = "FILE", .help = "write the results there too"},
+    {.name = "label",
+     .kind = OPT_STR,
+     .dest = &flags.label,
+     .arg  = "TEXT",
+     .help = "name of the curves (default tandem)"},
+    {.name = "profile",
+     .kind = OPT_FLAG,
+     .dest = &flags.profile,
+     .help = "time each op by itself, which slows the steps down, and list them"},
+    {.name = "ask",
+     .kind = OPT_FLAG,
+     .dest = &flags.ask,
+     .help =
+         "cells from standard input, such as `rows 8 512 4` (rows, context, steps), `chain 8 512 4`, `prefill 512`; "
+         "a JSON line for each"},
+    OPT_LOGGING,
+};
+static const opt_spec usage = {"bench", "bench rows [-m MODEL] [FLAGS]",
+                               "Times steps of 1 to 32 rows after given contexts, and prompts; counts the experts that "
+                               "they touch.\nThe contexts are made up, not computed.",
+                               opts, COUNT(opts)};
+
+typedef struct {
+    cell            c;
+    double          ms[MAX_REPEATS];
+    int             n;
+    experts_touched experts;
+} measured;
+
+typedef struct {
+    engine    g;
+    cell_rig *rig;
+    measured *cells;
+    int       n_cells, n_contexts, context[MAX_LIST];
+} bench;
+
+static ops *profiled;
+static ops *wrap(ops *inner)
+{
+    if (flags.profile) inner = profiled = ops_profile(inner);
+    return experts_watch(inner);
+}
+
+/* --- cells ----------------------------------------------------------------------------------------*/
+static bool reserve(bench *b, const cell *c, err *e)
+{
+    ops_device d;
+    return ops_device_find(&d, b->g.device.name, e) && cell_reserve(b->rig, c, d.free_bytes, e);
+}
+
+/* What this machine has no room for is said and left out. */
+static void add_cell(bench *b, cell c)
+{
+    err e = {0};
+    if (reserve(b, &c, &e))
+        b->cells[b->n_cells++].c = c;
+    else
+        fprintf(stderr, "left out: %s of %d after %d: %s\n", cell_kinds[c.kind], c.rows, c.context, e.text);
+}
+
+static bool choose_cells(bench *b, err *e)
+{
+    int       rows[MAX_LIST], prompt[MAX_LIST], n_rows, n_prompts;
+    cell_kind kind = flags.chain ? CELL_CHAIN : CELL_ROWS;
+    if (!result_numbers(flags.rows, rows, MAX_LIST, &n_rows, 1, CELL_MAX_ROWS, e)) return err_wrap(e, "--rows");
+    if (!result_numbers(flags.contexts, b->context, MAX_LIST, &b->n_contexts, 0, CELL_MAX_CONTEXT, e))
+        return err_wrap(e, "--contexts");
+    if (!result_numbers(flags.prefill, prompt, MAX_LIST, &n_prompts, 0, CELL_MAX_CONTEXT, e))
+        return err_wrap(e, "--prefill");
+    if (n_rows * b->n_contexts + n_prompts > MAX_CELLS) return err_set(e, ERR_INPUT, "over %d cells", MAX_CELLS);
+    if (!b->rig) return true; /* only looked at */
+    for (int k = 0; k < b->n_contexts; k++)
+        for (int i = 0; i < n_rows; i++) add_cell(b, (cell){kind, rows[i], b->context[k], flags.steps});
+    for (int i = 0; i < n_prompts; i++)
+        if (prompt[i]) add_cell(b, (cell){CELL_PREFILL, prompt[i], 0, 1});
+    return b->n_cells > 0 || err_set(e, ERR_INPUT, "nothing is left to measure");
+}
+
+static bool run_cell(bench *b, measured *x, err *e)
+{
+    bool experts = x->n == 0 && x->c.kind != CELL_PREFILL;
+    if (!cell_run(b->rig, &x->c, &x->ms[x->n++], experts ? &x->experts : NULL, e)) return false;
+    if (!profiled) return true;
+    printf("%s of %d after %d: %.3f ms\n", cell_kinds[x->c.kind], x->c.rows, x->c.context, x->ms[x->n - 1]);
+    ops_profile_print(profiled, stdout);
+    return true;
+}
+
+static bool run_all(bench *b, err *e)
+{
+    progress_bar bar;
+    progress_start(&bar, "measuring");
+    bar.no_bytes = true;
+    for (int r = 0, done = 0; r < flags.repeats; r++)
+        for (int i = 0; i < b->n_cells; i++, done++) {
+            progress_show(&bar, (size_t)done, (size_t)(flags.repeats * b->n_cells));
+            if (!run_cell(b, &b->cells[(i + r) % b->n_cells], e)) return false;
+        }
+    progress_end(&bar);
+    return true;
+}
+
+/* --- results --------------------------------------------------------------------------------------*/
+static interval rate_of(const cell *c, interval ms)
+{
+    return (interval){cell_rate(c, ms.median), cell_rate(c, ms.high), cell_rate(c, ms.low)};
+}
+
+static void print_cell(measured *x)
+{
+    interval ms = stats_median(x->ms, x->n), rate = rate_of(&x->c, ms);
+    printf("%-8s %6d %8d %10.3f %9.1f [%.1f, %.1f]", cell_kinds[x->c.kind], x->c.rows, x->c.context, ms.median,
+           rate.median, rate.low, rate.high);
+    if (x->experts.n_layers)
+        printf("  %.1f (%.1f) of %d", x->experts.distinct, x->experts.uniform, x->experts.n_experts);
+    putchar('\n');
+}
+
+static void print_table(bench *b)
+{
+    printf("%s on %s, K/V %s; median of %d with a 90%% interval, %d steps each\n", cli_path_name(flags.engine.path),
+           b->g.device.what, generate_kv_names[flags.kv], flags.repeats, flags.steps);
+    printf("%-8s %6s %8s %10s %9s %s\n", "kind", "rows", "context", "ms", "tok/s",
+           "[90%]  experts touched (were it uniform)");
+    for (int i = 0; i < b->n_cells; i++) print_cell(&b->cells[i]);
+}
+
+static void put_point(json_writer *w, measured *x)
+{
+    interval ms = stats_median(x->ms, x->n);
+    json_begin_object(w);
+    result_int(w, x->c.kind == CELL_PREFILL ? "tokens" : "rows", x->c.rows);
+    result_interval(w, "ms", ms);
+    result_interval(w, "tok_s", rate_of(&x->c, ms));
+    if (x->experts.n_layers) {
+        result_int(w, "experts", x->experts.n_experts);
+        result_real(w, "experts_touched", x->experts.distinct);
+        result_real(w, "experts_uniform", x->experts.uniform);
+    }
+    json_end(w);
+}
+
+/* A curve: the cells of one kind and context. */
+static void put_series(json_writer *w, bench *b, cell_kind kind, int context)
+{
+    char label[160];
+    snprintf(label, sizeof label, "%.100s, %s, context %d", flags.label, cell_kinds[kind], context);
+    json_begin_object(w);
+    result_str(w, "label", label);
+    result_str(w, "kind", cell_kinds[kind]);
+    result_int(w, "context", context);
+    json_key(w, "points");
+    json_begin_array(w);
+    for (int i = 0; i < b->n_cells; i++)
+        if (b->cells[i].c.kind == kind && b->cells[i].c.context == context) put_point(w, &b->cells[i]);
+    json_end(w);
+    json_end(w);
+}
+
+static bool write_json(bench *b, err *e)
+{
+    buf         out;
+    json_writer w;
+    buf_init(&out, 1 << 24);
+    json_writer_init(&w, &out);
+    json_begin_object(&w);
+    result_str(&w, "bench", "rows");
+    result_int(&w, "steps", flags.steps);
+    result_int(&w, "repeats", flags.repeats);
+    json_key(&w, "series");
+    json_begin_array(&w);
+    for (int k = 0; k < b->n_contexts; k++) put_series(&w, b, flags.chain ? CELL_CHAIN : CELL_ROWS, b->context[k]);
+    put_series(&w, b, CELL_PREFILL, 0);
+    json_end(&w);
+    json_end(&w);
+    bool ok = result_write(flags.json, buf_str(&out), e);
+    buf_deinit(&out);
+    return ok;
+}
+
+/* --- asked ----------------------------------------------------------------------------------------*/
+static void answer(bench *b, str line, buf *out)
+{
+    cell        c;
+    double      ms;
+    err         e = {0};
+    json_writer w;
+    bool        ok = cell_parse(&c, line, &e) && reserve(b, &c, &e) && cell_run(b->rig, &c, &ms, NULL, &e);
+    buf_clear(out);
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_key(&w, "cell");
+    json_put_str(&w, line);
+    if (ok) {
+        result_real(&w, "ms", ms);
+        result_real(&w, "tok_s", cell_rate(&c, ms));
+    } else
+        result_str(&w, "error", e.text);
+    json_end(&w);
+    printf("%.*s\n", (int)out->n, out->p);
+}
+
+static bool answer_all(bench *b, err *e)
+{
+    char text[MAX_LINE];
+    buf  out;
+    bool ok = true;
+    buf_init(&out, 1 << 16);
+    while (ok && fgets(text, sizeof text, stdin)) {
+        str line = {text, strcspn(text, "\r\n")};
+        if (!line.n) continue;
+        answer(b, line, &out);
+        ok = cli_flush(e);
+    }
+    buf_deinit(&out);
+    return ok;
+}
+
+/* --- the command ----------------------------------------------------------------------------------*/
+static bool measure(bench *b, err *e)
+{
+    flags.engine.wrap    = wrap;
+    flags.engine.n_ctx   = 1; /* the cells have pages of their own */
+    flags.engine.kv_type = flags.kv == 0 ? QUANT_F16 : QUANT_F32;
+    if (!engine_open(&b->g, &flags.engine, e) || !cell_rig_new(&b->rig, b->g.model, flags.engine.kv_type, profiled, e))
+        return false;
+    if (flags.ask) return answer_all(b, e);
+    if (!choose_cells(b, e) || !run_all(b, e)) return false;
+    print_table(b);
+    return !flags.json || write_json(b, e);
+}
+
+int bench_rows(int argc, char **args)
+{
+    int    n_args, code;
+    err    e = {0};
+    bench *b = xnew(bench);
+    if (!opt_parse(&usage, argc, args, &n_args, &code)) goto wrong;
+    code = 2;
+    if (n_args) {
+        opt_usage(&usage, "'%s' is not a flag", args[0]);
+        goto wrong;
+    }
+    if (!choose_cells(b, &e)) {
+        opt_usage(&usage, "%s", e.text);
+        goto wrong;
+    }
+    if (flags.profile && !flags.repeats_given) flags.repeats = 1;
+    b->cells = xnew_n(measured, MAX_CELLS);
+    bool ok  = cli_resolve_model(&flags.engine.path, &e) && (!flags.json || cli_check_output(flags.json, &e)) &&
+              measure(b, &e);
+    cell_rig_free(b->rig);
+    engine_close(&b->g);
+    mem_free(b->cells);
+    code = ok ? 0 : cli_fail(&e);
+wrong:
+    mem_free(b);
+    return code;
+}
