@@ -65,6 +65,7 @@ CPU_MAIN := src/ops/cpu/cpu.c
 KERNELS  := $(filter-out $(CPU_MAIN),$(wildcard src/ops/cpu/*.c))
 SOURCES  := $(filter-out src/cli/% src/bench/%,$(wildcard src/*/*.c src/ops/ref/*.c)) $(wildcard $(CPU_MAIN)) $(CUDA_C)
 CLI      := $(wildcard src/cli/*.c src/bench/*.c)
+BENCH    := $(addprefix src/bench/,cells.c experts.c stats.c) # what sees no command line: the unit tests have it too
 NANO     := $(wildcard models/nano/*.gguf)
 UNIT     := $(wildcard tests/unit/*.c tests/unit/*/*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -148,7 +149,7 @@ $(BUILD)/cudart_unit.a: $(CUDART)
 	@mkdir -p $(@D)
 	$(Q)objcopy $(foreach f,malloc calloc realloc,--redefine-sym $(f)=__real_$(f)) $< $@
 
-$(BUILD)/unit: $(call obj,$(UNIT)) $(LIB) $(CUDART_UNIT)
+$(BUILD)/unit: $(call obj,$(UNIT) $(BENCH)) $(LIB) $(CUDART_UNIT)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ $(filter-out $(CUDART),$(LDLIBS))
 

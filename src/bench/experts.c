@@ -8,11 +8,10 @@
 enum { MAX_PAIRS = 1 << 14, MAX_EXPERTS = 1 << 14 }; /* of a step that is counted; a larger one is passed over */
 
 static struct {
-    ops    *inner;
-    bool    counting;
-    double  distinct, uniform; /* sums over layers */
-    int     n_experts, n_slots, n_layers;
-    int32_t id[MAX_PAIRS]; /* a step allocates nothing */
+    ops            *inner;
+    bool            counting;
+    experts_touched sum;           /* distinct and uniform are sums over layers */
+    int32_t         id[MAX_PAIRS]; /* a step allocates nothing */
 } watch;
 
 double experts_uniform(int n_experts, int n_slots, int n_rows)
@@ -39,11 +38,15 @@ static void count(queue *q, dev id, int n_rows, int n_experts, int n_slots)
     if (n > MAX_PAIRS || n_experts > MAX_EXPERTS) return;
     watch.inner->download(q, watch.id, id, (size_t)n * sizeof *watch.id);
     watch.inner->sync(q);
-    watch.distinct += experts_distinct(watch.id, n, n_experts);
-    watch.uniform += experts_uniform(n_experts, n_slots, n_rows);
-    watch.n_experts = n_experts;
-    watch.n_slots   = n_slots;
-    watch.n_layers++;
+    experts_touched *t    = &watch.sum;
+    int              here = experts_distinct(watch.id, n, n_experts);
+    t->distinct += here;
+    t->uniform += experts_uniform(n_experts, n_slots, n_rows);
+    t->least     = t->n_layers == 0 || here < t->least ? here : t->least;
+    t->most      = here > t->most ? here : t->most;
+    t->n_experts = n_experts;
+    t->n_slots   = n_slots;
+    t->n_layers++;
 }
 
 static void w_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
@@ -77,13 +80,14 @@ ops *experts_watch(ops *inner)
 void experts_count_begin(void)
 {
     watch.counting = true;
-    watch.distinct = watch.uniform = 0;
-    watch.n_experts = watch.n_slots = watch.n_layers = 0;
+    watch.sum      = (experts_touched){0};
 }
 
 experts_touched experts_count_end(void)
 {
-    double n       = watch.n_layers ? watch.n_layers : 1;
-    watch.counting = false;
-    return (experts_touched){watch.n_experts, watch.n_slots, watch.n_layers, watch.distinct / n, watch.uniform / n};
+    experts_touched t = watch.sum;
+    watch.counting    = false;
+    t.distinct /= t.n_layers ? t.n_layers : 1;
+    t.uniform /= t.n_layers ? t.n_layers : 1;
+    return t;
 }

@@ -11,6 +11,7 @@ typedef struct {
     int    n_experts, n_slots; /* 0: no router ran */
     int    n_layers;           /* calls of the router, one a layer */
     double distinct;           /* experts touched, the mean of the layers */
+    int    least, most;        /* of a layer */
     double uniform;            /* what it would be if every row drew its experts at random */
 } experts_touched;
 

@@ -173,7 +173,8 @@ static void print_cell(measured *x)
     printf("%-8s %6d %8d %10.3f %9.1f [%.1f, %.1f]", cell_kinds[x->c.kind], x->c.rows, x->c.context, ms.median,
            rate.median, rate.low, rate.high);
     if (x->experts.n_layers)
-        printf("  %.1f (%.1f) of %d", x->experts.distinct, x->experts.uniform, x->experts.n_experts);
+        printf("  %.1f, %d to %d (%.1f) of %d", x->experts.distinct, x->experts.least, x->experts.most,
+               x->experts.uniform, x->experts.n_experts);
     putchar('\n');
 }
 
@@ -182,7 +183,7 @@ static void print_table(bench *b)
     printf("%s on %s, K/V %s; median of %d with a 90%% interval, %d steps each\n", cli_path_name(flags.engine.path),
            b->g.device.what, generate_kv_names[flags.kv], flags.repeats, flags.steps);
     printf("%-8s %6s %8s %10s %9s %s\n", "kind", "rows", "context", "ms", "tok/s",
-           "[90%]  experts touched (were it uniform)");
+           "[90%]  experts touched per layer: mean, least to most (if drawn evenly)");
     for (int i = 0; i < b->n_cells; i++) print_cell(&b->cells[i]);
 }
 
@@ -196,6 +197,8 @@ static void put_point(json_writer *w, measured *x)
     if (x->experts.n_layers) {
         result_int(w, "experts", x->experts.n_experts);
         result_real(w, "experts_touched", x->experts.distinct);
+        result_int(w, "experts_least", x->experts.least);
+        result_int(w, "experts_most", x->experts.most);
         result_real(w, "experts_uniform", x->experts.uniform);
     }
     json_end(w);
