@@ -1,6 +1,7 @@
 /* bench/bench.h - the parts of `tandem bench`, each a command of its own; args start after the part's name. */
 #ifndef TANDEM_BENCH_BENCH_H
 #define TANDEM_BENCH_BENCH_H
+int bench_table(int argc, char **args);
 int bench_rows(int argc, char **args);
 int bench_spec(int argc, char **args);
 #endif

@@ -6,6 +6,7 @@
  * a 90% interval from order statistics, which assumes nothing about the noise. Rates count tokens after the first one.
  * The arms share one loop, so `auto` knows the costs that the others were measured at. */
 #include "base/file.h"
+#include "bench/arms.h"
 #include "bench/bench.h"
 #include "bench/result.h"
 #include "cli/generate.h"
@@ -13,7 +14,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_PROMPTS = 256, MAX_ARMS = 16, MAX_PAIRS = 4096 };
+enum { MAX_PROMPTS = 256, MAX_PAIRS = 4096 };
 
 static struct {
     generate_flags gen;
@@ -24,11 +25,7 @@ static struct {
 
 static const option opts[] = {
     OPT_GENERATE(flags.gen),
-    {.name = "methods",
-     .kind = OPT_STR,
-     .dest = &flags.methods,
-     .arg  = "LIST",
-     .help = "arms beside off, such as dflash:7,tree:22,mtp:3,ngram,auto (default: all that the drafters allow)"},
+    {.name = "methods", .kind = OPT_STR, .dest = &flags.methods, .arg = "LIST", .help = ARMS_HELP},
     {.name = "prompts",
      .kind = OPT_STR,
      .dest = &flags.prompts,
@@ -67,13 +64,12 @@ static const char *const own_prompts[] = {
 };
 
 typedef struct {
-    char          name[32];
-    spec_settings spec;
-    spec_stats    stats;
-    int64_t       tokens;
-    double        seconds;
-    double        ratio[MAX_PAIRS]; /* plain time over this arm's, pair by pair */
-    int           n_ratios;
+    arm_choice choice;
+    spec_stats stats;
+    int64_t    tokens;
+    double     seconds;
+    double     ratio[MAX_PAIRS]; /* plain time over this arm's, pair by pair */
+    int        n_ratios;
 } arm;
 
 typedef struct {
@@ -82,65 +78,16 @@ typedef struct {
     generator   gen;
     chat_prompt prompt[MAX_PROMPTS];
     int         n_prompts, n_arms, n_pairs, n_different;
-    arm         arms[MAX_ARMS];
+    arm         arms[ARMS_MAX];
     tok_ids     text, plain_text;
 } bench;
 
 /* --- arms -----------------------------------------------------------------------------------------*/
-/* dflash:7, tree:22, auto */
-static bool parse_arm(str word, spec_settings *how, err *e)
-{
-    size_t  n = 0;
-    int64_t k = 0;
-    while (n < word.n && word.s[n] != ':') n++;
-    how->method = SPEC_OFF;
-    for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++)
-        if (str_is((str){word.s, n}, generate_spec_names[m])) how->method = m;
-    if (how->method == SPEC_OFF)
-        return err_set(e, ERR_INPUT, "'%.*s' is none of dflash, tree, mtp, ngram, auto", STR_ARG(word));
-    if (n < word.n && (!str_to_i64((str){word.s + n + 1, word.n - n - 1}, &k) || k < 1 || k > DRAFT_MAX))
-        return err_set(e, ERR_INPUT, "'%.*s' has no number from 1 to %d", STR_ARG(word), DRAFT_MAX);
-    if (k && how->method == SPEC_TREE) how->tree_budget = (int)k;
-    if (k && how->method != SPEC_TREE) how->draft_max = (int)k;
-    return true;
-}
-
-static str next_word(const char **at)
-{
-    str word = {*at, strcspn(*at, ",")};
-    *at += word.n + ((*at)[word.n] == ',');
-    return word;
-}
-
-static bool check_methods(err *e)
-{
-    spec_settings unused = {0};
-    int           n      = 2;
-    for (const char *at = flags.methods ? flags.methods : ""; *at; n++)
-        if (!parse_arm(next_word(&at), &unused, e)) return false;
-    return n <= MAX_ARMS || err_set(e, ERR_INPUT, "more than %d are too many", MAX_ARMS - 2);
-}
-
-static void add_arm(bench *b, str name, spec_settings how)
-{
-    arm *a = &b->arms[b->n_arms++];
-    snprintf(a->name, sizeof a->name, "%.*s", STR_ARG(name));
-    a->spec = how;
-}
-
 static bool choose_arms(bench *b, err *e)
 {
-    add_arm(b, STR("off"), (spec_settings){0});
-    add_arm(b, STR("off again"), (spec_settings){0});
-    for (const char *at = flags.methods ? flags.methods : "dflash,tree,mtp,ngram,auto"; *at;) {
-        spec_settings how  = b->gen.lane.spec;
-        str           word = next_word(&at);
-        if (!parse_arm(word, &how, e)) return false;
-        if (how.method == SPEC_AUTO || spec_has_drafter(b->g.spec, (spec_method)how.method))
-            add_arm(b, word, how);
-        else if (flags.methods)
-            return err_set(e, ERR_INPUT, "--methods: there is no drafter for %.*s", STR_ARG(word));
-    }
+    arm_choice choice[ARMS_MAX];
+    if (!arms_choose(choice, &b->n_arms, flags.methods, b->g.spec, &b->gen.lane.spec, e)) return false;
+    for (int i = 0; i < b->n_arms; i++) b->arms[i].choice = choice[i];
     return true;
 }
 
@@ -193,7 +140,7 @@ static bool on_token(void *ctx, int32_t id, bool stop)
 
 static bool run_arm(bench *b, arm *a, const chat_prompt *p, double *seconds, err *e)
 {
-    b->gen.lane.spec = a->spec;
+    b->gen.lane.spec = a->choice.spec;
     b->text.n        = 0;
     if (!generate(&b->gen, &p->ids, e)) return false;
     *seconds = b->gen.decode_s;
@@ -205,7 +152,7 @@ static bool run_arm(bench *b, arm *a, const chat_prompt *p, double *seconds, err
 
 static bool run_pair(bench *b, const chat_prompt *p, int turn, err *e)
 {
-    double seconds[MAX_ARMS];
+    double seconds[ARMS_MAX];
     for (int i = 0; i < b->n_arms; i++) {
         int k = (i + turn) % b->n_arms;
         if (!run_arm(b, &b->arms[k], p, &seconds[k], e)) return false;
@@ -248,7 +195,7 @@ static void print_arm(arm *a)
     interval          r = stats_median(a->ratio, a->n_ratios);
     const spec_stats *s = &a->stats;
     int64_t           n = s->rounds + s->plain;
-    printf("%-12s %9.1f   %5.2f [%.2f, %.2f] %7.2f %6.1f%% %8.2f %8.2f %8.3f\n", a->name,
+    printf("%-12s %9.1f   %5.2f [%.2f, %.2f] %7.2f %6.1f%% %8.2f %8.2f %8.3f\n", a->choice.name,
            (double)a->tokens / a->seconds, r.median, r.low, r.high, spec_acceptance_length(s),
            100 * spec_acceptance_rate(s), 1e3 * s->draft_s / (double)n, 1e3 * s->verify_s / (double)n,
            1e3 * s->commit_s / (double)n);
@@ -270,7 +217,7 @@ static void put_arm(json_writer *w, arm *a)
     interval          r = stats_median(a->ratio, a->n_ratios);
     const spec_stats *s = &a->stats;
     json_begin_object(w);
-    result_str(w, "name", a->name);
+    result_str(w, "name", a->choice.name);
     result_int(w, "tokens", a->tokens);
     result_real(w, "tokens_per_second", (double)a->tokens / a->seconds);
     result_interval(w, "ratio", r);
@@ -339,8 +286,7 @@ int bench_spec(int argc, char **args)
     if (flags.gen.method_given || flags.gen.stops.n || flags.gen.stats || flags.gen.system || flags.gen.think ||
         flags.gen.logprobs >= 0)
         return opt_usage(&usage, "--spec, --stop, --stats, --system, --think and --logprobs do not go with bench");
-    if (flags.methods && !flags.methods[0]) return opt_usage(&usage, "--methods is empty");
-    if (!check_methods(&e)) return opt_usage(&usage, "--methods: %s", e.text);
+    if (!arms_check(flags.methods, &e)) return opt_usage(&usage, "--methods: %s", e.text);
     if (flags.gen.max_tokens == 0 || flags.gen.max_tokens == 1)
         return opt_usage(&usage, "-n %d leaves nothing to measure: rates count the tokens after the first",
                          flags.gen.max_tokens);

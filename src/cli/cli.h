@@ -41,6 +41,7 @@ typedef struct {
     const char *path;
     int         device;           /* index into engine_devices */
     int         n_threads, n_ctx; /* 0: the default */
+    int         max_lanes;        /* of the loop; 0: one */
     quant_type  kv_type;
     ops *(*wrap)(ops *inner); /* as model_options has it */
 } engine_options;

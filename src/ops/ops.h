@@ -113,6 +113,8 @@ typedef struct ops ops;
 struct ops {
     const char *name; /* "ref", "cpu", "cuda" */
     void       *state;
+    const char *kernels;   /* which of its variants runs here: "avx2"; NULL: it has one */
+    int         n_threads; /* of the processor; 0: not its work */
 
     /* memory: alloc gives zeroed bytes, aligned to 256 */
     bool (*alloc)(const ops *o, dev *out, size_t bytes, err *e);

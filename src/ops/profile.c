@@ -304,8 +304,10 @@ ops *ops_profile(ops *inner)
     profile *p = xnew(profile);
     p->inner   = inner;
     p->other   = (entry){.name = "other"};
-    *o         = TABLE;
-    o->state   = p;
+    *o           = TABLE;
+    o->state     = p;
+    o->kernels   = inner->kernels;
+    o->n_threads = inner->n_threads;
     return o;
 }
 

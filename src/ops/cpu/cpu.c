@@ -622,9 +622,11 @@ bool cpu_ops_open_isa(ops **out, const char *isa, int n_threads, err *e)
     backend *b = xnew(backend);
     *b         = (backend){pool_new(n_threads), k};
     ops *o     = xnew(ops);
-    *o         = TABLE;
-    o->state   = b;
-    *out       = o;
+    *o           = TABLE;
+    o->state     = b;
+    o->kernels   = k->isa;
+    o->n_threads = pool_threads(b->pool);
+    *out         = o;
     return true;
 }
 

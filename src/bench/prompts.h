@@ -1,0 +1,22 @@
+/* bench/prompts.h - prompts of a wanted length, no two alike, the same ones in every run.
+ *
+ * A prompt is a list of made-up records and a request to copy the last ones, as the model's chat format writes it: text that
+ * drafters find partly easy, as lists and copies are, and partly not. For a model without a tokenizer it is random ids. */
+#ifndef TANDEM_BENCH_PROMPTS_H
+#define TANDEM_BENCH_PROMPTS_H
+#include "chat/chat.h"
+
+typedef struct {
+    const tok *tok; /* NULL: random ids */
+    int32_t    n_vocab;
+    tok_ids    frame; /* the chat format around the records */
+    size_t     at;    /* where in it they go */
+    uint64_t   next;  /* number of the next prompt */
+} prompt_maker;
+
+bool prompts_init(prompt_maker *p, const tok *t, const chat_options *format, int32_t n_vocab, err *e);
+void prompts_deinit(prompt_maker *p); /* a zeroed one is fine */
+int  prompts_shortest(const prompt_maker *p);
+/* Exactly n_tokens, at least prompts_shortest. */
+bool prompts_next(prompt_maker *p, tok_ids *out, int n_tokens, err *e);
+#endif

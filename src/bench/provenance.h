@@ -1,0 +1,26 @@
+/* bench/provenance.h - where a result comes from: all that one needs to judge it, or to measure it again. */
+#ifndef TANDEM_BENCH_PROVENANCE_H
+#define TANDEM_BENCH_PROVENANCE_H
+#include "cli/cli.h"
+#include "json/json.h"
+
+typedef struct {
+    buf command; /* as it was given */
+    buf files;   /* JSON: an array of {path, bytes, sha256} */
+} provenance;    /* a zeroed one is empty */
+
+#define OPT_NO_HASH(f)                                                                                                 \
+    {                                                                                                                  \
+        .name = "no-hash", .kind = OPT_FLAG, .dest = &(f),                                                             \
+        .help = "do not read the files for their SHA-256, which results otherwise carry"                               \
+    }
+
+/* Before the flags are parsed: that moves the arguments. */
+void provenance_command(provenance *p, const char *part, int argc, char **args);
+/* A GGUF file with all its parts, or a directory's config.json and safetensors. hash: read them all. */
+bool provenance_file(provenance *p, const char *path, bool hash, err *e);
+/* One member, "provenance", of the object that is being written. */
+void provenance_put(const provenance *p, json_writer *w, const engine *g, const char *kv);
+void provenance_deinit(provenance *p);
+void provenance_cpu(char *out, size_t cap); /* the processor's own name, or "" */
+#endif

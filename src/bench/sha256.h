@@ -1,0 +1,18 @@
+/* bench/sha256.h - SHA-256 (FIPS 180-4), so that a result names its files as `sha256sum` does. */
+#ifndef TANDEM_BENCH_SHA256_H
+#define TANDEM_BENCH_SHA256_H
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+    uint32_t h[8];
+    uint64_t n;         /* bytes so far */
+    uint8_t  block[64]; /* the unfinished one */
+} sha256;
+
+void sha256_init(sha256 *s);
+void sha256_put(sha256 *s, const void *p, size_t n);
+void sha256_hex(sha256 *s, char out[65]); /* ends it */
+#endif
