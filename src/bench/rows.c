@@ -5,6 +5,7 @@
  * another program can run its own measurements in between. */
 #include "bench/bench.h"
 #include "bench/cells.h"
+#include "bench/provenance.h"
 #include "bench/result.h"
 #include "cli/generate.h"
 #include "ops/profile.h"
@@ -17,7 +18,7 @@ static struct {
     engine_options engine;
     const char    *rows, *contexts, *prefill, *json, *label;
     int            steps, repeats, kv;
-    bool           chain, ask, profile, repeats_given;
+    bool           chain, ask, profile, repeats_given, no_hash;
 } flags = {.rows = "1,2,4,8,16,32", .contexts = "512", .prefill = "512", .label = "tandem", .steps = 8, .repeats = 9};
 
 static const option opts[] = {
@@ -74,6 +75,7 @@ static const option opts[] = {
      .help =
          "cells from standard input, such as `rows 8 512 4` (rows, context, steps), `chain 8 512 4`, `prefill 512`; "
          "a JSON line for each"},
+    OPT_NO_HASH(flags.no_hash),
     OPT_LOGGING,
 };
 static const opt_spec usage = {"bench", "bench rows [-m MODEL] [FLAGS]",
@@ -89,10 +91,11 @@ typedef struct {
 } measured;
 
 typedef struct {
-    engine    g;
-    cell_rig *rig;
-    measured *cells;
-    int       n_cells, n_contexts, context[MAX_LIST];
+    engine     g;
+    provenance from;
+    cell_rig  *rig;
+    measured  *cells;
+    int        n_cells, n_contexts, context[MAX_LIST];
 } bench;
 
 static ops *profiled;
@@ -180,8 +183,10 @@ static void print_cell(measured *x)
 
 static void print_table(bench *b)
 {
-    printf("%s on %s, K/V %s; median of %d with a 90%% interval, %d steps each\n", cli_path_name(flags.engine.path),
-           b->g.device.what, generate_kv_names[flags.kv], flags.repeats, flags.steps);
+    const ops *o = b->g.model->o;
+    printf("%s on %s (%s kernels), %d threads, K/V %s; median of %d with a 90%% interval, %d steps each\n",
+           cli_path_name(flags.engine.path), b->g.device.name, o->kernels ? o->kernels : "its own", o->n_threads,
+           generate_kv_names[flags.kv], flags.repeats, flags.steps);
     printf("%-8s %6s %8s %10s %9s %s\n", "kind", "rows", "context", "ms", "tok/s",
            "[90%]  experts touched per layer: mean, least to most (if drawn evenly)");
     for (int i = 0; i < b->n_cells; i++) print_cell(&b->cells[i]);
@@ -229,6 +234,7 @@ static bool write_json(bench *b, err *e)
     json_writer_init(&w, &out);
     json_begin_object(&w);
     result_str(&w, "bench", "rows");
+    provenance_put(&b->from, &w, &b->g, generate_kv_names[flags.kv]);
     result_int(&w, "steps", flags.steps);
     result_int(&w, "repeats", flags.repeats);
     json_key(&w, "series");
@@ -289,6 +295,7 @@ static bool measure(bench *b, err *e)
     if (!engine_open(&b->g, &flags.engine, e) || !cell_rig_new(&b->rig, b->g.model, flags.engine.kv_type, profiled, e))
         return false;
     if (flags.ask) return answer_all(b, e);
+    if (flags.json && !provenance_file(&b->from, flags.engine.path, !flags.no_hash, e)) return false;
     if (!choose_cells(b, e) || !run_all(b, e)) return false;
     print_table(b);
     return !flags.json || write_json(b, e);
@@ -299,6 +306,7 @@ int bench_rows(int argc, char **args)
     int    n_args, code;
     err    e = {0};
     bench *b = xnew(bench);
+    provenance_command(&b->from, "rows", argc, args);
     if (!opt_parse(&usage, argc, args, &n_args, &code)) goto wrong;
     code = 2;
     if (n_args) {
@@ -318,6 +326,7 @@ int bench_rows(int argc, char **args)
     mem_free(b->cells);
     code = ok ? 0 : cli_fail(&e);
 wrong:
+    provenance_deinit(&b->from);
     mem_free(b);
     return code;
 }

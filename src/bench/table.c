@@ -251,12 +251,12 @@ static void print_arm(bench *b, int cell, int k)
 static void print_table(bench *b)
 {
     const ops *o = b->g.model->o;
-    printf(
-        "%s on %s %s, %d threads, K/V %s, %s, answers of %d tokens, temperature %g; medians of %d, ratios to off with "
-        "90%% intervals\n",
-        cli_path_name(flags.gen.engine.path), b->g.device.what, o->kernels ? o->kernels : "", o->n_threads,
-        generate_kv_names[flags.gen.kv], flags.session ? "one session" : "clean", b->gen.max_tokens,
-        (double)b->gen.lane.params.temp, flags.repeats);
+    printf("%s on %s (%s kernels), %d threads, K/V %s, %s, answers of %d tokens, temperature %g; medians of %d, ratios "
+           "to off with "
+           "90%% intervals\n",
+           cli_path_name(flags.gen.engine.path), b->g.device.name, o->kernels ? o->kernels : "its own", o->n_threads,
+           generate_kv_names[flags.gen.kv], flags.session ? "one session" : "clean", b->gen.max_tokens,
+           (double)b->gen.lane.params.temp, flags.repeats);
     printf("%-12s %-12s %9s %8s %8s %8s %-18s %8s %-18s %8s %8s %8s %6s %6s\n", "context", "arm", "ttft ms", "pp tok/s",
            "tpot ms", "gen_tps", "ratio [90%]", "wall_tg", "ratio [90%]", "e2e ms", "all/s", "peak MB", "length",
            "rate");
