@@ -4,4 +4,5 @@
 int bench_table(int argc, char **args);
 int bench_rows(int argc, char **args);
 int bench_spec(int argc, char **args);
+int bench_shape(int argc, char **args);
 #endif

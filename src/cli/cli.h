@@ -39,6 +39,7 @@ bool cli_open_tok(tok **out, const char *path, err *e);
 /* A model, and what runs it. */
 typedef struct {
     const char *path;
+    str         image;            /* a GGUF file in memory, in place of the path, which then is its name */
     int         device;           /* index into engine_devices */
     int         n_threads, n_ctx; /* 0: the default */
     int         max_lanes;        /* of the loop; 0: one */

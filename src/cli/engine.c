@@ -39,7 +39,8 @@ static bool open_model(engine *g, const engine_options *opt, err *e)
                            .progress     = progress_show,
                            .progress_ctx = &bar};
     if (!ops_device_find(&g->device, engine_devices[opt->device], e)) return false;
-    if (!checkpoint_open(&cp, opt->path, e)) return false;
+    if (!(opt->image.n ? checkpoint_open_bytes(&cp, opt->path, opt->image, e) : checkpoint_open(&cp, opt->path, e)))
+        return false;
     progress_start(&bar, "loading");
     bool ok =
         check_memory(g->device.name, (double)cp->bytes, "its weights need", e) && model_open(&g->model, cp, &mo, e);

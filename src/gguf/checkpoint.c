@@ -2,6 +2,8 @@
 
 #include "base/mem.h"
 
+#include <stdio.h>
+
 enum {
     MAX_CONFIG_BYTES  = 4 * 1024 * 1024,
     MAX_CONFIG_MEMORY = 32 * 1024 * 1024,
@@ -60,6 +62,21 @@ bool checkpoint_open(checkpoint **out, const char *path, err *e)
     else
         err_set(e, ERR_INPUT, "a path of more than %d bytes", MAX_PATH - 1);
     ok   = ok && (file_is_dir(path) ? open_dir(c, e) : open_gguf(c, e));
+    *out = ok ? c : NULL;
+    if (!ok) checkpoint_close(c);
+    return ok;
+}
+
+bool checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e)
+{
+    checkpoint *c = xnew(checkpoint);
+    arena_init(&c->json, MAX_CONFIG_MEMORY);
+    snprintf(c->path, sizeof c->path, "%s", name);
+    bool ok = gguf_open_bytes(&c->gguf, bytes, e);
+    if (ok) {
+        c->tensors = gguf_tensors(c->gguf);
+        c->bytes   = bytes.n;
+    }
     *out = ok ? c : NULL;
     if (!ok) checkpoint_close(c);
     return ok;

@@ -19,6 +19,8 @@ typedef struct {
 } checkpoint;
 
 bool checkpoint_open(checkpoint **out, const char *path, err *e);
+/* A GGUF file in memory, borrowed until the close; name is for messages. */
+bool checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e);
 void checkpoint_close(checkpoint *c); /* NULL is fine */
 /* The tensor's pages are not needed soon: it was repacked. Reading it again is slow but right. */
 void checkpoint_drop(const checkpoint *c, const tensor *t);

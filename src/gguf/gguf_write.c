@@ -289,24 +289,28 @@ static void put_infos(const gguf_writer *w, const part *p, buf *b)
     }
 }
 
-static bool write_header(gguf_writer *w, int no, err *e)
+static bool put_header(const gguf_writer *w, int no, buf *b, err *e)
 {
-    const part *p = &w->parts[no];
-    buf         b;
+    const part *p      = &w->parts[no];
     bool        odd    = no && w->alignment != DEFAULT_ALIGNMENT;
     size_t      n_keys = (no ? 0 : w->named.n) + (w->n_parts > 1 ? 3 : 0) + odd;
+    buf_puts(b, "GGUF");
+    put_u32(b, 3);
+    put_u64(b, p->n);
+    put_u64(b, n_keys);
+    if (!no) buf_put(b, w->keys.p, w->keys.n);
+    if (w->n_parts > 1) put_split_keys(w, no, b);
+    if (odd) put_alignment(w, b);
+    put_infos(w, p, b);
+    pad(w, b);
+    return !b->failed || err_set(e, ERR_UNAVAILABLE, "no memory for the header");
+}
+
+static bool write_header(gguf_writer *w, int no, err *e)
+{
+    buf b;
     buf_init(&b, 2 * MAX_KEYS_BYTES);
-    buf_puts(&b, "GGUF");
-    put_u32(&b, 3);
-    put_u64(&b, p->n);
-    put_u64(&b, n_keys);
-    if (!no) buf_put(&b, w->keys.p, w->keys.n);
-    if (w->n_parts > 1) put_split_keys(w, no, &b);
-    if (odd) put_alignment(w, &b);
-    put_infos(w, p, &b);
-    pad(w, &b);
-    bool ok =
-        b.failed ? err_set(e, ERR_UNAVAILABLE, "no memory for the header") : out_file_put(&w->files[no], b.p, b.n, e);
+    bool ok = put_header(w, no, &b, e) && out_file_put(&w->files[no], b.p, b.n, e);
     buf_deinit(&b);
     return ok;
 }
@@ -320,16 +324,25 @@ static bool begin_part(gguf_writer *w, int no, err *e)
     return ok;
 }
 
-bool gguf_writer_begin(gguf_writer *w, const char *path, uint64_t part_bytes, err *e)
+/* Whether all puts went well. */
+static bool is_whole(gguf_writer *w, err *e)
 {
     close_items(w);
+    if (w->keys.failed) fail(w, &(err){ERR_UNAVAILABLE, "no memory for the keys"});
+    if (w->failed.code != ERR_NONE && e) *e = w->failed;
+    return w->failed.code == ERR_NONE;
+}
+
+bool gguf_writer_header(gguf_writer *w, buf *out, err *e)
+{
+    return is_whole(w, e) && plan_parts(w, 0, e) && put_header(w, 0, out, e);
+}
+
+bool gguf_writer_begin(gguf_writer *w, const char *path, uint64_t part_bytes, err *e)
+{
     w->path = arena_str(&w->text, str_of(path));
-    if (!w->path || w->keys.failed) fail(w, &(err){ERR_UNAVAILABLE, "no memory for the keys"});
-    if (w->failed.code != ERR_NONE) {
-        if (e) *e = w->failed;
-        return false;
-    }
-    return plan_parts(w, part_bytes, e) && check_paths(w, e) && begin_part(w, 0, e);
+    if (!w->path) fail(w, &(err){ERR_UNAVAILABLE, "no memory for the keys"});
+    return is_whole(w, e) && plan_parts(w, part_bytes, e) && check_paths(w, e) && begin_part(w, 0, e);
 }
 
 /* The tensor is complete: fills up to the alignment. */

@@ -13,6 +13,7 @@
  * tensor named twice. Data is aligned to 32 bytes, or as the key general.alignment says. Thread: one. */
 #ifndef TANDEM_GGUF_GGUF_WRITE_H
 #define TANDEM_GGUF_GGUF_WRITE_H
+#include "base/buf.h"
 #include "gguf/gguf.h"
 
 typedef struct gguf_writer gguf_writer;
@@ -52,6 +53,8 @@ void gguf_writer_spare(gguf_writer *w, const gguf *g);
 /* part_bytes > 0: a new part starts before the tensor that would make one larger, so a tensor larger than that has a
  * part of its own. out.gguf then becomes out-00001-of-00003.gguf and so on, unless all fits one file. */
 bool gguf_writer_begin(gguf_writer *w, const char *path, uint64_t part_bytes, err *e);
+/* Instead of a file: all that comes before the data, whose tensors follow at the alignment. */
+bool gguf_writer_header(gguf_writer *w, buf *out, err *e);
 bool gguf_writer_data(gguf_writer *w, const void *p, size_t n, err *e);
 bool gguf_writer_end(gguf_writer *w, err *e);
 int  gguf_writer_parts(const gguf_writer *w); /* after begin */

@@ -16,7 +16,7 @@ static bool check_config(const dflash_config *c, err *e)
     return true;
 }
 
-static void put_keys(convert_plan *p, const dflash_config *c)
+void plan_dflash_keys(convert_plan *p, const dflash_config *c)
 {
     int32_t inputs[DFLASH_MAX_CAPTURES]; /* GGUF counts the layer that an output goes into */
     for (int i = 0; i < c->n_captures; i++) inputs[i] = c->capture[i] + 1;
@@ -84,7 +84,7 @@ bool plan_dflash(convert_plan *p, err *e)
     p->n_layers = c.n_layers;
     p->n_vocab  = c.n_vocab;
     p->mask_id  = c.mask_id;
-    put_keys(p, &c);
+    plan_dflash_keys(p, &c);
     if (!put(p, &c, DFLASH_FC, 0, c.n_features, c.n_embd, e) || !put(p, &c, DFLASH_HIDDEN_NORM, 0, c.n_embd, 1, e) ||
         !put(p, &c, DFLASH_NORM, 0, c.n_embd, 1, e))
         return false;

@@ -36,7 +36,7 @@ static void put_attention(convert_plan *p, const gemma4_config *c)
     plan_u32(p, "rope.dimension_count_swa", sliding);
 }
 
-static void put_keys(convert_plan *p, const gemma4_config *c)
+void plan_gemma4_keys(convert_plan *p, const gemma4_config *c)
 {
     p->n_layers = c->n_layers;
     p->n_vocab  = c->n_vocab;
@@ -100,7 +100,7 @@ bool plan_gemma4(convert_plan *p, err *e)
     const json_value *tied = hf_present(p->cp->config, "tie_word_embeddings");
     p->arch                = "gemma4";
     if (!gemma4_check(p->cp, e) || !gemma4_config_read(&c, p->cp, e)) return false;
-    put_keys(p, &c);
+    plan_gemma4_keys(p, &c);
     if (!put_rope(p, &c, e) || !put_tensors(p, &c, e)) return false;
     bool own_head = tied && tied->kind == JSON_BOOL && !tied->b;
     return !own_head || plan_tensor(p, "lm_head.weight", "output.weight", c.n_embd, c.n_vocab, e);
@@ -134,7 +134,7 @@ bool plan_assistant(convert_plan *p, err *e)
     if (!gemma4_config_read(&c, p->cp, e) ||
         !hf_int(p->cp->config, "backbone_hidden_size", CONFIG_REQUIRED, 8, 1 << 20, &backbone, e))
         return false;
-    put_keys(p, &c);
+    plan_gemma4_keys(p, &c);
     plan_u32(p, "embedding_length_out", backbone);
     plan_u32(p, "nextn_predict_layers", c.n_layers);
     if (!put_rope(p, &c, e) || !require_role(p, ROLE_EMBED, 0, c.n_embd, c.n_vocab, e) ||

@@ -1,8 +1,11 @@
-/* model/convert_plan.h - what goes into the new file, while it is being decided. Private to model/convert*.c. */
+/* model/convert_plan.h - what goes into the new file, while it is being decided: for model/convert*.c, and for models
+ * that are made up. */
 #ifndef TANDEM_MODEL_CONVERT_PLAN_H
 #define TANDEM_MODEL_CONVERT_PLAN_H
 #include "gguf/checkpoint.h"
 #include "model/convert.h"
+#include "model/dflash_config.h"
+#include "model/gemma4_config.h"
 
 typedef struct {
     tensor src; /* in the directory, or made here */
@@ -39,6 +42,9 @@ bool plan_made(convert_plan *p, const char *to, const float *v, int n, err *e);
 bool plan_gemma4(convert_plan *p, err *e);    /* convert_gemma4.c */
 bool plan_assistant(convert_plan *p, err *e); /* convert_gemma4.c */
 bool plan_dflash(convert_plan *p, err *e);    /* convert_dflash.c */
+/* The keys alone: of p only w and arch are looked at. */
+void plan_gemma4_keys(convert_plan *p, const gemma4_config *c);
+void plan_dflash_keys(convert_plan *p, const dflash_config *c);
 /* tokenizer.*; json: the path of a tokenizer.json, NULL when there is none. */
 bool plan_tokenizer(convert_plan *p, const char *json, err *e); /* convert_tok.c */
 #endif

@@ -23,13 +23,20 @@ static void note_problem(draft_slot *k, const err *why)
 
 static const char *name_of(const spec_draft_source *src) { return src->name ? src->name : src->path; }
 
+static bool open_file(checkpoint **cp, const spec_draft_source *src, err *e)
+{
+    return (src->image.n ? checkpoint_open_bytes(cp, name_of(src), src->image, e)
+                         : checkpoint_open(cp, src->path, e)) ||
+           err_wrap(e, "no drafter");
+}
+
 static bool open_slot(spec *s, draft_slot *k, err *e)
 {
     checkpoint     *cp;
     drafter_options opt   = k->src.opt;
     double          start = clock_s();
     opt.max_lanes         = s->opt.max_lanes;
-    if (!checkpoint_open(&cp, k->src.path, e)) return err_wrap(e, "no drafter");
+    if (!open_file(&cp, &k->src, e)) return false;
     if (cp->bytes > mem_available()) {
         checkpoint_close(cp);
         return err_set(e, ERR_UNAVAILABLE, "drafter %s: no memory for its weights", name_of(&k->src));
@@ -42,18 +49,19 @@ static bool open_slot(spec *s, draft_slot *k, err *e)
         ok   = false;
     }
     if (!ok) return err_wrap(e, "drafter %s", name_of(&k->src));
+    if (k->src.wrap) k->d = k->src.wrap(k->src.wrap_ctx, k->d);
     log_event(LOG_INFO, "draft", "%s: %s drafter, %.2f GB of weights in %.1f s", name_of(&k->src), k->d->kind,
               (double)k->d->weight_bytes / 1e9, clock_s() - start);
     return true;
 }
 
-static bool probe(const char *path, drafter_index *out, err *e)
+static bool probe(const spec_draft_source *src, drafter_index *out, err *e)
 {
     checkpoint *cp;
-    if (!checkpoint_open(&cp, path, e)) return err_wrap(e, "no drafter");
+    if (!open_file(&cp, src, e)) return false;
     const char *kind = drafter_kind(cp);
     if (!kind)
-        err_set(e, ERR_INPUT, "%s is not a drafter, but a model of kind '%.*s'", path, STR_ARG(model_arch(cp)));
+        err_set(e, ERR_INPUT, "%s is not a drafter, but a model of kind '%.*s'", name_of(src), STR_ARG(model_arch(cp)));
     else
         *out = strcmp(kind, "mtp") == 0 ? WITH_MTP : WITH_DFLASH;
     checkpoint_close(cp);
@@ -63,7 +71,7 @@ static bool probe(const char *path, drafter_index *out, err *e)
 bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e)
 {
     drafter_index i = WITH_DFLASH;
-    if (!probe(src->path, &i, e)) return false;
+    if (!probe(src, &i, e)) return false;
     draft_slot *k = &s->slots[i];
     if (k->given)
         return err_set(e, ERR_INPUT, "%s: there is a drafter of its kind already, %s", name_of(src), name_of(&k->src));
@@ -97,7 +105,7 @@ void lane_drafter_failed(spec_lane *l, drafter_index k, const err *why)
     draft_slot *slot  = &l->s->slots[k];
     err         named = *why;
     l->uses[k]        = false;
-    if (slot->src.path) err_wrap(&named, "drafter %s", name_of(&slot->src));
+    if (name_of(&slot->src)) err_wrap(&named, "drafter %s", name_of(&slot->src));
     note_problem(slot, &named);
 }
 

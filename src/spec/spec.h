@@ -78,11 +78,15 @@ void spec_free(spec *s); /* NULL is fine; lanes are gone */
 
 typedef struct {
     const char     *path;
-    const char     *name; /* in messages; NULL: the path */
+    const char     *name;  /* in messages; NULL: the path */
+    str             image; /* a GGUF file in memory, in place of the path */
     drafter_options opt;
     bool            lazy; /* opened when a lane first wants it */
+    /* Not NULL: what lanes draft with in place of the drafter that was opened, which is the new one's to close. */
+    drafter *(*wrap)(void *ctx, drafter *d);
+    void *wrap_ctx;
 } spec_draft_source;
-/* A DFlash drafter or an assistant, one of each; path and name must live as long as s. False when the file cannot be used. */
+/* A DFlash drafter or an assistant, one of each; path, name and image must live as long as s. False when the file cannot be used. */
 bool        spec_add_drafter(spec *s, const spec_draft_source *src, err *e);
 bool        spec_has_drafter(const spec *s, spec_method m);
 const char *spec_drafter_problem(const spec *s, spec_method m); /* why it is not used; NULL: nothing is wrong */

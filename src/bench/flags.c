@@ -1,0 +1,18 @@
+#include "bench/flags.h"
+
+bool bench_check_shape(const shape_flags *f, const char *path, const opt_spec *usage)
+{
+    if (f->given && path) return opt_usage(usage, "--shape and --model do not go together"), false;
+    if (!f->given && (f->layers_given || f->quant_given))
+        return opt_usage(usage, "--%s needs --shape", f->layers_given ? "layers" : "quant"), false;
+    return true;
+}
+
+bool bench_open_model(shape_flags *f, engine_options *opt, err *e)
+{
+    if (!f->given) return cli_resolve_model(&opt->path, e);
+    if (!shape_target(&f->target, &f->spec, e)) return false;
+    opt->path  = f->target.name;
+    opt->image = f->target.bytes;
+    return true;
+}

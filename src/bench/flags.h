@@ -1,0 +1,34 @@
+/* bench/flags.h - flags that the parts of `tandem bench` share: a made-up model in place of a file.
+ *
+ *   static struct { engine_options engine; shape_flags shape; } flags = {.shape = SHAPE_DEFAULTS};
+ *   OPT_ENGINE(flags.engine), OPT_SHAPE(flags.shape)
+ *   if (!bench_check_shape(&flags.shape, flags.engine.path, &usage)) return 2;
+ *   bench_open_model(&flags.shape, &flags.engine, e) && engine_open(&g, &flags.engine, e)
+ *   shape_free(&flags.shape.target);                                                        after engine_open, or later */
+#ifndef TANDEM_BENCH_FLAGS_H
+#define TANDEM_BENCH_FLAGS_H
+#include "bench/shape.h"
+#include "cli/cli.h"
+
+typedef struct {
+    shape_spec  spec;
+    bool        given, layers_given, quant_given;
+    shape_image target, drafter; /* empty until they are made */
+} shape_flags;
+/* clang-format off */
+#define SHAPE_DEFAULTS {.spec = {.seed = 1}}
+#define OPT_SHAPE(f)                                                                                                   \
+    {.name = "shape", .kind = OPT_CHOICE, .dest = &(f).spec.shape, .arg = "SHAPE", .choices = shape_names,             \
+     .given = &(f).given, .help = "random weights of the shape of 26b-a4b, 31b, e2b or mini, made in memory"},         \
+    {.name = "layers", .kind = OPT_INT, .dest = &(f).spec.n_layers, .arg = "N", .min = 1, .max = SHAPE_MAX_LAYERS,     \
+     .given = &(f).layers_given, .help = "layers of the shape (default: as many as the real model)"},                  \
+    {.name = "quant", .kind = OPT_CHOICE, .dest = &(f).spec.quant, .arg = "TYPE", .choices = shape_quants,             \
+     .given = &(f).quant_given,                                                                                        \
+     .help = "type of its matrices: q4_0 (default), q8_0, q4_k, q5_k, q6_k, q5_0, iq4_xs, mxfp4, bf16, f16 or f32"}
+/* clang-format on */
+
+/* Flags that do not go together: true, or a message was printed (exit 2). path: what --model says, or NULL. */
+bool bench_check_shape(const shape_flags *f, const char *path, const opt_spec *usage);
+/* Sets the model that the engine opens: the shape, or the path with nano resolved. */
+bool bench_open_model(shape_flags *f, engine_options *opt, err *e);
+#endif

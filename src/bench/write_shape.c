@@ -1,0 +1,53 @@
+/* tandem bench shape: a made-up model as a file, for other programs. */
+#include "bench/bench.h"
+#include "bench/flags.h"
+
+#include <stdio.h>
+
+static struct {
+    shape_flags shape;
+    const char *path, *draft_path;
+} flags = {.shape = SHAPE_DEFAULTS};
+
+static const option opts[] = {
+    OPT_SHAPE(flags.shape),
+    {.name   = "output",
+     .letter = 'o',
+     .kind   = OPT_STR,
+     .dest   = &flags.path,
+     .arg    = "FILE",
+     .help   = "GGUF file to write"},
+    {.name = "draft-out", .kind = OPT_STR, .dest = &flags.draft_path, .arg = "FILE", .help = "and its drafter's"},
+    OPT_LOGGING,
+};
+static const opt_spec usage = {"bench", "bench shape --shape SHAPE -o FILE.gguf [--draft-out FILE.gguf] [FLAGS]",
+                               "Writes a Gemma 4 of random weights: the same file for this program and for others.",
+                               opts, COUNT(opts)};
+
+typedef bool shape_maker(shape_image *out, const shape_spec *s, err *e);
+
+static bool write_one(const char *path, shape_maker *make, err *e)
+{
+    shape_image image = {0};
+    bool        ok    = make(&image, &flags.shape.spec, e) && shape_write(&image, path, e);
+    if (ok) printf("%s: %s, %.2f GB\n", path, image.name, (double)image.bytes.n / 1e9);
+    shape_free(&image);
+    return ok;
+}
+
+int bench_shape(int argc, char **args)
+{
+    int n_args, code;
+    err e = {0};
+    if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
+    if (n_args) return opt_usage(&usage, "'%s' is not a flag", args[0]);
+    if (!flags.shape.given) return opt_usage(&usage, "--shape is missing");
+    if (!flags.path && !flags.draft_path) return opt_usage(&usage, "-o is missing");
+    if ((flags.path && !cli_check_output(flags.path, &e)) ||
+        (flags.draft_path && !cli_check_output(flags.draft_path, &e)))
+        return cli_fail(&e);
+    if ((flags.path && !write_one(flags.path, shape_target, &e)) ||
+        (flags.draft_path && !write_one(flags.draft_path, shape_drafter, &e)) || !cli_flush(&e))
+        return cli_fail(&e);
+    return 0;
+}
