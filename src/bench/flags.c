@@ -16,3 +16,12 @@ bool bench_open_model(shape_flags *f, engine_options *opt, err *e)
     opt->image = f->target.bytes;
     return true;
 }
+
+bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e)
+{
+    if (!f->given || opt->paths.n) return true;
+    if (!shape_drafter(&f->drafter, &f->spec, e)) return false;
+    opt->image      = f->drafter.bytes;
+    opt->image_name = f->drafter.name;
+    return true;
+}

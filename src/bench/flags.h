@@ -31,4 +31,6 @@ typedef struct {
 bool bench_check_shape(const shape_flags *f, const char *path, const opt_spec *usage);
 /* Sets the model that the engine opens: the shape, or the path with nano resolved. */
 bool bench_open_model(shape_flags *f, engine_options *opt, err *e);
+/* The shape's drafter, unless files were given; nothing without a shape. */
+bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e);
 #endif

@@ -5,7 +5,7 @@
  *                                        slab: the blocks of one type, in a memfd, from a page of its own on and round
  *
  * A tensor starts at a page, so the file's alignment is one. A slab is whole pages and whole blocks, and a row is no whole
- * part of it: rows of one matrix that begin at the same block are 100,000 rows apart. */
+ * part of it, so the rows of a matrix that are the same lie tens of thousands apart. */
 #include "bench/shape.h"
 
 #include "base/mem.h"
@@ -14,6 +14,7 @@
 #include "model/convert_plan.h"
 #include "model/dflash_config.h"
 #include "model/gemma4_names.h"
+#include "ops/sampling_math.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -85,16 +86,7 @@ static gemma4_config config_of(const dims *d, int n_layers)
 }
 
 /* --- blocks of random numbers ------------------------------------------------------------------- */
-static uint64_t mix(uint64_t x)
-{
-    x ^= x >> 30;
-    x *= 0xbf58476d1ce4e5b9u;
-    x ^= x >> 27;
-    x *= 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-static uint64_t random_at(uint64_t seed, uint64_t i) { return mix(seed + (i + 1) * 0x9e3779b97f4a7c15u); }
+static uint64_t random_at(uint64_t seed, uint64_t i) { return sampling_mix(seed + (i + 1) * 0x9e3779b97f4a7c15u); }
 
 static void fill_random(uint8_t *p, size_t n, uint64_t seed)
 {
@@ -411,17 +403,24 @@ static size_t quantum_of(const maker *m, quant_type t)
     return n;
 }
 
+/* Widths are made of small primes. */
+static size_t coprime_from(size_t n)
+{
+    while (n % 2 == 0 || n % 3 == 0 || n % 5 == 0 || n % 7 == 0 || n % 11 == 0) n++;
+    return n;
+}
+
 static bool make_slab(maker *m, quant_type t, err *e)
 {
     slab *s = &m->slabs[t];
     if (s->fd) return true;
     s->quantum = quantum_of(m, t);
-    s->bytes   = (SLAB_BYTES / s->quantum + 1) * s->quantum;
+    s->bytes   = coprime_from(SLAB_BYTES / s->quantum) * s->quantum;
     s->fd      = memfd_create("slab", MFD_CLOEXEC);
     if (s->fd < 0 || ftruncate(s->fd, (off_t)s->bytes) != 0) return no_memory(e);
     void *p = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
     if (p == MAP_FAILED) return no_memory(e);
-    fill_slab(t, p, s->bytes, mix(m->spec->seed) + (uint64_t)t, 1 / sqrt(m->n_embd));
+    fill_slab(t, p, s->bytes, sampling_mix(m->spec->seed) + (uint64_t)t, 1 / sqrt(m->n_embd));
     munmap(p, s->bytes);
     return true;
 }
@@ -431,7 +430,7 @@ static bool map_matrix(maker *m, const item *i, char *to, size_t bytes, err *e)
 {
     const slab *s     = &m->slabs[i->t.type];
     uint64_t    place = m->spec->seed;
-    for (size_t k = 0; k < i->t.name.n; k++) place = mix(place + (uint8_t)i->t.name.s[k]);
+    for (size_t k = 0; k < i->t.name.n; k++) place = sampling_mix(place + (uint8_t)i->t.name.s[k]);
     size_t at = (size_t)(place % (s->bytes / s->quantum)) * s->quantum;
     for (size_t n; bytes; bytes -= n, to += n, at = 0) {
         n = s->bytes - at < bytes ? s->bytes - at : bytes;

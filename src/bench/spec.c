@@ -8,23 +8,41 @@
 #include "base/file.h"
 #include "bench/arms.h"
 #include "bench/bench.h"
+#include "bench/flags.h"
+#include "bench/oracle.h"
+#include "bench/prompts.h"
 #include "bench/result.h"
 #include "cli/generate.h"
 
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_PROMPTS = 256, MAX_PAIRS = 4096 };
+enum { MAX_PROMPTS = 256, MAX_PAIRS = 4096, MAX_ACCEPTS = 8, RANDOM_PROMPTS = 4 };
 
 static struct {
     generate_flags gen;
-    const char    *methods, *prompts;
-    int            repeats;
+    shape_flags    shape;
+    const char    *methods, *prompts, *accept;
+    int            repeats, n_prompt;
     bool           json;
-} flags = {.gen = GENERATE_DEFAULTS, .repeats = 3};
+} flags = {.gen = GENERATE_DEFAULTS, .shape = SHAPE_DEFAULTS, .repeats = 3, .n_prompt = 128};
 
 static const option opts[] = {
     OPT_GENERATE(flags.gen),
+    OPT_SHAPE(flags.shape),
+    {.name = "accept",
+     .kind = OPT_STR,
+     .dest = &flags.accept,
+     .arg  = "LIST",
+     .help =
+         "drafters work in full, but guess so well that a round of the longest draft commits so many tokens: 7.7,1.5"},
+    {.name = "prompt-tokens",
+     .kind = OPT_INT,
+     .dest = &flags.n_prompt,
+     .arg  = "N",
+     .min  = 1,
+     .max  = 1 << 20,
+     .help = "length of the random prompts that a shape gets (default 128)"},
     {.name = "methods", .kind = OPT_STR, .dest = &flags.methods, .arg = "LIST", .help = ARMS_HELP},
     {.name = "prompts",
      .kind = OPT_STR,
@@ -37,12 +55,12 @@ static const option opts[] = {
      .arg  = "N",
      .min  = 1,
      .max  = 1000,
-     .help = "times that every prompt is answered by every arm (default 3)"},
+     .help = "times that every prompt is answered by every arm; a shape gets new prompts each time (default 3)"},
     {.name = "json", .kind = OPT_FLAG, .dest = &flags.json, .help = "the results as JSON"},
     OPT_LOGGING,
 };
 static const opt_spec usage = {
-    "bench", "bench spec [-m MODEL] [--draft DRAFTER] [FLAGS]",
+    "bench", "bench spec [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
     "Compares ways of speculating with plain decoding, in interleaved pairs: the ratio of the rates with a 90% "
     "interval,\n"
     "acceptance as vLLM counts it, and the time of each phase. Also checks that all arms write the same text.",
@@ -77,7 +95,10 @@ typedef struct {
     tok        *t;
     generator   gen;
     chat_prompt prompt[MAX_PROMPTS];
-    int         n_prompts, n_arms, n_pairs, n_different;
+    oracle     *oracle;              /* NULL: drafters guess as they do */
+    double      accept[MAX_ACCEPTS]; /* what the oracle is told, table by table */
+    int         n_accepts;
+    int         n_prompts, n_repeats, n_arms, n_pairs, n_different;
     arm         arms[ARMS_MAX];
     tok_ids     text, plain_text;
 } bench;
@@ -91,7 +112,39 @@ static bool choose_arms(bench *b, err *e)
     return true;
 }
 
+static bool parse_accepts(double *out, int *n, err *e)
+{
+    *n = 0;
+    for (const char *at = flags.accept ? flags.accept : ""; *at;) {
+        str word = {at, strcspn(at, ",")};
+        at += word.n + (at[word.n] == ',');
+        if (*n == MAX_ACCEPTS) return err_set(e, ERR_INPUT, "more than %d are too many", MAX_ACCEPTS);
+        if (!str_to_f64(word, &out[*n]) || !(out[*n] >= 1 && out[*n] <= 1 + DRAFT_MAX))
+            return err_set(e, ERR_INPUT, "'%.*s' is not a number from 1 to %d", STR_ARG(word), 1 + DRAFT_MAX);
+        ++*n;
+    }
+    return *n > 0 || !flags.accept || err_set(e, ERR_INPUT, "it is empty");
+}
+
 /* --- prompts --------------------------------------------------------------------------------------*/
+/* No two alike, so none finds K/V of its own. */
+static bool random_prompts(bench *b, err *e)
+{
+    prompt_maker maker;
+    int          total = RANDOM_PROMPTS * flags.repeats;
+    b->n_repeats       = 1;
+    if (total > MAX_PROMPTS)
+        return err_set(e, ERR_INPUT, "--repeats: more than %d are too many for a shape", MAX_PROMPTS / RANDOM_PROMPTS);
+    bool ok = prompts_init(&maker, NULL, NULL, b->g.model->n_vocab, e);
+    while (ok && b->n_prompts < total) {
+        chat_prompt *p = &b->prompt[b->n_prompts++];
+        chat_prompt_init(p, GENERATE_MAX_CONTEXT);
+        ok = prompts_next(&maker, &p->ids, flags.n_prompt, e) && generate_check(&b->gen, &p->ids, e);
+    }
+    prompts_deinit(&maker);
+    return ok;
+}
+
 static bool add_prompt(bench *b, const chat_options *o, str text, err *e)
 {
     arena mem;
@@ -123,6 +176,8 @@ static bool read_prompts(bench *b, const chat_options *o, err *e)
 static bool choose_prompts(bench *b, err *e)
 {
     chat_options o;
+    if (flags.shape.given) return random_prompts(b, e);
+    b->n_repeats = flags.repeats;
     if (!generate_chat_options(&o, &b->g, flags.gen.engine.path, e)) return false;
     if (flags.prompts) return read_prompts(b, &o, e);
     for (size_t i = 0; i < COUNT(own_prompts); i++)
@@ -150,6 +205,25 @@ static bool run_arm(bench *b, arm *a, const chat_prompt *p, double *seconds, err
     return !b->gen.interrupted || err_set(e, ERR_INPUT, "interrupted");
 }
 
+/* What plain decoding says, for the oracle. */
+static bool learn_texts(bench *b, err *e)
+{
+    tok_ids all;
+    double  unused;
+    bool    ok = true;
+    tok_ids_init(&all, GENERATE_MAX_CONTEXT);
+    for (int i = 0; ok && b->oracle && i < b->n_prompts; i++) {
+        const tok_ids *prompt = &b->prompt[i].ids;
+        ok                    = run_arm(b, &b->arms[0], &b->prompt[i], &unused, e);
+        all.n                 = 0;
+        for (size_t k = 0; k < prompt->n; k++) tok_ids_put(&all, prompt->p[k]);
+        for (size_t k = 0; k < b->text.n; k++) tok_ids_put(&all, b->text.p[k]);
+        if (ok) oracle_learn(b->oracle, all.p, all.n);
+    }
+    tok_ids_deinit(&all);
+    return ok;
+}
+
 static bool run_pair(bench *b, const chat_prompt *p, int turn, err *e)
 {
     double seconds[ARMS_MAX];
@@ -170,17 +244,18 @@ static bool run_pair(bench *b, const chat_prompt *p, int turn, err *e)
 static bool run_all(bench *b, err *e)
 {
     progress_bar bar;
-    int          turn = 0, total = flags.repeats * b->n_prompts;
+    int          turn = 0, total = b->n_repeats * b->n_prompts;
     double       unused;
+    b->n_pairs = b->n_different = 0;
     for (int k = 0; k < b->n_arms; k++) { /* warm up: drafters, pages, and what auto knows about costs */
         if (!run_arm(b, &b->arms[k], &b->prompt[0], &unused, e)) return false;
         b->arms[k].stats   = (spec_stats){0};
         b->arms[k].seconds = 0;
-        b->arms[k].tokens  = 0;
+        b->arms[k].tokens = b->arms[k].n_ratios = 0;
     }
     progress_start(&bar, "measuring");
     bar.no_bytes = true;
-    for (int r = 0; r < flags.repeats; r++)
+    for (int r = 0; r < b->n_repeats; r++)
         for (int i = 0; i < b->n_prompts && b->n_pairs < MAX_PAIRS; i++) {
             progress_show(&bar, (size_t)turn, (size_t)total);
             if (!run_pair(b, &b->prompt[i], turn++, e)) return false;
@@ -201,8 +276,10 @@ static void print_arm(arm *a)
            1e3 * s->commit_s / (double)n);
 }
 
-static void print_table(bench *b)
+static void print_table(bench *b, double accept)
 {
+    if (flags.shape.given) printf("%s; ", flags.shape.target.name);
+    if (b->oracle) printf("an oracle's guesses, %g tokens a round; ", accept);
     printf("%s, %d threads wanted (0: all), temperature %g; %d prompts, %d pairs, %lld tokens an arm\n",
            b->g.model->o->name, flags.gen.engine.n_threads, (double)b->gen.lane.params.temp, b->n_prompts, b->n_pairs,
            (long long)b->arms[0].tokens);
@@ -237,7 +314,7 @@ static void put_arm(json_writer *w, arm *a)
     json_end(w);
 }
 
-static void print_json(bench *b)
+static void print_json(bench *b, double accept)
 {
     buf         out;
     json_writer w;
@@ -245,6 +322,8 @@ static void print_json(bench *b)
     json_writer_init(&w, &out);
     json_begin_object(&w);
     result_str(&w, "device", b->g.model->o->name);
+    if (flags.shape.given) result_str(&w, "shape", flags.shape.target.name);
+    if (b->oracle) result_real(&w, "accept", accept);
     result_int(&w, "prompts", b->n_prompts);
     result_int(&w, "pairs", b->n_pairs);
     result_real(&w, "temperature", (double)b->gen.lane.params.temp);
@@ -259,21 +338,40 @@ static void print_json(bench *b)
 }
 
 /* --- the command ----------------------------------------------------------------------------------*/
+static bool open_all(bench *b, err *e)
+{
+    generate_flags *f = &flags.gen;
+    f->method         = SPEC_AUTO; /* all drafters are wanted */
+    f->method_given   = true;
+    if (flags.accept) {
+        b->oracle         = oracle_new(flags.shape.spec.seed);
+        f->draft.wrap     = oracle_wrap;
+        f->draft.wrap_ctx = b->oracle;
+    }
+    if (!bench_open_model(&flags.shape, &f->engine, e) || !bench_open_drafter(&flags.shape, &f->draft, e) ||
+        (!flags.shape.given && !cli_open_tok(&b->t, f->engine.path, e)) || !generate_open(&b->g, f, e) ||
+        !generator_init(&b->gen, &b->g, b->t, f, e))
+        return false;
+    b->gen.on_token   = on_token;
+    b->gen.ctx        = b;
+    b->gen.ignore_eos = flags.shape.given;
+    return true;
+}
+
+static bool measure_one(bench *b, double accept, err *e)
+{
+    if ((b->oracle && !oracle_accept(b->oracle, accept, e)) || !run_all(b, e)) return false;
+    (flags.json ? print_json : print_table)(b, accept);
+    return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from the first arm's", b->n_different);
+}
+
 static bool measure(bench *b, err *e)
 {
-    flags.gen.method       = SPEC_AUTO; /* all drafters are wanted */
-    flags.gen.method_given = true;
-    if (!cli_open_tok(&b->t, flags.gen.engine.path, e) || !generate_open(&b->g, &flags.gen, e) ||
-        !generator_init(&b->gen, &b->g, b->t, &flags.gen, e))
-        return false;
-    b->gen.on_token = on_token;
-    b->gen.ctx      = b;
-    if (!choose_arms(b, e) || !choose_prompts(b, e) || !run_all(b, e)) return false;
-    if (flags.json)
-        print_json(b);
-    else
-        print_table(b);
-    return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from the first arm's", b->n_different);
+    if (!open_all(b, e) || !choose_arms(b, e) || !choose_prompts(b, e) || !learn_texts(b, e)) return false;
+    if (!b->n_accepts) return measure_one(b, 0, e);
+    for (int i = 0; i < b->n_accepts; i++)
+        if (!measure_one(b, b->accept[i], e)) return false;
+    return true;
 }
 
 int bench_spec(int argc, char **args)
@@ -282,7 +380,8 @@ int bench_spec(int argc, char **args)
     err e = {0};
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if (n_args) return opt_usage(&usage, "'%s' is not a flag", args[0]);
-    if (!generate_check_flags(&flags.gen, &usage)) return 2;
+    if (!generate_check_flags(&flags.gen, &usage) || !bench_check_shape(&flags.shape, flags.gen.engine.path, &usage))
+        return 2;
     if (flags.gen.method_given || flags.gen.stops.n || flags.gen.stats || flags.gen.system || flags.gen.think ||
         flags.gen.logprobs >= 0)
         return opt_usage(&usage, "--spec, --stop, --stats, --system, --think and --logprobs do not go with bench");
@@ -290,9 +389,15 @@ int bench_spec(int argc, char **args)
     if (flags.gen.max_tokens == 0 || flags.gen.max_tokens == 1)
         return opt_usage(&usage, "-n %d leaves nothing to measure: rates count the tokens after the first",
                          flags.gen.max_tokens);
-    if (!cli_resolve_model(&flags.gen.engine.path, &e)) return cli_fail(&e);
-    if (flags.gen.max_tokens < 0) flags.gen.max_tokens = 256;
+    if (flags.shape.given && flags.prompts) return opt_usage(&usage, "--prompts are texts, and a shape has none");
+    if (!flags.gen.seed_given) flags.gen.seed = 1;
+    flags.gen.seed_given = true;
+    if (flags.gen.max_tokens < 0) flags.gen.max_tokens = flags.shape.given ? 128 : 256;
     bench *b = xnew(bench);
+    if (!parse_accepts(b->accept, &b->n_accepts, &e)) {
+        mem_free(b);
+        return opt_usage(&usage, "--accept: %s", e.text);
+    }
     tok_ids_init(&b->text, GENERATE_MAX_CONTEXT);
     tok_ids_init(&b->plain_text, GENERATE_MAX_CONTEXT);
     bool ok = measure(b, &e);
@@ -301,6 +406,9 @@ int bench_spec(int argc, char **args)
     tok_ids_deinit(&b->plain_text);
     if (b->gen.g) generator_deinit(&b->gen);
     engine_close(&b->g);
+    oracle_free(b->oracle);
+    shape_free(&flags.shape.target);
+    shape_free(&flags.shape.drafter);
     tok_free(b->t);
     mem_free(b);
     return ok ? 0 : cli_fail(&e);

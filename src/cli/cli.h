@@ -86,10 +86,14 @@ void engine_close(engine *g); /* a zeroed one is fine */
 
 /* Where drafters come from. */
 typedef struct {
-    opt_list paths; /* as given: files, directories, nano */
-    int      n_ctx;
-    int      quantise; /* index into engine_draft_quants */
-    bool     lazy;
+    opt_list    paths; /* as given: files, directories, nano */
+    str         image; /* one more, a GGUF file in memory, and its name */
+    const char *image_name;
+    int         n_ctx;
+    int         quantise; /* index into engine_draft_quants */
+    bool        lazy;
+    drafter *(*wrap)(void *ctx, drafter *d); /* as spec_draft_source's */
+    void *wrap_ctx;
 } draft_options;
 extern const char *const engine_draft_quants[];
 /* clang-format off */

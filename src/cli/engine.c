@@ -104,19 +104,24 @@ void engine_close(engine *g)
     *g = (engine){0};
 }
 
-int engine_add_drafters(engine *g, const draft_options *d, quant_type kv_type)
+static int add_drafter(engine *g, const draft_options *d, quant_type kv_type, const char *path, str image)
 {
     static const quant_type quants[] = {QUANT_F32, QUANT_Q8_0, QUANT_Q4_0}; /* as engine_draft_quants */
-    int                     n        = 0;
-    for (int i = 0; i < d->paths.n; i++) {
-        err               e   = {0};
-        spec_draft_source src = {.path = d->paths.item[i],
-                                 .opt  = {.n_ctx = d->n_ctx, .quantise = quants[d->quantise], .kv_type = kv_type},
-                                 .lazy = d->lazy};
-        if (spec_add_drafter(g->spec, &src, &e))
-            n++;
-        else
-            log_event(LOG_WARN, "draft", "%s; going on without it", e.text);
-    }
+    err                     e        = {0};
+    spec_draft_source       src      = {.path     = path,
+                                        .image    = image,
+                                        .opt      = {.n_ctx = d->n_ctx, .quantise = quants[d->quantise], .kv_type = kv_type},
+                                        .lazy     = d->lazy,
+                                        .wrap     = d->wrap,
+                                        .wrap_ctx = d->wrap_ctx};
+    bool                    ok       = spec_add_drafter(g->spec, &src, &e);
+    if (!ok) log_event(LOG_WARN, "draft", "%s; going on without it", e.text);
+    return ok;
+}
+
+int engine_add_drafters(engine *g, const draft_options *d, quant_type kv_type)
+{
+    int n = d->image.n ? add_drafter(g, d, kv_type, d->image_name, d->image) : 0;
+    for (int i = 0; i < d->paths.n; i++) n += add_drafter(g, d, kv_type, d->paths.item[i], (str){0});
     return n;
 }

@@ -1,0 +1,152 @@
+#include "bench/oracle.h"
+
+#include "base/mem.h"
+#include "ops/sampling_math.h"
+
+#include <math.h>
+
+typedef struct {
+    int32_t *token;
+    int32_t  n;
+} known_text;
+
+struct oracle {
+    uint64_t    seed;
+    double      tokens;
+    int         longest; /* draft of the drafters */
+    known_text *texts;
+    size_t      n_texts;
+};
+
+typedef struct {
+    drafter  d; /* first: a drafter * is a veiled * */
+    drafter *real;
+    oracle  *o;
+} veiled;
+
+oracle *oracle_new(uint64_t seed)
+{
+    oracle *o = xnew(oracle);
+    o->seed   = seed;
+    o->tokens = 1;
+    return o;
+}
+
+void oracle_free(oracle *o)
+{
+    if (!o) return;
+    for (size_t i = 0; i < o->n_texts; i++) mem_free(o->texts[i].token);
+    mem_free(o->texts);
+    mem_free(o);
+}
+
+void oracle_learn(oracle *o, const int32_t *text, size_t n)
+{
+    known_text *more = xnew_n(known_text, o->n_texts + 1);
+    for (size_t i = 0; i < o->n_texts; i++) more[i] = o->texts[i];
+    more[o->n_texts] = (known_text){xnew_n(int32_t, n), (int32_t)n};
+    memcpy(more[o->n_texts++].token, text, n * sizeof *text);
+    mem_free(o->texts);
+    o->texts = more;
+}
+
+bool oracle_accept(oracle *o, double tokens, err *e)
+{
+    o->tokens = tokens;
+    return tokens <= 1 + o->longest ||
+           err_set(e, ERR_INPUT, "a round cannot commit %g tokens: the longest draft has %d", tokens, o->longest);
+}
+
+double oracle_chance(double tokens, int n)
+{
+    double low = 0, high = 1;
+    for (int i = 0; i < 60; i++) {
+        double p = (low + high) / 2, sum = 1;
+        for (int k = 1; k <= n; k++) sum += pow(p, k);
+        *(sum < tokens ? &low : &high) = p;
+    }
+    return (low + high) / 2;
+}
+
+/* --- guesses ------------------------------------------------------------------------------------- */
+/* The text that the job's begins. */
+static const known_text *find(const oracle *o, const draft_job *j)
+{
+    for (size_t i = 0; i < o->n_texts; i++) {
+        const known_text *t = &o->texts[i];
+        if (t->n >= j->n_text && memcmp(t->token, j->text, (size_t)j->n_text * sizeof *j->text) == 0) return t;
+    }
+    return NULL;
+}
+
+static bool is_right(const veiled *v, const known_text *t, int32_t pos, double chance)
+{
+    uint64_t bits = sampling_position_key(v->o->seed + (uint64_t)(t - v->o->texts), pos);
+    return (double)(bits >> 11) * 0x1p-53 < chance;
+}
+
+static void put_candidates(const veiled *v, draft_job *j, int i, int32_t said, int32_t truth)
+{
+    for (int k = 1; k < j->n_top; k++)
+        if (j->top[i][k].id == said || j->top[i][k].id == truth) j->top[i][k].id = (truth + 1 + k) % v->d.t->n_vocab;
+    if (j->n_top) j->top[i][0].id = said;
+}
+
+static void change_guesses(veiled *v, draft_job *j)
+{
+    const known_text *t = find(v->o, j);
+    double            p = oracle_chance(v->o->tokens, v->d.max_draft);
+    int               n = 0;
+    for (; t && n < j->n && j->n_text + n < t->n; n++) {
+        int32_t pos = j->n_text + n, truth = t->token[pos];
+        j->token[n] = is_right(v, t, pos, p) ? truth : (truth + 1) % v->d.t->n_vocab;
+        put_candidates(v, j, n, j->token[n], truth);
+    }
+    if (j->later && n) v->d.t->o->upload(v->d.t->q, j->guesses, j->token, (size_t)n * sizeof *j->token);
+}
+
+static bool veiled_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
+{
+    veiled *v = (veiled *)d;
+    if (!v->real->draft(v->real, kv, jobs, n_jobs, e)) return false;
+    for (int i = 0; i < n_jobs; i++) change_guesses(v, jobs[i]);
+    return true;
+}
+
+/* --- the rest is the drafter's own ----------------------------------------------------------------*/
+static drafter *real(const drafter *d) { return ((const veiled *)d)->real; }
+
+static bool    veiled_lane_new(drafter *d, draft_lane **out, err *e) { return real(d)->lane_new(real(d), out, e); }
+static void    veiled_lane_free(drafter *d, draft_lane *l) { real(d)->lane_free(real(d), l); }
+static void    veiled_cut(drafter *d, draft_lane *l, int32_t n_pos) { real(d)->cut(real(d), l, n_pos); }
+static int32_t veiled_held(const drafter *d, const draft_lane *l, int32_t n_pos)
+{
+    return real(d)->held(real(d), l, n_pos);
+}
+static bool veiled_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
+{
+    return real(d)->observe(real(d), l, r, e);
+}
+
+static void veiled_close(drafter *d)
+{
+    drafter_close(real(d));
+    mem_free(d);
+}
+
+drafter *oracle_wrap(void *ctx, drafter *d)
+{
+    veiled *v      = xnew(veiled);
+    v->d           = *d;
+    v->real        = d;
+    v->o           = ctx;
+    v->o->longest  = d->max_draft > v->o->longest ? d->max_draft : v->o->longest;
+    v->d.lane_new  = veiled_lane_new;
+    v->d.lane_free = veiled_lane_free;
+    v->d.cut       = veiled_cut;
+    v->d.held      = d->held ? veiled_held : NULL;
+    v->d.observe   = veiled_observe;
+    v->d.draft     = veiled_draft;
+    v->d.close     = veiled_close;
+    return &v->d;
+}
