@@ -3,6 +3,7 @@
 #define TANDEM_BENCH_BENCH_H
 int bench_table(int argc, char **args);
 int bench_rows(int argc, char **args);
+int bench_plot(int argc, char **args);
 int bench_spec(int argc, char **args);
 int bench_shape(int argc, char **args);
 #endif
