@@ -65,7 +65,8 @@ CPU_MAIN := src/ops/cpu/cpu.c
 KERNELS  := $(filter-out $(CPU_MAIN),$(wildcard src/ops/cpu/*.c))
 SOURCES  := $(filter-out src/cli/% src/bench/%,$(wildcard src/*/*.c src/ops/ref/*.c)) $(wildcard $(CPU_MAIN)) $(CUDA_C)
 CLI      := $(wildcard src/cli/*.c src/bench/*.c)
-BENCH    := $(addprefix src/bench/,cells.c experts.c oracle.c shape.c stats.c) # what sees no command line: the unit tests have it too
+# What sees no command line: the unit tests have it too.
+BENCH    := $(addprefix src/bench/,cells.c experts.c oracle.c plot.c prompts.c sha256.c shape.c stats.c)
 NANO     := $(wildcard models/nano/*.gguf)
 UNIT     := $(wildcard tests/unit/*.c tests/unit/*/*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
