@@ -1,5 +1,18 @@
 #include "bench/flags.h"
 
+bool bench_check_generate(const generate_flags *f, const opt_spec *usage)
+{
+    if (!generate_check_flags(f, usage)) return false;
+    if (f->method_given || f->stops.n || f->stats || f->system || f->think || f->logprobs >= 0)
+        return opt_usage(usage, "--spec, --stop, --stats, --system, --think and --logprobs do not go with bench"),
+               false;
+    if (f->max_tokens == 0 || f->max_tokens == 1)
+        return opt_usage(usage, "-n %d leaves nothing to measure: rates count the tokens after the first",
+                         f->max_tokens),
+               false;
+    return true;
+}
+
 bool bench_check_shape(const shape_flags *f, const char *path, const opt_spec *usage)
 {
     if (f->given && path) return opt_usage(usage, "--shape and --model do not go together"), false;

@@ -8,7 +8,7 @@
 #ifndef TANDEM_BENCH_FLAGS_H
 #define TANDEM_BENCH_FLAGS_H
 #include "bench/shape.h"
-#include "cli/cli.h"
+#include "cli/generate.h"
 
 typedef struct {
     shape_spec  spec;
@@ -27,6 +27,8 @@ typedef struct {
      .help = "type of its matrices: q4_0 (default), q8_0, q4_k, q5_k, q6_k, q5_0, iq4_xs, mxfp4, bf16, f16 or f32"}
 /* clang-format on */
 
+/* What OPT_GENERATE has and a measurement cannot use: true, or a message was printed (exit 2). */
+bool bench_check_generate(const generate_flags *f, const opt_spec *usage);
 /* Flags that do not go together: true, or a message was printed (exit 2). path: what --model says, or NULL. */
 bool bench_check_shape(const shape_flags *f, const char *path, const opt_spec *usage);
 /* Sets the model that the engine opens: the shape, or the path with nano resolved. */

@@ -98,7 +98,8 @@ static int64_t parts_of(str path, size_t *at)
 
 bool provenance_file(provenance *p, const char *path, bool hash, err *e)
 {
-    size_t  at;
+    size_t at;
+    if (!path) return true;
     int64_t n = parts_of(str_of(path), &at);
     if (!p->files.max) buf_init(&p->files, MAX_TEXT);
     if (file_is_dir(path)) return add_directory(p, path, hash, e);
@@ -110,6 +111,13 @@ bool provenance_file(provenance *p, const char *path, bool hash, err *e)
         if (!add_file(p, part, hash, e)) return false;
     }
     return n > 0 || add_file(p, path, hash, e);
+}
+
+bool provenance_files(provenance *p, const char *model, const draft_options *d, bool hash, err *e)
+{
+    bool ok = provenance_file(p, model, hash, e);
+    for (int i = 0; ok && i < d->paths.n; i++) ok = provenance_file(p, d->paths.item[i], hash, e);
+    return ok;
 }
 
 /* --- the machine ----------------------------------------------------------------------------------*/
@@ -126,7 +134,7 @@ void provenance_cpu(char *out, size_t cap)
     if (f) fclose(f);
 }
 
-void provenance_put(const provenance *p, json_writer *w, const engine *g, const char *kv)
+void provenance_put(const provenance *p, json_writer *w, const engine *g, const char *model, const char *kv)
 {
     const ops *o = g->model->o;
     char       cpu[256];
@@ -136,6 +144,7 @@ void provenance_put(const provenance *p, json_writer *w, const engine *g, const 
     result_str(w, "version", TANDEM_VERSION);
     json_key(w, "command");
     json_put_str(w, buf_str(&p->command));
+    result_str(w, "model", model);
     json_key(w, "files");
     json_begin_array(w);
     buf_put(w->b, p->files.p, p->files.n); /* whole objects and the commas between them */

@@ -17,10 +17,12 @@ typedef struct {
 
 /* Before the flags are parsed: that moves the arguments. */
 void provenance_command(provenance *p, const char *part, int argc, char **args);
-/* A GGUF file with all its parts, or a directory's config.json and safetensors. hash: read them all. */
+/* A GGUF file with all its parts, or a directory's config.json and safetensors; NULL: none. hash: read them all. */
 bool provenance_file(provenance *p, const char *path, bool hash, err *e);
+/* The model (NULL: it has no file) and the drafters. */
+bool provenance_files(provenance *p, const char *model, const draft_options *d, bool hash, err *e);
 /* One member, "provenance", of the object that is being written. */
-void provenance_put(const provenance *p, json_writer *w, const engine *g, const char *kv);
+void provenance_put(const provenance *p, json_writer *w, const engine *g, const char *model, const char *kv);
 void provenance_deinit(provenance *p);
 void provenance_cpu(char *out, size_t cap); /* the processor's own name, or "" */
 #endif

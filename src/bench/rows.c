@@ -5,6 +5,7 @@
  * another program can run its own measurements in between. */
 #include "bench/bench.h"
 #include "bench/cells.h"
+#include "bench/flags.h"
 #include "bench/provenance.h"
 #include "bench/result.h"
 #include "cli/generate.h"
@@ -16,13 +17,21 @@ enum { MAX_LIST = 32, MAX_CELLS = 256, MAX_REPEATS = 1000, MAX_LINE = 256 };
 
 static struct {
     engine_options engine;
+    shape_flags    shape;
     const char    *rows, *contexts, *prefill, *json, *label;
     int            steps, repeats, kv;
     bool           chain, ask, profile, repeats_given, no_hash;
-} flags = {.rows = "1,2,4,8,16,32", .contexts = "512", .prefill = "512", .label = "tandem", .steps = 8, .repeats = 9};
+} flags = {.shape    = SHAPE_DEFAULTS,
+           .rows     = "1,2,4,8,16,32",
+           .contexts = "512",
+           .prefill  = "512",
+           .label    = "tandem",
+           .steps    = 8,
+           .repeats  = 9};
 
 static const option opts[] = {
     OPT_ENGINE(flags.engine),
+    OPT_SHAPE(flags.shape),
     {.name = "rows", .kind = OPT_STR, .dest = &flags.rows, .arg = "LIST", .help = "default 1,2,4,8,16,32"},
     {.name = "contexts",
      .kind = OPT_STR,
@@ -78,7 +87,7 @@ static const option opts[] = {
     OPT_NO_HASH(flags.no_hash),
     OPT_LOGGING,
 };
-static const opt_spec usage = {"bench", "bench rows [-m MODEL] [FLAGS]",
+static const opt_spec usage = {"bench", "bench rows [-m MODEL | --shape SHAPE] [FLAGS]",
                                "Times steps of 1 to 32 rows after given contexts, and prompts; counts the experts that "
                                "they touch.\nThe contexts are made up, not computed.",
                                opts, COUNT(opts)};
@@ -234,7 +243,7 @@ static bool write_json(bench *b, err *e)
     json_writer_init(&w, &out);
     json_begin_object(&w);
     result_str(&w, "bench", "rows");
-    provenance_put(&b->from, &w, &b->g, generate_kv_names[flags.kv]);
+    provenance_put(&b->from, &w, &b->g, cli_path_name(flags.engine.path), generate_kv_names[flags.kv]);
     result_int(&w, "steps", flags.steps);
     result_int(&w, "repeats", flags.repeats);
     json_key(&w, "series");
@@ -295,7 +304,8 @@ static bool measure(bench *b, err *e)
     if (!engine_open(&b->g, &flags.engine, e) || !cell_rig_new(&b->rig, b->g.model, flags.engine.kv_type, profiled, e))
         return false;
     if (flags.ask) return answer_all(b, e);
-    if (flags.json && !provenance_file(&b->from, flags.engine.path, !flags.no_hash, e)) return false;
+    if (flags.json && !provenance_file(&b->from, flags.shape.given ? NULL : flags.engine.path, !flags.no_hash, e))
+        return false;
     if (!choose_cells(b, e) || !run_all(b, e)) return false;
     print_table(b);
     return !flags.json || write_json(b, e);
@@ -313,16 +323,18 @@ int bench_rows(int argc, char **args)
         opt_usage(&usage, "'%s' is not a flag", args[0]);
         goto wrong;
     }
+    if (!bench_check_shape(&flags.shape, flags.engine.path, &usage)) goto wrong;
     if (!choose_cells(b, &e)) {
         opt_usage(&usage, "%s", e.text);
         goto wrong;
     }
     if (flags.profile && !flags.repeats_given) flags.repeats = 1;
     b->cells = xnew_n(measured, MAX_CELLS);
-    bool ok  = cli_resolve_model(&flags.engine.path, &e) && (!flags.json || cli_check_output(flags.json, &e)) &&
+    bool ok  = bench_open_model(&flags.shape, &flags.engine, &e) && (!flags.json || cli_check_output(flags.json, &e)) &&
               measure(b, &e);
     cell_rig_free(b->rig);
     engine_close(&b->g);
+    shape_free(&flags.shape.target);
     mem_free(b->cells);
     code = ok ? 0 : cli_fail(&e);
 wrong:

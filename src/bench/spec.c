@@ -11,6 +11,7 @@
 #include "bench/flags.h"
 #include "bench/oracle.h"
 #include "bench/prompts.h"
+#include "bench/provenance.h"
 #include "bench/result.h"
 #include "cli/generate.h"
 
@@ -19,12 +20,13 @@
 
 enum { MAX_PROMPTS = 256, MAX_PAIRS = 4096, MAX_ACCEPTS = 8, RANDOM_PROMPTS = 4 };
 
+static provenance from;
 static struct {
     generate_flags gen;
     shape_flags    shape;
     const char    *methods, *prompts, *accept;
     int            repeats, n_prompt;
-    bool           json;
+    bool           json, no_hash;
 } flags = {.gen = GENERATE_DEFAULTS, .shape = SHAPE_DEFAULTS, .repeats = 3, .n_prompt = 128};
 
 static const option opts[] = {
@@ -57,6 +59,7 @@ static const option opts[] = {
      .max  = 1000,
      .help = "times that every prompt is answered by every arm; a shape gets new prompts each time (default 3)"},
     {.name = "json", .kind = OPT_FLAG, .dest = &flags.json, .help = "the results as JSON"},
+    OPT_NO_HASH(flags.no_hash),
     OPT_LOGGING,
 };
 static const opt_spec usage = {
@@ -322,6 +325,7 @@ static void print_json(bench *b, double accept)
     json_writer_init(&w, &out);
     json_begin_object(&w);
     result_str(&w, "device", b->g.model->o->name);
+    provenance_put(&from, &w, &b->g, cli_path_name(flags.gen.engine.path), generate_kv_names[flags.gen.kv]);
     if (flags.shape.given) result_str(&w, "shape", flags.shape.target.name);
     if (b->oracle) result_real(&w, "accept", accept);
     result_int(&w, "prompts", b->n_prompts);
@@ -358,6 +362,12 @@ static bool open_all(bench *b, err *e)
     return true;
 }
 
+static bool note_files(err *e)
+{
+    const char *model = flags.shape.given ? NULL : flags.gen.engine.path;
+    return !flags.json || provenance_files(&from, model, &flags.gen.draft, !flags.no_hash, e);
+}
+
 static bool measure_one(bench *b, double accept, err *e)
 {
     if ((b->oracle && !oracle_accept(b->oracle, accept, e)) || !run_all(b, e)) return false;
@@ -367,7 +377,8 @@ static bool measure_one(bench *b, double accept, err *e)
 
 static bool measure(bench *b, err *e)
 {
-    if (!open_all(b, e) || !choose_arms(b, e) || !choose_prompts(b, e) || !learn_texts(b, e)) return false;
+    if (!open_all(b, e) || !note_files(e) || !choose_arms(b, e) || !choose_prompts(b, e) || !learn_texts(b, e))
+        return false;
     if (!b->n_accepts) return measure_one(b, 0, e);
     for (int i = 0; i < b->n_accepts; i++)
         if (!measure_one(b, b->accept[i], e)) return false;
@@ -378,17 +389,12 @@ int bench_spec(int argc, char **args)
 {
     int n_args, code;
     err e = {0};
+    provenance_command(&from, "spec", argc, args);
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if (n_args) return opt_usage(&usage, "'%s' is not a flag", args[0]);
-    if (!generate_check_flags(&flags.gen, &usage) || !bench_check_shape(&flags.shape, flags.gen.engine.path, &usage))
+    if (!bench_check_generate(&flags.gen, &usage) || !bench_check_shape(&flags.shape, flags.gen.engine.path, &usage))
         return 2;
-    if (flags.gen.method_given || flags.gen.stops.n || flags.gen.stats || flags.gen.system || flags.gen.think ||
-        flags.gen.logprobs >= 0)
-        return opt_usage(&usage, "--spec, --stop, --stats, --system, --think and --logprobs do not go with bench");
     if (!arms_check(flags.methods, &e)) return opt_usage(&usage, "--methods: %s", e.text);
-    if (flags.gen.max_tokens == 0 || flags.gen.max_tokens == 1)
-        return opt_usage(&usage, "-n %d leaves nothing to measure: rates count the tokens after the first",
-                         flags.gen.max_tokens);
     if (flags.shape.given && flags.prompts) return opt_usage(&usage, "--prompts are texts, and a shape has none");
     if (!flags.gen.seed_given) flags.gen.seed = 1;
     flags.gen.seed_given = true;
@@ -407,6 +413,7 @@ int bench_spec(int argc, char **args)
     if (b->gen.g) generator_deinit(&b->gen);
     engine_close(&b->g);
     oracle_free(b->oracle);
+    provenance_deinit(&from);
     shape_free(&flags.shape.target);
     shape_free(&flags.shape.drafter);
     tok_free(b->t);

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "bench/arms.h"
 #include "bench/bench.h"
+#include "bench/flags.h"
 #include "bench/prompts.h"
 #include "bench/provenance.h"
 #include "bench/result.h"
@@ -29,13 +30,15 @@ enum { MAX_SIZES = 16, MAX_CELLS = MAX_SIZES + 1, MAX_REPEATS = 1000, ANSWER = 1
 
 static struct {
     generate_flags gen;
+    shape_flags    shape;
     const char    *methods, *contexts, *json;
     int            repeats;
     bool           session, no_hash;
-} flags = {.gen = GENERATE_DEFAULTS, .contexts = "512,2048", .repeats = 9};
+} flags = {.gen = GENERATE_DEFAULTS, .shape = SHAPE_DEFAULTS, .contexts = "512,2048", .repeats = 9};
 
 static const option opts[] = {
     OPT_GENERATE(flags.gen),
+    OPT_SHAPE(flags.shape),
     {.name = "methods", .kind = OPT_STR, .dest = &flags.methods, .arg = "LIST", .help = ARMS_HELP},
     {.name = "contexts",
      .kind = OPT_STR,
@@ -58,11 +61,12 @@ static const option opts[] = {
     OPT_LOGGING,
 };
 static const opt_spec usage = {
-    "bench", "bench [table] [-m MODEL] [--draft DRAFTER] [FLAGS]",
+    "bench", "bench [table] [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
     "Measures prompts and answers by context size and by method, in interleaved pairs: time to the first token and "
     "per\n"
     "token, rates, the whole answer, memory, acceptance; medians with 90% intervals. -n is 128 here. Other parts:\n"
-    "bench rows (steps by number of rows), bench spec (methods on short prompts), bench plot (results as SVG).",
+    "bench rows (steps by number of rows), bench spec (methods on short prompts), bench plot (results as SVG), bench "
+    "shape (a made-up model as a file).",
     opts, COUNT(opts)};
 
 typedef enum { TTFT, PP, TPOT, GEN, WALL, E2E, THROUGHPUT, GEN_RATIO, WALL_RATIO, METRICS } metric;
@@ -315,7 +319,7 @@ static bool write_json(bench *b, err *e)
     json_begin_object(&w);
     result_str(&w, "bench", "table");
     result_str(&w, "mode", flags.session ? "session" : "clean");
-    provenance_put(&b->from, &w, &b->g, generate_kv_names[flags.gen.kv]);
+    provenance_put(&b->from, &w, &b->g, cli_path_name(flags.gen.engine.path), generate_kv_names[flags.gen.kv]);
     result_int(&w, "answer_tokens", b->gen.max_tokens);
     result_int(&w, "repeats", flags.repeats);
     result_real(&w, "temperature", (double)b->gen.lane.params.temp);
@@ -348,6 +352,7 @@ static bool open_prompts(bench *b, err *e)
     const char  *path = flags.gen.engine.path;
     chat_options format;
     err          why = {0};
+    if (flags.shape.given) return prompts_init(&b->prompts, NULL, NULL, b->g.model->n_vocab, e);
     if (cli_open_tok(&b->tok, path, &why) && generate_chat_options(&format, &b->g, path, &why) &&
         prompts_init(&b->prompts, b->tok, &format, b->g.model->n_vocab, &why))
         return true;
@@ -374,17 +379,15 @@ static bool open_all(bench *b, err *e)
 
 static bool note_files(bench *b, err *e)
 {
-    bool hash = !flags.no_hash;
-    if (!flags.json) return true;
-    if (!provenance_file(&b->from, flags.gen.engine.path, hash, e)) return false;
-    for (int i = 0; i < flags.gen.draft.paths.n; i++)
-        if (!provenance_file(&b->from, flags.gen.draft.paths.item[i], hash, e)) return false;
-    return true;
+    const char *model = flags.shape.given ? NULL : flags.gen.engine.path;
+    return !flags.json || provenance_files(&b->from, model, &flags.gen.draft, !flags.no_hash, e);
 }
 
 static bool measure(bench *b, err *e)
 {
-    if ((flags.json && !cli_check_output(flags.json, e)) || !cli_resolve_model(&flags.gen.engine.path, e)) return false;
+    if ((flags.json && !cli_check_output(flags.json, e)) || !bench_open_model(&flags.shape, &flags.gen.engine, e) ||
+        !bench_open_drafter(&flags.shape, &flags.gen.draft, e))
+        return false;
     if (!open_all(b, e) || !note_files(b, e) || !run_all(b, e)) return false;
     print_table(b);
     if (flags.json && !write_json(b, e)) return false;
@@ -395,18 +398,11 @@ static bool measure(bench *b, err *e)
 static bool check_flags(bench *b)
 {
     err e = {0};
-    if (!generate_check_flags(&flags.gen, &usage)) return false;
-    if (flags.gen.method_given || flags.gen.stops.n || flags.gen.stats || flags.gen.system || flags.gen.think ||
-        flags.gen.logprobs >= 0)
-        return opt_usage(&usage, "--spec, --stop, --stats, --system, --think and --logprobs do not go with bench"),
-               false;
+    if (!bench_check_generate(&flags.gen, &usage) || !bench_check_shape(&flags.shape, flags.gen.engine.path, &usage))
+        return false;
     if (!arms_check(flags.methods, &e)) return opt_usage(&usage, "--methods: %s", e.text), false;
     if (!choose_sizes(b, &e)) return opt_usage(&usage, "--contexts: %s", e.text), false;
     if (flags.gen.max_tokens < 0) flags.gen.max_tokens = ANSWER;
-    if (flags.gen.max_tokens < 2)
-        return opt_usage(&usage, "-n %d leaves nothing to measure: rates count the tokens after the first",
-                         flags.gen.max_tokens),
-               false;
     if (!flags.gen.seed_given) flags.gen.seed = 1, flags.gen.seed_given = true;
     return true;
 }
@@ -423,6 +419,8 @@ static void close_all(bench *b)
     prompts_deinit(&b->prompts);
     provenance_deinit(&b->from);
     engine_close(&b->g);
+    shape_free(&flags.shape.target);
+    shape_free(&flags.shape.drafter);
     tok_free(b->tok);
     mem_free(b);
 }
@@ -441,7 +439,7 @@ int bench_table(int argc, char **args)
     if (opt_parse(&usage, argc, args, &n_args, &code)) {
         code = 2;
         if (n_args)
-            opt_usage(&usage, "'%s' is no part of bench: there are table, rows, spec and plot", args[0]);
+            opt_usage(&usage, "'%s' is no part of bench: there are table, rows, spec, plot and shape", args[0]);
         else if (check_flags(b))
             code = measure(b, &e) ? 0 : cli_fail(&e);
     }

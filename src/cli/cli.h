@@ -42,7 +42,6 @@ typedef struct {
     str         image;            /* a GGUF file in memory, in place of the path, which then is its name */
     int         device;           /* index into engine_devices */
     int         n_threads, n_ctx; /* 0: the default */
-    int         max_lanes;        /* of the loop; 0: one */
     quant_type  kv_type;
     ops *(*wrap)(ops *inner); /* as model_options has it */
 } engine_options;

@@ -73,7 +73,7 @@ static bool open_pages(engine *g, const engine_options *opt, err *e)
 
 static bool open_loop(engine *g, const engine_options *opt, err *e)
 {
-    spec_options so = {.n_ctx = g->n_ctx, .max_lanes = opt->max_lanes ? opt->max_lanes : 1, .kv_type = opt->kv_type};
+    spec_options so = {.n_ctx = g->n_ctx, .max_lanes = 1, .kv_type = opt->kv_type};
     size_t       bytes;
     if (!spec_kv_bytes(g->model, &so, &bytes)) return err_set(e, ERR_LIMIT, "a context of %d is too large", g->n_ctx);
     return check_memory(g->device.name, (double)bytes, cache_needs, e) && spec_new(&g->spec, g->model, &so, e) &&
