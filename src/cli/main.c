@@ -14,7 +14,7 @@ static const struct {
     {"draft", "write one draft after given token ids to a file", cmd_draft},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
-    {"bench", "measure what speculation is worth", cmd_bench},
+    {"bench", "measure prompts, answers, steps and what speculation is worth", cmd_bench},
     {"inspect", "what is in a model file or directory, and what it needs to run", cmd_inspect},
     {"convert", "a Hugging Face directory to a GGUF file", cmd_convert},
     {"quantize", "a GGUF file to one of another type", cmd_quantize},
