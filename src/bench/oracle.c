@@ -85,11 +85,10 @@ static bool is_right(const veiled *v, const known_text *t, int32_t pos, double c
     return (double)(bits >> 11) * 0x1p-53 < chance;
 }
 
-static void put_candidates(const veiled *v, draft_job *j, int i, int32_t said, int32_t truth)
+static void put_candidates(const veiled *v, draft_job *j, int i, int32_t truth)
 {
-    for (int k = 1; k < j->n_top; k++)
-        if (j->top[i][k].id == said || j->top[i][k].id == truth) j->top[i][k].id = (truth + 1 + k) % v->d.t->n_vocab;
-    if (j->n_top) j->top[i][0].id = said;
+    for (int k = 1; k < j->n_top; k++) j->top[i][k].id = (truth + 1 + k) % v->d.t->n_vocab;
+    if (j->n_top) j->top[i][0].id = j->token[i];
 }
 
 static void change_guesses(veiled *v, draft_job *j)
@@ -100,7 +99,7 @@ static void change_guesses(veiled *v, draft_job *j)
     for (; t && n < j->n && j->n_text + n < t->n; n++) {
         int32_t pos = j->n_text + n, truth = t->token[pos];
         j->token[n] = is_right(v, t, pos, p) ? truth : (truth + 1) % v->d.t->n_vocab;
-        put_candidates(v, j, n, j->token[n], truth);
+        put_candidates(v, j, n, truth);
     }
     if (j->later && n) v->d.t->o->upload(v->d.t->q, j->guesses, j->token, (size_t)n * sizeof *j->token);
 }
