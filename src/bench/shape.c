@@ -551,6 +551,7 @@ bool shape_drafter(shape_image *out, const shape_spec *s, err *e)
     start(&m, s, c.n_embd);
     put_general(&m, "dflash", out->name);
     plan_dflash_keys(&m.plan, &c);
+    put_tokens(m.plan.w, c.n_vocab);
     gguf_put_u32(m.plan.w, "tokenizer.ggml.mask_token_id", MASK_ID);
     add_drafter(&m, &c);
     return finish(&m, out, e);

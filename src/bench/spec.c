@@ -58,7 +58,10 @@ static const option opts[] = {
      .min  = 1,
      .max  = 1000,
      .help = "times that every prompt is answered by every arm; a shape gets new prompts each time (default 3)"},
-    {.name = "json", .kind = OPT_FLAG, .dest = &flags.json, .help = "the results as JSON"},
+    {.name = "json",
+     .kind = OPT_FLAG,
+     .dest = &flags.json,
+     .help = "the results as JSON, a line for each number of --accept"},
     OPT_NO_HASH(flags.no_hash),
     OPT_LOGGING,
 };
