@@ -300,10 +300,10 @@ static const ops TABLE = {
 
 ops *ops_profile(ops *inner)
 {
-    ops     *o = xnew(ops);
-    profile *p = xnew(profile);
-    p->inner   = inner;
-    p->other   = (entry){.name = "other"};
+    ops     *o   = xnew(ops);
+    profile *p   = xnew(profile);
+    p->inner     = inner;
+    p->other     = (entry){.name = "other"};
     *o           = TABLE;
     o->state     = p;
     o->kernels   = inner->kernels;

@@ -619,9 +619,9 @@ bool cpu_ops_open_isa(ops **out, const char *isa, int n_threads, err *e)
     const cpu_kernels *k = find_kernels(isa);
     *out                 = NULL;
     if (!k) return err_set(e, ERR_INPUT, "this processor has no kernels for '%s'", isa);
-    backend *b = xnew(backend);
-    *b         = (backend){pool_new(n_threads), k};
-    ops *o     = xnew(ops);
+    backend *b   = xnew(backend);
+    *b           = (backend){pool_new(n_threads), k};
+    ops *o       = xnew(ops);
     *o           = TABLE;
     o->state     = b;
     o->kernels   = k->isa;
