@@ -61,7 +61,7 @@ typedef struct { /* 32 activations: x = d * q, with |q| <= 127 */
     int8_t  q[QK];
     float   d;
     float   ds;         /* d * sum of q, for types with a minimum */
-    int32_t sum8, low8; /* 8 * sum of q, and of its first half: what an offset of 8 takes */
+    int32_t off8, low8; /* -8 * sum of q, and of its first half: what an offset of 8 adds */
 } cpu_xblock;
 
 typedef struct { /* item: a block; rows lie one after the other */

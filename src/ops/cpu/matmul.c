@@ -4,7 +4,7 @@
  *   quantised   for blocks of 32 inputs in order: acc = fma(dw * dx, exact integer dot, acc), and where the type has a
  *               minimum acc = fma(m, dx * sum of x, acc)
  *   floats      four chains by input mod 4, each an fma per input in order; then (0 + 1) + (2 + 3)
- * A kernel takes up to 4 tiles and 4 rows: a decoded block serves all rows, a row's activations all tiles, and 4 tiles
+ * A kernel takes up to 4 tiles and 6 rows: a decoded block serves all rows, a row's activations all tiles, and 4 tiles
  * come from memory as 4 streams, faster than one. Each (row, output) has its own chain, so how many rows there are, and
  * how they are grouped, changes nothing. Loops over accumulators are unrolled: an index known only at run time would
  * keep them in memory. */
@@ -13,7 +13,7 @@
 #include <assert.h>
 #include <float.h>
 
-enum { MAX_N = 4, MAX_M = 4, ROW_BLOCK = 32 }; /* rows and (W-fold) tiles that a kernel takes at most */
+enum { MAX_N = 6, MAX_M = 4, ROW_BLOCK = 32 }; /* rows and (W-fold) tiles that a kernel takes at most */
 
 /* --- activations ----------------------------------------------------------------------------------*/
 
@@ -39,8 +39,8 @@ static void quantise_block(cpu_xblock *out, const float *x)
     int32_t low = v8i_sum(q[0] + q[1]), sum = low + v8i_sum(q[2] + q[3]);
     out->d    = d;
     out->ds   = d * (float)sum;
-    out->sum8 = 8 * sum;
-    out->low8 = 8 * low;
+    out->off8 = -8 * sum;
+    out->low8 = -8 * low;
 }
 
 void CPU_FN(quantise)(const void *args, size_t from, size_t to, int thread)
@@ -64,7 +64,7 @@ typedef uint8_t wide_u8 __attribute__((vector_size(W * LINE)));
 INLINE wide_f wide_set1(float x) { return x - (wide_f){0}; }
 INLINE wide_i wide_set1i(int32_t x) { return x - (wide_i){0}; }
 
-/* From W places: f16, bytes to floats, int8 to integers, line i of 32 bytes. */
+/* From W places: f16, bytes and int8 to floats, line i of 32 bytes. */
 #ifdef __AVX512VNNI__
 INLINE __m512i join(v8i a, v8i b) { return _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)a), (__m256i)b, 1); }
 INLINE __m128i join_8(const uint8_t *a, const uint8_t *b)
@@ -80,9 +80,9 @@ INLINE wide_f load_u8(const uint8_t *const p[W])
 {
     return (wide_f)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(join_8(p[0], p[1])));
 }
-INLINE wide_i load_i8(const uint8_t *const p[W], int at)
+INLINE wide_f load_i8(const uint8_t *const p[W], int at)
 {
-    return (wide_i)_mm512_cvtepi8_epi32(join_8(p[0] + at, p[1] + at));
+    return (wide_f)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(join_8(p[0] + at, p[1] + at)));
 }
 INLINE wide_u8 load_line(const uint8_t *const p[W], int i)
 {
@@ -92,18 +92,15 @@ INLINE wide_f wide_fma(wide_f a, wide_f b, wide_f c)
 {
     return (wide_f)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 }
-INLINE void wide_store_n(float *p, wide_f v, int n)
-{
-    if (n > TILE_ROWS) v8_store_n(p + TILE_ROWS, (v8f)_mm512_extractf64x4_pd((__m512d)v, 1), n - TILE_ROWS);
-    v8_store_n(p, (v8f)_mm512_castps512_ps256((__m512)v), n);
-}
 #else
-INLINE wide_f  load_f16(const uint16_t *const p[W]) { return v8_from_f16(p[0]); }
-INLINE wide_f  load_u8(const uint8_t *const p[W]) { return v8_from_u8(p[0]); }
-INLINE wide_i  load_i8(const uint8_t *const p[W], int at) { return v8i_from_i8((const int8_t *)p[0] + at); }
+INLINE wide_f load_f16(const uint16_t *const p[W]) { return v8_from_f16(p[0]); }
+INLINE wide_f load_u8(const uint8_t *const p[W]) { return v8_from_u8(p[0]); }
+INLINE wide_f load_i8(const uint8_t *const p[W], int at)
+{
+    return __builtin_convertvector(v8i_from_i8((const int8_t *)p[0] + at), v8f);
+}
 INLINE wide_u8 load_line(const uint8_t *const p[W], int i) { return v32_load(p[0] + LINE * i); }
 INLINE wide_f  wide_fma(wide_f a, wide_f b, wide_f c) { return v8_fma(a, b, c); }
-INLINE void    wide_store_n(float *p, wide_f v, int n) { v8_store_n(p, v, n); }
 #endif
 
 /* Bytes: tiles are asked for this far ahead, since the processor's own guesses stop at the end of each page. */
@@ -163,28 +160,44 @@ INLINE wide_u8 wide_group(quant_type t, const wide_block *k, int g)
 }
 
 /* --- integer dots ---------------------------------------------------------------------------------
- * part = dot_add(.., part) for up to span(t) groups, from 0; dot_of(part) are the sums, one per output. */
+ * dot_end(dot_add(.., dot_add(.., dot_begin(from)))) = from + the dot of up to span(t) groups, one per output. */
 #if defined(__AVX512VNNI__)
 INLINE int    span(quant_type t) { return t == QUANT_Q6_K ? 4 : 8; }
+INLINE wide_i dot_begin(wide_i from) { return from; }
 INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
 {
     (void)t;
     return (wide_i)_mm512_dpbusd_epi32((__m512i)part, (__m512i)w, (__m512i)x);
 }
-INLINE wide_i dot_of(wide_i part) { return part; }
+INLINE wide_i dot_end(wide_i from, wide_i part)
+{
+    (void)from;
+    return part;
+}
 #elif defined(__AVX2__)
 /* Sums of pairs of products must fit 16 bits: 2 * 15 * 128 * 8, 2 * 31 * 128 * 4, 2 * 63 * 128 * 2. */
-INLINE int    span(quant_type t) { return tile_bits(t) == 4 ? 8 : tile_bits(t) == 5 ? 4 : tile_bits(t) == 6 ? 2 : 1; }
+INLINE int span(quant_type t) { return tile_bits(t) == 4 ? 8 : tile_bits(t) == 5 ? 4 : tile_bits(t) == 6 ? 2 : 1; }
+/* Here and now: the compiler would keep all products, in memory, and add them at the end. */
+INLINE wide_i now(__m256i v)
+{
+    __asm__ volatile("" : "+x"(v));
+    return (wide_i)v;
+}
+INLINE wide_i dot_begin(wide_i from) { return from ^ from; }
 INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
 {
     __m256i wi = (__m256i)w, xi = (__m256i)x;
     if (tile_bits(t) == 8) /* |w| <= 128 is unsigned, and w's sign goes to x */
         return (wide_i)_mm256_maddubs_epi16(_mm256_abs_epi8(wi), _mm256_sign_epi8(xi, wi));
-    return (wide_i)_mm256_add_epi16((__m256i)part, _mm256_maddubs_epi16(wi, xi));
+    return now(_mm256_add_epi16((__m256i)part, _mm256_maddubs_epi16(wi, xi)));
 }
-INLINE wide_i dot_of(wide_i part) { return (wide_i)_mm256_madd_epi16((__m256i)part, _mm256_set1_epi16(1)); }
+INLINE wide_i dot_end(wide_i from, wide_i part)
+{
+    return now(_mm256_add_epi32((__m256i)from, _mm256_madd_epi16((__m256i)part, _mm256_set1_epi16(1))));
+}
 #else
 INLINE int    span(quant_type t) { return t == QUANT_Q6_K ? 4 : 8; }
+INLINE wide_i dot_begin(wide_i from) { return from; }
 INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
 {
     const int8_t *four = (const int8_t *)&x;
@@ -192,7 +205,11 @@ INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
         for (int k = 0; k < 4; k++) part[r] += (tile_bits(t) == 8 ? (int8_t)w[4 * r + k] : w[4 * r + k]) * four[k];
     return part;
 }
-INLINE wide_i dot_of(wide_i part) { return part; }
+INLINE wide_i dot_end(wide_i from, wide_i part)
+{
+    (void)from;
+    return part;
+}
 #endif
 
 INLINE wide_i four_of(const cpu_xblock *x, int g) /* the activations of group g, once per output */
@@ -208,46 +225,66 @@ INLINE void dot_groups(quant_type t, int m, int n, const wide_block *k, const cp
 {
 #pragma GCC unroll 8
     for (int from = g0; from < g0 + groups; from += span(t)) {
-        wide_i part[MAX_M][MAX_N] = {0};
+        wide_i part[MAX_M][MAX_N];
+#pragma GCC unroll 4
+        for (int j = 0; j < m; j++)
+#pragma GCC unroll 8
+            for (int r = 0; r < n; r++) part[j][r] = dot_begin(sum[j][r]);
 #pragma GCC unroll 8
         for (int g = from; g < from + span(t); g++) {
             wide_u8 w[MAX_M];
 #pragma GCC unroll 4
             for (int j = 0; j < m; j++) w[j] = wide_group(t, &k[j], g);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int r = 0; r < n; r++)
 #pragma GCC unroll 4
                 for (int j = 0; j < m; j++) part[j][r] = dot_add(t, w[j], four_of(x[r], g), part[j][r]);
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int r = 0; r < n; r++)
 #pragma GCC unroll 4
-            for (int j = 0; j < m; j++) sum[j][r] += dot_of(part[j][r]);
+            for (int j = 0; j < m; j++) sum[j][r] = dot_end(sum[j][r], part[j][r]);
     }
 }
 
-/* sum = the dots of a block: exact integers, Q6_K's scales included. */
-INLINE void dot_block(quant_type t, int m, int n, const wide_block *k, const cpu_xblock *const *x,
-                      wide_i sum[MAX_M][MAX_N])
+/* dot = the dots of groups [g0, g0 + groups), offset taken off: whole numbers below 2^24, which a float holds. */
+INLINE void dot_block(quant_type t, int m, int n, const wide_block *k, const cpu_xblock *const *x, int g0, int groups,
+                      wide_f dot[MAX_M][MAX_N])
 {
-    wide_i high[MAX_M][MAX_N] = {0};
-    dot_groups(t, m, n, k, x, 0, t == QUANT_Q6_K ? 4 : 8, sum);
-    if (t == QUANT_Q6_K) dot_groups(t, m, n, k, x, 4, 4, high);
+    wide_i sum[MAX_M][MAX_N];
+#pragma GCC unroll 8
+    for (int r = 0; r < n; r++) {
+        int32_t off8 = groups == 8 ? x[r]->off8 : g0 == 0 ? x[r]->low8 : x[r]->off8 - x[r]->low8;
+#pragma GCC unroll 4
+        for (int j = 0; j < m; j++) sum[j][r] = wide_set1i(off8) * (offset(t) / 8);
+    }
+    dot_groups(t, m, n, k, x, g0, groups, sum);
+#pragma GCC unroll 8
+    for (int r = 0; r < n; r++)
+#pragma GCC unroll 4
+        for (int j = 0; j < m; j++) dot[j][r] = __builtin_convertvector(sum[j][r], wide_f);
+}
+
+/* The same for a whole block, Q6_K's scales of its halves included: 2^16 times 2^7, twice. */
+INLINE void dot_scaled(quant_type t, int m, int n, const wide_block *k, const cpu_xblock *const *x,
+                       wide_f dot[MAX_M][MAX_N])
+{
+    wide_f high[MAX_M][MAX_N];
+    dot_block(t, m, n, k, x, 0, t == QUANT_Q6_K ? 4 : 8, dot);
+    if (t != QUANT_Q6_K) return;
 #pragma GCC unroll 4
     for (int j = 0; j < m; j++)
+#pragma GCC unroll 8
+        for (int r = 0; r < n; r++) dot[j][r] *= load_i8(k[j].sc, 0);
+    dot_block(t, m, n, k, x, 4, 4, high);
 #pragma GCC unroll 4
-        for (int r = 0; r < n; r++) {
-            wide_i sum8 = wide_set1i(x[r]->sum8), low8 = wide_set1i(x[r]->low8);
-            if (t == QUANT_Q6_K)
-                sum[j][r] = (sum[j][r] - low8 * 4) * load_i8(k[j].sc, 0) +
-                            (high[j][r] - (sum8 - low8) * 4) * load_i8(k[j].sc, TILE_ROWS);
-            else if (offset(t))
-                sum[j][r] -= sum8 * (offset(t) / 8);
-        }
+    for (int j = 0; j < m; j++)
+#pragma GCC unroll 8
+        for (int r = 0; r < n; r++) dot[j][r] = wide_fma(high[j][r], load_i8(k[j].sc, TILE_ROWS), dot[j][r]);
 }
 
 /* --- m times W tiles against n rows ---------------------------------------------------------------
- * tile: m * W of them. y[r]: where the first tile's outputs of row r go; n_out of them, the others' after them. */
+ * tile: m * W of them. y[r]: where the outputs of row r go, n_out of them, tile after tile. */
 typedef void tile_fn(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y, int n_out);
 
 INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, int n_in, const void *const *rows,
@@ -256,28 +293,30 @@ INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, in
     wide_f            acc[MAX_M][MAX_N] = {0};
     wide_block        k[MAX_M]          = {0};
     const cpu_xblock *x[MAX_N];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < n; r++) x[r] = rows[r];
     for (int b = 0; b < n_in / QK; b++) {
-        wide_i sum[MAX_M][MAX_N] = {0};
+        wide_f dot[MAX_M][MAX_N];
 #pragma GCC unroll 4
         for (int j = 0; j < m; j++) go_to_block(t, &k[j], tile + j * W, b);
-        dot_block(t, m, n, k, x, sum);
-#pragma GCC unroll 4
+        dot_scaled(t, m, n, k, x, dot);
+#pragma GCC unroll 8
         for (int r = 0; r < n; r++) {
 #pragma GCC unroll 4
             for (int j = 0; j < m; j++) {
-                wide_f dot = __builtin_convertvector(sum[j][r], wide_f);
-                acc[j][r]  = wide_fma(k[j].d * wide_set1(x[r]->d), dot, acc[j][r]);
+                acc[j][r] = wide_fma(k[j].d * wide_set1(x[r]->d), dot[j][r], acc[j][r]);
                 if (tile_has_min(t)) acc[j][r] = wide_fma(k[j].m, wide_set1(x[r]->ds), acc[j][r]);
             }
             x[r]++;
         }
     }
+#pragma GCC unroll 8
+    for (int r = 0; r < n; r++) {
+        wide_f out[MAX_M];
 #pragma GCC unroll 4
-    for (int r = 0; r < n; r++)
-#pragma GCC unroll 4
-        for (int j = 0; j < m; j++) wide_store_n(y[r] + j * W * TILE_ROWS, acc[j][r], n_out - j * W * TILE_ROWS);
+        for (int j = 0; j < m; j++) out[j] = acc[j][r];
+        memcpy(y[r], out, (size_t)n_out * sizeof(float));
+    }
 }
 
 INLINE v8f load_floats(quant_type t, const uint8_t *tile, int i)
@@ -322,14 +361,24 @@ INLINE void tile_floats(quant_type t, int n, const uint8_t *tile, int n_in, cons
     {                                                                                                                  \
         tile_floats(QUANT_##type, n, tile[0], n_in, x, y, n_out);                                                      \
     }
-#ifdef __AVX512VNNI__ /* 4 tiles each: 16 sums and accumulators of 32 registers */
-#define INT_FNS(type) INT_FN(type, 2, 1) INT_FN(type, 2, 2) INT_FN(type, 2, 4)
+#ifdef __AVX512VNNI__ /* 4 tiles each: up to 12 accumulators and 12 sums of 32 registers */
+#define INT_FNS(type)                                                                                                  \
+    INT_FN(type, 2, 1)                                                                                                 \
+    INT_FN(type, 2, 2)                                                                                                 \
+    INT_FN(type, 2, 3)                                                                                                 \
+    INT_FN(type, 2, 4)                                                                                                 \
+    INT_FN(type, 2, 5)                                                                                                 \
+    INT_FN(type, 2, 6)
 #define INTS(type)                                                                                                     \
-    [QUANT_##type] = {[1] = {4, tile_##type##_2x1}, [2] = {4, tile_##type##_2x2}, [4] = {4, tile_##type##_2x4}}
+    [QUANT_##type] = {[1] = {4, tile_##type##_2x1}, [2] = {4, tile_##type##_2x2}, [3] = {4, tile_##type##_2x3},        \
+                      [4] = {4, tile_##type##_2x4}, [5] = {4, tile_##type##_2x5}, [6] = {4, tile_##type##_2x6}}
 #else
-#define INT_FNS(type) INT_FN(type, 4, 1) INT_FN(type, 2, 2) INT_FN(type, 1, 4)
+#define INT_FNS(type) INT_FN(type, 4, 1) INT_FN(type, 2, 2) INT_FN(type, 2, 3) INT_FN(type, 2, 4)
 #define INTS(type)                                                                                                     \
-    [QUANT_##type] = {[1] = {4, tile_##type##_4x1}, [2] = {2, tile_##type##_2x2}, [4] = {1, tile_##type##_1x4}}
+    [QUANT_##type] = {[1] = {4, tile_##type##_4x1},                                                                    \
+                      [2] = {2, tile_##type##_2x2},                                                                    \
+                      [3] = {2, tile_##type##_2x3},                                                                    \
+                      [4] = {2, tile_##type##_2x4}}
 #endif
 #define FLOAT_FNS(type) FLOAT_FN(type, 1) FLOAT_FN(type, 2) FLOAT_FN(type, 3)
 #define FLOATS(type)                                                                                                   \
@@ -355,6 +404,14 @@ static const struct {
 
 /* --- tiles against the pairs of a run -------------------------------------------------------------*/
 
+/* How many of `left` rows the next kernel takes: shares as even as they come, since few rows cost more each. */
+static int rows_at_once(quant_type t, int left)
+{
+    int n = (left + MAX_N - 1) / MAX_N;
+    for (n = (left + n - 1) / n; !TILE[t][n].fn; n--) {}
+    return n;
+}
+
 /* Pairs [first, last) of the order, n_tiles tiles, at most a strip. Where a kernel takes more tiles than there are, it
  * gets the last one again and its outputs go nowhere. */
 static void strip_pairs(const cpu_matmul_args *a, const uint8_t *strip, int n_tiles, size_t out0, int first, int last)
@@ -366,14 +423,15 @@ static void strip_pairs(const cpu_matmul_args *a, const uint8_t *strip, int n_ti
     for (int i = first, n; i < last; i += n) {
         const void *x[MAX_N];
         float      *y[MAX_N];
-        for (n = last - i < MAX_N ? last - i : MAX_N; !TILE[w->type][n].fn; n--) {}
+        n = rows_at_once(w->type, last - i);
         for (int j = 0; j < n; j++) {
             int pair = a->order ? a->order[i + j] : i + j;
             x[j]     = (const char *)a->x + (size_t)(pair / a->pairs_to_x) * a->x_bytes;
             y[j]     = a->y + (size_t)pair * (size_t)w->n_out + out0;
         }
         for (int t = 0; t < n_tiles; t += TILE[w->type][n].n_tiles) {
-            TILE[w->type][n].fn(tile + t, w->n_in, x, y, n_out - t * TILE_ROWS);
+            int out = n_out - t * TILE_ROWS, most = TILE[w->type][n].n_tiles * TILE_ROWS;
+            TILE[w->type][n].fn(tile + t, w->n_in, x, y, out < most ? out : most);
             for (int j = 0; j < n; j++) y[j] += TILE[w->type][n].n_tiles * TILE_ROWS;
         }
     }
