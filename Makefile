@@ -4,6 +4,7 @@
 #   make check      fast unit tests, fuzz corpora    make test   everything that needs no GPU
 #   make asan tsan  the unit tests under sanitizers  make fuzz   FUZZ_SECONDS (60) of each fuzz target
 #   make soak       100,000 tokens of every method against plain decoding
+#   make bench-peer this engine and llama.cpp in turns on the same files, as ratios
 #   make install DESTDIR= PREFIX=/usr/local          make format, make clean
 #   make CUDA=1     the same with the GPU backend; CUDA_ARCH=90 builds for one GPU family alone, and faster
 #   make check-gpu  unit tests with the GPU backend  make check-emu  its kernels, run on the processor
@@ -229,6 +230,20 @@ soak: $(BUILD)/spec_exact
 test: deps-test
 	tests/run
 
+# Ours and llama.cpp in turns on PEER_MODELS="a.gguf b.gguf"; without, on made-up models of the shape of 26B-A4B, cut to 6 layers.
+PEER_TYPES    ?= q4_0 q4_k q8_0
+PEER_MODELS   ?= $(PEER_TYPES:%=$(BUILD)/peer/26b-a4b-%.gguf)
+PEER_PAIRS    ?= 9
+PEER_CONTEXTS ?= 512,8192
+bench-peer: deps-test
+	@[ -d tests/node_modules/node-llama-cpp ] || npm --prefix tests ci --no-audit --no-fund
+	@$(MAKE) --no-print-directory all $(PEER_MODELS)
+	@mkdir -p $(BUILD)/peer
+	@tests/node tests/bench/peer.mjs $(BUILD)/tandem $(BUILD)/peer $(PEER_PAIRS) $(PEER_CONTEXTS) $(PEER_MODELS)
+$(BUILD)/peer/26b-a4b-%.gguf: | $(BUILD)/tandem
+	@mkdir -p $(@D)
+	$(BUILD)/tandem bench shape --shape 26b-a4b --layers 6 --quant $* -o $@
+
 # --- set-up ------------------------------------------------------------------------------------
 deps-run:
 	@tools/install_deps gcc libc6-dev
@@ -263,5 +278,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all check gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz soak test deps-run deps-test deps-fuzz run install format check-format clean
+.PHONY: all bench-peer check gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz soak test deps-run deps-test deps-fuzz run install format check-format clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

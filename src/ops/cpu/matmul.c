@@ -103,7 +103,8 @@ INLINE wide_u8 load_line(const uint8_t *const p[W], int i) { return v32_load(p[0
 INLINE wide_f  wide_fma(wide_f a, wide_f b, wide_f c) { return v8_fma(a, b, c); }
 #endif
 
-/* Bytes: tiles are asked for this far ahead, since the processor's own guesses stop at the end of each page. */
+/* Bytes: tiles are asked for this far ahead, since the processor's own guesses stop at the end of each page; into the second
+ * cache, which can wait for more lines at a time than the first. */
 enum { AHEAD = 1024 };
 
 /* A block of W tiles: weight = d * (q - offset) + m. */
@@ -121,7 +122,7 @@ INLINE void go_to_block(quant_type t, wide_block *k, const uint8_t *const tile[W
     for (int i = 0; i < W; i++) {
         tile_block one = tile_at(t, tile[i], b);
 #pragma GCC unroll 8
-        for (int at = 0; at < QK * tile_bits(t) + TILE_ROWS * 2; at += 64) __builtin_prefetch(one.q + AHEAD + at);
+        for (int at = 0; at < QK * tile_bits(t) + TILE_ROWS * 2; at += 64) __builtin_prefetch(one.q + AHEAD + at, 0, 2);
         d[i]     = one.d;
         m[i]     = one.m;
         sm[i]    = one.sm;
