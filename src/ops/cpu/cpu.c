@@ -114,16 +114,17 @@ static void cpu_free(const ops *o, dev d)
 
 /* --- weights --------------------------------------------------------------------------------------*/
 
-/* Tile bytes per unit of the type's own block: 8 source blocks, and what the K types' scales grow by. */
+/* Tile bytes per unit of the type's own block: 8 source blocks, and what super-blocks' scales grow by. */
 static size_t unit_bytes(quant_type t)
 {
-    return TILE_ROWS * quant_block_bytes(t) + (t == QUANT_Q4_K || t == QUANT_Q5_K ? 32 : 0);
+    return TILE_ROWS * quant_block_bytes(t) + (t == QUANT_Q4_K || t == QUANT_Q5_K ? 32 : t == QUANT_IQ4_XS ? 16 : 0);
 }
 
 static bool can_multiply(quant_type t)
 {
-    static const quant_type TYPES[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0,
-                                       QUANT_Q5_1, QUANT_Q8_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
+    static const quant_type TYPES[] = {QUANT_F32,  QUANT_F16,    QUANT_BF16,   QUANT_Q4_0, QUANT_Q4_1,
+                                       QUANT_Q5_0, QUANT_Q5_1,   QUANT_Q8_0,   QUANT_Q4_K, QUANT_Q5_K,
+                                       QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4};
     for (size_t i = 0; i < COUNT(TYPES); i++)
         if (TYPES[i] == t) return true;
     return false;

@@ -76,10 +76,8 @@ INLINE wide_f load_f16(const uint16_t *const p[W])
     __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p[0]));
     return (wide_f)_mm512_cvtph_ps(_mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)p[1]), 1));
 }
-INLINE wide_f load_u8(const uint8_t *const p[W])
-{
-    return (wide_f)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(join_8(p[0], p[1])));
-}
+INLINE wide_i load_u8i(const uint8_t *const p[W]) { return (wide_i)_mm512_cvtepu8_epi32(join_8(p[0], p[1])); }
+INLINE wide_f load_u8(const uint8_t *const p[W]) { return (wide_f)_mm512_cvtepi32_ps((__m512i)load_u8i(p)); }
 INLINE wide_f load_i8(const uint8_t *const p[W], int at)
 {
     return (wide_f)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(join_8(p[0] + at, p[1] + at)));
@@ -88,23 +86,41 @@ INLINE wide_u8 load_line(const uint8_t *const p[W], int i)
 {
     return (wide_u8)join((v8i)v32_load(p[0] + LINE * i), (v8i)v32_load(p[1] + LINE * i));
 }
-INLINE wide_f wide_fma(wide_f a, wide_f b, wide_f c)
+INLINE wide_u8 look_up(wide_u8 book, wide_u8 q) { return (wide_u8)_mm512_shuffle_epi8((__m512i)book, (__m512i)q); }
+INLINE wide_f  wide_fma(wide_f a, wide_f b, wide_f c)
 {
     return (wide_f)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 }
 #else
 INLINE wide_f load_f16(const uint16_t *const p[W]) { return v8_from_f16(p[0]); }
+INLINE wide_i load_u8i(const uint8_t *const p[W]) { return v8i_from_u8(p[0]); }
 INLINE wide_f load_u8(const uint8_t *const p[W]) { return v8_from_u8(p[0]); }
 INLINE wide_f load_i8(const uint8_t *const p[W], int at)
 {
     return __builtin_convertvector(v8i_from_i8((const int8_t *)p[0] + at), v8f);
 }
 INLINE wide_u8 load_line(const uint8_t *const p[W], int i) { return v32_load(p[0] + LINE * i); }
-INLINE wide_f  wide_fma(wide_f a, wide_f b, wide_f c) { return v8_fma(a, b, c); }
+INLINE wide_u8 look_up(wide_u8 book, wide_u8 q)
+{
+#ifdef __AVX2__
+    return (wide_u8)_mm256_shuffle_epi8((__m256i)book, (__m256i)q);
+#else
+    for (int i = 0; i < LINE; i++) q[i] = book[q[i]];
+    return q;
+#endif
+}
+INLINE wide_f wide_fma(wide_f a, wide_f b, wide_f c) { return v8_fma(a, b, c); }
 #endif
 
 /* Bytes: tiles are asked for this far ahead, since the processor's own guesses stop at the end of each page. */
 enum { AHEAD = 1024 };
+
+INLINE wide_f
+wide_exp2(wide_i e) /* 2^(e - 128), e from 0 to 255, in two factors since the smallest is no normal float */
+{
+    wide_i half = e >> 1;
+    return (wide_f)((half + 63) << 23) * (wide_f)((e - half + 63) << 23);
+}
 
 /* A block of W tiles: weight = d * (q - offset) + m. */
 typedef struct {
@@ -130,16 +146,27 @@ INLINE void go_to_block(quant_type t, wide_block *k, const uint8_t *const tile[W
         k->h[i]  = one.h;
     }
     if (!tile_is_super(t) || b % 8 == 0) {
-        k->all_d = load_f16(d);
+        k->all_d = t == QUANT_MXFP4 ? wide_exp2(load_u8i(k->sc)) : load_f16(d);
         if (tile_has_min(t)) k->all_m = load_f16(m);
     }
     bool scaled = tile_is_super(t) && tile_has_min(t);
     k->d        = scaled ? k->all_d * load_u8(k->sc) : k->all_d;
+    if (t == QUANT_IQ4_XS) k->d = k->all_d * load_i8(k->sc, 0);
     if (tile_has_min(t)) k->m = scaled ? -(k->all_m * load_u8(sm)) : k->all_m;
 }
 
 /* What a number of wide_group is above the weight's: VNNI takes unsigned numbers only. */
-INLINE int offset(quant_type t) { return W == 2 && tile_bits(t) == 8 ? 128 : tile_offset(t); }
+INLINE int offset(quant_type t) { return W == 2 && tile_number_bits(t) == 8 ? 128 : tile_offset(t); }
+
+/* The type's code book with the offset added, once per 16 bytes. */
+INLINE wide_u8 wide_book(quant_type t)
+{
+    wide_u8 book = {0};
+    if (tile_book(t))
+#pragma GCC unroll 4
+        for (size_t i = 0; i < sizeof book; i += 16) memcpy((char *)&book + i, tile_book(t), 16);
+    return book + (uint8_t)offset(t);
+}
 
 /* The numbers of group g, as dot_add takes them. */
 INLINE wide_u8 wide_group(quant_type t, const wide_block *k, int g)
@@ -156,7 +183,7 @@ INLINE wide_u8 wide_group(quant_type t, const wide_block *k, int g)
         wide_u8 h  = load_line(k->h, g / 4) & (uint8_t)(3 << at);
         q |= at < 4 ? h << (4 - at) : h >> (at - 4);
     }
-    return q;
+    return tile_book(t) ? look_up(wide_book(t), q) : q;
 }
 
 /* --- integer dots ---------------------------------------------------------------------------------
@@ -176,7 +203,10 @@ INLINE wide_i dot_end(wide_i from, wide_i part)
 }
 #elif defined(__AVX2__)
 /* Sums of pairs of products must fit 16 bits: 2 * 15 * 128 * 8, 2 * 31 * 128 * 4, 2 * 63 * 128 * 2. */
-INLINE int span(quant_type t) { return tile_bits(t) == 4 ? 8 : tile_bits(t) == 5 ? 4 : tile_bits(t) == 6 ? 2 : 1; }
+INLINE int span(quant_type t)
+{
+    return tile_number_bits(t) == 4 ? 8 : tile_number_bits(t) == 5 ? 4 : tile_number_bits(t) == 6 ? 2 : 1;
+}
 /* Here and now: the compiler would keep all products, in memory, and add them at the end. */
 INLINE wide_i now(__m256i v)
 {
@@ -187,7 +217,7 @@ INLINE wide_i dot_begin(wide_i from) { return from ^ from; }
 INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
 {
     __m256i wi = (__m256i)w, xi = (__m256i)x;
-    if (tile_bits(t) == 8) /* |w| <= 128 is unsigned, and w's sign goes to x */
+    if (tile_number_bits(t) == 8) /* |w| <= 128 is unsigned, and w's sign goes to x */
         return (wide_i)_mm256_maddubs_epi16(_mm256_abs_epi8(wi), _mm256_sign_epi8(xi, wi));
     return now(_mm256_add_epi16((__m256i)part, _mm256_maddubs_epi16(wi, xi)));
 }
@@ -202,7 +232,8 @@ INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
 {
     const int8_t *four = (const int8_t *)&x;
     for (int r = 0; r < TILE_ROWS; r++)
-        for (int k = 0; k < 4; k++) part[r] += (tile_bits(t) == 8 ? (int8_t)w[4 * r + k] : w[4 * r + k]) * four[k];
+        for (int k = 0; k < 4; k++)
+            part[r] += (tile_number_bits(t) == 8 ? (int8_t)w[4 * r + k] : w[4 * r + k]) * four[k];
     return part;
 }
 INLINE wide_i dot_end(wide_i from, wide_i part)
@@ -391,6 +422,9 @@ INT_FNS(Q8_0)
 INT_FNS(Q4_K)
 INT_FNS(Q5_K)
 INT_FNS(Q6_K)
+INT_FNS(IQ4_NL)
+INT_FNS(IQ4_XS)
+INT_FNS(MXFP4)
 FLOAT_FNS(F32)
 FLOAT_FNS(F16)
 FLOAT_FNS(BF16)
@@ -399,8 +433,9 @@ FLOAT_FNS(BF16)
 static const struct {
     int      n_tiles; /* that it takes at a time */
     tile_fn *fn;
-} TILE[QUANT_TYPES][MAX_N + 1] = {INTS(Q4_0), INTS(Q4_1), INTS(Q5_0),  INTS(Q5_1),  INTS(Q8_0),  INTS(Q4_K),
-                                  INTS(Q5_K), INTS(Q6_K), FLOATS(F32), FLOATS(F16), FLOATS(BF16)};
+} TILE[QUANT_TYPES][MAX_N + 1] = {INTS(Q4_0),  INTS(Q4_1),  INTS(Q5_0),  INTS(Q5_1),   INTS(Q8_0),
+                                  INTS(Q4_K),  INTS(Q5_K),  INTS(Q6_K),  INTS(IQ4_NL), INTS(IQ4_XS),
+                                  INTS(MXFP4), FLOATS(F32), FLOATS(F16), FLOATS(BF16)};
 
 /* --- tiles against the pairs of a run -------------------------------------------------------------*/
 
