@@ -3,7 +3,7 @@
  * The arithmetic of a number y[r][o] is fixed by the weight's type and n_in (promise 1):
  *   quantised   for blocks of 32 inputs in order: acc = fma(dw * dx, exact integer dot, acc), and where the type has a
  *               minimum acc = fma(m, dx * sum of x, acc)
- *   floats      four chains by input mod 4, each an fma per input in order; then (0 + 1) + (2 + 3)
+ *   floats      acc = fma(w, x, acc), inputs in order
  * A kernel takes up to 4 tiles and 6 rows: a decoded block serves all rows, a row's activations all tiles, and 4 tiles
  * come from memory as 4 streams, faster than one. Each (row, output) has its own chain, so how many rows there are, and
  * how they are grouped, changes nothing. Loops over accumulators are unrolled: an index known only at run time would
@@ -64,12 +64,19 @@ typedef uint8_t wide_u8 __attribute__((vector_size(W * LINE)));
 INLINE wide_f wide_set1(float x) { return x - (wide_f){0}; }
 INLINE wide_i wide_set1i(int32_t x) { return x - (wide_i){0}; }
 
-/* From W places: f16, bytes and int8 to floats, line i of 32 bytes. */
+/* From W places: floats, f16, bf16, bytes and int8 to floats, line i of 32 bytes. */
 #ifdef __AVX512VNNI__
 INLINE __m512i join(v8i a, v8i b) { return _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)a), (__m256i)b, 1); }
 INLINE __m128i join_8(const uint8_t *a, const uint8_t *b)
 {
     return _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)a), _mm_loadl_epi64((const __m128i *)b));
+}
+INLINE wide_f load_f32(const uint8_t *const p[W]) { return (wide_f)join((v8i)v32_load(p[0]), (v8i)v32_load(p[1])); }
+INLINE wide_f load_bf16(const uint8_t *const p[W])
+{
+    __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p[0]));
+    low         = _mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)p[1]), 1);
+    return (wide_f)_mm512_slli_epi32(_mm512_cvtepu16_epi32(low), 16);
 }
 INLINE wide_f load_f16(const uint16_t *const p[W])
 {
@@ -92,6 +99,8 @@ INLINE wide_f  wide_fma(wide_f a, wide_f b, wide_f c)
     return (wide_f)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 }
 #else
+INLINE wide_f load_f32(const uint8_t *const p[W]) { return v8_load((const float *)p[0]); }
+INLINE wide_f load_bf16(const uint8_t *const p[W]) { return v8_from_bf16((const uint16_t *)p[0]); }
 INLINE wide_f load_f16(const uint16_t *const p[W]) { return v8_from_f16(p[0]); }
 INLINE wide_i load_u8i(const uint8_t *const p[W]) { return v8i_from_u8(p[0]); }
 INLINE wide_f load_u8(const uint8_t *const p[W]) { return v8_from_u8(p[0]); }
@@ -318,6 +327,17 @@ INLINE void dot_scaled(quant_type t, int m, int n, const wide_block *k, const cp
  * tile: m * W of them. y[r]: where the outputs of row r go, n_out of them, tile after tile. */
 typedef void tile_fn(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y, int n_out);
 
+INLINE void put_rows(int m, int n, float *const *y, wide_f acc[MAX_M][MAX_N], int n_out)
+{
+#pragma GCC unroll 8
+    for (int r = 0; r < n; r++) {
+        wide_f out[MAX_M];
+#pragma GCC unroll 4
+        for (int j = 0; j < m; j++) out[j] = acc[j][r];
+        memcpy(y[r], out, (size_t)n_out * sizeof(float));
+    }
+}
+
 INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, int n_in, const void *const *rows,
                       float *const *y, int n_out)
 {
@@ -341,43 +361,50 @@ INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, in
             x[r]++;
         }
     }
+    put_rows(m, n, y, acc, n_out);
+}
+
+/* Input i of W tiles. */
+INLINE wide_f load_floats(quant_type t, const uint8_t *const *tile, int i)
+{
+    size_t         at = (size_t)i * TILE_ROWS * (t == QUANT_F32 ? 4 : 2);
+    const uint8_t *p[W];
+#pragma GCC unroll 2
+    for (int k = 0; k < W; k++) p[k] = tile[k] + at;
+    return t == QUANT_F32 ? load_f32(p) : t == QUANT_F16 ? load_f16((const uint16_t *const *)p) : load_bf16(p);
+}
+
+INLINE void add_input(quant_type t, int m, int n, const uint8_t *const *tile, const float *const *x, int i,
+                      wide_f acc[MAX_M][MAX_N])
+{
+    wide_f w[MAX_M];
+#pragma GCC unroll 4
+    for (int j = 0; j < m; j++) w[j] = load_floats(t, tile + j * W, i);
 #pragma GCC unroll 8
-    for (int r = 0; r < n; r++) {
-        wide_f out[MAX_M];
+    for (int r = 0; r < n; r++)
 #pragma GCC unroll 4
-        for (int j = 0; j < m; j++) out[j] = acc[j][r];
-        memcpy(y[r], out, (size_t)n_out * sizeof(float));
-    }
+        for (int j = 0; j < m; j++) acc[j][r] = wide_fma(w[j], wide_set1(x[r][i]), acc[j][r]);
 }
 
-INLINE v8f load_floats(quant_type t, const uint8_t *tile, int i)
+INLINE void tile_floats(quant_type t, int m, int n, const uint8_t *const *tile, int n_in, const void *const *rows,
+                        float *const *y, int n_out)
 {
-    if (t == QUANT_F32) return v8_load((const float *)tile + TILE_ROWS * (size_t)i);
-    const uint16_t *p = (const uint16_t *)tile + TILE_ROWS * (size_t)i;
-    return t == QUANT_F16 ? v8_from_f16(p) : v8_from_bf16(p);
-}
-
-INLINE void tile_floats(quant_type t, int n, const uint8_t *tile, int n_in, const void *const *x, float *const *y,
-                        int n_out)
-{
-    v8f acc[3][4] = {0};
-    int i         = 0;
-    for (; i + 4 <= n_in; i += 4)
+    enum { STEP = 4 }; /* inputs: a line of the cache or two of each tile */
+    wide_f       acc[MAX_M][MAX_N] = {0};
+    const float *x[MAX_N];
+    int          i = 0;
+#pragma GCC unroll 8
+    for (int r = 0; r < n; r++) x[r] = rows[r];
+    for (; i + STEP <= n_in; i += STEP) {
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) {
-            v8f w = load_floats(t, tile, i + j);
+        for (int j = 0; j < m * W; j++)
+            for (int at = 0; at < STEP * TILE_ROWS * (t == QUANT_F32 ? 4 : 2); at += 64)
+                __builtin_prefetch(tile[j] + (size_t)i * TILE_ROWS * (t == QUANT_F32 ? 4 : 2) + AHEAD + at);
 #pragma GCC unroll 4
-            for (int r = 0; r < n; r++) acc[r][j] = v8_fma(w, v8_set1(((const float *)x[r])[i + j]), acc[r][j]);
-        }
-#pragma GCC unroll 3
-    for (int j = 0; j < 3; j++) {
-        if (i + j >= n_in) break;
-        v8f w = load_floats(t, tile, i + j);
-#pragma GCC unroll 4
-        for (int r = 0; r < n; r++) acc[r][j] = v8_fma(w, v8_set1(((const float *)x[r])[i + j]), acc[r][j]);
+        for (int k = 0; k < STEP; k++) add_input(t, m, n, tile, x, i + k, acc);
     }
-#pragma GCC unroll 4
-    for (int r = 0; r < n; r++) v8_store_n(y[r], (acc[r][0] + acc[r][1]) + (acc[r][2] + acc[r][3]), n_out);
+    for (; i < n_in; i++) add_input(t, m, n, tile, x, i, acc);
+    put_rows(m, n, y, acc, n_out);
 }
 
 #define INT_FN(type, m, n)                                                                                             \
@@ -386,11 +413,11 @@ INLINE void tile_floats(quant_type t, int n, const uint8_t *tile, int n_in, cons
     {                                                                                                                  \
         tile_ints(QUANT_##type, m, n, tile, n_in, x, y, n_out);                                                        \
     }
-#define FLOAT_FN(type, n)                                                                                              \
-    static void tile_##type##_##n(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y,         \
-                                  int n_out)                                                                           \
+#define FLOAT_FN(type, m, n)                                                                                           \
+    static void tile_##type##_##m##x##n(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y,   \
+                                        int n_out)                                                                     \
     {                                                                                                                  \
-        tile_floats(QUANT_##type, n, tile[0], n_in, x, y, n_out);                                                      \
+        tile_floats(QUANT_##type, m, n, tile, n_in, x, y, n_out);                                                      \
     }
 #ifdef __AVX512VNNI__ /* 4 tiles each: up to 12 accumulators and 12 sums of 32 registers */
 #define INT_FNS(type)                                                                                                  \
@@ -411,9 +438,28 @@ INLINE void tile_floats(quant_type t, int n, const uint8_t *tile, int n_in, cons
                       [3] = {2, tile_##type##_2x3},                                                                    \
                       [4] = {2, tile_##type##_2x4}}
 #endif
-#define FLOAT_FNS(type) FLOAT_FN(type, 1) FLOAT_FN(type, 2) FLOAT_FN(type, 3)
+/* Twelve sums that take turns keep the multipliers busy, and leave registers for what is multiplied. */
+#ifdef __AVX512VNNI__
+#define FLOAT_FNS(type)                                                                                                \
+    FLOAT_FN(type, 2, 1)                                                                                               \
+    FLOAT_FN(type, 2, 2)                                                                                               \
+    FLOAT_FN(type, 2, 3)                                                                                               \
+    FLOAT_FN(type, 2, 4)                                                                                               \
+    FLOAT_FN(type, 2, 5)                                                                                               \
+    FLOAT_FN(type, 2, 6)
+#define FLOATS(type) INTS(type)
+#else
+#define FLOAT_FNS(type)                                                                                                \
+    FLOAT_FN(type, 4, 1)                                                                                               \
+    FLOAT_FN(type, 4, 2)                                                                                               \
+    FLOAT_FN(type, 2, 3)                                                                                               \
+    FLOAT_FN(type, 2, 4)                                                                                               \
+    FLOAT_FN(type, 2, 5)                                                                                               \
+    FLOAT_FN(type, 2, 6)
 #define FLOATS(type)                                                                                                   \
-    [QUANT_##type] = {[1] = {1, tile_##type##_1}, [2] = {1, tile_##type##_2}, [3] = {1, tile_##type##_3}}
+    [QUANT_##type] = {[1] = {4, tile_##type##_4x1}, [2] = {4, tile_##type##_4x2}, [3] = {2, tile_##type##_2x3},        \
+                      [4] = {2, tile_##type##_2x4}, [5] = {2, tile_##type##_2x5}, [6] = {2, tile_##type##_2x6}}
+#endif
 INT_FNS(Q4_0)
 INT_FNS(Q4_1)
 INT_FNS(Q5_0)
