@@ -111,7 +111,7 @@ int         quant_block(quant_type t);                      /* elements; 0 for a
 size_t      quant_block_bytes(quant_type t);
 bool        quant_is_float(quant_type t); /* F32 F16 BF16 F64 */
 bool        quant_can_dequantise(quant_type t);
-bool        quant_can_quantise(quant_type t); /* F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K */
+bool        quant_can_quantise(quant_type t); /* F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K IQ4_* MXFP4 */
 /* Bytes of n elements; false when n is not a multiple of the block or the size overflows. */
 bool quant_bytes(quant_type t, uint64_t n, size_t *out);
 /* n a multiple of the block; src may be unaligned. */
