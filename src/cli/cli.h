@@ -63,7 +63,7 @@ extern const char *const engine_devices[];
      .help = "GGUF file, Hugging Face directory, or nano, the small one inside (default nano)"},                                                                   \
     OPT_THREADS((f).n_threads),                                                                                        \
     {.name = "device", .kind = OPT_CHOICE, .dest = &(f).device, .arg = "NAME", .choices = engine_devices,              \
-     .help = "auto (a GPU when there is one), cpu, cuda, cuda:1, or ref (slow, exact)"}
+     .help = "auto (a GPU when there is one), cpu, cpu:avx2 (base, vnni), cuda, cuda:1, or ref (slow, exact)"}
 /* clang-format on */
 /* Opens and closes the files: what is wrong with them is said before anything takes long. */
 bool engine_probe(const char *path, err *e);

@@ -5,8 +5,9 @@
 enum { DEFAULT_CTX = 8192 };
 
 const char *const engine_draft_quants[] = {"none", "q8_0", "q4_0", NULL};
-const char *const engine_devices[]      = {"auto",   "cpu",    "ref",    "cuda",   "cuda:0", "cuda:1", "cuda:2",
-                                           "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7", NULL};
+const char *const engine_devices[]      = {"auto",   "cpu",    "ref",    "cpu:base", "cpu:avx2", "cpu:vnni",
+                                           "cuda",   "cuda:0", "cuda:1", "cuda:2",   "cuda:3",   "cuda:4",
+                                           "cuda:5", "cuda:6", "cuda:7", NULL};
 
 static const char cache_needs[] = "the K/V cache of this context needs";
 

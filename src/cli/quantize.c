@@ -18,7 +18,7 @@ static const option opts[] = {
 static const opt_spec usage = {
     "quantize", "quantize IN.gguf OUT.gguf TYPE [FLAGS]",
     "Writes the model with its matrices as TYPE: f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q4_k q5_k "
-    "q6_k.",
+    "q6_k iq4_nl iq4_xs mxfp4.",
     opts, COUNT(opts)};
 
 static bool quantize(char **args, quant_type want, err *e)

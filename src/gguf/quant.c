@@ -222,9 +222,8 @@ static void one_q6_K(const block_q6_K *b, float *y)
     }
 }
 
-/* Levels of IQ4_NL and IQ4_XS, and MXFP4's sixteen numbers doubled. */
-static const int8_t IQ4_LEVEL[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-static const int8_t FP4_LEVEL[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+const int8_t quant_iq4_level[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const int8_t quant_fp4_level[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 static void from_levels(const int8_t level[16], float d, const uint8_t qs[QK / 2], float *y)
 {
@@ -234,20 +233,24 @@ static void from_levels(const int8_t level[16], float d, const uint8_t qs[QK / 2
     }
 }
 
-static void one_iq4_nl(const block_iq4_nl *b, float *y) { from_levels(IQ4_LEVEL, f16_to_f32(b->d), b->qs, y); }
+static void one_iq4_nl(const block_iq4_nl *b, float *y) { from_levels(quant_iq4_level, f16_to_f32(b->d), b->qs, y); }
+
+int quant_iq4_xs_scale(const block_iq4_xs *b, int j)
+{
+    int low = b->scales_l[j / 2] >> (j % 2 * 4) & 15, high = b->scales_h >> (2 * j) & 3;
+    return (low | high << 4) - 32;
+}
 
 static void one_iq4_xs(const block_iq4_xs *b, float *y)
 {
     float d = f16_to_f32(b->d);
-    for (int sub = 0; sub < QK_K / QK; sub++, y += QK) {
-        int low = b->scales_l[sub / 2] >> (sub % 2 * 4) & 15, high = b->scales_h >> (2 * sub) & 3;
-        from_levels(IQ4_LEVEL, d * (float)((low | high << 4) - 32), b->qs + sub * QK / 2, y);
-    }
+    for (int sub = 0; sub < QK_K / QK; sub++, y += QK)
+        from_levels(quant_iq4_level, d * (float)quant_iq4_xs_scale(b, sub), b->qs + sub * QK / 2, y);
 }
 
 static void one_mxfp4(const block_mxfp4 *b, float *y)
 {
-    from_levels(FP4_LEVEL, ldexpf(1, b->e - 128), b->qs, y); /* halved: the levels are doubled */
+    from_levels(quant_fp4_level, ldexpf(1, b->e - 128), b->qs, y); /* halved: the levels are doubled */
 }
 
 DEQUANTISE(q4_0, QK)

@@ -111,7 +111,7 @@ int         quant_block(quant_type t);                      /* elements; 0 for a
 size_t      quant_block_bytes(quant_type t);
 bool        quant_is_float(quant_type t); /* F32 F16 BF16 F64 */
 bool        quant_can_dequantise(quant_type t);
-bool        quant_can_quantise(quant_type t); /* F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K */
+bool        quant_can_quantise(quant_type t); /* F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K IQ4_* MXFP4 */
 /* Bytes of n elements; false when n is not a multiple of the block or the size overflows. */
 bool quant_bytes(quant_type t, uint64_t n, size_t *out);
 /* n a multiple of the block; src may be unaligned. */
@@ -120,6 +120,10 @@ void quant_dequantise(quant_type t, const void *src, float *dst, size_t n);
  * may be unaligned. F32 and BF16 take any number. The others are scaled by f16 numbers and take what an f16 holds:
  * false on NaN, infinity and beyond 65504; dst is then spoilt. */
 bool quant_quantise(quant_type t, const float *src, void *dst, size_t n);
+/* Levels of IQ4_NL and IQ4_XS, and MXFP4's sixteen numbers doubled. */
+extern const int8_t quant_iq4_level[16], quant_fp4_level[16];
+/* The scale of sub-block j (0..7) of an IQ4_XS super-block, -32 to 31. */
+int quant_iq4_xs_scale(const block_iq4_xs *b, int j);
 /* The 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K super-block. */
 void quant_k_scale_min(const uint8_t scales[12], int j, uint8_t *scale, uint8_t *min);
 

@@ -181,6 +181,109 @@ static void make_q5_1(block_q5_1 *b, const float *x)
     pack_fifth(b->qh, q);
 }
 
+/* --- code books -----------------------------------------------------------------------------------*/
+enum { MAX_LEVELS = 16 };
+typedef struct {
+    int   n;
+    float lowest, highest;
+    float middle[MAX_LEVELS], step[MAX_LEVELS]; /* between a level and the one below it, from level 1 on */
+} book;
+
+static book book_of(const int8_t *level, int n) /* ascending */
+{
+    book b = {.n = n, .lowest = level[0], .highest = level[n - 1]};
+    for (int k = 1; k < n; k++) {
+        b.middle[k] = 0.5f * (float)(level[k - 1] + level[k]);
+        b.step[k]   = (float)(level[k] - level[k - 1]);
+    }
+    return b;
+}
+
+/* Which level is nearest to v, counted from the lowest. */
+static int nearest_level(const book *b, float v)
+{
+    int at = 0;
+    for (int k = 1; k < b->n; k++) at += v > b->middle[k];
+    return at;
+}
+
+/* As measure, with q the level nearest to x * inv: the lowest, and each step that this is beyond the middle of. */
+static inline moments measure_levels(const float *x, int n, float inv, const book *b)
+{
+    v4 xq = {0}, qq = {0}, zero = {0};
+    for (int i = 0; i < n; i += 4) {
+        v4 x4, v, q = zero + b->lowest;
+        memcpy(&x4, x + i, sizeof x4);
+        v = x4 * inv;
+        for (int k = 1; k < b->n; k++) q += pick(v > zero + b->middle[k], zero + b->step[k], zero);
+        xq += x4 * q;
+        qq += q * q;
+    }
+    return (moments){sum(xq), sum(qq), 0};
+}
+
+/* As fit_scale; the largest number may become the lowest or the highest level. */
+static float fit_levels(const float *x, int n, const book *b)
+{
+    float far = 0, scale = 0, best = 0;
+    for (int i = 0; i < n; i++)
+        if (fabsf(x[i]) > fabsf(far)) far = x[i];
+    if (fabsf(far) < TINY) return 0;
+    for (int high = 0; high < 2; high++)
+        for (int step = -9; step <= 9; step += 3) {
+            float   inv = (high ? b->highest : b->lowest) * (1 + 0.0125f * (float)step) / far;
+            moments m   = measure_levels(x, n, inv, b);
+            if (m.xq * m.xq > best * m.qq) {
+                scale = m.xq / m.qq;
+                best  = m.xq * scale;
+            }
+        }
+    return scale;
+}
+
+static void round_levels(uint8_t qs[QK / 2], const float *x, float inv, const book *b)
+{
+    uint8_t q[QK];
+    for (int i = 0; i < QK; i++) q[i] = (uint8_t)nearest_level(b, x[i] * inv);
+    pack_low(qs, q);
+}
+
+static void make_iq4_nl(block_iq4_nl *b, const float *x)
+{
+    book iq4 = book_of(quant_iq4_level, 16);
+    b->d     = f32_to_f16(fit_levels(x, QK, &iq4));
+    round_levels(b->qs, x, inverse(f16_to_f32(b->d)), &iq4);
+}
+
+/* The scale is the power of two that makes the largest number 8 to 16, or 4 to 8, whichever leaves less. */
+static void make_mxfp4(block_mxfp4 *b, const float *x)
+{
+    static const int8_t level[] = {-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12};
+    enum { ZERO = 7 };
+    book    fp4  = book_of(level, sizeof level);
+    float   most = 0, gained = -INFINITY;
+    uint8_t q[QK];
+    for (int i = 0; i < QK; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    memset(b, 0, sizeof *b);
+    if (most < TINY) return;
+    for (int up = 0; up < 2; up++) {
+        int     e    = ilogbf(most) - 3 + up;
+        float   d    = ldexpf(1, e);
+        moments m    = measure_levels(x, QK, 1 / d, &fp4);
+        float   gain = d * (2 * m.xq - d * m.qq);
+        if (gain > gained) {
+            gained = gain;
+            b->e   = (uint8_t)(e + 128);
+        }
+    }
+    float inv = ldexpf(1, 128 - b->e);
+    for (int i = 0; i < QK; i++) {
+        int at = nearest_level(&fp4, x[i] * inv) - ZERO;
+        q[i]   = (uint8_t)(at < 0 ? 8 - at : at);
+    }
+    pack_low(b->qs, q);
+}
+
 /* --- super-blocks ---------------------------------------------------------------------------------*/
 enum { SUBS = QK_K / QK };
 
@@ -273,6 +376,27 @@ static void make_q6_K(block_q6_K *b, const float *x)
     pack_q6(b, q);
 }
 
+/* d * s * level; the scale of the largest size becomes -32. */
+static void make_iq4_xs(block_iq4_xs *b, const float *x)
+{
+    book  iq4 = book_of(quant_iq4_level, 16);
+    float scale[SUBS], far = 0;
+    for (int j = 0; j < SUBS; j++) {
+        scale[j] = fit_levels(x + j * QK, QK, &iq4);
+        if (fabsf(scale[j]) > fabsf(far)) far = scale[j];
+    }
+    memset(b, 0, sizeof *b);
+    b->d    = f32_to_f16(far / -32);
+    float d = f16_to_f32(b->d), inv_d = inverse(d);
+    for (int j = 0; j < SUBS; j++) {
+        float s    = whole(scale[j] * inv_d, -32, 31);
+        int   bits = (int)s + 32;
+        b->scales_l[j / 2] |= (uint8_t)((bits & 15) << (j % 2 * 4));
+        b->scales_h |= (uint16_t)(bits >> 4 << (2 * j));
+        round_levels(b->qs + j * QK / 2, x + j * QK, inverse(d * s), &iq4);
+    }
+}
+
 /* --- rows -----------------------------------------------------------------------------------------*/
 typedef void quantise_fn(const float *src, char *dst, size_t n);
 
@@ -311,12 +435,16 @@ QUANTISE(q5_1, QK)
 QUANTISE(q4_K, QK_K)
 QUANTISE(q5_K, QK_K)
 QUANTISE(q6_K, QK_K)
+QUANTISE(iq4_nl, QK)
+QUANTISE(iq4_xs, QK_K)
+QUANTISE(mxfp4, QK)
 
 static quantise_fn *const quantisers[QUANT_TYPES] = {
-    [QUANT_F32] = quantise_f32,   [QUANT_F16] = quantise_f16,   [QUANT_BF16] = quantise_bf16,
-    [QUANT_Q8_0] = quantise_q8_0, [QUANT_Q4_0] = quantise_q4_0, [QUANT_Q4_1] = quantise_q4_1,
-    [QUANT_Q5_0] = quantise_q5_0, [QUANT_Q5_1] = quantise_q5_1, [QUANT_Q4_K] = quantise_q4_K,
-    [QUANT_Q5_K] = quantise_q5_K, [QUANT_Q6_K] = quantise_q6_K,
+    [QUANT_F32] = quantise_f32,       [QUANT_F16] = quantise_f16,     [QUANT_BF16] = quantise_bf16,
+    [QUANT_Q8_0] = quantise_q8_0,     [QUANT_Q4_0] = quantise_q4_0,   [QUANT_Q4_1] = quantise_q4_1,
+    [QUANT_Q5_0] = quantise_q5_0,     [QUANT_Q5_1] = quantise_q5_1,   [QUANT_Q4_K] = quantise_q4_K,
+    [QUANT_Q5_K] = quantise_q5_K,     [QUANT_Q6_K] = quantise_q6_K,   [QUANT_IQ4_NL] = quantise_iq4_nl,
+    [QUANT_IQ4_XS] = quantise_iq4_xs, [QUANT_MXFP4] = quantise_mxfp4,
 };
 
 bool quant_can_quantise(quant_type t) { return (unsigned)t < QUANT_TYPES && quantisers[t]; }

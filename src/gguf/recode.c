@@ -53,7 +53,10 @@ static bool has_more_bits(const recode_rules *r, const tensor *t)
 static quant_type that_fits(quant_type type, const tensor *t)
 {
     if (t->dim[0] % quant_block(type) && quant_block(type) == QK_K)
-        type = type == QUANT_Q4_K ? QUANT_Q5_0 : type == QUANT_Q5_K ? QUANT_Q5_1 : QUANT_Q8_0;
+        type = type == QUANT_Q4_K     ? QUANT_Q5_0
+               : type == QUANT_Q5_K   ? QUANT_Q5_1
+               : type == QUANT_IQ4_XS ? QUANT_IQ4_NL
+                                      : QUANT_Q8_0;
     if (t->dim[0] % quant_block(type)) type = t->type == QUANT_BF16 ? QUANT_BF16 : QUANT_F16;
     return type;
 }
@@ -83,6 +86,9 @@ uint32_t recode_file_type(quant_type want)
     case QUANT_Q4_K: return 15; /* these two as the mixes "medium" */
     case QUANT_Q5_K: return 17;
     case QUANT_Q6_K: return 18;
+    case QUANT_IQ4_NL: return 25;
+    case QUANT_IQ4_XS: return 30;
+    case QUANT_MXFP4: return 38;
     default: return 32; /* BF16 */
     }
 }

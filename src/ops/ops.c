@@ -75,9 +75,16 @@ static bool parse_cuda(const char *name, int *device)
     return true;
 }
 
+/* "cpu", for which isa is NULL, or "cpu:ISA" */
+static bool parse_cpu(const char *name, const char **isa)
+{
+    *isa = str_starts(str_of(name), "cpu:") ? name + 4 : NULL;
+    return *isa || !strcmp(name, "cpu");
+}
+
 static bool unknown(const char *name, err *e)
 {
-    return err_set(e, ERR_INPUT, "there is no device '%.40s': use auto, cpu, cuda, cuda:1 or ref", name);
+    return err_set(e, ERR_INPUT, "there is no device '%.40s': use auto, cpu, cpu:avx2, cuda, cuda:1 or ref", name);
 }
 
 /* What "auto" stands for. A build with CUDA that finds no GPU says why. */
@@ -91,10 +98,11 @@ static const char *best_device(void)
 
 bool ops_open(ops **out, const char *name, int n_threads, err *e)
 {
-    int device;
+    int         device;
+    const char *isa;
     *out = NULL;
     if (!strcmp(name, "auto")) name = best_device();
-    if (!strcmp(name, "cpu")) return cpu_ops_open(out, n_threads, e);
+    if (parse_cpu(name, &isa)) return cpu_ops_open_isa(out, isa, n_threads, e);
     if (!strcmp(name, "ref")) return ref_ops_open(out, e);
     if (parse_cuda(name, &device)) return cuda_ops_open(out, device, n_threads, e);
     return unknown(name, e);
@@ -102,15 +110,20 @@ bool ops_open(ops **out, const char *name, int n_threads, err *e)
 
 bool ops_device_find(ops_device *out, const char *name, err *e)
 {
-    int device;
+    int         device;
+    const char *isa;
     if (!strcmp(name, "auto")) name = best_device();
     if (parse_cuda(name, &device)) return cuda_device_info(out, device, e);
-    if (strcmp(name, "cpu") && strcmp(name, "ref")) return unknown(name, e);
+    bool is_cpu = parse_cpu(name, &isa);
+    if (!is_cpu && strcmp(name, "ref")) return unknown(name, e);
+    if (is_cpu && !(isa = cpu_ops_isa(isa, e))) return false;
     *out = (ops_device){.total_bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE),
                         .free_bytes  = mem_available()};
     snprintf(out->name, sizeof out->name, "%s", name);
-    snprintf(out->what, sizeof out->what, "%s, %d threads", strcmp(name, "cpu") ? "plain arithmetic" : "processor",
-             strcmp(name, "cpu") ? 1 : cpu_allowed());
+    if (is_cpu)
+        snprintf(out->what, sizeof out->what, "processor with %s, %d threads", isa, cpu_allowed());
+    else
+        snprintf(out->what, sizeof out->what, "plain arithmetic, 1 thread");
     return true;
 }
 

@@ -217,8 +217,8 @@ bool ops_check_weight(const weight_src *s, bool known, err *e);
 bool ops_no_replay(queue *q, uint64_t key);
 bool ops_no_record(queue *q);
 
-/* name: "cpu", "ref", "cuda", "cuda:1" and so on, or "auto": a GPU when there is one, else the processor. n_threads 0:
- * as many as this process may use. */
+/* name: "cpu", "ref", "cuda", "cuda:1" and so on, or "auto": a GPU when there is one, else the processor; "cpu:avx2" and
+ * the like: with the kernels of that instruction set. n_threads 0: as many as this process may use. */
 bool ops_open(ops **out, const char *name, int n_threads, err *e);
 void ops_close(ops *o); /* NULL is fine; weights, buffers and queues must be gone */
 

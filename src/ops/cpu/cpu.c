@@ -114,16 +114,17 @@ static void cpu_free(const ops *o, dev d)
 
 /* --- weights --------------------------------------------------------------------------------------*/
 
-/* Tile bytes per unit of the type's own block: 8 source blocks, and what the K types' scales grow by. */
+/* Tile bytes per unit of the type's own block: 8 source blocks, and what super-blocks' scales grow by. */
 static size_t unit_bytes(quant_type t)
 {
-    return TILE_ROWS * quant_block_bytes(t) + (t == QUANT_Q4_K || t == QUANT_Q5_K ? 32 : 0);
+    return TILE_ROWS * quant_block_bytes(t) + (t == QUANT_Q4_K || t == QUANT_Q5_K ? 32 : t == QUANT_IQ4_XS ? 16 : 0);
 }
 
 static bool can_multiply(quant_type t)
 {
-    static const quant_type TYPES[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0,
-                                       QUANT_Q5_1, QUANT_Q8_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
+    static const quant_type TYPES[] = {QUANT_F32,  QUANT_F16,    QUANT_BF16,   QUANT_Q4_0, QUANT_Q4_1,
+                                       QUANT_Q5_0, QUANT_Q5_1,   QUANT_Q8_0,   QUANT_Q4_K, QUANT_Q5_K,
+                                       QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4};
     for (size_t i = 0; i < COUNT(TYPES); i++)
         if (TYPES[i] == t) return true;
     return false;
@@ -563,13 +564,26 @@ static bool has_vnni(void)
 }
 #endif
 
-static const cpu_kernels *find_kernels(const char *isa)
+static const cpu_kernels *find_kernels(const char *isa, err *e)
 {
 #ifdef __x86_64__
     if ((!isa || !strcmp(isa, "vnni")) && has_vnni()) return &cpu_vnni_kernels;
     if ((!isa || !strcmp(isa, "avx2")) && has_avx2()) return &cpu_avx2_kernels;
 #endif
-    return !isa || !strcmp(isa, "base") ? &cpu_base_kernels : NULL;
+    if (!isa || !strcmp(isa, "base")) return &cpu_base_kernels;
+    if (!strcmp(isa, "vnni"))
+        err_set(e, ERR_INPUT, "this processor has no AVX-512 VL, BW and VNNI, which the kernels 'vnni' need");
+    else if (!strcmp(isa, "avx2"))
+        err_set(e, ERR_INPUT, "this processor has no AVX2, FMA, F16C and BMI2, which the kernels 'avx2' need");
+    else
+        err_set(e, ERR_INPUT, "there are no kernels '%.40s' for processors: use base, avx2 or vnni", isa);
+    return NULL;
+}
+
+const char *cpu_ops_isa(const char *isa, err *e)
+{
+    const cpu_kernels *k = find_kernels(isa, e);
+    return k ? k->isa : NULL;
 }
 
 static const ops TABLE = {
@@ -616,9 +630,9 @@ static const ops TABLE = {
 
 bool cpu_ops_open_isa(ops **out, const char *isa, int n_threads, err *e)
 {
-    const cpu_kernels *k = find_kernels(isa);
+    const cpu_kernels *k = find_kernels(isa, e);
     *out                 = NULL;
-    if (!k) return err_set(e, ERR_INPUT, "this processor has no kernels for '%s'", isa);
+    if (!k) return false;
     backend *b   = xnew(backend);
     *b           = (backend){pool_new(n_threads), k};
     ops *o       = xnew(ops);
@@ -629,5 +643,3 @@ bool cpu_ops_open_isa(ops **out, const char *isa, int n_threads, err *e)
     *out         = o;
     return true;
 }
-
-bool cpu_ops_open(ops **out, int n_threads, err *e) { return cpu_ops_open_isa(out, NULL, n_threads, e); }

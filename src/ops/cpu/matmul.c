@@ -3,7 +3,7 @@
  * The arithmetic of a number y[r][o] is fixed by the weight's type and n_in (promise 1):
  *   quantised   for blocks of 32 inputs in order: acc = fma(dw * dx, exact integer dot, acc), and where the type has a
  *               minimum acc = fma(m, dx * sum of x, acc)
- *   floats      four chains by input mod 4, each an fma per input in order; then (0 + 1) + (2 + 3)
+ *   floats      acc = fma(w, x, acc), inputs in order
  * A kernel takes up to 4 tiles and 6 rows: a decoded block serves all rows, a row's activations all tiles, and 4 tiles
  * come from memory as 4 streams, faster than one. Each (row, output) has its own chain, so how many rows there are, and
  * how they are grouped, changes nothing. Loops over accumulators are unrolled: an index known only at run time would
@@ -64,22 +64,27 @@ typedef uint8_t wide_u8 __attribute__((vector_size(W * LINE)));
 INLINE wide_f wide_set1(float x) { return x - (wide_f){0}; }
 INLINE wide_i wide_set1i(int32_t x) { return x - (wide_i){0}; }
 
-/* From W places: f16, bytes and int8 to floats, line i of 32 bytes. */
+/* From W places: floats, f16, bf16, bytes and int8 to floats, line i of 32 bytes. */
 #ifdef __AVX512VNNI__
 INLINE __m512i join(v8i a, v8i b) { return _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)a), (__m256i)b, 1); }
 INLINE __m128i join_8(const uint8_t *a, const uint8_t *b)
 {
     return _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)a), _mm_loadl_epi64((const __m128i *)b));
 }
+INLINE wide_f load_f32(const uint8_t *const p[W]) { return (wide_f)join((v8i)v32_load(p[0]), (v8i)v32_load(p[1])); }
+INLINE wide_f load_bf16(const uint8_t *const p[W])
+{
+    __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p[0]));
+    low         = _mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)p[1]), 1);
+    return (wide_f)_mm512_slli_epi32(_mm512_cvtepu16_epi32(low), 16);
+}
 INLINE wide_f load_f16(const uint16_t *const p[W])
 {
     __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p[0]));
     return (wide_f)_mm512_cvtph_ps(_mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)p[1]), 1));
 }
-INLINE wide_f load_u8(const uint8_t *const p[W])
-{
-    return (wide_f)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(join_8(p[0], p[1])));
-}
+INLINE wide_i load_u8i(const uint8_t *const p[W]) { return (wide_i)_mm512_cvtepu8_epi32(join_8(p[0], p[1])); }
+INLINE wide_f load_u8(const uint8_t *const p[W]) { return (wide_f)_mm512_cvtepi32_ps((__m512i)load_u8i(p)); }
 INLINE wide_f load_i8(const uint8_t *const p[W], int at)
 {
     return (wide_f)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(join_8(p[0] + at, p[1] + at)));
@@ -88,24 +93,44 @@ INLINE wide_u8 load_line(const uint8_t *const p[W], int i)
 {
     return (wide_u8)join((v8i)v32_load(p[0] + LINE * i), (v8i)v32_load(p[1] + LINE * i));
 }
-INLINE wide_f wide_fma(wide_f a, wide_f b, wide_f c)
+INLINE wide_u8 look_up(wide_u8 book, wide_u8 q) { return (wide_u8)_mm512_shuffle_epi8((__m512i)book, (__m512i)q); }
+INLINE wide_f  wide_fma(wide_f a, wide_f b, wide_f c)
 {
     return (wide_f)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 }
 #else
+INLINE wide_f load_f32(const uint8_t *const p[W]) { return v8_load((const float *)p[0]); }
+INLINE wide_f load_bf16(const uint8_t *const p[W]) { return v8_from_bf16((const uint16_t *)p[0]); }
 INLINE wide_f load_f16(const uint16_t *const p[W]) { return v8_from_f16(p[0]); }
+INLINE wide_i load_u8i(const uint8_t *const p[W]) { return v8i_from_u8(p[0]); }
 INLINE wide_f load_u8(const uint8_t *const p[W]) { return v8_from_u8(p[0]); }
 INLINE wide_f load_i8(const uint8_t *const p[W], int at)
 {
     return __builtin_convertvector(v8i_from_i8((const int8_t *)p[0] + at), v8f);
 }
 INLINE wide_u8 load_line(const uint8_t *const p[W], int i) { return v32_load(p[0] + LINE * i); }
-INLINE wide_f  wide_fma(wide_f a, wide_f b, wide_f c) { return v8_fma(a, b, c); }
+INLINE wide_u8 look_up(wide_u8 book, wide_u8 q)
+{
+#ifdef __AVX2__
+    return (wide_u8)_mm256_shuffle_epi8((__m256i)book, (__m256i)q);
+#else
+    for (int i = 0; i < LINE; i++) q[i] = book[q[i]];
+    return q;
+#endif
+}
+INLINE wide_f wide_fma(wide_f a, wide_f b, wide_f c) { return v8_fma(a, b, c); }
 #endif
 
 /* Bytes: tiles are asked for this far ahead, since the processor's own guesses stop at the end of each page; into the second
  * cache, which can wait for more lines at a time than the first. */
 enum { AHEAD = 1024 };
+
+INLINE wide_f
+wide_exp2(wide_i e) /* 2^(e - 128), e from 0 to 255, in two factors since the smallest is no normal float */
+{
+    wide_i half = e >> 1;
+    return (wide_f)((half + 63) << 23) * (wide_f)((e - half + 63) << 23);
+}
 
 /* A block of W tiles: weight = d * (q - offset) + m. */
 typedef struct {
@@ -131,16 +156,27 @@ INLINE void go_to_block(quant_type t, wide_block *k, const uint8_t *const tile[W
         k->h[i]  = one.h;
     }
     if (!tile_is_super(t) || b % 8 == 0) {
-        k->all_d = load_f16(d);
+        k->all_d = t == QUANT_MXFP4 ? wide_exp2(load_u8i(k->sc)) : load_f16(d);
         if (tile_has_min(t)) k->all_m = load_f16(m);
     }
     bool scaled = tile_is_super(t) && tile_has_min(t);
     k->d        = scaled ? k->all_d * load_u8(k->sc) : k->all_d;
+    if (t == QUANT_IQ4_XS) k->d = k->all_d * load_i8(k->sc, 0);
     if (tile_has_min(t)) k->m = scaled ? -(k->all_m * load_u8(sm)) : k->all_m;
 }
 
 /* What a number of wide_group is above the weight's: VNNI takes unsigned numbers only. */
-INLINE int offset(quant_type t) { return W == 2 && tile_bits(t) == 8 ? 128 : tile_offset(t); }
+INLINE int offset(quant_type t) { return W == 2 && tile_number_bits(t) == 8 ? 128 : tile_offset(t); }
+
+/* The type's code book with the offset added, once per 16 bytes. */
+INLINE wide_u8 wide_book(quant_type t)
+{
+    wide_u8 book = {0};
+    if (tile_book(t))
+#pragma GCC unroll 4
+        for (size_t i = 0; i < sizeof book; i += 16) memcpy((char *)&book + i, tile_book(t), 16);
+    return book + (uint8_t)offset(t);
+}
 
 /* The numbers of group g, as dot_add takes them. */
 INLINE wide_u8 wide_group(quant_type t, const wide_block *k, int g)
@@ -157,7 +193,7 @@ INLINE wide_u8 wide_group(quant_type t, const wide_block *k, int g)
         wide_u8 h  = load_line(k->h, g / 4) & (uint8_t)(3 << at);
         q |= at < 4 ? h << (4 - at) : h >> (at - 4);
     }
-    return q;
+    return tile_book(t) ? look_up(wide_book(t), q) : q;
 }
 
 /* --- integer dots ---------------------------------------------------------------------------------
@@ -177,7 +213,10 @@ INLINE wide_i dot_end(wide_i from, wide_i part)
 }
 #elif defined(__AVX2__)
 /* Sums of pairs of products must fit 16 bits: 2 * 15 * 128 * 8, 2 * 31 * 128 * 4, 2 * 63 * 128 * 2. */
-INLINE int span(quant_type t) { return tile_bits(t) == 4 ? 8 : tile_bits(t) == 5 ? 4 : tile_bits(t) == 6 ? 2 : 1; }
+INLINE int span(quant_type t)
+{
+    return tile_number_bits(t) == 4 ? 8 : tile_number_bits(t) == 5 ? 4 : tile_number_bits(t) == 6 ? 2 : 1;
+}
 /* Here and now: the compiler would keep all products, in memory, and add them at the end. */
 INLINE wide_i now(__m256i v)
 {
@@ -188,7 +227,7 @@ INLINE wide_i dot_begin(wide_i from) { return from ^ from; }
 INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
 {
     __m256i wi = (__m256i)w, xi = (__m256i)x;
-    if (tile_bits(t) == 8) /* |w| <= 128 is unsigned, and w's sign goes to x */
+    if (tile_number_bits(t) == 8) /* |w| <= 128 is unsigned, and w's sign goes to x */
         return (wide_i)_mm256_maddubs_epi16(_mm256_abs_epi8(wi), _mm256_sign_epi8(xi, wi));
     return now(_mm256_add_epi16((__m256i)part, _mm256_maddubs_epi16(wi, xi)));
 }
@@ -203,7 +242,8 @@ INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
 {
     const int8_t *four = (const int8_t *)&x;
     for (int r = 0; r < TILE_ROWS; r++)
-        for (int k = 0; k < 4; k++) part[r] += (tile_bits(t) == 8 ? (int8_t)w[4 * r + k] : w[4 * r + k]) * four[k];
+        for (int k = 0; k < 4; k++)
+            part[r] += (tile_number_bits(t) == 8 ? (int8_t)w[4 * r + k] : w[4 * r + k]) * four[k];
     return part;
 }
 INLINE wide_i dot_end(wide_i from, wide_i part)
@@ -288,6 +328,17 @@ INLINE void dot_scaled(quant_type t, int m, int n, const wide_block *k, const cp
  * tile: m * W of them. y[r]: where the outputs of row r go, n_out of them, tile after tile. */
 typedef void tile_fn(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y, int n_out);
 
+INLINE void put_rows(int m, int n, float *const *y, wide_f acc[MAX_M][MAX_N], int n_out)
+{
+#pragma GCC unroll 8
+    for (int r = 0; r < n; r++) {
+        wide_f out[MAX_M];
+#pragma GCC unroll 4
+        for (int j = 0; j < m; j++) out[j] = acc[j][r];
+        memcpy(y[r], out, (size_t)n_out * sizeof(float));
+    }
+}
+
 INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, int n_in, const void *const *rows,
                       float *const *y, int n_out)
 {
@@ -311,43 +362,50 @@ INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, in
             x[r]++;
         }
     }
+    put_rows(m, n, y, acc, n_out);
+}
+
+/* Input i of W tiles. */
+INLINE wide_f load_floats(quant_type t, const uint8_t *const *tile, int i)
+{
+    size_t         at = (size_t)i * TILE_ROWS * (t == QUANT_F32 ? 4 : 2);
+    const uint8_t *p[W];
+#pragma GCC unroll 2
+    for (int k = 0; k < W; k++) p[k] = tile[k] + at;
+    return t == QUANT_F32 ? load_f32(p) : t == QUANT_F16 ? load_f16((const uint16_t *const *)p) : load_bf16(p);
+}
+
+INLINE void add_input(quant_type t, int m, int n, const uint8_t *const *tile, const float *const *x, int i,
+                      wide_f acc[MAX_M][MAX_N])
+{
+    wide_f w[MAX_M];
+#pragma GCC unroll 4
+    for (int j = 0; j < m; j++) w[j] = load_floats(t, tile + j * W, i);
 #pragma GCC unroll 8
-    for (int r = 0; r < n; r++) {
-        wide_f out[MAX_M];
+    for (int r = 0; r < n; r++)
 #pragma GCC unroll 4
-        for (int j = 0; j < m; j++) out[j] = acc[j][r];
-        memcpy(y[r], out, (size_t)n_out * sizeof(float));
-    }
+        for (int j = 0; j < m; j++) acc[j][r] = wide_fma(w[j], wide_set1(x[r][i]), acc[j][r]);
 }
 
-INLINE v8f load_floats(quant_type t, const uint8_t *tile, int i)
+INLINE void tile_floats(quant_type t, int m, int n, const uint8_t *const *tile, int n_in, const void *const *rows,
+                        float *const *y, int n_out)
 {
-    if (t == QUANT_F32) return v8_load((const float *)tile + TILE_ROWS * (size_t)i);
-    const uint16_t *p = (const uint16_t *)tile + TILE_ROWS * (size_t)i;
-    return t == QUANT_F16 ? v8_from_f16(p) : v8_from_bf16(p);
-}
-
-INLINE void tile_floats(quant_type t, int n, const uint8_t *tile, int n_in, const void *const *x, float *const *y,
-                        int n_out)
-{
-    v8f acc[3][4] = {0};
-    int i         = 0;
-    for (; i + 4 <= n_in; i += 4)
+    enum { STEP = 4 }; /* inputs: a line of the cache or two of each tile */
+    wide_f       acc[MAX_M][MAX_N] = {0};
+    const float *x[MAX_N];
+    int          i = 0;
+#pragma GCC unroll 8
+    for (int r = 0; r < n; r++) x[r] = rows[r];
+    for (; i + STEP <= n_in; i += STEP) {
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) {
-            v8f w = load_floats(t, tile, i + j);
+        for (int j = 0; j < m * W; j++)
+            for (int at = 0; at < STEP * TILE_ROWS * (t == QUANT_F32 ? 4 : 2); at += 64)
+                __builtin_prefetch(tile[j] + (size_t)i * TILE_ROWS * (t == QUANT_F32 ? 4 : 2) + AHEAD + at);
 #pragma GCC unroll 4
-            for (int r = 0; r < n; r++) acc[r][j] = v8_fma(w, v8_set1(((const float *)x[r])[i + j]), acc[r][j]);
-        }
-#pragma GCC unroll 3
-    for (int j = 0; j < 3; j++) {
-        if (i + j >= n_in) break;
-        v8f w = load_floats(t, tile, i + j);
-#pragma GCC unroll 4
-        for (int r = 0; r < n; r++) acc[r][j] = v8_fma(w, v8_set1(((const float *)x[r])[i + j]), acc[r][j]);
+        for (int k = 0; k < STEP; k++) add_input(t, m, n, tile, x, i + k, acc);
     }
-#pragma GCC unroll 4
-    for (int r = 0; r < n; r++) v8_store_n(y[r], (acc[r][0] + acc[r][1]) + (acc[r][2] + acc[r][3]), n_out);
+    for (; i < n_in; i++) add_input(t, m, n, tile, x, i, acc);
+    put_rows(m, n, y, acc, n_out);
 }
 
 #define INT_FN(type, m, n)                                                                                             \
@@ -356,11 +414,11 @@ INLINE void tile_floats(quant_type t, int n, const uint8_t *tile, int n_in, cons
     {                                                                                                                  \
         tile_ints(QUANT_##type, m, n, tile, n_in, x, y, n_out);                                                        \
     }
-#define FLOAT_FN(type, n)                                                                                              \
-    static void tile_##type##_##n(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y,         \
-                                  int n_out)                                                                           \
+#define FLOAT_FN(type, m, n)                                                                                           \
+    static void tile_##type##_##m##x##n(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y,   \
+                                        int n_out)                                                                     \
     {                                                                                                                  \
-        tile_floats(QUANT_##type, n, tile[0], n_in, x, y, n_out);                                                      \
+        tile_floats(QUANT_##type, m, n, tile, n_in, x, y, n_out);                                                      \
     }
 #ifdef __AVX512VNNI__ /* 4 tiles each: up to 12 accumulators and 12 sums of 32 registers */
 #define INT_FNS(type)                                                                                                  \
@@ -381,9 +439,28 @@ INLINE void tile_floats(quant_type t, int n, const uint8_t *tile, int n_in, cons
                       [3] = {2, tile_##type##_2x3},                                                                    \
                       [4] = {2, tile_##type##_2x4}}
 #endif
-#define FLOAT_FNS(type) FLOAT_FN(type, 1) FLOAT_FN(type, 2) FLOAT_FN(type, 3)
+/* Twelve sums that take turns keep the multipliers busy, and leave registers for what is multiplied. */
+#ifdef __AVX512VNNI__
+#define FLOAT_FNS(type)                                                                                                \
+    FLOAT_FN(type, 2, 1)                                                                                               \
+    FLOAT_FN(type, 2, 2)                                                                                               \
+    FLOAT_FN(type, 2, 3)                                                                                               \
+    FLOAT_FN(type, 2, 4)                                                                                               \
+    FLOAT_FN(type, 2, 5)                                                                                               \
+    FLOAT_FN(type, 2, 6)
+#define FLOATS(type) INTS(type)
+#else
+#define FLOAT_FNS(type)                                                                                                \
+    FLOAT_FN(type, 4, 1)                                                                                               \
+    FLOAT_FN(type, 4, 2)                                                                                               \
+    FLOAT_FN(type, 2, 3)                                                                                               \
+    FLOAT_FN(type, 2, 4)                                                                                               \
+    FLOAT_FN(type, 2, 5)                                                                                               \
+    FLOAT_FN(type, 2, 6)
 #define FLOATS(type)                                                                                                   \
-    [QUANT_##type] = {[1] = {1, tile_##type##_1}, [2] = {1, tile_##type##_2}, [3] = {1, tile_##type##_3}}
+    [QUANT_##type] = {[1] = {4, tile_##type##_4x1}, [2] = {4, tile_##type##_4x2}, [3] = {2, tile_##type##_2x3},        \
+                      [4] = {2, tile_##type##_2x4}, [5] = {2, tile_##type##_2x5}, [6] = {2, tile_##type##_2x6}}
+#endif
 INT_FNS(Q4_0)
 INT_FNS(Q4_1)
 INT_FNS(Q5_0)
@@ -392,6 +469,9 @@ INT_FNS(Q8_0)
 INT_FNS(Q4_K)
 INT_FNS(Q5_K)
 INT_FNS(Q6_K)
+INT_FNS(IQ4_NL)
+INT_FNS(IQ4_XS)
+INT_FNS(MXFP4)
 FLOAT_FNS(F32)
 FLOAT_FNS(F16)
 FLOAT_FNS(BF16)
@@ -400,8 +480,9 @@ FLOAT_FNS(BF16)
 static const struct {
     int      n_tiles; /* that it takes at a time */
     tile_fn *fn;
-} TILE[QUANT_TYPES][MAX_N + 1] = {INTS(Q4_0), INTS(Q4_1), INTS(Q5_0),  INTS(Q5_1),  INTS(Q8_0),  INTS(Q4_K),
-                                  INTS(Q5_K), INTS(Q6_K), FLOATS(F32), FLOATS(F16), FLOATS(BF16)};
+} TILE[QUANT_TYPES][MAX_N + 1] = {INTS(Q4_0),  INTS(Q4_1),  INTS(Q5_0),  INTS(Q5_1),   INTS(Q8_0),
+                                  INTS(Q4_K),  INTS(Q5_K),  INTS(Q6_K),  INTS(IQ4_NL), INTS(IQ4_XS),
+                                  INTS(MXFP4), FLOATS(F32), FLOATS(F16), FLOATS(BF16)};
 
 /* --- tiles against the pairs of a run -------------------------------------------------------------*/
 

@@ -71,6 +71,18 @@ static void one_q4_0(tile_q4_0 *t, int r, const block_q4_0 *s)
     put_pairs(t->q, r, s->qs);
 }
 
+static void one_iq4_nl(tile_iq4_nl *t, int r, const block_iq4_nl *s)
+{
+    t->d[r] = s->d;
+    put_pairs(t->q, r, s->qs);
+}
+
+static void one_mxfp4(tile_mxfp4 *t, int r, const block_mxfp4 *s)
+{
+    t->e[r] = s->e;
+    put_pairs(t->q, r, s->qs);
+}
+
 static void one_q4_1(tile_q4_1 *t, int r, const block_q4_1 *s)
 {
     t->d[r] = s->d;
@@ -143,6 +155,15 @@ static void one_q6_K(tile_q6_K *t, int r, const block_q6_K *s)
     }
 }
 
+static void one_iq4_xs(tile_iq4_xs *t, int r, const block_iq4_xs *s)
+{
+    t->d[r] = s->d;
+    for (int j = 0; j < 8; j++) {
+        t->sub[j].sc[r] = (int8_t)quant_iq4_xs_scale(s, j);
+        put_pairs(t->sub[j].q, r, s->qs + j * QK / 2);
+    }
+}
+
 /* --- a row -----------------------------------------------------------------------------------------
  * n blocks of the type into lane r of a tile. Source blocks lie anywhere, so each is copied to an aligned place. */
 typedef void pack_fn(uint8_t *tile, int r, const uint8_t *src, size_t n);
@@ -164,6 +185,9 @@ PACK_ROW(q8_0)
 PACK_ROW(q4_K)
 PACK_ROW(q5_K)
 PACK_ROW(q6_K)
+PACK_ROW(iq4_nl)
+PACK_ROW(iq4_xs)
+PACK_ROW(mxfp4)
 
 static void pack_2_bytes(uint8_t *tile, int r, const uint8_t *src, size_t n)
 {
@@ -176,9 +200,10 @@ static void pack_4_bytes(uint8_t *tile, int r, const uint8_t *src, size_t n)
 }
 
 static pack_fn *const PACK[QUANT_TYPES] = {
-    [QUANT_F32] = pack_4_bytes, [QUANT_F16] = pack_2_bytes, [QUANT_BF16] = pack_2_bytes, [QUANT_Q4_0] = pack_q4_0,
-    [QUANT_Q4_1] = pack_q4_1,   [QUANT_Q5_0] = pack_q5_0,   [QUANT_Q5_1] = pack_q5_1,    [QUANT_Q8_0] = pack_q8_0,
-    [QUANT_Q4_K] = pack_q4_K,   [QUANT_Q5_K] = pack_q5_K,   [QUANT_Q6_K] = pack_q6_K,
+    [QUANT_F32] = pack_4_bytes,   [QUANT_F16] = pack_2_bytes, [QUANT_BF16] = pack_2_bytes, [QUANT_Q4_0] = pack_q4_0,
+    [QUANT_Q4_1] = pack_q4_1,     [QUANT_Q5_0] = pack_q5_0,   [QUANT_Q5_1] = pack_q5_1,    [QUANT_Q8_0] = pack_q8_0,
+    [QUANT_Q4_K] = pack_q4_K,     [QUANT_Q5_K] = pack_q5_K,   [QUANT_Q6_K] = pack_q6_K,    [QUANT_IQ4_NL] = pack_iq4_nl,
+    [QUANT_IQ4_XS] = pack_iq4_xs, [QUANT_MXFP4] = pack_mxfp4,
 };
 
 /* The tiles start zeroed, so rows beyond n_out need nothing. */
@@ -199,20 +224,28 @@ void CPU_FN(pack)(const void *args, size_t from, size_t to, int thread)
 
 /* --- a row back -----------------------------------------------------------------------------------*/
 
+INLINE float number_of(quant_type t, uint8_t q)
+{
+    if (tile_book(t)) return (float)tile_book(t)[q];
+    return tile_bits(t) == 8 ? (float)(int8_t)q : (float)(q - tile_offset(t));
+}
+
 /* y = w * scale; the weight is rounded as quant_dequantise rounds it. */
 INLINE void read_ints(quant_type t, float *y, const uint8_t *tile, int r, int n_in, float scale)
 {
     for (int b = 0; b < n_in / QK; b++) {
         tile_block k = tile_at(t, tile, b);
         uint8_t    v[QK];
-        float      d = f16_to_f32(k.d[r]), m = tile_has_min(t) ? f16_to_f32(k.m[r]) : 0;
+        float      d = t == QUANT_MXFP4 ? ldexpf(1, k.sc[r] - 128) : f16_to_f32(k.d[r]);
+        float      m = tile_has_min(t) ? f16_to_f32(k.m[r]) : 0;
+        if (t == QUANT_IQ4_XS) d = d * (float)(int8_t)k.sc[r];
         if (tile_is_super(t) && tile_has_min(t)) {
             d = d * k.sc[r];
             m = -(m * k.sm[r]);
         }
         get_row(t, &k, r, v);
         for (int i = 0; i < QK; i++) {
-            float q       = tile_bits(t) == 8 ? (float)(int8_t)v[i] : (float)(v[i] - tile_offset(t));
+            float q       = number_of(t, v[i]);
             float scale_i = t == QUANT_Q6_K ? d * (float)(int8_t)k.sc[i / 16 * TILE_ROWS + r] : d;
             float x       = tile_has_min(t) ? scale_i * q + m : scale_i * q;
             y[b * QK + i] = x * scale;
@@ -242,6 +275,9 @@ static void read_row(quant_type t, float *y, const uint8_t *tile, int r, int n_i
     case QUANT_Q4_K: read_ints(QUANT_Q4_K, y, tile, r, n_in, scale); break;
     case QUANT_Q5_K: read_ints(QUANT_Q5_K, y, tile, r, n_in, scale); break;
     case QUANT_Q6_K: read_ints(QUANT_Q6_K, y, tile, r, n_in, scale); break;
+    case QUANT_IQ4_NL: read_ints(QUANT_IQ4_NL, y, tile, r, n_in, scale); break;
+    case QUANT_IQ4_XS: read_ints(QUANT_IQ4_XS, y, tile, r, n_in, scale); break;
+    case QUANT_MXFP4: read_ints(QUANT_MXFP4, y, tile, r, n_in, scale); break;
     default: read_floats(t, y, tile, r, n_in, scale);
     }
 }

@@ -23,6 +23,10 @@ typedef struct {
     uint16_t d[8];
     uint8_t  q[4][LINE];
 } tile_q4_0;
+typedef tile_q4_0 tile_iq4_nl; /* q are places in a code book */
+typedef struct {
+    uint8_t e[8], q[4][LINE];
+} tile_mxfp4; /* likewise */
 typedef struct {
     uint16_t d[8], m[8];
     uint8_t  q[4][LINE];
@@ -50,6 +54,10 @@ typedef struct {
     uint8_t q[4][LINE], hh[2][LINE];
 } sub_q6_K; /* sc: by halves of 16 inputs */
 typedef struct {
+    int8_t  sc[8];
+    uint8_t q[4][LINE];
+} sub_iq4_xs;
+typedef struct {
     uint16_t d[8], dmin[8];
     sub_q4_K sub[8];
 } tile_q4_K;
@@ -61,19 +69,26 @@ typedef struct {
     uint16_t d[8];
     sub_q6_K sub[8];
 } tile_q6_K;
+typedef struct {
+    uint16_t   d[8];
+    sub_iq4_xs sub[8];
+} tile_iq4_xs;
 
 _Static_assert(sizeof(tile_q4_0) == 8 * sizeof(block_q4_0) && sizeof(tile_q4_1) == 8 * sizeof(block_q4_1), "no growth");
 _Static_assert(sizeof(tile_q5_0) == 8 * sizeof(block_q5_0) && sizeof(tile_q5_1) == 8 * sizeof(block_q5_1), "no growth");
 _Static_assert(sizeof(tile_q8_0) == 8 * sizeof(block_q8_0) && sizeof(tile_q6_K) == 8 * sizeof(block_q6_K), "no growth");
+_Static_assert(sizeof(tile_iq4_nl) == 8 * sizeof(block_iq4_nl) && sizeof(tile_mxfp4) == 8 * sizeof(block_mxfp4), "too");
 _Static_assert(sizeof(tile_q4_K) == 8 * sizeof(block_q4_K) + 32, "scales and minima expanded to bytes: 2.8% more");
 _Static_assert(sizeof(tile_q5_K) == 8 * sizeof(block_q5_K) + 32, "2.3% more");
+_Static_assert(sizeof(tile_iq4_xs) == 8 * sizeof(block_iq4_xs) + 16, "1.5% more");
 
 /* Where the parts of one block of 32 inputs lie; `t` is always a constant where this is inlined. A weight is
- * d * q + m, after q's offset; in the K types it is d * sc * q - m * sm, with d and m of the whole super-block. */
+ * d * q + m, after q's offset; in the K types it is d * sc * q - m * sm, with d and m of the whole super-block. Where there is a code book, q is what stands in it. */
 typedef struct {
-    const uint16_t *d, *m;   /* f16; m only where the type has a minimum */
-    const uint8_t  *sc, *sm; /* K types; of Q6_K int8 and [2][8] */
-    const uint8_t  *q, *h;
+    const uint16_t *d, *m; /* f16; m only where the type has a minimum */
+    const uint8_t  *sc,
+        *sm; /* super-blocks; of IQ4_XS int8, of Q6_K int8 and [2][8]; of MXFP4 the exponents, and no d */
+    const uint8_t *q, *h;
 } tile_block;
 
 /* clang-format off */
@@ -87,6 +102,9 @@ INLINE tile_block tile_at(quant_type t, const uint8_t *tile, int b)
     case QUANT_Q8_0: { PLAIN(tile_q8_0); return (tile_block){.d = p->d, .q = p->q[0]}; }
     case QUANT_Q4_1: { PLAIN(tile_q4_1); return (tile_block){.d = p->d, .m = p->m, .q = p->q[0]}; }
     case QUANT_Q5_1: { PLAIN(tile_q5_1); return (tile_block){.d = p->d, .m = p->m, .q = p->q[0], .h = p->h}; }
+    case QUANT_IQ4_NL: { PLAIN(tile_iq4_nl); return (tile_block){.d = p->d, .q = p->q[0]}; }
+    case QUANT_MXFP4: { PLAIN(tile_mxfp4); return (tile_block){.sc = p->e, .q = p->q[0]}; }
+    case QUANT_IQ4_XS: { SUPER(iq4_xs); return (tile_block){.d = s->d, .sc = (const uint8_t *)p->sc, .q = p->q[0]}; }
     case QUANT_Q4_K: { SUPER(q4_K); return (tile_block){s->d, s->dmin, p->sc, p->m, p->q[0], NULL}; }
     case QUANT_Q5_K: { SUPER(q5_K); return (tile_block){s->d, s->dmin, p->sc, p->m, p->q[0], p->h}; }
     default: { /* QUANT_Q6_K */
@@ -99,11 +117,19 @@ INLINE tile_block tile_at(quant_type t, const uint8_t *tile, int b)
 }
 /* clang-format on */
 
-INLINE bool tile_is_super(quant_type t) { return t == QUANT_Q4_K || t == QUANT_Q5_K || t == QUANT_Q6_K; }
+INLINE bool tile_is_super(quant_type t)
+{
+    return t == QUANT_Q4_K || t == QUANT_Q5_K || t == QUANT_Q6_K || t == QUANT_IQ4_XS;
+}
 
 INLINE bool tile_has_min(quant_type t)
 {
     return t == QUANT_Q4_1 || t == QUANT_Q5_1 || t == QUANT_Q4_K || t == QUANT_Q5_K;
+}
+
+INLINE const int8_t *tile_book(quant_type t) /* NULL: q are the numbers themselves */
+{
+    return t == QUANT_IQ4_NL || t == QUANT_IQ4_XS ? quant_iq4_level : t == QUANT_MXFP4 ? quant_fp4_level : NULL;
 }
 
 INLINE int tile_bits(quant_type t)
@@ -118,7 +144,19 @@ INLINE int tile_bits(quant_type t)
     }
 }
 
-/* What is taken from a stored number to give the weight's. */
-INLINE int tile_offset(quant_type t) { return t == QUANT_Q4_0 ? 8 : t == QUANT_Q5_0 ? 16 : t == QUANT_Q6_K ? 32 : 0; }
+/* Bits of a number as it is multiplied: a code book's are more than those of q. With 8 it has a sign. */
+INLINE int tile_number_bits(quant_type t) { return t == QUANT_MXFP4 ? 5 : tile_book(t) ? 8 : tile_bits(t); }
+
+/* What is taken from such a number to give the weight's. */
+INLINE int tile_offset(quant_type t)
+{
+    switch (t) {
+    case QUANT_Q4_0: return 8;
+    case QUANT_Q5_0:
+    case QUANT_MXFP4: return 16;
+    case QUANT_Q6_K: return 32;
+    default: return 0;
+    }
+}
 
 #endif

@@ -60,16 +60,18 @@ INLINE v32u8 v32_load(const uint8_t *p)
     return v;
 }
 
-INLINE v8f v8_from_u8(const uint8_t *p)
+INLINE v8i v8i_from_u8(const uint8_t *p)
 {
-#ifdef __AVX2__ /* by name: the compiler goes through memory for these two */
-    return (v8f)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+#ifdef __AVX2__ /* by name: the compiler goes through memory for these, or by halves */
+    return (v8i)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 #else
     v8u8 b;
     memcpy(&b, p, sizeof b);
-    return __builtin_convertvector(__builtin_convertvector(b, v8i), v8f);
+    return __builtin_convertvector(b, v8i);
 #endif
 }
+
+INLINE v8f v8_from_u8(const uint8_t *p) { return __builtin_convertvector(v8i_from_u8(p), v8f); }
 
 INLINE v8i v8i_from_i8(const int8_t *p)
 {
@@ -84,9 +86,13 @@ INLINE v8i v8i_from_i8(const int8_t *p)
 
 INLINE v8f v8_from_bf16(const uint16_t *p)
 {
+#ifdef __AVX2__
+    return (v8f)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16);
+#else
     v8u16 h;
     memcpy(&h, p, sizeof h);
     return (v8f)(__builtin_convertvector(h, v8u) << 16);
+#endif
 }
 
 INLINE v8f v8_from_f16(const uint16_t *p)

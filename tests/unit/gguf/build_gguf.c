@@ -230,7 +230,7 @@ static void set_scales(quant_type type, uint64_t *seed, float size, char *block)
     for (size_t i = 0; i < COUNT(scales); i++)
         for (int k = 0; k < 2; k++)
             if (scales[i].type == type && scales[i].at[k] >= 0) {
-                float    part = 0.5f + (float)(test_rand(seed) >> 40) * 0x1p-25f;
+                float    part = (0.5f + (float)(test_rand(seed) >> 40) * 0x1p-25f) * (test_rand(seed) % 2 ? 1 : -1);
                 uint16_t h    = f32_to_f16(size * part / scales[i].top[k]);
                 memcpy(block + scales[i].at[k], &h, sizeof h);
             }

@@ -19,6 +19,9 @@ static const struct {
     {QUANT_Q4_K, 0.071319, 1 / 5.0, 1008},
     {QUANT_Q5_K, 0.035834, 1 / 9.0, 2016},
     {QUANT_Q6_K, 0.017305, 1 / 20.0, 4096},
+    {QUANT_IQ4_NL, 0.073640, 1 / 6.0, 127},
+    {QUANT_IQ4_XS, 0.074390, 1 / 5.0, 4096},
+    {QUANT_MXFP4, 0.111700, 1 / 3.9, 1},
 };
 enum { N = 1 << 17 };
 
@@ -94,9 +97,10 @@ TEST(quantise_constants_and_single_spikes)
         for (size_t v = 0; v < COUNT(values); v++) {
             float x[QK_K], y[QK_K];
             for (int i = 0; i < QK_K; i++) x[i] = values[v];
+            double part = figures[k].type == QUANT_MXFP4 ? 0.2 : 0.01; /* of two values to each power of two */
             CHECK(round_trip(figures[k].type, x, y, QK_K));
             for (int i = 0; i < QK_K; i++)
-                CHECK_MSG(fabs((double)y[i] - x[i]) <= 0.01 * fabs((double)x[i]) + figures[k].steps * 0x1p-25,
+                CHECK_MSG(fabs((double)y[i] - x[i]) <= part * fabs((double)x[i]) + figures[k].steps * 0x1p-25,
                           "%s: %g became %g", quant_name(figures[k].type), x[i], y[i]);
             memset(x, 0, sizeof x);
             x[77] = values[v];

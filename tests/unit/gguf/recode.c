@@ -24,6 +24,8 @@ static const struct {
     {"blk.4.attn_q.weight", {704, 64}, QUANT_BF16, QUANT_Q6_K, QUANT_Q8_0},
     {"blk.4.attn_q.weight", {40, 64}, QUANT_BF16, QUANT_Q6_K, QUANT_BF16},
     {"blk.4.attn_q.weight", {40, 64}, QUANT_F32, QUANT_Q4_0, QUANT_F16},
+    {"blk.4.attn_q.weight", {704, 64}, QUANT_BF16, QUANT_IQ4_XS, QUANT_IQ4_NL},
+    {"blk.4.attn_q.weight", {704, 64}, QUANT_BF16, QUANT_MXFP4, QUANT_MXFP4},
     {"token_embd.weight", {512, 64}, QUANT_BF16, QUANT_Q4_0, QUANT_Q6_K},
     {"token_embd.weight", {512, 64}, QUANT_BF16, QUANT_Q4_K, QUANT_Q6_K},
     {"token_embd.weight", {512, 64}, QUANT_BF16, QUANT_Q8_0, QUANT_Q8_0},

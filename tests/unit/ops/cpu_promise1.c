@@ -1,6 +1,7 @@
 /* Promise 1 on the cpu backend: a row's numbers are the same bits alone and among others, at every number of rows and
  * threads, on each instruction set; and what the tiles hold and multiply is what the file says. */
 #include "base/fault.h"
+#include "gguf/build_gguf.h"
 #include "ops/cpu/cpu.h"
 #include "test.h"
 
@@ -9,8 +10,9 @@
 enum { MAX_ROWS = 33, N_EXPERTS = 6, N_SLOTS = 3, MAX_IN = 2048, VOCAB = 517 };
 
 static const char *const ISA[]  = {"base", "avx2", "vnni"};
-static const quant_type  TYPE[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0,
-                                   QUANT_Q5_1, QUANT_Q8_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
+static const quant_type  TYPE[] = {QUANT_F32,  QUANT_F16,    QUANT_BF16,   QUANT_Q4_0, QUANT_Q4_1,
+                                   QUANT_Q5_0, QUANT_Q5_1,   QUANT_Q8_0,   QUANT_Q4_K, QUANT_Q5_K,
+                                   QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4};
 
 typedef struct {
     ops   *o;
@@ -41,31 +43,12 @@ static void fill(float *x, size_t n, uint64_t seed)
 
 /* --- weights made of random blocks with sane scales -----------------------------------------------*/
 
-static void put_scale(uint8_t *p, uint64_t *seed)
-{
-    uint16_t h = f32_to_f16(0.01f * test_randn(seed));
-    memcpy(p, &h, sizeof h);
-}
-
 static uint8_t *random_weight(quant_type t, size_t n, uint64_t seed)
 {
-    size_t   bytes = 0, block = quant_block_bytes(t);
-    uint8_t *p;
+    size_t bytes = 0;
     quant_bytes(t, n, &bytes);
-    p = xalloc(bytes);
-    for (size_t i = 0; i < bytes; i++) p[i] = (uint8_t)test_rand(&seed);
-    for (size_t i = 0; i < bytes; i += block) {
-        float    f    = test_randn(&seed);
-        uint32_t bits = 0;
-        memcpy(&bits, &f, sizeof bits);
-        if (t == QUANT_F32)
-            memcpy(p + i, &f, sizeof f);
-        else if (t == QUANT_BF16)
-            memcpy(p + i, (uint8_t *)&bits + 2, 2);
-        else
-            put_scale(t == QUANT_Q6_K ? p + i + offsetof(block_q6_K, d) : p + i, &seed);
-        if (t == QUANT_Q4_1 || t == QUANT_Q5_1 || t == QUANT_Q4_K || t == QUANT_Q5_K) put_scale(p + i + 2, &seed);
-    }
+    uint8_t *p = xalloc(bytes);
+    test_random_blocks(t, &seed, 0.5f, p, n);
     return p;
 }
 
@@ -537,6 +520,37 @@ TEST(cpu_matmul_multiplies_what_the_file_says)
                 check_matmul(t, &b, TYPE[i], 512, 37, 5);
                 check_matmul(t, &b, TYPE[i], quant_block(TYPE[i]) > 1 ? 2048 : 1027, 13, 3);
             }
+        bed_close(&b);
+    }
+}
+
+/* 2^-128 and the other scales that are no normal floats, up to where a weight would be infinite. */
+TEST(cpu_mxfp4_scales_at_the_ends)
+{
+    enum { ROWS = 250 };
+    static block_mxfp4 src[ROWS];
+    static float       all[ROWS * QK], x[QK], y[ROWS], back[ROWS * QK];
+    static int32_t     id[ROWS];
+    uint64_t           seed = 3;
+    test_random_blocks(QUANT_MXFP4, &seed, 1, src, COUNT(all));
+    for (int r = 0; r < ROWS; r++) src[r].e = (uint8_t)(id[r] = r);
+    quant_dequantise(QUANT_MXFP4, src, all, COUNT(all));
+    x[21] = 127;
+    for (size_t k = 0; k < COUNT(ISA); k++) {
+        bed b;
+        if (bed_open(&b, ISA[k], 1)) {
+            weight    *w = NULL;
+            err        e = {0};
+            weight_src s = {QUANT_MXFP4, QK, ROWS, 1, src};
+            CHECK_OK(b.o->weight_load(b.o, &w, &s, &e), e);
+            b.o->matmul(b.q, at(y), w, at(x), 1);
+            b.o->embed(b.q, at(back), w, at(id), ROWS, 1);
+            for (int r = 0; r < ROWS; r++)
+                CHECK_MSG(y[r] == 127 * all[r * QK + 21], "%s, e = %d: %g, expected %g", ISA[k], r, y[r],
+                          127 * all[r * QK + 21]);
+            CHECK(!memcmp(back, all, sizeof all));
+            b.o->weight_free(b.o, w);
+        }
         bed_close(&b);
     }
 }

@@ -144,6 +144,8 @@ TEST(unknown_backends_are_named)
     err  e;
     ops *o = NULL;
     CHECK_FAILS(ops_open(&o, "tpu", 0, &e), e, "tpu");
+    CHECK_FAILS(ops_open(&o, "cpu:sse9", 0, &e), e, "'sse9' for processors: use base, avx2 or vnni");
+    CHECK_FAILS(ops_open(&o, "cpu:", 0, &e), e, "use base, avx2 or vnni");
     CHECK_FAILS(ops_open(&o, "cuda:one", 0, &e), e, "cuda:one");
     CHECK_FAILS(ops_open(&o, "cuda:99999999999", 0, &e), e, ""); /* why depends on the machine */
     CHECK(e.text[0]);
@@ -165,4 +167,7 @@ TEST(devices_are_listed_with_their_memory)
     CHECK_OK(ops_device_find(&found, "auto", &e), e);
     CHECK(!strcmp(found.name, d[0].name)); /* the GPU when there is one */
     CHECK_FAILS(ops_device_find(&found, "tpu", &e), e, "tpu");
+    CHECK_FAILS(ops_device_find(&found, "cpu:sse9", &e), e, "sse9");
+    CHECK_OK(ops_device_find(&found, "cpu:base", &e), e);
+    CHECK(!strcmp(found.name, "cpu:base") && strstr(found.what, "processor with base"));
 }
