@@ -14,7 +14,11 @@
 
 #include <assert.h>
 
-enum { BLOCK = 8, SCORES = KEY_TILE + 8 }; /* queries; floats from one query's scores to the next one's */
+enum {
+    BLOCK  = 8,
+    SCORES = KEY_TILE + 8,
+    AHEAD  = 4096
+}; /* queries; floats from one query's scores to the next one's; bytes */
 #ifdef __AVX512F__
 enum { WIDE = 8, SUMS = 16 }; /* queries that a kernel takes at most, and v16f of sums that it keeps in registers */
 #else
@@ -31,6 +35,8 @@ INLINE v16f load_stored_half(quant_type t, const char *p, int i)
     return v16_from_low(t == QUANT_F32 ? v8_load((const float *)p + i) : v8_from_f16((const uint16_t *)p + i));
 }
 
+INLINE size_t element_bytes(quant_type t) { return t == QUANT_F32 ? 4 : 2; }
+
 /* --- scores ----------------------------------------------------------------------------------------*/
 
 /* Queries of a block, side by side: q[i / 16][query][i % 16], zeros after the end of a head. */
@@ -39,6 +45,7 @@ typedef struct {
     size_t       step; /* floats from one 16 to the next */
     int          head_dim;
     float        scale;
+    size_t       vec_bytes, to_v; /* of the cache */
 } packed;
 
 INLINE void fma_keys(int n, int m, v16f acc[BLOCK][BLOCK], const float *q, const v16f *key)
@@ -51,8 +58,10 @@ INLINE void fma_keys(int n, int m, v16f acc[BLOCK][BLOCK], const float *q, const
     }
 }
 
-/* sum[query][key] of n queries and m keys, in 16 chains by element mod 16, joined by halves to 8. */
-INLINE void dot_keys(quant_type t, int n, int m, v8f *sum, int sum_step, const packed *x, const char *const *k)
+/* sum[query][key] of n queries and m keys, in 16 chains by element mod 16, joined by halves to 8. Asks for the keys at
+ * `ahead` on the way. */
+INLINE void dot_keys(quant_type t, int n, int m, v8f *sum, int sum_step, const packed *x, const char *const *k,
+                     const char *const *ahead)
 {
     v16f         acc[BLOCK][BLOCK], key[BLOCK];
     const float *q = x->q;
@@ -63,7 +72,10 @@ INLINE void dot_keys(quant_type t, int n, int m, v8f *sum, int sum_step, const p
         for (int j = 0; j < m; j++) acc[h][j] = v16_set1(0);
     for (; i + 16 <= x->head_dim; i += 16, q += x->step) {
 #pragma GCC unroll 8
-        for (int j = 0; j < m; j++) key[j] = load_stored(t, k[j], i);
+        for (int j = 0; j < m; j++) {
+            key[j] = load_stored(t, k[j], i);
+            __builtin_prefetch(ahead[j] + (size_t)i * element_bytes(t));
+        }
         fma_keys(n, m, acc, q, key);
     }
     if (i < x->head_dim) {
@@ -77,17 +89,24 @@ INLINE void dot_keys(quant_type t, int n, int m, v8f *sum, int sum_step, const p
         for (int j = 0; j < m; j++) sum[h * sum_step + j] = v16_low(acc[h][j]) + v16_high(acc[h][j]);
 }
 
-/* s[query][key] = scale * q.k; writes up to 7 scores past the last key. */
+/* s[query][key] = scale * q.k; writes up to 7 scores past the last key. Keys come from memory AHEAD bytes early, and the
+ * first of the values. */
 INLINE void score_keys(quant_type t, int n, float *s, const packed *x, const char *const *k, int n_keys)
 {
     const int m = n == 8 ? 2 : 8 / n, at_once = SUMS / n < m ? SUMS / n : m;
+    int       early = m + AHEAD / (int)x->vec_bytes;
     for (int i = 0; i < n_keys; i += m) {
-        const char *key[8];
+        const char *key[8], *ahead[8];
         v8f         sum[16];
 #pragma GCC unroll 8
-        for (int j = 0; j < m; j++) key[j] = k[i + j < n_keys ? i + j : n_keys - 1];
+        for (int j = 0; j < m; j++) {
+            key[j]   = k[i + j < n_keys ? i + j : n_keys - 1];
+            ahead[j] = k[i + j + early < n_keys ? i + j + early : n_keys - 1];
+            __builtin_prefetch(key[j] + x->to_v);
+            __builtin_prefetch(key[j] + x->to_v + 64);
+        }
 #pragma GCC unroll 8
-        for (int j = 0; j < m; j += at_once) dot_keys(t, n, at_once, sum + j, m, x, key + j);
+        for (int j = 0; j < m; j += at_once) dot_keys(t, n, at_once, sum + j, m, x, key + j, ahead + j);
 #pragma GCC unroll 2
         for (int g = 0; g < n * m; g += 8) {
             float eight[8];
@@ -118,7 +137,8 @@ static float soften(float *s, int first, int last, float *max)
 
 /* --- values ----------------------------------------------------------------------------------------*/
 
-/* o[query] += p v over the keys, for `width` times 16 elements from i on, or for the 8 of a last half. */
+/* o[query] += p v over the keys, for `width` times 16 elements from i on, or for the 8 of a last half. Asks for what the
+ * next call wants. */
 INLINE void add_columns(quant_type t, int n, int width, bool half, float *o, size_t o_step, const float *p,
                         const char *const *k, size_t to_v, int n_keys, int i)
 {
@@ -132,6 +152,9 @@ INLINE void add_columns(quant_type t, int n, int width, bool half, float *o, siz
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++)
             v[j] = half ? load_stored_half(t, k[key] + to_v, i) : load_stored(t, k[key] + to_v, i + 16 * j);
+#pragma GCC unroll 4
+        for (size_t j = 0; j < 16 * (size_t)width * element_bytes(t); j += 64)
+            __builtin_prefetch(k[key] + to_v + (size_t)(i + 16 * width) * element_bytes(t) + j);
 #pragma GCC unroll 8
         for (int h = 0; h < n; h++) {
             v16f w = v16_set1(p[h * SCORES + key]);
@@ -218,8 +241,9 @@ static void score_places(const unit *u, block *b, int r, int n, int first, int l
 {
     const cpu_attention_args *a  = u->a;
     int                       at = r * b->n_heads, count = n * b->n_heads, n_keys = last - first + 1;
-    packed                    x = {b->q + 16 * at, 16 * (size_t)(b->n_rows * b->n_heads), a->c.head_dim, a->scale};
-    float                    *s = b->s + at * SCORES + first;
+    packed x = {b->q + 16 * at,  16 * (size_t)(b->n_rows * b->n_heads), a->c.head_dim, a->scale, a->c.vec_bytes,
+                a->c.plane_bytes};
+    float *s = b->s + at * SCORES + first;
     if (a->c.type == QUANT_F32)
         score_pieces(QUANT_F32, count, s, x, b->k + first, n_keys);
     else
@@ -285,29 +309,6 @@ static void do_places_after(const unit *u, block *b, places_fn *fn)
     for (int r = 0; r < b->n_rows; r++) do_own_places(u, b, fn, r, b->to + 1, b->last[r]);
 }
 
-static void prefetch(const char *p, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
-}
-
-/* The first block of a unit finds nothing in the cache: it asks for keys a page ahead and for the values. */
-static void score_shared(const unit *u, block *b, bool cold)
-{
-    const kv_view *c = &u->a->c;
-    if (!cold) {
-        score_places(u, b, 0, b->n_rows, b->from, b->to);
-        return;
-    }
-    for (int i = b->from, next; i <= b->to; i = next) {
-        next = i + KV_PAGE;
-        for (int j = i; j < next && j <= b->to; j++) {
-            if (j + KV_PAGE <= b->to) prefetch(b->k[j + KV_PAGE], c->vec_bytes);
-            prefetch(b->k[j] + c->plane_bytes, c->vec_bytes);
-        }
-        score_places(u, b, 0, b->n_rows, i, next <= b->to ? next - 1 : b->to);
-    }
-}
-
 /* Which places the rows see; false when none sees any. */
 static bool look(const unit *u, block *b)
 {
@@ -358,7 +359,7 @@ static void soften_block(const unit *u, block *b)
     }
 }
 
-static void do_block(const unit *u, block *b, bool cold)
+static void do_block(const unit *u, block *b)
 {
     size_t query = (b->row - (size_t)u->tile->row) * (size_t)u->group + (size_t)b->head;
     b->o         = u->parts + query * part_floats(u->a);
@@ -368,7 +369,7 @@ static void do_block(const unit *u, block *b, bool cold)
     do_places_before(u, b, score_places);
     if (shared) {
         find_keys(u, b, b->row, b->from, b->to);
-        score_shared(u, b, cold);
+        score_places(u, b, 0, b->n_rows, b->from, b->to);
     }
     do_places_after(u, b, score_places);
     soften_block(u, b);
@@ -403,14 +404,13 @@ static void do_unit(const cpu_attention_args *a, size_t number, int32_t *path)
                              .parts   = part_of(a, number, 0),
                              .path    = path};
     block               b;
-    bool                cold = true;
     for (int32_t row = tile->row, rows; row < tile[1].row; row += rows) {
         rows = BLOCK / n_heads < tile[1].row - row ? BLOCK / n_heads : tile[1].row - row;
-        for (b.head = 0; b.head < group; b.head += n_heads, cold = false) {
+        for (b.head = 0; b.head < group; b.head += n_heads) {
             b.row     = (size_t)row;
             b.n_rows  = rows;
             b.n_heads = group - b.head < n_heads ? group - b.head : n_heads;
-            do_block(&u, &b, cold);
+            do_block(&u, &b);
         }
     }
 }
