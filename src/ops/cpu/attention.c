@@ -15,10 +15,11 @@
 #include <assert.h>
 
 enum {
-    BLOCK  = 8,
-    SCORES = KEY_TILE + 8,
-    AHEAD  = 4096
-}; /* queries; floats from one query's scores to the next one's; bytes */
+    BLOCK  = 8,            /* queries */
+    SCORES = KEY_TILE + 8, /* floats from one query's scores to the next one's */
+    AHEAD  = 4096,         /* bytes */
+    FEW    = 4             /* fewer queries than this wait for memory */
+};
 #ifdef __AVX512F__
 enum { WIDE = 8, SUMS = 16 }; /* queries that a kernel takes at most, and v16f of sums that it keeps in registers */
 #else
@@ -36,6 +37,12 @@ INLINE v16f load_stored_half(quant_type t, const char *p, int i)
 }
 
 INLINE size_t element_bytes(quant_type t) { return t == QUANT_F32 ? 4 : 2; }
+
+INLINE void prefetch(const char *p, size_t bytes)
+{
+#pragma GCC unroll 8
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+}
 
 /* --- scores ----------------------------------------------------------------------------------------*/
 
@@ -58,10 +65,10 @@ INLINE void fma_keys(int n, int m, v16f acc[BLOCK][BLOCK], const float *q, const
     }
 }
 
-/* sum[query][key] of n queries and m keys, in 16 chains by element mod 16, joined by halves to 8. Asks for the keys at
- * `ahead` on the way. */
+/* sum[query][key] of n queries and m keys, in 16 chains by element mod 16, joined by halves to 8. Asks for as many
+ * at `ahead` on the way. */
 INLINE void dot_keys(quant_type t, int n, int m, v8f *sum, int sum_step, const packed *x, const char *const *k,
-                     const char *const *ahead)
+                     const char *ahead)
 {
     v16f         acc[BLOCK][BLOCK], key[BLOCK];
     const float *q = x->q;
@@ -72,10 +79,8 @@ INLINE void dot_keys(quant_type t, int n, int m, v8f *sum, int sum_step, const p
         for (int j = 0; j < m; j++) acc[h][j] = v16_set1(0);
     for (; i + 16 <= x->head_dim; i += 16, q += x->step) {
 #pragma GCC unroll 8
-        for (int j = 0; j < m; j++) {
-            key[j] = load_stored(t, k[j], i);
-            __builtin_prefetch(ahead[j] + (size_t)i * element_bytes(t));
-        }
+        for (int j = 0; j < m; j++) key[j] = load_stored(t, k[j], i);
+        prefetch(ahead + (size_t)(i * m) * element_bytes(t), 16 * (size_t)m * element_bytes(t));
         fma_keys(n, m, acc, q, key);
     }
     if (i < x->head_dim) {
@@ -89,24 +94,23 @@ INLINE void dot_keys(quant_type t, int n, int m, v8f *sum, int sum_step, const p
         for (int j = 0; j < m; j++) sum[h * sum_step + j] = v16_low(acc[h][j]) + v16_high(acc[h][j]);
 }
 
-/* s[query][key] = scale * q.k; writes up to 7 scores past the last key. Keys come from memory AHEAD bytes early, and the
- * first of the values. */
+/* s[query][key] = scale * q.k; writes up to 7 scores past the last key. Keys are asked for AHEAD bytes early, and with
+ * many queries the first of the values. */
 INLINE void score_keys(quant_type t, int n, float *s, const packed *x, const char *const *k, int n_keys)
 {
     const int m = n == 8 ? 2 : 8 / n, at_once = SUMS / n < m ? SUMS / n : m;
-    int       early = m + AHEAD / (int)x->vec_bytes;
+    int       early = AHEAD / (int)x->vec_bytes;
     for (int i = 0; i < n_keys; i += m) {
-        const char *key[8], *ahead[8];
+        const char *key[8], *ahead = k[i + early < n_keys ? i + early : n_keys - 1];
         v8f         sum[16];
 #pragma GCC unroll 8
         for (int j = 0; j < m; j++) {
-            key[j]   = k[i + j < n_keys ? i + j : n_keys - 1];
-            ahead[j] = k[i + j + early < n_keys ? i + j + early : n_keys - 1];
-            __builtin_prefetch(key[j] + x->to_v);
-            __builtin_prefetch(key[j] + x->to_v + 64);
+            key[j] = k[i + j < n_keys ? i + j : n_keys - 1];
+            if (n >= FEW) __builtin_prefetch(key[j] + x->to_v);
         }
 #pragma GCC unroll 8
-        for (int j = 0; j < m; j += at_once) dot_keys(t, n, at_once, sum + j, m, x, key + j, ahead + j);
+        for (int j = 0; j < m; j += at_once)
+            dot_keys(t, n, at_once, sum + j, m, x, key + j, ahead + (size_t)j * x->vec_bytes);
 #pragma GCC unroll 2
         for (int g = 0; g < n * m; g += 8) {
             float eight[8];
@@ -137,12 +141,13 @@ static float soften(float *s, int first, int last, float *max)
 
 /* --- values ----------------------------------------------------------------------------------------*/
 
-/* o[query] += p v over the keys, for `width` times 16 elements from i on, or for the 8 of a last half. Asks for what the
- * next call wants. */
+/* o[query] += p v over the keys, for `width` times 16 elements from i on, or for the 8 of a last half. Key by key it asks
+ * for as much at `ahead`, or for what follows in the same vector. */
 INLINE void add_columns(quant_type t, int n, int width, bool half, float *o, size_t o_step, const float *p,
-                        const char *const *k, size_t to_v, int n_keys, int i)
+                        const char *const *k, size_t to_v, int n_keys, int i, const char *ahead)
 {
-    v16f acc[BLOCK][4];
+    const size_t bytes = 16 * (size_t)width * element_bytes(t), at = (size_t)i * element_bytes(t) + to_v;
+    v16f         acc[BLOCK][4];
 #pragma GCC unroll 8
     for (int h = 0; h < n; h++)
 #pragma GCC unroll 4
@@ -152,9 +157,7 @@ INLINE void add_columns(quant_type t, int n, int width, bool half, float *o, siz
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++)
             v[j] = half ? load_stored_half(t, k[key] + to_v, i) : load_stored(t, k[key] + to_v, i + 16 * j);
-#pragma GCC unroll 4
-        for (size_t j = 0; j < 16 * (size_t)width * element_bytes(t); j += 64)
-            __builtin_prefetch(k[key] + to_v + (size_t)(i + 16 * width) * element_bytes(t) + j);
+        prefetch(n < FEW ? ahead + (size_t)key * bytes : k[key] + at + bytes, bytes);
 #pragma GCC unroll 8
         for (int h = 0; h < n; h++) {
             v16f w = v16_set1(p[h * SCORES + key]);
@@ -168,17 +171,29 @@ INLINE void add_columns(quant_type t, int n, int width, bool half, float *o, siz
         for (int j = 0; j < width; j++) v16_store(o + (size_t)h * o_step + i + 16 * j, acc[h][j]);
 }
 
-/* The 8 elements after a last half are PART_EXTRA's; they stay zero. */
+/* All elements. The 8 after a last half are PART_EXTRA's; they stay zero. */
+INLINE void add_all_columns(quant_type t, int n, float *o, int head_dim, const float *p, const char *const *k,
+                            size_t to_v, int n_keys, const char *ahead)
+{
+    const int width  = SUMS / n < 4 ? SUMS / n : 4;
+    size_t    o_step = (size_t)head_dim + PART_EXTRA, line = (size_t)n_keys * element_bytes(t);
+    int       i = 0;
+    for (; i + 16 * width <= head_dim; i += 16 * width)
+        add_columns(t, n, width, false, o, o_step, p, k, to_v, n_keys, i, ahead + (size_t)i * line);
+    for (; i + 16 <= head_dim; i += 16)
+        add_columns(t, n, 1, false, o, o_step, p, k, to_v, n_keys, i, ahead + (size_t)i * line);
+    if (i < head_dim) add_columns(t, n, 1, true, o, o_step, p, k, to_v, n_keys, i, ahead + (size_t)i * line);
+}
+
+/* Few queries wait for memory: they go through it in its own order, a page at a time. */
 INLINE void add_values(quant_type t, int n, float *o, int head_dim, const float *p, const char *const *k, size_t to_v,
                        int n_keys)
 {
-    const int width  = SUMS / n < 4 ? SUMS / n : 4;
-    size_t    o_step = (size_t)head_dim + PART_EXTRA;
-    int       i      = 0;
-    for (; i + 16 * width <= head_dim; i += 16 * width)
-        add_columns(t, n, width, false, o, o_step, p, k, to_v, n_keys, i);
-    for (; i + 16 <= head_dim; i += 16) add_columns(t, n, 1, false, o, o_step, p, k, to_v, n_keys, i);
-    if (i < head_dim) add_columns(t, n, 1, true, o, o_step, p, k, to_v, n_keys, i);
+    const int most = n < FEW ? KV_PAGE : KEY_TILE;
+    for (int i = 0, count; i < n_keys; i += count) {
+        count = n_keys - i < most ? n_keys - i : most;
+        add_all_columns(t, n, o, head_dim, p + i, k + i, to_v, count, k[i + count < n_keys ? i + count : i] + to_v);
+    }
 }
 
 /* --- a block of queries -----------------------------------------------------------------------------*/
