@@ -1,133 +1,279 @@
 /* y = softmax(scale q.k) v over the positions of a row's own path.
  *
- * Positions are cut into tiles of 64 at multiples of 64, whatever the row or the step. Of the keys that a row sees in
- * a tile: scores, their maximum m, weights p = e^(s - m), their sum l, o = sum of p v in ascending order. Tiles merge
+ * Positions are cut into tiles of KEY_TILE at its multiples, whatever the row or the step. Of the keys that a row sees
+ * in a tile: scores, their maximum m, weights p = e^(s - m), their sum l, o = sum of p v in ascending order. Tiles merge
  * from left to right:
  *
  *     M' = max(M, m)    L' = L e^(M - M') + l e^(m - M')    O' = O e^(M - M') + o e^(m - M')    at last y = O / L
  *
  * Sums run in lanes fixed by a key's place in its tile and an element's place in its head, so a number depends on the
- * query, the keys and their positions alone (promise 1). Query heads of one kv head go together to share
- * its loads; each keeps its own chains. */
+ * query, the keys and their positions alone (promise 1). A query is a head of a row. Those that read one kv head go
+ * together, up to BLOCK at a time, to share its loads; each keeps its own chains. */
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/vec.h"
 
 #include <assert.h>
 
-enum { TILE_KEYS = 64 };
+enum {
+    BLOCK  = 8,            /* queries */
+    SCORES = KEY_TILE + 8, /* floats from one query's scores to the next one's */
+    AHEAD  = 4096,         /* bytes */
+    FEW    = 4             /* fewer queries than this wait for memory */
+};
+#ifdef __AVX512F__
+enum { WIDE = 8, SUMS = 16 }; /* queries that a kernel takes at most, and v16f of sums that it keeps in registers */
+#else
+enum { WIDE = 4, SUMS = 4 };
+#endif
 
-/* Up to HEAD_BLOCK query heads on their way through the tiles. */
-typedef struct {
-    const cpu_attention_args *a;
-    const float              *q; /* [n][head_dim] */
-    float                    *y; /* O while running; [n][head_dim] */
-    float                     max[HEAD_BLOCK], sum[HEAD_BLOCK];
-} heads;
-
-/* The keys that the row sees in the tile at hand: lanes first to last of it. */
-typedef struct {
-    int         first, last;
-    const char *k[TILE_KEYS]; /* stored vectors; V lies plane_bytes further */
-} tile_keys;
-
-INLINE v8f load_stored(quant_type t, const char *p, int i)
+INLINE v16f load_stored(quant_type t, const char *p, int i)
 {
-    return t == QUANT_F32 ? v8_load((const float *)p + i) : v8_from_f16((const uint16_t *)p + i);
+    return t == QUANT_F32 ? v16_load((const float *)p + i) : v16_from_f16((const uint16_t *)p + i);
 }
 
-/* s[h][key] = scale * q[h].k: two chains by 8-lane group mod 2. */
-INLINE void key_scores(quant_type t, int n, float s[][TILE_KEYS], const heads *hd, const tile_keys *keys, int key)
+INLINE v16f load_stored_half(quant_type t, const char *p, int i)
 {
-    int         dim = hd->a->c.head_dim, i = 0;
-    const char *k                  = keys->k[key];
-    v8f         acc[HEAD_BLOCK][2] = {0};
-    for (; i + 16 <= dim; i += 16) {
-        v8f k0 = load_stored(t, k, i), k1 = load_stored(t, k, i + 8);
-#pragma GCC unroll 4
-        for (int h = 0; h < n; h++) {
-            const float *q = hd->q + (size_t)h * (size_t)dim + i;
-            acc[h][0]      = v8_fma(v8_load(q), k0, acc[h][0]);
-            acc[h][1]      = v8_fma(v8_load(q + 8), k1, acc[h][1]);
+    return v16_from_low(t == QUANT_F32 ? v8_load((const float *)p + i) : v8_from_f16((const uint16_t *)p + i));
+}
+
+INLINE size_t element_bytes(quant_type t) { return t == QUANT_F32 ? 4 : 2; }
+
+INLINE void prefetch(const char *p, size_t bytes)
+{
+#pragma GCC unroll 8
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+}
+
+/* --- scores ----------------------------------------------------------------------------------------*/
+
+/* Queries of a block, side by side: q[i / 16][query][i % 16], zeros after the end of a head. */
+typedef struct {
+    const float *q;
+    size_t       step; /* floats from one 16 to the next */
+    int          head_dim;
+    float        scale;
+    size_t       vec_bytes, to_v; /* of the cache */
+} packed;
+
+INLINE void fma_keys(int n, int m, v16f acc[BLOCK][BLOCK], const float *q, const v16f *key)
+{
+#pragma GCC unroll 8
+    for (int h = 0; h < n; h++) {
+        v16f x = v16_load(q + 16 * h);
+#pragma GCC unroll 8
+        for (int j = 0; j < m; j++) acc[h][j] = v16_fma(x, key[j], acc[h][j]);
+    }
+}
+
+/* sum[query][key] of n queries and m keys, in 16 chains by element mod 16, joined by halves to 8. Asks for as many
+ * at `ahead` on the way. */
+INLINE void dot_keys(quant_type t, int n, int m, v8f *sum, int sum_step, const packed *x, const char *const *k,
+                     const char *ahead)
+{
+    v16f         acc[BLOCK][BLOCK], key[BLOCK];
+    const float *q = x->q;
+    int          i = 0;
+#pragma GCC unroll 8
+    for (int h = 0; h < n; h++)
+#pragma GCC unroll 8
+        for (int j = 0; j < m; j++) acc[h][j] = v16_set1(0);
+    for (; i + 16 <= x->head_dim; i += 16, q += x->step) {
+#pragma GCC unroll 8
+        for (int j = 0; j < m; j++) key[j] = load_stored(t, k[j], i);
+        prefetch(ahead + (size_t)(i * m) * element_bytes(t), 16 * (size_t)m * element_bytes(t));
+        fma_keys(n, m, acc, q, key);
+    }
+    if (i < x->head_dim) {
+#pragma GCC unroll 8
+        for (int j = 0; j < m; j++) key[j] = load_stored_half(t, k[j], i);
+        fma_keys(n, m, acc, q, key);
+    }
+#pragma GCC unroll 8
+    for (int h = 0; h < n; h++)
+#pragma GCC unroll 8
+        for (int j = 0; j < m; j++) sum[h * sum_step + j] = v16_low(acc[h][j]) + v16_high(acc[h][j]);
+}
+
+/* s[query][key] = scale * q.k; writes up to 7 scores past the last key. Keys are asked for AHEAD bytes early, and with
+ * many queries the first of the values. */
+INLINE void score_keys(quant_type t, int n, float *s, const packed *x, const char *const *k, int n_keys)
+{
+    const int m = n == 8 ? 2 : 8 / n, at_once = SUMS / n < m ? SUMS / n : m;
+    int       early = AHEAD / (int)x->vec_bytes;
+    for (int i = 0; i < n_keys; i += m) {
+        const char *key[8], *ahead = k[i + early < n_keys ? i + early : n_keys - 1];
+        v8f         sum[16];
+#pragma GCC unroll 8
+        for (int j = 0; j < m; j++) {
+            key[j] = k[i + j < n_keys ? i + j : n_keys - 1];
+            if (n >= FEW) __builtin_prefetch(key[j] + x->to_v);
+        }
+#pragma GCC unroll 8
+        for (int j = 0; j < m; j += at_once)
+            dot_keys(t, n, at_once, sum + j, m, x, key + j, ahead + (size_t)j * x->vec_bytes);
+#pragma GCC unroll 2
+        for (int g = 0; g < n * m; g += 8) {
+            float eight[8];
+            v8_store(eight, v8_sums(sum + g) * v8_set1(x->scale));
+#pragma GCC unroll 8
+            for (int h = 0; h < 8 / m; h++)
+                memcpy(s + (g / m + h) * SCORES + i, eight + h * m, (size_t)m * sizeof(float));
         }
     }
-    if (i < dim)
-#pragma GCC unroll 4
-        for (int h = 0; h < n; h++)
-            acc[h][0] = v8_fma(v8_load(hd->q + (size_t)h * (size_t)dim + i), load_stored(t, k, i), acc[h][0]);
-#pragma GCC unroll 4
-    for (int h = 0; h < n; h++) s[h][key] = v8_sum(acc[h][0] + acc[h][1]) * hd->a->scale;
 }
 
-/* s becomes p, 0 outside first .. last; returns the sum, the maximum through *max. */
-static float soften(float s[TILE_KEYS], int first, int last, float *max)
+/* s becomes p; returns the sum, the maximum through *max. Lanes beside first .. last get weight 0. */
+static float soften(float *s, int first, int last, float *max)
 {
-    float m = s[first];
-    for (int i = first + 1; i <= last; i++) m = s[i] > m ? s[i] : m;
-    for (int i = 0; i < TILE_KEYS; i += 8) v8_store(s + i, v8_exp(v8_load(s + i) - v8_set1(m)));
-    for (int i = 0; i < first; i++) s[i] = 0;
-    for (int i = last + 1; i < TILE_KEYS; i++) s[i] = 0;
-    v8f acc = {0};
-    for (int i = 0; i < TILE_KEYS; i += 8) acc += v8_load(s + i);
-    *max = m;
+    int from = first & ~7, to = last | 7;
+    for (int i = from; i < first; i++) s[i] = -INFINITY;
+    for (int i = last + 1; i <= to; i++) s[i] = -INFINITY;
+    v8f m = v8_load(s + from), acc = v8_set1(0);
+    for (int i = from + 8; i < to; i += 8) m = v8_max(v8_load(s + i), m);
+    *max = v8_hmax(m);
+    for (int i = from; i < to; i += 8) {
+        v8f p = v8_exp(v8_load(s + i) - v8_set1(*max));
+        v8_store(s + i, p);
+        acc += p;
+    }
     return v8_sum(acc);
 }
 
-/* O = O * old[h] + (sum of p v over the keys) * new[h], for width * 8 elements from i on. */
-INLINE void add_values(quant_type t, int n, int width, const heads *hd, const tile_keys *keys, float p[][TILE_KEYS],
-                       const float *old, const float *new, int i)
+/* --- values ----------------------------------------------------------------------------------------*/
+
+/* o[query] += p v over the keys, for `width` times 16 elements from i on, or for the 8 of a last half. Key by key it asks
+ * for as much at `ahead`, or for what follows in the same vector. */
+INLINE void add_columns(quant_type t, int n, int width, bool half, float *o, size_t o_step, const float *p,
+                        const char *const *k, size_t to_v, int n_keys, int i, const char *ahead)
 {
-    size_t dim = (size_t)hd->a->c.head_dim, to_v = hd->a->c.plane_bytes;
-    v8f    acc[HEAD_BLOCK][2] = {0};
-    for (int key = keys->first; key <= keys->last; key++) {
-        const char *v = keys->k[key] + to_v;
-#pragma GCC unroll 2
-        for (int j = 0; j < width; j++) {
-            v8f x = load_stored(t, v, i + 8 * j);
-#pragma GCC unroll 4
-            for (int h = 0; h < n; h++) acc[h][j] = v8_fma(v8_set1(p[h][key]), x, acc[h][j]);
-        }
-    }
-#pragma GCC unroll 4
+    const size_t bytes = 16 * (size_t)width * element_bytes(t), at = (size_t)i * element_bytes(t) + to_v;
+    v16f         acc[BLOCK][4];
+#pragma GCC unroll 8
     for (int h = 0; h < n; h++)
-#pragma GCC unroll 2
-        for (int j = 0; j < width; j++) {
-            float *y = hd->y + (size_t)h * dim + i + 8 * j;
-            v8_store(y, v8_fma(acc[h][j], v8_set1(new[h]), v8_load(y) * v8_set1(old[h])));
+#pragma GCC unroll 4
+        for (int j = 0; j < width; j++) acc[h][j] = v16_load(o + (size_t)h * o_step + i + 16 * j);
+    for (int key = 0; key < n_keys; key++) {
+        v16f v[4];
+#pragma GCC unroll 4
+        for (int j = 0; j < width; j++)
+            v[j] = half ? load_stored_half(t, k[key] + to_v, i) : load_stored(t, k[key] + to_v, i + 16 * j);
+        prefetch(n < FEW ? ahead + (size_t)key * bytes : k[key] + at + bytes, bytes);
+#pragma GCC unroll 8
+        for (int h = 0; h < n; h++) {
+            v16f w = v16_set1(p[h * SCORES + key]);
+#pragma GCC unroll 4
+            for (int j = 0; j < width; j++) acc[h][j] = v16_fma(w, v[j], acc[h][j]);
         }
-}
-
-/* One tile of keys for n heads. */
-INLINE void add_tile(quant_type t, int n, heads *hd, const tile_keys *keys)
-{
-    float s[HEAD_BLOCK][TILE_KEYS] = {0}, old[HEAD_BLOCK], new[HEAD_BLOCK];
-    int   dim = hd->a->c.head_dim, i = 0;
-    for (int key = keys->first; key <= keys->last; key++) key_scores(t, n, s, hd, keys, key);
-    for (int h = 0; h < n; h++) {
-        float m, l = soften(s[h], keys->first, keys->last, &m), max = hd->max[h] > m ? hd->max[h] : m;
-        v8f   e    = v8_exp((v8f){hd->max[h] - max, m - max});
-        old[h]     = e[0];
-        new[h]     = e[1];
-        hd->sum[h] = hd->sum[h] * old[h] + l * new[h];
-        hd->max[h] = max;
     }
-    for (; i + 16 <= dim; i += 16) add_values(t, n, 2, hd, keys, s, old, new, i);
-    if (i < dim) add_values(t, n, 1, hd, keys, s, old, new, i);
+#pragma GCC unroll 8
+    for (int h = 0; h < n; h++)
+#pragma GCC unroll 4
+        for (int j = 0; j < width; j++) v16_store(o + (size_t)h * o_step + i + 16 * j, acc[h][j]);
 }
 
-#define ADD_TILE(t, n)                                                                                                 \
-    static void add_tile_##t##_##n(heads *hd, const tile_keys *keys) { add_tile(QUANT_##t, n, hd, keys); }
-ADD_TILE(F32, 1)
-ADD_TILE(F32, 2)
-ADD_TILE(F32, 4)
-ADD_TILE(F16, 1)
-ADD_TILE(F16, 2)
-ADD_TILE(F16, 4)
-
-typedef void        add_tile_fn(heads *hd, const tile_keys *keys);
-static add_tile_fn *pick_add_tile(quant_type t, int n)
+/* All elements. The 8 after a last half are PART_EXTRA's; they stay zero. */
+INLINE void add_all_columns(quant_type t, int n, float *o, int head_dim, const float *p, const char *const *k,
+                            size_t to_v, int n_keys, const char *ahead)
 {
-    if (t == QUANT_F32) return n == 4 ? add_tile_F32_4 : n == 2 ? add_tile_F32_2 : add_tile_F32_1;
-    return n == 4 ? add_tile_F16_4 : n == 2 ? add_tile_F16_2 : add_tile_F16_1;
+    const int width  = SUMS / n < 4 ? SUMS / n : 4;
+    size_t    o_step = (size_t)head_dim + PART_EXTRA, line = (size_t)n_keys * element_bytes(t);
+    int       i = 0;
+    for (; i + 16 * width <= head_dim; i += 16 * width)
+        add_columns(t, n, width, false, o, o_step, p, k, to_v, n_keys, i, ahead + (size_t)i * line);
+    for (; i + 16 <= head_dim; i += 16)
+        add_columns(t, n, 1, false, o, o_step, p, k, to_v, n_keys, i, ahead + (size_t)i * line);
+    if (i < head_dim) add_columns(t, n, 1, true, o, o_step, p, k, to_v, n_keys, i, ahead + (size_t)i * line);
+}
+
+/* Few queries wait for memory: they go through it in its own order, a page at a time. */
+INLINE void add_values(quant_type t, int n, float *o, int head_dim, const float *p, const char *const *k, size_t to_v,
+                       int n_keys)
+{
+    const int most = n < FEW ? KV_PAGE : KEY_TILE;
+    for (int i = 0, count; i < n_keys; i += count) {
+        count = n_keys - i < most ? n_keys - i : most;
+        add_all_columns(t, n, o, head_dim, p + i, k + i, to_v, count, k[i + count < n_keys ? i + count : i] + to_v);
+    }
+}
+
+/* --- a block of queries -----------------------------------------------------------------------------*/
+
+typedef struct {
+    const cpu_attention_args *a;
+    const cpu_row_tile       *tile;
+    int                       kv_head, group;
+    int32_t                   p0; /* first position of the tile of keys */
+    float                    *parts;
+    int32_t                  *path;
+} unit;
+
+/* Heads `head` and on of rows `row` and on: n_heads of each of n_rows, BLOCK queries at most. A row sees the places first
+ * to last of the tile; the places from .. to are seen by all rows, and the same keys lie there for all. */
+typedef struct {
+    size_t      row;
+    int         n_rows, head, n_heads;
+    int         first[BLOCK], last[BLOCK], from, to;
+    float      *o; /* the first query's part */
+    const char *k[KEY_TILE];
+    _Alignas(64) float s[BLOCK * SCORES];
+    _Alignas(64) float q[BLOCK * OPS_MAX_HEAD_DIM];
+} block;
+
+static size_t part_floats(const cpu_attention_args *a) { return (size_t)a->c.head_dim + PART_EXTRA; }
+
+static float *part_of(const cpu_attention_args *a, size_t unit_number, size_t query)
+{
+    return a->parts + ((unit_number - a->first) * (size_t)a->tile_queries + query) * part_floats(a);
+}
+
+INLINE int piece_of(int n) { return n >= WIDE ? WIDE : n >= 4 ? 4 : n >= 2 ? 2 : 1; }
+
+INLINE void score_pieces(quant_type t, int n, float *s, packed x, const char *const *k, int n_keys)
+{
+    for (int piece; n > 0; n -= piece, s += piece * SCORES, x.q += piece * 16) {
+        piece = piece_of(n);
+        if (WIDE == 8 && piece == 8) score_keys(t, 8, s, &x, k, n_keys);
+        if (piece == 4) score_keys(t, 4, s, &x, k, n_keys);
+        if (piece == 2) score_keys(t, 2, s, &x, k, n_keys);
+        if (piece == 1) score_keys(t, 1, s, &x, k, n_keys);
+    }
+}
+
+INLINE void add_pieces(quant_type t, int n, float *o, int head_dim, const float *p, const char *const *k, size_t to_v,
+                       int n_keys)
+{
+    for (int piece; n > 0; n -= piece, p += piece * SCORES, o += piece * (head_dim + PART_EXTRA)) {
+        piece = piece_of(n);
+        if (WIDE == 8 && piece == 8) add_values(t, 8, o, head_dim, p, k, to_v, n_keys);
+        if (piece == 4) add_values(t, 4, o, head_dim, p, k, to_v, n_keys);
+        if (piece == 2) add_values(t, 2, o, head_dim, p, k, to_v, n_keys);
+        if (piece == 1) add_values(t, 1, o, head_dim, p, k, to_v, n_keys);
+    }
+}
+
+/* n rows from r on of the block, with the keys at first .. last, which b->k holds. */
+static void score_places(const unit *u, block *b, int r, int n, int first, int last)
+{
+    const cpu_attention_args *a  = u->a;
+    int                       at = r * b->n_heads, count = n * b->n_heads, n_keys = last - first + 1;
+    packed x = {b->q + 16 * at,  16 * (size_t)(b->n_rows * b->n_heads), a->c.head_dim, a->scale, a->c.vec_bytes,
+                a->c.plane_bytes};
+    float *s = b->s + at * SCORES + first;
+    if (a->c.type == QUANT_F32)
+        score_pieces(QUANT_F32, count, s, x, b->k + first, n_keys);
+    else
+        score_pieces(QUANT_F16, count, s, x, b->k + first, n_keys);
+}
+
+static void add_places(const unit *u, block *b, int r, int n, int first, int last)
+{
+    const cpu_attention_args *a  = u->a;
+    int                       at = r * b->n_heads, count = n * b->n_heads, n_keys = last - first + 1;
+    float                    *o = b->o + (size_t)at * part_floats(a), *p = b->s + at * SCORES + first;
+    if (a->c.type == QUANT_F32)
+        add_pieces(QUANT_F32, count, o, a->c.head_dim, p, b->k + first, a->c.plane_bytes, n_keys);
+    else
+        add_pieces(QUANT_F16, count, o, a->c.head_dim, p, b->k + first, a->c.plane_bytes, n_keys);
 }
 
 /* path[p - root] = slot of position p, for the row's own ancestors in this step and itself. */
@@ -142,55 +288,198 @@ static void walk_path(const cpu_attention_args *a, int32_t *path, size_t row)
     }
 }
 
-/* Positions [p0, p0 + 64) that the row sees. */
-static void find_keys(tile_keys *keys, const cpu_attention_args *a, size_t row, int kv_head, const int32_t *path,
-                      int32_t p0, int32_t lo)
+/* b->k of places first .. last, as the row finds them. */
+static void find_keys(const unit *u, block *b, size_t row, int first, int last)
 {
-    int32_t last = a->last[row], root = a->root[row];
-    keys->first = lo > p0 ? lo - p0 : 0;
-    keys->last  = last - p0 < TILE_KEYS ? last - p0 : TILE_KEYS - 1;
-    for (int i = keys->first; i <= keys->last; i++) {
-        int32_t p  = p0 + i;
-        keys->k[i] = cpu_cache_k(&a->c, a->layer, kv_head, a->lane[row], p < root ? p : path[p - root]);
+    const cpu_attention_args *a    = u->a;
+    int32_t                   root = a->root[row];
+    if (root <= u->p0 + last) walk_path(a, u->path, row);
+    for (int i = first; i <= last; i++) {
+        int32_t p = u->p0 + i;
+        if (i > first && p < root && p % KV_PAGE)
+            b->k[i] = b->k[i - 1] + a->c.vec_bytes;
+        else
+            b->k[i] = cpu_cache_k(&a->c, a->layer, u->kv_head, a->lane[row], p < root ? p : u->path[p - root]);
     }
 }
 
-/* n heads from h0 on of one row, all of one kv head; 0 when the row sees nothing. */
-static void attend(const cpu_attention_args *a, size_t row, int h0, int n, const int32_t *path)
+typedef void places_fn(const unit *u, block *b, int r, int n, int first, int last);
+
+/* Places of one row that the others do not share. */
+static void do_own_places(const unit *u, block *b, places_fn *fn, int r, int first, int last)
 {
-    size_t       at  = (row * (size_t)a->n_heads + (size_t)h0) * (size_t)a->c.head_dim;
-    size_t       len = (size_t)n * (size_t)a->c.head_dim;
-    int32_t      pos = a->pos[row], lo = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
-    int32_t      last    = a->last[row];
-    add_tile_fn *add     = pick_add_tile(a->c.type, n);
-    int          kv_head = h0 / (a->n_heads / a->c.n_kv_heads);
-    heads        hd      = {.a = a, .q = a->q + at, .y = a->y + at};
-    tile_keys    keys;
-    memset(hd.y, 0, len * sizeof(float));
-    if (last < lo) return;
-    for (int h = 0; h < n; h++) hd.max[h] = -INFINITY;
-    for (int32_t p0 = lo / TILE_KEYS * TILE_KEYS; p0 <= last; p0 += TILE_KEYS) {
-        find_keys(&keys, a, row, kv_head, path, p0, lo);
-        add(&hd, &keys);
+    if (last < first) return;
+    find_keys(u, b, b->row + (size_t)r, first, last);
+    fn(u, b, r, 1, first, last);
+}
+
+static void do_places_before(const unit *u, block *b, places_fn *fn)
+{
+    for (int r = 0; r < b->n_rows; r++)
+        do_own_places(u, b, fn, r, b->first[r], b->last[r] < b->from ? b->last[r] : b->from - 1);
+}
+
+static void do_places_after(const unit *u, block *b, places_fn *fn)
+{
+    for (int r = 0; r < b->n_rows; r++) do_own_places(u, b, fn, r, b->to + 1, b->last[r]);
+}
+
+/* Which places the rows see; false when none sees any. */
+static bool look(const unit *u, block *b)
+{
+    bool any = false, all = true;
+    b->from = 0;
+    b->to   = KEY_TILE - 1;
+    for (int r = 0; r < b->n_rows; r++) {
+        cpu_seen seen = cpu_row_sees(u->a, b->row + (size_t)r);
+        int32_t  root = b->n_rows > 1 ? u->a->root[b->row + (size_t)r] : INT32_MAX;
+        b->first[r]   = seen.first > u->p0 ? seen.first < u->p0 + KEY_TILE ? seen.first - u->p0 : KEY_TILE : 0;
+        b->last[r]    = seen.last < u->p0 + KEY_TILE ? seen.last - u->p0 : KEY_TILE - 1;
+        any |= b->first[r] <= b->last[r];
+        all &= b->first[r] <= b->last[r];
+        if (b->first[r] > b->from) b->from = b->first[r];
+        if (b->last[r] < b->to) b->to = b->last[r];
+        if (root <= u->p0 + b->to) b->to = root - 1 - u->p0;
     }
-    for (size_t i = 0; i < len; i += 8)
-        v8_store(hd.y + i, v8_load(hd.y + i) / v8_set1(hd.sum[i / (size_t)a->c.head_dim]));
+    if (!all || b->to < b->from) { /* each row for itself */
+        b->from = KEY_TILE;
+        b->to   = KEY_TILE - 1;
+    }
+    return any;
+}
+
+static void pack_queries(const unit *u, block *b)
+{
+    const cpu_attention_args *a = u->a;
+    int                       n = b->n_rows * b->n_heads, dim = a->c.head_dim;
+    for (int h = 0; h < n; h++) {
+        size_t       row  = b->row + (size_t)(h / b->n_heads);
+        int          head = u->kv_head * u->group + b->head + h % b->n_heads;
+        const float *q    = a->q + (row * (size_t)a->n_heads + (size_t)head) * (size_t)dim;
+        for (int i = 0; i < dim; i += 8) v8_store(b->q + (i / 16 * n + h) * 16 + i % 16, v8_load(q + i));
+        if (dim % 16) v8_store(b->q + (dim / 16 * n + h) * 16 + 8, v8_set1(0));
+    }
+}
+
+/* Maximum and sum of each query into its part; outputs begin at 0. */
+static void soften_block(const unit *u, block *b)
+{
+    int dim = u->a->c.head_dim;
+    for (int h = 0; h < b->n_rows * b->n_heads; h++) {
+        int    r = h / b->n_heads;
+        float *o = b->o + (size_t)h * part_floats(u->a), *state = o + dim + PART_EXTRA / 2;
+        if (b->last[r] < b->first[r]) continue;
+        state[1] = soften(b->s + h * SCORES, b->first[r], b->last[r], &state[0]);
+        memset(o, 0, (size_t)(dim + PART_EXTRA / 2) * sizeof *o);
+    }
+}
+
+static void do_block(const unit *u, block *b)
+{
+    size_t query = (b->row - (size_t)u->tile->row) * (size_t)u->group + (size_t)b->head;
+    b->o         = u->parts + query * part_floats(u->a);
+    if (!look(u, b)) return;
+    bool shared = b->from <= b->to;
+    pack_queries(u, b);
+    do_places_before(u, b, score_places);
+    if (shared) {
+        find_keys(u, b, b->row, b->from, b->to);
+        score_places(u, b, 0, b->n_rows, b->from, b->to);
+    }
+    do_places_after(u, b, score_places);
+    soften_block(u, b);
+    do_places_before(u, b, add_places);
+    if (shared) add_places(u, b, 0, b->n_rows, b->from, b->to);
+    do_places_after(u, b, add_places);
+}
+
+/* --- units ----------------------------------------------------------------------------------------*/
+
+/* The last of the tiles for which `at` is not before its start. */
+static const cpu_row_tile *find_tile(const cpu_attention_args *a, size_t unit_number)
+{
+    int low = 0, high = a->n_tiles;
+    while (high - low > 1) {
+        int mid                                             = (low + high) / 2;
+        *(a->tiles[mid].unit <= unit_number ? &low : &high) = mid;
+    }
+    return &a->tiles[low];
+}
+
+static void do_unit(const cpu_attention_args *a, size_t number, int32_t *path)
+{
+    const cpu_row_tile *tile = find_tile(a, number);
+    size_t              n = (size_t)tile->n_key_tiles, at = number - tile->unit;
+    int                 group = a->n_heads / a->c.n_kv_heads, n_heads = group < BLOCK ? group : BLOCK;
+    unit                u = {.a       = a,
+                             .tile    = tile,
+                             .kv_head = (int)(at / n),
+                             .group   = group,
+                             .p0      = (tile->key_tile + (int32_t)(at % n)) * KEY_TILE,
+                             .parts   = part_of(a, number, 0),
+                             .path    = path};
+    block               b;
+    for (int32_t row = tile->row, rows; row < tile[1].row; row += rows) {
+        rows = BLOCK / n_heads < tile[1].row - row ? BLOCK / n_heads : tile[1].row - row;
+        for (b.head = 0; b.head < group; b.head += n_heads) {
+            b.row     = (size_t)row;
+            b.n_rows  = rows;
+            b.n_heads = group - b.head < n_heads ? group - b.head : n_heads;
+            do_block(&u, &b);
+        }
+    }
 }
 
 void CPU_FN(attention)(const void *args, size_t from, size_t to, int thread)
 {
-    const cpu_attention_args *a       = args;
-    int                       group   = a->n_heads / a->c.n_kv_heads;
-    size_t                    n_items = cpu_attention_items(a), n_blocks = n_items / (size_t)a->c.n_kv_heads;
-    int32_t                  *path = a->path + (size_t)thread * (size_t)a->max_path;
-    assert(a->c.head_dim % 8 == 0);
-    for (size_t item = from; item < to; item++) {
-        size_t row = item / n_items, kv_head = item % n_items / n_blocks;
-        int first = (int)(item % n_blocks) * HEAD_BLOCK, last = group - first < HEAD_BLOCK ? group : first + HEAD_BLOCK;
-        if (a->root[row] <= a->last[row]) walk_path(a, path, row);
-        for (int h = first, n; h < last; h += n) {
-            n = last - h == 4 ? 4 : last - h >= 2 ? 2 : 1;
-            attend(a, row, (int)kv_head * group + h, n, path);
-        }
+    const cpu_attention_args *a = args;
+    assert(a->c.head_dim % 8 == 0 && a->c.head_dim <= OPS_MAX_HEAD_DIM);
+    for (size_t i = from; i < to; i++) do_unit(a, a->first + i, a->path + (size_t)thread * (size_t)a->max_path);
+}
+
+/* --- merging --------------------------------------------------------------------------------------*/
+
+static void merge_part(float *y, float state[2], const float *o, int dim)
+{
+    const float *of  = o + dim + PART_EXTRA / 2;
+    float        max = state[0] > of[0] ? state[0] : of[0];
+    v8f          e = v8_exp((v8f){state[0] - max, of[0] - max}), old = v8_set1(e[0]), new = v8_set1(e[1]);
+    for (int i = 0; i < dim; i += 8) v8_store(y + i, v8_fma(v8_load(o + i), new, v8_load(y + i) * old));
+    state[1] = state[1] * e[0] + of[1] * e[1];
+    state[0] = max;
+}
+
+static void merge_query(const cpu_attention_args *a, const cpu_row_tile *tile, size_t row, int head)
+{
+    int      group = a->n_heads / a->c.n_kv_heads, dim = a->c.head_dim;
+    size_t   n = (size_t)tile->n_key_tiles, begin = tile->unit + (size_t)(head / group) * n, end = begin + n;
+    size_t   query = (row - (size_t)tile->row) * (size_t)group + (size_t)(head % group);
+    size_t   from = begin > a->first ? begin : a->first, to = end < a->end ? end : a->end;
+    cpu_seen seen = cpu_row_sees(a, row);
+    float   *y = a->y + (row * (size_t)a->n_heads + (size_t)head) * (size_t)dim, state[2] = {-INFINITY, 0};
+    if (from >= to || seen.last < seen.first) return;
+    if (begin < from)
+        memcpy(state, a->carry_in + 2 * query, sizeof state);
+    else
+        memset(y, 0, (size_t)dim * sizeof *y);
+    for (size_t i = from; i < to; i++) {
+        int32_t p0 = (tile->key_tile + (int32_t)(i - begin)) * KEY_TILE;
+        if (seen.last >= p0 && seen.first < p0 + KEY_TILE) merge_part(y, state, part_of(a, i, query), dim);
+    }
+    if (end > to)
+        memcpy(a->carry_out + 2 * query, state, sizeof state);
+    else
+        for (int i = 0; i < dim; i += 8) v8_store(y + i, v8_load(y + i) / v8_set1(state[1]));
+}
+
+void CPU_FN(attention_merge)(const void *args, size_t from, size_t to, int thread)
+{
+    const cpu_attention_args *a    = args;
+    const cpu_row_tile       *tile = find_tile(a, a->first);
+    (void)thread;
+    for (size_t i = from; i < to; i++) {
+        size_t row = (size_t)a->first_row + i / (size_t)a->n_heads;
+        while (row >= (size_t)tile[1].row) tile++;
+        merge_query(a, tile, row, (int)(i % (size_t)a->n_heads));
     }
 }

@@ -18,11 +18,12 @@
 #endif
 
 enum {
-    ALIGN      = 256,
-    HUGE_BYTES = 4 << 20, /* from here on ask for huge pages */
-    SMALL_JOB  = 200000,  /* multiplies: below this, waking a thread costs more than it brings */
-    CHUNK_JOB  = SMALL_JOB / 2,
-    TILE_CHUNK = 128 << 10, /* bytes of tiles that a thread takes at a time: they stay in its L2 for all rows */
+    ALIGN        = 256,
+    HUGE_BYTES   = 4 << 20, /* from here on ask for huge pages */
+    SMALL_JOB    = 200000,  /* multiplies: below this, waking a thread costs more than it brings */
+    CHUNK_JOB    = SMALL_JOB / 2,
+    PART_SCRATCH = 512 << 10, /* floats per thread for parts of attention */
+    TILE_CHUNK   = 128 << 10, /* bytes of tiles that a thread takes at a time: they stay in its L2 for all rows */
 };
 
 typedef struct {
@@ -40,6 +41,8 @@ struct queue {
     int32_t            *mat;        /* [n_experts]: the runs' experts */
     int32_t            *next;       /* [n_experts]: counting sort */
     int32_t            *path;       /* [thread][max_rows] */
+    cpu_row_tile       *tiles;      /* [max_rows + 1] */
+    float              *parts;      /* PART_SCRATCH per thread, and room to align it */
     float              *numerators; /* [thread][n_experts] */
     sampling_candidate *candidates; /* [thread][max_vocab] */
     double              mark[QUEUE_MARKS];
@@ -171,6 +174,8 @@ static void free_scratch(queue *q)
     mem_free(q->mat);
     mem_free(q->next);
     mem_free(q->path);
+    mem_free(q->tiles);
+    mem_free(q->parts);
     mem_free(q->numerators);
     mem_free(q->candidates);
 }
@@ -186,6 +191,8 @@ static bool take_scratch(queue *q)
     return (q->x = mem_try_n(blocks, sizeof *q->x)) && (q->order = mem_try_n(pairs, sizeof *q->order)) &&
            (q->first = mem_try_n(experts + 1, sizeof *q->first)) && (q->mat = mem_try_n(experts, sizeof *q->mat)) &&
            (q->next = mem_try_n(experts, sizeof *q->next)) && (q->path = mem_try_n(threads * rows, sizeof *q->path)) &&
+           (q->tiles = mem_try_n(rows + 1, sizeof *q->tiles)) &&
+           (q->parts = mem_try_n(threads * PART_SCRATCH + ALIGN, sizeof *q->parts)) &&
            (q->numerators = mem_try_n(threads * experts, sizeof *q->numerators)) &&
            (q->candidates = mem_try_n(vocab, sizeof *q->candidates));
 }
@@ -411,14 +418,83 @@ static void cpu_kv_move(queue *q, const kv_class *c, dev items, int n_items)
         (size_t)n_items * (size_t)c->head_dim);
 }
 
-/* Multiplies of an item of the longest row, for the split only. */
-static size_t attention_cost(const cpu_attention_args *a)
+/* Rows from `row` up to `end` and the tiles of keys that they see between them; adds up the keys. */
+static cpu_row_tile row_tile(const cpu_attention_args *a, int32_t row, int32_t end, size_t unit, size_t *n_keys)
 {
-    int32_t longest = 0;
-    for (int r = 0; r < a->n_rows; r++) longest = a->last[r] > longest ? a->last[r] : longest;
-    size_t keys = (size_t)longest + 1;
-    if (a->window > 0) keys = min_size(keys, (size_t)a->window);
-    return 2 * HEAD_BLOCK * keys * (size_t)a->c.head_dim;
+    cpu_seen all = {INT32_MAX, -1};
+    for (int32_t r = row; r < end; r++) {
+        cpu_seen seen = cpu_row_sees(a, (size_t)r);
+        if (seen.last < seen.first) continue;
+        if (seen.first < all.first) all.first = seen.first;
+        if (seen.last > all.last) all.last = seen.last;
+        *n_keys += (size_t)(seen.last - seen.first + 1);
+    }
+    if (all.last < 0) return (cpu_row_tile){row, 0, 0, unit};
+    return (cpu_row_tile){row, all.first / KEY_TILE, all.last / KEY_TILE - all.first / KEY_TILE + 1, unit};
+}
+
+/* Rows of a lane that follow each other go together. Returns the multiplies of all units. */
+static size_t cut_rows(queue *q, cpu_attention_args *a)
+{
+    int    group = a->n_heads / a->c.n_kv_heads, most = ROW_TILE / group > 1 ? ROW_TILE / group : 1;
+    size_t unit = 0, n_keys = 0;
+    for (int32_t row = 0, end; row < a->n_rows; row = end) {
+        for (end = row + 1; end < a->n_rows && end - row < most && a->lane[end] == a->lane[row];) end++;
+        cpu_row_tile *t = &q->tiles[a->n_tiles++];
+        *t              = row_tile(a, row, end, unit, &n_keys);
+        unit += (size_t)t->n_key_tiles * (size_t)a->c.n_kv_heads;
+        if (a->tile_queries < (end - row) * group) a->tile_queries = (end - row) * group;
+    }
+    q->tiles[a->n_tiles] = (cpu_row_tile){a->n_rows, 0, 0, unit};
+    a->tiles             = q->tiles;
+    return 2 * n_keys * (size_t)a->n_heads * (size_t)a->c.head_dim;
+}
+
+static void zero_blind_rows(const cpu_attention_args *a)
+{
+    size_t width = (size_t)a->n_heads * (size_t)a->c.head_dim;
+    for (int r = 0; r < a->n_rows; r++) {
+        cpu_seen seen = cpu_row_sees(a, (size_t)r);
+        if (seen.last < seen.first) memset(a->y + (size_t)r * width, 0, width * sizeof *a->y);
+    }
+}
+
+static int32_t end_row(const cpu_attention_args *a)
+{
+    int i = a->n_tiles;
+    while (a->tiles[i - 1].unit >= a->end) i--;
+    return a->tiles[i].row;
+}
+
+static int32_t start_row(const cpu_attention_args *a)
+{
+    int i = a->n_tiles - 1;
+    while (a->tiles[i].unit > a->first) i--;
+    return a->tiles[i].row;
+}
+
+/* As many units at a time as there is room for their parts. */
+static void run_units(queue *q, cpu_attention_args *a, size_t cost)
+{
+    size_t n = a->tiles[a->n_tiles].unit, part = (size_t)a->c.head_dim + PART_EXTRA;
+    size_t queries = (size_t)a->tile_queries, carry = ceil_div(2 * queries, PART_EXTRA) * PART_EXTRA;
+    size_t room    = (PART_SCRATCH * (size_t)q->n_threads - 2 * carry) / (queries * part);
+    float *aligned = (float *)(((uintptr_t)q->parts + ALIGN - 1) / ALIGN * ALIGN);
+    assert(room > 0 && PART_SCRATCH > 2 * carry);
+    a->carry_in  = aligned;
+    a->carry_out = aligned + carry;
+    a->parts     = aligned + 2 * carry;
+    for (a->first = 0; a->first < n; a->first = a->end) {
+        a->end       = min_size(n, a->first + room);
+        a->first_row = start_row(a);
+        size_t units = a->end - a->first, each = ceil_div(cost, n);
+        size_t items = (size_t)(end_row(a) - a->first_row) * (size_t)a->n_heads;
+        run_grains(q->b, q->b->k->attention, a, units, units * each < SMALL_JOB ? units : ceil_div(CHUNK_JOB, each));
+        run(q->b, q->b->k->attention_merge, a, items, ceil_div(units * queries * (size_t)a->c.head_dim, items));
+        float *swap  = a->carry_in;
+        a->carry_in  = a->carry_out;
+        a->carry_out = swap;
+    }
 }
 
 static void cpu_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
@@ -441,7 +517,8 @@ static void cpu_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_cla
                             .path     = q->path,
                             .max_path = q->lim.max_rows};
     assert(n_heads % c->n_kv_heads == 0 && rows->n_rows <= q->lim.max_rows);
-    run(q->b, q->b->k->attention, &a, (size_t)rows->n_rows * cpu_attention_items(&a), attention_cost(&a));
+    zero_blind_rows(&a);
+    run_units(q, &a, cut_rows(q, &a));
 }
 
 /* --- picking --------------------------------------------------------------------------------------*/

@@ -11,8 +11,8 @@ typedef void cpu_kernel(const void *args, size_t from, size_t to, int thread);
 
 /* clang-format off */
 #define CPU_KERNELS(X)                                                                                                 \
-    X(pack) X(embed) X(quantise) X(matmul) X(rms_norm) X(rope) X(kv_store) X(kv_move) X(attention) X(gated)            \
-    X(router) X(experts_sum) X(add) X(softcap) X(copy_rows) X(scatter_logits)
+    X(pack) X(embed) X(quantise) X(matmul) X(rms_norm) X(rope) X(kv_store) X(kv_move) X(attention) X(attention_merge)  \
+    X(gated) X(router) X(experts_sum) X(add) X(softcap) X(copy_rows) X(scatter_logits)
 /* clang-format on */
 
 #define CPU_MEMBER(name) cpu_kernel *name;
@@ -163,21 +163,44 @@ typedef struct { /* item: a head of K or V of a layer; it makes all the moves, i
     int                 n_moves;
 } cpu_kv_move_args;
 
-enum { HEAD_BLOCK = 4 };
-typedef struct { /* item: up to HEAD_BLOCK query heads of one kv head, of one row */
-    kv_view        c;
-    float         *y;
-    const float   *q;
-    const int32_t *pos, *lane, *slot, *parent, *root, *last;
-    int            n_rows, n_heads, layer, window;
-    float          scale;
-    int32_t       *path; /* [thread][max_path] */
-    int            max_path;
+/* A unit of attention: the queries of a row tile that read one kv head, over one tile of keys; its result is a part,
+ * which attention_merge adds to y. Units are numbered by row tile, kv head and tile of keys. A job does some of them,
+ * units `first` to `end`; a query whose tiles do not all fall in one job is carried over to the next. */
+enum {
+    KEY_TILE   = 256, /* absolute positions; the arithmetic hangs on it */
+    ROW_TILE   = 32,  /* queries of a row tile that go together, at least one row */
+    PART_EXTRA = 16   /* floats of a part after the output: max, sum, and what keeps parts aligned */
+};
+typedef struct { /* rows from `row` on, up to the next one's, of one lane */
+    int32_t row, key_tile;
+    int     n_key_tiles;
+    size_t  unit; /* its first */
+} cpu_row_tile;
+
+typedef struct { /* item: a unit, counted from `first`; of attention_merge, a head of a row, counted from first_row */
+    kv_view             c;
+    float              *y;
+    const float        *q;
+    const int32_t      *pos, *lane, *slot, *parent, *root, *last;
+    int                 n_rows, n_heads, layer, window;
+    float               scale;
+    int32_t            *path; /* [thread][max_path] */
+    int                 max_path;
+    const cpu_row_tile *tiles; /* one more than n_tiles */
+    int                 n_tiles, tile_queries;
+    size_t              first, end;
+    int32_t             first_row;
+    float              *parts;                /* [unit][tile_queries][head_dim + PART_EXTRA] */
+    float              *carry_in, *carry_out; /* [tile_queries][2]: max, sum */
 } cpu_attention_args;
 
-static inline size_t cpu_attention_items(const cpu_attention_args *a) /* of a row */
+/* The positions that a row sees are first to last of these, none when last < first. */
+typedef struct {
+    int32_t first, last;
+} cpu_seen;
+static inline cpu_seen cpu_row_sees(const cpu_attention_args *a, size_t row)
 {
-    int group = a->n_heads / a->c.n_kv_heads;
-    return (size_t)a->c.n_kv_heads * (size_t)((group + HEAD_BLOCK - 1) / HEAD_BLOCK);
+    int32_t pos = a->pos[row];
+    return (cpu_seen){a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0, a->last[row]};
 }
 #endif

@@ -143,6 +143,38 @@ INLINE v8f v8_max(v8f a, v8f b) /* b where either is a NaN */
 }
 INLINE v8f v8_abs(v8f x) { return (v8f)((v8i)x & v8_set1i(0x7fffffff)); }
 
+/* --- sixteen: one register of AVX-512, two of the others. The same bits either way ------------------*/
+#ifdef __AVX512F__
+typedef float v16f __attribute__((vector_size(64)));
+INLINE v16f   v16_set1(float x) { return (v16f)_mm512_set1_ps(x); }
+INLINE v16f   v16_load(const float *p) { return (v16f)_mm512_loadu_ps(p); }
+INLINE void   v16_store(float *p, v16f v) { _mm512_storeu_ps(p, (__m512)v); }
+INLINE v16f   v16_from_f16(const uint16_t *p) { return (v16f)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE v16f   v16_fma(v16f a, v16f b, v16f c) { return (v16f)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+INLINE v8f    v16_low(v16f v) { return (v8f)_mm512_castps512_ps256((__m512)v); }
+INLINE v8f    v16_high(v16f v) { return v16_low((v16f)_mm512_shuffle_f32x4((__m512)v, (__m512)v, 0xee)); }
+INLINE v16f   v16_from_low(v8f v) { return (v16f)_mm512_zextps256_ps512((__m256)v); } /* the others are zero */
+#else
+typedef struct {
+    v8f low, high;
+} v16f;
+INLINE v16f v16_set1(float x) { return (v16f){v8_set1(x), v8_set1(x)}; }
+INLINE v16f v16_load(const float *p) { return (v16f){v8_load(p), v8_load(p + 8)}; }
+INLINE void v16_store(float *p, v16f v)
+{
+    v8_store(p, v.low);
+    v8_store(p + 8, v.high);
+}
+INLINE v16f v16_from_f16(const uint16_t *p) { return (v16f){v8_from_f16(p), v8_from_f16(p + 8)}; }
+INLINE v16f v16_fma(v16f a, v16f b, v16f c)
+{
+    return (v16f){v8_fma(a.low, b.low, c.low), v8_fma(a.high, b.high, c.high)};
+}
+INLINE v8f v16_low(v16f v) { return v.low; }
+INLINE v8f v16_high(v16f v) { return v.high; }
+INLINE v16f v16_from_low(v8f v) { return (v16f){v, v8_set1(0)}; }
+#endif
+
 INLINE float v8_sum(v8f v) /* ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)) */
 {
 #ifdef __AVX2__
@@ -151,6 +183,28 @@ INLINE float v8_sum(v8f v) /* ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)) */
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 #else
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+#endif
+}
+
+/* Lane i is v8_sum(v[i]). */
+INLINE v8f v8_sums(const v8f v[8])
+{
+#ifdef __AVX2__
+    __m256 four[4], two[2];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m256 a = (__m256)v[i], b = (__m256)v[i + 4];
+        four[i] = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        __m256 a = four[2 * i], b = four[2 * i + 1];
+        two[i] = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+    }
+    return (v8f)_mm256_add_ps(_mm256_shuffle_ps(two[0], two[1], 0x88), _mm256_shuffle_ps(two[0], two[1], 0xdd));
+#else
+    return (v8f){v8_sum(v[0]), v8_sum(v[1]), v8_sum(v[2]), v8_sum(v[3]),
+                 v8_sum(v[4]), v8_sum(v[5]), v8_sum(v[6]), v8_sum(v[7])};
 #endif
 }
 

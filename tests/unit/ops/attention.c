@@ -37,6 +37,17 @@ TEST(attention_agrees_with_ref)
     for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_attention, &s[i]);
 }
 
+/* Every head size and type, lengths on both sides of where contexts are cut, and rows that are many together. */
+TEST(attention_agrees_with_ref_at_length)
+{
+    static const shape s[] = {{QUANT_F16, 64, 4, 1, 4097, 2, 0},   {QUANT_F32, 64, 2, 2, 513, 1, 0},
+                              {QUANT_F16, 128, 4, 2, 1500, 3, 0},  {QUANT_F32, 128, 4, 1, 512, 9, 300},
+                              {QUANT_F16, 256, 4, 2, 1500, 17, 0}, {QUANT_F32, 256, 2, 1, 511, 20, 256},
+                              {QUANT_F16, 512, 8, 1, 560, 48, 0},  {QUANT_F32, 512, 8, 1, 1025, 2, 0},
+                              {QUANT_F16, 72, 12, 1, 300, 5, 100}, {QUANT_F32, 24, 6, 2, 700, 11, 0}};
+    for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_attention, &s[i]);
+}
+
 /* Gemma's scale is 1, so scores are large and the softmax is nearly one-hot: differences are only in which key wins. */
 static void large_scores(rig *g)
 {
@@ -310,6 +321,56 @@ static void chunked(rig *g)
 }
 TEST(attention_rows_are_their_own_however_chunked) { rig_each(t, chunked); }
 
+/* Rows from `first` on of a chain. */
+static step_rows rows_of(const step_rows *all, int first, int n_rows)
+{
+    size_t at = (size_t)first * sizeof(int32_t);
+    return (step_rows){n_rows,
+                       dev_at(all->token, at),
+                       dev_at(all->pos, at),
+                       dev_at(all->lane, at),
+                       dev_at(all->slot, at),
+                       dev_at(all->parent, at),
+                       dev_at(all->root, at),
+                       dev_at(all->last, at)};
+}
+
+/* The end of a long context, in one step, in steps of 7 and a row at a time, each in a lane of its own. */
+static void chunked_at(rig *g, quant_type type, int n_ctx, int window)
+{
+    enum { D = 32, HEADS = 4, KV = 2, N = 20, Q = HEADS * D, ONE = KV * D };
+    static const int chunks[] = {N, 7, 1};
+
+    size_t   n = (size_t)n_ctx * ONE;
+    kv_class c = rig_kv(g, type, 1, KV, D, COUNT(chunks), n_ctx);
+    dev      k = rig_put_randn(g, n), v = rig_put_randn(g, n), q = rig_put_randn(g, N * Q);
+    float   *want = NULL;
+    for (int lane = 0; lane < (int)COUNT(chunks); lane++) {
+        dev       y   = rig_new(g, N * Q * sizeof(float));
+        step_rows all = rig_chain(g, lane, 0, n_ctx);
+        OP(g, kv_store, &c, 0, &all, k, v);
+        for (int at = 0, rows; at < N; at += rows) {
+            rows           = chunks[lane] < N - at ? chunks[lane] : N - at;
+            step_rows some = rows_of(&all, n_ctx - N + at, rows);
+            size_t    from = (size_t)at * Q;
+            OP(g, attention, dev_at_f32(y, from), dev_at_f32(q, from), HEADS, &c, 0, &some, 0.2f, window);
+        }
+        float *got = rig_get_f32(g, y, N * Q);
+        if (want) SAME_F32(g, got, want, N * Q);
+        want = got;
+    }
+}
+
+static void chunked_at_length(rig *g)
+{
+    static const int n_ctx[] = {255, 256, 257, 275, 511, 512, 513, 532, 1500, 4097};
+    for (size_t i = 0; i < COUNT(n_ctx); i++) {
+        chunked_at(g, QUANT_F16, n_ctx[i], 0);
+        chunked_at(g, QUANT_F32, n_ctx[i], 245);
+    }
+}
+TEST(attention_rows_are_their_own_at_every_length) { rig_each(t, chunked_at_length); }
+
 /* A context, then a tree across page ends. Its rows come level by level, so that a parent is seldom the row before:
  *
  *     0 - 2 - 5 - 9 - 13 - 16 - 18 - 20 - 21
@@ -377,9 +438,15 @@ static void tree_is_chains(rig *g, quant_type type, int n_past, int window)
 }
 
 static void trees_full(rig *g) { tree_is_chains(g, QUANT_F32, 61, 0); }
+static void trees_where_contexts_are_cut(rig *g)
+{
+    tree_is_chains(g, QUANT_F16, 251, 0);
+    tree_is_chains(g, QUANT_F32, 508, 260);
+}
 static void trees_windowed(rig *g) { tree_is_chains(g, QUANT_F16, 27, 6); }
 static void trees_from_nothing(rig *g) { tree_is_chains(g, QUANT_F32, 0, 0); }
 TEST(attention_tree_rows_equal_their_chains) { rig_each(t, trees_full); }
+TEST(attention_tree_rows_equal_their_chains_where_contexts_are_cut) { rig_each(t, trees_where_contexts_are_cut); }
 TEST(attention_tree_rows_equal_their_chains_in_a_window) { rig_each(t, trees_windowed); }
 TEST(attention_tree_at_position_zero) { rig_each(t, trees_from_nothing); }
 

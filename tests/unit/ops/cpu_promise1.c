@@ -290,7 +290,7 @@ TEST(cpu_small_ops_rows_are_their_own)
 
 /* --- attention ------------------------------------------------------------------------------------*/
 
-enum { N_LANES = 3, LANE_SLOTS = 256, LANE_PAGES = LANE_SLOTS / KV_PAGE, N_LAYERS = 2 };
+enum { N_LANES = 3, LANE_SLOTS = 656, LANE_LENGTH = 601, LANE_PAGES = LANE_SLOTS / KV_PAGE, N_LAYERS = 2 };
 
 typedef struct {
     kv_class c;
@@ -337,9 +337,10 @@ static void run_attention(const row_case *c, const bed *b, float *y, int first, 
     step_rows rows = {
         .n_rows = n, .pos = at(pos), .lane = at(lane), .slot = at(pos), .root = at(root), .last = at(last)};
     for (int i = 0; i < n; i++) {
-        pos[i]  = pos_of(first + i);
-        lane[i] = (first + i) % N_LANES;
-        last[i] = pos[i] + c->ahead > 200 ? 200 : pos[i] + c->ahead;
+        int run = (first + i) / 5; /* of rows that follow each other */
+        pos[i]  = (run * 173 + (first + i) % 5) % LANE_LENGTH;
+        lane[i] = run % N_LANES;
+        last[i] = pos[i] + c->ahead >= LANE_LENGTH ? LANE_LENGTH - 1 : pos[i] + c->ahead;
         root[i] = (pos[i] > last[i] ? pos[i] : last[i]) + 1;
     }
     b->o->attention(b->q, at(y), at(X + first * c->width), c->n_heads, &CACHE.c, 1, &rows, 0.2f, c->window);
@@ -359,7 +360,7 @@ static const row_case ATTENTION[] = {
 static void fill_lanes(const bed *b, const cache *k)
 {
     for (int lane = 0; lane < N_LANES; lane++)
-        for (int p = 0; p < 201; p++) put_key(b, k, lane, p, p);
+        for (int p = 0; p < LANE_LENGTH; p++) put_key(b, k, lane, p, p);
 }
 
 TEST(cpu_attention_rows_are_their_own)
@@ -378,6 +379,30 @@ TEST(cpu_attention_rows_are_their_own)
         mem_free(CACHE.pool);
     }
     bed_close(&b);
+}
+
+TEST(cpu_attention_is_the_same_on_all_instruction_sets)
+{
+    static float y[COUNT(ISA)][MAX_ROWS * 4096];
+    for (size_t i = 0; i < COUNT(ATTENTION); i++) {
+        row_case c = ATTENTION[i];
+        size_t   n = (size_t)(MAX_ROWS * (c.width = c.n_heads * c.head_dim));
+        bool     has[COUNT(ISA)];
+        cache_init(&CACHE, &c, (int)i);
+        for (size_t k = 0; k < COUNT(ISA); k++) {
+            bed b;
+            if ((has[k] = bed_open(&b, ISA[k], 2))) {
+                fill(X, COUNT(X), 6);
+                fill_lanes(&b, &CACHE);
+                run_attention(&c, &b, y[k], 0, MAX_ROWS);
+            }
+            bed_close(&b);
+        }
+        mem_free(CACHE.pool);
+        if (has[1])
+            for (size_t j = 0; j < n; j++) CHECK_NEAR(y[0][j], y[1][j], 1e-5);
+        if (has[2]) CHECK(!memcmp(y[1], y[2], n * sizeof(float)));
+    }
 }
 
 /* The same keys as a chain in one page order, as a branch of a tree in another, and after the branch was moved home. */
