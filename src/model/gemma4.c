@@ -557,8 +557,8 @@ static bool load_model(loader *ld, err *e)
     gemma4 *m = ld->m;
     ld->b.dry = true;
     if (!load_all(ld, e) || !init_queue(m, e)) return false;
-    ld->b.dry = false;
-    m->own.q  = m->t.q;
+    m->own.q = m->t.q;
+    bind_begin(&ld->b);
     if (!load_all(ld, e) || !init_rope(m, ld->b.cp, e) || !init_scratch(m, e)) return false;
     m->t.weight_bytes = m->own.weight_bytes;
     return true;
@@ -571,6 +571,7 @@ bool gemma4_check(const checkpoint *cp, err *e)
     bool    ok = gemma4_config_read(&m->c, cp, e);
     m->layers  = xnew_n(layer, GEMMA4_MAX_LAYERS);
     ok         = ok && load_all(&ld, e);
+    bind_end(&ld.b);
     mem_free(m->layers);
     mem_free(m);
     return ok;
@@ -590,7 +591,9 @@ bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, o
     }
     init_target(m, opt);
     init_kv_classes(m);
-    if (!load_model(&ld, e)) {
+    bool ok = load_model(&ld, e);
+    bind_end(&ld.b);
+    if (!ok) {
         gemma4_close(&m->t);
         return false;
     }

@@ -28,6 +28,9 @@ typedef struct {
     quant_type  type;
     int32_t     n_in, n_out, n_mats; /* n_in is contiguous: data is [n_mats][n_out][n_in] */
     const void *data;                /* read during weight_load only; may be unaligned */
+    /* NULL, or told now and then that the first `bytes` of data will not be read again. */
+    void (*took)(void *ctx, size_t bytes);
+    void *ctx;
 } weight_src;
 typedef struct weight { /* backends append their own fields */
     quant_type type;

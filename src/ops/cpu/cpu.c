@@ -22,6 +22,7 @@ enum {
     HUGE_BYTES = 4 << 20, /* from here on ask for huge pages */
     SMALL_JOB  = 200000,  /* multiplies: below this, waking a thread costs more than it brings */
     CHUNK_JOB  = SMALL_JOB / 2,
+    SLAB_BYTES = 8 << 20,   /* of weights that are packed at a time */
     TILE_CHUNK = 128 << 10, /* bytes of tiles that a thread takes at a time: they stay in its L2 for all rows */
 };
 
@@ -136,6 +137,19 @@ static void cpu_weight_free(const ops *o, weight *w)
     mem_free(w);
 }
 
+/* Slab by slab, so that what was read can be told and given back. */
+static void pack_slabs(const backend *b, const cpu_weight *w, const weight_src *s, size_t row_bytes)
+{
+    size_t n = w->n_tiles * (size_t)s->n_mats, per_slab = max_size(SLAB_BYTES / w->tile_bytes, 1);
+    for (size_t from = 0, to; from < n; from = to) {
+        to              = min_size(from + per_slab, n);
+        cpu_pack_args a = {w, s->data, row_bytes, from};
+        run(b, b->k->pack, &a, to - from, (size_t)s->n_in * TILE_ROWS);
+        size_t row = min_size(to % w->n_tiles * TILE_ROWS, (size_t)s->n_out);
+        if (s->took) s->took(s->ctx, (to / w->n_tiles * (size_t)s->n_out + row) * row_bytes);
+    }
+}
+
 static bool cpu_weight_load(const ops *o, weight **out, const weight_src *s, err *e)
 {
     dev    tiles;
@@ -152,10 +166,8 @@ static bool cpu_weight_load(const ops *o, weight **out, const weight_src *s, err
         mem_free(w);
         return false;
     }
-    *w               = (cpu_weight){{s->type, s->n_in, s->n_out, s->n_mats, total}, tiles.p, tile_bytes, n_tiles};
-    cpu_pack_args  a = {w, s->data, n_units * quant_block_bytes(s->type)};
-    const backend *b = o->state;
-    run(b, b->k->pack, &a, all, (size_t)s->n_in * TILE_ROWS);
+    *w = (cpu_weight){{s->type, s->n_in, s->n_out, s->n_mats, total}, tiles.p, tile_bytes, n_tiles};
+    pack_slabs(o->state, w, s, n_units * quant_block_bytes(s->type));
     *out = &w->pub;
     return true;
 }

@@ -47,6 +47,7 @@ typedef struct { /* item: a tile, all matrices counted through */
     const cpu_weight *w;
     const uint8_t    *src;
     size_t            row_bytes;
+    size_t            first; /* tile that is item 0 */
 } cpu_pack_args;
 
 typedef struct { /* item: a row */

@@ -199,7 +199,7 @@ const weight *rig_weight(rig *g, quant_type type, int n_in, int n_out, int n_mat
 {
     err         e     = {0};
     weight     *w     = NULL;
-    weight_src  src   = {type, n_in, n_out, n_mats, data};
+    weight_src  src   = {type, n_in, n_out, n_mats, .data = data};
     const char *scope = fault_scope();
     fault_scope_set(NULL);
     if (g->n_weights == COUNT(g->weights) || !g->o->weight_load(g->o, &w, &src, &e)) {
