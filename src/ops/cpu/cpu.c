@@ -11,6 +11,7 @@
 #include "ops/sampling.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 #include <sys/mman.h>
 #ifdef __x86_64__
@@ -43,6 +44,7 @@ struct queue {
     int32_t            *path;       /* [thread][max_rows] */
     float              *numerators; /* [thread][n_experts] */
     sampling_candidate *candidates; /* [thread][max_vocab] */
+    cpu_ranking        *seen;       /* [thread][max_rows] */
     double              mark[QUEUE_MARKS];
 };
 
@@ -184,6 +186,7 @@ static void free_scratch(queue *q)
     mem_free(q->path);
     mem_free(q->numerators);
     mem_free(q->candidates);
+    mem_free(q->seen);
 }
 
 static bool take_scratch(queue *q)
@@ -198,7 +201,8 @@ static bool take_scratch(queue *q)
            (q->first = mem_try_n(experts + 1, sizeof *q->first)) && (q->mat = mem_try_n(experts, sizeof *q->mat)) &&
            (q->next = mem_try_n(experts, sizeof *q->next)) && (q->path = mem_try_n(threads * rows, sizeof *q->path)) &&
            (q->numerators = mem_try_n(threads * experts, sizeof *q->numerators)) &&
-           (q->candidates = mem_try_n(vocab, sizeof *q->candidates));
+           (q->candidates = mem_try_n(vocab, sizeof *q->candidates)) &&
+           (q->seen = mem_try_n(threads * rows, sizeof *q->seen));
 }
 
 /* The new scratch is whole before the old one goes, so that a queue without memory for more is still what it was. */
@@ -294,14 +298,34 @@ static void run_matmul(queue *q, const cpu_matmul_args *a, size_t n_runs, size_t
     run_grains(q->b, q->b->k->matmul, a, n, cost < SMALL_JOB ? n : ceil_div(grain, TILE_STRIP) * TILE_STRIP);
 }
 
-static void cpu_matmul(queue *q, dev y, const weight *w, dev x, int n_rows)
+static void matmul_rows(queue *q, float *y, const cpu_top_args *top, const weight *w, dev x, int n_rows)
 {
     int32_t         first[2] = {0, n_rows}, mat = 0;
-    cpu_matmul_args a = {.w = tiles_of(w), .y = y.p, .pairs_to_x = 1, .first = first, .mat = &mat};
+    cpu_matmul_args a = {.w = tiles_of(w), .y = y, .pairs_to_x = 1, .first = first, .mat = &mat, .top = top};
     assert(n_rows <= q->lim.max_rows);
     if (n_rows < 1) return;
     prepare_x(q, &a, x.p, (size_t)n_rows);
     run_matmul(q, &a, 1, (size_t)n_rows);
+}
+
+static void cpu_matmul(queue *q, dev y, const weight *w, dev x, int n_rows) { matmul_rows(q, y.p, NULL, w, x, n_rows); }
+
+/* Any split over threads leaves the same best ones. */
+static void cpu_matmul_top(queue *q, dev out, const weight *w, dev x, int n_rows, float cap, int n_top)
+{
+    cpu_top_args a = {q->seen, n_rows, n_top, cap};
+    assert(n_top >= 1 && n_top <= SAMPLE_TOP_MAX);
+    for (int i = 0; i < q->n_threads * n_rows; i++) q->seen[i].n = 0;
+    matmul_rows(q, NULL, &a, w, x, n_rows);
+    for (int r = 0; r < n_rows; r++) {
+        token_logit *best = (token_logit *)out.p + (size_t)r * (size_t)n_top;
+        int          n    = 0;
+        for (int t = 0; t < q->n_threads; t++) {
+            const cpu_ranking *seen = &q->seen[t * n_rows + r];
+            for (int i = 0; i < seen->n; i++) n = sampling_rank(best, n, n_top, seen->best[i].id, seen->best[i].logit);
+        }
+        for (; n < n_top; n++) best[n] = (token_logit){-1, -INFINITY};
+    }
 }
 
 /* Sorts the pairs by expert, those of one expert staying in order; returns the number of experts touched. */
@@ -604,6 +628,7 @@ static const ops TABLE = {
     .record_end     = ops_no_record,
     .embed          = cpu_embed,
     .matmul         = cpu_matmul,
+    .matmul_top     = cpu_matmul_top,
     .matmul_experts = cpu_matmul_experts,
     .rms_norm       = cpu_rms_norm,
     .rms_norm_add   = cpu_rms_norm_add,

@@ -146,6 +146,11 @@ static void run_matmul(const row_case *c, const bed *b, float *y, int first, int
     b->o->matmul(b->q, at(y), c->w, at(X + (size_t)first * (size_t)c->w->n_in), n);
 }
 
+static void run_matmul_top(const row_case *c, const bed *b, float *y, int first, int n)
+{
+    b->o->matmul_top(b->q, at(y), c->w, at(X + (size_t)first * (size_t)c->w->n_in), n, 2, c->width / 2);
+}
+
 static void random_ids(int32_t *id, int first, int n)
 {
     for (int i = 0; i < n * N_SLOTS; i++) {
@@ -176,6 +181,17 @@ TEST(cpu_matmul_rows_are_their_own)
         for (size_t j = 0; j < COUNT(OUT); j++)
             check_case(t, (row_case){.name = quant_name(TYPE[i]), .run = run_matmul, .width = OUT[j]}, TYPE[i],
                        quant_block(TYPE[i]) > 1 ? 512 : 259, OUT[j], 1);
+}
+
+TEST(cpu_best_outputs_of_a_row_are_its_own)
+{
+    static const quant_type SOME[]  = {QUANT_F32, QUANT_Q4_0, QUANT_Q8_0};
+    static const int        N_TOP[] = {1, SAMPLE_TOP_MAX};
+    fill(X, COUNT(X), 1);
+    for (size_t i = 0; i < COUNT(SOME); i++)
+        for (size_t j = 0; j < COUNT(N_TOP); j++)
+            check_case(t, (row_case){.name = quant_name(SOME[i]), .run = run_matmul_top, .width = 2 * N_TOP[j]},
+                       SOME[i], 512, VOCAB, 1);
 }
 
 TEST(cpu_expert_rows_are_their_own)
