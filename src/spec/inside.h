@@ -40,6 +40,7 @@ struct spec {
     logit_change  *host_changes; /* max_changes of them */
     int            max_changes;
     token_logprob *host_logprobs; /* [STEP_MAX_ROWS][1 + SPEC_MAX_TOP] */
+    token_logit   *host_best;     /* [STEP_MAX_ROWS][n_best], n_best <= SAMPLE_TOP_MAX */
 };
 
 enum { SHADOW_MAX = 16 };

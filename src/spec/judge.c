@@ -1,13 +1,32 @@
 /* The target's verdict: the token that it picks after each row of the step. */
+#include "ops/sampling.h"
 #include "spec/inside.h"
+
+static sample_params row_params(const spec *s, int row)
+{
+    sample_params p = s->judged[row].lane->opt.params;
+    p.pos           = s->step.pos[s->step.want[row]] + 1;
+    return p;
+}
+
+/* How many of the best logits decide all rows of the step; 0: somebody needs all of them. */
+static int best_needed(const spec *s)
+{
+    int most = 0;
+    if (!s->t->head_top) return 0;
+    for (int i = 0; i < s->step.n_want; i++) {
+        const spec_lane *l = s->judged[i].lane;
+        int              n = sampling_needs(&l->opt.params);
+        if (n == 0 || l->counting || l->opt.n_top >= 0) return 0;
+        most = n > most ? n : most;
+    }
+    return most;
+}
 
 static void upload_params(spec *s, int first, int n)
 {
     sample_params rows[HEAD_ROWS];
-    for (int i = 0; i < n; i++) {
-        rows[i]     = s->judged[first + i].lane->opt.params;
-        rows[i].pos = s->step.pos[s->step.want[first + i]] + 1;
-    }
+    for (int i = 0; i < n; i++) rows[i] = row_params(s, first + i);
     s->t->o->upload(s->t->q, s->params, rows, (size_t)n * sizeof *rows);
 }
 
@@ -77,18 +96,44 @@ static void logprobs_piece(spec *s, int first, int n)
         memmove(at + (size_t)i * (1 + SPEC_MAX_TOP), at + (size_t)i * (size_t)(1 + k), (size_t)(1 + k) * sizeof *at);
 }
 
+static void judge_piece(spec *s, int first, int n)
+{
+    s->t->head(s->t, first, n);
+    upload_params(s, first, n);
+    pick_piece(s, first, n);
+    logprobs_piece(s, first, n);
+}
+
+static void best_of_piece(spec *s, int first, int n, int n_best)
+{
+    s->t->head_top(s->t, first, n, n_best);
+    s->t->o->download(s->t->q, s->host_best + (size_t)first * (size_t)n_best, s->t->best,
+                      (size_t)n * (size_t)n_best * sizeof(token_logit));
+}
+
+static void pick_of_best(spec *s, int n_best)
+{
+    for (int i = 0; i < s->step.n_want; i++) {
+        sample_params p = row_params(s, i);
+        s->pick[i]      = sampling_pick_best(s->host_best + (size_t)i * (size_t)n_best, n_best, &p);
+    }
+}
+
 bool judge_rows(spec *s, err *e)
 {
+    int n_best = best_needed(s);
     for (int first = 0; first < s->step.n_want; first += HEAD_ROWS) {
-        int n = s->step.n_want - first < HEAD_ROWS ? s->step.n_want - first : HEAD_ROWS;
-        s->t->head(s->t, first, n);
-        upload_params(s, first, n);
-        pick_piece(s, first, n);
-        logprobs_piece(s, first, n);
+        int n = least(s->step.n_want - first, HEAD_ROWS);
+        if (n_best)
+            best_of_piece(s, first, n, n_best);
+        else
+            judge_piece(s, first, n);
     }
     if (s->n_later)
         s->t->o->download(s->t->q, s->host_guesses, s->guesses,
                           (size_t)s->opt.max_lanes * DRAFT_MAX * sizeof *s->host_guesses);
     s->t->o->sync(s->t->q);
-    return s->t->o->check(s->t->q, e);
+    if (!s->t->o->check(s->t->q, e)) return false;
+    if (n_best) pick_of_best(s, n_best);
+    return true;
 }
