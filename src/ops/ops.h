@@ -135,7 +135,7 @@ struct ops {
     void (*queue_free)(queue *q);
     void (*close)(ops *o);
 
-    /* host <-> device; download is complete after sync */
+    /* host <-> device; upload has read its source when it returns, download is complete after sync */
     void (*upload)(queue *q, dev dst, const void *src, size_t bytes);
     void (*download)(queue *q, void *dst, dev src, size_t bytes);
     void (*sync)(queue *q);

@@ -223,13 +223,14 @@ static void best_or_all(test_case *t, const char *device)
                 o.params       = c[i].p;
                 check_best(t, &g, &o, c[i].expect);
             }
-        lane_options shown = with(SPEC_OFF), biased = shown, counted = shown;
+        lane_options shown = with(SPEC_DFLASH), biased = shown, counted = shown;
         shown.n_top              = 0;
         biased.penalty.bias      = &bias;
         biased.penalty.n_bias    = 1;
         counted.penalty.presence = 0.5f;
         check_best(t, &g, &shown, 0);
         check_best(t, &g, &biased, 0);
+        CHECK_INT(history_size(g.l->history), 1); /* the text was not counted */
         check_best(t, &g, &counted, 0);
     }
     close_loop(&g);
