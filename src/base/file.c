@@ -8,6 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_READ /* Linux 5.14 */
+#define MADV_POPULATE_READ 22
+#endif
+
 static bool map_fd(file_map *out, int fd, const char *path, err *e)
 {
     struct stat st;
@@ -46,6 +50,14 @@ void file_map_drop(const file_map *m, size_t from, size_t n)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t lo = (from + page - 1) / page * page, hi = (from + n) / page * page;
     if (m->p && lo < hi && hi <= m->n) madvise((void *)(uintptr_t)(m->p + lo), hi - lo, MADV_DONTNEED);
+}
+
+void file_want(const void *p, size_t n)
+{
+    size_t    page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)p / page * page;
+    size_t    size = (uintptr_t)p + n - from;
+    if (madvise((void *)from, size, MADV_POPULATE_READ) != 0) madvise((void *)from, size, MADV_WILLNEED);
 }
 
 bool file_map_is(const file_map *m, const char *path)

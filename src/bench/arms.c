@@ -14,9 +14,10 @@ static bool parse_arm(str word, spec_settings *how, err *e)
     while (n < word.n && word.s[n] != ':') n++;
     how->method = SPEC_OFF;
     for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++)
-        if (str_is((str){word.s, n}, generate_spec_names[m])) how->method = m;
+        if (str_is((str){word.s, n}, spec_method_names[m])) how->method = m;
     if (how->method == SPEC_OFF)
-        return err_set(e, ERR_INPUT, "'%.*s' is none of dflash, tree, mtp, ngram, auto", STR_ARG(word));
+        return err_set(e, ERR_INPUT, "'%.*s' is none of %s, %s, %s, %s, %s", STR_ARG(word), spec_method_names[1],
+                       spec_method_names[2], spec_method_names[3], spec_method_names[4], spec_method_names[5]);
     if (n < word.n && (!str_to_i64((str){word.s + n + 1, word.n - n - 1}, &k) || k < 1 || k > DRAFT_MAX))
         return err_set(e, ERR_INPUT, "'%.*s' has no number from 1 to %d", STR_ARG(word), DRAFT_MAX);
     if (k && how->method == SPEC_TREE) how->tree_budget = (int)k;

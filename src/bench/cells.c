@@ -236,17 +236,29 @@ static void add_row(cell_rig *g, int lane, int pos, bool want)
     step_add(&g->s, kv_seq_lane(g->seq[lane]), pos, (int32_t)(r % (uint64_t)g->m->n_vocab), want);
 }
 
+/* As greedy decoding does it. */
+static void pick_rows(cell_rig *g, int first, int n)
+{
+    target     *m = g->m;
+    token_logit best[HEAD_ROWS];
+    int32_t     id[HEAD_ROWS];
+    if (m->head_top) {
+        m->head_top(m, first, n, 1);
+        m->o->download(m->q, best, m->best, (size_t)n * sizeof *best);
+    } else {
+        m->head(m, first, n);
+        m->o->argmax(m->q, g->picked, m->logits, n, m->n_vocab);
+        m->o->download(m->q, id, g->picked, (size_t)n * sizeof *id);
+    }
+    m->o->sync(m->q);
+}
+
 static bool run_step(cell_rig *g, err *e)
 {
     target *m = g->m;
-    int32_t id[CELL_MAX_ROWS];
     if (!m->step(m, g->kv, &g->s, e)) return false;
-    for (int first = 0; first < g->s.n_want; first += HEAD_ROWS) {
-        int n = g->s.n_want - first < HEAD_ROWS ? g->s.n_want - first : HEAD_ROWS;
-        m->head(m, first, n);
-        m->o->argmax(m->q, g->picked, m->logits, n, m->n_vocab);
-        m->o->download(m->q, id + first, g->picked, (size_t)n * sizeof *id);
-    }
+    for (int first = 0; first < g->s.n_want; first += HEAD_ROWS)
+        pick_rows(g, first, g->s.n_want - first < HEAD_ROWS ? g->s.n_want - first : HEAD_ROWS);
     m->o->sync(m->q);
     g->turn++;
     return m->o->check(m->q, e);

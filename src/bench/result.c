@@ -7,10 +7,7 @@
 void result_real(json_writer *w, const char *key, double d)
 {
     json_key(w, key);
-    if (isfinite(d))
-        json_put_real(w, d);
-    else
-        json_put_null(w);
+    json_put_real(w, d);
 }
 
 void result_int(json_writer *w, const char *key, int64_t i)

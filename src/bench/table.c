@@ -275,7 +275,7 @@ static void put_rounds(json_writer *w, const spec_stats *s)
     json_begin_object(w);
     result_int(w, "plain", s->plain);
     for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
-        if (s->by_method[m]) result_int(w, spec_method_name((spec_method)m), s->by_method[m]);
+        if (s->by_method[m]) result_int(w, spec_method_names[m], s->by_method[m]);
     json_end(w);
 }
 

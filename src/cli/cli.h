@@ -27,6 +27,8 @@ bool cli_flush(err *e);
 bool cli_input(buf *out, int n_args, char **args, err *e);
 /* "2,15,9" or "2 15 9": ids from 0 to n_vocab - 1 (n_vocab 0: any). */
 bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e);
+/* As asked for with --threads, but no more than there are processors for: they would stand in each other's way. */
+int cli_threads(int asked);
 /* A directory that cannot be written to is found out before the work, not after. */
 bool cli_check_output(const char *path, err *e);
 /* "nano", or no path at all: the model inside this program, under a path that only this process can open. */
@@ -49,7 +51,7 @@ extern const char *const engine_devices[];
 /* clang-format off */
 #define OPT_THREADS(n)                                                                                                 \
     {.name = "threads", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = 256,                               \
-     .help = "processor threads (default: all that this process may use)"}
+     .help = "processor threads, at most (default: as many as this process may use)"}
 #define OPT_IDS(ids)                                                                                                   \
     {.name = "ids", .kind = OPT_STR, .dest = &(ids), .arg = "LIST", .help = "token ids such as 2,15,9"}
 #define OPT_OUTPUT(path)                                                                                               \
@@ -110,11 +112,11 @@ int engine_add_drafters(engine *g, const draft_options *d, quant_type kv_type);
 /* Paths of the drafters inside the program; n is how many there are. */
 bool cli_resolve_drafters(draft_options *d, bool model_is_nano, err *e);
 
-/* A bar on stderr for work that takes over a second. */
+/* A bar for work that takes over a second, drawn over itself; only where stderr is a terminal. */
 typedef struct {
     const char *what;
     double      start, shown; /* seconds */
-    bool        open;
+    bool        open, quiet;
     bool        no_bytes; /* what is counted is something else */
 } progress_bar;
 void progress_start(progress_bar *b, const char *what);

@@ -1,5 +1,7 @@
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "base/thread.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -69,6 +71,14 @@ bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e)
     return true;
 }
 
+int cli_threads(int asked)
+{
+    int most = cpu_allowed();
+    if (asked <= most) return asked;
+    log_event(LOG_INFO, "threads", "%d are asked for, but there are processors for %d", asked, most);
+    return most;
+}
+
 bool cli_check_output(const char *path, err *e)
 {
     char        dir[4096];
@@ -99,24 +109,21 @@ bool cli_open_tok(tok **out, const char *path, err *e)
 }
 
 /* --- progress -----------------------------------------------------------------------------------*/
-void progress_start(progress_bar *b, const char *what) { *b = (progress_bar){.what = what, .start = clock_s()}; }
+void progress_start(progress_bar *b, const char *what)
+{
+    *b = (progress_bar){.what = what, .start = clock_s(), .quiet = !isatty(STDERR_FILENO)};
+}
 
-/* On a terminal a line that is drawn over; elsewhere a plain line every five seconds. */
 void progress_show(void *bar, size_t done, size_t total)
 {
     progress_bar *b   = bar;
     double        now = clock_s(), passed = now - b->start;
-    bool          tty = isatty(STDERR_FILENO);
-    if (passed < 1 || now - b->shown < (tty ? 0.1 : 5)) return;
+    if (b->quiet || passed < 1 || now - b->shown < 0.1) return;
     double part = total ? (double)done / (double)total : 1, rate = (double)done / passed;
     double left      = rate > 0 ? (double)(total - done) / rate : 0;
     char   speed[32] = "";
     b->shown         = now;
     if (!b->no_bytes) snprintf(speed, sizeof speed, "%.0f MB/s, ", rate / 1e6);
-    if (!tty) {
-        fprintf(stderr, "%s: %3.0f%%, %s%.0f s left\n", b->what, part * 100, speed, left);
-        return;
-    }
     char line[41];
     for (int i = 0; i < 40; i++) line[i] = i < (int)(part * 40) ? '#' : '.';
     line[40] = 0;

@@ -43,8 +43,10 @@ static bool convert(const char *dir, convert_options *opt, err *e)
             return err_set(e, ERR_INPUT, "the path is too long");
         opt->tokenizer = path;
     }
-    opt->recode = (recode_options){
-        .n_threads = flags.n_threads, .progress = progress_show, .progress_ctx = &bar, .part_bytes = flags.split_bytes};
+    opt->recode = (recode_options){.n_threads    = cli_threads(flags.n_threads),
+                                   .progress     = progress_show,
+                                   .progress_ctx = &bar,
+                                   .part_bytes   = flags.split_bytes};
     progress_start(&bar, "converting");
     bool ok = convert_dir(dir, flags.out, opt, e);
     progress_end(&bar);

@@ -35,7 +35,7 @@ static bool open_model(engine *g, const engine_options *opt, err *e)
     progress_bar  bar;
     double        start = clock_s();
     model_options mo    = {.device       = g->device.name,
-                           .n_threads    = opt->n_threads,
+                           .n_threads    = cli_threads(opt->n_threads),
                            .wrap         = opt->wrap,
                            .progress     = progress_show,
                            .progress_ctx = &bar};

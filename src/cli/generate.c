@@ -10,9 +10,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-const char *const generate_kv_names[]   = {"f16", "f32", NULL};
-const char *const generate_spec_names[] = {"off", "dflash", "tree", "mtp", "ngram", "auto", NULL}; /* as spec_method */
-_Static_assert(SPEC_DFLASH == 1 && SPEC_TREE == 2 && SPEC_MTP == 3 && SPEC_NGRAM == 4 && SPEC_AUTO == 5, "as named");
+const char *const generate_kv_names[] = {"f16", "f32", NULL};
 
 /* --- the loop -----------------------------------------------------------------------------------*/
 static volatile sig_atomic_t interrupted;
@@ -72,7 +70,7 @@ bool generate_check_flags(const generate_flags *f, const opt_spec *usage)
     stop_init(&m);
     if (!parse_bias(f->bias, bias, &n, &e)) return opt_usage(usage, "--logit-bias: %s", e.text), false;
     if (needs_drafter(f) && !f->draft.paths.n && f->engine.path && strcmp(f->engine.path, "nano") != 0)
-        return opt_usage(usage, "--spec %s needs a drafter: give --draft", generate_spec_names[f->method]), false;
+        return opt_usage(usage, "--spec %s needs a drafter: give --draft", spec_method_names[f->method]), false;
     for (int i = 0; i < f->draft.paths.n; i++)
         if (!f->draft.paths.item[i][0]) return opt_usage(usage, "--draft is empty"), false;
     for (int i = 0; i < f->stops.n; i++)
@@ -124,7 +122,7 @@ static void check_method(const engine *g, const generate_flags *f)
 {
     if (needs_drafter(f) && !spec_has_drafter(g->spec, (spec_method)f->method))
         log_event(LOG_WARN, "draft", "there is no drafter for --spec %s: decoding plainly",
-                  generate_spec_names[f->method]);
+                  spec_method_names[f->method]);
 }
 
 bool generate_open(engine *g, generate_flags *f, err *e)
@@ -172,10 +170,7 @@ static void put_logprob(json_writer *w, const generator *a, const token_logprob 
         json_put_str(w, tok_bytes(a->tok, x->id));
     }
     json_key(w, "logprob");
-    if (isfinite(x->logprob))
-        json_put_real(w, x->logprob);
-    else
-        json_put_null(w);
+    json_put_real(w, x->logprob);
 }
 
 static void print_logprobs(const generator *a, const token_logprob *x)
@@ -259,7 +254,7 @@ static void print_methods(const spec_stats *s)
 {
     fputs("rounds:", stderr);
     for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
-        if (s->by_method[m]) fprintf(stderr, " %s %lld,", spec_method_name((spec_method)m), (long long)s->by_method[m]);
+        if (s->by_method[m]) fprintf(stderr, " %s %lld,", spec_method_names[m], (long long)s->by_method[m]);
     fprintf(stderr, " plain %lld; draft %.3f s, verify %.3f s, commit %.3f s\n", (long long)s->plain, s->draft_s,
             s->verify_s, s->commit_s);
 }

@@ -33,7 +33,7 @@ typedef struct {
     {                                                                                                                  \
         .max_tokens = -1, .logprobs = -1, .repeat = 1, .chain_seed = true                                              \
     }
-extern const char *const generate_kv_names[], *const generate_spec_names[];
+extern const char *const generate_kv_names[];
 
 /* The entries of an option table for the flags in `f`. */
 /* clang-format off */
@@ -45,7 +45,7 @@ extern const char *const generate_kv_names[], *const generate_spec_names[];
      .help = "positions of context (default: the model's, at most 8192)"},                                             \
     {.name = "kv", .kind = OPT_CHOICE, .dest = &(f).kv, .arg = "TYPE", .choices = generate_kv_names,                   \
      .help = "K/V cache: f16 or f32 (default f16)"},                                                                   \
-    {.name = "spec", .kind = OPT_CHOICE, .dest = &(f).method, .arg = "METHOD", .choices = generate_spec_names,         \
+    {.name = "spec", .kind = OPT_CHOICE, .dest = &(f).method, .arg = "METHOD", .choices = spec_method_names,           \
      .given = &(f).method_given,                                                                                       \
      .help = "speculation, which never changes the text: off, dflash, tree, mtp, ngram or auto (default auto with "    \
              "a drafter, off without)"},                                                                               \

@@ -25,8 +25,10 @@ static bool quantize(char **args, quant_type want, err *e)
 {
     progress_bar   bar;
     size_t         n_lossy;
-    recode_options opt = {
-        .n_threads = flags.n_threads, .progress = progress_show, .progress_ctx = &bar, .part_bytes = flags.split_bytes};
+    recode_options opt = {.n_threads    = cli_threads(flags.n_threads),
+                          .progress     = progress_show,
+                          .progress_ctx = &bar,
+                          .part_bytes   = flags.split_bytes};
     progress_start(&bar, "quantizing");
     bool ok = recode_file(args[0], args[1], want, &opt, &n_lossy, e);
     progress_end(&bar);

@@ -102,7 +102,7 @@ void json_key_str(json_writer *w, str key);
 void json_put_str(json_writer *w, str s);
 void json_put_int(json_writer *w, int64_t i);
 /* The fewest digits that read back the same, always with a point or an exponent: a real stays a real.
- * Must be finite. */
+ * What is not finite has no such text and becomes null. */
 void json_put_real(json_writer *w, double d);
 void json_put_bool(json_writer *w, bool b);
 void json_put_null(json_writer *w);

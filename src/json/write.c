@@ -68,7 +68,10 @@ void json_put_int(json_writer *w, int64_t i)
 void json_put_real(json_writer *w, double d)
 {
     char text[JSON_REAL_CHARS];
-    assert(isfinite(d));
+    if (!isfinite(d)) {
+        json_put_null(w);
+        return;
+    }
     begin_value(w);
     buf_put(w->b, text, json_real_print(text, d));
 }

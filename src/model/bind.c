@@ -59,12 +59,57 @@ bool bind_check_shape(const tensor *t, int64_t d0, int64_t d1, int64_t d2, err *
     return true;
 }
 
-/* The backend has its own copy now. */
-static void loaded(binder *b, const tensor *t)
+/* --- the two passes ---------------------------------------------------------------------------- */
+static bool note_order(binder *b, const tensor *t, err *e)
 {
-    checkpoint_drop(b->cp, t);
-    b->done += t->bytes;
+    if (b->n_order == b->max_order) {
+        size_t         max  = b->max_order ? 2 * b->max_order : 256;
+        const tensor **more = mem_try_resize(b->order, max * sizeof *more);
+        if (!more) return err_set(e, ERR_UNAVAILABLE, "no memory for a list of %zu tensors", max);
+        b->order     = more;
+        b->max_order = max;
+    }
+    b->order[b->n_order++] = t;
+    return true;
+}
+
+void bind_begin(binder *b)
+{
+    b->dry   = false;
+    b->ahead = ahead_start(b->order, b->n_order);
+}
+
+void bind_end(binder *b)
+{
+    ahead_stop(b->ahead);
+    mem_free(b->order);
+    b->order = NULL;
+    b->ahead = NULL;
+}
+
+static void load_begin(binder *b, const tensor *t)
+{
+    b->now      = t;
+    b->now_done = 0;
+}
+
+/* The backend has its own copy of the tensor's first bytes. */
+static void load_took(void *binder_, size_t bytes)
+{
+    binder *b     = binder_;
+    tensor  piece = {.data = (const char *)b->now->data + b->now_done, .bytes = bytes - b->now_done};
+    checkpoint_drop(b->cp, &piece);
+    ahead_take(b->ahead, piece.bytes);
+    b->now_done = bytes;
+    b->done += piece.bytes;
     if (b->progress) b->progress(b->progress_ctx, b->done, b->cp->bytes);
+}
+
+/* Once more in one piece: a fault maps its neighbours too, those of pieces that were dropped. */
+static void load_end(binder *b)
+{
+    load_took(b, b->now->bytes);
+    checkpoint_drop(b->cp, b->now);
 }
 
 static bool wants_recoding(const binder *b, const weight_src *src)
@@ -97,31 +142,35 @@ static bool recode_matrix(const binder *b, weight_src *src, void **out, err *e)
 bool bind_matrix(binder *b, weight **out, const tensor *t, int n_in, int n_out, int n_mats, err *e)
 {
     owned     *w    = b->own;
-    weight_src src  = {t->type, n_in, n_out, n_mats, t->data};
+    weight_src src  = {t->type, n_in, n_out, n_mats, .data = t->data};
     void      *copy = NULL;
     if (!bind_check_shape(t, n_in, n_out, n_mats, e)) return false;
-    if (b->dry) return true;
+    if (b->dry) return note_order(b, t, e);
     assert(w->n_weights < w->max_each);
-    bool ok = (!wants_recoding(b, &src) || recode_matrix(b, &src, &copy, e)) && w->o->weight_load(w->o, out, &src, e);
+    load_begin(b, t);
+    bool recode = wants_recoding(b, &src);
+    if (!recode) src.took = load_took, src.ctx = b;
+    bool ok = (!recode || recode_matrix(b, &src, &copy, e)) && w->o->weight_load(w->o, out, &src, e);
     mem_free(copy);
     if (!ok) return err_wrap(e, "tensor '%.*s'", STR_ARG(t->name));
     w->weights[w->n_weights++] = *out;
     w->weight_bytes += (*out)->bytes;
-    loaded(b, t);
+    load_end(b);
     return true;
 }
 
 bool bind_vector(binder *b, dev *out, const tensor *t, int n, float scale, err *e)
 {
     if (!bind_check_shape(t, n, 1, 1, e)) return false;
-    if (b->dry) return true;
+    if (b->dry) return note_order(b, t, e);
+    load_begin(b, t);
     float *v = mem_try_n((size_t)n, sizeof *v);
     if (!v) return err_set(e, ERR_LIMIT, "no memory for tensor '%.*s'", STR_ARG(t->name));
     quant_dequantise(t->type, t->data, v, (size_t)n);
     for (int i = 0; i < n; i++) v[i] *= scale;
     bool ok = owned_put(b->own, out, v, (size_t)n * sizeof *v, e);
     mem_free(v);
-    if (ok) loaded(b, t);
+    if (ok) load_end(b);
     return ok;
 }
 

@@ -3,6 +3,7 @@
  * A model binds twice: dry first (names and shapes only, so that a broken file costs nothing), then for good. */
 #ifndef TANDEM_MODEL_BIND_H
 #define TANDEM_MODEL_BIND_H
+#include "gguf/ahead.h"
 #include "gguf/checkpoint.h"
 #include "model/model.h"
 
@@ -29,7 +30,17 @@ typedef struct {
     void (*progress)(void *ctx, size_t done, size_t total); /* may be NULL */
     void  *progress_ctx;
     size_t done; /* bytes of tensors loaded */
+
+    const tensor **order; /* seen by the dry pass */
+    size_t         n_order, max_order;
+    ahead         *ahead;
+    const tensor  *now; /* being loaded, and its bytes that are done */
+    size_t         now_done;
 } binder;
+
+/* After the dry pass: from here on things are loaded, in the same order. */
+void bind_begin(binder *b);
+void bind_end(binder *b); /* also after a failure, or a dry pass alone */
 
 bool bind_require(const binder *b, const char *name, const tensor **out, err *e);
 /* Trailing dimensions that are not used are 1. */

@@ -767,19 +767,18 @@ static void dflash_close(drafter *d)
 }
 
 /* Shapes first: they bound every size that is taken. */
-static bool load_drafter(dflash *m, const checkpoint *cp, const drafter_options *opt, err *e)
+static bool load_drafter(dflash *m, binder *b, const drafter_options *opt, err *e)
 {
-    binder b = {.cp = cp, .own = &m->own, .dry = true, .recode = opt->quantise};
-    if (!dflash_config_read(&m->c, cp, e) || !fit_target(m, e)) return false;
+    if (!dflash_config_read(&m->c, b->cp, e) || !fit_target(m, e)) return false;
     const dflash_config *c = &m->c;
     owned_init(&m->own, m->o, c->n_layers * PER_LAYER + 64);
     m->own.q       = m->q;
     m->layers      = xnew_n(layer, (size_t)c->n_layers);
     m->softcap     = c->softcap >= 0 ? (float)c->softcap : m->d.t->softcap;
     m->embed_scale = strcmp(m->d.t->family, "gemma4") ? 1 : sqrtf((float)c->n_embd);
-    if (!init_context(m, opt, e) || !load_all(m, &b, e) || !init_queue(m, e)) return false;
-    b.dry = false;
-    return load_all(m, &b, e) && bind_rope(&m->own, &m->freq, c->head_dim, c->theta, 1, 1, NULL, e) &&
+    if (!init_context(m, opt, e) || !load_all(m, b, e) || !init_queue(m, e)) return false;
+    bind_begin(b);
+    return load_all(m, b, e) && bind_rope(&m->own, &m->freq, c->head_dim, c->theta, 1, 1, NULL, e) &&
            init_scratch(m, opt->keep_rows, e) && init_kv(m, opt, e) && draft_picker_init(&m->pick, m->d.t, e);
 }
 
@@ -799,7 +798,10 @@ bool dflash_open(drafter **out, target *t, const checkpoint *cp, const drafter_o
                           .observe   = dflash_observe,
                           .draft     = dflash_draft,
                           .close     = dflash_close};
-    if (!load_drafter(m, cp, opt, e)) {
+    binder b  = {.cp = cp, .own = &m->own, .dry = true, .recode = opt->quantise};
+    bool   ok = load_drafter(m, &b, opt, e);
+    bind_end(&b);
+    if (!ok) {
         dflash_close(&m->d);
         return err_wrap(e, "cannot load %s", cp->path);
     }

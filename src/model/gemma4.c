@@ -272,6 +272,7 @@ static bool init_scratch(gemma4 *m, err *e)
            take_floats(m, &s->k, heads, e) && take_floats(m, &s->v, heads, e) && take_floats(m, &s->heads, heads, e) &&
            take_floats(m, &s->gate, F, e) && take_floats(m, &s->up, F, e) && take_floats(m, &m->t.hidden, H, e) &&
            owned_buf(&m->own, &m->t.logits, (size_t)HEAD_ROWS * (size_t)c->n_vocab * sizeof(float), e) &&
+           owned_buf(&m->own, &m->t.best, (size_t)HEAD_ROWS * SAMPLE_TOP_MAX * sizeof(token_logit), e) &&
            owned_buf(&m->own, &s->rows, offsetof(step, n_rows), e) &&
            (!K || (take_floats(m, &s->exp_logits, (size_t)c->n_experts, e) && take_floats(m, &s->exp_id, K, e) &&
                    take_floats(m, &s->exp_w, K, e) && take_floats(m, &s->exp_gate_up, K * 2 * FE, e) &&
@@ -496,6 +497,16 @@ static void gemma4_head(target *t, int first, int n)
     fault_no_alloc_end();
 }
 
+static void gemma4_head_top(target *t, int first, int n, int n_top)
+{
+    gemma4 *m = (gemma4 *)t;
+    assert(n >= 1 && n <= HEAD_ROWS && first + n <= t->max_rows);
+    fault_no_alloc_begin("head_top");
+    m->o->matmul_top(t->q, t->best, m->head, dev_at_f32(t->hidden, (size_t)first * (size_t)t->n_embd), n, t->softcap,
+                     n_top);
+    fault_no_alloc_end();
+}
+
 static bool gemma4_capture(target *t, const int *ids, int n_ids, err *e)
 {
     gemma4 *m = (gemma4 *)t;
@@ -544,6 +555,7 @@ static void init_target(gemma4 *m, const model_options *opt)
                                       .capture       = gemma4_capture,
                                       .step          = gemma4_step,
                                       .head          = gemma4_head,
+                                      .head_top      = m->o->matmul_top ? gemma4_head_top : NULL,
                                       .embed         = gemma4_embed,
                                       .project       = gemma4_project,
                                       .close         = gemma4_close};
@@ -557,8 +569,8 @@ static bool load_model(loader *ld, err *e)
     gemma4 *m = ld->m;
     ld->b.dry = true;
     if (!load_all(ld, e) || !init_queue(m, e)) return false;
-    ld->b.dry = false;
-    m->own.q  = m->t.q;
+    m->own.q = m->t.q;
+    bind_begin(&ld->b);
     if (!load_all(ld, e) || !init_rope(m, ld->b.cp, e) || !init_scratch(m, e)) return false;
     m->t.weight_bytes = m->own.weight_bytes;
     return true;
@@ -571,6 +583,7 @@ bool gemma4_check(const checkpoint *cp, err *e)
     bool    ok = gemma4_config_read(&m->c, cp, e);
     m->layers  = xnew_n(layer, GEMMA4_MAX_LAYERS);
     ok         = ok && load_all(&ld, e);
+    bind_end(&ld.b);
     mem_free(m->layers);
     mem_free(m);
     return ok;
@@ -590,7 +603,9 @@ bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, o
     }
     init_target(m, opt);
     init_kv_classes(m);
-    if (!load_model(&ld, e)) {
+    bool ok = load_model(&ld, e);
+    bind_end(&ld.b);
+    if (!ok) {
         gemma4_close(&m->t);
         return false;
     }

@@ -79,6 +79,10 @@ struct target {
     /* Logits [n][n_vocab] of wanted rows first .. first + n - 1, n <= HEAD_ROWS, softcapped, into `logits`. */
     void (*head)(target *t, int first, int n);
     dev logits;
+    /* The n_top best of the same logits, as ops->matmul_top gives them, into `best` [n][n_top], n_top <= SAMPLE_TOP_MAX;
+     * `logits` is left alone. NULL where the backend gains nothing by it. */
+    void (*head_top)(target *t, int first, int n, int n_top);
+    dev best;
 
     /* What drafters borrow: embeddings as the first layer gets them, y [n][n_embd]; and the output matrix on any states,
      * without the softcap, logits [n][n_vocab], n <= HEAD_ROWS. */

@@ -603,7 +603,7 @@ static bool load_drafter(loader *ld, err *e)
     mtp *m    = ld->m;
     ld->b.dry = true;
     if (!load_all(ld, e) || !reserve_queue(m, e)) return false;
-    ld->b.dry = false;
+    bind_begin(&ld->b);
     if (!load_all(ld, e) || !init_rope(m, ld->b.cp, e) || !init_scratch(m, e) || !init_kept_rows(m, e) ||
         !draft_picker_init(&m->pick, m->d.t, e))
         return false;
@@ -628,7 +628,9 @@ bool mtp_open(drafter **out, target *t, const checkpoint *cp, const drafter_opti
                           .close     = mtp_close};
     bool ok   = read_config(m, cp, e) && check_fit(m, e);
     if (ok) init_drafter(m, opt);
-    if (!ok || !load_drafter(&ld, e)) {
+    ok = ok && load_drafter(&ld, e);
+    bind_end(&ld.b);
+    if (!ok) {
         mtp_close(&m->d);
         return err_wrap(e, "cannot load %s", cp->path);
     }

@@ -28,6 +28,9 @@ typedef struct {
     quant_type  type;
     int32_t     n_in, n_out, n_mats; /* n_in is contiguous: data is [n_mats][n_out][n_in] */
     const void *data;                /* read during weight_load only; may be unaligned */
+    /* NULL, or told now and then that the first `bytes` of data will not be read again. */
+    void (*took)(void *ctx, size_t bytes);
+    void *ctx;
 } weight_src;
 typedef struct weight { /* backends append their own fields */
     quant_type type;
@@ -94,6 +97,11 @@ typedef struct {
     float   logprob;
 } token_logprob;
 
+typedef struct {
+    int32_t id; /* -1: there are fewer tokens with a finite logit */
+    float   logit;
+} token_logit;
+
 enum { SAMPLE_TOP_MAX = 64 };
 
 typedef enum { ACT_GELU_TANH, ACT_SILU } act_kind;
@@ -127,7 +135,7 @@ struct ops {
     void (*queue_free)(queue *q);
     void (*close)(ops *o);
 
-    /* host <-> device; download is complete after sync */
+    /* host <-> device; upload has read its source when it returns, download is complete after sync */
     void (*upload)(queue *q, dev dst, const void *src, size_t bytes);
     void (*download)(queue *q, void *dst, dev src, size_t bytes);
     void (*sync)(queue *q);
@@ -152,6 +160,10 @@ struct ops {
     void (*embed)(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale);
     /* y[r][o] = sum_i w[o][i] x[r][i] */
     void (*matmul)(queue *q, dev y, const weight *w, dev x, int n_rows);
+    /* The n_top <= SAMPLE_TOP_MAX largest of what matmul and then softcap (unless cap is 0) would write, to the bit, but
+     * they write it nowhere: ranked, ties to the lower id. out: device token_logit [n_rows][n_top]. NULL in backends that
+     * gain nothing by it. */
+    void (*matmul_top)(queue *q, dev out, const weight *w, dev x, int n_rows, float cap, int n_top);
     /* y[r][s] = w[id[r][s]] x[x_per_slot ? r][s] : r]    id: [n_rows][n_slots] int32, y: [n_rows][n_slots][n_out] */
     void (*matmul_experts)(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots);
     /* y = x / sqrt(mean(x^2) + eps) * w, over n; w NULL (.p): 1. With heads, n_rows counts rows * heads. y may be x */

@@ -149,6 +149,12 @@ static void p_matmul(queue *q, dev y, const weight *w, dev x, int n_rows)
     TIMED(matmul(q->q, y, w, x, n_rows), w->bytes, "matmul %s %d -> %d", quant_name(w->type), w->n_in, w->n_out);
 }
 
+static void p_matmul_top(queue *q, dev out, const weight *w, dev x, int n_rows, float cap, int n_top)
+{
+    TIMED(matmul_top(q->q, out, w, x, n_rows, cap, n_top), w->bytes, "matmul_top %s %d -> %d", quant_name(w->type),
+          w->n_in, w->n_out);
+}
+
 static void p_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots)
 {
     int    pairs = n_rows * n_slots, most = pairs < w->n_mats ? pairs : w->n_mats;
@@ -308,6 +314,7 @@ ops *ops_profile(ops *inner)
     o->state     = p;
     o->kernels   = inner->kernels;
     o->n_threads = inner->n_threads;
+    if (inner->matmul_top) o->matmul_top = p_matmul_top;
     return o;
 }
 

@@ -140,11 +140,8 @@ static int keep_scored(sampling_candidate *c, int n, const sample_params *p, int
     return n < k ? n : k;
 }
 
-/* What the filters leave of the tokens; z is logit / temp. */
-static int gather_filtered(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *c)
+static int filter(sampling_candidate *c, int n, const sample_params *p)
 {
-    bool by_k = p->top_k > 0 && p->top_k < n_vocab;
-    int  n    = by_k ? gather_top_k(logits, n_vocab, p->temp, p->top_k, c) : gather_all(logits, n_vocab, p->temp, c);
     if (n == 0 || !(p->top_p < 1 || p->min_p > 0)) return n;
     double z_max = c[0].z;
     for (int i = 1; i < n; i++)
@@ -154,11 +151,46 @@ static int gather_filtered(const float *logits, int n_vocab, const sample_params
     return n;
 }
 
+/* What the filters leave of the tokens; z is logit / temp. */
+static int gather_filtered(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *c)
+{
+    bool by_k = p->top_k > 0 && p->top_k < n_vocab;
+    int  n    = by_k ? gather_top_k(logits, n_vocab, p->temp, p->top_k, c) : gather_all(logits, n_vocab, p->temp, c);
+    return filter(c, n, p);
+}
+
 int32_t sampling_pick(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *scratch)
 {
     if (p->temp <= 0) return sampling_argmax(logits, n_vocab);
     int n = gather_filtered(logits, n_vocab, p, scratch);
     return keep_scored(scratch, n, p, 1) ? scratch[0].id : -1;
+}
+
+/* --- from the best alone ------------------------------------------------------------------------*/
+int sampling_needs(const sample_params *p) { return p->temp <= 0 ? 1 : p->top_k <= SAMPLE_TOP_MAX ? p->top_k : 0; }
+
+/* Division by the temperature keeps every two floats apart, so the best by logit are the best by z. */
+int32_t sampling_pick_best(const token_logit *best, int n, const sample_params *p)
+{
+    sampling_candidate c[SAMPLE_TOP_MAX];
+    int                most = sampling_needs(p), m = 0;
+    if (p->temp <= 0) return n > 0 ? best[0].id : -1;
+    for (; m < n && m < most && best[m].id >= 0; m++)
+        c[m] = (sampling_candidate){(double)best[m].logit / p->temp, best[m].id};
+    return keep_scored(c, filter(c, m, p), p, 1) ? c[0].id : -1;
+}
+
+int sampling_rank(token_logit *best, int n, int most, int32_t id, float logit)
+{
+    if (!isfinite(logit)) return n;
+    int at = n < most ? n++ : most; /* the last one falls off */
+    for (; at > 0; at--) {
+        const token_logit *above = &best[at - 1];
+        if (above->logit > logit || (above->logit == logit && above->id < id)) break;
+        if (at < n) best[at] = *above;
+    }
+    if (at < n) best[at] = (token_logit){id, logit};
+    return n;
 }
 
 /* The SAMPLE_TOP_MAX tokens that come first, ranked; z is the score. */

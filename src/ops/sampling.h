@@ -23,6 +23,12 @@ int32_t sampling_pick(const float *logits, int n_vocab, const sample_params *p, 
 /* The n_top best scores, of which the first is sampling_pick's; shares as in ops.h. */
 void sampling_top(const float *logits, int n_vocab, const sample_params *p, int n_top, float soft, token_logprob *out,
                   sampling_candidate *scratch);
+/* How many of the best logits decide sampling_pick; 0: all, or more than SAMPLE_TOP_MAX. */
+int sampling_needs(const sample_params *p);
+/* sampling_pick from a ranked list of at least so many of the best, or of all that are finite; -1 ends it early. */
+int32_t sampling_pick_best(const token_logit *best, int n, const sample_params *p);
+/* Puts a logit in its place of a ranked list of n, which keeps at most `most`; returns how many it has then. */
+int sampling_rank(token_logit *best, int n, int most, int32_t id, float logit);
 /* The log-probability of `id`, then of the n_top likeliest; shares are summed exactly, so in any order. */
 void sampling_logprobs(const float *logits, int n_vocab, int32_t id, int n_top, token_logprob *out,
                        sampling_candidate *scratch);

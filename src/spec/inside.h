@@ -39,7 +39,9 @@ struct spec {
     int            n_later;      /* lanes that have such */
     logit_change  *host_changes; /* max_changes of them */
     int            max_changes;
-    token_logprob *host_logprobs; /* [STEP_MAX_ROWS][1 + SPEC_MAX_TOP] */
+    token_logprob *host_logprobs; /* [STEP_MAX_ROWS][1 + n_shown] */
+    int            n_shown;       /* -1: none; at most SPEC_MAX_TOP */
+    token_logit   *host_best;     /* [STEP_MAX_ROWS][n_best], n_best <= SAMPLE_TOP_MAX */
 };
 
 enum { SHADOW_MAX = 16 };
@@ -63,6 +65,7 @@ struct spec_lane {
 
     /* of the step at hand */
     spec_plan  plan;
+    int        room; /* positions that guesses may take */
     draft_job  job;
     draft_tree tree;
     int32_t    shadow[SHADOW_MAX]; /* what n-grams say, taken or not, to know their worth */
@@ -89,8 +92,8 @@ policy_limits lane_limits(const spec_lane *l);
 /* Whether the drafter is shown the lane's rows: not while `auto` will leave it alone for longer than its context is. */
 bool lane_shows(const spec_lane *l, drafter_index k);
 void lane_ask_ngrams(spec_lane *l);
-/* What the lane drafts in this step; room_rows and room_depth bound the tree. */
-spec_plan lane_choose(const spec_lane *l, int room_rows, int room_depth);
+/* What the lane drafts in this step: at most so many rows, and no deeper than its room. */
+spec_plan lane_choose(const spec_lane *l, int room_rows);
 /* Guesses for all lanes whose plan wants some, into their trees. */
 void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes);
 dev  lane_guesses(const spec_lane *l);

@@ -1,32 +1,53 @@
 /* The target's verdict: the token that it picks after each row of the step. */
+#include "ops/sampling.h"
 #include "spec/inside.h"
+
+static sample_params row_params(const spec *s, int row)
+{
+    sample_params p = s->judged[row].lane->opt.params;
+    p.pos           = s->step.pos[s->step.want[row]] + 1;
+    return p;
+}
+
+/* How many of the best logits decide all rows of the step; 0: somebody needs all of them. */
+static int best_needed(const spec *s)
+{
+    int most = 0;
+    if (!s->t->head_top) return 0;
+    for (int i = 0; i < s->step.n_want; i++) {
+        const spec_lane *l = s->judged[i].lane;
+        int              n = sampling_needs(&l->opt.params);
+        if (n == 0 || l->counting || l->opt.n_top >= 0) return 0;
+        most = n > most ? n : most;
+    }
+    return most;
+}
 
 static void upload_params(spec *s, int first, int n)
 {
     sample_params rows[HEAD_ROWS];
-    for (int i = 0; i < n; i++) {
-        rows[i]     = s->judged[first + i].lane->opt.params;
-        rows[i].pos = s->step.pos[s->step.want[first + i]] + 1;
-    }
+    for (int i = 0; i < n; i++) rows[i] = row_params(s, first + i);
     s->t->o->upload(s->t->q, s->params, rows, (size_t)n * sizeof *rows);
 }
 
-static int most_asked(const spec *s, int first, int n)
+/* Log-probabilities that a row of the step is to show at most; -1: none shows any. */
+static int most_asked(const spec *s)
 {
     int most = -1;
-    for (int i = 0; i < n; i++)
-        if (s->judged[first + i].lane->opt.n_top > most) most = s->judged[first + i].lane->opt.n_top;
+    for (int i = 0; i < s->step.n_want; i++)
+        if (s->judged[i].lane->opt.n_top > most) most = s->judged[i].lane->opt.n_top;
     return most;
 }
 
 /* Every row is judged by its own text: the lane's, and the guesses on the way to the row. */
 static int row_changes(const judged_row *j, int row, logit_change *out)
 {
-    spec_lane        *l = j->lane;
-    const draft_tree *t = &l->tree;
-    for (int r = j->node; r > 0; r = t->parent[r]) history_push(l->history, t->token[r]);
+    spec_lane        *l    = j->lane;
+    const draft_tree *t    = &l->tree;
+    int               leaf = penalty_counts(&l->opt.penalty) ? j->node : 0; /* biases are the same for every text */
+    for (int r = leaf; r > 0; r = t->parent[r]) history_push(l->history, t->token[r]);
     int n = history_changes(l->history, &l->opt.penalty, row, out);
-    for (int r = j->node; r > 0; r = t->parent[r]) history_pop(l->history, t->token[r]);
+    for (int r = leaf; r > 0; r = t->parent[r]) history_pop(l->history, t->token[r]);
     return n;
 }
 
@@ -45,10 +66,9 @@ static int collect_changes(spec *s, const judged_row *j, int from, int n, int *n
 
 static void pick_piece(spec *s, int first, int n)
 {
-    const ops *o    = s->t->o;
-    queue     *q    = s->t->q;
-    int        V    = s->t->n_vocab, m;
-    bool       show = most_asked(s, first, n) >= 0;
+    const ops *o = s->t->o;
+    queue     *q = s->t->q;
+    int        V = s->t->n_vocab, m;
     for (int i = 0, end; i < n; i = end) {
         end = collect_changes(s, &s->judged[first], i, n, &m);
         if (m) {
@@ -57,38 +77,61 @@ static void pick_piece(spec *s, int first, int n)
         }
         o->sample(q, dev_at(s->picked, (size_t)i * sizeof(int32_t)), dev_at_f32(s->t->logits, (size_t)i * (size_t)V),
                   dev_at(s->params, (size_t)i * sizeof(sample_params)), end - i, V);
-        if (m && show) o->restore_logits(q, s->t->logits, V, s->changes, m);
+        if (m && s->n_shown >= 0) o->restore_logits(q, s->t->logits, V, s->changes, m);
     }
     o->download(q, s->pick + first, s->picked, (size_t)n * sizeof(int32_t));
 }
 
-/* Of the logits as the target made them; into the place of each row, where the walk will look for them. */
+/* Of the logits as the target made them; every row of the step has room for as many as the most that is asked for. */
 static void logprobs_piece(spec *s, int first, int n)
 {
-    const ops *o = s->t->o;
-    int        k = most_asked(s, first, n);
-    if (k < 0) return;
-    o->logprobs(s->t->q, s->logprobs, s->t->logits, s->picked, n, s->t->n_vocab, k);
-    o->download(s->t->q, s->host_logprobs + (size_t)first * (1 + SPEC_MAX_TOP), s->logprobs,
-                (size_t)(n * (1 + k)) * sizeof(token_logprob));
-    o->sync(s->t->q);
-    token_logprob *at = s->host_logprobs + (size_t)first * (1 + SPEC_MAX_TOP);
-    for (int i = n - 1; i > 0; i--) /* rows of 1 + k to rows of 1 + SPEC_MAX_TOP, from the end */
-        memmove(at + (size_t)i * (1 + SPEC_MAX_TOP), at + (size_t)i * (size_t)(1 + k), (size_t)(1 + k) * sizeof *at);
+    const ops *o    = s->t->o;
+    size_t     each = (size_t)(1 + s->n_shown);
+    if (s->n_shown < 0) return;
+    o->logprobs(s->t->q, s->logprobs, s->t->logits, s->picked, n, s->t->n_vocab, s->n_shown);
+    o->download(s->t->q, s->host_logprobs + (size_t)first * each, s->logprobs,
+                (size_t)n * each * sizeof(token_logprob));
+}
+
+static void judge_piece(spec *s, int first, int n)
+{
+    s->t->head(s->t, first, n);
+    upload_params(s, first, n);
+    pick_piece(s, first, n);
+    logprobs_piece(s, first, n);
+}
+
+static void best_of_piece(spec *s, int first, int n, int n_best)
+{
+    s->t->head_top(s->t, first, n, n_best);
+    s->t->o->download(s->t->q, s->host_best + (size_t)first * (size_t)n_best, s->t->best,
+                      (size_t)n * (size_t)n_best * sizeof(token_logit));
+}
+
+static void pick_of_best(spec *s, int n_best)
+{
+    for (int i = 0; i < s->step.n_want; i++) {
+        sample_params p = row_params(s, i);
+        s->pick[i]      = sampling_pick_best(s->host_best + (size_t)i * (size_t)n_best, n_best, &p);
+    }
 }
 
 bool judge_rows(spec *s, err *e)
 {
+    int n_best = best_needed(s);
+    s->n_shown = most_asked(s);
     for (int first = 0; first < s->step.n_want; first += HEAD_ROWS) {
-        int n = s->step.n_want - first < HEAD_ROWS ? s->step.n_want - first : HEAD_ROWS;
-        s->t->head(s->t, first, n);
-        upload_params(s, first, n);
-        pick_piece(s, first, n);
-        logprobs_piece(s, first, n);
+        int n = least(s->step.n_want - first, HEAD_ROWS);
+        if (n_best)
+            best_of_piece(s, first, n, n_best);
+        else
+            judge_piece(s, first, n);
     }
     if (s->n_later)
         s->t->o->download(s->t->q, s->host_guesses, s->guesses,
                           (size_t)s->opt.max_lanes * DRAFT_MAX * sizeof *s->host_guesses);
     s->t->o->sync(s->t->q);
-    return s->t->o->check(s->t->q, e);
+    if (!s->t->o->check(s->t->q, e)) return false;
+    if (n_best) pick_of_best(s, n_best);
+    return true;
 }

@@ -119,7 +119,8 @@ static void plan_lane(spec_lane *l, int rows)
     if (pending > 1 || l->n_text == l->n_prompt) return; /* drafters guess behind the model's own words */
     l->policy.limits = lane_limits(l);
     lane_ask_ngrams(l);
-    l->plan = lane_choose(l, least(rows - 1, DRAFT_MAX), least(l->s->opt.n_ctx - l->n_text, l->limit - 1));
+    l->room = least(l->s->opt.n_ctx - l->n_text, l->limit - 1);
+    l->plan = lane_choose(l, least(rows - 1, DRAFT_MAX));
 }
 
 /* Rows of text up to the anchor, then the guesses; a tree's rows have slots of their own. */
@@ -173,7 +174,7 @@ static void put_out(const spec *s, spec_lane *l, int want)
     spec_out *out      = &l->out;
     out->token[out->n] = s->pick[want];
     if (l->opt.n_top >= 0)
-        memcpy(out->logprob[out->n], s->host_logprobs + (size_t)want * (1 + SPEC_MAX_TOP),
+        memcpy(out->logprob[out->n], s->host_logprobs + (size_t)want * (size_t)(1 + s->n_shown),
                (size_t)(1 + l->opt.n_top) * sizeof(token_logprob));
     out->n++;
 }
@@ -296,9 +297,10 @@ void spec_lane_keep(spec_lane *l, int n_keep)
     tell_drafters(l, n_keep, n_keep ? l->first_want + l->path[n_keep - 1] : -1);
     kv_seq_cut(l->seq, l->n_text - 1 + n_keep);
     l->n_cached = l->n_text - 1 + n_keep;
+    bool counts = penalty_counts(&l->opt.penalty);
     for (int i = 0; i < n_keep; i++) {
         l->text[l->n_text++] = l->out.token[i];
-        if (l->counting) history_push(l->history, l->out.token[i]);
+        if (counts) history_push(l->history, l->out.token[i]);
     }
     count_round(l, n_keep);
     note_outcome(l);

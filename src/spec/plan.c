@@ -36,16 +36,16 @@ policy_limits lane_limits(const spec_lane *l)
     return lim;
 }
 
-spec_plan lane_choose(const spec_lane *l, int room_rows, int room_depth)
+spec_plan lane_choose(const spec_lane *l, int room_rows)
 {
     int       m    = l->opt.spec.method;
     spec_plan plan = {.method = SPEC_OFF};
-    if (m == SPEC_OFF || room_rows <= 0 || room_depth <= 0) return plan;
+    if (m == SPEC_OFF || room_rows <= 0 || l->room <= 0) return plan;
     if (m == SPEC_AUTO)
-        plan = policy_choose(&l->policy, &l->s->cost, room_depth);
+        plan = policy_choose(&l->policy, &l->s->cost, l->room);
     else if (draft_limit(l, (spec_method)m) > 0)
         plan = (spec_plan){.method = (spec_method)m,
-                           .n = m == SPEC_TREE ? tree_budget(l) : least(draft_limit(l, (spec_method)m), room_depth)};
+                           .n      = m == SPEC_TREE ? tree_budget(l) : least(draft_limit(l, (spec_method)m), l->room)};
     plan.n = least(plan.n, room_rows);
     if (plan.n <= 0) plan.method = SPEC_OFF;
     return plan;
@@ -82,12 +82,10 @@ dev lane_guesses(const spec_lane *l) { return dev_at(l->s->guesses, (size_t)l->i
 
 static void plan_job(spec_lane *l)
 {
-    drafter_index k     = drafter_of(l->plan.method);
-    int           depth = l->n_text < spec_n_ctx(l->s) ? spec_n_ctx(l->s) - l->n_text : 0;
+    drafter_index k = drafter_of(l->plan.method);
     if (l->plan.method == SPEC_TREE) {
-        fill_job(l, k, least(least(draft_limit(l, SPEC_TREE), depth), l->plan.n));
-        l->job.n_want = least(l->job.n_want, l->limit - 1);
-        l->job.n_top  = least(l->plan.n, DRAFT_TOP_MAX);
+        fill_job(l, k, least(least(draft_limit(l, SPEC_TREE), l->room), l->plan.n));
+        l->job.n_top = least(l->plan.n, DRAFT_TOP_MAX);
     } else {
         fill_job(l, k, l->plan.n);
         if (!l->counting) l->job.guesses = lane_guesses(l);

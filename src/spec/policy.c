@@ -7,12 +7,13 @@
 #include <assert.h>
 #include <math.h>
 
-const char *spec_method_name(spec_method m)
-{
-    static const char *const name[SPEC_METHODS] = {"off", "dflash", "tree", "mtp", "ngram"};
-    assert(m >= 0 && m < SPEC_METHODS);
-    return name[m];
-}
+const char *const spec_method_names[] = {[SPEC_OFF]     = "off",
+                                         [SPEC_DFLASH]  = "dflash",
+                                         [SPEC_TREE]    = "tree",
+                                         [SPEC_MTP]     = "mtp",
+                                         [SPEC_NGRAM]   = "ngram",
+                                         [SPEC_METHODS] = "auto",
+                                         NULL};
 
 /* --- costs -------------------------------------------------------------------------------------- */
 static const double ASSUMED_STEP_S  = 0.02;

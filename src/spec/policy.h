@@ -12,7 +12,7 @@
 #include "model/drafter.h"
 
 typedef enum { SPEC_OFF, SPEC_DFLASH, SPEC_TREE, SPEC_MTP, SPEC_NGRAM, SPEC_METHODS } spec_method;
-const char *spec_method_name(spec_method m);
+extern const char *const spec_method_names[]; /* "auto" after the methods, then NULL */
 
 /* --- costs -------------------------------------------------------------------------------------- */
 enum { COST_MAX_ROWS = 1 + DRAFT_MAX };

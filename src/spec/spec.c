@@ -40,6 +40,7 @@ static bool take_scratch(spec *s, err *e)
     s->max_changes   = s->t->n_vocab + ROOM_FOR_CHANGES;
     s->host_changes  = mem_try_n((size_t)s->max_changes, sizeof *s->host_changes);
     s->host_logprobs = xnew_n(token_logprob, (size_t)STEP_MAX_ROWS * (1 + SPEC_MAX_TOP));
+    s->host_best     = xnew_n(token_logit, (size_t)STEP_MAX_ROWS * SAMPLE_TOP_MAX);
     s->host_guesses  = xnew_n(int32_t, (size_t)s->opt.max_lanes * DRAFT_MAX);
     if (!s->host_changes) return err_set(e, ERR_UNAVAILABLE, "no memory to count tokens");
     return o->alloc(o, &s->params, HEAD_ROWS * sizeof(sample_params), e) &&
@@ -81,6 +82,7 @@ void spec_free(spec *s)
     kv_pool_free(s->kv);
     mem_free(s->host_changes);
     mem_free(s->host_logprobs);
+    mem_free(s->host_best);
     mem_free(s->host_guesses);
     mem_free(s->lanes);
     mem_free(s);

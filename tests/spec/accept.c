@@ -47,7 +47,7 @@ static bool is_structured(str name)
 static spec_method method_named(const char *name)
 {
     for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
-        if (strcmp(spec_method_name((spec_method)m), name) == 0) return (spec_method)m;
+        if (strcmp(spec_method_names[m], name) == 0) return (spec_method)m;
     fprintf(stderr, "no method %s\n", name);
     exit(2);
 }

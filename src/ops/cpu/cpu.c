@@ -11,6 +11,7 @@
 #include "ops/sampling.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 #include <sys/mman.h>
 #ifdef __x86_64__
@@ -23,6 +24,7 @@ enum {
     SMALL_JOB    = 200000,  /* multiplies: below this, waking a thread costs more than it brings */
     CHUNK_JOB    = SMALL_JOB / 2,
     PART_SCRATCH = 512 << 10, /* floats per thread for parts of attention */
+    SLAB_BYTES   = 8 << 20,   /* of weights that are packed at a time */
     TILE_CHUNK   = 128 << 10, /* bytes of tiles that a thread takes at a time: they stay in its L2 for all rows */
 };
 
@@ -45,6 +47,7 @@ struct queue {
     float              *parts;      /* PART_SCRATCH per thread, and room to align it */
     float              *numerators; /* [thread][n_experts] */
     sampling_candidate *candidates; /* [thread][max_vocab] */
+    cpu_ranking        *seen;       /* [thread][max_rows] */
     double              mark[QUEUE_MARKS];
 };
 
@@ -140,6 +143,19 @@ static void cpu_weight_free(const ops *o, weight *w)
     mem_free(w);
 }
 
+/* Slab by slab, so that what was read can be told and given back. */
+static void pack_slabs(const backend *b, const cpu_weight *w, const weight_src *s, size_t row_bytes)
+{
+    size_t n = w->n_tiles * (size_t)s->n_mats, per_slab = max_size(SLAB_BYTES / w->tile_bytes, 1);
+    for (size_t from = 0, to; from < n; from = to) {
+        to              = min_size(from + per_slab, n);
+        cpu_pack_args a = {w, s->data, row_bytes, from};
+        run(b, b->k->pack, &a, to - from, (size_t)s->n_in * TILE_ROWS);
+        size_t row = min_size(to % w->n_tiles * TILE_ROWS, (size_t)s->n_out);
+        if (s->took) s->took(s->ctx, (to / w->n_tiles * (size_t)s->n_out + row) * row_bytes);
+    }
+}
+
 static bool cpu_weight_load(const ops *o, weight **out, const weight_src *s, err *e)
 {
     dev    tiles;
@@ -156,10 +172,8 @@ static bool cpu_weight_load(const ops *o, weight **out, const weight_src *s, err
         mem_free(w);
         return false;
     }
-    *w               = (cpu_weight){{s->type, s->n_in, s->n_out, s->n_mats, total}, tiles.p, tile_bytes, n_tiles};
-    cpu_pack_args  a = {w, s->data, n_units * quant_block_bytes(s->type)};
-    const backend *b = o->state;
-    run(b, b->k->pack, &a, all, (size_t)s->n_in * TILE_ROWS);
+    *w = (cpu_weight){{s->type, s->n_in, s->n_out, s->n_mats, total}, tiles.p, tile_bytes, n_tiles};
+    pack_slabs(o->state, w, s, n_units * quant_block_bytes(s->type));
     *out = &w->pub;
     return true;
 }
@@ -178,6 +192,7 @@ static void free_scratch(queue *q)
     mem_free(q->parts);
     mem_free(q->numerators);
     mem_free(q->candidates);
+    mem_free(q->seen);
 }
 
 static bool take_scratch(queue *q)
@@ -194,7 +209,8 @@ static bool take_scratch(queue *q)
            (q->tiles = mem_try_n(rows + 1, sizeof *q->tiles)) &&
            (q->parts = mem_try_n(threads * PART_SCRATCH + ALIGN, sizeof *q->parts)) &&
            (q->numerators = mem_try_n(threads * experts, sizeof *q->numerators)) &&
-           (q->candidates = mem_try_n(vocab, sizeof *q->candidates));
+           (q->candidates = mem_try_n(vocab, sizeof *q->candidates)) &&
+           (q->seen = mem_try_n(threads * rows, sizeof *q->seen));
 }
 
 /* The new scratch is whole before the old one goes, so that a queue without memory for more is still what it was. */
@@ -290,14 +306,34 @@ static void run_matmul(queue *q, const cpu_matmul_args *a, size_t n_runs, size_t
     run_grains(q->b, q->b->k->matmul, a, n, cost < SMALL_JOB ? n : ceil_div(grain, TILE_STRIP) * TILE_STRIP);
 }
 
-static void cpu_matmul(queue *q, dev y, const weight *w, dev x, int n_rows)
+static void matmul_rows(queue *q, float *y, const cpu_top_args *top, const weight *w, dev x, int n_rows)
 {
     int32_t         first[2] = {0, n_rows}, mat = 0;
-    cpu_matmul_args a = {.w = tiles_of(w), .y = y.p, .pairs_to_x = 1, .first = first, .mat = &mat};
+    cpu_matmul_args a = {.w = tiles_of(w), .y = y, .pairs_to_x = 1, .first = first, .mat = &mat, .top = top};
     assert(n_rows <= q->lim.max_rows);
     if (n_rows < 1) return;
     prepare_x(q, &a, x.p, (size_t)n_rows);
     run_matmul(q, &a, 1, (size_t)n_rows);
+}
+
+static void cpu_matmul(queue *q, dev y, const weight *w, dev x, int n_rows) { matmul_rows(q, y.p, NULL, w, x, n_rows); }
+
+/* Any split over threads leaves the same best ones. */
+static void cpu_matmul_top(queue *q, dev out, const weight *w, dev x, int n_rows, float cap, int n_top)
+{
+    cpu_top_args a = {q->seen, n_rows, n_top, cap};
+    assert(n_top >= 1 && n_top <= SAMPLE_TOP_MAX);
+    for (int i = 0; i < q->n_threads * n_rows; i++) q->seen[i].n = 0;
+    matmul_rows(q, NULL, &a, w, x, n_rows);
+    for (int r = 0; r < n_rows; r++) {
+        token_logit *best = (token_logit *)out.p + (size_t)r * (size_t)n_top;
+        int          n    = 0;
+        for (int t = 0; t < q->n_threads; t++) {
+            const cpu_ranking *seen = &q->seen[t * n_rows + r];
+            for (int i = 0; i < seen->n; i++) n = sampling_rank(best, n, n_top, seen->best[i].id, seen->best[i].logit);
+        }
+        for (; n < n_top; n++) best[n] = (token_logit){-1, -INFINITY};
+    }
 }
 
 /* Sorts the pairs by expert, those of one expert staying in order; returns the number of experts touched. */
@@ -683,6 +719,7 @@ static const ops TABLE = {
     .record_end     = ops_no_record,
     .embed          = cpu_embed,
     .matmul         = cpu_matmul,
+    .matmul_top     = cpu_matmul_top,
     .matmul_experts = cpu_matmul_experts,
     .rms_norm       = cpu_rms_norm,
     .rms_norm_add   = cpu_rms_norm_add,

@@ -36,7 +36,7 @@ void CPU_FN(softcap)(const void *args, size_t from, size_t to, int thread)
     (void)thread;
     for (size_t i = from; i < to; i += 8) {
         int n = lanes(i, to);
-        v8_store_n(a->y + i, cap * v8_tanh(v8_load_n(a->a + i, n) / cap), n);
+        v8_store_n(a->y + i, v8_softcap(v8_load_n(a->a + i, n), cap), n);
     }
 }
 

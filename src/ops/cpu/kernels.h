@@ -47,6 +47,7 @@ typedef struct { /* item: a tile, all matrices counted through */
     const cpu_weight *w;
     const uint8_t    *src;
     size_t            row_bytes;
+    size_t            first; /* tile that is item 0 */
 } cpu_pack_args;
 
 typedef struct { /* item: a row */
@@ -69,6 +70,16 @@ typedef struct { /* item: a block; rows lie one after the other */
     const float *x;
 } cpu_quantise_args;
 
+typedef struct { /* what a thread has seen of a row's outputs */
+    int         n;
+    token_logit best[SAMPLE_TOP_MAX];
+} cpu_ranking;
+typedef struct {
+    cpu_ranking *seen; /* [thread][n_rows] */
+    int          n_rows, n_top;
+    float        cap; /* 0: none */
+} cpu_top_args;
+
 /* Pairs (row, slot), numbered row * n_slots + slot, in runs of one matrix each: run g is order[first[g]] up to
  * order[first[g + 1]], multiplied by matrix mat[g]. A plain matmul has one run, one slot and no `order`. */
 typedef struct { /* item: a tile of a run's matrix, all runs counted through */
@@ -79,6 +90,8 @@ typedef struct { /* item: a tile of a run's matrix, all runs counted through */
     int               pairs_to_x; /* row of x = pair / pairs_to_x: n_slots, or 1 */
     const int32_t    *order;      /* NULL: pair i is i */
     const int32_t    *first, *mat;
+
+    const cpu_top_args *top; /* outputs are ranked, and y is not written */
 } cpu_matmul_args;
 
 /* --- rows and elements ----------------------------------------------------------------------------*/

@@ -9,9 +9,11 @@
  * how they are grouped, changes nothing. Loops over accumulators are unrolled: an index known only at run time would
  * keep them in memory. */
 #include "ops/cpu/tile.h"
+#include "ops/sampling.h"
 
 #include <assert.h>
 #include <float.h>
+#include <math.h>
 
 enum { MAX_N = 6, MAX_M = 4, ROW_BLOCK = 32 }; /* rows and (W-fold) tiles that a kernel takes at most */
 
@@ -494,13 +496,31 @@ static int rows_at_once(quant_type t, int left)
     return n;
 }
 
+/* A row's outputs from out0 on, at most a strip of them, among the best that this thread has seen. The cap makes nothing
+ * larger, but for its rounding: most strips are passed over before it. */
+static void rank_outputs(const cpu_top_args *a, int thread, int row, float *y, int n_out, size_t out0)
+{
+    cpu_ranking *seen  = &a->seen[(size_t)thread * (size_t)a->n_rows + (size_t)row];
+    float        least = seen->n == a->n_top ? seen->best[a->n_top - 1].logit : -INFINITY;
+    v8f          most  = v8_set1(-INFINITY);
+    for (int i = 0; i < n_out; i += TILE_ROWS) most = v8_max(v8_load(y + i), most);
+    if (least > 0 && v8_hmax(most) * 1.001f < least) return;
+    for (int i = 0; a->cap > 0 && i < n_out; i += TILE_ROWS)
+        v8_store(y + i, v8_softcap(v8_load(y + i), v8_set1(a->cap)));
+    for (int i = 0; i < n_out; i++)
+        if (y[i] >= least) seen->n = sampling_rank(seen->best, seen->n, a->n_top, (int32_t)out0 + i, y[i]);
+}
+
 /* Pairs [first, last) of the order, n_tiles tiles, at most a strip. Where a kernel takes more tiles than there are, it
  * gets the last one again and its outputs go nowhere. */
-static void strip_pairs(const cpu_matmul_args *a, const uint8_t *strip, int n_tiles, size_t out0, int first, int last)
+static void strip_pairs(const cpu_matmul_args *a, const uint8_t *strip, int n_tiles, size_t out0, int first, int last,
+                        int thread)
 {
     const weight  *w = &a->w->pub;
     const uint8_t *tile[TILE_STRIP];
+    float          ranked[MAX_N][TILE_STRIP * TILE_ROWS];
     int            n_out = (int)out0 + n_tiles * TILE_ROWS < w->n_out ? n_tiles * TILE_ROWS : w->n_out - (int)out0;
+    if (a->top) memset(ranked, 0, sizeof ranked);
     for (int t = 0; t < TILE_STRIP; t++) tile[t] = strip + (size_t)(t < n_tiles ? t : n_tiles - 1) * a->w->tile_bytes;
     for (int i = first, n; i < last; i += n) {
         const void *x[MAX_N];
@@ -509,35 +529,35 @@ static void strip_pairs(const cpu_matmul_args *a, const uint8_t *strip, int n_ti
         for (int j = 0; j < n; j++) {
             int pair = a->order ? a->order[i + j] : i + j;
             x[j]     = (const char *)a->x + (size_t)(pair / a->pairs_to_x) * a->x_bytes;
-            y[j]     = a->y + (size_t)pair * (size_t)w->n_out + out0;
+            y[j]     = a->top ? ranked[j] : a->y + (size_t)pair * (size_t)w->n_out + out0;
         }
         for (int t = 0; t < n_tiles; t += TILE[w->type][n].n_tiles) {
             int out = n_out - t * TILE_ROWS, most = TILE[w->type][n].n_tiles * TILE_ROWS;
             TILE[w->type][n].fn(tile + t, w->n_in, x, y, out < most ? out : most);
             for (int j = 0; j < n; j++) y[j] += TILE[w->type][n].n_tiles * TILE_ROWS;
         }
+        for (int j = 0; a->top && j < n; j++) rank_outputs(a->top, thread, i + j, ranked[j], n_out, out0);
     }
 }
 
 /* Items [from, to) of run g. Rows go in blocks, so that they stay in the cache while the tiles pass by. */
-static void run_tiles(const cpu_matmul_args *a, size_t g, size_t from, size_t to)
+static void run_tiles(const cpu_matmul_args *a, size_t g, size_t from, size_t to, int thread)
 {
     const uint8_t *tiles = a->w->tiles + (size_t)a->mat[g] * a->w->n_tiles * a->w->tile_bytes;
     int            last  = a->first[g + 1];
     for (int i = a->first[g]; i < last; i += ROW_BLOCK)
         for (size_t t = from; t < to; t += TILE_STRIP)
             strip_pairs(a, tiles + t * a->w->tile_bytes, to - t < TILE_STRIP ? (int)(to - t) : TILE_STRIP,
-                        t * TILE_ROWS, i, last - i < ROW_BLOCK ? last : i + ROW_BLOCK);
+                        t * TILE_ROWS, i, last - i < ROW_BLOCK ? last : i + ROW_BLOCK, thread);
 }
 
 void CPU_FN(matmul)(const void *args, size_t from, size_t to, int thread)
 {
     const cpu_matmul_args *a       = args;
     size_t                 n_tiles = a->w->n_tiles;
-    (void)thread;
     while (from < to) {
         size_t g = from / n_tiles, end = (g + 1) * n_tiles < to ? (g + 1) * n_tiles : to;
-        run_tiles(a, g, from - g * n_tiles, end - g * n_tiles);
+        run_tiles(a, g, from - g * n_tiles, end - g * n_tiles, thread);
         from = end;
     }
 }

@@ -283,4 +283,6 @@ INLINE v8f v8_tanh(v8f x)
     v8f r     = t / (t + v8_set1(2));
     return (v8f)((v8i)r | ((v8i)x & v8_set1i(INT32_MIN)));
 }
+
+INLINE v8f v8_softcap(v8f x, v8f cap) { return cap * v8_tanh(x / cap); }
 #endif

@@ -65,6 +65,7 @@ static bool send_rows(backend *b, const cuda_weight *w, const weight_src *s, siz
                                              cudaMemcpyHostToDevice, b->load);
         if (!cuda_ok(status, ERR_UNAVAILABLE, "sending weights", e)) return false;
         if (!cuda_ok(cudaEventRecord(b->sent[turn], b->load), ERR_UNAVAILABLE, "sending weights", e)) return false;
+        if (s->took) s->took(s->ctx, (row + j.n_rows) * src_bytes);
     }
     return cuda_ok(cudaStreamSynchronize(b->load), ERR_UNAVAILABLE, "sending weights", e);
 }

@@ -1,7 +1,5 @@
 #include "ops/ref/table.h"
 
-#include <math.h>
-
 void ref_add(queue *q, dev y, dev a, dev b, size_t n, float scale)
 {
     (void)q;
@@ -14,7 +12,7 @@ void ref_softcap(queue *q, dev x, size_t n, float cap)
 {
     (void)q;
     float *xi = x.p;
-    for (size_t i = 0; i < n; i++) xi[i] = (float)(cap * tanh((double)xi[i] / cap));
+    for (size_t i = 0; i < n; i++) xi[i] = ref_capped(xi[i], cap);
 }
 
 void ref_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, int n_rows, int n)

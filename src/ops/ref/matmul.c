@@ -2,14 +2,17 @@
 
 #include <assert.h>
 
+static float dot(const float *w, const float *x, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)w[i] * x[i];
+    return (float)sum;
+}
+
 /* y[o] = sum_i w[o][i] x[i] */
 static void mat_vec(float *y, const float *w, const float *x, int n_in, int n_out)
 {
-    for (int o = 0; o < n_out; o++, w += n_in) {
-        double sum = 0;
-        for (int i = 0; i < n_in; i++) sum += (double)w[i] * x[i];
-        y[o] = (float)sum;
-    }
+    for (int o = 0; o < n_out; o++, w += n_in) y[o] = dot(w, x, n_in);
 }
 
 void ref_matmul(queue *q, dev y, const weight *w, dev x, int n_rows)
@@ -18,6 +21,21 @@ void ref_matmul(queue *q, dev y, const weight *w, dev x, int n_rows)
     for (int r = 0; r < n_rows; r++)
         mat_vec((float *)y.p + (size_t)r * (size_t)w->n_out, weight_mat(w, 0),
                 (const float *)x.p + (size_t)r * (size_t)w->n_in, w->n_in, w->n_out);
+}
+
+void ref_matmul_top(queue *q, dev out, const weight *w, dev x, int n_rows, float cap, int n_top)
+{
+    (void)q;
+    for (int r = 0; r < n_rows; r++) {
+        token_logit *best = (token_logit *)out.p + (size_t)r * (size_t)n_top;
+        const float *xr   = (const float *)x.p + (size_t)r * (size_t)w->n_in;
+        int          n    = 0;
+        for (int o = 0; o < w->n_out; o++) {
+            float y = dot(weight_mat(w, 0) + (size_t)o * (size_t)w->n_in, xr, w->n_in);
+            n       = sampling_rank(best, n, n_top, o, cap > 0 ? ref_capped(y, cap) : y);
+        }
+        for (; n < n_top; n++) best[n] = (token_logit){-1, -INFINITY};
+    }
 }
 
 void ref_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots)

@@ -112,6 +112,7 @@ bool ref_ops_open(ops **out, err *e)
         .record_end     = ops_no_record,
         .embed          = ref_embed,
         .matmul         = ref_matmul,
+        .matmul_top     = ref_matmul_top,
         .matmul_experts = ref_matmul_experts,
         .rms_norm       = ref_rms_norm,
         .rms_norm_add   = ref_rms_norm_add,

@@ -5,6 +5,8 @@
 #include "ops/ops.h"
 #include "ops/sampling.h"
 
+#include <math.h>
+
 struct queue {
     queue_limits        lim;
     sampling_candidate *candidates; /* [max_vocab] */
@@ -20,11 +22,15 @@ static inline const float *weight_mat(const weight *w, int mat)
     return ((const ref_weight *)w)->data + (size_t)mat * (size_t)w->n_out * (size_t)w->n_in;
 }
 
+/* cap * tanh(x / cap) */
+static inline float ref_capped(float x, float cap) { return (float)(cap * tanh((double)x / cap)); }
+
 bool ref_weight_load(const ops *o, weight **out, const weight_src *src, err *e);
 void ref_weight_free(const ops *o, weight *w);
 
 void ref_embed(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale);
 void ref_matmul(queue *q, dev y, const weight *w, dev x, int n_rows);
+void ref_matmul_top(queue *q, dev out, const weight *w, dev x, int n_rows, float cap, int n_top);
 void ref_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots);
 void ref_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps);
 void ref_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale);

@@ -44,6 +44,22 @@ TEST(json_writer_puts_commas_and_colons)
     buf_deinit(&b);
 }
 
+TEST(json_writer_puts_null_for_what_is_no_number)
+{
+    buf         b;
+    json_writer w;
+    buf_init(&b, 1000);
+    json_writer_init(&w, &b);
+    json_begin_array(&w);
+    json_put_real(&w, NAN);
+    json_put_real(&w, INFINITY);
+    json_put_real(&w, -INFINITY);
+    json_put_real(&w, 0.5);
+    json_end(&w);
+    check_text(t, &b, STR("[null,null,null,0.5]"));
+    buf_deinit(&b);
+}
+
 TEST(json_writer_puts_a_lone_value)
 {
     buf         b;

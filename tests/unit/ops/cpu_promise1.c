@@ -57,7 +57,7 @@ static weight *load(test_case *t, const bed *b, quant_type type, int n_in, int n
     weight    *w = NULL;
     err        e = {0};
     uint8_t   *p = random_weight(type, (size_t)n_in * (size_t)n_out * (size_t)n_mats, seed);
-    weight_src s = {type, n_in, n_out, n_mats, p};
+    weight_src s = {type, n_in, n_out, n_mats, .data = p};
     CHECK_OK(b->o->weight_load(b->o, &w, &s, &e), e);
     mem_free(p);
     return w;
@@ -129,6 +129,11 @@ static void run_matmul(const row_case *c, const bed *b, float *y, int first, int
     b->o->matmul(b->q, at(y), c->w, at(X + (size_t)first * (size_t)c->w->n_in), n);
 }
 
+static void run_matmul_top(const row_case *c, const bed *b, float *y, int first, int n)
+{
+    b->o->matmul_top(b->q, at(y), c->w, at(X + (size_t)first * (size_t)c->w->n_in), n, 2, c->width / 2);
+}
+
 static void random_ids(int32_t *id, int first, int n)
 {
     for (int i = 0; i < n * N_SLOTS; i++) {
@@ -159,6 +164,17 @@ TEST(cpu_matmul_rows_are_their_own)
         for (size_t j = 0; j < COUNT(OUT); j++)
             check_case(t, (row_case){.name = quant_name(TYPE[i]), .run = run_matmul, .width = OUT[j]}, TYPE[i],
                        quant_block(TYPE[i]) > 1 ? 512 : 259, OUT[j], 1);
+}
+
+TEST(cpu_best_outputs_of_a_row_are_its_own)
+{
+    static const quant_type SOME[]  = {QUANT_F32, QUANT_Q4_0, QUANT_Q8_0};
+    static const int        N_TOP[] = {1, SAMPLE_TOP_MAX};
+    fill(X, COUNT(X), 1);
+    for (size_t i = 0; i < COUNT(SOME); i++)
+        for (size_t j = 0; j < COUNT(N_TOP); j++)
+            check_case(t, (row_case){.name = quant_name(SOME[i]), .run = run_matmul_top, .width = 2 * N_TOP[j]},
+                       SOME[i], 512, VOCAB, 1);
 }
 
 TEST(cpu_expert_rows_are_their_own)
@@ -464,7 +480,7 @@ static void check_embed(test_case *t, const bed *b, quant_type type, int n_in, i
     float     *all = xnew_n(float, n), *y = xnew_n(float, n);
     int32_t   *id = xnew_n(int32_t, n_out);
     weight    *w  = NULL;
-    weight_src s  = {type, n_in, n_out, 1, src};
+    weight_src s  = {type, n_in, n_out, 1, .data = src};
     quant_dequantise(type, src, all, n);
     for (int i = 0; i < n_out; i++) id[i] = n_out - 1 - i;
     id[0] = -1;
@@ -512,7 +528,7 @@ static void check_matmul(test_case *t, const bed *b, quant_type type, int n_in, 
     uint8_t   *src = random_weight(type, n, 13);
     float     *all = xnew_n(float, n), *y = xnew_n(float, n_rows *n_out);
     weight    *w = NULL;
-    weight_src s = {type, n_in, n_out, 1, src};
+    weight_src s = {type, n_in, n_out, 1, .data = src};
     quant_dequantise(type, src, all, n);
     fill(X, COUNT(X), 14);
     for (int i = 0; i < QK && i < n_in; i++) X[i] = 0; /* a block of zeros */
@@ -598,7 +614,7 @@ TEST(cpu_expert_is_a_matmul_with_its_matrix)
         b.o->matmul_experts(b.q, at(y), stack, at(X), false, at(id), ROWS, N_SLOTS);
         for (int p = 0; p < ROWS * N_SLOTS; p++) {
             weight    *w = NULL;
-            weight_src s = {TYPE[i], N_IN, N_OUT, 1, src + (size_t)id[p] * bytes};
+            weight_src s = {TYPE[i], N_IN, N_OUT, 1, .data = src + (size_t)id[p] * bytes};
             CHECK_OK(b.o->weight_load(b.o, &w, &s, &e), e);
             b.o->matmul(b.q, at(one), w, at(X + p / N_SLOTS * N_IN), 1);
             CHECK_MSG(!memcmp(one, y + p * N_OUT, sizeof one), "%s: pair %d differs", quant_name(TYPE[i]), p);
@@ -729,16 +745,16 @@ TEST(cpu_refuses_what_it_cannot_hold)
     err                e;
     bed                b;
     weight            *w;
-    weight_src         s = {QUANT_Q4_0, 48, 2, 1, zeros};
+    weight_src         s = {QUANT_Q4_0, 48, 2, 1, .data = zeros};
     CHECK(bed_open(&b, NULL, 1));
     CHECK_FAILS(b.o->weight_load(b.o, &w, &s, &e), e, "multiple of 32");
     s.type = QUANT_I32;
     CHECK_FAILS(b.o->weight_load(b.o, &w, &s, &e), e, "cannot be multiplied");
     s.type = (quant_type)4000;
     CHECK_FAILS(b.o->weight_load(b.o, &w, &s, &e), e, "cannot be multiplied");
-    s = (weight_src){QUANT_F32, INT32_MAX, INT32_MAX, INT32_MAX, zeros};
+    s = (weight_src){QUANT_F32, INT32_MAX, INT32_MAX, INT32_MAX, .data = zeros};
     CHECK_FAILS(b.o->weight_load(b.o, &w, &s, &e), e, "too large");
-    s = (weight_src){QUANT_F32, 8, 0, 1, zeros};
+    s = (weight_src){QUANT_F32, 8, 0, 1, .data = zeros};
     CHECK_FAILS(b.o->weight_load(b.o, &w, &s, &e), e, "shape");
     CHECK(w == NULL);
     ops *o;
@@ -750,7 +766,7 @@ TEST(cpu_survives_each_failed_allocation)
 {
     static const float zeros[64];
     queue_limits       lim = {4, 64, 2, 4, 100};
-    weight_src         s   = {QUANT_F32, 8, 8, 1, zeros};
+    weight_src         s   = {QUANT_F32, 8, 8, 1, .data = zeros};
     bed                b;
     CHECK(bed_open(&b, NULL, 1));
     for (long n = 1;; n++) {

@@ -208,7 +208,8 @@ static void sample_of_each_type(rig *g)
     weight    *w = NULL;
     err        e = {0};
     float      x[64];
-    weight_src odd = {QUANT_Q8_0, 33, 1, 1, x}, none = {QUANT_F32, 4, 0, 1, x}, unknown = {QUANT_I32, 4, 4, 1, x};
+    weight_src odd = {QUANT_Q8_0, 33, 1, 1, .data = x}, none = {QUANT_F32, 4, 0, 1, .data = x},
+               unknown = {QUANT_I32, 4, 4, 1, .data = x};
     CHECK_FAILS(g->o->weight_load(g->o, &w, &odd, &e), e, "33");
     CHECK_FAILS(g->o->weight_load(g->o, &w, &none, &e), e, "0");
     CHECK_FAILS(g->o->weight_load(g->o, &w, &unknown, &e), e, "type");

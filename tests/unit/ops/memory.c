@@ -32,7 +32,7 @@ TEST(buffers_are_zeroed_and_aligned) { rig_each(t, buffers); }
 static bool set_up(const char *backend, err *e)
 {
     static const float        data[64] = {1};
-    static const weight_src   src      = {QUANT_F32, 8, 4, 2, data};
+    static const weight_src   src      = {QUANT_F32, 8, 4, 2, .data = data};
     static const queue_limits lim      = {4, 64, 2, 2, 100};
 
     ops    *o  = NULL;

@@ -15,10 +15,16 @@ bool rig_open(rig *g, test_case *t, const char *backend, int n_threads)
     return CHECK_MSG(ok, "cannot open %s: %s", backend, e.text);
 }
 
+void rig_close_weights(rig *g)
+{
+    for (int i = 0; i < g->n_weights; i++) g->o->weight_free(g->o, g->weights[i]);
+    g->n_weights = 0;
+}
+
 void rig_close(rig *g)
 {
     for (int i = 0; i < g->n_bufs; i++) g->o->free(g->o, g->bufs[i]);
-    for (int i = 0; i < g->n_weights; i++) g->o->weight_free(g->o, g->weights[i]);
+    rig_close_weights(g);
     if (g->q) g->o->queue_free(g->q);
     ops_close(g->o);
     arena_deinit(&g->host);
@@ -202,7 +208,7 @@ const weight *rig_weight(rig *g, quant_type type, int n_in, int n_out, int n_mat
 {
     err         e     = {0};
     weight     *w     = NULL;
-    weight_src  src   = {type, n_in, n_out, n_mats, data};
+    weight_src  src   = {type, n_in, n_out, n_mats, .data = data};
     const char *scope = fault_scope();
     fault_scope_set(NULL);
     if (g->n_weights == COUNT(g->weights) || !g->o->weight_load(g->o, &w, &src, &e)) {

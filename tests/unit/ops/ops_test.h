@@ -58,6 +58,7 @@ dev      rig_put_randn(rig *g, size_t n);
 /* Blocks with random integers and scales such that the numbers are of order 1. */
 void         *rig_rand_blocks(rig *g, quant_type type, size_t n);
 void         *rig_flat_blocks(rig *g, quant_type type, size_t n, int byte); /* all integers made of this byte */
+void          rig_close_weights(rig *g);                                    /* before the end, where there are many */
 const weight *rig_weight(rig *g, quant_type type, int n_in, int n_out, int n_mats, const void *data);
 
 /* A cache whose pages lie in random order with gaps, and whose every byte is 0xFF: what was not stored is NaN. */

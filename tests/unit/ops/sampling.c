@@ -588,3 +588,68 @@ static void top_scene(rig *g)
     }
 }
 TEST(sample_top_of_each_row_by_its_own_parameters) { rig_each(t, top_scene); }
+
+/* --- from the best alone ------------------------------------------------------------------------ */
+static int ranking_of(const float *z, int n_vocab, int most, token_logit *best)
+{
+    int n = 0;
+    for (int i = 0; i < n_vocab; i++) { /* in no order: as threads find them */
+        int32_t id = (int32_t)((unsigned)i * 7 % (unsigned)n_vocab);
+        n          = sampling_rank(best, n, most, id, z[id]);
+    }
+    return n;
+}
+
+TEST(sampling_rank_keeps_the_best_in_order)
+{
+    static const float z[] = {1, NAN, 3, 3, -INFINITY, 2, INFINITY, 3, 0, -0.0f};
+    token_logit        best[8];
+    CHECK_INT(ranking_of(z, 10, 4, best), 4);
+    CHECK(best[0].id == 2 && best[1].id == 3 && best[2].id == 7 && best[3].id == 5 && best[3].logit == 2);
+    CHECK_INT(ranking_of(z, 10, 8, best), 7); /* all that are finite */
+    CHECK(best[4].id == 0 && best[5].id == 8 && best[6].id == 9);
+    CHECK_INT(ranking_of(z, 2, 1, best), 1);
+    CHECK_INT(best[0].id, 0);
+}
+
+TEST(sampling_needs_what_decides)
+{
+    CHECK_INT(sampling_needs(&(sample_params){.temp = 0, .top_k = 500}), 1);
+    CHECK_INT(sampling_needs(&(sample_params){.temp = 1, .top_k = 0}), 0);
+    CHECK_INT(sampling_needs(&(sample_params){.temp = 1, .top_k = 1}), 1);
+    CHECK_INT(sampling_needs(&(sample_params){.temp = 1, .top_k = SAMPLE_TOP_MAX}), SAMPLE_TOP_MAX);
+    CHECK_INT(sampling_needs(&(sample_params){.temp = 1, .top_k = SAMPLE_TOP_MAX + 1}), 0);
+}
+
+static float uniform(uint64_t *r) { return (float)(test_rand(r) >> 40) * 0x1p-24f; }
+
+/* Coarse logits, so that ties stand at every border; lists longer than need be, too. */
+TEST(sampling_pick_best_is_the_pick)
+{
+    enum { N = 517 };
+    static const int   sizes[] = {N, 64, 20, 1};
+    float              z[N];
+    token_logit        best[SAMPLE_TOP_MAX];
+    sampling_candidate room[N];
+    uint64_t           r    = 77;
+    int                seen = 0;
+    for (int turn = 0; turn < 4000; turn++) {
+        int           n_vocab = sizes[test_rand(&r) % COUNT(sizes)];
+        float         grain   = turn % 2 ? 0.5f : 1e-3f;
+        sample_params p       = {.temp  = turn % 9 ? 0.05f + 2 * uniform(&r) : 0,
+                                 .top_p = turn % 3 ? uniform(&r) : 1,
+                                 .min_p = turn % 5 ? 0 : uniform(&r),
+                                 .top_k = 1 + (int32_t)(test_rand(&r) % SAMPLE_TOP_MAX),
+                                 .seed  = test_rand(&r),
+                                 .pos   = turn};
+        for (int i = 0; i < n_vocab; i++) z[i] = grain * roundf(3 * test_randn(&r) / grain);
+        if (turn % 50 == 0) z[0] = NAN;
+        int     n    = ranking_of(z, n_vocab, turn % 4 ? sampling_needs(&p) : SAMPLE_TOP_MAX, best);
+        int32_t want = sampling_pick(z, n_vocab, &p, room);
+        CHECK_INT(sampling_pick_best(best, n, &p), want);
+        seen += want > 0 && want != best[0].id;
+    }
+    CHECK(seen > 500); /* not only the likeliest */
+    CHECK_INT(sampling_pick_best(best, 0, &(sample_params){.temp = 1, .top_k = 3}), -1);
+    CHECK_INT(sampling_pick_best(best, 0, &(sample_params){.temp = 0}), -1);
+}

@@ -13,7 +13,7 @@ TEST(weights_of_types_without_kernels)
         ops       *cpu, *ref;
         weight    *w;
         err        e   = {0};
-        weight_src src = {types[i], IN, OUT, 1, bytes};
+        weight_src src = {types[i], IN, OUT, 1, .data = bytes};
         char       want[64];
         test_random_blocks(types[i], &seed, 1, bytes, IN * OUT);
         snprintf(want, sizeof want, "weights of type %s (%d) cannot be multiplied", quant_name(types[i]),

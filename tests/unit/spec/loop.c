@@ -85,14 +85,19 @@ static void go_on(test_case *t, loop *g, int n, text *out)
     out->stats = *spec_lane_stats(g->l);
 }
 
+static text answer_by(test_case *t, loop *g, const lane_options *o, const int32_t *ids, size_t n_ids, int n)
+{
+    err    e = {0};
+    text   a = {0};
+    size_t reused;
+    if (CHECK_OK(spec_lane_begin(g->l, o, ids, n_ids, &reused, &e), e)) go_on(t, g, n, &a);
+    return a;
+}
+
 static text answer_with(test_case *t, loop *g, int method, const int32_t *ids, size_t n_ids, int n)
 {
-    err          e = {0};
-    text         a = {0};
     lane_options o = with(method);
-    size_t       reused;
-    if (CHECK_OK(spec_lane_begin(g->l, &o, ids, n_ids, &reused, &e), e)) go_on(t, g, n, &a);
-    return a;
+    return answer_by(t, g, &o, ids, n_ids, n);
 }
 
 static void check_same(test_case *t, const text *a, const text *b)
@@ -160,6 +165,81 @@ TEST(spec_waits_once_per_step)
 {
     const char *device[TEST_BACKENDS_MAX];
     for (int i = 1, n = test_devices(device); i < n; i++) waits(t, device[i]);
+}
+
+/* --- all logits, or the best of them --------------------------------------------------------------*/
+static void (*real_head)(target *t, int first, int n);
+static void (*real_head_top)(target *t, int first, int n, int n_top);
+static int n_heads, n_tops, most_top;
+
+static void counted_head(target *t, int first, int n)
+{
+    n_heads++;
+    real_head(t, first, n);
+}
+
+static void counted_head_top(target *t, int first, int n, int n_top)
+{
+    n_tops++;
+    most_top = n_top > most_top ? n_top : most_top;
+    real_head_top(t, first, n, n_top);
+}
+
+/* The text from the best `expect` logits (0: from all, because of what was asked for) is the text from all. */
+static void check_best(test_case *t, loop *g, const lane_options *o, int expect)
+{
+    n_heads = n_tops = most_top = 0;
+    g->m->head_top              = counted_head_top;
+    text a                      = answer_by(t, g, o, prompt, N_PROMPT, 40);
+    CHECK_INT(most_top, expect);
+    CHECK(expect ? n_tops > 0 && n_heads == 0 : n_tops == 0 && n_heads > 0);
+    g->m->head_top = NULL;
+    text b         = answer_by(t, g, o, prompt, N_PROMPT, 40);
+    CHECK(a.n == 40 && n_heads > 0);
+    check_same(t, &a, &b);
+}
+
+static void best_or_all(test_case *t, const char *device)
+{
+    static const struct {
+        sample_params p;
+        int           expect;
+    } c[]                        = {{{.temp = 0, .top_p = 1}, 1},
+                                    {{.temp = 0, .top_p = 0.5f, .top_k = 500}, 1},
+                                    {{.temp = 1.5f, .top_p = 1, .top_k = 1}, 1},
+                                    {{.temp = 1.5f, .top_p = 1, .top_k = 64, .seed = 3}, 64},
+                                    {{.temp = 2, .top_p = 0.8f, .min_p = 0.05f, .top_k = 40, .seed = 4}, 40},
+                                    {{.temp = 1.5f, .top_p = 1, .top_k = 65, .seed = 5}, 0},
+                                    {{.temp = 1.5f, .top_p = 0.9f, .seed = 6}, 0}};
+    static const logit_bias bias = {599, 2};
+    loop                    g;
+    if (open_loop(t, &g, 128, device) && add_both(t, &g) && g.m->head_top) {
+        real_head     = g.m->head;
+        real_head_top = g.m->head_top;
+        g.m->head     = counted_head;
+        for (size_t i = 0; i < COUNT(c); i++)
+            for (int m = SPEC_OFF; m <= SPEC_MTP; m++) {
+                lane_options o = with(m);
+                o.params       = c[i].p;
+                check_best(t, &g, &o, c[i].expect);
+            }
+        lane_options shown = with(SPEC_DFLASH), biased = shown, counted = shown;
+        shown.n_top              = 0;
+        biased.penalty.bias      = &bias;
+        biased.penalty.n_bias    = 1;
+        counted.penalty.presence = 0.5f;
+        check_best(t, &g, &shown, 0);
+        check_best(t, &g, &biased, 0);
+        CHECK_INT(history_size(g.l->history), 1); /* the text was not counted */
+        check_best(t, &g, &counted, 0);
+    }
+    close_loop(&g);
+}
+
+TEST(spec_judges_by_the_best_where_they_decide)
+{
+    const char *device[TEST_BACKENDS_MAX];
+    for (int i = 1, n = test_devices(device); i < n; i++) best_or_all(t, device[i]);
 }
 
 TEST(spec_on_the_reference_backend)

@@ -386,7 +386,7 @@ TEST(policy_choice_follows_each_number)
         cost_table c = straight_costs(k[i].one / 1e3, k[i].per_row / 1e3, k[i].dflash_s / 1e3, k[i].mtp_s / 1e3);
         spec_plan  a = policy_choose(&p, &c, k[i].room), b = policy_choose(&p, &c, k[i].room);
         CHECK_MSG(a.method == k[i].method && a.n >= k[i].min && a.n <= k[i].max, "case %zu: %s %d", i,
-                  spec_method_name(a.method), a.n);
+                  spec_method_names[a.method], a.n);
         CHECK(!a.trial && a.rate > 0);
         CHECK(a.method == b.method && a.n == b.n && a.rate == b.rate && a.trial == b.trial && a.par == b.par);
     }
@@ -398,17 +398,17 @@ TEST(policy_choice_of_a_tree)
     policy        p = steady_policy(&l, 0.7, 0, 0);
     cost_table    c = straight_costs(0.02, 0.00005, 0.002, 0);
     spec_plan     a = policy_choose(&p, &c, 99);
-    CHECK_STR(str_of(spec_method_name(a.method)), STR("tree")); /* no record of its own: DFlash's, and better */
+    CHECK_STR(str_of(spec_method_names[a.method]), STR("tree")); /* no record of its own: DFlash's, and better */
     CHECK_INT(a.n, 40);
     a = policy_choose(&p, &c, 20);
     CHECK_MSG(a.n <= 20, "a budget of %d in a room of 20", a.n);
     p.record[SPEC_TREE] = steady_record(0.4);
     a                   = policy_choose(&p, &c, 99);
-    CHECK_STR(str_of(spec_method_name(a.method)), STR("dflash"));
+    CHECK_STR(str_of(spec_method_names[a.method]), STR("dflash"));
     p.record[SPEC_TREE] = steady_record(0.8);
     c.step[41].seconds  = 0.08;
     a                   = policy_choose(&p, &c, 99);
-    CHECK_STR(str_of(spec_method_name(a.method)), STR("tree"));
+    CHECK_STR(str_of(spec_method_names[a.method]), STR("tree"));
     CHECK_MSG(a.n == 16 || a.n == 22, "a budget of %d", a.n);
 }
 
@@ -422,11 +422,11 @@ TEST(policy_starts_with_drafts)
     for (int i = 0; i < 20; i++) {
         spec_plan a = policy_choose(&p, &none, 99);
         CHECK(a.rate == 0);
-        if (i == 1) CHECK_MSG(a.n >= 3 && a.n <= 16, "%s %d", spec_method_name(a.method), a.n);
+        if (i == 1) CHECK_MSG(a.n >= 3 && a.n <= 16, "%s %d", spec_method_names[a.method], a.n);
         seen[a.method] = true;
         policy_note(&p, &a, a.n < 8 ? a.n : 8, a.n < 2 ? a.n : 2);
     }
-    for (int m = 0; m < SPEC_METHODS; m++) CHECK_MSG(seen[m], "%s was not tried", spec_method_name(m));
+    for (int m = 0; m < SPEC_METHODS; m++) CHECK_MSG(seen[m], "%s was not tried", spec_method_names[m]);
 }
 
 TEST(policy_without_methods_or_room_is_plain)

@@ -1,0 +1,75 @@
+#include "gguf/ahead.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <pthread.h>
+
+enum { PIECE_BYTES = 4 << 20 };
+
+struct ahead {
+    const tensor *const *list;
+    size_t               n, asked; /* bytes, of all tensors counted through */
+    pthread_t            thread;
+    pthread_mutex_t      lock; /* of what follows */
+    pthread_cond_t       moved;
+    size_t               taken;
+    bool                 stop;
+};
+
+/* False when there is nobody left to read for. */
+static bool wait_for_room(ahead *a)
+{
+    pthread_mutex_lock(&a->lock);
+    while (!a->stop && a->asked >= a->taken + AHEAD_BYTES) pthread_cond_wait(&a->moved, &a->lock);
+    bool go = !a->stop;
+    pthread_mutex_unlock(&a->lock);
+    return go;
+}
+
+static void *read_all(void *arg)
+{
+    ahead *a = arg;
+    for (size_t i = 0; i < a->n; i++)
+        for (size_t at = 0; at < a->list[i]->bytes;) {
+            size_t left = a->list[i]->bytes - at, n = left < PIECE_BYTES ? left : PIECE_BYTES;
+            if (!wait_for_room(a)) return NULL;
+            file_want((const char *)a->list[i]->data + at, n);
+            a->asked += n;
+            at += n;
+        }
+    return NULL;
+}
+
+ahead *ahead_start(const tensor *const *list, size_t n)
+{
+    ahead *a = xnew(ahead);
+    *a       = (ahead){.list = list, .n = n};
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->moved, NULL);
+    if (pthread_create(&a->thread, NULL, read_all, a) == 0) return a;
+    mem_free(a);
+    return NULL;
+}
+
+static void tell(ahead *a, size_t n_bytes, bool stop)
+{
+    pthread_mutex_lock(&a->lock);
+    a->taken += n_bytes;
+    a->stop = stop;
+    pthread_cond_signal(&a->moved);
+    pthread_mutex_unlock(&a->lock);
+}
+
+void ahead_take(ahead *a, size_t n_bytes)
+{
+    if (a) tell(a, n_bytes, false);
+}
+
+void ahead_stop(ahead *a)
+{
+    if (!a) return;
+    tell(a, 0, true);
+    pthread_join(a->thread, NULL);
+    mem_free(a);
+}
