@@ -1,7 +1,7 @@
 /* bench/shape.c
  *
  *   image   | header | vector, vector ... | matrix          | matrix ...      |     one range of addresses
- *                      own pages            |     |           |
+ *                      a memfd of its own   |     |           |
  *                                        slab: the blocks of one type, in a memfd, from a page of its own on and round
  *
  * A tensor starts at a page, so the file's alignment is one. A slab is whole pages and whole blocks, and a row is no whole
@@ -396,6 +396,18 @@ static void put_sampling(gguf_writer *w)
 /* --- the image ----------------------------------------------------------------------------------- */
 static bool no_memory(err *e) { return err_set(e, ERR_UNAVAILABLE, "no memory for a model: %s", strerror(errno)); }
 
+static bool map_new(char **out, size_t bytes, err *e)
+{
+    int   fd = memfd_create("shape", MFD_CLOEXEC);
+    void *p  = MAP_FAILED;
+    if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0)
+        p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    *out = p == MAP_FAILED ? NULL : p;
+    if (!*out) no_memory(e);
+    if (fd >= 0) close(fd);
+    return *out;
+}
+
 static size_t quantum_of(const maker *m, quant_type t)
 {
     size_t n = m->page;
@@ -458,9 +470,7 @@ static bool build(maker *m, err *e)
     if (!gguf_writer_header(m->plan.w, &m->header, e)) return false;
     size_t at = m->bytes = m->header.n;
     for (int i = 0; i < m->n_items; i++) m->bytes += pages(m, m->items[i].t.bytes);
-    void *p = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) return no_memory(e);
-    m->at = p;
+    if (!map_new(&m->at, m->bytes, e)) return false;
     memcpy(m->at, m->header.p, m->header.n);
     for (int i = 0; i < m->n_items; i++) {
         size_t n = pages(m, m->items[i].t.bytes);

@@ -74,6 +74,7 @@ bool checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e
     snprintf(c->path, sizeof c->path, "%s", name);
     bool ok = gguf_open_bytes(&c->gguf, bytes, e);
     if (ok) {
+        c->image   = (file_map){.p = bytes.s, .n = bytes.n};
         c->tensors = gguf_tensors(c->gguf);
         c->bytes   = bytes.n;
     }
@@ -84,7 +85,9 @@ bool checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e
 
 void checkpoint_drop(const checkpoint *c, const tensor *t)
 {
-    if (c->gguf)
+    if (c->image.p)
+        file_map_drop(&c->image, (size_t)((const char *)t->data - c->image.p), t->bytes);
+    else if (c->gguf)
         gguf_drop(c->gguf, t);
     else
         safetensors_drop(c->st, t);

@@ -15,11 +15,13 @@ typedef struct {
     const json_value   *generation; /* generation_config.json, or NULL */
     arena               json;       /* owns the two trees */
     file_map            config_text, generation_text;
+    file_map            image; /* of a file in memory: not ours */
     size_t              bytes; /* of all mapped files */
 } checkpoint;
 
 bool checkpoint_open(checkpoint **out, const char *path, err *e);
-/* A GGUF file in memory, borrowed until the close; name is for messages. */
+/* A GGUF file in memory, borrowed until the close: pages of a shared mapping, which come back after they were dropped. The
+ * name is for messages. */
 bool checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e);
 void checkpoint_close(checkpoint *c); /* NULL is fine */
 /* The tensor's pages are not needed soon: it was repacked. Reading it again is slow but right. */

@@ -121,16 +121,22 @@ TEST(shape_shares_kv_as_the_real_one)
 }
 
 /* On the processor, or where it cannot multiply the type, by the reference. */
-static bool open_shape(test_case *t, target **m, const shape_spec *s, ops *(*wrap)(ops *))
+static bool open_image(test_case *t, target **m, const shape_image *image, ops *(*wrap)(ops *))
 {
-    err           e     = {0};
-    shape_image   image = {0};
-    checkpoint   *cp    = NULL;
+    err           e   = {0};
+    checkpoint   *cp  = NULL;
     model_options opt = {.device = "cpu", .n_threads = 1, .wrap = wrap}, ref = {.device = "ref"};
-    bool          ok = CHECK_OK(shape_target(&image, s, &e), e) &&
-              CHECK_OK(checkpoint_open_bytes(&cp, image.name, image.bytes, &e), e) &&
+    bool          ok = CHECK_OK(checkpoint_open_bytes(&cp, image->name, image->bytes, &e), e) &&
               (model_open(m, cp, &opt, NULL) || CHECK_OK(model_open(m, cp, &ref, &e), e));
     checkpoint_close(cp);
+    return ok;
+}
+
+static bool open_shape(test_case *t, target **m, const shape_spec *s, ops *(*wrap)(ops *))
+{
+    err         e     = {0};
+    shape_image image = {0};
+    bool        ok    = CHECK_OK(shape_target(&image, s, &e), e) && open_image(t, m, &image, wrap);
     shape_free(&image);
     return ok;
 }
@@ -160,6 +166,34 @@ static bool run_rows(test_case *t, target *m, int n_rows)
     return ok;
 }
 
+static float *logits_of(target *m)
+{
+    float *x = xnew_n(float, (size_t)m->n_vocab);
+    m->o->download(m->q, x, m->logits, (size_t)m->n_vocab * sizeof *x);
+    m->o->sync(m->q);
+    return x;
+}
+
+/* Loading drops an image's pages, and they come back. */
+TEST(shape_opens_twice)
+{
+    err         e     = {0};
+    shape_image image = {0};
+    shape_spec  spec  = mini(1, 0);
+    float      *x[2]  = {0};
+    int         n     = 0;
+    CHECK_OK(shape_target(&image, &spec, &e), e);
+    for (int i = 0; i < 2; i++) {
+        target *m = NULL;
+        if (open_image(t, &m, &image, NULL) && run_rows(t, m, 16)) x[i] = logits_of(m), n = m->n_vocab;
+        model_close(m);
+    }
+    CHECK(x[0] && x[1] && memcmp(x[0], x[1], (size_t)n * sizeof **x) == 0);
+    mem_free(x[0]);
+    mem_free(x[1]);
+    shape_free(&image);
+}
+
 /* Logits of about 1, whichever blocks the weights are made of. */
 TEST(shape_of_every_type_runs)
 {
@@ -168,9 +202,7 @@ TEST(shape_of_every_type_runs)
         double     sum  = 0;
         shape_spec spec = mini(1, quant);
         if (open_shape(t, &m, &spec, NULL) && run_rows(t, m, 16)) {
-            float *x = xnew_n(float, (size_t)m->n_vocab);
-            m->o->download(m->q, x, m->logits, (size_t)m->n_vocab * sizeof *x);
-            m->o->sync(m->q);
+            float *x = logits_of(m);
             for (int i = 0; i < m->n_vocab; i++) sum += (double)x[i] * x[i];
             mem_free(x);
             CHECK_MSG(sum / m->n_vocab > 0.4 && sum / m->n_vocab < 2.5, "%s: logits of %g", shape_quants[quant],
