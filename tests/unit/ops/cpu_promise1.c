@@ -582,7 +582,7 @@ TEST(cpu_mxfp4_scales_at_the_ends)
         if (bed_open(&b, ISA[k], 1)) {
             weight    *w = NULL;
             err        e = {0};
-            weight_src s = {QUANT_MXFP4, QK, ROWS, 1, src};
+            weight_src s = {.type = QUANT_MXFP4, .n_in = QK, .n_out = ROWS, .n_mats = 1, .data = src};
             CHECK_OK(b.o->weight_load(b.o, &w, &s, &e), e);
             b.o->matmul(b.q, at(y), w, at(x), 1);
             b.o->embed(b.q, at(back), w, at(id), ROWS, 1);
