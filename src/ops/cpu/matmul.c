@@ -125,7 +125,7 @@ INLINE wide_f wide_fma(wide_f a, wide_f b, wide_f c) { return v8_fma(a, b, c); }
 
 /* Bytes: tiles are asked for this far ahead, since the processor's own guesses stop at the end of each page; into the second
  * cache, which can wait for more lines at a time than the first. */
-enum { AHEAD = 1024 };
+enum { AHEAD = 2048 };
 
 INLINE wide_f
 wide_exp2(wide_i e) /* 2^(e - 128), e from 0 to 255, in two factors since the smallest is no normal float */
@@ -141,7 +141,7 @@ typedef struct {
     const uint8_t *sc[W], *q[W], *h[W];
 } wide_block;
 
-INLINE void go_to_block(quant_type t, wide_block *k, const uint8_t *const tile[W], int b)
+INLINE void go_to_block(quant_type t, wide_block *k, const uint8_t *const tile[W], int b, size_t ahead)
 {
     const uint16_t *d[W], *m[W];
     const uint8_t  *sm[W];
@@ -149,7 +149,7 @@ INLINE void go_to_block(quant_type t, wide_block *k, const uint8_t *const tile[W
     for (int i = 0; i < W; i++) {
         tile_block one = tile_at(t, tile[i], b);
 #pragma GCC unroll 8
-        for (int at = 0; at < QK * tile_bits(t) + TILE_ROWS * 2; at += 64) __builtin_prefetch(one.q + AHEAD + at, 0, 2);
+        for (int at = 0; at < QK * tile_bits(t) + TILE_ROWS * 2; at += 64) __builtin_prefetch(one.q + ahead + at, 0, 2);
         d[i]     = one.d;
         m[i]     = one.m;
         sm[i]    = one.sm;
@@ -347,12 +347,15 @@ INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, in
     wide_f            acc[MAX_M][MAX_N] = {0};
     wide_block        k[MAX_M]          = {0};
     const cpu_xblock *x[MAX_N];
+    size_t            skip = (size_t)(m * W - 1) * (size_t)(tile[1] - tile[0]);
 #pragma GCC unroll 8
     for (int r = 0; r < n; r++) x[r] = rows[r];
     for (int b = 0; b < n_in / QK; b++) {
         wide_f dot[MAX_M][MAX_N];
+        bool   ends  = b >= n_in / QK - AHEAD / (QK * tile_bits(t)); /* then it is the next tiles that are asked for */
+        size_t ahead = AHEAD + (ends ? skip : 0);
 #pragma GCC unroll 4
-        for (int j = 0; j < m; j++) go_to_block(t, &k[j], tile + j * W, b);
+        for (int j = 0; j < m; j++) go_to_block(t, &k[j], tile + j * W, b, ahead);
         dot_scaled(t, m, n, k, x, dot);
 #pragma GCC unroll 8
         for (int r = 0; r < n; r++) {
