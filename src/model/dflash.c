@@ -35,7 +35,7 @@
 
 enum {
     MAX_ROWS     = STEP_MAX_ROWS, /* of a pass */
-    WAITING_ROWS = 64,            /* features of a lane that wait to be folded in */
+    WAITING_ROWS = 256, /* features of a lane that wait to be folded in: most answers that are not drafted for */
     SINK_ROWS    = 16,
     MIN_CTX      = 8,
     DEFAULT_CTX  = 4096,  /* what drafters are trained on, where their files do not say */
