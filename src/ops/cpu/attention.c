@@ -98,7 +98,7 @@ INLINE void dot_keys(quant_type t, int n, int m, v8f *sum, int sum_step, const p
  * many queries the first of the values. */
 INLINE void score_keys(quant_type t, int n, float *s, const packed *x, const char *const *k, int n_keys)
 {
-    const int m = n == 8 ? 2 : 8 / n, at_once = SUMS / n < m ? SUMS / n : m;
+    const int side = n < 4 ? n : 4, m = 8 / side, at_once = SUMS / n < m ? SUMS / n : m; /* side * m is 8 */
     int       early = AHEAD / (int)x->vec_bytes;
     for (int i = 0; i < n_keys; i += m) {
         const char *key[8], *ahead = k[i + early < n_keys ? i + early : n_keys - 1];
@@ -116,7 +116,7 @@ INLINE void score_keys(quant_type t, int n, float *s, const packed *x, const cha
             float eight[8];
             v8_store(eight, v8_sums(sum + g) * v8_set1(x->scale));
 #pragma GCC unroll 8
-            for (int h = 0; h < 8 / m; h++)
+            for (int h = 0; h < side; h++)
                 memcpy(s + (g / m + h) * SCORES + i, eight + h * m, (size_t)m * sizeof(float));
         }
     }
