@@ -21,6 +21,23 @@ bool tensor_size(tensor *t, err *e)
     return true;
 }
 
+bool tensor_is_ints(const tensor *t, int64_t n)
+{
+    return (t->type == QUANT_I64 || t->type == QUANT_I32) && t->dim[0] == n && t->dim[1] == 1;
+}
+
+int64_t tensor_int(const tensor *t, size_t i)
+{
+    int64_t wide;
+    int32_t narrow;
+    if (t->type == QUANT_I64) {
+        memcpy(&wide, (const char *)t->data + i * sizeof wide, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, (const char *)t->data + i * sizeof narrow, sizeof narrow);
+    return narrow;
+}
+
 struct tensor_table {
     tensor *item;
     size_t  cap, max;

@@ -21,6 +21,9 @@ typedef struct {
  * that overflows. */
 bool tensor_size(tensor *t, err *e);
 
+bool    tensor_is_ints(const tensor *t, int64_t n); /* a list of n int64 or int32 */
+int64_t tensor_int(const tensor *t, size_t i);      /* entry i of such a list */
+
 typedef struct tensor_table tensor_table;
 
 /* Memory grows with what is added, up to max_tensors. NULL when there is none. */

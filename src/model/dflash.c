@@ -146,11 +146,7 @@ static bool read_d2t(const dflash *m, const tensor *t, int32_t *map, err *e)
     uint8_t *seen    = mem_try((size_t)n_vocab);
     bool     ok      = seen || err_set(e, ERR_UNAVAILABLE, "no memory to read 'd2t'");
     for (int i = 0; ok && i < m->n_few; i++) {
-        int64_t id = 0;
-        int32_t small;
-        memcpy(t->type == QUANT_I64 ? (void *)&id : &small,
-               (const char *)t->data + (size_t)i * quant_block_bytes(t->type), quant_block_bytes(t->type));
-        if (t->type == QUANT_I32) id = small;
+        int64_t id = tensor_int(t, (size_t)i);
         if (m->c.layout == DFLASH_DIR && id > -n_vocab && id < n_vocab) id += i;
         ok = (id >= 0 && id < n_vocab) ||
              err_set(e, ERR_FORMAT, "'d2t' leads from row %d to token %lld of %d", i, (long long)id, n_vocab);
@@ -163,7 +159,7 @@ static bool read_d2t(const dflash *m, const tensor *t, int32_t *map, err *e)
 
 static bool load_d2t(dflash *m, binder *b, const tensor *t, err *e)
 {
-    if ((t->type != QUANT_I64 && t->type != QUANT_I32) || t->dim[0] != m->n_few || t->dim[1] != 1)
+    if (!tensor_is_ints(t, m->n_few))
         return err_set(e, ERR_FORMAT, "'d2t' is not a list of %d integers, one per row of the output matrix", m->n_few);
     int32_t *map = mem_try_n((size_t)m->n_few, sizeof *map);
     bool     ok  = (map || err_set(e, ERR_UNAVAILABLE, "no memory to read 'd2t'")) && read_d2t(m, t, map, e) &&

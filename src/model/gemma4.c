@@ -18,9 +18,8 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
-#include "model/bind.h"
+#include "model/gemma4_bind.h"
 #include "model/gemma4_config.h"
-#include "model/gemma4_names.h"
 
 #include <assert.h>
 #include <math.h>
@@ -64,78 +63,36 @@ typedef struct {
 
 /* --- binding ------------------------------------------------------------------------------------*/
 typedef struct {
-    gemma4     *m;
-    binder      b;
-    const char *hf_prefix;
+    gemma4       *m;
+    gemma4_binder g;
 } loader;
-
-static void tensor_name(const loader *ld, gemma4_role r, int l, char out[GEMMA4_NAME_MAX])
-{
-    gemma4_tensor_name(r, ld->b.cp->gguf ? NULL : ld->hf_prefix, l, out);
-}
-
-static const tensor *lookup(const loader *ld, gemma4_role r, int l)
-{
-    char name[GEMMA4_NAME_MAX];
-    tensor_name(ld, r, l, name);
-    return tensor_find(ld->b.cp->tensors, str_of(name));
-}
-
-static bool require(const loader *ld, gemma4_role r, int l, const tensor **out, err *e)
-{
-    char name[GEMMA4_NAME_MAX];
-    tensor_name(ld, r, l, name);
-    return bind_require(&ld->b, name, out, e);
-}
-
-static bool load_matrix(loader *ld, weight **out, gemma4_role r, int l, int n_in, int n_out, err *e)
-{
-    const tensor *t;
-    return require(ld, r, l, &t, e) && bind_matrix(&ld->b, out, t, n_in, n_out, 1, e);
-}
-
-static bool load_experts(loader *ld, weight **out, gemma4_role r, int l, int n_in, int n_out, err *e)
-{
-    const tensor *t;
-    return require(ld, r, l, &t, e) && bind_matrix(&ld->b, out, t, n_in, n_out, ld->m->c.n_experts, e);
-}
-
-static bool load_vector(loader *ld, dev *out, gemma4_role r, int l, int n, err *e)
-{
-    const tensor *t;
-    return require(ld, r, l, &t, e) && bind_vector(&ld->b, out, t, n, 1, e);
-}
-
-static bool load_scalar(loader *ld, float *out, gemma4_role r, int l, err *e)
-{
-    const tensor *t = lookup(ld, r, l);
-    *out            = 1;
-    if (!t && ld->b.cp->gguf) return true; /* GGUF files may leave it out where it is 1 */
-    return require(ld, r, l, &t, e) && bind_scalar(out, t, e);
-}
 
 static bool load_attention(loader *ld, layer *y, int l, err *e)
 {
     const gemma4_config *c = &ld->m->c;
     int                  H = c->n_embd, D = c->head_dim[l], nq = c->n_heads * D, nk = c->n_kv_heads[l] * D;
-    if (!load_vector(ld, &y->n_in, ROLE_ATTN_NORM, l, H, e) ||
-        !load_vector(ld, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, H, e) ||
-        !load_vector(ld, &y->n_q, ROLE_Q_NORM, l, D, e) || !load_matrix(ld, &y->q, ROLE_ATTN_Q, l, H, nq, e) ||
-        !load_matrix(ld, &y->o, ROLE_ATTN_O, l, nq, H, e))
+    if (!gemma4_vector(&ld->g, &y->n_in, ROLE_ATTN_NORM, l, H, e) ||
+        !gemma4_vector(&ld->g, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, H, e) ||
+        !gemma4_vector(&ld->g, &y->n_q, ROLE_Q_NORM, l, D, e) ||
+        !gemma4_matrix(&ld->g, &y->q, ROLE_ATTN_Q, l, H, nq, 1, e) ||
+        !gemma4_matrix(&ld->g, &y->o, ROLE_ATTN_O, l, nq, H, 1, e))
         return false;
     if (gemma4_kv_donor(c, l) != l) return true; /* files may hold K/V tensors of such layers: not used */
-    return load_vector(ld, &y->n_k, ROLE_K_NORM, l, D, e) && load_matrix(ld, &y->k, ROLE_ATTN_K, l, H, nk, e) &&
-           (c->k_is_v[l] || load_matrix(ld, &y->v, ROLE_ATTN_V, l, H, nk, e));
+    return gemma4_vector(&ld->g, &y->n_k, ROLE_K_NORM, l, D, e) &&
+           gemma4_matrix(&ld->g, &y->k, ROLE_ATTN_K, l, H, nk, 1, e) &&
+           (c->k_is_v[l] || gemma4_matrix(&ld->g, &y->v, ROLE_ATTN_V, l, H, nk, 1, e));
 }
 
 static bool load_mlp(loader *ld, layer *y, int l, err *e)
 {
     const gemma4_config *c = &ld->m->c;
     int                  H = c->n_embd, F = c->n_ff[l];
-    return load_vector(ld, &y->n_pre_ff, ROLE_FF_NORM, l, H, e) &&
-           load_vector(ld, &y->n_post_ff, ROLE_POST_FF_NORM, l, H, e) &&
-           load_matrix(ld, &y->gate, ROLE_FF_GATE, l, H, F, e) && load_matrix(ld, &y->up, ROLE_FF_UP, l, H, F, e) &&
-           load_matrix(ld, &y->down, ROLE_FF_DOWN, l, F, H, e) && load_scalar(ld, &y->scalar, ROLE_LAYER_SCALAR, l, e);
+    return gemma4_vector(&ld->g, &y->n_pre_ff, ROLE_FF_NORM, l, H, e) &&
+           gemma4_vector(&ld->g, &y->n_post_ff, ROLE_POST_FF_NORM, l, H, e) &&
+           gemma4_matrix(&ld->g, &y->gate, ROLE_FF_GATE, l, H, F, 1, e) &&
+           gemma4_matrix(&ld->g, &y->up, ROLE_FF_UP, l, H, F, 1, e) &&
+           gemma4_matrix(&ld->g, &y->down, ROLE_FF_DOWN, l, F, H, 1, e) &&
+           gemma4_scalar(&ld->g, &y->scalar, ROLE_LAYER_SCALAR, l, e);
 }
 
 static bool load_moe(loader *ld, layer *y, int l, err *e)
@@ -143,40 +100,41 @@ static bool load_moe(loader *ld, layer *y, int l, err *e)
     const gemma4_config *c = &ld->m->c;
     int                  H = c->n_embd, F = c->n_ff_expert;
     const tensor        *t;
-    if (!require(ld, ROLE_ROUTER_SCALE, l, &t, e) || !bind_vector(&ld->b, &y->n_router, t, H, 1 / sqrtf((float)H), e) ||
-        !load_matrix(ld, &y->router, ROLE_ROUTER, l, H, c->n_experts, e) ||
-        !load_vector(ld, &y->expert_scale, ROLE_EXPERT_SCALE, l, c->n_experts, e) ||
-        !load_vector(ld, &y->n_pre_ff_2, ROLE_FF_NORM_2, l, H, e) ||
-        !load_vector(ld, &y->n_post_ff_1, ROLE_POST_FF_NORM_1, l, H, e) ||
-        !load_vector(ld, &y->n_post_ff_2, ROLE_POST_FF_NORM_2, l, H, e) ||
-        !load_experts(ld, &y->exp_down, ROLE_EXP_DOWN, l, F, H, e))
+    if (!gemma4_require(&ld->g, ROLE_ROUTER_SCALE, l, &t, e) ||
+        !bind_vector(&ld->g.b, &y->n_router, t, H, 1 / sqrtf((float)H), e) ||
+        !gemma4_matrix(&ld->g, &y->router, ROLE_ROUTER, l, H, c->n_experts, 1, e) ||
+        !gemma4_vector(&ld->g, &y->expert_scale, ROLE_EXPERT_SCALE, l, c->n_experts, e) ||
+        !gemma4_vector(&ld->g, &y->n_pre_ff_2, ROLE_FF_NORM_2, l, H, e) ||
+        !gemma4_vector(&ld->g, &y->n_post_ff_1, ROLE_POST_FF_NORM_1, l, H, e) ||
+        !gemma4_vector(&ld->g, &y->n_post_ff_2, ROLE_POST_FF_NORM_2, l, H, e) ||
+        !gemma4_matrix(&ld->g, &y->exp_down, ROLE_EXP_DOWN, l, F, H, c->n_experts, e))
         return false;
-    if (ld->b.cp->gguf && lookup(ld, ROLE_EXP_GATE, l))
-        return load_experts(ld, &y->exp_gate, ROLE_EXP_GATE, l, H, F, e) &&
-               load_experts(ld, &y->exp_up, ROLE_EXP_UP, l, H, F, e);
-    return load_experts(ld, &y->exp_gate_up, ROLE_EXP_GATE_UP, l, H, 2 * F, e);
+    if (ld->g.b.cp->gguf && gemma4_find(&ld->g, ROLE_EXP_GATE, l))
+        return gemma4_matrix(&ld->g, &y->exp_gate, ROLE_EXP_GATE, l, H, F, c->n_experts, e) &&
+               gemma4_matrix(&ld->g, &y->exp_up, ROLE_EXP_UP, l, H, F, c->n_experts, e);
+    return gemma4_matrix(&ld->g, &y->exp_gate_up, ROLE_EXP_GATE_UP, l, H, 2 * F, c->n_experts, e);
 }
 
 static bool load_ple(loader *ld, layer *y, int l, err *e)
 {
     int H = ld->m->c.n_embd, P = ld->m->c.n_ple;
-    return load_matrix(ld, &y->ple_gate, ROLE_PLE_GATE, l, H, P, e) &&
-           load_matrix(ld, &y->ple_proj, ROLE_PLE_PROJ, l, P, H, e) &&
-           load_vector(ld, &y->n_ple, ROLE_PLE_NORM, l, H, e);
+    return gemma4_matrix(&ld->g, &y->ple_gate, ROLE_PLE_GATE, l, H, P, 1, e) &&
+           gemma4_matrix(&ld->g, &y->ple_proj, ROLE_PLE_PROJ, l, P, H, 1, e) &&
+           gemma4_vector(&ld->g, &y->n_ple, ROLE_PLE_NORM, l, H, e);
 }
 
 static bool load_head(loader *ld, err *e)
 {
-    gemma4           *m = ld->m;
-    const tensor     *t = tensor_find(ld->b.cp->tensors, ld->b.cp->gguf ? STR("output.weight") : STR("lm_head.weight"));
-    const json_value *tied = json_get(ld->b.cp->config, "tie_word_embeddings");
-    bool              own  = ld->b.cp->gguf ? t != NULL : tied && tied->kind == JSON_BOOL && !tied->b;
+    gemma4       *m = ld->m;
+    const tensor *t = tensor_find(ld->g.b.cp->tensors, ld->g.b.cp->gguf ? STR("output.weight") : STR("lm_head.weight"));
+    const json_value *tied = json_get(ld->g.b.cp->config, "tie_word_embeddings");
+    bool              own  = ld->g.b.cp->gguf ? t != NULL : tied && tied->kind == JSON_BOOL && !tied->b;
     if (!own) {
         m->head = m->embed;
         return true;
     }
     if (!t) return err_set(e, ERR_FORMAT, "tensor 'lm_head.weight' is missing, and tie_word_embeddings is false");
-    return bind_matrix(&ld->b, &m->head, t, m->c.n_embd, m->c.n_vocab, 1, e);
+    return bind_matrix(&ld->g.b, &m->head, t, m->c.n_embd, m->c.n_vocab, 1, e);
 }
 
 static bool load_all(loader *ld, err *e)
@@ -184,12 +142,12 @@ static bool load_all(loader *ld, err *e)
     gemma4              *m = ld->m;
     const gemma4_config *c = &m->c;
     int                  H = c->n_embd, LP = c->n_layers * c->n_ple;
-    if (!load_matrix(ld, &m->embed, ROLE_EMBED, 0, H, c->n_vocab, e) || !load_head(ld, e) ||
-        !load_vector(ld, &m->n_out, ROLE_OUT_NORM, 0, H, e))
+    if (!gemma4_matrix(&ld->g, &m->embed, ROLE_EMBED, 0, H, c->n_vocab, 1, e) || !load_head(ld, e) ||
+        !gemma4_vector(&ld->g, &m->n_out, ROLE_OUT_NORM, 0, H, e))
         return false;
-    if (c->n_ple && (!load_matrix(ld, &m->ple_embed, ROLE_PLE_EMBED, 0, LP, c->n_vocab, e) ||
-                     !load_matrix(ld, &m->ple_model, ROLE_PLE_MODEL, 0, H, LP, e) ||
-                     !load_vector(ld, &m->n_ple_model, ROLE_PLE_MODEL_NORM, 0, c->n_ple, e)))
+    if (c->n_ple && (!gemma4_matrix(&ld->g, &m->ple_embed, ROLE_PLE_EMBED, 0, LP, c->n_vocab, 1, e) ||
+                     !gemma4_matrix(&ld->g, &m->ple_model, ROLE_PLE_MODEL, 0, H, LP, 1, e) ||
+                     !gemma4_vector(&ld->g, &m->n_ple_model, ROLE_PLE_MODEL_NORM, 0, c->n_ple, e)))
         return false;
     for (int l = 0; l < c->n_layers; l++) {
         layer *y = &m->layers[l];
@@ -566,12 +524,12 @@ static void init_target(gemma4 *m, const model_options *opt)
 /* Shapes first: they bound every size that the queue and the scratch are given. */
 static bool load_model(loader *ld, err *e)
 {
-    gemma4 *m = ld->m;
-    ld->b.dry = true;
+    gemma4 *m   = ld->m;
+    ld->g.b.dry = true;
     if (!load_all(ld, e) || !init_queue(m, e)) return false;
     m->own.q = m->t.q;
-    bind_begin(&ld->b);
-    if (!load_all(ld, e) || !init_rope(m, ld->b.cp, e) || !init_scratch(m, e)) return false;
+    bind_begin(&ld->g.b);
+    if (!load_all(ld, e) || !init_rope(m, ld->g.b.cp, e) || !init_scratch(m, e)) return false;
     m->t.weight_bytes = m->own.weight_bytes;
     return true;
 }
@@ -579,11 +537,11 @@ static bool load_model(loader *ld, err *e)
 bool gemma4_check(const checkpoint *cp, err *e)
 {
     gemma4 *m  = xnew(gemma4);
-    loader  ld = {.m = m, .b = {.cp = cp, .dry = true}, .hf_prefix = gemma4_hf_prefix(cp->tensors)};
+    loader  ld = {m, gemma4_binder_of((binder){.cp = cp, .dry = true})};
     bool    ok = gemma4_config_read(&m->c, cp, e);
     m->layers  = xnew_n(layer, GEMMA4_MAX_LAYERS);
     ok         = ok && load_all(&ld, e);
-    bind_end(&ld.b);
+    bind_end(&ld.g.b);
     mem_free(m->layers);
     mem_free(m);
     return ok;
@@ -593,7 +551,7 @@ bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, o
 {
     gemma4 *m  = xnew(gemma4);
     binder  b  = {.cp = cp, .own = &m->own, .progress = opt->progress, .progress_ctx = opt->progress_ctx};
-    loader  ld = {.m = m, .b = b, .hf_prefix = gemma4_hf_prefix(cp->tensors)};
+    loader  ld = {m, gemma4_binder_of(b)};
     *out       = NULL;
     m->o       = o;
     if (!gemma4_config_read(&m->c, cp, e)) {
@@ -604,7 +562,7 @@ bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, o
     init_target(m, opt);
     init_kv_classes(m);
     bool ok = load_model(&ld, e);
-    bind_end(&ld.b);
+    bind_end(&ld.g.b);
     if (!ok) {
         gemma4_close(&m->t);
         return false;

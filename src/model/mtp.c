@@ -18,10 +18,9 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
-#include "model/bind.h"
 #include "model/config_value.h"
+#include "model/gemma4_bind.h"
 #include "model/gemma4_config.h"
-#include "model/gemma4_names.h"
 
 #include <assert.h>
 
@@ -138,65 +137,26 @@ static bool check_fit(const mtp *m, err *e)
 
 /* --- binding ------------------------------------------------------------------------------------*/
 typedef struct {
-    mtp        *m;
-    binder      b;
-    const char *hf_prefix; /* NULL for GGUF */
+    mtp          *m;
+    gemma4_binder g;
 } loader;
-
-static bool require(const loader *ld, gemma4_role r, int l, const tensor **out, err *e)
-{
-    char name[GEMMA4_NAME_MAX];
-    gemma4_tensor_name(r, ld->hf_prefix, l, name);
-    return bind_require(&ld->b, name, out, e);
-}
-
-static bool load_matrix(loader *ld, weight **out, gemma4_role r, int l, int n_in, int n_out, err *e)
-{
-    const tensor *t;
-    return require(ld, r, l, &t, e) && bind_matrix(&ld->b, out, t, n_in, n_out, 1, e);
-}
-
-static bool load_vector(loader *ld, dev *out, gemma4_role r, int l, int n, err *e)
-{
-    const tensor *t;
-    return require(ld, r, l, &t, e) && bind_vector(&ld->b, out, t, n, 1, e);
-}
-
-static bool load_scalar(loader *ld, float *out, int l, err *e)
-{
-    char          name[GEMMA4_NAME_MAX];
-    const tensor *t;
-    *out = 1;
-    gemma4_tensor_name(ROLE_LAYER_SCALAR, ld->hf_prefix, l, name);
-    if (!ld->hf_prefix && !tensor_find(ld->b.cp->tensors, str_of(name))) return true; /* GGUF may leave it out */
-    return bind_require(&ld->b, name, &t, e) && bind_scalar(out, t, e);
-}
 
 static bool load_layer(loader *ld, int l, err *e)
 {
     const gemma4_config *c = &ld->m->c;
     layer               *y = &ld->m->layers[l];
     int                  d = c->n_embd, D = c->head_dim[l], nq = c->n_heads * D, F = c->n_ff[l];
-    return load_vector(ld, &y->n_in, ROLE_ATTN_NORM, l, d, e) && load_matrix(ld, &y->q, ROLE_ATTN_Q, l, d, nq, e) &&
-           load_vector(ld, &y->n_q, ROLE_Q_NORM, l, D, e) && load_matrix(ld, &y->o, ROLE_ATTN_O, l, nq, d, e) &&
-           load_vector(ld, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, d, e) &&
-           load_vector(ld, &y->n_pre_ff, ROLE_FF_NORM, l, d, e) &&
-           load_matrix(ld, &y->gate, ROLE_FF_GATE, l, d, F, e) && load_matrix(ld, &y->up, ROLE_FF_UP, l, d, F, e) &&
-           load_matrix(ld, &y->down, ROLE_FF_DOWN, l, F, d, e) &&
-           load_vector(ld, &y->n_post_ff, ROLE_POST_FF_NORM, l, d, e) && load_scalar(ld, &y->scalar, l, e);
-}
-
-/* Entry i of a list of int64 or int32. */
-static int64_t item(const tensor *t, size_t i)
-{
-    int64_t wide;
-    int32_t narrow;
-    if (t->type == QUANT_I64) {
-        memcpy(&wide, (const char *)t->data + i * sizeof wide, sizeof wide);
-        return wide;
-    }
-    memcpy(&narrow, (const char *)t->data + i * sizeof narrow, sizeof narrow);
-    return narrow;
+    return gemma4_vector(&ld->g, &y->n_in, ROLE_ATTN_NORM, l, d, e) &&
+           gemma4_matrix(&ld->g, &y->q, ROLE_ATTN_Q, l, d, nq, 1, e) &&
+           gemma4_vector(&ld->g, &y->n_q, ROLE_Q_NORM, l, D, e) &&
+           gemma4_matrix(&ld->g, &y->o, ROLE_ATTN_O, l, nq, d, 1, e) &&
+           gemma4_vector(&ld->g, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, d, e) &&
+           gemma4_vector(&ld->g, &y->n_pre_ff, ROLE_FF_NORM, l, d, e) &&
+           gemma4_matrix(&ld->g, &y->gate, ROLE_FF_GATE, l, d, F, 1, e) &&
+           gemma4_matrix(&ld->g, &y->up, ROLE_FF_UP, l, d, F, 1, e) &&
+           gemma4_matrix(&ld->g, &y->down, ROLE_FF_DOWN, l, F, d, 1, e) &&
+           gemma4_vector(&ld->g, &y->n_post_ff, ROLE_POST_FF_NORM, l, d, e) &&
+           gemma4_scalar(&ld->g, &y->scalar, ROLE_LAYER_SCALAR, l, e);
 }
 
 /* Every token once, as int32; for mem_free. */
@@ -206,7 +166,7 @@ static bool read_order(const tensor *t, int n_vocab, int32_t **out, err *e)
     bool    *seen  = mem_try_n((size_t)n_vocab, sizeof *seen);
     bool     ok    = (order && seen) || err_set(e, ERR_UNAVAILABLE, "no memory for %d tokens", n_vocab);
     for (int i = 0; ok && i < n_vocab; i++) {
-        int64_t id = item(t, (size_t)i);
+        int64_t id = tensor_int(t, (size_t)i);
         ok         = id >= 0 && id < n_vocab && !seen[id];
         if (ok)
             seen[order[i] = (int32_t)id] = true;
@@ -234,10 +194,10 @@ static bool load_ordered(loader *ld, const tensor *table, const int32_t *order, 
     t.data   = rows;
     t.dim[1] = n_each;
     t.dim[2] = m->n_clusters;
-    bool ok  = bind_matrix(&ld->b, &m->head, &t, m->c.n_embd, n_each, m->n_clusters, e) &&
+    bool ok  = bind_matrix(&ld->g.b, &m->head, &t, m->c.n_embd, n_each, m->n_clusters, e) &&
               owned_put(&m->own, &m->order, order, (size_t)m->c.n_vocab * sizeof *order, e);
     mem_free(rows);
-    checkpoint_drop(ld->b.cp, table);
+    checkpoint_drop(ld->g.b.cp, table);
     return ok;
 }
 
@@ -247,17 +207,17 @@ static bool load_head(loader *ld, err *e)
     int           d = m->c.n_embd, V = m->c.n_vocab;
     const tensor *table, *centroids, *order;
     int32_t      *ids;
-    if (!require(ld, ROLE_EMBED, 0, &table, e)) return false;
-    if (!m->n_clusters) return bind_matrix(&ld->b, &m->head, table, d, V, 1, e);
+    if (!gemma4_require(&ld->g, ROLE_EMBED, 0, &table, e)) return false;
+    if (!m->n_clusters) return bind_matrix(&ld->g.b, &m->head, table, d, V, 1, e);
     if (!bind_check_shape(table, d, V, 1, e) ||
-        !bind_require(&ld->b, "masked_embedding.centroids.weight", &centroids, e) ||
-        !bind_matrix(&ld->b, &m->centroids, centroids, d, m->n_clusters, 1, e) ||
-        !bind_require(&ld->b, "masked_embedding.token_ordering", &order, e))
+        !bind_require(&ld->g.b, "masked_embedding.centroids.weight", &centroids, e) ||
+        !bind_matrix(&ld->g.b, &m->centroids, centroids, d, m->n_clusters, 1, e) ||
+        !bind_require(&ld->g.b, "masked_embedding.token_ordering", &order, e))
         return false;
-    if ((order->type != QUANT_I64 && order->type != QUANT_I32) || order->dim[0] != V || order->dim[1] != 1)
+    if (!tensor_is_ints(order, V))
         return err_set(e, ERR_FORMAT, "'%.*s' is not a list of %d integers", STR_ARG(order->name), V);
     if (!read_order(order, V, &ids, e)) return false;
-    bool ok = ld->b.dry || load_ordered(ld, table, ids, e);
+    bool ok = ld->g.b.dry || load_ordered(ld, table, ids, e);
     mem_free(ids);
     return ok;
 }
@@ -267,10 +227,11 @@ static bool load_all(loader *ld, err *e)
     mtp          *m = ld->m;
     int           d = m->c.n_embd, H = m->n_target;
     const tensor *pre, *post;
-    if (!bind_require(&ld->b, ld->hf_prefix ? "pre_projection.weight" : "nextn.pre_projection.weight", &pre, e) ||
-        !bind_matrix(&ld->b, &m->pre, pre, 2 * H, d, 1, e) ||
-        !bind_require(&ld->b, ld->hf_prefix ? "post_projection.weight" : "nextn.post_projection.weight", &post, e) ||
-        !bind_matrix(&ld->b, &m->post, post, d, H, 1, e) || !load_vector(ld, &m->n_out, ROLE_OUT_NORM, 0, d, e))
+    if (!bind_require(&ld->g.b, ld->g.hf_prefix ? "pre_projection.weight" : "nextn.pre_projection.weight", &pre, e) ||
+        !bind_matrix(&ld->g.b, &m->pre, pre, 2 * H, d, 1, e) ||
+        !bind_require(&ld->g.b, ld->g.hf_prefix ? "post_projection.weight" : "nextn.post_projection.weight", &post,
+                      e) ||
+        !bind_matrix(&ld->g.b, &m->post, post, d, H, 1, e) || !gemma4_vector(&ld->g, &m->n_out, ROLE_OUT_NORM, 0, d, e))
         return false;
     for (int l = 0; l < m->c.n_layers; l++)
         if (!load_layer(ld, l, e)) return false;
@@ -600,11 +561,11 @@ static void init_drafter(mtp *m, const drafter_options *opt)
 /* Names and shapes first: a broken file costs nothing, and they bound all that follows. */
 static bool load_drafter(loader *ld, err *e)
 {
-    mtp *m    = ld->m;
-    ld->b.dry = true;
+    mtp *m      = ld->m;
+    ld->g.b.dry = true;
     if (!load_all(ld, e) || !reserve_queue(m, e)) return false;
-    bind_begin(&ld->b);
-    if (!load_all(ld, e) || !init_rope(m, ld->b.cp, e) || !init_scratch(m, e) || !init_kept_rows(m, e) ||
+    bind_begin(&ld->g.b);
+    if (!load_all(ld, e) || !init_rope(m, ld->g.b.cp, e) || !init_scratch(m, e) || !init_kept_rows(m, e) ||
         !draft_picker_init(&m->pick, m->d.t, e))
         return false;
     m->d.weight_bytes = m->own.weight_bytes;
@@ -615,7 +576,7 @@ bool mtp_open(drafter **out, target *t, const checkpoint *cp, const drafter_opti
 {
     mtp   *m  = xnew(mtp);
     binder b  = {.cp = cp, .own = &m->own, .recode = opt->quantise};
-    loader ld = {.m = m, .b = b, .hf_prefix = cp->gguf ? NULL : gemma4_hf_prefix(cp->tensors)};
+    loader ld = {m, gemma4_binder_of(b)};
     *out      = NULL;
     m->d      = (drafter){.kind      = "mtp",
                           .t         = t,
@@ -629,7 +590,7 @@ bool mtp_open(drafter **out, target *t, const checkpoint *cp, const drafter_opti
     bool ok   = read_config(m, cp, e) && check_fit(m, e);
     if (ok) init_drafter(m, opt);
     ok = ok && load_drafter(&ld, e);
-    bind_end(&ld.b);
+    bind_end(&ld.g.b);
     if (!ok) {
         mtp_close(&m->d);
         return err_wrap(e, "cannot load %s", cp->path);
