@@ -17,18 +17,6 @@ void log_setup(log_level most, bool json)
     as_json    = json;
 }
 
-bool log_level_parse(const char *name, log_level *out)
-{
-    for (int i = 0; i < LOG_LEVELS; i++)
-        if (!strcmp(name, level_name[i])) {
-            *out = (log_level)i;
-            return true;
-        }
-    return false;
-}
-
-bool log_on(log_level l) { return l <= most_level; }
-
 static void put_time(buf *b)
 {
     struct timespec t;
@@ -41,7 +29,7 @@ static void put_time(buf *b)
 
 void log_event(log_level l, const char *event, const char *fmt, ...)
 {
-    if (!log_on(l)) return;
+    if (l > most_level) return;
     char    text[1024];
     va_list ap;
     va_start(ap, fmt);

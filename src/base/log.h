@@ -7,8 +7,6 @@
 typedef enum { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_LEVELS } log_level;
 
 void log_setup(log_level most, bool json); /* before other threads start; default LOG_WARN, text */
-bool log_level_parse(const char *name, log_level *out);
-bool log_on(log_level l);
 /* event: a short fixed word such as "load"; the rest is the sentence. */
 void log_event(log_level l, const char *event, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 #endif

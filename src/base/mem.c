@@ -27,12 +27,6 @@ void *xalloc_n(size_t n, size_t each)
     return xalloc(bytes);
 }
 
-char *xstrdup(const char *s)
-{
-    size_t n = strlen(s) + 1;
-    return memcpy(xalloc(n), s, n);
-}
-
 void *mem_try(size_t bytes)
 {
     fault_check_alloc();

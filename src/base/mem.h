@@ -14,9 +14,8 @@
 #define xnew(T)      ((T *)xalloc(sizeof(T)))
 #define xnew_n(T, n) ((T *)xalloc_n((n), sizeof(T)))
 
-void *xalloc(size_t bytes);            /* zeroed */
-void *xalloc_n(size_t n, size_t each); /* zeroed */
-char *xstrdup(const char *s);
+void *xalloc(size_t bytes);                  /* zeroed */
+void *xalloc_n(size_t n, size_t each);       /* zeroed */
 void *mem_try(size_t bytes);                 /* zeroed, or NULL */
 void *mem_try_n(size_t n, size_t each);      /* zeroed, or NULL also when n * each overflows */
 void *mem_try_resize(void *p, size_t bytes); /* NULL leaves p as it was; new bytes are not zeroed */

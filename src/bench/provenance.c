@@ -121,7 +121,7 @@ bool provenance_files(provenance *p, const char *model, const draft_options *d, 
 }
 
 /* --- the machine ----------------------------------------------------------------------------------*/
-void provenance_cpu(char *out, size_t cap)
+static void cpu_name(char *out, size_t cap)
 {
     char  line[512];
     FILE *f = fopen("/proc/cpuinfo", "r");
@@ -138,7 +138,7 @@ void provenance_put(const provenance *p, json_writer *w, const engine *g, const 
 {
     const ops *o = g->model->o;
     char       cpu[256];
-    provenance_cpu(cpu, sizeof cpu);
+    cpu_name(cpu, sizeof cpu);
     json_key(w, "provenance");
     json_begin_object(w);
     result_str(w, "version", TANDEM_VERSION);

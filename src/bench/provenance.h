@@ -24,5 +24,4 @@ bool provenance_files(provenance *p, const char *model, const draft_options *d, 
 /* One member, "provenance", of the object that is being written. */
 void provenance_put(const provenance *p, json_writer *w, const engine *g, const char *model, const char *kv);
 void provenance_deinit(provenance *p);
-void provenance_cpu(char *out, size_t cap); /* the processor's own name, or "" */
 #endif

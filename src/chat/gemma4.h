@@ -45,6 +45,5 @@ void gemma4_fail(gemma4_out *o, err_code code, const char *fmt, ...) __attribute
 /* key:V,key:V in the template's order: by key, whatever the case. */
 void gemma4_put_members(gemma4_out *o, const json_value *object, bool quote_keys);
 void gemma4_put_value(gemma4_out *o, const json_value *v, bool quote_keys); /* NULL as null */
-void gemma4_put_string(gemma4_out *o, str s);                               /* between two quote markers */
 void gemma4_put_declaration(gemma4_out *o, const chat_tool *tool);
 #endif

@@ -171,7 +171,7 @@ static str upper_text_of(gemma4_out *o, const json_value *v)
 }
 
 /* --- values -------------------------------------------------------------------------------------*/
-void gemma4_put_string(gemma4_out *o, str s)
+static void put_string(gemma4_out *o, str s)
 {
     gemma4_mark(o, GEMMA4_QUOTE);
     gemma4_put(o, s);
@@ -185,7 +185,7 @@ void gemma4_put_members(gemma4_out *o, const json_value *object, bool quote_keys
     for (size_t i = 0; m && i < object->n && !o->failed; i++) {
         if (i) gemma4_puts(o, ",");
         if (quote_keys)
-            gemma4_put_string(o, m[i]->key);
+            put_string(o, m[i]->key);
         else
             gemma4_put(o, m[i]->key);
         gemma4_puts(o, ":");
@@ -211,7 +211,7 @@ void gemma4_put_value(gemma4_out *o, const json_value *v, bool quote_keys)
     if (kind == JSON_NULL) {
         gemma4_puts(o, o->opt->revision == CHAT_REV_B ? "null" : "None");
     } else if (kind == JSON_STRING) {
-        gemma4_put_string(o, v->s);
+        put_string(o, v->s);
     } else if (kind == JSON_BOOL) {
         gemma4_puts(o, v->b ? "true" : "false");
     } else if (kind == JSON_OBJECT) {
@@ -262,7 +262,7 @@ static void put_quoted_list(gemma4_out *o, const json_value *list)
     }
     for (size_t i = 0; i < list->n && !o->failed; i++) {
         if (i) gemma4_puts(o, ",");
-        gemma4_put_string(o, text_of(o, &list->item[i]));
+        put_string(o, text_of(o, &list->item[i]));
     }
 }
 
@@ -276,7 +276,7 @@ static void put_required(gemma4_out *o, const json_value *list)
 static void put_type(gemma4_out *o, const json_value *type)
 {
     gemma4_puts(o, "type:");
-    gemma4_put_string(o, upper_text_of(o, type));
+    put_string(o, upper_text_of(o, type));
 }
 
 static void put_item_type(gemma4_out *o, const json_value *type)
@@ -290,7 +290,7 @@ static void put_item_type(gemma4_out *o, const json_value *type)
     gemma4_puts(o, "type:[");
     for (size_t i = 0; i < type->n && !o->failed; i++) {
         if (i) gemma4_puts(o, ",");
-        gemma4_put_string(o, upper_text_of(o, &type->item[i]));
+        put_string(o, upper_text_of(o, &type->item[i]));
     }
     gemma4_puts(o, "]");
 }
@@ -358,7 +358,7 @@ static void put_property(gemma4_out *o, const json_value *schema)
     if (truthy(description)) {
         comma(o, &any);
         gemma4_puts(o, "description:");
-        gemma4_put_string(o, text_of(o, description));
+        put_string(o, text_of(o, description));
     }
     if (type_is(schema, "STRING") && truthy(list)) {
         comma(o, &any);
@@ -433,7 +433,7 @@ static void put_response_schema(gemma4_out *o, const json_value *response)
     gemma4_puts(o, ",response:{");
     if (truthy(description)) {
         gemma4_puts(o, "description:");
-        gemma4_put_string(o, text_of(o, description));
+        put_string(o, text_of(o, description));
         gemma4_puts(o, ",");
     }
     if (type_is(response, "OBJECT")) {
@@ -448,7 +448,7 @@ void gemma4_put_declaration(gemma4_out *o, const chat_tool *tool)
     gemma4_puts(o, "declaration:");
     gemma4_put(o, tool->name);
     gemma4_puts(o, "{description:");
-    gemma4_put_string(o, text_of(o, tool->description));
+    put_string(o, text_of(o, tool->description));
     if (truthy(tool->parameters)) put_parameters(o, tool->parameters);
     if (tool->response) put_response_schema(o, tool->response);
     gemma4_puts(o, "}");

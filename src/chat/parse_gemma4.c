@@ -680,13 +680,13 @@ static void flush_tail(gemma4_parser *p)
     outer_text(p, (str){p->tail, n});
 }
 
-void gemma4_parse_text(gemma4_parser *p, str text)
+static void parse_text(gemma4_parser *p, str text)
 {
     whole_text(p, text);
     if (p->state == IN_CALL && p->named) flush_json(p);
 }
 
-void gemma4_parse_marker(gemma4_parser *p, gemma4_marker m)
+static void parse_marker(gemma4_parser *p, gemma4_marker m)
 {
     flush_tail(p);
     outer_marker(p, m);
@@ -695,7 +695,7 @@ void gemma4_parse_marker(gemma4_parser *p, gemma4_marker m)
 
 static void take_decoded(gemma4_parser *p)
 {
-    gemma4_parse_text(p, buf_str(&p->decoded));
+    parse_text(p, buf_str(&p->decoded));
     buf_clear(&p->decoded);
 }
 
@@ -706,7 +706,7 @@ void gemma4_parse_id(gemma4_parser *p, int32_t id)
         if (id < 0 || p->marker_id[m] != id) continue;
         tok_stream_finish(&p->stream, &p->decoded);
         take_decoded(p);
-        gemma4_parse_marker(p, m);
+        parse_marker(p, m);
         return;
     }
     tok_stream_put(&p->stream, id, &p->decoded);
@@ -735,16 +735,16 @@ void gemma4_parse_marked(gemma4_parser *p, str text)
         size_t        n  = at ? (size_t)(at - s.s) : s.n;
         gemma4_marker m;
         bool          partly;
-        gemma4_parse_text(p, (str){s.s, n});
+        parse_text(p, (str){s.s, n});
         s = (str){s.s + n, s.n - n};
         if (!s.n) break;
         if (starts_with_marker(s, &m, &partly)) {
-            gemma4_parse_marker(p, m);
+            parse_marker(p, m);
             n = gemma4_marker_name(m).n;
         } else if (partly) {
             break;
         } else {
-            gemma4_parse_text(p, (str){s.s, 1});
+            parse_text(p, (str){s.s, 1});
             n = 1;
         }
         s = (str){s.s + n, s.n - n};
@@ -758,7 +758,7 @@ bool gemma4_parse_finish(gemma4_parser *p, err *e)
         tok_stream_finish(&p->stream, &p->decoded);
         take_decoded(p);
     }
-    gemma4_parse_text(p, buf_str(&p->marked));
+    parse_text(p, buf_str(&p->marked));
     buf_clear(&p->marked);
     flush_tail(p);
     close_text(p);

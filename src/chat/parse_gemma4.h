@@ -42,8 +42,6 @@ typedef struct gemma4_parser gemma4_parser;
 gemma4_parser *gemma4_parser_new(const gemma4_parse_options *opt);
 void           gemma4_parser_free(gemma4_parser *p); /* NULL is fine */
 void           gemma4_parse_id(gemma4_parser *p, int32_t id);
-void           gemma4_parse_marker(gemma4_parser *p, gemma4_marker m);
-void           gemma4_parse_text(gemma4_parser *p, str text); /* no markers in it */
 /* Text with its markers written out, for models that are reached as text; the start of a marker is held back. */
 void gemma4_parse_marked(gemma4_parser *p, str text);
 /* The end of the answer: what is held comes out, what is open is closed. False when memory ran out on the way. */

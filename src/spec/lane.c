@@ -94,7 +94,6 @@ bool spec_lane_begin(spec_lane *l, const lane_options *o, const int32_t *prompt,
     return begin_counting(l, prompt, n, e);
 }
 
-int32_t           spec_lane_pending(const spec_lane *l) { return l->n_text - l->n_cached; }
 bool              spec_lane_full(const spec_lane *l) { return l->n_text > l->s->opt.n_ctx; }
 void              spec_lane_limit(spec_lane *l, int n) { l->limit = n; }
 const spec_out   *spec_lane_out(const spec_lane *l) { return &l->out; }
@@ -220,7 +219,7 @@ bool spec_step(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
     int left = s->t->max_rows;
     assert(n_lanes >= 1 && n_lanes <= left);
     for (int i = 0; i < n_lanes; i++) {
-        assert(lanes[i]->s == s && spec_lane_pending(lanes[i]) >= 1 && !spec_lane_full(lanes[i]));
+        assert(lanes[i]->s == s && lanes[i]->n_text > lanes[i]->n_cached && !spec_lane_full(lanes[i]));
         plan_lane(lanes[i], left - (n_lanes - 1 - i));
         left -= lanes[i]->n_chunk + lanes[i]->plan.n;
     }

@@ -88,8 +88,6 @@ void spec_free(spec *s)
     mem_free(s);
 }
 
-int spec_n_ctx(const spec *s) { return s->opt.n_ctx; }
-
 /* --- counts -------------------------------------------------------------------------------------*/
 double spec_acceptance_length(const spec_stats *s)
 {

@@ -95,8 +95,6 @@ const char *spec_drafter_problem(const spec *s, spec_method m); /* why it is not
 void spec_park(spec *s);
 bool spec_unpark(spec *s, err *e);
 
-int spec_n_ctx(const spec *s);
-
 /* --- lanes -------------------------------------------------------------------------------------- */
 bool spec_lane_new(spec *s, spec_lane **out, err *e); /* ERR_BUSY when all lanes are taken */
 void spec_lane_free(spec_lane *l);                    /* NULL is fine */
@@ -118,9 +116,8 @@ const spec_out *spec_lane_out(const spec_lane *l);
 /* How many of the tokens just decided become text; before the next step, when there are any. */
 void spec_lane_keep(spec_lane *l, int n_keep);
 
-int32_t        spec_lane_pending(const spec_lane *l); /* tokens of the text that have no K/V yet, the anchor included */
-bool           spec_lane_full(const spec_lane *l);    /* no position is left for the anchor */
-void           spec_lane_limit(spec_lane *l, int n);  /* tokens that will still be kept: no more are guessed */
-const int32_t *spec_lane_text(const spec_lane *l, int32_t *n);
+bool              spec_lane_full(const spec_lane *l);   /* no position is left for the anchor */
+void              spec_lane_limit(spec_lane *l, int n); /* tokens that will still be kept: no more are guessed */
+const int32_t    *spec_lane_text(const spec_lane *l, int32_t *n);
 const spec_stats *spec_lane_stats(const spec_lane *l);
 #endif

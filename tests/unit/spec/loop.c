@@ -117,7 +117,8 @@ static void every_method(test_case *t, const char *device)
             text a = answer_with(t, &g, m, prompt, N_PROMPT, 100);
             check_same(t, &a, &plain);
             CHECK_INT(a.stats.tokens + a.stats.plain, 100);
-            if (m == SPEC_AUTO) continue; /* what it drafts is a matter of how long things take */
+            CHECK(a.stats.drafted > 0 && a.stats.rounds > 0); /* auto too: what does not pay is still tried */
+            if (m == SPEC_AUTO) continue;                     /* how much is a matter of how long things take */
             CHECK(a.stats.accepted > 0 && a.stats.drafted > a.stats.accepted);
             CHECK(a.stats.rounds + a.stats.plain < 100);
             CHECK_INT(a.stats.right_at[0] <= a.stats.tried_at[0], true);
