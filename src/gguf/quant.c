@@ -170,7 +170,7 @@ static void one_q2_K(const block_q2_K *b, float *y)
 }
 
 /* 12 bytes hold 16 scales of 6 bits: the low halves two to a byte in 0-7, the upper two bits four to a byte in 8-11. */
-static int q3_scale(const uint8_t s[12], int j)
+int quant_q3_k_scale(const uint8_t s[12], int j)
 {
     int low = s[j % 8] >> (j / 8 * 4) & 15, high = s[8 + j % 4] >> (j / 4 * 2) & 3;
     return (low | high << 4) - 32;
@@ -182,7 +182,7 @@ static void one_q3_K(const block_q3_K *b, float *y)
     for (int i = 0; i < QK_K; i++) {
         int low  = b->qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
         int high = b->hmask[i % 32] >> (i / 32) & 1;
-        y[i]     = d * (float)q3_scale(b->scales, i / 16) * (float)((low | high << 2) - 4);
+        y[i]     = d * (float)quant_q3_k_scale(b->scales, i / 16) * (float)((low | high << 2) - 4);
     }
 }
 

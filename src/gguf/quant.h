@@ -122,6 +122,8 @@ void quant_dequantise(quant_type t, const void *src, float *dst, size_t n);
 bool quant_quantise(quant_type t, const float *src, void *dst, size_t n);
 /* Levels of IQ4_NL and IQ4_XS, and MXFP4's sixteen numbers doubled. */
 extern const int8_t quant_iq4_level[16], quant_fp4_level[16];
+/* The scale of 16 elements, j (0..15) of a Q3_K super-block, -32 to 31. */
+int quant_q3_k_scale(const uint8_t scales[12], int j);
 /* The scale of sub-block j (0..7) of an IQ4_XS super-block, -32 to 31. */
 int quant_iq4_xs_scale(const block_iq4_xs *b, int j);
 /* The 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K super-block. */

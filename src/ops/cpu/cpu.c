@@ -123,17 +123,8 @@ static void cpu_free(const ops *o, dev d)
 /* Tile bytes per unit of the type's own block: 8 source blocks, and what super-blocks' scales grow by. */
 static size_t unit_bytes(quant_type t)
 {
-    return TILE_ROWS * quant_block_bytes(t) + (t == QUANT_Q4_K || t == QUANT_Q5_K ? 32 : t == QUANT_IQ4_XS ? 16 : 0);
-}
-
-static bool can_multiply(quant_type t)
-{
-    static const quant_type TYPES[] = {QUANT_F32,  QUANT_F16,    QUANT_BF16,   QUANT_Q4_0, QUANT_Q4_1,
-                                       QUANT_Q5_0, QUANT_Q5_1,   QUANT_Q8_0,   QUANT_Q4_K, QUANT_Q5_K,
-                                       QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4};
-    for (size_t i = 0; i < COUNT(TYPES); i++)
-        if (TYPES[i] == t) return true;
-    return false;
+    bool grows = t == QUANT_Q3_K || t == QUANT_Q4_K || t == QUANT_Q5_K;
+    return TILE_ROWS * quant_block_bytes(t) + (grows ? 32 : t == QUANT_IQ4_XS ? 16 : 0);
 }
 
 static void cpu_weight_free(const ops *o, weight *w)
@@ -161,7 +152,7 @@ static bool cpu_weight_load(const ops *o, weight **out, const weight_src *s, err
     dev    tiles;
     size_t total;
     *out = NULL;
-    if (!ops_check_weight(s, can_multiply(s->type), e)) return false;
+    if (!ops_check_weight(s, quant_can_dequantise(s->type), e)) return false;
     size_t n_units = (size_t)s->n_in / (size_t)quant_block(s->type), n_tiles = ceil_div((size_t)s->n_out, TILE_ROWS);
     size_t tile_bytes = n_units * unit_bytes(s->type), all = n_tiles * (size_t)s->n_mats;
     if (!size_mul(&total, tile_bytes, all))

@@ -2,7 +2,7 @@
  *
  * The arithmetic of a number y[r][o] is fixed by the weight's type and n_in (promise 1):
  *   quantised   for blocks of 32 inputs in order: acc = fma(dw * dx, exact integer dot, acc), and where the type has a
- *               minimum acc = fma(m, dx * sum of x, acc)
+ *               minimum acc = fma(m, dx * sum of x, acc); of Q2_K acc = fma(m * dx, exact sum of minima times x, acc)
  *   floats      acc = fma(w, x, acc), inputs in order
  * A kernel takes up to 4 tiles and 6 rows: a decoded block serves all rows, a row's activations all tiles, and 4 tiles
  * come from memory as 4 streams, faster than one. Each (row, output) has its own chain, so how many rows there are, and
@@ -85,8 +85,11 @@ INLINE wide_f load_f16(const uint16_t *const p[W])
     __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p[0]));
     return (wide_f)_mm512_cvtph_ps(_mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)p[1]), 1));
 }
-INLINE wide_i load_u8i(const uint8_t *const p[W]) { return (wide_i)_mm512_cvtepu8_epi32(join_8(p[0], p[1])); }
-INLINE wide_f load_u8(const uint8_t *const p[W]) { return (wide_f)_mm512_cvtepi32_ps((__m512i)load_u8i(p)); }
+INLINE wide_i load_u8i(const uint8_t *const p[W], int at)
+{
+    return (wide_i)_mm512_cvtepu8_epi32(join_8(p[0] + at, p[1] + at));
+}
+INLINE wide_f load_u8(const uint8_t *const p[W]) { return (wide_f)_mm512_cvtepi32_ps((__m512i)load_u8i(p, 0)); }
 INLINE wide_f load_i8(const uint8_t *const p[W], int at)
 {
     return (wide_f)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(join_8(p[0] + at, p[1] + at)));
@@ -104,7 +107,7 @@ INLINE wide_f  wide_fma(wide_f a, wide_f b, wide_f c)
 INLINE wide_f load_f32(const uint8_t *const p[W]) { return v8_load((const float *)p[0]); }
 INLINE wide_f load_bf16(const uint8_t *const p[W]) { return v8_from_bf16((const uint16_t *)p[0]); }
 INLINE wide_f load_f16(const uint16_t *const p[W]) { return v8_from_f16(p[0]); }
-INLINE wide_i load_u8i(const uint8_t *const p[W]) { return v8i_from_u8(p[0]); }
+INLINE wide_i load_u8i(const uint8_t *const p[W], int at) { return v8i_from_u8(p[0] + at); }
 INLINE wide_f load_u8(const uint8_t *const p[W]) { return v8_from_u8(p[0]); }
 INLINE wide_f load_i8(const uint8_t *const p[W], int at)
 {
@@ -158,13 +161,32 @@ INLINE void go_to_block(quant_type t, wide_block *k, const uint8_t *const tile[W
         k->h[i]  = one.h;
     }
     if (!tile_is_super(t) || b % 8 == 0) {
-        k->all_d = t == QUANT_MXFP4 ? wide_exp2(load_u8i(k->sc)) : load_f16(d);
+        k->all_d = t == QUANT_MXFP4 ? wide_exp2(load_u8i(k->sc, 0)) : load_f16(d);
         if (tile_has_min(t)) k->all_m = load_f16(m);
     }
-    bool scaled = tile_is_super(t) && tile_has_min(t);
+    bool scaled = t == QUANT_Q4_K || t == QUANT_Q5_K;
     k->d        = scaled ? k->all_d * load_u8(k->sc) : k->all_d;
     if (t == QUANT_IQ4_XS) k->d = k->all_d * load_i8(k->sc, 0);
     if (tile_has_min(t)) k->m = scaled ? -(k->all_m * load_u8(sm)) : k->all_m;
+}
+
+/* Of the types whose halves have their own: the scale, and Q2_K's minimum. */
+INLINE wide_f half_scale(quant_type t, const wide_block *k, int half)
+{
+    if (t != QUANT_Q2_K) return load_i8(k->sc, half * TILE_ROWS);
+    return __builtin_convertvector(load_u8i(k->sc, half * TILE_ROWS) & 15, wide_f);
+}
+
+INLINE wide_f half_min(const wide_block *k, int half)
+{
+    return __builtin_convertvector(load_u8i(k->sc, half * TILE_ROWS) >> 4, wide_f);
+}
+
+/* -8 times the sum of minima times x, a whole number. */
+INLINE wide_f half_minima(const wide_block *k, const cpu_xblock *x)
+{
+    wide_f low = half_min(k, 0) * wide_set1((float)x->low8);
+    return wide_fma(half_min(k, 1), wide_set1((float)(x->off8 - x->low8)), low);
 }
 
 /* What a number of wide_group is above the weight's: VNNI takes unsigned numbers only. */
@@ -184,8 +206,15 @@ INLINE wide_u8 wide_book(quant_type t)
 INLINE wide_u8 wide_group(quant_type t, const wide_block *k, int g)
 {
     if (tile_bits(t) == 8) return load_line(k->q, g) ^ (uint8_t)offset(t);
-    wide_u8 q = load_line(k->q, g % 4);
-    q         = g < 4 ? q & 15 : q >> 4;
+    wide_u8 q = load_line(k->q, tile_bits(t) < 4 ? g / 4 : g % 4);
+    if (tile_bits(t) < 4)
+        q = q >> (2 * (g % 4)) & 3;
+    else
+        q = g < 4 ? q & 15 : q >> 4;
+    if (tile_bits(t) == 3) {
+        wide_u8 h = load_line(k->h, 0) & (uint8_t)(1 << g);
+        q |= g < 2 ? h << (2 - g) : h >> (g - 2);
+    }
     if (tile_bits(t) == 5) {
         wide_u8 h = load_line(k->h, 0) & (uint8_t)(1 << g);
         q |= g < 4 ? h << (4 - g) : h >> (g - 4);
@@ -201,7 +230,7 @@ INLINE wide_u8 wide_group(quant_type t, const wide_block *k, int g)
 /* --- integer dots ---------------------------------------------------------------------------------
  * dot_end(dot_add(.., dot_add(.., dot_begin(from)))) = from + the dot of up to span(t) groups, one per output. */
 #if defined(__AVX512VNNI__)
-INLINE int    span(quant_type t) { return t == QUANT_Q6_K ? 4 : 8; }
+INLINE int    span(quant_type t) { return tile_has_halves(t) ? 4 : 8; }
 INLINE wide_i dot_begin(wide_i from) { return from; }
 INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
 {
@@ -217,7 +246,12 @@ INLINE wide_i dot_end(wide_i from, wide_i part)
 /* Sums of pairs of products must fit 16 bits: 2 * 15 * 128 * 8, 2 * 31 * 128 * 4, 2 * 63 * 128 * 2. */
 INLINE int span(quant_type t)
 {
-    return tile_number_bits(t) == 4 ? 8 : tile_number_bits(t) == 5 ? 4 : tile_number_bits(t) == 6 ? 2 : 1;
+    switch (tile_number_bits(t)) {
+    case 8: return 1;
+    case 6: return 2;
+    case 4: return 8;
+    default: return 4; /* of Q2_K and Q3_K half a block */
+    }
 }
 /* Here and now: the compiler would keep all products, in memory, and add them at the end. */
 INLINE wide_i now(__m256i v)
@@ -238,7 +272,7 @@ INLINE wide_i dot_end(wide_i from, wide_i part)
     return now(_mm256_add_epi32((__m256i)from, _mm256_madd_epi16((__m256i)part, _mm256_set1_epi16(1))));
 }
 #else
-INLINE int    span(quant_type t) { return t == QUANT_Q6_K ? 4 : 8; }
+INLINE int    span(quant_type t) { return tile_has_halves(t) ? 4 : 8; }
 INLINE wide_i dot_begin(wide_i from) { return from; }
 INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
 {
@@ -299,7 +333,8 @@ INLINE void dot_block(quant_type t, int m, int n, const wide_block *k, const cpu
     for (int r = 0; r < n; r++) {
         int32_t off8 = groups == 8 ? x[r]->off8 : g0 == 0 ? x[r]->low8 : x[r]->off8 - x[r]->low8;
 #pragma GCC unroll 4
-        for (int j = 0; j < m; j++) sum[j][r] = wide_set1i(off8) * (offset(t) / 8);
+        for (int j = 0; j < m; j++)
+            sum[j][r] = offset(t) % 8 ? wide_set1i(off8) * offset(t) >> 3 : wide_set1i(off8) * (offset(t) / 8);
     }
     dot_groups(t, m, n, k, x, g0, groups, sum);
 #pragma GCC unroll 8
@@ -308,22 +343,22 @@ INLINE void dot_block(quant_type t, int m, int n, const wide_block *k, const cpu
         for (int j = 0; j < m; j++) dot[j][r] = __builtin_convertvector(sum[j][r], wide_f);
 }
 
-/* The same for a whole block, Q6_K's scales of its halves included: 2^16 times 2^7, twice. */
+/* The same for a whole block, the scales of its halves included: of Q6_K 2^16 times 2^7, twice. */
 INLINE void dot_scaled(quant_type t, int m, int n, const wide_block *k, const cpu_xblock *const *x,
                        wide_f dot[MAX_M][MAX_N])
 {
     wide_f high[MAX_M][MAX_N];
-    dot_block(t, m, n, k, x, 0, t == QUANT_Q6_K ? 4 : 8, dot);
-    if (t != QUANT_Q6_K) return;
+    dot_block(t, m, n, k, x, 0, tile_has_halves(t) ? 4 : 8, dot);
+    if (!tile_has_halves(t)) return;
 #pragma GCC unroll 4
     for (int j = 0; j < m; j++)
 #pragma GCC unroll 8
-        for (int r = 0; r < n; r++) dot[j][r] *= load_i8(k[j].sc, 0);
+        for (int r = 0; r < n; r++) dot[j][r] *= half_scale(t, &k[j], 0);
     dot_block(t, m, n, k, x, 4, 4, high);
 #pragma GCC unroll 4
     for (int j = 0; j < m; j++)
 #pragma GCC unroll 8
-        for (int r = 0; r < n; r++) dot[j][r] = wide_fma(high[j][r], load_i8(k[j].sc, TILE_ROWS), dot[j][r]);
+        for (int r = 0; r < n; r++) dot[j][r] = wide_fma(high[j][r], half_scale(t, &k[j], 1), dot[j][r]);
 }
 
 /* --- m times W tiles against n rows ---------------------------------------------------------------
@@ -362,7 +397,10 @@ INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, in
 #pragma GCC unroll 4
             for (int j = 0; j < m; j++) {
                 acc[j][r] = wide_fma(k[j].d * wide_set1(x[r]->d), dot[j][r], acc[j][r]);
-                if (tile_has_min(t)) acc[j][r] = wide_fma(k[j].m, wide_set1(x[r]->ds), acc[j][r]);
+                if (t == QUANT_Q2_K)
+                    acc[j][r] = wide_fma(k[j].m * wide_set1(x[r]->d / 8), half_minima(&k[j], x[r]), acc[j][r]);
+                else if (tile_has_min(t))
+                    acc[j][r] = wide_fma(k[j].m, wide_set1(x[r]->ds), acc[j][r]);
             }
             x[r]++;
         }
@@ -471,6 +509,8 @@ INT_FNS(Q4_1)
 INT_FNS(Q5_0)
 INT_FNS(Q5_1)
 INT_FNS(Q8_0)
+INT_FNS(Q2_K)
+INT_FNS(Q3_K)
 INT_FNS(Q4_K)
 INT_FNS(Q5_K)
 INT_FNS(Q6_K)
@@ -485,8 +525,8 @@ FLOAT_FNS(BF16)
 static const struct {
     int      n_tiles; /* that it takes at a time */
     tile_fn *fn;
-} TILE[QUANT_TYPES][MAX_N + 1] = {INTS(Q4_0),  INTS(Q4_1),  INTS(Q5_0),  INTS(Q5_1),   INTS(Q8_0),
-                                  INTS(Q4_K),  INTS(Q5_K),  INTS(Q6_K),  INTS(IQ4_NL), INTS(IQ4_XS),
+} TILE[QUANT_TYPES][MAX_N + 1] = {INTS(Q4_0),  INTS(Q4_1),  INTS(Q5_0),  INTS(Q5_1),  INTS(Q8_0),   INTS(Q2_K),
+                                  INTS(Q3_K),  INTS(Q4_K),  INTS(Q5_K),  INTS(Q6_K),  INTS(IQ4_NL), INTS(IQ4_XS),
                                   INTS(MXFP4), FLOATS(F32), FLOATS(F16), FLOATS(BF16)};
 
 /* --- tiles against the pairs of a run -------------------------------------------------------------*/

@@ -11,12 +11,12 @@ static void put_pairs(uint8_t q[4][LINE], int r, const uint8_t pairs[QK / 2])
     for (int j = 0; j < 4; j++) memcpy(q[j] + 4 * r, pairs + 4 * j, 4);
 }
 
-/* Bit 4 of v[i]. */
-static void put_fifth(uint8_t h[LINE], int r, const uint8_t v[QK])
+/* Bit `which` of v[i]. */
+static void put_bit(uint8_t h[LINE], int r, const uint8_t v[QK], int which)
 {
     for (int k = 0; k < 4; k++) {
         int byte = 0;
-        for (int g = 0; g < 8; g++) byte |= (v[4 * g + k] >> 4 & 1) << g;
+        for (int g = 0; g < 8; g++) byte |= (v[4 * g + k] >> which & 1) << g;
         h[4 * r + k] = (uint8_t)byte;
     }
 }
@@ -25,16 +25,16 @@ static void put_fifth_bits(uint8_t h[LINE], int r, const uint8_t qh[4])
 {
     uint8_t v[QK];
     for (int i = 0; i < QK; i++) v[i] = (uint8_t)((qh[i / 8] >> (i % 8) & 1) << 4);
-    put_fifth(h, r, v);
+    put_bit(h, r, v, 4);
 }
 
-/* Bits 4 and 5 of v[i]. */
-static void put_top(uint8_t hh[2][LINE], int r, const uint8_t v[QK])
+/* Bits `low` and `low` + 1 of v[i]. */
+static void put_two(uint8_t hh[2][LINE], int r, const uint8_t v[QK], int low)
 {
     for (int line = 0; line < 2; line++)
         for (int k = 0; k < 4; k++) {
             int byte = 0;
-            for (int f = 0; f < 4; f++) byte |= (v[16 * line + 4 * f + k] >> 4 & 3) << (2 * f);
+            for (int f = 0; f < 4; f++) byte |= (v[16 * line + 4 * f + k] >> low & 3) << (2 * f);
             hh[line][4 * r + k] = (uint8_t)byte;
         }
 }
@@ -55,8 +55,11 @@ static void get_row(quant_type t, const tile_block *k, int r, uint8_t v[QK])
             int at = 4 * r + i, q;
             if (tile_bits(t) == 8)
                 q = k->q[LINE * g + at];
+            else if (tile_bits(t) < 4)
+                q = k->q[LINE * (g / 4) + at] >> (2 * (g % 4)) & 3;
             else
                 q = k->q[LINE * (g % 4) + at] >> (g / 4 * 4) & 15;
+            if (tile_bits(t) == 3) q |= (k->h[at] >> g & 1) << 2;
             if (tile_bits(t) == 5) q |= (k->h[at] >> g & 1) << 4;
             if (tile_bits(t) == 6) q |= (k->h[LINE * (g / 4) + at] >> (2 * (g % 4)) & 3) << 4;
             v[4 * g + i] = (uint8_t)q;
@@ -111,6 +114,35 @@ static void one_q8_0(tile_q8_0 *t, int r, const block_q8_0 *s)
     for (int g = 0; g < 8; g++) memcpy(t->q[g] + 4 * r, s->qs + 4 * g, 4);
 }
 
+static void one_q2_K(tile_q2_K *t, int r, const block_q2_K *s)
+{
+    t->d[r]    = s->d;
+    t->dmin[r] = s->dmin;
+    for (int j = 0; j < 8; j++) {
+        sub_q2_K *sub = &t->sub[j];
+        uint8_t   v[QK];
+        for (int i = 0; i < QK; i++) v[i] = s->qs[j / 4 * QK + i] >> (j % 4 * 2) & 3;
+        put_two(sub->q, r, v, 0);
+        sub->sc[0][r] = s->scales[2 * j];
+        sub->sc[1][r] = s->scales[2 * j + 1];
+    }
+}
+
+static void one_q3_K(tile_q3_K *t, int r, const block_q3_K *s)
+{
+    t->d[r] = s->d;
+    for (int j = 0; j < 8; j++) {
+        sub_q3_K *sub = &t->sub[j];
+        uint8_t   v[QK];
+        for (int i = 0; i < QK; i++)
+            v[i] = (uint8_t)((s->qs[j / 4 * QK + i] >> (j % 4 * 2) & 3) | (s->hmask[i] >> j & 1) << 2);
+        put_two(sub->q, r, v, 0);
+        put_bit(sub->h, r, v, 2);
+        sub->sc[0][r] = (int8_t)quant_q3_k_scale(s->scales, 2 * j);
+        sub->sc[1][r] = (int8_t)quant_q3_k_scale(s->scales, 2 * j + 1);
+    }
+}
+
 static void one_q4_K(tile_q4_K *t, int r, const block_q4_K *s)
 {
     t->d[r]    = s->d;
@@ -134,7 +166,7 @@ static void one_q5_K(tile_q5_K *t, int r, const block_q5_K *s)
         for (int i = 0; i < QK; i++)
             v[i] = (uint8_t)((s->qs[j / 2 * QK + i] >> (j % 2 * 4) & 15) | (s->qh[i] >> j & 1) << 4);
         put_low(sub->q, r, v);
-        put_fifth(sub->h, r, v);
+        put_bit(sub->h, r, v, 4);
         quant_k_scale_min(s->scales, j, &sub->sc[r], &sub->m[r]);
     }
 }
@@ -149,7 +181,7 @@ static void one_q6_K(tile_q6_K *t, int r, const block_q6_K *s)
         for (int i = 0; i < QK; i++)
             v[i] = (uint8_t)((ql[i] >> (j % 4 / 2 * 4) & 15) | (qh[i] >> (j % 4 * 2) & 3) << 4);
         put_low(sub->q, r, v);
-        put_top(sub->hh, r, v);
+        put_two(sub->hh, r, v, 4);
         sub->sc[0][r] = s->scales[2 * j];
         sub->sc[1][r] = s->scales[2 * j + 1];
     }
@@ -183,6 +215,8 @@ PACK_ROW(q4_1)
 PACK_ROW(q5_0)
 PACK_ROW(q5_1)
 PACK_ROW(q8_0)
+PACK_ROW(q2_K)
+PACK_ROW(q3_K)
 PACK_ROW(q4_K)
 PACK_ROW(q5_K)
 PACK_ROW(q6_K)
@@ -204,7 +238,7 @@ static pack_fn *const PACK[QUANT_TYPES] = {
     [QUANT_F32] = pack_4_bytes,   [QUANT_F16] = pack_2_bytes, [QUANT_BF16] = pack_2_bytes, [QUANT_Q4_0] = pack_q4_0,
     [QUANT_Q4_1] = pack_q4_1,     [QUANT_Q5_0] = pack_q5_0,   [QUANT_Q5_1] = pack_q5_1,    [QUANT_Q8_0] = pack_q8_0,
     [QUANT_Q4_K] = pack_q4_K,     [QUANT_Q5_K] = pack_q5_K,   [QUANT_Q6_K] = pack_q6_K,    [QUANT_IQ4_NL] = pack_iq4_nl,
-    [QUANT_IQ4_XS] = pack_iq4_xs, [QUANT_MXFP4] = pack_mxfp4,
+    [QUANT_IQ4_XS] = pack_iq4_xs, [QUANT_MXFP4] = pack_mxfp4, [QUANT_Q2_K] = pack_q2_K,    [QUANT_Q3_K] = pack_q3_K,
 };
 
 /* The tiles start zeroed, so rows beyond n_out need nothing. */
@@ -231,6 +265,17 @@ INLINE float number_of(quant_type t, uint8_t q)
     return tile_bits(t) == 8 ? (float)(int8_t)q : (float)(q - tile_offset(t));
 }
 
+typedef struct {
+    float scale, min;
+} half_scale;
+
+INLINE half_scale half_scale_of(quant_type t, const tile_block *k, int r, int half)
+{
+    if (!tile_has_halves(t)) return (half_scale){0};
+    uint8_t s = k->sc[half * TILE_ROWS + r];
+    return t == QUANT_Q2_K ? (half_scale){(float)(s & 15), (float)(s >> 4)} : (half_scale){(float)(int8_t)s, 0};
+}
+
 /* y = w * scale; the weight is rounded as quant_dequantise rounds it. */
 INLINE void read_ints(quant_type t, float *y, const uint8_t *tile, int r, int n_in, float scale)
 {
@@ -240,15 +285,16 @@ INLINE void read_ints(quant_type t, float *y, const uint8_t *tile, int r, int n_
         float      d = t == QUANT_MXFP4 ? ldexpf(1, k.sc[r] - 128) : f16_to_f32(k.d[r]);
         float      m = tile_has_min(t) ? f16_to_f32(k.m[r]) : 0;
         if (t == QUANT_IQ4_XS) d = d * (float)(int8_t)k.sc[r];
-        if (tile_is_super(t) && tile_has_min(t)) {
+        if (tile_is_super(t) && tile_has_min(t) && !tile_has_halves(t)) {
             d = d * k.sc[r];
             m = -(m * k.sm[r]);
         }
         get_row(t, &k, r, v);
         for (int i = 0; i < QK; i++) {
-            float q       = number_of(t, v[i]);
-            float scale_i = t == QUANT_Q6_K ? d * (float)(int8_t)k.sc[i / 16 * TILE_ROWS + r] : d;
-            float x       = tile_has_min(t) ? scale_i * q + m : scale_i * q;
+            float      q       = number_of(t, v[i]);
+            half_scale s       = half_scale_of(t, &k, r, i / 16);
+            float      scale_i = tile_has_halves(t) ? d * s.scale : d;
+            float      x  = t == QUANT_Q2_K ? scale_i * q - m * s.min : tile_has_min(t) ? scale_i * q + m : scale_i * q;
             y[b * QK + i] = x * scale;
         }
     }
@@ -273,6 +319,8 @@ static void read_row(quant_type t, float *y, const uint8_t *tile, int r, int n_i
     case QUANT_Q5_0: read_ints(QUANT_Q5_0, y, tile, r, n_in, scale); break;
     case QUANT_Q5_1: read_ints(QUANT_Q5_1, y, tile, r, n_in, scale); break;
     case QUANT_Q8_0: read_ints(QUANT_Q8_0, y, tile, r, n_in, scale); break;
+    case QUANT_Q2_K: read_ints(QUANT_Q2_K, y, tile, r, n_in, scale); break;
+    case QUANT_Q3_K: read_ints(QUANT_Q3_K, y, tile, r, n_in, scale); break;
     case QUANT_Q4_K: read_ints(QUANT_Q4_K, y, tile, r, n_in, scale); break;
     case QUANT_Q5_K: read_ints(QUANT_Q5_K, y, tile, r, n_in, scale); break;
     case QUANT_Q6_K: read_ints(QUANT_Q6_K, y, tile, r, n_in, scale); break;

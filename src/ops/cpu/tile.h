@@ -8,8 +8,8 @@
  *
  * so 32 bytes of weights times 4 activations, repeated 8 times, are 8 partial sums. Parts of a number:
  *     q     low 4 bits: line j holds group j in the low half of its bytes and group j + 4 in the high half
- *           (8-bit types: line g holds group g)
- *     h     Q5: bit g of a byte is bit 4 of its number in group g
+ *           (8-bit types: line g holds group g; Q2 and Q3: two bits, lying as hh)
+ *     h     Q5: bit g of a byte is bit 4 of its number in group g; Q3: bit 2
  *     hh    Q6: line g / 4, bits 2 (g % 4) and up of a byte are bits 4 and 5 of its number in group g
  * Floats keep their type: [input][8 rows]. */
 #ifndef TANDEM_OPS_CPU_TILE_H
@@ -54,9 +54,24 @@ typedef struct {
     uint8_t q[4][LINE], hh[2][LINE];
 } sub_q6_K; /* sc: by halves of 16 inputs */
 typedef struct {
+    uint8_t sc[2][8], q[2][LINE];
+} sub_q2_K; /* sc: by halves, the scale in the low half of a byte, the minimum in the high one */
+typedef struct {
+    int8_t  sc[2][8];
+    uint8_t q[2][LINE], h[LINE];
+} sub_q3_K;
+typedef struct {
     int8_t  sc[8];
     uint8_t q[4][LINE];
 } sub_iq4_xs;
+typedef struct {
+    uint16_t d[8], dmin[8];
+    sub_q2_K sub[8];
+} tile_q2_K;
+typedef struct {
+    uint16_t d[8];
+    sub_q3_K sub[8];
+} tile_q3_K;
 typedef struct {
     uint16_t d[8], dmin[8];
     sub_q4_K sub[8];
@@ -81,13 +96,15 @@ _Static_assert(sizeof(tile_iq4_nl) == 8 * sizeof(block_iq4_nl) && sizeof(tile_mx
 _Static_assert(sizeof(tile_q4_K) == 8 * sizeof(block_q4_K) + 32, "scales and minima expanded to bytes: 2.8% more");
 _Static_assert(sizeof(tile_q5_K) == 8 * sizeof(block_q5_K) + 32, "2.3% more");
 _Static_assert(sizeof(tile_iq4_xs) == 8 * sizeof(block_iq4_xs) + 16, "1.5% more");
+_Static_assert(sizeof(tile_q2_K) == 8 * sizeof(block_q2_K), "no growth");
+_Static_assert(sizeof(tile_q3_K) == 8 * sizeof(block_q3_K) + 32, "3.6% more");
 
 /* Where the parts of one block of 32 inputs lie; `t` is always a constant where this is inlined. A weight is
  * d * q + m, after q's offset; in the K types it is d * sc * q - m * sm, with d and m of the whole super-block. Where there is a code book, q is what stands in it. */
 typedef struct {
     const uint16_t *d, *m; /* f16; m only where the type has a minimum */
     const uint8_t  *sc,
-        *sm; /* super-blocks; of IQ4_XS int8, of Q6_K int8 and [2][8]; of MXFP4 the exponents, and no d */
+        *sm; /* super-blocks; of IQ4_XS int8, of Q3_K and Q6_K int8 and [2][8], of Q2_K [2][8]; of MXFP4 the exponents, and no d */
     const uint8_t *q, *h;
 } tile_block;
 
@@ -105,6 +122,8 @@ INLINE tile_block tile_at(quant_type t, const uint8_t *tile, int b)
     case QUANT_IQ4_NL: { PLAIN(tile_iq4_nl); return (tile_block){.d = p->d, .q = p->q[0]}; }
     case QUANT_MXFP4: { PLAIN(tile_mxfp4); return (tile_block){.sc = p->e, .q = p->q[0]}; }
     case QUANT_IQ4_XS: { SUPER(iq4_xs); return (tile_block){.d = s->d, .sc = (const uint8_t *)p->sc, .q = p->q[0]}; }
+    case QUANT_Q2_K: { SUPER(q2_K); return (tile_block){.d = s->d, .m = s->dmin, .sc = p->sc[0], .q = p->q[0]}; }
+    case QUANT_Q3_K: { SUPER(q3_K); return (tile_block){.d = s->d, .sc = (const uint8_t *)p->sc[0], .q = p->q[0], .h = p->h}; }
     case QUANT_Q4_K: { SUPER(q4_K); return (tile_block){s->d, s->dmin, p->sc, p->m, p->q[0], NULL}; }
     case QUANT_Q5_K: { SUPER(q5_K); return (tile_block){s->d, s->dmin, p->sc, p->m, p->q[0], p->h}; }
     default: { /* QUANT_Q6_K */
@@ -119,12 +138,25 @@ INLINE tile_block tile_at(quant_type t, const uint8_t *tile, int b)
 
 INLINE bool tile_is_super(quant_type t)
 {
-    return t == QUANT_Q4_K || t == QUANT_Q5_K || t == QUANT_Q6_K || t == QUANT_IQ4_XS;
+    switch (t) {
+    case QUANT_Q2_K:
+    case QUANT_Q3_K:
+    case QUANT_Q4_K:
+    case QUANT_Q5_K:
+    case QUANT_Q6_K:
+    case QUANT_IQ4_XS: return true;
+    default: return false;
+    }
+}
+
+INLINE bool tile_has_halves(quant_type t) /* each 16 inputs have a scale */
+{
+    return t == QUANT_Q2_K || t == QUANT_Q3_K || t == QUANT_Q6_K;
 }
 
 INLINE bool tile_has_min(quant_type t)
 {
-    return t == QUANT_Q4_1 || t == QUANT_Q5_1 || t == QUANT_Q4_K || t == QUANT_Q5_K;
+    return t == QUANT_Q4_1 || t == QUANT_Q5_1 || t == QUANT_Q2_K || t == QUANT_Q4_K || t == QUANT_Q5_K;
 }
 
 INLINE const int8_t *tile_book(quant_type t) /* NULL: q are the numbers themselves */
@@ -135,6 +167,8 @@ INLINE const int8_t *tile_book(quant_type t) /* NULL: q are the numbers themselv
 INLINE int tile_bits(quant_type t)
 {
     switch (t) {
+    case QUANT_Q2_K: return 2;
+    case QUANT_Q3_K: return 3;
     case QUANT_Q5_0:
     case QUANT_Q5_1:
     case QUANT_Q5_K: return 5;
@@ -151,6 +185,7 @@ INLINE int tile_number_bits(quant_type t) { return t == QUANT_MXFP4 ? 5 : tile_b
 INLINE int tile_offset(quant_type t)
 {
     switch (t) {
+    case QUANT_Q3_K: return 4;
     case QUANT_Q4_0: return 8;
     case QUANT_Q5_0:
     case QUANT_MXFP4: return 16;

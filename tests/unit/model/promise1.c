@@ -184,6 +184,8 @@ TEST(model_promise1_q5_0) { check_model(t, MODEL(QUANT_Q5_0, 0, 0), QUANT_F16); 
 TEST(model_promise1_q4_k) { check_model(t, MODEL(QUANT_Q4_K, 4, 0), QUANT_F16); }
 TEST(model_promise1_q5_k) { check_model(t, MODEL(QUANT_Q5_K, 0, 0), QUANT_F16); }
 TEST(model_promise1_q6_k) { check_model(t, MODEL(QUANT_Q6_K, 4, 0), QUANT_F32); }
+TEST(model_promise1_q2_k) { check_model(t, MODEL(QUANT_Q2_K, 4, 0), QUANT_F16); }
+TEST(model_promise1_q3_k) { check_model(t, MODEL(QUANT_Q3_K, 0, 0), QUANT_F32); }
 TEST(model_promise1_iq4_nl) { check_model(t, MODEL(QUANT_IQ4_NL, 0, 0), QUANT_F16); }
 TEST(model_promise1_iq4_xs) { check_model(t, MODEL(QUANT_IQ4_XS, 4, 0), QUANT_F32); }
 TEST(model_promise1_mxfp4) { check_model(t, MODEL(QUANT_MXFP4, 4, 0), QUANT_F16); }

@@ -6,7 +6,7 @@ static const quant_type block_types[] = {QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUA
                                          QUANT_Q8_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
 
 /* Types that a backend may hold as F16, which rounds the weights: that the cpu does not, cpu_promise1.c sees to. */
-static const quant_type loose_types[] = {QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4};
+static const quant_type loose_types[] = {QUANT_Q2_K, QUANT_Q3_K, QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4};
 static const double     LOOSE         = 5e-4;
 
 typedef struct {

@@ -174,6 +174,8 @@ static void fill_scales(rig *g, quant_type type, void *p)
     case QUANT_Q4_K: ((block_q4_K *)p)->d = SCALED(s, 512), ((block_q4_K *)p)->dmin = SCALED(m, 64); break;
     case QUANT_Q5_K: ((block_q5_K *)p)->d = SCALED(s, 1024), ((block_q5_K *)p)->dmin = SCALED(m, 64); break;
     case QUANT_Q6_K: ((block_q6_K *)p)->d = SCALED(s, 4096); break;
+    case QUANT_Q2_K: ((block_q2_K *)p)->d = SCALED(s, 32), ((block_q2_K *)p)->dmin = SCALED(m, 16); break;
+    case QUANT_Q3_K: ((block_q3_K *)p)->d = SCALED(s, 128); break;
     case QUANT_IQ4_NL: ((block_iq4_nl *)p)->d = SCALED(s, 128); break;
     case QUANT_IQ4_XS: ((block_iq4_xs *)p)->d = SCALED(s, 4096); break;
     case QUANT_MXFP4: ((block_mxfp4 *)p)->e = (uint8_t)(124 + test_rand(&g->rand) % 3); break;
