@@ -451,55 +451,31 @@ INLINE void tile_floats(quant_type t, int m, int n, const uint8_t *const *tile, 
     put_rows(m, n, y, acc, n_out);
 }
 
-#define INT_FN(type, m, n)                                                                                             \
+#define TILE_FN(kind, type, m, n)                                                                                      \
     static void tile_##type##_##m##x##n(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y,   \
                                         int n_out)                                                                     \
     {                                                                                                                  \
-        tile_ints(QUANT_##type, m, n, tile, n_in, x, y, n_out);                                                        \
+        tile_##kind(QUANT_##type, m, n, tile, n_in, x, y, n_out);                                                      \
     }
-#define FLOAT_FN(type, m, n)                                                                                           \
-    static void tile_##type##_##m##x##n(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y,   \
-                                        int n_out)                                                                     \
-    {                                                                                                                  \
-        tile_floats(QUANT_##type, m, n, tile, n_in, x, y, n_out);                                                      \
-    }
+#define TWO_BY_3_TO_6(kind, type)                                                                                      \
+    TILE_FN(kind, type, 2, 3) TILE_FN(kind, type, 2, 4) TILE_FN(kind, type, 2, 5) TILE_FN(kind, type, 2, 6)
 #ifdef __AVX512VNNI__ /* 4 tiles each: up to 12 accumulators and 12 sums of 32 registers */
-#define INT_FNS(type)                                                                                                  \
-    INT_FN(type, 2, 1)                                                                                                 \
-    INT_FN(type, 2, 2)                                                                                                 \
-    INT_FN(type, 2, 3)                                                                                                 \
-    INT_FN(type, 2, 4)                                                                                                 \
-    INT_FN(type, 2, 5)                                                                                                 \
-    INT_FN(type, 2, 6)
+#define TILE_FNS(kind, type) TILE_FN(kind, type, 2, 1) TILE_FN(kind, type, 2, 2) TWO_BY_3_TO_6(kind, type)
+#define INT_FNS(type)        TILE_FNS(ints, type)
+#define FLOAT_FNS(type)      TILE_FNS(floats, type)
 #define INTS(type)                                                                                                     \
     [QUANT_##type] = {[1] = {4, tile_##type##_2x1}, [2] = {4, tile_##type##_2x2}, [3] = {4, tile_##type##_2x3},        \
                       [4] = {4, tile_##type##_2x4}, [5] = {4, tile_##type##_2x5}, [6] = {4, tile_##type##_2x6}}
-#else
-#define INT_FNS(type) INT_FN(type, 4, 1) INT_FN(type, 2, 2) INT_FN(type, 2, 3) INT_FN(type, 2, 4)
+#define FLOATS(type) INTS(type)
+#else /* of floats 12 sums, which take turns and leave registers for what is multiplied */
+#define INT_FNS(type)                                                                                                  \
+    TILE_FN(ints, type, 4, 1) TILE_FN(ints, type, 2, 2) TILE_FN(ints, type, 2, 3) TILE_FN(ints, type, 2, 4)
+#define FLOAT_FNS(type) TILE_FN(floats, type, 4, 1) TILE_FN(floats, type, 4, 2) TWO_BY_3_TO_6(floats, type)
 #define INTS(type)                                                                                                     \
     [QUANT_##type] = {[1] = {4, tile_##type##_4x1},                                                                    \
                       [2] = {2, tile_##type##_2x2},                                                                    \
                       [3] = {2, tile_##type##_2x3},                                                                    \
                       [4] = {2, tile_##type##_2x4}}
-#endif
-/* Twelve sums that take turns keep the multipliers busy, and leave registers for what is multiplied. */
-#ifdef __AVX512VNNI__
-#define FLOAT_FNS(type)                                                                                                \
-    FLOAT_FN(type, 2, 1)                                                                                               \
-    FLOAT_FN(type, 2, 2)                                                                                               \
-    FLOAT_FN(type, 2, 3)                                                                                               \
-    FLOAT_FN(type, 2, 4)                                                                                               \
-    FLOAT_FN(type, 2, 5)                                                                                               \
-    FLOAT_FN(type, 2, 6)
-#define FLOATS(type) INTS(type)
-#else
-#define FLOAT_FNS(type)                                                                                                \
-    FLOAT_FN(type, 4, 1)                                                                                               \
-    FLOAT_FN(type, 4, 2)                                                                                               \
-    FLOAT_FN(type, 2, 3)                                                                                               \
-    FLOAT_FN(type, 2, 4)                                                                                               \
-    FLOAT_FN(type, 2, 5)                                                                                               \
-    FLOAT_FN(type, 2, 6)
 #define FLOATS(type)                                                                                                   \
     [QUANT_##type] = {[1] = {4, tile_##type##_4x1}, [2] = {4, tile_##type##_4x2}, [3] = {2, tile_##type##_2x3},        \
                       [4] = {2, tile_##type##_2x4}, [5] = {2, tile_##type##_2x5}, [6] = {2, tile_##type##_2x6}}
