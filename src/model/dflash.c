@@ -663,15 +663,15 @@ static bool pick_runs(dflash *m, const guess_run *run, int n_runs, err *e)
 static bool pick_guesses(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 {
     int H = m->c.n_embd;
-    for (int j = 0, done = 0; j < n_jobs;) {
+    for (int j = 0, done = 0, block = 0; j < n_jobs;) { /* block: row where job j's begins */
         guess_run run[HEAD_ROWS];
         int32_t   row[HEAD_ROWS];
         int       n = 0, n_runs = 0;
         while (j < n_jobs && n < HEAD_ROWS) {
             int left = wanted(m, jobs[j]) - done, k = left < HEAD_ROWS - n ? left : HEAD_ROWS - n;
             run[n_runs++] = (guess_run){jobs[j], done, k, n};
-            for (int i = 0; i < k; i++) row[n++] = j * m->c.block + 1 + done++;
-            if (k == left) j++, done = 0;
+            for (int i = 0; i < k; i++) row[n++] = block + 1 + done++;
+            if (k == left) block += 1 + wanted(m, jobs[j++]), done = 0;
         }
         m->o->upload(m->q, m->s.index, row, (size_t)n * sizeof *row);
         m->o->copy_rows(m->q, m->s.hidden, H, m->s.y, H, m->s.index, n, H);
@@ -698,7 +698,7 @@ static void keep_rows(dflash *m)
 static bool add_block(dflash *m, const draft_job *job, err *e)
 {
     draft_lane *l   = job->lane;
-    int32_t     len = kv_seq_len(l->seq), end = len + m->c.block - 1;
+    int32_t     len = kv_seq_len(l->seq), end = len + wanted(m, job);
     if (!kv_seq_grow(l->seq, end + 1, e)) return false;
     add_row(m, l, job->text[job->n_text - 1], len, end);
     for (int32_t s = len + 1; s <= end; s++) add_row(m, l, m->c.mask_id, s, end);

@@ -49,8 +49,11 @@ static bool costs_per_guess(spec_method m) { return m == SPEC_MTP || m == SPEC_N
 
 void cost_note_draft(cost_table *c, spec_method m, int n_guesses, double seconds)
 {
-    if (m == SPEC_OFF || n_guesses < 1) return;
-    note_cost(&c->draft[m], c->n_steps, costs_per_guess(m) ? seconds / n_guesses : seconds);
+    if (m == SPEC_OFF || n_guesses < 1 || n_guesses > DRAFT_MAX) return;
+    if (m == SPEC_DFLASH)
+        note_cost(&c->block[1 + n_guesses], c->n_steps, seconds);
+    else
+        note_cost(&c->draft[m], c->n_steps, costs_per_guess(m) ? seconds / n_guesses : seconds);
 }
 
 /* The measured costs as a curve that never falls: flat over each span of rows, straight between them. */
@@ -61,11 +64,11 @@ typedef struct {
 typedef struct {
     span at[COST_MAX_ROWS];
     int  n;
-} step_curve;
+} cost_curve;
 
 /* Neighbours that fall become one span at their mean, weighted so that a number measured once does not move one that was
  * measured often. */
-static void add_span(step_curve *v, int rows, const cost *k)
+static void add_span(cost_curve *v, int rows, const cost *k)
 {
     v->at[v->n++] = (span){rows, rows, k->seconds, k->n < FEW ? 0.25 : fmin(k->n, 16)};
     for (; v->n > 1 && v->at[v->n - 2].seconds > v->at[v->n - 1].seconds; v->n--) {
@@ -76,7 +79,7 @@ static void add_span(step_curve *v, int rows, const cost *k)
 }
 
 /* Inside what was measured. */
-static double curve_between(const step_curve *v, double rows)
+static double curve_between(const cost_curve *v, double rows)
 {
     int i = 0;
     while (i + 1 < v->n && rows > v->at[i].last) i++;
@@ -86,7 +89,7 @@ static double curve_between(const step_curve *v, double rows)
 }
 
 /* Beyond it goes on as it rose over its upper half: two neighbours alone would make a slope of noise. */
-static double curve_at(const step_curve *v, int rows)
+static double curve_at(const cost_curve *v, int rows)
 {
     if (v->n == 0) return ASSUMED_STEP_S * (1 + ASSUMED_PER_ROW * (rows - 1));
     const span *low = &v->at[0], *high = &v->at[v->n - 1];
@@ -104,13 +107,13 @@ static double known_cost(const cost_table *c, const cost *k) { return c->n_steps
 
 /* Two kinds of numbers are left out: old ones, so that a length that was too dear once is tried again; and one that was
  * measured only once and is more than twice what the others say, which may have been the machine's doing. */
-static void measured_curve(step_curve *v, const cost_table *c)
+static void measured_curve(cost_curve *v, const cost_table *c, const cost *by_rows)
 {
-    step_curve sure = {.n = 0};
+    cost_curve sure = {.n = 0};
     for (int pass = 0; pass < 2; pass++) {
         v->n = 0;
         for (int rows = 1; rows <= COST_MAX_ROWS; rows++) {
-            const cost *k = &c->step[rows];
+            const cost *k = &by_rows[rows];
             if (!(known_cost(c, k) > 0)) continue;
             if (k->n == 1 && (pass == 0 || (sure.n > 0 && k->seconds > 2 * curve_at(&sure, rows)))) continue;
             add_span(v, rows, k);
@@ -119,27 +122,39 @@ static void measured_curve(step_curve *v, const cost_table *c)
     }
 }
 
+/* The two costs that depend on rows. */
+typedef struct {
+    cost_curve step, block;
+} cost_curves;
+
+static void measured_curves(cost_curves *v, const cost_table *c)
+{
+    measured_curve(&v->step, c, c->step);
+    measured_curve(&v->block, c, c->block);
+}
+
 double cost_step(const cost_table *c, int rows)
 {
-    step_curve v;
-    measured_curve(&v, c);
+    cost_curve v;
+    measured_curve(&v, c, c->step);
     return curve_at(&v, rows);
 }
 
-static double draft_cost(const cost_table *c, const step_curve *v, spec_method m, int n_guesses)
+/* A tree is made of the longest draft; before one was measured, it costs what that would as a chain. */
+static double draft_cost(const cost_table *c, const cost_curves *v, spec_method m, int n_guesses)
 {
-    static const spec_method same_pass[SPEC_METHODS] = {[SPEC_DFLASH] = SPEC_TREE, [SPEC_TREE] = SPEC_DFLASH};
-    double                   s                       = known_cost(c, &c->draft[m]);
+    double s = known_cost(c, &c->draft[m]);
     if (m == SPEC_OFF || n_guesses < 1) return 0;
-    if (!(s > 0)) s = known_cost(c, &c->draft[same_pass[m]]);
-    if (!(s > 0)) s = ASSUMED_DRAFT[m] * curve_at(v, 1);
+    if (m == SPEC_DFLASH && v->block.n > 0) return curve_at(&v->block, 1 + n_guesses);
+    if (!(s > 0) && m == SPEC_TREE && v->block.n > 0) s = v->block.at[v->block.n - 1].seconds;
+    if (!(s > 0)) s = ASSUMED_DRAFT[m] * curve_at(&v->step, 1);
     return costs_per_guess(m) ? s * n_guesses : s;
 }
 
 double cost_draft(const cost_table *c, spec_method m, int n_guesses)
 {
-    step_curve v;
-    measured_curve(&v, c);
+    cost_curves v;
+    measured_curves(&v, c);
     return draft_cost(c, &v, m, n_guesses);
 }
 
@@ -267,17 +282,16 @@ static void tree_curve(const policy *p, double *out, int n, int budget)
     }
 }
 
-/* What a choice is made from. */
 typedef struct {
     const policy     *p;
     const cost_table *c;
-    step_curve        step;
+    cost_curves       v;
     int               room;
 } choice;
 
 static double plan_cost(const choice *k, spec_method m, int n)
 {
-    return draft_cost(k->c, &k->step, m, n) + curve_at(&k->step, 1 + n);
+    return draft_cost(k->c, &k->v, m, n) + curve_at(&k->v.step, 1 + n);
 }
 
 static void consider(const choice *k, spec_plan *best, spec_method m, int n, double tokens)
@@ -383,10 +397,10 @@ spec_plan policy_choose(const policy *p, const cost_table *c, int room)
     choice    k    = {.p = p, .c = c, .room = room};
     spec_plan best = {0}, trial;
 
-    measured_curve(&k.step, c);
+    measured_curves(&k.v, c);
     for (int m = 0; m < SPEC_METHODS; m++) consider_method(&k, &best, m, false);
     if (room > 0 && due_trial(&k, &best, &trial)) best = trial;
-    if (k.step.n == 0) best.rate = 0;
+    if (k.v.step.n == 0) best.rate = 0;
     return best;
 }
 

@@ -23,9 +23,10 @@ typedef struct {
     long   at;      /* cost_table.n_steps when it was last measured */
 } cost;
 typedef struct {
-    cost step[COST_MAX_ROWS + 1]; /* of a target step with so many rows of one lane, judging included */
-    cost draft[SPEC_METHODS];     /* DFlash, tree: one draft; MTP, n-gram: one guess */
-    long n_steps;                 /* measured, of any number of rows */
+    cost step[COST_MAX_ROWS + 1];  /* of a target step with so many rows of one lane, judging included */
+    cost block[COST_MAX_ROWS + 1]; /* of a DFlash draft with so many rows: the anchor and the guesses */
+    cost draft[SPEC_METHODS];      /* tree: one draft; MTP, n-gram: one guess */
+    long n_steps;                  /* measured, of any number of rows */
 } cost_table;
 
 void cost_note_step(cost_table *c, int rows, double seconds);

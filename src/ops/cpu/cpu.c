@@ -293,7 +293,9 @@ static void prepare_x(queue *q, cpu_matmul_args *a, const float *x, size_t n_row
 static void run_matmul(queue *q, const cpu_matmul_args *a, size_t n_runs, size_t n_pairs)
 {
     size_t n = n_runs * a->w->n_tiles, cost = n_pairs * (size_t)a->w->pub.n_in * (size_t)a->w->pub.n_out;
-    size_t grain = min_size(max_size(TILE_CHUNK / a->w->tile_bytes, 1), ceil_div(n, 4 * (size_t)q->n_threads));
+    size_t chunk =
+        n_pairs > n_runs * CPU_ROW_BLOCK ? TILE_CHUNK : 8 * TILE_CHUNK; /* read once: the fewer ends the better */
+    size_t grain = min_size(max_size(chunk / a->w->tile_bytes, 1), ceil_div(n, 4 * (size_t)q->n_threads));
     run_grains(q->b, q->b->k->matmul, a, n, cost < SMALL_JOB ? n : ceil_div(grain, TILE_STRIP) * TILE_STRIP);
 }
 

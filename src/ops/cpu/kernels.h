@@ -82,7 +82,8 @@ typedef struct {
 
 /* Pairs (row, slot), numbered row * n_slots + slot, in runs of one matrix each: run g is order[first[g]] up to
  * order[first[g + 1]], multiplied by matrix mat[g]. A plain matmul has one run, one slot and no `order`. */
-typedef struct { /* item: a tile of a run's matrix, all runs counted through */
+enum { CPU_ROW_BLOCK = 32 }; /* rows that a chunk of tiles serves before the next ones come */
+typedef struct {             /* item: a tile of a run's matrix, all runs counted through */
     const cpu_weight *w;
     float            *y;          /* [pair][n_out] */
     const void       *x;          /* f32, or cpu_xblock for quantised weights */

@@ -15,7 +15,7 @@
 #include <float.h>
 #include <math.h>
 
-enum { MAX_N = 6, MAX_M = 4, ROW_BLOCK = 32 }; /* rows and (W-fold) tiles that a kernel takes at most */
+enum { MAX_N = 6, MAX_M = 4 }; /* rows and (W-fold) tiles that a kernel takes at most */
 
 /* --- activations ----------------------------------------------------------------------------------*/
 
@@ -137,12 +137,24 @@ wide_exp2(wide_i e) /* 2^(e - 128), e from 0 to 255, in two factors since the sm
     return (wide_f)((half + 63) << 23) * (wide_f)((e - half + 63) << 23);
 }
 
+/* Rows that need more than one kernel pass over the same tiles: pass `now` of `all`. Each asks for its share of the next
+ * strip's blocks, so that memory is as busy in the last pass as in the first. */
+typedef struct {
+    int now, all;
+} turns;
+
 /* A block of W tiles: weight = d * (q - offset) + m. */
 typedef struct {
     wide_f         d, m;
     wide_f         all_d, all_m; /* of the block or super-block, decoded where it begins */
     const uint8_t *sc[W], *q[W], *h[W];
 } wide_block;
+
+INLINE void ask_for_block(quant_type t, const uint8_t *q)
+{
+#pragma GCC unroll 8
+    for (int at = 0; at < QK * tile_bits(t) + TILE_ROWS * 2; at += 64) __builtin_prefetch(q + at, 0, 2);
+}
 
 INLINE void go_to_block(quant_type t, wide_block *k, const uint8_t *const tile[W], int b, size_t ahead)
 {
@@ -151,8 +163,7 @@ INLINE void go_to_block(quant_type t, wide_block *k, const uint8_t *const tile[W
 #pragma GCC unroll 2
     for (int i = 0; i < W; i++) {
         tile_block one = tile_at(t, tile[i], b);
-#pragma GCC unroll 8
-        for (int at = 0; at < QK * tile_bits(t) + TILE_ROWS * 2; at += 64) __builtin_prefetch(one.q + ahead + at, 0, 2);
+        if (ahead) ask_for_block(t, one.q + ahead);
         d[i]     = one.d;
         m[i]     = one.m;
         sm[i]    = one.sm;
@@ -363,7 +374,7 @@ INLINE void dot_scaled(quant_type t, int m, int n, const wide_block *k, const cp
 
 /* --- m times W tiles against n rows ---------------------------------------------------------------
  * tile: m * W of them. y[r]: where the outputs of row r go, n_out of them, tile after tile. */
-typedef void tile_fn(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y, int n_out);
+typedef void tile_fn(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y, int n_out, turns go);
 
 INLINE void put_rows(int m, int n, float *const *y, wide_f acc[MAX_M][MAX_N], int n_out)
 {
@@ -377,18 +388,19 @@ INLINE void put_rows(int m, int n, float *const *y, wide_f acc[MAX_M][MAX_N], in
 }
 
 INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, int n_in, const void *const *rows,
-                      float *const *y, int n_out)
+                      float *const *y, int n_out, turns go)
 {
     wide_f            acc[MAX_M][MAX_N] = {0};
     wide_block        k[MAX_M]          = {0};
     const cpu_xblock *x[MAX_N];
-    size_t            skip = (size_t)(m * W - 1) * (size_t)(tile[1] - tile[0]);
+    size_t            tile_bytes = (size_t)(tile[1] - tile[0]), skip = (size_t)(m * W - 1) * tile_bytes;
 #pragma GCC unroll 8
     for (int r = 0; r < n; r++) x[r] = rows[r];
     for (int b = 0; b < n_in / QK; b++) {
         wide_f dot[MAX_M][MAX_N];
         bool   ends  = b >= n_in / QK - AHEAD / (QK * tile_bits(t)); /* then it is the next tiles that are asked for */
-        size_t ahead = AHEAD + (ends ? skip : 0);
+        size_t ahead = go.all == 1 ? AHEAD + (ends ? skip : 0) : go.now ? 0 : TILE_STRIP * tile_bytes;
+        go.now       = go.now ? go.now - 1 : go.all - 1;
 #pragma GCC unroll 4
         for (int j = 0; j < m; j++) go_to_block(t, &k[j], tile + j * W, b, ahead);
         dot_scaled(t, m, n, k, x, dot);
@@ -431,12 +443,13 @@ INLINE void add_input(quant_type t, int m, int n, const uint8_t *const *tile, co
 }
 
 INLINE void tile_floats(quant_type t, int m, int n, const uint8_t *const *tile, int n_in, const void *const *rows,
-                        float *const *y, int n_out)
+                        float *const *y, int n_out, turns go)
 {
     enum { STEP = 4 }; /* inputs: a line of the cache or two of each tile */
     wide_f       acc[MAX_M][MAX_N] = {0};
     const float *x[MAX_N];
     int          i = 0;
+    (void)go;
 #pragma GCC unroll 8
     for (int r = 0; r < n; r++) x[r] = rows[r];
     for (; i + STEP <= n_in; i += STEP) {
@@ -453,9 +466,9 @@ INLINE void tile_floats(quant_type t, int m, int n, const uint8_t *const *tile, 
 
 #define TILE_FN(kind, type, m, n)                                                                                      \
     static void tile_##type##_##m##x##n(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y,   \
-                                        int n_out)                                                                     \
+                                        int n_out, turns go)                                                           \
     {                                                                                                                  \
-        tile_##kind(QUANT_##type, m, n, tile, n_in, x, y, n_out);                                                      \
+        tile_##kind(QUANT_##type, m, n, tile, n_in, x, y, n_out, go);                                                  \
     }
 #define TWO_BY_3_TO_6(kind, type)                                                                                      \
     TILE_FN(kind, type, 2, 3) TILE_FN(kind, type, 2, 4) TILE_FN(kind, type, 2, 5) TILE_FN(kind, type, 2, 6)
@@ -541,7 +554,9 @@ static void strip_pairs(const cpu_matmul_args *a, const uint8_t *strip, int n_ti
     int            n_out = (int)out0 + n_tiles * TILE_ROWS < w->n_out ? n_tiles * TILE_ROWS : w->n_out - (int)out0;
     if (a->top) memset(ranked, 0, sizeof ranked);
     for (int t = 0; t < TILE_STRIP; t++) tile[t] = strip + (size_t)(t < n_tiles ? t : n_tiles - 1) * a->w->tile_bytes;
-    for (int i = first, n; i < last; i += n) {
+    turns go = {0, 0};
+    for (int i = first; i < last; i += rows_at_once(w->type, last - i)) go.all++;
+    for (int i = first, n; i < last; i += n, go.now++) {
         const void *x[MAX_N];
         float      *y[MAX_N];
         n = rows_at_once(w->type, last - i);
@@ -552,7 +567,7 @@ static void strip_pairs(const cpu_matmul_args *a, const uint8_t *strip, int n_ti
         }
         for (int t = 0; t < n_tiles; t += TILE[w->type][n].n_tiles) {
             int out = n_out - t * TILE_ROWS, most = TILE[w->type][n].n_tiles * TILE_ROWS;
-            TILE[w->type][n].fn(tile + t, w->n_in, x, y, out < most ? out : most);
+            TILE[w->type][n].fn(tile + t, w->n_in, x, y, out < most ? out : most, go);
             for (int j = 0; j < n; j++) y[j] += TILE[w->type][n].n_tiles * TILE_ROWS;
         }
         for (int j = 0; a->top && j < n; j++) rank_outputs(a->top, thread, i + j, ranked[j], n_out, out0);
@@ -564,10 +579,10 @@ static void run_tiles(const cpu_matmul_args *a, size_t g, size_t from, size_t to
 {
     const uint8_t *tiles = a->w->tiles + (size_t)a->mat[g] * a->w->n_tiles * a->w->tile_bytes;
     int            last  = a->first[g + 1];
-    for (int i = a->first[g]; i < last; i += ROW_BLOCK)
+    for (int i = a->first[g]; i < last; i += CPU_ROW_BLOCK)
         for (size_t t = from; t < to; t += TILE_STRIP)
             strip_pairs(a, tiles + t * a->w->tile_bytes, to - t < TILE_STRIP ? (int)(to - t) : TILE_STRIP,
-                        t * TILE_ROWS, i, last - i < ROW_BLOCK ? last : i + ROW_BLOCK, thread);
+                        t * TILE_ROWS, i, last - i < CPU_ROW_BLOCK ? last : i + CPU_ROW_BLOCK, thread);
 }
 
 void CPU_FN(matmul)(const void *args, size_t from, size_t to, int thread)

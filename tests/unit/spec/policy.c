@@ -619,9 +619,12 @@ TEST(cost_of_drafts)
     cost_note_step(&c, 1, 0.02);
     CHECK(cost_draft(&c, SPEC_MTP, 2) > 0 && cost_draft(&c, SPEC_DFLASH, 4) == cost_draft(&c, SPEC_DFLASH, 15));
     cost_note_draft(&c, SPEC_MTP, 4, 0.008);
-    cost_note_draft(&c, SPEC_DFLASH, 15, 0.005);
+    cost_note_draft(&c, SPEC_DFLASH, 15, 0.008);
     CHECK_NEAR(cost_draft(&c, SPEC_MTP, 3), 0.006, 1e-12);
-    CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 3), 0.005, 1e-12);
-    CHECK_NEAR(cost_draft(&c, SPEC_TREE, 22), 0.005, 1e-12); /* the same pass */
+    CHECK(cost_draft(&c, SPEC_DFLASH, 3) < 0.008);
+    cost_note_draft(&c, SPEC_DFLASH, 3, 0.004);
+    CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 3), 0.004, 1e-12);
+    CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 9), 0.006, 1e-12);
+    CHECK_NEAR(cost_draft(&c, SPEC_TREE, 22), 0.008, 1e-12); /* the longest draft */
     CHECK(cost_draft(&c, SPEC_OFF, 0) == 0 && cost_draft(&c, SPEC_DFLASH, 0) == 0);
 }
