@@ -50,10 +50,10 @@ static bool costs_per_guess(spec_method m) { return m == SPEC_MTP || m == SPEC_N
 void cost_note_draft(cost_table *c, spec_method m, int n_guesses, double seconds)
 {
     if (m == SPEC_OFF || n_guesses < 1 || n_guesses > DRAFT_MAX) return;
-    if (m == SPEC_DFLASH)
-        note_cost(&c->block[1 + n_guesses], c->n_steps, seconds);
+    if (costs_per_guess(m))
+        note_cost(&c->guess[m], c->n_steps, seconds / n_guesses);
     else
-        note_cost(&c->draft[m], c->n_steps, costs_per_guess(m) ? seconds / n_guesses : seconds);
+        note_cost(&c->block[m][1 + n_guesses], c->n_steps, seconds);
 }
 
 /* The measured costs as a curve that never falls: flat over each span of rows, straight between them. */
@@ -122,15 +122,15 @@ static void measured_curve(cost_curve *v, const cost_table *c, const cost *by_ro
     }
 }
 
-/* The two costs that depend on rows. */
+/* What depends on rows. */
 typedef struct {
-    cost_curve step, block;
+    cost_curve step, block[SPEC_TREE + 1];
 } cost_curves;
 
 static void measured_curves(cost_curves *v, const cost_table *c)
 {
     measured_curve(&v->step, c, c->step);
-    measured_curve(&v->block, c, c->block);
+    for (int m = SPEC_DFLASH; m <= SPEC_TREE; m++) measured_curve(&v->block[m], c, c->block[m]);
 }
 
 double cost_step(const cost_table *c, int rows)
@@ -140,13 +140,17 @@ double cost_step(const cost_table *c, int rows)
     return curve_at(&v, rows);
 }
 
-/* A tree is made of the longest draft; before one was measured, it costs what that would as a chain. */
+/* A tree and a chain come from the same pass: what is not known of one is taken from the other. */
+static double block_cost(const cost_curves *v, spec_method m, int rows)
+{
+    const cost_curve *own = &v->block[m], *other = &v->block[m == SPEC_TREE ? SPEC_DFLASH : SPEC_TREE];
+    return own->n > 0 ? curve_at(own, rows) : other->n > 0 ? curve_at(other, rows) : 0;
+}
+
 static double draft_cost(const cost_table *c, const cost_curves *v, spec_method m, int n_guesses)
 {
-    double s = known_cost(c, &c->draft[m]);
     if (m == SPEC_OFF || n_guesses < 1) return 0;
-    if (m == SPEC_DFLASH && v->block.n > 0) return curve_at(&v->block, 1 + n_guesses);
-    if (!(s > 0) && m == SPEC_TREE && v->block.n > 0) s = v->block.at[v->block.n - 1].seconds;
+    double s = costs_per_guess(m) ? known_cost(c, &c->guess[m]) : block_cost(v, m, 1 + n_guesses);
     if (!(s > 0)) s = ASSUMED_DRAFT[m] * curve_at(&v->step, 1);
     return costs_per_guess(m) ? s * n_guesses : s;
 }
@@ -291,7 +295,8 @@ typedef struct {
 
 static double plan_cost(const choice *k, spec_method m, int n)
 {
-    return draft_cost(k->c, &k->v, m, n) + curve_at(&k->v.step, 1 + n);
+    int in_a_row = least(n, depth_max(k->p, m, k->room));
+    return draft_cost(k->c, &k->v, m, in_a_row) + curve_at(&k->v.step, 1 + n);
 }
 
 static void consider(const choice *k, spec_plan *best, spec_method m, int n, double tokens)

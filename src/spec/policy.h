@@ -23,9 +23,10 @@ typedef struct {
     long   at;      /* cost_table.n_steps when it was last measured */
 } cost;
 typedef struct {
-    cost step[COST_MAX_ROWS + 1];  /* of a target step with so many rows of one lane, judging included */
-    cost block[COST_MAX_ROWS + 1]; /* of a DFlash draft with so many rows: the anchor and the guesses */
-    cost draft[SPEC_METHODS];      /* tree: one draft; MTP, n-gram: one guess */
+    cost step[COST_MAX_ROWS + 1]; /* of a target step with so many rows of one lane, judging included */
+    cost block[SPEC_TREE + 1]
+              [COST_MAX_ROWS + 1]; /* DFlash, tree: a draft of so many rows, the anchor and the guesses */
+    cost guess[SPEC_METHODS];      /* MTP, n-gram: one of them */
     long n_steps;                  /* measured, of any number of rows */
 } cost_table;
 
@@ -33,7 +34,7 @@ void cost_note_step(cost_table *c, int rows, double seconds);
 void cost_note_draft(cost_table *c, spec_method m, int n_guesses, double seconds);
 /* Between and beyond what was measured: interpolated, never falling with the rows. */
 double cost_step(const cost_table *c, int rows);
-double cost_draft(const cost_table *c, spec_method m, int n_guesses);
+double cost_draft(const cost_table *c, spec_method m, int n_guesses); /* in a row: the depth of a tree */
 
 /* --- a lane's record ---------------------------------------------------------------------------- */
 typedef struct {

@@ -69,10 +69,10 @@ class Theirs {
   close() { return this.context.dispose(); }
 }
 
-// With flash attention or without, whichever decodes faster after this context.
+// With flash attention or without, whichever decodes faster after this context; FLASH=on or off settles it, and saves a prompt.
 async function bestOf(model, context) {
-  const tried = [];
-  for (const flash of [true, false]) {
+  const tried = [], choices = { on: [true], off: [false] }[process.env.FLASH] ?? [true, false];
+  for (const flash of choices) {
     const it = await Theirs.open(model, context, flash), cell = { kind: "chain", rows: 1, context };
     await it.run(cell);
     const rates = [];
@@ -80,7 +80,7 @@ async function bestOf(model, context) {
     tried.push({ it, flash, rate: rates.sort((a, b) => a - b)[1] });
   }
   tried.sort((a, b) => b.rate - a.rate);
-  await tried[1].it.close();
+  await tried[1]?.it.close();
   return tried[0];
 }
 

@@ -348,13 +348,13 @@ static policy steady_policy(const policy_limits *l, double dflash, double mtp, d
 
 static cost_table straight_costs(double one, double per_row, double dflash, double mtp)
 {
-    cost_table c                 = {0};
-    c.step[1].seconds            = one;
-    c.step[16].seconds           = one + 15 * per_row;
-    c.draft[SPEC_DFLASH].seconds = dflash;
-    c.draft[SPEC_TREE].seconds   = dflash;
-    c.draft[SPEC_MTP].seconds    = mtp;
-    c.draft[SPEC_NGRAM].seconds  = 1e-6;
+    cost_table c                = {0};
+    c.step[1].seconds           = one;
+    c.step[16].seconds          = one + 15 * per_row;
+    c.guess[SPEC_MTP].seconds   = mtp;
+    c.guess[SPEC_NGRAM].seconds = 1e-6;
+    for (int rows = 2; rows <= 16; rows += 14)
+        c.block[SPEC_DFLASH][rows].seconds = c.block[SPEC_TREE][rows].seconds = dflash;
     return c;
 }
 
@@ -610,7 +610,7 @@ TEST(cost_ignores_nonsense)
     cost_note_step(&c, 1, INFINITY);
     cost_note_draft(&c, SPEC_MTP, 0, 1);
     cost_note_draft(&c, SPEC_OFF, 1, 1);
-    CHECK(c.step[1].n == 0 && c.draft[SPEC_MTP].n == 0 && c.draft[SPEC_OFF].n == 0);
+    CHECK(c.step[1].n == 0 && c.guess[SPEC_MTP].n == 0 && c.guess[SPEC_OFF].n == 0);
 }
 
 TEST(cost_of_drafts)
@@ -625,6 +625,9 @@ TEST(cost_of_drafts)
     cost_note_draft(&c, SPEC_DFLASH, 3, 0.004);
     CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 3), 0.004, 1e-12);
     CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 9), 0.006, 1e-12);
-    CHECK_NEAR(cost_draft(&c, SPEC_TREE, 22), 0.008, 1e-12); /* the longest draft */
+    CHECK_NEAR(cost_draft(&c, SPEC_TREE, 15), 0.008, 1e-12); /* the same pass */
+    cost_note_draft(&c, SPEC_TREE, 15, 0.009);
+    CHECK_NEAR(cost_draft(&c, SPEC_TREE, 15), 0.009, 1e-12);
+    CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 15), 0.008, 1e-12);
     CHECK(cost_draft(&c, SPEC_OFF, 0) == 0 && cost_draft(&c, SPEC_DFLASH, 0) == 0);
 }
