@@ -11,7 +11,7 @@ import { getLlama } from "node-llama-cpp";
 
 const [tandem, outDir, pairs, contexts, ...files] = process.argv.slice(2);
 const CONTEXTS = contexts.split(",").map(Number), ROWS = [1, 2, 4, 8, 16, 32], PROMPT = 512, BATCH = 512;
-const STEPS = (rows) => Math.max(2, Math.round(8 / rows)); // timed together
+const STEPS = (rows) => Math.max(2, Math.round(16 / rows)); // timed together
 const threads = Number(process.env.THREADS || cpus().length), device = process.env.DEVICE || "cpu";
 
 const cellsOf = (context) =>
