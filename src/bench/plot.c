@@ -79,13 +79,17 @@ static bool read_curve(plot *p, const json_value *o, err *e)
     return s != NULL;
 }
 
+/* A context size, or of bench spec what an oracle accepts. */
 static int find_group(plot *p, const json_value *cell)
 {
     char              text[PLOT_LABEL];
-    double            context = 0;
+    double            context = 0, accept;
     const json_value *probe   = json_get(cell, "probe");
     get_number(cell, "context", &context);
-    snprintf(text, sizeof text, "%.0f%s", context, probe && probe->b ? ", probe" : "");
+    if (get_number(cell, "accept", &accept))
+        snprintf(text, sizeof text, "%g tokens a round", accept);
+    else
+        snprintf(text, sizeof text, "%.0f%s", context, probe && probe->b ? ", probe" : "");
     for (int i = 0; i < p->n_groups; i++)
         if (!strcmp(p->group[i], text)) return i;
     if (p->n_groups == PLOT_MAX_POINTS) return -1;
@@ -113,21 +117,34 @@ static bool read_bars(plot *p, const json_value *cell, int from, const char *met
     return true;
 }
 
-static bool read_result(plot *p, const json_value *o, const char *metric, err *e)
+static bool read_spec(plot *p, const json_value *o, const char *metric, err *e)
 {
-    str               what = get_text(o, "bench");
-    plot_kind         kind = str_is(what, "rows") ? PLOT_CURVES : str_is(what, "table") ? PLOT_BARS : PLOT_EMPTY;
-    const json_value *list = json_get(o, kind == PLOT_CURVES ? "series" : "cells");
-    int               from = p->n_series;
-    if (kind == PLOT_EMPTY) return err_set(e, ERR_FORMAT, "it is no result of bench rows or bench table");
-    if (p->kind != PLOT_EMPTY && p->kind != kind)
-        return err_set(e, ERR_INPUT, "results of bench rows and of bench table do not go into one picture");
-    p->kind = kind;
-    snprintf(p->y_label, sizeof p->y_label, "%s", kind == PLOT_CURVES ? "tokens per second" : metric);
+    if (!json_get(o, "accept")) return err_set(e, ERR_FORMAT, "bars of bench spec stand by --accept, and it has none");
+    return read_bars(p, o, 0, metric, e);
+}
+
+static bool read_list(plot *p, const json_value *list, const char *metric, err *e)
+{
+    int from = p->n_series;
     for (size_t i = 0; i < n_items(list); i++)
-        if (kind == PLOT_CURVES ? !read_curve(p, &list->item[i], e) : !read_bars(p, &list->item[i], from, metric, e))
+        if (p->kind == PLOT_CURVES ? !read_curve(p, &list->item[i], e) : !read_bars(p, &list->item[i], from, metric, e))
             return false;
     return true;
+}
+
+static bool read_result(plot *p, const json_value *o, const char *metric, err *e)
+{
+    str       what = get_text(o, "bench");
+    bool      rows = str_is(what, "rows"), spec = str_is(what, "spec");
+    plot_kind kind = rows ? PLOT_CURVES : PLOT_BARS;
+    if (rows || !metric) metric = rows ? "tokens per second" : spec ? "ratio" : "gen_tps";
+    if (!rows && !spec && !str_is(what, "table"))
+        return err_set(e, ERR_FORMAT, "it is no result of bench rows, bench table or bench spec");
+    if (p->kind != PLOT_EMPTY && (p->kind != kind || strcmp(p->y_label, metric) != 0))
+        return err_set(e, ERR_INPUT, "curves, tables and ratios do not go into one picture");
+    p->kind = kind;
+    snprintf(p->y_label, sizeof p->y_label, "%s", metric);
+    return spec ? read_spec(p, o, metric, e) : read_list(p, json_get(o, rows ? "series" : "cells"), metric, e);
 }
 
 bool plot_add(plot *p, str json, const char *metric, err *e)

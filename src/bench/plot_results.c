@@ -1,4 +1,4 @@
-/* tandem bench plot: results of bench rows or bench table as SVG. */
+/* tandem bench plot: results of the other parts as SVG. */
 #include "base/file.h"
 #include "bench/bench.h"
 #include "bench/plot.h"
@@ -8,7 +8,7 @@
 
 static struct {
     const char *out, *title, *metric;
-} flags = {.title = "", .metric = "gen_tps"};
+} flags = {.title = ""};
 
 static const option opts[] = {
     {.name = "output", .letter = 'o', .kind = OPT_STR, .dest = &flags.out, .arg = "FILE", .help = "SVG file to write"},
@@ -17,13 +17,14 @@ static const option opts[] = {
      .kind = OPT_STR,
      .dest = &flags.metric,
      .arg  = "NAME",
-     .help = "of a table's results: gen_tps (default), wall_tg_tps, pp_tps, ttft_ms, tpot_ms, e2e_ms, peak_bytes ..."},
+     .help = "of a table: gen_tps (default), wall_tg_tps, pp_tps, ttft_ms, tpot_ms, e2e_ms, peak_bytes ...; of bench "
+             "spec: ratio"},
     OPT_LOGGING,
 };
 static const opt_spec usage = {
     "bench", "bench plot RESULT.json... -o OUT.svg",
-    "Draws results that bench rows or bench [table] wrote with --json: curves over the rows, or "
-    "bars by context size.",
+    "Draws results that the other parts wrote with --json: curves over the rows, bars by context size, or of bench\n"
+    "spec --accept bars by what is accepted.",
     opts, COUNT(opts)};
 
 static bool add_files(plot *p, int n, char **paths, err *e)

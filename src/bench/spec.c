@@ -327,6 +327,7 @@ static void print_json(bench *b, double accept)
     buf_init(&out, 1 << 24);
     json_writer_init(&w, &out);
     json_begin_object(&w);
+    result_str(&w, "bench", "spec");
     result_str(&w, "device", b->g.model->o->name);
     provenance_put(&from, &w, &b->g, cli_path_name(flags.gen.engine.path), generate_kv_names[flags.gen.kv]);
     if (flags.shape.given) result_str(&w, "shape", flags.shape.target.name);

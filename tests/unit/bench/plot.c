@@ -129,6 +129,27 @@ TEST(bench_plot_bars)
     buf_deinit(&out);
 }
 
+TEST(bench_plot_draws_ratios_by_acceptance)
+{
+    static const char *const files[] = {"{\"bench\":\"spec\",\"accept\":7.7,\"arms\":[{\"name\":\"off\",\"ratio\":1},"
+                                        "{\"name\":\"auto\",\"ratio\":1.4,\"ratio_low\":1.3,\"ratio_high\":1.5}]}",
+                                        "{\"bench\":\"spec\",\"accept\":1.5,\"arms\":[{\"name\":\"off\",\"ratio\":1},"
+                                        "{\"name\":\"auto\",\"ratio\":0.99}]}"};
+    buf                      out;
+    err                      e = {0};
+    plot                    *p = xnew(plot);
+    buf_init(&out, 1 << 20);
+    for (size_t i = 0; i < COUNT(files); i++) CHECK_OK(plot_add(p, str_of(files[i]), NULL, &e), e);
+    CHECK_OK(plot_svg(p, &out, &e), e);
+    str s = buf_str(&out);
+    CHECK_INT(count(s, "<rect"), 4);
+    CHECK_INT(count(s, ">7.7 tokens a round</text>"), 1);
+    CHECK_INT(count(s, ">auto</text>"), 1);
+    CHECK_INT(count(s, ">ratio</text>"), 1);
+    buf_deinit(&out);
+    mem_free(p);
+}
+
 TEST(bench_plot_refuses)
 {
     static const char *const bad[] = {
