@@ -15,6 +15,14 @@ static const uint32_t K[64] = {
 
 static uint32_t turn(uint32_t x, int n) { return x >> n | x << (32 - n); }
 
+/* One round; what the eight variables are called turns instead of their values. */
+#define ROUND(a, b, c, d, e, f, g, h, i)                                                                               \
+    do {                                                                                                               \
+        uint32_t t = h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + (g ^ (e & (f ^ g))) + K[i] + w[i];                 \
+        d += t;                                                                                                        \
+        h = t + (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) | (c & (a | b)));                                  \
+    } while (0)
+
 static void take_block(uint32_t h[8], const uint8_t *p)
 {
     uint32_t w[64], v[8];
@@ -25,13 +33,15 @@ static void take_block(uint32_t h[8], const uint8_t *p)
         w[i] = w[i - 16] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + w[i - 7] + (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
     }
     memcpy(v, h, sizeof v);
-    for (int i = 0; i < 64; i++) {
-        uint32_t a = v[0], e = v[4];
-        uint32_t t1 = v[7] + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + K[i] + w[i];
-        uint32_t t2 = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += t1;
-        v[0] = t1 + t2;
+    for (int i = 0; i < 64; i += 8) {
+        ROUND(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], i);
+        ROUND(v[7], v[0], v[1], v[2], v[3], v[4], v[5], v[6], i + 1);
+        ROUND(v[6], v[7], v[0], v[1], v[2], v[3], v[4], v[5], i + 2);
+        ROUND(v[5], v[6], v[7], v[0], v[1], v[2], v[3], v[4], i + 3);
+        ROUND(v[4], v[5], v[6], v[7], v[0], v[1], v[2], v[3], i + 4);
+        ROUND(v[3], v[4], v[5], v[6], v[7], v[0], v[1], v[2], i + 5);
+        ROUND(v[2], v[3], v[4], v[5], v[6], v[7], v[0], v[1], i + 6);
+        ROUND(v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[0], i + 7);
     }
     for (int i = 0; i < 8; i++) h[i] += v[i];
 }
