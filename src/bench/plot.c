@@ -305,6 +305,8 @@ bool plot_svg(const plot *p, buf *out, err *e)
     double highest = find_range(&c);
     int    height  = TOP + HEIGHT + UNDER + LEGEND_LINE * p->n_series + 12;
     if (!(highest > 0)) return err_set(e, ERR_INPUT, "there is nothing to draw");
+    if (highest < 1e-100 || highest > 1e100)
+        return err_set(e, ERR_INPUT, "%g is not a rate that can be drawn", highest);
     buf_printf(out,
                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
                "font-family=\"sans-serif\" font-size=\"12\" fill=\"%s\">\n",

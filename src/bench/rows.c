@@ -324,6 +324,10 @@ int bench_rows(int argc, char **args)
         goto wrong;
     }
     if (!bench_check_shape(&flags.shape, flags.engine.path, &usage)) goto wrong;
+    if (flags.ask && (flags.json || flags.profile)) {
+        opt_usage(&usage, "--json and --profile do not go with --ask, which answers on standard output");
+        goto wrong;
+    }
     if (!choose_cells(b, &e)) {
         opt_usage(&usage, "%s", e.text);
         goto wrong;

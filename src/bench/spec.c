@@ -26,7 +26,7 @@ static struct {
     shape_flags    shape;
     const char    *methods, *prompts, *accept;
     int            repeats, n_prompt;
-    bool           json, no_hash;
+    bool           json, no_hash, n_prompt_given;
 } flags = {.gen = GENERATE_DEFAULTS, .shape = SHAPE_DEFAULTS, .repeats = 3, .n_prompt = 128};
 
 static const option opts[] = {
@@ -38,13 +38,14 @@ static const option opts[] = {
      .arg  = "LIST",
      .help =
          "drafters work in full, but guess so well that a round of the longest draft commits so many tokens: 7.7,1.5"},
-    {.name = "prompt-tokens",
-     .kind = OPT_INT,
-     .dest = &flags.n_prompt,
-     .arg  = "N",
-     .min  = 1,
-     .max  = 1 << 20,
-     .help = "length of the random prompts that a shape gets (default 128)"},
+    {.name  = "prompt-tokens",
+     .kind  = OPT_INT,
+     .dest  = &flags.n_prompt,
+     .arg   = "N",
+     .min   = 1,
+     .max   = 1 << 20,
+     .given = &flags.n_prompt_given,
+     .help  = "length of the random prompts that a shape gets (default 128)"},
     {.name = "methods", .kind = OPT_STR, .dest = &flags.methods, .arg = "LIST", .help = ARMS_HELP},
     {.name = "prompts",
      .kind = OPT_STR,
@@ -399,6 +400,7 @@ int bench_spec(int argc, char **args)
     if (!bench_check_generate(&flags.gen, &usage) || !bench_check_shape(&flags.shape, flags.gen.engine.path, &usage))
         return 2;
     if (!arms_check(flags.methods, &e)) return opt_usage(&usage, "--methods: %s", e.text);
+    if (flags.n_prompt_given && !flags.shape.given) return opt_usage(&usage, "--prompt-tokens needs --shape");
     if (flags.shape.given && flags.prompts) return opt_usage(&usage, "--prompts are texts, and a shape has none");
     if (!flags.gen.seed_given) flags.gen.seed = 1;
     flags.gen.seed_given = true;

@@ -175,6 +175,15 @@ TEST(bench_plot_refuses)
     *p = (plot){0};
     CHECK_OK(plot_add(p, STR("{\"bench\":\"rows\",\"series\":[]}"), "gen_tps", &e), e);
     CHECK(!plot_svg(p, &out, &e) && strstr(e.text, "nothing to draw"));
+    static const char *const beyond[] = {"1e-323", "1e101", "1.7e308"}; /* an axis would never end */
+    for (size_t i = 0; i < COUNT(beyond); i++) {
+        char text[160];
+        snprintf(text, sizeof text, "{\"bench\":\"rows\",\"series\":[{\"points\":[{\"rows\":1,\"tok_s\":%s}]}]}",
+                 beyond[i]);
+        *p = (plot){0};
+        CHECK_OK(plot_add(p, str_of(text), "gen_tps", &e), e);
+        CHECK(!plot_svg(p, &out, &e) && strstr(e.text, "can be drawn"));
+    }
     buf_deinit(&out);
     mem_free(p);
 }
