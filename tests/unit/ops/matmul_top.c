@@ -37,8 +37,9 @@ static void check_top(rig *g, const weight *w, dev x, int n_rows, float cap, int
 /* A cap of 0.01 makes most of the logits the same two numbers. */
 static void every_type(rig *g)
 {
-    static const quant_type types[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0,
-                                       QUANT_Q5_1, QUANT_Q8_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
+    static const quant_type types[] = {QUANT_F32,    QUANT_F16,   QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0,
+                                       QUANT_Q5_1,   QUANT_Q8_0,  QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL,
+                                       QUANT_IQ4_XS, QUANT_MXFP4, QUANT_Q2_K, QUANT_Q3_K};
     static const struct {
         int   n_out, n_rows, n_top;
         float cap;
