@@ -3,7 +3,7 @@
 // median of the pairs' ratios with a 90% interval, beside our own second run against our first (A/A).
 // Usage: node peer.mjs TANDEM OUT_DIR PAIRS CONTEXTS FILE.gguf...
 import { spawn } from "node:child_process";
-import { cpus } from "node:os";
+import { availableParallelism, cpus } from "node:os";
 import { writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { createInterface } from "node:readline";
@@ -12,7 +12,7 @@ import { getLlama } from "node-llama-cpp";
 const [tandem, outDir, pairs, contexts, ...files] = process.argv.slice(2);
 const CONTEXTS = contexts.split(",").map(Number), ROWS = [1, 2, 4, 8, 16, 32], PROMPT = 512, BATCH = 512;
 const STEPS = (rows) => Math.max(2, Math.round(16 / rows)); // timed together
-const threads = Number(process.env.THREADS || cpus().length), device = process.env.DEVICE || "cpu";
+const threads = Number(process.env.THREADS || availableParallelism()), device = process.env.DEVICE || "cpu";
 
 const cellsOf = (context) =>
   context === CONTEXTS[0]
