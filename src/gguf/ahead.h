@@ -11,7 +11,7 @@ typedef struct ahead ahead;
 
 /* The list is borrowed until ahead_stop. NULL when there is no thread to be had: loading is slower then, and right. */
 ahead *ahead_start(const tensor *const *list, size_t n);
-void   ahead_take(ahead *a,
-                  size_t n_bytes); /* so many more bytes of the list are done with; NULL is fine, here and below */
-void   ahead_stop(ahead *a);
+/* So many more bytes of the list are done with. NULL is fine, here and below. */
+void ahead_take(ahead *a, size_t n_bytes);
+void ahead_stop(ahead *a);
 #endif

@@ -99,7 +99,7 @@ typedef struct {
     int         n_threads;    /* 0: as many as this process may use */
     int         max_rows;     /* of a step; 0: STEP_MAX_ROWS */
     ops *(*wrap)(ops *inner); /* a table that looks on, such as ops_profile; NULL: none */
-    /* Told after each tensor: bytes done of all. May be NULL. */
+    /* Told now and then, and after each tensor: bytes done of all. May be NULL. */
     void (*progress)(void *ctx, size_t done, size_t total);
     void *progress_ctx;
 } model_options;

@@ -33,9 +33,9 @@ CPU_KERNELS(CPU_DECLARE)
 
 /* --- weights --------------------------------------------------------------------------------------*/
 enum {
-    TILE_ROWS  = 8,
-    TILE_STRIP = 4
-}; /* output rows of a tile, one per SIMD lane; tiles that a kernel takes at most */
+    TILE_ROWS  = 8, /* output rows of a tile, one per SIMD lane */
+    TILE_STRIP = 4  /* tiles that a kernel takes at most */
+};
 typedef struct {
     weight   pub; /* first: model code holds a pointer to this */
     uint8_t *tiles;

@@ -100,12 +100,14 @@ _Static_assert(sizeof(tile_q2_K) == 8 * sizeof(block_q2_K), "no growth");
 _Static_assert(sizeof(tile_q3_K) == 8 * sizeof(block_q3_K) + 32, "3.6% more");
 
 /* Where the parts of one block of 32 inputs lie; `t` is always a constant where this is inlined. A weight is
- * d * q + m, after q's offset; in the K types it is d * sc * q - m * sm, with d and m of the whole super-block. Where there is a code book, q is what stands in it. */
+ * d * q + m, after q's offset; in the K types it is d * sc * q - m * sm, with d and m of the whole super-block. Where
+ * there is a code book, q is what stands in it.
+ * sc is of super-blocks: bytes; of IQ4_XS int8; of Q3_K and Q6_K int8 [2][8]; of Q2_K [2][8], with the minima. MXFP4 has
+ * its exponents there, and no d. */
 typedef struct {
     const uint16_t *d, *m; /* f16; m only where the type has a minimum */
-    const uint8_t  *sc,
-        *sm; /* super-blocks; of IQ4_XS int8, of Q3_K and Q6_K int8 and [2][8], of Q2_K [2][8]; of MXFP4 the exponents, and no d */
-    const uint8_t *q, *h;
+    const uint8_t  *sc, *sm;
+    const uint8_t  *q, *h;
 } tile_block;
 
 /* clang-format off */
