@@ -184,7 +184,7 @@ typedef struct {
 } item;
 
 typedef struct {
-    int    fd; /* 0: not made yet */
+    int    fd;
     size_t bytes, quantum;
 } slab;
 
@@ -425,7 +425,7 @@ static size_t coprime_from(size_t n)
 static bool make_slab(maker *m, quant_type t, err *e)
 {
     slab *s = &m->slabs[t];
-    if (s->fd) return true;
+    if (s->bytes) return true;
     s->quantum = quantum_of(m, t);
     s->bytes   = coprime_from(SLAB_BYTES / s->quantum) * s->quantum;
     s->fd      = memfd_create("slab", MFD_CLOEXEC);
@@ -494,7 +494,7 @@ static bool finish(maker *m, shape_image *out, err *e)
     if (ok) out->bytes = (str){m->at, m->bytes};
     if (!ok && m->at) munmap(m->at, m->bytes);
     for (int t = 0; t < QUANT_TYPES; t++)
-        if (m->slabs[t].fd > 0) close(m->slabs[t].fd);
+        if (m->slabs[t].bytes && m->slabs[t].fd >= 0) close(m->slabs[t].fd);
     gguf_writer_free(m->plan.w);
     buf_deinit(&m->header);
     mem_free(m->items);

@@ -287,8 +287,8 @@ static void print_table(bench *b, double accept)
 {
     if (flags.shape.given) printf("%s; ", flags.shape.target.name);
     if (b->oracle) printf("an oracle's guesses, %g tokens a round; ", accept);
-    printf("%s, %d threads wanted (0: all), temperature %g; %d prompts, %d pairs, %lld tokens an arm\n",
-           b->g.model->o->name, flags.gen.engine.n_threads, (double)b->gen.lane.params.temp, b->n_prompts, b->n_pairs,
+    printf("%s, %d threads, temperature %g; %d prompts, %d pairs, %lld tokens an arm\n", b->g.model->o->name,
+           b->g.model->o->n_threads, (double)b->gen.lane.params.temp, b->n_prompts, b->n_pairs,
            (long long)b->arms[0].tokens);
     printf("%-12s %9s   %-18s %7s %7s %8s %8s %8s\n", "arm", "tok/s", "ratio [90%]", "length", "rate", "draft ms",
            "verify", "commit");

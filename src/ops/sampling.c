@@ -167,7 +167,10 @@ int32_t sampling_pick(const float *logits, int n_vocab, const sample_params *p, 
 }
 
 /* --- from the best alone ------------------------------------------------------------------------*/
-int sampling_needs(const sample_params *p) { return p->temp <= 0 ? 1 : p->top_k <= SAMPLE_TOP_MAX ? p->top_k : 0; }
+int sampling_needs(const sample_params *p)
+{
+    return p->temp <= 0 ? 1 : p->top_k > 0 && p->top_k <= SAMPLE_TOP_MAX ? p->top_k : 0;
+}
 
 /* Division by the temperature keeps every two floats apart, so the best by logit are the best by z. */
 int32_t sampling_pick_best(const token_logit *best, int n, const sample_params *p)

@@ -523,7 +523,9 @@ static const struct {
 /* How many of `left` rows the next kernel takes: shares as even as they come, since few rows cost more each. */
 static int rows_at_once(quant_type t, int left)
 {
-    int n = (left + MAX_N - 1) / MAX_N;
+    int most = MAX_N, n;
+    while (!TILE[t][most].fn) most--;
+    n = (left + most - 1) / most;
     for (n = (left + n - 1) / n; !TILE[t][n].fn; n--) {}
     return n;
 }
