@@ -143,6 +143,7 @@ static bool read_result(plot *p, const json_value *o, const char *metric, err *e
     if (p->kind != PLOT_EMPTY && (p->kind != kind || strcmp(p->y_label, metric) != 0))
         return err_set(e, ERR_INPUT, "curves, tables and ratios do not go into one picture");
     p->kind = kind;
+    snprintf(p->x_label, sizeof p->x_label, "%s", rows ? "rows of a step" : spec ? "accepted" : "context, tokens");
     snprintf(p->y_label, sizeof p->y_label, "%s", metric);
     return spec ? read_spec(p, o, metric, e) : read_list(p, json_get(o, rows ? "series" : "cells"), metric, e);
 }
@@ -219,14 +220,14 @@ static void draw_x_rows(canvas *c)
         put_line(c->out, x_at(c, e), TOP + HEIGHT, x_at(c, e), TOP + HEIGHT + 5, grey, 1);
         put_text(c->out, x_at(c, e), TOP + HEIGHT + 20, "middle", text);
     }
-    put_text(c->out, (LEFT + WIDTH - RIGHT) / 2.0, TOP + HEIGHT + 42, "middle", "rows of a step");
+    put_text(c->out, (LEFT + WIDTH - RIGHT) / 2.0, TOP + HEIGHT + 42, "middle", c->p->x_label);
 }
 
 static void draw_x_groups(canvas *c)
 {
     for (int i = 0; i < c->p->n_groups; i++)
         put_text(c->out, x_at(c, i + 0.5), TOP + HEIGHT + 20, "middle", c->p->group[i]);
-    put_text(c->out, (LEFT + WIDTH - RIGHT) / 2.0, TOP + HEIGHT + 42, "middle", "context, tokens");
+    put_text(c->out, (LEFT + WIDTH - RIGHT) / 2.0, TOP + HEIGHT + 42, "middle", c->p->x_label);
 }
 
 static const char *colour_of(int i) { return colours[i % (int)COUNT(colours)]; }

@@ -22,7 +22,7 @@ typedef struct {
 typedef enum { PLOT_EMPTY, PLOT_CURVES, PLOT_BARS } plot_kind;
 typedef struct {
     plot_kind   kind;
-    char        title[PLOT_LABEL], y_label[PLOT_LABEL];
+    char        title[PLOT_LABEL], x_label[PLOT_LABEL], y_label[PLOT_LABEL];
     plot_series series[PLOT_MAX_SERIES];
     int         n_series;
     char        group[PLOT_MAX_POINTS][PLOT_LABEL]; /* of bars: what is under them */
