@@ -1,14 +1,12 @@
 #include "bench/provenance.h"
 
-#include "base/file.h"
 #include "bench/result.h"
 #include "bench/sha256.h"
+#include "gguf/checkpoint.h"
 
-#include <dirent.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-enum { MAX_TEXT = 1 << 20, PIECE = 1 << 24, PART_DIGITS = 5 };
+enum { MAX_TEXT = 1 << 20, PIECE = 1 << 24 };
 
 void provenance_command(provenance *p, const char *part, int argc, char **args)
 {
@@ -40,77 +38,33 @@ static void hash_map(const file_map *m, const char *name, char hex[65])
     sha256_hex(&s, hex);
 }
 
-static bool add_file(provenance *p, const char *path, bool hash, err *e)
+static void add_map(provenance *p, const file_map *m, const char *name, bool hash)
 {
-    file_map    m = {0};
     json_writer w;
     char        hex[65];
-    if (!file_map_open(&m, path, e)) return false;
     if (p->files.n) buf_putc(&p->files, ',');
     json_writer_init(&w, &p->files);
     json_begin_object(&w);
-    result_str(&w, "path", cli_path_name(path));
-    result_int(&w, "bytes", (int64_t)m.n);
+    result_str(&w, "path", name);
+    result_int(&w, "bytes", (int64_t)m->n);
     if (hash) {
-        hash_map(&m, cli_path_name(path), hex);
+        hash_map(m, name, hex);
         result_str(&w, "sha256", hex);
     }
     json_end(&w);
-    file_map_close(&m);
-    return true;
-}
-
-static int wanted(const struct dirent *d)
-{
-    return str_ends(str_of(d->d_name), ".safetensors") || !strcmp(d->d_name, "config.json");
-}
-
-static bool add_directory(provenance *p, const char *dir, bool hash, err *e)
-{
-    struct dirent **list;
-    int             n  = scandir(dir, &list, wanted, alphasort);
-    bool            ok = true;
-    for (int i = 0; i < n; i++) {
-        char path[4096];
-        ok = ok &&
-             (file_join(path, sizeof path, dir, list[i]->d_name) || err_set(e, ERR_INPUT, "the path is too long")) &&
-             add_file(p, path, hash, e);
-        free(list[i]);
-    }
-    if (n >= 0) free(list);
-    return ok;
-}
-
-/* name-00001-of-00003.gguf: where the part's number begins, and how many parts there are; 0: it is whole. */
-static int64_t parts_of(str path, size_t *at)
-{
-    static const char of[] = "-of-", end[] = ".gguf";
-    size_t            tail = PART_DIGITS + strlen(of) + PART_DIGITS + strlen(end);
-    int64_t           first, n;
-    if (path.n <= tail || !str_ends(path, end)) return 0;
-    *at = path.n - tail;
-    return path.s[*at - 1] == '-' && str_to_i64((str){path.s + *at, PART_DIGITS}, &first) &&
-                   !memcmp(path.s + *at + PART_DIGITS, of, strlen(of)) &&
-                   str_to_i64((str){path.s + *at + PART_DIGITS + strlen(of), PART_DIGITS}, &n)
-               ? n
-               : 0;
 }
 
 bool provenance_file(provenance *p, const char *path, bool hash, err *e)
 {
-    size_t at;
+    checkpoint *cp;
     if (!path) return true;
-    int64_t n = parts_of(str_of(path), &at);
+    if (!checkpoint_open(&cp, path, e)) return false;
     if (!p->files.max) buf_init(&p->files, MAX_TEXT);
-    if (file_is_dir(path)) return add_directory(p, path, hash, e);
-    for (int64_t i = 1; i <= n; i++) {
-        char part[4096], number[24];
-        snprintf(part, sizeof part, "%s", path);
-        snprintf(number, sizeof number, "%0*lld", PART_DIGITS, (long long)i);
-        if (strlen(part) > at + PART_DIGITS) memcpy(part + at, number, PART_DIGITS);
-        if (!add_file(p, part, hash, e)) return false;
-    }
-    return n > 0 || add_file(p, path, hash, e);
+    if (cp->config_text.n) add_map(p, &cp->config_text, "config.json", hash);
+    const maps *files = checkpoint_files(cp);
+    for (size_t i = 0; i < files->n; i++) add_map(p, &files->file[i].map, cli_path_name(files->file[i].path), hash);
+    checkpoint_close(cp);
+    return true;
 }
 
 bool provenance_files(provenance *p, const char *model, const draft_options *d, bool hash, err *e)

@@ -17,7 +17,7 @@ typedef struct {
 
 /* Before the flags are parsed: that moves the arguments. */
 void provenance_command(provenance *p, const char *part, int argc, char **args);
-/* A GGUF file with all its parts, or a directory's config.json and safetensors; NULL: none. hash: read them all. */
+/* The files of a model: all parts of a GGUF, a directory's config.json and safetensors; NULL: none. hash: read them all. */
 bool provenance_file(provenance *p, const char *path, bool hash, err *e);
 /* The model (NULL: it has no file) and the drafters. */
 bool provenance_files(provenance *p, const char *model, const draft_options *d, bool hash, err *e);

@@ -83,6 +83,8 @@ bool checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e
     return ok;
 }
 
+const maps *checkpoint_files(const checkpoint *c) { return c->gguf ? gguf_files(c->gguf) : safetensors_files(c->st); }
+
 void checkpoint_drop(const checkpoint *c, const tensor *t)
 {
     if (c->image.p)

@@ -22,8 +22,9 @@ typedef struct {
 bool checkpoint_open(checkpoint **out, const char *path, err *e);
 /* A GGUF file in memory, borrowed until the close: pages of a shared mapping, which come back after they were dropped. The
  * name is for messages. */
-bool checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e);
-void checkpoint_close(checkpoint *c); /* NULL is fine */
+bool        checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e);
+void        checkpoint_close(checkpoint *c);       /* NULL is fine */
+const maps *checkpoint_files(const checkpoint *c); /* that hold the weights */
 /* The tensor's pages are not needed soon: it was repacked. Reading it again is slow but right. */
 void checkpoint_drop(const checkpoint *c, const tensor *t);
 #endif

@@ -11,7 +11,6 @@
 #include "gguf/gguf.h"
 
 #include "base/mem.h"
-#include "gguf/maps.h"
 #include "gguf/names.h"
 
 #include <inttypes.h>
@@ -462,6 +461,7 @@ void gguf_close(gguf *g)
 }
 
 /* --- asking ------------------------------------------------------------------------------------ */
+const maps         *gguf_files(const gguf *g) { return &g->files; }
 size_t              gguf_bytes(const gguf *g) { return g->files.bytes; }
 void                gguf_drop(const gguf *g, const tensor *t) { maps_drop(&g->files, t->data, t->bytes); }
 bool                gguf_has_file(const gguf *g, const char *path) { return maps_has_file(&g->files, path); }

@@ -8,6 +8,7 @@
 #define TANDEM_GGUF_GGUF_H
 #include "base/err.h"
 #include "base/str.h"
+#include "gguf/maps.h"
 #include "gguf/tensor.h"
 
 typedef enum {
@@ -35,13 +36,14 @@ typedef struct {
     const char *data; /* first item, unaligned little endian; strings are u64 length + bytes */
 } gguf_value;
 
-bool   gguf_open(gguf **out, const char *path, err *e); /* any part of a split model opens the whole */
-bool   gguf_open_bytes(gguf **out, str bytes, err *e);  /* one whole file in memory, borrowed until gguf_close */
-void   gguf_close(gguf *g);                             /* NULL is fine */
-size_t gguf_bytes(const gguf *g);                       /* of all mapped parts */
-void   gguf_drop(const gguf *g, const tensor *t);       /* its pages are not needed soon */
-bool   gguf_has_file(const gguf *g, const char *path);  /* path names one of the mapped parts */
-size_t gguf_n_values(const gguf *g);
+bool        gguf_open(gguf **out, const char *path, err *e); /* any part of a split model opens the whole */
+bool        gguf_open_bytes(gguf **out, str bytes, err *e);  /* one whole file in memory, borrowed until gguf_close */
+void        gguf_close(gguf *g);                             /* NULL is fine */
+const maps *gguf_files(const gguf *g);
+size_t      gguf_bytes(const gguf *g);                      /* of all mapped parts */
+void        gguf_drop(const gguf *g, const tensor *t);      /* its pages are not needed soon */
+bool        gguf_has_file(const gguf *g, const char *path); /* path names one of the mapped parts */
+size_t      gguf_n_values(const gguf *g);
 const gguf_value   *gguf_value_at(const gguf *g, size_t i);
 const gguf_value   *gguf_find(const gguf *g, const char *key); /* NULL when absent */
 const tensor_table *gguf_tensors(const gguf *g);

@@ -4,10 +4,15 @@
 #include "base/file.h"
 
 typedef struct {
-    file_map *file;
-    size_t    n, cap;
-    size_t    bytes; /* of all files */
-} maps;              /* a zeroed one is empty */
+    file_map map;
+    char    *path;
+} mapped_file;
+
+typedef struct {
+    mapped_file *file;
+    size_t       n, cap;
+    size_t       bytes; /* of all files */
+} maps;                 /* a zeroed one is empty */
 
 bool maps_add(maps *m, const char *path, str *bytes, err *e);
 bool maps_holds(const maps *m, size_t i, const void *p);      /* p lies in file i */

@@ -10,7 +10,6 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "gguf/maps.h"
 #include "gguf/names.h"
 #include "gguf/out_file.h"
 #include "json/json.h"
@@ -388,6 +387,7 @@ void safetensors_close(safetensors *s)
 }
 
 const tensor_table *safetensors_tensors(const safetensors *s) { return s->tensors; }
+const maps         *safetensors_files(const safetensors *s) { return &s->files; }
 size_t              safetensors_bytes(const safetensors *s) { return s->files.bytes; }
 void                safetensors_drop(const safetensors *s, const tensor *t) { maps_drop(&s->files, t->data, t->bytes); }
 

@@ -6,6 +6,7 @@
  * dimensions the outermost must be 1 and are dropped. U8 and BOOL become I8. */
 #ifndef TANDEM_GGUF_SAFETENSORS_H
 #define TANDEM_GGUF_SAFETENSORS_H
+#include "gguf/maps.h"
 #include "gguf/tensor.h"
 
 typedef struct safetensors safetensors;
@@ -15,6 +16,7 @@ bool                safetensors_open(safetensors **out, const char *path, err *e
 bool                safetensors_open_bytes(safetensors **out, str bytes, err *e); /* one file, borrowed until close */
 void                safetensors_close(safetensors *s);                            /* NULL is fine */
 const tensor_table *safetensors_tensors(const safetensors *s);
+const maps         *safetensors_files(const safetensors *s);
 size_t              safetensors_bytes(const safetensors *s);                 /* of all mapped files */
 void                safetensors_drop(const safetensors *s, const tensor *t); /* its pages are not needed soon */
 
