@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "ops/profile.h"
+#include "ops/sampling_math.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -24,6 +25,8 @@ struct cell_rig {
     int           have[CELL_MAX_ROWS];
     step          s;
     dev           picked, rows, noise;
+    token_logit   best[HEAD_ROWS]; /* where a step's picks end up, one way or the other */
+    int32_t       id[HEAD_ROWS];
     uint64_t      turn; /* decides the tokens */
 };
 
@@ -76,13 +79,6 @@ double cell_rate(const cell *c, double ms) { return c->rows / (ms * 1e-3); }
 static int lanes_of(const cell *c) { return c->kind == CELL_ROWS ? c->rows : 1; }
 static int slots_of(const cell *c) { return c->context + (c->kind == CELL_ROWS ? 1 : c->rows); }
 
-static uint64_t scatter(uint64_t x)
-{
-    x = (x ^ x >> 31) * 0x9E3779B97F4A7C15u;
-    x = (x ^ x >> 29) * 0xBF58476D1CE4E5B9u;
-    return x ^ x >> 32;
-}
-
 /* --- pages ----------------------------------------------------------------------------------------*/
 static size_t widest(const cell_rig *g)
 {
@@ -100,7 +96,7 @@ static void make_noise(cell_rig *g)
     target *m    = g->m;
     size_t  n    = (STEP_MAX_ROWS + SPREAD) * widest(g);
     float  *host = xnew_n(float, n);
-    for (size_t i = 0; i < n; i++) host[i] = 1.7320508f * ((float)(scatter(i + 1) >> 40) * 0x1p-23f - 1);
+    for (size_t i = 0; i < n; i++) host[i] = 1.7320508f * ((float)(sampling_mix(i + 1) >> 40) * 0x1p-23f - 1);
     m->o->upload(m->q, g->noise, host, n * sizeof *host);
     m->o->sync(m->q);
     mem_free(host);
@@ -195,7 +191,7 @@ static void fill_chunk(cell_rig *g, int lane, int from, int n)
         const kv_class *k     = kv_pool_class(g->kv, c);
         size_t          width = (size_t)k->n_kv_heads * (size_t)k->head_dim;
         for (int l = 0; l < k->n_layers; l++) {
-            uint64_t at = scatter((uint64_t)from << 16 ^ (uint64_t)l << 8 ^ (uint64_t)lane);
+            uint64_t at = sampling_mix((uint64_t)from << 16 ^ (uint64_t)l << 8 ^ (uint64_t)lane);
             o->kv_store(q, k, l, &rows, dev_at_f32(g->noise, at % SPREAD * width),
                         dev_at_f32(g->noise, (at >> 32) % SPREAD * width));
         }
@@ -232,25 +228,22 @@ static bool make_pages(cell_rig *g, err *e)
 /* --- steps ----------------------------------------------------------------------------------------*/
 static void add_row(cell_rig *g, int lane, int pos, bool want)
 {
-    uint64_t r = scatter(g->turn << 10 | (uint64_t)g->s.n_rows);
+    uint64_t r = sampling_mix(g->turn << 10 | (uint64_t)g->s.n_rows);
     step_add(&g->s, kv_seq_lane(g->seq[lane]), pos, (int32_t)(r % (uint64_t)g->m->n_vocab), want);
 }
 
 /* As greedy decoding does it. */
 static void pick_rows(cell_rig *g, int first, int n)
 {
-    target     *m = g->m;
-    token_logit best[HEAD_ROWS];
-    int32_t     id[HEAD_ROWS];
+    target *m = g->m;
     if (m->head_top) {
         m->head_top(m, first, n, 1);
-        m->o->download(m->q, best, m->best, (size_t)n * sizeof *best);
+        m->o->download(m->q, g->best, m->best, (size_t)n * sizeof *g->best);
     } else {
         m->head(m, first, n);
         m->o->argmax(m->q, g->picked, m->logits, n, m->n_vocab);
-        m->o->download(m->q, id, g->picked, (size_t)n * sizeof *id);
+        m->o->download(m->q, g->id, g->picked, (size_t)n * sizeof *g->id);
     }
-    m->o->sync(m->q);
 }
 
 static bool run_step(cell_rig *g, err *e)

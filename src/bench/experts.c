@@ -45,7 +45,6 @@ static void count(queue *q, dev id, int n_rows, int n_experts, int n_slots)
     t->least     = t->n_layers == 0 || here < t->least ? here : t->least;
     t->most      = here > t->most ? here : t->most;
     t->n_experts = n_experts;
-    t->n_slots   = n_slots;
     t->n_layers++;
 }
 

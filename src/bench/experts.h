@@ -8,11 +8,11 @@
 #include "ops/ops.h"
 
 typedef struct {
-    int    n_experts, n_slots; /* 0: no router ran */
-    int    n_layers;           /* calls of the router, one a layer */
-    double distinct;           /* experts touched, the mean of the layers */
-    int    least, most;        /* of a layer */
-    double uniform;            /* what it would be if every row drew its experts at random */
+    int    n_experts;
+    int    n_layers;    /* calls of the router, one a layer; 0: there is none */
+    double distinct;    /* experts touched, the mean of the layers */
+    int    least, most; /* of a layer */
+    double uniform;     /* what it would be if every row drew its experts at random */
 } experts_touched;
 
 ops            *experts_watch(ops *inner); /* takes it over: closing the new one closes both */

@@ -1,7 +1,7 @@
 #include "bench/prompts.h"
 
 #include "base/mem.h"
-#include "ops/ops.h"
+#include "ops/sampling_math.h"
 
 #include <stdio.h>
 
@@ -9,7 +9,7 @@ enum { MAX_TOKENS = 1 << 24, LEAST_RECORDS = 16 /* tokens: enough for prompts to
 
 static const char request[] = "\nCopy the last five records.";
 
-static uint64_t draw(uint64_t *state) { return *state = graph_key(*state, 0x1234567), *state >> 33; }
+static uint64_t draw(uint64_t *state) { return sampling_mix(*state += 0x9E3779B97F4A7C15u) >> 33; }
 
 /* --- the frame ------------------------------------------------------------------------------------*/
 static bool render(const tok *t, const chat_options *format, const char *text, chat_prompt *out, err *e)
@@ -66,7 +66,7 @@ static void make_record(char *out, size_t cap, uint64_t *state)
 
 static bool put_records(const prompt_maker *p, tok_ids *out, size_t n, err *e)
 {
-    uint64_t state = p->next + 1;
+    uint64_t state = p->next << 32;
     while (out->n < n) {
         char text[160];
         make_record(text, sizeof text, &state);
@@ -78,7 +78,7 @@ static bool put_records(const prompt_maker *p, tok_ids *out, size_t n, err *e)
 
 static bool put_random(const prompt_maker *p, tok_ids *out, size_t n)
 {
-    uint64_t state = p->next + 1;
+    uint64_t state = p->next << 32;
     while (out->n < n && tok_ids_put(out, (int32_t)(draw(&state) % (uint64_t)p->n_vocab))) continue;
     return out->n == n;
 }

@@ -44,10 +44,8 @@ static const dims shape_of_all[] = {
     {35, 5, 1536, 6144, 8, 1, 1, 256, 512, 512, 262144, 0, 0, 0, 256, 15, false, {5, 16, 8, 128, 3072, 6}},
     {12, 6, 1024, 2048, 8, 4, 1, 128, 256, 512, 32768, 32, 4, 512, 0, 0, true, {2, 16, 4, 64, 2048, 3}},
 };
-const char *const       shape_quants[] = {"q4_0",   "q8_0",  "q4_k", "q5_k", "q6_k", "q5_0",
-                                          "iq4_xs", "mxfp4", "bf16", "f16",  "f32",  NULL};
-static const quant_type quants[]       = {QUANT_Q4_0,   QUANT_Q8_0,  QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_Q5_0,
-                                          QUANT_IQ4_XS, QUANT_MXFP4, QUANT_BF16, QUANT_F16,  QUANT_F32};
+const char *const shape_quants[] = {"q4_0",   "q8_0",  "q4_k", "q5_k", "q6_k", "q5_0",
+                                    "iq4_xs", "mxfp4", "bf16", "f16",  "f32",  NULL};
 
 /* Of layers that share K/V the first has a whole period before it, as in the real one: full and sliding donors. */
 static int own_layers(const dims *d, int n_layers)
@@ -482,7 +480,9 @@ static bool build(maker *m, err *e)
 
 static void start(maker *m, const shape_spec *s, int n_embd)
 {
-    *m        = (maker){.spec = s, .n_embd = n_embd, .type = quants[s->quant], .page = (size_t)sysconf(_SC_PAGESIZE)};
+    *m         = (maker){.spec = s, .n_embd = n_embd, .page = (size_t)sysconf(_SC_PAGESIZE)};
+    bool known = quant_parse(shape_quants[s->quant], &m->type);
+    assert(known);
     m->items  = xnew_n(item, MAX_ITEMS);
     m->plan.w = gguf_writer_new();
     buf_init(&m->header, (size_t)1 << 30);
