@@ -17,6 +17,13 @@ bool str_ends(str s, const char *suffix)
 }
 
 /* Eight bytes at a time through a multiply and a fold; the length is mixed in first. */
+str str_next_word(const char **at)
+{
+    str word = {*at, strcspn(*at, ",")};
+    *at += word.n + ((*at)[word.n] == ',');
+    return word;
+}
+
 uint64_t str_hash(str s)
 {
     const uint64_t mul = 0x9E3779B97F4A7C15u;

@@ -21,6 +21,8 @@ static inline bool str_is(str a, const char *b) { return str_eq(a, str_of(b)); }
 bool               str_starts(str s, const char *prefix);
 bool               str_ends(str s, const char *suffix);
 uint64_t           str_hash(str s); /* 64-bit, the same on every machine */
+/* The next word of "a,b,c", which *at moves behind; there is one while **at is not NUL. */
+str str_next_word(const char **at);
 
 /* Whole-string numbers: no spaces, no rest, in range; *out is written only on success. */
 bool str_to_i64(str s, int64_t *out);

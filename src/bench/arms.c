@@ -1,6 +1,6 @@
 #include "bench/arms.h"
 
-#include "cli/generate.h"
+#include "bench/result.h"
 
 #include <stdio.h>
 
@@ -25,20 +25,13 @@ static bool parse_arm(str word, spec_settings *how, err *e)
     return true;
 }
 
-static str next_word(const char **at)
-{
-    str word = {*at, strcspn(*at, ",")};
-    *at += word.n + ((*at)[word.n] == ',');
-    return word;
-}
-
 bool arms_check(const char *list, err *e)
 {
     spec_settings unused = {0};
     int           n      = 2;
     if (list && !list[0]) return err_set(e, ERR_INPUT, "the list is empty");
     for (const char *at = list ? list : ""; *at;) {
-        str word = next_word(&at);
+        str word = str_next_word(&at);
         if (is_plain(word)) continue;
         if (!parse_arm(word, &unused, e)) return false;
         n++;
@@ -60,7 +53,7 @@ bool arms_choose(arm_choice out[ARMS_MAX], int *n, const char *list, const spec 
     add_arm(out, n, STR("off again"), (spec_settings){0});
     for (const char *at = list ? list : "dflash,tree,mtp,ngram,auto"; *at;) {
         spec_settings how  = *base;
-        str           word = next_word(&at);
+        str           word = str_next_word(&at);
         if (is_plain(word)) continue;
         if (!parse_arm(word, &how, e)) return false;
         if (how.method == SPEC_AUTO || spec_has_drafter(s, (spec_method)how.method))
@@ -69,4 +62,23 @@ bool arms_choose(arm_choice out[ARMS_MAX], int *n, const char *list, const spec 
             return err_set(e, ERR_INPUT, "--methods: there is no drafter for %.*s", STR_ARG(word));
     }
     return true;
+}
+
+bool arms_agree(tok_ids *was, const tok_ids *text, bool first)
+{
+    if (first) {
+        tok_ids_clear(was);
+        tok_ids_put_n(was, text->p, text->n);
+    }
+    return text->n == was->n && (!was->n || !memcmp(text->p, was->p, was->n * sizeof *was->p));
+}
+
+void arms_put_rounds(json_writer *w, const spec_stats *s)
+{
+    json_key(w, "rounds");
+    json_begin_object(w);
+    result_int(w, "plain", s->plain);
+    for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
+        if (s->by_method[m]) result_int(w, spec_method_names[m], s->by_method[m]);
+    json_end(w);
 }

@@ -3,6 +3,8 @@
 #ifndef TANDEM_BENCH_ARMS_H
 #define TANDEM_BENCH_ARMS_H
 #include "spec/spec.h"
+#include "tok/tok.h"
+#include "json/json.h"
 
 enum { ARMS_MAX = 16 };
 typedef struct {
@@ -15,4 +17,8 @@ typedef struct {
 bool arms_check(const char *list, err *e);
 /* list NULL: all methods that s has drafters for, and auto. base: the settings that a method's own number changes. */
 bool arms_choose(arm_choice out[ARMS_MAX], int *n, const char *list, const spec *s, const spec_settings *base, err *e);
+/* Whether an arm wrote what the first one did; the first one's text is kept in *was. */
+bool arms_agree(tok_ids *was, const tok_ids *text, bool first);
+/* One member, "rounds": how many each method had, plain decoding too. */
+void arms_put_rounds(json_writer *w, const spec_stats *s);
 #endif

@@ -7,6 +7,7 @@
  *   shape_free(&flags.shape.target);                                                        after engine_open, or later */
 #ifndef TANDEM_BENCH_FLAGS_H
 #define TANDEM_BENCH_FLAGS_H
+#include "bench/provenance.h"
 #include "bench/shape.h"
 #include "cli/generate.h"
 
@@ -25,6 +26,13 @@ typedef struct {
     {.name = "quant", .kind = OPT_CHOICE, .dest = &(f).spec.quant, .arg = "TYPE", .choices = shape_quants,             \
      .given = &(f).quant_given,                                                                                        \
      .help = "type of its matrices: q4_0 (default), q8_0, q4_k, q5_k, q6_k, q5_0, iq4_xs, mxfp4, bf16, f16 or f32"}
+#define OPT_WORDS(flag, list, text) {.name = (flag), .kind = OPT_STR, .dest = &(list), .arg = "LIST", .help = (text)}
+#define OPT_REPEATS(n, most, was_given, text)                                                                          \
+    {.name = "repeats", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = (most), .given = (was_given),      \
+     .help = (text)}
+#define OPT_RESULT(json, no_hash)                                                                                      \
+    {.name = "json", .kind = OPT_STR, .dest = &(json), .arg = "FILE", .help = "write the results there too"},          \
+    OPT_NO_HASH(no_hash)
 /* clang-format on */
 
 /* What OPT_GENERATE has and a measurement cannot use: true, or a message was printed (exit 2). */

@@ -31,9 +31,9 @@ static bool find_place(prompt_maker *p, const chat_options *format, err *e)
     chat_prompt_init(&other, MAX_TOKENS);
     bool ok = render(p->tok, format, request + 1, &one, e) && render(p->tok, format, "7", &other, e);
     while (ok && p->at < one.ids.n && p->at < other.ids.n && one.ids.p[p->at] == other.ids.p[p->at]) p->at++;
-    for (size_t i = 0; ok && i < p->at; i++) tok_ids_put(&p->frame, one.ids.p[i]);
+    if (ok) tok_ids_put_n(&p->frame, one.ids.p, p->at);
     ok = ok && tok_encode(p->tok, &p->frame, STR("\n"), false, e);
-    for (size_t i = p->at; ok && i < one.ids.n; i++) tok_ids_put(&p->frame, one.ids.p[i]);
+    if (ok) tok_ids_put_n(&p->frame, one.ids.p + p->at, one.ids.n - p->at);
     chat_prompt_deinit(&one);
     chat_prompt_deinit(&other);
     return ok;
@@ -90,9 +90,9 @@ bool prompts_next(prompt_maker *p, tok_ids *out, int n_tokens, err *e)
     if (n_tokens < prompts_shortest(p))
         return err_set(e, ERR_INPUT, "a prompt of %d tokens is too short: %d is the least", n_tokens,
                        prompts_shortest(p));
-    for (size_t i = 0; i < p->at; i++) tok_ids_put(out, p->frame.p[i]);
+    tok_ids_put_n(out, p->frame.p, p->at);
     if (p->tok ? !put_records(p, out, n - tail, e) : !put_random(p, out, n)) return false;
-    for (size_t i = p->at; i < p->frame.n; i++) tok_ids_put(out, p->frame.p[i]);
+    tok_ids_put_n(out, p->frame.p + p->at, tail);
     p->next++;
     return !out->failed || err_set(e, ERR_LIMIT, "a prompt of %d tokens is too long", n_tokens);
 }

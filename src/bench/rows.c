@@ -32,21 +32,13 @@ static struct {
 static const option opts[] = {
     OPT_ENGINE(flags.engine),
     OPT_SHAPE(flags.shape),
-    {.name = "rows", .kind = OPT_STR, .dest = &flags.rows, .arg = "LIST", .help = "default 1,2,4,8,16,32"},
-    {.name = "contexts",
-     .kind = OPT_STR,
-     .dest = &flags.contexts,
-     .arg  = "LIST",
-     .help = "positions before the rows (default 512)"},
+    OPT_WORDS("rows", flags.rows, "default 1,2,4,8,16,32"),
+    OPT_WORDS("contexts", flags.contexts, "positions before the rows (default 512)"),
+    OPT_WORDS("prefill", flags.prefill, "prompts to time (default 512; 0: none)"),
     {.name = "chain",
      .kind = OPT_FLAG,
      .dest = &flags.chain,
      .help = "all rows in one lane, as drafts are verified; otherwise a lane for each row"},
-    {.name = "prefill",
-     .kind = OPT_STR,
-     .dest = &flags.prefill,
-     .arg  = "LIST",
-     .help = "prompts to time (default 512; 0: none)"},
     {.name = "steps",
      .kind = OPT_INT,
      .dest = &flags.steps,
@@ -54,21 +46,10 @@ static const option opts[] = {
      .min  = 1,
      .max  = CELL_MAX_STEPS,
      .help = "steps that make one measurement (default 8)"},
-    {.name  = "repeats",
-     .kind  = OPT_INT,
-     .dest  = &flags.repeats,
-     .arg   = "N",
-     .min   = 1,
-     .max   = MAX_REPEATS,
-     .given = &flags.repeats_given,
-     .help  = "measurements of each cell (default 9, with --profile 1)"},
-    {.name    = "kv",
-     .kind    = OPT_CHOICE,
-     .dest    = &flags.kv,
-     .arg     = "TYPE",
-     .choices = generate_kv_names,
-     .help    = "K/V cache: f16 or f32 (default f16)"},
-    {.name = "json", .kind = OPT_STR, .dest = &flags.json, .arg = "FILE", .help = "write the results there too"},
+    OPT_REPEATS(flags.repeats, MAX_REPEATS, &flags.repeats_given,
+                "measurements of each cell (default 9, with --profile 1)"),
+    OPT_KV(flags.kv),
+    OPT_RESULT(flags.json, flags.no_hash),
     {.name = "label",
      .kind = OPT_STR,
      .dest = &flags.label,
@@ -84,7 +65,6 @@ static const option opts[] = {
      .help =
          "cells from standard input, such as `rows 8 512 4` (rows, context, steps), `chain 8 512 4`, `prefill 512`; "
          "a JSON line for each"},
-    OPT_NO_HASH(flags.no_hash),
     OPT_LOGGING,
 };
 static const opt_spec usage = {"bench", "bench rows [-m MODEL | --shape SHAPE] [FLAGS]",
@@ -298,6 +278,8 @@ static bool answer_all(bench *b, err *e)
 /* --- the command ----------------------------------------------------------------------------------*/
 static bool measure(bench *b, err *e)
 {
+    if (!bench_open_model(&flags.shape, &flags.engine, e) || (flags.json && !cli_check_output(flags.json, e)))
+        return false;
     flags.engine.wrap    = wrap;
     flags.engine.n_ctx   = 1; /* the cells have pages of their own */
     flags.engine.kv_type = flags.kv == 0 ? QUANT_F16 : QUANT_F32;
@@ -311,38 +293,41 @@ static bool measure(bench *b, err *e)
     return !flags.json || write_json(b, e);
 }
 
+/* What can be wrong with the flags: true, or a message was printed. */
+static bool check_flags(bench *b)
+{
+    err e = {0};
+    if (!bench_check_shape(&flags.shape, flags.engine.path, &usage)) return false;
+    if (flags.ask && (flags.json || flags.profile))
+        return opt_usage(&usage, "--json and --profile do not go with --ask, which answers on standard output"), false;
+    if (!choose_cells(b, &e)) return opt_usage(&usage, "%s", e.text), false;
+    if (flags.profile && !flags.repeats_given) flags.repeats = 1;
+    return true;
+}
+
+static void close_all(bench *b)
+{
+    cell_rig_free(b->rig);
+    engine_close(&b->g);
+    shape_free(&flags.shape.target);
+    provenance_deinit(&b->from);
+    mem_free(b->cells);
+    mem_free(b);
+}
+
 int bench_rows(int argc, char **args)
 {
     int    n_args, code;
     err    e = {0};
     bench *b = xnew(bench);
-    provenance_command(&b->from, "rows", argc, args);
-    if (!opt_parse(&usage, argc, args, &n_args, &code)) goto wrong;
-    code = 2;
-    if (n_args) {
-        opt_usage(&usage, "'%s' is not a flag", args[0]);
-        goto wrong;
-    }
-    if (!bench_check_shape(&flags.shape, flags.engine.path, &usage)) goto wrong;
-    if (flags.ask && (flags.json || flags.profile)) {
-        opt_usage(&usage, "--json and --profile do not go with --ask, which answers on standard output");
-        goto wrong;
-    }
-    if (!choose_cells(b, &e)) {
-        opt_usage(&usage, "%s", e.text);
-        goto wrong;
-    }
-    if (flags.profile && !flags.repeats_given) flags.repeats = 1;
     b->cells = xnew_n(measured, MAX_CELLS);
-    bool ok  = bench_open_model(&flags.shape, &flags.engine, &e) && (!flags.json || cli_check_output(flags.json, &e)) &&
-              measure(b, &e);
-    cell_rig_free(b->rig);
-    engine_close(&b->g);
-    shape_free(&flags.shape.target);
-    mem_free(b->cells);
-    code = ok ? 0 : cli_fail(&e);
-wrong:
-    provenance_deinit(&b->from);
-    mem_free(b);
+    provenance_command(&b->from, "rows", argc, args);
+    if (opt_parse(&usage, argc, args, &n_args, &code)) {
+        if (n_args)
+            code = opt_usage(&usage, "'%s' is not a flag", args[0]);
+        else
+            code = !check_flags(b) ? 2 : measure(b, &e) ? 0 : cli_fail(&e);
+    }
+    close_all(b);
     return code;
 }

@@ -20,7 +20,6 @@
 
 enum { MAX_PROMPTS = 256, MAX_PAIRS = 4096, MAX_ACCEPTS = 8, RANDOM_PROMPTS = 4 };
 
-static provenance from;
 static struct {
     generate_flags gen;
     shape_flags    shape;
@@ -32,12 +31,9 @@ static struct {
 static const option opts[] = {
     OPT_GENERATE(flags.gen),
     OPT_SHAPE(flags.shape),
-    {.name = "accept",
-     .kind = OPT_STR,
-     .dest = &flags.accept,
-     .arg  = "LIST",
-     .help =
-         "drafters work in full, but guess so well that a round of the longest draft commits so many tokens: 7.7,1.5"},
+    OPT_WORDS("accept", flags.accept,
+              "drafters work in full, but guess so well that a round of the longest draft commits so many tokens: "
+              "7.7,1.5"),
     {.name  = "prompt-tokens",
      .kind  = OPT_INT,
      .dest  = &flags.n_prompt,
@@ -46,19 +42,14 @@ static const option opts[] = {
      .max   = 1 << 20,
      .given = &flags.n_prompt_given,
      .help  = "length of the random prompts that a shape gets (default 128)"},
-    {.name = "methods", .kind = OPT_STR, .dest = &flags.methods, .arg = "LIST", .help = ARMS_HELP},
+    OPT_WORDS("methods", flags.methods, ARMS_HELP),
     {.name = "prompts",
      .kind = OPT_STR,
      .dest = &flags.prompts,
      .arg  = "FILE",
      .help = "a prompt a line (default: some of our own)"},
-    {.name = "repeats",
-     .kind = OPT_INT,
-     .dest = &flags.repeats,
-     .arg  = "N",
-     .min  = 1,
-     .max  = 1000,
-     .help = "times that every prompt is answered by every arm; a shape gets new prompts each time (default 3)"},
+    OPT_REPEATS(flags.repeats, 1000, NULL,
+                "times that every prompt is answered by every arm; a shape gets new prompts each time (default 3)"),
     {.name = "json",
      .kind = OPT_FLAG,
      .dest = &flags.json,
@@ -101,13 +92,14 @@ typedef struct {
     engine      g;
     tok        *t;
     generator   gen;
+    provenance  from;
     chat_prompt prompt[MAX_PROMPTS];
     oracle     *oracle;              /* NULL: drafters guess as they do */
     double      accept[MAX_ACCEPTS]; /* what the oracle is told, table by table */
     int         n_accepts;
     int         n_prompts, n_repeats, n_arms, n_pairs, n_different;
     arm         arms[ARMS_MAX];
-    tok_ids     text, plain_text;
+    tok_ids     text, first_text;
 } bench;
 
 /* --- arms -----------------------------------------------------------------------------------------*/
@@ -123,8 +115,7 @@ static bool parse_accepts(double *out, int *n, err *e)
 {
     *n = 0;
     for (const char *at = flags.accept ? flags.accept : ""; *at;) {
-        str word = {at, strcspn(at, ",")};
-        at += word.n + (at[word.n] == ',');
+        str word = str_next_word(&at);
         if (*n == MAX_ACCEPTS) return err_set(e, ERR_INPUT, "more than %d are too many", MAX_ACCEPTS);
         if (!str_to_f64(word, &out[*n]) || !(out[*n] >= 1 && out[*n] <= 1 + DRAFT_MAX))
             return err_set(e, ERR_INPUT, "'%.*s' is not a number from 1 to %d", STR_ARG(word), 1 + DRAFT_MAX);
@@ -222,9 +213,9 @@ static bool learn_texts(bench *b, err *e)
     for (int i = 0; ok && b->oracle && i < b->n_prompts; i++) {
         const tok_ids *prompt = &b->prompt[i].ids;
         ok                    = run_arm(b, &b->arms[0], &b->prompt[i], &unused, e);
-        all.n                 = 0;
-        for (size_t k = 0; k < prompt->n; k++) tok_ids_put(&all, prompt->p[k]);
-        for (size_t k = 0; k < b->text.n; k++) tok_ids_put(&all, b->text.p[k]);
+        tok_ids_clear(&all);
+        tok_ids_put_n(&all, prompt->p, prompt->n);
+        tok_ids_put_n(&all, b->text.p, b->text.n);
         if (ok) oracle_learn(b->oracle, all.p, all.n);
     }
     tok_ids_deinit(&all);
@@ -237,10 +228,7 @@ static bool run_pair(bench *b, const chat_prompt *p, int turn, err *e)
     for (int i = 0; i < b->n_arms; i++) {
         int k = (i + turn) % b->n_arms;
         if (!run_arm(b, &b->arms[k], p, &seconds[k], e)) return false;
-        if (i == 0) b->plain_text.n = 0;
-        for (size_t n = 0; i == 0 && n < b->text.n; n++) tok_ids_put(&b->plain_text, b->text.p[n]);
-        b->n_different +=
-            b->text.n != b->plain_text.n || memcmp(b->text.p, b->plain_text.p, b->text.n * sizeof *b->text.p) != 0;
+        b->n_different += !arms_agree(&b->first_text, &b->text, i == 0);
     }
     if (b->gen.n_out < 2) return true; /* nothing was decoded */
     for (int k = 0; k < b->n_arms; k++) b->arms[k].ratio[b->arms[k].n_ratios++] = seconds[0] / seconds[k];
@@ -305,8 +293,7 @@ static void put_arm(json_writer *w, arm *a)
     result_int(w, "tokens", a->tokens);
     result_real(w, "tokens_per_second", (double)a->tokens / a->seconds);
     result_interval(w, "ratio", r);
-    result_int(w, "rounds", s->rounds);
-    result_int(w, "plain_rounds", s->plain);
+    arms_put_rounds(w, s);
     result_int(w, "drafted", s->drafted);
     result_int(w, "accepted", s->accepted);
     result_real(w, "acceptance_length", spec_acceptance_length(s));
@@ -330,7 +317,7 @@ static void print_json(bench *b, double accept)
     json_begin_object(&w);
     result_str(&w, "bench", "spec");
     result_str(&w, "device", b->g.model->o->name);
-    provenance_put(&from, &w, &b->g, cli_path_name(flags.gen.engine.path), generate_kv_names[flags.gen.kv]);
+    provenance_put(&b->from, &w, &b->g, cli_path_name(flags.gen.engine.path), generate_kv_names[flags.gen.kv]);
     if (flags.shape.given) result_str(&w, "shape", flags.shape.target.name);
     if (b->oracle) result_real(&w, "accept", accept);
     result_int(&w, "prompts", b->n_prompts);
@@ -367,10 +354,10 @@ static bool open_all(bench *b, err *e)
     return true;
 }
 
-static bool note_files(err *e)
+static bool note_files(bench *b, err *e)
 {
     const char *model = flags.shape.given ? NULL : flags.gen.engine.path;
-    return !flags.json || provenance_files(&from, model, &flags.gen.draft, !flags.no_hash, e);
+    return !flags.json || provenance_files(&b->from, model, &flags.gen.draft, !flags.no_hash, e);
 }
 
 static bool measure_one(bench *b, double accept, err *e)
@@ -382,7 +369,7 @@ static bool measure_one(bench *b, double accept, err *e)
 
 static bool measure(bench *b, err *e)
 {
-    if (!open_all(b, e) || !note_files(e) || !choose_arms(b, e) || !choose_prompts(b, e) || !learn_texts(b, e))
+    if (!open_all(b, e) || !note_files(b, e) || !choose_arms(b, e) || !choose_prompts(b, e) || !learn_texts(b, e))
         return false;
     if (!b->n_accepts) return measure_one(b, 0, e);
     for (int i = 0; i < b->n_accepts; i++)
@@ -390,39 +377,51 @@ static bool measure(bench *b, err *e)
     return true;
 }
 
-int bench_spec(int argc, char **args)
+/* What can be wrong with the flags: true, or a message was printed. */
+static bool check_flags(bench *b)
 {
-    int n_args, code;
     err e = {0};
-    provenance_command(&from, "spec", argc, args);
-    if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
-    if (n_args) return opt_usage(&usage, "'%s' is not a flag", args[0]);
     if (!bench_check_generate(&flags.gen, &usage) || !bench_check_shape(&flags.shape, flags.gen.engine.path, &usage))
-        return 2;
-    if (!arms_check(flags.methods, &e)) return opt_usage(&usage, "--methods: %s", e.text);
-    if (flags.n_prompt_given && !flags.shape.given) return opt_usage(&usage, "--prompt-tokens needs --shape");
-    if (flags.shape.given && flags.prompts) return opt_usage(&usage, "--prompts are texts, and a shape has none");
-    if (!flags.gen.seed_given) flags.gen.seed = 1;
-    flags.gen.seed_given = true;
+        return false;
+    if (!arms_check(flags.methods, &e)) return opt_usage(&usage, "--methods: %s", e.text), false;
+    if (!parse_accepts(b->accept, &b->n_accepts, &e)) return opt_usage(&usage, "--accept: %s", e.text), false;
+    if (flags.n_prompt_given && !flags.shape.given) return opt_usage(&usage, "--prompt-tokens needs --shape"), false;
+    if (flags.shape.given && flags.prompts)
+        return opt_usage(&usage, "--prompts are texts, and a shape has none"), false;
+    if (!flags.gen.seed_given) flags.gen.seed = 1, flags.gen.seed_given = true;
     if (flags.gen.max_tokens < 0) flags.gen.max_tokens = flags.shape.given ? 128 : 256;
-    bench *b = xnew(bench);
-    if (!parse_accepts(b->accept, &b->n_accepts, &e)) {
-        mem_free(b);
-        return opt_usage(&usage, "--accept: %s", e.text);
-    }
-    tok_ids_init(&b->text, GENERATE_MAX_CONTEXT);
-    tok_ids_init(&b->plain_text, GENERATE_MAX_CONTEXT);
-    bool ok = measure(b, &e);
+    return true;
+}
+
+static void close_all(bench *b)
+{
     for (int i = 0; i < b->n_prompts; i++) chat_prompt_deinit(&b->prompt[i]);
     tok_ids_deinit(&b->text);
-    tok_ids_deinit(&b->plain_text);
+    tok_ids_deinit(&b->first_text);
     if (b->gen.g) generator_deinit(&b->gen);
     engine_close(&b->g);
     oracle_free(b->oracle);
-    provenance_deinit(&from);
+    provenance_deinit(&b->from);
     shape_free(&flags.shape.target);
     shape_free(&flags.shape.drafter);
     tok_free(b->t);
     mem_free(b);
-    return ok ? 0 : cli_fail(&e);
+}
+
+int bench_spec(int argc, char **args)
+{
+    int    n_args, code;
+    err    e = {0};
+    bench *b = xnew(bench);
+    tok_ids_init(&b->text, GENERATE_MAX_CONTEXT);
+    tok_ids_init(&b->first_text, GENERATE_MAX_CONTEXT);
+    provenance_command(&b->from, "spec", argc, args);
+    if (opt_parse(&usage, argc, args, &n_args, &code)) {
+        if (n_args)
+            code = opt_usage(&usage, "'%s' is not a flag", args[0]);
+        else
+            code = !check_flags(b) ? 2 : measure(b, &e) ? 0 : cli_fail(&e);
+    }
+    close_all(b);
+    return code;
 }

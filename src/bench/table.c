@@ -39,25 +39,14 @@ static struct {
 static const option opts[] = {
     OPT_GENERATE(flags.gen),
     OPT_SHAPE(flags.shape),
-    {.name = "methods", .kind = OPT_STR, .dest = &flags.methods, .arg = "LIST", .help = ARMS_HELP},
-    {.name = "contexts",
-     .kind = OPT_STR,
-     .dest = &flags.contexts,
-     .arg  = "LIST",
-     .help = "prompt sizes in tokens (default 512,2048)"},
-    {.name = "repeats",
-     .kind = OPT_INT,
-     .dest = &flags.repeats,
-     .arg  = "N",
-     .min  = 1,
-     .max  = MAX_REPEATS,
-     .help = "prompts of each size (default 9)"},
+    OPT_WORDS("methods", flags.methods, ARMS_HELP),
+    OPT_WORDS("contexts", flags.contexts, "prompt sizes in tokens (default 512,2048)"),
+    OPT_REPEATS(flags.repeats, MAX_REPEATS, NULL, "prompts of each size (default 9)"),
     {.name = "session",
      .kind = OPT_FLAG,
      .dest = &flags.session,
      .help = "all sizes in one conversation's memory, ascending, then the smallest again"},
-    {.name = "json", .kind = OPT_STR, .dest = &flags.json, .arg = "FILE", .help = "write the results there too"},
-    OPT_NO_HASH(flags.no_hash),
+    OPT_RESULT(flags.json, flags.no_hash),
     OPT_LOGGING,
 };
 static const opt_spec usage = {
@@ -173,14 +162,6 @@ static bool answer(bench *b, int arm, int cell, tally *t, err *e)
     return true;
 }
 
-static void compare(bench *b, int cell, bool first)
-{
-    tok_ids *was = &b->first_text[cell];
-    if (first) tok_ids_clear(was);
-    for (size_t i = 0; first && i < b->text.n; i++) tok_ids_put(was, b->text.p[i]);
-    b->n_different += b->text.n != was->n || memcmp(b->text.p, was->p, was->n * sizeof *was->p) != 0;
-}
-
 static void note_ratios(bench *b, int cell)
 {
     tally *t = b->tally[cell];
@@ -201,7 +182,7 @@ static bool run_unit(bench *b, int first, int last, int turn, err *e)
         if (!renew_lane(b, e)) return false;
         for (int c = first; c <= last; c++) {
             if (!answer(b, k, c, &b->tally[c][k], e)) return false;
-            compare(b, c, i == 0);
+            b->n_different += !arms_agree(&b->first_text[c], &b->text, i == 0);
         }
     }
     for (int c = first; c <= last; c++) note_ratios(b, c);
@@ -269,16 +250,6 @@ static void print_table(bench *b)
     printf("%s\n", b->n_different ? "THE TEXTS DIFFER" : "all arms wrote the same text");
 }
 
-static void put_rounds(json_writer *w, const spec_stats *s)
-{
-    json_key(w, "rounds");
-    json_begin_object(w);
-    result_int(w, "plain", s->plain);
-    for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
-        if (s->by_method[m]) result_int(w, spec_method_names[m], s->by_method[m]);
-    json_end(w);
-}
-
 static void put_arm(json_writer *w, const arm_choice *a, tally *t)
 {
     json_begin_object(w);
@@ -293,7 +264,7 @@ static void put_arm(json_writer *w, const arm_choice *a, tally *t)
     result_int(w, "accepted", t->stats.accepted);
     result_real(w, "acceptance_length", spec_acceptance_length(&t->stats));
     result_real(w, "acceptance_rate", spec_acceptance_rate(&t->stats));
-    put_rounds(w, &t->stats);
+    arms_put_rounds(w, &t->stats);
     json_end(w);
 }
 
@@ -437,11 +408,10 @@ int bench_table(int argc, char **args)
         tok_ids_init(&b->first_text[c], GENERATE_MAX_CONTEXT);
     }
     if (opt_parse(&usage, argc, args, &n_args, &code)) {
-        code = 2;
         if (n_args)
-            opt_usage(&usage, "'%s' is no part of bench: there are table, rows, spec, plot and shape", args[0]);
-        else if (check_flags(b))
-            code = measure(b, &e) ? 0 : cli_fail(&e);
+            code = opt_usage(&usage, "'%s' is no part of bench: there are table, rows, spec, plot and shape", args[0]);
+        else
+            code = !check_flags(b) ? 2 : measure(b, &e) ? 0 : cli_fail(&e);
     }
     close_all(b);
     return code;

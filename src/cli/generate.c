@@ -33,19 +33,19 @@ static bool parse_bias(const char *text, logit_bias *out, int *n, err *e)
 {
     *n = 0;
     for (const char *at = text; at && *at;) {
-        size_t      len   = strcspn(at, ",");
-        const char *colon = memchr(at, ':', len);
-        str id = {at, colon ? (size_t)(colon - at) : 0}, value = {colon ? colon + 1 : at, colon ? len - id.n - 1 : 0};
-        int64_t i;
-        double  d = -INFINITY;
+        str         word  = str_next_word(&at);
+        const char *colon = memchr(word.s, ':', word.n);
+        str         id    = {word.s, colon ? (size_t)(colon - word.s) : 0};
+        str         value = {word.s + id.n + 1, colon ? word.n - id.n - 1 : 0};
+        int64_t     i;
+        double      d = -INFINITY;
         if (!colon || !str_to_i64(id, &i) || i < 0 || i > INT32_MAX ||
             (!str_is(value, "-inf") && !str_to_f64(value, &d)))
-            return err_set(e, ERR_INPUT, "'%.*s' is not ID:BIAS", STR_ARG(((str){at, len})));
+            return err_set(e, ERR_INPUT, "'%.*s' is not ID:BIAS", STR_ARG(word));
         for (int k = 0; k < *n; k++)
             if (out[k].token == i) return err_set(e, ERR_INPUT, "token %lld is there twice", (long long)i);
         if (*n == GENERATE_MAX_BIAS) return err_set(e, ERR_INPUT, "there are over %d entries", GENERATE_MAX_BIAS);
         out[(*n)++] = (logit_bias){(int32_t)i, (float)d};
-        at += len + (at[len] == ',');
     }
     return true;
 }

@@ -37,14 +37,16 @@ extern const char *const generate_kv_names[];
 
 /* The entries of an option table for the flags in `f`. */
 /* clang-format off */
+#define OPT_KV(kv)                                                                                                     \
+    {.name = "kv", .kind = OPT_CHOICE, .dest = &(kv), .arg = "TYPE", .choices = generate_kv_names,                     \
+     .help = "K/V cache: f16 or f32 (default f16)"}
 #define OPT_GENERATE(f)                                                                                                \
     OPT_ENGINE((f).engine),                                                                                            \
     {.name = "max-tokens", .letter = 'n', .kind = OPT_INT, .dest = &(f).max_tokens, .arg = "N", .min = 0,              \
      .max = GENERATE_MAX_CONTEXT, .help = "stop after N tokens (default: until the answer or the context ends)"},      \
     {.name = "ctx", .kind = OPT_INT, .dest = &(f).engine.n_ctx, .arg = "N", .min = 1, .max = GENERATE_MAX_CONTEXT,     \
      .help = "positions of context (default: the model's, at most 8192)"},                                             \
-    {.name = "kv", .kind = OPT_CHOICE, .dest = &(f).kv, .arg = "TYPE", .choices = generate_kv_names,                   \
-     .help = "K/V cache: f16 or f32 (default f16)"},                                                                   \
+    OPT_KV((f).kv),                                                                                                    \
     {.name = "spec", .kind = OPT_CHOICE, .dest = &(f).method, .arg = "METHOD", .choices = spec_method_names,           \
      .given = &(f).method_given,                                                                                       \
      .help = "speculation, which never changes the text: off, dflash, tree, mtp, ngram or auto (default auto with "    \

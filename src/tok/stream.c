@@ -35,6 +35,12 @@ bool tok_ids_put(tok_ids *ids, int32_t id)
     return !ids->failed;
 }
 
+bool tok_ids_put_n(tok_ids *ids, const int32_t *id, size_t n)
+{
+    for (size_t i = 0; i < n; i++) tok_ids_put(ids, id[i]);
+    return !ids->failed;
+}
+
 /* --- the stream -------------------------------------------------------------------------------- */
 void tok_stream_init(tok_stream *s, const tok *t, bool show_control)
 {

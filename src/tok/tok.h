@@ -71,6 +71,7 @@ void tok_ids_init(tok_ids *ids, size_t max);
 void tok_ids_deinit(tok_ids *ids);
 void tok_ids_clear(tok_ids *ids); /* keeps the memory, forgets `failed` */
 bool tok_ids_put(tok_ids *ids, int32_t id);
+bool tok_ids_put_n(tok_ids *ids, const int32_t *id, size_t n);
 
 /* Where generation ends, ascending: the file's eos, eot and eom, and <eos>, <turn|> and <|tool_response>. The model's
  * own configuration may know more. */
