@@ -219,7 +219,7 @@ static bool make_pages(cell_rig *g, err *e)
     assert(ok); /* cell_reserve looked */
     drop_pages(g);
     if (!kv_pool_new(&g->kv, g->m->o, &spec, e)) return false;
-    for (int i = 0; i < CELL_MAX_ROWS; i++) g->seq[i] = kv_seq_new(g->kv);
+    for (int i = 0; i < CELL_MAX_ROWS; i++) g->seq[i] = kv_seq_new(g->kv, 0);
     for (int i = 0; i < CELL_MAX_ROWS; i++)
         if (!fill_lane(g, i, e)) return false;
     return g->m->o->check(g->m->q, e);

@@ -85,7 +85,7 @@ static bool open_with(engine *g, const engine_options *opt, bool loop, err *e)
 {
     *g = (engine){0};
     if (open_model(g, opt, e) && choose_ctx(g, opt, e) && (loop ? open_loop : open_pages)(g, opt, e)) {
-        if (g->kv) g->seq = kv_seq_new(g->kv);
+        if (g->kv) g->seq = kv_seq_new(g->kv, 0);
         return true;
     }
     engine_close(g);

@@ -1,87 +1,17 @@
-#include "kv/pages.h"
+/* The pool: its classes, and the tables that the device reads. */
+#include "kv/inside.h"
 
 #include "base/mem.h"
 
 #include <assert.h>
-#include <string.h>
 
-enum { NO_PAGE = -1, NO_SLAB = -1 };
-
-typedef struct {
-    int cls;    /* NO_PAGE: free */
-    int n_used; /* pages */
-    int next;   /* in the free list, or in its class's list of slabs with a free page */
-} slab;
-
-typedef struct {
-    kv_class kv; /* what ops see */
-    size_t   page_bytes;
-    int      per_slab; /* pages */
-    int      open;     /* first slab with a free page */
-    int32_t *table;    /* host mirror: [max_lanes][kv.table_stride] */
-} page_class;
-
-struct kv_pool {
-    const ops *o;
-    dev        memory;
-    size_t     slab_bytes;
-    int        n_slabs, max_per_slab;
-    slab      *slabs;
-    int        free_slab; /* first of the free list */
-    uint16_t  *refs;      /* [n_slabs][max_per_slab] */
-    page_class cls[KV_MAX_CLASSES];
-    int        n_classes, max_lanes, max_slots;
-    kv_seq    *lanes; /* [max_lanes] */
-    size_t     used_bytes;
-};
-
-struct kv_seq {
-    kv_pool *pool;
-    int      lane;
-    bool     live, dirty; /* dirty: its table rows differ from the device's */
-    int32_t  n_slots;     /* in use */
-    int32_t  n_pages;     /* held, the same in every class */
-};
-
-/* --- geometry -----------------------------------------------------------------------------------*/
-static bool page_bytes_of(const kv_class_spec *s, size_t *out)
-{
-    size_t n;
-    return size_mul(&n, (size_t)s->n_layers * 2, (size_t)s->n_kv_heads) &&
-           size_mul(&n, n, (size_t)s->head_dim * KV_PAGE) && size_mul(&n, n, quant_block_bytes(s->type)) &&
-           size_add(&n, n, KV_UNIT - 1) && (*out = n / KV_UNIT * KV_UNIT, true);
-}
-
-/* The smallest multiple of the largest page that every class fills to 95% or better, or the best of eight. */
-static size_t choose_slab_bytes(const size_t *page, int n)
-{
-    size_t largest = 0, best = 0;
-    double best_fill = 0;
-    for (int i = 0; i < n; i++)
-        if (page[i] > largest) largest = page[i];
-    for (size_t m = 1; m <= 8; m++) {
-        double fill = 1;
-        for (int i = 0; i < n; i++) {
-            double f = (double)(m * largest / page[i] * page[i]) / (double)(m * largest);
-            if (f < fill) fill = f;
-        }
-        if (fill > best_fill) {
-            best_fill = fill;
-            best      = m * largest;
-        }
-        if (best_fill >= 0.95) break;
-    }
-    return best;
-}
-
-static int pages_for(int32_t n_slots) { return (n_slots + KV_PAGE - 1) / KV_PAGE; }
-
-bool kv_bytes_for(const kv_pool_spec *spec, int n_slots, size_t *out)
+/* Whole slabs that a lane takes in a pool of max_bytes. */
+static bool lane_bytes(const kv_pool_spec *spec, int n_slots, size_t max_bytes, size_t *out)
 {
     size_t page[KV_MAX_CLASSES] = {0}, n_slabs = 0;
     for (int i = 0; i < spec->n_classes; i++)
-        if (!page_bytes_of(&spec->classes[i], &page[i])) return false;
-    size_t slab_bytes = choose_slab_bytes(page, spec->n_classes);
+        if (!kv_page_bytes(&spec->classes[i], &page[i])) return false;
+    size_t slab_bytes = kv_slab_bytes(page, spec->n_classes, max_bytes);
     for (int i = 0; i < spec->n_classes; i++) {
         size_t per_slab = slab_bytes / page[i];
         n_slabs += ((size_t)pages_for(n_slots) + per_slab - 1) / per_slab;
@@ -89,122 +19,113 @@ bool kv_bytes_for(const kv_pool_spec *spec, int n_slots, size_t *out)
     return size_mul(out, n_slabs, slab_bytes);
 }
 
-/* --- pages --------------------------------------------------------------------------------------*/
-static int32_t page_id(const kv_pool *p, const page_class *c, int s, int i)
+bool kv_bytes_for(const kv_pool_spec *spec, int n_slots, size_t *out)
 {
-    return (int32_t)(((size_t)s * p->slab_bytes + (size_t)i * c->page_bytes) / KV_UNIT);
+    size_t need = 0;
+    do { /* a larger pool has larger slabs, up to a point */
+        *out = need;
+        if (!lane_bytes(spec, n_slots, *out, &need)) return false;
+    } while (need > *out);
+    return true;
 }
 
-static uint16_t *refs_of(const kv_pool *p, const page_class *c, int32_t id, int *slab_out)
+/* --- classes ------------------------------------------------------------------------------------*/
+static bool init_group(kv_pool *p, int at, int n_classes, int max_seqs, int max_slots, err *e)
 {
-    size_t at = (size_t)id * KV_UNIT;
-    int    s = (int)(at / p->slab_bytes), i = (int)(at % p->slab_bytes / c->page_bytes);
-    *slab_out = s;
-    return &p->refs[(size_t)s * (size_t)p->max_per_slab + (size_t)i];
+    seq_group *g = &p->group[at];
+    assert(max_seqs >= 1 && max_slots >= 1);
+    *g = (seq_group){at, n_classes, max_seqs, max_slots, mem_try_n((size_t)max_seqs, sizeof *g->seqs)};
+    if (!g->seqs) return err_set(e, ERR_LIMIT, "no memory for %d sequences", max_seqs);
+    for (int i = 0; i < max_seqs; i++) g->seqs[i] = (kv_seq){.pool = p, .group = at, .lane = i};
+    return true;
 }
 
-static int open_slab(kv_pool *p, page_class *c)
+static bool init_class(kv_pool *p, int cls, int group, const kv_class_spec *s, err *e)
 {
-    int s = p->free_slab;
-    if (s == NO_SLAB) return NO_SLAB;
-    p->free_slab = p->slabs[s].next;
-    p->slabs[s]  = (slab){.cls = (int)(c - p->cls), .next = c->open};
-    c->open      = s;
-    return s;
-}
-
-static int32_t take_page(kv_pool *p, page_class *c)
-{
-    int s = c->open != NO_SLAB ? c->open : open_slab(p, c);
-    if (s == NO_SLAB) return NO_PAGE;
-    uint16_t *refs = &p->refs[(size_t)s * (size_t)p->max_per_slab];
-    int       i    = 0;
-    while (refs[i]) i++;
-    assert(i < c->per_slab); /* (2) an open slab has a free page */
-    refs[i] = 1;
-    if (++p->slabs[s].n_used == c->per_slab) c->open = p->slabs[s].next;
-    p->used_bytes += c->page_bytes;
-    return page_id(p, c, s, i);
-}
-
-static void unlink_open(kv_pool *p, page_class *c, int s)
-{
-    int *at = &c->open;
-    while (*at != s) at = &p->slabs[*at].next;
-    *at = p->slabs[s].next;
-}
-
-static void drop_page(kv_pool *p, page_class *c, int32_t id)
-{
-    int       s;
-    uint16_t *refs = refs_of(p, c, id, &s);
-    assert(*refs > 0); /* (1) */
-    if (--*refs) return;
-    p->used_bytes -= c->page_bytes;
-    if (p->slabs[s].n_used-- == c->per_slab) { /* it was full: open again */
-        p->slabs[s].next = c->open;
-        c->open          = s;
-    }
-    if (p->slabs[s].n_used == 0) { /* (2) */
-        unlink_open(p, c, s);
-        p->slabs[s]  = (slab){.cls = NO_PAGE, .next = p->free_slab};
-        p->free_slab = s;
-    }
-}
-
-/* --- the pool -----------------------------------------------------------------------------------*/
-static bool init_class(kv_pool *p, page_class *c, const kv_class_spec *s, int stride, err *e)
-{
-    size_t n = (size_t)p->max_lanes * (size_t)stride;
-    c->kv    = (kv_class){.table_stride = stride,
-                          .n_layers     = s->n_layers,
-                          .n_kv_heads   = s->n_kv_heads,
-                          .head_dim     = s->head_dim,
-                          .type         = s->type};
-    c->open  = NO_SLAB;
-    c->table = mem_try_n(n, sizeof *c->table);
+    page_class *c      = &p->cls[cls];
+    int         stride = pages_for(p->group[group].max_slots) + 1;
+    size_t      n      = (size_t)p->group[group].max_seqs * (size_t)stride;
+    if (!kv_page_bytes(s, &c->page_bytes)) return err_set(e, ERR_LIMIT, "a K/V page would be too large");
+    c->kv       = (kv_class){.table_stride = stride,
+                             .n_layers     = s->n_layers,
+                             .n_kv_heads   = s->n_kv_heads,
+                             .head_dim     = s->head_dim,
+                             .type         = s->type,
+                             .pool         = p->memory};
+    c->group    = group;
+    c->window   = s->window;
+    c->per_slab = (int)(p->slab_bytes / c->page_bytes);
+    c->open     = NO_SLAB;
+    c->table    = mem_try_n(n, sizeof *c->table);
     if (!c->table) return err_set(e, ERR_LIMIT, "no memory for a page table of %zu entries", n);
     for (size_t i = 0; i < n; i++) c->table[i] = NO_PAGE;
+    for (int i = 0; i < p->group[group].max_seqs; i++) {
+        p->group[group].seqs[i].dirty            = true;
+        p->group[group].seqs[i].of[cls].dirty_to = stride;
+    }
     return p->o->alloc(p->o, &c->kv.table, n * sizeof *c->table, e);
 }
 
-static bool init_slabs(kv_pool *p, size_t max_bytes, err *e)
+static void free_class(kv_pool *p, int cls)
 {
-    size_t n = max_bytes / p->slab_bytes;
-    if (n < (size_t)p->n_classes)
-        return err_set(e, ERR_LIMIT, "%zu bytes of K/V memory are too few: a page of each kind takes %zu", max_bytes,
-                       p->slab_bytes * (size_t)p->n_classes);
-    if (n > (size_t)INT32_MAX * KV_UNIT / p->slab_bytes) n = (size_t)INT32_MAX * KV_UNIT / p->slab_bytes;
-    p->n_slabs = (int)n;
-    p->slabs   = mem_try_n(n, sizeof *p->slabs);
-    p->refs    = mem_try_n(n * (size_t)p->max_per_slab, sizeof *p->refs);
-    if (!p->slabs || !p->refs) return err_set(e, ERR_LIMIT, "no memory to keep track of %zu slabs of pages", n);
-    for (int i = 0; i < p->n_slabs; i++)
-        p->slabs[i] = (slab){.cls = NO_PAGE, .next = i + 1 < p->n_slabs ? i + 1 : NO_SLAB};
-    p->free_slab = 0;
-    return p->o->alloc(p->o, &p->memory, n * p->slab_bytes, e);
+    page_class *c = &p->cls[cls];
+    mem_free(c->table);
+    if (c->kv.table.p) p->o->free(p->o, c->kv.table);
+    mem_free(p->group[cls].seqs);
+    *c            = (page_class){.group = NO_CLASS};
+    p->group[cls] = (seq_group){0};
+}
+
+static bool add_class(kv_pool *p, int cls, const kv_class_spec *s, int max_seqs, int max_slots, err *e)
+{
+    return init_group(p, cls, 1, max_seqs, max_slots, e) && init_class(p, cls, cls, s, e) &&
+           kv_slabs_widen(p, p->cls[cls].per_slab, e);
+}
+
+bool kv_pool_add_class(kv_pool *p, const kv_class_spec *s, int max_seqs, int max_slots, int *cls, err *e)
+{
+    size_t bytes;
+    *cls = p->group[0].n_classes;
+    while (*cls < KV_MAX_CLASSES && p->cls[*cls].group != NO_CLASS) ++*cls;
+    if (*cls == KV_MAX_CLASSES) return err_set(e, ERR_LIMIT, "the K/V cache has no room for one more kind of pages");
+    if (!kv_page_bytes(s, &bytes) || bytes > p->slab_bytes)
+        return err_set(e, ERR_LIMIT, "a K/V page of %zu bytes does not fit into a cache of %zu", bytes,
+                       kv_pool_bytes(p));
+    if (add_class(p, *cls, s, max_seqs, max_slots, e)) return true;
+    free_class(p, *cls);
+    return err_wrap(e, "cannot add to the K/V cache");
+}
+
+void kv_pool_drop_class(kv_pool *p, int cls)
+{
+    assert(cls >= p->group[0].n_classes && p->cls[cls].group == cls && p->cls[cls].n_used == 0);
+    for (int i = 0; i < p->group[cls].max_seqs; i++) assert(!p->group[cls].seqs[i].live);
+    free_class(p, cls);
+}
+
+/* --- the pool -----------------------------------------------------------------------------------*/
+/* Something must hold a sequence whole. */
+static void choose_anchor(kv_pool *p)
+{
+    for (int i = 0; i < p->group[0].n_classes; i++)
+        if (p->cls[i].window == 0) return;
+    p->cls[0].window = 0;
 }
 
 static bool init_pool(kv_pool *p, const kv_pool_spec *spec, err *e)
 {
     size_t page[KV_MAX_CLASSES] = {0};
-    assert(spec->n_classes >= 1 && spec->n_classes <= KV_MAX_CLASSES && spec->max_lanes >= 1 && spec->max_slots >= 1);
-    p->n_classes = spec->n_classes;
-    p->max_lanes = spec->max_lanes;
-    p->max_slots = spec->max_slots;
-    for (int i = 0; i < p->n_classes; i++)
-        if (!page_bytes_of(&spec->classes[i], &page[i])) return err_set(e, ERR_LIMIT, "a K/V page would be too large");
-    p->slab_bytes = choose_slab_bytes(page, p->n_classes);
-    for (int i = 0; i < p->n_classes; i++) {
-        p->cls[i].page_bytes = page[i];
-        p->cls[i].per_slab   = (int)(p->slab_bytes / page[i]);
-        if (p->cls[i].per_slab > p->max_per_slab) p->max_per_slab = p->cls[i].per_slab;
-        if (!init_class(p, &p->cls[i], &spec->classes[i], pages_for(spec->max_slots) + 1, e)) return false;
-    }
-    if (!init_slabs(p, spec->max_bytes, e)) return false;
-    for (int i = 0; i < p->n_classes; i++) p->cls[i].kv.pool = p->memory;
-    p->lanes = xnew_n(kv_seq, (size_t)p->max_lanes);
-    for (int i = 0; i < p->max_lanes; i++) p->lanes[i] = (kv_seq){.pool = p, .lane = i};
+    assert(spec->n_classes >= 1 && spec->n_classes <= KV_MAX_CLASSES);
+    for (int i = 0; i < spec->n_classes; i++)
+        if (!kv_page_bytes(&spec->classes[i], &page[i])) return err_set(e, ERR_LIMIT, "a K/V page would be too large");
+    p->slab_bytes = kv_slab_bytes(page, spec->n_classes, spec->max_bytes);
+    for (int i = 0; i < spec->n_classes; i++)
+        if ((int)(p->slab_bytes / page[i]) > p->max_per_slab) p->max_per_slab = (int)(p->slab_bytes / page[i]);
+    if (!kv_slabs_init(p, spec->max_bytes, spec->n_classes, e)) return false;
+    if (!init_group(p, 0, spec->n_classes, spec->max_lanes, spec->max_slots, e)) return false;
+    for (int i = 0; i < spec->n_classes; i++)
+        if (!init_class(p, i, 0, &spec->classes[i], e)) return false;
+    choose_anchor(p);
     return true;
 }
 
@@ -213,6 +134,7 @@ bool kv_pool_new(kv_pool **out, const ops *o, const kv_pool_spec *spec, err *e)
     kv_pool *p = xnew(kv_pool);
     p->o       = o;
     *out       = NULL;
+    for (int i = 0; i < KV_MAX_CLASSES; i++) p->cls[i].group = NO_CLASS;
     if (!init_pool(p, spec, e)) {
         kv_pool_free(p);
         return err_wrap(e, "cannot set up the K/V cache");
@@ -224,22 +146,20 @@ bool kv_pool_new(kv_pool **out, const ops *o, const kv_pool_spec *spec, err *e)
 void kv_pool_free(kv_pool *p)
 {
     if (!p) return;
-    for (int i = 0; i < p->n_classes; i++) {
-        mem_free(p->cls[i].table);
-        if (p->cls[i].kv.table.p) p->o->free(p->o, p->cls[i].kv.table);
-    }
+    for (int i = 0; i < KV_MAX_CLASSES; i++) free_class(p, i);
     if (p->memory.p) p->o->free(p->o, p->memory);
     mem_free(p->slabs);
-    mem_free(p->refs);
-    mem_free(p->lanes);
+    mem_free(p->pages);
     mem_free(p);
 }
 
+void            kv_pool_set_queue(kv_pool *p, queue *q) { p->q = q; }
 const kv_class *kv_pool_class(const kv_pool *p, int i) { return &p->cls[i].kv; }
-uint64_t        kv_pool_key(const kv_pool *p)
+
+uint64_t kv_pool_key(const kv_pool *p)
 {
     uint64_t key = 0;
-    for (int i = 0; i < p->n_classes; i++) {
+    for (int i = 0; i < KV_MAX_CLASSES; i++) {
         const kv_class *c = &p->cls[i].kv;
         key               = graph_key_at(graph_key_at(key, c->pool.p), c->table.p);
         key               = graph_key(graph_key(key, (uint64_t)c->table_stride), (uint64_t)c->type);
@@ -248,167 +168,28 @@ uint64_t        kv_pool_key(const kv_pool *p)
     }
     return key;
 }
+
 size_t kv_pool_used_bytes(const kv_pool *p) { return p->used_bytes; }
+size_t kv_pool_pinned_bytes(const kv_pool *p) { return p->pinned_bytes; }
 size_t kv_pool_bytes(const kv_pool *p) { return (size_t)p->n_slabs * p->slab_bytes; }
 
-static int32_t *table_row(const page_class *c, int lane)
+/* --- the device's tables ------------------------------------------------------------------------*/
+static void flush_seq(kv_pool *p, kv_seq *s, queue *q)
 {
-    return c->table + (size_t)lane * (size_t)c->kv.table_stride;
+    for (int i = 0; i < KV_MAX_CLASSES; i++) {
+        const page_class *c    = &p->cls[i];
+        int32_t           from = s->of[i].dirty_from, n = s->of[i].dirty_to - from;
+        if (n <= 0) continue;
+        size_t at = (size_t)s->lane * (size_t)c->kv.table_stride + (size_t)from;
+        p->o->upload(q, dev_at(c->kv.table, at * sizeof *c->table), c->table + at, (size_t)n * sizeof *c->table);
+        s->of[i].dirty_from = s->of[i].dirty_to = 0;
+    }
+    s->dirty = false;
 }
 
 void kv_pool_flush(kv_pool *p, queue *q)
 {
-    for (int lane = 0; lane < p->max_lanes; lane++) {
-        if (!p->lanes[lane].dirty) continue;
-        for (int i = 0; i < p->n_classes; i++) {
-            page_class *c   = &p->cls[i];
-            size_t      row = (size_t)c->kv.table_stride * sizeof(int32_t);
-            p->o->upload(q, dev_at(c->kv.table, (size_t)lane * row), table_row(c, lane), row);
-        }
-        p->lanes[lane].dirty = false;
-    }
-}
-
-/* --- sequences ----------------------------------------------------------------------------------*/
-kv_seq *kv_seq_new(kv_pool *p)
-{
-    for (int i = 0; i < p->max_lanes; i++)
-        if (!p->lanes[i].live) {
-            p->lanes[i].live = true;
-            return &p->lanes[i];
-        }
-    return NULL;
-}
-
-static void drop_pages_from(kv_seq *s, int first)
-{
-    for (int i = 0; i < s->pool->n_classes; i++) {
-        page_class *c   = &s->pool->cls[i];
-        int32_t    *row = table_row(c, s->lane);
-        for (int k = first; k < s->n_pages; k++) {
-            drop_page(s->pool, c, row[k]);
-            row[k] = NO_PAGE;
-        }
-    }
-    if (first < s->n_pages) {
-        s->n_pages = first;
-        s->dirty   = true;
-    }
-}
-
-void kv_seq_free(kv_seq *s)
-{
-    if (!s) return;
-    drop_pages_from(s, 0);
-    s->n_slots = 0;
-    s->live    = false;
-}
-
-int     kv_seq_lane(const kv_seq *s) { return s->lane; }
-int32_t kv_seq_len(const kv_seq *s) { return s->n_slots; }
-
-/* One more page in every class, or in none. */
-static bool add_page(kv_seq *s)
-{
-    kv_pool *p = s->pool;
-    for (int i = 0; i < p->n_classes; i++) {
-        int32_t id = take_page(p, &p->cls[i]);
-        if (id == NO_PAGE) {
-            while (i-- > 0) {
-                int32_t *entry = &table_row(&p->cls[i], s->lane)[s->n_pages];
-                drop_page(p, &p->cls[i], *entry);
-                *entry = NO_PAGE;
-            }
-            return false;
-        }
-        table_row(&p->cls[i], s->lane)[s->n_pages] = id;
-    }
-    s->n_pages++;
-    s->dirty = true;
-    return true;
-}
-
-bool kv_seq_grow(kv_seq *s, int32_t n_slots, err *e)
-{
-    int before = s->n_pages;
-    assert(s->live);
-    if (n_slots > s->pool->max_slots)
-        return err_set(e, ERR_TOO_LARGE, "a sequence of %d positions is over the limit of %d", n_slots,
-                       s->pool->max_slots);
-    while (s->n_pages < pages_for(n_slots))
-        if (!add_page(s)) {
-            drop_pages_from(s, before);
-            return err_set(e, ERR_LIMIT, "the K/V cache is full");
-        }
-    if (n_slots > s->n_slots) s->n_slots = n_slots;
-    return true;
-}
-
-void kv_seq_cut(kv_seq *s, int32_t n_slots)
-{
-    assert(n_slots >= 0 && n_slots <= s->n_slots);
-    s->n_slots = n_slots;
-    drop_pages_from(s, pages_for(n_slots) + 1);
-}
-
-/* --- the invariants -----------------------------------------------------------------------------*/
-static void check_class(const kv_pool *p, const page_class *c, uint16_t *named)
-{
-    for (int lane = 0; lane < p->max_lanes; lane++) {
-        const kv_seq *s = &p->lanes[lane];
-        assert(s->n_pages >= pages_for(s->n_slots)); /* (3) */
-        for (int k = 0; k < c->kv.table_stride; k++) {
-            int32_t id = table_row(c, lane)[k];
-            int     at;
-            assert((id != NO_PAGE) == (k < s->n_pages)); /* (3) */
-            if (id == NO_PAGE) continue;
-            named[refs_of(p, c, id, &at) - p->refs]++;
-            assert(p->slabs[at].cls == (int)(c - p->cls)); /* (2) */
-        }
-    }
-}
-
-/* Walks a list of slabs that must all belong to class c; returns how many. */
-static int list_length(const kv_pool *p, int first, int c)
-{
-    int n = 0;
-    for (int s = first; s != NO_SLAB; s = p->slabs[s].next) {
-        assert(p->slabs[s].cls == c); /* (2) */
-        if (c != NO_PAGE) assert(p->slabs[s].n_used < p->cls[c].per_slab);
-        assert(++n <= p->n_slabs); /* no cycle */
-    }
-    return n;
-}
-
-/* No slab is lost: the free ones and the partly used ones are all in their lists. */
-static void check_lists(const kv_pool *p)
-{
-    int n_free = 0, n_open[KV_MAX_CLASSES] = {0};
-    for (int s = 0; s < p->n_slabs; s++) {
-        int c = p->slabs[s].cls;
-        if (c == NO_PAGE)
-            n_free++;
-        else
-            n_open[c] += p->slabs[s].n_used < p->cls[c].per_slab;
-    }
-    assert(list_length(p, p->free_slab, NO_PAGE) == n_free);
-    for (int c = 0; c < p->n_classes; c++) assert(list_length(p, p->cls[c].open, c) == n_open[c]);
-}
-
-void kv_pool_check(const kv_pool *p)
-{
-    check_lists(p);
-    size_t    n = (size_t)p->n_slabs * (size_t)p->max_per_slab, used = 0;
-    uint16_t *named = xnew_n(uint16_t, n);
-    for (int i = 0; i < p->n_classes; i++) check_class(p, &p->cls[i], named);
-    for (size_t i = 0; i < n; i++) assert(named[i] == p->refs[i]); /* (1) */
-    for (int s = 0; s < p->n_slabs; s++) {
-        int n_used = 0;
-        for (int i = 0; i < p->max_per_slab; i++)
-            n_used += p->refs[(size_t)s * (size_t)p->max_per_slab + (size_t)i] > 0;
-        assert(n_used == p->slabs[s].n_used && (n_used == 0) == (p->slabs[s].cls == NO_PAGE)); /* (2) */
-        if (n_used) used += (size_t)n_used * p->cls[p->slabs[s].cls].page_bytes;
-    }
-    assert(used == p->used_bytes);
-    mem_free(named);
+    for (int g = 0; g < KV_MAX_CLASSES; g++)
+        for (int i = 0; i < p->group[g].max_seqs; i++)
+            if (p->group[g].seqs[i].dirty) flush_seq(p, &p->group[g].seqs[i], q);
 }

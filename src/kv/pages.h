@@ -2,21 +2,27 @@
  *
  * A kv_pool owns all cache memory, taken once at start. It is cut into slabs of one size; a slab is given to a class
  * when the class needs pages and comes back when its last page is free, so that classes share the memory. A kv_seq is
- * one conversation (a lane): for each class a list of pages, mirrored as a row of the table that attention reads.
+ * one conversation (a lane): for each class of its group a list of pages, mirrored as a row of the table that attention
+ * reads. Group 0 is the target's classes; a class that was added later, a drafter's, is a group of its own.
  *
  *      pool    | slab: full layers  p p p p | slab: sliding layers  P | free | ...
- *      table   class 0:  lane 0 -> p3 p0 p1      class 1:  lane 0 -> P0 P2 P1
+ *      table   class 0:  lane 0 -> p3 p0 p1      class 1:  lane 0 -> -- P2 P1        --: behind the window, let go
  *
  * Positions and slots: a chain keeps position p in slot p. The rows of a tree take one slot each beyond the committed
  * length, so a sequence may hold more slots than positions until it is cut.
  *
+ * Sharing: sequences, and the prefix tree (kv/prefix.h), may name the same page. A page that somebody else names too is
+ * copied before it is written; what kv_seq_grow made room for, from the old length on, is the sequence's alone.
+ *
  * Invariants, asserted by kv_pool_check:
- *  (1) a page is free, or its refs equal the table entries that name it;
+ *  (1) a page's refs equal the table entries that name it; it is in use when there are any, or when the tree names it;
  *  (2) a slab belongs to one class or is free; it is free exactly when none of its pages is used, and it is in the
  *      list of free slabs, or of its class's slabs with a free page, exactly when it should be;
- *  (3) every slot below a sequence's capacity has a page of the right class; entries beyond are -1.
+ *  (3) the entries of a sequence from the first page that it holds in a class up to its capacity are pages of that class,
+ *      the others are -1; what its next row sees, and all of a class without window, is held;
+ *  (4) counts of pages and bytes, in use and named by sequences, are what counting finds.
  *
- * Ownership: what *_new gives you, you return with the matching *_free. Thread: the scheduler's only. */
+ * Ownership: what *_new or *_fork gives you, you return with the matching *_free. Thread: the scheduler's only. */
 #ifndef TANDEM_KV_PAGES_H
 #define TANDEM_KV_PAGES_H
 #include "ops/ops.h"
@@ -24,15 +30,16 @@
 typedef struct kv_pool kv_pool;
 typedef struct kv_seq  kv_seq;
 
-enum { KV_MAX_CLASSES = 4 };
+enum { KV_MAX_CLASSES = 6 };
 typedef struct {
     int        n_layers, n_kv_heads, head_dim;
-    quant_type type; /* QUANT_F32 or QUANT_F16 */
+    quant_type type;   /* QUANT_F32 or QUANT_F16 */
+    int        window; /* positions that a row sees, its own included; 0: all */
 } kv_class_spec;
 
 typedef struct {
     const kv_class_spec *classes;
-    int                  n_classes;
+    int                  n_classes; /* the first without a window, or else the first, is held whole by every sequence */
     size_t               max_bytes; /* of pages */
     int                  max_lanes;
     int                  max_slots; /* per lane */
@@ -41,22 +48,37 @@ typedef struct {
 /* Bytes that one lane of n_slots needs, in whole slabs: what kv_pool_new must be given for it to fit alone. */
 bool kv_bytes_for(const kv_pool_spec *spec, int n_slots, size_t *out);
 
-bool            kv_pool_new(kv_pool **out, const ops *o, const kv_pool_spec *spec, err *e);
-void            kv_pool_free(kv_pool *p); /* NULL is fine, here and below */
+bool kv_pool_new(kv_pool **out, const ops *o, const kv_pool_spec *spec, err *e);
+void kv_pool_free(kv_pool *p); /* NULL is fine, here and below */
+/* Where pages are copied: the queue of the steps that read them. Needed before pages are shared. */
+void kv_pool_set_queue(kv_pool *p, queue *q);
+/* One class more, with max_seqs sequences of its own; *cls is its index and its group. Not inside a step. */
+bool kv_pool_add_class(kv_pool *p, const kv_class_spec *s, int max_seqs, int max_slots, int *cls, err *e);
+/* None of its sequences is left. The index may be given out again. */
+void            kv_pool_drop_class(kv_pool *p, int cls);
 const kv_class *kv_pool_class(const kv_pool *p, int i);
 uint64_t        kv_pool_key(const kv_pool *p); /* of all that ops are told of its classes, for graph_key */
 size_t          kv_pool_used_bytes(const kv_pool *p);
+size_t          kv_pool_pinned_bytes(const kv_pool *p); /* of pages that sequences name */
 size_t          kv_pool_bytes(const kv_pool *p);
-/* Sends the table rows that changed since the last call to the device: before a step reads them. */
+/* Sends the table entries that changed since the last call to the device: before a step reads them. */
 void kv_pool_flush(kv_pool *p, queue *q);
 void kv_pool_check(const kv_pool *p); /* asserts the invariants; for tests */
 
-kv_seq *kv_seq_new(kv_pool *p); /* NULL when all lanes are taken */
+kv_seq *kv_seq_new(kv_pool *p, int group); /* NULL when all lanes are taken */
 void    kv_seq_free(kv_seq *s);
+/* Shares all pages of the first n_slots, a partly filled one too; NULL when all lanes are taken. */
+kv_seq *kv_seq_fork(kv_seq *s, int32_t n_slots);
 int     kv_seq_lane(const kv_seq *s);
 /* Pages for the slots below n_slots, in every class or (on failure) in none. ERR_LIMIT when the pool is full. */
 bool kv_seq_grow(kv_seq *s, int32_t n_slots, err *e);
 /* Forgets the slots from n_slots on. One page more than needed is kept: the next round of drafts wants it again. */
-void    kv_seq_cut(kv_seq *s, int32_t n_slots);
+void kv_seq_cut(kv_seq *s, int32_t n_slots);
+/* The slots below n_slots are committed: pages that no row from there on can see are let go. */
+void kv_seq_settle(kv_seq *s, int32_t n_slots);
+/* Takes full pages out of the middle; what is behind them moves down. */
+void kv_seq_drop(kv_seq *s, int first_page, int n_pages);
+/* The page is this sequence's alone afterwards, in every class: it may be written. */
+bool    kv_seq_own(kv_seq *s, int page_index, err *e);
 int32_t kv_seq_len(const kv_seq *s); /* slots in use */
 #endif

@@ -287,7 +287,7 @@ static bool init_queue(dflash *m, err *e)
 static bool init_kv(dflash *m, const drafter_options *opt, err *e)
 {
     const dflash_config *c    = &m->c;
-    kv_class_spec        cls  = {c->n_layers, c->n_kv_heads, c->head_dim, opt->kv_type};
+    kv_class_spec        cls  = {c->n_layers, c->n_kv_heads, c->head_dim, opt->kv_type, 0};
     kv_pool_spec         spec = {&cls, 1, 0, opt->max_lanes > 0 ? opt->max_lanes : 1, m->n_ctx + c->block};
     size_t               lane;
     if (!kv_bytes_for(&spec, spec.max_slots, &lane) || !size_mul(&spec.max_bytes, lane, (size_t)spec.max_lanes))
@@ -326,7 +326,7 @@ static bool dflash_lane_new(drafter *d, draft_lane **out, err *e)
     dflash     *m = (dflash *)d;
     draft_lane *l = xnew(draft_lane);
     *out          = NULL;
-    l->seq        = kv_seq_new(m->kv);
+    l->seq        = kv_seq_new(m->kv, 0);
     bool ok       = l->seq || err_set(e, ERR_BUSY, "all lanes of the drafter are taken");
     ok = ok && m->o->alloc(m->o, &l->waiting, (size_t)m->waiting_rows * (size_t)m->c.n_features * sizeof(float), e) &&
          m->o->alloc(m->o, &l->sinks, (size_t)m->n_sinks * (size_t)m->c.n_embd * sizeof(float), e);
@@ -435,11 +435,12 @@ static void store_context(dflash *m, dev g)
 static void move_down(dflash *m, const draft_lane *l, int32_t from, int32_t end, int32_t by)
 {
     kv_move_item item[MAX_ROWS];
+    int          lane = kv_seq_lane(l->seq);
     for (int n; from < end; from += n) {
         for (n = 0; n < MAX_ROWS && from + n < end; n++)
-            item[n] = (kv_move_item){kv_seq_lane(l->seq), from + n, from + n - by};
+            item[n] = (kv_move_item){lane, from + n, lane, from + n - by, 0};
         m->o->upload(m->q, m->s.moves, item, (size_t)n * sizeof *item);
-        m->o->kv_move(m->q, kv_pool_class(m->kv, 0), m->s.moves, n);
+        m->o->kv_move(m->q, kv_pool_class(m->kv, 0), m->s.moves, n, (dev){0});
     }
 }
 

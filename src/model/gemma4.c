@@ -193,8 +193,10 @@ static void init_kv_classes(gemma4 *m)
         layer *y = &m->layers[l];
         if (of_kind[kind] < 0) {
             of_kind[kind] = t->n_kv_classes;
-            t->kv_class[t->n_kv_classes] =
-                (kv_class_spec){.n_kv_heads = c->n_kv_heads[l], .head_dim = c->head_dim[l], .type = QUANT_F16};
+            t->kv_class[t->n_kv_classes] = (kv_class_spec){.n_kv_heads = c->n_kv_heads[l],
+                                                           .head_dim   = c->head_dim[l],
+                                                           .type       = QUANT_F16,
+                                                           .window     = kind ? c->window : 0};
             t->n_kv_classes++;
         }
         y->kv_class = of_kind[kind];

@@ -72,7 +72,8 @@ static inline size_t kv_plane_bytes(const kv_class *c) /* K or V of one layer in
     return (size_t)c->n_kv_heads * KV_PAGE * (size_t)c->head_dim * quant_block_bytes(c->type);
 }
 typedef struct {
-    int32_t lane, from, to; /* slots */
+    int32_t from_lane, from, to_lane, to; /* slots */
+    int32_t turn;                         /* positions by which the key is turned further; 0: copied as it is */
 } kv_move_item;
 
 /* --- sampling (promise 2) -------------------------------------------------------------------------*/
@@ -179,8 +180,9 @@ struct ops {
      * Tiles are cut at absolute positions; (max, sum, output) merge left to right. */
     void (*attention)(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                       float scale, int window);
-    /* In order, all layers: slot `from` to slot `to` of the lane. items: device kv_move_item[n] */
-    void (*kv_move)(queue *q, const kv_class *c, dev items, int n_items);
+    /* In order, all layers: slot `from` of a lane to slot `to` of the same or another. items: device kv_move_item[n]. A key
+     * that is turned is turned as rope does it, in f32, from its stored form. freq: as rope's; NULL (.p) when none is. */
+    void (*kv_move)(queue *q, const kv_class *c, dev items, int n_items, dev freq);
     /* y[r][i] = act(gate[r * gate_stride + i]) * up[r * up_stride + i]; y: [n_rows][n], may be gate when dense */
     void (*gated)(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act);
     /* Top n_slots experts by softmax(logits), ranked, ties to the lower id; their probabilities made to sum

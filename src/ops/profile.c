@@ -220,9 +220,9 @@ static void p_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class
           n_heads, c->n_kv_heads, c->head_dim, window);
 }
 
-static void p_kv_move(queue *q, const kv_class *c, dev items, int n_items)
+static void p_kv_move(queue *q, const kv_class *c, dev items, int n_items, dev freq)
 {
-    TIMED(kv_move(q->q, c, items, n_items), 0, "kv_move");
+    TIMED(kv_move(q->q, c, items, n_items, freq), 0, "kv_move");
 }
 
 /* --- picking --------------------------------------------------------------------------------------*/

@@ -22,7 +22,7 @@ bool spec_lane_new(spec *s, spec_lane **out, err *e)
     l->s     = s;
     l->index = i;
     l->text  = x;
-    l->seq   = kv_seq_new(s->kv);
+    l->seq   = kv_seq_new(s->kv, 0);
     policy_init(&l->policy, &(policy_limits){0}); /* limits are known when a round begins */
     s->lanes[i] = l;
     assert(l->seq);
@@ -251,10 +251,10 @@ static void compact(spec_lane *l, int n_keep)
     int          n = 0, lane = kv_seq_lane(l->seq);
     int32_t      base = l->n_text - 1;
     for (int i = 1; i < n_keep; i++)
-        if (l->path[i] != i) move[n++] = (kv_move_item){lane, base + l->path[i], base + i};
+        if (l->path[i] != i) move[n++] = (kv_move_item){lane, base + l->path[i], lane, base + i, 0};
     if (n == 0) return;
     s->t->o->upload(s->t->q, s->moves, move, (size_t)n * sizeof *move);
-    for (int i = 0; i < s->t->n_kv_classes; i++) s->t->o->kv_move(s->t->q, kv_pool_class(s->kv, i), s->moves, n);
+    for (int i = 0; i < s->t->n_kv_classes; i++) s->t->o->kv_move(s->t->q, kv_pool_class(s->kv, i), s->moves, n, (dev){0});
 }
 
 static void count_round(spec_lane *l, int n_keep)

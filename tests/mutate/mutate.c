@@ -138,7 +138,7 @@ static void open_target(runner *r)
     checkpoint_close(c);
     kv_pool_spec spec = {r->target->kv_class, r->target->n_kv_classes, 0, 1, CONTEXT};
     need(kv_bytes_for(&spec, CONTEXT, &spec.max_bytes) && kv_pool_new(&r->kv, r->target->o, &spec, &e), &e);
-    r->seq = kv_seq_new(r->kv);
+    r->seq = kv_seq_new(r->kv, 0);
     need(kv_seq_grow(r->seq, PROMPT, &e), &e);
     for (int i = 0; i < PROMPT; i++) step_add(&r->prompt, kv_seq_lane(r->seq), i, 281 + i, i == PROMPT - 1);
     struct rusage use;
@@ -231,7 +231,7 @@ static bool run_one_step(const checkpoint *c, err *e)
     if (!model_open(&m, c, &opt, e)) return false;
     kv_pool_spec spec = {m->kv_class, m->n_kv_classes, 0, 1, 32};
     if (!kv_bytes_for(&spec, 32, &spec.max_bytes) || !kv_pool_new(&kv, m->o, &spec, e)) return false;
-    kv_seq *seq = kv_seq_new(kv);
+    kv_seq *seq = kv_seq_new(kv, 0);
     if (!kv_seq_grow(seq, 2, e)) return false;
     for (int i = 0; i < 2; i++) step_add(s, 0, i, 5 % m->n_vocab, true);
     if (!m->step(m, kv, s, e)) return false;

@@ -440,9 +440,9 @@ static void cpu_kv_store(queue *q, const kv_class *c, int layer, const step_rows
     run(q->b, q->b->k->kv_store, &a, (size_t)rows->n_rows, (size_t)c->n_kv_heads * (size_t)c->head_dim);
 }
 
-static void cpu_kv_move(queue *q, const kv_class *c, dev items, int n_items)
+static void cpu_kv_move(queue *q, const kv_class *c, dev items, int n_items, dev freq)
 {
-    cpu_kv_move_args a = {kv_view_of(c), items.p, n_items};
+    cpu_kv_move_args a = {kv_view_of(c), items.p, n_items, freq.p};
     run(q->b, q->b->k->kv_move, &a, (size_t)c->n_layers * 2 * (size_t)c->n_kv_heads,
         (size_t)n_items * (size_t)c->head_dim);
 }

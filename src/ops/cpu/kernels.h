@@ -175,6 +175,7 @@ typedef struct { /* item: a head of K or V of a layer; it makes all the moves, i
     kv_view             c;
     const kv_move_item *move;
     int                 n_moves;
+    const float        *freq; /* NULL when nothing turns */
 } cpu_kv_move_args;
 
 /* A unit of attention: the queries of a row tile that read one kv head, over one tile of keys; its result is a part,

@@ -1,6 +1,8 @@
 /* Writing into the paged cache, and moving what an accepted branch of a tree left apart. */
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/vec.h"
+#include "ops/cpu/turn.h"
+
+#include <assert.h>
 
 static void store(const kv_view *c, char *dst, const float *x)
 {
@@ -24,18 +26,49 @@ void CPU_FN(kv_store)(const void *args, size_t from, size_t to, int thread)
         }
 }
 
+static void load(const kv_view *c, float *x, const char *src)
+{
+    if (c->type == QUANT_F32)
+        memcpy(x, src, c->vec_bytes);
+    else
+        for (int i = 0; i < c->head_dim; i += 8) v8_store(x + i, v8_from_f16((const uint16_t *)src + i));
+}
+
+typedef struct { /* kept from one move to the next: they mostly turn alike */
+    int32_t by;
+    float   cosine[OPS_MAX_HEAD_DIM / 2], sine[OPS_MAX_HEAD_DIM / 2];
+} turning;
+
+static void move_turned(const cpu_kv_move_args *a, turning *t, char *to, const char *from, int32_t by)
+{
+    float x[OPS_MAX_HEAD_DIM];
+    int   half = a->c.head_dim / 2;
+    if (t->by != by) turn_angles(t->cosine, t->sine, by, a->freq, half);
+    t->by = by;
+    load(&a->c, x, from);
+    turn_pairs(x, t->cosine, t->sine, 0, half, half);
+    store(&a->c, to, x);
+}
+
 void CPU_FN(kv_move)(const void *args, size_t from, size_t to, int thread)
 {
     const cpu_kv_move_args *a = args;
     const kv_view          *c = &a->c;
+    turning                 t;
     (void)thread;
+    t.by = 0;
+    assert(c->head_dim % 8 == 0 && c->head_dim <= OPS_MAX_HEAD_DIM);
     for (size_t item = from; item < to; item++) {
         int    head = (int)(item % (size_t)c->n_kv_heads), plane = (int)(item / (size_t)c->n_kv_heads);
         size_t v = plane % 2 ? c->plane_bytes : 0;
         for (int i = 0; i < a->n_moves; i++) {
-            const kv_move_item *m = &a->move[i];
-            memmove(cpu_cache_k(c, plane / 2, head, m->lane, m->to) + v,
-                    cpu_cache_k(c, plane / 2, head, m->lane, m->from) + v, c->vec_bytes);
+            const kv_move_item *m   = &a->move[i];
+            const char         *src = cpu_cache_k(c, plane / 2, head, m->from_lane, m->from) + v;
+            char               *dst = cpu_cache_k(c, plane / 2, head, m->to_lane, m->to) + v;
+            if (m->turn && plane % 2 == 0)
+                move_turned(a, &t, dst, src, m->turn);
+            else
+                memmove(dst, src, c->vec_bytes);
         }
     }
 }

@@ -1,20 +1,7 @@
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/vec.h"
+#include "ops/cpu/turn.h"
 
 enum { SPAN = 64 }; /* pairs whose cosines and sines are kept at a time */
-
-/* Pairs [i0, i0 + n) of one head. */
-static void turn(float *x, const float *cosine, const float *sine, int i0, int n, int half)
-{
-    float *lo = x + i0, *hi = x + half + i0;
-    for (int i = 0; i < n; i += 8) {
-        int left = n - i;
-        v8f c = v8_load_n(cosine + i, left), s = v8_load_n(sine + i, left);
-        v8f a = v8_load_n(lo + i, left), b = v8_load_n(hi + i, left);
-        v8_store_n(lo + i, a * c - b * s, left);
-        v8_store_n(hi + i, b * c + a * s, left);
-    }
-}
 
 void CPU_FN(rope)(const void *args, size_t from, size_t to, int thread)
 {
@@ -25,12 +12,8 @@ void CPU_FN(rope)(const void *args, size_t from, size_t to, int thread)
         for (int i0 = 0; i0 < half; i0 += SPAN) {
             int   n = half - i0 < SPAN ? half - i0 : SPAN;
             float cosine[SPAN], sine[SPAN];
-            for (int i = 0; i < n; i++) {
-                float angle = (float)a->pos[r] * a->freq[i0 + i];
-                cosine[i]   = cosf(angle);
-                sine[i]     = sinf(angle);
-            }
+            turn_angles(cosine, sine, a->pos[r], a->freq + i0, n);
             for (int h = 0; h < a->n_heads; h++)
-                turn(a->x + (r * (size_t)a->n_heads + (size_t)h) * (size_t)a->head_dim, cosine, sine, i0, n, half);
+                turn_pairs(a->x + (r * (size_t)a->n_heads + (size_t)h) * (size_t)a->head_dim, cosine, sine, i0, n, half);
         }
 }

@@ -73,7 +73,7 @@ cudaError_t cuda_copy_rows(cudaStream_t s, float *y, int y_stride, const float *
 /* --- the paged cache ------------------------------------------------------------------------------*/
 cudaError_t cuda_kv_store(cudaStream_t s, const kv_view *c, int layer, const int32_t *lane, const int32_t *slot,
                           const float *k, const float *v, int n_rows);
-cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items);
+cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items, const float *freq);
 
 enum { TILE_KEYS = 64 };
 typedef struct {

@@ -32,22 +32,45 @@ extern "C" cudaError_t cuda_kv_store(cudaStream_t s, const kv_view *c, int layer
     return cudaGetLastError();
 }
 
-/* Grid: x over kv heads, y over K and V of the layers. A block makes all the moves, in order; a thread moves the same 4-byte
- * words every time, so that what one move writes the next one reads. */
-static __global__ void kv_move_kernel(kv_view c, const kv_move_item *items, int n_items)
+static __device__ inline float get(quant_type type, const char *vec, int i)
 {
-    int    layer = blockIdx.y / 2, head = blockIdx.x;
-    size_t v = blockIdx.y % 2 ? c.plane_bytes : 0;
-    for (int m = 0; m < n_items; m++) {
-        const uint32_t *from = (const uint32_t *)(cache_k(c, layer, head, items[m].lane, items[m].from) + v);
-        uint32_t       *to   = (uint32_t *)(cache_k(c, layer, head, items[m].lane, items[m].to) + v);
-        for (size_t i = threadIdx.x; i < c.vec_bytes / sizeof *to; i += KV_THREADS) to[i] = from[i];
+    return type == QUANT_F32 ? ((const float *)vec)[i] : from_f16(((const uint16_t *)vec)[i]);
+}
+
+static __device__ inline void move_turned(const kv_view &c, char *to, const char *from, int32_t turn, const float *freq)
+{
+    int half = c.head_dim / 2;
+    for (int i = threadIdx.x; i < half; i += KV_THREADS) {
+        float a = get(c.type, from, i), b = get(c.type, from, i + half), sine, cosine;
+        sincosf((float)turn * freq[i], &sine, &cosine);
+        put(c.type, to, i, a * cosine - b * sine);
+        put(c.type, to, i + half, b * cosine + a * sine);
     }
 }
 
-extern "C" cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items)
+/* Grid: x over kv heads, y over K and V of the layers. A block makes all the moves, in order; what one move writes the next
+ * one may read. */
+static __global__ void kv_move_kernel(kv_view c, const kv_move_item *items, int n_items, const float *freq)
+{
+    int    layer = blockIdx.y / 2, head = blockIdx.x;
+    size_t v = blockIdx.y % 2 ? c.plane_bytes : 0;
+    for (int n = 0; n < n_items; n++) {
+        kv_move_item m    = items[n];
+        const char  *from = cache_k(c, layer, head, m.from_lane, m.from) + v;
+        char        *to   = cache_k(c, layer, head, m.to_lane, m.to) + v;
+        if (m.turn && !v)
+            move_turned(c, to, from, m.turn, freq);
+        else
+            for (size_t i = threadIdx.x; i < c.vec_bytes / sizeof(uint32_t); i += KV_THREADS)
+                ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
+        __syncthreads();
+    }
+}
+
+extern "C" cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items,
+                                    const float *freq)
 {
     dim3 grid((unsigned)c->n_kv_heads, 2 * (unsigned)c->n_layers);
-    LAUNCH(kv_move_kernel, grid, KV_THREADS, 0, s, *c, items, n_items);
+    LAUNCH(kv_move_kernel, grid, KV_THREADS, 0, s, *c, items, n_items, freq);
     return cudaGetLastError();
 }

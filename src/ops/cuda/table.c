@@ -433,10 +433,10 @@ static void op_kv_store(queue *q, const kv_class *c, int layer, const step_rows 
         note(q, "kv_store", cuda_kv_store(on(q), &cache, layer, rows->lane.p, rows->slot.p, k.p, v.p, rows->n_rows));
 }
 
-static void op_kv_move(queue *q, const kv_class *c, dev items, int n_items)
+static void op_kv_move(queue *q, const kv_class *c, dev items, int n_items, dev freq)
 {
     kv_view cache = kv_view_of(c);
-    if (n_items > 0) note(q, "kv_move", cuda_kv_move(on(q), &cache, items.p, n_items));
+    if (n_items > 0) note(q, "kv_move", cuda_kv_move(on(q), &cache, items.p, n_items, freq.p));
 }
 
 /* Whether tiles go side by side follows from shapes alone, so that a captured launch stays right as a sequence grows. */

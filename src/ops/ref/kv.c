@@ -7,9 +7,11 @@ void *ref_kv_at(const kv_class *c, int layer, int k_or_v, int head, int32_t lane
 {
     assert(slot >= 0 && slot / KV_PAGE < c->table_stride && layer >= 0 && layer < c->n_layers);
     const int32_t *table   = c->table.p;
-    size_t         page    = (size_t)table[(size_t)lane * (size_t)c->table_stride + (size_t)(slot / KV_PAGE)];
+    int32_t        id      = table[(size_t)lane * (size_t)c->table_stride + (size_t)(slot / KV_PAGE)];
+    size_t         page    = (size_t)id;
     size_t         plane   = (size_t)layer * 2 + (size_t)k_or_v;
     size_t         element = ((size_t)head * KV_PAGE + (size_t)(slot % KV_PAGE)) * (size_t)c->head_dim;
+    assert(id >= 0); /* a page that was let go is not looked at */
     return (char *)c->pool.p + page * KV_UNIT + plane * kv_plane_bytes(c) + element * quant_block_bytes(c->type);
 }
 
@@ -33,18 +35,35 @@ void ref_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows,
         }
 }
 
-static void move_slot(const kv_class *c, kv_move_item m)
+static void move_turned(void *to, const void *from, const kv_class *c, int32_t turn, const float *freq)
 {
-    size_t bytes = (size_t)c->head_dim * quant_block_bytes(c->type);
-    for (int layer = 0; layer < c->n_layers; layer++)
-        for (int h = 0; h < c->n_kv_heads; h++)
-            for (int kv = KV_K; kv <= KV_V; kv++)
-                memmove(ref_kv_at(c, layer, kv, h, m.lane, m.to), ref_kv_at(c, layer, kv, h, m.lane, m.from), bytes);
+    float x[OPS_MAX_HEAD_DIM];
+    for (int i = 0; i < c->head_dim; i++)
+        x[i] = c->type == QUANT_F32 ? ((const float *)from)[i] : f16_to_f32(((const uint16_t *)from)[i]);
+    ref_turn_head(x, c->head_dim / 2, turn, freq);
+    store(to, c->type, x, c->head_dim);
 }
 
-void ref_kv_move(queue *q, const kv_class *c, dev items, int n_items)
+static void move_slot(const kv_class *c, kv_move_item m, const float *freq)
+{
+    size_t bytes = (size_t)c->head_dim * quant_block_bytes(c->type);
+    assert(freq || m.turn == 0);
+    for (int layer = 0; layer < c->n_layers; layer++)
+        for (int h = 0; h < c->n_kv_heads; h++)
+            for (int kv = KV_K; kv <= KV_V; kv++) {
+                void       *to   = ref_kv_at(c, layer, kv, h, m.to_lane, m.to);
+                const void *from = ref_kv_at(c, layer, kv, h, m.from_lane, m.from);
+                if (kv == KV_K && m.turn)
+                    move_turned(to, from, c, m.turn, freq);
+                else
+                    memmove(to, from, bytes);
+            }
+}
+
+void ref_kv_move(queue *q, const kv_class *c, dev items, int n_items, dev freq)
 {
     (void)q;
     const kv_move_item *m = items.p;
-    for (int i = 0; i < n_items; i++) move_slot(c, m[i]);
+    assert(c->head_dim <= OPS_MAX_HEAD_DIM);
+    for (int i = 0; i < n_items; i++) move_slot(c, m[i], freq.p);
 }

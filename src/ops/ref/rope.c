@@ -3,7 +3,7 @@
 #include <math.h>
 
 /* The angle is rounded to f32: that is how these models were trained, and far out it is not a small difference. */
-static void turn_head(float *x, int half, int32_t pos, const float *freq)
+void ref_turn_head(float *x, int half, int32_t pos, const float *freq)
 {
     for (int i = 0; i < half; i++) {
         float  angle = (float)pos * freq[i];
@@ -19,5 +19,5 @@ void ref_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim,
     const int32_t *pos  = rows->pos.p;
     float         *head = x.p;
     for (int r = 0; r < rows->n_rows; r++)
-        for (int h = 0; h < n_heads; h++, head += head_dim) turn_head(head, head_dim / 2, pos[r], freq.p);
+        for (int h = 0; h < n_heads; h++, head += head_dim) ref_turn_head(head, head_dim / 2, pos[r], freq.p);
 }

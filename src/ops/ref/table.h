@@ -36,7 +36,7 @@ void ref_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps);
 void ref_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale);
 void ref_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq);
 void ref_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v);
-void ref_kv_move(queue *q, const kv_class *c, dev items, int n_items);
+void ref_kv_move(queue *q, const kv_class *c, dev items, int n_items, dev freq);
 void ref_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                    float scale, int window);
 void ref_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act);
@@ -53,6 +53,9 @@ void ref_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_voca
 void ref_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft);
 void ref_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                         float below);
+
+/* Pairs (i, i + half) by pos * freq[i]. */
+void ref_turn_head(float *x, int half, int32_t pos, const float *freq);
 
 /* The head_dim elements of one key or value. */
 enum { KV_K, KV_V };

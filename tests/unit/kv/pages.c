@@ -37,15 +37,15 @@ static void close_pool(fixture *f)
 TEST(kv_bytes_for_one_lane_are_enough_for_it_and_no_more)
 {
     fixture f = open_pool(t, 0, 2, 1000);
-    kv_seq *a = kv_seq_new(f.p), *b;
+    kv_seq *a = kv_seq_new(f.p, 0), *b;
     err     e = {0};
     CHECK_OK(kv_seq_grow(a, 1000, &e), e);
     CHECK_FAILS(kv_seq_grow(a, 1001, &e), e, "over the limit of 1000");
     kv_pool_check(f.p);
-    b = kv_seq_new(f.p);
+    b = kv_seq_new(f.p, 0);
     CHECK_FAILS(kv_seq_grow(b, 1000, &e), e, "cache is full");
     CHECK_INT(kv_seq_len(b), 0);
-    CHECK(kv_seq_new(f.p) == NULL);
+    CHECK(kv_seq_new(f.p, 0) == NULL);
     kv_pool_check(f.p);
     kv_seq_free(a);
     CHECK_OK(kv_seq_grow(b, 1000, &e), e);
@@ -57,7 +57,7 @@ TEST(kv_bytes_for_one_lane_are_enough_for_it_and_no_more)
 TEST(kv_cut_keeps_one_page_more_than_it_needs)
 {
     fixture f = open_pool(t, 0, 1, 512);
-    kv_seq *s = kv_seq_new(f.p);
+    kv_seq *s = kv_seq_new(f.p, 0);
     err     e = {0};
     CHECK_OK(kv_seq_grow(s, 256, &e), e);
     size_t per_page = kv_pool_used_bytes(f.p) / 16;
@@ -80,7 +80,7 @@ TEST(kv_random_growing_and_cutting_keeps_the_invariants)
     err      e       = {0};
     for (int round = 0; round < 5000; round++) {
         kv_seq **s = &lane[test_rand(&r) % 7];
-        if (!*s) *s = kv_seq_new(f.p);
+        if (!*s) *s = kv_seq_new(f.p, 0);
         CHECK(*s != NULL);
         switch (test_rand(&r) % 4) {
         case 0:
@@ -102,7 +102,7 @@ TEST(kv_flush_sends_only_what_changed_and_the_device_has_the_table)
 {
     fixture         f = open_pool(t, 0, 2, 64);
     err             e = {0};
-    kv_seq         *s = kv_seq_new(f.p);
+    kv_seq         *s = kv_seq_new(f.p, 0);
     const kv_class *c = kv_pool_class(f.p, 0);
     int32_t         row[8];
     CHECK_OK(kv_seq_grow(s, 33, &e), e);

@@ -51,7 +51,7 @@ static bool logits_of(test_case *t, const char *path, const char *device, float 
     for (int i = 0; i < m->n_kv_classes; i++) m->kv_class[i].type = QUANT_F32;
     CHECK(kv_bytes_for(&spec, T, &spec.max_bytes));
     CHECK_OK(kv_pool_new(&kv, m->o, &spec, &e), e);
-    kv_seq *seq = kv_seq_new(kv);
+    kv_seq *seq = kv_seq_new(kv, 0);
     CHECK_OK(kv_seq_grow(seq, T, &e), e);
     for (int i = 0; i < T; i++) step_add(s, 0, i, (i * 37 + 11) % V, true);
     CHECK_OK(m->step(m, kv, s, &e), e);

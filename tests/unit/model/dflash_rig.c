@@ -39,7 +39,7 @@ bool dflash_rig_model(test_case *t, rig *g, const char *path, const char *device
     CHECK(kv_bytes_for(&spec, MAX_TEXT, &spec.max_bytes));
     spec.max_bytes *= LANES;
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
-    for (int i = 0; i < LANES; i++) g->seq[i] = kv_seq_new(g->kv);
+    for (int i = 0; i < LANES; i++) g->seq[i] = kv_seq_new(g->kv, 0);
     return true;
 }
 

@@ -158,7 +158,7 @@ static bool logits_of(test_case *t, const checkpoint *cp, float *out, int T, int
     kv_pool_spec spec = {m->kv_class, m->n_kv_classes, 0, 1, T};
     CHECK(kv_bytes_for(&spec, T, &spec.max_bytes));
     CHECK_OK(kv_pool_new(&kv, m->o, &spec, &e), e);
-    kv_seq *seq = kv_seq_new(kv);
+    kv_seq *seq = kv_seq_new(kv, 0);
     CHECK_OK(kv_seq_grow(seq, T, &e), e);
     for (int i = 0; i < T; i++) step_add(s, 0, i, (i * 37 + 11) % V, true);
     CHECK_OK(m->step(m, kv, s, &e), e);

@@ -31,7 +31,7 @@ static bool open_rig(test_case *t, rig2 *g, const char *name, const char *device
     kv_pool_spec spec = {g->m->kv_class, g->m->n_kv_classes, 0, 1, 256};
     CHECK(kv_bytes_for(&spec, 256, &spec.max_bytes));
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
-    g->seq = kv_seq_new(g->kv);
+    g->seq = kv_seq_new(g->kv, 0);
     return true;
 }
 

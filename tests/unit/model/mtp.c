@@ -44,7 +44,7 @@ static bool open_target(test_case *t, rig *g, const char *path, const char *dev_
     CHECK(kv_bytes_for(&spec, N_SLOTS, &spec.max_bytes));
     spec.max_bytes *= N_LANES;
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
-    for (int i = 0; i < N_LANES; i++) g->seq[i] = kv_seq_new(g->kv);
+    for (int i = 0; i < N_LANES; i++) g->seq[i] = kv_seq_new(g->kv, 0);
     return true;
 }
 

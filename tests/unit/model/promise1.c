@@ -29,7 +29,7 @@ static bool open_rig(test_case *t, rig1 *g, const char *path, const test_backend
     CHECK(kv_bytes_for(&spec, MAX_SLOTS, &spec.max_bytes));
     spec.max_bytes *= LANES;
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
-    for (int i = 0; i < LANES; i++) g->lane[i] = kv_seq_new(g->kv);
+    for (int i = 0; i < LANES; i++) g->lane[i] = kv_seq_new(g->kv, 0);
     return true;
 }
 
@@ -122,13 +122,13 @@ static void as_tree(test_case *t, rig1 *g, const int32_t *id, int root, const fl
     kv_move_item move[COUNT(on_path)];
     for (int k = 0; k < (int)COUNT(on_path); k++) {
         same_bits(t, out + (size_t)on_path[k] * VOCAB, alone + (size_t)(root + k) * VOCAB, 1, "in a tree at depth", k);
-        move[k] = (kv_move_item){lane, root + on_path[k], root + k};
+        move[k] = (kv_move_item){lane, root + on_path[k], lane, root + k, 0};
     }
     dev items;
     CHECK_OK(g->m->o->alloc(g->m->o, &items, sizeof move, &e), e);
     g->m->o->upload(g->m->q, items, move, sizeof move);
     for (int c = 0; c < g->m->n_kv_classes; c++)
-        g->m->o->kv_move(g->m->q, kv_pool_class(g->kv, c), items, (int)COUNT(on_path));
+        g->m->o->kv_move(g->m->q, kv_pool_class(g->kv, c), items, (int)COUNT(on_path), (dev){0});
     int next = root + (int)COUNT(on_path);
     kv_seq_cut(g->lane[0], next);
     CHECK_OK(kv_seq_grow(g->lane[0], next + 1, &e), e);

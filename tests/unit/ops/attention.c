@@ -453,7 +453,7 @@ TEST(attention_tree_at_position_zero) { rig_each(t, trees_from_nothing); }
 /* An accepted path, compacted by kv_move, is the chain it always was. */
 static void compacted(rig *g)
 {
-    static const kv_move_item keep[] = {{0, 20 + 3, 20 + 1}, {0, 20 + 7, 20 + 2}, {0, 20 + 12, 20 + 3}};
+    static const kv_move_item keep[] = {{0, 20 + 3, 0, 20 + 1, 0}, {0, 20 + 7, 0, 20 + 2, 0}, {0, 20 + 12, 0, 20 + 3, 0}};
 
     tree_scene s = {rig_kv(g, QUANT_F16, 1, T_KV, T_D, 2, 20 + T_N),
                     rig_randn(g, 20 * T_ONE),
@@ -466,7 +466,7 @@ static void compacted(rig *g)
     store_past(g, &s, 0);
     store_past(g, &s, 1);
     attend_tree(g, &s);
-    OP(g, kv_move, &s.c, rig_put(g, keep, sizeof keep), COUNT(keep));
+    OP(g, kv_move, &s.c, rig_put(g, keep, sizeof keep), COUNT(keep), (dev){0});
     step_rows last = rig_chain(g, 0, 20 + 3, 1);
     dev       y    = rig_new(g, T_Q * sizeof(float));
     OP(g, attention, y, rig_put_f32(g, s.q + (size_t)12 * T_Q, T_Q), T_HEADS, &s.c, 0, &last, 0.2f, 0);

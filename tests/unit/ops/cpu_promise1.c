@@ -450,8 +450,8 @@ static void check_tree(test_case *t, const bed *b, const row_case *c)
     CHECK(!memcmp(z, y + (2 * DEPTH - 1) * width, (size_t)width * sizeof *z));
 
     kv_move_item item[DEPTH];
-    for (int i = 0; i < DEPTH; i++) item[i] = (kv_move_item){0, ROOT + 2 * i + 1, ROOT + i};
-    b->o->kv_move(b->q, &tree.c, at(item), DEPTH);
+    for (int i = 0; i < DEPTH; i++) item[i] = (kv_move_item){0, ROOT + 2 * i + 1, 0, ROOT + i, 0};
+    b->o->kv_move(b->q, &tree.c, at(item), DEPTH, (dev){0});
     b->o->attention(b->q, at(moved), q, c->n_heads, &tree.c, 1, &one, 0.2f, c->window);
     CHECK(!memcmp(z, moved, (size_t)width * sizeof *z));
     mem_free(chain.pool);

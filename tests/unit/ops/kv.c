@@ -48,7 +48,7 @@ TEST(kv_store_follows_the_page_layout) { rig_each(t, layout); }
 static void compaction(rig *g)
 {
     enum { LAYERS = 3, HEADS = 2, D = 8, ROWS = 20 };
-    static const kv_move_item items[] = {{0, 3, 2}, {0, 5, 3}, {0, 18, 4}, {0, 6, 6}};
+    static const kv_move_item items[] = {{0, 3, 0, 2, 0}, {0, 5, 0, 3, 0}, {0, 18, 0, 4, 0}, {0, 6, 0, 6, 0}};
     static const int          from[]  = {0, 1, 3, 5, 18, 5, 6, 7};
 
     for (size_t k = 0; k < COUNT(kv_types); k++) {
@@ -62,7 +62,7 @@ static void compaction(rig *g)
             }
             OP(g, kv_store, &c, layer, &rows, rig_put_f32(g, key, COUNT(key)), rig_put_f32(g, val, COUNT(val)));
         }
-        OP(g, kv_move, &c, rig_put(g, items, sizeof items), COUNT(items));
+        OP(g, kv_move, &c, rig_put(g, items, sizeof items), COUNT(items), (dev){0});
         for (int layer = 0; layer < LAYERS; layer++)
             for (int i = 0; i < (int)COUNT(from) * HEADS * D; i++) {
                 int slot = i / (HEADS * D), h = i / D % HEADS;

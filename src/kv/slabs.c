@@ -1,0 +1,196 @@
+/* Slabs and pages: which page is free, whose it is, and how many name it. */
+#include "kv/inside.h"
+
+#include "base/mem.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* --- geometry -----------------------------------------------------------------------------------*/
+bool kv_page_bytes(const kv_class_spec *s, size_t *out)
+{
+    size_t n;
+    return size_mul(&n, (size_t)s->n_layers * 2, (size_t)s->n_kv_heads) &&
+           size_mul(&n, n, (size_t)s->head_dim * KV_PAGE) && size_mul(&n, n, quant_block_bytes(s->type)) &&
+           size_add(&n, n, KV_UNIT - 1) && (*out = n / KV_UNIT * KV_UNIT, true);
+}
+
+/* How much of a slab its worst class fills. */
+static double fill_of(size_t slab_bytes, const size_t *page, int n)
+{
+    double fill = 1;
+    for (int i = 0; i < n; i++) {
+        double f = (double)(slab_bytes / page[i] * page[i]) / (double)slab_bytes;
+        if (f < fill) fill = f;
+    }
+    return fill;
+}
+
+/* A multiple of the largest page, of at least 1 MiB or a 64th of the pool, so that a class that comes later fits: the smallest
+ * that every class fills to 95% or better, or the best of eight. */
+size_t kv_slab_bytes(const size_t *page, int n, size_t max_bytes)
+{
+    size_t largest = 0, best = 0, least = max_bytes / 64 < (1 << 20) ? max_bytes / 64 : 1 << 20;
+    double best_fill = 0;
+    for (int i = 0; i < n; i++)
+        if (page[i] > largest) largest = page[i];
+    size_t m = (least + largest - 1) / largest;
+    for (int i = 0; i < 8 && best_fill < 0.95; i++) {
+        size_t bytes = (m + (size_t)i + (m == 0)) * largest;
+        double fill  = fill_of(bytes, page, n);
+        if (fill > best_fill) {
+            best_fill = fill;
+            best      = bytes;
+        }
+    }
+    return best;
+}
+
+/* --- lists --------------------------------------------------------------------------------------*/
+static void link_slab(kv_pool *p, int *list, int s)
+{
+    p->slabs[s].prev = NO_SLAB;
+    p->slabs[s].next = *list;
+    if (*list != NO_SLAB) p->slabs[*list].prev = s;
+    *list = s;
+}
+
+static void unlink_slab(kv_pool *p, int *list, int s)
+{
+    slab *x = &p->slabs[s];
+    if (x->prev != NO_SLAB)
+        p->slabs[x->prev].next = x->next;
+    else
+        *list = x->next;
+    if (x->next != NO_SLAB) p->slabs[x->next].prev = x->prev;
+}
+
+static void clear_pages(page_info *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) x[i] = (page_info){.node = NO_NODE};
+}
+
+bool kv_slabs_init(kv_pool *p, size_t max_bytes, int n_classes, err *e)
+{
+    size_t n = max_bytes / p->slab_bytes;
+    if (n < (size_t)n_classes)
+        return err_set(e, ERR_LIMIT, "%zu bytes of K/V memory are too few: a page of each kind takes %zu", max_bytes,
+                       p->slab_bytes * (size_t)n_classes);
+    if (n > (size_t)INT32_MAX * KV_UNIT / p->slab_bytes) n = (size_t)INT32_MAX * KV_UNIT / p->slab_bytes;
+    p->n_slabs   = (int)n;
+    p->free_slab = NO_SLAB;
+    p->slabs     = mem_try_n(n, sizeof *p->slabs);
+    p->pages     = mem_try_n(n * (size_t)p->max_per_slab, sizeof *p->pages);
+    if (!p->slabs || !p->pages) return err_set(e, ERR_LIMIT, "no memory to keep track of %zu slabs of pages", n);
+    clear_pages(p->pages, n * (size_t)p->max_per_slab);
+    for (int s = p->n_slabs; s-- > 0;) {
+        p->slabs[s].cls = NO_CLASS;
+        link_slab(p, &p->free_slab, s);
+    }
+    return p->o->alloc(p->o, &p->memory, n * p->slab_bytes, e);
+}
+
+bool kv_slabs_widen(kv_pool *p, int per_slab, err *e)
+{
+    if (per_slab <= p->max_per_slab) return true;
+    size_t     n = (size_t)p->n_slabs, old = (size_t)p->max_per_slab, wide = (size_t)per_slab;
+    page_info *x = mem_try_n(n * wide, sizeof *x);
+    if (!x) return err_set(e, ERR_LIMIT, "no memory to keep track of %zu pages", n * wide);
+    clear_pages(x, n * wide);
+    for (size_t s = 0; s < n; s++) memcpy(x + s * wide, p->pages + s * old, old * sizeof *x);
+    mem_free(p->pages);
+    p->pages        = x;
+    p->max_per_slab = per_slab;
+    return true;
+}
+
+/* --- pages --------------------------------------------------------------------------------------*/
+static int32_t page_id(const kv_pool *p, const page_class *c, int s, int i)
+{
+    return (int32_t)(((size_t)s * p->slab_bytes + (size_t)i * c->page_bytes) / KV_UNIT);
+}
+
+int kv_page_slab(const kv_pool *p, int32_t id) { return (int)((size_t)id * KV_UNIT / p->slab_bytes); }
+
+page_info *kv_page_info(const kv_pool *p, const page_class *c, int32_t id)
+{
+    size_t at = (size_t)id * KV_UNIT;
+    return &p->pages[at / p->slab_bytes * (size_t)p->max_per_slab + at % p->slab_bytes / c->page_bytes];
+}
+
+static int open_slab(kv_pool *p, int cls)
+{
+    int s = p->free_slab;
+    if (s == NO_SLAB) return NO_SLAB;
+    unlink_slab(p, &p->free_slab, s);
+    p->slabs[s] = (slab){.cls = cls};
+    link_slab(p, &p->cls[cls].open, s);
+    p->cls[cls].n_slabs++;
+    return s;
+}
+
+static void pin(kv_pool *p, page_class *c, int by)
+{
+    c->n_pinned += by;
+    p->pinned_bytes += (size_t)by * c->page_bytes;
+}
+
+int32_t kv_page_take(kv_pool *p, int cls)
+{
+    page_class *c = &p->cls[cls];
+    int         s = c->open != NO_SLAB ? c->open : open_slab(p, cls);
+    if (s == NO_SLAB) return NO_PAGE;
+    page_info *x = &p->pages[(size_t)s * (size_t)p->max_per_slab];
+    int        i = 0;
+    while (x[i].refs || x[i].node != NO_NODE) i++;
+    assert(i < c->per_slab); /* (2) an open slab has a free page */
+    x[i].refs = 1;
+    if (++p->slabs[s].n_used == c->per_slab) unlink_slab(p, &c->open, s);
+    c->n_used++;
+    p->used_bytes += c->page_bytes;
+    pin(p, c, 1);
+    return page_id(p, c, s, i);
+}
+
+/* Nobody names it. */
+static void free_page(kv_pool *p, page_class *c, int s)
+{
+    c->n_used--;
+    p->used_bytes -= c->page_bytes;
+    if (p->slabs[s].n_used-- == c->per_slab) link_slab(p, &c->open, s);
+    if (p->slabs[s].n_used == 0) { /* (2) */
+        unlink_slab(p, &c->open, s);
+        c->n_slabs--;
+        p->slabs[s].cls = NO_CLASS;
+        link_slab(p, &p->free_slab, s);
+    }
+}
+
+void kv_page_name(kv_pool *p, int cls, int32_t id)
+{
+    page_info *x = kv_page_info(p, &p->cls[cls], id);
+    assert(x->refs || x->node != NO_NODE); /* (1) */
+    if (x->refs++) return;
+    pin(p, &p->cls[cls], 1);
+    p->cache.wanted(p->cache.ctx, x->node, cls);
+}
+
+void kv_page_unname(kv_pool *p, int cls, int32_t id)
+{
+    page_info *x = kv_page_info(p, &p->cls[cls], id);
+    assert(x->refs > 0); /* (1) */
+    if (--x->refs) return;
+    pin(p, &p->cls[cls], -1);
+    if (x->node != NO_NODE)
+        p->cache.idle(p->cache.ctx, x->node, cls);
+    else
+        free_page(p, &p->cls[cls], kv_page_slab(p, id));
+}
+
+void kv_page_copy(kv_pool *p, int cls, int32_t to, int32_t from)
+{
+    const int n = KV_UNIT / sizeof(float);
+    dev       y = dev_at(p->memory, (size_t)to * KV_UNIT), x = dev_at(p->memory, (size_t)from * KV_UNIT);
+    assert(p->q);
+    p->o->copy_rows(p->q, y, n, x, n, (dev){0}, (int)(p->cls[cls].page_bytes / KV_UNIT), n);
+}
