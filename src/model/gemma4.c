@@ -192,7 +192,7 @@ static void init_kv_classes(gemma4 *m)
         int    kind = c->sliding[l], d = gemma4_kv_donor(c, l);
         layer *y = &m->layers[l];
         if (of_kind[kind] < 0) {
-            of_kind[kind] = t->n_kv_classes;
+            of_kind[kind]                = t->n_kv_classes;
             t->kv_class[t->n_kv_classes] = (kv_class_spec){.n_kv_heads = c->n_kv_heads[l],
                                                            .head_dim   = c->head_dim[l],
                                                            .type       = QUANT_F16,

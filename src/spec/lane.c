@@ -254,7 +254,8 @@ static void compact(spec_lane *l, int n_keep)
         if (l->path[i] != i) move[n++] = (kv_move_item){lane, base + l->path[i], lane, base + i, 0};
     if (n == 0) return;
     s->t->o->upload(s->t->q, s->moves, move, (size_t)n * sizeof *move);
-    for (int i = 0; i < s->t->n_kv_classes; i++) s->t->o->kv_move(s->t->q, kv_pool_class(s->kv, i), s->moves, n, (dev){0});
+    for (int i = 0; i < s->t->n_kv_classes; i++)
+        s->t->o->kv_move(s->t->q, kv_pool_class(s->kv, i), s->moves, n, (dev){0});
 }
 
 static void count_round(spec_lane *l, int n_keep)

@@ -14,6 +14,7 @@ void CPU_FN(rope)(const void *args, size_t from, size_t to, int thread)
             float cosine[SPAN], sine[SPAN];
             turn_angles(cosine, sine, a->pos[r], a->freq + i0, n);
             for (int h = 0; h < a->n_heads; h++)
-                turn_pairs(a->x + (r * (size_t)a->n_heads + (size_t)h) * (size_t)a->head_dim, cosine, sine, i0, n, half);
+                turn_pairs(a->x + (r * (size_t)a->n_heads + (size_t)h) * (size_t)a->head_dim, cosine, sine, i0, n,
+                           half);
         }
 }

@@ -453,7 +453,8 @@ TEST(attention_tree_at_position_zero) { rig_each(t, trees_from_nothing); }
 /* An accepted path, compacted by kv_move, is the chain it always was. */
 static void compacted(rig *g)
 {
-    static const kv_move_item keep[] = {{0, 20 + 3, 0, 20 + 1, 0}, {0, 20 + 7, 0, 20 + 2, 0}, {0, 20 + 12, 0, 20 + 3, 0}};
+    static const kv_move_item keep[] = {
+        {0, 20 + 3, 0, 20 + 1, 0}, {0, 20 + 7, 0, 20 + 2, 0}, {0, 20 + 12, 0, 20 + 3, 0}};
 
     tree_scene s = {rig_kv(g, QUANT_F16, 1, T_KV, T_D, 2, 20 + T_N),
                     rig_randn(g, 20 * T_ONE),
@@ -521,3 +522,47 @@ static void many_rows(rig *g)
     }
 }
 TEST(attention_of_many_rows_equals_each_alone) { rig_each(t, many_rows); }
+
+/* --- pages behind the window ------------------------------------------------------------------------ */
+static void set_entry(rig *g, const kv_class *c, int lane, int page, int32_t id)
+{
+    g->o->upload(g->q, dev_at(c->table, sizeof id * (size_t)(lane * c->table_stride + page)), &id, sizeof id);
+}
+
+/* n_rows rows at the end of W_CTX positions, as a chain or as a tree; pages that none of them sees are let go (-1), or hold
+ * NaN: the same bits. */
+enum { W_CTX = 700, W_KV = 2, W_HEADS = 4, W_D = 64 };
+static void behind_window(rig *g, quant_type type, int window, int n_rows, bool tree)
+{
+    static const int32_t parent[] = {-1, 0, 0, 1, 2, 2, 3, 6};
+    int                  past     = W_CTX - n_rows;
+    kv_class             c        = rig_kv(g, type, 1, W_KV, W_D, 2, W_CTX + 16);
+    step_rows            old      = rig_chain(g, 0, 0, past);
+    step_rows            rows     = tree ? rig_tree(g, 0, past, parent, n_rows) : rig_chain(g, 0, past, n_rows);
+    size_t               n        = (size_t)(n_rows * W_HEADS * W_D);
+    dev                  q = rig_put_randn(g, n), y = rig_new(g, n * sizeof(float));
+    store_random(g, &c, 0, &old);
+    store_random(g, &c, 0, &rows);
+    OP(g, attention, y, q, W_HEADS, &c, 0, &rows, 0.125f, window);
+    const float *want = rig_get_f32(g, y, n);
+    for (int nan = 0; nan < 2; nan++) {
+        int32_t blank; /* an untouched page of lane 1: every byte of it is 0xFF */
+        g->o->download(g->q, &blank, dev_at(c.table, sizeof blank * (size_t)c.table_stride), sizeof blank);
+        g->o->sync(g->q);
+        for (int page = 0; (page + 1) * KV_PAGE <= past - window + 1; page++)
+            set_entry(g, &c, 0, page, nan ? blank : -1);
+        OP(g, attention, y, q, W_HEADS, &c, 0, &rows, 0.125f, window);
+        SAME_F32(g, rig_get_f32(g, y, n), want, n);
+    }
+}
+
+static void pages_let_go(rig *g)
+{
+    static const int windows[] = {1, 16, 17, 63, 64, 65, 100, 256, 300, 512};
+    for (size_t i = 0; i < COUNT(windows); i++) {
+        behind_window(g, i % 2 ? QUANT_F16 : QUANT_F32, windows[i], 1, false);
+        behind_window(g, i % 2 ? QUANT_F32 : QUANT_F16, windows[i], 33, false);
+        behind_window(g, QUANT_F16, windows[i], 8, true);
+    }
+}
+TEST(attention_never_looks_at_pages_behind_the_window) { rig_each(t, pages_let_go); }

@@ -75,3 +75,109 @@ static void compaction(rig *g)
     }
 }
 TEST(kv_move_compacts_in_order_in_all_layers) { rig_each(t, compaction); }
+
+/* --- turned keys and two lanes ---------------------------------------------------------------------- */
+enum { T_LAYERS = 2, T_HEADS = 3, T_SLOTS = 40, T_WIDE = 72 };
+
+static dev put_freq(rig *g, int head_dim)
+{
+    float freq[T_WIDE / 2];
+    for (int i = 0; i < head_dim / 2; i++) freq[i] = powf(10000.0f, -2.0f * (float)i / (float)head_dim);
+    return rig_put_f32(g, freq, (size_t)head_dim / 2);
+}
+
+/* Keys turned to their positions, values as they come, in both layers of lane 0. */
+static kv_class turned_lane(rig *g, quant_type type, int head_dim, dev freq)
+{
+    kv_class  c    = rig_kv(g, type, T_LAYERS, T_HEADS, head_dim, 2, T_SLOTS);
+    step_rows rows = rig_chain(g, 0, 0, T_SLOTS);
+    size_t    n    = (size_t)(T_SLOTS * T_HEADS * head_dim);
+    for (int layer = 0; layer < T_LAYERS; layer++) {
+        dev k = rig_put_randn(g, n), v = rig_put_randn(g, n);
+        OP(g, rope, k, &rows, T_HEADS, head_dim, freq);
+        OP(g, kv_store, &c, layer, &rows, k, v);
+    }
+    return c;
+}
+
+/* All that lane `lane` holds in slots [0, n). */
+static float *read_lane(rig *g, const kv_class *c, int lane, int n)
+{
+    size_t each = (size_t)(T_LAYERS * 2 * T_HEADS * c->head_dim);
+    float *x = arena_new_n(&g->host, float, (size_t)n *each), *at = x;
+    for (int slot = 0; slot < n; slot++)
+        for (int plane = 0; plane < 2 * T_LAYERS; plane++)
+            for (int i = 0; i < T_HEADS * c->head_dim; i++)
+                *at++ = stored(g, c, plane / 2, plane % 2, i / c->head_dim, lane, slot, i % c->head_dim);
+    return x;
+}
+
+static const kv_move_item turned[] = {{0, 0, 1, 2, 512}, {0, 1, 1, 1, 512},   {0, 20, 1, 0, 0},
+                                      {0, 3, 1, 3, 64},  {0, 17, 1, 4, -300}, {0, 5, 1, 5, 100000}};
+
+typedef struct {
+    quant_type type;
+    int        head_dim;
+} turn_case;
+static const turn_case turn_cases[] = {{QUANT_F32, 64}, {QUANT_F16, 64}, {QUANT_F32, 72}, {QUANT_F16, 8}};
+
+static rig_result play_turn(rig *g, const void *arg)
+{
+    const turn_case *a    = arg;
+    dev              freq = put_freq(g, a->head_dim);
+    kv_class         c    = turned_lane(g, a->type, a->head_dim, freq);
+    size_t           n    = COUNT(turned) * (size_t)(T_LAYERS * 2 * T_HEADS * a->head_dim);
+    OP(g, kv_move, &c, rig_put(g, turned, sizeof turned), COUNT(turned), freq);
+    return rig_give(g, rig_put_f32(g, read_lane(g, &c, 1, COUNT(turned)), n), n, a->type == QUANT_F16 ? 1e-3 : 1e-6,
+                    1e-6);
+}
+TEST(kv_move_turns_keys_as_ref_does)
+{
+    for (size_t i = 0; i < COUNT(turn_cases); i++) rig_compare(t, play_turn, &turn_cases[i]);
+}
+
+/* A key that moved `turn` further is the key that rope makes there; values stay what they were. */
+static void turn_adds_up(rig *g)
+{
+    enum { D = 32, N = 16, TURN = 480 };
+    for (size_t k = 0; k < COUNT(kv_types); k++) {
+        dev          freq = put_freq(g, D);
+        kv_class     c    = rig_kv(g, kv_types[k], T_LAYERS, T_HEADS, D, 2, N);
+        step_rows    home = rig_chain(g, 0, 0, N), far = rig_chain(g, 0, TURN, N);
+        float       *x = rig_randn(g, N * T_HEADS * D), *v = rig_randn(g, N * T_HEADS * D);
+        dev          key = rig_put_f32(g, x, N * T_HEADS * D), want = rig_put_f32(g, x, N * T_HEADS * D);
+        kv_move_item item[N];
+        OP(g, rope, key, &home, T_HEADS, D, freq);
+        OP(g, rope, want, &far, T_HEADS, D, freq);
+        for (int layer = 0; layer < T_LAYERS; layer++)
+            OP(g, kv_store, &c, layer, &home, key, rig_put_f32(g, v, N * T_HEADS * D));
+        for (int i = 0; i < N; i++) item[i] = (kv_move_item){0, i, 1, i, TURN};
+        OP(g, kv_move, &c, rig_put(g, item, sizeof item), N, freq);
+        const float *far_key = rig_get_f32(g, want, N * T_HEADS * D);
+        for (int i = 0; i < N * T_HEADS * D; i++) {
+            int slot = i / (T_HEADS * D), h = i / D % T_HEADS;
+            NEAR(g, stored(g, &c, 1, 0, h, 1, slot, i % D), far_key[i], k ? 5e-3 : 2e-4);
+            NEAR(g, stored(g, &c, 1, 1, h, 1, slot, i % D), k ? f16_to_f32(f32_to_f16(v[i])) : v[i], 0);
+        }
+    }
+}
+TEST(kv_move_turned_key_is_the_key_of_the_summed_position) { rig_each(t, turn_adds_up); }
+
+/* All at once, one by one, the other way round, and in place: the same bits. */
+static void turn_alone(rig *g)
+{
+    for (size_t k = 0; k < COUNT(turn_cases); k++) {
+        const turn_case *a    = &turn_cases[k];
+        dev              freq = put_freq(g, a->head_dim), all = rig_put(g, turned, sizeof turned);
+        kv_class         c = turned_lane(g, a->type, a->head_dim, freq);
+        size_t           n = COUNT(turned) * (size_t)(T_LAYERS * 2 * T_HEADS * a->head_dim), each = n / COUNT(turned);
+        OP(g, kv_move, &c, all, COUNT(turned), freq);
+        const float *want = read_lane(g, &c, 1, COUNT(turned));
+        for (size_t i = COUNT(turned); i-- > 0;) OP(g, kv_move, &c, dev_at(all, i * sizeof *turned), 1, freq);
+        SAME_F32(g, read_lane(g, &c, 1, COUNT(turned)), want, n);
+        kv_move_item in_place = {0, 5, 0, 5, 100000};
+        OP(g, kv_move, &c, rig_put(g, &in_place, sizeof in_place), 1, freq);
+        SAME_F32(g, read_lane(g, &c, 0, 6) + 5 * each, want + 5 * each, each);
+    }
+}
+TEST(kv_move_gives_the_same_bits_in_any_batch) { rig_each(t, turn_alone); }
