@@ -91,4 +91,6 @@ void kv_pool_check(const kv_pool *p)
     for (int c = 0; c < KV_MAX_CLASSES; c++)
         assert(sum.used[c] == p->cls[c].n_used && sum.pinned[c] == p->cls[c].n_pinned); /* (4) */
     mem_free(named);
+    assert(kv_pool_reserved_bytes(p) <= kv_pool_bytes(p)); /* (7) */
+    if (p->cache.check) p->cache.check(p->cache.ctx);
 }

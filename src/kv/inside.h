@@ -25,6 +25,7 @@ typedef struct {
     int      open;     /* first slab with a free page */
     int      n_slabs;
     int      n_used, n_pinned; /* pages; pinned: named by sequences */
+    int32_t  reserved;         /* pages */
     int32_t *table;            /* host mirror: [seqs of the group][kv.table_stride] */
 } page_class;
 
@@ -40,6 +41,10 @@ typedef struct {
     void (*idle)(void *ctx, int32_t node, int cls);
     void (*wanted)(void *ctx, int32_t node, int cls); /* no longer idle */
     void (*forget)(void *ctx, int32_t node, int cls); /* the page, and what cannot be there without it */
+    void (*moved)(void *ctx, int32_t node, int cls, int32_t id);
+    bool (*evict)(void *ctx); /* one page at least; false when none is idle */
+    void (*drop_class)(void *ctx, int cls);
+    void (*check)(const void *ctx);
 } cache_hooks;
 
 struct kv_pool {
@@ -51,6 +56,7 @@ struct kv_pool {
     slab       *slabs;
     int         free_slab; /* first of the list */
     page_info  *pages;     /* [n_slabs][max_per_slab] */
+    int32_t    *moved;     /* [max_per_slab]: where the pages of a slab went that is being emptied */
     page_class  cls[KV_MAX_CLASSES];
     seq_group   group[KV_MAX_CLASSES];
     size_t      used_bytes, pinned_bytes;
@@ -92,7 +98,12 @@ page_info *kv_page_info(const kv_pool *p, const page_class *c, int32_t id);
 int32_t    kv_page_take(kv_pool *p, int cls);             /* named once; NO_PAGE when the pool is full */
 void       kv_page_name(kv_pool *p, int cls, int32_t id); /* by one more table entry */
 void       kv_page_unname(kv_pool *p, int cls, int32_t id);
+void       kv_page_uncache(kv_pool *p, int cls, int32_t id); /* its node names it no longer */
 void       kv_page_copy(kv_pool *p, int cls, int32_t to, int32_t from);
+
+/* --- reserve.c ----------------------------------------------------------------------------------*/
+/* Whether a page more in this class is within what is reserved, and all else that sequences name. */
+bool kv_within_reserved(const kv_pool *p, int cls);
 
 /* --- seq.c --------------------------------------------------------------------------------------*/
 void kv_seq_set_page(kv_seq *s, int cls, int32_t k, int32_t id); /* an entry of its table; counts no names */

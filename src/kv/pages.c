@@ -98,8 +98,10 @@ bool kv_pool_add_class(kv_pool *p, const kv_class_spec *s, int max_seqs, int max
 
 void kv_pool_drop_class(kv_pool *p, int cls)
 {
-    assert(cls >= p->group[0].n_classes && p->cls[cls].group == cls && p->cls[cls].n_used == 0);
+    assert(cls >= p->group[0].n_classes && p->cls[cls].group == cls && p->cls[cls].reserved == 0);
     for (int i = 0; i < p->group[cls].max_seqs; i++) assert(!p->group[cls].seqs[i].live);
+    if (p->cache.drop_class) p->cache.drop_class(p->cache.ctx, cls);
+    assert(p->cls[cls].n_used == 0);
     free_class(p, cls);
 }
 
@@ -150,6 +152,7 @@ void kv_pool_free(kv_pool *p)
     if (p->memory.p) p->o->free(p->o, p->memory);
     mem_free(p->slabs);
     mem_free(p->pages);
+    mem_free(p->moved);
     mem_free(p);
 }
 

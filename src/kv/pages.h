@@ -20,7 +20,10 @@
  *      list of free slabs, or of its class's slabs with a free page, exactly when it should be;
  *  (3) the entries of a sequence from the first page that it holds in a class up to its capacity are pages of that class,
  *      the others are -1; what its next row sees, and all of a class without window, is held;
- *  (4) counts of pages and bytes, in use and named by sequences, are what counting finds.
+ *  (4) counts of pages and bytes, in use and named by sequences, are what counting finds;
+ *  (5) (6) the prefix tree's, in kv/prefix.h;
+ *  (7) what is reserved fits into the pool in whole slabs of each class, and while sequences hold no more than that no page
+ *      that is taken within it is refused.
  *
  * Ownership: what *_new or *_fork gives you, you return with the matching *_free. Thread: the scheduler's only. */
 #ifndef TANDEM_KV_PAGES_H
@@ -54,17 +57,34 @@ void kv_pool_free(kv_pool *p); /* NULL is fine, here and below */
 void kv_pool_set_queue(kv_pool *p, queue *q);
 /* One class more, with max_seqs sequences of its own; *cls is its index and its group. Not inside a step. */
 bool kv_pool_add_class(kv_pool *p, const kv_class_spec *s, int max_seqs, int max_slots, int *cls, err *e);
-/* None of its sequences is left. The index may be given out again. */
+/* None of its sequences and reservations is left. The index may be given out again. */
 void            kv_pool_drop_class(kv_pool *p, int cls);
 const kv_class *kv_pool_class(const kv_pool *p, int i);
 uint64_t        kv_pool_key(const kv_pool *p); /* of all that ops are told of its classes, for graph_key */
 size_t          kv_pool_used_bytes(const kv_pool *p);
 size_t          kv_pool_pinned_bytes(const kv_pool *p); /* of pages that sequences name */
 size_t          kv_pool_bytes(const kv_pool *p);
-/* Sends the table entries that changed since the last call to the device: before a step reads them. */
+/* Sends the table entries that changed since the last call to the device: before any op reads them, kv_move too, since
+ * taking a page may move others. */
 void kv_pool_flush(kv_pool *p, queue *q);
 void kv_pool_check(const kv_pool *p); /* asserts the invariants; for tests */
 
+/* --- reservations (promise 5) -------------------------------------------------------------------
+ * Pages of each class, counted in whole slabs of each. What is reserved can be had: pages that only the prefix tree names are
+ * evicted for it, and partly used slabs are merged. */
+typedef struct {
+    int32_t pages[KV_MAX_CLASSES];
+} kv_need;
+/* Adds what a sequence needs to have n_slots at most, n_ahead of them at most beyond those that are settled. */
+void   kv_need_add(const kv_pool *p, kv_need *n, int group, int32_t n_slots, int32_t n_ahead);
+size_t kv_need_bytes(const kv_pool *p, const kv_need *n); /* alone, in whole slabs */
+/* false: it does not fit beside the other reservations into this share of the pool, at most 1. */
+bool   kv_reserve(kv_pool *p, const kv_need *n, double share);
+bool   kv_could_reserve(const kv_pool *p, const kv_need *n, double share); /* were there no others */
+void   kv_unreserve(kv_pool *p, const kv_need *n);
+size_t kv_pool_reserved_bytes(const kv_pool *p);
+
+/* --- sequences ----------------------------------------------------------------------------------*/
 kv_seq *kv_seq_new(kv_pool *p, int group); /* NULL when all lanes are taken */
 void    kv_seq_free(kv_seq *s);
 /* Shares all pages of the first n_slots, a partly filled one too; NULL when all lanes are taken. */
@@ -72,13 +92,14 @@ kv_seq *kv_seq_fork(kv_seq *s, int32_t n_slots);
 int     kv_seq_lane(const kv_seq *s);
 /* Pages for the slots below n_slots, in every class or (on failure) in none. ERR_LIMIT when the pool is full. */
 bool kv_seq_grow(kv_seq *s, int32_t n_slots, err *e);
-/* Forgets the slots from n_slots on. One page more than needed is kept: the next round of drafts wants it again. */
+/* Forgets the slots from n_slots on. One page more than needed is kept when it is the sequence's alone: the next round of
+ * drafts wants it again. What was let go does not come back: a row at n_slots must see nothing of it, or n_slots is 0. */
 void kv_seq_cut(kv_seq *s, int32_t n_slots);
 /* The slots below n_slots are committed: pages that no row from there on can see are let go. */
 void kv_seq_settle(kv_seq *s, int32_t n_slots);
-/* Takes full pages out of the middle; what is behind them moves down. */
+/* Takes full pages out of the middle of a sequence of an added class; what is behind them moves down. */
 void kv_seq_drop(kv_seq *s, int first_page, int n_pages);
-/* The page is this sequence's alone afterwards, in every class: it may be written. */
+/* The page of a sequence of an added class is its alone afterwards: it may be written. */
 bool    kv_seq_own(kv_seq *s, int page_index, err *e);
 int32_t kv_seq_len(const kv_seq *s); /* slots in use */
 #endif

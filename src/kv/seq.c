@@ -159,19 +159,31 @@ bool kv_seq_grow(kv_seq *s, int32_t n_slots, err *e)
 
 bool kv_seq_own(kv_seq *s, int page_index, err *e)
 {
-    assert(s->live && page_index >= 0 && page_index < s->n_pages);
+    assert(s->live && s->group != 0 && page_index >= 0 && page_index < s->n_pages);
     EACH_CLASS(s, i)
     if (page_index >= s->of[i].first && !own_page(s, i, page_index, true))
         return err_set(e, ERR_LIMIT, "the K/V cache is full");
     return true;
 }
 
+/* Whether nobody else names the page, in any class. */
+static bool is_own(const kv_seq *s, int32_t k)
+{
+    if (k >= s->n_pages) return true;
+    EACH_CLASS(s, i)
+    {
+        const page_info *x = kv_page_info(s->pool, &s->pool->cls[i], row_of(s, i)[k]);
+        if (x->refs > 1 || x->node != NO_NODE) return false;
+    }
+    return true;
+}
+
 void kv_seq_cut(kv_seq *s, int32_t n_slots)
 {
     assert(n_slots >= 0 && n_slots <= s->n_slots && (n_slots == 0 || has_window(s, n_slots))); /* (3) */
-    bool anew  = n_slots == 0 && !has_window(s, 0);
-    s->n_slots = n_slots;
-    drop_pages_from(s, anew ? 0 : pages_for(n_slots) + 1);
+    int32_t keep = pages_for(n_slots);
+    s->n_slots   = n_slots;
+    drop_pages_from(s, has_window(s, n_slots) && is_own(s, keep) ? keep + 1 : keep);
 }
 
 void kv_seq_settle(kv_seq *s, int32_t n_slots)
@@ -188,7 +200,7 @@ void kv_seq_settle(kv_seq *s, int32_t n_slots)
 void kv_seq_drop(kv_seq *s, int first_page, int n_pages)
 {
     int32_t end = first_page + n_pages;
-    assert(first_page >= 0 && n_pages >= 0 && end * KV_PAGE <= s->n_slots);
+    assert(s->group != 0 && first_page >= 0 && n_pages >= 0 && end * KV_PAGE <= s->n_slots);
     EACH_CLASS(s, i)
     {
         int32_t *row = row_of(s, i);

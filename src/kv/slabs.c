@@ -81,7 +81,9 @@ bool kv_slabs_init(kv_pool *p, size_t max_bytes, int n_classes, err *e)
     p->free_slab = NO_SLAB;
     p->slabs     = mem_try_n(n, sizeof *p->slabs);
     p->pages     = mem_try_n(n * (size_t)p->max_per_slab, sizeof *p->pages);
-    if (!p->slabs || !p->pages) return err_set(e, ERR_LIMIT, "no memory to keep track of %zu slabs of pages", n);
+    p->moved     = mem_try_n((size_t)p->max_per_slab, sizeof *p->moved);
+    if (!p->slabs || !p->pages || !p->moved)
+        return err_set(e, ERR_LIMIT, "no memory to keep track of %zu slabs of pages", n);
     clear_pages(p->pages, n * (size_t)p->max_per_slab);
     for (int s = p->n_slabs; s-- > 0;) {
         p->slabs[s].cls = NO_CLASS;
@@ -95,11 +97,18 @@ bool kv_slabs_widen(kv_pool *p, int per_slab, err *e)
     if (per_slab <= p->max_per_slab) return true;
     size_t     n = (size_t)p->n_slabs, old = (size_t)p->max_per_slab, wide = (size_t)per_slab;
     page_info *x = mem_try_n(n * wide, sizeof *x);
-    if (!x) return err_set(e, ERR_LIMIT, "no memory to keep track of %zu pages", n * wide);
+    int32_t   *m = mem_try_n(wide, sizeof *m);
+    if (!x || !m) {
+        mem_free(x);
+        mem_free(m);
+        return err_set(e, ERR_LIMIT, "no memory to keep track of %zu pages", n * wide);
+    }
     clear_pages(x, n * wide);
     for (size_t s = 0; s < n; s++) memcpy(x + s * wide, p->pages + s * old, old * sizeof *x);
     mem_free(p->pages);
+    mem_free(p->moved);
     p->pages        = x;
+    p->moved        = m;
     p->max_per_slab = per_slab;
     return true;
 }
@@ -118,15 +127,21 @@ page_info *kv_page_info(const kv_pool *p, const page_class *c, int32_t id)
     return &p->pages[at / p->slab_bytes * (size_t)p->max_per_slab + at % p->slab_bytes / c->page_bytes];
 }
 
-static int open_slab(kv_pool *p, int cls)
+static void open_slab(kv_pool *p, int cls)
 {
     int s = p->free_slab;
-    if (s == NO_SLAB) return NO_SLAB;
     unlink_slab(p, &p->free_slab, s);
     p->slabs[s] = (slab){.cls = cls};
     link_slab(p, &p->cls[cls].open, s);
     p->cls[cls].n_slabs++;
-    return s;
+}
+
+/* It is empty, and in no list. */
+static void close_slab(kv_pool *p, page_class *c, int s)
+{
+    c->n_slabs--;
+    p->slabs[s].cls = NO_CLASS;
+    link_slab(p, &p->free_slab, s);
 }
 
 static void pin(kv_pool *p, page_class *c, int by)
@@ -135,20 +150,18 @@ static void pin(kv_pool *p, page_class *c, int by)
     p->pinned_bytes += (size_t)by * c->page_bytes;
 }
 
-int32_t kv_page_take(kv_pool *p, int cls)
+static bool in_use(const page_info *x) { return x->refs || x->node != NO_NODE; }
+
+/* A free page of a slab that has one; the slab counts it as used. */
+static int32_t place_page(kv_pool *p, int cls, page_info **out)
 {
     page_class *c = &p->cls[cls];
-    int         s = c->open != NO_SLAB ? c->open : open_slab(p, cls);
-    if (s == NO_SLAB) return NO_PAGE;
-    page_info *x = &p->pages[(size_t)s * (size_t)p->max_per_slab];
-    int        i = 0;
-    while (x[i].refs || x[i].node != NO_NODE) i++;
+    int         s = c->open, i = 0;
+    page_info  *x = &p->pages[(size_t)s * (size_t)p->max_per_slab];
+    while (in_use(&x[i])) i++;
     assert(i < c->per_slab); /* (2) an open slab has a free page */
-    x[i].refs = 1;
     if (++p->slabs[s].n_used == c->per_slab) unlink_slab(p, &c->open, s);
-    c->n_used++;
-    p->used_bytes += c->page_bytes;
-    pin(p, c, 1);
+    *out = &x[i];
     return page_id(p, c, s, i);
 }
 
@@ -160,9 +173,7 @@ static void free_page(kv_pool *p, page_class *c, int s)
     if (p->slabs[s].n_used-- == c->per_slab) link_slab(p, &c->open, s);
     if (p->slabs[s].n_used == 0) { /* (2) */
         unlink_slab(p, &c->open, s);
-        c->n_slabs--;
-        p->slabs[s].cls = NO_CLASS;
-        link_slab(p, &p->free_slab, s);
+        close_slab(p, c, s);
     }
 }
 
@@ -187,10 +198,101 @@ void kv_page_unname(kv_pool *p, int cls, int32_t id)
         free_page(p, &p->cls[cls], kv_page_slab(p, id));
 }
 
+void kv_page_uncache(kv_pool *p, int cls, int32_t id)
+{
+    page_info *x = kv_page_info(p, &p->cls[cls], id);
+    assert(x->node != NO_NODE); /* (5) */
+    x->node = NO_NODE;
+    if (!x->refs) free_page(p, &p->cls[cls], kv_page_slab(p, id));
+}
+
 void kv_page_copy(kv_pool *p, int cls, int32_t to, int32_t from)
 {
     const int n = KV_UNIT / sizeof(float);
     dev       y = dev_at(p->memory, (size_t)to * KV_UNIT), x = dev_at(p->memory, (size_t)from * KV_UNIT);
     assert(p->q);
     p->o->copy_rows(p->q, y, n, x, n, (dev){0}, (int)(p->cls[cls].page_bytes / KV_UNIT), n);
+}
+
+/* --- room ---------------------------------------------------------------------------------------*/
+/* The slab of a class that is emptied with the least work, when its pages fit into the class's others. */
+static int slab_to_empty(const kv_pool *p, const page_class *c)
+{
+    int best = NO_SLAB;
+    if (c->group == NO_CLASS || c->n_slabs * c->per_slab - c->n_used < c->per_slab) return NO_SLAB;
+    for (int s = c->open; s != NO_SLAB; s = p->slabs[s].next)
+        if (best == NO_SLAB || p->slabs[s].n_used < p->slabs[best].n_used) best = s;
+    return best;
+}
+
+/* Table entries that name pages of slab s name what p->moved says. */
+static void rename_pages(kv_pool *p, int cls, int s)
+{
+    const page_class *c = &p->cls[cls];
+    const seq_group  *g = &p->group[c->group];
+    for (int i = 0; i < g->max_seqs; i++) {
+        kv_seq  *seq = &g->seqs[i];
+        int32_t *row = table_row(c, i);
+        for (int32_t k = seq->of[cls].first; k <= seq->n_pages; k++) { /* the last: one that it is just taking */
+            if (row[k] == NO_PAGE || kv_page_slab(p, row[k]) != s) continue;
+            size_t at = (size_t)(row[k] - page_id(p, c, s, 0)) * KV_UNIT;
+            kv_seq_set_page(seq, cls, k, p->moved[at / c->page_bytes]);
+        }
+    }
+}
+
+static void empty_slab(kv_pool *p, int cls, int s)
+{
+    page_class *c = &p->cls[cls];
+    page_info  *x = &p->pages[(size_t)s * (size_t)p->max_per_slab], *to;
+    unlink_slab(p, &c->open, s);
+    for (int i = 0; i < c->per_slab; i++) {
+        if (!in_use(&x[i])) continue;
+        p->moved[i] = place_page(p, cls, &to);
+        kv_page_copy(p, cls, p->moved[i], page_id(p, c, s, i));
+        if (x[i].node != NO_NODE) p->cache.moved(p->cache.ctx, x[i].node, cls, p->moved[i]);
+        *to  = x[i];
+        x[i] = (page_info){.node = NO_NODE};
+    }
+    rename_pages(p, cls, s);
+    p->slabs[s].n_used = 0;
+    close_slab(p, c, s);
+}
+
+/* A free slab out of partly used ones. */
+static bool merge_slabs(kv_pool *p)
+{
+    int    best_class = NO_CLASS, best = NO_SLAB;
+    size_t least = SIZE_MAX;
+    for (int i = 0; i < KV_MAX_CLASSES && p->q; i++) {
+        int s = slab_to_empty(p, &p->cls[i]);
+        if (s == NO_SLAB || (size_t)p->slabs[s].n_used * p->cls[i].page_bytes >= least) continue;
+        least      = (size_t)p->slabs[s].n_used * p->cls[i].page_bytes;
+        best_class = i;
+        best       = s;
+    }
+    if (best == NO_SLAB) return false;
+    empty_slab(p, best_class, best);
+    return true;
+}
+
+/* Moving pages costs less than computing them again. */
+static bool make_room(kv_pool *p) { return merge_slabs(p) || (p->cache.evict && p->cache.evict(p->cache.ctx)); }
+
+int32_t kv_page_take(kv_pool *p, int cls)
+{
+    page_class *c = &p->cls[cls];
+    page_info  *x;
+    while (c->open == NO_SLAB && p->free_slab == NO_SLAB)
+        if (!make_room(p)) {
+            assert(!p->q || !kv_within_reserved(p, cls)); /* (7) */
+            return NO_PAGE;
+        }
+    if (c->open == NO_SLAB) open_slab(p, cls);
+    int32_t id = place_page(p, cls, &x);
+    x->refs    = 1;
+    c->n_used++;
+    p->used_bytes += c->page_bytes;
+    pin(p, c, 1);
+    return id;
 }

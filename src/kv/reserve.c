@@ -1,0 +1,64 @@
+/* Reservations. Why they hold: sequences name at most the reserved pages of each class, and when a page of class c is refused,
+ * nothing is idle in the tree any more, no slab is free, the slabs of c are full and no class has a slab's worth of free pages.
+ * So class d has at most ceil(named d / per slab d) slabs, at most what is reserved for it, and c has fewer: the slabs add up to
+ * less than the pool has, and one is free after all. */
+#include "kv/inside.h"
+
+#include <assert.h>
+
+void kv_need_add(const kv_pool *p, kv_need *n, int group, int32_t n_slots, int32_t n_ahead)
+{
+    const seq_group *g = &p->group[group];
+    if (n_slots > g->max_slots) n_slots = g->max_slots;
+    for (int i = g->first_class; i < g->first_class + g->n_classes; i++) {
+        /* positions seen from the first row that is not settled up to the last, wherever pages begin */
+        int32_t all = pages_for(n_slots), seen = p->cls[i].window - 1 + n_ahead,
+                some = (seen + KV_PAGE - 2) / KV_PAGE + 1;
+        n->pages[i] += p->cls[i].window > 0 && some < all ? some : all;
+    }
+}
+
+/* Slabs for so many pages beside those that are reserved. */
+static int64_t slabs_for(const kv_pool *p, const kv_need *n, bool alone)
+{
+    int64_t slabs = 0;
+    for (int i = 0; i < KV_MAX_CLASSES; i++) {
+        const page_class *c     = &p->cls[i];
+        int64_t           pages = (n ? n->pages[i] : 0) + (int64_t)(alone ? 0 : c->reserved);
+        if (pages > 0) slabs += (pages + c->per_slab - 1) / c->per_slab;
+    }
+    return slabs;
+}
+
+static bool fits(const kv_pool *p, int64_t slabs, double share) { return (double)slabs <= share * p->n_slabs + 1e-6; }
+
+size_t kv_need_bytes(const kv_pool *p, const kv_need *n) { return (size_t)slabs_for(p, n, true) * p->slab_bytes; }
+size_t kv_pool_reserved_bytes(const kv_pool *p) { return (size_t)slabs_for(p, NULL, false) * p->slab_bytes; }
+
+bool kv_could_reserve(const kv_pool *p, const kv_need *n, double share)
+{
+    return fits(p, slabs_for(p, n, true), share);
+}
+
+bool kv_reserve(kv_pool *p, const kv_need *n, double share)
+{
+    assert(share <= 1);
+    if (!fits(p, slabs_for(p, n, false), share)) return false;
+    for (int i = 0; i < KV_MAX_CLASSES; i++) p->cls[i].reserved += n->pages[i];
+    return true;
+}
+
+void kv_unreserve(kv_pool *p, const kv_need *n)
+{
+    for (int i = 0; i < KV_MAX_CLASSES; i++) {
+        assert(p->cls[i].reserved >= n->pages[i]);
+        p->cls[i].reserved -= n->pages[i];
+    }
+}
+
+bool kv_within_reserved(const kv_pool *p, int cls)
+{
+    for (int i = 0; i < KV_MAX_CLASSES; i++)
+        if (p->cls[i].n_pinned + (i == cls) > p->cls[i].reserved) return false;
+    return true;
+}
