@@ -43,10 +43,11 @@ static uint32_t bit_of(int cls) { return (uint32_t)1 << cls; }
 
 /* --- idle pages ---------------------------------------------------------------------------------*/
 /* A class without window is kept with the anchor: a text is there up to some length or not at all. */
-static bool is_kept(const kv_prefix *t, const kv_node *n, int cls)
+static bool in_marks(const kv_prefix *t, uint32_t marks, int cls)
 {
-    return n->kept & bit_of(t->p->cls[cls].window > 0 ? cls : t->anchor);
+    return marks & bit_of(t->p->cls[cls].window > 0 ? cls : t->anchor);
 }
+static bool is_kept(const kv_prefix *t, const kv_node *n, int cls) { return in_marks(t, n->kept, cls); }
 
 static void link_idle(kv_prefix *t, kv_node *n, int cls)
 {
@@ -229,18 +230,21 @@ void kv_prefix_forget(kv_prefix *t)
     t->stats.evicted = evicted;
 }
 
-/* Marks the node, in its windowed classes only where a row at n_pos sees it. Idle pages are as if they had just become it. */
+/* Marks the node, in its windowed classes only where a row at n_pos sees it. Pages that are idle change lists; in the anchor's
+ * class the node takes its place before its parent's, which follows. */
 static void keep_node(kv_prefix *t, kv_node *n, int32_t n_pos)
 {
-    bool idle[KV_MAX_CLASSES];
-    for (int i = 0; i < KV_MAX_CLASSES; i++) {
-        idle[i] = n->of[i].stamp > 0;
-        if (idle[i]) unlink_idle(t, n, i);
-    }
+    uint32_t marks = n->kept, moved = 0;
     for (int i = 0; i < t->p->group[0].n_classes; i++)
-        if (n->end / KV_PAGE > first_seen_page(&t->p->cls[i], n_pos)) n->kept |= bit_of(i);
+        if (n->end / KV_PAGE > first_seen_page(&t->p->cls[i], n_pos)) marks |= bit_of(i);
     for (int i = 0; i < KV_MAX_CLASSES; i++)
-        if (idle[i]) link_idle(t, n, i);
+        if (n->of[i].stamp && (i == t->anchor || in_marks(t, marks, i) != is_kept(t, n, i))) {
+            unlink_idle(t, n, i);
+            moved |= bit_of(i);
+        }
+    n->kept = marks;
+    for (int i = 0; i < KV_MAX_CLASSES; i++)
+        if (moved & bit_of(i)) link_idle(t, n, i);
 }
 
 /* Whether all nodes from here up are marked already as far as a mark at n_pos reaches, and need no place in a list. */
