@@ -122,8 +122,8 @@ static bool own_page(kv_seq *s, int cls, int32_t k, bool copy)
     int32_t id = kv_page_take(p, cls), old = row_of(s, cls)[k]; /* in this order: taking may move pages */
     x = kv_page_info(p, c, old);
     if (id == NO_PAGE && x->refs > 1) return false;
-    if (id == NO_PAGE) { /* the tree's and ours: the tree gives in */
-        p->cache.forget(p->cache.ctx, x->node, cls);
+    if (id == NO_PAGE) { /* the tree's and ours: the tree gives in, if it has not yet */
+        if (x->node != NO_NODE) p->cache.forget(p->cache.ctx, x->node, cls);
         return true;
     }
     if (copy) kv_page_copy(p, cls, id, old);
