@@ -215,7 +215,6 @@ static bool on_evict(void *ctx)
         if (cls == NO_CLASS) continue;
         int32_t node = t->idle[kept][cls].first;
         size_t  had  = t->stats.pages;
-        assert(cls != t->anchor || !t->nodes[node].child); /* (6) */
         on_forget(t, node, cls);
         t->stats.evicted += (int64_t)(had - t->stats.pages);
         return true;
@@ -396,10 +395,6 @@ static void check_node(const kv_prefix *t, const kv_node *n, size_t *n_pages)
         assert((x->refs == 0) == (n->of[i].stamp > 0));                                               /* (6) */
         ++*n_pages;
     }
-    if (up && n->of[t->anchor].stamp && up->of[t->anchor].stamp &&
-        is_kept(t, n, t->anchor) == is_kept(t, up, t->anchor))
-        assert(n->of[t->anchor].stamp < up->of[t->anchor].stamp);                /* (6) */
-    if (up && n->of[t->anchor].stamp == 0) assert(up->of[t->anchor].stamp == 0); /* (6) */
 }
 
 static size_t check_idle(const kv_prefix *t, const idle_list *l, int cls, int kept)

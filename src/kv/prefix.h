@@ -9,14 +9,13 @@
  *                                              \-> [past ..]           sliding: --  P1  P2       --: evicted
  *
  * Pages that only the tree names are idle: they are evicted when the pool needs room, those that have been idle longest
- * first, and those that kv_prefix_keep marked after all others. A page of the anchor class goes only when nothing follows it, and
- * its node goes with it.
+ * first, and those that kv_prefix_keep marked after all others. With a page of the anchor class goes its node, and all that
+ * follow it; since a sequence lets go of its pages from the end, that is seldom more than the node.
  *
  * Invariants, asserted by kv_pool_check beside those of kv/pages.h:
  *  (5) a page is named by one node at most, and knows it; a node has its page of the anchor class; it lies behind its parent,
  *      in its parent's list and in its bucket;
- *  (6) the lists of idle pages hold exactly the idle pages, oldest first; in the anchor class a node comes before its parent,
- *      and a parent of a marked node is marked.
+ *  (6) the lists of idle pages hold exactly the idle pages, oldest first; a parent of a marked node is marked.
  *
  * Nothing is allocated after kv_prefix_new. */
 #ifndef TANDEM_KV_PREFIX_H
