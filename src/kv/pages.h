@@ -92,8 +92,8 @@ kv_seq *kv_seq_fork(kv_seq *s, int32_t n_slots);
 int     kv_seq_lane(const kv_seq *s);
 /* Pages for the slots below n_slots, in every class or (on failure) in none. ERR_LIMIT when the pool is full. */
 bool kv_seq_grow(kv_seq *s, int32_t n_slots, err *e);
-/* Forgets the slots from n_slots on. One page more than needed is kept when it is the sequence's alone: the next round of
- * drafts wants it again. What was let go does not come back: a row at n_slots must see nothing of it, or n_slots is 0. */
+/* Forgets the slots from n_slots on. One page more than needed is kept: the next round of drafts wants it again. What was
+ * let go does not come back: a row at n_slots must see nothing of it, or n_slots is 0. */
 void kv_seq_cut(kv_seq *s, int32_t n_slots);
 /* The slots below n_slots are committed: pages that no row from there on can see are let go. */
 void kv_seq_settle(kv_seq *s, int32_t n_slots);

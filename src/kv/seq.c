@@ -166,24 +166,12 @@ bool kv_seq_own(kv_seq *s, int page_index, err *e)
     return true;
 }
 
-/* Whether nobody else names the page, in any class. */
-static bool is_own(const kv_seq *s, int32_t k)
-{
-    if (k >= s->n_pages) return true;
-    EACH_CLASS(s, i)
-    {
-        const page_info *x = kv_page_info(s->pool, &s->pool->cls[i], row_of(s, i)[k]);
-        if (x->refs > 1 || x->node != NO_NODE) return false;
-    }
-    return true;
-}
-
 void kv_seq_cut(kv_seq *s, int32_t n_slots)
 {
     assert(n_slots >= 0 && n_slots <= s->n_slots && (n_slots == 0 || has_window(s, n_slots))); /* (3) */
     int32_t keep = pages_for(n_slots);
     s->n_slots   = n_slots;
-    drop_pages_from(s, has_window(s, n_slots) && is_own(s, keep) ? keep + 1 : keep);
+    drop_pages_from(s, has_window(s, n_slots) ? keep + 1 : keep);
 }
 
 void kv_seq_settle(kv_seq *s, int32_t n_slots)

@@ -1,86 +1,54 @@
-#include "kv/pages.h"
+#include "kv_rig.h"
 
 #include "base/fault.h"
-#include "test.h"
-
-static const kv_class_spec two_classes[] = {
-    {.n_layers = 2, .n_kv_heads = 1, .head_dim = 64, .type = QUANT_F16},
-    {.n_layers = 5, .n_kv_heads = 3, .head_dim = 32, .type = QUANT_F32},
-};
-
-typedef struct {
-    ops     *o;
-    queue   *q;
-    kv_pool *p;
-} fixture;
-
-static fixture open_pool(test_case *t, size_t max_bytes, int max_lanes, int max_slots)
-{
-    fixture      f    = {0};
-    err          e    = {0};
-    queue_limits lim  = {.max_rows = 1, .max_in = 8, .max_vocab = 8};
-    kv_pool_spec spec = {two_classes, COUNT(two_classes), max_bytes, max_lanes, max_slots};
-    if (!max_bytes) CHECK(kv_bytes_for(&spec, max_slots, &spec.max_bytes));
-    CHECK_OK(ops_open(&f.o, "ref", 1, &e), e);
-    CHECK_OK(f.o->queue_new(f.o, &f.q, &lim, &e), e);
-    CHECK_OK(kv_pool_new(&f.p, f.o, &spec, &e), e);
-    return f;
-}
-
-static void close_pool(fixture *f)
-{
-    kv_pool_free(f->p);
-    f->o->queue_free(f->q);
-    ops_close(f->o);
-}
 
 TEST(kv_bytes_for_one_lane_are_enough_for_it_and_no_more)
 {
-    fixture f = open_pool(t, 0, 2, 1000);
-    kv_seq *a = kv_seq_new(f.p, 0), *b;
+    kv_rig  g = kv_rig_open(t, 0, 2, 1000);
+    kv_seq *a = kv_seq_new(g.p, 0), *b;
     err     e = {0};
     CHECK_OK(kv_seq_grow(a, 1000, &e), e);
     CHECK_FAILS(kv_seq_grow(a, 1001, &e), e, "over the limit of 1000");
-    kv_pool_check(f.p);
-    b = kv_seq_new(f.p, 0);
+    kv_pool_check(g.p);
+    b = kv_seq_new(g.p, 0);
     CHECK_FAILS(kv_seq_grow(b, 1000, &e), e, "cache is full");
     CHECK_INT(kv_seq_len(b), 0);
-    CHECK(kv_seq_new(f.p, 0) == NULL);
-    kv_pool_check(f.p);
+    CHECK(kv_seq_new(g.p, 0) == NULL);
+    kv_pool_check(g.p);
     kv_seq_free(a);
     CHECK_OK(kv_seq_grow(b, 1000, &e), e);
     kv_seq_free(b);
-    CHECK_INT(kv_pool_used_bytes(f.p), 0);
-    close_pool(&f);
+    CHECK_INT(kv_pool_used_bytes(g.p), 0);
+    kv_rig_close(&g);
 }
 
 TEST(kv_cut_keeps_one_page_more_than_it_needs)
 {
-    fixture f = open_pool(t, 0, 1, 512);
-    kv_seq *s = kv_seq_new(f.p, 0);
+    kv_rig  g = kv_rig_open(t, 0, 1, 512);
+    kv_seq *s = kv_seq_new(g.p, 0);
     err     e = {0};
     CHECK_OK(kv_seq_grow(s, 256, &e), e);
-    size_t per_page = kv_pool_used_bytes(f.p) / 16;
+    size_t per_page = kv_pool_used_bytes(g.p) / 16;
     for (int n = 256; n >= 0; n--) {
         kv_seq_cut(s, n);
         int pages = (n + KV_PAGE - 1) / KV_PAGE + 1;
-        CHECK_INT(kv_pool_used_bytes(f.p) / per_page, pages > 16 ? 16 : pages);
+        CHECK_INT(kv_pool_used_bytes(g.p) / per_page, pages > 16 ? 16 : pages);
         CHECK_INT(kv_seq_len(s), n);
-        kv_pool_check(f.p);
+        kv_pool_check(g.p);
     }
-    close_pool(&f);
+    kv_rig_close(&g);
 }
 
 TEST(kv_random_growing_and_cutting_keeps_the_invariants)
 {
-    fixture  f       = open_pool(t, 3 << 20, 7, 600);
+    kv_rig   g       = kv_rig_open(t, 300 << 10, 7, 600);
     kv_seq  *lane[7] = {0};
     uint64_t r       = 1;
     int      n_full  = 0;
     err      e       = {0};
     for (int round = 0; round < 5000; round++) {
         kv_seq **s = &lane[test_rand(&r) % 7];
-        if (!*s) *s = kv_seq_new(f.p, 0);
+        if (!*s) *s = kv_seq_new(g.p, 0);
         CHECK(*s != NULL);
         switch (test_rand(&r) % 4) {
         case 0:
@@ -88,37 +56,37 @@ TEST(kv_random_growing_and_cutting_keeps_the_invariants)
         case 2: kv_seq_cut(*s, (int)(test_rand(&r) % (uint64_t)(kv_seq_len(*s) + 1))); break;
         default: kv_seq_free(*s); *s = NULL;
         }
-        if (round % 16 == 0) kv_pool_check(f.p);
-        CHECK(kv_pool_used_bytes(f.p) <= kv_pool_bytes(f.p));
+        if (round % 16 == 0) kv_pool_check(g.p);
+        CHECK(kv_pool_used_bytes(g.p) <= kv_pool_bytes(g.p));
     }
     CHECK_MSG(n_full > 10, "the pool was full only %d times: the test is too easy", n_full);
     for (int i = 0; i < 7; i++) kv_seq_free(lane[i]);
-    CHECK_INT(kv_pool_used_bytes(f.p), 0);
-    kv_pool_check(f.p);
-    close_pool(&f);
+    CHECK_INT(kv_pool_used_bytes(g.p), 0);
+    kv_pool_check(g.p);
+    kv_rig_close(&g);
 }
 
 TEST(kv_flush_sends_only_what_changed_and_the_device_has_the_table)
 {
-    fixture         f = open_pool(t, 0, 2, 64);
+    kv_rig          g = kv_rig_open(t, 0, 2, 64);
     err             e = {0};
-    kv_seq         *s = kv_seq_new(f.p, 0);
-    const kv_class *c = kv_pool_class(f.p, 0);
+    kv_seq         *s = kv_seq_new(g.p, 0);
+    const kv_class *c = kv_pool_class(g.p, 0);
     int32_t         row[8];
     CHECK_OK(kv_seq_grow(s, 33, &e), e);
-    kv_pool_flush(f.p, f.q);
-    f.o->download(f.q, row, c->table, sizeof(int32_t) * (size_t)c->table_stride);
-    f.o->sync(f.q);
+    kv_pool_flush(g.p, g.q);
+    g.o->download(g.q, row, c->table, sizeof(int32_t) * (size_t)c->table_stride);
+    g.o->sync(g.q);
     for (int i = 0; i < c->table_stride; i++) CHECK_INT(row[i] >= 0, i < 3);
     CHECK(row[0] != row[1] && row[1] != row[2] && row[0] != row[2]);
-    close_pool(&f);
+    kv_rig_close(&g);
 }
 
 TEST(kv_pool_survives_each_failed_allocation)
 {
     ops         *o;
     err          e    = {0};
-    kv_pool_spec spec = {two_classes, COUNT(two_classes), 1 << 20, 2, 100};
+    kv_pool_spec spec = {kv_rig_classes, COUNT(kv_rig_classes), 1 << 20, 2, 100};
     CHECK_OK(ops_open(&o, "ref", 1, &e), e);
     int n_failed = 0;
     for (long n = 1;; n++) {
@@ -132,6 +100,6 @@ TEST(kv_pool_survives_each_failed_allocation)
         n_failed++;
     }
     CHECK(n_failed >= 5);
-    CHECK_FAILS(kv_pool_new(&(kv_pool *){0}, o, &(kv_pool_spec){two_classes, 2, 1000, 1, 10}, &e), e, "too few");
+    CHECK_FAILS(kv_pool_new(&(kv_pool *){0}, o, &(kv_pool_spec){kv_rig_classes, 2, 1000, 1, 10}, &e), e, "too few");
     ops_close(o);
 }
