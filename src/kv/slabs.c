@@ -208,10 +208,10 @@ void kv_page_uncache(kv_pool *p, int cls, int32_t id)
 
 void kv_page_copy(kv_pool *p, int cls, int32_t to, int32_t from)
 {
-    const int n = KV_UNIT / sizeof(float);
-    dev       y = dev_at(p->memory, (size_t)to * KV_UNIT), x = dev_at(p->memory, (size_t)from * KV_UNIT);
+    const int n = (int)(p->cls[cls].page_bytes / sizeof(float));
     assert(p->q);
-    p->o->copy_rows(p->q, y, n, x, n, (dev){0}, (int)(p->cls[cls].page_bytes / KV_UNIT), n);
+    p->o->copy_rows(p->q, dev_at(p->memory, (size_t)to * KV_UNIT), n, dev_at(p->memory, (size_t)from * KV_UNIT), n,
+                    (dev){0}, 1, n);
 }
 
 /* --- room ---------------------------------------------------------------------------------------*/

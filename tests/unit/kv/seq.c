@@ -218,3 +218,23 @@ TEST(kv_flush_sends_the_entries_that_changed)
     g.o->upload = real_upload;
     kv_rig_close(&g);
 }
+
+/* Where every class has a window, the first is held whole all the same: the tree hangs on it. */
+TEST(kv_first_of_windowed_classes_is_held_whole)
+{
+    static const kv_class_spec sliding[] = {{1, 1, 8, QUANT_F32, 20}, {2, 1, 8, QUANT_F32, 20}};
+    kv_pool_spec               spec      = {sliding, 2, 1 << 16, 1, 200};
+    kv_rig                     g         = kv_rig_open(t, 1 << 16, 1, 100);
+    kv_pool                   *p;
+    err                        e = {0};
+    CHECK_OK(kv_pool_new(&p, g.o, &spec, &e), e);
+    kv_seq *s = kv_seq_new(p, 0);
+    CHECK_OK(kv_seq_grow(s, 160, &e), e);
+    size_t all = kv_pool_used_bytes(p);
+    kv_seq_settle(s, 160);
+    kv_pool_check(p);
+    CHECK_INT(kv_pool_used_bytes(p) * 30, all * (10 + 2 * 2)); /* 10 pages of one part, 2 of 10 of two parts */
+    kv_seq_free(s);
+    kv_pool_free(p);
+    kv_rig_close(&g);
+}
