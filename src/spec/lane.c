@@ -238,7 +238,7 @@ bool spec_step(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
             walk(s, l);
         l->stats.verify_s += took;
     }
-    if (n_lanes == 1 && lanes[0]->n_chunk == 1) cost_note_step(&s->cost, lanes[0]->tree.n, took);
+    if (n_lanes == 1 && lanes[0]->n_chunk == 1) cost_note_step(&s->cost, lanes[0]->tree.n, lanes[0]->n_text, took);
     return true;
 }
 
@@ -280,7 +280,7 @@ static void note_outcome(spec_lane *l)
 {
     const spec_out *out = &l->out;
     if (l->opt.spec.method != SPEC_AUTO) return;
-    policy_note(&l->policy, &l->plan, tree_depth(&l->tree), l->n_path - 1);
+    policy_note(&l->policy, &l->s->cost, &l->plan, tree_depth(&l->tree), l->n_path - 1);
     if (l->n_shadow == 0 || l->plan.method == SPEC_NGRAM) return;
     int right = 0, judged = least(l->n_shadow, out->n);
     while (right < judged && l->shadow[right] == out->token[right]) right++;

@@ -42,7 +42,7 @@ spec_plan lane_choose(const spec_lane *l, int room_rows)
     spec_plan plan = {.method = SPEC_OFF};
     if (m == SPEC_OFF || room_rows <= 0 || l->room <= 0) return plan;
     if (m == SPEC_AUTO)
-        plan = policy_choose(&l->policy, &l->s->cost, l->room);
+        plan = policy_choose(&l->policy, &l->s->cost, l->room, l->n_text);
     else if (draft_limit(l, (spec_method)m) > 0)
         plan = (spec_plan){.method = (spec_method)m,
                            .n      = m == SPEC_TREE ? tree_budget(l) : least(draft_limit(l, (spec_method)m), l->room)};
@@ -189,7 +189,8 @@ static double drafted_with(spec *s, drafter_index k, spec_lane *const *lanes, in
         if (drafts_with(lanes[i], k)) one = lanes[i], n++;
     if (n == 0) return 0;
     seconds = s->t->o->between_s(s->t->q, 2 * k, 2 * k + 1);
-    if (n == 1 && one->job.n > 0) cost_note_draft(&s->cost, one->plan.method, one->job.n, seconds);
+    if (n == 1 && one->job.n > 0)
+        cost_note_draft(&s->cost, one->plan.method, 1, one->job.n + (k == WITH_DFLASH), seconds);
     for (int i = 0; i < n_lanes; i++)
         if (drafts_with(lanes[i], k)) lanes[i]->stats.draft_s += seconds;
     return seconds;

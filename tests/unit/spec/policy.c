@@ -110,6 +110,12 @@ static void count_plan(outcome *o, const spec_plan *plan, int round)
     o->late_guesses[plan->method] += plan->n;
 }
 
+static void note_draft(cost_table *c, const spec_plan *plan, double seconds)
+{
+    bool in_passes = plan->method == SPEC_MTP || plan->method == SPEC_NGRAM;
+    cost_note_draft(c, plan->method, 1, in_passes ? plan->n : 1 + plan->n, seconds);
+}
+
 static outcome live(const world *w, uint64_t seed)
 {
     cost_table costs = {0};
@@ -118,15 +124,15 @@ static outcome live(const world *w, uint64_t seed)
     double     tokens = 0, seconds = 0;
     policy_init(&p, &w->limits);
     for (int round = 0; round < ROUNDS; round++) {
-        spec_plan plan = policy_choose(&p, &costs, 1000);
+        spec_plan plan = policy_choose(&p, &costs, 1000, 0);
         int       n = depth_of(w, &plan), right = 0;
         while (right < n && uniform(&seed) < true_rate(w, &plan, round)) right++;
         double draft_s = true_draft(w, plan.method, plan.n), step_s = true_step(w, 1 + plan.n, round);
         tokens += expected_tokens(w, &plan, round);
         seconds += draft_s + step_s;
-        cost_note_step(&costs, 1 + plan.n, measured(step_s, &seed));
-        if (plan.n) cost_note_draft(&costs, plan.method, plan.n, measured(draft_s, &seed));
-        policy_note(&p, &plan, n, right);
+        cost_note_step(&costs, 1 + plan.n, 0, measured(step_s, &seed));
+        if (plan.n) note_draft(&costs, &plan, measured(draft_s, &seed));
+        policy_note(&p, &costs, &plan, n, right);
         count_plan(&o, &plan, round);
     }
     o.rate = tokens / seconds;
@@ -346,15 +352,22 @@ static policy steady_policy(const policy_limits *l, double dflash, double mtp, d
     return p;
 }
 
+static void set_step(cost_table *c, int rows, double seconds)
+{
+    c->step[0].at[rows].seconds = seconds;
+    cost_refresh(c);
+}
+
 static cost_table straight_costs(double one, double per_row, double dflash, double mtp)
 {
-    cost_table c                = {0};
-    c.step[1].seconds           = one;
-    c.step[16].seconds          = one + 15 * per_row;
-    c.guess[SPEC_MTP].seconds   = mtp;
-    c.guess[SPEC_NGRAM].seconds = 1e-6;
+    cost_table c             = {0};
+    c.step[0].at[1].seconds  = one;
+    c.step[0].at[16].seconds = one + 15 * per_row;
+    c.pass.at[1].seconds     = mtp;
+    c.ngram.seconds          = 1e-6;
     for (int rows = 2; rows <= 16; rows += 14)
-        c.block[SPEC_DFLASH][rows].seconds = c.block[SPEC_TREE][rows].seconds = dflash;
+        c.block[SPEC_DFLASH].at[rows].seconds = c.block[SPEC_TREE].at[rows].seconds = dflash;
+    cost_refresh(&c);
     return c;
 }
 
@@ -384,7 +397,7 @@ TEST(policy_choice_follows_each_number)
     for (size_t i = 0; i < COUNT(k); i++) {
         policy     p = steady_policy(&NO_TREE, k[i].dflash, k[i].mtp, k[i].ngram);
         cost_table c = straight_costs(k[i].one / 1e3, k[i].per_row / 1e3, k[i].dflash_s / 1e3, k[i].mtp_s / 1e3);
-        spec_plan  a = policy_choose(&p, &c, k[i].room), b = policy_choose(&p, &c, k[i].room);
+        spec_plan  a = policy_choose(&p, &c, k[i].room, 0), b = policy_choose(&p, &c, k[i].room, 0);
         CHECK_MSG(a.method == k[i].method && a.n >= k[i].min && a.n <= k[i].max, "case %zu: %s %d", i,
                   spec_method_names[a.method], a.n);
         CHECK(!a.trial && a.rate > 0);
@@ -397,17 +410,17 @@ TEST(policy_choice_of_a_tree)
     policy_limits l = {.there = {true, true, true}, .max_draft = {0, 15, 15}, .tree_budget = 40};
     policy        p = steady_policy(&l, 0.7, 0, 0);
     cost_table    c = straight_costs(0.02, 0.00005, 0.002, 0);
-    spec_plan     a = policy_choose(&p, &c, 99);
+    spec_plan     a = policy_choose(&p, &c, 99, 0);
     CHECK_STR(str_of(spec_method_names[a.method]), STR("tree")); /* no record of its own: DFlash's, and better */
     CHECK_INT(a.n, 40);
-    a = policy_choose(&p, &c, 20);
+    a = policy_choose(&p, &c, 20, 0);
     CHECK_MSG(a.n <= 20, "a budget of %d in a room of 20", a.n);
     p.record[SPEC_TREE] = steady_record(0.4);
-    a                   = policy_choose(&p, &c, 99);
+    a                   = policy_choose(&p, &c, 99, 0);
     CHECK_STR(str_of(spec_method_names[a.method]), STR("dflash"));
     p.record[SPEC_TREE] = steady_record(0.8);
-    c.step[41].seconds  = 0.08;
-    a                   = policy_choose(&p, &c, 99);
+    set_step(&c, 41, 0.08);
+    a = policy_choose(&p, &c, 99, 0);
     CHECK_STR(str_of(spec_method_names[a.method]), STR("tree"));
     CHECK_MSG(a.n == 16 || a.n == 22, "a budget of %d", a.n);
 }
@@ -420,11 +433,11 @@ TEST(policy_starts_with_drafts)
     bool       seen[SPEC_METHODS] = {false};
     policy_init(&p, &ALL);
     for (int i = 0; i < 20; i++) {
-        spec_plan a = policy_choose(&p, &none, 99);
+        spec_plan a = policy_choose(&p, &none, 99, 0);
         CHECK(a.rate == 0);
         if (i == 1) CHECK_MSG(a.n >= 3 && a.n <= 16, "%s %d", spec_method_names[a.method], a.n);
         seen[a.method] = true;
-        policy_note(&p, &a, a.n < 8 ? a.n : 8, a.n < 2 ? a.n : 2);
+        policy_note(&p, &none, &a, a.n < 8 ? a.n : 8, a.n < 2 ? a.n : 2);
     }
     for (int m = 0; m < SPEC_METHODS; m++) CHECK_MSG(seen[m], "%s was not tried", spec_method_names[m]);
 }
@@ -436,16 +449,16 @@ TEST(policy_without_methods_or_room_is_plain)
     policy        p;
     policy_init(&p, &nothing);
     for (int i = 0; i < 300; i++) {
-        spec_plan a = policy_choose(&p, &c, 99);
+        spec_plan a = policy_choose(&p, &c, 99, 0);
         CHECK(a.method == SPEC_OFF && a.n == 0 && !a.trial);
-        policy_note(&p, &a, 0, 0);
-        cost_note_step(&c, 1, 0.01);
+        policy_note(&p, &c, &a, 0, 0);
+        cost_note_step(&c, 1, 0, 0.01);
     }
     policy_init(&p, &ALL);
     for (int i = 0; i < 300; i++) {
-        spec_plan a = policy_choose(&p, &c, i % 3 - 2);
+        spec_plan a = policy_choose(&p, &c, i % 3 - 2, 0);
         CHECK(a.method == SPEC_OFF && a.n == 0);
-        policy_note(&p, &a, 0, 0);
+        policy_note(&p, &c, &a, 0, 0);
     }
 }
 
@@ -457,11 +470,11 @@ TEST(policy_tries_again_at_growing_distances)
     int        at = -1, n = 0, gap[4];
     p.wait[SPEC_DFLASH] = 0;
     for (int i = 0; n < 4; i++) {
-        spec_plan a = policy_choose(&p, &c, 99);
+        spec_plan a = policy_choose(&p, &c, 99, 0);
         CHECK(a.method == SPEC_OFF || a.trial);
         if (a.trial && at >= 0) gap[n++] = i - at;
         if (a.trial) at = i;
-        policy_note(&p, &a, a.n, 0);
+        policy_note(&p, &c, &a, a.n, 0);
     }
     CHECK_INT(gap[0], 16);
     CHECK_INT(gap[1], 32);
@@ -469,9 +482,9 @@ TEST(policy_tries_again_at_growing_distances)
     CHECK_INT(gap[3], 64);
     int rounds = 0;
     for (; rounds < 80; rounds++) { /* now it is good */
-        spec_plan a = policy_choose(&p, &c, 99);
+        spec_plan a = policy_choose(&p, &c, 99, 0);
         if (a.method == SPEC_DFLASH && !a.trial) break;
-        policy_note(&p, &a, a.n, a.n);
+        policy_note(&p, &c, &a, a.n, a.n);
     }
     CHECK_MSG(rounds < 64 + 6, "chosen after %d rounds", rounds);
 }
@@ -484,12 +497,12 @@ TEST(policy_does_not_try_what_cannot_pay)
     int        n        = 0;
     p.wait[SPEC_DFLASH] = 0;
     for (int i = 0; i < 1200; i++) {
-        spec_plan a = policy_choose(&p, &c, 99);
+        spec_plan a = policy_choose(&p, &c, 99, 0);
         n += a.method == SPEC_DFLASH;
         if (i < 500) CHECK(a.method == SPEC_OFF);
-        cost_note_step(&c, 1 + a.n, 0.02 + 0.03 * a.n);
-        if (a.n) cost_note_draft(&c, SPEC_DFLASH, a.n, 0.02);
-        policy_note(&p, &a, a.n, 0);
+        cost_note_step(&c, 1 + a.n, 0, 0.02 + 0.03 * a.n);
+        if (a.n) cost_note_draft(&c, SPEC_DFLASH, 1, 1 + a.n, 0.02);
+        policy_note(&p, &c, &a, a.n, 0);
     }
     CHECK_MSG(n >= 1 && n < 20, "%d drafts", n);
 }
@@ -498,12 +511,12 @@ TEST(policy_idle_notes_count)
 {
     policy     p = steady_policy(&NGRAM, 0, 0, 0.01);
     cost_table c = straight_costs(0.02, 0.002, 0, 0);
-    CHECK(policy_choose(&p, &c, 99).method == SPEC_OFF);
+    CHECK(policy_choose(&p, &c, 99, 0).method == SPEC_OFF);
     for (int i = 0; i < 10; i++) policy_note_idle(&p, SPEC_NGRAM, 1, 1);
-    CHECK(policy_choose(&p, &c, 99).method == SPEC_NGRAM);
+    CHECK(policy_choose(&p, &c, 99, 0).method == SPEC_NGRAM);
     CHECK_INT(p.wait[SPEC_NGRAM], 100); /* no round went by */
     p.limits.max_draft[SPEC_NGRAM] = 0; /* none found this time */
-    CHECK(policy_choose(&p, &c, 99).method == SPEC_OFF);
+    CHECK(policy_choose(&p, &c, 99, 0).method == SPEC_OFF);
 }
 
 /* A drafter that has nothing to say is no reason to choose it. */
@@ -513,9 +526,9 @@ TEST(policy_counts_missing_guesses)
     cost_table c = straight_costs(0.02, 0.002, 0, 0);
     int        n = 0;
     for (; n < 40; n++) {
-        spec_plan a = policy_choose(&p, &c, 99);
+        spec_plan a = policy_choose(&p, &c, 99, 0);
         if (a.method == SPEC_OFF) break;
-        policy_note(&p, &a, 0, 0);
+        policy_note(&p, &c, &a, 0, 0);
     }
     CHECK_MSG(n < 20, "chosen %d times", n);
 }
@@ -558,18 +571,19 @@ TEST(survival_follows_a_change)
 TEST(cost_between_and_beyond)
 {
     cost_table c = {0};
-    CHECK(cost_step(&c, 1) > 0 && cost_step(&c, 9) > cost_step(&c, 1));
-    c.step[4].seconds = 0.010;
-    CHECK(cost_step(&c, 1) < 0.010 && cost_step(&c, 8) > 0.010);
-    c.step[8].seconds  = 0.014;
-    c.step[16].seconds = 0.018;
-    CHECK_NEAR(cost_step(&c, 4), 0.010, 1e-12);
-    CHECK_NEAR(cost_step(&c, 6), 0.012, 1e-12);
-    CHECK_NEAR(cost_step(&c, 12), 0.016, 1e-12);
-    CHECK_NEAR(cost_step(&c, 32), 0.026, 1e-12); /* as it rose from 8 to 16 */
-    c.step[20].seconds = 0.002;                  /* cannot be: the two share a level */
-    for (int r = 2; r <= COST_MAX_ROWS; r++) CHECK(cost_step(&c, r) >= cost_step(&c, r - 1));
-    CHECK_NEAR(cost_step(&c, 16), cost_step(&c, 20), 1e-12);
+    CHECK(cost_step(&c, 1, 0) > 0 && cost_step(&c, 9, 0) > cost_step(&c, 1, 0));
+    set_step(&c, 4, 0.010);
+    CHECK(cost_step(&c, 1, 0) < 0.010 && cost_step(&c, 8, 0) > 0.010);
+    set_step(&c, 8, 0.014);
+    set_step(&c, 16, 0.018);
+    CHECK_NEAR(cost_step(&c, 4, 0), 0.010, 1e-12);
+    CHECK_NEAR(cost_step(&c, 6, 0), 0.012, 1e-12);
+    CHECK_NEAR(cost_step(&c, 12, 0), 0.016, 1e-12);
+    CHECK_NEAR(cost_step(&c, 32, 0), 0.026, 1e-12); /* as it rose from 8 to 16 */
+    set_step(&c, 20, 0.002);
+    /* cannot be: the two share a level */
+    for (int r = 2; r <= COST_MAX_ROWS; r++) CHECK(cost_step(&c, r, 0) >= cost_step(&c, r - 1, 0));
+    CHECK_NEAR(cost_step(&c, 16, 0), cost_step(&c, 20, 0), 1e-12);
 }
 
 TEST(cost_never_falls_with_the_rows)
@@ -578,55 +592,55 @@ TEST(cost_never_falls_with_the_rows)
     for (int i = 0; i < 200; i++) {
         cost_table c = {0};
         for (int k = 0; k < 60; k++)
-            cost_note_step(&c, 1 + (int)(test_rand(&seed) % COST_MAX_ROWS), 0.001 + uniform(&seed));
-        for (int r = 2; r <= COST_MAX_ROWS; r++) CHECK(cost_step(&c, r) >= cost_step(&c, r - 1));
+            cost_note_step(&c, 1 + (int)(test_rand(&seed) % COST_MAX_ROWS), 0, 0.001 + uniform(&seed));
+        for (int r = 2; r <= COST_MAX_ROWS; r++) CHECK(cost_step(&c, r, 0) >= cost_step(&c, r - 1, 0));
     }
 }
 
 TEST(cost_survives_a_busy_machine)
 {
     cost_table c = {0};
-    cost_note_step(&c, 1, 0.2); /* the first of all was one of them */
-    for (int i = 0; i < 100; i++) cost_note_step(&c, 1, i % 20 == 10 ? 0.2 : 0.02);
-    CHECK_NEAR(cost_step(&c, 1), 0.02, 1e-9);
-    for (int i = 0; i < 30; i++) cost_note_step(&c, 5, 0.022);
-    cost_note_step(&c, 6, 0.2); /* measured once: not believed */
-    CHECK(cost_step(&c, 6) < 0.03);
-    cost_note_step(&c, 6, 0.21);
-    CHECK(cost_step(&c, 6) > 0.1);
-    for (int i = 0; i < 40; i++) cost_note_step(&c, 1, 0.06); /* slower for good */
-    CHECK_NEAR(c.step[1].seconds, 0.06, 0.006);
+    cost_note_step(&c, 1, 0, 0.2); /* the first of all was one of them */
+    for (int i = 0; i < 100; i++) cost_note_step(&c, 1, 0, i % 20 == 10 ? 0.2 : 0.02);
+    CHECK_NEAR(cost_step(&c, 1, 0), 0.02, 1e-9);
+    for (int i = 0; i < 30; i++) cost_note_step(&c, 5, 0, 0.022);
+    cost_note_step(&c, 6, 0, 0.2); /* measured once: not believed */
+    CHECK(cost_step(&c, 6, 0) < 0.03);
+    cost_note_step(&c, 6, 0, 0.21);
+    CHECK(cost_step(&c, 6, 0) > 0.1);
+    for (int i = 0; i < 40; i++) cost_note_step(&c, 1, 0, 0.06); /* slower for good */
+    CHECK_NEAR(c.step[0].at[1].seconds, 0.06, 0.006);
 }
 
 TEST(cost_ignores_nonsense)
 {
     cost_table c = {0};
-    cost_note_step(&c, 0, 1);
-    cost_note_step(&c, -1, 1);
-    cost_note_step(&c, COST_MAX_ROWS + 1, 1);
-    cost_note_step(&c, 1, 0);
-    cost_note_step(&c, 1, -1);
-    cost_note_step(&c, 1, NAN);
-    cost_note_step(&c, 1, INFINITY);
-    cost_note_draft(&c, SPEC_MTP, 0, 1);
-    cost_note_draft(&c, SPEC_OFF, 1, 1);
-    CHECK(c.step[1].n == 0 && c.guess[SPEC_MTP].n == 0 && c.guess[SPEC_OFF].n == 0);
+    cost_note_step(&c, 0, 0, 1);
+    cost_note_step(&c, -1, 0, 1);
+    cost_note_step(&c, COST_MAX_ROWS + 1, 0, 1);
+    cost_note_step(&c, 1, 0, 0);
+    cost_note_step(&c, 1, 0, -1);
+    cost_note_step(&c, 1, 0, NAN);
+    cost_note_step(&c, 1, 0, INFINITY);
+    cost_note_draft(&c, SPEC_MTP, 1, 0, 1);
+    cost_note_draft(&c, SPEC_OFF, 1, 1, 1);
+    CHECK(c.step[0].at[1].n == 0 && c.pass.at[1].n == 0);
 }
 
 TEST(cost_of_drafts)
 {
     cost_table c = {0};
-    cost_note_step(&c, 1, 0.02);
+    cost_note_step(&c, 1, 0, 0.02);
     CHECK(cost_draft(&c, SPEC_MTP, 2) > 0 && cost_draft(&c, SPEC_DFLASH, 4) == cost_draft(&c, SPEC_DFLASH, 15));
-    cost_note_draft(&c, SPEC_MTP, 4, 0.008);
-    cost_note_draft(&c, SPEC_DFLASH, 15, 0.008);
+    cost_note_draft(&c, SPEC_MTP, 1, 4, 0.008);
+    cost_note_draft(&c, SPEC_DFLASH, 1, 16, 0.008);
     CHECK_NEAR(cost_draft(&c, SPEC_MTP, 3), 0.006, 1e-12);
     CHECK(cost_draft(&c, SPEC_DFLASH, 3) < 0.008);
-    cost_note_draft(&c, SPEC_DFLASH, 3, 0.004);
+    cost_note_draft(&c, SPEC_DFLASH, 1, 4, 0.004);
     CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 3), 0.004, 1e-12);
     CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 9), 0.006, 1e-12);
     CHECK_NEAR(cost_draft(&c, SPEC_TREE, 15), 0.008, 1e-12); /* the same pass */
-    cost_note_draft(&c, SPEC_TREE, 15, 0.009);
+    cost_note_draft(&c, SPEC_TREE, 1, 16, 0.009);
     CHECK_NEAR(cost_draft(&c, SPEC_TREE, 15), 0.009, 1e-12);
     CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 15), 0.008, 1e-12);
     CHECK(cost_draft(&c, SPEC_OFF, 0) == 0 && cost_draft(&c, SPEC_DFLASH, 0) == 0);

@@ -1,0 +1,72 @@
+/* Records by class of request. A list of at most a few hundred, searched from end to end: once a request. */
+#include "base/mem.h"
+#include "spec/policy.h"
+
+#include <assert.h>
+
+typedef struct {
+    uint64_t key;
+    uint64_t used; /* when; 0: free */
+    policy   p;
+} class_entry;
+
+struct policy_classes {
+    int         max;
+    uint64_t    now;
+    class_entry at[];
+};
+
+policy_classes *policy_classes_new(int max_classes)
+{
+    assert(max_classes > 0);
+    policy_classes *s = xalloc(sizeof *s + (size_t)max_classes * sizeof s->at[0]);
+    s->max            = max_classes;
+    return s;
+}
+
+void policy_classes_free(policy_classes *s) { mem_free(s); }
+
+static class_entry *find_class(policy_classes *s, uint64_t key)
+{
+    for (int i = 0; i < s->max; i++)
+        if (s->at[i].used && s->at[i].key == key) return &s->at[i];
+    return NULL;
+}
+
+static class_entry *make_room(policy_classes *s)
+{
+    class_entry *oldest = &s->at[0];
+    for (int i = 1; i < s->max; i++)
+        if (s->at[i].used < oldest->used) oldest = &s->at[i];
+    return oldest;
+}
+
+bool policy_classes_seed(policy_classes *s, uint64_t key, policy *p)
+{
+    class_entry *c = find_class(s, key);
+    if (!c) return false;
+    c->used = ++s->now;
+    policy_seed(p, &c->p);
+    return true;
+}
+
+/* All that is new, and half of what was known: a class may change. */
+static void add_known(policy *p, const policy *known)
+{
+    for (int m = 0; m < SPEC_METHODS; m++)
+        for (int d = 0; d < DRAFT_MAX; d++) {
+            p->record[m].right[d] += known->record[m].right[d] / 2;
+            p->record[m].tried[d] += known->record[m].tried[d] / 2;
+        }
+}
+
+void policy_classes_learn(policy_classes *s, uint64_t key, const policy *p)
+{
+    class_entry *c   = find_class(s, key);
+    policy       sum = *p;
+    if (c)
+        add_known(&sum, &c->p);
+    else
+        c = make_room(s);
+    *c = (class_entry){.key = key, .used = ++s->now, .p = sum};
+}

@@ -1,0 +1,306 @@
+/* The numbers here are of two kinds: what is assumed before anything was measured, and how fast estimates follow. */
+#include "spec/cost.h"
+
+#include <math.h>
+
+const char *const spec_method_names[] = {[SPEC_OFF]     = "off",
+                                         [SPEC_DFLASH]  = "dflash",
+                                         [SPEC_TREE]    = "tree",
+                                         [SPEC_MTP]     = "mtp",
+                                         [SPEC_NGRAM]   = "ngram",
+                                         [SPEC_METHODS] = "auto",
+                                         NULL};
+
+static const double ASSUMED_STEP_S  = 0.02;
+static const double ASSUMED_PER_ROW = 0.05; /* of a step of one row */
+/* Of a step of one row: one draft, or one guess. */
+static const double ASSUMED_DRAFT[SPEC_METHODS] = {[SPEC_DFLASH] = 0.2, [SPEC_TREE] = 0.2, [SPEC_MTP] = 0.05};
+enum { FEW = 3, OLD = 512, FIRST_AGE = 16 }; /* measurements; steps */
+
+static int context_of(int32_t ctx)
+{
+    int i = 0;
+    for (int64_t most = 1024; i < COST_CONTEXTS - 1 && ctx > most; most *= 4) i++;
+    return i;
+}
+
+/* --- measurements ------------------------------------------------------------------------------- */
+/* The first few measurements leave their smallest: a busy machine makes a step slower, nothing makes it faster. Then a
+ * moving average. Its memory is short in steps, not in measurements, so that a number that was not used for a while (the
+ * context grew meanwhile) is soon right again. One measurement far above it is not believed before the next one says so
+ * too, and counts as twice the average at most. */
+static void note_cost(cost *c, long now, double seconds)
+{
+    if (!(seconds > 0) || isinf(seconds)) return;
+    double share = fmin(0.5, fmax(1.0 / 16, (double)(now - c->at) / 128));
+    double far   = 1.5 * c->seconds;
+    if (c->n < FEW)
+        c->seconds = c->n ? fmin(c->seconds, seconds) : seconds;
+    else if (seconds <= far || c->last > far)
+        c->seconds += share * (fmin(seconds, 2 * c->seconds) - c->seconds);
+    c->last = seconds;
+    c->at   = now;
+    if (c->n < 1 << 20) c->n++;
+}
+
+static bool is_old(const cost_table *c, const cost *k) { return c->n_steps - k->at > OLD; }
+
+/* --- curves ------------------------------------------------------------------------------------- */
+/* The measured costs as a curve that never falls: flat over each span of rows, straight between them. */
+typedef struct {
+    int    first, last; /* rows */
+    double seconds, weight;
+} span;
+typedef struct {
+    span at[COST_MAX_ROWS];
+    int  n;
+} spans;
+
+/* Neighbours that fall become one span at their mean, weighted so that a number measured once does not move one that was
+ * measured often. */
+static void add_span(spans *v, int rows, const cost *k)
+{
+    v->at[v->n++] = (span){rows, rows, k->seconds, k->n < FEW ? 0.25 : fmin(k->n, 16)};
+    for (; v->n > 1 && v->at[v->n - 2].seconds > v->at[v->n - 1].seconds; v->n--) {
+        span  *a = &v->at[v->n - 2], *b = &v->at[v->n - 1];
+        double sum = a->weight + b->weight;
+        *a         = (span){a->first, b->last, (a->seconds * a->weight + b->seconds * b->weight) / sum, sum};
+    }
+}
+
+/* Inside what was measured. */
+static double between(const spans *v, double rows)
+{
+    int i = 0;
+    while (i + 1 < v->n && rows > v->at[i].last) i++;
+    if (i == 0 || rows >= v->at[i].first) return v->at[i].seconds;
+    const span *a = &v->at[i - 1], *b = &v->at[i];
+    return a->seconds + (b->seconds - a->seconds) * (rows - a->last) / (b->first - a->last);
+}
+
+/* What one row would take, judged by the lowest that was measured. */
+static double one_row(const spans *v) { return v->at[0].seconds / (1 + ASSUMED_PER_ROW * (v->at[0].first - 1)); }
+
+/* Beyond what was measured the cost goes on as it rose over the upper half: two neighbours alone would make a slope of noise. */
+static double slope_beyond(const spans *v)
+{
+    const span *low = &v->at[0], *high = &v->at[v->n - 1];
+    double      half = fmax(low->first, high->last / 2.0);
+    return half < high->last ? (high->seconds - between(v, half)) / (high->last - half) : one_row(v) * ASSUMED_PER_ROW;
+}
+
+static double spans_at(const spans *v, int rows)
+{
+    const span *low = &v->at[0], *high = &v->at[v->n - 1];
+    if (rows < low->first) return one_row(v) * (1 + ASSUMED_PER_ROW * (rows - 1));
+    if (rows <= high->last) return between(v, rows);
+    return high->seconds + slope_beyond(v) * (rows - high->last);
+}
+
+static void draw(const spans *v, double *curve)
+{
+    int    rows = 1;
+    double one = one_row(v), slope = slope_beyond(v);
+    for (; rows < v->at[0].first; rows++) curve[rows] = one * (1 + ASSUMED_PER_ROW * (rows - 1));
+    for (int i = 0; i < v->n; i++) {
+        const span *b = &v->at[i], *a = i ? b - 1 : b;
+        for (double rise = (b->seconds - a->seconds) / fmax(1, b->first - a->last); rows < b->first; rows++)
+            curve[rows] = a->seconds + rise * (rows - a->last);
+        for (; rows <= b->last; rows++) curve[rows] = b->seconds;
+    }
+    const span *high = &v->at[v->n - 1];
+    for (; rows <= COST_MAX_ROWS; rows++) curve[rows] = high->seconds + slope * (rows - high->last);
+}
+
+/* A series, and where it has no number that of a neighbour, `scale` times as much. */
+typedef struct {
+    const cost_series *own, *other; /* other may be NULL */
+    double             scale;
+} sources;
+
+static bool number_at(const cost_table *c, const sources *from, int rows, cost *out)
+{
+    *out = from->own->at[rows];
+    if (out->seconds > 0 && !is_old(c, out)) return true;
+    if (!from->other) return false;
+    *out = from->other->at[rows];
+    out->seconds *= from->scale;
+    return out->seconds > 0 && !is_old(c, out);
+}
+
+/* Two kinds of numbers are left out: old ones, so that a length that was too dear once is tried again; and one that was
+ * measured only once and is more than twice what the others say, which may have been the machine's doing. */
+static void measured_spans(spans *v, const cost_table *c, const sources *from)
+{
+    spans sure = {.n = 0};
+    int   once[COST_MAX_ROWS], n_once = 0;
+    for (int rows = 1; rows <= COST_MAX_ROWS; rows++) {
+        cost k;
+        if (!number_at(c, from, rows, &k)) continue;
+        if (k.n == 1)
+            once[n_once++] = rows;
+        else
+            add_span(&sure, rows, &k);
+    }
+    *v = sure;
+    if (n_once == 0) return;
+    v->n = 0;
+    for (int rows = 1, i = 0; rows <= COST_MAX_ROWS; rows++) {
+        cost k;
+        bool is_once = i < n_once && once[i] == rows;
+        i += is_once;
+        if (!number_at(c, from, rows, &k)) continue;
+        if (!is_once || sure.n == 0 || k.seconds <= 2 * spans_at(&sure, rows)) add_span(v, rows, &k);
+    }
+}
+
+/* The first step at which something known will not be any more. */
+static long good_until(const cost_table *c, const cost_series *s)
+{
+    long until = c->n_steps + OLD;
+    for (int rows = 1; rows <= COST_MAX_ROWS; rows++) {
+        const cost *k = &s->at[rows];
+        if (k->seconds > 0 && !is_old(c, k) && k->at + OLD < until) until = k->at + OLD;
+    }
+    return until;
+}
+
+static void redraw(cost_table *c, cost_series *s, const sources *from)
+{
+    spans v;
+    measured_spans(&v, c, from);
+    s->n_known    = v.n;
+    s->good_until = good_until(c, s);
+    if (v.n > 0) draw(&v, s->curve);
+}
+
+static void redraw_alone(cost_table *c, cost_series *s) { redraw(c, s, &(sources){.own = s}); }
+
+/* --- contexts ----------------------------------------------------------------------------------- */
+/* The nearest context of which something is known; at equal distance the shorter one. */
+static const cost_series *neighbour(const cost_table *c, int at)
+{
+    for (int away = 1; away < COST_CONTEXTS; away++) {
+        if (at - away >= 0 && c->step[at - away].n_known > 0) return &c->step[at - away];
+        if (at + away < COST_CONTEXTS && c->step[at + away].n_known > 0) return &c->step[at + away];
+    }
+    return NULL;
+}
+
+/* How much dearer steps are here than there, by the numbers of rows that were measured here. */
+static double dearer(const cost_table *c, const cost_series *own, const cost_series *other)
+{
+    double here = 0, there = 0;
+    for (int rows = 1; rows <= COST_MAX_ROWS; rows++) {
+        const cost *k = &own->at[rows];
+        if (!(k->seconds > 0) || is_old(c, k)) continue;
+        here += k->seconds;
+        there += other->curve[rows];
+    }
+    return there > 0 ? here / there : 1;
+}
+
+static void redraw_step(cost_table *c, int at)
+{
+    cost_series *s    = &c->step[at];
+    sources      from = {.own = s, .other = neighbour(c, at)};
+    if (from.other) from.scale = dearer(c, s, from.other);
+    redraw(c, s, &from);
+}
+
+void cost_note_step(cost_table *c, int rows, int32_t ctx, double seconds)
+{
+    if (rows < 1 || rows > COST_MAX_ROWS) return;
+    int at = context_of(ctx);
+    note_cost(&c->step[at].at[rows], ++c->n_steps, seconds);
+    redraw_step(c, at);
+    cost_series *others[] = {&c->block[SPEC_DFLASH], &c->block[SPEC_TREE], &c->pass};
+    for (int i = 0; i < 3; i++)
+        if (others[i]->n_known > 0 && c->n_steps > others[i]->good_until) redraw_alone(c, others[i]);
+}
+
+void cost_note_draft(cost_table *c, spec_method m, int n_lanes, int n, double seconds)
+{
+    if (m == SPEC_OFF || n < 1 || n_lanes < 1 || n > COST_MAX_ROWS || n_lanes > COST_MAX_ROWS) return;
+    if (m == SPEC_NGRAM) {
+        note_cost(&c->ngram, c->n_steps, seconds / n / n_lanes);
+        return;
+    }
+    cost_series *s = m == SPEC_MTP ? &c->pass : &c->block[m];
+    note_cost(m == SPEC_MTP ? &s->at[n_lanes] : &s->at[n], c->n_steps, m == SPEC_MTP ? seconds / n : seconds);
+    redraw_alone(c, s);
+}
+
+void cost_refresh(cost_table *c)
+{
+    for (int i = 0; i < COST_CONTEXTS; i++) redraw_alone(c, &c->step[i]);
+    for (int i = 0; i < COST_CONTEXTS; i++) redraw_step(c, i);
+    for (int m = SPEC_DFLASH; m <= SPEC_TREE; m++) redraw_alone(c, &c->block[m]);
+    redraw_alone(c, &c->pass);
+}
+
+/* --- looking up --------------------------------------------------------------------------------- */
+static const double *flat(double *curve, double seconds)
+{
+    for (int i = 0; i <= COST_MAX_ROWS; i++) curve[i] = seconds;
+    return curve;
+}
+
+static const cost_series *step_series(const cost_table *c, int32_t ctx)
+{
+    int at = context_of(ctx);
+    return c->step[at].n_known > 0 ? &c->step[at] : neighbour(c, at);
+}
+
+static const double *step_curve(cost_view *v, const cost_table *c, int32_t ctx)
+{
+    const cost_series *s = step_series(c, ctx);
+    v->measured          = s != NULL;
+    if (s) return s->curve;
+    for (int rows = 0; rows <= COST_MAX_ROWS; rows++)
+        v->assumed_step[rows] = ASSUMED_STEP_S * (1 + ASSUMED_PER_ROW * (rows - 1));
+    return v->assumed_step;
+}
+
+/* A tree and a chain come from the same pass: what is not known of one is taken from the other. */
+static const double *block_curve(cost_view *v, const cost_table *c, spec_method m)
+{
+    const cost_series *own = &c->block[m], *other = &c->block[m == SPEC_TREE ? SPEC_DFLASH : SPEC_TREE];
+    if (own->n_known > 0) return own->curve;
+    if (other->n_known > 0) return other->curve;
+    return flat(v->assumed_block, ASSUMED_DRAFT[m] * v->step[1]);
+}
+
+void cost_view_init(cost_view *v, const cost_table *c, int32_t ctx)
+{
+    v->step     = step_curve(v, c, ctx);
+    v->block[0] = NULL;
+    for (int m = SPEC_DFLASH; m <= SPEC_TREE; m++) v->block[m] = block_curve(v, c, (spec_method)m);
+    v->pass  = c->pass.n_known > 0 ? c->pass.curve : flat(v->assumed_pass, ASSUMED_DRAFT[SPEC_MTP] * v->step[1]);
+    v->ngram = is_old(c, &c->ngram) ? 0 : c->ngram.seconds;
+}
+
+double cost_step(const cost_table *c, int rows, int32_t ctx)
+{
+    cost_view v;
+    cost_view_init(&v, c, ctx);
+    return v.step[rows];
+}
+
+double cost_draft(const cost_table *c, spec_method m, int n_guesses)
+{
+    cost_view v;
+    if (m == SPEC_OFF || n_guesses < 1) return 0;
+    cost_view_init(&v, c, 0);
+    return m == SPEC_MTP ? n_guesses * v.pass[1] : m == SPEC_NGRAM ? n_guesses * v.ngram : v.block[m][1 + n_guesses];
+}
+
+bool cost_step_is_known(const cost_table *c, int rows, int32_t ctx)
+{
+    const cost_series *s = &c->step[context_of(ctx)];
+    for (int r = rows - rows / 4; r <= rows + rows / 4 && r <= COST_MAX_ROWS; r++) {
+        const cost *k = &s->at[r];
+        if (k->seconds > 0 && c->n_steps - k->at <= (k->n < FEW ? FIRST_AGE : OLD / 2)) return true;
+    }
+    return false;
+}

@@ -1,0 +1,478 @@
+/* Many lanes in one step: what is right for one depends on the others.
+ *
+ * The rows of all lanes are one step, and the guesses of all lanes that use a drafter are one pass of it (MTP: a pass for
+ * each place in the draft). So the first lane pays for the pass, the others add rows to it; and where rows become dear,
+ * each lane's draft makes all the others wait. The search:
+ *
+ *   starts    nobody guesses; or all lanes use one method, and rows are given out, the guess that is likeliest right first,
+ *             up to the number at which tokens per second are most (of all numbers: costs have stairs)
+ *   sweeps    lane by lane the plan with the most (tokens - rate * seconds), given the others', until none changes. With
+ *             `rate` that of the plans so far, tokens per second can only rise
+ *
+ * and the best of what comes out. Seconds are sums of looked-up numbers, so a lane's plans are compared in a plain loop. */
+#include "spec/choice.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+enum { SWEEPS = 6, SORT_BINS = 128 };
+enum { CHAIN_DFLASH, CHAIN_MTP, CHAIN_NGRAM, CHAINS };
+static const spec_method chain_method[CHAINS] = {SPEC_DFLASH, SPEC_MTP, SPEC_NGRAM};
+static const float       WORTHLESS            = 1e-3f; /* tokens: no longer drafts are looked at */
+
+/* What a lane may do, and how many tokens that is expected to bring. */
+typedef struct {
+    int   n_chain[CHAINS];
+    float chain[CHAINS][1 + DRAFT_MAX]; /* of so many guesses */
+    int   n_trees, budget[MAX_TREE_PLANS], depth[MAX_TREE_PLANS];
+    float tree[MAX_TREE_PLANS];
+} menu;
+
+typedef struct {
+    spec_method method;
+    int         n, depth; /* rows beside the anchor; in a row */
+    double      tokens;
+} pick;
+
+/* The step as the picks so far make it. */
+typedef struct {
+    int    rows;                 /* of the step */
+    int    block_rows, n_trees;  /* of the pass of DFlash; lanes that want a tree of it */
+    int    mtp_lanes[DRAFT_MAX]; /* that want a guess in this place */
+    int    ngram_guesses;
+    double tokens;
+} load;
+
+typedef struct {
+    const policy_lane *lanes;
+    int                n, max_rows;
+    cost_view          v;
+    menu               menus[POLICY_MAX_LANES];
+} table;
+
+/* --- menus --------------------------------------------------------------------------------------- */
+static void chain_menu(menu *m, int k, const policy_lane *l)
+{
+    double curve[DRAFT_MAX];
+    int    n = choice_depth(l, chain_method[k]), i = 0;
+    if (n > 0) survival_curve(&l->p->record[chain_method[k]], curve, n);
+    m->chain[k][0] = 1;
+    for (; i < n && curve[i] > (double)WORTHLESS; i++) m->chain[k][i + 1] = m->chain[k][i] + (float)curve[i];
+    m->n_chain[k] = i;
+}
+
+static void make_menu(menu *m, const policy_lane *l)
+{
+    double tokens[MAX_TREE_PLANS];
+    for (int k = 0; k < CHAINS; k++) chain_menu(m, k, l);
+    m->n_trees = choice_budgets(l, m->budget);
+    choice_tree_tokens(l, m->budget, m->n_trees, tokens);
+    for (int i = 0; i < m->n_trees; i++) {
+        m->tree[i]  = (float)tokens[i];
+        m->depth[i] = least(choice_depth(l, SPEC_TREE), m->budget[i]);
+    }
+}
+
+/* --- the step as it is --------------------------------------------------------------------------- */
+static const double *block_costs(const cost_view *v, int n_trees)
+{
+    return v->block[n_trees > 0 ? SPEC_TREE : SPEC_DFLASH];
+}
+
+static double block_cost(const cost_view *v, const load *s)
+{
+    return s->block_rows > 0 ? block_costs(v, s->n_trees)[s->block_rows] : 0;
+}
+
+static double mtp_cost(const cost_view *v, const load *s)
+{
+    double sum = 0;
+    for (int d = 0; d < DRAFT_MAX && s->mtp_lanes[d] > 0; d++) sum += v->pass[s->mtp_lanes[d]];
+    return sum;
+}
+
+static double draft_seconds(const cost_view *v, const load *s)
+{
+    return block_cost(v, s) + mtp_cost(v, s) + v->ngram * s->ngram_guesses;
+}
+
+static double seconds(const cost_view *v, const load *s) { return draft_seconds(v, s) + v->step[s->rows]; }
+
+/* Adds the pick to the step, or takes it out again. */
+static void count_pick(load *s, const pick *p, int sign)
+{
+    s->rows += sign * p->n;
+    s->tokens += sign * p->tokens;
+    if (p->method == SPEC_DFLASH || p->method == SPEC_TREE) s->block_rows += sign * (1 + p->depth);
+    if (p->method == SPEC_TREE) s->n_trees += sign;
+    if (p->method == SPEC_NGRAM) s->ngram_guesses += sign * p->n;
+    for (int d = 0; p->method == SPEC_MTP && d < p->n; d++) s->mtp_lanes[d] += sign;
+}
+
+/* --- sweeps -------------------------------------------------------------------------------------- */
+typedef struct {
+    pick   p;
+    double worth; /* tokens - rate * seconds that it adds */
+} offer;
+
+static void offer_plan(offer *best, spec_method m, int n, int depth, double tokens, double worth)
+{
+    if (worth > best->worth) *best = (offer){{m, n, depth, tokens}, worth};
+}
+
+/* The best of a chain's lengths. extra[n]: seconds of drafting that n guesses add. */
+static void best_length(offer *best, const float *tokens, int n, const double *steps, const double *extra, double rate,
+                        spec_method m)
+{
+    int    at  = 0;
+    double top = best->worth;
+    for (int i = 1; i <= n; i++) {
+        double worth = (double)tokens[i] - rate * (steps[i] - steps[0] + extra[i]);
+        if (worth > top) {
+            top = worth;
+            at  = i;
+        }
+    }
+    if (at) offer_plan(best, m, at, at, (double)tokens[at], top);
+}
+
+/* The best plan of a lane whose pick is not in s. */
+static offer best_offer(const table *t, const menu *m, const load *s, double rate)
+{
+    const cost_view *v     = &t->v;
+    const double    *steps = v->step + s->rows;
+    int              room  = t->max_rows - s->rows;
+    offer            best  = {{SPEC_OFF, 0, 0, 1}, 1};
+    double           extra[1 + DRAFT_MAX], now = block_cost(v, s);
+    int              n = least(m->n_chain[CHAIN_DFLASH], room);
+    for (int i = 1; i <= n; i++) extra[i] = block_costs(v, s->n_trees)[s->block_rows + 1 + i] - now;
+    best_length(&best, m->chain[CHAIN_DFLASH], n, steps, extra, rate, SPEC_DFLASH);
+    for (int i = 0; i < m->n_trees && m->budget[i] <= room; i++) {
+        double more = v->block[SPEC_TREE][s->block_rows + 1 + m->depth[i]] - now + steps[m->budget[i]] - steps[0];
+        offer_plan(&best, SPEC_TREE, m->budget[i], m->depth[i], (double)m->tree[i], (double)m->tree[i] - rate * more);
+    }
+    n        = least(m->n_chain[CHAIN_MTP], room);
+    extra[0] = 0;
+    for (int i = 0; i < n; i++) {
+        int lanes    = s->mtp_lanes[i];
+        extra[i + 1] = extra[i] + v->pass[lanes + 1] - (lanes > 0 ? v->pass[lanes] : 0);
+    }
+    best_length(&best, m->chain[CHAIN_MTP], n, steps, extra, rate, SPEC_MTP);
+    n = least(m->n_chain[CHAIN_NGRAM], room);
+    for (int i = 1; i <= n; i++) extra[i] = v->ngram * i;
+    best_length(&best, m->chain[CHAIN_NGRAM], n, steps, extra, rate, SPEC_NGRAM);
+    return best;
+}
+
+static double worth_of(const table *t, const load *without, const pick *p, double rate)
+{
+    load with = *without;
+    count_pick(&with, p, 1);
+    return p->tokens - rate * (seconds(&t->v, &with) - seconds(&t->v, without));
+}
+
+static bool sweep(const table *t, load *s, pick *picks)
+{
+    bool   changed = false;
+    double rate    = s->tokens / seconds(&t->v, s);
+    for (int i = 0; i < t->n; i++) {
+        pick *p = &picks[i];
+        if (t->lanes[i].fixed) continue;
+        count_pick(s, p, -1);
+        offer best = best_offer(t, &t->menus[i], s, rate);
+        if ((best.p.method != p->method || best.p.n != p->n) && best.worth > worth_of(t, s, p, rate) + 1e-9) {
+            *p      = best.p;
+            changed = true;
+        }
+        count_pick(s, p, 1);
+    }
+    return changed;
+}
+
+/* --- starts -------------------------------------------------------------------------------------- */
+/* A plan for the lane that was made elsewhere, cut to the rows that are left. */
+static pick pick_of(const table *t, int i, const spec_plan *plan, int room)
+{
+    const policy_lane *l = &t->lanes[i];
+    const menu        *m = &t->menus[i];
+    pick               p = {SPEC_OFF, 0, 0, 1};
+    int                n = least(plan->n, room);
+    if (plan->method == SPEC_OFF || n <= 0) return p;
+    p = (pick){plan->method, n, least(n, choice_depth(l, plan->method)), 1};
+    if (p.method == SPEC_TREE) choice_tree_tokens(l, &n, 1, &p.tokens);
+    for (int k = 0; k < CHAINS; k++)
+        if (p.method == chain_method[k]) p.tokens = (double)m->chain[k][least(p.depth, m->n_chain[k])];
+    return p;
+}
+
+static void start_plain(const table *t, int fixed_rows, load *s, pick *picks)
+{
+    *s = (load){.rows = fixed_rows + t->n};
+    for (int i = 0; i < t->n; i++) {
+        const spec_plan *fixed = t->lanes[i].fixed;
+        picks[i]               = pick_of(t, i, fixed ? fixed : &(spec_plan){0}, t->max_rows - s->rows);
+        count_pick(s, &picks[i], 1);
+    }
+}
+
+/* Lanes in the order in which their guesses are worth most: as often as they have guesses. */
+static int sorted_guesses(const table *t, int k, uint16_t *order)
+{
+    int first[SORT_BINS + 1] = {0}, n = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < t->n; i++) {
+            const menu *m = &t->menus[i];
+            for (int d = 0; !t->lanes[i].fixed && d < m->n_chain[k]; d++) {
+                int bin = (int)((1 - (m->chain[k][d + 1] - m->chain[k][d])) * (SORT_BINS - 1));
+                if (pass == 0)
+                    first[bin + 1]++;
+                else
+                    order[first[bin]++] = (uint16_t)i;
+            }
+        }
+        for (int b = 0; pass == 0 && b < SORT_BINS; b++) first[b + 1] += first[b];
+        if (pass == 0) n = first[SORT_BINS];
+    }
+    return n;
+}
+
+static void give_guess(const table *t, int k, load *s, pick *p, int lane)
+{
+    const float *tokens = t->menus[lane].chain[k];
+    int          n      = p->method == SPEC_OFF ? 0 : p->n;
+    *p                  = (pick){chain_method[k], n + 1, n + 1, (double)tokens[n + 1]};
+    s->rows++;
+    s->tokens += (double)(tokens[n + 1] - tokens[n]);
+    s->block_rows += k == CHAIN_DFLASH ? (n == 0) + 1 : 0;
+    if (k == CHAIN_MTP) s->mtp_lanes[n]++;
+    s->ngram_guesses += k == CHAIN_NGRAM;
+}
+
+/* From the plain start: so many guesses of one method as make the best step. False: none do. */
+static bool start_chains(const table *t, int k, load *s, pick *picks)
+{
+    uint16_t order[POLICY_MAX_LANES * DRAFT_MAX];
+    pick     trial[POLICY_MAX_LANES];
+    load     at = *s;
+    int      n = least(sorted_guesses(t, k, order), t->max_rows - s->rows), best_n = 0;
+    double   best = s->tokens / seconds(&t->v, s);
+    memcpy(trial, picks, (size_t)t->n * sizeof *picks);
+    for (int i = 0; i < n; i++) {
+        give_guess(t, k, &at, &trial[order[i]], order[i]);
+        double rate = at.tokens / seconds(&t->v, &at);
+        if (rate > best) {
+            best   = rate;
+            best_n = i + 1;
+        }
+    }
+    for (int i = 0; i < best_n; i++) give_guess(t, k, s, &picks[order[i]], order[i]);
+    return best_n > 0;
+}
+
+typedef struct {
+    load   s;
+    pick   picks[POLICY_MAX_LANES];
+    double rate;
+} outcome;
+
+static void improve(const table *t, outcome *o)
+{
+    for (int i = 0; i < SWEEPS && sweep(t, &o->s, o->picks); i++) {}
+    o->rate = o->s.tokens / seconds(&t->v, &o->s);
+}
+
+static void best_outcome(const table *t, const outcome *plain, outcome *best)
+{
+    *best = *plain;
+    improve(t, best);
+    for (int k = 0; k < CHAIN_NGRAM; k++) { /* n-grams have no pass to share: the sweeps find them */
+        outcome o = *plain;
+        if (!start_chains(t, k, &o.s, o.picks)) continue;
+        improve(t, &o);
+        if (o.rate > best->rate) *best = o;
+    }
+}
+
+/* --- trials -------------------------------------------------------------------------------------- */
+/* All lanes whose turn it is try the method together: they share its pass. */
+typedef struct {
+    spec_method method;
+    bool        in[POLICY_MAX_LANES];
+    int         n;
+    outcome     o;
+    double      par;    /* tokens of them all that would be as good as the best plans */
+    double      hoped;  /* if it were good */
+    double      most;   /* if nearly all guesses were right */
+    double      record; /* as their records have it */
+} group;
+
+static bool may_try(const table *t, const outcome *best, int i, spec_method m)
+{
+    const policy_lane *l = &t->lanes[i];
+    if (l->fixed || best->picks[i].method == m || l->p->wait[m] > 0 || choice_depth(l, m) == 0) return false;
+    return m != SPEC_TREE || t->menus[i].n_trees > 0;
+}
+
+static void make_group(const table *t, const outcome *best, spec_method m, int n, group *g)
+{
+    g->method = m;
+    g->n      = 0;
+    g->hoped = g->most = g->record = 0;
+    g->o.s                         = best->s;
+    double par                     = 0;
+    for (int i = 0; i < t->n; i++) {
+        int room = t->max_rows - g->o.s.rows + best->picks[i].n;
+        g->in[i] = may_try(t, best, i, m) && room > 0;
+        if (!g->in[i]) continue;
+        int  depth = choice_depth(&t->lanes[i], m);
+        pick p     = pick_of(t, i, &(spec_plan){.method = m, .n = m == SPEC_TREE ? TRIAL_TREE : least(n, depth)},
+                             least(room, t->lanes[i].room));
+        count_pick(&g->o.s, &best->picks[i], -1);
+        count_pick(&g->o.s, &p, 1);
+        g->o.picks[i] = p;
+        g->n++;
+        par += best->picks[i].tokens;
+        g->hoped += choice_hoped_tokens(HOPED_RATE, p.depth);
+        g->most += choice_hoped_tokens(BEST_RATE, p.depth);
+        g->record += p.tokens;
+    }
+    g->par = par + best->rate * (seconds(&t->v, &g->o.s) - seconds(&t->v, &best->s));
+}
+
+static bool within_budget(const table *t, const cost_table *c, const group *g)
+{
+    double free_tokens = 2.0 * t->n;
+    return c->lost + fmax(0, g->par - g->record) <= TRIAL_SHARE * c->tokens + free_tokens;
+}
+
+static bool is_hopeless(const table *t, const group *g)
+{
+    if (g->method != SPEC_TREE) return false;
+    for (int i = 0; i < t->n; i++)
+        if (g->in[i] && !choice_knows_dflash(t->lanes[i].p)) return false;
+    return g->record < 0.7 * g->par;
+}
+
+/* The length at which a group would gain most if the method were good. */
+static bool best_group(const table *t, const outcome *best, const cost_table *c, spec_method m, group *g)
+{
+    double top = 0;
+    int    at  = 0;
+    for (int n = 2; n <= (m == SPEC_TREE ? 2 : TRIAL_CHAIN); n += 2) {
+        make_group(t, best, m, n, g);
+        if (g->n == 0) return false;
+        if (at == 0 || g->hoped - g->par > top) {
+            top = g->hoped - g->par;
+            at  = n;
+        }
+    }
+    make_group(t, best, m, at, g);
+    return g->most > g->par && !is_hopeless(t, g) && within_budget(t, c, g);
+}
+
+/* All else is compared with plain decoding: that its cost is known, and of late, is worth a step of all lanes. */
+static bool plain_due(const table *t, const outcome *best, const cost_table *c, int fixed_rows, int32_t ctx)
+{
+    if (fixed_rows > 0 || best->s.rows == t->n || cost_step_is_known(c, t->n, ctx)) return false;
+    for (int i = 0; i < t->n; i++)
+        if (t->lanes[i].fixed || t->lanes[i].p->wait[SPEC_OFF] > 0) return false;
+    return true;
+}
+
+static void put_plans(const table *t, const outcome *o, double rate, spec_plan *out)
+{
+    for (int i = 0; i < t->n; i++)
+        out[i] = (spec_plan){.method = o->picks[i].method, .n = o->picks[i].n, .rate = t->v.measured ? rate : 0};
+}
+
+/* What the trial adds to or takes from the cost of the step is shared by the lanes that try. */
+static void put_trial(const outcome *best, const outcome *o, int i, double each, spec_plan *out)
+{
+    *out = (spec_plan){.method = o->picks[i].method,
+                       .n      = o->picks[i].n,
+                       .trial  = true,
+                       .rate   = out->rate,
+                       .par    = best->picks[i].tokens + each};
+}
+
+static void put_plain_trial(const table *t, const outcome *best, const outcome *plain, spec_plan *out)
+{
+    int n = 0;
+    for (int i = 0; i < t->n; i++) n += best->picks[i].method != SPEC_OFF;
+    double each = best->rate * (seconds(&t->v, &plain->s) - seconds(&t->v, &best->s)) / n;
+    for (int i = 0; i < t->n; i++)
+        if (best->picks[i].method != SPEC_OFF) put_trial(best, plain, i, each, &out[i]);
+}
+
+static void put_group(const table *t, const outcome *best, const group *g, spec_plan *out)
+{
+    double each = best->rate * (seconds(&t->v, &g->o.s) - seconds(&t->v, &best->s)) / g->n;
+    for (int i = 0; i < t->n; i++)
+        if (g->in[i]) put_trial(best, &g->o, i, each, &out[i]);
+}
+
+/* --- all together -------------------------------------------------------------------------------- */
+static void forecast_step(const table *t, const load *s, const load *plain, policy_forecast *f)
+{
+    *f = (policy_forecast){.tokens       = s->tokens,
+                           .draft_s      = draft_seconds(&t->v, s),
+                           .step_s       = t->v.step[s->rows],
+                           .plain_tokens = plain->tokens,
+                           .plain_s      = seconds(&t->v, plain)};
+}
+
+static int32_t mean_context(const policy_lane *lanes, int n)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += lanes[i].ctx;
+    return (int32_t)(sum / n);
+}
+
+static void choose_together(table *t, const cost_table *c, int fixed_rows, int32_t ctx, spec_plan *out,
+                            policy_forecast *f)
+{
+    outcome plain, best;
+    group   g;
+    start_plain(t, fixed_rows, &plain.s, plain.picks);
+    plain.rate = plain.s.tokens / seconds(&t->v, &plain.s);
+    best_outcome(t, &plain, &best);
+    put_plans(t, &best, best.rate, out);
+    if (f) forecast_step(t, &best.s, &plain.s, f);
+    if (plain_due(t, &best, c, fixed_rows, ctx)) {
+        put_plain_trial(t, &best, &plain, out);
+        return;
+    }
+    for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
+        if (best_group(t, &best, c, (spec_method)m, &g)) {
+            put_group(t, &best, &g, out);
+            return;
+        }
+}
+
+static void choose_single(table *t, const cost_table *c, int fixed_rows, spec_plan *out, policy_forecast *f)
+{
+    load plain = {.rows = fixed_rows + 1, .tokens = 1}, s = {.rows = fixed_rows + 1};
+    *out = choose_alone(t->lanes, c, &t->v, fixed_rows, t->max_rows);
+    if (!f) return;
+    pick p = pick_of(t, 0, out, t->max_rows);
+    count_pick(&s, &p, 1);
+    forecast_step(t, &s, &plain, f);
+}
+
+void policy_choose_all(const policy_lane *lanes, int n, const cost_table *c, int fixed_rows, int max_rows,
+                       spec_plan *out, policy_forecast *f)
+{
+    table   t;
+    int32_t ctx = mean_context(lanes, n);
+    assert(n >= 1 && n <= POLICY_MAX_LANES && max_rows <= COST_MAX_ROWS && fixed_rows + n <= max_rows);
+    cost_view_init(&t.v, c, ctx);
+    t.lanes    = lanes;
+    t.n        = n;
+    t.max_rows = max_rows;
+    for (int i = 0; i < n; i++) make_menu(&t.menus[i], &lanes[i]);
+    if (n == 1 && !lanes[0].fixed)
+        choose_single(&t, c, fixed_rows, out, f);
+    else
+        choose_together(&t, c, fixed_rows, ctx, out, f);
+}

@@ -1,0 +1,65 @@
+#include "spec/survival.h"
+
+#include <assert.h>
+#include <math.h>
+
+const double        SURVIVAL_FIRST = 0.75;
+static const double KEPT           = 0.9928; /* of the counts, each round: half of them after 96 */
+static const double SURPRISED      = 1;      /* standard deviations, smoothed over four rounds: 2.6 of them in effect */
+
+double survival_rate(const survival *s, int d, double before)
+{
+    double assumed = d ? 2 : 1 / (1 + s->tried[0] / 4);
+    return (s->right[d] + assumed * before) / (s->tried[d] + assumed);
+}
+
+void survival_curve(const survival *s, double *out, int n)
+{
+    double rate = SURVIVAL_FIRST, all = 1;
+    for (int d = 0; d < n; d++) {
+        rate   = survival_rate(s, d, rate);
+        out[d] = all *= rate;
+    }
+}
+
+double survival_at(const survival *s, int d)
+{
+    double curve[DRAFT_MAX];
+    assert(d >= 1 && d <= DRAFT_MAX);
+    survival_curve(s, curve, d);
+    return curve[d - 1];
+}
+
+/* How many standard deviations `right` lies above what the record expects of n guesses. */
+static double surprise_of(const survival *s, int n, int right)
+{
+    double curve[DRAFT_MAX], mean = 0, square = 0;
+    survival_curve(s, curve, n);
+    for (int d = 0; d < n; d++) {
+        mean += curve[d];
+        square += (2 * d + 1) * curve[d]; /* E[x^2] = sum of (2k - 1) P(x >= k) */
+    }
+    return (right - mean) / fmax(0.3, sqrt(fmax(0, square - mean * mean)));
+}
+
+void survival_forget(survival *s, double kept)
+{
+    for (int d = 0; d < DRAFT_MAX; d++) {
+        s->right[d] *= kept;
+        s->tried[d] *= kept;
+    }
+}
+
+/* A lane's text changes its kind at once, from prose to a copied table. When the last rounds do not look like the record,
+ * it shrinks, to the weight of three rounds at least, and the new ones decide. */
+void survival_note(survival *s, int n, int right)
+{
+    assert(n >= 1 && n <= DRAFT_MAX && right >= 0 && right <= n);
+    s->surprise += (surprise_of(s, n, right) - s->surprise) / 4;
+    survival_forget(s,
+                    fabs(s->surprise) > SURPRISED && s->tried[0] > 3 ? fmin(KEPT, fmax(0.25, 3 / s->tried[0])) : KEPT);
+    for (int d = 0; d < n && d <= right; d++) {
+        s->tried[d]++;
+        if (d < right) s->right[d]++;
+    }
+}
