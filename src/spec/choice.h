@@ -8,9 +8,8 @@ enum {
     TRIAL_TREE     = 8, /* so many rows of a tree */
     MAX_TREE_PLANS = 6,
 };
-extern const double HOPED_RATE;  /* of every guess, to choose the length of a trial */
-extern const double BEST_RATE;   /* a method that would lose even so is not tried */
-extern const double TRIAL_SHARE; /* of the time, for all trials together */
+extern const double HOPED_RATE; /* of every guess, to choose the length of a trial */
+extern const double BEST_RATE;  /* a method that would lose even so is not tried */
 
 static inline int least(int a, int b) { return a < b ? a : b; }
 

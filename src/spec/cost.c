@@ -17,6 +17,8 @@ static const double ASSUMED_PER_ROW = 0.05; /* of a step of one row */
 static const double ASSUMED_DRAFT[SPEC_METHODS] = {[SPEC_DFLASH] = 0.2, [SPEC_TREE] = 0.2, [SPEC_MTP] = 0.05};
 enum { FEW = 3, OLD = 512, FIRST_AGE = 16 }; /* measurements; steps */
 
+static int least(int a, int b) { return a < b ? a : b; }
+
 static int context_of(int32_t ctx)
 {
     int i = 0;
@@ -125,6 +127,7 @@ static bool number_at(const cost_table *c, const sources *from, int rows, cost *
     if (!from->other) return false;
     *out = from->other->at[rows];
     out->seconds *= from->scale;
+    out->n = least(out->n, FEW - 1); /* what was measured here weighs more */
     return out->seconds > 0 && !is_old(c, out);
 }
 
@@ -171,7 +174,11 @@ static void redraw(cost_table *c, cost_series *s, const sources *from)
     measured_spans(&v, c, from);
     s->n_known    = v.n;
     s->good_until = good_until(c, s);
-    if (v.n > 0) draw(&v, s->curve);
+    if (v.n > 0) {
+        draw(&v, s->curve);
+        s->drawn = true;
+    } else if (s->drawn)
+        for (int rows = 1; rows <= COST_MAX_ROWS; rows++) s->curve[rows] /= 2;
 }
 
 static void redraw_alone(cost_table *c, cost_series *s) { redraw(c, s, &(sources){.own = s}); }
@@ -216,7 +223,7 @@ void cost_note_step(cost_table *c, int rows, int32_t ctx, double seconds)
     redraw_step(c, at);
     cost_series *others[] = {&c->block[SPEC_DFLASH], &c->block[SPEC_TREE], &c->pass};
     for (int i = 0; i < 3; i++)
-        if (others[i]->n_known > 0 && c->n_steps > others[i]->good_until) redraw_alone(c, others[i]);
+        if (others[i]->drawn && c->n_steps > others[i]->good_until) redraw_alone(c, others[i]);
 }
 
 void cost_note_draft(cost_table *c, spec_method m, int n_lanes, int n, double seconds)
@@ -240,12 +247,6 @@ void cost_refresh(cost_table *c)
 }
 
 /* --- looking up --------------------------------------------------------------------------------- */
-static const double *flat(double *curve, double seconds)
-{
-    for (int i = 0; i <= COST_MAX_ROWS; i++) curve[i] = seconds;
-    return curve;
-}
-
 static const cost_series *step_series(const cost_table *c, int32_t ctx)
 {
     int at = context_of(ctx);
@@ -262,13 +263,28 @@ static const double *step_curve(cost_view *v, const cost_table *c, int32_t ctx)
     return v->assumed_step;
 }
 
+/* What was measured long ago, unless it has shrunk to less than is assumed of what was never measured. */
+static const double *old_or(const cost_series *s, const double *assumed)
+{
+    return s->drawn && s->curve[1] > assumed[1] ? s->curve : assumed;
+}
+
 /* A tree and a chain come from the same pass: what is not known of one is taken from the other. */
 static const double *block_curve(cost_view *v, const cost_table *c, spec_method m)
 {
     const cost_series *own = &c->block[m], *other = &c->block[m == SPEC_TREE ? SPEC_DFLASH : SPEC_TREE];
     if (own->n_known > 0) return own->curve;
     if (other->n_known > 0) return other->curve;
-    return flat(v->assumed_block, ASSUMED_DRAFT[m] * v->step[1]);
+    for (int rows = 0; rows <= COST_MAX_ROWS; rows++) v->assumed_block[rows] = ASSUMED_DRAFT[m] * v->step[1];
+    return old_or(own, old_or(other, v->assumed_block));
+}
+
+static const double *pass_curve(cost_view *v, const cost_table *c)
+{
+    if (c->pass.n_known > 0) return c->pass.curve;
+    for (int lanes = 1; lanes <= COST_MAX_ROWS; lanes++)
+        v->assumed_pass[lanes] = ASSUMED_DRAFT[SPEC_MTP] * v->step[lanes];
+    return old_or(&c->pass, v->assumed_pass);
 }
 
 void cost_view_init(cost_view *v, const cost_table *c, int32_t ctx)
@@ -276,7 +292,7 @@ void cost_view_init(cost_view *v, const cost_table *c, int32_t ctx)
     v->step     = step_curve(v, c, ctx);
     v->block[0] = NULL;
     for (int m = SPEC_DFLASH; m <= SPEC_TREE; m++) v->block[m] = block_curve(v, c, (spec_method)m);
-    v->pass  = c->pass.n_known > 0 ? c->pass.curve : flat(v->assumed_pass, ASSUMED_DRAFT[SPEC_MTP] * v->step[1]);
+    v->pass  = pass_curve(v, c);
     v->ngram = is_old(c, &c->ngram) ? 0 : c->ngram.seconds;
 }
 

@@ -4,8 +4,8 @@
  * each place in the draft). So the first lane pays for the pass, the others add rows to it; and where rows become dear,
  * each lane's draft makes all the others wait. The search:
  *
- *   starts    nobody guesses; or all lanes use one method, and rows are given out, the guess that is likeliest right first,
- *             up to the number at which tokens per second are most (of all numbers: costs have stairs)
+ *   starts    nobody guesses; or all lanes use one method, and guesses are given out, up to the number at which tokens per
+ *             second are most (of all numbers: costs have stairs)
  *   sweeps    lane by lane the plan with the most (tokens - rate * seconds), given the others', until none changes. With
  *             `rate` that of the plans so far, tokens per second can only rise
  *
@@ -16,10 +16,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { SWEEPS = 6, SORT_BINS = 128 };
+enum { SWEEPS = 4, SORT_BINS = 128 };
 enum { CHAIN_DFLASH, CHAIN_MTP, CHAIN_NGRAM, CHAINS };
 static const spec_method chain_method[CHAINS] = {SPEC_DFLASH, SPEC_MTP, SPEC_NGRAM};
-static const float       WORTHLESS            = 1e-3f; /* tokens: no longer drafts are looked at */
+static const double      BATCH_SHARE          = 0.01;  /* of the tokens, for the trials of all lanes together */
+static const float       WORTHLESS            = 1e-4f; /* tokens: no longer drafts are looked at */
 
 /* What a lane may do, and how many tokens that is expected to bring. */
 typedef struct {
@@ -48,6 +49,7 @@ typedef struct {
     const policy_lane *lanes;
     int                n, max_rows;
     cost_view          v;
+    double             steps[COST_MAX_ROWS + 1]; /* v.step is this */
     menu               menus[POLICY_MAX_LANES];
 } table;
 
@@ -72,6 +74,19 @@ static void make_menu(menu *m, const policy_lane *l)
         m->tree[i]  = (float)tokens[i];
         m->depth[i] = least(choice_depth(l, SPEC_TREE), m->budget[i]);
     }
+}
+
+/* One row among many costs less than two measurements differ, so noise makes it look free, and what is done for nothing is
+ * never found to be dear. So a row costs at least a quarter of what rows cost on average around here. */
+static void raise_steps(table *t, int base_rows)
+{
+    const double *measured = t->v.step;
+    int           low = base_rows > 1 ? base_rows / 2 : 1, high = least(2 * base_rows + 2, COST_MAX_ROWS);
+    double        at_least = (measured[high] - measured[low]) / (high - low) / 4;
+    t->steps[base_rows]    = measured[base_rows];
+    for (int rows = base_rows + 1; rows <= t->max_rows; rows++)
+        t->steps[rows] = fmax(measured[rows], t->steps[rows - 1] + at_least);
+    t->v.step = t->steps;
 }
 
 /* --- the step as it is --------------------------------------------------------------------------- */
@@ -121,14 +136,25 @@ static void offer_plan(offer *best, spec_method m, int n, int depth, double toke
     if (worth > best->worth) *best = (offer){{m, n, depth, tokens}, worth};
 }
 
-/* The best of a chain's lengths. extra[n]: seconds of drafting that n guesses add. */
-static void best_length(offer *best, const float *tokens, int n, const double *steps, const double *extra, double rate,
-                        spec_method m)
+/* A lane's choice: what the step is without its guesses. */
+typedef struct {
+    const cost_view *v;
+    const load      *s;
+    const double    *steps; /* by guesses added */
+    int              room;
+    double           rate, block_now;
+} seat;
+
+/* The best of a chain's lengths. extra[n]: seconds of drafting with n guesses, `before` without any. Costs only rise: when
+ * all tokens of the chain would not pay for what was spent so far, no longer one does. */
+static void best_length(const seat *k, offer *best, spec_method m, const float *tokens, int n, const double *extra,
+                        double before)
 {
     int    at  = 0;
-    double top = best->worth;
+    double top = best->worth, paid = k->steps[0] + before, all = (double)tokens[n];
     for (int i = 1; i <= n; i++) {
-        double worth = (double)tokens[i] - rate * (steps[i] - steps[0] + extra[i]);
+        double spent = k->rate * (k->steps[i] + extra[i] - paid), worth = (double)tokens[i] - spent;
+        if (all - spent <= top) break;
         if (worth > top) {
             top = worth;
             at  = i;
@@ -137,31 +163,51 @@ static void best_length(offer *best, const float *tokens, int n, const double *s
     if (at) offer_plan(best, m, at, at, (double)tokens[at], top);
 }
 
+static void offer_blocks(const seat *k, const menu *m, offer *best)
+{
+    int           n     = least(m->n_chain[CHAIN_DFLASH], k->room);
+    const double *extra = block_costs(k->v, k->s->n_trees) + k->s->block_rows + 1;
+    const double *tree  = k->v->block[SPEC_TREE] + k->s->block_rows + 1;
+    best_length(k, best, SPEC_DFLASH, m->chain[CHAIN_DFLASH], n, extra, k->block_now);
+    for (int i = 0; i < m->n_trees && m->budget[i] <= k->room; i++) {
+        double more = tree[m->depth[i]] - k->block_now + k->steps[m->budget[i]] - k->steps[0];
+        offer_plan(best, SPEC_TREE, m->budget[i], m->depth[i], (double)m->tree[i], (double)m->tree[i] - k->rate * more);
+    }
+}
+
+static void offer_mtp(const seat *k, const menu *m, offer *best)
+{
+    double extra[1 + DRAFT_MAX];
+    int    n = least(m->n_chain[CHAIN_MTP], k->room);
+    extra[0] = 0;
+    for (int i = 0; i < n; i++) {
+        int lanes    = k->s->mtp_lanes[i];
+        extra[i + 1] = extra[i] + k->v->pass[lanes + 1] - (lanes > 0 ? k->v->pass[lanes] : 0);
+    }
+    best_length(k, best, SPEC_MTP, m->chain[CHAIN_MTP], n, extra, 0);
+}
+
+static void offer_ngrams(const seat *k, const menu *m, offer *best)
+{
+    double extra[1 + DRAFT_MAX];
+    int    n = least(m->n_chain[CHAIN_NGRAM], k->room);
+    for (int i = 1; i <= n; i++) extra[i] = k->v->ngram * i;
+    best_length(k, best, SPEC_NGRAM, m->chain[CHAIN_NGRAM], n, extra, 0);
+}
+
 /* The best plan of a lane whose pick is not in s. */
 static offer best_offer(const table *t, const menu *m, const load *s, double rate)
 {
-    const cost_view *v     = &t->v;
-    const double    *steps = v->step + s->rows;
-    int              room  = t->max_rows - s->rows;
-    offer            best  = {{SPEC_OFF, 0, 0, 1}, 1};
-    double           extra[1 + DRAFT_MAX], now = block_cost(v, s);
-    int              n = least(m->n_chain[CHAIN_DFLASH], room);
-    for (int i = 1; i <= n; i++) extra[i] = block_costs(v, s->n_trees)[s->block_rows + 1 + i] - now;
-    best_length(&best, m->chain[CHAIN_DFLASH], n, steps, extra, rate, SPEC_DFLASH);
-    for (int i = 0; i < m->n_trees && m->budget[i] <= room; i++) {
-        double more = v->block[SPEC_TREE][s->block_rows + 1 + m->depth[i]] - now + steps[m->budget[i]] - steps[0];
-        offer_plan(&best, SPEC_TREE, m->budget[i], m->depth[i], (double)m->tree[i], (double)m->tree[i] - rate * more);
-    }
-    n        = least(m->n_chain[CHAIN_MTP], room);
-    extra[0] = 0;
-    for (int i = 0; i < n; i++) {
-        int lanes    = s->mtp_lanes[i];
-        extra[i + 1] = extra[i] + v->pass[lanes + 1] - (lanes > 0 ? v->pass[lanes] : 0);
-    }
-    best_length(&best, m->chain[CHAIN_MTP], n, steps, extra, rate, SPEC_MTP);
-    n = least(m->n_chain[CHAIN_NGRAM], room);
-    for (int i = 1; i <= n; i++) extra[i] = v->ngram * i;
-    best_length(&best, m->chain[CHAIN_NGRAM], n, steps, extra, rate, SPEC_NGRAM);
+    seat  k    = {.v         = &t->v,
+                  .s         = s,
+                  .steps     = t->v.step + s->rows,
+                  .room      = t->max_rows - s->rows,
+                  .rate      = rate,
+                  .block_now = block_cost(&t->v, s)};
+    offer best = {{SPEC_OFF, 0, 0, 1}, 1};
+    offer_blocks(&k, m, &best);
+    if (m->n_chain[CHAIN_MTP] > 0) offer_mtp(&k, m, &best);
+    if (m->n_chain[CHAIN_NGRAM] > 0) offer_ngrams(&k, m, &best);
     return best;
 }
 
@@ -216,8 +262,9 @@ static void start_plain(const table *t, int fixed_rows, load *s, pick *picks)
     }
 }
 
-/* Lanes in the order in which their guesses are worth most: as often as they have guesses. */
-static int sorted_guesses(const table *t, int k, uint16_t *order)
+/* Lanes in the order in which they are given guesses, each as often as it may have one: the guess that is likeliest right
+ * first. */
+static int by_worth(const table *t, int k, uint16_t *order)
 {
     int first[SORT_BINS + 1] = {0}, n = 0;
     for (int pass = 0; pass < 2; pass++) {
@@ -233,6 +280,26 @@ static int sorted_guesses(const table *t, int k, uint16_t *order)
         }
         for (int b = 0; pass == 0 && b < SORT_BINS; b++) first[b + 1] += first[b];
         if (pass == 0) n = first[SORT_BINS];
+    }
+    return n;
+}
+
+/* One for each lane, the best lane first, then a second one: a pass is dear, and is one for all. */
+static int by_place(const table *t, int k, uint16_t *order)
+{
+    uint16_t lane[POLICY_MAX_LANES];
+    int      n_lanes = 0, n = 0;
+    for (int i = 0; i < t->n; i++) {
+        if (t->lanes[i].fixed || t->menus[i].n_chain[k] == 0) continue;
+        int at = n_lanes++;
+        for (; at > 0 && t->menus[lane[at - 1]].chain[k][1] < t->menus[i].chain[k][1]; at--) lane[at] = lane[at - 1];
+        lane[at] = (uint16_t)i;
+    }
+    for (int d = 0; d < DRAFT_MAX; d++) {
+        int before = n;
+        for (int i = 0; i < n_lanes; i++)
+            if (t->menus[lane[i]].n_chain[k] > d) order[n++] = lane[i];
+        if (n == before) break;
     }
     return n;
 }
@@ -254,8 +321,9 @@ static bool start_chains(const table *t, int k, load *s, pick *picks)
 {
     uint16_t order[POLICY_MAX_LANES * DRAFT_MAX];
     pick     trial[POLICY_MAX_LANES];
-    load     at = *s;
-    int      n = least(sorted_guesses(t, k, order), t->max_rows - s->rows), best_n = 0;
+    load     at  = *s;
+    int      all = k == CHAIN_MTP ? by_place(t, k, order) : by_worth(t, k, order);
+    int      n = least(all, t->max_rows - s->rows), best_n = 0;
     double   best = s->tokens / seconds(&t->v, s);
     memcpy(trial, picks, (size_t)t->n * sizeof *picks);
     for (int i = 0; i < n; i++) {
@@ -340,10 +408,11 @@ static void make_group(const table *t, const outcome *best, spec_method m, int n
     g->par = par + best->rate * (seconds(&t->v, &g->o.s) - seconds(&t->v, &best->s));
 }
 
+/* Lanes that have just begun may lose a little: nothing is known of them. */
 static bool within_budget(const table *t, const cost_table *c, const group *g)
 {
     double free_tokens = 2.0 * t->n;
-    return c->lost + fmax(0, g->par - g->record) <= TRIAL_SHARE * c->tokens + free_tokens;
+    return c->lost + fmax(0, g->par - g->record) <= BATCH_SHARE * c->tokens + free_tokens;
 }
 
 static bool is_hopeless(const table *t, const group *g)
@@ -473,6 +542,8 @@ void policy_choose_all(const policy_lane *lanes, int n, const cost_table *c, int
     for (int i = 0; i < n; i++) make_menu(&t.menus[i], &lanes[i]);
     if (n == 1 && !lanes[0].fixed)
         choose_single(&t, c, fixed_rows, out, f);
-    else
+    else {
+        raise_steps(&t, fixed_rows + n);
         choose_together(&t, c, fixed_rows, ctx, out, f);
+    }
 }

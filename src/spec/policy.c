@@ -20,7 +20,7 @@ enum {
 };
 const double        HOPED_RATE  = 0.8;
 const double        BEST_RATE   = 0.95;
-const double        TRIAL_SHARE = 0.015;
+static const double TRIAL_SHARE = 0.015; /* of the time, for all trials of a lane together */
 static const double TREE_KEPT = 0.957; /* of a tree's counts, each round without one: it is judged by DFlash's again */
 static const double LEDGER    = 1 << 14; /* tokens; beyond it what trials cost counts half */
 

@@ -645,3 +645,96 @@ TEST(cost_of_drafts)
     CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 15), 0.008, 1e-12);
     CHECK(cost_draft(&c, SPEC_OFF, 0) == 0 && cost_draft(&c, SPEC_DFLASH, 0) == 0);
 }
+
+/* Where nothing was measured at a context, the next one is asked; with a few numbers of its own, it is scaled to them. */
+TEST(cost_contexts_borrow)
+{
+    cost_table c = {0};
+    for (int i = 0; i < 20; i++)
+        for (int rows = 1; rows <= 8; rows++) cost_note_step(&c, rows, 500, 0.010 + 0.001 * rows);
+    CHECK_NEAR(cost_step(&c, 4, 500), 0.014, 1e-9);
+    CHECK_NEAR(cost_step(&c, 4, 100000), 0.014, 1e-9);
+    for (int i = 0; i < 5; i++) cost_note_step(&c, 1, 5000, 0.022);
+    CHECK_NEAR(cost_step(&c, 1, 5000), 0.022, 1e-9);
+    CHECK_NEAR(cost_step(&c, 4, 5000), 0.028, 1e-9); /* twice as dear here */
+    CHECK_NEAR(cost_step(&c, 4, 3000), 0.014, 1e-9); /* as near to both: the shorter one */
+    CHECK_NEAR(cost_step(&c, 4, 70000), 0.028, 1e-9);
+    for (int i = 0; i < 5; i++) cost_note_step(&c, 4, 5000, 0.050);
+    CHECK_NEAR(cost_step(&c, 4, 5000), 0.050, 1e-9);
+    CHECK_NEAR(cost_step(&c, 4, 500), 0.014, 1e-9);
+    CHECK(cost_step_is_known(&c, 4, 5000) && !cost_step_is_known(&c, 8, 5000) && cost_step_is_known(&c, 8, 500));
+}
+
+TEST(cost_of_drafts_for_many_lanes)
+{
+    cost_table c = {0};
+    cost_view  v;
+    cost_note_step(&c, 1, 0, 0.02);
+    cost_view_init(&v, &c, 0);
+    CHECK(v.pass[8] > v.pass[1] && v.block[SPEC_DFLASH][64] > 0);
+    cost_note_draft(&c, SPEC_DFLASH, 4, 64, 0.016);
+    cost_note_draft(&c, SPEC_DFLASH, 2, 32, 0.008);
+    cost_note_draft(&c, SPEC_MTP, 1, 3, 0.003);
+    cost_note_draft(&c, SPEC_MTP, 8, 3, 0.006);
+    cost_note_draft(&c, SPEC_NGRAM, 4, 5, 0.0002);
+    cost_view_init(&v, &c, 0);
+    CHECK_NEAR(v.block[SPEC_DFLASH][48], 0.012, 1e-12);
+    CHECK_NEAR(v.pass[1], 0.001, 1e-12);
+    CHECK_NEAR(v.pass[8], 0.002, 1e-12);
+    CHECK_NEAR(v.ngram, 1e-5, 1e-12);
+}
+
+/* What was measured long ago counts half, later a quarter, but no less than what is assumed of the unknown. */
+TEST(cost_of_drafts_fades)
+{
+    cost_table c = {0};
+    cost_note_step(&c, 1, 0, 0.02);
+    cost_note_draft(&c, SPEC_DFLASH, 1, 16, 0.064);
+    for (int i = 0; i < 512; i++) cost_note_step(&c, 1, 0, 0.02);
+    CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 15), 0.064, 1e-9);
+    for (int i = 0; i < 2; i++) cost_note_step(&c, 1, 0, 0.02);
+    CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 15), 0.032, 1e-9);
+    CHECK_NEAR(cost_draft(&c, SPEC_TREE, 15), 0.032, 1e-9);
+    for (int i = 0; i < 5000; i++) cost_note_step(&c, 1, 0, 0.02);
+    CHECK_NEAR(cost_draft(&c, SPEC_DFLASH, 15), 0.004, 1e-9);
+}
+
+/* --- classes ------------------------------------------------------------------------------------- */
+TEST(policy_classes_hand_on_what_was_learnt)
+{
+    policy_classes *s = policy_classes_new(4);
+    policy          good, bad, p;
+    cost_table      c = straight_costs(0.02, 0.002, 0.004, 0);
+    good              = steady_policy(&DFLASH, 0.9, 0, 0);
+    bad               = steady_policy(&DFLASH, 0.05, 0, 0);
+    policy_init(&p, &NO_TREE);
+    CHECK(!policy_classes_seed(s, 1, &p));
+    CHECK(p.record[SPEC_DFLASH].tried[0] == 0);
+    policy_classes_learn(s, 1, &good);
+    policy_classes_learn(s, 2, &bad);
+    CHECK(policy_classes_seed(s, 1, &p));
+    CHECK_NEAR(p.record[SPEC_DFLASH].tried[0], 3, 1e-9); /* a guess, not knowledge */
+    CHECK_INT(p.limits.max_draft[SPEC_MTP], NO_TREE.max_draft[SPEC_MTP]);
+    CHECK_INT(policy_choose(&p, &c, 99, 0).method, SPEC_DFLASH);
+    policy_init(&p, &DFLASH);
+    CHECK(policy_classes_seed(s, 2, &p));
+    CHECK_INT(policy_choose(&p, &c, 99, 0).method, SPEC_OFF);
+    for (int i = 0; i < 6; i++) policy_classes_learn(s, 2, &good); /* the class has changed */
+    policy_init(&p, &DFLASH);
+    policy_classes_seed(s, 2, &p);
+    CHECK_INT(policy_choose(&p, &c, 99, 0).method, SPEC_DFLASH);
+    policy_classes_free(s);
+}
+
+TEST(policy_classes_forget_the_one_least_used)
+{
+    policy_classes *s = policy_classes_new(3);
+    policy          p = steady_policy(&DFLASH, 0.5, 0, 0);
+    for (uint64_t key = 10; key < 13; key++) policy_classes_learn(s, key, &p);
+    CHECK(policy_classes_seed(s, 10, &p));
+    policy_classes_learn(s, 13, &p);
+    CHECK(!policy_classes_seed(s, 11, &p));
+    CHECK(policy_classes_seed(s, 10, &p) && policy_classes_seed(s, 12, &p) && policy_classes_seed(s, 13, &p));
+    policy_classes_free(s);
+    policy_classes_free(NULL);
+}
