@@ -482,13 +482,13 @@ static void put_group(const table *t, const outcome *best, const group *g, spec_
 }
 
 /* --- all together -------------------------------------------------------------------------------- */
-static void forecast_step(const table *t, const load *s, const load *plain, policy_forecast *f)
+static void forecast_step(const table *t, const load *s, int fixed_rows, policy_forecast *f)
 {
     *f = (policy_forecast){.tokens       = s->tokens,
                            .draft_s      = draft_seconds(&t->v, s),
                            .step_s       = t->v.step[s->rows],
-                           .plain_tokens = plain->tokens,
-                           .plain_s      = seconds(&t->v, plain)};
+                           .plain_tokens = t->n,
+                           .plain_s      = t->v.step[fixed_rows + t->n]};
 }
 
 static int32_t mean_context(const policy_lane *lanes, int n)
@@ -507,7 +507,7 @@ static void choose_together(table *t, const cost_table *c, int fixed_rows, int32
     plain.rate = plain.s.tokens / seconds(&t->v, &plain.s);
     best_outcome(t, &plain, &best);
     put_plans(t, &best, best.rate, out);
-    if (f) forecast_step(t, &best.s, &plain.s, f);
+    if (f) forecast_step(t, &best.s, fixed_rows, f);
     if (plain_due(t, &best, c, fixed_rows, ctx)) {
         put_plain_trial(t, &best, &plain, out);
         return;
@@ -521,12 +521,12 @@ static void choose_together(table *t, const cost_table *c, int fixed_rows, int32
 
 static void choose_single(table *t, const cost_table *c, int fixed_rows, spec_plan *out, policy_forecast *f)
 {
-    load plain = {.rows = fixed_rows + 1, .tokens = 1}, s = {.rows = fixed_rows + 1};
-    *out = choose_alone(t->lanes, c, &t->v, fixed_rows, t->max_rows);
+    load s = {.rows = fixed_rows + 1};
+    *out   = choose_alone(t->lanes, c, &t->v, fixed_rows, t->max_rows);
     if (!f) return;
     pick p = pick_of(t, 0, out, t->max_rows);
     count_pick(&s, &p, 1);
-    forecast_step(t, &s, &plain, f);
+    forecast_step(t, &s, fixed_rows, f);
 }
 
 void policy_choose_all(const policy_lane *lanes, int n, const cost_table *c, int fixed_rows, int max_rows,

@@ -1,0 +1,325 @@
+#include "sched/settings.h"
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* clang-format off */
+#define AT(field) offsetof(settings, field)
+const setting_info setting_table[] = {
+    {"dflash_enabled", SETTING_BOOL, AT(dflash_enabled), 0, 1, NULL, "true", NULL, true,
+     "false: nothing is guessed, n-grams included"},
+    {"dflash_max_concurrent", SETTING_INT, AT(dflash_max_concurrent), 0, 4096, "auto", "auto", NULL, true,
+     "requests that may use a drafter at a time, the oldest first; the others decode plainly"},
+    {"dflash_lazy_drafter", SETTING_BOOL, AT(dflash_lazy_drafter), 0, 1, NULL, "false", NULL, false,
+     "the drafter is opened when a request first wants it"},
+    {"dflash_kv_pressure_threshold", SETTING_REAL, AT(dflash_kv_pressure_threshold), 0, 1, NULL, "0.7", NULL, true,
+     "no drafter above this share of the K/V pool in live requests' hands"},
+    {"dflash_max_ctx", SETTING_INT, AT(dflash_max_ctx), 0, 1 << 30, "none", "none", "DFLASH_MAX_CTX", true,
+     "no drafter for prompts of this many tokens or more"},
+    {"dflash_draft_model", SETTING_TEXT, AT(dflash_draft_model), 0, 0, NULL, "", NULL, false,
+     "the drafter: a file or a directory"},
+    {"dflash_draft_quant_enabled", SETTING_BOOL, AT(dflash_draft_quant_enabled), 0, 1, NULL, "false", NULL, false,
+     "the drafter's weights are quantised at load"},
+    {"dflash_draft_quant_weight_bits", SETTING_INT, AT(dflash_draft_quant_weight_bits), 1, 32, NULL, "8", NULL, false,
+     "8: q8_0, 4: q4_0"},
+    {"dflash_draft_quant_activation_bits", SETTING_INT, AT(dflash_draft_quant_activation_bits), 1, 32, "none", "none", NULL, false,
+     "8, 16 or none: rows are rounded to 8 bits a block where weights are quantised"},
+    {"dflash_draft_quant_group_size", SETTING_INT, AT(dflash_draft_quant_group_size), 1, 4096, NULL, "32", NULL, false,
+     "weights that share a scale: 32"},
+    {"default_max_tokens", SETTING_INT, AT(default_max_tokens), 1, 1 << 30, NULL, "8192", NULL, true,
+     "tokens of an answer at most where the request does not say"},
+    {"kv_cap", SETTING_REAL, AT(kv_cap), 0.01, 1, NULL, "0.9", NULL, true,
+     "share of the K/V pool that requests may reserve"},
+    {"max_stall_ms", SETTING_INT, AT(max_stall_ms), 0, 600000, NULL, "200", NULL, true,
+     "a step with a piece of a prompt makes the others wait this long at most"},
+    {"queue_max", SETTING_INT, AT(queue_max), 0, 1 << 20, NULL, "256", NULL, true,
+     "requests that may wait; 0: one that cannot start at once is refused"},
+    {"queue_timeout_ms", SETTING_INT, AT(queue_timeout_ms), 0, 1 << 30, "none", "30000", NULL, true,
+     "a request that has waited this long is refused"},
+    {"request_timeout_ms", SETTING_INT, AT(request_timeout_ms), 0, 1 << 30, "none", "none", NULL, true,
+     "a request ends after this time, counted from its arrival"},
+    {"routing_log", SETTING_BOOL, AT(routing_log), 0, 1, NULL, "true", NULL, true,
+     "decisions and outcomes go to routing.jsonl"},
+    {"routing_log_max_bytes", SETTING_INT, AT(routing_log_max_bytes), 0, 1e15, NULL, "500000000", "DFLASH_METRIC_MAX_SIZE", true,
+     "bytes of all files of the routing log together; nothing is written beyond them"},
+    {"routing_log_files", SETTING_INT, AT(routing_log_files), 1, 100, NULL, "4", NULL, false,
+     "files of the routing log, the oldest is dropped when a new one begins; 1: writing stops at the limit"},
+};
+/* clang-format on */
+const int n_settings = (int)COUNT(setting_table);
+_Static_assert(COUNT(setting_table) <= SETTINGS_MAX, "one bit each");
+
+const setting_info *setting_find(str name)
+{
+    for (int i = 0; i < n_settings; i++)
+        if (str_is(name, setting_table[i].name)) return &setting_table[i];
+    return NULL;
+}
+
+static uint64_t bit_of(const setting_info *info) { return 1ull << (info - setting_table); }
+
+/* --- one value ----------------------------------------------------------------------------------- */
+static void put_number(double x, buf *out)
+{
+    if (x == floor(x) && fabs(x) < 1e15)
+        buf_printf(out, "%.0f", x);
+    else
+        buf_printf(out, "%g", x);
+}
+
+/* The value as it was given, for the sentence. */
+static void put_given(const json_value *v, buf *out)
+{
+    json_writer w;
+    json_writer_init(&w, out);
+    if (v->kind == JSON_ARRAY || v->kind == JSON_OBJECT)
+        buf_puts(out, v->kind == JSON_ARRAY ? "an array" : "an object");
+    else
+        json_put_value(&w, v);
+}
+
+static bool refuse(const setting_info *info, const json_value *v, err *e)
+{
+    buf b;
+    buf_init(&b, 1 << 16);
+    buf_printf(&b, "%s is ", info->name);
+    put_given(v, &b);
+    buf_puts(&b, ", expected ");
+    if (info->kind == SETTING_BOOL)
+        buf_puts(&b, "true or false");
+    else if (info->kind == SETTING_TEXT)
+        buf_printf(&b, "a string of less than %d bytes without NUL", SETTING_TEXT_MAX);
+    else {
+        buf_puts(&b, info->kind == SETTING_INT ? "a whole number from " : "a number from ");
+        put_number(info->min, &b);
+        buf_puts(&b, " to ");
+        put_number(info->max, &b);
+        if (info->word) buf_printf(&b, ", or \"%s\"", info->word);
+    }
+    err_set(e, ERR_INPUT, "%.*s", (int)b.n, b.p ? b.p : info->name);
+    buf_deinit(&b);
+    return false;
+}
+
+static bool is_word(const setting_info *info, const json_value *v)
+{
+    return info->word && (v->kind == JSON_NULL || (v->kind == JSON_STRING && str_is(v->s, info->word)));
+}
+
+static bool is_valid(const setting_info *info, const json_value *v)
+{
+    switch (info->kind) {
+    case SETTING_BOOL: return v->kind == JSON_BOOL;
+    case SETTING_TEXT: return v->kind == JSON_STRING && v->s.n < SETTING_TEXT_MAX && !memchr(v->s.s, 0, v->s.n);
+    case SETTING_INT: return is_word(info, v) || (v->kind == JSON_INT && v->d >= info->min && v->d <= info->max);
+    case SETTING_REAL: return (v->kind == JSON_INT || v->kind == JSON_REAL) && v->d >= info->min && v->d <= info->max;
+    }
+    return false;
+}
+
+static void store(settings *s, const setting_info *info, const json_value *v)
+{
+    void *at = (char *)s + info->at;
+    switch (info->kind) {
+    case SETTING_BOOL: *(bool *)at = v->b; break;
+    case SETTING_INT: *(int64_t *)at = is_word(info, v) ? SETTING_UNLIMITED : v->i; break;
+    case SETTING_REAL: *(double *)at = v->d; break;
+    case SETTING_TEXT:
+        memset(at, 0, SETTING_TEXT_MAX);
+        if (v->s.n) memcpy(at, v->s.s, v->s.n);
+        break;
+    }
+}
+
+bool settings_set(settings *s, const setting_info *info, const json_value *v, err *e)
+{
+    if (v->kind == JSON_NULL && !info->word) return settings_set_text(s, info, str_of(info->otherwise), e);
+    if (!is_valid(info, v)) return refuse(info, v, e);
+    if (!(s->held & bit_of(info))) store(s, info, v);
+    return true;
+}
+
+/* What the text says, by the kind that is wanted; a string where it is nothing else. */
+static json_value value_of_text(const setting_info *info, str text)
+{
+    json_value v  = {.kind = JSON_STRING, .s = text};
+    bool       on = str_is(text, "true") || str_is(text, "1"), off = str_is(text, "false") || str_is(text, "0");
+    if (info->kind == SETTING_BOOL && (on || off)) v = (json_value){.kind = JSON_BOOL, .b = on};
+    if (info->kind == SETTING_INT && str_to_i64(text, &v.i))
+        v = (json_value){.kind = JSON_INT, .i = v.i, .d = (double)v.i};
+    if (info->kind == SETTING_REAL && str_to_f64(text, &v.d)) v.kind = JSON_REAL;
+    return v;
+}
+
+bool settings_set_text(settings *s, const setting_info *info, str text, err *e)
+{
+    json_value v = value_of_text(info, text);
+    return settings_set(s, info, &v, e);
+}
+
+void settings_init(settings *s)
+{
+    *s = (settings){0};
+    for (int i = 0; i < n_settings; i++) {
+        bool ok = settings_set_text(s, &setting_table[i], str_of(setting_table[i].otherwise), NULL);
+        assert(ok);
+        (void)ok;
+    }
+}
+
+/* --- all of them --------------------------------------------------------------------------------- */
+bool settings_set_all(settings *s, const json_value *object, int *unknown, err *e)
+{
+    settings new = *s;
+    if (object->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings are to be an object of names and values");
+    for (size_t i = 0; i < object->n; i++) {
+        const setting_info *info = setting_find(object->member[i].key);
+        if (!info)
+            ++*unknown;
+        else if (!settings_set(&new, info, &object->member[i].value, e))
+            return false;
+    }
+    if (!settings_check(&new, e)) return false;
+    *s = new;
+    return true;
+}
+
+static bool take_variable(settings *s, const setting_info *info, err *e)
+{
+    const char *text = info->variable ? getenv(info->variable) : NULL;
+    if (!text) return true;
+    if (!settings_set_text(s, info, str_of(text), e)) return err_wrap(e, "environment variable %s", info->variable);
+    s->held |= bit_of(info);
+    return true;
+}
+
+bool settings_take_environment(settings *s, err *e)
+{
+    const setting_info *on   = setting_find(STR("routing_log"));
+    const char         *text = getenv("DFLASH_METRIC_DISABLE");
+    for (int i = 0; i < n_settings; i++)
+        if (!take_variable(s, &setting_table[i], e)) return false;
+    if (!text) return true;
+    bool off = !strcmp(text, "1") || !strcmp(text, "true");
+    if (!off && strcmp(text, "0") && strcmp(text, "false"))
+        return err_set(e, ERR_INPUT,
+                       "environment variable DFLASH_METRIC_DISABLE is \"%.100s\", expected 0, 1, true or false", text);
+    s->routing_log = !off;
+    s->held |= bit_of(on);
+    return true;
+}
+
+bool settings_check(const settings *s, err *e)
+{
+    int64_t weight = s->dflash_draft_quant_weight_bits, row = s->dflash_draft_quant_activation_bits,
+            group = s->dflash_draft_quant_group_size;
+    if (weight != 4 && weight != 8)
+        return err_set(e, ERR_INPUT, "dflash_draft_quant_weight_bits is %lld, expected 4 (q4_0) or 8 (q8_0)",
+                       (long long)weight);
+    if (row != SETTING_UNLIMITED && row != 8 && row != 16)
+        return err_set(e, ERR_INPUT, "dflash_draft_quant_activation_bits is %lld, expected 8, 16 or \"none\"",
+                       (long long)row);
+    if (group != 32)
+        return err_set(e, ERR_INPUT, "dflash_draft_quant_group_size is %lld, expected 32, the block of q4_0 and q8_0",
+                       (long long)group);
+    return true;
+}
+
+bool settings_draft_type(const settings *s, quant_type *out)
+{
+    if (!s->dflash_draft_quant_enabled) return false;
+    *out = s->dflash_draft_quant_weight_bits == 4 ? QUANT_Q4_0 : QUANT_Q8_0;
+    return true;
+}
+
+static bool same(const settings *a, const settings *b, const setting_info *info)
+{
+    static const size_t bytes[] = {[SETTING_BOOL] = sizeof(bool),
+                                   [SETTING_INT]  = sizeof(int64_t),
+                                   [SETTING_REAL] = sizeof(double),
+                                   [SETTING_TEXT] = SETTING_TEXT_MAX};
+    return !memcmp((const char *)a + info->at, (const char *)b + info->at, bytes[info->kind]);
+}
+
+uint64_t settings_differ(const settings *a, const settings *b)
+{
+    uint64_t which = 0;
+    for (int i = 0; i < n_settings; i++)
+        if (!same(a, b, &setting_table[i])) which |= 1ull << i;
+    return which;
+}
+
+uint64_t settings_need_reload(uint64_t differ)
+{
+    for (int i = 0; i < n_settings; i++)
+        if (setting_table[i].live) differ &= ~(1ull << i);
+    return differ;
+}
+
+void settings_names(uint64_t which, buf *out)
+{
+    bool more = false;
+    for (int i = 0; i < n_settings; i++) {
+        if (!(which >> i & 1)) continue;
+        buf_printf(out, "%s%s", more ? ", " : "", setting_table[i].name);
+        more = true;
+    }
+}
+
+/* --- showing ------------------------------------------------------------------------------------- */
+static void put_value(const settings *s, const setting_info *info, json_writer *w)
+{
+    const void *at = (const char *)s + info->at;
+    switch (info->kind) {
+    case SETTING_BOOL: json_put_bool(w, *(const bool *)at); break;
+    case SETTING_REAL: json_put_real(w, *(const double *)at); break;
+    case SETTING_TEXT: json_put_str(w, str_of(at)); break;
+    case SETTING_INT:
+        if (*(const int64_t *)at == SETTING_UNLIMITED && info->word)
+            json_put_str(w, str_of(info->word));
+        else
+            json_put_int(w, *(const int64_t *)at);
+        break;
+    }
+}
+
+void settings_put_text(const settings *s, const setting_info *info, buf *out)
+{
+    json_writer    w;
+    const int64_t *n = (const int64_t *)(const void *)((const char *)s + info->at);
+    json_writer_init(&w, out);
+    if (info->kind == SETTING_INT && info->word && *n == SETTING_UNLIMITED)
+        buf_puts(out, info->word);
+    else
+        put_value(s, info, &w);
+}
+
+void settings_put_json(const settings *s, json_writer *w)
+{
+    for (int i = 0; i < n_settings; i++) {
+        json_key(w, setting_table[i].name);
+        put_value(s, &setting_table[i], w);
+    }
+}
+
+void settings_log(const settings *s, const char *model, int32_t trained_ctx)
+{
+    buf b;
+    buf_init(&b, 1 << 16);
+    for (int i = 0; i < n_settings; i++) {
+        buf_printf(&b, " %s=", setting_table[i].name);
+        settings_put_text(s, &setting_table[i], &b);
+        if (s->held >> i & 1) buf_puts(&b, " (environment)");
+    }
+    log_event(LOG_INFO, "settings", "%s:%.*s", model, (int)b.n, b.p ? b.p : "");
+    buf_deinit(&b);
+    if (trained_ctx > 0 && s->dflash_max_ctx > trained_ctx)
+        log_event(LOG_WARN, "settings",
+                  "%s: dflash_max_ctx is %lld, but the drafter was trained on %d tokens: it sees the last of them only",
+                  model, (long long)s->dflash_max_ctx, (int)trained_ctx);
+}

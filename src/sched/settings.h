@@ -1,0 +1,89 @@
+/* sched/settings.h - what can be set for a model, in one table.
+ *
+ * Names are those that users of other engines know (docs/routing.md has all of them, and where ours differ). A value comes
+ * from the environment, else from the settings file, else it is the default; zero is a value like any other. Numbers that
+ * may be unlimited have a word for it ("auto", "none"), which is also what null means.
+ *
+ * The file is one JSON object for all models, replaced as a whole:
+ *
+ *     {"models": {"MODEL ID": {"dflash_max_concurrent": 4, ...}, ...}}
+ *
+ * What is in it and not known here is kept and said once. A file that cannot be read is never written over. */
+#ifndef TANDEM_SCHED_SETTINGS_H
+#define TANDEM_SCHED_SETTINGS_H
+#include "gguf/quant.h"
+#include "json/json.h"
+
+enum {
+    SETTING_UNLIMITED = -1, /* "auto", "none" */
+    SETTING_TEXT_MAX  = 1024,
+    SETTINGS_MAX      = 64
+};
+
+typedef struct {
+    bool     dflash_enabled;
+    int64_t  dflash_max_concurrent; /* or SETTING_UNLIMITED, as where "none" or "auto" is allowed below */
+    bool     dflash_lazy_drafter;
+    double   dflash_kv_pressure_threshold;
+    int64_t  dflash_max_ctx;
+    char     dflash_draft_model[SETTING_TEXT_MAX];
+    bool     dflash_draft_quant_enabled;
+    int64_t  dflash_draft_quant_weight_bits, dflash_draft_quant_activation_bits, dflash_draft_quant_group_size;
+    int64_t  default_max_tokens;
+    double   kv_cap;
+    int64_t  max_stall_ms, queue_max, queue_timeout_ms, request_timeout_ms;
+    bool     routing_log;
+    int64_t  routing_log_max_bytes, routing_log_files;
+    uint64_t held; /* bit i: setting_table[i] is the environment's, and stays */
+} settings;
+
+typedef enum { SETTING_BOOL, SETTING_INT, SETTING_REAL, SETTING_TEXT } setting_kind;
+typedef struct {
+    const char  *name;
+    setting_kind kind;
+    size_t       at; /* in settings */
+    double       min, max;
+    const char  *word;      /* in place of a number; NULL: none */
+    const char  *otherwise; /* the default, as text */
+    const char  *variable;  /* of the environment; NULL: none */
+    bool         live;      /* takes effect at once; else when the model is loaded again */
+    const char  *help;
+} setting_info;
+extern const setting_info setting_table[];
+extern const int          n_settings;
+const setting_info       *setting_find(str name); /* NULL: there is none */
+
+void settings_init(settings *s); /* the defaults */
+/* One value, from JSON or from text; what the environment holds is checked and stays. ERR_INPUT names the field. */
+bool settings_set(settings *s, const setting_info *info, const json_value *v, err *e);
+bool settings_set_text(settings *s, const setting_info *info, str text, err *e);
+/* All members of an object, or none. Names that are not known are added to *unknown, a count. */
+bool settings_set_all(settings *s, const json_value *object, int *unknown, err *e);
+/* Once, when a model is loaded: DFLASH_MAX_CTX, DFLASH_METRIC_DISABLE, DFLASH_METRIC_MAX_SIZE. */
+bool settings_take_environment(settings *s, err *e);
+/* What no single field shows. */
+bool settings_check(const settings *s, err *e);
+/* The drafter's weights are to be stored so; false: as they are in the file. settings_check has passed. */
+bool settings_draft_type(const settings *s, quant_type *out);
+
+/* Bits of the table: what differs, and of that what takes effect only when the model is loaded again. */
+uint64_t settings_differ(const settings *a, const settings *b);
+uint64_t settings_need_reload(uint64_t differ);
+void     settings_names(uint64_t which, buf *out); /* "a, b" */
+
+void settings_put_text(const settings *s, const setting_info *info, buf *out);
+void settings_put_json(const settings *s, json_writer *w); /* members of all, into an open object */
+/* One line with all values; a warning where dflash_max_ctx is above what the drafter was trained on (0: not known). */
+void settings_log(const settings *s, const char *model, int32_t trained_ctx);
+
+/* --- the file ------------------------------------------------------------------------------------ */
+typedef struct settings_file settings_file;
+/* A file that is not there is an empty one. ERR_FORMAT with line and column, or the field, when it is broken. Any thread,
+ * one at a time. */
+bool settings_file_open(settings_file **out, const char *path, err *e);
+void settings_file_close(settings_file *f); /* NULL is fine */
+/* Defaults, with what the file says of the model over them. */
+bool settings_file_get(const settings_file *f, str model, settings *out, err *e);
+/* Changes these members of the model's object (null: back to the default), and the file on the disk. All or nothing. */
+bool settings_file_put(settings_file *f, str model, const json_value *members, err *e);
+#endif
