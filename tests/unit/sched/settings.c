@@ -1,0 +1,356 @@
+#include "sched/settings.h"
+
+#include "base/fault.h"
+#include "test.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const json_value *parse(arena *a, const char *text)
+{
+    const json_value *v;
+    err               e = {0};
+    if (!json_parse(&v, a, str_of(text), NULL, &e)) fprintf(stderr, "%s: %s\n", text, e.text);
+    return v;
+}
+
+static bool set_json(settings *s, const char *text, int *unknown, err *e)
+{
+    arena a;
+    arena_init(&a, 1 << 20);
+    bool ok = settings_set_all(s, parse(&a, text), unknown, e);
+    arena_deinit(&a);
+    return ok;
+}
+
+TEST(settings_defaults)
+{
+    settings s;
+    err      e = {0};
+    settings_init(&s);
+    CHECK(s.dflash_enabled && !s.dflash_lazy_drafter && !s.dflash_draft_quant_enabled && s.routing_log);
+    CHECK_INT(s.dflash_max_concurrent, SETTING_UNLIMITED);
+    CHECK_INT(s.dflash_max_ctx, SETTING_UNLIMITED);
+    CHECK_NEAR(s.dflash_kv_pressure_threshold, 0.7, 0);
+    CHECK_INT(s.default_max_tokens, 8192);
+    CHECK_NEAR(s.kv_cap, 0.9, 0);
+    CHECK_INT(s.max_stall_ms, 200);
+    CHECK_INT(s.request_timeout_ms, SETTING_UNLIMITED);
+    CHECK_INT(s.routing_log_max_bytes, 500000000);
+    CHECK_STR(str_of(s.dflash_draft_model), STR(""));
+    CHECK_OK(settings_check(&s, &e), e);
+}
+
+/* Every row of the table: its ends are taken, what lies beyond is refused with the name in the sentence. */
+TEST(settings_ranges)
+{
+    for (int i = 0; i < n_settings; i++) {
+        const setting_info *info = &setting_table[i];
+        settings            s;
+        err                 e = {0};
+        settings_init(&s);
+        CHECK(setting_find(str_of(info->name)) == info && info->help[0]);
+        if (info->kind == SETTING_BOOL) {
+            CHECK_OK(settings_set(&s, info, &(json_value){.kind = JSON_BOOL, .b = true}, &e), e);
+            CHECK_FAILS(settings_set(&s, info, &(json_value){.kind = JSON_INT, .i = 1, .d = 1}, &e), e, info->name);
+        }
+        if (info->kind == SETTING_INT || info->kind == SETTING_REAL) {
+            json_value low  = {.kind = JSON_INT, .i = (int64_t)info->min, .d = info->min},
+                       high = {.kind = JSON_INT, .i = (int64_t)info->max, .d = info->max};
+            if (low.d == (double)low.i) CHECK_OK(settings_set(&s, info, &low, &e), e);
+            CHECK_OK(settings_set(&s, info, &high, &e), e);
+            low.i = (int64_t)(low.d = floor(info->min) - 1);
+            high.i++;
+            high.d++;
+            CHECK_FAILS(settings_set(&s, info, &low, &e), e, info->name);
+            CHECK_FAILS(settings_set(&s, info, &high, &e), e, info->name);
+            CHECK_FAILS(settings_set(&s, info, &(json_value){.kind = JSON_STRING, .s = STR("many")}, &e), e,
+                        info->name);
+            CHECK_FAILS(settings_set(&s, info, &(json_value){.kind = JSON_ARRAY}, &e), e, "an array");
+        }
+        if (info->kind == SETTING_INT)
+            CHECK_FAILS(settings_set(&s, info, &(json_value){.kind = JSON_REAL, .d = 1.5}, &e), e, "a whole number");
+        if (info->word) {
+            CHECK_OK(settings_set_text(&s, info, str_of(info->word), &e), e);
+            CHECK_INT(*(int64_t *)(void *)((char *)&s + info->at), SETTING_UNLIMITED);
+        }
+    }
+}
+
+TEST(settings_sentences)
+{
+    settings s;
+    err      e       = {0};
+    int      unknown = 0;
+    settings_init(&s);
+    CHECK_FAILS(set_json(&s, "{\"dflash_max_concurrent\": \"many\"}", &unknown, &e), e,
+                "dflash_max_concurrent is \"many\", expected a whole number from 0 to 4096, or \"auto\"");
+    CHECK_FAILS(set_json(&s, "{\"dflash_kv_pressure_threshold\": 1.5}", &unknown, &e), e,
+                "dflash_kv_pressure_threshold is 1.5, expected a number from 0 to 1");
+    CHECK_FAILS(set_json(&s, "{\"dflash_enabled\": \"yes\"}", &unknown, &e), e,
+                "dflash_enabled is \"yes\", expected true or false");
+    CHECK_FAILS(set_json(&s, "{\"dflash_draft_quant_weight_bits\": 3}", &unknown, &e), e, "4 (q4_0) or 8 (q8_0)");
+    CHECK_FAILS(set_json(&s, "{\"dflash_draft_quant_activation_bits\": 4}", &unknown, &e), e, "8, 16 or \"none\"");
+    CHECK_FAILS(set_json(&s, "{\"dflash_draft_quant_group_size\": 64}", &unknown, &e), e, "expected 32");
+    CHECK_FAILS(set_json(&s, "[]", &unknown, &e), e, "an object");
+    CHECK_FAILS(set_json(&s, "{\"dflash_max_ctx\": 9, \"kv_cap\": 2}", &unknown, &e), e, "kv_cap");
+    CHECK_INT(s.dflash_max_ctx, SETTING_UNLIMITED); /* all or nothing */
+    CHECK_INT(unknown, 0);
+}
+
+TEST(settings_zero_and_null)
+{
+    settings s;
+    err      e       = {0};
+    int      unknown = 0;
+    settings_init(&s);
+    CHECK_OK(set_json(&s,
+                      "{\"dflash_max_concurrent\": 0, \"dflash_max_ctx\": 0, \"dflash_kv_pressure_threshold\": 0,"
+                      " \"queue_max\": 0, \"queue_timeout_ms\": 0, \"max_stall_ms\": 0, \"routing_log_max_bytes\": 0,"
+                      " \"what_is_this\": 1}",
+                      &unknown, &e),
+             e);
+    CHECK(s.dflash_max_concurrent == 0 && s.dflash_max_ctx == 0 && s.dflash_kv_pressure_threshold == 0);
+    CHECK(s.queue_max == 0 && s.queue_timeout_ms == 0 && s.max_stall_ms == 0 && s.routing_log_max_bytes == 0);
+    CHECK_INT(unknown, 1);
+    CHECK_OK(
+        set_json(&s, "{\"dflash_max_concurrent\": null, \"dflash_max_ctx\": null, \"queue_max\": null}", &unknown, &e),
+        e);
+    CHECK(s.dflash_max_concurrent == SETTING_UNLIMITED && s.dflash_max_ctx == SETTING_UNLIMITED);
+    CHECK_INT(s.queue_max, 256);
+}
+
+TEST(settings_draft_types)
+{
+    settings   s;
+    quant_type type = QUANT_F32;
+    err        e    = {0};
+    int        n    = 0;
+    settings_init(&s);
+    CHECK(!settings_draft_type(&s, &type));
+    CHECK_OK(set_json(&s, "{\"dflash_draft_quant_enabled\": true, \"dflash_draft_quant_activation_bits\": 16}", &n, &e),
+             e);
+    CHECK(settings_draft_type(&s, &type));
+    CHECK_INT(type, QUANT_Q8_0);
+    CHECK_OK(set_json(&s, "{\"dflash_draft_quant_weight_bits\": 4}", &n, &e), e);
+    CHECK(settings_draft_type(&s, &type));
+    CHECK_INT(type, QUANT_Q4_0);
+}
+
+/* What is written reads back the same, whatever the values. */
+TEST(settings_round_trip)
+{
+    uint64_t seed = 1;
+    for (int round = 0; round < 200; round++) {
+        settings    s, again;
+        json_writer w;
+        buf         b;
+        err         e       = {0};
+        int         unknown = 0;
+        settings_init(&s);
+        for (int i = 0; i < n_settings; i++) {
+            const setting_info *info = &setting_table[i];
+            double              x    = (double)(test_rand(&seed) % 1000) / 999;
+            json_value          v    = {.kind = JSON_INT, .i = (int64_t)(info->min + x * (info->max - info->min))};
+            v.d                      = (double)v.i;
+            if (info->kind == SETTING_BOOL) v = (json_value){.kind = JSON_BOOL, .b = test_rand(&seed) % 2};
+            if (info->kind == SETTING_REAL)
+                v = (json_value){.kind = JSON_REAL, .d = info->min + x * (info->max - info->min)};
+            if (info->kind == SETTING_TEXT) v = (json_value){.kind = JSON_STRING, .s = STR("a \"b\"/\xc3\xa9\n")};
+            if (info->word && test_rand(&seed) % 3 == 0) v = (json_value){.kind = JSON_NULL};
+            if (!strncmp(info->name, "dflash_draft_quant_", 19) && info->kind == SETTING_INT) continue;
+            CHECK_OK(settings_set(&s, info, &v, &e), e);
+        }
+        buf_init(&b, 1 << 16);
+        json_writer_init(&w, &b);
+        json_begin_object(&w);
+        settings_put_json(&s, &w);
+        json_end(&w);
+        buf_putc(&b, 0);
+        settings_init(&again);
+        CHECK_OK(set_json(&again, b.p, &unknown, &e), e);
+        CHECK_INT(settings_differ(&s, &again), 0);
+        CHECK_INT(unknown, 0);
+        buf_deinit(&b);
+    }
+}
+
+TEST(settings_changes_that_need_a_reload)
+{
+    settings a, b;
+    buf      names;
+    settings_init(&a);
+    b = a;
+    CHECK_INT(settings_differ(&a, &b), 0);
+    b.dflash_max_concurrent = 4;
+    CHECK_INT(settings_need_reload(settings_differ(&a, &b)), 0);
+    b.dflash_lazy_drafter   = true;
+    b.dflash_draft_model[0] = 'x';
+    buf_init(&names, 1000);
+    settings_names(settings_need_reload(settings_differ(&a, &b)), &names);
+    CHECK_STR(buf_str(&names), STR("dflash_lazy_drafter, dflash_draft_model"));
+    buf_deinit(&names);
+}
+
+/* --- the environment ----------------------------------------------------------------------------- */
+static bool with_variable(settings *s, const char *name, const char *value, err *e)
+{
+    settings_init(s);
+    setenv(name, value, 1);
+    bool ok = settings_take_environment(s, e);
+    unsetenv(name);
+    return ok;
+}
+
+TEST(settings_environment)
+{
+    settings s;
+    err      e       = {0};
+    int      unknown = 0;
+    CHECK_OK(with_variable(&s, "DFLASH_MAX_CTX", "8192", &e), e);
+    CHECK_INT(s.dflash_max_ctx, 8192);
+    CHECK_OK(set_json(&s, "{\"dflash_max_ctx\": 100, \"queue_max\": 3}", &unknown, &e), e); /* it stays */
+    CHECK_INT(s.dflash_max_ctx, 8192);
+    CHECK_INT(s.queue_max, 3);
+    CHECK_OK(with_variable(&s, "DFLASH_MAX_CTX", "0", &e), e);
+    CHECK_INT(s.dflash_max_ctx, 0);
+    CHECK_OK(with_variable(&s, "DFLASH_MAX_CTX", "none", &e), e);
+    CHECK_INT(s.dflash_max_ctx, SETTING_UNLIMITED);
+    static const char *const bad[] = {"", " 4096", "4096 ", "4k", "-1", "1e3", "0x10", "99999999999999999999", "auto"};
+    for (size_t i = 0; i < COUNT(bad); i++)
+        CHECK_FAILS(with_variable(&s, "DFLASH_MAX_CTX", bad[i], &e), e, "DFLASH_MAX_CTX");
+    CHECK_OK(with_variable(&s, "DFLASH_METRIC_MAX_SIZE", "1000", &e), e);
+    CHECK_INT(s.routing_log_max_bytes, 1000);
+    CHECK_FAILS(with_variable(&s, "DFLASH_METRIC_MAX_SIZE", "1 MB", &e), e, "DFLASH_METRIC_MAX_SIZE");
+    CHECK_OK(with_variable(&s, "DFLASH_METRIC_DISABLE", "1", &e), e);
+    CHECK(!s.routing_log);
+    CHECK_OK(set_json(&s, "{\"routing_log\": true}", &unknown, &e), e);
+    CHECK(!s.routing_log);
+    CHECK_OK(with_variable(&s, "DFLASH_METRIC_DISABLE", "0", &e), e);
+    CHECK(s.routing_log);
+    CHECK_FAILS(with_variable(&s, "DFLASH_METRIC_DISABLE", "maybe", &e), e, "DFLASH_METRIC_DISABLE");
+}
+
+/* --- the file ------------------------------------------------------------------------------------ */
+static bool put(settings_file *f, const char *model, const char *text, err *e)
+{
+    arena a;
+    arena_init(&a, 1 << 20);
+    bool ok = settings_file_put(f, str_of(model), parse(&a, text), e);
+    arena_deinit(&a);
+    return ok;
+}
+
+static void file_text(const char *path, char *out, size_t cap)
+{
+    FILE *f                                = fopen(path, "r");
+    out[f ? fread(out, 1, cap - 1, f) : 0] = 0;
+    if (f) fclose(f);
+}
+
+static int files_in(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int  n = 0;
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n - 2;
+}
+
+TEST(settings_file_keeps_and_replaces)
+{
+    char           dir[512], path[600], text[2000];
+    settings_file *f;
+    settings       s;
+    err            e = {0};
+    snprintf(dir, sizeof dir, "%s/settings", test_tmp_dir());
+    mkdir(dir, 0777);
+    snprintf(path, sizeof path, "%s/settings.json", dir);
+    CHECK_OK(settings_file_open(&f, path, &e), e);
+    CHECK_OK(settings_file_get(f, STR("a"), &s, &e), e);
+    CHECK_INT(s.dflash_max_concurrent, SETTING_UNLIMITED);
+    CHECK_INT(files_in(dir), 0); /* asking writes nothing */
+    CHECK_OK(put(f, "a", "{\"dflash_max_concurrent\": 4, \"from_the_future\": {\"x\": [1, 2.5, null]}}", &e), e);
+    CHECK_OK(put(f, "b", "{\"dflash_max_ctx\": 0}", &e), e);
+    CHECK_OK(put(f, "a", "{\"dflash_enabled\": false}", &e), e);
+    settings_file_close(f);
+    CHECK_INT(files_in(dir), 1);
+    file_text(path, text, sizeof text);
+    CHECK_STR(str_of(text), STR("{\"models\":{\"b\":{\"dflash_max_ctx\":0},\"a\":{\"dflash_max_concurrent\":4,"
+                                "\"from_the_future\":{\"x\":[1,2.5,null]},\"dflash_enabled\":false}}}\n"));
+    CHECK_OK(settings_file_open(&f, path, &e), e);
+    CHECK_OK(settings_file_get(f, STR("a"), &s, &e), e);
+    CHECK(s.dflash_max_concurrent == 4 && !s.dflash_enabled);
+    CHECK_OK(settings_file_get(f, STR("b"), &s, &e), e);
+    CHECK(s.dflash_max_ctx == 0 && s.dflash_enabled);
+    CHECK_OK(put(f, "a", "{\"dflash_max_concurrent\": null}", &e), e); /* back to the default */
+    CHECK_OK(settings_file_get(f, STR("a"), &s, &e), e);
+    CHECK_INT(s.dflash_max_concurrent, SETTING_UNLIMITED);
+    CHECK_FAILS(put(f, "a", "{\"dflash_max_ctx\": 7, \"queue_max\": -1}", &e), e, "settings of 'a': queue_max is -1");
+    CHECK_OK(settings_file_get(f, STR("a"), &s, &e), e);
+    CHECK_INT(s.dflash_max_ctx, SETTING_UNLIMITED);
+    settings_file_close(f);
+}
+
+/* A broken file is an error that says where, and stays as it is. */
+TEST(settings_file_broken)
+{
+    static const struct {
+        const char *text, *part;
+    } k[] = {{"{\"models\":\n {\"a\": {\"dflash_enabled\": tru}}}", "line 2"},
+             {"{\"models\": {\"a\": {}}", "line 1"},
+             {"", "line 1"},
+             {"[]", "not a JSON object"},
+             {"{\"models\": 3}", "\"models\""},
+             {"{\"models\": {\"a\": 3}}", "settings of 'a'"},
+             {"{\"models\": {\"a\": {\"kv_cap\": 0}}}", "kv_cap is 0"},
+             {"{\"models\": {\"a\": {}, \"a\": {}}}", "line 1"}};
+    for (size_t i = 0; i < COUNT(k); i++) {
+        settings_file *f;
+        err            e    = {0};
+        const char    *path = test_tmp_file("broken.json", k[i].text, strlen(k[i].text));
+        char           text[200];
+        CHECK_FAILS(settings_file_open(&f, path, &e), e, k[i].part);
+        CHECK_MSG(!f && strstr(e.text, "broken.json"), "%s", e.text);
+        file_text(path, text, sizeof text);
+        CHECK_STR(str_of(text), str_of(k[i].text));
+    }
+}
+
+TEST(settings_file_that_cannot_be_written)
+{
+    settings_file *f;
+    settings       s;
+    err            e = {0};
+    CHECK_OK(settings_file_open(&f, "/proc/no-such-place/settings.json", &e), e);
+    CHECK_FAILS(put(f, "a", "{\"queue_max\": 1}", &e), e, "cannot write");
+    CHECK_OK(settings_file_get(f, STR("a"), &s, &e), e);
+    CHECK_INT(s.queue_max, 256); /* what is not on the disk is not so */
+    settings_file_close(f);
+}
+
+TEST(settings_file_without_memory)
+{
+    static const char text[] = "{\"models\": {\"a\": {\"queue_max\": 5, \"x\\u0041\": \"\\u0042\"}}}";
+    char              path[600];
+    long              n = 1;
+    arena             a;
+    arena_init(&a, 1 << 20);
+    const json_value *change = parse(&a, "{\"queue_max\": 6}");
+    snprintf(path, sizeof path, "%s", test_tmp_file("starved.json", text, sizeof text - 1));
+    for (bool more = true; more; n++) {
+        settings_file *f = NULL;
+        settings       s;
+        err            e = {0};
+        fault_fail_nth(n);
+        if (settings_file_open(&f, path, &e) && !settings_file_put(f, STR("a"), change, &e)) CHECK(e.text[0]);
+        more = fault_tries() >= n;
+        fault_fail_nth(0);
+        if (f && settings_file_get(f, STR("a"), &s, &e)) CHECK(s.queue_max == 5 || s.queue_max == 6);
+        settings_file_close(f);
+    }
+    arena_deinit(&a);
+    CHECK_MSG(n > 5, "%ld allocations", n - 2);
+}
