@@ -67,7 +67,7 @@ KERNELS  := $(filter-out $(CPU_MAIN),$(wildcard src/ops/cpu/*.c))
 SOURCES  := $(filter-out src/cli/% src/bench/%,$(wildcard src/*/*.c src/ops/ref/*.c)) $(wildcard $(CPU_MAIN)) $(CUDA_C)
 CLI      := $(wildcard src/cli/*.c src/bench/*.c)
 # What sees no command line: the unit tests have it too.
-BENCH    := $(addprefix src/bench/,cells.c experts.c oracle.c plot.c prompts.c sha256.c shape.c stats.c)
+BENCH    := $(addprefix src/bench/,cells.c experts.c oracle.c plot.c prompts.c shape.c stats.c)
 NANO     := $(wildcard models/nano/*.gguf)
 UNIT     := $(wildcard tests/unit/*.c tests/unit/*/*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -206,10 +206,10 @@ asan:
 asan-programs:
 	$(MAKE) $(ASAN) all build/asan/unit build/asan/mutate build/asan/spec_exact replay
 
-# What has threads: the pool itself, and the ops, the model and the loop on top of it.
+# What has threads: the pool itself, the routing log, and the ops, the model and the loop on top of the pool.
 tsan:
 	$(MAKE) BUILD=build/tsan OPT='-O2 -g1' SAN='-fsanitize=thread' build/tsan/unit
-	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit pool rows_are_their_own model_promise1_q8_0 spec_with_two_threads
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
 
 FUZZ_SECONDS ?= 60
 FUZZ_FLAGS    = BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer \

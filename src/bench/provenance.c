@@ -1,7 +1,7 @@
 #include "bench/provenance.h"
 
 #include "bench/result.h"
-#include "bench/sha256.h"
+#include "base/sha256.h"
 #include "gguf/checkpoint.h"
 
 #include <stdio.h>

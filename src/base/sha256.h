@@ -1,6 +1,6 @@
-/* bench/sha256.h - SHA-256 (FIPS 180-4), so that a result names its files as `sha256sum` does. */
-#ifndef TANDEM_BENCH_SHA256_H
-#define TANDEM_BENCH_SHA256_H
+/* base/sha256.h - SHA-256 (FIPS 180-4), so that a result names its files as `sha256sum` does. */
+#ifndef TANDEM_BASE_SHA256_H
+#define TANDEM_BASE_SHA256_H
 #include "base/err.h"
 
 #include <stddef.h>

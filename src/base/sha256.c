@@ -1,4 +1,4 @@
-#include "bench/sha256.h"
+#include "base/sha256.h"
 
 #include <string.h>
 
