@@ -2,6 +2,7 @@
 #include "spec/cost.h"
 
 #include <math.h>
+#include <string.h>
 
 const char *const spec_method_names[] = {[SPEC_OFF]     = "off",
                                          [SPEC_DFLASH]  = "dflash",
@@ -18,6 +19,7 @@ static const double ASSUMED_DRAFT[SPEC_METHODS] = {[SPEC_DFLASH] = 0.2, [SPEC_TR
 enum { FEW = 3, OLD = 512, FIRST_AGE = 16 }; /* measurements; steps */
 
 static int least(int a, int b) { return a < b ? a : b; }
+static int most(int a, int b) { return a > b ? a : b; }
 
 static int context_of(int32_t ctx)
 {
@@ -43,6 +45,13 @@ static void note_cost(cost *c, long now, double seconds)
     c->last = seconds;
     c->at   = now;
     if (c->n < 1 << 20) c->n++;
+}
+
+static void note_at(cost_series *s, int rows, long now, double seconds)
+{
+    s->low  = s->low ? least(s->low, rows) : rows;
+    s->high = most(s->high, rows);
+    note_cost(&s->at[rows], now, seconds);
 }
 
 static bool is_old(const cost_table *c, const cost *k) { return c->n_steps - k->at > OLD; }
@@ -135,25 +144,27 @@ static bool number_at(const cost_table *c, const sources *from, int rows, cost *
  * measured only once and is more than twice what the others say, which may have been the machine's doing. */
 static void measured_spans(spans *v, const cost_table *c, const sources *from)
 {
-    spans sure = {.n = 0};
-    int   once[COST_MAX_ROWS], n_once = 0;
-    for (int rows = 1; rows <= COST_MAX_ROWS; rows++) {
-        cost k;
-        if (!number_at(c, from, rows, &k)) continue;
-        if (k.n == 1)
-            once[n_once++] = rows;
-        else
-            add_span(&sure, rows, &k);
+    spans sure;
+    cost  k;
+    int   n_once = 0, low = from->own->low, high = from->own->high;
+    if (from->other) {
+        low  = least(low, from->other->low);
+        high = most(high, from->other->high);
     }
-    *v = sure;
-    if (n_once == 0) return;
-    v->n = 0;
-    for (int rows = 1, i = 0; rows <= COST_MAX_ROWS; rows++) {
-        cost k;
-        bool is_once = i < n_once && once[i] == rows;
-        i += is_once;
+    v->n = sure.n = 0;
+    for (int rows = low; rows <= high; rows++) {
         if (!number_at(c, from, rows, &k)) continue;
-        if (!is_once || sure.n == 0 || k.seconds <= 2 * spans_at(&sure, rows)) add_span(v, rows, &k);
+        n_once += k.n == 1;
+        if (k.n != 1) add_span(&sure, rows, &k);
+    }
+    if (n_once == 0) {
+        memcpy(v->at, sure.at, (size_t)sure.n * sizeof sure.at[0]);
+        v->n = sure.n;
+        return;
+    }
+    for (int rows = low; rows <= high; rows++) {
+        if (!number_at(c, from, rows, &k)) continue;
+        if (k.n != 1 || sure.n == 0 || k.seconds <= 2 * spans_at(&sure, rows)) add_span(v, rows, &k);
     }
 }
 
@@ -161,7 +172,7 @@ static void measured_spans(spans *v, const cost_table *c, const sources *from)
 static long good_until(const cost_table *c, const cost_series *s)
 {
     long until = c->n_steps + OLD;
-    for (int rows = 1; rows <= COST_MAX_ROWS; rows++) {
+    for (int rows = s->low; rows <= s->high; rows++) {
         const cost *k = &s->at[rows];
         if (k->seconds > 0 && !is_old(c, k) && k->at + OLD < until) until = k->at + OLD;
     }
@@ -198,7 +209,7 @@ static const cost_series *neighbour(const cost_table *c, int at)
 static double dearer(const cost_table *c, const cost_series *own, const cost_series *other)
 {
     double here = 0, there = 0;
-    for (int rows = 1; rows <= COST_MAX_ROWS; rows++) {
+    for (int rows = own->low; rows <= own->high; rows++) {
         const cost *k = &own->at[rows];
         if (!(k->seconds > 0) || is_old(c, k)) continue;
         here += k->seconds;
@@ -219,7 +230,7 @@ void cost_note_step(cost_table *c, int rows, int32_t ctx, double seconds)
 {
     if (rows < 1 || rows > COST_MAX_ROWS) return;
     int at = context_of(ctx);
-    note_cost(&c->step[at].at[rows], ++c->n_steps, seconds);
+    note_at(&c->step[at], rows, ++c->n_steps, seconds);
     redraw_step(c, at);
     cost_series *others[] = {&c->block[SPEC_DFLASH], &c->block[SPEC_TREE], &c->pass};
     for (int i = 0; i < 3; i++)
@@ -234,16 +245,23 @@ void cost_note_draft(cost_table *c, spec_method m, int n_lanes, int n, double se
         return;
     }
     cost_series *s = m == SPEC_MTP ? &c->pass : &c->block[m];
-    note_cost(m == SPEC_MTP ? &s->at[n_lanes] : &s->at[n], c->n_steps, m == SPEC_MTP ? seconds / n : seconds);
+    note_at(s, m == SPEC_MTP ? n_lanes : n, c->n_steps, m == SPEC_MTP ? seconds / n : seconds);
+    redraw_alone(c, s);
+}
+
+static void refresh(cost_table *c, cost_series *s)
+{
+    s->low  = 1;
+    s->high = COST_MAX_ROWS;
     redraw_alone(c, s);
 }
 
 void cost_refresh(cost_table *c)
 {
-    for (int i = 0; i < COST_CONTEXTS; i++) redraw_alone(c, &c->step[i]);
+    for (int i = 0; i < COST_CONTEXTS; i++) refresh(c, &c->step[i]);
     for (int i = 0; i < COST_CONTEXTS; i++) redraw_step(c, i);
-    for (int m = SPEC_DFLASH; m <= SPEC_TREE; m++) redraw_alone(c, &c->block[m]);
-    redraw_alone(c, &c->pass);
+    for (int m = SPEC_DFLASH; m <= SPEC_TREE; m++) refresh(c, &c->block[m]);
+    refresh(c, &c->pass);
 }
 
 /* --- looking up --------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@ typedef struct {
 typedef struct {
     cost   at[COST_MAX_ROWS + 1];    /* by rows (of MTP: lanes) */
     double curve[COST_MAX_ROWS + 1]; /* between and beyond what was measured; never falls */
+    int    low, high;                /* rows that were ever measured lie between; 0: none was */
     int    n_known;                  /* 0: nothing is, or all of it is old */
     bool   drawn;                    /* the curve is there: what is old counts half, and half of that later */
     long   good_until;               /* n_steps at which this will change */
