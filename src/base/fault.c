@@ -8,6 +8,7 @@
 
 static atomic_long               fail_at, n_tries;
 static _Thread_local const char *no_alloc_scope;
+static _Thread_local int         n_inner; /* scopes inside the one that counts */
 
 void fault_fail_nth(long n)
 {
@@ -25,14 +26,20 @@ bool fault_now(void)
 
 void fault_no_alloc_begin(const char *scope)
 {
-    assert(!no_alloc_scope && scope);
-    no_alloc_scope = scope;
+    assert(scope);
+    if (no_alloc_scope)
+        n_inner++;
+    else
+        no_alloc_scope = scope;
 }
 
 void fault_no_alloc_end(void)
 {
     assert(no_alloc_scope);
-    no_alloc_scope = NULL;
+    if (n_inner)
+        n_inner--;
+    else
+        no_alloc_scope = NULL;
 }
 
 const char *fault_scope(void) { return no_alloc_scope; }

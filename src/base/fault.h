@@ -2,7 +2,7 @@
  *
  * fail_nth: the n-th allocation that may fail (mem_try and what stands on it) returns NULL.
  * no_alloc: inside the scope, on this thread and on the pool threads that work for it, any
- * allocation is our bug and aborts with the scope's name (promise 4). Test programs also route
+ * allocation is our bug and aborts with the name of the outermost scope (promise 4). Test programs also route
  * libc's malloc through fault_check_alloc, so that a hidden malloc is found too. */
 #ifndef TANDEM_BASE_FAULT_H
 #define TANDEM_BASE_FAULT_H

@@ -115,13 +115,14 @@ static bool veiled_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_
 /* --- the rest is the drafter's own ----------------------------------------------------------------*/
 static drafter *real(const drafter *d) { return ((const veiled *)d)->real; }
 
-static bool    veiled_lane_new(drafter *d, draft_lane **out, err *e) { return real(d)->lane_new(real(d), out, e); }
-static void    veiled_lane_free(drafter *d, draft_lane *l) { real(d)->lane_free(real(d), l); }
-static void    veiled_cut(drafter *d, draft_lane *l, int32_t n_pos) { real(d)->cut(real(d), l, n_pos); }
-static int32_t veiled_held(const drafter *d, const draft_lane *l, int32_t n_pos)
-{
-    return real(d)->held(real(d), l, n_pos);
-}
+static bool veiled_lane_new(drafter *d, draft_lane **out, err *e) { return real(d)->lane_new(real(d), out, e); }
+static void veiled_lane_free(drafter *d, draft_lane *l) { real(d)->lane_free(real(d), l); }
+static void veiled_cut(drafter *d, draft_lane *l, int32_t n_pos) { real(d)->cut(real(d), l, n_pos); }
+static void veiled_begin(drafter *d, draft_lane *l, const draft_text *t) { real(d)->begin(real(d), l, t); }
+static void veiled_wish(const drafter *d, const draft_lane *l, kv_wish *out) { real(d)->wish(real(d), l, out); }
+static void veiled_take(drafter *d, draft_lane *l, kv_node *at) { real(d)->take(real(d), l, at); }
+static void veiled_end(drafter *d, draft_lane *l) { real(d)->end(real(d), l); }
+static void veiled_need(const drafter *d, kv_need *n, int32_t n_pos) { real(d)->need(real(d), n, n_pos); }
 static bool veiled_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
 {
     return real(d)->observe(real(d), l, r, e);
@@ -143,9 +144,14 @@ drafter *oracle_wrap(void *ctx, drafter *d)
     v->d.lane_new  = veiled_lane_new;
     v->d.lane_free = veiled_lane_free;
     v->d.cut       = veiled_cut;
-    v->d.held      = d->held ? veiled_held : NULL;
     v->d.observe   = veiled_observe;
     v->d.draft     = veiled_draft;
     v->d.close     = veiled_close;
+    if (!d->begin) return &v->d;
+    v->d.begin = veiled_begin;
+    v->d.wish  = veiled_wish;
+    v->d.take  = veiled_take;
+    v->d.end   = veiled_end;
+    v->d.need  = veiled_need;
     return &v->d;
 }

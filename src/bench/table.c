@@ -126,6 +126,7 @@ static bool renew_lane(bench *b, err *e)
 {
     spec_lane_free(b->g.lane);
     b->g.lane = NULL;
+    spec_forget(b->g.spec);
     return spec_lane_new(b->g.spec, &b->g.lane, e);
 }
 

@@ -224,7 +224,7 @@ static bool run_lane(generator *a, err *e)
     while (more && !interrupted && !(a->full = spec_lane_full(l))) {
         spec_lane_limit(l, token_limit(a) - a->n_out);
         bool prompt = a->n_out == 0;
-        if (!spec_step(a->g->spec, &l, 1, e)) return false;
+        if (!spec_step_alone(a->g->spec, &l, 1, e)) return false;
         if (prompt) a->prefill_s = clock_s() - start;
         if (spec_lane_out(l)->problem) return err_set(e, ERR_FORMAT, "%s", spec_lane_out(l)->problem);
         more = spec_lane_out(l)->n == 0 || take_tokens(a);
@@ -243,7 +243,9 @@ bool generate(generator *a, const tok_ids *prompt, err *e)
     a->full              = false;
     a->n_prompt          = prompt->n;
     sigaction(SIGINT, &act, &before);
-    bool ok = spec_lane_begin(a->g->lane, &a->lane, prompt->p, prompt->n, &a->n_reused, e) && run_lane(a, e);
+    lane_request r = {
+        .opt = a->lane, .prompt = prompt->p, .n_prompt = prompt->n, .max_new = a->max_tokens > 0 ? a->max_tokens : 0};
+    bool ok = spec_lane_begin(a->g->lane, &r, &a->n_reused, e) && run_lane(a, e);
     sigaction(SIGINT, &before, NULL);
     a->interrupted = interrupted;
     return ok;

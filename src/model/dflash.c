@@ -15,14 +15,18 @@
  * Full layers see the whole block, sliding ones are causal in it. The block's K/V goes to the slots behind the context
  * and is cut away after the pass.
  *
- * A lane's context: slot s holds position s + shift. A context that starts in the middle of a text has its first position
- * as shift. One that outgrows n_ctx slides:
+ * A lane's context is a pure function of its text. With N positions folded in, slot s holds
  *
- *   slots   | sinks |  dropped  |  recent ...      |        the recent rows move down by n_ctx / 4, shift grows by it,
- *           | sinks |  recent ...      |                    the sinks are made again, for the positions before them
+ *   slots   | first page |     recent ...      |        position s + shift for s >= KV_PAGE, and of the first page
+ *   text    | first page |  left out  | recent ... |    what positions s + shift would be: models lean on first rows
+ *
+ *   shift(N) = 0 while N <= n_ctx, then n_drop * ceil((N - n_ctx) / n_drop)
  *
  * Keys are turned by absolute positions and masked by slots; both see only differences, so the drafter never meets one
- * that it was not trained on. */
+ * that it was not trained on. Recent pages are the same for every shift, so that requests share them (kv/prefix.h); a
+ * slide drops pages. The keys of the first page are turned further, from the page as it was made, which a second sequence
+ * keeps. What no draft can see is not folded in: of a long prompt the rows before shift(prompt), less n_drop for the
+ * next request whose prompt is a little shorter. */
 #include "model/dflash.h"
 
 #include "base/fault.h"
@@ -35,9 +39,8 @@
 
 enum {
     MAX_ROWS     = STEP_MAX_ROWS, /* of a pass */
-    WAITING_ROWS = 256, /* features of a lane that wait to be folded in: most answers that are not drafted for */
-    SINK_ROWS    = 16,
-    MIN_CTX      = 8,
+    WAITING_ROWS = 64,            /* features of a lane that wait to be folded in */
+    MIN_CTX      = 2 * KV_PAGE,
     DEFAULT_CTX  = 4096,  /* what drafters are trained on, where their files do not say */
     MAX_TRAINED  = 32768, /* a larger max_position_embeddings is the target's, not what the drafter was trained on */
     PER_LAYER    = 11,    /* tensors */
@@ -62,7 +65,7 @@ typedef struct {
 
 /* Scratch of a pass; [MAX_ROWS][n] floats unless said. */
 typedef struct {
-    dev features; /* [WAITING_ROWS][n_features]: gathered */
+    dev features; /* [MAX_ROWS][n_features]: gathered */
     dev x, y, f;  /* [n_embd] */
     dev q, heads; /* [n_heads * head_dim] */
     dev k, v;     /* [n_kv_heads * head_dim] */
@@ -75,13 +78,18 @@ typedef struct {
     dev moves;    /* kv_move_item [MAX_ROWS] */
 } scratch;
 
+/* Positions are counted from the context's first, which is 0 unless the drafter came in the middle of a text. */
 struct draft_lane {
-    kv_seq *seq; /* the rows folded in; between calls nothing else */
-    int32_t shift;
-    bool    slid;    /* the sinks lie in the first slots, and the rows behind them are not the next of the text */
-    int     n_wait;  /* rows in `waiting`, which follow those in seq */
-    dev     waiting; /* [waiting_rows][n_features] */
-    dev     sinks;   /* [n_sinks][n_embd]: g of the first rows of the context */
+    kv_seq           *seq;           /* the rows folded in; between calls nothing else */
+    kv_seq           *first;         /* its first page as it was made, once that of seq is turned; NULL: seq's is */
+    int32_t           base;          /* the text's position that is the context's first */
+    int32_t           n_seen;        /* positions of the context */
+    int32_t           shift, turned; /* turned: the shift that seq's first page is turned for */
+    int32_t           wished;        /* the first position behind the first page that this request's drafts can see */
+    int               n_wait;        /* rows in `waiting`: the last of those seen */
+    dev               waiting;       /* [WAITING_ROWS][n_features] */
+    const draft_text *text;          /* NULL: it shares nothing */
+    int               n_given;       /* pages of the text that are in the tree, or never will be */
 };
 
 typedef struct {
@@ -98,10 +106,11 @@ typedef struct {
     layer        *layers;
     scratch       s;
     block_rows    rows;
-    draft_lane   *owner[MAX_ROWS]; /* of a context row */
-    kv_pool      *kv;
+    kv_pool      *kv, *own_kv; /* own_kv NULL: somebody else's */
+    int           cls;
+    bool          has_cls;
+    int           n_lanes, max_lanes;
     int           n_ctx, n_drop; /* slots of context; dropped when they are full */
-    int           n_sinks, waiting_rows;
     draft_picker  pick;
     owned         own;
 } dflash;
@@ -260,7 +269,7 @@ static bool init_scratch(dflash *m, bool keep_rows, err *e)
     scratch             *s = &m->s;
     int                  H = c->n_embd, nq = c->n_heads * c->head_dim, nk = c->n_kv_heads * c->head_dim, R = MAX_ROWS;
     int                  V = m->d.t->n_vocab;
-    return take_floats(m, &s->features, WAITING_ROWS, c->n_features, e) && take_floats(m, &s->x, R, H, e) &&
+    return take_floats(m, &s->features, R, c->n_features, e) && take_floats(m, &s->x, R, H, e) &&
            take_floats(m, &s->y, R, H, e) && take_floats(m, &s->f, R, H, e) && take_floats(m, &s->q, R, nq, e) &&
            take_floats(m, &s->heads, R, nq, e) && take_floats(m, &s->k, R, nk, e) && take_floats(m, &s->v, R, nk, e) &&
            take_floats(m, &s->gate, R, c->n_ff, e) && take_floats(m, &s->up, R, c->n_ff, e) &&
@@ -268,7 +277,7 @@ static bool init_scratch(dflash *m, bool keep_rows, err *e)
            (!m->n_few || take_floats(m, &s->few, HEAD_ROWS, m->n_few, e)) &&
            owned_buf(&m->own, &s->rows, sizeof(block_rows), e) &&
            owned_buf(&m->own, &s->index, MAX_ROWS * sizeof(int32_t), e) &&
-           owned_buf(&m->own, &s->moves, MAX_ROWS * sizeof(kv_move_item), e) &&
+           owned_buf(&m->own, &s->moves, KV_PAGE * sizeof(kv_move_item), e) &&
            (!keep_rows ||
             (take_floats(m, &m->d.draft_hidden, c->block, H, e) && take_floats(m, &m->d.draft_logits, c->block, V, e)));
 }
@@ -283,17 +292,45 @@ static bool init_queue(dflash *m, err *e)
     return m->o->queue_reserve(m->q, &(queue_limits){MAX_ROWS, wide, 0, 0, m->d.t->n_vocab}, e);
 }
 
-/* A lane that was given out never fails for memory: all of them fit at once (promise 5). */
+static int32_t max_slots(const dflash *m) { return m->n_ctx + m->n_drop + m->c.block; }
+
+static kv_class_spec class_spec(const dflash_config *c, quant_type type)
+{
+    return (kv_class_spec){.n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .type = type};
+}
+
+/* Twice the pages, since up to half of a slab may be too small for one; 0: it would be too much. */
+static size_t kv_bytes(const dflash *m, const kv_class_spec *cls)
+{
+    kv_pool_spec spec = {.classes = cls, .n_classes = 1, .max_slots = max_slots(m)};
+    size_t       n;
+    return kv_bytes_for(&spec, max_slots(m) + KV_PAGE, &n) && size_mul(&n, n, 2 * (size_t)m->max_lanes) ? n : 0;
+}
+
+/* Without a pool to share; the class that a pool has from the start is not used. */
+static bool make_pool(dflash *m, const kv_class_spec *cls, err *e)
+{
+    kv_pool_spec spec = {
+        .classes = cls, .n_classes = 1, .max_bytes = kv_bytes(m, cls), .max_lanes = 1, .max_slots = KV_PAGE};
+    if (!spec.max_bytes)
+        return err_set(e, ERR_LIMIT, "the drafter's context of %d for %d lanes is too large", m->n_ctx, m->max_lanes);
+    if (!kv_pool_new(&m->own_kv, m->o, &spec, e)) return false;
+    kv_pool_set_queue(m->own_kv, m->q);
+    m->kv = m->own_kv;
+    return true;
+}
+
 static bool init_kv(dflash *m, const drafter_options *opt, err *e)
 {
-    const dflash_config *c    = &m->c;
-    kv_class_spec        cls  = {c->n_layers, c->n_kv_heads, c->head_dim, opt->kv_type, 0};
-    kv_pool_spec         spec = {&cls, 1, 0, opt->max_lanes > 0 ? opt->max_lanes : 1, m->n_ctx + c->block};
-    size_t               lane;
-    if (!kv_bytes_for(&spec, spec.max_slots, &lane) || !size_mul(&spec.max_bytes, lane, (size_t)spec.max_lanes))
-        return err_set(e, ERR_LIMIT, "the drafter's context of %d for %d lanes is too large", m->n_ctx, spec.max_lanes);
-    return kv_pool_new(&m->kv, m->o, &spec, e);
+    kv_class_spec cls = class_spec(&m->c, opt->kv_type);
+    m->kv             = opt->pool;
+    if (!m->kv && !make_pool(m, &cls, e)) return false;
+    /* two sequences for a lane: the second is its first page as it was made */
+    m->has_cls = kv_pool_add_class(m->kv, &cls, 2 * m->max_lanes, max_slots(m), &m->cls, e);
+    return m->has_cls;
 }
+
+static int whole_pages(int n) { return (n + KV_PAGE - 1) / KV_PAGE * KV_PAGE; }
 
 static bool init_context(dflash *m, const drafter_options *opt, err *e)
 {
@@ -301,13 +338,17 @@ static bool init_context(dflash *m, const drafter_options *opt, err *e)
     m->d.trained_ctx = m->c.n_ctx <= MAX_TRAINED ? m->c.n_ctx : 0;
     m->n_ctx         = opt->n_ctx ? opt->n_ctx : m->d.trained_ctx ? m->d.trained_ctx : DEFAULT_CTX;
     if (m->n_ctx > t->n_ctx) m->n_ctx = t->n_ctx;
-    m->d.enough_ctx = m->n_ctx / 2;
+    m->n_ctx = whole_pages(m->n_ctx);
     if (m->n_ctx < MIN_CTX)
         return err_set(e, ERR_INPUT, "a drafter's context of %d is too short, it needs %d", m->n_ctx, MIN_CTX);
-    m->n_drop       = m->n_ctx / 4;
-    m->n_sinks      = m->n_drop < SINK_ROWS ? m->n_drop : SINK_ROWS;
-    m->waiting_rows = m->n_drop < WAITING_ROWS ? m->n_drop : WAITING_ROWS;
+    m->n_drop    = whole_pages(m->n_ctx / 4);
+    m->max_lanes = opt->max_lanes > 0 ? opt->max_lanes : 1;
     return true;
+}
+
+static int32_t shift_of(const dflash *m, int32_t n_pos)
+{
+    return n_pos <= m->n_ctx ? 0 : (n_pos - m->n_ctx + m->n_drop - 1) / m->n_drop * m->n_drop;
 }
 
 /* --- lanes --------------------------------------------------------------------------------------*/
@@ -316,20 +357,21 @@ static void dflash_lane_free(drafter *d, draft_lane *l)
     dflash *m = (dflash *)d;
     if (!l) return;
     kv_seq_free(l->seq);
+    kv_seq_free(l->first);
+    m->n_lanes--;
     if (l->waiting.p) m->o->free(m->o, l->waiting);
-    if (l->sinks.p) m->o->free(m->o, l->sinks);
     mem_free(l);
 }
 
+/* Pages are taken when rows come. */
 static bool dflash_lane_new(drafter *d, draft_lane **out, err *e)
 {
     dflash     *m = (dflash *)d;
     draft_lane *l = xnew(draft_lane);
     *out          = NULL;
-    l->seq        = kv_seq_new(m->kv, 0);
-    bool ok       = l->seq || err_set(e, ERR_BUSY, "all lanes of the drafter are taken");
-    ok = ok && m->o->alloc(m->o, &l->waiting, (size_t)m->waiting_rows * (size_t)m->c.n_features * sizeof(float), e) &&
-         m->o->alloc(m->o, &l->sinks, (size_t)m->n_sinks * (size_t)m->c.n_embd * sizeof(float), e);
+    bool ok       = m->n_lanes++ < m->max_lanes || err_set(e, ERR_BUSY, "all lanes of the drafter are taken");
+    if (ok) l->seq = kv_seq_new(m->kv, m->cls);
+    ok = ok && m->o->alloc(m->o, &l->waiting, (size_t)WAITING_ROWS * (size_t)m->c.n_features * sizeof(float), e);
     if (ok)
         *out = l;
     else
@@ -337,38 +379,103 @@ static bool dflash_lane_new(drafter *d, draft_lane **out, err *e)
     return ok;
 }
 
-static int32_t next_pos(const draft_lane *l) { return l->shift + kv_seq_len(l->seq) + l->n_wait; }
+static int32_t next_pos(const draft_lane *l) { return l->base + l->n_seen; }
 
-/* All of the text, or enough_ctx of it. */
-static int32_t dflash_held(const drafter *d, const draft_lane *l, int32_t n_pos)
+static int32_t slot_of(const draft_lane *l, int32_t pos) { return pos < KV_PAGE ? pos : pos - l->shift; }
+
+/* The first position that is not folded in, of those that a draft can see. */
+static int32_t folded_end(const draft_lane *l)
 {
-    const dflash *m      = (const dflash *)d;
-    int32_t       have   = n_pos <= next_pos(l) ? n_pos - l->shift : 0;
-    int32_t       enough = n_pos < d->enough_ctx ? n_pos : d->enough_ctx;
-    if (l->slid && have < m->n_sinks) have = 0; /* a cut there forgets all */
-    return have >= enough ? n_pos : n_pos - enough;
+    int32_t len = kv_seq_len(l->seq);
+    return len < KV_PAGE ? len : len + l->shift;
 }
 
-static void restart(draft_lane *l, int32_t pos)
+/* An empty context whose first row is the text's at `pos`; `skip` rows behind its first page will not be seen. */
+static void start_at(const dflash *m, draft_lane *l, int32_t pos, int32_t skip)
 {
-    kv_seq_cut(l->seq, 0);
-    l->n_wait = 0;
-    l->shift  = pos;
-    l->slid   = false;
+    kv_seq_free(l->seq);
+    kv_seq_free(l->first);
+    l->seq    = kv_seq_new(m->kv, m->cls);
+    l->first  = NULL;
+    l->base   = pos;
+    l->n_seen = l->n_wait = l->n_given = 0;
+    l->shift                           = skip;
+    l->turned                          = 0;
+    if (pos) l->text = NULL;
+}
+
+/* What is in its pages may not be what it should be: the next rows start a new context. */
+static void lose(const dflash *m, draft_lane *l)
+{
+    start_at(m, l, 0, 0);
+    l->text = NULL;
 }
 
 static void dflash_cut(drafter *d, draft_lane *l, int32_t n_pos)
 {
-    dflash *m      = (dflash *)d;
-    int32_t folded = l->shift + kv_seq_len(l->seq), slot = n_pos - l->shift;
-    if (n_pos > 0 && n_pos >= folded) {
-        if (n_pos < next_pos(l)) l->n_wait = n_pos - folded;
-    } else if (slot <= 0 || (l->slid && slot < m->n_sinks)) /* nothing is left that belongs before it */
-        restart(l, n_pos);
-    else {
-        l->n_wait = 0;
-        kv_seq_cut(l->seq, slot);
+    dflash *m = (dflash *)d;
+    int32_t n = n_pos - l->base, folded = folded_end(l);
+    if (n_pos >= next_pos(l)) return;
+    if (n <= 0 || l->shift > shift_of(m, n)) { /* what was before it is no more */
+        start_at(m, l, n_pos, 0);
+        return;
     }
+    l->n_seen  = n;
+    l->n_wait  = n > folded ? n - folded : 0;
+    l->n_given = l->n_given < n / KV_PAGE ? l->n_given : n / KV_PAGE;
+    if (n < folded) kv_seq_cut(l->seq, slot_of(l, n));
+}
+
+/* --- requests -----------------------------------------------------------------------------------*/
+static void dflash_begin(drafter *d, draft_lane *l, const draft_text *t)
+{
+    const dflash *m    = (const dflash *)d;
+    int32_t       seen = shift_of(m, t->n_prompt);
+    start_at(m, l, 0, seen > m->n_drop ? seen - m->n_drop : 0);
+    l->wished = KV_PAGE + seen;
+    l->text   = t;
+}
+
+static int32_t first_wished(const void *lane, int32_t n_pos)
+{
+    (void)n_pos;
+    return ((const draft_lane *)lane)->wished;
+}
+
+static void dflash_wish(const drafter *d, const draft_lane *l, kv_wish *out)
+{
+    *out = (kv_wish){.cls = ((const dflash *)d)->cls, .head_pages = 1, .first = first_wished, .ctx = l};
+}
+
+static void dflash_take(drafter *d, draft_lane *l, kv_node *at)
+{
+    (void)d;
+    l->n_seen = kv_node_end(at);
+    kv_prefix_take_class(l->text->tree, at, l->seq, 1, l->wished < l->n_seen ? l->wished : l->n_seen);
+    l->n_given = l->n_seen / KV_PAGE;
+    l->shift   = l->wished - KV_PAGE;
+}
+
+/* Pages that are complete go into the tree; where others were faster, the lane goes on with theirs. */
+static void give_pages(draft_lane *l)
+{
+    const draft_text *t = l->text;
+    if (!t || !t->tree) return;
+    for (int k; (k = l->n_given) < t->n_nodes && (k + 1) * KV_PAGE <= folded_end(l); l->n_given++) {
+        kv_seq *s = k == 0 && l->first ? l->first : l->seq;
+        if (k > 0 && k * KV_PAGE < KV_PAGE + l->shift) continue; /* left out, or dropped */
+        kv_prefix_put(t->tree, t->salt, k ? t->node[k - 1] : NULL, t->token + (size_t)k * KV_PAGE, s,
+                      slot_of(l, k * KV_PAGE) / KV_PAGE);
+    }
+}
+
+/* No more than this can be in the context at once, a block and the page as it was made counted. */
+static void dflash_need(const drafter *d, kv_need *n, int32_t n_pos)
+{
+    const dflash *m     = (const dflash *)d;
+    int32_t       slots = n_pos + m->c.block < max_slots(m) ? n_pos + m->c.block : max_slots(m);
+    kv_need_add(m->kv, n, m->cls, slots, slots);
+    kv_need_add(m->kv, n, m->cls, KV_PAGE, KV_PAGE);
 }
 
 /* --- the context --------------------------------------------------------------------------------*/
@@ -394,7 +501,7 @@ static void add_row(dflash *m, const draft_lane *l, int32_t token, int32_t slot,
     int32_t              in_view = slot + c->window - 1 < end ? slot + c->window - 1 : end;
     assert(i < MAX_ROWS);
     b->token[i]        = token;
-    b->pos[i]          = slot + l->shift;
+    b->pos[i]          = l->base + (slot < KV_PAGE ? slot : slot + l->shift);
     b->lane[i]         = kv_seq_lane(l->seq);
     b->slot[i]         = slot;
     b->root[i]         = end + 1;
@@ -413,7 +520,7 @@ static void store_kv(dflash *m, int l, dev x, const step_rows *r)
     o->matmul(m->q, m->s.v, y->v, x, r->n_rows);
     o->rms_norm(m->q, m->s.k, m->s.k, y->n_k, r->n_rows * nk, D, (float)c->eps);
     o->rope(m->q, m->s.k, r, nk, D, m->freq);
-    o->kv_store(m->q, kv_pool_class(m->kv, 0), l, r, m->s.k, m->s.v);
+    o->kv_store(m->q, kv_pool_class(m->kv, m->cls), l, r, m->s.k, m->s.v);
 }
 
 /* A pass over the rows at hand, from x; false: it is to be enqueued op by op. */
@@ -432,91 +539,100 @@ static void store_context(dflash *m, dev g)
         for (int l = 0; l < m->c.n_layers; l++) store_kv(m, l, g, &r);
 }
 
-static void move_down(dflash *m, const draft_lane *l, int32_t from, int32_t end, int32_t by)
+/* Forgets what no draft behind the folded rows can see. */
+static void slide(const dflash *m, draft_lane *l)
 {
-    kv_move_item item[MAX_ROWS];
-    int          lane = kv_seq_lane(l->seq);
-    for (int n; from < end; from += n) {
-        for (n = 0; n < MAX_ROWS && from + n < end; n++)
-            item[n] = (kv_move_item){lane, from + n, lane, from + n - by, 0};
-        m->o->upload(m->q, m->s.moves, item, (size_t)n * sizeof *item);
-        m->o->kv_move(m->q, kv_pool_class(m->kv, 0), m->s.moves, n, (dev){0});
-    }
+    int32_t shift = shift_of(m, folded_end(l)), more = shift - l->shift;
+    if (more <= 0) return;
+    kv_seq_drop(l->seq, 1, more / KV_PAGE);
+    l->shift = shift;
 }
 
-/* The picture at the top: n_drop rows behind the sinks are forgotten. */
-static void slide(dflash *m, draft_lane *l)
+/* The first page for the positions before the recent ones. */
+static bool turn_first(dflash *m, draft_lane *l, err *e)
 {
-    int32_t len = kv_seq_len(l->seq);
+    kv_move_item item[KV_PAGE];
+    if (l->turned == l->shift) return true;
+    if (!l->first) l->first = kv_seq_fork(l->seq, KV_PAGE);
+    assert(l->first); /* there are two sequences for every lane */
+    if (!kv_seq_own(l->seq, 0, e)) return false;
+    for (int s = 0; s < KV_PAGE; s++)
+        item[s] = (kv_move_item){
+            .from_lane = kv_seq_lane(l->first), .from = s, .to_lane = kv_seq_lane(l->seq), .to = s, .turn = l->shift};
     kv_pool_flush(m->kv, m->q);
-    move_down(m, l, m->n_sinks + m->n_drop, len, m->n_drop);
-    kv_seq_cut(l->seq, len - m->n_drop);
-    l->shift += m->n_drop;
-    l->slid   = true;
-    m->rows.n = 0;
-    for (int32_t s = 0; s < m->n_sinks; s++) add_row(m, l, 0, s, s);
-    store_context(m, l->sinks);
+    m->o->upload(m->q, m->s.moves, item, sizeof item);
+    m->o->kv_move(m->q, kv_pool_class(m->kv, m->cls), m->s.moves, KV_PAGE, m->freq);
+    l->turned = l->shift;
+    return true;
 }
 
-/* The lane's next n rows join the pass, n <= n_drop; make_room was called. */
+/* The lane's next n rows join the pass. */
 static bool add_context(dflash *m, draft_lane *l, int n, err *e)
 {
     int32_t len = kv_seq_len(l->seq);
     if (!kv_seq_grow(l->seq, len + n, e)) return false;
-    for (int i = 0; i < n; i++) {
-        m->owner[m->rows.n] = l;
-        add_row(m, l, 0, len + i, len + i);
-    }
+    for (int i = 0; i < n; i++) add_row(m, l, 0, len + i, len + i);
     return true;
-}
-
-static void make_room(dflash *m, draft_lane *l, int n)
-{
-    assert(n <= m->n_drop);
-    if (kv_seq_len(l->seq) + n > m->n_ctx) slide(m, l);
-}
-
-/* Keeps g of a context's first rows: they may have to be made again. */
-static void keep_sinks(dflash *m, dev g)
-{
-    size_t H = (size_t)m->c.n_embd;
-    for (int i = 0; i < m->rows.n; i++) {
-        const draft_lane *l    = m->owner[i];
-        size_t            slot = (size_t)m->rows.slot[i];
-        if (!l->slid && slot < (size_t)m->n_sinks)
-            m->o->copy_rows(m->q, dev_at_f32(l->sinks, slot * H), (int)H, dev_at_f32(g, (size_t)i * H), (int)H,
-                            (dev){0}, 1, (int)H);
-    }
 }
 
 /* The pass's rows from features to K/V. */
 static void fold(dflash *m, dev features)
 {
-    const ops *o = m->o;
-    int        n = m->rows.n;
-    o->matmul(m->q, m->s.y, m->fc, features, n);
-    o->rms_norm(m->q, m->s.y, m->s.y, m->n_hidden, n, m->c.n_embd, (float)m->c.eps);
-    keep_sinks(m, m->s.y);
+    int n = m->rows.n;
+    m->o->matmul(m->q, m->s.y, m->fc, features, n);
+    m->o->rms_norm(m->q, m->s.y, m->s.y, m->n_hidden, n, m->c.n_embd, (float)m->c.eps);
     store_context(m, m->s.y);
     m->rows.n = 0;
 }
 
-/* What waits in these lanes: gathered, so that a pass over the weights serves several. */
-static bool fold_waiting(dflash *m, draft_lane *const *lanes, int n_lanes, err *e)
+static void folded(const dflash *m, draft_lane *l)
+{
+    give_pages(l);
+    slide(m, l);
+}
+
+static int fewer(int a, int b) { return a < b ? a : b; }
+
+/* Rows of features that lie side by side, n_drop at most at a time: so much room there always is. */
+static bool fold_rows(dflash *m, draft_lane *l, dev features, int n_rows, err *e)
 {
     size_t F = (size_t)m->c.n_features;
-    for (int i = 0; i < n_lanes; i++) make_room(m, lanes[i], lanes[i]->n_wait);
-    m->rows.n = 0;
-    for (int i = 0; i < n_lanes; i++) {
-        draft_lane *l = lanes[i];
-        if (!l->n_wait) continue;
-        if (m->rows.n + l->n_wait > WAITING_ROWS) fold(m, m->s.features);
-        m->o->copy_rows(m->q, dev_at_f32(m->s.features, (size_t)m->rows.n * F), (int)F, l->waiting, (int)F, (dev){0},
-                        l->n_wait, (int)F);
-        if (!add_context(m, l, l->n_wait, e)) return false;
-        l->n_wait = 0;
+    for (int done = 0, n; done < n_rows; done += n) {
+        n         = fewer(n_rows - done, fewer(m->n_drop, MAX_ROWS));
+        m->rows.n = 0;
+        if (!add_context(m, l, n, e)) return false;
+        fold(m, dev_at_f32(features, (size_t)done * F));
+        folded(m, l);
     }
-    if (m->rows.n) fold(m, m->s.features);
+    return true;
+}
+
+static bool fold_waiting(dflash *m, draft_lane *l, err *e)
+{
+    int n     = l->n_wait;
+    l->n_wait = 0;
+    return fold_rows(m, l, l->waiting, n, e);
+}
+
+/* What waits in these lanes: gathered, so that a pass over the weights serves several. */
+static bool fold_together(dflash *m, draft_lane *const *lanes, int n_lanes, err *e)
+{
+    size_t F = (size_t)m->c.n_features;
+    for (int i = 0; i < n_lanes; i++)
+        if (lanes[i]->n_wait > m->n_drop && !fold_waiting(m, lanes[i], e)) return false;
+    for (int i = 0, end; i < n_lanes; i = end) {
+        m->rows.n = 0;
+        for (end = i; end < n_lanes && m->rows.n + lanes[end]->n_wait <= MAX_ROWS; end++) {
+            draft_lane *l = lanes[end];
+            if (!l->n_wait) continue;
+            m->o->copy_rows(m->q, dev_at_f32(m->s.features, (size_t)m->rows.n * F), (int)F, l->waiting, (int)F,
+                            (dev){0}, l->n_wait, (int)F);
+            if (!add_context(m, l, l->n_wait, e)) return false;
+            l->n_wait = 0;
+        }
+        if (m->rows.n) fold(m, m->s.features);
+        for (; i < end; i++) folded(m, lanes[i]);
+    }
     return true;
 }
 
@@ -529,32 +645,35 @@ static void gather(dflash *m, dev to, const int32_t *row, int n)
 }
 
 /* Many rows at once, such as a prompt's: they need not wait. Where they lie side by side they need no gathering. */
-static bool fold_now(dflash *m, draft_lane *l, const int32_t *row, int n_rows, err *e)
+static bool fold_now(dflash *m, draft_lane *l, const int32_t *row, int n, err *e)
 {
     bool dense = true;
-    for (int i = 1; i < n_rows; i++) dense &= row[i] == row[0] + i;
-    int most = dense ? MAX_ROWS : WAITING_ROWS;
-    if (most > m->n_drop) most = m->n_drop;
-    for (int done = 0, n; done < n_rows; done += n) {
-        n = n_rows - done < most ? n_rows - done : most;
-        make_room(m, l, n);
-        m->rows.n = 0;
-        if (!add_context(m, l, n, e)) return false;
-        if (!dense) gather(m, m->s.features, row + done, n);
-        fold(m, dense ? dev_at_f32(m->d.t->features, (size_t)row[done] * (size_t)m->c.n_features) : m->s.features);
-    }
+    for (int i = 1; i < n; i++) dense &= row[i] == row[0] + i;
+    if (!dense) gather(m, m->s.features, row, n);
+    return fold_rows(
+        m, l, dense ? dev_at_f32(m->d.t->features, (size_t)row[0] * (size_t)m->c.n_features) : m->s.features, n, e);
+}
+
+static bool take_rows(dflash *m, draft_lane *l, const int32_t *row, int n, err *e)
+{
+    size_t F = (size_t)m->c.n_features;
+    if (n <= 0) return true;
+    if (l->n_wait + n > WAITING_ROWS && !fold_waiting(m, l, e)) return false;
+    if (n > WAITING_ROWS) return fold_now(m, l, row, n, e);
+    gather(m, dev_at_f32(l->waiting, (size_t)l->n_wait * F), row, n);
+    l->n_wait += n;
     return true;
 }
 
+/* Rows of the first page, and those that a draft can see. */
 static bool observe_rows(dflash *m, draft_lane *l, const draft_rows *r, err *e)
 {
-    size_t F = (size_t)m->c.n_features;
-    if (r->pos != next_pos(l)) restart(l, r->pos);
-    if (l->n_wait + r->n > m->waiting_rows && !fold_waiting(m, &l, 1, e)) return false;
-    if (r->n > m->waiting_rows) return fold_now(m, l, r->row, r->n, e);
-    gather(m, dev_at_f32(l->waiting, (size_t)l->n_wait * F), r->row, r->n);
-    l->n_wait += r->n;
-    return true;
+    if (r->pos != next_pos(l)) start_at(m, l, r->pos, 0);
+    int head = fewer(r->n, KV_PAGE - l->n_seen), tail = fewer(r->n, KV_PAGE + l->shift - l->n_seen);
+    if (head < 0) head = 0;
+    if (tail < head) tail = head;
+    l->n_seen += r->n;
+    return take_rows(m, l, r->row, head, e) && take_rows(m, l, r->row + tail, r->n - tail, e);
 }
 
 static bool dflash_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
@@ -564,6 +683,7 @@ static bool dflash_observe(drafter *d, draft_lane *l, const draft_rows *r, err *
     fault_no_alloc_begin("observe"); /* promise 4 */
     bool ok = r->n <= 0 || observe_rows(m, l, r, e);
     fault_no_alloc_end();
+    if (!ok) lose(m, l);
     return ok;
 }
 
@@ -583,7 +703,7 @@ static void attention_block(dflash *m, int l, const step_rows *r)
     store_kv(m, l, m->s.y, r);
     seen.pos = r->slot;
     if (c->sliding[l]) seen.last = dev_at(m->s.rows, offsetof(block_rows, last_sliding));
-    o->attention(m->q, m->s.heads, m->s.q, c->n_heads, kv_pool_class(m->kv, 0), l, &seen, 1 / sqrtf((float)D),
+    o->attention(m->q, m->s.heads, m->s.q, c->n_heads, kv_pool_class(m->kv, m->cls), l, &seen, 1 / sqrtf((float)D),
                  c->sliding[l] ? c->window : 0);
     o->matmul(m->q, m->s.f, y->o, m->s.heads, n);
     o->add(m->q, m->s.x, m->s.x, m->s.f, (size_t)n * (size_t)c->n_embd, 1);
@@ -682,15 +802,15 @@ static bool pick_guesses(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
     return true;
 }
 
-/* All rows of the pass's first block, for whoever wants to look. */
-static void keep_rows(dflash *m)
+/* The rows of the pass's first block, n of them, for whoever wants to look. */
+static void keep_rows(dflash *m, int n_rows)
 {
     drafter *d = &m->d;
     size_t   H = (size_t)m->c.n_embd, V = (size_t)d->t->n_vocab;
     if (!d->draft_hidden.p) return;
-    m->o->copy_rows(m->q, d->draft_hidden, (int)H, m->s.y, (int)H, (dev){0}, m->c.block, (int)H);
-    for (int first = 0, n; first < m->c.block; first += n) {
-        n = m->c.block - first < HEAD_ROWS ? m->c.block - first : HEAD_ROWS;
+    m->o->copy_rows(m->q, d->draft_hidden, (int)H, m->s.y, (int)H, (dev){0}, n_rows, (int)H);
+    for (int first = 0, n; first < n_rows; first += n) {
+        n = fewer(n_rows - first, HEAD_ROWS);
         project(m, dev_at_f32(d->draft_logits, (size_t)first * V), dev_at_f32(d->draft_hidden, (size_t)first * H), n,
                 0);
     }
@@ -715,41 +835,68 @@ static bool run_blocks(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
     if (ok) forward(m);
     for (int i = 0; i < n_jobs; i++) { /* the next rows of the text come where the blocks were */
         draft_lane *l = jobs[i]->lane;
-        kv_seq_cut(l->seq, jobs[i]->n_text - 1 - l->shift);
+        kv_seq_cut(l->seq, slot_of(l, l->n_seen));
     }
     return ok;
 }
 
-/* As many jobs as a pass has rows for. One whose context is not that of its text gets no guesses. */
-static bool draft_some(dflash *m, draft_job *const *jobs, int n_jobs, bool first, err *e)
+static bool draft_pass(dflash *m, draft_job *const *jobs, int n_jobs, bool first, err *e)
 {
-    draft_job  *live[MAX_ROWS / 2];
-    draft_lane *lanes[MAX_ROWS / 2];
+    if (!run_blocks(m, jobs, n_jobs, e)) return false;
+    if (first) keep_rows(m, 1 + wanted(m, jobs[0]));
+    return pick_guesses(m, jobs, n_jobs, e);
+}
+
+/* As many blocks in a pass as it has rows for. */
+static bool draft_passes(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
+{
+    for (int i = 0, end; i < n_jobs; i = end) {
+        int rows = 0;
+        for (end = i; end < n_jobs && rows + 1 + wanted(m, jobs[end]) <= MAX_ROWS; end++)
+            rows += 1 + wanted(m, jobs[end]);
+        if (!draft_pass(m, jobs + i, end - i, i == 0, e)) return false;
+    }
+    return true;
+}
+
+/* One whose context is not that of its text gets no guesses. */
+static bool draft_all(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
+{
+    draft_job  *live[STEP_MAX_ROWS];
+    draft_lane *lanes[STEP_MAX_ROWS];
     int         n = 0;
     for (int i = 0; i < n_jobs; i++)
         if (jobs[i]->n_want > 0 && next_pos(jobs[i]->lane) == jobs[i]->n_text - 1) {
             live[n]    = jobs[i];
             lanes[n++] = jobs[i]->lane;
         }
-    if (!n) return true;
-    if (!fold_waiting(m, lanes, n, e) || !run_blocks(m, live, n, e)) return false;
-    if (first) keep_rows(m);
-    return pick_guesses(m, live, n, e);
+    if (!fold_together(m, lanes, n, e)) return false;
+    for (int i = 0; i < n; i++)
+        if (!turn_first(m, lanes[i], e)) return false;
+    return draft_passes(m, live, n, e);
 }
 
 static bool dflash_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
 {
-    dflash *m        = (dflash *)d;
-    int     per_pass = MAX_ROWS / m->c.block;
-    bool    ok       = true;
+    assert(n_jobs <= STEP_MAX_ROWS);
     (void)kv; /* its context is its own */
     for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0, jobs[i]->later = false;
     fault_no_alloc_begin("draft"); /* promise 4 */
-    for (int i = 0; ok && i < n_jobs; i += per_pass)
-        ok = draft_some(m, jobs + i, n_jobs - i < per_pass ? n_jobs - i : per_pass, i == 0, e);
+    bool ok = draft_all((dflash *)d, jobs, n_jobs, e);
     fault_no_alloc_end();
-    for (int i = 0; !ok && i < n_jobs; i++) jobs[i]->n = 0;
+    for (int i = 0; !ok && i < n_jobs; i++) {
+        jobs[i]->n = 0;
+        lose((dflash *)d, jobs[i]->lane);
+    }
     return ok;
+}
+
+/* A request's end. What cannot be folded in is not found by others: no more than that. */
+static void dflash_end(drafter *d, draft_lane *l)
+{
+    dflash *m = (dflash *)d;
+    if (l->text && l->text->tree && l->n_wait) fold_waiting(m, l, NULL);
+    lose(m, l);
 }
 
 /* --- open and close -----------------------------------------------------------------------------*/
@@ -757,7 +904,8 @@ static void dflash_close(drafter *d)
 {
     dflash *m = (dflash *)d;
     draft_picker_deinit(&m->pick);
-    kv_pool_free(m->kv);
+    if (m->has_cls) kv_pool_drop_class(m->kv, m->cls);
+    kv_pool_free(m->own_kv);
     owned_free(&m->own);
     mem_free(m->layers);
     mem_free(m);
@@ -779,6 +927,19 @@ static bool load_drafter(dflash *m, binder *b, const drafter_options *opt, err *
            init_scratch(m, opt->keep_rows, e) && init_kv(m, opt, e) && draft_picker_init(&m->pick, m->d.t, e);
 }
 
+size_t dflash_kv_bytes(target *t, const checkpoint *cp, const drafter_options *opt)
+{
+    dflash *m = xnew(dflash);
+    size_t  n = 0;
+    m->d.t    = t;
+    if (dflash_config_read(&m->c, cp, NULL) && init_context(m, opt, NULL)) {
+        kv_class_spec cls = class_spec(&m->c, opt->kv_type);
+        n                 = kv_bytes(m, &cls);
+    }
+    mem_free(m);
+    return n;
+}
+
 bool dflash_open(drafter **out, target *t, const checkpoint *cp, const drafter_options *opt, err *e)
 {
     dflash *m = xnew(dflash);
@@ -791,9 +952,13 @@ bool dflash_open(drafter **out, target *t, const checkpoint *cp, const drafter_o
                           .lane_new  = dflash_lane_new,
                           .lane_free = dflash_lane_free,
                           .cut       = dflash_cut,
-                          .held      = dflash_held,
                           .observe   = dflash_observe,
                           .draft     = dflash_draft,
+                          .begin     = dflash_begin,
+                          .wish      = dflash_wish,
+                          .take      = dflash_take,
+                          .end       = dflash_end,
+                          .need      = dflash_need,
                           .close     = dflash_close};
     binder b  = {.cp = cp, .own = &m->own, .dry = true, .recode = opt->quantise};
     bool   ok = load_drafter(m, &b, opt, e);

@@ -3,5 +3,6 @@
 #define TANDEM_MODEL_DFLASH_H
 #include "model/drafter.h"
 
-bool dflash_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
+bool   dflash_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
+size_t dflash_kv_bytes(target *t, const checkpoint *c, const drafter_options *opt); /* as drafter_kv_bytes */
 #endif

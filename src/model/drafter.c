@@ -25,6 +25,11 @@ bool drafter_open(drafter **out, target *t, const checkpoint *c, const drafter_o
     return kind[0] == 'd' ? dflash_open(out, t, c, opt, e) : mtp_open(out, t, c, opt, e);
 }
 
+size_t drafter_kv_bytes(target *t, const checkpoint *c, const drafter_options *opt)
+{
+    return is_dflash(c) ? dflash_kv_bytes(t, c, opt) : 0;
+}
+
 void drafter_close(drafter *d)
 {
     if (d) d->close(d);

@@ -8,6 +8,7 @@
  * state; n-grams: an index of the text). Thread: the target's. */
 #ifndef TANDEM_MODEL_DRAFTER_H
 #define TANDEM_MODEL_DRAFTER_H
+#include "kv/prefix.h"
 #include "model/model.h"
 #include "ops/history.h"
 
@@ -46,13 +47,22 @@ typedef struct {
     int            hidden; /* the last row's place in target->hidden; -1: it is not there */
 } draft_rows;
 
+/* A request's text, for drafters that share K/V of their own with other requests. */
+typedef struct {
+    int32_t        n_prompt; /* positions that are in the context before the first draft */
+    const int32_t *token;    /* [n_nodes * KV_PAGE and more] */
+    kv_prefix     *tree;     /* NULL: nothing is shared */
+    uint64_t       salt;
+    kv_node      **node; /* [n_nodes] of the text's first pages: those of the target that are in the tree */
+    int            n_nodes;
+} draft_text;
+
 struct drafter {
     const char *kind; /* "dflash", "mtp", "ngram" */
     target     *t;
     int         max_draft;   /* guesses at most, from one draft */
     bool        one_pass;    /* a longer draft costs no more passes: guesses are independent, so they make a tree */
     int         trained_ctx; /* positions it was trained on; 0: not known */
-    int32_t     enough_ctx;  /* positions of context that it guesses well behind; 0: it has none of its own */
     size_t      weight_bytes;
     /* Features of the target that it wants captured: ids as target->capture takes them. */
     int capture_id[64], n_capture;
@@ -61,15 +71,22 @@ struct drafter {
     void (*lane_free)(drafter *d, draft_lane *l); /* NULL is fine */
     /* Forgets the positions from n_pos on; 0 makes the lane new. */
     void (*cut)(drafter *d, draft_lane *l, int32_t n_pos);
-    /* Of the first n_pos positions of the text, how many may be taken as seen when the lane is cut there and goes on: all,
-     * or fewer, so that the rest is shown again and fills a context that would have holes. NULL: it needs none. */
-    int32_t (*held)(const drafter *d, const draft_lane *l, int32_t n_pos);
     /* Directly after the target's step: what of it was kept. A position that is not the next one starts a new context
      * there. */
     bool (*observe)(drafter *d, draft_lane *l, const draft_rows *r, err *e);
     /* Drafts for several lanes at once; kv: the target's pages. */
     bool (*draft)(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
     void (*close)(drafter *d); /* all lanes are free */
+
+    /* K/V of its own in the target's pool: all of these, or none (begin NULL). A request goes
+     *     begin   the lane is new; t is read until `end`
+     *     wish    what a prefix hit needs of it; take: such a hit, up to the end of page `at`
+     *     end     what waits is folded in and put into the tree; the lane holds no page any more */
+    void (*begin)(drafter *d, draft_lane *l, const draft_text *t);
+    void (*wish)(const drafter *d, const draft_lane *l, kv_wish *out);
+    void (*take)(drafter *d, draft_lane *l, kv_node *at);
+    void (*end)(drafter *d, draft_lane *l);
+    void (*need)(const drafter *d, kv_need *n, int32_t n_pos); /* pages of a request of n_pos positions are added */
 
     /* For `tandem draft` and tests: the last draft's first job. Rows as in the file format's reference: DFlash all rows of
      * the block, the anchor first; MTP one row per guess. */
@@ -78,7 +95,8 @@ struct drafter {
 };
 
 typedef struct {
-    int        n_ctx;     /* positions of context per lane; 0: the drafter's trained length, else 4096 */
+    kv_pool   *pool;      /* where its own K/V goes; NULL: it makes one */
+    int        n_ctx;     /* positions of context per lane, made whole pages; 0: the trained length, else 4096 */
     int        max_lanes; /* 0: 1 */
     quant_type quantise;  /* QUANT_F32: as the file has them; QUANT_Q8_0, QUANT_Q4_0 */
     quant_type kv_type;   /* of its own K/V: QUANT_F16 or QUANT_F32 */
@@ -87,6 +105,8 @@ typedef struct {
 
 /* Opens what the checkpoint describes, for this target. Refused with the reason when the two do not fit. */
 bool drafter_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
+/* Bytes of K/V of its own that the drafter would like for so many lanes, in any pool; 0: none, or it will be refused. */
+size_t drafter_kv_bytes(target *t, const checkpoint *c, const drafter_options *opt);
 /* Guesses from the lane's own text: no weights. */
 drafter *drafter_open_ngram(target *t, int32_t max_text); /* tokens of a lane's text */
 void     drafter_close(drafter *d);                       /* NULL is fine */

@@ -36,6 +36,7 @@ static bool open_slot(spec *s, draft_slot *k, err *e)
     drafter_options opt   = k->src.opt;
     double          start = clock_s();
     opt.max_lanes         = s->opt.max_lanes;
+    opt.pool              = s->kv;
     if (!open_file(&cp, &k->src, e)) return false;
     if (cp->bytes > mem_available()) {
         checkpoint_close(cp);
@@ -55,27 +56,43 @@ static bool open_slot(spec *s, draft_slot *k, err *e)
     return true;
 }
 
-static bool probe(const spec_draft_source *src, drafter_index *out, err *e)
+/* Which kind it is, and how much K/V of its own it wants. */
+static bool probe(const spec *s, const spec_draft_source *src, drafter_index *out, size_t *kv_bytes, err *e)
 {
     checkpoint *cp;
     if (!open_file(&cp, src, e)) return false;
     const char *kind = drafter_kind(cp);
     if (!kind)
         err_set(e, ERR_INPUT, "%s is not a drafter, but a model of kind '%.*s'", name_of(src), STR_ARG(model_arch(cp)));
-    else
-        *out = strcmp(kind, "mtp") == 0 ? WITH_MTP : WITH_DFLASH;
+    else {
+        drafter_options opt = src->opt;
+        opt.max_lanes       = s->opt.max_lanes;
+        *out                = strcmp(kind, "mtp") == 0 ? WITH_MTP : WITH_DFLASH;
+        *kv_bytes           = drafter_kv_bytes(s->t, cp, &opt);
+    }
     checkpoint_close(cp);
     return kind != NULL;
+}
+
+/* A pool whose size nobody gave has room for the drafter too. */
+static bool make_room(spec *s, size_t kv_bytes, err *e)
+{
+    if (s->opt.kv_bytes || kv_bytes <= s->extra) return true;
+    for (int i = 0; i < s->opt.max_lanes; i++)
+        if (s->lanes[i] && s->lanes[i]->live) return true;
+    return open_pool(s, kv_bytes, e);
 }
 
 bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e)
 {
     drafter_index i = WITH_DFLASH;
-    if (!probe(src, &i, e)) return false;
+    size_t        kv_bytes;
+    if (!probe(s, src, &i, &kv_bytes, e)) return false;
     draft_slot *k = &s->slots[i];
     if (k->given)
         return err_set(e, ERR_INPUT, "%s: there is a drafter of its kind already, %s", name_of(src), name_of(&k->src));
     draft_slot fresh = {.src = *src, .given = true};
+    if (!make_room(s, kv_bytes, e)) return false;
     if (!src->lazy && !open_slot(s, &fresh, e)) return false;
     *k = fresh;
     return true;
@@ -109,6 +126,14 @@ void lane_drafter_failed(spec_lane *l, drafter_index k, const err *why)
     note_problem(slot, &named);
 }
 
+void lane_no_room_for_drafts(spec_lane *l)
+{
+    err why = {0};
+    err_set(&why, ERR_LIMIT, "there are too few K/V pages for its context");
+    for (int i = 0; i < DRAFTERS; i++)
+        if (l->uses[i] && l->s->slots[i].d->need) lane_drafter_failed(l, (drafter_index)i, &why);
+}
+
 static bool wanted(const spec_lane *l, drafter_index k)
 {
     int m = l->opt.spec.method;
@@ -139,6 +164,19 @@ void lane_take_drafters(spec_lane *l)
     for (int i = 0; i < DRAFTERS; i++) take(l, (drafter_index)i);
 }
 
+/* In the middle of a request. */
+static void take_again(spec_lane *l, drafter_index i)
+{
+    drafter *d = l->s->slots[i].d;
+    assert(l->out.n == 0); /* the step's features are not of this drafter */
+    take(l, i);
+    if (!l->live || !l->uses[i] || !d->begin) return;
+    if (lane_reserve_drafts(l))
+        d->begin(d, l->draft_lane[i], &l->shared);
+    else
+        lane_no_room_for_drafts(l);
+}
+
 /* --- parking ------------------------------------------------------------------------------------*/
 static void close_slot(spec *s, drafter_index i)
 {
@@ -146,6 +184,7 @@ static void close_slot(spec *s, drafter_index i)
     if (!k->d) return;
     for (int n = 0; n < s->opt.max_lanes; n++)
         if (s->lanes[n]) {
+            if (k->d->need) lane_unreserve_drafts(s->lanes[n]);
             lane_drop_drafter(s->lanes[n], i);
             s->lanes[n]->uses[i] = false;
         }
@@ -186,10 +225,7 @@ bool spec_unpark(spec *s, err *e)
             continue;
         }
         for (int n = 0; n < s->opt.max_lanes; n++)
-            if (s->lanes[n]) {
-                assert(s->lanes[n]->out.n == 0); /* the step's features are not of this drafter */
-                take(s->lanes[n], (drafter_index)i);
-            }
+            if (s->lanes[n]) take_again(s->lanes[n], (drafter_index)i);
     }
     return ok;
 }

@@ -24,6 +24,8 @@ typedef struct {
 struct spec {
     target      *t;
     kv_pool     *kv;
+    kv_prefix   *tree;  /* NULL: nothing is shared */
+    size_t       extra; /* bytes of the pool that are for the drafter's own K/V */
     spec_options opt;
     draft_slot   slots[DRAFTERS];
     spec_lane  **lanes; /* [max_lanes], NULL where free */
@@ -50,18 +52,25 @@ static inline int least(int a, int b) { return a < b ? a : b; }
 struct spec_lane {
     spec        *s;
     int          index; /* in s->lanes */
-    kv_seq      *seq;
-    int32_t     *text; /* room for n_ctx + 1 */
+    int32_t     *text;  /* room for n_ctx + 1 */
     int32_t      n_prompt, n_text, n_cached;
+    int32_t      n_max;       /* positions that are reserved for: n_ctx or fewer */
+    bool         live;        /* a request is under way */
+    kv_seq      *seq;         /* of the request */
+    kv_need      need, draft; /* reserved for it: of the target's pages, of drafters' */
+    draft_text   shared;      /* its pages in the tree: all that are complete, unless the tree was full */
+    bool         no_more_in_tree, prompt_is_marked;
     int          limit; /* tokens that will still be kept */
     lane_options opt;
     history     *history; /* made when first wanted; in use when `counting` */
     bool         counting;
 
-    draft_lane *draft_lane[DRAFTERS]; /* NULL: has none */
-    bool        uses[DRAFTERS];       /* in this request, unless it failed in it */
-    policy      policy;
-    spec_stats  stats;
+    draft_lane     *draft_lane[DRAFTERS]; /* NULL: has none */
+    bool            uses[DRAFTERS];       /* in this request, unless it failed in it */
+    policy          policy;
+    policy_classes *classes; /* of the request; NULL: none */
+    uint64_t        class_key;
+    spec_stats      stats;
 
     /* of the step at hand */
     spec_plan  plan;
@@ -70,6 +79,7 @@ struct spec_lane {
     draft_tree tree;
     int32_t    shadow[SHADOW_MAX]; /* what n-grams say, taken or not, to know their worth */
     int        n_shadow;
+    int32_t    shadow_at;          /* tokens of the text that they follow; 0: not asked yet */
     bool       later;              /* the tree is a chain whose guesses are still on the device */
     int        first_row, n_chunk; /* rows up to the anchor; the tree's other rows follow */
     int        first_want;         /* -1: the step only runs a piece of the prompt */
@@ -78,6 +88,19 @@ struct spec_lane {
     spec_out   out;
 };
 
+/* pages.c */
+/* A pool with `extra` bytes for a drafter's own K/V; no lane is live. */
+bool open_pool(spec *s, size_t extra, err *e);
+void close_pool(spec *s);
+/* Reserves for the request whose text and options are set, and takes over what is there of it. */
+bool lane_take_pages(spec_lane *l, uint64_t salt, err *e);
+/* After rows became text: complete pages into the tree, what is behind the windows back to the pool. */
+void lane_share_pages(spec_lane *l);
+void lane_give_pages(spec_lane *l); /* all of them, and the reservation */
+/* The drafters' part of the reservation, for those that come or go in the middle of a request. */
+bool lane_reserve_drafts(spec_lane *l);
+void lane_unreserve_drafts(spec_lane *l);
+
 /* drafters.c */
 drafter_index drafter_of(spec_method m);
 /* Opens what the lane's request may use, and gives it a draft lane there; what cannot be opened is said once. */
@@ -85,15 +108,13 @@ void lane_take_drafters(spec_lane *l);
 void lane_drop_drafter(spec_lane *l, drafter_index k);
 /* The lane goes on without this drafter. */
 void lane_drafter_failed(spec_lane *l, drafter_index k, const err *why);
+/* It goes on without those that have K/V of their own: that would not fit. */
+void lane_no_room_for_drafts(spec_lane *l);
 void close_drafters(spec *s);
 
 /* plan.c */
-policy_limits lane_limits(const spec_lane *l);
-/* Whether the drafter is shown the lane's rows: not while `auto` will leave it alone for longer than its context is. */
-bool lane_shows(const spec_lane *l, drafter_index k);
-void lane_ask_ngrams(spec_lane *l);
-/* What the lane drafts in this step: at most so many rows, and no deeper than its room. */
-spec_plan lane_choose(const spec_lane *l, int room_rows);
+/* What is planned for the lane, as far as it can be done with at most so many rows. */
+spec_plan lane_fit_plan(spec_lane *l, const spec_plan *wanted, int room_rows);
 /* Guesses for all lanes whose plan wants some, into their trees. */
 void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes);
 dev  lane_guesses(const spec_lane *l);

@@ -14,87 +14,100 @@ bool spec_lane_new(spec *s, spec_lane **out, err *e)
     if (i == s->opt.max_lanes) return err_set(e, ERR_BUSY, "all %d lanes are in use", s->opt.max_lanes);
     spec_lane *l = mem_try(sizeof *l);
     int32_t   *x = mem_try_n((size_t)s->opt.n_ctx + 1, sizeof *x);
-    if (!l || !x) {
+    kv_node  **n = mem_try_n((size_t)s->opt.n_ctx / KV_PAGE + 1, sizeof(kv_node *));
+    if (!l || !x || !n) {
         mem_free(l);
         mem_free(x);
+        mem_free(n);
         return err_set(e, ERR_UNAVAILABLE, "no memory for the text of a lane");
     }
-    l->s     = s;
-    l->index = i;
-    l->text  = x;
-    l->seq   = kv_seq_new(s->kv, 0);
+    l->s           = s;
+    l->index       = i;
+    l->text        = x;
+    l->shared.node = n;
     policy_init(&l->policy, &(policy_limits){0}); /* limits are known when a round begins */
     s->lanes[i] = l;
-    assert(l->seq);
-    *out = l;
+    *out        = l;
     return true;
 }
 
 void spec_lane_free(spec_lane *l)
 {
     if (!l) return;
+    spec_lane_end(l);
     for (int i = 0; i < DRAFTERS; i++) lane_drop_drafter(l, (drafter_index)i);
     l->s->lanes[l->index] = NULL;
-    kv_seq_free(l->seq);
     history_free(l->history);
+    mem_free(l->shared.node);
     mem_free(l->text);
     mem_free(l);
 }
 
-static bool begin_counting(spec_lane *l, const int32_t *prompt, size_t n, err *e)
+static bool begin_counting(spec_lane *l, err *e)
 {
     l->counting = !penalty_is_off(&l->opt.penalty);
     if (!l->counting) return true;
     if (!l->history && !history_new(&l->history, l->s->t->n_vocab, e)) return false;
     history_clear(l->history);
     history_bias(l->history, l->opt.penalty.bias, l->opt.penalty.n_bias);
-    if (penalty_counts(&l->opt.penalty)) history_prompt(l->history, prompt, n);
+    if (penalty_counts(&l->opt.penalty)) history_prompt(l->history, l->text, (size_t)l->n_prompt);
     return true;
 }
 
-static void cut_to(spec_lane *l, int32_t n)
+static void set_options(spec_lane *l, const lane_request *r)
 {
-    kv_seq_cut(l->seq, n);
-    l->n_cached = n;
-    for (int i = 0; i < DRAFTERS; i++)
-        if (l->draft_lane[i]) l->s->slots[i].d->cut(l->s->slots[i].d, l->draft_lane[i], n);
-}
-
-/* Positions whose K/V can be used again, the drafters' too: without them guesses would be bad for the rest of the request.
- * The last token is always run. */
-static int32_t common_text(const spec_lane *l, const int32_t *prompt, int32_t n)
-{
-    int32_t same = 0, most = least(n - 1, l->n_cached), all;
-    while (same < most && l->text[same] == prompt[same]) same++;
-    all = same;
-    for (int i = 0; i < DRAFTERS; i++) {
-        drafter *d = l->s->slots[i].d;
-        if (lane_shows(l, (drafter_index)i) && d->held) same = least(same, d->held(d, l->draft_lane[i], all));
-    }
-    return same;
-}
-
-bool spec_lane_begin(spec_lane *l, const lane_options *o, const int32_t *prompt, size_t n, size_t *n_reused, err *e)
-{
-    if (n < 1 || n > (size_t)l->s->opt.n_ctx)
-        return err_set(e, ERR_INPUT, "the prompt has %zu tokens and the context holds %d", n, l->s->opt.n_ctx);
-    assert(o->n_top <= SPEC_MAX_TOP);
-    l->opt         = *o;
-    l->limit       = INT32_MAX;
+    assert(r->opt.n_top <= SPEC_MAX_TOP);
+    l->opt         = r->opt;
+    l->limit       = r->max_new > 0 ? r->max_new : INT32_MAX;
     l->out.n       = 0;
     l->out.problem = NULL;
     l->stats       = (spec_stats){0};
-    lane_take_drafters(l);
-    policy_next_text(&l->policy);
-    int32_t same = common_text(l, prompt, (int32_t)n);
-    cut_to(l, same);
-    memcpy(l->text, prompt, n * sizeof *prompt);
-    l->n_text = l->n_prompt = (int32_t)n;
-    *n_reused               = (size_t)same;
-    return begin_counting(l, prompt, n, e);
+    l->shadow_at   = 0;
+    l->n_shadow    = 0;
 }
 
-bool              spec_lane_full(const spec_lane *l) { return l->n_text > l->s->opt.n_ctx; }
+static void set_text(spec_lane *l, const lane_request *r)
+{
+    int32_t n_ctx = l->s->opt.n_ctx, n = (int32_t)r->n_prompt;
+    memcpy(l->text, r->prompt, r->n_prompt * sizeof *r->prompt);
+    l->n_text = l->n_prompt = n;
+    l->n_cached             = 0;
+    l->n_max                = r->max_new > 0 && r->max_new < n_ctx - n ? n + r->max_new : n_ctx;
+}
+
+bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err *e)
+{
+    if (r->n_prompt < 1 || r->n_prompt > (size_t)l->s->opt.n_ctx)
+        return err_set(e, ERR_INPUT, "the prompt has %zu tokens and the context holds %d", r->n_prompt,
+                       l->s->opt.n_ctx);
+    spec_lane_end(l);
+    set_options(l, r);
+    set_text(l, r);
+    if (!begin_counting(l, e)) return false;
+    lane_take_drafters(l);
+    if (!lane_take_pages(l, r->salt, e)) return false;
+    l->classes   = r->classes;
+    l->class_key = r->class_key;
+    if (!l->classes || !policy_classes_seed(l->classes, l->class_key, &l->policy)) policy_next_text(&l->policy);
+    l->live         = true;
+    l->stats.cached = l->n_cached;
+    *n_reused       = (size_t)l->n_cached;
+    return true;
+}
+
+void spec_lane_end(spec_lane *l)
+{
+    if (!l->live) return;
+    l->live  = false;
+    l->out.n = 0;
+    if (l->classes) policy_classes_learn(l->classes, l->class_key, &l->policy);
+    lane_give_pages(l);
+}
+
+int  spec_lane_pending(const spec_lane *l) { return l->n_text - l->n_cached; }
+bool spec_lane_can_draft(const spec_lane *l) { return spec_lane_pending(l) == 1 && l->n_text > l->n_prompt; }
+
+bool              spec_lane_full(const spec_lane *l) { return l->n_text > l->n_max; }
 void              spec_lane_limit(spec_lane *l, int n) { l->limit = n; }
 const spec_out   *spec_lane_out(const spec_lane *l) { return &l->out; }
 const spec_stats *spec_lane_stats(const spec_lane *l) { return &l->stats; }
@@ -106,20 +119,16 @@ const int32_t    *spec_lane_text(const spec_lane *l, int32_t *n)
 
 /* --- a step -------------------------------------------------------------------------------------*/
 /* At most `rows` rows of the step are the lane's. */
-static void plan_lane(spec_lane *l, int rows)
+static void plan_lane(const spec_turn *t, int rows)
 {
-    int pending   = l->n_text - l->n_cached;
-    l->n_chunk    = least(pending, rows);
-    l->plan       = (spec_plan){.method = SPEC_OFF};
-    l->first_want = l->n_chunk == pending ? 0 : -1;
-    l->out.n      = 0;
-    l->n_shadow   = 0;
-    l->later      = false;
-    if (pending > 1 || l->n_text == l->n_prompt) return; /* drafters guess behind the model's own words */
-    l->policy.limits = lane_limits(l);
-    lane_ask_ngrams(l);
-    l->room = least(l->s->opt.n_ctx - l->n_text, l->limit - 1);
-    l->plan = lane_choose(l, least(rows - 1, DRAFT_MAX));
+    spec_lane *l       = t->lane;
+    int        pending = spec_lane_pending(l);
+    l->n_chunk         = least(pending, t->max_rows > 0 ? least(rows, t->max_rows) : rows);
+    l->plan            = (spec_plan){.method = SPEC_OFF};
+    l->first_want      = l->n_chunk == pending ? 0 : -1;
+    l->out.n           = 0;
+    l->later           = false;
+    if (spec_lane_can_draft(l)) l->plan = lane_fit_plan(l, &t->plan, rows - 1);
 }
 
 /* Rows of text up to the anchor, then the guesses; a tree's rows have slots of their own. */
@@ -193,44 +202,66 @@ static void walk(const spec *s, spec_lane *l)
     }
 }
 
-/* The rows of text that the step ran, and n_tree rows of the path, the anchor counted in both. */
-static void tell_drafters(spec_lane *l, int n_tree, int hidden)
+/* The rows of text that the step ran, from pos on, and n_tree rows of the path, the anchor counted in both. */
+static void tell_drafters(spec_lane *l, int32_t pos, int n_tree, int hidden)
 {
     int32_t    row[STEP_MAX_ROWS];
-    draft_rows r = {.pos = l->n_cached, .row = row, .n = l->n_chunk, .hidden = hidden};
+    draft_rows r = {.pos = pos, .row = row, .n = l->n_chunk, .hidden = hidden};
     for (int i = 0; i < l->n_chunk; i++) row[i] = l->first_row + i;
     for (int i = 1; i < n_tree; i++) row[r.n++] = l->first_row + l->n_chunk - 1 + l->path[i];
     for (int i = 0; i < DRAFTERS; i++) {
         drafter *d   = l->s->slots[i].d;
         err      why = {0};
-        if (lane_shows(l, (drafter_index)i) && !d->observe(d, l->draft_lane[i], &r, &why))
-            lane_drafter_failed(l, (drafter_index)i, &why);
+        if (l->uses[i] && !d->observe(d, l->draft_lane[i], &r, &why)) lane_drafter_failed(l, (drafter_index)i, &why);
     }
 }
 
 static void end_chunk(spec_lane *l)
 {
-    tell_drafters(l, 0, -1);
+    int32_t pos = l->n_cached;
     l->n_cached += l->n_chunk;
+    lane_share_pages(l);
+    tell_drafters(l, pos, 0, -1);
 }
 
-bool spec_step(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
+/* Every lane gets a row at least; what is left goes to those that come first. */
+static void plan_lanes(spec *s, const spec_turn *turns, int n_turns, spec_lane **lanes)
 {
     int left = s->t->max_rows;
-    assert(n_lanes >= 1 && n_lanes <= left);
-    for (int i = 0; i < n_lanes; i++) {
-        assert(lanes[i]->s == s && lanes[i]->n_text > lanes[i]->n_cached && !spec_lane_full(lanes[i]));
-        plan_lane(lanes[i], left - (n_lanes - 1 - i));
-        left -= lanes[i]->n_chunk + lanes[i]->plan.n;
+    assert(n_turns >= 1 && n_turns <= left);
+    for (int i = 0; i < n_turns; i++) {
+        spec_lane *l = lanes[i] = turns[i].lane;
+        assert(l->s == s && l->live && spec_lane_pending(l) > 0 && !spec_lane_full(l));
+        plan_lane(&turns[i], left - (n_turns - 1 - i));
+        left -= l->n_chunk + l->plan.n;
     }
+}
+
+/* Steps with pieces of prompts say little about those without. */
+static void note_cost(spec *s, spec_lane *const *lanes, int n_lanes, double seconds)
+{
+    int     rows = 0;
+    int64_t text = 0;
+    for (int i = 0; i < n_lanes; i++) {
+        if (lanes[i]->n_chunk > 1) return;
+        rows += lanes[i]->tree.n;
+        text += lanes[i]->n_text;
+    }
+    cost_note_step(&s->cost, rows, (int32_t)(text / n_lanes), seconds);
+}
+
+bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e)
+{
+    spec_lane *lanes[STEP_MAX_ROWS];
+    plan_lanes(s, turns, n_turns, lanes);
     double start = clock_s();
-    draft_trees(s, lanes, n_lanes);
-    if (!run_rows(s, lanes, n_lanes, e)) {
-        for (int i = 0; i < n_lanes; i++) kv_seq_cut(lanes[i]->seq, lanes[i]->n_cached);
+    draft_trees(s, lanes, n_turns);
+    if (!run_rows(s, lanes, n_turns, e)) {
+        for (int i = 0; i < n_turns; i++) kv_seq_cut(lanes[i]->seq, lanes[i]->n_cached);
         return false;
     }
-    double took = clock_s() - start - drafts_done(s, lanes, n_lanes);
-    for (int i = 0; i < n_lanes; i++) {
+    double took = clock_s() - start - drafts_done(s, lanes, n_turns);
+    for (int i = 0; i < n_turns; i++) {
         spec_lane *l = lanes[i];
         if (l->first_want < 0)
             end_chunk(l);
@@ -238,8 +269,15 @@ bool spec_step(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
             walk(s, l);
         l->stats.verify_s += took;
     }
-    if (n_lanes == 1 && lanes[0]->n_chunk == 1) cost_note_step(&s->cost, lanes[0]->tree.n, lanes[0]->n_text, took);
+    note_cost(s, lanes, n_turns, took);
     return true;
+}
+
+bool spec_step_alone(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
+{
+    spec_turn turns[STEP_MAX_ROWS];
+    for (int i = 0; i < n_lanes; i++) turns[i] = (spec_turn){.lane = lanes[i], .plan = spec_choose_alone(lanes[i])};
+    return spec_step(s, turns, n_lanes, e);
 }
 
 /* --- what is kept -------------------------------------------------------------------------------*/
@@ -253,6 +291,7 @@ static void compact(spec_lane *l, int n_keep)
     for (int i = 1; i < n_keep; i++)
         if (l->path[i] != i) move[n++] = (kv_move_item){lane, base + l->path[i], lane, base + i, 0};
     if (n == 0) return;
+    kv_pool_flush(s->kv, s->t->q); /* other lanes' pages may have been moved since the step */
     s->t->o->upload(s->t->q, s->moves, move, (size_t)n * sizeof *move);
     for (int i = 0; i < s->t->n_kv_classes; i++)
         s->t->o->kv_move(s->t->q, kv_pool_class(s->kv, i), s->moves, n, (dev){0});
@@ -287,21 +326,28 @@ static void note_outcome(spec_lane *l)
     policy_note_idle(&l->policy, SPEC_NGRAM, right < judged ? l->n_shadow : judged, right);
 }
 
+static void add_text(spec_lane *l, int n)
+{
+    bool counts = penalty_counts(&l->opt.penalty);
+    for (int i = 0; i < n; i++) {
+        l->text[l->n_text++] = l->out.token[i];
+        if (counts) history_push(l->history, l->out.token[i]);
+    }
+}
+
 void spec_lane_keep(spec_lane *l, int n_keep)
 {
     double start = clock_s();
     if (l->out.n == 0) return;
-    assert(n_keep >= 0 && n_keep <= l->out.n && l->n_text + n_keep <= l->s->opt.n_ctx + 1);
+    assert(n_keep >= 0 && n_keep <= l->out.n && l->n_text + n_keep <= l->n_max + 1);
     if (n_keep == 0) l->n_chunk--; /* the anchor stays one */
     compact(l, n_keep);
-    tell_drafters(l, n_keep, n_keep ? l->first_want + l->path[n_keep - 1] : -1);
-    kv_seq_cut(l->seq, l->n_text - 1 + n_keep);
+    int32_t pos = l->n_cached;
     l->n_cached = l->n_text - 1 + n_keep;
-    bool counts = penalty_counts(&l->opt.penalty);
-    for (int i = 0; i < n_keep; i++) {
-        l->text[l->n_text++] = l->out.token[i];
-        if (counts) history_push(l->history, l->out.token[i]);
-    }
+    kv_seq_cut(l->seq, l->n_cached);
+    add_text(l, n_keep);
+    lane_share_pages(l);
+    tell_drafters(l, pos, n_keep, n_keep ? l->first_want + l->path[n_keep - 1] : -1);
     count_round(l, n_keep);
     note_outcome(l);
     l->out.n = 0;

@@ -26,39 +26,7 @@ static int tree_budget(const spec_lane *l)
     return l->opt.spec.tree_budget > 0 ? l->opt.spec.tree_budget : DEFAULT_TREE_BUDGET;
 }
 
-policy_limits lane_limits(const spec_lane *l)
-{
-    policy_limits lim = {.tree_budget = tree_budget(l)};
-    for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++) {
-        lim.max_draft[m] = draft_limit(l, (spec_method)m);
-        lim.there[m]     = lim.max_draft[m] > 0;
-    }
-    return lim;
-}
-
-spec_plan lane_choose(const spec_lane *l, int room_rows)
-{
-    int       m    = l->opt.spec.method;
-    spec_plan plan = {.method = SPEC_OFF};
-    if (m == SPEC_OFF || room_rows <= 0 || l->room <= 0) return plan;
-    if (m == SPEC_AUTO)
-        plan = policy_choose(&l->policy, &l->s->cost, l->room, l->n_text);
-    else if (draft_limit(l, (spec_method)m) > 0)
-        plan = (spec_plan){.method = (spec_method)m,
-                           .n      = m == SPEC_TREE ? tree_budget(l) : least(draft_limit(l, (spec_method)m), l->room)};
-    plan.n = least(plan.n, room_rows);
-    if (plan.n <= 0) plan.method = SPEC_OFF;
-    return plan;
-}
-
-bool lane_shows(const spec_lane *l, drafter_index k)
-{
-    if (!l->uses[k]) return false;
-    if (k != WITH_DFLASH || l->opt.spec.method != SPEC_AUTO || l->plan.method != SPEC_OFF) return true;
-    return l->policy.wait[SPEC_DFLASH] <= l->s->slots[k].d->enough_ctx; /* trees are tried only after its chains */
-}
-
-/* --- drafting -----------------------------------------------------------------------------------*/
+/* --- what a round is planned from ---------------------------------------------------------------*/
 static void fill_job(spec_lane *l, drafter_index k, int n_want)
 {
     draft_job *j = &l->job;
@@ -78,6 +46,68 @@ static void fill_job(spec_lane *l, drafter_index k, int n_want)
     j->params.temp *= l->opt.spec.draft_noise;
 }
 
+/* What n-grams would say costs next to nothing to know: how far they could go, and later whether they were right. */
+static void ask_ngrams(spec_lane *l)
+{
+    drafter   *d   = l->s->slots[WITH_NGRAM].d;
+    draft_job *job = &l->job;
+    l->n_shadow    = 0;
+    l->shadow_at   = l->n_text;
+    if (l->opt.spec.method != SPEC_AUTO || !l->uses[WITH_NGRAM]) return;
+    fill_job(l, WITH_NGRAM, SHADOW_MAX);
+    if (d->draft(d, l->s->kv, &job, 1, NULL)) l->n_shadow = job->n;
+    memcpy(l->shadow, job->token, (size_t)l->n_shadow * sizeof *l->shadow);
+}
+
+static void look(spec_lane *l)
+{
+    policy_limits *lim = &l->policy.limits;
+    *lim               = (policy_limits){.tree_budget = tree_budget(l)};
+    l->room            = least(l->n_max - l->n_text, l->limit - 1);
+    if (l->shadow_at != l->n_text) ask_ngrams(l);
+    for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++) {
+        lim->max_draft[m] = draft_limit(l, (spec_method)m);
+        if (m == SPEC_NGRAM && l->opt.spec.method == SPEC_AUTO)
+            lim->max_draft[m] = least(l->n_shadow, lim->max_draft[m]);
+        lim->there[m] = lim->max_draft[m] > 0;
+    }
+}
+
+void spec_lane_facts(spec_lane *l, policy_facts *out)
+{
+    look(l);
+    *out = (policy_facts){.p        = &l->policy,
+                          .method   = l->opt.spec.method,
+                          .room     = l->room > 0 ? l->room : 0,
+                          .n_ctx    = l->n_text,
+                          .n_prompt = l->n_prompt};
+}
+
+spec_plan spec_choose_alone(spec_lane *l)
+{
+    policy_facts f;
+    spec_plan    plan = {.method = SPEC_OFF};
+    if (!spec_lane_can_draft(l) || l->opt.spec.method == SPEC_OFF) return plan;
+    spec_lane_facts(l, &f);
+    if (f.room == 0) return plan;
+    if (f.method == SPEC_AUTO) return policy_choose(f.p, &l->s->cost, f.room, f.n_ctx);
+    plan.method = (spec_method)f.method;
+    plan.n      = f.method == SPEC_TREE ? f.p->limits.tree_budget : f.p->limits.max_draft[f.method];
+    return plan;
+}
+
+spec_plan lane_fit_plan(spec_lane *l, const spec_plan *wanted, int room_rows)
+{
+    spec_plan plan = *wanted;
+    look(l);
+    const policy_limits *lim = &l->policy.limits;
+    if (plan.method == SPEC_OFF || !lim->there[plan.method] || l->room <= 0) plan.n = 0;
+    if (plan.method != SPEC_TREE) plan.n = least(plan.n, least(lim->max_draft[plan.method], l->room));
+    plan.n = least(plan.n, least(room_rows, DRAFT_MAX));
+    return plan.n > 0 ? plan : (spec_plan){.method = SPEC_OFF};
+}
+
+/* --- drafting -----------------------------------------------------------------------------------*/
 dev lane_guesses(const spec_lane *l) { return dev_at(l->s->guesses, (size_t)l->index * DRAFT_MAX * sizeof(int32_t)); }
 
 static void plan_job(spec_lane *l)
@@ -117,21 +147,6 @@ static void grow_tree(spec_lane *l)
                       !l->opt.spec.no_chain_seed);
     else
         tree_add_chain(&l->tree, j->token, least(j->n, l->plan.n));
-}
-
-/* What n-grams would say costs next to nothing to know: how far they could go, and later whether they were right. */
-void lane_ask_ngrams(spec_lane *l)
-{
-    policy_limits *lim = &l->policy.limits;
-    drafter       *d   = l->s->slots[WITH_NGRAM].d;
-    draft_job     *job = &l->job;
-    l->n_shadow        = 0;
-    if (l->opt.spec.method != SPEC_AUTO || !l->uses[WITH_NGRAM]) return;
-    fill_job(l, WITH_NGRAM, SHADOW_MAX);
-    if (d->draft(d, l->s->kv, &job, 1, NULL)) l->n_shadow = job->n;
-    memcpy(l->shadow, job->token, (size_t)l->n_shadow * sizeof *l->shadow);
-    lim->max_draft[SPEC_NGRAM] = least(l->n_shadow, lim->max_draft[SPEC_NGRAM]);
-    lim->there[SPEC_NGRAM]     = l->n_shadow > 0;
 }
 
 static bool drafts_with(const spec_lane *l, drafter_index k)
@@ -180,20 +195,50 @@ static void learn_guesses(spec_lane *l)
     }
 }
 
+/* What the lanes that drafted with k asked of it, as cost_note_draft counts. */
+static void note_cost(spec *s, drafter_index k, spec_lane *const *lanes, int n_lanes, double seconds)
+{
+    spec_method m    = k == WITH_MTP ? SPEC_MTP : k == WITH_NGRAM ? SPEC_NGRAM : SPEC_DFLASH;
+    int         some = 0, guesses = 0, longest = 0;
+    for (int i = 0; i < n_lanes; i++) {
+        const spec_lane *l = lanes[i];
+        if (!drafts_with(l, k) || l->job.n == 0) continue;
+        if (l->plan.method == SPEC_TREE) m = SPEC_TREE;
+        some++;
+        guesses += l->job.n;
+        longest = l->job.n > longest ? l->job.n : longest;
+    }
+    if (some == 0) return;
+    if (k == WITH_DFLASH && some + guesses <= COST_MAX_ROWS)
+        cost_note_draft(&s->cost, m, some, some + guesses, seconds);
+    if (k == WITH_MTP) cost_note_draft(&s->cost, m, (guesses + longest / 2) / longest, longest, seconds);
+    if (k == WITH_NGRAM) cost_note_draft(&s->cost, m, some, (guesses + some / 2) / some, seconds);
+}
+
 static double drafted_with(spec *s, drafter_index k, spec_lane *const *lanes, int n_lanes)
 {
-    spec_lane *one = NULL;
-    int        n   = 0;
-    double     seconds;
-    for (int i = 0; i < n_lanes; i++)
-        if (drafts_with(lanes[i], k)) one = lanes[i], n++;
+    int    n = 0;
+    double seconds;
+    for (int i = 0; i < n_lanes; i++) n += drafts_with(lanes[i], k);
     if (n == 0) return 0;
     seconds = s->t->o->between_s(s->t->q, 2 * k, 2 * k + 1);
-    if (n == 1 && one->job.n > 0)
-        cost_note_draft(&s->cost, one->plan.method, 1, one->job.n + (k == WITH_DFLASH), seconds);
+    note_cost(s, k, lanes, n_lanes, seconds);
     for (int i = 0; i < n_lanes; i++)
         if (drafts_with(lanes[i], k)) lanes[i]->stats.draft_s += seconds;
     return seconds;
+}
+
+static void show_round(const spec_lane *l)
+{
+    const spec_options *o = &l->s->opt;
+    o->on_round(o->on_round_ctx, &(spec_round){.lane   = l->index,
+                                               .n_text = l->n_text,
+                                               .text   = l->text,
+                                               .method = l->plan.method,
+                                               .n_want = l->plan.n,
+                                               .token  = l->tree.token + 1,
+                                               .parent = l->tree.parent + 1,
+                                               .n      = l->tree.n - 1});
 }
 
 double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes)
@@ -202,5 +247,7 @@ double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes)
     for (int k = 0; k < DRAFTERS; k++) seconds += drafted_with(s, (drafter_index)k, lanes, n_lanes);
     for (int i = 0; i < n_lanes; i++)
         if (lanes[i]->later) learn_guesses(lanes[i]);
+    for (int i = 0; s->opt.on_round && i < n_lanes; i++)
+        if (lanes[i]->plan.method != SPEC_OFF) show_round(lanes[i]);
     return seconds;
 }

@@ -8,30 +8,9 @@
 enum { ROOM_FOR_CHANGES = 32768 }; /* of logits, beyond one for each token: several rows go together */
 
 /* --- one per target -----------------------------------------------------------------------------*/
-/* The rows of a tree need slots beyond the last position. */
-static kv_pool_spec pool_spec(const target *t, const spec_options *o)
-{
-    return (kv_pool_spec){.classes   = t->kv_class,
-                          .n_classes = t->n_kv_classes,
-                          .max_lanes = o->max_lanes,
-                          .max_slots = o->n_ctx + DRAFT_MAX};
-}
-
 static void set_kv_type(target *t, quant_type type)
 {
     for (int i = 0; i < t->n_kv_classes; i++) t->kv_class[i].type = type;
-}
-
-bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)
-{
-    kv_class_spec typed[KV_MAX_CLASSES];
-    kv_pool_spec  pool = pool_spec(t, o);
-    for (int i = 0; i < t->n_kv_classes; i++) {
-        typed[i]      = t->kv_class[i];
-        typed[i].type = o->kv_type;
-    }
-    pool.classes = typed;
-    return kv_bytes_for(&pool, pool.max_slots, out) && size_mul(out, *out, (size_t)o->max_lanes);
 }
 
 static bool take_scratch(spec *s, err *e)
@@ -53,16 +32,13 @@ static bool take_scratch(spec *s, err *e)
 
 bool spec_new(spec **out, target *t, const spec_options *o, err *e)
 {
-    spec        *s   = xnew(spec);
-    kv_pool_spec kvs = pool_spec(t, o);
-    *out             = NULL;
-    s->t             = t;
-    s->opt           = *o;
-    s->lanes         = xnew_n(spec_lane *, (size_t)o->max_lanes);
+    spec *s  = xnew(spec);
+    *out     = NULL;
+    s->t     = t;
+    s->opt   = *o;
+    s->lanes = xnew_n(spec_lane *, (size_t)o->max_lanes);
     set_kv_type(t, o->kv_type);
-    if (!spec_kv_bytes(t, o, &kvs.max_bytes))
-        err_set(e, ERR_LIMIT, "a context of %d is too large", o->n_ctx);
-    else if (kv_pool_new(&s->kv, t->o, &kvs, e) && take_scratch(s, e)) {
+    if (open_pool(s, 0, e) && take_scratch(s, e)) {
         s->slots[WITH_NGRAM] = (draft_slot){.given = true, .d = drafter_open_ngram(t, o->n_ctx + 1)};
         *out                 = s;
         return true;
@@ -79,7 +55,7 @@ void spec_free(spec *s)
     close_drafters(s);
     for (size_t i = 0; i < COUNT(bufs); i++)
         if (bufs[i].p) s->t->o->free(s->t->o, bufs[i]);
-    kv_pool_free(s->kv);
+    close_pool(s);
     mem_free(s->host_changes);
     mem_free(s->host_logprobs);
     mem_free(s->host_best);
@@ -87,6 +63,8 @@ void spec_free(spec *s)
     mem_free(s->lanes);
     mem_free(s);
 }
+
+const cost_table *spec_costs(const spec *s) { return &s->cost; }
 
 /* --- counts -------------------------------------------------------------------------------------*/
 double spec_acceptance_length(const spec_stats *s)
@@ -103,6 +81,7 @@ void spec_stats_add(spec_stats *to, const spec_stats *s)
     to->drafted += s->drafted;
     to->accepted += s->accepted;
     to->tokens += s->tokens;
+    to->cached += s->cached;
     for (int i = 0; i < DRAFT_MAX; i++) {
         to->right_at[i] += s->right_at[i];
         to->tried_at[i] += s->tried_at[i];

@@ -19,6 +19,7 @@
  * Thread: one at a time. */
 #ifndef TANDEM_SPEC_SPEC_H
 #define TANDEM_SPEC_SPEC_H
+#include "kv/prefix.h"
 #include "spec/policy.h"
 #include "spec/tree.h"
 
@@ -54,6 +55,7 @@ typedef struct {
     int64_t right_at[DRAFT_MAX],
         tried_at[DRAFT_MAX];             /* by place in the draft: rounds with it right, with such a guess */
     int64_t by_method[SPEC_METHODS];     /* rounds */
+    int64_t cached;                      /* prompt tokens that were not run: their K/V was there */
     double  draft_s, verify_s, commit_s; /* of the steps that the lane was part of */
 } spec_stats;
 /* 1 + accepted / rounds and accepted / drafted, as vLLM counts; 0 when nothing was drafted. */
@@ -62,19 +64,42 @@ double spec_acceptance_rate(const spec_stats *s);
 void   spec_stats_add(spec_stats *to, const spec_stats *s);
 
 /* --- one per target ----------------------------------------------------------------------------- */
+/* A round's guesses, as they went to the target; for tests. */
+typedef struct {
+    int            lane;   /* index */
+    int32_t        n_text; /* tokens that they follow, */
+    const int32_t *text;   /* and these */
+    spec_method    method;
+    int            n_want; /* of the plan: guesses, or a tree's rows */
+    const int32_t *token;  /* [n] */
+    const int     *parent; /* [n] row of the tree, the anchor is 0 */
+    int            n;
+} spec_round;
+
 typedef struct {
     int        n_ctx; /* positions of a lane */
     int        max_lanes;
     quant_type kv_type;
+    size_t     kv_bytes;                              /* of all pages; 0: what max_lanes lanes of n_ctx need */
+    double     kv_cap;                                /* share of the pages that reservations may take; 0: all */
+    bool       no_prefix;                             /* nothing is kept between requests */
+    void (*on_round)(void *ctx, const spec_round *r); /* NULL: nobody looks */
+    void *on_round_ctx;
 } spec_options;
 
 typedef struct spec      spec;
 typedef struct spec_lane spec_lane;
 
 /* Bytes of K/V that spec_new will take. */
-bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out);
-bool spec_new(spec **out, target *t, const spec_options *o, err *e);
-void spec_free(spec *s); /* NULL is fine; lanes are gone */
+bool              spec_kv_bytes(const target *t, const spec_options *o, size_t *out);
+bool              spec_new(spec **out, target *t, const spec_options *o, err *e);
+void              spec_free(spec *s); /* NULL is fine; lanes are gone */
+const cost_table *spec_costs(const spec *s);
+size_t            spec_kv_pinned(const spec *s);      /* bytes of pages that lanes hold: what cannot be evicted */
+size_t            spec_kv_bytes_total(const spec *s); /* of all pages */
+size_t            spec_kv_reserved(const spec *s);    /* for what was admitted */
+kv_prefix_stats   spec_prefix_stats(const spec *s);   /* all 0 where nothing is kept */
+void              spec_forget(spec *s);               /* what ended requests have left is not found any more */
 
 typedef struct {
     const char     *path;
@@ -98,9 +123,23 @@ bool spec_unpark(spec *s, err *e);
 /* --- lanes -------------------------------------------------------------------------------------- */
 bool spec_lane_new(spec *s, spec_lane **out, err *e); /* ERR_BUSY when all lanes are taken */
 void spec_lane_free(spec_lane *l);                    /* NULL is fine */
-/* A new request: the prompt's tokens. What the lane's K/V shares with them is kept; *n_reused says how much. The last
- * prompt token is always run. o->penalty.bias must live as long as the request. */
-bool spec_lane_begin(spec_lane *l, const lane_options *o, const int32_t *prompt, size_t n, size_t *n_reused, err *e);
+
+typedef struct {
+    lane_options   opt; /* opt.penalty.bias must live as long as the request */
+    const int32_t *prompt;
+    size_t         n_prompt;
+    int32_t        max_new; /* tokens at most; 0: as many as the context holds */
+    uint64_t       salt;    /* of the tenant: prefixes are shared under the same salt only */
+    /* Not NULL: what requests of its class have shown of drafts is known to it, and it adds to that when it ends. */
+    policy_classes *classes;
+    uint64_t        class_key;
+} lane_request;
+/* A new request (the last one is ended where it was not). All that it can need is reserved (promise 5); what is there of the
+ * prompt's K/V is taken over, *n_reused says how much. The last prompt token is always run. ERR_INPUT: the context does not
+ * hold the prompt; ERR_TOO_LARGE: it will never fit; ERR_BUSY: it does not fit beside the others now. */
+bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err *e);
+/* The request's pages and its reservation go back. Its text and its counts can still be asked for. */
+void spec_lane_end(spec_lane *l);
 
 /* Tokens that a step decided, in order; logprob[i][0] is of the token itself. */
 typedef struct {
@@ -110,8 +149,32 @@ typedef struct {
     token_logprob logprob[1 + DRAFT_MAX][1 + SPEC_MAX_TOP];
 } spec_out;
 
-/* One step of the target for all these lanes: a piece of the prompt, or a round. */
-bool            spec_step(spec *s, spec_lane *const *lanes, int n_lanes, err *e);
+/* Rows of text that were not run yet; 1: only the anchor. */
+int spec_lane_pending(const spec_lane *l);
+/* The next step can be a round with guesses: drafters guess behind the model's own words. */
+bool spec_lane_can_draft(const spec_lane *l);
+/* What a plan for the lane's next round is made from. */
+typedef struct {
+    const policy *p;      /* with the limits of this round */
+    int           method; /* that the request asks for: spec_method or SPEC_AUTO */
+    int           room;   /* guesses in a row that may still be kept */
+    int32_t       n_ctx;  /* tokens of its text */
+    int32_t       n_prompt;
+} policy_facts;
+void spec_lane_facts(spec_lane *l, policy_facts *out);
+/* The plan of a lane that has the steps for itself. */
+spec_plan spec_choose_alone(spec_lane *l);
+
+/* A lane's share of a step. */
+typedef struct {
+    spec_lane *lane;
+    int        max_rows; /* of the prompt; 0: as many as there is room for */
+    spec_plan  plan;     /* where it can draft; cut to what the lane and the step have room for */
+} spec_turn;
+/* One step of the target for all these lanes: of each a piece of the prompt, or a round. */
+bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e);
+/* The same with the plan that each would have alone. */
+bool            spec_step_alone(spec *s, spec_lane *const *lanes, int n_lanes, err *e);
 const spec_out *spec_lane_out(const spec_lane *l);
 /* How many of the tokens just decided become text; before the next step, when there are any. */
 void spec_lane_keep(spec_lane *l, int n_keep);

@@ -73,7 +73,9 @@ static void begin(device *d, int lane, int which, const spec_settings *mode, tex
     err           e = {0};
     out->n          = 0;
     out->done       = false;
-    if (!spec_lane_begin(d->lane[lane], &o, s->prompt, (size_t)s->n_prompt, &reused, &e)) fail(e.text);
+    if (!spec_lane_begin(d->lane[lane], &(lane_request){.opt = o, .prompt = s->prompt, .n_prompt = (size_t)s->n_prompt},
+                         &reused, &e))
+        fail(e.text);
 }
 
 static void take(device *d, int lane, text *out)
@@ -103,7 +105,7 @@ static void run_lanes(device *d, int n, text *out)
             live[n_live++] = d->lane[i];
         }
         if (!n_live) return;
-        if (!spec_step(d->g.spec, live, n_live, &e)) fail(e.text);
+        if (!spec_step_alone(d->g.spec, live, n_live, &e)) fail(e.text);
         for (int i = 0; i < n_live; i++) take(d, which[i], &out[which[i]]);
     }
 }

@@ -138,7 +138,7 @@ static bool step_all(rig *g, runner *r, err *e)
     if (n == 0) return false;
     for (int i = 0; i < LANES; i++)
         if (!r[i].done) spec_lane_limit(r[i].lane, MAX_TOKENS - r[i].out.n);
-    if (!spec_step(g->spec, live, n, e)) {
+    if (!spec_step_alone(g->spec, live, n, e)) {
         printf("FAILED: %s\n", e->text);
         exit(1);
     }
@@ -160,7 +160,9 @@ static int try_together(rig *g, spec_lane *const *lanes, int first)
         o.n_top         = -1;
         r[i]            = (runner){.lane = lanes[i]};
         const sample *s = &g->samples[first + i];
-        if (!spec_lane_begin(lanes[i], &o, s->prompt, (size_t)s->n_prompt, &reused, &e)) exit(1);
+        if (!spec_lane_begin(lanes[i], &(lane_request){.opt = o, .prompt = s->prompt, .n_prompt = (size_t)s->n_prompt},
+                             &reused, &e))
+            exit(1);
     }
     while (step_all(g, r, &e)) continue;
     for (int i = 0; i < LANES; i++) {

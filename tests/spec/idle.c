@@ -55,7 +55,12 @@ static void begin(arm *a, const sample *s)
     size_t reused;
     a->n       = 0;
     a->seconds = 0;
-    if (!spec_lane_begin(a->l, &o, s->prompt, (size_t)s->n_prompt, &reused, &e)) exit(1);
+    if (!spec_lane_begin(
+            a->l,
+            &(lane_request){
+                .opt = o, .prompt = s->prompt, .n_prompt = (size_t)s->n_prompt, .salt = (uint64_t)(uintptr_t)a->l},
+            &reused, &e))
+        exit(1);
 }
 
 static void decode_to(arm *a, int n)
@@ -64,7 +69,7 @@ static void decode_to(arm *a, int n)
     double start = used_s();
     while (a->n < n) {
         spec_lane_limit(a->l, n - a->n);
-        if (!spec_step(a->g->spec, &a->l, 1, &e)) exit(1);
+        if (!spec_step_alone(a->g->spec, &a->l, 1, &e)) exit(1);
         int k = spec_lane_out(a->l)->n;
         spec_lane_keep(a->l, k);
         a->n += k;

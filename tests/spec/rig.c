@@ -98,10 +98,12 @@ void rig_answer(rig *g, spec_lane *l, const lane_options *o, const sample *s, in
     size_t reused;
     bool   more = true;
     out->n      = 0;
-    need(spec_lane_begin(l, o, s->prompt, (size_t)s->n_prompt, &reused, &e), &e);
+    need(spec_lane_begin(l, &(lane_request){.opt = *o, .prompt = s->prompt, .n_prompt = (size_t)s->n_prompt}, &reused,
+                         &e),
+         &e);
     while (more && !spec_lane_full(l)) {
         spec_lane_limit(l, max_tokens - out->n);
-        need(spec_step(g->spec, &l, 1, &e), &e);
+        need(spec_step_alone(g->spec, &l, 1, &e), &e);
         const spec_out *x = spec_lane_out(l);
         int             n = x->n && keep ? keep(ctx, x->n) : x->n, k = 0;
         for (; more && k < n; k++) {

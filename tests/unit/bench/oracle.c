@@ -71,7 +71,11 @@ static void answer(test_case *t, rig *g, int method, int n_lanes, text *out)
     for (int k = 0; k < n_lanes; k++) {
         out[k] = (text){.n = N_PROMPT};
         for (int i = 0; i < N_PROMPT; i++) out[k].token[i] = 300 + 17 * i + 1000 * k;
-        if (!CHECK_OK(spec_lane_begin(g->lane[k], &o, out[k].token, N_PROMPT, &reused, &e), e)) return;
+        if (!CHECK_OK(spec_lane_begin(g->lane[k],
+                                      &(lane_request){.opt = o, .prompt = out[k].token, .n_prompt = N_PROMPT}, &reused,
+                                      &e),
+                      e))
+            return;
     }
     for (bool more = true; more;) {
         spec_lane *some[2];
@@ -80,7 +84,7 @@ static void answer(test_case *t, rig *g, int method, int n_lanes, text *out)
             spec_lane_limit(g->lane[k], N_PROMPT + N_OUT - out[k].n);
             if (out[k].n < N_PROMPT + N_OUT) some[n++] = g->lane[k];
         }
-        if ((more = n > 0) && !CHECK_OK(spec_step(g->s, some, n, &e), e)) return;
+        if ((more = n > 0) && !CHECK_OK(spec_step_alone(g->s, some, n, &e), e)) return;
         for (int k = 0; k < n_lanes; k++) {
             const spec_out *x = spec_lane_out(g->lane[k]);
             for (int i = 0; i < x->n; i++) out[k].token[out[k].n++] = x->token[i];

@@ -1,5 +1,6 @@
 /* The loop with nano: what is kept, what is reused, and what happens when a drafter goes wrong. */
 #include "backends.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "gguf/gguf.h"
@@ -76,7 +77,7 @@ static void go_on(test_case *t, loop *g, int n, text *out)
     err e = {0};
     while (out->n < n && !spec_lane_full(g->l)) {
         spec_lane_limit(g->l, n - out->n);
-        if (!CHECK_OK(spec_step(g->s, &g->l, 1, &e), e)) return;
+        if (!CHECK_OK(spec_step_alone(g->s, &g->l, 1, &e), e)) return;
         const spec_out *x = spec_lane_out(g->l);
         CHECK(x->n <= n - out->n);
         for (int i = 0; i < x->n; i++) out->token[out->n++] = x->token[i];
@@ -90,7 +91,8 @@ static text answer_by(test_case *t, loop *g, const lane_options *o, const int32_
     err    e = {0};
     text   a = {0};
     size_t reused;
-    if (CHECK_OK(spec_lane_begin(g->l, o, ids, n_ids, &reused, &e), e)) go_on(t, g, n, &a);
+    if (CHECK_OK(spec_lane_begin(g->l, &(lane_request){.opt = *o, .prompt = ids, .n_prompt = n_ids}, &reused, &e), e))
+        go_on(t, g, n, &a);
     return a;
 }
 
@@ -302,9 +304,11 @@ TEST(spec_goes_on_from_what_was_kept)
                 lane_options o = with(m);
                 size_t       reused;
                 int          left = 12; /* rounds of which little is kept */
-                CHECK_OK(spec_lane_begin(g.l, &o, prompt, N_PROMPT, &reused, &e), e);
+                CHECK_OK(spec_lane_begin(g.l, &(lane_request){.opt = o, .prompt = prompt, .n_prompt = N_PROMPT},
+                                         &reused, &e),
+                         e);
                 while (left-- > 0 && a.n < 50) {
-                    if (!CHECK_OK(spec_step(g.s, &g.l, 1, &e), e)) break;
+                    if (!CHECK_OK(spec_step_alone(g.s, &g.l, 1, &e), e)) break;
                     const spec_out *x = spec_lane_out(g.l);
                     int             n = keep < x->n ? keep : x->n;
                     for (int i = 0; i < n; i++) a.token[a.n++] = x->token[i];
@@ -317,33 +321,36 @@ TEST(spec_goes_on_from_what_was_kept)
     close_loop(&g);
 }
 
-/* A second turn: the first one's text is not run again, and drafts go on working. */
-TEST(spec_reuses_what_a_lane_has)
+static size_t begin_under(test_case *t, loop *g, int method, const int32_t *ids, size_t n, uint64_t salt)
+{
+    err          e      = {0};
+    size_t       reused = 0;
+    lane_request r      = {.opt = with(method), .prompt = ids, .n_prompt = n, .salt = salt};
+    CHECK_OK(spec_lane_begin(g->l, &r, &reused, &e), e);
+    CHECK_INT(spec_lane_stats(g->l)->cached, reused);
+    return reused;
+}
+
+/* A second turn: the first one's text is not run again but for its last page, and drafts go on working. Another tenant
+ * finds nothing. */
+TEST(spec_reuses_what_was_there)
 {
     loop g;
     if (open_loop(t, &g, 256, "cpu") && add_both(t, &g)) {
         for (int m = SPEC_OFF; m <= SPEC_AUTO; m++) {
-            int32_t      longer[N_PROMPT + 45];
-            err          e = {0};
-            size_t       reused;
-            lane_options o     = with(m);
-            text         first = answer_with(t, &g, m, prompt, N_PROMPT, 40);
+            int32_t  longer[N_PROMPT + 45];
+            uint64_t salt  = (uint64_t)m + 1;
+            text     first = {0}, second = {0}, fresh = {0};
+            CHECK_INT(begin_under(t, &g, m, prompt, N_PROMPT, salt), 0);
+            go_on(t, &g, 40, &first);
             memcpy(longer, prompt, sizeof prompt);
             memcpy(longer + N_PROMPT, first.token, 40 * sizeof *longer);
             for (int i = 0; i < 5; i++) longer[N_PROMPT + 40 + i] = 300 + i;
-            text second = {0}, fresh = {0};
-            CHECK_OK(spec_lane_begin(g.l, &o, longer, COUNT(longer), &reused, &e), e);
-            CHECK_INT(reused, N_PROMPT + 39); /* all but the last token, which never went through the target */
+            /* the last token never went through the target: 59 positions, whole pages of them */
+            CHECK_INT(begin_under(t, &g, m, longer, COUNT(longer), salt), 48);
             go_on(t, &g, 30, &second);
-            spec_lane *l2, *l1 = g.l;
-            CHECK_OK(spec_lane_new(g.s, &l2, &e), e);
-            g.l = l2;
-            o   = with(SPEC_OFF);
-            CHECK_OK(spec_lane_begin(l2, &o, longer, COUNT(longer), &reused, &e), e);
-            CHECK_INT(reused, 0);
+            CHECK_INT(begin_under(t, &g, SPEC_OFF, longer, COUNT(longer), 100 + salt), 0);
             go_on(t, &g, 30, &fresh);
-            g.l = l1;
-            spec_lane_free(l2);
             check_same(t, &second, &fresh);
             if (m == SPEC_DFLASH || m == SPEC_MTP) CHECK(second.stats.accepted > 0);
         }
@@ -364,8 +371,10 @@ TEST(spec_lanes_are_counted)
         lane_options o = with(SPEC_OFF);
         size_t       reused;
         int32_t      many[65] = {2};
-        CHECK_FAILS(spec_lane_begin(g.l, &o, many, 65, &reused, &e), e, "65 tokens and the context holds 64");
-        CHECK_FAILS(spec_lane_begin(g.l, &o, many, 0, &reused, &e), e, "0 tokens");
+        CHECK_FAILS(spec_lane_begin(g.l, &(lane_request){.opt = o, .prompt = many, .n_prompt = 65}, &reused, &e), e,
+                    "65 tokens and the context holds 64");
+        CHECK_FAILS(spec_lane_begin(g.l, &(lane_request){.opt = o, .prompt = many, .n_prompt = 0}, &reused, &e), e,
+                    "0 tokens");
     }
     close_loop(&g);
 }
@@ -485,9 +494,9 @@ TEST(spec_auto_keeps_to_the_limits)
         o.spec.draft_max   = 2;
         o.spec.tree_budget = 5;
         for (int i = 0; i < 200; i++) many[i] = prompt[i % N_PROMPT]; /* n-grams have much to say */
-        CHECK_OK(spec_lane_begin(g.l, &o, many, 200, &reused, &e), e);
+        CHECK_OK(spec_lane_begin(g.l, &(lane_request){.opt = o, .prompt = many, .n_prompt = 200}, &reused, &e), e);
         for (int i = 0; i < 120 && !spec_lane_full(g.l); i++) {
-            if (!CHECK_OK(spec_step(g.s, &g.l, 1, &e), e)) break;
+            if (!CHECK_OK(spec_step_alone(g.s, &g.l, 1, &e), e)) break;
             CHECK(g.l->tree.n - 1 <= (g.l->plan.method == SPEC_TREE ? 5 : 2) && tree_depth(&g.l->tree) <= 2);
             spec_lane_keep(g.l, spec_lane_out(g.l)->n);
         }
@@ -495,24 +504,121 @@ TEST(spec_auto_keeps_to_the_limits)
     close_loop(&g);
 }
 
-/* A request that shares an early part with a text longer than the drafter's context: its rows are shown again. */
+/* What a drafter's context needs and nobody has kept goes through the target again: 128 positions of context, of a text
+ * of 600 the first page and those from 464 on. */
 TEST(spec_fills_a_drafters_context_again)
 {
     loop g;
     err  e = {0};
     if (open_loop(t, &g, 1024, "cpu")) {
-        char         path[4096];
-        int32_t      many[600];
-        size_t       reused;
-        lane_options o = with(SPEC_DFLASH);
+        char    path[4096];
+        int32_t many[600];
         snprintf(path, sizeof path, "%s", test_path("models/nano/dflash.gguf"));
         CHECK_OK(spec_add_drafter(g.s, &(spec_draft_source){.path = path, .opt.n_ctx = 128}, &e), e);
         for (int i = 0; i < 600; i++) many[i] = prompt[i % N_PROMPT];
         answer_with(t, &g, SPEC_DFLASH, many, 600, 20);
-        CHECK_OK(spec_lane_begin(g.l, &o, many, 301, &reused, &e), e);
-        CHECK_INT(reused, 300 - 64); /* half of the drafter's context goes through the target again */
-        CHECK_OK(spec_lane_begin(g.l, &o, many, 20, &reused, &e), e);
-        CHECK_INT(reused, 0);
+        CHECK_INT(begin_under(t, &g, SPEC_DFLASH, many, 600, 0), 592);
+        CHECK_INT(begin_under(t, &g, SPEC_DFLASH, many, 570, 0), 560);
+        CHECK_INT(begin_under(t, &g, SPEC_DFLASH, many, 301, 0), 208); /* its drafts see 0 .. 15 and 208 .. 300 */
+        CHECK_INT(begin_under(t, &g, SPEC_OFF, many, 301, 0), 288);
+        CHECK_INT(begin_under(t, &g, SPEC_DFLASH, many, 20, 0), 16);
+    }
+    close_loop(&g);
+}
+
+/* nano with both drafters, and one lane, in a loop of other options. */
+static bool open_as(test_case *t, loop *g, const spec_options *o)
+{
+    err e = {0};
+    if (!open_loop(t, g, 64, "cpu")) return false;
+    spec_lane_free(g->l);
+    spec_free(g->s);
+    g->l = NULL;
+    return CHECK_OK(spec_new(&g->s, g->m, o, &e), e) && add_both(t, g) && CHECK_OK(spec_lane_new(g->s, &g->l, &e), e);
+}
+
+/* Without a tree nothing is found, and nothing is left in the pool. */
+TEST(spec_keeps_nothing_when_told_so)
+{
+    loop g;
+    if (open_as(t, &g, &(spec_options){.n_ctx = 256, .max_lanes = 1, .kv_type = QUANT_F16, .no_prefix = true})) {
+        answer_with(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 40);
+        CHECK(spec_kv_pinned(g.s) > 0);
+        CHECK_INT(begin_under(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 0), 0);
+        spec_lane_end(g.l);
+        CHECK_INT(spec_kv_pinned(g.s), 0);
+        CHECK_INT(kv_pool_used_bytes(g.s->kv), 0);
+        CHECK_INT(spec_kv_reserved(g.s), 0);
+    }
+    close_loop(&g);
+}
+
+TEST(spec_forgets_what_was_left)
+{
+    loop g;
+    if (open_as(t, &g, &(spec_options){.n_ctx = 256, .max_lanes = 1, .kv_type = QUANT_F16})) {
+        answer_with(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 40);
+        CHECK_INT(begin_under(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 0), 16);
+        spec_lane_end(g.l);
+        CHECK(kv_pool_used_bytes(g.s->kv) > 0);
+        CHECK(spec_prefix_stats(g.s).hit_tokens == 16 && spec_prefix_stats(g.s).misses == 1);
+        spec_forget(g.s);
+        CHECK_INT(kv_pool_used_bytes(g.s->kv), 0);
+        CHECK_INT(begin_under(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 0), 0);
+    }
+    close_loop(&g);
+}
+
+/* A pool that holds one or two requests of this size: the next one waits, one that is larger than all never fits. */
+TEST(spec_reserves_before_it_begins)
+{
+    loop         g;
+    err          e = {0};
+    size_t       reused;
+    lane_request r = {.opt = with(SPEC_DFLASH), .prompt = prompt, .n_prompt = N_PROMPT, .max_new = 120};
+    if (open_as(t, &g, &(spec_options){.n_ctx = 2048, .max_lanes = 3, .kv_type = QUANT_F16, .kv_bytes = 3 << 20})) {
+        spec_lane *l[3] = {g.l};
+        int        n    = 0;
+        for (int i = 1; i < 3; i++) CHECK_OK(spec_lane_new(g.s, &l[i], &e), e);
+        while (n < 3 && spec_lane_begin(l[n], &r, &reused, &e)) n++;
+        CHECK_MSG(n >= 1 && n < 3 && e.code == ERR_BUSY, "%d of 3 requests fit: %s", n, e.text);
+        spec_lane_end(l[0]);
+        CHECK_OK(spec_lane_begin(l[2], &r, &reused, &e), e);
+        for (int i = 0; i < 3; i++) spec_lane_end(l[i]);
+        r.max_new = 0;
+        CHECK(!spec_lane_begin(l[0], &r, &reused, &e) && e.code == ERR_TOO_LARGE);
+        CHECK_INT(spec_kv_reserved(g.s), 0);
+        for (int i = 1; i < 3; i++) spec_lane_free(l[i]);
+    }
+    close_loop(&g);
+}
+
+/* Every allocation of a request that may fail, in turn: it says so, holds nothing, and the next one works. */
+TEST(spec_begins_or_says_why)
+{
+    loop         g;
+    err          e = {0};
+    size_t       reused;
+    lane_request r         = {.opt = with(SPEC_AUTO), .prompt = prompt, .n_prompt = N_PROMPT, .max_new = 20};
+    r.opt.penalty.presence = 0.5f;
+    if (open_as(t, &g, &(spec_options){.n_ctx = 256, .max_lanes = 2, .kv_type = QUANT_F16})) {
+        int n_failed = 0;
+        for (long k = 1; k < 50; k++) {
+            spec_lane *l = NULL;
+            e.text[0]    = 0;
+            fault_fail_nth(k);
+            bool made = spec_lane_new(g.s, &l, &e), ok = made && spec_lane_begin(l, &r, &reused, &e);
+            long tries = fault_tries();
+            fault_fail_nth(0);
+            if (!ok) CHECK_MSG(e.text[0], "allocation %ld failed without a sentence", k);
+            n_failed += !ok;
+            spec_lane_free(l);
+            CHECK_INT(spec_kv_reserved(g.s), 0);
+            if (ok && tries < k) break;
+        }
+        CHECK(n_failed >= 4);
+        text a = answer_with(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 20);
+        CHECK(a.n == 20 && a.stats.accepted > 0);
     }
     close_loop(&g);
 }

@@ -124,7 +124,7 @@ static bool step_some(test_case *t, mix *g, request *r)
         who[n]    = i;
         some[n++] = g->l[i];
     }
-    if (n && !CHECK_OK(spec_step(g->s, some, n, &e), e)) return false;
+    if (n && !CHECK_OK(spec_step_alone(g->s, some, n, &e), e)) return false;
     for (int k = 0; k < n; k++) {
         int      there = spec_lane_out(some[k])->n, keep = below(g, 4) ? there : below(g, there + 1);
         request *x = &r[who[k]];
@@ -141,9 +141,13 @@ static void check_alone(test_case *t, mix *plain, const request *r)
     a        = *r;
     a.n_out  = 0;
     a.o.spec = (spec_settings){0};
-    if (!CHECK_OK(spec_lane_begin(plain->l[0], &a.o, a.prompt, (size_t)a.n_prompt, &reused, &e), e)) return;
+    if (!CHECK_OK(spec_lane_begin(plain->l[0],
+                                  &(lane_request){.opt = a.o, .prompt = a.prompt, .n_prompt = (size_t)a.n_prompt},
+                                  &reused, &e),
+                  e))
+        return;
     while (wants_more(&a, plain->l[0])) {
-        if (!CHECK_OK(spec_step(plain->s, plain->l, 1, &e), e)) return;
+        if (!CHECK_OK(spec_step_alone(plain->s, plain->l, 1, &e), e)) return;
         take(&a, plain->l[0], spec_lane_out(plain->l[0])->n);
     }
     CHECK_INT(r->n_out, a.n_out);
@@ -172,7 +176,12 @@ static void run_mix(test_case *t, uint64_t seed, int draft_ctx, bool parking)
             random_sampling(&g, &r[i]);
             random_method(&g, &r[i].o.spec);
             random_prompt(&g, &r[i], &last[i]);
-            ok = ok && CHECK_OK(spec_lane_begin(g.l[i], &r[i].o, r[i].prompt, (size_t)r[i].n_prompt, &reused, &e), e);
+            ok = ok &&
+                 CHECK_OK(spec_lane_begin(
+                              g.l[i],
+                              &(lane_request){.opt = r[i].o, .prompt = r[i].prompt, .n_prompt = (size_t)r[i].n_prompt},
+                              &reused, &e),
+                          e);
         }
         while (ok && step_some(t, &g, r)) {
             if (!parking || below(&g, 12)) continue;

@@ -1,0 +1,227 @@
+/* A request's pages: what it reserves, what it finds of its text, what it leaves for others. */
+#include "base/mem.h"
+#include "spec/inside.h"
+
+#include <assert.h>
+
+/* --- the pool -----------------------------------------------------------------------------------*/
+/* The rows of a tree need slots beyond the last position. */
+static kv_pool_spec pool_spec(const target *t, const spec_options *o)
+{
+    return (kv_pool_spec){.classes   = t->kv_class,
+                          .n_classes = t->n_kv_classes,
+                          .max_lanes = o->max_lanes,
+                          .max_slots = o->n_ctx + DRAFT_MAX};
+}
+
+bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)
+{
+    kv_class_spec typed[KV_MAX_CLASSES];
+    kv_pool_spec  pool = pool_spec(t, o);
+    if (o->kv_bytes) {
+        *out = o->kv_bytes;
+        return true;
+    }
+    for (int i = 0; i < t->n_kv_classes; i++) {
+        typed[i]      = t->kv_class[i];
+        typed[i].type = o->kv_type;
+    }
+    pool.classes = typed;
+    return kv_bytes_for(&pool, pool.max_slots, out) && size_mul(out, *out, (size_t)o->max_lanes);
+}
+
+static double cap(const spec *s) { return s->opt.kv_cap > 0 ? s->opt.kv_cap : 1; }
+
+/* Where nobody gave a size all lanes fit under the cap, which is of whole slabs. */
+static bool pool_bytes(const spec *s, size_t *out)
+{
+    if (!spec_kv_bytes(s->t, &s->opt, out)) return false;
+    if (s->opt.kv_bytes) return true;
+    if (!size_add(out, *out, s->extra)) return false;
+    double under_cap = 1.05 * (double)*out / cap(s) + (2 << 20);
+    if (cap(s) < 1 && under_cap < (double)SIZE_MAX / 2) *out = (size_t)under_cap;
+    return true;
+}
+
+bool open_pool(spec *s, size_t extra, err *e)
+{
+    kv_pool_spec kvs = pool_spec(s->t, &s->opt);
+    close_pool(s);
+    s->extra = extra;
+    if (!pool_bytes(s, &kvs.max_bytes)) return err_set(e, ERR_LIMIT, "a context of %d is too large", s->opt.n_ctx);
+    if (!kv_pool_new(&s->kv, s->t->o, &kvs, e)) return false;
+    kv_pool_set_queue(s->kv, s->t->q);
+    return s->opt.no_prefix || kv_prefix_new(&s->tree, s->kv, e);
+}
+
+void close_pool(spec *s)
+{
+    for (int i = 0; i < s->opt.max_lanes; i++) assert(!s->lanes[i] || !s->lanes[i]->live);
+    kv_prefix_free(s->tree);
+    kv_pool_free(s->kv);
+    s->tree = NULL;
+    s->kv   = NULL;
+}
+
+size_t spec_kv_pinned(const spec *s) { return kv_pool_pinned_bytes(s->kv); }
+size_t spec_kv_bytes_total(const spec *s) { return kv_pool_bytes(s->kv); }
+size_t spec_kv_reserved(const spec *s) { return kv_pool_reserved_bytes(s->kv); }
+
+kv_prefix_stats spec_prefix_stats(const spec *s)
+{
+    kv_prefix_stats none = {0};
+    return s->tree ? kv_prefix_get_stats(s->tree) : none;
+}
+
+void spec_forget(spec *s)
+{
+    if (s->tree) kv_prefix_forget(s->tree);
+}
+
+/* --- reservations (promise 5) -------------------------------------------------------------------*/
+static kv_need need_of_text(const spec_lane *l)
+{
+    kv_need n = {0};
+    kv_need_add(l->s->kv, &n, 0, l->n_max + (l->opt.spec.method == SPEC_OFF ? 0 : DRAFT_MAX), l->s->t->max_rows);
+    return n;
+}
+
+static kv_need need_of_drafts(const spec_lane *l)
+{
+    kv_need n = {0};
+    for (int i = 0; i < DRAFTERS; i++) {
+        const drafter *d = l->s->slots[i].d;
+        if (l->uses[i] && d->need) d->need(d, &n, l->n_max);
+    }
+    return n;
+}
+
+static kv_need both(const kv_need *a, const kv_need *b)
+{
+    kv_need n = *a;
+    for (int i = 0; i < KV_MAX_CLASSES; i++) n.pages[i] += b->pages[i];
+    return n;
+}
+
+/* A drafter whose context will never fit beside the text is left alone. */
+static bool reserve(spec_lane *l, err *e)
+{
+    spec *s     = l->s;
+    l->need     = need_of_text(l);
+    l->draft    = need_of_drafts(l);
+    kv_need all = both(&l->need, &l->draft);
+    if (!kv_could_reserve(s->kv, &all, cap(s))) {
+        lane_no_room_for_drafts(l);
+        l->draft = (kv_need){0};
+        all      = l->need;
+    }
+    if (!kv_could_reserve(s->kv, &all, cap(s)))
+        return err_set(e, ERR_TOO_LARGE, "the request needs %.1f MB of K/V, more than there is for all",
+                       (double)kv_need_bytes(s->kv, &all) / 1e6);
+    return kv_reserve(s->kv, &all, cap(s)) || err_set(e, ERR_BUSY, "there is no room for this request now");
+}
+
+bool lane_reserve_drafts(spec_lane *l)
+{
+    kv_need n = need_of_drafts(l);
+    if (!kv_reserve(l->s->kv, &n, cap(l->s))) return false;
+    l->draft = n;
+    return true;
+}
+
+void lane_unreserve_drafts(spec_lane *l)
+{
+    kv_unreserve(l->s->kv, &l->draft);
+    l->draft = (kv_need){0};
+}
+
+/* --- the prefix tree ----------------------------------------------------------------------------*/
+static void begin_drafts(spec_lane *l)
+{
+    for (int i = 0; i < DRAFTERS; i++) {
+        drafter *d = l->s->slots[i].d;
+        if (!l->uses[i]) continue;
+        d->cut(d, l->draft_lane[i], 0);
+        if (d->begin) d->begin(d, l->draft_lane[i], &l->shared);
+    }
+}
+
+static void take_prefix(spec_lane *l, kv_node *at)
+{
+    kv_prefix_take(l->s->tree, at, l->seq);
+    for (int i = 0; i < DRAFTERS; i++) {
+        drafter *d = l->s->slots[i].d;
+        if (l->uses[i] && d->take) d->take(d, l->draft_lane[i], at);
+    }
+    l->n_cached       = kv_node_end(at);
+    l->shared.n_nodes = l->n_cached / KV_PAGE;
+    for (int k = l->shared.n_nodes; k-- > 0; at = kv_node_parent(at)) l->shared.node[k] = at;
+}
+
+static void find_prefix(spec_lane *l)
+{
+    kv_wish  wish[DRAFTERS];
+    kv_node *at       = NULL;
+    int      n_wishes = 0;
+    for (int i = 0; i < DRAFTERS; i++) {
+        const drafter *d = l->s->slots[i].d;
+        if (l->uses[i] && d->wish) d->wish(d, l->draft_lane[i], &wish[n_wishes++]);
+    }
+    kv_prefix_find(l->s->tree, l->shared.salt, l->text, l->n_prompt, wish, n_wishes, &at);
+    if (at) take_prefix(l, at);
+}
+
+bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
+{
+    if (!reserve(l, e)) return false;
+    l->seq = kv_seq_new(l->s->kv, 0);
+    assert(l->seq);
+    l->n_cached         = 0;
+    l->shared.n_prompt  = l->n_prompt;
+    l->shared.token     = l->text;
+    l->shared.tree      = l->s->tree;
+    l->shared.salt      = salt;
+    l->shared.n_nodes   = 0;
+    l->no_more_in_tree  = !l->s->tree;
+    l->prompt_is_marked = false;
+    begin_drafts(l);
+    if (l->s->tree) find_prefix(l);
+    return true;
+}
+
+static void mark_end(spec_lane *l, int32_t n_pos)
+{
+    int n = least(n_pos / KV_PAGE, l->shared.n_nodes);
+    if (n) kv_prefix_keep(l->s->tree, l->shared.node[n - 1]);
+}
+
+void lane_share_pages(spec_lane *l)
+{
+    draft_text *t = &l->shared;
+    while (!l->no_more_in_tree && (t->n_nodes + 1) * KV_PAGE <= l->n_cached) {
+        kv_node *at = t->n_nodes ? t->node[t->n_nodes - 1] : NULL;
+        at          = kv_prefix_put(t->tree, t->salt, at, t->token + (size_t)t->n_nodes * KV_PAGE, l->seq, t->n_nodes);
+        if (at)
+            t->node[t->n_nodes++] = at;
+        else
+            l->no_more_in_tree = true;
+    }
+    if (!l->prompt_is_marked && l->n_cached >= l->n_prompt) {
+        mark_end(l, l->n_prompt);
+        l->prompt_is_marked = true;
+    }
+    kv_seq_settle(l->seq, l->n_cached);
+}
+
+void lane_give_pages(spec_lane *l)
+{
+    mark_end(l, l->n_cached);
+    for (int i = 0; i < DRAFTERS; i++) {
+        drafter *d = l->s->slots[i].d;
+        if (l->draft_lane[i] && d->end) d->end(d, l->draft_lane[i]);
+    }
+    kv_seq_free(l->seq);
+    l->seq = NULL;
+    lane_unreserve_drafts(l);
+    kv_unreserve(l->s->kv, &l->need);
+}
