@@ -1,0 +1,301 @@
+/* tandem.h - the engine inside your own program: open a model, submit requests, poll their tokens, cancel, close.
+ *
+ *      tandem_options_init(&o);  o.path = "model.gguf";
+ *      tandem_open(&t, &o, &e);
+ *      tandem_request_init(t, &r);  r.text = "Once upon a time";
+ *      tandem_submit(t, &r, &job, &e);
+ *      while (tandem_wait(job, -1), (n = tandem_read(job, text, sizeof text)) > 0) fwrite(text, 1, n, stdout);
+ *      tandem_release(job);
+ *      tandem_close(t);
+ *
+ * One thread inside owns the model; all requests share its steps, each as if it were alone: the text of an answer is decided
+ * by weights, prompt, sampling options and seed, never by what else is running or by how it was speculated.
+ *
+ * What is admitted does not fail for memory: K/V is reserved first. What does not fit now waits in a bounded queue; what
+ * does not fit there is refused with TANDEM_BUSY, which may be tried again.
+ *
+ * Ownership: everything that a call is given is copied before it returns, unless a comment says that it must live on. A job
+ * is yours until tandem_release, also when the engine was closed before.
+ * Threads: any thread may call anything with the same `tandem`, except tandem_close, which must come last; a job has one
+ * reader at a time (poll, read, wait), while any thread may cancel it. The helpers on text only read: any number of
+ * threads at once, while answers are being made.
+ *
+ * Functions that can fail return true on success; on failure *e, which may be NULL, says why. */
+#ifndef TANDEM_H
+#define TANDEM_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tandem     tandem;     /* a model, ready to answer */
+typedef struct tandem_job tandem_job; /* one answer */
+
+const char *tandem_version(void);
+
+/* --- errors ------------------------------------------------------------------------------------- */
+typedef enum {
+    TANDEM_OK,
+    TANDEM_INPUT,       /* what was asked for is wrong; asking again will not help */
+    TANDEM_NOT_FOUND,   /* no such file */
+    TANDEM_TOO_LARGE,   /* over a limit that will not change */
+    TANDEM_BUSY,        /* try again later */
+    TANDEM_UNAVAILABLE, /* shutting down, or out of memory for this */
+    TANDEM_FORMAT,      /* a file is not what it claims to be, or holds damaged numbers */
+    TANDEM_LIMIT,       /* a buffer is full */
+    TANDEM_IO,          /* the operating system said no */
+} tandem_code;
+
+typedef struct {
+    tandem_code code;
+    char        text[512]; /* one sentence for people, no newline */
+} tandem_error;
+
+/* --- opening ------------------------------------------------------------------------------------ */
+typedef struct {
+    const char *path;     /* DFlash drafter or MTP assistant, one of each: a GGUF file or a Hugging Face directory */
+    const char *name;     /* in messages; NULL: the path */
+    const char *quantise; /* "none", "q8_0", "q4_0" */
+    int         n_ctx;    /* positions of context that a DFlash drafter sees; 0: its trained length */
+    bool        lazy;     /* opened when a request first wants it */
+} tandem_drafter;
+
+typedef struct {
+    const char *path;      /* a GGUF file or a Hugging Face directory */
+    const char *name;      /* in messages; NULL: the path */
+    const char *device;    /* "auto": a GPU when there is one; "cpu", "cuda:1", ... */
+    int         n_threads; /* of the processor; 0: as many as this process may use */
+
+    const tandem_drafter *drafters; /* one that cannot be used is warned about, and the engine goes on without */
+    int                   n_drafters;
+
+    int         n_ctx;     /* positions of one request, prompt and answer; 0: the model's, at most 8192 */
+    int         max_lanes; /* requests that run together, 1 to 64 */
+    const char *kv_type;   /* "f16", "f32" */
+    uint64_t    kv_bytes;  /* of all K/V pages; 0: what max_lanes full contexts need, at most most of the free memory */
+    double      kv_cap;    /* share of the pages that admitted requests may reserve; the rest keeps prefixes: 0.9 */
+    bool        no_prefix; /* keep nothing of finished requests */
+
+    int    step_tokens;        /* rows of one step: prompt pieces, tokens and guesses together; 256 */
+    double max_stall_ms;       /* what a piece of somebody's prompt may add to a step of running answers; 200 */
+    int    max_queue;          /* requests that wait, at most; 0: none waits */
+    double queue_timeout_s;    /* how long; 0: for ever */
+    int    default_max_tokens; /* of a request that does not say; 8192 */
+
+    const char
+        *settings_path; /* the settings below are read from there, and kept there when they change; NULL: nowhere */
+    const char *routing_log; /* JSON lines: how requests were speculated and why; NULL: none */
+
+    void (*progress)(void *ctx, size_t done, size_t total); /* while weights are loaded, in bytes; may be NULL */
+    void *progress_ctx;
+    /* On the engine's thread after each step that gave any job something, and when a job ended otherwise: say, a write to
+     * an eventfd. It must be quick, and may call nothing here but tandem_poll. NULL: nobody wants to know. */
+    void (*wake)(void *ctx);
+    void *wake_ctx;
+} tandem_options;
+
+void tandem_options_init(tandem_options *o); /* the defaults */
+bool tandem_open(tandem **out, const tandem_options *o, tandem_error *e);
+/* No new requests from now on; what runs may end within grace_s seconds, then it is cancelled. Returns when all jobs are
+ * done: the step in flight is waited for. */
+void tandem_shutdown(tandem *t, double grace_s);
+void tandem_close(tandem *t); /* NULL is fine. Shuts down first, without grace */
+
+/* What was opened. Strings live as long as t. */
+typedef struct {
+    const char *name, *family, *device, *kv_type;
+    int         n_threads; /* of the processor; 0: it does not do the work */
+    int         n_ctx, n_vocab, n_layers, max_lanes, step_tokens;
+    uint64_t    weight_bytes, kv_bytes;
+    bool        has_tokenizer;
+    bool        has_dflash, has_mtp;
+} tandem_info;
+void tandem_get_info(const tandem *t, tandem_info *out);
+
+/* --- requests ----------------------------------------------------------------------------------- */
+enum { TANDEM_MAX_DRAFT = 64, TANDEM_MAX_LOGPROBS = 20, TANDEM_MAX_BIAS = 1024, TANDEM_MAX_STOPS = 16 };
+
+typedef enum {
+    TANDEM_SPEC_OFF, /* no guess by any method */
+    TANDEM_SPEC_DFLASH,
+    TANDEM_SPEC_TREE,
+    TANDEM_SPEC_MTP,
+    TANDEM_SPEC_NGRAM,
+    TANDEM_SPEC_AUTO, /* what pays, from round to round */
+    TANDEM_SPEC_METHODS = TANDEM_SPEC_AUTO,
+} tandem_method;
+const char *tandem_method_name(int method); /* "off", "dflash", ... "auto"; NULL: there is none */
+
+/* Zero numbers: the default. It changes the speed, never the text. */
+typedef struct {
+    tandem_method method;
+    int           draft_max;   /* guesses in a row */
+    int           tree_budget; /* guesses of a tree */
+    float         tree_temp;   /* over 1 makes trees wider, under 1 deeper */
+    bool          no_chain_seed;
+    float         draft_noise; /* share of the temperature that guesses are picked at */
+} tandem_speculation;
+
+typedef struct {
+    int32_t token;
+    float   bias; /* added to its logit; -INFINITY bans it */
+} tandem_bias;
+
+typedef struct {
+    const int32_t *ids; /* the prompt, n_ids tokens; or NULL, and */
+    size_t         n_ids;
+    const char    *text;   /* the prompt as text, which begins a sequence; markers in it are plain characters */
+    size_t         n_text; /* bytes; 0 with a text: up to its NUL */
+
+    int32_t            max_tokens;      /* -1: the engine's default; more than the context has left is cut to that */
+    bool               ignore_stop_ids; /* go on behind the model's own end-of-answer tokens */
+    const int32_t     *stop_ids;        /* more of them */
+    size_t             n_stop_ids;
+    const char *const *stop; /* the answer's text ends before the first of these: up to 16, of 1 to 256 bytes each */
+    size_t             n_stop;
+
+    float              temp; /* 0: greedy */
+    float              top_p, min_p;
+    int32_t            top_k;    /* 0: all */
+    bool               has_seed; /* otherwise one is drawn, and reported */
+    uint64_t           seed;
+    int                choice; /* of several answers to one prompt with one seed: 0, 1, ... */
+    float              repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
+    const tandem_bias *bias;
+    size_t             n_bias;
+    int                logprobs; /* of so many likely tokens beside each; -1: none at all */
+    tandem_speculation spec;
+
+    int         priority;     /* higher goes first; -100 to 100 */
+    double      time_limit_s; /* from the submission on; 0: none */
+    const char *tenant;       /* prefixes are shared only inside one; NULL is one too */
+
+    /* Both on the engine's thread, quick, and calling nothing here; `ctx` must live until the job is done. keep_on is told
+     * every token that is no stop token as it becomes text: false ends the answer with it. wake: there is something to poll. */
+    bool (*keep_on)(void *ctx, int32_t token);
+    void (*wake)(void *ctx);
+    void *ctx;
+} tandem_request;
+
+void tandem_request_init(const tandem *t, tandem_request *r); /* sampling as the model's files advise; spec: auto */
+bool tandem_submit(tandem *t, const tandem_request *r, tandem_job **out, tandem_error *e);
+
+/* --- answers ------------------------------------------------------------------------------------ */
+typedef struct {
+    int32_t id; /* -1: there are no more */
+    float   logprob;
+} tandem_logprob;
+
+typedef struct {
+    int32_t               id;
+    bool                  is_stop;  /* an end-of-answer token: counted, but no text */
+    const tandem_logprob *logprobs; /* its own, then those that the request asked for; until release. NULL: none */
+} tandem_token;
+
+/* The tokens that are new, at most `max`; never waits. A reader that is slow or gone slows nothing down. */
+size_t tandem_poll(tandem_job *j, tandem_token *out, size_t max);
+/* The same as text, whole characters, up to a stop string; 0 when there is none now. Use one or the other. */
+size_t tandem_read(tandem_job *j, char *out, size_t cap);
+/* Until there is something to poll or the job is done; at most so many seconds, < 0: for ever. False: time passed. */
+bool tandem_wait(tandem_job *j, double seconds);
+/* Takes effect within one step; tokens that are there already stay, and count. Any number of times, at any time. */
+void tandem_cancel(tandem_job *j);
+void tandem_release(tandem_job *j); /* NULL is fine; cancels what is not done */
+
+typedef enum {
+    TANDEM_FINISH_NONE,        /* not done yet */
+    TANDEM_FINISH_STOP,        /* a stop token */
+    TANDEM_FINISH_STOP_STRING, /* a stop string, or keep_on said so */
+    TANDEM_FINISH_LENGTH,      /* max_tokens, or the end of the context */
+    TANDEM_FINISH_CANCELLED,
+    TANDEM_FINISH_TIMEOUT, /* time_limit_s */
+    TANDEM_FINISH_ERROR,   /* `error` says which; the tokens before it count */
+    TANDEM_FINISHES,
+} tandem_finish;
+const char *tandem_finish_name(tandem_finish f);
+
+typedef struct {
+    int32_t prompt_tokens, cached_tokens; /* cached: of the prompt, found in the cache and not run again */
+    int32_t completion_tokens;            /* exactly those that poll gives, stop tokens counted */
+    double queue_s, prefill_s, decode_s; /* submitted, admitted, first token, end; time to the first token is the sum of
+                                            * the first two */
+    uint64_t seed;                       /* that was used */
+
+    int64_t rounds, plain_rounds; /* with guesses, without */
+    int64_t drafted, accepted;
+    int64_t tried_at[TANDEM_MAX_DRAFT], right_at[TANDEM_MAX_DRAFT]; /* by place in the draft */
+    int64_t rounds_by_method[TANDEM_SPEC_METHODS];
+    double  draft_s, verify_s, commit_s;
+
+    int         route;        /* tandem_method of the last round */
+    const char *route_reason; /* why it was that one; never NULL */
+} tandem_usage;
+
+typedef struct {
+    tandem_finish finish;
+    bool          context_full; /* TANDEM_FINISH_LENGTH by the end of the context */
+    tandem_error  error;
+    tandem_usage  usage;
+} tandem_result;
+/* NULL until the job is done; then final, until release. Tokens may still be there to poll. */
+const tandem_result *tandem_job_result(const tandem_job *j);
+
+/* --- text --------------------------------------------------------------------------------------- */
+typedef struct {
+    int32_t *p;
+    size_t   n;
+} tandem_ids; /* from below, freed by tandem_ids_free */
+
+/* Without the token that begins a sequence; with `markers`, control tokens written out in the text become tokens. */
+bool tandem_tokenize(const tandem *t, const char *text, size_t n, bool markers, tandem_ids *out, tandem_error *e);
+/* Always UTF-8. Like snprintf: returns the bytes that all of it needs, and writes what fits, with a NUL. */
+size_t tandem_detokenize(const tandem *t, const int32_t *ids, size_t n, bool markers, char *out, size_t cap);
+
+typedef struct {
+    const char *role; /* "system", "user", "assistant" */
+    const char *content;
+} tandem_message;
+/* The prompt of a conversation in the model's own format. *in_thought, unless NULL: it ends inside a thought. */
+bool tandem_chat_prompt(const tandem *t, const tandem_message *messages, size_t n, bool think, tandem_ids *out,
+                        bool *in_thought, tandem_error *e);
+/* The same of an OpenAI request's JSON: messages, tools, chat_template_kwargs; nothing else of it is looked at. */
+bool tandem_chat_prompt_json(const tandem *t, const char *json, size_t n, tandem_ids *out, bool *in_thought,
+                             tandem_error *e);
+void tandem_ids_free(tandem_ids *ids);
+
+/* --- settings and numbers ----------------------------------------------------------------------- */
+/* How the engine speculates, by name ("dflash_max_concurrent", ...; docs/routing.md): changed while it runs, from the next
+ * step on. tandem_settings gives all of them as one JSON object, like snprintf. */
+bool   tandem_set(tandem *t, const char *name, const char *value, tandem_error *e);
+size_t tandem_settings(const tandem *t, char *out, size_t cap);
+
+enum { TANDEM_STEP_BUCKETS = 20, TANDEM_MAX_ROUTES = 24 };
+typedef struct {
+    int     running, queued; /* requests */
+    int64_t submitted, refused, admitted;
+    int64_t finished[TANDEM_FINISHES];
+    int64_t prompt_tokens, cached_tokens, completion_tokens;
+
+    int64_t steps, failed_steps, rows, prompt_rows;
+    double  step_s;
+    int64_t step_bucket
+        [TANDEM_STEP_BUCKETS]; /* steps of under 2^i / 8 ms that were not under the one before; the last: all others */
+
+    uint64_t kv_bytes, kv_pinned_bytes, kv_reserved_bytes, kv_cached_bytes;
+    int64_t  prefix_hits, prefix_misses, prefix_evicted;
+
+    int64_t rounds, plain_rounds, drafted, accepted;
+    int64_t tried_at[TANDEM_MAX_DRAFT], right_at[TANDEM_MAX_DRAFT];
+    int64_t rounds_by_method[TANDEM_SPEC_METHODS];
+    int64_t routes[TANDEM_MAX_ROUTES]; /* lane rounds by reason */
+} tandem_stats;
+void        tandem_get_stats(const tandem *t, tandem_stats *out);
+const char *tandem_route_name(int i); /* of routes[i]; NULL: there is none */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
