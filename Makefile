@@ -22,7 +22,7 @@ OPT      ?= -O2 -g
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wwrite-strings -Werror
 # No contraction: a * b + c is rounded as written, on every compiler; kernels ask for fma by name.
 CFLAGS   += -std=c17 -D_GNU_SOURCE $(OPT) $(WARN) -ffp-contract=off -fno-math-errno -fno-strict-aliasing \
-            -Isrc -DTANDEM_VERSION='"$(VERSION)"' $(SAN)
+            -Isrc -Iinclude -DTANDEM_VERSION='"$(VERSION)"' $(SAN)
 LDFLAGS  += $(SAN)
 LDLIBS   := -lm -lpthread
 
@@ -71,7 +71,7 @@ BENCH    := $(addprefix src/bench/,cells.c experts.c oracle.c plot.c prompts.c s
 NANO     := $(wildcard models/nano/*.gguf)
 UNIT     := $(wildcard tests/unit/*.c tests/unit/*/*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-HEADERS  := $(wildcard src/*/*.h src/*/*/*.h src/ops/cuda/*.cuh tests/unit/*.h tests/unit/*/*.h)
+HEADERS  := $(wildcard include/*.h) $(wildcard src/*/*.h src/*/*/*.h src/ops/cuda/*.cuh tests/unit/*.h tests/unit/*/*.h)
 ifeq ($(wildcard /usr/include/jansson.h),)
 NO_FUZZ  := $(filter %_jansson,$(FUZZ))
 FUZZ     := $(filter-out %_jansson,$(FUZZ))
@@ -269,7 +269,7 @@ install: all $(BUILD)/tandem.1
 	install -m 755 $(BUILD)/tandem $(DESTDIR)$(PREFIX)/bin/tandem
 	install -m 644 $(BUILD)/tandem.1 $(DESTDIR)$(PREFIX)/share/man/man1/tandem.1
 
-FORMATTED := $(shell find src tests -name node_modules -prune -o -name '*.[ch]' -print -o -name '*.cu' -print -o -name '*.cuh' -print)
+FORMATTED := $(shell find src include examples tests -name node_modules -prune -o -name '*.[ch]' -print -o -name '*.cu' -print -o -name '*.cuh' -print)
 format:
 	clang-format-14 -i $(FORMATTED)
 check-format:

@@ -4,7 +4,7 @@
  *      tandem_open(&t, &o, &e);
  *      tandem_request_init(t, &r);  r.text = "Once upon a time";
  *      tandem_submit(t, &r, &job, &e);
- *      while (tandem_wait(job, -1), (n = tandem_read(job, text, sizeof text)) > 0) fwrite(text, 1, n, stdout);
+ *      while ((n = tandem_read(job, text, sizeof text)) > 0) fwrite(text, 1, n, stdout);
  *      tandem_release(job);
  *      tandem_close(t);
  *
@@ -173,11 +173,13 @@ typedef struct {
     double      time_limit_s; /* from the submission on; 0: none */
     const char *tenant;       /* prefixes are shared only inside one; NULL is one too */
 
-    /* Both on the engine's thread, quick, and calling nothing here; `ctx` must live until the job is done. keep_on is told
-     * every token that is no stop token as it becomes text: false ends the answer with it. wake: there is something to poll. */
+    /* On the engine's thread; quick, and calling nothing here. Told every token that is no stop token as it becomes text;
+     * false ends the answer with it. Its ctx must live until the job is done. */
     bool (*keep_on)(void *ctx, int32_t token);
+    void *keep_on_ctx;
+    /* As tandem_options.wake, for this job alone. Its ctx must live as long as the engine. */
     void (*wake)(void *ctx);
-    void *ctx;
+    void *wake_ctx;
 } tandem_request;
 
 void tandem_request_init(const tandem *t, tandem_request *r); /* sampling as the model's files advise; spec: auto */
@@ -197,7 +199,8 @@ typedef struct {
 
 /* The tokens that are new, at most `max`; never waits. A reader that is slow or gone slows nothing down. */
 size_t tandem_poll(tandem_job *j, tandem_token *out, size_t max);
-/* The same as text, whole characters, up to a stop string; 0 when there is none now. Use one or the other. */
+/* The same as text: waits for some, 0 at the end of the answer or at a stop string. Whole characters (cap is at least 4).
+ * Use one or the other. */
 size_t tandem_read(tandem_job *j, char *out, size_t cap);
 /* Until there is something to poll or the job is done; at most so many seconds, < 0: for ever. False: time passed. */
 bool tandem_wait(tandem_job *j, double seconds);

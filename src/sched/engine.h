@@ -1,0 +1,23 @@
+/* sched/engine.h - the insides of include/tandem.h's `tandem`, for the layers above that need more than it shows. */
+#ifndef TANDEM_SCHED_ENGINE_H
+#define TANDEM_SCHED_ENGINE_H
+#include "base/arena.h"
+#include "sched/open.h"
+#include "sched/sched.h"
+
+struct tandem {
+    arena        mem; /* of names and paths */
+    tandem_info  info;
+    ops_device   device;
+    target      *model;
+    tok         *tok; /* NULL: no text in or out */
+    chat_options format;
+    bool         has_format;
+    spec        *spec;
+    sched       *sched;
+};
+
+/* tandem_open with a tokenizer that is open already, and the engine's from here on, also on failure; NULL: none. */
+bool engine_open_with(tandem **out, const tandem_options *o, tok *t, err *e);
+void engine_tell(tandem_error *to, const err *from); /* to may be NULL */
+#endif

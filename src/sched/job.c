@@ -1,0 +1,352 @@
+#include "sched/job.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "ops/sampling.h"
+
+#include <math.h>
+#include <sys/random.h>
+
+enum { MAX_PRIORITY = 100, MAX_STOP_IDS = 1024 };
+
+/* --- what requests are made for -----------------------------------------------------------------*/
+bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, int default_max_tokens, err *e)
+{
+    *m = (job_maker){.model = model, .tok = t, .n_ctx = n_ctx, .default_max_tokens = default_max_tokens};
+    tok_ids_init(&m->stops, MAX_STOP_IDS);
+    for (int i = 0; i < model->n_stop_ids; i++) tok_ids_put(&m->stops, model->stop_id[i]);
+    if (t) tok_stop_ids(t, &m->stops);
+    return !m->stops.failed || err_set(e, ERR_UNAVAILABLE, "no memory for the ends of answers");
+}
+
+void job_maker_deinit(job_maker *m) { tok_ids_deinit(&m->stops); }
+
+/* --- checks -------------------------------------------------------------------------------------*/
+static bool in_range(const char *name, double x, double min, double max, err *e)
+{
+    return (x >= min && x <= max) || err_set(e, ERR_INPUT, "%s is %g, which is not from %g to %g", name, x, min, max);
+}
+
+static bool check_sampling(const tandem_request *r, err *e)
+{
+    return in_range("temp", r->temp, 0, 100, e) && in_range("top_p", r->top_p, 0, 1, e) &&
+           in_range("min_p", r->min_p, 0, 1, e) && in_range("top_k", r->top_k, 0, 1 << 22, e) &&
+           in_range("choice", r->choice, 0, 1 << 20, e) &&
+           in_range("repeat_penalty", r->repeat_penalty, 0.01, 100, e) &&
+           in_range("presence_penalty", r->presence_penalty, -100, 100, e) &&
+           in_range("frequency_penalty", r->frequency_penalty, -100, 100, e) &&
+           in_range("logprobs", r->logprobs, -1, TANDEM_MAX_LOGPROBS, e);
+}
+
+static bool check_speculation(const tandem_speculation *s, err *e)
+{
+    return in_range("spec.method", s->method, TANDEM_SPEC_OFF, TANDEM_SPEC_AUTO, e) &&
+           in_range("spec.draft_max", s->draft_max, 0, DRAFT_MAX, e) &&
+           in_range("spec.tree_budget", s->tree_budget, 0, DRAFT_MAX, e) &&
+           in_range("spec.tree_temp", s->tree_temp, 0, 100, e) && in_range("spec.draft_noise", s->draft_noise, 0, 1, e);
+}
+
+static bool check_limits(const tandem_request *r, err *e)
+{
+    return in_range("max_tokens", r->max_tokens, -1, INT32_MAX, e) &&
+           in_range("priority", r->priority, -MAX_PRIORITY, MAX_PRIORITY, e) &&
+           in_range("time_limit_s", r->time_limit_s, 0, 1e9, e) &&
+           in_range("stop_ids", (double)r->n_stop_ids, 0, MAX_STOP_IDS, e);
+}
+
+/* --- what decides the text ----------------------------------------------------------------------*/
+static bool put_bias(logit_bias *room, int *n, const target *m, tandem_bias b, err *e)
+{
+    if (b.token < 0 || b.token >= m->n_vocab)
+        return err_set(e, ERR_INPUT, "bias: token %d is not in the vocabulary of %d", b.token, m->n_vocab);
+    if (isnan(b.bias) || b.bias == INFINITY)
+        return err_set(e, ERR_INPUT, "bias: that of token %d is not a number", b.token);
+    for (int i = 0; i < *n; i++)
+        if (room[i].token == b.token) return err_set(e, ERR_INPUT, "bias: token %d is there twice", b.token);
+    room[(*n)++] = (logit_bias){b.token, b.bias};
+    return true;
+}
+
+/* The request's biases, and a ban on what the model's files say is never to be picked. */
+static bool choose_biases(penalty_params *p, const target *m, const tandem_request *r, logit_bias *room, err *e)
+{
+    p->bias = room;
+    if (!in_range("bias: the number of entries", (double)r->n_bias, 0, TANDEM_MAX_BIAS, e)) return false;
+    for (size_t i = 0; i < r->n_bias; i++)
+        if (!put_bias(room, &p->n_bias, m, r->bias[i], e)) return false;
+    for (int i = 0; i < m->n_suppress_ids; i++) {
+        int k = 0;
+        while (k < p->n_bias && room[k].token != m->suppress_id[i]) k++;
+        room[k] = (logit_bias){m->suppress_id[i], -INFINITY};
+        p->n_bias += k == p->n_bias;
+    }
+    return true;
+}
+
+void job_settle_seed(tandem_request *r)
+{
+    if (!r->has_seed && getrandom(&r->seed, sizeof r->seed, 0) != sizeof r->seed) r->seed = (uint64_t)clock_ns();
+    r->has_seed = true;
+}
+
+bool job_lane_options(lane_options *out, const target *model, const tandem_request *r, logit_bias *room, err *e)
+{
+    const tandem_speculation *s = &r->spec;
+    _Static_assert((int)TANDEM_SPEC_AUTO == (int)SPEC_AUTO && (int)TANDEM_SPEC_NGRAM == (int)SPEC_NGRAM, "one list");
+    if (!check_sampling(r, e) || !check_speculation(s, e)) return false;
+    *out = (lane_options){
+        .params  = {.temp  = r->temp,
+                    .top_p = r->top_p,
+                    .min_p = r->min_p,
+                    .top_k = r->top_k,
+                    .seed  = sampling_choice_seed(r->seed, r->choice)},
+        .penalty = {.repeat = r->repeat_penalty, .presence = r->presence_penalty, .frequency = r->frequency_penalty},
+        .n_top   = r->logprobs,
+        .spec    = {.method        = (int)s->method,
+                    .draft_max     = s->draft_max,
+                    .tree_budget   = s->tree_budget,
+                    .tree_temp     = s->tree_temp,
+                    .no_chain_seed = s->no_chain_seed,
+                    .draft_noise   = s->draft_noise}};
+    return choose_biases(&out->penalty, model, r, room, e);
+}
+
+/* --- a new job ----------------------------------------------------------------------------------*/
+static bool no_memory(err *e) { return err_set(e, ERR_UNAVAILABLE, "there is no memory for this request now"); }
+
+static bool put_text_prompt(tandem_job *j, const tandem_request *r, err *e)
+{
+    const tok *t = j->maker->tok;
+    if (!t) return err_set(e, ERR_INPUT, "the model has no tokenizer: the prompt must be token ids");
+    if (tok_add_bos(t) && tok_bos(t) >= 0) tok_ids_put(&j->prompt, tok_bos(t));
+    return tok_encode(t, &j->prompt, (str){r->text, r->n_text ? r->n_text : strlen(r->text)}, false, e);
+}
+
+/* Deterministic, and first of all: what can never be answered is said before anything else is looked at. */
+static bool check_context(const job_maker *m, size_t n_prompt, int32_t max_tokens, err *e)
+{
+    size_t room = (size_t)m->n_ctx - (max_tokens != 0);
+    if (n_prompt == 0) return err_set(e, ERR_INPUT, "the prompt is empty");
+    return n_prompt <= room ||
+           err_set(e, ERR_INPUT, "the prompt has %zu tokens and the context holds %d, with room for an answer",
+                   n_prompt, m->n_ctx);
+}
+
+static bool take_prompt(tandem_job *j, const tandem_request *r, err *e)
+{
+    const job_maker *m = j->maker;
+    tok_ids_init(&j->prompt, JOB_PROMPT_MAX);
+    if (!r->ids && r->text && !put_text_prompt(j, r, e)) return false;
+    if (!check_context(m, r->ids ? r->n_ids : j->prompt.n, r->max_tokens, e)) return false;
+    if (r->ids) tok_ids_put_n(&j->prompt, r->ids, r->n_ids);
+    if (j->prompt.failed) return no_memory(e);
+    for (size_t i = 0; i < j->prompt.n; i++)
+        if (j->prompt.p[i] < 0 || j->prompt.p[i] >= m->model->n_vocab)
+            return err_set(e, ERR_INPUT, "token %d of the prompt is not in the vocabulary of %d", j->prompt.p[i],
+                           m->model->n_vocab);
+    return true;
+}
+
+/* One token lies beyond the context: it is decided, but nothing follows it. */
+static void choose_length(tandem_job *j, const tandem_request *r)
+{
+    int32_t asked = r->max_tokens >= 0 ? r->max_tokens : j->maker->default_max_tokens;
+    int32_t room  = j->maker->n_ctx + 1 - (int32_t)j->prompt.n;
+    j->max_out    = asked < room ? asked : room;
+}
+
+static bool take_room(tandem_job *j, err *e)
+{
+    size_t each = (size_t)(1 + j->opt.n_top), n = (size_t)j->max_out;
+    j->token    = arena_try(&j->mem, n + !n, sizeof *j->token);
+    j->logprobs = each ? arena_try(&j->mem, n + !n, each * sizeof *j->logprobs) : NULL;
+    return (j->token && (j->logprobs || !each)) || no_memory(e);
+}
+
+static bool copy_stops(tandem_job *j, const tandem_request *r, err *e)
+{
+    stop_init(&j->stop);
+    j->ignore_stops = r->ignore_stop_ids;
+    j->n_stop_ids   = r->n_stop_ids;
+    j->stop_id      = arena_try(&j->mem, r->n_stop_ids + 1, sizeof *j->stop_id);
+    if (!j->stop_id) return no_memory(e);
+    if (r->n_stop_ids) memcpy(j->stop_id, r->stop_ids, r->n_stop_ids * sizeof *j->stop_id);
+    if (r->n_stop && !j->maker->tok)
+        return err_set(e, ERR_INPUT, "the model has no tokenizer: there is no text to stop at");
+    for (size_t i = 0; i < r->n_stop; i++) {
+        char *copy = arena_str(&j->mem, str_of(r->stop[i]));
+        if (!copy) return no_memory(e);
+        if (!stop_add(&j->stop, str_of(copy)))
+            return err_set(e, ERR_INPUT, "stop takes up to %d texts of 1 to %d bytes", STOP_MAX_STRINGS,
+                           STOP_MAX_BYTES);
+    }
+    j->text_stop = j->stop;
+    return true;
+}
+
+static bool take_options(tandem_job *j, const tandem_request *r, err *e)
+{
+    logit_bias *room = arena_try(&j->mem, JOB_MAX_BIAS, sizeof *room);
+    if (!room) return no_memory(e);
+    return check_limits(r, e) && job_lane_options(&j->opt, j->maker->model, r, room, e);
+}
+
+static void take_rest(tandem_job *j, const tandem_request *r)
+{
+    j->priority    = r->priority;
+    j->salt        = r->tenant ? str_hash(str_of(r->tenant)) : 0;
+    j->keep_on     = r->keep_on;
+    j->keep_on_ctx = r->keep_on_ctx;
+    j->wake        = r->wake;
+    j->wake_ctx    = r->wake_ctx;
+    j->submitted   = clock_s();
+    j->deadline    = r->time_limit_s > 0 ? j->submitted + r->time_limit_s : INFINITY;
+    if (j->maker->tok) {
+        tok_stream_init(&j->stream, j->maker->tok, false);
+        tok_stream_init(&j->text, j->maker->tok, false);
+    }
+    tandem_usage *u  = &j->result.usage;
+    u->prompt_tokens = (int32_t)j->prompt.n;
+    u->seed          = r->seed;
+    u->route_reason  = "";
+}
+
+static bool fill(tandem_job *j, const tandem_request *r, err *e)
+{
+    if (!take_prompt(j, r, e) || !take_options(j, r, e) || !copy_stops(j, r, e)) return false;
+    choose_length(j, r);
+    take_rest(j, r);
+    return take_room(j, e);
+}
+
+bool job_new(tandem_job **out, const job_maker *m, const tandem_request *r, err *e)
+{
+    tandem_request seeded = *r;
+    tandem_job    *j      = mem_try(sizeof *j);
+    *out                  = NULL;
+    if (!j) return no_memory(e);
+    job_settle_seed(&seeded);
+    j->maker = m;
+    arena_init(&j->mem, SIZE_MAX / 2);
+    buf_init(&j->read, TOK_MAX_INPUT);
+    atomic_store(&j->holders, 1);
+    if (fill(j, &seeded, e)) {
+        *out = j;
+        return true;
+    }
+    job_drop(j);
+    return false;
+}
+
+void job_drop(tandem_job *j)
+{
+    if (atomic_fetch_sub(&j->holders, 1) > 1) return;
+    tok_ids_deinit(&j->prompt);
+    buf_deinit(&j->read);
+    arena_deinit(&j->mem);
+    mem_free(j);
+}
+
+/* --- tokens -------------------------------------------------------------------------------------*/
+static bool is_among(const int32_t *id, size_t n, int32_t wanted)
+{
+    for (size_t i = 0; i < n; i++)
+        if (id[i] == wanted) return true;
+    return false;
+}
+
+bool job_is_stop(const tandem_job *j, int32_t id)
+{
+    return (!j->ignore_stops && is_among(j->maker->stops.p, j->maker->stops.n, id)) ||
+           is_among(j->stop_id, j->n_stop_ids, id);
+}
+
+bool job_scratch_init(job_scratch *s, const tok *t, err *e)
+{
+    enum { ROOM = TOK_MAX_TEXT_BYTES + STOP_MAX_BYTES + 64 };
+    static const char blank[ROOM];
+    buf_init(&s->text, ROOM);
+    buf_init(&s->safe, ROOM);
+    if (t && (!buf_put(&s->text, blank, ROOM) || !buf_put(&s->safe, blank, ROOM)))
+        return err_set(e, ERR_UNAVAILABLE, "no memory to look for stop strings");
+    return true;
+}
+
+void job_scratch_deinit(job_scratch *s)
+{
+    buf_deinit(&s->text);
+    buf_deinit(&s->safe);
+}
+
+static bool meets_stop_string(tandem_job *j, int32_t id, job_scratch *s)
+{
+    if (!j->stop.n_strings) return false;
+    buf_clear(&s->text);
+    buf_clear(&s->safe);
+    tok_stream_put(&j->stream, id, &s->text);
+    return stop_put(&j->stop, buf_str(&s->text), &s->safe);
+}
+
+/* The caller's own function may allocate what it likes. */
+static bool caller_ends_it(tandem_job *j, int32_t id)
+{
+    if (!j->keep_on) return false;
+    const char *scope = fault_scope();
+    fault_scope_set(NULL);
+    bool more = j->keep_on(j->keep_on_ctx, id);
+    fault_scope_set(scope);
+    return !more;
+}
+
+static void store(tandem_job *j, int32_t id, const token_logprob *probs)
+{
+    size_t each = (size_t)(1 + j->opt.n_top);
+    if (j->logprobs) memcpy(j->logprobs + (size_t)j->n_kept * each, probs, each * sizeof *probs);
+    j->token[j->n_kept++] = id;
+}
+
+static tandem_finish end_at(tandem_job *j, int32_t id, job_scratch *s)
+{
+    if (job_is_stop(j, id)) return TANDEM_FINISH_STOP;
+    if (meets_stop_string(j, id, s) || caller_ends_it(j, id)) return TANDEM_FINISH_STOP_STRING;
+    return j->n_kept == j->max_out ? TANDEM_FINISH_LENGTH : TANDEM_FINISH_NONE;
+}
+
+int job_keep(tandem_job *j, const spec_out *out, job_scratch *s)
+{
+    int            n      = 0;
+    tandem_finish *finish = &j->result.finish;
+    if (out->n > 0 && j->max_out == 0) *finish = TANDEM_FINISH_LENGTH;
+    for (; n < out->n && !*finish; n++) {
+        if (atomic_load_explicit(&j->cancelled, memory_order_relaxed)) {
+            *finish = TANDEM_FINISH_CANCELLED;
+            break;
+        }
+        store(j, out->token[n], out->logprob[n]);
+        *finish = end_at(j, out->token[n], s);
+    }
+    return n;
+}
+
+static void tell(tandem_job *j)
+{
+    bell_ring(&j->news);
+    if (j->wake) j->wake(j->wake_ctx);
+}
+
+void job_publish(tandem_job *j)
+{
+    if (atomic_load_explicit(&j->n_out, memory_order_relaxed) == j->n_kept) return;
+    atomic_store(&j->n_out, j->n_kept);
+    tell(j);
+}
+
+void job_finish(tandem_job *j)
+{
+    j->result.usage.completion_tokens = j->n_kept;
+    atomic_store(&j->n_out, j->n_kept);
+    atomic_store(&j->done, true);
+    tell(j);
+    job_drop(j);
+}

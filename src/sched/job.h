@@ -1,0 +1,106 @@
+/* sched/job.h - one request: what was asked for, where it stands, and the tokens that it has so far.
+ *
+ * All memory of a job is taken when it is made, room for every token of its answer too: the engine never waits for a
+ * reader, and a step takes nothing. Tokens are written once and never move; n_out says how many there are, and is
+ * what a reader looks at:
+ *
+ *      token     [ 0 ............ n_read ...... n_out ......... max_out )
+ *                  given to the reader   there to read   still to come
+ *
+ * Two hold a job, the caller and the engine; it goes with the last of them. Fields are the engine thread's, unless
+ * they say otherwise. */
+#ifndef TANDEM_SCHED_JOB_H
+#define TANDEM_SCHED_JOB_H
+#include "base/arena.h"
+#include "base/bell.h"
+#include "base/err.h"
+#include "spec/spec.h"
+#include "tok/stop.h"
+#include "tok/tok.h"
+
+#include "tandem.h"
+
+enum { JOB_PROMPT_MAX = 1 << 24 };
+
+/* What requests are made for. */
+typedef struct {
+    const target *model;
+    const tok    *tok; /* NULL: no text in or out */
+    int           n_ctx, default_max_tokens;
+    tok_ids       stops; /* ends of answers: the model's and the tokenizer's */
+} job_maker;
+
+struct tandem_job {
+    arena      mem;
+    atomic_int holders;
+    bell      *engine; /* rung by tandem_cancel; the engine's, good until `done` */
+
+    /* what was asked for; not changed afterwards */
+    const job_maker *maker;
+    tok_ids          prompt;
+    int32_t          max_out; /* tokens */
+    lane_options     opt;
+    int32_t         *stop_id; /* beside the maker's, unless ignore_stops */
+    size_t           n_stop_ids;
+    bool             ignore_stops;
+    int              priority;
+    uint64_t         salt;
+    bool (*keep_on)(void *ctx, int32_t token);
+    void *keep_on_ctx;
+    void (*wake)(void *ctx);
+    void  *wake_ctx;
+    double submitted, deadline, queue_deadline; /* clock_s; INFINITY: none */
+
+    /* where it stands */
+    atomic_bool cancelled; /* any thread */
+    uint64_t    order;     /* of submissions */
+    tandem_job *next, *prev;
+    spec_lane  *lane; /* NULL: not admitted */
+    double      admitted, first_token;
+    tok_stream  stream; /* of the text in which stop strings are looked for */
+    stop_match  stop;
+    spec_plan   plan; /* of the step at hand */
+
+    /* what came of it */
+    int32_t        n_kept;
+    int32_t       *token;    /* [max_out] */
+    token_logprob *logprobs; /* [max_out][1 + n_top], NULL: none */
+    atomic_int     n_out;    /* readers look at it */
+    bell           news;
+    atomic_bool    done; /* the result is final */
+    tandem_result  result;
+
+    /* the reader's */
+    int32_t    n_read;
+    tok_stream text;
+    stop_match text_stop;
+    buf        read;
+    bool       read_over;
+};
+
+bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, int default_max_tokens, err *e);
+void job_maker_deinit(job_maker *m);
+
+/* Checks the request and takes its memory. ERR_INPUT with a sentence that depends on the request and the model alone. */
+bool job_new(tandem_job **out, const job_maker *m, const tandem_request *r, err *e);
+void job_drop(tandem_job *j); /* one holder less */
+bool job_is_stop(const tandem_job *j, int32_t id);
+void job_settle_seed(tandem_request *r); /* one is drawn where none was given */
+/* Sampling, penalties and speculation of a request whose seed is settled; `room` takes its biases and the model's bans. */
+bool job_lane_options(lane_options *out, const target *model, const tandem_request *r, logit_bias *room, err *e);
+enum { JOB_MAX_BIAS = TANDEM_MAX_BIAS + MODEL_MAX_STOPS };
+
+/* --- on the engine's thread --------------------------------------------------------------------- */
+/* Scratch for looking for stop strings, large enough for any token: nothing is allocated while tokens come. */
+typedef struct {
+    buf text, safe;
+} job_scratch;
+bool job_scratch_init(job_scratch *s, const tok *t, err *e);
+void job_scratch_deinit(job_scratch *s);
+
+/* Takes the tokens that a step decided, one by one, until the one that ends the answer: result.finish says why. Returns
+ * how many of them became text. They are not published yet. */
+int  job_keep(tandem_job *j, const spec_out *out, job_scratch *s);
+void job_publish(tandem_job *j); /* the tokens kept so far: readers see them, and are told */
+void job_finish(tandem_job *j);  /* the same, the result is final, and the engine's hold is given up */
+#endif

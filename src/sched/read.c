@@ -1,0 +1,117 @@
+/* The reader's side of a job: tokens and text, from any thread, without a lock. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "sched/job.h"
+
+#include <assert.h>
+
+_Static_assert(sizeof(tandem_logprob) == sizeof(token_logprob) &&
+                   offsetof(tandem_logprob, logprob) == offsetof(token_logprob, logprob),
+               "given to the caller as they are");
+
+static int32_t n_there(tandem_job *j) { return atomic_load(&j->n_out); }
+
+static tandem_token token_at(const tandem_job *j, int32_t i)
+{
+    const token_logprob *probs = j->logprobs ? j->logprobs + (size_t)i * (size_t)(1 + j->opt.n_top) : NULL;
+    return (tandem_token){j->token[i], job_is_stop(j, j->token[i]), (const tandem_logprob *)probs};
+}
+
+size_t tandem_poll(tandem_job *j, tandem_token *out, size_t max)
+{
+    size_t  n    = 0;
+    int32_t most = n_there(j);
+    while (n < max && j->n_read < most) out[n++] = token_at(j, j->n_read++);
+    return n;
+}
+
+bool tandem_wait(tandem_job *j, double seconds)
+{
+    double until = clock_s() + seconds;
+    for (;;) {
+        unsigned seen = bell_read(&j->news);
+        if (n_there(j) > j->n_read || atomic_load(&j->done)) return true;
+        double left = seconds < 0 ? -1 : until - clock_s();
+        if (seconds >= 0 && left <= 0) return false;
+        bell_wait(&j->news, seen, left);
+    }
+}
+
+void tandem_cancel(tandem_job *j)
+{
+    if (atomic_load(&j->done)) return;
+    atomic_store(&j->cancelled, true);
+    bell_ring(j->engine);
+}
+
+void tandem_release(tandem_job *j)
+{
+    if (!j) return;
+    tandem_cancel(j);
+    job_drop(j);
+}
+
+const tandem_result *tandem_job_result(const tandem_job *j)
+{
+    return atomic_load(&((tandem_job *)j)->done) ? &j->result : NULL;
+}
+
+/* --- as text ------------------------------------------------------------------------------------*/
+/* What of the text cannot become a stop string any more. */
+static void put_text(tandem_job *j, buf *text) { stop_put(&j->text_stop, buf_str(text), &j->read); }
+
+static void read_token(tandem_job *j, const tandem_token *x)
+{
+    buf text;
+    if (x->is_stop) return;
+    buf_init(&text, TOK_MAX_INPUT);
+    tok_stream_put(&j->text, x->id, &text);
+    put_text(j, &text);
+    buf_deinit(&text);
+}
+
+static void read_end(tandem_job *j)
+{
+    buf text;
+    buf_init(&text, TOK_MAX_INPUT);
+    tok_stream_finish(&j->text, &text);
+    put_text(j, &text);
+    stop_finish(&j->text_stop, &j->read);
+    buf_deinit(&text);
+    j->read_over = true;
+}
+
+static size_t give_text(tandem_job *j, char *out, size_t cap)
+{
+    size_t n = j->read.n < cap ? j->read.n : cap;
+    while (n < j->read.n && ((unsigned char)j->read.p[n] & 0xC0) == 0x80) n--;
+    memcpy(out, j->read.p, n);
+    buf_drop_front(&j->read, n);
+    return n;
+}
+
+size_t tandem_read(tandem_job *j, char *out, size_t cap)
+{
+    tandem_token x;
+    assert(cap >= 4);
+    while (j->read.n == 0 && !j->read_over && j->maker->tok) {
+        tandem_wait(j, -1);
+        if (tandem_poll(j, &x, 1))
+            read_token(j, &x);
+        else
+            read_end(j);
+    }
+    return j->read.n ? give_text(j, out, cap) : 0;
+}
+
+const char *tandem_finish_name(tandem_finish f)
+{
+    static const char *const names[TANDEM_FINISHES] = {"none",      "stop",    "stop_string", "length",
+                                                       "cancelled", "timeout", "error"};
+    return f >= 0 && f < TANDEM_FINISHES ? names[f] : NULL;
+}
+
+const char *tandem_method_name(int method)
+{
+    return method >= 0 && method <= SPEC_AUTO ? spec_method_names[method] : NULL;
+}

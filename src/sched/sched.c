@@ -1,0 +1,473 @@
+#include "sched/sched.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "sched/queue.h"
+#include "sched/share.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+
+const char sched_busy[] = "the server is busy; try again";
+
+struct sched {
+    sched_options opt;
+    job_maker     maker;
+    job_scratch   scratch;
+    pthread_t     thread;
+    bool          started;
+    bell          bell; /* there is mail, or somebody cancelled */
+
+    pthread_mutex_t lock;
+    pthread_cond_t  stopped_now;
+    tandem_job     *inbox, **inbox_end; /* under the lock, as all of these: submitted and not yet seen by the engine */
+    uint64_t        n_submitted;
+    int64_t         n_refused;
+    int             n_live; /* jobs that are not done */
+    bool            closing, stopped;
+    double          stop_at; /* when closing: what still runs then is cancelled */
+    tandem_stats    shown;
+
+    /* the engine's thread */
+    double       now;
+    job_queue    queue;
+    tandem_job  *running[SCHED_MAX_LANES]; /* by priority, then by age */
+    int          n_running;
+    spec_lane   *idle[SCHED_MAX_LANES];
+    int          n_idle;
+    tandem_job  *in_step[SCHED_MAX_LANES]; /* those of `turn` */
+    spec_turn    turn[SCHED_MAX_LANES];
+    int          n_turns;
+    int          rows, prompt_rows; /* of the step, guesses not counted */
+    double       row_s;             /* seconds of a prompt row, a moving average */
+    bool         told;              /* some job has news */
+    int          n_ended;           /* since n_live was last told */
+    tandem_stats stats;
+};
+
+/* --- the end of a job ---------------------------------------------------------------------------*/
+static void fill_usage(sched *s, tandem_job *j)
+{
+    tandem_usage     *u     = &j->result.usage;
+    const spec_stats *st    = spec_lane_stats(j->lane);
+    double            first = j->first_token > 0 ? j->first_token : s->now;
+    u->prefill_s            = first - j->admitted;
+    u->decode_s             = s->now - first;
+    u->rounds               = st->rounds;
+    u->plain_rounds         = st->plain;
+    u->drafted              = st->drafted;
+    u->accepted             = st->accepted;
+    u->draft_s              = st->draft_s;
+    u->verify_s             = st->verify_s;
+    u->commit_s             = st->commit_s;
+    memcpy(u->tried_at, st->tried_at, sizeof u->tried_at);
+    memcpy(u->right_at, st->right_at, sizeof u->right_at);
+    memcpy(u->rounds_by_method, st->by_method, sizeof u->rounds_by_method);
+}
+
+static void count_usage(tandem_stats *to, const tandem_usage *u)
+{
+    to->rounds += u->rounds;
+    to->plain_rounds += u->plain_rounds;
+    to->drafted += u->drafted;
+    to->accepted += u->accepted;
+    for (int i = 0; i < TANDEM_MAX_DRAFT; i++) {
+        to->tried_at[i] += u->tried_at[i];
+        to->right_at[i] += u->right_at[i];
+    }
+    for (int i = 0; i < TANDEM_SPEC_METHODS; i++) to->rounds_by_method[i] += u->rounds_by_method[i];
+}
+
+static void leave_lane(sched *s, tandem_job *j)
+{
+    int i = 0;
+    fill_usage(s, j);
+    count_usage(&s->stats, &j->result.usage);
+    spec_lane_end(j->lane);
+    s->idle[s->n_idle++] = j->lane;
+    j->lane              = NULL;
+    while (s->running[i] != j) i++;
+    memmove(&s->running[i], &s->running[i + 1], (size_t)(--s->n_running - i) * sizeof *s->running);
+}
+
+/* result.finish is set; what the job had is free when its reader hears of it. */
+static void end_job(sched *s, tandem_job *j)
+{
+    if (j->lane)
+        leave_lane(s, j);
+    else
+        j->result.usage.queue_s = s->now - j->submitted;
+    s->stats.finished[j->result.finish]++;
+    s->n_ended++;
+    s->told = true;
+    job_finish(j);
+}
+
+static void fail_job(sched *s, tandem_job *j, err_code code, const char *why)
+{
+    j->result.finish     = TANDEM_FINISH_ERROR;
+    j->result.error.code = (tandem_code)code;
+    snprintf(j->result.error.text, sizeof j->result.error.text, "%s", why);
+    end_job(s, j);
+}
+
+/* --- requests come and go -----------------------------------------------------------------------*/
+static void take_mail(sched *s)
+{
+    pthread_mutex_lock(&s->lock);
+    tandem_job *mail = s->inbox;
+    s->inbox         = NULL;
+    s->inbox_end     = &s->inbox;
+    bool cancel      = s->closing && s->now >= s->stop_at;
+    pthread_mutex_unlock(&s->lock);
+    for (tandem_job *next; mail; mail = next) {
+        next = mail->next;
+        queue_put(&s->queue, mail);
+    }
+    for (int i = 0; cancel && i < s->n_running; i++) atomic_store(&s->running[i]->cancelled, true);
+    for (tandem_job *j = s->queue.first; cancel && j; j = j->next) atomic_store(&j->cancelled, true);
+}
+
+/* Whoever was cancelled or has run out of time. */
+static tandem_finish unwanted(const sched *s, const tandem_job *j)
+{
+    if (atomic_load_explicit(&j->cancelled, memory_order_relaxed)) return TANDEM_FINISH_CANCELLED;
+    return s->now >= j->deadline ? TANDEM_FINISH_TIMEOUT : TANDEM_FINISH_NONE;
+}
+
+static void end_unwanted(sched *s)
+{
+    for (int i = s->n_running - 1; i >= 0; i--) {
+        tandem_job *j = s->running[i];
+        if ((j->result.finish = unwanted(s, j))) end_job(s, j);
+    }
+    for (tandem_job *j = s->queue.first, *next; j; j = next) {
+        next = j->next;
+        if (!(j->result.finish = unwanted(s, j)) && s->now < j->queue_deadline) continue;
+        queue_take(&s->queue, j);
+        if (j->result.finish)
+            end_job(s, j);
+        else
+            fail_job(s, j, ERR_BUSY, sched_busy);
+    }
+}
+
+/* --- admission ----------------------------------------------------------------------------------*/
+static bool begin(tandem_job *j, spec_lane *lane, err *e)
+{
+    size_t       reused;
+    lane_request r = {.opt      = j->opt,
+                      .prompt   = j->prompt.p,
+                      .n_prompt = j->prompt.n,
+                      .max_new  = j->max_out > 0 ? j->max_out : 1,
+                      .salt     = j->salt};
+    if (!spec_lane_begin(lane, &r, &reused, e)) return false;
+    j->result.usage.cached_tokens = (int32_t)reused;
+    return true;
+}
+
+static void enter_lane(sched *s, tandem_job *j)
+{
+    int at = s->n_running;
+    while (at > 0 && s->running[at - 1]->priority < j->priority) at--;
+    memmove(&s->running[at + 1], &s->running[at], (size_t)(s->n_running++ - at) * sizeof *s->running);
+    s->running[at]          = j;
+    j->lane                 = s->idle[--s->n_idle];
+    j->admitted             = clock_s();
+    j->result.usage.queue_s = j->admitted - j->submitted;
+    s->stats.admitted++;
+    s->stats.prompt_tokens += (int64_t)j->prompt.n;
+    s->stats.cached_tokens += j->result.usage.cached_tokens;
+}
+
+/* In turn: the first that has to wait holds up those behind it. Where nothing runs, waiting would be for ever. */
+static void admit(sched *s)
+{
+    while (s->queue.first && s->n_idle) {
+        tandem_job *j   = s->queue.first;
+        err         why = {0};
+        bool        ok  = begin(j, s->idle[s->n_idle - 1], &why);
+        if (!ok && why.code == ERR_BUSY && s->n_running) return;
+        queue_take(&s->queue, j);
+        if (ok)
+            enter_lane(s, j);
+        else
+            fail_job(s, j, why.code, why.code == ERR_BUSY ? sched_busy : why.text);
+    }
+}
+
+/* --- a step -------------------------------------------------------------------------------------*/
+static void share_out(sched *s)
+{
+    share_limits limits = {
+        .step_rows = s->opt.step_tokens, .max_stall_s = s->opt.max_stall_ms / 1e3, .row_s = s->row_s};
+    int pending[SCHED_MAX_LANES], rows[SCHED_MAX_LANES];
+    for (int i = 0; i < s->n_running; i++) pending[i] = spec_lane_pending(s->running[i]->lane);
+    s->rows    = share_rows(&limits, pending, s->n_running, rows);
+    s->n_turns = s->prompt_rows = 0;
+    for (int i = 0; i < s->n_running; i++) {
+        if (!rows[i]) continue;
+        tandem_job *j = s->running[i];
+        spec_lane_limit(j->lane, j->max_out - j->n_kept);
+        s->in_step[s->n_turns] = j;
+        s->turn[s->n_turns++]  = (spec_turn){.lane = j->lane, .max_rows = rows[i]};
+        if (pending[i] > 1) s->prompt_rows += rows[i];
+    }
+}
+
+static void route(sched *s)
+{
+    int left = s->opt.step_tokens - s->rows;
+    for (int i = 0; i < s->n_turns; i++) {
+        spec_turn *t = &s->turn[i];
+        if (!spec_lane_can_draft(t->lane)) continue;
+        t->plan = spec_choose_alone(t->lane);
+        if (t->plan.n > left) t->plan.n = left;
+        left -= t->plan.n;
+        s->in_step[i]->result.usage.route = (int)t->plan.method;
+    }
+}
+
+static void keep(sched *s, tandem_job *j)
+{
+    const spec_out *out = spec_lane_out(j->lane);
+    if (out->problem) {
+        j->result.finish = TANDEM_FINISH_ERROR;
+        j->result.error  = (tandem_error){.code = TANDEM_FORMAT};
+        snprintf(j->result.error.text, sizeof j->result.error.text, "%s", out->problem);
+        return;
+    }
+    if (out->n == 0) return;
+    int n = job_keep(j, out, &s->scratch);
+    spec_lane_keep(j->lane, n);
+    s->stats.completion_tokens += n;
+    if (!j->first_token) j->first_token = s->now;
+    if (!j->result.finish && spec_lane_full(j->lane)) {
+        j->result.finish       = TANDEM_FINISH_LENGTH;
+        j->result.context_full = true;
+    }
+}
+
+static void note_step(sched *s, double took)
+{
+    enum { ENOUGH = 16 };
+    int    bucket = 0;
+    double ms     = took * 1e3;
+    s->stats.steps++;
+    s->stats.step_s += took;
+    s->stats.rows += s->rows;
+    s->stats.prompt_rows += s->prompt_rows;
+    while (bucket < TANDEM_STEP_BUCKETS - 1 && ms >= ldexp(0.125, bucket)) bucket++;
+    s->stats.step_bucket[bucket]++;
+    if (s->prompt_rows < ENOUGH) return;
+    double each = took / s->rows;
+    s->row_s    = s->row_s > 0 ? s->row_s + 0.25 * (each - s->row_s) : each;
+}
+
+static void deliver(sched *s)
+{
+    for (int i = 0; i < s->n_turns; i++) {
+        tandem_job *j = s->in_step[i];
+        bool new      = atomic_load_explicit(&j->n_out, memory_order_relaxed) < j->n_kept;
+        s->told |= new;
+        if (new) job_publish(j);
+        if (j->result.finish) end_job(s, j);
+    }
+}
+
+/* The requests of a step that failed are lost; the next ones may fare better. */
+static void fail_step(sched *s, const err *why)
+{
+    log_event(LOG_ERROR, "step", "%s", why->text);
+    s->stats.failed_steps++;
+    for (int i = 0; i < s->n_turns; i++) fail_job(s, s->in_step[i], why->code, why->text);
+}
+
+static void one_step(sched *s)
+{
+    err    why   = {0};
+    double start = s->now;
+    fault_no_alloc_begin("a step");
+    share_out(s);
+    route(s);
+    bool ok = spec_step(s->opt.spec, s->turn, s->n_turns, &why);
+    s->now  = clock_s();
+    for (int i = 0; ok && i < s->n_turns; i++) keep(s, s->in_step[i]);
+    fault_no_alloc_end();
+    if (!ok) {
+        fail_step(s, &why);
+        return;
+    }
+    note_step(s, s->now - start);
+    deliver(s);
+}
+
+/* --- the thread ---------------------------------------------------------------------------------*/
+static void show_stats(sched *s)
+{
+    tandem_stats *st    = &s->stats;
+    st->running         = s->n_running;
+    st->queued          = s->queue.n;
+    st->kv_bytes        = spec_kv_bytes_total(s->opt.spec);
+    st->kv_pinned_bytes = spec_kv_pinned(s->opt.spec);
+    pthread_mutex_lock(&s->lock);
+    s->n_live -= s->n_ended;
+    s->shown = *st;
+    pthread_mutex_unlock(&s->lock);
+    s->n_ended = 0;
+    if (s->told && s->opt.wake) s->opt.wake(s->opt.wake_ctx);
+    s->told = false;
+}
+
+static double next_deadline(const sched *s)
+{
+    double at = INFINITY;
+    for (const tandem_job *j = s->queue.first; j; j = j->next) at = fmin(at, fmin(j->deadline, j->queue_deadline));
+    return at;
+}
+
+/* True when there is nothing left to do, ever. */
+static bool rest(sched *s, unsigned seen)
+{
+    pthread_mutex_lock(&s->lock);
+    bool over = s->closing && s->n_live == 0;
+    pthread_mutex_unlock(&s->lock);
+    if (over) return true;
+    double at = next_deadline(s);
+    bell_wait(&s->bell, seen, at < INFINITY ? fmax(0, at - clock_s()) : -1);
+    return false;
+}
+
+static void *engine_main(void *arg)
+{
+    sched *s = arg;
+    for (;;) {
+        unsigned seen = bell_read(&s->bell);
+        s->now        = clock_s();
+        take_mail(s);
+        end_unwanted(s);
+        admit(s);
+        bool busy = s->n_running > 0;
+        if (busy) one_step(s);
+        show_stats(s);
+        if (!busy && rest(s, seen)) break;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->stopped = true;
+    pthread_cond_broadcast(&s->stopped_now);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* Signals are for the program's own threads, but for those that tell of an error in this one. */
+static bool start_thread(sched *s, err *e)
+{
+    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT};
+    sigset_t         all, before;
+    sigfillset(&all);
+    for (size_t i = 0; i < COUNT(own); i++) sigdelset(&all, own[i]);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    s->started = pthread_create(&s->thread, NULL, engine_main, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return s->started || err_set(e, ERR_UNAVAILABLE, "the system gives no thread to the engine");
+}
+
+/* --- from other threads -------------------------------------------------------------------------*/
+static bool take_lanes(sched *s, err *e)
+{
+    for (; s->n_idle < s->opt.max_lanes; s->n_idle++)
+        if (!spec_lane_new(s->opt.spec, &s->idle[s->n_idle], e)) return false;
+    return true;
+}
+
+bool sched_new(sched **out, const sched_options *o, err *e)
+{
+    sched *s     = xnew(sched);
+    *out         = NULL;
+    s->opt       = *o;
+    s->inbox_end = &s->inbox;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->stopped_now, NULL);
+    if (job_maker_init(&s->maker, o->model, o->tok, o->n_ctx, o->default_max_tokens, e) &&
+        job_scratch_init(&s->scratch, o->tok, e) && take_lanes(s, e) && start_thread(s, e)) {
+        *out = s;
+        return true;
+    }
+    sched_free(s);
+    return false;
+}
+
+void sched_shutdown(sched *s, double grace_s)
+{
+    double at = clock_s() + grace_s;
+    pthread_mutex_lock(&s->lock);
+    s->stop_at = s->closing ? fmin(s->stop_at, at) : at;
+    s->closing = true;
+    pthread_mutex_unlock(&s->lock);
+    bell_ring(&s->bell);
+    pthread_mutex_lock(&s->lock);
+    while (!s->stopped) pthread_cond_wait(&s->stopped_now, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void sched_free(sched *s)
+{
+    if (!s) return;
+    if (s->started) {
+        sched_shutdown(s, 0);
+        pthread_join(s->thread, NULL);
+    }
+    while (s->n_idle > 0) spec_lane_free(s->idle[--s->n_idle]);
+    job_scratch_deinit(&s->scratch);
+    job_maker_deinit(&s->maker);
+    pthread_cond_destroy(&s->stopped_now);
+    pthread_mutex_destroy(&s->lock);
+    mem_free(s);
+}
+
+/* Both hold the job from here on. */
+static bool put_in_inbox(sched *s, tandem_job *j, err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    bool closing = s->closing, full = s->n_live >= s->opt.max_lanes + s->opt.max_queue;
+    if (!closing && !full) {
+        atomic_store(&j->holders, 2);
+        j->order      = ++s->n_submitted;
+        *s->inbox_end = j;
+        s->inbox_end  = &j->next;
+        s->n_live++;
+    }
+    s->n_refused += closing || full;
+    pthread_mutex_unlock(&s->lock);
+    if (closing) return err_set(e, ERR_UNAVAILABLE, "the engine is shutting down");
+    return !full || err_set(e, ERR_BUSY, "%s", sched_busy);
+}
+
+bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e)
+{
+    *out = NULL;
+    tandem_job *j;
+    if (!job_new(&j, &s->maker, r, e)) return false;
+    j->engine         = &s->bell;
+    j->queue_deadline = s->opt.queue_timeout_s > 0 ? j->submitted + s->opt.queue_timeout_s : INFINITY;
+    if (!put_in_inbox(s, j, e)) {
+        job_drop(j);
+        return false;
+    }
+    bell_ring(&s->bell);
+    *out = j;
+    return true;
+}
+
+void sched_get_stats(sched *s, tandem_stats *out)
+{
+    pthread_mutex_lock(&s->lock);
+    *out           = s->shown;
+    out->submitted = (int64_t)s->n_submitted;
+    out->refused   = s->n_refused;
+    pthread_mutex_unlock(&s->lock);
+}

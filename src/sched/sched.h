@@ -1,0 +1,36 @@
+/* sched/sched.h - the engine: one thread that owns the loop of spec/, and the requests that share its steps.
+ *
+ *      submit (any thread) ---> inbox ---> queue ---> lanes ---> one step after another ---> tokens in the jobs
+ *                                 by priority   reserved first      all lanes together         poll (any thread)
+ *
+ * Between two steps requests come, are cancelled, time out, are admitted and leave; a step is never interrupted. Without
+ * work the thread sleeps. While it lives nobody else may use the spec or its target, except when no job is there. */
+#ifndef TANDEM_SCHED_SCHED_H
+#define TANDEM_SCHED_SCHED_H
+#include "sched/job.h"
+
+enum { SCHED_MAX_LANES = 64 };
+
+typedef struct {
+    spec         *spec; /* borrowed, as are the next two; max_lanes of its lanes are the engine's */
+    const target *model;
+    const tok    *tok; /* may be NULL */
+    int           n_ctx, max_lanes, step_tokens, max_queue, default_max_tokens;
+    double        max_stall_ms, queue_timeout_s;
+    void (*wake)(void *ctx);
+    void *wake_ctx;
+} sched_options;
+
+typedef struct sched sched;
+
+bool sched_new(sched **out, const sched_options *o, err *e);
+void sched_free(sched *s);                     /* NULL is fine; shuts down first */
+void sched_shutdown(sched *s, double grace_s); /* as tandem_shutdown */
+
+/* ERR_INPUT: what is wrong with the request, numbers named; ERR_BUSY: try again; ERR_UNAVAILABLE: no memory, or closing. */
+bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e);
+void sched_get_stats(sched *s, tandem_stats *out);
+
+/* What a request hears that there is no room for: nothing about anybody else (S3-X1). */
+extern const char sched_busy[];
+#endif

@@ -1,0 +1,28 @@
+#include "sched/share.h"
+
+static int least(int a, int b) { return a < b ? a : b; }
+static int most(int a, int b) { return a > b ? a : b; }
+
+/* Rows of prompts in a step that n_running answers wait for. */
+static int prompt_budget(const share_limits *l, int n_running)
+{
+    int left = l->step_rows - n_running;
+    if (n_running == 0) return left;
+    double fits = l->row_s > 0 ? l->max_stall_s / l->row_s : 2 * SHARE_LEAST;
+    int    want = fits < l->step_rows ? (int)fits : l->step_rows;
+    int    free = least(SHARE_GUESSES * n_running, l->step_rows / 4);
+    return least(left, most(SHARE_LEAST, least(want, left - free)));
+}
+
+int share_rows(const share_limits *l, const int *pending, int n, int *rows)
+{
+    int n_running = 0, used = 0;
+    for (int i = 0; i < n; i++) n_running += pending[i] == 1;
+    int left = prompt_budget(l, n_running);
+    for (int i = 0; i < n; i++) {
+        rows[i] = pending[i] == 1 ? 1 : least(pending[i], left);
+        if (pending[i] > 1) left -= rows[i];
+        used += rows[i];
+    }
+    return used;
+}

@@ -1,0 +1,318 @@
+/* The public functions that are not a job's (read.c): opening and closing, text, numbers. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "sched/engine.h"
+
+_Static_assert((int)TANDEM_INPUT == ERR_INPUT && (int)TANDEM_BUSY == ERR_BUSY && (int)TANDEM_IO == ERR_IO &&
+                   sizeof(((tandem_error *)0)->text) == sizeof(((err *)0)->text),
+               "the public errors are ours");
+
+const char *tandem_version(void) { return TANDEM_VERSION; }
+
+void engine_tell(tandem_error *to, const err *from)
+{
+    if (!to) return;
+    to->code = (tandem_code)from->code;
+    memcpy(to->text, from->text, sizeof to->text);
+}
+
+/* --- opening ------------------------------------------------------------------------------------*/
+void tandem_options_init(tandem_options *o)
+{
+    *o = (tandem_options){.device             = "auto",
+                          .max_lanes          = 32,
+                          .kv_type            = "f16",
+                          .kv_cap             = 0.9,
+                          .step_tokens        = STEP_MAX_ROWS,
+                          .max_stall_ms       = 200,
+                          .max_queue          = 256,
+                          .queue_timeout_s    = 60,
+                          .default_max_tokens = 8192};
+}
+
+static bool in_range(const char *name, double x, double min, double max, err *e)
+{
+    return (x >= min && x <= max) || err_set(e, ERR_INPUT, "%s is %g, which is not from %g to %g", name, x, min, max);
+}
+
+static bool check_options(const tandem_options *o, err *e)
+{
+    if (!o->path) return err_set(e, ERR_INPUT, "there is no path of a model");
+    if (strcmp(o->kv_type, "f16") != 0 && strcmp(o->kv_type, "f32") != 0)
+        return err_set(e, ERR_INPUT, "kv_type is '%s', which is not f16 or f32", o->kv_type);
+    return in_range("n_threads", o->n_threads, 0, 256, e) && in_range("n_ctx", o->n_ctx, 0, JOB_PROMPT_MAX, e) &&
+           in_range("max_lanes", o->max_lanes, 1, SCHED_MAX_LANES, e) && in_range("kv_cap", o->kv_cap, 0.01, 1, e) &&
+           in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16, STEP_MAX_ROWS, e) &&
+           in_range("max_stall_ms", o->max_stall_ms, 0, 1e6, e) && in_range("max_queue", o->max_queue, 0, 1 << 20, e) &&
+           in_range("queue_timeout_s", o->queue_timeout_s, 0, 1e9, e) &&
+           in_range("default_max_tokens", o->default_max_tokens, 1, INT32_MAX, e) &&
+           in_range("n_drafters", o->n_drafters, 0, 64, e);
+}
+
+static quant_type kv_type_of(const tandem_options *o) { return strcmp(o->kv_type, "f32") ? QUANT_F16 : QUANT_F32; }
+
+/* Names and paths are wanted for longer than the call. */
+static const char *keep_name(tandem *t, const char *s) { return arena_str(&t->mem, str_of(s)); }
+
+static bool open_weights(tandem *t, const tandem_options *o, err *e)
+{
+    open_options oo = {.path         = o->path,
+                       .name         = o->name ? o->name : o->path,
+                       .device       = o->device,
+                       .n_threads    = o->n_threads,
+                       .progress     = o->progress,
+                       .progress_ctx = o->progress_ctx};
+    t->info.n_ctx   = o->n_ctx;
+    return open_target(&t->model, &t->device, &oo, e) && open_context(&t->info.n_ctx, t->model, e);
+}
+
+static bool open_loop(tandem *t, const tandem_options *o, err *e)
+{
+    spec_options so = {.n_ctx     = t->info.n_ctx,
+                       .max_lanes = o->max_lanes,
+                       .kv_type   = kv_type_of(o),
+                       .kv_bytes  = (size_t)o->kv_bytes,
+                       .kv_cap    = o->kv_cap,
+                       .no_prefix = o->no_prefix};
+    return open_spec(&t->spec, t->model, t->device.name, &so, e);
+}
+
+static bool add_drafters(tandem *t, const tandem_options *o, err *e)
+{
+    for (int i = 0; i < o->n_drafters; i++) {
+        const tandem_drafter *d = &o->drafters[i];
+        int                   k = 0;
+        while (d->quantise && open_draft_quants[k] && strcmp(d->quantise, open_draft_quants[k]) != 0) k++;
+        if (!open_draft_quants[k])
+            return err_set(e, ERR_INPUT, "a drafter cannot be quantised to '%s': none, q8_0 or q4_0", d->quantise);
+        spec_draft_source src = {.path = keep_name(t, d->path),
+                                 .name = d->name ? keep_name(t, d->name) : NULL,
+                                 .opt  = {.n_ctx = d->n_ctx, .quantise = open_draft_types[k], .kv_type = kv_type_of(o)},
+                                 .lazy = d->lazy};
+        open_drafter(t->spec, &src);
+    }
+    return true;
+}
+
+static void fill_info(tandem *t, const tandem_options *o)
+{
+    tandem_info *i   = &t->info;
+    i->name          = keep_name(t, o->name ? o->name : o->path);
+    i->family        = t->model->family;
+    i->device        = t->model->o->name;
+    i->kv_type       = kv_type_of(o) == QUANT_F16 ? "f16" : "f32";
+    i->n_threads     = t->model->o->n_threads;
+    i->n_vocab       = t->model->n_vocab;
+    i->n_layers      = t->model->n_layers;
+    i->max_lanes     = o->max_lanes;
+    i->step_tokens   = o->step_tokens;
+    i->weight_bytes  = t->model->weight_bytes;
+    i->kv_bytes      = spec_kv_bytes_total(t->spec);
+    i->has_tokenizer = t->tok;
+    i->has_dflash    = spec_has_drafter(t->spec, SPEC_DFLASH);
+    i->has_mtp       = spec_has_drafter(t->spec, SPEC_MTP);
+}
+
+static bool start(tandem *t, const tandem_options *o, err *e)
+{
+    sched_options so = {.spec               = t->spec,
+                        .model              = t->model,
+                        .tok                = t->tok,
+                        .n_ctx              = t->info.n_ctx,
+                        .max_lanes          = o->max_lanes,
+                        .step_tokens        = o->step_tokens < t->model->max_rows ? o->step_tokens : t->model->max_rows,
+                        .max_queue          = o->max_queue,
+                        .default_max_tokens = o->default_max_tokens,
+                        .max_stall_ms       = o->max_stall_ms,
+                        .queue_timeout_s    = o->queue_timeout_s,
+                        .wake               = o->wake,
+                        .wake_ctx           = o->wake_ctx};
+    return sched_new(&t->sched, &so, e);
+}
+
+bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, err *e)
+{
+    tandem *t = xnew(tandem);
+    *out      = NULL;
+    t->tok    = tokenizer;
+    arena_init(&t->mem, 1 << 20);
+    if (check_options(o, e) && open_weights(t, o, e) && open_loop(t, o, e) && add_drafters(t, o, e)) {
+        t->has_format = tokenizer && open_chat_format(&t->format, t->model, o->path, NULL);
+        fill_info(t, o);
+        if (start(t, o, e)) {
+            *out = t;
+            return true;
+        }
+    }
+    tandem_close(t);
+    return false;
+}
+
+/* A model without a tokenizer opens; only text in or out is refused. */
+static tok *find_tok(const char *path)
+{
+    tok *t;
+    err  why = {0};
+    if (!open_tok(&t, path, &why) && why.code != ERR_NOT_FOUND)
+        log_event(LOG_WARN, "load", "the tokenizer cannot be used: %s", why.text);
+    return t;
+}
+
+bool tandem_open(tandem **out, const tandem_options *o, tandem_error *e)
+{
+    err  why = {0};
+    bool ok  = check_options(o, &why) && engine_open_with(out, o, find_tok(o->path), &why);
+    if (!ok) *out = NULL;
+    if (!ok) engine_tell(e, &why);
+    return ok;
+}
+
+void tandem_shutdown(tandem *t, double grace_s) { sched_shutdown(t->sched, grace_s > 0 ? grace_s : 0); }
+
+void tandem_close(tandem *t)
+{
+    if (!t) return;
+    sched_free(t->sched);
+    spec_free(t->spec);
+    model_close(t->model);
+    tok_free(t->tok);
+    arena_deinit(&t->mem);
+    mem_free(t);
+}
+
+void tandem_get_info(const tandem *t, tandem_info *out) { *out = t->info; }
+
+/* --- requests -----------------------------------------------------------------------------------*/
+void tandem_request_init(const tandem *t, tandem_request *r)
+{
+    const sample_params *p = &t->model->defaults;
+    *r                     = (tandem_request){.max_tokens     = -1,
+                                              .temp           = p->temp,
+                                              .top_p          = p->top_p,
+                                              .min_p          = p->min_p,
+                                              .top_k          = p->top_k,
+                                              .repeat_penalty = 1,
+                                              .logprobs       = -1,
+                                              .spec.method    = TANDEM_SPEC_AUTO};
+}
+
+bool tandem_submit(tandem *t, const tandem_request *r, tandem_job **out, tandem_error *e)
+{
+    err  why = {0};
+    bool ok  = sched_submit(t->sched, r, out, &why);
+    if (!ok) engine_tell(e, &why);
+    return ok;
+}
+
+void tandem_get_stats(const tandem *t, tandem_stats *out) { sched_get_stats(t->sched, out); }
+
+/* --- text ---------------------------------------------------------------------------------------*/
+static bool need_tok(const tandem *t, err *e)
+{
+    return t->tok || err_set(e, ERR_INPUT, "the model has no tokenizer: there is no text in or out");
+}
+
+static bool give_ids(tok_ids *from, tandem_ids *out, err *e)
+{
+    if (from->failed) return err_set(e, ERR_UNAVAILABLE, "no memory for the tokens of this text");
+    *out  = (tandem_ids){from->p, from->n};
+    *from = (tok_ids){0};
+    return true;
+}
+
+bool tandem_tokenize(const tandem *t, const char *text, size_t n, bool markers, tandem_ids *out, tandem_error *e)
+{
+    err     why = {0};
+    tok_ids ids;
+    *out = (tandem_ids){0};
+    tok_ids_init(&ids, JOB_PROMPT_MAX);
+    bool ok = need_tok(t, &why) && tok_encode(t->tok, &ids, (str){text, n}, markers, &why) && give_ids(&ids, out, &why);
+    if (!ok) engine_tell(e, &why);
+    tok_ids_deinit(&ids);
+    return ok;
+}
+
+void tandem_ids_free(tandem_ids *ids)
+{
+    mem_free(ids->p);
+    *ids = (tandem_ids){0};
+}
+
+static size_t give_bytes(const buf *from, char *out, size_t cap)
+{
+    size_t n = !cap ? 0 : from->n < cap ? from->n : cap - 1;
+    if (n) memcpy(out, from->p, n);
+    if (cap) out[n] = 0;
+    return from->n;
+}
+
+size_t tandem_detokenize(const tandem *t, const int32_t *ids, size_t n, bool markers, char *out, size_t cap)
+{
+    buf text;
+    buf_init(&text, (size_t)1 << 31);
+    if (t->tok) tok_decode(t->tok, ids, n, markers, &text);
+    size_t needed = give_bytes(&text, out, cap);
+    buf_deinit(&text);
+    return needed;
+}
+
+static bool render(const tandem *t, const chat *c, bool think, tandem_ids *out, bool *in_thought, err *e)
+{
+    chat_options o = t->format;
+    chat_prompt  p;
+    if (!t->has_format) return err_set(e, ERR_INPUT, "no prompt format is known for this model");
+    o.thinking = think;
+    chat_apply_wishes(c, &o);
+    chat_prompt_init(&p, JOB_PROMPT_MAX);
+    bool ok = chat_render_ids(&p, t->tok, c, &o, e) && give_ids(&p.ids, out, e);
+    if (ok && in_thought) *in_thought = p.in_thought;
+    chat_prompt_deinit(&p);
+    return ok;
+}
+
+static bool add_message(chat *c, const tandem_message *m, err *e)
+{
+    static const struct {
+        const char *name;
+        chat_role   role;
+    } roles[] = {
+        {"system", CHAT_SYSTEM}, {"developer", CHAT_DEVELOPER}, {"user", CHAT_USER}, {"assistant", CHAT_ASSISTANT}};
+    for (size_t i = 0; i < COUNT(roles); i++)
+        if (strcmp(m->role, roles[i].name) == 0)
+            return chat_add(c, roles[i].role, str_of(m->content)) ||
+                   err_set(e, ERR_TOO_LARGE, "the conversation has too many messages");
+    return err_set(e, ERR_INPUT, "'%.40s' is not a role: system, developer, user or assistant", m->role);
+}
+
+bool tandem_chat_prompt(const tandem *t, const tandem_message *messages, size_t n, bool think, tandem_ids *out,
+                        bool *in_thought, tandem_error *e)
+{
+    err   why = {0};
+    arena mem;
+    *out = (tandem_ids){0};
+    arena_init(&mem, (size_t)64 << 20);
+    chat *c  = chat_new(&mem);
+    bool  ok = need_tok(t, &why);
+    for (size_t i = 0; ok && i < n; i++) ok = add_message(c, &messages[i], &why);
+    ok = ok && render(t, c, think, out, in_thought, &why);
+    if (!ok) engine_tell(e, &why);
+    arena_deinit(&mem);
+    return ok;
+}
+
+bool tandem_chat_prompt_json(const tandem *t, const char *json, size_t n, tandem_ids *out, bool *in_thought,
+                             tandem_error *e)
+{
+    err               why = {0};
+    arena             mem;
+    const json_value *v;
+    chat             *c;
+    *out = (tandem_ids){0};
+    arena_init(&mem, (size_t)256 << 20);
+    bool ok = need_tok(t, &why) && json_parse(&v, &mem, (str){json, n}, NULL, &why) && chat_parse(&c, &mem, v, &why) &&
+              render(t, c, false, out, in_thought, &why);
+    if (!ok) engine_tell(e, &why);
+    arena_deinit(&mem);
+    return ok;
+}
