@@ -1,0 +1,29 @@
+/* tests/unit/sched/engine_rig.h - the engine with nano, and answers as arrays. */
+#ifndef TANDEM_TEST_SCHED_RIG_H
+#define TANDEM_TEST_SCHED_RIG_H
+#include "test.h"
+
+#include "tandem.h"
+
+enum { NANO_MAX_OUT = 512, NANO_PROMPT = 20 };
+extern const int32_t nano_prompt[NANO_PROMPT];
+
+/* nano on one thread with both its drafters, 256 positions; a test changes what it likes. */
+void nano_options(tandem_options *o);
+bool nano_open(test_case *t, tandem **out, const tandem_options *o);
+/* Greedy, nano_prompt, n tokens whatever they are. */
+void        nano_request(const tandem *t, tandem_request *r, int n);
+tandem_job *nano_submit(test_case *t, tandem *e, const tandem_request *r);
+
+typedef struct {
+    int32_t       token[NANO_MAX_OUT];
+    int           n;
+    tandem_result result;
+} nano_answer;
+/* All of it, then the job is released. */
+void nano_collect(tandem_job *j, nano_answer *out);
+void nano_ask(test_case *t, tandem *e, const tandem_request *r, nano_answer *out);
+void nano_same(test_case *t, const nano_answer *a, const nano_answer *b);
+/* Waits until the engine is idle again; its pages and lanes must be, too. */
+void nano_check_idle(test_case *t, tandem *e);
+#endif
