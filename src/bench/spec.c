@@ -7,13 +7,13 @@
  * The arms share one loop, so `auto` knows the costs that the others were measured at. */
 #include "base/file.h"
 #include "bench/arms.h"
+#include "bench/bare.h"
 #include "bench/bench.h"
 #include "bench/flags.h"
 #include "bench/oracle.h"
 #include "bench/prompts.h"
 #include "bench/provenance.h"
 #include "bench/result.h"
-#include "cli/generate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -91,7 +91,7 @@ typedef struct {
 typedef struct {
     engine      g;
     tok        *t;
-    generator   gen;
+    bare        gen;
     provenance  from;
     chat_prompt prompt[MAX_PROMPTS];
     oracle     *oracle;              /* NULL: drafters guess as they do */
@@ -137,7 +137,7 @@ static bool random_prompts(bench *b, err *e)
     while (ok && b->n_prompts < total) {
         chat_prompt *p = &b->prompt[b->n_prompts++];
         chat_prompt_init(p, GENERATE_MAX_CONTEXT);
-        ok = prompts_next(&maker, &p->ids, flags.n_prompt, e) && generate_check(&b->gen, &p->ids, e);
+        ok = prompts_next(&maker, &p->ids, flags.n_prompt, e) && bare_check(&b->gen, &p->ids, e);
     }
     prompts_deinit(&maker);
     return ok;
@@ -152,7 +152,7 @@ static bool add_prompt(bench *b, const chat_options *o, str text, err *e)
     chat_prompt *p = &b->prompt[b->n_prompts++];
     chat_prompt_init(p, GENERATE_MAX_CONTEXT);
     chat_add(c, CHAT_USER, text);
-    bool ok = chat_render_ids(p, b->t, c, o, e) && generate_check(&b->gen, &p->ids, e);
+    bool ok = chat_render_ids(p, b->t, c, o, e) && bare_check(&b->gen, &p->ids, e);
     arena_deinit(&mem);
     return ok;
 }
@@ -176,7 +176,7 @@ static bool choose_prompts(bench *b, err *e)
     chat_options o;
     if (flags.shape.given) return random_prompts(b, e);
     b->n_repeats = flags.repeats;
-    if (!generate_chat_options(&o, &b->g, flags.gen.engine.path, e)) return false;
+    if (!open_chat_format(&o, b->g.model, flags.gen.engine.path, e)) return false;
     if (flags.prompts) return read_prompts(b, &o, e);
     for (size_t i = 0; i < COUNT(own_prompts); i++)
         if (!add_prompt(b, &o, str_of(own_prompts[i]), e)) return false;
@@ -184,10 +184,9 @@ static bool choose_prompts(bench *b, err *e)
 }
 
 /* --- running --------------------------------------------------------------------------------------*/
-static bool on_token(void *ctx, int32_t id, bool stop)
+static bool on_token(void *ctx, int32_t id)
 {
     bench *b = ctx;
-    (void)stop;
     return tok_ids_put(&b->text, id);
 }
 
@@ -195,12 +194,12 @@ static bool run_arm(bench *b, arm *a, const chat_prompt *p, double *seconds, err
 {
     b->gen.lane.spec = a->choice.spec;
     b->text.n        = 0;
-    if (!generate(&b->gen, &p->ids, e)) return false;
+    if (!bare_run(&b->gen, &p->ids, e)) return false;
     *seconds = b->gen.decode_s;
     a->seconds += b->gen.decode_s;
     a->tokens += b->gen.n_out - 1;
     spec_stats_add(&a->stats, spec_lane_stats(b->g.lane));
-    return !b->gen.interrupted || err_set(e, ERR_INPUT, "interrupted");
+    return true;
 }
 
 /* What plain decoding says, for the oracle. */
@@ -345,8 +344,8 @@ static bool open_all(bench *b, err *e)
         f->draft.wrap_ctx = b->oracle;
     }
     if (!bench_open_model(&flags.shape, &f->engine, e) || !bench_open_drafter(&flags.shape, &f->draft, e) ||
-        (!flags.shape.given && !cli_open_tok(&b->t, f->engine.path, e)) || !generate_open(&b->g, f, e) ||
-        !generator_init(&b->gen, &b->g, b->t, f, e))
+        (!flags.shape.given && !open_tok(&b->t, f->engine.path, e)) || !bare_open(&b->g, f, e) ||
+        !bare_init(&b->gen, &b->g, b->t, f, e))
         return false;
     b->gen.on_token   = on_token;
     b->gen.ctx        = b;
@@ -398,7 +397,7 @@ static void close_all(bench *b)
     for (int i = 0; i < b->n_prompts; i++) chat_prompt_deinit(&b->prompt[i]);
     tok_ids_deinit(&b->text);
     tok_ids_deinit(&b->first_text);
-    if (b->gen.g) generator_deinit(&b->gen);
+    if (b->gen.g) bare_deinit(&b->gen);
     engine_close(&b->g);
     oracle_free(b->oracle);
     provenance_deinit(&b->from);

@@ -14,12 +14,12 @@
  * Ratios compare the same metric of the same prompt's answers, pair by pair. */
 #include "base/log.h"
 #include "bench/arms.h"
+#include "bench/bare.h"
 #include "bench/bench.h"
 #include "bench/flags.h"
 #include "bench/prompts.h"
 #include "bench/provenance.h"
 #include "bench/result.h"
-#include "cli/generate.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -75,7 +75,7 @@ typedef struct {
 typedef struct {
     engine       g;
     tok         *tok;
-    generator    gen;
+    bare         gen;
     prompt_maker prompts;
     provenance   from;
     arm_choice   arm[ARMS_MAX];
@@ -115,10 +115,9 @@ static size_t device_used(const bench *b)
 }
 
 /* --- running --------------------------------------------------------------------------------------*/
-static bool on_token(void *ctx, int32_t id, bool stop)
+static bool on_token(void *ctx, int32_t id)
 {
     bench *b = ctx;
-    (void)stop;
     return tok_ids_put(&b->text, id);
 }
 
@@ -132,17 +131,17 @@ static bool renew_lane(bench *b, err *e)
 
 static void note(bench *b, tally *t)
 {
-    const generator *a                 = &b->gen;
-    size_t           n_run             = a->n_prompt - a->n_reused;
-    double           e2e               = a->prefill_s + a->decode_s;
-    double           values[GEN_RATIO] = {[TTFT]       = 1e3 * a->prefill_s,
-                                          [PP]         = (double)n_run / a->prefill_s,
-                                          [TPOT]       = 1e3 * a->decode_s / (a->n_out - 1),
-                                          [GEN]        = (a->n_out - 1) / a->decode_s,
-                                          [WALL]       = a->n_out / e2e,
-                                          [E2E]        = 1e3 * e2e,
-                                          [THROUGHPUT] = ((double)n_run + a->n_out) / e2e};
-    size_t           peak = read_peak(), device = device_used(b);
+    const bare *a                 = &b->gen;
+    size_t      n_run             = a->n_prompt - a->n_reused;
+    double      e2e               = a->prefill_s + a->decode_s;
+    double      values[GEN_RATIO] = {[TTFT]       = 1e3 * a->prefill_s,
+                                     [PP]         = (double)n_run / a->prefill_s,
+                                     [TPOT]       = 1e3 * a->decode_s / (a->n_out - 1),
+                                     [GEN]        = (a->n_out - 1) / a->decode_s,
+                                     [WALL]       = a->n_out / e2e,
+                                     [E2E]        = 1e3 * e2e,
+                                     [THROUGHPUT] = ((double)n_run + a->n_out) / e2e};
+    size_t      peak = read_peak(), device = device_used(b);
     for (int m = 0; m < GEN_RATIO; m++) t->x[m][t->n] = values[m];
     t->n++;
     if (a->n_reused > t->reused) t->reused = a->n_reused;
@@ -156,8 +155,7 @@ static bool answer(bench *b, int arm, int cell, tally *t, err *e)
     b->gen.lane.spec = b->arm[arm].spec;
     b->text.n        = 0;
     clear_peak();
-    if (!generate_check(&b->gen, &b->prompt[cell], e) || !generate(&b->gen, &b->prompt[cell], e)) return false;
-    if (b->gen.interrupted) return err_set(e, ERR_INPUT, "interrupted");
+    if (!bare_check(&b->gen, &b->prompt[cell], e) || !bare_run(&b->gen, &b->prompt[cell], e)) return false;
     if (b->gen.n_out < 2) return err_set(e, ERR_INPUT, "the context leaves no room for an answer: use a larger --ctx");
     if (t) note(b, t);
     return true;
@@ -325,7 +323,7 @@ static bool open_prompts(bench *b, err *e)
     chat_options format;
     err          why = {0};
     if (flags.shape.given) return prompts_init(&b->prompts, NULL, NULL, b->g.model->n_vocab, e);
-    if (cli_open_tok(&b->tok, path, &why) && generate_chat_options(&format, &b->g, path, &why) &&
+    if (open_tok(&b->tok, path, &why) && open_chat_format(&format, b->g.model, path, &why) &&
         prompts_init(&b->prompts, b->tok, &format, b->g.model->n_vocab, &why))
         return true;
     log_event(LOG_WARN, "bench", "%s: the prompts are random token ids", why.text);
@@ -339,8 +337,7 @@ static bool open_all(bench *b, err *e)
     f->method         = SPEC_AUTO; /* all drafters are wanted */
     f->method_given   = true;
     if (!f->engine.n_ctx) f->engine.n_ctx = b->size[b->n_sizes - 1] + f->max_tokens + 1;
-    if (!generate_open(&b->g, f, e) || !open_prompts(b, e) || !generator_init(&b->gen, &b->g, b->tok, f, e))
-        return false;
+    if (!bare_open(&b->g, f, e) || !open_prompts(b, e) || !bare_init(&b->gen, &b->g, b->tok, f, e)) return false;
     b->gen.on_token   = on_token;
     b->gen.ctx        = b;
     b->gen.ignore_eos = true;
@@ -387,7 +384,7 @@ static void close_all(bench *b)
         mem_free(b->tally[c]);
     }
     tok_ids_deinit(&b->text);
-    if (b->gen.g) generator_deinit(&b->gen);
+    if (b->gen.g) bare_deinit(&b->gen);
     prompts_deinit(&b->prompts);
     provenance_deinit(&b->from);
     engine_close(&b->g);

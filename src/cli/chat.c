@@ -1,5 +1,5 @@
-/* A conversation at the terminal. Each turn renders the whole conversation anew; the generator runs only what the cache
- * does not have yet. */
+/* A conversation at the terminal. Each turn renders the whole conversation anew; the engine runs only what its cache does
+ * not have yet. */
 #include "cli/generate.h"
 
 #include <ctype.h>
@@ -41,8 +41,7 @@ typedef struct {
 } turn;
 
 typedef struct {
-    engine       g;
-    tok         *tok;
+    tandem      *g;
     generator    gen;
     chat_options format;
     buf          system;
@@ -50,6 +49,7 @@ typedef struct {
     int          n_turns;
     chat_prompt  prompt;
     answer_view  view;
+    content_stop stop;
     bool         terminal; /* someone types */
     bool         leave;
 } session;
@@ -91,7 +91,7 @@ static bool render(session *s, err *e)
         if (i == s->n_turns - 1) break;
         chat_add(c, CHAT_ASSISTANT, text_of(&x->answer))->reasoning = buf_str(&x->reasoning);
     }
-    bool ok = chat_render_ids(&s->prompt, s->tok, c, &s->format, e);
+    bool ok = chat_render_ids(&s->prompt, s->g->tok, c, &s->format, e);
     arena_deinit(&mem);
     return ok;
 }
@@ -145,18 +145,18 @@ static bool confirm(session *s, const char *question)
 }
 
 /* --- an answer ----------------------------------------------------------------------------------*/
-static bool on_token(void *ctx, int32_t id, bool stop)
+static void on_token(void *ctx, int32_t id, bool stop)
 {
     session *s = ctx;
-    return stop || view_put(&s->view, id);
+    if (!stop) view_put(&s->view, id);
 }
 
 /* Renders, and drops the oldest turns until the prompt leaves room. *fits is false when the user would rather not, or
  * when even the last question alone does not fit. */
 static bool fit(session *s, bool *fits, err *e)
 {
-    int    room = s->g.n_ctx > 2 * MIN_ROOM ? MIN_ROOM : 1, n_dropped = 0;
-    size_t limit = (size_t)(s->g.n_ctx - room);
+    int    room = s->g->info.n_ctx > 2 * MIN_ROOM ? MIN_ROOM : 1, n_dropped = 0;
+    size_t limit = (size_t)(s->g->info.n_ctx - room);
     bool   asked = !s->terminal;
     *fits        = true;
     for (;;) {
@@ -165,9 +165,9 @@ static bool fit(session *s, bool *fits, err *e)
         *fits = s->n_turns > 1;
         if (!*fits)
             fprintf(stderr, "tandem: the question has %zu tokens and the context holds %d (--ctx)\n", s->prompt.ids.n,
-                    s->g.n_ctx);
+                    s->g->info.n_ctx);
         if (*fits && !asked) {
-            fprintf(stderr, "tandem: the context of %d is full\n", s->g.n_ctx);
+            fprintf(stderr, "tandem: the context of %d is full\n", s->g->info.n_ctx);
             *fits = asked = confirm(s, "Drop the oldest turns?");
         }
         if (!*fits) return true;
@@ -195,12 +195,16 @@ static bool answer(session *s, str question, err *e)
         drop_turns(s, s->n_turns - 1, 1);
         return true;
     }
-    view_init(&s->view, s->tok, &flags, s->prompt.in_thought, s->format.thinking);
-    bool ok = generate_check(&s->gen, &s->prompt.ids, e) && generate(&s->gen, &s->prompt.ids, e);
-    ok      = view_finish(&s->view, ok ? e : NULL) && ok;
+    view_init(&s->view, s->g->tok, &flags, s->prompt.in_thought, s->format.thinking);
+    content_stop_init(&s->stop, s->g->tok, &flags, s->prompt.in_thought);
+    bool ok = generate_check(&s->prompt.ids, s->g->info.n_ctx, s->g->info.n_vocab, flags.max_tokens, e) &&
+              generate(&s->gen, &s->prompt.ids, e);
+    ok = view_finish(&s->view, ok ? e : NULL) && ok;
     keep_answer(s);
     view_deinit(&s->view);
-    if (ok && s->gen.full) fprintf(stderr, "tandem: the context of %d is full: the answer was cut\n", s->g.n_ctx);
+    content_stop_deinit(&s->stop);
+    if (ok && s->gen.result.context_full)
+        fprintf(stderr, "tandem: the context of %d is full: the answer was cut\n", s->g->info.n_ctx);
     if (ok && flags.stats) generate_print_stats(&s->gen);
     return ok;
 }
@@ -273,10 +277,10 @@ static void set_thinking(session *s, str how)
 
 static void show_stats(const session *s)
 {
-    if (s->gen.n_prompt) generate_print_stats(&s->gen);
-    int32_t n;
-    spec_lane_text(s->g.lane, &n);
-    fprintf(stderr, "context: %d of %d tokens, %d turns\n", n, s->g.n_ctx, s->n_turns);
+    const tandem_usage *u = &s->gen.result.usage;
+    if (u->prompt_tokens) generate_print_stats(&s->gen);
+    fprintf(stderr, "context: %d of %d tokens, %d turns\n", u->prompt_tokens + u->completion_tokens, s->g->info.n_ctx,
+            s->n_turns);
 }
 
 static void command(session *s, str line)
@@ -325,17 +329,22 @@ static bool talk(session *s, err *e)
 static bool open_session(session *s, err *e)
 {
     if (!engine_probe(flags.engine.path, e)) return false;
-    if (!cli_open_tok(&s->tok, flags.engine.path, e)) return err_wrap(e, "no text without a tokenizer");
-    if (!generate_open(&s->g, &flags, e) || !generate_chat_options(&s->format, &s->g, flags.engine.path, e))
-        return false;
+    tok *t;
+    if (!open_tok(&t, flags.engine.path, e)) return err_wrap(e, "no text without a tokenizer");
+    if (!generate_open(&s->g, &flags, t, e) || !engine_check_format(s->g, e)) return false;
+    s->format = s->g->format;
     /* Between an answer and the next question nothing is to be stopped: Ctrl-C must not end the process there. */
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, NULL);
     s->terminal        = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     s->format.thinking = flags.think;
     if (flags.system) buf_puts(&s->system, flags.system);
-    if (!generator_init(&s->gen, &s->g, s->tok, &flags, e)) return false;
+    if (!generator_init(&s->gen, s->g, &flags, e)) return false;
     s->gen.on_token = on_token;
     s->gen.ctx      = s;
+    if (flags.stops.n) {
+        s->gen.request.keep_on     = content_stop_keep_on;
+        s->gen.request.keep_on_ctx = &s->stop;
+    }
     return true;
 }
 
@@ -351,12 +360,10 @@ int cmd_chat(int argc, char **args)
     buf_init(&s->system, TOK_MAX_INPUT);
     chat_prompt_init(&s->prompt, GENERATE_MAX_CONTEXT);
     bool ok = open_session(s, &e) && talk(s, &e);
-    if (s->gen.g) generator_deinit(&s->gen);
     drop_turns(s, 0, s->n_turns);
     chat_prompt_deinit(&s->prompt);
     buf_deinit(&s->system);
-    engine_close(&s->g);
-    tok_free(s->tok);
+    tandem_close(s->g);
     mem_free(s);
     return ok ? 0 : cli_fail(&e);
 }

@@ -4,8 +4,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "cli/options.h"
-#include "spec/spec.h"
-#include "tok/tok.h"
+#include "sched/open.h"
 
 int cmd_run(int argc, char **args);
 int cmd_chat(int argc, char **args);
@@ -35,8 +34,6 @@ bool cli_check_output(const char *path, err *e);
 bool        cli_resolve_model(const char **path, err *e);
 bool        cli_is_nano(const char *path);   /* a resolved path: whether it is that model */
 const char *cli_path_name(const char *path); /* what to call it in messages: the path, or nano's parts by name */
-/* The tokenizer of a GGUF file, of a Hugging Face directory, or a tokenizer.json itself. */
-bool cli_open_tok(tok **out, const char *path, err *e);
 
 /* A model, and what runs it. */
 typedef struct {
@@ -45,6 +42,7 @@ typedef struct {
     int         device;           /* index into engine_devices */
     int         n_threads, n_ctx; /* 0: the default */
     quant_type  kv_type;
+    uint64_t    kv_bytes;     /* of the loop; 0: what the context needs */
     ops *(*wrap)(ops *inner); /* as model_options has it */
 } engine_options;
 extern const char *const engine_devices[];
@@ -91,12 +89,11 @@ typedef struct {
     str         image; /* one more, a GGUF file in memory, and its name */
     const char *image_name;
     int         n_ctx;
-    int         quantise; /* index into engine_draft_quants */
+    int         quantise; /* index into open_draft_quants */
     bool        lazy;
     drafter *(*wrap)(void *ctx, drafter *d); /* as spec_draft_source's */
     void *wrap_ctx;
 } draft_options;
-extern const char *const engine_draft_quants[];
 /* clang-format off */
 #define OPT_DRAFT(f)                                                                                                   \
     {.name = "draft", .kind = OPT_LIST, .dest = &(f).paths, .arg = "DRAFTER",                                          \
@@ -104,7 +101,7 @@ extern const char *const engine_draft_quants[];
     {.name = "draft-ctx", .kind = OPT_INT, .dest = &(f).n_ctx, .arg = "N", .min = 64, .max = 1 << 24,                  \
      .help = "positions of context that a DFlash drafter sees (default: its trained length, else 4096)"},              \
     {.name = "draft-quant", .kind = OPT_CHOICE, .dest = &(f).quantise, .arg = "TYPE",                                  \
-     .choices = engine_draft_quants, .help = "quantise drafters at load: none, q8_0 or q4_0 (default none)"},          \
+     .choices = open_draft_quants, .help = "quantise drafters at load: none, q8_0 or q4_0 (default none)"},          \
     {.name = "lazy-draft", .kind = OPT_FLAG, .dest = &(f).lazy, .help = "load drafters when they are first wanted"}
 /* clang-format on */
 /* Gives the loop its drafters; returns how many. What cannot be used is warned about, and the loop goes on without. */

@@ -87,27 +87,6 @@ bool cli_check_output(const char *path, err *e)
     return access(dir, W_OK) == 0 || err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
-static bool open_gguf_tok(tok **out, const char *path, err *e)
-{
-    gguf *g;
-    if (!gguf_open(&g, path, e)) return false;
-    bool ok = tok_from_gguf(out, g, e);
-    gguf_close(g);
-    return ok;
-}
-
-bool cli_open_tok(tok **out, const char *path, err *e)
-{
-    char json[4096];
-    *out = NULL;
-    if (file_is_dir(path)) {
-        if (!file_join(json, sizeof json, path, "tokenizer.json")) return err_set(e, ERR_INPUT, "the path is too long");
-        if (!file_exists(json)) return err_set(e, ERR_NOT_FOUND, "%s has no tokenizer.json", path);
-        return tok_from_json(out, json, e);
-    }
-    return str_ends(str_of(path), ".json") ? tok_from_json(out, path, e) : open_gguf_tok(out, path, e);
-}
-
 /* --- progress -----------------------------------------------------------------------------------*/
 void progress_start(progress_bar *b, const char *what)
 {

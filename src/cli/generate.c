@@ -1,35 +1,17 @@
 #include "cli/generate.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 
-#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 const char *const generate_kv_names[] = {"f16", "f32", NULL};
 
-/* --- the loop -----------------------------------------------------------------------------------*/
-static volatile sig_atomic_t interrupted;
-static void                  on_interrupt(int sig) { interrupted = sig; }
-
-static sample_params choose_params(const target *m, const generate_flags *f)
-{
-    sample_params p = m->defaults;
-    if (f->temp_given) p.temp = f->temp;
-    if (f->top_k_given) p.top_k = f->top_k;
-    if (f->top_p_given) p.top_p = f->top_p;
-    if (f->min_p_given) p.min_p = f->min_p;
-    p.seed = f->seed;
-    if (!f->seed_given && getrandom(&p.seed, sizeof p.seed, 0) != sizeof p.seed) p.seed = (uint64_t)clock_ns();
-    return p;
-}
-
+/* --- flags --------------------------------------------------------------------------------------*/
 /* "5:1.5,9:-inf" */
-static bool parse_bias(const char *text, logit_bias *out, int *n, err *e)
+static bool parse_bias(const char *text, tandem_bias *out, int *n, err *e)
 {
     *n = 0;
     for (const char *at = text; at && *at;) {
@@ -44,8 +26,8 @@ static bool parse_bias(const char *text, logit_bias *out, int *n, err *e)
             return err_set(e, ERR_INPUT, "'%.*s' is not ID:BIAS", STR_ARG(word));
         for (int k = 0; k < *n; k++)
             if (out[k].token == i) return err_set(e, ERR_INPUT, "token %lld is there twice", (long long)i);
-        if (*n == GENERATE_MAX_BIAS) return err_set(e, ERR_INPUT, "there are over %d entries", GENERATE_MAX_BIAS);
-        out[(*n)++] = (logit_bias){(int32_t)i, (float)d};
+        if (*n == TANDEM_MAX_BIAS) return err_set(e, ERR_INPUT, "there are over %d entries", TANDEM_MAX_BIAS);
+        out[(*n)++] = (tandem_bias){(int32_t)i, (float)d};
     }
     return true;
 }
@@ -63,10 +45,10 @@ static bool needs_drafter(const generate_flags *f)
 
 bool generate_check_flags(const generate_flags *f, const opt_spec *usage)
 {
-    logit_bias bias[GENERATE_MAX_BIAS];
-    int        n;
-    err        e = {0};
-    stop_match m;
+    tandem_bias bias[TANDEM_MAX_BIAS];
+    int         n;
+    err         e = {0};
+    stop_match  m;
     stop_init(&m);
     if (!parse_bias(f->bias, bias, &n, &e)) return opt_usage(usage, "--logit-bias: %s", e.text), false;
     if (needs_drafter(f) && !f->draft.paths.n && f->engine.path && strcmp(f->engine.path, "nano") != 0)
@@ -80,88 +62,115 @@ bool generate_check_flags(const generate_flags *f, const opt_spec *usage)
     return true;
 }
 
-/* The user's biases, and a ban on what the model's files say is never to be picked. */
-static bool init_penalty(generator *a, const generate_flags *f, err *e)
+bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tandem_bias bias[TANDEM_MAX_BIAS], err *e)
 {
-    const target *m = a->g->model;
-    int           n;
-    if (!parse_bias(f->bias, a->bias, &n, e)) return false;
+    int n;
+    if (!parse_bias(f->bias, bias, &n, e)) return false;
     for (int i = 0; i < n; i++)
-        if (a->bias[i].token >= m->n_vocab)
-            return err_set(e, ERR_INPUT, "--logit-bias: token %d is not in the vocabulary of %d", a->bias[i].token,
-                           m->n_vocab);
-    for (int i = 0; i < m->n_suppress_ids; i++) {
-        int k = 0;
-        while (k < n && a->bias[k].token != m->suppress_id[i]) k++;
-        a->bias[k] = (logit_bias){m->suppress_id[i], -INFINITY};
-        n += k == n;
-    }
-    a->lane.penalty = (penalty_params){f->repeat, f->presence, f->frequency, a->bias, n};
+        if (bias[i].token >= n_vocab)
+            return err_set(e, ERR_INPUT, "--logit-bias: token %d is not in the vocabulary of %d", bias[i].token,
+                           n_vocab);
+    r->bias       = bias;
+    r->n_bias     = (size_t)n;
+    r->max_tokens = f->max_tokens;
+    if (f->temp_given) r->temp = f->temp;
+    if (f->top_k_given) r->top_k = f->top_k;
+    if (f->top_p_given) r->top_p = f->top_p;
+    if (f->min_p_given) r->min_p = f->min_p;
+    r->has_seed          = f->seed_given;
+    r->seed              = f->seed;
+    r->repeat_penalty    = f->repeat;
+    r->presence_penalty  = f->presence;
+    r->frequency_penalty = f->frequency;
+    r->logprobs          = f->logprobs;
+    r->spec              = (tandem_speculation){.method        = (tandem_method)f->method,
+                                                .draft_max     = f->spec.draft_max,
+                                                .tree_budget   = f->spec.tree_budget,
+                                                .tree_temp     = f->spec.tree_temp,
+                                                .no_chain_seed = !f->chain_seed,
+                                                .draft_noise   = f->spec.draft_noise};
     return true;
 }
 
-bool generator_init(generator *a, engine *g, const tok *t, const generate_flags *f, err *e)
+bool generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_tokens, err *e)
 {
-    *a                         = (generator){.g          = g,
-                                             .lane       = {.params = choose_params(g->model, f), .n_top = f->logprobs, .spec = f->spec},
-                                             .max_tokens = f->max_tokens,
-                                             .tok        = t};
-    a->lane.spec.method        = f->method;
-    a->lane.spec.no_chain_seed = !f->chain_seed;
-    tok_ids_init(&a->stops, 1024);
-    for (int i = 0; i < g->model->n_stop_ids; i++) tok_ids_put(&a->stops, g->model->stop_id[i]);
-    if (t) tok_stop_ids(t, &a->stops);
-    return init_penalty(a, f, e);
+    if (!prompt->n) return err_set(e, ERR_INPUT, "the prompt is empty");
+    if (prompt->n >= (size_t)n_ctx && max_tokens != 0)
+        return err_set(e, ERR_INPUT, "the prompt has %zu tokens and the context holds %d: use a larger --ctx",
+                       prompt->n, n_ctx);
+    for (size_t i = 0; i < prompt->n; i++)
+        if (prompt->p[i] >= n_vocab)
+            return err_set(e, ERR_INPUT,
+                           "the tokenizer gives token %d, but the model has only %d: they do not belong together",
+                           prompt->p[i], n_vocab);
+    return true;
 }
-
-void generator_deinit(generator *a) { tok_ids_deinit(&a->stops); }
 
 /* --- opening ------------------------------------------------------------------------------------*/
 /* A drafter of the wrong kind is no reason to give no answer: the text is the same without. */
-static void check_method(const engine *g, const generate_flags *f)
+static void check_method(const tandem_info *i, const generate_flags *f)
 {
-    if (needs_drafter(f) && !spec_has_drafter(g->spec, (spec_method)f->method))
+    if (needs_drafter(f) && !(f->method == SPEC_MTP ? i->has_mtp : i->has_dflash) && (i->has_mtp || i->has_dflash))
         log_event(LOG_WARN, "draft", "there is no drafter for --spec %s: decoding plainly",
                   spec_method_names[f->method]);
 }
 
-bool generate_open(engine *g, generate_flags *f, err *e)
+static void set_options(tandem_options *o, const generate_flags *f)
 {
-    bool nano         = cli_is_nano(f->engine.path);
-    f->engine.kv_type = f->kv == 0 ? QUANT_F16 : QUANT_F32;
+    tandem_options_init(o);
+    o->path               = f->engine.path;
+    o->name               = cli_path_name(f->engine.path);
+    o->device             = engine_devices[f->engine.device];
+    o->n_threads          = cli_threads(f->engine.n_threads);
+    o->n_ctx              = f->engine.n_ctx;
+    o->kv_type            = generate_kv_names[f->kv];
+    o->kv_bytes           = f->engine.kv_bytes;
+    o->kv_cap             = 1; /* one lane, and nobody to keep prefixes for but itself */
+    o->max_lanes          = 1;
+    o->max_queue          = 0;
+    o->default_max_tokens = GENERATE_MAX_CONTEXT;
+}
+
+bool generate_open(tandem **out, generate_flags *f, tok *t, err *e)
+{
+    tandem_drafter drafters[OPT_LIST_MAX];
+    tandem_options o;
+    tandem_info    info;
+    progress_bar   bar;
+    bool           nano = cli_is_nano(f->engine.path);
     if (!f->method_given) f->method = f->draft.paths.n || nano ? SPEC_AUTO : SPEC_OFF;
-    if (!engine_open_loop(g, &f->engine, e)) return false;
-    if (f->method == SPEC_OFF || f->method == SPEC_NGRAM) return true;
-    if (!cli_resolve_drafters(&f->draft, nano, e)) return false;
-    if (engine_add_drafters(g, &f->draft, f->engine.kv_type)) check_method(g, f);
+    set_options(&o, f);
+    if (f->method != SPEC_OFF && f->method != SPEC_NGRAM) {
+        if (!cli_resolve_drafters(&f->draft, nano, e)) return tok_free(t), false;
+        o.drafters   = drafters;
+        o.n_drafters = f->draft.paths.n;
+    }
+    for (int i = 0; i < o.n_drafters; i++)
+        drafters[i] = (tandem_drafter){.path     = f->draft.paths.item[i],
+                                       .quantise = open_draft_quants[f->draft.quantise],
+                                       .n_ctx    = f->draft.n_ctx,
+                                       .lazy     = f->draft.lazy};
+    o.progress     = progress_show;
+    o.progress_ctx = &bar;
+    progress_start(&bar, "loading");
+    bool ok = engine_open_with(out, &o, t, e);
+    progress_end(&bar);
+    if (!ok) return false;
+    tandem_get_info(*out, &info);
+    check_method(&info, f);
     return true;
 }
 
-/* --- the loop -----------------------------------------------------------------------------------*/
-bool generate_check(const generator *a, const tok_ids *prompt, err *e)
+/* --- an answer ----------------------------------------------------------------------------------*/
+bool generator_init(generator *a, tandem *t, const generate_flags *f, err *e)
 {
-    const engine *g = a->g;
-    if (!prompt->n) return err_set(e, ERR_INPUT, "the prompt is empty");
-    if (prompt->n >= (size_t)g->n_ctx && a->max_tokens != 0)
-        return err_set(e, ERR_INPUT, "the prompt has %zu tokens and the context holds %d: use a larger --ctx",
-                       prompt->n, g->n_ctx);
-    for (size_t i = 0; i < prompt->n; i++)
-        if (prompt->p[i] >= g->model->n_vocab)
-            return err_set(e, ERR_INPUT,
-                           "the tokenizer gives token %d, but the model has only %d: they do not belong together",
-                           prompt->p[i], g->model->n_vocab);
-    return true;
-}
-
-static bool is_stop(const generator *a, int32_t id)
-{
-    for (size_t i = 0; i < a->stops.n; i++)
-        if (a->stops.p[i] == id) return true;
-    return false;
+    *a = (generator){.t = t, .tok = t->tok};
+    tandem_request_init(t, &a->request);
+    return generate_apply(&a->request, f, t->model->n_vocab, a->bias, e);
 }
 
 /* {"id":5,"text":"a","logprob":-0.1,"top":[{"id":5,"text":"a","logprob":-0.1}, ...]} */
-static void put_logprob(json_writer *w, const generator *a, const token_logprob *x)
+static void put_logprob(json_writer *w, const generator *a, const tandem_logprob *x)
 {
     json_key(w, "id");
     json_put_int(w, x->id);
@@ -173,7 +182,7 @@ static void put_logprob(json_writer *w, const generator *a, const token_logprob 
     json_put_real(w, x->logprob);
 }
 
-static void print_logprobs(const generator *a, const token_logprob *x)
+static void print_logprobs(const generator *a, const tandem_logprob *x)
 {
     buf         line;
     json_writer w;
@@ -183,7 +192,7 @@ static void print_logprobs(const generator *a, const token_logprob *x)
     put_logprob(&w, a, &x[0]);
     json_key(&w, "top");
     json_begin_array(&w);
-    for (int i = 1; i <= a->lane.n_top && x[i].id >= 0; i++) {
+    for (int i = 1; i <= a->request.logprobs && x[i].id >= 0; i++) {
         json_begin_object(&w);
         put_logprob(&w, a, &x[i]);
         json_end(&w);
@@ -194,93 +203,84 @@ static void print_logprobs(const generator *a, const token_logprob *x)
     buf_deinit(&line);
 }
 
-static int token_limit(const generator *a) { return a->max_tokens >= 0 ? a->max_tokens : INT_MAX; }
-
-/* One token of the answer; false when it is the last. */
-static bool take_token(generator *a, int32_t id, const token_logprob *probs)
+/* Ctrl-C; a second one ends us. What is decided is still shown, so that no token is lost. */
+static _Atomic(tandem_job *) current;
+static void                  on_interrupt(int sig)
 {
-    a->n_out++;
-    if (a->lane.n_top >= 0) print_logprobs(a, probs);
-    bool stop = !a->ignore_eos && is_stop(a, id), more = a->on_token(a->ctx, id, stop);
-    return !stop && more && a->n_out < token_limit(a);
+    (void)sig;
+    tandem_cancel(current);
 }
 
-/* The tokens of one step, each charged by itself: those after the last one of the answer never were. */
-static bool take_tokens(generator *a)
+/* Tokens as they come, until the last. */
+static bool show_tokens(generator *a, tandem_job *j, err *e)
 {
-    const spec_out *out  = spec_lane_out(a->g->lane);
-    bool            more = a->n_out < token_limit(a);
-    int             n    = 0;
-    for (; more && n < out->n; n++) more = take_token(a, out->token[n], out->logprob[n]);
-    spec_lane_keep(a->g->lane, n);
-    return more;
-}
-
-static bool run_lane(generator *a, err *e)
-{
-    spec_lane *l     = a->g->lane;
-    double     start = clock_s();
-    bool       more  = true;
-    while (more && !interrupted && !(a->full = spec_lane_full(l))) {
-        spec_lane_limit(l, token_limit(a) - a->n_out);
-        bool prompt = a->n_out == 0;
-        if (!spec_step_alone(a->g->spec, &l, 1, e)) return false;
-        if (prompt) a->prefill_s = clock_s() - start;
-        if (spec_lane_out(l)->problem) return err_set(e, ERR_FORMAT, "%s", spec_lane_out(l)->problem);
-        more = spec_lane_out(l)->n == 0 || take_tokens(a);
+    tandem_token x[64];
+    for (;;) {
+        tandem_wait(j, -1);
+        bool   last = tandem_job_result(j);
+        size_t n    = tandem_poll(j, x, COUNT(x));
+        for (size_t i = 0; i < n; i++) {
+            if (x[i].logprobs) print_logprobs(a, x[i].logprobs);
+            a->on_token(a->ctx, x[i].id, x[i].is_stop);
+        }
         if (!cli_flush(e)) return false;
+        if (last && n < COUNT(x)) return true;
     }
-    a->decode_s = clock_s() - start - a->prefill_s;
-    return true;
+}
+
+static bool take_result(generator *a, const tandem_result *r, err *e)
+{
+    a->result = *r;
+    return r->finish != TANDEM_FINISH_ERROR || err_set(e, (err_code)r->error.code, "%s", r->error.text);
 }
 
 bool generate(generator *a, const tok_ids *prompt, err *e)
 {
-    /* A write that is under way goes on, so that no token is lost; a second Ctrl-C ends us. */
     struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART}, before;
-    interrupted          = 0;
-    a->n_out             = 0;
-    a->full              = false;
-    a->n_prompt          = prompt->n;
+    tandem_job      *j;
+    a->request.ids   = prompt->p;
+    a->request.n_ids = prompt->n;
+    if (!sched_submit(a->t->sched, &a->request, &j, e)) return false;
+    current = j;
     sigaction(SIGINT, &act, &before);
-    lane_request r = {
-        .opt = a->lane, .prompt = prompt->p, .n_prompt = prompt->n, .max_new = a->max_tokens > 0 ? a->max_tokens : 0};
-    bool ok = spec_lane_begin(a->g->lane, &r, &a->n_reused, e) && run_lane(a, e);
+    bool ok = show_tokens(a, j, e) && take_result(a, tandem_job_result(j), e);
     sigaction(SIGINT, &before, NULL);
-    a->interrupted = interrupted;
+    tandem_release(j);
     return ok;
 }
 
 /* --- numbers about an answer --------------------------------------------------------------------*/
-static void print_methods(const spec_stats *s)
+static void print_methods(const tandem_usage *u)
 {
     fputs("rounds:", stderr);
     for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
-        if (s->by_method[m]) fprintf(stderr, " %s %lld,", spec_method_names[m], (long long)s->by_method[m]);
-    fprintf(stderr, " plain %lld; draft %.3f s, verify %.3f s, commit %.3f s\n", (long long)s->plain, s->draft_s,
-            s->verify_s, s->commit_s);
+        if (u->rounds_by_method[m])
+            fprintf(stderr, " %s %lld,", spec_method_names[m], (long long)u->rounds_by_method[m]);
+    fprintf(stderr, " plain %lld; draft %.3f s, verify %.3f s, commit %.3f s\n", (long long)u->plain_rounds, u->draft_s,
+            u->verify_s, u->commit_s);
 }
 
-static void print_acceptance(const spec_stats *s)
+static void print_acceptance(const tandem_usage *u)
 {
-    if (!s->rounds) return;
+    double rounds = (double)u->rounds, accepted = (double)u->accepted;
+    if (!u->rounds) return;
     fprintf(stderr, "drafted %lld, accepted %lld (%.1f%%), acceptance length %.2f; accepted by position:",
-            (long long)s->drafted, (long long)s->accepted, 100 * spec_acceptance_rate(s), spec_acceptance_length(s));
-    for (int i = 0; i < DRAFT_MAX && s->tried_at[i]; i++)
-        fprintf(stderr, " %.2f", (double)s->right_at[i] / (double)s->rounds);
+            (long long)u->drafted, (long long)u->accepted, 100 * accepted / (double)u->drafted, 1 + accepted / rounds);
+    for (int i = 0; i < TANDEM_MAX_DRAFT && u->tried_at[i]; i++)
+        fprintf(stderr, " %.2f", (double)u->right_at[i] / rounds);
     fputc('\n', stderr);
 }
 
 void generate_print_stats(const generator *a)
 {
-    size_t n_run = a->n_prompt - a->n_reused;
-    fprintf(stderr, "prompt %zu tokens in %.2f s (%.1f tok/s), answer %d tokens in %.2f s (%.1f tok/s)", n_run,
-            a->prefill_s, (double)n_run / a->prefill_s, a->n_out, a->decode_s,
-            a->n_out > 1 ? (a->n_out - 1) / a->decode_s : 0.0);
-    if (a->n_reused) fprintf(stderr, ", %zu tokens reused", a->n_reused);
+    const tandem_usage *u     = &a->result.usage;
+    int                 n_run = u->prompt_tokens - u->cached_tokens, n_out = u->completion_tokens;
+    fprintf(stderr, "prompt %d tokens in %.2f s (%.1f tok/s), answer %d tokens in %.2f s (%.1f tok/s)", n_run,
+            u->prefill_s, n_run / u->prefill_s, n_out, u->decode_s, n_out > 1 ? (n_out - 1) / u->decode_s : 0.0);
+    if (u->cached_tokens) fprintf(stderr, ", %d tokens reused", u->cached_tokens);
     fputc('\n', stderr);
-    print_methods(spec_lane_stats(a->g->lane));
-    print_acceptance(spec_lane_stats(a->g->lane));
+    print_methods(u);
+    print_acceptance(u);
 }
 
 /* --- showing an answer --------------------------------------------------------------------------*/
@@ -338,11 +338,7 @@ void view_deinit(answer_view *v)
     buf_deinit(&v->shown);
 }
 
-bool view_put(answer_view *v, int32_t id)
-{
-    gemma4_parse_id(v->parser, id);
-    return !v->stop.found;
-}
+void view_put(answer_view *v, int32_t id) { gemma4_parse_id(v->parser, id); }
 
 bool view_finish(answer_view *v, err *e)
 {
@@ -357,19 +353,32 @@ bool view_finish(answer_view *v, err *e)
     return ok;
 }
 
-/* --- the prompt format --------------------------------------------------------------------------*/
-bool generate_chat_options(chat_options *o, const engine *g, const char *path, err *e)
+/* --- stop strings in the content ----------------------------------------------------------------*/
+static void look_for_stop(void *ctx, const gemma4_event *ev)
 {
-    buf text;
-    buf_init(&text, 1 << 24);
-    bool          ok = chat_template_load(&text, path, e);
-    chat_template t  = chat_detect(buf_str(&text));
-    *o               = (chat_options){.revision              = t.known ? t.revision : CHAT_REV_A,
-                                      .empty_thought         = t.known ? t.empty_thought : g->model->empty_thought,
-                                      .add_generation_prompt = true};
-    if (ok && !t.known)
-        log_event(text.n ? LOG_WARN : LOG_INFO, "chat", "%s: prompts are written as for Gemma 4, first revision",
-                  text.n ? "the model's chat template is not known" : "the model has no chat template");
-    buf_deinit(&text);
-    return ok;
+    content_stop *c = ctx;
+    if (ev->kind != GEMMA4_CONTENT) return;
+    buf_clear(&c->text);
+    stop_put(&c->stop, ev->text, &c->text);
+}
+
+void content_stop_init(content_stop *c, const tok *t, const generate_flags *f, bool in_thought)
+{
+    buf_init(&c->text, TOK_MAX_INPUT);
+    generate_add_stops(&c->stop, f);
+    c->parser = gemma4_parser_new(
+        &(gemma4_parse_options){.on_event = look_for_stop, .ctx = c, .tok = t, .in_thought = in_thought});
+}
+
+void content_stop_deinit(content_stop *c)
+{
+    gemma4_parser_free(c->parser);
+    buf_deinit(&c->text);
+}
+
+bool content_stop_keep_on(void *ctx, int32_t id)
+{
+    content_stop *c = ctx;
+    gemma4_parse_id(c->parser, id);
+    return !c->stop.found;
 }

@@ -1,14 +1,14 @@
-/* cli/generate.h - what run and chat share: their flags, the loop from a prompt to tokens, and showing an answer.
+/* cli/generate.h - what run and chat share: their flags, an answer of the engine, and showing it.
  *
- * A prompt that begins like the last one with its answer is only run from where it differs, so a conversation that is
- * rendered anew each turn costs its new part. */
+ * The engine keeps what it has read, so a conversation that is rendered anew each turn costs its new part. */
 #ifndef TANDEM_CLI_GENERATE_H
 #define TANDEM_CLI_GENERATE_H
 #include "chat/parse_gemma4.h"
 #include "cli/cli.h"
+#include "sched/engine.h"
 #include "tok/stop.h"
 
-enum { GENERATE_MAX_CONTEXT = 1 << 24, GENERATE_MAX_LOGPROBS = 20, GENERATE_MAX_BIAS = 1024 };
+enum { GENERATE_MAX_CONTEXT = 1 << 24 };
 
 /* --- flags -------------------------------------------------------------------------------------- */
 typedef struct {
@@ -47,6 +47,8 @@ extern const char *const generate_kv_names[];
     {.name = "ctx", .kind = OPT_INT, .dest = &(f).engine.n_ctx, .arg = "N", .min = 1, .max = GENERATE_MAX_CONTEXT,     \
      .help = "positions of context (default: the model's, at most 8192)"},                                             \
     OPT_KV((f).kv),                                                                                                    \
+    {.name = "kv-bytes", .kind = OPT_BYTES, .dest = &(f).engine.kv_bytes, .arg = "BYTES",                              \
+     .help = "memory for all K/V pages, such as 2G (default: what the context needs)"},                                \
     {.name = "spec", .kind = OPT_CHOICE, .dest = &(f).method, .arg = "METHOD", .choices = spec_method_names,           \
      .given = &(f).method_given,                                                                                       \
      .help = "speculation, which never changes the text: off, dflash, tree, mtp, ngram or auto (default auto with "    \
@@ -82,7 +84,7 @@ extern const char *const generate_kv_names[];
      .help = "added to logits: ID:BIAS,ID:BIAS; -inf bans a token"},                                                   \
     {.name = "stop", .kind = OPT_LIST, .dest = &(f).stops, .arg = "TEXT",                                              \
      .help = "end the answer before this text; may be given several times"},                                           \
-    {.name = "logprobs", .kind = OPT_INT, .dest = &(f).logprobs, .arg = "N", .min = 0, .max = GENERATE_MAX_LOGPROBS,   \
+    {.name = "logprobs", .kind = OPT_INT, .dest = &(f).logprobs, .arg = "N", .min = 0, .max = TANDEM_MAX_LOGPROBS,   \
      .help = "a JSON line on stderr for each token: its log-probability and the N likeliest"},                         \
     {.name = "system", .kind = OPT_STR, .dest = &(f).system, .arg = "TEXT",                                            \
      .help = "instructions that come before the conversation"},                                                        \
@@ -91,34 +93,29 @@ extern const char *const generate_kv_names[];
     {.name = "stats", .kind = OPT_FLAG, .dest = &(f).stats, .help = "rates and counts on stderr after an answer"}
 /* clang-format on */
 
-/* --- the loop ----------------------------------------------------------------------------------- */
+/* --- an answer ---------------------------------------------------------------------------------- */
 typedef struct {
-    engine      *g;
-    tok_ids      stops;
-    lane_options lane;
-    int          max_tokens; /* -1: no limit */
-    bool         ignore_eos;
-    bool (*on_token)(void *ctx, int32_t id, bool is_stop); /* each token when it is decided; false ends the answer */
-    void      *ctx;
-    logit_bias bias[GENERATE_MAX_BIAS + MODEL_MAX_STOPS];
-    const tok *tok; /* for the text of log-probabilities; may be NULL */
+    tandem        *t;
+    const tok     *tok; /* for the text of log-probabilities; may be NULL */
+    tandem_request request;
+    tandem_bias    bias[TANDEM_MAX_BIAS];
+    void (*on_token)(void *ctx, int32_t id, bool is_stop); /* each token, in order */
+    void *ctx;
     /* of the last answer */
-    size_t n_prompt, n_reused;
-    int    n_out;
-    double prefill_s, decode_s;
-    bool   full, interrupted;
+    tandem_result result;
 } generator;
 
-/* Opens the model, the loop and its drafters. */
-bool generate_open(engine *g, generate_flags *f, err *e);
-/* t may be NULL: then only the model's own stop ids are known. */
-bool generator_init(generator *a, engine *g, const tok *t, const generate_flags *f, err *e);
-void generator_deinit(generator *a);
-/* Runs the prompt and then one token after another until a stop token, the limit, the end of the context or Ctrl-C. */
+/* Opens the model and its drafters, with `t` as its tokenizer, which is the engine's from here on; NULL: none. */
+bool generate_open(tandem **out, generate_flags *f, tok *t, err *e);
+bool generator_init(generator *a, tandem *t, const generate_flags *f, err *e);
+/* One answer: until a stop token, the limit, the end of the context or Ctrl-C. */
 bool generate(generator *a, const tok_ids *prompt, err *e);
-/* Refuses what cannot be run: an empty prompt, one that leaves no room to answer, ids that the model does not have. */
-bool generate_check(const generator *a, const tok_ids *prompt, err *e);
 void generate_print_stats(const generator *a);
+
+/* Refuses what cannot be run: an empty prompt, one that leaves no room to answer, ids that the model does not have. */
+bool generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_tokens, err *e);
+/* The flags' say over a request that has the model's defaults; `bias` is room for theirs. */
+bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tandem_bias bias[TANDEM_MAX_BIAS], err *e);
 
 /* --- showing an answer -------------------------------------------------------------------------- */
 /* The content goes to standard output as it comes; reasoning too when show_thoughts (dimmed on a terminal). Both are
@@ -133,13 +130,21 @@ typedef struct {
 
 void view_init(answer_view *v, const tok *t, const generate_flags *f, bool in_thought, bool show_thoughts);
 void view_deinit(answer_view *v);
-bool view_put(answer_view *v, int32_t id); /* false: a stop string came */
-bool view_finish(answer_view *v, err *e);  /* ends the line */
+void view_put(answer_view *v, int32_t id);
+bool view_finish(answer_view *v, err *e); /* ends the line */
+
+/* Stop strings in what the model says to the user, not in its thoughts: looked for where tokens are decided, so that the
+ * answer ends with the token that completes one. Fits tandem_request.keep_on. */
+typedef struct {
+    gemma4_parser *parser;
+    stop_match     stop;
+    buf            text;
+} content_stop;
+void content_stop_init(content_stop *c, const tok *t, const generate_flags *f, bool in_thought);
+void content_stop_deinit(content_stop *c);
+bool content_stop_keep_on(void *content_stop, int32_t id);
 
 /* What can be wrong with these flags before a model is there: true, or a message was printed (exit 2). */
 bool generate_check_flags(const generate_flags *f, const opt_spec *usage);
 void generate_add_stops(stop_match *m, const generate_flags *f);
-
-/* Which prompt format the model at `path` was made for: from its template, or a guess with a warning. */
-bool generate_chat_options(chat_options *o, const engine *g, const char *path, err *e);
 #endif

@@ -124,7 +124,7 @@ static void print_tokenizer(const char *path)
 {
     tok *t;
     err  e = {0};
-    if (cli_open_tok(&t, path, &e))
+    if (open_tok(&t, path, &e))
         printf("tokenizer    %d tokens\n", tok_size(t));
     else
         printf("tokenizer    none that can be used (%s): token ids only\n", e.text);

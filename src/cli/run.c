@@ -73,18 +73,18 @@ static bool read_prompt(buf *out, int n_args, char **args, err *e)
     return cli_input(out, n_args, args, e);
 }
 
-static bool render(chat_prompt *out, const engine *g, const tok *t, str text, err *e)
+static bool render(chat_prompt *out, const tandem *g, str text, err *e)
 {
-    chat_options o;
+    chat_options o = g->format;
     arena        mem;
-    if (!generate_chat_options(&o, g, flags.gen.engine.path, e)) return false;
+    if (!engine_check_format(g, e)) return false;
     o.thinking = flags.gen.think;
     arena_init(&mem, 1 << 20);
     chat *c = chat_new(&mem);
     if (flags.gen.system) chat_add(c, CHAT_SYSTEM, str_of(flags.gen.system));
     chat_add(c, CHAT_USER, text);
     bool ok =
-        chat_render_ids(out, t, c, &o, e) || err_wrap(e, "no prompt for this model (--raw does without a format)");
+        chat_render_ids(out, g->tok, c, &o, e) || err_wrap(e, "no prompt for this model (--raw does without a format)");
     arena_deinit(&mem);
     return ok;
 }
@@ -95,46 +95,50 @@ typedef struct {
     chat_prompt prompt;
 } input;
 
-static bool make_prompt(input *in, const engine *g, const tok *t, err *e)
+static bool make_prompt(input *in, const tandem *g, err *e)
 {
-    tok_ids *ids = &in->prompt.ids;
+    const tok *t   = g->tok;
+    tok_ids   *ids = &in->prompt.ids;
     for (size_t i = 0; flags.ids && i < ids->n; i++)
         if (ids->p[i] >= g->model->n_vocab)
             return err_set(e, ERR_INPUT, "token id %d is not in the vocabulary of %d", ids->p[i], g->model->n_vocab);
     if (flags.ids) return true;
-    if (!flags.raw) return render(&in->prompt, g, t, in->text.n ? buf_str(&in->text) : STR(""), e);
+    if (!flags.raw) return render(&in->prompt, g, in->text.n ? buf_str(&in->text) : STR(""), e);
     if (tok_add_bos(t) && tok_bos(t) >= 0) tok_ids_put(ids, tok_bos(t));
     return tok_encode(t, ids, buf_str(&in->text), false, e);
 }
 
 /* --- the answer ---------------------------------------------------------------------------------*/
 typedef struct {
-    answer_view view;   /* of a chat's answer; */
-    tok_stream  stream; /* all text otherwise, */
-    stop_match  stop;   /* up to a stop string */
-    buf         text, safe;
-    bool        plain;
-    int         n_shown;
+    answer_view  view; /* of a chat's answer; */
+    content_stop content;
+    tok_stream   stream; /* all text otherwise, */
+    stop_match   stop;   /* up to a stop string */
+    buf          text, safe;
+    bool         plain;
+    int          n_shown;
 } output;
 
 /* What of the text cannot become a stop string any more. */
-static bool show_text(output *o)
+static void show_text(output *o)
 {
     buf_clear(&o->safe);
-    bool found = stop_put(&o->stop, buf_str(&o->text), &o->safe);
-    if (!flags.print_ids) cli_print(buf_str(&o->safe));
+    stop_put(&o->stop, buf_str(&o->text), &o->safe);
+    cli_print(buf_str(&o->safe));
     buf_clear(&o->text);
-    return !found;
 }
 
-static bool on_token(void *ctx, int32_t id, bool stop)
+static void on_token(void *ctx, int32_t id, bool stop)
 {
     output *o = ctx;
-    if (flags.print_ids) printf("%s%d", o->n_shown++ ? " " : "", id);
-    if (stop || (o->plain && !o->stream.tok)) return true;
-    if (!o->plain) return view_put(&o->view, id);
-    tok_stream_put(&o->stream, id, &o->text);
-    return show_text(o);
+    if (flags.print_ids) {
+        printf("%s%d", o->n_shown++ ? " " : "", id);
+    } else if (!o->plain && !stop) {
+        view_put(&o->view, id);
+    } else if (!stop) {
+        tok_stream_put(&o->stream, id, &o->text);
+        show_text(o);
+    }
 }
 
 static bool finish_output(output *o, err *e)
@@ -151,44 +155,69 @@ static bool finish_output(output *o, err *e)
     return cli_flush(e);
 }
 
-static bool answer(engine *g, const tok *t, const chat_prompt *prompt, err *e)
+static void open_output(output *o, const tok *t, bool in_thought)
+{
+    buf_init(&o->text, 1 << 20);
+    buf_init(&o->safe, 1 << 20);
+    generate_add_stops(&o->stop, &flags.gen);
+    content_stop_init(&o->content, t, &flags.gen, in_thought);
+    if (t) tok_stream_init(&o->stream, t, false);
+    if (!o->plain) view_init(&o->view, t, &flags.gen, in_thought, flags.gen.think);
+}
+
+static void close_output(output *o)
+{
+    if (!o->plain) view_deinit(&o->view);
+    content_stop_deinit(&o->content);
+    buf_deinit(&o->text);
+    buf_deinit(&o->safe);
+}
+
+/* Stop strings end all text, or where there are thoughts the content. */
+static void ask_for(generator *a, output *o)
+{
+    a->on_token                = on_token;
+    a->ctx                     = o;
+    a->request.ignore_stop_ids = flags.ignore_eos;
+    if (o->plain) {
+        a->request.stop   = flags.gen.stops.item;
+        a->request.n_stop = (size_t)flags.gen.stops.n;
+    } else if (flags.gen.stops.n) {
+        a->request.keep_on     = content_stop_keep_on;
+        a->request.keep_on_ctx = &o->content;
+    }
+}
+
+static void print_notes(const generator *a)
+{
+    if (a->result.context_full) fprintf(stderr, "tandem: the context of %d is full (--ctx)\n", a->t->info.n_ctx);
+    if (flags.gen.stats) generate_print_stats(a);
+    if (a->request.temp > 0 && !flags.gen.seed_given)
+        fprintf(stderr, "seed %llu\n", (unsigned long long)a->result.usage.seed);
+}
+
+static bool answer(tandem *g, const chat_prompt *prompt, err *e)
 {
     generator a;
     output    o = {.plain = flags.raw || flags.ids || flags.print_ids};
-    if (!generator_init(&a, g, t, &flags.gen, e)) {
-        generator_deinit(&a);
+    if (!generator_init(&a, g, &flags.gen, e) ||
+        !generate_check(&prompt->ids, g->info.n_ctx, g->info.n_vocab, flags.gen.max_tokens, e))
         return false;
-    }
-    a.ignore_eos = flags.ignore_eos;
-    a.on_token   = on_token;
-    a.ctx        = &o;
-    buf_init(&o.text, 1 << 20);
-    buf_init(&o.safe, 1 << 20);
-    generate_add_stops(&o.stop, &flags.gen);
-    if (t) tok_stream_init(&o.stream, t, false);
-    if (!o.plain) view_init(&o.view, t, &flags.gen, prompt->in_thought, flags.gen.think);
-    bool ok = generate_check(&a, &prompt->ids, e);
-    if (ok) {
-        ok = generate(&a, &prompt->ids, e);
-        ok = finish_output(&o, ok ? e : NULL) && ok;
-    }
-    if (ok && a.full) fprintf(stderr, "tandem: the context of %d is full (--ctx)\n", g->n_ctx);
-    if (ok && flags.gen.stats) generate_print_stats(&a);
-    if (ok && a.lane.params.temp > 0 && !flags.gen.seed_given)
-        fprintf(stderr, "seed %llu\n", (unsigned long long)a.lane.params.seed);
-    if (!o.plain) view_deinit(&o.view);
-    buf_deinit(&o.text);
-    buf_deinit(&o.safe);
-    generator_deinit(&a);
+    open_output(&o, g->tok, prompt->in_thought);
+    ask_for(&a, &o);
+    bool ok = generate(&a, &prompt->ids, e);
+    ok      = finish_output(&o, ok ? e : NULL) && ok;
+    if (ok) print_notes(&a);
+    close_output(&o);
     return ok;
 }
 
 /* The tokenizer also knows where answers end, so it is opened whenever there is one. */
-static bool open_tok(tok **out, err *e)
+static bool open_tok_of_model(tok **out, err *e)
 {
     bool need_text = !flags.ids || !flags.print_ids || flags.gen.stops.n;
     err  why       = {0};
-    if (cli_open_tok(out, flags.gen.engine.path, &why)) return true;
+    if (open_tok(out, flags.gen.engine.path, &why)) return true;
     if (!need_text) {
         if (why.code != ERR_NOT_FOUND) log_event(LOG_WARN, "load", "the tokenizer cannot be used: %s", why.text);
         return true;
@@ -199,13 +228,12 @@ static bool open_tok(tok **out, err *e)
 
 static bool run(input *in, int n_args, char **args, err *e)
 {
-    tok   *t  = NULL;
-    engine g  = {0};
-    bool   ok = engine_probe(flags.gen.engine.path, e) && (flags.ids || read_prompt(&in->text, n_args, args, e)) &&
-              open_tok(&t, e) && generate_open(&g, &flags.gen, e) && make_prompt(in, &g, t, e) &&
-              answer(&g, t, &in->prompt, e);
-    engine_close(&g);
-    tok_free(t);
+    tok    *t  = NULL;
+    tandem *g  = NULL;
+    bool    ok = engine_probe(flags.gen.engine.path, e) && (flags.ids || read_prompt(&in->text, n_args, args, e)) &&
+              open_tok_of_model(&t, e) && generate_open(&g, &flags.gen, t, e) && make_prompt(in, g, e) &&
+              answer(g, &in->prompt, e);
+    tandem_close(g);
     return ok;
 }
 

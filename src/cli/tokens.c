@@ -84,7 +84,7 @@ static bool work(piece_fn *fn, int n_args, char **args, err *e)
 {
     tok *t;
     buf  in;
-    if (!cli_open_tok(&t, flags.path, e)) return false;
+    if (!open_tok(&t, flags.path, e)) return false;
     buf_init(&in, flags.lines ? (size_t)1 << 32 : TOK_MAX_INPUT);
     bool ok =
         cli_input(&in, n_args, args, e) && (flags.lines ? each_line(t, buf_str(&in), fn, e) : fn(t, buf_str(&in), e));

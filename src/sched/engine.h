@@ -12,12 +12,13 @@ struct tandem {
     target      *model;
     tok         *tok; /* NULL: no text in or out */
     chat_options format;
-    bool         has_format;
+    err          no_format; /* why there is none; code 0: there is one */
     spec        *spec;
     sched       *sched;
 };
 
 /* tandem_open with a tokenizer that is open already, and the engine's from here on, also on failure; NULL: none. */
 bool engine_open_with(tandem **out, const tandem_options *o, tok *t, err *e);
+bool engine_check_format(const tandem *t, err *e);   /* that `format` is one */
 void engine_tell(tandem_error *to, const err *from); /* to may be NULL */
 #endif

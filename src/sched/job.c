@@ -55,6 +55,18 @@ static bool check_limits(const tandem_request *r, err *e)
            in_range("stop_ids", (double)r->n_stop_ids, 0, MAX_STOP_IDS, e);
 }
 
+void job_request_init(tandem_request *r, const target *m)
+{
+    *r = (tandem_request){.max_tokens     = -1,
+                          .temp           = m->defaults.temp,
+                          .top_p          = m->defaults.top_p,
+                          .min_p          = m->defaults.min_p,
+                          .top_k          = m->defaults.top_k,
+                          .repeat_penalty = 1,
+                          .logprobs       = -1,
+                          .spec.method    = TANDEM_SPEC_AUTO};
+}
+
 /* --- what decides the text ----------------------------------------------------------------------*/
 static bool put_bias(logit_bias *room, int *n, const target *m, tandem_bias b, err *e)
 {

@@ -81,6 +81,7 @@ struct tandem_job {
 bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, int default_max_tokens, err *e);
 void job_maker_deinit(job_maker *m);
 
+void job_request_init(tandem_request *r, const target *m); /* as tandem_request_init */
 /* Checks the request and takes its memory. ERR_INPUT with a sentence that depends on the request and the model alone. */
 bool job_new(tandem_job **out, const job_maker *m, const tandem_request *r, err *e);
 void job_drop(tandem_job *j); /* one holder less */

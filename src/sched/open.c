@@ -77,7 +77,7 @@ bool open_spec(spec **out, target *m, const char *device, const spec_options *o,
     return open_check_cache(device, so.kv_bytes, e) && spec_new(out, m, &so, e);
 }
 
-int open_drafter(spec *s, const spec_draft_source *src)
+int open_add_drafter(spec *s, const spec_draft_source *src)
 {
     err  e  = {0};
     bool ok = spec_add_drafter(s, src, &e);

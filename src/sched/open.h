@@ -26,7 +26,7 @@ bool open_spec(spec **out, target *m, const char *device, const spec_options *o,
 extern const char *const open_draft_quants[];
 extern const quant_type  open_draft_types[];
 /* 1, or 0 after a warning: the loop goes on without it. What src names must live as long as s. */
-int open_drafter(spec *s, const spec_draft_source *src);
+int open_add_drafter(spec *s, const spec_draft_source *src);
 
 /* The tokenizer of a GGUF file, of a Hugging Face directory, or a tokenizer.json itself. */
 bool open_tok(tok **out, const char *path, err *e);

@@ -17,6 +17,11 @@ void engine_tell(tandem_error *to, const err *from)
     memcpy(to->text, from->text, sizeof to->text);
 }
 
+bool engine_check_format(const tandem *t, err *e)
+{
+    return !t->no_format.code || err_set(e, t->no_format.code, "%s", t->no_format.text);
+}
+
 /* --- opening ------------------------------------------------------------------------------------*/
 void tandem_options_init(tandem_options *o)
 {
@@ -90,7 +95,7 @@ static bool add_drafters(tandem *t, const tandem_options *o, err *e)
                                  .name = d->name ? keep_name(t, d->name) : NULL,
                                  .opt  = {.n_ctx = d->n_ctx, .quantise = open_draft_types[k], .kv_type = kv_type_of(o)},
                                  .lazy = d->lazy};
-        open_drafter(t->spec, &src);
+        open_add_drafter(t->spec, &src);
     }
     return true;
 }
@@ -138,7 +143,7 @@ bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, err
     t->tok    = tokenizer;
     arena_init(&t->mem, 1 << 20);
     if (check_options(o, e) && open_weights(t, o, e) && open_loop(t, o, e) && add_drafters(t, o, e)) {
-        t->has_format = tokenizer && open_chat_format(&t->format, t->model, o->path, NULL);
+        open_chat_format(&t->format, t->model, o->path, &t->no_format);
         fill_info(t, o);
         if (start(t, o, e)) {
             *out = t;
@@ -184,18 +189,7 @@ void tandem_close(tandem *t)
 void tandem_get_info(const tandem *t, tandem_info *out) { *out = t->info; }
 
 /* --- requests -----------------------------------------------------------------------------------*/
-void tandem_request_init(const tandem *t, tandem_request *r)
-{
-    const sample_params *p = &t->model->defaults;
-    *r                     = (tandem_request){.max_tokens     = -1,
-                                              .temp           = p->temp,
-                                              .top_p          = p->top_p,
-                                              .min_p          = p->min_p,
-                                              .top_k          = p->top_k,
-                                              .repeat_penalty = 1,
-                                              .logprobs       = -1,
-                                              .spec.method    = TANDEM_SPEC_AUTO};
-}
+void tandem_request_init(const tandem *t, tandem_request *r) { job_request_init(r, t->model); }
 
 bool tandem_submit(tandem *t, const tandem_request *r, tandem_job **out, tandem_error *e)
 {
@@ -261,7 +255,7 @@ static bool render(const tandem *t, const chat *c, bool think, tandem_ids *out, 
 {
     chat_options o = t->format;
     chat_prompt  p;
-    if (!t->has_format) return err_set(e, ERR_INPUT, "no prompt format is known for this model");
+    if (!engine_check_format(t, e)) return false;
     o.thinking = think;
     chat_apply_wishes(c, &o);
     chat_prompt_init(&p, JOB_PROMPT_MAX);

@@ -1,0 +1,30 @@
+/* bench/bare.h - the loop without the engine: one lane, the caller's thread, tokens as they are decided. What speculation
+ * is measured with, and what the engine is measured against. */
+#ifndef TANDEM_BENCH_BARE_H
+#define TANDEM_BENCH_BARE_H
+#include "cli/generate.h"
+
+typedef struct {
+    engine      *g;
+    tok_ids      stops;
+    lane_options lane;
+    int          max_tokens; /* -1: no limit */
+    bool         ignore_eos;
+    bool (*on_token)(void *ctx, int32_t id); /* false ends the answer */
+    void      *ctx;
+    logit_bias bias[JOB_MAX_BIAS];
+    /* of the last answer */
+    size_t n_prompt, n_reused;
+    int    n_out;
+    double prefill_s, decode_s;
+} bare;
+
+/* Opens the model, the loop and its drafters. */
+bool bare_open(engine *g, generate_flags *f, err *e);
+/* t may be NULL: then only the model's own stop ids are known. */
+bool bare_init(bare *a, engine *g, const tok *t, const generate_flags *f, err *e);
+void bare_deinit(bare *a);
+bool bare_check(const bare *a, const tok_ids *prompt, err *e); /* as generate_check */
+/* Runs the prompt and then one token after another until a stop token, the limit or the end of the context. */
+bool bare_run(bare *a, const tok_ids *prompt, err *e);
+#endif
