@@ -166,6 +166,7 @@ static void choose_length(tandem_job *j, const tandem_request *r)
     int32_t asked = r->max_tokens >= 0 ? r->max_tokens : j->maker->default_max_tokens;
     int32_t room  = j->maker->n_ctx + 1 - (int32_t)j->prompt.n;
     j->max_out    = asked < room ? asked : room;
+    j->cut        = asked > room;
 }
 
 static bool take_room(tandem_job *j, err *e)
@@ -322,7 +323,9 @@ static tandem_finish end_at(tandem_job *j, int32_t id, job_scratch *s)
 {
     if (job_is_stop(j, id)) return TANDEM_FINISH_STOP;
     if (meets_stop_string(j, id, s) || caller_ends_it(j, id)) return TANDEM_FINISH_STOP_STRING;
-    return j->n_kept == j->max_out ? TANDEM_FINISH_LENGTH : TANDEM_FINISH_NONE;
+    if (j->n_kept < j->max_out) return TANDEM_FINISH_NONE;
+    j->result.context_full = j->cut;
+    return TANDEM_FINISH_LENGTH;
 }
 
 int job_keep(tandem_job *j, const spec_out *out, job_scratch *s)

@@ -39,6 +39,7 @@ struct tandem_job {
     const job_maker *maker;
     tok_ids          prompt;
     int32_t          max_out; /* tokens */
+    bool             cut;     /* more were asked for than the context has room for */
     lane_options     opt;
     int32_t         *stop_id; /* beside the maker's, unless ignore_stops */
     size_t           n_stop_ids;

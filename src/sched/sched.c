@@ -7,6 +7,7 @@
 #include "sched/queue.h"
 #include "sched/share.h"
 
+#include <assert.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,14 +21,14 @@ struct sched {
     job_scratch   scratch;
     pthread_t     thread;
     bool          started;
-    bell          bell; /* there is mail, or somebody cancelled */
+    bell          bell;   /* there is mail, or somebody cancelled */
+    atomic_int    n_live; /* jobs that are not done; grows under the lock alone */
 
     pthread_mutex_t lock;
     pthread_cond_t  stopped_now;
     tandem_job     *inbox, **inbox_end; /* under the lock, as all of these: submitted and not yet seen by the engine */
     uint64_t        n_submitted;
     int64_t         n_refused;
-    int             n_live; /* jobs that are not done */
     bool            closing, stopped;
     double          stop_at; /* when closing: what still runs then is cancelled */
     tandem_stats    shown;
@@ -45,7 +46,6 @@ struct sched {
     int          rows, prompt_rows; /* of the step, guesses not counted */
     double       row_s;             /* seconds of a prompt row, a moving average */
     bool         told;              /* some job has news */
-    int          n_ended;           /* since n_live was last told */
     tandem_stats stats;
 };
 
@@ -102,8 +102,8 @@ static void end_job(sched *s, tandem_job *j)
     else
         j->result.usage.queue_s = s->now - j->submitted;
     s->stats.finished[j->result.finish]++;
-    s->n_ended++;
     s->told = true;
+    atomic_fetch_sub(&s->n_live, 1);
     job_finish(j);
 }
 
@@ -246,10 +246,7 @@ static void keep(sched *s, tandem_job *j)
     spec_lane_keep(j->lane, n);
     s->stats.completion_tokens += n;
     if (!j->first_token) j->first_token = s->now;
-    if (!j->result.finish && spec_lane_full(j->lane)) {
-        j->result.finish       = TANDEM_FINISH_LENGTH;
-        j->result.context_full = true;
-    }
+    assert(j->result.finish || !spec_lane_full(j->lane));
 }
 
 static void note_step(sched *s, double took)
@@ -315,10 +312,8 @@ static void show_stats(sched *s)
     st->kv_bytes        = spec_kv_bytes_total(s->opt.spec);
     st->kv_pinned_bytes = spec_kv_pinned(s->opt.spec);
     pthread_mutex_lock(&s->lock);
-    s->n_live -= s->n_ended;
     s->shown = *st;
     pthread_mutex_unlock(&s->lock);
-    s->n_ended = 0;
     if (s->told && s->opt.wake) s->opt.wake(s->opt.wake_ctx);
     s->told = false;
 }
@@ -334,7 +329,7 @@ static double next_deadline(const sched *s)
 static bool rest(sched *s, unsigned seen)
 {
     pthread_mutex_lock(&s->lock);
-    bool over = s->closing && s->n_live == 0;
+    bool over = s->closing && atomic_load(&s->n_live) == 0;
     pthread_mutex_unlock(&s->lock);
     if (over) return true;
     double at = next_deadline(s);
@@ -433,13 +428,13 @@ void sched_free(sched *s)
 static bool put_in_inbox(sched *s, tandem_job *j, err *e)
 {
     pthread_mutex_lock(&s->lock);
-    bool closing = s->closing, full = s->n_live >= s->opt.max_lanes + s->opt.max_queue;
+    bool closing = s->closing, full = atomic_load(&s->n_live) >= s->opt.max_lanes + s->opt.max_queue;
     if (!closing && !full) {
         atomic_store(&j->holders, 2);
         j->order      = ++s->n_submitted;
         *s->inbox_end = j;
         s->inbox_end  = &j->next;
-        s->n_live++;
+        atomic_fetch_add(&s->n_live, 1);
     }
     s->n_refused += closing || full;
     pthread_mutex_unlock(&s->lock);
