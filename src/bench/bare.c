@@ -81,5 +81,7 @@ bool bare_run(bare *a, const tok_ids *prompt, err *e)
         .opt = a->lane, .prompt = prompt->p, .n_prompt = prompt->n, .max_new = a->max_tokens > 0 ? a->max_tokens : 0};
     a->n_out    = 0;
     a->n_prompt = prompt->n;
-    return spec_lane_begin(a->g->lane, &r, &a->n_reused, e) && run_lane(a, e);
+    bool ok     = spec_lane_begin(a->g->lane, &r, &a->n_reused, e) && run_lane(a, e);
+    spec_lane_end(a->g->lane);
+    return ok;
 }

@@ -5,20 +5,19 @@
  * twice, as `off` and `off again`: what those two differ by is the noise. Reported is the median of the pairs' ratios with
  * a 90% interval from order statistics, which assumes nothing about the noise. Rates count tokens after the first one.
  * The arms share one loop, so `auto` knows the costs that the others were measured at. */
-#include "base/file.h"
 #include "bench/arms.h"
 #include "bench/bare.h"
 #include "bench/bench.h"
 #include "bench/flags.h"
 #include "bench/oracle.h"
-#include "bench/prompts.h"
+#include "bench/prompt_set.h"
 #include "bench/provenance.h"
 #include "bench/result.h"
 
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_PROMPTS = 256, MAX_PAIRS = 4096, MAX_ACCEPTS = 8, RANDOM_PROMPTS = 4 };
+enum { MAX_PAIRS = 4096, MAX_ACCEPTS = 8, RANDOM_PROMPTS = 4 };
 
 static struct {
     generate_flags gen;
@@ -64,21 +63,6 @@ static const opt_spec usage = {
     "acceptance as vLLM counts it, and the time of each phase. Also checks that all arms write the same text.",
     opts, COUNT(opts)};
 
-static const char *const own_prompts[] = {
-    "What is 27 plus 58?",
-    "What is 318 plus 476?",
-    "Count from 3 to 14.",
-    "Sort these numbers: 42 7 19 3 88",
-    "Tell me a story about a fox and a bird.",
-    "How many minutes are 3 hours?",
-    "Which is larger, 58 or 85?",
-    "Write a Python function that adds two numbers.",
-    "Make a table of the numbers 1 to 4 and their squares.",
-    "Hello! How are you?",
-    "Name: Anna. Age: 34. City: Rome. Write this as JSON.",
-    "What colour is the sky?",
-};
-
 typedef struct {
     arm_choice choice;
     spec_stats stats;
@@ -89,17 +73,17 @@ typedef struct {
 } arm;
 
 typedef struct {
-    engine      g;
-    tok        *t;
-    bare        gen;
-    provenance  from;
-    chat_prompt prompt[MAX_PROMPTS];
-    oracle     *oracle;              /* NULL: drafters guess as they do */
-    double      accept[MAX_ACCEPTS]; /* what the oracle is told, table by table */
-    int         n_accepts;
-    int         n_prompts, n_repeats, n_arms, n_pairs, n_different;
-    arm         arms[ARMS_MAX];
-    tok_ids     text, first_text;
+    engine     g;
+    tok       *t;
+    bare       gen;
+    provenance from;
+    prompt_set prompts;
+    oracle    *oracle;              /* NULL: drafters guess as they do */
+    double     accept[MAX_ACCEPTS]; /* what the oracle is told, table by table */
+    int        n_accepts;
+    int        n_repeats, n_arms, n_pairs, n_different;
+    arm        arms[ARMS_MAX];
+    tok_ids    text, first_text;
 } bench;
 
 /* --- arms -----------------------------------------------------------------------------------------*/
@@ -125,61 +109,19 @@ static bool parse_accepts(double *out, int *n, err *e)
 }
 
 /* --- prompts --------------------------------------------------------------------------------------*/
-/* No two alike, so none finds K/V of its own. */
-static bool random_prompts(bench *b, err *e)
-{
-    prompt_maker maker;
-    int          total = RANDOM_PROMPTS * flags.repeats;
-    b->n_repeats       = 1;
-    if (total > MAX_PROMPTS)
-        return err_set(e, ERR_INPUT, "--repeats: more than %d are too many for a shape", MAX_PROMPTS / RANDOM_PROMPTS);
-    bool ok = prompts_init(&maker, NULL, NULL, b->g.model->n_vocab, e);
-    while (ok && b->n_prompts < total) {
-        chat_prompt *p = &b->prompt[b->n_prompts++];
-        chat_prompt_init(p, GENERATE_MAX_CONTEXT);
-        ok = prompts_next(&maker, &p->ids, flags.n_prompt, e) && bare_check(&b->gen, &p->ids, e);
-    }
-    prompts_deinit(&maker);
-    return ok;
-}
-
-static bool add_prompt(bench *b, const chat_options *o, str text, err *e)
-{
-    arena mem;
-    if (b->n_prompts == MAX_PROMPTS) return err_set(e, ERR_INPUT, "--prompts: more than %d are too many", MAX_PROMPTS);
-    arena_init(&mem, 1 << 24);
-    chat        *c = chat_new(&mem);
-    chat_prompt *p = &b->prompt[b->n_prompts++];
-    chat_prompt_init(p, GENERATE_MAX_CONTEXT);
-    chat_add(c, CHAT_USER, text);
-    bool ok = chat_render_ids(p, b->t, c, o, e) && bare_check(&b->gen, &p->ids, e);
-    arena_deinit(&mem);
-    return ok;
-}
-
-static bool read_prompts(bench *b, const chat_options *o, err *e)
-{
-    file_map m = {0};
-    if (!file_map_open(&m, flags.prompts, e)) return false;
-    bool ok = true;
-    for (size_t at = 0, n; ok && at < m.n; at += n + 1) {
-        const char *line = (const char *)m.p + at;
-        for (n = 0; at + n < m.n && line[n] != '\n';) n++;
-        if (n) ok = add_prompt(b, o, (str){line, n}, e);
-    }
-    file_map_close(&m);
-    return ok && (b->n_prompts > 0 || err_set(e, ERR_INPUT, "%s has no prompts", flags.prompts));
-}
-
 static bool choose_prompts(bench *b, err *e)
 {
-    chat_options o;
-    if (flags.shape.given) return random_prompts(b, e);
-    b->n_repeats = flags.repeats;
-    if (!open_chat_format(&o, b->g.model, flags.gen.engine.path, e)) return false;
-    if (flags.prompts) return read_prompts(b, &o, e);
-    for (size_t i = 0; i < COUNT(own_prompts); i++)
-        if (!add_prompt(b, &o, str_of(own_prompts[i]), e)) return false;
+    prompt_source from = {.n_vocab = b->g.model->n_vocab, .tok = b->t, .file = flags.prompts};
+    b->n_repeats       = flags.shape.given ? 1 : flags.repeats;
+    if (flags.shape.given) {
+        from.n_random = RANDOM_PROMPTS * flags.repeats;
+        from.n_tokens = flags.n_prompt;
+    } else if (!open_chat_format(&from.format, b->g.model, flags.gen.engine.path, e)) {
+        return false;
+    }
+    if (!prompt_set_fill(&b->prompts, &from, e)) return false;
+    for (int i = 0; i < b->prompts.n; i++)
+        if (!bare_check(&b->gen, &b->prompts.prompt[i].ids, e)) return false;
     return true;
 }
 
@@ -209,9 +151,9 @@ static bool learn_texts(bench *b, err *e)
     double  unused;
     bool    ok = true;
     tok_ids_init(&all, GENERATE_MAX_CONTEXT);
-    for (int i = 0; ok && b->oracle && i < b->n_prompts; i++) {
-        const tok_ids *prompt = &b->prompt[i].ids;
-        ok                    = run_arm(b, &b->arms[0], &b->prompt[i], &unused, e);
+    for (int i = 0; ok && b->oracle && i < b->prompts.n; i++) {
+        const tok_ids *prompt = &b->prompts.prompt[i].ids;
+        ok                    = run_arm(b, &b->arms[0], &b->prompts.prompt[i], &unused, e);
         tok_ids_clear(&all);
         tok_ids_put_n(&all, prompt->p, prompt->n);
         tok_ids_put_n(&all, b->text.p, b->text.n);
@@ -238,11 +180,11 @@ static bool run_pair(bench *b, const chat_prompt *p, int turn, err *e)
 static bool run_all(bench *b, err *e)
 {
     progress_bar bar;
-    int          turn = 0, total = b->n_repeats * b->n_prompts;
+    int          turn = 0, total = b->n_repeats * b->prompts.n;
     double       unused;
     b->n_pairs = b->n_different = 0;
     for (int k = 0; k < b->n_arms; k++) { /* warm up: drafters, pages, and what auto knows about costs */
-        if (!run_arm(b, &b->arms[k], &b->prompt[0], &unused, e)) return false;
+        if (!run_arm(b, &b->arms[k], &b->prompts.prompt[0], &unused, e)) return false;
         b->arms[k].stats   = (spec_stats){0};
         b->arms[k].seconds = 0;
         b->arms[k].tokens = b->arms[k].n_ratios = 0;
@@ -250,9 +192,9 @@ static bool run_all(bench *b, err *e)
     progress_start(&bar, "measuring");
     bar.no_bytes = true;
     for (int r = 0; r < b->n_repeats; r++)
-        for (int i = 0; i < b->n_prompts && b->n_pairs < MAX_PAIRS; i++) {
+        for (int i = 0; i < b->prompts.n && b->n_pairs < MAX_PAIRS; i++) {
             progress_show(&bar, (size_t)turn, (size_t)total);
-            if (!run_pair(b, &b->prompt[i], turn++, e)) return false;
+            if (!run_pair(b, &b->prompts.prompt[i], turn++, e)) return false;
         }
     progress_end(&bar);
     return true;
@@ -275,7 +217,7 @@ static void print_table(bench *b, double accept)
     if (flags.shape.given) printf("%s; ", flags.shape.target.name);
     if (b->oracle) printf("an oracle's guesses, %g tokens a round; ", accept);
     printf("%s, %d threads, temperature %g; %d prompts, %d pairs, %lld tokens an arm\n", b->g.model->o->name,
-           b->g.model->o->n_threads, (double)b->gen.lane.params.temp, b->n_prompts, b->n_pairs,
+           b->g.model->o->n_threads, (double)b->gen.lane.params.temp, b->prompts.n, b->n_pairs,
            (long long)b->arms[0].tokens);
     printf("%-12s %9s   %-18s %7s %7s %8s %8s %8s\n", "arm", "tok/s", "ratio [90%]", "length", "rate", "draft ms",
            "verify", "commit");
@@ -319,7 +261,7 @@ static void print_json(bench *b, double accept)
     provenance_put(&b->from, &w, &b->g, cli_path_name(flags.gen.engine.path), generate_kv_names[flags.gen.kv]);
     if (flags.shape.given) result_str(&w, "shape", flags.shape.target.name);
     if (b->oracle) result_real(&w, "accept", accept);
-    result_int(&w, "prompts", b->n_prompts);
+    result_int(&w, "prompts", b->prompts.n);
     result_int(&w, "pairs", b->n_pairs);
     result_real(&w, "temperature", (double)b->gen.lane.params.temp);
     result_int(&w, "different_texts", b->n_different);
@@ -394,7 +336,7 @@ static bool check_flags(bench *b)
 
 static void close_all(bench *b)
 {
-    for (int i = 0; i < b->n_prompts; i++) chat_prompt_deinit(&b->prompt[i]);
+    prompt_set_deinit(&b->prompts);
     tok_ids_deinit(&b->text);
     tok_ids_deinit(&b->first_text);
     if (b->gen.g) bare_deinit(&b->gen);

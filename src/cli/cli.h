@@ -43,6 +43,7 @@ typedef struct {
     int         n_threads, n_ctx; /* 0: the default */
     quant_type  kv_type;
     uint64_t    kv_bytes;     /* of the loop; 0: what the context needs */
+    int         more_lanes;   /* of the loop, beside the one that it opens */
     ops *(*wrap)(ops *inner); /* as model_options has it */
 } engine_options;
 extern const char *const engine_devices[];

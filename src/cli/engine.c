@@ -42,7 +42,8 @@ static bool open_pages(engine *g, const engine_options *opt, err *e)
 
 static bool open_loop(engine *g, const engine_options *opt, err *e)
 {
-    spec_options so = {.n_ctx = g->n_ctx, .max_lanes = 1, .kv_type = opt->kv_type, .kv_bytes = opt->kv_bytes};
+    spec_options so = {
+        .n_ctx = g->n_ctx, .max_lanes = 1 + opt->more_lanes, .kv_type = opt->kv_type, .kv_bytes = opt->kv_bytes};
     return open_spec(&g->spec, g->model, g->device.name, &so, e) && spec_lane_new(g->spec, &g->lane, e);
 }
 
