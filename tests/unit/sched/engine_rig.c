@@ -3,7 +3,7 @@
 #include <time.h>
 
 const int32_t nano_prompt[NANO_PROMPT] = {2,   15, 591, 281, 285, 349, 630, 280, 290, 283,
-                                        283, 16, 281, 15,  590, 281, 13,  599, 281, 14};
+                                          283, 16, 281, 15,  590, 281, 13,  599, 281, 14};
 
 void nano_options(tandem_options *o)
 {

@@ -1,0 +1,52 @@
+#include "sched/share.h"
+#include "test.h"
+
+static int share(const share_limits *l, int n, const int *pending, int *rows)
+{
+    return share_rows(l, pending, n, rows);
+}
+
+TEST(share_running_answers_have_their_row)
+{
+    share_limits l = {.step_rows = 64, .max_stall_s = 0.2, .row_s = 1};
+    int          rows[64], pending[64];
+    for (int n = 1; n <= 64; n++) {
+        for (int i = 0; i < n; i++) pending[i] = i % 3 == 1 ? 500 : 1;
+        int used = share(&l, n, pending, rows), prompts = 0;
+        for (int i = 0; i < n; i++) {
+            if (pending[i] == 1) CHECK_INT(rows[i], 1);
+            if (pending[i] > 1) prompts += rows[i];
+        }
+        CHECK(used <= 64);
+        if (n > 1 && n <= 48) CHECK_INT(prompts, SHARE_LEAST); /* rows are slow: as few as there may be, but some */
+    }
+}
+
+TEST(share_prompts_one_after_another)
+{
+    share_limits l = {.step_rows = 256, .max_stall_s = 0.2};
+    int          rows[4];
+    CHECK_INT(share(&l, 3, (int[]){100, 100, 100}, rows), 256); /* nobody waits: the whole step */
+    CHECK_INT(rows[0], 100);
+    CHECK_INT(rows[1], 100);
+    CHECK_INT(rows[2], 56);
+    CHECK_INT(share(&l, 2, (int[]){300, 7}, rows), 256);
+    CHECK_INT(rows[1], 0); /* not its turn */
+}
+
+TEST(share_stall_limit)
+{
+    share_limits l = {.step_rows = 256, .max_stall_s = 0.2, .row_s = 0.002};
+    int          rows[2];
+    share(&l, 2, (int[]){1, 1000}, rows);
+    CHECK_INT(rows[1], 100); /* 0.2 s at 2 ms a row */
+    l.row_s = 1e-6;
+    share(&l, 2, (int[]){1, 1000}, rows);
+    CHECK_INT(rows[1], 256 - 1 - SHARE_GUESSES); /* room for guesses stays */
+    l.row_s = 0;
+    share(&l, 2, (int[]){1, 1000}, rows);
+    CHECK_INT(rows[1], 2 * SHARE_LEAST); /* not measured yet: careful */
+    l = (share_limits){.step_rows = 256, .max_stall_s = 0, .row_s = 0.002};
+    share(&l, 2, (int[]){1, 1000}, rows);
+    CHECK_INT(rows[1], SHARE_LEAST);
+}
