@@ -63,6 +63,11 @@ typedef struct {
     bool        lazy;     /* opened when a request first wants it */
 } tandem_drafter;
 
+/* How the engine admits, waits and speculates; docs/routing.md lists all, such as "queue_max" or "dflash_max_concurrent". */
+typedef struct {
+    const char *name, *value; /* as text: "4", "0.9", "true", "auto" */
+} tandem_setting;
+
 typedef struct {
     const char *path;      /* a GGUF file or a Hugging Face directory */
     const char *name;      /* in messages; NULL: the path */
@@ -76,18 +81,13 @@ typedef struct {
     int         max_lanes; /* requests that run together, 1 to 64 */
     const char *kv_type;   /* "f16", "f32" */
     uint64_t    kv_bytes;  /* of all K/V pages; 0: what max_lanes full contexts need, at most most of the free memory */
-    double      kv_cap;    /* share of the pages that admitted requests may reserve; the rest keeps prefixes: 0.9 */
     bool        no_prefix; /* keep nothing of finished requests */
 
-    int    step_tokens;        /* rows of one step: prompt pieces, tokens and guesses together; 256 */
-    double max_stall_ms;       /* what a piece of somebody's prompt may add to a step of running answers; 200 */
-    int    max_queue;          /* requests that wait, at most; 0: none waits */
-    double queue_timeout_s;    /* how long; 0: for ever */
-    int    default_max_tokens; /* of a request that does not say; 8192 */
+    int step_tokens; /* rows of one step: prompt pieces, tokens and guesses together; 256 */
 
-    const char
-        *settings_path; /* the settings below are read from there, and kept there when they change; NULL: nowhere */
-    const char *routing_log; /* JSON lines: how requests were speculated and why; NULL: none */
+    const char           *settings_path; /* of a file that holds settings of models by name; NULL: none */
+    const tandem_setting *settings;      /* these win over the file's, and the environment's over both */
+    int                   n_settings;
 
     void (*progress)(void *ctx, size_t done, size_t total); /* while weights are loaded, in bytes; may be NULL */
     void *progress_ctx;
@@ -150,7 +150,7 @@ typedef struct {
     const char    *text;   /* the prompt as text, which begins a sequence; markers in it are plain characters */
     size_t         n_text; /* bytes; 0 with a text: up to its NUL */
 
-    int32_t            max_tokens;      /* -1: the engine's default; more than the context has left is cut to that */
+    int32_t            max_tokens;      /* -1: default_max_tokens; more than the context has left is cut to that */
     bool               ignore_stop_ids; /* go on behind the model's own end-of-answer tokens */
     const int32_t     *stop_ids;        /* more of them */
     size_t             n_stop_ids;
@@ -170,8 +170,9 @@ typedef struct {
     tandem_speculation spec;
 
     int         priority;     /* higher goes first; -100 to 100 */
-    double      time_limit_s; /* from the submission on; 0: none */
+    double      time_limit_s; /* from the submission on; 0: request_timeout_ms */
     const char *tenant;       /* prefixes are shared only inside one; NULL is one too */
+    const char *kind;         /* requests of one kind share what was learnt about guessing: a name of yours; or NULL */
 
     /* On the engine's thread; quick, and calling nothing here. Told every token that is no stop token as it becomes text;
      * false ends the answer with it. Its ctx must live until the job is done. */
@@ -214,7 +215,7 @@ typedef enum {
     TANDEM_FINISH_STOP_STRING, /* a stop string, or keep_on said so */
     TANDEM_FINISH_LENGTH,      /* max_tokens, or the end of the context */
     TANDEM_FINISH_CANCELLED,
-    TANDEM_FINISH_TIMEOUT, /* time_limit_s */
+    TANDEM_FINISH_TIMEOUT, /* its time limit */
     TANDEM_FINISH_ERROR,   /* `error` says which; the tokens before it count */
     TANDEM_FINISHES,
 } tandem_finish;
@@ -270,8 +271,9 @@ bool tandem_chat_prompt_json(const tandem *t, const char *json, size_t n, tandem
 void tandem_ids_free(tandem_ids *ids);
 
 /* --- settings and numbers ----------------------------------------------------------------------- */
-/* How the engine speculates, by name ("dflash_max_concurrent", ...; docs/routing.md): changed while it runs, from the next
- * step on. tandem_settings gives all of them as one JSON object, like snprintf. */
+/* Settings, changed while the engine runs: from the next step or request on, or, where docs/routing.md says so, when the
+ * model is opened again. They are written to settings_path where there is one. tandem_settings gives all as one JSON object,
+ * like snprintf. */
 bool   tandem_set(tandem *t, const char *name, const char *value, tandem_error *e);
 size_t tandem_settings(const tandem *t, char *out, size_t cap);
 

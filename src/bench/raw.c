@@ -221,14 +221,14 @@ static void print_json(bench *b)
 /* --- the command ----------------------------------------------------------------------------------*/
 static bool open_engine(bench *b, err *e)
 {
-    sched_options so = {.spec               = b->g.spec,
-                        .model              = b->g.model,
-                        .tok                = b->t,
-                        .n_ctx              = b->g.n_ctx,
-                        .max_lanes          = 1,
-                        .step_tokens        = b->g.model->max_rows,
-                        .default_max_tokens = b->g.n_ctx,
-                        .max_stall_ms       = 200};
+    sched_options so = {.spec        = b->g.spec,
+                        .model       = b->g.model,
+                        .tok         = b->t,
+                        .n_ctx       = b->g.n_ctx,
+                        .max_lanes   = 1,
+                        .step_tokens = b->g.model->max_rows};
+    settings_init(&so.settings);
+    so.settings.default_max_tokens = b->g.n_ctx;
     job_request_init(&b->request, b->g.model);
     if (!generate_apply(&b->request, &flags.gen, b->g.model->n_vocab, b->bias, e)) return false;
     b->request.ignore_stop_ids = b->loop.ignore_eos;

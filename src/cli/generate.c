@@ -117,18 +117,19 @@ static void check_method(const tandem_info *i, const generate_flags *f)
 
 static void set_options(tandem_options *o, const generate_flags *f)
 {
+    /* One lane, nobody to keep prefixes for but itself, and who asks for as much as fits shall have it. */
+    static const tandem_setting alone[] = {{"kv_cap", "1"}, {"default_max_tokens", "16777216"}};
     tandem_options_init(o);
-    o->path               = f->engine.path;
-    o->name               = cli_path_name(f->engine.path);
-    o->device             = engine_devices[f->engine.device];
-    o->n_threads          = cli_threads(f->engine.n_threads);
-    o->n_ctx              = f->engine.n_ctx;
-    o->kv_type            = generate_kv_names[f->kv];
-    o->kv_bytes           = f->engine.kv_bytes;
-    o->kv_cap             = 1; /* one lane, and nobody to keep prefixes for but itself */
-    o->max_lanes          = 1;
-    o->max_queue          = 0;
-    o->default_max_tokens = GENERATE_MAX_CONTEXT;
+    o->path       = f->engine.path;
+    o->name       = cli_path_name(f->engine.path);
+    o->device     = engine_devices[f->engine.device];
+    o->n_threads  = cli_threads(f->engine.n_threads);
+    o->n_ctx      = f->engine.n_ctx;
+    o->kv_type    = generate_kv_names[f->kv];
+    o->kv_bytes   = f->engine.kv_bytes;
+    o->max_lanes  = 1;
+    o->settings   = alone;
+    o->n_settings = (int)COUNT(alone);
 }
 
 bool generate_open(tandem **out, generate_flags *f, tok *t, err *e)

@@ -5,16 +5,20 @@
 #include "sched/open.h"
 #include "sched/sched.h"
 
+#include <pthread.h>
+
 struct tandem {
-    arena        mem; /* of names and paths */
-    tandem_info  info;
-    ops_device   device;
-    target      *model;
-    tok         *tok; /* NULL: no text in or out */
-    chat_options format;
-    err          no_format; /* why there is none; code 0: there is one */
-    spec        *spec;
-    sched       *sched;
+    arena           mem; /* of names and paths */
+    tandem_info     info;
+    ops_device      device;
+    target         *model;
+    tok            *tok; /* NULL: no text in or out */
+    chat_options    format;
+    err             no_format; /* why there is none; code 0: there is one */
+    spec           *spec;
+    sched          *sched;
+    settings_file  *file; /* NULL: none; used under the lock */
+    pthread_mutex_t settings_lock;
 };
 
 /* tandem_open with a tokenizer that is open already, and the engine's from here on, also on failure; NULL: none. */

@@ -11,9 +11,9 @@
 enum { MAX_PRIORITY = 100, MAX_STOP_IDS = 1024 };
 
 /* --- what requests are made for -----------------------------------------------------------------*/
-bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, int default_max_tokens, err *e)
+bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, err *e)
 {
-    *m = (job_maker){.model = model, .tok = t, .n_ctx = n_ctx, .default_max_tokens = default_max_tokens};
+    *m = (job_maker){.model = model, .tok = t, .n_ctx = n_ctx};
     tok_ids_init(&m->stops, MAX_STOP_IDS);
     for (int i = 0; i < model->n_stop_ids; i++) tok_ids_put(&m->stops, model->stop_id[i]);
     if (t) tok_stop_ids(t, &m->stops);
@@ -161,9 +161,9 @@ static bool take_prompt(tandem_job *j, const tandem_request *r, err *e)
 }
 
 /* One token lies beyond the context: it is decided, but nothing follows it. */
-static void choose_length(tandem_job *j, const tandem_request *r)
+static void choose_length(tandem_job *j, const settings *now, const tandem_request *r)
 {
-    int32_t asked = r->max_tokens >= 0 ? r->max_tokens : j->maker->default_max_tokens;
+    int32_t asked = r->max_tokens >= 0 ? r->max_tokens : (int32_t)now->default_max_tokens;
     int32_t room  = j->maker->n_ctx + 1 - (int32_t)j->prompt.n;
     j->max_out    = asked < room ? asked : room;
     j->cut        = asked > room;
@@ -205,16 +205,24 @@ static bool take_options(tandem_job *j, const tandem_request *r, err *e)
     return check_limits(r, e) && job_lane_options(&j->opt, j->maker->model, r, room, e);
 }
 
-static void take_rest(tandem_job *j, const tandem_request *r)
+static double deadline(double from, double seconds, int64_t setting_ms)
 {
-    j->priority    = r->priority;
-    j->salt        = r->tenant ? str_hash(str_of(r->tenant)) : 0;
-    j->keep_on     = r->keep_on;
-    j->keep_on_ctx = r->keep_on_ctx;
-    j->wake        = r->wake;
-    j->wake_ctx    = r->wake_ctx;
-    j->submitted   = clock_s();
-    j->deadline    = r->time_limit_s > 0 ? j->submitted + r->time_limit_s : INFINITY;
+    if (seconds > 0) return from + seconds;
+    return setting_ms == SETTING_UNLIMITED ? INFINITY : from + (double)setting_ms / 1e3;
+}
+
+static void take_rest(tandem_job *j, const settings *now, const tandem_request *r)
+{
+    j->priority       = r->priority;
+    j->salt           = r->tenant ? str_hash(str_of(r->tenant)) : 0;
+    j->kind           = r->kind ? str_hash(str_of(r->kind)) | 1 : 0;
+    j->keep_on        = r->keep_on;
+    j->keep_on_ctx    = r->keep_on_ctx;
+    j->wake           = r->wake;
+    j->wake_ctx       = r->wake_ctx;
+    j->submitted      = clock_s();
+    j->deadline       = deadline(j->submitted, r->time_limit_s, now->request_timeout_ms);
+    j->queue_deadline = deadline(j->submitted, 0, now->queue_timeout_ms);
     if (j->maker->tok) {
         tok_stream_init(&j->stream, j->maker->tok, false);
         tok_stream_init(&j->text, j->maker->tok, false);
@@ -225,15 +233,15 @@ static void take_rest(tandem_job *j, const tandem_request *r)
     u->route_reason  = "";
 }
 
-static bool fill(tandem_job *j, const tandem_request *r, err *e)
+static bool fill(tandem_job *j, const settings *now, const tandem_request *r, err *e)
 {
     if (!take_prompt(j, r, e) || !take_options(j, r, e) || !copy_stops(j, r, e)) return false;
-    choose_length(j, r);
-    take_rest(j, r);
+    choose_length(j, now, r);
+    take_rest(j, now, r);
     return take_room(j, e);
 }
 
-bool job_new(tandem_job **out, const job_maker *m, const tandem_request *r, err *e)
+bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, err *e)
 {
     tandem_request seeded = *r;
     tandem_job    *j      = mem_try(sizeof *j);
@@ -244,7 +252,7 @@ bool job_new(tandem_job **out, const job_maker *m, const tandem_request *r, err 
     arena_init(&j->mem, SIZE_MAX / 2);
     buf_init(&j->read, TOK_MAX_INPUT);
     atomic_store(&j->holders, 1);
-    if (fill(j, &seeded, e)) {
+    if (fill(j, now, &seeded, e)) {
         *out = j;
         return true;
     }

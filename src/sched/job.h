@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/bell.h"
 #include "base/err.h"
+#include "sched/settings.h"
 #include "spec/spec.h"
 #include "tok/stop.h"
 #include "tok/tok.h"
@@ -26,7 +27,7 @@ enum { JOB_PROMPT_MAX = 1 << 24 };
 typedef struct {
     const target *model;
     const tok    *tok; /* NULL: no text in or out */
-    int           n_ctx, default_max_tokens;
+    int           n_ctx;
     tok_ids       stops; /* ends of answers: the model's and the tokenizer's */
 } job_maker;
 
@@ -45,7 +46,7 @@ struct tandem_job {
     size_t           n_stop_ids;
     bool             ignore_stops;
     int              priority;
-    uint64_t         salt;
+    uint64_t         salt, kind; /* of the tenant; of the kind of request, 0: none */
     bool (*keep_on)(void *ctx, int32_t token);
     void *keep_on_ctx;
     void (*wake)(void *ctx);
@@ -60,7 +61,6 @@ struct tandem_job {
     double      admitted, first_token;
     tok_stream  stream; /* of the text in which stop strings are looked for */
     stop_match  stop;
-    spec_plan   plan; /* of the step at hand */
 
     /* what came of it */
     int32_t        n_kept;
@@ -79,12 +79,12 @@ struct tandem_job {
     bool       read_over;
 };
 
-bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, int default_max_tokens, err *e);
+bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, err *e);
 void job_maker_deinit(job_maker *m);
 
 void job_request_init(tandem_request *r, const target *m); /* as tandem_request_init */
 /* Checks the request and takes its memory. ERR_INPUT with a sentence that depends on the request and the model alone. */
-bool job_new(tandem_job **out, const job_maker *m, const tandem_request *r, err *e);
+bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, err *e);
 void job_drop(tandem_job *j); /* one holder less */
 bool job_is_stop(const tandem_job *j, int32_t id);
 void job_settle_seed(tandem_request *r); /* one is drawn where none was given */

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sched/queue.h"
+#include "sched/router.h"
 #include "sched/share.h"
 
 #include <assert.h>
@@ -13,6 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+_Static_assert((int)ROUTE_REASONS <= (int)TANDEM_MAX_ROUTES, "a count for each");
 const char sched_busy[] = "the server is busy; try again";
 
 struct sched {
@@ -29,12 +31,14 @@ struct sched {
     tandem_job     *inbox, **inbox_end; /* under the lock, as all of these: submitted and not yet seen by the engine */
     uint64_t        n_submitted;
     int64_t         n_refused;
-    bool            closing, stopped;
+    bool            closing, stopped, settings_changed;
     double          stop_at; /* when closing: what still runs then is cancelled */
+    settings        settings;
     tandem_stats    shown;
 
     /* the engine's thread */
     double       now;
+    settings     set; /* a copy, for the step */
     job_queue    queue;
     tandem_job  *running[SCHED_MAX_LANES]; /* by priority, then by age */
     int          n_running;
@@ -123,6 +127,8 @@ static void take_mail(sched *s)
     s->inbox         = NULL;
     s->inbox_end     = &s->inbox;
     bool cancel      = s->closing && s->now >= s->stop_at;
+    if (s->settings_changed) s->set = s->settings;
+    s->settings_changed = false;
     pthread_mutex_unlock(&s->lock);
     for (tandem_job *next; mail; mail = next) {
         next = mail->next;
@@ -204,7 +210,7 @@ static void admit(sched *s)
 static void share_out(sched *s)
 {
     share_limits limits = {
-        .step_rows = s->opt.step_tokens, .max_stall_s = s->opt.max_stall_ms / 1e3, .row_s = s->row_s};
+        .step_rows = s->opt.step_tokens, .max_stall_s = (double)s->set.max_stall_ms / 1e3, .row_s = s->row_s};
     int pending[SCHED_MAX_LANES], rows[SCHED_MAX_LANES];
     for (int i = 0; i < s->n_running; i++) pending[i] = spec_lane_pending(s->running[i]->lane);
     s->rows    = share_rows(&limits, pending, s->n_running, rows);
@@ -219,16 +225,43 @@ static void share_out(sched *s)
     }
 }
 
-static void route(sched *s)
+static double kv_pressure(const sched *s)
 {
-    int left = s->opt.step_tokens - s->rows;
+    size_t all = spec_kv_bytes_total(s->opt.spec);
+    return all ? (double)spec_kv_pinned(s->opt.spec) / (double)all : -1;
+}
+
+/* Which turns can draft, and what the router is told about them. */
+static int ask_lanes(sched *s, route_lane *lane, int *turn)
+{
+    int n = 0;
     for (int i = 0; i < s->n_turns; i++) {
-        spec_turn *t = &s->turn[i];
-        if (!spec_lane_can_draft(t->lane)) continue;
-        t->plan = spec_choose_alone(t->lane);
-        if (t->plan.n > left) t->plan.n = left;
-        left -= t->plan.n;
-        s->in_step[i]->result.usage.route = (int)t->plan.method;
+        policy_facts f;
+        if (!spec_lane_can_draft(s->turn[i].lane)) continue;
+        spec_lane_facts(s->turn[i].lane, &f);
+        turn[n]   = i;
+        lane[n++] = (route_lane){.method   = f.method,
+                                 .lane     = {.p = f.p, .room = f.room, .ctx = f.n_ctx},
+                                 .n_prompt = f.n_prompt,
+                                 .order    = (int64_t)s->in_step[i]->order};
+    }
+    return n;
+}
+
+static void choose_plans(sched *s)
+{
+    route_lane lane[SCHED_MAX_LANES];
+    route      out[SCHED_MAX_LANES];
+    int        turn[SCHED_MAX_LANES], n = ask_lanes(s, lane, turn);
+    if (n == 0) return;
+    route_load load = {.kv_pressure = kv_pressure(s), .fixed_rows = s->rows - n, .max_rows = s->opt.step_tokens};
+    route_lanes(lane, n, &load, spec_costs(s->opt.spec), &s->set, out);
+    for (int i = 0; i < n; i++) {
+        tandem_usage *u       = &s->in_step[turn[i]]->result.usage;
+        s->turn[turn[i]].plan = out[i].plan;
+        u->route              = (int)out[i].plan.method;
+        u->route_reason       = route_reason_names[out[i].reason];
+        s->stats.routes[out[i].reason]++;
     }
 }
 
@@ -290,7 +323,7 @@ static void one_step(sched *s)
     double start = s->now;
     fault_no_alloc_begin("a step");
     share_out(s);
-    route(s);
+    choose_plans(s);
     bool ok = spec_step(s->opt.spec, s->turn, s->n_turns, &why);
     s->now  = clock_s();
     for (int i = 0; ok && i < s->n_turns; i++) keep(s, s->in_step[i]);
@@ -381,14 +414,15 @@ static bool take_lanes(sched *s, err *e)
 
 bool sched_new(sched **out, const sched_options *o, err *e)
 {
-    sched *s     = xnew(sched);
-    *out         = NULL;
-    s->opt       = *o;
-    s->inbox_end = &s->inbox;
+    sched *s    = xnew(sched);
+    *out        = NULL;
+    s->opt      = *o;
+    s->settings = s->set = o->settings;
+    s->inbox_end         = &s->inbox;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->stopped_now, NULL);
-    if (job_maker_init(&s->maker, o->model, o->tok, o->n_ctx, o->default_max_tokens, e) &&
-        job_scratch_init(&s->scratch, o->tok, e) && take_lanes(s, e) && start_thread(s, e)) {
+    if (job_maker_init(&s->maker, o->model, o->tok, o->n_ctx, e) && job_scratch_init(&s->scratch, o->tok, e) &&
+        take_lanes(s, e) && start_thread(s, e)) {
         *out = s;
         return true;
     }
@@ -428,7 +462,7 @@ void sched_free(sched *s)
 static bool put_in_inbox(sched *s, tandem_job *j, err *e)
 {
     pthread_mutex_lock(&s->lock);
-    bool closing = s->closing, full = atomic_load(&s->n_live) >= s->opt.max_lanes + s->opt.max_queue;
+    bool closing = s->closing, full = atomic_load(&s->n_live) >= s->opt.max_lanes + s->settings.queue_max;
     if (!closing && !full) {
         atomic_store(&j->holders, 2);
         j->order      = ++s->n_submitted;
@@ -446,9 +480,10 @@ bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e)
 {
     *out = NULL;
     tandem_job *j;
-    if (!job_new(&j, &s->maker, r, e)) return false;
-    j->engine         = &s->bell;
-    j->queue_deadline = s->opt.queue_timeout_s > 0 ? j->submitted + s->opt.queue_timeout_s : INFINITY;
+    settings    now;
+    sched_get_settings(s, &now);
+    if (!job_new(&j, &s->maker, &now, r, e)) return false;
+    j->engine = &s->bell;
     if (!put_in_inbox(s, j, e)) {
         job_drop(j);
         return false;
@@ -457,6 +492,23 @@ bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e)
     *out = j;
     return true;
 }
+
+void sched_get_settings(sched *s, settings *out)
+{
+    pthread_mutex_lock(&s->lock);
+    *out = s->settings;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void sched_set_settings(sched *s, const settings *now)
+{
+    pthread_mutex_lock(&s->lock);
+    s->settings         = *now;
+    s->settings_changed = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
+const char *tandem_route_name(int i) { return i >= 0 && i < ROUTE_REASONS ? route_reason_names[i] : NULL; }
 
 void sched_get_stats(sched *s, tandem_stats *out)
 {

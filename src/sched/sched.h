@@ -15,8 +15,8 @@ typedef struct {
     spec         *spec; /* borrowed, as are the next two; max_lanes of its lanes are the engine's */
     const target *model;
     const tok    *tok; /* may be NULL */
-    int           n_ctx, max_lanes, step_tokens, max_queue, default_max_tokens;
-    double        max_stall_ms, queue_timeout_s;
+    int           n_ctx, max_lanes, step_tokens;
+    settings      settings; /* at the start */
     void (*wake)(void *ctx);
     void *wake_ctx;
 } sched_options;
@@ -29,6 +29,8 @@ void sched_shutdown(sched *s, double grace_s); /* as tandem_shutdown */
 
 /* ERR_INPUT: what is wrong with the request, numbers named; ERR_BUSY: try again; ERR_UNAVAILABLE: no memory, or closing. */
 bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e);
+void sched_get_settings(sched *s, settings *out);
+void sched_set_settings(sched *s, const settings *now); /* from the next request and the next step on */
 void sched_get_stats(sched *s, tandem_stats *out);
 
 /* What a request hears that there is no room for: nothing about anybody else (S3-X1). */

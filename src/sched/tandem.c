@@ -25,15 +25,7 @@ bool engine_check_format(const tandem *t, err *e)
 /* --- opening ------------------------------------------------------------------------------------*/
 void tandem_options_init(tandem_options *o)
 {
-    *o = (tandem_options){.device             = "auto",
-                          .max_lanes          = 32,
-                          .kv_type            = "f16",
-                          .kv_cap             = 0.9,
-                          .step_tokens        = STEP_MAX_ROWS,
-                          .max_stall_ms       = 200,
-                          .max_queue          = 256,
-                          .queue_timeout_s    = 60,
-                          .default_max_tokens = 8192};
+    *o = (tandem_options){.device = "auto", .max_lanes = 32, .kv_type = "f16", .step_tokens = STEP_MAX_ROWS};
 }
 
 static bool in_range(const char *name, double x, double min, double max, err *e)
@@ -47,11 +39,8 @@ static bool check_options(const tandem_options *o, err *e)
     if (strcmp(o->kv_type, "f16") != 0 && strcmp(o->kv_type, "f32") != 0)
         return err_set(e, ERR_INPUT, "kv_type is '%s', which is not f16 or f32", o->kv_type);
     return in_range("n_threads", o->n_threads, 0, 256, e) && in_range("n_ctx", o->n_ctx, 0, JOB_PROMPT_MAX, e) &&
-           in_range("max_lanes", o->max_lanes, 1, SCHED_MAX_LANES, e) && in_range("kv_cap", o->kv_cap, 0.01, 1, e) &&
+           in_range("max_lanes", o->max_lanes, 1, SCHED_MAX_LANES, e) &&
            in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16, STEP_MAX_ROWS, e) &&
-           in_range("max_stall_ms", o->max_stall_ms, 0, 1e6, e) && in_range("max_queue", o->max_queue, 0, 1 << 20, e) &&
-           in_range("queue_timeout_s", o->queue_timeout_s, 0, 1e9, e) &&
-           in_range("default_max_tokens", o->default_max_tokens, 1, INT32_MAX, e) &&
            in_range("n_drafters", o->n_drafters, 0, 64, e);
 }
 
@@ -59,6 +48,25 @@ static quant_type kv_type_of(const tandem_options *o) { return strcmp(o->kv_type
 
 /* Names and paths are wanted for longer than the call. */
 static const char *keep_name(tandem *t, const char *s) { return arena_str(&t->mem, str_of(s)); }
+
+static bool set_one(settings *s, const char *name, const char *value, err *e)
+{
+    const setting_info *info = setting_find(str_of(name));
+    if (!info) return err_set(e, ERR_INPUT, "there is no setting '%.80s'", name);
+    return settings_set_text(s, info, str_of(value), e);
+}
+
+/* The defaults, the file's, the caller's, the environment's: the last one wins. */
+static bool open_settings(tandem *t, const tandem_options *o, settings *s, err *e)
+{
+    settings_init(s);
+    if (o->settings_path &&
+        (!settings_file_open(&t->file, o->settings_path, e) || !settings_file_get(t->file, str_of(t->info.name), s, e)))
+        return false;
+    for (int i = 0; i < o->n_settings; i++)
+        if (!set_one(s, o->settings[i].name, o->settings[i].value, e)) return false;
+    return settings_take_environment(s, e) && settings_check(s, e);
+}
 
 static bool open_weights(tandem *t, const tandem_options *o, err *e)
 {
@@ -72,38 +80,44 @@ static bool open_weights(tandem *t, const tandem_options *o, err *e)
     return open_target(&t->model, &t->device, &oo, e) && open_context(&t->info.n_ctx, t->model, e);
 }
 
-static bool open_loop(tandem *t, const tandem_options *o, err *e)
+static bool open_loop(tandem *t, const tandem_options *o, const settings *s, err *e)
 {
     spec_options so = {.n_ctx     = t->info.n_ctx,
                        .max_lanes = o->max_lanes,
                        .kv_type   = kv_type_of(o),
                        .kv_bytes  = (size_t)o->kv_bytes,
-                       .kv_cap    = o->kv_cap,
+                       .kv_cap    = s->kv_cap,
                        .no_prefix = o->no_prefix};
     return open_spec(&t->spec, t->model, t->device.name, &so, e);
 }
 
-static bool add_drafters(tandem *t, const tandem_options *o, err *e)
+static bool add_drafter(tandem *t, const tandem_options *o, const settings *s, const tandem_drafter *d, err *e)
 {
-    for (int i = 0; i < o->n_drafters; i++) {
-        const tandem_drafter *d = &o->drafters[i];
-        int                   k = 0;
-        while (d->quantise && open_draft_quants[k] && strcmp(d->quantise, open_draft_quants[k]) != 0) k++;
-        if (!open_draft_quants[k])
-            return err_set(e, ERR_INPUT, "a drafter cannot be quantised to '%s': none, q8_0 or q4_0", d->quantise);
-        spec_draft_source src = {.path = keep_name(t, d->path),
-                                 .name = d->name ? keep_name(t, d->name) : NULL,
-                                 .opt  = {.n_ctx = d->n_ctx, .quantise = open_draft_types[k], .kv_type = kv_type_of(o)},
-                                 .lazy = d->lazy};
-        open_add_drafter(t->spec, &src);
-    }
+    int        k = 0;
+    quant_type type;
+    while (d->quantise && open_draft_quants[k] && strcmp(d->quantise, open_draft_quants[k]) != 0) k++;
+    if (!open_draft_quants[k])
+        return err_set(e, ERR_INPUT, "a drafter cannot be quantised to '%s': none, q8_0 or q4_0", d->quantise);
+    if (d->quantise || !settings_draft_type(s, &type)) type = open_draft_types[k];
+    spec_draft_source src = {.path = keep_name(t, d->path),
+                             .name = d->name ? keep_name(t, d->name) : NULL,
+                             .opt  = {.n_ctx = d->n_ctx, .quantise = type, .kv_type = kv_type_of(o)},
+                             .lazy = d->lazy || s->dflash_lazy_drafter};
+    open_add_drafter(t->spec, &src);
     return true;
+}
+
+static bool add_drafters(tandem *t, const tandem_options *o, const settings *s, err *e)
+{
+    for (int i = 0; i < o->n_drafters; i++)
+        if (!add_drafter(t, o, s, &o->drafters[i], e)) return false;
+    return o->n_drafters || !s->dflash_draft_model[0] ||
+           add_drafter(t, o, s, &(tandem_drafter){.path = s->dflash_draft_model}, e);
 }
 
 static void fill_info(tandem *t, const tandem_options *o)
 {
     tandem_info *i   = &t->info;
-    i->name          = keep_name(t, o->name ? o->name : o->path);
     i->family        = t->model->family;
     i->device        = t->model->o->name;
     i->kv_type       = kv_type_of(o) == QUANT_F16 ? "f16" : "f32";
@@ -119,21 +133,31 @@ static void fill_info(tandem *t, const tandem_options *o)
     i->has_mtp       = spec_has_drafter(t->spec, SPEC_MTP);
 }
 
-static bool start(tandem *t, const tandem_options *o, err *e)
+static bool start(tandem *t, const tandem_options *o, const settings *s, err *e)
 {
-    sched_options so = {.spec               = t->spec,
-                        .model              = t->model,
-                        .tok                = t->tok,
-                        .n_ctx              = t->info.n_ctx,
-                        .max_lanes          = o->max_lanes,
-                        .step_tokens        = o->step_tokens < t->model->max_rows ? o->step_tokens : t->model->max_rows,
-                        .max_queue          = o->max_queue,
-                        .default_max_tokens = o->default_max_tokens,
-                        .max_stall_ms       = o->max_stall_ms,
-                        .queue_timeout_s    = o->queue_timeout_s,
-                        .wake               = o->wake,
-                        .wake_ctx           = o->wake_ctx};
+    sched_options so = {.spec        = t->spec,
+                        .model       = t->model,
+                        .tok         = t->tok,
+                        .n_ctx       = t->info.n_ctx,
+                        .max_lanes   = o->max_lanes,
+                        .step_tokens = o->step_tokens < t->model->max_rows ? o->step_tokens : t->model->max_rows,
+                        .settings    = *s,
+                        .wake        = o->wake,
+                        .wake_ctx    = o->wake_ctx};
     return sched_new(&t->sched, &so, e);
+}
+
+static bool open_all(tandem *t, const tandem_options *o, err *e)
+{
+    settings s;
+    if (!check_options(o, e)) return false;
+    t->info.name = keep_name(t, o->name ? o->name : o->path);
+    if (!open_settings(t, o, &s, e) || !open_weights(t, o, e) || !open_loop(t, o, &s, e) || !add_drafters(t, o, &s, e))
+        return false;
+    open_chat_format(&t->format, t->model, o->path, &t->no_format);
+    fill_info(t, o);
+    settings_log(&s, t->info.name, 0);
+    return start(t, o, &s, e);
 }
 
 bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, err *e)
@@ -142,13 +166,10 @@ bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, err
     *out      = NULL;
     t->tok    = tokenizer;
     arena_init(&t->mem, 1 << 20);
-    if (check_options(o, e) && open_weights(t, o, e) && open_loop(t, o, e) && add_drafters(t, o, e)) {
-        open_chat_format(&t->format, t->model, o->path, &t->no_format);
-        fill_info(t, o);
-        if (start(t, o, e)) {
-            *out = t;
-            return true;
-        }
+    pthread_mutex_init(&t->settings_lock, NULL);
+    if (open_all(t, o, e)) {
+        *out = t;
+        return true;
     }
     tandem_close(t);
     return false;
@@ -182,6 +203,8 @@ void tandem_close(tandem *t)
     spec_free(t->spec);
     model_close(t->model);
     tok_free(t->tok);
+    settings_file_close(t->file);
+    pthread_mutex_destroy(&t->settings_lock);
     arena_deinit(&t->mem);
     mem_free(t);
 }
@@ -309,4 +332,61 @@ bool tandem_chat_prompt_json(const tandem *t, const char *json, size_t n, tandem
     if (!ok) engine_tell(e, &why);
     arena_deinit(&mem);
     return ok;
+}
+
+/* --- settings -----------------------------------------------------------------------------------*/
+/* {"name": "value"} */
+static bool write_setting(tandem *t, const char *name, const char *value, err *e)
+{
+    buf               text;
+    json_writer       w;
+    arena             mem;
+    const json_value *v;
+    if (!t->file) return true;
+    buf_init(&text, 1 << 16);
+    arena_init(&mem, 1 << 20);
+    json_writer_init(&w, &text);
+    json_begin_object(&w);
+    json_key(&w, name);
+    json_put_str(&w, str_of(value));
+    json_end(&w);
+    bool ok = json_parse(&v, &mem, buf_str(&text), NULL, e) && settings_file_put(t->file, str_of(t->info.name), v, e);
+    arena_deinit(&mem);
+    buf_deinit(&text);
+    return ok;
+}
+
+static bool change_setting(tandem *t, const char *name, const char *value, err *e)
+{
+    settings s;
+    sched_get_settings(t->sched, &s);
+    if (!set_one(&s, name, value, e) || !settings_check(&s, e) || !write_setting(t, name, value, e)) return false;
+    sched_set_settings(t->sched, &s);
+    return true;
+}
+
+bool tandem_set(tandem *t, const char *name, const char *value, tandem_error *e)
+{
+    err why = {0};
+    pthread_mutex_lock(&t->settings_lock);
+    bool ok = change_setting(t, name, value, &why);
+    pthread_mutex_unlock(&t->settings_lock);
+    if (!ok) engine_tell(e, &why);
+    return ok;
+}
+
+size_t tandem_settings(const tandem *t, char *out, size_t cap)
+{
+    settings    s;
+    buf         text;
+    json_writer w;
+    sched_get_settings(t->sched, &s);
+    buf_init(&text, 1 << 20);
+    json_writer_init(&w, &text);
+    json_begin_object(&w);
+    settings_put_json(&s, &w);
+    json_end(&w);
+    size_t n = give_bytes(&text, out, cap);
+    buf_deinit(&text);
+    return n;
 }

@@ -292,9 +292,9 @@ TEST(sched_queue_is_bounded_and_times_out)
     nano_answer    a;
     tandem_stats   s;
     nano_options(&o);
-    o.max_lanes       = 1;
-    o.max_queue       = 2;
-    o.queue_timeout_s = 0.05;
+    o.max_lanes = 1;
+    nano_setting(&o, "queue_max", "2");
+    nano_setting(&o, "queue_timeout_ms", "50");
     if (!nano_open(t, &e, &o)) return;
     nano_request(e, &r, 100);
     r.keep_on     = cancel_at;
@@ -333,7 +333,7 @@ TEST(sched_queue_of_none)
     nano_answer    a;
     nano_options(&o);
     o.max_lanes = 1;
-    o.max_queue = 0; /* a legal value: nobody waits */
+    nano_setting(&o, "queue_max", "0"); /* a legal value: nobody waits */
     if (!nano_open(t, &e, &o)) return;
     nano_request(e, &r, 10);
     for (int i = 0; i < 20; i++) {
@@ -640,7 +640,8 @@ TEST(sched_opening_fails_with_a_sentence)
     REFUSED(o.max_lanes = 0, "max_lanes is 0");
     REFUSED(o.max_lanes = 65, "max_lanes is 65");
     REFUSED(o.step_tokens = 8, "step_tokens is 8");
-    REFUSED(o.kv_cap = 0, "kv_cap is 0");
+    REFUSED(nano_setting(&o, "kv_cap", "0"), "kv_cap is 0");
+    REFUSED(nano_setting(&o, "kv_hat", "0"), "there is no setting 'kv_hat'");
     REFUSED(o.kv_type = "q4", "kv_type is 'q4'");
     REFUSED(o.n_ctx = 1 << 24, "over the model's limit");
     REFUSED(o.device = "toaster", "toaster");

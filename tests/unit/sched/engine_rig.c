@@ -22,6 +22,13 @@ void nano_options(tandem_options *o)
     o->n_drafters = 2;
 }
 
+void nano_setting(tandem_options *o, const char *name, const char *value)
+{
+    static tandem_setting list[8];
+    list[o->n_settings++] = (tandem_setting){name, value};
+    o->settings           = list;
+}
+
 bool nano_open(test_case *t, tandem **out, const tandem_options *o)
 {
     tandem_error e = {0};

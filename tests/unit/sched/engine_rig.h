@@ -10,6 +10,7 @@ extern const int32_t nano_prompt[NANO_PROMPT];
 
 /* nano on one thread with both its drafters, 256 positions; a test changes what it likes. */
 void nano_options(tandem_options *o);
+void nano_setting(tandem_options *o, const char *name, const char *value);
 bool nano_open(test_case *t, tandem **out, const tandem_options *o);
 /* Greedy, nano_prompt, n tokens whatever they are. */
 void        nano_request(const tandem *t, tandem_request *r, int n);
