@@ -114,6 +114,9 @@ static bool choose_prompts(bench *b, err *e)
     prompt_source from = {.n_vocab = b->g.model->n_vocab, .tok = b->t, .file = flags.prompts};
     b->n_repeats       = flags.shape.given ? 1 : flags.repeats;
     if (flags.shape.given) {
+        if (RANDOM_PROMPTS * flags.repeats > PROMPT_SET_MAX)
+            return err_set(e, ERR_INPUT, "--repeats: more than %d are too many for a shape",
+                           PROMPT_SET_MAX / RANDOM_PROMPTS);
         from.n_random = RANDOM_PROMPTS * flags.repeats;
         from.n_tokens = flags.n_prompt;
     } else if (!open_chat_format(&from.format, b->g.model, flags.gen.engine.path, e)) {

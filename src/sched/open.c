@@ -54,27 +54,28 @@ bool open_check_cache(const char *device, size_t bytes, err *e)
     return check_memory(device, (double)bytes, "the K/V cache of this context needs", e);
 }
 
-/* All lanes at once are rarely at the end of their contexts: what is scarce is shared. */
+/* All lanes at once are rarely at the end of their contexts: what is scarce is shared. *out 0: there is enough for all. */
 static bool choose_bytes(size_t *out, const target *m, const char *device, const spec_options *o, err *e)
 {
     spec_options one = *o;
     ops_device   d;
     size_t       all, single;
-    double       cap = o->kv_cap > 0 ? o->kv_cap : 1;
-    one.max_lanes    = 1;
+    one.max_lanes = 1;
     if (!ops_device_find(&d, device, e)) return false;
     if (!spec_kv_bytes(m, o, &all) || !spec_kv_bytes(m, &one, &single))
         return err_set(e, ERR_LIMIT, "a context of %d is too large", o->n_ctx);
-    size_t most = d.free_bytes / 5 * 4, wanted = (size_t)((double)all / cap), least = (size_t)((double)single / cap);
-    *out = wanted < most ? wanted : least > most ? least : most;
+    size_t most = d.free_bytes / 5 * 4;
+    if (!open_check_cache(device, single, e)) return false;
+    *out = o->max_lanes == 1 || all < most ? 0 : single < most ? most : single;
     return true;
 }
 
 bool open_spec(spec **out, target *m, const char *device, const spec_options *o, err *e)
 {
     spec_options so = *o;
-    if (!so.kv_bytes && !choose_bytes(&so.kv_bytes, m, device, o, e)) return false;
-    return open_check_cache(device, so.kv_bytes, e) && spec_new(out, m, &so, e);
+    if (so.kv_bytes ? !open_check_cache(device, so.kv_bytes, e) : !choose_bytes(&so.kv_bytes, m, device, o, e))
+        return false;
+    return spec_new(out, m, &so, e);
 }
 
 int open_add_drafter(spec *s, const spec_draft_source *src)

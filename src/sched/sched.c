@@ -17,6 +17,8 @@
 _Static_assert((int)ROUTE_REASONS <= (int)TANDEM_MAX_ROUTES, "a count for each");
 const char sched_busy[] = "the server is busy; try again";
 
+enum { MAX_KINDS = 64 };
+
 struct sched {
     sched_options opt;
     job_maker     maker;
@@ -37,20 +39,21 @@ struct sched {
     tandem_stats    shown;
 
     /* the engine's thread */
-    double       now;
-    settings     set; /* a copy, for the step */
-    job_queue    queue;
-    tandem_job  *running[SCHED_MAX_LANES]; /* by priority, then by age */
-    int          n_running;
-    spec_lane   *idle[SCHED_MAX_LANES];
-    int          n_idle;
-    tandem_job  *in_step[SCHED_MAX_LANES]; /* those of `turn` */
-    spec_turn    turn[SCHED_MAX_LANES];
-    int          n_turns;
-    int          rows, prompt_rows; /* of the step, guesses not counted */
-    double       row_s;             /* seconds of a prompt row, a moving average */
-    bool         told;              /* some job has news */
-    tandem_stats stats;
+    double          now;
+    settings        set; /* a copy, for the step */
+    job_queue       queue;
+    tandem_job     *running[SCHED_MAX_LANES]; /* by priority, then by age */
+    int             n_running;
+    policy_classes *classes; /* what kinds of requests have shown of drafts */
+    spec_lane      *idle[SCHED_MAX_LANES];
+    int             n_idle;
+    tandem_job     *in_step[SCHED_MAX_LANES]; /* those of `turn` */
+    spec_turn       turn[SCHED_MAX_LANES];
+    int             n_turns;
+    int             rows, prompt_rows; /* of the step, guesses not counted */
+    double          row_s;             /* seconds of a prompt row, a moving average */
+    bool            told;              /* some job has news */
+    tandem_stats    stats;
 };
 
 /* --- the end of a job ---------------------------------------------------------------------------*/
@@ -163,14 +166,16 @@ static void end_unwanted(sched *s)
 }
 
 /* --- admission ----------------------------------------------------------------------------------*/
-static bool begin(tandem_job *j, spec_lane *lane, err *e)
+static bool begin(sched *s, tandem_job *j, spec_lane *lane, err *e)
 {
     size_t       reused;
-    lane_request r = {.opt      = j->opt,
-                      .prompt   = j->prompt.p,
-                      .n_prompt = j->prompt.n,
-                      .max_new  = j->max_out > 0 ? j->max_out : 1,
-                      .salt     = j->salt};
+    lane_request r = {.opt       = j->opt,
+                      .prompt    = j->prompt.p,
+                      .n_prompt  = j->prompt.n,
+                      .max_new   = j->max_out > 0 ? j->max_out : 1,
+                      .salt      = j->salt,
+                      .classes   = j->kind ? s->classes : NULL,
+                      .class_key = j->kind};
     if (!spec_lane_begin(lane, &r, &reused, e)) return false;
     j->result.usage.cached_tokens = (int32_t)reused;
     return true;
@@ -196,7 +201,7 @@ static void admit(sched *s)
     while (s->queue.first && s->n_idle) {
         tandem_job *j   = s->queue.first;
         err         why = {0};
-        bool        ok  = begin(j, s->idle[s->n_idle - 1], &why);
+        bool        ok  = begin(s, j, s->idle[s->n_idle - 1], &why);
         if (!ok && why.code == ERR_BUSY && s->n_running) return;
         queue_take(&s->queue, j);
         if (ok)
@@ -451,6 +456,7 @@ void sched_free(sched *s)
         pthread_join(s->thread, NULL);
     }
     while (s->n_idle > 0) spec_lane_free(s->idle[--s->n_idle]);
+    policy_classes_free(s->classes);
     job_scratch_deinit(&s->scratch);
     job_maker_deinit(&s->maker);
     pthread_cond_destroy(&s->stopped_now);
