@@ -176,6 +176,11 @@ $(SPEC): $(BUILD)/spec_%: $(BUILD)/obj/tests/spec/%.o $(BUILD)/obj/tests/spec/ri
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# What an embedder builds: the public header and the library, nothing else.
+$(BUILD)/answers: examples/answers.c include/tandem.h $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(filter-out -Isrc,$(CFLAGS)) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
+
 .SECONDARY:
 
 # --- tests -------------------------------------------------------------------------------------
@@ -183,8 +188,12 @@ replay: $(addprefix $(BUILD)/,$(FUZZ))
 	@$(if $(NO_FUZZ),echo "SKIP $(NO_FUZZ): libjansson-dev is not installed"; [ "$$CI" != true ])
 	@for f in $(FUZZ); do $(BUILD)/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; done
 
-check: $(BUILD)/tandem $(BUILD)/unit replay
+check: $(BUILD)/tandem $(BUILD)/unit replay example
 	$(BUILD)/unit
+
+# The example says what it should, and the header is C++ too.
+example: $(BUILD)/answers
+	@tests/example $(BUILD)/answers
 
 # The GPU backend on a GPU, GPU_MODELS=a.gguf timed too; and its kernels on the processor.
 EMU_TESTS := matmul attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
@@ -265,9 +274,11 @@ $(BUILD)/tandem.1: $(BUILD)/tandem tools/make_man
 	$(Q)tools/make_man $(BUILD)/tandem > $@.tmp && mv $@.tmp $@
 
 install: all $(BUILD)/tandem.1
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib
 	install -m 755 $(BUILD)/tandem $(DESTDIR)$(PREFIX)/bin/tandem
 	install -m 644 $(BUILD)/tandem.1 $(DESTDIR)$(PREFIX)/share/man/man1/tandem.1
+	install -m 644 include/tandem.h $(DESTDIR)$(PREFIX)/include/tandem.h
+	install -m 644 $(LIB) $(DESTDIR)$(PREFIX)/lib/libtandem.a
 
 FORMATTED := $(shell find src include examples tests -name node_modules -prune -o -name '*.[ch]' -print -o -name '*.cu' -print -o -name '*.cuh' -print)
 format:
@@ -278,5 +289,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all bench-peer check gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz soak test deps-run deps-test deps-fuzz run install format check-format clean
+.PHONY: all bench-peer check example gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz soak test deps-run deps-test deps-fuzz run install format check-format clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
