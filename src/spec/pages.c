@@ -30,6 +30,8 @@ bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)
     return kv_bytes_for(&pool, pool.max_slots, out) && size_mul(out, *out, (size_t)o->max_lanes);
 }
 
+static double cap(const spec *s) { return s->opt.kv_cap > 0 ? s->opt.kv_cap : 1; }
+
 /* Where nobody gave a size all lanes fit under the cap, which is of whole slabs. */
 static bool pool_bytes(const spec *s, size_t *out)
 {
@@ -40,8 +42,6 @@ static bool pool_bytes(const spec *s, size_t *out)
     if (cap(s) < 1 && under_cap < (double)SIZE_MAX / 2) *out = (size_t)under_cap;
     return true;
 }
-
-static double cap(const spec *s) { return s->opt.kv_cap > 0 ? s->opt.kv_cap : 1; }
 
 bool open_pool(spec *s, size_t extra, err *e)
 {
