@@ -88,6 +88,7 @@ typedef struct {
     const char           *settings_path; /* of a file that holds settings of models by name; NULL: none */
     const tandem_setting *settings;      /* these win over the file's, and the environment's over both */
     int                   n_settings;
+    const char           *routing_log; /* of a file, JSON lines: how requests were speculated and why; NULL: none */
 
     void (*progress)(void *ctx, size_t done, size_t total); /* while weights are loaded, in bytes; may be NULL */
     void *progress_ctx;
@@ -169,6 +170,7 @@ typedef struct {
     int                logprobs; /* of so many likely tokens beside each; -1: none at all */
     tandem_speculation spec;
 
+    const char *id;           /* in the routing log; NULL: a number */
     int         priority;     /* higher goes first; -100 to 100 */
     double      time_limit_s; /* from the submission on; 0: request_timeout_ms */
     const char *tenant;       /* prefixes are shared only inside one; NULL is one too */

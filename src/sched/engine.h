@@ -17,6 +17,7 @@ struct tandem {
     err             no_format; /* why there is none; code 0: there is one */
     spec           *spec;
     sched          *sched;
+    routing_log    *log;
     settings_file  *file; /* NULL: none; used under the lock */
     pthread_mutex_t settings_lock;
 };

@@ -6,6 +6,7 @@
 #include "ops/sampling.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <sys/random.h>
 
 enum { MAX_PRIORITY = 100, MAX_STOP_IDS = 1024 };
@@ -213,6 +214,7 @@ static double deadline(double from, double seconds, int64_t setting_ms)
 
 static void take_rest(tandem_job *j, const settings *now, const tandem_request *r)
 {
+    snprintf(j->id, sizeof j->id, "%s", r->id ? r->id : "");
     j->priority       = r->priority;
     j->salt           = r->tenant ? str_hash(str_of(r->tenant)) : 0;
     j->kind           = r->kind ? str_hash(str_of(r->kind)) | 1 : 0;

@@ -14,7 +14,7 @@
 #include "base/arena.h"
 #include "base/bell.h"
 #include "base/err.h"
-#include "sched/settings.h"
+#include "sched/routing_log.h"
 #include "spec/spec.h"
 #include "tok/stop.h"
 #include "tok/tok.h"
@@ -45,6 +45,7 @@ struct tandem_job {
     int32_t         *stop_id; /* beside the maker's, unless ignore_stops */
     size_t           n_stop_ids;
     bool             ignore_stops;
+    char             id[ROUTING_ID_MAX];
     int              priority;
     uint64_t         salt, kind; /* of the tenant; of the kind of request, 0: none */
     bool (*keep_on)(void *ctx, int32_t token);
@@ -54,13 +55,14 @@ struct tandem_job {
     double submitted, deadline, queue_deadline; /* clock_s; INFINITY: none */
 
     /* where it stands */
-    atomic_bool cancelled; /* any thread */
-    uint64_t    order;     /* of submissions */
-    tandem_job *next, *prev;
-    spec_lane  *lane; /* NULL: not admitted */
-    double      admitted, first_token;
-    tok_stream  stream; /* of the text in which stop strings are looked for */
-    stop_match  stop;
+    atomic_bool   cancelled; /* any thread */
+    uint64_t      order;     /* of submissions */
+    tandem_job   *next, *prev;
+    spec_lane    *lane; /* NULL: not admitted */
+    double        admitted, first_token;
+    routing_trace trace;
+    tok_stream    stream; /* of the text in which stop strings are looked for */
+    stop_match    stop;
 
     /* what came of it */
     int32_t        n_kept;

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sched/queue.h"
-#include "sched/router.h"
 #include "sched/share.h"
 
 #include <assert.h>
@@ -89,11 +88,36 @@ static void count_usage(tandem_stats *to, const tandem_usage *u)
     for (int i = 0; i < TANDEM_SPEC_METHODS; i++) to->rounds_by_method[i] += u->rounds_by_method[i];
 }
 
+static double kv_pressure(const sched *s)
+{
+    size_t all = spec_kv_bytes_total(s->opt.spec);
+    return all ? (double)spec_kv_pinned(s->opt.spec) / (double)all : -1;
+}
+
+static void log_route(sched *s, const tandem_job *j, bool end)
+{
+    const tandem_usage *u = &j->result.usage;
+    routing_record      r = {.end                = end,
+                             .ctx_len            = (int32_t)j->prompt.n + j->n_kept,
+                             .active_count       = s->n_running,
+                             .kv_usage_ratio     = kv_pressure(s),
+                             .projected_kv_after = -1,
+                             .to                 = j->trace.last,
+                             .n_changes          = j->trace.n_changes,
+                             .tokens             = j->n_kept,
+                             .drafted            = u->drafted,
+                             .accepted           = u->accepted,
+                             .seconds            = u->decode_s};
+    memcpy(r.request_id, j->id, sizeof r.request_id);
+    routing_log_put(s->opt.log, &r);
+}
+
 static void leave_lane(sched *s, tandem_job *j)
 {
     int i = 0;
     fill_usage(s, j);
     count_usage(&s->stats, &j->result.usage);
+    if (s->opt.log) log_route(s, j, true);
     spec_lane_end(j->lane);
     s->idle[s->n_idle++] = j->lane;
     j->lane              = NULL;
@@ -230,12 +254,6 @@ static void share_out(sched *s)
     }
 }
 
-static double kv_pressure(const sched *s)
-{
-    size_t all = spec_kv_bytes_total(s->opt.spec);
-    return all ? (double)spec_kv_pinned(s->opt.spec) / (double)all : -1;
-}
-
 /* Which turns can draft, and what the router is told about them. */
 static int ask_lanes(sched *s, route_lane *lane, int *turn)
 {
@@ -262,10 +280,12 @@ static void choose_plans(sched *s)
     route_load load = {.kv_pressure = kv_pressure(s), .fixed_rows = s->rows - n, .max_rows = s->opt.step_tokens};
     route_lanes(lane, n, &load, spec_costs(s->opt.spec), &s->set, out);
     for (int i = 0; i < n; i++) {
-        tandem_usage *u       = &s->in_step[turn[i]]->result.usage;
+        tandem_job   *j       = s->in_step[turn[i]];
+        tandem_usage *u       = &j->result.usage;
         s->turn[turn[i]].plan = out[i].plan;
-        u->route              = (int)out[i].plan.method;
-        u->route_reason       = route_reason_names[out[i].reason];
+        if (s->opt.log && routing_trace_note(&j->trace, &out[i])) log_route(s, j, false);
+        u->route        = (int)out[i].plan.method;
+        u->route_reason = route_reason_names[out[i].reason];
         s->stats.routes[out[i].reason]++;
     }
 }
@@ -471,7 +491,8 @@ static bool put_in_inbox(sched *s, tandem_job *j, err *e)
     bool closing = s->closing, full = atomic_load(&s->n_live) >= s->opt.max_lanes + s->settings.queue_max;
     if (!closing && !full) {
         atomic_store(&j->holders, 2);
-        j->order      = ++s->n_submitted;
+        j->order = ++s->n_submitted;
+        if (!j->id[0]) snprintf(j->id, sizeof j->id, "%llu", (unsigned long long)j->order);
         *s->inbox_end = j;
         s->inbox_end  = &j->next;
         atomic_fetch_add(&s->n_live, 1);
@@ -512,6 +533,7 @@ void sched_set_settings(sched *s, const settings *now)
     s->settings         = *now;
     s->settings_changed = true;
     pthread_mutex_unlock(&s->lock);
+    if (s->opt.log) routing_log_set(s->opt.log, now->routing_log, now->routing_log_max_bytes);
 }
 
 const char *tandem_route_name(int i) { return i >= 0 && i < ROUTE_REASONS ? route_reason_names[i] : NULL; }

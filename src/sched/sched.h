@@ -17,6 +17,7 @@ typedef struct {
     const tok    *tok; /* may be NULL */
     int           n_ctx, max_lanes, step_tokens;
     settings      settings; /* at the start */
+    routing_log  *log;      /* borrowed; NULL: none */
     void (*wake)(void *ctx);
     void *wake_ctx;
 } sched_options;

@@ -133,6 +133,22 @@ static void fill_info(tandem *t, const tandem_options *o)
     i->has_mtp       = spec_has_drafter(t->spec, SPEC_MTP);
 }
 
+static bool open_log(tandem *t, const tandem_options *o, const settings *s, err *e)
+{
+    char                of_model[ROUTING_MARK_MAX] = "", of_drafter[ROUTING_MARK_MAX] = "";
+    routing_log_options lo = {.path        = o->routing_log,
+                              .model       = t->info.name,
+                              .target_mark = of_model,
+                              .draft_mark  = of_drafter,
+                              .max_bytes   = s->routing_log_max_bytes,
+                              .n_files     = (int)s->routing_log_files,
+                              .on          = s->routing_log};
+    if (!o->routing_log) return true;
+    if (!routing_mark_path(o->path, of_model, e)) return false;
+    if (!o->n_drafters || !routing_mark_path(o->drafters[0].path, of_drafter, NULL)) lo.draft_mark = NULL;
+    return routing_log_open(&t->log, &lo, e);
+}
+
 static bool start(tandem *t, const tandem_options *o, const settings *s, err *e)
 {
     sched_options so = {.spec        = t->spec,
@@ -142,6 +158,7 @@ static bool start(tandem *t, const tandem_options *o, const settings *s, err *e)
                         .max_lanes   = o->max_lanes,
                         .step_tokens = o->step_tokens < t->model->max_rows ? o->step_tokens : t->model->max_rows,
                         .settings    = *s,
+                        .log         = t->log,
                         .wake        = o->wake,
                         .wake_ctx    = o->wake_ctx};
     return sched_new(&t->sched, &so, e);
@@ -157,7 +174,7 @@ static bool open_all(tandem *t, const tandem_options *o, err *e)
     open_chat_format(&t->format, t->model, o->path, &t->no_format);
     fill_info(t, o);
     settings_log(&s, t->info.name, 0);
-    return start(t, o, &s, e);
+    return open_log(t, o, &s, e) && start(t, o, &s, e);
 }
 
 bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, err *e)
@@ -200,6 +217,7 @@ void tandem_close(tandem *t)
 {
     if (!t) return;
     sched_free(t->sched);
+    routing_log_close(t->log);
     spec_free(t->spec);
     model_close(t->model);
     tok_free(t->tok);
