@@ -236,7 +236,7 @@ typedef struct {
     int64_t rounds_by_method[TANDEM_SPEC_METHODS];
     double  draft_s, verify_s, commit_s;
 
-    int         route;        /* tandem_method of the last round */
+    int         route;        /* tandem_method of the last round that had a choice */
     const char *route_reason; /* why it was that one; never NULL */
 } tandem_usage;
 

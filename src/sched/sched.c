@@ -284,9 +284,11 @@ static void choose_plans(sched *s)
         tandem_usage *u       = &j->result.usage;
         s->turn[turn[i]].plan = out[i].plan;
         if (s->opt.log && routing_trace_note(&j->trace, &out[i])) log_route(s, j, false);
+        s->stats.routes[out[i].reason]++;
+        if (out[i].reason == ROUTE_NO_ROOM && u->route_reason[0])
+            continue; /* the end of an answer says nothing of it */
         u->route        = (int)out[i].plan.method;
         u->route_reason = route_reason_names[out[i].reason];
-        s->stats.routes[out[i].reason]++;
     }
 }
 

@@ -353,24 +353,38 @@ bool tandem_chat_prompt_json(const tandem *t, const char *json, size_t n, tandem
 }
 
 /* --- settings -----------------------------------------------------------------------------------*/
-/* {"name": "value"} */
-static bool write_setting(tandem *t, const char *name, const char *value, err *e)
+/* {"name": value}, of the type that the table says; from the object with all of them, whose text must live on. */
+static bool one_member(buf *out, buf *all_text, arena *mem, const settings *s, const char *name, err *e)
 {
-    buf               text;
     json_writer       w;
-    arena             mem;
-    const json_value *v;
-    if (!t->file) return true;
-    buf_init(&text, 1 << 16);
-    arena_init(&mem, 1 << 20);
-    json_writer_init(&w, &text);
+    const json_value *all;
+    json_writer_init(&w, all_text);
+    json_begin_object(&w);
+    settings_put_json(s, &w);
+    json_end(&w);
+    if (!json_parse(&all, mem, buf_str(all_text), NULL, e)) return false;
+    json_writer_init(&w, out);
     json_begin_object(&w);
     json_key(&w, name);
-    json_put_str(&w, str_of(value));
+    json_put_value(&w, json_get(all, name));
     json_end(&w);
-    bool ok = json_parse(&v, &mem, buf_str(&text), NULL, e) && settings_file_put(t->file, str_of(t->info.name), v, e);
+    return true;
+}
+
+static bool write_setting(tandem *t, const settings *s, const char *name, err *e)
+{
+    arena             mem;
+    buf               all, one;
+    const json_value *v;
+    if (!t->file) return true;
+    arena_init(&mem, 1 << 22);
+    buf_init(&all, 1 << 20);
+    buf_init(&one, 1 << 20);
+    bool ok = one_member(&one, &all, &mem, s, name, e) && json_parse(&v, &mem, buf_str(&one), NULL, e) &&
+              settings_file_put(t->file, str_of(t->info.name), v, e);
+    buf_deinit(&one);
+    buf_deinit(&all);
     arena_deinit(&mem);
-    buf_deinit(&text);
     return ok;
 }
 
@@ -378,7 +392,7 @@ static bool change_setting(tandem *t, const char *name, const char *value, err *
 {
     settings s;
     sched_get_settings(t->sched, &s);
-    if (!set_one(&s, name, value, e) || !settings_check(&s, e) || !write_setting(t, name, value, e)) return false;
+    if (!set_one(&s, name, value, e) || !settings_check(&s, e) || !write_setting(t, &s, name, e)) return false;
     sched_set_settings(t->sched, &s);
     return true;
 }
