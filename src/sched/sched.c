@@ -88,11 +88,13 @@ static void count_usage(tandem_stats *to, const tandem_usage *u)
     for (int i = 0; i < TANDEM_SPEC_METHODS; i++) to->rounds_by_method[i] += u->rounds_by_method[i];
 }
 
-static double kv_pressure(const sched *s)
+static double share_of_pool(const sched *s, size_t bytes)
 {
     size_t all = spec_kv_bytes_total(s->opt.spec);
-    return all ? (double)spec_kv_pinned(s->opt.spec) / (double)all : -1;
+    return all ? (double)bytes / (double)all : -1;
 }
+
+static double kv_pressure(const sched *s) { return share_of_pool(s, spec_kv_pinned(s->opt.spec)); }
 
 static void log_route(sched *s, const tandem_job *j, bool end)
 {
@@ -101,7 +103,7 @@ static void log_route(sched *s, const tandem_job *j, bool end)
                              .ctx_len            = (int32_t)j->prompt.n + j->n_kept,
                              .active_count       = s->n_running,
                              .kv_usage_ratio     = kv_pressure(s),
-                             .projected_kv_after = -1,
+                             .projected_kv_after = share_of_pool(s, spec_kv_reserved(s->opt.spec)),
                              .to                 = j->trace.last,
                              .n_changes          = j->trace.n_changes,
                              .tokens             = j->n_kept,
@@ -366,11 +368,17 @@ static void one_step(sched *s)
 /* --- the thread ---------------------------------------------------------------------------------*/
 static void show_stats(sched *s)
 {
-    tandem_stats *st    = &s->stats;
-    st->running         = s->n_running;
-    st->queued          = s->queue.n;
-    st->kv_bytes        = spec_kv_bytes_total(s->opt.spec);
-    st->kv_pinned_bytes = spec_kv_pinned(s->opt.spec);
+    kv_prefix_stats tree  = spec_prefix_stats(s->opt.spec);
+    tandem_stats   *st    = &s->stats;
+    st->running           = s->n_running;
+    st->queued            = s->queue.n;
+    st->kv_bytes          = spec_kv_bytes_total(s->opt.spec);
+    st->kv_pinned_bytes   = spec_kv_pinned(s->opt.spec);
+    st->kv_reserved_bytes = spec_kv_reserved(s->opt.spec);
+    st->kv_cached_bytes   = tree.bytes;
+    st->prefix_hits       = tree.hits;
+    st->prefix_misses     = tree.misses;
+    st->prefix_evicted    = tree.evicted;
     pthread_mutex_lock(&s->lock);
     s->shown = *st;
     pthread_mutex_unlock(&s->lock);

@@ -73,6 +73,7 @@ TEST(sched_prefix_is_shared_inside_a_tenant)
     tandem_options o;
     tandem_request r;
     nano_answer    cold, a;
+    tandem_stats   s;
     nano_options(&o);
     if (!nano_open(t, &e, &o)) return;
     long_prompt(ids, 150, 9);
@@ -92,6 +93,12 @@ TEST(sched_prefix_is_shared_inside_a_tenant)
     CHECK_INT(a.result.usage.cached_tokens, 0);
     nano_same(t, &a, &cold);
     nano_check_idle(t, e);
+    tandem_get_stats(e, &s);
+    CHECK_INT(s.prefix_hits, 1);
+    CHECK_INT(s.prefix_misses, 2);
+    CHECK_INT(s.cached_tokens, 144);
+    CHECK_INT(s.kv_reserved_bytes, 0);
+    CHECK(s.kv_cached_bytes > 0 && s.kv_cached_bytes <= s.kv_bytes);
     tandem_close(e);
 }
 
