@@ -127,6 +127,25 @@ static void leave_lane(sched *s, tandem_job *j)
     memmove(&s->running[i], &s->running[i + 1], (size_t)(--s->n_running - i) * sizeof *s->running);
 }
 
+/* Before a reader hears of what was counted (promise 6). */
+static void show_stats(sched *s)
+{
+    kv_prefix_stats tree  = spec_prefix_stats(s->opt.spec);
+    tandem_stats   *st    = &s->stats;
+    st->running           = s->n_running;
+    st->queued            = s->queue.n;
+    st->kv_bytes          = spec_kv_bytes_total(s->opt.spec);
+    st->kv_pinned_bytes   = spec_kv_pinned(s->opt.spec);
+    st->kv_reserved_bytes = spec_kv_reserved(s->opt.spec);
+    st->kv_cached_bytes   = tree.bytes;
+    st->prefix_hits       = tree.hits;
+    st->prefix_misses     = tree.misses;
+    st->prefix_evicted    = tree.evicted;
+    pthread_mutex_lock(&s->lock);
+    s->shown = *st;
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* result.finish is set; what the job had is free when its reader hears of it. */
 static void end_job(sched *s, tandem_job *j)
 {
@@ -137,6 +156,7 @@ static void end_job(sched *s, tandem_job *j)
     s->stats.finished[j->result.finish]++;
     s->told = true;
     atomic_fetch_sub(&s->n_live, 1);
+    show_stats(s);
     job_finish(j);
 }
 
@@ -329,6 +349,7 @@ static void note_step(sched *s, double took)
 
 static void deliver(sched *s)
 {
+    show_stats(s);
     for (int i = 0; i < s->n_turns; i++) {
         tandem_job *j = s->in_step[i];
         bool new      = atomic_load_explicit(&j->n_out, memory_order_relaxed) < j->n_kept;
@@ -366,22 +387,8 @@ static void one_step(sched *s)
 }
 
 /* --- the thread ---------------------------------------------------------------------------------*/
-static void show_stats(sched *s)
+static void tell_owner(sched *s)
 {
-    kv_prefix_stats tree  = spec_prefix_stats(s->opt.spec);
-    tandem_stats   *st    = &s->stats;
-    st->running           = s->n_running;
-    st->queued            = s->queue.n;
-    st->kv_bytes          = spec_kv_bytes_total(s->opt.spec);
-    st->kv_pinned_bytes   = spec_kv_pinned(s->opt.spec);
-    st->kv_reserved_bytes = spec_kv_reserved(s->opt.spec);
-    st->kv_cached_bytes   = tree.bytes;
-    st->prefix_hits       = tree.hits;
-    st->prefix_misses     = tree.misses;
-    st->prefix_evicted    = tree.evicted;
-    pthread_mutex_lock(&s->lock);
-    s->shown = *st;
-    pthread_mutex_unlock(&s->lock);
     if (s->told && s->opt.wake) s->opt.wake(s->opt.wake_ctx);
     s->told = false;
 }
@@ -417,6 +424,7 @@ static void *engine_main(void *arg)
         bool busy = s->n_running > 0;
         if (busy) one_step(s);
         show_stats(s);
+        tell_owner(s);
         if (!busy && rest(s, seen)) break;
     }
     pthread_mutex_lock(&s->lock);
