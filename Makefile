@@ -181,6 +181,12 @@ $(BUILD)/answers: examples/answers.c include/tandem.h $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(filter-out -Isrc,$(CFLAGS)) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
 
+# The engine with many requests.
+ENGINE   := $(BUILD)/engine_exact $(BUILD)/engine_soak
+$(ENGINE): $(BUILD)/engine_%: $(BUILD)/obj/tests/sched/%.o $(BUILD)/obj/tests/sched/stage.o $(BUILD)/obj/tests/spec/rig.o $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 .SECONDARY:
 
 # --- tests -------------------------------------------------------------------------------------
@@ -188,8 +194,10 @@ replay: $(addprefix $(BUILD)/,$(FUZZ))
 	@$(if $(NO_FUZZ),echo "SKIP $(NO_FUZZ): libjansson-dev is not installed"; [ "$$CI" != true ])
 	@for f in $(FUZZ); do $(BUILD)/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; done
 
-check: $(BUILD)/tandem $(BUILD)/unit replay example
+check: $(BUILD)/tandem $(BUILD)/unit $(ENGINE) replay example
 	$(BUILD)/unit
+	$(BUILD)/engine_exact 0
+	$(BUILD)/engine_soak 1
 
 # The example says what it should, and the header is C++ too.
 example: $(BUILD)/answers
@@ -213,12 +221,14 @@ ASAN := BUILD=build/asan OPT='-O2 -g1' SAN='-fsanitize=address,undefined -fno-sa
 asan:
 	$(MAKE) $(ASAN) check
 asan-programs:
-	$(MAKE) $(ASAN) all build/asan/unit build/asan/mutate build/asan/spec_exact replay
+	$(MAKE) $(ASAN) all build/asan/unit build/asan/mutate build/asan/spec_exact build/asan/engine_exact build/asan/engine_soak replay
 
 # What has threads: the engine, the pool itself, the routing log, and the ops, the model and the loop on top of the pool.
 tsan:
-	$(MAKE) BUILD=build/tsan OPT='-O2 -g1' SAN='-fsanitize=thread' build/tsan/unit
+	$(MAKE) BUILD=build/tsan OPT='-O2 -g1' SAN='-fsanitize=thread' build/tsan/unit build/tsan/engine_exact build/tsan/engine_soak
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit sched_ pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/engine_exact 0
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/engine_soak 1 40
 
 FUZZ_SECONDS ?= 60
 FUZZ_FLAGS    = BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer \
@@ -233,8 +243,11 @@ run-fuzz: $(addprefix $(BUILD)/,$(FUZZ))
 	done
 
 # Over 60 held-out prompts, again with other seeds until 100,000 tokens were compared.
-soak: $(BUILD)/spec_exact
+# Then the engine: answers in every company, bursts of requests.
+soak: $(BUILD)/spec_exact $(ENGINE)
 	$(BUILD)/spec_exact 60 100000
+	$(BUILD)/engine_exact 20
+	$(BUILD)/engine_soak 10
 
 test: deps-test
 	tests/run

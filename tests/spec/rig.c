@@ -13,7 +13,7 @@ static void need(bool ok, const err *e)
     exit(1);
 }
 
-static const char *rooted(const char *path, char out[4096])
+const char *rig_path(const char *path, char out[4096])
 {
     const char *moved = getenv("TANDEM_ROOT"); /* programs that were built elsewhere */
     if (path[0] == '/')
@@ -42,13 +42,13 @@ static void read_sample(rig *g, sample *s, const json_value *v)
     s->mean_round = rounds->n ? sum / (double)rounds->n : 0;
 }
 
-static void read_samples(rig *g, const char *path)
+void rig_read_samples(rig *g, const char *path)
 {
     char              full[4096];
     file_map          map = {0};
     const json_value *all;
     err               e = {0};
-    need(file_map_open(&map, rooted(path, full), &e), &e);
+    need(file_map_open(&map, rig_path(path, full), &e), &e);
     need(json_parse(&all, &g->mem, (str){map.p, map.n}, NULL, &e), &e);
     g->n_samples = (int)all->n;
     g->samples   = xnew_n(sample, all->n);
@@ -64,16 +64,16 @@ void rig_open(rig *g, const rig_options *o)
     model_options            mo = {.device = o->device, .n_threads = o->n_threads};
     *g                          = (rig){0};
     arena_init(&g->mem, 64 << 20);
-    need(checkpoint_open(&cp, rooted(o->model ? o->model : "models/nano/target.gguf", full), &e), &e);
+    need(checkpoint_open(&cp, rig_path(o->model ? o->model : "models/nano/target.gguf", full), &e), &e);
     need(model_open(&g->model, cp, &mo, &e), &e);
     checkpoint_close(cp);
     need(spec_new(&g->spec, g->model, &o->loop, &e), &e);
     for (int i = 0; i < (o->n_drafters ? o->n_drafters : 2); i++) {
-        const char       *path = rooted(o->drafters[i] ? o->drafters[i] : nano[i], arena_alloc(&g->mem, 4096));
+        const char       *path = rig_path(o->drafters[i] ? o->drafters[i] : nano[i], arena_alloc(&g->mem, 4096));
         spec_draft_source src  = {.path = path, .opt = {.kv_type = o->loop.kv_type, .n_ctx = o->draft_ctx}};
         need(spec_add_drafter(g->spec, &src, &e), &e);
     }
-    read_samples(g, o->samples ? o->samples : "tests/golden/nano/dflash-acceptance.json");
+    rig_read_samples(g, o->samples ? o->samples : RIG_SAMPLES);
 }
 
 void rig_close(rig *g)

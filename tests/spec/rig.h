@@ -34,6 +34,10 @@ typedef struct {
 /* Ends the program when something is not there. */
 void rig_open(rig *g, const rig_options *o);
 void rig_close(rig *g);
+/* The parts of it: a path below the repository's root; prompts into g->samples, g->mem is there. */
+#define RIG_SAMPLES "tests/golden/nano/dflash-acceptance.json"
+const char *rig_path(const char *path, char out[4096]);
+void        rig_read_samples(rig *g, const char *path);
 
 typedef struct {
     int32_t    token[RIG_MAX_TOKENS];

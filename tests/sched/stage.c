@@ -1,0 +1,174 @@
+#include "stage.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+const sampling_way sampling_ways[] = {
+    {.name = "greedy", .top_p = 1, .repeat = 1, .logprobs = true},
+    {.name = "greedy, long", .top_p = 1, .repeat = 1, .past_stops = true},
+    {.name = "temp 0.8", .temp = 0.8f, .top_p = 0.95f, .repeat = 1, .past_stops = true},
+    {.name      = "penalties",
+     .temp      = 0.7f,
+     .top_p     = 1,
+     .top_k     = 40,
+     .repeat    = 1.15f,
+     .presence  = 0.3f,
+     .frequency = 0.2f,
+     .biased    = true,
+     .logprobs  = true},
+};
+_Static_assert(COUNT(sampling_ways) == N_WAYS, "a number for other files");
+
+uint64_t draw(uint64_t *state, uint64_t n)
+{
+    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
+    return (*state >> 33) % n;
+}
+
+static void fail(const char *what, const tandem_error *e)
+{
+    fprintf(stderr, "FAILED: %s: %s\n", what, e->text);
+    exit(1);
+}
+
+/* --- prompts --------------------------------------------------------------------------------------*/
+static void add_prompt(prompt_set *p, const int32_t *ids, int n)
+{
+    p->prompt[p->n_prompts].p   = arena_new_n(&p->texts.mem, int32_t, n);
+    p->prompt[p->n_prompts++].n = (size_t)n;
+    memcpy(p->prompt[p->n_prompts - 1].p, ids, (size_t)n * sizeof *ids);
+}
+
+/* Conversations one after the other, of different lengths; the first of them are the same in all. */
+static void add_long(prompt_set *p, int i)
+{
+    static int32_t ids[4096];
+    int            n = 1, length = 200 + i % 4 * 190;
+    ids[0] = p->texts.samples[0].prompt[0];
+    for (int k = 3; n < length; k = (k + 31 + (n > length / 2) * i) % p->texts.n_samples) {
+        const sample *x = &p->texts.samples[k];
+        if (x->n_prompt + x->n_answer > 300) continue;
+        memcpy(ids + n, x->prompt + 1, (size_t)(x->n_prompt - 1) * sizeof *ids);
+        n += x->n_prompt - 1;
+        if (n >= length) break;
+        memcpy(ids + n, x->answer, (size_t)x->n_answer * sizeof *ids);
+        n += x->n_answer;
+    }
+    add_prompt(p, ids, n);
+}
+
+void prompts_open(prompt_set *p, int n_short, int n_long)
+{
+    *p = (prompt_set){0};
+    arena_init(&p->texts.mem, 64 << 20);
+    rig_read_samples(&p->texts, RIG_SAMPLES);
+    for (int i = 0; i < n_short; i++) {
+        const sample *s = &p->texts.samples[i * 11 % p->texts.n_samples];
+        add_prompt(p, s->prompt, s->n_prompt);
+    }
+    p->n_short = p->n_prompts;
+    for (int i = 0; i < n_long; i++) add_long(p, i);
+}
+
+void prompts_close(prompt_set *p)
+{
+    mem_free(p->texts.samples);
+    arena_deinit(&p->texts.mem);
+}
+
+/* --- engines --------------------------------------------------------------------------------------*/
+void nano_options(tandem_options *o, prompt_set *p, tandem_drafter drafters[2])
+{
+    tandem_options_init(o);
+    o->path       = rig_path("models/nano/target.gguf", p->path[0]);
+    drafters[0]   = (tandem_drafter){.path = rig_path("models/nano/dflash.gguf", p->path[1])};
+    drafters[1]   = (tandem_drafter){.path = rig_path("models/nano/mtp.gguf", p->path[2])};
+    o->drafters   = drafters;
+    o->n_drafters = 2;
+    o->n_ctx      = 1536;
+    o->device     = "cpu";
+}
+
+void need_set(tandem *t, const char *name, const char *value)
+{
+    tandem_error e = {0};
+    if (!tandem_set(t, name, value, &e)) fail(name, &e);
+}
+
+tandem *need_engine(const tandem_options *o)
+{
+    tandem      *t;
+    tandem_error e = {0};
+    if (!tandem_open(&t, o, &e)) fail("opening the engine", &e);
+    need_set(t, "queue_max", "1000");
+    return t;
+}
+
+void request_for(tandem_request *r, const tandem *t, const tandem_ids *prompt, int way, uint64_t seed, int max_tokens)
+{
+    static const tandem_bias bias[] = {{291, 1.5f}, {283, -INFINITY}};
+    const sampling_way      *w      = &sampling_ways[way];
+    tandem_request_init(t, r);
+    r->ids               = prompt->p;
+    r->n_ids             = prompt->n;
+    r->max_tokens        = max_tokens;
+    r->temp              = w->temp;
+    r->top_p             = w->top_p;
+    r->min_p             = 0;
+    r->top_k             = w->top_k;
+    r->has_seed          = true;
+    r->seed              = seed;
+    r->repeat_penalty    = w->repeat;
+    r->presence_penalty  = w->presence;
+    r->frequency_penalty = w->frequency;
+    r->bias              = bias;
+    r->n_bias            = w->biased ? COUNT(bias) : 0;
+    r->logprobs          = w->logprobs ? 1 : -1;
+    r->ignore_stop_ids   = w->past_stops;
+}
+
+/* --- answers --------------------------------------------------------------------------------------*/
+int reply_take(reply *to, tandem_job *j, int max)
+{
+    tandem_token some[32];
+    size_t       n;
+    int          before = to->n;
+    while (to->n - before < max &&
+           (n = tandem_poll(j, some, (size_t)(max - (to->n - before) < 32 ? max - (to->n - before) : 32))))
+        for (size_t i = 0; i < n; i++) {
+            to->logprob[to->n] = some[i].logprobs ? some[i].logprobs[0].logprob : 0;
+            to->token[to->n++] = some[i].id;
+        }
+    return to->n - before;
+}
+
+void reply_rest(reply *to, tandem_job *j)
+{
+    while (!tandem_job_result(j)) {
+        tandem_wait(j, -1);
+        reply_take(to, j, RIG_MAX_TOKENS - to->n);
+    }
+    reply_take(to, j, RIG_MAX_TOKENS - to->n);
+    to->result = *tandem_job_result(j);
+    tandem_release(j);
+}
+
+bool reply_of(reply *to, tandem *t, const tandem_request *r, tandem_error *e)
+{
+    tandem_job *j;
+    to->n = 0;
+    if (!tandem_submit(t, r, &j, e)) return false;
+    reply_rest(to, j);
+    return true;
+}
+
+bool reply_begins(const reply *a, const reply *b)
+{
+    return a->n <= b->n && memcmp(a->token, b->token, (size_t)a->n * sizeof *a->token) == 0 &&
+           memcmp(a->logprob, b->logprob, (size_t)a->n * sizeof *a->logprob) == 0;
+}
+
+bool reply_same(const reply *a, const reply *b) { return a->n == b->n && reply_begins(a, b); }

@@ -1,0 +1,46 @@
+/* tests/sched/stage.h - nano in the engine, with its drafters and the held-out prompts, and answers to compare. */
+#ifndef TANDEM_TESTS_SCHED_STAGE_H
+#define TANDEM_TESTS_SCHED_STAGE_H
+#include "../spec/rig.h"
+#include "tandem.h"
+
+typedef struct {
+    rig        texts; /* prompts only */
+    char       path[3][4096];
+    tandem_ids prompt[64]; /* short ones first, then those of some hundred tokens */
+    int        n_prompts, n_short;
+} prompt_set;
+void prompts_open(prompt_set *p, int n_short, int n_long);
+void prompts_close(prompt_set *p);
+
+/* Defaults, nano's paths, `drafters` filled in with both of nano's. */
+void     nano_options(tandem_options *o, prompt_set *p, tandem_drafter drafters[2]);
+tandem  *need_engine(const tandem_options *o); /* ends the program when there is none */
+void     need_set(tandem *t, const char *name, const char *value);
+uint64_t draw(uint64_t *state, uint64_t n); /* 0 .. n - 1 */
+
+/* How text is picked; with the prompt, all that decides it. */
+typedef struct {
+    const char *name;
+    float       temp, top_p, repeat, presence, frequency;
+    int         top_k;
+    bool        biased, logprobs, past_stops;
+} sampling_way;
+extern const sampling_way sampling_ways[];
+enum { N_WAYS = 4 };
+void request_for(tandem_request *r, const tandem *t, const tandem_ids *prompt, int way, uint64_t seed, int max_tokens);
+
+/* An answer as a reader sees it. */
+typedef struct {
+    int32_t       token[RIG_MAX_TOKENS];
+    float         logprob[RIG_MAX_TOKENS];
+    int           n;
+    tandem_result result; /* when it is done */
+} reply;
+int  reply_take(reply *to, tandem_job *j, int max); /* what is there now; returns how many */
+void reply_rest(reply *to, tandem_job *j);          /* until it is done; the job is released */
+bool reply_of(reply *to, tandem *t, const tandem_request *r, tandem_error *e);
+/* a is b, or where it was cut off early: b's beginning. */
+bool reply_same(const reply *a, const reply *b);
+bool reply_begins(const reply *a, const reply *b);
+#endif

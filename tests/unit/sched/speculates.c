@@ -1,0 +1,122 @@
+/* One request does not decide how the next is speculated: after a long one (S1-R1), after a crowd, after settings. */
+#include "engine_rig.h"
+
+#include <string.h>
+
+enum { N = 48, CROWD = 16 };
+
+static void set(test_case *t, tandem *e, const char *name, const char *value)
+{
+    tandem_error why = {0};
+    CHECK_OK(tandem_set(e, name, value, &why), why);
+}
+
+static int64_t heavy_rounds(const tandem_usage *u) /* with a drafter's weights */
+{
+    return u->rounds_by_method[TANDEM_SPEC_DFLASH] + u->rounds_by_method[TANDEM_SPEC_TREE] +
+           u->rounds_by_method[TANDEM_SPEC_MTP];
+}
+
+static void long_prompt(tandem_request *r, int32_t *ids, int n)
+{
+    for (int i = 0; i < n; i++) ids[i] = nano_prompt[i % NANO_PROMPT];
+    r->ids   = ids;
+    r->n_ids = (size_t)n;
+}
+
+static const tandem_method drafting[] = {TANDEM_SPEC_DFLASH, TANDEM_SPEC_TREE, TANDEM_SPEC_MTP, TANDEM_SPEC_AUTO};
+
+TEST(sched_a_short_prompt_speculates_after_a_long_one)
+{
+    int32_t        ids[400];
+    tandem_options o;
+    tandem        *e;
+    tandem_request r;
+    nano_answer    before, after, a;
+    nano_options(&o);
+    o.n_ctx = 512;
+    if (!nano_open(t, &e, &o)) return;
+    set(t, e, "dflash_max_ctx", "300");
+    for (size_t m = 0; m < COUNT(drafting); m++) {
+        nano_request(e, &r, N);
+        r.spec.method = drafting[m];
+        nano_ask(t, e, &r, &before);
+        CHECK(heavy_rounds(&before.result.usage) > 0);
+        long_prompt(&r, ids, COUNT(ids));
+        nano_ask(t, e, &r, &a);
+        CHECK_INT(heavy_rounds(&a.result.usage), 0);
+        CHECK_MSG(strstr(a.result.usage.route_reason, "ctx"), "the reason is %s", a.result.usage.route_reason);
+        nano_request(e, &r, N);
+        r.spec.method = drafting[m];
+        nano_ask(t, e, &r, &after);
+        nano_same(t, &after, &before);
+        CHECK(heavy_rounds(&after.result.usage) > 0);
+        if (drafting[m] != TANDEM_SPEC_AUTO) CHECK_INT(after.result.usage.rounds, before.result.usage.rounds);
+    }
+    tandem_close(e);
+}
+
+/* All of a crowd run plainly where none may draft; the next one drafts as before, and is as fast (loosely: machines are noisy). */
+static void crowd(test_case *t, tandem *e, tandem_method m, int64_t *heavy)
+{
+    tandem_job    *j[CROWD];
+    tandem_request r;
+    nano_answer    a;
+    nano_request(e, &r, N);
+    r.spec.method = m;
+    *heavy        = 0;
+    for (int i = 0; i < CROWD; i++) j[i] = nano_submit(t, e, &r);
+    for (int i = 0; i < CROWD && j[i]; i++) {
+        nano_collect(j[i], &a);
+        CHECK_INT(a.n, N);
+        *heavy += heavy_rounds(&a.result.usage);
+    }
+}
+
+static double seconds_alone(test_case *t, tandem *e, tandem_method m, tandem_usage *u)
+{
+    double         best = 1e9;
+    tandem_request r;
+    nano_answer    a;
+    nano_request(e, &r, N);
+    r.spec.method = m;
+    for (int i = 0; i < 3; i++) {
+        nano_ask(t, e, &r, &a);
+        if (i == 0) *u = a.result.usage;
+        if (a.result.usage.decode_s < best) best = a.result.usage.decode_s;
+    }
+    return best;
+}
+
+TEST(sched_a_single_request_speculates_after_a_crowd)
+{
+    tandem_options o;
+    tandem        *e;
+    tandem_usage   before, after;
+    int64_t        heavy;
+    nano_options(&o);
+    o.max_lanes = CROWD;
+    if (!nano_open(t, &e, &o)) return;
+    for (size_t m = 0; m < COUNT(drafting); m++) {
+        double fast = seconds_alone(t, e, drafting[m], &before);
+        crowd(t, e, drafting[m], &heavy);
+        double again = seconds_alone(t, e, drafting[m], &after);
+        CHECK(heavy_rounds(&before) > 0 && heavy_rounds(&after) > 0);
+        CHECK_MSG(again < 3 * fast, "%s: %.4f s before the crowd, %.4f s after", tandem_method_name((int)drafting[m]),
+                  fast, again);
+        if (drafting[m] != TANDEM_SPEC_AUTO) CHECK_INT(after.rounds, before.rounds);
+    }
+    set(t, e, "dflash_max_concurrent", "0");
+    crowd(t, e, TANDEM_SPEC_DFLASH, &heavy);
+    CHECK_INT(heavy, 0);
+    set(t, e, "dflash_max_concurrent", "4");
+    crowd(t, e, TANDEM_SPEC_DFLASH, &heavy);
+    CHECK(heavy > 0);
+    set(t, e, "dflash_enabled", "false");
+    crowd(t, e, TANDEM_SPEC_AUTO, &heavy);
+    CHECK_INT(heavy, 0);
+    set(t, e, "dflash_enabled", "true");
+    seconds_alone(t, e, TANDEM_SPEC_DFLASH, &after);
+    CHECK(heavy_rounds(&after) > 0);
+    tandem_close(e);
+}
