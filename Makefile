@@ -3,7 +3,7 @@
 #   make            build/tandem                     make run    build, then answer a prompt
 #   make check      fast unit tests, fuzz corpora    make test   everything that needs no GPU
 #   make asan tsan  the unit tests under sanitizers  make fuzz   FUZZ_SECONDS (60) of each fuzz target
-#   make soak       100,000 tokens of every method against plain decoding
+#   make soak       100,000 tokens of every method against plain decoding, and the engine with many requests
 #   make bench-peer this engine and llama.cpp in turns on the same files, as ratios
 #   make install DESTDIR= PREFIX=/usr/local          make format, make clean
 #   make CUDA=1     the same with the GPU backend; CUDA_ARCH=90 builds for one GPU family alone, and faster
@@ -197,7 +197,7 @@ replay: $(addprefix $(BUILD)/,$(FUZZ))
 check: $(BUILD)/tandem $(BUILD)/unit $(ENGINE) replay example
 	$(BUILD)/unit
 	$(BUILD)/engine_exact 0
-	$(BUILD)/engine_soak 1
+	$(BUILD)/engine_soak 1 40
 
 # The example says what it should, and the header is C++ too.
 example: $(BUILD)/answers
