@@ -364,19 +364,21 @@ static bool is_drafting(int method) { return method != TANDEM_SPEC_OFF; }
 
 static long report(void)
 {
-    long tokens = 0;
+    long tokens = 0, cached = 0;
     printf("%-10s %-14s %8s %8s %10s %8s %8s %9s %6s\n", "method", "way", "answers", "tokens", "cancelled", "cached",
            "drafted", "accepted", "wrong");
     for (int m = 0; m < N_METHODS; m++)
         for (int w = 0; w < N_WAYS; w++) {
             const cell *c    = &cells[m][w];
             bool        idle = is_drafting(m) && !(c->accepted > 0 && c->accepted < c->drafted);
+            cached += c->cached;
             printf("%-10s %-14s %8ld %8ld %10ld %8ld %8ld %9ld %6ld%s\n", tandem_method_name(m), sampling_ways[w].name,
                    c->answers, c->tokens, c->cancelled, c->cached, c->drafted, c->accepted, c->wrong,
                    idle ? "  FAILED: not both right and wrong guesses" : "");
             failed |= idle || c->wrong;
             tokens += c->tokens;
         }
+    if (!cached) printf("FAILED: no prompt was found in the cache\n"), failed = true;
     for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++) {
         bool bad = rounds.met_again[m] == 0 || rounds.different[m];
         printf("%-10s %ld rounds met again, %ld with other guesses%s\n", tandem_method_name(m), rounds.met_again[m],
