@@ -306,7 +306,8 @@ typedef struct {
     machine m;
     double  rate[SPEC_METHODS]; /* of every guess */
     double  rate2[SPEC_METHODS];
-    int     phase; /* steps; 0: rate only */
+    int     phase;  /* steps; 0: rate only */
+    int     length; /* rounds of a request, on average; 0: they do not end */
 } world;
 
 typedef struct {
@@ -369,8 +370,17 @@ static double all_alike(const world *w, spec_method m, int guesses, int n, int a
     return n * expected(w, &p, at);
 }
 
+/* A request ends, another one of its class begins in its lane. */
+static void next_request(policy_classes *classes, policy *p, const policy_limits *l)
+{
+    policy_classes_learn(classes, 1, p);
+    policy_init(p, l);
+    policy_classes_seed(classes, 1, p);
+}
+
 static life live(const world *w, const policy_limits *l, int n, int steps, uint64_t seed)
 {
+    policy_classes   *classes = policy_classes_new(4);
     static crowd      c;
     static cost_table costs;
     double            tokens = 0, s = 0, plain = 0, plain_s = 0, dflash = 0, dflash_s = 0, lost = 0;
@@ -395,11 +405,13 @@ static life live(const world *w, const policy_limits *l, int n, int steps, uint6
             policy_note(&c.p[i], &costs, &plan[i], depth, right);
             tried |= plan[i].trial;
             if (plan[i].trial) lost += plan[i].par - expected(w, &plan[i], at);
+            if (w->length && test_rand(&seed) % (unsigned)w->length == 0) next_request(classes, &c.p[i], l);
         }
         o.trials += tried;
         plain += all_alike(w, SPEC_OFF, 0, n, at, &plain_s);
         dflash += all_alike(w, SPEC_DFLASH, whole, n, at, &dflash_s);
     }
+    policy_classes_free(classes);
     o.rate        = tokens / s;
     o.plain       = plain / plain_s;
     o.dflash      = dflash / dflash_s;
@@ -442,6 +454,27 @@ TEST(joint_life_is_near_the_better_setting)
                 CHECK_MSG(got >= 0.97, "%s, %d lanes, %s: %.3f of the better of plain and DFlash", k[i].name, lanes[j],
                           all ? "all methods" : "DFlash", got);
             }
+}
+
+/* Requests of 40 rounds: what one has learnt is there for the next. */
+TEST(joint_life_of_short_requests)
+{
+    static const machine small = {0.00016, 0.000097, 0, 0.0004, 0.00006, 0.00006, 0.00003};
+    static const struct {
+        const char *name;
+        world       w;
+    } k[] = {
+        {"cpu, good drafter", {.m = CPU_LIKE, .rate = {0, 0.9, 0.9, 0.8, 0.1}, .length = 40}},
+        {"cpu, bad drafter", {.m = CPU_LIKE, .rate = {0, 0.2, 0.2, 0.2, 0.02}, .length = 40}},
+        {"gpu, bad drafter", {.m = GPU_LIKE, .rate = {0, 0.1, 0.1, 0.1, 0.02}, .length = 40}},
+        {"nano", {.m = small, .rate = {0, 0.8, 0.8, 0.9, 0.3}, .length = 40}},
+    };
+    static const int lanes[] = {1, 2, 4, 8, 32};
+    for (size_t i = 0; i < COUNT(k); i++)
+        for (size_t j = 0; j < COUNT(lanes); j++) {
+            double got = check_life(t, k[i].name, &k[i].w, &CHAINS_AND_TREES, lanes[j]);
+            CHECK_MSG(got >= 0.97, "%s, %d lanes: %.3f of the better of plain and DFlash", k[i].name, lanes[j], got);
+        }
 }
 
 /* Text that is good for drafts in every other 300 steps: with few lanes it takes some steps to find out that it is good
