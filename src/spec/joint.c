@@ -19,8 +19,8 @@
 enum { SWEEPS = 4, SORT_BINS = 128 };
 enum { CHAIN_DFLASH, CHAIN_MTP, CHAIN_NGRAM, CHAINS };
 static const spec_method chain_method[CHAINS] = {SPEC_DFLASH, SPEC_MTP, SPEC_NGRAM};
-static const double      BATCH_SHARE          = 0.01;  /* of the tokens, for the trials of all lanes together */
-static const float       WORTHLESS            = 1e-4f; /* tokens: no longer drafts are looked at */
+static const double      BATCH_SHARE          = 0.01; /* of the tokens, for the trials of all lanes together */
+static const double      WORTHLESS            = 1e-3; /* tokens: no longer drafts are looked at */
 
 /* What a lane may do, and how many tokens that is expected to bring. */
 typedef struct {
@@ -56,11 +56,16 @@ typedef struct {
 /* --- menus --------------------------------------------------------------------------------------- */
 static void chain_menu(menu *m, int k, const policy_lane *l)
 {
-    double curve[DRAFT_MAX];
-    int    n = choice_depth(l, chain_method[k]), i = 0;
-    if (n > 0) survival_curve(&l->p->record[chain_method[k]], curve, n);
+    const survival *record = &l->p->record[chain_method[k]];
+    double          rate = SURVIVAL_FIRST, all = 1;
+    int             n = choice_depth(l, chain_method[k]), i = 0;
     m->chain[k][0] = 1;
-    for (; i < n && curve[i] > (double)WORTHLESS; i++) m->chain[k][i + 1] = m->chain[k][i] + (float)curve[i];
+    for (; i < n; i++) {
+        rate = survival_rate(record, i, rate);
+        all *= rate;
+        if (all < WORTHLESS) break;
+        m->chain[k][i + 1] = m->chain[k][i] + (float)all;
+    }
     m->n_chain[k] = i;
 }
 
@@ -76,16 +81,20 @@ static void make_menu(menu *m, const policy_lane *l)
     }
 }
 
-/* One row among many costs less than two measurements differ, so noise makes it look free, and what is done for nothing is
+/* Pieces of prompts have to be run, whatever the lanes guess: what they add to the step is no cost of the guesses, and
+ * must not make them look cheap beside it. They only move the place on the curve where rows are added.
+ *
+ * One row among many costs less than two measurements differ, so noise makes it look free, and what is done for nothing is
  * never found to be dear. So a row costs at least a quarter of what rows cost on average around here. */
-static void raise_steps(table *t, int base_rows)
+static void draw_steps(table *t, int fixed_rows)
 {
     const double *measured = t->v.step;
-    int           low = base_rows > 1 ? base_rows / 2 : 1, high = least(2 * base_rows + 2, COST_MAX_ROWS);
+    int           base = fixed_rows + t->n, low = base > 1 ? base / 2 : 1, high = least(2 * base + 2, COST_MAX_ROWS);
     double        at_least = (measured[high] - measured[low]) / (high - low) / 4;
-    t->steps[base_rows]    = measured[base_rows];
-    for (int rows = base_rows + 1; rows <= t->max_rows; rows++)
-        t->steps[rows] = fmax(measured[rows], t->steps[rows - 1] + at_least);
+    double        prompts  = measured[base] - measured[t->n];
+    t->steps[base]         = measured[t->n];
+    for (int rows = base + 1; rows <= t->max_rows; rows++)
+        t->steps[rows] = fmax(measured[rows] - prompts, t->steps[rows - 1] + at_least);
     t->v.step = t->steps;
 }
 
@@ -527,6 +536,9 @@ static void choose_single(table *t, const cost_table *c, int fixed_rows, spec_pl
     pick p = pick_of(t, 0, out, t->max_rows);
     count_pick(&s, &p, 1);
     forecast_step(t, &s, fixed_rows, f);
+    double prompts = f->plain_s - t->v.step[1];
+    f->plain_s -= prompts;
+    f->step_s -= prompts;
 }
 
 void policy_choose_all(const policy_lane *lanes, int n, const cost_table *c, int fixed_rows, int max_rows,
@@ -543,7 +555,7 @@ void policy_choose_all(const policy_lane *lanes, int n, const cost_table *c, int
     if (n == 1 && !lanes[0].fixed)
         choose_single(&t, c, fixed_rows, out, f);
     else {
-        raise_steps(&t, fixed_rows + n);
+        draw_steps(&t, fixed_rows);
         choose_together(&t, c, fixed_rows, ctx, out, f);
     }
 }

@@ -119,6 +119,7 @@ typedef struct {
     const cost_table  *c;
     const cost_view   *v;
     int                base_rows; /* of the step, without guesses */
+    double             prompts;   /* seconds that pieces of prompts add to it: no cost of the guesses */
 } choice;
 
 static double plan_cost(const choice *k, spec_method m, int n)
@@ -128,7 +129,7 @@ static double plan_cost(const choice *k, spec_method m, int n)
                       : m == SPEC_MTP   ? k->v->pass[1] * in_a_row
                       : m == SPEC_NGRAM ? k->v->ngram * in_a_row
                                         : k->v->block[m][1 + in_a_row];
-    return draft + k->v->step[k->base_rows + n];
+    return draft + k->v->step[k->base_rows + n] - k->prompts;
 }
 
 static void consider(const choice *k, spec_plan *best, spec_method m, int n, double tokens)
@@ -211,6 +212,7 @@ spec_plan choose_alone(const policy_lane *l, const cost_table *c, const cost_vie
     spec_plan   best   = {0}, trial;
 
     within.room = least(l->room, max_rows - k.base_rows);
+    k.prompts   = v->step[k.base_rows] - v->step[1];
     for (int m = 0; m < SPEC_METHODS; m++) consider_method(&k, &best, (spec_method)m, false);
     if (within.room > 0 && due_trial(&k, &best, &trial)) best = trial;
     if (!v->measured) best.rate = 0;

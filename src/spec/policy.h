@@ -4,7 +4,7 @@
  *
  *     sum over lanes of (1 + sum over d of P(the first d guesses are right))
  *     -------------------------------------------------------------------------
- *     cost of the drafts + cost of one step of all rows: 1 + n a lane, and what else is in the step
+ *     cost of the drafts + cost of one step of all rows: 1 + n a lane
  *
  * over all methods and lengths, plain decoding (n = 0) included. Costs are shared by all lanes (cost.h); survival is the
  * lane's own, per method and depth. A method that does not pay is tried again now and then, at growing distances, so that
@@ -52,7 +52,7 @@ typedef struct {
     const spec_plan *fixed; /* not NULL: settled elsewhere; it only counts in the costs */
 } policy_lane;
 
-/* What is expected of the step, and of the same step without any guess. */
+/* What is expected of the step, and of the same step without any guess; less what pieces of prompts add to both. */
 typedef struct {
     double tokens, draft_s, step_s;
     double plain_tokens, plain_s;

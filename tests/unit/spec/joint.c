@@ -266,6 +266,26 @@ TEST(joint_choice_follows_scripted_costs)
     }
 }
 
+/* A prompt makes the step long, but guesses no cheaper: as many as without it where rows cost the same, none more. */
+TEST(joint_choice_beside_prompts)
+{
+    for (int lanes = 1; lanes <= 8; lanes += 7)
+        for (int rate = 1; rate < 10; rate++) {
+            static crowd c;
+            cost_table   costs = known_costs(&CPU_LIKE);
+            spec_plan    alone[MAX_LANES], beside[MAX_LANES];
+            c.n = 0;
+            while (c.n < lanes) join(&c, known_policy(&DFLASH_MTP, 0.1 * rate, 0.1 * rate, 0));
+            policy_choose_all(c.lane, c.n, &costs, 0, COST_MAX_ROWS, alone, NULL);
+            policy_choose_all(c.lane, c.n, &costs, 100, COST_MAX_ROWS, beside, NULL);
+            for (int i = 0; i < lanes; i++)
+                CHECK_MSG(alone[i].method == beside[i].method && alone[i].n == beside[i].n,
+                          "%d lanes, rate %d: %s %d beside a prompt, %s %d without", lanes, rate,
+                          spec_method_names[beside[i].method], beside[i].n, spec_method_names[alone[i].method],
+                          alone[i].n);
+        }
+}
+
 TEST(joint_choice_keeps_to_limits)
 {
     uint64_t seed = 17;
