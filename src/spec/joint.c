@@ -16,9 +16,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { SWEEPS = 4, SORT_BINS = 128 };
+enum { SWEEPS = 4, SORT_BINS = 128, PLAIN_AGE = 64 }; /* steps, of the cost of plain decoding */
 enum { CHAIN_DFLASH, CHAIN_MTP, CHAIN_NGRAM, CHAINS };
 static const spec_method chain_method[CHAINS] = {SPEC_DFLASH, SPEC_MTP, SPEC_NGRAM};
+static const double      MARGIN               = 1.03; /* what is won by less is within the noise */
 static const double      BATCH_SHARE          = 0.01; /* of the tokens, for the trials of all lanes together */
 static const double      WORTHLESS            = 1e-3; /* tokens: no longer drafts are looked at */
 
@@ -369,6 +370,7 @@ static void best_outcome(const table *t, const outcome *plain, outcome *best)
         improve(t, &o);
         if (o.rate > best->rate) *best = o;
     }
+    if (best->rate < MARGIN * plain->rate) *best = *plain;
 }
 
 /* --- trials -------------------------------------------------------------------------------------- */
@@ -452,7 +454,7 @@ static bool best_group(const table *t, const outcome *best, const cost_table *c,
 /* All else is compared with plain decoding: that its cost is known, and of late, is worth a step of all lanes. */
 static bool plain_due(const table *t, const outcome *best, const cost_table *c, int fixed_rows, int32_t ctx)
 {
-    if (fixed_rows > 0 || best->s.rows == t->n || cost_step_is_known(c, t->n, ctx)) return false;
+    if (fixed_rows > 0 || best->s.rows == t->n || cost_step_is_known(c, t->n, ctx, PLAIN_AGE)) return false;
     for (int i = 0; i < t->n; i++)
         if (t->lanes[i].fixed || t->lanes[i].p->wait[SPEC_OFF] > 0) return false;
     return true;
