@@ -226,10 +226,16 @@ static void redraw_step(cost_table *c, int at)
     redraw(c, s, &from);
 }
 
+static void note_noise(cost_table *c, const cost_series *s, int rows, double seconds)
+{
+    if (s->drawn && seconds > 0) c->noise += (fmin(1, fabs(seconds / s->curve[rows] - 1)) - c->noise) / 64;
+}
+
 void cost_note_step(cost_table *c, int rows, int32_t ctx, double seconds)
 {
     if (rows < 1 || rows > COST_MAX_ROWS) return;
     int at = context_of(ctx);
+    note_noise(c, &c->step[at], rows, seconds);
     note_at(&c->step[at], rows, ++c->n_steps, seconds);
     redraw_step(c, at);
     cost_series *others[] = {&c->block[SPEC_DFLASH], &c->block[SPEC_TREE], &c->pass};

@@ -34,6 +34,7 @@ typedef struct {
     cost_series block[SPEC_TREE + 1]; /* DFlash, tree: a pass of so many rows, anchors and guesses of all lanes */
     cost_series pass;                 /* MTP: one guess for each of so many lanes */
     cost        ngram;                /* one guess */
+    double      noise;                /* by how much steps differ from the curve, as a share of it, of late */
     long        n_steps;              /* measured, of any number of rows */
     double      tokens, lost;         /* made of late; of these, what trials cost (policy_note) */
 } cost_table;                         /* a zeroed one knows nothing */

@@ -19,7 +19,8 @@
 enum { SWEEPS = 4, SORT_BINS = 128, PLAIN_AGE = 64 }; /* steps, of the cost of plain decoding */
 enum { CHAIN_DFLASH, CHAIN_MTP, CHAIN_NGRAM, CHAINS };
 static const spec_method chain_method[CHAINS] = {SPEC_DFLASH, SPEC_MTP, SPEC_NGRAM};
-static const double      MARGIN               = 1.03; /* what is won by less is within the noise */
+static const double      MARGIN               = 0.03; /* what is won by less is not worth it, */
+static const double      OF_NOISE             = 0.5;  /* or by less than this share of the noise */
 static const double      BATCH_SHARE          = 0.01; /* of the tokens, for the trials of all lanes together */
 static const double      WORTHLESS            = 1e-3; /* tokens: no longer drafts are looked at */
 
@@ -360,7 +361,7 @@ static void improve(const table *t, outcome *o)
     o->rate = o->s.tokens / seconds(&t->v, &o->s);
 }
 
-static void best_outcome(const table *t, const outcome *plain, outcome *best)
+static void best_outcome(const table *t, const cost_table *c, const outcome *plain, outcome *best)
 {
     *best = *plain;
     improve(t, best);
@@ -370,7 +371,7 @@ static void best_outcome(const table *t, const outcome *plain, outcome *best)
         improve(t, &o);
         if (o.rate > best->rate) *best = o;
     }
-    if (best->rate < MARGIN * plain->rate) *best = *plain;
+    if (best->rate < (1 + fmax(MARGIN, OF_NOISE * c->noise)) * plain->rate) *best = *plain;
 }
 
 /* --- trials -------------------------------------------------------------------------------------- */
@@ -516,7 +517,7 @@ static void choose_together(table *t, const cost_table *c, int fixed_rows, int32
     group   g;
     start_plain(t, fixed_rows, &plain.s, plain.picks);
     plain.rate = plain.s.tokens / seconds(&t->v, &plain.s);
-    best_outcome(t, &plain, &best);
+    best_outcome(t, c, &plain, &best);
     put_plans(t, &best, best.rate, out);
     if (f) forecast_step(t, &best.s, fixed_rows, f);
     if (plain_due(t, &best, c, fixed_rows, ctx)) {
