@@ -338,7 +338,7 @@ double cost_draft(const cost_table *c, spec_method m, int n_guesses)
 bool cost_step_is_known(const cost_table *c, int rows, int32_t ctx, int max_age)
 {
     const cost_series *s = &c->step[context_of(ctx)];
-    for (int r = rows; r <= rows + rows / 16 && r <= COST_MAX_ROWS; r++) {
+    for (int r = rows - rows / 8; r <= rows + rows / 16 && r <= COST_MAX_ROWS; r++) {
         const cost *k = &s->at[r];
         if (k->seconds > 0 && c->n_steps - k->at <= (k->n < FEW ? FIRST_AGE : max_age)) return true;
     }

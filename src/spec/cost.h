@@ -60,6 +60,6 @@ void cost_view_init(cost_view *v, const cost_table *c, int32_t ctx);
 
 double cost_step(const cost_table *c, int rows, int32_t ctx);
 double cost_draft(const cost_table *c, spec_method m, int n_guesses); /* one lane's; in a row: the depth of a tree */
-/* Whether a step of so many rows, or a few more, was measured in the last max_age steps. */
+/* Whether a step of so many rows, or a few more or less, was measured in the last max_age steps. */
 bool cost_step_is_known(const cost_table *c, int rows, int32_t ctx, int max_age);
 #endif

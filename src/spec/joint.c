@@ -457,7 +457,7 @@ static bool plain_due(const table *t, const outcome *best, const cost_table *c, 
 {
     if (fixed_rows > 0 || best->s.rows == t->n || cost_step_is_known(c, t->n, ctx, PLAIN_AGE)) return false;
     for (int i = 0; i < t->n; i++)
-        if (t->lanes[i].fixed || t->lanes[i].p->wait[SPEC_OFF] > 0) return false;
+        if (t->lanes[i].fixed) return false;
     return true;
 }
 

@@ -286,6 +286,27 @@ TEST(joint_choice_beside_prompts)
         }
 }
 
+/* Steps without guesses are measured again when that was long ago, also where lanes wait for all their trials. */
+TEST(joint_choice_measures_plain_steps)
+{
+    static crowd c;
+    cost_table   costs = known_costs(&GPU_LIKE);
+    spec_plan    plan[MAX_LANES];
+    c.n = 0;
+    while (c.n < 16) join(&c, known_policy(&DFLASH_ONLY, 0.9, 0, 0));
+    policy_choose_all(c.lane, c.n, &costs, 0, COST_MAX_ROWS, plan, NULL);
+    for (int i = 0; i < c.n; i++) CHECK(plan[i].method == SPEC_DFLASH && !plan[i].trial);
+    for (int i = 0; i < 70; i++) cost_note_step(&costs, 60, 0, step_cost(&GPU_LIKE, 60));
+    policy_choose_all(c.lane, c.n, &costs, 5, COST_MAX_ROWS, plan,
+                      NULL); /* not beside a prompt: nothing would be learnt */
+    CHECK(plan[0].method == SPEC_DFLASH && !plan[0].trial);
+    policy_choose_all(c.lane, c.n, &costs, 0, COST_MAX_ROWS, plan, NULL);
+    for (int i = 0; i < c.n; i++) CHECK(plan[i].method == SPEC_OFF && plan[i].trial && plan[i].par > 1);
+    cost_note_step(&costs, 16, 0, step_cost(&GPU_LIKE, 16));
+    policy_choose_all(c.lane, c.n, &costs, 0, COST_MAX_ROWS, plan, NULL);
+    CHECK(plan[0].method == SPEC_DFLASH && !plan[0].trial);
+}
+
 TEST(joint_choice_keeps_to_limits)
 {
     uint64_t seed = 17;
