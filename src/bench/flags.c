@@ -1,5 +1,7 @@
 #include "bench/flags.h"
 
+#include "base/log.h"
+
 bool bench_check_generate(const generate_flags *f, const opt_spec *usage)
 {
     if (!generate_check_flags(f, usage)) return false;
@@ -37,4 +39,17 @@ bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e)
     opt->image      = f->drafter.bytes;
     opt->image_name = f->drafter.name;
     return true;
+}
+
+bool bench_open_prompts(prompt_maker *p, tok **t, const target *m, const char *path, err *e)
+{
+    chat_options format;
+    err          why = {0};
+    if (!path) return prompts_init(p, NULL, NULL, m->n_vocab, e);
+    if (open_tok(t, path, &why) && open_chat_format(&format, m, path, &why) &&
+        prompts_init(p, *t, &format, m->n_vocab, &why))
+        return true;
+    log_event(LOG_WARN, "bench", "%s: the prompts are random token ids", why.text);
+    prompts_deinit(p);
+    return prompts_init(p, NULL, NULL, m->n_vocab, e);
 }

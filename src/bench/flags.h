@@ -7,6 +7,7 @@
  *   shape_free(&flags.shape.target);                                                        after engine_open, or later */
 #ifndef TANDEM_BENCH_FLAGS_H
 #define TANDEM_BENCH_FLAGS_H
+#include "bench/prompts.h"
 #include "bench/provenance.h"
 #include "bench/shape.h"
 #include "cli/generate.h"
@@ -43,4 +44,6 @@ bool bench_check_shape(const shape_flags *f, const char *path, const opt_spec *u
 bool bench_open_model(shape_flags *f, engine_options *opt, err *e);
 /* The shape's drafter, unless files were given; nothing without a shape. */
 bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e);
+/* Questions in the model's chat format, and its tokenizer; random ids for a shape (path NULL) or a model without one. */
+bool bench_open_prompts(prompt_maker *p, tok **t, const target *m, const char *path, err *e);
 #endif

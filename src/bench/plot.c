@@ -123,29 +123,61 @@ static bool read_spec(plot *p, const json_value *o, const char *metric, err *e)
     return read_bars(p, o, 0, metric, e);
 }
 
-static bool read_list(plot *p, const json_value *list, const char *metric, err *e)
+/* A point of every arm's curve: so many users. */
+static bool read_users(plot *p, const json_value *cell, int from, const char *metric, err *e)
 {
-    int from = p->n_series;
-    for (size_t i = 0; i < n_items(list); i++)
-        if (p->kind == PLOT_CURVES ? !read_curve(p, &list->item[i], e) : !read_bars(p, &list->item[i], from, metric, e))
+    const json_value *arms = json_get(cell, "arms");
+    double            users;
+    if (!get_number(cell, "users", &users) || users < 1) return err_set(e, ERR_FORMAT, "a cell has no users");
+    for (size_t i = 0; i < n_items(arms); i++) {
+        plot_series *s = find_series(p, from, get_text(&arms->item[i], "name"), e);
+        if (!s || !add_point(s, &arms->item[i], users, metric, e)) return false;
+    }
+    return true;
+}
+
+/* What the parts of bench write, and how it is drawn. */
+typedef struct {
+    const char *bench, *list, *metric, *x_label;
+    plot_kind   kind;
+    bool        fixed; /* there is no other metric */
+} result_kind;
+static const result_kind kinds[] = {
+    {"rows", "series", "tokens per second", "rows of a step", PLOT_CURVES, true},
+    {"lanes", "cells", "tok_s", "users at once", PLOT_CURVES, false},
+    {"table", "cells", "gen_tps", "context, tokens", PLOT_BARS, false},
+    {"spec", NULL, "ratio", "accepted", PLOT_BARS, false},
+};
+
+static bool read_items(plot *p, const result_kind *k, const json_value *o, const char *metric, err *e)
+{
+    const json_value *list = k->list ? json_get(o, k->list) : NULL;
+    int               from = p->n_series;
+    if (!k->list) return read_spec(p, o, metric, e);
+    for (size_t i = 0; i < n_items(list); i++) {
+        const json_value *x = &list->item[i];
+        if (!(k->kind == PLOT_BARS ? read_bars(p, x, from, metric, e)
+              : k->fixed           ? read_curve(p, x, e)
+                                   : read_users(p, x, from, metric, e)))
             return false;
+    }
     return true;
 }
 
 static bool read_result(plot *p, const json_value *o, const char *metric, err *e)
 {
-    str       what = get_text(o, "bench");
-    bool      rows = str_is(what, "rows"), spec = str_is(what, "spec");
-    plot_kind kind = rows ? PLOT_CURVES : PLOT_BARS;
-    if (rows || !metric) metric = rows ? "tokens per second" : spec ? "ratio" : "gen_tps";
-    if (!rows && !spec && !str_is(what, "table"))
-        return err_set(e, ERR_FORMAT, "it is no result of bench rows, bench table or bench spec");
-    if (p->kind != PLOT_EMPTY && (p->kind != kind || strcmp(p->y_label, metric) != 0))
-        return err_set(e, ERR_INPUT, "curves, tables and ratios do not go into one picture");
-    p->kind = kind;
-    snprintf(p->x_label, sizeof p->x_label, "%s", rows ? "rows of a step" : spec ? "accepted" : "context, tokens");
+    str                what = get_text(o, "bench");
+    const result_kind *k    = kinds;
+    while (k < kinds + COUNT(kinds) && !str_is(what, k->bench)) k++;
+    if (k == kinds + COUNT(kinds)) return err_set(e, ERR_FORMAT, "it is no result of bench rows, lanes, table or spec");
+    if (k->fixed || !metric) metric = k->metric;
+    if (p->kind != PLOT_EMPTY &&
+        (p->kind != k->kind || strcmp(p->x_label, k->x_label) != 0 || strcmp(p->y_label, metric) != 0))
+        return err_set(e, ERR_INPUT, "results of different kinds do not go into one picture");
+    p->kind = k->kind;
+    snprintf(p->x_label, sizeof p->x_label, "%s", k->x_label);
     snprintf(p->y_label, sizeof p->y_label, "%s", metric);
-    return spec ? read_spec(p, o, metric, e) : read_list(p, json_get(o, rows ? "series" : "cells"), metric, e);
+    return read_items(p, k, o, metric, e);
 }
 
 bool plot_add(plot *p, str json, const char *metric, err *e)

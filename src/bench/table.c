@@ -12,7 +12,6 @@
  *      |<---------------- e2e -------------->|       wall_tg_tps = answer tokens / e2e
  *
  * Ratios compare the same metric of the same prompt's answers, pair by pair. */
-#include "base/log.h"
 #include "bench/arms.h"
 #include "bench/bare.h"
 #include "bench/bench.h"
@@ -316,28 +315,16 @@ static bool choose_sizes(bench *b, err *e)
     return true;
 }
 
-/* Speed needs no words: a model without a tokenizer gets random ids. */
-static bool open_prompts(bench *b, err *e)
-{
-    const char  *path = flags.gen.engine.path;
-    chat_options format;
-    err          why = {0};
-    if (flags.shape.given) return prompts_init(&b->prompts, NULL, NULL, b->g.model->n_vocab, e);
-    if (open_tok(&b->tok, path, &why) && open_chat_format(&format, b->g.model, path, &why) &&
-        prompts_init(&b->prompts, b->tok, &format, b->g.model->n_vocab, &why))
-        return true;
-    log_event(LOG_WARN, "bench", "%s: the prompts are random token ids", why.text);
-    prompts_deinit(&b->prompts);
-    return prompts_init(&b->prompts, NULL, NULL, b->g.model->n_vocab, e);
-}
-
 static bool open_all(bench *b, err *e)
 {
     generate_flags *f = &flags.gen;
     f->method         = SPEC_AUTO; /* all drafters are wanted */
     f->method_given   = true;
     if (!f->engine.n_ctx) f->engine.n_ctx = b->size[b->n_sizes - 1] + f->max_tokens + 1;
-    if (!bare_open(&b->g, f, e) || !open_prompts(b, e) || !bare_init(&b->gen, &b->g, b->tok, f, e)) return false;
+    if (!bare_open(&b->g, f, e) ||
+        !bench_open_prompts(&b->prompts, &b->tok, b->g.model, flags.shape.given ? NULL : f->engine.path, e) ||
+        !bare_init(&b->gen, &b->g, b->tok, f, e))
+        return false;
     b->gen.on_token   = on_token;
     b->gen.ctx        = b;
     b->gen.ignore_eos = true;
@@ -407,7 +394,8 @@ int bench_table(int argc, char **args)
     }
     if (opt_parse(&usage, argc, args, &n_args, &code)) {
         if (n_args)
-            code = opt_usage(&usage, "'%s' is no part of bench: there are table, rows, spec, plot and shape", args[0]);
+            code = opt_usage(
+                &usage, "'%s' is no part of bench: there are table, rows, spec, raw, lanes, plot and shape", args[0]);
         else
             code = !check_flags(b) ? 2 : measure(b, &e) ? 0 : cli_fail(&e);
     }

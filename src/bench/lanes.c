@@ -1,0 +1,505 @@
+/* tandem bench lanes: what many users get together, by their number and by way of decoding.
+ *
+ * A cell is so many users at once, each with a few questions one after the other. All arms answer the same questions, in an
+ * order that turns, plain decoding twice (bench/arms.h), and what they write is compared. Every run is a tenant of its own,
+ * so nothing is answered from the cache.
+ *
+ *      tok_s   answer tokens of all users / time from the first question to the last answer
+ *      ratio   of tok_s to plain decoding's in the same turn
+ *      better  of auto's tok_s to that of the better of the other arms, by their medians
+ *
+ * A burst: one user alone, then many at once, then one alone again, who must be as fast as the first. */
+#include "base/bell.h"
+#include "base/clock.h"
+#include "bench/arms.h"
+#include "bench/bare.h"
+#include "bench/bench.h"
+#include "bench/flags.h"
+#include "bench/prompts.h"
+#include "bench/provenance.h"
+#include "bench/result.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { MAX_CELLS = 16, MAX_USERS = SCHED_MAX_LANES, MAX_REPEATS = 200, MAX_QUESTIONS = 16, ANSWER = 96 };
+
+static struct {
+    generate_flags gen;
+    shape_flags    shape;
+    const char    *methods, *users, *json;
+    int            repeats, questions, prompt, burst;
+    bool           no_hash;
+} flags = {.gen       = GENERATE_DEFAULTS,
+           .shape     = SHAPE_DEFAULTS,
+           .methods   = "dflash,auto",
+           .users     = "1,2,4,8,16,32",
+           .repeats   = 9,
+           .questions = 2,
+           .prompt    = 96,
+           .burst     = 16};
+
+static const option opts[] = {
+    OPT_GENERATE(flags.gen),
+    OPT_SHAPE(flags.shape),
+    OPT_WORDS("methods", flags.methods, ARMS_HELP),
+    OPT_WORDS("users", flags.users, "users at once (default 1,2,4,8,16,32)"),
+    {.name = "questions",
+     .kind = OPT_INT,
+     .dest = &flags.questions,
+     .arg  = "N",
+     .min  = 1,
+     .max  = MAX_QUESTIONS,
+     .help = "of each user, one after the other (default 2)"},
+    {.name = "prompt-tokens",
+     .kind = OPT_INT,
+     .dest = &flags.prompt,
+     .arg  = "N",
+     .min  = 1,
+     .max  = GENERATE_MAX_CONTEXT / 2,
+     .help = "tokens of a question (default 96)"},
+    {.name = "burst",
+     .kind = OPT_INT,
+     .dest = &flags.burst,
+     .arg  = "N",
+     .min  = 0,
+     .max  = MAX_USERS,
+     .help = "users between two answers to a single one, with the last arm; 0: no burst (default 16)"},
+    OPT_REPEATS(flags.repeats, MAX_REPEATS, NULL, "turns of each number of users (default 9)"),
+    OPT_RESULT(flags.json, flags.no_hash),
+    OPT_LOGGING,
+};
+static const opt_spec usage = {
+    "bench", "bench lanes [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
+    "Measures the engine with many users at once, in interleaved turns of plain decoding and other methods: tokens "
+    "per\n"
+    "second of all together, time to the first token; medians with 90% intervals. -n is 96 here.",
+    opts, COUNT(opts)};
+
+/* One arm with one number of users. */
+typedef struct {
+    double  tok_s[MAX_REPEATS], ratio[MAX_REPEATS], ttft_ms[MAX_REPEATS];
+    int     n;
+    int64_t rounds, drafted, accepted;
+} tally;
+
+typedef struct {
+    tandem_job *job;
+    int         asked; /* questions */
+    tok_ids     text;  /* all answers so far */
+} user;
+
+typedef struct {
+    engine         g;
+    sched         *sched;
+    bell           news;
+    tok           *tok;
+    tandem_request request;
+    tandem_bias    bias[TANDEM_MAX_BIAS];
+    prompt_maker   prompts;
+    provenance     from;
+    arm_choice     arm[ARMS_MAX];
+    int            n_arms, n_different, n_runs;
+    int            users[MAX_CELLS], n_cells;
+    user           user[MAX_USERS];
+    tok_ids        prompt[MAX_USERS][MAX_QUESTIONS], first_text[MAX_USERS];
+    tally         *tally[MAX_CELLS]; /* [n_arms] */
+    double         after_burst[MAX_REPEATS];
+} bench;
+
+/* --- running --------------------------------------------------------------------------------------*/
+static void on_news(void *ctx) { bell_ring(ctx); }
+
+static tandem_speculation speculation_of(const spec_settings *s)
+{
+    return (tandem_speculation){.method        = (tandem_method)s->method,
+                                .draft_max     = s->draft_max,
+                                .tree_budget   = s->tree_budget,
+                                .tree_temp     = s->tree_temp,
+                                .no_chain_seed = s->no_chain_seed,
+                                .draft_noise   = s->draft_noise};
+}
+
+static bool ask(bench *b, int u, int arm, err *e)
+{
+    user          *x = &b->user[u];
+    const tok_ids *p = &b->prompt[u][x->asked++];
+    tandem_request r = b->request;
+    char           tenant[32];
+    snprintf(tenant, sizeof tenant, "run %d", b->n_runs);
+    r.ids    = p->p;
+    r.n_ids  = p->n;
+    r.spec   = speculation_of(&b->arm[arm].spec);
+    r.tenant = tenant;
+    return sched_submit(b->sched, &r, &x->job, e);
+}
+
+static void take_tokens(user *x)
+{
+    tandem_token got[64];
+    for (size_t n; (n = tandem_poll(x->job, got, COUNT(got)));)
+        for (size_t i = 0; i < n; i++) tok_ids_put(&x->text, got[i].id);
+}
+
+/* Of a question that was answered. */
+static bool note_answer(user *x, tally *t, double *ttft_s, err *e)
+{
+    const tandem_result *r = tandem_job_result(x->job);
+    if (r->finish != TANDEM_FINISH_LENGTH)
+        return err_set(e, (err_code)r->error.code, "an answer ended early: %s",
+                       r->error.text[0] ? r->error.text : tandem_finish_name(r->finish));
+    *ttft_s += r->usage.queue_s + r->usage.prefill_s;
+    if (t) {
+        t->rounds += r->usage.rounds;
+        t->drafted += r->usage.drafted;
+        t->accepted += r->usage.accepted;
+    }
+    return true;
+}
+
+/* Takes what one user has got; the next question follows an answer. */
+static bool serve(bench *b, int u, int arm, tally *t, double *ttft_s, err *e)
+{
+    user *x    = &b->user[u];
+    bool  done = tandem_job_result(x->job) != NULL; /* before the last tokens are taken */
+    take_tokens(x);
+    if (!done) return true;
+    if (!note_answer(x, t, ttft_s, e)) return false;
+    tandem_release(x->job);
+    x->job = NULL;
+    return x->asked == flags.questions || ask(b, u, arm, e);
+}
+
+static void release_all(bench *b)
+{
+    for (int u = 0; u < MAX_USERS; u++) {
+        tandem_release(b->user[u].job);
+        b->user[u].job = NULL;
+    }
+}
+
+/* All questions of n users; *tok_s of all together. */
+static bool run_users(bench *b, int n, int arm, tally *t, double *tok_s, double *ttft_s, err *e)
+{
+    double start = clock_s();
+    size_t n_out = 0;
+    *ttft_s      = 0;
+    b->n_runs++;
+    for (int u = 0; u < n; u++) {
+        b->user[u].asked = 0, b->user[u].text.n = 0;
+        if (!ask(b, u, arm, e)) return false;
+    }
+    for (bool busy = true; busy;) {
+        unsigned seen = bell_read(&b->news);
+        busy          = false;
+        for (int u = 0; u < n; u++) {
+            if (b->user[u].job && !serve(b, u, arm, t, ttft_s, e)) return false;
+            busy |= b->user[u].job != NULL;
+        }
+        if (busy) bell_wait(&b->news, seen, -1);
+    }
+    for (int u = 0; u < n; u++) n_out += b->user[u].text.n;
+    *tok_s = (double)n_out / (clock_s() - start);
+    *ttft_s /= (double)n * flags.questions;
+    return true;
+}
+
+static bool new_questions(bench *b, int n, err *e)
+{
+    for (int u = 0; u < n; u++)
+        for (int i = 0; i < flags.questions; i++)
+            if (!prompts_next(&b->prompts, &b->prompt[u][i], flags.prompt, e)) return false;
+    return true;
+}
+
+/* Every arm answers the same new questions. */
+static bool run_turn(bench *b, int cell, int turn, err *e)
+{
+    int n = b->users[cell];
+    if (!new_questions(b, n, e)) return false;
+    for (int i = 0; i < b->n_arms; i++) {
+        int    k = (i + turn) % b->n_arms;
+        tally *t = &b->tally[cell][k];
+        double ttft_s;
+        if (!run_users(b, n, k, t, &t->tok_s[turn], &ttft_s, e)) return false;
+        t->ttft_ms[turn] = 1e3 * ttft_s;
+        for (int u = 0; u < n; u++) b->n_different += !arms_agree(&b->first_text[u], &b->user[u].text, i == 0);
+    }
+    for (int k = 0; k < b->n_arms; k++) {
+        tally *t       = &b->tally[cell][k];
+        t->ratio[turn] = t->tok_s[turn] / b->tally[cell][0].tok_s[turn];
+        t->n           = turn + 1;
+    }
+    return true;
+}
+
+static bool run_burst(bench *b, int turn, err *e)
+{
+    double before, burst, after, ttft_s;
+    int    arm = b->n_arms - 1;
+    if (!new_questions(b, flags.burst, e) || !run_users(b, 1, arm, NULL, &before, &ttft_s, e) ||
+        !run_users(b, flags.burst, arm, NULL, &burst, &ttft_s, e) || !run_users(b, 1, arm, NULL, &after, &ttft_s, e))
+        return false;
+    b->after_burst[turn] = after / before;
+    return true;
+}
+
+/* Pages, and what auto knows about costs. */
+static bool warm_up(bench *b, int cell, err *e)
+{
+    double tok_s, ttft_s;
+    if (!new_questions(b, b->users[cell], e)) return false;
+    for (int k = 0; k < b->n_arms; k++)
+        if (!run_users(b, b->users[cell], k, NULL, &tok_s, &ttft_s, e)) return false;
+    return true;
+}
+
+static bool run_all(bench *b, err *e)
+{
+    progress_bar bar;
+    int          units = b->n_cells + (flags.burst > 0);
+    progress_start(&bar, "measuring");
+    bar.no_bytes = true;
+    for (int c = 0; c < units; c++)
+        for (int r = 0; r < flags.repeats; r++) {
+            progress_show(&bar, (size_t)(c * flags.repeats + r), (size_t)(units * flags.repeats));
+            if (c < b->n_cells && r == 0 && !warm_up(b, c, e)) return false;
+            if (!(c < b->n_cells ? run_turn(b, c, r, e) : run_burst(b, r, e))) return false;
+        }
+    progress_end(&bar);
+    return true;
+}
+
+/* --- results --------------------------------------------------------------------------------------*/
+static interval median_of(const double *x, int n)
+{
+    double sorted[MAX_REPEATS];
+    memcpy(sorted, x, (size_t)n * sizeof *x);
+    return stats_median(sorted, n);
+}
+
+static int auto_arm(const bench *b)
+{
+    for (int k = 0; k < b->n_arms; k++)
+        if (b->arm[k].spec.method == SPEC_AUTO) return k;
+    return -1;
+}
+
+/* auto against the better of the others: false when it is not among the arms. The second plain arm shows the noise. */
+static bool against_better(const bench *b, int cell, interval *out, int *better)
+{
+    double ratio[MAX_REPEATS], best = 0;
+    int    mine = auto_arm(b);
+    tally *t    = b->tally[cell];
+    if (mine < 0) return false;
+    for (int k = 0; k < b->n_arms; k++) {
+        double m = median_of(t[k].tok_s, t[k].n).median;
+        if (k != mine && k != 1 && m > best) best = m, *better = k;
+    }
+    for (int i = 0; i < t[mine].n; i++) ratio[i] = t[mine].tok_s[i] / t[*better].tok_s[i];
+    *out = stats_median(ratio, t[mine].n);
+    return true;
+}
+
+static void print_cell(const bench *b, int cell)
+{
+    interval vs;
+    int      better = 0;
+    for (int k = 0; k < b->n_arms; k++) {
+        const tally *t = &b->tally[cell][k];
+        interval     r = median_of(t->ratio, t->n);
+        printf("%5d  %-12s %9.1f  %5.2f [%.2f, %.2f] %9.1f", b->users[cell], b->arm[k].name,
+               median_of(t->tok_s, t->n).median, r.median, r.low, r.high, median_of(t->ttft_ms, t->n).median);
+        if (t->rounds)
+            printf("  %6.2f %5.1f%%", 1 + (double)t->accepted / (double)t->rounds,
+                   100 * (double)t->accepted / (double)t->drafted);
+        if (k == auto_arm(b) && against_better(b, cell, &vs, &better))
+            printf("   to %s %.2f [%.2f, %.2f]", b->arm[better].name, vs.median, vs.low, vs.high);
+        putchar('\n');
+    }
+}
+
+static void print_table(const bench *b)
+{
+    const ops *o = b->g.model->o;
+    printf(
+        "%s on %s (%s kernels), %d threads, K/V %s, %d questions of %d tokens each, answers of %d; medians of %d turns "
+        "with 90%% intervals\n",
+        cli_path_name(flags.gen.engine.path), b->g.device.name, o->kernels ? o->kernels : "its own", o->n_threads,
+        generate_kv_names[flags.gen.kv], flags.questions, flags.prompt, flags.gen.max_tokens, flags.repeats);
+    printf("users  %-12s %9s  %-19s %9s  %6s %6s\n", "arm", "tok/s", "to off [90%]", "ttft ms", "length", "rate");
+    for (int c = 0; c < b->n_cells; c++) print_cell(b, c);
+    if (flags.burst) {
+        interval i = median_of(b->after_burst, flags.repeats);
+        printf("one user right after %d at once, to one before: %.2f [%.2f, %.2f]\n", flags.burst, i.median, i.low,
+               i.high);
+    }
+    printf("%s\n", b->n_different ? "THE TEXTS DIFFER" : "all arms wrote the same text");
+}
+
+static void put_arm(json_writer *w, const bench *b, int cell, int k)
+{
+    const tally *t = &b->tally[cell][k];
+    json_begin_object(w);
+    result_str(w, "name", b->arm[k].name);
+    result_interval(w, "tok_s", median_of(t->tok_s, t->n));
+    result_interval(w, "ratio", median_of(t->ratio, t->n));
+    result_interval(w, "ttft_ms", median_of(t->ttft_ms, t->n));
+    result_int(w, "rounds", t->rounds);
+    result_int(w, "drafted", t->drafted);
+    result_int(w, "accepted", t->accepted);
+    json_end(w);
+}
+
+static void put_cell(json_writer *w, const bench *b, int cell)
+{
+    interval vs;
+    int      better = 0;
+    json_begin_object(w);
+    result_int(w, "users", b->users[cell]);
+    if (against_better(b, cell, &vs, &better)) {
+        result_str(w, "better", b->arm[better].name);
+        result_interval(w, "auto_to_better", vs);
+    }
+    json_key(w, "arms");
+    json_begin_array(w);
+    for (int k = 0; k < b->n_arms; k++) put_arm(w, b, cell, k);
+    json_end(w);
+    json_end(w);
+}
+
+static bool write_json(const bench *b, err *e)
+{
+    buf         out;
+    json_writer w;
+    buf_init(&out, 1 << 24);
+    json_writer_init(&w, &out);
+    json_begin_object(&w);
+    result_str(&w, "bench", "lanes");
+    provenance_put(&b->from, &w, &b->g, cli_path_name(flags.gen.engine.path), generate_kv_names[flags.gen.kv]);
+    result_int(&w, "prompt_tokens", flags.prompt);
+    result_int(&w, "answer_tokens", flags.gen.max_tokens);
+    result_int(&w, "questions", flags.questions);
+    result_int(&w, "repeats", flags.repeats);
+    result_int(&w, "different_texts", b->n_different);
+    if (flags.burst) result_interval(&w, "after_burst", median_of(b->after_burst, flags.repeats));
+    json_key(&w, "cells");
+    json_begin_array(&w);
+    for (int c = 0; c < b->n_cells; c++) put_cell(&w, b, c);
+    json_end(&w);
+    json_end(&w);
+    bool ok = result_write(flags.json, buf_str(&out), e);
+    buf_deinit(&out);
+    return ok;
+}
+
+/* --- the command ----------------------------------------------------------------------------------*/
+static bool open_sched(bench *b, int lanes, err *e)
+{
+    sched_options so = {.spec               = b->g.spec,
+                        .model              = b->g.model,
+                        .tok                = b->tok,
+                        .n_ctx              = b->g.n_ctx,
+                        .max_lanes          = lanes,
+                        .step_tokens        = b->g.model->max_rows,
+                        .default_max_tokens = b->g.n_ctx,
+                        .max_stall_ms       = 200,
+                        .wake               = on_news,
+                        .wake_ctx           = &b->news};
+    job_request_init(&b->request, b->g.model);
+    if (!generate_apply(&b->request, &flags.gen, b->g.model->n_vocab, b->bias, e)) return false;
+    b->request.ignore_stop_ids = true;
+    return sched_new(&b->sched, &so, e);
+}
+
+static int most_users(const bench *b)
+{
+    int most = flags.burst;
+    for (int c = 0; c < b->n_cells; c++) most = b->users[c] > most ? b->users[c] : most;
+    return most;
+}
+
+static bool open_all(bench *b, err *e)
+{
+    generate_flags *f    = &flags.gen;
+    int             most = most_users(b);
+    f->method            = SPEC_AUTO; /* all drafters are wanted */
+    f->engine.more_lanes = most;
+    if (!f->engine.n_ctx) f->engine.n_ctx = flags.prompt + f->max_tokens + 1;
+    if (!bench_open_model(&flags.shape, &f->engine, e) || !bench_open_drafter(&flags.shape, &f->draft, e) ||
+        !bare_open(&b->g, f, e) ||
+        !bench_open_prompts(&b->prompts, &b->tok, b->g.model, flags.shape.given ? NULL : f->engine.path, e) ||
+        !arms_choose(b->arm, &b->n_arms, flags.methods, b->g.spec, &f->spec, e) || !open_sched(b, most, e))
+        return false;
+    for (int c = 0; c < b->n_cells; c++) b->tally[c] = xnew_n(tally, (size_t)b->n_arms);
+    return true;
+}
+
+static bool measure(bench *b, err *e)
+{
+    const char *model = flags.shape.given ? NULL : flags.gen.engine.path;
+    if (flags.json && !cli_check_output(flags.json, e)) return false;
+    if (!open_all(b, e) || (flags.json && !provenance_files(&b->from, model, &flags.gen.draft, !flags.no_hash, e)) ||
+        !run_all(b, e))
+        return false;
+    print_table(b);
+    if (flags.json && !write_json(b, e)) return false;
+    return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from the first arm's", b->n_different);
+}
+
+/* What can be wrong with the flags: true, or a message was printed. */
+static bool check_flags(bench *b)
+{
+    err e = {0};
+    if (!bench_check_generate(&flags.gen, &usage) || !bench_check_shape(&flags.shape, flags.gen.engine.path, &usage))
+        return false;
+    if (!arms_check(flags.methods, &e)) return opt_usage(&usage, "--methods: %s", e.text), false;
+    if (!result_numbers(flags.users, b->users, MAX_CELLS, &b->n_cells, 1, MAX_USERS, &e))
+        return opt_usage(&usage, "--users: %s", e.text), false;
+    if (flags.gen.max_tokens < 0) flags.gen.max_tokens = ANSWER;
+    if (!flags.gen.seed_given) flags.gen.seed = 1, flags.gen.seed_given = true;
+    return true;
+}
+
+static void each_text(bench *b, void (*f)(tok_ids *ids))
+{
+    for (int u = 0; u < MAX_USERS; u++) {
+        f(&b->user[u].text);
+        f(&b->first_text[u]);
+        for (int i = 0; i < MAX_QUESTIONS; i++) f(&b->prompt[u][i]);
+    }
+}
+
+static void begin_text(tok_ids *ids) { tok_ids_init(ids, GENERATE_MAX_CONTEXT); }
+
+static void close_all(bench *b)
+{
+    release_all(b);
+    sched_free(b->sched);
+    each_text(b, tok_ids_deinit);
+    for (int c = 0; c < MAX_CELLS; c++) mem_free(b->tally[c]);
+    prompts_deinit(&b->prompts);
+    provenance_deinit(&b->from);
+    engine_close(&b->g);
+    shape_free(&flags.shape.target);
+    shape_free(&flags.shape.drafter);
+    tok_free(b->tok);
+    mem_free(b);
+}
+
+int bench_lanes(int argc, char **args)
+{
+    int    n_args, code;
+    err    e = {0};
+    bench *b = xnew(bench);
+    provenance_command(&b->from, "lanes", argc, args);
+    each_text(b, begin_text);
+    if (opt_parse(&usage, argc, args, &n_args, &code)) {
+        if (n_args)
+            code = opt_usage(&usage, "'%s' is not a flag", args[0]);
+        else
+            code = !check_flags(b) ? 2 : measure(b, &e) ? 0 : cli_fail(&e);
+    }
+    close_all(b);
+    return code;
+}
