@@ -53,3 +53,14 @@ bool bench_open_prompts(prompt_maker *p, tok **t, const target *m, const char *p
     prompts_deinit(p);
     return prompts_init(p, NULL, NULL, m->n_vocab, e);
 }
+
+bool bench_fill_prompts(prompt_set *s, const char *file, const tok *t, const target *m, const char *path, int n_random,
+                        int n_tokens, err *e)
+{
+    prompt_source from = {.n_vocab = m->n_vocab, .tok = t, .file = file, .n_tokens = n_tokens};
+    if (!path)
+        from.n_random = n_random;
+    else if (!open_chat_format(&from.format, m, path, e))
+        return false;
+    return prompt_set_fill(s, &from, e);
+}

@@ -7,7 +7,7 @@
  *   shape_free(&flags.shape.target);                                                        after engine_open, or later */
 #ifndef TANDEM_BENCH_FLAGS_H
 #define TANDEM_BENCH_FLAGS_H
-#include "bench/prompts.h"
+#include "bench/prompt_set.h"
 #include "bench/provenance.h"
 #include "bench/shape.h"
 #include "cli/generate.h"
@@ -46,4 +46,8 @@ bool bench_open_model(shape_flags *f, engine_options *opt, err *e);
 bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e);
 /* Questions in the model's chat format, and its tokenizer; random ids for a shape (path NULL) or a model without one. */
 bool bench_open_prompts(prompt_maker *p, tok **t, const target *m, const char *path, err *e);
+/* The prompts of a file, or our own, in the chat format of the model at `path`; for a shape (path NULL) n_random of n_tokens
+ * random ids. */
+bool bench_fill_prompts(prompt_set *s, const char *file, const tok *t, const target *m, const char *path, int n_random,
+                        int n_tokens, err *e);
 #endif

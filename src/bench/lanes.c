@@ -1,8 +1,8 @@
 /* tandem bench lanes: what many users get together, by their number and by way of decoding.
  *
  * A cell is so many users at once, each with a few questions one after the other. All arms answer the same questions, in an
- * order that turns, plain decoding twice (bench/arms.h), and what they write is compared. Every run is a tenant of its own,
- * so nothing is answered from the cache.
+ * order that turns, plain decoding twice (bench/arms.h), and what they write is compared. Every user of every run is a tenant
+ * of its own, so that nothing is answered from the cache.
  *
  *      tok_s   answer tokens of all users / time from the first question to the last answer
  *      ratio   of tok_s to plain decoding's in the same turn
@@ -15,28 +15,35 @@
 #include "bench/bare.h"
 #include "bench/bench.h"
 #include "bench/flags.h"
-#include "bench/prompts.h"
+#include "bench/prompt_set.h"
 #include "bench/provenance.h"
 #include "bench/result.h"
 
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_CELLS = 16, MAX_USERS = SCHED_MAX_LANES, MAX_REPEATS = 200, MAX_QUESTIONS = 16, ANSWER = 96 };
+enum {
+    MAX_CELLS      = 16,
+    MAX_USERS      = SCHED_MAX_LANES,
+    MAX_REPEATS    = 200,
+    MAX_QUESTIONS  = 16,
+    ANSWER         = 128,
+    RANDOM_PROMPTS = 64
+};
 
 static struct {
     generate_flags gen;
     shape_flags    shape;
-    const char    *methods, *users, *json;
-    int            repeats, questions, prompt, burst;
+    const char    *methods, *users, *prompts, *json;
+    int            repeats, questions, n_prompt, burst;
     bool           no_hash;
 } flags = {.gen       = GENERATE_DEFAULTS,
            .shape     = SHAPE_DEFAULTS,
            .methods   = "dflash,auto",
            .users     = "1,2,4,8,16,32",
            .repeats   = 9,
-           .questions = 2,
-           .prompt    = 96,
+           .questions = 4,
+           .n_prompt  = 96,
            .burst     = 16};
 
 static const option opts[] = {
@@ -50,14 +57,19 @@ static const option opts[] = {
      .arg  = "N",
      .min  = 1,
      .max  = MAX_QUESTIONS,
-     .help = "of each user, one after the other (default 2)"},
+     .help = "of each user, one after the other (default 4)"},
     {.name = "prompt-tokens",
      .kind = OPT_INT,
-     .dest = &flags.prompt,
+     .dest = &flags.n_prompt,
      .arg  = "N",
      .min  = 1,
      .max  = GENERATE_MAX_CONTEXT / 2,
-     .help = "tokens of a question (default 96)"},
+     .help = "length of the random questions that a shape gets (default 96)"},
+    {.name = "prompts",
+     .kind = OPT_STR,
+     .dest = &flags.prompts,
+     .arg  = "FILE",
+     .help = "a question a line (default: some of our own)"},
     {.name = "burst",
      .kind = OPT_INT,
      .dest = &flags.burst,
@@ -73,7 +85,7 @@ static const opt_spec usage = {
     "bench", "bench lanes [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
     "Measures the engine with many users at once, in interleaved turns of plain decoding and other methods: tokens "
     "per\n"
-    "second of all together, time to the first token; medians with 90% intervals. -n is 96 here.",
+    "second of all together, time to the first token; medians with 90% intervals. -n is 128 here.",
     opts, COUNT(opts)};
 
 /* One arm with one number of users. */
@@ -96,13 +108,14 @@ typedef struct {
     tok           *tok;
     tandem_request request;
     tandem_bias    bias[TANDEM_MAX_BIAS];
-    prompt_maker   prompts;
+    prompt_set     prompts;
     provenance     from;
     arm_choice     arm[ARMS_MAX];
     int            n_arms, n_different, n_runs;
     int            users[MAX_CELLS], n_cells;
     user           user[MAX_USERS];
-    tok_ids        prompt[MAX_USERS][MAX_QUESTIONS], first_text[MAX_USERS];
+    int            first_question; /* of the turn */
+    tok_ids        first_text[MAX_USERS];
     tally         *tally[MAX_CELLS]; /* [n_arms] */
     double         after_burst[MAX_REPEATS];
 } bench;
@@ -122,11 +135,12 @@ static tandem_speculation speculation_of(const spec_settings *s)
 
 static bool ask(bench *b, int u, int arm, err *e)
 {
-    user          *x = &b->user[u];
-    const tok_ids *p = &b->prompt[u][x->asked++];
-    tandem_request r = b->request;
-    char           tenant[32];
-    snprintf(tenant, sizeof tenant, "run %d", b->n_runs);
+    user          *x      = &b->user[u];
+    int            number = b->first_question + u * flags.questions + x->asked++;
+    const tok_ids *p      = &b->prompts.prompt[number % b->prompts.n].ids;
+    tandem_request r      = b->request;
+    char           tenant[48];
+    snprintf(tenant, sizeof tenant, "user %d of run %d", u, b->n_runs);
     r.ids    = p->p;
     r.n_ids  = p->n;
     r.spec   = speculation_of(&b->arm[arm].spec);
@@ -145,9 +159,7 @@ static void take_tokens(user *x)
 static bool note_answer(user *x, tally *t, double *ttft_s, err *e)
 {
     const tandem_result *r = tandem_job_result(x->job);
-    if (r->finish != TANDEM_FINISH_LENGTH)
-        return err_set(e, (err_code)r->error.code, "an answer ended early: %s",
-                       r->error.text[0] ? r->error.text : tandem_finish_name(r->finish));
+    if (r->finish == TANDEM_FINISH_ERROR) return err_set(e, (err_code)r->error.code, "%s", r->error.text);
     *ttft_s += r->usage.queue_s + r->usage.prefill_s;
     if (t) {
         t->rounds += r->usage.rounds;
@@ -204,19 +216,11 @@ static bool run_users(bench *b, int n, int arm, tally *t, double *tok_s, double 
     return true;
 }
 
-static bool new_questions(bench *b, int n, err *e)
-{
-    for (int u = 0; u < n; u++)
-        for (int i = 0; i < flags.questions; i++)
-            if (!prompts_next(&b->prompts, &b->prompt[u][i], flags.prompt, e)) return false;
-    return true;
-}
-
-/* Every arm answers the same new questions. */
+/* Every arm answers the same questions. */
 static bool run_turn(bench *b, int cell, int turn, err *e)
 {
-    int n = b->users[cell];
-    if (!new_questions(b, n, e)) return false;
+    int n             = b->users[cell];
+    b->first_question = turn * 7;
     for (int i = 0; i < b->n_arms; i++) {
         int    k = (i + turn) % b->n_arms;
         tally *t = &b->tally[cell][k];
@@ -236,9 +240,10 @@ static bool run_turn(bench *b, int cell, int turn, err *e)
 static bool run_burst(bench *b, int turn, err *e)
 {
     double before, burst, after, ttft_s;
-    int    arm = b->n_arms - 1;
-    if (!new_questions(b, flags.burst, e) || !run_users(b, 1, arm, NULL, &before, &ttft_s, e) ||
-        !run_users(b, flags.burst, arm, NULL, &burst, &ttft_s, e) || !run_users(b, 1, arm, NULL, &after, &ttft_s, e))
+    int    arm        = b->n_arms - 1;
+    b->first_question = turn * 7;
+    if (!run_users(b, 1, arm, NULL, &before, &ttft_s, e) || !run_users(b, flags.burst, arm, NULL, &burst, &ttft_s, e) ||
+        !run_users(b, 1, arm, NULL, &after, &ttft_s, e))
         return false;
     b->after_burst[turn] = after / before;
     return true;
@@ -248,7 +253,6 @@ static bool run_burst(bench *b, int turn, err *e)
 static bool warm_up(bench *b, int cell, err *e)
 {
     double tok_s, ttft_s;
-    if (!new_questions(b, b->users[cell], e)) return false;
     for (int k = 0; k < b->n_arms; k++)
         if (!run_users(b, b->users[cell], k, NULL, &tok_s, &ttft_s, e)) return false;
     return true;
@@ -322,11 +326,10 @@ static void print_cell(const bench *b, int cell)
 static void print_table(const bench *b)
 {
     const ops *o = b->g.model->o;
-    printf(
-        "%s on %s (%s kernels), %d threads, K/V %s, %d questions of %d tokens each, answers of %d; medians of %d turns "
-        "with 90%% intervals\n",
-        cli_path_name(flags.gen.engine.path), b->g.device.name, o->kernels ? o->kernels : "its own", o->n_threads,
-        generate_kv_names[flags.gen.kv], flags.questions, flags.prompt, flags.gen.max_tokens, flags.repeats);
+    printf("%s on %s (%s kernels), %d threads, K/V %s, %d questions each, answers of up to %d tokens; medians of %d "
+           "turns with 90%% intervals\n",
+           cli_path_name(flags.gen.engine.path), b->g.device.name, o->kernels ? o->kernels : "its own", o->n_threads,
+           generate_kv_names[flags.gen.kv], flags.questions, flags.gen.max_tokens, flags.repeats);
     printf("users  %-12s %9s  %-19s %9s  %6s %6s\n", "arm", "tok/s", "to off [90%]", "ttft ms", "length", "rate");
     for (int c = 0; c < b->n_cells; c++) print_cell(b, c);
     if (flags.burst) {
@@ -377,7 +380,6 @@ static bool write_json(const bench *b, err *e)
     json_begin_object(&w);
     result_str(&w, "bench", "lanes");
     provenance_put(&b->from, &w, &b->g, cli_path_name(flags.gen.engine.path), generate_kv_names[flags.gen.kv]);
-    result_int(&w, "prompt_tokens", flags.prompt);
     result_int(&w, "answer_tokens", flags.gen.max_tokens);
     result_int(&w, "questions", flags.questions);
     result_int(&w, "repeats", flags.repeats);
@@ -396,19 +398,19 @@ static bool write_json(const bench *b, err *e)
 /* --- the command ----------------------------------------------------------------------------------*/
 static bool open_sched(bench *b, int lanes, err *e)
 {
-    sched_options so = {.spec               = b->g.spec,
-                        .model              = b->g.model,
-                        .tok                = b->tok,
-                        .n_ctx              = b->g.n_ctx,
-                        .max_lanes          = lanes,
-                        .step_tokens        = b->g.model->max_rows,
-                        .default_max_tokens = b->g.n_ctx,
-                        .max_stall_ms       = 200,
-                        .wake               = on_news,
-                        .wake_ctx           = &b->news};
+    sched_options so = {.spec        = b->g.spec,
+                        .model       = b->g.model,
+                        .tok         = b->tok,
+                        .n_ctx       = b->g.n_ctx,
+                        .max_lanes   = lanes,
+                        .step_tokens = b->g.model->max_rows,
+                        .wake        = on_news,
+                        .wake_ctx    = &b->news};
+    settings_init(&so.settings);
+    so.settings.default_max_tokens = b->g.n_ctx;
     job_request_init(&b->request, b->g.model);
     if (!generate_apply(&b->request, &flags.gen, b->g.model->n_vocab, b->bias, e)) return false;
-    b->request.ignore_stop_ids = true;
+    b->request.ignore_stop_ids = flags.shape.given;
     return sched_new(&b->sched, &so, e);
 }
 
@@ -425,10 +427,11 @@ static bool open_all(bench *b, err *e)
     int             most = most_users(b);
     f->method            = SPEC_AUTO; /* all drafters are wanted */
     f->engine.more_lanes = most;
-    if (!f->engine.n_ctx) f->engine.n_ctx = flags.prompt + f->max_tokens + 1;
+    if (!f->engine.n_ctx) f->engine.n_ctx = 1024;
     if (!bench_open_model(&flags.shape, &f->engine, e) || !bench_open_drafter(&flags.shape, &f->draft, e) ||
-        !bare_open(&b->g, f, e) ||
-        !bench_open_prompts(&b->prompts, &b->tok, b->g.model, flags.shape.given ? NULL : f->engine.path, e) ||
+        !bare_open(&b->g, f, e) || (!flags.shape.given && !open_tok(&b->tok, f->engine.path, e)) ||
+        !bench_fill_prompts(&b->prompts, flags.prompts, b->tok, b->g.model, flags.shape.given ? NULL : f->engine.path,
+                            RANDOM_PROMPTS, flags.n_prompt, e) ||
         !arms_choose(b->arm, &b->n_arms, flags.methods, b->g.spec, &f->spec, e) || !open_sched(b, most, e))
         return false;
     for (int c = 0; c < b->n_cells; c++) b->tally[c] = xnew_n(tally, (size_t)b->n_arms);
@@ -456,6 +459,8 @@ static bool check_flags(bench *b)
     if (!arms_check(flags.methods, &e)) return opt_usage(&usage, "--methods: %s", e.text), false;
     if (!result_numbers(flags.users, b->users, MAX_CELLS, &b->n_cells, 1, MAX_USERS, &e))
         return opt_usage(&usage, "--users: %s", e.text), false;
+    if (flags.shape.given && flags.prompts)
+        return opt_usage(&usage, "--prompts are texts, and a shape has none"), false;
     if (flags.gen.max_tokens < 0) flags.gen.max_tokens = ANSWER;
     if (!flags.gen.seed_given) flags.gen.seed = 1, flags.gen.seed_given = true;
     return true;
@@ -466,7 +471,6 @@ static void each_text(bench *b, void (*f)(tok_ids *ids))
     for (int u = 0; u < MAX_USERS; u++) {
         f(&b->user[u].text);
         f(&b->first_text[u]);
-        for (int i = 0; i < MAX_QUESTIONS; i++) f(&b->prompt[u][i]);
     }
 }
 
@@ -478,7 +482,7 @@ static void close_all(bench *b)
     sched_free(b->sched);
     each_text(b, tok_ids_deinit);
     for (int c = 0; c < MAX_CELLS; c++) mem_free(b->tally[c]);
-    prompts_deinit(&b->prompts);
+    prompt_set_deinit(&b->prompts);
     provenance_deinit(&b->from);
     engine_close(&b->g);
     shape_free(&flags.shape.target);

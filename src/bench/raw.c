@@ -257,14 +257,9 @@ static bool open_all(bench *b, err *e)
 
 static bool choose_prompts(bench *b, err *e)
 {
-    prompt_source from = {.n_vocab = b->g.model->n_vocab, .tok = b->t, .file = flags.prompts};
-    if (flags.shape.given) {
-        from.n_random = RANDOM_PROMPTS;
-        from.n_tokens = flags.n_prompt;
-    } else if (!open_chat_format(&from.format, b->g.model, flags.gen.engine.path, e)) {
+    const char *path = flags.shape.given ? NULL : flags.gen.engine.path;
+    if (!bench_fill_prompts(&b->prompts, flags.prompts, b->t, b->g.model, path, RANDOM_PROMPTS, flags.n_prompt, e))
         return false;
-    }
-    if (!prompt_set_fill(&b->prompts, &from, e)) return false;
     for (int i = 0; i < b->prompts.n; i++)
         if (!bare_check(&b->loop, &b->prompts.prompt[i].ids, e)) return false;
     return true;

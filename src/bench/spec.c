@@ -111,18 +111,13 @@ static bool parse_accepts(double *out, int *n, err *e)
 /* --- prompts --------------------------------------------------------------------------------------*/
 static bool choose_prompts(bench *b, err *e)
 {
-    prompt_source from = {.n_vocab = b->g.model->n_vocab, .tok = b->t, .file = flags.prompts};
-    b->n_repeats       = flags.shape.given ? 1 : flags.repeats;
-    if (flags.shape.given) {
-        if (RANDOM_PROMPTS * flags.repeats > PROMPT_SET_MAX)
-            return err_set(e, ERR_INPUT, "--repeats: more than %d are too many for a shape",
-                           PROMPT_SET_MAX / RANDOM_PROMPTS);
-        from.n_random = RANDOM_PROMPTS * flags.repeats;
-        from.n_tokens = flags.n_prompt;
-    } else if (!open_chat_format(&from.format, b->g.model, flags.gen.engine.path, e)) {
-        return false;
-    }
-    if (!prompt_set_fill(&b->prompts, &from, e)) return false;
+    const char *path = flags.shape.given ? NULL : flags.gen.engine.path;
+    int         n    = RANDOM_PROMPTS * flags.repeats;
+    b->n_repeats     = flags.shape.given ? 1 : flags.repeats;
+    if (flags.shape.given && n > PROMPT_SET_MAX)
+        return err_set(e, ERR_INPUT, "--repeats: more than %d are too many for a shape",
+                       PROMPT_SET_MAX / RANDOM_PROMPTS);
+    if (!bench_fill_prompts(&b->prompts, flags.prompts, b->t, b->g.model, path, n, flags.n_prompt, e)) return false;
     for (int i = 0; i < b->prompts.n; i++)
         if (!bare_check(&b->gen, &b->prompts.prompt[i].ids, e)) return false;
     return true;
