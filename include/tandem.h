@@ -92,6 +92,9 @@ typedef struct {
 
     void (*progress)(void *ctx, size_t done, size_t total); /* while weights are loaded, in bytes; may be NULL */
     void *progress_ctx;
+    /* Tokens that come faster are told of together: waking a reader for each would cost a small model some percent of its
+     * rate. 0: for each step; 2 */
+    double wake_ms;
     /* On the engine's thread after each step that gave any job something, and when a job ended otherwise: say, a write to
      * an eventfd. It must be quick, and may call nothing here but tandem_poll. NULL: nobody wants to know. */
     void (*wake)(void *ctx);

@@ -404,6 +404,7 @@ static bool open_sched(bench *b, int lanes, err *e)
                         .n_ctx       = b->g.n_ctx,
                         .max_lanes   = lanes,
                         .step_tokens = b->g.model->max_rows,
+                        .wake_s      = 2e-3,
                         .wake        = on_news,
                         .wake_ctx    = &b->news};
     settings_init(&so.settings);

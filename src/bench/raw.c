@@ -226,7 +226,8 @@ static bool open_engine(bench *b, err *e)
                         .tok         = b->t,
                         .n_ctx       = b->g.n_ctx,
                         .max_lanes   = 1,
-                        .step_tokens = b->g.model->max_rows};
+                        .step_tokens = b->g.model->max_rows,
+                        .wake_s      = 2e-3};
     settings_init(&so.settings);
     so.settings.default_max_tokens = b->g.n_ctx;
     job_request_init(&b->request, b->g.model);

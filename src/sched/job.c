@@ -360,11 +360,21 @@ static void tell(tandem_job *j)
     if (j->wake) j->wake(j->wake_ctx);
 }
 
-void job_publish(tandem_job *j)
+bool job_tell(tandem_job *j, double now)
 {
-    if (atomic_load_explicit(&j->n_out, memory_order_relaxed) == j->n_kept) return;
-    atomic_store(&j->n_out, j->n_kept);
+    if (!j->news_waits) return false;
+    j->news_waits = false;
+    j->told       = now;
     tell(j);
+    return true;
+}
+
+bool job_publish(tandem_job *j, double now, double quiet_s)
+{
+    if (atomic_load_explicit(&j->n_out, memory_order_relaxed) == j->n_kept) return false;
+    atomic_store(&j->n_out, j->n_kept);
+    j->news_waits = true;
+    return now - j->told >= quiet_s && job_tell(j, now);
 }
 
 void job_finish(tandem_job *j)

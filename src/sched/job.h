@@ -60,6 +60,9 @@ struct tandem_job {
     tandem_job   *next, *prev;
     spec_lane    *lane; /* NULL: not admitted */
     double        admitted, first_token;
+    route_reason  reason;     /* of the last round */
+    double        told;       /* when its reader last was */
+    bool          news_waits; /* there are tokens to read that the reader was not told of */
     routing_trace trace;
     tok_stream    stream; /* of the text in which stop strings are looked for */
     stop_match    stop;
@@ -104,7 +107,10 @@ void job_scratch_deinit(job_scratch *s);
 
 /* Takes the tokens that a step decided, one by one, until the one that ends the answer: result.finish says why. Returns
  * how many of them became text. They are not published yet. */
-int  job_keep(tandem_job *j, const spec_out *out, job_scratch *s);
-void job_publish(tandem_job *j); /* the tokens kept so far: readers see them, and are told */
-void job_finish(tandem_job *j);  /* the same, the result is final, and the engine's hold is given up */
+int job_keep(tandem_job *j, const spec_out *out, job_scratch *s);
+/* The tokens kept so far can be read. The reader is told, unless it was within the last quiet_s: waking a thread costs as
+ * much as a small model's token. Whether it was told. */
+bool job_publish(tandem_job *j, double now, double quiet_s);
+bool job_tell(tandem_job *j, double now); /* of what waits, if anything does */
+void job_finish(tandem_job *j);           /* the same, the result is final, and the engine's hold is given up */
 #endif

@@ -51,6 +51,7 @@ struct sched {
     int             n_turns;
     int             rows, prompt_rows; /* of the step, guesses not counted */
     double          row_s;             /* seconds of a prompt row, a moving average */
+    int             calm;              /* steps for which the last choice, that nobody guesses, holds */
     bool            told;              /* some job has news */
     tandem_stats    stats;
 };
@@ -121,6 +122,7 @@ static void leave_lane(sched *s, tandem_job *j)
     count_usage(&s->stats, &j->result.usage);
     if (s->opt.log) log_route(s, j, true);
     spec_lane_end(j->lane);
+    s->calm              = 0;
     s->idle[s->n_idle++] = j->lane;
     j->lane              = NULL;
     while (s->running[i] != j) i++;
@@ -232,6 +234,7 @@ static void enter_lane(sched *s, tandem_job *j)
     int at = s->n_running;
     while (at > 0 && s->running[at - 1]->priority < j->priority) at--;
     memmove(&s->running[at + 1], &s->running[at], (size_t)(s->n_running++ - at) * sizeof *s->running);
+    s->calm                 = 0;
     s->running[at]          = j;
     j->lane                 = s->idle[--s->n_idle];
     j->admitted             = clock_s();
@@ -276,13 +279,31 @@ static void share_out(sched *s)
     }
 }
 
-/* Which turns can draft, and what the router is told about them. */
+static void note_route(sched *s, int turn, const route *r)
+{
+    tandem_job   *j    = s->in_step[turn];
+    tandem_usage *u    = &j->result.usage;
+    s->turn[turn].plan = r->plan;
+    j->reason          = r->reason;
+    s->stats.routes[r->reason]++;
+    if (s->opt.log && routing_trace_note(&j->trace, r)) log_route(s, j, false);
+    if (r->reason == ROUTE_NO_ROOM && u->route_reason[0]) return; /* the end of an answer says nothing of it */
+    u->route        = (int)r->plan.method;
+    u->route_reason = route_reason_names[r->reason];
+}
+
+/* Which turns may draft, and what the router is told about them; the others are plain by request. */
 static int ask_lanes(sched *s, route_lane *lane, int *turn)
 {
-    int n = 0;
+    static const route plain = {.reason = ROUTE_REQUEST};
+    int                n     = 0;
     for (int i = 0; i < s->n_turns; i++) {
         policy_facts f;
         if (!spec_lane_can_draft(s->turn[i].lane)) continue;
+        if (s->in_step[i]->opt.spec.method == SPEC_OFF) {
+            note_route(s, i, &plain);
+            continue;
+        }
         spec_lane_facts(s->turn[i].lane, &f);
         turn[n]   = i;
         lane[n++] = (route_lane){.method   = f.method,
@@ -293,25 +314,39 @@ static int ask_lanes(sched *s, route_lane *lane, int *turn)
     return n;
 }
 
+/* Choosing for many lanes takes a percent or two of a small model's step, and where guessing did not pay a moment ago it
+ * will not now: the choice holds for a few steps, unless somebody comes or goes. */
+static void note_calm(sched *s, const route *out, int n)
+{
+    enum { MANY = 8, STEPS = 3 };
+    bool calm = n >= MANY;
+    for (int i = 0; i < n; i++) calm &= out[i].plan.method == SPEC_OFF && !out[i].plan.trial;
+    s->calm = calm ? STEPS : 0;
+}
+
+/* As in the last step: the plans of new turns are plain. */
+static void stay_calm(sched *s)
+{
+    s->calm--;
+    for (int i = 0; i < s->n_turns; i++)
+        if (spec_lane_can_draft(s->turn[i].lane)) s->stats.routes[s->in_step[i]->reason]++;
+}
+
 static void choose_plans(sched *s)
 {
     route_lane lane[SCHED_MAX_LANES];
     route      out[SCHED_MAX_LANES];
-    int        turn[SCHED_MAX_LANES], n = ask_lanes(s, lane, turn);
+    int        turn[SCHED_MAX_LANES], n;
+    if (s->calm > 0) {
+        stay_calm(s);
+        return;
+    }
+    n = ask_lanes(s, lane, turn);
     if (n == 0) return;
     route_load load = {.kv_pressure = kv_pressure(s), .fixed_rows = s->rows - n, .max_rows = s->opt.step_tokens};
     route_lanes(lane, n, &load, spec_costs(s->opt.spec), &s->set, out);
-    for (int i = 0; i < n; i++) {
-        tandem_job   *j       = s->in_step[turn[i]];
-        tandem_usage *u       = &j->result.usage;
-        s->turn[turn[i]].plan = out[i].plan;
-        if (s->opt.log && routing_trace_note(&j->trace, &out[i])) log_route(s, j, false);
-        s->stats.routes[out[i].reason]++;
-        if (out[i].reason == ROUTE_NO_ROOM && u->route_reason[0])
-            continue; /* the end of an answer says nothing of it */
-        u->route        = (int)out[i].plan.method;
-        u->route_reason = route_reason_names[out[i].reason];
-    }
+    note_calm(s, out, n);
+    for (int i = 0; i < n; i++) note_route(s, turn[i], &out[i]);
 }
 
 static void keep(sched *s, tandem_job *j)
@@ -347,16 +382,32 @@ static void note_step(sched *s, double took)
     s->row_s    = s->row_s > 0 ? s->row_s + 0.25 * (each - s->row_s) : each;
 }
 
-static void deliver(sched *s)
+static void tell_owner(sched *s)
 {
+    if (s->told && s->opt.wake) s->opt.wake(s->opt.wake_ctx);
+    s->told = false;
+}
+
+/* While steps are short the next tokens tell of these too. */
+static void deliver(sched *s, double took)
+{
+    double quiet_s = took < s->opt.wake_s ? s->opt.wake_s : 0;
     show_stats(s);
     for (int i = 0; i < s->n_turns; i++) {
         tandem_job *j = s->in_step[i];
-        bool new      = atomic_load_explicit(&j->n_out, memory_order_relaxed) < j->n_kept;
-        s->told |= new;
-        if (new) job_publish(j);
-        if (j->result.finish) end_job(s, j);
+        if (j->result.finish)
+            end_job(s, j);
+        else
+            s->told |= job_publish(j, s->now, quiet_s);
     }
+}
+
+/* What would have to wait for a step that is longer than the last ones. */
+static void tell_before_prompts(sched *s)
+{
+    if (!s->prompt_rows) return;
+    for (int i = 0; i < s->n_running; i++) s->told |= job_tell(s->running[i], s->now);
+    tell_owner(s);
 }
 
 /* The requests of a step that failed are lost; the next ones may fare better. */
@@ -373,6 +424,7 @@ static void one_step(sched *s)
     double start = s->now;
     fault_no_alloc_begin("a step");
     share_out(s);
+    tell_before_prompts(s);
     choose_plans(s);
     bool ok = spec_step(s->opt.spec, s->turn, s->n_turns, &why);
     s->now  = clock_s();
@@ -383,16 +435,10 @@ static void one_step(sched *s)
         return;
     }
     note_step(s, s->now - start);
-    deliver(s);
+    deliver(s, s->now - start);
 }
 
 /* --- the thread ---------------------------------------------------------------------------------*/
-static void tell_owner(sched *s)
-{
-    if (s->told && s->opt.wake) s->opt.wake(s->opt.wake_ctx);
-    s->told = false;
-}
-
 static double next_deadline(const sched *s)
 {
     double at = INFINITY;
@@ -422,8 +468,10 @@ static void *engine_main(void *arg)
         end_unwanted(s);
         admit(s);
         bool busy = s->n_running > 0;
-        if (busy) one_step(s);
-        show_stats(s);
+        if (busy)
+            one_step(s);
+        else
+            show_stats(s);
         tell_owner(s);
         if (!busy && rest(s, seen)) break;
     }

@@ -16,6 +16,7 @@ typedef struct {
     const target *model;
     const tok    *tok; /* may be NULL */
     int           n_ctx, max_lanes, step_tokens;
+    double        wake_s;   /* as tandem_options.wake_ms */
     settings      settings; /* at the start */
     routing_log  *log;      /* borrowed; NULL: none */
     void (*wake)(void *ctx);

@@ -25,7 +25,8 @@ bool engine_check_format(const tandem *t, err *e)
 /* --- opening ------------------------------------------------------------------------------------*/
 void tandem_options_init(tandem_options *o)
 {
-    *o = (tandem_options){.device = "auto", .max_lanes = 32, .kv_type = "f16", .step_tokens = STEP_MAX_ROWS};
+    *o = (tandem_options){
+        .device = "auto", .max_lanes = 32, .kv_type = "f16", .step_tokens = STEP_MAX_ROWS, .wake_ms = 2};
 }
 
 static bool in_range(const char *name, double x, double min, double max, err *e)
@@ -41,7 +42,7 @@ static bool check_options(const tandem_options *o, err *e)
     return in_range("n_threads", o->n_threads, 0, 256, e) && in_range("n_ctx", o->n_ctx, 0, JOB_PROMPT_MAX, e) &&
            in_range("max_lanes", o->max_lanes, 1, SCHED_MAX_LANES, e) &&
            in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16, STEP_MAX_ROWS, e) &&
-           in_range("n_drafters", o->n_drafters, 0, 64, e);
+           in_range("wake_ms", o->wake_ms, 0, 1000, e) && in_range("n_drafters", o->n_drafters, 0, 64, e);
 }
 
 static quant_type kv_type_of(const tandem_options *o) { return strcmp(o->kv_type, "f32") ? QUANT_F16 : QUANT_F32; }
@@ -159,6 +160,7 @@ static bool start(tandem *t, const tandem_options *o, const settings *s, err *e)
                         .step_tokens = o->step_tokens < t->model->max_rows ? o->step_tokens : t->model->max_rows,
                         .settings    = *s,
                         .log         = t->log,
+                        .wake_s      = o->wake_ms / 1e3,
                         .wake        = o->wake,
                         .wake_ctx    = o->wake_ctx};
     return sched_new(&t->sched, &so, e);

@@ -651,23 +651,36 @@ TEST(sched_opening_fails_with_a_sentence)
 /* --- wake ---------------------------------------------------------------------------------------*/
 static void count_wake(void *ctx) { atomic_fetch_add((atomic_int *)ctx, 1); }
 
-TEST(sched_wakes)
+static void count_wakes(test *t, double wake_ms, int *one, int *all)
 {
     tandem_options o;
     tandem        *e;
     tandem_request r;
     nano_answer    a;
-    atomic_int     all = 0, one = 0;
+    atomic_int     of_all = 0, of_one = 0;
     nano_options(&o);
+    o.wake_ms  = wake_ms;
     o.wake     = count_wake;
-    o.wake_ctx = &all;
+    o.wake_ctx = &of_all;
     if (!nano_open(t, &e, &o)) return;
     nano_request(e, &r, 20);
     r.spec.method = TANDEM_SPEC_OFF;
     r.wake        = count_wake;
-    r.wake_ctx    = &one;
+    r.wake_ctx    = &of_one;
     nano_ask(t, e, &r, &a);
     tandem_close(e);
-    CHECK_INT(one, 21); /* a token a step, and the end */
+    CHECK_INT(a.n, 20);
+    *one = of_one;
+    *all = of_all;
+}
+
+TEST(sched_wakes)
+{
+    int one = 0, all = 0;
+    count_wakes(t, 0, &one, &all);
+    CHECK_INT(one, 20); /* a token a step; the last one and the end together */
     CHECK_INT(all, 20);
+    count_wakes(t, 1000, &one, &all);
+    CHECK_INT(one, 2); /* the first token and the end */
+    CHECK_INT(all, 2);
 }

@@ -18,6 +18,7 @@ void nano_options(tandem_options *o)
     o->n_threads  = 1;
     o->n_ctx      = 256;
     o->max_lanes  = 4;
+    o->wake_ms    = 0; /* tests go step by step */
     o->drafters   = drafters;
     o->n_drafters = 2;
 }
