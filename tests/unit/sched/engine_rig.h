@@ -5,6 +5,11 @@
 
 #include "tandem.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { NANO_SLOW = 1 }; /* long tests do less */
+#else
+enum { NANO_SLOW = 0 };
+#endif
 enum { NANO_MAX_OUT = 512, NANO_PROMPT = 20 };
 extern const int32_t nano_prompt[NANO_PROMPT];
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { TURNS = 7, MAX_ANSWER = 40, PAGE = 16 };
+enum { TURNS = NANO_SLOW ? 5 : 7, MAX_ANSWER = 40, PAGE = 16 };
 
 typedef struct {
     tandem_message message[2 * TURNS];
@@ -100,7 +100,7 @@ static void converse(test_case *t, tandem *e, tandem *alone, tandem_method m, bo
         strangers(t, e, (int)i);
         tandem_ids_free(&prompt);
     }
-    CHECK(cached > 200 || thought_goes);
+    CHECK(cached > 100 || thought_goes);
 }
 
 TEST(sched_a_turn_runs_what_has_changed)
@@ -113,8 +113,9 @@ TEST(sched_a_turn_runs_what_has_changed)
     o.no_prefix = true;
     o.max_lanes = 1;
     if (nano_open(t, &alone, &o)) {
-        for (int m = TANDEM_SPEC_OFF; m <= TANDEM_SPEC_AUTO; m++) converse(t, e, alone, (tandem_method)m, false, false);
-        converse(t, e, alone, TANDEM_SPEC_AUTO, true, true);
+        for (int m = NANO_SLOW ? TANDEM_SPEC_DFLASH : TANDEM_SPEC_OFF; m <= TANDEM_SPEC_AUTO; m += NANO_SLOW ? 4 : 1)
+            converse(t, e, alone, (tandem_method)m, false, false);
+        if (!NANO_SLOW) converse(t, e, alone, TANDEM_SPEC_AUTO, true, true);
         nano_check_idle(t, e);
         tandem_close(alone);
     }
