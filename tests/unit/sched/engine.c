@@ -651,7 +651,7 @@ TEST(sched_opening_fails_with_a_sentence)
 /* --- wake ---------------------------------------------------------------------------------------*/
 static void count_wake(void *ctx) { atomic_fetch_add((atomic_int *)ctx, 1); }
 
-static void count_wakes(test *t, double wake_ms, int *one, int *all)
+static void count_wakes(test_case *t, double wake_ms, int *one, int *all)
 {
     tandem_options o;
     tandem        *e;
