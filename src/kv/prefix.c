@@ -373,6 +373,12 @@ kv_node *kv_prefix_put(kv_prefix *t, uint64_t salt, kv_node *at, const int32_t *
     return n;
 }
 
+kv_node *kv_prefix_next(const kv_prefix *t, uint64_t salt, const kv_node *at, const int32_t *tokens)
+{
+    return find_child(t, salt, at, tokens);
+}
+
+bool            kv_node_has(const kv_node *n, int cls) { return n->of[cls].page != NO_PAGE; }
 kv_node        *kv_node_parent(kv_node *n) { return n->parent; }
 int32_t         kv_node_end(const kv_node *n) { return n->end; }
 kv_prefix_stats kv_prefix_get_stats(const kv_prefix *t) { return t->stats; }

@@ -49,8 +49,12 @@ void kv_prefix_take_class(kv_prefix *t, kv_node *at, kv_seq *s, int head_pages, 
  * What the tree has already it keeps, and s gets that page instead of its own: they are the same to the bit (promise 1).
  * NULL, for a sequence of an added class alone, when there is no such node. */
 kv_node *kv_prefix_put(kv_prefix *t, uint64_t salt, kv_node *at, const int32_t *tokens, kv_seq *s, int page_index);
+/* The page behind `at` (NULL: the first) with these tokens, NULL when it is not there. It may be idle: then the pointer is
+ * good until the next page is taken from the pool. */
+kv_node *kv_prefix_next(const kv_prefix *t, uint64_t salt, const kv_node *at, const int32_t *tokens);
 kv_node *kv_node_parent(kv_node *n);
-int32_t  kv_node_end(const kv_node *n); /* positions up to its end */
+bool     kv_node_has(const kv_node *n, int cls); /* a page of this class */
+int32_t  kv_node_end(const kv_node *n);          /* positions up to its end */
 /* The end of a prompt or of a turn, where a text is likely to go on: all that a hit there needs is evicted last. */
 void kv_prefix_keep(kv_prefix *t, kv_node *n);
 void kv_prefix_forget(kv_prefix *t); /* everything that no sequence names */

@@ -38,12 +38,15 @@
 #include <math.h>
 
 enum {
-    MAX_ROWS     = STEP_MAX_ROWS, /* of a pass */
-    WAITING_ROWS = 64,            /* features of a lane that wait to be folded in */
-    MIN_CTX      = 2 * KV_PAGE,
-    DEFAULT_CTX  = 4096,  /* what drafters are trained on, where their files do not say */
-    MAX_TRAINED  = 32768, /* a larger max_position_embeddings is the target's, not what the drafter was trained on */
-    PER_LAYER    = 11,    /* tensors */
+    MAX_ROWS      = STEP_MAX_ROWS, /* of a pass */
+    WAITING_BYTES = 1 << 20,       /* for features of a lane that wait to be folded in, */
+    MIN_WAITING   = 64,            /* unless so many rows are more */
+    MAX_WAITING   = MAX_ROWS,
+    MIN_LEFT      = 8, /* requests whose rows are kept: as many as there are lanes, or so many */
+    MIN_CTX       = 2 * KV_PAGE,
+    DEFAULT_CTX   = 4096,  /* what drafters are trained on, where their files do not say */
+    MAX_TRAINED   = 32768, /* a larger max_position_embeddings is the target's, not what the drafter was trained on */
+    PER_LAYER     = 11,    /* tensors */
 };
 
 typedef struct {
@@ -87,10 +90,27 @@ struct draft_lane {
     int32_t           shift, turned; /* turned: the shift that seq's first page is turned for */
     int32_t           wished;        /* the first position behind the first page that this request's drafts can see */
     int               n_wait;        /* rows in `waiting`: the last of those seen */
-    dev               waiting;       /* [WAITING_ROWS][n_features] */
+    dev               waiting;       /* [n_waiting][n_features] */
     const draft_text *text;          /* NULL: it shares nothing */
     int               n_given;       /* pages of the text that are in the tree, or never will be */
 };
+
+/* Rows of a text that are not folded in: whole pages. */
+typedef struct {
+    int32_t        first; /* position, the first of a page */
+    int            n;     /* rows */
+    const int32_t *token; /* [n] */
+    dev            features;
+} unfolded;
+
+/* Those that a request left: features that no draft had to see are kept as they are, for a text that goes on there. */
+typedef struct {
+    unfolded rows;   /* n 0: nothing is left here */
+    uint64_t salt;   /* of the text, */
+    uint64_t before; /* and a hash of what comes before the rows */
+    int32_t  token[MAX_WAITING];
+    uint64_t stamp; /* when they were left */
+} left_rows;
 
 typedef struct {
     drafter       d; /* first: a drafter * is a dflash * */
@@ -110,6 +130,11 @@ typedef struct {
     int           cls;
     bool          has_cls;
     int           n_lanes, max_lanes;
+    draft_lane  **lanes; /* [max_lanes], NULL where free */
+    left_rows    *left;  /* [n_left] */
+    int           n_left;
+    uint64_t      now;           /* the last stamp */
+    int           n_waiting;     /* rows that may wait in a lane */
     int           n_ctx, n_drop; /* slots of context; dropped when they are full */
     draft_picker  pick;
     owned         own;
@@ -282,6 +307,19 @@ static bool init_scratch(dflash *m, bool keep_rows, err *e)
             (take_floats(m, &m->d.draft_hidden, c->block, H, e) && take_floats(m, &m->d.draft_logits, c->block, V, e)));
 }
 
+static bool take_waiting(const dflash *m, dev *out, err *e)
+{
+    return m->o->alloc(m->o, out, (size_t)m->n_waiting * (size_t)m->c.n_features * sizeof(float), e);
+}
+
+static bool init_left(dflash *m, err *e)
+{
+    int n   = m->max_lanes > MIN_LEFT ? m->max_lanes : MIN_LEFT;
+    m->left = xnew_n(left_rows, (size_t)n);
+    while (m->n_left < n && take_waiting(m, &m->left[m->n_left].rows.features, e)) m->n_left++;
+    return m->n_left == n;
+}
+
 static bool init_queue(dflash *m, err *e)
 {
     const dflash_config *c    = &m->c;
@@ -332,6 +370,13 @@ static bool init_kv(dflash *m, const drafter_options *opt, err *e)
 
 static int whole_pages(int n) { return (n + KV_PAGE - 1) / KV_PAGE * KV_PAGE; }
 
+/* So that a plain answer of usual length is never folded in, where its features are small. */
+static int rows_that_wait(const dflash *m)
+{
+    size_t n = WAITING_BYTES / ((size_t)m->c.n_features * sizeof(float)) / KV_PAGE * KV_PAGE;
+    return n < MIN_WAITING ? MIN_WAITING : n > MAX_WAITING ? MAX_WAITING : (int)n;
+}
+
 static bool init_context(dflash *m, const drafter_options *opt, err *e)
 {
     const target *t  = m->d.t;
@@ -343,6 +388,7 @@ static bool init_context(dflash *m, const drafter_options *opt, err *e)
         return err_set(e, ERR_INPUT, "a drafter's context of %d is too short, it needs %d", m->n_ctx, MIN_CTX);
     m->n_drop    = whole_pages(m->n_ctx / 4);
     m->max_lanes = opt->max_lanes > 0 ? opt->max_lanes : 1;
+    m->n_waiting = rows_that_wait(m);
     return true;
 }
 
@@ -359,8 +405,17 @@ static void dflash_lane_free(drafter *d, draft_lane *l)
     kv_seq_free(l->seq);
     kv_seq_free(l->first);
     m->n_lanes--;
+    for (int i = 0; i < m->max_lanes; i++)
+        if (m->lanes[i] == l) m->lanes[i] = NULL;
     if (l->waiting.p) m->o->free(m->o, l->waiting);
     mem_free(l);
+}
+
+static void list_lane(dflash *m, draft_lane *l)
+{
+    int i = 0;
+    while (m->lanes[i]) i++;
+    m->lanes[i] = l;
 }
 
 /* Pages are taken when rows come. */
@@ -371,9 +426,9 @@ static bool dflash_lane_new(drafter *d, draft_lane **out, err *e)
     *out          = NULL;
     bool ok       = m->n_lanes++ < m->max_lanes || err_set(e, ERR_BUSY, "all lanes of the drafter are taken");
     if (ok) l->seq = kv_seq_new(m->kv, m->cls);
-    ok = ok && m->o->alloc(m->o, &l->waiting, (size_t)WAITING_ROWS * (size_t)m->c.n_features * sizeof(float), e);
+    ok = ok && take_waiting(m, &l->waiting, e);
     if (ok)
-        *out = l;
+        list_lane(m, *out = l);
     else
         dflash_lane_free(d, l);
     return ok;
@@ -427,15 +482,6 @@ static void dflash_cut(drafter *d, draft_lane *l, int32_t n_pos)
 }
 
 /* --- requests -----------------------------------------------------------------------------------*/
-static void dflash_begin(drafter *d, draft_lane *l, const draft_text *t)
-{
-    const dflash *m    = (const dflash *)d;
-    int32_t       seen = shift_of(m, t->n_prompt);
-    start_at(m, l, 0, seen > m->n_drop ? seen - m->n_drop : 0);
-    l->wished = KV_PAGE + seen;
-    l->text   = t;
-}
-
 static int32_t first_wished(const void *lane, int32_t n_pos)
 {
     (void)n_pos;
@@ -579,6 +625,7 @@ static bool add_context(dflash *m, draft_lane *l, int n, err *e)
 static void fold(dflash *m, dev features)
 {
     int n = m->rows.n;
+    m->d.n_folded += n;
     m->o->matmul(m->q, m->s.y, m->fc, features, n);
     m->o->rms_norm(m->q, m->s.y, m->s.y, m->n_hidden, n, m->c.n_embd, (float)m->c.eps);
     store_context(m, m->s.y);
@@ -658,8 +705,8 @@ static bool take_rows(dflash *m, draft_lane *l, const int32_t *row, int n, err *
 {
     size_t F = (size_t)m->c.n_features;
     if (n <= 0) return true;
-    if (l->n_wait + n > WAITING_ROWS && !fold_waiting(m, l, e)) return false;
-    if (n > WAITING_ROWS) return fold_now(m, l, row, n, e);
+    if (l->n_wait + n > m->n_waiting && !fold_waiting(m, l, e)) return false;
+    if (n > m->n_waiting) return fold_now(m, l, row, n, e);
     gather(m, dev_at_f32(l->waiting, (size_t)l->n_wait * F), row, n);
     l->n_wait += n;
     return true;
@@ -891,12 +938,164 @@ static bool dflash_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_
     return ok;
 }
 
+/* --- what requests leave ------------------------------------------------------------------------*/
+static uint64_t hash_of(const int32_t *token, int32_t n)
+{
+    uint64_t h = 0;
+    for (int32_t i = 0; i < n; i++) {
+        h = (h ^ (uint32_t)token[i]) * 0x9E3779B97F4A7C15u;
+        h ^= h >> 32;
+    }
+    return h;
+}
+
+/* The complete pages among the rows that wait in the lane; false: there is none, or a part of the first is folded in. */
+static bool unfolded_pages(const draft_lane *l, unfolded *out)
+{
+    const draft_text *t     = l->text;
+    int32_t           first = folded_end(l), end = fewer(l->n_seen / KV_PAGE, t->n_nodes) * KV_PAGE;
+    if (first % KV_PAGE || first + l->n_wait != l->n_seen || end <= first) return false;
+    *out = (unfolded){first, end - first, t->token + first, l->waiting};
+    return true;
+}
+
+static left_rows *place_for_more(dflash *m)
+{
+    left_rows *best = &m->left[0];
+    for (int i = 1; i < m->n_left && best->rows.n; i++)
+        if (!m->left[i].rows.n || m->left[i].stamp < best->stamp) best = &m->left[i];
+    return best;
+}
+
+/* The lane gets the features that were there. */
+static void leave(dflash *m, draft_lane *l, const unfolded *rows)
+{
+    left_rows *x      = place_for_more(m);
+    dev        unused = x->rows.features;
+    memcpy(x->token, rows->token, (size_t)rows->n * sizeof *x->token);
+    x->rows       = *rows;
+    x->rows.token = x->token;
+    x->salt       = l->text->salt;
+    x->before     = hash_of(l->text->token, rows->first);
+    x->stamp      = ++m->now;
+    l->waiting    = unused;
+}
+
 /* A request's end. What cannot be folded in is not found by others: no more than that. */
 static void dflash_end(drafter *d, draft_lane *l)
 {
-    dflash *m = (dflash *)d;
-    if (l->text && l->text->tree && l->n_wait) fold_waiting(m, l, NULL);
+    dflash  *m = (dflash *)d;
+    unfolded rows;
+    if (l->text && l->text->tree && l->n_wait) {
+        int n_full = l->n_wait - l->n_seen % KV_PAGE;
+        if (unfolded_pages(l, &rows))
+            leave(m, l, &rows);
+        else if (n_full > 0)
+            fold_rows(m, l, l->waiting, n_full, NULL);
+    }
     lose(m, l);
+}
+
+/* How many of the rows are of this text and of use to a hit, in whole pages. */
+static int rows_alike(const unfolded *x, const draft_text *t)
+{
+    int n = 0;
+    while (n < x->n && x->first + n + KV_PAGE < t->n_prompt &&
+           !memcmp(x->token + n, t->token + x->first + n, KV_PAGE * sizeof *x->token))
+        n += KV_PAGE;
+    return n;
+}
+
+static bool is_wished(const draft_lane *l, int32_t pos) { return pos < KV_PAGE || pos >= l->wished; }
+
+/* The first page before `end` that a hit needs and that only the target has; end: there is none. *before: the node that it
+ * lies behind. */
+static int32_t first_missing(const dflash *m, const draft_lane *l, const draft_text *t, int32_t end, kv_node **before)
+{
+    *before = NULL;
+    for (int32_t pos = 0; pos < end; pos += KV_PAGE) {
+        kv_node *n = kv_prefix_next(t->tree, t->salt, *before, t->token + pos);
+        if (!n) break;
+        if (is_wished(l, pos) && !kv_node_has(n, m->cls)) return pos;
+        *before = n;
+    }
+    return end;
+}
+
+/* n rows from `pos` on, the first page that is missing, into the tree. The room for them may cost what lies before them. */
+static bool fold_pages(dflash *m, draft_lane *l, const draft_text *t, const unfolded *x, int32_t pos, int n)
+{
+    kv_node *at;
+    start_at(m, l, pos, 0);
+    m->rows.n = 0;
+    if (!add_context(m, l, n, NULL) || first_missing(m, l, t, pos + KV_PAGE, &at) != pos) return false;
+    fold(m, dev_at_f32(x->features, (size_t)(pos - x->first) * (size_t)m->c.n_features));
+    for (int k = 0; k < n / KV_PAGE; k++) {
+        at = kv_prefix_put(t->tree, t->salt, at, t->token + pos + (size_t)k * KV_PAGE, l->seq, k);
+        if (!at) return k > 0;
+    }
+    return true;
+}
+
+/* The first n of these rows, as far as they are missing and nothing is before them. */
+static void fold_missing(dflash *m, draft_lane *l, const draft_text *t, const unfolded *x, int n)
+{
+    int32_t  end = x->first + n, pos;
+    kv_node *at;
+    while ((pos = first_missing(m, l, t, end, &at)) < end && pos >= x->first) {
+        int some = fewer(end - pos, fewer(m->n_drop, MAX_ROWS));
+        if (!is_wished(l, pos + KV_PAGE)) some = KV_PAGE;
+        if (!fold_pages(m, l, t, x, pos, some)) return;
+    }
+}
+
+static left_rows *next_left(const dflash *m, uint64_t stamp)
+{
+    left_rows *next = NULL;
+    for (int i = 0; i < m->n_left; i++) {
+        left_rows *x = &m->left[i];
+        if (x->rows.n && x->stamp > stamp && (!next || x->stamp < next->stamp)) next = x;
+    }
+    return next;
+}
+
+/* What others left of this text, the oldest first: later rows may start where they end. Rows of another text stay. */
+static void fold_left(dflash *m, draft_lane *l, const draft_text *t)
+{
+    uint64_t stamp = 0;
+    for (left_rows *x; (x = next_left(m, stamp)); stamp = x->stamp) {
+        int n = x->salt == t->salt ? rows_alike(&x->rows, t) : 0;
+        if (!n || x->before != hash_of(t->token, x->rows.first)) continue;
+        fold_missing(m, l, t, &x->rows, n);
+        if (n == x->rows.n) x->rows.n = 0;
+    }
+}
+
+/* What waits in other lanes, where it goes on waiting. */
+static void fold_of_lanes(dflash *m, draft_lane *l, const draft_text *t)
+{
+    unfolded x;
+    for (int i = 0; i < m->max_lanes; i++) {
+        const draft_lane *o = m->lanes[i];
+        if (!o || o == l || !o->text || o->text->tree != t->tree || o->text->salt != t->salt) continue;
+        if (!unfolded_pages(o, &x)) continue;
+        int n = rows_alike(&x, t);
+        if (n && !memcmp(o->text->token, t->token, (size_t)x.first * sizeof *t->token)) fold_missing(m, l, t, &x, n);
+    }
+}
+
+/* A request's begin. It finds what was folded in, so rows of its text that were not are now. */
+static void dflash_begin(drafter *d, draft_lane *l, const draft_text *t)
+{
+    dflash *m    = (dflash *)d;
+    int32_t seen = shift_of(m, t->n_prompt);
+    l->wished    = KV_PAGE + seen;
+    if (t->tree) {
+        fold_left(m, l, t);
+        fold_of_lanes(m, l, t);
+    }
+    start_at(m, l, 0, seen > m->n_drop ? seen - m->n_drop : 0);
+    l->text = t;
 }
 
 /* --- open and close -----------------------------------------------------------------------------*/
@@ -904,10 +1103,13 @@ static void dflash_close(drafter *d)
 {
     dflash *m = (dflash *)d;
     draft_picker_deinit(&m->pick);
+    for (int i = 0; i < m->n_left; i++) m->o->free(m->o, m->left[i].rows.features);
     if (m->has_cls) kv_pool_drop_class(m->kv, m->cls);
     kv_pool_free(m->own_kv);
     owned_free(&m->own);
     mem_free(m->layers);
+    mem_free(m->lanes);
+    mem_free(m->left);
     mem_free(m);
 }
 
@@ -921,10 +1123,13 @@ static bool load_drafter(dflash *m, binder *b, const drafter_options *opt, err *
     m->layers      = xnew_n(layer, (size_t)c->n_layers);
     m->softcap     = c->softcap >= 0 ? (float)c->softcap : m->d.t->softcap;
     m->embed_scale = strcmp(m->d.t->family, "gemma4") ? 1 : sqrtf((float)c->n_embd);
-    if (!init_context(m, opt, e) || !load_all(m, b, e) || !init_queue(m, e)) return false;
+    if (!init_context(m, opt, e)) return false;
+    m->lanes = xnew_n(draft_lane *, (size_t)m->max_lanes);
+    if (!load_all(m, b, e) || !init_queue(m, e)) return false;
     bind_begin(b);
     return load_all(m, b, e) && bind_rope(&m->own, &m->freq, c->head_dim, c->theta, 1, 1, NULL, e) &&
-           init_scratch(m, opt->keep_rows, e) && init_kv(m, opt, e) && draft_picker_init(&m->pick, m->d.t, e);
+           init_scratch(m, opt->keep_rows, e) && init_left(m, e) && init_kv(m, opt, e) &&
+           draft_picker_init(&m->pick, m->d.t, e);
 }
 
 size_t dflash_kv_bytes(target *t, const checkpoint *cp, const drafter_options *opt)

@@ -64,6 +64,7 @@ struct drafter {
     bool        one_pass;    /* a longer draft costs no more passes: guesses are independent, so they make a tree */
     int         trained_ctx; /* positions it was trained on; 0: not known */
     size_t      weight_bytes;
+    int64_t     n_folded; /* rows of the target that became K/V of its own, so far */
     /* Features of the target that it wants captured: ids as target->capture takes them. */
     int capture_id[64], n_capture;
 
@@ -79,9 +80,9 @@ struct drafter {
     void (*close)(drafter *d); /* all lanes are free */
 
     /* K/V of its own in the target's pool: all of these, or none (begin NULL). A request goes
-     *     begin   the lane is new; t is read until `end`
+     *     begin   the lane is new; t is read until `end`; what others left of it goes into the tree
      *     wish    what a prefix hit needs of it; take: such a hit, up to the end of page `at`
-     *     end     what waits is folded in and put into the tree; the lane holds no page any more */
+     *     end     what is complete is in the tree, or will be when a text goes on there; the lane holds no page any more */
     void (*begin)(drafter *d, draft_lane *l, const draft_text *t);
     void (*wish)(const drafter *d, const draft_lane *l, kv_wish *out);
     void (*take)(drafter *d, draft_lane *l, kv_node *at);

@@ -114,8 +114,8 @@ static void close_world(world *w)
     model_close(w->m);
 }
 
-/* A request that may use all methods: the plans say which. */
-static bool begin(world *w, int lane, int which, int method)
+/* The first n_out tokens of the answer belong to the prompt. */
+static bool begin_at(world *w, int lane, int which, int method, int n_out, uint64_t salt)
 {
     test_case   *t = w->t;
     err          e = {0};
@@ -123,12 +123,16 @@ static bool begin(world *w, int lane, int which, int method)
     const story *x = &w->story[which];
     lane_request r = {.opt      = {.params = {.top_p = 1}, .penalty.repeat = 1, .n_top = -1, .spec.method = method},
                       .prompt   = x->text,
-                      .n_prompt = (size_t)x->n_prompt,
-                      .max_new  = MAX_NEW};
+                      .n_prompt = (size_t)(x->n_prompt + n_out),
+                      .max_new  = MAX_NEW - n_out,
+                      .salt     = salt};
     w->which[lane] = which;
-    w->n_out[lane] = 0;
+    w->n_out[lane] = n_out;
     return CHECK_OK(spec_lane_begin(w->lane[lane], &r, &reused, &e), e);
 }
+
+/* A request that may use all methods: the plans say which. */
+static bool begin(world *w, int lane, int which, int method) { return begin_at(w, lane, which, method, 0, 0); }
 
 static bool run(world *w, const spec_turn *turns, int n)
 {
@@ -295,6 +299,98 @@ static void check_drafts(test_case *t, int draft_ctx)
 
 TEST(spec_drafts_are_a_function_of_the_text) { check_drafts(t, 0); }
 TEST(spec_drafts_are_a_function_of_the_text_when_the_context_slides) { check_drafts(t, 48); }
+
+/* --- turns of conversations ----------------------------------------------------------------------*/
+typedef struct {
+    int      lane, story;
+    uint64_t salt;
+    int      from, to; /* tokens of the answer: given, and when the turn ends */
+    bool     drafts;   /* with DFlash; else it might, but never does */
+    int      cached;   /* positions that were there */
+    int      folded;   /* rows that became the drafter's K/V for it, before its first step */
+} talk_turn;
+
+static int64_t n_folded(const world *w) { return w->s->slots[WITH_DFLASH].d->n_folded; }
+
+/* The lane's turn before this one ends with it. */
+static void check_turn(test_case *t, world *w, const talk_turn *x)
+{
+    spec_method m      = x->drafts ? SPEC_DFLASH : SPEC_OFF;
+    spec_turn   plan   = {.lane = w->lane[x->lane], .plan = {.method = m, .n = n_guesses[m]}};
+    long        rounds = w->compared[m];
+    int64_t     before = n_folded(w);
+    if (!begin_at(w, x->lane, x->story, SPEC_AUTO, x->from, x->salt)) return;
+    CHECK_INT(spec_lane_stats(w->lane[x->lane])->cached, x->cached);
+    CHECK_INT(n_folded(w) - before, x->folded);
+    before = n_folded(w);
+    while (w->n_out[x->lane] < x->to && run(w, &plan, 1)) keep(w, x->lane, 1);
+    CHECK((n_folded(w) > before) == x->drafts);
+    CHECK(w->compared[m] - rounds >= (x->drafts ? 5 : 0));
+    kv_pool_check(w->s->kv);
+}
+
+static void check_turns(test_case *t, story *stories, const shape *sh, const talk_turn *x, size_t n)
+{
+    world w;
+    if (open_world(t, &w, stories, sh, 1))
+        for (size_t i = 0; i < n; i++) check_turn(t, &w, &x[i]);
+    close_world(&w);
+}
+
+/* Others take the place of what a turn left: a shorter hit, and no more than that. */
+TEST(spec_turns_without_drafts_are_forgotten)
+{
+    enum { PLACES = 8 }; /* for rows that requests left */
+    static const talk_turn begins = {.story = 1, .to = 4},
+                           middle = {.story = 1, .from = 5, .to = 20, .cached = 80, .folded = 80};
+    static story x[PROMPTS];
+    learn(t, "cpu", x, 0);
+    for (int strangers = PLACES - 1; strangers <= PLACES; strangers++) {
+        bool      there = strangers < PLACES;
+        talk_turn ends  = {.story = 1, .from = 21, .to = 28, .drafts = true};
+        ends.cached     = there ? 96 : 80;
+        ends.folded     = there ? 16 : 0;
+        world w;
+        if (open_world(t, &w, x, &(shape){.device = "cpu", .n_lanes = 1}, 1)) {
+            check_turn(t, &w, &begins);
+            check_turn(t, &w, &middle);
+            for (int i = 1; i <= strangers; i++)
+                check_turn(t, &w, &(talk_turn){.story = 0, .salt = (uint64_t)i, .to = 1});
+            check_turn(t, &w, &ends);
+        }
+        close_world(&w);
+    }
+}
+
+/* Rows of turns without drafts are folded in when a text goes on behind them, and only then. The story that goes on is of 78
+ * tokens before its answer. */
+TEST(spec_turns_without_drafts_leave_their_rows)
+{
+    static const talk_turn talk[]    = {{.story = 1, .to = 4},
+                                        {.story = 1, .from = 5, .to = 20, .cached = 80, .folded = 80},
+                                        {.story = 1, .from = 21, .to = 28, .drafts = true, .cached = 96, .folded = 16}};
+    static const talk_turn tenants[] = {
+        {.story = 1, .salt = 1, .to = 4},
+        {.lane = 1, .story = 1, .salt = 2, .from = 5, .to = 6},
+        {.story = 1, .salt = 1, .from = 5, .to = 12, .drafts = true, .cached = 80, .folded = 80},
+        {.lane = 1, .story = 1, .salt = 3, .from = 7, .to = 8}};
+    static const talk_turn together[] = {{.story = 1, .to = 4},
+                                         {.lane = 1, .story = 1, .to = 12, .drafts = true, .cached = 64, .folded = 64},
+                                         {.story = 1, .from = 5, .to = 12, .drafts = true, .cached = 80}};
+    static const talk_turn branches[] = {{.story = 1, .to = 4},
+                                         {.story = 2, .to = 8, .drafts = true, .cached = 64, .folded = 64},
+                                         {.story = 1, .from = 5, .to = 12, .drafts = true, .cached = 80, .folded = 16}};
+    static const talk_turn alone[]    = {{.story = 1, .to = 4}, {.story = 1, .from = 5, .to = 12, .drafts = true}};
+    static story           x[PROMPTS];
+    shape                  one = {.device = "cpu", .n_lanes = 1}, two = {.device = "cpu", .n_lanes = 2};
+    shape                  no_prefix = {.device = "cpu", .n_lanes = 1, .no_prefix = true};
+    learn(t, "cpu", x, 0);
+    check_turns(t, x, &one, talk, COUNT(talk));
+    check_turns(t, x, &two, tenants, COUNT(tenants));
+    check_turns(t, x, &two, together, COUNT(together));
+    check_turns(t, x, &one, branches, COUNT(branches));
+    check_turns(t, x, &no_prefix, alone, COUNT(alone));
+}
 
 /* --- a lane whose numbers are none ----------------------------------------------------------------*/
 static struct {
