@@ -1044,7 +1044,6 @@ static void fold_missing(dflash *m, draft_lane *l, const draft_text *t, const un
     kv_node *at;
     while ((pos = first_missing(m, l, t, end, &at)) < end && pos >= x->first) {
         int some = fewer(end - pos, fewer(m->n_drop, MAX_ROWS));
-        if (!is_wished(l, pos + KV_PAGE)) some = KV_PAGE;
         if (!fold_pages(m, l, t, x, pos, some)) return;
     }
 }

@@ -337,6 +337,31 @@ static void check_turns(test_case *t, story *stories, const shape *sh, const tal
     close_world(&w);
 }
 
+/* Features are of the whole text before a row: rows of the same tokens behind another text are not used. */
+TEST(spec_rows_that_were_left_are_of_their_text)
+{
+    static const struct {
+        int story, n, method, cached, folded;
+    } ask[] = {{3, 40, SPEC_AUTO, 0, 0},   {1, 40, SPEC_AUTO, 0, 0},
+               {1, 78, SPEC_AUTO, 32, 32}, /* and leaves the next two pages */
+               {3, 78, SPEC_OFF, 32, 0},   /* the target has what the drafter has not */
+               {3, 78, SPEC_AUTO, 32, 32}, {1, 78, SPEC_AUTO, 64, 32}};
+    static story x[PROMPTS];
+    world        w;
+    write_prompts(x);
+    x[3] = x[1];
+    x[3].text[9]++;
+    if (open_world(t, &w, x, &(shape){.device = "cpu", .n_lanes = 1}, 1))
+        for (size_t i = 0; i < COUNT(ask); i++) {
+            int64_t before = n_folded(&w);
+            if (!begin_at(&w, 0, ask[i].story, ask[i].method, ask[i].n - 78, 0)) break;
+            CHECK_INT(spec_lane_stats(w.lane[0])->cached, ask[i].cached);
+            CHECK_INT(n_folded(&w) - before, ask[i].folded);
+            if (run(&w, &(spec_turn){.lane = w.lane[0]}, 1)) spec_lane_keep(w.lane[0], 0);
+        }
+    close_world(&w);
+}
+
 /* Others take the place of what a turn left: a shorter hit, and no more than that. */
 TEST(spec_turns_without_drafts_are_forgotten)
 {
