@@ -56,7 +56,7 @@ static uint64_t key_of(const spec *s, const spec_round *r)
 {
     const lane_options *o    = &s->lanes[r->lane]->opt;
     const int32_t      *text = s->lanes[r->lane]->text;
-    uint64_t            h    = mix(rounds.salt + 1, (uint64_t)r->method);
+    uint64_t            h    = mix(mix(0, rounds.salt + 1), (uint64_t)r->method);
     h                        = mix(mix(h, (uint64_t)r->n_want), (uint64_t)r->n_text);
     h                        = mix(mix(h, o->penalty.n_bias), (uint64_t)(o->penalty.repeat * 1000));
     for (int i = 0; i < r->n_text; i++) h = mix(h, (uint64_t)text[i]);
@@ -295,7 +295,8 @@ static void try_company(int company, int pass, int n_requests)
     drafters[0].n_ctx = sliding ? 192 : 0;
     rounds.salt       = sliding;
     o.max_lanes       = company + 1;
-    o.step_tokens     = company + 1 + (int)draw(&random, (uint64_t)(256 - company));
+    int least_rows    = company < 16 ? 16 : company + 1;
+    o.step_tokens     = least_rows + (int)draw(&random, (uint64_t)(257 - least_rows));
     snprintf(stall, sizeof stall, "%d", 1 + (int)draw(&random, 10));
     o.no_prefix = draw(&random, 3) == 0;
     snprintf(where, sizeof where, "among %d, pass %d", company, pass);
