@@ -15,7 +15,8 @@
  * does not fit there is refused with TANDEM_BUSY, which may be tried again.
  *
  * Ownership: everything that a call is given is copied before it returns, unless a comment says that it must live on. A job
- * is yours until tandem_release, also when the engine was closed before.
+ * is yours until tandem_release, also when the engine was closed before: its tokens and its result can still be had then, its
+ * text (tandem_read) cannot.
  * Threads: any thread may call anything with the same `tandem`, except tandem_close, which must come last; a job has one
  * reader at a time (poll, read, wait), while any thread may cancel it. The helpers on text only read: any number of
  * threads at once, while answers are being made.

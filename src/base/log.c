@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include "base/buf.h"
+#include "base/fault.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,7 +37,9 @@ void log_event(log_level l, const char *event, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
 
-    buf b;
+    buf         b;
+    const char *scope = fault_scope();
+    fault_scope_set(NULL); /* what went wrong in a step may be said, and a line takes memory */
     buf_init(&b, 16 * 1024);
     if (as_json) {
         buf_puts(&b, "{\"ts\":\"");
@@ -53,4 +56,5 @@ void log_event(log_level l, const char *event, const char *fmt, ...)
     ssize_t done = write(STDERR_FILENO, b.p, b.n); /* one write: lines of threads do not mix */
     (void)done;
     buf_deinit(&b);
+    fault_scope_set(scope);
 }

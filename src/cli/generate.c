@@ -246,6 +246,8 @@ bool generate(generator *a, const tok_ids *prompt, err *e)
     sigaction(SIGINT, &act, &before);
     bool ok = show_tokens(a, j, e) && take_result(a, tandem_job_result(j), e);
     sigaction(SIGINT, &before, NULL);
+    tandem_cancel(j); /* what looks at its tokens is the caller's, and is free when this returns */
+    for (tandem_token rest[64]; !tandem_job_result(j); tandem_poll(j, rest, COUNT(rest))) tandem_wait(j, -1);
     tandem_release(j);
     return ok;
 }

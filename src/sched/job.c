@@ -233,6 +233,7 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
     u->prompt_tokens = (int32_t)j->prompt.n;
     u->seed          = r->seed;
     u->route_reason  = "";
+    j->stop_at       = -1;
 }
 
 static bool fill(tandem_job *j, const settings *now, const tandem_request *r, err *e)
@@ -331,7 +332,10 @@ static void store(tandem_job *j, int32_t id, const token_logprob *probs)
 
 static tandem_finish end_at(tandem_job *j, int32_t id, job_scratch *s)
 {
-    if (job_is_stop(j, id)) return TANDEM_FINISH_STOP;
+    if (job_is_stop(j, id)) {
+        j->stop_at = j->n_kept - 1;
+        return TANDEM_FINISH_STOP;
+    }
     if (meets_stop_string(j, id, s) || caller_ends_it(j, id)) return TANDEM_FINISH_STOP_STRING;
     if (j->n_kept < j->max_out) return TANDEM_FINISH_NONE;
     j->result.context_full = j->cut;

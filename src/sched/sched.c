@@ -178,7 +178,7 @@ static void take_mail(sched *s)
     s->inbox         = NULL;
     s->inbox_end     = &s->inbox;
     bool cancel      = s->closing && s->now >= s->stop_at;
-    if (s->settings_changed) s->set = s->settings;
+    if (s->settings_changed) s->set = s->settings, s->calm = 0;
     s->settings_changed = false;
     pthread_mutex_unlock(&s->lock);
     for (tandem_job *next; mail; mail = next) {
@@ -204,12 +204,21 @@ static void end_unwanted(sched *s)
     }
     for (tandem_job *j = s->queue.first, *next; j; j = next) {
         next = j->next;
-        if (!(j->result.finish = unwanted(s, j)) && s->now < j->queue_deadline) continue;
+        if (!(j->result.finish = unwanted(s, j))) continue;
         queue_take(&s->queue, j);
-        if (j->result.finish)
-            end_job(s, j);
-        else
-            fail_job(s, j, ERR_BUSY, sched_busy);
+        end_job(s, j);
+    }
+}
+
+/* Of those that could not be admitted: whoever has waited long enough, and the last ones of a queue that is too long. */
+static void refuse_waiting(sched *s)
+{
+    int64_t place = 0;
+    for (tandem_job *j = s->queue.first, *next; j; j = next) {
+        next = j->next;
+        if (s->now < j->queue_deadline && ++place <= s->set.queue_max) continue;
+        queue_take(&s->queue, j);
+        fail_job(s, j, ERR_BUSY, sched_busy);
     }
 }
 
@@ -324,12 +333,17 @@ static void note_calm(sched *s, const route *out, int n)
     s->calm = calm ? STEPS : 0;
 }
 
-/* As in the last step: the plans of new turns are plain. */
-static void stay_calm(sched *s)
+/* As in the last step: the plans of new turns are plain. False: somebody has not been asked yet. */
+static bool stay_calm(sched *s)
 {
-    s->calm--;
+    bool asked[SCHED_MAX_LANES];
+    for (int i = 0; i < s->n_turns; i++) {
+        asked[i] = spec_lane_can_draft(s->turn[i].lane);
+        if (asked[i] && !s->in_step[i]->result.usage.route_reason[0]) return false;
+    }
     for (int i = 0; i < s->n_turns; i++)
-        if (spec_lane_can_draft(s->turn[i].lane)) s->stats.routes[s->in_step[i]->reason]++;
+        if (asked[i]) s->stats.routes[s->in_step[i]->reason]++;
+    return true;
 }
 
 static void choose_plans(sched *s)
@@ -337,10 +351,7 @@ static void choose_plans(sched *s)
     route_lane lane[SCHED_MAX_LANES];
     route      out[SCHED_MAX_LANES];
     int        turn[SCHED_MAX_LANES], n;
-    if (s->calm > 0) {
-        stay_calm(s);
-        return;
-    }
+    if (s->calm > 0 && s->calm-- && stay_calm(s)) return;
     n = ask_lanes(s, lane, turn);
     if (n == 0) return;
     route_load load = {.kv_pressure = kv_pressure(s), .fixed_rows = s->rows - n, .max_rows = s->opt.step_tokens};
@@ -422,9 +433,9 @@ static void one_step(sched *s)
 {
     err    why   = {0};
     double start = s->now;
-    fault_no_alloc_begin("a step");
     share_out(s);
     tell_before_prompts(s);
+    fault_no_alloc_begin("a step");
     choose_plans(s);
     bool ok = spec_step(s->opt.spec, s->turn, s->n_turns, &why);
     s->now  = clock_s();
@@ -467,6 +478,7 @@ static void *engine_main(void *arg)
         take_mail(s);
         end_unwanted(s);
         admit(s);
+        refuse_waiting(s);
         bool busy = s->n_running > 0;
         if (busy)
             one_step(s);
@@ -510,6 +522,7 @@ bool sched_new(sched **out, const sched_options *o, err *e)
     s->opt      = *o;
     s->settings = s->set = o->settings;
     s->inbox_end         = &s->inbox;
+    s->classes           = policy_classes_new(MAX_KINDS);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->stopped_now, NULL);
     if (job_maker_init(&s->maker, o->model, o->tok, o->n_ctx, e) && job_scratch_init(&s->scratch, o->tok, e) &&

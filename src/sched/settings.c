@@ -33,7 +33,7 @@ const setting_info setting_table[] = {
      "weights that share a scale: 32"},
     {"default_max_tokens", SETTING_INT, AT(default_max_tokens), 1, 1 << 30, NULL, "8192", NULL, true,
      "tokens of an answer at most where the request does not say"},
-    {"kv_cap", SETTING_REAL, AT(kv_cap), 0.01, 1, NULL, "0.9", NULL, true,
+    {"kv_cap", SETTING_REAL, AT(kv_cap), 0.01, 1, NULL, "0.9", NULL, false,
      "share of the K/V pool that requests may reserve"},
     {"max_stall_ms", SETTING_INT, AT(max_stall_ms), 0, 600000, NULL, "200", NULL, true,
      "a step with a piece of a prompt makes the others wait this long at most"},

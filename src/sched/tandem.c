@@ -105,7 +105,7 @@ static bool add_drafter(tandem *t, const tandem_options *o, const settings *s, c
                              .opt  = {.n_ctx = d->n_ctx, .quantise = type, .kv_type = kv_type_of(o)},
                              .lazy = d->lazy || s->dflash_lazy_drafter};
     open_add_drafter(t->spec, &src);
-    return true;
+    return spec_kv_bytes_total(t->spec) || err_set(e, ERR_UNAVAILABLE, "there is no memory left for the K/V cache");
 }
 
 static bool add_drafters(tandem *t, const tandem_options *o, const settings *s, err *e)

@@ -80,7 +80,8 @@ static bool make_room(spec *s, size_t kv_bytes, err *e)
     if (s->opt.kv_bytes || kv_bytes <= s->extra) return true;
     for (int i = 0; i < s->opt.max_lanes; i++)
         if (s->lanes[i] && s->lanes[i]->live) return true;
-    return open_pool(s, kv_bytes, e);
+    size_t before = s->extra;
+    return open_pool(s, kv_bytes, e) || (open_pool(s, before, NULL), false);
 }
 
 bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e)

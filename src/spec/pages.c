@@ -64,7 +64,7 @@ void close_pool(spec *s)
 }
 
 size_t spec_kv_pinned(const spec *s) { return kv_pool_pinned_bytes(s->kv); }
-size_t spec_kv_bytes_total(const spec *s) { return kv_pool_bytes(s->kv); }
+size_t spec_kv_bytes_total(const spec *s) { return s->kv ? kv_pool_bytes(s->kv) : 0; }
 size_t spec_kv_reserved(const spec *s) { return kv_pool_reserved_bytes(s->kv); }
 
 kv_prefix_stats spec_prefix_stats(const spec *s)
@@ -115,10 +115,11 @@ static bool reserve(spec_lane *l, err *e)
         l->draft = (kv_need){0};
         all      = l->need;
     }
-    if (!kv_could_reserve(s->kv, &all, cap(s)))
-        return err_set(e, ERR_TOO_LARGE, "the request needs %.1f MB of K/V, more than there is for all",
-                       (double)kv_need_bytes(s->kv, &all) / 1e6);
-    return kv_reserve(s->kv, &all, cap(s)) || err_set(e, ERR_BUSY, "there is no room for this request now");
+    if (kv_reserve(s->kv, &all, cap(s))) return true;
+    l->need = l->draft = (kv_need){0};
+    if (kv_could_reserve(s->kv, &all, cap(s))) return err_set(e, ERR_BUSY, "there is no room for this request now");
+    return err_set(e, ERR_TOO_LARGE, "the request needs %.1f MB of K/V, more than there is for all",
+                   (double)kv_need_bytes(s->kv, &all) / 1e6);
 }
 
 bool lane_reserve_drafts(spec_lane *l)

@@ -96,7 +96,7 @@ bool              spec_new(spec **out, target *t, const spec_options *o, err *e)
 void              spec_free(spec *s); /* NULL is fine; lanes are gone */
 const cost_table *spec_costs(const spec *s);
 size_t            spec_kv_pinned(const spec *s);      /* bytes of pages that lanes hold: what cannot be evicted */
-size_t            spec_kv_bytes_total(const spec *s); /* of all pages */
+size_t            spec_kv_bytes_total(const spec *s); /* of all pages; 0: adding a drafter has cost them all */
 size_t            spec_kv_reserved(const spec *s);    /* for what was admitted */
 kv_prefix_stats   spec_prefix_stats(const spec *s);   /* all 0 where nothing is kept */
 void              spec_forget(spec *s);               /* what ended requests have left is not found any more */

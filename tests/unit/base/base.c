@@ -2,9 +2,11 @@
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "test.h"
 
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -231,4 +233,18 @@ TEST(file_map_says_what_is_wrong)
     CHECK_OK(file_map_open(&m, test_tmp_file("three", "abc", 3), &e), e);
     CHECK_STR(((str){m.p, m.n}), STR("abc"));
     file_map_close(&m);
+}
+
+/* A drafter that fails inside a step says so, and the step goes on. */
+TEST(log_inside_a_scope_without_allocation)
+{
+    int err_fd = dup(STDERR_FILENO), null_fd = open("/dev/null", O_WRONLY);
+    dup2(null_fd, STDERR_FILENO);
+    fault_no_alloc_begin("a step");
+    log_event(LOG_ERROR, "test", "something went wrong");
+    CHECK(fault_scope() && strcmp(fault_scope(), "a step") == 0);
+    fault_no_alloc_end();
+    dup2(err_fd, STDERR_FILENO);
+    close(err_fd);
+    close(null_fd);
 }

@@ -280,6 +280,13 @@ TEST(sched_refuses_with_a_sentence)
     tandem_close(e);
 }
 
+static bool slowly(void *ctx, int32_t token)
+{
+    (void)ctx, (void)token;
+    nap(2);
+    return true;
+}
+
 /* Over the bound at once, after the time-out later, and always with the same words. */
 TEST(sched_queue_is_bounded_and_times_out)
 {
@@ -287,8 +294,8 @@ TEST(sched_queue_is_bounded_and_times_out)
     tandem        *e;
     tandem_request r;
     tandem_job    *j[3], *none;
-    tandem_error   why  = {0};
-    canceller      hold = {.at = 1};
+    tandem_error   why = {0};
+    tandem_job    *first;
     nano_answer    a;
     tandem_stats   s;
     nano_options(&o);
@@ -297,16 +304,14 @@ TEST(sched_queue_is_bounded_and_times_out)
     nano_setting(&o, "queue_timeout_ms", "50");
     if (!nano_open(t, &e, &o)) return;
     nano_request(e, &r, 100);
-    r.keep_on     = cancel_at;
-    r.keep_on_ctx = &hold;
-    hold.job      = nano_submit(t, e, &r);
-    r.keep_on     = NULL;
+    r.keep_on = slowly;
+    first     = nano_submit(t, e, &r);
+    r.keep_on = NULL;
     for (int i = 0; i < 2; i++) j[i] = nano_submit(t, e, &r);
     CHECK_FAILS(tandem_submit(e, &r, &none, &why), why, "the server is busy; try again");
     CHECK_INT(why.code, TANDEM_BUSY);
-    nap(80);
-    atomic_store(&hold.go, true);
-    nano_collect(hold.job, &a);
+    nano_collect(first, &a);
+    CHECK_INT(a.n, 100);
     for (int i = 0; i < 2; i++) {
         nano_collect(j[i], &a);
         CHECK_INT(a.result.finish, TANDEM_FINISH_ERROR);
@@ -683,4 +688,25 @@ TEST(sched_wakes)
     count_wakes(t, 1000, &one, &all);
     CHECK_INT(one, 2); /* the first token and the end */
     CHECK_INT(all, 2);
+}
+
+/* --- after the end ------------------------------------------------------------------------------*/
+TEST(sched_tokens_outlive_the_engine)
+{
+    tandem        *e;
+    tandem_request r;
+    tandem_token   got[100];
+    tandem_options o;
+    nano_options(&o);
+    if (!nano_open(t, &e, &o)) return;
+    nano_request(e, &r, 100);
+    r.ignore_stop_ids = false;
+    tandem_job *j     = nano_submit(t, e, &r);
+    while (!tandem_job_result(j)) nap(1);
+    tandem_close(e);
+    const tandem_result *result = tandem_job_result(j);
+    size_t               n      = tandem_poll(j, got, COUNT(got));
+    CHECK_INT(n, (size_t)result->usage.completion_tokens);
+    for (size_t i = 0; i < n; i++) CHECK_INT(got[i].is_stop, result->finish == TANDEM_FINISH_STOP && i == n - 1);
+    tandem_release(j);
 }
