@@ -9,7 +9,7 @@
 
 enum { PROMPTS = 4, CTX = 320, MAX_PROMPT = 160, MOST = 8, MANY = 32 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { MAX_NEW = 28, LARGEST = 4, LEAST = 8 }; /* many times slower */
+enum { MAX_NEW = 48, LARGEST = 4, LEAST = 8 }; /* many times slower */
 #else
 enum { MAX_NEW = 60, LARGEST = MANY, LEAST = 200 };
 #endif
