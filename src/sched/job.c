@@ -233,7 +233,7 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
     u->prompt_tokens = (int32_t)j->prompt.n;
     u->seed          = r->seed;
     u->route_reason  = "";
-    j->stop_at       = -1;
+    atomic_init(&j->stop_at, -1);
 }
 
 static bool fill(tandem_job *j, const settings *now, const tandem_request *r, err *e)
@@ -333,7 +333,7 @@ static void store(tandem_job *j, int32_t id, const token_logprob *probs)
 static tandem_finish end_at(tandem_job *j, int32_t id, job_scratch *s)
 {
     if (job_is_stop(j, id)) {
-        j->stop_at = j->n_kept - 1;
+        atomic_store_explicit(&j->stop_at, j->n_kept - 1, memory_order_relaxed);
         return TANDEM_FINISH_STOP;
     }
     if (meets_stop_string(j, id, s) || caller_ends_it(j, id)) return TANDEM_FINISH_STOP_STRING;

@@ -69,7 +69,7 @@ struct tandem_job {
 
     /* what came of it */
     int32_t        n_kept;
-    int32_t        stop_at;  /* the token that is an end of an answer; -1: none */
+    atomic_int     stop_at;  /* the token that is an end of an answer, set before it can be read; -1: none */
     int32_t       *token;    /* [max_out] */
     token_logprob *logprobs; /* [max_out][1 + n_top], NULL: none */
     atomic_int     n_out;    /* readers look at it */

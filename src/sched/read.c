@@ -14,7 +14,8 @@ static int32_t n_there(tandem_job *j) { return atomic_load(&j->n_out); }
 static tandem_token token_at(const tandem_job *j, int32_t i)
 {
     const token_logprob *probs = j->logprobs ? j->logprobs + (size_t)i * (size_t)(1 + j->opt.n_top) : NULL;
-    return (tandem_token){j->token[i], i == j->stop_at, (const tandem_logprob *)probs};
+    return (tandem_token){j->token[i], i == atomic_load_explicit(&j->stop_at, memory_order_relaxed),
+                          (const tandem_logprob *)probs};
 }
 
 size_t tandem_poll(tandem_job *j, tandem_token *out, size_t max)
