@@ -1,4 +1,5 @@
 /* Sequences: their lists of pages, and how they share them. */
+#include "base/num.h"
 #include "kv/inside.h"
 
 #include <assert.h>
@@ -10,8 +11,6 @@
 
 static int32_t *row_of(const kv_seq *s, int cls) { return table_row(&s->pool->cls[cls], s->lane); }
 
-static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
-static int32_t most(int32_t a, int32_t b) { return a > b ? a : b; }
 
 static void mark_dirty(kv_seq *s, int cls, int32_t from, int32_t to)
 {

@@ -280,7 +280,7 @@ static bool is_among(const int32_t *id, size_t n, int32_t wanted)
     return false;
 }
 
-bool job_is_stop(const tandem_job *j, int32_t id)
+static bool is_stop(const tandem_job *j, int32_t id)
 {
     return (!j->ignore_stops && is_among(j->maker->stops.p, j->maker->stops.n, id)) ||
            is_among(j->stop_id, j->n_stop_ids, id);
@@ -332,7 +332,7 @@ static void store(tandem_job *j, int32_t id, const token_logprob *probs)
 
 static tandem_finish end_at(tandem_job *j, int32_t id, job_scratch *s)
 {
-    if (job_is_stop(j, id)) {
+    if (is_stop(j, id)) {
         atomic_store_explicit(&j->stop_at, j->n_kept - 1, memory_order_relaxed);
         return TANDEM_FINISH_STOP;
     }

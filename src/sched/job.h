@@ -92,7 +92,6 @@ void job_request_init(tandem_request *r, const target *m); /* as tandem_request_
 /* Checks the request and takes its memory. ERR_INPUT with a sentence that depends on the request and the model alone. */
 bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, err *e);
 void job_drop(tandem_job *j); /* one holder less */
-bool job_is_stop(const tandem_job *j, int32_t id);
 void job_settle_seed(tandem_request *r); /* one is drawn where none was given */
 /* Sampling, penalties and speculation of a request whose seed is settled; `room` takes its biases and the model's bans. */
 bool job_lane_options(lane_options *out, const target *model, const tandem_request *r, logit_bias *room, err *e);

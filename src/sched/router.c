@@ -1,5 +1,7 @@
 #include "sched/router.h"
 
+#include "base/num.h"
+
 #include <assert.h>
 
 const char *const route_reason_names[ROUTE_REASONS] = {
@@ -9,8 +11,6 @@ const char *const route_reason_names[ROUTE_REASONS] = {
     [ROUTE_NO_ROOM] = "no_room"};
 
 enum { ALL_METHODS = (1 << SPEC_METHODS) - 2, WITH_WEIGHTS = 1 << SPEC_DFLASH | 1 << SPEC_TREE | 1 << SPEC_MTP };
-
-static int least(int a, int b) { return a < b ? a : b; }
 
 /* Methods that the lane may use, by its request and by what is loaded. */
 static unsigned methods_of(const route_lane *l)

@@ -52,8 +52,8 @@ typedef struct {
 } routing_trace;
 bool routing_trace_note(routing_trace *t, const route *now);
 
-/* Which file it was: "sha256:..." of all its bytes up to 64 MiB, beyond that "sha256-sampled:..." of its size and of 64 KiB
- * in 64 places. A directory's is that of its weights' and config's in order. False: cannot be read. */
-bool routing_mark_path(const char *path, char out[ROUTING_MARK_MAX], err *e);
+/* Which bytes they were: "sha256:..." of all of them up to 64 MiB, beyond that "sha256-sampled:..." of their size and of 64
+ * KiB in 64 places. A model's is that of its config.json and of all files of its weights, one after the other. */
 void routing_mark_bytes(str bytes, char out[ROUTING_MARK_MAX]);
+bool routing_mark_path(const char *path, char out[ROUTING_MARK_MAX], err *e);
 #endif

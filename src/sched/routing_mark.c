@@ -1,11 +1,8 @@
-#include "base/file.h"
 #include "base/sha256.h"
+#include "gguf/checkpoint.h"
 #include "sched/routing_log.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { WHOLE = 64 << 20, PLACES = 64, PIECE = 64 << 10 };
 
@@ -41,44 +38,17 @@ void routing_mark_bytes(str bytes, char out[ROUTING_MARK_MAX])
     end_mark(&s, put_bytes(&s, bytes), out);
 }
 
-static bool put_file(sha256 *s, const char *path, bool *sampled, err *e)
-{
-    file_map m;
-    if (!file_map_open(&m, path, e)) return false;
-    *sampled |= put_bytes(s, (str){m.p, m.n});
-    file_map_close(&m);
-    return true;
-}
-
-static int is_of_model(const struct dirent *d)
-{
-    str name = str_of(d->d_name);
-    return str_ends(name, ".safetensors") || str_ends(name, ".gguf") || str_is(name, "config.json");
-}
-
-static bool put_directory(sha256 *s, const char *path, bool *sampled, err *e)
-{
-    struct dirent **entry;
-    bool            ok = true;
-    int             n  = scandir(path, &entry, is_of_model, alphasort);
-    if (n < 0) return err_set(e, ERR_IO, "cannot read %s: %s", path, strerror(errno));
-    for (int i = 0; i < n; i++) {
-        char file[4096];
-        ok = ok &&
-             (file_join(file, sizeof file, path, entry[i]->d_name) || err_set(e, ERR_INPUT, "%s is too long", path)) &&
-             put_file(s, file, sampled, e);
-        free(entry[i]);
-    }
-    free(entry);
-    return ok;
-}
-
 bool routing_mark_path(const char *path, char out[ROUTING_MARK_MAX], err *e)
 {
-    sha256 s;
-    bool   sampled = false;
+    checkpoint *cp;
+    sha256      s;
+    if (!checkpoint_open(&cp, path, e)) return false;
     sha256_init(&s);
-    if (!(file_is_dir(path) ? put_directory(&s, path, &sampled, e) : put_file(&s, path, &sampled, e))) return false;
+    bool        sampled = put_bytes(&s, (str){cp->config_text.p, cp->config_text.n});
+    const maps *files   = checkpoint_files(cp);
+    for (size_t i = 0; i < files->n; i++)
+        sampled |= put_bytes(&s, (str){files->file[i].map.p, files->file[i].map.n});
+    checkpoint_close(cp);
     end_mark(&s, sampled, out);
     return true;
 }

@@ -246,29 +246,11 @@ static bool same(const settings *a, const settings *b, const setting_info *info)
     return !memcmp((const char *)a + info->at, (const char *)b + info->at, bytes[info->kind]);
 }
 
-uint64_t settings_differ(const settings *a, const settings *b)
-{
-    uint64_t which = 0;
-    for (int i = 0; i < n_settings; i++)
-        if (!same(a, b, &setting_table[i])) which |= 1ull << i;
-    return which;
-}
-
-uint64_t settings_need_reload(uint64_t differ)
+bool settings_same(const settings *a, const settings *b)
 {
     for (int i = 0; i < n_settings; i++)
-        if (setting_table[i].live) differ &= ~(1ull << i);
-    return differ;
-}
-
-void settings_names(uint64_t which, buf *out)
-{
-    bool more = false;
-    for (int i = 0; i < n_settings; i++) {
-        if (!(which >> i & 1)) continue;
-        buf_printf(out, "%s%s", more ? ", " : "", setting_table[i].name);
-        more = true;
-    }
+        if (!same(a, b, &setting_table[i])) return false;
+    return true;
 }
 
 /* --- showing ------------------------------------------------------------------------------------- */

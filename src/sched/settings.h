@@ -66,10 +66,7 @@ bool settings_check(const settings *s, err *e);
 /* The drafter's weights are to be stored so; false: as they are in the file. settings_check has passed. */
 bool settings_draft_type(const settings *s, quant_type *out);
 
-/* Bits of the table: what differs, and of that what takes effect only when the model is loaded again. */
-uint64_t settings_differ(const settings *a, const settings *b);
-uint64_t settings_need_reload(uint64_t differ);
-void     settings_names(uint64_t which, buf *out); /* "a, b" */
+bool settings_same(const settings *a, const settings *b); /* for tests */
 
 void settings_put_text(const settings *s, const setting_info *info, buf *out);
 void settings_put_json(const settings *s, json_writer *w); /* members of all, into an open object */

@@ -1,7 +1,6 @@
 #include "sched/share.h"
 
-static int least(int a, int b) { return a < b ? a : b; }
-static int most(int a, int b) { return a > b ? a : b; }
+#include "base/num.h"
 
 /* Rows of prompts in a step that n_running answers wait for. */
 static int prompt_budget(const share_limits *l, int n_running)

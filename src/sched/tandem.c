@@ -146,7 +146,8 @@ static bool open_log(tandem *t, const tandem_options *o, const settings *s, err 
                               .on          = s->routing_log};
     if (!o->routing_log) return true;
     if (!routing_mark_path(o->path, of_model, e)) return false;
-    if (!o->n_drafters || !routing_mark_path(o->drafters[0].path, of_drafter, NULL)) lo.draft_mark = NULL;
+    const char *draft_path = o->n_drafters ? o->drafters[0].path : s->dflash_draft_model;
+    if (!draft_path[0] || !routing_mark_path(draft_path, of_drafter, NULL)) lo.draft_mark = NULL;
     return routing_log_open(&t->log, &lo, e);
 }
 
@@ -175,7 +176,7 @@ static bool open_all(tandem *t, const tandem_options *o, err *e)
         return false;
     open_chat_format(&t->format, t->model, o->path, &t->no_format);
     fill_info(t, o);
-    settings_log(&s, t->info.name, 0);
+    settings_log(&s, t->info.name, spec_trained_ctx(t->spec));
     return open_log(t, o, &s, e) && start(t, o, &s, e);
 }
 
@@ -390,11 +391,20 @@ static bool write_setting(tandem *t, const settings *s, const char *name, err *e
     return ok;
 }
 
+/* What the environment holds stays; the file gets what was given. */
 static bool change_setting(tandem *t, const char *name, const char *value, err *e)
 {
-    settings s;
+    const setting_info *info = setting_find(str_of(name));
+    settings            s, given;
+    if (info && !info->live && !t->file)
+        return err_set(e, ERR_INPUT, "%s is for the next time that the model is opened, and there is no settings file",
+                       name);
     sched_get_settings(t->sched, &s);
-    if (!set_one(&s, name, value, e) || !settings_check(&s, e) || !write_setting(t, &s, name, e)) return false;
+    given      = s;
+    given.held = 0;
+    if (!set_one(&s, name, value, e) || !set_one(&given, name, value, e) || !settings_check(&given, e) ||
+        !write_setting(t, &given, name, e))
+        return false;
     sched_set_settings(t->sched, &s);
     return true;
 }

@@ -1,6 +1,7 @@
 /* spec/choice.h - what the choice for one lane and the choice for many share: plans, what they bring, what they cost. */
 #ifndef TANDEM_SPEC_CHOICE_H
 #define TANDEM_SPEC_CHOICE_H
+#include "base/num.h"
 #include "spec/policy.h"
 
 enum {
@@ -11,7 +12,6 @@ enum {
 extern const double HOPED_RATE; /* of every guess, to choose the length of a trial */
 extern const double BEST_RATE;  /* a method that would lose even so is not tried */
 
-static inline int least(int a, int b) { return a < b ? a : b; }
 
 /* Guesses in a row at most; a tree's depth. */
 int choice_depth(const policy_lane *l, spec_method m);
@@ -21,7 +21,6 @@ int choice_budgets(const policy_lane *l, int out[MAX_TREE_PLANS]);
 void choice_tree_tokens(const policy_lane *l, const int *budget, int n, double *out);
 /* 1 + x + x^2 + ... + x^n */
 double choice_hoped_tokens(double rate, int n);
-double choice_hoped_tree_rate(int budget);
 /* Trees are made of DFlash's candidates: whether it was seen often enough to judge them by it. */
 bool choice_knows_dflash(const policy *p);
 

@@ -1,6 +1,8 @@
 /* The numbers here are of two kinds: what is assumed before anything was measured, and how fast estimates follow. */
 #include "spec/cost.h"
 
+#include "base/num.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -18,8 +20,6 @@ static const double ASSUMED_PER_ROW = 0.05; /* of a step of one row */
 static const double ASSUMED_DRAFT[SPEC_METHODS] = {[SPEC_DFLASH] = 0.2, [SPEC_TREE] = 0.2, [SPEC_MTP] = 0.05};
 enum { FEW = 3, OLD = 512, FIRST_AGE = 16 }; /* measurements; steps */
 
-static int least(int a, int b) { return a < b ? a : b; }
-static int most(int a, int b) { return a > b ? a : b; }
 
 static int context_of(int32_t ctx)
 {

@@ -105,6 +105,8 @@ bool spec_has_drafter(const spec *s, spec_method m)
     return k->given && !k->failed;
 }
 
+int spec_trained_ctx(const spec *s) { return s->slots[WITH_DFLASH].d ? s->slots[WITH_DFLASH].d->trained_ctx : 0; }
+
 const char *spec_drafter_problem(const spec *s, spec_method m)
 {
     const draft_slot *k = &s->slots[drafter_of(m)];

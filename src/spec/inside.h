@@ -1,6 +1,7 @@
 /* spec/inside.h - what the files of spec/ share: the insides of spec and spec_lane. */
 #ifndef TANDEM_SPEC_INSIDE_H
 #define TANDEM_SPEC_INSIDE_H
+#include "base/num.h"
 #include "spec/spec.h"
 
 typedef enum { WITH_DFLASH, WITH_MTP, WITH_NGRAM, DRAFTERS } drafter_index;
@@ -47,7 +48,6 @@ struct spec {
 };
 
 enum { SHADOW_MAX = 16 };
-static inline int least(int a, int b) { return a < b ? a : b; }
 
 struct spec_lane {
     spec        *s;

@@ -78,7 +78,7 @@ int choice_budgets(const policy_lane *l, int out[MAX_TREE_PLANS])
  * the budget. Only the differences between budgets rest on this; the level is the tree's record. */
 static double tree_gain(int budget) { return budget > 8 ? fmin(0.5, 0.1 * log2(budget / 8.0)) : 0; }
 
-double choice_hoped_tree_rate(int budget) { return 1 - (1 - HOPED_RATE) * (1 - tree_gain(budget)); }
+static double hoped_tree_rate(int budget) { return 1 - (1 - HOPED_RATE) * (1 - tree_gain(budget)); }
 
 /* out[d]: how often guess d of a tree is right, those before it being so, at the budgets of its record. From its own
  * record; before it has one, DFlash's. */
@@ -158,7 +158,7 @@ static void consider_trees(const choice *k, spec_plan *best, bool hoped)
     if (!hoped) choice_tree_tokens(k->l, budget, n, tokens);
     for (int i = 0; i < n; i++)
         consider(k, best, SPEC_TREE, budget[i],
-                 hoped ? choice_hoped_tokens(choice_hoped_tree_rate(budget[i]), least(depth, budget[i])) : tokens[i]);
+                 hoped ? choice_hoped_tokens(hoped_tree_rate(budget[i]), least(depth, budget[i])) : tokens[i]);
 }
 
 /* The method's best length, if it beats what *best holds. */

@@ -268,16 +268,13 @@ TEST(routing_trace_lines_are_few)
 }
 
 /* --- marks --------------------------------------------------------------------------------------- */
-TEST(routing_marks_tell_files_apart)
+TEST(routing_marks_tell_bytes_apart)
 {
-    char   mark[ROUTING_MARK_MAX], other[ROUTING_MARK_MAX], dir[600];
-    err    e   = {0};
+    char   mark[ROUTING_MARK_MAX], other[ROUTING_MARK_MAX];
     size_t n   = (size_t)100 << 20;
     char  *big = xalloc(n);
     routing_mark_bytes(STR("abc"), mark);
     CHECK_STR(str_of(mark), STR("sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"));
-    CHECK_OK(routing_mark_path(test_tmp_file("abc", "abc", 3), other, &e), e);
-    CHECK_STR(str_of(other), str_of(mark));
     routing_mark_bytes((str){big, n}, mark);
     CHECK(str_starts(str_of(mark), "sha256-sampled:"));
     big[n - 1] = 1;
@@ -286,17 +283,46 @@ TEST(routing_marks_tell_files_apart)
     routing_mark_bytes((str){big, n - 1}, other);
     CHECK(strcmp(mark, other));
     mem_free(big);
-    CHECK_FAILS(routing_mark_path(log_path("not-there"), mark, &e), e, "not-there");
-    snprintf(dir, sizeof dir, "%s", log_path("marked"));
-    mkdir(dir, 0777);
-    test_tmp_file("marked/config.json", "{}", 2);
-    test_tmp_file("marked/b.safetensors", "bb", 2);
-    test_tmp_file("marked/readme", "x", 1);
-    CHECK_OK(routing_mark_path(dir, mark, &e), e);
-    test_tmp_file("marked/readme", "y", 1);
-    CHECK_OK(routing_mark_path(dir, other, &e), e);
-    CHECK_STR(str_of(mark), str_of(other));
-    test_tmp_file("marked/b.safetensors", "cc", 2);
-    CHECK_OK(routing_mark_path(dir, other, &e), e);
-    CHECK(strcmp(mark, other));
+}
+
+/* A copy of a model's directory and something beside it, with a byte of one of the files changed. */
+#define MARKED "tests/golden/gemma4-dense"
+static void mark_copy(test_case *t, const char *file, char mark[ROUTING_MARK_MAX])
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "README"};
+    char                     from[600];
+    err                      e = {0};
+    mkdir(log_path("marked"), 0777);
+    for (size_t i = 0; i < COUNT(files); i++) {
+        file_map m = {0};
+        char     to[64];
+        snprintf(from, sizeof from, "%s/%s", test_path(MARKED), files[i]);
+        snprintf(to, sizeof to, "marked/%s", files[i]);
+        bool  there = file_exists(from) && file_map_open(&m, from, &e);
+        char *copy  = xalloc(m.n + 1);
+        if (there) memcpy(copy, m.p, m.n);
+        if (!strcmp(file, files[i])) copy[m.n ? m.n - 1 : 0] ^= 1;
+        test_tmp_file(to, copy, there ? m.n : 1);
+        mem_free(copy);
+        if (there) file_map_close(&m);
+    }
+    CHECK_OK(routing_mark_path(log_path("marked"), mark, &e), e);
+}
+
+TEST(routing_marks_are_of_a_models_files)
+{
+    char     same[ROUTING_MARK_MAX], other[ROUTING_MARK_MAX], whole[ROUTING_MARK_MAX];
+    file_map m = {0};
+    err      e = {0};
+    CHECK_OK(routing_mark_path(test_path("models/nano/mtp.gguf"), same, &e), e);
+    CHECK_OK(file_map_open(&m, test_path("models/nano/mtp.gguf"), &e), e);
+    routing_mark_bytes((str){m.p, m.n}, whole);
+    file_map_close(&m);
+    CHECK_STR(str_of(same), str_of(whole));
+    mark_copy(t, "", same);
+    mark_copy(t, "README", other);
+    CHECK_STR(str_of(same), str_of(other));
+    mark_copy(t, "model.safetensors", other);
+    CHECK(strcmp(same, other));
+    CHECK_FAILS(routing_mark_path(log_path("not-there"), other, &e), e, "not-there");
 }
