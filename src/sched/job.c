@@ -217,7 +217,7 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
     snprintf(j->id, sizeof j->id, "%s", r->id ? r->id : "");
     j->priority       = r->priority;
     j->salt           = r->tenant ? str_hash(str_of(r->tenant)) : 0;
-    j->kind           = r->kind ? str_hash(str_of(r->kind)) | 1 : 0;
+    j->kind           = r->kind ? str_hash(str_of(r->kind)) : 0;
     j->keep_on        = r->keep_on;
     j->keep_on_ctx    = r->keep_on_ctx;
     j->wake           = r->wake;

@@ -231,7 +231,7 @@ static bool begin(sched *s, tandem_job *j, spec_lane *lane, err *e)
                       .n_prompt  = j->prompt.n,
                       .max_new   = j->max_out > 0 ? j->max_out : 1,
                       .salt      = j->salt,
-                      .classes   = j->kind ? s->classes : NULL,
+                      .classes   = s->classes,
                       .class_key = j->kind};
     if (!spec_lane_begin(lane, &r, &reused, e)) return false;
     j->result.usage.cached_tokens = (int32_t)reused;
@@ -327,8 +327,8 @@ static int ask_lanes(sched *s, route_lane *lane, int *turn)
  * will not now: the choice holds for a few steps, unless somebody comes or goes. */
 static void note_calm(sched *s, const route *out, int n)
 {
-    enum { MANY = 8, STEPS = 3 };
-    bool calm = n >= MANY;
+    enum { SEVERAL = 2, STEPS = 3 };
+    bool calm = n >= SEVERAL;
     for (int i = 0; i < n; i++) calm &= out[i].plan.method == SPEC_OFF && !out[i].plan.trial;
     s->calm = calm ? STEPS : 0;
 }

@@ -12,7 +12,6 @@ enum {
 extern const double HOPED_RATE; /* of every guess, to choose the length of a trial */
 extern const double BEST_RATE;  /* a method that would lose even so is not tried */
 
-
 /* Guesses in a row at most; a tree's depth. */
 int choice_depth(const policy_lane *l, spec_method m);
 /* Budgets that are considered, rising; how many. */

@@ -18,8 +18,9 @@ static const double ASSUMED_STEP_S  = 0.02;
 static const double ASSUMED_PER_ROW = 0.05; /* of a step of one row */
 /* Of a step of one row: one draft, or one guess. */
 static const double ASSUMED_DRAFT[SPEC_METHODS] = {[SPEC_DFLASH] = 0.2, [SPEC_TREE] = 0.2, [SPEC_MTP] = 0.05};
-enum { FEW = 3, OLD = 512, FIRST_AGE = 16 }; /* measurements; steps */
-
+static const double IN_STEP                     = 1.15; /* times what was expected, or less: as usual */
+static const double FAR                         = 1.5;  /* times what was expected: may have been the machine's doing */
+enum { FEW = 3, OLD = 512, FIRST_AGE = 16, PACE_MAX = 48 }; /* measurements; steps */
 
 static int context_of(int32_t ctx)
 {
@@ -37,7 +38,7 @@ static void note_cost(cost *c, long now, double seconds)
 {
     if (!(seconds > 0) || isinf(seconds)) return;
     double share = fmin(0.5, fmax(1.0 / 16, (double)(now - c->at) / 128));
-    double far   = 1.5 * c->seconds;
+    double far   = FAR * c->seconds;
     if (c->n < FEW)
         c->seconds = c->n ? fmin(c->seconds, seconds) : seconds;
     else if (seconds <= far || c->last > far)
@@ -226,17 +227,39 @@ static void redraw_step(cost_table *c, int at)
     redraw(c, s, &from);
 }
 
-static void note_noise(cost_table *c, const cost_series *s, int rows, double seconds)
+double cost_pace(const cost_table *c) { return 1 + c->slower; }
+
+static double median_recent(const cost_table *c)
 {
-    if (s->drawn && seconds > 0) c->noise += (fmin(1, fabs(seconds / s->curve[rows] - 1)) - c->noise) / 64;
+    double x[COST_RECENT];
+    for (int i = 0; i < COST_RECENT; i++) {
+        int at = i;
+        for (; at > 0 && x[at - 1] > c->recent[i]; at--) x[at] = x[at - 1];
+        x[at] = c->recent[i];
+    }
+    return x[COST_RECENT / 2];
+}
+
+/* Only steps of which enough is known tell of the pace. What lasts is no busy moment: then costs are found anew. */
+static void note_pace(cost_table *c, const cost_series *s, int rows, double seconds)
+{
+    const cost *k = &s->at[rows];
+    if (!s->drawn || !(seconds > 0) || isinf(seconds)) return;
+    c->noise += (fmin(1, fabs(seconds / (cost_pace(c) * s->curve[rows]) - 1)) - c->noise) / 64;
+    if (k->n < FEW || is_old(c, k)) return;
+    c->recent[c->n_recent++ % COST_RECENT] = seconds / k->seconds;
+    if (c->n_recent < COST_RECENT) return;
+    double now = median_recent(c);
+    c->odd_for = now > IN_STEP || now < 1 / IN_STEP ? c->odd_for + 1 : 0;
+    c->slower  = c->odd_for > 0 && c->odd_for <= PACE_MAX ? now - 1 : 0;
 }
 
 void cost_note_step(cost_table *c, int rows, int32_t ctx, double seconds)
 {
     if (rows < 1 || rows > COST_MAX_ROWS) return;
     int at = context_of(ctx);
-    note_noise(c, &c->step[at], rows, seconds);
-    note_at(&c->step[at], rows, ++c->n_steps, seconds);
+    note_pace(c, &c->step[at], rows, seconds);
+    note_at(&c->step[at], rows, ++c->n_steps, seconds / cost_pace(c));
     redraw_step(c, at);
     cost_series *others[] = {&c->block[SPEC_DFLASH], &c->block[SPEC_TREE], &c->pass};
     for (int i = 0; i < 3; i++)
@@ -246,6 +269,7 @@ void cost_note_step(cost_table *c, int rows, int32_t ctx, double seconds)
 void cost_note_draft(cost_table *c, spec_method m, int n_lanes, int n, double seconds)
 {
     if (m == SPEC_OFF || n < 1 || n_lanes < 1 || n > COST_MAX_ROWS || n_lanes > COST_MAX_ROWS) return;
+    seconds /= cost_pace(c);
     if (m == SPEC_NGRAM) {
         note_cost(&c->ngram, c->n_steps, seconds / n / n_lanes);
         return;
@@ -324,7 +348,7 @@ double cost_step(const cost_table *c, int rows, int32_t ctx)
 {
     cost_view v;
     cost_view_init(&v, c, ctx);
-    return v.step[rows];
+    return cost_pace(c) * v.step[rows];
 }
 
 double cost_draft(const cost_table *c, spec_method m, int n_guesses)
@@ -332,7 +356,9 @@ double cost_draft(const cost_table *c, spec_method m, int n_guesses)
     cost_view v;
     if (m == SPEC_OFF || n_guesses < 1) return 0;
     cost_view_init(&v, c, 0);
-    return m == SPEC_MTP ? n_guesses * v.pass[1] : m == SPEC_NGRAM ? n_guesses * v.ngram : v.block[m][1 + n_guesses];
+    return cost_pace(c) * (m == SPEC_MTP     ? n_guesses * v.pass[1]
+                           : m == SPEC_NGRAM ? n_guesses * v.ngram
+                                             : v.block[m][1 + n_guesses]);
 }
 
 bool cost_step_is_known(const cost_table *c, int rows, int32_t ctx, int max_age)

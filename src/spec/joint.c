@@ -494,13 +494,15 @@ static void put_group(const table *t, const outcome *best, const group *g, spec_
 }
 
 /* --- all together -------------------------------------------------------------------------------- */
-static void forecast_step(const table *t, const load *s, int fixed_rows, policy_forecast *f)
+static void forecast_step(const table *t, const cost_table *c, const load *s, int fixed_rows, policy_forecast *f)
 {
+    double pace = cost_pace(c), prompts = t->v.step[fixed_rows + t->n] - t->v.step[t->n];
+    if (t->v.step == t->steps) prompts = 0; /* left out already */
     *f = (policy_forecast){.tokens       = s->tokens,
-                           .draft_s      = draft_seconds(&t->v, s),
-                           .step_s       = t->v.step[s->rows],
+                           .draft_s      = pace * draft_seconds(&t->v, s),
+                           .step_s       = pace * (t->v.step[s->rows] - prompts),
                            .plain_tokens = t->n,
-                           .plain_s      = t->v.step[fixed_rows + t->n]};
+                           .plain_s      = pace * (t->v.step[fixed_rows + t->n] - prompts)};
 }
 
 static int32_t mean_context(const policy_lane *lanes, int n)
@@ -519,7 +521,7 @@ static void choose_together(table *t, const cost_table *c, int fixed_rows, int32
     plain.rate = plain.s.tokens / seconds(&t->v, &plain.s);
     best_outcome(t, c, &plain, &best);
     put_plans(t, &best, best.rate, out);
-    if (f) forecast_step(t, &best.s, fixed_rows, f);
+    if (f) forecast_step(t, c, &best.s, fixed_rows, f);
     if (plain_due(t, &best, c, fixed_rows, ctx)) {
         put_plain_trial(t, &best, &plain, out);
         return;
@@ -538,10 +540,7 @@ static void choose_single(table *t, const cost_table *c, int fixed_rows, spec_pl
     if (!f) return;
     pick p = pick_of(t, 0, out, t->max_rows);
     count_pick(&s, &p, 1);
-    forecast_step(t, &s, fixed_rows, f);
-    double prompts = f->plain_s - t->v.step[1];
-    f->plain_s -= prompts;
-    f->step_s -= prompts;
+    forecast_step(t, c, &s, fixed_rows, f);
 }
 
 void policy_choose_all(const policy_lane *lanes, int n, const cost_table *c, int fixed_rows, int max_rows,

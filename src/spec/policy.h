@@ -18,7 +18,7 @@ typedef struct {
     spec_method method;
     int         n;     /* guesses; a tree's budget of rows beside the anchor */
     bool        trial; /* chosen to learn, not to win */
-    double      rate;  /* tokens per second that are expected, of all lanes; 0: no step was measured yet */
+    double      rate;  /* tokens per second at pace 1 that are expected, of all lanes; 0: no step was measured yet */
     double      par;   /* of a trial: tokens of this round that would be as good as the best other plan */
 } spec_plan;
 

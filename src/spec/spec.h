@@ -112,9 +112,9 @@ typedef struct {
     void *wrap_ctx;
 } spec_draft_source;
 /* A DFlash drafter or an assistant, one of each; path, name and image must live as long as s. False when the file cannot be used. */
-bool        spec_add_drafter(spec *s, const spec_draft_source *src, err *e);
-bool        spec_has_drafter(const spec *s, spec_method m);
-int         spec_trained_ctx(const spec *s); /* positions that the DFlash drafter was trained on; 0: not known, or not open */
+bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e);
+bool spec_has_drafter(const spec *s, spec_method m);
+int  spec_trained_ctx(const spec *s); /* positions that the DFlash drafter was trained on; 0: not known, or not open */
 const char *spec_drafter_problem(const spec *s, spec_method m); /* why it is not used; NULL: nothing is wrong */
 /* Gives the drafters' memory back until spec_unpark, which opens again what was open; not between a step and its keep.
  * Lanes go on plainly meanwhile. */

@@ -349,6 +349,7 @@ typedef struct {
     double  rate2[SPEC_METHODS];
     int     phase;  /* steps; 0: rate only */
     int     length; /* rounds of a request, on average; 0: they do not end */
+    bool    busy;   /* for moments the machine does something else too */
 } world;
 
 typedef struct {
@@ -374,8 +375,19 @@ static double noisy(double s, uint64_t *seed)
     return s * (0.92 + 0.16 * uniform(seed)) * (test_rand(seed) % 150 == 0 ? 10 : 1);
 }
 
-/* Costs of the plans are noted as the loop notes them; seconds of the whole step. */
-static double note_costs(const world *w, const spec_plan *plan, int n, cost_table *c, uint64_t *seed)
+/* How much slower all is in this step: one in 60 begins a moment of up to 40 steps. */
+static double moment(const world *w, int *left, double *slower, uint64_t *seed)
+{
+    if (*left > 0) return (*left)--, *slower;
+    if (w->busy && test_rand(seed) % 60 == 0) {
+        *left   = (int)(test_rand(seed) % 40);
+        *slower = 1.2 + 0.8 * uniform(seed);
+    }
+    return 1;
+}
+
+/* Costs of the plans are noted as the loop notes them; seconds of the whole step, on a machine that is not busy. */
+static double note_costs(const world *w, const spec_plan *plan, int n, cost_table *c, double slower, uint64_t *seed)
 {
     int    rows = n, block = 0, block_lanes = 0, passes = 0, guesses = 0;
     double mtp = 0;
@@ -395,9 +407,9 @@ static double note_costs(const world *w, const spec_plan *plan, int n, cost_tabl
         for (int i = 0; i < n; i++) lanes += plan[i].method == SPEC_MTP && plan[i].n > d;
         mtp += mtp_cost(&w->m, lanes);
     }
-    cost_note_step(c, rows, 0, noisy(step_cost(&w->m, rows), seed));
-    if (block) cost_note_draft(c, SPEC_DFLASH, block_lanes, block, noisy(block_cost(&w->m, block), seed));
-    if (passes) cost_note_draft(c, SPEC_MTP, (guesses + passes / 2) / passes, passes, noisy(mtp, seed));
+    cost_note_step(c, rows, 0, slower * noisy(step_cost(&w->m, rows), seed));
+    if (block) cost_note_draft(c, SPEC_DFLASH, block_lanes, block, slower * noisy(block_cost(&w->m, block), seed));
+    if (passes) cost_note_draft(c, SPEC_MTP, (guesses + passes / 2) / passes, passes, slower * noisy(mtp, seed));
     return step_cost(&w->m, rows) + block_cost(&w->m, block) + mtp;
 }
 
@@ -407,7 +419,7 @@ static double all_alike(const world *w, spec_method m, int guesses, int n, int a
     static cost_table none;
     uint64_t          seed = 1;
     for (int i = 0; i < n; i++) plan[i] = p;
-    *s += note_costs(w, plan, n, &none, &seed);
+    *s += note_costs(w, plan, n, &none, 1, &seed);
     return n * expected(w, &p, at);
 }
 
@@ -424,7 +436,8 @@ static life live(const world *w, const policy_limits *l, int n, int steps, uint6
     policy_classes   *classes = policy_classes_new(4);
     static crowd      c;
     static cost_table costs;
-    double            tokens = 0, s = 0, plain = 0, plain_s = 0, dflash = 0, dflash_s = 0, lost = 0;
+    double            tokens = 0, s = 0, plain = 0, plain_s = 0, dflash = 0, dflash_s = 0, lost = 0, slower = 1;
+    int               left  = 0;
     life              o     = {.steps = steps};
     int               whole = COST_MAX_ROWS / n - 1 < DEPTH ? COST_MAX_ROWS / n - 1 : DEPTH;
     costs                   = (cost_table){0};
@@ -438,7 +451,7 @@ static life live(const world *w, const policy_limits *l, int n, int steps, uint6
         spec_plan plan[MAX_LANES];
         bool      tried = false;
         policy_choose_all(c.lane, n, &costs, 0, COST_MAX_ROWS, plan, NULL);
-        s += note_costs(w, plan, n, &costs, &seed);
+        s += note_costs(w, plan, n, &costs, moment(w, &left, &slower, &seed), &seed);
         for (int i = 0; i < n; i++) {
             int depth = plan[i].n < DEPTH ? plan[i].n : DEPTH, right = 0;
             while (right < depth && uniform(&seed) < now_rate(w, plan[i].method, at)) right++;
@@ -509,6 +522,27 @@ TEST(joint_life_of_short_requests)
         {"cpu, bad drafter", {.m = CPU_LIKE, .rate = {0, 0.2, 0.2, 0.2, 0.02}, .length = 40}},
         {"gpu, bad drafter", {.m = GPU_LIKE, .rate = {0, 0.1, 0.1, 0.1, 0.02}, .length = 40}},
         {"nano", {.m = small, .rate = {0, 0.8, 0.8, 0.9, 0.3}, .length = 40}},
+    };
+    static const int lanes[] = {1, 2, 4, 8, 32};
+    for (size_t i = 0; i < COUNT(k); i++)
+        for (size_t j = 0; j < COUNT(lanes); j++) {
+            double got = check_life(t, k[i].name, &k[i].w, &CHAINS_AND_TREES, lanes[j]);
+            CHECK_MSG(got >= 0.97, "%s, %d lanes: %.3f of the better of plain and DFlash", k[i].name, lanes[j], got);
+        }
+}
+
+/* Moments in which all is slower are no reason to guess more, nor less. */
+TEST(joint_life_on_a_busy_machine)
+{
+    static const machine small = {0.00016, 0.000097, 0, 0.0004, 0.00006, 0.00006, 0.00003};
+    static const struct {
+        const char *name;
+        world       w;
+    } k[] = {
+        {"cpu, good drafter", {.m = CPU_LIKE, .rate = {0, 0.9, 0.9, 0.8, 0.1}, .busy = true}},
+        {"cpu, bad drafter", {.m = CPU_LIKE, .rate = {0, 0.2, 0.2, 0.2, 0.02}, .busy = true}},
+        {"gpu, bad drafter", {.m = GPU_LIKE, .rate = {0, 0.1, 0.1, 0.1, 0.02}, .busy = true}},
+        {"nano", {.m = small, .rate = {0, 0.8, 0.8, 0.9, 0.3}, .busy = true, .length = 40}},
     };
     static const int lanes[] = {1, 2, 4, 8, 32};
     for (size_t i = 0; i < COUNT(k); i++)
