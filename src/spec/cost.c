@@ -48,8 +48,18 @@ static void note_cost(cost *c, long now, double seconds)
     if (c->n < 1 << 20) c->n++;
 }
 
+/* Many rows in eighths of an octave: each number of them by itself would be measured too seldom, and of a hundred numbers
+ * that are not known well the one that looks cheapest is mostly one that was lucky. */
+static int bin_of(int rows)
+{
+    int width = 1;
+    while (rows >= 16 * width) width *= 2;
+    return least((rows + width / 2) / width * width, COST_MAX_ROWS);
+}
+
 static void note_at(cost_series *s, int rows, long now, double seconds)
 {
+    rows    = bin_of(rows);
     s->low  = s->low ? least(s->low, rows) : rows;
     s->high = most(s->high, rows);
     note_cost(&s->at[rows], now, seconds);
@@ -243,7 +253,7 @@ static double median_recent(const cost_table *c)
 /* Only steps of which enough is known tell of the pace. What lasts is no busy moment: then costs are found anew. */
 static void note_pace(cost_table *c, const cost_series *s, int rows, double seconds)
 {
-    const cost *k = &s->at[rows];
+    const cost *k = &s->at[bin_of(rows)];
     if (!s->drawn || !(seconds > 0) || isinf(seconds)) return;
     c->noise += (fmin(1, fabs(seconds / (cost_pace(c) * s->curve[rows]) - 1)) - c->noise) / 64;
     if (k->n < FEW || is_old(c, k)) return;
@@ -361,10 +371,10 @@ double cost_draft(const cost_table *c, spec_method m, int n_guesses)
                                              : v.block[m][1 + n_guesses]);
 }
 
-bool cost_step_is_known(const cost_table *c, int rows, int32_t ctx, int max_age)
+bool cost_step_is_known(const cost_table *c, int low, int high, int32_t ctx, int max_age)
 {
     const cost_series *s = &c->step[context_of(ctx)];
-    for (int r = rows - rows / 8; r <= rows + rows / 16 && r <= COST_MAX_ROWS; r++) {
+    for (int r = bin_of(low); r <= least(high, COST_MAX_ROWS); r++) {
         const cost *k = &s->at[r];
         if (k->seconds > 0 && c->n_steps - k->at <= (k->n < FEW ? FIRST_AGE : max_age)) return true;
     }

@@ -72,6 +72,6 @@ double cost_pace(const cost_table *c);
 /* In seconds, as they pass now. */
 double cost_step(const cost_table *c, int rows, int32_t ctx);
 double cost_draft(const cost_table *c, spec_method m, int n_guesses); /* one lane's; in a row: the depth of a tree */
-/* Whether a step of so many rows, or a few more or less, was measured in the last max_age steps. */
-bool cost_step_is_known(const cost_table *c, int rows, int32_t ctx, int max_age);
+/* Whether a step of `low` to `high` rows was measured in the last max_age steps. */
+bool cost_step_is_known(const cost_table *c, int low, int high, int32_t ctx, int max_age);
 #endif

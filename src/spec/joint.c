@@ -16,12 +16,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { SWEEPS = 4, SORT_BINS = 128, PLAIN_AGE = 64 }; /* steps, of the cost of plain decoding */
+enum { SWEEPS = 4, SORT_BINS = 128, PLAIN_AGE = 64, FAR_AGE = 256 }; /* steps, of the cost of plain decoding */
 enum { CHAIN_DFLASH, CHAIN_MTP, CHAIN_NGRAM, CHAINS };
 static const spec_method chain_method[CHAINS] = {SPEC_DFLASH, SPEC_MTP, SPEC_NGRAM};
 static const double      MARGIN               = 0.03; /* what is won by less is not worth it, */
+static const double      NEAR                 = 1.5;  /* times plain decoding: more is far ahead of it */
 static const double      OF_NOISE             = 0.5;  /* or by less than this share of the noise */
-static const double      BATCH_SHARE          = 0.01; /* of the tokens, for the trials of all lanes together */
+static const double      BATCH_SHARE          = 0.006; /* of the tokens, for the trials of all lanes together */
 static const double      WORTHLESS            = 1e-3; /* tokens: no longer drafts are looked at */
 
 /* What a lane may do, and how many tokens that is expected to bring. */
@@ -452,10 +453,15 @@ static bool best_group(const table *t, const outcome *best, const cost_table *c,
     return g->most > g->par && !is_hopeless(t, g) && within_budget(t, c, g);
 }
 
-/* All else is compared with plain decoding: that its cost is known, and of late, is worth a step of all lanes. */
-static bool plain_due(const table *t, const outcome *best, const cost_table *c, int fixed_rows, int32_t ctx)
+/* All else is compared with plain decoding: that its cost is known, and of late, is worth a step of all lanes. Where guessing
+ * is far ahead the cost of about as many rows, some time ago, is good enough. */
+static bool plain_due(const table *t, const outcome *best, const outcome *plain, const cost_table *c, int fixed_rows,
+                      int32_t ctx)
 {
-    if (fixed_rows > 0 || best->s.rows == t->n || cost_step_is_known(c, t->n, ctx, PLAIN_AGE)) return false;
+    bool near = best->rate < NEAR * plain->rate;
+    int  low = near ? t->n - t->n / 8 : t->n / 2, high = near ? t->n + t->n / 16 : 2 * t->n;
+    if (fixed_rows > 0 || best->s.rows == t->n || cost_step_is_known(c, low, high, ctx, near ? PLAIN_AGE : FAR_AGE))
+        return false;
     for (int i = 0; i < t->n; i++)
         if (t->lanes[i].fixed) return false;
     return true;
@@ -522,7 +528,7 @@ static void choose_together(table *t, const cost_table *c, int fixed_rows, int32
     best_outcome(t, c, &plain, &best);
     put_plans(t, &best, best.rate, out);
     if (f) forecast_step(t, c, &best.s, fixed_rows, f);
-    if (plain_due(t, &best, c, fixed_rows, ctx)) {
+    if (plain_due(t, &best, &plain, c, fixed_rows, ctx)) {
         put_plain_trial(t, &best, &plain, out);
         return;
     }

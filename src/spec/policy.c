@@ -190,7 +190,7 @@ static bool is_hopeless(const choice *k, const spec_plan *best, spec_method m)
 /* All else is compared with plain decoding, so its cost must be known, and of late. */
 static bool plain_due(const choice *k)
 {
-    return k->base_rows == 1 && !cost_step_is_known(k->c, 1, k->l->ctx, PLAIN_AGE);
+    return k->base_rows == 1 && !cost_step_is_known(k->c, 1, 1, k->l->ctx, PLAIN_AGE);
 }
 
 /* A method whose turn has come, at the length that would be best if it were good. */

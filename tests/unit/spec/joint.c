@@ -286,25 +286,33 @@ TEST(joint_choice_beside_prompts)
         }
 }
 
-/* Steps without guesses are measured again when that was long ago, also where lanes wait for all their trials. */
+/* Steps without guesses are measured again when that was long ago, also where lanes wait for all their trials: soon where
+ * they are nearly as good, seldom where guessing is far ahead. */
 TEST(joint_choice_measures_plain_steps)
 {
-    static crowd c;
-    cost_table   costs = known_costs(&GPU_LIKE);
-    spec_plan    plan[MAX_LANES];
-    c.n = 0;
-    while (c.n < 16) join(&c, known_policy(&DFLASH_ONLY, 0.9, 0, 0));
-    policy_choose_all(c.lane, c.n, &costs, 0, COST_MAX_ROWS, plan, NULL);
-    for (int i = 0; i < c.n; i++) CHECK(plan[i].method == SPEC_DFLASH && !plan[i].trial);
-    for (int i = 0; i < 70; i++) cost_note_step(&costs, 60, 0, step_cost(&GPU_LIKE, 60));
-    policy_choose_all(c.lane, c.n, &costs, 5, COST_MAX_ROWS, plan,
-                      NULL); /* not beside a prompt: nothing would be learnt */
-    CHECK(plan[0].method == SPEC_DFLASH && !plan[0].trial);
-    policy_choose_all(c.lane, c.n, &costs, 0, COST_MAX_ROWS, plan, NULL);
-    for (int i = 0; i < c.n; i++) CHECK(plan[i].method == SPEC_OFF && plan[i].trial && plan[i].par > 1);
-    cost_note_step(&costs, 16, 0, step_cost(&GPU_LIKE, 16));
-    policy_choose_all(c.lane, c.n, &costs, 0, COST_MAX_ROWS, plan, NULL);
-    CHECK(plan[0].method == SPEC_DFLASH && !plan[0].trial);
+    static const struct {
+        double rate;
+        int    before, after; /* steps without a plain one */
+    } k[] = {{0.5, 50, 20}, {0.9, 245, 20}};
+    for (size_t i = 0; i < COUNT(k); i++) {
+        static crowd c;
+        cost_table   costs = known_costs(&GPU_LIKE);
+        spec_plan    plan[MAX_LANES];
+        c.n = 0;
+        while (c.n < 16) join(&c, known_policy(&DFLASH_ONLY, k[i].rate, 0, 0));
+        for (int at = 0; at < k[i].before; at++) cost_note_step(&costs, 60, 0, step_cost(&GPU_LIKE, 60));
+        policy_choose_all(c.lane, c.n, &costs, 0, COST_MAX_ROWS, plan, NULL);
+        for (int l = 0; l < c.n; l++) CHECK(plan[l].method == SPEC_DFLASH && !plan[l].trial);
+        for (int at = 0; at < k[i].after; at++) cost_note_step(&costs, 60, 0, step_cost(&GPU_LIKE, 60));
+        policy_choose_all(c.lane, c.n, &costs, 5, COST_MAX_ROWS, plan,
+                          NULL); /* not beside a prompt: nothing would be learnt */
+        CHECK(plan[0].method == SPEC_DFLASH && !plan[0].trial);
+        policy_choose_all(c.lane, c.n, &costs, 0, COST_MAX_ROWS, plan, NULL);
+        for (int l = 0; l < c.n; l++) CHECK(plan[l].method == SPEC_OFF && plan[l].trial && plan[l].par > 1);
+        cost_note_step(&costs, 16, 0, step_cost(&GPU_LIKE, 16));
+        policy_choose_all(c.lane, c.n, &costs, 0, COST_MAX_ROWS, plan, NULL);
+        CHECK(plan[0].method == SPEC_DFLASH && !plan[0].trial);
+    }
 }
 
 TEST(joint_choice_keeps_to_limits)
@@ -473,18 +481,28 @@ static life live(const world *w, const policy_limits *l, int n, int steps, uint6
     return o;
 }
 
-/* The least of several lives, as a share of the better of all plain and all DFlash. */
-static double check_life(test_case *t, const char *name, const world *w, const policy_limits *l, int lanes)
+/* Several lives, as shares of the better of all plain and all DFlash. */
+typedef struct {
+    double least, mean;
+} shares;
+
+static shares check_lives(test_case *t, const char *name, const world *w, const policy_limits *l, int lanes, int n)
 {
-    double least = 1e9;
-    for (uint64_t seed = 1; seed <= 2; seed++) {
-        life   o    = live(w, l, lanes, 1500, seed * 7919);
-        double best = fmax(o.plain, o.dflash);
-        least       = fmin(least, o.rate / best);
+    shares x = {1e9, 0};
+    for (uint64_t seed = 1; seed <= (uint64_t)n; seed++) {
+        life   o     = live(w, l, lanes, 1500, seed * 7919);
+        double share = o.rate / fmax(o.plain, o.dflash);
+        x.least      = fmin(x.least, share);
+        x.mean += share / n;
         CHECK_MSG(lanes == 1 || o.trial_share < 0.0145, "%s, %d lanes: trials cost %.2f%%", name, lanes,
                   100 * o.trial_share);
     }
-    return least;
+    return x;
+}
+
+static double check_life(test_case *t, const char *name, const world *w, const policy_limits *l, int lanes)
+{
+    return check_lives(t, name, w, l, lanes, 2).least;
 }
 
 TEST(joint_life_is_near_the_better_setting)
@@ -547,8 +565,9 @@ TEST(joint_life_on_a_busy_machine)
     static const int lanes[] = {1, 2, 4, 8, 32};
     for (size_t i = 0; i < COUNT(k); i++)
         for (size_t j = 0; j < COUNT(lanes); j++) {
-            double got = check_life(t, k[i].name, &k[i].w, &CHAINS_AND_TREES, lanes[j]);
-            CHECK_MSG(got >= 0.97, "%s, %d lanes: %.3f of the better of plain and DFlash", k[i].name, lanes[j], got);
+            shares got = check_lives(t, k[i].name, &k[i].w, &CHAINS_AND_TREES, lanes[j], 4);
+            CHECK_MSG(got.mean >= 0.97 && got.least >= 0.93, "%s, %d lanes: %.3f of the better setting, at least %.3f",
+                      k[i].name, lanes[j], got.mean, got.least);
         }
 }
 

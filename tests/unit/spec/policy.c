@@ -662,8 +662,8 @@ TEST(cost_contexts_borrow)
     for (int i = 0; i < 5; i++) cost_note_step(&c, 4, 5000, 0.050);
     CHECK_NEAR(cost_step(&c, 4, 5000), 0.050, 1e-3);
     CHECK_NEAR(cost_step(&c, 4, 500), 0.014, 1e-9);
-    CHECK(cost_step_is_known(&c, 4, 5000, 256) && !cost_step_is_known(&c, 8, 5000, 256) &&
-          cost_step_is_known(&c, 8, 500, 256));
+    CHECK(cost_step_is_known(&c, 4, 4, 5000, 256) && !cost_step_is_known(&c, 8, 8, 5000, 256) &&
+          cost_step_is_known(&c, 8, 8, 500, 256));
 }
 
 TEST(cost_of_drafts_for_many_lanes)
