@@ -16,14 +16,20 @@
 #include <math.h>
 #include <string.h>
 
-enum { SWEEPS = 4, SORT_BINS = 128, PLAIN_AGE = 64, FAR_AGE = 256 }; /* steps, of the cost of plain decoding */
+enum {
+    SWEEPS    = 4,
+    SORT_BINS = 128,
+    SPAN      = 16,
+    PLAIN_AGE = 64,
+    FAR_AGE   = 256
+}; /* steps, of the cost of plain decoding */
 enum { CHAIN_DFLASH, CHAIN_MTP, CHAIN_NGRAM, CHAINS };
 static const spec_method chain_method[CHAINS] = {SPEC_DFLASH, SPEC_MTP, SPEC_NGRAM};
-static const double      MARGIN               = 0.03; /* what is won by less is not worth it, */
-static const double      NEAR                 = 1.5;  /* times plain decoding: more is far ahead of it */
-static const double      OF_NOISE             = 0.5;  /* or by less than this share of the noise */
+static const double      MARGIN               = 0.03;  /* what is won by less is not worth it, */
+static const double      NEAR                 = 1.5;   /* times plain decoding: more is far ahead of it */
+static const double      OF_NOISE             = 0.5;   /* or by less than this share of the noise */
 static const double      BATCH_SHARE          = 0.006; /* of the tokens, for the trials of all lanes together */
-static const double      WORTHLESS            = 1e-3; /* tokens: no longer drafts are looked at */
+static const double      WORTHLESS            = 1e-3;  /* tokens: no longer drafts are looked at */
 
 /* What a lane may do, and how many tokens that is expected to bring. */
 typedef struct {
@@ -88,14 +94,21 @@ static void make_menu(menu *m, const policy_lane *l)
  * must not make them look cheap beside it. They only move the place on the curve where rows are added.
  *
  * One row among many costs less than two measurements differ, so noise makes it look free, and what is done for nothing is
- * never found to be dear. So a row costs at least a quarter of what rows cost on average around here. */
+ * never found to be dear. So a row costs at least a quarter of what rows cost on average: around here, or up to as many as
+ * could be asked for, whichever is less. */
+static double mean_row(const double *steps, int from, int to)
+{
+    return to > from ? (steps[to] - steps[from]) / (to - from) : 0;
+}
+
 static void draw_steps(table *t, int fixed_rows)
 {
     const double *measured = t->v.step;
     int           base = fixed_rows + t->n, low = base > 1 ? base / 2 : 1, high = least(2 * base + 2, COST_MAX_ROWS);
-    double        at_least = (measured[high] - measured[low]) / (high - low) / 4;
-    double        prompts  = measured[base] - measured[t->n];
-    t->steps[base]         = measured[t->n];
+    double        at_least =
+        fmin(mean_row(measured, low, high), mean_row(measured, base, least(base + t->n * SPAN, COST_MAX_ROWS))) / 4;
+    double prompts = measured[base] - measured[t->n];
+    t->steps[base] = measured[t->n];
     for (int rows = base + 1; rows <= t->max_rows; rows++)
         t->steps[rows] = fmax(measured[rows] - prompts, t->steps[rows - 1] + at_least);
     t->v.step = t->steps;

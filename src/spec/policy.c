@@ -22,8 +22,9 @@ enum {
 const double        HOPED_RATE  = 0.8;
 const double        BEST_RATE   = 0.95;
 static const double TRIAL_SHARE = 0.015; /* of the time, for all trials of a lane together */
-static const double TREE_KEPT = 0.957; /* of a tree's counts, each round without one: it is judged by DFlash's again */
-static const double LEDGER    = 1 << 14; /* tokens; beyond it what trials cost counts half */
+static const double TREE_KEPT  = 0.957; /* of a tree's counts, each round without one: it is judged by DFlash's again */
+static const double TREE_DOUBT = 3;     /* rounds, the weight of what a chain's record says of trees */
+static const double LEDGER     = 1 << 14; /* tokens; beyond it what trials cost counts half */
 
 void policy_init(policy *p, const policy_limits *l)
 {
@@ -80,16 +81,16 @@ static double tree_gain(int budget) { return budget > 8 ? fmin(0.5, 0.1 * log2(b
 
 static double hoped_tree_rate(int budget) { return 1 - (1 - HOPED_RATE) * (1 - tree_gain(budget)); }
 
-/* out[d]: how often guess d of a tree is right, those before it being so, at the budgets of its record. From its own
- * record; before it has one, DFlash's. */
+/* out[d]: how often guess d of a tree is right, those before it being so, at the budgets of its record. DFlash's record says
+ * what to expect, and the tree's own, where it is long enough, by how much that is wrong. */
 static void tree_rates(const policy *p, double *out, int n)
 {
     const survival *own = &p->record[SPEC_TREE], *chain = &p->record[SPEC_DFLASH];
-    double          rate = 0, chain_rate = SURVIVAL_FIRST;
+    double          chain_rate = SURVIVAL_FIRST;
     for (int d = 0; d < n; d++) {
-        chain_rate = survival_rate(chain, d, chain_rate);
-        if (d == 0 || own->tried[d - 1] < 1) rate = 1 - (1 - chain_rate) * (1 - p->tree_gain);
-        out[d] = rate = survival_rate(own, d, rate);
+        chain_rate      = survival_rate(chain, d, chain_rate);
+        double expected = 1 - (1 - chain_rate) * (1 - p->tree_gain);
+        out[d]          = (own->right[d] + TREE_DOUBT * expected) / (own->tried[d] + TREE_DOUBT);
     }
 }
 

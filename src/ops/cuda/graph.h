@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MAX_GRAPHS = 64 };
+enum { MAX_GRAPHS = 256 };
 typedef struct {
     uint64_t        key, used; /* used: the cache's clock; 0: the slot is empty */
     cudaGraphExec_t exec;      /* NULL: seen once */
