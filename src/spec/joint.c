@@ -27,7 +27,7 @@ enum { CHAIN_DFLASH, CHAIN_MTP, CHAIN_NGRAM, CHAINS };
 static const spec_method chain_method[CHAINS] = {SPEC_DFLASH, SPEC_MTP, SPEC_NGRAM};
 static const double      MARGIN               = 0.03;  /* what is won by less is not worth it, */
 static const double      NEAR                 = 1.5;   /* times plain decoding: more is far ahead of it */
-static const double      OF_NOISE             = 1;     /* or by less than so many times the noise */
+static const double      OF_NOISE             = 0.75;  /* or by less than this share of the noise */
 static const double      BATCH_SHARE          = 0.006; /* of the tokens, for the trials of all lanes together */
 static const double      WORTHLESS            = 1e-3;  /* tokens: no longer drafts are looked at */
 
