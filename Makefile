@@ -226,7 +226,7 @@ asan-programs:
 # What has threads: the engine, the pool itself, the routing log, and the ops, the model and the loop on top of the pool.
 tsan:
 	$(MAKE) BUILD=build/tsan OPT='-O2 -g1' SAN='-fsanitize=thread' build/tsan/unit build/tsan/engine_soak
-	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit sched_usage sched_queue sched_wakes sched_tokens sched_closes pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit sched_ pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/engine_soak 1 12
 
 FUZZ_SECONDS ?= 60

@@ -19,18 +19,19 @@ static bool open_default(test_case *t, tandem **e)
 
 TEST(sched_answers_alone_and_together)
 {
+    enum { N = NANO_SLOWEST ? 24 : 60 };
     tandem        *e;
     tandem_request r;
     nano_answer    plain, a;
     tandem_job    *j[12];
     if (!open_default(t, &e)) return;
-    nano_request(e, &r, 60);
+    nano_request(e, &r, N);
     r.spec.method = TANDEM_SPEC_OFF;
     nano_ask(t, e, &r, &plain);
-    CHECK_INT(plain.n, 60);
+    CHECK_INT(plain.n, N);
     CHECK_INT(plain.result.finish, TANDEM_FINISH_LENGTH);
     CHECK_INT(plain.result.usage.drafted, 0);
-    CHECK_INT(plain.result.usage.completion_tokens, 60);
+    CHECK_INT(plain.result.usage.completion_tokens, N);
     CHECK_INT(plain.result.usage.prompt_tokens, NANO_PROMPT);
     for (int i = 0; i < 12; i++) { /* more than there are lanes */
         r.spec.method = (tandem_method)(i % (TANDEM_SPEC_AUTO + 1));
@@ -49,13 +50,14 @@ TEST(sched_answers_alone_and_together)
 /* A step's tokens behind the one that was asked for last never were: whatever the drafts, usage is what poll gave. */
 TEST(sched_usage_is_exact_at_every_length)
 {
+    enum { N = NANO_SLOWEST ? 20 : 40 };
     tandem        *e;
     tandem_request r;
     nano_answer    whole, a;
     if (!open_default(t, &e)) return;
-    nano_request(e, &r, 40);
+    nano_request(e, &r, N);
     nano_ask(t, e, &r, &whole);
-    for (int n = 0; n <= 40; n++) {
+    for (int n = 0; n <= N; n++) {
         r.max_tokens = n;
         nano_ask(t, e, &r, &a);
         CHECK_INT(a.n, n);
@@ -87,13 +89,14 @@ static bool cancel_at(void *ctx, int32_t token)
 /* Cancelled while token n is delivered: exactly n tokens were, the rest of the step's block too is gone. */
 TEST(sched_usage_is_exact_when_cancelled_after_every_token)
 {
+    enum { N = NANO_SLOWEST ? 20 : 40 };
     tandem        *e;
     tandem_request r;
     nano_answer    whole, a;
     if (!open_default(t, &e)) return;
-    nano_request(e, &r, 40);
+    nano_request(e, &r, N);
     nano_ask(t, e, &r, &whole);
-    for (int n = 1; n < 40; n++) {
+    for (int n = 1; n < N; n++) {
         canceller c   = {.at = n};
         r.keep_on     = cancel_at;
         r.keep_on_ctx = &c;
@@ -558,6 +561,7 @@ TEST(sched_text_in_and_out)
 /* --- the end of the engine ----------------------------------------------------------------------*/
 TEST(sched_shutdown_with_work_in_flight)
 {
+    enum { N = NANO_SLOWEST ? 60 : 200 };
     tandem        *e;
     tandem_request r;
     nano_answer    a;
@@ -565,7 +569,7 @@ TEST(sched_shutdown_with_work_in_flight)
     tandem_error   why = {0};
     for (int grace = 0; grace < 2; grace++) {
         if (!open_default(t, &e)) return;
-        nano_request(e, &r, 200);
+        nano_request(e, &r, N);
         for (int i = 0; i < 10; i++) j[i] = nano_submit(t, e, &r);
         nap(1);
         tandem_shutdown(e, grace ? 60 : 0);
@@ -576,7 +580,7 @@ TEST(sched_shutdown_with_work_in_flight)
             CHECK(tandem_job_result(j[i]) != NULL);
             nano_collect(j[i], &a);
             CHECK_INT(a.result.usage.completion_tokens, a.n);
-            if (grace) CHECK_INT(a.n, 200);
+            if (grace) CHECK_INT(a.n, N);
         }
     }
 }

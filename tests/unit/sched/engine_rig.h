@@ -10,6 +10,11 @@ enum { NANO_SLOW = 1 }; /* long tests do less */
 #else
 enum { NANO_SLOW = 0 };
 #endif
+#if defined(__SANITIZE_THREAD__)
+enum { NANO_SLOWEST = 1 }; /* still less: what threads do to each other shows in few rounds */
+#else
+enum { NANO_SLOWEST = 0 };
+#endif
 enum { NANO_MAX_OUT = 512, NANO_PROMPT = 20 };
 extern const int32_t nano_prompt[NANO_PROMPT];
 

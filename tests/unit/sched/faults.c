@@ -16,6 +16,8 @@
 static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL); }
 
 /* --- memory ---------------------------------------------------------------------------------------*/
+enum { NTH_STEP = NANO_SLOWEST ? 2 : 4 };
+
 /* A request that wants some of everything. */
 static void greedy_request(const tandem *e, tandem_request *r)
 {
@@ -98,7 +100,7 @@ TEST(sched_first_requests_without_memory)
     greedy_request(e, &r);
     nano_ask(t, e, &r, &want);
     tandem_close(e);
-    for (long n = 1; more && nano_open(t, &e, &o); n += 1 + n / 4) {
+    for (long n = 1; more && nano_open(t, &e, &o); n += 1 + n / NTH_STEP) {
         more = ask_without_memory(t, e, &want, n);
         nano_ask(t, e, &r, &a);
         nano_same(t, &a, &want);
@@ -116,7 +118,7 @@ TEST(sched_opens_without_memory)
     bool           more     = true;
     int            n_failed = 0;
     nano_options(&o);
-    for (long n = 1; more; n += 1 + n / 4) {
+    for (long n = 1; more; n += 1 + n / NTH_STEP) {
         tandem_error why = {0};
         fault_fail_nth(n);
         bool ok = tandem_open(&e, &o, &why);
@@ -136,7 +138,7 @@ TEST(sched_opens_without_memory)
 }
 
 /* --- pages ----------------------------------------------------------------------------------------*/
-enum { BIG = 180 }; /* tokens of an answer that nearly fills the context */
+enum { BIG = NANO_SLOWEST ? 120 : 180 }; /* tokens of a long answer */
 
 static bool opens_with(test_case *t, tandem **e, tandem_options *o, uint64_t kv_bytes)
 {
@@ -228,11 +230,12 @@ TEST(sched_waits_for_pages_and_then_runs)
 /* Small requests run beside each other in the same pool, filled and emptied many times; kept prefixes give way. */
 TEST(sched_a_small_pool_serves_many)
 {
+    enum { ROUNDS = NANO_SLOWEST ? 1 : 3, EACH = NANO_SLOWEST ? 12 : 24, N = NANO_SLOWEST ? 24 : 40 };
     tandem_options o;
     tandem_request r;
     tandem        *e;
     nano_answer    want[8], a;
-    tandem_job    *j[24];
+    tandem_job    *j[EACH];
     int32_t        ids[8][NANO_PROMPT];
     nano_options(&o);
     uint64_t bytes = pool_for_one(t, &o, &a);
@@ -240,19 +243,19 @@ TEST(sched_a_small_pool_serves_many)
     for (int i = 0; i < 8; i++) {
         memcpy(ids[i], nano_prompt, sizeof ids[i]);
         ids[i][5] += i;
-        nano_request(e, &r, 40);
+        nano_request(e, &r, N);
         r.ids = ids[i];
         nano_ask(t, e, &r, &want[i]);
         CHECK_INT(want[i].result.finish, TANDEM_FINISH_LENGTH);
     }
-    for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < 24; i++) {
-            nano_request(e, &r, 40);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < EACH; i++) {
+            nano_request(e, &r, N);
             r.ids         = ids[i % 8];
             r.spec.method = (tandem_method)(i % (TANDEM_SPEC_AUTO + 1));
             j[i]          = nano_submit(t, e, &r);
         }
-        for (int i = 0; i < 24 && j[i]; i++) {
+        for (int i = 0; i < EACH && j[i]; i++) {
             nano_collect(j[i], &a);
             CHECK_INT(a.result.finish, TANDEM_FINISH_LENGTH);
             nano_same(t, &a, &want[i % 8]);

@@ -13,11 +13,12 @@ static void long_prompt(int32_t *out, int n, uint64_t seed)
 /* Pages for one such request, or little more: the others wait for theirs, and all are answered. */
 TEST(sched_waits_for_pages)
 {
+    enum { OTHERS = NANO_SLOWEST ? 2 : 8 };
     tandem_options o;
     tandem        *e;
     tandem_request r;
     nano_answer    alone, a;
-    tandem_job    *j[8];
+    tandem_job    *j[OTHERS];
     tandem_stats   s;
     nano_options(&o);
     o.n_drafters = 0;
@@ -26,8 +27,8 @@ TEST(sched_waits_for_pages)
     nano_request(e, &r, 230);
     nano_ask(t, e, &r, &alone);
     CHECK_INT(alone.n, 230);
-    for (int i = 0; i < 8; i++) j[i] = nano_submit(t, e, &r);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < OTHERS; i++) j[i] = nano_submit(t, e, &r);
+    for (int i = 0; i < OTHERS; i++) {
         nano_collect(j[i], &a);
         nano_same(t, &a, &alone);
         tandem_get_stats(e, &s);
@@ -105,37 +106,38 @@ TEST(sched_prefix_is_shared_inside_a_tenant)
 /* Long prompts in small pieces between the rounds of others: nobody's text changes. */
 TEST(sched_prompts_between_rounds)
 {
-    static int32_t ids[6][200];
+    enum { LONG = NANO_SLOWEST ? 3 : 6, EACH = LONG + 1 };
+    static int32_t ids[LONG][200];
     tandem_options o;
     tandem        *e;
     tandem_request r;
-    nano_answer    alone[7], a;
-    tandem_job    *j[14];
+    nano_answer    alone[EACH], a;
+    tandem_job    *j[2 * EACH];
     tandem_stats   s;
     nano_options(&o);
     o.step_tokens = 24;
     nano_setting(&o, "max_stall_ms", "0");
     if (!nano_open(t, &e, &o)) return;
-    nano_request(e, &r, 40);
-    nano_ask(t, e, &r, &alone[6]);
-    for (int i = 0; i < 6; i++) {
+    nano_request(e, &r, NANO_SLOWEST ? 20 : 40);
+    nano_ask(t, e, &r, &alone[LONG]);
+    for (int i = 0; i < LONG; i++) {
         long_prompt(ids[i], 200, (uint64_t)i + 20);
         r.ids   = ids[i];
         r.n_ids = 60 + 25 * (size_t)i;
         nano_ask(t, e, &r, &alone[i]);
     }
-    for (int i = 0; i < 14; i++) {
+    for (int i = 0; i < 2 * EACH; i++) {
         char tenant[8];
-        int  k = i % 7;
+        int  k = i % EACH;
         snprintf(tenant, sizeof tenant, "%d", i); /* no hits */
-        r.ids    = k < 6 ? ids[k] : nano_prompt;
-        r.n_ids  = k < 6 ? 60 + 25 * (size_t)k : NANO_PROMPT;
+        r.ids    = k < LONG ? ids[k] : nano_prompt;
+        r.n_ids  = k < LONG ? 60 + 25 * (size_t)k : NANO_PROMPT;
         r.tenant = tenant;
         j[i]     = nano_submit(t, e, &r);
     }
-    for (int i = 0; i < 14; i++) {
+    for (int i = 0; i < 2 * EACH; i++) {
         nano_collect(j[i], &a);
-        nano_same(t, &a, &alone[i % 7]);
+        nano_same(t, &a, &alone[i % EACH]);
     }
     tandem_get_stats(e, &s);
     CHECK(s.prompt_rows > 0 && s.rows > s.prompt_rows && s.failed_steps == 0);

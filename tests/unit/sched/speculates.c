@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { N = NANO_SLOW ? 24 : 48, CROWD = 16 };
+enum { N = NANO_SLOWEST ? 12 : NANO_SLOW ? 24 : 48, CROWD = 16 };
 
 static void set(test_case *t, tandem *e, const char *name, const char *value)
 {

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-enum { TURNS = NANO_SLOW ? 5 : 7, MAX_ANSWER = 40, PAGE = 16 };
+enum { TURNS = NANO_SLOWEST ? 4 : NANO_SLOW ? 5 : 7, METHOD_STEP = NANO_SLOWEST ? 5 : NANO_SLOW ? 4 : 1 };
+enum { MAX_ANSWER = 40, PAGE = 16 };
 
 typedef struct {
     tandem_message message[2 * TURNS];
@@ -113,7 +114,7 @@ TEST(sched_a_turn_runs_what_has_changed)
     o.no_prefix = true;
     o.max_lanes = 1;
     if (nano_open(t, &alone, &o)) {
-        for (int m = NANO_SLOW ? TANDEM_SPEC_DFLASH : TANDEM_SPEC_OFF; m <= TANDEM_SPEC_AUTO; m += NANO_SLOW ? 4 : 1)
+        for (int m = NANO_SLOW ? TANDEM_SPEC_DFLASH : TANDEM_SPEC_OFF; m <= TANDEM_SPEC_AUTO; m += METHOD_STEP)
             converse(t, e, alone, (tandem_method)m, false, false);
         if (!NANO_SLOW) converse(t, e, alone, TANDEM_SPEC_AUTO, true, true);
         nano_check_idle(t, e);

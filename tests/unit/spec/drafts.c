@@ -325,7 +325,7 @@ static void check_turn(test_case *t, world *w, const talk_turn *x)
     before = n_folded(w);
     while (w->n_out[x->lane] < x->to && run(w, &plan, 1)) keep(w, x->lane, 1);
     CHECK((n_folded(w) > before) == x->drafts);
-    CHECK(w->compared[m] - rounds >= (x->drafts ? 3 : 0));
+    CHECK(w->compared[m] - rounds >= (x->drafts ? 5 : 0));
     kv_pool_check(w->s->kv);
 }
 
