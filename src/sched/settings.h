@@ -81,6 +81,8 @@ bool settings_file_open(settings_file **out, const char *path, err *e);
 void settings_file_close(settings_file *f); /* NULL is fine */
 /* Defaults, with what the file says of the model over them. */
 bool settings_file_get(const settings_file *f, str model, settings *out, err *e);
-/* Changes these members of the model's object (null: back to the default), and the file on the disk. All or nothing. */
+/* Changes these members of the model's object (null: back to the default) in the file as it is on the disk now: what other
+ * handles and programs have written there stays, and is in this handle afterwards. All or nothing; ERR_FORMAT when the file
+ * has become broken, ERR_BUSY when another program holds the directory's lock for seconds. */
 bool settings_file_put(settings_file *f, str model, const json_value *members, err *e);
 #endif

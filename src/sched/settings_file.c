@@ -1,3 +1,4 @@
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -6,9 +7,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { MAX_BYTES = 4 << 20, MAX_MEMORY = 64 << 20 };
+enum { MAX_BYTES = 4 << 20, MAX_MEMORY = 64 << 20, LOCK_WAIT_S = 2 };
 
 /* The file's text and its tree, which borrows from it. */
 typedef struct {
@@ -18,7 +23,7 @@ typedef struct {
 } document;
 
 struct settings_file {
-    char     path[4096];
+    char     path[PATH_MAX];
     document doc;
 };
 
@@ -172,44 +177,67 @@ static void write_document(const document *d, str model, const json_value *new, 
     buf_putc(out, '\n');
 }
 
-/* The new name must be on the disk too. */
-static bool sync_directory(const char *path, err *e)
+/* --- the disk ------------------------------------------------------------------------------------ */
+/* Other handles and other programs may have the same file: from reading it to its new name, its directory is locked. */
+static bool wait_for_lock(int fd, const char *path, err *e)
 {
-    char  dir[4096];
-    char *slash;
-    memcpy(dir, path, strlen(path) + 1);
-    slash = strrchr(dir, '/');
-    if (slash) slash[slash == dir] = 0;
-    int  fd = open(slash ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool ok = fd >= 0 && fsync(fd) == 0;
-    if (fd >= 0) close(fd);
-    return ok || err_set(e, ERR_IO, "cannot write %s to the disk: %s", path, strerror(errno));
+    for (double end = clock_s() + LOCK_WAIT_S; flock(fd, LOCK_EX | LOCK_NB) != 0;) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return err_set(e, ERR_IO, "cannot write %s: its directory cannot be locked: %s", path, strerror(errno));
+        if (clock_s() > end)
+            return err_set(e, ERR_BUSY, "cannot write %s: another program has locked its directory", path);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return true;
 }
 
-static bool save(const char *path, str text, err *e)
+/* Of the file behind a link, which is the one that is replaced. */
+static bool lock_directory(int *fd, const char *path, err *e)
+{
+    char dir[PATH_MAX];
+    if (!realpath(path, dir)) memcpy(dir, path, strlen(path) + 1); /* it is not there yet */
+    char *slash = strrchr(dir, '/');
+    if (slash) slash[slash == dir] = 0;
+    *fd = open(slash ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0) return err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    return wait_for_lock(*fd, path, e);
+}
+
+static bool sync_disk(int fd, const char *path, err *e)
+{
+    return fsync(fd) == 0 || err_set(e, ERR_IO, "cannot write %s to the disk: %s", path, strerror(errno));
+}
+
+/* Its new name must be on the disk too. */
+static bool save(const char *path, int dir, str text, err *e)
 {
     out_file o;
-    bool     ok = out_file_open(&o, path, e) && out_file_put(&o, text.s, text.n, e);
-    if (ok && fsync(o.fd) != 0) ok = err_set(e, ERR_IO, "cannot write %s to the disk: %s", path, strerror(errno));
-    ok = ok && out_file_close(&o, e) && out_file_keep(&o, e) && sync_directory(path, e);
+    bool     ok = out_file_open(&o, path, e) && out_file_put(&o, text.s, text.n, e) && sync_disk(o.fd, path, e) &&
+              out_file_close(&o, e) && out_file_keep(&o, e) && sync_disk(dir, path, e);
     out_file_discard(&o);
+    return ok;
+}
+
+/* What is in the file now, with the new members; a file that has become broken stays as it is. */
+static bool change(document *out, const settings_file *f, int dir, str model, const json_value *members, err *e)
+{
+    document now = {0};
+    bool     ok  = read_document(&now, f->path, e) || err_wrap(e, "cannot change the settings in %s", f->path);
+    if (ok) write_document(&now, model, members, &out->text);
+    ok = ok && parse_document(out, e) && save(f->path, dir, buf_str(&out->text), e);
+    document_deinit(&now);
     return ok;
 }
 
 bool settings_file_put(settings_file *f, str model, const json_value *members, err *e)
 {
     document new = {0};
+    int dir      = -1;
+    if (members->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings are to be an object of names and values");
     buf_init(&new.text, MAX_BYTES);
-    if (members->kind != JSON_OBJECT) {
-        document_deinit(&new);
-        return err_set(e, ERR_INPUT, "settings are to be an object of names and values");
-    }
-    write_document(&f->doc, model, members, &new.text);
-    if (!parse_document(&new, e) || !save(f->path, buf_str(&new.text), e)) {
-        document_deinit(&new);
-        return false;
-    }
-    document_deinit(&f->doc);
-    f->doc = new;
-    return true;
+    bool ok = lock_directory(&dir, f->path, e) && change(&new, f, dir, model, members, e);
+    if (dir >= 0) close(dir); /* and the lock is gone */
+    document_deinit(ok ? &f->doc : &new);
+    if (ok) f->doc = new;
+    return ok;
 }

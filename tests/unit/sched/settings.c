@@ -4,8 +4,11 @@
 #include "test.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const json_value *parse(arena *a, const char *text)
@@ -313,6 +316,119 @@ TEST(settings_file_broken)
         file_text(path, text, sizeof text);
         CHECK_STR(str_of(text), str_of(k[i].text));
     }
+}
+
+/* --- several at one file -------------------------------------------------------------------------- */
+static const char *fresh_path(const char *name)
+{
+    static char path[600];
+    snprintf(path, sizeof path, "%s/%s", test_tmp_dir(), name);
+    unlink(path);
+    return path;
+}
+
+static int64_t queue_max_of(test_case *t, const settings_file *f, const char *model)
+{
+    settings s;
+    err      e = {0};
+    return CHECK_OK(settings_file_get(f, str_of(model), &s, &e), e) ? s.queue_max : -1;
+}
+
+TEST(settings_file_of_two_handles)
+{
+    const char    *path = fresh_path("shared.json");
+    char           text[500];
+    settings_file *one, *other;
+    err            e = {0};
+    CHECK_OK(settings_file_open(&one, path, &e), e);
+    CHECK_OK(settings_file_open(&other, path, &e), e);
+    CHECK_OK(put(one, "a", "{\"queue_max\": 1}", &e), e);
+    CHECK_OK(put(other, "b", "{\"queue_max\": 2}", &e), e);
+    CHECK_INT(queue_max_of(t, other, "a"), 1);
+    CHECK_OK(put(one, "b", "{\"max_stall_ms\": 3}", &e), e);
+    CHECK_OK(put(other, "a", "{\"queue_max\": null}", &e), e);
+    CHECK_INT(queue_max_of(t, other, "a"), 256);
+    file_text(path, text, sizeof text);
+    CHECK_STR(str_of(text), STR("{\"models\":{\"b\":{\"queue_max\":2,\"max_stall_ms\":3},\"a\":{}}}\n"));
+    settings_file_close(one);
+    settings_file_close(other);
+}
+
+enum { WRITERS = 2, WRITES = 40 };
+
+static bool write_many(const char *path, int who)
+{
+    settings_file *f;
+    err            e  = {0};
+    bool           ok = settings_file_open(&f, path, &e);
+    for (int i = 0; ok && i < WRITES; i++) {
+        char model[20], member[40];
+        snprintf(model, sizeof model, "%d of %d", i, who);
+        snprintf(member, sizeof member, "{\"queue_max\": %d}", i);
+        ok = put(f, model, member, &e);
+    }
+    if (!ok) fprintf(stderr, "%s\n", e.text);
+    settings_file_close(f);
+    return ok;
+}
+
+TEST(settings_file_of_two_programs)
+{
+    const char    *path = fresh_path("programs.json");
+    settings_file *f;
+    err            e = {0};
+    pid_t          pid[WRITERS];
+    int            status;
+    for (int who = 0; who < WRITERS; who++) {
+        pid[who] = fork();
+        if (pid[who] == 0) _exit(!write_many(path, who));
+    }
+    for (int who = 0; who < WRITERS; who++) CHECK(waitpid(pid[who], &status, 0) == pid[who] && status == 0);
+    if (!CHECK_OK(settings_file_open(&f, path, &e), e)) return;
+    for (int i = 0; i < WRITERS * WRITES; i++) {
+        char model[20];
+        snprintf(model, sizeof model, "%d of %d", i / WRITERS, i % WRITERS);
+        CHECK_INT(queue_max_of(t, f, model), i / WRITERS);
+    }
+    settings_file_close(f);
+}
+
+/* As by a hand that saved half of it. */
+TEST(settings_file_that_becomes_broken)
+{
+    static const char half[] = "{\"models\": {\"b\": ";
+    char              path[600], text[200];
+    settings_file    *f;
+    err               e = {0};
+    snprintf(path, sizeof path, "%s", test_tmp_file("torn.json", "{}", 2));
+    CHECK_OK(settings_file_open(&f, path, &e), e);
+    test_tmp_file("torn.json", half, sizeof half - 1);
+    CHECK_FAILS(put(f, "a", "{\"queue_max\": 1}", &e), e, "line 1");
+    CHECK_INT(e.code, ERR_FORMAT);
+    CHECK_MSG(strstr(e.text, "torn.json"), "%s", e.text);
+    file_text(path, text, sizeof text);
+    CHECK_STR(str_of(text), str_of(half));
+    CHECK_INT(queue_max_of(t, f, "a"), 256);
+    test_tmp_file("torn.json", "{\"models\":{\"b\":{}}}", 19);
+    CHECK_OK(put(f, "a", "{\"queue_max\": 1}", &e), e);
+    file_text(path, text, sizeof text);
+    CHECK_STR(str_of(text), STR("{\"models\":{\"b\":{},\"a\":{\"queue_max\":1}}}\n"));
+    settings_file_close(f);
+}
+
+TEST(settings_file_whose_directory_is_locked)
+{
+    const char    *path = fresh_path("locked.json");
+    settings_file *f;
+    err            e  = {0};
+    int            fd = open(test_tmp_dir(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CHECK(flock(fd, LOCK_EX) == 0);
+    CHECK_OK(settings_file_open(&f, path, &e), e);
+    CHECK_FAILS(put(f, "a", "{\"queue_max\": 1}", &e), e, "another program has locked its directory");
+    CHECK_INT(e.code, ERR_BUSY);
+    close(fd);
+    CHECK_OK(put(f, "a", "{\"queue_max\": 1}", &e), e);
+    settings_file_close(f);
 }
 
 TEST(settings_file_that_cannot_be_written)
