@@ -278,8 +278,8 @@ void tandem_ids_free(tandem_ids *ids);
 
 /* --- settings and numbers ----------------------------------------------------------------------- */
 /* Settings, changed while the engine runs: from the next step or request on, or, where docs/routing.md says so, when the
- * model is opened again. They are written to settings_path where there is one. tandem_settings gives all as one JSON object,
- * like snprintf. */
+ * model is opened again. They are written to settings_path where there is one; where there is none, what takes effect only
+ * then is refused. tandem_settings gives all as one JSON object, like snprintf. */
 bool   tandem_set(tandem *t, const char *name, const char *value, tandem_error *e);
 size_t tandem_settings(const tandem *t, char *out, size_t cap);
 

@@ -140,7 +140,7 @@ bool settings_set(settings *s, const setting_info *info, const json_value *v, er
 {
     if (v->kind == JSON_NULL && !info->word) return settings_set_text(s, info, str_of(info->otherwise), e);
     if (!is_valid(info, v)) return refuse(info, v, e);
-    if (!(s->held & bit_of(info))) store(s, info, v);
+    if (!settings_holds(s, info)) store(s, info, v);
     return true;
 }
 
@@ -213,6 +213,8 @@ bool settings_take_environment(settings *s, err *e)
     s->held |= bit_of(on);
     return true;
 }
+
+bool settings_holds(const settings *s, const setting_info *info) { return s->held & bit_of(info); }
 
 bool settings_check(const settings *s, err *e)
 {
@@ -296,7 +298,7 @@ void settings_log(const settings *s, const char *model, int32_t trained_ctx)
     for (int i = 0; i < n_settings; i++) {
         buf_printf(&b, " %s=", setting_table[i].name);
         settings_put_text(s, &setting_table[i], &b);
-        if (s->held >> i & 1) buf_puts(&b, " (environment)");
+        if (settings_holds(s, &setting_table[i])) buf_puts(&b, " (environment)");
     }
     log_event(LOG_INFO, "settings", "%s:%.*s", model, (int)b.n, b.p ? b.p : "");
     buf_deinit(&b);

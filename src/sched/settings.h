@@ -61,6 +61,7 @@ bool settings_set_text(settings *s, const setting_info *info, str text, err *e);
 bool settings_set_all(settings *s, const json_value *object, int *unknown, err *e);
 /* Once, when a model is loaded: DFLASH_MAX_CTX, DFLASH_METRIC_DISABLE, DFLASH_METRIC_MAX_SIZE. */
 bool settings_take_environment(settings *s, err *e);
+bool settings_holds(const settings *s, const setting_info *info); /* the environment's value */
 /* What no single field shows. */
 bool settings_check(const settings *s, err *e);
 /* The drafter's weights are to be stored so; false: as they are in the file. settings_check has passed. */

@@ -391,19 +391,27 @@ static bool write_setting(tandem *t, const settings *s, const char *name, err *e
     return ok;
 }
 
+/* What takes effect only when the model is opened again needs a file that remembers it. */
+static bool check_effect(const tandem *t, const settings *now, const char *name, err *e)
+{
+    const setting_info *info = setting_find(str_of(name));
+    if (!info || t->file) return true;
+    if (settings_holds(now, info))
+        return err_set(e, ERR_INPUT, "%s is set by the environment, and there is no settings file", name);
+    return info->live ||
+           err_set(e, ERR_INPUT, "%s is for the next time that the model is opened, and there is no settings file",
+                   name);
+}
+
 /* What the environment holds stays; the file gets what was given. */
 static bool change_setting(tandem *t, const char *name, const char *value, err *e)
 {
-    const setting_info *info = setting_find(str_of(name));
-    settings            s, given;
-    if (info && !info->live && !t->file)
-        return err_set(e, ERR_INPUT, "%s is for the next time that the model is opened, and there is no settings file",
-                       name);
+    settings s, given;
     sched_get_settings(t->sched, &s);
     given      = s;
     given.held = 0;
-    if (!set_one(&s, name, value, e) || !set_one(&given, name, value, e) || !settings_check(&given, e) ||
-        !write_setting(t, &given, name, e))
+    if (!check_effect(t, &s, name, e) || !set_one(&s, name, value, e) || !set_one(&given, name, value, e) ||
+        !settings_check(&given, e) || !write_setting(t, &given, name, e))
         return false;
     sched_set_settings(t->sched, &s);
     return true;

@@ -75,6 +75,15 @@ static void set_text(spec_lane *l, const lane_request *r)
     l->n_max                = r->max_new > 0 && r->max_new < n_ctx - n ? n + r->max_new : n_ctx;
 }
 
+/* What is known of guesses: of the request's class, nothing when that is new; without one, what the lane's last text showed. */
+static void choose_policy(spec_lane *l)
+{
+    if (!l->classes)
+        policy_next_text(&l->policy);
+    else if (!policy_classes_seed(l->classes, l->class_key, &l->policy))
+        policy_init(&l->policy, &(policy_limits){0});
+}
+
 bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err *e)
 {
     if (r->n_prompt < 1 || r->n_prompt > (size_t)l->s->opt.n_ctx)
@@ -88,7 +97,7 @@ bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err 
     if (!lane_take_pages(l, r->salt, e)) return false;
     l->classes   = r->classes;
     l->class_key = r->class_key;
-    if (!l->classes || !policy_classes_seed(l->classes, l->class_key, &l->policy)) policy_next_text(&l->policy);
+    choose_policy(l);
     l->live         = true;
     l->stats.cached = l->n_cached;
     *n_reused       = (size_t)l->n_cached;

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "engine_rig.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -187,4 +188,79 @@ TEST(sched_settings_change_while_it_runs)
         CHECK(memmem(m.p, m.n, "disabled", 8) != NULL);
         file_map_close(&m);
     }
+}
+
+static void check_shown(test_case *t, const tandem *e, const char *member)
+{
+    char text[4096];
+    CHECK(tandem_settings(e, text, sizeof text) < sizeof text);
+    CHECK_MSG(strstr(text, member), "%s is not in %s", member, text);
+}
+
+static void check_file(test_case *t, const char *path, const char *want)
+{
+    file_map m = {0};
+    err      e = {0};
+    if (CHECK_OK(file_map_open(&m, path, &e), e)) CHECK_STR(((str){m.p, m.n}), str_of(want));
+    file_map_close(&m);
+}
+
+/* Not live: it is for the next time, which only a file remembers. */
+TEST(sched_settings_for_the_next_opening)
+{
+    tandem_options o;
+    tandem        *e;
+    tandem_error   why = {0};
+    char           path[600];
+    nano_options(&o);
+    o.name = "nano";
+    if (!nano_open(t, &e, &o)) return;
+    CHECK_FAILS(tandem_set(e, "kv_cap", "0.5", &why), why, "there is no settings file");
+    CHECK_INT(why.code, TANDEM_INPUT);
+    check_shown(t, e, "\"kv_cap\":0.9");
+    tandem_close(e);
+
+    snprintf(path, sizeof path, "%s", test_tmp_file("next.json", "{}", 2));
+    o.settings_path = path;
+    if (!nano_open(t, &e, &o)) return;
+    CHECK_FAILS(tandem_set(e, "kv_cap", "5", &why), why, "kv_cap is 5");
+    check_file(t, path, "{}");
+    CHECK_OK(tandem_set(e, "kv_cap", "0.5", &why), why);
+    check_file(t, path, "{\"models\":{\"nano\":{\"kv_cap\":0.5}}}\n");
+    tandem_close(e);
+    if (!nano_open(t, &e, &o)) return;
+    check_shown(t, e, "\"kv_cap\":0.5");
+    tandem_close(e);
+}
+
+/* The engine goes on with the environment's value; the file gets the new one, for when the variable is gone. */
+TEST(sched_settings_that_the_environment_holds)
+{
+    tandem_options o;
+    tandem        *e;
+    tandem_error   why = {0};
+    char           path[600];
+    nano_options(&o);
+    o.name = "nano";
+    setenv("DFLASH_MAX_CTX", "100", 1);
+    if (nano_open(t, &e, &o)) {
+        CHECK_FAILS(tandem_set(e, "dflash_max_ctx", "7", &why), why, "dflash_max_ctx is set by the environment");
+        CHECK_INT(why.code, TANDEM_INPUT);
+        check_shown(t, e, "\"dflash_max_ctx\":100");
+        tandem_close(e);
+    }
+    snprintf(path, sizeof path, "%s", test_tmp_file("held.json", "{}", 2));
+    o.settings_path = path;
+    if (nano_open(t, &e, &o)) {
+        CHECK_OK(tandem_set(e, "dflash_max_ctx", "7", &why), why);
+        check_shown(t, e, "\"dflash_max_ctx\":100");
+        check_file(t, path, "{\"models\":{\"nano\":{\"dflash_max_ctx\":7}}}\n");
+        CHECK_FAILS(tandem_set(e, "dflash_max_ctx", "-7", &why), why, "dflash_max_ctx is -7");
+        check_file(t, path, "{\"models\":{\"nano\":{\"dflash_max_ctx\":7}}}\n");
+        tandem_close(e);
+    }
+    unsetenv("DFLASH_MAX_CTX");
+    if (!nano_open(t, &e, &o)) return;
+    check_shown(t, e, "\"dflash_max_ctx\":7");
+    tandem_close(e);
 }

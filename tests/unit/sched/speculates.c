@@ -1,7 +1,10 @@
 /* One request does not decide how the next is speculated: after a long one (S1-R1), after a crowd, after settings. */
 #include "engine_rig.h"
+#include "sched/job.h"
+#include "spec/inside.h"
 
 #include <string.h>
+#include <time.h>
 
 enum { N = NANO_SLOWEST ? 12 : NANO_SLOW ? 24 : 48, CROWD = 16 };
 
@@ -118,5 +121,80 @@ TEST(sched_a_single_request_speculates_after_a_crowd)
     set(t, e, "dflash_enabled", "true");
     seconds_alone(t, e, TANDEM_SPEC_DFLASH, &after);
     CHECK(heavy_rounds(&after) > 0);
+    tandem_close(e);
+}
+
+/* --- what was learnt about guesses ----------------------------------------------------------------*/
+typedef struct {
+    tandem_job *job;
+    atomic_bool go; /* the job is known */
+    spec_lane  *lane;
+    policy      known; /* when its first token came, before any guess */
+} beginning;
+
+static bool note_beginning(void *ctx, int32_t token)
+{
+    beginning *b = ctx;
+    (void)token;
+    while (!atomic_load(&b->go)) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    if (!b->lane) b->known = b->job->lane->policy;
+    b->lane = b->job->lane;
+    return true;
+}
+
+/* What a request of this kind begins with, and what its lane knows at its end. */
+static void ask_of_kind(test_case *t, tandem *e, const char *kind, policy *known, policy *learnt)
+{
+    beginning      b = {0};
+    tandem_request r;
+    nano_answer    a;
+    nano_request(e, &r, N);
+    r.kind        = kind;
+    r.keep_on     = note_beginning;
+    r.keep_on_ctx = &b;
+    b.job         = nano_submit(t, e, &r);
+    atomic_store(&b.go, true);
+    nano_collect(b.job, &a);
+    *known  = b.known;
+    *learnt = b.lane->policy;
+}
+
+static double guesses_seen(const policy *p)
+{
+    double n = 0;
+    for (int m = 0; m < SPEC_METHODS; m++) n += p->record[m].tried[0];
+    return n;
+}
+
+static bool same_records(const policy *a, const policy *b)
+{
+    bool same = true;
+    for (int m = 0; m < SPEC_METHODS; m++) {
+        const survival *x = &a->record[m], *y = &b->record[m];
+        same &= !memcmp(x->right, y->right, sizeof x->right) && !memcmp(x->tried, y->tried, sizeof x->tried);
+    }
+    return same;
+}
+
+TEST(sched_kinds_hand_on_what_was_learnt)
+{
+    tandem_options o;
+    tandem        *e;
+    policy         known, first, other, unused;
+    nano_options(&o);
+    o.max_lanes = 1; /* nothing is handed on by the lane, either */
+    if (!nano_open(t, &e, &o)) return;
+    ask_of_kind(t, e, NULL, &known, &unused);
+    ask_of_kind(t, e, "sums", &known, &first);
+    CHECK_NEAR(guesses_seen(&known), 0, 0);
+    CHECK(guesses_seen(&first) > 1);
+    ask_of_kind(t, e, "letters", &known, &other);
+    CHECK_NEAR(guesses_seen(&known), 0, 0);
+    ask_of_kind(t, e, "sums", &known, &unused);
+    policy_next_text(&first);
+    CHECK(same_records(&known, &first));
+    ask_of_kind(t, e, "letters", &known, &unused);
+    policy_next_text(&other);
+    CHECK(same_records(&known, &other));
     tandem_close(e);
 }
