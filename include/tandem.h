@@ -228,8 +228,9 @@ typedef enum {
 const char *tandem_finish_name(tandem_finish f);
 
 typedef struct {
-    int32_t prompt_tokens, cached_tokens; /* cached: of the prompt, found in the cache and not run again */
-    int32_t completion_tokens;            /* exactly those that poll gives, stop tokens counted */
+    int32_t prompt_tokens;     /* the request's, whether it ran or not: also of one that was cancelled in the queue */
+    int32_t cached_tokens;     /* of the prompt: found in the cache, and not run again */
+    int32_t completion_tokens; /* exactly those that poll gives, stop tokens counted */
     double queue_s, prefill_s, decode_s; /* submitted, admitted, first token, end; time to the first token is the sum of
                                             * the first two */
     uint64_t seed;                       /* that was used */
@@ -288,7 +289,7 @@ typedef struct {
     int     running, queued; /* requests */
     int64_t submitted, refused, admitted;
     int64_t finished[TANDEM_FINISHES];
-    int64_t prompt_tokens, cached_tokens, completion_tokens;
+    int64_t prompt_tokens, cached_tokens, completion_tokens; /* of requests that were admitted */
 
     int64_t steps, failed_steps, rows, prompt_rows;
     double  step_s;

@@ -321,10 +321,12 @@ TEST(sched_queue_is_bounded_and_times_out)
         CHECK_INT(a.result.error.code, TANDEM_BUSY);
         CHECK_STR(str_of(a.result.error.text), str_of("the server is busy; try again"));
         CHECK_INT(a.result.usage.completion_tokens, 0);
+        CHECK_INT(a.result.usage.prompt_tokens, NANO_PROMPT);
         CHECK(a.result.usage.queue_s >= 0.05);
     }
     tandem_get_stats(e, &s);
     CHECK_INT(s.refused, 1);
+    CHECK_INT(s.prompt_tokens, NANO_PROMPT); /* of the only one that ran */
     nano_ask(t, e, &r, &a); /* there is room again */
     CHECK_INT(a.n, 100);
     tandem_close(e);
