@@ -1,8 +1,11 @@
 #include "bench/flags.h"
 
 #include "base/log.h"
+#include "bench/arms.h"
 
-bool bench_check_generate(const generate_flags *f, const opt_spec *usage)
+#include <stdio.h>
+
+static bool check_generate(const generate_flags *f, const opt_spec *usage)
 {
     if (!generate_check_flags(f, usage)) return false;
     if (f->method_given || f->stops.n || f->stats || f->system || f->think || f->logprobs >= 0)
@@ -54,13 +57,23 @@ bool bench_open_prompts(prompt_maker *p, tok **t, const target *m, const char *p
     return prompts_init(p, NULL, NULL, m->n_vocab, e);
 }
 
-bool bench_fill_prompts(prompt_set *s, const char *file, const tok *t, const target *m, const char *path, int n_random,
-                        int n_tokens, err *e)
+void bench_print_engine(const engine *g, const char *path, int kv)
 {
-    prompt_source from = {.n_vocab = m->n_vocab, .tok = t, .file = file, .n_tokens = n_tokens};
-    if (!path)
-        from.n_random = n_random;
-    else if (!open_chat_format(&from.format, m, path, e))
-        return false;
-    return prompt_set_fill(s, &from, e);
+    const ops *o = g->model->o;
+    printf("%s on %s (%s kernels), %d threads, K/V %s", cli_path_name(path), g->device.name,
+           o->kernels ? o->kernels : "its own", o->n_threads, generate_kv_names[kv]);
 }
+
+/* --- of the parts that compare methods ----------------------------------------------------------- */
+bool bench_check_methods(method_flags *f, int answer, const opt_spec *usage)
+{
+    err e = {0};
+    if (!check_generate(&f->gen, usage) || !bench_check_shape(&f->shape, f->gen.engine.path, usage)) return false;
+    if (!arms_check(f->methods, &e)) return opt_usage(usage, "--methods: %s", e.text), false;
+    if (f->shape.given && f->prompts) return opt_usage(usage, "--prompts are texts, and a shape has none"), false;
+    if (!f->gen.seed_given) f->gen.seed = 1, f->gen.seed_given = true;
+    if (f->gen.max_tokens < 0) f->gen.max_tokens = answer ? answer : f->shape.given ? 128 : 256;
+    return true;
+}
+
+const char *bench_model_path(const method_flags *f) { return f->shape.given ? NULL : f->gen.engine.path; }

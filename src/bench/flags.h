@@ -28,6 +28,10 @@ typedef struct {
      .given = &(f).quant_given,                                                                                        \
      .help = "type of its matrices: q4_0 (default), q8_0, q4_k, q5_k, q6_k, q5_0, iq4_xs, mxfp4, bf16, f16 or f32"}
 #define OPT_WORDS(flag, list, text) {.name = (flag), .kind = OPT_STR, .dest = &(list), .arg = "LIST", .help = (text)}
+#define OPT_PROMPTS(path, text) {.name = "prompts", .kind = OPT_STR, .dest = &(path), .arg = "FILE", .help = (text)}
+#define OPT_PROMPT_TOKENS(n, most, was_given, text)                                                                    \
+    {.name = "prompt-tokens", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = (most),                      \
+     .given = (was_given), .help = (text)}
 #define OPT_REPEATS(n, most, was_given, text)                                                                          \
     {.name = "repeats", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = (most), .given = (was_given),      \
      .help = (text)}
@@ -36,8 +40,6 @@ typedef struct {
     OPT_NO_HASH(no_hash)
 /* clang-format on */
 
-/* What OPT_GENERATE has and a measurement cannot use: true, or a message was printed (exit 2). */
-bool bench_check_generate(const generate_flags *f, const opt_spec *usage);
 /* Flags that do not go together: true, or a message was printed (exit 2). path: what --model says, or NULL. */
 bool bench_check_shape(const shape_flags *f, const char *path, const opt_spec *usage);
 /* Sets the model that the engine opens: the shape, or the path with nano resolved. */
@@ -46,8 +48,22 @@ bool bench_open_model(shape_flags *f, engine_options *opt, err *e);
 bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e);
 /* Questions in the model's chat format, and its tokenizer; random ids for a shape (path NULL) or a model without one. */
 bool bench_open_prompts(prompt_maker *p, tok **t, const target *m, const char *path, err *e);
-/* The prompts of a file, or our own, in the chat format of the model at `path`; for a shape (path NULL) n_random of n_tokens
- * random ids. */
-bool bench_fill_prompts(prompt_set *s, const char *file, const tok *t, const target *m, const char *path, int n_random,
-                        int n_tokens, err *e);
+/* "MODEL on DEVICE (its kernels), threads, K/V": the beginning of a table's first line. */
+void bench_print_engine(const engine *g, const char *path, int kv);
+
+/* --- of the parts that compare methods ----------------------------------------------------------- */
+typedef struct {
+    generate_flags gen;
+    shape_flags    shape;
+    const char    *methods, *prompts; /* NULL: none were given */
+    bool           no_hash;
+} method_flags;
+#define METHOD_DEFAULTS                                                                                                \
+    {                                                                                                                  \
+        .gen = GENERATE_DEFAULTS, .shape = SHAPE_DEFAULTS                                                              \
+    }
+/* What a measurement cannot use: true, or a message was printed (exit 2). Where they were not given, the seed is 1 and -n is
+ * `answer`, or 0: 256, of a shape 128. */
+bool        bench_check_methods(method_flags *f, int answer, const opt_spec *usage);
+const char *bench_model_path(const method_flags *f); /* NULL: a shape, which has none */
 #endif

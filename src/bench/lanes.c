@@ -9,15 +9,11 @@
  *      better  of auto's tok_s to that of the better of the other arms, by their medians
  *
  * A burst: one user alone, then many at once, then one alone again, who must be as fast as the first. */
-#include "base/bell.h"
 #include "base/clock.h"
 #include "bench/arms.h"
-#include "bench/bare.h"
 #include "bench/bench.h"
-#include "bench/flags.h"
-#include "bench/prompt_set.h"
-#include "bench/provenance.h"
 #include "bench/result.h"
+#include "bench/rig.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,14 +28,10 @@ enum {
 };
 
 static struct {
-    generate_flags gen;
-    shape_flags    shape;
-    const char    *methods, *users, *prompts, *json;
-    int            repeats, questions, n_prompt, burst;
-    bool           no_hash;
-} flags = {.gen       = GENERATE_DEFAULTS,
-           .shape     = SHAPE_DEFAULTS,
-           .methods   = "dflash,auto",
+    method_flags with;
+    const char  *users, *json;
+    int          repeats, questions, n_prompt, burst;
+} flags = {.with      = {.gen = GENERATE_DEFAULTS, .shape = SHAPE_DEFAULTS, .methods = "dflash,auto"},
            .users     = "1,2,4,8,16,32",
            .repeats   = 9,
            .questions = 4,
@@ -47,9 +39,9 @@ static struct {
            .burst     = 16};
 
 static const option opts[] = {
-    OPT_GENERATE(flags.gen),
-    OPT_SHAPE(flags.shape),
-    OPT_WORDS("methods", flags.methods, ARMS_HELP),
+    OPT_GENERATE(flags.with.gen),
+    OPT_SHAPE(flags.with.shape),
+    OPT_WORDS("methods", flags.with.methods, ARMS_HELP),
     OPT_WORDS("users", flags.users, "users at once (default 1,2,4,8,16,32)"),
     {.name = "questions",
      .kind = OPT_INT,
@@ -58,18 +50,9 @@ static const option opts[] = {
      .min  = 1,
      .max  = MAX_QUESTIONS,
      .help = "of each user, one after the other (default 4)"},
-    {.name = "prompt-tokens",
-     .kind = OPT_INT,
-     .dest = &flags.n_prompt,
-     .arg  = "N",
-     .min  = 1,
-     .max  = GENERATE_MAX_CONTEXT / 2,
-     .help = "length of the random questions that a shape gets (default 96)"},
-    {.name = "prompts",
-     .kind = OPT_STR,
-     .dest = &flags.prompts,
-     .arg  = "FILE",
-     .help = "a question a line (default: some of our own)"},
+    OPT_PROMPT_TOKENS(flags.n_prompt, GENERATE_MAX_CONTEXT / 2, NULL,
+                      "length of the random questions that a shape gets (default 96)"),
+    OPT_PROMPTS(flags.with.prompts, "a question a line (default: some of our own)"),
     {.name = "burst",
      .kind = OPT_INT,
      .dest = &flags.burst,
@@ -78,7 +61,7 @@ static const option opts[] = {
      .max  = MAX_USERS,
      .help = "users between two answers to a single one, with the last arm; 0: no burst (default 16)"},
     OPT_REPEATS(flags.repeats, MAX_REPEATS, NULL, "turns of each number of users (default 9)"),
-    OPT_RESULT(flags.json, flags.no_hash),
+    OPT_RESULT(flags.json, flags.with.no_hash),
     OPT_LOGGING,
 };
 static const opt_spec usage = {
@@ -102,50 +85,32 @@ typedef struct {
 } user;
 
 typedef struct {
-    engine         g;
-    sched         *sched;
-    bell           news;
-    tok           *tok;
-    tandem_request request;
-    tandem_bias    bias[TANDEM_MAX_BIAS];
-    prompt_set     prompts;
-    provenance     from;
-    arm_choice     arm[ARMS_MAX];
-    int            n_arms, n_different, n_runs;
-    int            users[MAX_CELLS], n_cells;
-    user           user[MAX_USERS];
-    int            first_question; /* of the turn */
-    tok_ids        first_text[MAX_USERS];
-    tally         *tally[MAX_CELLS]; /* [n_arms] */
-    double         after_burst[MAX_REPEATS];
+    bench_rig  rig;
+    bell       news;
+    arm_choice arm[ARMS_MAX];
+    int        n_arms, n_different, n_runs;
+    int        users[MAX_CELLS], n_cells;
+    user       user[MAX_USERS];
+    int        first_question; /* of the turn */
+    tok_ids    first_text[MAX_USERS];
+    tally     *tally[MAX_CELLS]; /* [n_arms] */
+    double     after_burst[MAX_REPEATS];
 } bench;
 
 /* --- running --------------------------------------------------------------------------------------*/
-static void on_news(void *ctx) { bell_ring(ctx); }
-
-static tandem_speculation speculation_of(const spec_settings *s)
-{
-    return (tandem_speculation){.method        = (tandem_method)s->method,
-                                .draft_max     = s->draft_max,
-                                .tree_budget   = s->tree_budget,
-                                .tree_temp     = s->tree_temp,
-                                .no_chain_seed = s->no_chain_seed,
-                                .draft_noise   = s->draft_noise};
-}
-
 static bool ask(bench *b, int u, int arm, err *e)
 {
     user          *x      = &b->user[u];
     int            number = b->first_question + u * flags.questions + x->asked++;
-    const tok_ids *p      = &b->prompts.prompt[number % b->prompts.n].ids;
-    tandem_request r      = b->request;
+    const tok_ids *p      = &b->rig.prompts.prompt[number % b->rig.prompts.n].ids;
+    tandem_request r      = b->rig.request;
     char           tenant[48];
     snprintf(tenant, sizeof tenant, "user %d of run %d", u, b->n_runs);
     r.ids    = p->p;
     r.n_ids  = p->n;
-    r.spec   = speculation_of(&b->arm[arm].spec);
+    r.spec   = job_speculation(&b->arm[arm].spec);
     r.tenant = tenant;
-    return sched_submit(b->sched, &r, &x->job, e);
+    return sched_submit(b->rig.sched, &r, &x->job, e);
 }
 
 static void take_tokens(user *x)
@@ -325,11 +290,9 @@ static void print_cell(const bench *b, int cell)
 
 static void print_table(const bench *b)
 {
-    const ops *o = b->g.model->o;
-    printf("%s on %s (%s kernels), %d threads, K/V %s, %d questions each, answers of up to %d tokens; medians of %d "
-           "turns with 90%% intervals\n",
-           cli_path_name(flags.gen.engine.path), b->g.device.name, o->kernels ? o->kernels : "its own", o->n_threads,
-           generate_kv_names[flags.gen.kv], flags.questions, flags.gen.max_tokens, flags.repeats);
+    bench_print_engine(&b->rig.g, flags.with.gen.engine.path, flags.with.gen.kv);
+    printf(", %d questions each, answers of up to %d tokens; medians of %d turns with 90%% intervals\n",
+           flags.questions, flags.with.gen.max_tokens, flags.repeats);
     printf("users  %-12s %9s  %-19s %9s  %6s %6s\n", "arm", "tok/s", "to off [90%]", "ttft ms", "length", "rate");
     for (int c = 0; c < b->n_cells; c++) print_cell(b, c);
     if (flags.burst) {
@@ -373,48 +336,23 @@ static void put_cell(json_writer *w, const bench *b, int cell)
 
 static bool write_json(const bench *b, err *e)
 {
-    buf         out;
-    json_writer w;
-    buf_init(&out, 1 << 24);
-    json_writer_init(&w, &out);
-    json_begin_object(&w);
-    result_str(&w, "bench", "lanes");
-    provenance_put(&b->from, &w, &b->g, cli_path_name(flags.gen.engine.path), generate_kv_names[flags.gen.kv]);
-    result_int(&w, "answer_tokens", flags.gen.max_tokens);
-    result_int(&w, "questions", flags.questions);
-    result_int(&w, "repeats", flags.repeats);
-    result_int(&w, "different_texts", b->n_different);
-    if (flags.burst) result_interval(&w, "after_burst", median_of(b->after_burst, flags.repeats));
-    json_key(&w, "cells");
-    json_begin_array(&w);
-    for (int c = 0; c < b->n_cells; c++) put_cell(&w, b, c);
-    json_end(&w);
-    json_end(&w);
-    bool ok = result_write(flags.json, buf_str(&out), e);
-    buf_deinit(&out);
-    return ok;
+    result_doc   doc;
+    json_writer *w = result_begin(&doc, "lanes");
+    provenance_put(&b->rig.from, w, &b->rig.g, cli_path_name(flags.with.gen.engine.path),
+                   generate_kv_names[flags.with.gen.kv]);
+    result_int(w, "answer_tokens", flags.with.gen.max_tokens);
+    result_int(w, "questions", flags.questions);
+    result_int(w, "repeats", flags.repeats);
+    result_int(w, "different_texts", b->n_different);
+    if (flags.burst) result_interval(w, "after_burst", median_of(b->after_burst, flags.repeats));
+    json_key(w, "cells");
+    json_begin_array(w);
+    for (int c = 0; c < b->n_cells; c++) put_cell(w, b, c);
+    json_end(w);
+    return result_end(&doc, flags.json, e);
 }
 
 /* --- the command ----------------------------------------------------------------------------------*/
-static bool open_sched(bench *b, int lanes, err *e)
-{
-    sched_options so = {.spec        = b->g.spec,
-                        .model       = b->g.model,
-                        .tok         = b->tok,
-                        .n_ctx       = b->g.n_ctx,
-                        .max_lanes   = lanes,
-                        .step_tokens = b->g.model->max_rows,
-                        .wake_s      = 2e-3,
-                        .wake        = on_news,
-                        .wake_ctx    = &b->news};
-    settings_init(&so.settings);
-    so.settings.default_max_tokens = b->g.n_ctx;
-    job_request_init(&b->request, b->g.model);
-    if (!generate_apply(&b->request, &flags.gen, b->g.model->n_vocab, b->bias, e)) return false;
-    b->request.ignore_stop_ids = flags.shape.given;
-    return sched_new(&b->sched, &so, e);
-}
-
 static int most_users(const bench *b)
 {
     int most = flags.burst;
@@ -424,46 +362,36 @@ static int most_users(const bench *b)
 
 static bool open_all(bench *b, err *e)
 {
-    generate_flags *f    = &flags.gen;
+    generate_flags *f    = &flags.with.gen;
     int             most = most_users(b);
-    f->method            = SPEC_AUTO; /* all drafters are wanted */
     f->engine.more_lanes = most;
     if (!f->engine.n_ctx) f->engine.n_ctx = 1024;
-    if (!bench_open_model(&flags.shape, &f->engine, e) || !bench_open_drafter(&flags.shape, &f->draft, e) ||
-        !bare_open(&b->g, f, e) || (!flags.shape.given && !open_tok(&b->tok, f->engine.path, e)) ||
-        !bench_fill_prompts(&b->prompts, flags.prompts, b->tok, b->g.model, flags.shape.given ? NULL : f->engine.path,
-                            RANDOM_PROMPTS, flags.n_prompt, e) ||
-        !arms_choose(b->arm, &b->n_arms, flags.methods, b->g.spec, &f->spec, e) || !open_sched(b, most, e))
+    spec_settings base = generate_speculation(f);
+    if (!rig_open(&b->rig, &flags.with, true, e) ||
+        !rig_fill_prompts(&b->rig, &flags.with, RANDOM_PROMPTS, flags.n_prompt, e) ||
+        !arms_choose(b->arm, &b->n_arms, flags.with.methods, b->rig.g.spec, &base, e) ||
+        !rig_serve(&b->rig, &flags.with, most, &b->news, e))
         return false;
     for (int c = 0; c < b->n_cells; c++) b->tally[c] = xnew_n(tally, (size_t)b->n_arms);
     return true;
 }
 
-static bool measure(bench *b, err *e)
+static bool measure(void *ctx, err *e)
 {
-    const char *model = flags.shape.given ? NULL : flags.gen.engine.path;
-    if (flags.json && !cli_check_output(flags.json, e)) return false;
-    if (!open_all(b, e) || (flags.json && !provenance_files(&b->from, model, &flags.gen.draft, !flags.no_hash, e)) ||
-        !run_all(b, e))
-        return false;
+    bench *b = ctx;
+    if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !run_all(b, e)) return false;
     print_table(b);
     if (flags.json && !write_json(b, e)) return false;
     return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from the first arm's", b->n_different);
 }
 
-/* What can be wrong with the flags: true, or a message was printed. */
-static bool check_flags(bench *b)
+static bool check_flags(void *ctx)
 {
-    err e = {0};
-    if (!bench_check_generate(&flags.gen, &usage) || !bench_check_shape(&flags.shape, flags.gen.engine.path, &usage))
-        return false;
-    if (!arms_check(flags.methods, &e)) return opt_usage(&usage, "--methods: %s", e.text), false;
+    bench *b = ctx;
+    err    e = {0};
+    if (!bench_check_methods(&flags.with, ANSWER, &usage)) return false;
     if (!result_numbers(flags.users, b->users, MAX_CELLS, &b->n_cells, 1, MAX_USERS, &e))
         return opt_usage(&usage, "--users: %s", e.text), false;
-    if (flags.shape.given && flags.prompts)
-        return opt_usage(&usage, "--prompts are texts, and a shape has none"), false;
-    if (flags.gen.max_tokens < 0) flags.gen.max_tokens = ANSWER;
-    if (!flags.gen.seed_given) flags.gen.seed = 1, flags.gen.seed_given = true;
     return true;
 }
 
@@ -477,34 +405,18 @@ static void each_text(bench *b, void (*f)(tok_ids *ids))
 
 static void begin_text(tok_ids *ids) { tok_ids_init(ids, GENERATE_MAX_CONTEXT); }
 
-static void close_all(bench *b)
-{
-    release_all(b);
-    sched_free(b->sched);
-    each_text(b, tok_ids_deinit);
-    for (int c = 0; c < MAX_CELLS; c++) mem_free(b->tally[c]);
-    prompt_set_deinit(&b->prompts);
-    provenance_deinit(&b->from);
-    engine_close(&b->g);
-    shape_free(&flags.shape.target);
-    shape_free(&flags.shape.drafter);
-    tok_free(b->tok);
-    mem_free(b);
-}
+static const bench_command command = {
+    .part = "lanes", .usage = &usage, .check = check_flags, .measure = measure, .json = &flags.json};
 
 int bench_lanes(int argc, char **args)
 {
-    int    n_args, code;
-    err    e = {0};
     bench *b = xnew(bench);
-    provenance_command(&b->from, "lanes", argc, args);
     each_text(b, begin_text);
-    if (opt_parse(&usage, argc, args, &n_args, &code)) {
-        if (n_args)
-            code = opt_usage(&usage, "'%s' is not a flag", args[0]);
-        else
-            code = !check_flags(b) ? 2 : measure(b, &e) ? 0 : cli_fail(&e);
-    }
-    close_all(b);
+    int code = bench_run(&command, &b->rig.from, b, argc, args);
+    release_all(b);
+    rig_close(&b->rig, &flags.with);
+    each_text(b, tok_ids_deinit);
+    for (int c = 0; c < MAX_CELLS; c++) mem_free(b->tally[c]);
+    mem_free(b);
     return code;
 }

@@ -53,3 +53,21 @@ bool result_write(const char *path, str text, err *e)
     ok       = f && fclose(f) == 0 && ok;
     return ok || err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
+
+json_writer *result_begin(result_doc *r, const char *part)
+{
+    buf_init(&r->text, 1 << 24);
+    json_writer_init(&r->w, &r->text);
+    json_begin_object(&r->w);
+    result_str(&r->w, "bench", part);
+    return &r->w;
+}
+
+bool result_end(result_doc *r, const char *path, err *e)
+{
+    json_end(&r->w);
+    bool ok = !path || result_write(path, buf_str(&r->text), e);
+    if (!path) printf("%.*s\n", (int)r->text.n, r->text.p);
+    buf_deinit(&r->text);
+    return ok;
+}

@@ -5,10 +5,8 @@
  * another program can run its own measurements in between. */
 #include "bench/bench.h"
 #include "bench/cells.h"
-#include "bench/flags.h"
-#include "bench/provenance.h"
 #include "bench/result.h"
-#include "cli/generate.h"
+#include "bench/rig.h"
 #include "ops/profile.h"
 
 #include <stdio.h>
@@ -172,10 +170,8 @@ static void print_cell(measured *x)
 
 static void print_table(bench *b)
 {
-    const ops *o = b->g.model->o;
-    printf("%s on %s (%s kernels), %d threads, K/V %s; median of %d with a 90%% interval, %d steps each\n",
-           cli_path_name(flags.engine.path), b->g.device.name, o->kernels ? o->kernels : "its own", o->n_threads,
-           generate_kv_names[flags.kv], flags.repeats, flags.steps);
+    bench_print_engine(&b->g, flags.engine.path, flags.kv);
+    printf("; median of %d with a 90%% interval, %d steps each\n", flags.repeats, flags.steps);
     printf("%-8s %6s %8s %10s %9s %s\n", "kind", "rows", "context", "ms", "tok/s",
            "[90%]  experts touched per layer: mean, least to most (if drawn evenly)");
     for (int i = 0; i < b->n_cells; i++) print_cell(&b->cells[i]);
@@ -217,24 +213,17 @@ static void put_series(json_writer *w, bench *b, cell_kind kind, int context)
 
 static bool write_json(bench *b, err *e)
 {
-    buf         out;
-    json_writer w;
-    buf_init(&out, 1 << 24);
-    json_writer_init(&w, &out);
-    json_begin_object(&w);
-    result_str(&w, "bench", "rows");
-    provenance_put(&b->from, &w, &b->g, cli_path_name(flags.engine.path), generate_kv_names[flags.kv]);
-    result_int(&w, "steps", flags.steps);
-    result_int(&w, "repeats", flags.repeats);
-    json_key(&w, "series");
-    json_begin_array(&w);
-    for (int k = 0; k < b->n_contexts; k++) put_series(&w, b, flags.chain ? CELL_CHAIN : CELL_ROWS, b->context[k]);
-    put_series(&w, b, CELL_PREFILL, 0);
-    json_end(&w);
-    json_end(&w);
-    bool ok = result_write(flags.json, buf_str(&out), e);
-    buf_deinit(&out);
-    return ok;
+    result_doc   doc;
+    json_writer *w = result_begin(&doc, "rows");
+    provenance_put(&b->from, w, &b->g, cli_path_name(flags.engine.path), generate_kv_names[flags.kv]);
+    result_int(w, "steps", flags.steps);
+    result_int(w, "repeats", flags.repeats);
+    json_key(w, "series");
+    json_begin_array(w);
+    for (int k = 0; k < b->n_contexts; k++) put_series(w, b, flags.chain ? CELL_CHAIN : CELL_ROWS, b->context[k]);
+    put_series(w, b, CELL_PREFILL, 0);
+    json_end(w);
+    return result_end(&doc, flags.json, e);
 }
 
 /* --- asked ----------------------------------------------------------------------------------------*/
@@ -276,10 +265,10 @@ static bool answer_all(bench *b, err *e)
 }
 
 /* --- the command ----------------------------------------------------------------------------------*/
-static bool measure(bench *b, err *e)
+static bool measure(void *ctx, err *e)
 {
-    if (!bench_open_model(&flags.shape, &flags.engine, e) || (flags.json && !cli_check_output(flags.json, e)))
-        return false;
+    bench *b = ctx;
+    if (!bench_open_model(&flags.shape, &flags.engine, e)) return false;
     flags.engine.wrap    = wrap;
     flags.engine.n_ctx   = 1; /* the cells have pages of their own */
     flags.engine.kv_type = flags.kv == 0 ? QUANT_F16 : QUANT_F32;
@@ -293,10 +282,10 @@ static bool measure(bench *b, err *e)
     return !flags.json || write_json(b, e);
 }
 
-/* What can be wrong with the flags: true, or a message was printed. */
-static bool check_flags(bench *b)
+static bool check_flags(void *ctx)
 {
-    err e = {0};
+    bench *b = ctx;
+    err    e = {0};
     if (!bench_check_shape(&flags.shape, flags.engine.path, &usage)) return false;
     if (flags.ask && (flags.json || flags.profile))
         return opt_usage(&usage, "--json and --profile do not go with --ask, which answers on standard output"), false;
@@ -305,29 +294,19 @@ static bool check_flags(bench *b)
     return true;
 }
 
-static void close_all(bench *b)
+static const bench_command command = {
+    .part = "rows", .usage = &usage, .check = check_flags, .measure = measure, .json = &flags.json};
+
+int bench_rows(int argc, char **args)
 {
+    bench *b = xnew(bench);
+    b->cells = xnew_n(measured, MAX_CELLS);
+    int code = bench_run(&command, &b->from, b, argc, args);
     cell_rig_free(b->rig);
     engine_close(&b->g);
     shape_free(&flags.shape.target);
     provenance_deinit(&b->from);
     mem_free(b->cells);
     mem_free(b);
-}
-
-int bench_rows(int argc, char **args)
-{
-    int    n_args, code;
-    err    e = {0};
-    bench *b = xnew(bench);
-    b->cells = xnew_n(measured, MAX_CELLS);
-    provenance_command(&b->from, "rows", argc, args);
-    if (opt_parse(&usage, argc, args, &n_args, &code)) {
-        if (n_args)
-            code = opt_usage(&usage, "'%s' is not a flag", args[0]);
-        else
-            code = !check_flags(b) ? 2 : measure(b, &e) ? 0 : cli_fail(&e);
-    }
-    close_all(b);
     return code;
 }

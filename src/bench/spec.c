@@ -8,11 +8,9 @@
 #include "bench/arms.h"
 #include "bench/bare.h"
 #include "bench/bench.h"
-#include "bench/flags.h"
 #include "bench/oracle.h"
-#include "bench/prompt_set.h"
-#include "bench/provenance.h"
 #include "bench/result.h"
+#include "bench/rig.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,40 +18,29 @@
 enum { MAX_PAIRS = 4096, MAX_ACCEPTS = 8, RANDOM_PROMPTS = 4 };
 
 static struct {
-    generate_flags gen;
-    shape_flags    shape;
-    const char    *methods, *prompts, *accept;
-    int            repeats, n_prompt;
-    bool           json, no_hash, n_prompt_given;
-} flags = {.gen = GENERATE_DEFAULTS, .shape = SHAPE_DEFAULTS, .repeats = 3, .n_prompt = 128};
+    method_flags with;
+    const char  *accept;
+    int          repeats, n_prompt;
+    bool         json, n_prompt_given;
+} flags = {.with = METHOD_DEFAULTS, .repeats = 3, .n_prompt = 128};
 
 static const option opts[] = {
-    OPT_GENERATE(flags.gen),
-    OPT_SHAPE(flags.shape),
+    OPT_GENERATE(flags.with.gen),
+    OPT_SHAPE(flags.with.shape),
     OPT_WORDS("accept", flags.accept,
               "drafters work in full, but guess so well that a round of the longest draft commits so many tokens: "
               "7.7,1.5"),
-    {.name  = "prompt-tokens",
-     .kind  = OPT_INT,
-     .dest  = &flags.n_prompt,
-     .arg   = "N",
-     .min   = 1,
-     .max   = 1 << 20,
-     .given = &flags.n_prompt_given,
-     .help  = "length of the random prompts that a shape gets (default 128)"},
-    OPT_WORDS("methods", flags.methods, ARMS_HELP),
-    {.name = "prompts",
-     .kind = OPT_STR,
-     .dest = &flags.prompts,
-     .arg  = "FILE",
-     .help = "a prompt a line (default: some of our own)"},
+    OPT_PROMPT_TOKENS(flags.n_prompt, 1 << 20, &flags.n_prompt_given,
+                      "length of the random prompts that a shape gets (default 128)"),
+    OPT_WORDS("methods", flags.with.methods, ARMS_HELP),
+    OPT_PROMPTS(flags.with.prompts, "a prompt a line (default: some of our own)"),
     OPT_REPEATS(flags.repeats, 1000, NULL,
                 "times that every prompt is answered by every arm; a shape gets new prompts each time (default 3)"),
     {.name = "json",
      .kind = OPT_FLAG,
      .dest = &flags.json,
      .help = "the results as JSON, a line for each number of --accept"},
-    OPT_NO_HASH(flags.no_hash),
+    OPT_NO_HASH(flags.with.no_hash),
     OPT_LOGGING,
 };
 static const opt_spec usage = {
@@ -73,24 +60,21 @@ typedef struct {
 } arm;
 
 typedef struct {
-    engine     g;
-    tok       *t;
-    bare       gen;
-    provenance from;
-    prompt_set prompts;
-    oracle    *oracle;              /* NULL: drafters guess as they do */
-    double     accept[MAX_ACCEPTS]; /* what the oracle is told, table by table */
-    int        n_accepts;
-    int        n_repeats, n_arms, n_pairs, n_different;
-    arm        arms[ARMS_MAX];
-    tok_ids    text, first_text;
+    bench_rig rig;
+    bare      gen;
+    oracle   *oracle;              /* NULL: drafters guess as they do */
+    double    accept[MAX_ACCEPTS]; /* what the oracle is told, table by table */
+    int       n_accepts;
+    int       n_repeats, n_arms, n_pairs, n_different;
+    arm       arms[ARMS_MAX];
+    tok_ids   text, first_text;
 } bench;
 
 /* --- arms -----------------------------------------------------------------------------------------*/
 static bool choose_arms(bench *b, err *e)
 {
     arm_choice choice[ARMS_MAX];
-    if (!arms_choose(choice, &b->n_arms, flags.methods, b->g.spec, &b->gen.lane.spec, e)) return false;
+    if (!arms_choose(choice, &b->n_arms, flags.with.methods, b->rig.g.spec, &b->gen.lane.spec, e)) return false;
     for (int i = 0; i < b->n_arms; i++) b->arms[i].choice = choice[i];
     return true;
 }
@@ -111,15 +95,14 @@ static bool parse_accepts(double *out, int *n, err *e)
 /* --- prompts --------------------------------------------------------------------------------------*/
 static bool choose_prompts(bench *b, err *e)
 {
-    const char *path = flags.shape.given ? NULL : flags.gen.engine.path;
-    int         n    = RANDOM_PROMPTS * flags.repeats;
-    b->n_repeats     = flags.shape.given ? 1 : flags.repeats;
-    if (flags.shape.given && n > PROMPT_SET_MAX)
+    int n        = RANDOM_PROMPTS * flags.repeats;
+    b->n_repeats = flags.with.shape.given ? 1 : flags.repeats;
+    if (flags.with.shape.given && n > PROMPT_SET_MAX)
         return err_set(e, ERR_INPUT, "--repeats: more than %d are too many for a shape",
                        PROMPT_SET_MAX / RANDOM_PROMPTS);
-    if (!bench_fill_prompts(&b->prompts, flags.prompts, b->t, b->g.model, path, n, flags.n_prompt, e)) return false;
-    for (int i = 0; i < b->prompts.n; i++)
-        if (!bare_check(&b->gen, &b->prompts.prompt[i].ids, e)) return false;
+    if (!rig_fill_prompts(&b->rig, &flags.with, n, flags.n_prompt, e)) return false;
+    for (int i = 0; i < b->rig.prompts.n; i++)
+        if (!bare_check(&b->gen, &b->rig.prompts.prompt[i].ids, e)) return false;
     return true;
 }
 
@@ -138,7 +121,7 @@ static bool run_arm(bench *b, arm *a, const chat_prompt *p, double *seconds, err
     *seconds = b->gen.decode_s;
     a->seconds += b->gen.decode_s;
     a->tokens += b->gen.n_out - 1;
-    spec_stats_add(&a->stats, spec_lane_stats(b->g.lane));
+    spec_stats_add(&a->stats, spec_lane_stats(b->rig.g.lane));
     return true;
 }
 
@@ -149,9 +132,9 @@ static bool learn_texts(bench *b, err *e)
     double  unused;
     bool    ok = true;
     tok_ids_init(&all, GENERATE_MAX_CONTEXT);
-    for (int i = 0; ok && b->oracle && i < b->prompts.n; i++) {
-        const tok_ids *prompt = &b->prompts.prompt[i].ids;
-        ok                    = run_arm(b, &b->arms[0], &b->prompts.prompt[i], &unused, e);
+    for (int i = 0; ok && b->oracle && i < b->rig.prompts.n; i++) {
+        const tok_ids *prompt = &b->rig.prompts.prompt[i].ids;
+        ok                    = run_arm(b, &b->arms[0], &b->rig.prompts.prompt[i], &unused, e);
         tok_ids_clear(&all);
         tok_ids_put_n(&all, prompt->p, prompt->n);
         tok_ids_put_n(&all, b->text.p, b->text.n);
@@ -178,11 +161,11 @@ static bool run_pair(bench *b, const chat_prompt *p, int turn, err *e)
 static bool run_all(bench *b, err *e)
 {
     progress_bar bar;
-    int          turn = 0, total = b->n_repeats * b->prompts.n;
+    int          turn = 0, total = b->n_repeats * b->rig.prompts.n;
     double       unused;
     b->n_pairs = b->n_different = 0;
     for (int k = 0; k < b->n_arms; k++) { /* warm up: drafters, pages, and what auto knows about costs */
-        if (!run_arm(b, &b->arms[k], &b->prompts.prompt[0], &unused, e)) return false;
+        if (!run_arm(b, &b->arms[k], &b->rig.prompts.prompt[0], &unused, e)) return false;
         b->arms[k].stats   = (spec_stats){0};
         b->arms[k].seconds = 0;
         b->arms[k].tokens = b->arms[k].n_ratios = 0;
@@ -190,9 +173,9 @@ static bool run_all(bench *b, err *e)
     progress_start(&bar, "measuring");
     bar.no_bytes = true;
     for (int r = 0; r < b->n_repeats; r++)
-        for (int i = 0; i < b->prompts.n && b->n_pairs < MAX_PAIRS; i++) {
+        for (int i = 0; i < b->rig.prompts.n && b->n_pairs < MAX_PAIRS; i++) {
             progress_show(&bar, (size_t)turn, (size_t)total);
-            if (!run_pair(b, &b->prompts.prompt[i], turn++, e)) return false;
+            if (!run_pair(b, &b->rig.prompts.prompt[i], turn++, e)) return false;
         }
     progress_end(&bar);
     return true;
@@ -212,10 +195,10 @@ static void print_arm(arm *a)
 
 static void print_table(bench *b, double accept)
 {
-    if (flags.shape.given) printf("%s; ", flags.shape.target.name);
+    if (flags.with.shape.given) printf("%s; ", flags.with.shape.target.name);
     if (b->oracle) printf("an oracle's guesses, %g tokens a round; ", accept);
-    printf("%s, %d threads, temperature %g; %d prompts, %d pairs, %lld tokens an arm\n", b->g.model->o->name,
-           b->g.model->o->n_threads, (double)b->gen.lane.params.temp, b->prompts.n, b->n_pairs,
+    printf("%s, %d threads, temperature %g; %d prompts, %d pairs, %lld tokens an arm\n", b->rig.g.model->o->name,
+           b->rig.g.model->o->n_threads, (double)b->gen.lane.params.temp, b->rig.prompts.n, b->n_pairs,
            (long long)b->arms[0].tokens);
     printf("%-12s %9s   %-18s %7s %7s %8s %8s %8s\n", "arm", "tok/s", "ratio [90%]", "length", "rate", "draft ms",
            "verify", "commit");
@@ -247,68 +230,55 @@ static void put_arm(json_writer *w, arm *a)
     json_end(w);
 }
 
-static void print_json(bench *b, double accept)
+static bool print_json(bench *b, double accept, err *e)
 {
-    buf         out;
-    json_writer w;
-    buf_init(&out, 1 << 24);
-    json_writer_init(&w, &out);
-    json_begin_object(&w);
-    result_str(&w, "bench", "spec");
-    result_str(&w, "device", b->g.model->o->name);
-    provenance_put(&b->from, &w, &b->g, cli_path_name(flags.gen.engine.path), generate_kv_names[flags.gen.kv]);
-    if (flags.shape.given) result_str(&w, "shape", flags.shape.target.name);
-    if (b->oracle) result_real(&w, "accept", accept);
-    result_int(&w, "prompts", b->prompts.n);
-    result_int(&w, "pairs", b->n_pairs);
-    result_real(&w, "temperature", (double)b->gen.lane.params.temp);
-    result_int(&w, "different_texts", b->n_different);
-    json_key(&w, "arms");
-    json_begin_array(&w);
-    for (int i = 0; i < b->n_arms; i++) put_arm(&w, &b->arms[i]);
-    json_end(&w);
-    json_end(&w);
-    printf("%.*s\n", (int)out.n, out.p);
-    buf_deinit(&out);
+    result_doc   doc;
+    json_writer *w = result_begin(&doc, "spec");
+    result_str(w, "device", b->rig.g.model->o->name);
+    provenance_put(&b->rig.from, w, &b->rig.g, cli_path_name(flags.with.gen.engine.path),
+                   generate_kv_names[flags.with.gen.kv]);
+    if (flags.with.shape.given) result_str(w, "shape", flags.with.shape.target.name);
+    if (b->oracle) result_real(w, "accept", accept);
+    result_int(w, "prompts", b->rig.prompts.n);
+    result_int(w, "pairs", b->n_pairs);
+    result_real(w, "temperature", (double)b->gen.lane.params.temp);
+    result_int(w, "different_texts", b->n_different);
+    json_key(w, "arms");
+    json_begin_array(w);
+    for (int i = 0; i < b->n_arms; i++) put_arm(w, &b->arms[i]);
+    json_end(w);
+    return result_end(&doc, NULL, e);
 }
 
 /* --- the command ----------------------------------------------------------------------------------*/
 static bool open_all(bench *b, err *e)
 {
-    generate_flags *f = &flags.gen;
-    f->method         = SPEC_AUTO; /* all drafters are wanted */
-    f->method_given   = true;
+    generate_flags *f = &flags.with.gen;
     if (flags.accept) {
-        b->oracle         = oracle_new(flags.shape.spec.seed);
+        b->oracle         = oracle_new(flags.with.shape.spec.seed);
         f->draft.wrap     = oracle_wrap;
         f->draft.wrap_ctx = b->oracle;
     }
-    if (!bench_open_model(&flags.shape, &f->engine, e) || !bench_open_drafter(&flags.shape, &f->draft, e) ||
-        (!flags.shape.given && !open_tok(&b->t, f->engine.path, e)) || !bare_open(&b->g, f, e) ||
-        !bare_init(&b->gen, &b->g, b->t, f, e))
-        return false;
+    if (!rig_open(&b->rig, &flags.with, true, e) || !bare_init(&b->gen, &b->rig.g, b->rig.tok, f, e)) return false;
     b->gen.on_token   = on_token;
     b->gen.ctx        = b;
-    b->gen.ignore_eos = flags.shape.given;
+    b->gen.ignore_eos = flags.with.shape.given;
     return true;
-}
-
-static bool note_files(bench *b, err *e)
-{
-    const char *model = flags.shape.given ? NULL : flags.gen.engine.path;
-    return !flags.json || provenance_files(&b->from, model, &flags.gen.draft, !flags.no_hash, e);
 }
 
 static bool measure_one(bench *b, double accept, err *e)
 {
     if ((b->oracle && !oracle_accept(b->oracle, accept, e)) || !run_all(b, e)) return false;
-    (flags.json ? print_json : print_table)(b, accept);
+    if (!flags.json) print_table(b, accept);
+    if (flags.json && !print_json(b, accept, e)) return false;
     return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from the first arm's", b->n_different);
 }
 
-static bool measure(bench *b, err *e)
+static bool measure(void *ctx, err *e)
 {
-    if (!open_all(b, e) || !note_files(b, e) || !choose_arms(b, e) || !choose_prompts(b, e) || !learn_texts(b, e))
+    bench *b = ctx;
+    if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !choose_arms(b, e) ||
+        !choose_prompts(b, e) || !learn_texts(b, e))
         return false;
     if (!b->n_accepts) return measure_one(b, 0, e);
     for (int i = 0; i < b->n_accepts; i++)
@@ -316,51 +286,30 @@ static bool measure(bench *b, err *e)
     return true;
 }
 
-/* What can be wrong with the flags: true, or a message was printed. */
-static bool check_flags(bench *b)
+static bool check_flags(void *ctx)
 {
-    err e = {0};
-    if (!bench_check_generate(&flags.gen, &usage) || !bench_check_shape(&flags.shape, flags.gen.engine.path, &usage))
-        return false;
-    if (!arms_check(flags.methods, &e)) return opt_usage(&usage, "--methods: %s", e.text), false;
+    bench *b = ctx;
+    err    e = {0};
+    if (!bench_check_methods(&flags.with, 0, &usage)) return false;
     if (!parse_accepts(b->accept, &b->n_accepts, &e)) return opt_usage(&usage, "--accept: %s", e.text), false;
-    if (flags.n_prompt_given && !flags.shape.given) return opt_usage(&usage, "--prompt-tokens needs --shape"), false;
-    if (flags.shape.given && flags.prompts)
-        return opt_usage(&usage, "--prompts are texts, and a shape has none"), false;
-    if (!flags.gen.seed_given) flags.gen.seed = 1, flags.gen.seed_given = true;
-    if (flags.gen.max_tokens < 0) flags.gen.max_tokens = flags.shape.given ? 128 : 256;
+    if (flags.n_prompt_given && !flags.with.shape.given)
+        return opt_usage(&usage, "--prompt-tokens needs --shape"), false;
     return true;
 }
 
-static void close_all(bench *b)
-{
-    prompt_set_deinit(&b->prompts);
-    tok_ids_deinit(&b->text);
-    tok_ids_deinit(&b->first_text);
-    if (b->gen.g) bare_deinit(&b->gen);
-    engine_close(&b->g);
-    oracle_free(b->oracle);
-    provenance_deinit(&b->from);
-    shape_free(&flags.shape.target);
-    shape_free(&flags.shape.drafter);
-    tok_free(b->t);
-    mem_free(b);
-}
+static const bench_command command = {.part = "spec", .usage = &usage, .check = check_flags, .measure = measure};
 
 int bench_spec(int argc, char **args)
 {
-    int    n_args, code;
-    err    e = {0};
     bench *b = xnew(bench);
     tok_ids_init(&b->text, GENERATE_MAX_CONTEXT);
     tok_ids_init(&b->first_text, GENERATE_MAX_CONTEXT);
-    provenance_command(&b->from, "spec", argc, args);
-    if (opt_parse(&usage, argc, args, &n_args, &code)) {
-        if (n_args)
-            code = opt_usage(&usage, "'%s' is not a flag", args[0]);
-        else
-            code = !check_flags(b) ? 2 : measure(b, &e) ? 0 : cli_fail(&e);
-    }
-    close_all(b);
+    int code = bench_run(&command, &b->rig.from, b, argc, args);
+    if (b->gen.g) bare_deinit(&b->gen);
+    rig_close(&b->rig, &flags.with);
+    oracle_free(b->oracle);
+    tok_ids_deinit(&b->text);
+    tok_ids_deinit(&b->first_text);
+    mem_free(b);
     return code;
 }

@@ -15,10 +15,9 @@
 #include "bench/arms.h"
 #include "bench/bare.h"
 #include "bench/bench.h"
-#include "bench/flags.h"
 #include "bench/prompts.h"
-#include "bench/provenance.h"
 #include "bench/result.h"
+#include "bench/rig.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,24 +27,23 @@
 enum { MAX_SIZES = 16, MAX_CELLS = MAX_SIZES + 1, MAX_REPEATS = 1000, ANSWER = 128 };
 
 static struct {
-    generate_flags gen;
-    shape_flags    shape;
-    const char    *methods, *contexts, *json;
-    int            repeats;
-    bool           session, no_hash;
-} flags = {.gen = GENERATE_DEFAULTS, .shape = SHAPE_DEFAULTS, .contexts = "512,2048", .repeats = 9};
+    method_flags with;
+    const char  *contexts, *json;
+    int          repeats;
+    bool         session;
+} flags = {.with = METHOD_DEFAULTS, .contexts = "512,2048", .repeats = 9};
 
 static const option opts[] = {
-    OPT_GENERATE(flags.gen),
-    OPT_SHAPE(flags.shape),
-    OPT_WORDS("methods", flags.methods, ARMS_HELP),
+    OPT_GENERATE(flags.with.gen),
+    OPT_SHAPE(flags.with.shape),
+    OPT_WORDS("methods", flags.with.methods, ARMS_HELP),
     OPT_WORDS("contexts", flags.contexts, "prompt sizes in tokens (default 512,2048)"),
     OPT_REPEATS(flags.repeats, MAX_REPEATS, NULL, "prompts of each size (default 9)"),
     {.name = "session",
      .kind = OPT_FLAG,
      .dest = &flags.session,
      .help = "all sizes in one conversation's memory, ascending, then the smallest again"},
-    OPT_RESULT(flags.json, flags.no_hash),
+    OPT_RESULT(flags.json, flags.with.no_hash),
     OPT_LOGGING,
 };
 static const opt_spec usage = {
@@ -72,11 +70,9 @@ typedef struct {
 } tally;
 
 typedef struct {
-    engine       g;
-    tok         *tok;
+    bench_rig    rig;
     bare         gen;
     prompt_maker prompts;
-    provenance   from;
     arm_choice   arm[ARMS_MAX];
     int          n_arms, n_different;
     int          size[MAX_CELLS], n_sizes, n_cells; /* a session's probe is the last cell */
@@ -108,7 +104,7 @@ static size_t read_peak(void)
 static size_t device_used(const bench *b)
 {
     ops_device d;
-    return strncmp(b->g.device.name, "cuda", 4) || !ops_device_find(&d, b->g.device.name, NULL)
+    return strncmp(b->rig.g.device.name, "cuda", 4) || !ops_device_find(&d, b->rig.g.device.name, NULL)
                ? 0
                : d.total_bytes - d.free_bytes;
 }
@@ -122,10 +118,10 @@ static bool on_token(void *ctx, int32_t id)
 
 static bool renew_lane(bench *b, err *e)
 {
-    spec_lane_free(b->g.lane);
-    b->g.lane = NULL;
-    spec_forget(b->g.spec);
-    return spec_lane_new(b->g.spec, &b->g.lane, e);
+    spec_lane_free(b->rig.g.lane);
+    b->rig.g.lane = NULL;
+    spec_forget(b->rig.g.spec);
+    return spec_lane_new(b->rig.g.spec, &b->rig.g.lane, e);
 }
 
 static void note(bench *b, tally *t)
@@ -146,7 +142,7 @@ static void note(bench *b, tally *t)
     if (a->n_reused > t->reused) t->reused = a->n_reused;
     if (peak > t->peak_bytes) t->peak_bytes = peak;
     if (device > t->device_bytes) t->device_bytes = device;
-    spec_stats_add(&t->stats, spec_lane_stats(b->g.lane));
+    spec_stats_add(&t->stats, spec_lane_stats(b->rig.g.lane));
 }
 
 static bool answer(bench *b, int arm, int cell, tally *t, err *e)
@@ -233,13 +229,9 @@ static void print_arm(bench *b, int cell, int k)
 
 static void print_table(bench *b)
 {
-    const ops *o = b->g.model->o;
-    printf("%s on %s (%s kernels), %d threads, K/V %s, %s, answers of %d tokens, temperature %g; medians of %d, ratios "
-           "to off with "
-           "90%% intervals\n",
-           cli_path_name(flags.gen.engine.path), b->g.device.name, o->kernels ? o->kernels : "its own", o->n_threads,
-           generate_kv_names[flags.gen.kv], flags.session ? "one session" : "clean", b->gen.max_tokens,
-           (double)b->gen.lane.params.temp, flags.repeats);
+    bench_print_engine(&b->rig.g, flags.with.gen.engine.path, flags.with.gen.kv);
+    printf(", %s, answers of %d tokens, temperature %g; medians of %d, ratios to off with 90%% intervals\n",
+           flags.session ? "one session" : "clean", b->gen.max_tokens, (double)b->gen.lane.params.temp, flags.repeats);
     printf("%-12s %-12s %9s %8s %8s %8s %-18s %8s %-18s %8s %8s %8s %6s %6s\n", "context", "arm", "ttft ms", "pp tok/s",
            "tpot ms", "gen_tps", "ratio [90%]", "wall_tg", "ratio [90%]", "e2e ms", "all/s", "peak MB", "length",
            "rate");
@@ -252,7 +244,7 @@ static void put_arm(json_writer *w, const arm_choice *a, tally *t)
 {
     json_begin_object(w);
     result_str(w, "name", a->name);
-    result_str(w, "kv", generate_kv_names[flags.gen.kv]);
+    result_str(w, "kv", generate_kv_names[flags.with.gen.kv]);
     result_int(w, "answers", t->n);
     result_int(w, "reused_tokens", (int64_t)t->reused);
     for (int m = 0; m < METRICS; m++) result_interval(w, metric_names[m], of(t, (metric)m));
@@ -281,26 +273,20 @@ static void put_cell(json_writer *w, bench *b, int cell)
 
 static bool write_json(bench *b, err *e)
 {
-    buf         out;
-    json_writer w;
-    buf_init(&out, 1 << 24);
-    json_writer_init(&w, &out);
-    json_begin_object(&w);
-    result_str(&w, "bench", "table");
-    result_str(&w, "mode", flags.session ? "session" : "clean");
-    provenance_put(&b->from, &w, &b->g, cli_path_name(flags.gen.engine.path), generate_kv_names[flags.gen.kv]);
-    result_int(&w, "answer_tokens", b->gen.max_tokens);
-    result_int(&w, "repeats", flags.repeats);
-    result_real(&w, "temperature", (double)b->gen.lane.params.temp);
-    result_int(&w, "different_texts", b->n_different);
-    json_key(&w, "cells");
-    json_begin_array(&w);
-    for (int c = 0; c < b->n_cells; c++) put_cell(&w, b, c);
-    json_end(&w);
-    json_end(&w);
-    bool ok = result_write(flags.json, buf_str(&out), e);
-    buf_deinit(&out);
-    return ok;
+    result_doc   doc;
+    json_writer *w = result_begin(&doc, "table");
+    result_str(w, "mode", flags.session ? "session" : "clean");
+    provenance_put(&b->rig.from, w, &b->rig.g, cli_path_name(flags.with.gen.engine.path),
+                   generate_kv_names[flags.with.gen.kv]);
+    result_int(w, "answer_tokens", b->gen.max_tokens);
+    result_int(w, "repeats", flags.repeats);
+    result_real(w, "temperature", (double)b->gen.lane.params.temp);
+    result_int(w, "different_texts", b->n_different);
+    json_key(w, "cells");
+    json_begin_array(w);
+    for (int c = 0; c < b->n_cells; c++) put_cell(w, b, c);
+    json_end(w);
+    return result_end(&doc, flags.json, e);
 }
 
 /* --- the command ----------------------------------------------------------------------------------*/
@@ -317,88 +303,66 @@ static bool choose_sizes(bench *b, err *e)
 
 static bool open_all(bench *b, err *e)
 {
-    generate_flags *f = &flags.gen;
-    f->method         = SPEC_AUTO; /* all drafters are wanted */
-    f->method_given   = true;
+    generate_flags *f = &flags.with.gen;
     if (!f->engine.n_ctx) f->engine.n_ctx = b->size[b->n_sizes - 1] + f->max_tokens + 1;
-    if (!bare_open(&b->g, f, e) ||
-        !bench_open_prompts(&b->prompts, &b->tok, b->g.model, flags.shape.given ? NULL : f->engine.path, e) ||
-        !bare_init(&b->gen, &b->g, b->tok, f, e))
+    if (!rig_open(&b->rig, &flags.with, false, e) ||
+        !bench_open_prompts(&b->prompts, &b->rig.tok, b->rig.g.model, bench_model_path(&flags.with), e) ||
+        !bare_init(&b->gen, &b->rig.g, b->rig.tok, f, e))
         return false;
     b->gen.on_token   = on_token;
     b->gen.ctx        = b;
     b->gen.ignore_eos = true;
-    if (!arms_choose(b->arm, &b->n_arms, flags.methods, b->g.spec, &b->gen.lane.spec, e)) return false;
+    if (!arms_choose(b->arm, &b->n_arms, flags.with.methods, b->rig.g.spec, &b->gen.lane.spec, e)) return false;
     for (int c = 0; c < b->n_cells; c++) b->tally[c] = xnew_n(tally, (size_t)b->n_arms);
     return true;
 }
 
-static bool note_files(bench *b, err *e)
+static bool measure(void *ctx, err *e)
 {
-    const char *model = flags.shape.given ? NULL : flags.gen.engine.path;
-    return !flags.json || provenance_files(&b->from, model, &flags.gen.draft, !flags.no_hash, e);
-}
-
-static bool measure(bench *b, err *e)
-{
-    if ((flags.json && !cli_check_output(flags.json, e)) || !bench_open_model(&flags.shape, &flags.gen.engine, e) ||
-        !bench_open_drafter(&flags.shape, &flags.gen.draft, e))
-        return false;
-    if (!open_all(b, e) || !note_files(b, e) || !run_all(b, e)) return false;
+    bench *b = ctx;
+    if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !run_all(b, e)) return false;
     print_table(b);
     if (flags.json && !write_json(b, e)) return false;
     return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from the first arm's", b->n_different);
 }
 
-/* What can be wrong with the flags: true, or a message was printed. */
-static bool check_flags(bench *b)
+static bool check_flags(void *ctx)
 {
-    err e = {0};
-    if (!bench_check_generate(&flags.gen, &usage) || !bench_check_shape(&flags.shape, flags.gen.engine.path, &usage))
-        return false;
-    if (!arms_check(flags.methods, &e)) return opt_usage(&usage, "--methods: %s", e.text), false;
-    if (!choose_sizes(b, &e)) return opt_usage(&usage, "--contexts: %s", e.text), false;
-    if (flags.gen.max_tokens < 0) flags.gen.max_tokens = ANSWER;
-    if (!flags.gen.seed_given) flags.gen.seed = 1, flags.gen.seed_given = true;
-    return true;
+    bench *b = ctx;
+    err    e = {0};
+    if (!bench_check_methods(&flags.with, ANSWER, &usage)) return false;
+    return choose_sizes(b, &e) || (opt_usage(&usage, "--contexts: %s", e.text), false);
 }
 
-static void close_all(bench *b)
+static void each_text(bench *b, void (*f)(tok_ids *ids))
 {
+    f(&b->text);
     for (int c = 0; c < MAX_CELLS; c++) {
-        tok_ids_deinit(&b->prompt[c]);
-        tok_ids_deinit(&b->first_text[c]);
-        mem_free(b->tally[c]);
+        f(&b->prompt[c]);
+        f(&b->first_text[c]);
     }
-    tok_ids_deinit(&b->text);
-    if (b->gen.g) bare_deinit(&b->gen);
-    prompts_deinit(&b->prompts);
-    provenance_deinit(&b->from);
-    engine_close(&b->g);
-    shape_free(&flags.shape.target);
-    shape_free(&flags.shape.drafter);
-    tok_free(b->tok);
-    mem_free(b);
 }
+
+static void begin_text(tok_ids *ids) { tok_ids_init(ids, GENERATE_MAX_CONTEXT); }
+
+static const bench_command command = {
+    .part    = "table",
+    .usage   = &usage,
+    .check   = check_flags,
+    .measure = measure,
+    .json    = &flags.json,
+    .stray   = "is no part of bench: there are table, rows, spec, raw, lanes, plot and shape"};
 
 int bench_table(int argc, char **args)
 {
-    int    n_args, code;
-    err    e = {0};
     bench *b = xnew(bench);
-    provenance_command(&b->from, "table", argc, args);
-    tok_ids_init(&b->text, GENERATE_MAX_CONTEXT);
-    for (int c = 0; c < MAX_CELLS; c++) {
-        tok_ids_init(&b->prompt[c], GENERATE_MAX_CONTEXT);
-        tok_ids_init(&b->first_text[c], GENERATE_MAX_CONTEXT);
-    }
-    if (opt_parse(&usage, argc, args, &n_args, &code)) {
-        if (n_args)
-            code = opt_usage(
-                &usage, "'%s' is no part of bench: there are table, rows, spec, raw, lanes, plot and shape", args[0]);
-        else
-            code = !check_flags(b) ? 2 : measure(b, &e) ? 0 : cli_fail(&e);
-    }
-    close_all(b);
+    each_text(b, begin_text);
+    int code = bench_run(&command, &b->rig.from, b, argc, args);
+    each_text(b, tok_ids_deinit);
+    for (int c = 0; c < MAX_CELLS; c++) mem_free(b->tally[c]);
+    if (b->gen.g) bare_deinit(&b->gen);
+    prompts_deinit(&b->prompts);
+    rig_close(&b->rig, &flags.with);
+    mem_free(b);
     return code;
 }

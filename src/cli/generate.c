@@ -62,9 +62,18 @@ bool generate_check_flags(const generate_flags *f, const opt_spec *usage)
     return true;
 }
 
+spec_settings generate_speculation(const generate_flags *f)
+{
+    spec_settings s = f->spec;
+    s.method        = f->method;
+    s.no_chain_seed = !f->chain_seed;
+    return s;
+}
+
 bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tandem_bias bias[TANDEM_MAX_BIAS], err *e)
 {
-    int n;
+    spec_settings guesses = generate_speculation(f);
+    int           n;
     if (!parse_bias(f->bias, bias, &n, e)) return false;
     for (int i = 0; i < n; i++)
         if (bias[i].token >= n_vocab)
@@ -83,12 +92,7 @@ bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tan
     r->presence_penalty  = f->presence;
     r->frequency_penalty = f->frequency;
     r->logprobs          = f->logprobs;
-    r->spec              = (tandem_speculation){.method        = (tandem_method)f->method,
-                                                .draft_max     = f->spec.draft_max,
-                                                .tree_budget   = f->spec.tree_budget,
-                                                .tree_temp     = f->spec.tree_temp,
-                                                .no_chain_seed = !f->chain_seed,
-                                                .draft_noise   = f->spec.draft_noise};
+    r->spec              = job_speculation(&guesses);
     return true;
 }
 

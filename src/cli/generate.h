@@ -113,7 +113,8 @@ bool generate(generator *a, const tok_ids *prompt, err *e);
 void generate_print_stats(const generator *a);
 
 /* Refuses what cannot be run: an empty prompt, one that leaves no room to answer, ids that the model does not have. */
-bool generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_tokens, err *e);
+bool          generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_tokens, err *e);
+spec_settings generate_speculation(const generate_flags *f);
 /* The flags' say over a request that has the model's defaults; `bias` is room for theirs. */
 bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tandem_bias bias[TANDEM_MAX_BIAS], err *e);
 

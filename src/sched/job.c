@@ -125,6 +125,16 @@ bool job_lane_options(lane_options *out, const target *model, const tandem_reque
     return choose_biases(&out->penalty, model, r, room, e);
 }
 
+tandem_speculation job_speculation(const spec_settings *s)
+{
+    return (tandem_speculation){.method        = (tandem_method)s->method,
+                                .draft_max     = s->draft_max,
+                                .tree_budget   = s->tree_budget,
+                                .tree_temp     = s->tree_temp,
+                                .no_chain_seed = s->no_chain_seed,
+                                .draft_noise   = s->draft_noise};
+}
+
 /* --- a new job ----------------------------------------------------------------------------------*/
 static bool no_memory(err *e) { return err_set(e, ERR_UNAVAILABLE, "there is no memory for this request now"); }
 

@@ -9,7 +9,10 @@
 #define TANDEM_SCHED_SCHED_H
 #include "sched/job.h"
 
-enum { SCHED_MAX_LANES = 64 };
+enum {
+    SCHED_MAX_LANES = 64,
+    SCHED_WAKE_MS   = 2 /* between two times that a reader is told, if nobody says otherwise */
+};
 
 typedef struct {
     spec         *spec; /* borrowed, as are the next two; max_lanes of its lanes are the engine's */

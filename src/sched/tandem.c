@@ -26,7 +26,7 @@ bool engine_check_format(const tandem *t, err *e)
 void tandem_options_init(tandem_options *o)
 {
     *o = (tandem_options){
-        .device = "auto", .max_lanes = 32, .kv_type = "f16", .step_tokens = STEP_MAX_ROWS, .wake_ms = 2};
+        .device = "auto", .max_lanes = 32, .kv_type = "f16", .step_tokens = STEP_MAX_ROWS, .wake_ms = SCHED_WAKE_MS};
 }
 
 static bool in_range(const char *name, double x, double min, double max, err *e)
