@@ -25,6 +25,8 @@ CFLAGS   += -std=c17 -D_GNU_SOURCE $(OPT) $(WARN) -ffp-contract=off -fno-math-er
             -Isrc -Iinclude -DTANDEM_VERSION='"$(VERSION)"' $(SAN)
 LDFLAGS  += $(SAN)
 LDLIBS   := -lm -lpthread
+# What serves: SSL_LIBS='-l:libssl.a -l:libcrypto.a' for a program that runs where there is no OpenSSL.
+SSL_LIBS ?= -lssl -lcrypto
 
 # The kernels of ops/cpu are compiled once per instruction set; cpu.c picks one at start.
 ISAS     := base
@@ -93,7 +95,7 @@ all: $(BUILD)/tandem
 
 $(BUILD)/tandem: $(call obj,$(CLI)) $(BUILD)/obj/src/cli/nano.S.o $(LIB)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(SSL_LIBS) $(LDLIBS)
 
 $(LIB): $(LIB_OBJS) $(BUILD)/cuda.is | $(BUILD)/layers.ok
 	@rm -f $@
@@ -153,7 +155,7 @@ $(BUILD)/cudart_unit.a: $(CUDART)
 
 $(BUILD)/unit: $(call obj,$(UNIT) $(BENCH)) $(LIB) $(CUDART_UNIT)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ $(filter-out $(CUDART),$(LDLIBS))
+	$(Q)$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ $(SSL_LIBS) $(filter-out $(CUDART),$(LDLIBS))
 
 # A fuzz target with a main of our own runs over its corpus; `make fuzz` links libFuzzer instead.
 FUZZ_MAIN ?= $(call obj,tests/fuzz/replay.c)
@@ -206,7 +208,7 @@ example: $(BUILD)/answers
 # The GPU backend on a GPU, GPU_MODELS=a.gguf timed too; and its kernels on the processor.
 EMU_TESTS := matmul attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
              scatter logits buffers queue graph profile weights backend model_golden_dense
-GPU := CUDA=1 BUILD=build/gpu OPT=-O2
+GPU := CUDA=1 BUILD=build/gpu OPT=-O2 SSL_LIBS='-l:libssl.a -l:libcrypto.a'
 GPU_PROGRAMS := $(addprefix build/gpu/,unit tandem rows spec_exact)
 gpu-programs:
 	$(MAKE) $(GPU) $(GPU_PROGRAMS)
@@ -267,13 +269,13 @@ $(BUILD)/peer/26b-a4b-%.gguf: | $(BUILD)/tandem
 
 # --- set-up ------------------------------------------------------------------------------------
 deps-run:
-	@tools/install_deps gcc libc6-dev
+	@tools/install_deps gcc libc6-dev libssl-dev
 
 deps-test:
-	@tools/install_deps gcc libc6-dev clang-format-14 libjansson-dev nodejs npm
+	@tools/install_deps gcc libc6-dev libssl-dev clang-format-14 libjansson-dev node-llhttp nodejs npm
 
 deps-fuzz:
-	@tools/install_deps gcc libc6-dev clang-14 libclang-rt-14-dev libjansson-dev
+	@tools/install_deps gcc libc6-dev libssl-dev clang-14 libclang-rt-14-dev libjansson-dev node-llhttp
 
 MODEL  ?= nano
 PROMPT ?= What is 27 plus 58?

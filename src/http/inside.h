@@ -1,0 +1,123 @@
+/* http/inside.h - what the files of the server share.
+ *
+ * A connection carries one call at a time, so they are one object. Its phases:
+ *
+ *      HANDSHAKE -> HEAD -> BODY -> RUNNING -> FLUSH -> HEAD ...          the client's bytes are read in the first three
+ *                    |       |                   |                        alone: what he sends behind a request waits in
+ *                    +-------+-- refused ------->+--> LINGER -> DEAD      the kernel, and blocks him when that is full
+ *
+ * RUNNING listens for the client's leaving only. LINGER has sent all and said so, and throws away what still comes, so
+ * that no reset overtakes the reply. DEAD has no descriptor; the memory goes at the end of the loop's turn, because events of
+ * this turn may name it.
+ *
+ * Whatever changes a connection calls http_touch; at the end of the turn http_settle sends, ends and arms what was touched. */
+#ifndef TANDEM_HTTP_INSIDE_H
+#define TANDEM_HTTP_INSIDE_H
+#include "http/http.h"
+#include "http/parse.h"
+
+#include <stdatomic.h>
+#include <sys/types.h>
+#include <time.h>
+
+typedef enum { PHASE_HANDSHAKE, PHASE_HEAD, PHASE_BODY, PHASE_RUNNING, PHASE_FLUSH, PHASE_LINGER, PHASE_DEAD } phase;
+
+enum { SCRATCH_BYTES = 64 << 10, PEER_TEXT = 48, LISTENERS = 2 };
+
+typedef struct http_call conn;
+struct http_call {
+    http_server *s;
+    conn        *prev, *next; /* of all connections, or of the dead */
+    conn        *next_touched;
+    bool         touched;
+    int          fd;
+    void        *tls; /* SSL; NULL: plain */
+    bool         tls_wants_out;
+    phase        phase;
+    uint32_t     armed;    /* events that epoll was asked for */
+    double       since;    /* of the body's first byte */
+    double       deadline; /* of this phase; unused while RUNNING and in FLUSH */
+    uint8_t      address[16];
+    bool         has_address; /* unix sockets have none */
+    char         peer[PEER_TEXT];
+
+    http_scan    scan;
+    http_head    head;
+    http_body    to_read;
+    buf          body;
+    size_t       body_counted; /* bytes of it in the server's sum */
+    http_request request;
+    void        *user;
+    bool         live; /* between on_head and on_done */
+    bool         was_used;
+
+    buf    out;
+    size_t out_at; /* bytes of it that are sent */
+    bool   replying, chunked, no_body, ended, cut, closing;
+    bool   was_over;     /* max_unsent; on_room is owed */
+    double behind_since; /* the system took less than there was; 0: it did not */
+    size_t behind_sent;  /* since then, or since the last look */
+    size_t may_waste;    /* bytes that LINGER still throws away */
+};
+
+typedef struct {
+    int  fd; /* -1: none */
+    bool is_unix, is_tls, paused;
+} listener;
+
+struct http_server {
+    http_options o;
+    http_handler h;
+    int          epoll, event, spare; /* spare: given up for a moment when there are no descriptors left */
+    listener     listener[LISTENERS];
+    int          port;
+    char        *unix_path; /* that we made */
+    void        *tls;       /* SSL_CTX */
+    atomic_bool  woken, stopped;
+    bool         draining;
+    conn        *first, *dead;
+    conn        *touched, **touched_end;
+    size_t       body_bytes;
+    double       now, next_tick, told_full;
+    time_t       date_at;
+    char         date[32];
+    http_stats   stats;
+    char         scratch[SCRATCH_BYTES];
+};
+
+/* conn.c */
+conn *http_conn_new(http_server *s, int fd, bool is_tls);
+void  http_conn_event(conn *c, uint32_t events);
+void  http_conn_check_deadline(conn *c);
+void  http_conn_lose(conn *c); /* at once; a live call ends undelivered */
+bool  http_conn_is_idle(const conn *c);
+void  http_touch(conn *c);
+void  http_settle(conn *c);
+
+/* reply.c */
+void http_put_refusal(buf *out, http_server *s, http_verdict v);
+
+/* net.c: bytes, plain or by TLS. 0: the client ended; IO_AGAIN: none for now; IO_BROKEN. */
+enum { IO_AGAIN = -1, IO_BROKEN = -2 };
+ssize_t http_net_read(conn *c, void *p, size_t n, bool peek);
+ssize_t http_net_write(conn *c, const void *p, size_t n);
+bool    http_net_pending(const conn *c); /* bytes were taken from the system and wait in the TLS */
+void    http_net_say_end(conn *c);       /* no more comes from us */
+void    http_net_close(conn *c);
+
+/* tls.c */
+bool    http_tls_open(http_server *s, err *e);
+void    http_tls_close(http_server *s);
+bool    http_tls_attach(conn *c);
+void    http_tls_detach(conn *c);
+ssize_t http_tls_shake(conn *c); /* 1: done */
+ssize_t http_tls_read(conn *c, void *p, size_t n, bool peek);
+ssize_t http_tls_write(conn *c, const void *p, size_t n);
+bool    http_tls_pending(const conn *c);
+void    http_tls_say_end(conn *c);
+
+/* listen.c */
+bool http_listen(http_server *s, err *e);
+void http_unlisten(http_server *s);
+void http_accept(http_server *s, listener *l);
+#endif

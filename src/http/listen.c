@@ -1,0 +1,271 @@
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "http/inside.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 512, ACCEPTS_A_TURN = 64, TELL_EVERY_S = 60 };
+
+typedef union {
+    struct sockaddr     any;
+    struct sockaddr_in  v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_un  un;
+} address;
+
+/* --- opening -------------------------------------------------------------------------------------- */
+static socklen_t parse_host(address *a, const char *host, int port)
+{
+    if (!strcmp(host, "localhost")) host = "127.0.0.1";
+    *a = (address){0};
+    if (inet_pton(AF_INET, host, &a->v4.sin_addr) == 1) {
+        a->v4.sin_family = AF_INET;
+        a->v4.sin_port   = htons((uint16_t)port);
+        return sizeof a->v4;
+    }
+    if (inet_pton(AF_INET6, host, &a->v6.sin6_addr) == 1) {
+        a->v6.sin6_family = AF_INET6;
+        a->v6.sin6_port   = htons((uint16_t)port);
+        return sizeof a->v6;
+    }
+    return 0;
+}
+
+bool http_host_is_local(const char *host)
+{
+    address a;
+    if (!parse_host(&a, host, 0)) return false;
+    if (a.any.sa_family == AF_INET) return ntohl(a.v4.sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr);
+}
+
+static bool os_error(err *e, const char *what, const char *where)
+{
+    return err_set(e, errno == EADDRINUSE ? ERR_BUSY : ERR_IO, "cannot %s %s: %s", what, where, strerror(errno));
+}
+
+static bool add_listener(http_server *s, int i, int fd, err *e)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &s->listener[i]};
+    if (listen(fd, BACKLOG) != 0) return os_error(e, "listen on", i ? s->o.unix_path : s->o.host);
+    if (epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &ev) != 0) return os_error(e, "wait for", "connections");
+    return true;
+}
+
+/* Accepted sockets inherit these. Keep-alive finds clients that vanished while nothing is sent. */
+static void tune(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } option[] = {
+        {SOL_SOCKET, SO_REUSEADDR, 1},   {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_NODELAY, 1},   {IPPROTO_TCP, TCP_NOTSENT_LOWAT, 128 << 10},
+        {IPPROTO_TCP, TCP_KEEPIDLE, 30}, {IPPROTO_TCP, TCP_KEEPINTVL, 10},
+        {IPPROTO_TCP, TCP_KEEPCNT, 3},
+    };
+    for (size_t i = 0; i < COUNT(option); i++)
+        (void)setsockopt(fd, option[i].level, option[i].name, &option[i].value, sizeof option[i].value);
+}
+
+static bool listen_tcp(http_server *s, err *e)
+{
+    address   a;
+    listener *l = &s->listener[0];
+    char      where[96];
+    socklen_t n = parse_host(&a, s->o.host, s->o.port);
+
+    if (!n) return err_set(e, ERR_INPUT, "'%s' is not a numeric address, nor localhost", s->o.host);
+    if (s->o.port < 0 || s->o.port > 65535) return err_set(e, ERR_INPUT, "port %d is not in 0..65535", s->o.port);
+    snprintf(where, sizeof where, "%s port %d", s->o.host, s->o.port);
+    l->is_tls = s->tls != NULL;
+    l->fd     = socket(a.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (l->fd < 0) return os_error(e, "open a socket for", where);
+    tune(l->fd);
+    if (bind(l->fd, &a.any, n) != 0) return os_error(e, "listen on", where);
+    if (getsockname(l->fd, &a.any, &n) != 0) return os_error(e, "read the port of", where);
+    s->port = ntohs(a.any.sa_family == AF_INET ? a.v4.sin_port : a.v6.sin6_port);
+    return add_listener(s, 0, l->fd, e);
+}
+
+/* A socket's file outlives its server: it is in the way only while somebody answers. */
+static void remove_stale(const address *a, socklen_t n)
+{
+    struct stat st;
+    int         fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && lstat(a->un.sun_path, &st) == 0 && S_ISSOCK(st.st_mode) && connect(fd, &a->any, n) != 0 &&
+        errno == ECONNREFUSED)
+        unlink(a->un.sun_path);
+    if (fd >= 0) close(fd);
+}
+
+static bool listen_unix(http_server *s, err *e)
+{
+    address   a = {.un.sun_family = AF_UNIX};
+    listener *l = &s->listener[1];
+    size_t    n = strlen(s->o.unix_path);
+
+    if (!n || n >= sizeof a.un.sun_path)
+        return err_set(e, ERR_INPUT, "'%s' is empty or too long for a unix socket", s->o.unix_path);
+    memcpy(a.un.sun_path, s->o.unix_path, n);
+    l->is_unix = true;
+    l->fd      = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (l->fd < 0) return os_error(e, "open a socket for", s->o.unix_path);
+    remove_stale(&a, sizeof a.un);
+    if (bind(l->fd, &a.any, sizeof a.un) != 0) return os_error(e, "listen on", s->o.unix_path);
+    s->unix_path = xnew_n(char, n + 1);
+    memcpy(s->unix_path, s->o.unix_path, n);
+    if (chmod(s->unix_path, 0660) != 0) return os_error(e, "set the mode of", s->unix_path);
+    return add_listener(s, 1, l->fd, e);
+}
+
+bool http_listen(http_server *s, err *e)
+{
+    if (!s->o.host && !s->o.unix_path)
+        return err_set(e, ERR_INPUT, "there is neither an address nor a path to listen on");
+    s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (s->spare < 0) return os_error(e, "open", "/dev/null");
+    return (!s->o.host || listen_tcp(s, e)) && (!s->o.unix_path || listen_unix(s, e));
+}
+
+void http_unlisten(http_server *s)
+{
+    for (int i = 0; i < LISTENERS; i++) {
+        if (s->listener[i].fd >= 0) close(s->listener[i].fd);
+        s->listener[i].fd = -1;
+    }
+    if (s->unix_path) unlink(s->unix_path);
+    mem_free(s->unix_path);
+    s->unix_path = NULL;
+}
+
+/* --- accepting ------------------------------------------------------------------------------------ */
+static void tell_full(http_server *s, const char *what)
+{
+    s->stats.refused++;
+    if (s->told_full && s->now - s->told_full < TELL_EVERY_S) return;
+    s->told_full = s->now;
+    log_event(LOG_WARN, "http", "%s: new connections are turned away (said once a minute)", what);
+}
+
+/* The address as 16 bytes; IPv4 is mapped, as an IPv6 socket would have it. */
+static void note_peer(conn *c, const address *a)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    if (a->any.sa_family == AF_INET) {
+        memcpy(c->address, mapped, 12);
+        memcpy(c->address + 12, &a->v4.sin_addr, 4);
+    } else if (a->any.sa_family == AF_INET6) {
+        memcpy(c->address, &a->v6.sin6_addr, 16);
+    } else {
+        return;
+    }
+    c->has_address = true;
+    if (!memcmp(c->address, mapped, 12))
+        inet_ntop(AF_INET, c->address + 12, c->peer, sizeof c->peer);
+    else
+        inet_ntop(AF_INET6, c->address, c->peer, sizeof c->peer);
+}
+
+/* One household, as far as one can tell: an IPv4 address, or an IPv6 /64. */
+static bool same_peer(const conn *a, const conn *b)
+{
+    bool is_v4 = !memcmp(a->address, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);
+    return b->has_address && !memcmp(a->address, b->address, is_v4 ? 16 : 8);
+}
+
+static int peers_of(const conn *c)
+{
+    int n = 0;
+    for (const conn *o = c->s->first; o; o = o->next) n += same_peer(c, o);
+    return n;
+}
+
+/* The connection that has waited longest for a next request gives way. */
+static bool close_an_idle_one(http_server *s)
+{
+    conn *oldest = NULL;
+    for (conn *c = s->first; c; c = c->next)
+        if (http_conn_is_idle(c) && (!oldest || c->deadline < oldest->deadline)) oldest = c;
+    if (oldest) http_conn_lose(oldest);
+    return oldest != NULL;
+}
+
+/* Clients that are turned away learn it now rather than by a time-out. */
+static void turn_away(conn *c)
+{
+    buf out;
+    buf_init(&out, 1024);
+    http_put_refusal(&out, c->s, (http_verdict){503, "There are too many connections."});
+    if (!c->tls) http_net_write(c, out.p, out.n);
+    buf_deinit(&out);
+    http_conn_lose(c);
+}
+
+static void admit(http_server *s, const listener *l, int fd, const address *a)
+{
+    bool  full = s->stats.connections >= s->o.max_connections && !close_an_idle_one(s);
+    conn *c    = http_conn_new(s, fd, l->is_tls);
+    s->stats.accepted++;
+    if (c->phase == PHASE_DEAD) return;
+    note_peer(c, a);
+    if (full)
+        tell_full(s, "There are as many connections as allowed");
+    else if (c->has_address && peers_of(c) > s->o.max_per_peer) {
+        tell_full(s, "One address has as many connections as allowed");
+        full = true;
+    }
+    if (full) turn_away(c);
+}
+
+/* With no descriptor left the connection would wait for ever and epoll would report it for ever: it is taken with the
+ * spare descriptor, and closed. */
+static bool accept_and_close(http_server *s, listener *l)
+{
+    close(s->spare);
+    int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) close(fd);
+    s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    tell_full(s, "No descriptors are left");
+    return fd >= 0 && s->spare >= 0;
+}
+
+/* Until the next tick. */
+static void pause_accepting(http_server *s, listener *l)
+{
+    struct epoll_event ev = {.data.ptr = l};
+    l->paused             = epoll_ctl(s->epoll, EPOLL_CTL_MOD, l->fd, &ev) == 0;
+}
+
+void http_accept(http_server *s, listener *l)
+{
+    for (int i = 0; i < ACCEPTS_A_TURN && l->fd >= 0; i++) {
+        address   a  = {0};
+        socklen_t n  = sizeof a;
+        int       fd = accept4(l->fd, &a.any, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            admit(s, l, fd, &a);
+        } else if (errno == EMFILE || errno == ENFILE) {
+            if (!close_an_idle_one(s) && !accept_and_close(s, l)) {
+                pause_accepting(s, l);
+                return;
+            }
+        } else if (errno == ENOBUFS || errno == ENOMEM) {
+            tell_full(s, "The system has no memory for sockets");
+            pause_accepting(s, l);
+            return;
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            return;
+        }
+    }
+}

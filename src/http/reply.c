@@ -1,0 +1,178 @@
+#include "http/inside.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+static const struct {
+    int         status;
+    const char *text;
+} statuses[] = {
+    {200, "OK"},
+    {201, "Created"},
+    {202, "Accepted"},
+    {204, "No Content"},
+    {301, "Moved Permanently"},
+    {302, "Found"},
+    {304, "Not Modified"},
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {406, "Not Acceptable"},
+    {408, "Request Timeout"},
+    {409, "Conflict"},
+    {411, "Length Required"},
+    {413, "Content Too Large"},
+    {415, "Unsupported Media Type"},
+    {417, "Expectation Failed"},
+    {421, "Misdirected Request"},
+    {422, "Unprocessable Content"},
+    {429, "Too Many Requests"},
+    {431, "Request Header Fields Too Large"},
+    {500, "Internal Server Error"},
+    {501, "Not Implemented"},
+    {503, "Service Unavailable"},
+    {504, "Gateway Timeout"},
+    {505, "HTTP Version Not Supported"},
+    {529, "Overloaded"},
+};
+
+const char *http_status_text(int status)
+{
+    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
+        if (statuses[i].status == status) return statuses[i].text;
+    return "Status";
+}
+
+static const char *date_now(http_server *s)
+{
+    time_t now = time(NULL);
+    if (now != s->date_at) {
+        struct tm t;
+        gmtime_r(&now, &t);
+        strftime(s->date, sizeof s->date, "%a, %d %b %Y %H:%M:%S GMT", &t);
+        s->date_at = now;
+    }
+    return s->date;
+}
+
+static bool has_control(str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if ((unsigned char)s.s[i] < 0x20 && s.s[i] != '\t') return true;
+    return false;
+}
+
+/* The status line and the fields; the empty line is still to come. A field that would break out of its line is left out. */
+static void put_head(buf *out, http_server *s, int status, const http_field *fields, size_t n)
+{
+    buf_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, http_status_text(status), date_now(s));
+    for (size_t i = 0; i < n; i++) {
+        if (has_control(fields[i].name) || has_control(fields[i].value)) continue;
+        buf_put(out, fields[i].name.s, fields[i].name.n);
+        buf_puts(out, ": ");
+        buf_put(out, fields[i].value.s, fields[i].value.n);
+        buf_puts(out, "\r\n");
+    }
+}
+
+void http_put_refusal(buf *out, http_server *s, http_verdict v)
+{
+    static const http_field json = {{"Content-Type", 12}, {"application/json", 16}};
+    char                    body[256];
+    int n = snprintf(body, sizeof body, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":null}}",
+                     v.why, v.status < 500 ? "invalid_request_error" : "server_error");
+    put_head(out, s, v.status, &json, 1);
+    buf_printf(out, "%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", v.status == 503 ? "Retry-After: 1\r\n" : "",
+               n, body);
+}
+
+/* What was not read of the request would be taken for the next one. */
+static void put_connection(conn *c)
+{
+    c->closing = !c->head.keep_alive || c->s->draining || c->to_read.state != BODY_DONE;
+    if (c->closing) buf_puts(&c->out, "Connection: close\r\n");
+}
+
+static void begin(conn *c, int status, const http_field *fields, size_t n)
+{
+    assert(c->live && !c->replying);
+    c->replying = true;
+    c->phase    = PHASE_RUNNING;
+    c->no_body  = str_is(c->request.method, "HEAD") || status == 204 || status == 304;
+    put_head(&c->out, c->s, status, fields, n);
+    put_connection(c);
+    http_touch(c);
+}
+
+static void end(conn *c)
+{
+    c->ended = true;
+    c->phase = PHASE_FLUSH;
+    http_touch(c);
+}
+
+void http_reply(http_call *c, int status, const http_field *fields, size_t n, str body)
+{
+    begin(c, status, fields, n);
+    if (status != 204 && status != 304) buf_printf(&c->out, "Content-Length: %zu\r\n", body.n);
+    buf_puts(&c->out, "\r\n");
+    if (!c->no_body) buf_put(&c->out, body.s, body.n);
+    end(c);
+}
+
+void http_begin(http_call *c, int status, const http_field *fields, size_t n)
+{
+    begin(c, status, fields, n);
+    c->chunked = c->head.minor > 0 && !c->no_body;
+    if (c->chunked) buf_puts(&c->out, "Transfer-Encoding: chunked\r\n");
+    buf_puts(&c->out, "\r\n");
+}
+
+void http_put(http_call *c, str bytes)
+{
+    assert(c->replying && !c->ended);
+    if (c->no_body || !bytes.n) return; /* a chunk of no bytes would be the end */
+    if (c->chunked) buf_printf(&c->out, "%zx\r\n", bytes.n);
+    buf_put(&c->out, bytes.s, bytes.n);
+    if (c->chunked) buf_puts(&c->out, "\r\n");
+    if (http_unsent(c) > c->s->o.max_unsent) c->was_over = true;
+    http_touch(c);
+}
+
+size_t http_unsent(const http_call *c) { return c->out.n - c->out_at; }
+
+void http_end(http_call *c)
+{
+    assert(c->replying && !c->ended);
+    if (c->chunked) buf_puts(&c->out, "0\r\n\r\n");
+    end(c);
+}
+
+void http_cut(http_call *c)
+{
+    assert(c->live && !c->ended);
+    c->cut     = true;
+    c->closing = true;
+    end(c);
+}
+
+const http_request *http_call_request(const http_call *c) { return &c->request; }
+void                http_call_set_user(http_call *c, void *user) { c->user = user; }
+void               *http_call_user(const http_call *c) { return c->user; }
+
+str http_call_field(const http_call *c, const char *name)
+{
+    for (size_t i = 0; i < c->request.n_fields; i++)
+        if (str_is_nocase(c->request.field[i].name, str_of(name))) return c->request.field[i].value;
+    return (str){0};
+}
+
+void http_drop_body(http_call *c)
+{
+    c->s->body_bytes -= c->body_counted;
+    c->body_counted = 0;
+    c->request.body = (str){0};
+    buf_deinit(&c->body);
+}

@@ -1,0 +1,102 @@
+/* OpenSSL, server side. Writes go to the descriptor by write(2): the I/O thread blocks SIGPIPE. */
+#include "http/inside.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+static bool fail(err *e, const char *what, const char *path)
+{
+    const char *why = ERR_reason_error_string(ERR_peek_last_error());
+    ERR_clear_error();
+    return err_set(e, ERR_INPUT, "%s '%s': %s", what, path, why ? why : "no reason given");
+}
+
+static int pick_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in,
+                         unsigned int in_n, void *ctx)
+{
+    static const unsigned char ours[] = "\x08http/1.1";
+    (void)ssl, (void)ctx;
+    if (SSL_select_next_proto((unsigned char **)(uintptr_t)out, out_n, ours, sizeof ours - 1, in, in_n) ==
+        OPENSSL_NPN_NEGOTIATED)
+        return SSL_TLSEXT_ERR_OK;
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+bool http_tls_open(http_server *s, err *e)
+{
+    SSL_CTX *ctx;
+    if (!s->o.tls_cert && !s->o.tls_key) return true;
+    if (!s->o.tls_cert || !s->o.tls_key) return err_set(e, ERR_INPUT, "TLS needs both a certificate and its key");
+    s->tls = ctx = SSL_CTX_new(TLS_server_method());
+    if (!ctx) return err_set(e, ERR_UNAVAILABLE, "OpenSSL does not start");
+    SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
+    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_mode(ctx,
+                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_num_tickets(ctx, 1);
+    SSL_CTX_set_alpn_select_cb(ctx, pick_protocol, NULL);
+    if (SSL_CTX_use_certificate_chain_file(ctx, s->o.tls_cert) != 1)
+        return fail(e, "cannot use the certificate", s->o.tls_cert);
+    if (SSL_CTX_use_PrivateKey_file(ctx, s->o.tls_key, SSL_FILETYPE_PEM) != 1)
+        return fail(e, "cannot use the key", s->o.tls_key);
+    if (SSL_CTX_check_private_key(ctx) != 1) return fail(e, "the certificate does not belong to the key", s->o.tls_key);
+    return true;
+}
+
+void http_tls_close(http_server *s) { SSL_CTX_free(s->tls); }
+
+bool http_tls_attach(conn *c)
+{
+    SSL *ssl = SSL_new(c->s->tls);
+    c->tls   = ssl;
+    if (!ssl || SSL_set_fd(ssl, c->fd) != 1) return false;
+    SSL_set_accept_state(ssl);
+    return true;
+}
+
+void http_tls_detach(conn *c)
+{
+    SSL_free(c->tls);
+    c->tls = NULL;
+}
+
+/* What a call that did not succeed means. */
+static ssize_t outcome(conn *c, int result)
+{
+    int why          = SSL_get_error(c->tls, result);
+    c->tls_wants_out = why == SSL_ERROR_WANT_WRITE;
+    ERR_clear_error();
+    if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE) return IO_AGAIN;
+    return why == SSL_ERROR_ZERO_RETURN ? 0 : IO_BROKEN;
+}
+
+ssize_t http_tls_shake(conn *c)
+{
+    int r = SSL_do_handshake(c->tls);
+    return r == 1 ? 1 : outcome(c, r);
+}
+
+ssize_t http_tls_read(conn *c, void *p, size_t n, bool peek)
+{
+    size_t  got = 0;
+    int     r   = peek ? SSL_peek_ex(c->tls, p, n, &got) : SSL_read_ex(c->tls, p, n, &got);
+    ssize_t why = r == 1 ? (ssize_t)got : outcome(c, r);
+    if (why > 0) c->tls_wants_out = false;
+    return why;
+}
+
+ssize_t http_tls_write(conn *c, const void *p, size_t n)
+{
+    size_t sent = 0;
+    int    r    = SSL_write_ex(c->tls, p, n, &sent);
+    return r == 1 ? (ssize_t)sent : outcome(c, r);
+}
+
+bool http_tls_pending(const conn *c) { return SSL_pending(c->tls) > 0; }
+
+void http_tls_say_end(conn *c)
+{
+    SSL_shutdown(c->tls);
+    ERR_clear_error();
+}
