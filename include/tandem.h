@@ -213,7 +213,8 @@ size_t tandem_read(tandem_job *j, char *out, size_t cap);
 bool tandem_wait(tandem_job *j, double seconds);
 /* Takes effect within one step; tokens that are there already stay, and count. Any number of times, at any time. */
 void tandem_cancel(tandem_job *j);
-void tandem_release(tandem_job *j); /* NULL is fine; cancels what is not done */
+void tandem_release(tandem_job *j);            /* NULL is fine; cancels what is not done */
+bool tandem_job_admitted(const tandem_job *j); /* it has left the queue for a lane: from here on it is not refused */
 
 typedef enum {
     TANDEM_FINISH_NONE,        /* not done yet */

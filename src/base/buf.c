@@ -80,17 +80,34 @@ static bool put_json_char(buf *b, uint32_t cp, const char *s, int len)
     return buf_put(b, s, (size_t)len);
 }
 
-bool buf_put_json_string(buf *b, str s)
+/* Most of any text: characters that stand for themselves, and need no second look. */
+static size_t plain_run(str s)
 {
-    buf_putc(b, '"');
+    size_t n = 0;
+    while (n < s.n && s.s[n] >= 0x20 && s.s[n] != '"' && s.s[n] != '\\' && s.s[n] != 0x7f) n++;
+    return n;
+}
+
+bool buf_put_json_text(buf *b, str s)
+{
     for (size_t i = 0; i < s.n;) {
         uint32_t cp;
-        int      len = utf8_decode(s.s + i, s.n - i, &cp);
+        size_t   run = plain_run((str){s.s + i, s.n - i});
+        buf_put(b, s.s + i, run);
+        if ((i += run) == s.n) break;
+        int len = utf8_decode(s.s + i, s.n - i, &cp);
         if (len)
             put_json_char(b, cp, s.s + i, len);
         else
             buf_puts(b, "\xEF\xBF\xBD");
         i += len ? (size_t)len : 1;
     }
+    return !b->failed;
+}
+
+bool buf_put_json_string(buf *b, str s)
+{
+    buf_putc(b, '"');
+    buf_put_json_text(b, s);
     return buf_putc(b, '"');
 }

@@ -22,6 +22,7 @@ bool              buf_printf(buf *b, const char *fmt, ...) __attribute__((format
 void              buf_drop_front(buf *b, size_t n); /* n <= b->n */
 static inline str buf_str(const buf *b) { return (str){b->p, b->n}; }
 
-/* s as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
+/* s as a JSON string with its quotes, or what stands between them; bytes that are not UTF-8 become U+FFFD. */
 bool buf_put_json_string(buf *b, str s);
+bool buf_put_json_text(buf *b, str s);
 #endif

@@ -100,13 +100,7 @@ static void write_json(gemma4_parser *p, const char *s, size_t n)
 static void write_escaped(gemma4_parser *p, str s)
 {
     if (p->mute || !s.n) return;
-    size_t from = p->json.n;
-    if (!buf_put_json_string(&p->json, s)) {
-        p->failed = true;
-        return;
-    }
-    memmove(p->json.p + from, p->json.p + from + 1, p->json.n - from - 2);
-    p->json.n -= 2;
+    if (!buf_put_json_text(&p->json, s)) p->failed = true;
 }
 
 static void write_string(gemma4_parser *p, str s)
@@ -711,6 +705,11 @@ void gemma4_parse_id(gemma4_parser *p, int32_t id)
     }
     tok_stream_put(&p->stream, id, &p->decoded);
     take_decoded(p);
+}
+
+bool gemma4_parser_in_thought(const gemma4_parser *p)
+{
+    return p->state == IN_LABEL || p->state == AFTER_LABEL || p->state == IN_THOUGHT;
 }
 
 /* The marker that s starts with; *partly when s is the start of one. */

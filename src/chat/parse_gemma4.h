@@ -44,6 +44,7 @@ void           gemma4_parser_free(gemma4_parser *p); /* NULL is fine */
 void           gemma4_parse_id(gemma4_parser *p, int32_t id);
 /* Text with its markers written out, for models that are reached as text; the start of a marker is held back. */
 void gemma4_parse_marked(gemma4_parser *p, str text);
+bool gemma4_parser_in_thought(const gemma4_parser *p); /* what comes now would be reasoning */
 /* The end of the answer: what is held comes out, what is open is closed. False when memory ran out on the way. */
 bool gemma4_parse_finish(gemma4_parser *p, err *e);
 #endif

@@ -49,7 +49,7 @@ typedef struct {
     int          n_turns;
     chat_prompt  prompt;
     answer_view  view;
-    content_stop stop;
+    chat_answer  stop;
     bool         terminal; /* someone types */
     bool         leave;
 } session;
@@ -196,13 +196,13 @@ static bool answer(session *s, str question, err *e)
         return true;
     }
     view_init(&s->view, s->g->tok, &flags, s->prompt.in_thought, s->format.thinking);
-    content_stop_init(&s->stop, s->g->tok, &flags, s->prompt.in_thought);
+    generate_watch(&s->stop, s->g->tok, &flags, s->prompt.in_thought);
     bool ok = generate_check(&s->prompt.ids, s->g->info.n_ctx, s->g->info.n_vocab, flags.max_tokens, e) &&
               generate(&s->gen, &s->prompt.ids, e);
     ok = view_finish(&s->view, ok ? e : NULL) && ok;
     keep_answer(s);
     view_deinit(&s->view);
-    content_stop_deinit(&s->stop);
+    chat_answer_deinit(&s->stop);
     if (ok && s->gen.result.context_full)
         fprintf(stderr, "tandem: the context of %d is full: the answer was cut\n", s->g->info.n_ctx);
     if (ok && flags.stats) generate_print_stats(&s->gen);
@@ -342,7 +342,7 @@ static bool open_session(session *s, err *e)
     s->gen.on_token = on_token;
     s->gen.ctx      = s;
     if (flags.stops.n) {
-        s->gen.request.keep_on     = content_stop_keep_on;
+        s->gen.request.keep_on     = chat_answer_keep_on;
         s->gen.request.keep_on_ctx = &s->stop;
     }
     return true;

@@ -6,6 +6,7 @@
 #include "cli/options.h"
 #include "sched/open.h"
 
+int cmd_serve(int argc, char **args);
 int cmd_run(int argc, char **args);
 int cmd_chat(int argc, char **args);
 int cmd_logits(int argc, char **args);

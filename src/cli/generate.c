@@ -136,6 +136,18 @@ static void set_options(tandem_options *o, const generate_flags *f)
     o->n_settings = (int)COUNT(alone);
 }
 
+bool generate_add_drafters(tandem_options *o, draft_options *d, bool model_is_nano, tandem_drafter room[OPT_LIST_MAX],
+                           err *e)
+{
+    if (!cli_resolve_drafters(d, model_is_nano, e)) return false;
+    o->drafters   = room;
+    o->n_drafters = d->paths.n;
+    for (int i = 0; i < d->paths.n; i++)
+        room[i] = (tandem_drafter){
+            .path = d->paths.item[i], .quantise = open_draft_quants[d->quantise], .n_ctx = d->n_ctx, .lazy = d->lazy};
+    return true;
+}
+
 bool generate_open(tandem **out, generate_flags *f, tok *t, err *e)
 {
     tandem_drafter drafters[OPT_LIST_MAX];
@@ -145,16 +157,8 @@ bool generate_open(tandem **out, generate_flags *f, tok *t, err *e)
     bool           nano = cli_is_nano(f->engine.path);
     if (!f->method_given) f->method = f->draft.paths.n || nano ? SPEC_AUTO : SPEC_OFF;
     set_options(&o, f);
-    if (f->method != SPEC_OFF && f->method != SPEC_NGRAM) {
-        if (!cli_resolve_drafters(&f->draft, nano, e)) return tok_free(t), false;
-        o.drafters   = drafters;
-        o.n_drafters = f->draft.paths.n;
-    }
-    for (int i = 0; i < o.n_drafters; i++)
-        drafters[i] = (tandem_drafter){.path     = f->draft.paths.item[i],
-                                       .quantise = open_draft_quants[f->draft.quantise],
-                                       .n_ctx    = f->draft.n_ctx,
-                                       .lazy     = f->draft.lazy};
+    if (f->method != SPEC_OFF && f->method != SPEC_NGRAM && !generate_add_drafters(&o, &f->draft, nano, drafters, e))
+        return tok_free(t), false;
     o.progress     = progress_show;
     o.progress_ctx = &bar;
     progress_start(&bar, "loading");
@@ -302,13 +306,6 @@ static void show(answer_view *v, gemma4_event_kind kind, str text)
     v->last    = kind;
 }
 
-static void show_content(answer_view *v)
-{
-    if (!v->shown.n) return;
-    buf_put(&v->content, v->shown.p, v->shown.n);
-    show(v, GEMMA4_CONTENT, buf_str(&v->shown));
-}
-
 /* A call cannot be answered here: it is shown as the model's text, name and arguments. */
 static void on_event(void *ctx, const gemma4_event *ev)
 {
@@ -317,9 +314,8 @@ static void on_event(void *ctx, const gemma4_event *ev)
         buf_put(&v->reasoning, ev->text.s, ev->text.n);
         if (v->show_thoughts) show(v, GEMMA4_REASONING, ev->text);
     } else if (ev->kind == GEMMA4_CONTENT) {
-        buf_clear(&v->shown);
-        stop_put(&v->stop, ev->text, &v->shown);
-        show_content(v);
+        buf_put(&v->content, ev->text.s, ev->text.n);
+        show(v, GEMMA4_CONTENT, ev->text);
     } else if (ev->kind != GEMMA4_CALL_DONE) {
         buf_put(&v->content, ev->text.s, ev->text.n);
         show(v, GEMMA4_CALL_NAME, ev->text);
@@ -331,28 +327,23 @@ void view_init(answer_view *v, const tok *t, const generate_flags *f, bool in_th
     *v = (answer_view){.show_thoughts = show_thoughts, .colour = isatty(STDOUT_FILENO)};
     buf_init(&v->content, TOK_MAX_INPUT);
     buf_init(&v->reasoning, TOK_MAX_INPUT);
-    buf_init(&v->shown, TOK_MAX_INPUT);
-    generate_add_stops(&v->stop, f);
-    v->parser =
-        gemma4_parser_new(&(gemma4_parse_options){.on_event = on_event, .ctx = v, .tok = t, .in_thought = in_thought});
+    gemma4_parse_options o = {.on_event = on_event, .ctx = v, .tok = t, .in_thought = in_thought};
+    chat_answer_init(&v->answer, &o);
+    generate_add_stops(&v->answer.stop, f);
 }
 
 void view_deinit(answer_view *v)
 {
-    gemma4_parser_free(v->parser);
+    chat_answer_deinit(&v->answer);
     buf_deinit(&v->content);
     buf_deinit(&v->reasoning);
-    buf_deinit(&v->shown);
 }
 
-void view_put(answer_view *v, int32_t id) { gemma4_parse_id(v->parser, id); }
+void view_put(answer_view *v, int32_t id) { chat_answer_put(&v->answer, id); }
 
 bool view_finish(answer_view *v, err *e)
 {
-    bool ok = gemma4_parse_finish(v->parser, e);
-    buf_clear(&v->shown);
-    stop_finish(&v->stop, &v->shown);
-    show_content(v);
+    bool ok = chat_answer_finish(&v->answer, e);
     putchar('\n');
     ok = cli_flush(ok ? e : NULL) && ok;
     if (!v->show_thoughts && v->reasoning.n && !v->content.n)
@@ -360,32 +351,8 @@ bool view_finish(answer_view *v, err *e)
     return ok;
 }
 
-/* --- stop strings in the content ----------------------------------------------------------------*/
-static void look_for_stop(void *ctx, const gemma4_event *ev)
+void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, bool in_thought)
 {
-    content_stop *c = ctx;
-    if (ev->kind != GEMMA4_CONTENT) return;
-    buf_clear(&c->text);
-    stop_put(&c->stop, ev->text, &c->text);
-}
-
-void content_stop_init(content_stop *c, const tok *t, const generate_flags *f, bool in_thought)
-{
-    buf_init(&c->text, TOK_MAX_INPUT);
-    generate_add_stops(&c->stop, f);
-    c->parser = gemma4_parser_new(
-        &(gemma4_parse_options){.on_event = look_for_stop, .ctx = c, .tok = t, .in_thought = in_thought});
-}
-
-void content_stop_deinit(content_stop *c)
-{
-    gemma4_parser_free(c->parser);
-    buf_deinit(&c->text);
-}
-
-bool content_stop_keep_on(void *ctx, int32_t id)
-{
-    content_stop *c = ctx;
-    gemma4_parse_id(c->parser, id);
-    return !c->stop.found;
+    chat_answer_init(a, &(gemma4_parse_options){.tok = t, .in_thought = in_thought});
+    generate_add_stops(&a->stop, f);
 }

@@ -3,10 +3,9 @@
  * The engine keeps what it has read, so a conversation that is rendered anew each turn costs its new part. */
 #ifndef TANDEM_CLI_GENERATE_H
 #define TANDEM_CLI_GENERATE_H
-#include "chat/parse_gemma4.h"
+#include "chat/answer.h"
 #include "cli/cli.h"
 #include "sched/engine.h"
-#include "tok/stop.h"
 
 enum { GENERATE_MAX_CONTEXT = 1 << 24 };
 
@@ -40,15 +39,17 @@ extern const char *const generate_kv_names[];
 #define OPT_KV(kv)                                                                                                     \
     {.name = "kv", .kind = OPT_CHOICE, .dest = &(kv), .arg = "TYPE", .choices = generate_kv_names,                     \
      .help = "K/V cache: f16 or f32 (default f16)"}
+#define OPT_CONTEXT(engine, kv)                                                                                        \
+    {.name = "ctx", .kind = OPT_INT, .dest = &(engine).n_ctx, .arg = "N", .min = 1, .max = GENERATE_MAX_CONTEXT,       \
+     .help = "positions of context (default: the model's, at most 8192)"},                                             \
+    OPT_KV(kv),                                                                                                        \
+    {.name = "kv-bytes", .kind = OPT_BYTES, .dest = &(engine).kv_bytes, .arg = "BYTES",                                \
+     .help = "memory for all K/V pages, such as 2G (default: what the context needs)"}
 #define OPT_GENERATE(f)                                                                                                \
     OPT_ENGINE((f).engine),                                                                                            \
     {.name = "max-tokens", .letter = 'n', .kind = OPT_INT, .dest = &(f).max_tokens, .arg = "N", .min = 0,              \
      .max = GENERATE_MAX_CONTEXT, .help = "stop after N tokens (default: until the answer or the context ends)"},      \
-    {.name = "ctx", .kind = OPT_INT, .dest = &(f).engine.n_ctx, .arg = "N", .min = 1, .max = GENERATE_MAX_CONTEXT,     \
-     .help = "positions of context (default: the model's, at most 8192)"},                                             \
-    OPT_KV((f).kv),                                                                                                    \
-    {.name = "kv-bytes", .kind = OPT_BYTES, .dest = &(f).engine.kv_bytes, .arg = "BYTES",                              \
-     .help = "memory for all K/V pages, such as 2G (default: what the context needs)"},                                \
+    OPT_CONTEXT((f).engine, (f).kv),                                                                                   \
     {.name = "spec", .kind = OPT_CHOICE, .dest = &(f).method, .arg = "METHOD", .choices = spec_method_names,           \
      .given = &(f).method_given,                                                                                       \
      .help = "speculation, which never changes the text: off, dflash, tree, mtp, ngram or auto (default auto with "    \
@@ -105,6 +106,9 @@ typedef struct {
     tandem_result result;
 } generator;
 
+/* The drafters of the flags, for tandem_options; `room` must live until it is opened. */
+bool generate_add_drafters(tandem_options *o, draft_options *d, bool model_is_nano, tandem_drafter room[OPT_LIST_MAX],
+                           err *e);
 /* Opens the model and its drafters, with `t` as its tokenizer, which is the engine's from here on; NULL: none. */
 bool generate_open(tandem **out, generate_flags *f, tok *t, err *e);
 bool generator_init(generator *a, tandem *t, const generate_flags *f, err *e);
@@ -122,11 +126,10 @@ bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tan
 /* The content goes to standard output as it comes; reasoning too when show_thoughts (dimmed on a terminal). Both are
  * also kept. */
 typedef struct {
-    gemma4_parser    *parser;
+    chat_answer       answer;
     bool              show_thoughts, colour, started;
     gemma4_event_kind last; /* shown */
-    buf               content, reasoning, shown;
-    stop_match        stop; /* on the content */
+    buf               content, reasoning;
 } answer_view;
 
 void view_init(answer_view *v, const tok *t, const generate_flags *f, bool in_thought, bool show_thoughts);
@@ -134,16 +137,8 @@ void view_deinit(answer_view *v);
 void view_put(answer_view *v, int32_t id);
 bool view_finish(answer_view *v, err *e); /* ends the line */
 
-/* Stop strings in what the model says to the user, not in its thoughts: looked for where tokens are decided, so that the
- * answer ends with the token that completes one. Fits tandem_request.keep_on. */
-typedef struct {
-    gemma4_parser *parser;
-    stop_match     stop;
-    buf            text;
-} content_stop;
-void content_stop_init(content_stop *c, const tok *t, const generate_flags *f, bool in_thought);
-void content_stop_deinit(content_stop *c);
-bool content_stop_keep_on(void *content_stop, int32_t id);
+/* The same answer where its tokens are decided: ends with the flags' stop strings. For tandem_request.keep_on. */
+void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, bool in_thought);
 
 /* What can be wrong with these flags before a model is there: true, or a message was printed (exit 2). */
 bool generate_check_flags(const generate_flags *f, const opt_spec *usage);

@@ -8,6 +8,7 @@ static const struct {
     const char *name, *about;
     int (*run)(int argc, char **args);
 } commands[] = {
+    {"serve", "answer OpenAI's clients over HTTP", cmd_serve},
     {"run", "answer one prompt", cmd_run},
     {"chat", "talk with a model", cmd_chat},
     {"logits", "write the logits of given token ids to a file", cmd_logits},

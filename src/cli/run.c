@@ -110,13 +110,13 @@ static bool make_prompt(input *in, const tandem *g, err *e)
 
 /* --- the answer ---------------------------------------------------------------------------------*/
 typedef struct {
-    answer_view  view; /* of a chat's answer; */
-    content_stop content;
-    tok_stream   stream; /* all text otherwise, */
-    stop_match   stop;   /* up to a stop string */
-    buf          text, safe;
-    bool         plain;
-    int          n_shown;
+    answer_view view; /* of a chat's answer; */
+    chat_answer content;
+    tok_stream  stream; /* all text otherwise, */
+    stop_match  stop;   /* up to a stop string */
+    buf         text, safe;
+    bool        plain;
+    int         n_shown;
 } output;
 
 /* What of the text cannot become a stop string any more. */
@@ -160,7 +160,7 @@ static void open_output(output *o, const tok *t, bool in_thought)
     buf_init(&o->text, 1 << 20);
     buf_init(&o->safe, 1 << 20);
     generate_add_stops(&o->stop, &flags.gen);
-    content_stop_init(&o->content, t, &flags.gen, in_thought);
+    generate_watch(&o->content, t, &flags.gen, in_thought);
     if (t) tok_stream_init(&o->stream, t, false);
     if (!o->plain) view_init(&o->view, t, &flags.gen, in_thought, flags.gen.think);
 }
@@ -168,7 +168,7 @@ static void open_output(output *o, const tok *t, bool in_thought)
 static void close_output(output *o)
 {
     if (!o->plain) view_deinit(&o->view);
-    content_stop_deinit(&o->content);
+    chat_answer_deinit(&o->content);
     buf_deinit(&o->text);
     buf_deinit(&o->safe);
 }
@@ -183,7 +183,7 @@ static void ask_for(generator *a, output *o)
         a->request.stop   = flags.gen.stops.item;
         a->request.n_stop = (size_t)flags.gen.stops.n;
     } else if (flags.gen.stops.n) {
-        a->request.keep_on     = content_stop_keep_on;
+        a->request.keep_on     = chat_answer_keep_on;
         a->request.keep_on_ctx = &o->content;
     }
 }

@@ -11,7 +11,6 @@
 
 static int32_t *row_of(const kv_seq *s, int cls) { return table_row(&s->pool->cls[cls], s->lane); }
 
-
 static void mark_dirty(kv_seq *s, int cls, int32_t from, int32_t to)
 {
     bool clean            = s->of[cls].dirty_from >= s->of[cls].dirty_to;

@@ -56,6 +56,7 @@ struct tandem_job {
 
     /* where it stands */
     atomic_bool   cancelled; /* any thread */
+    atomic_bool   entered;   /* it had a lane; readers look at it */
     uint64_t      order;     /* of submissions */
     tandem_job   *next, *prev;
     spec_lane    *lane; /* NULL: not admitted */
@@ -91,7 +92,7 @@ void job_maker_deinit(job_maker *m);
 void job_request_init(tandem_request *r, const target *m); /* as tandem_request_init */
 /* Checks the request and takes its memory. ERR_INPUT with a sentence that depends on the request and the model alone. */
 bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, err *e);
-void job_drop(tandem_job *j); /* one holder less */
+void job_drop(tandem_job *j);            /* one holder less */
 void job_settle_seed(tandem_request *r); /* one is drawn where none was given */
 /* Sampling, penalties and speculation of a request whose seed is settled; `room` takes its biases and the model's bans. */
 bool job_lane_options(lane_options *out, const target *model, const tandem_request *r, logit_bias *room, err *e);

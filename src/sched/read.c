@@ -52,6 +52,8 @@ void tandem_release(tandem_job *j)
     job_drop(j);
 }
 
+bool tandem_job_admitted(const tandem_job *j) { return atomic_load(&((tandem_job *)j)->entered); }
+
 const tandem_result *tandem_job_result(const tandem_job *j)
 {
     return atomic_load(&((tandem_job *)j)->done) ? &j->result : NULL;

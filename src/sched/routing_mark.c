@@ -46,8 +46,7 @@ bool routing_mark_path(const char *path, char out[ROUTING_MARK_MAX], err *e)
     sha256_init(&s);
     bool        sampled = put_bytes(&s, (str){cp->config_text.p, cp->config_text.n});
     const maps *files   = checkpoint_files(cp);
-    for (size_t i = 0; i < files->n; i++)
-        sampled |= put_bytes(&s, (str){files->file[i].map.p, files->file[i].map.n});
+    for (size_t i = 0; i < files->n; i++) sampled |= put_bytes(&s, (str){files->file[i].map.p, files->file[i].map.n});
     checkpoint_close(cp);
     end_mark(&s, sampled, out);
     return true;

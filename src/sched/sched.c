@@ -248,6 +248,7 @@ static void enter_lane(sched *s, tandem_job *j)
     j->lane                 = s->idle[--s->n_idle];
     j->admitted             = clock_s();
     j->result.usage.queue_s = j->admitted - j->submitted;
+    atomic_store(&j->entered, true);
     s->stats.admitted++;
     s->stats.prompt_tokens += (int64_t)j->prompt.n;
     s->stats.cached_tokens += j->result.usage.cached_tokens;

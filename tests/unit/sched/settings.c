@@ -188,7 +188,7 @@ TEST(settings_that_differ)
     CHECK(settings_same(&a, &b));
     b.dflash_draft_model[0] = 'x';
     CHECK(!settings_same(&a, &b));
-    b                    = a;
+    b = a;
     b.routing_log_files += 1;
     CHECK(!settings_same(&a, &b));
 }

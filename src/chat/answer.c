@@ -1,0 +1,68 @@
+#include "chat/answer.h"
+
+static void tell(chat_answer *a, const gemma4_event *ev)
+{
+    if (a->on_event) a->on_event(a->ctx, ev);
+}
+
+static void tell_safe(chat_answer *a, int call)
+{
+    if (a->safe.n) tell(a, &(gemma4_event){GEMMA4_CONTENT, call, buf_str(&a->safe)});
+    buf_clear(&a->safe);
+}
+
+static void on_event(void *ctx, const gemma4_event *ev)
+{
+    chat_answer *a = ctx;
+    if (a->over) return;
+    if (ev->kind != GEMMA4_CONTENT) {
+        tell(a, ev);
+        a->over = a->one_call && ev->kind == GEMMA4_CALL_DONE;
+    } else if (!a->stop.n_strings) {
+        tell(a, ev);
+    } else {
+        a->over = stop_put(&a->stop, ev->text, &a->safe);
+        tell_safe(a, ev->call);
+    }
+}
+
+void chat_answer_init(chat_answer *a, const gemma4_parse_options *o)
+{
+    gemma4_parse_options inner = *o;
+    *a                         = (chat_answer){.on_event = o->on_event, .ctx = o->ctx};
+    stop_init(&a->stop);
+    buf_init(&a->safe, TOK_MAX_INPUT);
+    inner.on_event = on_event;
+    inner.ctx      = a;
+    a->parser      = gemma4_parser_new(&inner);
+}
+
+void chat_answer_deinit(chat_answer *a)
+{
+    gemma4_parser_free(a->parser);
+    buf_deinit(&a->safe);
+    a->parser = NULL;
+}
+
+void chat_answer_put(chat_answer *a, int32_t id)
+{
+    bool in_thought = gemma4_parser_in_thought(a->parser);
+    gemma4_parse_id(a->parser, id);
+    a->n_reasoning += in_thought || gemma4_parser_in_thought(a->parser);
+}
+
+bool chat_answer_finish(chat_answer *a, err *e)
+{
+    bool ok = gemma4_parse_finish(a->parser, e);
+    if (!a->over) stop_finish(&a->stop, &a->safe);
+    tell_safe(a, 0);
+    a->over = true;
+    return ok && (!a->safe.failed || err_set(e, ERR_UNAVAILABLE, "no memory to read the model's answer"));
+}
+
+bool chat_answer_keep_on(void *answer, int32_t id)
+{
+    chat_answer *a = answer;
+    chat_answer_put(a, id);
+    return !a->over;
+}

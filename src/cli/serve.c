@@ -1,0 +1,193 @@
+#include "base/log.h"
+#include "cli/generate.h"
+#include "server/server.h"
+
+#include <stdio.h>
+
+static struct {
+    engine_options engine;
+    int            kv, max_lanes, step_tokens, port, grace_s;
+    draft_options  draft;
+    const char    *settings, *routing_log, *host, *unix_path, *tls_cert, *tls_key, *cors, *alias;
+    opt_list       set; /* NAME=VALUE */
+    bool           host_given;
+} flags = {.port = 8080, .host = "127.0.0.1", .grace_s = 30};
+
+static const option opts[] = {
+    OPT_ENGINE(flags.engine),
+    OPT_CONTEXT(flags.engine, flags.kv),
+    {.name = "max-lanes",
+     .kind = OPT_INT,
+     .dest = &flags.max_lanes,
+     .arg  = "N",
+     .min  = 1,
+     .max  = SCHED_MAX_LANES,
+     .help = "answers that are made together (default 32)"},
+    {.name = "step-tokens",
+     .kind = OPT_INT,
+     .dest = &flags.step_tokens,
+     .arg  = "N",
+     .min  = 16,
+     .max  = STEP_MAX_ROWS,
+     .help = "rows of one step: prompts, tokens and guesses together (default 256)"},
+    OPT_DRAFT(flags.draft),
+    {.name = "settings",
+     .kind = OPT_STR,
+     .dest = &flags.settings,
+     .arg  = "FILE",
+     .help = "settings of models by name (docs/routing.md)"},
+    {.name = "set",
+     .kind = OPT_LIST,
+     .dest = &flags.set,
+     .arg  = "NAME=VALUE",
+     .help = "one setting, over the file's; may be given several times"},
+    {.name = "routing-log",
+     .kind = OPT_STR,
+     .dest = &flags.routing_log,
+     .arg  = "FILE",
+     .help = "JSON lines: how requests were speculated, and why"},
+    {.name = "host",
+     .kind = OPT_STR,
+     .dest = &flags.host,
+     .arg  = "ADDRESS",
+     .help = "address to listen on; any but this machine's own needs --api-key-file (default 127.0.0.1)"},
+    {.name = "port",
+     .kind = OPT_INT,
+     .dest = &flags.port,
+     .arg  = "N",
+     .min  = 0,
+     .max  = 65535,
+     .help = "port to listen on; 0: any that is free (default 8080)"},
+    {.name = "unix",
+     .kind = OPT_STR,
+     .dest = &flags.unix_path,
+     .arg  = "PATH",
+     .help = "a unix socket to listen on, beside the port"},
+    {.name = "tls-cert",
+     .kind = OPT_STR,
+     .dest = &flags.tls_cert,
+     .arg  = "FILE",
+     .help = "certificate chain, PEM: HTTPS"},
+    {.name = "tls-key", .kind = OPT_STR, .dest = &flags.tls_key, .arg = "FILE", .help = "its private key, PEM"},
+    {.name = "cors",
+     .kind = OPT_STR,
+     .dest = &flags.cors,
+     .arg  = "ORIGIN",
+     .help = "let pages of this origin call, such as https://example.org; *: all (default: none)"},
+    {.name = "alias", .kind = OPT_STR, .dest = &flags.alias, .arg = "NAME", .help = "the model's name in replies"},
+    {.name = "grace",
+     .kind = OPT_INT,
+     .dest = &flags.grace_s,
+     .arg  = "SECONDS",
+     .min  = 0,
+     .max  = 86400,
+     .help = "for running answers to end after SIGTERM; a second signal cuts them (default 30)"},
+    OPT_LOGGING,
+};
+static const opt_spec usage = {"serve", "serve [-m MODEL] [FLAGS]",
+                               "Answers OpenAI's clients over HTTP: chat completions with tools and thinking, text "
+                               "completions, streamed or whole.\n"
+                               "docs/api.md lists the endpoints. SIGTERM and Ctrl-C let running answers end.",
+                               opts, COUNT(opts)};
+
+/* --- the engine ---------------------------------------------------------------------------------*/
+/* "queue_max=8"; texts live as long as the process. */
+static bool parse_setting(const char *text, tandem_setting *out)
+{
+    const char *at   = strchr(text, '=');
+    size_t      n    = at ? (size_t)(at - text) : 0;
+    char       *name = n ? xalloc(n + 1) : NULL;
+    if (!name) return false;
+    memcpy(name, text, n);
+    *out = (tandem_setting){name, at + 1};
+    return true;
+}
+
+static bool open_engine(void *ctx, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx, err *e)
+{
+    static tandem_setting given[OPT_LIST_MAX];
+    tandem_drafter        drafters[OPT_LIST_MAX];
+    tandem_options        o;
+    tok                  *t;
+    (void)ctx;
+    tandem_options_init(&o);
+    o.path      = flags.engine.path;
+    o.name      = cli_path_name(flags.engine.path);
+    o.device    = engine_devices[flags.engine.device];
+    o.n_threads = cli_threads(flags.engine.n_threads);
+    o.n_ctx     = flags.engine.n_ctx;
+    o.kv_type   = generate_kv_names[flags.kv];
+    o.kv_bytes  = flags.engine.kv_bytes;
+    if (flags.max_lanes) o.max_lanes = flags.max_lanes;
+    if (flags.step_tokens) o.step_tokens = flags.step_tokens;
+    o.settings_path = flags.settings;
+    o.routing_log   = flags.routing_log;
+    o.settings      = given;
+    o.n_settings    = flags.set.n;
+    for (int i = 0; i < flags.set.n; i++) parse_setting(flags.set.item[i], &given[i]);
+    o.wake     = wake;
+    o.wake_ctx = wake_ctx;
+    return generate_add_drafters(&o, &flags.draft, cli_is_nano(flags.engine.path), drafters, e) &&
+           (open_tok(&t, o.path, e) || err_wrap(e, "no text without a tokenizer")) && engine_open_with(out, &o, t, e);
+}
+
+/* --- the server ---------------------------------------------------------------------------------*/
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static void print_ready(void *ctx, const http_server *h)
+{
+    const server_options *o      = ctx;
+    const char           *scheme = o->http.tls_cert ? "https" : "http";
+    if (!o->http.host) {
+        fprintf(stderr, "tandem: %s is served at %s\n", o->model, o->http.unix_path);
+        return;
+    }
+    bool v6 = strchr(o->http.host, ':') != NULL;
+    char url[128];
+    snprintf(url, sizeof url, "%s://%s%s%s:%d", scheme, v6 ? "[" : "", o->http.host, v6 ? "]" : "", http_port(h));
+    fprintf(stderr, "tandem: %s is served at %s\n\n", o->model, url);
+    fprintf(stderr,
+            "  curl %s/v1/chat/completions -H 'Content-Type: application/json' -d "
+            "'{\"messages\":[{\"role\":\"user\",\"content\":\"What is 27 plus 58?\"}]}'\n\n",
+            url);
+}
+
+static int check_usage(int n_args, char **args)
+{
+    tandem_setting x;
+    if (n_args) return opt_usage(&usage, "'%s' is one word too many: the model is given by -m", args[0]);
+    for (int i = 0; i < flags.set.n; i++)
+        if (!parse_setting(flags.set.item[i], &x))
+            return opt_usage(&usage, "--set: '%s' is not NAME=VALUE", flags.set.item[i]);
+    if (!flags.tls_cert != !flags.tls_key) return opt_usage(&usage, "--tls-cert and --tls-key go together");
+    if (!http_host_is_local(flags.host))
+        return opt_usage(&usage, "--host %s can be reached from elsewhere: that needs --api-key-file", flags.host);
+    return 0;
+}
+
+int cmd_serve(int argc, char **args)
+{
+    int            n_args, code;
+    err            e = {0};
+    server_options o;
+    if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
+    if ((code = check_usage(n_args, args))) return code;
+    server_options_init(&o);
+    o.model = flags.alias ? flags.alias : flags.engine.path ? file_name(flags.engine.path) : "nano";
+    if (!cli_resolve_model(&flags.engine.path, &e) || !engine_probe(flags.engine.path, &e)) return cli_fail(&e);
+    o.http.host      = flags.host[0] ? flags.host : NULL;
+    o.http.port      = flags.port;
+    o.http.unix_path = flags.unix_path;
+    o.http.tls_cert  = flags.tls_cert;
+    o.http.tls_key   = flags.tls_key;
+    o.open           = open_engine;
+    o.cors           = flags.cors;
+    o.grace_s        = flags.grace_s;
+    o.ready          = print_ready;
+    o.ready_ctx      = &o;
+    return server_run(&o, &e) ? 0 : cli_fail(&e);
+}

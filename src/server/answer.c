@@ -1,0 +1,143 @@
+#include "server/answer.h"
+
+enum { BATCH = 64 };
+
+static void tell(server_choice *c, const gemma4_event *ev)
+{
+    c->n_calls += ev->kind == GEMMA4_CALL_NAME;
+    c->sink.on_event(c->sink.ctx, c, ev);
+}
+
+static void on_event(void *ctx, const gemma4_event *ev) { tell(ctx, ev); }
+
+static void add_stops(stop_match *m, const server_request *r)
+{
+    for (int i = 0; i < r->n_stop; i++) stop_add(m, r->stop[i]);
+}
+
+static void open_chat(server_choice *c)
+{
+    gemma4_parse_options o = {
+        .on_event = on_event, .ctx = c, .tok = c->tok, .chat = c->request->chat, .in_thought = c->request->in_thought};
+    chat_answer_init(&c->answer, &o);
+    add_stops(&c->answer.stop, c->request);
+    c->answer.one_call = c->request->one_call;
+    if (!c->request->n_stop && !c->request->one_call) return;
+    o.on_event = NULL;
+    chat_answer_init(&c->watch, &o);
+    add_stops(&c->watch.stop, c->request);
+    c->watch.one_call = c->request->one_call;
+}
+
+void choice_init(server_choice *c, const server_request *r, const tok *t, int index, const choice_sink *sink)
+{
+    *c = (server_choice){.index = index, .request = r, .tok = t, .sink = *sink};
+    buf_init(&c->decoded, TOK_MAX_INPUT);
+    buf_init(&c->safe, TOK_MAX_INPUT);
+    for (int i = 0; i < CHOICE_PARTS; i++) buf_init(&c->part[i], (size_t)1 << 31);
+    if (r->chat) {
+        open_chat(c);
+    } else {
+        tok_stream_init(&c->text, t, false);
+        stop_init(&c->stop);
+        add_stops(&c->stop, r);
+    }
+}
+
+void choice_deinit(server_choice *c)
+{
+    tandem_release(c->job);
+    chat_answer_deinit(&c->watch);
+    chat_answer_deinit(&c->answer);
+    buf_deinit(&c->decoded);
+    buf_deinit(&c->safe);
+    for (int i = 0; i < CHOICE_PARTS; i++) buf_deinit(&c->part[i]);
+}
+
+bool choice_submit(server_choice *c, tandem *t, err *e)
+{
+    const server_request *r   = c->request;
+    tandem_request        ask = r->ask;
+    const server_prompt  *p   = &r->prompt[c->index / (int)r->f.n];
+    ask.ids                   = p->ids;
+    ask.n_ids                 = p->n;
+    ask.choice                = c->index % (int)r->f.n;
+    if (c->watch.parser) {
+        ask.keep_on     = chat_answer_keep_on;
+        ask.keep_on_ctx = &c->watch;
+    } else if (!r->chat) {
+        ask.stop   = r->stop_text;
+        ask.n_stop = (size_t)r->n_stop;
+    }
+    return sched_submit(t->sched, &ask, &c->job, e);
+}
+
+/* --- tokens -------------------------------------------------------------------------------------*/
+static void tell_text(server_choice *c)
+{
+    if (c->safe.n) tell(c, &(gemma4_event){GEMMA4_CONTENT, 0, buf_str(&c->safe)});
+    buf_clear(&c->safe);
+}
+
+static void take_text(server_choice *c)
+{
+    stop_put(&c->stop, buf_str(&c->decoded), &c->safe);
+    buf_clear(&c->decoded);
+    tell_text(c);
+}
+
+static void take_token(server_choice *c, const tandem_token *x)
+{
+    c->n_tokens++;
+    if (x->is_stop) return;
+    if (c->request->chat) {
+        chat_answer_put(&c->answer, x->id);
+    } else {
+        tok_stream_put(&c->text, x->id, &c->decoded);
+        take_text(c);
+    }
+    if (x->logprobs) c->sink.on_token(c->sink.ctx, c, x);
+}
+
+static void finish(server_choice *c)
+{
+    if (c->request->chat) {
+        chat_answer_finish(&c->answer, NULL);
+        return;
+    }
+    tok_stream_finish(&c->text, &c->decoded);
+    take_text(c);
+    stop_finish(&c->stop, &c->safe);
+    tell_text(c);
+}
+
+int choice_poll(server_choice *c, int most)
+{
+    tandem_token x[BATCH];
+    int          taken = 0;
+    while (c->job && !c->result && taken < most) {
+        const tandem_result *r = tandem_job_result(c->job); /* before the tokens: what is final has all of them */
+        int                  n = (int)tandem_poll(c->job, x, BATCH);
+        for (int i = 0; i < n; i++) take_token(c, &x[i]);
+        taken += n;
+        if (n == BATCH) continue;
+        if (r) {
+            finish(c);
+            c->result = r;
+        }
+        break;
+    }
+    return taken;
+}
+
+const char *choice_finish_reason(const server_choice *c)
+{
+    switch (c->result ? c->result->finish : TANDEM_FINISH_NONE) {
+    case TANDEM_FINISH_STOP:
+    case TANDEM_FINISH_STOP_STRING: return c->n_calls ? "tool_calls" : "stop";
+    case TANDEM_FINISH_LENGTH: return "length";
+    default: return NULL;
+    }
+}
+
+int32_t choice_reasoning_tokens(const server_choice *c) { return c->answer.n_reasoning; }

@@ -1,0 +1,53 @@
+/* server/answer.h - one answer of a reply: a job of the engine, and its tokens as they are taken apart.
+ *
+ * Of a chat the answer is told as reasoning, content and calls (chat/answer.h), of a text completion as content alone. What is
+ * told depends on the tokens, not on when they were polled.
+ *
+ * Thread: the I/O thread's, but for what looks at tokens where they are decided, which is the engine's until the job is done. */
+#ifndef TANDEM_SERVER_ANSWER_H
+#define TANDEM_SERVER_ANSWER_H
+#include "chat/answer.h"
+#include "server/request.h"
+
+typedef struct server_choice server_choice;
+typedef struct {
+    void (*on_event)(void *ctx, server_choice *c, const gemma4_event *ev);
+    void (*on_token)(void *ctx, server_choice *c,
+                     const tandem_token *x); /* after what it told; no end-of-answer token */
+    void *ctx;
+} choice_sink;
+
+enum { CHOICE_PARTS = 5 };
+struct server_choice {
+    int                   index;
+    const server_request *request;
+    const tok            *tok;
+    choice_sink           sink;
+    tandem_job           *job;    /* NULL: not submitted */
+    const tandem_result  *result; /* NULL until all its tokens were taken */
+
+    chat_answer watch, answer; /* of a chat: where tokens are decided, where they are shown */
+    tok_stream  text;          /* of a text completion */
+    stop_match  stop;
+    buf         decoded, safe;
+
+    /* what the form of the reply keeps of it */
+    buf     part[CHOICE_PARTS];
+    int     open; /* the part that grows */
+    int     n_calls;
+    bool    begun, ended;
+    size_t  n_chars;  /* told, of a text completion */
+    double  polled_s; /* when there were tokens last; 0: never */
+    int32_t n_tokens;
+};
+
+void choice_init(server_choice *c, const server_request *r, const tok *t, int index, const choice_sink *sink);
+/* The job must be done, if there is one. */
+void choice_deinit(server_choice *c);
+bool choice_submit(server_choice *c, tandem *t, err *e);
+/* Takes apart what is new, at most about `most` tokens; returns how many there were. */
+int         choice_poll(server_choice *c, int most);
+const char *choice_finish_reason(const server_choice *c); /* of one that ended well; NULL: it did not */
+/* Exact: of a chat's answer. */
+int32_t choice_reasoning_tokens(const server_choice *c);
+#endif

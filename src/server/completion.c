@@ -1,0 +1,387 @@
+/* A completion from the body to the last byte: a worker reads the body and submits the first job; from then on the I/O thread
+ * polls, formats and puts. It is over when the call has ended, no worker has it and all its jobs are done; only then its
+ * memory goes, since the engine may still look at it. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/reply.h"
+#include "server/server.h"
+
+#include <stdatomic.h>
+
+enum { POLL = 256 }; /* tokens that are formatted before the client's side is looked at again */
+static const double PING_S = 15;
+
+struct completion {
+    work_item      item;
+    server        *s;
+    server_call   *call; /* NULL: it ended */
+    completion    *next, **prev;
+    server_request request;
+    str            tenant;
+    char           id[REQUEST_ID_MAX + 1];
+    const char    *endpoint;
+    double         since, put_s; /* clock_s */
+    atomic_bool    left;         /* told to the worker */
+    bool           with_worker, begun, ended, delivered;
+    int            status;
+    server_error   why; /* status 0: nothing is wrong */
+    reply          reply;
+    server_choice *choice;
+    int            n_choices, n_submitted;
+};
+
+static bool is_chat(const completion *x) { return x->request.where == FIELD_CHAT; }
+
+static void cancel(completion *x)
+{
+    for (int i = 0; i < x->n_submitted; i++) tandem_cancel(x->choice[i].job);
+}
+
+/* --- on a worker --------------------------------------------------------------------------------*/
+/* The other answers to a prompt find in the cache what the first one has read, if they come after it. */
+static bool comes_first(const completion *x, int i) { return i % (int)x->request.f.n == 0; }
+
+static bool submit(completion *x, bool first)
+{
+    err e = {0};
+    for (int i = 0; i < x->n_choices; i++) {
+        if (comes_first(x, i) != first) continue;
+        if (!choice_submit(&x->choice[i], x->s->engine, &e))
+            return error_take(&x->why, &e, is_chat(x) ? "messages" : "prompt", false);
+        x->n_submitted++;
+    }
+    return true;
+}
+
+static void open_choices(completion *x)
+{
+    const tok *t      = x->s->engine->tok;
+    x->request.ask.id = x->id;
+    reply_init(&x->reply, &x->request, t, x->s->opt->model);
+    choice_sink sink = reply_sink(&x->reply);
+    x->n_choices     = x->request.n_choices;
+    x->choice        = xnew_n(server_choice, (size_t)x->n_choices);
+    for (int i = 0; i < x->n_choices; i++) choice_init(&x->choice[i], &x->request, t, i, &sink);
+}
+
+static void read_and_submit(work_item *item)
+{
+    completion *x = (completion *)item;
+    if (atomic_load(&x->left) || !request_read(&x->request, x->s->engine, x->tenant, &x->why)) return;
+    open_choices(x);
+    if (!atomic_load(&x->left)) submit(x, true);
+}
+
+/* --- the end ------------------------------------------------------------------------------------*/
+static bool jobs_are_done(const completion *x)
+{
+    for (int i = 0; i < x->n_choices; i++)
+        if (x->choice[i].job && !tandem_job_result(x->choice[i].job)) return false;
+    return true;
+}
+
+static void note(completion *x)
+{
+    server_record r = {.id        = x->id,
+                       .endpoint  = x->endpoint,
+                       .tenant    = x->tenant.n ? x->tenant.s : NULL,
+                       .status    = x->status,
+                       .stream    = x->request.f.stream,
+                       .delivered = x->delivered,
+                       .total_s   = clock_s() - x->since};
+    for (int i = 0; i < x->n_choices; i++)
+        if (x->choice[i].job) r.choice[r.n_choices++] = tandem_job_result(x->choice[i].job);
+    server_note(x->s, &r);
+}
+
+static void drop(completion *x)
+{
+    *x->prev = x->next;
+    if (x->next) x->next->prev = x->prev;
+    x->s->n_completions--;
+    for (int i = 0; i < x->n_choices; i++) choice_deinit(&x->choice[i]);
+    if (x->n_choices) reply_deinit(&x->reply);
+    mem_free(x->choice);
+    request_deinit(&x->request);
+    mem_free(x);
+}
+
+/* True: it is over, and gone. */
+static bool is_over(completion *x)
+{
+    if (x->call || x->with_worker || !jobs_are_done(x)) return false;
+    note(x);
+    drop(x);
+    return true;
+}
+
+void completion_left(completion *x, bool delivered)
+{
+    atomic_store(&x->left, true);
+    x->delivered = delivered;
+    x->status    = x->call->status;
+    x->call      = NULL;
+    if (!x->with_worker) cancel(x);
+    is_over(x);
+}
+
+/* --- replies ------------------------------------------------------------------------------------*/
+static void refuse(completion *x)
+{
+    if (x->n_submitted) cancel(x);
+    server_refuse(x->s, x->call, &x->why);
+    x->ended = true;
+}
+
+static int n_entered(const completion *x)
+{
+    int n = 0;
+    for (int i = 0; i < x->n_choices; i++) n += x->choice[i].job && tandem_job_admitted(x->choice[i].job);
+    return n;
+}
+
+/* What its answers used is told with the error (S3-R13). */
+static void refuse_begun(completion *x)
+{
+    http_field f[SERVER_MAX_FIELDS];
+    buf       *out = &x->reply.out;
+    int        n   = server_fields_for(x->s, x->call, f);
+    f[n++]         = (http_field){STR("Content-Type"), STR("application/json")};
+    if (error_retry_after(x->why.status)) f[n++] = (http_field){STR("Retry-After"), STR("1")};
+    buf_clear(out);
+    reply_error(out, x->choice, n_entered(x) ? x->n_choices : 0, &x->why);
+    x->call->status = x->why.status;
+    http_reply(x->call->http, x->why.status, f, (size_t)n, buf_str(out));
+    x->ended = true;
+}
+
+static void begin(completion *x)
+{
+    http_field f[SERVER_MAX_FIELDS];
+    int        n = server_fields_for(x->s, x->call, f);
+    f[n++]       = (http_field){STR("Content-Type"), STR("text/event-stream")};
+    f[n++]       = (http_field){STR("Cache-Control"), STR("no-cache")};
+    f[n++]       = (http_field){STR("X-Accel-Buffering"), STR("no")};
+    http_begin(x->call->http, 200, f, (size_t)n);
+    x->call->status = 200;
+    x->begun        = true;
+    x->put_s        = clock_s();
+}
+
+static void put_out(completion *x)
+{
+    buf *out = &x->reply.out;
+    if (!out->n) return;
+    http_put(x->call->http, buf_str(out));
+    buf_clear(out);
+    x->put_s = clock_s();
+}
+
+static int n_unfinished(const completion *x)
+{
+    int n = 0;
+    for (int i = 0; i < x->n_choices; i++) n += !x->choice[i].result;
+    return n;
+}
+
+static void end_whole(completion *x)
+{
+    reply_whole(&x->reply, x->choice, x->n_choices);
+    if (x->reply.out.failed) {
+        error_set(&x->why, 500, NULL, "internal_error", "The server failed to answer this request.");
+        buf_clear(&x->reply.out);
+        refuse_begun(x);
+        return;
+    }
+    server_reply(x->s, x->call, 200, "application/json", buf_str(&x->reply.out));
+    x->ended = true;
+}
+
+static void end_stream(completion *x)
+{
+    reply_done(&x->reply, x->choice, x->n_choices);
+    put_out(x);
+    http_end(x->call->http);
+    x->ended = true;
+}
+
+/* All jobs are done, and not all of them well. */
+static void end_failed(completion *x)
+{
+    if (!x->begun) {
+        refuse_begun(x);
+        return;
+    }
+    reply_fail(&x->reply, x->choice, x->n_choices, &x->why);
+    put_out(x);
+    http_cut(x->call->http);
+    x->ended = true;
+}
+
+static const err *of_engine(const tandem_error *from, err *to)
+{
+    to->code = (err_code)from->code;
+    memcpy(to->text, from->text, sizeof to->text);
+    return to;
+}
+
+/* --- polling ------------------------------------------------------------------------------------*/
+static void blame(completion *x, const server_choice *c)
+{
+    err                  e;
+    const tandem_result *r = c->result;
+    if (x->why.status || choice_finish_reason(c)) return;
+    if (r->finish == TANDEM_FINISH_TIMEOUT)
+        error_set(&x->why, 504, NULL, "timeout", "The request ran out of time.");
+    else if (r->finish == TANDEM_FINISH_CANCELLED)
+        error_set(&x->why, 503, NULL, "unavailable", "The server is shutting down.");
+    else
+        error_take(&x->why, of_engine(&r->error, &e), NULL, true);
+    cancel(x); /* the others */
+}
+
+static bool is_behind(const completion *x)
+{
+    return x->begun && http_unsent(x->call->http) > x->s->opt->http.max_unsent;
+}
+
+/* New tokens of one answer; false: the client is behind. */
+static bool poll_choice(completion *x, server_choice *c)
+{
+    bool streams = x->reply.stream;
+    if (streams) reply_begin(&x->reply, c);
+    while (!c->result) {
+        int n = choice_poll(c, POLL);
+        if (n) c->polled_s = clock_s();
+        if (streams) reply_flush(&x->reply, c);
+        if (c->result) blame(x, c);
+        if (n < POLL) break;
+        if (x->begun) put_out(x);
+        if (is_behind(x)) return false;
+    }
+    if (streams && c->result && !c->ended && !x->why.status)
+        reply_end(&x->reply, c, x->choice, x->n_choices, !n_unfinished(x));
+    return true;
+}
+
+/* The first of each prompt has begun to write, or never will. */
+static bool first_have_read(const completion *x)
+{
+    for (int i = 0; i < x->n_choices; i++)
+        if (comes_first(x, i) && !x->choice[i].n_tokens && !x->choice[i].result) return false;
+    return true;
+}
+
+static bool is_admitted(const completion *x)
+{
+    return x->n_submitted == x->n_choices && tandem_job_admitted(x->choice[0].job);
+}
+
+static bool poll_all(completion *x)
+{
+    for (int i = 0; i < x->n_choices; i++)
+        if (x->choice[i].job && !poll_choice(x, &x->choice[i])) return false;
+    return true;
+}
+
+/* A stream's first bytes go out when it was admitted: what is refused can still have its own status. */
+static void go_on(completion *x)
+{
+    if (is_behind(x)) return;
+    if (x->reply.stream && !x->begun && !x->why.status && is_admitted(x)) begin(x);
+    if (!poll_all(x)) return;
+    if (x->n_submitted < x->n_choices && !x->why.status && first_have_read(x)) {
+        if (!submit(x, false)) cancel(x);
+        go_on(x);
+        return;
+    }
+    if (x->begun) put_out(x);
+    if (!jobs_are_done(x) || (n_unfinished(x) && !x->why.status)) return;
+    if (x->why.status)
+        end_failed(x);
+    else if (x->begun)
+        end_stream(x);
+    else
+        end_whole(x);
+}
+
+void completion_pump(completion *x)
+{
+    if (x->with_worker || is_over(x) || x->ended || !x->call) return;
+    go_on(x);
+}
+
+void completions_pump(server *s)
+{
+    for (completion *x = s->first, *next; x; x = next) {
+        next = x->next;
+        completion_pump(x);
+    }
+}
+
+void completions_tick(server *s)
+{
+    double now = clock_s();
+    completions_pump(s);
+    for (completion *x = s->first; x; x = x->next) {
+        if (!x->begun || x->ended || !x->call || now - x->put_s < PING_S) continue;
+        reply_ping(&x->reply);
+        put_out(x);
+    }
+}
+
+void completions_cut(server *s)
+{
+    for (completion *x = s->first; x; x = x->next) cancel(x);
+}
+
+/* --- a new one ----------------------------------------------------------------------------------*/
+static void on_read(work_item *item)
+{
+    completion *x  = (completion *)item;
+    x->with_worker = false;
+    if (!x->call || x->s->cut) cancel(x);
+    if (is_over(x) || !x->call) return;
+    if (x->why.status)
+        refuse(x);
+    else
+        go_on(x);
+}
+
+static void start(server *s, server_call *c, int where)
+{
+    server_error why;
+    buf          body;
+    if (!server_is_ready(s, &why)) {
+        server_refuse(s, c, &why);
+        return;
+    }
+    str given = http_call_request(c->http)->body;
+    buf_init(&body, s->opt->http.max_body);
+    if (!buf_put(&body, given.s, given.n)) {
+        error_take(&why, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
+        server_refuse(s, c, &why);
+        return;
+    }
+    http_drop_body(c->http);
+    completion *x = xnew(completion);
+    *x            = (completion){.item        = {.run = read_and_submit, .done = on_read},
+                                 .s           = s,
+                                 .call        = c,
+                                 .next        = s->first,
+                                 .prev        = &s->first,
+                                 .tenant      = c->tenant,
+                                 .endpoint    = c->route->path,
+                                 .since       = c->since,
+                                 .with_worker = true};
+    memcpy(x->id, c->id, sizeof x->id);
+    request_init(&x->request, where, &body);
+    if (s->first) s->first->prev = &x->next;
+    s->first      = x;
+    c->completion = x;
+    s->n_completions++;
+    work_put(s->work, &x->item);
+}
+
+void completion_chat(server *s, server_call *c) { start(s, c, FIELD_CHAT); }
+void completion_text(server *s, server_call *c) { start(s, c, FIELD_TEXT); }

@@ -1,0 +1,89 @@
+#include "server/errors.h"
+
+#include "json/json.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+bool error_set(server_error *x, int status, const char *param, const char *code, const char *fmt, ...)
+{
+    va_list ap;
+    *x = (server_error){.status = status, .code = code};
+    snprintf(x->param, sizeof x->param, "%s", param ? param : "");
+    va_start(ap, fmt);
+    vsnprintf(x->message, sizeof x->message, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+bool error_context(server_error *x, const char *param, const char *noun, int n_ctx, size_t n_prompt)
+{
+    return error_set(x, 400, param, "context_length_exceeded",
+                     "This model's maximum context length is %d tokens. However, your %s resulted in %zu tokens. "
+                     "Please reduce the length of the %s.",
+                     n_ctx, noun, n_prompt, noun);
+}
+
+/* What a request meets that was let into the queue and out of it again is no fault of its own: 503, not 429. What goes
+ * wrong inside is told without its insides. */
+bool error_take(server_error *x, const err *why, const char *param, bool running)
+{
+    switch (why->code) {
+    case ERR_BUSY:
+        return error_set(x, running ? 503 : 429, NULL, running ? "unavailable" : "busy",
+                         "The server is busy. Please try again later.");
+    case ERR_UNAVAILABLE:
+        return error_set(x, 503, NULL, "unavailable",
+                         "The server cannot take this request now. Please try again later.");
+    case ERR_INPUT: return error_set(x, 400, param, NULL, "%s", why->text);
+    case ERR_TOO_LARGE: return error_set(x, 400, param, "context_length_exceeded", "%s", why->text);
+    case ERR_FORMAT:
+        if (!running) return error_set(x, 400, param, NULL, "%s", why->text);
+        break;
+    default: break;
+    }
+    return error_set(x, 500, NULL, "internal_error", "The server failed to answer this request.");
+}
+
+const char *error_type(int status)
+{
+    switch (status) {
+    case 401:
+    case 403: return "authentication_error";
+    case 404: return "not_found_error";
+    case 429: return "rate_limit_error";
+    case 503: return "overloaded_error";
+    case 504: return "timeout_error";
+    default: return status >= 500 ? "server_error" : "invalid_request_error";
+    }
+}
+
+int error_retry_after(int status) { return status == 429 || status == 503 ? 1 : 0; }
+
+static void put_member(json_writer *w, const char *key, const char *value)
+{
+    json_key(w, key);
+    if (value && value[0])
+        json_put_str(w, str_of(value));
+    else
+        json_put_null(w);
+}
+
+void error_put(buf *out, const server_error *x)
+{
+    json_writer w;
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    put_member(&w, "message", x->message);
+    put_member(&w, "type", error_type(x->status));
+    put_member(&w, "param", x->param);
+    put_member(&w, "code", x->code);
+    json_end(&w);
+}
+
+void error_put_body(buf *out, const server_error *x)
+{
+    buf_puts(out, "{\"error\":");
+    error_put(out, x);
+    buf_putc(out, '}');
+}

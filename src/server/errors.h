@@ -1,0 +1,33 @@
+/* server/errors.h - what a client is told when its request fails: a status, and a body in the words that clients look for.
+ *
+ *      {"error":{"message":"...","type":"invalid_request_error","param":"temperature","code":null}}
+ *
+ * Clients decide by regular expressions on the message whether to shorten a conversation, and by the status whether to
+ * ask again; docs/api.md lists what is told when. Busy and unavailable say nothing about who else is there. */
+#ifndef TANDEM_SERVER_ERRORS_H
+#define TANDEM_SERVER_ERRORS_H
+#include "base/buf.h"
+#include "base/err.h"
+
+typedef struct {
+    int         status; /* 0: nothing is wrong */
+    char        message[640];
+    char        param[96]; /* the field; empty: none */
+    const char *code;      /* a fixed word; NULL: none */
+} server_error;
+
+/* All return false, so that a failure reads as one. param and code may be NULL. */
+bool error_set(server_error *x, int status, const char *param, const char *code, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+/* From below: while a request is made (running: false) or of an answer that was begun. */
+bool error_take(server_error *x, const err *why, const char *param, bool running);
+/* The prompt leaves no room to answer. */
+bool error_context(server_error *x, const char *param, const char *noun, int n_ctx, size_t n_prompt);
+
+const char *error_type(int status);
+/* The object without what is around it, and all of it. */
+void error_put(buf *out, const server_error *x);
+void error_put_body(buf *out, const server_error *x);
+/* Seconds after which asking again makes sense; 0: it does not. */
+int error_retry_after(int status);
+#endif

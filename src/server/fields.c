@@ -1,0 +1,154 @@
+#include "server/fields.h"
+
+#include "base/mem.h"
+#include "chat/chat.h"
+
+#include "tandem.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define AT(member) offsetof(server_fields, member)
+#define MOST_INT   ((double)INT64_MAX)
+#define NONE       ((double)FIELD_ABSENT)
+/* clang-format off */
+const field_info field_table[] = {
+    {"model",                 FIELD_STRING, FIELD_BOTH, 0, 512, 0, AT(model), "any name; the reply repeats that of the model"},
+    {"messages",              FIELD_ARRAY,  FIELD_CHAT, 1, CHAT_MAX_MESSAGES, 0, AT(messages), "the conversation"},
+    {"prompt",                FIELD_ANY,    FIELD_TEXT, 0, 0, 0, AT(prompt), "a text, token ids, or a list of either"},
+    {"stream",                FIELD_BOOL,   FIELD_BOTH, 0, 1, 0, AT(stream), "server-sent events as the answer grows"},
+    {"stream_options",        FIELD_OBJECT, FIELD_BOTH, 0, 64, 0, AT(stream_options), "include_usage"},
+    {"stream_options.include_usage", FIELD_BOOL, FIELD_BOTH, 0, 1, 0, AT(include_usage), "a last event with the usage"},
+    {"n",                     FIELD_INT,    FIELD_BOTH, 1, 32, 1, AT(n), "answers"},
+    {"best_of",               FIELD_INT,    FIELD_TEXT, 1, 1, 1, AT(best_of), "only 1"},
+    {"max_tokens",            FIELD_INT,    FIELD_BOTH, 0, INT32_MAX, NONE, AT(max_tokens), "cut to what the context has left"},
+    {"max_completion_tokens", FIELD_INT,    FIELD_CHAT, 0, INT32_MAX, NONE, AT(max_completion_tokens), "the same; this one wins"},
+    {"temperature",           FIELD_REAL,   FIELD_BOTH, 0, 100, NAN, AT(temperature), "0: greedy; otherwise as the model's files advise"},
+    {"top_p",                 FIELD_REAL,   FIELD_BOTH, 0, 1, NAN, AT(top_p), "1: all"},
+    {"top_k",                 FIELD_INT,    FIELD_BOTH, -1, 1 << 22, NONE, AT(top_k), "0 and -1: all"},
+    {"min_p",                 FIELD_REAL,   FIELD_BOTH, 0, 1, NAN, AT(min_p), "0: off"},
+    {"presence_penalty",      FIELD_REAL,   FIELD_BOTH, -100, 100, 0, AT(presence_penalty), "of tokens that the answer has"},
+    {"frequency_penalty",     FIELD_REAL,   FIELD_BOTH, -100, 100, 0, AT(frequency_penalty), "for each time that it has them"},
+    {"repeat_penalty",        FIELD_REAL,   FIELD_BOTH, 0.01, 100, 1, AT(repeat_penalty), "of tokens of prompt and answer; 1: off"},
+    {"repetition_penalty",    FIELD_REAL,   FIELD_BOTH, 0.01, 100, 1, AT(repeat_penalty), "the same"},
+    {"seed",                  FIELD_INT,    FIELD_BOTH, -MOST_INT, MOST_INT, NONE, AT(seed), "decides the text together with prompt and options"},
+    {"stop",                  FIELD_ANY,    FIELD_BOTH, 0, 0, 0, AT(stop), "a text, or a list of up to 16, of 1 to 256 bytes"},
+    {"ignore_eos",            FIELD_BOOL,   FIELD_BOTH, 0, 1, 0, AT(ignore_eos), "go on behind the end of an answer"},
+    {"logit_bias",            FIELD_OBJECT, FIELD_BOTH, 0, TANDEM_MAX_BIAS, 0, AT(logit_bias), "token id: -100 to 100"},
+    {"logprobs",              FIELD_BOOL,   FIELD_CHAT, 0, 1, 0, AT(want_logprobs), "log-probabilities of all tokens"},
+    {"top_logprobs",          FIELD_INT,    FIELD_CHAT, 0, TANDEM_MAX_LOGPROBS, NONE, AT(top_logprobs), "and of so many likely ones beside each"},
+    {"logprobs",              FIELD_INT,    FIELD_TEXT, 0, TANDEM_MAX_LOGPROBS, NONE, AT(text_logprobs), "both in one"},
+    {"tools",                 FIELD_ARRAY,  FIELD_CHAT, 0, 1024, 0, AT(tools), "functions that may be called"},
+    {"tool_choice",           FIELD_ANY,    FIELD_CHAT, 0, 0, 0, AT(tool_choice), "auto or none"},
+    {"parallel_tool_calls",   FIELD_BOOL,   FIELD_CHAT, 0, 1, 1, AT(parallel_tool_calls), "false: the answer ends with its first call"},
+    {"reasoning_effort",      FIELD_STRING, FIELD_CHAT, 0, 32, 0, AT(reasoning_effort), "none, or any other: think first"},
+    {"enable_thinking",       FIELD_BOOL,   FIELD_CHAT, 0, 1, -1, AT(enable_thinking), "the same, said plainly"},
+    {"chat_template_kwargs",  FIELD_OBJECT, FIELD_CHAT, 0, 64, 0, AT(chat_template_kwargs), "enable_thinking"},
+    {"chat_template_kwargs.enable_thinking", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(kwargs_thinking), "this one wins"},
+    {"response_format",       FIELD_OBJECT, FIELD_CHAT, 0, 16, 0, AT(response_format), "type"},
+    {"response_format.type",  FIELD_STRING, FIELD_CHAT, 0, 64, 0, AT(response_type), "only text"},
+    {"speculative",           FIELD_ANY,    FIELD_BOTH, 0, 0, 0, AT(speculative), "off, auto or a method; or an object"},
+    {"speculative.method",    FIELD_STRING, FIELD_BOTH, 0, 32, 0, AT(spec_method), "the same"},
+    {"speculative.draft_max", FIELD_INT,    FIELD_BOTH, 1, TANDEM_MAX_DRAFT, 0, AT(draft_max), "guesses in a row"},
+    {"speculative.tree_budget", FIELD_INT,  FIELD_BOTH, 1, TANDEM_MAX_DRAFT, 0, AT(tree_budget), "guesses in a tree"},
+    {"speculative.tree_temp", FIELD_REAL,   FIELD_BOTH, 0.001, 100, 0, AT(tree_temp), "over 1: wider, under 1: deeper"},
+    {"speculative.chain_seed", FIELD_BOOL,  FIELD_BOTH, 0, 1, 1, AT(chain_seed), "start a tree with the likeliest chain"},
+    {"speculative.draft_noise", FIELD_REAL, FIELD_BOTH, 0, 1, 0, AT(draft_noise), "share of the temperature that guesses are picked at"},
+    {"cache_salt",            FIELD_STRING, FIELD_BOTH, 1, 256, 0, AT(cache_salt), "prefixes are shared only where it is the same"},
+    {"echo",                  FIELD_BOOL,   FIELD_TEXT, 0, 0, 0, AT(echo), "only false"},
+    {"suffix",                FIELD_STRING, FIELD_TEXT, 0, 0, 0, AT(suffix), "only empty"},
+};
+/* clang-format on */
+const int n_fields = (int)COUNT(field_table);
+
+void field_describe(const field_info *f, char *out, size_t cap)
+{
+    switch (f->kind) {
+    case FIELD_BOOL: snprintf(out, cap, f->max > 0 ? "true or false" : "false"); break;
+    case FIELD_INT: snprintf(out, cap, "a whole number from %.17g to %.17g", f->min, f->max); break;
+    case FIELD_REAL: snprintf(out, cap, "a number from %g to %g", f->min, f->max); break;
+    case FIELD_STRING: snprintf(out, cap, "a string of %g to %g bytes", f->min, f->max); break;
+    case FIELD_ARRAY: snprintf(out, cap, "a list of %g to %g items", f->min, f->max); break;
+    case FIELD_OBJECT: snprintf(out, cap, "an object of at most %g members", f->max); break;
+    case FIELD_ANY: snprintf(out, cap, "%s", f->about); break;
+    }
+}
+
+static bool refuse(const field_info *f, server_error *why)
+{
+    char what[128];
+    field_describe(f, what, sizeof what);
+    return error_set(why, 400, f->name, NULL, "'%s' must be %s.", f->name, what);
+}
+
+/* A member by its path; NULL also when it is null. */
+static const json_value *find(const json_value *v, const char *path)
+{
+    for (;;) {
+        char   key[64];
+        size_t n = strcspn(path, ".");
+        memcpy(key, path, n);
+        key[n] = 0;
+        v      = json_get(v, key);
+        if (!v || v->kind == JSON_NULL) return NULL;
+        if (!path[n]) return v;
+        path += n + 1;
+    }
+}
+
+static bool read_int(const field_info *f, const json_value *v, int64_t *out)
+{
+    if (v->kind != JSON_INT && v->kind != JSON_REAL) return false;
+    if (v->d < f->min || v->d > f->max || v->d != floor(v->d)) return false;
+    /* The largest double below 2^63 and all integers are int64 as they are; 2^63 itself is not. */
+    if (v->kind == JSON_REAL && fabs(v->d) >= 0x1p63) return false;
+    *out = v->kind == JSON_INT ? v->i : (int64_t)v->d;
+    return true;
+}
+
+static bool sized(const field_info *f, size_t n) { return (double)n >= f->min && (double)n <= f->max; }
+
+static bool read_value(const field_info *f, const json_value *v, void *to)
+{
+    switch (f->kind) {
+    case FIELD_BOOL:
+        if (v->kind != JSON_BOOL || v->b > f->max) return false;
+        *(int *)to = v->b;
+        return true;
+    case FIELD_INT: return read_int(f, v, to);
+    case FIELD_REAL:
+        if ((v->kind != JSON_INT && v->kind != JSON_REAL) || !(v->d >= f->min && v->d <= f->max)) return false;
+        *(double *)to = v->d;
+        return true;
+    case FIELD_STRING:
+        if (v->kind != JSON_STRING || !sized(f, v->s.n)) return false;
+        *(str *)to = v->s;
+        return true;
+    case FIELD_ARRAY:
+    case FIELD_OBJECT:
+        if (v->kind != (f->kind == FIELD_ARRAY ? JSON_ARRAY : JSON_OBJECT) || !sized(f, v->n)) return false;
+        break;
+    case FIELD_ANY: break;
+    }
+    *(const json_value **)to = v;
+    return true;
+}
+
+static void set_default(const field_info *f, void *to)
+{
+    if (f->kind == FIELD_BOOL) *(int *)to = (int)f->otherwise;
+    if (f->kind == FIELD_INT) *(int64_t *)to = (int64_t)f->otherwise;
+    if (f->kind == FIELD_REAL) *(double *)to = f->otherwise;
+}
+
+bool fields_read(server_fields *out, const json_value *body, int where, server_error *why)
+{
+    *out = (server_fields){0};
+    for (int i = 0; i < n_fields; i++) set_default(&field_table[i], (char *)out + field_table[i].at);
+    for (int i = 0; i < n_fields; i++) {
+        const field_info *f = &field_table[i];
+        const json_value *v = f->where & where ? find(body, f->name) : NULL;
+        if (v && !read_value(f, v, (char *)out + f->at)) return refuse(f, why);
+    }
+    return true;
+}

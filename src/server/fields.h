@@ -1,0 +1,51 @@
+/* server/fields.h - every field of a request, in one table: what it is, from where to where, and what it is when absent.
+ *
+ * Fields that are not in the table are ignored; null is the same as absent; what is wrong is refused by name. A name with a
+ * point is a member of an object: it is looked at when that is one. Some fields take several forms (stop, tool_choice, speculative):
+ * the table only finds them, server/request.c reads them. */
+#ifndef TANDEM_SERVER_FIELDS_H
+#define TANDEM_SERVER_FIELDS_H
+#include "server/errors.h"
+#include "json/json.h"
+
+enum { FIELD_CHAT = 1, FIELD_TEXT = 2, FIELD_BOTH = 3 }; /* endpoints */
+#define FIELD_ABSENT INT64_MIN
+
+typedef enum {
+    FIELD_BOOL,   /* int: 0, 1; -1 when absent without a default */
+    FIELD_INT,    /* int64_t; a real without a fraction is one */
+    FIELD_REAL,   /* double; NAN when absent without a default */
+    FIELD_STRING, /* str; min and max are bytes */
+    FIELD_ARRAY,  /* const json_value *; items */
+    FIELD_OBJECT, /* const json_value *; members */
+    FIELD_ANY,    /* const json_value * */
+} field_kind;
+
+typedef struct {
+    str model, reasoning_effort, cache_salt, spec_method, response_type, suffix;
+    int stream, include_usage, want_logprobs, parallel_tool_calls, enable_thinking, kwargs_thinking, ignore_eos, echo;
+    int chain_seed;
+    int64_t n, best_of, max_tokens, max_completion_tokens, top_k, seed, top_logprobs, text_logprobs;
+    int64_t draft_max, tree_budget;
+    double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty, tree_temp, draft_noise;
+
+    const json_value *messages, *prompt, *stop, *logit_bias, *tools, *tool_choice, *speculative;
+    const json_value *stream_options, *chat_template_kwargs, *response_format;
+} server_fields;
+
+typedef struct {
+    const char *name;
+    field_kind  kind;
+    int         where;
+    double      min, max, otherwise;
+    size_t      at; /* in server_fields */
+    const char *about;
+} field_info;
+extern const field_info field_table[];
+extern const int        n_fields;
+
+/* body is an object. */
+bool fields_read(server_fields *out, const json_value *body, int where, server_error *why);
+/* One line for a person: "a whole number from 1 to 32". */
+void field_describe(const field_info *f, char *out, size_t cap);
+#endif

@@ -1,0 +1,39 @@
+#include "server/record.h"
+
+static double over(double a, double b) { return b > 0 ? a / b : 0; }
+static double longer(double a, double b) { return a > b ? a : b; }
+
+static void add(record_sums *s, const tandem_usage *u)
+{
+    double first     = u->queue_s + u->prefill_s;
+    s->prompt_tokens = s->prompt_tokens > u->prompt_tokens ? s->prompt_tokens : u->prompt_tokens;
+    s->completion_tokens += u->completion_tokens;
+    s->rounds += u->rounds;
+    s->drafted += u->drafted;
+    s->accepted += u->accepted;
+    s->queue_s   = longer(s->queue_s, u->queue_s);
+    s->prefill_s = longer(s->prefill_s, u->prefill_s);
+    s->decode_s  = longer(s->decode_s, u->decode_s);
+    if (u->completion_tokens && (!s->first_s || first < s->first_s)) s->first_s = first;
+}
+
+void record_sum(record_sums *s, const server_record *r)
+{
+    int64_t later = 0;
+    *s            = (record_sums){.finish = "", .route_reason = ""};
+    for (int i = 0; i < r->n_choices; i++) {
+        const tandem_usage *u = &r->choice[i]->usage;
+        add(s, u);
+        later += u->completion_tokens ? u->completion_tokens - 1 : 0;
+    }
+    if (r->n_choices) {
+        s->cached_tokens = r->choice[0]->usage.cached_tokens;
+        s->finish        = tandem_finish_name(r->choice[0]->finish);
+        s->route         = r->choice[0]->usage.route;
+        s->route_reason  = r->choice[0]->usage.route_reason;
+    }
+    s->decode_rate       = over((double)later, s->decode_s);
+    s->total_rate        = over((double)s->completion_tokens, r->total_s);
+    s->acceptance_rate   = over((double)s->accepted, (double)s->drafted);
+    s->acceptance_length = s->rounds ? 1 + over((double)s->accepted, (double)s->rounds) : 0;
+}

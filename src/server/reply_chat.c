@@ -1,0 +1,183 @@
+/* chat.completion and chat.completion.chunk. */
+#include "server/reply.h"
+
+#include <stdio.h>
+
+enum { REASONING, CONTENT, CALLS, LOGPROBS }; /* of server_choice.part */
+
+/* --- log-probabilities --------------------------------------------------------------------------*/
+static void put_bytes(json_writer *w, str bytes)
+{
+    json_key(w, "bytes");
+    json_begin_array(w);
+    for (size_t i = 0; i < bytes.n; i++) json_put_int(w, (unsigned char)bytes.s[i]);
+    json_end(w);
+}
+
+static void put_logprob(json_writer *w, const tok *t, const tandem_logprob *x)
+{
+    json_key(w, "token");
+    reply_put_token(w, t, x->id);
+    json_key(w, "logprob");
+    json_put_real(w, reply_logprob(x->logprob));
+    put_bytes(w, tok_bytes(t, x->id));
+}
+
+static void on_token(reply *r, server_choice *c, const tandem_token *x)
+{
+    json_writer w;
+    buf        *out = &c->part[LOGPROBS];
+    if (out->n) buf_putc(out, ',');
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    put_logprob(&w, r->tok, &x->logprobs[0]);
+    json_key(&w, "top_logprobs");
+    json_begin_array(&w);
+    for (int i = 1; i <= c->request->ask.logprobs && x->logprobs[i].id >= 0; i++) {
+        json_begin_object(&w);
+        put_logprob(&w, r->tok, &x->logprobs[i]);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_end(&w);
+}
+
+/* Those of the tokens since the last time, wherever their text went. */
+static void put_logprobs(reply *r, server_choice *c)
+{
+    buf *list = &c->part[LOGPROBS];
+    buf_puts(&r->out, ",\"logprobs\":");
+    if (list->n || (r->with_logprobs && !r->stream)) {
+        buf_puts(&r->out, "{\"content\":[");
+        buf_put(&r->out, list->p, list->n);
+        buf_puts(&r->out, "]}");
+    } else {
+        buf_puts(&r->out, "null");
+    }
+    buf_clear(list);
+}
+
+/* --- a stream -----------------------------------------------------------------------------------*/
+static void put_chunk(reply *r, server_choice *c, const char *before, const buf *text, const char *after)
+{
+    reply_chunk(r, c);
+    buf_puts(&r->out, before);
+    if (text) buf_put(&r->out, text->p, text->n);
+    buf_puts(&r->out, after);
+}
+
+static void end_chunk(reply *r, server_choice *c, const char *reason)
+{
+    put_logprobs(r, c);
+    reply_chunk_end(r, reason);
+}
+
+static void begin(reply *r, server_choice *c)
+{
+    put_chunk(r, c, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", NULL, "");
+    end_chunk(r, c, NULL);
+}
+
+static void flush(reply *r, server_choice *c)
+{
+    buf *open = &c->part[c->open];
+    char before[80];
+    if (!open->n || c->open == LOGPROBS) return;
+    if (c->open == CALLS) {
+        snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":\"",
+                 c->n_calls - 1);
+        put_chunk(r, c, before, open, "\"}}]}");
+    } else {
+        put_chunk(r, c, c->open == CONTENT ? "\"delta\":{\"content\":\"" : "\"delta\":{\"reasoning_content\":\"", open,
+                  "\"}");
+    }
+    end_chunk(r, c, NULL);
+    buf_clear(open);
+}
+
+static void end(reply *r, server_choice *c, const char *reason)
+{
+    put_chunk(r, c, "\"delta\":{}", NULL, "");
+    end_chunk(r, c, reason);
+}
+
+/* --- events -------------------------------------------------------------------------------------*/
+/* {"id":"call_...","type":"function","function":{"name":"...","arguments":" and the arguments behind it */
+static void put_call(buf *out, str name)
+{
+    char id[REPLY_ID_MAX];
+    reply_make_id(id, sizeof id, "call_", 24);
+    buf_printf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", id);
+    buf_put_json_string(out, name);
+    buf_puts(out, ",\"arguments\":\"");
+}
+
+static void begin_call(reply *r, server_choice *c, str name)
+{
+    buf *whole = &c->part[CALLS];
+    char before[64];
+    if (r->stream) {
+        snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,", c->n_calls - 1);
+        put_chunk(r, c, before, NULL, "");
+        put_call(&r->out, name);
+        buf_puts(&r->out, "\"}}]}");
+        end_chunk(r, c, NULL);
+    } else {
+        buf_puts(whole, whole->n ? ",{" : "{");
+        put_call(whole, name);
+    }
+}
+
+static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
+{
+    static const int part_of[] = {
+        [GEMMA4_REASONING] = REASONING, [GEMMA4_CONTENT] = CONTENT, [GEMMA4_CALL_NAME] = CALLS,
+        [GEMMA4_CALL_ARGS] = CALLS,     [GEMMA4_CALL_DONE] = CALLS,
+    };
+    int part = part_of[ev->kind];
+    if (r->stream && (part != c->open || ev->kind == GEMMA4_CALL_NAME)) flush(r, c);
+    c->open = part;
+    if (ev->kind == GEMMA4_CALL_NAME)
+        begin_call(r, c, ev->text);
+    else if (ev->kind != GEMMA4_CALL_DONE)
+        buf_put_json_text(&c->part[part], ev->text);
+    else if (!r->stream)
+        buf_puts(&c->part[CALLS], "\"}}");
+}
+
+/* --- one object ---------------------------------------------------------------------------------*/
+static void put_text(buf *out, const char *before, const buf *text)
+{
+    buf_puts(out, before);
+    buf_put(out, text->p, text->n);
+    buf_putc(out, '"');
+}
+
+static void put_whole(reply *r, server_choice *c, const char *reason)
+{
+    buf *out = &r->out;
+    buf_puts(out, "\"message\":{\"role\":\"assistant\"");
+    if (c->part[REASONING].n) put_text(out, ",\"reasoning_content\":\"", &c->part[REASONING]);
+    if (c->part[CONTENT].n || !c->n_calls)
+        put_text(out, ",\"content\":\"", &c->part[CONTENT]);
+    else
+        buf_puts(out, ",\"content\":null");
+    if (c->n_calls) {
+        buf_puts(out, ",\"tool_calls\":[");
+        buf_put(out, c->part[CALLS].p, c->part[CALLS].n);
+        buf_putc(out, ']');
+    }
+    buf_putc(out, '}');
+    put_logprobs(r, c);
+    buf_printf(out, ",\"finish_reason\":\"%s\"", reason);
+}
+
+const reply_form reply_chat = {.id_prefix    = "chatcmpl-",
+                               .object       = "chat.completion",
+                               .chunk_object = "chat.completion.chunk",
+                               .begin        = begin,
+                               .on_event     = on_event,
+                               .on_token     = on_token,
+                               .flush        = flush,
+                               .end          = end,
+                               .put_whole    = put_whole};

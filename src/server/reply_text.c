@@ -1,0 +1,120 @@
+/* text_completion, whole and in events, with the older form of log-probabilities: four lists of the same length. */
+#include "server/reply.h"
+
+enum { TEXT, TOKENS, LOGPROBS, TOP, OFFSETS }; /* of server_choice.part */
+
+static size_t count_chars(str s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s.n; i++) n += ((unsigned char)s.s[i] & 0xC0) != 0x80;
+    return n;
+}
+
+static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
+{
+    (void)r;
+    buf_put_json_text(&c->part[TEXT], ev->text);
+}
+
+/* --- log-probabilities --------------------------------------------------------------------------*/
+static json_writer next_item(buf *list)
+{
+    json_writer w;
+    if (list->n) buf_putc(list, ',');
+    json_writer_init(&w, list);
+    return w;
+}
+
+static bool told_before(const tok *t, const tandem_logprob *x, int i)
+{
+    for (int k = 1; k < i; k++)
+        if (str_eq(tok_bytes(t, x[k].id), tok_bytes(t, x[i].id))) return true;
+    return false;
+}
+
+static void put_top(reply *r, server_choice *c, const tandem_logprob *x)
+{
+    json_writer w = next_item(&c->part[TOP]);
+    json_begin_object(&w);
+    for (int i = 1; i <= c->request->ask.logprobs && x[i].id >= 0; i++) {
+        if (told_before(r->tok, x, i)) continue;
+        str bytes = tok_bytes(r->tok, x[i].id);
+        json_key_str(&w, bytes.n ? bytes : tok_text(r->tok, x[i].id));
+        json_put_real(&w, reply_logprob(x[i].logprob));
+    }
+    json_end(&w);
+}
+
+static void on_token(reply *r, server_choice *c, const tandem_token *x)
+{
+    json_writer tokens = next_item(&c->part[TOKENS]), probs = next_item(&c->part[LOGPROBS]);
+    json_writer offsets = next_item(&c->part[OFFSETS]);
+    json_put_int(&offsets, (int64_t)c->n_chars);
+    c->n_chars += count_chars(tok_bytes(r->tok, x->id));
+    reply_put_token(&tokens, r->tok, x->id);
+    json_put_real(&probs, reply_logprob(x->logprobs[0].logprob));
+    put_top(r, c, x->logprobs);
+}
+
+static void put_list(buf *out, const char *before, buf *list)
+{
+    buf_puts(out, before);
+    buf_put(out, list->p, list->n);
+    buf_putc(out, ']');
+    buf_clear(list);
+}
+
+static void put_logprobs(reply *r, server_choice *c)
+{
+    buf_puts(&r->out, ",\"logprobs\":");
+    if (!c->part[TOKENS].n) {
+        buf_puts(&r->out, "null");
+        return;
+    }
+    put_list(&r->out, "{\"tokens\":[", &c->part[TOKENS]);
+    put_list(&r->out, ",\"token_logprobs\":[", &c->part[LOGPROBS]);
+    put_list(&r->out, ",\"top_logprobs\":[", &c->part[TOP]);
+    put_list(&r->out, ",\"text_offset\":[", &c->part[OFFSETS]);
+    buf_putc(&r->out, '}');
+}
+
+/* --- both ---------------------------------------------------------------------------------------*/
+static void put_text(reply *r, server_choice *c)
+{
+    buf *text = &c->part[TEXT];
+    buf_puts(&r->out, "\"text\":\"");
+    buf_put(&r->out, text->p, text->n);
+    buf_putc(&r->out, '"');
+    put_logprobs(r, c);
+    buf_clear(text);
+}
+
+static void flush(reply *r, server_choice *c)
+{
+    if (!c->part[TEXT].n) return;
+    reply_chunk(r, c);
+    put_text(r, c);
+    reply_chunk_end(r, NULL);
+}
+
+static void end(reply *r, server_choice *c, const char *reason)
+{
+    reply_chunk(r, c);
+    put_text(r, c);
+    reply_chunk_end(r, reason);
+}
+
+static void put_whole(reply *r, server_choice *c, const char *reason)
+{
+    put_text(r, c);
+    buf_printf(&r->out, ",\"finish_reason\":\"%s\"", reason);
+}
+
+const reply_form reply_text = {.id_prefix    = "cmpl-",
+                               .object       = "text_completion",
+                               .chunk_object = "text_completion",
+                               .on_event     = on_event,
+                               .on_token     = on_token,
+                               .flush        = flush,
+                               .end          = end,
+                               .put_whole    = put_whole};

@@ -1,0 +1,340 @@
+#include "server/request.h"
+
+#include "base/mem.h"
+#include "chat/gemma4.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { MEMORY = 512 << 20, MAX_PROMPTS = REQUEST_MAX_CHOICES };
+
+void request_init(server_request *r, int where, buf *body)
+{
+    *r    = (server_request){.where = where, .body = *body};
+    *body = (buf){.max = body->max};
+    arena_init(&r->mem, MEMORY);
+    chat_prompt_init(&r->rendered, JOB_PROMPT_MAX);
+}
+
+void request_deinit(server_request *r)
+{
+    chat_prompt_deinit(&r->rendered);
+    arena_deinit(&r->mem);
+    buf_deinit(&r->body);
+}
+
+static bool no_memory(server_error *why) { return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }
+
+/* --- stop strings -------------------------------------------------------------------------------*/
+static bool add_stop(server_request *r, const json_value *v, server_error *why)
+{
+    if (v->kind != JSON_STRING || !v->s.n || v->s.n > STOP_MAX_BYTES || memchr(v->s.s, 0, v->s.n) ||
+        r->n_stop == STOP_MAX_STRINGS)
+        return error_set(why, 400, "stop", NULL, "'stop' must be a string, or a list of up to %d, of 1 to %d bytes.",
+                         STOP_MAX_STRINGS, STOP_MAX_BYTES);
+    char *copy = arena_str(&r->mem, v->s);
+    if (!copy) return no_memory(why);
+    r->stop[r->n_stop]        = (str){copy, v->s.n};
+    r->stop_text[r->n_stop++] = copy;
+    return true;
+}
+
+static bool read_stop(server_request *r, server_error *why)
+{
+    const json_value *v = r->f.stop;
+    if (!v) return true;
+    if (v->kind != JSON_ARRAY) return add_stop(r, v, why);
+    for (size_t i = 0; i < v->n; i++)
+        if (!add_stop(r, &v->item[i], why)) return false;
+    return true;
+}
+
+/* --- biases -------------------------------------------------------------------------------------*/
+static bool read_bias(const json_member *m, int n_vocab, tandem_bias *out, server_error *why)
+{
+    int64_t           id;
+    const json_value *v = &m->value;
+    if (!str_to_i64(m->key, &id) || id < 0 || id >= n_vocab)
+        return error_set(why, 400, "logit_bias", NULL, "'logit_bias' has '%.*s', which is not a token id below %d.",
+                         STR_ARG(m->key), n_vocab);
+    if ((v->kind != JSON_INT && v->kind != JSON_REAL) || !(v->d >= -100 && v->d <= 100))
+        return error_set(why, 400, "logit_bias", NULL, "'logit_bias' of token %lld must be a number from -100 to 100.",
+                         (long long)id);
+    *out = (tandem_bias){(int32_t)id, (float)v->d};
+    return true;
+}
+
+static bool same_token(const tandem_bias *bias, size_t n, int32_t token)
+{
+    for (size_t i = 0; i < n; i++)
+        if (bias[i].token == token) return true;
+    return false;
+}
+
+/* What must not be written at all; a wish of the client's for the same token gives way. */
+static void ban(tandem_bias *bias, size_t *n, int32_t token)
+{
+    size_t i = 0;
+    while (i < *n && bias[i].token != token) i++;
+    if (token < 0 || i == TANDEM_MAX_BIAS) return;
+    bias[i] = (tandem_bias){token, -INFINITY};
+    *n += i == *n;
+}
+
+static bool is_word(const json_value *v, const char *word) { return v && v->kind == JSON_STRING && str_is(v->s, word); }
+
+static bool read_biases(server_request *r, const tandem *t, server_error *why)
+{
+    const json_value *v    = r->f.logit_bias;
+    tandem_bias      *bias = arena_try(&r->mem, TANDEM_MAX_BIAS, sizeof *bias);
+    if (!bias) return no_memory(why);
+    r->ask.bias = bias;
+    for (size_t i = 0; v && i < v->n; i++) {
+        tandem_bias *b = &bias[r->ask.n_bias];
+        if (!read_bias(&v->member[i], t->info.n_vocab, b, why)) return false;
+        if (same_token(bias, r->ask.n_bias++, b->token))
+            return error_set(why, 400, "logit_bias", NULL, "'logit_bias' has token %d twice.", b->token);
+    }
+    if (r->f.tools && is_word(r->f.tool_choice, "none"))
+        ban(bias, &r->ask.n_bias, tok_find(t->tok, gemma4_marker_name(GEMMA4_CALL)));
+    return true;
+}
+
+/* --- speculation --------------------------------------------------------------------------------*/
+static bool find_method(str name, tandem_method *out)
+{
+    for (int m = TANDEM_SPEC_OFF; m <= TANDEM_SPEC_AUTO; m++)
+        if (str_is(name, tandem_method_name(m))) {
+            *out = (tandem_method)m;
+            return true;
+        }
+    return false;
+}
+
+static bool read_speculative(server_request *r, server_error *why)
+{
+    const json_value   *v    = r->f.speculative;
+    tandem_speculation *s    = &r->ask.spec;
+    str                 name = v && v->kind == JSON_STRING ? v->s : r->f.spec_method;
+    if (!v) return true;
+    if (v->kind != JSON_STRING && v->kind != JSON_OBJECT)
+        return error_set(why, 400, "speculative", NULL,
+                         "'speculative' must be off, auto, dflash, tree, mtp or ngram, or an object with a method.");
+    if ((v->kind == JSON_STRING || name.s) && !find_method(name, &s->method))
+        return error_set(why, 400, v->kind == JSON_STRING ? "speculative" : "speculative.method", NULL,
+                         "'speculative' must be off, auto, dflash, tree, mtp or ngram, not '%.*s'.", STR_ARG(name));
+    s->draft_max     = (int)r->f.draft_max;
+    s->tree_budget   = (int)r->f.tree_budget;
+    s->tree_temp     = (float)r->f.tree_temp;
+    s->no_chain_seed = !r->f.chain_seed;
+    s->draft_noise   = (float)r->f.draft_noise;
+    return true;
+}
+
+/* --- sampling, length, log-probabilities --------------------------------------------------------*/
+static void read_sampling(server_request *r)
+{
+    const server_fields *f = &r->f;
+    tandem_request      *a = &r->ask;
+    if (!isnan(f->temperature)) a->temp = (float)f->temperature;
+    if (!isnan(f->top_p)) a->top_p = (float)f->top_p;
+    if (!isnan(f->min_p)) a->min_p = (float)f->min_p;
+    if (f->top_k != FIELD_ABSENT) a->top_k = f->top_k < 0 ? 0 : (int32_t)f->top_k;
+    a->presence_penalty  = (float)f->presence_penalty;
+    a->frequency_penalty = (float)f->frequency_penalty;
+    a->repeat_penalty    = (float)f->repeat_penalty;
+    a->has_seed          = f->seed != FIELD_ABSENT;
+    a->seed              = a->has_seed ? (uint64_t)f->seed : 0;
+    a->ignore_stop_ids   = f->ignore_eos;
+    int64_t most         = f->max_completion_tokens != FIELD_ABSENT ? f->max_completion_tokens : f->max_tokens;
+    a->max_tokens        = most == FIELD_ABSENT ? -1 : (int32_t)most;
+}
+
+static bool read_logprobs(server_request *r, server_error *why)
+{
+    const server_fields *f = &r->f;
+    if (f->top_logprobs != FIELD_ABSENT && f->top_logprobs > 0 && !f->want_logprobs)
+        return error_set(why, 400, "top_logprobs", NULL, "'top_logprobs' needs 'logprobs' to be true.");
+    if (f->want_logprobs) r->ask.logprobs = f->top_logprobs == FIELD_ABSENT ? 0 : (int)f->top_logprobs;
+    if (f->text_logprobs != FIELD_ABSENT) r->ask.logprobs = (int)f->text_logprobs;
+    return true;
+}
+
+/* --- tools and forms ----------------------------------------------------------------------------*/
+static bool check_tool_choice(const server_request *r, server_error *why)
+{
+    const json_value *v = r->f.tool_choice;
+    if (!v || is_word(v, "auto") || is_word(v, "none")) return true;
+    if (is_word(v, "required") || v->kind == JSON_OBJECT)
+        return error_set(why, 400, "tool_choice", "unsupported_value",
+                         "'tool_choice' can be auto or none: calls cannot be forced yet.");
+    return error_set(why, 400, "tool_choice", NULL, "'tool_choice' must be auto or none.");
+}
+
+static bool check_format(const server_request *r, server_error *why)
+{
+    str type = r->f.response_type;
+    if (!r->f.response_format || str_is(type, "text")) return true;
+    if (str_is(type, "json_object") || str_is(type, "json_schema"))
+        return error_set(why, 400, "response_format", "unsupported_value",
+                         "'response_format' can only be text: answers cannot be held to a form yet.");
+    return error_set(why, 400, "response_format.type", NULL, "'response_format.type' must be text.");
+}
+
+static bool read_effort(const server_request *r, chat_wish *out, server_error *why)
+{
+    static const char *const on[] = {"minimal", "low", "medium", "high", "xhigh"};
+    str                      s    = r->f.reasoning_effort;
+    if (!s.s) return true;
+    for (size_t i = 0; i < COUNT(on); i++)
+        if (str_is(s, on[i])) *out = CHAT_YES;
+    if (str_is(s, "none")) *out = CHAT_NO;
+    return *out || error_set(why, 400, "reasoning_effort", NULL,
+                             "'reasoning_effort' must be none, minimal, low, medium, high or xhigh.");
+}
+
+/* --- the prompt ---------------------------------------------------------------------------------*/
+static bool check_context(const server_request *r, const tandem *t, size_t n, server_error *why)
+{
+    const char *noun = r->where == FIELD_CHAT ? "messages" : "prompt";
+    if (n + (r->ask.max_tokens != 0) <= (size_t)t->info.n_ctx) return true;
+    return error_context(why, noun, noun, t->info.n_ctx, n);
+}
+
+static bool take_prompts(server_request *r, int n, server_error *why)
+{
+    r->n_prompts = n;
+    r->n_choices = n * (int)r->f.n;
+    if (r->n_choices > REQUEST_MAX_CHOICES)
+        return error_set(why, 400, "n", NULL, "'n' answers to each of %d prompts are more than %d.", n,
+                         REQUEST_MAX_CHOICES);
+    r->prompt = arena_try(&r->mem, (size_t)n, sizeof *r->prompt);
+    return r->prompt || no_memory(why);
+}
+
+/* What chat_parse complains about begins with the field's path. */
+static bool blame_path(server_error *why, const err *e)
+{
+    char param[64];
+    snprintf(param, sizeof param, "%.*s", (int)strcspn(e->text, " "), e->text);
+    return error_take(why, e, param, false);
+}
+
+static bool render(server_request *r, const tandem *t, server_error *why)
+{
+    err          e = {0};
+    chat_options o = t->format;
+    if (!engine_check_format(t, &e)) return error_take(why, &e, "messages", false);
+    chat_apply_wishes(r->chat, &o);
+    if (!chat_render_ids(&r->rendered, t->tok, r->chat, &o, &e)) return error_take(why, &e, "messages", false);
+    if (r->rendered.n_media)
+        return error_set(why, 400, "messages", "unsupported_value",
+                         "This model is given text only: no images, audio or video.");
+    r->in_thought = r->rendered.in_thought;
+    r->prompt[0]  = (server_prompt){r->rendered.ids.p, r->rendered.ids.n};
+    return check_context(r, t, r->rendered.ids.n, why);
+}
+
+static bool read_chat(server_request *r, const tandem *t, const json_value *body, server_error *why)
+{
+    err       e      = {0};
+    chat_wish effort = CHAT_UNSAID;
+    if (!check_tool_choice(r, why) || !check_format(r, why) || !read_effort(r, &effort, why)) return false;
+    if (!r->f.messages)
+        return error_set(why, 400, "messages", NULL, "'messages' must be a list with at least one message.");
+    if (!chat_parse(&r->chat, &r->mem, body, &e)) return blame_path(why, &e);
+    if (!r->chat->thinking) r->chat->thinking = effort;
+    if (is_word(r->f.tool_choice, "none")) r->chat->n_tools = 0;
+    r->one_call = !r->f.parallel_tool_calls;
+    return take_prompts(r, 1, why) && render(r, t, why);
+}
+
+static bool bad_prompt(server_error *why)
+{
+    return error_set(why, 400, "prompt", NULL,
+                     "'prompt' must be a string, a list of token ids, or a list of up to %d of these.", MAX_PROMPTS);
+}
+
+static bool read_ids(server_request *r, const tandem *t, const json_value *v, server_prompt *out, server_error *why)
+{
+    int32_t *ids = arena_try(&r->mem, v->n, sizeof *ids);
+    if (v->n > (size_t)t->info.n_ctx) return error_context(why, "prompt", "prompt", t->info.n_ctx, v->n);
+    if (!ids) return no_memory(why);
+    for (size_t i = 0; i < v->n; i++) {
+        if (v->item[i].kind != JSON_INT) return bad_prompt(why);
+        if (v->item[i].i < 0 || v->item[i].i >= t->info.n_vocab)
+            return error_set(why, 400, "prompt", NULL, "'prompt' has %lld, which is not a token id below %d.",
+                             (long long)v->item[i].i, t->info.n_vocab);
+        ids[i] = (int32_t)v->item[i].i;
+    }
+    *out = (server_prompt){ids, v->n};
+    return true;
+}
+
+static bool read_text(server_request *r, const tandem *t, str text, server_prompt *out, server_error *why)
+{
+    tok_ids *ids  = &r->rendered.ids; /* of all prompts, one after another */
+    size_t   from = ids->n;
+    err      e    = {0};
+    if (tok_add_bos(t->tok) && tok_bos(t->tok) >= 0) tok_ids_put(ids, tok_bos(t->tok));
+    if (!tok_encode(t->tok, ids, text, false, &e)) return error_take(why, &e, "prompt", false);
+    if (ids->failed) return no_memory(why);
+    *out          = (server_prompt){NULL, ids->n - from};
+    int32_t *copy = arena_try(&r->mem, out->n + 1, sizeof *copy);
+    if (!copy) return no_memory(why);
+    memcpy(copy, ids->p + from, out->n * sizeof *copy);
+    out->ids = copy;
+    return true;
+}
+
+static bool read_prompt(server_request *r, const tandem *t, const json_value *v, server_prompt *out, server_error *why)
+{
+    if (v->kind != JSON_STRING && v->kind != JSON_ARRAY) return bad_prompt(why);
+    if (!(v->kind == JSON_STRING ? read_text(r, t, v->s, out, why) : read_ids(r, t, v, out, why))) return false;
+    if (!out->n) return error_set(why, 400, "prompt", NULL, "'prompt' is empty.");
+    return check_context(r, t, out->n, why);
+}
+
+static bool read_prompts(server_request *r, const tandem *t, server_error *why)
+{
+    const json_value *v = r->f.prompt;
+    if (!v || (v->kind == JSON_ARRAY && !v->n)) return bad_prompt(why);
+    bool several = v->kind == JSON_ARRAY && v->item[0].kind != JSON_INT;
+    if (several && v->n > MAX_PROMPTS) return bad_prompt(why);
+    if (!take_prompts(r, several ? (int)v->n : 1, why)) return false;
+    for (int i = 0; i < r->n_prompts; i++)
+        if (!read_prompt(r, t, several ? &v->item[i] : v, &r->prompt[i], why)) return false;
+    return true;
+}
+
+/* Prefixes are shared by who has the same key and says the same salt. */
+static bool choose_tenant(server_request *r, str key, server_error *why)
+{
+    str   salt = r->f.cache_salt;
+    char *name = arena_try(&r->mem, key.n + salt.n + 2, 1);
+    if (!name) return no_memory(why);
+    if (!key.n && !salt.n) return true;
+    if (key.n) memcpy(name, key.s, key.n);
+    name[key.n] = '/';
+    for (size_t i = 0; i < salt.n; i++) name[key.n + 1 + i] = salt.s[i] ? salt.s[i] : ' ';
+    r->ask.tenant = r->tenant = name;
+    return true;
+}
+
+bool request_read(server_request *r, const tandem *t, str key, server_error *why)
+{
+    const json_value *body;
+    err               e = {0};
+    if (!json_parse(&body, &r->mem, buf_str(&r->body), NULL, &e))
+        return error_set(why, e.code == ERR_UNAVAILABLE ? 503 : 400, NULL, "invalid_json", "The body is not JSON: %s.",
+                         e.text);
+    if (body->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
+    if (!t->tok) return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
+    tandem_request_init(t, &r->ask);
+    if (!fields_read(&r->f, body, r->where, why)) return false;
+    read_sampling(r);
+    if (!read_logprobs(r, why) || !read_stop(r, why) || !read_biases(r, t, why) || !read_speculative(r, why) ||
+        !choose_tenant(r, key, why))
+        return false;
+    return r->where == FIELD_CHAT ? read_chat(r, t, body, why) : read_prompts(r, t, why);
+}

@@ -1,0 +1,43 @@
+/* server/request.h - the body of a completion request, read and made ready for the engine: prompt and options.
+ *
+ * Reading is slow (parsing, rendering, tokenising) and touches nothing but the request and what does not change of the
+ * engine: it runs on a worker. All memory of a request is its own and goes with it. */
+#ifndef TANDEM_SERVER_REQUEST_H
+#define TANDEM_SERVER_REQUEST_H
+#include "sched/engine.h"
+#include "server/fields.h"
+#include "tok/stop.h"
+
+enum { REQUEST_MAX_CHOICES = 64 }; /* prompts times answers to each */
+
+typedef struct {
+    const int32_t *ids;
+    size_t         n;
+} server_prompt;
+
+typedef struct {
+    int           where; /* FIELD_CHAT or FIELD_TEXT */
+    buf           body;
+    arena         mem;
+    server_fields f;
+
+    chat          *chat; /* NULL: text */
+    chat_prompt    rendered;
+    bool           in_thought, one_call;
+    server_prompt *prompt;
+    int            n_prompts, n_choices; /* choice i answers prompt i / n */
+
+    str         stop[STOP_MAX_STRINGS];
+    const char *stop_text[STOP_MAX_STRINGS];
+    int         n_stop;
+    const char *tenant; /* NULL: everybody's */
+    /* For all choices; the prompt, the number of the choice and what looks at its tokens are still to be set. */
+    tandem_request ask;
+} server_request;
+
+/* Takes the body's bytes. */
+void request_init(server_request *r, int where, buf *body);
+void request_deinit(server_request *r);
+/* key: the name of the key that the request came with, or empty. */
+bool request_read(server_request *r, const tandem *t, str key, server_error *why);
+#endif

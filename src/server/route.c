@@ -1,0 +1,161 @@
+/* Which handler a call goes to, who may make it, and the replies that all handlers share. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/reply.h"
+#include "server/server.h"
+
+#include <stdio.h>
+
+const route_info route_table[] = {
+    {"POST", "/chat/completions", ROUTE_KEY, completion_chat},
+    {"POST", "/completions", ROUTE_KEY, completion_text},
+};
+const int n_routes = (int)COUNT(route_table);
+
+/* --- replies ------------------------------------------------------------------------------------*/
+static bool is_allowed_origin(const server *s, str origin)
+{
+    return s->opt->cors && origin.s && (!strcmp(s->opt->cors, "*") || str_is(origin, s->opt->cors));
+}
+
+int server_fields_for(server *s, server_call *c, http_field *out)
+{
+    int n    = 0;
+    out[n++] = (http_field){STR("X-Request-Id"), str_of(c->id)};
+    if (is_allowed_origin(s, http_call_field(c->http, "Origin"))) {
+        out[n++] = (http_field){STR("Access-Control-Allow-Origin"), str_of(s->opt->cors)};
+        out[n++] = (http_field){STR("Access-Control-Expose-Headers"), STR("X-Request-Id, Retry-After")};
+        out[n++] = (http_field){STR("Vary"), STR("Origin")};
+    }
+    return n;
+}
+
+void server_reply(server *s, server_call *c, int status, const char *type, str body)
+{
+    http_field f[SERVER_MAX_FIELDS];
+    int        n = server_fields_for(s, c, f);
+    f[n++]       = (http_field){STR("Content-Type"), str_of(type)};
+    c->status    = status;
+    http_reply(c->http, status, f, (size_t)n, body);
+}
+
+static void refuse_with(server *s, server_call *c, const server_error *why, const char *name, str value)
+{
+    http_field f[SERVER_MAX_FIELDS];
+    buf        body;
+    char       after[16];
+    int        n = server_fields_for(s, c, f);
+    buf_init(&body, 1 << 16);
+    error_put_body(&body, why);
+    f[n++] = (http_field){STR("Content-Type"), STR("application/json")};
+    if (error_retry_after(why->status)) {
+        snprintf(after, sizeof after, "%d", error_retry_after(why->status));
+        f[n++] = (http_field){STR("Retry-After"), str_of(after)};
+    }
+    if (name) f[n++] = (http_field){str_of(name), value};
+    c->status = why->status;
+    http_reply(c->http, why->status, f, (size_t)n, buf_str(&body));
+    buf_deinit(&body);
+}
+
+void server_refuse(server *s, server_call *c, const server_error *why) { refuse_with(s, c, why, NULL, (str){0}); }
+
+bool server_is_ready(const server *s, server_error *why)
+{
+    if (s->draining) return error_set(why, 503, NULL, "unavailable", "The server is shutting down.");
+    return s->engine || error_set(why, 503, NULL, "loading", "The model is being loaded. Please try again later.");
+}
+
+/* --- routes -------------------------------------------------------------------------------------*/
+static str without_version(str path) { return str_starts(path, "/v1/") ? (str){path.s + 3, path.n - 3} : path; }
+
+/* HEAD goes where GET goes. *other: a method that the path has, when it does not have this one. */
+static const route_info *find_route(str method, str path, const char **other)
+{
+    str bare = without_version(path);
+    if (str_is(method, "HEAD")) method = STR("GET");
+    *other = NULL;
+    for (int i = 0; i < n_routes; i++) {
+        const route_info *r = &route_table[i];
+        if (!str_is(bare, r->path)) continue;
+        if (str_is(method, r->method)) return r;
+        *other = r->method;
+    }
+    return NULL;
+}
+
+static bool is_id_char(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || strchr("-_.:/+=@", c);
+}
+
+/* The client's own is kept where it can be repeated as it is. */
+static void choose_id(server_call *c)
+{
+    str  given = http_call_field(c->http, "X-Request-Id");
+    bool good  = given.n > 0 && given.n <= REQUEST_ID_MAX;
+    for (size_t i = 0; good && i < given.n; i++) good = given.s[i] && is_id_char(given.s[i]);
+    if (good)
+        snprintf(c->id, sizeof c->id, "%.*s", (int)given.n, given.s);
+    else
+        reply_make_id(c->id, sizeof c->id, "req_", 20);
+}
+
+/* A browser asks first, whether a page of another origin may ask. */
+static bool answer_preflight(server *s, server_call *c)
+{
+    http_field f[SERVER_MAX_FIELDS];
+    int        n = server_fields_for(s, c, f);
+    if (n < 2) return false;
+    f[n++] = (http_field){STR("Access-Control-Allow-Methods"), STR("GET, POST, OPTIONS")};
+    f[n++] =
+        (http_field){STR("Access-Control-Allow-Headers"), STR("Authorization, Content-Type, X-Api-Key, X-Request-Id")};
+    f[n++]    = (http_field){STR("Access-Control-Max-Age"), STR("600")};
+    c->status = 204;
+    http_reply(c->http, 204, f, (size_t)n, (str){0});
+    return true;
+}
+
+static void refuse_path(server *s, server_call *c, const char *other)
+{
+    const http_request *q = http_call_request(c->http);
+    server_error        why;
+    if (other) {
+        error_set(&why, 405, NULL, "method_not_allowed", "The method %.*s is not allowed here.", STR_ARG(q->method));
+        refuse_with(s, c, &why, "Allow", strcmp(other, "GET") ? str_of(other) : STR("GET, HEAD"));
+    } else {
+        error_set(&why, 404, NULL, "not_found", "There is nothing at this path.");
+        server_refuse(s, c, &why);
+    }
+}
+
+bool route_on_head(void *ctx, http_call *h)
+{
+    server             *s = ctx;
+    server_call        *c = xnew(server_call);
+    const http_request *q = http_call_request(h);
+    const char         *other;
+    c->http  = h;
+    c->since = clock_s();
+    http_call_set_user(h, c);
+    choose_id(c);
+    if (str_is(q->method, "OPTIONS") && answer_preflight(s, c)) return false;
+    c->route = find_route(q->method, q->path, &other);
+    if (!c->route) refuse_path(s, c, other);
+    return c->route;
+}
+
+void route_on_request(void *ctx, http_call *h)
+{
+    server_call *c = http_call_user(h);
+    c->route->handle(ctx, c);
+}
+
+void route_on_done(void *ctx, http_call *h, bool delivered)
+{
+    server_call *c = http_call_user(h);
+    (void)ctx;
+    if (!c) return;
+    if (c->completion) completion_left(c->completion, delivered);
+    mem_free(c);
+}

@@ -1,0 +1,95 @@
+/* server/server.h - the engine over HTTP, as OpenAI's clients speak it.
+ *
+ *      http call ---> route: path, key ---> handler ---> a reply at once, or
+ *                                              `------> completion: worker ---> engine ---> events ---> the client
+ *
+ * One I/O thread (server_run's caller) holds all state of the server: no locks. Workers read bodies, the engine's thread makes
+ * tokens; both wake the I/O thread and are never waited for. A client that leaves cancels what it asked for. */
+#ifndef TANDEM_SERVER_SERVER_H
+#define TANDEM_SERVER_SERVER_H
+#include "http/http.h"
+#include "sched/engine.h"
+#include "server/errors.h"
+#include "server/record.h"
+#include "server/work.h"
+
+typedef struct {
+    http_options http;
+    /* Opens the engine, on a worker; the server answers that it is loading meanwhile. It is to tell `wake` of news. */
+    bool (*open)(void *ctx, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx, err *e);
+    void       *open_ctx;
+    const char *model;                              /* its name in replies */
+    const char *cors;                               /* origin whose pages may call, "*": any; NULL: none */
+    double      grace_s;                            /* for running answers after the first signal to end */
+    void (*ready)(void *ctx, const http_server *h); /* called when requests are answered; may be NULL */
+    void *ready_ctx;
+} server_options;
+
+void server_options_init(server_options *o);
+/* Serves until SIGTERM or SIGINT, which let running answers end; a second one cuts them. */
+bool server_run(const server_options *o, err *e);
+
+/* --- inside ------------------------------------------------------------------------------------- */
+typedef struct server      server;
+typedef struct server_call server_call;
+typedef struct completion  completion;
+
+typedef enum { ROUTE_OPEN, ROUTE_KEY, ROUTE_ADMIN } route_access;
+typedef struct {
+    const char  *method, *path; /* with and without /v1 before it */
+    route_access access;
+    void (*handle)(server *s, server_call *c);
+} route_info;
+extern const route_info route_table[];
+extern const int        n_routes;
+
+enum { REQUEST_ID_MAX = 128 };
+struct server_call { /* a call and what the server knows of it: its user */
+    http_call        *http;
+    const route_info *route; /* NULL: it was refused */
+    char              id[REQUEST_ID_MAX + 1];
+    str               tenant; /* by its key; empty: none */
+    double            since;  /* clock_s of its head */
+    int               status; /* that was answered; 0: nothing yet */
+    completion       *completion;
+};
+
+struct server {
+    const server_options *opt;
+    http_server          *http;
+    work                 *work;
+    tandem               *engine; /* NULL: it is being loaded */
+    tandem               *loaded; /* by the worker, for the I/O thread to take */
+    bool                  failed; /* to load: why */
+    err                   why;
+    work_item             loading;
+    completion           *first; /* that are not over */
+    int                   n_completions;
+    bool                  draining, cut;
+    double                started, cut_at; /* clock_s */
+};
+
+/* http_handler's, ctx is the server. */
+bool route_on_head(void *ctx, http_call *c);
+void route_on_request(void *ctx, http_call *c);
+void route_on_done(void *ctx, http_call *c, bool delivered);
+
+/* Replies; each has the request's id and what CORS wants. */
+enum { SERVER_MAX_FIELDS = 10 };
+int  server_fields_for(server *s, server_call *c, http_field *out); /* those; returns how many */
+void server_reply(server *s, server_call *c, int status, const char *type, str body);
+void server_refuse(server *s, server_call *c, const server_error *why);
+bool server_is_ready(const server *s, server_error *why); /* or it is loading or draining: 503 */
+
+/* completion.c */
+void completion_chat(server *s, server_call *c);
+void completion_text(server *s, server_call *c);
+void completion_left(completion *x, bool delivered); /* its call ended */
+void completion_pump(completion *x);                 /* there is room, or there may be tokens; x may go */
+void completions_pump(server *s);
+void completions_tick(server *s);
+void completions_cut(server *s); /* of a drain that is over */
+
+/* A request has ended. */
+void server_note(server *s, const server_record *r);
+#endif

@@ -1,0 +1,23 @@
+/* server/work.h - what is too slow for the I/O thread: parsing, rendering, tokenising, loading a model.
+ *
+ *      I/O thread: work_put ---> a worker: run ---> wake ---> I/O thread: work_collect, which calls done
+ *
+ * Everything that was put is run, and its done is called, once each. */
+#ifndef TANDEM_SERVER_WORK_H
+#define TANDEM_SERVER_WORK_H
+#include "base/err.h"
+
+typedef struct work      work;
+typedef struct work_item work_item;
+struct work_item { /* inside what it is about; its owner's again when done is called */
+    void (*run)(work_item *item);
+    void (*done)(work_item *item);
+    work_item *next;
+};
+
+/* wake: called on a worker whenever something is to be collected. */
+bool work_new(work **out, int n_threads, void (*wake)(void *ctx), void *ctx, err *e);
+void work_put(work *w, work_item *item);
+void work_collect(work *w);
+void work_free(work *w); /* runs and collects what is left; NULL is fine */
+#endif
