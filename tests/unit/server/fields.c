@@ -1,0 +1,168 @@
+/* Every row of the table of request fields, at and around its limits. */
+#include "test.h"
+
+#include "server/fields.h"
+
+typedef struct {
+    arena         mem;
+    server_fields f;
+    server_error  why;
+} reading;
+
+/* {"a":VALUE}, or {"a":{"b":VALUE}} for a.b */
+static void put_body(buf *b, const char *name, const char *value)
+{
+    const char *dot = strchr(name, '.');
+    if (dot)
+        buf_printf(b, "{\"%.*s\":{\"%s\":%s}}", (int)(dot - name), name, dot + 1, value);
+    else
+        buf_printf(b, "{\"%s\":%s}", name, value);
+}
+
+static bool read_one(reading *r, const field_info *f, const char *value)
+{
+    const json_value *v;
+    buf               b;
+    err               e = {0};
+    buf_init(&b, 1 << 24);
+    arena_init(&r->mem, 1 << 24);
+    put_body(&b, f->name, value);
+    r->why  = (server_error){0};
+    bool ok = json_parse(&v, &r->mem, buf_str(&b), NULL, &e);
+    if (ok)
+        ok = fields_read(&r->f, v, f->where, &r->why);
+    else
+        error_set(&r->why, 400, f->name, NULL, "%s", e.text);
+    arena_deinit(&r->mem);
+    buf_deinit(&b);
+    return ok;
+}
+
+static void takes(test_case *t, const field_info *f, const char *value)
+{
+    reading r;
+    CHECK_MSG(read_one(&r, f, value), "%s: %.60s is refused: %s", f->name, value, r.why.message);
+}
+
+static void refuses(test_case *t, const field_info *f, const char *value)
+{
+    reading r;
+    CHECK_MSG(!read_one(&r, f, value), "%s: %.60s is taken", f->name, value);
+    CHECK_INT(r.why.status, 400);
+    CHECK_MSG(!strcmp(r.why.param, f->name), "%s: the error is about '%s'", f->name, r.why.param);
+    CHECK_MSG(strstr(r.why.message, f->name) || strstr(r.why.message, "column"), "%s: '%s' does not name it", f->name,
+              r.why.message);
+}
+
+/* A value of n bytes, items or members. */
+static char *of_size(field_kind kind, size_t n)
+{
+    buf b;
+    buf_init(&b, 1 << 24);
+    buf_puts(&b, kind == FIELD_STRING ? "\"" : kind == FIELD_ARRAY ? "[" : "{");
+    for (size_t i = 0; i < n; i++) {
+        if (kind == FIELD_STRING) buf_putc(&b, 'x');
+        if (kind == FIELD_ARRAY) buf_puts(&b, i ? ",0" : "0");
+        if (kind == FIELD_OBJECT) buf_printf(&b, "%s\"k%zu\":null", i ? "," : "", i);
+    }
+    buf_puts(&b, kind == FIELD_STRING ? "\"" : kind == FIELD_ARRAY ? "]" : "}");
+    buf_putc(&b, 0);
+    return b.p;
+}
+
+static void sized(test_case *t, const field_info *f)
+{
+    size_t sizes[] = {(size_t)f->min, (size_t)f->max, (size_t)f->max + 1, (size_t)f->min - (f->min > 0)};
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        char *value = of_size(f->kind, sizes[i]);
+        bool  good  = (double)sizes[i] >= f->min && (double)sizes[i] <= f->max;
+        (good ? takes : refuses)(t, f, value);
+        mem_free(value);
+    }
+}
+
+static void number(test_case *t, const field_info *f)
+{
+    char   text[64];
+    double step  = f->kind == FIELD_INT ? 1 : 1e-3;
+    bool   whole = f->max >= 0x1p62; /* as wide as an int64: there is nothing beyond that JSON could hold */
+    snprintf(text, sizeof text, "%.17g", f->min);
+    if (!whole) takes(t, f, text);
+    snprintf(text, sizeof text, "%.17g", f->max);
+    if (!whole) takes(t, f, text);
+    snprintf(text, sizeof text, "%.17g", f->min - step);
+    if (!whole) refuses(t, f, text);
+    snprintf(text, sizeof text, "%.17g", f->max + step);
+    if (!whole) refuses(t, f, text);
+    if (f->kind == FIELD_INT) refuses(t, f, "1.5");
+    refuses(t, f, "NaN");
+    refuses(t, f, "Infinity");
+    refuses(t, f, "1e300");
+    refuses(t, f, "-1e300");
+    refuses(t, f, "99999999999999999999999");
+    refuses(t, f, "\"1\"");
+    refuses(t, f, "true");
+}
+
+TEST(fields_hold_their_limits)
+{
+    static const char *const wrong[] = {"\"x\"", "7", "[]", "{}", "true"};
+    static const json_kind   kinds[] = {JSON_STRING, JSON_INT, JSON_ARRAY, JSON_OBJECT, JSON_BOOL};
+    static const json_kind   right[] = {[FIELD_BOOL] = JSON_BOOL,     [FIELD_INT] = JSON_INT,
+                                        [FIELD_REAL] = JSON_INT,      [FIELD_STRING] = JSON_STRING,
+                                        [FIELD_ARRAY] = JSON_ARRAY,   [FIELD_OBJECT] = JSON_OBJECT};
+    for (int i = 0; i < n_fields; i++) {
+        const field_info *f = &field_table[i];
+        takes(t, f, "null");
+        if (f->kind == FIELD_ANY) continue;
+        for (size_t k = 0; k < COUNT(wrong); k++)
+            if (kinds[k] != right[f->kind]) refuses(t, f, wrong[k]);
+        if (f->kind == FIELD_BOOL) {
+            takes(t, f, "false");
+            (f->max > 0 ? takes : refuses)(t, f, "true");
+        } else if (f->kind == FIELD_INT || f->kind == FIELD_REAL) {
+            number(t, f);
+        } else {
+            sized(t, f);
+        }
+    }
+}
+
+TEST(fields_that_are_unknown_or_elsewhere_are_ignored)
+{
+    reading    r;
+    field_info unknown = {.name = "no_such_field", .where = FIELD_CHAT};
+    CHECK(read_one(&r, &unknown, "{\"a\":[1,2,\"x\"]}"));
+    for (int i = 0; i < n_fields; i++) {
+        field_info f = field_table[i];
+        if (f.where == FIELD_BOTH || !strcmp(f.name, "logprobs")) continue;
+        f.where = FIELD_BOTH & ~f.where;
+        CHECK_MSG(read_one(&r, &f, "[[]]"), "%s is looked at where it does not belong", f.name);
+    }
+}
+
+TEST(fields_have_defaults)
+{
+    reading r;
+    CHECK(read_one(&r, &(field_info){.name = "x", .where = FIELD_BOTH}, "1"));
+    CHECK_INT(r.f.n, 1);
+    CHECK_INT(r.f.stream, 0);
+    CHECK_INT(r.f.parallel_tool_calls, 1);
+    CHECK(r.f.max_tokens == FIELD_ABSENT && r.f.seed == FIELD_ABSENT);
+    CHECK(isnan(r.f.temperature) && r.f.repeat_penalty == 1 && r.f.presence_penalty == 0);
+    CHECK(!r.f.stop && !r.f.messages && !r.f.model.s);
+}
+
+TEST(fields_take_whole_reals_and_all_seeds)
+{
+    reading           r;
+    const field_info *seed = NULL, *most = NULL;
+    for (int i = 0; i < n_fields; i++) {
+        if (!strcmp(field_table[i].name, "seed")) seed = &field_table[i];
+        if (!strcmp(field_table[i].name, "max_tokens")) most = &field_table[i];
+    }
+    CHECK(read_one(&r, most, "100.0") && r.f.max_tokens == 100);
+    CHECK(read_one(&r, seed, "9223372036854775807") && r.f.seed == INT64_MAX);
+    CHECK(read_one(&r, seed, "-1") && r.f.seed == -1);
+    CHECK(!read_one(&r, seed, "9223372036854775808.0"));
+}
