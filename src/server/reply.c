@@ -1,5 +1,6 @@
 #include "server/reply.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <time.h>
@@ -53,10 +54,11 @@ static void put_int(json_writer *w, const char *key, int64_t x)
     json_put_int(w, x);
 }
 
+/* Three digits behind the point: of milliseconds, that is the clock's. */
 static void put_real(json_writer *w, const char *key, double x)
 {
     json_key(w, key);
-    json_put_real(w, x);
+    json_put_real(w, round(x * 1e3) / 1e3);
 }
 
 static void put_rates(json_writer *w, const char *what, int64_t n, double seconds, double rate)
@@ -84,7 +86,7 @@ static void put_positions(json_writer *w, const server_choice *all, int n, int64
             right += all[i].result->usage.right_at[at];
         }
         if (!tried) break;
-        json_put_real(w, (double)right / (double)rounds);
+        json_put_real(w, round(1e3 * (double)right / (double)rounds) / 1e3);
     }
     json_end(w);
 }

@@ -108,9 +108,9 @@ TEST(fields_hold_their_limits)
 {
     static const char *const wrong[] = {"\"x\"", "7", "[]", "{}", "true"};
     static const json_kind   kinds[] = {JSON_STRING, JSON_INT, JSON_ARRAY, JSON_OBJECT, JSON_BOOL};
-    static const json_kind   right[] = {[FIELD_BOOL] = JSON_BOOL,     [FIELD_INT] = JSON_INT,
-                                        [FIELD_REAL] = JSON_INT,      [FIELD_STRING] = JSON_STRING,
-                                        [FIELD_ARRAY] = JSON_ARRAY,   [FIELD_OBJECT] = JSON_OBJECT};
+    static const json_kind   right[] = {
+          [FIELD_BOOL] = JSON_BOOL,     [FIELD_INT] = JSON_INT,     [FIELD_REAL] = JSON_INT,
+          [FIELD_STRING] = JSON_STRING, [FIELD_ARRAY] = JSON_ARRAY, [FIELD_OBJECT] = JSON_OBJECT};
     for (int i = 0; i < n_fields; i++) {
         const field_info *f = &field_table[i];
         takes(t, f, "null");

@@ -1,0 +1,333 @@
+/* Completions over HTTP: a stream's pieces, joined, are the whole reply, byte for byte; what is wrong is refused by name. */
+#include "server_rig.h"
+
+#define WEATHER                                                                                                        \
+    "{\"type\":\"function\",\"function\":{\"name\":\"get_time\",\"description\":\"Time in a city\",\"parameters\":"    \
+    "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}},\"required\":[\"city\"]}}}"
+#define CALCULATE                                                                                                      \
+    "{\"type\":\"function\",\"function\":{\"name\":\"calculate\",\"description\":\"Evaluate an arithmetic "            \
+    "expression.\",\"parameters\":{\"type\":\"object\",\"properties\":{\"expression\":{\"type\":\"string\"}},"         \
+    "\"required\":[\"expression\"]}}}"
+#define USER(text) "\"messages\":[{\"role\":\"user\",\"content\":\"" text "\"}]"
+#define SUM        USER("What is 27 plus 58?")
+#define CALC       "\"tools\":[" CALCULATE "," WEATHER "]," USER("What is 3 + 4? Use the tool.")
+#define THINK      "\"chat_template_kwargs\":{\"enable_thinking\":true},"
+
+enum { MOST = 4 };
+typedef struct {
+    buf reasoning, content, calls, logprobs;
+    str finish;
+} joined;
+
+static void joined_init(joined *j)
+{
+    *j = (joined){0};
+    buf_init(&j->reasoning, 1 << 20);
+    buf_init(&j->content, 1 << 20);
+    buf_init(&j->calls, 1 << 20);
+    buf_init(&j->logprobs, 1 << 24);
+}
+
+static void joined_deinit(joined *j)
+{
+    buf_deinit(&j->reasoning);
+    buf_deinit(&j->content);
+    buf_deinit(&j->calls);
+    buf_deinit(&j->logprobs);
+}
+
+static void add(buf *to, str s) { buf_put(to, s.s, s.n); }
+
+static void add_calls(test_case *t, joined *j, const json_value *calls, int *n_calls)
+{
+    for (size_t i = 0; calls && i < calls->n; i++) {
+        const json_value *c  = &calls->item[i];
+        str               id = rig_str(c, "id");
+        if (id.n) {
+            CHECK(str_starts(id, "call_") && id.n >= 9);
+            buf_printf(&j->calls, "|%.*s ", (int)rig_str(c, "function.name").n, rig_str(c, "function.name").s);
+            ++*n_calls;
+        }
+        if (rig_at(c, "index")) CHECK_INT(rig_int(c, "index"), *n_calls - 1);
+        add(&j->calls, rig_str(c, "function.arguments"));
+    }
+}
+
+static void add_logprobs(joined *j, const json_value *choice)
+{
+    const json_value *list = rig_at(choice, "logprobs.content");
+    if (!list) list = rig_at(choice, "logprobs.tokens");
+    for (size_t i = 0; list && i < list->n; i++) {
+        json_writer w;
+        json_writer_init(&w, &j->logprobs);
+        json_put_value(&w, &list->item[i]);
+    }
+}
+
+static void add_choice(test_case *t, joined *j, const json_value *choice, const char *part, int *n_calls)
+{
+    const json_value *m = rig_at(choice, part);
+    add(&j->reasoning, rig_str(m, "reasoning_content"));
+    add(&j->content, rig_str(m, "content"));
+    add(&j->content, rig_str(choice, "text"));
+    add_calls(t, j, rig_at(m, "tool_calls"), n_calls);
+    add_logprobs(j, choice);
+    if (rig_str(choice, "finish_reason").n) j->finish = rig_str(choice, "finish_reason");
+}
+
+static void join_whole(test_case *t, rig_reply *r, joined j[MOST], int n)
+{
+    const json_value *v     = rig_json(r);
+    int               calls = 0;
+    CHECK_INT(r->status, 200);
+    for (int i = 0; i < n; i++) {
+        char path[16];
+        snprintf(path, sizeof path, "choices.%d", i);
+        calls = 0;
+        CHECK_INT(rig_int(rig_at(v, path), "index"), i);
+        add_choice(t, &j[i], rig_at(v, path), "message", &calls);
+    }
+}
+
+/* Returns the usage of the last event but one. */
+static const json_value *join_stream(test_case *t, rig_reply *r, joined j[MOST], bool is_chat)
+{
+    size_t            at = 0;
+    str               data;
+    int               calls[MOST] = {0}, n_seen[MOST] = {0};
+    bool              done  = false;
+    const json_value *usage = NULL;
+    CHECK_INT(r->status, 200);
+    CHECK_STR(rig_field(r, "Content-Type"), STR("text/event-stream"));
+    CHECK(r->complete);
+    while (rig_event(r, &at, &data)) {
+        const json_value *v;
+        CHECK(!done);
+        done = str_is(data, "[DONE]");
+        if (done) continue;
+        if (!CHECK(json_parse(&v, &r->mem, data, NULL, NULL))) continue;
+        const json_value *choice = rig_at(v, "choices.0");
+        int64_t           i      = choice ? rig_int(choice, "index") : 0;
+        usage                    = rig_at(v, "usage");
+        if (!choice || !CHECK(i >= 0 && i < MOST)) continue;
+        if (is_chat && !n_seen[i]++) CHECK_STR(rig_str(choice, "delta.role"), STR("assistant"));
+        CHECK(!j[i].finish.n);
+        add_choice(t, &j[i], choice, "delta", &calls[i]);
+    }
+    CHECK(done);
+    return usage;
+}
+
+static void same(test_case *t, const char *what, const joined *a, const joined *b)
+{
+    const buf *x[] = {&a->reasoning, &a->content, &a->calls, &a->logprobs};
+    const buf *y[] = {&b->reasoning, &b->content, &b->calls, &b->logprobs};
+    for (size_t i = 0; i < COUNT(x); i++)
+        CHECK_MSG(str_eq(buf_str(x[i]), buf_str(y[i])), "%s: part %zu is '%.*s' in a stream and '%.*s' whole", what, i,
+                  STR_ARG(buf_str(x[i])), STR_ARG(buf_str(y[i])));
+    CHECK_STR(a->finish, b->finish);
+}
+
+static void both_ways(server_rig *r, const char *path, const char *members, int n, joined whole[MOST])
+{
+    test_case *t = r->t;
+    char       body[4096];
+    rig_reply  a, b;
+    joined     j[MOST];
+    for (int i = 0; i < MOST; i++) {
+        joined_init(&j[i]);
+        joined_init(&whole[i]);
+    }
+    snprintf(body, sizeof body, "{%s}", members);
+    rig_post(r, path, body, &a);
+    join_whole(t, &a, whole, n);
+    snprintf(body, sizeof body, "{\"stream\":true,\"stream_options\":{\"include_usage\":true},%s}", members);
+    rig_post(r, path, body, &b);
+    const json_value *usage = join_stream(t, &b, j, strstr(path, "chat") != NULL), *u = rig_at(rig_json(&a), "usage");
+    for (int i = 0; i < n; i++) same(t, members, &j[i], &whole[i]);
+    CHECK(rig_int(u, "completion_tokens") > 0 && rig_int(u, "prompt_tokens") > 0);
+    CHECK_INT(rig_int(usage, "completion_tokens"), rig_int(u, "completion_tokens"));
+    CHECK_INT(rig_int(usage, "prompt_tokens"), rig_int(u, "prompt_tokens"));
+    CHECK_INT(rig_int(usage, "total_tokens"), rig_int(u, "prompt_tokens") + rig_int(u, "completion_tokens"));
+    CHECK_INT(rig_int(usage, "completion_tokens_details.reasoning_tokens"),
+              rig_int(u, "completion_tokens_details.reasoning_tokens"));
+    for (int i = 0; i < MOST; i++) joined_deinit(&j[i]);
+    for (int i = 0; i < n; i++) whole[i].finish = STR(""); /* borrowed from what goes now */
+    rig_reply_deinit(&a);
+    rig_reply_deinit(&b);
+}
+
+static void forget(joined whole[MOST])
+{
+    for (int i = 0; i < MOST; i++) joined_deinit(&whole[i]);
+}
+
+static const char chat_path[] = "/v1/chat/completions", text_path[] = "/v1/completions";
+
+TEST(server_streams_what_it_says_whole)
+{
+    server_rig r;
+    joined     x[MOST];
+    rig_init(&r, t);
+    rig_start(&r);
+    both_ways(&r, chat_path, SUM, 1, x);
+    CHECK_STR(buf_str(&x[0].content),
+              STR("27 + 58\nones: 7 + 8 = 15, write 5, carry 1\ntens: 2 + 5 + 1 = 8, write 8\nThe answer is 85."));
+    forget(x);
+    both_ways(&r, chat_path, THINK SUM, 1, x);
+    CHECK_STR(buf_str(&x[0].content), STR("The answer is 85."));
+    CHECK(str_starts(buf_str(&x[0].reasoning), "27 + 58\n"));
+    forget(x);
+    both_ways(&r, chat_path, "\"reasoning_effort\":\"low\",\"logprobs\":true,\"top_logprobs\":2," SUM, 1, x);
+    CHECK(x[0].reasoning.n && x[0].logprobs.n);
+    forget(x);
+    both_ways(&r, chat_path, "\"logprobs\":true," CALC, 1, x);
+    CHECK_STR(buf_str(&x[0].calls), STR("|calculate {\"expression\":\"3 + 4\"}"));
+    CHECK(x[0].logprobs.n > 0 && x[0].content.n == 0);
+    forget(x);
+    both_ways(&r, chat_path, "\"n\":3,\"temperature\":1.2,\"seed\":7,\"max_tokens\":40," USER("Tell me a story."), 3,
+              x);
+    CHECK(!str_eq(buf_str(&x[0].content), buf_str(&x[1].content)));
+    forget(x);
+    both_ways(&r, chat_path,
+              USER("\xE6\xB3\x95\xE5\x9B\xBD\xE7\x9A\x84\xE9\xA6\x96\xE9\x83\xBD\xE6\x98\xAF\xE5\x93\xAA\xE9\x87\x8C"
+                   "\xEF\xBC\x9F"),
+              1, x);
+    forget(x);
+    both_ways(&r, text_path, "\"prompt\":\"Once upon\",\"max_tokens\":30,\"logprobs\":3", 1, x);
+    CHECK(x[0].logprobs.n);
+    forget(x);
+    both_ways(&r, text_path,
+              "\"prompt\":[\"Once upon\",[2,15,591]],\"n\":2,\"max_tokens\":9,\"temperature\":1,\"seed\":1", 4, x);
+    CHECK(x[3].content.n);
+    forget(x);
+    rig_wait_idle(&r);
+    rig_stop(&r);
+}
+
+/* Stop strings are the content's: a thought may have them. */
+TEST(server_stops_in_the_content)
+{
+    server_rig r;
+    joined     x[MOST];
+    rig_init(&r, t);
+    rig_start(&r);
+    both_ways(&r, chat_path, "\"stop\":[\"zzz\",\"write 8\\nThe\"]," SUM, 1, x);
+    CHECK_STR(buf_str(&x[0].content), STR("27 + 58\nones: 7 + 8 = 15, write 5, carry 1\ntens: 2 + 5 + 1 = 8, "));
+    forget(x);
+    both_ways(&r, chat_path, "\"stop\":\"answer\"," THINK SUM, 1, x);
+    CHECK(x[0].reasoning.n > 0);
+    CHECK_STR(buf_str(&x[0].content), STR("The "));
+    forget(x);
+    both_ways(&r, chat_path, "\"stop\":\"ones\"," THINK SUM, 1, x);
+    CHECK_STR(buf_str(&x[0].content), STR("The answer is 85."));
+    forget(x);
+    both_ways(&r, text_path, "\"stop\":\" there\",\"max_tokens\":30,\"prompt\":\"Once upon a time\"", 1, x);
+    CHECK(!strstr(x[0].content.n ? x[0].content.p : "", " there"));
+    forget(x);
+    rig_wait_idle(&r);
+    rig_stop(&r);
+}
+
+/* --- refusals -----------------------------------------------------------------------------------*/
+static void refused(server_rig *r, const char *path, const char *body, int status, const char *param, const char *words)
+{
+    test_case *t = r->t;
+    rig_reply  a;
+    rig_post(r, path, body, &a);
+    const json_value *e = rig_at(rig_json(&a), "error");
+    CHECK_MSG(a.status == status, "%.100s: %d, expected %d", body, a.status, status);
+    CHECK_MSG(e && rig_at(e, "type") && rig_at(e, "code"), "%.100s: no error object", body);
+    CHECK_MSG(str_is(rig_str(e, "param"), param), "%.100s: param is '%.*s'", body, STR_ARG(rig_str(e, "param")));
+    CHECK_MSG(strstr(a.body.p, words), "%.100s: '%.300s' does not say '%s'", body, a.body.p, words);
+    rig_reply_deinit(&a);
+}
+
+TEST(server_refuses_what_is_wrong)
+{
+    server_rig r;
+    buf        long_one;
+    rig_init(&r, t);
+    rig_start(&r);
+    refused(&r, chat_path, "", 400, "", "not JSON");
+    refused(&r, chat_path, "{\"a\":1,\"a\":2}", 400, "", "not JSON");
+    refused(&r, chat_path, "[]", 400, "", "object");
+    refused(&r, chat_path, "{}", 400, "messages", "'messages'");
+    refused(&r, chat_path, "{\"messages\":[{\"role\":\"robot\",\"content\":\"\"}]}", 400, "messages[0].role",
+            "must be system");
+    refused(&r, chat_path,
+            "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]}",
+            400, "messages", "text only");
+    refused(&r, chat_path, "{\"temperature\":-1," SUM "}", 400, "temperature", "from 0 to 100");
+    refused(&r, chat_path, "{\"stop\":[1]," SUM "}", 400, "stop", "'stop'");
+    refused(&r, chat_path, "{\"stop\":\"\"," SUM "}", 400, "stop", "'stop'");
+    refused(&r, chat_path, "{\"logit_bias\":{\"x\":1}," SUM "}", 400, "logit_bias", "token id");
+    refused(&r, chat_path, "{\"logit_bias\":{\"5\":101}," SUM "}", 400, "logit_bias", "-100 to 100");
+    refused(&r, chat_path, "{\"logit_bias\":{\"5\":1,\"05\":1}," SUM "}", 400, "logit_bias", "twice");
+    refused(&r, chat_path, "{\"top_logprobs\":3," SUM "}", 400, "top_logprobs", "logprobs");
+    refused(&r, chat_path, "{\"tool_choice\":\"required\"," CALC "}", 400, "tool_choice", "yet");
+    refused(&r, chat_path, "{\"tool_choice\":{\"type\":\"function\"}," CALC "}", 400, "tool_choice", "yet");
+    refused(&r, chat_path, "{\"tool_choice\":7," CALC "}", 400, "tool_choice", "auto or none");
+    refused(&r, chat_path, "{\"response_format\":{\"type\":\"json_object\"}," SUM "}", 400, "response_format", "yet");
+    refused(&r, chat_path, "{\"reasoning_effort\":\"much\"," SUM "}", 400, "reasoning_effort", "high");
+    refused(&r, chat_path, "{\"speculative\":\"fast\"," SUM "}", 400, "speculative", "fast");
+    refused(&r, chat_path, "{\"speculative\":{\"method\":\"fast\"}," SUM "}", 400, "speculative.method", "fast");
+    refused(&r, chat_path, "{\"speculative\":{\"draft_max\":65}," SUM "}", 400, "speculative.draft_max", "1 to 64");
+    refused(&r, chat_path, "{\"tools\":[{\"type\":\"function\"}]," SUM "}", 400, "tools[0].function", "object");
+    refused(&r, text_path, "{}", 400, "prompt", "'prompt'");
+    refused(&r, text_path, "{\"prompt\":[]}", 400, "prompt", "'prompt'");
+    refused(&r, text_path, "{\"prompt\":[1,\"x\"]}", 400, "prompt", "'prompt'");
+    refused(&r, text_path, "{\"prompt\":[-1]}", 400, "prompt", "token id");
+    refused(&r, text_path, "{\"prompt\":[99999999]}", 400, "prompt", "token id");
+    refused(&r, text_path, "{\"prompt\":[[]]}", 400, "prompt", "empty");
+    refused(&r, text_path, "{\"prompt\":\"x\",\"echo\":true}", 400, "echo", "false");
+    refused(&r, text_path, "{\"prompt\":[\"a\",\"b\",\"c\"],\"n\":32}", 400, "n", "64");
+    buf_init(&long_one, 1 << 20);
+    buf_puts(&long_one, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
+    for (int i = 0; i < 600; i++) buf_puts(&long_one, "goat ");
+    buf_puts(&long_one, "\"}]}");
+    buf_putc(&long_one, 0);
+    refused(&r, chat_path, long_one.p, 400, "messages",
+            "This model's maximum context length is 512 tokens. However, your messages resulted in ");
+    refused(&r, chat_path, long_one.p, 400, "messages", " tokens. Please reduce the length of the messages.\"");
+    refused(&r, chat_path, long_one.p, 400, "messages", "\"code\":\"context_length_exceeded\"");
+    buf_deinit(&long_one);
+    rig_wait_idle(&r);
+    rig_stop(&r);
+}
+
+TEST(server_routes)
+{
+    server_rig r;
+    rig_reply  a;
+    rig_init(&r, t);
+    r.opt.cors = "https://example.org";
+    rig_start(&r);
+    rig_ask(&r, "POST", "/chat/completions?beta=true", "X-Request-Id: my-id.7\r\n", "{\"max_tokens\":1," SUM "}", &a);
+    CHECK_INT(a.status, 200);
+    CHECK_STR(rig_field(&a, "X-Request-Id"), STR("my-id.7"));
+    CHECK(!rig_field(&a, "Access-Control-Allow-Origin").s);
+    CHECK_STR(rig_str(rig_json(&a), "choices.0.finish_reason"), STR("length"));
+    rig_reply_deinit(&a);
+    rig_ask(&r, "POST", "/v1/chat/completions", "X-Request-Id: no good\r\nOrigin: https://example.org\r\n", "{", &a);
+    CHECK_INT(a.status, 400);
+    CHECK(str_starts(rig_field(&a, "X-Request-Id"), "req_"));
+    CHECK_STR(rig_field(&a, "Access-Control-Allow-Origin"), STR("https://example.org"));
+    rig_reply_deinit(&a);
+    rig_ask(&r, "OPTIONS", "/v1/chat/completions", "Origin: https://example.org\r\n", "", &a);
+    CHECK_INT(a.status, 204);
+    CHECK(strstr(a.head.p, "Authorization"));
+    rig_reply_deinit(&a);
+    rig_ask(&r, "OPTIONS", "/v1/chat/completions", "Origin: https://other.org\r\n", "", &a);
+    CHECK_INT(a.status, 405);
+    rig_reply_deinit(&a);
+    rig_ask(&r, "GET", "/v1/chat/completions", "", "", &a);
+    CHECK_INT(a.status, 405);
+    CHECK_STR(rig_field(&a, "Allow"), STR("POST"));
+    rig_reply_deinit(&a);
+    rig_ask(&r, "GET", "/v1/nothing", "", "", &a);
+    CHECK_INT(a.status, 404);
+    CHECK_STR(rig_str(rig_json(&a), "error.code"), STR("not_found"));
+    rig_reply_deinit(&a);
+    rig_stop(&r);
+}
