@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 
 enum { POLL = 256 }; /* tokens that are formatted before the client's side is looked at again */
-static const double PING_S = 15;
 
 struct completion {
     work_item      item;
@@ -324,7 +323,7 @@ void completions_tick(server *s)
     double now = clock_s();
     completions_pump(s);
     for (completion *x = s->first; x; x = x->next) {
-        if (!x->begun || x->ended || !x->call || now - x->put_s < PING_S) continue;
+        if (!x->begun || x->ended || !x->call || now - x->put_s < s->opt->ping_s) continue;
         reply_ping(&x->reply);
         put_out(x);
     }

@@ -12,7 +12,7 @@ enum { WORKERS = 2 };
 
 void server_options_init(server_options *o)
 {
-    *o = (server_options){.model = "tandem", .grace_s = 30};
+    *o = (server_options){.model = "tandem", .grace_s = 30, .ping_s = 15};
     http_options_init(&o->http);
     o->http.host = "127.0.0.1";
     o->http.port = 8080;

@@ -21,6 +21,7 @@ typedef struct {
     const char *model;                              /* its name in replies */
     const char *cors;                               /* origin whose pages may call, "*": any; NULL: none */
     double      grace_s;                            /* for running answers after the first signal to end */
+    double      ping_s;                             /* of silence in a stream, after which a comment is sent */
     void (*ready)(void *ctx, const http_server *h); /* called when requests are answered; may be NULL */
     void *ready_ctx;
 } server_options;

@@ -98,13 +98,6 @@ void rig_send(int fd, const char *method, const char *path, const char *fields, 
     buf_deinit(&b);
 }
 
-bool rig_read_some(int fd, char *out, size_t n)
-{
-    for (ssize_t k; n; n -= (size_t)k, out += k)
-        if ((k = read(fd, out, n)) <= 0) return false;
-    return true;
-}
-
 /* Takes the chunks of all[0..n) apart; true when the last one is there. */
 static bool join_chunks(buf *out, const char *p, const char *end)
 {

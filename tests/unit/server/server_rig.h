@@ -37,8 +37,6 @@ int  rig_connect(const server_rig *r);
 void rig_send(int fd, const char *method, const char *path, const char *fields, const char *body);
 /* Until the end of the reply; closes. */
 void rig_read(int fd, rig_reply *out);
-/* Until so many bytes came. */
-bool rig_read_some(int fd, char *out, size_t n);
 void rig_ask(const server_rig *r, const char *method, const char *path, const char *fields, const char *body,
              rig_reply *out);
 void rig_post(const server_rig *r, const char *path, const char *body, rig_reply *out);

@@ -1,0 +1,236 @@
+/* Requests among others: no room, clients that leave or stall, the end of the server. */
+#include "server_rig.h"
+
+#include "../sched/engine_rig.h"
+#include "base/clock.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char path[] = "/v1/chat/completions";
+
+/* Goes on for `n` tokens, whatever they are. */
+static const char *story(char out[512], int n, const char *more)
+{
+    snprintf(
+        out, 512,
+        "{\"stream\":true,\"stream_options\":{\"include_usage\":true},\"ignore_eos\":true,\"speculative\":\"off\",%s"
+        "\"max_tokens\":%d,\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story.\"}]}",
+        more, n);
+    return out;
+}
+
+static int begin_story(server_rig *r, int n)
+{
+    char body[512], first[12];
+    int  fd = rig_connect(r);
+    rig_send(fd, "POST", path, "", story(body, n, ""));
+    test_check(r->t, recv(fd, first, sizeof first, MSG_PEEK | MSG_WAITALL) == 12 && !memcmp(first, "HTTP/1.1 200", 12),
+               __FILE__, __LINE__, "the stream does not begin");
+    return fd;
+}
+
+static void wait_for(server_rig *r, bool (*is_so)(const tandem_stats *s))
+{
+    tandem_stats s;
+    double       until = clock_s() + 20;
+    do {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        tandem_get_stats(r->engine, &s);
+    } while (!is_so(&s) && clock_s() < until);
+    test_check(r->t, is_so(&s), __FILE__, __LINE__, "what was waited for does not come");
+}
+
+static bool is_idle(const tandem_stats *s) { return !s->running && !s->queued; }
+static bool is_queued(const tandem_stats *s) { return s->queued > 0; }
+
+/* --- no room ------------------------------------------------------------------------------------*/
+static void expect_busy(server_rig *r, int status, double within_s)
+{
+    test_case *t = r->t;
+    rig_reply  a;
+    char       body[512];
+    double     start = clock_s();
+    rig_post(r, path, story(body, 4, ""), &a);
+    double took = clock_s() - start;
+    CHECK_INT(a.status, status);
+    CHECK_STR(rig_field(&a, "Retry-After"), STR("1"));
+    CHECK_STR(rig_str(rig_json(&a), "error.message"), STR("The server is busy. Please try again later."));
+    CHECK_MSG(took < within_s || NANO_SLOW, "the refusal took %.0f ms", took * 1e3);
+    rig_reply_deinit(&a);
+}
+
+TEST(server_is_busy_at_once_and_then_it_is_not)
+{
+    server_rig r;
+    rig_reply  a;
+    char       body[512];
+    rig_init(&r, t);
+    r.engine_opt.max_lanes = 1;
+    r.engine_opt.n_ctx     = 4096;
+    nano_setting(&r.engine_opt, "queue_max", "0");
+    rig_start(&r);
+    int fd = begin_story(&r, 3000);
+    for (int i = 0; i < 3; i++) expect_busy(&r, 429, 0.1);
+    close(fd);
+    wait_for(&r, is_idle);
+    rig_post(&r, path, story(body, 4, ""), &a);
+    CHECK_INT(a.status, 200);
+    rig_reply_deinit(&a);
+    rig_stop(&r);
+}
+
+/* The 200 waits for the admission. */
+TEST(server_that_let_a_request_wait_too_long_says_503)
+{
+    server_rig r;
+    rig_init(&r, t);
+    r.engine_opt.max_lanes = 1;
+    r.engine_opt.n_ctx     = 4096;
+    nano_setting(&r.engine_opt, "queue_timeout_ms", "100");
+    rig_start(&r);
+    int fd = begin_story(&r, 3500);
+    expect_busy(&r, 503, 1);
+    close(fd);
+    wait_for(&r, is_idle);
+    rig_stop(&r);
+}
+
+/* --- clients that leave -------------------------------------------------------------------------*/
+TEST(server_cancels_what_nobody_waits_for)
+{
+    server_rig   r;
+    tandem_stats s;
+    char         body[512];
+    rig_init(&r, t);
+    r.engine_opt.max_lanes = 1;
+    r.engine_opt.n_ctx     = 4096;
+    rig_start(&r);
+    int streaming = begin_story(&r, 3500), queued = rig_connect(&r), whole = rig_connect(&r);
+    rig_send(queued, "POST", path, "", story(body, 3500, ""));
+    wait_for(&r, is_queued);
+    close(queued);
+    rig_send(whole, "POST", path, "",
+             "{\"ignore_eos\":true,\"n\":2,\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}");
+    close(streaming);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    close(whole);
+    wait_for(&r, is_idle);
+    tandem_get_stats(r.engine, &s);
+    CHECK(s.finished[TANDEM_FINISH_CANCELLED] >= 2);
+    CHECK_INT(s.finished[TANDEM_FINISH_LENGTH], 0);
+    nano_check_idle(t, r.engine);
+    rig_stop(&r);
+}
+
+/* A client that does not read holds up nobody, and gets all of it when it does. */
+TEST(server_waits_for_a_slow_reader)
+{
+    server_rig r;
+    rig_reply  a;
+    char       body[512];
+    int        small = 1 << 16;
+    rig_init(&r, t);
+    r.engine_opt.n_ctx    = 4096;
+    r.opt.http.max_unsent = 8192;
+    rig_start(&r);
+    int fd = rig_connect(&r);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    rig_send(fd, "POST", path, "", story(body, 1500, "\"logprobs\":true,\"top_logprobs\":20,"));
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    rig_post(&r, path, story(body, 4, ""), &a);
+    CHECK_INT(a.status, 200);
+    rig_reply_deinit(&a);
+    rig_read(fd, &a);
+    CHECK(a.complete && strstr(a.body.p, "\"completion_tokens\":1500") && strstr(a.body.p, "[DONE]"));
+    CHECK(a.body.n > (size_t)1 << 20);
+    rig_reply_deinit(&a);
+    rig_wait_idle(&r);
+    rig_stop(&r);
+}
+
+TEST(server_keeps_a_silent_stream_alive)
+{
+    server_rig r;
+    rig_reply  a;
+    char       body[512];
+    rig_init(&r, t);
+    r.engine_opt.n_ctx = 4096;
+    r.opt.ping_s       = 0; /* at every tick: answers never pause for long here */
+    rig_start(&r);
+    rig_post(&r, path, story(body, NANO_SLOW ? 200 : 3000, ""), &a);
+    CHECK(a.complete && strstr(a.body.p, "\n\n: ping\n\ndata: "));
+    rig_reply_deinit(&a);
+    rig_stop(&r);
+}
+
+/* --- the end ------------------------------------------------------------------------------------*/
+static void expect_cut(test_case *t, int fd)
+{
+    rig_reply a;
+    rig_read(fd, &a);
+    const char *usage = a.body.n ? strstr(a.body.p, "\"choices\":[],\"usage\":{\"prompt_tokens\":") : NULL;
+    CHECK(!a.complete && usage && !strstr(a.body.p, "[DONE]"));
+    CHECK(usage && strstr(usage, "data: {\"error\":{\"message\":\"The server is shutting down.\""));
+    rig_reply_deinit(&a);
+}
+
+TEST(server_lets_answers_end_and_takes_no_new_ones)
+{
+    server_rig r;
+    rig_reply  a;
+    rig_init(&r, t);
+    r.engine_opt.n_ctx = 4096;
+    rig_start(&r);
+    int fd = begin_story(&r, 800);
+    pthread_kill(r.thread, SIGTERM);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    CHECK(rig_connect(&r) < 0);
+    rig_read(fd, &a);
+    CHECK(a.complete && strstr(a.body.p, "\"completion_tokens\":800") && strstr(a.body.p, "[DONE]"));
+    rig_reply_deinit(&a);
+    pthread_join(r.thread, NULL);
+    CHECK(r.ok);
+}
+
+/* A second signal, or the end of the grace: what was used is told, then that it broke. */
+TEST(server_cuts_what_does_not_end)
+{
+    for (int twice = 0; twice < 2; twice++) {
+        server_rig r;
+        rig_init(&r, t);
+        r.engine_opt.n_ctx = 4096;
+        r.opt.grace_s      = twice ? 60 : 0.05;
+        rig_start(&r);
+        int a = begin_story(&r, 3900), b = begin_story(&r, 3900);
+        for (int i = 0; i <= twice; i++) {
+            pthread_kill(r.thread, SIGTERM);
+            nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        }
+        expect_cut(t, a);
+        expect_cut(t, b);
+        pthread_join(r.thread, NULL);
+        CHECK(r.ok);
+    }
+}
+
+static bool open_nothing(void *ctx, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx, err *e)
+{
+    (void)ctx, (void)out, (void)wake, (void)wake_ctx;
+    return err_set(e, ERR_NOT_FOUND, "no such model");
+}
+
+TEST(server_ends_where_no_model_is_loaded)
+{
+    server_options o;
+    err            e = {0};
+    server_options_init(&o);
+    o.http.port = 0;
+    o.open      = open_nothing;
+    CHECK(!server_run(&o, &e));
+    CHECK_STR(str_of(e.text), STR("no such model"));
+    o.http.host = "not an address";
+    CHECK(!server_run(&o, &e));
+}
