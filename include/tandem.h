@@ -294,6 +294,8 @@ typedef struct {
 
     int64_t steps, failed_steps, rows, prompt_rows;
     double  step_s;
+    double
+        busy_s; /* the engine's thread has been at its step, or at what comes between two, for so long; 0: it sleeps */
     int64_t step_bucket
         [TANDEM_STEP_BUCKETS]; /* steps of under 2^i / 8 ms that were not under the one before; the last: all others */
 

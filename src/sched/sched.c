@@ -24,8 +24,9 @@ struct sched {
     job_scratch   scratch;
     pthread_t     thread;
     bool          started;
-    bell          bell;   /* there is mail, or somebody cancelled */
-    atomic_int    n_live; /* jobs that are not done; grows under the lock alone */
+    bell          bell;       /* there is mail, or somebody cancelled */
+    atomic_int    n_live;     /* jobs that are not done; grows under the lock alone */
+    atomic_llong  busy_since; /* clock_ns when the engine's thread began what it does; 0: it sleeps */
 
     pthread_mutex_t lock;
     pthread_cond_t  stopped_now;
@@ -466,6 +467,7 @@ static bool rest(sched *s, unsigned seen)
     pthread_mutex_unlock(&s->lock);
     if (over) return true;
     double at = next_deadline(s);
+    atomic_store(&s->busy_since, 0);
     bell_wait(&s->bell, seen, at < INFINITY ? fmax(0, at - clock_s()) : -1);
     return false;
 }
@@ -475,7 +477,9 @@ static void *engine_main(void *arg)
     sched *s = arg;
     for (;;) {
         unsigned seen = bell_read(&s->bell);
-        s->now        = clock_s();
+        int64_t  now  = clock_ns();
+        s->now        = (double)now * 1e-9;
+        atomic_store(&s->busy_since, now);
         take_mail(s);
         end_unwanted(s);
         admit(s);
@@ -490,6 +494,7 @@ static void *engine_main(void *arg)
     }
     pthread_mutex_lock(&s->lock);
     s->stopped = true;
+    atomic_store(&s->busy_since, 0);
     pthread_cond_broadcast(&s->stopped_now);
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -620,9 +625,11 @@ const char *tandem_route_name(int i) { return i >= 0 && i < ROUTE_REASONS ? rout
 
 void sched_get_stats(sched *s, tandem_stats *out)
 {
+    int64_t since = atomic_load(&s->busy_since);
     pthread_mutex_lock(&s->lock);
     *out           = s->shown;
     out->submitted = (int64_t)s->n_submitted;
     out->refused   = s->n_refused;
+    out->busy_s    = since ? (double)(clock_ns() - since) * 1e-9 : 0;
     pthread_mutex_unlock(&s->lock);
 }

@@ -716,3 +716,40 @@ TEST(sched_tokens_outlive_the_engine)
     for (size_t i = 0; i < n; i++) CHECK_INT(got[i].is_stop, result->finish == TANDEM_FINISH_STOP && i == n - 1);
     tandem_release(j);
 }
+
+/* --- a step that hangs ----------------------------------------------------------------------------*/
+static bool wait_for(void *ctx, int32_t token)
+{
+    (void)token;
+    while (!atomic_load((atomic_bool *)ctx)) nap(1);
+    return true;
+}
+
+static double busy_of(tandem *e)
+{
+    tandem_stats s;
+    tandem_get_stats(e, &s);
+    return s.busy_s;
+}
+
+TEST(sched_tells_how_long_a_step_takes)
+{
+    tandem        *e;
+    tandem_request r;
+    nano_answer    a;
+    atomic_bool    go   = false;
+    double         seen = 0;
+    if (!open_default(t, &e)) return;
+    nano_request(e, &r, 4);
+    r.keep_on     = wait_for;
+    r.keep_on_ctx = &go;
+    tandem_job *j = nano_submit(t, e, &r);
+    for (int i = 0; i < 5000 && seen < 0.05; i++, nap(1)) seen = busy_of(e);
+    CHECK_MSG(seen >= 0.05, "a step that hangs is said to take %.3f s", seen);
+    CHECK(busy_of(e) >= seen); /* the same step */
+    atomic_store(&go, true);
+    nano_collect(j, &a);
+    for (int i = 0; i < 5000 && busy_of(e) > 0; i++) nap(1);
+    CHECK_NEAR(busy_of(e), 0, 0);
+    tandem_close(e);
+}

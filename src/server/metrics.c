@@ -1,0 +1,349 @@
+#include "server/metrics.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { MAX_BOUNDS = 24, MAX_STATUS = 600 };
+
+/* --- histograms ---------------------------------------------------------------------------------*/
+typedef struct {
+    int64_t count[MAX_BOUNDS + 1]; /* by the first bound that is not under it; the last: beyond all */
+    double  sum;
+} histogram;
+
+typedef struct {
+    const double *at;
+    int           n;
+} bounds;
+
+static const double token_bounds[]   = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                                        0.05,   0.1,     0.25,   0.5,   1,      2.5,   5};
+static const double request_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
+                                        2.5,   5,      10,    25,   50,    100,  250, 500,  1000};
+static const double size_bounds[]    = {1, 10, 100, 250, 500, 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000};
+_Static_assert(COUNT(request_bounds) <= MAX_BOUNDS && COUNT(token_bounds) <= MAX_BOUNDS, "room for each");
+
+typedef enum {
+    H_FIRST_TOKEN,
+    H_BETWEEN_TOKENS,
+    H_TOTAL,
+    H_QUEUE,
+    H_PREFILL,
+    H_DECODE,
+    H_PROMPT_SIZE,
+    H_ANSWER_SIZE,
+    HISTOGRAMS,
+} histogram_kind;
+
+static const struct {
+    const char *name, *help;
+    bounds      bounds;
+} histograms[HISTOGRAMS] = {
+#define B(x)                                                                                                           \
+    {                                                                                                                  \
+        x, COUNT(x)                                                                                                    \
+    }
+    [H_FIRST_TOKEN]    = {"time_to_first_token_seconds", "From the submission of an answer to its first token.",
+                          B(request_bounds)},
+    [H_BETWEEN_TOKENS] = {"inter_token_latency_seconds",
+                          "Between two tokens of an answer; of tokens that come together, "
+                          "the time since the last ones is shared.",
+                          B(token_bounds)},
+    [H_TOTAL]          = {"e2e_request_latency_seconds", "From a request's head to the last byte of its reply.",
+                          B(request_bounds)},
+    [H_QUEUE] = {"request_queue_time_seconds", "From the submission of an answer to its admission.", B(request_bounds)},
+    [H_PREFILL] = {"request_prefill_time_seconds", "From the admission of an answer to its first token.",
+                   B(request_bounds)},
+    [H_DECODE]  = {"request_decode_time_seconds", "From the first token of an answer to its last.", B(request_bounds)},
+    [H_PROMPT_SIZE] = {"request_prompt_tokens", "Tokens of the prompts of answers.", B(size_bounds)},
+    [H_ANSWER_SIZE] = {"request_generation_tokens", "Tokens of answers.", B(size_bounds)},
+#undef B
+};
+
+struct metrics {
+    histogram h[HISTOGRAMS];
+    int64_t   replies[MAX_STATUS];
+    int64_t   left; /* clients that did not wait for the end */
+    double    start;
+};
+
+static void observe(metrics *m, histogram_kind k, double x, int64_t times)
+{
+    const bounds *b = &histograms[k].bounds;
+    int           i = 0;
+    while (i < b->n && x > b->at[i]) i++;
+    m->h[k].count[i] += times;
+    m->h[k].sum += x * (double)times;
+}
+
+metrics *metrics_new(void)
+{
+    metrics        *m = xnew(metrics);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    m->start = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    return m;
+}
+
+void metrics_free(metrics *m) { mem_free(m); }
+
+void metrics_tokens(metrics *m, int n, double seconds)
+{
+    if (n > 0) observe(m, H_BETWEEN_TOKENS, seconds / n, n);
+}
+
+void metrics_reply(metrics *m, int status)
+{
+    if (status >= 0 && status < MAX_STATUS) m->replies[status]++;
+}
+
+static void note_answer(metrics *m, const tandem_usage *u)
+{
+    observe(m, H_QUEUE, u->queue_s, 1);
+    observe(m, H_PROMPT_SIZE, u->prompt_tokens, 1);
+    observe(m, H_ANSWER_SIZE, u->completion_tokens, 1);
+    if (!u->completion_tokens) return;
+    observe(m, H_FIRST_TOKEN, u->queue_s + u->prefill_s, 1);
+    observe(m, H_PREFILL, u->prefill_s, 1);
+    observe(m, H_DECODE, u->decode_s, 1);
+}
+
+void metrics_request(metrics *m, const server_record *r)
+{
+    m->left += !r->delivered;
+    if (!r->n_choices) return;
+    observe(m, H_TOTAL, r->total_s, 1);
+    for (int i = 0; i < r->n_choices; i++) note_answer(m, &r->choice[i]->usage);
+}
+
+/* --- the page -----------------------------------------------------------------------------------*/
+static const char *const prefixes[] = {"tandem_", "vllm:"};
+enum { OURS = 1, BOTH = 2 }; /* how many of them a name has */
+
+typedef struct {
+    buf *out;
+    buf  model; /* model_name="..." */
+} page;
+
+static void head(page *p, const char *prefix, const char *name, const char *type, const char *help)
+{
+    buf_printf(p->out, "# HELP %s%s %s\n# TYPE %s%s %s\n", prefix, name, help, prefix, name, type);
+}
+
+/* more: further labels, without the braces; "" for none. */
+static void sample(page *p, const char *prefix, const char *name, const char *suffix, const char *more, double x)
+{
+    buf_printf(p->out, "%s%s%s{%.*s%s%s} ", prefix, name, suffix, (int)p->model.n, p->model.p, more[0] ? "," : "",
+               more);
+    buf_printf(p->out, x == rint(x) ? "%.0f\n" : "%.12g\n", x);
+}
+
+static void single(page *p, int n_prefixes, const char *type, const char *name, const char *help, double x)
+{
+    for (int i = 0; i < n_prefixes; i++) {
+        head(p, prefixes[i], name, type, help);
+        sample(p, prefixes[i], name, "", "", x);
+    }
+}
+
+/* One name with a label that has several values; those without a value are left out. */
+typedef struct {
+    const char *value;
+    double      x;
+} labelled;
+
+static void several(page *p, int n_prefixes, const char *type, const char *name, const char *help, const char *label,
+                    const labelled *l, size_t n)
+{
+    char more[96];
+    for (int i = 0; i < n_prefixes; i++) {
+        head(p, prefixes[i], name, type, help);
+        for (size_t k = 0; k < n; k++) {
+            if (!l[k].value) continue;
+            snprintf(more, sizeof more, "%s=\"%s\"", label, l[k].value);
+            sample(p, prefixes[i], name, "", more, l[k].x);
+        }
+    }
+}
+
+static void put_histogram(page *p, int n_prefixes, const char *name, const char *help, const bounds *b,
+                          const int64_t *count, double sum)
+{
+    char more[48];
+    for (int i = 0; i < n_prefixes; i++) {
+        int64_t so_far = 0;
+        head(p, prefixes[i], name, "histogram", help);
+        for (int k = 0; k <= b->n; k++) {
+            so_far += count[k];
+            if (k < b->n)
+                snprintf(more, sizeof more, "le=\"%.10g\"", b->at[k]);
+            else
+                snprintf(more, sizeof more, "le=\"+Inf\"");
+            sample(p, prefixes[i], name, "_bucket", more, (double)so_far);
+        }
+        sample(p, prefixes[i], name, "_sum", "", sum);
+        sample(p, prefixes[i], name, "_count", "", (double)so_far);
+    }
+}
+
+static void put_requests(page *p, const tandem_stats *s)
+{
+    const int64_t *f          = s->finished;
+    labelled       finished[] = {{"stop", (double)(f[TANDEM_FINISH_STOP] + f[TANDEM_FINISH_STOP_STRING])},
+                                 {"length", (double)f[TANDEM_FINISH_LENGTH]},
+                                 {"abort", (double)f[TANDEM_FINISH_CANCELLED]},
+                                 {"timeout", (double)f[TANDEM_FINISH_TIMEOUT]},
+                                 {"error", (double)f[TANDEM_FINISH_ERROR]}};
+    single(p, BOTH, "gauge", "num_requests_running", "Answers that are being made.", s->running);
+    single(p, BOTH, "gauge", "num_requests_waiting", "Answers that wait for room.", s->queued);
+    several(p, BOTH, "counter", "request_success_total", "Answers that ended, by why.", "finished_reason", finished,
+            COUNT(finished));
+    single(p, BOTH, "counter", "num_preemptions_total", "Answers that were put off after they began: never.", 0);
+    single(p, OURS, "counter", "requests_submitted_total", "Answers that were asked for and taken.",
+           (double)s->submitted);
+    single(p, OURS, "counter", "requests_refused_total", "Answers that the queue had no room for.", (double)s->refused);
+    single(p, OURS, "counter", "requests_admitted_total", "Answers that were begun.", (double)s->admitted);
+}
+
+static void put_tokens(page *p, const tandem_stats *s)
+{
+    single(p, BOTH, "counter", "prompt_tokens_total", "Tokens of prompts of answers that were begun.",
+           (double)s->prompt_tokens);
+    single(p, BOTH, "counter", "generation_tokens_total", "Tokens of answers.", (double)s->completion_tokens);
+    single(p, BOTH, "counter", "prefix_cache_queries_total", "Tokens of prompts that were looked for in the cache.",
+           (double)s->prompt_tokens);
+    single(p, BOTH, "counter", "prefix_cache_hits_total", "Tokens of prompts that were found there, and not run again.",
+           (double)s->cached_tokens);
+}
+
+static void put_cache(page *p, const tandem_stats *s)
+{
+    labelled bytes[]   = {{"total", (double)s->kv_bytes},
+                          {"pinned", (double)s->kv_pinned_bytes},
+                          {"reserved", (double)s->kv_reserved_bytes},
+                          {"cached", (double)s->kv_cached_bytes}};
+    labelled lookups[] = {{"hit", (double)s->prefix_hits}, {"miss", (double)s->prefix_misses}};
+    double   used      = s->kv_bytes ? (double)s->kv_pinned_bytes / (double)s->kv_bytes : 0;
+    single(p, BOTH, "gauge", "kv_cache_usage_perc", "Share of the K/V pages that answers in flight hold, 0 to 1.",
+           used);
+    several(p, OURS, "gauge", "kv_cache_bytes",
+            "K/V pages: all, held by answers in flight, promised to them, and kept for prefixes that may come again.",
+            "state", bytes, COUNT(bytes));
+    several(p, OURS, "counter", "prefix_cache_lookups_total", "Prompts that were looked for in the cache.", "result",
+            lookups, COUNT(lookups));
+    single(p, OURS, "counter", "prefix_cache_evicted_total", "Cached pieces that made room for others.",
+           (double)s->prefix_evicted);
+}
+
+/* Up to the last place that any draft had. */
+static void put_places(page *p, int n_prefixes, const char *name, const char *help, const int64_t *tried,
+                       const int64_t *x)
+{
+    labelled place[TANDEM_MAX_DRAFT];
+    char     number[TANDEM_MAX_DRAFT][8];
+    size_t   n = 0;
+    for (size_t i = 0; i < TANDEM_MAX_DRAFT; i++) {
+        snprintf(number[i], sizeof number[i], "%zu", i);
+        place[i] = (labelled){number[i], (double)x[i]};
+        if (tried[i]) n = i + 1;
+    }
+    several(p, n_prefixes, "counter", name, help, "position", place, n);
+}
+
+static void put_speculation(page *p, const tandem_stats *s)
+{
+    labelled method[TANDEM_SPEC_METHODS], reason[TANDEM_MAX_ROUTES];
+    for (int i = 0; i < TANDEM_SPEC_METHODS; i++)
+        method[i] = (labelled){tandem_method_name(i), (double)s->rounds_by_method[i]};
+    for (int i = 0; i < TANDEM_MAX_ROUTES; i++) reason[i] = (labelled){tandem_route_name(i), (double)s->routes[i]};
+    single(p, BOTH, "counter", "spec_decode_num_drafts_total", "Rounds with guesses.", (double)s->rounds);
+    single(p, BOTH, "counter", "spec_decode_num_draft_tokens_total", "Guesses.", (double)s->drafted);
+    single(p, BOTH, "counter", "spec_decode_num_accepted_tokens_total", "Guesses that were right.",
+           (double)s->accepted);
+    put_places(p, BOTH, "spec_decode_num_accepted_tokens_per_pos_total", "Right guesses by place in the draft.",
+               s->tried_at, s->right_at);
+    put_places(p, OURS, "spec_decode_num_tried_tokens_per_pos_total", "Guesses by place in the draft.", s->tried_at,
+               s->tried_at);
+    single(p, OURS, "counter", "plain_rounds_total", "Rounds without guesses.", (double)s->plain_rounds);
+    several(p, OURS, "counter", "rounds_total", "Rounds by method.", "method", method, COUNT(method));
+    several(p, OURS, "counter", "route_rounds_total", "Rounds by why their method was chosen.", "reason", reason,
+            COUNT(reason));
+}
+
+static void put_steps(page *p, const tandem_stats *s)
+{
+    double at[TANDEM_STEP_BUCKETS - 1];
+    for (int i = 0; i < TANDEM_STEP_BUCKETS - 1; i++) at[i] = ldexp(0.000125, i);
+    put_histogram(p, OURS, "step_seconds", "Steps of the model.", &(bounds){at, TANDEM_STEP_BUCKETS - 1},
+                  s->step_bucket, s->step_s);
+    single(p, OURS, "counter", "failed_steps_total", "Steps that a device failed.", (double)s->failed_steps);
+    single(p, OURS, "counter", "step_rows_total", "Rows of all steps.", (double)s->rows);
+    single(p, OURS, "counter", "step_prompt_rows_total", "Rows of prompts in all steps.", (double)s->prompt_rows);
+    single(p, OURS, "gauge", "engine_busy_seconds", "How long the engine has been at its step; 0: it waits for work.",
+           s->busy_s);
+}
+
+static void put_http(page *p, const metrics *m, const metrics_view *v)
+{
+    labelled status[MAX_STATUS];
+    char     code[MAX_STATUS][8];
+    for (size_t i = 0; i < MAX_STATUS; i++) {
+        snprintf(code[i], sizeof code[i], "%zu", i);
+        status[i] = (labelled){m->replies[i] ? code[i] : NULL, (double)m->replies[i]};
+    }
+    several(p, OURS, "counter", "http_requests_total", "Replies by status.", "code", status, MAX_STATUS);
+    single(p, OURS, "counter", "http_disconnects_total", "Clients that did not wait for the end of their reply.",
+           (double)m->left);
+    single(p, OURS, "gauge", "http_connections", "Connections that are open.", v->connections);
+    single(p, OURS, "counter", "http_accepted_total", "Connections that were opened.", (double)v->accepted);
+    single(p, OURS, "counter", "http_refused_total", "Connections beyond the limits.", (double)v->refused);
+    single(p, OURS, "counter", "http_bad_requests_total", "Requests that were no HTTP.", (double)v->bad_requests);
+    single(p, OURS, "counter", "http_timeouts_total", "Connections that were cut for being slow.", (double)v->timeouts);
+    single(p, OURS, "counter", "http_received_bytes_total", "Bytes from clients.", (double)v->bytes_in);
+    single(p, OURS, "counter", "http_sent_bytes_total", "Bytes to clients.", (double)v->bytes_out);
+}
+
+static void put_server(page *p, const metrics *m, const metrics_view *v)
+{
+    labelled version = {tandem_version(), 1};
+    several(p, OURS, "gauge", "build_info", "Which program this is.", "version", &version, 1);
+    single(p, OURS, "gauge", "start_time_seconds", "When the server began, since 1970.", m->start);
+    single(p, OURS, "gauge", "draining", "1: it takes no new requests and will end.", v->draining);
+}
+
+/* A label's value, as the format wants it. */
+static void put_model(buf *out, const char *name)
+{
+    buf_puts(out, "model_name=\"");
+    for (const char *c = name; *c; c++) {
+        if (*c == '\n')
+            buf_puts(out, "\\n");
+        else {
+            if (*c == '"' || *c == '\\') buf_putc(out, '\\');
+            buf_putc(out, *c);
+        }
+    }
+    buf_putc(out, '"');
+}
+
+void metrics_write(const metrics *m, const metrics_view *v, buf *out)
+{
+    const tandem_stats *s = &v->engine;
+    page                p = {.out = out};
+    buf_init(&p.model, 1 << 16);
+    put_model(&p.model, v->model);
+    put_requests(&p, s);
+    put_tokens(&p, s);
+    put_cache(&p, s);
+    put_speculation(&p, s);
+    for (int i = 0; i < HISTOGRAMS; i++)
+        put_histogram(&p, BOTH, histograms[i].name, histograms[i].help, &histograms[i].bounds, m->h[i].count,
+                      m->h[i].sum);
+    put_steps(&p, s);
+    put_http(&p, m, v);
+    put_server(&p, m, v);
+    buf_deinit(&p.model);
+}

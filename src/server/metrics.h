@@ -1,0 +1,33 @@
+/* server/metrics.h - numbers for Prometheus: what the engine counts, and what only the server sees.
+ *
+ * Every name is there with our prefix, "tandem_". Names that vLLM has, with vLLM's meaning, are there as "vllm:" too, always:
+ * dashboards and load balancers that were made for them work as they are, and nobody has to find a switch first.
+ *
+ * Tokens, requests and speculation are the engine's own counts, which are the sums of all usage (promise 6); those of
+ * speculation grow when a request ends. Latencies are seen here.
+ *
+ * Thread: the I/O thread's. */
+#ifndef TANDEM_SERVER_METRICS_H
+#define TANDEM_SERVER_METRICS_H
+#include "base/buf.h"
+#include "server/record.h"
+
+typedef struct metrics metrics;
+metrics               *metrics_new(void);
+void                   metrics_free(metrics *m); /* NULL is fine */
+
+/* n tokens of an answer came, so many seconds after those before them (not the first ones). */
+void metrics_tokens(metrics *m, int n, double seconds);
+void metrics_request(metrics *m, const server_record *r); /* it ended */
+void metrics_reply(metrics *m, int status);               /* of any path */
+
+/* What else the page tells. */
+typedef struct {
+    const char  *model;
+    tandem_stats engine;
+    int          connections; /* now */
+    int64_t      accepted, refused, bad_requests, timeouts, bytes_in, bytes_out;
+    bool         draining;
+} metrics_view;
+void metrics_write(const metrics *m, const metrics_view *v, buf *out);
+#endif

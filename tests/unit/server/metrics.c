@@ -1,0 +1,180 @@
+#include "server/metrics.h"
+
+#include "../sched/engine_rig.h"
+#include "test.h"
+
+#include <stdlib.h>
+
+/* The value of a whole series, such as `tandem_x{model_name="m"}`; NAN: there is none. */
+static double value_of(const buf *page, const char *series)
+{
+    size_t n = strlen(series);
+    for (const char *at = page->p; (at = strstr(at, series)); at += n)
+        if ((at == page->p || at[-1] == '\n') && at[n] == ' ') return strtod(at + n, NULL);
+    return NAN;
+}
+
+static void write_page(const metrics *m, const metrics_view *v, buf *page)
+{
+    buf_clear(page);
+    metrics_write(m, v, page);
+    buf_putc(page, 0);
+}
+
+static void check_value(test_case *t, const buf *page, const char *prefix, const char *name, const char *more,
+                        double want)
+{
+    char series[256];
+    snprintf(series, sizeof series, "%s%s{model_name=\"nano\"%s%s}", prefix, name, more[0] ? "," : "", more);
+    double got = value_of(page, series);
+    CHECK_MSG(fabs(got - want) <= 1e-9 * fabs(want), "%s is %.12g, expected %.12g", series, got, want);
+}
+
+static void check_both(test_case *t, const buf *page, const char *name, const char *more, double want)
+{
+    check_value(t, page, "tandem_", name, more, want);
+    check_value(t, page, "vllm:", name, more, want);
+}
+
+/* --- promise 6 ------------------------------------------------------------------------------------*/
+static void add_answer(metrics *m, const nano_answer *a, tandem_usage *sum)
+{
+    const tandem_usage *u = &a->result.usage;
+    metrics_request(m, &(server_record){.status    = 200,
+                                        .delivered = true,
+                                        .total_s   = u->queue_s + u->prefill_s + u->decode_s,
+                                        .choice    = {&a->result},
+                                        .n_choices = 1});
+    if (a->n > 1) metrics_tokens(m, a->n - 1, u->decode_s);
+    sum->prompt_tokens += u->prompt_tokens;
+    sum->cached_tokens += u->cached_tokens;
+    sum->completion_tokens += u->completion_tokens;
+    sum->rounds += u->rounds;
+    sum->drafted += u->drafted;
+    sum->accepted += u->accepted;
+    sum->prefill_s += u->prefill_s;
+    for (int i = 0; i < TANDEM_MAX_DRAFT; i++) sum->right_at[i] += u->right_at[i];
+}
+
+static void check_usage(test_case *t, const buf *page, const tandem_usage *sum, int n_answers)
+{
+    check_both(t, page, "prompt_tokens_total", "", sum->prompt_tokens);
+    check_both(t, page, "generation_tokens_total", "", sum->completion_tokens);
+    check_both(t, page, "prefix_cache_queries_total", "", sum->prompt_tokens);
+    check_both(t, page, "prefix_cache_hits_total", "", sum->cached_tokens);
+    check_both(t, page, "spec_decode_num_drafts_total", "", (double)sum->rounds);
+    check_both(t, page, "spec_decode_num_draft_tokens_total", "", (double)sum->drafted);
+    check_both(t, page, "spec_decode_num_accepted_tokens_total", "", (double)sum->accepted);
+    check_both(t, page, "spec_decode_num_accepted_tokens_per_pos_total", "position=\"0\"", (double)sum->right_at[0]);
+    check_both(t, page, "spec_decode_num_accepted_tokens_per_pos_total", "position=\"2\"", (double)sum->right_at[2]);
+    check_both(t, page, "request_success_total", "finished_reason=\"length\"", n_answers);
+    check_both(t, page, "time_to_first_token_seconds_count", "", n_answers);
+    check_both(t, page, "inter_token_latency_seconds_count", "", sum->completion_tokens - n_answers);
+    check_both(t, page, "request_generation_tokens_sum", "", sum->completion_tokens);
+    check_both(t, page, "e2e_request_latency_seconds_bucket", "le=\"+Inf\"", n_answers);
+    check_both(t, page, "num_requests_running", "", 0);
+}
+
+TEST(server_metrics_are_the_sum_of_usage)
+{
+    tandem        *e;
+    tandem_options o;
+    tandem_request r;
+    nano_answer    a;
+    tandem_usage   sum = {0};
+    metrics_view   v   = {.model = "nano", .connections = 3, .bytes_out = 5000000000};
+    metrics       *m   = metrics_new();
+    buf            page;
+    nano_options(&o);
+    if (!nano_open(t, &e, &o)) return;
+    buf_init(&page, 1 << 20);
+    for (int i = 0; i < 5; i++) {
+        nano_request(e, &r, 8 + 5 * i);
+        r.spec.method = i == 0 ? TANDEM_SPEC_OFF : i == 4 ? TANDEM_SPEC_MTP : TANDEM_SPEC_DFLASH;
+        nano_ask(t, e, &r, &a);
+        add_answer(m, &a, &sum);
+    }
+    CHECK(sum.accepted > 0 && sum.cached_tokens > 0);
+    tandem_get_stats(e, &v.engine);
+    write_page(m, &v, &page);
+    check_usage(t, &page, &sum, 5);
+    check_both(t, &page, "request_prefill_time_seconds_count", "", 5);
+    check_value(t, &page, "tandem_", "step_seconds_count", "", (double)v.engine.steps);
+    check_value(t, &page, "tandem_", "rounds_total", "method=\"mtp\"",
+                (double)v.engine.rounds_by_method[TANDEM_SPEC_MTP]);
+    check_value(t, &page, "tandem_", "http_connections", "", 3);
+    check_value(t, &page, "tandem_", "http_sent_bytes_total", "", 5e9);
+    check_value(t, &page, "tandem_", "kv_cache_bytes", "state=\"total\"", (double)v.engine.kv_bytes);
+    tandem_close(e);
+    metrics_free(m);
+    buf_deinit(&page);
+}
+
+/* --- the format -----------------------------------------------------------------------------------*/
+/* Every sample follows its own name's TYPE; every line is a comment or "name{labels} number". */
+static void check_form(test_case *t, const buf *page)
+{
+    char name[128] = "", type[16] = "";
+    for (const char *at = page->p, *end; *at; at = end + 1) {
+        end      = strchr(at, '\n');
+        size_t n = (size_t)(end - at);
+        if (sscanf(at, "# TYPE %127s %15s", name, type) == 2 || strncmp(at, "# HELP ", 7) == 0) continue;
+        CHECK_MSG(strncmp(at, name, strlen(name)) == 0, "'%.*s' under TYPE %s", (int)n, at, name);
+        const char *brace = memchr(at, '{', n);
+        char       *rest  = NULL;
+        if (!CHECK(brace)) return;
+        const char *value = end;
+        while (value > at && value[-1] != ' ') value--;
+        double x = strtod(value, &rest);
+        CHECK_MSG(value[-2] == '}' && rest == end && x >= 0, "'%.*s' is no sample", (int)n, at);
+        if (strcmp(type, "counter") == 0)
+            CHECK_MSG(memcmp(brace - 6, "_total", 6) == 0, "the counter '%.*s' is no total", (int)n, at);
+    }
+}
+
+TEST(server_metrics_form)
+{
+    metrics     *m = metrics_new();
+    metrics_view v = {.model = "a \"b\"\\c\nd", .engine = {.kv_bytes = 100, .kv_pinned_bytes = 25}};
+    buf          page;
+    buf_init(&page, 1 << 20);
+    metrics_reply(m, 200);
+    metrics_reply(m, 200);
+    metrics_reply(m, 429);
+    metrics_reply(m, 9999);
+    metrics_reply(m, -1);
+    v.engine.tried_at[1] = v.engine.right_at[0] = 1;
+    write_page(m, &v, &page);
+    check_form(t, &page);
+#define MODEL "model_name=\"a \\\"b\\\"\\\\c\\nd\""
+    CHECK_NEAR(value_of(&page, "tandem_http_requests_total{" MODEL ",code=\"200\"}"), 2, 0);
+    CHECK_NEAR(value_of(&page, "tandem_http_requests_total{" MODEL ",code=\"429\"}"), 1, 0);
+    CHECK(isnan(value_of(&page, "tandem_http_requests_total{" MODEL ",code=\"404\"}")));
+    CHECK_NEAR(value_of(&page, "vllm:kv_cache_usage_perc{" MODEL "}"), 0.25, 0);
+    CHECK_NEAR(value_of(&page, "vllm:spec_decode_num_accepted_tokens_per_pos_total{" MODEL ",position=\"1\"}"), 0, 0);
+    CHECK(isnan(value_of(&page, "vllm:spec_decode_num_accepted_tokens_per_pos_total{" MODEL ",position=\"2\"}")));
+    CHECK(isnan(value_of(&page, "vllm:step_seconds_count{" MODEL "}"))); /* ours alone */
+    metrics_free(m);
+    buf_deinit(&page);
+}
+
+TEST(server_metrics_buckets)
+{
+    metrics     *m = metrics_new();
+    metrics_view v = {.model = "nano"};
+    buf          page;
+    buf_init(&page, 1 << 20);
+    metrics_tokens(m, 4, 0.004); /* 1 ms each: in the bucket that ends there */
+    metrics_tokens(m, 1, 0.0011);
+    metrics_tokens(m, 2, 100);
+    metrics_tokens(m, 0, 100);
+    write_page(m, &v, &page);
+    check_both(t, &page, "inter_token_latency_seconds_bucket", "le=\"0.0005\"", 0);
+    check_both(t, &page, "inter_token_latency_seconds_bucket", "le=\"0.001\"", 4);
+    check_both(t, &page, "inter_token_latency_seconds_bucket", "le=\"0.0025\"", 5);
+    check_both(t, &page, "inter_token_latency_seconds_bucket", "le=\"5\"", 5);
+    check_both(t, &page, "inter_token_latency_seconds_bucket", "le=\"+Inf\"", 7);
+    check_both(t, &page, "inter_token_latency_seconds_sum", "", 100.0051);
+    metrics_free(m);
+    buf_deinit(&page);
+}
