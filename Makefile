@@ -81,7 +81,7 @@ endif
 
 obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIB_OBJS := $(call obj,$(SOURCES)) $(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/obj/%.$(i).o,$(KERNELS))) \
-            $(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(CUDA_CU)) $(call obj,$(EMU))
+            $(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(CUDA_CU)) $(call obj,$(EMU)) $(BUILD)/obj/src/server/page.S.o
 LIB      := $(BUILD)/libtandem.a
 WRAP     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
@@ -111,7 +111,9 @@ $(BUILD)/obj/tests/%.o: tests/%.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS) -Itests/unit -DTANDEM_ROOT='"$(CURDIR)"' -DTANDEM_BUILD='"$(abspath $(BUILD))"' -MMD -MP -c -o $@ $<
 
-$(BUILD)/obj/%.S.o: %.S $(NANO)
+$(BUILD)/obj/src/cli/nano.S.o: $(NANO)
+$(BUILD)/obj/src/server/page.S.o: $(wildcard src/server/web/*)
+$(BUILD)/obj/%.S.o: %.S
 	@mkdir -p $(@D)
 	$(Q)$(CC) -c -o $@ $<
 

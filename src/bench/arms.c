@@ -77,8 +77,8 @@ void arms_put_rounds(json_writer *w, const spec_stats *s)
 {
     json_key(w, "rounds");
     json_begin_object(w);
-    result_int(w, "plain", s->plain);
+    json_member_int(w, "plain", s->plain);
     for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
-        if (s->by_method[m]) result_int(w, spec_method_names[m], s->by_method[m]);
+        if (s->by_method[m]) json_member_int(w, spec_method_names[m], s->by_method[m]);
     json_end(w);
 }

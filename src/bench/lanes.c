@@ -307,13 +307,13 @@ static void put_arm(json_writer *w, const bench *b, int cell, int k)
 {
     const tally *t = &b->tally[cell][k];
     json_begin_object(w);
-    result_str(w, "name", b->arm[k].name);
+    json_member_str(w, "name", b->arm[k].name);
     result_interval(w, "tok_s", median_of(t->tok_s, t->n));
     result_interval(w, "ratio", median_of(t->ratio, t->n));
     result_interval(w, "ttft_ms", median_of(t->ttft_ms, t->n));
-    result_int(w, "rounds", t->rounds);
-    result_int(w, "drafted", t->drafted);
-    result_int(w, "accepted", t->accepted);
+    json_member_int(w, "rounds", t->rounds);
+    json_member_int(w, "drafted", t->drafted);
+    json_member_int(w, "accepted", t->accepted);
     json_end(w);
 }
 
@@ -322,9 +322,9 @@ static void put_cell(json_writer *w, const bench *b, int cell)
     interval vs;
     int      better = 0;
     json_begin_object(w);
-    result_int(w, "users", b->users[cell]);
+    json_member_int(w, "users", b->users[cell]);
     if (against_better(b, cell, &vs, &better)) {
-        result_str(w, "better", b->arm[better].name);
+        json_member_str(w, "better", b->arm[better].name);
         result_interval(w, "auto_to_better", vs);
     }
     json_key(w, "arms");
@@ -340,10 +340,10 @@ static bool write_json(const bench *b, err *e)
     json_writer *w = result_begin(&doc, "lanes");
     provenance_put(&b->rig.from, w, &b->rig.g, cli_path_name(flags.with.gen.engine.path),
                    generate_kv_names[flags.with.gen.kv]);
-    result_int(w, "answer_tokens", flags.with.gen.max_tokens);
-    result_int(w, "questions", flags.questions);
-    result_int(w, "repeats", flags.repeats);
-    result_int(w, "different_texts", b->n_different);
+    json_member_int(w, "answer_tokens", flags.with.gen.max_tokens);
+    json_member_int(w, "questions", flags.questions);
+    json_member_int(w, "repeats", flags.repeats);
+    json_member_int(w, "different_texts", b->n_different);
     if (flags.burst) result_interval(w, "after_burst", median_of(b->after_burst, flags.repeats));
     json_key(w, "cells");
     json_begin_array(w);

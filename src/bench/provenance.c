@@ -45,11 +45,11 @@ static void add_map(provenance *p, const file_map *m, const char *name, bool has
     if (p->files.n) buf_putc(&p->files, ',');
     json_writer_init(&w, &p->files);
     json_begin_object(&w);
-    result_str(&w, "path", name);
-    result_int(&w, "bytes", (int64_t)m->n);
+    json_member_str(&w, "path", name);
+    json_member_int(&w, "bytes", (int64_t)m->n);
     if (hash) {
         hash_map(m, name, hex);
-        result_str(&w, "sha256", hex);
+        json_member_str(&w, "sha256", hex);
     }
     json_end(&w);
 }
@@ -95,22 +95,22 @@ void provenance_put(const provenance *p, json_writer *w, const engine *g, const 
     cpu_name(cpu, sizeof cpu);
     json_key(w, "provenance");
     json_begin_object(w);
-    result_str(w, "version", TANDEM_VERSION);
+    json_member_str(w, "version", TANDEM_VERSION);
     json_key(w, "command");
     json_put_str(w, buf_str(&p->command));
-    result_str(w, "model", model);
+    json_member_str(w, "model", model);
     json_key(w, "files");
     json_begin_array(w);
     buf_put(w->b, p->files.p, p->files.n); /* whole objects and the commas between them */
     json_end(w);
-    result_int(w, "layers", g->model->n_layers);
-    result_int(w, "weight_bytes", (int64_t)g->model->weight_bytes);
-    result_str(w, "backend", o->name);
-    result_str(w, "kernels", o->kernels ? o->kernels : "");
-    result_str(w, "device", g->device.name);
-    result_str(w, "device_name", g->device.what);
-    result_str(w, "cpu", cpu);
-    result_int(w, "threads", o->n_threads);
-    result_str(w, "kv", kv);
+    json_member_int(w, "layers", g->model->n_layers);
+    json_member_int(w, "weight_bytes", (int64_t)g->model->weight_bytes);
+    json_member_str(w, "backend", o->name);
+    json_member_str(w, "kernels", o->kernels ? o->kernels : "");
+    json_member_str(w, "device", g->device.name);
+    json_member_str(w, "device_name", g->device.what);
+    json_member_str(w, "cpu", cpu);
+    json_member_int(w, "threads", o->n_threads);
+    json_member_str(w, "kv", kv);
     json_end(w);
 }

@@ -166,10 +166,10 @@ static void print_table(bench *b)
 static void put_arm(json_writer *w, arm *a)
 {
     json_begin_object(w);
-    result_str(w, "name", a->choice.name);
-    result_int(w, "tokens", a->sum[RAW].tokens);
-    result_real(w, "raw_tokens_per_second", rate(&a->sum[RAW]));
-    result_real(w, "engine_tokens_per_second", rate(&a->sum[ENGINE]));
+    json_member_str(w, "name", a->choice.name);
+    json_member_int(w, "tokens", a->sum[RAW].tokens);
+    json_member_real(w, "raw_tokens_per_second", rate(&a->sum[RAW]));
+    json_member_real(w, "engine_tokens_per_second", rate(&a->sum[ENGINE]));
     result_interval(w, "ratio", stats_median(a->wall[ENGINE], a->n));
     result_interval(w, "decode_ratio", stats_median(a->decode[ENGINE], a->n));
     result_interval(w, "raw_again", stats_median(a->wall[RAW_AGAIN], a->n));
@@ -182,9 +182,9 @@ static bool print_json(bench *b, err *e)
     json_writer *w = result_begin(&doc, "raw");
     provenance_put(&b->rig.from, w, &b->rig.g, cli_path_name(flags.with.gen.engine.path),
                    generate_kv_names[flags.with.gen.kv]);
-    result_int(w, "prompts", b->rig.prompts.n);
-    result_int(w, "pairs", b->arms[0].n);
-    result_int(w, "different_texts", b->n_different);
+    json_member_int(w, "prompts", b->rig.prompts.n);
+    json_member_int(w, "pairs", b->arms[0].n);
+    json_member_int(w, "different_texts", b->n_different);
     json_key(w, "arms");
     json_begin_array(w);
     for (int i = 0; i < b->n_arms; i++) put_arm(w, &b->arms[i]);

@@ -4,32 +4,14 @@
 #include <math.h>
 #include <stdio.h>
 
-void result_real(json_writer *w, const char *key, double d)
-{
-    json_key(w, key);
-    json_put_real(w, d);
-}
-
-void result_int(json_writer *w, const char *key, int64_t i)
-{
-    json_key(w, key);
-    json_put_int(w, i);
-}
-
-void result_str(json_writer *w, const char *key, const char *s)
-{
-    json_key(w, key);
-    json_put_str(w, str_of(s));
-}
-
 void result_interval(json_writer *w, const char *key, interval i)
 {
     char name[64];
-    result_real(w, key, i.median);
+    json_member_real(w, key, i.median);
     snprintf(name, sizeof name, "%s_low", key);
-    result_real(w, name, i.low);
+    json_member_real(w, name, i.low);
     snprintf(name, sizeof name, "%s_high", key);
-    result_real(w, name, i.high);
+    json_member_real(w, name, i.high);
 }
 
 bool result_numbers(const char *text, int *out, int max_n, int *n, int min, int max, err *e)
@@ -59,7 +41,7 @@ json_writer *result_begin(result_doc *r, const char *part)
     buf_init(&r->text, 1 << 24);
     json_writer_init(&r->w, &r->text);
     json_begin_object(&r->w);
-    result_str(&r->w, "bench", part);
+    json_member_str(&r->w, "bench", part);
     return &r->w;
 }
 

@@ -5,9 +5,6 @@
 #include "cli/cli.h"
 #include "json/json.h"
 
-void result_real(json_writer *w, const char *key, double d); /* null when it is not finite */
-void result_int(json_writer *w, const char *key, int64_t i);
-void result_str(json_writer *w, const char *key, const char *s);
 /* key, key_low, key_high */
 void result_interval(json_writer *w, const char *key, interval i);
 

@@ -181,15 +181,15 @@ static void put_point(json_writer *w, measured *x)
 {
     interval ms = stats_median(x->ms, x->n);
     json_begin_object(w);
-    result_int(w, x->c.kind == CELL_PREFILL ? "tokens" : "rows", x->c.rows);
+    json_member_int(w, x->c.kind == CELL_PREFILL ? "tokens" : "rows", x->c.rows);
     result_interval(w, "ms", ms);
     result_interval(w, "tok_s", rate_of(&x->c, ms));
     if (x->experts.n_layers) {
-        result_int(w, "experts", x->experts.n_experts);
-        result_real(w, "experts_touched", x->experts.distinct);
-        result_int(w, "experts_least", x->experts.least);
-        result_int(w, "experts_most", x->experts.most);
-        result_real(w, "experts_uniform", x->experts.uniform);
+        json_member_int(w, "experts", x->experts.n_experts);
+        json_member_real(w, "experts_touched", x->experts.distinct);
+        json_member_int(w, "experts_least", x->experts.least);
+        json_member_int(w, "experts_most", x->experts.most);
+        json_member_real(w, "experts_uniform", x->experts.uniform);
     }
     json_end(w);
 }
@@ -200,9 +200,9 @@ static void put_series(json_writer *w, bench *b, cell_kind kind, int context)
     char label[160];
     snprintf(label, sizeof label, "%.100s, %s, context %d", flags.label, cell_kinds[kind], context);
     json_begin_object(w);
-    result_str(w, "label", label);
-    result_str(w, "kind", cell_kinds[kind]);
-    result_int(w, "context", context);
+    json_member_str(w, "label", label);
+    json_member_str(w, "kind", cell_kinds[kind]);
+    json_member_int(w, "context", context);
     json_key(w, "points");
     json_begin_array(w);
     for (int i = 0; i < b->n_cells; i++)
@@ -216,8 +216,8 @@ static bool write_json(bench *b, err *e)
     result_doc   doc;
     json_writer *w = result_begin(&doc, "rows");
     provenance_put(&b->from, w, &b->g, cli_path_name(flags.engine.path), generate_kv_names[flags.kv]);
-    result_int(w, "steps", flags.steps);
-    result_int(w, "repeats", flags.repeats);
+    json_member_int(w, "steps", flags.steps);
+    json_member_int(w, "repeats", flags.repeats);
     json_key(w, "series");
     json_begin_array(w);
     for (int k = 0; k < b->n_contexts; k++) put_series(w, b, flags.chain ? CELL_CHAIN : CELL_ROWS, b->context[k]);
@@ -240,10 +240,10 @@ static void answer(bench *b, str line, buf *out)
     json_key(&w, "cell");
     json_put_str(&w, line);
     if (ok) {
-        result_real(&w, "ms", ms);
-        result_real(&w, "tok_s", cell_rate(&c, ms));
+        json_member_real(&w, "ms", ms);
+        json_member_real(&w, "tok_s", cell_rate(&c, ms));
     } else
-        result_str(&w, "error", e.text);
+        json_member_str(&w, "error", e.text);
     json_end(&w);
     printf("%.*s\n", (int)out->n, out->p);
 }

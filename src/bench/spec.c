@@ -211,22 +211,22 @@ static void put_arm(json_writer *w, arm *a)
     interval          r = stats_median(a->ratio, a->n_ratios);
     const spec_stats *s = &a->stats;
     json_begin_object(w);
-    result_str(w, "name", a->choice.name);
-    result_int(w, "tokens", a->tokens);
-    result_real(w, "tokens_per_second", (double)a->tokens / a->seconds);
+    json_member_str(w, "name", a->choice.name);
+    json_member_int(w, "tokens", a->tokens);
+    json_member_real(w, "tokens_per_second", (double)a->tokens / a->seconds);
     result_interval(w, "ratio", r);
     arms_put_rounds(w, s);
-    result_int(w, "drafted", s->drafted);
-    result_int(w, "accepted", s->accepted);
-    result_real(w, "acceptance_length", spec_acceptance_length(s));
-    result_real(w, "acceptance_rate", spec_acceptance_rate(s));
+    json_member_int(w, "drafted", s->drafted);
+    json_member_int(w, "accepted", s->accepted);
+    json_member_real(w, "acceptance_length", spec_acceptance_length(s));
+    json_member_real(w, "acceptance_rate", spec_acceptance_rate(s));
     json_key(w, "accepted_by_position");
     json_begin_array(w);
     for (int i = 0; i < DRAFT_MAX && s->tried_at[i]; i++) json_put_real(w, (double)s->right_at[i] / (double)s->rounds);
     json_end(w);
-    result_real(w, "draft_s", s->draft_s);
-    result_real(w, "verify_s", s->verify_s);
-    result_real(w, "commit_s", s->commit_s);
+    json_member_real(w, "draft_s", s->draft_s);
+    json_member_real(w, "verify_s", s->verify_s);
+    json_member_real(w, "commit_s", s->commit_s);
     json_end(w);
 }
 
@@ -234,15 +234,15 @@ static bool print_json(bench *b, double accept, err *e)
 {
     result_doc   doc;
     json_writer *w = result_begin(&doc, "spec");
-    result_str(w, "device", b->rig.g.model->o->name);
+    json_member_str(w, "device", b->rig.g.model->o->name);
     provenance_put(&b->rig.from, w, &b->rig.g, cli_path_name(flags.with.gen.engine.path),
                    generate_kv_names[flags.with.gen.kv]);
-    if (flags.with.shape.given) result_str(w, "shape", flags.with.shape.target.name);
-    if (b->oracle) result_real(w, "accept", accept);
-    result_int(w, "prompts", b->rig.prompts.n);
-    result_int(w, "pairs", b->n_pairs);
-    result_real(w, "temperature", (double)b->gen.lane.params.temp);
-    result_int(w, "different_texts", b->n_different);
+    if (flags.with.shape.given) json_member_str(w, "shape", flags.with.shape.target.name);
+    if (b->oracle) json_member_real(w, "accept", accept);
+    json_member_int(w, "prompts", b->rig.prompts.n);
+    json_member_int(w, "pairs", b->n_pairs);
+    json_member_real(w, "temperature", (double)b->gen.lane.params.temp);
+    json_member_int(w, "different_texts", b->n_different);
     json_key(w, "arms");
     json_begin_array(w);
     for (int i = 0; i < b->n_arms; i++) put_arm(w, &b->arms[i]);

@@ -243,17 +243,17 @@ static void print_table(bench *b)
 static void put_arm(json_writer *w, const arm_choice *a, tally *t)
 {
     json_begin_object(w);
-    result_str(w, "name", a->name);
-    result_str(w, "kv", generate_kv_names[flags.with.gen.kv]);
-    result_int(w, "answers", t->n);
-    result_int(w, "reused_tokens", (int64_t)t->reused);
+    json_member_str(w, "name", a->name);
+    json_member_str(w, "kv", generate_kv_names[flags.with.gen.kv]);
+    json_member_int(w, "answers", t->n);
+    json_member_int(w, "reused_tokens", (int64_t)t->reused);
     for (int m = 0; m < METRICS; m++) result_interval(w, metric_names[m], of(t, (metric)m));
-    result_int(w, "peak_bytes", (int64_t)t->peak_bytes);
-    result_int(w, "device_bytes", (int64_t)t->device_bytes);
-    result_int(w, "drafted", t->stats.drafted);
-    result_int(w, "accepted", t->stats.accepted);
-    result_real(w, "acceptance_length", spec_acceptance_length(&t->stats));
-    result_real(w, "acceptance_rate", spec_acceptance_rate(&t->stats));
+    json_member_int(w, "peak_bytes", (int64_t)t->peak_bytes);
+    json_member_int(w, "device_bytes", (int64_t)t->device_bytes);
+    json_member_int(w, "drafted", t->stats.drafted);
+    json_member_int(w, "accepted", t->stats.accepted);
+    json_member_real(w, "acceptance_length", spec_acceptance_length(&t->stats));
+    json_member_real(w, "acceptance_rate", spec_acceptance_rate(&t->stats));
     arms_put_rounds(w, &t->stats);
     json_end(w);
 }
@@ -261,7 +261,7 @@ static void put_arm(json_writer *w, const arm_choice *a, tally *t)
 static void put_cell(json_writer *w, bench *b, int cell)
 {
     json_begin_object(w);
-    result_int(w, "context", b->size[cell]);
+    json_member_int(w, "context", b->size[cell]);
     json_key(w, "probe");
     json_put_bool(w, is_probe(b, cell));
     json_key(w, "arms");
@@ -275,13 +275,13 @@ static bool write_json(bench *b, err *e)
 {
     result_doc   doc;
     json_writer *w = result_begin(&doc, "table");
-    result_str(w, "mode", flags.session ? "session" : "clean");
+    json_member_str(w, "mode", flags.session ? "session" : "clean");
     provenance_put(&b->rig.from, w, &b->rig.g, cli_path_name(flags.with.gen.engine.path),
                    generate_kv_names[flags.with.gen.kv]);
-    result_int(w, "answer_tokens", b->gen.max_tokens);
-    result_int(w, "repeats", flags.repeats);
-    result_real(w, "temperature", (double)b->gen.lane.params.temp);
-    result_int(w, "different_texts", b->n_different);
+    json_member_int(w, "answer_tokens", b->gen.max_tokens);
+    json_member_int(w, "repeats", flags.repeats);
+    json_member_real(w, "temperature", (double)b->gen.lane.params.temp);
+    json_member_int(w, "different_texts", b->n_different);
     json_key(w, "cells");
     json_begin_array(w);
     for (int c = 0; c < b->n_cells; c++) put_cell(w, b, c);

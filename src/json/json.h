@@ -106,6 +106,11 @@ void json_put_int(json_writer *w, int64_t i);
 void json_put_real(json_writer *w, double d);
 void json_put_bool(json_writer *w, bool b);
 void json_put_null(json_writer *w);
+/* A key and its value. */
+void json_member_int(json_writer *w, const char *key, int64_t i);
+void json_member_real(json_writer *w, const char *key, double d);
+void json_member_bool(json_writer *w, const char *key, bool b);
+void json_member_str(json_writer *w, const char *key, const char *s); /* NULL becomes null */
 /* A whole tree; one that is too deep for the writer, being foreign, sets b->failed. */
 void json_put_value(json_writer *w, const json_value *v);
 #endif

@@ -88,6 +88,33 @@ void json_put_null(json_writer *w)
     buf_puts(w->b, "null");
 }
 
+void json_member_int(json_writer *w, const char *key, int64_t i)
+{
+    json_key(w, key);
+    json_put_int(w, i);
+}
+
+void json_member_real(json_writer *w, const char *key, double d)
+{
+    json_key(w, key);
+    json_put_real(w, d);
+}
+
+void json_member_bool(json_writer *w, const char *key, bool b)
+{
+    json_key(w, key);
+    json_put_bool(w, b);
+}
+
+void json_member_str(json_writer *w, const char *key, const char *s)
+{
+    json_key(w, key);
+    if (s)
+        json_put_str(w, str_of(s));
+    else
+        json_put_null(w);
+}
+
 static void put_container(json_writer *w, const json_value *v)
 {
     bool is_object = v->kind == JSON_OBJECT;

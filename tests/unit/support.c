@@ -1,6 +1,9 @@
 /* What tests and the mutation runner share: scratch files, paths, reproducible random numbers. */
 #include "test.h"
 
+#include "base/log.h"
+
+#include <fcntl.h>
 #include <ftw.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -33,6 +36,29 @@ const char *test_tmp_file(const char *name, const void *bytes, size_t n)
     if (!f || (n && fwrite(bytes, 1, n, f) != n)) abort();
     fclose(f);
     return path;
+}
+
+/* --- the log --------------------------------------------------------------------------------------*/
+static int err_fd;
+
+void test_listen_begin(bool json)
+{
+    int fd = open(test_tmp_file("log", "", 0), O_RDWR);
+    err_fd = dup(STDERR_FILENO);
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+    log_setup(LOG_INFO, json);
+}
+
+const char *test_listen_end(void)
+{
+    static char said[8192];
+    ssize_t     n       = pread(STDERR_FILENO, said, sizeof said - 1, 0);
+    said[n > 0 ? n : 0] = 0;
+    dup2(err_fd, STDERR_FILENO);
+    close(err_fd);
+    log_setup(LOG_ERROR, false);
+    return said;
 }
 
 const char *test_path(const char *rel)

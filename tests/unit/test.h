@@ -30,6 +30,9 @@ void test_skip(test_case *t, const char *fmt, ...) __attribute__((format(printf,
 const char *test_tmp_dir(void);
 /* Writes a scratch file there and returns its path, good until the next call. */
 const char *test_tmp_file(const char *name, const void *bytes, size_t n);
+/* What is logged from here on, at LOG_INFO, until the end: its text is good until the next begin. */
+void        test_listen_begin(bool json);
+const char *test_listen_end(void);
 /* A path below the repository's root, whatever the working directory: good until the next call but three. */
 const char *test_path(const char *rel);
 /* Reproducible random numbers. */

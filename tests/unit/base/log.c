@@ -2,33 +2,7 @@
 
 #include "test.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-static char   said[4096];
-static int    err_fd;
 static size_t time_bytes = sizeof "2026-01-01T00:00:00.000Z" - 1;
-
-static void listen_begin(bool json)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/log", test_tmp_dir());
-    err_fd = dup(STDERR_FILENO);
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    dup2(fd, STDERR_FILENO);
-    close(fd);
-    log_setup(LOG_INFO, json);
-}
-
-static const char *listen_end(void)
-{
-    ssize_t n           = pread(STDERR_FILENO, said, sizeof said - 1, 0);
-    said[n > 0 ? n : 0] = 0;
-    dup2(err_fd, STDERR_FILENO);
-    close(err_fd);
-    log_setup(LOG_WARN, false);
-    return said;
-}
 
 static const log_field fields[] = {{.kind = LOG_STR, .name = "id", .s = "a1"},
                                    {.kind = LOG_STR, .name = "gone"},
@@ -39,19 +13,19 @@ static const log_field fields[] = {{.kind = LOG_STR, .name = "id", .s = "a1"},
 
 TEST(log_fields_as_text)
 {
-    listen_begin(false);
+    test_listen_begin(false);
     log_fields(LOG_INFO, "request", fields, COUNT(fields));
     log_fields(LOG_DEBUG, "request", fields, COUNT(fields)); /* not asked for */
-    const char *got = listen_end();
+    const char *got = test_listen_end();
     CHECK_STR(str_of(got + time_bytes),
               STR(" info  request: id=a1 why=\"two \\\"words\\\"\" empty=\"\" n=-7 rate=12.5\n"));
 }
 
 TEST(log_fields_as_json)
 {
-    listen_begin(true);
+    test_listen_begin(true);
     log_fields(LOG_INFO, "request", fields, COUNT(fields));
-    const char *got = listen_end();
+    const char *got = test_listen_end();
     CHECK(strncmp(got, "{\"ts\":\"", 7) == 0);
     CHECK_STR(str_of(got + 7 + time_bytes),
               STR("\",\"level\":\"info\",\"event\":\"request\",\"id\":\"a1\",\"why\":\"two "
@@ -60,11 +34,11 @@ TEST(log_fields_as_json)
 
 TEST(log_sentences)
 {
-    listen_begin(false);
+    test_listen_begin(false);
     log_event(LOG_WARN, "load", "one\nline of %d", 2);
-    CHECK_STR(str_of(listen_end() + time_bytes), STR(" warn  load: one line of 2\n"));
-    listen_begin(true);
+    CHECK_STR(str_of(test_listen_end() + time_bytes), STR(" warn  load: one line of 2\n"));
+    test_listen_begin(true);
     log_event(LOG_WARN, "load", "one\nline of %d", 2);
-    CHECK_STR(str_of(listen_end() + 7 + time_bytes),
+    CHECK_STR(str_of(test_listen_end() + 7 + time_bytes),
               STR("\",\"level\":\"warn\",\"event\":\"load\",\"message\":\"one\\nline of 2\"}\n"));
 }

@@ -1,0 +1,159 @@
+#include "server/files.h"
+
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "gguf/checkpoint.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { PIECE = 1 << 18, LOW_PRIORITY = 10 };
+
+typedef struct {
+    const char *role, *path, *name;
+    size_t      bytes;
+    char        hash[65];
+    atomic_int  known; /* the hash is there; -1: the file cannot be read any more, or is another one */
+} one_file;
+
+struct model_files {
+    arena       mem;
+    one_file   *file;
+    size_t      n, cap;
+    pthread_t   thread;
+    bool        started;
+    atomic_bool stop;
+};
+
+/* --- which ----------------------------------------------------------------------------------------*/
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool add_file(model_files *m, const file_source *from, const char *path, bool alone, size_t bytes, err *e)
+{
+    const char *name = from->name && alone ? from->name : path;
+    one_file   *more = m->file;
+    if (m->n == m->cap) more = mem_try_resize(m->file, (m->cap ? 2 * m->cap : 8) * sizeof *more);
+    if (!more) return err_set(e, ERR_UNAVAILABLE, "no memory for more than %zu files", m->n);
+    if (m->n == m->cap) m->cap = m->cap ? 2 * m->cap : 8;
+    m->file           = more;
+    *(more += m->n++) = (one_file){.role  = from->role,
+                                   .path  = arena_str(&m->mem, str_of(path)),
+                                   .name  = arena_str(&m->mem, str_of(base_name(name))),
+                                   .bytes = bytes};
+    return (more->path && more->name) || err_set(e, ERR_UNAVAILABLE, "no memory for the names of files");
+}
+
+static bool add_config(model_files *m, const file_source *from, const checkpoint *cp, err *e)
+{
+    char path[4096];
+    if (!cp->config_text.n) return true;
+    return (file_join(path, sizeof path, from->path, "config.json") || err_set(e, ERR_INPUT, "the path is too long")) &&
+           add_file(m, from, path, false, cp->config_text.n, e);
+}
+
+static bool add_source(model_files *m, const file_source *from, err *e)
+{
+    checkpoint *cp;
+    if (!checkpoint_open(&cp, from->path, e)) return false;
+    const maps *files = checkpoint_files(cp);
+    bool        ok    = add_config(m, from, cp, e);
+    for (size_t i = 0; ok && i < files->n; i++)
+        ok = add_file(m, from, files->file[i].path, files->n == 1, files->file[i].map.n, e);
+    checkpoint_close(cp);
+    return ok;
+}
+
+bool files_open(model_files **out, const file_source *source, size_t n, err *e)
+{
+    model_files *m  = xnew(model_files);
+    bool         ok = true;
+    *out            = NULL;
+    arena_init(&m->mem, 1 << 24);
+    for (size_t i = 0; ok && i < n; i++) ok = add_source(m, &source[i], e);
+    if (ok)
+        *out = m;
+    else
+        files_close(m);
+    return ok;
+}
+
+void files_close(model_files *m)
+{
+    if (!m) return;
+    atomic_store(&m->stop, true);
+    if (m->started) pthread_join(m->thread, NULL);
+    mem_free(m->file);
+    arena_deinit(&m->mem);
+    mem_free(m);
+}
+
+/* --- hashing --------------------------------------------------------------------------------------*/
+/* Read and not mapped: a file that becomes shorter is an error here, and no signal. */
+static bool hash_bytes(model_files *m, one_file *f, int fd, char *piece)
+{
+    sha256  s;
+    size_t  done = 0;
+    ssize_t n;
+    sha256_init(&s);
+    while (!atomic_load(&m->stop) && (n = read(fd, piece, PIECE)) > 0) {
+        sha256_put(&s, piece, (size_t)n);
+        done += (size_t)n;
+    }
+    sha256_hex(&s, f->hash);
+    return done == f->bytes;
+}
+
+static void *hash_all(void *arg)
+{
+    model_files *m     = arg;
+    char        *piece = xnew_n(char, PIECE);
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOW_PRIORITY); /* of this thread alone, on Linux */
+    for (size_t i = 0; i < m->n && !atomic_load(&m->stop); i++) {
+        int  fd = open(m->file[i].path, O_RDONLY | O_CLOEXEC);
+        bool ok = fd >= 0 && hash_bytes(m, &m->file[i], fd, piece);
+        if (fd >= 0) close(fd);
+        atomic_store(&m->file[i].known, ok ? 1 : -1);
+    }
+    mem_free(piece);
+    return NULL;
+}
+
+void files_want(model_files *m)
+{
+    sigset_t all, before;
+    if (m->started) return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    m->started = pthread_create(&m->thread, NULL, hash_all, m) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+bool files_ready(const model_files *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        if (!atomic_load(&m->file[i].known)) return false;
+    return true;
+}
+
+void files_write(const model_files *m, json_writer *w)
+{
+    json_begin_array(w);
+    for (size_t i = 0; i < m->n; i++) {
+        const one_file *f = &m->file[i];
+        json_begin_object(w);
+        json_member_str(w, "role", f->role);
+        json_member_str(w, "name", f->name);
+        json_member_int(w, "bytes", (int64_t)f->bytes);
+        json_member_str(w, "sha256", atomic_load(&f->known) > 0 ? f->hash : NULL);
+        json_end(w);
+    }
+    json_end(w);
+}

@@ -1,0 +1,25 @@
+/* server/files.h - which bytes a server runs on: the SHA-256 of every file of its model and drafters, as `sha256sum` gives it.
+ *
+ * Reading them takes as long as loading did, so it is done once, when somebody first asks, by a thread of its own at low
+ * priority; until it is through the hashes are absent.
+ *
+ * Thread: one caller. */
+#ifndef TANDEM_SERVER_FILES_H
+#define TANDEM_SERVER_FILES_H
+#include "base/err.h"
+#include "json/json.h"
+
+typedef struct {
+    const char *role; /* "model", "draft" */
+    const char *path; /* a GGUF file or a directory */
+    const char *name; /* in place of the file's; NULL: its own */
+} file_source;
+
+typedef struct model_files model_files;
+bool                       files_open(model_files **out, const file_source *source, size_t n, err *e);
+void                       files_close(model_files *m); /* NULL is fine; ends the thread */
+void                       files_want(model_files *m);  /* the hashes, soon */
+bool                       files_ready(const model_files *m);
+void                       files_write(const model_files *m,
+                                       json_writer       *w); /* an array of {role, name, bytes, sha256}; sha256 may be null */
+#endif

@@ -1,0 +1,199 @@
+#include "server/status.h"
+
+#include "base/log.h"
+
+/* --- alive ----------------------------------------------------------------------------------------*/
+void watchdog_look(watchdog *w, double busy_s)
+{
+    bool hangs = w->limit_s > 0 && busy_s > w->limit_s;
+    if (hangs && !w->hangs) log_event(LOG_ERROR, "watchdog", "a step has taken %.1f s and is not over", busy_s);
+    if (!hangs && w->hangs) log_event(LOG_WARN, "watchdog", "steps go on");
+    w->hangs = hangs;
+}
+
+static int unavailable(buf *out, const char *why)
+{
+    json_writer w;
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_key(&w, "error");
+    json_begin_object(&w);
+    json_member_str(&w, "message", why);
+    json_member_str(&w, "type", "unavailable_error");
+    json_member_int(&w, "code", 503);
+    json_end(&w);
+    json_end(&w);
+    return 503;
+}
+
+static int fine(buf *out, const char *status)
+{
+    buf_printf(out, "{\"status\":\"%s\"}", status);
+    return 200;
+}
+
+static const char *trouble(const status_view *v)
+{
+    if (v->loading) return "Loading model";
+    if (v->draining) return "The server is shutting down";
+    return v->hangs ? "The engine does not respond" : NULL;
+}
+
+int status_health(const status_view *v, buf *out)
+{
+    const char *why = trouble(v);
+    return why ? unavailable(out, why) : fine(out, "ok");
+}
+
+int status_ready(const status_view *v, buf *out)
+{
+    const char *why  = trouble(v);
+    int         room = v->info.max_lanes + v->queue_max;
+    if (!why && v->stats.running + v->stats.queued >= room) why = "The queue is full";
+    return why ? unavailable(out, why) : fine(out, "ready");
+}
+
+/* --- what it runs ---------------------------------------------------------------------------------*/
+void status_version(buf *out) { buf_printf(out, "{\"version\":\"%s\"}", tandem_version()); }
+
+static void put_model(json_writer *w, const status_view *v)
+{
+    const tandem_info *i = &v->info;
+    json_begin_object(w);
+    json_member_str(w, "id", i->name);
+    json_member_str(w, "object", "model");
+    json_member_int(w, "created", v->created);
+    json_member_str(w, "owned_by", "tandem");
+    json_member_int(w, "max_model_len", i->n_ctx);
+    json_key(w, "meta");
+    json_begin_object(w);
+    json_member_str(w, "family", i->family);
+    json_member_int(w, "n_vocab", i->n_vocab);
+    json_member_int(w, "n_layers", i->n_layers);
+    json_member_int(w, "size", (int64_t)i->weight_bytes);
+    json_end(w);
+    json_end(w);
+}
+
+void status_models(const status_view *v, buf *out)
+{
+    json_writer w;
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_member_str(&w, "object", "list");
+    json_key(&w, "data");
+    json_begin_array(&w);
+    put_model(&w, v);
+    json_end(&w);
+    json_end(&w);
+}
+
+int status_model(const status_view *v, str id, buf *out)
+{
+    json_writer w;
+    json_writer_init(&w, out);
+    if (!str_is(id, v->info.name)) return 404;
+    put_model(&w, v);
+    return 200;
+}
+
+static void put_defaults(json_writer *w, const status_view *v)
+{
+    const tandem_request *r = &v->defaults;
+    json_begin_object(w);
+    json_member_int(w, "n_ctx", v->info.n_ctx);
+    json_key(w, "params");
+    json_begin_object(w);
+    json_member_real(w, "temperature", (double)r->temp);
+    json_member_int(w, "top_k", r->top_k);
+    json_member_real(w, "top_p", (double)r->top_p);
+    json_member_real(w, "min_p", (double)r->min_p);
+    json_member_real(w, "repeat_penalty", (double)r->repeat_penalty);
+    json_member_real(w, "presence_penalty", (double)r->presence_penalty);
+    json_member_real(w, "frequency_penalty", (double)r->frequency_penalty);
+    json_member_str(w, "speculative", tandem_method_name((int)r->spec.method));
+    json_end(w);
+    json_end(w);
+}
+
+static void put_engine(json_writer *w, const tandem_info *i)
+{
+    json_begin_object(w);
+    json_member_str(w, "device", i->device);
+    json_member_int(w, "threads", i->n_threads);
+    json_member_str(w, "kv_type", i->kv_type);
+    json_member_int(w, "kv_bytes", (int64_t)i->kv_bytes);
+    json_member_int(w, "step_tokens", i->step_tokens);
+    json_member_bool(w, "dflash", i->has_dflash);
+    json_member_bool(w, "mtp", i->has_mtp);
+    json_end(w);
+}
+
+/* settings is an object of our own making. */
+static void put_settings(json_writer *w, const char *settings)
+{
+    const json_value *v;
+    arena             mem;
+    arena_init(&mem, 1 << 20);
+    json_key(w, "settings");
+    if (settings && json_parse(&v, &mem, str_of(settings), NULL, NULL))
+        json_put_value(w, v);
+    else
+        json_put_null(w);
+    arena_deinit(&mem);
+}
+
+void status_props(const status_view *v, buf *out)
+{
+    json_writer w;
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_key(&w, "default_generation_settings");
+    put_defaults(&w, v);
+    json_member_int(&w, "total_slots", v->info.max_lanes);
+    json_member_str(&w, "model_alias", v->info.name);
+    json_key(&w, "modalities");
+    json_begin_object(&w);
+    json_member_bool(&w, "vision", false);
+    json_member_bool(&w, "audio", false);
+    json_end(&w);
+    json_member_str(&w, "build_info", "tandem " TANDEM_VERSION);
+    json_key(&w, "engine");
+    put_engine(&w, &v->info);
+    put_settings(&w, v->settings);
+    if (v->files) {
+        files_want(v->files);
+        json_key(&w, "files");
+        files_write(v->files, &w);
+    }
+    json_end(&w);
+}
+
+/* --- who is in it ---------------------------------------------------------------------------------*/
+static void put_slot(json_writer *w, const status_view *v, int id, const slot_view *s)
+{
+    json_begin_object(w);
+    json_member_int(w, "id", id);
+    json_member_int(w, "n_ctx", v->info.n_ctx);
+    json_member_bool(w, "speculative", v->info.has_dflash || v->info.has_mtp);
+    json_member_bool(w, "is_processing", s != NULL);
+    if (s) {
+        json_member_str(w, "request_id", s->request_id);
+        json_member_int(w, "n_prompt", s->prompt_tokens);
+        json_member_int(w, "n_decoded", s->tokens);
+        json_member_real(w, "age_s", s->age_s);
+    }
+    json_end(w);
+}
+
+int status_slots(const status_view *v, const slot_view *slot, size_t n, bool need_idle, buf *out)
+{
+    json_writer w;
+    int         lanes = v->info.max_lanes;
+    if (need_idle && n >= (size_t)lanes) return unavailable(out, "There is no idle slot");
+    json_writer_init(&w, out);
+    json_begin_array(&w);
+    for (int i = 0; i < lanes; i++) put_slot(&w, v, i, (size_t)i < n ? &slot[i] : NULL);
+    json_end(&w);
+    return 200;
+}

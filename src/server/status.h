@@ -1,0 +1,46 @@
+/* server/status.h - what the server says of itself: whether it lives, what it runs, and who is in it.
+ *
+ * The functions append a JSON body; those that return an int return the status that goes with it.
+ * Bodies have the fields of llama.cpp's and vLLM's endpoints of these names, so that their clients find what they look for. */
+#ifndef TANDEM_SERVER_STATUS_H
+#define TANDEM_SERVER_STATUS_H
+#include "base/buf.h"
+#include "server/files.h"
+
+#include "tandem.h"
+
+/* Looks at tandem_stats.busy_s now and then: a step that takes too long is one that hangs. Log lines tell when it begins
+ * and when it ends, if it ever does. */
+typedef struct {
+    double limit_s; /* 0: never */
+    bool   hangs;
+} watchdog;
+void watchdog_look(watchdog *w, double busy_s);
+
+typedef struct {
+    bool           loading, draining, hangs;
+    tandem_info    info; /* zeroed while loading */
+    tandem_stats   stats;
+    int            queue_max;
+    int64_t        created;  /* when the server began, seconds since 1970 */
+    const char    *settings; /* a JSON object; NULL: none */
+    tandem_request defaults; /* of requests */
+    model_files   *files;    /* NULL: none */
+} status_view;
+
+int  status_health(const status_view *v, buf *out); /* is it alive: 200, or 503 while loading, draining or hanging */
+int  status_ready(const status_view *v, buf *out);  /* would a request be taken now: also 503 while the queue is full */
+void status_version(buf *out);
+void status_models(const status_view *v, buf *out);
+int  status_model(const status_view *v, str id, buf *out); /* 404: there is no such model */
+void status_props(const status_view *v, buf *out);         /* the first call starts the hashing of files */
+
+/* An answer that has a lane. */
+typedef struct {
+    const char *request_id;
+    int64_t     prompt_tokens, tokens; /* tokens: sent so far */
+    double      age_s;
+} slot_view;
+/* All lanes, those in use first. need_idle: 503 when there is no other. */
+int status_slots(const status_view *v, const slot_view *slot, size_t n, bool need_idle, buf *out);
+#endif
