@@ -290,11 +290,14 @@ $(BUILD)/tandem.1: $(BUILD)/tandem tools/make_man
 	$(Q)tools/make_man $(BUILD)/tandem > $@.tmp && mv $@.tmp $@
 
 install: all $(BUILD)/tandem.1
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include lib/systemd/system share/man/man1 share/tandem)
 	install -m 755 $(BUILD)/tandem $(DESTDIR)$(PREFIX)/bin/tandem
 	install -m 644 $(BUILD)/tandem.1 $(DESTDIR)$(PREFIX)/share/man/man1/tandem.1
 	install -m 644 include/tandem.h $(DESTDIR)$(PREFIX)/include/tandem.h
 	install -m 644 $(LIB) $(DESTDIR)$(PREFIX)/lib/libtandem.a
+	install -m 644 packaging/tandem.env $(DESTDIR)$(PREFIX)/share/tandem/tandem.env
+	sed 's|@PREFIX@|$(PREFIX)|' packaging/tandem.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/tandem.service
+	chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/tandem.service
 
 FORMATTED := $(shell find src include examples tests -name node_modules -prune -o -name '*.[ch]' -print -o -name '*.cu' -print -o -name '*.cuh' -print)
 format:

@@ -19,6 +19,7 @@ static const struct {
     {"inspect", "what is in a model file or directory, and what it needs to run", cmd_inspect},
     {"convert", "a Hugging Face directory to a GGUF file", cmd_convert},
     {"quantize", "a GGUF file to one of another type", cmd_quantize},
+    {"key", "make an API key for the server", cmd_key},
 };
 
 static int print_help(FILE *f)

@@ -1,0 +1,56 @@
+#include "server/notify.h"
+
+#include "test.h"
+
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static int listen_at(const char *path)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    size_t             n  = strlen(path);
+    int                fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    memcpy(at.sun_path, path, n);
+    if (path[0] == '@') at.sun_path[0] = 0;
+    bind(fd, (struct sockaddr *)&at, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
+    return fd;
+}
+
+TEST(server_notify_reaches_the_manager)
+{
+    char path[2][108], got[64];
+    snprintf(path[0], sizeof path[0], "%s/notify", test_tmp_dir());
+    snprintf(path[1], sizeof path[1], "@tandem-unit-%d", getpid());
+    for (int i = 0; i < 2; i++) {
+        int fd = listen_at(path[i]);
+        setenv("NOTIFY_SOCKET", path[i], 1);
+        CHECK(notify_manager("READY=1"));
+        ssize_t n = recv(fd, got, sizeof got, 0);
+        CHECK_STR(((str){got, n > 0 ? (size_t)n : 0}), STR("READY=1"));
+        close(fd);
+        CHECK(!notify_manager("READY=1")); /* nobody is there any more */
+    }
+    setenv("NOTIFY_SOCKET", "relative", 1);
+    CHECK(!notify_manager("READY=1"));
+    unsetenv("NOTIFY_SOCKET");
+    CHECK(!notify_manager("READY=1"));
+}
+
+TEST(server_notify_watchdog)
+{
+    char pid[16];
+    CHECK_NEAR(notify_watchdog_s(), 0, 0);
+    setenv("WATCHDOG_USEC", "30000000", 1);
+    CHECK_NEAR(notify_watchdog_s(), 30, 0);
+    snprintf(pid, sizeof pid, "%d", getpid());
+    setenv("WATCHDOG_PID", pid, 1);
+    CHECK_NEAR(notify_watchdog_s(), 30, 0);
+    setenv("WATCHDOG_PID", "1", 1); /* is meant for another */
+    CHECK_NEAR(notify_watchdog_s(), 0, 0);
+    unsetenv("WATCHDOG_PID");
+    setenv("WATCHDOG_USEC", "soon", 1);
+    CHECK_NEAR(notify_watchdog_s(), 0, 0);
+    unsetenv("WATCHDOG_USEC");
+}
