@@ -21,6 +21,7 @@ typedef struct {
 struct keys {
     entry *entry;
     size_t n, cap;
+    keys  *before; /* what was read from the file last time */
 };
 
 static void hash_key(str key, char hex[HEX + 1])
@@ -162,11 +163,23 @@ bool keys_of_one(keys **out, str key, const char *name, err *e)
     return true;
 }
 
+bool keys_reload(keys **k, const char *path, err *e)
+{
+    keys *now;
+    if (!keys_load(&now, path, e)) return false;
+    now->before = *k;
+    *k          = now;
+    return true;
+}
+
 void keys_free(keys *k)
 {
-    if (!k) return;
-    mem_free(k->entry);
-    mem_free(k);
+    while (k) {
+        keys *before = k->before;
+        mem_free(k->entry);
+        mem_free(k);
+        k = before;
+    }
 }
 
 size_t keys_count(const keys *k) { return k ? k->n : 0; }

@@ -9,7 +9,7 @@
  * A key in the clear is refused, so that a file that gets lost tells nothing. Guessing is made no easier by time: every
  * hash is compared in full.
  *
- * Thread: a list does not change once it is made; any may look. */
+ * Thread: one at a time. */
 #ifndef TANDEM_SERVER_KEYS_H
 #define TANDEM_SERVER_KEYS_H
 #include "base/buf.h"
@@ -22,6 +22,8 @@ bool                keys_load(keys **out, const char *path, err *e);
 bool                keys_read(keys **out, str text, err *e);
 /* A list of one key, given in the clear; its tenant is `name`. */
 bool   keys_of_one(keys **out, str key, const char *name, err *e);
+/* Reads the file anew: *k is the new list, and what the old one gave out stays good. On failure *k is as it was. */
+bool   keys_reload(keys **k, const char *path, err *e);
 void   keys_free(keys *k);
 size_t keys_count(const keys *k);
 /* The tenant whose key this is, until keys_free; NULL: nobody's. */

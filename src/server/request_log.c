@@ -58,8 +58,8 @@ size_t request_log_fields(log_field out[REQUEST_LOG_FIELDS], const server_record
     return l.n;
 }
 
-void request_log(const server_record *r)
+void request_log(log_level l, const server_record *r)
 {
     log_field f[REQUEST_LOG_FIELDS];
-    log_fields(LOG_INFO, "request", f, request_log_fields(f, r));
+    log_fields(l, "request", f, request_log_fields(f, r));
 }

@@ -10,5 +10,5 @@
 
 enum { REQUEST_LOG_FIELDS = 26 };
 size_t request_log_fields(log_field out[REQUEST_LOG_FIELDS], const server_record *r);
-void   request_log(const server_record *r); /* at LOG_INFO */
+void   request_log(log_level l, const server_record *r);
 #endif

@@ -119,3 +119,25 @@ TEST(server_keys_made_here_open)
     buf_deinit(&line);
     CHECK_FAILS(key_append("/nowhere/keys", STR("x"), &e), e, "cannot write /nowhere/keys");
 }
+
+TEST(server_keys_read_again)
+{
+    char        text[256], path[512];
+    keys       *k;
+    err         e = {0};
+    const char *alice;
+    snprintf(text, sizeof text, "%s alice\n", hash_of("one"));
+    snprintf(path, sizeof path, "%s", test_tmp_file("again.keys", text, strlen(text)));
+    if (!CHECK_OK(keys_load(&k, path, &e), e)) return;
+    alice = keys_find(k, STR("one"));
+    test_tmp_file("again.keys", "plain\n", 6);
+    CHECK_FAILS(keys_reload(&k, path, &e), e, "not the SHA-256");
+    CHECK(keys_find(k, STR("one")) == alice);
+    snprintf(text, sizeof text, "%s bob\n", hash_of("two"));
+    test_tmp_file("again.keys", text, strlen(text));
+    CHECK_OK(keys_reload(&k, path, &e), e);
+    CHECK(!keys_find(k, STR("one")));
+    check_tenant(t, k, "two", "bob");
+    CHECK_STR(str_of(alice), STR("alice")); /* still hers */
+    keys_free(k);
+}

@@ -1,0 +1,27 @@
+/* server/access.h - what a request may do, by its key and by where it comes from.
+ *
+ *      open     everybody
+ *      key      whoever has a key, when there are any
+ *      admin    whoever has an admin key, or any key when there are no others; no page of another origin
+ *
+ * What has no path here is asked for a key, too: who has none learns nothing of what there is. */
+#ifndef TANDEM_SERVER_ACCESS_H
+#define TANDEM_SERVER_ACCESS_H
+#include "server/errors.h"
+#include "server/keys.h"
+
+typedef enum { ROUTE_OPEN, ROUTE_KEY, ROUTE_ADMIN } route_access;
+
+typedef struct {
+    keys              *api, *admin; /* NULL: there are none */
+    const char *const *names;       /* of this server, as origin_check has them */
+    size_t             n_names;
+} access_rules;
+
+typedef struct {
+    str authorization, x_api_key, host, origin; /* the request's fields; s NULL: absent */
+} access_fields;
+
+/* *tenant: whose key it was, until keys_free; NULL: nobody's. 401: the key is missing or wrong; 403: it may not do this. */
+bool access_check(const access_rules *r, route_access to, const access_fields *f, const char **tenant, server_error *why);
+#endif
