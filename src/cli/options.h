@@ -52,13 +52,14 @@ bool opt_parse(const opt_spec *spec, int argc, char **args, int *n_args, int *co
 int opt_usage(const opt_spec *spec, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Flags that every command has: --log-level, --log-json. */
-#define OPT_LOGGING                                                                                                    \
+#define OPT_LOGGING OPT_LOGGING_FROM("warn")
+#define OPT_LOGGING_FROM(least)                                                                                        \
     {.name    = "log-level",                                                                                           \
      .kind    = OPT_CHOICE,                                                                                            \
      .dest    = &opt_log_level,                                                                                        \
      .arg     = "LEVEL",                                                                                               \
      .choices = opt_log_levels,                                                                                        \
-     .help    = "error, warn, info or debug (default warn)"},                                                             \
+     .help    = "error, warn, info or debug (default " least ")"},                                                        \
     {                                                                                                                  \
         .name = "log-json", .kind = OPT_FLAG, .dest = &opt_log_json, .help = "log lines as JSON"                       \
     }

@@ -6,12 +6,14 @@
 
 static struct {
     engine_options engine;
-    int            kv, max_lanes, step_tokens, port, grace_s;
+    int            kv, max_lanes, step_tokens, port, grace_s, hang_s;
     draft_options  draft;
     const char    *settings, *routing_log, *host, *unix_path, *tls_cert, *tls_key, *cors, *alias;
+    const char    *api_key_file, *api_key, *admin_key_file;
+    opt_list       allow_host;
     opt_list       set; /* NAME=VALUE */
     bool           host_given;
-} flags = {.port = 8080, .host = "127.0.0.1", .grace_s = 30};
+} flags = {.port = 8080, .host = "127.0.0.1", .grace_s = 30, .hang_s = 60};
 
 static const option opts[] = {
     OPT_ENGINE(flags.engine),
@@ -82,7 +84,30 @@ static const option opts[] = {
      .min  = 0,
      .max  = 86400,
      .help = "for running answers to end after SIGTERM; a second signal cuts them (default 30)"},
-    OPT_LOGGING,
+    {.name = "api-key-file",
+     .kind = OPT_STR,
+     .dest = &flags.api_key_file,
+     .arg  = "FILE",
+     .help = "hashes of the keys that may ask (docs/operating.md); everything but /health then needs one"},
+    {.name = "api-key", .kind = OPT_STR, .dest = &flags.api_key, .arg = "KEY", .help = "one key, in the clear"},
+    {.name = "admin-key-file",
+     .kind = OPT_STR,
+     .dest = &flags.admin_key_file,
+     .arg  = "FILE",
+     .help = "the same for admin paths"},
+    {.name = "allow-host",
+     .kind = OPT_LIST,
+     .dest = &flags.allow_host,
+     .arg  = "NAME",
+     .help = "a name of this server, for admin paths; may be given several times"},
+    {.name = "watchdog",
+     .kind = OPT_INT,
+     .dest = &flags.hang_s,
+     .arg  = "SECONDS",
+     .min  = 0,
+     .max  = 86400,
+     .help = "a step that takes longer hangs, and /health says so; 0: never (default 60)"},
+    OPT_LOGGING_FROM("info"),
 };
 static const opt_spec usage = {"serve", "serve [-m MODEL] [FLAGS]",
                                "Answers OpenAI's clients over HTTP: chat completions with tools and thinking, text "
@@ -151,9 +176,9 @@ static void print_ready(void *ctx, const http_server *h)
     snprintf(url, sizeof url, "%s://%s%s%s:%d", scheme, v6 ? "[" : "", o->http.host, v6 ? "]" : "", http_port(h));
     fprintf(stderr, "tandem: %s is served at %s\n\n", o->model, url);
     fprintf(stderr,
-            "  curl %s/v1/chat/completions -H 'Content-Type: application/json' -d "
+            "  curl %s/v1/chat/completions%s -H 'Content-Type: application/json' -d "
             "'{\"messages\":[{\"role\":\"user\",\"content\":\"What is 27 plus 58?\"}]}'\n\n",
-            url);
+            url, o->api_key || o->api_key_file ? " -H \"Authorization: Bearer $KEY\"" : "");
 }
 
 static int check_usage(int n_args, char **args)
@@ -164,9 +189,21 @@ static int check_usage(int n_args, char **args)
         if (!parse_setting(flags.set.item[i], &x))
             return opt_usage(&usage, "--set: '%s' is not NAME=VALUE", flags.set.item[i]);
     if (!flags.tls_cert != !flags.tls_key) return opt_usage(&usage, "--tls-cert and --tls-key go together");
-    if (!http_host_is_local(flags.host))
+    if (flags.api_key && flags.api_key_file)
+        return opt_usage(&usage, "--api-key and --api-key-file exclude each other");
+    if (!http_host_is_local(flags.host) && !flags.api_key && !flags.api_key_file)
         return opt_usage(&usage, "--host %s can be reached from elsewhere: that needs --api-key-file", flags.host);
     return 0;
+}
+
+/* The model's and the drafters', for their hashes. */
+static size_t list_files(file_source *out)
+{
+    size_t n = 0;
+    out[n++] = (file_source){"model", flags.engine.path, cli_path_name(flags.engine.path)};
+    for (int i = 0; i < flags.draft.paths.n; i++)
+        out[n++] = (file_source){"draft", flags.draft.paths.item[i], cli_path_name(flags.draft.paths.item[i])};
+    return n;
 }
 
 int cmd_serve(int argc, char **args)
@@ -174,11 +211,15 @@ int cmd_serve(int argc, char **args)
     int            n_args, code;
     err            e = {0};
     server_options o;
+    file_source    files[1 + OPT_LIST_MAX];
+    opt_log_level = LOG_INFO;
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if ((code = check_usage(n_args, args))) return code;
     server_options_init(&o);
     o.model = flags.alias ? flags.alias : flags.engine.path ? file_name(flags.engine.path) : "nano";
-    if (!cli_resolve_model(&flags.engine.path, &e) || !engine_probe(flags.engine.path, &e)) return cli_fail(&e);
+    if (!cli_resolve_model(&flags.engine.path, &e) || !engine_probe(flags.engine.path, &e) ||
+        !cli_resolve_drafters(&flags.draft, cli_is_nano(flags.engine.path), &e))
+        return cli_fail(&e);
     o.http.host      = flags.host[0] ? flags.host : NULL;
     o.http.port      = flags.port;
     o.http.unix_path = flags.unix_path;
@@ -187,6 +228,14 @@ int cmd_serve(int argc, char **args)
     o.open           = open_engine;
     o.cors           = flags.cors;
     o.grace_s        = flags.grace_s;
+    o.api_key_file   = flags.api_key_file;
+    o.api_key        = flags.api_key;
+    o.admin_key_file = flags.admin_key_file;
+    o.names          = flags.allow_host.item;
+    o.n_names        = (size_t)flags.allow_host.n;
+    o.hang_s         = flags.hang_s;
+    o.files          = files;
+    o.n_files        = list_files(files);
     o.ready          = print_ready;
     o.ready_ctx      = &o;
     return server_run(&o, &e) ? 0 : cli_fail(&e);

@@ -13,17 +13,18 @@ static bool refuse_key(str key, server_error *why)
 static bool check_key(const access_rules *r, const access_fields *f, const char **tenant, bool *is_admin,
                       server_error *why)
 {
-    str key = key_of_fields(f->authorization, f->x_api_key);
+    str key   = key_of_fields(f->authorization, f->x_api_key);
     *tenant   = keys_find(r->admin, key);
     *is_admin = *tenant || !keys_count(r->admin);
     if (!*tenant) *tenant = keys_find(r->api, key);
     return *tenant || (!keys_count(r->api) && !keys_count(r->admin)) || refuse_key(key, why);
 }
 
-bool access_check(const access_rules *r, route_access to, const access_fields *f, const char **tenant, server_error *why)
+bool access_check(const access_rules *r, route_access to, const access_fields *f, const char **tenant,
+                  server_error *why)
 {
     bool is_admin;
-    err  e = {0};
+    err  e  = {0};
     *tenant = NULL;
     if (to == ROUTE_OPEN) return true;
     if (!check_key(r, f, tenant, &is_admin, why)) return false;

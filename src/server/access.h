@@ -23,5 +23,6 @@ typedef struct {
 } access_fields;
 
 /* *tenant: whose key it was, until keys_free; NULL: nobody's. 401: the key is missing or wrong; 403: it may not do this. */
-bool access_check(const access_rules *r, route_access to, const access_fields *f, const char **tenant, server_error *why);
+bool access_check(const access_rules *r, route_access to, const access_fields *f, const char **tenant,
+                  server_error *why);
 #endif

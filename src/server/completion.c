@@ -244,6 +244,16 @@ static bool is_behind(const completion *x)
     return x->begun && http_unsent(x->call->http) > x->s->opt->http.max_unsent;
 }
 
+static void note_tokens(completion *x, server_choice *c, int n)
+{
+    double now = clock_s();
+    if (c->polled_s > 0)
+        metrics_tokens(x->s->metrics, n, now - c->polled_s);
+    else /* those that came with the first: no time was between them */
+        metrics_tokens(x->s->metrics, n - 1, 0);
+    c->polled_s = now;
+}
+
 /* New tokens of one answer; false: the client is behind. */
 static bool poll_choice(completion *x, server_choice *c)
 {
@@ -251,7 +261,7 @@ static bool poll_choice(completion *x, server_choice *c)
     if (streams) reply_begin(&x->reply, c);
     while (!c->result) {
         int n = choice_poll(c, POLL);
-        if (n) c->polled_s = clock_s();
+        if (n) note_tokens(x, c, n);
         if (streams) reply_flush(&x->reply, c);
         if (c->result) blame(x, c);
         if (n < POLL) break;
@@ -334,6 +344,22 @@ void completions_cut(server *s)
     for (completion *x = s->first; x; x = x->next) cancel(x);
 }
 
+size_t completions_slots(const server *s, slot_view *out, size_t max)
+{
+    size_t n   = 0;
+    double now = clock_s();
+    for (const completion *x = s->first; x; x = x->next)
+        for (int i = 0; !x->with_worker && i < x->n_choices && n < max; i++) {
+            const server_choice *c = &x->choice[i];
+            if (!c->job || !tandem_job_admitted(c->job) || tandem_job_result(c->job)) continue;
+            out[n++] = (slot_view){.request_id    = x->id,
+                                   .prompt_tokens = (int64_t)x->request.prompt[i / (int)x->request.f.n].n,
+                                   .tokens        = c->n_tokens,
+                                   .age_s         = now - x->since};
+        }
+    return n;
+}
+
 /* --- a new one ----------------------------------------------------------------------------------*/
 static void on_read(work_item *item)
 {
@@ -351,18 +377,10 @@ static void start(server *s, server_call *c, int where)
 {
     server_error why;
     buf          body;
-    if (!server_is_ready(s, &why)) {
+    if (!server_is_ready(s, &why) || !server_take_body(s, c, &body, &why)) {
         server_refuse(s, c, &why);
         return;
     }
-    str given = http_call_request(c->http)->body;
-    buf_init(&body, s->opt->http.max_body);
-    if (!buf_put(&body, given.s, given.n)) {
-        error_take(&why, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
-        server_refuse(s, c, &why);
-        return;
-    }
-    http_drop_body(c->http);
     completion *x = xnew(completion);
     *x            = (completion){.item        = {.run = read_and_submit, .done = on_read},
                                  .s           = s,

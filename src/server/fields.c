@@ -56,6 +56,11 @@ const field_info field_table[] = {
     {"speculative.draft_noise", FIELD_REAL, FIELD_BOTH, 0, 1, 0, AT(draft_noise), "share of the temperature that guesses are picked at"},
     {"cache_salt",            FIELD_STRING, FIELD_BOTH, 1, 256, 0, AT(cache_salt), "prefixes are shared only where it is the same"},
     {"echo",                  FIELD_BOOL,   FIELD_TEXT, 0, 0, 0, AT(echo), "only false"},
+    {"content",               FIELD_STRING, FIELD_TOKENIZE, 0, TOK_MAX_INPUT, 0, AT(content), "the text"},
+    {"add_special",           FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 0, AT(add_special), "begin with the token that begins a sequence"},
+    {"parse_special",         FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 1, AT(parse_special), "markers such as <|turn> become tokens"},
+    {"with_pieces",           FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 0, AT(with_pieces), "each token with its text"},
+    {"tokens",                FIELD_ARRAY,  FIELD_DETOKENIZE, 0, 1 << 24, 0, AT(tokens), "token ids"},
     {"suffix",                FIELD_STRING, FIELD_TEXT, 0, 0, 0, AT(suffix), "only empty"},
 };
 /* clang-format on */
@@ -67,8 +72,8 @@ void field_describe(const field_info *f, char *out, size_t cap)
     case FIELD_BOOL: snprintf(out, cap, f->max > 0 ? "true or false" : "false"); break;
     case FIELD_INT: snprintf(out, cap, "a whole number from %.17g to %.17g", f->min, f->max); break;
     case FIELD_REAL: snprintf(out, cap, "a number from %g to %g", f->min, f->max); break;
-    case FIELD_STRING: snprintf(out, cap, "a string of %g to %g bytes", f->min, f->max); break;
-    case FIELD_ARRAY: snprintf(out, cap, "a list of %g to %g items", f->min, f->max); break;
+    case FIELD_STRING: snprintf(out, cap, "a string of %.0f to %.0f bytes", f->min, f->max); break;
+    case FIELD_ARRAY: snprintf(out, cap, "a list of %.0f to %.0f items", f->min, f->max); break;
     case FIELD_OBJECT: snprintf(out, cap, "an object of at most %g members", f->max); break;
     case FIELD_ANY: snprintf(out, cap, "%s", f->about); break;
     }

@@ -8,7 +8,7 @@
 #include "server/errors.h"
 #include "json/json.h"
 
-enum { FIELD_CHAT = 1, FIELD_TEXT = 2, FIELD_BOTH = 3 }; /* endpoints */
+enum { FIELD_CHAT = 1, FIELD_TEXT = 2, FIELD_BOTH = 3, FIELD_TOKENIZE = 4, FIELD_DETOKENIZE = 8 }; /* endpoints */
 #define FIELD_ABSENT INT64_MIN
 
 typedef enum {
@@ -29,6 +29,9 @@ typedef struct {
     int64_t draft_max, tree_budget;
     double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty, tree_temp, draft_noise;
 
+    str               content; /* to be tokenised, as these say */
+    int               add_special, parse_special, with_pieces;
+    const json_value *tokens;
     const json_value *messages, *prompt, *stop, *logit_bias, *tools, *tool_choice, *speculative;
     const json_value *stream_options, *chat_template_kwargs, *response_format;
 } server_fields;

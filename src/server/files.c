@@ -1,5 +1,6 @@
 #include "server/files.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "gguf/checkpoint.h"
@@ -71,18 +72,18 @@ static bool add_source(model_files *m, const file_source *from, err *e)
     return ok;
 }
 
-bool files_open(model_files **out, const file_source *source, size_t n, err *e)
+model_files *files_open(const file_source *source, size_t n)
 {
-    model_files *m  = xnew(model_files);
-    bool         ok = true;
-    *out            = NULL;
+    model_files *m = xnew(model_files);
     arena_init(&m->mem, 1 << 24);
-    for (size_t i = 0; ok && i < n; i++) ok = add_source(m, &source[i], e);
-    if (ok)
-        *out = m;
-    else
-        files_close(m);
-    return ok;
+    for (size_t i = 0; i < n; i++) {
+        err    e     = {0};
+        size_t there = m->n;
+        if (add_source(m, &source[i], &e)) continue;
+        m->n = there;
+        log_event(LOG_WARN, "files", "%s", e.text);
+    }
+    return m;
 }
 
 void files_close(model_files *m)

@@ -6,7 +6,6 @@
  * Thread: one caller. */
 #ifndef TANDEM_SERVER_FILES_H
 #define TANDEM_SERVER_FILES_H
-#include "base/err.h"
 #include "json/json.h"
 
 typedef struct {
@@ -16,10 +15,11 @@ typedef struct {
 } file_source;
 
 typedef struct model_files model_files;
-bool                       files_open(model_files **out, const file_source *source, size_t n, err *e);
-void                       files_close(model_files *m); /* NULL is fine; ends the thread */
-void                       files_want(model_files *m);  /* the hashes, soon */
-bool                       files_ready(const model_files *m);
-void                       files_write(const model_files *m,
-                                       json_writer       *w); /* an array of {role, name, bytes, sha256}; sha256 may be null */
+/* What cannot be opened is warned about and left out: the engine goes on without it, too. */
+model_files *files_open(const file_source *source, size_t n);
+void         files_close(model_files *m); /* NULL is fine; ends the thread */
+void         files_want(model_files *m);  /* the hashes, soon */
+bool         files_ready(const model_files *m);
+void         files_write(const model_files *m,
+                         json_writer       *w); /* an array of {role, name, bytes, sha256}; sha256 may be null */
 #endif

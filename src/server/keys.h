@@ -21,7 +21,7 @@ typedef struct keys keys; /* NULL is an empty list */
 bool                keys_load(keys **out, const char *path, err *e);
 bool                keys_read(keys **out, str text, err *e);
 /* A list of one key, given in the clear; its tenant is `name`. */
-bool   keys_of_one(keys **out, str key, const char *name, err *e);
+bool keys_of_one(keys **out, str key, const char *name, err *e);
 /* Reads the file anew: *k is the new list, and what the old one gave out stays good. On failure *k is as it was. */
 bool   keys_reload(keys **k, const char *path, err *e);
 void   keys_free(keys *k);

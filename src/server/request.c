@@ -235,7 +235,7 @@ static bool render(server_request *r, const tandem *t, server_error *why)
     return check_context(r, t, r->rendered.ids.n, why);
 }
 
-static bool read_chat(server_request *r, const tandem *t, const json_value *body, server_error *why)
+static bool read_messages(server_request *r, const json_value *body, server_error *why)
 {
     err       e      = {0};
     chat_wish effort = CHAT_UNSAID;
@@ -246,7 +246,12 @@ static bool read_chat(server_request *r, const tandem *t, const json_value *body
     if (!r->chat->thinking) r->chat->thinking = effort;
     if (is_word(r->f.tool_choice, "none")) r->chat->n_tools = 0;
     r->one_call = !r->f.parallel_tool_calls;
-    return take_prompts(r, 1, why) && render(r, t, why);
+    return true;
+}
+
+static bool read_chat(server_request *r, const tandem *t, const json_value *body, server_error *why)
+{
+    return read_messages(r, body, why) && take_prompts(r, 1, why) && render(r, t, why);
 }
 
 static bool bad_prompt(server_error *why)
@@ -321,17 +326,39 @@ static bool choose_tenant(server_request *r, str key, server_error *why)
     return true;
 }
 
-bool request_read(server_request *r, const tandem *t, str key, server_error *why)
+static bool open_body(server_request *r, const tandem *t, const json_value **body, server_error *why)
+{
+    err e = {0};
+    if (!json_parse(body, &r->mem, buf_str(&r->body), NULL, &e))
+        return error_set(why, e.code == ERR_UNAVAILABLE ? 503 : 400, NULL, "invalid_json", "The body is not JSON: %s.",
+                         e.text);
+    if ((*body)->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
+    if (!t->tok) return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
+    return fields_read(&r->f, *body, r->where, why);
+}
+
+bool request_open(server_request *r, const tandem *t, server_error *why)
+{
+    const json_value *body;
+    return open_body(r, t, &body, why);
+}
+
+bool request_render(server_request *r, const tandem *t, buf *out, server_error *why)
 {
     const json_value *body;
     err               e = {0};
-    if (!json_parse(&body, &r->mem, buf_str(&r->body), NULL, &e))
-        return error_set(why, e.code == ERR_UNAVAILABLE ? 503 : 400, NULL, "invalid_json", "The body is not JSON: %s.",
-                         e.text);
-    if (body->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
-    if (!t->tok) return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
+    chat_options      o = t->format;
+    if (!open_body(r, t, &body, why) || !read_messages(r, body, why)) return false;
+    chat_apply_wishes(r->chat, &o);
+    return (engine_check_format(t, &e) && chat_render_text(out, r->chat, &o, &e)) ||
+           error_take(why, &e, "messages", false);
+}
+
+bool request_read(server_request *r, const tandem *t, str key, server_error *why)
+{
+    const json_value *body;
+    if (!open_body(r, t, &body, why)) return false;
     tandem_request_init(t, &r->ask);
-    if (!fields_read(&r->f, body, r->where, why)) return false;
     read_sampling(r);
     if (!read_logprobs(r, why) || !read_stop(r, why) || !read_biases(r, t, why) || !read_speculative(r, why) ||
         !choose_tenant(r, key, why))

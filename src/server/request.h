@@ -16,7 +16,7 @@ typedef struct {
 } server_prompt;
 
 typedef struct {
-    int           where; /* FIELD_CHAT or FIELD_TEXT */
+    int           where; /* one of the endpoints of fields.h */
     buf           body;
     arena         mem;
     server_fields f;
@@ -38,6 +38,10 @@ typedef struct {
 /* Takes the body's bytes. */
 void request_init(server_request *r, int where, buf *body);
 void request_deinit(server_request *r);
+/* The fields alone, for endpoints that answer without the engine. */
+bool request_open(server_request *r, const tandem *t, server_error *why);
+/* A chat's prompt as text, with its markers written out: appended to out. */
+bool request_render(server_request *r, const tandem *t, buf *out, server_error *why);
 /* key: the name of the key that the request came with, or empty. */
 bool request_read(server_request *r, const tandem *t, str key, server_error *why);
 #endif

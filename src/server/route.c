@@ -1,14 +1,31 @@
 /* Which handler a call goes to, who may make it, and the replies that all handlers share. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/endpoints.h"
 #include "server/reply.h"
-#include "server/server.h"
+#include "server/request_log.h"
+#include "server/text.h"
 
 #include <stdio.h>
 
 const route_info route_table[] = {
     {"POST", "/chat/completions", ROUTE_KEY, completion_chat},
     {"POST", "/completions", ROUTE_KEY, completion_text},
+    {"POST", "/tokenize", ROUTE_KEY, endpoint_tokenize},
+    {"POST", "/detokenize", ROUTE_KEY, endpoint_detokenize},
+    {"POST", "/apply-template", ROUTE_KEY, endpoint_template},
+    {"GET", "/health", ROUTE_OPEN, endpoint_health},
+    {"GET", "/ready", ROUTE_KEY, endpoint_ready},
+    {"GET", "/version", ROUTE_KEY, endpoint_version},
+    {"GET", "/models", ROUTE_KEY, endpoint_models},
+    {"GET", "/models/*", ROUTE_KEY, endpoint_model},
+    {"GET", "/props", ROUTE_KEY, endpoint_props},
+    {"GET", "/slots", ROUTE_ADMIN, endpoint_slots},
+    {"GET", "/metrics", ROUTE_KEY, endpoint_metrics},
+    {"GET", "/", ROUTE_KEY, endpoint_page},
+    {"GET", "/page.css", ROUTE_KEY, endpoint_page},
+    {"GET", "/favicon.svg", ROUTE_KEY, endpoint_page},
+    {"GET", "/favicon.ico", ROUTE_KEY, endpoint_page},
 };
 const int n_routes = (int)COUNT(route_table);
 
@@ -60,14 +77,34 @@ static void refuse_with(server *s, server_call *c, const server_error *why, cons
 
 void server_refuse(server *s, server_call *c, const server_error *why) { refuse_with(s, c, why, NULL, (str){0}); }
 
+bool server_is_loaded(const server *s, server_error *why)
+{
+    return s->engine || error_set(why, 503, NULL, "loading", "The model is being loaded. Please try again later.");
+}
+
 bool server_is_ready(const server *s, server_error *why)
 {
     if (s->draining) return error_set(why, 503, NULL, "unavailable", "The server is shutting down.");
-    return s->engine || error_set(why, 503, NULL, "loading", "The model is being loaded. Please try again later.");
+    return server_is_loaded(s, why);
+}
+
+bool server_take_body(server *s, server_call *c, buf *out, server_error *why)
+{
+    str given = http_call_request(c->http)->body;
+    buf_init(out, s->opt->http.max_body);
+    if (!buf_put(out, given.s, given.n)) return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
+    http_drop_body(c->http);
+    return true;
 }
 
 /* --- routes -------------------------------------------------------------------------------------*/
 static str without_version(str path) { return str_starts(path, "/v1/") ? (str){path.s + 3, path.n - 3} : path; }
+
+static bool is_at(const route_info *r, str path)
+{
+    size_t n = strlen(r->path) - 1;
+    return r->path[n] == '*' ? path.n > n && memcmp(path.s, r->path, n) == 0 : str_is(path, r->path);
+}
 
 /* HEAD goes where GET goes. *other: a method that the path has, when it does not have this one. */
 static const route_info *find_route(str method, str path, const char **other)
@@ -77,7 +114,7 @@ static const route_info *find_route(str method, str path, const char **other)
     *other = NULL;
     for (int i = 0; i < n_routes; i++) {
         const route_info *r = &route_table[i];
-        if (!str_is(bare, r->path)) continue;
+        if (!is_at(r, bare)) continue;
         if (str_is(method, r->method)) return r;
         *other = r->method;
     }
@@ -129,6 +166,23 @@ static void refuse_path(server *s, server_call *c, const char *other)
     }
 }
 
+/* What has no path wants a key, too. */
+static bool check_access(server *s, server_call *c)
+{
+    const char   *tenant;
+    server_error  why;
+    access_fields f = {.authorization = http_call_field(c->http, "Authorization"),
+                       .x_api_key     = http_call_field(c->http, "X-Api-Key"),
+                       .host          = http_call_field(c->http, "Host"),
+                       .origin        = http_call_field(c->http, "Origin")};
+    if (access_check(&s->access, c->route ? c->route->access : ROUTE_KEY, &f, &tenant, &why)) {
+        if (tenant) c->tenant = str_of(tenant);
+        return true;
+    }
+    refuse_with(s, c, &why, why.status == 401 ? "WWW-Authenticate" : NULL, STR("Bearer"));
+    return false;
+}
+
 bool route_on_head(void *ctx, http_call *h)
 {
     server             *s = ctx;
@@ -141,6 +195,7 @@ bool route_on_head(void *ctx, http_call *h)
     choose_id(c);
     if (str_is(q->method, "OPTIONS") && answer_preflight(s, c)) return false;
     c->route = find_route(q->method, q->path, &other);
+    if (!check_access(s, c)) return false;
     if (!c->route) refuse_path(s, c, other);
     return c->route;
 }
@@ -151,11 +206,27 @@ void route_on_request(void *ctx, http_call *h)
     c->route->handle(ctx, c);
 }
 
+/* A call that never became a completion. Who only looks leaves no line. */
+static void note_other(const server_call *c, bool delivered)
+{
+    bool          quiet = c->route && !strcmp(c->route->method, "GET") && c->status < 400;
+    server_record r     = {.id        = c->id,
+                           .endpoint  = c->route ? c->route->path : "none",
+                           .tenant    = c->tenant.n ? c->tenant.s : NULL,
+                           .status    = c->status,
+                           .delivered = delivered,
+                           .total_s   = clock_s() - c->since};
+    request_log(quiet ? LOG_DEBUG : LOG_INFO, &r);
+}
+
 void route_on_done(void *ctx, http_call *h, bool delivered)
 {
+    server      *s = ctx;
     server_call *c = http_call_user(h);
-    (void)ctx;
     if (!c) return;
+    metrics_reply(s->metrics, c->status);
+    if (c->text) text_left(c->text);
+    if (!c->completion) note_other(c, delivered);
     if (c->completion) completion_left(c->completion, delivered);
     mem_free(c);
 }

@@ -3,16 +3,19 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/notify.h"
+#include "server/request_log.h"
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { WORKERS = 2 };
 
 void server_options_init(server_options *o)
 {
-    *o = (server_options){.model = "tandem", .grace_s = 30, .ping_s = 15};
+    *o = (server_options){.model = "tandem", .grace_s = 30, .ping_s = 15, .hang_s = 60};
     http_options_init(&o->http);
     o->http.host = "127.0.0.1";
     o->http.port = 8080;
@@ -20,6 +23,7 @@ void server_options_init(server_options *o)
 
 /* --- signals ------------------------------------------------------------------------------------*/
 static atomic_int             n_signals;
+static atomic_bool            keys_changed;
 static _Atomic(http_server *) serving;
 
 static void on_signal(int sig)
@@ -30,18 +34,29 @@ static void on_signal(int sig)
     if (h) http_wake(h);
 }
 
+static void on_hangup(int sig)
+{
+    (void)sig;
+    http_server *h = atomic_load(&serving);
+    atomic_store(&keys_changed, true);
+    if (h) http_wake(h);
+}
+
 typedef struct {
-    struct sigaction term, intr, pipe;
+    struct sigaction term, intr, pipe, hup;
 } signals;
 
-static void take_signals(signals *before, http_server *h)
+static void take_signals(signals *before, const server *s)
 {
     struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, ignore = {.sa_handler = SIG_IGN};
+    struct sigaction hup = {.sa_handler = on_hangup, .sa_flags = SA_RESTART};
     atomic_store(&n_signals, 0);
-    atomic_store(&serving, h);
+    atomic_store(&keys_changed, false);
+    atomic_store(&serving, s->http);
     sigaction(SIGTERM, &act, &before->term);
     sigaction(SIGINT, &act, &before->intr);
     sigaction(SIGPIPE, &ignore, &before->pipe);
+    sigaction(SIGHUP, s->opt->api_key_file || s->opt->admin_key_file ? &hup : NULL, &before->hup);
 }
 
 static void give_signals_back(const signals *before)
@@ -49,7 +64,38 @@ static void give_signals_back(const signals *before)
     sigaction(SIGTERM, &before->term, NULL);
     sigaction(SIGINT, &before->intr, NULL);
     sigaction(SIGPIPE, &before->pipe, NULL);
+    sigaction(SIGHUP, &before->hup, NULL);
     atomic_store(&serving, NULL);
+}
+
+/* --- keys ---------------------------------------------------------------------------------------*/
+static bool open_keys(server *s, err *e)
+{
+    const server_options *o = s->opt;
+    access_rules         *a = &s->access;
+    a->names                = o->names;
+    a->n_names              = o->n_names;
+    if (o->api_key && o->api_key_file) return err_set(e, ERR_INPUT, "there are both a key and a file of keys");
+    return (!o->api_key || keys_of_one(&a->api, str_of(o->api_key), "default", e)) &&
+           (!o->api_key_file || keys_load(&a->api, o->api_key_file, e)) &&
+           (!o->admin_key_file || keys_load(&a->admin, o->admin_key_file, e));
+}
+
+static void reload_keys(keys **k, const char *path)
+{
+    err e = {0};
+    if (!path) return;
+    if (keys_reload(k, path, &e))
+        log_event(LOG_INFO, "keys", "%s has %zu keys now", path, keys_count(*k));
+    else
+        log_event(LOG_ERROR, "keys", "%s; the keys are as they were", e.text);
+}
+
+static void look_at_keys(server *s)
+{
+    if (!atomic_exchange(&keys_changed, false)) return;
+    reload_keys(&s->access.api, s->opt->api_key_file);
+    reload_keys(&s->access.admin, s->opt->admin_key_file);
 }
 
 /* --- loading ------------------------------------------------------------------------------------*/
@@ -61,14 +107,18 @@ static void load(work_item *item)
     tandem *t = NULL;
     s->failed = !s->opt->open(s->opt->open_ctx, &t, wake, s->http, &s->why);
     s->loaded = t;
+    if (!s->failed) s->found = files_open(s->opt->files, s->opt->n_files);
 }
 
 static void on_loaded(work_item *item)
 {
     server *s = (server *)((char *)item - offsetof(server, loading));
     s->engine = s->loaded;
+    s->files  = s->found;
     if (s->failed) http_stop(s->http);
-    if (!s->failed && s->opt->ready && !s->draining) s->opt->ready(s->opt->ready_ctx, s->http);
+    if (s->failed || s->draining) return;
+    notify_manager("READY=1");
+    if (s->opt->ready) s->opt->ready(s->opt->ready_ctx, s->http);
 }
 
 /* --- draining -----------------------------------------------------------------------------------*/
@@ -78,6 +128,7 @@ static void drain(server *s)
     s->cut_at   = clock_s() + s->opt->grace_s;
     log_event(LOG_INFO, "drain", "no new requests; %d running ones may end within %.0f s", s->n_completions,
               s->opt->grace_s);
+    notify_manager("STOPPING=1");
     http_refuse_new(s->http);
 }
 
@@ -102,18 +153,34 @@ static void look_at_signals(server *s)
     if (!h.calls || (s->cut && now >= s->cut_at + LINGER_S)) http_stop(s->http);
 }
 
+/* --- watching -----------------------------------------------------------------------------------*/
+/* The service manager hears nothing while a step hangs, and starts the service again. */
+static void watch_engine(server *s)
+{
+    tandem_stats st;
+    double       now = clock_s(), within = notify_watchdog_s();
+    if (!s->engine) return;
+    tandem_get_stats(s->engine, &st);
+    watchdog_look(&s->watchdog, st.busy_s);
+    if (within <= 0 || s->watchdog.hangs || now - s->notified < within / 3) return;
+    s->notified = now;
+    notify_manager("WATCHDOG=1");
+}
+
 /* --- the loop -----------------------------------------------------------------------------------*/
 static void on_wake(void *ctx)
 {
     server *s = ctx;
     work_collect(s->work);
     completions_pump(s);
+    look_at_keys(s);
     look_at_signals(s);
 }
 
 static void on_tick(void *ctx)
 {
     completions_tick(ctx);
+    watch_engine(ctx);
     look_at_signals(ctx);
 }
 
@@ -133,7 +200,8 @@ static bool open_server(server *s, err *e)
                       .on_wake    = on_wake,
                       .on_tick    = on_tick,
                       .ctx        = s};
-    return http_open(&s->http, &s->opt->http, &h, e) && work_new(&s->work, WORKERS, wake, s->http, e);
+    return open_keys(s, e) && http_open(&s->http, &s->opt->http, &h, e) &&
+           work_new(&s->work, WORKERS, wake, s->http, e);
 }
 
 /* What is asked for ends first, then who could wake the loop, then the calls, then what all of it stands on. */
@@ -145,15 +213,24 @@ static void close_server(server *s)
     if (s->engine) tandem_shutdown(s->engine, 0);
     http_close(s->http);
     tandem_close(s->engine);
+    files_close(s->files);
+    metrics_free(s->metrics);
+    keys_free(s->access.api);
+    keys_free(s->access.admin);
 }
 
 bool server_run(const server_options *o, err *e)
 {
-    server  s = {.opt = o, .started = clock_s(), .loading = {.run = load, .done = on_loaded}};
+    server  s = {.opt      = o,
+                 .started  = clock_s(),
+                 .created  = time(NULL),
+                 .loading  = {.run = load, .done = on_loaded},
+                 .metrics  = metrics_new(),
+                 .watchdog = {.limit_s = o->hang_s}};
     signals before;
     bool    ok = open_server(&s, e);
     if (ok) {
-        take_signals(&before, s.http);
+        take_signals(&before, &s);
         work_put(s.work, &s.loading);
         http_run(s.http);
         give_signals_back(&before);
@@ -166,6 +243,6 @@ bool server_run(const server_options *o, err *e)
 
 void server_note(server *s, const server_record *r)
 {
-    (void)s;
-    (void)r;
+    metrics_request(s->metrics, r);
+    request_log(LOG_INFO, r);
 }

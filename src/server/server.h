@@ -9,8 +9,9 @@
 #define TANDEM_SERVER_SERVER_H
 #include "http/http.h"
 #include "sched/engine.h"
-#include "server/errors.h"
-#include "server/record.h"
+#include "server/access.h"
+#include "server/metrics.h"
+#include "server/status.h"
 #include "server/work.h"
 
 typedef struct {
@@ -24,6 +25,14 @@ typedef struct {
     double      ping_s;                             /* of silence in a stream, after which a comment is sent */
     void (*ready)(void *ctx, const http_server *h); /* called when requests are answered; may be NULL */
     void *ready_ctx;
+
+    /* Files of keys (keys.h), read again on SIGHUP; and one key as it is. NULL: none. */
+    const char        *api_key_file, *api_key, *admin_key_file;
+    const char *const *names; /* of this server, beside localhost and addresses: for admin paths */
+    size_t             n_names;
+    double             hang_s; /* a step that takes longer hangs; 0: none does */
+    const file_source *files;  /* whose hashes /props tells */
+    size_t             n_files;
 } server_options;
 
 void server_options_init(server_options *o);
@@ -35,9 +44,10 @@ typedef struct server      server;
 typedef struct server_call server_call;
 typedef struct completion  completion;
 
-typedef enum { ROUTE_OPEN, ROUTE_KEY, ROUTE_ADMIN } route_access;
+typedef struct text_job text_job;
+
 typedef struct {
-    const char  *method, *path; /* with and without /v1 before it */
+    const char  *method, *path; /* with and without /v1 before it; an asterisk at the end: whatever follows */
     route_access access;
     void (*handle)(server *s, server_call *c);
 } route_info;
@@ -53,6 +63,7 @@ struct server_call { /* a call and what the server knows of it: its user */
     double            since;  /* clock_s of its head */
     int               status; /* that was answered; 0: nothing yet */
     completion       *completion;
+    text_job         *text;
 };
 
 struct server {
@@ -68,6 +79,12 @@ struct server {
     int                   n_completions;
     bool                  draining, cut;
     double                started, cut_at; /* clock_s */
+    int64_t               created;         /* seconds since 1970 */
+    access_rules          access;
+    metrics              *metrics;
+    watchdog              watchdog;
+    double                notified;      /* clock_s: the service manager was told that all is well */
+    model_files          *files, *found; /* found: by the worker, as `loaded` */
 };
 
 /* http_handler's, ctx is the server. */
@@ -80,7 +97,10 @@ enum { SERVER_MAX_FIELDS = 10 };
 int  server_fields_for(server *s, server_call *c, http_field *out); /* those; returns how many */
 void server_reply(server *s, server_call *c, int status, const char *type, str body);
 void server_refuse(server *s, server_call *c, const server_error *why);
-bool server_is_ready(const server *s, server_error *why); /* or it is loading or draining: 503 */
+bool server_is_ready(const server *s, server_error *why);  /* or it is loading or draining: 503 */
+bool server_is_loaded(const server *s, server_error *why); /* or it is loading: 503 */
+/* The call's body for a worker, which may outlive the call; the caller's from here on. */
+bool server_take_body(server *s, server_call *c, buf *out, server_error *why);
 
 /* completion.c */
 void completion_chat(server *s, server_call *c);
@@ -90,6 +110,8 @@ void completion_pump(completion *x);                 /* there is room, or there 
 void completions_pump(server *s);
 void completions_tick(server *s);
 void completions_cut(server *s); /* of a drain that is over */
+/* The answers that have a lane, at most so many; the ids are good until the next turn of the loop. */
+size_t completions_slots(const server *s, slot_view *out, size_t max);
 
 /* A request has ended. */
 void server_note(server *s, const server_record *r);

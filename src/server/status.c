@@ -11,46 +11,29 @@ void watchdog_look(watchdog *w, double busy_s)
     w->hangs = hangs;
 }
 
-static int unavailable(buf *out, const char *why)
+static bool unavailable(server_error *why, const char *code, const char *message)
 {
-    json_writer w;
-    json_writer_init(&w, out);
-    json_begin_object(&w);
-    json_key(&w, "error");
-    json_begin_object(&w);
-    json_member_str(&w, "message", why);
-    json_member_str(&w, "type", "unavailable_error");
-    json_member_int(&w, "code", 503);
-    json_end(&w);
-    json_end(&w);
-    return 503;
+    return error_set(why, 503, NULL, code, "%s", message);
 }
 
-static int fine(buf *out, const char *status)
+static bool check_life(const status_view *v, server_error *why)
 {
-    buf_printf(out, "{\"status\":\"%s\"}", status);
-    return 200;
+    if (v->loading) return unavailable(why, "loading", "The model is being loaded.");
+    if (v->draining) return unavailable(why, "unavailable", "The server is shutting down.");
+    return !v->hangs || unavailable(why, "engine_hangs", "The engine does not respond.");
 }
 
-static const char *trouble(const status_view *v)
+bool status_health(const status_view *v, buf *out, server_error *why)
 {
-    if (v->loading) return "Loading model";
-    if (v->draining) return "The server is shutting down";
-    return v->hangs ? "The engine does not respond" : NULL;
+    return check_life(v, why) && buf_puts(out, "{\"status\":\"ok\"}");
 }
 
-int status_health(const status_view *v, buf *out)
+bool status_ready(const status_view *v, buf *out, server_error *why)
 {
-    const char *why = trouble(v);
-    return why ? unavailable(out, why) : fine(out, "ok");
-}
-
-int status_ready(const status_view *v, buf *out)
-{
-    const char *why  = trouble(v);
-    int         room = v->info.max_lanes + v->queue_max;
-    if (!why && v->stats.running + v->stats.queued >= room) why = "The queue is full";
-    return why ? unavailable(out, why) : fine(out, "ready");
+    if (!check_life(v, why)) return false;
+    if (v->stats.running + v->stats.queued >= v->info.max_lanes + v->queue_max)
+        return unavailable(why, "queue_full", "The queue is full.");
+    return buf_puts(out, "{\"status\":\"ready\"}");
 }
 
 /* --- what it runs ---------------------------------------------------------------------------------*/
@@ -88,13 +71,14 @@ void status_models(const status_view *v, buf *out)
     json_end(&w);
 }
 
-int status_model(const status_view *v, str id, buf *out)
+bool status_model(const status_view *v, str id, buf *out, server_error *why)
 {
     json_writer w;
+    if (!str_is(id, v->info.name))
+        return error_set(why, 404, "model", "model_not_found", "There is no model '%.*s'.", STR_ARG(id));
     json_writer_init(&w, out);
-    if (!str_is(id, v->info.name)) return 404;
     put_model(&w, v);
-    return 200;
+    return true;
 }
 
 static void put_defaults(json_writer *w, const status_view *v)
@@ -186,14 +170,14 @@ static void put_slot(json_writer *w, const status_view *v, int id, const slot_vi
     json_end(w);
 }
 
-int status_slots(const status_view *v, const slot_view *slot, size_t n, bool need_idle, buf *out)
+bool status_slots(const status_view *v, const slot_view *slot, size_t n, bool need_idle, buf *out, server_error *why)
 {
     json_writer w;
     int         lanes = v->info.max_lanes;
-    if (need_idle && n >= (size_t)lanes) return unavailable(out, "There is no idle slot");
+    if (need_idle && n >= (size_t)lanes) return unavailable(why, "no_slot", "There is no idle slot.");
     json_writer_init(&w, out);
     json_begin_array(&w);
     for (int i = 0; i < lanes; i++) put_slot(&w, v, i, (size_t)i < n ? &slot[i] : NULL);
     json_end(&w);
-    return 200;
+    return true;
 }

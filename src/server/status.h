@@ -1,10 +1,11 @@
 /* server/status.h - what the server says of itself: whether it lives, what it runs, and who is in it.
  *
- * The functions append a JSON body; those that return an int return the status that goes with it.
+ * The functions append a JSON body, or say what is answered in its place.
  * Bodies have the fields of llama.cpp's and vLLM's endpoints of these names, so that their clients find what they look for. */
 #ifndef TANDEM_SERVER_STATUS_H
 #define TANDEM_SERVER_STATUS_H
 #include "base/buf.h"
+#include "server/errors.h"
 #include "server/files.h"
 
 #include "tandem.h"
@@ -28,12 +29,13 @@ typedef struct {
     model_files   *files;    /* NULL: none */
 } status_view;
 
-int  status_health(const status_view *v, buf *out); /* is it alive: 200, or 503 while loading, draining or hanging */
-int  status_ready(const status_view *v, buf *out);  /* would a request be taken now: also 503 while the queue is full */
+bool status_health(const status_view *v, buf *out, server_error *why); /* alive: or loading, draining or hanging */
+bool status_ready(const status_view *v, buf *out,
+                  server_error *why); /* takes a request now: the queue is not full either */
 void status_version(buf *out);
 void status_models(const status_view *v, buf *out);
-int  status_model(const status_view *v, str id, buf *out); /* 404: there is no such model */
-void status_props(const status_view *v, buf *out);         /* the first call starts the hashing of files */
+bool status_model(const status_view *v, str id, buf *out, server_error *why);
+void status_props(const status_view *v, buf *out); /* the first call starts the hashing of files */
 
 /* An answer that has a lane. */
 typedef struct {
@@ -42,5 +44,5 @@ typedef struct {
     double      age_s;
 } slot_view;
 /* All lanes, those in use first. need_idle: 503 when there is no other. */
-int status_slots(const status_view *v, const slot_view *slot, size_t n, bool need_idle, buf *out);
+bool status_slots(const status_view *v, const slot_view *slot, size_t n, bool need_idle, buf *out, server_error *why);
 #endif

@@ -54,36 +54,39 @@ static const char *text(const json_value *v, const char *key)
     return out;
 }
 
-static void check_state(test_case *t, const status_view *v, int health, int ready, const char *part)
+/* code: of the 503; NULL: all is well. */
+static void check_one(test_case *t, bool ok, const server_error *why, const char *body_if_ok, const char *code)
 {
+    CHECK(ok == !code);
+    if (ok)
+        CHECK_STR(buf_str(&body), str_of(body_if_ok));
+    else
+        CHECK(why->status == 503 && code && strcmp(why->code, code) == 0);
     buf_clear(&body);
-    CHECK_INT(status_health(v, &body), health);
-    if (health == 503) {
-        const json_value *error = json_get(tree(t), "error");
-        CHECK(strstr(text(error, "message"), part));
-        CHECK_INT(json_get(error, "code")->i, 503);
-    } else
-        CHECK_STR(buf_str(&body), STR("{\"status\":\"ok\"}"));
-    buf_clear(&body);
-    CHECK_INT(status_ready(v, &body), ready);
-    tree(t);
+}
+
+static void check_state(test_case *t, const status_view *v, const char *health, const char *ready)
+{
+    server_error why = {0};
+    check_one(t, status_health(v, &body, &why), &why, "{\"status\":\"ok\"}", health);
+    check_one(t, status_ready(v, &body, &why), &why, "{\"status\":\"ready\"}", ready);
 }
 
 TEST(server_status_health_and_ready)
 {
     status_view v = healthy();
     begin();
-    check_state(t, &v, 200, 200, "");
+    check_state(t, &v, NULL, NULL);
     v.stats = (tandem_stats){.running = 4, .queued = 1};
-    check_state(t, &v, 200, 200, "");
+    check_state(t, &v, NULL, NULL);
     v.stats.queued = 2;
-    check_state(t, &v, 200, 503, "");
+    check_state(t, &v, NULL, "queue_full");
     v.stats = (tandem_stats){0};
     v.hangs = true;
-    check_state(t, &v, 503, 503, "does not respond");
+    check_state(t, &v, "engine_hangs", "engine_hangs");
     v.draining = true;
-    check_state(t, &v, 503, 503, "shutting down");
-    check_state(t, &(status_view){.loading = true}, 503, 503, "Loading model");
+    check_state(t, &v, "unavailable", "unavailable");
+    check_state(t, &(status_view){.loading = true}, "loading", "loading");
     end();
 }
 
@@ -105,7 +108,8 @@ TEST(server_status_watchdog)
 
 TEST(server_status_models)
 {
-    status_view v = healthy();
+    status_view  v   = healthy();
+    server_error why = {0};
     begin();
     status_models(&v, &body);
     const json_value *list = tree(t), *data = json_get(list, "data");
@@ -116,10 +120,10 @@ TEST(server_status_models)
         CHECK_INT(json_get(&data->item[0], "created")->i, 1700000000);
     }
     buf_clear(&body);
-    CHECK_INT(status_model(&v, STR("nano"), &body), 200);
+    CHECK(status_model(&v, STR("nano"), &body, &why));
     CHECK_STR(str_of(text(tree(t), "object")), STR("model"));
     buf_clear(&body);
-    CHECK_INT(status_model(&v, STR("nan"), &body), 404);
+    CHECK(!status_model(&v, STR("nan"), &body, &why) && why.status == 404);
     buf_clear(&body);
     status_version(&body);
     CHECK_STR(str_of(text(tree(t), "version")), str_of(tandem_version()));
@@ -128,10 +132,11 @@ TEST(server_status_models)
 
 TEST(server_status_slots)
 {
-    status_view v    = healthy();
-    slot_view   s[4] = {{.request_id = "req-1", .prompt_tokens = 31, .tokens = 7, .age_s = 0.5}};
+    status_view  v    = healthy();
+    server_error why  = {0};
+    slot_view    s[4] = {{.request_id = "req-1", .prompt_tokens = 31, .tokens = 7, .age_s = 0.5}};
     begin();
-    CHECK_INT(status_slots(&v, s, 1, true, &body), 200);
+    CHECK(status_slots(&v, s, 1, true, &body, &why));
     const json_value *all = tree(t);
     if (CHECK(all && all->n == 4)) {
         CHECK(json_get(&all->item[0], "is_processing")->b && !json_get(&all->item[1], "is_processing")->b);
@@ -142,9 +147,9 @@ TEST(server_status_slots)
     }
     for (int i = 1; i < 4; i++) s[i] = s[0];
     buf_clear(&body);
-    CHECK_INT(status_slots(&v, s, 4, false, &body), 200);
+    CHECK(status_slots(&v, s, 4, false, &body, &why));
     buf_clear(&body);
-    CHECK_INT(status_slots(&v, s, 4, true, &body), 503);
+    CHECK(!status_slots(&v, s, 4, true, &body, &why) && why.status == 503);
     end();
 }
 
@@ -163,13 +168,12 @@ static void hash_file(const char *path, char hex[65])
 TEST(server_status_props_and_file_hashes)
 {
     char              want[2][65];
-    err               e       = {0};
     status_view       v       = healthy();
     const file_source files[] = {{"model", test_path("models/nano/target.gguf"), "nano"},
                                  {"draft", test_path("models/nano/mtp.gguf"), NULL}};
     for (int i = 0; i < 2; i++) hash_file(files[i].path, want[i]);
     begin();
-    if (!CHECK_OK(files_open(&v.files, files, 2, &e), e)) return;
+    v.files = files_open(files, 2);
     CHECK(!files_ready(v.files));
     status_props(&v, &body);
     const json_value *p = tree(t);
@@ -196,24 +200,25 @@ TEST(server_files_that_go)
     err          e = {0};
     model_files *m;
     char         path[4096], bytes[4096] = {0};
+    json_writer  w;
     file_map     whole;
-    CHECK_FAILS(files_open(&m, &(file_source){"model", "/nowhere.gguf", NULL}, 1, &e), e, "nowhere");
-    CHECK(!m);
+    test_listen_begin(false);
+    m = files_open(&(file_source){"model", "/nowhere.gguf", NULL}, 1);
+    CHECK(strstr(test_listen_end(), "/nowhere.gguf") && files_ready(m));
+    files_close(m);
     if (!CHECK_OK(file_map_open(&whole, test_path("models/nano/mtp.gguf"), &e), e)) return;
     snprintf(path, sizeof path, "%s", test_tmp_file("goes.gguf", whole.p, whole.n));
-    if (CHECK_OK(files_open(&m, &(file_source){"model", path, NULL}, 1, &e), e)) {
-        test_tmp_file("goes.gguf", bytes, sizeof bytes); /* another file by now */
-        files_want(m);
-        for (int i = 0; i < 20000 && !files_ready(m); i++) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        json_writer w;
-        begin();
-        json_writer_init(&w, &body);
-        files_write(m, &w);
-        CHECK_INT(json_get(&tree(t)->item[0], "sha256")->kind, JSON_NULL);
-        end();
-    }
+    m = files_open(&(file_source){"model", path, NULL}, 1);
+    test_tmp_file("goes.gguf", bytes, sizeof bytes); /* another file by now */
+    files_want(m);
+    for (int i = 0; i < 20000 && !files_ready(m); i++) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    begin();
+    json_writer_init(&w, &body);
+    files_write(m, &w);
+    CHECK_INT(json_get(&tree(t)->item[0], "sha256")->kind, JSON_NULL);
+    end();
     files_close(m);
-    CHECK_OK(files_open(&m, &(file_source){"model", test_path("models/nano/target.gguf"), NULL}, 1, &e), e);
+    m = files_open(&(file_source){"model", test_path("models/nano/target.gguf"), NULL}, 1);
     files_want(m);
     files_close(m); /* in the middle of it */
     file_map_close(&whole);

@@ -1,0 +1,161 @@
+#include "server/endpoints.h"
+
+#include "server/page.h"
+#include "server/status.h"
+
+#include <stdio.h>
+
+enum { MAX_BODY = 1 << 20, MAX_SETTINGS = 1 << 14 };
+
+/* --- one reply ------------------------------------------------------------------------------------*/
+static void look(const server *s, status_view *v)
+{
+    *v = (status_view){.loading  = !s->engine,
+                       .draining = s->draining,
+                       .hangs    = s->watchdog.hangs,
+                       .created  = s->created,
+                       .files    = s->files};
+    if (!s->engine) return;
+    settings now;
+    sched_get_settings(s->engine->sched, &now);
+    tandem_get_info(s->engine, &v->info);
+    tandem_get_stats(s->engine, &v->stats);
+    tandem_request_init(s->engine, &v->defaults);
+    v->info.name = s->opt->model;
+    v->queue_max = (int)now.queue_max;
+}
+
+static void reply_as(server *s, server_call *c, bool ok, const char *type, buf *body, const server_error *why)
+{
+    server_error full;
+    if (ok && body->failed) {
+        ok  = error_take(&full, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
+        why = &full;
+    }
+    if (ok)
+        server_reply(s, c, 200, type, buf_str(body));
+    else
+        server_refuse(s, c, why);
+    buf_deinit(body);
+}
+
+typedef bool write_fn(server *s, server_call *c, const status_view *v, buf *out, server_error *why);
+
+static void reply_json(server *s, server_call *c, write_fn *fn)
+{
+    status_view  v;
+    server_error why = {0};
+    buf          body;
+    look(s, &v);
+    buf_init(&body, MAX_BODY);
+    bool ok = fn(s, c, &v, &body, &why);
+    reply_as(s, c, ok, "application/json", &body, &why);
+}
+
+/* --- alive ----------------------------------------------------------------------------------------*/
+static bool write_health(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
+{
+    (void)s, (void)c;
+    return status_health(v, out, why);
+}
+
+static bool write_ready(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
+{
+    (void)s, (void)c;
+    return status_ready(v, out, why);
+}
+
+static bool write_version(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
+{
+    (void)s, (void)c, (void)v, (void)why;
+    status_version(out);
+    return true;
+}
+
+void endpoint_health(server *s, server_call *c) { reply_json(s, c, write_health); }
+void endpoint_ready(server *s, server_call *c) { reply_json(s, c, write_ready); }
+void endpoint_version(server *s, server_call *c) { reply_json(s, c, write_version); }
+
+/* --- what runs ------------------------------------------------------------------------------------*/
+static bool write_models(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
+{
+    (void)c;
+    if (!server_is_loaded(s, why)) return false;
+    status_models(v, out);
+    return true;
+}
+
+static bool write_model(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
+{
+    str    path = http_call_request(c->http)->path;
+    size_t at   = strlen(str_starts(path, "/v1/") ? "/v1/models/" : "/models/");
+    return server_is_loaded(s, why) && status_model(v, (str){path.s + at, path.n - at}, out, why);
+}
+
+static bool write_props(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
+{
+    char        text[MAX_SETTINGS];
+    status_view with = *v;
+    (void)c;
+    if (!server_is_loaded(s, why)) return false;
+    if (tandem_settings(s->engine, text, sizeof text) < sizeof text) with.settings = text;
+    status_props(&with, out);
+    return true;
+}
+
+static bool write_slots(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
+{
+    slot_view slot[SCHED_MAX_LANES];
+    if (!server_is_loaded(s, why)) return false;
+    size_t n = completions_slots(s, slot, SCHED_MAX_LANES);
+    return status_slots(v, slot, n, str_is(http_call_request(c->http)->query, "fail_on_no_slot=1"), out, why);
+}
+
+void endpoint_models(server *s, server_call *c) { reply_json(s, c, write_models); }
+void endpoint_model(server *s, server_call *c) { reply_json(s, c, write_model); }
+void endpoint_props(server *s, server_call *c) { reply_json(s, c, write_props); }
+void endpoint_slots(server *s, server_call *c) { reply_json(s, c, write_slots); }
+
+/* --- numbers --------------------------------------------------------------------------------------*/
+void endpoint_metrics(server *s, server_call *c)
+{
+    http_stats   h;
+    buf          body;
+    metrics_view v = {.model = s->opt->model, .draining = s->draining};
+    http_get_stats(s->http, &h);
+    if (s->engine) tandem_get_stats(s->engine, &v.engine);
+    v.connections  = h.connections;
+    v.accepted     = h.accepted;
+    v.refused      = h.refused;
+    v.bad_requests = h.bad_requests;
+    v.timeouts     = h.timeouts;
+    v.bytes_in     = h.bytes_in;
+    v.bytes_out    = h.bytes_out;
+    buf_init(&body, MAX_BODY);
+    metrics_write(s->metrics, &v, &body);
+    reply_as(s, c, true, "text/plain; version=0.0.4; charset=utf-8", &body, NULL);
+}
+
+/* --- the page -------------------------------------------------------------------------------------*/
+void endpoint_page(server *s, server_call *c)
+{
+    http_field          f[SERVER_MAX_FIELDS + 4];
+    const http_request *q    = http_call_request(c->http);
+    page_part           part = page_find(q->path);
+    str                 host = http_call_field(c->http, "Host");
+    char                base[300];
+    buf                 body;
+    int                 n = server_fields_for(s, c, f);
+    snprintf(base, sizeof base, "%s://%.*s", q->is_tls ? "https" : "http", host.n ? (int)host.n : 9,
+             host.n ? host.s : "localhost");
+    buf_init(&body, MAX_BODY);
+    if (part.is_template) page_fill(&body, part.body, s->opt->model, base);
+    f[n++]    = (http_field){STR("Content-Type"), str_of(part.type)};
+    f[n++]    = (http_field){STR("Content-Security-Policy"), STR(PAGE_POLICY)};
+    f[n++]    = (http_field){STR("X-Content-Type-Options"), STR("nosniff")};
+    f[n++]    = (http_field){STR("Referrer-Policy"), STR("no-referrer")};
+    f[n++]    = (http_field){STR("Cache-Control"), STR("no-cache")};
+    c->status = 200;
+    http_reply(c->http, 200, f, (size_t)n, part.is_template ? buf_str(&body) : part.body);
+    buf_deinit(&body);
+}

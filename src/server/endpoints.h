@@ -1,0 +1,15 @@
+/* server/endpoints.h - what the server tells of itself, as handlers of routes. */
+#ifndef TANDEM_SERVER_ENDPOINTS_H
+#define TANDEM_SERVER_ENDPOINTS_H
+#include "server/server.h"
+
+void endpoint_health(server *s, server_call *c);
+void endpoint_ready(server *s, server_call *c);
+void endpoint_version(server *s, server_call *c);
+void endpoint_models(server *s, server_call *c);
+void endpoint_model(server *s, server_call *c); /* one of them, by its name */
+void endpoint_props(server *s, server_call *c);
+void endpoint_slots(server *s, server_call *c);
+void endpoint_metrics(server *s, server_call *c);
+void endpoint_page(server *s, server_call *c); /* and what it loads */
+#endif

@@ -1,0 +1,161 @@
+#include "server/text.h"
+
+#include "base/mem.h"
+
+#define MAX_REPLY ((size_t)1 << 30)
+
+/* --- bodies ---------------------------------------------------------------------------------------*/
+static bool is_utf8(str s)
+{
+    uint32_t cp;
+    for (int k; s.n; s.s += k, s.n -= (size_t)k)
+        if (!(k = utf8_decode(s.s, s.n, &cp))) return false;
+    return true;
+}
+
+/* A piece that is only part of a character is a list of its bytes. */
+static void put_piece(json_writer *w, const tok *t, int32_t id)
+{
+    str bytes = tok_bytes(t, id);
+    json_begin_object(w);
+    json_member_int(w, "id", id);
+    json_key(w, "piece");
+    if (is_utf8(bytes)) {
+        json_put_str(w, bytes);
+    } else {
+        json_begin_array(w);
+        for (size_t i = 0; i < bytes.n; i++) json_put_int(w, (unsigned char)bytes.s[i]);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+static bool check_room(const buf *out, server_error *why)
+{
+    return !out->failed || error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
+}
+
+bool text_tokenize(server_request *r, const tandem *t, buf *out, server_error *why)
+{
+    tok_ids    *ids = &r->rendered.ids;
+    json_writer w;
+    err         e = {0};
+    if (!request_open(r, t, why)) return false;
+    if (!r->f.content.s) return error_set(why, 400, "content", NULL, "'content' must be a string.");
+    if (r->f.add_special && tok_bos(t->tok) >= 0) tok_ids_put(ids, tok_bos(t->tok));
+    if (!tok_encode(t->tok, ids, r->f.content, r->f.parse_special, &e)) return error_take(why, &e, "content", false);
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_key(&w, "tokens");
+    json_begin_array(&w);
+    for (size_t i = 0; i < ids->n; i++)
+        if (r->f.with_pieces)
+            put_piece(&w, t->tok, ids->p[i]);
+        else
+            json_put_int(&w, ids->p[i]);
+    json_end(&w);
+    json_end(&w);
+    out->failed |= ids->failed;
+    return check_room(out, why);
+}
+
+static bool read_tokens(server_request *r, const tandem *t, server_error *why)
+{
+    const json_value *v = r->f.tokens;
+    if (!v) return error_set(why, 400, "tokens", NULL, "'tokens' must be a list of token ids.");
+    for (size_t i = 0; i < v->n; i++) {
+        const json_value *x = &v->item[i];
+        if (x->kind != JSON_INT || x->i < 0 || x->i >= tok_size(t->tok))
+            return error_set(why, 400, "tokens", NULL,
+                             "'tokens' must be a list of token ids below %d; item %zu is not one.", tok_size(t->tok),
+                             i);
+        tok_ids_put(&r->rendered.ids, (int32_t)x->i);
+    }
+    return true;
+}
+
+static void put_member(buf *out, const char *key, const buf *text)
+{
+    json_writer w;
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_key(&w, key);
+    json_put_str(&w, buf_str(text));
+    json_end(&w);
+    out->failed |= text->failed;
+}
+
+bool text_detokenize(server_request *r, const tandem *t, buf *out, server_error *why)
+{
+    buf text;
+    if (!request_open(r, t, why) || !read_tokens(r, t, why)) return false;
+    buf_init(&text, MAX_REPLY);
+    tok_decode(t->tok, r->rendered.ids.p, r->rendered.ids.n, true, &text);
+    put_member(out, "content", &text);
+    out->failed |= r->rendered.ids.failed;
+    buf_deinit(&text);
+    return check_room(out, why);
+}
+
+bool text_template(server_request *r, const tandem *t, buf *out, server_error *why)
+{
+    buf text;
+    buf_init(&text, CHAT_MAX_PROMPT);
+    bool ok = request_render(r, t, &text, why);
+    if (ok) put_member(out, "prompt", &text);
+    buf_deinit(&text);
+    return ok && check_room(out, why);
+}
+
+/* --- calls ----------------------------------------------------------------------------------------*/
+struct text_job {
+    work_item      item;
+    server        *s;
+    server_call   *call; /* NULL: it ended */
+    text_fn       *fn;
+    server_request request;
+    buf            out;
+    bool           ok;
+    server_error   why;
+};
+
+static void run(work_item *item)
+{
+    text_job *x = (text_job *)item;
+    x->ok       = x->fn(&x->request, x->s->engine, &x->out, &x->why);
+}
+
+static void done(work_item *item)
+{
+    text_job *x = (text_job *)item;
+    if (x->call) x->call->text = NULL;
+    if (x->call && x->ok)
+        server_reply(x->s, x->call, 200, "application/json", buf_str(&x->out));
+    else if (x->call)
+        server_refuse(x->s, x->call, &x->why);
+    request_deinit(&x->request);
+    buf_deinit(&x->out);
+    mem_free(x);
+}
+
+void text_left(text_job *x) { x->call = NULL; }
+
+static void start(server *s, server_call *c, int where, text_fn *fn)
+{
+    buf          body;
+    server_error why;
+    if (!server_is_ready(s, &why) || !server_take_body(s, c, &body, &why)) {
+        server_refuse(s, c, &why);
+        return;
+    }
+    text_job *x = xnew(text_job);
+    *x          = (text_job){.item = {.run = run, .done = done}, .s = s, .call = c, .fn = fn};
+    buf_init(&x->out, MAX_REPLY);
+    request_init(&x->request, where, &body);
+    c->text = x;
+    work_put(s->work, &x->item);
+}
+
+void endpoint_tokenize(server *s, server_call *c) { start(s, c, FIELD_TOKENIZE, text_tokenize); }
+void endpoint_detokenize(server *s, server_call *c) { start(s, c, FIELD_DETOKENIZE, text_detokenize); }
+void endpoint_template(server *s, server_call *c) { start(s, c, FIELD_CHAT, text_template); }

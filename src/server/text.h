@@ -1,0 +1,20 @@
+/* server/text.h - text to tokens, tokens to text, conversations to prompts: the endpoints of llama.cpp's server of these names.
+ *
+ * They touch nothing of the engine but what does not change, and run on a worker: a text may have 32 MB. */
+#ifndef TANDEM_SERVER_TEXT_H
+#define TANDEM_SERVER_TEXT_H
+#include "server/request.h"
+#include "server/server.h"
+
+/* The request's body to the reply's, appended; r was made for FIELD_TOKENIZE, FIELD_DETOKENIZE, FIELD_CHAT. */
+typedef bool text_fn(server_request *r, const tandem *t, buf *out, server_error *why);
+text_fn      text_tokenize;
+text_fn      text_detokenize;
+text_fn      text_template;
+
+/* Handlers of routes, and what they are told when their call ends before they do. */
+void endpoint_tokenize(server *s, server_call *c);
+void endpoint_detokenize(server *s, server_call *c);
+void endpoint_template(server *s, server_call *c);
+void text_left(text_job *x);
+#endif
