@@ -1,6 +1,7 @@
 # tandem - see README.md for the two commands, CONTRIBUTING.md for the rest.
 #
 #   make            build/tandem                     make run    build, then answer a prompt
+#   make serve      build, then serve OpenAI's clients on 127.0.0.1:8080 (PORT, MODEL)
 #   make check      fast unit tests, fuzz corpora    make test   everything that needs no GPU
 #   make asan tsan  the unit tests under sanitizers  make fuzz   FUZZ_SECONDS (60) of each fuzz target
 #   make soak       100,000 tokens of every method against plain decoding, and the engine with many requests
@@ -281,10 +282,14 @@ deps-fuzz:
 
 MODEL  ?= nano
 PROMPT ?= What is 27 plus 58?
-export MODEL PROMPT
+PORT   ?= 8080
+export MODEL PROMPT PORT
 run: deps-run
 	@$(MAKE) --no-print-directory all
 	@$(BUILD)/tandem run -m "$$MODEL" -- "$$PROMPT"
+serve: deps-run
+	@$(MAKE) --no-print-directory all
+	@exec $(BUILD)/tandem serve -m "$$MODEL" --port "$$PORT"
 
 $(BUILD)/tandem.1: $(BUILD)/tandem tools/make_man
 	$(Q)tools/make_man $(BUILD)/tandem > $@.tmp && mv $@.tmp $@
@@ -308,5 +313,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all bench-peer check example gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz soak test deps-run deps-test deps-fuzz run install format check-format clean
+.PHONY: all bench-peer check example gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz soak test deps-run deps-test deps-fuzz run serve install format check-format clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

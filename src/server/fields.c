@@ -60,7 +60,7 @@ const field_info field_table[] = {
     {"add_special",           FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 0, AT(add_special), "begin with the token that begins a sequence"},
     {"parse_special",         FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 1, AT(parse_special), "markers such as <|turn> become tokens"},
     {"with_pieces",           FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 0, AT(with_pieces), "each token with its text"},
-    {"tokens",                FIELD_ARRAY,  FIELD_DETOKENIZE, 0, 1 << 24, 0, AT(tokens), "token ids"},
+    {"tokens",                FIELD_ARRAY,  FIELD_DETOKENIZE, 0, 1 << 20, 0, AT(tokens), "token ids"},
     {"suffix",                FIELD_STRING, FIELD_TEXT, 0, 0, 0, AT(suffix), "only empty"},
 };
 /* clang-format on */

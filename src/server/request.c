@@ -6,7 +6,8 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MEMORY = 512 << 20, MAX_PROMPTS = REQUEST_MAX_CHOICES };
+/* Bytes that the tree of a body may take, and all of a request. Ten bytes of a hostile body make a hundred of a tree. */
+enum { TREE_MEMORY = 96 << 20, MEMORY = 160 << 20, MAX_PROMPTS = REQUEST_MAX_CHOICES };
 
 void request_init(server_request *r, int where, buf *body)
 {
@@ -326,12 +327,19 @@ static bool choose_tenant(server_request *r, str key, server_error *why)
     return true;
 }
 
+static bool blame_json(server_error *why, const err *e)
+{
+    if (e->code == ERR_UNAVAILABLE) return no_memory(why);
+    if (e->code == ERR_TOO_LARGE)
+        return error_set(why, 413, NULL, "request_too_large", "The body is too large or too deep: %s.", e->text);
+    return error_set(why, 400, NULL, "invalid_json", "The body is not JSON: %s.", e->text);
+}
+
 static bool open_body(server_request *r, const tandem *t, const json_value **body, server_error *why)
 {
-    err e = {0};
-    if (!json_parse(body, &r->mem, buf_str(&r->body), NULL, &e))
-        return error_set(why, e.code == ERR_UNAVAILABLE ? 503 : 400, NULL, "invalid_json", "The body is not JSON: %s.",
-                         e.text);
+    json_limits limits = {.max_memory = TREE_MEMORY};
+    err         e      = {0};
+    if (!json_parse(body, &r->mem, buf_str(&r->body), &limits, &e)) return blame_json(why, &e);
     if ((*body)->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
     if (!t->tok) return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
     return fields_read(&r->f, *body, r->where, why);

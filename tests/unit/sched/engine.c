@@ -753,3 +753,24 @@ TEST(sched_tells_how_long_a_step_takes)
     CHECK_NEAR(busy_of(e), 0, 0);
     tandem_close(e);
 }
+
+TEST(sched_tells_who_was_admitted)
+{
+    tandem        *e;
+    tandem_options o;
+    tandem_request r;
+    nano_answer    a;
+    nano_options(&o);
+    o.max_lanes = 1;
+    if (!nano_open(t, &e, &o)) return;
+    nano_request(e, &r, 200);
+    tandem_job *first = nano_submit(t, e, &r), *second = nano_submit(t, e, &r);
+    tandem_wait(first, -1);
+    CHECK(tandem_job_admitted(first) && !tandem_job_admitted(second));
+    tandem_cancel(first);
+    nano_collect(first, &a);
+    tandem_wait(second, -1);
+    CHECK(tandem_job_admitted(second));
+    tandem_release(second);
+    tandem_close(e);
+}

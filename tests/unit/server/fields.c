@@ -24,8 +24,8 @@ static bool read_one(reading *r, const field_info *f, const char *value)
     const json_value *v;
     buf               b;
     err               e = {0};
-    buf_init(&b, 1 << 24);
-    arena_init(&r->mem, 1 << 24);
+    buf_init(&b, 1 << 26);
+    arena_init(&r->mem, 1 << 28);
     put_body(&b, f->name, value);
     r->why  = (server_error){0};
     bool ok = json_parse(&v, &r->mem, buf_str(&b), NULL, &e);
@@ -58,7 +58,7 @@ static void refuses(test_case *t, const field_info *f, const char *value)
 static char *of_size(field_kind kind, size_t n)
 {
     buf b;
-    buf_init(&b, 1 << 24);
+    buf_init(&b, 1 << 26);
     buf_puts(&b, kind == FIELD_STRING ? "\"" : kind == FIELD_ARRAY ? "[" : "{");
     for (size_t i = 0; i < n; i++) {
         if (kind == FIELD_STRING) buf_putc(&b, 'x');
