@@ -141,3 +141,13 @@ const char *choice_finish_reason(const server_choice *c)
 }
 
 int32_t choice_reasoning_tokens(const server_choice *c) { return c->answer.n_reasoning; }
+
+void choices_record(const server_choice *all, int n, server_record *out)
+{
+    for (int i = 0; i < n; i++) {
+        const tandem_job *j = all[i].job;
+        if (!j || !tandem_job_admitted(j) || !tandem_job_result(j)) continue;
+        out->again[out->n_choices]    = all[i].index % (int)all[i].request->f.n != 0;
+        out->choice[out->n_choices++] = tandem_job_result(j);
+    }
+}

@@ -7,6 +7,7 @@
 #ifndef TANDEM_SERVER_ANSWER_H
 #define TANDEM_SERVER_ANSWER_H
 #include "chat/answer.h"
+#include "server/record.h"
 #include "server/request.h"
 
 typedef struct server_choice server_choice;
@@ -50,4 +51,6 @@ int         choice_poll(server_choice *c, int most);
 const char *choice_finish_reason(const server_choice *c); /* of one that ended well; NULL: it did not */
 /* Exact: of a chat's answer. */
 int32_t choice_reasoning_tokens(const server_choice *c);
+/* What came of those that had a lane and are done, for the log, the metrics and the usage alike. */
+void choices_record(const server_choice *all, int n, server_record *out);
 #endif

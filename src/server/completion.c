@@ -88,8 +88,7 @@ static void note(completion *x)
                        .stream    = x->request.f.stream,
                        .delivered = x->delivered,
                        .total_s   = clock_s() - x->since};
-    for (int i = 0; i < x->n_choices; i++)
-        if (x->choice[i].job) r.choice[r.n_choices++] = tandem_job_result(x->choice[i].job);
+    choices_record(x->choice, x->n_choices, &r);
     server_note(x->s, &r);
 }
 

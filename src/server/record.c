@@ -5,8 +5,7 @@ static double longer(double a, double b) { return a > b ? a : b; }
 
 static void add(record_sums *s, const tandem_usage *u)
 {
-    double first     = u->queue_s + u->prefill_s;
-    s->prompt_tokens = s->prompt_tokens > u->prompt_tokens ? s->prompt_tokens : u->prompt_tokens;
+    double first = u->queue_s + u->prefill_s;
     s->completion_tokens += u->completion_tokens;
     s->rounds += u->rounds;
     s->drafted += u->drafted;
@@ -24,13 +23,16 @@ void record_sum(record_sums *s, const server_record *r)
     for (int i = 0; i < r->n_choices; i++) {
         const tandem_usage *u = &r->choice[i]->usage;
         add(s, u);
+        if (!r->again[i]) {
+            s->prompt_tokens += u->prompt_tokens;
+            s->cached_tokens += u->cached_tokens;
+        }
         later += u->completion_tokens ? u->completion_tokens - 1 : 0;
     }
     if (r->n_choices) {
-        s->cached_tokens = r->choice[0]->usage.cached_tokens;
-        s->finish        = tandem_finish_name(r->choice[0]->finish);
-        s->route         = r->choice[0]->usage.route;
-        s->route_reason  = r->choice[0]->usage.route_reason;
+        s->finish       = tandem_finish_name(r->choice[0]->finish);
+        s->route        = r->choice[0]->usage.route;
+        s->route_reason = r->choice[0]->usage.route_reason;
     }
     s->decode_rate       = over((double)later, s->decode_s);
     s->total_rate        = over((double)s->completion_tokens, r->total_s);

@@ -16,12 +16,13 @@ typedef struct {
     double      total_s;   /* from the end of the head to the last byte of the reply */
     /* An answer each; none for a request that was refused or had no answers. */
     const tandem_result *choice[RECORD_MAX_CHOICES];
+    bool                 again[RECORD_MAX_CHOICES]; /* to the same prompt as one before it */
     int                  n_choices;
 } server_record;
 
 /* All answers of one request taken together. Rates are 0 where there is nothing to divide. */
 typedef struct {
-    int64_t     prompt_tokens, cached_tokens; /* of the prompt, which its answers share */
+    int64_t     prompt_tokens, cached_tokens; /* of each prompt once, as its first answer found it */
     int64_t     completion_tokens;
     double      queue_s, prefill_s, decode_s; /* the longest of them */
     double      first_s;                      /* to the first token of any, from the submission on */

@@ -16,36 +16,25 @@ void reply_make_id(char *out, size_t cap, const char *prefix, int n)
 }
 
 /* --- usage and timings --------------------------------------------------------------------------*/
-static bool is_first_of_prompt(const server_choice *c) { return c->index % (int)c->request->f.n == 0; }
-
-typedef struct {
-    int64_t prompt, cached, completion, reasoning;
-} usage;
-
-static usage add_up(const server_choice *all, int n)
+static void sum_choices(record_sums *out, const server_choice *all, int n)
 {
-    usage u = {0};
-    for (int i = 0; i < n; i++) {
-        const tandem_result *r = all[i].result;
-        if (!r) continue;
-        u.completion += r->usage.completion_tokens;
-        u.reasoning += choice_reasoning_tokens(&all[i]);
-        if (!is_first_of_prompt(&all[i])) continue;
-        u.prompt += r->usage.prompt_tokens;
-        u.cached += r->usage.cached_tokens;
-    }
-    return u;
+    server_record r = {0};
+    choices_record(all, n, &r);
+    record_sum(out, &r);
 }
 
 static void put_usage(buf *out, const server_choice *all, int n)
 {
-    usage u = add_up(all, n);
+    record_sums s;
+    long long   reasoning = 0;
+    sum_choices(&s, all, n);
+    for (int i = 0; i < n; i++) reasoning += choice_reasoning_tokens(&all[i]);
     buf_printf(out,
                "\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
                "\"prompt_tokens_details\":{\"cached_tokens\":%lld},"
                "\"completion_tokens_details\":{\"reasoning_tokens\":%lld}}",
-               (long long)u.prompt, (long long)u.completion, (long long)(u.prompt + u.completion), (long long)u.cached,
-               (long long)u.reasoning);
+               (long long)s.prompt_tokens, (long long)s.completion_tokens,
+               (long long)(s.prompt_tokens + s.completion_tokens), (long long)s.cached_tokens, reasoning);
 }
 
 static void put_int(json_writer *w, const char *key, int64_t x)
@@ -89,14 +78,6 @@ static void put_positions(json_writer *w, const server_choice *all, int n, int64
         json_put_real(w, round(1e3 * (double)right / (double)rounds) / 1e3);
     }
     json_end(w);
-}
-
-static void sum_choices(record_sums *out, const server_choice *all, int n)
-{
-    server_record r = {0};
-    for (int i = 0; i < n; i++)
-        if (all[i].result) r.choice[r.n_choices++] = all[i].result;
-    record_sum(out, &r);
 }
 
 static void put_timings(buf *out, const server_choice *all, int n)

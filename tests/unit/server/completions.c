@@ -229,6 +229,87 @@ TEST(server_stops_in_the_content)
     rig_stop(&r);
 }
 
+static int64_t cached(server_rig *r, const char *more)
+{
+    rig_reply a;
+    char      body[512];
+    snprintf(body, sizeof body, "{\"max_tokens\":1,%s" USER("Sort these numbers: 9 2 7 4 11 35 3 8 1") "}", more);
+    rig_post(r, chat_path, body, &a);
+    int64_t n = rig_int(rig_json(&a), "usage.prompt_tokens_details.cached_tokens");
+    rig_reply_deinit(&a);
+    return n;
+}
+
+TEST(server_shares_prefixes_by_salt)
+{
+    server_rig r;
+    rig_init(&r, t);
+    rig_start(&r);
+    CHECK_INT(cached(&r, ""), 0);
+    int64_t hit = cached(&r, "");
+    CHECK(hit >= 16);
+    CHECK_INT(cached(&r, "\"cache_salt\":\"a\","), 0);
+    CHECK_INT(cached(&r, "\"cache_salt\":\"a\","), hit);
+    CHECK_INT(cached(&r, "\"cache_salt\":\"b\","), 0);
+    rig_stop(&r);
+}
+
+/* Guesses change the speed, never the text; off means none. */
+TEST(server_speculates_as_it_is_told)
+{
+    static const char *const how[]    = {"\"off\"", "\"ngram\"", "\"dflash\"", "{\"method\":\"mtp\",\"draft_max\":2}"};
+    static const char *const routes[] = {"off", "ngram", "dflash", "mtp"};
+    server_rig               r;
+    str                      text = {0};
+    char                     kept[512];
+    rig_init(&r, t);
+    rig_start(&r);
+    for (size_t i = 0; i < COUNT(how); i++) {
+        rig_reply a;
+        char      body[512];
+        snprintf(body, sizeof body, "{\"speculative\":%s," SUM "}", how[i]);
+        rig_post(&r, chat_path, body, &a);
+        const json_value *v = rig_json(&a);
+        str               s = rig_str(v, "choices.0.message.content");
+        if (!text.n) snprintf(kept, sizeof kept, "%.*s", (int)s.n, s.s);
+        text = str_of(kept);
+        CHECK_STR(s, text);
+        CHECK((rig_int(v, "timings.draft_n") == 0) == (i == 0));
+        CHECK(rig_int(v, "timings.draft_n_accepted") <= rig_int(v, "timings.draft_n"));
+        CHECK_STR(rig_str(v, "timings.route"), str_of(routes[i]));
+        CHECK_INT(rig_int(v, "timings.predicted_n"), rig_int(v, "usage.completion_tokens"));
+        CHECK(rig_at(v, "timings.accepted_per_position.0") ? i > 0 : i == 0);
+        rig_reply_deinit(&a);
+    }
+    rig_stop(&r);
+}
+
+TEST(server_calls_no_tools_or_one)
+{
+    server_rig  r;
+    rig_reply   a;
+    const char *two = "{\"parallel_tool_calls\":%s,\"tools\":[" WEATHER "," CALCULATE
+                      "]," USER("What is the time in Paris and in Rome?") "}";
+    char body[2048];
+    rig_init(&r, t);
+    r.engine_opt.n_ctx = 1024;
+    rig_start(&r);
+    for (int parallel = 0; parallel < 2; parallel++) {
+        snprintf(body, sizeof body, two, parallel ? "true" : "false");
+        rig_post(&r, chat_path, body, &a);
+        const json_value *v = rig_json(&a), *calls = rig_at(v, "choices.0.message.tool_calls");
+        CHECK_INT(calls ? calls->n : 0, parallel ? 2 : 1);
+        CHECK_STR(rig_str(v, "choices.0.finish_reason"), STR("tool_calls"));
+        CHECK(rig_at(v, "choices.0.message.content")->kind == JSON_NULL);
+        rig_reply_deinit(&a);
+    }
+    rig_post(&r, chat_path, "{\"tool_choice\":\"none\"," CALC "}", &a);
+    CHECK(!strstr(a.body.p, "tool_calls"));
+    CHECK_STR(rig_str(rig_json(&a), "choices.0.finish_reason"), STR("stop"));
+    rig_reply_deinit(&a);
+    rig_stop(&r);
+}
+
 /* --- refusals -----------------------------------------------------------------------------------*/
 static void refused(server_rig *r, const char *path, const char *body, int status, const char *param, const char *words)
 {

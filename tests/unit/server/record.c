@@ -33,6 +33,7 @@ static const server_record two = {.id        = "req-1",
                                   .delivered = true,
                                   .total_s   = 4,
                                   .choice    = {&answers[0], &answers[1]},
+                                  .again     = {false, true},
                                   .n_choices = 2};
 
 TEST(server_record_sums)
@@ -57,6 +58,12 @@ TEST(server_record_sums)
     CHECK_NEAR(s.queue_s, 0.5, 0);
     CHECK_NEAR(s.first_s, 0.625, 0);
     CHECK_NEAR(s.acceptance_length, 4, 0);
+
+    server_record prompts = two;
+    prompts.again[1]      = false;
+    record_sum(&s, &prompts);
+    CHECK_INT(s.prompt_tokens, 62);
+    CHECK_INT(s.cached_tokens, 47);
 
     record_sum(&s, &(server_record){.status = 429});
     CHECK(s.completion_tokens == 0 && s.decode_rate == 0 && s.acceptance_length == 0 && !s.finish[0]);
