@@ -79,6 +79,12 @@ ifeq ($(wildcard /usr/include/jansson.h),)
 NO_FUZZ  := $(filter %_jansson,$(FUZZ))
 FUZZ     := $(filter-out %_jansson,$(FUZZ))
 endif
+# The other parser of HTTP comes as sources.
+LLHTTP   := /usr/share/llhttp
+ifeq ($(wildcard $(LLHTTP)/llhttp.c),)
+NO_FUZZ  += $(filter %_llhttp,$(FUZZ))
+FUZZ     := $(filter-out %_llhttp,$(FUZZ))
+endif
 
 obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIB_OBJS := $(call obj,$(SOURCES)) $(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/obj/%.$(i).o,$(KERNELS))) \
@@ -165,6 +171,12 @@ FUZZ_MAIN ?= $(call obj,tests/fuzz/replay.c)
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(FUZZ_LINK) $(LDLIBS) $(if $(findstring jansson,$@),-ljansson)
+$(BUILD)/fuzz_http_llhttp: $(addprefix $(BUILD)/llhttp/,api.o http.o llhttp.o)
+$(BUILD)/llhttp/%.o: $(LLHTTP)/%.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) -O1 -DLLHTTP_STRICT_MODE=1 -I/usr/share/include/llhttp -c -o $@ $<
+$(BUILD)/obj/tests/fuzz/fuzz_http_llhttp.o: CFLAGS += -DLLHTTP_STRICT_MODE=1 -isystem /usr/share/include/llhttp
 
 $(BUILD)/rows: $(BUILD)/obj/tests/gpu/rows.o $(BUILD)/obj/tests/spec/rig.o $(LIB)
 	$(call say,LINK,$@)
@@ -196,7 +208,7 @@ $(ENGINE): $(BUILD)/engine_%: $(BUILD)/obj/tests/sched/%.o $(BUILD)/obj/tests/sc
 
 # --- tests -------------------------------------------------------------------------------------
 replay: $(addprefix $(BUILD)/,$(FUZZ))
-	@$(if $(NO_FUZZ),echo "SKIP $(NO_FUZZ): libjansson-dev is not installed"; [ "$$CI" != true ])
+	@$(if $(NO_FUZZ),echo "SKIP $(NO_FUZZ): libjansson-dev or node-llhttp is not installed"; [ "$$CI" != true ])
 	@for f in $(FUZZ); do $(BUILD)/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; done
 
 check: $(BUILD)/tandem $(BUILD)/unit $(ENGINE) replay example

@@ -166,11 +166,21 @@ static http_verdict parse_field(http_field *f, str line)
     return fine;
 }
 
+/* A tab beside a value that decides where the body ends: parsers do not agree on it. */
+static bool has_tab_beside(str v)
+{
+    for (const char *p = v.s; p[-1] != ':'; p--)
+        if (p[-1] == '\t') return true;
+    for (const char *p = v.s + v.n; *p != '\r'; p++)
+        if (*p == '\t') return true;
+    return false;
+}
+
 static http_verdict parse_length(http_head *h, str v, size_t max_body)
 {
     if (h->has_length) return bad("Content-Length is there twice.");
     h->has_length = true;
-    if (!v.n) return bad("Content-Length is not a number.");
+    if (!v.n || has_tab_beside(v)) return bad("Content-Length is not a number.");
     for (size_t i = 0; i < v.n; i++) {
         if (!is_digit(v.s[i])) return bad("Content-Length is not a number.");
         if (h->length <= max_body) h->length = h->length * 10 + (uint64_t)(v.s[i] - '0');
@@ -198,6 +208,14 @@ static void parse_connection(http_head *h, str v)
     }
 }
 
+static http_verdict parse_coding(http_head *h, str v)
+{
+    if (h->chunked) return bad("Transfer-Encoding is there twice.");
+    if (!str_is_nocase(v, STR("chunked")) || has_tab_beside(v)) return bad("Transfer-Encoding is not 'chunked'.");
+    h->chunked = true;
+    return fine;
+}
+
 static http_verdict read_fields(http_head *h, size_t max_body)
 {
     http_verdict v;
@@ -207,9 +225,7 @@ static http_verdict read_fields(http_head *h, size_t max_body)
         if (str_is_nocase(name, STR("content-length"))) {
             if (v = parse_length(h, value, max_body), v.status) return v;
         } else if (str_is_nocase(name, STR("transfer-encoding"))) {
-            if (h->chunked) return bad("Transfer-Encoding is there twice.");
-            if (!str_is_nocase(value, STR("chunked"))) return bad("Transfer-Encoding is not 'chunked'.");
-            h->chunked = true;
+            if (v = parse_coding(h, value), v.status) return v;
         } else if (str_is_nocase(name, STR("host"))) {
             if (hosts++) return bad("Host is there twice.");
             if (!is_host(value)) return bad("Host is not the name of a host.");
