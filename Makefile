@@ -116,7 +116,7 @@ $(BUILD)/layers.ok: tools/check_layers $(SOURCES) $(CLI) $(KERNELS) $(HEADERS)
 $(BUILD)/obj/tests/%.o: tests/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS) -Itests/unit -DTANDEM_ROOT='"$(CURDIR)"' -DTANDEM_BUILD='"$(abspath $(BUILD))"' -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CFLAGS) -Itests -Itests/unit -DTANDEM_ROOT='"$(CURDIR)"' -DTANDEM_BUILD='"$(abspath $(BUILD))"' -MMD -MP -c -o $@ $<
 
 $(BUILD)/obj/src/cli/nano.S.o: $(NANO)
 $(BUILD)/obj/src/server/page.S.o: $(wildcard src/server/web/*)
@@ -204,6 +204,12 @@ $(ENGINE): $(BUILD)/engine_%: $(BUILD)/obj/tests/sched/%.o $(BUILD)/obj/tests/sc
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# The HTTP server among clients that mean harm.
+HOSTILE  := $(wildcard tests/http/*.c) tests/unit/http/client.c tests/unit/http/toy.c
+$(BUILD)/http_hostile: $(call obj,$(HOSTILE)) $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(SSL_LIBS) $(LDLIBS)
+
 .SECONDARY:
 
 # --- tests -------------------------------------------------------------------------------------
@@ -211,10 +217,11 @@ replay: $(addprefix $(BUILD)/,$(FUZZ))
 	@$(if $(NO_FUZZ),echo "SKIP $(NO_FUZZ): libjansson-dev or node-llhttp is not installed"; [ "$$CI" != true ])
 	@for f in $(FUZZ); do $(BUILD)/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; done
 
-check: $(BUILD)/tandem $(BUILD)/unit $(ENGINE) replay example
+check: $(BUILD)/tandem $(BUILD)/unit $(ENGINE) $(BUILD)/http_hostile replay example
 	$(BUILD)/unit
 	$(BUILD)/engine_exact 0
 	$(BUILD)/engine_soak 1 40
+	$(BUILD)/http_hostile probes limits junk disconnects
 
 # The example says what it should, and the header is C++ too.
 example: $(BUILD)/answers
@@ -238,13 +245,14 @@ ASAN := BUILD=build/asan OPT='-O2 -g1' SAN='-fsanitize=address,undefined -fno-sa
 asan:
 	$(MAKE) $(ASAN) check
 asan-programs:
-	$(MAKE) $(ASAN) all build/asan/unit build/asan/mutate build/asan/spec_exact build/asan/engine_exact build/asan/engine_soak replay
+	$(MAKE) $(ASAN) all build/asan/unit build/asan/mutate build/asan/spec_exact build/asan/engine_exact build/asan/engine_soak build/asan/http_hostile replay
 
-# What has threads: the engine, the pool itself, the routing log, and the ops, the model and the loop on top of the pool.
+# What has threads: the engine, the HTTP server, the pool itself, the routing log, and the ops, the model and the loop on top of the pool.
 tsan:
-	$(MAKE) BUILD=build/tsan OPT='-O2 -g1' SAN='-fsanitize=thread' build/tsan/unit build/tsan/engine_soak
-	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit sched_ pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
+	$(MAKE) BUILD=build/tsan OPT='-O2 -g1' SAN='-fsanitize=thread' build/tsan/unit build/tsan/engine_soak build/tsan/http_hostile
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit http_server sched_ pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/engine_soak 1 12
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/http_hostile abort streaming cpu disconnects garbage
 
 FUZZ_SECONDS ?= 60
 FUZZ_FLAGS    = BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer \

@@ -1,7 +1,6 @@
 #include "base/mem.h"
 #include "http/inside.h"
 
-#include <assert.h>
 #include <sys/epoll.h>
 
 enum { LINGER_S = 2, KEPT_OUT_BYTES = 16 << 10 };
@@ -59,16 +58,17 @@ static void clear_call(conn *c)
     c->request = (http_request){0};
     c->user    = NULL;
     buf_deinit(&c->out);
-    c->out_at   = 0;
+    c->out_at       = 0;
+    c->behind_since = 0;
     c->replying = c->chunked = c->no_body = c->ended = c->cut = c->closing = c->was_over = false;
-    c->behind_since                                                                      = 0;
 }
 
 static void await_head(conn *c, double seconds)
 {
     http_scan_init(&c->scan, c->s->o.max_head);
     c->phase    = PHASE_HEAD;
-    c->deadline = c->s->now + seconds;
+    c->since    = c->s->now;
+    c->deadline = c->since + seconds;
 }
 
 conn *http_conn_new(http_server *s, int fd, bool is_tls)
@@ -97,7 +97,7 @@ void http_conn_lose(conn *c)
     move_to_dead(c);
 }
 
-bool http_conn_is_idle(const conn *c) { return c->phase == PHASE_HEAD && c->was_used && !c->scan.bytes.n; }
+bool http_conn_is_idle(const conn *c) { return c->phase == PHASE_HEAD && !c->scan.bytes.n; }
 
 static void refuse(conn *c, http_verdict v)
 {
@@ -191,7 +191,7 @@ static void read_some(conn *c)
         return;
     }
     if (c->phase == PHASE_HEAD) {
-        if (http_conn_is_idle(c)) c->deadline = s->now + s->o.head_s;
+        if (c->was_used && http_conn_is_idle(c)) c->deadline = s->now + s->o.head_s;
         v = http_scan_feed(&c->scan, in, &used);
     } else {
         v = http_body_read(&c->to_read, in, &used, &c->body);
@@ -384,6 +384,7 @@ void http_conn_check_deadline(conn *c)
     case PHASE_FLUSH:
         late = reader_is_slow(c);
         c->s->stats.timeouts += late;
+        if (late) http_net_drop_unsent(c);
         break;
     default: break;
     }

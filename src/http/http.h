@@ -2,9 +2,9 @@
  *
  *      head read -> on_head -> body read -> on_request -> http_reply, or http_begin, http_put ..., http_end
  *
- * All functions but http_wake and http_stop are for the I/O thread, and all callbacks come on it: what uses a server needs
- * no locks. Nothing here blocks. A call lives from on_head until on_done, which always comes, and never from inside a
- * function of this header but http_close. What is put leaves at the end of the loop's turn.
+ * All functions but http_wake and http_stop are for the I/O thread, and all callbacks come on it: what uses a server
+ * needs no locks. Nothing here blocks. A call lives from on_head until on_done, which always comes, and never from
+ * inside a function of this header but http_close. What is put leaves at the end of the loop's turn.
  *
  * Ownership: a call is the server's; its strings are good until it ends, and its body until http_drop_body. */
 #ifndef TANDEM_HTTP_HTTP_H
@@ -32,16 +32,17 @@ typedef struct {
 
 /* on_head and on_request must be there; the others may be NULL. */
 typedef struct {
-    /* The head is there, the body is not. False: it was answered already (a key is missing, no such path, too large), and
-     * the body is then never read. */
+    /* The head is there, the body is not. False: it was answered already (a key is missing, no such path), and the body
+     * is then never read. */
     bool (*on_head)(void *ctx, http_call *c);
     void (*on_request)(void *ctx, http_call *c); /* all of it is there; to be answered now or later */
-    /* The call ends. delivered: the last byte of a finished reply was handed to the system; else the client left or was cut. */
+    /* The call ends. delivered: the last byte of a finished reply was handed to the system; else the client left or was
+     * cut. */
     void (*on_done)(void *ctx, http_call *c, bool delivered);
-    void (*on_room)(void      *ctx,
-                    http_call *c); /* at most half of max_unsent waits again, after http_unsent was over it */
-    void (*on_wake)(void *ctx);    /* after http_wake; several wakes may be told as one */
-    void (*on_tick)(void *ctx);    /* about every 250 ms */
+    /* At most half of max_unsent waits again, after http_unsent was over it. */
+    void (*on_room)(void *ctx, http_call *c);
+    void (*on_wake)(void *ctx); /* after http_wake; several wakes may be told as one */
+    void (*on_tick)(void *ctx); /* about every 250 ms */
     void *ctx;
 } http_handler;
 
@@ -56,36 +57,43 @@ typedef struct {
     int         max_connections;                 /* 1024 */
     int         max_per_peer;                    /* connections of one address, or of one IPv6 /64; 512 */
     double      head_s, body_s, idle_s, stall_s; /* deadlines: 10, 60, 75, 20 */
-    size_t
-        min_rate; /* 1024 bytes a second: of a body after its first second, and of a client that has been behind for stall_s */
+    /* Bytes a second of a body after its first second, and of a client that has been behind for stall_s; 1024. */
+    size_t min_rate;
 } http_options;
 
 void http_options_init(http_options *o);
 bool http_host_is_local(const char *host); /* only this machine can reach it */
 bool http_open(http_server **out, const http_options *o, const http_handler *h, err *e); /* listens from here on */
 int  http_port(const http_server *s);                                                    /* that was bound; 0: none */
-void http_run(http_server *s);   /* until http_stop; on the caller's thread, which is the I/O thread */
+/* Until http_stop. The caller's thread is the I/O thread, and has SIGPIPE blocked from then on. */
+void http_run(http_server *s);
 void http_stop(http_server *s);  /* any thread, and from a signal handler */
 void http_close(http_server *s); /* NULL is fine; ends all calls */
-void http_wake(http_server *s); /* any thread: on_wake comes soon. One write to an eventfd, none while one is pending */
-void http_refuse_new(http_server *s); /* draining: closes the listening sockets and idle connections; keep-alive ends */
+/* Any thread: on_wake comes soon. One write to an eventfd, and none while one is pending. */
+void http_wake(http_server *s);
+/* Draining: closes the listening sockets and idle connections; keep-alive ends. */
+void http_refuse_new(http_server *s);
 
 const http_request *http_call_request(const http_call *c);
 str   http_call_field(const http_call *c, const char *name); /* of the request, any case; s NULL: absent */
 void  http_call_set_user(http_call *c, void *user);
 void *http_call_user(const http_call *c);
 void  http_drop_body(http_call *c); /* it is not needed any more */
+/* The body becomes the caller's, who ends it by buf_deinit; towards max_bodies it counts as long as the call lives. */
+void http_take_body(http_call *c, buf *out);
 
-/* Whole replies. Content-Length, Date, Connection are put here; a HEAD gets no body. `fields` are sent as they are. */
+/* Whole replies. Content-Length, Date, Connection are put here; a HEAD gets no body. A field with a control
+ * character is left out. */
 void http_reply(http_call *c, int status, const http_field *fields, size_t n, str body);
 /* Replies that grow: chunked, or to a 1.0 client until the connection closes. */
-void   http_begin(http_call *c, int status, const http_field *fields, size_t n);
-void   http_put(http_call *c, str bytes); /* one chunk; several puts in one turn of the loop leave in one write */
-size_t http_unsent(
-    const http_call *c); /* bytes that the system has not taken; over max_unsent: put no more until on_room */
+void http_begin(http_call *c, int status, const http_field *fields, size_t n);
+void http_put(http_call *c, str bytes); /* one chunk; several puts in one turn of the loop leave in one write */
 void http_end(http_call *c);
-void http_cut(
-    http_call *c); /* what was put is sent, then the connection closes without the end: the client sees that it broke */
+/* What was put is sent, then the connection closes without the end: the client sees that it broke. */
+void http_cut(http_call *c);
+/* Bytes that the system has not taken. Over max_unsent: put no more until on_room. A put at four times that cuts the
+ * client. */
+size_t http_unsent(const http_call *c);
 
 typedef struct {
     int     connections, calls;

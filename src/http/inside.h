@@ -2,15 +2,16 @@
  *
  * A connection carries one call at a time, so they are one object. Its phases:
  *
- *      HANDSHAKE -> HEAD -> BODY -> RUNNING -> FLUSH -> HEAD ...          the client's bytes are read in the first three
- *                    |       |                   |                        alone: what he sends behind a request waits in
- *                    +-------+-- refused ------->+--> LINGER -> DEAD      the kernel, and blocks him when that is full
+ *      HANDSHAKE -> HEAD -> BODY -> RUNNING -> FLUSH -> HEAD ...      the client's bytes are read in the first three
+ *                    |       |                   |                    alone: what he sends behind a request waits in
+ *                    +-------+-- refused ------->+--> LINGER -> DEAD  the kernel, and blocks him when that is full
  *
  * RUNNING listens for the client's leaving only. LINGER has sent all and said so, and throws away what still comes, so
- * that no reset overtakes the reply. DEAD has no descriptor; the memory goes at the end of the loop's turn, because events of
- * this turn may name it.
+ * that no reset overtakes the reply. DEAD has no descriptor; the memory goes at the end of the loop's turn, because
+ * events of this turn may name it.
  *
- * Whatever changes a connection calls http_touch; at the end of the turn http_settle sends, ends and arms what was touched. */
+ * Whatever changes a connection calls http_touch; at the end of the turn http_settle sends, ends and arms what was
+ * touched. */
 #ifndef TANDEM_HTTP_INSIDE_H
 #define TANDEM_HTTP_INSIDE_H
 #include "http/http.h"
@@ -35,7 +36,7 @@ struct http_call {
     bool         tls_wants_out;
     phase        phase;
     uint32_t     armed;    /* events that epoll was asked for */
-    double       since;    /* of the body's first byte */
+    double       since;    /* when it began to wait for a head, or for a body */
     double       deadline; /* of this phase; unused while RUNNING and in FLUSH */
     uint8_t      address[16];
     bool         has_address; /* unix sockets have none */
@@ -89,8 +90,8 @@ struct http_server {
 conn *http_conn_new(http_server *s, int fd, bool is_tls);
 void  http_conn_event(conn *c, uint32_t events);
 void  http_conn_check_deadline(conn *c);
-void  http_conn_lose(conn *c); /* at once; a live call ends undelivered */
-bool  http_conn_is_idle(const conn *c);
+void  http_conn_lose(conn *c);          /* at once; a live call ends undelivered */
+bool  http_conn_is_idle(const conn *c); /* no byte of a next request is there */
 void  http_touch(conn *c);
 void  http_settle(conn *c);
 
@@ -104,6 +105,7 @@ ssize_t http_net_write(conn *c, const void *p, size_t n);
 bool    http_net_pending(const conn *c); /* bytes were taken from the system and wait in the TLS */
 void    http_net_say_end(conn *c);       /* no more comes from us */
 void    http_net_close(conn *c);
+void http_net_drop_unsent(conn *c); /* when it closes: the system need not hold what a stalled client does not take */
 
 /* tls.c */
 bool    http_tls_open(http_server *s, err *e);

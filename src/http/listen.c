@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -191,12 +192,13 @@ static int peers_of(const conn *c)
     return n;
 }
 
-/* The connection that has waited longest for a next request gives way. */
+/* The connection that has been silent for longest gives way; a new one has a second to speak. */
 static bool close_an_idle_one(http_server *s)
 {
     conn *oldest = NULL;
     for (conn *c = s->first; c; c = c->next)
-        if (http_conn_is_idle(c) && (!oldest || c->deadline < oldest->deadline)) oldest = c;
+        if (http_conn_is_idle(c) && (c->was_used || s->now - c->since > 1) && (!oldest || c->since < oldest->since))
+            oldest = c;
     if (oldest) http_conn_lose(oldest);
     return oldest != NULL;
 }
@@ -207,7 +209,10 @@ static void turn_away(conn *c)
     buf out;
     buf_init(&out, 1024);
     http_put_refusal(&out, c->s, (http_verdict){503, "There are too many connections."});
-    if (!c->tls) http_net_write(c, out.p, out.n);
+    if (!c->tls) {
+        http_net_write(c, out.p, out.n);
+        http_net_read(c, c->s->scratch, SCRATCH_BYTES, false); /* unread, it would turn the end into a reset */
+    }
     buf_deinit(&out);
     http_conn_lose(c);
 }
@@ -219,13 +224,15 @@ static void admit(http_server *s, const listener *l, int fd, const address *a)
     s->stats.accepted++;
     if (c->phase == PHASE_DEAD) return;
     note_peer(c, a);
-    if (full)
-        tell_full(s, "There are as many connections as allowed");
-    else if (c->has_address && peers_of(c) > s->o.max_per_peer) {
-        tell_full(s, "One address has as many connections as allowed");
-        full = true;
-    }
-    if (full) turn_away(c);
+    bool greedy = c->has_address && peers_of(c) > s->o.max_per_peer;
+    if (!full && !greedy) return;
+    tell_full(s, full ? "There are as many connections as allowed" : "One address has as many connections as allowed");
+    turn_away(c);
+}
+
+static bool somebody_waits(const listener *l)
+{
+    return poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 0) == 1;
 }
 
 /* With no descriptor left the connection would wait for ever and epoll would report it for ever: it is taken with the
@@ -255,7 +262,8 @@ void http_accept(http_server *s, listener *l)
         int       fd = accept4(l->fd, &a.any, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             admit(s, l, fd, &a);
-        } else if (errno == EMFILE || errno == ENFILE) {
+        } else if (errno == EMFILE || errno == ENFILE) { /* also said when nobody waits */
+            if (!somebody_waits(l)) return;
             if (!close_an_idle_one(s) && !accept_and_close(s, l)) {
                 pause_accepting(s, l);
                 return;

@@ -38,3 +38,9 @@ void http_net_close(conn *c)
     close(c->fd);
     c->fd = -1;
 }
+
+void http_net_drop_unsent(conn *c)
+{
+    struct linger now = {.l_onoff = 1};
+    (void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+}

@@ -4,7 +4,7 @@
  * http_body_read. Where the pieces were cut changes nothing. What is refused has a status for the client and a fixed
  * sentence without a byte of his.
  *
- * Refused, beyond what is malformed: bare LF and CR, lines that are folded, blanks before a colon, Content-Length beside
+ * Refused, beyond what is malformed: bare LF and CR, folded lines, blanks before a colon, Content-Length beside
  * Transfer-Encoding or twice, codings other than `chunked`, chunk extensions and trailers, a missing or a second Host,
  * versions other than 1.0 and 1.1, methods that are not in the list, targets that do not begin with a slash. */
 #ifndef TANDEM_HTTP_PARSE_H

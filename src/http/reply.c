@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <stdio.h>
 
+enum { MOST_OVER = 4 }; /* times max_unsent: a handler that does not stop is cut off */
+
 static const struct {
     int         status;
     const char *text;
@@ -64,7 +66,7 @@ static bool has_control(str s)
     return false;
 }
 
-/* The status line and the fields; the empty line is still to come. A field that would break out of its line is left out. */
+/* The status line and the fields, without the empty line. A field that would break out of its line is left out. */
 static void put_head(buf *out, http_server *s, int status, const http_field *fields, size_t n)
 {
     buf_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, http_status_text(status), date_now(s));
@@ -134,6 +136,7 @@ void http_put(http_call *c, str bytes)
 {
     assert(c->replying && !c->ended);
     if (c->no_body || !bytes.n) return; /* a chunk of no bytes would be the end */
+    if (http_unsent(c) / MOST_OVER > c->s->o.max_unsent) c->out.failed = true;
     if (c->chunked) buf_printf(&c->out, "%zx\r\n", bytes.n);
     buf_put(&c->out, bytes.s, bytes.n);
     if (c->chunked) buf_puts(&c->out, "\r\n");
@@ -175,4 +178,11 @@ void http_drop_body(http_call *c)
     c->body_counted = 0;
     c->request.body = (str){0};
     buf_deinit(&c->body);
+}
+
+void http_take_body(http_call *c, buf *out)
+{
+    *out            = c->body;
+    c->request.body = (str){0};
+    buf_init(&c->body, 0);
 }

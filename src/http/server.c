@@ -129,7 +129,7 @@ void http_refuse_new(http_server *s)
     http_unlisten(s);
     for (conn *c = s->first, *next; c; c = next) {
         next = c->next;
-        if (c->phase == PHASE_HEAD && !c->scan.bytes.n) http_conn_lose(c);
+        if (http_conn_is_idle(c)) http_conn_lose(c);
     }
 }
 

@@ -259,6 +259,26 @@ TEST(http_server_drains)
     toy_close(y);
 }
 
+static void check_leaves_unix(test_case *t, const char *path)
+{
+    client       c, ask;
+    client_reply r;
+    CHECK(client_open_unix(&c, path) && client_say(&c, "GET /wait HTTP/1.1\r\n" HOST "\r\n"));
+    CHECK(client_open_unix(&ask, path));
+    for (int lost = 0; lost < 2; lost++) {
+        bool   seen = false;
+        double end  = clock_s() + wait_s;
+        while (!seen && clock_s() < end && client_say(&ask, "GET /stats HTTP/1.1\r\n" HOST "\r\n") &&
+               client_read(&ask, &r, wait_s)) {
+            seen = memmem(r.body.p, r.body.n, lost ? "\ncalls 1\n" : "\ncalls 2\n", 9) != NULL;
+            client_reply_deinit(&r);
+        }
+        CHECK(seen);
+        if (!lost) client_close(&c);
+    }
+    client_close(&ask);
+}
+
 /* As a server leaves it that was killed: in nobody's way. */
 static void leave_stale_socket(test_case *t, const char *path)
 {
@@ -284,6 +304,7 @@ TEST(http_server_listens_on_a_unix_socket)
         CHECK(client_open_unix(&c, path) && client_say(&c, "GET /split HTTP/1.1\r\n" HOST "\r\n"));
         expect(t, &c, 200, ""); /* no peer */
         client_close(&c);
+        check_leaves_unix(t, path);
         toy_close(y);
         CHECK(access(path, F_OK) != 0);
         leave_stale_socket(t, path);

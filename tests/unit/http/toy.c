@@ -149,8 +149,10 @@ static void on_request(void *ctx, http_call *c)
     if (str_is(r->path, "/hello")) {
         http_reply(c, 200, NULL, 0, STR("hello"));
     } else if (str_is(r->path, "/echo")) {
-        http_reply(c, 200, NULL, 0, r->body);
-        http_drop_body(c);
+        buf body;
+        http_take_body(c, &body);
+        http_reply(c, 200, NULL, 0, buf_str(&body));
+        buf_deinit(&body);
     } else if (str_is(r->path, "/big")) {
         reply_big(c, r->query);
     } else if (str_is(r->path, "/stream")) {
