@@ -2,6 +2,7 @@
 #include "cli/generate.h"
 #include "server/server.h"
 
+#include <malloc.h>
 #include <stdio.h>
 
 static struct {
@@ -213,6 +214,7 @@ int cmd_serve(int argc, char **args)
     server_options o;
     file_source    files[1 + OPT_LIST_MAX];
     opt_log_level = LOG_INFO;
+    mallopt(M_MMAP_THRESHOLD, 128 << 10); /* fixed: large buffers of requests go back when they are freed */
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if ((code = check_usage(n_args, args))) return code;
     server_options_init(&o);

@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-enum { POLL = 256 }; /* tokens that are formatted before the client's side is looked at again */
+enum { POLL = 64 }; /* tokens that are formatted before the client's side is looked at again: some 150 KB at most */
 
 struct completion {
     work_item      item;
@@ -269,7 +269,8 @@ static bool poll_choice(completion *x, server_choice *c)
     }
     if (streams && c->result && !c->ended && !x->why.status)
         reply_end(&x->reply, c, x->choice, x->n_choices, !n_unfinished(x));
-    return true;
+    if (x->begun) put_out(x);
+    return !is_behind(x);
 }
 
 /* The first of each prompt has begun to write, or never will. */
@@ -376,10 +377,11 @@ static void start(server *s, server_call *c, int where)
 {
     server_error why;
     buf          body;
-    if (!server_is_ready(s, &why) || !server_take_body(s, c, &body, &why)) {
+    if (!server_is_ready(s, &why)) {
         server_refuse(s, c, &why);
         return;
     }
+    http_take_body(c->http, &body);
     completion *x = xnew(completion);
     *x            = (completion){.item        = {.run = read_and_submit, .done = on_read},
                                  .s           = s,

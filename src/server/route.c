@@ -88,15 +88,6 @@ bool server_is_ready(const server *s, server_error *why)
     return server_is_loaded(s, why);
 }
 
-bool server_take_body(server *s, server_call *c, buf *out, server_error *why)
-{
-    str given = http_call_request(c->http)->body;
-    buf_init(out, s->opt->http.max_body);
-    if (!buf_put(out, given.s, given.n)) return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
-    http_drop_body(c->http);
-    return true;
-}
-
 /* --- routes -------------------------------------------------------------------------------------*/
 static str without_version(str path) { return str_starts(path, "/v1/") ? (str){path.s + 3, path.n - 3} : path; }
 

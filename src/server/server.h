@@ -99,8 +99,6 @@ void server_reply(server *s, server_call *c, int status, const char *type, str b
 void server_refuse(server *s, server_call *c, const server_error *why);
 bool server_is_ready(const server *s, server_error *why);  /* or it is loading or draining: 503 */
 bool server_is_loaded(const server *s, server_error *why); /* or it is loading: 503 */
-/* The call's body for a worker, which may outlive the call; the caller's from here on. */
-bool server_take_body(server *s, server_call *c, buf *out, server_error *why);
 
 /* completion.c */
 void completion_chat(server *s, server_call *c);

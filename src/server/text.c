@@ -144,10 +144,11 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
 {
     buf          body;
     server_error why;
-    if (!server_is_ready(s, &why) || !server_take_body(s, c, &body, &why)) {
+    if (!server_is_ready(s, &why)) {
         server_refuse(s, c, &why);
         return;
     }
+    http_take_body(c->http, &body);
     text_job *x = xnew(text_job);
     *x          = (text_job){.item = {.run = run, .done = done}, .s = s, .call = c, .fn = fn};
     buf_init(&x->out, MAX_REPLY);

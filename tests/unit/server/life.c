@@ -167,7 +167,7 @@ TEST(server_waits_for_a_slow_reader)
     int        small = 1 << 16;
     rig_init(&r, t);
     r.engine_opt.n_ctx    = 4096;
-    r.opt.http.max_unsent = 8192;
+    r.opt.http.max_unsent = 1 << 16;
     rig_start(&r);
     int fd = rig_connect(&r);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
