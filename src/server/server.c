@@ -113,8 +113,9 @@ static void load(work_item *item)
 static void on_loaded(work_item *item)
 {
     server *s = (server *)((char *)item - offsetof(server, loading));
-    s->engine = s->loaded;
-    s->files  = s->found;
+    s->engine     = s->loaded;
+    s->files      = s->found;
+    s->load_ended = true;
     if (s->failed) http_stop(s->http);
     if (s->failed || s->draining) return;
     notify_manager("READY=1");
@@ -234,6 +235,7 @@ bool server_run(const server_options *o, err *e)
         work_put(s.work, &s.loading);
         http_run(s.http);
         give_signals_back(&before);
+        if (!s.load_ended) _exit(0); /* weights that are being read cannot be waited for, and nothing needs an end */
     }
     close_server(&s);
     if (!s.failed) return ok;

@@ -72,6 +72,7 @@ struct server {
     work                 *work;
     tandem               *engine; /* NULL: it is being loaded */
     tandem               *loaded; /* by the worker, for the I/O thread to take */
+    bool                  load_ended;
     bool                  failed; /* to load: why */
     err                   why;
     work_item             loading;
