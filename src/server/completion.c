@@ -16,6 +16,7 @@ struct completion {
     server_call   *call; /* NULL: it ended */
     completion    *next, **prev;
     server_request request;
+    size_t         held; /* bytes of it that are counted */
     str            tenant;
     char           id[REQUEST_ID_MAX + 1];
     const char    *endpoint;
@@ -63,10 +64,28 @@ static void open_choices(completion *x)
     for (int i = 0; i < x->n_choices; i++) choice_init(&x->choice[i], &x->request, t, i, &sink);
 }
 
+/* What all requests hold together has a limit: a small body can make a large tree, and may wait in the queue with it. */
+static bool hold(completion *x)
+{
+    x->held = request_bytes(&x->request);
+    return atomic_fetch_add(&x->s->held, x->held) + x->held <= x->s->opt->max_held ||
+           error_take(&x->why, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
+}
+
+static void let_go(completion *x)
+{
+    request_forget(&x->request);
+    atomic_fetch_sub(&x->s->held, x->held);
+    x->held = 0;
+}
+
 static void read_and_submit(work_item *item)
 {
     completion *x = (completion *)item;
-    if (atomic_load(&x->left) || !request_read(&x->request, x->s->engine, x->tenant, &x->why)) return;
+    if (atomic_load(&x->left) || !request_read(&x->request, x->s->engine, x->tenant, &x->why) || !hold(x)) {
+        let_go(x);
+        return;
+    }
     open_choices(x);
     if (!atomic_load(&x->left)) submit(x, true);
 }
@@ -100,7 +119,7 @@ static void drop(completion *x)
     for (int i = 0; i < x->n_choices; i++) choice_deinit(&x->choice[i]);
     if (x->n_choices) reply_deinit(&x->reply);
     mem_free(x->choice);
-    request_deinit(&x->request);
+    let_go(x);
     mem_free(x);
 }
 
@@ -341,7 +360,8 @@ void completions_tick(server *s)
 
 void completions_cut(server *s)
 {
-    for (completion *x = s->first; x; x = x->next) cancel(x);
+    for (completion *x = s->first; x; x = x->next)
+        if (!x->with_worker) cancel(x); /* on_read does it for the others */
 }
 
 size_t completions_slots(const server *s, slot_view *out, size_t max)

@@ -17,11 +17,16 @@ void request_init(server_request *r, int where, buf *body)
     chat_prompt_init(&r->rendered, JOB_PROMPT_MAX);
 }
 
-void request_deinit(server_request *r)
+void request_forget(server_request *r)
 {
     chat_prompt_deinit(&r->rendered);
     arena_deinit(&r->mem);
     buf_deinit(&r->body);
+}
+
+size_t request_bytes(const server_request *r)
+{
+    return r->body.cap + r->mem.used + r->rendered.ids.cap * sizeof *r->rendered.ids.p;
 }
 
 static bool no_memory(server_error *why) { return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }

@@ -15,7 +15,7 @@ enum { WORKERS = 2 };
 
 void server_options_init(server_options *o)
 {
-    *o = (server_options){.model = "tandem", .grace_s = 30, .ping_s = 15, .hang_s = 60};
+    *o = (server_options){.model = "tandem", .grace_s = 30, .ping_s = 15, .max_held = (size_t)1 << 30, .hang_s = 60};
     http_options_init(&o->http);
     o->http.host = "127.0.0.1";
     o->http.port = 8080;
@@ -112,7 +112,7 @@ static void load(work_item *item)
 
 static void on_loaded(work_item *item)
 {
-    server *s = (server *)((char *)item - offsetof(server, loading));
+    server *s     = (server *)((char *)item - offsetof(server, loading));
     s->engine     = s->loaded;
     s->files      = s->found;
     s->load_ended = true;

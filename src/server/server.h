@@ -14,6 +14,8 @@
 #include "server/status.h"
 #include "server/work.h"
 
+#include <stdatomic.h>
+
 typedef struct {
     http_options http;
     /* Opens the engine, on a worker; the server answers that it is loading meanwhile. It is to tell `wake` of news. */
@@ -22,6 +24,7 @@ typedef struct {
     const char *model;                              /* its name in replies */
     const char *cors;                               /* origin whose pages may call, "*": any; NULL: none */
     double      grace_s;                            /* for running answers after the first signal to end */
+    size_t      max_held;                           /* bytes that all requests hold together, their prompts and tools */
     double      ping_s;                             /* of silence in a stream, after which a comment is sent */
     void (*ready)(void *ctx, const http_server *h); /* called when requests are answered; may be NULL */
     void *ready_ctx;
@@ -77,6 +80,7 @@ struct server {
     err                   why;
     work_item             loading;
     completion           *first; /* that are not over */
+    atomic_size_t         held;  /* bytes of their requests; workers add to it */
     int                   n_completions;
     bool                  draining, cut;
     double                started, cut_at; /* clock_s */

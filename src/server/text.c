@@ -133,7 +133,7 @@ static void done(work_item *item)
         server_reply(x->s, x->call, 200, "application/json", buf_str(&x->out));
     else if (x->call)
         server_refuse(x->s, x->call, &x->why);
-    request_deinit(&x->request);
+    request_forget(&x->request);
     buf_deinit(&x->out);
     mem_free(x);
 }

@@ -85,6 +85,34 @@ TEST(server_is_busy_at_once_and_then_it_is_not)
     rig_stop(&r);
 }
 
+/* A body of a few bytes makes a tree of many; what all of them hold is bounded, and comes back. */
+TEST(server_holds_so_much_and_no_more)
+{
+    server_rig r;
+    rig_reply  a;
+    char       body[512];
+    buf        large;
+    rig_init(&r, t);
+    r.opt.max_held = 1 << 20;
+    rig_start(&r);
+    buf_init(&large, 1 << 20);
+    buf_puts(&large, "{\"x\":[0");
+    for (int i = 0; i < 50000; i++) buf_puts(&large, ",0");
+    buf_puts(&large, "],\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}");
+    buf_putc(&large, 0);
+    for (int i = 0; i < 3; i++) {
+        rig_post(&r, path, large.p, &a);
+        CHECK_INT(a.status, 503);
+        CHECK(rig_field(&a, "Retry-After").s);
+        rig_reply_deinit(&a);
+    }
+    rig_post(&r, path, story(body, 4, ""), &a);
+    CHECK_INT(a.status, 200);
+    rig_reply_deinit(&a);
+    buf_deinit(&large);
+    rig_stop(&r);
+}
+
 /* The 200 waits for the admission. */
 TEST(server_that_let_a_request_wait_too_long_says_503)
 {
