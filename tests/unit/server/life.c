@@ -43,7 +43,12 @@ static void wait_for(server_rig *r, bool (*is_so)(const tandem_stats *s))
     test_check(r->t, is_so(&s), __FILE__, __LINE__, "what was waited for does not come");
 }
 
-static bool is_idle(const tandem_stats *s) { return !s->running && !s->queued; }
+static bool is_idle(const tandem_stats *s)
+{
+    int64_t n = 0;
+    for (int i = 0; i < TANDEM_FINISHES; i++) n += s->finished[i];
+    return n == s->submitted;
+}
 static bool is_queued(const tandem_stats *s) { return s->queued > 0; }
 
 /* --- no room ------------------------------------------------------------------------------------*/
