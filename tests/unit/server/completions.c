@@ -254,6 +254,26 @@ TEST(server_shares_prefixes_by_salt)
     rig_stop(&r);
 }
 
+/* The others find what the first one has read. */
+TEST(server_reads_a_prompt_once_for_several_answers)
+{
+    server_rig   r;
+    rig_reply    a;
+    tandem_stats st;
+    rig_init(&r, t);
+    rig_start(&r);
+    rig_post(&r, chat_path, "{\"n\":3,\"max_tokens\":4," USER("Sort these numbers: 9 2 7 4 11 35 3 8 1") "}", &a);
+    const json_value *u = rig_at(rig_json(&a), "usage");
+    tandem_get_stats(r.engine, &st);
+    int64_t n = rig_int(u, "prompt_tokens");
+    CHECK(n >= 32 && rig_int(u, "prompt_tokens_details.cached_tokens") == 0);
+    CHECK_INT(rig_int(u, "completion_tokens"), 12);
+    CHECK_INT(st.prompt_tokens, 3 * n);
+    CHECK(st.cached_tokens >= 2 * (n - 16));
+    rig_reply_deinit(&a);
+    rig_stop(&r);
+}
+
 /* Guesses change the speed, never the text; off means none. */
 TEST(server_speculates_as_it_is_told)
 {
