@@ -6,6 +6,7 @@
 #include "server/notify.h"
 #include "server/request_log.h"
 
+#include <assert.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -213,6 +214,8 @@ static void close_server(server *s)
     work_free(s->work);
     if (s->engine) tandem_shutdown(s->engine, 0);
     http_close(s->http);
+    completions_pump(s); /* whose clients had left */
+    assert(!s->n_completions);
     tandem_close(s->engine);
     files_close(s->files);
     metrics_free(s->metrics);
