@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "sched/queue.h"
 #include "sched/share.h"
 
@@ -136,7 +137,6 @@ static void show_stats(sched *s)
     kv_prefix_stats tree  = spec_prefix_stats(s->opt.spec);
     tandem_stats   *st    = &s->stats;
     st->running           = s->n_running;
-    st->queued            = s->queue.n;
     st->kv_bytes          = spec_kv_bytes_total(s->opt.spec);
     st->kv_pinned_bytes   = spec_kv_pinned(s->opt.spec);
     st->kv_reserved_bytes = spec_kv_reserved(s->opt.spec);
@@ -249,10 +249,11 @@ static void enter_lane(sched *s, tandem_job *j)
     j->lane                 = s->idle[--s->n_idle];
     j->admitted             = clock_s();
     j->result.usage.queue_s = j->admitted - j->submitted;
-    atomic_store(&j->entered, true);
     s->stats.admitted++;
     s->stats.prompt_tokens += (int64_t)j->prompt.n;
     s->stats.cached_tokens += j->result.usage.cached_tokens;
+    show_stats(s);
+    atomic_store(&j->entered, true);
 }
 
 /* In turn: the first that has to wait holds up those behind it. Where nothing runs, waiting would be for ever. */
@@ -630,6 +631,7 @@ void sched_get_stats(sched *s, tandem_stats *out)
     *out           = s->shown;
     out->submitted = (int64_t)s->n_submitted;
     out->refused   = s->n_refused;
+    out->queued    = most(atomic_load(&s->n_live) - out->running, 0); /* also those that came during the step */
     out->busy_s    = since ? (double)(clock_ns() - since) * 1e-9 : 0;
     pthread_mutex_unlock(&s->lock);
 }

@@ -774,3 +774,32 @@ TEST(sched_tells_who_was_admitted)
     tandem_release(second);
     tandem_close(e);
 }
+
+/* A step may take long; what comes meanwhile is counted at once. */
+TEST(sched_counts_what_waits_for_a_step)
+{
+    tandem        *e;
+    tandem_request r;
+    tandem_stats   s;
+    nano_answer    a;
+    tandem_job    *j[3];
+    atomic_bool    go = false;
+    if (!open_default(t, &e)) return;
+    nano_request(e, &r, 4);
+    r.keep_on     = wait_for;
+    r.keep_on_ctx = &go;
+    j[0]          = nano_submit(t, e, &r);
+    for (int i = 0; i < 5000 && !tandem_job_admitted(j[0]); i++) nap(1);
+    tandem_get_stats(e, &s);
+    CHECK_INT(s.running, 1);
+    CHECK_INT(s.queued, 0);
+    j[1] = nano_submit(t, e, &r);
+    j[2] = nano_submit(t, e, &r);
+    for (int i = 0; i < 5000 && busy_of(e) < 0.02; i++) nap(1);
+    tandem_get_stats(e, &s);
+    CHECK_INT(s.running + s.queued, 3);
+    atomic_store(&go, true);
+    for (int i = 0; i < 3; i++) nano_collect(j[i], &a);
+    nano_check_idle(t, e);
+    tandem_close(e);
+}
