@@ -59,7 +59,7 @@ static void clear_call(conn *c)
     c->user    = NULL;
     buf_deinit(&c->out);
     c->out_at       = 0;
-    c->behind_since = 0;
+    c->patience_end = 0;
     c->replying = c->chunked = c->no_body = c->ended = c->cut = c->closing = c->was_over = false;
 }
 
@@ -277,15 +277,20 @@ static void arm(conn *c)
         c->armed = ev.events;
 }
 
+static void begin_behind(conn *c)
+{
+    c->patience_end = c->s->now + c->s->o.stall_s;
+    c->arrived      = http_net_arrived(c);
+}
+
 static void forget_sent(conn *c)
 {
     if (http_unsent(c)) {
-        if (!c->behind_since) c->behind_since = c->s->now;
+        if (!c->patience_end) begin_behind(c);
         if (c->out_at < KEPT_OUT_BYTES || c->out_at < c->out.n / 2) return;
         buf_drop_front(&c->out, c->out_at);
     } else {
-        c->behind_since = 0;
-        c->behind_sent  = 0;
+        c->patience_end = 0;
         if (c->out.cap > KEPT_OUT_BYTES) buf_deinit(&c->out);
         buf_clear(&c->out);
     }
@@ -302,7 +307,6 @@ static void send_out(conn *c)
             return;
         }
         c->out_at += (size_t)n;
-        if (c->behind_since) c->behind_sent += (size_t)n;
     }
     forget_sent(c);
 }
@@ -356,15 +360,17 @@ static bool body_is_slow(const conn *c)
     return seconds > 0 && (double)c->body.n < seconds * (double)c->s->o.min_rate;
 }
 
-/* Behind for a whole stall_s, and hardly taking anything. */
+/* stall_s of patience; each byte that arrives buys more, at min_rate, but never more than stall_s in all. */
 static bool reader_is_slow(conn *c)
 {
-    const http_options *o = &c->s->o;
-    if (!c->behind_since || c->s->now - c->behind_since < o->stall_s) return false;
-    bool slow       = (double)c->behind_sent < o->stall_s * (double)o->min_rate;
-    c->behind_since = c->s->now;
-    c->behind_sent  = 0;
-    return slow;
+    const http_options *o       = &c->s->o;
+    int64_t             before  = c->arrived;
+    double              longest = c->s->now + o->stall_s;
+    if (!c->patience_end) return false;
+    c->arrived = http_net_arrived(c);
+    c->patience_end += (double)(c->arrived - before) / (double)o->min_rate;
+    if (c->patience_end > longest) c->patience_end = longest;
+    return c->s->now > c->patience_end;
 }
 
 void http_conn_check_deadline(conn *c)

@@ -57,7 +57,8 @@ typedef struct {
     int         max_connections;                 /* 1024 */
     int         max_per_peer;                    /* connections of one address, or of one IPv6 /64; 512 */
     double      head_s, body_s, idle_s, stall_s; /* deadlines: 10, 60, 75, 20 */
-    /* Bytes a second of a body after its first second, and of a client that has been behind for stall_s; 1024. */
+    /* Bytes a second, 1024: of a body after its first second; of a reply while some of it waits, with stall_s of
+     * patience. */
     size_t min_rate;
 } http_options;
 

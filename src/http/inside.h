@@ -52,13 +52,14 @@ struct http_call {
     bool         live; /* between on_head and on_done */
     bool         was_used;
 
-    buf    out;
-    size_t out_at; /* bytes of it that are sent */
-    bool   replying, chunked, no_body, ended, cut, closing;
-    bool   was_over;     /* max_unsent; on_room is owed */
-    double behind_since; /* the system took less than there was; 0: it did not */
-    size_t behind_sent;  /* since then, or since the last look */
-    size_t may_waste;    /* bytes that LINGER still throws away */
+    buf     out;
+    size_t  out_at; /* bytes of it that are sent */
+    bool    replying, chunked, no_body, ended, cut, closing;
+    bool    was_over;     /* max_unsent; on_room is owed */
+    int64_t sent;         /* bytes that the system took, over the connection's life */
+    double  patience_end; /* when a client that is behind is cut; 0: it is not behind */
+    int64_t arrived;      /* http_net_arrived at the last look */
+    size_t  may_waste;    /* bytes that LINGER still throws away */
 };
 
 typedef struct {
@@ -102,6 +103,7 @@ void http_put_refusal(buf *out, http_server *s, http_verdict v);
 enum { IO_AGAIN = -1, IO_BROKEN = -2 };
 ssize_t http_net_read(conn *c, void *p, size_t n, bool peek);
 ssize_t http_net_write(conn *c, const void *p, size_t n);
+int64_t http_net_arrived(const conn *c); /* of what was sent, the bytes that the client's side has acknowledged */
 bool    http_net_pending(const conn *c); /* bytes were taken from the system and wait in the TLS */
 void    http_net_say_end(conn *c);       /* no more comes from us */
 void    http_net_close(conn *c);

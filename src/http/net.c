@@ -1,6 +1,8 @@
 #include "http/inside.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,8 +22,18 @@ ssize_t http_net_read(conn *c, void *p, size_t n, bool peek)
 ssize_t http_net_write(conn *c, const void *p, size_t n)
 {
     ssize_t sent = c->tls ? http_tls_write(c, p, n) : outcome(send(c->fd, p, n, MSG_NOSIGNAL));
-    if (sent > 0) c->s->stats.bytes_out += sent;
+    if (sent > 0) {
+        c->s->stats.bytes_out += sent;
+        c->sent += sent;
+    }
     return sent;
+}
+
+int64_t http_net_arrived(const conn *c)
+{
+    int waiting = 0;
+    (void)ioctl(c->fd, SIOCOUTQ, &waiting);
+    return c->sent - waiting;
 }
 
 bool http_net_pending(const conn *c) { return c->tls && http_tls_pending(c); }

@@ -61,37 +61,39 @@ void http_tls_detach(conn *c)
     c->tls = NULL;
 }
 
+/* What others left in the queue of errors would be taken for ours. */
+static SSL *begin(conn *c)
+{
+    ERR_clear_error();
+    return c->tls;
+}
+
 /* How a call went: `good`, or what stopped it. */
 static ssize_t outcome(conn *c, int result, size_t good)
 {
     int why          = result == 1 ? SSL_ERROR_NONE : SSL_get_error(c->tls, result);
     c->tls_wants_out = why == SSL_ERROR_WANT_WRITE;
     if (result == 1) return (ssize_t)good;
-    ERR_clear_error();
     if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE) return IO_AGAIN;
     return why == SSL_ERROR_ZERO_RETURN ? 0 : IO_BROKEN;
 }
 
-ssize_t http_tls_shake(conn *c) { return outcome(c, SSL_do_handshake(c->tls), 1); }
+ssize_t http_tls_shake(conn *c) { return outcome(c, SSL_do_handshake(begin(c)), 1); }
 
 ssize_t http_tls_read(conn *c, void *p, size_t n, bool peek)
 {
     size_t got = 0;
-    int    r   = peek ? SSL_peek_ex(c->tls, p, n, &got) : SSL_read_ex(c->tls, p, n, &got);
+    int    r   = peek ? SSL_peek_ex(begin(c), p, n, &got) : SSL_read_ex(begin(c), p, n, &got);
     return outcome(c, r, got);
 }
 
 ssize_t http_tls_write(conn *c, const void *p, size_t n)
 {
     size_t sent = 0;
-    int    r    = SSL_write_ex(c->tls, p, n, &sent);
+    int    r    = SSL_write_ex(begin(c), p, n, &sent);
     return outcome(c, r, sent);
 }
 
 bool http_tls_pending(const conn *c) { return SSL_pending(c->tls) > 0; }
 
-void http_tls_say_end(conn *c)
-{
-    SSL_shutdown(c->tls);
-    ERR_clear_error();
-}
+void http_tls_say_end(conn *c) { SSL_shutdown(begin(c)); }

@@ -198,6 +198,23 @@ TEST(http_server_sends_what_the_client_is_slow_to_take)
     toy_close(y);
 }
 
+/* Eight times what may wait: the handler pauses and is told to go on. */
+TEST(http_server_goes_on_when_there_is_room)
+{
+    client c;
+    size_t n = 0;
+    toy   *y = open_toy(t, NULL);
+    CHECK(client_open(&c, toy_port(y)));
+    CHECK(client_say(&c, "GET /flood HTTP/1.1\r\n" HOST "\r\n"));
+    for (; n < (8 << 20) && client_more(&c, wait_s); buf_clear(&c.in)) n += c.in.n;
+    CHECK_MSG(n >= (8 << 20), "%zu bytes came", n);
+    CHECK(stat_of(t, toy_port(y), "\nrooms ") > 4);
+    CHECK(stat_of(t, toy_port(y), "\nmost_unsent ") <= (1 << 20) + (32 << 10));
+    client_close(&c);
+    wait_for(t, toy_port(y), "\ncalls ", 1);
+    toy_close(y);
+}
+
 static void check_leaves(test_case *t, toy *y, const char *request, bool reset)
 {
     client c;

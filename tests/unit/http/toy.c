@@ -209,8 +209,9 @@ static void on_tick(void *ctx) { ((toy *)ctx)->ticks++; }
 
 static void *make_events(void *ctx)
 {
-    toy            *t    = ctx;
-    struct timespec wait = {.tv_nsec = (long)(t->event_s * 1e9)};
+    toy            *t     = ctx;
+    time_t          whole = (time_t)t->event_s;
+    struct timespec wait  = {whole, (long)((t->event_s - (double)whole) * 1e9)};
     while (!atomic_load(&t->stopped)) {
         nanosleep(&wait, NULL);
         atomic_fetch_add(&t->events_made, 1);
