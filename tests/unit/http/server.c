@@ -23,6 +23,19 @@ static toy *open_toy(test_case *t, const http_options *o)
     return y;
 }
 
+static toy *open_with_client(test_case *t, client *c)
+{
+    toy *y = open_toy(t, NULL);
+    CHECK(client_open(c, toy_port(y)));
+    return y;
+}
+
+static void close_both(toy *y, client *c)
+{
+    client_close(c);
+    toy_close(y);
+}
+
 static void expect(test_case *t, client *c, int status, const char *body)
 {
     client_reply r;
@@ -61,8 +74,7 @@ TEST(http_server_answers_and_keeps_the_connection)
 {
     client       c;
     client_reply r;
-    toy         *y = open_toy(t, NULL);
-    CHECK(client_open(&c, toy_port(y)));
+    toy         *y = open_with_client(t, &c);
     for (int i = 0; i < 20; i++) {
         CHECK(client_say(&c, "GET /hello HTTP/1.1\r\n" HOST "\r\n"));
         expect(t, &c, 200, "hello");
@@ -81,16 +93,14 @@ TEST(http_server_answers_and_keeps_the_connection)
     CHECK(client_say(&c, "GET /hello HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n"));
     expect(t, &c, 200, "hello");
     CHECK(client_closes(&c, wait_s));
-    client_close(&c);
-    toy_close(y);
+    close_both(y, &c);
 }
 
 TEST(http_server_streams_in_chunks)
 {
     client       c;
     client_reply r;
-    toy         *y = open_toy(t, NULL);
-    CHECK(client_open(&c, toy_port(y)));
+    toy         *y = open_with_client(t, &c);
     CHECK(client_say(&c, "GET /stream?50 HTTP/1.1\r\n" HOST "\r\n"));
     CHECK(client_read(&c, &r, wait_s));
     CHECK(r.status == 200 && r.whole);
@@ -109,16 +119,14 @@ TEST(http_server_streams_in_chunks)
     CHECK(client_read(&c, &r, wait_s));
     CHECK(!client_field(&r, "Transfer-Encoding").s && r.body.n > 5 * 50);
     client_reply_deinit(&r);
-    client_close(&c);
-    toy_close(y);
+    close_both(y, &c);
 }
 
 TEST(http_server_cut_streams_look_broken)
 {
     client       c;
     client_reply r;
-    toy         *y = open_toy(t, NULL);
-    CHECK(client_open(&c, toy_port(y)));
+    toy         *y = open_with_client(t, &c);
     CHECK(client_say(&c, "GET /cut HTTP/1.1\r\n" HOST "\r\n"));
     CHECK(client_read(&c, &r, wait_s));
     CHECK_STR(buf_str(&r.body), STR("half a text"));
@@ -132,8 +140,7 @@ TEST(http_server_cut_streams_look_broken)
 TEST(http_server_pipelines_in_order)
 {
     client c;
-    toy   *y = open_toy(t, NULL);
-    CHECK(client_open(&c, toy_port(y)));
+    toy   *y = open_with_client(t, &c);
     CHECK(client_say(&c,
                      "GET /stream?20 HTTP/1.1\r\n" HOST "\r\nPOST /echo HTTP/1.1\r\n" HOST
                      "Content-Length: 2\r\n\r\nabGET /hello HTTP/1.1\r\n" HOST "Connection: close\r\n\r\nGET /hello"));
@@ -141,15 +148,13 @@ TEST(http_server_pipelines_in_order)
     expect(t, &c, 200, "ab");
     expect(t, &c, 200, "hello");
     CHECK(client_closes(&c, wait_s));
-    client_close(&c);
-    toy_close(y);
+    close_both(y, &c);
 }
 
 TEST(http_server_continues_only_what_it_wants)
 {
     client c;
-    toy   *y = open_toy(t, NULL);
-    CHECK(client_open(&c, toy_port(y)));
+    toy   *y = open_with_client(t, &c);
     CHECK(client_say(&c, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 3\r\nExpect: 100-continue\r\n\r\n"));
     expect(t, &c, 100, NULL);
     CHECK(client_say(&c, "abc"));
@@ -159,8 +164,7 @@ TEST(http_server_continues_only_what_it_wants)
     CHECK(client_say(&c, "POST /refused HTTP/1.1\r\n" HOST "Content-Length: 3\r\nExpect: 100-continue\r\n\r\n"));
     expect(t, &c, 404, "no such path");
     CHECK(client_closes(&c, wait_s));
-    client_close(&c);
-    toy_close(y);
+    close_both(y, &c);
 }
 
 /* Read in one-byte pieces, written in one-byte pieces. */
@@ -169,15 +173,13 @@ TEST(http_server_takes_any_pieces)
     static const char text[] =
         "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     client c;
-    toy   *y = open_toy(t, NULL);
-    CHECK(client_open(&c, toy_port(y)));
+    toy   *y = open_with_client(t, &c);
     for (size_t i = 0; i < sizeof text - 1; i++) {
         CHECK(client_send(&c, (str){text + i, 1}));
         usleep(300);
     }
     expect(t, &c, 200, "hello");
-    client_close(&c);
-    toy_close(y);
+    close_both(y, &c);
 }
 
 TEST(http_server_sends_what_the_client_is_slow_to_take)
@@ -194,8 +196,7 @@ TEST(http_server_sends_what_the_client_is_slow_to_take)
     CHECK(same);
     client_reply_deinit(&r);
     expect(t, &c, 200, "hello");
-    client_close(&c);
-    toy_close(y);
+    close_both(y, &c);
 }
 
 /* Eight times what may wait: the handler pauses and is told to go on. */
@@ -203,8 +204,7 @@ TEST(http_server_goes_on_when_there_is_room)
 {
     client c;
     size_t n = 0;
-    toy   *y = open_toy(t, NULL);
-    CHECK(client_open(&c, toy_port(y)));
+    toy   *y = open_with_client(t, &c);
     CHECK(client_say(&c, "GET /flood HTTP/1.1\r\n" HOST "\r\n"));
     for (; n < (8 << 20) && client_more(&c, wait_s); buf_clear(&c.in)) n += c.in.n;
     CHECK_MSG(n >= (8 << 20), "%zu bytes came", n);
@@ -246,15 +246,13 @@ TEST(http_server_drops_fields_that_break_lines)
 {
     client       c;
     client_reply r;
-    toy         *y = open_toy(t, NULL);
-    CHECK(client_open(&c, toy_port(y)));
+    toy         *y = open_with_client(t, &c);
     CHECK(client_say(&c, "GET /split HTTP/1.1\r\n" HOST "\r\n"));
     CHECK(client_read(&c, &r, wait_s));
     CHECK(!client_field(&r, "X-Evil").s && !client_field(&r, "X-Split").s);
     CHECK_STR(buf_str(&r.body), STR("127.0.0.1"));
     client_reply_deinit(&r);
-    client_close(&c);
-    toy_close(y);
+    close_both(y, &c);
 }
 
 TEST(http_server_drains)
@@ -363,8 +361,7 @@ TEST(http_server_speaks_tls)
     CHECK(!client_open_tls(&c, toy_port(y), "\x02h2"));                              /* speaks what we do not */
     CHECK(client_open(&c, toy_port(y)) && client_say(&c, "GET / HTTP/1.1\r\n\r\n")); /* no TLS at all */
     CHECK(client_closes(&c, wait_s));
-    client_close(&c);
-    toy_close(y);
+    close_both(y, &c);
 }
 
 TEST(http_server_open_says_what_is_wrong)
