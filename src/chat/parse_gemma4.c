@@ -1,6 +1,6 @@
 /* Two machines: the outer one tells reasoning, content and calls apart; the inner one turns the arguments of a call into
- * JSON. Both see whole characters and markers, one after another, and hold back only what is not decided yet: a label
- * that may still be one, the newline before <channel|>, white space behind a call, a bare value before its end. */
+ * JSON. Both see whole characters and markers, one after another, and hold back only what is not decided yet; docs/chat.md
+ * has the list. What is neither markup nor argument is content: no text is dropped, none is told twice. */
 #include "chat/parse_gemma4.h"
 
 #include "base/mem.h"
@@ -8,17 +8,17 @@
 #include <assert.h>
 
 enum {
-    MAX_LEVELS = 48,      /* open brackets; what is deeper becomes null */
-    MAX_NAME   = 4096,    /* bytes; the rest of a longer one is dropped */
+    MAX_LEVELS = 48,      /* open brackets; what is deeper becomes null, and its text content */
+    MAX_NAME   = 256,     /* bytes before the arguments; with more it is no call */
     MAX_HELD   = 1 << 24, /* bytes of a value that is held back */
 };
 
 typedef enum {
     AT_START, /* a bare label may follow */
     IN_CONTENT,
-    AFTER_CALL,  /* white space is held */
-    IN_LABEL,    /* after <|channel> */
-    AFTER_LABEL, /* white space is dropped */
+    AFTER_CALL, /* white space is held */
+    IN_LABEL,   /* after <|channel> */
+    AT_THOUGHT, /* white space is held */
     IN_THOUGHT,
     IN_CALL,
 } outer_state;
@@ -33,7 +33,7 @@ typedef enum {
     AT_ITEM,
     IN_BARE,
     IN_STRING,
-    IN_HELD_STRING, /* whose declared type is not a string: decided at its end */
+    AFTER_STRING, /* behind a quote that closes it, unless the text goes on */
     AFTER_VALUE,
     IN_JUNK_STRING,
     IN_DEEP, /* inside brackets beyond MAX_LEVELS */
@@ -61,11 +61,15 @@ struct gemma4_parser {
     outer_state state;
     size_t      n_label; /* characters of the label seen */
     bool        newline; /* held in a thought */
-    buf         spaces;  /* held after a call */
+    bool        no_call; /* in content that began as a call */
+    buf         spaces;  /* held after a call, before a thought, behind a string */
     /* inner */
     inner_state       in;
     int               n_calls;
-    bool              named; /* the call's name was told */
+    bool              named;   /* the call's name was told */
+    bool              whole;   /* the string is held in `word`: its declared type is another */
+    bool              quoting; /* in a bare word that began with a plain quote */
+    bool              escaped; /* behind its backslash */
     level             lv[MAX_LEVELS];
     int               depth, deep, mute; /* mute: the depth at which a repeated key's value is dropped, or 0 */
     uint64_t          n_objects;
@@ -73,6 +77,7 @@ struct gemma4_parser {
     buf               word;   /* name, key or bare value */
     buf               quoted; /* the key as JSON */
     buf               json;   /* arguments not told yet */
+    buf               left;   /* text of the call that is no argument: content, when the call ends */
     uint64_t         *keys;   /* hashes of (object, key); 0: free */
     size_t            n_keys, cap_keys;
 };
@@ -88,6 +93,14 @@ static void emit(gemma4_parser *p, gemma4_event_kind kind, str text)
 static void hold(gemma4_parser *p, buf *b, const char *s, size_t n)
 {
     if (!buf_put(b, s, n)) p->failed = true;
+}
+
+static void hold_str(gemma4_parser *p, buf *b, str s) { hold(p, b, s.s, s.n); }
+
+/* Text that has no place in the arguments. That of a repeated key's value is kept as a whole. */
+static void leave(gemma4_parser *p, str s)
+{
+    if (!p->mute) hold_str(p, &p->left, s);
 }
 
 /* --- JSON out -----------------------------------------------------------------------------------*/
@@ -220,6 +233,16 @@ static bool is_number(str s)
     return i == s.n && str_to_f64(s, &d);
 }
 
+/* The JSON of a bare word that is none of its own; Python's as well, which a template wrote into the prompt. */
+static const char *constant(str s)
+{
+    static const char *const name[][2] = {{"true", "true"}, {"false", "false"}, {"null", "null"},
+                                          {"True", "true"}, {"False", "false"}, {"None", "null"}};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++)
+        if (str_is(s, name[i][0])) return name[i][1];
+    return NULL;
+}
+
 static bool is_boolean(str s) { return str_is(s, "true") || str_is(s, "false"); }
 
 /* Whether a string's text is a value of the declared type, written bare. */
@@ -252,16 +275,42 @@ static void after_value(gemma4_parser *p)
     p->in = AFTER_VALUE;
 }
 
+/* A string, or what its declared type makes of it. */
+static void put_string(gemma4_parser *p, str s)
+{
+    str bare = chat_trim(s);
+    if (may_be_bare(p->schema) && fits_bare(p->schema, bare))
+        write_json(p, bare.s, bare.n);
+    else
+        write_string(p, s);
+}
+
+/* A word in plain quotes, as JSON has them, becomes what it says; any other stays. */
+static str unquote(arena *mem, str word)
+{
+    const json_value *v;
+    err               e;
+    if (!word.n || word.s[0] != '"' || !json_parse(&v, mem, word, NULL, &e)) return word;
+    return v->s;
+}
+
 static void put_bare(gemma4_parser *p)
 {
-    str  s      = chat_trim(buf_str(&p->word));
-    bool string = declares(p->schema, "string") && !fits_bare(p->schema, s) && !str_is(s, "null");
-    if (!s.n)
-        write_json(p, "null", 4);
-    else if (!string && (is_boolean(s) || str_is(s, "null") || is_number(s)))
+    arena mem;
+    arena_init(&mem, (size_t)4 * MAX_HELD);
+    str         s       = chat_trim(buf_str(&p->word));
+    str         said    = unquote(&mem, s);
+    const char *word    = s.n ? constant(s) : "null";
+    bool        is_null = word && str_is(str_of(word), "null");
+    if (said.s != s.s)
+        put_string(p, said);
+    else if (is_null || (word && !(declares(p->schema, "string") && !fits_bare(p->schema, s))))
+        write_json(p, word, strlen(word));
+    else if (is_number(s) && !(declares(p->schema, "string") && !fits_bare(p->schema, s)))
         write_json(p, s.s, s.n);
     else
         write_string(p, s);
+    arena_deinit(&mem);
     after_value(p);
 }
 
@@ -270,6 +319,7 @@ static void push(gemma4_parser *p, bool is_object)
     const json_value *schema = p->schema;
     if (p->depth == MAX_LEVELS) {
         write_json(p, "null", 4);
+        leave(p, is_object ? STR("{") : STR("["));
         p->in   = IN_DEEP;
         p->deep = 1;
         return;
@@ -288,24 +338,35 @@ static void pop(gemma4_parser *p)
     if (!p->depth) p->in = AFTER_ARGS;
 }
 
-/* A key as JSON in p->quoted. NUL, which our reader does not take in a key, is left out. */
+/* A key as JSON in p->quoted. Our reader does not take NUL in a key: it becomes U+FFFD, like bytes that are no character. */
 static void quote_key(gemma4_parser *p, str key)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < key.n; i++)
-        if (key.s[i]) p->word.p[n++] = key.s[i]; /* key lies in p->word */
-    buf_clear(&p->quoted);
-    if (!buf_put_json_string(&p->quoted, (str){p->word.p, n})) p->failed = true;
+    buf *q = &p->quoted;
+    buf_clear(q);
+    if (!buf_put_json_string(q, key)) p->failed = true;
+    for (size_t i = 0; i + 6 <= q->n; i += q->p[i] == '\\' ? 2 : 1) {
+        if (memcmp(q->p + i, "\\u0000", 6)) continue;
+        memcpy(q->p + i, "\xEF\xBF\xBD", 3);
+        memmove(q->p + i + 3, q->p + i + 6, q->n - i - 6);
+        q->n -= 3;
+    }
 }
 
-static void end_key(gemma4_parser *p, str key)
+static void end_key(gemma4_parser *p, str text)
 {
-    level *l  = &p->lv[p->depth - 1];
+    level *l = &p->lv[p->depth - 1];
+    arena  mem;
+    arena_init(&mem, (size_t)4 * MAX_HELD);
+    str key   = p->in == AT_COLON ? text : unquote(&mem, chat_trim(text));
     p->in     = AT_VALUE;
     p->schema = member_by_str(l->schema, key);
-    if (p->mute) return;
     quote_key(p, key);
+    arena_deinit(&mem);
+    if (p->mute) return;
     if (seen_key(p, buf_str(&p->quoted))) {
+        if (p->left.n) leave(p, STR(","));
+        leave(p, text);
+        leave(p, STR(":"));
         p->mute = p->depth;
         return;
     }
@@ -316,16 +377,71 @@ static void end_key(gemma4_parser *p, str key)
 }
 
 /* --- the inner machine --------------------------------------------------------------------------*/
-static void begin_args(gemma4_parser *p)
+static bool is_name(const gemma4_parser *p, str s)
+{
+    for (size_t i = 0; p->opt.chat && i < p->opt.chat->n_tools; i++)
+        if (str_eq(p->opt.chat->tool[i].name, s)) return true;
+    for (size_t i = 0; i < s.n; i++)
+        if ((unsigned char)s.s[i] <= ' ' || strchr("\"\\{}[]()<>,=", s.s[i])) return false;
+    return s.n > 0;
+}
+
+/* The name in what came before the arguments; *called: "call:" stood before it. */
+static str call_name(const gemma4_parser *p, bool *called)
 {
     str name = chat_trim(buf_str(&p->word));
-    if (str_starts(name, "call:")) name = chat_trim((str){name.s + 5, name.n - 5});
-    p->named = name.n > 0;
+    *called  = str_starts(name, "call:");
+    return *called ? chat_trim((str){name.s + 5, name.n - 5}) : name;
+}
+
+/* What was held is content, and so is the rest. */
+static void give_up_call(gemma4_parser *p)
+{
+    emit(p, GEMMA4_CONTENT, gemma4_marker_name(GEMMA4_CALL));
+    emit(p, GEMMA4_CONTENT, buf_str(&p->word));
+    p->no_call = true;
+    p->state   = IN_CONTENT;
+}
+
+static void begin_args(gemma4_parser *p)
+{
+    bool called;
+    str  name = call_name(p, &called);
     emit(p, GEMMA4_CALL_NAME, name);
+    p->named  = true;
     p->schema = find_schema(p, name);
-    p->mute = p->depth = 0;
+    p->depth  = 0;
     forget_keys(p);
     push(p, true);
+}
+
+static void name_char(gemma4_parser *p, char c)
+{
+    bool called;
+    if (c == '{' && is_name(p, call_name(p, &called))) {
+        begin_args(p);
+        return;
+    }
+    hold(p, &p->word, &c, 1);
+    if (c == '{' || p->word.n > MAX_NAME) give_up_call(p);
+}
+
+static void begin_word(gemma4_parser *p, char c)
+{
+    buf_clear(&p->word);
+    hold(p, &p->word, &c, 1);
+    p->quoting = c == '"';
+    p->escaped = false;
+}
+
+/* True when c belongs to the word for being inside plain quotes. */
+static bool in_quotes(gemma4_parser *p, char c)
+{
+    if (!p->quoting) return false;
+    hold(p, &p->word, &c, 1);
+    p->quoting = c != '"' || p->escaped;
+    p->escaped = c == '\\' && !p->escaped;
+    return true;
 }
 
 static void begin_value(gemma4_parser *p, char c)
@@ -335,8 +451,7 @@ static void begin_value(gemma4_parser *p, char c)
         push(p, c == '{');
         return;
     }
-    buf_clear(&p->word);
-    hold(p, &p->word, &c, 1);
+    begin_word(p, c);
     p->in = IN_BARE;
 }
 
@@ -352,42 +467,104 @@ static bool ends_value(gemma4_parser *p, char c)
     return true;
 }
 
+static bool is_end(char c) { return c == ',' || c == '}' || c == ']'; }
+
 static void key_char(gemma4_parser *p, char c)
 {
     bool closes = c == '}' || c == ']';
     if (p->in == AT_KEY) {
-        if (is_space(c) || c == ',') return;
-        if (!closes) {
-            buf_clear(&p->word);
-            hold(p, &p->word, &c, 1);
+        if (closes) {
+            pop(p);
+        } else if (!is_space(c) && c != ',') {
+            begin_word(p, c);
             p->in = IN_BARE_KEY;
         }
-    } else if (c == ':') {
-        end_key(p, p->in == AT_COLON ? buf_str(&p->word) : chat_trim(buf_str(&p->word)));
+    } else if (p->in == IN_BARE_KEY && in_quotes(p, c)) {
         return;
-    } else if (p->in == AT_COLON && c == ',') {
-        p->in = AT_KEY;
-    } else if (p->in == IN_BARE_KEY && !closes) {
+    } else if (c == ':') {
+        end_key(p, buf_str(&p->word));
+    } else if (closes || (p->in == AT_COLON && c == ',')) { /* a key without a value */
+        leave(p, buf_str(&p->word));
+        ends_value(p, c);
+    } else if (p->in == IN_BARE_KEY || !is_space(c)) {
         hold(p, &p->word, &c, 1);
     }
-    if (closes) pop(p);
+}
+
+static void string_text(gemma4_parser *p, str s)
+{
+    if (p->whole)
+        hold_str(p, &p->word, s);
+    else
+        write_escaped(p, s);
+}
+
+static void begin_string(gemma4_parser *p)
+{
+    before_value(p);
+    buf_clear(&p->word);
+    p->whole = may_be_bare(p->schema);
+    p->in    = IN_STRING;
+    if (!p->whole) write_json(p, "\"", 1);
+}
+
+static void end_string(gemma4_parser *p)
+{
+    if (p->whole)
+        put_string(p, buf_str(&p->word));
+    else
+        write_json(p, "\"", 1);
+    after_value(p);
+}
+
+/* The quote was part of the string. */
+static void go_on_with_string(gemma4_parser *p)
+{
+    string_text(p, gemma4_marker_name(GEMMA4_QUOTE));
+    string_text(p, buf_str(&p->spaces));
+    buf_clear(&p->spaces);
+}
+
+static void after_string_char(gemma4_parser *p, char c)
+{
+    if (is_space(c)) {
+        hold(p, &p->spaces, &c, 1);
+    } else if (is_end(c)) {
+        end_string(p);
+        ends_value(p, c);
+    } else {
+        go_on_with_string(p);
+        string_text(p, (str){&c, 1});
+        p->in = IN_STRING;
+    }
+}
+
+static void after_value_char(gemma4_parser *p, char c)
+{
+    if (ends_value(p, c)) return;
+    if (p->lv[p->depth - 1].is_object)
+        leave(p, (str){&c, 1});
+    else if (!is_space(c)) /* a comma is missing */
+        begin_value(p, c);
+}
+
+static void deep_char(gemma4_parser *p, char c)
+{
+    leave(p, (str){&c, 1});
+    p->deep += (c == '{' || c == '[') - (c == '}' || c == ']');
+    if (!p->deep) after_value(p);
 }
 
 static void call_char(gemma4_parser *p, char c)
 {
     switch (p->in) {
-    case IN_NAME:
-        if (c == '{')
-            begin_args(p);
-        else if (p->word.n < MAX_NAME)
-            hold(p, &p->word, &c, 1);
-        break;
+    case IN_NAME: name_char(p, c); break;
     case AT_KEY:
     case IN_BARE_KEY:
     case AT_COLON: key_char(p, c); break;
     case AT_VALUE:
         if (is_space(c)) break;
-        if (c == ',' || c == '}' || c == ']') {
+        if (is_end(c)) {
             write_json(p, "null", 4);
             after_value(p);
             ends_value(p, c);
@@ -402,128 +579,177 @@ static void call_char(gemma4_parser *p, char c)
             begin_value(p, c);
         break;
     case IN_BARE:
-        if (c == ',' || c == '}' || c == ']') {
+        if (in_quotes(p, c)) break;
+        if (is_end(c)) {
             put_bare(p);
             ends_value(p, c);
         } else {
             hold(p, &p->word, &c, 1);
         }
         break;
-    case AFTER_VALUE: ends_value(p, c); break;
-    case IN_DEEP:
-        p->deep += (c == '{' || c == '[') - (c == '}' || c == ']');
-        if (!p->deep) after_value(p);
-        break;
-    default: break;
-    }
-}
-
-/* Text inside a call: strings in one piece, the rest by character. */
-static void call_text(gemma4_parser *p, str s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        str rest = {s.s + i, s.n - i};
-        if (p->in == IN_STRING) {
-            write_escaped(p, rest);
-            return;
-        }
-        if (p->in == IN_QUOTED_KEY || p->in == IN_HELD_STRING) {
-            hold(p, &p->word, rest.s, rest.n);
-            return;
-        }
-        call_char(p, s.s[i]);
-    }
-}
-
-static void begin_string(gemma4_parser *p)
-{
-    before_value(p);
-    buf_clear(&p->word);
-    p->in = may_be_bare(p->schema) ? IN_HELD_STRING : IN_STRING;
-    if (p->in == IN_STRING) write_json(p, "\"", 1);
-}
-
-static void end_string(gemma4_parser *p)
-{
-    str bare = chat_trim(buf_str(&p->word));
-    if (p->in == IN_STRING)
-        write_json(p, "\"", 1);
-    else if (fits_bare(p->schema, bare))
-        write_json(p, bare.s, bare.n);
-    else
-        write_string(p, buf_str(&p->word));
-    after_value(p);
-}
-
-static void call_quote(gemma4_parser *p)
-{
-    switch (p->in) {
-    case AT_KEY:
-    case IN_BARE_KEY:
-    case AT_COLON:
-        buf_clear(&p->word);
-        p->in = IN_QUOTED_KEY;
-        break;
-    case IN_QUOTED_KEY: p->in = AT_COLON; break;
-    case AT_VALUE:
-    case AT_ITEM: begin_string(p); break;
-    case IN_BARE: /* a string that began without its quote */
-        write_json(p, "\"", 1);
-        write_escaped(p, buf_str(&p->word));
-        p->in = IN_STRING;
-        break;
-    case IN_STRING:
-    case IN_HELD_STRING: end_string(p); break;
-    case AFTER_VALUE: p->in = IN_JUNK_STRING; break;
-    case IN_JUNK_STRING: p->in = AFTER_VALUE; break;
-    case IN_DEEP: p->in = IN_DEEP_STRING; break;
-    case IN_DEEP_STRING: p->in = IN_DEEP; break;
+    case AFTER_STRING: after_string_char(p, c); break;
+    case AFTER_VALUE: after_value_char(p, c); break;
+    case IN_DEEP: deep_char(p, c); break;
+    case AFTER_ARGS: leave(p, (str){&c, 1}); break;
     default: break;
     }
 }
 
 static bool in_string(const gemma4_parser *p)
 {
-    return p->in == IN_QUOTED_KEY || p->in == IN_STRING || p->in == IN_HELD_STRING || p->in == IN_JUNK_STRING ||
-           p->in == IN_DEEP_STRING;
+    return p->in == IN_QUOTED_KEY || p->in == IN_STRING || p->in == IN_JUNK_STRING || p->in == IN_DEEP_STRING;
 }
 
-static void end_call(gemma4_parser *p)
+static void text_of_string(gemma4_parser *p, str s)
 {
-    if (p->in == IN_NAME && chat_trim(buf_str(&p->word)).n) begin_args(p); /* a name without arguments */
-    if (p->in == IN_STRING || p->in == IN_HELD_STRING) end_string(p);
+    if (p->in == IN_STRING)
+        string_text(p, s);
+    else if (p->in == IN_QUOTED_KEY)
+        hold_str(p, &p->word, s);
+    else
+        leave(p, s);
+    if (p->mute) hold_str(p, &p->left, s);
+}
+
+/* Text inside a call: strings in one piece, the rest by character. Returns how much of it was the call's. */
+static size_t call_text(gemma4_parser *p, str s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        int mute = p->mute, depth = p->depth;
+        if (in_string(p)) {
+            text_of_string(p, (str){s.s + i, s.n - i});
+            break;
+        }
+        call_char(p, s.s[i]);
+        if (mute && (p->mute || depth > mute)) hold(p, &p->left, &s.s[i], 1); /* the value's, not the end behind it */
+        if (p->state != IN_CALL) return i + 1;
+    }
+    return s.n;
+}
+
+static void call_quote(gemma4_parser *p)
+{
+    str  quote     = gemma4_marker_name(GEMMA4_QUOTE);
+    bool in_object = p->depth && p->lv[p->depth - 1].is_object;
+    if (p->mute) hold_str(p, &p->left, quote);
+    switch (p->in) {
+    case IN_NAME: hold_str(p, &p->word, quote); break;
+    case AT_KEY: buf_clear(&p->word); /* fall through */
+    case IN_BARE_KEY:
+    case AT_COLON: p->in = IN_QUOTED_KEY; break;
+    case IN_QUOTED_KEY: p->in = AT_COLON; break;
+    case AT_VALUE:
+    case AT_ITEM: begin_string(p); break;
+    case IN_BARE: /* a string that began without its quote */
+        write_json(p, "\"", 1);
+        write_escaped(p, buf_str(&p->word));
+        p->whole = false;
+        p->in    = IN_STRING;
+        break;
+    case IN_STRING:
+        buf_clear(&p->spaces);
+        p->in = AFTER_STRING;
+        break;
+    case AFTER_STRING:
+        if (in_object) {
+            go_on_with_string(p);
+        } else { /* a comma is missing */
+            end_string(p);
+            begin_string(p);
+        }
+        break;
+    case AFTER_VALUE:
+        if (in_object) {
+            leave(p, quote);
+            p->in = IN_JUNK_STRING;
+        } else {
+            begin_string(p);
+        }
+        break;
+    case IN_JUNK_STRING:
+        leave(p, quote);
+        p->in = AFTER_VALUE;
+        break;
+    case IN_DEEP:
+    case IN_DEEP_STRING:
+        leave(p, quote);
+        p->in = p->in == IN_DEEP ? IN_DEEP_STRING : IN_DEEP;
+        break;
+    case AFTER_ARGS: leave(p, quote); break;
+    }
+}
+
+static void close_brackets(gemma4_parser *p)
+{
+    if (p->in == IN_BARE_KEY || p->in == IN_QUOTED_KEY || p->in == AT_COLON) leave(p, buf_str(&p->word));
+    if (p->in == IN_STRING || p->in == AFTER_STRING) end_string(p);
     if (p->in == IN_BARE) put_bare(p);
     if (p->in == AT_VALUE) write_json(p, "null", 4);
     while (p->depth) {
         if (p->mute == p->depth) p->mute = 0;
         pop(p);
     }
-    if (p->named) {
-        flush_json(p);
-        emit(p, GEMMA4_CALL_DONE, (str){0});
-        p->n_calls++;
+}
+
+/* Brackets, commas and white space alone are a slip of the form, no text. */
+static bool is_slip(str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (!is_space(s.s[i]) && !is_end(s.s[i])) return false;
+    return true;
+}
+
+/* The call ends before its arguments: with a marker behind it a name alone is a call, without arguments. */
+static bool end_name(gemma4_parser *p, bool closed)
+{
+    bool called;
+    str  name = call_name(p, &called);
+    if (closed && called && is_name(p, name)) {
+        begin_args(p);
+        return true;
     }
-    buf_clear(&p->json);
-    buf_clear(&p->spaces);
+    if (called || name.n) give_up_call(p);
+    return false;
+}
+
+/* closed: by its own marker. */
+static void end_call(gemma4_parser *p, bool closed)
+{
     p->state = AFTER_CALL;
+    buf_clear(&p->spaces);
+    if (p->in == IN_NAME && !end_name(p, closed)) return;
+    close_brackets(p);
+    flush_json(p);
+    emit(p, GEMMA4_CALL_DONE, (str){0});
+    p->n_calls++;
+    if (!is_slip(buf_str(&p->left))) emit(p, GEMMA4_CONTENT, buf_str(&p->left));
 }
 
 static void begin_call(gemma4_parser *p)
 {
-    p->state = IN_CALL;
-    p->in    = IN_NAME;
-    p->named = false;
+    p->state   = IN_CALL;
+    p->in      = IN_NAME;
+    p->named   = false;
+    p->no_call = false;
+    p->mute    = 0;
     buf_clear(&p->word);
     buf_clear(&p->json);
+    buf_clear(&p->left);
 }
 
 /* --- the outer machine --------------------------------------------------------------------------*/
 static const char label[] = "thought"; /* at the start of an answer with a newline behind it */
 
+static void flush_newline(gemma4_parser *p)
+{
+    if (p->newline) emit(p, GEMMA4_REASONING, STR("\n"));
+    p->newline = false;
+}
+
 static void put_thought(gemma4_parser *p, str s)
 {
     if (!s.n) return;
-    if (p->newline) emit(p, GEMMA4_REASONING, STR("\n"));
+    flush_newline(p);
     p->newline = s.s[s.n - 1] == '\n';
     emit(p, GEMMA4_REASONING, (str){s.s, s.n - p->newline});
 }
@@ -542,7 +768,7 @@ static void give_up_label(gemma4_parser *p)
     p->n_label = 0;
 }
 
-/* How many bytes of s belong to the label; the state says whether it goes on. */
+/* How many bytes of s belong to the label and the one white space behind it; the state says whether it goes on. */
 static size_t label_text(gemma4_parser *p, str s)
 {
     size_t full = sizeof label - 1, i = 0;
@@ -550,19 +776,15 @@ static size_t label_text(gemma4_parser *p, str s)
         i++;
         p->n_label++;
     }
-    if (i == s.n && (p->n_label < full || p->state == AT_START)) return i;
-    if (p->n_label < full || (p->state == AT_START && s.s[i] != '\n')) {
+    if (i == s.n) return i;
+    if (p->n_label < full || !(p->state == AT_START ? s.s[i] == '\n' : is_space(s.s[i]))) {
         give_up_label(p);
         return i;
     }
-    if (p->state == AT_START) {
-        p->state = IN_CONTENT;
-        i++;
-    } else {
-        p->state = AFTER_LABEL;
-    }
+    p->state = p->state == AT_START ? IN_CONTENT : AT_THOUGHT;
+    buf_clear(&p->spaces);
     p->n_label = 0;
-    return i;
+    return i + 1;
 }
 
 static size_t skip_space(str s)
@@ -572,53 +794,83 @@ static size_t skip_space(str s)
     return n;
 }
 
+/* What was held belongs to the text that follows. */
+static void after_spaces(gemma4_parser *p)
+{
+    if (p->state == AT_THOUGHT) {
+        p->state = IN_THOUGHT;
+        put_thought(p, buf_str(&p->spaces));
+    } else {
+        p->state = IN_CONTENT;
+        emit(p, GEMMA4_CONTENT, buf_str(&p->spaces));
+    }
+}
+
 static void outer_text(gemma4_parser *p, str s)
 {
     while (s.n) {
         size_t n = s.n;
         if (p->state == AT_START || p->state == IN_LABEL) {
             n = label_text(p, s);
-        } else if (p->state == AFTER_LABEL) {
-            n = skip_space(s);
-            if (n < s.n) p->state = IN_THOUGHT;
-        } else if (p->state == AFTER_CALL) {
+        } else if (p->state == AT_THOUGHT || p->state == AFTER_CALL) {
             n = skip_space(s);
             hold(p, &p->spaces, s.s, n);
-            if (n < s.n) {
-                emit(p, GEMMA4_CONTENT, buf_str(&p->spaces));
-                p->state = IN_CONTENT;
-            }
+            if (n < s.n) after_spaces(p);
         } else if (p->state == IN_THOUGHT) {
             put_thought(p, s);
         } else if (p->state == IN_CONTENT) {
             emit(p, GEMMA4_CONTENT, s);
         } else {
-            call_text(p, s);
+            n = call_text(p, s);
         }
         s = (str){s.s + n, s.n - n};
     }
 }
 
+/* A label without the newline behind it. */
+static void end_label(gemma4_parser *p, bool at_start)
+{
+    if (p->n_label == sizeof label - 1 && (at_start || p->state == IN_LABEL)) p->n_label = 0;
+    give_up_label(p);
+}
+
 /* Out of whatever is open; what is held comes out where it belongs. */
 static void close_text(gemma4_parser *p)
 {
-    give_up_label(p);
-    p->newline = false;
-    if (p->state == IN_CALL) end_call(p);
+    end_label(p, false);
+    flush_newline(p);
+    if (p->state == IN_CALL) end_call(p, false);
     if (p->state != AFTER_CALL) p->state = IN_CONTENT;
+    p->no_call = false;
+}
+
+static void end_channel(gemma4_parser *p)
+{
+    end_label(p, true);
+    p->newline = false; /* it belongs to the marker */
+    close_text(p);
+}
+
+static void begin_channel(gemma4_parser *p)
+{
+    end_label(p, true);
+    close_text(p);
+    p->state = IN_LABEL;
 }
 
 static void call_marker(gemma4_parser *p, gemma4_marker m)
 {
-    if (m == GEMMA4_QUOTE)
+    if (m == GEMMA4_QUOTE) {
         call_quote(p);
-    else if (in_string(p))
+    } else if (in_string(p)) {
         call_text(p, gemma4_marker_name(m));
-    else if (m == GEMMA4_CALL_END)
-        end_call(p);
-    else if (m == GEMMA4_CALL) {
-        end_call(p);
+    } else if (m == GEMMA4_CALL_END) {
+        end_call(p, true);
+    } else if (m == GEMMA4_CALL) {
+        end_call(p, false);
         begin_call(p);
+    } else if (m == GEMMA4_CHANNEL) {
+        begin_channel(p);
     }
 }
 
@@ -630,20 +882,19 @@ static void outer_marker(gemma4_parser *p, gemma4_marker m)
         close_text(p);
     } else if (p->state == IN_CALL) {
         call_marker(p, m);
-    } else if (m == GEMMA4_CHANNEL || m == GEMMA4_CHANNEL_END) {
-        if (p->n_label == sizeof label - 1) p->n_label = 0; /* bare, without its newline */
-        give_up_label(p);
-        if (m == GEMMA4_CHANNEL) {
-            p->state   = IN_LABEL;
-            p->n_label = 0;
-        } else {
-            close_text(p);
-        }
+    } else if (m == GEMMA4_CHANNEL) {
+        begin_channel(p);
+    } else if (m == GEMMA4_CHANNEL_END) {
+        end_channel(p);
     } else if (m == GEMMA4_CALL) {
         close_text(p);
         begin_call(p);
     } else if (m == GEMMA4_QUOTE) {
         outer_text(p, gemma4_marker_name(m));
+    }
+    if (m == GEMMA4_CALL_END && p->no_call) {
+        emit(p, GEMMA4_CONTENT, gemma4_marker_name(m));
+        p->no_call = false;
     }
 }
 
@@ -709,7 +960,7 @@ void gemma4_parse_id(gemma4_parser *p, int32_t id)
 
 bool gemma4_parser_in_thought(const gemma4_parser *p)
 {
-    return p->state == IN_LABEL || p->state == AFTER_LABEL || p->state == IN_THOUGHT;
+    return p->state == IN_LABEL || p->state == AT_THOUGHT || p->state == IN_THOUGHT;
 }
 
 /* The marker that s starts with; *partly when s is the start of one. */
@@ -769,7 +1020,7 @@ gemma4_parser *gemma4_parser_new(const gemma4_parse_options *opt)
 {
     gemma4_parser *p = xnew(gemma4_parser);
     p->opt           = *opt;
-    p->state         = opt->in_thought ? AFTER_LABEL : AT_START;
+    p->state         = opt->in_thought ? AT_THOUGHT : AT_START;
     for (gemma4_marker m = 0; m < GEMMA4_MARKERS; m++)
         p->marker_id[m] = opt->tok ? tok_find(opt->tok, gemma4_marker_name(m)) : -1;
     if (opt->tok) tok_stream_init(&p->stream, opt->tok, false);
@@ -779,6 +1030,7 @@ gemma4_parser *gemma4_parser_new(const gemma4_parse_options *opt)
     buf_init(&p->word, MAX_HELD);
     buf_init(&p->quoted, (size_t)8 * MAX_HELD);
     buf_init(&p->json, (size_t)8 * MAX_HELD);
+    buf_init(&p->left, (size_t)8 * MAX_HELD);
     return p;
 }
 
@@ -791,6 +1043,7 @@ void gemma4_parser_free(gemma4_parser *p)
     buf_deinit(&p->word);
     buf_deinit(&p->quoted);
     buf_deinit(&p->json);
+    buf_deinit(&p->left);
     mem_free(p->keys);
     mem_free(p);
 }

@@ -6,9 +6,13 @@
  * how it was cut: pieces of one kind that follow each other are to be joined. A call's arguments come out as JSON text,
  * strings as they grow, other values when they are complete; joined they are one object that our reader accepts.
  *
+ * What is not markup comes out exactly once: as reasoning, as content, in a name or in arguments. What began as a call and is
+ * none is content with its markers; what stands in a call and is no argument is content behind it.
+ *
  * Tolerated, since models do it: empty thoughts, a label without newline, markers that close nothing or open twice, a call
  * inside a thought, a bare "thought\n" at the start, thoughts and contents in turns, a call that ends with the answer,
- * unfinished strings and brackets, trailing commas, quoted keys, white space between calls.
+ * unfinished strings and brackets, missing and trailing commas, quoted keys, quotes inside strings, arguments written as JSON,
+ * Python's None, True and False, white space between calls.
  *
  * Thread: one at a time for a parser. */
 #ifndef TANDEM_CHAT_PARSE_GEMMA4_H
