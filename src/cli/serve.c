@@ -117,6 +117,8 @@ static const opt_spec usage = {"serve", "serve [-m MODEL] [FLAGS]",
                                opts, COUNT(opts)};
 
 /* --- the engine ---------------------------------------------------------------------------------*/
+static tandem_setting given[OPT_LIST_MAX];
+
 /* "queue_max=8"; texts live as long as the process. */
 static bool parse_setting(const char *text, tandem_setting *out)
 {
@@ -131,10 +133,9 @@ static bool parse_setting(const char *text, tandem_setting *out)
 
 static bool open_engine(void *ctx, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx, err *e)
 {
-    static tandem_setting given[OPT_LIST_MAX];
-    tandem_drafter        drafters[OPT_LIST_MAX];
-    tandem_options        o;
-    tok                  *t;
+    tandem_drafter drafters[OPT_LIST_MAX];
+    tandem_options o;
+    tok           *t;
     (void)ctx;
     tandem_options_init(&o);
     o.path      = flags.engine.path;
@@ -150,9 +151,8 @@ static bool open_engine(void *ctx, tandem **out, void (*wake)(void *wake_ctx), v
     o.routing_log   = flags.routing_log;
     o.settings      = given;
     o.n_settings    = flags.set.n;
-    for (int i = 0; i < flags.set.n; i++) parse_setting(flags.set.item[i], &given[i]);
-    o.wake     = wake;
-    o.wake_ctx = wake_ctx;
+    o.wake          = wake;
+    o.wake_ctx      = wake_ctx;
     return generate_add_drafters(&o, &flags.draft, cli_is_nano(flags.engine.path), drafters, e) &&
            (open_tok(&t, o.path, e) || err_wrap(e, "no text without a tokenizer")) && engine_open_with(out, &o, t, e);
 }
@@ -184,10 +184,9 @@ static void print_ready(void *ctx, const http_server *h)
 
 static int check_usage(int n_args, char **args)
 {
-    tandem_setting x;
     if (n_args) return opt_usage(&usage, "'%s' is one word too many: the model is given by -m", args[0]);
     for (int i = 0; i < flags.set.n; i++)
-        if (!parse_setting(flags.set.item[i], &x))
+        if (!parse_setting(flags.set.item[i], &given[i]))
             return opt_usage(&usage, "--set: '%s' is not NAME=VALUE", flags.set.item[i]);
     if (!flags.tls_cert != !flags.tls_key) return opt_usage(&usage, "--tls-cert and --tls-key go together");
     if (flags.api_key && flags.api_key_file)
