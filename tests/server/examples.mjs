@@ -1,0 +1,77 @@
+// The examples of docs/api.md, run: every command gives what is shown behind it, every field's example is taken, and every
+// field and path that the server has is on the page. Usage: node examples.mjs TANDEM
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { check, finish, post, same, serve } from "./serve.mjs";
+
+const root = join(import.meta.dirname, "..", ".."), page = readFileSync(join(root, "docs/api.md"), "utf8");
+const server = await serve(process.argv[2]);
+
+// --- what is shown: "…" is anything, in a text, for a value, as the rest of an object or of a list
+const TIMES = /^created$|_ms$|_s$|_second$|^logprob$|size$|bytes$/;
+const glob = (pattern) => new RegExp(`^${pattern.split("…").map((x) => x.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("[^]*?")}$`);
+function differs(got, want, path) {
+  if (want === "…") return "";
+  if (typeof want === "string" && typeof got === "string") return glob(want).test(got) ? "" : `${path} is ${JSON.stringify(got)}`;
+  if (typeof want === "number" && typeof got === "number") return want === got || TIMES.test(path.split(".").pop()) ? "" : `${path} is ${got}`;
+  if (Array.isArray(want) && Array.isArray(got)) {
+    const open = want.at(-1) === "…", n = want.length - open;
+    if (open ? got.length < n : got.length !== n) return `${path} has ${got.length} items`;
+    return want.slice(0, n).map((x, i) => differs(got[i], x, `${path}[${i}]`)).find(Boolean) ?? "";
+  }
+  if (want && got && typeof want === "object" && typeof got === "object") {
+    const keys = Object.keys(want).filter((k) => k !== "…"), extra = Object.keys(got).find((k) => !keys.includes(k));
+    if (extra && !("…" in want)) return `${path}.${extra} is not shown`;
+    return keys.map((k) => (k in got ? differs(got[k], want[k], `${path}.${k}`) : `${path}.${k} is missing`)).find(Boolean) ?? "";
+  }
+  return Object.is(got, want) ? "" : `${path} is ${JSON.stringify(got)}`;
+}
+
+let n = 0;
+for (const [, command, kind, shown] of page.matchAll(/```sh\n(curl [^]*?)```\n```(json|text)\n([^]*?)```/g)) {
+  n++;
+  const out = execFileSync("bash", ["-c", command.replaceAll("http://127.0.0.1:8080", server.url)], { encoding: "utf8" }).replaceAll("\r", "");
+  const what = command.split("\n")[0];
+  if (kind === "text") check(glob(shown.trim()).test(out.trim()), `${what} gives ${out}`);
+  else same(differs(JSON.parse(out), JSON.parse(shown), "reply"), "", `${what} gives ${out.slice(0, 600)}`);
+}
+same(n, page.split("```sh\n").length - 1, "every command has its outcome");
+check(n > 12, `${n} commands`);
+
+// --- fields
+const base = { C: ["/v1/chat/completions", { messages: [{ role: "user", content: "Hi" }], max_tokens: 4 }], T: ["/v1/completions", { prompt: "Hi", max_tokens: 4 }] };
+const shown = { C: new Set(), T: new Set(), tokenize: new Set(), detokenize: new Set() };
+for (const [, field, of, example] of page.matchAll(/^\| `([a-z_.]+)` \| ([CT, ]+) \|.*?\| `(".*?)` \|.*\|$/gm))
+  for (const where of of.split(", ")) {
+    const [path, body] = base[where], more = JSON.parse(`{${example}}`);
+    check(field.split(".")[0] in more, `the example of ${field} has it`);
+    const r = await post(server.url, path, { ...body, ...more });
+    same([r.status, r.status === 200 ? "" : await r.text()], [200, ""], `${path} with ${example}`);
+    shown[where].add(field);
+  }
+for (const [, field, example] of page.matchAll(/^\| `([a-z_]+)` \| [a-z, ]+ \| `(".*?)` \|.*\|$/gm)) {
+  const of = field === "tokens" ? "detokenize" : "tokenize";
+  same((await post(server.url, `/${of}`, { content: "Hi", ...JSON.parse(`{${example}}`) })).status, 200, `/${of} with ${example}`);
+  shown[of].add(field);
+}
+const source = readFileSync(join(root, "src/server/fields.c"), "utf8");
+const wheres = { FIELD_CHAT: ["C"], FIELD_TEXT: ["T"], FIELD_BOTH: ["C", "T"], FIELD_TOKENIZE: ["tokenize"], FIELD_DETOKENIZE: ["detokenize"] };
+let fields = 0;
+for (const [, name, where] of source.matchAll(/^ {4}\{"([a-z_.]+)",\s+FIELD_\w+,\s+(FIELD_\w+),/gm))
+  for (const w of wheres[where] ?? [where]) {
+    fields++;
+    check(shown[w]?.has(name), `${name} (${where}) is in docs/api.md`);
+  }
+same(fields, Object.values(shown).reduce((sum, s) => sum + s.size, 0), "docs/api.md has no field that the server has not");
+
+// --- paths
+const routes = [...readFileSync(join(root, "src/server/route.c"), "utf8").matchAll(/^ {4}\{"(GET|POST)",\s+"(\/[a-z/-]*)"/gm)];
+for (const [, method, path] of routes) {
+  const written = [`\`${method} ${path}`, `\`${method} /v1${path}`].some((x) => page.includes(x));
+  check(written || path.startsWith("/page"), `${method} ${path} is in docs/api.md`);
+}
+check(routes.length > 8, `${routes.length} paths`);
+console.log(`${n} commands, ${fields} fields, ${routes.length} paths`);
+await server.stop();
+finish();
