@@ -6,6 +6,7 @@
 #   make asan tsan  the unit tests under sanitizers  make fuzz   FUZZ_SECONDS (60) of each fuzz target
 #   make soak       100,000 tokens of every method against plain decoding, and the engine with many requests
 #   make bench-peer this engine and llama.cpp in turns on the same files, as ratios
+#   make bench-server  what HTTP costs, against the engine in process and tandem run
 #   make install DESTDIR= PREFIX=/usr/local          make format, make clean
 #   make CUDA=1     the same with the GPU backend; CUDA_ARCH=90 builds for one GPU family alone, and faster
 #   make check-gpu  unit tests with the GPU backend  make check-emu  its kernels, run on the processor
@@ -210,6 +211,11 @@ $(BUILD)/http_hostile: $(call obj,$(HOSTILE)) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(SSL_LIBS) $(LDLIBS)
 
+# What HTTP costs.
+$(BUILD)/server_rates: $(BUILD)/obj/tests/server/rates.o $(BUILD)/obj/src/bench/stats.o $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 .SECONDARY:
 
 # --- tests -------------------------------------------------------------------------------------
@@ -276,6 +282,15 @@ soak: $(BUILD)/spec_exact $(ENGINE)
 test: deps-test
 	tests/run
 
+# What HTTP costs: the engine in process and behind a server in turns, with many streams and with one.
+RATES_MODEL ?= $(BUILD)/mini.gguf
+bench-server: $(BUILD)/tandem $(BUILD)/server_rates $(RATES_MODEL)
+	$(BUILD)/server_rates $(BUILD)/tandem $(RATES_MODEL) 32 64 5
+	$(BUILD)/server_rates $(BUILD)/tandem $(RATES_MODEL) 1 256 7
+	$(BUILD)/server_rates $(BUILD)/tandem models/nano/target.gguf 32 256 7
+$(BUILD)/mini.gguf: | $(BUILD)/tandem
+	$(BUILD)/tandem bench shape --shape mini -o $@
+
 # Ours and llama.cpp in turns on PEER_MODELS="a.gguf b.gguf"; without, on made-up models of the shape of 26B-A4B, cut to 6 layers.
 PEER_TYPES    ?= q4_0 q4_k q8_0
 PEER_MODELS   ?= $(PEER_TYPES:%=$(BUILD)/peer/26b-a4b-%.gguf)
@@ -295,7 +310,7 @@ deps-run:
 	@tools/install_deps gcc libc6-dev libssl-dev
 
 deps-test:
-	@tools/install_deps gcc libc6-dev libssl-dev clang-format-14 libjansson-dev node-llhttp nodejs npm
+	@tools/install_deps gcc libc6-dev libssl-dev clang-format-14 libjansson-dev node-llhttp nodejs npm curl
 
 deps-fuzz:
 	@tools/install_deps gcc libc6-dev libssl-dev clang-14 libclang-rt-14-dev libjansson-dev node-llhttp
@@ -333,5 +348,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all bench-peer check example gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz soak test deps-run deps-test deps-fuzz run serve install format check-format clean
+.PHONY: all bench-peer bench-server check example gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz soak test deps-run deps-test deps-fuzz run serve install format check-format clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
