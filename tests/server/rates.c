@@ -40,7 +40,6 @@ static tandem *open_engine(void)
     o.path      = model;
     o.n_ctx     = 1024;
     o.max_lanes = 32;
-    o.no_prefix = true;
     if (!tandem_open(&t, &o, &e)) fail(e.text);
     return t;
 }
@@ -55,9 +54,11 @@ static double rate_here(tandem *t)
     for (int i = 0; i < n_streams; i++) {
         tandem_request r;
         tandem_error   e;
-        char           text[64];
+        char           text[64], tenant[32];
         prompt_of(i, text);
+        snprintf(tenant, sizeof tenant, "%ld", random()); /* nothing is found in the cache */
         tandem_request_init(t, &r);
+        r.tenant          = tenant;
         r.text            = text;
         r.max_tokens      = n_tokens;
         r.ignore_stop_ids = true;
@@ -78,6 +79,7 @@ static double rate_here(tandem *t)
 }
 
 /* --- tandem run ---------------------------------------------------------------------------------*/
+/* NaN: its answer ended early, which a server's does not. */
 static double rate_of_run(void)
 {
     char   command[4096], line[512];
@@ -91,9 +93,9 @@ static double rate_of_run(void)
     while (f && fgets(line, sizeof line, f)) {
         const char *at = strstr(line, "answer ");
         if (at && sscanf(at, "answer %d tokens in %lf s (%lf tok/s)", &n, &seconds, &rate) == 3 && n != n_tokens)
-            fail("tandem run stopped early: take a model that does not");
+            rate = NAN;
     }
-    if (!f || pclose(f) || !rate) fail("tandem run failed");
+    if (!f || pclose(f) || rate == 0) fail("tandem run failed");
     return rate;
 }
 
@@ -259,10 +261,10 @@ int main(int argc, char **args)
     for (int i = 0; i < n_pairs; i++) {
         here[i]   = rate_here(t);
         served s  = rate_served(&c);
-        run[i]    = n_streams == 1 ? rate_of_run() : 0;
+        run[i]    = n_streams == 1 && (!i || run[0] > 0) ? rate_of_run() : NAN;
         there[i]  = s.rate;
         ratio[i]  = 100 * (1 - s.rate / here[i]);
-        to_run[i] = run[i] ? 100 * (1 - s.alone / run[i]) : 0;
+        to_run[i] = 100 * (1 - s.alone / run[i]);
         gap[i]    = 100 * (s.told / s.alone - 1);
         cpu[i]    = s.cpu_us;
     }
@@ -273,8 +275,8 @@ int main(int argc, char **args)
            n_pairs);
     row("engine in process", here, "tok/s", 0);
     row("over HTTP, client included", there, "tok/s", 0);
-    row("HTTP is slower by", ratio, "%", n_streams == 1 ? 3 : 5);
-    if (n_streams == 1) {
+    row("HTTP is slower by", ratio, "%", 5);
+    if (run[0] > 0) {
         row("tandem run", run, "tok/s", 0);
         row("HTTP is slower than tandem run by", to_run, "%", 3);
     }
