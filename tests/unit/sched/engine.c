@@ -327,7 +327,7 @@ TEST(sched_queue_is_bounded_and_times_out)
     tandem_get_stats(e, &s);
     CHECK_INT(s.refused, 1);
     CHECK_INT(s.prompt_tokens, NANO_PROMPT); /* of the only one that ran */
-    nano_ask(t, e, &r, &a); /* there is room again */
+    nano_ask(t, e, &r, &a);                  /* there is room again */
     CHECK_INT(a.n, 100);
     tandem_close(e);
 }
