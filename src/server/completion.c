@@ -34,7 +34,8 @@ static bool is_chat(const completion *x) { return x->request.where == FIELD_CHAT
 
 static void cancel(completion *x)
 {
-    for (int i = 0; i < x->n_submitted; i++) tandem_cancel(x->choice[i].job);
+    for (int i = 0; i < x->n_choices; i++)
+        if (x->choice[i].job) tandem_cancel(x->choice[i].job);
 }
 
 /* --- on a worker --------------------------------------------------------------------------------*/
@@ -145,7 +146,7 @@ void completion_left(completion *x, bool delivered)
 /* --- replies ------------------------------------------------------------------------------------*/
 static void refuse(completion *x)
 {
-    if (x->n_submitted) cancel(x);
+    cancel(x);
     server_refuse(x->s, x->call, &x->why);
     x->ended = true;
 }
@@ -214,8 +215,10 @@ static void end_whole(completion *x)
     x->ended = true;
 }
 
+/* It may have been admitted and done between two looks. */
 static void end_stream(completion *x)
 {
+    if (!x->begun) begin(x);
     reply_done(&x->reply, x->choice, x->n_choices);
     put_out(x);
     http_end(x->call->http);
@@ -327,7 +330,7 @@ static void go_on(completion *x)
     if (!jobs_are_done(x) || (n_unfinished(x) && !x->why.status)) return;
     if (x->why.status)
         end_failed(x);
-    else if (x->begun)
+    else if (x->reply.stream)
         end_stream(x);
     else
         end_whole(x);

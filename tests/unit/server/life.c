@@ -191,6 +191,27 @@ TEST(server_cancels_what_nobody_waits_for)
     rig_stop(&r);
 }
 
+/* Of several prompts with several answers each only the first answers were submitted yet. */
+TEST(server_cancels_what_was_begun_of_many)
+{
+    static const char body[] =
+        "{\"prompt\":[\"Once\",\"Twice\"],\"n\":2,\"ignore_eos\":true,\"max_tokens\":3000,\"speculative\":\"off\"}";
+    server_rig   r;
+    tandem_stats s;
+    rig_init(&r, t);
+    r.engine_opt.max_lanes = 1;
+    r.engine_opt.n_ctx     = 4096;
+    rig_start(&r);
+    int fd = rig_connect(&r);
+    rig_send(fd, "POST", "/v1/completions", "", body);
+    wait_for(&r, is_queued);
+    close(fd);
+    wait_for(&r, is_idle);
+    tandem_get_stats(r.engine, &s);
+    CHECK_INT(s.finished[TANDEM_FINISH_CANCELLED], 2);
+    rig_stop(&r);
+}
+
 /* A client that does not read holds up nobody, and gets all of it when it does. */
 TEST(server_waits_for_a_slow_reader)
 {
