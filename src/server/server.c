@@ -87,7 +87,7 @@ static void reload_keys(keys **k, const char *path)
     err e = {0};
     if (!path) return;
     if (keys_reload(k, path, &e))
-        log_event(LOG_INFO, "keys", "%s has %zu keys now", path, keys_count(*k));
+        log_event(LOG_INFO, "keys", "%s was read again; keys: %zu", path, keys_count(*k));
     else
         log_event(LOG_ERROR, "keys", "%s; the keys are as they were", e.text);
 }

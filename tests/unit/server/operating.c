@@ -113,6 +113,7 @@ TEST(server_reads_its_keys_again)
     int        status = 0;
     rig_init(&r, t);
     r.opt.api_key_file = key_file(path, "hup.keys", "old", "ali");
+    test_listen_begin(false);
     rig_start(&r);
     CHECK_INT(status_of(&r, "GET", "/version", "X-Api-Key: old\r\n"), 200);
     key_file(path, "hup.keys", "new", "ali");
@@ -121,14 +122,14 @@ TEST(server_reads_its_keys_again)
         status = status_of(&r, "GET", "/version", "X-Api-Key: new\r\n");
     CHECK_INT(status, 200);
     CHECK_INT(status_of(&r, "GET", "/version", "X-Api-Key: old\r\n"), 401);
-    test_listen_begin(false);
     test_tmp_file("hup.keys", "in the clear\n", 13);
     pthread_kill(r.thread, SIGHUP);
     nap(0.1);
     CHECK_INT(status_of(&r, "GET", "/version", "X-Api-Key: new\r\n"), 200);
-    const char *said = test_listen_end();
-    CHECK(strstr(said, "not the SHA-256") && strstr(said, "the keys are as they were"));
     rig_stop(&r);
+    const char *said = test_listen_end();
+    CHECK(strstr(said, "was read again; keys: 1") && strstr(said, "not the SHA-256") &&
+          strstr(said, "the keys are as they were"));
 }
 
 TEST(server_does_not_start_with_wrong_keys)
