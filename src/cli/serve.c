@@ -19,6 +19,13 @@ static struct {
 static const option opts[] = {
     OPT_ENGINE(flags.engine),
     OPT_CONTEXT(flags.engine, flags.kv),
+    {.name = "max-ctx",
+     .kind = OPT_INT,
+     .dest = &flags.engine.n_ctx,
+     .arg  = "N",
+     .min  = 1,
+     .max  = GENERATE_MAX_CONTEXT,
+     .help = "the same as --ctx"},
     {.name = "max-lanes",
      .kind = OPT_INT,
      .dest = &flags.max_lanes,
