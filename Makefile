@@ -320,10 +320,10 @@ PROMPT ?= What is 27 plus 58?
 PORT   ?= 8080
 export MODEL PROMPT PORT
 run: deps-run
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(BUILD)/tandem run -m "$$MODEL" -- "$$PROMPT"
 serve: deps-run
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@exec $(BUILD)/tandem serve -m "$$MODEL" --port "$$PORT"
 
 $(BUILD)/tandem.1: $(BUILD)/tandem tools/make_man
