@@ -3,10 +3,13 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/sha256.h"
 #include "ops/sampling.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/random.h>
 
 enum { MAX_PRIORITY = 100, MAX_STOP_IDS = 1024 };
@@ -18,6 +21,8 @@ bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, 
     tok_ids_init(&m->stops, MAX_STOP_IDS);
     for (int i = 0; i < model->n_stop_ids; i++) tok_ids_put(&m->stops, model->stop_id[i]);
     if (t) tok_stop_ids(t, &m->stops);
+    if (getrandom(m->secret, sizeof m->secret, 0) != (ssize_t)sizeof m->secret)
+        return err_set(e, ERR_IO, "the system has no random numbers: %s", strerror(errno));
     return !m->stops.failed || err_set(e, ERR_UNAVAILABLE, "no memory for the ends of answers");
 }
 
@@ -222,11 +227,23 @@ static double deadline(double from, double seconds, int64_t setting_ms)
     return setting_ms == SETTING_UNLIMITED ? INFINITY : from + (double)setting_ms / 1e3;
 }
 
+static uint64_t salt_of(const job_maker *m, const char *tenant)
+{
+    sha256 s;
+    char   hex[65];
+    sha256_init(&s);
+    sha256_put(&s, m->secret, sizeof m->secret);
+    sha256_put(&s, tenant, strlen(tenant));
+    sha256_hex(&s, hex);
+    hex[16] = 0;
+    return strtoull(hex, NULL, 16);
+}
+
 static void take_rest(tandem_job *j, const settings *now, const tandem_request *r)
 {
     snprintf(j->id, sizeof j->id, "%s", r->id ? r->id : "");
     j->priority       = r->priority;
-    j->salt           = r->tenant ? str_hash(str_of(r->tenant)) : 0;
+    j->salt           = r->tenant ? salt_of(j->maker, r->tenant) : 0;
     j->kind           = r->kind ? str_hash(str_of(r->kind)) : 0;
     j->keep_on        = r->keep_on;
     j->keep_on_ctx    = r->keep_on_ctx;

@@ -28,7 +28,8 @@ typedef struct {
     const target *model;
     const tok    *tok; /* NULL: no text in or out */
     int           n_ctx;
-    tok_ids       stops; /* ends of answers: the model's and the tokenizer's */
+    tok_ids       stops;      /* ends of answers: the model's and the tokenizer's */
+    uint8_t       secret[16]; /* of tenants' salts: nobody can name himself so that he shares another one's prefixes */
 } job_maker;
 
 struct tandem_job {

@@ -141,7 +141,7 @@ void endpoint_page(server *s, server_call *c)
 {
     http_field          f[SERVER_MAX_FIELDS + 4];
     const http_request *q    = http_call_request(c->http);
-    page_part           part = page_find(q->path);
+    page_part           part = page_find(str_of(c->route->path));
     str                 host = http_call_field(c->http, "Host");
     char                base[300];
     buf                 body;

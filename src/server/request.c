@@ -318,16 +318,18 @@ static bool read_prompts(server_request *r, const tandem *t, server_error *why)
     return true;
 }
 
-/* Prefixes are shared by who has the same key and says the same salt. */
+/* Prefixes are shared by who has the same key and says the same salt. The key's length comes first: no salt can stand for
+ * the end of a key. */
 static bool choose_tenant(server_request *r, str key, server_error *why)
 {
+    enum { LENGTH = 24 };
     str   salt = r->f.cache_salt;
-    char *name = arena_try(&r->mem, key.n + salt.n + 2, 1);
+    char *name = arena_try(&r->mem, LENGTH + key.n + salt.n + 1, 1);
     if (!name) return no_memory(why);
     if (!key.n && !salt.n) return true;
-    if (key.n) memcpy(name, key.s, key.n);
-    name[key.n] = '/';
-    for (size_t i = 0; i < salt.n; i++) name[key.n + 1 + i] = salt.s[i] ? salt.s[i] : ' ';
+    int n = snprintf(name, LENGTH, "%zu:", key.n);
+    if (key.n) memcpy(name + n, key.s, key.n);
+    for (size_t i = 0; i < salt.n; i++) name[(size_t)n + key.n + i] = salt.s[i] ? salt.s[i] : ' ';
     r->ask.tenant = r->tenant = name;
     return true;
 }

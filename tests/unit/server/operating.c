@@ -207,6 +207,25 @@ TEST(server_shows_its_page)
     rig_stop(&r);
 }
 
+/* Every path that can be got, with and without the version before it. */
+TEST(server_paths_have_a_version_or_none)
+{
+    server_rig r;
+    rig_init(&r, t);
+    rig_start(&r);
+    for (int i = 0; i < n_routes; i++)
+        for (int version = 0; version < 2; version++) {
+            char      path[64];
+            rig_reply a;
+            if (strcmp(route_table[i].method, "GET") != 0 || strchr(route_table[i].path, '*')) continue;
+            snprintf(path, sizeof path, "%s%s", version ? "/v1" : "", route_table[i].path);
+            get(&r, path, "", &a);
+            CHECK_MSG(a.status == 200, "%s gives %d", path, a.status);
+            rig_reply_deinit(&a);
+        }
+    rig_stop(&r);
+}
+
 /* --- a step that hangs --------------------------------------------------------------------------*/
 static bool wait_for(void *ctx, int32_t token)
 {
