@@ -1,0 +1,332 @@
+/* GBNF: rules as llama.cpp's users write them.
+ *
+ *      root  ::= "a" b* | ( [^0-9\x41] "\n" ){2,3} .   # comment
+ *
+ * A rule goes on over line ends inside parentheses, behind "::=" and behind "|". "\xHH", "\uHHHH" and "\UHHHHHHHH" are
+ * characters, also in literals; other escapes are \n \r \t \\ \" \[ \] \- \^ and the like: the character itself. */
+#include "base/mem.h"
+#include "grammar/inside.h"
+
+#include <stdlib.h>
+
+enum { MAX_NESTED = 64, MAX_REPEATED = 4, MAX_RANGES = 4096 };
+
+typedef struct {
+    builder     b;
+    const char *p, *end, *text;
+    int         nested;
+    int32_t    *table; /* rules by name, + 1 */
+    err        *e;
+    bool        failed;
+} reader;
+
+enum { NAME_TABLE = GRAMMAR_MAX_RULES * 2 };
+
+static node *fail(reader *r, const char *what)
+{
+    int line = 1, column = 1;
+    for (const char *q = r->text; q < r->p && q < r->end; q++) {
+        column = *q == '\n' ? 1 : column + 1;
+        line += *q == '\n';
+    }
+    if (!r->failed) err_set(r->e, ERR_INPUT, "line %d, column %d: %s", line, column, what);
+    r->failed = true;
+    r->p      = r->end;
+    return node_empty(&r->b);
+}
+
+static int  peek(const reader *r) { return r->p < r->end ? (uint8_t)*r->p : -1; }
+static bool accept(reader *r, const char *s)
+{
+    size_t n = strlen(s);
+    if ((size_t)(r->end - r->p) < n || memcmp(r->p, s, n)) return false;
+    r->p += n;
+    return true;
+}
+
+static void skip_space(reader *r, bool lines)
+{
+    for (int c; (c = peek(r)) >= 0; r->p++) {
+        if (c == '#') {
+            while (r->p < r->end && *r->p != '\n' && *r->p != '\r') r->p++;
+            r->p--;
+        } else if (c != ' ' && c != '\t' && (!lines || (c != '\n' && c != '\r'))) {
+            return;
+        }
+    }
+}
+
+static bool is_name_char(int c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+}
+
+static str read_name(reader *r)
+{
+    const char *from = r->p;
+    while (is_name_char(peek(r))) r->p++;
+    return (str){from, (size_t)(r->p - from)};
+}
+
+/* The rule of that name, made when it is new. */
+static int32_t find_rule(reader *r, str name)
+{
+    uint64_t at = str_hash(name) & (NAME_TABLE - 1);
+    for (; r->table[at]; at = (at + 1) & (NAME_TABLE - 1))
+        if (str_eq(r->b.rule[r->table[at] - 1].name, name)) return r->table[at] - 1;
+    int32_t i = builder_rule(&r->b, name);
+    if (!r->b.failed) r->table[at] = i + 1;
+    return i;
+}
+
+/* --- characters -------------------------------------------------------------------------------- */
+static int hex_digit(int c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static uint32_t read_hex(reader *r, int n)
+{
+    uint32_t c = 0;
+    for (int i = 0; i < n; i++, r->p++) {
+        int d = hex_digit(peek(r));
+        if (d < 0) {
+            fail(r, "a hexadecimal digit is missing");
+            return 0;
+        }
+        c = c << 4 | (uint32_t)d;
+    }
+    if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) fail(r, "this escape is no character");
+    return r->failed ? 0 : c;
+}
+
+static uint32_t read_char(reader *r)
+{
+    uint32_t c;
+    if (accept(r, "\\")) {
+        int x = peek(r);
+        if (x >= 0) r->p++;
+        switch (x) {
+        case 'x': return read_hex(r, 2);
+        case 'u': return read_hex(r, 4);
+        case 'U': return read_hex(r, 8);
+        case 'n': return '\n';
+        case 'r': return '\r';
+        case 't': return '\t';
+        default:
+            if (x > 0x20 && x < 0x7F && !is_name_char(x)) return (uint32_t)x;
+            if (x == '-') return '-';
+            fail(r, "unknown escape");
+            return 0;
+        }
+    }
+    int n = r->p < r->end ? utf8_decode(r->p, (size_t)(r->end - r->p), &c) : 0;
+    if (!n) {
+        fail(r, r->p < r->end ? "this is not UTF-8" : "the grammar ends in the middle");
+        return 0;
+    }
+    r->p += n;
+    return c;
+}
+
+static node *read_literal(reader *r)
+{
+    buf b;
+    buf_init(&b, GRAMMAR_MAX_TEXT);
+    while (!r->failed && peek(r) != '"') {
+        char     out[4];
+        int      c = peek(r);
+        uint32_t x = c == '\n' || c < 0 ? (fail(r, "a literal does not end on its line"), 0) : read_char(r);
+        if (!r->failed) buf_put(&b, out, (size_t)utf8_encode(out, x));
+    }
+    r->p += !r->failed;
+    node *x = b.failed ? fail(r, "a literal is too long") : node_text(&r->b, buf_str(&b));
+    buf_deinit(&b);
+    return x;
+}
+
+static node *read_class(reader *r)
+{
+    char_range *range = mem_try_n(MAX_RANGES, sizeof *range);
+    int32_t     n     = 0;
+    bool not          = accept(r, "^");
+    if (!range) return fail(r, "no memory");
+    while (!r->failed && !accept(r, "]")) {
+        if (n == MAX_RANGES) {
+            fail(r, "a class has more than 4096 parts");
+            break;
+        }
+        uint32_t lo = read_char(r), hi = lo;
+        if (r->p + 1 < r->end && r->p[0] == '-' && r->p[1] != ']') {
+            r->p++;
+            hi = read_char(r);
+        }
+        if (!r->failed && hi < lo) fail(r, "a range ends before it begins");
+        range[n++] = (char_range){lo, hi};
+    }
+    node *x = not ? node_not(&r->b, range, n) : node_class(&r->b, range, n);
+    mem_free(range);
+    return x;
+}
+
+static node *read_token(reader *r)
+{
+    const char *from = r->p - 1;
+    while (peek(r) >= 0 && peek(r) != '>' && peek(r) != '\n') r->p++;
+    if (!accept(r, ">")) return fail(r, "a token's name does not end with >");
+    return node_marker(&r->b, (str){from, (size_t)(r->p - from)});
+}
+
+/* --- expressions ------------------------------------------------------------------------------- */
+static int32_t read_count(reader *r)
+{
+    int32_t n = 0;
+    if (hex_digit(peek(r)) < 0 || hex_digit(peek(r)) > 9) fail(r, "a count is missing");
+    while (peek(r) >= '0' && peek(r) <= '9') {
+        n = n * 10 + (*r->p++ - '0');
+        if (n > GRAMMAR_MAX_REPEAT) {
+            fail(r, "a count is over 16777216");
+            return 0;
+        }
+    }
+    return n;
+}
+
+static node *read_braces(reader *r, node *x)
+{
+    skip_space(r, false);
+    int32_t min = peek(r) == ',' ? 0 : read_count(r), max = min;
+    skip_space(r, false);
+    if (accept(r, ",")) {
+        skip_space(r, false);
+        max = peek(r) == '}' ? -1 : read_count(r);
+        skip_space(r, false);
+    }
+    if (!accept(r, "}")) return fail(r, "} is missing behind a count");
+    if (max >= 0 && max < min) return fail(r, "a repetition's most is below its least");
+    return node_repeat(&r->b, x, min, max);
+}
+
+static node *read_repeats(reader *r, node *x)
+{
+    for (int deep = 0; !r->failed; deep++) {
+        skip_space(r, r->nested > 0);
+        if (deep > MAX_REPEATED) return fail(r, "too many repetitions of repetitions");
+        if (accept(r, "*"))
+            x = node_repeat(&r->b, x, 0, -1);
+        else if (accept(r, "+"))
+            x = node_repeat(&r->b, x, 1, -1);
+        else if (accept(r, "?"))
+            x = node_repeat(&r->b, x, 0, 1);
+        else if (accept(r, "{"))
+            x = read_braces(r, x);
+        else
+            return x;
+    }
+    return x;
+}
+
+static node *read_alternatives(reader *r);
+
+static node *read_group(reader *r)
+{
+    if (r->nested == MAX_NESTED) return fail(r, "parentheses are nested more than 64 deep");
+    r->nested++;
+    node *x = read_alternatives(r);
+    r->nested--;
+    return accept(r, ")") ? x : fail(r, "expected ) here");
+}
+
+/* NULL where no item begins. */
+static node *read_item(reader *r)
+{
+    if (accept(r, "\"")) return read_literal(r);
+    if (accept(r, "[")) return read_class(r);
+    if (accept(r, ".")) return node_not(&r->b, NULL, 0);
+    if (accept(r, "(")) return read_group(r);
+    if (accept(r, "<")) return read_token(r);
+    if (is_name_char(peek(r))) return node_rule(&r->b, find_rule(r, read_name(r)));
+    return NULL;
+}
+
+/* Inside parentheses a line may end anywhere; outside, the next rule's name would look like an item. */
+static node *read_sequence(reader *r)
+{
+    node_vec v = {0};
+    skip_space(r, true);
+    for (node *x; !r->failed && (x = read_item(r));) {
+        node_vec_put(&r->b, &v, read_repeats(r, x));
+        skip_space(r, r->nested > 0);
+    }
+    return node_list(&r->b, NODE_SEQ, v.p, v.n);
+}
+
+static bool next_is_alternative(reader *r)
+{
+    const char *was = r->p;
+    skip_space(r, true);
+    if (accept(r, "|")) return true;
+    r->p = was;
+    return false;
+}
+
+static node *read_alternatives(reader *r)
+{
+    node_vec v = {0};
+    do node_vec_put(&r->b, &v, read_sequence(r));
+    while (!r->failed && next_is_alternative(r));
+    if (r->nested) skip_space(r, true);
+    return node_list(&r->b, NODE_ALT, v.p, v.n);
+}
+
+/* An empty first alternative would run into the next rule: "a ::=" and a line end, then a name and "::=". */
+static bool read_rule(reader *r)
+{
+    if (!is_name_char(peek(r))) return fail(r, "expected a rule's name"), false;
+    int32_t i = find_rule(r, read_name(r));
+    skip_space(r, false);
+    if (!accept(r, "::=")) return fail(r, "expected ::= behind a rule's name"), false;
+    if (r->b.failed) return false;
+    if (r->b.rule[i].body) return fail(r, "this rule is defined twice"), false;
+    node *body = read_alternatives(r);
+    builder_define(&r->b, i, body);
+    skip_space(r, false);
+    if (!r->failed && peek(r) >= 0 && peek(r) != '\n' && peek(r) != '\r') fail(r, "expected the end of the rule here");
+    return !r->failed;
+}
+
+static bool all_defined(reader *r)
+{
+    for (int32_t i = 0; i < r->b.n_rules; i++)
+        if (!r->b.rule[i].body)
+            return err_set(r->e, ERR_INPUT, "rule '%.*s' is used but not defined", STR_ARG(r->b.rule[i].name));
+    return true;
+}
+
+static bool read_rules(reader *r, int32_t *root)
+{
+    *root = find_rule(r, STR("root"));
+    for (skip_space(r, true); r->p < r->end; skip_space(r, true))
+        if (!read_rule(r)) return r->b.failed ? err_set(r->e, r->b.why.code, "%s", r->b.why.text) : false;
+    if (!r->b.failed && !r->b.rule[*root].body) return err_set(r->e, ERR_INPUT, "the grammar has no rule 'root'");
+    return !r->failed && (r->b.failed || all_defined(r));
+}
+
+bool grammar_from_gbnf(grammar **out, str text, err *e)
+{
+    *out = NULL;
+    if (text.n > GRAMMAR_MAX_TEXT)
+        return err_set(e, ERR_TOO_LARGE, "a grammar has %zu bytes, more than %d", text.n, GRAMMAR_MAX_TEXT);
+    reader  r = {.p = text.s, .text = text.s, .end = text.s + text.n, .e = e};
+    int32_t root;
+    r.table = mem_try_n(NAME_TABLE, sizeof *r.table);
+    if (!r.table) return err_set(e, ERR_UNAVAILABLE, "no memory for a grammar");
+    builder_init(&r.b, GRAMMAR_GBNF_DEPTH);
+    r.b.inlines = true;
+    bool ok     = read_rules(&r, &root) && grammar_compile(out, &r.b, root, e);
+    builder_deinit(&r.b);
+    mem_free(r.table);
+    return ok || err_wrap(e, "the grammar cannot be used");
+}

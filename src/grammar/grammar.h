@@ -1,0 +1,108 @@
+/* grammar/grammar.h - what an answer may be: a grammar, where a text stands in it, and the tokens that may come next.
+ *
+ *      GBNF ---------.                                     vocabulary --> grammar_vocab (a trie of the tokens' bytes)
+ *      JSON Schema ---+--> grammar (rules as automata) ------------------------. |
+ *      any object ---'                                                         grammar_machine
+ *                                     state --token--> state ...    state --> mask, forced token, forced text
+ *
+ * A state is a number: equal texts, and texts after which the same may follow, often have the same one. Keeping a state
+ * costs a count, so every row of a tree of guesses has its own.
+ *
+ * Limits are counts, not clocks, so a grammar is refused everywhere or nowhere. A text can always be completed: what could
+ * not be ended within the depth limit is not allowed to begin. What is nested over GRAMMAR_JSON_DEPTH deep is not written by
+ * a schema's grammar.
+ *
+ * Errors: ERR_INPUT for a grammar or schema that cannot be kept, with line or path; ERR_TOO_LARGE over a limit;
+ * ERR_UNAVAILABLE when there is no memory; ERR_LIMIT when following a text needs more than a machine has.
+ *
+ * Threads: a grammar and a grammar_vocab do not change: any number of threads. A machine belongs to one thread at a time; it
+ * may serve any number of answers. It borrows the grammar and the vocabulary, and takes all its memory at birth. */
+#ifndef TANDEM_GRAMMAR_GRAMMAR_H
+#define TANDEM_GRAMMAR_GRAMMAR_H
+#include "tok/tok.h"
+#include "json/json.h"
+
+enum {
+    GRAMMAR_MAX_TEXT    = 1 << 20, /* bytes of a GBNF text, or of a schema's names and constants */
+    GRAMMAR_MAX_RULES   = 1 << 14,
+    GRAMMAR_MAX_STATES  = 1 << 17, /* of all automata together */
+    GRAMMAR_MAX_REPEAT  = 1 << 24,
+    GRAMMAR_MAX_TOKEN   = 255, /* bytes; longer tokens are never allowed */
+    GRAMMAR_MAX_MARKERS = 32,
+    GRAMMAR_JSON_DEPTH  = 64,   /* open calls of a schema's grammar: about as many open brackets */
+    GRAMMAR_GBNF_DEPTH  = 1024, /* open calls of a GBNF grammar; calls at the end of a rule do not count */
+};
+#define GRAMMAR_MAX_MEMORY ((size_t)64 << 20) /* bytes of one compilation */
+
+/* --- compiling --------------------------------------------------------------------------------- */
+typedef struct grammar grammar;
+
+/* GBNF as llama.cpp's users write it; starts at the rule `root`. <name> is the one token whose text is <name>, <[7]> the
+ * token 7: the only way to a marker. */
+bool grammar_from_gbnf(grammar **out, str text, err *e);
+
+/* How a schema's values are written. */
+typedef enum {
+    GRAMMAR_JSON,
+    GRAMMAR_GEMMA4, /* the arguments of a tool call: bare keys, strings between <|"|> markers */
+} grammar_dialect;
+bool grammar_from_schema(grammar **out, const json_value *schema, grammar_dialect dialect, err *e);
+bool grammar_any_object(grammar **out, err *e); /* response_format json_object */
+/* One call of one of the tools, as Gemma 4 writes it: <|tool_call>call:NAME{...}<tool_call|>, or several one after
+ * another. A schema that is NULL takes no arguments. */
+typedef struct {
+    str               name;
+    const json_value *parameters;
+} grammar_tool;
+bool grammar_tool_calls(grammar **out, const grammar_tool *tool, size_t n, bool several, err *e);
+void grammar_free(grammar *g); /* NULL is fine, here and below */
+
+/* --- the vocabulary ---------------------------------------------------------------------------- */
+typedef struct grammar_vocab grammar_vocab;
+
+/* Normal and byte tokens take part by their bytes. end_ids end an answer: allowed exactly where the grammar can end. */
+bool    grammar_vocab_new(grammar_vocab **out, const tok *t, const int32_t *end_ids, size_t n_ends, err *e);
+void    grammar_vocab_free(grammar_vocab *v);
+int32_t grammar_vocab_size(const grammar_vocab *v);
+size_t  grammar_mask_words(const grammar_vocab *v); /* of a mask: bit id & 63 of word id >> 6 */
+
+/* --- following a text -------------------------------------------------------------------------- */
+typedef struct grammar_machine grammar_machine;
+typedef int32_t                grammar_state;
+enum {
+    GRAMMAR_NO    = -1, /* the grammar does not allow it */
+    GRAMMAR_ENDED = -2, /* behind an end token: nothing follows */
+    GRAMMAR_FULL  = -3, /* following it needs more than a machine has: only grammars made for it get there */
+};
+
+/* ERR_INPUT when the grammar names a marker that the vocabulary lacks. */
+bool grammar_machine_new(grammar_machine **out, const grammar *g, const grammar_vocab *v, err *e);
+void grammar_machine_free(grammar_machine *m);
+
+/* What these return is held once for the caller, who drops it; negative values need no dropping. */
+grammar_state grammar_start(grammar_machine *m);
+grammar_state grammar_take(grammar_machine *m, grammar_state s, int32_t token);
+grammar_state grammar_take_bytes(grammar_machine *m, grammar_state s, str bytes);
+grammar_state grammar_fork(grammar_machine *m, grammar_state s); /* holds it once more and returns it */
+void          grammar_drop(grammar_machine *m, grammar_state s);
+
+bool grammar_can_end(const grammar_machine *m, grammar_state s);
+bool grammar_must_end(const grammar_machine *m, grammar_state s); /* nothing else may follow */
+
+/* The tokens that may come next: never none. Borrowed until the next call of grammar_mask or grammar_forced. NULL with
+ * ERR_LIMIT when the grammar is so ambiguous that the work or the memory has no bound that a step could bear. */
+const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e);
+/* The only token that may come next, -1 when there are several. */
+int32_t grammar_forced(grammar_machine *m, grammar_state s);
+/* The bytes that must come next whatever the tokens, at most cap: a draft for the tokenizer to cut. Stops before a place
+ * where the text may end. */
+size_t grammar_forced_text(grammar_machine *m, grammar_state s, char *out, size_t cap);
+
+typedef struct {
+    int64_t masks, cached;       /* asked for; answered from the cache */
+    int64_t locals, sweeps;      /* rule positions worked out for the whole vocabulary; times the pools were swept */
+    int32_t n_states, n_classes; /* live now; of bytes */
+    size_t  bytes;               /* taken at birth */
+} grammar_stats;
+grammar_stats grammar_machine_stats(const grammar_machine *m);
+#endif

@@ -1,0 +1,222 @@
+/* grammar/inside.h - what the files of grammar/ share.
+ *
+ * Readers (gbnf.c, schema.c) build rules out of nodes; compile.c turns every rule into an automaton over symbols: bytes, and
+ * behind them the markers that the grammar names. All automata lie in one array of places.
+ *
+ *      PLACE_BYTES   consumes one symbol: edges lo..hi -> to
+ *      PLACE_SPLIT   any of its edges, consuming nothing
+ *      PLACE_CALL    rule `rule`, then `then`; without a `then` the rule takes the caller's place (a call at the end)
+ *      PLACE_LOOP    rule `rule` min to max times, counted on the stack, then `then`
+ *      PLACE_END     the rule is complete
+ *
+ * `height` of a place: calls that must be opened on top of the present ones to complete the rule from there. A place is
+ * entered only where its height still fits the grammar's depth, so nothing is begun that could not be ended. */
+#ifndef TANDEM_GRAMMAR_INSIDE_H
+#define TANDEM_GRAMMAR_INSIDE_H
+#include "grammar/grammar.h"
+
+/* --- building ---------------------------------------------------------------------------------- */
+typedef enum { NODE_TEXT, NODE_CLASS, NODE_SEQ, NODE_ALT, NODE_REPEAT, NODE_RULE, NODE_MARKER } node_kind;
+typedef struct {
+    uint32_t lo, hi; /* code points, both counted in */
+} char_range;
+typedef struct node node;
+struct node {
+    node_kind kind;
+    int32_t   n;      /* of kids or ranges */
+    int32_t   weight; /* places it takes, about; 0: not known yet */
+    int32_t   round;  /* of a repeated body: the rule made of it + 1 */
+    union {
+        str         text; /* bytes */
+        char_range *range;
+        node      **kid; /* an ALT of none matches nothing */
+        struct {
+            node   *body;
+            int32_t min, max; /* max < 0: no end */
+        };
+        int32_t index; /* of a rule or a marker */
+    };
+};
+
+typedef struct {
+    str   name; /* for sentences; empty: a made-up rule */
+    node *body; /* NULL: not defined yet */
+} rule;
+
+typedef struct {
+    arena   mem;
+    rule   *rule;
+    int32_t n_rules, rule_cap;
+    str     marker[GRAMMAR_MAX_MARKERS];
+    int32_t n_markers;
+    size_t  n_bytes; /* of texts */
+    int     max_depth;
+    bool    inlines; /* small rules that are repeated are written out in their callers */
+    bool    failed;  /* memory ran out or a limit was passed; `why` is set */
+    err     why;
+} builder;
+
+void builder_init(builder *b, int max_depth);
+void builder_deinit(builder *b);
+bool builder_fail(builder *b, err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Nodes: never NULL, after a failure a node that matches nothing. The kids' array is copied. */
+node   *node_text(builder *b, str s); /* copied */
+node   *node_puts(builder *b, const char *s);
+node   *node_class(builder *b, const char_range *r, int32_t n); /* sorted and joined here */
+node   *node_not(builder *b, const char_range *r, int32_t n);   /* every other character */
+node   *node_list(builder *b, node_kind kind, node *const *kid, int32_t n);
+node   *node_repeat(builder *b, node *body, int32_t min, int32_t max);
+node   *node_rule(builder *b, int32_t index);
+node   *node_marker(builder *b, str name);
+int32_t builder_rule(builder *b, str name); /* a new one, without a body */
+void    builder_define(builder *b, int32_t index, node *body);
+#define node_seq(b, ...)                                                                                               \
+    node_list((b), NODE_SEQ, (node *[]){__VA_ARGS__}, (int32_t)(sizeof((node *[]){__VA_ARGS__}) / sizeof(node *)))
+#define node_alt(b, ...)                                                                                               \
+    node_list((b), NODE_ALT, (node *[]){__VA_ARGS__}, (int32_t)(sizeof((node *[]){__VA_ARGS__}) / sizeof(node *)))
+static inline node *node_empty(builder *b) { return node_text(b, (str){0}); }
+
+/* A growing array of nodes in the builder's arena. */
+typedef struct {
+    node  **p;
+    int32_t n, cap;
+} node_vec;
+void node_vec_put(builder *b, node_vec *v, node *x);
+
+/* A regular expression as a node over a string's characters. `wrap` turns a class into what is written for it. Refuses what
+ * has no place in a grammar, naming it. min and max: characters of the shortest and the longest match, max < 0: no end. */
+typedef struct {
+    builder *b;
+    node *(*wrap)(void *ctx, const char_range *r, int32_t n);
+    void *ctx;
+} regex_options;
+typedef struct {
+    node   *body;
+    int32_t min, max;
+    node   *only; /* the pattern is this class from only_min to only_max times; NULL: it is not so simple */
+    int32_t only_min, only_max;
+} regex;
+bool regex_parse(regex *out, str pattern, const regex_options *o, err *e);
+
+/* --- compiled ---------------------------------------------------------------------------------- */
+enum { SYMBOL_MARKER = 256, MAX_SYMBOLS = SYMBOL_MARKER + GRAMMAR_MAX_MARKERS, HEIGHT_NEVER = 1 << 20 };
+typedef enum { PLACE_BYTES, PLACE_SPLIT, PLACE_CALL, PLACE_LOOP, PLACE_END } place_kind;
+typedef struct {
+    uint16_t lo, hi; /* symbols; after compilation classes of symbols */
+    int32_t  to;
+} edge;
+typedef struct {
+    uint8_t kind;
+    int32_t n;          /* edges */
+    int32_t first;      /* edge */
+    int32_t rule, then; /* CALL, LOOP; then < 0: a call at the end */
+    int32_t min, max;   /* LOOP; max < 0: no end */
+    int32_t height;     /* HEIGHT_NEVER: it cannot be completed */
+} place;
+struct grammar {
+    place   *place;
+    edge    *edge;
+    int32_t *start; /* of each rule */
+    int32_t  n_places, n_edges, n_rules, root;
+    int      max_depth;
+    int32_t  n_classes; /* symbols that no edge tells apart */
+    uint16_t class_of[MAX_SYMBOLS], symbol_of[MAX_SYMBOLS];
+    char    *marker[GRAMMAR_MAX_MARKERS];
+    int32_t  n_markers;
+};
+bool grammar_compile(grammar **out, builder *b, int32_t root, err *e);
+
+/* --- the vocabulary ---------------------------------------------------------------------------- */
+/* A trie in the order of a walk: a node's descendants follow it, up to `next`. Node 0 is the root, of depth 0. */
+typedef struct {
+    uint32_t next;
+    int32_t  token; /* the lowest that ends here, -1: none; vocab.same chains the others */
+    uint8_t  byte, depth;
+} trie_node;
+struct grammar_vocab {
+    const tok *tok;
+    int32_t    n;
+    int        max_depth;
+    uint32_t   n_nodes;
+    trie_node *node;
+    int32_t   *same;  /* [n] the next token with the same bytes, -1: none */
+    uint8_t   *plays; /* [n] takes part by its bytes */
+    int32_t   *end_id;
+    size_t     n_ends;
+};
+
+/* --- the machine ------------------------------------------------------------------------------- */
+enum {
+    STACK_BOTTOM = 0,
+    NEXT_UNKNOWN = -2, /* in state.next, beside GRAMMAR_NO */
+};
+typedef struct {
+    int32_t then;   /* the place to go on at; of a loop: the loop itself */
+    int32_t count;  /* of a loop: rounds begun, from 1 */
+    int32_t parent; /* stack node */
+    int32_t depth;  /* bottom: 0 */
+} stack_node;
+typedef struct {
+    int32_t place, stack; /* a PLACE_BYTES */
+} config;
+typedef struct {
+    int32_t  first, n; /* configs, sorted by stack and place */
+    uint32_t refs;
+    int32_t need; /* the deepest that a place asked for on the way here or out of here: INT32_MAX when refused for it */
+    int32_t mask; /* slot of the cache, -1: none */
+    int32_t local; /* the same */
+    uint64_t hash;
+    bool     live, can_end, marked;
+} state;
+
+typedef struct mask_cache mask_cache;
+struct grammar_machine {
+    const grammar       *g;
+    const grammar_vocab *v;
+    int32_t              marker_id[GRAMMAR_MAX_MARKERS];
+
+    state   *state;
+    int32_t *next; /* [state][class] */
+    int32_t  n_states, free_state, n_live;
+    int32_t *state_table; /* hash -> state + 1 */
+
+    config *config, *config_spare;
+    int32_t n_configs;
+
+    stack_node *stack; /* free ones: depth < 0, parent is the next free */
+    uint8_t    *stack_mark;
+    int32_t     n_stack, free_stack;
+    int32_t    *stack_table;
+
+    config   *work; /* of a closure, as it was reached; its stacks are not swept */
+    int32_t   n_work;
+    config   *found; /* its result */
+    int32_t   n_found;
+    uint32_t *seen; /* work index + 1 by hash, good when seen_round matches */
+    uint32_t *seen_round, round;
+    bool      found_end, refused_depth;
+    bool      overflow; /* this closure is too large, whatever the pools hold */
+    bool      starved;  /* the pools or the budget of this call are used up */
+    int32_t   need;
+    int32_t   path[GRAMMAR_MAX_TOKEN + 2], n_path; /* states of a walk through the vocabulary: not swept */
+
+    int64_t       budget; /* of closure steps for the call at hand */
+    mask_cache   *cache;
+    grammar_stats stats;
+};
+
+void machine_begin(grammar_machine *m); /* of each call from outside */
+/* State after one symbol's class; GRAMMAR_NO. Not held. */
+int32_t machine_next(grammar_machine *m, int32_t s, int32_t class);
+/* The state that follows when the call on top of this stack ends. */
+int32_t machine_pop(grammar_machine *m, int32_t stack);
+/* The state of these configs alone, none of them closed further. */
+int32_t machine_intern(grammar_machine *m, config *c, int32_t n, bool can_end, int32_t need);
+int32_t machine_push(grammar_machine *m, int32_t then, int32_t count, int32_t parent);
+void    machine_hold(grammar_machine *m, int32_t s);
+void    machine_let_go(grammar_machine *m, int32_t s);
+
+mask_cache *mask_cache_new(const grammar_vocab *v, size_t *bytes);
+void        mask_cache_free(mask_cache *c);
+void        mask_cache_forget(grammar_machine *m); /* everything: its states may then be swept */
+#endif

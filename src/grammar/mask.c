@@ -1,0 +1,432 @@
+/* Which tokens may come next.
+ *
+ * The vocabulary is a trie in the order of a walk; a walk takes a state along and jumps over what it cannot enter. From most
+ * states that is short. Inside a string nearly every token is allowed, and the walk sees all of the trie: milliseconds. But
+ * what happens there hardly depends on who called the string's rule, so a run of configs with the same stack is looked at
+ * alone, with its stack cut off below ("local"):
+ *
+ *      tokens that stay inside the call, or end exactly with it         allowed whatever is below
+ *      exits: nodes of the trie where the call ends inside of tokens     walked on with the state below
+ *
+ * The first part is worked out once for each place of the grammar, and only the exits again for each stack. The counts of
+ * loops on top of the stack are kept, but only as far as the longest token could tell them apart.
+ *
+ * A cut stack is lower: where the depth limit could have shown, the state's own walk is done instead. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "grammar/inside.h"
+
+#include <stdlib.h>
+
+enum {
+    MAX_MASKS  = 96, /* of states, as asked for */
+    MAX_LOCALS = 160,
+    MAX_LOOPS  = 4,  /* counted loops kept on top of a cut stack */
+    MAX_RUNS   = 16, /* stacks of a state; with more it is walked as a whole */
+};
+
+/* --- the vocabulary ---------------------------------------------------------------------------- */
+typedef struct {
+    str     bytes;
+    int32_t id;
+} spelled;
+
+static int by_bytes(const void *pa, const void *pb)
+{
+    const spelled *a = pa, *b = pb;
+    size_t         n = a->bytes.n < b->bytes.n ? a->bytes.n : b->bytes.n;
+    int            d = memcmp(a->bytes.s, b->bytes.s, n);
+    if (d) return d;
+    if (a->bytes.n != b->bytes.n) return a->bytes.n < b->bytes.n ? -1 : 1;
+    return a->id < b->id ? -1 : 1;
+}
+
+/* Closes the nodes that are open below `depth`. */
+static void close_nodes(grammar_vocab *v, const uint32_t *open, int from, int depth)
+{
+    for (int d = from; d > depth; d--) v->node[open[d]].next = v->n_nodes;
+}
+
+static void fill_trie(grammar_vocab *v, const spelled *s, int32_t n)
+{
+    uint32_t open[GRAMMAR_MAX_TOKEN + 1] = {0};
+    int      depth                       = 0;
+    v->n_nodes                           = 1;
+    v->node[0]                           = (trie_node){.token = -1};
+    for (int32_t i = 0; i < n; i++) {
+        str    x    = s[i].bytes;
+        size_t same = 0;
+        while (i && same < x.n && same < s[i - 1].bytes.n && x.s[same] == s[i - 1].bytes.s[same]) same++;
+        close_nodes(v, open, depth, (int)same);
+        for (size_t k = same; k < x.n; k++) {
+            open[k + 1]           = v->n_nodes;
+            v->node[v->n_nodes++] = (trie_node){.token = -1, .byte = (uint8_t)x.s[k], .depth = (uint8_t)(k + 1)};
+        }
+        depth          = (int)x.n;
+        trie_node *end = &v->node[open[depth]];
+        if (end->token < 0)
+            end->token = s[i].id;
+        else
+            v->same[s[i - 1].id] = s[i].id; /* equal ones come in order */
+        v->max_depth = most(v->max_depth, depth);
+    }
+    close_nodes(v, open, depth, -1);
+}
+
+static bool is_end(const grammar_vocab *v, int32_t id)
+{
+    for (size_t i = 0; i < v->n_ends; i++)
+        if (v->end_id[i] == id) return true;
+    return false;
+}
+
+static bool build_vocab(grammar_vocab *v)
+{
+    size_t   n_bytes = 1;
+    int32_t  n       = 0;
+    spelled *s       = mem_try_n((size_t)v->n + 1, sizeof *s);
+    for (int32_t id = 0; s && id < v->n; id++) {
+        tok_kind_t kind  = tok_kind(v->tok, id);
+        str        bytes = tok_bytes(v->tok, id);
+        if ((kind != TOK_NORMAL && kind != TOK_BYTE) || !bytes.n || bytes.n > GRAMMAR_MAX_TOKEN || is_end(v, id))
+            continue;
+        v->plays[id] = 1;
+        s[n++]       = (spelled){bytes, id};
+        n_bytes += bytes.n;
+    }
+    if (s) qsort(s, (size_t)n, sizeof *s, by_bytes);
+    v->node = s ? mem_try_n(n_bytes, sizeof *v->node) : NULL;
+    if (v->node) {
+        fill_trie(v, s, n);
+        trie_node *less = mem_try_resize(v->node, v->n_nodes * sizeof *v->node);
+        if (less) v->node = less;
+    }
+    mem_free(s);
+    return v->node != NULL;
+}
+
+bool grammar_vocab_new(grammar_vocab **out, const tok *t, const int32_t *end_ids, size_t n_ends, err *e)
+{
+    grammar_vocab *v = mem_try(sizeof *v);
+    bool           ok;
+    *out = NULL;
+    if (!v) return err_set(e, ERR_UNAVAILABLE, "no memory for the vocabulary's bytes");
+    v->tok    = t;
+    v->n      = tok_size(t);
+    v->n_ends = n_ends;
+    v->same   = mem_try_n((size_t)v->n + 1, sizeof *v->same);
+    v->plays  = mem_try((size_t)v->n + 1);
+    v->end_id = mem_try_n(n_ends + 1, sizeof *v->end_id);
+    ok        = v->same && v->plays && v->end_id;
+    if (ok) {
+        memset(v->same, 0xFF, (size_t)v->n * sizeof *v->same);
+        if (n_ends) memcpy(v->end_id, end_ids, n_ends * sizeof *end_ids);
+        ok = build_vocab(v);
+    }
+    if (ok)
+        *out = v;
+    else
+        grammar_vocab_free(v);
+    return ok || err_set(e, ERR_UNAVAILABLE, "no memory for the vocabulary's bytes");
+}
+
+void grammar_vocab_free(grammar_vocab *v)
+{
+    if (!v) return;
+    mem_free(v->node);
+    mem_free(v->same);
+    mem_free(v->plays);
+    mem_free(v->end_id);
+    mem_free(v);
+}
+
+int32_t grammar_vocab_size(const grammar_vocab *v) { return v->n; }
+size_t  grammar_mask_words(const grammar_vocab *v) { return ((size_t)v->n + 63) / 64; }
+
+/* --- the cache --------------------------------------------------------------------------------- */
+typedef struct {
+    int32_t  state; /* -1: free */
+    uint64_t used;
+} mask_slot;
+typedef struct {
+    int32_t  state, need; /* need: calls above the cut; INT32_MAX: it cannot be told without the stack */
+    uint32_t first_exit, n_exits;
+} local_slot;
+
+struct mask_cache {
+    size_t     n_words;
+    mask_slot  mask[MAX_MASKS];
+    uint64_t  *mask_bits;
+    uint64_t   clock;
+    local_slot local[MAX_LOCALS];
+    int32_t    n_locals;
+    uint64_t  *local_bits;
+    uint32_t  *exit; /* of all locals */
+    uint32_t   n_exits, max_exits;
+};
+
+mask_cache *mask_cache_new(const grammar_vocab *v, size_t *bytes)
+{
+    mask_cache *c = mem_try(sizeof *c);
+    if (!c) return NULL;
+    c->n_words    = grammar_mask_words(v);
+    c->max_exits  = v->n_nodes / 2 + 1024;
+    c->mask_bits  = mem_try_n(c->n_words * MAX_MASKS, sizeof *c->mask_bits);
+    c->local_bits = mem_try_n(c->n_words * MAX_LOCALS, sizeof *c->local_bits);
+    c->exit       = mem_try_n(c->max_exits, sizeof *c->exit);
+    *bytes += c->n_words * (MAX_MASKS + MAX_LOCALS) * sizeof(uint64_t) + c->max_exits * sizeof *c->exit;
+    for (int i = 0; i < MAX_MASKS; i++) c->mask[i].state = -1;
+    if (c->mask_bits && c->local_bits && c->exit) return c;
+    mask_cache_free(c);
+    return NULL;
+}
+
+void mask_cache_free(mask_cache *c)
+{
+    if (!c) return;
+    mem_free(c->mask_bits);
+    mem_free(c->local_bits);
+    mem_free(c->exit);
+    mem_free(c);
+}
+
+static void forget_locals(grammar_machine *m)
+{
+    mask_cache *c = m->cache;
+    for (int32_t i = 0; i < c->n_locals; i++) m->state[c->local[i].state].local = -1;
+    c->n_locals = 0;
+    c->n_exits  = 0;
+}
+
+void mask_cache_forget(grammar_machine *m)
+{
+    mask_cache *c = m->cache;
+    for (int32_t i = 0; i < MAX_MASKS; i++) {
+        if (c->mask[i].state >= 0) m->state[c->mask[i].state].mask = -1;
+        c->mask[i].state = -1;
+    }
+    forget_locals(m);
+}
+
+static int32_t oldest_mask(const mask_cache *c)
+{
+    int32_t best = 0;
+    for (int32_t i = 0; i < MAX_MASKS; i++) {
+        if (c->mask[i].state < 0) return i;
+        if (c->mask[i].used < c->mask[best].used) best = i;
+    }
+    return best;
+}
+
+/* --- walks ------------------------------------------------------------------------------------- */
+static void allow(const grammar_vocab *v, uint64_t *bits, int32_t id)
+{
+    for (; id >= 0; id = v->same[id]) bits[id >> 6] |= UINT64_C(1) << (id & 63);
+}
+
+typedef struct { /* of a local */
+    uint32_t *exit;
+    uint32_t  n, max;
+    int32_t   need;
+} exits;
+
+/* Allows what state s can take of the tokens below a node of the trie. */
+static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, exits *x)
+{
+    const trie_node *trie    = m->v->node;
+    const int32_t   *next    = m->next;
+    size_t           classes = (size_t)m->g->n_classes;
+    uint32_t         end = trie[from].next, i = from + 1;
+    int              base    = trie[from].depth;
+    int64_t          visited = 0;
+    m->path[0]               = s;
+    while (i < end) {
+        trie_node n   = trie[i];
+        int       d   = n.depth - base;
+        int32_t   was = m->path[d - 1];
+        size_t class  = m->g->class_of[n.byte];
+        int32_t to    = next[(size_t)was * classes + class];
+        visited++;
+        if (to == NEXT_UNKNOWN) {
+            m->n_path = d;
+            to        = machine_next(m, was, (int32_t) class);
+            if (x) x->need = most(x->need, m->state[was].need);
+            if (m->starved) break;
+        }
+        if (to < 0) {
+            i = n.next;
+            continue;
+        }
+        m->path[d] = to;
+        if (n.token >= 0) allow(m->v, bits, n.token);
+        if (x) {
+            x->need = most(x->need, m->state[to].need);
+            if (m->state[to].can_end && n.next > i + 1) {
+                if (x->n < x->max) x->exit[x->n] = i;
+                x->n++;
+            }
+        }
+        i++;
+    }
+    m->n_path = 0;
+    m->budget -= visited;
+}
+
+/* --- locals ------------------------------------------------------------------------------------ */
+/* A loop's count that no token can tell from the true one. */
+static int32_t plain_count(const grammar_machine *m, stack_node f)
+{
+    const place *p   = &m->g->place[f.then];
+    int32_t      far = m->v->max_depth + 1;
+    if (p->max < 0 && f.count >= p->min) return f.count;
+    if (f.count < p->min) return p->min - f.count > far ? p->min - far : f.count;
+    return p->max - f.count > far ? p->max - far : f.count;
+}
+
+/* The stack of a run without what is below its loops; *cut is what was cut off. */
+static int32_t cut_stack(grammar_machine *m, int32_t stack, int32_t *cut)
+{
+    int32_t loop[MAX_LOOPS], n = 0, local = STACK_BOTTOM;
+    while (n < MAX_LOOPS && stack != STACK_BOTTOM && m->stack[stack].count) {
+        loop[n++] = stack;
+        stack     = m->stack[stack].parent;
+    }
+    *cut = stack;
+    while (n-- && local >= 0) {
+        stack_node f = m->stack[loop[n]];
+        local        = machine_push(m, f.then, plain_count(m, f), local);
+        if (local >= 0) m->work[m->n_work++] = (config){0, local};
+    }
+    return local;
+}
+
+/* The state of configs first .. first + n of s, with their stack cut. */
+static int32_t local_state(grammar_machine *m, int32_t s, int32_t first, int32_t n, int32_t *cut)
+{
+    m->n_work     = 0;
+    int32_t stack = cut_stack(m, m->config[m->state[s].first + first].stack, cut);
+    if (stack < 0) return GRAMMAR_NO;
+    for (int32_t i = 0; i < n; i++) m->found[i] = (config){m->config[m->state[s].first + first + i].place, stack};
+    return machine_intern(m, m->found, n, false, 0);
+}
+
+static const local_slot *work_out_local(grammar_machine *m, int32_t local)
+{
+    mask_cache *c = m->cache;
+    if (m->state[local].local >= 0) return &c->local[m->state[local].local];
+    if (c->n_locals == MAX_LOCALS || c->n_exits > c->max_exits / 4 * 3) forget_locals(m);
+    uint64_t *bits = c->local_bits + (size_t)c->n_locals * c->n_words;
+    exits     x    = {.exit = c->exit + c->n_exits, .max = c->max_exits - c->n_exits};
+    memset(bits, 0, c->n_words * sizeof *bits);
+    machine_hold(m, local);
+    int32_t  slot    = c->n_locals;
+    uint32_t n_exits = c->n_exits;
+    walk(m, 0, local, bits, &x);
+    machine_let_go(m, local);
+    m->stats.locals++;
+    if (m->starved) return NULL;
+    if (c->n_locals != slot) { /* a sweep forgot the others: this one is not kept either */
+        c->local[slot] = (local_slot){local, INT32_MAX, 0, 0};
+        return &c->local[slot];
+    }
+    bool fits      = x.n <= x.max;
+    c->local[slot] = (local_slot){local, fits ? x.need : INT32_MAX, n_exits, fits ? x.n : 0};
+    c->n_exits += fits ? x.n : 0;
+    c->n_locals++;
+    m->state[local].local = slot;
+    return &c->local[slot];
+}
+
+/* What a run of configs allows; false when only the whole state can tell. */
+static bool allow_run(grammar_machine *m, int32_t s, int32_t first, int32_t n, uint64_t *bits)
+{
+    int32_t           cut, local = local_state(m, s, first, n, &cut);
+    const local_slot *l = local < 0 ? NULL : work_out_local(m, local);
+    if (!l || l->need >= INT32_MAX - m->g->max_depth || l->need + m->stack[cut].depth > m->g->max_depth) return false;
+    const uint64_t *more = m->cache->local_bits + (size_t)(l - m->cache->local) * m->cache->n_words;
+    for (size_t i = 0; i < m->cache->n_words; i++) bits[i] |= more[i];
+    if (cut == STACK_BOTTOM || !l->n_exits) return true;
+    uint32_t first_exit = l->first_exit, n_exits = l->n_exits;
+    m->n_work     = 0;
+    int32_t below = machine_pop(m, cut);
+    if (below < 0) return !m->starved; /* cannot be: a call that was begun has an end */
+    machine_hold(m, below);
+    for (uint32_t i = 0; i < n_exits && !m->starved; i++) walk(m, m->cache->exit[first_exit + i], below, bits, NULL);
+    machine_let_go(m, below);
+    return true;
+}
+
+static bool allow_runs(grammar_machine *m, int32_t s, uint64_t *bits)
+{
+    int32_t n_runs = 0;
+    for (int32_t i = 0, k; i < m->state[s].n; i = k) {
+        int32_t stack = m->config[m->state[s].first + i].stack;
+        for (k = i; k < m->state[s].n && m->config[m->state[s].first + k].stack == stack;) k++;
+        if (++n_runs > MAX_RUNS || !allow_run(m, s, i, k - i, bits)) return false;
+    }
+    return true;
+}
+
+/* --- the mask ---------------------------------------------------------------------------------- */
+static void work_out(grammar_machine *m, int32_t s, uint64_t *bits)
+{
+    size_t bytes = m->cache->n_words * sizeof *bits;
+    memset(bits, 0, bytes);
+    if (!allow_runs(m, s, bits) && !m->starved) {
+        memset(bits, 0, bytes);
+        walk(m, 0, s, bits, NULL);
+    }
+    for (int32_t i = 0; i < m->g->n_markers; i++)
+        if (machine_next(m, s, m->g->class_of[SYMBOL_MARKER + i]) >= 0)
+            bits[m->marker_id[i] >> 6] |= UINT64_C(1) << (m->marker_id[i] & 63);
+    for (size_t i = 0; m->state[s].can_end && i < m->v->n_ends; i++) {
+        int32_t id = m->v->end_id[i];
+        if (id >= 0 && id < m->v->n) bits[id >> 6] |= UINT64_C(1) << (id & 63);
+    }
+}
+
+static bool any(const uint64_t *bits, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (bits[i]) return true;
+    return false;
+}
+
+const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e)
+{
+    mask_cache *c = m->cache;
+    machine_begin(m);
+    m->stats.masks++;
+    int32_t slot = m->state[s].mask;
+    if (slot >= 0) {
+        m->stats.cached++;
+    } else {
+        slot = oldest_mask(c);
+        if (c->mask[slot].state >= 0) m->state[c->mask[slot].state].mask = -1;
+        c->mask[slot].state = -1;
+        uint64_t *bits      = c->mask_bits + (size_t)slot * c->n_words;
+        machine_hold(m, s);
+        work_out(m, s, bits);
+        machine_let_go(m, s);
+        if (m->starved || !any(bits, c->n_words)) {
+            err_set(e, ERR_LIMIT, "the grammar is too ambiguous to be followed here");
+            return NULL;
+        }
+        c->mask[slot].state = s;
+        m->state[s].mask    = slot;
+    }
+    c->mask[slot].used = ++c->clock;
+    return c->mask_bits + (size_t)slot * c->n_words;
+}
+
+int32_t grammar_forced(grammar_machine *m, grammar_state s)
+{
+    int32_t         only = -1;
+    const uint64_t *bits = s >= 0 ? grammar_mask(m, s, NULL) : NULL;
+    for (size_t i = 0; bits && i < m->cache->n_words; i++) {
+        if (!bits[i]) continue;
+        if (only >= 0 || bits[i] & (bits[i] - 1)) return -1;
+        only = (int32_t)(i * 64) + __builtin_ctzll(bits[i]);
+    }
+    return only;
+}

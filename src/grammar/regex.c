@@ -1,0 +1,337 @@
+/* JSON Schema's `pattern`: the regular part of ECMAScript's expressions, as in its Unicode mode.
+ *
+ * Literals, ., classes, \d \w \s and their complements, groups, alternatives, greedy and lazy repetition, ^ and $ at the ends
+ * of alternatives. A pattern that is not anchored matches anywhere in the string. References, assertions, \b and \p are
+ * refused. */
+#include "base/mem.h"
+#include "grammar/inside.h"
+
+enum { MAX_NESTED = 32, MAX_RANGES = 256, LENGTH_MOST = 1 << 24, MAX_CODE = 0x10FFFF };
+
+typedef struct {
+    node   *x;
+    int32_t min, max;           /* characters; max < 0: no end */
+    node   *only;               /* a class, repeated */
+    int32_t only_min, only_max; /* so often */
+} part;
+
+typedef struct {
+    const regex_options *o;
+    builder             *b;
+    const char          *p, *end;
+    str                  all;
+    int                  nested;
+    err                 *e;
+    bool                 failed;
+} reader;
+
+static part fail(reader *r, const char *what)
+{
+    if (!r->failed) err_set(r->e, ERR_INPUT, "%s in '%.*s'", what, STR_ARG(r->all));
+    r->failed = true;
+    r->p      = r->end;
+    return (part){.x = node_empty(r->b)};
+}
+
+static int peek(const reader *r) { return r->p < r->end ? (uint8_t)*r->p : -1; }
+
+static bool accept(reader *r, const char *s)
+{
+    size_t n = strlen(s);
+    if ((size_t)(r->end - r->p) < n || memcmp(r->p, s, n)) return false;
+    r->p += n;
+    return true;
+}
+
+/* --- classes ----------------------------------------------------------------------------------- */
+typedef struct {
+    char_range p[MAX_RANGES];
+    int32_t    n;
+} ranges;
+
+static void put_range(reader *r, ranges *x, uint32_t lo, uint32_t hi)
+{
+    if (x->n == MAX_RANGES)
+        fail(r, "a class has too many parts");
+    else
+        x->p[x->n++] = (char_range){lo, hi};
+}
+
+static const char_range digits[] = {{'0', '9'}};
+static const char_range words[]  = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+static const char_range spaces[] = {{9, 13},          {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680},
+                                    {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
+                                    {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+
+/* Sorted ranges, or all but them. */
+static void put_set(reader *r, ranges *x, const char_range *set, size_t n, bool not )
+{
+    uint32_t lo = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!not )
+            put_range(r, x, set[i].lo, set[i].hi);
+        else if (set[i].lo > lo)
+            put_range(r, x, lo, set[i].lo - 1);
+        lo = set[i].hi + 1;
+    }
+    if (not ) put_range(r, x, lo, MAX_CODE);
+}
+
+static bool put_named_set(reader *r, ranges *x, int c)
+{
+    switch (c) {
+    case 'd':
+    case 'D': put_set(r, x, digits, COUNT(digits), c == 'D'); return true;
+    case 'w':
+    case 'W': put_set(r, x, words, COUNT(words), c == 'W'); return true;
+    case 's':
+    case 'S': put_set(r, x, spaces, COUNT(spaces), c == 'S'); return true;
+    default: return false;
+    }
+}
+
+static uint32_t read_hex(reader *r, int n)
+{
+    uint32_t c = 0;
+    for (int i = 0; i < n; i++, r->p++) {
+        int x = peek(r), d = x >= '0' && x <= '9'                 ? x - '0'
+                             : (x | 32) >= 'a' && (x | 32) <= 'f' ? (x | 32) - 'a' + 10
+                                                                  : -1;
+        if (d < 0) {
+            fail(r, "a hexadecimal digit is missing");
+            return 0;
+        }
+        c = c << 4 | (uint32_t)d;
+    }
+    return c;
+}
+
+static uint32_t read_unicode(reader *r)
+{
+    uint32_t c;
+    if (accept(r, "{")) {
+        for (c = 0; !r->failed && !accept(r, "}");)
+            if ((c = c << 4 | read_hex(r, 1)) > MAX_CODE) fail(r, "this escape is no character");
+        return c;
+    }
+    c = read_hex(r, 4);
+    if (c >= 0xD800 && c <= 0xDBFF && accept(r, "\\u")) {
+        uint32_t low = read_hex(r, 4);
+        if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
+    }
+    if (c >= 0xD800 && c <= 0xDFFF) fail(r, "half a character");
+    return c;
+}
+
+/* Behind a backslash; a set of several goes to x and the result is -1. */
+static int64_t read_escape(reader *r, ranges *x)
+{
+    static const char from[] = "nrtfv0", to[] = {'\n', '\r', '\t', '\f', '\v', 0};
+    int               c = peek(r);
+    if (c < 0) return fail(r, "nothing follows a backslash"), 0;
+    r->p++;
+    if (put_named_set(r, x, c)) return -1;
+    if (c == 'x') return read_hex(r, 2);
+    if (c == 'u') return read_unicode(r);
+    const char *at = c ? strchr(from, c) : NULL;
+    if (at) return to[at - from];
+    if ((c >= '1' && c <= '9') || c == 'k') return fail(r, "a reference to a group"), 0;
+    if ((c | 32) == 'b') return fail(r, "\\b"), 0;
+    if ((c | 32) == 'p') return fail(r, "\\p"), 0;
+    if ((c | 32) >= 'a' && (c | 32) <= 'z') return fail(r, "an unknown escape"), 0;
+    if (c >= 0x80) return fail(r, "an unknown escape"), 0;
+    return c;
+}
+
+static int64_t read_char(reader *r, ranges *x)
+{
+    uint32_t c;
+    if (accept(r, "\\")) return read_escape(r, x);
+    int n = r->p < r->end ? utf8_decode(r->p, (size_t)(r->end - r->p), &c) : 0;
+    if (!n) return fail(r, "a character is missing"), 0;
+    r->p += n;
+    return c;
+}
+
+static part one_class(reader *r, const ranges *x)
+{
+    node *c = r->o->wrap(r->o->ctx, x->p, x->n);
+    return (part){.x = c, .min = 1, .max = 1, .only = c, .only_min = 1, .only_max = 1};
+}
+
+static part read_class(reader *r)
+{
+    ranges x = {.n = 0};
+    bool not = accept(r, "^");
+    while (!r->failed && !accept(r, "]")) {
+        bool    in_class_b = accept(r, "\\b"); /* here a backspace */
+        int64_t lo = in_class_b ? 8 : read_char(r, &x), hi = lo;
+        if (lo >= 0 && r->p + 1 < r->end && r->p[0] == '-' && r->p[1] != ']') {
+            r->p++;
+            hi = read_char(r, &x);
+            if (hi < lo) fail(r, "a range ends before it begins");
+        }
+        if (lo >= 0 && !r->failed) put_range(r, &x, (uint32_t)lo, (uint32_t)hi);
+    }
+    if (not &&!r->failed) {
+        node  *tidy = node_not(r->b, x.p, x.n);
+        ranges y    = {.n = 0};
+        for (int32_t i = 0; tidy->kind == NODE_CLASS && i < tidy->n; i++)
+            put_range(r, &y, tidy->range[i].lo, tidy->range[i].hi);
+        return one_class(r, &y);
+    }
+    return one_class(r, &x);
+}
+
+static part any_char(reader *r, bool lines)
+{
+    static const char_range ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+    ranges                  x      = {.n = 0};
+    put_set(r, &x, ends, lines ? 0 : COUNT(ends), true);
+    return one_class(r, &x);
+}
+
+/* --- expressions ------------------------------------------------------------------------------- */
+static int32_t add_length(int32_t a, int32_t b)
+{
+    return a < 0 || b < 0 ? -1 : a + b > LENGTH_MOST ? LENGTH_MOST : a + b;
+}
+static int32_t times_length(int32_t a, int32_t n)
+{
+    if (a == 0 || n == 0) return 0;
+    if (a < 0 || n < 0) return -1;
+    return (int64_t)a * n > LENGTH_MOST ? LENGTH_MOST : a * n;
+}
+
+static part repeat(reader *r, part x, int32_t min, int32_t max)
+{
+    part y = {.x = node_repeat(r->b, x.x, min, max), .min = times_length(x.min, min), .max = times_length(x.max, max)};
+    if (x.only && x.only_min == 1 && x.only_max == 1) {
+        y.only     = x.only;
+        y.only_min = min;
+        y.only_max = max;
+    }
+    accept(r, "?"); /* lazy: the same language */
+    return y;
+}
+
+static bool read_count(reader *r, int32_t *out)
+{
+    int32_t n = 0;
+    if (peek(r) < '0' || peek(r) > '9') return false;
+    while (peek(r) >= '0' && peek(r) <= '9') {
+        n = n * 10 + (*r->p++ - '0');
+        if (n > GRAMMAR_MAX_REPEAT) return fail(r, "a count is too large"), false;
+    }
+    *out = n;
+    return true;
+}
+
+static part read_braces(reader *r, part x)
+{
+    int32_t min, max;
+    if (!read_count(r, &min)) return fail(r, "a count is missing");
+    max = min;
+    if (accept(r, ",") && !read_count(r, &max)) max = -1;
+    if (!accept(r, "}")) return fail(r, "} is missing");
+    if (max >= 0 && max < min) return fail(r, "a repetition's most is below its least");
+    return repeat(r, x, min, max);
+}
+
+static part read_repeat(reader *r, part x)
+{
+    if (accept(r, "*")) return repeat(r, x, 0, -1);
+    if (accept(r, "+")) return repeat(r, x, 1, -1);
+    if (accept(r, "?")) return repeat(r, x, 0, 1);
+    if (accept(r, "{")) return read_braces(r, x);
+    return x;
+}
+
+static part read_alternatives(reader *r, bool top);
+
+static part read_group(reader *r)
+{
+    if (accept(r, "?<") && (peek(r) == '=' || peek(r) == '!')) return fail(r, "a look behind");
+    if (r->p[-1] == '<') { /* a name */
+        while (peek(r) >= 0 && !accept(r, ">")) r->p++;
+    } else if (accept(r, "?:")) {
+    } else if (peek(r) == '?') {
+        return fail(r, "a look ahead or a flag");
+    }
+    if (r->nested == MAX_NESTED) return fail(r, "groups are nested too deep");
+    r->nested++;
+    part x = read_alternatives(r, false);
+    r->nested--;
+    return accept(r, ")") ? x : fail(r, ") is missing");
+}
+
+static part read_item(reader *r)
+{
+    ranges x = {.n = 0};
+    if (accept(r, "(")) return read_group(r);
+    if (accept(r, "[")) return read_class(r);
+    if (accept(r, ".")) return any_char(r, false);
+    if (peek(r) == '^' || peek(r) == '$') return fail(r, "^ or $ inside of the pattern");
+    if (peek(r) >= 0 && strchr("*+?{}]", peek(r))) return fail(r, "a misplaced * + ? { } or ]");
+    int64_t c = read_char(r, &x);
+    if (c >= 0) put_range(r, &x, (uint32_t)c, (uint32_t)c);
+    return one_class(r, &x);
+}
+
+static bool at_end_of_branch(const reader *r)
+{
+    return peek(r) < 0 || peek(r) == '|' || peek(r) == ')' ||
+           (peek(r) == '$' && (r->p + 1 == r->end || r->p[1] == '|'));
+}
+
+/* One alternative; at the top with its anchors. */
+static part read_branch(reader *r, bool top)
+{
+    node_vec v       = {0};
+    part     all     = {0};
+    bool     at_head = top && accept(r, "^");
+    if (top && !at_head) {
+        node_vec_put(r->b, &v, node_repeat(r->b, any_char(r, true).x, 0, -1));
+        all.max = -1;
+    }
+    while (!r->failed && !at_end_of_branch(r)) {
+        part x       = read_repeat(r, read_item(r));
+        all.only     = v.n ? NULL : x.only;
+        all.only_min = x.only_min, all.only_max = x.only_max;
+        all.min = add_length(all.min, x.min), all.max = add_length(all.max, x.max);
+        node_vec_put(r->b, &v, x.x);
+    }
+    if (top && !accept(r, "$") && !r->failed) {
+        node_vec_put(r->b, &v, node_repeat(r->b, any_char(r, true).x, 0, -1));
+        all.max  = -1;
+        all.only = NULL;
+    }
+    if (peek(r) == '$') return fail(r, "^ or $ inside of the pattern");
+    all.x = node_list(r->b, NODE_SEQ, v.p, v.n);
+    return all;
+}
+
+static part read_alternatives(reader *r, bool top)
+{
+    node_vec v   = {0};
+    part     all = read_branch(r, top);
+    node_vec_put(r->b, &v, all.x);
+    while (!r->failed && accept(r, "|")) {
+        part x = read_branch(r, top);
+        node_vec_put(r->b, &v, x.x);
+        all.only = NULL;
+        if (x.min < all.min) all.min = x.min;
+        if (x.max < 0 || (all.max >= 0 && x.max > all.max)) all.max = x.max;
+    }
+    all.x = node_list(r->b, NODE_ALT, v.p, v.n);
+    return all;
+}
+
+bool regex_parse(regex *out, str pattern, const regex_options *o, err *e)
+{
+    reader r = {.o = o, .b = o->b, .p = pattern.s, .end = pattern.s + pattern.n, .all = pattern, .e = e};
+    part   x = read_alternatives(&r, true);
+    if (!r.failed && r.p < r.end) fail(&r, "a misplaced )");
+    *out = (regex){x.x, x.min, x.max, x.only, x.only_min, x.only_max};
+    return !r.failed;
+}

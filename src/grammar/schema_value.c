@@ -1,0 +1,567 @@
+/* Strings, numbers and constants of a schema as nodes.
+ *
+ * A string's characters: what needs no escape stands for itself, \u only for whole characters, so a character is one
+ * "unit" and lengths count units. Numbers have at most 15 digits, which a double keeps apart: a bound that the digits keep
+ * is kept by every reader. A number with bounds has no exponent and is counted in units of its last possible digit. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "grammar/schema.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DIGITS = 15, FRACTION = 6, MAX_MULTIPLE = 100, MAX_LISTED = 4096, MAX_NAME = 64, SAFE_DIGITS = 15 };
+#define SAFE_INTEGER INT64_C(9007199254740991) /* 2^53 - 1 */
+
+node *make_space(maker *m)
+{
+    return m->dialect == GRAMMAR_JSON ? node_repeat(&m->b, node_puts(&m->b, " "), 0, 1) : node_empty(&m->b);
+}
+
+node *make_comma(maker *m) { return node_seq(&m->b, node_puts(&m->b, ","), make_space(m)); }
+node *make_null(maker *m) { return node_puts(&m->b, "null"); }
+
+/* --- characters -------------------------------------------------------------------------------- */
+static const char_range json_plain[] = {{0x20, '!'}, {'#', '['}, {']', 0x10FFFF}};
+
+static node *ascii_class(maker *m, const char *pairs)
+{
+    char_range r[8];
+    int32_t    n = 0;
+    for (; pairs[0]; pairs += 2) r[n++] = (char_range){(uint8_t)pairs[0], (uint8_t)pairs[1]};
+    return node_class(&m->b, r, n);
+}
+
+static node *unicode_escape(maker *m)
+{
+    builder *b   = &m->b;
+    node    *hex = ascii_class(m, "09afAF"), *d = ascii_class(m, "ddDD");
+    node    *low = node_seq(b, node_puts(b, "\\u"), d, ascii_class(m, "cfCF"), node_repeat(b, hex, 2, 2));
+    return node_seq(b, node_puts(b, "u"),
+                    node_alt(b, node_seq(b, ascii_class(m, "09acAC"), node_repeat(b, hex, 3, 3)),
+                             node_seq(b, ascii_class(m, "efEF"), node_repeat(b, hex, 3, 3)),
+                             node_seq(b, d, ascii_class(m, "07"), node_repeat(b, hex, 2, 2)),
+                             node_seq(b, d, ascii_class(m, "89abAB"), node_repeat(b, hex, 2, 2), low)));
+}
+
+static node *make_unit(maker *m, bool key)
+{
+    builder *b = &m->b;
+    if (m->dialect == GRAMMAR_GEMMA4) return node_not(b, NULL, 0);
+    node *simple = ascii_class(m, "\"\"\\\\//bbffnnrrtt");
+    node *escape = key ? simple : node_alt(b, simple, unicode_escape(m));
+    return node_alt(b, node_class(b, json_plain, COUNT(json_plain)), node_seq(b, node_puts(b, "\\"), escape));
+}
+
+static node *quote(maker *m)
+{
+    return m->dialect == GRAMMAR_JSON ? node_puts(&m->b, "\"") : node_marker(&m->b, STR("<|\"|>"));
+}
+
+node *make_string(maker *m, int32_t min, int32_t max)
+{
+    builder *b = &m->b;
+    for (int32_t i = 0; i < m->n_strings; i++)
+        if (m->strings[i].min == min && m->strings[i].max == max) return node_rule(b, m->strings[i].rule);
+    if (max >= 0 && max < min) return NULL;
+    if (!m->unit) m->unit = make_unit(m, false);
+    int32_t r = builder_rule(b, (str){0});
+    builder_define(b, r, node_seq(b, quote(m), node_repeat(b, m->unit, min, max), quote(m)));
+    if (m->n_strings < (int32_t)COUNT(m->strings)) m->strings[m->n_strings++] = (string_rule){min, max, r};
+    return node_rule(b, r);
+}
+
+/* A class of a pattern as it is written: escaped where it must be. */
+static node *wrap_class(void *ctx, const char_range *r, int32_t n)
+{
+    static const char escape[] = "b\bt\tn\nf\fr\r\"\"\\\\";
+    maker            *m        = ctx;
+    builder          *b        = &m->b;
+    char_range        plain[512];
+    node_vec          v       = {0};
+    int32_t           n_plain = 0;
+    if (m->dialect == GRAMMAR_GEMMA4) return node_class(b, r, n);
+    for (int32_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < COUNT(json_plain) && n_plain < (int32_t)COUNT(plain); k++) {
+            uint32_t lo = r[i].lo > json_plain[k].lo ? r[i].lo : json_plain[k].lo;
+            uint32_t hi = r[i].hi < json_plain[k].hi ? r[i].hi : json_plain[k].hi;
+            if (lo <= hi) plain[n_plain++] = (char_range){lo, hi};
+        }
+        for (size_t k = 0; escape[k]; k += 2) {
+            uint32_t c = (uint8_t)escape[k + 1];
+            if (c >= r[i].lo && c <= r[i].hi) node_vec_put(b, &v, node_text(b, (str){(char[]){'\\', escape[k]}, 2}));
+        }
+    }
+    if (n_plain) node_vec_put(b, &v, node_class(b, plain, n_plain));
+    return node_list(b, NODE_ALT, v.p, v.n);
+}
+
+/* Whether lengths min .. max keep all of x's own, or can be put into it. */
+static bool fit_lengths(maker *m, regex *x, int32_t min, int32_t max)
+{
+    if (x->min >= min && (max < 0 || (x->max >= 0 && x->max <= max))) return true;
+    if (!x->only) return false;
+    int32_t lo = most(x->only_min, min);
+    int32_t hi = max < 0 ? x->only_max : x->only_max < 0 ? max : least(x->only_max, max);
+    x->body    = hi >= 0 && hi < lo ? NULL : node_repeat(&m->b, x->only, lo, hi);
+    return true;
+}
+
+node *make_pattern(maker *m, const path *at, str pattern, bool is_format, int32_t min, int32_t max)
+{
+    regex_options o = {.b = &m->b, .wrap = wrap_class, .ctx = m};
+    regex         x;
+    err           why = {0};
+    if (!regex_parse(&x, pattern, &o, &why)) {
+        refuse(m, at, "pattern", "%s cannot be kept", why.text);
+        return NULL;
+    }
+    if (!fit_lengths(m, &x, min, max)) {
+        refuse(m, at, is_format ? "format" : "pattern", "cannot be kept together with minLength or maxLength");
+        return NULL;
+    }
+    return x.body ? node_seq(&m->b, quote(m), x.body, quote(m)) : NULL;
+}
+
+#define DATE                                                                                                           \
+    "[0-9]{3}[1-9]-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2["  \
+    "0-8]))"
+#define CLOCK  "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?"
+#define ZONE   "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+#define BYTE   "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+#define LABEL  "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define HEX(n) "[0-9a-fA-F]{" #n "}"
+
+node *make_format(maker *m, const path *at, str format, int32_t min, int32_t max)
+{
+    static const char *const known[][2] = {
+        {"date", "^" DATE "$"},
+        {"time", "^" CLOCK ZONE "$"},
+        {"date-time", "^" DATE "T" CLOCK ZONE "$"},
+        {"uuid", "^" HEX(8) "-" HEX(4) "-" HEX(4) "-" HEX(4) "-" HEX(12) "$"},
+        {"email", "^[A-Za-z0-9_+-]{1,32}(\\.[A-Za-z0-9_+-]{1,31})?@(" LABEL "\\.){1,3}[A-Za-z]{2,18}$"},
+        {"ipv4", "^" BYTE "(\\." BYTE "){3}$"},
+        {"ipv6", "^[0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4}){7}$"},
+        {"hostname", "^(" LABEL "\\.){0,3}[A-Za-z]{2,18}$"},
+        {"uri", "^(https?|ftp)://(" LABEL "\\.){0,3}[A-Za-z]{2,18}(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]*)*$"},
+        {"duration", "^P([1-9][0-9]{0,5}D(T[1-9][0-9]{0,5}[HMS])?|T[1-9][0-9]{0,5}[HMS]|[1-9][0-9]{0,3}[WMY])$"},
+    };
+    for (size_t i = 0; i < COUNT(known); i++)
+        if (str_is(format, known[i][0])) return make_pattern(m, at, str_of(known[i][1]), true, min, max);
+    refuse(m, at, "format",
+           "'%.*s' is not known; date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6 and uri are",
+           STR_ARG(format));
+    return NULL;
+}
+
+bool is_number_format(str f)
+{
+    return str_is(f, "int32") || str_is(f, "int64") || str_is(f, "uint32") || str_is(f, "uint64") ||
+           str_is(f, "float") || str_is(f, "double");
+}
+
+/* --- ranges of digits -------------------------------------------------------------------------- */
+static bool all_are(const char *s, int n, char c)
+{
+    for (int i = 0; i < n; i++)
+        if (s[i] != c) return false;
+    return true;
+}
+
+static node *digit(maker *m, char lo, char hi) { return node_class(&m->b, &(char_range){(uint8_t)lo, (uint8_t)hi}, 1); }
+
+typedef enum {
+    EXACTLY, /* n digits */
+    SOME,    /* of a fraction: 1 to n, as if zeros followed */
+    ANY,     /* of a fraction: 0 to n */
+} how_many;
+
+static const char zeros[] = "0000000000000000000", nines[] = "9999999999999999999";
+
+/* Strings of digits from lo to hi, which have n. */
+static node *digits_between(maker *m, const char *lo, const char *hi, int n, how_many how)
+{
+    static const int fewest[] = {0, 1, 0};
+    how_many         then     = how == EXACTLY ? EXACTLY : ANY;
+    builder         *b        = &m->b;
+    node            *x;
+    if (!n) return node_empty(b);
+    bool low = all_are(lo, n, '0'), high = all_are(hi, n, '9');
+    if (low && high) return node_repeat(b, digit(m, '0', '9'), how == EXACTLY ? n : fewest[how], n);
+    if (lo[0] == hi[0]) {
+        x = node_seq(b, digit(m, lo[0], lo[0]), digits_between(m, lo + 1, hi + 1, n - 1, then));
+    } else {
+        node_vec v   = {0};
+        bool     cut = !all_are(lo + 1, n - 1, '0'), cut_high = !all_are(hi + 1, n - 1, '9');
+        char     from = (char)(lo[0] + cut), to = (char)(hi[0] - cut_high);
+        if (cut)
+            node_vec_put(b, &v, node_seq(b, digit(m, lo[0], lo[0]), digits_between(m, lo + 1, nines, n - 1, then)));
+        if (from <= to)
+            node_vec_put(b, &v, node_seq(b, digit(m, from, to), digits_between(m, zeros, nines, n - 1, then)));
+        if (cut_high)
+            node_vec_put(b, &v, node_seq(b, digit(m, hi[0], hi[0]), digits_between(m, zeros, hi + 1, n - 1, then)));
+        x = node_list(b, NODE_ALT, v.p, v.n);
+    }
+    return how == ANY && low ? node_repeat(b, x, 0, 1) : x;
+}
+
+/* Whole numbers without a sign. */
+static node *whole_between(maker *m, uint64_t lo, uint64_t hi)
+{
+    node_vec v     = {0};
+    uint64_t first = 0; /* of this many digits */
+    for (int n = 1; n <= 19; n++) {
+        uint64_t last = first ? first * 10 - 1 : 9;
+        uint64_t a = lo > first ? lo : first, z = hi < last ? hi : last;
+        if (a <= z) {
+            char from[24], to[24];
+            snprintf(from, sizeof from, "%0*llu", n, (unsigned long long)a);
+            snprintf(to, sizeof to, "%0*llu", n, (unsigned long long)z);
+            node_vec_put(&m->b, &v, digits_between(m, from, to, n, EXACTLY));
+        }
+        first = last + 1;
+    }
+    return node_list(&m->b, NODE_ALT, v.p, v.n);
+}
+
+/* --- integers ---------------------------------------------------------------------------------- */
+/* Rounded into an integer that is kept by every reader; false when nothing is left. */
+static bool integer_bounds(const bounds *b, int64_t *lo, int64_t *hi)
+{
+    double low  = b->has_low ? ceil(b->low) : -(double)SAFE_INTEGER;
+    double high = b->has_high ? floor(b->high) : (double)SAFE_INTEGER;
+    if (b->has_low && b->low_out && low == b->low) low++;
+    if (b->has_high && b->high_out && high == b->high) high--;
+    if (low < -(double)SAFE_INTEGER) low = -(double)SAFE_INTEGER;
+    if (high > (double)SAFE_INTEGER) high = (double)SAFE_INTEGER;
+    if (low > high) return false;
+    *lo = (int64_t)low;
+    *hi = (int64_t)high;
+    return true;
+}
+
+static node *integer_between(maker *m, int64_t lo, int64_t hi)
+{
+    node_vec v = {0};
+    if (lo < 0)
+        node_vec_put(
+            &m->b, &v,
+            node_seq(&m->b, node_puts(&m->b, "-"), whole_between(m, hi < 0 ? (uint64_t)-hi : 1, (uint64_t)-lo)));
+    if (hi >= 0) node_vec_put(&m->b, &v, whole_between(m, lo > 0 ? (uint64_t)lo : 0, (uint64_t)hi));
+    return node_list(&m->b, NODE_ALT, v.p, v.n);
+}
+
+static node *listed_multiples(maker *m, int64_t lo, int64_t hi, int64_t multiple)
+{
+    node_vec v = {0};
+    for (int64_t x = (lo > 0 ? lo + multiple - 1 : lo) / multiple * multiple; x <= hi; x += multiple) {
+        char text[24];
+        snprintf(text, sizeof text, "%lld", (long long)x);
+        node_vec_put(&m->b, &v, node_puts(&m->b, text));
+    }
+    return v.n ? node_list(&m->b, NODE_ALT, v.p, v.n) : NULL;
+}
+
+/* Any multiple of up to 15 digits: a rule for each remainder and number of digits left. */
+static node *any_multiple(maker *m, int multiple)
+{
+    builder *b = &m->b;
+    int32_t  rule_of[MAX_MULTIPLE], below[MAX_MULTIPLE];
+    for (int left = 0; left < SAFE_DIGITS; left++) {
+        for (int r = 0; r < multiple; r++) {
+            node_vec v = {0};
+            if (!r) node_vec_put(b, &v, node_empty(b));
+            for (int d = 0; left && d < 10; d++)
+                node_vec_put(b, &v,
+                             node_seq(b, digit(m, (char)('0' + d), (char)('0' + d)),
+                                      node_rule(b, below[(r * 10 + d) % multiple])));
+            rule_of[r] = builder_rule(b, (str){0});
+            builder_define(b, rule_of[r], node_list(b, NODE_ALT, v.p, v.n));
+        }
+        memcpy(below, rule_of, sizeof below);
+    }
+    node_vec v = {0};
+    for (int d = 1; d < 10; d++)
+        node_vec_put(b, &v, node_seq(b, digit(m, (char)('0' + d), (char)('0' + d)), node_rule(b, below[d % multiple])));
+    return node_alt(b, node_puts(b, "0"),
+                    node_seq(b, node_repeat(b, node_puts(b, "-"), 0, 1), node_list(b, NODE_ALT, v.p, v.n)));
+}
+
+static node *plain_integer(maker *m)
+{
+    builder *b = &m->b;
+    return node_seq(b, node_repeat(b, node_puts(b, "-"), 0, 1),
+                    node_alt(b, node_puts(b, "0"),
+                             node_seq(b, digit(m, '1', '9'), node_repeat(b, digit(m, '0', '9'), 0, SAFE_DIGITS - 1))));
+}
+
+node *make_integer(maker *m, const path *at, const bounds *x, int64_t multiple)
+{
+    int64_t lo, hi;
+    bool    bounded = x->has_low || x->has_high;
+    if (!integer_bounds(x, &lo, &hi)) return NULL;
+    if (multiple > 1) {
+        if ((hi - lo) / multiple <= MAX_LISTED) return listed_multiples(m, lo, hi, multiple);
+        if (!bounded && multiple <= MAX_MULTIPLE) return any_multiple(m, (int)multiple);
+        refuse(m, at, "multipleOf", "%lld can be kept up to %d, or among at most %d numbers between bounds",
+               (long long)multiple, MAX_MULTIPLE, MAX_LISTED);
+        return NULL;
+    }
+    if (bounded) return integer_between(m, lo, hi);
+    if (m->integer < 0) {
+        m->integer = builder_rule(&m->b, (str){0});
+        builder_define(&m->b, m->integer, plain_integer(m));
+    }
+    return node_rule(&m->b, m->integer);
+}
+
+/* --- numbers ----------------------------------------------------------------------------------- */
+static node *plain_number(maker *m)
+{
+    builder *b        = &m->b;
+    node    *d        = digit(m, '0', '9');
+    node    *fraction = node_seq(b, node_puts(b, "."), node_repeat(b, d, 1, DIGITS));
+    node    *exponent =
+        node_seq(b, ascii_class(m, "eeEE"), node_repeat(b, ascii_class(m, "++--"), 0, 1), node_repeat(b, d, 1, 2));
+    return node_seq(b, plain_integer(m), node_repeat(b, fraction, 0, 1), node_repeat(b, exponent, 0, 1));
+}
+
+/* The shortest text of d, without a sign, in units of 10^-places: exact when it has no more digits; else rounded down, and
+ * *rest says so. */
+static uint64_t in_units(double d, int places, bool *rest)
+{
+    char     text[40];
+    uint64_t n         = 0;
+    int      precision = 1;
+    do snprintf(text, sizeof text, "%.*e", precision - 1, fabs(d));
+    while (strtod(text, NULL) != fabs(d) && precision++ < 17);
+    char *e     = strchr(text, 'e');
+    int   shift = atoi(e + 1) + places; /* the first digit stands for 10^shift units */
+    *rest       = false;
+    for (const char *p = text; p < e; p++) {
+        if (*p < '0' || *p > '9') continue;
+        if (shift-- < 0)
+            *rest |= *p != '0';
+        else
+            n = n * 10 + (uint64_t)(*p - '0');
+    }
+    while (shift-- >= 0) n *= 10;
+    return n;
+}
+
+static int places_of(double d)
+{
+    bool rest = true;
+    int  n    = 0;
+    while (n < DIGITS && fabs(d) < 1e15 && (in_units(d, n, &rest), rest)) n++;
+    return n;
+}
+
+/* Numbers from lo to hi units without a sign, with up to `places` digits behind the point. */
+static node *units_between(maker *m, uint64_t lo, uint64_t hi, int places)
+{
+    builder *b    = &m->b;
+    uint64_t unit = 1;
+    for (int i = 0; i < places; i++) unit *= 10;
+    uint64_t a = lo / unit, z = hi / unit;
+    if (!places) return whole_between(m, a, z);
+    char low[24], high[24];
+    snprintf(low, sizeof low, "%0*llu", places, (unsigned long long)(lo % unit));
+    snprintf(high, sizeof high, "%0*llu", places, (unsigned long long)(hi % unit));
+    node_vec v = {0};
+    struct {
+        uint64_t    from, to;
+        const char *lo, *hi;
+    } piece[3] = {{a, a, low, a == z ? high : nines}, {a + 1, z ? z - 1 : 0, zeros, nines}, {z, z, zeros, high}};
+    for (int i = 0; i < 3; i++) {
+        if (piece[i].from > piece[i].to || (i && a == z)) continue;
+        node *point = node_seq(b, node_puts(b, "."), digits_between(m, piece[i].lo, piece[i].hi, places, SOME));
+        bool  whole = all_are(piece[i].lo, places, '0');
+        node_vec_put(
+            b, &v,
+            node_seq(b, whole_between(m, piece[i].from, piece[i].to), whole ? node_repeat(b, point, 0, 1) : point));
+    }
+    return node_list(b, NODE_ALT, v.p, v.n);
+}
+
+/* Lowest and highest in units of 10^-places; false when there is nothing between. */
+static bool unit_bounds(const bounds *b, int places, int64_t *lo, int64_t *hi)
+{
+    bool    rest;
+    int64_t n;
+    *hi = INT64_C(999999999999999);
+    *lo = -*hi;
+    if (b->has_low && b->low > -1e15) {
+        n   = (int64_t)in_units(b->low, places, &rest);
+        *lo = b->low >= 0 ? n + (rest || b->low_out) : -(n - (!rest && b->low_out));
+    }
+    if (b->has_high && b->high < 1e15) {
+        n   = (int64_t)in_units(b->high, places, &rest);
+        *hi = b->high >= 0 ? n - (!rest && b->high_out) : -(n + (rest || b->high_out));
+    }
+    return *lo <= *hi;
+}
+
+/* Digits behind the point: as many as the bounds have, at least some, and no more than leave room before the point. */
+static int choose_places(const bounds *b)
+{
+    double largest = 0;
+    int    places  = FRACTION;
+    if (b->has_low && fabs(b->low) < 1e15) largest = fabs(b->low), places = most(places, places_of(b->low));
+    if (b->has_high && fabs(b->high) < 1e15)
+        largest = fmax(largest, fabs(b->high)), places = most(places, places_of(b->high));
+    places = least(places, 9);
+    while (places && largest >= pow(10, DIGITS - places)) places--;
+    return places;
+}
+
+node *make_number(maker *m, const path *at, const bounds *x)
+{
+    builder *b = &m->b;
+    int64_t  lo, hi;
+    node_vec v = {0};
+    if (!x->has_low && !x->has_high) {
+        if (m->number < 0) {
+            m->number = builder_rule(b, (str){0});
+            builder_define(b, m->number, plain_number(m));
+        }
+        return node_rule(b, m->number);
+    }
+    if ((x->has_low && x->low >= 1e15) || (x->has_high && x->high <= -1e15)) {
+        refuse(m, at, x->has_low && x->low >= 1e15 ? "minimum" : "maximum", "numbers have at most %d digits", DIGITS);
+        return NULL;
+    }
+    int places = choose_places(x);
+    if (!unit_bounds(x, places, &lo, &hi) && (places = DIGITS, true) &&
+        (fabs(x->low) >= 1 || fabs(x->high) >= 1 || !unit_bounds(x, places, &lo, &hi)))
+        return NULL;
+    if (lo < 0)
+        node_vec_put(
+            b, &v, node_seq(b, node_puts(b, "-"), units_between(m, hi < 0 ? (uint64_t)-hi : 1, (uint64_t)-lo, places)));
+    if (hi >= 0) node_vec_put(b, &v, units_between(m, lo > 0 ? (uint64_t)lo : 0, (uint64_t)hi, places));
+    return node_list(b, NODE_ALT, v.p, v.n);
+}
+
+/* --- constants and names ----------------------------------------------------------------------- */
+static node *json_text(maker *m, const json_value *v)
+{
+    buf         text;
+    json_writer w;
+    buf_init(&text, GRAMMAR_MAX_TEXT);
+    json_writer_init(&w, &text);
+    json_put_value(&w, v);
+    if (text.failed) builder_fail(&m->b, ERR_TOO_LARGE, "a constant of the schema is too long");
+    node *x = node_text(&m->b, buf_str(&text));
+    buf_deinit(&text);
+    return x;
+}
+
+static node *quoted(maker *m, str s)
+{
+    if (m->dialect == GRAMMAR_JSON) return json_text(m, &(json_value){.kind = JSON_STRING, .s = s});
+    return node_seq(&m->b, quote(m), node_text(&m->b, s), quote(m));
+}
+
+node *make_name(maker *m, str name)
+{
+    builder *b   = &m->b;
+    node    *key = m->dialect == GRAMMAR_JSON ? quoted(m, name) : node_text(b, name);
+    return node_seq(b, key, node_puts(b, ":"), make_space(m));
+}
+
+node *make_literal(maker *m, const json_value *v)
+{
+    builder *b    = &m->b;
+    bool     list = v->kind == JSON_ARRAY, object = v->kind == JSON_OBJECT;
+    node_vec x = {0};
+    if (v->kind == JSON_STRING) return quoted(m, v->s);
+    if (!list && !object) return json_text(m, v);
+    node_vec_put(b, &x, node_puts(b, list ? "[" : "{"));
+    for (size_t i = 0; i < v->n; i++) {
+        if (i) node_vec_put(b, &x, make_comma(m));
+        if (object) node_vec_put(b, &x, make_name(m, v->member[i].key));
+        node_vec_put(b, &x, make_literal(m, list ? &v->item[i] : &v->member[i].value));
+    }
+    node_vec_put(b, &x, node_puts(b, list ? "]" : "}"));
+    return node_list(b, NODE_SEQ, x.p, x.n);
+}
+
+/* Characters of a key that no schema names. */
+static const char_range gemma_plain[] = {{'-', '-'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+
+/* Plain characters but those in `used`. */
+static node *plain_without(maker *m, const char_range *used, int32_t n_used)
+{
+    bool              json  = m->dialect == GRAMMAR_JSON;
+    const char_range *plain = json ? json_plain : gemma_plain;
+    size_t            n     = json ? COUNT(json_plain) : COUNT(gemma_plain);
+    node             *rest  = node_not(&m->b, used, n_used);
+    char_range        out[512];
+    int32_t           k = 0;
+    if (rest->kind != NODE_CLASS) return rest; /* the builder failed */
+    for (int32_t i = 0; i < rest->n; i++)
+        for (size_t p = 0; p < n && k < (int32_t)COUNT(out); p++) {
+            uint32_t lo = rest->range[i].lo > plain[p].lo ? rest->range[i].lo : plain[p].lo;
+            uint32_t hi = rest->range[i].hi < plain[p].hi ? rest->range[i].hi : plain[p].hi;
+            if (lo <= hi) out[k++] = (char_range){lo, hi};
+        }
+    return node_class(&m->b, out, k);
+}
+
+/* Every plain text but the sorted names, which agree in their first `from` bytes. Very long names, and those that go on
+ * in very many ways, shut out everything that begins like them. */
+static node *not_among(maker *m, const str *name, size_t n, size_t from, int deep, node *tail)
+{
+    builder   *b = &m->b;
+    node_vec   v = {0};
+    char_range used[128];
+    int32_t    n_used  = 0;
+    size_t     i       = 0;
+    bool       is_name = false;
+    while (i < n && name[i].n == from) is_name = true, i++;
+    if (!is_name) node_vec_put(b, &v, node_empty(b));
+    while (i < n && n_used < (int32_t)COUNT(used)) {
+        uint32_t c;
+        size_t   k   = i;
+        int      len = utf8_decode(name[i].s + from, name[i].n - from, &c);
+        if (!len) break;
+        while (k < n && name[k].n >= from + (size_t)len && !memcmp(name[k].s + from, name[i].s + from, (size_t)len))
+            k++;
+        used[n_used++] = (char_range){c, c};
+        if (deep < MAX_NAME)
+            node_vec_put(b, &v,
+                         node_seq(b, node_text(b, (str){name[i].s + from, (size_t)len}),
+                                  not_among(m, name + i, k - i, from + (size_t)len, deep + 1, tail)));
+        i = k;
+    }
+    if (i == n) node_vec_put(b, &v, node_seq(b, plain_without(m, used, n_used), tail));
+    return node_list(b, NODE_ALT, v.p, v.n);
+}
+
+static int by_name(const void *pa, const void *pb)
+{
+    const str *a = pa, *b = pb;
+    int        d = memcmp(a->n ? a->s : "", b->n ? b->s : "", a->n < b->n ? a->n : b->n);
+    return d ? d : a->n < b->n ? -1 : a->n > b->n;
+}
+
+node *make_other_name(maker *m, const str *names, size_t n)
+{
+    builder *b    = &m->b;
+    bool     json = m->dialect == GRAMMAR_JSON;
+    node    *mark = json ? quote(m) : node_empty(b), *key;
+    if (json && !n) {
+        if (!m->key_unit) m->key_unit = make_unit(m, true);
+        key = node_repeat(b, m->key_unit, 0, -1);
+    } else {
+        str *sorted = arena_try(&b->mem, n + 1, sizeof *sorted);
+        if (!sorted) return builder_fail(b, ERR_TOO_LARGE, "the schema is too large"), node_empty(b);
+        if (n) memcpy(sorted, names, n * sizeof *names);
+        sorted[n] = (str){"", 0}; /* a bare key is not empty */
+        if (!json) n++;
+        qsort(sorted, n, sizeof *sorted, by_name);
+        key = not_among(m, sorted, n, 0, 0, node_repeat(b, plain_without(m, NULL, 0), 0, -1));
+    }
+    return node_seq(b, mark, key, mark, node_puts(b, ":"), make_space(m));
+}
