@@ -664,6 +664,8 @@ static bool name_bad_rule(const compiler *c, const bool *left)
         if (left[i])
             return err_set(c->e, ERR_INPUT, "rule '%.*s' is left-recursive: it can begin with itself",
                            STR_ARG(r[i].name));
+    }
+    for (int32_t i = 0; i < c->b->n_rules; i++) {
         if (r[i].name.n && g->place[g->start[i]].height >= HEIGHT_NEVER)
             return err_set(c->e, ERR_INPUT, "rule '%.*s' can never be completed", STR_ARG(r[i].name));
     }

@@ -41,6 +41,14 @@ static int by_bytes(const void *pa, const void *pb)
     return a->id < b->id ? -1 : 1;
 }
 
+/* Bytes that a token's text shares with the one before it. */
+static size_t same_start(const spelled *s, int32_t i)
+{
+    size_t n = 0;
+    while (i && n < s[i].bytes.n && n < s[i - 1].bytes.n && s[i].bytes.s[n] == s[i - 1].bytes.s[n]) n++;
+    return n;
+}
+
 /* Closes the nodes that are open below `depth`. */
 static void close_nodes(grammar_vocab *v, const uint32_t *open, int from, int depth)
 {
@@ -55,8 +63,7 @@ static void fill_trie(grammar_vocab *v, const spelled *s, int32_t n)
     v->node[0]                           = (trie_node){.token = -1};
     for (int32_t i = 0; i < n; i++) {
         str    x    = s[i].bytes;
-        size_t same = 0;
-        while (i && same < x.n && same < s[i - 1].bytes.n && x.s[same] == s[i - 1].bytes.s[same]) same++;
+        size_t same = same_start(s, i);
         close_nodes(v, open, depth, (int)same);
         for (size_t k = same; k < x.n; k++) {
             open[k + 1]           = v->n_nodes;
@@ -82,7 +89,7 @@ static bool is_end(const grammar_vocab *v, int32_t id)
 
 static bool build_vocab(grammar_vocab *v)
 {
-    size_t   n_bytes = 1;
+    size_t   n_nodes = 1;
     int32_t  n       = 0;
     spelled *s       = mem_try_n((size_t)v->n + 1, sizeof *s);
     for (int32_t id = 0; s && id < v->n; id++) {
@@ -92,15 +99,11 @@ static bool build_vocab(grammar_vocab *v)
             continue;
         v->plays[id] = 1;
         s[n++]       = (spelled){bytes, id};
-        n_bytes += bytes.n;
     }
     if (s) qsort(s, (size_t)n, sizeof *s, by_bytes);
-    v->node = s ? mem_try_n(n_bytes, sizeof *v->node) : NULL;
-    if (v->node) {
-        fill_trie(v, s, n);
-        trie_node *less = mem_try_resize(v->node, v->n_nodes * sizeof *v->node);
-        if (less) v->node = less;
-    }
+    for (int32_t i = 0; s && i < n; i++) n_nodes += s[i].bytes.n - same_start(s, i);
+    v->node = s ? mem_try_n(n_nodes, sizeof *v->node) : NULL;
+    if (v->node) fill_trie(v, s, n);
     mem_free(s);
     return v->node != NULL;
 }

@@ -1,0 +1,122 @@
+/* Any bytes as a grammar and as a schema: compiled in bounded time and memory or refused with a sentence; then a walk along
+ * the masks. Every token of the mask is taken, none outside of it, and what the walk writes stays within the grammar.
+ * The first byte chooses the reader and the walk. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "grammar/grammar.h"
+#include "tok/vocab.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define REQUIRE(cond)                                                                                                  \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                                 \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+enum { STEPS = 24, END = 1, SECONDS = 2 }; /* 1 s without sanitizers */
+
+static const grammar_vocab *vocab(void)
+{
+    static const char *const pieces[] = {
+        "<pad>", "<eos>", "<|turn>", "a",    "b",   "ab",       "abc",      "{", "}",     "[", "]",
+        "\"",    ":",     ",",       "{\"",  "\":", "\",",      "\"}",      "1", "12",    "-", ".",
+        "e1",    "true",  "false",   "null", "\\n", "\xC3\xA9", "aaaaaaaa", " ", "\",\"a"};
+    static grammar_vocab *v;
+    static vocab_source   s;
+    err                   e;
+    tok                  *t;
+    int32_t               end = END;
+    if (v) return v;
+    vocab_source_init(&s);
+    for (size_t i = 0; i < COUNT(pieces); i++)
+        REQUIRE(vocab_source_set(&s, (int64_t)i, str_of(pieces[i]), i < 3 ? TOK_CONTROL : TOK_NORMAL, &e));
+    for (int i = 0; i < 256; i++) {
+        static char name[256][8];
+        snprintf(name[i], sizeof name[i], "<0x%02X>", (unsigned)i);
+        REQUIRE(vocab_source_set(&s, s.n, str_of(name[i]), TOK_BYTE, &e));
+    }
+    REQUIRE(vocab_build(&t, &s, &e) && grammar_vocab_new(&v, t, &end, 1, &e));
+    return v;
+}
+
+/* The chosen of the tokens that are allowed; all of them agree with grammar_take. */
+static int32_t choose(grammar_machine *m, grammar_state s, const uint64_t *mask, int32_t n, uint32_t which)
+{
+    int32_t picked = -1, n_allowed = 0;
+    bool    full = false;
+    for (int32_t id = 0; id < n; id++) n_allowed += mask[id >> 6] >> (id & 63) & 1;
+    uint64_t copy[8];
+    REQUIRE(n_allowed > 0 && grammar_mask_words(vocab()) <= COUNT(copy));
+    memcpy(copy, mask, grammar_mask_words(vocab()) * sizeof *copy);
+    int32_t left = (int32_t)(which % (uint32_t)n_allowed);
+    for (int32_t id = 0; id < n && !full; id++) {
+        bool          bit = copy[id >> 6] >> (id & 63) & 1;
+        grammar_state to  = grammar_take(m, s, id);
+        full              = to == GRAMMAR_FULL;
+        REQUIRE(full || bit == (to >= 0 || to == GRAMMAR_ENDED));
+        grammar_drop(m, to);
+        if (bit && !left--) picked = id;
+    }
+    return full ? -1 : picked;
+}
+
+static void walk(const grammar *g, uint32_t which)
+{
+    grammar_machine *m;
+    err              e = {0};
+    if (!grammar_machine_new(&m, g, vocab(), &e)) { /* a token that is not there */
+        REQUIRE(e.text[0]);
+        return;
+    }
+    grammar_state s = grammar_start(m);
+    for (int i = 0; i < STEPS && s >= 0; i++) {
+        char            text[8];
+        const uint64_t *mask = grammar_mask(m, s, &e);
+        if (!mask) break;
+        int32_t id = choose(m, s, mask, grammar_vocab_size(vocab()), which = which * 1664525u + 1013904223u);
+        if (id < 0) break;
+        size_t        n     = grammar_forced_text(m, s, text, sizeof text);
+        grammar_state ahead = grammar_take_bytes(m, s, (str){text, n});
+        REQUIRE(ahead >= 0 || ahead == GRAMMAR_FULL);
+        grammar_drop(m, ahead);
+        grammar_state to = grammar_take(m, s, id);
+        grammar_drop(m, s);
+        s = to;
+    }
+    grammar_drop(m, s);
+    grammar_machine_free(m);
+}
+
+static bool compile_schema(grammar **g, str text, grammar_dialect dialect, err *e)
+{
+    arena             mem;
+    const json_value *tree;
+    arena_init(&mem, (size_t)64 << 20);
+    *g      = NULL;
+    bool ok = json_parse(&tree, &mem, text, NULL, e) && grammar_from_schema(g, tree, dialect, e);
+    arena_deinit(&mem);
+    return ok;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (!size) return 0;
+    str      text   = {(const char *)data + 1, size - 1};
+    err      e      = {0};
+    grammar *g      = NULL;
+    int64_t  before = clock_ns();
+    int      how    = data[0] % 3;
+    bool     ok =
+        how ? compile_schema(&g, text, how == 1 ? GRAMMAR_JSON : GRAMMAR_GEMMA4, &e) : grammar_from_gbnf(&g, text, &e);
+    REQUIRE((double)(clock_ns() - before) * 1e-9 < SECONDS);
+    REQUIRE(ok == (g != NULL) && ok == !e.text[0]);
+    if (ok) walk(g, data[0]);
+    grammar_free(g);
+    return 0;
+}

@@ -1,0 +1,226 @@
+/* Masks: equal to asking for every token, whatever was cached or swept before; and fast. */
+#include "base/fault.h"
+#include "grammar/rig.h"
+#include "tok/small.h"
+
+#include <stdlib.h>
+
+static const char json_gbnf[] =
+    "root ::= value\nvalue ::= object | array | string | number | \"true\" | \"null\"\n"
+    "object ::= \"{\" ws ( string \":\" ws value (\",\" ws string \":\" ws value)* )? \"}\"\n"
+    "array ::= \"[\" ws ( value (\",\" ws value)* )? \"]\"\nstring ::= \"\\\"\" char* \"\\\"\"\n"
+    "char ::= [^\"\\\\\\x00-\\x1F] | \"\\\\\" ([\"\\\\bfnrt] | \"u\" [0-9a-fA-F]{4})\n"
+    "number ::= \"-\"? [0-9]+ (\".\" [0-9]+)?\nws ::= [ \\n]*\n";
+
+static const char *const grammars[] = {
+    json_gbnf,
+    "root ::= [a-c]{3,30} (\"1\" | [0-9]{20,40}) \".\"?",
+    "root ::= (\"a\" | \"ab\" | \"abc\")+ \"b\"",
+    "root ::= line+\nline ::= [^\\n]{1,12} \"\\n\"",
+    "root ::= e\ne ::= t ((\"-\" | \",\") t)*\nt ::= [0-9]+ | \"[\" e \"]\" | \"{\" e \"}\"",
+    "root ::= x\nx ::= \"[\" x \"]\" | \"a\"",
+    "root ::= ([a-z]{0,300} \",\"){2,9}",
+    "root ::= <|turn> .* <turn|> \"a\"",
+    "root ::= item*\nitem ::= [a-z\"]+ | \" \" item",
+};
+
+/* Every token of the vocabulary fed by itself. */
+static void check_mask(test_case *t, rig_vocab *v, grammar_machine *m, grammar_state s, const char *what)
+{
+    err             e     = {0};
+    const uint64_t *mask  = grammar_mask(m, s, &e);
+    size_t          words = grammar_mask_words(v->vocab);
+    if (!CHECK_MSG(mask != NULL, "%s", e.text)) return;
+    uint64_t *copy = xnew_n(uint64_t, words);
+    memcpy(copy, mask, words * sizeof *copy);
+    int wrong = 0, n = 0;
+    for (int32_t id = 0; id < grammar_vocab_size(v->vocab); id++) {
+        grammar_state to  = grammar_take(m, s, id);
+        bool          yes = to >= 0 || to == GRAMMAR_ENDED, bit = copy[id >> 6] >> (id & 63) & 1;
+        n += yes;
+        if (yes != bit && wrong++ < 2)
+            CHECK_MSG(false, "%s: token %d '%.*s' is %s and the mask says %d", what, id, STR_ARG(tok_bytes(v->tok, id)),
+                      yes ? "taken" : "refused", bit);
+        grammar_drop(m, to);
+    }
+    CHECK(n > 0);
+    mem_free(copy);
+}
+
+static int32_t random_allowed(rig_vocab *v, const uint64_t *mask, uint64_t *seed)
+{
+    int32_t size = grammar_vocab_size(v->vocab), from = (int32_t)(test_rand(seed) % (uint64_t)size);
+    for (int32_t i = 0; i < size; i++) {
+        int32_t id = (from + i) % size;
+        if (mask[id >> 6] >> (id & 63) & 1) return id;
+    }
+    return -1;
+}
+
+static void check_along_walks(test_case *t, rig_vocab *v, grammar_machine *m, int walks, int steps, const char *what)
+{
+    uint64_t seed = 11;
+    for (int w = 0; w < walks; w++) {
+        grammar_state s = grammar_start(m);
+        for (int n = 0; n < steps && s >= 0; n++) {
+            err e;
+            check_mask(t, v, m, s, what);
+            const uint64_t *mask = grammar_mask(m, s, &e);
+            grammar_state   to   = mask ? grammar_take(m, s, random_allowed(v, mask, &seed)) : GRAMMAR_NO;
+            grammar_drop(m, s);
+            s = to;
+        }
+        grammar_drop(m, s);
+    }
+}
+
+TEST(grammar_mask_is_every_token_tried)
+{
+    for (size_t i = 0; i < COUNT(grammars); i++) {
+        grammar_machine *m = rig_gbnf(t, rig_bytes(), grammars[i]);
+        if (m) check_along_walks(t, rig_bytes(), m, 12 / TEST_SLOWER + 2, 40, grammars[i]);
+        rig_free(m);
+    }
+}
+
+TEST(grammar_mask_is_every_token_tried_with_schemas)
+{
+    static const char *const schema[] = {
+        "{}",
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"maxLength\":20},\"b\":{\"type\":\"array\","
+        "\"items\":"
+        "{\"type\":\"number\",\"minimum\":-2,\"maximum\":7.5},\"maxItems\":100}},\"additionalProperties\":{\"type\":"
+        "\"null\"}}",
+        "{\"anyOf\":[{\"type\":\"string\",\"minLength\":15},{\"type\":\"string\",\"pattern\":\"a1?b\"},{\"enum\":["
+        "\"ab\",\"abc\"]}]}",
+        "{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}",
+    };
+    for (size_t i = 0; i < COUNT(schema); i++) {
+        grammar_machine *m = rig_schema(t, rig_nano(), schema[i]);
+        if (m) check_along_walks(t, rig_nano(), m, 4 / TEST_SLOWER + 1, 40, schema[i]);
+        rig_free(m);
+    }
+}
+
+TEST(grammar_mask_holds_at_the_depth_limit)
+{
+    grammar_machine *m = rig_schema(t, rig_bytes(), "{\"type\":\"array\"}");
+    grammar_state    s = grammar_start(m);
+    for (int n = 0; n < GRAMMAR_JSON_DEPTH + 2; n++) {
+        if (n > GRAMMAR_JSON_DEPTH - 8) check_mask(t, rig_bytes(), m, s, "deep brackets");
+        grammar_state to = grammar_take_bytes(m, s, STR("["));
+        if (to < 0) break;
+        grammar_drop(m, s);
+        s = to;
+    }
+    grammar_drop(m, s);
+    rig_free(m);
+}
+
+/* States of a long text with everything swept on the way are those of a fresh machine. */
+TEST(grammar_states_outlive_sweeps)
+{
+    rig_vocab       *v = rig_bytes();
+    grammar_machine *m = rig_gbnf(t, v, "root ::= ([a-z]{0,100000} \"\\n\"){0,100000}"), *other;
+    grammar_state    s = grammar_start(m), kept;
+    CHECK(s >= 0);
+    kept = grammar_take_bytes(m, s, STR("ab\ncd"));
+    for (int i = 0; i < 40000; i++) {
+        grammar_state to = grammar_take_bytes(m, s, i % 100 ? STR("x") : STR("\n"));
+        CHECK(to >= 0);
+        grammar_drop(m, s);
+        s = to;
+    }
+    CHECK(grammar_machine_stats(m).sweeps > 0);
+    check_mask(t, v, m, s, "after sweeps");
+    check_mask(t, v, m, kept, "kept over sweeps");
+    other              = rig_gbnf(t, v, "root ::= ([a-z]{0,100000} \"\\n\"){0,100000}");
+    grammar_state same = grammar_start(other), to = grammar_take_bytes(other, same, STR("ab\ncd"));
+    err           e;
+    CHECK(!memcmp(grammar_mask(m, kept, &e), grammar_mask(other, to, &e), 8 * grammar_mask_words(v->vocab)));
+    grammar_drop(m, s), grammar_drop(m, kept), grammar_drop(other, same), grammar_drop(other, to);
+    rig_free(other);
+    rig_free(m);
+}
+
+TEST(grammar_a_hostile_grammar_is_an_error)
+{
+    static const char *const hostile[] = {
+        "root ::= (\"a\"? \"a\" \"a\"? [a-z] [a-z]? [a-z]? [a-z]? [a-z]? [a-z]? [a-z]? [a-z]? [a-z]? [a-z]? [a-z]? "
+        "[a-z]? \"a\"?){0,5000}",
+        "root ::= x x x x x x\nx ::= \"[\" x x \"]\" | \"[\" x \"]\" | [a-z]+ y\ny ::= [a-z]+ x | \"b\"",
+        "root ::= a\na ::= \"x\" a b | \"x\" a c | \"x\"\nb ::= \"y\" b | \"\"\nc ::= \"y\" c | \"\"",
+    };
+    rig_vocab *v = rig_bytes();
+    for (size_t i = 0; i < COUNT(hostile); i++) {
+        grammar_machine *m      = rig_gbnf(t, v, hostile[i]);
+        grammar_state    s      = m ? grammar_start(m) : GRAMMAR_NO;
+        uint64_t         seed   = i;
+        double           most_s = 0;
+        for (int n = 0; n < 60 && s >= 0; n++) {
+            err             e;
+            double          before = cpu_seconds();
+            const uint64_t *mask   = grammar_mask(m, s, &e);
+            double          took   = cpu_seconds() - before;
+            if (took > most_s) most_s = took;
+            grammar_state to = mask ? grammar_take(m, s, random_allowed(v, mask, &seed)) : GRAMMAR_NO;
+            grammar_drop(m, s);
+            s = to;
+        }
+        grammar_drop(m, s);
+        CHECK_MSG(most_s < 2 * TEST_SLOWER, "a mask took %.3f s", most_s);
+        rig_free(m);
+    }
+}
+
+/* Promise 4: all memory is there at birth. */
+TEST(grammar_following_takes_no_memory)
+{
+    rig_vocab       *v    = rig_nano();
+    grammar_machine *m    = rig_schema(t, v, "{\"type\":\"object\"}");
+    uint64_t         seed = 5;
+    fault_no_alloc_begin("grammar");
+    grammar_state s = grammar_start(m);
+    for (int n = 0; n < 60 && s >= 0; n++) {
+        grammar_state to = grammar_take(m, s, random_allowed(v, grammar_mask(m, s, NULL), &seed));
+        grammar_forced(m, s);
+        grammar_drop(m, s);
+        s = to;
+    }
+    grammar_drop(m, s);
+    fault_no_alloc_end();
+    rig_free(m);
+}
+
+TEST(grammar_large_vocabulary_is_fast)
+{
+    static const char schema[] = "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{"
+                                 "\"type\":\"integer\"},\"tags\":{\"type\":"
+                                 "\"array\",\"items\":{\"type\":\"string\"}},\"note\":{\"type\":\"string\"}},"
+                                 "\"required\":[\"name\",\"age\",\"tags\",\"note\"]}";
+    static const char text[] =
+        "{\"name\": \"Ada\", \"age\": 36, \"tags\": [\"one\", \"two\"], \"note\": \"some text here\"}";
+    rig_vocab       *v     = rig_large();
+    grammar_machine *m     = rig_schema(t, v, schema);
+    grammar_state    s     = grammar_start(m);
+    double           first = cpu_seconds(), all;
+    err              e;
+    for (int round = 0; round < 2; round++) {
+        double before = cpu_seconds();
+        for (size_t i = 0; i < sizeof text - 1; i++) {
+            CHECK(grammar_mask(m, s, &e) != NULL);
+            grammar_state to = grammar_take_bytes(m, s, (str){text + i, 1});
+            grammar_drop(m, s);
+            s = to;
+        }
+        all = cpu_seconds() - before;
+        if (!round) first = all;
+        CHECK(grammar_can_end(m, s));
+        grammar_drop(m, s);
+        s = grammar_start(m);
+    }
+    grammar_drop(m, s);
+    CHECK_MSG(first < 0.5 * TEST_SLOWER, "%zu masks took %.1f ms at first", sizeof text - 1, first * 1e3);
+    CHECK_MSG(all < 0.02 * TEST_SLOWER, "%zu masks took %.1f ms again", sizeof text - 1, all * 1e3);
+    rig_free(m);
+}

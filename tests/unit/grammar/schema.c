@@ -1,0 +1,326 @@
+/* Schemas: a table of documents byte by byte, walks that follow the masks, and what is refused. */
+#include "base/fault.h"
+#include "grammar/rig.h"
+#include "grammar/schemas.h"
+#include "tok/small.h"
+
+#include <stdlib.h>
+
+enum { WALKS = 12, LONG_WALK = 60, MAX_WALK = 4000 };
+
+static const char *quoted(char out[2048], const char *s)
+{
+    size_t n = strlen(s);
+    if (n >= 2048) abort();
+    for (size_t i = 0; i <= n; i++) out[i] = s[i] == '\'' ? '"' : s[i];
+    return out;
+}
+
+static bool compiles(const char *schema, err *e)
+{
+    arena             mem;
+    const json_value *tree;
+    grammar          *g = NULL;
+    arena_init(&mem, 1 << 24);
+    bool ok = json_parse(&tree, &mem, str_of(schema), NULL, e) && grammar_from_schema(&g, tree, GRAMMAR_JSON, e);
+    arena_deinit(&mem);
+    grammar_free(g);
+    return ok;
+}
+
+TEST(grammar_schema_table)
+{
+    char schema[2048], text[2048];
+    CHECK(n_schema_rows >= 120);
+    for (size_t i = 0; i < n_schema_rows; i++) {
+        const schema_row *r = &schema_rows[i];
+        if (!r->yes[0]) continue;
+        grammar_machine *m = rig_schema(t, rig_bytes(), quoted(schema, r->schema));
+        for (size_t k = 0; m && k < COUNT(r->yes) && r->yes[k]; k++) {
+            bool        twice;
+            const char *d = quoted(text, r->yes[k]);
+            CHECK_MSG(rig_follow(m, str_of(d)) == RIG_WHOLE, "%s should allow %s", schema, d);
+            if (!strstr(schema, "additionalItems") && !strstr(schema, "definitions") && !strstr(schema, ":true") &&
+                !strstr(schema, "?"))
+                CHECK_MSG(rig_fits(str_of(d), schema, &twice), "the table is wrong: %s does not fit %s", d, schema);
+        }
+        for (size_t k = 0; m && k < COUNT(r->no) && r->no[k]; k++) {
+            const char *d = quoted(text, r->no[k]);
+            CHECK_MSG(rig_follow(m, str_of(d)) != RIG_WHOLE, "%s should not allow %s", schema, d);
+        }
+        rig_free(m);
+    }
+}
+
+/* --- walks ------------------------------------------------------------------------------------- */
+static bool allowed(const uint64_t *mask, int32_t id) { return id >= 0 && mask[id >> 6] >> (id & 63) & 1; }
+
+/* A random token; in a long text rather one that brings it to an end. */
+static int32_t pick(rig_vocab *v, const uint64_t *mask, int n, uint64_t *seed)
+{
+    static const char *const closing[] = {"\"", "}", "]", "0", "l", "e"};
+    int32_t                  size      = grammar_vocab_size(v->vocab);
+    if (allowed(mask, v->end) && (n > LONG_WALK || test_rand(seed) % 3 == 0)) return v->end;
+    for (size_t i = 0; n > LONG_WALK && i < COUNT(closing); i++) {
+        int32_t id = tok_find(v->tok, str_of(closing[i]));
+        if (allowed(mask, id)) return id;
+    }
+    int32_t from = (int32_t)(test_rand(seed) % (uint64_t)size);
+    for (int32_t i = 0; i < size; i++)
+        if (allowed(mask, (from + i) % size)) return (from + i) % size;
+    return -1;
+}
+
+/* False when the walk was not finished. */
+static bool walk(test_case *t, rig_vocab *v, grammar_machine *m, buf *text, uint64_t *seed)
+{
+    grammar_state s = grammar_start(m);
+    err           e = {0};
+    buf_clear(text);
+    for (int n = 0; s >= 0 && n < MAX_WALK; n++) {
+        const uint64_t *mask = grammar_mask(m, s, &e);
+        if (!CHECK_MSG(mask != NULL, "%s", e.text)) break;
+        int32_t       id = pick(v, mask, n, seed);
+        grammar_state to = grammar_take(m, s, id);
+        CHECK_MSG(to != GRAMMAR_NO && to != GRAMMAR_FULL, "token %d is in the mask and was refused", id);
+        grammar_drop(m, s);
+        s = to;
+        if (id != v->end) buf_put(text, tok_bytes(v->tok, id).s, tok_bytes(v->tok, id).n);
+    }
+    grammar_drop(m, s);
+    return s == GRAMMAR_ENDED;
+}
+
+static void walk_rows(test_case *t, rig_vocab *v, int walks)
+{
+    char     schema[2048];
+    uint64_t seed     = 3;
+    int      finished = 0, all = 0;
+    buf      text;
+    buf_init(&text, 1 << 20);
+    for (size_t i = 0; i < n_schema_rows; i++) {
+        if (!schema_rows[i].yes[0]) continue;
+        quoted(schema, schema_rows[i].schema);
+        if (strstr(schema, "additionalItems") || strstr(schema, "definitions") || strstr(schema, ":true") ||
+            strstr(schema, "?"))
+            continue;
+        grammar_machine *m = rig_schema(t, v, schema);
+        for (int k = 0; m && k < walks; k++) {
+            bool twice, done = walk(t, v, m, &text, &seed);
+            all++;
+            finished += done;
+            if (!done) continue;
+            bool fits = rig_fits(buf_str(&text), schema, &twice);
+            CHECK_MSG(fits || twice, "%s allowed %.*s", schema, (int)text.n, text.p);
+        }
+        rig_free(m);
+    }
+    CHECK_MSG(finished * 20 >= all * 19, "only %d of %d walks came to an end", finished, all);
+    buf_deinit(&text);
+}
+
+TEST(grammar_walks_along_the_mask_validate) { walk_rows(t, rig_nano(), WALKS); }
+TEST(grammar_walks_of_small_tokens_validate) { walk_rows(t, rig_bytes(), WALKS); }
+
+/* --- refusals ---------------------------------------------------------------------------------- */
+TEST(grammar_schema_refuses_with_a_path)
+{
+    static const char *const bad[][2] = {
+        {"{'type':'object','properties':{'a':{'not':{}}}}", "#/properties/a/not"},
+        {"{'if':{},'then':{}}", "#/if"},
+        {"{'type':'array','uniqueItems':true}", "#/uniqueItems"},
+        {"{'type':'array','contains':{}}", "#/contains"},
+        {"{'patternProperties':{}}", "#/patternProperties"},
+        {"{'propertyNames':{}}", "#/propertyNames"},
+        {"{'dependentRequired':{}}", "#/dependentRequired"},
+        {"{'unevaluatedProperties':false}", "#/unevaluatedProperties"},
+        {"{'minlength':3}", "#/minlength"},
+        {"{'type':'strin'}", "'strin' is no type"},
+        {"{'type':3}", "#/type"},
+        {"{'type':'string','format':'iri'}", "#/format"},
+        {"{'type':'string','pattern':'(?=a)'}", "#/pattern"},
+        {"{'type':'string','pattern':'a\\\\1'}", "a reference to a group"},
+        {"{'type':'string','pattern':'[b-a]'}", "ends before it begins"},
+        {"{'type':'string','pattern':'a('}", ") is missing"},
+        {"{'type':'string','pattern':'a)'}", "misplaced )"},
+        {"{'type':'string','pattern':'^(ab|c)+$','maxLength':3}", "minLength or maxLength"},
+        {"{'type':'string','pattern':'a','format':'date'}", "#/format"},
+        {"{'type':'number','multipleOf':0.01}", "#/multipleOf"},
+        {"{'type':'integer','multipleOf':0}", "#/multipleOf"},
+        {"{'type':'integer','multipleOf':101}", "#/multipleOf"},
+        {"{'type':'number','minimum':1e300}", "#/minimum"},
+        {"{'minimum':'a'}", "#/minimum"},
+        {"{'minItems':-1}", "#/minItems"},
+        {"{'maxLength':1.5}", "#/maxLength"},
+        {"{'enum':3}", "#/enum"},
+        {"{'required':'a'}", "#/required"},
+        {"{'properties':[]}", "#/properties"},
+        {"{'items':3}", "#/items"},
+        {"{'anyOf':[]}", "#/anyOf"},
+        {"{'allOf':{}}", "#/allOf"},
+        {"{'$ref':'#/$defs/none'}", "there is no '#/$defs/none'"},
+        {"{'$ref':'http://a/b'}", "not in this document"},
+        {"{'$ref':'#name'}", "not a JSON pointer"},
+        {"{'$ref':'#'}", "refers to itself"},
+        {"{'allOf':[{'$ref':'#'}]}", "refers to itself"},
+        {"{'anyOf':[{'$ref':'#'},{'type':'null'}]}", "begin with itself"},
+        {"{'type':'object','properties':{'a':{'$ref':'#'}},'required':['a']}", "allows nothing"},
+        {"{'type':'object','minProperties':2}", "#/minProperties"},
+        {"{'enum':['a'],'pattern':'a'}", "constants beside a pattern"},
+        {"{'enum':[[1]],'items':{}}", "constants beside demands"},
+        {"false", "no value fits"},
+        {"{'enum':[]}", "no value fits"},
+        {"{'type':'integer','minimum':3,'maximum':2}", "no value fits"},
+        {"{'type':'string','minLength':3,'maxLength':2}", "no value fits"},
+        {"{'type':'array','minItems':3,'maxItems':2}", "no value fits"},
+        {"{'type':'object','required':['a'],'additionalProperties':false}", "no value fits"},
+        {"{'allOf':[{'type':'string'},{'type':'null'}]}", "no value fits"},
+        {"3", "is not a schema"},
+        {"{'properties':{'a':3}}", "#/properties/a: is not a schema"},
+        {"{'properties':{'a':{'items':{'anyOf':[{'$ref':'#/x'}]}}}}", "#/properties/a/items/anyOf/$ref"},
+    };
+    char schema[2048];
+    err  e = {0};
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        bool ok = compiles(quoted(schema, bad[i][0]), &e);
+        CHECK_MSG(!ok && strstr(e.text, bad[i][1]), "%s: %s; expected '%s'", schema, ok ? "was accepted" : e.text,
+                  bad[i][1]);
+    }
+}
+
+TEST(grammar_any_object_is_an_object)
+{
+    grammar         *g;
+    grammar_machine *m;
+    err              e;
+    CHECK_OK(grammar_any_object(&g, &e), e);
+    CHECK_OK(grammar_machine_new(&m, g, rig_bytes()->vocab, &e), e);
+    CHECK(rig_follow(m, STR("{\"a\": [1, {\"b\": null}], \"c\": \"d\"}")) == RIG_WHOLE);
+    CHECK(rig_follow(m, STR("[]")) == RIG_NO);
+    CHECK(rig_follow(m, STR("{\"a\":")) == RIG_PART);
+    grammar_machine_free(m);
+    grammar_free(g);
+}
+
+/* --- depth ------------------------------------------------------------------------------------- */
+TEST(grammar_what_is_begun_can_be_ended)
+{
+    grammar_machine *m = rig_schema(t, rig_bytes(), "{}");
+    grammar_state    s = grammar_start(m);
+    err              e;
+    int              open = 0;
+    for (; open < 2 * GRAMMAR_JSON_DEPTH; open++) {
+        grammar_state to = grammar_take_bytes(m, s, STR("["));
+        if (to < 0) break;
+        const uint64_t *mask = grammar_mask(m, to, &e);
+        CHECK_MSG(mask != NULL, "%s", e.text);
+        grammar_drop(m, s);
+        s = to;
+    }
+    CHECK_MSG(open >= GRAMMAR_JSON_DEPTH - 3 && open <= GRAMMAR_JSON_DEPTH + 1, "%d brackets were opened", open);
+    for (; open; open--) {
+        grammar_state to = grammar_take_bytes(m, s, STR("]"));
+        grammar_drop(m, s);
+        s = to;
+    }
+    CHECK(grammar_must_end(m, s) && grammar_can_end(m, s));
+    grammar_drop(m, s);
+    rig_free(m);
+}
+
+/* --- Gemma's calls ----------------------------------------------------------------------------- */
+static grammar_state take_name(grammar_machine *m, rig_vocab *v, grammar_state s, const char *marker)
+{
+    grammar_state to = grammar_take(m, s, tok_find(v->tok, str_of(marker)));
+    grammar_drop(m, s);
+    return to;
+}
+
+static grammar_state take_text(grammar_machine *m, grammar_state s, const char *text)
+{
+    grammar_state to = s < 0 ? s : grammar_take_bytes(m, s, str_of(text));
+    grammar_drop(m, s);
+    return to;
+}
+
+TEST(grammar_tool_calls_are_written_as_gemma_does)
+{
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"where\":{\"type\":\"string\"},\"days\":{\"type\":"
+        "\"integer\",\"minimum\":1}},\"required\":[\"where\"],\"additionalProperties\":false}";
+    rig_vocab        *v = rig_bytes();
+    arena             mem;
+    const json_value *tree;
+    grammar          *g;
+    grammar_machine  *m;
+    err               e;
+    arena_init(&mem, 1 << 20);
+    CHECK_OK(json_parse(&tree, &mem, str_of(schema), NULL, &e), e);
+    grammar_tool tool[] = {{STR("weather"), tree}, {STR("now"), NULL}};
+    CHECK_OK(grammar_tool_calls(&g, tool, 2, true, &e), e);
+    CHECK_OK(grammar_machine_new(&m, g, v->vocab, &e), e);
+    grammar_state s = grammar_start(m);
+    CHECK_INT(grammar_forced(m, s), tok_find(v->tok, STR("<|tool_call>")));
+    s = take_name(m, v, s, "<|tool_call>");
+    s = take_text(m, s, "call:weather{days:2,where:");
+    CHECK_INT(grammar_forced(m, s), tok_find(v->tok, STR("<|\"|>")));
+    s = take_name(m, v, s, "<|\"|>");
+    s = take_text(m, s, "any \"text\" {here}\n");
+    CHECK(s >= 0 && !grammar_can_end(m, s));
+    s = take_name(m, v, s, "<|\"|>");
+    s = take_text(m, s, "}");
+    s = take_name(m, v, s, "<tool_call|>");
+    CHECK(grammar_can_end(m, s) && !grammar_must_end(m, s));
+    s = take_name(m, v, s, "<|tool_call>");
+    s = take_text(m, s, "call:now{}");
+    s = take_name(m, v, s, "<tool_call|>");
+    CHECK(grammar_can_end(m, s));
+    s = take_name(m, v, s, "<|tool_call>");
+    s = take_text(m, s, "call:weather{}");
+    CHECK_INT(s, GRAMMAR_NO);
+    grammar_machine_free(m);
+    grammar_free(g);
+    CHECK_FAILS(grammar_tool_calls(&g, &(grammar_tool){STR("bad"), &(json_value){.kind = JSON_INT}}, 1, false, &e), e,
+                "tool 'bad'");
+    arena_deinit(&mem);
+}
+
+/* --- memory ------------------------------------------------------------------------------------ */
+static bool whole_life(err *e)
+{
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"^a+b$\"},\"b\":{\"$ref\":\"#\"},"
+        "\"c\":{\"enum\":[\"x\",\"xy\",{\"z\":1}]},\"d\":{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"array\"}]}}}";
+    arena             mem;
+    const json_value *tree;
+    grammar          *g   = NULL;
+    grammar_vocab    *v   = NULL;
+    grammar_machine  *m   = NULL;
+    int32_t           end = 1;
+    arena_init(&mem, 1 << 20);
+    bool ok = json_parse(&tree, &mem, str_of(schema), NULL, e) && grammar_from_schema(&g, tree, GRAMMAR_JSON, e) &&
+              grammar_vocab_new(&v, rig_bytes()->tok, &end, 1, e) && grammar_machine_new(&m, g, v, e);
+    grammar_machine_free(m);
+    grammar_vocab_free(v);
+    grammar_free(g);
+    arena_deinit(&mem);
+    return ok;
+}
+
+TEST(grammar_schema_survives_every_failed_allocation)
+{
+    err e = {0};
+    rig_bytes();
+    CHECK_OK(whole_life(&e), e);
+    fault_fail_nth(1 << 20);
+    whole_life(&e);
+    long tries = fault_tries();
+    for (long n = 1; n <= tries; n++) {
+        e = (err){0};
+        fault_fail_nth(n);
+        bool ok = whole_life(&e);
+        fault_fail_nth(0);
+        CHECK_MSG(!ok && e.text[0], "allocation %ld of %ld failed and nobody noticed", n, tries);
+    }
+    fault_fail_nth(0);
+}
