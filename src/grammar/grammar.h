@@ -78,6 +78,9 @@ enum {
 /* ERR_INPUT when the grammar names a marker that the vocabulary lacks. */
 bool grammar_machine_new(grammar_machine **out, const grammar *g, const grammar_vocab *v, err *e);
 void grammar_machine_free(grammar_machine *m);
+/* Works out beforehand where nearly every token is allowed (inside strings): some milliseconds for 262,144 tokens, better
+ * spent where the grammar was compiled than in the first step that gets there. */
+void grammar_machine_warm(grammar_machine *m);
 
 /* What these return is held once for the caller, who drops it; negative values need no dropping. */
 grammar_state grammar_start(grammar_machine *m);

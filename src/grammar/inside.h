@@ -130,8 +130,9 @@ bool grammar_compile(grammar **out, builder *b, int32_t root, err *e);
 /* A trie in the order of a walk: a node's descendants follow it, up to `next`. Node 0 is the root, of depth 0. */
 typedef struct {
     uint32_t next;
-    int32_t  token; /* the lowest that ends here, -1: none; vocab.same chains the others */
-    uint8_t  byte, depth;
+    int32_t  token;                /* the lowest that ends here, -1: none; vocab.same chains the others */
+    uint8_t  byte, depth, deepest; /* deepest: of the nodes below */
+    bool     twins;                /* several tokens end here */
 } trie_node;
 struct grammar_vocab {
     const tok *tok;
@@ -139,8 +140,10 @@ struct grammar_vocab {
     int        max_depth;
     uint32_t   n_nodes;
     trie_node *node;
-    int32_t   *same;  /* [n] the next token with the same bytes, -1: none */
-    uint8_t   *plays; /* [n] takes part by its bytes */
+    int32_t   *same;                            /* [n] the next token with the same bytes, -1: none */
+    uint8_t   *length;                          /* [n] in bytes, 0: takes no part by them */
+    int32_t   *longest;                         /* tokens by length, the longest first */
+    int32_t    n_longer[GRAMMAR_MAX_TOKEN + 1]; /* tokens that are longer than this */
     int32_t   *end_id;
     size_t     n_ends;
 };
@@ -148,7 +151,9 @@ struct grammar_vocab {
 /* --- the machine ------------------------------------------------------------------------------- */
 enum {
     STACK_BOTTOM = 0,
-    NEXT_UNKNOWN = -2, /* in state.next, beside GRAMMAR_NO */
+    COUNT_FREE   = 1 << 30, /* of a loop in a cut stack: enough rounds, and the most is out of sight */
+    COUNT_BELOW,            /* the least is out of sight */
+    NEXT_UNKNOWN = -2,      /* in state.next, beside GRAMMAR_NO */
 };
 typedef struct {
     int32_t then;   /* the place to go on at; of a loop: the loop itself */
@@ -207,9 +212,11 @@ struct grammar_machine {
 
 void machine_begin(grammar_machine *m); /* of each call from outside */
 /* State after one symbol's class; GRAMMAR_NO. Not held. */
-int32_t machine_next(grammar_machine *m, int32_t s, int32_t class);
+int32_t machine_next(grammar_machine *m, int32_t s, int32_t cls);
 /* The state that follows when the call on top of this stack ends. */
 int32_t machine_pop(grammar_machine *m, int32_t stack);
+/* The state in which a rule is called with nothing below. */
+int32_t machine_rule(grammar_machine *m, int32_t index);
 /* The state of these configs alone, none of them closed further. */
 int32_t machine_intern(grammar_machine *m, config *c, int32_t n, bool can_end, int32_t need);
 int32_t machine_push(grammar_machine *m, int32_t then, int32_t count, int32_t parent);

@@ -120,9 +120,9 @@ static void add(grammar_machine *m, int32_t p, int32_t stack)
 
 static void begin_round(grammar_machine *m, int32_t loop, int32_t count, int32_t stack)
 {
-    const place *p          = &m->g->place[loop];
-    int32_t      most_count = p->max < 0 ? most(p->min, 1) : p->max;
-    add(m, m->g->start[p->rule], machine_push(m, loop, least(count, most_count), stack));
+    const place *p = &m->g->place[loop];
+    if (count < COUNT_FREE) count = least(count, p->max < 0 ? most(p->min, 1) : p->max);
+    add(m, m->g->start[p->rule], machine_push(m, loop, count, stack));
 }
 
 static void end_call(grammar_machine *m, int32_t stack)
@@ -138,8 +138,9 @@ static void end_call(grammar_machine *m, int32_t stack)
         add(m, f.then, f.parent);
         return;
     }
-    if (f.count >= p->min) add(m, p->then, f.parent);
-    if (p->max < 0 || f.count < p->max) begin_round(m, f.then, f.count + 1, f.parent);
+    bool special = f.count >= COUNT_FREE;
+    if (special ? f.count == COUNT_FREE : f.count >= p->min) add(m, p->then, f.parent);
+    if (special || p->max < 0 || f.count < p->max) begin_round(m, f.then, f.count + !special, f.parent);
 }
 
 static void look_at(grammar_machine *m, config c)
@@ -244,17 +245,17 @@ void machine_let_go(grammar_machine *m, int32_t s)
 }
 
 /* Where the edges of a class lead: they are sorted and do not overlap. */
-static int32_t follow_edge(const grammar *g, const place *p, int32_t class)
+static int32_t follow_edge(const grammar *g, const place *p, int32_t cls)
 {
     const edge *e = g->edge + p->first;
-    for (int32_t i = 0; i < p->n && e[i].lo <= class; i++)
-        if (class <= e[i].hi) return e[i].to;
+    for (int32_t i = 0; i < p->n && e[i].lo <= cls; i++)
+        if (cls <= e[i].hi) return e[i].to;
     return -1;
 }
 
-int32_t machine_next(grammar_machine *m, int32_t s, int32_t class)
+int32_t machine_next(grammar_machine *m, int32_t s, int32_t cls)
 {
-    size_t  at = (size_t)s * (size_t)m->g->n_classes + (size_t) class;
+    size_t  at = (size_t)s * (size_t)m->g->n_classes + (size_t)cls;
     int32_t to = m->next[at];
     if (to != NEXT_UNKNOWN) return to;
     if (m->budget <= 0) m->starved = true;
@@ -263,7 +264,7 @@ int32_t machine_next(grammar_machine *m, int32_t s, int32_t class)
     begin_closure(m);
     for (int32_t i = 0; i < m->state[s].n; i++) {
         config  c = m->config[m->state[s].first + i];
-        int32_t q = follow_edge(m->g, &m->g->place[c.place], class);
+        int32_t q = follow_edge(m->g, &m->g->place[c.place], cls);
         if (q >= 0) add(m, q, c.stack);
     }
     m->budget -= m->state[s].n;
@@ -277,6 +278,13 @@ int32_t machine_pop(grammar_machine *m, int32_t stack)
 {
     begin_closure(m);
     end_call(m, stack);
+    return end_closure(m);
+}
+
+int32_t machine_rule(grammar_machine *m, int32_t index)
+{
+    begin_closure(m);
+    add(m, m->g->start[index], STACK_BOTTOM);
     return end_closure(m);
 }
 
@@ -467,9 +475,7 @@ static grammar_state give(grammar_machine *m, int32_t s)
 grammar_state grammar_start(grammar_machine *m)
 {
     machine_begin(m);
-    begin_closure(m);
-    add(m, m->g->start[m->g->root], STACK_BOTTOM);
-    return give(m, end_closure(m));
+    return give(m, machine_rule(m, m->g->root));
 }
 
 grammar_state grammar_fork(grammar_machine *m, grammar_state s)
@@ -500,7 +506,7 @@ grammar_state grammar_take(grammar_machine *m, grammar_state s, int32_t token)
         int32_t to = m->marker_id[i] == token ? machine_next(m, s, m->g->class_of[SYMBOL_MARKER + i]) : GRAMMAR_NO;
         if (to >= 0 || m->starved) return give(m, to);
     }
-    return m->v->plays[token] ? grammar_take_bytes(m, s, tok_bytes(m->v->tok, token)) : GRAMMAR_NO;
+    return m->v->length[token] ? grammar_take_bytes(m, s, tok_bytes(m->v->tok, token)) : GRAMMAR_NO;
 }
 
 bool grammar_can_end(const grammar_machine *m, grammar_state s) { return s >= 0 && m->state[s].can_end; }

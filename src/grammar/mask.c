@@ -19,10 +19,11 @@
 #include <stdlib.h>
 
 enum {
-    MAX_MASKS  = 96, /* of states, as asked for */
-    MAX_LOCALS = 160,
-    MAX_LOOPS  = 4,  /* counted loops kept on top of a cut stack */
-    MAX_RUNS   = 16, /* stacks of a state; with more it is walked as a whole */
+    MAX_MASKS    = 96, /* of states, as asked for */
+    MAX_LOCALS   = 160,
+    MAX_LOOPS    = 4,  /* counted loops kept on top of a cut stack */
+    MAX_RUNS     = 16, /* stacks of a state; with more it is walked as a whole */
+    MANY_SYMBOLS = 64, /* a state that takes so many is worth a walk beforehand */
 };
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */
@@ -52,7 +53,12 @@ static size_t same_start(const spelled *s, int32_t i)
 /* Closes the nodes that are open below `depth`. */
 static void close_nodes(grammar_vocab *v, const uint32_t *open, int from, int depth)
 {
-    for (int d = from; d > depth; d--) v->node[open[d]].next = v->n_nodes;
+    for (int d = from; d > depth; d--) {
+        trie_node *n = &v->node[open[d]];
+        n->next      = v->n_nodes;
+        n->deepest   = n->deepest > d ? n->deepest : (uint8_t)d;
+        if (d && v->node[open[d - 1]].deepest < n->deepest) v->node[open[d - 1]].deepest = n->deepest;
+    }
 }
 
 static void fill_trie(grammar_vocab *v, const spelled *s, int32_t n)
@@ -71,13 +77,26 @@ static void fill_trie(grammar_vocab *v, const spelled *s, int32_t n)
         }
         depth          = (int)x.n;
         trie_node *end = &v->node[open[depth]];
-        if (end->token < 0)
+        if (end->token < 0) {
             end->token = s[i].id;
-        else
+        } else {
             v->same[s[i - 1].id] = s[i].id; /* equal ones come in order */
+            end->twins           = true;
+        }
         v->max_depth = most(v->max_depth, depth);
     }
     close_nodes(v, open, depth, -1);
+}
+
+static void sort_by_length(grammar_vocab *v)
+{
+    for (int length = GRAMMAR_MAX_TOKEN; length >= 0; length--) v->n_longer[length] = 0;
+    for (int32_t id = 0; id < v->n; id++)
+        for (int length = 0; length < v->length[id]; length++) v->n_longer[length]++;
+    int32_t at[GRAMMAR_MAX_TOKEN + 1];
+    memcpy(at, v->n_longer, sizeof at);
+    for (int32_t id = 0; id < v->n; id++)
+        if (v->length[id]) v->longest[at[v->length[id]]++] = id;
 }
 
 static bool is_end(const grammar_vocab *v, int32_t id)
@@ -97,13 +116,16 @@ static bool build_vocab(grammar_vocab *v)
         str        bytes = tok_bytes(v->tok, id);
         if ((kind != TOK_NORMAL && kind != TOK_BYTE) || !bytes.n || bytes.n > GRAMMAR_MAX_TOKEN || is_end(v, id))
             continue;
-        v->plays[id] = 1;
-        s[n++]       = (spelled){bytes, id};
+        v->length[id] = (uint8_t)bytes.n;
+        s[n++]        = (spelled){bytes, id};
     }
     if (s) qsort(s, (size_t)n, sizeof *s, by_bytes);
     for (int32_t i = 0; s && i < n; i++) n_nodes += s[i].bytes.n - same_start(s, i);
     v->node = s ? mem_try_n(n_nodes, sizeof *v->node) : NULL;
-    if (v->node) fill_trie(v, s, n);
+    if (v->node) {
+        fill_trie(v, s, n);
+        sort_by_length(v);
+    }
     mem_free(s);
     return v->node != NULL;
 }
@@ -114,13 +136,14 @@ bool grammar_vocab_new(grammar_vocab **out, const tok *t, const int32_t *end_ids
     bool           ok;
     *out = NULL;
     if (!v) return err_set(e, ERR_UNAVAILABLE, "no memory for the vocabulary's bytes");
-    v->tok    = t;
-    v->n      = tok_size(t);
-    v->n_ends = n_ends;
-    v->same   = mem_try_n((size_t)v->n + 1, sizeof *v->same);
-    v->plays  = mem_try((size_t)v->n + 1);
-    v->end_id = mem_try_n(n_ends + 1, sizeof *v->end_id);
-    ok        = v->same && v->plays && v->end_id;
+    v->tok     = t;
+    v->n       = tok_size(t);
+    v->n_ends  = n_ends;
+    v->same    = mem_try_n((size_t)v->n + 1, sizeof *v->same);
+    v->length  = mem_try((size_t)v->n + 1);
+    v->longest = mem_try_n((size_t)v->n + 1, sizeof *v->longest);
+    v->end_id  = mem_try_n(n_ends + 1, sizeof *v->end_id);
+    ok         = v->same && v->length && v->longest && v->end_id;
     if (ok) {
         memset(v->same, 0xFF, (size_t)v->n * sizeof *v->same);
         if (n_ends) memcpy(v->end_id, end_ids, n_ends * sizeof *end_ids);
@@ -138,7 +161,8 @@ void grammar_vocab_free(grammar_vocab *v)
     if (!v) return;
     mem_free(v->node);
     mem_free(v->same);
-    mem_free(v->plays);
+    mem_free(v->length);
+    mem_free(v->longest);
     mem_free(v->end_id);
     mem_free(v);
 }
@@ -222,16 +246,26 @@ static int32_t oldest_mask(const mask_cache *c)
 }
 
 /* --- walks ------------------------------------------------------------------------------------- */
-static void allow(const grammar_vocab *v, uint64_t *bits, int32_t id)
+static void put_bit(uint64_t *bits, int32_t id) { bits[id >> 6] |= UINT64_C(1) << (id & 63); }
+
+static void allow(const grammar_vocab *v, uint64_t *bits, const trie_node *n)
 {
-    for (; id >= 0; id = v->same[id]) bits[id >> 6] |= UINT64_C(1) << (id & 63);
+    put_bit(bits, n->token);
+    for (int32_t id = n->token; n->twins && (id = v->same[id]) >= 0;) put_bit(bits, id);
 }
 
 typedef struct { /* of a local */
     uint32_t *exit;
     uint32_t  n, max;
     int32_t   need;
+    int       known; /* bytes: what ends within them was told by another local */
 } exits;
+
+static void put_exit(exits *x, uint32_t at)
+{
+    if (x->n < x->max) x->exit[x->n] = at;
+    x->n++;
+}
 
 /* Allows what state s can take of the tokens below a node of the trie. */
 static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, exits *x)
@@ -244,15 +278,19 @@ static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, e
     int64_t          visited = 0;
     m->path[0]               = s;
     while (i < end) {
-        trie_node n   = trie[i];
-        int       d   = n.depth - base;
-        int32_t   was = m->path[d - 1];
-        size_t class  = m->g->class_of[n.byte];
-        int32_t to    = next[(size_t)was * classes + class];
+        trie_node n = trie[i];
+        if (x && n.deepest <= x->known) {
+            i = n.next;
+            continue;
+        }
+        int     d   = n.depth - base;
+        int32_t was = m->path[d - 1];
+        size_t  cls = m->g->class_of[n.byte];
+        int32_t to  = next[(size_t)was * classes + cls];
         visited++;
         if (to == NEXT_UNKNOWN) {
             m->n_path = d;
-            to        = machine_next(m, was, (int32_t) class);
+            to        = machine_next(m, was, (int32_t)cls);
             if (x) x->need = most(x->need, m->state[was].need);
             if (m->starved) break;
         }
@@ -261,13 +299,10 @@ static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, e
             continue;
         }
         m->path[d] = to;
-        if (n.token >= 0) allow(m->v, bits, n.token);
+        if (n.token >= 0) allow(m->v, bits, &n);
         if (x) {
             x->need = most(x->need, m->state[to].need);
-            if (m->state[to].can_end && n.next > i + 1) {
-                if (x->n < x->max) x->exit[x->n] = i;
-                x->n++;
-            }
+            if (m->state[to].can_end && n.next > i + 1 && n.depth > x->known) put_exit(x, i);
         }
         i++;
     }
@@ -276,14 +311,12 @@ static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, e
 }
 
 /* --- locals ------------------------------------------------------------------------------------ */
-/* A loop's count that no token can tell from the true one. */
-static int32_t plain_count(const grammar_machine *m, stack_node f)
+/* The count of a loop as far as tokens of so many bytes can tell. */
+static int32_t plain_count(const place *p, int32_t count, int32_t bytes)
 {
-    const place *p   = &m->g->place[f.then];
-    int32_t      far = m->v->max_depth + 1;
-    if (p->max < 0 && f.count >= p->min) return f.count;
-    if (f.count < p->min) return p->min - f.count > far ? p->min - far : f.count;
-    return p->max - f.count > far ? p->max - far : f.count;
+    if (count >= COUNT_FREE) return count;
+    if (count < p->min) return p->min - count > bytes ? COUNT_BELOW : count;
+    return p->max < 0 || p->max - count > bytes ? COUNT_FREE : count;
 }
 
 /* The stack of a run without what is below its loops; *cut is what was cut off. */
@@ -297,7 +330,7 @@ static int32_t cut_stack(grammar_machine *m, int32_t stack, int32_t *cut)
     *cut = stack;
     while (n-- && local >= 0) {
         stack_node f = m->stack[loop[n]];
-        local        = machine_push(m, f.then, plain_count(m, f), local);
+        local        = machine_push(m, f.then, plain_count(&m->g->place[f.then], f.count, m->v->max_depth), local);
         if (local >= 0) m->work[m->n_work++] = (config){0, local};
     }
     return local;
@@ -313,18 +346,56 @@ static int32_t local_state(grammar_machine *m, int32_t s, int32_t first, int32_t
     return machine_intern(m, m->found, n, false, 0);
 }
 
+static const local_slot *work_out_local(grammar_machine *m, int32_t local);
+
+/* The local of the same places where their loop's ends are out of sight: it says the same of tokens of up to *bytes. NULL:
+ * there is none. */
+static const local_slot *far_local(grammar_machine *m, int32_t local, int *bytes)
+{
+    const state *s = &m->state[local];
+    int32_t      n = s->n, stack = n ? m->config[s->first].stack : STACK_BOTTOM;
+    stack_node   f = m->stack[stack];
+    if (stack == STACK_BOTTOM || f.parent != STACK_BOTTOM || !f.count || f.count >= COUNT_FREE) return NULL;
+    const place *p = &m->g->place[f.then];
+    *bytes         = f.count < p->min ? p->min - f.count : p->max - f.count;
+    if (!*bytes) return NULL;
+    int32_t far = machine_push(m, f.then, plain_count(p, f.count, -1), STACK_BOTTOM);
+    if (far < 0) return NULL;
+    m->n_work            = 0;
+    m->work[m->n_work++] = (config){0, far};
+    for (int32_t i = 0; i < n; i++) m->found[i] = (config){m->config[m->state[local].first + i].place, far};
+    int32_t twin = machine_intern(m, m->found, n, false, 0);
+    return twin < 0 ? NULL : work_out_local(m, twin);
+}
+
+/* Begins a local with what its far twin knows of short tokens. */
+static void begin_as(grammar_machine *m, const local_slot *far, int bytes, uint64_t *bits, exits *x)
+{
+    mask_cache          *c = m->cache;
+    const grammar_vocab *v = m->v;
+    memcpy(bits, c->local_bits + (size_t)(far - c->local) * c->n_words, c->n_words * sizeof *bits);
+    for (int32_t i = 0; i < v->n_longer[bytes]; i++) bits[v->longest[i] >> 6] &= ~(UINT64_C(1) << (v->longest[i] & 63));
+    for (uint32_t i = 0; i < far->n_exits; i++)
+        if (v->node[c->exit[far->first_exit + i]].depth <= bytes) put_exit(x, c->exit[far->first_exit + i]);
+    x->need  = far->need;
+    x->known = bytes;
+}
+
 static const local_slot *work_out_local(grammar_machine *m, int32_t local)
 {
     mask_cache *c = m->cache;
     if (m->state[local].local >= 0) return &c->local[m->state[local].local];
-    if (c->n_locals == MAX_LOCALS || c->n_exits > c->max_exits / 4 * 3) forget_locals(m);
-    uint64_t *bits = c->local_bits + (size_t)c->n_locals * c->n_words;
-    exits     x    = {.exit = c->exit + c->n_exits, .max = c->max_exits - c->n_exits};
-    memset(bits, 0, c->n_words * sizeof *bits);
+    if (c->n_locals >= MAX_LOCALS - 1 || c->n_exits > c->max_exits / 4 * 3) forget_locals(m);
     machine_hold(m, local);
-    int32_t  slot    = c->n_locals;
-    uint32_t n_exits = c->n_exits;
-    walk(m, 0, local, bits, &x);
+    int               bytes = 0;
+    const local_slot *far   = far_local(m, local, &bytes);
+    int32_t           slot  = c->n_locals;
+    uint32_t          first = c->n_exits;
+    uint64_t         *bits  = c->local_bits + (size_t)slot * c->n_words;
+    exits             x     = {.exit = c->exit + first, .max = c->max_exits - first};
+    memset(bits, 0, c->n_words * sizeof *bits);
+    if (far && far->need < INT32_MAX && m->state[far->state].local >= 0) begin_as(m, far, bytes, bits, &x);
+    if (!m->starved) walk(m, 0, local, bits, &x);
     machine_let_go(m, local);
     m->stats.locals++;
     if (m->starved) return NULL;
@@ -333,7 +404,7 @@ static const local_slot *work_out_local(grammar_machine *m, int32_t local)
         return &c->local[slot];
     }
     bool fits      = x.n <= x.max;
-    c->local[slot] = (local_slot){local, fits ? x.need : INT32_MAX, n_exits, fits ? x.n : 0};
+    c->local[slot] = (local_slot){local, fits ? x.need : INT32_MAX, first, fits ? x.n : 0};
     c->n_exits += fits ? x.n : 0;
     c->n_locals++;
     m->state[local].local = slot;
@@ -380,11 +451,10 @@ static void work_out(grammar_machine *m, int32_t s, uint64_t *bits)
         walk(m, 0, s, bits, NULL);
     }
     for (int32_t i = 0; i < m->g->n_markers; i++)
-        if (machine_next(m, s, m->g->class_of[SYMBOL_MARKER + i]) >= 0)
-            bits[m->marker_id[i] >> 6] |= UINT64_C(1) << (m->marker_id[i] & 63);
+        if (machine_next(m, s, m->g->class_of[SYMBOL_MARKER + i]) >= 0) put_bit(bits, m->marker_id[i]);
     for (size_t i = 0; m->state[s].can_end && i < m->v->n_ends; i++) {
         int32_t id = m->v->end_id[i];
-        if (id >= 0 && id < m->v->n) bits[id >> 6] |= UINT64_C(1) << (id & 63);
+        if (id >= 0 && id < m->v->n) put_bit(bits, id);
     }
 }
 
@@ -432,4 +502,39 @@ int32_t grammar_forced(grammar_machine *m, grammar_state s)
         only = (int32_t)(i * 64) + __builtin_ctzll(bits[i]);
     }
     return only;
+}
+
+/* --- beforehand -------------------------------------------------------------------------------- */
+static int symbols_taken(grammar_machine *m, int32_t s)
+{
+    int n = 0;
+    for (int32_t k = 0; k < m->g->n_classes; k++)
+        if (machine_next(m, s, k) >= 0)
+            n += (k + 1 < m->g->n_classes ? m->g->symbol_of[k + 1] : SYMBOL_MARKER + m->g->n_markers) -
+                 m->g->symbol_of[k];
+    return n;
+}
+
+static void warm(grammar_machine *m, int32_t s)
+{
+    machine_hold(m, s);
+    if (symbols_taken(m, s) >= MANY_SYMBOLS)
+        allow_runs(m, s, m->cache->mask_bits + (size_t)oldest_mask(m->cache) * m->cache->n_words);
+    machine_let_go(m, s);
+}
+
+void grammar_machine_warm(grammar_machine *m)
+{
+    machine_begin(m);
+    for (int32_t r = 0; r < m->g->n_rules && m->cache->n_locals < MAX_LOCALS / 2 && !m->starved; r++) {
+        int32_t s = machine_rule(m, r);
+        if (s < 0) continue;
+        machine_hold(m, s);
+        warm(m, s);
+        for (int32_t k = 0; k < m->g->n_classes && !m->starved; k++) {
+            int32_t to = machine_next(m, s, k);
+            if (to >= 0) warm(m, to);
+        }
+        machine_let_go(m, s);
+    }
 }

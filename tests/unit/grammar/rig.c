@@ -88,6 +88,13 @@ rig_vocab *rig_large(void)
     uint64_t         seed = 7;
     if (v.tok) return &v;
     small_init(&s);
+    for (size_t n = 2; n < 64; n++) {
+        char run[64];
+        for (size_t k = 0; k < 3; k++) {
+            memset(run, "-=\t"[k], n);
+            small_token(&s, (str){run, n}, TOK_NORMAL);
+        }
+    }
     while (s.src.n < 262144) {
         char   text[64];
         size_t n = made_up_token(text, &seed);
