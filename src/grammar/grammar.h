@@ -29,7 +29,7 @@ enum {
     GRAMMAR_MAX_REPEAT  = 1 << 24,
     GRAMMAR_MAX_TOKEN   = 255, /* bytes; longer tokens are never allowed */
     GRAMMAR_MAX_MARKERS = 32,
-    GRAMMAR_JSON_DEPTH  = 64,   /* open calls of a schema's grammar: about as many open brackets */
+    GRAMMAR_JSON_DEPTH  = 63,   /* open calls of a schema's grammar: about as many open brackets */
     GRAMMAR_GBNF_DEPTH  = 1024, /* open calls of a GBNF grammar; calls at the end of a rule do not count */
 };
 #define GRAMMAR_MAX_MEMORY ((size_t)64 << 20) /* bytes of one compilation */

@@ -16,6 +16,7 @@
 #include "base/num.h"
 #include "grammar/inside.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 enum {
@@ -468,6 +469,7 @@ static bool any(const uint64_t *bits, size_t n)
 const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e)
 {
     mask_cache *c = m->cache;
+    assert(s >= 0);
     machine_begin(m);
     m->stats.masks++;
     int32_t slot = m->state[s].mask;

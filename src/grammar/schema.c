@@ -29,15 +29,14 @@ enum {
 };
 
 enum {
-    MAX_DEEP     = 64,      /* references and allOf inside one another; nested values are the reader's */
-    MAX_NESTED   = 200,     /* values inside one another, references followed */
-    MAX_SHAPES   = 1 << 13, /* of one schema */
-    MAX_PARTS    = 64,      /* schemas that say something about one object or array */
-    MAX_CHOICES  = 16,      /* anyOf of one value */
-    MAX_PROPERTY = 2048,
-    MAX_REQUIRED = 2048,
-    MAX_CHAIN    = 1 << 13, /* rules of one object */
-    MAX_COUNT    = GRAMMAR_MAX_REPEAT,
+    MAX_DEEP    = 64,      /* references and allOf inside one another; nested values are the reader's */
+    MAX_NESTED  = 200,     /* values inside one another, references followed */
+    MAX_SHAPES  = 1 << 13, /* of one schema */
+    MAX_PARTS   = 64,      /* schemas that say something about one object or array */
+    MAX_CHOICES = 16,      /* anyOf of one value */
+    MAX_NAMES   = 4096,    /* in properties and required of one object */
+    MAX_CHAIN   = 1 << 13, /* rules of one object */
+    MAX_COUNT   = GRAMMAR_MAX_REPEAT,
 };
 
 typedef struct {             /* one schema's word on members: `rest` for those that it does not name */
@@ -187,8 +186,7 @@ static const char *const annotations[] = {"$schema",
                                           "enumNames",
                                           "errorMessage",
                                           "id",
-                                          "$vocabulary",
-                                          "name"};
+                                          "$vocabulary"};
 
 static bool is_annotation(str key)
 {
@@ -638,7 +636,7 @@ static bool constant_fits(maker *m, const shape *s, const json_value *v, const p
     const bounds *r    = &s->range;
     unsigned      type = type_of(v);
     if (!(type & s->types)) return false;
-    for (int32_t i = 0; i < s->n_values; i++)
+    for (int32_t i = 1; i < s->n_values; i++) /* it comes from the first list */
         if (!is_listed(s->values[i], v)) return false;
     if (type & T_NUMBER) {
         if (r->has_low && (v->d < r->low || (v->d == r->low && r->low_out))) return false;
@@ -702,13 +700,11 @@ static node *write_member(maker *m, const members *list, int32_t n, str name, in
     return write_spots(m, all, n_all, at);
 }
 
-static bool add_property(chain *c, str name)
+static void add_property(chain *c, str name)
 {
     for (int32_t i = 0; i < c->n; i++)
-        if (str_eq(c->prop[i].name, name)) return true;
-    if (c->n == MAX_PROPERTY) return refuse_too_large(c->m, c->at, "an object has more than 2048 properties");
+        if (str_eq(c->prop[i].name, name)) return;
     c->prop[c->n++] = (property){.name = name};
-    return true;
 }
 
 static int by_lower_name(const void *pa, const void *pb)
@@ -738,10 +734,9 @@ static bool list_properties(chain *c, const shape *s)
     maker *m = c->m;
     for (int32_t i = 0; i < s->n_objects; i++)
         for (size_t k = 0; s->object[i].named && k < s->object[i].named->n; k++)
-            if (!add_property(c, s->object[i].named->member[k].key)) return false;
+            add_property(c, s->object[i].named->member[k].key);
     for (int32_t i = 0; i < s->n_required; i++)
-        for (size_t k = 0; k < s->required[i].v->n; k++)
-            if (!add_property(c, s->required[i].v->item[k].s)) return false;
+        for (size_t k = 0; k < s->required[i].v->n; k++) add_property(c, s->required[i].v->item[k].s);
     if (m->dialect == GRAMMAR_GEMMA4) qsort(c->prop, (size_t)c->n, sizeof *c->prop, by_lower_name);
     for (int32_t i = 0; i < c->n; i++) {
         property *p = &c->prop[i];
@@ -821,7 +816,11 @@ static node *write_object(maker *m, const shape *s, const path *at)
 {
     chain c = {.m = m, .at = at, .min = s->min_props, .max = s->max_props};
     if (!s->n_objects && !s->n_required && !s->min_props && s->max_props < 0) return any_members(m, any_value(m));
-    c.prop = arena_try(&m->b.mem, MAX_PROPERTY, sizeof *c.prop);
+    size_t n_names = 1;
+    for (int32_t i = 0; i < s->n_objects; i++) n_names += s->object[i].named ? s->object[i].named->n : 0;
+    for (int32_t i = 0; i < s->n_required; i++) n_names += s->required[i].v->n;
+    if (n_names > MAX_NAMES) return refuse_too_large(m, at, "an object has too many properties"), NULL;
+    c.prop = arena_try(&m->b.mem, n_names, sizeof *c.prop);
     if (!c.prop) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large"), NULL;
     if (!list_properties(&c, s) || !find_other(&c, s)) return NULL;
     int32_t n_required = 0, n_possible = 0;

@@ -114,7 +114,7 @@ node *make_pattern(maker *m, const path *at, str pattern, bool is_format, int32_
     regex         x;
     err           why = {0};
     if (!regex_parse(&x, pattern, &o, &why)) {
-        refuse(m, at, "pattern", "%s cannot be kept", why.text);
+        refuse(m, at, is_format ? "format" : "pattern", "%s cannot be kept", why.text);
         return NULL;
     }
     if (!fit_lengths(m, &x, min, max)) {
@@ -130,7 +130,7 @@ node *make_pattern(maker *m, const path *at, str pattern, bool is_format, int32_
 #define CLOCK  "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?"
 #define ZONE   "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 #define BYTE   "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-#define LABEL  "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define LABEL  "[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 #define HEX(n) "[0-9a-fA-F]{" #n "}"
 
 node *make_format(maker *m, const path *at, str format, int32_t min, int32_t max)
@@ -144,7 +144,9 @@ node *make_format(maker *m, const path *at, str format, int32_t min, int32_t max
         {"ipv4", "^" BYTE "(\\." BYTE "){3}$"},
         {"ipv6", "^[0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4}){7}$"},
         {"hostname", "^(" LABEL "\\.){0,3}[A-Za-z]{2,18}$"},
-        {"uri", "^(https?|ftp)://(" LABEL "\\.){0,3}[A-Za-z]{2,18}(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]*)*$"},
+        {"uri",
+         "^(https?|ftp)://(" LABEL
+         "\\.){0,3}[A-Za-z]{2,18}(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]{0,60}){0,12}(\\?[A-Za-z0-9._~=&-]{0,200})?$"},
         {"duration", "^P([1-9][0-9]{0,5}D(T[1-9][0-9]{0,5}[HMS])?|T[1-9][0-9]{0,5}[HMS]|[1-9][0-9]{0,3}[WMY])$"},
     };
     for (size_t i = 0; i < COUNT(known); i++)

@@ -1,5 +1,6 @@
 /* GBNF: texts byte by byte, and what is refused. */
 #include "grammar/rig.h"
+#include "tok/small.h"
 
 typedef struct {
     const char *grammar, *yes[6], *no[6];
@@ -119,6 +120,47 @@ TEST(grammar_gbnf_refuses_with_a_place)
                   bad[i][1]);
         grammar_free(g);
     }
+}
+
+/* Kinds of large grammars; each is done, or refused, in a second. */
+static void put_large_grammar(buf *b, int kind)
+{
+    buf_puts(b, kind < 2 ? "root ::= r0\n" : "root ::= ");
+    for (int i = 0; i < 15000; i++) {
+        if (kind == 0) buf_printf(b, "r%d ::= r%d r%d | \"x\"\n", i, i + 1, i + 1);
+        if (kind == 1) buf_printf(b, "r%d ::= \"\" | r%d\n", i, (i + 1) % 15000);
+        if (kind == 2) buf_printf(b, "\"%d\"? ", i);
+        if (kind == 3) buf_printf(b, "\"%d\" | ", i);
+        if (kind == 4 && i < 60) buf_puts(b, "(");
+        if (kind == 5) buf_printf(b, "[\\u%04x-\\u%04x]", 0x100 + i, 0x110 + i);
+        if (kind == 6 && i < 64) buf_puts(b, "( [a-z]? ");
+    }
+    if (kind == 0) buf_puts(b, "r15000 ::= \"y\"");
+    if (kind == 3) buf_puts(b, "\"z\"");
+    if (kind == 4) buf_puts(b, "\"a\"");
+    for (int i = 0; i < 64; i++) {
+        if (kind == 4 && i < 60) buf_puts(b, "){3,9}");
+        if (kind == 6) buf_puts(b, ")+");
+    }
+}
+
+TEST(grammar_large_grammars_are_done_in_a_second)
+{
+    buf b;
+    buf_init(&b, 4 << 20);
+    for (int kind = 0; kind < 7; kind++) {
+        grammar *g = NULL;
+        err      e = {0};
+        buf_clear(&b);
+        put_large_grammar(&b, kind);
+        double before = cpu_seconds();
+        bool   ok     = grammar_from_gbnf(&g, buf_str(&b), &e);
+        double took   = cpu_seconds() - before;
+        CHECK_MSG(took < TEST_SLOWER, "large grammar %d took %.2f s", kind, took);
+        CHECK_MSG(ok == (kind != 1), "large grammar %d: %s", kind, ok ? "was accepted" : e.text);
+        grammar_free(g);
+    }
+    buf_deinit(&b);
 }
 
 TEST(grammar_gbnf_names_tokens)
