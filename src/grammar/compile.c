@@ -65,19 +65,13 @@ static bool grow(compiler *c, void **p, int32_t *cap, int32_t n, int32_t most_n,
 }
 
 /* --- places ------------------------------------------------------------------------------------ */
-static uint64_t mix(uint64_t h, uint64_t x)
-{
-    h = (h ^ x) * 0x9E3779B97F4A7C15u;
-    return h ^ h >> 29;
-}
-
 static uint64_t place_hash(const grammar *g, const place *p)
 {
-    uint64_t h = mix(mix(p->kind, (uint32_t)p->rule), (uint32_t)p->then);
-    h          = mix(mix(h, (uint32_t)p->min), (uint32_t)p->max);
+    uint64_t h = hash_mix(hash_mix(p->kind, (uint32_t)p->rule), (uint32_t)p->then);
+    h          = hash_mix(hash_mix(h, (uint32_t)p->min), (uint32_t)p->max);
     for (int32_t i = 0; i < p->n; i++) {
         edge x = g->edge[p->first + i];
-        h      = mix(mix(h, (uint64_t)x.lo << 16 | x.hi), (uint32_t)x.to);
+        h      = hash_mix(hash_mix(h, (uint64_t)x.lo << 16 | x.hi), (uint32_t)x.to);
     }
     return h;
 }
@@ -266,38 +260,29 @@ static int32_t weigh(node *x)
     return x->weight = w;
 }
 
-typedef struct {
-    str text;
-} word;
-
-static int by_text(const void *pa, const void *pb)
-{
-    str a = ((const word *)pa)->text, b = ((const word *)pb)->text;
-    int d = memcmp(a.n ? a.s : "", b.n ? b.s : "", a.n < b.n ? a.n : b.n);
-    return d ? d : a.n < b.n ? -1 : a.n > b.n;
-}
+static int by_text(const void *a, const void *b) { return str_order(*(const str *)a, *(const str *)b); }
 
 /* Sorted words that agree in the first `from` bytes, as a tree: one place for each byte that may follow. */
-static int32_t emit_words(compiler *c, const word *w, int32_t n, size_t from, int deep, int32_t then)
+static int32_t emit_words(compiler *c, const str *w, int32_t n, size_t from, int deep, int32_t then)
 {
     if (deep > MAX_BRANCHES) { /* side by side */
-        int32_t at = emit_text(c, (str){w[0].text.s + from, w[0].text.n - from}, then);
+        int32_t at = emit_text(c, (str){w[0].s + from, w[0].n - from}, then);
         for (int32_t i = 1; i < n && !c->failed; i++)
-            at = split(c, (int32_t[]){at, emit_text(c, (str){w[i].text.s + from, w[i].text.n - from}, then)}, 2);
+            at = split(c, (int32_t[]){at, emit_text(c, (str){w[i].s + from, w[i].n - from}, then)}, 2);
         return at;
     }
-    str    first = w[0].text, last = w[n - 1].text;
+    str    first = w[0], last = w[n - 1];
     size_t same = from;
     while (same < first.n && same < last.n && first.s[same] == last.s[same]) same++;
     if (first.n == last.n && same == first.n)
         return emit_text(c, (str){first.s + from, first.n - from}, then); /* equal words */
     int32_t ends = 0, part[2], n_parts = 0, n_edges = 0;
     edge    x[256];
-    while (w[ends].text.n == same) ends++;
+    while (w[ends].n == same) ends++;
     for (int32_t i = ends; i < n && !c->failed;) {
         int32_t k = i;
-        uint8_t b = (uint8_t)w[i].text.s[same];
-        while (k < n && (uint8_t)w[k].text.s[same] == b) k++;
+        uint8_t b = (uint8_t)w[i].s[same];
+        while (k < n && (uint8_t)w[k].s[same] == b) k++;
         x[n_edges++] = (edge){b, b, emit_words(c, w + i, k - i, same + 1, deep + 1, then)};
         i            = k;
     }
@@ -310,9 +295,9 @@ static int32_t emit_words(compiler *c, const word *w, int32_t n, size_t from, in
 
 static int32_t emit_texts(compiler *c, const node *x, int32_t then)
 {
-    word *w = mem_try_n((size_t)x->n, sizeof *w);
+    str *w = mem_try_n((size_t)x->n, sizeof *w);
     if (!w) return fail(c, ERR_UNAVAILABLE, "no memory for %d alternatives", x->n);
-    for (int32_t i = 0; i < x->n; i++) w[i].text = x->kid[i]->text;
+    for (int32_t i = 0; i < x->n; i++) w[i] = x->kid[i]->text;
     qsort(w, (size_t)x->n, sizeof *w, by_text);
     int32_t at = emit_words(c, w, x->n, 0, 0, then);
     mem_free(w);

@@ -13,7 +13,8 @@ enum { MAX_NESTED = 64, MAX_REPEATED = 4, MAX_RANGES = 4096 };
 
 typedef struct {
     builder     b;
-    const char *p, *end, *text;
+    scan        in;
+    const char *text;
     int         nested;
     int32_t    *table; /* rules by name, + 1 */
     err        *e;
@@ -25,31 +26,22 @@ enum { NAME_TABLE = GRAMMAR_MAX_RULES * 2 };
 static node *fail(reader *r, const char *what)
 {
     int line = 1, column = 1;
-    for (const char *q = r->text; q < r->p && q < r->end; q++) {
+    for (const char *q = r->text; q < r->in.p && q < r->in.end; q++) {
         column = *q == '\n' ? 1 : column + 1;
         line += *q == '\n';
     }
     if (!r->failed) err_set(r->e, ERR_INPUT, "line %d, column %d: %s", line, column, what);
     r->failed = true;
-    r->p      = r->end;
+    r->in.p   = r->in.end;
     return node_empty(&r->b);
-}
-
-static int  peek(const reader *r) { return r->p < r->end ? (uint8_t)*r->p : -1; }
-static bool accept(reader *r, const char *s)
-{
-    size_t n = strlen(s);
-    if ((size_t)(r->end - r->p) < n || memcmp(r->p, s, n)) return false;
-    r->p += n;
-    return true;
 }
 
 static void skip_space(reader *r, bool lines)
 {
-    for (int c; (c = peek(r)) >= 0; r->p++) {
+    for (int c; (c = scan_peek(&r->in)) >= 0; r->in.p++) {
         if (c == '#') {
-            while (r->p < r->end && *r->p != '\n' && *r->p != '\r') r->p++;
-            r->p--;
+            while (r->in.p < r->in.end && *r->in.p != '\n' && *r->in.p != '\r') r->in.p++;
+            r->in.p--;
         } else if (c != ' ' && c != '\t' && (!lines || (c != '\n' && c != '\r'))) {
             return;
         }
@@ -63,9 +55,9 @@ static bool is_name_char(int c)
 
 static str read_name(reader *r)
 {
-    const char *from = r->p;
-    while (is_name_char(peek(r))) r->p++;
-    return (str){from, (size_t)(r->p - from)};
+    const char *from = r->in.p;
+    while (is_name_char(scan_peek(&r->in))) r->in.p++;
+    return (str){from, (size_t)(r->in.p - from)};
 }
 
 /* The rule of that name, made when it is new. */
@@ -80,34 +72,22 @@ static int32_t find_rule(reader *r, str name)
 }
 
 /* --- characters -------------------------------------------------------------------------------- */
-static int hex_digit(int c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static uint32_t read_hex(reader *r, int n)
 {
-    uint32_t c = 0;
-    for (int i = 0; i < n; i++, r->p++) {
-        int d = hex_digit(peek(r));
-        if (d < 0) {
-            fail(r, "a hexadecimal digit is missing");
-            return 0;
-        }
-        c = c << 4 | (uint32_t)d;
-    }
-    if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) fail(r, "this escape is no character");
+    uint32_t c;
+    if (!scan_hex(&r->in, n, &c))
+        fail(r, "a hexadecimal digit is missing");
+    else if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
+        fail(r, "this escape is no character");
     return r->failed ? 0 : c;
 }
 
 static uint32_t read_char(reader *r)
 {
     uint32_t c;
-    if (accept(r, "\\")) {
-        int x = peek(r);
-        if (x >= 0) r->p++;
+    if (scan_accept(&r->in, "\\")) {
+        int x = scan_peek(&r->in);
+        if (x >= 0) r->in.p++;
         switch (x) {
         case 'x': return read_hex(r, 2);
         case 'u': return read_hex(r, 4);
@@ -122,12 +102,12 @@ static uint32_t read_char(reader *r)
             return 0;
         }
     }
-    int n = r->p < r->end ? utf8_decode(r->p, (size_t)(r->end - r->p), &c) : 0;
+    int n = r->in.p < r->in.end ? utf8_decode(r->in.p, (size_t)(r->in.end - r->in.p), &c) : 0;
     if (!n) {
-        fail(r, r->p < r->end ? "this is not UTF-8" : "the grammar ends in the middle");
+        fail(r, r->in.p < r->in.end ? "this is not UTF-8" : "the grammar ends in the middle");
         return 0;
     }
-    r->p += n;
+    r->in.p += n;
     return c;
 }
 
@@ -135,13 +115,13 @@ static node *read_literal(reader *r)
 {
     buf b;
     buf_init(&b, GRAMMAR_MAX_TEXT);
-    while (!r->failed && peek(r) != '"') {
+    while (!r->failed && scan_peek(&r->in) != '"') {
         char     out[4];
-        int      c = peek(r);
+        int      c = scan_peek(&r->in);
         uint32_t x = c == '\n' || c < 0 ? (fail(r, "a literal does not end on its line"), 0) : read_char(r);
         if (!r->failed) buf_put(&b, out, (size_t)utf8_encode(out, x));
     }
-    r->p += !r->failed;
+    r->in.p += !r->failed;
     node *x = b.failed ? fail(r, "a literal is too long") : node_text(&r->b, buf_str(&b));
     buf_deinit(&b);
     return x;
@@ -151,16 +131,16 @@ static node *read_class(reader *r)
 {
     char_range *range = mem_try_n(MAX_RANGES, sizeof *range);
     int32_t     n     = 0;
-    bool not          = accept(r, "^");
+    bool not          = scan_accept(&r->in, "^");
     if (!range) return fail(r, "no memory");
-    while (!r->failed && !accept(r, "]")) {
+    while (!r->failed && !scan_accept(&r->in, "]")) {
         if (n == MAX_RANGES) {
             fail(r, "a class has more than 4096 parts");
             break;
         }
         uint32_t lo = read_char(r), hi = lo;
-        if (r->p + 1 < r->end && r->p[0] == '-' && r->p[1] != ']') {
-            r->p++;
+        if (r->in.p + 1 < r->in.end && r->in.p[0] == '-' && r->in.p[1] != ']') {
+            r->in.p++;
             hi = read_char(r);
         }
         if (!r->failed && hi < lo) fail(r, "a range ends before it begins");
@@ -173,38 +153,31 @@ static node *read_class(reader *r)
 
 static node *read_token(reader *r)
 {
-    const char *from = r->p - 1;
-    while (peek(r) >= 0 && peek(r) != '>' && peek(r) != '\n') r->p++;
-    if (!accept(r, ">")) return fail(r, "a token's name does not end with >");
-    return node_marker(&r->b, (str){from, (size_t)(r->p - from)});
+    const char *from = r->in.p - 1;
+    while (scan_peek(&r->in) >= 0 && scan_peek(&r->in) != '>' && scan_peek(&r->in) != '\n') r->in.p++;
+    if (!scan_accept(&r->in, ">")) return fail(r, "a token's name does not end with >");
+    return node_marker(&r->b, (str){from, (size_t)(r->in.p - from)});
 }
 
 /* --- expressions ------------------------------------------------------------------------------- */
 static int32_t read_count(reader *r)
 {
-    int32_t n = 0;
-    if (hex_digit(peek(r)) < 0 || hex_digit(peek(r)) > 9) fail(r, "a count is missing");
-    while (peek(r) >= '0' && peek(r) <= '9') {
-        n = n * 10 + (*r->p++ - '0');
-        if (n > GRAMMAR_MAX_REPEAT) {
-            fail(r, "a count is over 16777216");
-            return 0;
-        }
-    }
-    return n;
+    int32_t n;
+    if (!scan_count(&r->in, &n)) fail(r, n ? "a count is over 16777216" : "a count is missing");
+    return r->failed ? 0 : n;
 }
 
 static node *read_braces(reader *r, node *x)
 {
     skip_space(r, false);
-    int32_t min = peek(r) == ',' ? 0 : read_count(r), max = min;
+    int32_t min = scan_peek(&r->in) == ',' ? 0 : read_count(r), max = min;
     skip_space(r, false);
-    if (accept(r, ",")) {
+    if (scan_accept(&r->in, ",")) {
         skip_space(r, false);
-        max = peek(r) == '}' ? -1 : read_count(r);
+        max = scan_peek(&r->in) == '}' ? -1 : read_count(r);
         skip_space(r, false);
     }
-    if (!accept(r, "}")) return fail(r, "} is missing behind a count");
+    if (!scan_accept(&r->in, "}")) return fail(r, "} is missing behind a count");
     if (max >= 0 && max < min) return fail(r, "a repetition's most is below its least");
     return node_repeat(&r->b, x, min, max);
 }
@@ -214,13 +187,13 @@ static node *read_repeats(reader *r, node *x)
     for (int deep = 0; !r->failed; deep++) {
         skip_space(r, r->nested > 0);
         if (deep > MAX_REPEATED) return fail(r, "too many repetitions of repetitions");
-        if (accept(r, "*"))
+        if (scan_accept(&r->in, "*"))
             x = node_repeat(&r->b, x, 0, -1);
-        else if (accept(r, "+"))
+        else if (scan_accept(&r->in, "+"))
             x = node_repeat(&r->b, x, 1, -1);
-        else if (accept(r, "?"))
+        else if (scan_accept(&r->in, "?"))
             x = node_repeat(&r->b, x, 0, 1);
-        else if (accept(r, "{"))
+        else if (scan_accept(&r->in, "{"))
             x = read_braces(r, x);
         else
             return x;
@@ -236,18 +209,18 @@ static node *read_group(reader *r)
     r->nested++;
     node *x = read_alternatives(r);
     r->nested--;
-    return accept(r, ")") ? x : fail(r, "expected ) here");
+    return scan_accept(&r->in, ")") ? x : fail(r, "expected ) here");
 }
 
 /* NULL where no item begins. */
 static node *read_item(reader *r)
 {
-    if (accept(r, "\"")) return read_literal(r);
-    if (accept(r, "[")) return read_class(r);
-    if (accept(r, ".")) return node_not(&r->b, NULL, 0);
-    if (accept(r, "(")) return read_group(r);
-    if (accept(r, "<")) return read_token(r);
-    if (is_name_char(peek(r))) return node_rule(&r->b, find_rule(r, read_name(r)));
+    if (scan_accept(&r->in, "\"")) return read_literal(r);
+    if (scan_accept(&r->in, "[")) return read_class(r);
+    if (scan_accept(&r->in, ".")) return node_not(&r->b, NULL, 0);
+    if (scan_accept(&r->in, "(")) return read_group(r);
+    if (scan_accept(&r->in, "<")) return read_token(r);
+    if (is_name_char(scan_peek(&r->in))) return node_rule(&r->b, find_rule(r, read_name(r)));
     return NULL;
 }
 
@@ -265,10 +238,10 @@ static node *read_sequence(reader *r)
 
 static bool next_is_alternative(reader *r)
 {
-    const char *was = r->p;
+    const char *was = r->in.p;
     skip_space(r, true);
-    if (accept(r, "|")) return true;
-    r->p = was;
+    if (scan_accept(&r->in, "|")) return true;
+    r->in.p = was;
     return false;
 }
 
@@ -284,16 +257,17 @@ static node *read_alternatives(reader *r)
 /* An empty first alternative would run into the next rule: "a ::=" and a line end, then a name and "::=". */
 static bool read_rule(reader *r)
 {
-    if (!is_name_char(peek(r))) return fail(r, "expected a rule's name"), false;
+    if (!is_name_char(scan_peek(&r->in))) return fail(r, "expected a rule's name"), false;
     int32_t i = find_rule(r, read_name(r));
     skip_space(r, false);
-    if (!accept(r, "::=")) return fail(r, "expected ::= behind a rule's name"), false;
+    if (!scan_accept(&r->in, "::=")) return fail(r, "expected ::= behind a rule's name"), false;
     if (r->b.failed) return false;
     if (r->b.rule[i].body) return fail(r, "this rule is defined twice"), false;
     node *body = read_alternatives(r);
     builder_define(&r->b, i, body);
     skip_space(r, false);
-    if (!r->failed && peek(r) >= 0 && peek(r) != '\n' && peek(r) != '\r') fail(r, "expected the end of the rule here");
+    if (!r->failed && scan_peek(&r->in) >= 0 && scan_peek(&r->in) != '\n' && scan_peek(&r->in) != '\r')
+        fail(r, "expected the end of the rule here");
     return !r->failed;
 }
 
@@ -308,7 +282,7 @@ static bool all_defined(reader *r)
 static bool read_rules(reader *r, int32_t *root)
 {
     *root = find_rule(r, STR("root"));
-    for (skip_space(r, true); r->p < r->end; skip_space(r, true))
+    for (skip_space(r, true); r->in.p < r->in.end; skip_space(r, true))
         if (!read_rule(r)) return r->b.failed ? err_set(r->e, r->b.why.code, "%s", r->b.why.text) : false;
     if (!r->b.failed && !r->b.rule[*root].body) return err_set(r->e, ERR_INPUT, "the grammar has no rule 'root'");
     return !r->failed && (r->b.failed || all_defined(r));
@@ -319,7 +293,7 @@ bool grammar_from_gbnf(grammar **out, str text, err *e)
     *out = NULL;
     if (text.n > GRAMMAR_MAX_TEXT)
         return err_set(e, ERR_TOO_LARGE, "a grammar has %zu bytes, more than %d", text.n, GRAMMAR_MAX_TEXT);
-    reader  r = {.p = text.s, .text = text.s, .end = text.s + text.n, .e = e};
+    reader  r = {.in = {text.s, text.s + text.n}, .text = text.s, .e = e};
     int32_t root;
     r.table = mem_try_n(NAME_TABLE, sizeof *r.table);
     if (!r.table) return err_set(e, ERR_UNAVAILABLE, "no memory for a grammar");

@@ -15,6 +15,59 @@
 #define TANDEM_GRAMMAR_INSIDE_H
 #include "grammar/grammar.h"
 
+/* --- small things ------------------------------------------------------------------------------ */
+static inline uint64_t hash_mix(uint64_t h, uint64_t x)
+{
+    h = (h ^ x) * 0x9E3779B97F4A7C15u;
+    return h ^ h >> 29;
+}
+
+/* By bytes; the shorter of two that begin alike comes first. */
+static inline int str_order(str a, str b)
+{
+    int d = memcmp(a.n ? a.s : "", b.n ? b.s : "", a.n < b.n ? a.n : b.n);
+    return d ? d : a.n < b.n ? -1 : a.n > b.n;
+}
+
+typedef struct { /* a text as it is read */
+    const char *p, *end;
+} scan;
+
+static inline int scan_peek(const scan *s) { return s->p < s->end ? (uint8_t)*s->p : -1; }
+
+static inline bool scan_accept(scan *s, const char *what)
+{
+    size_t n = strlen(what);
+    if ((size_t)(s->end - s->p) < n || memcmp(s->p, what, n)) return false;
+    s->p += n;
+    return true;
+}
+
+/* Takes n hexadecimal digits; false where one is missing. */
+static inline bool scan_hex(scan *s, int n, uint32_t *out)
+{
+    for (*out = 0; n; n--, s->p++) {
+        int c = scan_peek(s), low = c | 32,
+            d = c >= '0' && c <= '9'       ? c - '0'
+                : low >= 'a' && low <= 'f' ? low - 'a' + 10
+                                           : -1;
+        if (d < 0) return false;
+        *out = *out << 4 | (uint32_t)d;
+    }
+    return true;
+}
+
+/* Takes a number of up to GRAMMAR_MAX_REPEAT; false where there is none, or a larger one. */
+static inline bool scan_count(scan *s, int32_t *out)
+{
+    int32_t n     = 0;
+    bool    found = false;
+    for (; scan_peek(s) >= '0' && scan_peek(s) <= '9' && n <= GRAMMAR_MAX_REPEAT; found = true)
+        n = n * 10 + (*s->p++ - '0');
+    *out = n;
+    return found && n <= GRAMMAR_MAX_REPEAT;
+}
+
 /* --- building ---------------------------------------------------------------------------------- */
 typedef enum { NODE_TEXT, NODE_CLASS, NODE_SEQ, NODE_ALT, NODE_REPEAT, NODE_RULE, NODE_MARKER } node_kind;
 typedef struct {

@@ -30,16 +30,10 @@ enum {
 };
 #define STEP_BUDGET ((int64_t)20 * 1000 * 1000) /* closure steps of one call */
 
-static uint64_t mix(uint64_t h, uint64_t x)
-{
-    h = (h ^ x) * 0x9E3779B97F4A7C15u;
-    return h ^ h >> 29;
-}
-
 /* --- stacks ------------------------------------------------------------------------------------ */
 static uint64_t stack_hash(int32_t then, int32_t count, int32_t parent)
 {
-    return mix(mix((uint32_t)then, (uint32_t)count), (uint32_t)parent);
+    return hash_mix(hash_mix((uint32_t)then, (uint32_t)count), (uint32_t)parent);
 }
 
 static void sweep(grammar_machine *m);
@@ -104,7 +98,7 @@ static void add(grammar_machine *m, int32_t p, int32_t stack)
         m->refused_depth = true;
         return;
     }
-    uint32_t at = (uint32_t)mix((uint32_t)p, (uint32_t)stack) & (SEEN_TABLE - 1);
+    uint32_t at = (uint32_t)hash_mix((uint32_t)p, (uint32_t)stack) & (SEEN_TABLE - 1);
     for (; m->seen_round[at] == m->round; at = (at + 1) & (SEEN_TABLE - 1)) {
         const config *c = &m->work[m->seen[at]];
         if (c->place == p && c->stack == stack) return;
@@ -184,8 +178,8 @@ static int32_t end_closure(grammar_machine *m)
 /* --- states ------------------------------------------------------------------------------------ */
 static uint64_t state_hash(const config *c, int32_t n, bool can_end)
 {
-    uint64_t h = mix((uint32_t)n, can_end);
-    for (int32_t i = 0; i < n; i++) h = mix(h, (uint64_t)(uint32_t)c[i].place << 32 | (uint32_t)c[i].stack);
+    uint64_t h = hash_mix((uint32_t)n, can_end);
+    for (int32_t i = 0; i < n; i++) h = hash_mix(h, (uint64_t)(uint32_t)c[i].place << 32 | (uint32_t)c[i].stack);
     return h;
 }
 

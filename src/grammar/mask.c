@@ -36,11 +36,8 @@ typedef struct {
 static int by_bytes(const void *pa, const void *pb)
 {
     const spelled *a = pa, *b = pb;
-    size_t         n = a->bytes.n < b->bytes.n ? a->bytes.n : b->bytes.n;
-    int            d = memcmp(a->bytes.s, b->bytes.s, n);
-    if (d) return d;
-    if (a->bytes.n != b->bytes.n) return a->bytes.n < b->bytes.n ? -1 : 1;
-    return a->id < b->id ? -1 : 1;
+    int            d = str_order(a->bytes, b->bytes);
+    return d ? d : a->id < b->id ? -1 : 1;
 }
 
 /* Bytes that a token's text shares with the one before it. */

@@ -18,7 +18,7 @@ typedef struct {
 typedef struct {
     const regex_options *o;
     builder             *b;
-    const char          *p, *end;
+    scan                 in;
     str                  all;
     int                  nested;
     err                 *e;
@@ -29,18 +29,8 @@ static part fail(reader *r, const char *what)
 {
     if (!r->failed) err_set(r->e, ERR_INPUT, "%s in '%.*s'", what, STR_ARG(r->all));
     r->failed = true;
-    r->p      = r->end;
+    r->in.p   = r->in.end;
     return (part){.x = node_empty(r->b)};
-}
-
-static int peek(const reader *r) { return r->p < r->end ? (uint8_t)*r->p : -1; }
-
-static bool accept(reader *r, const char *s)
-{
-    size_t n = strlen(s);
-    if ((size_t)(r->end - r->p) < n || memcmp(r->p, s, n)) return false;
-    r->p += n;
-    return true;
 }
 
 /* --- classes ----------------------------------------------------------------------------------- */
@@ -92,30 +82,22 @@ static bool put_named_set(reader *r, ranges *x, int c)
 
 static uint32_t read_hex(reader *r, int n)
 {
-    uint32_t c = 0;
-    for (int i = 0; i < n; i++, r->p++) {
-        int x = peek(r), d = x >= '0' && x <= '9'                 ? x - '0'
-                             : (x | 32) >= 'a' && (x | 32) <= 'f' ? (x | 32) - 'a' + 10
-                                                                  : -1;
-        if (d < 0) {
-            fail(r, "a hexadecimal digit is missing");
-            return 0;
-        }
-        c = c << 4 | (uint32_t)d;
-    }
-    return c;
+    uint32_t c;
+    if (scan_hex(&r->in, n, &c)) return c;
+    fail(r, "a hexadecimal digit is missing");
+    return 0;
 }
 
 static uint32_t read_unicode(reader *r)
 {
     uint32_t c;
-    if (accept(r, "{")) {
-        for (c = 0; !r->failed && !accept(r, "}");)
+    if (scan_accept(&r->in, "{")) {
+        for (c = 0; !r->failed && !scan_accept(&r->in, "}");)
             if ((c = c << 4 | read_hex(r, 1)) > MAX_CODE) fail(r, "this escape is no character");
         return c;
     }
     c = read_hex(r, 4);
-    if (c >= 0xD800 && c <= 0xDBFF && accept(r, "\\u")) {
+    if (c >= 0xD800 && c <= 0xDBFF && scan_accept(&r->in, "\\u")) {
         uint32_t low = read_hex(r, 4);
         if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
     }
@@ -127,9 +109,9 @@ static uint32_t read_unicode(reader *r)
 static int64_t read_escape(reader *r, ranges *x)
 {
     static const char from[] = "nrtfv0", to[] = {'\n', '\r', '\t', '\f', '\v', 0};
-    int               c = peek(r);
+    int               c = scan_peek(&r->in);
     if (c < 0) return fail(r, "nothing follows a backslash"), 0;
-    r->p++;
+    r->in.p++;
     if (put_named_set(r, x, c)) return -1;
     if (c == 'x') return read_hex(r, 2);
     if (c == 'u') return read_unicode(r);
@@ -146,10 +128,10 @@ static int64_t read_escape(reader *r, ranges *x)
 static int64_t read_char(reader *r, ranges *x)
 {
     uint32_t c;
-    if (accept(r, "\\")) return read_escape(r, x);
-    int n = r->p < r->end ? utf8_decode(r->p, (size_t)(r->end - r->p), &c) : 0;
+    if (scan_accept(&r->in, "\\")) return read_escape(r, x);
+    int n = r->in.p < r->in.end ? utf8_decode(r->in.p, (size_t)(r->in.end - r->in.p), &c) : 0;
     if (!n) return fail(r, "a character is missing"), 0;
-    r->p += n;
+    r->in.p += n;
     return c;
 }
 
@@ -162,12 +144,12 @@ static part one_class(reader *r, const ranges *x)
 static part read_class(reader *r)
 {
     ranges x = {.n = 0};
-    bool not = accept(r, "^");
-    while (!r->failed && !accept(r, "]")) {
-        bool    in_class_b = accept(r, "\\b"); /* here a backspace */
+    bool not = scan_accept(&r->in, "^");
+    while (!r->failed && !scan_accept(&r->in, "]")) {
+        bool    in_class_b = scan_accept(&r->in, "\\b"); /* here a backspace */
         int64_t lo = in_class_b ? 8 : read_char(r, &x), hi = lo;
-        if (lo >= 0 && r->p + 1 < r->end && r->p[0] == '-' && r->p[1] != ']') {
-            r->p++;
+        if (lo >= 0 && r->in.p + 1 < r->in.end && r->in.p[0] == '-' && r->in.p[1] != ']') {
+            r->in.p++;
             hi = read_char(r, &x);
             if (hi < lo) fail(r, "a range ends before it begins");
         }
@@ -211,39 +193,30 @@ static part repeat(reader *r, part x, int32_t min, int32_t max)
         y.only_min = min;
         y.only_max = max;
     }
-    accept(r, "?"); /* lazy: the same language */
+    scan_accept(&r->in, "?"); /* lazy: the same language */
     return y;
-}
-
-static bool read_count(reader *r, int32_t *out)
-{
-    int32_t n = 0;
-    if (peek(r) < '0' || peek(r) > '9') return false;
-    while (peek(r) >= '0' && peek(r) <= '9') {
-        n = n * 10 + (*r->p++ - '0');
-        if (n > GRAMMAR_MAX_REPEAT) return fail(r, "a count is too large"), false;
-    }
-    *out = n;
-    return true;
 }
 
 static part read_braces(reader *r, part x)
 {
     int32_t min, max;
-    if (!read_count(r, &min)) return fail(r, "a count is missing");
+    if (!scan_count(&r->in, &min)) return fail(r, "a count is missing or too large");
     max = min;
-    if (accept(r, ",") && !read_count(r, &max)) max = -1;
-    if (!accept(r, "}")) return fail(r, "} is missing");
+    if (scan_accept(&r->in, ",") && !scan_count(&r->in, &max)) {
+        if (max) return fail(r, "a count is too large");
+        max = -1;
+    }
+    if (!scan_accept(&r->in, "}")) return fail(r, "} is missing");
     if (max >= 0 && max < min) return fail(r, "a repetition's most is below its least");
     return repeat(r, x, min, max);
 }
 
 static part read_repeat(reader *r, part x)
 {
-    if (accept(r, "*")) return repeat(r, x, 0, -1);
-    if (accept(r, "+")) return repeat(r, x, 1, -1);
-    if (accept(r, "?")) return repeat(r, x, 0, 1);
-    if (accept(r, "{")) return read_braces(r, x);
+    if (scan_accept(&r->in, "*")) return repeat(r, x, 0, -1);
+    if (scan_accept(&r->in, "+")) return repeat(r, x, 1, -1);
+    if (scan_accept(&r->in, "?")) return repeat(r, x, 0, 1);
+    if (scan_accept(&r->in, "{")) return read_braces(r, x);
     return x;
 }
 
@@ -251,28 +224,29 @@ static part read_alternatives(reader *r, bool top);
 
 static part read_group(reader *r)
 {
-    if (accept(r, "?<") && (peek(r) == '=' || peek(r) == '!')) return fail(r, "a look behind");
-    if (r->p[-1] == '<') { /* a name */
-        while (peek(r) >= 0 && !accept(r, ">")) r->p++;
-    } else if (accept(r, "?:")) {
-    } else if (peek(r) == '?') {
+    if (scan_accept(&r->in, "?<") && (scan_peek(&r->in) == '=' || scan_peek(&r->in) == '!'))
+        return fail(r, "a look behind");
+    if (r->in.p[-1] == '<') { /* a name */
+        while (scan_peek(&r->in) >= 0 && !scan_accept(&r->in, ">")) r->in.p++;
+    } else if (scan_accept(&r->in, "?:")) {
+    } else if (scan_peek(&r->in) == '?') {
         return fail(r, "a look ahead or a flag");
     }
     if (r->nested == MAX_NESTED) return fail(r, "groups are nested too deep");
     r->nested++;
     part x = read_alternatives(r, false);
     r->nested--;
-    return accept(r, ")") ? x : fail(r, ") is missing");
+    return scan_accept(&r->in, ")") ? x : fail(r, ") is missing");
 }
 
 static part read_item(reader *r)
 {
     ranges x = {.n = 0};
-    if (accept(r, "(")) return read_group(r);
-    if (accept(r, "[")) return read_class(r);
-    if (accept(r, ".")) return any_char(r, false);
-    if (peek(r) == '^' || peek(r) == '$') return fail(r, "^ or $ inside of the pattern");
-    if (peek(r) >= 0 && strchr("*+?{}]", peek(r))) return fail(r, "a misplaced * + ? { } or ]");
+    if (scan_accept(&r->in, "(")) return read_group(r);
+    if (scan_accept(&r->in, "[")) return read_class(r);
+    if (scan_accept(&r->in, ".")) return any_char(r, false);
+    if (scan_peek(&r->in) == '^' || scan_peek(&r->in) == '$') return fail(r, "^ or $ inside of the pattern");
+    if (scan_peek(&r->in) >= 0 && strchr("*+?{}]", scan_peek(&r->in))) return fail(r, "a misplaced * + ? { } or ]");
     int64_t c = read_char(r, &x);
     if (c >= 0) put_range(r, &x, (uint32_t)c, (uint32_t)c);
     return one_class(r, &x);
@@ -280,8 +254,8 @@ static part read_item(reader *r)
 
 static bool at_end_of_branch(const reader *r)
 {
-    return peek(r) < 0 || peek(r) == '|' || peek(r) == ')' ||
-           (peek(r) == '$' && (r->p + 1 == r->end || r->p[1] == '|'));
+    return scan_peek(&r->in) < 0 || scan_peek(&r->in) == '|' || scan_peek(&r->in) == ')' ||
+           (scan_peek(&r->in) == '$' && (r->in.p + 1 == r->in.end || r->in.p[1] == '|'));
 }
 
 /* One alternative; at the top with its anchors. */
@@ -289,7 +263,7 @@ static part read_branch(reader *r, bool top)
 {
     node_vec v       = {0};
     part     all     = {0};
-    bool     at_head = top && accept(r, "^");
+    bool     at_head = top && scan_accept(&r->in, "^");
     if (top && !at_head) {
         node_vec_put(r->b, &v, node_repeat(r->b, any_char(r, true).x, 0, -1));
         all.max = -1;
@@ -301,12 +275,12 @@ static part read_branch(reader *r, bool top)
         all.min = add_length(all.min, x.min), all.max = add_length(all.max, x.max);
         node_vec_put(r->b, &v, x.x);
     }
-    if (top && !accept(r, "$") && !r->failed) {
+    if (top && !scan_accept(&r->in, "$") && !r->failed) {
         node_vec_put(r->b, &v, node_repeat(r->b, any_char(r, true).x, 0, -1));
         all.max  = -1;
         all.only = NULL;
     }
-    if (peek(r) == '$') return fail(r, "^ or $ inside of the pattern");
+    if (scan_peek(&r->in) == '$') return fail(r, "^ or $ inside of the pattern");
     all.x = node_list(r->b, NODE_SEQ, v.p, v.n);
     return all;
 }
@@ -316,7 +290,7 @@ static part read_alternatives(reader *r, bool top)
     node_vec v   = {0};
     part     all = read_branch(r, top);
     node_vec_put(r->b, &v, all.x);
-    while (!r->failed && accept(r, "|")) {
+    while (!r->failed && scan_accept(&r->in, "|")) {
         part x = read_branch(r, top);
         node_vec_put(r->b, &v, x.x);
         all.only = NULL;
@@ -329,9 +303,9 @@ static part read_alternatives(reader *r, bool top)
 
 bool regex_parse(regex *out, str pattern, const regex_options *o, err *e)
 {
-    reader r = {.o = o, .b = o->b, .p = pattern.s, .end = pattern.s + pattern.n, .all = pattern, .e = e};
+    reader r = {.o = o, .b = o->b, .in = {pattern.s, pattern.s + pattern.n}, .all = pattern, .e = e};
     part   x = read_alternatives(&r, true);
-    if (!r.failed && r.p < r.end) fail(&r, "a misplaced )");
+    if (!r.failed && r.in.p < r.in.end) fail(&r, "a misplaced )");
     *out = (regex){x.x, x.min, x.max, x.only, x.only_min, x.only_max};
     return !r.failed;
 }

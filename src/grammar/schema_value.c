@@ -541,12 +541,7 @@ static node *not_among(maker *m, const str *name, size_t n, size_t from, int dee
     return node_list(b, NODE_ALT, v.p, v.n);
 }
 
-static int by_name(const void *pa, const void *pb)
-{
-    const str *a = pa, *b = pb;
-    int        d = memcmp(a->n ? a->s : "", b->n ? b->s : "", a->n < b->n ? a->n : b->n);
-    return d ? d : a->n < b->n ? -1 : a->n > b->n;
-}
+static int by_name(const void *a, const void *b) { return str_order(*(const str *)a, *(const str *)b); }
 
 node *make_other_name(maker *m, const str *names, size_t n)
 {

@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         }                                                                                                              \
     } while (0)
 
-enum { STEPS = 24, END = 1, SECONDS = 2 }; /* 1 s without sanitizers */
+enum { STEPS = 24, LONG_RUN = 10000, END = 1, SECONDS = 2 }; /* 1 s without sanitizers */
 
 static const grammar_vocab *vocab(void)
 {
@@ -66,6 +66,19 @@ static int32_t choose(grammar_machine *m, grammar_state s, const uint64_t *mask,
     return full ? -1 : picked;
 }
 
+/* The same letter again and again: states enough to have the pools swept, where the grammar counts. */
+static void run_long(grammar_machine *m)
+{
+    grammar_state s = grammar_start(m);
+    for (int i = 0; i < LONG_RUN && s >= 0; i++) {
+        grammar_state to = grammar_take_bytes(m, s, STR("a"));
+        grammar_drop(m, s);
+        s = to;
+    }
+    if (s >= 0) grammar_mask(m, s, NULL);
+    grammar_drop(m, s);
+}
+
 static void walk(const grammar *g, uint32_t which)
 {
     grammar_machine *m;
@@ -74,11 +87,16 @@ static void walk(const grammar *g, uint32_t which)
         REQUIRE(e.text[0]);
         return;
     }
+    if (which & 0x40) grammar_machine_warm(m);
+    if (which >= 0xF0) run_long(m);
     grammar_state s = grammar_start(m);
     for (int i = 0; i < STEPS && s >= 0; i++) {
         char            text[8];
         const uint64_t *mask = grammar_mask(m, s, &e);
         if (!mask) break;
+        int32_t only = grammar_forced(m, s);
+        mask         = grammar_mask(m, s, &e);
+        REQUIRE(mask && (only < 0 || mask[only >> 6] >> (only & 63) & 1));
         int32_t id = choose(m, s, mask, grammar_vocab_size(vocab()), which = which * 1664525u + 1013904223u);
         if (id < 0) break;
         size_t        n     = grammar_forced_text(m, s, text, sizeof text);
@@ -86,6 +104,7 @@ static void walk(const grammar *g, uint32_t which)
         REQUIRE(ahead >= 0 || ahead == GRAMMAR_FULL);
         grammar_drop(m, ahead);
         grammar_state to = grammar_take(m, s, id);
+        REQUIRE(id != END || (to == GRAMMAR_ENDED && grammar_can_end(m, s)));
         grammar_drop(m, s);
         s = to;
     }

@@ -144,6 +144,51 @@ TEST(grammar_states_outlive_sweeps)
     rig_free(m);
 }
 
+/* More places than the cache holds, forth and back. */
+TEST(grammar_mask_survives_its_cache)
+{
+    char       text[512] = "root ::= \"";
+    rig_vocab *v         = rig_bytes();
+    size_t     head = strlen(text), n = 400;
+    uint64_t   seed = 9;
+    for (size_t i = 0; i < n; i++) text[head + i] = "ab1"[test_rand(&seed) % 3];
+    text[head + n]     = '"';
+    grammar_machine *m = rig_gbnf(t, v, text);
+    grammar_state    s[401];
+    s[0] = grammar_start(m);
+    for (size_t i = 0; i < n; i++) s[i + 1] = grammar_take_bytes(m, s[i], (str){text + head + i, 1});
+    for (size_t i = 0; i <= n; i++) check_mask(t, v, m, s[i], "forth");
+    for (size_t i = n + 1; i-- > 0;) check_mask(t, v, m, s[i], "back");
+    for (size_t i = 0; i <= n; i++) grammar_drop(m, s[i]);
+    rig_free(m);
+}
+
+/* A machine has room for so many states at once; those who hold them let go, and it goes on. */
+TEST(grammar_full_machines_say_so)
+{
+    enum { MANY = 10000 };
+    rig_vocab       *v    = rig_bytes();
+    grammar_machine *m    = rig_gbnf(t, v, "root ::= [a-z\"]{0,100000} \"1\"");
+    grammar_state   *s    = xnew_n(grammar_state, MANY);
+    int              n    = 0;
+    grammar_state    last = grammar_start(m);
+    while (n < MANY && last >= 0) {
+        s[n++] = last;
+        if (n % 500 == 0) CHECK(grammar_mask(m, last, NULL) != NULL);
+        last = grammar_take_bytes(m, last, STR("a"));
+    }
+    CHECK_MSG(last == GRAMMAR_FULL && n > 5000, "%d states, then %d", n, last);
+    err e = {0};
+    CHECK(grammar_take(m, s[n - 1], tok_find(v->tok, STR("a"))) == GRAMMAR_FULL);
+    CHECK(grammar_mask(m, s[n - 1], &e) == NULL && strstr(e.text, "too ambiguous"));
+    for (int i = 10; i < n; i++) grammar_drop(m, s[i]);
+    for (int i = 0; i < 10; i++) check_mask(t, v, m, s[i], "after the crowd");
+    for (int i = 0; i < 10; i++) grammar_drop(m, s[i]);
+    CHECK(grammar_machine_stats(m).sweeps > 0);
+    mem_free(s);
+    rig_free(m);
+}
+
 TEST(grammar_a_hostile_grammar_is_an_error)
 {
     static const char *const hostile[] = {
@@ -172,6 +217,41 @@ TEST(grammar_a_hostile_grammar_is_an_error)
         CHECK_MSG(most_s < 2 * TEST_SLOWER, "a mask took %.3f s", most_s);
         rig_free(m);
     }
+}
+
+/* One letter more makes one more way to read the text, until there are too many: a sentence, soon. */
+TEST(grammar_too_many_readings_end_with_a_sentence)
+{
+    rig_vocab       *v      = rig_bytes();
+    grammar_machine *m      = rig_gbnf(t, v, "root ::= ((\"a\" | \"aa\") \"b\"?){0,9000} \"c\"");
+    grammar_state    s      = grammar_start(m);
+    err              e      = {0};
+    double           before = cpu_seconds();
+    int              n      = 0;
+    for (; n < 9000; n++) {
+        grammar_state to = grammar_take_bytes(m, s, STR("a"));
+        if (to < 0) break;
+        grammar_drop(m, s);
+        s = to;
+    }
+    CHECK_MSG(n > 1000 && n < 9000, "%d letters were taken", n);
+    check_mask(t, v, m, s, "nearly too many"); /* c still ends it */
+    CHECK(cpu_seconds() - before < 2 * TEST_SLOWER);
+    grammar_drop(m, s);
+    rig_free(m);
+
+    m = rig_gbnf(t, v, "root ::= ((\"a\" | \"aa\") \"b\"?){9000}");
+    s = grammar_start(m);
+    for (n = 0; n < 9000; n++) {
+        grammar_state to = grammar_take_bytes(m, s, STR("a"));
+        if (to < 0) break;
+        grammar_drop(m, s);
+        s = to;
+    }
+    s = (grammar_drop(m, s), grammar_start(m));
+    CHECK_MSG(grammar_mask(m, s, &e) != NULL, "%s", e.text); /* it still serves other texts */
+    grammar_drop(m, s);
+    rig_free(m);
 }
 
 /* What was worked out beforehand is not worked out again, and changes nothing. */
