@@ -152,7 +152,7 @@ static int32_t tail_place(compiler *c, int n, int32_t then)
     return then;
 }
 
-/* Every sequence of n bytes from lo to hi, which have n bytes and differ at `at` or later: the place of byte `at`. */
+/* Every sequence of n bytes from lo to hi, all of them ends of characters of one length. */
 static int32_t bytes_between(compiler *c, const uint8_t *lo, const uint8_t *hi, int n, int32_t then)
 {
     edge    x[3];
@@ -529,7 +529,7 @@ static bool find_waiters(const grammar *g, waiters *w)
     return true;
 }
 
-/* Where p can be completed without consuming, given what is known; also the height, which grows by 0 or 1 on the way. */
+/* Whether p can be completed without consuming, given what is known of others. */
 static bool is_empty(const grammar *g, const bool *empty, const place *p)
 {
     switch (p->kind) {

@@ -75,7 +75,7 @@ enum {
     GRAMMAR_FULL  = -3, /* following it needs more than a machine has: only grammars made for it get there */
 };
 
-/* ERR_INPUT when the grammar names a marker that the vocabulary lacks. */
+/* ERR_INPUT when the grammar names a marker that the vocabulary lacks, or one that ends answers. */
 bool grammar_machine_new(grammar_machine **out, const grammar *g, const grammar_vocab *v, err *e);
 void grammar_machine_free(grammar_machine *m);
 /* Works out beforehand where nearly every token is allowed (inside strings): some milliseconds for 262,144 tokens, better

@@ -381,6 +381,9 @@ static bool find_markers(grammar_machine *m, err *e)
         if (id < 0 || id >= m->v->n || tok_kind(m->v->tok, (int32_t)id) == TOK_UNUSED)
             return err_set(e, ERR_INPUT, "the grammar names the token %s, which the model does not have",
                            m->g->marker[i]);
+        for (size_t k = 0; k < m->v->n_ends; k++)
+            if (m->v->end_id[k] == id)
+                return err_set(e, ERR_INPUT, "the grammar names the token %s, which ends answers", m->g->marker[i]);
         m->marker_id[i] = (int32_t)id;
     }
     return true;

@@ -501,7 +501,7 @@ static shape *new_shape(maker *m, const path *at)
     return s;
 }
 
-static int32_t add_known(maker *m, const spot *p, int32_t n, str name)
+static int32_t add_known(maker *m, const spot *p, int32_t n)
 {
     if (m->n_known == m->known_cap) {
         int32_t     cap  = m->known_cap ? m->known_cap * 2 : 64;
@@ -514,7 +514,7 @@ static int32_t add_known(maker *m, const spot *p, int32_t n, str name)
     spot *copy = arena_try(&m->b.mem, (size_t)n + 1, sizeof *copy);
     if (!copy) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large"), -1;
     if (n) memcpy(copy, p, (size_t)n * sizeof *p);
-    m->known[m->n_known] = (known_rule){copy, n, builder_rule(&m->b, name)};
+    m->known[m->n_known] = (known_rule){copy, n, builder_rule(&m->b, (str){0})};
     return m->b.failed ? -1 : m->n_known++;
 }
 
@@ -538,7 +538,7 @@ static node *write_spots(maker *m, spot *p, int32_t n, const path *at)
         if (same_spots(&m->known[i], p, n)) return m->known[i].rule < 0 ? NULL : node_rule(&m->b, m->known[i].rule);
     if (m->nested == MAX_NESTED) return refuse_too_large(m, at, "values are nested too deep"), NULL;
     m->nested++;
-    int32_t k  = add_known(m, p, n, (str){0});
+    int32_t k  = add_known(m, p, n);
     shape  *s  = k < 0 ? NULL : new_shape(m, at);
     bool    ok = s != NULL;
     for (int32_t i = 0; ok && i < n; i++) ok = collect(m, s, p[i]);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DIGITS = 15, FRACTION = 6, MAX_MULTIPLE = 100, MAX_LISTED = 4096, MAX_NAME = 64, SAFE_DIGITS = 15 };
+enum { DIGITS = 15, FRACTION = 6, MAX_MULTIPLE = 100, MAX_LISTED = 4096, MAX_NAME = 64 };
 #define SAFE_INTEGER INT64_C(9007199254740991) /* 2^53 - 1 */
 
 node *make_space(maker *m)
@@ -270,7 +270,7 @@ static node *any_multiple(maker *m, int multiple)
 {
     builder *b = &m->b;
     int32_t  rule_of[MAX_MULTIPLE], below[MAX_MULTIPLE];
-    for (int left = 0; left < SAFE_DIGITS; left++) {
+    for (int left = 0; left < DIGITS; left++) {
         for (int r = 0; r < multiple; r++) {
             node_vec v = {0};
             if (!r) node_vec_put(b, &v, node_empty(b));
@@ -295,7 +295,7 @@ static node *plain_integer(maker *m)
     builder *b = &m->b;
     return node_seq(b, node_repeat(b, node_puts(b, "-"), 0, 1),
                     node_alt(b, node_puts(b, "0"),
-                             node_seq(b, digit(m, '1', '9'), node_repeat(b, digit(m, '0', '9'), 0, SAFE_DIGITS - 1))));
+                             node_seq(b, digit(m, '1', '9'), node_repeat(b, digit(m, '0', '9'), 0, DIGITS - 1))));
 }
 
 node *make_integer(maker *m, const path *at, const bounds *x, int64_t multiple)

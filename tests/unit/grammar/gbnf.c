@@ -184,6 +184,9 @@ TEST(grammar_gbnf_names_tokens)
     CHECK_OK(grammar_from_gbnf(&g, STR("root ::= <nowhere>"), &e), e);
     CHECK_FAILS(grammar_machine_new(&none, g, v->vocab, &e), e, "<nowhere>");
     grammar_free(g);
+    CHECK_OK(grammar_from_gbnf(&g, STR("root ::= <eos> \"a\""), &e), e);
+    CHECK_FAILS(grammar_machine_new(&none, g, v->vocab, &e), e, "which ends answers");
+    grammar_free(g);
 }
 
 TEST(grammar_forced_text_is_what_must_come)
