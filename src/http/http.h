@@ -72,8 +72,9 @@ void http_stop(http_server *s);  /* any thread, and from a signal handler */
 void http_close(http_server *s); /* NULL is fine; ends all calls */
 /* Any thread: on_wake comes soon. One write to an eventfd, and none while one is pending. */
 void http_wake(http_server *s);
-/* Draining: closes the listening sockets and idle connections; keep-alive ends. */
-void http_refuse_new(http_server *s);
+/* The end is near: idle connections are closed, and each reply is the last of its connection. New ones are still taken, so
+ * that who asks can be told. */
+void http_drain(http_server *s);
 
 const http_request *http_call_request(const http_call *c);
 str   http_call_field(const http_call *c, const char *name); /* of the request, any case; s NULL: absent */

@@ -123,10 +123,9 @@ void http_close(http_server *s)
 int  http_port(const http_server *s) { return s->port; }
 void http_get_stats(const http_server *s, http_stats *out) { *out = s->stats; }
 
-void http_refuse_new(http_server *s)
+void http_drain(http_server *s)
 {
     s->draining = true;
-    http_unlisten(s);
     for (conn *c = s->first, *next; c; c = next) {
         next = c->next;
         if (http_conn_is_idle(c)) http_conn_lose(c);

@@ -131,7 +131,7 @@ static void drain(server *s)
     log_event(LOG_INFO, "drain", "no new requests; %d running ones may end within %.0f s", s->n_completions,
               s->opt->grace_s);
     notify_manager("STOPPING=1");
-    http_refuse_new(s->http);
+    http_drain(s->http);
 }
 
 static void cut(server *s, double now)

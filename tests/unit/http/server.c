@@ -266,7 +266,10 @@ TEST(http_server_drains)
     expect(t, &c, 200, "draining");
     CHECK(client_closes(&idle, wait_s) && client_closes(&c, wait_s));
     client_close(&c);
-    CHECK(!client_open(&c, toy_port(y)));
+    CHECK(client_open(&c, toy_port(y)) && client_say(&c, "GET /hello HTTP/1.1\r\n" HOST "\r\n"));
+    expect(t, &c, 200, "hello");
+    CHECK(client_closes(&c, wait_s));
+    client_close(&c);
     expect(t, &busy, 200, NULL); /* goes on to its end */
     CHECK(client_closes(&busy, wait_s));
     client_close(&busy);

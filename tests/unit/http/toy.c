@@ -168,7 +168,7 @@ static void on_request(void *ctx, http_call *c)
     } else if (str_is(r->path, "/stats")) {
         reply_stats(t, c);
     } else if (str_is(r->path, "/drain")) {
-        http_refuse_new(t->server);
+        http_drain(t->server);
         http_reply(c, 200, NULL, 0, STR("draining"));
     } else if (!str_is(r->path, "/wait")) {
         http_reply(c, 404, NULL, 0, STR("?"));

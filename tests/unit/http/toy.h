@@ -4,7 +4,7 @@
  *   /stream?EVENTS             a text each event          /flood         as much as the client takes
  *   /cut                       a text, then cut           /refused       404 before the body
  *   /split                     a field with a line break  /stats         "name value" lines
- *   /drain                     http_refuse_new */
+ *   /drain                     http_drain */
 #ifndef TANDEM_TEST_HTTP_TOY_H
 #define TANDEM_TEST_HTTP_TOY_H
 #include "http/http.h"

@@ -274,7 +274,12 @@ TEST(server_lets_answers_end_and_takes_no_new_ones)
     int fd = begin_story(&r, 300);
     pthread_kill(r.thread, SIGTERM);
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    CHECK(rig_connect(&r) < 0);
+    rig_ask(&r, "GET", "/health", "", "", &a);
+    CHECK_INT(a.status, 503);
+    rig_reply_deinit(&a);
+    rig_ask(&r, "POST", "/v1/chat/completions", "", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", &a);
+    CHECK(a.status == 503 && strstr(a.body.p, "shutting down"));
+    rig_reply_deinit(&a);
     rig_read(fd, &a);
     CHECK(a.complete && strstr(a.body.p, "\"completion_tokens\":300") && strstr(a.body.p, "[DONE]"));
     rig_reply_deinit(&a);
