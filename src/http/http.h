@@ -81,8 +81,10 @@ str   http_call_field(const http_call *c, const char *name); /* of the request, 
 void  http_call_set_user(http_call *c, void *user);
 void *http_call_user(const http_call *c);
 void  http_drop_body(http_call *c); /* it is not needed any more */
-/* The body becomes the caller's, who ends it by buf_deinit; towards max_bodies it counts as long as the call lives. */
-void http_take_body(http_call *c, buf *out);
+/* The body becomes the caller's, who ends it by buf_deinit and then gives back what is returned here: the bytes that it
+ * counts towards max_bodies, also when the call has ended meanwhile. */
+size_t http_take_body(http_call *c, buf *out);
+void   http_give_back(http_server *s, size_t bytes);
 
 /* Whole replies. Content-Length, Date, Connection are put here; a HEAD gets no body. A field with a control
  * character is left out. */

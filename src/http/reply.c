@@ -180,9 +180,14 @@ void http_drop_body(http_call *c)
     buf_deinit(&c->body);
 }
 
-void http_take_body(http_call *c, buf *out)
+size_t http_take_body(http_call *c, buf *out)
 {
+    size_t counted  = c->body_counted;
     *out            = c->body;
+    c->body_counted = 0;
     c->request.body = (str){0};
     buf_init(&c->body, 0);
+    return counted;
 }
+
+void http_give_back(http_server *s, size_t bytes) { s->body_bytes -= bytes; }

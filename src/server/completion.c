@@ -16,7 +16,8 @@ struct completion {
     server_call   *call; /* NULL: it ended */
     completion    *next, **prev;
     server_request request;
-    size_t         held; /* bytes of it that are counted */
+    size_t         held;    /* bytes of it that are counted */
+    size_t         of_body; /* that are counted among the bodies */
     str            tenant;
     char           id[REQUEST_ID_MAX + 1];
     const char    *endpoint;
@@ -121,6 +122,7 @@ static void drop(completion *x)
     if (x->n_choices) reply_deinit(&x->reply);
     mem_free(x->choice);
     let_go(x);
+    server_body_is_freed(x->s, x->of_body);
     mem_free(x);
 }
 
@@ -139,6 +141,7 @@ void completion_left(completion *x, bool delivered)
     x->delivered = delivered;
     x->status    = x->call->status;
     x->call      = NULL;
+    if (x->with_worker) x->with_worker = !work_withdraw(x->s->work, &x->item);
     if (!x->with_worker) cancel(x);
     is_over(x);
 }
@@ -404,17 +407,18 @@ static void start(server *s, server_call *c, int where)
         server_refuse(s, c, &why);
         return;
     }
-    http_take_body(c->http, &body);
-    completion *x = xnew(completion);
-    *x            = (completion){.item        = {.run = read_and_submit, .done = on_read},
-                                 .s           = s,
-                                 .call        = c,
-                                 .next        = s->first,
-                                 .prev        = &s->first,
-                                 .tenant      = c->tenant,
-                                 .endpoint    = c->route->path,
-                                 .since       = c->since,
-                                 .with_worker = true};
+    size_t      of_body = http_take_body(c->http, &body);
+    completion *x       = xnew(completion);
+    *x                  = (completion){.item        = {.run = read_and_submit, .done = on_read},
+                                       .s           = s,
+                                       .call        = c,
+                                       .next        = s->first,
+                                       .prev        = &s->first,
+                                       .tenant      = c->tenant,
+                                       .endpoint    = c->route->path,
+                                       .since       = c->since,
+                                       .of_body     = of_body,
+                                       .with_worker = true};
     memcpy(x->id, c->id, sizeof x->id);
     request_init(&x->request, where, &body);
     if (s->first) s->first->prev = &x->next;

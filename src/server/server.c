@@ -214,6 +214,7 @@ static void close_server(server *s)
     work_free(s->work);
     if (s->engine) tandem_shutdown(s->engine, 0);
     http_close(s->http);
+    s->http = NULL;
     completions_pump(s); /* whose clients had left */
     assert(!s->n_completions);
     tandem_close(s->engine);
@@ -244,6 +245,11 @@ bool server_run(const server_options *o, err *e)
     if (!s.failed) return ok;
     *e = s.why;
     return false;
+}
+
+void server_body_is_freed(server *s, size_t counted)
+{
+    if (s->http) http_give_back(s->http, counted);
 }
 
 void server_note(server *s, const server_record *r)

@@ -116,6 +116,8 @@ void completions_cut(server *s); /* of a drain that is over */
 /* The answers that have a lane, at most so many; the ids are good until the next turn of the loop. */
 size_t completions_slots(const server *s, slot_view *out, size_t max);
 
+/* The body that a request was read from is freed; counted: as http_take_body said. */
+void server_body_is_freed(server *s, size_t counted);
 /* A request has ended. */
 void server_note(server *s, const server_record *r);
 #endif

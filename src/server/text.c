@@ -114,6 +114,7 @@ struct text_job {
     server_call   *call; /* NULL: it ended */
     text_fn       *fn;
     server_request request;
+    size_t         of_body; /* bytes that are counted among the bodies */
     buf            out;
     bool           ok;
     server_error   why;
@@ -125,6 +126,14 @@ static void run(work_item *item)
     x->ok       = x->fn(&x->request, x->s->engine, &x->out, &x->why);
 }
 
+static void drop(text_job *x)
+{
+    request_forget(&x->request);
+    server_body_is_freed(x->s, x->of_body);
+    buf_deinit(&x->out);
+    mem_free(x);
+}
+
 static void done(work_item *item)
 {
     text_job *x = (text_job *)item;
@@ -133,12 +142,14 @@ static void done(work_item *item)
         server_reply(x->s, x->call, 200, "application/json", buf_str(&x->out));
     else if (x->call)
         server_refuse(x->s, x->call, &x->why);
-    request_forget(&x->request);
-    buf_deinit(&x->out);
-    mem_free(x);
+    drop(x);
 }
 
-void text_left(text_job *x) { x->call = NULL; }
+void text_left(text_job *x)
+{
+    x->call = NULL;
+    if (work_withdraw(x->s->work, &x->item)) drop(x);
+}
 
 static void start(server *s, server_call *c, int where, text_fn *fn)
 {
@@ -148,9 +159,9 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
         server_refuse(s, c, &why);
         return;
     }
-    http_take_body(c->http, &body);
-    text_job *x = xnew(text_job);
-    *x          = (text_job){.item = {.run = run, .done = done}, .s = s, .call = c, .fn = fn};
+    size_t    of_body = http_take_body(c->http, &body);
+    text_job *x       = xnew(text_job);
+    *x                = (text_job){.item = {.run = run, .done = done}, .s = s, .call = c, .fn = fn, .of_body = of_body};
     buf_init(&x->out, MAX_REPLY);
     request_init(&x->request, where, &body);
     c->text = x;

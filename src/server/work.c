@@ -38,6 +38,16 @@ static work_item *take_first(item_list *l)
     return item;
 }
 
+static bool remove_from(item_list *l, work_item *item)
+{
+    work_item **at = &l->first;
+    while (*at && *at != item) at = &(*at)->next;
+    if (!*at) return false;
+    *at = item->next;
+    if (!*at) l->end = at;
+    return true;
+}
+
 static void *worker_main(void *arg)
 {
     work *w = arg;
@@ -94,6 +104,14 @@ void work_put(work *w, work_item *item)
     append(&w->todo, item);
     pthread_cond_signal(&w->more);
     pthread_mutex_unlock(&w->lock);
+}
+
+bool work_withdraw(work *w, work_item *item)
+{
+    pthread_mutex_lock(&w->lock);
+    bool waited = remove_from(&w->todo, item);
+    pthread_mutex_unlock(&w->lock);
+    return waited;
 }
 
 void work_collect(work *w)

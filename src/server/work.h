@@ -2,7 +2,7 @@
  *
  *      I/O thread: work_put ---> a worker: run ---> wake ---> I/O thread: work_collect, which calls done
  *
- * Everything that was put is run, and its done is called, once each. */
+ * Everything that was put and is not withdrawn is run, and its done is called, once each. */
 #ifndef TANDEM_SERVER_WORK_H
 #define TANDEM_SERVER_WORK_H
 #include "base/err.h"
@@ -18,6 +18,8 @@ struct work_item { /* inside what it is about; its owner's again when done is ca
 /* wake: called on a worker whenever something is to be collected. */
 bool work_new(work **out, int n_threads, void (*wake)(void *ctx), void *ctx, err *e);
 void work_put(work *w, work_item *item);
+/* It was not begun, and will not be: it is its owner's again. False: it was. */
+bool work_withdraw(work *w, work_item *item);
 void work_collect(work *w);
 void work_free(work *w); /* runs and collects what is left; NULL is fine */
 #endif

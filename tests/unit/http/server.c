@@ -433,6 +433,35 @@ TEST(http_server_holds_no_more_bodies_than_allowed)
     toy_close(y);
 }
 
+/* Who took a body may need it for longer than its client stays. */
+TEST(http_server_counts_a_taken_body_until_it_is_given_back)
+{
+    http_options o;
+    client       c;
+    buf          text;
+    http_options_init(&o);
+    o.host       = "127.0.0.1";
+    o.max_bodies = 4096;
+    toy *y       = open_toy(t, &o);
+    buf_init(&text, 1 << 20);
+    buf_puts(&text, "POST /keep HTTP/1.1\r\n" HOST "Content-Length: 4000\r\n\r\n");
+    for (int i = 0; i < 4000; i++) buf_putc(&text, 'x');
+    for (int i = 0; i < 2; i++) {
+        CHECK(client_open(&c, toy_port(y)) && client_send(&c, buf_str(&text)));
+        wait_for(t, toy_port(y), "\ncalls ", 2);
+        client_close(&c);
+        wait_for(t, toy_port(y), "\ncalls ", 1);
+        CHECK(client_open(&c, toy_port(y)) && client_send(&c, buf_str(&text)));
+        expect(t, &c, 503, NULL);
+        client_close(&c);
+        CHECK(client_open(&c, toy_port(y)) && client_say(&c, "GET /give-back HTTP/1.1\r\n" HOST "\r\n"));
+        expect(t, &c, 200, "given back");
+        client_close(&c);
+    }
+    buf_deinit(&text);
+    toy_close(y);
+}
+
 TEST(http_server_turns_connections_away)
 {
     http_options o;

@@ -32,6 +32,7 @@ struct toy {
     job         *streams;
     long         events_heard, wakes, delivered, lost, most_unsent, rooms, ticks, puts;
     int64_t      lost_ns;
+    size_t       kept; /* bytes of bodies that were taken, as they count */
 };
 
 static const http_field event_stream = {{"Content-Type", 12}, {"text/event-stream", 17}};
@@ -149,10 +150,19 @@ static void on_request(void *ctx, http_call *c)
     if (str_is(r->path, "/hello")) {
         http_reply(c, 200, NULL, 0, STR("hello"));
     } else if (str_is(r->path, "/echo")) {
-        buf body;
-        http_take_body(c, &body);
+        buf    body;
+        size_t counted = http_take_body(c, &body);
         http_reply(c, 200, NULL, 0, buf_str(&body));
         buf_deinit(&body);
+        http_give_back(t->server, counted);
+    } else if (str_is(r->path, "/keep")) {
+        buf body;
+        t->kept += http_take_body(c, &body);
+        buf_deinit(&body);
+    } else if (str_is(r->path, "/give-back")) {
+        http_give_back(t->server, t->kept);
+        t->kept = 0;
+        http_reply(c, 200, NULL, 0, STR("given back"));
     } else if (str_is(r->path, "/big")) {
         reply_big(c, r->query);
     } else if (str_is(r->path, "/stream")) {

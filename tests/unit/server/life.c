@@ -238,6 +238,45 @@ TEST(server_cancels_what_was_begun_of_many)
     rig_stop(&r);
 }
 
+static void fill(buf *out, size_t n)
+{
+    buf_init(out, (size_t)1 << 26);
+    buf_puts(out, "{\"content\":\"");
+    while (out->n < n) buf_puts(out, "Grüße, Ωμέγα! ");
+    buf_puts(out, "\"}");
+    buf_putc(out, 0);
+}
+
+/* What waits behind long texts goes with its client: the room for bodies is there again at once. */
+TEST(server_forgets_bodies_of_clients_that_left)
+{
+    server_rig r;
+    rig_reply  a;
+    buf        text;
+    int        busy[2];
+    rig_init(&r, t);
+    r.opt.http.max_bodies = 9 << 20;
+    rig_start(&r);
+    fill(&text, 1900000);
+    for (int i = 0; i < 2; i++) rig_send(busy[i] = rig_connect(&r), "POST", "/tokenize", "", text.p);
+    for (int i = 0; i < 4; i++) {
+        int fd = rig_connect(&r);
+        rig_send(fd, "POST", i % 2 ? path : "/tokenize", "", text.p);
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        close(fd);
+    }
+    rig_post(&r, "/tokenize", text.p, &a);
+    CHECK_INT(a.status, 200);
+    rig_reply_deinit(&a);
+    for (int i = 0; i < 2; i++) {
+        rig_read(busy[i], &a);
+        CHECK_INT(a.status, 200);
+        rig_reply_deinit(&a);
+    }
+    buf_deinit(&text);
+    rig_stop(&r);
+}
+
 /* A client that does not read holds up nobody, and gets all of it when it does. */
 TEST(server_waits_for_a_slow_reader)
 {
