@@ -124,7 +124,7 @@ static void begin_body(conn *c)
     c->phase    = PHASE_BODY;
     c->since    = c->s->now;
     c->deadline = c->since + c->s->o.body_s;
-    buf_init(&c->body, c->head.chunked ? c->s->o.max_body : (size_t)c->head.length);
+    buf_init(&c->body, c->head.chunked ? (size_t)c->to_read.max : (size_t)c->head.length);
     if (c->head.expects_continue) buf_puts(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
     http_touch(c);
 }
@@ -158,7 +158,9 @@ static void head_is_there(conn *c)
     s->stats.requests++;
     s->stats.calls++;
     if (!s->h.on_head(s->h.ctx, c) || c->replying || c->ended) return;
-    if (c->to_read.state == BODY_DONE)
+    if (v = http_body_check(&c->to_read), v.status)
+        refuse(c, v);
+    else if (c->to_read.state == BODY_DONE)
         run(c);
     else
         begin_body(c);

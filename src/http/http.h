@@ -80,7 +80,8 @@ const http_request *http_call_request(const http_call *c);
 str   http_call_field(const http_call *c, const char *name); /* of the request, any case; s NULL: absent */
 void  http_call_set_user(http_call *c, void *user);
 void *http_call_user(const http_call *c);
-void  http_drop_body(http_call *c); /* it is not needed any more */
+void  http_limit_body(http_call *c, size_t most); /* in on_head: less than max_body; 413 beyond it */
+void  http_drop_body(http_call *c);               /* it is not needed any more */
 /* The body becomes the caller's, who ends it by buf_deinit and then gives back what is returned here: the bytes that it
  * counts towards max_bodies, also when the call has ended meanwhile. */
 size_t http_take_body(http_call *c, buf *out);

@@ -9,6 +9,7 @@ static const http_verdict fine;
 
 static http_verdict refuse(int status, const char *why) { return (http_verdict){status, why}; }
 static http_verdict bad(const char *why) { return refuse(400, why); }
+static http_verdict too_large(void) { return refuse(413, "The request's body is too large."); }
 
 /* --- characters ----------------------------------------------------------------------------------- */
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -239,7 +240,7 @@ static http_verdict read_fields(http_head *h, size_t max_body)
     if (h->minor && !hosts) return bad("Host is missing.");
     if (h->chunked && h->has_length) return bad("Content-Length and Transfer-Encoding exclude each other.");
     if (h->chunked && !h->minor) return bad("HTTP/1.0 has no Transfer-Encoding.");
-    if (h->length > max_body) return refuse(413, "The request's body is too large.");
+    if (h->length > max_body) return too_large();
     return fine;
 }
 
@@ -288,6 +289,11 @@ http_verdict http_head_parse(http_head *out, const http_scan *s, size_t max_fiel
 }
 
 /* --- the body ------------------------------------------------------------------------------------- */
+http_verdict http_body_check(const http_body *b)
+{
+    return b->state == BODY_COUNTED && b->left > b->max ? too_large() : fine;
+}
+
 void http_body_init(http_body *b, const http_head *h, size_t max_body)
 {
     *b = (http_body){.max = max_body, .left = h->length};
@@ -304,7 +310,7 @@ static http_verdict read_size_digit(http_body *b, char c)
     if (b->digits++ >= 16) return bad("A chunk's size has too many digits.");
     b->left  = b->left << 4 | (uint64_t)d;
     b->state = BODY_SIZE;
-    if (b->left > b->max - b->total) return refuse(413, "The request's body is too large.");
+    if (b->left > b->max - b->total) return too_large();
     return fine;
 }
 

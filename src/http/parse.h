@@ -62,7 +62,8 @@ typedef struct {
     int             digits; /* of the size being read */
 } http_body;
 
-void http_body_init(http_body *b, const http_head *h, size_t max_body);
+void         http_body_init(http_body *b, const http_head *h, size_t max_body);
+http_verdict http_body_check(const http_body *b); /* its head's length against max, which may be less by now */
 /* Puts what belongs to the body into out; stops behind the body's end, where state is BODY_DONE. */
 http_verdict http_body_read(http_body *b, str in, size_t *used, buf *out);
 

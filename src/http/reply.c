@@ -172,6 +172,11 @@ str http_call_field(const http_call *c, const char *name)
     return (str){0};
 }
 
+void http_limit_body(http_call *c, size_t most)
+{
+    if (most < c->to_read.max) c->to_read.max = most;
+}
+
 void http_drop_body(http_call *c)
 {
     c->s->body_bytes -= c->body_counted;

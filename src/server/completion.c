@@ -66,18 +66,16 @@ static void open_choices(completion *x)
     for (int i = 0; i < x->n_choices; i++) choice_init(&x->choice[i], &x->request, t, i, &sink);
 }
 
-/* What all requests hold together has a limit: a small body can make a large tree, and may wait in the queue with it. */
 static bool hold(completion *x)
 {
     x->held = request_bytes(&x->request);
-    return atomic_fetch_add(&x->s->held, x->held) + x->held <= x->s->opt->max_held ||
-           error_take(&x->why, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
+    return server_hold(x->s, x->held, x->s->opt->max_held, &x->why);
 }
 
 static void let_go(completion *x)
 {
     request_forget(&x->request);
-    atomic_fetch_sub(&x->s->held, x->held);
+    server_let_go(x->s, x->held);
     x->held = 0;
 }
 

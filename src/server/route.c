@@ -9,23 +9,23 @@
 #include <stdio.h>
 
 const route_info route_table[] = {
-    {"POST", "/chat/completions", ROUTE_KEY, completion_chat},
-    {"POST", "/completions", ROUTE_KEY, completion_text},
-    {"POST", "/tokenize", ROUTE_KEY, endpoint_tokenize},
-    {"POST", "/detokenize", ROUTE_KEY, endpoint_detokenize},
-    {"POST", "/apply-template", ROUTE_KEY, endpoint_template},
-    {"GET", "/health", ROUTE_OPEN, endpoint_health},
-    {"GET", "/ready", ROUTE_KEY, endpoint_ready},
-    {"GET", "/version", ROUTE_KEY, endpoint_version},
-    {"GET", "/models", ROUTE_KEY, endpoint_models},
-    {"GET", "/models/*", ROUTE_KEY, endpoint_model},
-    {"GET", "/props", ROUTE_KEY, endpoint_props},
-    {"GET", "/slots", ROUTE_ADMIN, endpoint_slots},
-    {"GET", "/metrics", ROUTE_KEY, endpoint_metrics},
-    {"GET", "/", ROUTE_KEY, endpoint_page},
-    {"GET", "/page.css", ROUTE_KEY, endpoint_page},
-    {"GET", "/favicon.svg", ROUTE_KEY, endpoint_page},
-    {"GET", "/favicon.ico", ROUTE_KEY, endpoint_page},
+    {"POST", "/chat/completions", ROUTE_KEY, completion_chat, SIZE_MAX},
+    {"POST", "/completions", ROUTE_KEY, completion_text, SIZE_MAX},
+    {"POST", "/tokenize", ROUTE_KEY, endpoint_tokenize, TEXT_MAX_BODY},
+    {"POST", "/detokenize", ROUTE_KEY, endpoint_detokenize, TEXT_MAX_BODY},
+    {"POST", "/apply-template", ROUTE_KEY, endpoint_template, TEXT_MAX_BODY},
+    {"GET", "/health", ROUTE_OPEN, endpoint_health, 0},
+    {"GET", "/ready", ROUTE_KEY, endpoint_ready, 0},
+    {"GET", "/version", ROUTE_KEY, endpoint_version, 0},
+    {"GET", "/models", ROUTE_KEY, endpoint_models, 0},
+    {"GET", "/models/*", ROUTE_KEY, endpoint_model, 0},
+    {"GET", "/props", ROUTE_KEY, endpoint_props, 0},
+    {"GET", "/slots", ROUTE_ADMIN, endpoint_slots, 0},
+    {"GET", "/metrics", ROUTE_KEY, endpoint_metrics, 0},
+    {"GET", "/", ROUTE_KEY, endpoint_page, 0},
+    {"GET", "/page.css", ROUTE_KEY, endpoint_page, 0},
+    {"GET", "/favicon.svg", ROUTE_KEY, endpoint_page, 0},
+    {"GET", "/favicon.ico", ROUTE_KEY, endpoint_page, 0},
 };
 const int n_routes = (int)COUNT(route_table);
 
@@ -87,6 +87,15 @@ bool server_is_ready(const server *s, server_error *why)
     if (s->draining) return error_set(why, 503, NULL, "unavailable", "The server is shutting down.");
     return server_is_loaded(s, why);
 }
+
+/* A small body can make a large tree and a large reply, and both may wait for long. */
+bool server_hold(server *s, size_t bytes, size_t most, server_error *why)
+{
+    return atomic_fetch_add(&s->held, bytes) + bytes <= most ||
+           error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
+}
+
+void server_let_go(server *s, size_t bytes) { atomic_fetch_sub(&s->held, bytes); }
 
 /* --- routes -------------------------------------------------------------------------------------*/
 static str without_version(str path) { return str_starts(path, "/v1/") ? (str){path.s + 3, path.n - 3} : path; }
@@ -174,9 +183,7 @@ static bool check_access(server *s, server_call *c)
     return false;
 }
 
-static bool takes_body(const route_info *r) { return !strcmp(r->method, "POST"); }
-
-/* A GET is answered here, whatever body it says to have: nobody's is held who needs none. */
+/* What needs no body is answered here, whatever body it says to have. */
 bool route_on_head(void *ctx, http_call *h)
 {
     server             *s = ctx;
@@ -191,9 +198,10 @@ bool route_on_head(void *ctx, http_call *h)
     c->route = find_route(q->method, q->path, &other);
     if (!check_access(s, c)) return false;
     if (!c->route) refuse_path(s, c, other);
-    if (!c->route || takes_body(c->route)) return c->route;
-    c->route->handle(s, c);
-    return false;
+    if (c->route && !c->route->max_body) c->route->handle(s, c);
+    if (!c->route || !c->route->max_body) return false;
+    http_limit_body(h, c->route->max_body);
+    return true;
 }
 
 void route_on_request(void *ctx, http_call *h)
@@ -222,6 +230,7 @@ void route_on_done(void *ctx, http_call *h, bool delivered)
     if (!c) return;
     metrics_reply(s->metrics, c->status);
     if (c->text) text_left(c->text);
+    server_let_go(s, c->held);
     if (!c->completion) note_other(c, delivered);
     if (c->completion) completion_left(c->completion, delivered);
     mem_free(c);

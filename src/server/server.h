@@ -53,6 +53,7 @@ typedef struct {
     const char  *method, *path; /* with and without /v1 before it; an asterisk at the end: whatever follows */
     route_access access;
     void (*handle)(server *s, server_call *c);
+    size_t max_body; /* 0: none is read, and the reply is there at once */
 } route_info;
 extern const route_info route_table[];
 extern const int        n_routes;
@@ -67,6 +68,7 @@ struct server_call { /* a call and what the server knows of it: its user */
     int               status; /* that was answered; 0: nothing yet */
     completion       *completion;
     text_job         *text;
+    size_t            held; /* bytes of a reply that may take long to be sent */
 };
 
 struct server {
@@ -80,7 +82,7 @@ struct server {
     err                   why;
     work_item             loading;
     completion           *first; /* that are not over */
-    atomic_size_t         held;  /* bytes of their requests; workers add to it */
+    atomic_size_t         held;  /* bytes of all requests and of texts' replies; workers add to it */
     int                   n_completions;
     bool                  draining, cut;
     double                started, cut_at; /* clock_s */
@@ -116,6 +118,9 @@ void completions_cut(server *s); /* of a drain that is over */
 /* The answers that have a lane, at most so many; the ids are good until the next turn of the loop. */
 size_t completions_slots(const server *s, slot_view *out, size_t max);
 
+/* Bytes that count towards `most`, false: they are over it. Counted they are in either case, until they are let go. */
+bool server_hold(server *s, size_t bytes, size_t most, server_error *why);
+void server_let_go(server *s, size_t bytes);
 /* The body that a request was read from is freed; counted: as http_take_body said. */
 void server_body_is_freed(server *s, size_t counted);
 /* A request has ended. */

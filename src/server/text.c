@@ -2,8 +2,6 @@
 
 #include "base/mem.h"
 
-#define MAX_REPLY ((size_t)1 << 30)
-
 /* --- bodies ---------------------------------------------------------------------------------------*/
 static bool is_utf8(str s)
 {
@@ -32,7 +30,8 @@ static void put_piece(json_writer *w, const tok *t, int32_t id)
 
 static bool check_room(const buf *out, server_error *why)
 {
-    return !out->failed || error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
+    return !out->failed || error_set(why, 413, NULL, "request_too_large",
+                                     "The reply would be too large: it may have %d MiB.", TEXT_MAX_REPLY >> 20);
 }
 
 bool text_tokenize(server_request *r, const tandem *t, buf *out, server_error *why)
@@ -89,7 +88,7 @@ bool text_detokenize(server_request *r, const tandem *t, buf *out, server_error 
 {
     buf text;
     if (!request_open(r, t, why) || !read_tokens(r, t, why)) return false;
-    buf_init(&text, MAX_REPLY);
+    buf_init(&text, TEXT_MAX_REPLY);
     tok_decode(t->tok, r->rendered.ids.p, r->rendered.ids.n, true, &text);
     put_member(out, "content", &text);
     out->failed |= r->rendered.ids.failed;
@@ -114,24 +113,40 @@ struct text_job {
     server_call   *call; /* NULL: it ended */
     text_fn       *fn;
     server_request request;
-    size_t         of_body; /* bytes that are counted among the bodies */
+    size_t         of_body, held; /* bytes that are counted, among the bodies and of all requests */
     buf            out;
     bool           ok;
     server_error   why;
 };
 
+/* Half of what there is stays for completions. */
+static bool hold(text_job *x)
+{
+    x->held = request_bytes(&x->request) + x->out.cap;
+    return server_hold(x->s, x->held, x->s->opt->max_held / 2, &x->why);
+}
+
 static void run(work_item *item)
 {
     text_job *x = (text_job *)item;
-    x->ok       = x->fn(&x->request, x->s->engine, &x->out, &x->why);
+    x->ok       = x->fn(&x->request, x->s->engine, &x->out, &x->why) && hold(x);
 }
 
 static void drop(text_job *x)
 {
     request_forget(&x->request);
     server_body_is_freed(x->s, x->of_body);
+    server_let_go(x->s, x->held);
     buf_deinit(&x->out);
     mem_free(x);
+}
+
+/* The reply goes on to be held, until it was sent. */
+static void reply_whole(text_job *x)
+{
+    x->call->held = x->out.cap;
+    x->held -= x->out.cap;
+    server_reply(x->s, x->call, 200, "application/json", buf_str(&x->out));
 }
 
 static void done(work_item *item)
@@ -139,7 +154,7 @@ static void done(work_item *item)
     text_job *x = (text_job *)item;
     if (x->call) x->call->text = NULL;
     if (x->call && x->ok)
-        server_reply(x->s, x->call, 200, "application/json", buf_str(&x->out));
+        reply_whole(x);
     else if (x->call)
         server_refuse(x->s, x->call, &x->why);
     drop(x);
@@ -162,7 +177,7 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
     size_t    of_body = http_take_body(c->http, &body);
     text_job *x       = xnew(text_job);
     *x                = (text_job){.item = {.run = run, .done = done}, .s = s, .call = c, .fn = fn, .of_body = of_body};
-    buf_init(&x->out, MAX_REPLY);
+    buf_init(&x->out, TEXT_MAX_REPLY);
     request_init(&x->request, where, &body);
     c->text = x;
     work_put(s->work, &x->item);

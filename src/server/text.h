@@ -1,10 +1,13 @@
 /* server/text.h - text to tokens, tokens to text, conversations to prompts: the endpoints of llama.cpp's server of these names.
  *
- * They touch nothing of the engine but what does not change, and run on a worker: a text may have 32 MB. */
+ * They touch nothing of the engine but what does not change, and run on a worker: seconds may pass. What they
+ * hold is bounded, and gives way to completions. */
 #ifndef TANDEM_SERVER_TEXT_H
 #define TANDEM_SERVER_TEXT_H
 #include "server/request.h"
 #include "server/server.h"
+
+enum { TEXT_MAX_BODY = 4 << 20, TEXT_MAX_REPLY = 64 << 20 };
 
 /* The request's body to the reply's, appended; r was made for FIELD_TOKENIZE, FIELD_DETOKENIZE, FIELD_CHAT. */
 typedef bool text_fn(server_request *r, const tandem *t, buf *out, server_error *why);

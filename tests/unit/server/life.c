@@ -3,6 +3,7 @@
 
 #include "../sched/engine_rig.h"
 #include "base/clock.h"
+#include "server/text.h"
 
 #include <signal.h>
 #include <sys/socket.h>
@@ -130,9 +131,8 @@ TEST(server_reads_no_body_of_a_get)
     rig_start(&r);
     for (int i = 0; i < 4; i++) {
         int fd = rig_connect(&r);
-        int n  = snprintf(text, sizeof text, "%s /health HTTP/1.1\r\nHost: x\r\n%s\r\n", i < 2 ? "GET" : "HEAD",
-                          head[i % 2]);
-        CHECK(send(fd, text, (size_t)n, MSG_NOSIGNAL) == n);
+        snprintf(text, sizeof text, "%s /health HTTP/1.1\r\nHost: x\r\n%s\r\n", i < 2 ? "GET" : "HEAD", head[i % 2]);
+        rig_send_text(fd, text);
         rig_read(fd, &a); /* which ends, though nothing of the body was sent */
         CHECK_INT(a.status, 200);
         CHECK_STR(rig_field(&a, "Connection"), STR("close"));
@@ -141,6 +141,81 @@ TEST(server_reads_no_body_of_a_get)
     rig_post(&r, path, story(body, 4, ""), &a);
     CHECK_INT(a.status, 200);
     rig_reply_deinit(&a);
+    rig_stop(&r);
+}
+
+/* A text to tokenise. */
+static void fill(buf *out, size_t n, const char *more)
+{
+    buf_init(out, (size_t)1 << 26);
+    buf_printf(out, "{%s\"content\":\"", more);
+    while (out->n < n) buf_puts(out, "Grüße, Ωμέγα! ");
+    buf_puts(out, "\"}");
+    buf_putc(out, 0);
+}
+
+TEST(server_takes_texts_of_so_many_bytes)
+{
+    static const char *const paths[] = {"/tokenize", "/detokenize", "/v1/apply-template"};
+    server_rig               r;
+    rig_reply                a;
+    buf                      text;
+    rig_init(&r, t);
+    rig_start(&r);
+    fill(&text, TEXT_MAX_BODY + 1, "");
+    for (size_t i = 0; i < COUNT(paths); i++) {
+        rig_post(&r, paths[i], text.p, &a);
+        CHECK_INT(a.status, 413);
+        rig_reply_deinit(&a);
+    }
+    int fd = rig_connect(&r);
+    rig_send_text(fd, "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n400001\r\n");
+    rig_read(fd, &a);
+    CHECK_INT(a.status, 413);
+    rig_reply_deinit(&a);
+    buf_deinit(&text);
+    rig_stop(&r);
+}
+
+static void wait_for_status(server_rig *r, const char *at, const char *body, int status)
+{
+    rig_reply a;
+    int       got;
+    double    until = clock_s() + 20;
+    do {
+        rig_post(r, at, body, &a);
+        got = a.status;
+        rig_reply_deinit(&a);
+    } while (got != status && clock_s() < until);
+    test_check(r->t, got == status, __FILE__, __LINE__, "the status is %d, expected %d", got, status);
+}
+
+/* Whoever does not read a large reply holds it, and others are told so; a chat still has its room. */
+TEST(server_holds_replies_of_texts_until_they_are_sent)
+{
+    server_rig r;
+    rig_reply  a;
+    char       body[512];
+    buf        text;
+    int        small = 1 << 14;
+    rig_init(&r, t);
+    r.opt.max_held = 48 << 20;
+    rig_start(&r);
+    fill(&text, 700000, "\"with_pieces\":true,");
+    int fd = rig_connect(&r);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    rig_send(fd, "POST", "/tokenize", "", text.p);
+    CHECK_INT(recv(fd, body, 1, MSG_PEEK), 1);
+    rig_post(&r, "/tokenize", text.p, &a);
+    CHECK_INT(a.status, 503);
+    rig_reply_deinit(&a);
+    rig_post(&r, path, story(body, 4, ""), &a);
+    CHECK_INT(a.status, 200);
+    rig_reply_deinit(&a);
+    close(fd);
+    wait_for_status(&r, "/tokenize", text.p, 200);
+    wait_for_status(&r, "/tokenize", text.p, 200);
+    buf_deinit(&text);
     rig_stop(&r);
 }
 
@@ -238,15 +313,6 @@ TEST(server_cancels_what_was_begun_of_many)
     rig_stop(&r);
 }
 
-static void fill(buf *out, size_t n)
-{
-    buf_init(out, (size_t)1 << 26);
-    buf_puts(out, "{\"content\":\"");
-    while (out->n < n) buf_puts(out, "Grüße, Ωμέγα! ");
-    buf_puts(out, "\"}");
-    buf_putc(out, 0);
-}
-
 /* What waits behind long texts goes with its client: the room for bodies is there again at once. */
 TEST(server_forgets_bodies_of_clients_that_left)
 {
@@ -257,7 +323,7 @@ TEST(server_forgets_bodies_of_clients_that_left)
     rig_init(&r, t);
     r.opt.http.max_bodies = 9 << 20;
     rig_start(&r);
-    fill(&text, 1900000);
+    fill(&text, 1900000, "");
     for (int i = 0; i < 2; i++) rig_send(busy[i] = rig_connect(&r), "POST", "/tokenize", "", text.p);
     for (int i = 0; i < 4; i++) {
         int fd = rig_connect(&r);

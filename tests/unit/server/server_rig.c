@@ -87,6 +87,8 @@ static void send_all(int fd, const char *p, size_t n)
     }
 }
 
+void rig_send_text(int fd, const char *text) { send_all(fd, text, strlen(text)); }
+
 void rig_send(int fd, const char *method, const char *path, const char *fields, const char *body)
 {
     buf b;

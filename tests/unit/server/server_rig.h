@@ -35,6 +35,7 @@ void rig_reply_deinit(rig_reply *r);
 
 int  rig_connect(const server_rig *r);
 void rig_send(int fd, const char *method, const char *path, const char *fields, const char *body);
+void rig_send_text(int fd, const char *text); /* as it is */
 /* Until the end of the reply; closes. */
 void rig_read(int fd, rig_reply *out);
 void rig_ask(const server_rig *r, const char *method, const char *path, const char *fields, const char *body,
