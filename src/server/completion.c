@@ -255,7 +255,7 @@ static void blame(completion *x, const server_choice *c)
     if (r->finish == TANDEM_FINISH_TIMEOUT)
         error_set(&x->why, 504, NULL, "timeout", "The request ran out of time.");
     else if (r->finish == TANDEM_FINISH_CANCELLED)
-        error_set(&x->why, 503, NULL, "unavailable", "The server is shutting down.");
+        error_shutting_down(&x->why);
     else
         error_take(&x->why, of_engine(&r->error, &e), NULL, true);
     cancel(x); /* the others */
@@ -389,6 +389,7 @@ static void on_read(work_item *item)
 {
     completion *x  = (completion *)item;
     x->with_worker = false;
+    if (item->skipped) error_shutting_down(&x->why);
     if (!x->call || x->s->cut) cancel(x);
     if (is_over(x) || !x->call) return;
     if (x->why.status)
@@ -401,7 +402,7 @@ static void start(server *s, server_call *c, int where)
 {
     server_error why;
     buf          body;
-    if (!server_is_ready(s, &why)) {
+    if (!server_takes(s, false, &why)) {
         server_refuse(s, c, &why);
         return;
     }

@@ -84,8 +84,13 @@ bool server_is_loaded(const server *s, server_error *why)
 
 bool server_is_ready(const server *s, server_error *why)
 {
-    if (s->draining) return error_set(why, 503, NULL, "unavailable", "The server is shutting down.");
-    return server_is_loaded(s, why);
+    return s->draining ? error_shutting_down(why) : server_is_loaded(s, why);
+}
+
+bool server_takes(const server *s, bool slow, server_error *why)
+{
+    if (!server_is_ready(s, why)) return false;
+    return !work_is_full(s->work, slow) || error_take(why, &(err){.code = ERR_BUSY}, NULL, false);
 }
 
 /* A small body can make a large tree and a large reply, and both may wait for long. */

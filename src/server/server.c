@@ -138,6 +138,8 @@ static void cut(server *s, double now)
 {
     s->cut    = true;
     s->cut_at = now;
+    work_skip(s->work);
+    work_collect(s->work);
     completions_cut(s);
 }
 

@@ -104,8 +104,9 @@ enum { SERVER_MAX_FIELDS = 10 };
 int  server_fields_for(server *s, server_call *c, http_field *out); /* those; returns how many */
 void server_reply(server *s, server_call *c, int status, const char *type, str body);
 void server_refuse(server *s, server_call *c, const server_error *why);
-bool server_is_ready(const server *s, server_error *why);  /* or it is loading or draining: 503 */
-bool server_is_loaded(const server *s, server_error *why); /* or it is loading: 503 */
+bool server_is_ready(const server *s, server_error *why);         /* or it is loading or draining: 503 */
+bool server_takes(const server *s, bool slow, server_error *why); /* it is ready and a worker will come to it: or 429 */
+bool server_is_loaded(const server *s, server_error *why);        /* or it is loading: 503 */
 
 /* completion.c */
 void completion_chat(server *s, server_call *c);

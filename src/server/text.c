@@ -152,6 +152,7 @@ static void reply_whole(text_job *x)
 static void done(work_item *item)
 {
     text_job *x = (text_job *)item;
+    if (item->skipped) x->ok = error_shutting_down(&x->why);
     if (x->call) x->call->text = NULL;
     if (x->call && x->ok)
         reply_whole(x);
@@ -170,13 +171,13 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
 {
     buf          body;
     server_error why;
-    if (!server_is_ready(s, &why)) {
+    if (!server_takes(s, true, &why)) {
         server_refuse(s, c, &why);
         return;
     }
     size_t    of_body = http_take_body(c->http, &body);
     text_job *x       = xnew(text_job);
-    *x                = (text_job){.item = {.run = run, .done = done}, .s = s, .call = c, .fn = fn, .of_body = of_body};
+    *x = (text_job){.item = {.run = run, .done = done, .slow = true}, .s = s, .call = c, .fn = fn, .of_body = of_body};
     buf_init(&x->out, TEXT_MAX_REPLY);
     request_init(&x->request, where, &body);
     c->text = x;

@@ -439,6 +439,55 @@ TEST(server_cuts_what_does_not_end)
     }
 }
 
+static bool is_refused(int fd)
+{
+    char head[12];
+    return recv(fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT) == sizeof head && !memcmp(head, "HTTP/1.1 429", 12);
+}
+
+static void wait_for_refusal(const int *fd, int n)
+{
+    bool   any   = false;
+    double until = clock_s() + 20;
+    while (!any && clock_s() < until) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        for (int i = 0; i < n; i++) any |= is_refused(fd[i]);
+    }
+}
+
+/* Texts wait, as many as may; a chat goes before them, and at the end nobody waits for them. */
+TEST(server_puts_texts_behind_chats_and_skips_them_when_it_ends)
+{
+    enum { TEXTS = 60 };
+    server_rig r;
+    rig_reply  a;
+    char       body[512];
+    buf        text;
+    int        fd[TEXTS], n_of[600] = {0};
+    rig_init(&r, t);
+    rig_start(&r);
+    fill(&text, 400000, "");
+    for (int i = 0; i < TEXTS; i++) rig_send(fd[i] = rig_connect(&r), "POST", "/tokenize", "", text.p);
+    wait_for_refusal(fd, TEXTS);
+    rig_post(&r, path, story(body, 4, ""), &a);
+    CHECK_INT(a.status, 200);
+    rig_reply_deinit(&a);
+    for (int i = 0; i < 2; i++) {
+        pthread_kill(r.thread, SIGTERM);
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    for (int i = 0; i < TEXTS; i++) {
+        rig_read(fd[i], &a);
+        n_of[a.status]++;
+        rig_reply_deinit(&a);
+    }
+    CHECK_MSG(n_of[429] && n_of[503] > TEXTS / 4 && n_of[200] + n_of[429] + n_of[503] == TEXTS,
+              "%d were answered, %d too many, %d skipped", n_of[200], n_of[429], n_of[503]);
+    pthread_join(r.thread, NULL);
+    CHECK(r.ok);
+    buf_deinit(&text);
+}
+
 static bool open_nothing(void *ctx, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx, err *e)
 {
     (void)ctx, (void)out, (void)wake, (void)wake_ctx;
