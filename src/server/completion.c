@@ -68,8 +68,15 @@ static void open_choices(completion *x)
 
 static bool hold(completion *x)
 {
-    x->held = request_bytes(&x->request);
-    return server_hold(x->s, x->held, x->s->opt->max_held, &x->why);
+    size_t most = x->s->opt->max_held, of_logprobs = request_logprob_bytes(&x->request, x->s->engine);
+    if (of_logprobs > most)
+        return error_set(
+            &x->why, 400, is_chat(x) ? "top_logprobs" : "logprobs", NULL,
+            "The log-probabilities of this request may need %zu MB, and all requests together have %zu MB. "
+            "Please ask for fewer of them, fewer tokens, fewer answers, or a stream.",
+            of_logprobs / 1000000, most / 1000000);
+    x->held = request_bytes(&x->request) + of_logprobs;
+    return server_hold(x->s, x->held, most, &x->why);
 }
 
 static void let_go(completion *x)

@@ -29,6 +29,24 @@ size_t request_bytes(const server_request *r)
     return r->body.cap + r->mem.used + r->rendered.ids.cap * sizeof *r->rendered.ids.p;
 }
 
+static size_t most_tokens(const server_request *r, const tandem *t, const server_prompt *p)
+{
+    settings now;
+    sched_get_settings(t->sched, &now);
+    size_t asked = r->ask.max_tokens >= 0 ? (size_t)r->ask.max_tokens : (size_t)now.default_max_tokens;
+    size_t room  = (size_t)t->info.n_ctx + 1 - p->n;
+    return asked < room ? asked : room;
+}
+
+size_t request_logprob_bytes(const server_request *r, const tandem *t)
+{
+    /* an entry as JSON; it is in the choice's part, in the reply and among the bytes to send, and these grow by doubling */
+    enum { TEXT = 72, COPIES = 4 };
+    size_t each = (size_t)(1 + r->ask.logprobs), n = 0;
+    for (int i = 0; i < r->n_prompts; i++) n += most_tokens(r, t, &r->prompt[i]) * (size_t)r->f.n;
+    return n * each * (sizeof(tandem_logprob) + (r->f.stream ? 0 : TEXT * COPIES));
+}
+
 static bool no_memory(server_error *why) { return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }
 
 /* --- stop strings -------------------------------------------------------------------------------*/

@@ -40,6 +40,8 @@ void request_init(server_request *r, int where, buf *body);
 /* Gives its memory back: all that is left are the numbers of its fields. Any number of times. */
 void   request_forget(server_request *r);
 size_t request_bytes(const server_request *r); /* that it holds */
+/* That log-probabilities of all its answers may take, about: in the engine, and as text where the reply is one object. */
+size_t request_logprob_bytes(const server_request *r, const tandem *t);
 /* The fields alone, for endpoints that answer without the engine. */
 bool request_open(server_request *r, const tandem *t, server_error *why);
 /* A chat's prompt as text, with its markers written out: appended to out. */

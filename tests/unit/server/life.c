@@ -219,6 +219,46 @@ TEST(server_holds_replies_of_texts_until_they_are_sent)
     rig_stop(&r);
 }
 
+static const char *logprobs_of(char out[512], int n, bool stream)
+{
+    snprintf(out, 512,
+             "{\"logprobs\":true,\"top_logprobs\":20,\"ignore_eos\":true,\"stream\":%s,\"max_tokens\":%d,"
+             "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}",
+             stream ? "true" : "false", n);
+    return out;
+}
+
+static bool is_running(const tandem_stats *s) { return s->submitted > 0; }
+
+/* Log-probabilities are a thousand times their token: their room is there before the first one is made. */
+TEST(server_has_room_for_log_probabilities_or_says_so)
+{
+    server_rig r;
+    rig_reply  a;
+    char       body[512];
+    rig_init(&r, t);
+    r.engine_opt.n_ctx = 4096;
+    r.opt.max_held     = 8 << 20;
+    rig_start(&r);
+    rig_post(&r, path, logprobs_of(body, 2000, false), &a);
+    CHECK_INT(a.status, 400);
+    CHECK_STR(rig_str(rig_json(&a), "error.param"), STR("top_logprobs"));
+    rig_reply_deinit(&a);
+    int fd = rig_connect(&r);
+    rig_send(fd, "POST", path, "", logprobs_of(body, 1000, false));
+    wait_for(&r, is_running);
+    rig_post(&r, path, logprobs_of(body, 1000, false), &a);
+    CHECK_INT(a.status, 503);
+    rig_reply_deinit(&a);
+    rig_read(fd, &a);
+    CHECK_INT(a.status, 200);
+    CHECK(a.body.n < 1000 * 21 * (72 + 8));
+    rig_reply_deinit(&a);
+    wait_for_status(&r, path, logprobs_of(body, 2000, true), 200);
+    wait_for_status(&r, path, logprobs_of(body, 1000, false), 200);
+    rig_stop(&r);
+}
+
 /* The 200 waits for the admission. */
 TEST(server_that_let_a_request_wait_too_long_says_503)
 {
