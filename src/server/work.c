@@ -16,7 +16,7 @@ struct work {
     pthread_mutex_t lock;
     pthread_cond_t  more;
     item_list       quick, slow, finished; /* under the lock */
-    int             n_slow;                /* that are being run */
+    int             n_slow, most_slow;     /* that are being run, and may be */
     bool            closing;
     pthread_t       thread[MAX_THREADS];
     int             n_threads;
@@ -60,8 +60,7 @@ static item_list *list_of(work *w, bool slow) { return slow ? &w->slow : &w->qui
 static work_item *take_next(work *w)
 {
     work_item *item = take_first(&w->quick);
-    bool       may  = w->n_slow == 0 || w->n_slow < w->n_threads - 1;
-    return item || !may ? item : take_first(&w->slow);
+    return item || w->n_slow >= w->most_slow ? item : take_first(&w->slow);
 }
 
 static void run(work *w, work_item *item)
@@ -105,9 +104,10 @@ static bool start(work *w, int n, err *e)
 
 bool work_new(work **out, int n_threads, void (*wake)(void *ctx), void *ctx, err *e)
 {
-    work *w = xnew(work);
-    w->wake = wake;
-    w->ctx  = ctx;
+    work *w      = xnew(work);
+    w->wake      = wake;
+    w->ctx       = ctx;
+    w->most_slow = n_threads > 2 ? n_threads - 1 : 1;
     init_list(&w->quick);
     init_list(&w->slow);
     init_list(&w->finished);
