@@ -162,13 +162,13 @@ typedef struct {
     const char *const *stop; /* the answer's text ends before the first of these: up to 16, of 1 to 256 bytes each */
     size_t             n_stop;
 
-    float              temp; /* 0: greedy */
-    float              top_p, min_p;
-    int32_t            top_k;    /* 0: all */
-    bool               has_seed; /* otherwise one is drawn, and reported */
-    uint64_t           seed;
-    int                choice; /* of several answers to one prompt with one seed: 0, 1, ... */
-    float              repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
+    float    temp; /* 0: greedy */
+    float    top_p, min_p;
+    int32_t  top_k;    /* 0: all */
+    bool     has_seed; /* otherwise one is drawn, and reported */
+    uint64_t seed;
+    int      choice; /* of several answers to one prompt with one seed: 0, 1, ...; stats count its prompt at 0 alone */
+    float    repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
     const tandem_bias *bias;
     size_t             n_bias;
     int                logprobs; /* of so many likely tokens beside each; -1: none at all */

@@ -243,6 +243,7 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
 {
     snprintf(j->id, sizeof j->id, "%s", r->id ? r->id : "");
     j->priority       = r->priority;
+    j->again          = r->choice > 0;
     j->salt           = r->tenant ? salt_of(j->maker, r->tenant) : 0;
     j->kind           = r->kind ? str_hash(str_of(r->kind)) : 0;
     j->keep_on        = r->keep_on;

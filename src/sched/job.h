@@ -48,6 +48,7 @@ struct tandem_job {
     bool             ignore_stops;
     char             id[ROUTING_ID_MAX];
     int              priority;
+    bool             again;      /* to a prompt that was counted with the first answer to it */
     uint64_t         salt, kind; /* of the tenant; of the kind of request, 0: none */
     bool (*keep_on)(void *ctx, int32_t token);
     void *keep_on_ctx;

@@ -250,8 +250,10 @@ static void enter_lane(sched *s, tandem_job *j)
     j->admitted             = clock_s();
     j->result.usage.queue_s = j->admitted - j->submitted;
     s->stats.admitted++;
-    s->stats.prompt_tokens += (int64_t)j->prompt.n;
-    s->stats.cached_tokens += j->result.usage.cached_tokens;
+    if (!j->again) {
+        s->stats.prompt_tokens += (int64_t)j->prompt.n;
+        s->stats.cached_tokens += j->result.usage.cached_tokens;
+    }
     show_stats(s);
     atomic_store(&j->entered, true);
 }

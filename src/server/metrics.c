@@ -58,7 +58,7 @@ static const struct {
     [H_PREFILL] = {"request_prefill_time_seconds", "From the admission of an answer to its first token.",
                    B(request_bounds)},
     [H_DECODE]  = {"request_decode_time_seconds", "From the first token of an answer to its last.", B(request_bounds)},
-    [H_PROMPT_SIZE] = {"request_prompt_tokens", "Tokens of the prompts of answers.", B(size_bounds)},
+    [H_PROMPT_SIZE] = {"request_prompt_tokens", "Tokens of prompts; of several answers to one, once.", B(size_bounds)},
     [H_ANSWER_SIZE] = {"request_generation_tokens", "Tokens of answers.", B(size_bounds)},
 #undef B
 };
@@ -100,10 +100,10 @@ void metrics_reply(metrics *m, int status)
     if (status >= 0 && status < MAX_STATUS) m->replies[status]++;
 }
 
-static void note_answer(metrics *m, const tandem_usage *u)
+static void note_answer(metrics *m, const tandem_usage *u, bool again)
 {
     observe(m, H_QUEUE, u->queue_s, 1);
-    observe(m, H_PROMPT_SIZE, u->prompt_tokens, 1);
+    if (!again) observe(m, H_PROMPT_SIZE, u->prompt_tokens, 1);
     observe(m, H_ANSWER_SIZE, u->completion_tokens, 1);
     if (!u->completion_tokens) return;
     observe(m, H_FIRST_TOKEN, u->queue_s + u->prefill_s, 1);
@@ -116,7 +116,7 @@ void metrics_request(metrics *m, const server_record *r)
     m->left += !r->delivered;
     if (!r->n_choices) return;
     observe(m, H_TOTAL, r->total_s, 1);
-    for (int i = 0; i < r->n_choices; i++) note_answer(m, &r->choice[i]->usage);
+    for (int i = 0; i < r->n_choices; i++) note_answer(m, &r->choice[i]->usage, r->again[i]);
 }
 
 /* --- the page -----------------------------------------------------------------------------------*/
@@ -210,8 +210,8 @@ static void put_requests(page *p, const tandem_stats *s)
 
 static void put_tokens(page *p, const tandem_stats *s)
 {
-    single(p, BOTH, "counter", "prompt_tokens_total", "Tokens of prompts of answers that were begun.",
-           (double)s->prompt_tokens);
+    single(p, BOTH, "counter", "prompt_tokens_total",
+           "Tokens of prompts whose answers were begun; of several answers to one, once.", (double)s->prompt_tokens);
     single(p, BOTH, "counter", "generation_tokens_total", "Tokens of answers.", (double)s->completion_tokens);
     single(p, BOTH, "counter", "prefix_cache_queries_total", "Tokens of prompts that were looked for in the cache.",
            (double)s->prompt_tokens);

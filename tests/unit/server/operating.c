@@ -365,19 +365,25 @@ TEST(server_usage_metrics_and_log_are_one)
     ask(&r, "\"stream\":true,\"stream_options\":{\"include_usage\":true},", &tokens, &prompt);
     ask(&r, "\"max_tokens\":7,", &tokens, &prompt);
     ask(&r, "\"stop\":\"carry\",\"speculative\":\"off\",", &tokens, &prompt);
+    ask(&r, "\"n\":3,", &tokens, &prompt);
     CHECK_NEAR(metric(&r, "tandem_generation_tokens_total{model_name=\"nano\"}"), (double)tokens, 0);
     CHECK_NEAR(metric(&r, "vllm:prompt_tokens_total{model_name=\"nano\"}"), (double)prompt, 0);
-    CHECK_NEAR(metric(&r, "vllm:inter_token_latency_seconds_count{model_name=\"nano\"}"), (double)tokens - 4, 0);
-    CHECK_NEAR(metric(&r, "vllm:e2e_request_latency_seconds_count{model_name=\"nano\"}"), 4, 0);
+    CHECK_NEAR(metric(&r, "vllm:inter_token_latency_seconds_count{model_name=\"nano\"}"), (double)tokens - 7, 0);
+    CHECK_NEAR(metric(&r, "vllm:e2e_request_latency_seconds_count{model_name=\"nano\"}"), 5, 0);
+    CHECK_NEAR(metric(&r, "vllm:request_prompt_tokens_sum{model_name=\"nano\"}"), (double)prompt, 0);
     CHECK_NEAR(metric(&r, "vllm:request_success_total{model_name=\"nano\",finished_reason=\"length\"}"), 1, 0);
     leave(&r);
     double all     = metric(&r, "tandem_generation_tokens_total{model_name=\"nano\"}");
+    double read    = metric(&r, "tandem_prompt_tokens_total{model_name=\"nano\"}");
+    double cached  = metric(&r, "tandem_prefix_cache_hits_total{model_name=\"nano\"}");
     double drafted = metric(&r, "tandem_spec_decode_num_draft_tokens_total{model_name=\"nano\"}");
     rig_stop(&r);
     const char *said = test_listen_end();
     CHECK(all >= (double)tokens);
     CHECK_NEAR((double)logged(said, "tokens"), all, 0);
     CHECK_NEAR((double)logged(said, "drafted"), drafted, 0);
+    CHECK_NEAR((double)logged(said, "prompt"), read, 0);
+    CHECK_NEAR((double)logged(said, "cached"), cached, 0);
     CHECK(strstr(said, "\"status\":200,\"sent\":\"cut\""));
     CHECK(!strstr(said, "27 plus") && !strstr(said, "carry")); /* never the text */
 }
