@@ -21,8 +21,8 @@ const field_info field_table[] = {
     {"stream_options.include_usage", FIELD_BOOL, FIELD_BOTH, 0, 1, 0, AT(include_usage), "a last event with the usage"},
     {"n",                     FIELD_INT,    FIELD_BOTH, 1, 32, 1, AT(n), "answers"},
     {"best_of",               FIELD_INT,    FIELD_TEXT, 1, 1, 1, AT(best_of), "only 1"},
-    {"max_tokens",            FIELD_INT,    FIELD_BOTH, 0, INT32_MAX, NONE, AT(max_tokens), "cut to what the context has left"},
-    {"max_completion_tokens", FIELD_INT,    FIELD_CHAT, 0, INT32_MAX, NONE, AT(max_completion_tokens), "the same; this one wins"},
+    {"max_tokens",            FIELD_MOST,   FIELD_BOTH, -1, INT32_MAX, NONE, AT(max_tokens), "cut to what the context has left; -1: all of that"},
+    {"max_completion_tokens", FIELD_MOST,   FIELD_CHAT, -1, INT32_MAX, NONE, AT(max_completion_tokens), "the same; this one wins"},
     {"temperature",           FIELD_REAL,   FIELD_BOTH, 0, 100, NAN, AT(temperature), "0: greedy; otherwise as the model's files advise"},
     {"top_p",                 FIELD_REAL,   FIELD_BOTH, 0, 1, NAN, AT(top_p), "1: all"},
     {"top_k",                 FIELD_INT,    FIELD_BOTH, -1, 1 << 22, NONE, AT(top_k), "0 and -1: all"},
@@ -71,6 +71,7 @@ void field_describe(const field_info *f, char *out, size_t cap)
     switch (f->kind) {
     case FIELD_BOOL: snprintf(out, cap, f->max > 0 ? "true or false" : "false"); break;
     case FIELD_INT: snprintf(out, cap, "a whole number from %.17g to %.17g", f->min, f->max); break;
+    case FIELD_MOST: snprintf(out, cap, "a whole number from %.17g up", f->min); break;
     case FIELD_REAL: snprintf(out, cap, "a number from %g to %g", f->min, f->max); break;
     case FIELD_STRING: snprintf(out, cap, "a string of %.0f to %.0f bytes", f->min, f->max); break;
     case FIELD_ARRAY: snprintf(out, cap, "a list of %.0f to %.0f items", f->min, f->max); break;
@@ -101,10 +102,18 @@ static const json_value *find(const json_value *v, const char *path)
     }
 }
 
+static bool is_number(const json_value *v) { return v->kind == JSON_INT || v->kind == JSON_REAL; }
+
+static bool read_most(const field_info *f, const json_value *v, int64_t *out)
+{
+    if (!is_number(v) || v->d < f->min || v->d != floor(v->d)) return false;
+    *out = (int64_t)fmin(v->d, f->max);
+    return true;
+}
+
 static bool read_int(const field_info *f, const json_value *v, int64_t *out)
 {
-    if (v->kind != JSON_INT && v->kind != JSON_REAL) return false;
-    if (v->d < f->min || v->d > f->max || v->d != floor(v->d)) return false;
+    if (!is_number(v) || v->d < f->min || v->d > f->max || v->d != floor(v->d)) return false;
     /* The largest double below 2^63 and all integers are int64 as they are; 2^63 itself is not. */
     if (v->kind == JSON_REAL && fabs(v->d) >= 0x1p63) return false;
     *out = v->kind == JSON_INT ? v->i : (int64_t)v->d;
@@ -121,8 +130,9 @@ static bool read_value(const field_info *f, const json_value *v, void *to)
         *(int *)to = v->b;
         return true;
     case FIELD_INT: return read_int(f, v, to);
+    case FIELD_MOST: return read_most(f, v, to);
     case FIELD_REAL:
-        if ((v->kind != JSON_INT && v->kind != JSON_REAL) || !(v->d >= f->min && v->d <= f->max)) return false;
+        if (!is_number(v) || !(v->d >= f->min && v->d <= f->max)) return false;
         *(double *)to = v->d;
         return true;
     case FIELD_STRING:
@@ -142,7 +152,7 @@ static bool read_value(const field_info *f, const json_value *v, void *to)
 static void set_default(const field_info *f, void *to)
 {
     if (f->kind == FIELD_BOOL) *(int *)to = (int)f->otherwise;
-    if (f->kind == FIELD_INT) *(int64_t *)to = (int64_t)f->otherwise;
+    if (f->kind == FIELD_INT || f->kind == FIELD_MOST) *(int64_t *)to = (int64_t)f->otherwise;
     if (f->kind == FIELD_REAL) *(double *)to = f->otherwise;
 }
 

@@ -14,6 +14,7 @@ enum { FIELD_CHAT = 1, FIELD_TEXT = 2, FIELD_BOTH = 3, FIELD_TOKENIZE = 4, FIELD
 typedef enum {
     FIELD_BOOL,   /* int: 0, 1; -1 when absent without a default */
     FIELD_INT,    /* int64_t; a real without a fraction is one */
+    FIELD_MOST,   /* the same; beyond max it is max */
     FIELD_REAL,   /* double; NAN when absent without a default */
     FIELD_STRING, /* str; min and max are bytes */
     FIELD_ARRAY,  /* const json_value *; items */

@@ -171,7 +171,7 @@ static void read_sampling(server_request *r)
     a->seed              = a->has_seed ? (uint64_t)f->seed : 0;
     a->ignore_stop_ids   = f->ignore_eos;
     int64_t most         = f->max_completion_tokens != FIELD_ABSENT ? f->max_completion_tokens : f->max_tokens;
-    a->max_tokens        = most == FIELD_ABSENT ? -1 : (int32_t)most;
+    if (most != FIELD_ABSENT) a->max_tokens = most < 0 ? INT32_MAX : (int32_t)most;
 }
 
 static bool read_logprobs(server_request *r, server_error *why)

@@ -17,7 +17,7 @@ static void check_field(const field_info *f, const void *at)
     if (f->kind == FIELD_BOOL) {
         int b = *(const int *)at;
         assert(b == (int)f->otherwise || (b >= 0 && b <= (int)f->max));
-    } else if (f->kind == FIELD_INT) {
+    } else if (f->kind == FIELD_INT || f->kind == FIELD_MOST) {
         int64_t i = *(const int64_t *)at;
         assert(i == (int64_t)f->otherwise || ((double)i >= f->min && (double)i <= f->max));
     } else if (f->kind == FIELD_REAL) {

@@ -104,12 +104,20 @@ static void number(test_case *t, const field_info *f)
     refuses(t, f, "true");
 }
 
+static void most(test_case *t, const field_info *f)
+{
+    static const char *const good[] = {"-1", "0", "7.0", "2147483647", "4294967296", "9223372036854775807", "1e300"};
+    static const char *const bad[]  = {"-2", "1.5", "-1e300", "NaN", "\"1\"", "true"};
+    for (size_t i = 0; i < COUNT(good); i++) takes(t, f, good[i]);
+    for (size_t i = 0; i < COUNT(bad); i++) refuses(t, f, bad[i]);
+}
+
 TEST(fields_hold_their_limits)
 {
     static const char *const wrong[] = {"\"x\"", "7", "[]", "{}", "true"};
     static const json_kind   kinds[] = {JSON_STRING, JSON_INT, JSON_ARRAY, JSON_OBJECT, JSON_BOOL};
     static const json_kind   right[] = {
-          [FIELD_BOOL] = JSON_BOOL,     [FIELD_INT] = JSON_INT,     [FIELD_REAL] = JSON_INT,
+          [FIELD_BOOL] = JSON_BOOL,     [FIELD_INT] = JSON_INT,     [FIELD_MOST] = JSON_INT,     [FIELD_REAL] = JSON_INT,
           [FIELD_STRING] = JSON_STRING, [FIELD_ARRAY] = JSON_ARRAY, [FIELD_OBJECT] = JSON_OBJECT};
     for (int i = 0; i < n_fields; i++) {
         const field_info *f = &field_table[i];
@@ -122,6 +130,8 @@ TEST(fields_hold_their_limits)
             (f->max > 0 ? takes : refuses)(t, f, "true");
         } else if (f->kind == FIELD_INT || f->kind == FIELD_REAL) {
             number(t, f);
+        } else if (f->kind == FIELD_MOST) {
+            most(t, f);
         } else {
             sized(t, f);
         }
@@ -162,6 +172,8 @@ TEST(fields_take_whole_reals_and_all_seeds)
         if (!strcmp(field_table[i].name, "max_tokens")) most = &field_table[i];
     }
     CHECK(read_one(&r, most, "100.0") && r.f.max_tokens == 100);
+    CHECK(read_one(&r, most, "-1") && r.f.max_tokens == -1);
+    CHECK(read_one(&r, most, "4294967296") && r.f.max_tokens == INT32_MAX);
     CHECK(read_one(&r, seed, "9223372036854775807") && r.f.seed == INT64_MAX);
     CHECK(read_one(&r, seed, "-1") && r.f.seed == -1);
     CHECK(!read_one(&r, seed, "9223372036854775808.0"));
