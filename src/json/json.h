@@ -1,7 +1,7 @@
 /* json/json.h - strict JSON: a pull reader, a tree for small documents, a writer.
  *
  * Strict: UTF-8 only, no duplicate keys, no leading zeros, no trailing bytes, nothing after the value but
- * white space; integers are exact int64 (others are refused), reals are finite. One leniency: a lone
+ * white space; integers are exact int64 (others are reals), reals are finite. One leniency: a lone
  * surrogate escape becomes U+FFFD, since clients cut strings in the middle of an emoji. NUL in a
  * key is refused; in a string it is a byte like any other.
  *

@@ -303,15 +303,13 @@ static bool read_number(json_reader *r, json_event *ev)
     bool        is_real;
     const char *q = number_end(r, &is_real);
     if (!q) return false;
-    begin_event(r, ev, is_real ? JSON_REAL : JSON_INT);
+    begin_event(r, ev, JSON_REAL);
     str text = {r->p, (size_t)(q - r->p)};
-    if (is_real) {
-        if (!json_real_read(text, &ev->d))
-            return fail(r, ERR_FORMAT, r->p, "number %.*s is too large for a double", STR_ARG(text));
-    } else {
-        if (!str_to_i64(text, &ev->i))
-            return fail(r, ERR_FORMAT, r->p, "integer %.*s does not fit 64 bits", STR_ARG(text));
-        ev->d = (double)ev->i;
+    if (!is_real && str_to_i64(text, &ev->i)) {
+        ev->kind = JSON_INT;
+        ev->d    = (double)ev->i;
+    } else if (!json_real_read(text, &ev->d)) {
+        return fail(r, ERR_FORMAT, r->p, "number %.*s is too large for a double", STR_ARG(text));
     }
     r->p = q;
     value_done(r);

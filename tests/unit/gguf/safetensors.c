@@ -114,7 +114,7 @@ static const struct {
     {"{\"a\":" ENTRY("F32", "[2,1,1,1,1]", 0, 8) "}", 8, "tensor 'a' has more than 4 dimensions"},
     {"{\"a\":" ENTRY("F32", "[4611686018427387904,4611686018427387904]", 0, 4) "}", 4, "tensor 'a' is too large"},
     {"{\"a\":" ENTRY("F64", "[9223372036854775807]", 0, 4) "}", 4, "tensor 'a' is too large"},
-    {"{\"a\":" ENTRY("F32", "[9223372036854775808]", 0, 4) "}", 4, "line 1"},
+    {"{\"a\":" ENTRY("F32", "[9223372036854775808]", 0, 4) "}", 4, "not a positive integer"},
     {"{\"a\":" ENTRY("F32", "[1]", 0, 5) "}", 5, "tensor 'a' has 5 bytes, but its shape and dtype need 4"},
     {"{\"a\":" ENTRY("F32", "[1]", 4, 0) "}", 4, "tensor 'a' has the offsets 4 to 0, outside"},
     {"{\"a\":" ENTRY("F32", "[1]", -4, 0) "}", 4, "tensor 'a' has the offsets -4 to 0, outside"},
