@@ -233,6 +233,13 @@ static bool read_tool(const reader *r, const place *at, const json_value *v, cha
     return named || bad(r, &(place){&fn, "name", 0}, "is missing");
 }
 
+/* Those of other types are for servers that run them: nothing is known of them here. */
+static bool is_function(const json_value *v)
+{
+    const json_value *type = member(v, "type");
+    return !type || type->kind != JSON_STRING || str_is(type->s, "function");
+}
+
 static bool read_tools(const reader *r, const json_value *request, chat *c)
 {
     const json_value *list = member(request, "tools");
@@ -240,9 +247,10 @@ static bool read_tools(const reader *r, const json_value *request, chat *c)
     if (!list) return true;
     if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
     if (list->n && !(c->tool = take(r, &at, list->n, sizeof *c->tool))) return false;
-    c->n_tools = list->n;
-    for (size_t i = 0; i < list->n; i++)
-        if (!read_tool(r, &(place){&at, NULL, i}, &list->item[i], &c->tool[i])) return false;
+    for (size_t i = 0; i < list->n; i++) {
+        if (!is_function(&list->item[i])) continue;
+        if (!read_tool(r, &(place){&at, NULL, i}, &list->item[i], &c->tool[c->n_tools++])) return false;
+    }
     return true;
 }
 

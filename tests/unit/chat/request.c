@@ -69,6 +69,25 @@ TEST(chat_request_names_what_is_wrong)
     }
 }
 
+TEST(chat_request_ignores_tools_of_other_types)
+{
+    static const char request[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{\"type\":\"web_search\"},{\"type\":"
+        "\"function\",\"function\":{\"name\":\"f\"}},{\"type\":\"custom\",\"custom\":{\"name\":\"g\"}},"
+        "{\"function\":{\"name\":\"h\"}}]}";
+    arena mem;
+    chat *c;
+    err   e = {0};
+    arena_init(&mem, 1 << 20);
+    bool ok = parse(request, &mem, &c, &e);
+    CHECK_MSG(ok && c->n_tools == 2, "%s", e.text);
+    if (ok && c->n_tools == 2) {
+        CHECK_STR(c->tool[0].name, STR("f"));
+        CHECK_STR(c->tool[1].name, STR("h"));
+    }
+    arena_deinit(&mem);
+}
+
 TEST(chat_request_bounds_calls_and_memory)
 {
     arena mem;
