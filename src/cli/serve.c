@@ -13,7 +13,6 @@ static struct {
     const char    *api_key_file, *api_key, *admin_key_file;
     opt_list       allow_host;
     opt_list       set; /* NAME=VALUE */
-    bool           host_given;
 } flags = {.port = 8080, .host = "127.0.0.1", .grace_s = 30, .hang_s = 60};
 
 static const option opts[] = {
@@ -72,7 +71,7 @@ static const option opts[] = {
      .kind = OPT_STR,
      .dest = &flags.unix_path,
      .arg  = "PATH",
-     .help = "a unix socket to listen on, beside the port"},
+     .help = "a unix socket to listen on, beside the port; alone with --host ''"},
     {.name = "tls-cert",
      .kind = OPT_STR,
      .dest = &flags.tls_cert,
@@ -198,7 +197,8 @@ static int check_usage(int n_args, char **args)
     if (!flags.tls_cert != !flags.tls_key) return opt_usage(&usage, "--tls-cert and --tls-key go together");
     if (flags.api_key && flags.api_key_file)
         return opt_usage(&usage, "--api-key and --api-key-file exclude each other");
-    if (!http_host_is_local(flags.host) && !flags.api_key && !flags.api_key_file)
+    if (!flags.host[0] && !flags.unix_path) return opt_usage(&usage, "--host '' needs --unix: there is no address");
+    if (flags.host[0] && !http_host_is_local(flags.host) && !flags.api_key && !flags.api_key_file)
         return opt_usage(&usage, "--host %s can be reached from elsewhere: that needs --api-key-file", flags.host);
     return 0;
 }
