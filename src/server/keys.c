@@ -209,9 +209,8 @@ const char *keys_find(const keys *k, str key)
 str key_of_fields(str authorization, str x_api_key)
 {
     static const char scheme[] = "bearer ";
-    if (!authorization.s) return x_api_key;
     if (authorization.n < sizeof scheme - 1 || strncasecmp(authorization.s, scheme, sizeof scheme - 1) != 0)
-        return (str){0};
+        return x_api_key;
     authorization.s += sizeof scheme - 1;
     authorization.n -= sizeof scheme - 1;
     return next_word(&authorization);
