@@ -117,7 +117,7 @@ static bool read_int(const field_info *f, const json_value *v, int64_t *out)
     /* The largest double below 2^63 and all integers are int64 as they are; 2^63 itself is not. */
     if (v->kind == JSON_REAL && fabs(v->d) >= 0x1p63) return false;
     *out = v->kind == JSON_INT ? v->i : (int64_t)v->d;
-    return true;
+    return *out != FIELD_ABSENT;
 }
 
 static bool sized(const field_info *f, size_t n) { return (double)n >= f->min && (double)n <= f->max; }

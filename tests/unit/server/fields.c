@@ -176,5 +176,8 @@ TEST(fields_take_whole_reals_and_all_seeds)
     CHECK(read_one(&r, most, "4294967296") && r.f.max_tokens == INT32_MAX);
     CHECK(read_one(&r, seed, "9223372036854775807") && r.f.seed == INT64_MAX);
     CHECK(read_one(&r, seed, "-1") && r.f.seed == -1);
+    CHECK(read_one(&r, seed, "-9223372036854775807") && r.f.seed == -INT64_MAX);
+    CHECK(!read_one(&r, seed, "-9223372036854775808")); /* it would be as if there were none */
     CHECK(!read_one(&r, seed, "9223372036854775808.0"));
+    CHECK(!read_one(&r, seed, "18446744073709551615"));
 }
