@@ -96,13 +96,17 @@ static bool same_token(const tandem_bias *bias, size_t n, int32_t token)
 }
 
 /* What must not be written at all; a wish of the client's for the same token gives way. */
-static void ban(tandem_bias *bias, size_t *n, int32_t token)
+static bool ban(tandem_bias *bias, size_t *n, int32_t token, server_error *why)
 {
     size_t i = 0;
     while (i < *n && bias[i].token != token) i++;
-    if (token < 0 || i == TANDEM_MAX_BIAS) return;
+    if (token < 0) return true;
+    if (i == TANDEM_MAX_BIAS)
+        return error_set(why, 400, "logit_bias", NULL,
+                         "'logit_bias' must have at most %d members where 'tool_choice' is none.", TANDEM_MAX_BIAS - 1);
     bias[i] = (tandem_bias){token, -INFINITY};
     *n += i == *n;
+    return true;
 }
 
 static bool is_word(const json_value *v, const char *word) { return v && v->kind == JSON_STRING && str_is(v->s, word); }
@@ -119,9 +123,8 @@ static bool read_biases(server_request *r, const tandem *t, server_error *why)
         if (same_token(bias, r->ask.n_bias++, b->token))
             return error_set(why, 400, "logit_bias", NULL, "'logit_bias' has token %d twice.", b->token);
     }
-    if (r->f.tools && is_word(r->f.tool_choice, "none"))
-        ban(bias, &r->ask.n_bias, tok_find(t->tok, gemma4_marker_name(GEMMA4_CALL)));
-    return true;
+    return !r->f.tools || !is_word(r->f.tool_choice, "none") ||
+           ban(bias, &r->ask.n_bias, tok_find(t->tok, gemma4_marker_name(GEMMA4_CALL)), why);
 }
 
 /* --- speculation --------------------------------------------------------------------------------*/

@@ -353,6 +353,29 @@ TEST(server_calls_no_tools_or_one)
     rig_stop(&r);
 }
 
+TEST(server_has_room_to_ban_calls)
+{
+    server_rig r;
+    rig_reply  a;
+    buf        body;
+    rig_init(&r, t);
+    rig_start(&r);
+    buf_init(&body, 1 << 20);
+    for (int n = TANDEM_MAX_BIAS - 1; n <= TANDEM_MAX_BIAS; n++) {
+        buf_clear(&body);
+        buf_puts(&body, "{\"max_tokens\":1,\"tool_choice\":\"none\",\"logit_bias\":{");
+        for (int i = 0; i < n; i++) buf_printf(&body, "%s\"%d\":0", i ? "," : "", 300 + i);
+        buf_puts(&body, "}," CALC "}");
+        buf_putc(&body, 0);
+        rig_post(&r, chat_path, body.p, &a);
+        CHECK_INT(a.status, n < TANDEM_MAX_BIAS ? 200 : 400);
+        if (n == TANDEM_MAX_BIAS) CHECK_STR(rig_str(rig_json(&a), "error.param"), STR("logit_bias"));
+        rig_reply_deinit(&a);
+    }
+    buf_deinit(&body);
+    rig_stop(&r);
+}
+
 /* --- refusals -----------------------------------------------------------------------------------*/
 static void refused(server_rig *r, const char *path, const char *body, int status, const char *param, const char *words)
 {
