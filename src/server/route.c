@@ -39,10 +39,10 @@ int server_fields_for(server *s, server_call *c, http_field *out)
 {
     int n    = 0;
     out[n++] = (http_field){STR("X-Request-Id"), str_of(c->id)};
+    if (s->opt->cors) out[n++] = (http_field){STR("Vary"), STR("Origin")};
     if (is_allowed_origin(s, http_call_field(c->http, "Origin"))) {
         out[n++] = (http_field){STR("Access-Control-Allow-Origin"), str_of(s->opt->cors)};
         out[n++] = (http_field){STR("Access-Control-Expose-Headers"), STR("X-Request-Id, Retry-After")};
-        out[n++] = (http_field){STR("Vary"), STR("Origin")};
     }
     return n;
 }
@@ -143,15 +143,26 @@ static void choose_id(server_call *c)
         reply_make_id(c->id, sizeof c->id, "req_", 20);
 }
 
-/* A browser asks first, whether a page of another origin may ask. */
+static bool is_name_list(str s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        char c = (char)(s.s[i] | 0x20);
+        if (!(c >= 'a' && c <= 'z') && !(s.s[i] >= '0' && s.s[i] <= '9') && !strchr("!#$%&'*+-.^_`|~, ", s.s[i]))
+            return false;
+    }
+    return s.n && !memchr(s.s, 0, s.n);
+}
+
+/* A browser asks first, whether a page of another origin may ask, and names the fields that its library sends. */
 static bool answer_preflight(server *s, server_call *c)
 {
     http_field f[SERVER_MAX_FIELDS];
-    int        n = server_fields_for(s, c, f);
-    if (n < 2) return false;
-    f[n++] = (http_field){STR("Access-Control-Allow-Methods"), STR("GET, POST, OPTIONS")};
-    f[n++] =
-        (http_field){STR("Access-Control-Allow-Headers"), STR("Authorization, Content-Type, X-Api-Key, X-Request-Id")};
+    int        n     = server_fields_for(s, c, f);
+    str        asked = http_call_field(c->http, "Access-Control-Request-Headers");
+    if (!is_allowed_origin(s, http_call_field(c->http, "Origin"))) return false;
+    if (!is_name_list(asked)) asked = STR("Authorization, Content-Type, X-Api-Key, X-Request-Id");
+    f[n++]    = (http_field){STR("Access-Control-Allow-Methods"), STR("GET, POST, OPTIONS")};
+    f[n++]    = (http_field){STR("Access-Control-Allow-Headers"), asked};
     f[n++]    = (http_field){STR("Access-Control-Max-Age"), STR("600")};
     c->status = 204;
     http_reply(c->http, 204, f, (size_t)n, (str){0});

@@ -454,6 +454,7 @@ TEST(server_routes)
     CHECK_INT(a.status, 200);
     CHECK_STR(rig_field(&a, "X-Request-Id"), STR("my-id.7"));
     CHECK(!rig_field(&a, "Access-Control-Allow-Origin").s);
+    CHECK_STR(rig_field(&a, "Vary"), STR("Origin"));
     CHECK_STR(rig_str(rig_json(&a), "choices.0.finish_reason"), STR("length"));
     rig_reply_deinit(&a);
     rig_ask(&r, "POST", "/v1/chat/completions", "X-Request-Id: no good\r\nOrigin: https://example.org\r\n", "{", &a);
@@ -464,6 +465,15 @@ TEST(server_routes)
     rig_ask(&r, "OPTIONS", "/v1/chat/completions", "Origin: https://example.org\r\n", "", &a);
     CHECK_INT(a.status, 204);
     CHECK(strstr(a.head.p, "Authorization"));
+    CHECK_STR(rig_field(&a, "Vary"), STR("Origin"));
+    rig_reply_deinit(&a);
+    rig_ask(&r, "OPTIONS", "/v1/chat/completions",
+            "Origin: https://example.org\r\nAccess-Control-Request-Headers: authorization, x-stainless-os\r\n", "", &a);
+    CHECK_STR(rig_field(&a, "Access-Control-Allow-Headers"), STR("authorization, x-stainless-os"));
+    rig_reply_deinit(&a);
+    rig_ask(&r, "OPTIONS", "/v1/chat/completions",
+            "Origin: https://example.org\r\nAccess-Control-Request-Headers: x; y=\"z\"\r\n", "", &a);
+    CHECK(str_starts(rig_field(&a, "Access-Control-Allow-Headers"), "Authorization, "));
     rig_reply_deinit(&a);
     rig_ask(&r, "OPTIONS", "/v1/chat/completions", "Origin: https://other.org\r\n", "", &a);
     CHECK_INT(a.status, 405);
