@@ -8,6 +8,7 @@ static void tell(chat_answer *a, const gemma4_event *ev)
 static void tell_safe(chat_answer *a, int call)
 {
     if (a->safe.n) tell(a, &(gemma4_event){GEMMA4_CONTENT, call, buf_str(&a->safe)});
+    a->failed |= a->safe.failed;
     buf_clear(&a->safe);
 }
 
@@ -57,7 +58,7 @@ bool chat_answer_finish(chat_answer *a, err *e)
     if (!a->over) stop_finish(&a->stop, &a->safe);
     tell_safe(a, 0);
     a->over = true;
-    return ok && (!a->safe.failed || err_set(e, ERR_UNAVAILABLE, "no memory to read the model's answer"));
+    return ok && (!a->failed || err_set(e, ERR_UNAVAILABLE, "no memory to read the model's answer"));
 }
 
 bool chat_answer_keep_on(void *answer, int32_t id)

@@ -13,6 +13,7 @@ typedef struct {
     stop_match     stop;        /* filled by the owner: stop_add */
     bool           one_call;    /* the answer ends with its first call */
     bool           over;        /* nothing more is told */
+    bool           failed;      /* some of it found no memory */
     int32_t        n_reasoning; /* tokens of thoughts, their markers counted in */
     buf            safe;
     void (*on_event)(void *ctx, const gemma4_event *ev);

@@ -941,6 +941,7 @@ static void parse_marker(gemma4_parser *p, gemma4_marker m)
 static void take_decoded(gemma4_parser *p)
 {
     parse_text(p, buf_str(&p->decoded));
+    p->failed |= p->decoded.failed;
     buf_clear(&p->decoded);
 }
 

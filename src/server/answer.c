@@ -76,12 +76,14 @@ bool choice_submit(server_choice *c, tandem *t, err *e)
 static void tell_text(server_choice *c)
 {
     if (c->safe.n) tell(c, &(gemma4_event){GEMMA4_CONTENT, 0, buf_str(&c->safe)});
+    c->lost |= c->safe.failed;
     buf_clear(&c->safe);
 }
 
 static void take_text(server_choice *c)
 {
     stop_put(&c->stop, buf_str(&c->decoded), &c->safe);
+    c->lost |= c->decoded.failed;
     buf_clear(&c->decoded);
     tell_text(c);
 }
@@ -102,7 +104,7 @@ static void take_token(server_choice *c, const tandem_token *x)
 static void finish(server_choice *c)
 {
     if (c->request->chat) {
-        chat_answer_finish(&c->answer, NULL);
+        c->lost |= !chat_answer_finish(&c->answer, NULL);
         return;
     }
     tok_stream_finish(&c->text, &c->decoded);

@@ -37,6 +37,7 @@ struct server_choice {
     int     open; /* the part that grows */
     int     n_calls;
     bool    begun, ended;
+    bool    lost;     /* some of it found no room */
     size_t  n_chars;  /* told, of a text completion */
     double  polled_s; /* when there were tokens last; 0: never */
     int32_t n_tokens;

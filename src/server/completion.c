@@ -23,7 +23,7 @@ struct completion {
     const char    *endpoint;
     double         since, put_s; /* clock_s */
     atomic_bool    left;         /* told to the worker */
-    bool           with_worker, begun, ended, delivered;
+    bool           with_worker, begun, ended, delivered, lost;
     int            status;
     server_error   why; /* status 0: nothing is wrong */
     reply          reply;
@@ -203,6 +203,22 @@ static void put_out(completion *x)
     x->put_s = clock_s();
 }
 
+/* Bytes that found no room are an error, and nothing is sent behind them: an answer never looks whole without them. */
+static bool is_lost(completion *x)
+{
+    x->lost |= reply_lost(&x->reply, x->choice, x->n_choices);
+    if (!x->lost) return false;
+    buf_clear(&x->reply.out);
+    if (!x->why.status) error_set(&x->why, 500, NULL, "internal_error", "The server failed to answer this request.");
+    cancel(x);
+    return true;
+}
+
+static void put_whole_out(completion *x)
+{
+    if (!is_lost(x) && x->begun) put_out(x);
+}
+
 static int n_unfinished(const completion *x)
 {
     int n = 0;
@@ -213,23 +229,11 @@ static int n_unfinished(const completion *x)
 static void end_whole(completion *x)
 {
     reply_whole(&x->reply, x->choice, x->n_choices);
-    if (x->reply.out.failed) {
-        error_set(&x->why, 500, NULL, "internal_error", "The server failed to answer this request.");
-        buf_clear(&x->reply.out);
+    if (is_lost(x)) {
         refuse_begun(x);
         return;
     }
     server_reply(x->s, x->call, 200, "application/json", buf_str(&x->reply.out));
-    x->ended = true;
-}
-
-/* It may have been admitted and done between two looks. */
-static void end_stream(completion *x)
-{
-    if (!x->begun) begin(x);
-    reply_done(&x->reply, x->choice, x->n_choices);
-    put_out(x);
-    http_end(x->call->http);
     x->ended = true;
 }
 
@@ -243,6 +247,20 @@ static void end_failed(completion *x)
     reply_fail(&x->reply, x->choice, x->n_choices, &x->why);
     put_out(x);
     http_cut(x->call->http);
+    x->ended = true;
+}
+
+/* It may have been admitted and done between two looks. */
+static void end_stream(completion *x)
+{
+    reply_done(&x->reply, x->choice, x->n_choices);
+    if (is_lost(x)) {
+        end_failed(x);
+        return;
+    }
+    if (!x->begun) begin(x);
+    put_out(x);
+    http_end(x->call->http);
     x->ended = true;
 }
 
@@ -294,12 +312,12 @@ static bool poll_choice(completion *x, server_choice *c)
         if (streams) reply_flush(&x->reply, c);
         if (c->result) blame(x, c);
         if (n < POLL) break;
-        if (x->begun) put_out(x);
+        put_whole_out(x);
         if (is_behind(x)) return false;
     }
     if (streams && c->result && !c->ended && !x->why.status)
         reply_end(&x->reply, c, x->choice, x->n_choices, !n_unfinished(x));
-    if (x->begun) put_out(x);
+    put_whole_out(x);
     return !is_behind(x);
 }
 
@@ -334,7 +352,7 @@ static void go_on(completion *x)
         go_on(x);
         return;
     }
-    if (x->begun) put_out(x);
+    put_whole_out(x);
     if (!jobs_are_done(x) || (n_unfinished(x) && !x->why.status)) return;
     if (x->why.status)
         end_failed(x);

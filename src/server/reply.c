@@ -128,7 +128,6 @@ void reply_init(reply *r, const server_request *q, const tok *t, const char *mod
     buf_init(&r->out, (size_t)1 << 31);
     buf_init(&r->head, 1 << 16);
     buf_init(&r->tail, 1 << 16);
-    buf_init(&r->scratch, 1 << 20);
     put_head(r, model);
 }
 
@@ -137,7 +136,6 @@ void reply_deinit(reply *r)
     buf_deinit(&r->out);
     buf_deinit(&r->head);
     buf_deinit(&r->tail);
-    buf_deinit(&r->scratch);
 }
 
 static void on_event(void *ctx, server_choice *c, const gemma4_event *ev)
@@ -154,12 +152,30 @@ static void on_token(void *ctx, server_choice *c, const tandem_token *x)
 
 choice_sink reply_sink(reply *r) { return (choice_sink){.on_event = on_event, .on_token = on_token, .ctx = r}; }
 
+bool reply_lost(const reply *r, const server_choice *all, int n)
+{
+    bool lost = r->head.failed || r->tail.failed || r->out.failed;
+    for (int i = 0; i < n; i++) {
+        lost |= all[i].lost;
+        for (int k = 0; k < CHOICE_PARTS; k++) lost |= all[i].part[k].failed;
+    }
+    return lost;
+}
+
 /* --- for the forms ------------------------------------------------------------------------------*/
 /* Digits by hand: printf is a third of what a chunk costs. */
 static void put_index(buf *out, int i)
 {
     if (i >= 10) buf_putc(out, (char)('0' + i / 10));
     buf_putc(out, (char)('0' + i % 10));
+}
+
+void reply_put_part(reply *r, server_choice *c, int part)
+{
+    buf *b = &c->part[part];
+    buf_put(&r->out, b->p, b->n);
+    c->lost |= b->failed;
+    buf_clear(b);
 }
 
 void reply_chunk(reply *r, const server_choice *c)

@@ -25,7 +25,6 @@ struct reply {
     buf               out;  /* bytes for the client; the owner takes them */
     buf               head; /* what every object begins with, up to its choices */
     buf               tail; /* members at the end of the last one */
-    buf               scratch;
 };
 
 /* A form of reply: how a choice looks. */
@@ -53,12 +52,16 @@ void reply_done(reply *r, const server_choice *all, int n); /* all ended well: t
 void reply_fail(reply *r, const server_choice *all, int n, const server_error *why); /* the usage, and the error */
 void reply_ping(reply *r);
 
+/* Some of it found no room: what is in out must not be sent, or it would look whole. */
+bool reply_lost(const reply *r, const server_choice *all, int n);
+
 /* --- one object --- */
 void reply_whole(reply *r, server_choice *all, int n);
 /* An error's body; with choices, what they used is beside it. */
 void reply_error(buf *out, const server_choice *all, int n, const server_error *why);
 
 /* --- for the forms --- */
+void   reply_put_part(reply *r, server_choice *c, int part);      /* and empties it */
 void   reply_chunk(reply *r, const server_choice *c);             /* up to the choice's own members */
 void   reply_chunk_end(reply *r, const char *reason);             /* its finish reason, and the rest */
 void   reply_put_token(json_writer *w, const tok *t, int32_t id); /* as a string */

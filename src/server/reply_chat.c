@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-enum { REASONING, CONTENT, CALLS, LOGPROBS }; /* of server_choice.part */
+enum { NONE = -1, REASONING, CONTENT, CALLS, LOGPROBS }; /* of server_choice.part */
 
 /* --- log-probabilities --------------------------------------------------------------------------*/
 static void put_bytes(json_writer *w, str bytes)
@@ -45,24 +45,22 @@ static void on_token(reply *r, server_choice *c, const tandem_token *x)
 /* Those of the tokens since the last time, wherever their text went. */
 static void put_logprobs(reply *r, server_choice *c)
 {
-    buf *list = &c->part[LOGPROBS];
     buf_puts(&r->out, ",\"logprobs\":");
-    if (list->n || (r->with_logprobs && !r->stream)) {
+    if (c->part[LOGPROBS].n || (r->with_logprobs && !r->stream)) {
         buf_puts(&r->out, "{\"content\":[");
-        buf_put(&r->out, list->p, list->n);
+        reply_put_part(r, c, LOGPROBS);
         buf_puts(&r->out, "]}");
     } else {
         buf_puts(&r->out, "null");
     }
-    buf_clear(list);
 }
 
 /* --- a stream -----------------------------------------------------------------------------------*/
-static void put_chunk(reply *r, server_choice *c, const char *before, const buf *text, const char *after)
+static void put_chunk(reply *r, server_choice *c, const char *before, int part, const char *after)
 {
     reply_chunk(r, c);
     buf_puts(&r->out, before);
-    if (text) buf_put(&r->out, text->p, text->n);
+    if (part >= 0) reply_put_part(r, c, part);
     buf_puts(&r->out, after);
 }
 
@@ -74,30 +72,28 @@ static void end_chunk(reply *r, server_choice *c, const char *reason)
 
 static void begin(reply *r, server_choice *c)
 {
-    put_chunk(r, c, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", NULL, "");
+    put_chunk(r, c, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", NONE, "");
     end_chunk(r, c, NULL);
 }
 
 static void flush(reply *r, server_choice *c)
 {
-    buf *open = &c->part[c->open];
     char before[80];
-    if (!open->n || c->open == LOGPROBS) return;
+    if (!c->part[c->open].n || c->open == LOGPROBS) return;
     if (c->open == CALLS) {
         snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":\"",
                  c->n_calls - 1);
-        put_chunk(r, c, before, open, "\"}}]}");
+        put_chunk(r, c, before, CALLS, "\"}}]}");
     } else {
-        put_chunk(r, c, c->open == CONTENT ? "\"delta\":{\"content\":\"" : "\"delta\":{\"reasoning_content\":\"", open,
-                  "\"}");
+        put_chunk(r, c, c->open == CONTENT ? "\"delta\":{\"content\":\"" : "\"delta\":{\"reasoning_content\":\"",
+                  c->open, "\"}");
     }
     end_chunk(r, c, NULL);
-    buf_clear(open);
 }
 
 static void end(reply *r, server_choice *c, const char *reason)
 {
-    put_chunk(r, c, "\"delta\":{}", NULL, "");
+    put_chunk(r, c, "\"delta\":{}", NONE, "");
     end_chunk(r, c, reason);
 }
 
@@ -118,7 +114,7 @@ static void begin_call(reply *r, server_choice *c, str name)
     char before[64];
     if (r->stream) {
         snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,", c->n_calls - 1);
-        put_chunk(r, c, before, NULL, "");
+        put_chunk(r, c, before, NONE, "");
         put_call(&r->out, name);
         buf_puts(&r->out, "\"}}]}");
         end_chunk(r, c, NULL);

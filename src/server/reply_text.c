@@ -56,12 +56,11 @@ static void on_token(reply *r, server_choice *c, const tandem_token *x)
     put_top(r, c, x->logprobs);
 }
 
-static void put_list(buf *out, const char *before, buf *list)
+static void put_list(reply *r, server_choice *c, const char *before, int part)
 {
-    buf_puts(out, before);
-    buf_put(out, list->p, list->n);
-    buf_putc(out, ']');
-    buf_clear(list);
+    buf_puts(&r->out, before);
+    reply_put_part(r, c, part);
+    buf_putc(&r->out, ']');
 }
 
 static void put_logprobs(reply *r, server_choice *c)
@@ -71,22 +70,20 @@ static void put_logprobs(reply *r, server_choice *c)
         buf_puts(&r->out, "null");
         return;
     }
-    put_list(&r->out, "{\"tokens\":[", &c->part[TOKENS]);
-    put_list(&r->out, ",\"token_logprobs\":[", &c->part[LOGPROBS]);
-    put_list(&r->out, ",\"top_logprobs\":[", &c->part[TOP]);
-    put_list(&r->out, ",\"text_offset\":[", &c->part[OFFSETS]);
+    put_list(r, c, "{\"tokens\":[", TOKENS);
+    put_list(r, c, ",\"token_logprobs\":[", LOGPROBS);
+    put_list(r, c, ",\"top_logprobs\":[", TOP);
+    put_list(r, c, ",\"text_offset\":[", OFFSETS);
     buf_putc(&r->out, '}');
 }
 
 /* --- both ---------------------------------------------------------------------------------------*/
 static void put_text(reply *r, server_choice *c)
 {
-    buf *text = &c->part[TEXT];
     buf_puts(&r->out, "\"text\":\"");
-    buf_put(&r->out, text->p, text->n);
+    reply_put_part(r, c, TEXT);
     buf_putc(&r->out, '"');
     put_logprobs(r, c);
-    buf_clear(text);
 }
 
 static void flush(reply *r, server_choice *c)

@@ -1,5 +1,9 @@
 /* Completions over HTTP: a stream's pieces, joined, are the whole reply, byte for byte; what is wrong is refused by name. */
+#include "base/fault.h"
 #include "server_rig.h"
+
+#include <poll.h>
+#include <sys/socket.h>
 
 #define WEATHER                                                                                                        \
     "{\"type\":\"function\",\"function\":{\"name\":\"get_time\",\"description\":\"Time in a city\",\"parameters\":"    \
@@ -350,6 +354,78 @@ TEST(server_calls_no_tools_or_one)
     CHECK(!strstr(a.body.p, "tool_calls"));
     CHECK_STR(rig_str(rig_json(&a), "choices.0.finish_reason"), STR("stop"));
     rig_reply_deinit(&a);
+    rig_stop(&r);
+}
+
+/* The answer as it was told up to its end; false: it was not told whole, and does not look so. */
+static bool told_whole(rig_reply *a, buf *content, size_t *n_logprobs)
+{
+    size_t            at = 0;
+    str               data;
+    const json_value *v;
+    bool              done = false, streams = str_is(rig_field(a, "Content-Type"), "text/event-stream");
+    *n_logprobs = 0;
+    if (a->status != 200 || !a->complete) return false;
+    while (!done && (!streams || rig_event(a, &at, &data))) {
+        done = !streams || str_is(data, "[DONE]");
+        if (streams && done) break;
+        if (!json_parse(&v, &a->mem, streams ? data : buf_str(&a->body), NULL, NULL)) return true;
+        const json_value *list = rig_at(v, "choices.0.logprobs.content");
+        add(content, rig_str(v, streams ? "choices.0.delta.content" : "choices.0.message.content"));
+        *n_logprobs += list ? list->n : 0;
+    }
+    return done;
+}
+
+/* The nth allocation fails while the server is asked, and none of the client's. */
+static void ask_with_fault(const server_rig *r, const char *body, long nth, rig_reply *out)
+{
+    char          all[1024];
+    struct pollfd p = {.fd = rig_connect(r), .events = POLLRDHUP};
+    int           n = snprintf(all, sizeof all,
+                               "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
+                               chat_path, strlen(body), body);
+    fault_fail_nth(nth);
+    (void)!send(p.fd, all, (size_t)n, MSG_NOSIGNAL);
+    poll(&p, 1, 10000);
+    fault_fail_nth(0);
+    rig_read(p.fd, out);
+}
+
+TEST(server_tells_no_answer_that_lost_bytes)
+{
+    static const char members[] = "\"logprobs\":true,\"top_logprobs\":2,\"stop\":\"carry\"," SUM "}";
+    server_rig        r;
+    rig_reply         a;
+    buf               want, got;
+    size_t            n_want, n_got;
+    char              body[512];
+    int               failed = 0;
+    rig_init(&r, t);
+    rig_start(&r);
+    buf_init(&want, 1 << 20);
+    buf_init(&got, 1 << 20);
+    rig_post(&r, chat_path, "{\"stop\":\"carry\"," SUM "}", &a); /* it is in the cache from here on */
+    rig_reply_deinit(&a);
+    snprintf(body, sizeof body, "{%s", members);
+    rig_post(&r, chat_path, body, &a);
+    CHECK(told_whole(&a, &want, &n_want) && want.n && n_want > 4);
+    rig_reply_deinit(&a);
+    for (long nth = 1; nth <= 240; nth++) {
+        bool streams = nth % 2;
+        snprintf(body, sizeof body, "{\"stream\":%s,%s", streams ? "true" : "false", members);
+        ask_with_fault(&r, body, 1 + nth / 2, &a);
+        buf_clear(&got);
+        bool whole = told_whole(&a, &got, &n_got);
+        CHECK_MSG(!whole || (str_eq(buf_str(&got), buf_str(&want)) && n_got == n_want), "%ld: '%.*s', %zu of %zu", nth,
+                  STR_ARG(buf_str(&got)), n_got, n_want);
+        failed += !whole;
+        rig_reply_deinit(&a);
+    }
+    CHECK(failed > 5);
+    buf_deinit(&want);
+    buf_deinit(&got);
+    rig_wait_idle(&r);
     rig_stop(&r);
 }
 
