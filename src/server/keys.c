@@ -232,11 +232,19 @@ bool key_make(char key[KEY_MAX], buf *line, const char *name, err *e)
     return !line->failed || err_set(e, ERR_UNAVAILABLE, "no memory for a line");
 }
 
+/* An editor may have left the last line open. */
+static bool ends_with_line(int fd)
+{
+    char  last = '\n';
+    off_t end  = lseek(fd, 0, SEEK_END);
+    return end <= 0 || pread(fd, &last, 1, end - 1) != 1 || last == '\n';
+}
+
 bool key_append(const char *path, str line, err *e)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0) return err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    bool ok  = write(fd, line.s, line.n) == (ssize_t)line.n;
+    bool ok  = (ends_with_line(fd) || write(fd, "\n", 1) == 1) && write(fd, line.s, line.n) == (ssize_t)line.n;
     int  why = errno;
     ok &= close(fd) == 0;
     return ok || err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(why));

@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char *hash_of(const char *key)
 {
@@ -113,6 +114,15 @@ TEST(server_keys_made_here_open)
     if (CHECK_OK(keys_load(&k, path, &e), e)) {
         check_tenant(t, k, key[1], "carol");
         check_tenant(t, k, key[0], hash_of(key[0]));
+    }
+    keys_free(k);
+    CHECK(truncate(path, st.st_size - 1) == 0); /* the last line is left open */
+    buf_init(&line, 1024);
+    CHECK_OK(key_make(key[0], &line, "dave", &e) && key_append(path, buf_str(&line), &e), e);
+    buf_deinit(&line);
+    if (CHECK_OK(keys_load(&k, path, &e), e)) {
+        check_tenant(t, k, key[1], "carol");
+        check_tenant(t, k, key[0], "dave");
     }
     keys_free(k);
     buf_init(&line, 1024);
