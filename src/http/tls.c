@@ -4,9 +4,15 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
+/* What the system said, where it said something; OpenSSL's last word otherwise. */
 static bool fail(err *e, const char *what, const char *path)
 {
-    const char *why = ERR_reason_error_string(ERR_peek_last_error());
+    const char   *why = NULL;
+    unsigned long code;
+    for (bool of_system = false; !of_system && (code = ERR_get_error());) {
+        of_system = ERR_SYSTEM_ERROR(code);
+        why       = of_system ? strerror(ERR_GET_REASON(code)) : ERR_reason_error_string(code);
+    }
     ERR_clear_error();
     return err_set(e, ERR_INPUT, "%s '%s': %s", what, path, why ? why : "no reason given");
 }

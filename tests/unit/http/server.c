@@ -384,7 +384,7 @@ TEST(http_server_open_says_what_is_wrong)
     o.tls_cert = "/nowhere";
     CHECK_FAILS(toy_open(&y, &o, 1, &e), e, "both a certificate and its key");
     o.tls_key = "/nowhere";
-    CHECK_FAILS(toy_open(&y, &o, 1, &e), e, "cannot use the certificate '/nowhere'");
+    CHECK_FAILS(toy_open(&y, &o, 1, &e), e, "cannot use the certificate '/nowhere': No such file or directory");
     o.tls_cert = o.tls_key = NULL;
     o.unix_path            = "/nowhere/at/all";
     CHECK_FAILS(toy_open(&y, &o, 1, &e), e, "cannot listen on /nowhere/at/all: No such file");
