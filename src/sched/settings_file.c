@@ -124,6 +124,11 @@ bool settings_file_get(const settings_file *f, str model, settings *out, err *e)
     const json_value *v       = member(models_of(&f->doc), model);
     int               unknown = 0;
     settings_init(out);
+    if (!f->doc.root)
+        log_event(LOG_WARN, "settings", "there is no %s: the settings are the defaults", f->path);
+    else if (!v)
+        log_event(LOG_WARN, "settings", "%s has nothing for '%.*s': its settings are the defaults", f->path,
+                  STR_ARG(model));
     return !v || settings_set_all(out, v, &unknown, e);
 }
 

@@ -258,6 +258,31 @@ static int files_in(const char *dir)
     return n - 2;
 }
 
+TEST(settings_file_that_says_nothing_of_a_model)
+{
+    static const char text[] = "{\"models\":{\"a\":{\"queue_max\":5}}}";
+    char              of_a[600];
+    const char       *path[]  = {of_a, "/nowhere/settings.json"};
+    const char       *words[] = {"of_a.json has nothing for 'b'", "there is no /nowhere/settings.json"};
+    settings_file    *f;
+    settings          s;
+    err               e = {0};
+    snprintf(of_a, sizeof of_a, "%s", test_tmp_file("of_a.json", text, strlen(text)));
+    for (size_t i = 0; i < COUNT(path); i++) {
+        test_listen_begin(false);
+        CHECK_OK(settings_file_open(&f, path[i], &e), e);
+        CHECK_OK(settings_file_get(f, STR("b"), &s, &e), e);
+        const char *said = test_listen_end();
+        CHECK_MSG(strstr(said, words[i]), "'%s' does not say '%s'", said, words[i]);
+        settings_file_close(f);
+    }
+    test_listen_begin(false);
+    CHECK_OK(settings_file_open(&f, path[0], &e), e);
+    CHECK_OK(settings_file_get(f, STR("a"), &s, &e), e);
+    CHECK(!strstr(test_listen_end(), "nothing"));
+    settings_file_close(f);
+}
+
 TEST(settings_file_keeps_and_replaces)
 {
     char           dir[512], path[600], text[2000];
