@@ -135,13 +135,17 @@ static bool open_file(routing_log *l)
     struct stat st;
     if (l->fd >= 0) return true;
     l->fd = open(l->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (l->fd < 0 || fstat(l->fd, &st) != 0) {
-        say_trouble(l, "open");
-        return false;
-    }
+    if (l->fd < 0 || fstat(l->fd, &st) != 0) return false;
     l->size = st.st_size;
     end_last_line(l);
     return true;
+}
+
+static bool open_again(routing_log *l)
+{
+    if (open_file(l)) return true;
+    say_trouble(l, "open");
+    return false;
 }
 
 static void numbered(const routing_log *l, int i, char out[PATH_MAX_BYTES + 16])
@@ -180,14 +184,14 @@ static bool make_room(routing_log *l, size_t n)
         say_full(l);
         return false;
     }
-    if (!open_file(l)) return false;
+    if (!open_again(l)) return false;
     if (l->size + (int64_t)n <= share) return true;
     if (l->n_files == 1) {
         say_full(l);
         return false;
     }
     rotate(l);
-    return open_file(l) && l->size + (int64_t)n <= share;
+    return open_again(l) && l->size + (int64_t)n <= share;
 }
 
 static void write_text(routing_log *l)
@@ -242,13 +246,17 @@ bool routing_log_open(routing_log **out, const routing_log_options *o, err *e)
     routing_log_set(l, o->on, o->max_bytes);
     buf_init(&l->text, MAX_LINE);
     sem_init(&l->some, 0, 0);
-    if (pthread_create(&l->thread, NULL, run, l) != 0) {
+    bool ok =
+        (!o->on || open_file(l) || err_set(e, ERR_IO, "cannot open %s: %s", l->path, strerror(errno))) &&
+        (pthread_create(&l->thread, NULL, run, l) == 0 || err_set(e, ERR_UNAVAILABLE, "no thread for the routing log"));
+    if (ok) {
+        *out = l;
+    } else {
+        if (l->fd >= 0) close(l->fd);
         sem_destroy(&l->some);
         mem_free(l);
-        return err_set(e, ERR_UNAVAILABLE, "no thread for the routing log");
     }
-    *out = l;
-    return true;
+    return ok;
 }
 
 void routing_log_close(routing_log *l)
