@@ -62,6 +62,7 @@ typedef struct {
     const char *quantise; /* "none", "q8_0", "q4_0" */
     int         n_ctx;    /* positions of context that a DFlash drafter sees; 0: its trained length */
     bool        lazy;     /* opened when a request first wants it */
+    bool        required; /* the model is not opened without it; lazy: as far as can be seen before */
 } tandem_drafter;
 
 /* How the engine admits, waits and speculates; docs/routing.md lists all, such as "queue_max" or "dflash_max_concurrent". */
@@ -75,7 +76,7 @@ typedef struct {
     const char *device;    /* "auto": a GPU when there is one; "cpu", "cuda:1", ... */
     int         n_threads; /* of the processor; 0: as many as this process may use */
 
-    const tandem_drafter *drafters; /* one that cannot be used is warned about, and the engine goes on without */
+    const tandem_drafter *drafters; /* one that cannot be used is an error where it is required, else a warning */
     int                   n_drafters;
 
     int         n_ctx;     /* positions of one request, prompt and answer; 0: the model's, at most 8192 */

@@ -159,8 +159,9 @@ static bool open_engine(void *ctx, tandem **out, void (*wake)(void *wake_ctx), v
     o.n_settings    = flags.set.n;
     o.wake          = wake;
     o.wake_ctx      = wake_ctx;
-    return generate_add_drafters(&o, &flags.draft, cli_is_nano(flags.engine.path), drafters, e) &&
-           (open_tok(&t, o.path, e) || err_wrap(e, "no text without a tokenizer")) && engine_open_with(out, &o, t, e);
+    if (!generate_add_drafters(&o, &flags.draft, cli_is_nano(flags.engine.path), drafters, e)) return false;
+    for (int i = 0; i < o.n_drafters; i++) drafters[i].required = true;
+    return (open_tok(&t, o.path, e) || err_wrap(e, "no text without a tokenizer")) && engine_open_with(out, &o, t, e);
 }
 
 /* --- the server ---------------------------------------------------------------------------------*/

@@ -104,7 +104,10 @@ static bool add_drafter(tandem *t, const tandem_options *o, const settings *s, c
                              .name = d->name ? keep_name(t, d->name) : NULL,
                              .opt  = {.n_ctx = d->n_ctx, .quantise = type, .kv_type = kv_type_of(o)},
                              .lazy = d->lazy || s->dflash_lazy_drafter};
-    open_add_drafter(t->spec, &src);
+    if (!d->required)
+        open_add_drafter(t->spec, &src);
+    else if (!spec_add_drafter(t->spec, &src, e))
+        return false;
     return spec_kv_bytes_total(t->spec) || err_set(e, ERR_UNAVAILABLE, "there is no memory left for the K/V cache");
 }
 
