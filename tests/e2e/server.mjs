@@ -261,7 +261,7 @@ await group("abort", async () => {
 await group("errors", async () => {
   const of = (request, what) => errorOf(chat.create({ model, messages: user("Hi"), ...request }), what);
   for (const [param, value] of Object.entries({
-    temperature: "hot", top_p: 2, n: 0, max_tokens: -1, seed: 1.5, stop: [""], logit_bias: { 1: 1000 }, top_logprobs: 21, messages: [], tools: "f",
+    temperature: "hot", top_p: 2, n: 0, max_tokens: -2, seed: 1.5, stop: [""], logit_bias: { 1: 1000 }, top_logprobs: 21, messages: [], tools: "f",
     stream: "yes", stream_options: 1, presence_penalty: {}, "n ": undefined,
   })) {
     if (value === undefined) continue;
