@@ -82,7 +82,7 @@ static void flush(reply *r, server_choice *c)
     if (!c->part[c->open].n || c->open == LOGPROBS) return;
     if (c->open == CALLS) {
         snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":\"",
-                 c->n_calls - 1);
+                 c->call);
         put_chunk(r, c, before, CALLS, "\"}}]}");
     } else {
         put_chunk(r, c, c->open == CONTENT ? "\"delta\":{\"content\":\"" : "\"delta\":{\"reasoning_content\":\"",
@@ -112,8 +112,9 @@ static void begin_call(reply *r, server_choice *c, str name)
 {
     buf *whole = &c->part[CALLS];
     char before[64];
+    c->call = c->n_calls - 1;
     if (r->stream) {
-        snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,", c->n_calls - 1);
+        snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,", c->call);
         put_chunk(r, c, before, NONE, "");
         put_call(&r->out, name);
         buf_puts(&r->out, "\"}}]}");

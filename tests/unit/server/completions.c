@@ -331,6 +331,25 @@ TEST(server_speculates_as_it_is_told)
     rig_stop(&r);
 }
 
+/* The end of one call and the beginning of the next, whether they come in one piece or in several. */
+TEST(server_streams_two_calls)
+{
+    static const double wake_ms[] = {0, 2, 500};
+    for (size_t i = 0; i < COUNT(wake_ms); i++) {
+        server_rig r;
+        joined     x[MOST];
+        rig_init(&r, t);
+        r.engine_opt.n_ctx   = 1024;
+        r.engine_opt.wake_ms = wake_ms[i];
+        rig_start(&r);
+        both_ways(&r, chat_path,
+                  "\"tools\":[" WEATHER "," CALCULATE "]," USER("What is the time in Paris and in Rome?"), 1, x);
+        CHECK(memmem(x[0].calls.p, x[0].calls.n, "}|", 2));
+        forget(x);
+        rig_stop(&r);
+    }
+}
+
 TEST(server_calls_no_tools_or_one)
 {
     server_rig  r;
