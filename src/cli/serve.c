@@ -137,6 +137,10 @@ static bool parse_setting(const char *text, tandem_setting *out)
     return true;
 }
 
+/* Tokens that come faster than this leave together: nobody reads so fast, and each chunk costs a small model a part of its
+ * rate. */
+enum { WAKE_MS = 8 };
+
 static bool open_engine(void *ctx, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx, err *e)
 {
     tandem_drafter drafters[OPT_LIST_MAX];
@@ -157,6 +161,7 @@ static bool open_engine(void *ctx, tandem **out, void (*wake)(void *wake_ctx), v
     o.routing_log   = flags.routing_log;
     o.settings      = given;
     o.n_settings    = flags.set.n;
+    o.wake_ms       = WAKE_MS;
     o.wake          = wake;
     o.wake_ctx      = wake_ctx;
     if (!generate_add_drafters(&o, &flags.draft, cli_is_nano(flags.engine.path), drafters, e)) return false;
