@@ -66,6 +66,12 @@ bool file_map_is(const file_map *m, const char *path)
     return stat(path, &st) == 0 && st.st_dev == m->dev && st.st_ino == m->ino;
 }
 
+const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
 bool file_is_dir(const char *path)
 {
     struct stat st;

@@ -15,10 +15,11 @@ bool file_map_open(file_map *out, const char *path, err *e);
 void file_map_close(file_map *m);                             /* a zeroed one is fine */
 void file_map_drop(const file_map *m, size_t from, size_t n); /* these pages are not needed soon */
 /* Mapped bytes that are needed soon: returns when they were read, or at least asked for. */
-void file_want(const void *p, size_t n);
-bool file_map_is(const file_map *m, const char *path); /* path names the mapped file */
-bool file_is_dir(const char *path);
-bool file_exists(const char *path);
+void        file_want(const void *p, size_t n);
+bool        file_map_is(const file_map *m, const char *path); /* path names the mapped file */
+const char *file_name(const char *path);                      /* behind the last slash, where something is */
+bool        file_is_dir(const char *path);
+bool        file_exists(const char *path);
 /* dir + "/" + name into out; false when it does not fit */
 bool file_join(char *out, size_t cap, const char *dir, const char *name);
 #endif

@@ -11,8 +11,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -193,6 +193,18 @@ int cpu_allowed(void)
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
 }
 
+bool thread_start(pthread_t *out, void *(*body)(void *), void *arg)
+{
+    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT};
+    sigset_t         others, before;
+    sigfillset(&others);
+    for (size_t i = 0; i < COUNT(own); i++) sigdelset(&others, own[i]);
+    pthread_sigmask(SIG_SETMASK, &others, &before);
+    bool started = pthread_create(out, NULL, body, arg) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
 pool *pool_new(int n_threads)
 {
     pool *p      = xnew(pool);
@@ -203,7 +215,7 @@ pool *pool_new(int n_threads)
     for (int i = 1; i < p->n_threads; i++) {
         worker_arg *a = xnew(worker_arg);
         *a            = (worker_arg){p, i};
-        if (pthread_create(&p->worker[i - 1], NULL, worker_main, a) != 0) { /* a limit on threads: use those we got */
+        if (!thread_start(&p->worker[i - 1], worker_main, a)) { /* a limit on threads: use those we got */
             mem_free(a);
             p->n_threads = i;
         }

@@ -8,6 +8,8 @@
  * One pool_run at a time per pool; fn must not call pool_run on the same pool. */
 #ifndef TANDEM_BASE_THREAD_H
 #define TANDEM_BASE_THREAD_H
+#include <pthread.h>
+#include <stdbool.h>
 
 typedef struct pool pool;
 typedef void        pool_fn(void *ctx, int chunk, int thread);
@@ -16,7 +18,10 @@ pool *pool_new(int n_threads);     /* 0: as many as this process may use */
 void  pool_free(pool *p);          /* NULL is fine */
 int   pool_threads(const pool *p); /* the caller counted in */
 void  pool_run(pool *p, int n_chunks, pool_fn *fn, void *ctx);
-int   cpu_allowed(void); /* by affinity and by the cgroup's quota, at least 1 */
+/* A thread that no signal is handled on but those that tell of an error in it: the others are the program's own. False: the
+ * system gives none. */
+bool thread_start(pthread_t *out, void *(*body)(void *), void *arg);
+int  cpu_allowed(void); /* by affinity and by the cgroup's quota, at least 1 */
 /* The cgroup's quota (version 1 or 2, its parents included) in whole processors; 0: none. root: "", or a copy of the
  * machine's files for a test. */
 int cpu_quota(const char *root);

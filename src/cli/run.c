@@ -57,8 +57,7 @@ static bool put_file(buf *out, const char *path, err *e)
     bool   ok = m.n <= MAX_FILE || err_set(e, ERR_TOO_LARGE, "%s is larger than %d MiB", path, MAX_FILE >> 20);
     if (ok && n < m.n) ok = err_set(e, ERR_INPUT, "%s is not a text file: byte %zu is not UTF-8 text", path, n);
     if (ok) {
-        const char *slash = strrchr(path, '/');
-        buf_printf(out, "File %s:\n", slash ? slash + 1 : path);
+        buf_printf(out, "File %s:\n", file_name(path));
         buf_put(out, m.p, m.n);
         ok = buf_puts(out, "\n\n") || err_set(e, ERR_TOO_LARGE, "the files are too large together");
     }

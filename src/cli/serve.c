@@ -1,3 +1,4 @@
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/generate.h"
 #include "server/server.h"
@@ -170,12 +171,6 @@ static bool open_engine(void *ctx, tandem **out, void (*wake)(void *wake_ctx), v
 }
 
 /* --- the server ---------------------------------------------------------------------------------*/
-static const char *file_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
 static void print_ready(void *ctx, const http_server *h)
 {
     const server_options *o      = ctx;

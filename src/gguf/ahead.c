@@ -2,8 +2,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-
-#include <pthread.h>
+#include "base/thread.h"
 
 enum { PIECE_BYTES = 4 << 20 };
 
@@ -47,7 +46,7 @@ ahead *ahead_start(const tensor *const *list, size_t n)
     *a       = (ahead){.list = list, .n = n};
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->moved, NULL);
-    if (pthread_create(&a->thread, NULL, read_all, a) == 0) return a;
+    if (thread_start(&a->thread, read_all, a)) return a;
     mem_free(a);
     return NULL;
 }

@@ -4,11 +4,11 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "json/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -246,9 +246,8 @@ bool routing_log_open(routing_log **out, const routing_log_options *o, err *e)
     routing_log_set(l, o->on, o->max_bytes);
     buf_init(&l->text, MAX_LINE);
     sem_init(&l->some, 0, 0);
-    bool ok =
-        (!o->on || open_file(l) || err_set(e, ERR_IO, "cannot open %s: %s", l->path, strerror(errno))) &&
-        (pthread_create(&l->thread, NULL, run, l) == 0 || err_set(e, ERR_UNAVAILABLE, "no thread for the routing log"));
+    bool ok = (!o->on || open_file(l) || err_set(e, ERR_IO, "cannot open %s: %s", l->path, strerror(errno))) &&
+              (thread_start(&l->thread, run, l) || err_set(e, ERR_UNAVAILABLE, "no thread for the routing log"));
     if (ok) {
         *out = l;
     } else {

@@ -5,13 +5,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/thread.h"
 #include "sched/queue.h"
 #include "sched/share.h"
 
 #include <assert.h>
 #include <math.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 
 _Static_assert((int)ROUTE_REASONS <= (int)TANDEM_MAX_ROUTES, "a count for each");
@@ -503,16 +502,9 @@ static void *engine_main(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads, but for those that tell of an error in this one. */
 static bool start_thread(sched *s, err *e)
 {
-    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT};
-    sigset_t         all, before;
-    sigfillset(&all);
-    for (size_t i = 0; i < COUNT(own); i++) sigdelset(&all, own[i]);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->started = pthread_create(&s->thread, NULL, engine_main, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    s->started = thread_start(&s->thread, engine_main, s);
     return s->started || err_set(e, ERR_UNAVAILABLE, "the system gives no thread to the engine");
 }
 

@@ -1,13 +1,13 @@
 #include "server/files.h"
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sha256.h"
+#include "base/thread.h"
 #include "gguf/checkpoint.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -31,12 +31,6 @@ struct model_files {
 };
 
 /* --- which ----------------------------------------------------------------------------------------*/
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static bool add_file(model_files *m, const file_source *from, const char *path, bool alone, size_t bytes, err *e)
 {
     const char *name = from->name && alone ? from->name : path;
@@ -47,7 +41,7 @@ static bool add_file(model_files *m, const file_source *from, const char *path, 
     m->file           = more;
     *(more += m->n++) = (one_file){.role  = from->role,
                                    .path  = arena_str(&m->mem, str_of(path)),
-                                   .name  = arena_str(&m->mem, str_of(base_name(name))),
+                                   .name  = arena_str(&m->mem, str_of(file_name(name))),
                                    .bytes = bytes};
     return (more->path && more->name) || err_set(e, ERR_UNAVAILABLE, "no memory for the names of files");
 }
@@ -129,12 +123,7 @@ static void *hash_all(void *arg)
 
 void files_want(model_files *m)
 {
-    sigset_t all, before;
-    if (m->started) return;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    m->started = pthread_create(&m->thread, NULL, hash_all, m) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!m->started) m->started = thread_start(&m->thread, hash_all, m);
 }
 
 bool files_ready(const model_files *m)

@@ -1,9 +1,7 @@
 #include "server/work.h"
 
 #include "base/mem.h"
-
-#include <pthread.h>
-#include <signal.h>
+#include "base/thread.h"
 
 enum { MAX_THREADS = 8, MAX_QUICK = 512, MAX_SLOW = 32 };
 
@@ -91,14 +89,9 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Signals are the I/O thread's. */
 static bool start(work *w, int n, err *e)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (w->n_threads < n && pthread_create(&w->thread[w->n_threads], NULL, worker_main, w) == 0) w->n_threads++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    while (w->n_threads < n && thread_start(&w->thread[w->n_threads], worker_main, w)) w->n_threads++;
     return w->n_threads == n || err_set(e, ERR_UNAVAILABLE, "the system gives no thread to the server");
 }
 
