@@ -57,6 +57,7 @@ static void clear_call(conn *c)
     c->to_read = (http_body){0};
     c->request = (http_request){0};
     c->user    = NULL;
+    c->status  = 0;
     buf_deinit(&c->out);
     c->out_at       = 0;
     c->patience_end = 0;
@@ -103,8 +104,13 @@ static void refuse(conn *c, http_verdict v)
 {
     http_server *s = c->s;
     *(v.status == 408 ? &s->stats.timeouts : &s->stats.bad_requests) += 1;
-    end_call(c, false);
     http_drop_body(c);
+    if (c->live && s->h.on_bad) {
+        s->h.on_bad(s->h.ctx, c, v.status, v.why);
+        return;
+    }
+    c->status = v.status;
+    end_call(c, false);
     http_put_refusal(&c->out, s, v);
     c->closing = c->ended = true;
     c->phase              = PHASE_FLUSH;

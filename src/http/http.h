@@ -36,6 +36,11 @@ typedef struct {
      * is then never read. */
     bool (*on_head)(void *ctx, http_call *c);
     void (*on_request)(void *ctx, http_call *c); /* all of it is there; to be answered now or later */
+    /* Its body is too large, too slow or not well formed: to be answered now. NULL: answered here. */
+    void (*on_bad)(void *ctx, http_call *c, int status, const char *why);
+    /* The body of a refusal of what is no call, since its head could not be read, or of one without on_bad. NULL: why as
+     * it is. */
+    void (*put_refusal)(void *ctx, buf *out, int status, const char *why);
     /* The call ends. delivered: the last byte of a finished reply was handed to the system; else the client left or was
      * cut. */
     void (*on_done)(void *ctx, http_call *c, bool delivered);
@@ -80,6 +85,7 @@ const http_request *http_call_request(const http_call *c);
 str   http_call_field(const http_call *c, const char *name); /* of the request, any case; s NULL: absent */
 void  http_call_set_user(http_call *c, void *user);
 void *http_call_user(const http_call *c);
+int   http_call_status(const http_call *c);       /* that was answered; 0: nothing yet */
 void  http_limit_body(http_call *c, size_t most); /* in on_head: less than max_body; 413 beyond it */
 void  http_drop_body(http_call *c);               /* it is not needed any more */
 /* The body becomes the caller's, who ends it by buf_deinit and then gives back what is returned here: the bytes that it
@@ -104,6 +110,5 @@ typedef struct {
     int     connections, calls;
     int64_t accepted, refused, requests, bad_requests, timeouts, bytes_in, bytes_out;
 } http_stats;
-void        http_get_stats(const http_server *s, http_stats *out);
-const char *http_status_text(int status);
+void http_get_stats(const http_server *s, http_stats *out);
 #endif

@@ -49,7 +49,8 @@ struct http_call {
     size_t       body_counted; /* bytes of it in the server's sum */
     http_request request;
     void        *user;
-    bool         live; /* between on_head and on_done */
+    int          status; /* that was answered; 0: none */
+    bool         live;   /* between on_head and on_done */
     bool         was_used;
 
     buf     out;

@@ -40,7 +40,7 @@ static const struct {
     {529, "Overloaded"},
 };
 
-const char *http_status_text(int status)
+static const char *status_text(int status)
 {
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
         if (statuses[i].status == status) return statuses[i].text;
@@ -69,7 +69,7 @@ static bool has_control(str s)
 /* The status line and the fields, without the empty line. A field that would break out of its line is left out. */
 static void put_head(buf *out, http_server *s, int status, const http_field *fields, size_t n)
 {
-    buf_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, http_status_text(status), date_now(s));
+    buf_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, status_text(status), date_now(s));
     for (size_t i = 0; i < n; i++) {
         if (has_control(fields[i].name) || has_control(fields[i].value)) continue;
         buf_put(out, fields[i].name.s, fields[i].name.n);
@@ -81,13 +81,19 @@ static void put_head(buf *out, http_server *s, int status, const http_field *fie
 
 void http_put_refusal(buf *out, http_server *s, http_verdict v)
 {
-    static const http_field json = {{"Content-Type", 12}, {"application/json", 16}};
-    char                    body[256];
-    int n = snprintf(body, sizeof body, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":null}}",
-                     v.why, v.status < 500 ? "invalid_request_error" : "server_error");
-    put_head(out, s, v.status, &json, 1);
-    buf_printf(out, "%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", v.status == 503 ? "Retry-After: 1\r\n" : "",
-               n, body);
+    bool       plain = !s->h.put_refusal;
+    http_field type  = {STR("Content-Type"), plain ? STR("text/plain") : STR("application/json")};
+    buf        body;
+    buf_init(&body, 1 << 12);
+    if (plain)
+        buf_puts(&body, v.why);
+    else
+        s->h.put_refusal(s->h.ctx, &body, v.status, v.why);
+    put_head(out, s, v.status, &type, 1);
+    buf_printf(out, "%sContent-Length: %zu\r\nConnection: close\r\n\r\n", v.status == 503 ? "Retry-After: 1\r\n" : "",
+               body.n);
+    buf_put(out, body.p, body.n);
+    buf_deinit(&body);
 }
 
 /* What was not read of the request would be taken for the next one. */
@@ -101,6 +107,7 @@ static void begin(conn *c, int status, const http_field *fields, size_t n)
 {
     assert(c->live && !c->replying);
     c->replying = true;
+    c->status   = status;
     c->phase    = PHASE_RUNNING;
     c->no_body  = str_is(c->request.method, "HEAD") || status == 204 || status == 304;
     put_head(&c->out, c->s, status, fields, n);
@@ -164,6 +171,7 @@ void http_cut(http_call *c)
 const http_request *http_call_request(const http_call *c) { return &c->request; }
 void                http_call_set_user(http_call *c, void *user) { c->user = user; }
 void               *http_call_user(const http_call *c) { return c->user; }
+int                 http_call_status(const http_call *c) { return c->status; }
 
 str http_call_field(const http_call *c, const char *name)
 {

@@ -4,8 +4,8 @@ enum { BATCH = 64 };
 
 static void tell(server_choice *c, const gemma4_event *ev)
 {
-    c->n_calls += ev->kind == GEMMA4_CALL_NAME;
     c->sink.on_event(c->sink.ctx, c, ev);
+    c->n_calls += ev->kind == GEMMA4_CALL_NAME;
 }
 
 static void on_event(void *ctx, const gemma4_event *ev) { tell(ctx, ev); }

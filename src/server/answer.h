@@ -34,8 +34,8 @@ struct server_choice {
 
     /* what the form of the reply keeps of it */
     buf     part[CHOICE_PARTS];
-    int     open;          /* the part that grows */
-    int     n_calls, call; /* of them; whose arguments wait to be sent */
+    int     open;    /* the part that grows */
+    int     n_calls; /* that were told; not yet the one whose name is being told */
     bool    begun, ended;
     bool    lost;     /* some of it found no room */
     size_t  n_chars;  /* told, of a text completion */

@@ -3,7 +3,6 @@
  * memory goes, since the engine may still look at it. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "server/reply.h"
 #include "server/server.h"
 
 #include <stdatomic.h>
@@ -11,24 +10,25 @@
 enum { POLL = 64 }; /* tokens that are formatted before the client's side is looked at again: some 150 KB at most */
 
 struct completion {
-    work_item      item;
-    server        *s;
-    server_call   *call; /* NULL: it ended */
-    completion    *next, **prev;
-    server_request request;
-    size_t         held;    /* bytes of it that are counted */
-    size_t         of_body; /* that are counted among the bodies */
-    str            tenant;
-    char           id[REQUEST_ID_MAX + 1];
-    const char    *endpoint;
-    double         since, put_s; /* clock_s */
-    atomic_bool    left;         /* told to the worker */
-    bool           with_worker, begun, ended, delivered, lost;
-    int            status;
-    server_error   why; /* status 0: nothing is wrong */
-    reply          reply;
-    server_choice *choice;
-    int            n_choices, n_submitted;
+    work_item         item;
+    server           *s;
+    server_call      *call; /* NULL: it ended */
+    completion       *next, **prev;
+    server_request    request;
+    size_t            held;    /* bytes of it that are counted */
+    size_t            of_body; /* that are counted among the bodies */
+    str               tenant;
+    char              id[REQUEST_ID_MAX + 1];
+    const char       *endpoint;
+    const reply_form *form;
+    double            since, put_s; /* clock_s */
+    atomic_bool       left;         /* told to the worker */
+    bool              with_worker, begun, ended, delivered, lost;
+    int               status;
+    server_error      why; /* status 0: nothing is wrong */
+    reply             reply;
+    server_choice    *choice;
+    int               n_choices, n_submitted;
 };
 
 static bool is_chat(const completion *x) { return x->request.where == FIELD_CHAT; }
@@ -59,7 +59,7 @@ static void open_choices(completion *x)
 {
     const tok *t      = x->s->engine->tok;
     x->request.ask.id = x->id;
-    reply_init(&x->reply, &x->request, t, x->s->opt->model);
+    reply_init(&x->reply, x->form, &x->request, t, x->s->opt->model);
     choice_sink sink = reply_sink(&x->reply);
     x->n_choices     = x->request.n_choices;
     x->choice        = xnew_n(server_choice, (size_t)x->n_choices);
@@ -144,7 +144,7 @@ void completion_left(completion *x, bool delivered)
 {
     atomic_store(&x->left, true);
     x->delivered = delivered;
-    x->status    = x->call->status;
+    x->status    = http_call_status(x->call->http);
     x->call      = NULL;
     if (x->with_worker) x->with_worker = !work_withdraw(x->s->work, &x->item);
     if (!x->with_worker) cancel(x);
@@ -169,15 +169,7 @@ static int n_entered(const completion *x)
 /* What its answers used is told with the error (S3-R13). */
 static void refuse_begun(completion *x)
 {
-    http_field f[SERVER_MAX_FIELDS];
-    buf       *out = &x->reply.out;
-    int        n   = server_fields_for(x->s, x->call, f);
-    f[n++]         = (http_field){STR("Content-Type"), STR("application/json")};
-    if (error_retry_after(x->why.status)) f[n++] = (http_field){STR("Retry-After"), STR("1")};
-    buf_clear(out);
-    reply_error(out, x->choice, n_entered(x) ? x->n_choices : 0, &x->why);
-    x->call->status = x->why.status;
-    http_reply(x->call->http, x->why.status, f, (size_t)n, buf_str(out));
+    server_refuse_begun(x->s, x->call, &x->why, x->choice, n_entered(x) ? x->n_choices : 0);
     x->ended = true;
 }
 
@@ -189,9 +181,8 @@ static void begin(completion *x)
     f[n++]       = (http_field){STR("Cache-Control"), STR("no-cache")};
     f[n++]       = (http_field){STR("X-Accel-Buffering"), STR("no")};
     http_begin(x->call->http, 200, f, (size_t)n);
-    x->call->status = 200;
-    x->begun        = true;
-    x->put_s        = clock_s();
+    x->begun = true;
+    x->put_s = clock_s();
 }
 
 static void put_out(completion *x)
@@ -209,7 +200,7 @@ static bool is_lost(completion *x)
     x->lost |= reply_lost(&x->reply, x->choice, x->n_choices);
     if (!x->lost) return false;
     buf_clear(&x->reply.out);
-    if (!x->why.status) error_set(&x->why, 500, NULL, "internal_error", "The server failed to answer this request.");
+    if (!x->why.status) error_take(&x->why, &(err){.code = ERR_LIMIT}, NULL, true);
     cancel(x);
     return true;
 }
@@ -228,7 +219,7 @@ static int n_unfinished(const completion *x)
 
 static void end_whole(completion *x)
 {
-    reply_whole(&x->reply, x->choice, x->n_choices);
+    x->form->put_whole(&x->reply, x->choice, x->n_choices);
     if (is_lost(x)) {
         refuse_begun(x);
         return;
@@ -244,7 +235,7 @@ static void end_failed(completion *x)
         refuse_begun(x);
         return;
     }
-    reply_fail(&x->reply, x->choice, x->n_choices, &x->why);
+    x->form->fail(&x->reply, x->choice, x->n_choices, &x->why);
     put_out(x);
     http_cut(x->call->http);
     x->ended = true;
@@ -253,7 +244,7 @@ static void end_failed(completion *x)
 /* It may have been admitted and done between two looks. */
 static void end_stream(completion *x)
 {
-    reply_done(&x->reply, x->choice, x->n_choices);
+    x->form->done(&x->reply, x->choice, x->n_choices);
     if (is_lost(x)) {
         end_failed(x);
         return;
@@ -309,7 +300,7 @@ static bool poll_choice(completion *x, server_choice *c)
     while (!c->result) {
         int n = choice_poll(c, POLL);
         if (n) note_tokens(x, c, n);
-        if (streams) reply_flush(&x->reply, c);
+        if (streams) x->form->flush(&x->reply, c);
         if (c->result) blame(x, c);
         if (n < POLL) break;
         put_whole_out(x);
@@ -382,7 +373,7 @@ void completions_tick(server *s)
     completions_pump(s);
     for (completion *x = s->first; x; x = x->next) {
         if (!x->begun || x->ended || !x->call || now - x->put_s < s->opt->ping_s) continue;
-        reply_ping(&x->reply);
+        x->form->ping(&x->reply);
         put_out(x);
     }
 }
@@ -440,6 +431,7 @@ static void start(server *s, server_call *c, int where)
                                        .prev        = &s->first,
                                        .tenant      = c->tenant,
                                        .endpoint    = c->route->path,
+                                       .form        = c->route->form,
                                        .since       = c->since,
                                        .of_body     = of_body,
                                        .with_worker = true};

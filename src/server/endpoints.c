@@ -150,12 +150,11 @@ void endpoint_page(server *s, server_call *c)
              host.n ? host.s : "localhost");
     buf_init(&body, MAX_BODY);
     if (part.is_template) page_fill(&body, part.body, s->opt->model, base);
-    f[n++]    = (http_field){STR("Content-Type"), str_of(part.type)};
-    f[n++]    = (http_field){STR("Content-Security-Policy"), STR(PAGE_POLICY)};
-    f[n++]    = (http_field){STR("X-Content-Type-Options"), STR("nosniff")};
-    f[n++]    = (http_field){STR("Referrer-Policy"), STR("no-referrer")};
-    f[n++]    = (http_field){STR("Cache-Control"), STR("no-cache")};
-    c->status = 200;
+    f[n++] = (http_field){STR("Content-Type"), str_of(part.type)};
+    f[n++] = (http_field){STR("Content-Security-Policy"), STR(PAGE_POLICY)};
+    f[n++] = (http_field){STR("X-Content-Type-Options"), STR("nosniff")};
+    f[n++] = (http_field){STR("Referrer-Policy"), STR("no-referrer")};
+    f[n++] = (http_field){STR("Cache-Control"), STR("no-cache")};
     http_reply(c->http, 200, f, (size_t)n, part.is_template ? buf_str(&body) : part.body);
     buf_deinit(&body);
 }

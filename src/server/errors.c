@@ -85,10 +85,3 @@ void error_put(buf *out, const server_error *x)
     put_member(&w, "code", x->code);
     json_end(&w);
 }
-
-void error_put_body(buf *out, const server_error *x)
-{
-    buf_puts(out, "{\"error\":");
-    error_put(out, x);
-    buf_putc(out, '}');
-}

@@ -26,9 +26,7 @@ bool error_shutting_down(server_error *x);
 bool error_context(server_error *x, const char *param, const char *noun, int n_ctx, size_t n_prompt);
 
 const char *error_type(int status);
-/* The object without what is around it, and all of it. */
-void error_put(buf *out, const server_error *x);
-void error_put_body(buf *out, const server_error *x);
+void        error_put(buf *out, const server_error *x); /* the object without what is around it */
 /* Seconds after which asking again makes sense; 0: it does not. */
 int error_retry_after(int status);
 #endif

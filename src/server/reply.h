@@ -6,7 +6,8 @@
  *      whole   choice ---> parts of each choice ---> reply_whole
  *      stream  choice ---> the open part ---> a chunk when the kind changes or the poll ends ---> reply.out
  *
- * reply_chat.c and reply_text.c are the two forms; what they share is here. */
+ * A form is what one API's replies look like, errors included; forms keep what they need of a choice in its parts.
+ * reply_completions.c is what the chat's and the text's have in common. */
 #ifndef TANDEM_SERVER_REPLY_H
 #define TANDEM_SERVER_REPLY_H
 #include "server/answer.h"
@@ -16,54 +17,66 @@ enum { REPLY_ID_MAX = 48 };
 /* A prefix and so many letters and digits that nobody can guess. */
 void reply_make_id(char *out, size_t cap, const char *prefix, int n);
 
-typedef struct reply      reply;
-typedef struct reply_form reply_form;
-struct reply {
-    const reply_form *form;
-    const tok        *tok;
-    bool              stream, with_usage, with_logprobs;
-    buf               out;  /* bytes for the client; the owner takes them */
-    buf               head; /* what every object begins with, up to its choices */
-    buf               tail; /* members at the end of the last one */
-};
-
-/* A form of reply: how a choice looks. */
-struct reply_form {
-    const char *id_prefix, *object, *chunk_object;
-    void (*begin)(reply *r, server_choice *c); /* of a stream */
+typedef struct reply reply;
+typedef struct {
+    void (*open)(reply *r, const char *model); /* what is known before the first token */
+    void (*begin)(reply *r, server_choice *c); /* of a stream; NULL: nothing */
     void (*on_event)(reply *r, server_choice *c, const gemma4_event *ev);
-    void (*on_token)(reply *r, server_choice *c, const tandem_token *x);
-    void (*flush)(reply *r, server_choice *c);                   /* of a stream: the open part, if there is one */
-    void (*end)(reply *r, server_choice *c, const char *reason); /* of a stream */
-    void (*put_whole)(reply *r, server_choice *c, const char *reason);
-};
+    void (*on_token)(reply *r, server_choice *c, const tandem_token *x); /* with log-probabilities; NULL: not told */
+    void (*flush)(reply *r, server_choice *c); /* of a stream: the open part, if there is one */
+    /* Of a stream: a choice has all its tokens. last: nothing of the others is to come. */
+    void (*end)(reply *r, server_choice *c, const server_choice *all, int n, bool last);
+    void (*done)(reply *r, const server_choice *all, int n);                          /* of a stream: all ended well */
+    void (*fail)(reply *r, const server_choice *all, int n, const server_error *why); /* of a stream: with the usage */
+    void (*ping)(reply *r);
+    void (*put_whole)(reply *r, server_choice *all, int n); /* one object */
+    /* An error's body; with choices, what they used is beside it. */
+    void (*put_error)(buf *out, const server_choice *all, int n, const server_error *why);
+} reply_form;
 extern const reply_form reply_chat, reply_text;
 
-void        reply_init(reply *r, const server_request *q, const tok *t, const char *model);
+struct reply {
+    const reply_form     *form;
+    const server_request *request;
+    const tok            *tok;
+    bool                  stream, with_usage, with_logprobs;
+    buf                   out;  /* bytes for the client; the owner takes them */
+    buf                   head; /* the form's: what every object begins with */
+    buf                   tail; /* the form's: members at the end of the last one */
+};
+
+void        reply_init(reply *r, const reply_form *form, const server_request *q, const tok *t, const char *model);
 void        reply_deinit(reply *r);
 choice_sink reply_sink(reply *r);
-
-/* --- a stream: after any of these, out is to be sent --- */
-void reply_begin(reply *r, server_choice *c); /* nothing the second time */
-void reply_flush(reply *r, server_choice *c);
-/* A choice has all its tokens. last: nothing of the others is to come. */
-void reply_end(reply *r, server_choice *c, const server_choice *all, int n, bool last);
-void reply_done(reply *r, const server_choice *all, int n); /* all ended well: the usage, if asked for, and the end */
-void reply_fail(reply *r, const server_choice *all, int n, const server_error *why); /* the usage, and the error */
-void reply_ping(reply *r);
-
 /* Some of it found no room: what is in out must not be sent, or it would look whole. */
 bool reply_lost(const reply *r, const server_choice *all, int n);
-
-/* --- one object --- */
-void reply_whole(reply *r, server_choice *all, int n);
-/* An error's body; with choices, what they used is beside it. */
-void reply_error(buf *out, const server_choice *all, int n, const server_error *why);
+void reply_begin(reply *r, server_choice *c); /* of a stream; nothing the second time */
+void reply_end(reply *r, server_choice *c, const server_choice *all, int n, bool last);
 
 /* --- for the forms --- */
 void   reply_put_part(reply *r, server_choice *c, int part);      /* and empties it */
-void   reply_chunk(reply *r, const server_choice *c);             /* up to the choice's own members */
-void   reply_chunk_end(reply *r, const char *reason);             /* its finish reason, and the rest */
 void   reply_put_token(json_writer *w, const tok *t, int32_t id); /* as a string */
 double reply_logprob(double x);                                   /* what JSON can hold */
+/* What choices used. */
+typedef struct {
+    record_sums sums;
+    int64_t     reasoning_tokens;
+} reply_usage;
+void reply_sum(reply_usage *out, const server_choice *all, int n);
+void reply_put_timings(buf *out, const server_choice *all, int n); /* "timings":{...} */
+
+/* --- reply_completions.c: chat.completion's and text_completion's envelope --- */
+typedef struct {
+    const char *id_prefix, *object, *chunk_object;
+} completions_names;
+void completions_open(reply *r, const char *model, const completions_names *names);
+void completions_chunk(reply *r, const server_choice *c);         /* up to the choice's own members */
+void completions_chunk_end(reply *r, const char *reason);         /* its finish reason, and the rest */
+void completions_last(reply *r, const server_choice *all, int n); /* before the last choice's last chunk */
+void completions_done(reply *r, const server_choice *all, int n);
+void completions_fail(reply *r, const server_choice *all, int n, const server_error *why);
+void completions_ping(reply *r);
+void completions_whole(reply *r, server_choice *all, int n,
+                       void (*put)(reply *r, server_choice *c, const char *reason));
+void completions_error(buf *out, const server_choice *all, int n, const server_error *why);
 #endif

@@ -58,7 +58,7 @@ static void put_logprobs(reply *r, server_choice *c)
 /* --- a stream -----------------------------------------------------------------------------------*/
 static void put_chunk(reply *r, server_choice *c, const char *before, int part, const char *after)
 {
-    reply_chunk(r, c);
+    completions_chunk(r, c);
     buf_puts(&r->out, before);
     if (part >= 0) reply_put_part(r, c, part);
     buf_puts(&r->out, after);
@@ -67,7 +67,7 @@ static void put_chunk(reply *r, server_choice *c, const char *before, int part, 
 static void end_chunk(reply *r, server_choice *c, const char *reason)
 {
     put_logprobs(r, c);
-    reply_chunk_end(r, reason);
+    completions_chunk_end(r, reason);
 }
 
 static void begin(reply *r, server_choice *c)
@@ -82,7 +82,7 @@ static void flush(reply *r, server_choice *c)
     if (!c->part[c->open].n || c->open == LOGPROBS) return;
     if (c->open == CALLS) {
         snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":\"",
-                 c->call);
+                 c->n_calls - 1);
         put_chunk(r, c, before, CALLS, "\"}}]}");
     } else {
         put_chunk(r, c, c->open == CONTENT ? "\"delta\":{\"content\":\"" : "\"delta\":{\"reasoning_content\":\"",
@@ -91,10 +91,11 @@ static void flush(reply *r, server_choice *c)
     end_chunk(r, c, NULL);
 }
 
-static void end(reply *r, server_choice *c, const char *reason)
+static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
 {
+    if (last) completions_last(r, all, n);
     put_chunk(r, c, "\"delta\":{}", NONE, "");
-    end_chunk(r, c, reason);
+    end_chunk(r, c, choice_finish_reason(c));
 }
 
 /* --- events -------------------------------------------------------------------------------------*/
@@ -112,9 +113,8 @@ static void begin_call(reply *r, server_choice *c, str name)
 {
     buf *whole = &c->part[CALLS];
     char before[64];
-    c->call = c->n_calls - 1;
     if (r->stream) {
-        snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,", c->call);
+        snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,", c->n_calls);
         put_chunk(r, c, before, NONE, "");
         put_call(&r->out, name);
         buf_puts(&r->out, "\"}}]}");
@@ -150,7 +150,7 @@ static void put_text(buf *out, const char *before, const buf *text)
     buf_putc(out, '"');
 }
 
-static void put_whole(reply *r, server_choice *c, const char *reason)
+static void put_choice(reply *r, server_choice *c, const char *reason)
 {
     buf *out = &r->out;
     buf_puts(out, "\"message\":{\"role\":\"assistant\"");
@@ -169,12 +169,21 @@ static void put_whole(reply *r, server_choice *c, const char *reason)
     buf_printf(out, ",\"finish_reason\":\"%s\"", reason);
 }
 
-const reply_form reply_chat = {.id_prefix    = "chatcmpl-",
-                               .object       = "chat.completion",
-                               .chunk_object = "chat.completion.chunk",
-                               .begin        = begin,
-                               .on_event     = on_event,
-                               .on_token     = on_token,
-                               .flush        = flush,
-                               .end          = end,
-                               .put_whole    = put_whole};
+static void put_whole(reply *r, server_choice *all, int n) { completions_whole(r, all, n, put_choice); }
+
+static void open(reply *r, const char *model)
+{
+    completions_open(r, model, &(completions_names){"chatcmpl-", "chat.completion", "chat.completion.chunk"});
+}
+
+const reply_form reply_chat = {.open      = open,
+                               .begin     = begin,
+                               .on_event  = on_event,
+                               .on_token  = on_token,
+                               .flush     = flush,
+                               .end       = end,
+                               .done      = completions_done,
+                               .fail      = completions_fail,
+                               .ping      = completions_ping,
+                               .put_whole = put_whole,
+                               .put_error = completions_error};

@@ -89,29 +89,39 @@ static void put_text(reply *r, server_choice *c)
 static void flush(reply *r, server_choice *c)
 {
     if (!c->part[TEXT].n) return;
-    reply_chunk(r, c);
+    completions_chunk(r, c);
     put_text(r, c);
-    reply_chunk_end(r, NULL);
+    completions_chunk_end(r, NULL);
 }
 
-static void end(reply *r, server_choice *c, const char *reason)
+static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
 {
-    reply_chunk(r, c);
+    if (last) completions_last(r, all, n);
+    completions_chunk(r, c);
     put_text(r, c);
-    reply_chunk_end(r, reason);
+    completions_chunk_end(r, choice_finish_reason(c));
 }
 
-static void put_whole(reply *r, server_choice *c, const char *reason)
+static void put_choice(reply *r, server_choice *c, const char *reason)
 {
     put_text(r, c);
     buf_printf(&r->out, ",\"finish_reason\":\"%s\"", reason);
 }
 
-const reply_form reply_text = {.id_prefix    = "cmpl-",
-                               .object       = "text_completion",
-                               .chunk_object = "text_completion",
-                               .on_event     = on_event,
-                               .on_token     = on_token,
-                               .flush        = flush,
-                               .end          = end,
-                               .put_whole    = put_whole};
+static void put_whole(reply *r, server_choice *all, int n) { completions_whole(r, all, n, put_choice); }
+
+static void open(reply *r, const char *model)
+{
+    completions_open(r, model, &(completions_names){"cmpl-", "text_completion", "text_completion"});
+}
+
+const reply_form reply_text = {.open      = open,
+                               .on_event  = on_event,
+                               .on_token  = on_token,
+                               .flush     = flush,
+                               .end       = end,
+                               .done      = completions_done,
+                               .fail      = completions_fail,
+                               .ping      = completions_ping,
+                               .put_whole = put_whole,
+                               .put_error = completions_error};

@@ -2,30 +2,29 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/endpoints.h"
-#include "server/reply.h"
 #include "server/request_log.h"
 #include "server/text.h"
 
 #include <stdio.h>
 
 const route_info route_table[] = {
-    {"POST", "/chat/completions", ROUTE_KEY, completion_chat, SIZE_MAX},
-    {"POST", "/completions", ROUTE_KEY, completion_text, SIZE_MAX},
-    {"POST", "/tokenize", ROUTE_KEY, endpoint_tokenize, TEXT_MAX_BODY},
-    {"POST", "/detokenize", ROUTE_KEY, endpoint_detokenize, TEXT_MAX_BODY},
-    {"POST", "/apply-template", ROUTE_KEY, endpoint_template, TEXT_MAX_BODY},
-    {"GET", "/health", ROUTE_OPEN, endpoint_health, 0},
-    {"GET", "/ready", ROUTE_KEY, endpoint_ready, 0},
-    {"GET", "/version", ROUTE_KEY, endpoint_version, 0},
-    {"GET", "/models", ROUTE_KEY, endpoint_models, 0},
-    {"GET", "/models/*", ROUTE_KEY, endpoint_model, 0},
-    {"GET", "/props", ROUTE_KEY, endpoint_props, 0},
-    {"GET", "/slots", ROUTE_ADMIN, endpoint_slots, 0},
-    {"GET", "/metrics", ROUTE_KEY, endpoint_metrics, 0},
-    {"GET", "/", ROUTE_KEY, endpoint_page, 0},
-    {"GET", "/page.css", ROUTE_KEY, endpoint_page, 0},
-    {"GET", "/favicon.svg", ROUTE_KEY, endpoint_page, 0},
-    {"GET", "/favicon.ico", ROUTE_KEY, endpoint_page, 0},
+    {"POST", "/chat/completions", ROUTE_KEY, completion_chat, SIZE_MAX, &reply_chat},
+    {"POST", "/completions", ROUTE_KEY, completion_text, SIZE_MAX, &reply_text},
+    {"POST", "/tokenize", ROUTE_KEY, endpoint_tokenize, TEXT_MAX_BODY, NULL},
+    {"POST", "/detokenize", ROUTE_KEY, endpoint_detokenize, TEXT_MAX_BODY, NULL},
+    {"POST", "/apply-template", ROUTE_KEY, endpoint_template, TEXT_MAX_BODY, NULL},
+    {"GET", "/health", ROUTE_OPEN, endpoint_health, 0, NULL},
+    {"GET", "/ready", ROUTE_KEY, endpoint_ready, 0, NULL},
+    {"GET", "/version", ROUTE_KEY, endpoint_version, 0, NULL},
+    {"GET", "/models", ROUTE_KEY, endpoint_models, 0, NULL},
+    {"GET", "/models/*", ROUTE_KEY, endpoint_model, 0, NULL},
+    {"GET", "/props", ROUTE_KEY, endpoint_props, 0, NULL},
+    {"GET", "/slots", ROUTE_ADMIN, endpoint_slots, 0, NULL},
+    {"GET", "/metrics", ROUTE_KEY, endpoint_metrics, 0, NULL},
+    {"GET", "/", ROUTE_KEY, endpoint_page, 0, NULL},
+    {"GET", "/page.css", ROUTE_KEY, endpoint_page, 0, NULL},
+    {"GET", "/favicon.svg", ROUTE_KEY, endpoint_page, 0, NULL},
+    {"GET", "/favicon.ico", ROUTE_KEY, endpoint_page, 0, NULL},
 };
 const int n_routes = (int)COUNT(route_table);
 
@@ -52,30 +51,47 @@ void server_reply(server *s, server_call *c, int status, const char *type, str b
     http_field f[SERVER_MAX_FIELDS];
     int        n = server_fields_for(s, c, f);
     f[n++]       = (http_field){STR("Content-Type"), str_of(type)};
-    c->status    = status;
     http_reply(c->http, status, f, (size_t)n, body);
 }
 
-static void refuse_with(server *s, server_call *c, const server_error *why, const char *name, str value)
+static const reply_form *form_of(const server_call *c)
+{
+    return c->route && c->route->form ? c->route->form : &reply_chat;
+}
+
+static void refuse_as(server *s, server_call *c, const server_error *why, str body, http_field more)
 {
     http_field f[SERVER_MAX_FIELDS];
-    buf        body;
     char       after[16];
     int        n = server_fields_for(s, c, f);
-    buf_init(&body, 1 << 16);
-    error_put_body(&body, why);
-    f[n++] = (http_field){STR("Content-Type"), STR("application/json")};
+    f[n++]       = (http_field){STR("Content-Type"), STR("application/json")};
     if (error_retry_after(why->status)) {
         snprintf(after, sizeof after, "%d", error_retry_after(why->status));
         f[n++] = (http_field){STR("Retry-After"), str_of(after)};
     }
-    if (name) f[n++] = (http_field){str_of(name), value};
-    c->status = why->status;
-    http_reply(c->http, why->status, f, (size_t)n, buf_str(&body));
+    if (more.name.n) f[n++] = more;
+    http_reply(c->http, why->status, f, (size_t)n, body);
+}
+
+static void refuse_with(server *s, server_call *c, const server_error *why, const server_choice *all, int n,
+                        http_field more)
+{
+    buf body;
+    buf_init(&body, 1 << 16);
+    form_of(c)->put_error(&body, all, n, why);
+    refuse_as(s, c, why, buf_str(&body), more);
     buf_deinit(&body);
 }
 
-void server_refuse(server *s, server_call *c, const server_error *why) { refuse_with(s, c, why, NULL, (str){0}); }
+void server_refuse(server *s, server_call *c, const server_error *why)
+{
+    refuse_with(s, c, why, NULL, 0, (http_field){0});
+}
+
+void server_refuse_begun(server *s, server_call *c, const server_error *why, const server_choice *all, int n)
+{
+    refuse_with(s, c, why, all, n, (http_field){0});
+}
 
 bool server_is_loaded(const server *s, server_error *why)
 {
@@ -161,10 +177,9 @@ static bool answer_preflight(server *s, server_call *c)
     str        asked = http_call_field(c->http, "Access-Control-Request-Headers");
     if (!is_allowed_origin(s, http_call_field(c->http, "Origin"))) return false;
     if (!is_name_list(asked)) asked = STR("Authorization, Content-Type, X-Api-Key, X-Request-Id");
-    f[n++]    = (http_field){STR("Access-Control-Allow-Methods"), STR("GET, POST, OPTIONS")};
-    f[n++]    = (http_field){STR("Access-Control-Allow-Headers"), asked};
-    f[n++]    = (http_field){STR("Access-Control-Max-Age"), STR("600")};
-    c->status = 204;
+    f[n++] = (http_field){STR("Access-Control-Allow-Methods"), STR("GET, POST, OPTIONS")};
+    f[n++] = (http_field){STR("Access-Control-Allow-Headers"), asked};
+    f[n++] = (http_field){STR("Access-Control-Max-Age"), STR("600")};
     http_reply(c->http, 204, f, (size_t)n, (str){0});
     return true;
 }
@@ -175,7 +190,8 @@ static void refuse_path(server *s, server_call *c, const char *other)
     server_error        why;
     if (other) {
         error_set(&why, 405, NULL, "method_not_allowed", "The method %.*s is not allowed here.", STR_ARG(q->method));
-        refuse_with(s, c, &why, "Allow", strcmp(other, "GET") ? str_of(other) : STR("GET, HEAD"));
+        refuse_with(s, c, &why, NULL, 0,
+                    (http_field){STR("Allow"), strcmp(other, "GET") ? str_of(other) : STR("GET, HEAD")});
     } else {
         error_set(&why, 404, NULL, "not_found", "There is nothing at this path.");
         server_refuse(s, c, &why);
@@ -195,7 +211,8 @@ static bool check_access(server *s, server_call *c)
         if (tenant) c->tenant = str_of(tenant);
         return true;
     }
-    refuse_with(s, c, &why, why.status == 401 ? "WWW-Authenticate" : NULL, STR("Bearer"));
+    http_field ask = {STR("WWW-Authenticate"), STR("Bearer")};
+    refuse_with(s, c, &why, NULL, 0, why.status == 401 ? ask : (http_field){0});
     return false;
 }
 
@@ -226,16 +243,37 @@ void route_on_request(void *ctx, http_call *h)
     c->route->handle(ctx, c);
 }
 
+static void take_bad(server_error *why, int status, const char *text)
+{
+    error_set(why, status, NULL, status == 413 ? "request_too_large" : NULL, "%s", text);
+}
+
+void route_on_bad(void *ctx, http_call *h, int status, const char *text)
+{
+    server_error why;
+    take_bad(&why, status, text);
+    server_refuse(ctx, http_call_user(h), &why);
+}
+
+void route_put_refusal(void *ctx, buf *out, int status, const char *text)
+{
+    server_error why;
+    (void)ctx;
+    take_bad(&why, status, text);
+    reply_chat.put_error(out, NULL, 0, &why);
+}
+
 /* A call that never became a completion. Who only looks leaves no line. */
 static void note_other(const server_call *c, bool delivered)
 {
-    bool          quiet = c->route && !strcmp(c->route->method, "GET") && c->status < 400;
-    server_record r     = {.id        = c->id,
-                           .endpoint  = c->route ? c->route->path : "none",
-                           .tenant    = c->tenant.n ? c->tenant.s : NULL,
-                           .status    = c->status,
-                           .delivered = delivered,
-                           .total_s   = clock_s() - c->since};
+    int           status = http_call_status(c->http);
+    bool          quiet  = c->route && !strcmp(c->route->method, "GET") && status < 400;
+    server_record r      = {.id        = c->id,
+                            .endpoint  = c->route ? c->route->path : "none",
+                            .tenant    = c->tenant.n ? c->tenant.s : NULL,
+                            .status    = status,
+                            .delivered = delivered,
+                            .total_s   = clock_s() - c->since};
     request_log(quiet ? LOG_DEBUG : LOG_INFO, &r);
 }
 
@@ -244,7 +282,7 @@ void route_on_done(void *ctx, http_call *h, bool delivered)
     server      *s = ctx;
     server_call *c = http_call_user(h);
     if (!c) return;
-    metrics_reply(s->metrics, c->status);
+    metrics_reply(s->metrics, http_call_status(h));
     if (c->text) text_left(c->text);
     server_let_go(s, c->held);
     if (!c->completion) note_other(c, delivered);

@@ -197,13 +197,15 @@ static void on_room(void *ctx, http_call *h)
 
 static bool open_server(server *s, err *e)
 {
-    http_handler h = {.on_head    = route_on_head,
-                      .on_request = route_on_request,
-                      .on_done    = route_on_done,
-                      .on_room    = on_room,
-                      .on_wake    = on_wake,
-                      .on_tick    = on_tick,
-                      .ctx        = s};
+    http_handler h = {.on_head     = route_on_head,
+                      .on_request  = route_on_request,
+                      .on_bad      = route_on_bad,
+                      .put_refusal = route_put_refusal,
+                      .on_done     = route_on_done,
+                      .on_room     = on_room,
+                      .on_wake     = on_wake,
+                      .on_tick     = on_tick,
+                      .ctx         = s};
     return open_keys(s, e) && http_open(&s->http, &s->opt->http, &h, e) &&
            work_new(&s->work, WORKERS, wake, s->http, e);
 }

@@ -11,6 +11,7 @@
 #include "sched/engine.h"
 #include "server/access.h"
 #include "server/metrics.h"
+#include "server/reply.h"
 #include "server/status.h"
 #include "server/work.h"
 
@@ -53,7 +54,8 @@ typedef struct {
     const char  *method, *path; /* with and without /v1 before it; an asterisk at the end: whatever follows */
     route_access access;
     void (*handle)(server *s, server_call *c);
-    size_t max_body; /* 0: none is read, and the reply is there at once */
+    size_t            max_body; /* 0: none is read, and the reply is there at once */
+    const reply_form *form;     /* of its errors, and of its answers; NULL: OpenAI's */
 } route_info;
 extern const route_info route_table[];
 extern const int        n_routes;
@@ -65,7 +67,6 @@ struct server_call { /* a call and what the server knows of it: its user */
     char              id[REQUEST_ID_MAX + 1];
     str               tenant; /* by its key; empty: none */
     double            since;  /* clock_s of its head */
-    int               status; /* that was answered; 0: nothing yet */
     completion       *completion;
     text_job         *text;
     size_t            held; /* bytes of a reply that may take long to be sent */
@@ -97,6 +98,8 @@ struct server {
 /* http_handler's, ctx is the server. */
 bool route_on_head(void *ctx, http_call *c);
 void route_on_request(void *ctx, http_call *c);
+void route_on_bad(void *ctx, http_call *c, int status, const char *why);
+void route_put_refusal(void *ctx, buf *out, int status, const char *why);
 void route_on_done(void *ctx, http_call *c, bool delivered);
 
 /* Replies; each has the request's id and what CORS wants. */
@@ -104,6 +107,8 @@ enum { SERVER_MAX_FIELDS = 10 };
 int  server_fields_for(server *s, server_call *c, http_field *out); /* those; returns how many */
 void server_reply(server *s, server_call *c, int status, const char *type, str body);
 void server_refuse(server *s, server_call *c, const server_error *why);
+/* The same, with what its answers used. */
+void server_refuse_begun(server *s, server_call *c, const server_error *why, const server_choice *all, int n);
 bool server_is_ready(const server *s, server_error *why);         /* or it is loading or draining: 503 */
 bool server_takes(const server *s, bool slow, server_error *why); /* it is ready and a worker will come to it: or 429 */
 bool server_is_loaded(const server *s, server_error *why);        /* or it is loading: 503 */

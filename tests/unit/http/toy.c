@@ -233,7 +233,13 @@ static void *make_events(void *ctx)
 bool toy_open(toy **out, const http_options *o, double event_s, err *e)
 {
     toy         *t = xnew(toy);
-    http_handler h = {on_head, on_request, on_done, on_room, on_wake, on_tick, t};
+    http_handler h = {.on_head    = on_head,
+                      .on_request = on_request,
+                      .on_done    = on_done,
+                      .on_room    = on_room,
+                      .on_wake    = on_wake,
+                      .on_tick    = on_tick,
+                      .ctx        = t};
     *out           = t;
     t->event_s     = event_s;
     if (http_open(&t->server, o, &h, e)) return true;
