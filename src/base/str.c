@@ -4,6 +4,16 @@
 #include <math.h>
 #include <stdlib.h>
 
+static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
+
+bool str_is_nocase(str a, str b)
+{
+    if (a.n != b.n) return false;
+    for (size_t i = 0; i < a.n; i++)
+        if (lower(a.s[i]) != lower(b.s[i])) return false;
+    return true;
+}
+
 bool str_starts(str s, const char *prefix)
 {
     size_t n = strlen(prefix);

@@ -18,6 +18,7 @@ typedef struct {
 static inline str  str_of(const char *s) { return (str){s, strlen(s)}; }
 static inline bool str_eq(str a, str b) { return a.n == b.n && (!a.n || !memcmp(a.s, b.s, a.n)); }
 static inline bool str_is(str a, const char *b) { return str_eq(a, str_of(b)); }
+bool               str_is_nocase(str a, str b); /* letters of ASCII */
 bool               str_starts(str s, const char *prefix);
 bool               str_ends(str s, const char *suffix);
 uint64_t           str_hash(str s); /* 64-bit, the same on every machine */

@@ -25,14 +25,6 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-bool str_is_nocase(str a, str b)
-{
-    if (a.n != b.n) return false;
-    for (size_t i = 0; i < a.n; i++)
-        if (lower(a.s[i]) != lower(b.s[i])) return false;
-    return true;
-}
-
 /* --- the head's bytes ----------------------------------------------------------------------------- */
 void http_scan_init(http_scan *s, size_t max_head)
 {

@@ -67,5 +67,4 @@ http_verdict http_body_check(const http_body *b); /* its head's length against m
 /* Puts what belongs to the body into out; stops behind the body's end, where state is BODY_DONE. */
 http_verdict http_body_read(http_body *b, str in, size_t *used, buf *out);
 
-bool str_is_nocase(str a, str b); /* ASCII */
 #endif

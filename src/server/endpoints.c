@@ -119,18 +119,10 @@ void endpoint_slots(server *s, server_call *c) { reply_json(s, c, write_slots); 
 /* --- numbers --------------------------------------------------------------------------------------*/
 void endpoint_metrics(server *s, server_call *c)
 {
-    http_stats   h;
     buf          body;
     metrics_view v = {.model = s->opt->model, .draining = s->draining};
-    http_get_stats(s->http, &h);
+    http_get_stats(s->http, &v.http);
     if (s->engine) tandem_get_stats(s->engine, &v.engine);
-    v.connections  = h.connections;
-    v.accepted     = h.accepted;
-    v.refused      = h.refused;
-    v.bad_requests = h.bad_requests;
-    v.timeouts     = h.timeouts;
-    v.bytes_in     = h.bytes_in;
-    v.bytes_out    = h.bytes_out;
     buf_init(&body, MAX_BODY);
     metrics_write(s->metrics, &v, &body);
     reply_as(s, c, true, "text/plain; version=0.0.4; charset=utf-8", &body, NULL);

@@ -8,7 +8,16 @@
 #include "server/errors.h"
 #include "json/json.h"
 
-enum { FIELD_CHAT = 1, FIELD_TEXT = 2, FIELD_BOTH = 3, FIELD_TOKENIZE = 4, FIELD_DETOKENIZE = 8 }; /* endpoints */
+enum { /* endpoints */
+       FIELD_CHAT       = 1,
+       FIELD_TEXT       = 2,
+       FIELD_BOTH       = 3,
+       FIELD_TOKENIZE   = 4,
+       FIELD_DETOKENIZE = 8,
+       FIELD_MESSAGES   = 16,
+       FIELD_RESPONSES  = 32,
+       FIELD_ANSWERS    = FIELD_BOTH | FIELD_MESSAGES | FIELD_RESPONSES
+};
 #define FIELD_ABSENT INT64_MIN
 
 typedef enum {

@@ -297,13 +297,14 @@ static void put_http(page *p, const metrics *m, const metrics_view *v)
     several(p, OURS, "counter", "http_requests_total", "Replies by status.", "code", status, MAX_STATUS);
     single(p, OURS, "counter", "http_disconnects_total", "Clients that did not wait for the end of their reply.",
            (double)m->left);
-    single(p, OURS, "gauge", "http_connections", "Connections that are open.", v->connections);
-    single(p, OURS, "counter", "http_accepted_total", "Connections that were opened.", (double)v->accepted);
-    single(p, OURS, "counter", "http_refused_total", "Connections beyond the limits.", (double)v->refused);
-    single(p, OURS, "counter", "http_bad_requests_total", "Requests that were no HTTP.", (double)v->bad_requests);
-    single(p, OURS, "counter", "http_timeouts_total", "Connections that were cut for being slow.", (double)v->timeouts);
-    single(p, OURS, "counter", "http_received_bytes_total", "Bytes from clients.", (double)v->bytes_in);
-    single(p, OURS, "counter", "http_sent_bytes_total", "Bytes to clients.", (double)v->bytes_out);
+    single(p, OURS, "gauge", "http_connections", "Connections that are open.", v->http.connections);
+    single(p, OURS, "counter", "http_accepted_total", "Connections that were opened.", (double)v->http.accepted);
+    single(p, OURS, "counter", "http_refused_total", "Connections beyond the limits.", (double)v->http.refused);
+    single(p, OURS, "counter", "http_bad_requests_total", "Requests that were no HTTP.", (double)v->http.bad_requests);
+    single(p, OURS, "counter", "http_timeouts_total", "Connections that were cut for being slow.",
+           (double)v->http.timeouts);
+    single(p, OURS, "counter", "http_received_bytes_total", "Bytes from clients.", (double)v->http.bytes_in);
+    single(p, OURS, "counter", "http_sent_bytes_total", "Bytes to clients.", (double)v->http.bytes_out);
 }
 
 static void put_server(page *p, const metrics *m, const metrics_view *v)

@@ -9,7 +9,7 @@
  * Thread: the I/O thread's. */
 #ifndef TANDEM_SERVER_METRICS_H
 #define TANDEM_SERVER_METRICS_H
-#include "base/buf.h"
+#include "http/http.h"
 #include "server/record.h"
 
 typedef struct metrics metrics;
@@ -25,8 +25,7 @@ void metrics_reply(metrics *m, int status);               /* of any path */
 typedef struct {
     const char  *model;
     tandem_stats engine;
-    int          connections; /* now */
-    int64_t      accepted, refused, bad_requests, timeouts, bytes_in, bytes_out;
+    http_stats   http;
     bool         draining;
 } metrics_view;
 void metrics_write(const metrics *m, const metrics_view *v, buf *out);

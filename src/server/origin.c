@@ -1,9 +1,6 @@
 #include "server/origin.h"
 
 #include <arpa/inet.h>
-#include <strings.h>
-
-static bool same(str a, str b) { return a.n == b.n && strncasecmp(a.s, b.s, a.n) == 0; }
 
 static bool is_port(str s)
 {
@@ -37,9 +34,9 @@ static bool is_address(str name)
 
 static bool is_ours(str name, const char *const *names, size_t n_names)
 {
-    if (same(name, STR("localhost")) || is_address(name)) return true;
+    if (str_is_nocase(name, STR("localhost")) || is_address(name)) return true;
     for (size_t i = 0; i < n_names; i++)
-        if (same(name, str_of(names[i]))) return true;
+        if (str_is_nocase(name, str_of(names[i]))) return true;
     return false;
 }
 
@@ -56,6 +53,6 @@ bool origin_check(str host, str origin, const char *const *names, size_t n_names
     if (!is_ours(host_name(host), names, n_names))
         return err_set(e, ERR_INPUT, "the Host of this request is not a name of this server");
     str from = without_scheme(origin);
-    return !origin.s || (from.n && same(from, host)) ||
+    return !origin.s || (from.n && str_is_nocase(from, host)) ||
            err_set(e, ERR_INPUT, "this request comes from a page of another origin");
 }

@@ -1,7 +1,8 @@
 #include "server/record.h"
 
+#include <math.h>
+
 static double over(double a, double b) { return b > 0 ? a / b : 0; }
-static double longer(double a, double b) { return a > b ? a : b; }
 
 static void add(record_sums *s, const tandem_usage *u)
 {
@@ -10,9 +11,9 @@ static void add(record_sums *s, const tandem_usage *u)
     s->rounds += u->rounds;
     s->drafted += u->drafted;
     s->accepted += u->accepted;
-    s->queue_s   = longer(s->queue_s, u->queue_s);
-    s->prefill_s = longer(s->prefill_s, u->prefill_s);
-    s->decode_s  = longer(s->decode_s, u->decode_s);
+    s->queue_s   = fmax(s->queue_s, u->queue_s);
+    s->prefill_s = fmax(s->prefill_s, u->prefill_s);
+    s->decode_s  = fmax(s->decode_s, u->decode_s);
     if (u->completion_tokens && (!s->first_s || first < s->first_s)) s->first_s = first;
 }
 

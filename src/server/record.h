@@ -4,7 +4,7 @@
 #define TANDEM_SERVER_RECORD_H
 #include "tandem.h"
 
-enum { RECORD_MAX_CHOICES = 128 };
+enum { RECORD_MAX_CHOICES = 64 }; /* prompts times answers to each */
 
 typedef struct {
     const char *id;       /* that the client was told */

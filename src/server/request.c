@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 /* Bytes that the tree of a body may take, and all of a request. Ten bytes of a hostile body make a hundred of a tree. */
-enum { TREE_MEMORY = 96 << 20, MEMORY = 160 << 20, MAX_PROMPTS = REQUEST_MAX_CHOICES };
+enum { TREE_MEMORY = 96 << 20, MEMORY = 160 << 20, MAX_PROMPTS = RECORD_MAX_CHOICES };
 
 void request_init(server_request *r, int where, buf *body)
 {
@@ -232,9 +232,9 @@ static bool take_prompts(server_request *r, int n, server_error *why)
 {
     r->n_prompts = n;
     r->n_choices = n * (int)r->f.n;
-    if (r->n_choices > REQUEST_MAX_CHOICES)
+    if (r->n_choices > RECORD_MAX_CHOICES)
         return error_set(why, 400, "n", NULL, "'n' answers to each of %d prompts are more than %d.", n,
-                         REQUEST_MAX_CHOICES);
+                         RECORD_MAX_CHOICES);
     r->prompt = arena_try(&r->mem, (size_t)n, sizeof *r->prompt);
     return r->prompt || no_memory(why);
 }

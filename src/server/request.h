@@ -6,9 +6,8 @@
 #define TANDEM_SERVER_REQUEST_H
 #include "sched/engine.h"
 #include "server/fields.h"
+#include "server/record.h"
 #include "tok/stop.h"
-
-enum { REQUEST_MAX_CHOICES = 64 }; /* prompts times answers to each */
 
 typedef struct {
     const int32_t *ids;

@@ -3,19 +3,12 @@
  * The first byte chooses the options, the second the cuts; after that bytes 1 to 17 stand for markers. */
 #include "base/mem.h"
 #include "chat/parse_gemma4.h"
+#include "require.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(cond)                                                                                                  \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                                 \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum { IN_THOUGHT = 1, TYPED = 2 };
 

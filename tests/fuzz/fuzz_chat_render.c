@@ -2,19 +2,12 @@
  * the markers that its structure calls for, whatever the texts say. The first byte chooses options and form. */
 #include "base/mem.h"
 #include "chat/gemma4.h"
+#include "require.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(cond)                                                                                                  \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                                 \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum { BUILT = 1, REV_B = 2, SMALL = 4, THINKING = 8, PRESERVE = 16, PROMPT = 32, EXACT = 64 };
 

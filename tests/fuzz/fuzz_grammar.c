@@ -3,6 +3,7 @@
  * The first byte chooses the reader and the walk. */
 #include "base/mem.h"
 #include "grammar/grammar.h"
+#include "require.h"
 #include "tok/vocab.h"
 
 #include <stdio.h>
@@ -10,14 +11,6 @@
 #include <time.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(cond)                                                                                                  \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                                 \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum { STEPS = 24, LONG_RUN = 10000, END = 1, SECONDS = 2 }; /* 1 s without sanitizers */
 

@@ -1,5 +1,6 @@
 /* A text through the demo vocabulary and back. The first byte chooses the options. */
 #include "base/mem.h"
+#include "require.h"
 #include "tok/vocab.h"
 
 #include <stdio.h>
@@ -8,14 +9,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MARKERS = 1, SHOW = 2, REFERENCE_CHARS = 300 };
-
-#define REQUIRE(cond)                                                                                                  \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                                 \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static const tok *demo(void)
 {

@@ -56,7 +56,7 @@ for (const [, field, example] of page.matchAll(/^\| `([a-z_]+)` \| [a-z, ]+ \| `
   shown[of].add(field);
 }
 const source = readFileSync(join(root, "src/server/fields.c"), "utf8");
-const wheres = { FIELD_CHAT: ["C"], FIELD_TEXT: ["T"], FIELD_BOTH: ["C", "T"], FIELD_TOKENIZE: ["tokenize"], FIELD_DETOKENIZE: ["detokenize"] };
+const wheres = { FIELD_CHAT: ["C"], FIELD_TEXT: ["T"], FIELD_BOTH: ["C", "T"], FIELD_ANSWERS: ["C", "T"], FIELD_TOKENIZE: ["tokenize"], FIELD_DETOKENIZE: ["detokenize"] };
 let fields = 0;
 for (const [, name, where] of source.matchAll(/^ {4}\{"([a-z_.]+)",\s+FIELD_\w+,\s+(FIELD_\w+),/gm))
   for (const w of wheres[where] ?? [where]) {

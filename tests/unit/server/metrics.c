@@ -82,7 +82,7 @@ TEST(server_metrics_are_the_sum_of_usage)
     tandem_request r;
     nano_answer    a;
     tandem_usage   sum = {0};
-    metrics_view   v   = {.model = "nano", .connections = 3, .bytes_out = 5000000000};
+    metrics_view   v   = {.model = "nano", .http = {.connections = 3, .bytes_out = 5000000000}};
     metrics       *m   = metrics_new();
     buf            page;
     nano_options(&o);
