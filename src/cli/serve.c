@@ -175,16 +175,19 @@ static void print_ready(void *ctx, const http_server *h)
 {
     const server_options *o      = ctx;
     const char           *scheme = o->http.tls_cert ? "https" : "http";
-    if (!o->http.host) {
-        fprintf(stderr, "tandem: %s is served at %s\n", o->model, o->http.unix_path);
+    bool                  v6     = o->http.host && strchr(o->http.host, ':');
+    char                  url[128];
+    if (o->http.host)
+        snprintf(url, sizeof url, "%s://%s%s%s:%d", scheme, v6 ? "[" : "", o->http.host, v6 ? "]" : "", http_port(h));
+    const char *where = o->http.host ? url : o->http.unix_path;
+    if (opt_log_json) {
+        log_event(LOG_INFO, "ready", "%s is served at %s", o->model, where);
         return;
     }
-    bool v6 = strchr(o->http.host, ':') != NULL;
-    char url[128];
-    snprintf(url, sizeof url, "%s://%s%s%s:%d", scheme, v6 ? "[" : "", o->http.host, v6 ? "]" : "", http_port(h));
-    fprintf(stderr, "tandem: %s is served at %s\n\n", o->model, url);
+    fprintf(stderr, "tandem: %s is served at %s\n", o->model, where);
+    if (!o->http.host) return;
     fprintf(stderr,
-            "  curl %s/v1/chat/completions%s -H 'Content-Type: application/json' -d "
+            "\n  curl %s/v1/chat/completions%s -H 'Content-Type: application/json' -d "
             "'{\"messages\":[{\"role\":\"user\",\"content\":\"What is 27 plus 58?\"}]}'\n\n",
             url, o->api_key || o->api_key_file ? " -H \"Authorization: Bearer $KEY\"" : "");
 }

@@ -45,6 +45,8 @@ const field_info field_table[] = {
     {"enable_thinking",       FIELD_BOOL,   FIELD_CHAT, 0, 1, -1, AT(enable_thinking), "the same, said plainly"},
     {"chat_template_kwargs",  FIELD_OBJECT, FIELD_CHAT, 0, 64, 0, AT(chat_template_kwargs), "enable_thinking"},
     {"chat_template_kwargs.enable_thinking", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(kwargs_thinking), "this one wins"},
+    {"chat_template_kwargs.preserve_thinking", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(kwargs_preserve), "earlier thoughts stay in the prompt"},
+    {"chat_template_kwargs.add_generation_prompt", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(kwargs_prompt), "false: the last message goes on"},
     {"response_format",       FIELD_OBJECT, FIELD_CHAT, 0, 16, 0, AT(response_format), "type"},
     {"response_format.type",  FIELD_STRING, FIELD_CHAT, 0, 64, 0, AT(response_type), "only text"},
     {"speculative",           FIELD_ANY,    FIELD_ANSWERS, 0, 0, 0, AT(speculative), "off, auto or a method; or an object"},

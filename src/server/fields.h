@@ -33,8 +33,9 @@ typedef enum {
 
 typedef struct {
     str model, reasoning_effort, cache_salt, spec_method, response_type, suffix;
-    int stream, include_usage, want_logprobs, parallel_tool_calls, enable_thinking, kwargs_thinking, ignore_eos, echo;
-    int chain_seed;
+    int stream, include_usage, want_logprobs, parallel_tool_calls, enable_thinking, kwargs_thinking, kwargs_preserve,
+        kwargs_prompt, ignore_eos, echo;
+    int     chain_seed;
     int64_t n, best_of, max_tokens, max_completion_tokens, top_k, seed, top_logprobs, text_logprobs;
     int64_t draft_max, tree_budget;
     double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty, tree_temp, draft_noise;
