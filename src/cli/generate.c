@@ -143,8 +143,11 @@ bool generate_add_drafters(tandem_options *o, draft_options *d, bool model_is_na
     o->drafters   = room;
     o->n_drafters = d->paths.n;
     for (int i = 0; i < d->paths.n; i++)
-        room[i] = (tandem_drafter){
-            .path = d->paths.item[i], .quantise = open_draft_quants[d->quantise], .n_ctx = d->n_ctx, .lazy = d->lazy};
+        room[i] = (tandem_drafter){.path     = d->paths.item[i],
+                                   .name     = cli_path_name(d->paths.item[i]),
+                                   .quantise = open_draft_quants[d->quantise],
+                                   .n_ctx    = d->n_ctx,
+                                   .lazy     = d->lazy};
     return true;
 }
 
