@@ -31,8 +31,6 @@ struct completion {
     int               n_choices, n_submitted;
 };
 
-static bool is_chat(const completion *x) { return x->request.where == FIELD_CHAT; }
-
 static void cancel(completion *x)
 {
     for (int i = 0; i < x->n_choices; i++)
@@ -49,7 +47,7 @@ static bool submit(completion *x, bool first)
     for (int i = 0; i < x->n_choices; i++) {
         if (comes_first(x, i) != first) continue;
         if (!choice_submit(&x->choice[i], x->s->engine, &e))
-            return error_take(&x->why, &e, is_chat(x) ? "messages" : "prompt", false);
+            return error_take(&x->why, &e, request_param(&x->request), false);
         x->n_submitted++;
     }
     return true;
@@ -71,7 +69,7 @@ static bool hold(completion *x)
     size_t most = x->s->opt->max_held, of_logprobs = request_logprob_bytes(&x->request, x->s->engine);
     if (of_logprobs > most)
         return error_set(
-            &x->why, 400, is_chat(x) ? "top_logprobs" : "logprobs", NULL,
+            &x->why, 400, x->request.where == FIELD_TEXT ? "logprobs" : "top_logprobs", NULL,
             "The log-probabilities of this request may need %zu MB, and all requests together have %zu MB. "
             "Please ask for fewer of them, fewer tokens, fewer answers, or a stream.",
             of_logprobs / 1000000, most / 1000000);

@@ -45,6 +45,11 @@ typedef struct {
     const json_value *tokens;
     const json_value *messages, *prompt, *stop, *logit_bias, *tools, *tool_choice, *speculative;
     const json_value *stream_options, *chat_template_kwargs, *response_format;
+
+    str               instructions, summary; /* of a response */
+    int               background;
+    const json_value *input, *include, *reasoning, *text, *previous_response_id, *conversation, *stored_prompt;
+    const json_value *allowed_tools; /* no field: of tool_choice */
 } server_fields;
 
 typedef struct {

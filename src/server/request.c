@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "chat/gemma4.h"
+#include "server/responses.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -44,7 +45,8 @@ size_t request_logprob_bytes(const server_request *r, const tandem *t)
     enum { TEXT = 72, COPIES = 4 };
     size_t each = (size_t)(1 + r->ask.logprobs), n = 0;
     for (int i = 0; i < r->n_prompts; i++) n += most_tokens(r, t, &r->prompt[i]) * (size_t)r->f.n;
-    return n * each * (sizeof(tandem_logprob) + (r->f.stream ? 0 : TEXT * COPIES));
+    bool kept = !r->f.stream || r->where == FIELD_RESPONSES; /* its last event has all of them */
+    return n * each * (sizeof(tandem_logprob) + (kept ? TEXT * COPIES : 0));
 }
 
 static bool no_memory(server_error *why) { return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }
@@ -210,22 +212,28 @@ static bool check_format(const server_request *r, server_error *why)
 
 static bool read_effort(const server_request *r, chat_wish *out, server_error *why)
 {
-    static const char *const on[] = {"minimal", "low", "medium", "high", "xhigh"};
+    static const char *const on[] = {"minimal", "low", "medium", "high", "xhigh", "max"};
     str                      s    = r->f.reasoning_effort;
     if (!s.s) return true;
     for (size_t i = 0; i < COUNT(on); i++)
         if (str_is(s, on[i])) *out = CHAT_YES;
     if (str_is(s, "none")) *out = CHAT_NO;
-    return *out || error_set(why, 400, "reasoning_effort", NULL,
-                             "'reasoning_effort' must be none, minimal, low, medium, high or xhigh.");
+    const char *name = r->where == FIELD_RESPONSES ? "reasoning.effort" : "reasoning_effort";
+    return *out ||
+           error_set(why, 400, name, NULL, "'%s' must be none, minimal, low, medium, high, xhigh or max.", name);
 }
 
 /* --- the prompt ---------------------------------------------------------------------------------*/
+const char *request_param(const server_request *r)
+{
+    if (r->where == FIELD_RESPONSES) return "input";
+    return r->where == FIELD_TEXT ? "prompt" : "messages";
+}
+
 static bool check_context(const server_request *r, const tandem *t, size_t n, server_error *why)
 {
-    const char *noun = r->where == FIELD_CHAT ? "messages" : "prompt";
     if (n + (r->ask.max_tokens != 0) <= (size_t)t->info.n_ctx) return true;
-    return error_context(why, noun, noun, t->info.n_ctx, n);
+    return error_context(why, request_param(r), r->chat ? "messages" : "prompt", t->info.n_ctx, n);
 }
 
 static bool take_prompts(server_request *r, int n, server_error *why)
@@ -251,25 +259,30 @@ static bool render(server_request *r, const tandem *t, server_error *why)
 {
     err          e = {0};
     chat_options o = t->format;
-    if (!engine_check_format(t, &e)) return error_take(why, &e, "messages", false);
+    if (!engine_check_format(t, &e)) return error_take(why, &e, request_param(r), false);
     chat_apply_wishes(r->chat, &o);
-    if (!chat_render_ids(&r->rendered, t->tok, r->chat, &o, &e)) return error_take(why, &e, "messages", false);
+    if (!chat_render_ids(&r->rendered, t->tok, r->chat, &o, &e)) return error_take(why, &e, request_param(r), false);
     if (r->rendered.n_media)
-        return error_set(why, 400, "messages", "unsupported_value",
+        return error_set(why, 400, request_param(r), "unsupported_value",
                          "This model is given text only: no images, audio or video.");
     r->in_thought = r->rendered.in_thought;
     r->prompt[0]  = (server_prompt){r->rendered.ids.p, r->rendered.ids.n};
     return check_context(r, t, r->rendered.ids.n, why);
 }
 
-static bool read_messages(server_request *r, const json_value *body, server_error *why)
+static bool parse_chat(server_request *r, const json_value *body, server_error *why)
 {
-    err       e      = {0};
-    chat_wish effort = CHAT_UNSAID;
-    if (!check_tool_choice(r, why) || !check_format(r, why) || !read_effort(r, &effort, why)) return false;
+    err e = {0};
     if (!r->f.messages)
         return error_set(why, 400, "messages", NULL, "'messages' must be a list with at least one message.");
-    if (!chat_parse(&r->chat, &r->mem, body, &e)) return blame_path(why, &e);
+    return chat_parse(&r->chat, &r->mem, body, &e) || blame_path(why, &e);
+}
+
+static bool read_messages(server_request *r, const json_value *body, server_error *why)
+{
+    chat_wish effort = CHAT_UNSAID;
+    if (!check_tool_choice(r, why) || !check_format(r, why) || !read_effort(r, &effort, why)) return false;
+    if (!(r->where == FIELD_RESPONSES ? responses_read(r, why) : parse_chat(r, body, why))) return false;
     if (!r->chat->thinking) r->chat->thinking = effort;
     if (is_word(r->f.tool_choice, "none")) r->chat->n_tools = 0;
     r->one_call = !r->f.parallel_tool_calls;
@@ -370,7 +383,8 @@ static bool open_body(server_request *r, const tandem *t, const json_value **bod
     if (!json_parse(body, &r->mem, buf_str(&r->body), &limits, &e)) return blame_json(why, &e);
     if ((*body)->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
     if (!t->tok) return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
-    return fields_read(&r->f, *body, r->where, why);
+    r->root = *body;
+    return fields_read(&r->f, *body, r->where, why) && (r->where != FIELD_RESPONSES || responses_translate(r, why));
 }
 
 bool request_open(server_request *r, const tandem *t, server_error *why)
@@ -399,5 +413,5 @@ bool request_read(server_request *r, const tandem *t, str key, server_error *why
     if (!read_logprobs(r, why) || !read_stop(r, why) || !read_biases(r, t, why) || !read_speculative(r, why) ||
         !choose_tenant(r, key, why))
         return false;
-    return r->where == FIELD_CHAT ? read_chat(r, t, body, why) : read_prompts(r, t, why);
+    return r->where == FIELD_TEXT ? read_prompts(r, t, why) : read_chat(r, t, body, why);
 }

@@ -14,17 +14,22 @@ typedef struct {
     size_t         n;
 } server_prompt;
 
+typedef struct response_tool response_tool;
+
 typedef struct {
     int           where; /* one of the endpoints of fields.h */
     buf           body;
     arena         mem;
     server_fields f;
 
-    chat          *chat; /* NULL: text */
-    chat_prompt    rendered;
-    bool           in_thought, one_call;
-    server_prompt *prompt;
-    int            n_prompts, n_choices; /* choice i answers prompt i / n */
+    const json_value *root; /* the body's tree */
+    chat             *chat; /* NULL: text */
+    chat_prompt       rendered;
+    bool              in_thought, one_call;
+    response_tool    *tool; /* of a response (responses.h) */
+    size_t            n_tools;
+    server_prompt    *prompt;
+    int               n_prompts, n_choices; /* choice i answers prompt i / n */
 
     str         stop[STOP_MAX_STRINGS];
     const char *stop_text[STOP_MAX_STRINGS];
@@ -41,6 +46,8 @@ void   request_forget(server_request *r);
 size_t request_bytes(const server_request *r); /* that it holds */
 /* That log-probabilities of all its answers may take, about: in the engine, and as text where the reply is one object. */
 size_t request_logprob_bytes(const server_request *r, const tandem *t);
+/* The field that a prompt comes from. */
+const char *request_param(const server_request *r);
 /* The fields alone, for endpoints that answer without the engine. */
 bool request_open(server_request *r, const tandem *t, server_error *why);
 /* A chat's prompt as text, with its markers written out: appended to out. */

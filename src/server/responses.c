@@ -1,0 +1,462 @@
+#include "server/responses.h"
+
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { MAX_TOOLS = 1024 };
+
+typedef struct {
+    server_request *r;
+    chat           *chat;
+    server_error   *why;
+    size_t          item;    /* of the input: where it reads */
+    size_t          n_tools; /* that were looked at */
+    bool            in_turn; /* the last message is the model's, and goes on */
+    str             thought; /* for the next message of the model */
+} reader;
+
+/* --- complaints ---------------------------------------------------------------------------------*/
+static bool no_memory(server_error *why) { return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }
+
+/* fmt begins with what follows the item's own place in the input. */
+static bool bad(const reader *in, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool bad(const reader *in, const char *fmt, ...)
+{
+    char    text[256], param[96];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    snprintf(param, sizeof param, "input[%zu]%.*s", in->item, (int)strcspn(text, " "), text);
+    return error_set(in->why, 400, param, NULL, "input[%zu]%s.", in->item, text);
+}
+
+/* --- values -------------------------------------------------------------------------------------*/
+static const json_value *member(const json_value *v, const char *key)
+{
+    const json_value *m = json_get(v, key);
+    return m && m->kind != JSON_NULL ? m : NULL;
+}
+
+static str string(const json_value *v, const char *key)
+{
+    const json_value *m = member(v, key);
+    return m && m->kind == JSON_STRING ? m->s : (str){0};
+}
+
+static bool is(const json_value *v, const char *key, const char *word) { return str_is(string(v, key), word); }
+
+static json_value text_value(str s) { return (json_value){.kind = JSON_STRING, .s = s}; }
+
+/* An object of one or two members. */
+static json_value *object(arena *mem, const char *key1, json_value v1, const char *key2, json_value v2)
+{
+    json_value *v = arena_try(mem, 1, sizeof *v);
+    if (!v || !(v->member = arena_try(mem, 2, sizeof *v->member))) return NULL;
+    v->kind      = JSON_OBJECT;
+    v->n         = key2 ? 2 : 1;
+    v->member[0] = (json_member){str_of(key1), v1};
+    if (key2) v->member[1] = (json_member){str_of(key2), v2};
+    return v;
+}
+
+/* a, between, b; a is nothing when it is empty. */
+static bool join(arena *mem, str *a, const char *between, str b)
+{
+    size_t gap = strlen(between);
+    if (!a->n) {
+        *a = b;
+        return true;
+    }
+    char *all = arena_try(mem, a->n + gap + b.n, 1);
+    if (!all) return false;
+    memcpy(all, a->s, a->n);
+    memcpy(all + a->n, between, gap);
+    if (b.n) memcpy(all + a->n + gap, b.s, b.n);
+    *a = (str){all, a->n + gap + b.n};
+    return true;
+}
+
+/* --- fields -------------------------------------------------------------------------------------*/
+bool responses_includes(const server_request *r, const char *what)
+{
+    const json_value *list = r->f.include;
+    for (size_t i = 0; list && i < list->n; i++)
+        if (list->item[i].kind == JSON_STRING && str_is(list->item[i].s, what)) return true;
+    return false;
+}
+
+static bool refuse_stored(const server_request *r, server_error *why)
+{
+    const server_fields *f = &r->f;
+    if (f->background)
+        return error_set(why, 400, "background", "unsupported_value",
+                         "'background' can only be false: a response lives as long as its request.");
+    const char *name = f->previous_response_id ? "previous_response_id"
+                       : f->conversation       ? "conversation"
+                       : f->stored_prompt      ? "prompt"
+                                               : NULL;
+    return !name || error_set(why, 400, name, "unsupported_value",
+                              "'%s' is not supported: nothing is stored here. Please send the whole conversation as "
+                              "'input'.",
+                              name);
+}
+
+/* {"type":"json_schema","name":N,"schema":S} as {"type":"json_schema","json_schema":{"name":N,"schema":S}} */
+static bool translate_format(server_request *r, server_error *why)
+{
+    if (!r->f.response_format || !str_is(r->f.response_type, "json_schema")) return true;
+    r->f.response_format =
+        object(&r->mem, "type", text_value(r->f.response_type), "json_schema", *r->f.response_format);
+    return r->f.response_format || no_memory(why);
+}
+
+/* {"type":"function","name":N} as {"type":"function","function":{"name":N}}; of allowed tools their mode. */
+static bool translate_choice(server_request *r, server_error *why)
+{
+    const json_value *v = r->f.tool_choice;
+    if (!v || v->kind != JSON_OBJECT) return true;
+    if (is(v, "type", "allowed_tools")) {
+        const json_value *mode = member(v, "mode"), *list = member(v, "tools");
+        if (!list || list->kind != JSON_ARRAY || list->n > MAX_TOOLS)
+            return error_set(why, 400, "tool_choice", NULL, "'tool_choice.tools' must be a list of up to %d tools.",
+                             MAX_TOOLS);
+        json_value *copy = arena_try(&r->mem, 1, sizeof *copy);
+        if (!copy) return no_memory(why);
+        *copy              = mode ? *mode : text_value(STR("auto"));
+        r->f.tool_choice   = copy;
+        r->f.allowed_tools = list;
+        return true;
+    }
+    str name = string(v, "name");
+    if (!name.s || !(is(v, "type", "function") || is(v, "type", "custom")))
+        return error_set(why, 400, "tool_choice", "unsupported_value",
+                         "'tool_choice' must be auto, none, required, a function by its name, or allowed_tools.");
+    json_value *named = object(&r->mem, "name", text_value(name), NULL, (json_value){0});
+    if (named) r->f.tool_choice = object(&r->mem, "type", text_value(STR("function")), "function", *named);
+    return (named && r->f.tool_choice) || no_memory(why);
+}
+
+bool responses_translate(server_request *r, server_error *why)
+{
+    if (r->f.top_logprobs > 0 || responses_includes(r, "message.output_text.logprobs")) r->f.want_logprobs = true;
+    return refuse_stored(r, why) && translate_format(r, why) && translate_choice(r, why);
+}
+
+/* --- tools --------------------------------------------------------------------------------------*/
+static bool is_allowed(const server_request *r, str name)
+{
+    const json_value *list = r->f.allowed_tools;
+    for (size_t i = 0; list && i < list->n; i++)
+        if (str_eq(string(&list->item[i], "name"), name)) return true;
+    return !list;
+}
+
+static bool show(reader *in, response_tool *t)
+{
+    t->shown = t->space;
+    return t->space.n ? join(&in->r->mem, &t->shown, ".", t->name) || no_memory(in->why) : (t->shown = t->name, true);
+}
+
+static const json_value *custom_parameters(arena *mem)
+{
+    const json_value *v;
+    const str         schema = STR("{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\","
+                                           "\"description\":\"All of the input, as it is\"}},\"required\":[\"input\"]}");
+    return json_parse(&v, mem, schema, NULL, NULL) ? v : NULL;
+}
+
+static bool add_tool(reader *in, const json_value *v, str space)
+{
+    server_request   *r    = in->r;
+    response_tool     t    = {.name = string(v, "name"), .space = space, .custom = is(v, "type", "custom")};
+    const json_value *form = member(v, "parameters");
+    if (!t.custom && !is(v, "type", "function")) return true;
+    if (!t.name.n) return error_set(in->why, 400, "tools", NULL, "A tool of 'tools' has no name.");
+    if (form && form->kind != JSON_OBJECT)
+        return error_set(in->why, 400, "tools", NULL, "'parameters' of the tool %.*s must be an object: a JSON schema.",
+                         (int)(t.name.n < 64 ? t.name.n : 64), t.name.s);
+    if (in->n_tools++ == MAX_TOOLS)
+        return error_set(in->why, 400, "tools", NULL, "'tools' has more than %d tools.", MAX_TOOLS);
+    if (!is_allowed(r, t.name)) return true;
+    if (!show(in, &t)) return false;
+    if (t.custom && !(form = custom_parameters(&r->mem))) return no_memory(in->why);
+    in->chat->tool[in->chat->n_tools] =
+        (chat_tool){.name = t.shown, .description = member(v, "description"), .parameters = form};
+    r->tool[in->chat->n_tools++] = t;
+    return true;
+}
+
+static bool add_space(reader *in, const json_value *v)
+{
+    const json_value *list = member(v, "tools");
+    for (size_t i = 0; list && list->kind == JSON_ARRAY && i < list->n; i++)
+        if (!add_tool(in, &list->item[i], string(v, "name"))) return false;
+    return true;
+}
+
+static bool read_tools(reader *in)
+{
+    const json_value *list = in->r->f.tools;
+    if (!list || !list->n) return true;
+    in->chat->tool = arena_try(&in->r->mem, MAX_TOOLS, sizeof *in->chat->tool);
+    in->r->tool    = arena_try(&in->r->mem, MAX_TOOLS, sizeof *in->r->tool);
+    if (!in->chat->tool || !in->r->tool) return no_memory(in->why);
+    for (size_t i = 0; i < list->n; i++) {
+        const json_value *v = &list->item[i];
+        if (!(is(v, "type", "namespace") ? add_space(in, v) : add_tool(in, v, (str){0}))) return false;
+    }
+    in->r->n_tools = in->chat->n_tools;
+    return true;
+}
+
+const response_tool *responses_tool(const server_request *r, str shown)
+{
+    for (size_t i = 0; i < r->n_tools; i++)
+        if (str_eq(r->tool[i].shown, shown)) return &r->tool[i];
+    return NULL;
+}
+
+/* --- contents -----------------------------------------------------------------------------------*/
+static bool is_medium(const json_value *part)
+{
+    return is(part, "type", "input_image") || is(part, "type", "input_audio") || is(part, "type", "input_file");
+}
+
+/* What a tool shows that the model cannot see is said: the conversation is to go on. */
+static bool read_part(const reader *in, const char *key, size_t i, const json_value *v, bool of_tool, chat_part *out)
+{
+    bool              refusal = is(v, "type", "refusal");
+    const json_value *text    = member(v, refusal ? "refusal" : "text");
+    *out                      = (chat_part){.kind = CHAT_TEXT};
+    if (is_medium(v)) {
+        out->text = STR("(an image or a file, which cannot be shown here)");
+        return of_tool || (bad(in, ".%s[%zu] must be a text: this model is given no images, audio or files", key, i),
+                           in->why->code = "unsupported_value", false);
+    }
+    if (!refusal && !is(v, "type", "input_text") && !is(v, "type", "output_text") && !is(v, "type", "text"))
+        return bad(in, ".%s[%zu].type must be input_text, output_text or refusal", key, i);
+    if (!text || text->kind != JSON_STRING) return bad(in, ".%s[%zu].text must be a string", key, i);
+    out->text = text->s;
+    return true;
+}
+
+static bool read_content(const reader *in, const json_value *v, const char *key, bool of_tool, chat_content *out)
+{
+    const json_value *c = member(v, key);
+    if (!c || (c->kind != JSON_STRING && c->kind != JSON_ARRAY))
+        return bad(in, ".%s must be a string or a list of parts", key);
+    *out = (chat_content){.kind = CHAT_STRING, .text = c->s};
+    if (c->kind == JSON_STRING) return true;
+    *out = (chat_content){.kind = CHAT_PARTS, .n_parts = c->n};
+    if (c->n && !(out->part = arena_try(&in->r->mem, c->n, sizeof *out->part))) return no_memory(in->why);
+    for (size_t i = 0; i < c->n; i++)
+        if (!read_part(in, key, i, &c->item[i], of_tool, &out->part[i])) return false;
+    return true;
+}
+
+/* --- items --------------------------------------------------------------------------------------*/
+static chat_message *add(reader *in, chat_role role)
+{
+    chat_message *m = chat_add(in->chat, role, (str){0});
+    in->in_turn     = role == CHAT_ASSISTANT;
+    if (!m) {
+        no_memory(in->why);
+        return NULL;
+    }
+    if (in->in_turn) m->reasoning = in->thought;
+    in->thought = (str){0};
+    return m;
+}
+
+/* The message that the model is at; a thought begins another one, and so does a text behind a text. */
+static chat_message *in_turn(reader *in, bool for_text)
+{
+    chat_message *last    = in->in_turn ? &in->chat->message[in->chat->n - 1] : NULL;
+    bool          goes_on = last && !in->thought.n && (!for_text || last->content.kind == CHAT_NO_CONTENT);
+    return goes_on ? last : add(in, CHAT_ASSISTANT);
+}
+
+static bool read_message(reader *in, const json_value *v)
+{
+    static const struct {
+        const char *name;
+        chat_role   role;
+    } known[] = {
+        {"user", CHAT_USER}, {"assistant", CHAT_ASSISTANT}, {"system", CHAT_SYSTEM}, {"developer", CHAT_DEVELOPER}};
+    chat_message *m = NULL;
+    for (size_t i = 0; i < COUNT(known); i++) {
+        if (!is(v, "role", known[i].name)) continue;
+        m = known[i].role == CHAT_ASSISTANT ? in_turn(in, true) : add(in, known[i].role);
+        if (!m) return false;
+    }
+    if (!m) return bad(in, ".role must be user, assistant, system or developer");
+    return read_content(in, v, "content", false, &m->content);
+}
+
+static bool add_call(reader *in, const json_value *v, str name, const json_value *args)
+{
+    chat_message *m = in_turn(in, false);
+    if (!m) return false;
+    if (m->n_calls == CHAT_MAX_CALLS) return bad(in, " is one of more than %d calls in a turn", CHAT_MAX_CALLS);
+    if ((m->n_calls & (m->n_calls - 1)) == 0) { /* a power of two: it is full */
+        chat_call *grown = arena_try(&in->r->mem, m->n_calls ? 2 * m->n_calls : 1, sizeof *grown);
+        if (!grown) return no_memory(in->why);
+        if (m->n_calls) memcpy(grown, m->call, m->n_calls * sizeof *grown);
+        m->call = grown;
+    }
+    m->call[m->n_calls++] = (chat_call){.has_id = true, .id = string(v, "call_id"), .name = name, .args = args};
+    return true;
+}
+
+static bool read_function_call(reader *in, const json_value *v)
+{
+    response_tool     t    = {.name = string(v, "name"), .space = string(v, "namespace")};
+    const json_value *text = member(v, "arguments"), *args = NULL;
+    if (!t.name.n) return bad(in, ".name must be the name of a function");
+    if (!text || text->kind != JSON_STRING) return bad(in, ".arguments must be a string");
+    if (chat_trim(text->s).n && !json_parse(&args, &in->r->mem, text->s, NULL, NULL)) args = text;
+    return show(in, &t) && add_call(in, v, t.shown, args);
+}
+
+static bool read_custom_call(reader *in, const json_value *v)
+{
+    const json_value *input = member(v, "input");
+    response_tool     t     = {.name = string(v, "name"), .space = string(v, "namespace")};
+    if (!t.name.n) return bad(in, ".name must be the name of a tool");
+    if (!input || input->kind != JSON_STRING) return bad(in, ".input must be a string");
+    const json_value *args = object(&in->r->mem, "input", *input, NULL, (json_value){0});
+    return args ? show(in, &t) && add_call(in, v, t.shown, args) : no_memory(in->why);
+}
+
+static bool read_shell_call(reader *in, const json_value *v)
+{
+    const json_value *action = member(v, "action");
+    if (!action || action->kind != JSON_OBJECT) return bad(in, ".action must be an object");
+    return add_call(in, v, STR("local_shell"), action);
+}
+
+static bool read_output(reader *in, const json_value *v)
+{
+    str           id = string(v, "call_id");
+    chat_message *m  = add(in, CHAT_TOOL);
+    if (!m) return false;
+    if (!id.s) id = string(v, "id"); /* of a local_shell_call_output */
+    if (!id.s) return bad(in, ".call_id must be that of a call");
+    m->has_call_id = true;
+    m->call_id     = id;
+    return read_content(in, v, "output", true, &m->content);
+}
+
+/* All texts of a list of parts. */
+static bool add_thoughts(reader *in, const json_value *list, str *out)
+{
+    for (size_t i = 0; list && list->kind == JSON_ARRAY && i < list->n; i++)
+        if (!join(&in->r->mem, out, "\n", string(&list->item[i], "text"))) return no_memory(in->why);
+    return true;
+}
+
+/* As it was told: in the clear, sealed by us, or as its summary. What others sealed says nothing here. */
+static bool read_reasoning(reader *in, const json_value *v)
+{
+    const size_t n    = strlen(RESPONSES_SEAL);
+    str          text = {0}, seal = string(v, "encrypted_content");
+    if (!add_thoughts(in, member(v, "content"), &text)) return false;
+    if (!text.n && str_starts(seal, RESPONSES_SEAL)) text = (str){seal.s + n, seal.n - n};
+    if (!text.n && !add_thoughts(in, member(v, "summary"), &text)) return false;
+    return join(&in->r->mem, &in->thought, "\n", text) || no_memory(in->why);
+}
+
+static bool refuse_reference(reader *in, const json_value *v)
+{
+    (void)v;
+    bad(in, ".type cannot be item_reference: nothing is stored here, please send the item itself");
+    in->why->code = "unsupported_value";
+    return false;
+}
+
+static bool read_item(reader *in, const json_value *v)
+{
+    static const struct {
+        const char *type;
+        bool (*read)(reader *in, const json_value *v);
+    } known[] = {
+        {"message", read_message},
+        {"reasoning", read_reasoning},
+        {"function_call", read_function_call},
+        {"custom_tool_call", read_custom_call},
+        {"local_shell_call", read_shell_call},
+        {"function_call_output", read_output},
+        {"custom_tool_call_output", read_output},
+        {"local_shell_call_output", read_output},
+        {"item_reference", refuse_reference},
+    };
+    str type = string(v, "type");
+    if (!type.s && member(v, "role")) return read_message(in, v);
+    if (!type.s) return bad(in, " must be an object with a type, or with a role");
+    for (size_t i = 0; i < COUNT(known); i++)
+        if (str_is(type, known[i].type)) return known[i].read(in, v);
+    return true;
+}
+
+static bool bad_input(server_error *why)
+{
+    return error_set(why, 400, "input", NULL, "'input' must be a text, or a list of items.");
+}
+
+static bool read_input(reader *in)
+{
+    const json_value *v = in->r->f.input;
+    if (!v || (v->kind != JSON_STRING && v->kind != JSON_ARRAY)) return bad_input(in->why);
+    if (v->kind == JSON_STRING) return chat_add(in->chat, CHAT_USER, v->s) || no_memory(in->why);
+    if (v->n > CHAT_MAX_MESSAGES)
+        return error_set(in->why, 400, "input", NULL, "'input' has more than %d items.", CHAT_MAX_MESSAGES);
+    for (in->item = 0; in->item < v->n; in->item++)
+        if (!read_item(in, &v->item[in->item])) return false;
+    return in->chat->n || bad_input(in->why);
+}
+
+/* --- system texts -------------------------------------------------------------------------------*/
+static size_t copy_text(char *to, const chat_content *c)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_parts; i++) {
+        if (to && c->part[i].text.n) memcpy(to + n, c->part[i].text.s, c->part[i].text.n);
+        n += c->part[i].text.n;
+    }
+    if (c->kind != CHAT_STRING) return n;
+    if (to && c->text.n) memcpy(to, c->text.s, c->text.n);
+    return c->text.n;
+}
+
+/* The model knows one system turn, at the start. */
+static bool join_system(chat *c, server_error *why)
+{
+    size_t run = 0, n = 0, at = 0;
+    for (; run < c->n && (c->message[run].role == CHAT_SYSTEM || c->message[run].role == CHAT_DEVELOPER); run++)
+        n += copy_text(NULL, &c->message[run].content) + 2;
+    if (run < 2) return true;
+    char *all = arena_try(c->mem, n, 1);
+    if (!all) return no_memory(why);
+    for (size_t i = 0; i < run; i++) {
+        if (i) memcpy(all + at, "\n\n", 2);
+        at += i ? 2 : 0;
+        at += copy_text(all + at, &c->message[i].content);
+    }
+    c->message += run - 1;
+    c->n -= run - 1;
+    c->cap -= run - 1;
+    c->message[0].content = (chat_content){.kind = CHAT_STRING, .text = {all, at}};
+    return true;
+}
+
+bool responses_read(server_request *r, server_error *why)
+{
+    reader in = {.r = r, .chat = chat_new(&r->mem), .why = why};
+    if (r->f.instructions.n && !chat_add(in.chat, CHAT_SYSTEM, r->f.instructions)) return no_memory(why);
+    if (!read_tools(&in) || !read_input(&in) || !join_system(in.chat, why)) return false;
+    r->chat = in.chat;
+    return true;
+}
