@@ -37,9 +37,11 @@ struct server_choice {
     int     open;    /* the part that grows */
     int     n_calls; /* that were told; not yet the one whose name is being told */
     bool    begun, ended;
-    bool    lost;     /* some of it found no room */
-    size_t  n_chars;  /* told, of a text completion */
-    double  polled_s; /* when there were tokens last; 0: never */
+    bool    lost;                /* some of it found no room */
+    size_t  n_chars;             /* told, of a text completion */
+    size_t  sent, sent_logprobs; /* bytes of the open item, of a response */
+    int     n_items, n_events;   /* closed; told */
+    double  polled_s;            /* when there were tokens last; 0: never */
     int32_t n_tokens;
 };
 

@@ -148,6 +148,41 @@ void reply_put_token(json_writer *w, const tok *t, int32_t id)
 
 double reply_logprob(double x) { return x > -9999 ? x : -9999; }
 
+static void put_bytes(json_writer *w, str bytes)
+{
+    json_key(w, "bytes");
+    json_begin_array(w);
+    for (size_t i = 0; i < bytes.n; i++) json_put_int(w, (unsigned char)bytes.s[i]);
+    json_end(w);
+}
+
+static void put_logprob(json_writer *w, const tok *t, const tandem_logprob *x)
+{
+    json_key(w, "token");
+    reply_put_token(w, t, x->id);
+    json_key(w, "logprob");
+    json_put_real(w, reply_logprob(x->logprob));
+    put_bytes(w, tok_bytes(t, x->id));
+}
+
+void reply_put_logprobs(buf *out, const tok *t, const tandem_token *x, int n_top)
+{
+    json_writer w;
+    if (out->n) buf_putc(out, ',');
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    put_logprob(&w, t, &x->logprobs[0]);
+    json_key(&w, "top_logprobs");
+    json_begin_array(&w);
+    for (int i = 1; i <= n_top && x->logprobs[i].id >= 0; i++) {
+        json_begin_object(&w);
+        put_logprob(&w, t, &x->logprobs[i]);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_end(&w);
+}
+
 void reply_begin(reply *r, server_choice *c)
 {
     if (!c->begun && r->form->begin) r->form->begin(r, c);

@@ -33,7 +33,7 @@ typedef struct {
     /* An error's body; with choices, what they used is beside it. */
     void (*put_error)(buf *out, const server_choice *all, int n, const server_error *why);
 } reply_form;
-extern const reply_form reply_chat, reply_text;
+extern const reply_form reply_chat, reply_text, reply_responses;
 
 struct reply {
     const reply_form     *form;
@@ -57,6 +57,8 @@ void reply_end(reply *r, server_choice *c, const server_choice *all, int n, bool
 void   reply_put_part(reply *r, server_choice *c, int part);      /* and empties it */
 void   reply_put_token(json_writer *w, const tok *t, int32_t id); /* as a string */
 double reply_logprob(double x);                                   /* what JSON can hold */
+/* Those of one token, appended to a list: {"token":...,"top_logprobs":[...]} */
+void reply_put_logprobs(buf *out, const tok *t, const tandem_token *x, int n_top);
 /* What choices used. */
 typedef struct {
     record_sums sums;

@@ -6,40 +6,9 @@
 enum { NONE = -1, REASONING, CONTENT, CALLS, LOGPROBS }; /* of server_choice.part */
 
 /* --- log-probabilities --------------------------------------------------------------------------*/
-static void put_bytes(json_writer *w, str bytes)
-{
-    json_key(w, "bytes");
-    json_begin_array(w);
-    for (size_t i = 0; i < bytes.n; i++) json_put_int(w, (unsigned char)bytes.s[i]);
-    json_end(w);
-}
-
-static void put_logprob(json_writer *w, const tok *t, const tandem_logprob *x)
-{
-    json_key(w, "token");
-    reply_put_token(w, t, x->id);
-    json_key(w, "logprob");
-    json_put_real(w, reply_logprob(x->logprob));
-    put_bytes(w, tok_bytes(t, x->id));
-}
-
 static void on_token(reply *r, server_choice *c, const tandem_token *x)
 {
-    json_writer w;
-    buf        *out = &c->part[LOGPROBS];
-    if (out->n) buf_putc(out, ',');
-    json_writer_init(&w, out);
-    json_begin_object(&w);
-    put_logprob(&w, r->tok, &x->logprobs[0]);
-    json_key(&w, "top_logprobs");
-    json_begin_array(&w);
-    for (int i = 1; i <= c->request->ask.logprobs && x->logprobs[i].id >= 0; i++) {
-        json_begin_object(&w);
-        put_logprob(&w, r->tok, &x->logprobs[i]);
-        json_end(&w);
-    }
-    json_end(&w);
-    json_end(&w);
+    reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs);
 }
 
 /* Those of the tokens since the last time, wherever their text went. */

@@ -10,6 +10,7 @@
 const route_info route_table[] = {
     {"POST", "/chat/completions", ROUTE_KEY, completion_chat, SIZE_MAX, &reply_chat},
     {"POST", "/completions", ROUTE_KEY, completion_text, SIZE_MAX, &reply_text},
+    {"POST", "/responses", ROUTE_KEY, completion_responses, SIZE_MAX, &reply_responses},
     {"POST", "/tokenize", ROUTE_KEY, endpoint_tokenize, TEXT_MAX_BODY, NULL},
     {"POST", "/detokenize", ROUTE_KEY, endpoint_detokenize, TEXT_MAX_BODY, NULL},
     {"POST", "/apply-template", ROUTE_KEY, endpoint_template, TEXT_MAX_BODY, NULL},

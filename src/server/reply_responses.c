@@ -1,0 +1,445 @@
+/* response, whole and in events: a list of items, in the order in which the model wrote them.
+ *
+ * An item is open until another one begins, or the answer ends: only then it is known whether it is complete. Its text is
+ * kept until it is closed, and all items until the end, since the last event repeats the whole response. */
+#include "server/reply.h"
+#include "server/responses.h"
+
+#include <math.h>
+#include <time.h>
+
+enum { OUTPUT, TEXT, LOGPROBS, CALL };                      /* of server_choice.part; CALL: what names the open one */
+enum { NONE, THOUGHT, SUMMARY, MESSAGE, FUNCTION, CUSTOM }; /* of server_choice.open */
+enum { MAX_ECHO = 256 << 10 };                              /* bytes of a field that is repeated to the client */
+
+typedef struct {
+    const char *prefix, *type;       /* of the item */
+    const char *text, *delta, *done; /* the member with its text, and the events of that */
+    const char *part, *part_added, *part_done, *index;
+} item_info;
+static const item_info infos[] = {
+    [THOUGHT]  = {"rs_", "reasoning", "text", "response.reasoning_text.delta", "response.reasoning_text.done",
+                  "reasoning_text", "response.content_part.added", "response.content_part.done", "content_index"},
+    [SUMMARY]  = {"rs_", "reasoning", "text", "response.reasoning_summary_text.delta",
+                  "response.reasoning_summary_text.done", "summary_text", "response.reasoning_summary_part.added",
+                  "response.reasoning_summary_part.done", "summary_index"},
+    [MESSAGE]  = {"msg_", "message", "text", "response.output_text.delta", "response.output_text.done", "output_text",
+                  "response.content_part.added", "response.content_part.done", "content_index"},
+    [FUNCTION] = {"fc_", "function_call", "arguments", "response.function_call_arguments.delta",
+                  "response.function_call_arguments.done", NULL, NULL, NULL, NULL},
+    [CUSTOM]   = {"ctc_", "custom_tool_call", "input", "response.custom_tool_call_input.delta",
+                  "response.custom_tool_call_input.done", NULL, NULL, NULL, NULL},
+};
+
+/* --- the response -------------------------------------------------------------------------------*/
+/* A member as the client sent it; `otherwise` when it did not, or when it is large. */
+static void echo(buf *out, const char *key, const json_value *v, const char *otherwise)
+{
+    json_writer w;
+    buf_printf(out, ",\"%s\":", key);
+    size_t at = out->n;
+    json_writer_init(&w, out);
+    if (v) json_put_value(&w, v);
+    if (v && out->n - at <= MAX_ECHO) return;
+    out->n = at;
+    buf_puts(out, otherwise);
+}
+
+static const json_value *echoed(const server_request *q, const char *key, json_kind kind)
+{
+    const json_value *v = json_get(q->root, key);
+    return v && v->kind == kind ? v : NULL;
+}
+
+static void put_settings(buf *out, const server_request *q)
+{
+    const server_fields *f    = &q->f;
+    const json_value    *text = f->text, *choice = json_get(q->root, "tool_choice");
+    json_writer          w;
+    echo(out, "instructions", echoed(q, "instructions", JSON_STRING), "null");
+    echo(out, "metadata", echoed(q, "metadata", JSON_OBJECT), "{}");
+    echo(out, "tools", f->tools, "[]");
+    echo(out, "tool_choice", choice && choice->kind != JSON_NULL ? choice : NULL, "\"auto\"");
+    echo(out, "user", echoed(q, "user", JSON_STRING), "null");
+    echo(out, "safety_identifier", echoed(q, "safety_identifier", JSON_STRING), "null");
+    echo(out, "prompt_cache_key", echoed(q, "prompt_cache_key", JSON_STRING), "null");
+    buf_puts(out, ",\"text\":{\"verbosity\":\"medium\"");
+    echo(out, "format", text ? json_get(text, "format") : NULL, "{\"type\":\"text\"}");
+    buf_puts(out, "},\"reasoning\":");
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_key(&w, "effort");
+    f->reasoning_effort.s ? json_put_str(&w, f->reasoning_effort) : json_put_null(&w);
+    json_key(&w, "summary");
+    f->summary.s ? json_put_str(&w, f->summary) : json_put_null(&w);
+    json_end(&w);
+    buf_printf(out, ",\"parallel_tool_calls\":%s,\"temperature\":", f->parallel_tool_calls ? "true" : "false");
+    json_writer_init(&w, out);
+    json_put_real(&w, round(q->ask.temp * 1e6) / 1e6);
+    buf_puts(out, ",\"top_p\":");
+    json_put_real(&w, round(q->ask.top_p * 1e6) / 1e6);
+    if (f->max_tokens >= 0)
+        buf_printf(out, ",\"max_output_tokens\":%lld", (long long)f->max_tokens);
+    else
+        buf_puts(out, ",\"max_output_tokens\":null");
+    buf_printf(out, ",\"top_logprobs\":%lld", (long long)(f->top_logprobs > 0 ? f->top_logprobs : 0));
+    buf_puts(out, ",\"max_tool_calls\":null,\"previous_response_id\":null,\"background\":false,\"store\":false,"
+                  "\"truncation\":\"disabled\",\"service_tier\":\"default\",\"access_programs\":null");
+}
+
+/* The head is what is known from the start, the tail what all its ids have in common. */
+static void open_reply(reply *r, const char *model)
+{
+    char id[REPLY_ID_MAX];
+    reply_make_id(id, sizeof id, "", 24);
+    buf_puts(&r->tail, id);
+    r->head.max = (size_t)16 * MAX_ECHO;
+    buf_printf(&r->head, "{\"id\":\"resp_%s\",\"object\":\"response\",\"created_at\":%lld,\"model\":", id,
+               (long long)time(NULL));
+    buf_put_json_string(&r->head, str_of(model));
+    put_settings(&r->head, r->request);
+}
+
+static void put_usage(buf *out, const server_choice *all, int n)
+{
+    reply_usage u;
+    reply_sum(&u, all, n);
+    long long in = (long long)u.sums.prompt_tokens, written = (long long)u.sums.completion_tokens;
+    buf_printf(out,
+               "\"usage\":{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld,"
+               "\"cache_write_tokens\":0},\"output_tokens\":%lld,\"output_tokens_details\":{\"reasoning_tokens\":%lld},"
+               "\"total_tokens\":%lld},",
+               in, (long long)u.sums.cached_tokens, written, (long long)u.reasoning_tokens, in + written);
+    reply_put_timings(out, all, n);
+}
+
+/* why: of one that failed. n 0: it has just begun. */
+static void put_response(reply *r, const server_choice *all, int n, const char *status, const server_error *why)
+{
+    buf       *out = &r->out;
+    const buf *items;
+    buf_put(out, r->head.p, r->head.n);
+    buf_printf(out, ",\"status\":\"%s\",\"error\":", status);
+    if (why) {
+        buf_puts(out, "{\"code\":\"server_error\",\"message\":");
+        buf_put_json_string(out, str_of(why->message));
+        buf_putc(out, '}');
+    } else {
+        buf_puts(out, "null");
+    }
+    buf_printf(out, ",\"incomplete_details\":%s",
+               strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
+    if (!n) {
+        buf_puts(out, ",\"completed_at\":null,\"output\":[],\"usage\":null}");
+        return;
+    }
+    items = &all[0].part[OUTPUT];
+    if (strcmp(status, "completed"))
+        buf_puts(out, ",\"completed_at\":null");
+    else
+        buf_printf(out, ",\"completed_at\":%lld", (long long)time(NULL));
+    buf_puts(out, ",\"output\":[");
+    buf_put(out, items->p, items->n);
+    buf_puts(out, "],");
+    put_usage(out, all, n);
+    buf_putc(out, '}');
+}
+
+/* --- items --------------------------------------------------------------------------------------*/
+static void put_id(buf *out, const reply *r, const server_choice *c, const char *prefix)
+{
+    buf_puts(out, prefix);
+    buf_put(out, r->tail.p, r->tail.n);
+    buf_printf(out, "_%d", c->n_items);
+}
+
+static void put_text(buf *out, const server_choice *c, bool whole)
+{
+    buf_putc(out, '"');
+    if (whole) buf_put(out, c->part[TEXT].p, c->part[TEXT].n);
+    buf_putc(out, '"');
+}
+
+static void put_logprobs(buf *out, const server_choice *c, size_t from, bool whole)
+{
+    const buf *list = &c->part[LOGPROBS];
+    buf_puts(out, ",\"logprobs\":[");
+    if (whole && list->n > from) buf_put(out, list->p + from + (from > 0), list->n - from - (from > 0));
+    buf_putc(out, ']');
+}
+
+/* A part of its content; not whole: as it begins. */
+static void put_part(buf *out, const server_choice *c, bool whole)
+{
+    buf_printf(out, "{\"type\":\"%s\",\"text\":", infos[c->open].part);
+    put_text(out, c, whole);
+    if (c->open == MESSAGE) {
+        buf_puts(out, ",\"annotations\":[]");
+        put_logprobs(out, c, 0, whole);
+    }
+    buf_putc(out, '}');
+}
+
+static void put_parts(buf *out, const server_choice *c, const char *key, bool whole)
+{
+    buf_printf(out, ",\"%s\":[", key);
+    if (whole) put_part(out, c, true);
+    buf_putc(out, ']');
+}
+
+static void put_item(buf *out, const reply *r, const server_choice *c, const char *status)
+{
+    const item_info *k     = &infos[c->open];
+    bool             whole = strcmp(status, "in_progress") != 0;
+    buf_puts(out, "{\"id\":\"");
+    put_id(out, r, c, k->prefix);
+    buf_printf(out, "\",\"type\":\"%s\",\"status\":\"%s\"", k->type, status);
+    if (c->open == MESSAGE) {
+        buf_puts(out, ",\"role\":\"assistant\"");
+        put_parts(out, c, "content", whole);
+    } else if (!k->part) {
+        buf_put(out, c->part[CALL].p, c->part[CALL].n);
+        buf_printf(out, ",\"%s\":", k->text);
+        put_text(out, c, whole);
+    } else {
+        put_parts(out, c, "summary", whole && c->open == SUMMARY);
+        if (c->open == THOUGHT) put_parts(out, c, "content", whole);
+        if (responses_includes(r->request, "reasoning.encrypted_content")) {
+            buf_puts(out, ",\"encrypted_content\":\"" RESPONSES_SEAL);
+            if (whole) buf_put(out, c->part[TEXT].p, c->part[TEXT].n);
+            buf_putc(out, '"');
+        }
+    }
+    buf_putc(out, '}');
+}
+
+/* --- events -------------------------------------------------------------------------------------*/
+static void begin_event(reply *r, server_choice *c, const char *type)
+{
+    buf_printf(&r->out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%d", type, type, c->n_events++);
+}
+
+static void end_event(reply *r) { buf_puts(&r->out, "}\n\n"); }
+
+static void tell_response(reply *r, server_choice *c, const char *type)
+{
+    begin_event(r, c, type);
+    buf_puts(&r->out, ",\"response\":");
+    put_response(r, NULL, 0, "in_progress", NULL);
+    end_event(r);
+}
+
+static void tell_item(reply *r, server_choice *c, const char *type, const char *status)
+{
+    begin_event(r, c, type);
+    buf_printf(&r->out, ",\"output_index\":%d,\"item\":", c->n_items);
+    put_item(&r->out, r, c, status);
+    end_event(r);
+}
+
+/* Up to what is told of the open item. */
+static void begin_of_item(reply *r, server_choice *c, const char *type)
+{
+    const item_info *k = &infos[c->open];
+    begin_event(r, c, type);
+    buf_puts(&r->out, ",\"item_id\":\"");
+    put_id(&r->out, r, c, k->prefix);
+    buf_printf(&r->out, "\",\"output_index\":%d", c->n_items);
+    if (k->index) buf_printf(&r->out, ",\"%s\":0", k->index);
+}
+
+static void tell_part(reply *r, server_choice *c, const char *type, bool whole)
+{
+    if (!type) return;
+    begin_of_item(r, c, type);
+    buf_puts(&r->out, ",\"part\":");
+    put_part(&r->out, c, whole);
+    end_event(r);
+}
+
+/* What has come since the last time. */
+static void tell_delta(reply *r, server_choice *c)
+{
+    const buf *text = &c->part[TEXT];
+    if (text->n == c->sent) return;
+    begin_of_item(r, c, infos[c->open].delta);
+    buf_puts(&r->out, ",\"delta\":\"");
+    buf_put(&r->out, text->p + c->sent, text->n - c->sent);
+    buf_putc(&r->out, '"');
+    if (c->open == MESSAGE) put_logprobs(&r->out, c, c->sent_logprobs, true);
+    end_event(r);
+    c->sent          = text->n;
+    c->sent_logprobs = c->part[LOGPROBS].n;
+}
+
+/* The text of a custom tool's call is known when all of it is there. */
+static void flush(reply *r, server_choice *c)
+{
+    if (c->open != NONE && c->open != CUSTOM) tell_delta(r, c);
+}
+
+static void tell_done(reply *r, server_choice *c, const char *status)
+{
+    const item_info *k = &infos[c->open];
+    tell_delta(r, c);
+    begin_of_item(r, c, k->done);
+    buf_printf(&r->out, ",\"%s\":", k->text);
+    put_text(&r->out, c, true);
+    if (c->open == MESSAGE) put_logprobs(&r->out, c, 0, true);
+    end_event(r);
+    tell_part(r, c, k->part_done, true);
+    tell_item(r, c, "response.output_item.done", status);
+}
+
+/* --- opening and closing ------------------------------------------------------------------------*/
+/* The text of {"input":TEXT}, where the arguments of a custom tool's call are that. */
+static void unwrap(server_choice *c)
+{
+    buf              *text = &c->part[TEXT];
+    const json_value *v, *input;
+    arena             mem;
+    buf               plain;
+    arena_init(&mem, (size_t)64 << 20);
+    buf_init(&plain, text->max);
+    input = json_parse(&v, &mem, buf_str(text), NULL, NULL) ? json_get(v, "input") : NULL;
+    buf_put_json_text(&plain, input && input->kind == JSON_STRING ? input->s : buf_str(text));
+    plain.failed |= text->failed;
+    buf_deinit(text);
+    *text = plain;
+    arena_deinit(&mem);
+}
+
+static void close_item(reply *r, server_choice *c, const char *status)
+{
+    if (c->open == NONE) return;
+    if (c->open == CUSTOM) unwrap(c);
+    if (r->stream) tell_done(r, c, status);
+    if (c->n_items) buf_putc(&c->part[OUTPUT], ',');
+    put_item(&c->part[OUTPUT], r, c, status);
+    bool of_text = c->open == MESSAGE; /* otherwise log-probabilities are of what follows */
+    for (int i = TEXT; i <= CALL; i++) {
+        c->lost |= c->part[i].failed;
+        if (i != LOGPROBS || of_text) buf_clear(&c->part[i]);
+    }
+    c->sent = c->sent_logprobs = 0;
+    c->n_items++;
+    c->open = NONE;
+}
+
+static void open_item(reply *r, server_choice *c, int kind)
+{
+    c->open = kind;
+    if (kind != MESSAGE) buf_clear(&c->part[LOGPROBS]);
+    if (!r->stream) return;
+    tell_item(r, c, "response.output_item.added", "in_progress");
+    tell_part(r, c, infos[kind].part_added, false);
+}
+
+static void open_call(reply *r, server_choice *c, str shown)
+{
+    const response_tool *t    = responses_tool(r->request, shown);
+    buf                 *call = &c->part[CALL];
+    close_item(r, c, "completed");
+    buf_puts(call, ",\"call_id\":\"");
+    put_id(call, r, c, "call_");
+    buf_puts(call, "\",\"name\":");
+    buf_put_json_string(call, t ? t->name : shown);
+    if (t && t->space.n) {
+        buf_puts(call, ",\"namespace\":");
+        buf_put_json_string(call, t->space);
+    }
+    open_item(r, c, t && t->custom ? CUSTOM : FUNCTION);
+}
+
+static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
+{
+    int kind = ev->kind == GEMMA4_CONTENT ? MESSAGE : r->request->f.summary.s ? SUMMARY : THOUGHT;
+    if (ev->kind == GEMMA4_CALL_NAME) {
+        open_call(r, c, ev->text);
+    } else if (ev->kind == GEMMA4_CALL_ARGS) {
+        if (c->open == CUSTOM)
+            buf_put(&c->part[TEXT], ev->text.s, ev->text.n);
+        else
+            buf_put_json_text(&c->part[TEXT], ev->text);
+    } else if (ev->kind != GEMMA4_CALL_DONE) {
+        if (c->open != kind) {
+            close_item(r, c, "completed");
+            open_item(r, c, kind);
+        }
+        buf_put_json_text(&c->part[TEXT], ev->text);
+    }
+}
+
+/* Those of the tokens of a text. Markers have none, and what begins a message may still be held back. */
+static void on_token(reply *r, server_choice *c, const tandem_token *x)
+{
+    bool of_text = c->open == MESSAGE || c->open == NONE || c->open == THOUGHT || c->open == SUMMARY;
+    if (!of_text || gemma4_parser_in_thought(c->answer.parser) || !tok_bytes(r->tok, x->id).n) return;
+    reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs);
+}
+
+/* --- the end ------------------------------------------------------------------------------------*/
+static const char *status_of(const server_choice *c)
+{
+    return strcmp(choice_finish_reason(c), "length") ? "completed" : "incomplete";
+}
+
+/* There is always an item. */
+static void close_all(reply *r, server_choice *c)
+{
+    if (c->open == NONE && !c->n_items) open_item(r, c, MESSAGE);
+    close_item(r, c, status_of(c));
+}
+
+static void begin(reply *r, server_choice *c)
+{
+    tell_response(r, c, "response.created");
+    tell_response(r, c, "response.in_progress");
+}
+
+static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+{
+    (void)all;
+    (void)n;
+    (void)last;
+    close_all(r, c);
+}
+
+static void tell_last(reply *r, const server_choice *all, int n, const char *status, const server_error *why)
+{
+    buf_printf(&r->out,
+               "event: response.%s\ndata: {\"type\":\"response.%s\",\"sequence_number\":%d,\"response\":", status,
+               status, all[0].n_events);
+    put_response(r, all, n, status, why);
+    end_event(r);
+}
+
+static void done(reply *r, const server_choice *all, int n) { tell_last(r, all, n, status_of(&all[0]), NULL); }
+
+static void fail(reply *r, const server_choice *all, int n, const server_error *why)
+{
+    tell_last(r, all, n, "failed", why);
+    buf_printf(&r->out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":%d,\"code\":\"%s\",\"message\":",
+               all[0].n_events + 1, why->code ? why->code : "server_error");
+    buf_put_json_string(&r->out, str_of(why->message));
+    buf_puts(&r->out, ",\"param\":null");
+    end_event(r);
+}
+
+static void put_whole(reply *r, server_choice *all, int n)
+{
+    close_all(r, &all[0]);
+    put_response(r, all, n, status_of(&all[0]), NULL);
+}
+
+const reply_form reply_responses = {.open      = open_reply,
+                                    .begin     = begin,
+                                    .on_event  = on_event,
+                                    .on_token  = on_token,
+                                    .flush     = flush,
+                                    .end       = end,
+                                    .done      = done,
+                                    .fail      = fail,
+                                    .ping      = completions_ping,
+                                    .put_whole = put_whole,
+                                    .put_error = completions_error};
