@@ -370,11 +370,12 @@ static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
     }
 }
 
-/* Those of the tokens of a text. Markers have none, and what begins a message may still be held back. */
+/* Those of the tokens of a text; what begins a message may still be held back. */
 static void on_token(reply *r, server_choice *c, const tandem_token *x)
 {
-    bool of_text = c->open == MESSAGE || c->open == NONE || c->open == THOUGHT || c->open == SUMMARY;
-    if (!of_text || gemma4_parser_in_thought(c->answer.parser) || !tok_bytes(r->tok, x->id).n) return;
+    tok_kind_t kind   = tok_kind(r->tok, x->id);
+    bool       marker = kind == TOK_CONTROL || kind == TOK_USER;
+    if (marker || c->open == FUNCTION || c->open == CUSTOM || gemma4_parser_in_thought(c->answer.parser)) return;
     reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs);
 }
 
