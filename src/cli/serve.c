@@ -10,7 +10,7 @@ static struct {
     engine_options engine;
     int            kv, max_lanes, step_tokens, port, grace_s, hang_s;
     draft_options  draft;
-    const char    *settings, *routing_log, *host, *unix_path, *tls_cert, *tls_key, *cors, *alias;
+    const char    *settings, *routing_log, *host, *unix_path, *tls_cert, *tls_key, *cors, *alias, *replica_id;
     const char    *api_key_file, *api_key, *admin_key_file;
     opt_list       allow_host;
     opt_list       set; /* NAME=VALUE */
@@ -85,6 +85,11 @@ static const option opts[] = {
      .arg  = "ORIGIN",
      .help = "let pages of this origin call, such as https://example.org; *: all (default: none)"},
     {.name = "alias", .kind = OPT_STR, .dest = &flags.alias, .arg = "NAME", .help = "the model's name in replies"},
+    {.name = "replica-id",
+     .kind = OPT_STR,
+     .dest = &flags.replica_id,
+     .arg  = "NAME",
+     .help = "X-Replica-Id of every reply; empty: none (default: this machine's name and the port)"},
     {.name = "grace",
      .kind = OPT_INT,
      .dest = &flags.grace_s,
@@ -240,6 +245,7 @@ int cmd_serve(int argc, char **args)
     o.open           = open_engine;
     o.cors           = flags.cors;
     o.grace_s        = flags.grace_s;
+    o.replica_id     = flags.replica_id;
     o.api_key_file   = flags.api_key_file;
     o.api_key        = flags.api_key;
     o.admin_key_file = flags.admin_key_file;

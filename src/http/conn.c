@@ -104,14 +104,10 @@ static void refuse(conn *c, http_verdict v)
 {
     http_server *s = c->s;
     *(v.status == 408 ? &s->stats.timeouts : &s->stats.bad_requests) += 1;
-    http_drop_body(c);
-    if (c->live && s->h.on_bad) {
-        s->h.on_bad(s->h.ctx, c, v.status, v.why);
-        return;
-    }
     c->status = v.status;
+    http_put_refusal(&c->out, s, c->live ? c : NULL, v);
     end_call(c, false);
-    http_put_refusal(&c->out, s, v);
+    http_drop_body(c);
     c->closing = c->ended = true;
     c->phase              = PHASE_FLUSH;
     http_touch(c);
@@ -152,7 +148,7 @@ static void fill_request(conn *c)
 static void head_is_there(conn *c)
 {
     http_server *s = c->s;
-    http_verdict v = http_head_parse(&c->head, &c->scan, s->o.max_fields, s->o.max_body);
+    http_verdict v = http_head_parse(&c->head, &c->scan, s->o.max_fields, SIZE_MAX / 16); /* max_body: after on_head */
     if (v.status) {
         refuse(c, v);
         return;

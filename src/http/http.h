@@ -36,11 +36,6 @@ typedef struct {
      * is then never read. */
     bool (*on_head)(void *ctx, http_call *c);
     void (*on_request)(void *ctx, http_call *c); /* all of it is there; to be answered now or later */
-    /* Its body is too large, too slow or not well formed: to be answered now. NULL: answered here. */
-    void (*on_bad)(void *ctx, http_call *c, int status, const char *why);
-    /* The body of a refusal of what is no call, since its head could not be read, or of one without on_bad. NULL: why as
-     * it is. */
-    void (*put_refusal)(void *ctx, buf *out, int status, const char *why);
     /* The call ends. delivered: the last byte of a finished reply was handed to the system; else the client left or was
      * cut. */
     void (*on_done)(void *ctx, http_call *c, bool delivered);
@@ -49,7 +44,12 @@ typedef struct {
     void (*on_wake)(void *ctx); /* after http_wake; several wakes may be told as one */
     void (*on_tick)(void *ctx); /* about every 250 ms */
     void *ctx;
+    /* A request is refused here, before it was whole: `why` is a sentence. c: its call, whose on_done follows; NULL: there
+     * was no head to make a call of. Fields and a body of the handler's own, good until it is called again; returns how many
+     * fields, at most HTTP_MAX_REFUSAL_FIELDS. */
+    size_t (*on_refuse)(void *ctx, http_call *c, int status, const char *why, http_field *fields, buf *body);
 } http_handler;
+enum { HTTP_MAX_REFUSAL_FIELDS = 10 };
 
 typedef struct {
     const char *host; /* a numeric address, or localhost; NULL: none */
@@ -80,6 +80,9 @@ void http_wake(http_server *s);
 /* The end is near: idle connections are closed, and each reply is the last of its connection. New ones are still taken, so
  * that who asks can be told. */
 void http_drain(http_server *s);
+
+/* Off: each reply is the last of its connection. */
+void http_keep_alive(http_server *s, bool on);
 
 const http_request *http_call_request(const http_call *c);
 str   http_call_field(const http_call *c, const char *name); /* of the request, any case; s NULL: absent */

@@ -77,7 +77,7 @@ struct http_server {
     char        *unix_path; /* that we made */
     void        *tls;       /* SSL_CTX */
     atomic_bool  woken, stopped;
-    bool         draining;
+    bool         draining, no_keep_alive;
     conn        *first, *dead;
     conn        *touched, **touched_end;
     size_t       body_bytes;
@@ -98,7 +98,7 @@ void  http_touch(conn *c);
 void  http_settle(conn *c);
 
 /* reply.c */
-void http_put_refusal(buf *out, http_server *s, http_verdict v);
+void http_put_refusal(buf *out, http_server *s, conn *live, http_verdict v); /* live: NULL when there is no call */
 
 /* net.c: bytes, plain or by TLS. 0: the client ended; IO_AGAIN: none for now; IO_BROKEN. */
 enum { IO_AGAIN = -1, IO_BROKEN = -2 };

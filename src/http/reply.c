@@ -79,19 +79,18 @@ static void put_head(buf *out, http_server *s, int status, const http_field *fie
     }
 }
 
-void http_put_refusal(buf *out, http_server *s, http_verdict v)
+void http_put_refusal(buf *out, http_server *s, conn *live, http_verdict v)
 {
-    bool       plain = !s->h.put_refusal;
-    http_field type  = {STR("Content-Type"), plain ? STR("text/plain") : STR("application/json")};
+    http_field f[HTTP_MAX_REFUSAL_FIELDS];
+    size_t     n = 0;
     buf        body;
-    buf_init(&body, 1 << 12);
-    if (plain)
-        buf_puts(&body, v.why);
+    buf_init(&body, 4096);
+    if (s->h.on_refuse)
+        n = s->h.on_refuse(s->h.ctx, live, v.status, v.why, f, &body);
     else
-        s->h.put_refusal(s->h.ctx, &body, v.status, v.why);
-    put_head(out, s, v.status, &type, 1);
-    buf_printf(out, "%sContent-Length: %zu\r\nConnection: close\r\n\r\n", v.status == 503 ? "Retry-After: 1\r\n" : "",
-               body.n);
+        buf_printf(&body, "%s\n", v.why);
+    put_head(out, s, v.status, f, n);
+    buf_printf(out, "Content-Length: %zu\r\nConnection: close\r\n\r\n", body.n);
     buf_put(out, body.p, body.n);
     buf_deinit(&body);
 }
@@ -99,7 +98,7 @@ void http_put_refusal(buf *out, http_server *s, http_verdict v)
 /* What was not read of the request would be taken for the next one. */
 static void put_connection(conn *c)
 {
-    c->closing = !c->head.keep_alive || c->s->draining || c->to_read.state != BODY_DONE;
+    c->closing = !c->head.keep_alive || c->s->draining || c->s->no_keep_alive || c->to_read.state != BODY_DONE;
     if (c->closing) buf_puts(&c->out, "Connection: close\r\n");
 }
 

@@ -132,6 +132,8 @@ void http_drain(http_server *s)
     }
 }
 
+void http_keep_alive(http_server *s, bool on) { s->no_keep_alive = !on; }
+
 /* --- the loop ------------------------------------------------------------------------------------- */
 static bool is_listener(const http_server *s, const void *p)
 {

@@ -1,5 +1,6 @@
 #include "server/endpoints.h"
 
+#include "base/log.h"
 #include "server/page.h"
 #include "server/status.h"
 
@@ -12,6 +13,7 @@ static void look(const server *s, status_view *v)
 {
     *v = (status_view){.loading  = !s->engine,
                        .draining = s->draining,
+                       .drained  = s->drained,
                        .hangs    = s->watchdog.hangs,
                        .created  = s->created,
                        .files    = s->files};
@@ -116,11 +118,35 @@ void endpoint_model(server *s, server_call *c) { reply_json(s, c, write_model); 
 void endpoint_props(server *s, server_call *c) { reply_json(s, c, write_props); }
 void endpoint_slots(server *s, server_call *c) { reply_json(s, c, write_slots); }
 
+/* --- draining -------------------------------------------------------------------------------------*/
+static bool write_drain(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
+{
+    json_writer w;
+    (void)c, (void)v, (void)why;
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_member_bool(&w, "draining", s->drained || s->draining);
+    json_member_int(&w, "running", s->n_completions);
+    json_end(&w);
+    return true;
+}
+
+void endpoint_drain(server *s, server_call *c)
+{
+    bool wanted = strcmp(c->route->method, "GET") ? !strcmp(c->route->method, "POST") : s->drained;
+    if (wanted != s->drained)
+        log_event(LOG_INFO, "drain", wanted ? "no new requests; %d are running" : "new requests are taken again",
+                  s->n_completions);
+    s->drained = wanted;
+    http_keep_alive(s->http, !wanted);
+    reply_json(s, c, write_drain);
+}
+
 /* --- numbers --------------------------------------------------------------------------------------*/
 void endpoint_metrics(server *s, server_call *c)
 {
     buf          body;
-    metrics_view v = {.model = s->opt->model, .draining = s->draining};
+    metrics_view v = {.model = s->opt->model, .draining = s->draining || s->drained};
     http_get_stats(s->http, &v.http);
     if (s->engine) tandem_get_stats(s->engine, &v.engine);
     buf_init(&body, MAX_BODY);

@@ -11,5 +11,6 @@ void endpoint_model(server *s, server_call *c); /* one of them, by its name */
 void endpoint_props(server *s, server_call *c);
 void endpoint_slots(server *s, server_call *c);
 void endpoint_metrics(server *s, server_call *c);
-void endpoint_page(server *s, server_call *c); /* and what it loads */
+void endpoint_drain(server *s, server_call *c); /* no new requests, or new ones again; or how far it is */
+void endpoint_page(server *s, server_call *c);  /* and what it loads */
 #endif

@@ -29,6 +29,11 @@ bool error_shutting_down(server_error *x)
     return error_set(x, 503, NULL, "unavailable", "The server is shutting down.");
 }
 
+bool error_drained(server_error *x)
+{
+    return error_set(x, 503, NULL, "draining", "The server takes no new requests now. Please try again later.");
+}
+
 /* What a request meets that was let into the queue and out of it again is no fault of its own: 503, not 429. What goes
  * wrong inside is told without its insides. */
 bool error_take(server_error *x, const err *why, const char *param, bool running)

@@ -312,7 +312,7 @@ static void put_server(page *p, const metrics *m, const metrics_view *v)
     labelled version = {tandem_version(), 1};
     several(p, OURS, "gauge", "build_info", "Which program this is.", "version", &version, 1);
     single(p, OURS, "gauge", "start_time_seconds", "When the server began, since 1970.", m->start);
-    single(p, OURS, "gauge", "draining", "1: it takes no new requests and will end.", v->draining);
+    single(p, OURS, "gauge", "draining", "1: it takes no new requests.", v->draining);
 }
 
 /* A label's value, as the format wants it. */

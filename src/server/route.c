@@ -22,6 +22,9 @@ const route_info route_table[] = {
     {"GET", "/props", ROUTE_KEY, endpoint_props, 0, NULL},
     {"GET", "/slots", ROUTE_ADMIN, endpoint_slots, 0, NULL},
     {"GET", "/metrics", ROUTE_KEY, endpoint_metrics, 0, NULL},
+    {"GET", "/api/drain", ROUTE_ADMIN, endpoint_drain, 0, NULL},
+    {"POST", "/api/drain", ROUTE_ADMIN, endpoint_drain, 0, NULL},
+    {"DELETE", "/api/drain", ROUTE_ADMIN, endpoint_drain, 0, NULL},
     {"GET", "/", ROUTE_KEY, endpoint_page, 0, NULL},
     {"GET", "/page.css", ROUTE_KEY, endpoint_page, 0, NULL},
     {"GET", "/favicon.svg", ROUTE_KEY, endpoint_page, 0, NULL},
@@ -39,10 +42,11 @@ int server_fields_for(server *s, server_call *c, http_field *out)
 {
     int n    = 0;
     out[n++] = (http_field){STR("X-Request-Id"), str_of(c->id)};
+    if (s->replica_id[0]) out[n++] = (http_field){STR("X-Replica-Id"), str_of(s->replica_id)};
     if (s->opt->cors) out[n++] = (http_field){STR("Vary"), STR("Origin")};
-    if (is_allowed_origin(s, http_call_field(c->http, "Origin"))) {
+    if (c->http && is_allowed_origin(s, http_call_field(c->http, "Origin"))) {
         out[n++] = (http_field){STR("Access-Control-Allow-Origin"), str_of(s->opt->cors)};
-        out[n++] = (http_field){STR("Access-Control-Expose-Headers"), STR("X-Request-Id, Retry-After")};
+        out[n++] = (http_field){STR("Access-Control-Expose-Headers"), STR("X-Request-Id, X-Replica-Id, Retry-After")};
     }
     return n;
 }
@@ -60,27 +64,26 @@ static const reply_form *form_of(const server_call *c)
     return c->route && c->route->form ? c->route->form : &reply_chat;
 }
 
-static void refuse_as(server *s, server_call *c, const server_error *why, str body, http_field more)
+/* The fields of an error, and its body; returns how many. */
+static int write_error(server *s, server_call *c, const server_error *why, const server_choice *all, int n_all,
+                       http_field *f, buf *body)
 {
-    http_field f[SERVER_MAX_FIELDS];
-    char       after[16];
-    int        n = server_fields_for(s, c, f);
-    f[n++]       = (http_field){STR("Content-Type"), STR("application/json")};
-    if (error_retry_after(why->status)) {
-        snprintf(after, sizeof after, "%d", error_retry_after(why->status));
-        f[n++] = (http_field){STR("Retry-After"), str_of(after)};
-    }
-    if (more.name.n) f[n++] = more;
-    http_reply(c->http, why->status, f, (size_t)n, body);
+    int n = server_fields_for(s, c, f);
+    form_of(c)->put_error(body, all, n_all, why);
+    f[n++] = (http_field){STR("Content-Type"), STR("application/json")};
+    if (error_retry_after(why->status)) f[n++] = (http_field){STR("Retry-After"), STR("1")};
+    return n;
 }
 
-static void refuse_with(server *s, server_call *c, const server_error *why, const server_choice *all, int n,
+static void refuse_with(server *s, server_call *c, const server_error *why, const server_choice *all, int n_all,
                         http_field more)
 {
-    buf body;
+    http_field f[SERVER_MAX_FIELDS];
+    buf        body;
     buf_init(&body, 1 << 16);
-    form_of(c)->put_error(&body, all, n, why);
-    refuse_as(s, c, why, buf_str(&body), more);
+    int n = write_error(s, c, why, all, n_all, f, &body);
+    if (more.name.n) f[n++] = more;
+    http_reply(c->http, why->status, f, (size_t)n, buf_str(&body));
     buf_deinit(&body);
 }
 
@@ -101,7 +104,8 @@ bool server_is_loaded(const server *s, server_error *why)
 
 bool server_is_ready(const server *s, server_error *why)
 {
-    return s->draining ? error_shutting_down(why) : server_is_loaded(s, why);
+    if (s->draining) return error_shutting_down(why);
+    return s->drained ? error_drained(why) : server_is_loaded(s, why);
 }
 
 bool server_takes(const server *s, bool slow, server_error *why)
@@ -128,17 +132,16 @@ static bool is_at(const route_info *r, str path)
     return r->path[n] == '*' ? path.n > n && memcmp(path.s, r->path, n) == 0 : str_is(path, r->path);
 }
 
-/* HEAD goes where GET goes. *other: a method that the path has, when it does not have this one. */
-static const route_info *find_route(str method, str path, const char **other)
+/* HEAD goes where GET goes. others: the methods that the path has, when it does not have this one. */
+static const route_info *find_route(str method, str path, buf *others)
 {
     str bare = without_version(path);
     if (str_is(method, "HEAD")) method = STR("GET");
-    *other = NULL;
     for (int i = 0; i < n_routes; i++) {
         const route_info *r = &route_table[i];
         if (!is_at(r, bare)) continue;
         if (str_is(method, r->method)) return r;
-        *other = r->method;
+        buf_printf(others, "%s%s", others->n ? ", " : "", strcmp(r->method, "GET") ? r->method : "GET, HEAD");
     }
     return NULL;
 }
@@ -148,13 +151,18 @@ static bool is_id_char(char c)
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || strchr("-_.:/+=@", c);
 }
 
-/* The client's own is kept where it can be repeated as it is. */
+bool server_id_is_good(str id)
+{
+    bool good = id.n > 0 && id.n <= REQUEST_ID_MAX;
+    for (size_t i = 0; good && i < id.n; i++) good = id.s[i] && is_id_char(id.s[i]);
+    return good;
+}
+
+/* The client's own is kept where it can be. */
 static void choose_id(server_call *c)
 {
-    str  given = http_call_field(c->http, "X-Request-Id");
-    bool good  = given.n > 0 && given.n <= REQUEST_ID_MAX;
-    for (size_t i = 0; good && i < given.n; i++) good = given.s[i] && is_id_char(given.s[i]);
-    if (good)
+    str given = http_call_field(c->http, "X-Request-Id");
+    if (server_id_is_good(given))
         snprintf(c->id, sizeof c->id, "%.*s", (int)given.n, given.s);
     else
         reply_make_id(c->id, sizeof c->id, "req_", 20);
@@ -185,14 +193,13 @@ static bool answer_preflight(server *s, server_call *c)
     return true;
 }
 
-static void refuse_path(server *s, server_call *c, const char *other)
+static void refuse_path(server *s, server_call *c, str others)
 {
     const http_request *q = http_call_request(c->http);
     server_error        why;
-    if (other) {
+    if (others.n) {
         error_set(&why, 405, NULL, "method_not_allowed", "The method %.*s is not allowed here.", STR_ARG(q->method));
-        refuse_with(s, c, &why, NULL, 0,
-                    (http_field){STR("Allow"), strcmp(other, "GET") ? str_of(other) : STR("GET, HEAD")});
+        refuse_with(s, c, &why, NULL, 0, (http_field){STR("Allow"), others});
     } else {
         error_set(&why, 404, NULL, "not_found", "There is nothing at this path.");
         server_refuse(s, c, &why);
@@ -223,19 +230,23 @@ bool route_on_head(void *ctx, http_call *h)
     server             *s = ctx;
     server_call        *c = xnew(server_call);
     const http_request *q = http_call_request(h);
-    const char         *other;
+    buf                 others;
     c->http  = h;
     c->since = clock_s();
     http_call_set_user(h, c);
     choose_id(c);
     if (str_is(q->method, "OPTIONS") && answer_preflight(s, c)) return false;
-    c->route = find_route(q->method, q->path, &other);
-    if (!check_access(s, c)) return false;
-    if (!c->route) refuse_path(s, c, other);
-    if (c->route && !c->route->max_body) c->route->handle(s, c);
-    if (!c->route || !c->route->max_body) return false;
-    http_limit_body(h, c->route->max_body);
-    return true;
+    buf_init(&others, 256);
+    c->route     = find_route(q->method, q->path, &others);
+    bool allowed = check_access(s, c);
+    if (allowed && !c->route) refuse_path(s, c, buf_str(&others));
+    buf_deinit(&others);
+    if (!allowed || !c->route) return false;
+    if (c->route->max_body)
+        http_limit_body(h, c->route->max_body);
+    else
+        c->route->handle(s, c);
+    return c->route->max_body > 0;
 }
 
 void route_on_request(void *ctx, http_call *h)
@@ -244,24 +255,15 @@ void route_on_request(void *ctx, http_call *h)
     c->route->handle(ctx, c);
 }
 
-static void take_bad(server_error *why, int status, const char *text)
+/* What HTTP itself refuses is told as everything else is. */
+size_t route_on_refuse(void *ctx, http_call *h, int status, const char *text, http_field *fields, buf *body)
 {
-    error_set(why, status, NULL, status == 413 ? "request_too_large" : NULL, "%s", text);
-}
-
-void route_on_bad(void *ctx, http_call *h, int status, const char *text)
-{
+    server      *s = ctx;
+    server_call *c = h ? http_call_user(h) : &s->nobody;
     server_error why;
-    take_bad(&why, status, text);
-    server_refuse(ctx, http_call_user(h), &why);
-}
-
-void route_put_refusal(void *ctx, buf *out, int status, const char *text)
-{
-    server_error why;
-    (void)ctx;
-    take_bad(&why, status, text);
-    reply_chat.put_error(out, NULL, 0, &why);
+    if (!h) reply_make_id(c->id, sizeof c->id, "req_", 20);
+    error_set(&why, status, NULL, status == 413 ? "request_too_large" : NULL, "%s", text);
+    return (size_t)write_error(s, c, &why, NULL, 0, fields, body);
 }
 
 /* A call that never became a completion. Who only looks leaves no line. */

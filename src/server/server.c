@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -195,18 +196,34 @@ static void on_room(void *ctx, http_call *h)
     if (c->completion) completion_pump(c->completion);
 }
 
+/* The default stays the same from start to start, and tells an operator where to look. */
+static bool name_replica(server *s, err *e)
+{
+    const char *given = s->opt->replica_id;
+    char       *out   = s->replica_id;
+    if (given && given[0] && !server_id_is_good(str_of(given)))
+        return err_set(e, ERR_INPUT, "a replica's id has up to %d letters, digits and -_.:/+=@", REQUEST_ID_MAX);
+    if (given) {
+        snprintf(out, sizeof s->replica_id, "%s", given);
+    } else {
+        char host[64] = "";
+        if (gethostname(host, sizeof host - 1) != 0 || !server_id_is_good(str_of(host))) strcpy(host, "tandem");
+        snprintf(out, sizeof s->replica_id, http_port(s->http) ? "%s:%d" : "%s", host, http_port(s->http));
+    }
+    return true;
+}
+
 static bool open_server(server *s, err *e)
 {
-    http_handler h = {.on_head     = route_on_head,
-                      .on_request  = route_on_request,
-                      .on_bad      = route_on_bad,
-                      .put_refusal = route_put_refusal,
-                      .on_done     = route_on_done,
-                      .on_room     = on_room,
-                      .on_wake     = on_wake,
-                      .on_tick     = on_tick,
-                      .ctx         = s};
-    return open_keys(s, e) && http_open(&s->http, &s->opt->http, &h, e) &&
+    http_handler h = {.on_head    = route_on_head,
+                      .on_request = route_on_request,
+                      .on_done    = route_on_done,
+                      .on_room    = on_room,
+                      .on_wake    = on_wake,
+                      .on_tick    = on_tick,
+                      .on_refuse  = route_on_refuse,
+                      .ctx        = s};
+    return open_keys(s, e) && http_open(&s->http, &s->opt->http, &h, e) && name_replica(s, e) &&
            work_new(&s->work, WORKERS, wake, s->http, e);
 }
 

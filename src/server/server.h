@@ -34,8 +34,9 @@ typedef struct {
     const char        *api_key_file, *api_key, *admin_key_file;
     const char *const *names; /* of this server, beside localhost and addresses: for admin paths */
     size_t             n_names;
-    double             hang_s; /* a step that takes longer hangs; 0: none does */
-    const file_source *files;  /* whose hashes /props tells */
+    const char        *replica_id; /* in every reply; NULL: this machine's name and the port; empty: none */
+    double             hang_s;     /* a step that takes longer hangs; 0: none does */
+    const file_source *files;      /* whose hashes /props tells */
     size_t             n_files;
 } server_options;
 
@@ -85,7 +86,10 @@ struct server {
     completion           *first; /* that are not over */
     atomic_size_t         held;  /* bytes of all requests and of texts' replies; workers add to it */
     int                   n_completions;
-    bool                  draining, cut;
+    bool                  draining, cut; /* the end has begun; it is here */
+    bool                  drained;       /* by /api/drain: no new requests until that is taken back */
+    char                  replica_id[REQUEST_ID_MAX + 1];
+    server_call           nobody;          /* stands for a request that was refused before it was a call */
     double                started, cut_at; /* clock_s */
     int64_t               created;         /* seconds since 1970 */
     access_rules          access;
@@ -96,14 +100,14 @@ struct server {
 };
 
 /* http_handler's, ctx is the server. */
-bool route_on_head(void *ctx, http_call *c);
-void route_on_request(void *ctx, http_call *c);
-void route_on_bad(void *ctx, http_call *c, int status, const char *why);
-void route_put_refusal(void *ctx, buf *out, int status, const char *why);
-void route_on_done(void *ctx, http_call *c, bool delivered);
+bool   route_on_head(void *ctx, http_call *c);
+void   route_on_request(void *ctx, http_call *c);
+void   route_on_done(void *ctx, http_call *c, bool delivered);
+size_t route_on_refuse(void *ctx, http_call *c, int status, const char *why, http_field *fields, buf *body);
 
-/* Replies; each has the request's id and what CORS wants. */
-enum { SERVER_MAX_FIELDS = 10 };
+/* Replies; each has the request's id, the replica's and what CORS wants. */
+enum { SERVER_MAX_FIELDS = HTTP_MAX_REFUSAL_FIELDS };
+bool server_id_is_good(str id); /* it can be repeated in a field and in the log as it is */
 int  server_fields_for(server *s, server_call *c, http_field *out); /* those; returns how many */
 void server_reply(server *s, server_call *c, int status, const char *type, str body);
 void server_refuse(server *s, server_call *c, const server_error *why);

@@ -20,6 +20,7 @@ static bool check_life(const status_view *v, server_error *why)
 {
     if (v->loading) return unavailable(why, "loading", "The model is being loaded.");
     if (v->draining) return unavailable(why, "unavailable", "The server is shutting down.");
+    if (v->drained) return error_drained(why);
     return !v->hangs || unavailable(why, "engine_hangs", "The engine does not respond.");
 }
 

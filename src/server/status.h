@@ -19,7 +19,7 @@ typedef struct {
 void watchdog_look(watchdog *w, double busy_s);
 
 typedef struct {
-    bool           loading, draining, hangs;
+    bool           loading, draining, drained, hangs;
     tandem_info    info; /* zeroed while loading */
     tandem_stats   stats;
     int            queue_max;

@@ -42,23 +42,12 @@ static const char *key_file(char path[512], const char *name, const char *key, c
     return path;
 }
 
-static const char *const everything[][2] = {{"POST", "/v1/chat/completions"},
-                                            {"POST", "/completions"},
-                                            {"POST", "/tokenize"},
-                                            {"POST", "/detokenize"},
-                                            {"POST", "/apply-template"},
-                                            {"GET", "/ready"},
-                                            {"GET", "/version"},
-                                            {"GET", "/v1/models"},
-                                            {"GET", "/v1/models/nano"},
-                                            {"GET", "/props"},
-                                            {"GET", "/slots"},
-                                            {"GET", "/metrics"},
-                                            {"GET", "/"},
-                                            {"GET", "/page.css"},
-                                            {"GET", "/favicon.ico"},
-                                            {"GET", "/no/such/path"},
-                                            {"DELETE", "/props"}};
+static const char *const everything[][2] = {
+    {"POST", "/v1/chat/completions"}, {"POST", "/completions"}, {"POST", "/tokenize"}, {"POST", "/detokenize"},
+    {"POST", "/apply-template"},      {"GET", "/ready"},        {"GET", "/version"},   {"GET", "/v1/models"},
+    {"GET", "/v1/models/nano"},       {"GET", "/props"},        {"GET", "/slots"},     {"GET", "/api/drain"},
+    {"DELETE", "/api/drain"},         {"GET", "/metrics"},      {"GET", "/"},          {"GET", "/page.css"},
+    {"GET", "/favicon.ico"},          {"GET", "/no/such/path"}, {"DELETE", "/props"}};
 
 TEST(server_keys_guard_all_but_health)
 {
@@ -72,11 +61,11 @@ TEST(server_keys_guard_all_but_health)
     CHECK_INT(status_of(&r, "GET", "/health", ""), 200);
     for (size_t i = 0; i < COUNT(everything); i++) {
         const char *method = everything[i][0], *at = everything[i][1];
-        bool        slots = !strcmp(at, "/slots");
+        bool        admin = !strcmp(at, "/slots") || !strcmp(at, "/api/drain");
         CHECK_MSG(status_of(&r, method, at, "") == 401, "%s %s needs no key", method, at);
         CHECK_MSG(status_of(&r, method, at, "Authorization: Bearer wrong\r\n") == 401, "%s takes any key", at);
         int with = status_of(&r, method, at, "X-API-Key: open sesame\r\n");
-        CHECK_MSG(slots ? with == 403 : with != 401 && with != 403, "%s gives %d to who has a key", at, with);
+        CHECK_MSG(admin ? with == 403 : with != 401 && with != 403, "%s gives %d to who has a key", at, with);
         with = status_of(&r, method, at, "Authorization: bearer root\r\n");
         CHECK_MSG(with != 401 && with != 403, "%s gives %d to an admin", at, with);
     }

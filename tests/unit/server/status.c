@@ -84,6 +84,8 @@ TEST(server_status_health_and_ready)
     v.stats = (tandem_stats){0};
     v.hangs = true;
     check_state(t, &v, "engine_hangs", "engine_hangs");
+    v.drained = true;
+    check_state(t, &v, "draining", "draining");
     v.draining = true;
     check_state(t, &v, "unavailable", "unavailable");
     check_state(t, &(status_view){.loading = true}, "loading", "loading");
