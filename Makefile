@@ -310,7 +310,7 @@ deps-run:
 	@tools/install_deps gcc libc6-dev libssl-dev
 
 deps-test:
-	@tools/install_deps gcc libc6-dev libssl-dev clang-format-14 libjansson-dev node-llhttp nodejs npm curl
+	@tools/install_deps gcc libc6-dev libssl-dev clang-format-14 libjansson-dev node-llhttp nodejs npm curl haproxy
 
 deps-fuzz:
 	@tools/install_deps gcc libc6-dev libssl-dev clang-14 libclang-rt-14-dev libjansson-dev node-llhttp
