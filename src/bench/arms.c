@@ -1,6 +1,6 @@
 #include "bench/arms.h"
 
-#include "bench/result.h"
+#include "figures/result.h"
 
 #include <stdio.h>
 

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "bench/arms.h"
 #include "bench/bench.h"
-#include "bench/result.h"
 #include "bench/rig.h"
+#include "figures/result.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /* tandem bench plot: results of the other parts as SVG. */
 #include "base/file.h"
 #include "bench/bench.h"
-#include "bench/plot.h"
-#include "bench/result.h"
+#include "cli/cli.h"
+#include "figures/plot.h"
+#include "figures/result.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 #include "bench/provenance.h"
 
 #include "base/sha256.h"
-#include "bench/result.h"
+#include "figures/result.h"
 #include "gguf/checkpoint.h"
 
 #include <stdio.h>

@@ -7,8 +7,8 @@
 #include "bench/arms.h"
 #include "bench/bare.h"
 #include "bench/bench.h"
-#include "bench/result.h"
 #include "bench/rig.h"
+#include "figures/result.h"
 
 #include <stdio.h>
 

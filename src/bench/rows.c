@@ -5,8 +5,8 @@
  * another program can run its own measurements in between. */
 #include "bench/bench.h"
 #include "bench/cells.h"
-#include "bench/result.h"
 #include "bench/rig.h"
+#include "figures/result.h"
 #include "ops/profile.h"
 
 #include <stdio.h>

@@ -9,8 +9,8 @@
 #include "bench/bare.h"
 #include "bench/bench.h"
 #include "bench/oracle.h"
-#include "bench/result.h"
 #include "bench/rig.h"
+#include "figures/result.h"
 
 #include <math.h>
 #include <stdio.h>

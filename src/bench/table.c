@@ -16,8 +16,8 @@
 #include "bench/bare.h"
 #include "bench/bench.h"
 #include "bench/prompts.h"
-#include "bench/result.h"
 #include "bench/rig.h"
+#include "figures/result.h"
 
 #include <fcntl.h>
 #include <stdio.h>

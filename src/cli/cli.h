@@ -17,6 +17,7 @@ int cmd_detokenize(int argc, char **args);
 int cmd_inspect(int argc, char **args);
 int cmd_convert(int argc, char **args);
 int cmd_quantize(int argc, char **args);
+int cmd_loadtest(int argc, char **args);
 int cmd_key(int argc, char **args);
 
 /* Prints "tandem: sentence" and returns 1. */

@@ -16,6 +16,7 @@ static const struct {
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
     {"bench", "measure prompts, answers, steps and what speculation is worth", cmd_bench},
+    {"loadtest", "drive a server by many users, and measure what they get", cmd_loadtest},
     {"inspect", "what is in a model file or directory, and what it needs to run", cmd_inspect},
     {"convert", "a Hugging Face directory to a GGUF file", cmd_convert},
     {"quantize", "a GGUF file to one of another type", cmd_quantize},

@@ -142,7 +142,7 @@ static void fill_request(conn *c)
                                         .field    = h->field,
                                         .n_fields = h->n_fields,
                                         .peer     = str_of(c->peer),
-                                        .is_tls   = c->tls != NULL};
+                                        .is_tls   = c->tls.ssl != NULL};
 }
 
 static void head_is_there(conn *c)
@@ -221,7 +221,7 @@ static void read_all(conn *c)
 
 static void shake(conn *c)
 {
-    ssize_t r = http_tls_shake(c);
+    ssize_t r = http_tls_shake(&c->tls);
     if (r == 1) {
         c->phase = PHASE_HEAD;
         read_all(c);
@@ -260,9 +260,9 @@ void http_conn_event(conn *c, uint32_t events)
 /* --- the end of a turn ---------------------------------------------------------------------------- */
 static uint32_t wanted(const conn *c)
 {
-    uint32_t out = http_unsent(c) || c->tls_wants_out ? EPOLLOUT : 0;
+    uint32_t out = http_unsent(c) || c->tls.wants_out ? EPOLLOUT : 0;
     switch (c->phase) {
-    case PHASE_HANDSHAKE: return c->tls_wants_out ? EPOLLOUT : EPOLLIN;
+    case PHASE_HANDSHAKE: return c->tls.wants_out ? EPOLLOUT : EPOLLIN;
     case PHASE_HEAD:
     case PHASE_BODY: return EPOLLIN | out;
     case PHASE_RUNNING: return EPOLLRDHUP | out;

@@ -25,6 +25,12 @@ typedef enum { PHASE_HANDSHAKE, PHASE_HEAD, PHASE_BODY, PHASE_RUNNING, PHASE_FLU
 
 enum { SCRATCH_BYTES = 64 << 10, PEER_TEXT = 48, LISTENERS = 2 };
 
+/* One side of a TLS connection. */
+typedef struct {
+    void *ssl; /* NULL: plain */
+    bool  wants_out;
+} http_tls;
+
 typedef struct http_call conn;
 struct http_call {
     http_server *s;
@@ -32,8 +38,7 @@ struct http_call {
     conn        *next_touched;
     bool         touched;
     int          fd;
-    void        *tls; /* SSL; NULL: plain */
-    bool         tls_wants_out;
+    http_tls     tls;
     phase        phase;
     uint32_t     armed;    /* events that epoll was asked for */
     double       since;    /* when it began to wait for a head, or for a body */
@@ -102,6 +107,7 @@ void http_put_refusal(buf *out, http_server *s, conn *live, http_verdict v); /* 
 
 /* net.c: bytes, plain or by TLS. 0: the client ended; IO_AGAIN: none for now; IO_BROKEN. */
 enum { IO_AGAIN = -1, IO_BROKEN = -2 };
+ssize_t http_net_outcome(ssize_t n); /* of recv and send */
 ssize_t http_net_read(conn *c, void *p, size_t n, bool peek);
 ssize_t http_net_write(conn *c, const void *p, size_t n);
 int64_t http_net_arrived(const conn *c); /* of what was sent, the bytes that the client's side has acknowledged */
@@ -114,12 +120,12 @@ void http_net_drop_unsent(conn *c); /* when it closes: the system need not hold 
 bool    http_tls_open(http_server *s, err *e);
 void    http_tls_close(http_server *s);
 bool    http_tls_attach(conn *c);
-void    http_tls_detach(conn *c);
-ssize_t http_tls_shake(conn *c); /* 1: done */
-ssize_t http_tls_read(conn *c, void *p, size_t n, bool peek);
-ssize_t http_tls_write(conn *c, const void *p, size_t n);
-bool    http_tls_pending(const conn *c);
-void    http_tls_say_end(conn *c);
+void    http_tls_detach(http_tls *t);
+ssize_t http_tls_shake(http_tls *t); /* 1: done */
+ssize_t http_tls_read(http_tls *t, void *p, size_t n, bool peek);
+ssize_t http_tls_write(http_tls *t, const void *p, size_t n);
+bool    http_tls_pending(const http_tls *t);
+void    http_tls_say_end(http_tls *t);
 
 /* listen.c */
 bool http_listen(http_server *s, err *e);

@@ -209,7 +209,7 @@ static void turn_away(conn *c)
     buf out;
     buf_init(&out, 1024);
     http_put_refusal(&out, c->s, NULL, (http_verdict){503, "There are too many connections."});
-    if (!c->tls) {
+    if (!c->tls.ssl) {
         http_net_write(c, out.p, out.n);
         http_net_read(c, c->s->scratch, SCRATCH_BYTES, false); /* unread, it would turn the end into a reset */
     }

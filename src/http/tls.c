@@ -1,4 +1,4 @@
-/* OpenSSL, server side. Writes go to the descriptor by write(2): the I/O thread blocks SIGPIPE. */
+/* OpenSSL, of the server and what it shares with the client. Writes go to the descriptor by write(2): the I/O thread blocks SIGPIPE. */
 #include "http/inside.h"
 
 #include <openssl/err.h>
@@ -54,52 +54,52 @@ void http_tls_close(http_server *s) { SSL_CTX_free(s->tls); }
 
 bool http_tls_attach(conn *c)
 {
-    SSL *ssl = SSL_new(c->s->tls);
-    c->tls   = ssl;
+    SSL *ssl   = SSL_new(c->s->tls);
+    c->tls.ssl = ssl;
     if (!ssl || SSL_set_fd(ssl, c->fd) != 1) return false;
     SSL_set_accept_state(ssl);
     return true;
 }
 
-void http_tls_detach(conn *c)
+void http_tls_detach(http_tls *t)
 {
-    SSL_free(c->tls);
-    c->tls = NULL;
+    SSL_free(t->ssl);
+    *t = (http_tls){0};
 }
 
 /* What others left in the queue of errors would be taken for ours. */
-static SSL *begin(conn *c)
+static SSL *begin(http_tls *t)
 {
     ERR_clear_error();
-    return c->tls;
+    return t->ssl;
 }
 
 /* How a call went: `good`, or what stopped it. */
-static ssize_t outcome(conn *c, int result, size_t good)
+static ssize_t outcome(http_tls *t, int result, size_t good)
 {
-    int why          = result == 1 ? SSL_ERROR_NONE : SSL_get_error(c->tls, result);
-    c->tls_wants_out = why == SSL_ERROR_WANT_WRITE;
+    int why      = result == 1 ? SSL_ERROR_NONE : SSL_get_error(t->ssl, result);
+    t->wants_out = why == SSL_ERROR_WANT_WRITE;
     if (result == 1) return (ssize_t)good;
     if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE) return IO_AGAIN;
     return why == SSL_ERROR_ZERO_RETURN ? 0 : IO_BROKEN;
 }
 
-ssize_t http_tls_shake(conn *c) { return outcome(c, SSL_do_handshake(begin(c)), 1); }
+ssize_t http_tls_shake(http_tls *t) { return outcome(t, SSL_do_handshake(begin(t)), 1); }
 
-ssize_t http_tls_read(conn *c, void *p, size_t n, bool peek)
+ssize_t http_tls_read(http_tls *t, void *p, size_t n, bool peek)
 {
     size_t got = 0;
-    int    r   = peek ? SSL_peek_ex(begin(c), p, n, &got) : SSL_read_ex(begin(c), p, n, &got);
-    return outcome(c, r, got);
+    int    r   = peek ? SSL_peek_ex(begin(t), p, n, &got) : SSL_read_ex(begin(t), p, n, &got);
+    return outcome(t, r, got);
 }
 
-ssize_t http_tls_write(conn *c, const void *p, size_t n)
+ssize_t http_tls_write(http_tls *t, const void *p, size_t n)
 {
     size_t sent = 0;
-    int    r    = SSL_write_ex(begin(c), p, n, &sent);
-    return outcome(c, r, sent);
+    int    r    = SSL_write_ex(begin(t), p, n, &sent);
+    return outcome(t, r, sent);
 }
 
-bool http_tls_pending(const conn *c) { return SSL_pending(c->tls) > 0; }
+bool http_tls_pending(const http_tls *t) { return SSL_pending(t->ssl) > 0; }
 
-void http_tls_say_end(conn *c) { SSL_shutdown(begin(c)); }
+void http_tls_say_end(http_tls *t) { SSL_shutdown(begin(t)); }

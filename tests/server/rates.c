@@ -3,7 +3,7 @@
  * client's. Speculation is off: its gain differs from text to text. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "bench/stats.h"
+#include "figures/stats.h"
 #include "tandem.h"
 
 #include <arpa/inet.h>

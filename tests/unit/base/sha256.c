@@ -1,6 +1,6 @@
 #include "base/sha256.h"
 
-#include "bench/stats.h"
+#include "figures/stats.h"
 #include "test.h"
 
 static void check_hash(test_case *t, const char *text, size_t times, size_t piece, const char *want)

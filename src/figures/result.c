@@ -1,4 +1,4 @@
-#include "bench/result.h"
+#include "figures/result.h"
 
 #include <errno.h>
 #include <math.h>

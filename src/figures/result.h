@@ -1,8 +1,9 @@
-/* bench/result.h - what the parts of `tandem bench` write: JSON objects that say where they come from. */
-#ifndef TANDEM_BENCH_RESULT_H
-#define TANDEM_BENCH_RESULT_H
-#include "bench/stats.h"
-#include "cli/cli.h"
+/* figures/result.h - what a measurement writes: one JSON object, which begins with what was measured. */
+#ifndef TANDEM_FIGURES_RESULT_H
+#define TANDEM_FIGURES_RESULT_H
+#include "base/buf.h"
+#include "base/err.h"
+#include "figures/stats.h"
 #include "json/json.h"
 
 /* key, key_low, key_high */

@@ -1,8 +1,8 @@
-/* bench/plot.h - results as a picture: curves over the number of rows, or bars by context size.
+/* figures/plot.h - results as a picture: curves over the number of rows, or bars by context size.
  *
  * Colours and greys are such that they can be read on a light page and on a dark one; there is no background. */
-#ifndef TANDEM_BENCH_PLOT_H
-#define TANDEM_BENCH_PLOT_H
+#ifndef TANDEM_FIGURES_PLOT_H
+#define TANDEM_FIGURES_PLOT_H
 #include "base/buf.h"
 #include "base/err.h"
 

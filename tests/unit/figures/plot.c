@@ -1,4 +1,4 @@
-#include "bench/plot.h"
+#include "figures/plot.h"
 
 #include "test.h"
 

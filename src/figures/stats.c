@@ -1,4 +1,4 @@
-#include "bench/stats.h"
+#include "figures/stats.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -22,4 +22,14 @@ interval stats_median(double *x, int n)
     r.low    = x[k > 0 ? k - 1 : 0];
     r.high   = x[n - (k > 0 ? k : 1)];
     return r;
+}
+
+spread stats_spread(double *x, size_t n)
+{
+    double sum = 0;
+    if (n == 0) return (spread){NAN, NAN, NAN};
+    qsort(x, n, sizeof *x, by_size);
+    for (size_t i = 0; i < n; i++) sum += x[i];
+    return (spread){
+        .mean = sum / (double)n, .median = n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2, .p99 = x[n - 1 - n / 100]};
 }

@@ -1,4 +1,4 @@
-#include "bench/plot.h"
+#include "figures/plot.h"
 
 #include "base/mem.h"
 #include "json/json.h"
@@ -145,6 +145,7 @@ typedef struct {
 static const result_kind kinds[] = {
     {"rows", "series", "tokens per second", "rows of a step", PLOT_CURVES, true},
     {"lanes", "cells", "tok_s", "users at once", PLOT_CURVES, false},
+    {"loadtest", "cells", "tok_s", "users at once", PLOT_CURVES, false},
     {"table", "cells", "gen_tps", "context, tokens", PLOT_BARS, false},
     {"spec", NULL, "ratio", "accepted", PLOT_BARS, false},
 };
@@ -169,7 +170,8 @@ static bool read_result(plot *p, const json_value *o, const char *metric, err *e
     str                what = get_text(o, "bench");
     const result_kind *k    = kinds;
     while (k < kinds + COUNT(kinds) && !str_is(what, k->bench)) k++;
-    if (k == kinds + COUNT(kinds)) return err_set(e, ERR_FORMAT, "it is no result of bench rows, lanes, table or spec");
+    if (k == kinds + COUNT(kinds))
+        return err_set(e, ERR_FORMAT, "it is no result of bench rows, lanes, table or spec, nor of loadtest");
     if (k->fixed || !metric) metric = k->metric;
     if (p->kind != PLOT_EMPTY &&
         (p->kind != k->kind || strcmp(p->x_label, k->x_label) != 0 || strcmp(p->y_label, metric) != 0))
