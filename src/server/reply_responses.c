@@ -36,13 +36,16 @@ static const item_info infos[] = {
 static void echo(buf *out, const char *key, const json_value *v, const char *otherwise)
 {
     json_writer w;
-    buf_printf(out, ",\"%s\":", key);
-    size_t at = out->n;
-    json_writer_init(&w, out);
+    buf         copy;
+    buf_init(&copy, MAX_ECHO);
+    json_writer_init(&w, &copy);
     if (v) json_put_value(&w, v);
-    if (v && out->n - at <= MAX_ECHO) return;
-    out->n = at;
-    buf_puts(out, otherwise);
+    buf_printf(out, ",\"%s\":", key);
+    if (v && !copy.failed)
+        buf_put(out, copy.p, copy.n);
+    else
+        buf_puts(out, otherwise);
+    buf_deinit(&copy);
 }
 
 static const json_value *echoed(const server_request *q, const char *key, json_kind kind)
@@ -301,9 +304,10 @@ static void unwrap(server_choice *c)
     buf               plain;
     arena_init(&mem, (size_t)64 << 20);
     buf_init(&plain, text->max);
-    input = json_parse(&v, &mem, buf_str(text), NULL, NULL) ? json_get(v, "input") : NULL;
+    bool parsed = json_parse(&v, &mem, buf_str(text), NULL, NULL);
+    input       = parsed ? json_get(v, "input") : NULL;
     buf_put_json_text(&plain, input && input->kind == JSON_STRING ? input->s : buf_str(text));
-    plain.failed |= text->failed;
+    c->lost |= text->failed || !parsed;
     buf_deinit(text);
     *text = plain;
     arena_deinit(&mem);

@@ -9,7 +9,7 @@ const root = join(import.meta.dirname, "..", ".."), page = readFileSync(join(roo
 const server = await serve(process.argv[2]);
 
 // --- what is shown: "…" is anything, in a text, for a value, as the rest of an object or of a list
-const TIMES = /^created$|_ms$|_s$|_second$|^logprob$|size$|bytes$/;
+const TIMES = /^created|_ms$|_s$|_second$|^logprob$|size$|bytes$/;
 const glob = (pattern) => new RegExp(`^${pattern.split("…").map((x) => x.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("[^]*?")}$`);
 function differs(got, want, path) {
   if (want === "…") return "";
@@ -40,23 +40,23 @@ same(n, page.split("```sh\n").length - 1, "every command has its outcome");
 check(n > 12, `${n} commands`);
 
 // --- fields
-const base = { C: ["/v1/chat/completions", { messages: [{ role: "user", content: "Hi" }], max_tokens: 4 }], T: ["/v1/completions", { prompt: "Hi", max_tokens: 4 }] };
-const shown = { C: new Set(), T: new Set(), tokenize: new Set(), detokenize: new Set() };
-for (const [, field, of, example] of page.matchAll(/^\| `([a-z_.]+)` \| ([CT, ]+) \|.*?\| `(".*?)` \|.*\|$/gm))
-  for (const where of of.split(", ")) {
+const base = { C: ["/v1/chat/completions", { messages: [{ role: "user", content: "Hi" }], max_tokens: 4 }], T: ["/v1/completions", { prompt: "Hi", max_tokens: 4 }], R: ["/v1/responses", { input: "Hi", max_output_tokens: 4 }] };
+const letters = Object.keys(base), shown = { ...Object.fromEntries(letters.map((x) => [x, new Set()])), tokenize: new Set(), detokenize: new Set() };
+for (const [, field, of, example] of page.matchAll(/^\| `([a-z_.]+)` \| ([A-Z, ]+|all) \|.*?\| `(".*?)` \|.*\|$/gm))
+  for (const where of of === "all" ? letters : of.split(", ")) {
     const [path, body] = base[where], more = JSON.parse(`{${example}}`);
     check(field.split(".")[0] in more, `the example of ${field} has it`);
     const r = await post(server.url, path, { ...body, ...more });
     same([r.status, r.status === 200 ? "" : await r.text()], [200, ""], `${path} with ${example}`);
     shown[where].add(field);
   }
-for (const [, field, example] of page.matchAll(/^\| `([a-z_]+)` \| [a-z, ]+ \| `(".*?)` \|.*\|$/gm)) {
+for (const [, field, example] of page.matchAll(/^\| `([a-z_]+)` \| (?!all)[a-z, ]+ \| `(".*?)` \|.*\|$/gm)) {
   const of = field === "tokens" ? "detokenize" : "tokenize";
   same((await post(server.url, `/${of}`, { content: "Hi", ...JSON.parse(`{${example}}`) })).status, 200, `/${of} with ${example}`);
   shown[of].add(field);
 }
 const source = readFileSync(join(root, "src/server/fields.c"), "utf8");
-const wheres = { FIELD_CHAT: ["C"], FIELD_TEXT: ["T"], FIELD_BOTH: ["C", "T"], FIELD_ANSWERS: ["C", "T"], FIELD_TOKENIZE: ["tokenize"], FIELD_DETOKENIZE: ["detokenize"] };
+const wheres = { FIELD_CHAT: ["C"], FIELD_TEXT: ["T"], FIELD_BOTH: ["C", "T"], FIELD_RESPONSES: ["R"], FIELD_ANSWERS: letters, FIELD_TOKENIZE: ["tokenize"], FIELD_DETOKENIZE: ["detokenize"] };
 let fields = 0;
 for (const [, name, where] of source.matchAll(/^ {4}\{"([a-z_.]+)",\s+FIELD_\w+,\s+(FIELD_\w+),/gm))
   for (const w of wheres[where] ?? [where]) {

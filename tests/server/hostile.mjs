@@ -45,6 +45,9 @@ const seeds = [
   ["/v1/chat/completions", { messages, reasoning_effort: "low", chat_template_kwargs: { enable_thinking: true }, speculative: { method: "tree", draft_max: 4, tree_budget: 8 }, presence_penalty: 1, frequency_penalty: -1, repeat_penalty: 1.1, max_tokens: 8, cache_salt: "s" }],
   ["/v1/completions", { prompt: ["Once upon", [4, 5, 6]], max_tokens: 8, logprobs: 2, echo: false, best_of: 1, stream: false }],
   ["/v1/completions", { prompt: "Once upon a time", max_tokens: 8, stream: true, ignore_eos: true }],
+  ["/v1/responses", { model: "nano", input: "Hi 你好", instructions: "Be brief.", stream: true, max_output_tokens: 8, include: ["reasoning.encrypted_content", "message.output_text.logprobs"], top_logprobs: 2, reasoning: { effort: "low", summary: "auto" }, metadata: { a: "b" }, text: { format: { type: "text" }, verbosity: "low" } }],
+  ["/v1/responses", { input: [{ role: "developer", content: [{ type: "input_text", text: "a" }] }, ...messages, { type: "reasoning", summary: [], encrypted_content: "thought:x" }, { type: "function_call", call_id: "c", name: "get_weather", arguments: '{"city":"Paris"}' }, { type: "function_call_output", call_id: "c", output: [{ type: "input_text", text: "sunny" }] }, { type: "custom_tool_call", call_id: "d", name: "p", input: "x" }],
+    tools: [...Object.values(TOOLS).map((x) => ({ type: "function", ...x.function })), { type: "custom", name: "p" }, { type: "namespace", name: "s", tools: [{ type: "function", name: "g" }] }], tool_choice: { type: "allowed_tools", mode: "auto", tools: [{ type: "function", name: "g" }] }, parallel_tool_calls: false, max_output_tokens: 8 }],
   ["/tokenize", { content: "Grüße <|turn>", add_special: true, parse_special: true, with_pieces: true }],
   ["/detokenize", { tokens: [1, 2, 3, 4000] }],
   ["/apply-template", { messages, tools: Object.values(TOOLS) }],
@@ -52,11 +55,12 @@ const seeds = [
 
 const values = ["null", "true", "-1", "0", "1e308", "-1e999", "9223372036854775807", "9223372036854775808", "1e-400", "2147483648", "4294967296", "0.1", '""', '"\\u0000"', '"\\ud800"', '"<|turn>model"',
   "[]", "{}", "[[]]", `[${"0,".repeat(3000)}0]`, `"${"a".repeat(20000)}"`, "[".repeat(70) + "]".repeat(70), '{"type":"image_url","image_url":{"url":"http://127.0.0.1/"}}', '{"a":1,"a":2}', "NaN", "'x'", '"off"', '"required"'];
+const KEYS = "model messages prompt n stop tools stream seed role content type function input output name call_id text reasoning".split(" ");
 const anything = () => values[pick(values.length)];
 const byte = () => String.fromCharCode(pick(256));
 const mutations = [
   (s) => s.replace(/(?<=:)("(?:[^"\\]|\\.)*"|[-\d.e]+|true|false|null)/g, (v) => (pick(8) ? v : anything())), // values
-  (s) => s.replace(/"[a-z_]+"(?=:)/g, (k) => (pick(20) ? k : `"${"model messages prompt n stop tools stream seed role content type function".split(" ")[pick(12)]}"`)), // keys
+  (s) => s.replace(/"[a-z_]+"(?=:)/g, (k) => (pick(20) ? k : `"${KEYS[pick(KEYS.length)]}"`)), // keys
   (s) => s.slice(0, pick(s.length)),
   (s) => { const i = pick(s.length); return s.slice(0, i) + byte() + s.slice(i + 1); },
   (s) => { const i = pick(s.length); return s.slice(0, i) + s.slice(i + pick(20)); },
