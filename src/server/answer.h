@@ -40,7 +40,7 @@ struct server_choice {
     bool    lost;                /* some of it found no room */
     size_t  n_chars;             /* told, of a text completion */
     size_t  sent, sent_logprobs; /* bytes of the open item, of a response */
-    int     n_items, n_events;   /* closed; told */
+    int     n_items, n_events;   /* closed, blocks of a message too; told */
     double  polled_s;            /* when there were tokens last; 0: never */
     int32_t n_tokens;
 };

@@ -26,12 +26,17 @@ bool error_context(server_error *x, const char *param, const char *noun, int n_c
 
 bool error_shutting_down(server_error *x)
 {
-    return error_set(x, 503, NULL, "unavailable", "The server is shutting down.");
+    return error_set(x, 503, NULL, "draining", "The server is shutting down.");
 }
 
 bool error_drained(server_error *x)
 {
     return error_set(x, 503, NULL, "draining", "The server takes no new requests now. Please try again later.");
+}
+
+bool error_no_media(server_error *x, const char *param)
+{
+    return error_set(x, 400, param, "unsupported_value", "This model is given text only: no images, audio or video.");
 }
 
 /* What a request meets that was let into the queue and out of it again is no fault of its own: 503, not 429. What goes

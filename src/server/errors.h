@@ -22,7 +22,8 @@ bool error_set(server_error *x, int status, const char *param, const char *code,
 /* From below: while a request is made (running: false) or of an answer that was begun. */
 bool error_take(server_error *x, const err *why, const char *param, bool running);
 bool error_shutting_down(server_error *x);
-bool error_drained(server_error *x); /* an operator has said so */
+bool error_drained(server_error *x);                     /* an operator has said so */
+bool error_no_media(server_error *x, const char *param); /* a part of the prompt is no text */
 /* The prompt leaves no room to answer. */
 bool error_context(server_error *x, const char *param, const char *noun, int n_ctx, size_t n_prompt);
 

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "chat/chat.h"
+#include "tok/stop.h"
 
 #include "tandem.h"
 
@@ -75,6 +76,18 @@ const field_info field_table[] = {
     {"speculative.chain_seed", FIELD_BOOL,  FIELD_ANSWERS, 0, 1, 1, AT(chain_seed), "start a tree with the likeliest chain"},
     {"speculative.draft_noise", FIELD_REAL, FIELD_ANSWERS, 0, 1, 0, AT(draft_noise), "share of the temperature that guesses are picked at"},
     {"cache_salt",            FIELD_STRING, FIELD_ANSWERS, 1, 256, 0, AT(cache_salt), "prefixes are shared only where it is the same"},
+    {"messages",              FIELD_ARRAY,  FIELD_MESSAGES, 1, CHAT_MAX_MESSAGES, 0, AT(messages), "the conversation"},
+    {"system",                FIELD_ANY,    FIELD_MESSAGES, 0, 0, 0, AT(system), "a text, or a list of text blocks"},
+    {"max_tokens",            FIELD_MOST,   FIELD_MESSAGES, 0, INT32_MAX, NONE, AT(max_tokens), "cut to what the context has left"},
+    {"stop_sequences",        FIELD_ARRAY,  FIELD_MESSAGES, 0, STOP_MAX_STRINGS, 0, AT(stop), "texts of 1 to 256 bytes"},
+    {"tools",                 FIELD_ARRAY,  FIELD_MESSAGES, 0, 1024, 0, AT(tools), "tools that may be used"},
+    {"tool_choice",           FIELD_OBJECT, FIELD_MESSAGES, 0, 16, 0, AT(tool_choice), "type"},
+    {"tool_choice.type",      FIELD_STRING, FIELD_MESSAGES, 0, 32, 0, AT(choice_type), "auto, any, tool or none"},
+    {"tool_choice.name",      FIELD_STRING, FIELD_MESSAGES, 1, 256, 0, AT(choice_name), "of a tool that must be used"},
+    {"tool_choice.disable_parallel_tool_use", FIELD_BOOL, FIELD_MESSAGES, 0, 1, 0, AT(one_tool_call), "the answer ends with its first call"},
+    {"thinking",              FIELD_OBJECT, FIELD_MESSAGES, 0, 16, 0, AT(thinking), "type"},
+    {"thinking.type",         FIELD_STRING, FIELD_MESSAGES, 0, 32, 0, AT(thinking_type), "enabled or adaptive: think first; disabled"},
+    {"thread",                FIELD_ANY,    FIELD_MESSAGES, 0, 0, 0, AT(thread), "only null: conversations are not kept"},
     {"echo",                  FIELD_BOOL,   FIELD_TEXT, 0, 0, 0, AT(echo), "only false"},
     {"content",               FIELD_STRING, FIELD_TOKENIZE, 0, TOK_MAX_INPUT, 0, AT(content), "the text"},
     {"add_special",           FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 0, AT(add_special), "begin with the token that begins a sequence"},

@@ -33,9 +33,10 @@ typedef enum {
 
 typedef struct {
     str model, reasoning_effort, cache_salt, spec_method, response_type, suffix;
+    str choice_type, choice_name, thinking_type; /* of Anthropic's tool_choice and thinking */
     int stream, include_usage, want_logprobs, parallel_tool_calls, enable_thinking, kwargs_thinking, kwargs_preserve,
         kwargs_prompt, ignore_eos, echo;
-    int     chain_seed;
+    int     chain_seed, one_tool_call;
     int64_t n, best_of, max_tokens, max_completion_tokens, top_k, seed, top_logprobs, text_logprobs;
     int64_t draft_max, tree_budget;
     double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty, tree_temp, draft_noise;
@@ -44,7 +45,7 @@ typedef struct {
     int               add_special, parse_special, with_pieces;
     const json_value *tokens;
     const json_value *messages, *prompt, *stop, *logit_bias, *tools, *tool_choice, *speculative;
-    const json_value *stream_options, *chat_template_kwargs, *response_format;
+    const json_value *stream_options, *chat_template_kwargs, *response_format, *system, *thinking, *thread;
 
     str               instructions, summary; /* of a response */
     int               background;

@@ -32,8 +32,10 @@ typedef struct {
     void (*put_whole)(reply *r, server_choice *all, int n); /* one object */
     /* An error's body; with choices, what they used is beside it. */
     void (*put_error)(buf *out, const server_choice *all, int n, const server_error *why);
+    int         overloaded; /* the status of a server that has no room, in place of 503; 0: none */
+    const char *id_field;   /* that has the request's id, too; NULL: none */
 } reply_form;
-extern const reply_form reply_chat, reply_text, reply_responses;
+extern const reply_form reply_chat, reply_text, reply_messages, reply_responses;
 
 struct reply {
     const reply_form     *form;

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "chat/gemma4.h"
+#include "server/messages.h"
 #include "server/responses.h"
 
 #include <math.h>
@@ -54,10 +55,11 @@ static bool no_memory(server_error *why) { return error_take(why, &(err){.code =
 /* --- stop strings -------------------------------------------------------------------------------*/
 static bool add_stop(server_request *r, const json_value *v, server_error *why)
 {
+    const char *field = r->where == FIELD_MESSAGES ? "stop_sequences" : "stop";
     if (v->kind != JSON_STRING || !v->s.n || v->s.n > STOP_MAX_BYTES || memchr(v->s.s, 0, v->s.n) ||
         r->n_stop == STOP_MAX_STRINGS)
-        return error_set(why, 400, "stop", NULL, "'stop' must be a string, or a list of up to %d, of 1 to %d bytes.",
-                         STOP_MAX_STRINGS, STOP_MAX_BYTES);
+        return error_set(why, 400, field, NULL, "'%s' must be a string, or a list of up to %d, of 1 to %d bytes.",
+                         field, STOP_MAX_STRINGS, STOP_MAX_BYTES);
     char *copy = arena_str(&r->mem, v->s);
     if (!copy) return no_memory(why);
     r->stop[r->n_stop]        = (str){copy, v->s.n};
@@ -232,7 +234,11 @@ const char *request_param(const server_request *r)
 
 static bool check_context(const server_request *r, const tandem *t, size_t n, server_error *why)
 {
-    if (n + (r->ask.max_tokens != 0) <= (size_t)t->info.n_ctx) return true;
+    size_t most = (size_t)t->info.n_ctx - (r->ask.max_tokens != 0);
+    if (n <= most) return true;
+    if (r->where == FIELD_MESSAGES)
+        return error_set(why, 400, "messages", "context_length_exceeded",
+                         "prompt is too long: %zu tokens > %zu maximum", n, most);
     return error_context(why, request_param(r), r->chat ? "messages" : "prompt", t->info.n_ctx, n);
 }
 
@@ -262,17 +268,17 @@ static bool render(server_request *r, const tandem *t, server_error *why)
     if (!engine_check_format(t, &e)) return error_take(why, &e, request_param(r), false);
     chat_apply_wishes(r->chat, &o);
     if (!chat_render_ids(&r->rendered, t->tok, r->chat, &o, &e)) return error_take(why, &e, request_param(r), false);
-    if (r->rendered.n_media)
-        return error_set(why, 400, request_param(r), "unsupported_value",
-                         "This model is given text only: no images, audio or video.");
+    if (r->rendered.n_media) return error_no_media(why, request_param(r));
     r->in_thought = r->rendered.in_thought;
     r->prompt[0]  = (server_prompt){r->rendered.ids.p, r->rendered.ids.n};
-    return check_context(r, t, r->rendered.ids.n, why);
+    return true;
 }
 
 static bool parse_chat(server_request *r, const json_value *body, server_error *why)
 {
     err e = {0};
+    if (r->where == FIELD_MESSAGES) return messages_chat(&r->chat, &r->mem, &r->f, why);
+    if (r->where == FIELD_RESPONSES) return responses_read(r, why);
     if (!r->f.messages)
         return error_set(why, 400, "messages", NULL, "'messages' must be a list with at least one message.");
     return chat_parse(&r->chat, &r->mem, body, &e) || blame_path(why, &e);
@@ -282,7 +288,7 @@ static bool read_messages(server_request *r, const json_value *body, server_erro
 {
     chat_wish effort = CHAT_UNSAID;
     if (!check_tool_choice(r, why) || !check_format(r, why) || !read_effort(r, &effort, why)) return false;
-    if (!(r->where == FIELD_RESPONSES ? responses_read(r, why) : parse_chat(r, body, why))) return false;
+    if (!parse_chat(r, body, why)) return false;
     if (!r->chat->thinking) r->chat->thinking = effort;
     if (is_word(r->f.tool_choice, "none")) r->chat->n_tools = 0;
     r->one_call = !r->f.parallel_tool_calls;
@@ -291,7 +297,10 @@ static bool read_messages(server_request *r, const json_value *body, server_erro
 
 static bool read_chat(server_request *r, const tandem *t, const json_value *body, server_error *why)
 {
-    return read_messages(r, body, why) && take_prompts(r, 1, why) && render(r, t, why);
+    if (r->where == FIELD_MESSAGES && r->f.max_tokens == FIELD_ABSENT)
+        return error_set(why, 400, "max_tokens", NULL, "'max_tokens' is missing.");
+    return read_messages(r, body, why) && take_prompts(r, 1, why) && render(r, t, why) &&
+           check_context(r, t, r->prompt[0].n, why);
 }
 
 static bool bad_prompt(server_error *why)
@@ -384,7 +393,9 @@ static bool open_body(server_request *r, const tandem *t, const json_value **bod
     if ((*body)->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
     if (!t->tok) return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
     r->root = *body;
-    return fields_read(&r->f, *body, r->where, why) && (r->where != FIELD_RESPONSES || responses_translate(r, why));
+    if (!fields_read(&r->f, *body, r->where, why)) return false;
+    if (r->where == FIELD_MESSAGES) return messages_options(&r->f, &r->mem, why);
+    return r->where != FIELD_RESPONSES || responses_translate(r, why);
 }
 
 bool request_open(server_request *r, const tandem *t, server_error *why)
@@ -402,6 +413,15 @@ bool request_render(server_request *r, const tandem *t, buf *out, server_error *
     chat_apply_wishes(r->chat, &o);
     return (engine_check_format(t, &e) && chat_render_text(out, r->chat, &o, &e)) ||
            error_take(why, &e, "messages", false);
+}
+
+bool request_count(server_request *r, const tandem *t, size_t *n, server_error *why)
+{
+    const json_value *body;
+    if (!open_body(r, t, &body, why) || !read_messages(r, body, why) || !take_prompts(r, 1, why) || !render(r, t, why))
+        return false;
+    *n = r->prompt[0].n;
+    return true;
 }
 
 bool request_read(server_request *r, const tandem *t, str key, server_error *why)

@@ -52,6 +52,7 @@ const char *request_param(const server_request *r);
 bool request_open(server_request *r, const tandem *t, server_error *why);
 /* A chat's prompt as text, with its markers written out: appended to out. */
 bool request_render(server_request *r, const tandem *t, buf *out, server_error *why);
+bool request_count(server_request *r, const tandem *t, size_t *n, server_error *why); /* tokens of a chat's prompt */
 /* key: the name of the key that the request came with, or empty. */
 bool request_read(server_request *r, const tandem *t, str key, server_error *why);
 #endif

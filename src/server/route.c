@@ -11,6 +11,8 @@ const route_info route_table[] = {
     {"POST", "/chat/completions", ROUTE_KEY, completion_chat, SIZE_MAX, &reply_chat},
     {"POST", "/completions", ROUTE_KEY, completion_text, SIZE_MAX, &reply_text},
     {"POST", "/responses", ROUTE_KEY, completion_responses, SIZE_MAX, &reply_responses},
+    {"POST", "/messages", ROUTE_KEY, completion_messages, SIZE_MAX, &reply_messages},
+    {"POST", "/messages/count_tokens", ROUTE_KEY, endpoint_count, TEXT_MAX_BODY, &reply_messages},
     {"POST", "/tokenize", ROUTE_KEY, endpoint_tokenize, TEXT_MAX_BODY, NULL},
     {"POST", "/detokenize", ROUTE_KEY, endpoint_detokenize, TEXT_MAX_BODY, NULL},
     {"POST", "/apply-template", ROUTE_KEY, endpoint_template, TEXT_MAX_BODY, NULL},
@@ -38,15 +40,23 @@ static bool is_allowed_origin(const server *s, str origin)
     return s->opt->cors && origin.s && (!strcmp(s->opt->cors, "*") || str_is(origin, s->opt->cors));
 }
 
+static const reply_form *form_of(const server_call *c)
+{
+    return c->route && c->route->form ? c->route->form : &reply_chat;
+}
+
 int server_fields_for(server *s, server_call *c, http_field *out)
 {
-    int n    = 0;
-    out[n++] = (http_field){STR("X-Request-Id"), str_of(c->id)};
+    int         n     = 0;
+    const char *again = form_of(c)->id_field;
+    out[n++]          = (http_field){STR("X-Request-Id"), str_of(c->id)};
+    if (again) out[n++] = (http_field){str_of(again), str_of(c->id)};
     if (s->replica_id[0]) out[n++] = (http_field){STR("X-Replica-Id"), str_of(s->replica_id)};
     if (s->opt->cors) out[n++] = (http_field){STR("Vary"), STR("Origin")};
     if (c->http && is_allowed_origin(s, http_call_field(c->http, "Origin"))) {
         out[n++] = (http_field){STR("Access-Control-Allow-Origin"), str_of(s->opt->cors)};
-        out[n++] = (http_field){STR("Access-Control-Expose-Headers"), STR("X-Request-Id, X-Replica-Id, Retry-After")};
+        out[n++] = (http_field){STR("Access-Control-Expose-Headers"),
+                                STR("X-Request-Id, Request-Id, X-Replica-Id, Retry-After")};
     }
     return n;
 }
@@ -57,11 +67,6 @@ void server_reply(server *s, server_call *c, int status, const char *type, str b
     int        n = server_fields_for(s, c, f);
     f[n++]       = (http_field){STR("Content-Type"), str_of(type)};
     http_reply(c->http, status, f, (size_t)n, body);
-}
-
-static const reply_form *form_of(const server_call *c)
-{
-    return c->route && c->route->form ? c->route->form : &reply_chat;
 }
 
 /* The fields of an error, and its body; returns how many. */
@@ -75,6 +80,13 @@ static int write_error(server *s, server_call *c, const server_error *why, const
     return n;
 }
 
+/* What waits or holds too much; a server that goes is 503 for everybody, since proxies ask another one then. */
+static int status_of(const server_call *c, const server_error *why)
+{
+    bool is_overload = why->status == 503 && why->code && !strcmp(why->code, "unavailable");
+    return is_overload && form_of(c)->overloaded ? form_of(c)->overloaded : why->status;
+}
+
 static void refuse_with(server *s, server_call *c, const server_error *why, const server_choice *all, int n_all,
                         http_field more)
 {
@@ -83,7 +95,7 @@ static void refuse_with(server *s, server_call *c, const server_error *why, cons
     buf_init(&body, 1 << 16);
     int n = write_error(s, c, why, all, n_all, f, &body);
     if (more.name.n) f[n++] = more;
-    http_reply(c->http, why->status, f, (size_t)n, buf_str(&body));
+    http_reply(c->http, status_of(c, why), f, (size_t)n, buf_str(&body));
     buf_deinit(&body);
 }
 

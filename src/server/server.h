@@ -121,6 +121,7 @@ bool server_is_loaded(const server *s, server_error *why);        /* or it is lo
 void completion_chat(server *s, server_call *c);
 void completion_text(server *s, server_call *c);
 void completion_responses(server *s, server_call *c);
+void completion_messages(server *s, server_call *c);
 void completion_left(completion *x, bool delivered); /* its call ended */
 void completion_pump(completion *x);                 /* there is room, or there may be tokens; x may go */
 void completions_pump(server *s);

@@ -106,6 +106,14 @@ bool text_template(server_request *r, const tandem *t, buf *out, server_error *w
     return ok && check_room(out, why);
 }
 
+bool text_count(server_request *r, const tandem *t, buf *out, server_error *why)
+{
+    size_t n;
+    if (!request_count(r, t, &n, why)) return false;
+    buf_printf(out, "{\"input_tokens\":%zu}", n);
+    return check_room(out, why);
+}
+
 /* --- calls ----------------------------------------------------------------------------------------*/
 struct text_job {
     work_item      item;
@@ -187,3 +195,4 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
 void endpoint_tokenize(server *s, server_call *c) { start(s, c, FIELD_TOKENIZE, text_tokenize); }
 void endpoint_detokenize(server *s, server_call *c) { start(s, c, FIELD_DETOKENIZE, text_detokenize); }
 void endpoint_template(server *s, server_call *c) { start(s, c, FIELD_CHAT, text_template); }
+void endpoint_count(server *s, server_call *c) { start(s, c, FIELD_MESSAGES, text_count); }

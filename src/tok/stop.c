@@ -18,12 +18,15 @@ static size_t longest_start(const char *held, size_t n, str s)
 }
 
 /* held[0 .. n) ends in a stop string (its length to *cut), or its last *keep bytes may be the start of one. */
-static bool judge(const stop_match *m, const char *held, size_t n, size_t *cut, size_t *keep)
+static bool judge(stop_match *m, const char *held, size_t n, size_t *cut, size_t *keep)
 {
     *cut = *keep = 0;
     for (int i = 0; i < m->n_strings; i++) {
         size_t len = longest_start(held, n, m->string[i]);
-        if (len == m->string[i].n && len > *cut) *cut = len;
+        if (len == m->string[i].n && len > *cut) {
+            *cut     = len;
+            m->which = i;
+        }
         if (len > *keep) *keep = len;
     }
     return *cut > 0;

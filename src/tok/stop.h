@@ -15,6 +15,7 @@ typedef struct {
     char   held[STOP_MAX_BYTES];
     size_t n_held;
     bool   found; /* all that follows is swallowed */
+    int    which; /* was found */
 } stop_match;
 
 void stop_init(stop_match *m);
