@@ -16,7 +16,7 @@ const server = await serve(tandem, ["--ctx", "1024", "--set", "request_timeout_m
 
 const SECRET = "QZXJVKWQ"; // no answer of the model has it
 const HANG_MS = 30000;
-const STATUS = new Set([200, 400, 401, 404, 405, 408, 411, 413, 414, 415, 417, 422, 426, 429, 431, 500, 501, 503, 504, 505]);
+const STATUS = new Set([200, 400, 401, 404, 405, 408, 411, 413, 414, 415, 417, 422, 426, 429, 431, 500, 501, 503, 504, 505, 529]);
 
 // --- the victim
 const secret = { messages: [{ role: "user", content: `My name is ${SECRET}. What is 27 plus 58?` }], temperature: 0, max_tokens: 40 };
@@ -48,6 +48,9 @@ const seeds = [
   ["/v1/responses", { model: "nano", input: "Hi 你好", instructions: "Be brief.", stream: true, max_output_tokens: 8, include: ["reasoning.encrypted_content", "message.output_text.logprobs"], top_logprobs: 2, reasoning: { effort: "low", summary: "auto" }, metadata: { a: "b" }, text: { format: { type: "text" }, verbosity: "low" } }],
   ["/v1/responses", { input: [{ role: "developer", content: [{ type: "input_text", text: "a" }] }, ...messages, { type: "reasoning", summary: [], encrypted_content: "thought:x" }, { type: "function_call", call_id: "c", name: "get_weather", arguments: '{"city":"Paris"}' }, { type: "function_call_output", call_id: "c", output: [{ type: "input_text", text: "sunny" }] }, { type: "custom_tool_call", call_id: "d", name: "p", input: "x" }],
     tools: [...Object.values(TOOLS).map((x) => ({ type: "function", ...x.function })), { type: "custom", name: "p" }, { type: "namespace", name: "s", tools: [{ type: "function", name: "g" }] }], tool_choice: { type: "allowed_tools", mode: "auto", tools: [{ type: "function", name: "g" }] }, parallel_tool_calls: false, max_output_tokens: 8 }],
+  ["/v1/messages", { system: [{ type: "text", text: "a" }], messages: [{ role: "user", content: [{ type: "text", text: "What is 27 plus 58? 🦙" }] }], stream: true, max_tokens: 8, stop_sequences: ["x"], thinking: { type: "adaptive" }, temperature: 0.5 }],
+  ["/v1/messages?beta=true", { messages: [...messages, { role: "assistant", content: [{ type: "thinking", thinking: "a", signature: "b" }, { type: "tool_use", id: "t1", name: "get_weather", input: { city: "Paris" } }] }, { role: "user", content: [{ type: "tool_result", tool_use_id: "t1", is_error: true, content: [{ type: "text", text: "sunny" }] }] }, { role: "system", content: "b" }], tools: [{ name: "get_weather", input_schema: { type: "object", properties: { city: { type: "string" } } } }], tool_choice: { type: "auto", disable_parallel_tool_use: true }, max_tokens: 8 }],
+  ["/v1/messages/count_tokens", { system: "a", messages, tools: [{ type: "web_search_20250305", name: "web_search" }] }],
   ["/tokenize", { content: "Grüße <|turn>", add_special: true, parse_special: true, with_pieces: true }],
   ["/detokenize", { tokens: [1, 2, 3, 4000] }],
   ["/apply-template", { messages, tools: Object.values(TOOLS) }],

@@ -1,9 +1,5 @@
 /* Completions over HTTP: a stream's pieces, joined, are the whole reply, byte for byte; what is wrong is refused by name. */
-#include "base/fault.h"
 #include "server_rig.h"
-
-#include <poll.h>
-#include <sys/socket.h>
 
 #define WEATHER                                                                                                        \
     "{\"type\":\"function\",\"function\":{\"name\":\"get_time\",\"description\":\"Time in a city\",\"parameters\":"    \
@@ -396,21 +392,6 @@ static bool told_whole(rig_reply *a, buf *content, size_t *n_logprobs)
     return done;
 }
 
-/* The nth allocation fails while the server is asked, and none of the client's. */
-static void ask_with_fault(const server_rig *r, const char *body, long nth, rig_reply *out)
-{
-    char          all[1024];
-    struct pollfd p = {.fd = rig_connect(r), .events = POLLRDHUP};
-    int           n = snprintf(all, sizeof all,
-                               "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
-                               chat_path, strlen(body), body);
-    fault_fail_nth(nth);
-    (void)!send(p.fd, all, (size_t)n, MSG_NOSIGNAL);
-    poll(&p, 1, 10000);
-    fault_fail_nth(0);
-    rig_read(p.fd, out);
-}
-
 TEST(server_tells_no_answer_that_lost_bytes)
 {
     static const char members[] = "\"logprobs\":true,\"top_logprobs\":2,\"stop\":\"carry\"," SUM "}";
@@ -433,7 +414,7 @@ TEST(server_tells_no_answer_that_lost_bytes)
     for (long nth = 1; nth <= 240; nth++) {
         bool streams = nth % 2;
         snprintf(body, sizeof body, "{\"stream\":%s,%s", streams ? "true" : "false", members);
-        ask_with_fault(&r, body, 1 + nth / 2, &a);
+        rig_post_with_fault(&r, chat_path, body, 1 + nth / 2, &a);
         buf_clear(&got);
         bool whole = told_whole(&a, &got, &n_got);
         CHECK_MSG(!whole || (str_eq(buf_str(&got), buf_str(&want)) && n_got == n_want), "%ld: '%.*s', %zu of %zu", nth,

@@ -1,8 +1,10 @@
 #include "server_rig.h"
 
 #include "../sched/engine_rig.h"
+#include "base/fault.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -227,4 +229,18 @@ bool rig_event(const rig_reply *r, size_t *at, str *data)
         return true;
     }
     return false;
+}
+
+void rig_post_with_fault(const server_rig *r, const char *path, const char *body, long nth, rig_reply *out)
+{
+    char          all[1024];
+    struct pollfd p = {.fd = rig_connect(r), .events = POLLRDHUP};
+    int           n = snprintf(all, sizeof all,
+                               "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s", path,
+                               strlen(body), body);
+    fault_fail_nth(nth);
+    (void)!send(p.fd, all, (size_t)n, MSG_NOSIGNAL);
+    poll(&p, 1, 10000);
+    fault_fail_nth(0);
+    rig_read(p.fd, out);
 }

@@ -41,6 +41,8 @@ void rig_read(int fd, rig_reply *out);
 void rig_ask(const server_rig *r, const char *method, const char *path, const char *fields, const char *body,
              rig_reply *out);
 void rig_post(const server_rig *r, const char *path, const char *body, rig_reply *out);
+/* The nth allocation fails while the server is asked, and none of the client's. */
+void rig_post_with_fault(const server_rig *r, const char *path, const char *body, long nth, rig_reply *out);
 str  rig_field(const rig_reply *r, const char *name);
 /* The body as JSON; NULL when it is none. */
 const json_value *rig_json(rig_reply *r);
