@@ -2,23 +2,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "load/prompts.h"
 
 enum { MAX_TOKENS = 1 << 24 };
-
-static const char *const own_prompts[] = {
-    "What is 27 plus 58?",
-    "What is 318 plus 476?",
-    "Count from 3 to 14.",
-    "Sort these numbers: 42 7 19 3 88",
-    "Tell me a story about a fox and a bird.",
-    "How many minutes are 3 hours?",
-    "Which is larger, 58 or 85?",
-    "Write a Python function that adds two numbers.",
-    "Make a table of the numbers 1 to 4 and their squares.",
-    "Hello! How are you?",
-    "Name: Anna. Age: 34. City: Rome. Write this as JSON.",
-    "What colour is the sky?",
-};
 
 static chat_prompt *add_prompt(prompt_set *s, err *e)
 {
@@ -71,8 +57,8 @@ bool prompt_set_fill(prompt_set *s, const prompt_source *from, err *e)
 {
     if (from->n_random) return add_random(s, from, e);
     if (from->file) return read_file(s, from, e);
-    for (size_t i = 0; i < COUNT(own_prompts); i++)
-        if (!add_text(s, from, str_of(own_prompts[i]), e)) return false;
+    for (const char *const *p = load_own_prompts; *p; p++)
+        if (!add_text(s, from, str_of(*p), e)) return false;
     return true;
 }
 

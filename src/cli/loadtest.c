@@ -452,8 +452,11 @@ static void put_table(job *j, buf *out)
     put_what(j, out);
     load_put_head(out);
     for (int k = 0; k < j->n_done; k++) {
-        char users[16];
-        snprintf(users, sizeof users, "%d", j->level[k]);
+        char users[32];
+        if (flags.rate > 0)
+            snprintf(users, sizeof users, "%.5g/s", (double)flags.rate);
+        else
+            snprintf(users, sizeof users, "%d", j->level[k]);
         for (int i = 0; i < j->n_arms; i++) {
             load_put_row(out, users, j->name[i], &j->tally[k][i]);
             load_put_reasons(out, &j->tally[k][i]);

@@ -412,10 +412,10 @@ static bool is_late(const http_client *c, const http_fetch *f, err *e)
     const wire *l = f->wire;
     if (c->now > f->deadline) return err_set(e, ERR_IO, "there was no whole answer within %g s", c->o.total_s), true;
     bool connecting = l && (l->phase == WIRE_CONNECTING || l->phase == WIRE_SHAKING);
-    if (connecting && c->now > l->began + c->o.connect_s)
-        return err_set(e, ERR_IO, "cannot connect to %s port %d within %g s", c->url.host, c->url.port, c->o.connect_s),
-               true;
-    return false;
+    if (!connecting || c->now <= l->began + c->o.connect_s) return false;
+    err_set(e, ERR_IO, "%s %s port %d within %g s", l->phase == WIRE_SHAKING ? "no TLS with" : "cannot connect to",
+            c->url.host, c->url.port, c->o.connect_s);
+    return true;
 }
 
 /* A handler may start and cancel fetches: after each call the search begins anew. */

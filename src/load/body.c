@@ -83,7 +83,7 @@ static void put_options(body *b, int max_tokens)
     if (max_tokens && is_ours(b, "max_tokens")) json_member_int(&b->w, "max_tokens", max_tokens);
     if (max_tokens && !a->may_end && is_ours(b, "ignore_eos")) json_member_bool(&b->w, "ignore_eos", true);
     if (a->has_temp && is_ours(b, "temperature")) json_member_real(&b->w, "temperature", a->temp);
-    if (a->has_seed && is_ours(b, "seed")) json_member_int(&b->w, "seed", (int64_t)(a->seed >> 1));
+    if (a->has_seed && is_ours(b, "seed")) json_member_int(&b->w, "seed", (int64_t)(a->seed & INT64_MAX));
     for (size_t i = 0; a->extra && i < a->extra->n; i++) {
         json_key_str(&b->w, a->extra->member[i].key);
         json_put_value(&b->w, &a->extra->member[i].value);

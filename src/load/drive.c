@@ -60,17 +60,26 @@ static bool get_page(load_server *s, const char *path, page *p, err *e)
 }
 
 /* --- opening ------------------------------------------------------------------------------------*/
+static bool take_model(load_server *s, const json_value *v, err *e)
+{
+    const json_value *list = json_get(v, "data");
+    const json_value *id   = list && list->kind == JSON_ARRAY && list->n ? json_get(&list->item[0], "id") : NULL;
+    if (!id || id->kind != JSON_STRING || !id->s.n || id->s.n > MAX_MODEL)
+        return err_set(e, ERR_FORMAT, "its list of models names none: give --model");
+    memcpy(s->model, id->s.s, id->s.n);
+    return true;
+}
+
 static bool read_model(load_server *s, str body, err *e)
 {
     const json_value *v;
     arena             mem;
     arena_init(&mem, MAX_PAGE);
-    const json_value *list = json_parse(&v, &mem, body, NULL, NULL) ? json_get(v, "data") : NULL;
-    const json_value *id   = list && list->kind == JSON_ARRAY && list->n ? json_get(&list->item[0], "id") : NULL;
-    bool              ok   = id && id->kind == JSON_STRING && id->s.n && id->s.n <= MAX_MODEL;
-    if (ok) memcpy(s->model, id->s.s, id->s.n);
+    bool ok = json_parse(&v, &mem, body, NULL, NULL)
+                  ? take_model(s, v, e)
+                  : err_set(e, ERR_FORMAT, "its list of models is not JSON: this is no server for OpenAI's clients");
     arena_deinit(&mem);
-    return ok || err_set(e, ERR_FORMAT, "its list of models has none: name one with --model");
+    return ok;
 }
 
 static bool ask_model(load_server *s, err *e)

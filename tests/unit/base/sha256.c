@@ -1,6 +1,5 @@
 #include "base/sha256.h"
 
-#include "figures/stats.h"
 #include "test.h"
 
 static void check_hash(test_case *t, const char *text, size_t times, size_t piece, const char *want)
@@ -18,7 +17,7 @@ static void check_hash(test_case *t, const char *text, size_t times, size_t piec
 }
 
 /* The examples of the standard, in pieces of all sizes around a block. */
-TEST(bench_sha256)
+TEST(sha256)
 {
     static const char two[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
     for (size_t piece = 1; piece < 200; piece++) {
@@ -27,16 +26,4 @@ TEST(bench_sha256)
     }
     check_hash(t, "abc", 0, 1, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     check_hash(t, "a", 1000000, 4096, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
-}
-
-TEST(bench_medians)
-{
-    double   x[] = {9, 1, 5, 3, 7, 2, 8, 4, 6};
-    interval i   = stats_median(x, 9);
-    CHECK_NEAR(i.median, 5, 0);
-    CHECK_NEAR(i.low, 2, 0); /* with nine the second and the eighth: 2 * (1 + 9) / 512 is 4% */
-    CHECK_NEAR(i.high, 8, 0);
-    i = stats_median((double[]){4, 2}, 2);
-    CHECK_NEAR(i.median, 3, 0);
-    CHECK(isnan(stats_median(x, 0).median));
 }

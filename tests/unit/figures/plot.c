@@ -76,7 +76,7 @@ static bool well_formed(str s)
     return depth == 0 && roots == 1;
 }
 
-TEST(bench_plot_checker_can_fail)
+TEST(plot_checker_can_fail)
 {
     CHECK(well_formed(STR("<a b=\"c\"><d/>x &#38; y</a>\n")));
     CHECK(!well_formed(STR("<a><b></a></b>")));
@@ -97,7 +97,7 @@ static void draw(test_case *t, const char *json, buf *out)
     mem_free(p);
 }
 
-TEST(bench_plot_curves)
+TEST(plot_curves)
 {
     buf out;
     buf_init(&out, 1 << 20);
@@ -116,7 +116,7 @@ TEST(bench_plot_curves)
     buf_deinit(&out);
 }
 
-TEST(bench_plot_bars)
+TEST(plot_bars)
 {
     buf out;
     buf_init(&out, 1 << 20);
@@ -129,7 +129,7 @@ TEST(bench_plot_bars)
     buf_deinit(&out);
 }
 
-TEST(bench_plot_draws_ratios_by_acceptance)
+TEST(plot_draws_ratios_by_acceptance)
 {
     static const char *const files[] = {"{\"bench\":\"spec\",\"accept\":7.7,\"arms\":[{\"name\":\"off\",\"ratio\":1},"
                                         "{\"name\":\"auto\",\"ratio\":1.4,\"ratio_low\":1.3,\"ratio_high\":1.5}]}",
@@ -150,7 +150,7 @@ TEST(bench_plot_draws_ratios_by_acceptance)
     mem_free(p);
 }
 
-TEST(bench_plot_refuses)
+TEST(plot_refuses)
 {
     static const char *const bad[] = {
         "",
