@@ -116,6 +116,7 @@ typedef struct {
     int         n_threads; /* of the processor; 0: it does not do the work */
     int         n_ctx, n_vocab, n_layers, max_lanes, step_tokens;
     uint64_t    weight_bytes, kv_bytes;
+    const char *quantisation; /* of most weights, as the file has them: "q4_0", "bf16", ... */
     bool        has_tokenizer;
     bool        has_dflash, has_mtp;
 } tandem_info;
@@ -240,8 +241,9 @@ typedef struct {
     int64_t rounds, plain_rounds; /* with guesses, without */
     int64_t drafted, accepted;
     int64_t tried_at[TANDEM_MAX_DRAFT], right_at[TANDEM_MAX_DRAFT]; /* by place in the draft */
-    int64_t rounds_by_method[TANDEM_SPEC_METHODS];
-    double  draft_s, verify_s, commit_s;
+    int64_t rounds_by_method[TANDEM_SPEC_METHODS], drafted_by_method[TANDEM_SPEC_METHODS],
+        accepted_by_method[TANDEM_SPEC_METHODS];
+    double draft_s, verify_s, commit_s;
 
     int         route;        /* tandem_method of the last round that had a choice */
     const char *route_reason; /* why it was that one; never NULL */
@@ -283,8 +285,37 @@ void tandem_ids_free(tandem_ids *ids);
 /* Settings, changed while the engine runs: from the next step or request on, or, where docs/routing.md says so, when the
  * model is opened again. They are written to settings_path where there is one; where there is none, what takes effect only
  * then is refused. tandem_settings gives all as one JSON object, like snprintf. */
-bool   tandem_set(tandem *t, const char *name, const char *value, tandem_error *e);
+bool tandem_set(tandem *t, const char *name, const char *value, tandem_error *e);
+/* An object of some of them, all or nothing; null is the default. */
+bool   tandem_set_json(tandem *t, const char *json, size_t n, tandem_error *e);
 size_t tandem_settings(const tandem *t, char *out, size_t cap);
+
+/* The last decisions on how requests were speculated, the newest first and at most n, of all requests or of the one with
+ * this id: a JSON array of what routing.jsonl has (docs/routing.md). Like snprintf. The last 1024 are kept. */
+size_t tandem_routing(const tandem *t, const char *request_id, int n, char *out, size_t cap);
+
+typedef enum {
+    TANDEM_DRAFTER_OPEN,
+    TANDEM_DRAFTER_LAZY, /* opened when a request first wants it */
+    TANDEM_DRAFTER_PARKED,
+    TANDEM_DRAFTER_FAILED, /* it could not be opened: `problem` */
+} tandem_drafter_state;
+enum { TANDEM_MAX_DRAFTERS = 2 };
+typedef struct {
+    tandem_method        method; /* TANDEM_SPEC_DFLASH, which makes trees too, or TANDEM_SPEC_MTP */
+    tandem_drafter_state state;
+    const char          *name;         /* as long as the engine */
+    const char          *quantisation; /* of most of its weights; "" where it was never open, and 0 in what follows */
+    uint64_t             weight_bytes;
+    int                  max_draft, trained_ctx; /* guesses in a row; 0: not known */
+    char                 problem[512];           /* the last one that it had; "": none */
+} tandem_drafter_info;
+int tandem_drafters(const tandem *t, tandem_drafter_info out[TANDEM_MAX_DRAFTERS]); /* how many there are */
+/* Gives a drafter's memory back, between two steps: requests go on without it, and their text is the same. Unparking
+ * opens it again, and steps wait for that; it also tries again what could not be opened. What is so already is fine. Both return
+ * when it is done. */
+bool tandem_park_drafter(tandem *t, tandem_method m, tandem_error *e);
+bool tandem_unpark_drafter(tandem *t, tandem_method m, tandem_error *e);
 
 enum { TANDEM_STEP_BUCKETS = 20, TANDEM_MAX_ROUTES = 24 };
 typedef struct {
@@ -305,7 +336,8 @@ typedef struct {
 
     int64_t rounds, plain_rounds, drafted, accepted;
     int64_t tried_at[TANDEM_MAX_DRAFT], right_at[TANDEM_MAX_DRAFT];
-    int64_t rounds_by_method[TANDEM_SPEC_METHODS];
+    int64_t rounds_by_method[TANDEM_SPEC_METHODS], drafted_by_method[TANDEM_SPEC_METHODS],
+        accepted_by_method[TANDEM_SPEC_METHODS];
     int64_t routes[TANDEM_MAX_ROUTES]; /* lane rounds by reason */
 } tandem_stats;
 void        tandem_get_stats(const tandem *t, tandem_stats *out);

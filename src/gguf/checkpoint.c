@@ -85,6 +85,19 @@ bool checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e
 
 const maps *checkpoint_files(const checkpoint *c) { return c->gguf ? gguf_files(c->gguf) : safetensors_files(c->st); }
 
+quant_type checkpoint_type(const checkpoint *c)
+{
+    size_t bytes[QUANT_TYPES] = {0};
+    int    most               = QUANT_F32;
+    for (size_t i = 0; i < tensor_count(c->tensors); i++) {
+        const tensor *t = tensor_at(c->tensors, i);
+        if (quant_name(t->type)) bytes[t->type] += t->bytes;
+    }
+    for (int i = 0; i < QUANT_TYPES; i++)
+        if (bytes[i] > bytes[most]) most = i;
+    return (quant_type)most;
+}
+
 void checkpoint_drop(const checkpoint *c, const tensor *t)
 {
     if (c->image.p)

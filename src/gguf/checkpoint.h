@@ -25,6 +25,8 @@ bool checkpoint_open(checkpoint **out, const char *path, err *e);
 bool        checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e);
 void        checkpoint_close(checkpoint *c);       /* NULL is fine */
 const maps *checkpoint_files(const checkpoint *c); /* that hold the weights */
+/* How most bytes of its tensors are stored. */
+quant_type checkpoint_type(const checkpoint *c);
 /* The tensor's pages are not needed soon: it was repacked. Reading it again is slow but right. */
 void checkpoint_drop(const checkpoint *c, const tensor *t);
 #endif

@@ -171,8 +171,9 @@ static bool open_target(target **out, const checkpoint *c, const model_options *
 static bool open_all(target **out, const checkpoint *c, const model_options *opt, err *e)
 {
     if (!open_target(out, c, opt, e)) return false;
-    target *t   = *out;
-    t->defaults = (sample_params){.top_p = 1};
+    target *t      = *out;
+    t->weight_type = checkpoint_type(c);
+    t->defaults    = (sample_params){.top_p = 1};
     if (c->gguf)
         defaults_from_gguf(&t->defaults, c->gguf);
     else

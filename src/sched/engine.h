@@ -26,4 +26,9 @@ struct tandem {
 bool engine_open_with(tandem **out, const tandem_options *o, tok *t, err *e);
 bool engine_check_format(const tandem *t, err *e);   /* that `format` is one */
 void engine_tell(tandem_error *to, const err *from); /* to may be NULL */
+/* tandem_set_json, and tandem_routing, of trees and writers. */
+bool engine_change_settings(tandem *t, const json_value *members, err *e);
+void engine_put_routing(const tandem *t, const char *request_id, int n, json_writer *w);
+/* What was changed while another engine of the same model was open, and takes effect at once. */
+void engine_carry_settings(tandem *t, const settings *from);
 #endif

@@ -92,23 +92,27 @@ static void put_outcome(json_writer *w, const routing_record *r)
     json_end(w);
 }
 
+void routing_put_record(json_writer *w, const routing_record *r, double ts)
+{
+    put_ratio(w, "ts", ts);
+    put_str(w, "event", r->end ? "end" : "route");
+    put_str(w, "request_id", r->request_id);
+    put_int(w, "ctx_len", r->ctx_len);
+    put_int(w, "active_count", r->active_count);
+    put_ratio(w, "kv_usage_ratio", r->kv_usage_ratio);
+    put_ratio(w, "projected_kv_after", r->projected_kv_after);
+    put_str(w, "routed_to", r->to.plan.method == SPEC_OFF ? "plain" : spec_method_names[r->to.plan.method]);
+    put_str(w, "reason", route_reason_names[r->to.reason]);
+    put_plan(w, &r->to);
+    if (r->end) put_outcome(w, r);
+}
+
 static void put_line(const routing_log *l, const entry *x, buf *out)
 {
-    const routing_record *r = &x->r;
-    json_writer           w;
+    json_writer w;
     json_writer_init(&w, out);
     json_begin_object(&w);
-    put_ratio(&w, "ts", x->ts);
-    put_str(&w, "event", r->end ? "end" : "route");
-    put_str(&w, "request_id", r->request_id);
-    put_int(&w, "ctx_len", r->ctx_len);
-    put_int(&w, "active_count", r->active_count);
-    put_ratio(&w, "kv_usage_ratio", r->kv_usage_ratio);
-    put_ratio(&w, "projected_kv_after", r->projected_kv_after);
-    put_str(&w, "routed_to", r->to.plan.method == SPEC_OFF ? "plain" : spec_method_names[r->to.plan.method]);
-    put_str(&w, "reason", route_reason_names[r->to.reason]);
-    put_plan(&w, &r->to);
-    if (r->end) put_outcome(&w, r);
+    routing_put_record(&w, &x->r, x->ts);
     put_str(&w, "model", l->model);
     if (l->target_mark[0]) put_str(&w, "target", l->target_mark);
     if (l->draft_mark[0]) put_str(&w, "drafter", l->draft_mark);
@@ -280,7 +284,7 @@ void routing_log_set(routing_log *l, bool on, int64_t max_bytes)
 
 int64_t routing_log_dropped(const routing_log *l) { return atomic_load(&l->n_dropped); }
 
-static double now_s(void)
+double routing_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -295,7 +299,7 @@ void routing_log_put(routing_log *l, const routing_record *r)
         atomic_fetch_add(&l->n_dropped, 1);
         return;
     }
-    l->ring[head % RING] = (entry){.r = *r, .ts = now_s()};
+    l->ring[head % RING] = (entry){.r = *r, .ts = routing_now()};
     atomic_store_explicit(&l->head, head + 1, memory_order_release);
     sem_post(&l->some);
 }

@@ -11,6 +11,7 @@
 #ifndef TANDEM_SCHED_ROUTING_LOG_H
 #define TANDEM_SCHED_ROUTING_LOG_H
 #include "sched/router.h"
+#include "json/json.h"
 
 enum { ROUTING_ID_MAX = 64, ROUTING_MARK_MAX = 96, ROUTING_LINES_MAX = 16 };
 
@@ -26,6 +27,10 @@ typedef struct {
     int64_t tokens, drafted, accepted;
     double  seconds; /* from the first token to the last */
 } routing_record;
+
+/* A line's members but for the model's, into an open object; and the time as lines have it. */
+void   routing_put_record(json_writer *w, const routing_record *r, double ts);
+double routing_now(void);
 
 typedef struct {
     const char *path; /* of the newest file */

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
+#include "sched/errand.h"
 #include "sched/queue.h"
 #include "sched/share.h"
 
@@ -17,6 +18,11 @@ _Static_assert((int)ROUTE_REASONS <= (int)TANDEM_MAX_ROUTES, "a count for each")
 const char sched_busy[] = "the server is busy; try again";
 
 enum { MAX_KINDS = 64 };
+
+typedef struct {
+    bool                there;
+    tandem_drafter_info info;
+} drafter_shown;
 
 struct sched {
     sched_options opt;
@@ -37,6 +43,9 @@ struct sched {
     double          stop_at; /* when closing: what still runs then is cancelled */
     settings        settings;
     tandem_stats    shown;
+    drafter_shown   drafter[TANDEM_MAX_DRAFTERS];
+    errands         errands; /* has a lock of its own, as the next one */
+    routing_recent  recent;
 
     /* the engine's thread */
     double          now;
@@ -54,6 +63,7 @@ struct sched {
     double          row_s;             /* seconds of a prompt row, a moving average */
     int             calm;              /* steps for which the last choice, that nobody guesses, holds */
     bool            told;              /* some job has news */
+    unsigned        drafters_seen;     /* spec_drafter_changes of what is shown */
     tandem_stats    stats;
 };
 
@@ -75,6 +85,8 @@ static void fill_usage(sched *s, tandem_job *j)
     memcpy(u->tried_at, st->tried_at, sizeof u->tried_at);
     memcpy(u->right_at, st->right_at, sizeof u->right_at);
     memcpy(u->rounds_by_method, st->by_method, sizeof u->rounds_by_method);
+    memcpy(u->drafted_by_method, st->drafted_by, sizeof u->drafted_by_method);
+    memcpy(u->accepted_by_method, st->accepted_by, sizeof u->accepted_by_method);
 }
 
 static void count_usage(tandem_stats *to, const tandem_usage *u)
@@ -87,7 +99,11 @@ static void count_usage(tandem_stats *to, const tandem_usage *u)
         to->tried_at[i] += u->tried_at[i];
         to->right_at[i] += u->right_at[i];
     }
-    for (int i = 0; i < TANDEM_SPEC_METHODS; i++) to->rounds_by_method[i] += u->rounds_by_method[i];
+    for (int i = 0; i < TANDEM_SPEC_METHODS; i++) {
+        to->rounds_by_method[i] += u->rounds_by_method[i];
+        to->drafted_by_method[i] += u->drafted_by_method[i];
+        to->accepted_by_method[i] += u->accepted_by_method[i];
+    }
 }
 
 static double share_of_pool(const sched *s, size_t bytes)
@@ -113,6 +129,7 @@ static void log_route(sched *s, const tandem_job *j, bool end)
                              .accepted           = u->accepted,
                              .seconds            = u->decode_s};
     memcpy(r.request_id, j->id, sizeof r.request_id);
+    routing_recent_put(&s->recent, &r);
     routing_log_put(s->opt.log, &r);
 }
 
@@ -121,7 +138,7 @@ static void leave_lane(sched *s, tandem_job *j)
     int i = 0;
     fill_usage(s, j);
     count_usage(&s->stats, &j->result.usage);
-    if (s->opt.log) log_route(s, j, true);
+    log_route(s, j, true);
     spec_lane_end(j->lane);
     s->calm              = 0;
     s->idle[s->n_idle++] = j->lane;
@@ -130,9 +147,41 @@ static void leave_lane(sched *s, tandem_job *j)
     memmove(&s->running[i], &s->running[i + 1], (size_t)(--s->n_running - i) * sizeof *s->running);
 }
 
+static const spec_method drafter_methods[TANDEM_MAX_DRAFTERS] = {SPEC_DFLASH, SPEC_MTP};
+
+static drafter_shown view_drafter(const sched *s, spec_method m)
+{
+    drafter_view  v;
+    drafter_shown x = {.there = spec_drafter_view(s->opt.spec, m, &v)};
+    if (!x.there) return x;
+    x.info = (tandem_drafter_info){.method       = (tandem_method)m,
+                                   .state        = (tandem_drafter_state)v.state,
+                                   .name         = v.name,
+                                   .quantisation = v.weight_bytes ? quant_name(v.type) : "",
+                                   .weight_bytes = v.weight_bytes,
+                                   .max_draft    = v.max_draft,
+                                   .trained_ctx  = v.trained_ctx};
+    snprintf(x.info.problem, sizeof x.info.problem, "%s", v.problem);
+    return x;
+}
+
+static void show_drafters(sched *s)
+{
+    unsigned now = spec_drafter_changes(s->opt.spec) + 1; /* 0: nothing was shown yet */
+    if (s->drafters_seen == now) return;
+    s->drafters_seen = now;
+    for (int i = 0; i < TANDEM_MAX_DRAFTERS; i++) {
+        drafter_shown x = view_drafter(s, drafter_methods[i]);
+        pthread_mutex_lock(&s->lock);
+        s->drafter[i] = x;
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
 /* Before a reader hears of what was counted (promise 6). */
 static void show_stats(sched *s)
 {
+    show_drafters(s);
     kv_prefix_stats tree  = spec_prefix_stats(s->opt.spec);
     tandem_stats   *st    = &s->stats;
     st->running           = s->n_running;
@@ -299,7 +348,7 @@ static void note_route(sched *s, int turn, const route *r)
     s->turn[turn].plan = r->plan;
     j->reason          = r->reason;
     s->stats.routes[r->reason]++;
-    if (s->opt.log && routing_trace_note(&j->trace, r)) log_route(s, j, false);
+    if (routing_trace_note(&j->trace, r)) log_route(s, j, false);
     if (r->reason == ROUTE_NO_ROOM && u->route_reason[0]) return; /* the end of an answer says nothing of it */
     u->route        = (int)r->plan.method;
     u->route_reason = route_reason_names[r->reason];
@@ -483,6 +532,7 @@ static void *engine_main(void *arg)
         s->now        = (double)now * 1e-9;
         atomic_store(&s->busy_since, now);
         take_mail(s);
+        if (errands_run(&s->errands)) s->now = clock_s();
         end_unwanted(s);
         admit(s);
         refuse_waiting(s);
@@ -494,6 +544,7 @@ static void *engine_main(void *arg)
         tell_owner(s);
         if (!busy && rest(s, seen)) break;
     }
+    errands_close(&s->errands);
     pthread_mutex_lock(&s->lock);
     s->stopped = true;
     atomic_store(&s->busy_since, 0);
@@ -524,12 +575,17 @@ bool sched_new(sched **out, const sched_options *o, err *e)
     s->settings = s->set = o->settings;
     s->inbox_end         = &s->inbox;
     s->classes           = policy_classes_new(MAX_KINDS);
+    errands_init(&s->errands);
+    routing_recent_init(&s->recent);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->stopped_now, NULL);
     if (job_maker_init(&s->maker, o->model, o->tok, o->n_ctx, e) && job_scratch_init(&s->scratch, o->tok, e) &&
-        take_lanes(s, e) && start_thread(s, e)) {
-        *out = s;
-        return true;
+        take_lanes(s, e)) {
+        show_drafters(s);
+        if (start_thread(s, e)) {
+            *out = s;
+            return true;
+        }
     }
     sched_free(s);
     return false;
@@ -556,6 +612,8 @@ void sched_free(sched *s)
         pthread_join(s->thread, NULL);
     }
     while (s->n_idle > 0) spec_lane_free(s->idle[--s->n_idle]);
+    routing_recent_deinit(&s->recent);
+    errands_deinit(&s->errands);
     policy_classes_free(s->classes);
     job_scratch_deinit(&s->scratch);
     job_maker_deinit(&s->maker);
@@ -628,4 +686,48 @@ void sched_get_stats(sched *s, tandem_stats *out)
     out->queued    = most(atomic_load(&s->n_live) - out->running, 0); /* also those that came during the step */
     out->busy_s    = since ? (double)(clock_ns() - since) * 1e-9 : 0;
     pthread_mutex_unlock(&s->lock);
+}
+
+size_t sched_recent(sched *s, const char *request_id, routing_seen *out, size_t max)
+{
+    return routing_recent_get(&s->recent, request_id, out, max);
+}
+
+/* --- drafters -----------------------------------------------------------------------------------*/
+int sched_drafters(sched *s, tandem_drafter_info out[TANDEM_MAX_DRAFTERS])
+{
+    int n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < TANDEM_MAX_DRAFTERS; i++)
+        if (s->drafter[i].there) out[n++] = s->drafter[i].info;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+typedef struct {
+    sched      *s;
+    spec_method method;
+    bool        park, ok;
+    err         why;
+} park_errand;
+
+static void run_park(void *ctx)
+{
+    park_errand *x = ctx;
+    x->ok          = x->park ? spec_park_one(x->s->opt.spec, x->method, &x->why)
+                             : spec_unpark_one(x->s->opt.spec, x->method, &x->why);
+    x->s->calm     = 0;
+    show_drafters(x->s);
+}
+
+static void ring(void *ctx) { bell_ring(ctx); }
+
+bool sched_park_drafter(sched *s, int method, bool park, err *e)
+{
+    park_errand x = {.s = s, .method = (spec_method)method, .park = park};
+    if (method <= SPEC_OFF || method >= SPEC_METHODS) return err_set(e, ERR_INPUT, "%d is not a method", method);
+    if (!errands_do(&s->errands, run_park, &x, ring, &s->bell))
+        return err_set(e, ERR_UNAVAILABLE, "the engine is shutting down");
+    if (!x.ok && e) *e = x.why;
+    return x.ok;
 }

@@ -8,6 +8,7 @@
 #ifndef TANDEM_SCHED_SCHED_H
 #define TANDEM_SCHED_SCHED_H
 #include "sched/job.h"
+#include "sched/routing_recent.h"
 
 enum {
     SCHED_MAX_LANES = 64,
@@ -37,6 +38,11 @@ bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e);
 void sched_get_settings(sched *s, settings *out);
 void sched_set_settings(sched *s, const settings *now); /* from the next request and the next step on */
 void sched_get_stats(sched *s, tandem_stats *out);
+/* The newest decisions first, as routing_recent_get. */
+size_t sched_recent(sched *s, const char *request_id, routing_seen *out, size_t max);
+int    sched_drafters(sched *s, tandem_drafter_info out[TANDEM_MAX_DRAFTERS]); /* how many there are */
+/* As tandem_park_drafter and tandem_unpark_drafter. */
+bool sched_park_drafter(sched *s, int method, bool park, err *e);
 
 /* What a request hears that there is no room for: nothing about anybody else (S3-X1). */
 extern const char sched_busy[];

@@ -61,7 +61,7 @@ const setting_info *setting_find(str name)
     return NULL;
 }
 
-static uint64_t bit_of(const setting_info *info) { return 1ull << (info - setting_table); }
+uint64_t settings_bit(const setting_info *info) { return 1ull << (info - setting_table); }
 
 /* --- one value ----------------------------------------------------------------------------------- */
 static void put_number(double x, buf *out)
@@ -145,7 +145,7 @@ bool settings_set(settings *s, const setting_info *info, const json_value *v, er
 }
 
 /* What the text says, by the kind that is wanted; a string where it is nothing else. */
-static json_value value_of_text(const setting_info *info, str text)
+json_value settings_value(const setting_info *info, str text)
 {
     json_value v  = {.kind = JSON_STRING, .s = text};
     bool       on = str_is(text, "true") || str_is(text, "1"), off = str_is(text, "false") || str_is(text, "0");
@@ -158,7 +158,7 @@ static json_value value_of_text(const setting_info *info, str text)
 
 bool settings_set_text(settings *s, const setting_info *info, str text, err *e)
 {
-    json_value v = value_of_text(info, text);
+    json_value v = settings_value(info, text);
     return settings_set(s, info, &v, e);
 }
 
@@ -194,7 +194,7 @@ static bool take_variable(settings *s, const setting_info *info, err *e)
     const char *text = info->variable ? getenv(info->variable) : NULL;
     if (!text) return true;
     if (!settings_set_text(s, info, str_of(text), e)) return err_wrap(e, "environment variable %s", info->variable);
-    s->held |= bit_of(info);
+    s->held |= settings_bit(info);
     return true;
 }
 
@@ -210,11 +210,11 @@ bool settings_take_environment(settings *s, err *e)
         return err_set(e, ERR_INPUT,
                        "environment variable DFLASH_METRIC_DISABLE is \"%.100s\", expected 0, 1, true or false", text);
     s->routing_log = !off;
-    s->held |= bit_of(on);
+    s->held |= settings_bit(on);
     return true;
 }
 
-bool settings_holds(const settings *s, const setting_info *info) { return s->held & bit_of(info); }
+bool settings_holds(const settings *s, const setting_info *info) { return s->held & settings_bit(info); }
 
 bool settings_check(const settings *s, err *e)
 {
@@ -239,13 +239,28 @@ bool settings_draft_type(const settings *s, quant_type *out)
     return true;
 }
 
-static bool same(const settings *a, const settings *b, const setting_info *info)
+static size_t bytes_of(const setting_info *info)
 {
     static const size_t bytes[] = {[SETTING_BOOL] = sizeof(bool),
                                    [SETTING_INT]  = sizeof(int64_t),
                                    [SETTING_REAL] = sizeof(double),
                                    [SETTING_TEXT] = SETTING_TEXT_MAX};
-    return !memcmp((const char *)a + info->at, (const char *)b + info->at, bytes[info->kind]);
+    return bytes[info->kind];
+}
+
+void settings_take(settings *to, const settings *from, uint64_t names)
+{
+    for (int i = 0; i < n_settings; i++) {
+        const setting_info *info = &setting_table[i];
+        if (!(names & settings_bit(info)) || settings_holds(to, info)) continue;
+        memcpy((char *)to + info->at, (const char *)from + info->at, bytes_of(info));
+        to->changed |= settings_bit(info);
+    }
+}
+
+static bool same(const settings *a, const settings *b, const setting_info *info)
+{
+    return !memcmp((const char *)a + info->at, (const char *)b + info->at, bytes_of(info));
 }
 
 bool settings_same(const settings *a, const settings *b)
@@ -256,7 +271,7 @@ bool settings_same(const settings *a, const settings *b)
 }
 
 /* --- showing ------------------------------------------------------------------------------------- */
-static void put_value(const settings *s, const setting_info *info, json_writer *w)
+void settings_put_value(const settings *s, const setting_info *info, json_writer *w)
 {
     const void *at = (const char *)s + info->at;
     switch (info->kind) {
@@ -280,14 +295,14 @@ void settings_put_text(const settings *s, const setting_info *info, buf *out)
     if (info->kind == SETTING_INT && info->word && *n == SETTING_UNLIMITED)
         buf_puts(out, info->word);
     else
-        put_value(s, info, &w);
+        settings_put_value(s, info, &w);
 }
 
 void settings_put_json(const settings *s, json_writer *w)
 {
     for (int i = 0; i < n_settings; i++) {
         json_key(w, setting_table[i].name);
-        put_value(s, &setting_table[i], w);
+        settings_put_value(s, &setting_table[i], w);
     }
 }
 

@@ -21,20 +21,24 @@ enum {
 };
 
 typedef struct {
-    bool     dflash_enabled;
-    int64_t  dflash_max_concurrent; /* or SETTING_UNLIMITED, as where "none" or "auto" is allowed below */
-    bool     dflash_lazy_drafter;
-    double   dflash_kv_pressure_threshold;
-    int64_t  dflash_max_ctx;
-    char     dflash_draft_model[SETTING_TEXT_MAX];
-    bool     dflash_draft_quant_enabled;
-    int64_t  dflash_draft_quant_weight_bits, dflash_draft_quant_activation_bits, dflash_draft_quant_group_size;
-    int64_t  default_max_tokens;
-    double   kv_cap;
-    int64_t  max_stall_ms, queue_max, queue_timeout_ms, request_timeout_ms;
-    bool     routing_log;
-    int64_t  routing_log_max_bytes, routing_log_files;
-    uint64_t held; /* bit i: setting_table[i] is the environment's, and stays */
+    bool    dflash_enabled;
+    int64_t dflash_max_concurrent; /* or SETTING_UNLIMITED, as where "none" or "auto" is allowed below */
+    bool    dflash_lazy_drafter;
+    double  dflash_kv_pressure_threshold;
+    int64_t dflash_max_ctx;
+    char    dflash_draft_model[SETTING_TEXT_MAX];
+    bool    dflash_draft_quant_enabled;
+    int64_t dflash_draft_quant_weight_bits, dflash_draft_quant_activation_bits, dflash_draft_quant_group_size;
+    int64_t default_max_tokens;
+    double  kv_cap;
+    int64_t max_stall_ms, queue_max, queue_timeout_ms, request_timeout_ms;
+    bool    routing_log;
+    int64_t routing_log_max_bytes, routing_log_files;
+    /* Where setting_table[i] comes from, bit i each; in none of the first three: the default */
+    uint64_t held;    /* the environment's, and stays */
+    uint64_t given;   /* by the options that the model was opened with */
+    uint64_t in_file; /* by the settings file */
+    uint64_t changed; /* while the model was open; the others say by what is still there when it is opened again */
 } settings;
 
 typedef enum { SETTING_BOOL, SETTING_INT, SETTING_REAL, SETTING_TEXT } setting_kind;
@@ -55,22 +59,27 @@ const setting_info       *setting_find(str name); /* NULL: there is none */
 
 void settings_init(settings *s); /* the defaults */
 /* One value, from JSON or from text; what the environment holds is checked and stays. ERR_INPUT names the field. */
-bool settings_set(settings *s, const setting_info *info, const json_value *v, err *e);
-bool settings_set_text(settings *s, const setting_info *info, str text, err *e);
+bool       settings_set(settings *s, const setting_info *info, const json_value *v, err *e);
+bool       settings_set_text(settings *s, const setting_info *info, str text, err *e);
+json_value settings_value(const setting_info *info, str text); /* that the text says; borrows it */
 /* All members of an object, or none. Names that are not known are added to *unknown, a count. */
 bool settings_set_all(settings *s, const json_value *object, int *unknown, err *e);
 /* Once, when a model is loaded: DFLASH_MAX_CTX, DFLASH_METRIC_DISABLE, DFLASH_METRIC_MAX_SIZE. */
-bool settings_take_environment(settings *s, err *e);
-bool settings_holds(const settings *s, const setting_info *info); /* the environment's value */
+bool     settings_take_environment(settings *s, err *e);
+bool     settings_holds(const settings *s, const setting_info *info); /* the environment's value */
+uint64_t settings_bit(const setting_info *info);                      /* of held and the like */
 /* What no single field shows. */
 bool settings_check(const settings *s, err *e);
 /* The drafter's weights are to be stored so; false: as they are in the file. settings_check has passed. */
 bool settings_draft_type(const settings *s, quant_type *out);
 
+/* Those of `names` become what `from` has; what the environment holds stays. */
+void settings_take(settings *to, const settings *from, uint64_t names);
 bool settings_same(const settings *a, const settings *b); /* for tests */
 
 void settings_put_text(const settings *s, const setting_info *info, buf *out);
 void settings_put_json(const settings *s, json_writer *w); /* members of all, into an open object */
+void settings_put_value(const settings *s, const setting_info *info, json_writer *w);
 /* One line with all values; a warning where dflash_max_ctx is above what the drafter was trained on (0: not known). */
 void settings_log(const settings *s, const char *model, int32_t trained_ctx);
 

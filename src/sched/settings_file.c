@@ -129,6 +129,10 @@ bool settings_file_get(const settings_file *f, str model, settings *out, err *e)
     else if (!v)
         log_event(LOG_WARN, "settings", "%s has nothing for '%.*s': its settings are the defaults", f->path,
                   STR_ARG(model));
+    for (size_t i = 0; v && i < v->n; i++) {
+        const setting_info *info = setting_find(v->member[i].key);
+        if (info) out->in_file |= settings_bit(info);
+    }
     return !v || settings_set_all(out, v, &unknown, e);
 }
 

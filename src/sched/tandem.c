@@ -64,8 +64,10 @@ static bool open_settings(tandem *t, const tandem_options *o, settings *s, err *
     if (o->settings_path &&
         (!settings_file_open(&t->file, o->settings_path, e) || !settings_file_get(t->file, str_of(t->info.name), s, e)))
         return false;
-    for (int i = 0; i < o->n_settings; i++)
+    for (int i = 0; i < o->n_settings; i++) {
         if (!set_one(s, o->settings[i].name, o->settings[i].value, e)) return false;
+        s->given |= settings_bit(setting_find(str_of(o->settings[i].name)));
+    }
     return settings_take_environment(s, e) && settings_check(s, e);
 }
 
@@ -131,6 +133,7 @@ static void fill_info(tandem *t, const tandem_options *o)
     i->max_lanes     = o->max_lanes;
     i->step_tokens   = o->step_tokens;
     i->weight_bytes  = t->model->weight_bytes;
+    i->quantisation  = quant_name(t->model->weight_type);
     i->kv_bytes      = spec_kv_bytes_total(t->spec);
     i->has_tokenizer = t->tok;
     i->has_dflash    = spec_has_drafter(t->spec, SPEC_DFLASH);
@@ -359,75 +362,90 @@ bool tandem_chat_prompt_json(const tandem *t, const char *json, size_t n, tandem
 }
 
 /* --- settings -----------------------------------------------------------------------------------*/
-/* {"name": value}, of the type that the table says; from the object with all of them, whose text must live on. */
-static bool one_member(buf *out, buf *all_text, arena *mem, const settings *s, const char *name, err *e)
+/* What takes effect only when the model is opened again needs a file that remembers it. */
+static bool check_effect(const tandem *t, const settings *now, const setting_info *info, err *e)
 {
-    json_writer       w;
-    const json_value *all;
-    json_writer_init(&w, all_text);
-    json_begin_object(&w);
-    settings_put_json(s, &w);
-    json_end(&w);
-    if (!json_parse(&all, mem, buf_str(all_text), NULL, e)) return false;
-    json_writer_init(&w, out);
-    json_begin_object(&w);
-    json_key(&w, name);
-    json_put_value(&w, json_get(all, name));
-    json_end(&w);
+    if (t->file) return true;
+    if (settings_holds(now, info))
+        return err_set(e, ERR_INPUT, "%s is set by the environment, and there is no settings file", info->name);
+    return info->live ||
+           err_set(e, ERR_INPUT, "%s is for the next time that the model is opened, and there is no settings file",
+                   info->name);
+}
+
+/* null: the default. */
+static bool change_one(const tandem *t, settings *s, const json_member *m, err *e)
+{
+    const setting_info *info = setting_find(m->key);
+    if (!info) return err_set(e, ERR_INPUT, "there is no setting '%.*s'", m->key.n < 80 ? (int)m->key.n : 80, m->key.s);
+    uint64_t bit  = settings_bit(info);
+    bool     gone = m->value.kind == JSON_NULL;
+    if (!check_effect(t, s, info, e) ||
+        !(gone ? settings_set_text(s, info, str_of(info->otherwise), e) : settings_set(s, info, &m->value, e)))
+        return false;
+    s->given &= ~bit;
+    s->in_file = t->file && !gone ? s->in_file | bit : s->in_file & ~bit;
+    if (!settings_holds(s, info)) s->changed |= bit;
     return true;
 }
 
-static bool write_setting(tandem *t, const settings *s, const char *name, err *e)
+static bool change_all(const tandem *t, settings *s, const json_value *members, err *e)
 {
-    arena             mem;
-    buf               all, one;
-    const json_value *v;
-    if (!t->file) return true;
-    arena_init(&mem, 1 << 22);
-    buf_init(&all, 1 << 20);
-    buf_init(&one, 1 << 20);
-    bool ok = one_member(&one, &all, &mem, s, name, e) && json_parse(&v, &mem, buf_str(&one), NULL, e) &&
-              settings_file_put(t->file, str_of(t->info.name), v, e);
-    buf_deinit(&one);
-    buf_deinit(&all);
-    arena_deinit(&mem);
-    return ok;
-}
-
-/* What takes effect only when the model is opened again needs a file that remembers it. */
-static bool check_effect(const tandem *t, const settings *now, const char *name, err *e)
-{
-    const setting_info *info = setting_find(str_of(name));
-    if (!info || t->file) return true;
-    if (settings_holds(now, info))
-        return err_set(e, ERR_INPUT, "%s is set by the environment, and there is no settings file", name);
-    return info->live ||
-           err_set(e, ERR_INPUT, "%s is for the next time that the model is opened, and there is no settings file",
-                   name);
+    for (size_t i = 0; i < members->n; i++)
+        if (!change_one(t, s, &members->member[i], e)) return false;
+    return true;
 }
 
 /* What the environment holds stays; the file gets what was given. */
-static bool change_setting(tandem *t, const char *name, const char *value, err *e)
+bool engine_change_settings(tandem *t, const json_value *members, err *e)
 {
     settings s, given;
+    if (members->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings are to be an object of names and values");
+    pthread_mutex_lock(&t->settings_lock);
     sched_get_settings(t->sched, &s);
     given      = s;
     given.held = 0;
-    if (!check_effect(t, &s, name, e) || !set_one(&s, name, value, e) || !set_one(&given, name, value, e) ||
-        !settings_check(&given, e) || !write_setting(t, &given, name, e))
-        return false;
-    sched_set_settings(t->sched, &s);
-    return true;
+    bool ok    = change_all(t, &s, members, e) && change_all(t, &given, members, e) && settings_check(&given, e) &&
+              (!t->file || settings_file_put(t->file, str_of(t->info.name), members, e));
+    if (ok) sched_set_settings(t->sched, &s);
+    pthread_mutex_unlock(&t->settings_lock);
+    return ok;
 }
 
 bool tandem_set(tandem *t, const char *name, const char *value, tandem_error *e)
 {
-    err why = {0};
-    pthread_mutex_lock(&t->settings_lock);
-    bool ok = change_setting(t, name, value, &why);
-    pthread_mutex_unlock(&t->settings_lock);
+    err                 why  = {0};
+    const setting_info *info = setting_find(str_of(name));
+    json_member         m    = {.key = str_of(name)};
+    if (info) m.value = settings_value(info, str_of(value));
+    bool ok = engine_change_settings(t, &(json_value){.kind = JSON_OBJECT, .n = 1, .member = &m}, &why);
     if (!ok) engine_tell(e, &why);
     return ok;
+}
+
+bool tandem_set_json(tandem *t, const char *json, size_t n, tandem_error *e)
+{
+    err               why = {0};
+    arena             mem;
+    const json_value *v;
+    arena_init(&mem, 1 << 22);
+    bool ok = json_parse(&v, &mem, (str){json, n}, NULL, &why) && engine_change_settings(t, v, &why);
+    if (!ok) engine_tell(e, &why);
+    arena_deinit(&mem);
+    return ok;
+}
+
+void engine_carry_settings(tandem *t, const settings *from)
+{
+    settings now;
+    uint64_t live = 0;
+    for (int i = 0; i < n_settings; i++)
+        if (setting_table[i].live) live |= settings_bit(&setting_table[i]);
+    pthread_mutex_lock(&t->settings_lock);
+    sched_get_settings(t->sched, &now);
+    settings_take(&now, from, from->changed & live);
+    sched_set_settings(t->sched, &now);
+    pthread_mutex_unlock(&t->settings_lock);
 }
 
 size_t tandem_settings(const tandem *t, char *out, size_t cap)
@@ -444,4 +462,49 @@ size_t tandem_settings(const tandem *t, char *out, size_t cap)
     size_t n = give_bytes(&text, out, cap);
     buf_deinit(&text);
     return n;
+}
+
+/* --- drafters -----------------------------------------------------------------------------------*/
+int tandem_drafters(const tandem *t, tandem_drafter_info out[TANDEM_MAX_DRAFTERS])
+{
+    return sched_drafters(t->sched, out);
+}
+
+static bool park_drafter(tandem *t, tandem_method m, bool park, tandem_error *e)
+{
+    err  why = {0};
+    bool ok  = sched_park_drafter(t->sched, (int)m, park, &why);
+    if (!ok) engine_tell(e, &why);
+    return ok;
+}
+
+bool tandem_park_drafter(tandem *t, tandem_method m, tandem_error *e) { return park_drafter(t, m, true, e); }
+bool tandem_unpark_drafter(tandem *t, tandem_method m, tandem_error *e) { return park_drafter(t, m, false, e); }
+
+/* --- decisions ----------------------------------------------------------------------------------*/
+void engine_put_routing(const tandem *t, const char *request_id, int n, json_writer *w)
+{
+    size_t        most = n < 0 ? 0 : n < ROUTING_RECENT ? (size_t)n : ROUTING_RECENT;
+    routing_seen *seen = xnew_n(routing_seen, ROUTING_RECENT);
+    size_t        got  = sched_recent(t->sched, request_id, seen, most);
+    json_begin_array(w);
+    for (size_t i = 0; i < got; i++) {
+        json_begin_object(w);
+        routing_put_record(w, &seen[i].r, seen[i].ts);
+        json_end(w);
+    }
+    json_end(w);
+    mem_free(seen);
+}
+
+size_t tandem_routing(const tandem *t, const char *request_id, int n, char *out, size_t cap)
+{
+    buf         text;
+    json_writer w;
+    buf_init(&text, 4 << 20);
+    json_writer_init(&w, &text);
+    engine_put_routing(t, request_id, n, &w);
+    size_t needed = give_bytes(&text, out, cap);
+    buf_deinit(&text);
+    return needed;
 }

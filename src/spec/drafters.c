@@ -14,8 +14,9 @@ drafter_index drafter_of(spec_method m)
 }
 
 /* A problem is said once; the same one again is not. */
-static void note_problem(draft_slot *k, const err *why)
+static void note_problem(spec *s, draft_slot *k, const err *why)
 {
+    s->slot_changes++;
     if (strcmp(k->problem, why->text) == 0) return;
     snprintf(k->problem, sizeof k->problem, "%s", why->text);
     log_event(LOG_WARN, "draft", "%s; going on without it", why->text);
@@ -43,6 +44,7 @@ static bool open_slot(spec *s, draft_slot *k, err *e)
         return err_set(e, ERR_UNAVAILABLE, "drafter %s: no memory for its weights", name_of(&k->src));
     }
     bool ok = drafter_open(&k->d, s->t, cp, &opt, e);
+    k->type = opt.quantise == QUANT_F32 ? checkpoint_type(cp) : opt.quantise;
     checkpoint_close(cp);
     if (ok && k->d->n_capture && !s->t->capture(s->t, k->d->capture_id, k->d->n_capture, e)) {
         drafter_close(k->d);
@@ -50,7 +52,11 @@ static bool open_slot(spec *s, draft_slot *k, err *e)
         ok   = false;
     }
     if (!ok) return err_wrap(e, "drafter %s", name_of(&k->src));
+    k->weight_bytes = k->d->weight_bytes;
+    k->max_draft    = k->d->max_draft;
+    k->trained_ctx  = k->d->trained_ctx;
     if (k->src.wrap) k->d = k->src.wrap(k->src.wrap_ctx, k->d);
+    s->slot_changes++;
     log_event(LOG_INFO, "draft", "%s: %s drafter, %.2f GB of weights in %.1f s", name_of(&k->src), k->d->kind,
               (double)k->d->weight_bytes / 1e9, clock_s() - start);
     return true;
@@ -126,7 +132,7 @@ void lane_drafter_failed(spec_lane *l, drafter_index k, const err *why)
     err         named = *why;
     l->uses[k]        = false;
     if (name_of(&slot->src)) err_wrap(&named, "drafter %s", name_of(&slot->src));
-    note_problem(slot, &named);
+    note_problem(l->s, slot, &named);
 }
 
 void lane_no_room_for_drafts(spec_lane *l)
@@ -152,11 +158,11 @@ static void take(spec_lane *l, drafter_index i)
     if (!wanted(l, i) || !k->given || k->failed || k->parked) return;
     if (!k->d && !open_slot(l->s, k, &why)) {
         k->failed = true;
-        note_problem(k, &why);
+        note_problem(l->s, k, &why);
         return;
     }
     if (!l->draft_lane[i] && !k->d->lane_new(k->d, &l->draft_lane[i], &why)) {
-        note_problem(k, &why);
+        note_problem(l->s, k, &why);
         return;
     }
     l->uses[i] = true;
@@ -201,34 +207,86 @@ void close_drafters(spec *s)
     for (int i = 0; i < DRAFTERS; i++) close_slot(s, (drafter_index)i);
 }
 
+static void park(spec *s, drafter_index i)
+{
+    draft_slot *k = &s->slots[i];
+    if (!k->given || k->parked) return;
+    k->was_open = k->d != NULL;
+    k->parked   = true;
+    s->slot_changes++;
+    close_slot(s, i);
+}
+
+static bool unpark(spec *s, drafter_index i, err *e)
+{
+    draft_slot *k   = &s->slots[i];
+    err         why = {0};
+    if (!k->parked) return true;
+    k->parked = false;
+    s->slot_changes++;
+    if (!k->was_open) return true;
+    if (!open_slot(s, k, &why)) {
+        k->failed = true;
+        note_problem(s, k, &why);
+        if (e) *e = why;
+        return false;
+    }
+    for (int n = 0; n < s->opt.max_lanes; n++)
+        if (s->lanes[n]) take_again(s->lanes[n], i);
+    return true;
+}
+
 void spec_park(spec *s)
 {
     for (int i = 0; i < DRAFTERS; i++)
-        if (i != WITH_NGRAM && s->slots[i].given && !s->slots[i].parked) {
-            s->slots[i].was_open = s->slots[i].d != NULL;
-            s->slots[i].parked   = true;
-            close_slot(s, (drafter_index)i);
-        }
+        if (i != WITH_NGRAM) park(s, (drafter_index)i);
 }
 
 bool spec_unpark(spec *s, err *e)
 {
     bool ok = true;
-    for (int i = 0; i < DRAFTERS; i++) {
-        draft_slot *k   = &s->slots[i];
-        err         why = {0};
-        if (!k->parked) continue;
-        k->parked = false;
-        if (!k->was_open) continue;
-        if (!open_slot(s, k, &why)) {
-            k->failed = true;
-            note_problem(k, &why);
-            if (ok && e) *e = why;
-            ok = false;
-            continue;
-        }
-        for (int n = 0; n < s->opt.max_lanes; n++)
-            if (s->lanes[n]) take_again(s->lanes[n], (drafter_index)i);
-    }
+    for (int i = 0; i < DRAFTERS; i++) ok = unpark(s, (drafter_index)i, ok ? e : NULL) && ok;
     return ok;
 }
+
+static bool check_given(const spec *s, spec_method m, err *e)
+{
+    return (m != SPEC_NGRAM && s->slots[drafter_of(m)].given) ||
+           err_set(e, ERR_NOT_FOUND, "there is no drafter for %s", spec_method_names[m]);
+}
+
+bool spec_park_one(spec *s, spec_method m, err *e)
+{
+    if (!check_given(s, m, e)) return false;
+    park(s, drafter_of(m));
+    return true;
+}
+
+bool spec_unpark_one(spec *s, spec_method m, err *e)
+{
+    if (!check_given(s, m, e)) return false;
+    draft_slot *k = &s->slots[drafter_of(m)];
+    if (k->failed) k->parked = k->was_open = true;
+    k->failed     = false;
+    k->problem[0] = 0;
+    return unpark(s, drafter_of(m), e);
+}
+
+/* --- what there is ------------------------------------------------------------------------------*/
+bool spec_drafter_view(const spec *s, spec_method m, drafter_view *out)
+{
+    const draft_slot *k = &s->slots[drafter_of(m)];
+    *out                = (drafter_view){.name         = name_of(&k->src),
+                                         .state        = k->parked   ? DRAFTER_PARKED
+                                                         : k->failed ? DRAFTER_FAILED
+                                                         : k->d      ? DRAFTER_OPEN
+                                                                     : DRAFTER_LAZY,
+                                         .type         = k->type,
+                                         .weight_bytes = k->weight_bytes,
+                                         .max_draft    = k->max_draft,
+                                         .trained_ctx  = k->trained_ctx,
+                                         .problem      = k->problem};
+    return k->given;
+}
+
+unsigned spec_drafter_changes(const spec *s) { return s->slot_changes; }

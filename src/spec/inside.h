@@ -13,6 +13,9 @@ typedef struct {
     bool              was_open; /* before it was parked */
     bool              failed;   /* could not be opened */
     drafter          *d;        /* NULL: not open */
+    quant_type        type;     /* these: as it was when last open */
+    size_t            weight_bytes;
+    int               max_draft, trained_ctx;
     char              problem[512];
 } draft_slot;
 
@@ -29,6 +32,7 @@ struct spec {
     size_t       extra; /* bytes of the pool that are for the drafter's own K/V */
     spec_options opt;
     draft_slot   slots[DRAFTERS];
+    unsigned     slot_changes;
     spec_lane  **lanes; /* [max_lanes], NULL where free */
     cost_table   cost;
 

@@ -318,6 +318,8 @@ static void count_round(spec_lane *l, int n_keep)
     st->by_method[l->plan.method]++;
     st->drafted += l->tree.n - 1;
     st->accepted += right;
+    st->drafted_by[l->plan.method] += l->tree.n - 1;
+    st->accepted_by[l->plan.method] += right;
     st->tokens += n_keep;
     for (int i = 0; i < depth; i++) st->tried_at[i]++;
     for (int i = 0; i < right; i++) st->right_at[i]++;

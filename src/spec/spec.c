@@ -86,7 +86,11 @@ void spec_stats_add(spec_stats *to, const spec_stats *s)
         to->right_at[i] += s->right_at[i];
         to->tried_at[i] += s->tried_at[i];
     }
-    for (int i = 0; i < SPEC_METHODS; i++) to->by_method[i] += s->by_method[i];
+    for (int i = 0; i < SPEC_METHODS; i++) {
+        to->by_method[i] += s->by_method[i];
+        to->drafted_by[i] += s->drafted_by[i];
+        to->accepted_by[i] += s->accepted_by[i];
+    }
     to->draft_s += s->draft_s;
     to->verify_s += s->verify_s;
     to->commit_s += s->commit_s;

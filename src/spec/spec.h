@@ -53,8 +53,9 @@ typedef struct {
     int64_t accepted; /* of them right, and kept */
     int64_t tokens;   /* kept, of the rounds with guesses */
     int64_t right_at[DRAFT_MAX],
-        tried_at[DRAFT_MAX];             /* by place in the draft: rounds with it right, with such a guess */
-    int64_t by_method[SPEC_METHODS];     /* rounds */
+        tried_at[DRAFT_MAX];         /* by place in the draft: rounds with it right, with such a guess */
+    int64_t by_method[SPEC_METHODS]; /* rounds */
+    int64_t drafted_by[SPEC_METHODS], accepted_by[SPEC_METHODS];
     int64_t cached;                      /* prompt tokens that were not run: their K/V was there */
     double  draft_s, verify_s, commit_s; /* of the steps that the lane was part of */
 } spec_stats;
@@ -120,6 +121,23 @@ const char *spec_drafter_problem(const spec *s, spec_method m); /* why it is not
  * Lanes go on plainly meanwhile. */
 void spec_park(spec *s);
 bool spec_unpark(spec *s, err *e);
+/* The same of the one that makes m's guesses, SPEC_DFLASH or SPEC_MTP. Unparking one that could not be opened tries again; what
+ * there is nothing to do for is fine. ERR_NOT_FOUND: there is none. */
+bool spec_park_one(spec *s, spec_method m, err *e);
+bool spec_unpark_one(spec *s, spec_method m, err *e);
+
+typedef enum { DRAFTER_OPEN, DRAFTER_LAZY, DRAFTER_PARKED, DRAFTER_FAILED } drafter_state;
+typedef struct {
+    const char   *name;
+    drafter_state state;
+    quant_type    type;         /* as drafter_options.quantise says, else as in the file */
+    size_t        weight_bytes; /* these three: 0 where it was never open */
+    int           max_draft, trained_ctx;
+    const char   *problem; /* "": none */
+} drafter_view;
+bool spec_drafter_view(const spec *s, spec_method m, drafter_view *out); /* false: there is none */
+/* Grows whenever a view may have changed. */
+unsigned spec_drafter_changes(const spec *s);
 
 /* --- lanes -------------------------------------------------------------------------------------- */
 bool spec_lane_new(spec *s, spec_lane **out, err *e); /* ERR_BUSY when all lanes are taken */

@@ -1,0 +1,28 @@
+/* sched/routing_recent.h - the last records of the routing log, in memory, whether there is a file or not.
+ *
+ * Threads: put from one, read from any. */
+#ifndef TANDEM_SCHED_ROUTING_RECENT_H
+#define TANDEM_SCHED_ROUTING_RECENT_H
+#include "sched/routing_log.h"
+
+#include <pthread.h>
+
+enum { ROUTING_RECENT = 1024 };
+
+typedef struct {
+    routing_record r;
+    double         ts;
+} routing_seen;
+
+typedef struct {
+    pthread_mutex_t lock;
+    size_t          n; /* put so far */
+    routing_seen   *ring;
+} routing_recent;
+
+void routing_recent_init(routing_recent *x);
+void routing_recent_deinit(routing_recent *x);
+void routing_recent_put(routing_recent *x, const routing_record *r);
+/* The newest first, at most max; request_id: of this one alone, NULL: of all. */
+size_t routing_recent_get(routing_recent *x, const char *request_id, routing_seen *out, size_t max);
+#endif
