@@ -71,7 +71,7 @@ KERNELS  := $(filter-out $(CPU_MAIN),$(wildcard src/ops/cpu/*.c))
 SOURCES  := $(filter-out src/cli/% src/bench/%,$(wildcard src/*/*.c src/ops/ref/*.c)) $(wildcard $(CPU_MAIN)) $(CUDA_C)
 CLI      := $(wildcard src/cli/*.c src/bench/*.c)
 # What sees no command line: the unit tests have it too.
-BENCH    := $(addprefix src/bench/,cells.c experts.c oracle.c prompts.c shape.c)
+BENCH    := $(addprefix src/bench/,cells.c experts.c oracle.c shape.c)
 NANO     := $(wildcard models/nano/*.gguf)
 UNIT     := $(wildcard tests/unit/*.c tests/unit/*/*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))

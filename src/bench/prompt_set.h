@@ -1,7 +1,7 @@
 /* bench/prompt_set.h - the prompts of a comparison: texts of a file, some of our own, or random ids. */
 #ifndef TANDEM_BENCH_PROMPT_SET_H
 #define TANDEM_BENCH_PROMPT_SET_H
-#include "bench/prompts.h"
+#include "chat/prompts.h"
 
 enum { PROMPT_SET_MAX = 256 };
 typedef struct {

@@ -15,8 +15,8 @@
 #include "bench/arms.h"
 #include "bench/bare.h"
 #include "bench/bench.h"
-#include "bench/prompts.h"
 #include "bench/rig.h"
+#include "chat/prompts.h"
 #include "figures/result.h"
 
 #include <fcntl.h>

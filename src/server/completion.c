@@ -173,12 +173,7 @@ static void refuse_begun(completion *x)
 
 static void begin(completion *x)
 {
-    http_field f[SERVER_MAX_FIELDS];
-    int        n = server_fields_for(x->s, x->call, f);
-    f[n++]       = (http_field){STR("Content-Type"), STR("text/event-stream")};
-    f[n++]       = (http_field){STR("Cache-Control"), STR("no-cache")};
-    f[n++]       = (http_field){STR("X-Accel-Buffering"), STR("no")};
-    http_begin(x->call->http, 200, f, (size_t)n);
+    server_begin_events(x->s, x->call);
     x->begun = true;
     x->put_s = clock_s();
 }
@@ -269,7 +264,7 @@ static void blame(completion *x, const server_choice *c)
     if (r->finish == TANDEM_FINISH_TIMEOUT)
         error_set(&x->why, 504, NULL, "timeout", "The request ran out of time.");
     else if (r->finish == TANDEM_FINISH_CANCELLED)
-        error_shutting_down(&x->why);
+        server_why_cancelled(x->s, &x->why);
     else
         error_take(&x->why, of_engine(&r->error, &e), NULL, true);
     cancel(x); /* the others */
@@ -380,6 +375,23 @@ void completions_cut(server *s)
 {
     for (completion *x = s->first; x; x = x->next)
         if (!x->with_worker) cancel(x); /* on_read does it for the others */
+}
+
+static bool uses_engine(completion *x, bool cut)
+{
+    if (x->with_worker || !jobs_are_done(x)) return true;
+    if (!x->call || x->ended || !cut || !is_behind(x)) return x->call && !x->ended;
+    http_cut(x->call->http);
+    x->ended = true;
+    return false;
+}
+
+bool completions_use_engine(server *s, bool cut)
+{
+    bool any = false;
+    if (cut) completions_cut(s);
+    for (completion *x = s->first; x; x = x->next) any |= uses_engine(x, cut);
+    return any;
 }
 
 size_t completions_slots(const server *s, slot_view *out, size_t max)

@@ -11,7 +11,8 @@ enum { MAX_BODY = 1 << 20, MAX_SETTINGS = 1 << 14 };
 /* --- one reply ------------------------------------------------------------------------------------*/
 static void look(const server *s, status_view *v)
 {
-    *v = (status_view){.loading  = !s->engine,
+    *v = (status_view){.state    = s->life.state,
+                       .again    = s->life.again,
                        .draining = s->draining,
                        .drained  = s->drained,
                        .hangs    = s->watchdog.hangs,
@@ -21,7 +22,7 @@ static void look(const server *s, status_view *v)
     settings now;
     sched_get_settings(s->engine->sched, &now);
     tandem_get_info(s->engine, &v->info);
-    tandem_get_stats(s->engine, &v->stats);
+    life_stats(s, &v->stats);
     tandem_request_init(s->engine, &v->defaults);
     v->info.name = s->opt->model;
     v->queue_max = (int)now.queue_max;
@@ -148,7 +149,7 @@ void endpoint_metrics(server *s, server_call *c)
     buf          body;
     metrics_view v = {.model = s->opt->model, .draining = s->draining || s->drained};
     http_get_stats(s->http, &v.http);
-    if (s->engine) tandem_get_stats(s->engine, &v.engine);
+    life_stats(s, &v.engine);
     buf_init(&body, MAX_BODY);
     metrics_write(s->metrics, &v, &body);
     reply_as(s, c, true, "text/plain; version=0.0.4; charset=utf-8", &body, NULL);

@@ -16,6 +16,8 @@ enum { /* endpoints */
        FIELD_DETOKENIZE = 8,
        FIELD_MESSAGES   = 16,
        FIELD_RESPONSES  = 32,
+       FIELD_PARK       = 64,
+       FIELD_BENCH      = 128,
        FIELD_ANSWERS    = FIELD_BOTH | FIELD_MESSAGES | FIELD_RESPONSES
 };
 #define FIELD_ABSENT INT64_MIN
@@ -44,6 +46,12 @@ typedef struct {
     str               content; /* to be tokenised, as these say */
     int               add_special, parse_special, with_pieces;
     const json_value *tokens;
+
+    double            grace_s; /* of parking, and of bench */
+    int               wait;
+    const json_value *concurrency, *methods;
+    int64_t           prompt_tokens, output_tokens, requests, repeats, max_seconds;
+
     const json_value *messages, *prompt, *stop, *logit_bias, *tools, *tool_choice, *speculative;
     const json_value *stream_options, *chat_template_kwargs, *response_format, *system, *thinking, *thread;
 

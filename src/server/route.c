@@ -1,6 +1,7 @@
 /* Which handler a call goes to, who may make it, and the replies that all handlers share. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/admin.h"
 #include "server/endpoints.h"
 #include "server/request_log.h"
 #include "server/text.h"
@@ -27,6 +28,13 @@ const route_info route_table[] = {
     {"GET", "/api/drain", ROUTE_ADMIN, endpoint_drain, 0, NULL},
     {"POST", "/api/drain", ROUTE_ADMIN, endpoint_drain, 0, NULL},
     {"DELETE", "/api/drain", ROUTE_ADMIN, endpoint_drain, 0, NULL},
+    {"GET", "/api/models", ROUTE_ADMIN, admin_models, 0, NULL},
+    {"GET", "/api/models/*", ROUTE_ADMIN, admin_model_get, 0, NULL},
+    {"PUT", "/api/models/*", ROUTE_ADMIN, admin_model_put, ADMIN_MAX_BODY, NULL},
+    {"POST", "/api/models/*", ROUTE_ADMIN, admin_model_post, ADMIN_MAX_BODY, NULL},
+    {"GET", "/api/routing", ROUTE_ADMIN, admin_routing, 0, NULL},
+    {"GET", "/api/stats", ROUTE_ADMIN, live_endpoint, ADMIN_MAX_BODY, NULL},
+    {"POST", "/api/bench", ROUTE_ADMIN, bench_endpoint, ADMIN_MAX_BODY, NULL},
     {"GET", "/", ROUTE_KEY, endpoint_page, 0, NULL},
     {"GET", "/page.css", ROUTE_KEY, endpoint_page, 0, NULL},
     {"GET", "/favicon.svg", ROUTE_KEY, endpoint_page, 0, NULL},
@@ -69,6 +77,16 @@ void server_reply(server *s, server_call *c, int status, const char *type, str b
     http_reply(c->http, status, f, (size_t)n, body);
 }
 
+void server_begin_events(server *s, server_call *c)
+{
+    http_field f[SERVER_MAX_FIELDS];
+    int        n = server_fields_for(s, c, f);
+    f[n++]       = (http_field){STR("Content-Type"), STR("text/event-stream")};
+    f[n++]       = (http_field){STR("Cache-Control"), STR("no-cache")};
+    f[n++]       = (http_field){STR("X-Accel-Buffering"), STR("no")};
+    http_begin(c->http, 200, f, (size_t)n);
+}
+
 /* The fields of an error, and its body; returns how many. */
 static int write_error(server *s, server_call *c, const server_error *why, const server_choice *all, int n_all,
                        http_field *f, buf *body)
@@ -109,15 +127,17 @@ void server_refuse_begun(server *s, server_call *c, const server_error *why, con
     refuse_with(s, c, why, all, n, (http_field){0});
 }
 
-bool server_is_loaded(const server *s, server_error *why)
-{
-    return s->engine || error_set(why, 503, NULL, "loading", "The model is being loaded. Please try again later.");
-}
+bool server_is_loaded(const server *s, server_error *why) { return s->engine || life_check(s->life.state, why); }
 
 bool server_is_ready(const server *s, server_error *why)
 {
     if (s->draining) return error_shutting_down(why);
-    return s->drained ? error_drained(why) : server_is_loaded(s, why);
+    return s->drained ? error_drained(why) : life_check(s->life.state, why);
+}
+
+bool server_why_cancelled(const server *s, server_error *why)
+{
+    return s->life.state == MODEL_PARKING && !s->cut ? life_check(s->life.state, why) : error_shutting_down(why);
 }
 
 bool server_takes(const server *s, bool slow, server_error *why)
@@ -299,6 +319,7 @@ void route_on_done(void *ctx, http_call *h, bool delivered)
     if (!c) return;
     metrics_reply(s->metrics, http_call_status(h));
     if (c->text) text_left(c->text);
+    if (c->left) c->left(c->owner);
     server_let_go(s, c->held);
     if (!c->completion) note_other(c, delivered);
     if (c->completion) completion_left(c->completion, delivered);

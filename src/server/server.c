@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/admin.h"
 #include "server/notify.h"
 #include "server/request_log.h"
 
@@ -100,30 +101,6 @@ static void look_at_keys(server *s)
     reload_keys(&s->access.admin, s->opt->admin_key_file);
 }
 
-/* --- loading ------------------------------------------------------------------------------------*/
-static void wake(void *ctx) { http_wake(ctx); }
-
-static void load(work_item *item)
-{
-    server *s = (server *)((char *)item - offsetof(server, loading));
-    tandem *t = NULL;
-    s->failed = !s->opt->open(s->opt->open_ctx, &t, wake, s->http, &s->why);
-    s->loaded = t;
-    if (!s->failed) s->found = files_open(s->opt->files, s->opt->n_files);
-}
-
-static void on_loaded(work_item *item)
-{
-    server *s     = (server *)((char *)item - offsetof(server, loading));
-    s->engine     = s->loaded;
-    s->files      = s->found;
-    s->load_ended = true;
-    if (s->failed) http_stop(s->http);
-    if (s->failed || s->draining) return;
-    notify_manager("READY=1");
-    if (s->opt->ready) s->opt->ready(s->opt->ready_ctx, s->http);
-}
-
 /* --- draining -----------------------------------------------------------------------------------*/
 static void drain(server *s)
 {
@@ -133,6 +110,8 @@ static void drain(server *s)
               s->opt->grace_s);
     notify_manager("STOPPING=1");
     http_drain(s->http);
+    live_end(s);
+    bench_cut(s);
 }
 
 static void cut(server *s, double now)
@@ -142,6 +121,7 @@ static void cut(server *s, double now)
     work_skip(s->work);
     work_collect(s->work);
     completions_cut(s);
+    bench_cut(s);
 }
 
 /* The loop ends when the last reply was sent, or broken off; who does not read is not waited for. */
@@ -164,8 +144,8 @@ static void watch_engine(server *s)
 {
     tandem_stats st;
     double       now = clock_s(), within = notify_watchdog_s();
-    if (!s->engine) return;
-    tandem_get_stats(s->engine, &st);
+    if (!s->engine && !s->life.again) return;
+    life_stats(s, &st);
     watchdog_look(&s->watchdog, st.busy_s);
     if (within <= 0 || s->watchdog.hangs || now - s->notified < within / 3) return;
     s->notified = now;
@@ -178,6 +158,8 @@ static void on_wake(void *ctx)
     server *s = ctx;
     work_collect(s->work);
     completions_pump(s);
+    bench_pump(s);
+    life_look(s);
     look_at_keys(s);
     look_at_signals(s);
 }
@@ -185,6 +167,9 @@ static void on_wake(void *ctx)
 static void on_tick(void *ctx)
 {
     completions_tick(ctx);
+    bench_pump(ctx);
+    life_look(ctx);
+    live_tick(ctx);
     watch_engine(ctx);
     look_at_signals(ctx);
 }
@@ -213,6 +198,8 @@ static bool name_replica(server *s, err *e)
     return true;
 }
 
+static void wake(void *ctx) { http_wake(ctx); }
+
 static bool open_server(server *s, err *e)
 {
     http_handler h = {.on_head    = route_on_head,
@@ -232,14 +219,15 @@ static void close_server(server *s)
 {
     s->draining = s->cut = true;
     completions_cut(s);
+    bench_cut(s);
     work_free(s->work);
     if (s->engine) tandem_shutdown(s->engine, 0);
     http_close(s->http);
     s->http = NULL;
     completions_pump(s); /* whose clients had left */
-    assert(!s->n_completions);
-    tandem_close(s->engine);
-    files_close(s->files);
+    bench_pump(s);
+    assert(!s->n_completions && !s->n_users && !s->bench);
+    life_end(s);
     metrics_free(s->metrics);
     keys_free(s->access.api);
     keys_free(s->access.admin);
@@ -250,21 +238,21 @@ bool server_run(const server_options *o, err *e)
     server  s = {.opt      = o,
                  .started  = clock_s(),
                  .created  = time(NULL),
-                 .loading  = {.run = load, .done = on_loaded},
                  .metrics  = metrics_new(),
                  .watchdog = {.limit_s = o->hang_s}};
     signals before;
     bool    ok = open_server(&s, e);
     if (ok) {
         take_signals(&before, &s);
-        work_put(s.work, &s.loading);
+        life_begin(&s);
         http_run(s.http);
         give_signals_back(&before);
-        if (!s.load_ended) _exit(0); /* weights that are being read cannot be waited for, and nothing needs an end */
+        if (s.life.state == MODEL_LOADING)
+            _exit(0); /* weights that are being read cannot be waited for, and nothing needs an end */
     }
     close_server(&s);
-    if (!s.failed) return ok;
-    *e = s.why;
+    if (s.life.again || !s.life.failed) return ok;
+    *e = s.life.why;
     return false;
 }
 

@@ -10,6 +10,8 @@
 #include "http/http.h"
 #include "sched/engine.h"
 #include "server/access.h"
+#include "server/life.h"
+#include "server/live.h"
 #include "server/metrics.h"
 #include "server/reply.h"
 #include "server/status.h"
@@ -45,11 +47,9 @@ void server_options_init(server_options *o);
 bool server_run(const server_options *o, err *e);
 
 /* --- inside ------------------------------------------------------------------------------------- */
-typedef struct server      server;
-typedef struct server_call server_call;
-typedef struct completion  completion;
-
-typedef struct text_job text_job;
+typedef struct completion completion;
+typedef struct text_job   text_job;
+typedef struct bench_run  bench_run;
 
 typedef struct {
     const char  *method, *path; /* with and without /v1 before it; an asterisk at the end: whatever follows */
@@ -71,20 +71,22 @@ struct server_call { /* a call and what the server knows of it: its user */
     completion       *completion;
     text_job         *text;
     size_t            held; /* bytes of a reply that may take long to be sent */
+    /* Not NULL: told when the call ends, whoever else waits to answer it. */
+    void (*left)(void *owner);
+    void *owner;
 };
 
 struct server {
     const server_options *opt;
     http_server          *http;
     work                 *work;
-    tandem               *engine; /* NULL: it is being loaded */
-    tandem               *loaded; /* by the worker, for the I/O thread to take */
-    bool                  load_ended;
-    bool                  failed; /* to load: why */
-    err                   why;
-    work_item             loading;
-    completion           *first; /* that are not over */
-    atomic_size_t         held;  /* bytes of all requests and of texts' replies; workers add to it */
+    tandem               *engine; /* NULL: as `life` says */
+    model_life            life;
+    live_stats            live;
+    bench_run            *bench;   /* NULL: none runs */
+    completion           *first;   /* that are not over */
+    int                   n_users; /* beside them, of the engine */
+    atomic_size_t         held;    /* bytes of all requests and of texts' replies; workers add to it */
     int                   n_completions;
     bool                  draining, cut; /* the end has begun; it is here */
     bool                  drained;       /* by /api/drain: no new requests until that is taken back */
@@ -95,8 +97,8 @@ struct server {
     access_rules          access;
     metrics              *metrics;
     watchdog              watchdog;
-    double                notified;      /* clock_s: the service manager was told that all is well */
-    model_files          *files, *found; /* found: by the worker, as `loaded` */
+    double                notified; /* clock_s: the service manager was told that all is well */
+    model_files          *files;
 };
 
 /* http_handler's, ctx is the server. */
@@ -113,9 +115,12 @@ void server_reply(server *s, server_call *c, int status, const char *type, str b
 void server_refuse(server *s, server_call *c, const server_error *why);
 /* The same, with what its answers used. */
 void server_refuse_begun(server *s, server_call *c, const server_error *why, const server_choice *all, int n);
-bool server_is_ready(const server *s, server_error *why);         /* or it is loading or draining: 503 */
+/* An event stream begins. */
+void server_begin_events(server *s, server_call *c);
+bool server_is_ready(const server *s, server_error *why);         /* or it is loading, parked or draining: 503 */
 bool server_takes(const server *s, bool slow, server_error *why); /* it is ready and a worker will come to it: or 429 */
-bool server_is_loaded(const server *s, server_error *why);        /* or it is loading: 503 */
+bool server_is_loaded(const server *s, server_error *why);        /* or it is loading or parked: 503 */
+bool server_why_cancelled(const server *s, server_error *why);    /* a job that nobody else cancelled */
 
 /* completion.c */
 void completion_chat(server *s, server_call *c);
@@ -127,6 +132,8 @@ void completion_pump(completion *x);                 /* there is room, or there 
 void completions_pump(server *s);
 void completions_tick(server *s);
 void completions_cut(server *s); /* of a drain that is over */
+/* Whether any of them still looks at the engine. cut: they are cancelled, and who reads slowly is broken off. */
+bool completions_use_engine(server *s, bool cut);
 /* The answers that have a lane, at most so many; the ids are good until the next turn of the loop. */
 size_t completions_slots(const server *s, slot_view *out, size_t max);
 

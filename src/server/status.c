@@ -18,7 +18,8 @@ static bool unavailable(server_error *why, const char *code, const char *message
 
 static bool check_life(const status_view *v, server_error *why)
 {
-    if (v->loading) return unavailable(why, "loading", "The model is being loaded.");
+    if (!v->again && !life_check(v->state, why)) return false;
+    if (v->state == MODEL_FAILED) return life_check(v->state, why);
     if (v->draining) return unavailable(why, "unavailable", "The server is shutting down.");
     if (v->drained) return error_drained(why);
     return !v->hangs || unavailable(why, "engine_hangs", "The engine does not respond.");
@@ -26,12 +27,13 @@ static bool check_life(const status_view *v, server_error *why)
 
 bool status_health(const status_view *v, buf *out, server_error *why)
 {
-    return check_life(v, why) && buf_puts(out, "{\"status\":\"ok\"}");
+    return check_life(v, why) &&
+           buf_printf(out, "{\"status\":\"%s\"}", v->state == MODEL_LOADED ? "ok" : model_state_names[v->state]);
 }
 
 bool status_ready(const status_view *v, buf *out, server_error *why)
 {
-    if (!check_life(v, why)) return false;
+    if (!check_life(v, why) || !life_check(v->state, why)) return false;
     if (v->stats.running + v->stats.queued >= v->info.max_lanes + v->queue_max)
         return unavailable(why, "queue_full", "The queue is full.");
     return buf_puts(out, "{\"status\":\"ready\"}");
@@ -114,14 +116,14 @@ static void put_engine(json_writer *w, const tandem_info *i)
     json_end(w);
 }
 
-/* settings is an object of our own making. */
-static void put_settings(json_writer *w, const char *settings)
+/* text is an object of our own making. */
+static void put_settings(json_writer *w, const char *text)
 {
     const json_value *v;
     arena             mem;
     arena_init(&mem, 1 << 20);
     json_key(w, "settings");
-    if (settings && json_parse(&v, &mem, str_of(settings), NULL, NULL))
+    if (text && json_parse(&v, &mem, str_of(text), NULL, NULL))
         json_put_value(w, v);
     else
         json_put_null(w);

@@ -6,7 +6,7 @@
 #define TANDEM_SERVER_STATUS_H
 #include "base/buf.h"
 #include "server/errors.h"
-#include "server/files.h"
+#include "server/life.h"
 
 #include "tandem.h"
 
@@ -19,7 +19,9 @@ typedef struct {
 void watchdog_look(watchdog *w, double busy_s);
 
 typedef struct {
-    bool           loading, draining, drained, hangs;
+    model_state    state;
+    bool           again; /* it was loaded before: what is not now, an operator has parked */
+    bool           draining, drained, hangs;
     tandem_info    info; /* zeroed while loading */
     tandem_stats   stats;
     int            queue_max;

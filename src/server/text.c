@@ -146,6 +146,7 @@ static void drop(text_job *x)
     server_body_is_freed(x->s, x->of_body);
     server_let_go(x->s, x->held);
     buf_deinit(&x->out);
+    x->s->n_users--;
     mem_free(x);
 }
 
@@ -189,6 +190,7 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
     buf_init(&x->out, TEXT_MAX_REPLY);
     request_init(&x->request, where, &body);
     c->text = x;
+    s->n_users++;
     work_put(s->work, &x->item);
 }
 

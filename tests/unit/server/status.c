@@ -88,7 +88,7 @@ TEST(server_status_health_and_ready)
     check_state(t, &v, "draining", "draining");
     v.draining = true;
     check_state(t, &v, "unavailable", "unavailable");
-    check_state(t, &(status_view){.loading = true}, "loading", "loading");
+    check_state(t, &(status_view){.state = MODEL_LOADING}, "loading", "loading");
     end();
 }
 

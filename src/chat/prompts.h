@@ -1,9 +1,9 @@
-/* bench/prompts.h - prompts of a wanted length, no two alike, the same ones in every run.
+/* chat/prompts.h - prompts of a wanted length, no two alike, the same ones in every run.
  *
  * A prompt is a list of made-up records and a request to copy the last ones, as the model's chat format writes it: text that
  * drafters find partly easy, as lists and copies are, and partly not. For a model without a tokenizer it is random ids. */
-#ifndef TANDEM_BENCH_PROMPTS_H
-#define TANDEM_BENCH_PROMPTS_H
+#ifndef TANDEM_CHAT_PROMPTS_H
+#define TANDEM_CHAT_PROMPTS_H
 #include "chat/chat.h"
 
 typedef struct {

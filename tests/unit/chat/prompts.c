@@ -1,4 +1,4 @@
-#include "bench/prompts.h"
+#include "chat/prompts.h"
 
 #include "test.h"
 
@@ -24,7 +24,7 @@ static void check_prompts(test_case *t, prompt_maker *p, int n_tokens)
     for (int i = 0; i < N; i++) tok_ids_deinit(&id[i]);
 }
 
-TEST(bench_prompts_have_their_length_and_differ)
+TEST(chat_prompts_have_their_length_and_differ)
 {
     gguf        *g;
     tok         *k = NULL;

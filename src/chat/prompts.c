@@ -1,4 +1,4 @@
-#include "bench/prompts.h"
+#include "chat/prompts.h"
 
 #include "base/mem.h"
 #include "ops/sampling_math.h"

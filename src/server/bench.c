@@ -1,0 +1,570 @@
+#include "server/bench.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "chat/prompts.h"
+#include "server/admin.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_CELLS = 16 * (TANDEM_SPEC_AUTO + 1), MAX_PROMPT_TOKENS = 4 << 20, MAX_REPLY = 1 << 20, LOWEST = -100 };
+
+/* --- what is asked for --------------------------------------------------------------------------*/
+typedef struct {
+    int           n_lanes;
+    tandem_method method;
+    /* what came of it */
+    int     n_failed, n_answers;
+    int64_t tokens, rounds, plain_rounds, drafted, accepted;
+    int64_t rounds_by[TANDEM_SPEC_METHODS], drafted_by[TANDEM_SPEC_METHODS], accepted_by[TANDEM_SPEC_METHODS];
+    double *rate; /* [repeats] tokens of all lanes per second */
+    int     n_rates;
+    double *first_s, *decode_rate; /* of each answer: seconds to its first token, tokens per second after it */
+} bench_cell;
+
+typedef struct {
+    tandem_job *job; /* NULL: it waits for its next request */
+    int         prompt, n_begun;
+} bench_lane;
+
+struct bench_run {
+    work_item    item;
+    server      *s;
+    server_call *call; /* NULL: it left */
+    bool         with_worker, begun, stopped;
+    server_error why; /* status 0: nothing is wrong */
+
+    int      n_prompts, prompt_tokens, output_tokens, requests, repeats;
+    bool     stream;
+    float    temp;
+    double   since, give_up_at;
+    char     id[REPLY_ID_MAX];
+    int32_t *prompt; /* [n_prompts][prompt_tokens] */
+
+    uint64_t  *text; /* [n_prompts] a hash of the first answer to each; 0: none yet */
+    int        n_different;
+    bench_cell cell[MAX_CELLS];
+    int        n_methods, n_cells, n_done; /* n_done: cells times repeats */
+    bench_lane lane[SCHED_MAX_LANES];
+    int        n_next; /* prompt of the cell */
+    double     cell_since;
+    int64_t    cell_tokens;
+    int        most_others; /* requests that were there beside its own */
+};
+
+static bool refuse(server_error *why, const char *param, const char *what)
+{
+    return error_set(why, 400, param, NULL, "'%s' %s", param, what);
+}
+
+static bool read_lanes(const server_fields *f, int max_lanes, int *out, int *n, server_error *why)
+{
+    *n     = 1;
+    out[0] = 1;
+    char text[96];
+    snprintf(text, sizeof text, "must be a list of whole numbers from 1 to %d, the server's lanes.", max_lanes);
+    for (size_t i = 0; f->concurrency && i < f->concurrency->n; i++) {
+        const json_value *v = &f->concurrency->item[i];
+        if (v->kind != JSON_INT || v->i < 1 || v->i > max_lanes) return refuse(why, "concurrency", text);
+        out[i] = (int)v->i;
+        *n     = (int)i + 1;
+    }
+    return true;
+}
+
+static bool has_drafter(const server *s, tandem_method m)
+{
+    tandem_drafter_info all[TANDEM_MAX_DRAFTERS];
+    int                 n = tandem_drafters(s->engine, all);
+    if (m == TANDEM_SPEC_TREE) m = TANDEM_SPEC_DFLASH;
+    if (m != TANDEM_SPEC_DFLASH && m != TANDEM_SPEC_MTP) return true;
+    for (int i = 0; i < n; i++)
+        if (all[i].method == m) return all[i].state == TANDEM_DRAFTER_OPEN || all[i].state == TANDEM_DRAFTER_LAZY;
+    return false;
+}
+
+static bool read_method(const server *s, const json_value *v, tandem_method *out, server_error *why)
+{
+    for (int m = 0; v->kind == JSON_STRING && m <= TANDEM_SPEC_AUTO; m++) {
+        if (!str_is(v->s, tandem_method_name(m))) continue;
+        *out = (tandem_method)m;
+        return has_drafter(s, *out) ||
+               error_set(why, 400, "methods", NULL, "There is no drafter for '%s', or it is parked.",
+                         tandem_method_name(m));
+    }
+    return refuse(why, "methods", "must be a list of off, auto, dflash, tree, mtp and ngram.");
+}
+
+static bool read_methods(const server *s, const server_fields *f, tandem_method *out, int *n, server_error *why)
+{
+    *n     = 2;
+    out[0] = TANDEM_SPEC_OFF;
+    out[1] = TANDEM_SPEC_AUTO;
+    for (size_t i = 0; f->methods && i < f->methods->n; i++) {
+        if (!read_method(s, &f->methods->item[i], &out[i], why)) return false;
+        *n = (int)i + 1;
+    }
+    return true;
+}
+
+static bool read_sizes(bench_run *x, const server_fields *f, const tandem_info *info, server_error *why)
+{
+    x->prompt_tokens = (int)f->prompt_tokens;
+    x->output_tokens = (int)f->output_tokens;
+    x->requests      = (int)f->requests;
+    x->repeats       = (int)f->repeats;
+    x->stream        = f->stream;
+    x->temp          = isnan(f->temperature) ? 0 : (float)f->temperature;
+    x->give_up_at    = x->since + (double)f->max_seconds;
+    if (f->prompt_tokens + f->output_tokens > info->n_ctx)
+        return error_set(why, 400, "prompt_tokens", "context_length_exceeded",
+                         "'prompt_tokens' and 'output_tokens' together are over the context of %d tokens.",
+                         info->n_ctx);
+    return true;
+}
+
+static bool read_plan(bench_run *x, const server_fields *f, server_error *why)
+{
+    tandem_info   info;
+    int           lanes[16], n_lanes, n_methods;
+    tandem_method methods[TANDEM_SPEC_AUTO + 1];
+    tandem_get_info(x->s->engine, &info);
+    if (!read_sizes(x, f, &info, why) || !read_lanes(f, info.max_lanes, lanes, &n_lanes, why) ||
+        !read_methods(x->s, f, methods, &n_methods, why))
+        return false;
+    x->n_methods = n_methods;
+    for (int i = 0; i < n_lanes; i++) {
+        if (lanes[i] * x->requests > x->n_prompts) x->n_prompts = lanes[i] * x->requests;
+        for (int k = 0; k < n_methods; k++)
+            x->cell[x->n_cells++] = (bench_cell){.n_lanes = lanes[i], .method = methods[k]};
+    }
+    return (int64_t)x->n_prompts * x->prompt_tokens <= MAX_PROMPT_TOKENS ||
+           error_set(why, 400, "prompt_tokens", NULL, "The prompts would have more than %d tokens together.",
+                     MAX_PROMPT_TOKENS);
+}
+
+/* --- on a worker --------------------------------------------------------------------------------*/
+static void make_prompts(work_item *item)
+{
+    bench_run    *x = (bench_run *)item;
+    const tandem *t = x->s->engine;
+    prompt_maker  maker;
+    tok_ids       ids;
+    err           e  = {0};
+    bool          ok = prompts_init(&maker, t->tok, &t->format, t->info.n_vocab, &e);
+    tok_ids_init(&ids, MAX_PROMPT_TOKENS);
+    for (int i = 0; ok && i < x->n_prompts; i++) {
+        ok = prompts_next(&maker, &ids, x->prompt_tokens, &e);
+        if (ok) memcpy(x->prompt + (size_t)i * (size_t)x->prompt_tokens, ids.p, ids.n * sizeof *ids.p);
+    }
+    if (!ok) error_take(&x->why, &e, "prompt_tokens", false);
+    tok_ids_deinit(&ids);
+    prompts_deinit(&maker);
+}
+
+/* --- the end ------------------------------------------------------------------------------------*/
+static void free_all(bench_run *x)
+{
+    for (int i = 0; i < x->n_cells; i++) {
+        mem_free(x->cell[i].rate);
+        mem_free(x->cell[i].first_s);
+        mem_free(x->cell[i].decode_rate);
+    }
+    mem_free(x->prompt);
+    mem_free(x->text);
+    mem_free(x);
+}
+
+static void drop(bench_run *x)
+{
+    x->s->bench = NULL;
+    x->s->n_users--;
+    free_all(x);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of sorted ones. */
+static double quantile(const double *x, int n, double q) { return n ? x[(int)((double)(n - 1) * q + 0.5)] : 0; }
+
+static void put_spread(json_writer *w, const char *key, double *x, int n)
+{
+    double sum = 0;
+    if (n) qsort(x, (size_t)n, sizeof *x, compare);
+    for (int i = 0; i < n; i++) sum += x[i];
+    json_key(w, key);
+    json_begin_object(w);
+    json_member_real(w, "mean", n ? sum / n : 0);
+    json_member_real(w, "median", quantile(x, n, 0.5));
+    json_member_real(w, "p95", quantile(x, n, 0.95));
+    json_end(w);
+}
+
+/* base: the first method's, of as many lanes. */
+static void put_cell(json_writer *w, bench_cell *c, const bench_cell *base)
+{
+    double rate = quantile(c->rate, c->n_rates, 0.5), plain = quantile(base->rate, base->n_rates, 0.5);
+    json_begin_object(w);
+    json_member_int(w, "concurrency", c->n_lanes);
+    json_member_str(w, "method", tandem_method_name((int)c->method));
+    json_member_int(w, "answers", c->n_answers);
+    json_member_int(w, "failed", c->n_failed);
+    json_member_int(w, "tokens", c->tokens);
+    json_member_real(w, "tokens_per_s", rate);
+    json_member_real(w, "ratio", plain > 0 ? rate / plain : 0);
+    json_key(w, "tokens_per_s_each");
+    json_begin_array(w);
+    for (int i = 0; i < c->n_rates; i++) json_put_real(w, c->rate[i]);
+    json_end(w);
+    put_spread(w, "decode_tokens_per_s", c->decode_rate, c->n_answers);
+    put_spread(w, "ttft_s", c->first_s, c->n_answers);
+    live_put_guesses(w, c->rounds, c->drafted, c->accepted);
+    json_member_int(w, "plain_rounds", c->plain_rounds);
+    json_key(w, "methods");
+    json_begin_object(w);
+    for (int m = TANDEM_SPEC_OFF + 1; m < TANDEM_SPEC_METHODS; m++) {
+        if (!c->rounds_by[m]) continue;
+        json_key(w, tandem_method_name(m));
+        json_begin_object(w);
+        live_put_guesses(w, c->rounds_by[m], c->drafted_by[m], c->accepted_by[m]);
+        json_end(w);
+    }
+    json_end(w);
+    json_end(w);
+}
+
+static void put_result(bench_run *x, buf *out)
+{
+    json_writer w;
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_member_str(&w, "object", "bench");
+    json_member_str(&w, "id", x->id);
+    json_member_str(&w, "model", x->s->opt->model);
+    json_member_int(&w, "prompt_tokens", x->prompt_tokens);
+    json_member_int(&w, "output_tokens", x->output_tokens);
+    json_member_int(&w, "requests", x->requests);
+    json_member_int(&w, "repeats", x->repeats);
+    json_member_real(&w, "temperature", (double)x->temp);
+    json_member_bool(&w, "complete", x->n_done == x->n_cells * x->repeats);
+    json_member_bool(&w, "same_text", !x->n_different);
+    json_member_int(&w, "others", x->most_others);
+    json_member_real(&w, "seconds", clock_s() - x->since);
+    json_key(&w, "cells");
+    json_begin_array(&w);
+    for (int i = 0; i < x->n_cells; i++) put_cell(&w, &x->cell[i], &x->cell[i - i % x->n_methods]);
+    json_end(&w);
+    json_end(&w);
+}
+
+static void put_event(bench_run *x, const char *name, const buf *data)
+{
+    buf out;
+    buf_init(&out, MAX_REPLY + 64);
+    buf_printf(&out, "event: %s\ndata: ", name);
+    buf_put(&out, data->p, data->n);
+    buf_puts(&out, "\n\n");
+    http_put(x->call->http, buf_str(&out));
+    buf_deinit(&out);
+}
+
+/* The call is answered, and goes its own way. */
+static void answer(bench_run *x)
+{
+    server_call *c = x->call;
+    buf          body;
+    buf_init(&body, MAX_REPLY);
+    c->left = NULL;
+    if (x->why.status && !x->begun) {
+        server_refuse(x->s, c, &x->why);
+    } else if (x->why.status) {
+        reply_chat.put_error(&body, NULL, 0, &x->why);
+        put_event(x, "error", &body);
+        http_cut(c->http);
+    } else if (x->begun) {
+        put_result(x, &body);
+        put_event(x, "result", &body);
+        http_end(c->http);
+    } else {
+        put_result(x, &body);
+        server_reply(x->s, c, 200, "application/json", buf_str(&body));
+    }
+    x->call = NULL;
+    buf_deinit(&body);
+}
+
+/* --- a cell -------------------------------------------------------------------------------------*/
+static int n_prompts_of(const bench_run *x, const bench_cell *c) { return c->n_lanes * x->requests; }
+
+/* Repeats begin with another method each, so that none is always the first after a pause. */
+static bench_cell *cell_now(bench_run *x) { return &x->cell[(x->n_done + x->n_done / x->n_cells) % x->n_cells]; }
+
+static void open_cell(bench_run *x)
+{
+    bench_cell *c = cell_now(x);
+    size_t      n = (size_t)n_prompts_of(x, c) * (size_t)x->repeats;
+    if (!c->rate) {
+        c->rate        = xnew_n(double, (size_t)x->repeats);
+        c->first_s     = xnew_n(double, n);
+        c->decode_rate = xnew_n(double, n);
+    }
+    x->n_next      = 0;
+    x->cell_tokens = 0;
+    x->cell_since  = clock_s();
+}
+
+static bool submit(bench_run *x, bench_lane *l)
+{
+    bench_cell    *c = cell_now(x);
+    tandem_request r;
+    tandem_error   e = {0};
+    char           tenant[96];
+    snprintf(tenant, sizeof tenant, "%s/%d", x->id, x->n_done);
+    tandem_request_init(x->s->engine, &r);
+    r.ids             = x->prompt + (size_t)x->n_next * (size_t)x->prompt_tokens;
+    r.n_ids           = (size_t)x->prompt_tokens;
+    r.max_tokens      = x->output_tokens;
+    r.ignore_stop_ids = true;
+    r.temp            = x->temp;
+    r.has_seed        = true;
+    r.seed            = (uint64_t)x->n_next;
+    r.spec.method     = c->method;
+    r.priority        = LOWEST;
+    r.tenant          = tenant;
+    r.kind            = "bench";
+    r.id              = x->id;
+    if (tandem_submit(x->s->engine, &r, &l->job, &e)) {
+        l->prompt = x->n_next++;
+        return true;
+    }
+    if (e.code == TANDEM_BUSY) return false; /* others come first: again at the next look */
+    err why = {.code = (err_code)e.code};
+    memcpy(why.text, e.text, sizeof why.text);
+    error_take(&x->why, &why, NULL, false);
+    return false;
+}
+
+static uint64_t hash_text(tandem_job *j)
+{
+    tandem_token t[64];
+    uint64_t     h = 1469598103934665603u;
+    for (size_t n; (n = tandem_poll(j, t, COUNT(t)));)
+        for (size_t i = 0; i < n; i++) h = (h ^ (uint64_t)t[i].id) * 1099511628211u;
+    return h ? h : 1;
+}
+
+static void note(bench_run *x, bench_lane *l, const tandem_result *r)
+{
+    bench_cell         *c = cell_now(x);
+    const tandem_usage *u = &r->usage;
+    if (r->finish != TANDEM_FINISH_LENGTH) {
+        c->n_failed++;
+        return;
+    }
+    uint64_t text = hash_text(l->job);
+    if (!x->text[l->prompt]) x->text[l->prompt] = text;
+    x->n_different += x->text[l->prompt] != text;
+    c->first_s[c->n_answers]     = u->queue_s + u->prefill_s;
+    c->decode_rate[c->n_answers] = u->decode_s > 0 ? (u->completion_tokens - 1) / u->decode_s : 0;
+    c->n_answers++;
+    c->tokens += u->completion_tokens;
+    x->cell_tokens += u->completion_tokens;
+    c->rounds += u->rounds;
+    c->plain_rounds += u->plain_rounds;
+    c->drafted += u->drafted;
+    c->accepted += u->accepted;
+    for (int m = 0; m < TANDEM_SPEC_METHODS; m++) {
+        c->rounds_by[m] += u->rounds_by_method[m];
+        c->drafted_by[m] += u->drafted_by_method[m];
+        c->accepted_by[m] += u->accepted_by_method[m];
+    }
+}
+
+static int n_running(const bench_run *x)
+{
+    int n = 0;
+    for (int i = 0; i < SCHED_MAX_LANES; i++) n += x->lane[i].job != NULL;
+    return n;
+}
+
+static void collect(bench_run *x)
+{
+    for (int i = 0; i < SCHED_MAX_LANES; i++) {
+        bench_lane          *l = &x->lane[i];
+        const tandem_result *r = l->job ? tandem_job_result(l->job) : NULL;
+        if (!r) continue;
+        if (!x->stopped) note(x, l, r);
+        tandem_release(l->job);
+        l->job = NULL;
+    }
+}
+
+static void tell_progress(bench_run *x, bench_cell *c)
+{
+    json_writer w;
+    buf         data;
+    if (!x->begun) return;
+    buf_init(&data, MAX_REPLY);
+    json_writer_init(&w, &data);
+    json_begin_object(&w);
+    json_member_int(&w, "done", x->n_done);
+    json_member_int(&w, "of", x->n_cells * x->repeats);
+    json_key(&w, "cell");
+    put_cell(&w, c, &x->cell[(c - x->cell) / x->n_methods * x->n_methods]);
+    json_end(&w);
+    put_event(x, "progress", &data);
+    buf_deinit(&data);
+}
+
+static void close_cell(bench_run *x)
+{
+    bench_cell *c         = cell_now(x);
+    double      took      = clock_s() - x->cell_since;
+    c->rate[c->n_rates++] = took > 0 ? (double)x->cell_tokens / took : 0;
+    qsort(c->rate, (size_t)c->n_rates, sizeof *c->rate, compare);
+    x->n_done++;
+    tell_progress(x, c);
+}
+
+static void fill_lanes(bench_run *x)
+{
+    bench_cell *c = cell_now(x);
+    for (int i = 0; i < c->n_lanes && x->n_next < n_prompts_of(x, c); i++)
+        if (!x->lane[i].job && !submit(x, &x->lane[i])) return;
+}
+
+static void look_at_others(bench_run *x)
+{
+    tandem_stats st;
+    tandem_get_stats(x->s->engine, &st);
+    int others = st.running + st.queued - n_running(x);
+    if (others > x->most_others) x->most_others = others;
+}
+
+/* --- all of it ----------------------------------------------------------------------------------*/
+static void stop(bench_run *x)
+{
+    x->stopped = true;
+    for (int i = 0; i < SCHED_MAX_LANES; i++)
+        if (x->lane[i].job) tandem_cancel(x->lane[i].job);
+}
+
+static void go_on(bench_run *x)
+{
+    while (!x->why.status) {
+        bench_cell *c = cell_now(x);
+        fill_lanes(x);
+        if (x->n_next < n_prompts_of(x, c) || n_running(x)) return;
+        close_cell(x);
+        if (x->n_done == x->n_cells * x->repeats) return;
+        open_cell(x);
+    }
+}
+
+static bool is_through(const bench_run *x)
+{
+    return x->stopped || x->why.status || x->n_done == x->n_cells * x->repeats;
+}
+
+static void pump(bench_run *x)
+{
+    if (x->with_worker) return;
+    collect(x);
+    if (!is_through(x)) {
+        look_at_others(x);
+        if (clock_s() >= x->give_up_at)
+            stop(x);
+        else
+            go_on(x);
+    }
+    if (!is_through(x)) return;
+    stop(x);
+    if (x->call) answer(x);
+    if (!n_running(x)) drop(x);
+}
+
+void bench_pump(server *s)
+{
+    if (s->bench) pump(s->bench);
+}
+
+void bench_cut(server *s)
+{
+    bench_run *x = s->bench;
+    if (!x || x->stopped) return;
+    if (!x->why.status) server_why_cancelled(s, &x->why);
+    stop(x);
+}
+
+static void left(void *owner)
+{
+    bench_run *x = owner;
+    x->call      = NULL;
+    if (!x->with_worker || work_withdraw(x->s->work, &x->item)) x->with_worker = false;
+    stop(x);
+    pump(x);
+}
+
+static void on_made(work_item *item)
+{
+    bench_run *x   = (bench_run *)item;
+    x->with_worker = false;
+    if (item->skipped) error_shutting_down(&x->why);
+    if (x->call && x->stream && !is_through(x)) {
+        server_begin_events(x->s, x->call);
+        x->begun = true;
+    }
+    if (!is_through(x)) open_cell(x);
+    pump(x);
+}
+
+static bool read(bench_run *x, server_error *why)
+{
+    const json_value *v;
+    server_fields     f;
+    arena             mem;
+    arena_init(&mem, 4 << 20);
+    bool ok = admin_read_body(http_call_request(x->call->http)->body, &mem, &v, why) &&
+              fields_read(&f, v, FIELD_BENCH, why) && read_plan(x, &f, why);
+    arena_deinit(&mem);
+    return ok;
+}
+
+static bool take_memory(bench_run *x, server_error *why)
+{
+    x->prompt = mem_try_n((size_t)x->n_prompts * (size_t)x->prompt_tokens, sizeof *x->prompt);
+    x->text   = mem_try_n((size_t)x->n_prompts, sizeof *x->text);
+    return (x->prompt && x->text) || error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
+}
+
+static bool can_start(server *s, server_error *why)
+{
+    if (!server_takes(s, true, why)) return false;
+    return !s->bench || error_set(why, 409, NULL, "bench_running", "Another bench is running: one at a time.");
+}
+
+void bench_endpoint(server *s, server_call *c)
+{
+    server_error why;
+    bench_run   *x = xnew(bench_run);
+    *x             = (bench_run){
+                    .item = {.run = make_prompts, .done = on_made, .slow = true}, .s = s, .call = c, .since = clock_s()};
+    if (!can_start(s, &why) || !read(x, &why) || !take_memory(x, &why)) {
+        free_all(x);
+        server_refuse(s, c, &why);
+        return;
+    }
+    reply_make_id(x->id, sizeof x->id, "bench_", 20);
+    x->with_worker = true;
+    c->left        = left;
+    c->owner       = x;
+    s->bench       = x;
+    s->n_users++;
+    work_put(s->work, &x->item);
+}

@@ -1,0 +1,295 @@
+#include "server/life.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "server/admin.h"
+#include "server/notify.h"
+#include "server/server.h"
+
+const char *const model_state_names[] = {[MODEL_LOADED]  = "loaded",
+                                         [MODEL_LOADING] = "loading",
+                                         [MODEL_PARKING] = "parking",
+                                         [MODEL_PARKED]  = "parked",
+                                         [MODEL_FAILED]  = "failed"};
+
+bool life_check(model_state state, server_error *why)
+{
+    switch (state) {
+    case MODEL_LOADED: return true;
+    case MODEL_LOADING:
+        return error_set(why, 503, NULL, "loading", "The model is being loaded. Please try again later.");
+    case MODEL_FAILED: return error_set(why, 503, NULL, "load_failed", "The model could not be loaded again.");
+    default: return error_set(why, 503, NULL, "parked", "The model is parked. Please try again later.");
+    }
+}
+
+/* --- who waits ----------------------------------------------------------------------------------*/
+struct life_waiter {
+    server      *s;
+    server_call *call;
+    bool         park;
+    life_waiter *next;
+};
+
+static void forget(void *owner)
+{
+    life_waiter *x = owner, **at = &x->s->life.waiting;
+    while (*at != x) at = &(*at)->next;
+    *at = x->next;
+    mem_free(x);
+}
+
+static bool is_settled(const model_life *l)
+{
+    return l->state == MODEL_FAILED || l->state == (l->park ? MODEL_PARKED : MODEL_LOADED);
+}
+
+static void answer(server *s, server_call *c, bool park)
+{
+    const model_life *l = &s->life;
+    server_error      why;
+    if (l->park != park)
+        error_set(&why, 409, NULL, "conflict", "Another call wants the model %s.", l->park ? "parked" : "loaded");
+    else if (l->state == MODEL_FAILED)
+        error_set(&why, 503, NULL, "load_failed", "The model could not be loaded again: %s", l->why.text);
+    else {
+        admin_reply_model(s, c);
+        return;
+    }
+    server_refuse(s, c, &why);
+}
+
+/* Those that want otherwise hear of it at once, the others when it is so. */
+static void tell_waiters(server *s)
+{
+    bool settled = is_settled(&s->life);
+    for (life_waiter *x = s->life.waiting, *next; x; x = next) {
+        server_call *c    = x->call;
+        bool         park = x->park;
+        next              = x->next;
+        if (!settled && park == s->life.park) continue;
+        c->left = NULL;
+        forget(x);
+        answer(s, c, park);
+    }
+}
+
+/* --- states -------------------------------------------------------------------------------------*/
+static void enter(server *s, model_state state)
+{
+    model_life *l = &s->life;
+    l->state      = state;
+    l->since      = clock_s();
+    if (l->again) log_event(LOG_INFO, "model", "%s is %s", s->opt->model, model_state_names[state]);
+}
+
+static void wake(void *ctx) { http_wake(ctx); }
+
+static server *loading_of(work_item *item) { return (server *)((char *)item - offsetof(server, life.loading)); }
+static server *closing_of(work_item *item) { return (server *)((char *)item - offsetof(server, life.closing)); }
+
+static void load(work_item *item)
+{
+    server     *s = loading_of(item);
+    model_life *l = &s->life;
+    l->opened     = NULL;
+    l->failed     = !s->opt->open(s->opt->open_ctx, &l->opened, wake, s->http, &l->why);
+    if (l->failed) return;
+    if (l->again) engine_carry_settings(l->opened, &l->set);
+    if (!l->found) l->found = files_open(s->opt->files, s->opt->n_files);
+}
+
+static void on_loaded(work_item *item)
+{
+    server     *s = loading_of(item);
+    model_life *l = &s->life;
+    if (item->skipped) {
+        l->state = MODEL_PARKED;
+        return;
+    }
+    s->files = l->found;
+    if (l->failed && l->again) log_event(LOG_ERROR, "model", "%s cannot be loaded: %s", s->opt->model, l->why.text);
+    if (l->failed && !l->again) http_stop(s->http);
+    bool first = !l->again;
+    l->again |= !l->failed;
+    s->engine = l->failed ? NULL : l->opened;
+    l->opened = NULL;
+    enter(s, l->failed ? MODEL_FAILED : MODEL_LOADED);
+    if (!l->failed && first && !s->draining) {
+        notify_manager("READY=1");
+        if (s->opt->ready) s->opt->ready(s->opt->ready_ctx, s->http);
+    }
+    life_look(s);
+}
+
+static void start_loading(server *s)
+{
+    s->life.why = (err){0};
+    enter(s, MODEL_LOADING);
+    work_put(s->work, &s->life.loading);
+}
+
+/* Its strings are the engine's. */
+static void keep_info(model_life *l, const tandem *t)
+{
+    arena_deinit(&l->mem);
+    arena_init(&l->mem, 1 << 20);
+    tandem_get_info(t, &l->info);
+    const char **text[] = {&l->info.name, &l->info.family, &l->info.device, &l->info.kv_type, &l->info.quantisation};
+    for (size_t i = 0; i < COUNT(text); i++) *text[i] = arena_str(&l->mem, str_of(*text[i]));
+    l->n_drafters = tandem_drafters(t, l->drafter);
+    for (int i = 0; i < l->n_drafters; i++) l->drafter[i].name = arena_str(&l->mem, str_of(l->drafter[i].name));
+    sched_get_settings(t->sched, &l->set);
+}
+
+static void close_engine(work_item *item)
+{
+    server *s = closing_of(item);
+    tandem_close(s->life.closed);
+    s->life.closed = NULL;
+}
+
+static void on_closed(work_item *item)
+{
+    server *s = closing_of(item);
+    if (item->skipped) return;
+    enter(s, MODEL_PARKED);
+    life_look(s);
+}
+
+/* All that it counted is in the sums before anybody can ask again. */
+static void let_engine_go(server *s)
+{
+    model_life *l = &s->life;
+    keep_info(l, s->engine);
+    tandem_shutdown(s->engine, 0);
+    life_stats(s, &l->before);
+    l->closed = s->engine;
+    s->engine = NULL;
+    work_put(s->work, &l->closing);
+}
+
+static void look_at_users(server *s)
+{
+    bool cut = s->cut || clock_s() >= s->life.cut_at;
+    bench_cut(s);
+    if (!completions_use_engine(s, cut) && !s->n_users) let_engine_go(s);
+}
+
+void life_look(server *s)
+{
+    model_life *l = &s->life;
+    if (l->park && l->state == MODEL_LOADED) enter(s, MODEL_PARKING);
+    if (l->park && l->state == MODEL_FAILED) enter(s, MODEL_PARKED);
+    if (!l->park && l->state == MODEL_PARKING && s->engine) enter(s, MODEL_LOADED);
+    if (!l->park && l->state == MODEL_PARKED) start_loading(s);
+    if (l->state == MODEL_PARKING && s->engine) look_at_users(s);
+    tell_waiters(s);
+}
+
+void life_want(server *s, server_call *c, bool park, double grace_s, bool wait)
+{
+    enum { MAX_WAITING = 16 };
+    model_life *l = &s->life;
+    int         n = 0;
+    for (life_waiter *x = l->waiting; x; x = x->next) n++;
+    if (n >= MAX_WAITING) {
+        server_error why;
+        error_take(&why, &(err){.code = ERR_BUSY}, NULL, false);
+        server_refuse(s, c, &why);
+        return;
+    }
+    if (!park && l->state == MODEL_FAILED) enter(s, MODEL_PARKED); /* to be tried again */
+    double cut_at = clock_s() + grace_s;
+    l->cut_at     = park && l->park ? (cut_at < l->cut_at ? cut_at : l->cut_at) : cut_at;
+    l->park       = park;
+    if (!wait) {
+        life_look(s);
+        answer(s, c, park);
+        return;
+    }
+    life_waiter *x = xnew(life_waiter);
+    *x             = (life_waiter){.s = s, .call = c, .park = park, .next = l->waiting};
+    l->waiting     = x;
+    c->left        = forget;
+    c->owner       = x;
+    life_look(s);
+}
+
+/* --- from one to the next -----------------------------------------------------------------------*/
+void life_begin(server *s)
+{
+    s->life = (model_life){.loading = {.run = load, .done = on_loaded},
+                           .closing = {.run = close_engine, .done = on_closed},
+                           .state   = MODEL_LOADING,
+                           .since   = clock_s()};
+    arena_init(&s->life.mem, 1 << 20);
+    work_put(s->work, &s->life.loading);
+}
+
+void life_end(server *s)
+{
+    tandem_close(s->engine);
+    tandem_close(s->life.closed);
+    arena_deinit(&s->life.mem);
+    files_close(s->life.found);
+}
+
+bool life_info(const server *s, tandem_info *out, tandem_drafter_info all[TANDEM_MAX_DRAFTERS], int *n)
+{
+    const model_life *l = &s->life;
+    *out                = l->info;
+    if (s->engine) tandem_get_info(s->engine, out);
+    if (!n) return out->name;
+    *n = s->engine ? tandem_drafters(s->engine, all) : l->n_drafters;
+    for (int i = 0; !s->engine && i < l->n_drafters; i++) all[i] = l->drafter[i];
+    return out->name;
+}
+
+bool life_settings(const server *s, settings *out)
+{
+    *out = s->life.set;
+    if (s->engine) sched_get_settings(s->engine->sched, out);
+    return s->engine || s->life.info.name;
+}
+
+/* --- counts -------------------------------------------------------------------------------------*/
+static void add(int64_t *to, const int64_t *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) to[i] += from[i];
+}
+
+/* What is now is the engine's, what was counted is all of theirs. */
+void life_stats(const server *s, tandem_stats *out)
+{
+    const tandem_stats *b = &s->life.before;
+    *out                  = (tandem_stats){0};
+    if (s->engine) tandem_get_stats(s->engine, out);
+    add(&out->submitted, &b->submitted, 1);
+    add(&out->refused, &b->refused, 1);
+    add(&out->admitted, &b->admitted, 1);
+    add(out->finished, b->finished, COUNT(b->finished));
+    add(&out->prompt_tokens, &b->prompt_tokens, 1);
+    add(&out->cached_tokens, &b->cached_tokens, 1);
+    add(&out->completion_tokens, &b->completion_tokens, 1);
+    add(&out->steps, &b->steps, 1);
+    add(&out->failed_steps, &b->failed_steps, 1);
+    add(&out->rows, &b->rows, 1);
+    add(&out->prompt_rows, &b->prompt_rows, 1);
+    out->step_s += b->step_s;
+    add(out->step_bucket, b->step_bucket, COUNT(b->step_bucket));
+    add(&out->prefix_hits, &b->prefix_hits, 1);
+    add(&out->prefix_misses, &b->prefix_misses, 1);
+    add(&out->prefix_evicted, &b->prefix_evicted, 1);
+    add(&out->rounds, &b->rounds, 1);
+    add(&out->plain_rounds, &b->plain_rounds, 1);
+    add(&out->drafted, &b->drafted, 1);
+    add(&out->accepted, &b->accepted, 1);
+    add(out->tried_at, b->tried_at, COUNT(b->tried_at));
+    add(out->right_at, b->right_at, COUNT(b->right_at));
+    add(out->rounds_by_method, b->rounds_by_method, COUNT(b->rounds_by_method));
+    add(out->drafted_by_method, b->drafted_by_method, COUNT(b->drafted_by_method));
+    add(out->accepted_by_method, b->accepted_by_method, COUNT(b->accepted_by_method));
+    add(out->routes, b->routes, COUNT(b->routes));
+}

@@ -1,0 +1,337 @@
+#include "server/live.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/query.h"
+#include "server/server.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_BODY = 1 << 18 };
+
+/* --- rates --------------------------------------------------------------------------------------*/
+void live_note(live_stats *l, double now, const tandem_stats *s)
+{
+    live_sample *x = &l->ring[l->n++ % LIVE_SAMPLES];
+    *x             = (live_sample){.at                = now,
+                                   .prompt_tokens     = s->prompt_tokens,
+                                   .cached_tokens     = s->cached_tokens,
+                                   .completion_tokens = s->completion_tokens,
+                                   .steps             = s->steps,
+                                   .rows              = s->rows};
+    for (int i = 0; i < TANDEM_FINISHES; i++) x->finished += s->finished[i];
+    memcpy(x->drafted, s->drafted_by_method, sizeof x->drafted);
+    memcpy(x->accepted, s->accepted_by_method, sizeof x->accepted);
+}
+
+static const live_sample *sample_at(const live_stats *l, int64_t i) { return &l->ring[i % LIVE_SAMPLES]; }
+
+void live_since(const live_stats *l, double window_s, live_sample *out, double *seconds)
+{
+    *out     = (live_sample){0};
+    *seconds = 0;
+    if (l->n < 2) return;
+    const live_sample *now = sample_at(l, l->n - 1);
+    int64_t            i = l->n - 2, first = l->n > LIVE_SAMPLES ? l->n - LIVE_SAMPLES : 0;
+    while (i > first && now->at - sample_at(l, i)->at < window_s) i--;
+    const live_sample *then = sample_at(l, i);
+    *seconds                = now->at - then->at;
+    *out                    = (live_sample){.at                = now->at,
+                                            .prompt_tokens     = now->prompt_tokens - then->prompt_tokens,
+                                            .cached_tokens     = now->cached_tokens - then->cached_tokens,
+                                            .completion_tokens = now->completion_tokens - then->completion_tokens,
+                                            .finished          = now->finished - then->finished,
+                                            .steps             = now->steps - then->steps,
+                                            .rows              = now->rows - then->rows};
+    for (int m = 0; m < TANDEM_SPEC_METHODS; m++) {
+        out->drafted[m]  = now->drafted[m] - then->drafted[m];
+        out->accepted[m] = now->accepted[m] - then->accepted[m];
+    }
+}
+
+/* --- one object ---------------------------------------------------------------------------------*/
+static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+static void put_rates(json_writer *w, const live_sample *x, double seconds)
+{
+    json_key(w, "rates");
+    json_begin_object(w);
+    json_member_real(w, "window_s", seconds);
+    json_member_real(w, "prompt_tokens_per_s", ratio((double)x->prompt_tokens, seconds));
+    json_member_real(w, "cached_tokens_per_s", ratio((double)x->cached_tokens, seconds));
+    json_member_real(w, "completion_tokens_per_s", ratio((double)x->completion_tokens, seconds));
+    json_member_real(w, "requests_per_s", ratio((double)x->finished, seconds));
+    json_member_real(w, "steps_per_s", ratio((double)x->steps, seconds));
+    json_member_real(w, "rows_per_step", ratio((double)x->rows, (double)x->steps));
+    json_end(w);
+}
+
+static void put_requests(json_writer *w, const tandem_stats *s)
+{
+    json_key(w, "requests");
+    json_begin_object(w);
+    json_member_int(w, "running", s->running);
+    json_member_int(w, "queued", s->queued);
+    json_member_int(w, "submitted", s->submitted);
+    json_member_int(w, "admitted", s->admitted);
+    json_member_int(w, "refused", s->refused);
+    json_key(w, "finished");
+    json_begin_object(w);
+    for (int i = TANDEM_FINISH_NONE + 1; i < TANDEM_FINISHES; i++)
+        json_member_int(w, tandem_finish_name((tandem_finish)i), s->finished[i]);
+    json_end(w);
+    json_end(w);
+    json_key(w, "tokens");
+    json_begin_object(w);
+    json_member_int(w, "prompt", s->prompt_tokens);
+    json_member_int(w, "cached", s->cached_tokens);
+    json_member_int(w, "completion", s->completion_tokens);
+    json_end(w);
+}
+
+static void put_kv(json_writer *w, const tandem_stats *s)
+{
+    json_key(w, "kv");
+    json_begin_object(w);
+    json_member_int(w, "bytes", (int64_t)s->kv_bytes);
+    json_member_int(w, "pinned_bytes", (int64_t)s->kv_pinned_bytes);
+    json_member_int(w, "reserved_bytes", (int64_t)s->kv_reserved_bytes);
+    json_member_int(w, "cached_bytes", (int64_t)s->kv_cached_bytes);
+    json_member_real(w, "pressure", ratio((double)s->kv_pinned_bytes, (double)s->kv_bytes));
+    json_member_int(w, "prefix_hits", s->prefix_hits);
+    json_member_int(w, "prefix_misses", s->prefix_misses);
+    json_member_int(w, "prefix_evicted", s->prefix_evicted);
+    json_end(w);
+}
+
+void live_put_guesses(json_writer *w, int64_t rounds, int64_t drafted, int64_t accepted)
+{
+    json_member_int(w, "rounds", rounds);
+    json_member_int(w, "drafted", drafted);
+    json_member_int(w, "accepted", accepted);
+    json_member_real(w, "acceptance_rate", ratio((double)accepted, (double)drafted));
+    json_member_real(w, "acceptance_length", rounds ? 1 + ratio((double)accepted, (double)rounds) : 0);
+}
+
+static void put_speculation(json_writer *w, const tandem_stats *s, const live_sample *recent)
+{
+    json_key(w, "speculation");
+    json_begin_object(w);
+    live_put_guesses(w, s->rounds, s->drafted, s->accepted);
+    json_member_int(w, "plain_rounds", s->plain_rounds);
+    json_key(w, "methods");
+    json_begin_object(w);
+    for (int m = TANDEM_SPEC_OFF + 1; m < TANDEM_SPEC_METHODS; m++) {
+        json_key(w, tandem_method_name(m));
+        json_begin_object(w);
+        live_put_guesses(w, s->rounds_by_method[m], s->drafted_by_method[m], s->accepted_by_method[m]);
+        json_member_int(w, "recent_drafted", recent->drafted[m]);
+        json_member_int(w, "recent_accepted", recent->accepted[m]);
+        json_end(w);
+    }
+    json_end(w);
+    json_key(w, "routes");
+    json_begin_object(w);
+    for (int i = 0; tandem_route_name(i); i++) json_member_int(w, tandem_route_name(i), s->routes[i]);
+    json_end(w);
+    json_end(w);
+}
+
+static void put_steps(json_writer *w, const tandem_stats *s)
+{
+    json_key(w, "steps");
+    json_begin_object(w);
+    json_member_int(w, "steps", s->steps);
+    json_member_int(w, "failed", s->failed_steps);
+    json_member_int(w, "rows", s->rows);
+    json_member_int(w, "prompt_rows", s->prompt_rows);
+    json_member_real(w, "seconds", s->step_s);
+    json_member_real(w, "busy_s", s->busy_s);
+    json_end(w);
+}
+
+static void put_slots(json_writer *w, const server *s)
+{
+    slot_view slot[SCHED_MAX_LANES];
+    size_t    n = completions_slots(s, slot, SCHED_MAX_LANES);
+    json_key(w, "slots");
+    json_begin_array(w);
+    for (size_t i = 0; i < n; i++) {
+        json_begin_object(w);
+        json_member_str(w, "request_id", slot[i].request_id);
+        json_member_int(w, "prompt_tokens", slot[i].prompt_tokens);
+        json_member_int(w, "tokens", slot[i].tokens);
+        json_member_real(w, "age_s", slot[i].age_s);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+static int64_t resident_bytes(void)
+{
+    long long pages = 0;
+    FILE     *f     = fopen("/proc/self/statm", "re");
+    if (!f) return 0;
+    if (fscanf(f, "%*s %lld", &pages) != 1) pages = 0;
+    fclose(f);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+static void put_process(json_writer *w, const server *s)
+{
+    http_stats h;
+    http_get_stats(s->http, &h);
+    json_key(w, "process");
+    json_begin_object(w);
+    json_member_int(w, "resident_bytes", resident_bytes());
+    json_member_int(w, "held_bytes", (int64_t)atomic_load(&s->held));
+    json_member_real(w, "uptime_s", clock_s() - s->started);
+    json_end(w);
+    json_key(w, "http");
+    json_begin_object(w);
+    json_member_int(w, "connections", h.connections);
+    json_member_int(w, "calls", h.calls);
+    json_member_int(w, "accepted", h.accepted);
+    json_member_int(w, "refused", h.refused);
+    json_member_int(w, "bytes_in", h.bytes_in);
+    json_member_int(w, "bytes_out", h.bytes_out);
+    json_member_int(w, "stats_streams", s->live.n_streams);
+    json_end(w);
+}
+
+static void put_object(const server *s, double window_s, buf *out)
+{
+    json_writer     w;
+    tandem_stats    st;
+    live_sample     recent;
+    double          seconds;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    life_stats(s, &st);
+    live_since(&s->live, window_s, &recent, &seconds);
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_member_real(&w, "ts", (double)now.tv_sec + (double)(now.tv_nsec / 1000000) * 1e-3);
+    json_member_str(&w, "model", s->opt->model);
+    json_member_str(&w, "state", model_state_names[s->life.state]);
+    json_member_bool(&w, "draining", s->draining);
+    json_member_bool(&w, "bench", s->bench != NULL);
+    put_rates(&w, &recent, seconds);
+    put_requests(&w, &st);
+    put_kv(&w, &st);
+    put_speculation(&w, &st, &recent);
+    put_steps(&w, &st);
+    put_slots(&w, s);
+    put_process(&w, s);
+    json_end(&w);
+}
+
+/* --- streams ------------------------------------------------------------------------------------*/
+struct live_stream {
+    server      *s;
+    server_call *call;
+    double       interval_s, next_at, window_s;
+    live_stream *next;
+};
+
+static void forget(void *owner)
+{
+    live_stream *x = owner, **at = &x->s->live.first;
+    while (*at != x) at = &(*at)->next;
+    *at = x->next;
+    x->s->live.n_streams--;
+    mem_free(x);
+}
+
+/* Who does not read misses some. */
+static void send_one(live_stream *x)
+{
+    buf out;
+    if (http_unsent(x->call->http) > MAX_BODY) return;
+    buf_init(&out, MAX_BODY);
+    buf_puts(&out, "data: ");
+    put_object(x->s, x->window_s, &out);
+    buf_puts(&out, "\n\n");
+    if (!out.failed) http_put(x->call->http, buf_str(&out));
+    buf_deinit(&out);
+}
+
+void live_tick(server *s)
+{
+    enum { EARLY_MS = 20 }; /* of a tick before the time, so that a second is four of them */
+    tandem_stats st;
+    double       now = clock_s();
+    life_stats(s, &st);
+    live_note(&s->live, now, &st);
+    for (live_stream *x = s->live.first; x; x = x->next) {
+        if (now < x->next_at - EARLY_MS * 1e-3) continue;
+        x->next_at = now + x->interval_s;
+        send_one(x);
+    }
+}
+
+void live_end(server *s)
+{
+    while (s->live.first) {
+        live_stream *x = s->live.first;
+        server_call *c = x->call;
+        http_put(c->http, STR("event: end\ndata: {\"reason\":\"draining\"}\n\n"));
+        http_end(c->http);
+        c->left = NULL;
+        forget(x);
+    }
+}
+
+static void start(server *s, server_call *c, double window_s, double interval_s)
+{
+    live_stream *x = xnew(live_stream);
+    *x             = (live_stream){.s          = s,
+                                   .call       = c,
+                                   .interval_s = interval_s,
+                                   .next_at    = clock_s() + interval_s,
+                                   .window_s   = window_s,
+                                   .next       = s->live.first};
+    s->live.first  = x;
+    s->live.n_streams++;
+    c->left  = forget;
+    c->owner = x;
+    server_begin_events(s, c);
+    send_one(x);
+}
+
+static bool wants_stream(const server_call *c, int64_t asked)
+{
+    str accept = http_call_field(c->http, "Accept");
+    return asked || (accept.s && memmem(accept.s, accept.n, "text/event-stream", 17));
+}
+
+static bool answer(server *s, server_call *c, server_error *why)
+{
+    str     query    = http_call_request(c->http)->query;
+    int64_t window_s = 5, interval_ms = 1000, stream = 0;
+    if (!query_int(query, "window_s", 1, LIVE_MAX_WINDOW_S, &window_s, why) ||
+        !query_int(query, "interval_ms", 250, 60000, &interval_ms, why) ||
+        !query_int(query, "stream", 0, 1, &stream, why))
+        return false;
+    if (!wants_stream(c, stream)) {
+        buf body;
+        buf_init(&body, MAX_BODY);
+        put_object(s, (double)window_s, &body);
+        server_reply(s, c, 200, "application/json", buf_str(&body));
+        buf_deinit(&body);
+        return true;
+    }
+    if (s->draining) return error_shutting_down(why);
+    if (s->live.n_streams >= LIVE_MAX_STREAMS)
+        return error_set(why, 429, NULL, "too_many_streams", "There are %d streams already.", LIVE_MAX_STREAMS);
+    start(s, c, (double)window_s, (double)interval_ms / 1e3);
+    return true;
+}
+
+void live_endpoint(server *s, server_call *c)
+{
+    server_error why;
+    if (!answer(s, c, &why)) server_refuse(s, c, &why);
+}
