@@ -161,10 +161,12 @@ static void on_closed(work_item *item)
 /* All that it counted is in the sums before anybody can ask again. */
 static void let_engine_go(server *s)
 {
-    model_life *l = &s->life;
+    model_life  *l = &s->life;
+    tandem_stats all;
     keep_info(l, s->engine);
     tandem_shutdown(s->engine, 0);
-    life_stats(s, &l->before);
+    life_stats(s, &all);
+    l->before = all;
     l->closed = s->engine;
     s->engine = NULL;
     work_put(s->work, &l->closing);
