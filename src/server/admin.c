@@ -243,6 +243,14 @@ void admin_model_get(server *s, server_call *c)
     reply_with(s, c, &body, ok, &why);
 }
 
+/* Also of a server that takes no requests from others. */
+bool admin_takes(const server *s, server_error *why)
+{
+    if (s->draining) return error_shutting_down(why);
+    if (!life_check(s->life.state, why)) return false;
+    return !work_is_full(s->work, true) || error_take(why, &(err){.code = ERR_BUSY}, NULL, false);
+}
+
 /* --- on a worker --------------------------------------------------------------------------------*/
 typedef struct admin_job admin_job;
 struct admin_job {
@@ -385,7 +393,7 @@ static bool put_can_start(server *s, server_call *c, server_error *why)
     if (!find(s, id, all, &d, why) || !check_verb(verb, true, why)) return false;
     if (d)
         return error_set(why, 404, "model", "not_found", "A drafter has no settings of its own: its model has them.");
-    return server_takes(s, true, why);
+    return admin_takes(s, why);
 }
 
 void admin_model_put(server *s, server_call *c)
@@ -421,7 +429,7 @@ static bool park(server *s, server_call *c, server_error *why)
         life_want(s, c, away, f.grace_s >= 0 ? f.grace_s : s->opt->grace_s, f.wait);
         return true;
     }
-    if (!server_takes(s, true, why)) return false;
+    if (!admin_takes(s, why)) return false;
     start(s, c, &(admin_job){.fn = park_drafter, .method = d->method, .park = away});
     return true;
 }

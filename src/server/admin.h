@@ -22,6 +22,7 @@ void admin_routing(server *s, server_call *c);
 
 /* The model as /api/models has it. */
 void admin_reply_model(server *s, server_call *c);
+bool admin_takes(const server *s, server_error *why); /* the model is there, and a worker will come to it */
 /* A body into its tree, in the arena; an empty one is an empty object. */
 bool admin_read_body(str body, arena *mem, const json_value **out, server_error *why);
 #endif

@@ -277,12 +277,12 @@ static const char chat_path[] = "/v1/chat/completions";
 static const char question[] =
     "{\"messages\":[{\"role\":\"user\",\"content\":\"What is 27 plus 58?\"}],\"temperature\":0}";
 
-static const char *story(char out[512], int n)
+static const char *story(char out[512], int n, const char *more)
 {
     snprintf(out, 512,
-             "{\"stream\":true,\"ignore_eos\":true,\"speculative\":\"off\",\"max_tokens\":%d,"
+             "{\"stream\":true,\"ignore_eos\":true,\"speculative\":\"off\",\"max_tokens\":%d,%s"
              "\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story.\"}]}",
-             n);
+             n, more);
     return out;
 }
 
@@ -375,7 +375,7 @@ TEST(server_lets_answers_end_before_it_parks)
     char       body[512];
     rig_init(&r, t);
     rig_start(&r);
-    int stream = begin(&r, "POST", chat_path, story(body, 300), true);
+    int stream = begin(&r, "POST", chat_path, story(body, 300, ""), true);
     int park   = begin(&r, "POST", "/api/models/nano/park", "{\"grace_s\":60}", false);
     int again  = begin(&r, "POST", "/api/models/nano/park", "", false);
     do { /* refused from the moment on that it was asked for */
@@ -409,7 +409,7 @@ TEST(server_cuts_answers_that_park_cannot_wait_for)
     rig_init(&r, t);
     r.engine_opt.n_ctx = 4096;
     rig_start(&r);
-    for (int i = 0; i < N; i++) fd[i] = begin(&r, "POST", chat_path, story(body, 3900), i < 4);
+    for (int i = 0; i < N; i++) fd[i] = begin(&r, "POST", chat_path, story(body, 3900, ""), i < 4);
     expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":0}", 200, "state", "parked");
     for (int i = 0; i < N; i++) {
         rig_read(fd[i], &a);
@@ -432,7 +432,7 @@ TEST(server_parks_beside_a_client_that_does_not_read)
     char       body[512];
     int        little = 4096, fd;
     rig_init(&r, t);
-    r.engine_opt.n_ctx    = 8192;
+    r.engine_opt.n_ctx    = 2048;
     r.opt.http.max_unsent = 4096;
     rig_start(&r);
     struct sockaddr_storage to;
@@ -443,7 +443,7 @@ TEST(server_parks_beside_a_client_that_does_not_read)
     fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
     CHECK(connect(fd, (struct sockaddr *)&to, n) == 0);
-    rig_send(fd, "POST", chat_path, "", story(body, NANO_SLOW ? 4000 : 8000));
+    rig_send(fd, "POST", chat_path, "", story(body, 1500, "\"logprobs\":true,\"top_logprobs\":20,"));
     tandem_stats s = {0};
     for (double until = clock_s() + 60; s.finished[TANDEM_FINISH_LENGTH] == 0 && clock_s() < until;) {
         nap(0.01);
