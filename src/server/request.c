@@ -287,8 +287,8 @@ static bool parse_chat(server_request *r, const json_value *body, server_error *
 static bool read_messages(server_request *r, const json_value *body, server_error *why)
 {
     chat_wish effort = CHAT_UNSAID;
-    if (!check_tool_choice(r, why) || !check_format(r, why) || !read_effort(r, &effort, why)) return false;
-    if (!parse_chat(r, body, why)) return false;
+    if (!check_tool_choice(r, why) || !check_format(r, why)) return r->where == FIELD_RESPONSES && responses_blame(why);
+    if (!read_effort(r, &effort, why) || !parse_chat(r, body, why)) return false;
     if (!r->chat->thinking) r->chat->thinking = effort;
     if (is_word(r->f.tool_choice, "none")) r->chat->n_tools = 0;
     r->one_call = !r->f.parallel_tool_calls;

@@ -26,8 +26,9 @@ typedef struct {
     chat             *chat; /* NULL: text */
     chat_prompt       rendered;
     bool              in_thought, one_call;
-    response_tool    *tool; /* of a response (responses.h) */
+    response_tool    *tool; /* of a response (responses.h), as are the next two */
     size_t            n_tools;
+    json_value       *named_choice; /* the name in tool_choice, if there is one */
     server_prompt    *prompt;
     int               n_prompts, n_choices; /* choice i answers prompt i / n */
 

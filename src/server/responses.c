@@ -135,14 +135,35 @@ static bool translate_choice(server_request *r, server_error *why)
         return error_set(why, 400, "tool_choice", "unsupported_value",
                          "'tool_choice' must be auto, none, required, a function by its name, or allowed_tools.");
     json_value *named = object(&r->mem, "name", text_value(name), NULL, (json_value){0});
-    if (named) r->f.tool_choice = object(&r->mem, "type", text_value(STR("function")), "function", *named);
-    return (named && r->f.tool_choice) || no_memory(why);
+    if (!named) return no_memory(why);
+    r->named_choice  = &named->member[0].value;
+    r->f.tool_choice = object(&r->mem, "type", text_value(STR("function")), "function", *named);
+    return r->f.tool_choice || no_memory(why);
 }
 
 bool responses_translate(server_request *r, server_error *why)
 {
     if (r->f.top_logprobs > 0 || responses_includes(r, "message.output_text.logprobs")) r->f.want_logprobs = true;
     return refuse_stored(r, why) && translate_format(r, why) && translate_choice(r, why);
+}
+
+static void replace(char *text, size_t cap, const char *from, const char *to)
+{
+    char  copy[sizeof((server_error *)0)->message];
+    char *at = strstr(text, from);
+    if (!at) return;
+    snprintf(copy, sizeof copy, "%s", at + strlen(from));
+    snprintf(at, cap - (size_t)(at - text), "%s%s", to, copy);
+}
+
+bool responses_blame(server_error *why)
+{
+    static const char *const theirs[] = {"response_format.json_schema", "response_format"};
+    for (size_t i = 0; i < COUNT(theirs); i++) {
+        replace(why->param, sizeof why->param, theirs[i], "text.format");
+        replace(why->message, sizeof why->message, theirs[i], "text.format");
+    }
+    return false;
 }
 
 /* --- tools --------------------------------------------------------------------------------------*/
@@ -197,6 +218,14 @@ static bool add_space(reader *in, const json_value *v)
     return true;
 }
 
+/* A tool that must be called is meant as it is shown. */
+static void name_choice(server_request *r)
+{
+    if (!r->named_choice) return;
+    for (size_t i = 0; i < r->n_tools; i++)
+        if (str_eq(r->tool[i].name, r->named_choice->s)) r->named_choice->s = r->tool[i].shown;
+}
+
 static bool read_tools(reader *in)
 {
     const json_value *list = in->r->f.tools;
@@ -209,6 +238,7 @@ static bool read_tools(reader *in)
         if (!(is(v, "type", "namespace") ? add_space(in, v) : add_tool(in, v, (str){0}))) return false;
     }
     in->r->n_tools = in->chat->n_tools;
+    name_choice(in->r);
     return true;
 }
 
@@ -372,7 +402,8 @@ static bool read_reasoning(reader *in, const json_value *v)
 static bool refuse_reference(reader *in, const json_value *v)
 {
     (void)v;
-    bad(in, ".type cannot be item_reference: nothing is stored here, please send the item itself");
+    bad(in, ".type cannot be item_reference: nothing is stored here, please send the item itself (clients do so where "
+            "'store' is false)");
     in->why->code = "unsupported_value";
     return false;
 }

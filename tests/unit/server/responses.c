@@ -175,6 +175,27 @@ TEST(responses_refuse_by_name)
     refused(t, "{\"input\":\"a\",\"background\":true}", "background", "only be false");
 }
 
+TEST(responses_speak_of_their_own_fields)
+{
+    server_request q;
+    server_error   why;
+    error_set(&why, 400, "response_format.json_schema", NULL, "'response_format.json_schema' has no schema.");
+    CHECK(!responses_blame(&why));
+    CHECK_STR(str_of(why.param), STR("text.format"));
+    CHECK_STR(str_of(why.message), STR("'text.format' has no schema."));
+    CHECK(
+        open_body(&q,
+                  "{\"input\":\"a\",\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\",\"schema\":{}}},"
+                  "\"tool_choice\":{\"type\":\"function\",\"name\":\"g\"},\"tools\":[{\"type\":\"namespace\",\"name\":"
+                  "\"s\",\"tools\":[{\"type\":\"function\",\"name\":\"g\"}]}]}",
+                  &why));
+    const json_value *schema = json_get(q.f.response_format, "json_schema");
+    const json_value *named  = json_get(json_get(q.f.tool_choice, "function"), "name");
+    CHECK(json_get(schema, "schema") && json_get(schema, "name"));
+    CHECK(named && str_is(named->s, "s.g"));
+    request_forget(&q);
+}
+
 TEST(responses_bound_calls_and_tools)
 {
     buf b;
