@@ -46,8 +46,9 @@ size_t request_logprob_bytes(const server_request *r, const tandem *t)
     enum { TEXT = 72, COPIES = 4 };
     size_t each = (size_t)(1 + r->ask.logprobs), n = 0;
     for (int i = 0; i < r->n_prompts; i++) n += most_tokens(r, t, &r->prompt[i]) * (size_t)r->f.n;
-    bool kept = !r->f.stream || r->where == FIELD_RESPONSES; /* its last event has all of them */
-    return n * each * (sizeof(tandem_logprob) + (kept ? TEXT * COPIES : 0));
+    /* a response's last events repeat all of them, several times */
+    size_t copies = !r->f.stream ? COPIES : r->where == FIELD_RESPONSES ? 2 * COPIES : 0;
+    return n * each * (sizeof(tandem_logprob) + TEXT * copies);
 }
 
 static bool no_memory(server_error *why) { return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }
