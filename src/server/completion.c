@@ -150,12 +150,6 @@ void completion_left(completion *x, bool delivered)
 }
 
 /* --- replies ------------------------------------------------------------------------------------*/
-static void refuse(completion *x)
-{
-    cancel(x);
-    server_refuse(x->s, x->call, &x->why);
-    x->ended = true;
-}
 
 static int n_entered(const completion *x)
 {
@@ -176,6 +170,28 @@ static void begin(completion *x)
     server_begin_events(x->s, x->call);
     x->begun = true;
     x->put_s = clock_s();
+}
+
+static bool refuse_in_stream(completion *x)
+{
+    buf out;
+    if (!x->request.f.stream || !x->form->put_refused) return false;
+    buf_init(&out, 1 << 16);
+    bool told = x->form->put_refused(&out, x->s->opt->model, &x->why);
+    if (told) {
+        begin(x);
+        http_put(x->call->http, buf_str(&out));
+        http_end(x->call->http);
+    }
+    buf_deinit(&out);
+    return told;
+}
+
+static void refuse(completion *x)
+{
+    cancel(x);
+    if (!refuse_in_stream(x)) server_refuse(x->s, x->call, &x->why);
+    x->ended = true;
 }
 
 static void put_out(completion *x)

@@ -34,6 +34,8 @@ typedef struct {
     void (*put_error)(buf *out, const server_choice *all, int n, const server_error *why);
     int         overloaded; /* the status of a server that has no room, in place of 503; 0: none */
     const char *id_field;   /* that has the request's id, too; NULL: none */
+    /* Why a stream is refused, as events behind a 200, where clients look for it there; false: an error it is. May be NULL. */
+    bool (*put_refused)(buf *out, const char *model, const server_error *why);
 } reply_form;
 extern const reply_form reply_chat, reply_text, reply_messages, reply_responses;
 

@@ -116,6 +116,13 @@ static void put_usage(buf *out, const server_choice *all, int n)
     reply_put_timings(out, all, n);
 }
 
+static void put_reason(buf *out, const char *code, const server_error *why)
+{
+    buf_printf(out, "{\"code\":\"%s\",\"message\":", code);
+    buf_put_json_string(out, str_of(why->message));
+    buf_putc(out, '}');
+}
+
 /* why: of one that failed. n 0: it has just begun. */
 static void put_response(reply *r, const server_choice *all, int n, const char *status, const server_error *why)
 {
@@ -123,13 +130,10 @@ static void put_response(reply *r, const server_choice *all, int n, const char *
     const buf *items;
     buf_put(out, r->head.p, r->head.n);
     buf_printf(out, ",\"status\":\"%s\",\"error\":", status);
-    if (why) {
-        buf_puts(out, "{\"code\":\"server_error\",\"message\":");
-        buf_put_json_string(out, str_of(why->message));
-        buf_putc(out, '}');
-    } else {
+    if (why)
+        put_reason(out, "server_error", why);
+    else
         buf_puts(out, "null");
-    }
     buf_printf(out, ",\"incomplete_details\":%s",
                strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
     if (!n) {
@@ -421,14 +425,62 @@ static void tell_last(reply *r, const server_choice *all, int n, const char *sta
 
 static void done(reply *r, const server_choice *all, int n) { tell_last(r, all, n, status_of(&all[0]), NULL); }
 
+static void put_error_event(buf *out, int number, const server_error *why)
+{
+    buf_printf(out,
+               "event: error\ndata: {\"type\":\"error\",\"sequence_number\":%d,\"code\":\"%s\",\"message\":", number,
+               why->code ? why->code : "server_error");
+    buf_put_json_string(out, str_of(why->message));
+    buf_puts(out, ",\"param\":");
+    if (why->param[0])
+        buf_put_json_string(out, str_of(why->param));
+    else
+        buf_puts(out, "null");
+    buf_puts(out, "}\n\n");
+}
+
 static void fail(reply *r, const server_choice *all, int n, const server_error *why)
 {
     tell_last(r, all, n, "failed", why);
-    buf_printf(&r->out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":%d,\"code\":\"%s\",\"message\":",
-               all[0].n_events + 1, why->code ? why->code : "server_error");
-    buf_put_json_string(&r->out, str_of(why->message));
-    buf_puts(&r->out, ",\"param\":null");
-    end_event(r);
+    put_error_event(&r->out, all[0].n_events + 1, why);
+}
+
+static void put_refused_event(buf *out, int number, const char *status, const char *head, const server_error *why)
+{
+    bool failed = why != NULL;
+    buf_printf(out, "event: response.%s\ndata: {\"type\":\"response.%s\",\"sequence_number\":%d,\"response\":{%s",
+               status, status, number, head);
+    buf_printf(out, ",\"status\":\"%s\",\"error\":", failed ? "failed" : "in_progress");
+    if (failed)
+        put_reason(out, why->code, why);
+    else
+        buf_puts(out, "null");
+    buf_puts(out, "}}\n\n");
+}
+
+/* codex shortens a conversation when a stream tells it, and not when a status does. */
+static bool put_refused(buf *out, const char *model, const server_error *why)
+{
+    buf  head;
+    char id[REPLY_ID_MAX];
+    if (!why->code || strcmp(why->code, "context_length_exceeded")) return false;
+    buf_init(&head, 1 << 12);
+    reply_make_id(id, sizeof id, "resp_", 24);
+    buf_printf(&head, "\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"model\":", id,
+               (long long)time(NULL));
+    buf_put_json_string(&head, str_of(model));
+    buf_puts(&head,
+             ",\"instructions\":null,\"metadata\":{},\"tools\":[],\"tool_choice\":\"auto\",\"temperature\":null,"
+             "\"top_p\":null,\"parallel_tool_calls\":true,\"incomplete_details\":null,\"output\":[],\"usage\":null");
+    buf_putc(&head, 0);
+    bool ok = !head.failed;
+    if (ok) {
+        put_refused_event(out, 0, "created", head.p, NULL);
+        put_refused_event(out, 1, "failed", head.p, why);
+        put_error_event(out, 2, why);
+    }
+    buf_deinit(&head);
+    return ok && !out->failed;
 }
 
 static void put_whole(reply *r, server_choice *all, int n)
@@ -437,14 +489,15 @@ static void put_whole(reply *r, server_choice *all, int n)
     put_response(r, all, n, status_of(&all[0]), NULL);
 }
 
-const reply_form reply_responses = {.open      = open_reply,
-                                    .begin     = begin,
-                                    .on_event  = on_event,
-                                    .on_token  = on_token,
-                                    .flush     = flush,
-                                    .end       = end,
-                                    .done      = done,
-                                    .fail      = fail,
-                                    .ping      = completions_ping,
-                                    .put_whole = put_whole,
-                                    .put_error = completions_error};
+const reply_form reply_responses = {.open        = open_reply,
+                                    .begin       = begin,
+                                    .on_event    = on_event,
+                                    .on_token    = on_token,
+                                    .flush       = flush,
+                                    .end         = end,
+                                    .done        = done,
+                                    .fail        = fail,
+                                    .ping        = completions_ping,
+                                    .put_whole   = put_whole,
+                                    .put_error   = completions_error,
+                                    .put_refused = put_refused};

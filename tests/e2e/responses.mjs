@@ -185,6 +185,11 @@ await group("errors", async () => {
   const long = await of({ input: "word ".repeat(70000) }, "a long prompt");
   same([long.code, long.param], ["context_length_exceeded", "input"], "a long prompt");
   matches(long.message, /maximum context length is \d+ tokens.*reduce the length of the messages/, "in the words that clients look for");
+  const seen = [], cut = await errorOf((async () => {
+    for await (const e of await responses.create({ model, input: "word ".repeat(70000), stream: true })) seen.push(e);
+  })(), "a long prompt, streamed"); // codex shortens its conversation when it is told in the stream
+  same([seen.map((e) => e.type), seen[1]?.response.error.code, cut.code, cut.param], [["response.created", "response.failed"], "context_length_exceeded", "context_length_exceeded", "input"], "a long prompt, streamed");
+  matches(cut.message, /maximum context length is \d+ tokens/, "in the same words");
   same((await errorOf(responses.retrieve("resp_1"), "a stored response")).status, 404, "no response is stored");
   const fine = await responses.create({ model, input: [{ type: "web_search_call", id: "ws_1", status: "completed" }, { type: "compaction", encrypted_content: "x" }, { role: "user", content: "Hi" }], nonsense: 1, stream_options: { include_obfuscation: false } });
   same(fine.status, "completed", "unknown items and fields are ignored");
