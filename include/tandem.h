@@ -151,6 +151,26 @@ typedef struct {
     float   bias; /* added to its logit; -INFINITY bans it */
 } tandem_bias;
 
+typedef enum {
+    TANDEM_GRAMMAR_NONE,
+    TANDEM_GRAMMAR_GBNF,       /* as llama.cpp's users write it */
+    TANDEM_GRAMMAR_SCHEMA,     /* a JSON Schema; docs/grammar.md says which keywords are kept */
+    TANDEM_GRAMMAR_OBJECT,     /* any JSON object; no text */
+    TANDEM_GRAMMAR_TOOL_CALL,  /* one call of one of the tools in the text, a JSON array as OpenAI's `tools` */
+    TANDEM_GRAMMAR_TOOL_CALLS, /* one or several */
+    TANDEM_GRAMMARS,
+} tandem_grammar_kind;
+
+/* An answer that fits, whatever the sampling; also when max_tokens ends it, if the shortest one has so many tokens. It ends
+ * where the grammar does, also with ignore_stop_ids. What cannot be kept is refused by tandem_submit, which compiles it. */
+typedef struct {
+    tandem_grammar_kind kind;
+    const char         *text;
+    size_t              n_text;     /* bytes; 0 with a text: up to its NUL */
+    bool                may_think;  /* the answer may begin with a thought, to which nothing is held */
+    bool                in_thought; /* the prompt ends inside of one */
+} tandem_grammar;
+
 typedef struct {
     const int32_t *ids; /* the prompt, n_ids tokens; or NULL, and */
     size_t         n_ids;
@@ -174,6 +194,7 @@ typedef struct {
     const tandem_bias *bias;
     size_t             n_bias;
     int                logprobs; /* of so many likely tokens beside each; -1: none at all */
+    tandem_grammar     grammar;
     tandem_speculation spec;
 
     const char *id;           /* in the routing log; NULL: a number */

@@ -9,7 +9,7 @@ enum { MAX_FILE = 8 << 20 };
 
 static struct {
     generate_flags gen;
-    const char    *ids;
+    const char    *ids, *grammar, *schema;
     opt_list       files;
     bool           raw, print_ids, ignore_eos;
 } flags = {.gen = GENERATE_DEFAULTS};
@@ -21,6 +21,16 @@ static const option opts[] = {
      .dest = &flags.files,
      .arg  = "FILE",
      .help = "put a text file before the prompt; may be given several times"},
+    {.name = "grammar",
+     .kind = OPT_STR,
+     .dest = &flags.grammar,
+     .arg  = "GBNF",
+     .help = "the answer fits this grammar: a file, or the text itself, which has a ::="},
+    {.name = "json-schema",
+     .kind = OPT_STR,
+     .dest = &flags.schema,
+     .arg  = "SCHEMA",
+     .help = "the answer is JSON that this schema allows: a file, or the text itself, which begins with {"},
     {.name = "raw", .kind = OPT_FLAG, .dest = &flags.raw, .help = "no chat format: continue the text"},
     {.name = "ids",
      .kind = OPT_STR,
@@ -105,6 +115,26 @@ static bool make_prompt(input *in, const tandem *g, err *e)
     if (!flags.raw) return render(&in->prompt, g, in->text.n ? buf_str(&in->text) : STR(""), e);
     if (tok_add_bos(t) && tok_bos(t) >= 0) tok_ids_put(ids, tok_bos(t));
     return tok_encode(t, ids, buf_str(&in->text), false, e);
+}
+
+/* --- what the answer must be --------------------------------------------------------------------*/
+static bool is_text(const char *given)
+{
+    return flags.grammar ? strstr(given, "::=") != NULL : given[strspn(given, " \t\r\n")] == '{';
+}
+
+static bool read_grammar(tandem_grammar *out, file_map *m, err *e)
+{
+    const char *given = flags.grammar ? flags.grammar : flags.schema;
+    if (!given) return true;
+    out->kind = flags.grammar ? TANDEM_GRAMMAR_GBNF : TANDEM_GRAMMAR_SCHEMA;
+    out->text = given;
+    if (is_text(given)) return true;
+    if (!file_map_open(m, given, e)) return false;
+    if (!m->n) return err_set(e, ERR_INPUT, "%s is empty", given);
+    out->text   = m->p;
+    out->n_text = m->n;
+    return true;
 }
 
 /* --- the answer ---------------------------------------------------------------------------------*/
@@ -195,7 +225,7 @@ static void print_notes(const generator *a)
         fprintf(stderr, "seed %llu\n", (unsigned long long)a->result.usage.seed);
 }
 
-static bool answer(tandem *g, const chat_prompt *prompt, err *e)
+static bool answer(tandem *g, const chat_prompt *prompt, const tandem_grammar *fit, err *e)
 {
     generator a;
     output    o = {.plain = flags.raw || flags.ids || flags.print_ids};
@@ -204,8 +234,11 @@ static bool answer(tandem *g, const chat_prompt *prompt, err *e)
         return false;
     open_output(&o, g->tok, prompt->in_thought);
     ask_for(&a, &o);
-    bool ok = generate(&a, &prompt->ids, e);
-    ok      = finish_output(&o, ok ? e : NULL) && ok;
+    a.request.grammar            = *fit;
+    a.request.grammar.may_think  = flags.gen.think;
+    a.request.grammar.in_thought = prompt->in_thought;
+    bool ok                      = generate(&a, &prompt->ids, e);
+    ok                           = finish_output(&o, ok ? e : NULL) && ok;
     if (ok) print_notes(&a);
     close_output(&o);
     return ok;
@@ -227,12 +260,15 @@ static bool open_tok_of_model(tok **out, err *e)
 
 static bool run(input *in, int n_args, char **args, err *e)
 {
-    tok    *t  = NULL;
-    tandem *g  = NULL;
-    bool    ok = engine_probe(flags.gen.engine.path, e) && (flags.ids || read_prompt(&in->text, n_args, args, e)) &&
-              open_tok_of_model(&t, e) && generate_open(&g, &flags.gen, t, e) && make_prompt(in, g, e) &&
-              answer(g, &in->prompt, e);
+    tok           *t   = NULL;
+    tandem        *g   = NULL;
+    file_map       m   = {0};
+    tandem_grammar fit = {0};
+    bool           ok  = read_grammar(&fit, &m, e) && engine_probe(flags.gen.engine.path, e) &&
+              (flags.ids || read_prompt(&in->text, n_args, args, e)) && open_tok_of_model(&t, e) &&
+              generate_open(&g, &flags.gen, t, e) && make_prompt(in, g, e) && answer(g, &in->prompt, &fit, e);
     tandem_close(g);
+    file_map_close(&m);
     return ok;
 }
 
@@ -244,6 +280,7 @@ static int check_usage(int n_args, char **args)
         return opt_usage(&usage, "--ids is the whole prompt: --system, --file and --think do not go with it");
     if (flags.raw && (flags.gen.system || flags.gen.think))
         return opt_usage(&usage, "--raw has no chat format: --system and --think do not go with it");
+    if (flags.grammar && flags.schema) return opt_usage(&usage, "--grammar and --json-schema do not go together");
     return generate_check_flags(&flags.gen, &usage) ? 0 : 2;
 }
 

@@ -595,6 +595,77 @@ static void find_heights(grammar *g, const waiters *w, int32_t *queue, int32_t *
     }
 }
 
+/* --- how far an end is -------------------------------------------------------------------------- */
+typedef struct {
+    int32_t distance, place;
+} far_place;
+typedef struct { /* the nearest on top */
+    far_place *p;
+    int32_t    n;
+} far_heap;
+
+static void heap_put(far_heap *h, far_place x)
+{
+    int32_t i = h->n++;
+    for (; i > 0 && x.distance < h->p[(i - 1) / 2].distance; i = (i - 1) / 2) h->p[i] = h->p[(i - 1) / 2];
+    h->p[i] = x;
+}
+
+static far_place heap_take(far_heap *h)
+{
+    far_place top = h->p[0], x = h->p[--h->n];
+    int32_t   i = 0;
+    for (int32_t child; (child = 2 * i + 1) < h->n; i = child) {
+        if (child + 1 < h->n && h->p[child + 1].distance < h->p[child].distance) child++;
+        if (x.distance <= h->p[child].distance) break;
+        h->p[i] = h->p[child];
+    }
+    h->p[i] = x;
+    return top;
+}
+
+enum { DISTANCE_UNKNOWN = GRAMMAR_FAR + 1 };
+
+static int32_t distance_now(const grammar *g, const place *p)
+{
+    int64_t d = DISTANCE_UNKNOWN, then = p->then >= 0 ? g->place[p->then].distance : 0;
+    int64_t called = p->kind == PLACE_CALL || p->kind == PLACE_LOOP ? g->place[g->start[p->rule]].distance : 0;
+    if (p->kind == PLACE_CALL || p->kind == PLACE_LOOP) {
+        int64_t rounds = p->kind == PLACE_CALL ? 1 : p->min;
+        if (then == DISTANCE_UNKNOWN || (rounds && called == DISTANCE_UNKNOWN)) return DISTANCE_UNKNOWN;
+        d = rounds * called + then;
+    } else {
+        for (int32_t i = 0; i < p->n; i++) {
+            int32_t to = g->place[g->edge[p->first + i].to].distance;
+            if (to < d) d = to;
+        }
+        if (d == DISTANCE_UNKNOWN) return DISTANCE_UNKNOWN;
+        d += p->kind == PLACE_BYTES;
+    }
+    return d < GRAMMAR_FAR ? (int32_t)d : GRAMMAR_FAR;
+}
+
+/* Knuth's way again, with a heap: distances rise by any number. A place's is final when it leaves the heap. */
+static bool find_distances(grammar *g, const waiters *w)
+{
+    far_heap h = {mem_try_n((size_t)w->from[g->n_places] + 2, sizeof *h.p), 0};
+    if (!h.p) return false;
+    for (int32_t p = 0; p < g->n_places; p++) g->place[p].distance = DISTANCE_UNKNOWN;
+    heap_put(&h, (far_place){0, END});
+    while (h.n) {
+        far_place x = heap_take(&h);
+        if (g->place[x.place].distance != DISTANCE_UNKNOWN) continue;
+        g->place[x.place].distance = x.distance;
+        for (int32_t k = w->from[x.place]; k < w->from[x.place + 1]; k++) {
+            const place *p = &g->place[w->at[k]];
+            int32_t      d = p->distance == DISTANCE_UNKNOWN ? distance_now(g, p) : DISTANCE_UNKNOWN;
+            if (d != DISTANCE_UNKNOWN) heap_put(&h, (far_place){d, w->at[k]});
+        }
+    }
+    mem_free(h.p);
+    return true;
+}
+
 /* --- left recursion ---------------------------------------------------------------------------- */
 typedef struct { /* places to look at, each once a rule */
     int32_t *seen, *todo, n, mark;
@@ -682,7 +753,7 @@ static bool check(compiler *c)
     if (ok) {
         find_empty(g, &w, empty, queue);
         find_heights(g, &w, queue, later);
-        ok = find_left_cycles(g, empty, queue, left);
+        ok = find_distances(g, &w) && find_left_cycles(g, empty, queue, left);
     }
     if (!ok)
         err_set(c->e, ERR_UNAVAILABLE, "no memory for a grammar of %d states", g->n_places);

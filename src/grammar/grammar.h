@@ -101,6 +101,21 @@ int32_t grammar_forced(grammar_machine *m, grammar_state s);
  * where the text may end. */
 size_t grammar_forced_text(grammar_machine *m, grammar_state s, char *out, size_t cap);
 
+/* --- beforehand -------------------------------------------------------------------------------- */
+enum {
+    GRAMMAR_FAR       = 1 << 28,
+    GRAMMAR_MAX_AHEAD = 8192, /* symbols that are worked out beforehand */
+};
+/* Symbols (bytes and markers) of the shortest way to an end, at most GRAMMAR_FAR. */
+int32_t grammar_distance(const grammar_machine *m, grammar_state s);
+/* The tokens of the shortest way to an end, each the longest that fits: how many; at most the first `max` are written. -1: the
+ * way is longer than GRAMMAR_MAX_AHEAD, or no tokens spell it. Behind the first of them the rest is the shortest way from
+ * there. */
+int grammar_shortest(grammar_machine *m, grammar_state s, int32_t *out, int max);
+/* The tokens of what must come next whatever the tokens, cut in the same way: a draft. Up to a place where the text may end,
+ * or max of them. */
+int grammar_ahead(grammar_machine *m, grammar_state s, int32_t *out, int max);
+
 typedef struct {
     int64_t masks, cached;       /* asked for; answered from the cache */
     int64_t locals, sweeps;      /* rule positions worked out for the whole vocabulary; times the pools were swept */

@@ -10,7 +10,8 @@
  *      PLACE_END     the rule is complete
  *
  * `height` of a place: calls that must be opened on top of the present ones to complete the rule from there. A place is
- * entered only where its height still fits the grammar's depth, so nothing is begun that could not be ended. */
+ * entered only where its height still fits the grammar's depth, so nothing is begun that could not be ended.
+ * `distance`: symbols of the shortest way to complete the rule from there. */
 #ifndef TANDEM_GRAMMAR_INSIDE_H
 #define TANDEM_GRAMMAR_INSIDE_H
 #include "grammar/grammar.h"
@@ -165,6 +166,7 @@ typedef struct {
     int32_t rule, then; /* CALL, LOOP; then < 0: a call at the end */
     int32_t min, max;   /* LOOP; max < 0: no end */
     int32_t height;     /* HEIGHT_NEVER: it cannot be completed */
+    int32_t distance;   /* at most GRAMMAR_FAR */
 } place;
 struct grammar {
     place   *place;
@@ -213,6 +215,8 @@ typedef struct {
     int32_t count;  /* of a loop: rounds begun, from 1 */
     int32_t parent; /* stack node */
     int32_t depth;  /* bottom: 0 */
+    int32_t
+        distance; /* symbols of the shortest way to the grammar's end when the call on top ends; at most GRAMMAR_FAR */
 } stack_node;
 typedef struct {
     int32_t place, stack; /* a PLACE_BYTES */
@@ -258,6 +262,7 @@ struct grammar_machine {
     int32_t   need;
     int32_t   path[GRAMMAR_MAX_TOKEN + 2], n_path; /* states of a walk through the vocabulary: not swept */
 
+    uint16_t     *symbol; /* [GRAMMAR_MAX_AHEAD] of a text that is worked out beforehand */
     int64_t       budget; /* of closure steps for the call at hand */
     mask_cache   *cache;
     grammar_stats stats;
@@ -273,6 +278,8 @@ int32_t machine_rule(grammar_machine *m, int32_t index);
 /* The state of these configs alone, none of them closed further. */
 int32_t machine_intern(grammar_machine *m, config *c, int32_t n, bool can_end, int32_t need);
 int32_t machine_push(grammar_machine *m, int32_t then, int32_t count, int32_t parent);
+/* The only symbol that may come next and the state behind it, held; -1 when there are several, or none. */
+int32_t machine_only(grammar_machine *m, int32_t s, int32_t *to);
 void    machine_hold(grammar_machine *m, int32_t s);
 void    machine_let_go(grammar_machine *m, int32_t s);
 

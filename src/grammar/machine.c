@@ -55,6 +55,19 @@ static int32_t find_stack(const grammar_machine *m, uint64_t hash, int32_t then,
     return -1;
 }
 
+/* Counts that are out of sight only stand in cut stacks, whose distances nobody asks for. */
+static int32_t distance_behind(const grammar_machine *m, int32_t then, int32_t count, int32_t parent)
+{
+    const place *p = &m->g->place[then];
+    int64_t      d = p->distance;
+    if (count) {
+        int64_t rounds = count < COUNT_FREE && p->min > count ? p->min - count : 0;
+        d              = rounds * m->g->place[m->g->start[p->rule]].distance + m->g->place[p->then].distance;
+    }
+    d += m->stack[parent].distance;
+    return d < GRAMMAR_FAR ? (int32_t)d : GRAMMAR_FAR;
+}
+
 /* -1 and `overflow` when there is no room. */
 int32_t machine_push(grammar_machine *m, int32_t then, int32_t count, int32_t parent)
 {
@@ -71,7 +84,8 @@ int32_t machine_push(grammar_machine *m, int32_t then, int32_t count, int32_t pa
         m->starved = true;
         return -1;
     }
-    m->stack[i] = (stack_node){then, count, parent, m->stack[parent].depth + 1};
+    m->stack[i] =
+        (stack_node){then, count, parent, m->stack[parent].depth + 1, distance_behind(m, then, count, parent)};
     table_put(m->stack_table, STACK_TABLE, hash, i);
     return i;
 }
@@ -412,6 +426,7 @@ static bool take_pools(grammar_machine *m, err *e)
     m->found        = take(m, MAX_FOUND, sizeof *m->found, &ok);
     m->seen         = take(m, SEEN_TABLE, sizeof *m->seen, &ok);
     m->seen_round   = take(m, SEEN_TABLE, sizeof *m->seen_round, &ok);
+    m->symbol       = take(m, GRAMMAR_MAX_AHEAD, sizeof *m->symbol, &ok);
     m->cache        = ok ? mask_cache_new(m->v, &m->stats.bytes) : NULL;
     return m->cache || err_set(e, ERR_UNAVAILABLE, "no memory to follow a grammar (%zu MiB)", m->stats.bytes >> 20);
 }
@@ -440,6 +455,7 @@ void grammar_machine_free(grammar_machine *m)
     mem_free(m->config), mem_free(m->config_spare);
     mem_free(m->stack), mem_free(m->stack_mark), mem_free(m->stack_table);
     mem_free(m->work), mem_free(m->found), mem_free(m->seen), mem_free(m->seen_round);
+    mem_free(m->symbol);
     mask_cache_free(m->cache);
     mem_free(m);
 }
@@ -513,8 +529,7 @@ bool grammar_must_end(const grammar_machine *m, grammar_state s)
     return s == GRAMMAR_ENDED || (s >= 0 && !m->state[s].n);
 }
 
-/* The only symbol that may come next and the state behind it, held; -1 when there are several, or none. */
-static int32_t only_symbol(grammar_machine *m, int32_t s, int32_t *to)
+int32_t machine_only(grammar_machine *m, int32_t s, int32_t *to)
 {
     const grammar *g    = m->g;
     int32_t        only = -1;
@@ -536,7 +551,7 @@ size_t grammar_forced_text(grammar_machine *m, grammar_state s, char *out, size_
     machine_begin(m);
     grammar_fork(m, s);
     while (s >= 0 && n < cap && !m->state[s].can_end) {
-        int32_t to = GRAMMAR_NO, symbol = only_symbol(m, s, &to);
+        int32_t to = GRAMMAR_NO, symbol = machine_only(m, s, &to);
         grammar_drop(m, s);
         s = symbol < 0 ? GRAMMAR_NO : to;
         if (symbol >= SYMBOL_MARKER) break;

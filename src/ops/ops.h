@@ -104,6 +104,10 @@ typedef struct {
 } token_logit;
 
 enum { SAMPLE_TOP_MAX = 64 };
+static inline size_t sampling_mask_words(int n_vocab)
+{
+    return ((size_t)n_vocab + 63) / 64;
+} /* bit id & 63 of word id >> 6 */
 
 typedef enum { ACT_GELU_TANH, ACT_SILU } act_kind;
 
@@ -201,6 +205,9 @@ struct ops {
     /* Bias and penalties, before sampling; restore puts the logits back. items: device logit_change[n_items] */
     void (*change_logits)(queue *q, dev logits, int n_vocab, dev items, int n_items);
     void (*restore_logits)(queue *q, dev logits, int n_vocab, dev items, int n_items);
+    /* Row row[i] keeps the tokens whose bit in mask i is set, the others become -inf. masks: device uint64_t
+     * [n][sampling_mask_words(n_vocab)], rows: device int32_t[n], none twice */
+    void (*mask_logits)(queue *q, dev logits, int n_vocab, dev masks, dev rows, int n);
     /* Natural log-probabilities of the logits as they are: out[r][0] of token id[r], out[r][1 ..] of the n_top likeliest,
      * ranked, ties to the lower id. out: device token_logprob [n_rows][1 + n_top] */
     void (*logprobs)(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top);

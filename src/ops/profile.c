@@ -241,6 +241,11 @@ static void p_restore_logits(queue *q, dev logits, int n_vocab, dev items, int n
     TIMED(restore_logits(q->q, logits, n_vocab, items, n_items), 0, "restore_logits");
 }
 
+static void p_mask_logits(queue *q, dev logits, int n_vocab, dev masks, dev rows, int n)
+{
+    TIMED(mask_logits(q->q, logits, n_vocab, masks, rows, n), 0, "mask_logits %d", n_vocab);
+}
+
 static void p_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top)
 {
     TIMED(logprobs(q->q, out, logits, id, n_rows, n_vocab, n_top), 0, "logprobs %d", n_vocab);
@@ -298,6 +303,7 @@ static const ops TABLE = {
     .argmax         = p_argmax,
     .change_logits  = p_change_logits,
     .restore_logits = p_restore_logits,
+    .mask_logits    = p_mask_logits,
     .logprobs       = p_logprobs,
     .sample         = p_sample,
     .sample_top     = p_sample_top,

@@ -233,6 +233,16 @@ void sampling_restore(float *logits, int n_vocab, const logit_change *c, int n)
     for (int i = 0; i < n; i++) logits[(size_t)c[i].row * (size_t)n_vocab + c[i].token] = c[i].was;
 }
 
+void sampling_mask(float *logits, int n_vocab, const uint64_t *mask)
+{
+    for (int32_t first = 0; first < n_vocab; first += 64) {
+        uint64_t kept = mask[first >> 6];
+        int      n    = n_vocab - first < 64 ? n_vocab - first : 64;
+        if (kept == UINT64_MAX) continue;
+        for (int i = 0; i < n; i++) logits[first + i] = kept >> i & 1 ? logits[first + i] : -INFINITY;
+    }
+}
+
 static double log_sum_exp(const float *logits, int n_vocab)
 {
     int32_t  best = sampling_argmax(logits, n_vocab);

@@ -33,8 +33,10 @@ int sampling_rank(token_logit *best, int n, int most, int32_t id, float logit);
 void sampling_logprobs(const float *logits, int n_vocab, int32_t id, int n_top, token_logprob *out,
                        sampling_candidate *scratch);
 /* Bias and penalties; the old logits are kept in the items. */
-void     sampling_change(float *logits, int n_vocab, logit_change *c, int n);
-void     sampling_restore(float *logits, int n_vocab, const logit_change *c, int n);
+void sampling_change(float *logits, int n_vocab, logit_change *c, int n);
+void sampling_restore(float *logits, int n_vocab, const logit_change *c, int n);
+/* What a grammar does not allow can no longer be picked. */
+void     sampling_mask(float *logits, int n_vocab, const uint64_t *mask);
 int32_t  sampling_argmax(const float *logits, int n_vocab);
 uint64_t sampling_choice_seed(uint64_t seed, int choice); /* choice i of n; choice 0 is the seed itself */
 #endif

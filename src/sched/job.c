@@ -23,10 +23,15 @@ bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, 
     if (t) tok_stop_ids(t, &m->stops);
     if (getrandom(m->secret, sizeof m->secret, 0) != (ssize_t)sizeof m->secret)
         return err_set(e, ERR_IO, "the system has no random numbers: %s", strerror(errno));
+    m->forms = forms_new(t, m->stops.p, m->stops.n);
     return !m->stops.failed || err_set(e, ERR_UNAVAILABLE, "no memory for the ends of answers");
 }
 
-void job_maker_deinit(job_maker *m) { tok_ids_deinit(&m->stops); }
+void job_maker_deinit(job_maker *m)
+{
+    forms_free(m->forms);
+    tok_ids_deinit(&m->stops);
+}
 
 /* --- checks -------------------------------------------------------------------------------------*/
 static bool in_range(const char *name, double x, double min, double max, err *e)
@@ -214,6 +219,13 @@ static bool copy_stops(tandem_job *j, const tandem_request *r, err *e)
     return true;
 }
 
+/* Compiling is the longest part of a submission: it comes last. */
+static bool take_form(tandem_job *j, const tandem_grammar *g, err *e)
+{
+    j->begins = g->in_thought ? GUIDE_IN_THOUGHT : g->may_think ? GUIDE_MAY_THINK : GUIDE_NO_THOUGHT;
+    return g->kind == TANDEM_GRAMMAR_NONE || forms_take(j->maker->forms, g, &j->form, e);
+}
+
 static bool take_options(tandem_job *j, const tandem_request *r, err *e)
 {
     logit_bias *room = arena_try(&j->mem, JOB_MAX_BIAS, sizeof *room);
@@ -269,7 +281,7 @@ static bool fill(tandem_job *j, const settings *now, const tandem_request *r, er
     if (!take_prompt(j, r, e) || !take_options(j, r, e) || !copy_stops(j, r, e)) return false;
     choose_length(j, now, r);
     take_rest(j, now, r);
-    return take_room(j, e);
+    return take_room(j, e) && take_form(j, &r->grammar, e);
 }
 
 bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, err *e)
@@ -294,6 +306,7 @@ bool job_new(tandem_job **out, const job_maker *m, const settings *now, const ta
 void job_drop(tandem_job *j)
 {
     if (atomic_fetch_sub(&j->holders, 1) > 1) return;
+    form_drop(j->form);
     tok_ids_deinit(&j->prompt);
     buf_deinit(&j->read);
     arena_deinit(&j->mem);
@@ -310,7 +323,7 @@ static bool is_among(const int32_t *id, size_t n, int32_t wanted)
 
 static bool is_stop(const tandem_job *j, int32_t id)
 {
-    return (!j->ignore_stops && is_among(j->maker->stops.p, j->maker->stops.n, id)) ||
+    return ((!j->ignore_stops || j->form) && is_among(j->maker->stops.p, j->maker->stops.n, id)) ||
            is_among(j->stop_id, j->n_stop_ids, id);
 }
 
@@ -362,7 +375,7 @@ static tandem_finish end_at(tandem_job *j, int32_t id, job_scratch *s)
 {
     if (is_stop(j, id)) {
         atomic_store_explicit(&j->stop_at, j->n_kept - 1, memory_order_relaxed);
-        return TANDEM_FINISH_STOP;
+        return j->closed ? TANDEM_FINISH_LENGTH : TANDEM_FINISH_STOP;
     }
     if (meets_stop_string(j, id, s) || caller_ends_it(j, id)) return TANDEM_FINISH_STOP_STRING;
     if (j->n_kept < j->max_out) return TANDEM_FINISH_NONE;
@@ -381,6 +394,7 @@ int job_keep(tandem_job *j, const spec_out *out, job_scratch *s)
             break;
         }
         store(j, out->token[n], out->logprob[n]);
+        j->closed |= out->closing[n];
         *finish = end_at(j, out->token[n], s);
     }
     return n;
@@ -411,6 +425,8 @@ bool job_publish(tandem_job *j, double now, double quiet_s)
 
 void job_finish(tandem_job *j)
 {
+    form_drop(j->form); /* the job may outlive the engine */
+    j->form                           = NULL;
     j->result.usage.completion_tokens = j->n_kept;
     atomic_store(&j->n_out, j->n_kept);
     atomic_store(&j->done, true);

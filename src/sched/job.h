@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/bell.h"
 #include "base/err.h"
+#include "sched/forms.h"
 #include "sched/routing_log.h"
 #include "spec/spec.h"
 #include "tok/stop.h"
@@ -29,6 +30,7 @@ typedef struct {
     const tok    *tok; /* NULL: no text in or out */
     int           n_ctx;
     tok_ids       stops;      /* ends of answers: the model's and the tokenizer's */
+    forms        *forms;      /* what answers may be held to */
     uint8_t       secret[16]; /* of tenants' salts: nobody can name himself so that he shares another one's prefixes */
 } job_maker;
 
@@ -46,6 +48,8 @@ struct tandem_job {
     int32_t         *stop_id; /* beside the maker's, unless ignore_stops */
     size_t           n_stop_ids;
     bool             ignore_stops;
+    form            *form; /* NULL: the answer is free; held until the job is done */
+    guide_begins     begins;
     char             id[ROUTING_ID_MAX];
     int              priority;
     bool             again;      /* to a prompt that was counted with the first answer to it */
@@ -72,6 +76,7 @@ struct tandem_job {
 
     /* what came of it */
     int32_t        n_kept;
+    bool           closed;   /* a token was chosen for the end that fits the length limit */
     atomic_int     stop_at;  /* the token that is an end of an answer, set before it can be read; -1: none */
     int32_t       *token;    /* [max_out] */
     token_logprob *logprobs; /* [max_out][1 + n_top], NULL: none */

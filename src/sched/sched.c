@@ -280,6 +280,8 @@ static bool begin(sched *s, tandem_job *j, spec_lane *lane, err *e)
                       .n_prompt  = j->prompt.n,
                       .max_new   = j->max_out > 0 ? j->max_out : 1,
                       .salt      = j->salt,
+                      .guide     = j->form ? form_guide(j->form) : NULL,
+                      .begins    = j->begins,
                       .classes   = s->classes,
                       .class_key = j->kind};
     if (!spec_lane_begin(lane, &r, &reused, e)) return false;
@@ -418,7 +420,7 @@ static void keep(sched *s, tandem_job *j)
     const spec_out *out = spec_lane_out(j->lane);
     if (out->problem) {
         j->result.finish = TANDEM_FINISH_ERROR;
-        j->result.error  = (tandem_error){.code = TANDEM_FORMAT};
+        j->result.error  = (tandem_error){.code = (tandem_code)out->problem_code};
         snprintf(j->result.error.text, sizeof j->result.error.text, "%s", out->problem);
         return;
     }

@@ -49,6 +49,9 @@ struct spec {
     token_logprob *host_logprobs; /* [STEP_MAX_ROWS][1 + n_shown] */
     int            n_shown;       /* -1: none; at most SPEC_MAX_TOP */
     token_logit   *host_best;     /* [STEP_MAX_ROWS][n_best], n_best <= SAMPLE_TOP_MAX */
+    dev            masks, masked; /* of a piece: [HEAD_ROWS] masks, and the rows that they are for */
+    uint64_t      *host_mask;     /* one */
+    bool           closing[STEP_MAX_ROWS], lost[STEP_MAX_ROWS]; /* [n_want]: as spec_out.closing; cannot be followed */
 };
 
 enum { SHADOW_MAX = 16 };
@@ -68,6 +71,15 @@ struct spec_lane {
     lane_options opt;
     history     *history; /* made when first wanted; in use when `counting` */
     bool         counting;
+
+    guide        *guide;                 /* NULL: the answer is free */
+    grammar_state at;                    /* where it stands, held */
+    grammar_state row_at[1 + DRAFT_MAX]; /* the same behind each guess of the tree, held from 1 on; [0] is `at` */
+    int           n_held;
+    err           lost;             /* why the anchor has no mask */
+    int32_t       ahead[DRAFT_MAX]; /* what the grammar says will follow */
+    int           n_ahead;
+    bool          by_guide; /* the tree is made of these alone */
 
     draft_lane     *draft_lane[DRAFTERS]; /* NULL: has none */
     bool            uses[DRAFTERS];       /* in this request, unless it failed in it */
@@ -124,6 +136,16 @@ void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes);
 dev  lane_guesses(const spec_lane *l);
 /* After the step: the guesses that were on the device, and what drafting took, in seconds. */
 double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes);
+
+/* guided.c: lanes whose answer is held to a grammar; the others pass through */
+void lane_guide_begin(spec_lane *l, const lane_request *r);
+void lane_guide_end(spec_lane *l);
+int  lane_tokens_left(const spec_lane *l); /* that may still become text, the next one counted */
+/* What must follow the anchor is a better plan than `l->plan`, where it is about as long. */
+void lane_guide_plan(spec_lane *l, int room_rows);
+/* Guesses that the grammar does not allow leave the tree; what must follow a chain is added. */
+void lane_guide_tree(spec_lane *l);
+void lane_guide_keep(spec_lane *l, int n); /* so many of the tokens just decided became text */
 
 /* judge.c */
 /* Logits of all rows that want them, and the token picked after each. */

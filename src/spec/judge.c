@@ -17,7 +17,7 @@ static int best_needed(const spec *s)
     for (int i = 0; i < s->step.n_want; i++) {
         const spec_lane *l = s->judged[i].lane;
         int              n = sampling_needs(&l->opt.params);
-        if (n == 0 || l->counting || l->opt.n_top >= 0) return 0;
+        if (n == 0 || l->counting || l->guide || l->opt.n_top >= 0) return 0;
         most = n > most ? n : most;
     }
     return most;
@@ -64,6 +64,62 @@ static int collect_changes(spec *s, const judged_row *j, int from, int n, int *n
     return row;
 }
 
+/* --- grammars -----------------------------------------------------------------------------------*/
+/* False: it has none, and the row's pick means nothing. */
+static bool upload_mask(spec *s, const judged_row *j, int to)
+{
+    spec_lane      *l     = j->lane;
+    size_t          words = sampling_mask_words(s->t->n_vocab), known = guide_mask_words(l->guide);
+    err             why  = {0};
+    const uint64_t *mask = guide_mask(l->guide, l->row_at[j->node], &why);
+    if (!mask && j->node == 0) l->lost = why;
+    if (!mask) return false;
+    if (known < words) { /* the model has more rows than the tokenizer has tokens */
+        memset(s->host_mask, 0, words * sizeof *mask);
+        mask = memcpy(s->host_mask, mask, known * sizeof *mask);
+    }
+    s->t->o->upload(s->t->q, dev_at(s->masks, (size_t)to * words * sizeof *mask), mask, words * sizeof *mask);
+    return true;
+}
+
+static void mask_piece(spec *s, int first, int n)
+{
+    int32_t row[HEAD_ROWS];
+    int     m = 0;
+    for (int i = 0; i < n; i++) {
+        const judged_row *j = &s->judged[first + i];
+        s->lost[first + i]  = j->lane->guide && !upload_mask(s, j, m);
+        if (j->lane->guide && !s->lost[first + i]) row[m++] = i;
+    }
+    if (m == 0) return;
+    s->t->o->upload(s->t->q, s->masked, row, (size_t)m * sizeof *row);
+    s->t->o->mask_logits(s->t->q, s->t->logits, s->t->n_vocab, s->masks, s->masked, m);
+}
+
+/* Picks that would leave no room for the grammar's end give way. */
+static void settle_picks(spec *s)
+{
+    for (int i = 0; i < s->step.n_want; i++) {
+        const judged_row *j = &s->judged[i];
+        spec_lane        *l = j->lane;
+        s->closing[i]       = false;
+        if (!l->guide) continue;
+        int32_t pick = s->pick[i], left = lane_tokens_left(l) - l->tree.depth[j->node];
+        if (s->lost[i])
+            s->pick[i] = -1;
+        else if (pick >= 0)
+            s->pick[i] = guide_settle(l->guide, l->row_at[j->node], pick, left);
+        s->closing[i] = s->pick[i] != pick;
+    }
+}
+
+static bool any_guided(const spec *s)
+{
+    for (int i = 0; i < s->step.n_want; i++)
+        if (s->judged[i].lane->guide) return true;
+    return false;
+}
+
 static void pick_piece(spec *s, int first, int n)
 {
     const ops *o = s->t->o;
@@ -93,12 +149,26 @@ static void logprobs_piece(spec *s, int first, int n)
                 (size_t)n * each * sizeof(token_logprob));
 }
 
-static void judge_piece(spec *s, int first, int n)
+static void judge_piece(spec *s, int first, int n, bool guided)
 {
     s->t->head(s->t, first, n);
     upload_params(s, first, n);
+    if (guided) mask_piece(s, first, n);
     pick_piece(s, first, n);
-    logprobs_piece(s, first, n);
+    if (!guided) logprobs_piece(s, first, n);
+}
+
+/* Masks and penalties have changed the logits, and a pick may have given way: all rows once more. */
+static bool logprobs_again(spec *s, err *e)
+{
+    for (int first = 0; first < s->step.n_want; first += HEAD_ROWS) {
+        int n = least(s->step.n_want - first, HEAD_ROWS);
+        s->t->head(s->t, first, n);
+        s->t->o->upload(s->t->q, s->picked, s->pick + first, (size_t)n * sizeof *s->pick);
+        logprobs_piece(s, first, n);
+    }
+    s->t->o->sync(s->t->q);
+    return s->t->o->check(s->t->q, e);
 }
 
 static void best_of_piece(spec *s, int first, int n, int n_best)
@@ -118,14 +188,15 @@ static void pick_of_best(spec *s, int n_best)
 
 bool judge_rows(spec *s, err *e)
 {
-    int n_best = best_needed(s);
-    s->n_shown = most_asked(s);
+    int  n_best = best_needed(s);
+    bool guided = any_guided(s);
+    s->n_shown  = most_asked(s);
     for (int first = 0; first < s->step.n_want; first += HEAD_ROWS) {
         int n = least(s->step.n_want - first, HEAD_ROWS);
         if (n_best)
             best_of_piece(s, first, n, n_best);
         else
-            judge_piece(s, first, n);
+            judge_piece(s, first, n, guided);
     }
     if (s->n_later)
         s->t->o->download(s->t->q, s->host_guesses, s->guesses,
@@ -133,5 +204,6 @@ bool judge_rows(spec *s, err *e)
     s->t->o->sync(s->t->q);
     if (!s->t->o->check(s->t->q, e)) return false;
     if (n_best) pick_of_best(s, n_best);
-    return true;
+    if (guided) settle_picks(s);
+    return !guided || s->n_shown < 0 || logprobs_again(s, e);
 }

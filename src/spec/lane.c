@@ -98,6 +98,7 @@ bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err 
     l->classes   = r->classes;
     l->class_key = r->class_key;
     choose_policy(l);
+    lane_guide_begin(l, r);
     l->live         = true;
     l->stats.cached = l->n_cached;
     *n_reused       = (size_t)l->n_cached;
@@ -110,6 +111,7 @@ void spec_lane_end(spec_lane *l)
     l->live  = false;
     l->out.n = 0;
     if (l->classes) policy_classes_learn(l->classes, l->class_key, &l->policy);
+    lane_guide_end(l);
     lane_give_pages(l);
 }
 
@@ -137,7 +139,9 @@ static void plan_lane(const spec_turn *t, int rows)
     l->first_want      = l->n_chunk == pending ? 0 : -1;
     l->out.n           = 0;
     l->later           = false;
-    if (spec_lane_can_draft(l)) l->plan = lane_fit_plan(l, &t->plan, rows - 1);
+    if (!spec_lane_can_draft(l)) return;
+    l->plan = lane_fit_plan(l, &t->plan, rows - 1);
+    lane_guide_plan(l, rows - 1);
 }
 
 /* Rows of text up to the anchor, then the guesses; a tree's rows have slots of their own. */
@@ -188,21 +192,31 @@ static bool run_rows(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
 
 static void put_out(const spec *s, spec_lane *l, int want)
 {
-    spec_out *out      = &l->out;
-    out->token[out->n] = s->pick[want];
+    spec_out *out        = &l->out;
+    out->token[out->n]   = s->pick[want];
+    out->closing[out->n] = l->guide && s->closing[want];
     if (l->opt.n_top >= 0)
         memcpy(out->logprob[out->n], s->host_logprobs + (size_t)want * (size_t)(1 + s->n_shown),
                (size_t)(1 + l->opt.n_top) * sizeof(token_logprob));
     out->n++;
 }
 
+static void set_problem(spec_lane *l, err_code code, const char *why)
+{
+    l->out.problem      = why;
+    l->out.problem_code = code;
+}
+
 /* From the anchor along the target's picks, as far as the guesses go. A guess after which nothing can be picked is left
  * for the next round, which will say so. */
 static void walk(const spec *s, spec_lane *l)
 {
-    l->n_path = 0;
-    l->out.problem =
-        s->pick[l->first_want] < 0 ? "no token can be picked: all are banned, or the weights are damaged" : NULL;
+    l->n_path      = 0;
+    l->out.problem = NULL;
+    if (l->guide && s->lost[l->first_want])
+        set_problem(l, l->lost.code, l->lost.text);
+    else if (s->pick[l->first_want] < 0)
+        set_problem(l, ERR_FORMAT, "no token can be picked: all are banned, or the weights are damaged");
     for (int row = 0; row >= 0 && s->pick[l->first_want + row] >= 0;) {
         int want             = l->first_want + row;
         l->path[l->n_path++] = row;
@@ -329,7 +343,7 @@ static void count_round(spec_lane *l, int n_keep)
 static void note_outcome(spec_lane *l)
 {
     const spec_out *out = &l->out;
-    if (l->opt.spec.method != SPEC_AUTO) return;
+    if (l->opt.spec.method != SPEC_AUTO || l->by_guide) return;
     policy_note(&l->policy, &l->s->cost, &l->plan, tree_depth(&l->tree), l->n_path - 1);
     if (l->n_shadow == 0 || l->plan.method == SPEC_NGRAM) return;
     int right = 0, judged = least(l->n_shadow, out->n);
@@ -357,6 +371,7 @@ void spec_lane_keep(spec_lane *l, int n_keep)
     l->n_cached = l->n_text - 1 + n_keep;
     kv_seq_cut(l->seq, l->n_cached);
     add_text(l, n_keep);
+    lane_guide_keep(l, n_keep);
     lane_share_pages(l);
     tell_drafters(l, pos, n_keep, n_keep ? l->first_want + l->path[n_keep - 1] : -1);
     count_round(l, n_keep);

@@ -118,7 +118,7 @@ static void plan_job(spec_lane *l)
         l->job.n_top = least(l->plan.n, DRAFT_TOP_MAX);
     } else {
         fill_job(l, k, l->plan.n);
-        if (!l->counting) l->job.guesses = lane_guesses(l);
+        if (!l->counting && !l->guide) l->job.guesses = lane_guesses(l);
     }
 }
 
@@ -151,7 +151,7 @@ static void grow_tree(spec_lane *l)
 
 static bool drafts_with(const spec_lane *l, drafter_index k)
 {
-    return l->plan.method != SPEC_OFF && drafter_of(l->plan.method) == k;
+    return l->plan.method != SPEC_OFF && !l->by_guide && drafter_of(l->plan.method) == k;
 }
 
 static void draft_with(spec *s, drafter_index k, spec_lane *const *lanes, int n_lanes)
@@ -178,6 +178,7 @@ void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes)
     s->n_later = 0;
     for (int i = 0; i < n_lanes; i++) tree_start(&lanes[i]->tree, lanes[i]->text[lanes[i]->n_text - 1]);
     for (int k = 0; k < DRAFTERS; k++) draft_with(s, (drafter_index)k, lanes, n_lanes);
+    for (int i = 0; i < n_lanes; i++) lane_guide_tree(lanes[i]);
 }
 
 /* The tree ends before a guess that is none. */

@@ -20,6 +20,7 @@ static bool take_scratch(spec *s, err *e)
     s->host_changes  = mem_try_n((size_t)s->max_changes, sizeof *s->host_changes);
     s->host_logprobs = xnew_n(token_logprob, (size_t)STEP_MAX_ROWS * (1 + SPEC_MAX_TOP));
     s->host_best     = xnew_n(token_logit, (size_t)STEP_MAX_ROWS * SAMPLE_TOP_MAX);
+    s->host_mask     = xnew_n(uint64_t, sampling_mask_words(s->t->n_vocab));
     s->host_guesses  = xnew_n(int32_t, (size_t)s->opt.max_lanes * DRAFT_MAX);
     if (!s->host_changes) return err_set(e, ERR_UNAVAILABLE, "no memory to count tokens");
     return o->alloc(o, &s->params, HEAD_ROWS * sizeof(sample_params), e) &&
@@ -27,7 +28,9 @@ static bool take_scratch(spec *s, err *e)
            o->alloc(o, &s->changes, (size_t)s->max_changes * sizeof(logit_change), e) &&
            o->alloc(o, &s->logprobs, (size_t)HEAD_ROWS * (1 + SPEC_MAX_TOP) * sizeof(token_logprob), e) &&
            o->alloc(o, &s->moves, DRAFT_MAX * sizeof(kv_move_item), e) &&
-           o->alloc(o, &s->guesses, (size_t)s->opt.max_lanes * DRAFT_MAX * sizeof(int32_t), e);
+           o->alloc(o, &s->guesses, (size_t)s->opt.max_lanes * DRAFT_MAX * sizeof(int32_t), e) &&
+           o->alloc(o, &s->masks, HEAD_ROWS * sampling_mask_words(s->t->n_vocab) * sizeof(uint64_t), e) &&
+           o->alloc(o, &s->masked, HEAD_ROWS * sizeof(int32_t), e);
 }
 
 bool spec_new(spec **out, target *t, const spec_options *o, err *e)
@@ -50,7 +53,7 @@ bool spec_new(spec **out, target *t, const spec_options *o, err *e)
 void spec_free(spec *s)
 {
     if (!s) return;
-    const dev bufs[] = {s->params, s->picked, s->changes, s->logprobs, s->moves, s->guesses};
+    const dev bufs[] = {s->params, s->picked, s->changes, s->logprobs, s->moves, s->guesses, s->masks, s->masked};
     for (int i = 0; i < s->opt.max_lanes; i++) assert(!s->lanes[i]);
     close_drafters(s);
     for (size_t i = 0; i < COUNT(bufs); i++)
@@ -60,6 +63,7 @@ void spec_free(spec *s)
     mem_free(s->host_logprobs);
     mem_free(s->host_best);
     mem_free(s->host_guesses);
+    mem_free(s->host_mask);
     mem_free(s->lanes);
     mem_free(s);
 }

@@ -19,6 +19,7 @@
  * Thread: one at a time. */
 #ifndef TANDEM_SPEC_SPEC_H
 #define TANDEM_SPEC_SPEC_H
+#include "grammar/guide.h"
 #include "kv/prefix.h"
 #include "spec/policy.h"
 #include "spec/tree.h"
@@ -152,6 +153,9 @@ typedef struct {
     /* Not NULL: what requests of its class have shown of drafts is known to it, and it adds to that when it ends. */
     policy_classes *classes;
     uint64_t        class_key;
+    /* Not NULL: the answer is held to it. It must live until the request has ended. */
+    guide       *guide;
+    guide_begins begins;
 } lane_request;
 /* A new request (the last one is ended where it was not). All that it can need is reserved (promise 5); what is there of the
  * prompt's K/V is taken over, *n_reused says how much. The last prompt token is always run. ERR_INPUT: the context does not
@@ -164,7 +168,9 @@ void spec_lane_end(spec_lane *l);
 typedef struct {
     int           n;       /* 0: a part of the prompt was run, nothing was decided */
     const char   *problem; /* why none can be: the lane is at its end; NULL: nothing is wrong */
+    err_code      problem_code;
     int32_t       token[1 + DRAFT_MAX];
+    bool          closing[1 + DRAFT_MAX]; /* not what was picked: the grammar's end was in sight of the length limit */
     token_logprob logprob[1 + DRAFT_MAX][1 + SPEC_MAX_TOP];
 } spec_out;
 

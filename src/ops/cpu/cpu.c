@@ -599,6 +599,27 @@ static void cpu_restore_logits(queue *q, dev logits, int n_vocab, dev items, int
 }
 
 typedef struct {
+    float          *logits;
+    const uint64_t *masks;
+    const int32_t  *rows;
+    int             n_vocab;
+} mask_args;
+
+static void mask_row(void *ctx, int i, int thread)
+{
+    const mask_args *a = ctx;
+    (void)thread;
+    sampling_mask(a->logits + (size_t)a->rows[i] * (size_t)a->n_vocab, a->n_vocab,
+                  a->masks + (size_t)i * sampling_mask_words(a->n_vocab));
+}
+
+static void cpu_mask_logits(queue *q, dev logits, int n_vocab, dev masks, dev rows, int n)
+{
+    mask_args a = {logits.p, masks.p, rows.p, n_vocab};
+    pool_run(q->b->pool, n, mask_row, &a);
+}
+
+typedef struct {
     const queue   *q;
     token_logprob *out;
     const float   *logits;
@@ -729,6 +750,7 @@ static const ops TABLE = {
     .argmax         = cpu_argmax,
     .change_logits  = cpu_change_logits,
     .restore_logits = cpu_restore_logits,
+    .mask_logits    = cpu_mask_logits,
     .logprobs       = cpu_logprobs,
     .sample         = cpu_sample,
     .sample_top     = cpu_sample_top,

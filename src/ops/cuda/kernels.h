@@ -99,6 +99,8 @@ cudaError_t cuda_sample_top(cudaStream_t s, token_logprob *out, const float *log
                             double *scores, int n_rows, int n_vocab, int n_top, float soft);
 cudaError_t cuda_change_logits(cudaStream_t s, float *logits, int n_vocab, logit_change *items, int n_items);
 cudaError_t cuda_restore_logits(cudaStream_t s, float *logits, int n_vocab, const logit_change *items, int n_items);
+cudaError_t cuda_mask_logits(cudaStream_t s, float *logits, int n_vocab, const uint64_t *masks, const int32_t *rows,
+                             int n);
 cudaError_t cuda_logprobs(cudaStream_t s, token_logprob *out, const float *logits, const int32_t *id, int n_rows,
                           int n_vocab, int n_top);
 cudaError_t cuda_scatter_logits(cudaStream_t s, float *y, const float *x, const int32_t *sel, const int32_t *map,

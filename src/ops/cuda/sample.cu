@@ -405,6 +405,21 @@ extern "C" cudaError_t cuda_restore_logits(cudaStream_t s, float *logits, int n_
     return cudaGetLastError();
 }
 
+static __global__ void mask_kernel(float *logits, int n_vocab, const uint64_t *masks, const int32_t *rows)
+{
+    size_t words = sampling_mask_words(n_vocab);
+    int    token = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (token >= n_vocab || masks[blockIdx.y * words + token / 64] >> token % 64 & 1) return;
+    logits[(size_t)rows[blockIdx.y] * n_vocab + token] = -INFINITY;
+}
+
+extern "C" cudaError_t cuda_mask_logits(cudaStream_t s, float *logits, int n_vocab, const uint64_t *masks,
+                                        const int32_t *rows, int n)
+{
+    LAUNCH(mask_kernel, dim3(blocks_for((size_t)n_vocab, 256), (unsigned)n), 256, 0, s, logits, n_vocab, masks, rows);
+    return cudaGetLastError();
+}
+
 /* A block per row: the smallest logit, then the rest of the row, then what is there. */
 static __global__ void __launch_bounds__(PICK_THREADS)
     scatter_kernel(float *y, const float *x, const int32_t *sel, const int32_t *map, int n_slots, int n, int n_vocab,

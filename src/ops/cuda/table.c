@@ -508,6 +508,12 @@ static void op_restore_logits(queue *q, dev logits, int n_vocab, dev items, int 
     if (n_items > 0) note(q, "restore_logits", cuda_restore_logits(on(q), logits.p, n_vocab, items.p, n_items));
 }
 
+static void op_mask_logits(queue *q, dev logits, int n_vocab, dev masks, dev rows, int n)
+{
+    forget_made(q);
+    if (n > 0) note(q, "mask_logits", cuda_mask_logits(on(q), logits.p, n_vocab, masks.p, rows.p, n));
+}
+
 static void op_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top)
 {
     forget_made(q);
@@ -558,6 +564,7 @@ const ops cuda_table = {
     .argmax         = op_argmax,
     .change_logits  = op_change_logits,
     .restore_logits = op_restore_logits,
+    .mask_logits    = op_mask_logits,
     .logprobs       = op_logprobs,
     .sample         = op_sample,
     .sample_top     = op_sample_top,

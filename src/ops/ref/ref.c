@@ -129,6 +129,7 @@ bool ref_ops_open(ops **out, err *e)
         .argmax         = ref_argmax,
         .change_logits  = ref_change_logits,
         .restore_logits = ref_restore_logits,
+        .mask_logits    = ref_mask_logits,
         .logprobs       = ref_logprobs,
         .sample         = ref_sample,
         .sample_top     = ref_sample_top,

@@ -30,6 +30,16 @@ void ref_restore_logits(queue *q, dev logits, int n_vocab, dev items, int n_item
     sampling_restore(logits.p, n_vocab, items.p, n_items);
 }
 
+void ref_mask_logits(queue *q, dev logits, int n_vocab, dev masks, dev rows, int n)
+{
+    const uint64_t *mask = masks.p;
+    const int32_t  *row  = rows.p;
+    (void)q;
+    for (int i = 0; i < n; i++)
+        sampling_mask((float *)logits.p + (size_t)row[i] * (size_t)n_vocab, n_vocab,
+                      mask + (size_t)i * sampling_mask_words(n_vocab));
+}
+
 void ref_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top)
 {
     assert(n_vocab <= q->lim.max_vocab);

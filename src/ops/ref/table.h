@@ -48,6 +48,7 @@ void ref_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, 
 void ref_argmax(queue *q, dev id, dev logits, int n_rows, int n_vocab);
 void ref_change_logits(queue *q, dev logits, int n_vocab, dev items, int n_items);
 void ref_restore_logits(queue *q, dev logits, int n_vocab, dev items, int n_items);
+void ref_mask_logits(queue *q, dev logits, int n_vocab, dev masks, dev rows, int n);
 void ref_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top);
 void ref_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab);
 void ref_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft);

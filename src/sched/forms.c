@@ -1,0 +1,225 @@
+#include "sched/forms.h"
+
+#include "base/mem.h"
+#include "base/sha256.h"
+
+#include <pthread.h>
+
+enum { KEY = 65, PARSE_MEMORY = 96 << 20, MAX_TOOLS = 1024 };
+
+struct form {
+    forms   *of;
+    form    *next; /* newest first */
+    char     key[KEY];
+    guide   *guide;
+    int      holders; /* under the lock, as the list is */
+    uint64_t used;
+};
+
+struct forms {
+    const tok     *tok;
+    const int32_t *end_ids;
+    size_t         n_ends;
+
+    pthread_mutex_t vocab_lock; /* held while the trie is made; the other is not */
+    grammar_vocab  *vocab;
+    guide_thoughts  thoughts;
+
+    pthread_mutex_t lock;
+    form           *first;
+    int             n;
+    uint64_t        clock;
+};
+
+forms *forms_new(const tok *t, const int32_t *end_ids, size_t n_ends)
+{
+    forms *f   = xnew(forms);
+    f->tok     = t;
+    f->end_ids = end_ids;
+    f->n_ends  = n_ends;
+    pthread_mutex_init(&f->vocab_lock, NULL);
+    pthread_mutex_init(&f->lock, NULL);
+    return f;
+}
+
+static void free_form(form *x)
+{
+    guide_free(x->guide);
+    mem_free(x);
+}
+
+void forms_free(forms *f)
+{
+    if (!f) return;
+    for (form *x = f->first, *next; x; x = next) {
+        next = x->next;
+        free_form(x);
+    }
+    grammar_vocab_free(f->vocab);
+    guide_thoughts_deinit(&f->thoughts);
+    pthread_mutex_destroy(&f->lock);
+    pthread_mutex_destroy(&f->vocab_lock);
+    mem_free(f);
+}
+
+guide *form_guide(form *x) { return x->guide; }
+
+/* --- compiling ----------------------------------------------------------------------------------*/
+static bool need_vocab(forms *f, err *e)
+{
+    pthread_mutex_lock(&f->vocab_lock);
+    bool ok = f->vocab || ((f->thoughts.mask || guide_thoughts_init(&f->thoughts, f->tok, f->end_ids, f->n_ends, e)) &&
+                           grammar_vocab_new(&f->vocab, f->tok, f->end_ids, f->n_ends, e));
+    pthread_mutex_unlock(&f->vocab_lock);
+    return ok;
+}
+
+static bool bad_tool(size_t i, err *e) { return err_set(e, ERR_INPUT, "tool %zu is not a function with a name", i); }
+
+static bool read_tools(grammar_tool *out, const json_value *v, err *e)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        const json_value *f = json_get(&v->item[i], "function"), *name = f ? json_get(f, "name") : NULL;
+        if (!name || name->kind != JSON_STRING || !name->s.n) return bad_tool(i, e);
+        out[i] = (grammar_tool){name->s, json_get(f, "parameters")};
+        if (out[i].parameters && out[i].parameters->kind == JSON_NULL) out[i].parameters = NULL;
+    }
+    return true;
+}
+
+static bool compile_tools(grammar **out, arena *mem, const json_value *v, bool several, err *e)
+{
+    if (v->kind != JSON_ARRAY || v->n < 1 || v->n > MAX_TOOLS)
+        return err_set(e, ERR_INPUT, "the tools must be a list of 1 to %d", MAX_TOOLS);
+    grammar_tool *tool = arena_try(mem, v->n, sizeof *tool);
+    if (!tool) return err_set(e, ERR_UNAVAILABLE, "no memory for the tools");
+    return read_tools(tool, v, e) && grammar_tool_calls(out, tool, v->n, several, e);
+}
+
+static bool compile_json(grammar **out, const tandem_grammar *g, str text, err *e)
+{
+    arena             mem;
+    const json_value *v;
+    json_limits       limits = {.max_memory = PARSE_MEMORY};
+    arena_init(&mem, (size_t)PARSE_MEMORY * 2);
+    bool ok = json_parse(&v, &mem, text, &limits, e) &&
+              (g->kind == TANDEM_GRAMMAR_SCHEMA ? grammar_from_schema(out, v, GRAMMAR_JSON, e)
+                                                : compile_tools(out, &mem, v, g->kind == TANDEM_GRAMMAR_TOOL_CALLS, e));
+    arena_deinit(&mem);
+    return ok;
+}
+
+static bool compile(grammar **out, const tandem_grammar *g, str text, err *e)
+{
+    *out = NULL;
+    switch (g->kind) {
+    case TANDEM_GRAMMAR_GBNF: return grammar_from_gbnf(out, text, e);
+    case TANDEM_GRAMMAR_OBJECT: return grammar_any_object(out, e);
+    case TANDEM_GRAMMAR_SCHEMA:
+    case TANDEM_GRAMMAR_TOOL_CALL:
+    case TANDEM_GRAMMAR_TOOL_CALLS: return compile_json(out, g, text, e);
+    default: return err_set(e, ERR_INPUT, "grammar.kind is %d, which is none", (int)g->kind);
+    }
+}
+
+/* --- finding ------------------------------------------------------------------------------------*/
+static void hash_source(const tandem_grammar *g, str text, char out[KEY])
+{
+    sha256  s;
+    uint8_t kind = (uint8_t)g->kind;
+    sha256_init(&s);
+    sha256_put(&s, &kind, 1);
+    sha256_put(&s, text.s, text.n);
+    sha256_hex(&s, out);
+}
+
+/* Held once more; NULL: there is none. Under the lock. */
+static form *find(forms *f, const char *key)
+{
+    for (form *x = f->first; x; x = x->next)
+        if (!strcmp(x->key, key)) {
+            x->holders++;
+            x->used = ++f->clock;
+            return x;
+        }
+    return NULL;
+}
+
+/* Takes the one that was not used for longest out of the list, if more than `most` are idle. Under the lock. */
+static form *take_idle(forms *f, int most)
+{
+    form **oldest = NULL;
+    int    n      = 0;
+    for (form **at = &f->first; *at; at = &(*at)->next) {
+        if ((*at)->holders) continue;
+        n++;
+        if (!oldest || (*at)->used < (*oldest)->used) oldest = at;
+    }
+    if (n <= most) return NULL;
+    form *x = *oldest;
+    *oldest = x->next;
+    f->n--;
+    return x;
+}
+
+/* Two may have made the same: the first is everybody's. False: there are too many. */
+static bool put(forms *f, form **x, form **spare)
+{
+    pthread_mutex_lock(&f->lock);
+    form *other = find(f, (*x)->key);
+    *spare      = other ? *x : f->n == FORMS_MAX ? take_idle(f, 0) : NULL;
+    bool room   = other || f->n < FORMS_MAX;
+    if (other) {
+        *x = other;
+    } else if (room) {
+        (*x)->holders = 1;
+        (*x)->used    = ++f->clock;
+        (*x)->next    = f->first;
+        f->first      = *x;
+        f->n++;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return room;
+}
+
+static bool make(forms *f, const tandem_grammar *g, str text, const char *key, form **out, err *e)
+{
+    grammar *compiled;
+    form    *x = mem_try(sizeof *x), *spare = NULL;
+    if (!x) return err_set(e, ERR_UNAVAILABLE, "no memory for a grammar");
+    *x = (form){.of = f};
+    memcpy(x->key, key, KEY);
+    bool ok =
+        need_vocab(f, e) && compile(&compiled, g, text, e) && guide_new(&x->guide, compiled, f->vocab, &f->thoughts, e);
+    if (ok && !put(f, &x, &spare)) ok = err_set(e, ERR_BUSY, "too many grammars are in use");
+    if (spare) free_form(spare);
+    if (ok)
+        *out = x;
+    else
+        free_form(x);
+    return ok;
+}
+
+bool forms_take(forms *f, const tandem_grammar *g, form **out, err *e)
+{
+    char key[KEY];
+    str  text = {g->text, g->text ? g->n_text ? g->n_text : strlen(g->text) : 0};
+    *out      = NULL;
+    if (!f->tok) return err_set(e, ERR_INPUT, "the model has no tokenizer: its answers cannot be held to a grammar");
+    hash_source(g, text, key);
+    pthread_mutex_lock(&f->lock);
+    *out = find(f, key);
+    pthread_mutex_unlock(&f->lock);
+    return *out || make(f, g, text, key, out, e);
+}
+
+void form_drop(form *x)
+{
+    if (!x) return;
+    forms *f    = x->of;
+    form  *gone = NULL;
+    pthread_mutex_lock(&f->lock);
+    if (!--x->holders) gone = take_idle(f, FORMS_IDLE);
+    pthread_mutex_unlock(&f->lock);
+    if (gone) free_form(gone);
+}

@@ -1,0 +1,106 @@
+/* Answers that are held to a grammar: where each row of a lane's tree stands, and the guesses that the grammar gives. */
+#include "spec/inside.h"
+
+static void drop_rows(spec_lane *l)
+{
+    for (int i = 1; i < l->n_held; i++) guide_drop(l->guide, l->row_at[i]);
+    l->n_held = 0;
+}
+
+void lane_guide_begin(spec_lane *l, const lane_request *r)
+{
+    l->guide    = r->guide;
+    l->n_held   = 0;
+    l->by_guide = false;
+    if (l->guide) l->at = guide_begin(l->guide, r->begins);
+}
+
+void lane_guide_end(spec_lane *l)
+{
+    if (!l->guide) return;
+    drop_rows(l);
+    guide_drop(l->guide, l->at);
+    l->guide = NULL;
+}
+
+int lane_tokens_left(const spec_lane *l) { return least(l->limit, l->n_max + 1 - l->n_text); }
+
+/* A drafter that sees further goes first: what the grammar says is added where its guesses end. */
+void lane_guide_plan(spec_lane *l, int room_rows)
+{
+    enum { ENOUGH = 4 };
+    l->by_guide = false;
+    l->n_ahead  = 0;
+    if (!l->guide || l->opt.spec.method == SPEC_OFF) return;
+    int room    = least(least(room_rows, l->room), DRAFT_MAX);
+    l->n_ahead  = room > 0 ? guide_draft(l->guide, l->at, lane_tokens_left(l), l->ahead, room) : 0;
+    l->by_guide = l->n_ahead > 0 && l->n_ahead >= least(l->plan.n, ENOUGH);
+    if (l->by_guide) l->plan = (spec_plan){.method = SPEC_NGRAM, .n = l->n_ahead};
+}
+
+/* The tree without what the grammar does not allow, and where each of its rows stands. */
+static void cut_tree(spec_lane *l)
+{
+    draft_tree *t = &l->tree;
+    int         to[1 + DRAFT_MAX], n = 1;
+    to[0] = 0;
+    for (int i = 1; i < t->n; i++) {
+        int           parent = to[t->parent[i]];
+        grammar_state s      = parent < 0 ? GRAMMAR_NO : guide_take(l->guide, l->row_at[parent], t->token[i]);
+        to[i]                = -1;
+        if (!guide_goes_on(s)) continue;
+        to[i]        = n;
+        l->row_at[n] = s;
+        t->token[n]  = t->token[i];
+        t->parent[n] = parent;
+        t->depth[n]  = t->depth[i];
+        n++;
+    }
+    t->n = l->n_held = n;
+}
+
+static void add_row(spec_lane *l, int32_t token)
+{
+    draft_tree   *t = &l->tree;
+    int           i = t->n;
+    grammar_state s = guide_take(l->guide, l->row_at[i - 1], token);
+    if (!guide_goes_on(s)) return;
+    l->row_at[i] = s;
+    t->token[i]  = token;
+    t->parent[i] = i - 1;
+    t->depth[i]  = t->depth[i - 1] + 1;
+    t->n = l->n_held = i + 1;
+}
+
+/* Behind the last guess of a chain, as far as the plan reaches. */
+static void extend(spec_lane *l)
+{
+    draft_tree *t    = &l->tree;
+    int         room = least(l->plan.n, l->room) - (t->n - 1), n;
+    if (l->plan.method == SPEC_OFF || room <= 0 || !tree_is_chain(t)) return;
+    n = t->n == 1
+            ? least(l->n_ahead, room)
+            : guide_draft(l->guide, l->row_at[t->n - 1], lane_tokens_left(l) - t->depth[t->n - 1], l->ahead, room);
+    for (int i = 0, before = t->n; i < n && t->n == before + i; i++) add_row(l, l->ahead[i]);
+}
+
+void lane_guide_tree(spec_lane *l)
+{
+    if (!l->guide) return;
+    drop_rows(l);
+    l->row_at[0] = l->at;
+    l->n_held    = 1;
+    cut_tree(l);
+    extend(l);
+}
+
+void lane_guide_keep(spec_lane *l, int n)
+{
+    if (!l->guide) return;
+    drop_rows(l);
+    for (int i = 0; i < n; i++) {
+        grammar_state next = guide_take(l->guide, l->at, l->out.token[i]);
+        guide_drop(l->guide, l->at);
+        l->at = next;
+    }
+}
