@@ -167,8 +167,9 @@ typedef struct {
     tandem_grammar_kind kind;
     const char         *text;
     size_t              n_text;     /* bytes; 0 with a text: up to its NUL */
-    bool                may_think;  /* the answer may begin with a thought, to which nothing is held */
-    bool                in_thought; /* the prompt ends inside of one */
+    bool                in_thought; /* the prompt ends inside a thought, to which nothing is held */
+    bool                may_think;  /* the answer may begin with one */
+    bool                may_call;   /* it may be a tool call instead, which nothing is held to */
 } tandem_grammar;
 
 typedef struct {

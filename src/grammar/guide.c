@@ -5,40 +5,59 @@
 #include <string.h>
 
 struct guide {
-    grammar              *g;
-    grammar_machine      *m;
-    const guide_thoughts *thoughts;
-    grammar_state         start;
-    size_t                n_words;
-    uint64_t             *first; /* room for the mask of GUIDE_START */
+    grammar             *g;
+    grammar_machine     *m;
+    const guide_markers *k;
+    grammar_state        start;
+    size_t               n_words;
+    uint64_t            *first; /* room for the mask of a place before it */
 };
 
-/* --- thoughts -----------------------------------------------------------------------------------*/
-static void set_bit(uint64_t *mask, int32_t id) { mask[id >> 6] |= (uint64_t)1 << (id & 63); }
-static void clear_bit(uint64_t *mask, int32_t id) { mask[id >> 6] &= ~((uint64_t)1 << (id & 63)); }
+/* --- places beside the grammar ------------------------------------------------------------------*/
+/* Negative, below GRAMMAR_NO and its like. Answers of all kinds share a guide: what may come next is in the place. */
+enum { THINK = 1, CALL = 2, IN_THOUGHT = 4, FREE = 8, BESIDE = -16 };
 
-bool guide_thoughts_init(guide_thoughts *t, const tok *k, const int32_t *end_ids, size_t n_ends, err *e)
+static bool          is_beside(grammar_state s) { return s <= BESIDE; }
+static unsigned      flags_of(grammar_state s) { return (unsigned)(BESIDE - s); }
+static grammar_state beside(unsigned flags) { return BESIDE - (grammar_state)flags; }
+static grammar_state before(guide *g, unsigned flags) { return flags ? beside(flags) : grammar_fork(g->m, g->start); }
+
+/* --- markers ------------------------------------------------------------------------------------*/
+static bool has_bit(const uint64_t *mask, int32_t id) { return mask[id >> 6] >> (id & 63) & 1; }
+static void set_bit(uint64_t *mask, int32_t id) { mask[id >> 6] |= (uint64_t)1 << (id & 63); }
+
+bool guide_markers_init(guide_markers *k, const tok *t, const int32_t *end_ids, size_t n_ends, err *e)
 {
-    int32_t n = tok_size(k);
-    *t        = (guide_thoughts){tok_find(k, STR("<|channel>")), tok_find(k, STR("<channel|>")),
-                                 mem_try_n(((size_t)n + 63) / 64 + 1, sizeof *t->mask)};
-    if (!t->mask) return err_set(e, ERR_UNAVAILABLE, "no memory for a mask");
-    for (int32_t id = 0; id < n; id++)
-        if (tok_kind(k, id) == TOK_NORMAL || tok_kind(k, id) == TOK_BYTE) set_bit(t->mask, id);
-    for (size_t i = 0; i < n_ends; i++)
-        if (end_ids[i] >= 0 && end_ids[i] < n) clear_bit(t->mask, end_ids[i]);
-    if (t->close >= 0) set_bit(t->mask, t->close);
+    int32_t n     = tok_size(t);
+    size_t  words = ((size_t)n + 63) / 64 + 1;
+    *k            = (guide_markers){.open    = tok_find(t, STR("<|channel>")),
+                                    .close   = tok_find(t, STR("<channel|>")),
+                                    .call    = tok_find(t, STR("<|tool_call>")),
+                                    .thought = mem_try_n(words, sizeof *k->thought),
+                                    .any     = mem_try_n(words, sizeof *k->any)};
+    if (!k->thought || !k->any) {
+        guide_markers_deinit(k);
+        return err_set(e, ERR_UNAVAILABLE, "no memory for a mask");
+    }
+    for (int32_t id = 0; id < n; id++) {
+        bool end = false;
+        for (size_t i = 0; i < n_ends; i++) end |= end_ids[i] == id;
+        set_bit(k->any, id);
+        if (!end && (id == k->close || tok_kind(t, id) == TOK_NORMAL || tok_kind(t, id) == TOK_BYTE))
+            set_bit(k->thought, id);
+    }
     return true;
 }
 
-void guide_thoughts_deinit(guide_thoughts *t)
+void guide_markers_deinit(guide_markers *k)
 {
-    mem_free(t->mask);
-    *t = (guide_thoughts){0};
+    mem_free(k->thought);
+    mem_free(k->any);
+    *k = (guide_markers){0};
 }
 
 /* --- life ---------------------------------------------------------------------------------------*/
-bool guide_new(guide **out, grammar *gr, const grammar_vocab *v, const guide_thoughts *t, err *e)
+bool guide_new(guide **out, grammar *gr, const grammar_vocab *v, const guide_markers *k, err *e)
 {
     guide *g = mem_try(sizeof *g);
     *out     = NULL;
@@ -46,7 +65,7 @@ bool guide_new(guide **out, grammar *gr, const grammar_vocab *v, const guide_tho
         grammar_free(gr);
         return err_set(e, ERR_UNAVAILABLE, "no memory to follow a grammar");
     }
-    *g = (guide){.g = gr, .thoughts = t, .start = GRAMMAR_NO, .n_words = grammar_mask_words(v)};
+    *g = (guide){.g = gr, .k = k, .start = GRAMMAR_NO, .n_words = grammar_mask_words(v)};
     if (!grammar_machine_new(&g->m, gr, v, e)) {
         guide_free(g);
         return false;
@@ -74,76 +93,85 @@ void guide_free(guide *g)
 }
 
 /* --- following an answer ------------------------------------------------------------------------*/
-grammar_state guide_begin(guide *g, guide_begins how)
+grammar_state guide_begin(guide *g, const guide_begins *b)
 {
-    bool can_think = g->thoughts->close >= 0;
-    if (how == GUIDE_IN_THOUGHT && can_think) return GUIDE_THOUGHT;
-    if (how == GUIDE_MAY_THINK && can_think && g->thoughts->open >= 0) return GUIDE_START;
-    return grammar_fork(g->m, g->start);
+    unsigned call = b->may_call && g->k->call >= 0 ? CALL : 0, think = b->may_think && g->k->open >= 0 ? THINK : 0;
+    if (g->k->close < 0) think = 0;
+    return b->in_thought && g->k->close >= 0 ? beside(IN_THOUGHT | call) : before(g, think | call);
 }
 
-static grammar_state take_in_thought(guide *g, int32_t token)
+static grammar_state take_beside(guide *g, unsigned at, int32_t token)
 {
-    if (token < 0 || (size_t)token >= g->n_words * 64 || !(g->thoughts->mask[token >> 6] >> (token & 63) & 1))
-        return GRAMMAR_NO;
-    return token == g->thoughts->close ? grammar_fork(g->m, g->start) : GUIDE_THOUGHT;
+    if (token < 0 || (size_t)token >= g->n_words * 64) return GRAMMAR_NO;
+    if (at & FREE) return has_bit(g->k->any, token) ? beside(FREE) : GRAMMAR_NO;
+    if (at & IN_THOUGHT) {
+        if (token == g->k->close) return before(g, at & CALL);
+        return has_bit(g->k->thought, token) ? beside(at) : GRAMMAR_NO;
+    }
+    if (at & THINK && token == g->k->open) return beside(IN_THOUGHT | (at & CALL));
+    if (at & CALL && token == g->k->call) return beside(FREE);
+    return grammar_take(g->m, g->start, token);
 }
 
 grammar_state guide_take(guide *g, grammar_state s, int32_t token)
 {
-    if (s == GUIDE_THOUGHT) return take_in_thought(g, token);
-    if (s == GUIDE_START && token == g->thoughts->open) return GUIDE_THOUGHT;
-    return grammar_take(g->m, s == GUIDE_START ? g->start : s, token);
+    return is_beside(s) ? take_beside(g, flags_of(s), token) : grammar_take(g->m, s, token);
 }
 
 void guide_drop(guide *g, grammar_state s) { grammar_drop(g->m, s); }
 
-bool guide_goes_on(grammar_state s) { return s >= 0 || s == GUIDE_START || s == GUIDE_THOUGHT; }
+bool guide_goes_on(grammar_state s) { return s >= 0 || is_beside(s); }
 
 size_t guide_mask_words(const guide *g) { return g->n_words; }
 
-const uint64_t *guide_mask(guide *g, grammar_state s, err *e)
+static const uint64_t *mask_beside(guide *g, unsigned at, err *e)
 {
-    if (s == GUIDE_THOUGHT) return g->thoughts->mask;
-    if (!guide_goes_on(s)) {
-        err_set(e, ERR_LIMIT, "the grammar cannot be followed any further");
-        return NULL;
-    }
-    const uint64_t *mask = grammar_mask(g->m, s == GUIDE_START ? g->start : s, e);
-    if (s != GUIDE_START || !mask) return mask;
+    if (at & FREE) return g->k->any;
+    if (at & IN_THOUGHT) return g->k->thought;
+    const uint64_t *mask = grammar_mask(g->m, g->start, e);
+    if (!mask) return NULL;
     memcpy(g->first, mask, g->n_words * sizeof *mask);
-    set_bit(g->first, g->thoughts->open);
+    if (at & THINK) set_bit(g->first, g->k->open);
+    if (at & CALL) set_bit(g->first, g->k->call);
     return g->first;
 }
 
-/* --- the end ------------------------------------------------------------------------------------*/
-/* Where the grammar stands, and the tokens before it goes on from there. */
-static grammar_state grammar_at(const guide *g, grammar_state s, int32_t *before)
+const uint64_t *guide_mask(guide *g, grammar_state s, err *e)
 {
-    *before = s == GUIDE_THOUGHT;
-    return s == GUIDE_THOUGHT || s == GUIDE_START ? g->start : s;
+    if (s >= 0) return grammar_mask(g->m, s, e);
+    if (is_beside(s)) return mask_beside(g, flags_of(s), e);
+    err_set(e, ERR_LIMIT, "the grammar is too ambiguous to be followed here");
+    return NULL;
+}
+
+/* --- the end ------------------------------------------------------------------------------------*/
+/* Where the grammar stands or will begin, and the tokens before that; -1: nothing is held to it. */
+static grammar_state grammar_at(const guide *g, grammar_state s, int32_t *wait)
+{
+    *wait = is_beside(s) && flags_of(s) & IN_THOUGHT;
+    return !is_beside(s) ? s : flags_of(s) & FREE ? -1 : g->start;
 }
 
 /* A token is one symbol at least: most are seen to fit without looking for the way. */
 static bool end_fits(guide *g, grammar_state s, int32_t n_left)
 {
-    int32_t       before;
-    grammar_state at = grammar_at(g, s, &before);
-    if (at < 0 || grammar_distance(g->m, at) <= n_left - before) return true;
+    int32_t       wait;
+    grammar_state at = grammar_at(g, s, &wait);
+    if (at < 0 || grammar_distance(g->m, at) <= n_left - wait) return true;
     int n = grammar_shortest(g->m, at, NULL, 0);
-    return n >= 0 && n <= n_left - before;
+    return n >= 0 && n <= n_left - wait;
 }
 
 /* The first tokens of the shortest way to an end from s; how many of them were written. 0: it does not fit. */
 static int way_out(guide *g, grammar_state s, int32_t n_left, int32_t *out, int max)
 {
-    int32_t       before;
-    grammar_state at = grammar_at(g, s, &before);
+    int32_t       wait;
+    grammar_state at = grammar_at(g, s, &wait);
     if (at < 0 || max < 1) return 0;
-    if (before) out[0] = g->thoughts->close;
-    int n = grammar_shortest(g->m, at, out + before, max - before);
-    if (n < 0 || n > n_left - before) return 0;
-    return n + before < max ? n + before : max;
+    if (wait) out[0] = g->k->close;
+    int n = grammar_shortest(g->m, at, out + wait, max - wait);
+    if (n < 0 || n > n_left - wait) return 0;
+    return n + wait < max ? n + wait : max;
 }
 
 int32_t guide_settle(guide *g, grammar_state s, int32_t pick, int32_t n_left)
@@ -157,8 +185,9 @@ int32_t guide_settle(guide *g, grammar_state s, int32_t pick, int32_t n_left)
 
 int guide_draft(guide *g, grammar_state s, int32_t n_left, int32_t *out, int max)
 {
-    int32_t before;
-    if (grammar_distance(g->m, grammar_at(g, s, &before)) + before >= n_left) {
+    int32_t       wait;
+    grammar_state at = grammar_at(g, s, &wait);
+    if (at >= 0 && grammar_distance(g->m, at) + wait >= n_left) {
         int n = way_out(g, s, n_left, out, max);
         if (n) return n;
     }

@@ -7,68 +7,68 @@
 
 enum { KEY = 65, PARSE_MEMORY = 96 << 20, MAX_TOOLS = 1024 };
 
-struct form {
-    forms   *of;
-    form    *next; /* newest first */
-    char     key[KEY];
-    guide   *guide;
-    int      holders; /* under the lock, as the list is */
-    uint64_t used;
+struct answer_form {
+    answer_forms *of;
+    answer_form  *next; /* newest first */
+    char          key[KEY];
+    guide        *guide;
+    int           holders; /* under the lock, as the list is */
+    uint64_t      used;
 };
 
-struct forms {
+struct answer_forms {
     const tok     *tok;
     const int32_t *end_ids;
     size_t         n_ends;
 
     pthread_mutex_t vocab_lock; /* held while the trie is made; the other is not */
     grammar_vocab  *vocab;
-    guide_thoughts  thoughts;
+    guide_markers   markers;
 
     pthread_mutex_t lock;
-    form           *first;
+    answer_form    *first;
     int             n;
     uint64_t        clock;
 };
 
-forms *forms_new(const tok *t, const int32_t *end_ids, size_t n_ends)
+answer_forms *forms_new(const tok *t, const int32_t *end_ids, size_t n_ends)
 {
-    forms *f   = xnew(forms);
-    f->tok     = t;
-    f->end_ids = end_ids;
-    f->n_ends  = n_ends;
+    answer_forms *f = xnew(answer_forms);
+    f->tok          = t;
+    f->end_ids      = end_ids;
+    f->n_ends       = n_ends;
     pthread_mutex_init(&f->vocab_lock, NULL);
     pthread_mutex_init(&f->lock, NULL);
     return f;
 }
 
-static void free_form(form *x)
+static void free_form(answer_form *x)
 {
     guide_free(x->guide);
     mem_free(x);
 }
 
-void forms_free(forms *f)
+void forms_free(answer_forms *f)
 {
     if (!f) return;
-    for (form *x = f->first, *next; x; x = next) {
+    for (answer_form *x = f->first, *next; x; x = next) {
         next = x->next;
         free_form(x);
     }
     grammar_vocab_free(f->vocab);
-    guide_thoughts_deinit(&f->thoughts);
+    guide_markers_deinit(&f->markers);
     pthread_mutex_destroy(&f->lock);
     pthread_mutex_destroy(&f->vocab_lock);
     mem_free(f);
 }
 
-guide *form_guide(form *x) { return x->guide; }
+guide *form_guide(answer_form *x) { return x->guide; }
 
 /* --- compiling ----------------------------------------------------------------------------------*/
-static bool need_vocab(forms *f, err *e)
+static bool need_vocab(answer_forms *f, err *e)
 {
     pthread_mutex_lock(&f->vocab_lock);
-    bool ok = f->vocab || ((f->thoughts.mask || guide_thoughts_init(&f->thoughts, f->tok, f->end_ids, f->n_ends, e)) &&
+    bool ok = f->vocab || ((f->markers.any || guide_markers_init(&f->markers, f->tok, f->end_ids, f->n_ends, e)) &&
                            grammar_vocab_new(&f->vocab, f->tok, f->end_ids, f->n_ends, e));
     pthread_mutex_unlock(&f->vocab_lock);
     return ok;
@@ -134,9 +134,9 @@ static void hash_source(const tandem_grammar *g, str text, char out[KEY])
 }
 
 /* Held once more; NULL: there is none. Under the lock. */
-static form *find(forms *f, const char *key)
+static answer_form *find(answer_forms *f, const char *key)
 {
-    for (form *x = f->first; x; x = x->next)
+    for (answer_form *x = f->first; x; x = x->next)
         if (!strcmp(x->key, key)) {
             x->holders++;
             x->used = ++f->clock;
@@ -146,29 +146,29 @@ static form *find(forms *f, const char *key)
 }
 
 /* Takes the one that was not used for longest out of the list, if more than `most` are idle. Under the lock. */
-static form *take_idle(forms *f, int most)
+static answer_form *take_idle(answer_forms *f, int most)
 {
-    form **oldest = NULL;
-    int    n      = 0;
-    for (form **at = &f->first; *at; at = &(*at)->next) {
+    answer_form **oldest = NULL;
+    int           n      = 0;
+    for (answer_form **at = &f->first; *at; at = &(*at)->next) {
         if ((*at)->holders) continue;
         n++;
         if (!oldest || (*at)->used < (*oldest)->used) oldest = at;
     }
     if (n <= most) return NULL;
-    form *x = *oldest;
-    *oldest = x->next;
+    answer_form *x = *oldest;
+    *oldest        = x->next;
     f->n--;
     return x;
 }
 
 /* Two may have made the same: the first is everybody's. False: there are too many. */
-static bool put(forms *f, form **x, form **spare)
+static bool put(answer_forms *f, answer_form **x, answer_form **spare)
 {
     pthread_mutex_lock(&f->lock);
-    form *other = find(f, (*x)->key);
-    *spare      = other ? *x : f->n == FORMS_MAX ? take_idle(f, 0) : NULL;
-    bool room   = other || f->n < FORMS_MAX;
+    answer_form *other = find(f, (*x)->key);
+    *spare             = other ? *x : f->n == FORMS_MAX ? take_idle(f, 0) : NULL;
+    bool room          = other || f->n < FORMS_MAX;
     if (other) {
         *x = other;
     } else if (room) {
@@ -182,15 +182,15 @@ static bool put(forms *f, form **x, form **spare)
     return room;
 }
 
-static bool make(forms *f, const tandem_grammar *g, str text, const char *key, form **out, err *e)
+static bool make(answer_forms *f, const tandem_grammar *g, str text, const char *key, answer_form **out, err *e)
 {
-    grammar *compiled;
-    form    *x = mem_try(sizeof *x), *spare = NULL;
+    grammar     *compiled;
+    answer_form *x = mem_try(sizeof *x), *spare = NULL;
     if (!x) return err_set(e, ERR_UNAVAILABLE, "no memory for a grammar");
-    *x = (form){.of = f};
+    *x = (answer_form){.of = f};
     memcpy(x->key, key, KEY);
     bool ok =
-        need_vocab(f, e) && compile(&compiled, g, text, e) && guide_new(&x->guide, compiled, f->vocab, &f->thoughts, e);
+        need_vocab(f, e) && compile(&compiled, g, text, e) && guide_new(&x->guide, compiled, f->vocab, &f->markers, e);
     if (ok && !put(f, &x, &spare)) ok = err_set(e, ERR_BUSY, "too many grammars are in use");
     if (spare) free_form(spare);
     if (ok)
@@ -200,7 +200,7 @@ static bool make(forms *f, const tandem_grammar *g, str text, const char *key, f
     return ok;
 }
 
-bool forms_take(forms *f, const tandem_grammar *g, form **out, err *e)
+bool forms_take(answer_forms *f, const tandem_grammar *g, answer_form **out, err *e)
 {
     char key[KEY];
     str  text = {g->text, g->text ? g->n_text ? g->n_text : strlen(g->text) : 0};
@@ -213,11 +213,11 @@ bool forms_take(forms *f, const tandem_grammar *g, form **out, err *e)
     return *out || make(f, g, text, key, out, e);
 }
 
-void form_drop(form *x)
+void form_drop(answer_form *x)
 {
     if (!x) return;
-    forms *f    = x->of;
-    form  *gone = NULL;
+    answer_forms *f    = x->of;
+    answer_form  *gone = NULL;
     pthread_mutex_lock(&f->lock);
     if (!--x->holders) gone = take_idle(f, FORMS_IDLE);
     pthread_mutex_unlock(&f->lock);

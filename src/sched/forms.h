@@ -14,14 +14,14 @@ enum {
     FORMS_MAX  = 96, /* in all: a form may take 20 MB */
 };
 
-typedef struct forms forms;
-typedef struct form  form;
+typedef struct answer_forms answer_forms;
+typedef struct answer_form  answer_form;
 
 /* t and the ends of answers must live on. t may be NULL: every grammar is refused then. */
-forms *forms_new(const tok *t, const int32_t *end_ids, size_t n_ends);
-void   forms_free(forms *f); /* NULL is fine; nobody holds any */
+answer_forms *forms_new(const tok *t, const int32_t *end_ids, size_t n_ends);
+void          forms_free(answer_forms *f); /* NULL is fine; nobody holds any */
 /* ERR_INPUT and ERR_TOO_LARGE: what is wrong with the grammar; ERR_BUSY: too many are in use. */
-bool   forms_take(forms *f, const tandem_grammar *g, form **out, err *e);
-void   form_drop(form *x); /* NULL is fine */
-guide *form_guide(form *x);
+bool   forms_take(answer_forms *f, const tandem_grammar *g, answer_form **out, err *e);
+void   form_drop(answer_form *x); /* NULL is fine */
+guide *form_guide(answer_form *x);
 #endif

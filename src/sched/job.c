@@ -222,7 +222,7 @@ static bool copy_stops(tandem_job *j, const tandem_request *r, err *e)
 /* Compiling is the longest part of a submission: it comes last. */
 static bool take_form(tandem_job *j, const tandem_grammar *g, err *e)
 {
-    j->begins = g->in_thought ? GUIDE_IN_THOUGHT : g->may_think ? GUIDE_MAY_THINK : GUIDE_NO_THOUGHT;
+    j->begins = (guide_begins){.in_thought = g->in_thought, .may_think = g->may_think, .may_call = g->may_call};
     return g->kind == TANDEM_GRAMMAR_NONE || forms_take(j->maker->forms, g, &j->form, e);
 }
 

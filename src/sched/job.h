@@ -30,7 +30,7 @@ typedef struct {
     const tok    *tok; /* NULL: no text in or out */
     int           n_ctx;
     tok_ids       stops;      /* ends of answers: the model's and the tokenizer's */
-    forms        *forms;      /* what answers may be held to */
+    answer_forms *forms;      /* what answers may be held to */
     uint8_t       secret[16]; /* of tenants' salts: nobody can name himself so that he shares another one's prefixes */
 } job_maker;
 
@@ -48,7 +48,7 @@ struct tandem_job {
     int32_t         *stop_id; /* beside the maker's, unless ignore_stops */
     size_t           n_stop_ids;
     bool             ignore_stops;
-    form            *form; /* NULL: the answer is free; held until the job is done */
+    answer_form     *form; /* NULL: the answer is free; held until the job is done */
     guide_begins     begins;
     char             id[ROUTING_ID_MAX];
     int              priority;

@@ -660,6 +660,14 @@ bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e)
     return true;
 }
 
+bool sched_check_grammar(sched *s, const tandem_grammar *g, err *e)
+{
+    answer_form *x;
+    if (!forms_take(s->maker.forms, g, &x, e)) return false;
+    form_drop(x);
+    return true;
+}
+
 void sched_get_settings(sched *s, settings *out)
 {
     pthread_mutex_lock(&s->lock);

@@ -35,6 +35,8 @@ void sched_shutdown(sched *s, double grace_s); /* as tandem_shutdown */
 
 /* ERR_INPUT: what is wrong with the request, numbers named; ERR_BUSY: try again; ERR_UNAVAILABLE: no memory, or closing. */
 bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e);
+/* That a request's grammar can be kept: what comes with it soon finds it compiled. Errors as forms_take. */
+bool sched_check_grammar(sched *s, const tandem_grammar *g, err *e);
 void sched_get_settings(sched *s, settings *out);
 void sched_set_settings(sched *s, const settings *now); /* from the next request and the next step on */
 void sched_get_stats(sched *s, tandem_stats *out);

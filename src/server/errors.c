@@ -52,6 +52,9 @@ bool error_take(server_error *x, const err *why, const char *param, bool running
                          "The server cannot take this request now. Please try again later.");
     case ERR_INPUT: return error_set(x, 400, param, NULL, "%s", why->text);
     case ERR_TOO_LARGE: return error_set(x, 400, param, "context_length_exceeded", "%s", why->text);
+    case ERR_LIMIT: /* of a grammar, which is the client's */
+        if (running && why->text[0]) return error_set(x, 400, param, NULL, "%s.", why->text);
+        break;
     case ERR_FORMAT:
         if (!running) return error_set(x, 400, param, NULL, "%s", why->text);
         break;

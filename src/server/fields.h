@@ -34,7 +34,7 @@ typedef enum {
 } field_kind;
 
 typedef struct {
-    str model, reasoning_effort, cache_salt, spec_method, response_type, suffix;
+    str model, reasoning_effort, cache_salt, spec_method, response_type, suffix, grammar;
     str choice_type, choice_name, thinking_type; /* of Anthropic's tool_choice and thinking */
     int stream, include_usage, want_logprobs, parallel_tool_calls, enable_thinking, kwargs_thinking, kwargs_preserve,
         kwargs_prompt, ignore_eos, echo;
@@ -53,7 +53,8 @@ typedef struct {
     int64_t           prompt_tokens, output_tokens, requests, repeats, max_seconds;
 
     const json_value *messages, *prompt, *stop, *logit_bias, *tools, *tool_choice, *speculative;
-    const json_value *stream_options, *chat_template_kwargs, *response_format, *system, *thinking, *thread;
+    const json_value *stream_options, *chat_template_kwargs, *response_format, *json_schema, *system, *thinking,
+        *thread;
 
     str               instructions, summary; /* of a response */
     int               background;

@@ -114,8 +114,6 @@ static bool ban(tandem_bias *bias, size_t *n, int32_t token, server_error *why)
     return true;
 }
 
-static bool is_word(const json_value *v, const char *word) { return v && v->kind == JSON_STRING && str_is(v->s, word); }
-
 static bool read_biases(server_request *r, const tandem *t, server_error *why)
 {
     const json_value *v    = r->f.logit_bias;
@@ -128,8 +126,7 @@ static bool read_biases(server_request *r, const tandem *t, server_error *why)
         if (same_token(bias, r->ask.n_bias++, b->token))
             return error_set(why, 400, "logit_bias", NULL, "'logit_bias' has token %d twice.", b->token);
     }
-    return !r->f.tools || !is_word(r->f.tool_choice, "none") ||
-           ban(bias, &r->ask.n_bias, tok_find(t->tok, gemma4_marker_name(GEMMA4_CALL)), why);
+    return !r->no_calls || ban(bias, &r->ask.n_bias, tok_find(t->tok, gemma4_marker_name(GEMMA4_CALL)), why);
 }
 
 /* --- speculation --------------------------------------------------------------------------------*/
@@ -192,27 +189,7 @@ static bool read_logprobs(server_request *r, server_error *why)
     return true;
 }
 
-/* --- tools and forms ----------------------------------------------------------------------------*/
-static bool check_tool_choice(const server_request *r, server_error *why)
-{
-    const json_value *v = r->f.tool_choice;
-    if (!v || is_word(v, "auto") || is_word(v, "none")) return true;
-    if (is_word(v, "required") || v->kind == JSON_OBJECT)
-        return error_set(why, 400, "tool_choice", "unsupported_value",
-                         "'tool_choice' can be auto or none: calls cannot be forced yet.");
-    return error_set(why, 400, "tool_choice", NULL, "'tool_choice' must be auto or none.");
-}
-
-static bool check_format(const server_request *r, server_error *why)
-{
-    str type = r->f.response_type;
-    if (!r->f.response_format || str_is(type, "text")) return true;
-    if (str_is(type, "json_object") || str_is(type, "json_schema"))
-        return error_set(why, 400, "response_format", "unsupported_value",
-                         "'response_format' can only be text: answers cannot be held to a form yet.");
-    return error_set(why, 400, "response_format.type", NULL, "'response_format.type' must be text.");
-}
-
+/* --- thinking -----------------------------------------------------------------------------------*/
 static bool read_effort(const server_request *r, chat_wish *out, server_error *why)
 {
     static const char *const on[] = {"minimal", "low", "medium", "high", "xhigh", "max"};
@@ -262,13 +239,13 @@ static bool blame_path(server_error *why, const err *e)
     return error_take(why, e, param, false);
 }
 
-static bool render(server_request *r, const tandem *t, server_error *why)
+static bool render(server_request *r, const tandem *t, chat_options *o, server_error *why)
 {
-    err          e = {0};
-    chat_options o = t->format;
+    err e = {0};
+    *o    = t->format;
     if (!engine_check_format(t, &e)) return error_take(why, &e, request_param(r), false);
-    chat_apply_wishes(r->chat, &o);
-    if (!chat_render_ids(&r->rendered, t->tok, r->chat, &o, &e)) return error_take(why, &e, request_param(r), false);
+    chat_apply_wishes(r->chat, o);
+    if (!chat_render_ids(&r->rendered, t->tok, r->chat, o, &e)) return error_take(why, &e, request_param(r), false);
     if (r->rendered.n_media) return error_no_media(why, request_param(r));
     r->in_thought = r->rendered.in_thought;
     r->prompt[0]  = (server_prompt){r->rendered.ids.p, r->rendered.ids.n};
@@ -288,20 +265,20 @@ static bool parse_chat(server_request *r, const json_value *body, server_error *
 static bool read_messages(server_request *r, const json_value *body, server_error *why)
 {
     chat_wish effort = CHAT_UNSAID;
-    if (!check_tool_choice(r, why) || !check_format(r, why)) return r->where == FIELD_RESPONSES && responses_blame(why);
     if (!read_effort(r, &effort, why) || !parse_chat(r, body, why)) return false;
     if (!r->chat->thinking) r->chat->thinking = effort;
-    if (is_word(r->f.tool_choice, "none")) r->chat->n_tools = 0;
     r->one_call = !r->f.parallel_tool_calls;
-    return true;
+    return request_constrain(r, r->f.response_format, r->f.tool_choice, why) ||
+           (r->where == FIELD_RESPONSES && responses_blame(why));
 }
 
 static bool read_chat(server_request *r, const tandem *t, const json_value *body, server_error *why)
 {
+    chat_options o;
     if (r->where == FIELD_MESSAGES && r->f.max_tokens == FIELD_ABSENT)
         return error_set(why, 400, "max_tokens", NULL, "'max_tokens' is missing.");
-    return read_messages(r, body, why) && take_prompts(r, 1, why) && render(r, t, why) &&
-           check_context(r, t, r->prompt[0].n, why);
+    return read_messages(r, body, why) && take_prompts(r, 1, why) && render(r, t, &o, why) &&
+           check_context(r, t, r->prompt[0].n, why) && request_compile(r, t, o.thinking, why);
 }
 
 static bool bad_prompt(server_error *why)
@@ -362,6 +339,12 @@ static bool read_prompts(server_request *r, const tandem *t, server_error *why)
     return true;
 }
 
+static bool read_text_request(server_request *r, const tandem *t, server_error *why)
+{
+    return request_constrain(r, r->f.response_format, NULL, why) && read_prompts(r, t, why) &&
+           request_compile(r, t, false, why);
+}
+
 /* Prefixes are shared by who has the same key and says the same salt. The key's length comes first: no salt can stand for
  * the end of a key. */
 static bool choose_tenant(server_request *r, str key, server_error *why)
@@ -419,7 +402,9 @@ bool request_render(server_request *r, const tandem *t, buf *out, server_error *
 bool request_count(server_request *r, const tandem *t, size_t *n, server_error *why)
 {
     const json_value *body;
-    if (!open_body(r, t, &body, why) || !read_messages(r, body, why) || !take_prompts(r, 1, why) || !render(r, t, why))
+    chat_options      o;
+    if (!open_body(r, t, &body, why) || !read_messages(r, body, why) || !take_prompts(r, 1, why) ||
+        !render(r, t, &o, why))
         return false;
     *n = r->prompt[0].n;
     return true;
@@ -431,8 +416,8 @@ bool request_read(server_request *r, const tandem *t, str key, server_error *why
     if (!open_body(r, t, &body, why)) return false;
     tandem_request_init(t, &r->ask);
     read_sampling(r);
-    if (!read_logprobs(r, why) || !read_stop(r, why) || !read_biases(r, t, why) || !read_speculative(r, why) ||
-        !choose_tenant(r, key, why))
+    if (!read_logprobs(r, why) || !read_stop(r, why) || !read_speculative(r, why) || !choose_tenant(r, key, why))
         return false;
-    return r->where == FIELD_TEXT ? read_prompts(r, t, why) : read_chat(r, t, body, why);
+    return (r->where == FIELD_TEXT ? read_text_request(r, t, why) : read_chat(r, t, body, why)) &&
+           read_biases(r, t, why);
 }

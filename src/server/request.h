@@ -26,7 +26,9 @@ typedef struct {
     chat             *chat; /* NULL: text */
     chat_prompt       rendered;
     bool              in_thought, one_call;
-    response_tool    *tool; /* of a response (responses.h), as are the next two */
+    bool              no_calls; /* tool_choice none: not even where the model would */
+    const char       *held_by;  /* the field that ask.grammar comes from; NULL: the answer is free */
+    response_tool    *tool;     /* of a response (responses.h), as are the next two */
     size_t            n_tools;
     json_value       *named_choice; /* the name in tool_choice, if there is one */
     server_prompt    *prompt;
@@ -54,6 +56,12 @@ bool request_open(server_request *r, const tandem *t, server_error *why);
 /* A chat's prompt as text, with its markers written out: appended to out. */
 bool request_render(server_request *r, const tandem *t, buf *out, server_error *why);
 bool request_count(server_request *r, const tandem *t, size_t *n, server_error *why); /* tokens of a chat's prompt */
+/* response_format and tool_choice as a chat request has them, either may be NULL; the chat and one_call are set. Reads the
+ * fields json_schema and grammar too. */
+bool request_constrain(server_request *r, const json_value *response_format, const json_value *tool_choice,
+                       server_error *why);
+/* What the answer is held to, if it is, made ready; the prompt is there. */
+bool request_compile(server_request *r, const tandem *t, bool thinking, server_error *why);
 /* key: the name of the key that the request came with, or empty. */
 bool request_read(server_request *r, const tandem *t, str key, server_error *why);
 #endif

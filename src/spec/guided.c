@@ -12,7 +12,7 @@ void lane_guide_begin(spec_lane *l, const lane_request *r)
     l->guide    = r->guide;
     l->n_held   = 0;
     l->by_guide = false;
-    if (l->guide) l->at = guide_begin(l->guide, r->begins);
+    if (l->guide) l->at = guide_begin(l->guide, &r->begins);
 }
 
 void lane_guide_end(spec_lane *l)

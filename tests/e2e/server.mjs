@@ -133,8 +133,22 @@ await group("tools", async () => {
   same([single.choices[0].message.tool_calls.length, single.choices[0].finish_reason], [1, "tool_calls"], "parallel_tool_calls false");
   const none = await streamEqualsWhole("tool_choice none", { ...pair, tool_choice: "none" });
   same(none.choices[0].message.tool_calls, undefined, "tool_choice none");
-  const forced = await errorOf(chat.create({ model, ...pair, tool_choice: "required" }), "tool_choice required");
-  same([forced.status, forced.param], [400, "tool_choice"], "tool_choice required");
+  const hello = { ...pair, messages: user("Hello!") };
+  const forced = (await streamEqualsWhole("tool_choice required", { ...hello, tool_choice: "required" })).choices[0].message;
+  check(forced.tool_calls?.length > 0 && !forced.content, "tool_choice required: nothing but calls");
+  const named = (await streamEqualsWhole("tool_choice by name", { ...hello, tool_choice: { type: "function", function: { name: "get_time" } } })).choices[0].message;
+  same(named.tool_calls?.map((x) => [x.function.name, Object.keys(JSON.parse(x.function.arguments))]), [["get_time", ["city"]]], "tool_choice by name");
+
+  const city = { type: "object", properties: { city: { type: "string", maxLength: 12 }, sunny: { type: "boolean" }, degrees: { type: "integer", minimum: -50, maximum: 50 } }, required: ["city", "sunny", "degrees"], additionalProperties: false };
+  const held = { messages: user("What is the weather?"), temperature: 1, seed: 5, response_format: { type: "json_schema", json_schema: { name: "weather", strict: true, schema: city } } };
+  const fits = JSON.parse((await streamEqualsWhole("a schema", held)).choices[0].message.content);
+  same([typeof fits.city, typeof fits.sunny, Number.isInteger(fits.degrees)], ["string", "boolean", true], "a schema");
+  const parsed = await chat.parse({ model, ...held });
+  same(parsed.choices[0].message.parsed, fits, "the openai client's own parse");
+  const cut = await chat.create({ model, ...held, max_tokens: 16 });
+  same([Object.keys(JSON.parse(cut.choices[0].message.content)), cut.choices[0].finish_reason], [["city", "sunny", "degrees"], "length"], "a schema and a length");
+  const refusedSchema = await errorOf(chat.create({ model, ...held, response_format: { type: "json_schema", json_schema: { name: "x", schema: { not: {} } } } }), "a schema that cannot be kept");
+  same([refusedSchema.status, refusedSchema.param], [400, "response_format"], "a schema that cannot be kept");
 
   const asked = [];
   const weather = { type: "function", function: { ...get_weather.function, parse: JSON.parse, function: (args) => (asked.push(args), { sky: "sunny", temp: 21 }) } };

@@ -1,0 +1,216 @@
+/* What an answer must be: response_format, tool_choice and their kin, made into one grammar for the engine. */
+#include "server/request.h"
+
+static bool no_memory(server_error *why) { return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }
+
+static bool is_word(const json_value *v, const char *word) { return v && v->kind == JSON_STRING && str_is(v->s, word); }
+
+static const json_value *member(const json_value *v, const char *key)
+{
+    const json_value *x = v && v->kind == JSON_OBJECT ? json_get(v, key) : NULL;
+    return x && x->kind != JSON_NULL ? x : NULL;
+}
+
+/* One grammar only: the second is refused by its name. */
+static bool hold_to(server_request *r, const char *field, tandem_grammar_kind kind, str text, server_error *why)
+{
+    if (r->held_by)
+        return error_set(why, 400, field, NULL, "'%s' and '%s' do not go together: an answer is held to one of them.",
+                         field, r->held_by);
+    r->held_by     = field;
+    r->ask.grammar = (tandem_grammar){.kind = kind, .text = text.s, .n_text = text.n};
+    return true;
+}
+
+static bool hold_to_json(server_request *r, const char *field, tandem_grammar_kind kind, const buf *json,
+                         server_error *why)
+{
+    char *copy = json->failed ? NULL : arena_str(&r->mem, buf_str(json));
+    return copy ? hold_to(r, field, kind, (str){copy, json->n}, why) : no_memory(why);
+}
+
+/* --- JSON ---------------------------------------------------------------------------------------*/
+static bool hold_to_schema(server_request *r, const char *field, const json_value *schema, server_error *why)
+{
+    buf         text;
+    json_writer w;
+    buf_init(&text, TOK_MAX_INPUT);
+    json_writer_init(&w, &text);
+    json_put_value(&w, schema);
+    bool ok = hold_to_json(r, field, TANDEM_GRAMMAR_SCHEMA, &text, why);
+    buf_deinit(&text);
+    return ok;
+}
+
+static bool is_schema(const json_value *v) { return v->kind == JSON_OBJECT || v->kind == JSON_BOOL; }
+
+static bool check_about_schema(const json_value *about, server_error *why)
+{
+    const json_value *name = member(about, "name"), *strict = member(about, "strict");
+    if (name && (name->kind != JSON_STRING || !name->s.n || name->s.n > 64))
+        return error_set(why, 400, "response_format.json_schema.name", NULL,
+                         "'response_format.json_schema.name' must be a string of 1 to 64 bytes.");
+    return !strict || strict->kind == JSON_BOOL ||
+           error_set(why, 400, "response_format.json_schema.strict", NULL,
+                     "'response_format.json_schema.strict' must be true or false.");
+}
+
+/* OpenAI's {json_schema: {name, strict, schema}}, or llama.cpp's {schema} beside the type. */
+static bool read_format(server_request *r, const json_value *v, server_error *why)
+{
+    const json_value *type = member(v, "type"), *about = member(v, "json_schema");
+    const json_value *schema = about ? member(about, "schema") : member(v, "schema");
+    bool              named  = is_word(type, "json_schema");
+    if (!v || is_word(type, "text")) return true;
+    if (!named && !is_word(type, "json_object"))
+        return error_set(why, 400, "response_format.type", NULL,
+                         "'response_format.type' must be text, json_object or json_schema.");
+    if (named && !schema)
+        return error_set(why, 400, "response_format.json_schema", NULL,
+                         "'response_format.json_schema.schema' must be a JSON Schema.");
+    if (schema && !is_schema(schema))
+        return error_set(why, 400, "response_format", NULL, "The schema of 'response_format' must be an object.");
+    if (about && !check_about_schema(about, why)) return false;
+    return schema ? hold_to_schema(r, "response_format", schema, why)
+                  : hold_to(r, "response_format", TANDEM_GRAMMAR_OBJECT, (str){0}, why);
+}
+
+/* --- tools --------------------------------------------------------------------------------------*/
+static const chat_tool *find_tool(const chat *c, str name)
+{
+    for (size_t i = 0; i < c->n_tools; i++)
+        if (str_eq(c->tool[i].name, name)) return &c->tool[i];
+    return NULL;
+}
+
+static void put_tool(json_writer *w, const chat_tool *tool)
+{
+    json_begin_object(w);
+    json_key(w, "function");
+    json_begin_object(w);
+    json_key(w, "name");
+    json_put_str(w, tool->name);
+    if (tool->parameters) {
+        json_key(w, "parameters");
+        json_put_value(w, tool->parameters);
+    }
+    json_end(w);
+    json_end(w);
+}
+
+static bool hold_to_calls(server_request *r, const chat_tool *const *tool, size_t n, bool several, server_error *why)
+{
+    buf         text;
+    json_writer w;
+    buf_init(&text, TOK_MAX_INPUT);
+    json_writer_init(&w, &text);
+    json_begin_array(&w);
+    for (size_t i = 0; i < n; i++) put_tool(&w, tool[i]);
+    json_end(&w);
+    bool ok =
+        hold_to_json(r, "tool_choice", several ? TANDEM_GRAMMAR_TOOL_CALLS : TANDEM_GRAMMAR_TOOL_CALL, &text, why);
+    buf_deinit(&text);
+    return ok;
+}
+
+static bool bad_choice(server_error *why)
+{
+    return error_set(why, 400, "tool_choice", NULL,
+                     "'tool_choice' must be auto, none, required, or name a function, or the allowed_tools.");
+}
+
+/* {"type": "function", "function": {"name": N}}, or the name beside the type. */
+static bool name_of(const json_value *v, str *out)
+{
+    const json_value *f = member(v, "function"), *name = member(f ? f : v, "name");
+    if (!is_word(member(v, "type"), "function") || !name || name->kind != JSON_STRING) return false;
+    *out = name->s;
+    return true;
+}
+
+static bool need_tool(const server_request *r, const json_value *v, const chat_tool **out, server_error *why)
+{
+    str name;
+    if (!name_of(v, &name)) return bad_choice(why);
+    *out = find_tool(r->chat, name);
+    return *out || error_set(why, 400, "tool_choice", NULL, "'tool_choice' names '%.*s', which is none of the tools.",
+                             STR_ARG(name));
+}
+
+/* Where calls are not forced the others are not shown either; where they are, they cannot be called. */
+static bool read_allowed(server_request *r, const json_value *v, server_error *why)
+{
+    const json_value *about = member(v, "allowed_tools"), *list;
+    about                   = about ? about : v;
+    list                    = member(about, "tools");
+    bool forced             = is_word(member(about, "mode"), "required");
+    if (!list || list->kind != JSON_ARRAY || !list->n || list->n > r->chat->n_tools ||
+        (!forced && !is_word(member(about, "mode"), "auto")))
+        return bad_choice(why);
+    const chat_tool **tool = arena_try(&r->mem, list->n, sizeof(chat_tool *));
+    chat_tool        *copy = arena_try(&r->mem, list->n, sizeof *copy);
+    if (!tool || !copy) return no_memory(why);
+    for (size_t i = 0; i < list->n; i++)
+        if (!need_tool(r, &list->item[i], &tool[i], why)) return false;
+    if (forced) return hold_to_calls(r, tool, list->n, !r->one_call, why);
+    for (size_t i = 0; i < list->n; i++) copy[i] = *tool[i];
+    r->chat->tool    = copy;
+    r->chat->n_tools = list->n;
+    return true;
+}
+
+static bool hold_to_any_call(server_request *r, server_error *why)
+{
+    size_t            n    = r->chat->n_tools;
+    const chat_tool **tool = arena_try(&r->mem, n + 1, sizeof(chat_tool *));
+    if (!tool) return no_memory(why);
+    for (size_t i = 0; i < n; i++) tool[i] = &r->chat->tool[i];
+    return hold_to_calls(r, tool, n, !r->one_call, why);
+}
+
+static bool read_choice(server_request *r, const json_value *v, server_error *why)
+{
+    const chat_tool *tool;
+    if (!v || is_word(v, "auto")) return true;
+    if (is_word(v, "none")) {
+        r->no_calls      = r->chat->n_tools > 0;
+        r->chat->n_tools = 0;
+        return true;
+    }
+    if (!is_word(v, "required") && v->kind != JSON_OBJECT) return bad_choice(why);
+    if (!r->chat->n_tools)
+        return error_set(why, 400, "tool_choice", NULL, "'tool_choice' asks for a call, but there are no 'tools'.");
+    if (is_word(v, "required")) return hold_to_any_call(r, why);
+    if (is_word(member(v, "type"), "allowed_tools")) return read_allowed(r, v, why);
+    return need_tool(r, v, &tool, why) && hold_to_calls(r, &tool, 1, false, why);
+}
+
+/* --- all of it ----------------------------------------------------------------------------------*/
+bool request_constrain(server_request *r, const json_value *response_format, const json_value *tool_choice,
+                       server_error *why)
+{
+    tandem_grammar *g = &r->ask.grammar;
+    if (r->chat && !read_choice(r, tool_choice, why)) return false;
+    /* a call that is asked for is the whole answer: there is no content that could have a form */
+    if (!r->held_by && !read_format(r, response_format, why)) return false;
+    if (r->f.json_schema && !is_schema(r->f.json_schema))
+        return error_set(why, 400, "json_schema", NULL, "'json_schema' must be a JSON Schema.");
+    if (r->f.json_schema && !hold_to_schema(r, "json_schema", r->f.json_schema, why)) return false;
+    if (r->f.grammar.n && !hold_to(r, "grammar", TANDEM_GRAMMAR_GBNF, r->f.grammar, why)) return false;
+    g->may_call = r->chat && r->chat->n_tools && (g->kind == TANDEM_GRAMMAR_SCHEMA || g->kind == TANDEM_GRAMMAR_OBJECT);
+    return true;
+}
+
+bool request_compile(server_request *r, const tandem *t, bool thinking, server_error *why)
+{
+    tandem_grammar *g = &r->ask.grammar;
+    err             e = {0};
+    if (!g->kind) return true;
+    g->in_thought = r->in_thought;
+    g->may_think  = thinking;
+    if (sched_check_grammar(t->sched, g, &e)) return true;
+    if (e.code == ERR_BUSY || e.code == ERR_UNAVAILABLE) return error_take(why, &e, NULL, false);
+    bool calls = g->kind == TANDEM_GRAMMAR_TOOL_CALL || g->kind == TANDEM_GRAMMAR_TOOL_CALLS;
+    return error_set(why, 400, calls ? "tools" : r->held_by, NULL, "'%s' cannot be kept: %s.",
+                     calls ? "tools" : r->held_by, e.text);
+}
