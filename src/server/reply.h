@@ -58,6 +58,7 @@ void reply_begin(reply *r, server_choice *c); /* of a stream; nothing the second
 void reply_end(reply *r, server_choice *c, const server_choice *all, int n, bool last);
 
 /* --- for the forms --- */
+void   reply_put_index(buf *out, int i);
 void   reply_put_part(reply *r, server_choice *c, int part);      /* and empties it */
 void   reply_put_token(json_writer *w, const tok *t, int32_t id); /* as a string */
 double reply_logprob(double x);                                   /* what JSON can hold */

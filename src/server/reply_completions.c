@@ -29,18 +29,11 @@ void completions_open(reply *r, const char *model, const completions_names *name
 }
 
 /* --- a stream -----------------------------------------------------------------------------------*/
-/* Digits by hand: printf is a third of what a chunk costs. */
-static void put_index(buf *out, int i)
-{
-    if (i >= 10) buf_putc(out, (char)('0' + i / 10));
-    buf_putc(out, (char)('0' + i % 10));
-}
-
 void completions_chunk(reply *r, const server_choice *c)
 {
     buf_put(&r->out, r->head.p, r->head.n);
     buf_puts(&r->out, "{\"index\":");
-    put_index(&r->out, c->index);
+    reply_put_index(&r->out, c->index);
     buf_putc(&r->out, ',');
 }
 

@@ -89,7 +89,8 @@ static void event(reply *r, const char *type)
 static void block_event(reply *r, const server_choice *c, const char *type)
 {
     event(r, type);
-    buf_printf(&r->out, ",\"index\":%d", c->n_items);
+    buf_puts(&r->out, ",\"index\":");
+    reply_put_index(&r->out, c->n_items);
 }
 
 static void end_event(reply *r) { buf_puts(&r->out, "}\n\n"); }

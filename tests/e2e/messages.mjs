@@ -156,6 +156,7 @@ await group("as agents send it", async () => {
   check(first.usage.cache_read_input_tokens < 16, `the first turn finds nothing in the cache: ${JSON.stringify(first.usage)}`);
   check(next.usage.cache_read_input_tokens > 0.7 * (first.usage.input_tokens + first.usage.cache_read_input_tokens), `the next turn does, whatever its billing line says: ${JSON.stringify(next.usage)}`);
   same((await fetch(server.url, { method: "HEAD" })).status, 200, "HEAD /");
+  same((await client.models.list()).data.map((m) => m.id), [model], "the client's list of models");
 });
 
 await group("errors", async () => {

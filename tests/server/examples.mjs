@@ -40,7 +40,12 @@ same(n, page.split("```sh\n").length - 1, "every command has its outcome");
 check(n > 12, `${n} commands`);
 
 // --- fields
-const base = { C: ["/v1/chat/completions", { messages: [{ role: "user", content: "Hi" }], max_tokens: 4 }], T: ["/v1/completions", { prompt: "Hi", max_tokens: 4 }], R: ["/v1/responses", { input: "Hi", max_output_tokens: 4 }] };
+const base = {
+  C: ["/v1/chat/completions", { messages: [{ role: "user", content: "Hi" }], max_tokens: 4 }],
+  T: ["/v1/completions", { prompt: "Hi", max_tokens: 4 }],
+  R: ["/v1/responses", { input: "Hi", max_output_tokens: 4 }],
+  M: ["/v1/messages", { messages: [{ role: "user", content: "Hi" }], max_tokens: 4 }],
+};
 const letters = Object.keys(base), shown = { ...Object.fromEntries(letters.map((x) => [x, new Set()])), tokenize: new Set(), detokenize: new Set() };
 for (const [, field, of, example] of page.matchAll(/^\| `([a-z_.]+)` \| ([A-Z, ]+|all) \|.*?\| `(".*?)` \|.*\|$/gm))
   for (const where of of === "all" ? letters : of.split(", ")) {
@@ -56,7 +61,7 @@ for (const [, field, example] of page.matchAll(/^\| `([a-z_]+)` \| (?!all)[a-z, 
   shown[of].add(field);
 }
 const source = readFileSync(join(root, "src/server/fields.c"), "utf8");
-const wheres = { FIELD_CHAT: ["C"], FIELD_TEXT: ["T"], FIELD_BOTH: ["C", "T"], FIELD_RESPONSES: ["R"], FIELD_ANSWERS: letters, FIELD_TOKENIZE: ["tokenize"], FIELD_DETOKENIZE: ["detokenize"] };
+const wheres = { FIELD_CHAT: ["C"], FIELD_TEXT: ["T"], FIELD_BOTH: ["C", "T"], FIELD_RESPONSES: ["R"], FIELD_MESSAGES: ["M"], FIELD_ANSWERS: letters, FIELD_TOKENIZE: ["tokenize"], FIELD_DETOKENIZE: ["detokenize"] };
 let fields = 0;
 for (const [, name, where] of source.matchAll(/^ {4}\{"([a-z_.]+)",\s+FIELD_\w+,\s+(FIELD_\w+),/gm))
   for (const w of wheres[where] ?? [where]) {
