@@ -12,6 +12,7 @@ const route_info route_table[] = {
     {"POST", "/chat/completions", ROUTE_KEY, completion_chat, SIZE_MAX, &reply_chat},
     {"POST", "/completions", ROUTE_KEY, completion_text, SIZE_MAX, &reply_text},
     {"POST", "/responses", ROUTE_KEY, completion_responses, SIZE_MAX, &reply_responses},
+    {"POST", "/responses/input_tokens", ROUTE_KEY, endpoint_count_responses, TEXT_MAX_BODY, &reply_responses},
     {"POST", "/messages", ROUTE_KEY, completion_messages, SIZE_MAX, &reply_messages},
     {"POST", "/messages/count_tokens", ROUTE_KEY, endpoint_count, TEXT_MAX_BODY, &reply_messages},
     {"POST", "/tokenize", ROUTE_KEY, endpoint_tokenize, TEXT_MAX_BODY, NULL},

@@ -110,7 +110,8 @@ bool text_count(server_request *r, const tandem *t, buf *out, server_error *why)
 {
     size_t n;
     if (!request_count(r, t, &n, why)) return false;
-    buf_printf(out, "{\"input_tokens\":%zu}", n);
+    bool object = r->where == FIELD_RESPONSES;
+    buf_printf(out, "{%s\"input_tokens\":%zu}", object ? "\"object\":\"response.input_tokens\"," : "", n);
     return check_room(out, why);
 }
 
@@ -198,3 +199,4 @@ void endpoint_tokenize(server *s, server_call *c) { start(s, c, FIELD_TOKENIZE, 
 void endpoint_detokenize(server *s, server_call *c) { start(s, c, FIELD_DETOKENIZE, text_detokenize); }
 void endpoint_template(server *s, server_call *c) { start(s, c, FIELD_CHAT, text_template); }
 void endpoint_count(server *s, server_call *c) { start(s, c, FIELD_MESSAGES, text_count); }
+void endpoint_count_responses(server *s, server_call *c) { start(s, c, FIELD_RESPONSES, text_count); }

@@ -1,4 +1,5 @@
-/* server/text.h - text to tokens, tokens to text, conversations to prompts: the endpoints of llama.cpp's server of these names, and Anthropic's count.
+/* server/text.h - text to tokens, tokens to text, conversations to prompts: the endpoints of llama.cpp's server of these names, and the counts of
+ * Anthropic's and OpenAI's.
  *
  * They touch nothing of the engine but what does not change, and run on a worker: seconds may pass. What they
  * hold is bounded, and gives way to completions. */
@@ -20,6 +21,7 @@ text_fn      text_count;
 void endpoint_tokenize(server *s, server_call *c);
 void endpoint_detokenize(server *s, server_call *c);
 void endpoint_template(server *s, server_call *c);
-void endpoint_count(server *s, server_call *c); /* of Anthropic's messages/count_tokens */
+void endpoint_count(server *s, server_call *c);           /* of Anthropic's messages/count_tokens */
+void endpoint_count_responses(server *s, server_call *c); /* of OpenAI's responses/input_tokens */
 void text_left(text_job *x);
 #endif

@@ -92,6 +92,7 @@ await group("conversations", async () => {
   const messages = [{ role: "system", content: "Be brief." }, { role: "user", content: "What is 2 plus 3?" }, { role: "assistant", content: "The answer is 5." }, { role: "user", content: "Who are you?" }];
   const r = await streamEqualsWhole("items", { input: parts });
   same(r.output_text, (await chat.create({ model, temperature, messages })).choices[0].message.content, "items are the chat's messages");
+  same(await responses.inputTokens.count({ model, input: parts }), { object: "response.input_tokens", input_tokens: r.usage.input_tokens }, "how long its prompt is");
   const two = await responses.create({ model, temperature, instructions: "Be brief.", input: parts.slice(1) });
   same([two.output_text, two.usage.input_tokens, two.instructions], [r.output_text, r.usage.input_tokens, "Be brief."], "instructions are a system text");
   const again = await responses.create({ model, temperature, input: [...parts, ...r.output, { role: "user", content: sum }] });
