@@ -313,7 +313,7 @@ TEST(server_pings_and_fails_in_events)
                  "{\"max_tokens\":%d,\"ignore_eos\":true,\"stream\":true," USER("Tell me a story.") "}",
                  fails       ? 3900
                  : NANO_SLOW ? 200
-                             : 1000);
+                             : 3000);
         rig_post(&r, path, body, &a);
         CHECK_INT(a.complete, !fails);
         if (!fails) CHECK(strstr(a.body.p, "\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\n"));
