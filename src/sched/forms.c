@@ -96,13 +96,19 @@ static bool compile_tools(grammar **out, arena *mem, const json_value *v, bool s
     return read_tools(tool, v, e) && grammar_tool_calls(out, tool, v->n, several, e);
 }
 
+static bool not_json(err *e)
+{
+    err why = *e;
+    return why.code == ERR_FORMAT && err_set(e, ERR_INPUT, "it is not JSON: %s", why.text);
+}
+
 static bool compile_json(grammar **out, const tandem_grammar *g, str text, err *e)
 {
     arena             mem;
     const json_value *v;
     json_limits       limits = {.max_memory = PARSE_MEMORY};
     arena_init(&mem, (size_t)PARSE_MEMORY * 2);
-    bool ok = json_parse(&v, &mem, text, &limits, e) &&
+    bool ok = (json_parse(&v, &mem, text, &limits, e) || not_json(e)) &&
               (g->kind == TANDEM_GRAMMAR_SCHEMA ? grammar_from_schema(out, v, GRAMMAR_JSON, e)
                                                 : compile_tools(out, &mem, v, g->kind == TANDEM_GRAMMAR_TOOL_CALLS, e));
     arena_deinit(&mem);

@@ -386,6 +386,26 @@ TEST(logit_changes_follow_the_fixed_order_and_are_undone)
     CHECK(!memcmp(x, before_, sizeof x));
 }
 
+/* Words of all ones, all zeros and anything; a last word that is not whole; rows without a mask stay as they are. */
+static void mask_scene(rig *g)
+{
+    enum { V = 300, ROWS = 4, MASKS = 2 };
+    size_t    words = sampling_mask_words(V), n = (size_t)ROWS * V;
+    float    *x = rig_randn(g, n), *want = arena_new_n(&g->host, float, ROWS *V);
+    uint64_t *mask    = arena_new_n(&g->host, uint64_t, (size_t)MASKS * words);
+    int32_t   rows[2] = {2, 0}; /* in any order */
+    memcpy(want, x, n * sizeof *x);
+    for (size_t i = 0; i < MASKS * words; i++) mask[i] = i % 5 == 1 ? UINT64_MAX : i % 5 == 2 ? 0 : test_rand(&g->rand);
+    for (int i = 0; i < MASKS; i++)
+        for (int id = 0; id < V; id++)
+            if (!(mask[(size_t)i * words + (size_t)id / 64] >> id % 64 & 1)) want[rows[i] * V + id] = -INFINITY;
+    dev logits = rig_put_f32(g, x, n);
+    OP(g, mask_logits, logits, V, rig_put(g, mask, MASKS * words * sizeof *mask), rig_put_i32(g, rows, 2), MASKS);
+    SAME_F32(g, rig_get_f32(g, logits, n), want, n);
+}
+
+TEST(mask_logits_leaves_what_is_allowed) { rig_each(t, mask_scene); }
+
 static void logprobs_scene(rig *g)
 {
     enum { V = 300, TOP = 5, ROWS = 3 };

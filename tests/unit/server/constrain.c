@@ -12,7 +12,8 @@
     "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\",\"maxLength\":9},\"n\":{\"type\":\"integer\"," \
     "\"minimum\":"                                                                                                     \
     "1,\"maximum\":99}},\"required\":[\"city\",\"n\"],\"additionalProperties\":false}"
-#define TOOLS       "\"tools\":[" TOOL("look", CITY) "," TOOL("wait", "{\"type\":\"object\",\"properties\":{}}") "]"
+#define TOOLS                                                                                                          \
+    "\"tools\":[" TOOL("look", CITY) "," TOOL("wait", "{\"type\":\"object\",\"additionalProperties\":false}") "]"
 #define FORMAT      "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"c\",\"schema\":" CITY "}}"
 #define FUNCTION(n) "{\"type\":\"function\",\"function\":{\"name\":\"" n "\"}}"
 
