@@ -19,13 +19,13 @@ static const option opts[] = {
      .dest = &flags.metric,
      .arg  = "NAME",
      .help = "of a table: gen_tps (default), wall_tg_tps, pp_tps, ttft_ms, tpot_ms, e2e_ms, peak_bytes ...; of bench "
-             "spec: ratio"},
+             "spec: ratio; of loadtest: tok_s, ttft_ms, tpot_ms, itl_ms, e2e_ms, and _mean, _p99 of times"},
     OPT_LOGGING,
 };
 static const opt_spec usage = {
     "bench", "bench plot RESULT.json... -o OUT.svg",
-    "Draws results that the other parts wrote with --json: curves over the rows, bars by context size, or of bench\n"
-    "spec --accept bars by what is accepted.",
+    "Draws results that the other parts and loadtest wrote with --json: curves over the rows or the users, bars by\n"
+    "context size, or of bench spec --accept bars by what is accepted.",
     opts, COUNT(opts)};
 
 static bool add_files(plot *p, int n, char **paths, err *e)

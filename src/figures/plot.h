@@ -29,8 +29,9 @@ typedef struct {
     int         n_groups;
 } plot;
 
-/* Adds a result of bench rows (all series that have rows), of bench table (the metric of each arm; NULL: gen_tps) or of
- * bench spec with an oracle (NULL: the ratio). They do not mix. On failure p means nothing. */
+/* Adds a result of bench rows (all series that have rows), of bench lanes or loadtest (the metric of each arm; NULL:
+ * tok_s), of bench table (NULL: gen_tps) or of bench spec with an oracle (NULL: the ratio). Kinds do not mix. On failure p
+ * means nothing. */
 bool plot_add(plot *p, str json, const char *metric, err *e);
 bool plot_svg(const plot *p, buf *out, err *e);
 #endif
