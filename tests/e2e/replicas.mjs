@@ -129,8 +129,10 @@ same([...new Set(home.values())].sort(), NAMES, "all replicas are found");
   noFailure(flat(calm), "sessions in turn");
   same(calm.filter(([s, all]) => all.every((r) => r.replica === home.get(s))).length, SESSIONS.length, "sessions stay where they are");
   tell("30 sessions × 4 requests, one after another", `${stayed(calm)} of 30 never left their replica`);
-  const other = await inTurn(SESSIONS.slice(0, 8), 1, (s) => send("/v1/chat/completions", { headers: { "session-id": s }, body: chat("Hi") }));
-  same(other.map(([, [r]]) => r.replica), SESSIONS.slice(0, 8).map((s) => home.get(s)), "session-id is the same key");
+  for (const field of ["session-id", "x-claude-code-session-id"]) {
+    const other = await inTurn(SESSIONS.slice(0, 8), 1, (s) => send("/v1/chat/completions", { headers: { [field]: s }, body: chat("Hi") }));
+    same(other.map(([, [r]]) => r.replica), SESSIONS.slice(0, 8).map((s) => home.get(s)), `${field} is the same key`);
+  }
 
   const burst = await atOnce(SESSIONS, 10, (s) => ask(s));
   noFailure(flat(burst), "a burst of sessions");
