@@ -335,7 +335,7 @@ install: all $(BUILD)/tandem.1
 	install -m 644 $(BUILD)/tandem.1 $(DESTDIR)$(PREFIX)/share/man/man1/tandem.1
 	install -m 644 include/tandem.h $(DESTDIR)$(PREFIX)/include/tandem.h
 	install -m 644 $(LIB) $(DESTDIR)$(PREFIX)/lib/libtandem.a
-	install -m 644 packaging/tandem.env $(DESTDIR)$(PREFIX)/share/tandem/tandem.env
+	install -m 644 packaging/tandem.env deploy/haproxy.cfg $(DESTDIR)$(PREFIX)/share/tandem/
 	sed 's|@PREFIX@|$(PREFIX)|' packaging/tandem.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/tandem.service
 	chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/tandem.service
 

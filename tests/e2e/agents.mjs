@@ -11,7 +11,7 @@ import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText } from "ai";
-import { check, finish, group, matches, post, same, serve, sleep, until } from "../server/serve.mjs";
+import { check, finish, group, matches, post, same, serve, until } from "../server/serve.mjs";
 
 const [tandem, ...only] = process.argv.slice(2);
 const modules = fileURLToPath(new URL("../node_modules/", import.meta.url));
