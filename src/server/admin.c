@@ -7,28 +7,12 @@
 enum { MAX_REPLY = 2 << 20 };
 
 /* --- which one ----------------------------------------------------------------------------------*/
-/* /api/models/ID/VERB, whatever slashes ID has; an empty verb: there is none. */
-static void split_path(const server_call *c, str *id, str *verb)
-{
-    static const char *const verbs[] = {"/settings", "/park", "/unpark"};
-    str                      path    = http_call_request(c->http)->path;
-    size_t                   at      = strlen(str_starts(path, "/v1/") ? "/v1/api/models/" : "/api/models/");
-    *id                              = (str){path.s + at, path.n - at};
-    *verb                            = STR("");
-    for (size_t i = 0; i < COUNT(verbs); i++) {
-        size_t n = strlen(verbs[i]);
-        if (!str_ends(*id, verbs[i])) continue;
-        *verb = (str){id->s + id->n - n + 1, n - 1};
-        id->n -= n;
-        return;
-    }
-}
-
 /* *found: NULL where it is the model. A drafter has its name, and its family's. */
-static bool find(const server *s, str id, tandem_drafter_info all[TANDEM_MAX_DRAFTERS],
+static bool find(const server *s, const server_call *c, tandem_drafter_info all[TANDEM_MAX_DRAFTERS],
                  const tandem_drafter_info **found, server_error *why)
 {
     tandem_info info;
+    str         id = server_name_of(c);
     int         n;
     *found = NULL;
     if (str_is(id, s->opt->model)) return true;
@@ -209,39 +193,50 @@ static void put_settings(buf *out, const server *s, const settings *set)
     json_end(&w);
 }
 
-static bool write_one(server *s, server_call *c, buf *out, server_error *why)
-{
-    tandem_drafter_info        all[TANDEM_MAX_DRAFTERS];
-    const tandem_drafter_info *d;
-    settings                   set;
-    json_writer                w;
-    str                        id, verb;
-    split_path(c, &id, &verb);
-    if (!find(s, id, all, &d, why)) return false;
-    json_writer_init(&w, out);
-    if (!verb.n && d)
-        put_drafter(&w, s, d);
-    else if (!verb.n)
-        put_model(&w, s);
-    else if (!str_is(verb, "settings"))
-        return error_set(why, 405, NULL, "method_not_allowed", "This needs the method POST.");
-    else if (d)
-        return error_set(why, 404, "model", "not_found", "A drafter has no settings of its own: its model has them.");
-    else if (life_settings(s, &set))
-        put_settings(out, s, &set);
-    else
-        return life_check(s->life.state, why);
-    return true;
-}
+typedef bool write_fn(server *s, server_call *c, buf *out, server_error *why);
 
-void admin_model_get(server *s, server_call *c)
+static void reply_json(server *s, server_call *c, write_fn *fn)
 {
     buf          body;
     server_error why;
     buf_init(&body, MAX_REPLY);
-    bool ok = write_one(s, c, &body, &why);
+    bool ok = fn(s, c, &body, &why);
     reply_with(s, c, &body, ok, &why);
 }
+
+static bool write_model(server *s, server_call *c, buf *out, server_error *why)
+{
+    tandem_drafter_info        all[TANDEM_MAX_DRAFTERS];
+    const tandem_drafter_info *d;
+    json_writer                w;
+    if (!find(s, c, all, &d, why)) return false;
+    json_writer_init(&w, out);
+    if (d)
+        put_drafter(&w, s, d);
+    else
+        put_model(&w, s);
+    return true;
+}
+
+static bool find_model(const server *s, const server_call *c, server_error *why)
+{
+    tandem_drafter_info        all[TANDEM_MAX_DRAFTERS];
+    const tandem_drafter_info *d;
+    if (!find(s, c, all, &d, why)) return false;
+    return !d || error_set(why, 404, "model", "not_found", "A drafter has no settings of its own: its model has them.");
+}
+
+static bool write_settings(server *s, server_call *c, buf *out, server_error *why)
+{
+    settings set;
+    if (!find_model(s, c, why)) return false;
+    if (!life_settings(s, &set)) return life_check(s->life.state, why);
+    put_settings(out, s, &set);
+    return true;
+}
+
+void admin_model(server *s, server_call *c) { reply_json(s, c, write_model); }
+void admin_settings(server *s, server_call *c) { reply_json(s, c, write_settings); }
 
 /* Also of a server that takes no requests from others. */
 bool admin_takes(const server *s, server_error *why)
@@ -377,29 +372,10 @@ static void start(server *s, server_call *c, const admin_job *what)
 }
 
 /* --- changes ------------------------------------------------------------------------------------*/
-static bool check_verb(str verb, bool put, server_error *why)
-{
-    if (put ? str_is(verb, "settings") : str_is(verb, "park") || str_is(verb, "unpark")) return true;
-    if (!verb.n) return error_set(why, 404, NULL, "not_found", "There is nothing at this path.");
-    return error_set(why, 405, NULL, "method_not_allowed", "This needs the method %s.", put ? "POST" : "PUT");
-}
-
-static bool put_can_start(server *s, server_call *c, server_error *why)
-{
-    tandem_drafter_info        all[TANDEM_MAX_DRAFTERS];
-    const tandem_drafter_info *d;
-    str                        id, verb;
-    split_path(c, &id, &verb);
-    if (!find(s, id, all, &d, why) || !check_verb(verb, true, why)) return false;
-    if (d)
-        return error_set(why, 404, "model", "not_found", "A drafter has no settings of its own: its model has them.");
-    return admin_takes(s, why);
-}
-
-void admin_model_put(server *s, server_call *c)
+void admin_change_settings(server *s, server_call *c)
 {
     server_error why;
-    if (put_can_start(s, c, &why))
+    if (find_model(s, c, &why) && admin_takes(s, &why))
         start(s, c, &(admin_job){.fn = change_settings});
     else
         server_refuse(s, c, &why);
@@ -415,15 +391,12 @@ static bool read_wish(server_call *c, server_fields *f, server_error *why)
     return ok;
 }
 
-static bool park(server *s, server_call *c, server_error *why)
+static bool park(server *s, server_call *c, bool away, server_error *why)
 {
     tandem_drafter_info        all[TANDEM_MAX_DRAFTERS];
     const tandem_drafter_info *d;
     server_fields              f;
-    str                        id, verb;
-    split_path(c, &id, &verb);
-    if (!find(s, id, all, &d, why) || !check_verb(verb, false, why) || !read_wish(c, &f, why)) return false;
-    bool away = str_is(verb, "park");
+    if (!find(s, c, all, &d, why) || !read_wish(c, &f, why)) return false;
     if (s->draining) return error_shutting_down(why);
     if (!d) {
         life_want(s, c, away, f.grace_s >= 0 ? f.grace_s : s->opt->grace_s, f.wait);
@@ -434,10 +407,16 @@ static bool park(server *s, server_call *c, server_error *why)
     return true;
 }
 
-void admin_model_post(server *s, server_call *c)
+void admin_park(server *s, server_call *c)
 {
     server_error why;
-    if (!park(s, c, &why)) server_refuse(s, c, &why);
+    if (!park(s, c, true, &why)) server_refuse(s, c, &why);
+}
+
+void admin_unpark(server *s, server_call *c)
+{
+    server_error why;
+    if (!park(s, c, false, &why)) server_refuse(s, c, &why);
 }
 
 /* --- decisions ----------------------------------------------------------------------------------*/
@@ -459,11 +438,4 @@ static bool write_routing(server *s, server_call *c, buf *out, server_error *why
     return true;
 }
 
-void admin_routing(server *s, server_call *c)
-{
-    buf          body;
-    server_error why;
-    buf_init(&body, MAX_REPLY);
-    bool ok = write_routing(s, c, &body, &why);
-    reply_with(s, c, &body, ok, &why);
-}
+void admin_routing(server *s, server_call *c) { reply_json(s, c, write_routing); }

@@ -15,9 +15,11 @@
 enum { ADMIN_MAX_BODY = 64 << 10 };
 
 void admin_models(server *s, server_call *c);
-void admin_model_get(server *s, server_call *c);
-void admin_model_put(server *s, server_call *c);
-void admin_model_post(server *s, server_call *c);
+void admin_model(server *s, server_call *c);
+void admin_settings(server *s, server_call *c);
+void admin_change_settings(server *s, server_call *c);
+void admin_park(server *s, server_call *c);
+void admin_unpark(server *s, server_call *c);
 void admin_routing(server *s, server_call *c);
 
 /* The model as /api/models has it. */

@@ -190,8 +190,14 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of sorted ones. */
-static double quantile(const double *x, int n, double q) { return n ? x[(int)((double)(n - 1) * q + 0.5)] : 0; }
+/* Of sorted ones; between two, a part of each. */
+static double quantile(const double *x, int n, double q)
+{
+    double at = (n - 1) * q;
+    int    i  = (int)at;
+    if (n < 2) return n ? x[0] : 0;
+    return i + 1 < n ? x[i] + (at - i) * (x[i + 1] - x[i]) : x[n - 1];
+}
 
 static void put_spread(json_writer *w, const char *key, double *x, int n)
 {

@@ -90,9 +90,7 @@ static bool write_models(server *s, server_call *c, const status_view *v, buf *o
 
 static bool write_model(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
 {
-    str    path = http_call_request(c->http)->path;
-    size_t at   = strlen(str_starts(path, "/v1/") ? "/v1/models/" : "/models/");
-    return server_is_loaded(s, why) && status_model(v, (str){path.s + at, path.n - at}, out, why);
+    return server_is_loaded(s, why) && status_model(v, server_name_of(c), out, why);
 }
 
 static bool write_props(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
@@ -150,6 +148,8 @@ void endpoint_metrics(server *s, server_call *c)
     metrics_view v = {.model = s->opt->model, .draining = s->draining || s->drained};
     http_get_stats(s->http, &v.http);
     life_stats(s, &v.engine);
+    v.loaded  = s->life.state == MODEL_LOADED;
+    v.streams = s->live.n_streams;
     buf_init(&body, MAX_BODY);
     metrics_write(s->metrics, &v, &body);
     reply_as(s, c, true, "text/plain; version=0.0.4; charset=utf-8", &body, NULL);

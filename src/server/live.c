@@ -304,6 +304,7 @@ static void start(server *s, server_call *c, double window_s, double interval_s)
 static bool wants_stream(const server_call *c, int64_t asked)
 {
     str accept = http_call_field(c->http, "Accept");
+    if (str_is(http_call_request(c->http)->method, "HEAD")) return false;
     return asked || (accept.s && memmem(accept.s, accept.n, "text/event-stream", 17));
 }
 

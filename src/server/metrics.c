@@ -313,6 +313,8 @@ static void put_server(page *p, const metrics *m, const metrics_view *v)
     several(p, OURS, "gauge", "build_info", "Which program this is.", "version", &version, 1);
     single(p, OURS, "gauge", "start_time_seconds", "When the server began, since 1970.", m->start);
     single(p, OURS, "gauge", "draining", "1: it takes no new requests.", v->draining);
+    single(p, OURS, "gauge", "model_loaded", "0: it is being loaded, or parked.", v->loaded);
+    single(p, OURS, "gauge", "stats_streams", "Clients that are told live numbers.", v->streams);
 }
 
 /* A label's value, as the format wants it. */

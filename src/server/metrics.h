@@ -26,7 +26,8 @@ typedef struct {
     const char  *model;
     tandem_stats engine;
     http_stats   http;
-    bool         draining;
+    bool         draining, loaded;
+    int          streams; /* of live numbers */
 } metrics_view;
 void metrics_write(const metrics *m, const metrics_view *v, buf *out);
 #endif

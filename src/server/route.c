@@ -30,9 +30,11 @@ const route_info route_table[] = {
     {"POST", "/api/drain", ROUTE_ADMIN, endpoint_drain, 0, NULL},
     {"DELETE", "/api/drain", ROUTE_ADMIN, endpoint_drain, 0, NULL},
     {"GET", "/api/models", ROUTE_ADMIN, admin_models, 0, NULL},
-    {"GET", "/api/models/*", ROUTE_ADMIN, admin_model_get, 0, NULL},
-    {"PUT", "/api/models/*", ROUTE_ADMIN, admin_model_put, ADMIN_MAX_BODY, NULL},
-    {"POST", "/api/models/*", ROUTE_ADMIN, admin_model_post, ADMIN_MAX_BODY, NULL},
+    {"GET", "/api/models/*/settings", ROUTE_ADMIN, admin_settings, 0, NULL},
+    {"PUT", "/api/models/*/settings", ROUTE_ADMIN, admin_change_settings, ADMIN_MAX_BODY, NULL},
+    {"POST", "/api/models/*/park", ROUTE_ADMIN, admin_park, ADMIN_MAX_BODY, NULL},
+    {"POST", "/api/models/*/unpark", ROUTE_ADMIN, admin_unpark, ADMIN_MAX_BODY, NULL},
+    {"GET", "/api/models/*", ROUTE_ADMIN, admin_model, 0, NULL},
     {"GET", "/api/routing", ROUTE_ADMIN, admin_routing, 0, NULL},
     {"GET", "/api/stats", ROUTE_ADMIN, live_endpoint, ADMIN_MAX_BODY, NULL},
     {"POST", "/api/bench", ROUTE_ADMIN, bench_endpoint, ADMIN_MAX_BODY, NULL},
@@ -159,22 +161,40 @@ void server_let_go(server *s, size_t bytes) { atomic_fetch_sub(&s->held, bytes);
 /* --- routes -------------------------------------------------------------------------------------*/
 static str without_version(str path) { return str_starts(path, "/v1/") ? (str){path.s + 3, path.n - 3} : path; }
 
-static bool is_at(const route_info *r, str path)
+/* *name: what stands for the asterisk. */
+static bool is_at(const route_info *r, str path, str *name)
 {
-    size_t n = strlen(r->path) - 1;
-    return r->path[n] == '*' ? path.n > n && memcmp(path.s, r->path, n) == 0 : str_is(path, r->path);
+    const char *star = strchr(r->path, '*');
+    if (!star) return str_is(path, r->path);
+    size_t head = (size_t)(star - r->path), tail = strlen(star + 1);
+    if (path.n <= head + tail || memcmp(path.s, r->path, head) != 0 || !str_ends(path, star + 1)) return false;
+    *name = (str){path.s + head, path.n - head - tail};
+    return true;
+}
+
+str server_name_of(const server_call *c)
+{
+    str name = {0};
+    is_at(c->route, without_version(http_call_request(c->http)->path), &name);
+    return name;
+}
+
+static void add_method(buf *others, const char *method)
+{
+    if (others->n && memmem(others->p, others->n, method, strlen(method))) return;
+    buf_printf(others, "%s%s", others->n ? ", " : "", strcmp(method, "GET") ? method : "GET, HEAD");
 }
 
 /* HEAD goes where GET goes. others: the methods that the path has, when it does not have this one. */
 static const route_info *find_route(str method, str path, buf *others)
 {
-    str bare = without_version(path);
+    str name, bare = without_version(path);
     if (str_is(method, "HEAD")) method = STR("GET");
     for (int i = 0; i < n_routes; i++) {
         const route_info *r = &route_table[i];
-        if (!is_at(r, bare)) continue;
+        if (!is_at(r, bare, &name)) continue;
         if (str_is(method, r->method)) return r;
-        buf_printf(others, "%s%s", others->n ? ", " : "", strcmp(r->method, "GET") ? r->method : "GET, HEAD");
+        add_method(others, r->method);
     }
     return NULL;
 }

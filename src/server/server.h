@@ -52,7 +52,7 @@ typedef struct text_job   text_job;
 typedef struct bench_run  bench_run;
 
 typedef struct {
-    const char  *method, *path; /* with and without /v1 before it; an asterisk at the end: whatever follows */
+    const char  *method, *path; /* with and without /v1 before it; an asterisk: some text. The first that fits */
     route_access access;
     void (*handle)(server *s, server_call *c);
     size_t            max_body; /* 0: none is read, and the reply is there at once */
@@ -111,6 +111,7 @@ size_t route_on_refuse(void *ctx, http_call *c, int status, const char *why, htt
 enum { SERVER_MAX_FIELDS = HTTP_MAX_REFUSAL_FIELDS };
 bool server_id_is_good(str id); /* it can be repeated in a field and in the log as it is */
 int  server_fields_for(server *s, server_call *c, http_field *out); /* those; returns how many */
+str  server_name_of(const server_call *c);                          /* that stands for the asterisk of its route */
 void server_reply(server *s, server_call *c, int status, const char *type, str body);
 void server_refuse(server *s, server_call *c, const server_error *why);
 /* The same, with what its answers used. */

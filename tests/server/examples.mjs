@@ -1,4 +1,4 @@
-// The examples of docs/api.md, run: every command gives what is shown behind it, every field's example is taken, and every
+// The examples of docs/api.md and docs/admin.md, run: every command gives what is shown behind it, every field's example is taken, and every
 // field and path that the server has is on the page. Usage: node examples.mjs TANDEM
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { check, finish, post, same, serve } from "./serve.mjs";
 
 const root = join(import.meta.dirname, "..", ".."), page = readFileSync(join(root, "docs/api.md"), "utf8");
+const pages = page + readFileSync(join(root, "docs/admin.md"), "utf8");
 const server = await serve(process.argv[2]);
 
 // --- what is shown: "…" is anything, in a text, for a value, as the rest of an object or of a list
@@ -29,14 +30,14 @@ function differs(got, want, path) {
 }
 
 let n = 0;
-for (const [, command, kind, shown] of page.matchAll(/```sh\n(curl [^]*?)```\n```(json|text)\n([^]*?)```/g)) {
+for (const [, command, kind, shown] of pages.matchAll(/```sh\n(curl [^]*?)```\n```(json|text)\n([^]*?)```/g)) {
   n++;
   const out = execFileSync("bash", ["-c", command.replaceAll("http://127.0.0.1:8080", server.url)], { encoding: "utf8" }).replaceAll("\r", "");
   const what = command.split("\n")[0];
   if (kind === "text") check(glob(shown.trim()).test(out.trim()), `${what} gives ${out}`);
   else same(differs(JSON.parse(out), JSON.parse(shown), "reply"), "", `${what} gives ${out.slice(0, 600)}`);
 }
-same(n, page.split("```sh\n").length - 1, "every command has its outcome");
+same(n, pages.split("```sh\n").length - 1, "every command has its outcome");
 check(n > 12, `${n} commands`);
 
 // --- fields
@@ -63,6 +64,7 @@ for (const [, field, example] of page.matchAll(/^\| `([a-z_]+)` \| (?!all)[a-z, 
 const source = readFileSync(join(root, "src/server/fields.c"), "utf8");
 const wheres = { FIELD_CHAT: ["C"], FIELD_TEXT: ["T"], FIELD_BOTH: ["C", "T"], FIELD_RESPONSES: ["R"], FIELD_MESSAGES: ["M"], FIELD_ANSWERS: letters, FIELD_TOKENIZE: ["tokenize"], FIELD_DETOKENIZE: ["detokenize"] };
 let fields = 0;
+Object.assign(wheres, { FIELD_PARK: [], FIELD_BENCH: [] }); // docs/admin.md's, of tests/e2e/admin.mjs
 for (const [, name, where] of source.matchAll(/^ {4}\{"([a-z_.]+)",\s+FIELD_\w+,\s+(FIELD_\w+),/gm))
   for (const w of wheres[where] ?? [where]) {
     fields++;

@@ -146,12 +146,16 @@ TEST(server_admin_tells_models)
     expect(&r, "GET", "/api/models/nobody", "", 404, "error.code", "model_not_found");
     expect(&r, "GET", "/api/models/nobody/settings", "", 404, "error.code", "model_not_found");
     expect(&r, "GET", "/api/models//settings", "", 404, "error.code", "model_not_found");
+    expect(&r, "GET", "/api/models/", "", 404, "error.code", "not_found");
     expect(&r, "GET", "/api/models/mtp.gguf/settings", "", 404, "error.code", "not_found");
-    expect(&r, "GET", "/api/models/mtp.gguf/park", "", 405, "error.code", "method_not_allowed");
+    expect(&r, "GET", "/api/models/mtp.gguf/park", "", 404, "error.code", "model_not_found");
     expect(&r, "PUT", "/api/models/mtp.gguf/park", "{}", 405, "error.code", "method_not_allowed");
     expect(&r, "PUT", "/api/models/mtp.gguf/settings", "{}", 404, "error.code", "not_found");
     expect(&r, "POST", "/api/models/mtp.gguf/settings", "{}", 405, "error.code", "method_not_allowed");
-    expect(&r, "POST", "/api/models/mtp.gguf", "{}", 404, "error.code", "not_found");
+    expect(&r, "POST", "/api/models/mtp.gguf", "{}", 405, "error.code", "method_not_allowed");
+    ask(&r, "DELETE", "/api/models/mtp.gguf/settings", "", &a, 405);
+    CHECK_STR(rig_field(&a, "Allow"), STR("GET, HEAD, PUT"));
+    rig_reply_deinit(&a);
     expect(&r, "POST", "/api/models/nobody/park", "{}", 404, "error.code", "model_not_found");
     rig_stop(&r);
 }
@@ -690,6 +694,9 @@ TEST(server_admin_tells_stats)
     CHECK_INT(rounds, rig_int(v, "speculation.rounds"));
     CHECK(rounds > 0);
     CHECK(rig_at(v, "rates.window_s")->d > 0);
+    rig_reply_deinit(&a);
+    rig_ask(&r, "HEAD", "/api/stats?stream=1", "Accept: text/event-stream\r\n", "", &a);
+    CHECK_INT(a.status, 200);
     rig_reply_deinit(&a);
     expect(&r, "GET", "/api/stats?window_s=0", "", 400, "error.param", "window_s");
     expect(&r, "GET", "/api/stats?stream=2", "", 400, "error.param", "stream");
