@@ -52,8 +52,8 @@ static void read_as(const json_value *body, int where)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const int  where[] = {FIELD_CHAT,       FIELD_TEXT,     FIELD_TOKENIZE,
-                                 FIELD_DETOKENIZE, FIELD_MESSAGES, FIELD_RESPONSES};
+    static const int  where[] = {FIELD_CHAT,     FIELD_TEXT,      FIELD_TOKENIZE, FIELD_DETOKENIZE,
+                                 FIELD_MESSAGES, FIELD_RESPONSES, FIELD_PARK,     FIELD_BENCH};
     const json_value *body;
     arena             mem;
     arena_init(&mem, 1 << 26);

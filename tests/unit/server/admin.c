@@ -565,18 +565,34 @@ static void *keep_asking(void *ctx)
     return NULL;
 }
 
+enum { CROWD = 4 };
+static void crowd_begin(crowd *c, server_rig *r, test_case *t, rig_reply *first, pthread_t thread[CROWD])
+{
+    *c = (crowd){.r = r};
+    rig_init(r, t);
+    rig_start(r);
+    rig_post(r, chat_path, question, first);
+    c->want = rig_str(rig_json(first), "choices.0.message.content");
+    for (int i = 0; i < CROWD; i++) pthread_create(&thread[i], NULL, keep_asking, c);
+}
+
+static void crowd_end(crowd *c, rig_reply *first, pthread_t thread[CROWD])
+{
+    c->stop = true;
+    for (int i = 0; i < CROWD; i++) pthread_join(thread[i], NULL);
+    rig_reply_deinit(first);
+    rig_wait_idle(c->r);
+    rig_stop(c->r);
+}
+
 TEST(server_parks_under_load)
 {
-    enum { THREADS = 4, ROUNDS = NANO_SLOWEST ? 3 : NANO_SLOW ? 5 : 12 };
+    enum { ROUNDS = NANO_SLOWEST ? 3 : NANO_SLOW ? 5 : 12 };
     server_rig r;
-    rig_reply  a;
-    pthread_t  thread[THREADS];
-    crowd      c = {.r = &r};
-    rig_init(&r, t);
-    rig_start(&r);
-    rig_post(&r, chat_path, question, &a);
-    c.want = rig_str(rig_json(&a), "choices.0.message.content");
-    for (int i = 0; i < THREADS; i++) pthread_create(&thread[i], NULL, keep_asking, &c);
+    rig_reply  first;
+    pthread_t  thread[CROWD];
+    crowd      c;
+    crowd_begin(&c, &r, t, &first, thread);
     for (int i = 0; i < ROUNDS; i++) {
         int ok = c.n_ok, parked = c.n_parked;
         expect(&r, "POST", "/api/models/nano/park", i % 2 ? "{\"grace_s\":0}" : "", 200, "state", "parked");
@@ -584,26 +600,18 @@ TEST(server_parks_under_load)
         expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
         while (c.n_ok == ok) nap(0.001);
     }
-    c.stop = true;
-    for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+    crowd_end(&c, &first, thread);
     CHECK(c.n_ok >= ROUNDS && c.n_parked >= ROUNDS);
-    rig_reply_deinit(&a);
-    rig_wait_idle(&r);
-    rig_stop(&r);
 }
 
 TEST(server_parks_drafters_under_load)
 {
-    enum { THREADS = 3, ROUNDS = NANO_SLOWEST ? 3 : NANO_SLOW ? 6 : 20 };
+    enum { ROUNDS = NANO_SLOWEST ? 3 : NANO_SLOW ? 6 : 20 };
     server_rig r;
-    rig_reply  a;
-    pthread_t  thread[THREADS];
-    crowd      c = {.r = &r};
-    rig_init(&r, t);
-    rig_start(&r);
-    rig_post(&r, chat_path, question, &a);
-    c.want = rig_str(rig_json(&a), "choices.0.message.content");
-    for (int i = 0; i < THREADS; i++) pthread_create(&thread[i], NULL, keep_asking, &c);
+    rig_reply  first;
+    pthread_t  thread[CROWD];
+    crowd      c;
+    crowd_begin(&c, &r, t, &first, thread);
     for (int i = 0; i < ROUNDS; i++) {
         const char *which = i % 2 ? "dflash.gguf" : "mtp";
         char        path[96];
@@ -614,12 +622,8 @@ TEST(server_parks_drafters_under_load)
         snprintf(path, sizeof path, "/api/models/%s/unpark", which);
         for (int twice = 0; twice < 2; twice++) expect(&r, "POST", path, "", 200, "state", "loaded");
     }
-    c.stop = true;
-    for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+    crowd_end(&c, &first, thread);
     CHECK_INT(c.n_parked, 0);
-    rig_reply_deinit(&a);
-    rig_wait_idle(&r);
-    rig_stop(&r);
 }
 
 /* --- decisions ----------------------------------------------------------------------------------*/
