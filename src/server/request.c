@@ -268,8 +268,7 @@ static bool read_messages(server_request *r, const json_value *body, server_erro
     if (!read_effort(r, &effort, why) || !parse_chat(r, body, why)) return false;
     if (!r->chat->thinking) r->chat->thinking = effort;
     r->one_call = !r->f.parallel_tool_calls;
-    return request_constrain(r, r->f.response_format, r->f.tool_choice, why) ||
-           (r->where == FIELD_RESPONSES && responses_blame(why));
+    return request_constrain(r, r->f.response_format, r->f.tool_choice, why);
 }
 
 static bool read_chat(server_request *r, const tandem *t, const json_value *body, server_error *why)
@@ -410,7 +409,7 @@ bool request_count(server_request *r, const tandem *t, size_t *n, server_error *
     return true;
 }
 
-bool request_read(server_request *r, const tandem *t, str key, server_error *why)
+static bool read_all(server_request *r, const tandem *t, str key, server_error *why)
 {
     const json_value *body;
     if (!open_body(r, t, &body, why)) return false;
@@ -420,4 +419,9 @@ bool request_read(server_request *r, const tandem *t, str key, server_error *why
         return false;
     return (r->where == FIELD_TEXT ? read_text_request(r, t, why) : read_chat(r, t, body, why)) &&
            read_biases(r, t, why);
+}
+
+bool request_read(server_request *r, const tandem *t, str key, server_error *why)
+{
+    return read_all(r, t, key, why) || (r->where == FIELD_RESPONSES && responses_blame(why));
 }

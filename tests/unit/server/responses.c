@@ -246,7 +246,8 @@ static bool play_on(play *p, const char *text, bool stream, size_t piece, tandem
     }
     /* all ids have this in them */
     str id = buf_str(&p->r.tail);
-    for (char *at = p->r.out.p, *end = at + p->r.out.n; id.n && (at = memmem(at, (size_t)(end - at), id.s, id.n));)
+    for (char *at = p->r.out.p, *end = at + p->r.out.n;
+         id.n && at && (at = memmem(at, (size_t)(end - at), id.s, id.n));)
         memset(at, 'X', id.n);
     return !reply_lost(&p->r, &p->c, 1);
 }
