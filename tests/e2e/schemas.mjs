@@ -36,7 +36,7 @@ async function ask(i, x, more) {
   return { content, finish_reason, ok: x.fits(value) };
 }
 async function one(i) {
-  const x = usable[i % usable.length], length = i % 7 === 6 ? 24 + (i % 40) : 400;
+  const x = usable[i % usable.length], length = i % 7 === 6 ? 60 + (i % 60) : 400;
   const [plain, guessed] = await Promise.all([ask(i, x, { max_tokens: length, speculative: "off" }), ask(i, x, { max_tokens: length })]);
   if (!plain || !guessed) return;
   answers++;

@@ -405,18 +405,18 @@ extern "C" cudaError_t cuda_restore_logits(cudaStream_t s, float *logits, int n_
     return cudaGetLastError();
 }
 
-static __global__ void mask_kernel(float *logits, int n_vocab, const uint64_t *masks, const int32_t *rows)
+static __global__ void mask_kernel(float *logits, int n_vocab, const uint64_t *masks, int words, const int32_t *rows)
 {
-    size_t words = sampling_mask_words(n_vocab);
-    int    token = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (token >= n_vocab || masks[blockIdx.y * words + token / 64] >> token % 64 & 1) return;
+    int token = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (token >= n_vocab || masks[(size_t)blockIdx.y * words + token / 64] >> token % 64 & 1) return;
     logits[(size_t)rows[blockIdx.y] * n_vocab + token] = -INFINITY;
 }
 
 extern "C" cudaError_t cuda_mask_logits(cudaStream_t s, float *logits, int n_vocab, const uint64_t *masks,
                                         const int32_t *rows, int n)
 {
-    LAUNCH(mask_kernel, dim3(blocks_for((size_t)n_vocab, 256), (unsigned)n), 256, 0, s, logits, n_vocab, masks, rows);
+    LAUNCH(mask_kernel, dim3(blocks_for((size_t)n_vocab, 256), (unsigned)n), 256, 0, s, logits, n_vocab, masks,
+           (int)sampling_mask_words(n_vocab), rows);
     return cudaGetLastError();
 }
 
