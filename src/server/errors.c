@@ -63,6 +63,21 @@ bool error_take(server_error *x, const err *why, const char *param, bool running
     return error_set(x, 500, NULL, "internal_error", "The server failed to answer this request.");
 }
 
+static void replace(char *text, size_t cap, const char *from, const char *to)
+{
+    char  rest[sizeof((server_error *)0)->message];
+    char *at = strstr(text, from);
+    if (!at) return;
+    snprintf(rest, sizeof rest, "%s", at + strlen(from));
+    snprintf(at, cap - (size_t)(at - text), "%s%s", to, rest);
+}
+
+void error_rename(server_error *x, const char *from, const char *to)
+{
+    replace(x->param, sizeof x->param, from, to);
+    replace(x->message, sizeof x->message, from, to);
+}
+
 const char *error_type(int status)
 {
     switch (status) {

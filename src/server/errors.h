@@ -27,6 +27,9 @@ bool error_no_media(server_error *x, const char *param); /* a part of the prompt
 /* The prompt leaves no room to answer. */
 bool error_context(server_error *x, const char *param, const char *noun, int n_ctx, size_t n_prompt);
 
+/* What is said of one field is said of another. */
+void error_rename(server_error *x, const char *from, const char *to);
+
 const char *error_type(int status);
 void        error_put(buf *out, const server_error *x); /* the object without what is around it */
 /* Seconds after which asking again makes sense; 0: it does not. */

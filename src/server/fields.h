@@ -54,7 +54,7 @@ typedef struct {
 
     const json_value *messages, *prompt, *stop, *logit_bias, *tools, *tool_choice, *speculative;
     const json_value *stream_options, *chat_template_kwargs, *response_format, *json_schema, *system, *thinking,
-        *thread;
+        *thread, *output_config;
 
     str               instructions, summary; /* of a response */
     int               background;

@@ -467,6 +467,17 @@ static void choose_tool(choice *c, str name)
     c->value      = (json_value){.kind = JSON_OBJECT, .n = 2, .member = c->member};
 }
 
+/* {"type": "json_schema", "schema": ...} is one of a chat's forms as it is. */
+static bool check_format(const json_value *v, server_error *why)
+{
+    const json_value *type = member(v, "type"), *schema = member(v, "schema");
+    if (!v ||
+        (type && type->kind == JSON_STRING && str_is(type->s, "json_schema") && schema && schema->kind == JSON_OBJECT))
+        return true;
+    return error_set(why, 400, "output_config.format", NULL,
+                     "'output_config.format' must be of the type json_schema, with a schema.");
+}
+
 bool messages_options(server_fields *f, arena *mem, server_error *why)
 {
     static const char *const theirs[] = {"auto", "none", "any"}, *const ours[] = {"auto", "none", "required"};
@@ -476,6 +487,7 @@ bool messages_options(server_fields *f, arena *mem, server_error *why)
     if (f->thread)
         return error_set(why, 400, "thread", "thread_unsupported_request",
                          "'thread' is not known here: conversations are not kept. Send all messages without it.");
+    if (!check_format(f->response_format, why)) return false;
     f->parallel_tool_calls = !f->one_tool_call;
     if (!f->tool_choice) return true;
     f->tool_choice = &c->value;

@@ -7,6 +7,7 @@
  *                         tools, is left out
  *      tools              those with a schema; another server's own are ignored
  *      tool_choice        auto, none, required (any), or a function by its name (tool)
+ *      output_config      its format is a chat's response_format
  *
  * Thread: any; all memory is the arena's, texts are borrowed from the body. */
 #ifndef TANDEM_SERVER_MESSAGES_H

@@ -421,7 +421,17 @@ static bool read_all(server_request *r, const tandem *t, str key, server_error *
            read_biases(r, t, why);
 }
 
+/* By the name that the client knows. */
+static bool blame_format(const server_request *r, server_error *why)
+{
+    const char *own = r->where == FIELD_MESSAGES ? "output_config.format" : "text.format";
+    if (!(r->where & (FIELD_MESSAGES | FIELD_RESPONSES))) return false;
+    error_rename(why, "response_format.json_schema", own);
+    error_rename(why, "response_format", own);
+    return false;
+}
+
 bool request_read(server_request *r, const tandem *t, str key, server_error *why)
 {
-    return read_all(r, t, key, why) || (r->where == FIELD_RESPONSES && responses_blame(why));
+    return read_all(r, t, key, why) || blame_format(r, why);
 }

@@ -147,25 +147,6 @@ bool responses_translate(server_request *r, server_error *why)
     return refuse_stored(r, why) && translate_format(r, why) && translate_choice(r, why);
 }
 
-static void replace(char *text, size_t cap, const char *from, const char *to)
-{
-    char  copy[sizeof((server_error *)0)->message];
-    char *at = strstr(text, from);
-    if (!at) return;
-    snprintf(copy, sizeof copy, "%s", at + strlen(from));
-    snprintf(at, cap - (size_t)(at - text), "%s%s", to, copy);
-}
-
-bool responses_blame(server_error *why)
-{
-    static const char *const theirs[] = {"response_format.json_schema", "response_format"};
-    for (size_t i = 0; i < COUNT(theirs); i++) {
-        replace(why->param, sizeof why->param, theirs[i], "text.format");
-        replace(why->message, sizeof why->message, theirs[i], "text.format");
-    }
-    return false;
-}
-
 /* --- tools --------------------------------------------------------------------------------------*/
 static bool is_allowed(const server_request *r, str name)
 {

@@ -20,8 +20,6 @@ struct response_tool {
 
 /* Fields that other endpoints have in another form take that: before anything looks at them. */
 bool responses_translate(server_request *r, server_error *why);
-/* What is said of a field in another endpoint's form is said of ours. Returns false. */
-bool responses_blame(server_error *why);
 /* Fills the chat, and the table of tools. */
 bool                 responses_read(server_request *r, server_error *why);
 const response_tool *responses_tool(const server_request *r, str shown); /* NULL: there is no such tool */

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Anthropic from "@anthropic-ai/sdk";
+import { jsonSchemaOutputFormat } from "@anthropic-ai/sdk/helpers/json-schema";
 import { check, errorOf, finish, group, matches, post, same, serve, TOOLS, until } from "../server/serve.mjs";
 
 const tandem = process.argv[2];
@@ -111,6 +112,12 @@ await group("tools", async () => {
   same([single.content.length, single.stop_reason], [1, "tool_use"], "disable_parallel_tool_use");
   const none = await streamEqualsWhole("tool_choice none", { ...ask, tool_choice: { type: "none" } });
   check(none.content.every((b) => b.type === "text"), "tool_choice none");
+  for (const messages of [user("Hi"), user("What is 2 plus 3?")]) {
+    const any = await streamEqualsWhole("tool_choice any", { tools, messages, tool_choice: { type: "any", disable_parallel_tool_use: true } });
+    same([any.content.map((b) => b.type), any.stop_reason, tools.some((x) => x.name === any.content[0].name)], [["tool_use"], "tool_use", true], "tool_choice any");
+    const named = await streamEqualsWhole("tool_choice tool", { tools, messages, tool_choice: { type: "tool", name: "set_timer" } });
+    same([named.content.map((b) => b.name), typeof named.content[0].input.minutes], [["set_timer"], "number"], "tool_choice tool");
+  }
   const theirs = await streamEqualsWhole("tools of Anthropic's own", { ...ask, tools: [{ type: "web_search_20250305", name: "web_search", max_uses: 2 }, ...tools.map((t) => ({ ...t, type: "custom", strict: true, cache_control: { type: "ephemeral" } }))] });
   same(bare(theirs).slice(-2), bare(one).slice(-2), "tools of Anthropic's own are ignored");
 
@@ -143,6 +150,22 @@ await group("thinking", async () => {
   const back = [...user("What is the weather in Paris?"), { role: "assistant", content: [...call.content, { type: "redacted_thinking", data: "x" }] }, ...user([{ type: "tool_result", tool_use_id: call.content[1].id, content: '{"sky":"sunny","temp":21}' }])];
   const told = await streamEqualsWhole("a thought sent back", { messages: back, tools, thinking });
   matches(textOf(told), /sunny/, "a thought sent back");
+});
+
+await group("structured output", async () => {
+  const schema = { type: "object", properties: { sum: { type: "integer" }, sure: { type: "boolean" } }, required: ["sum", "sure"], additionalProperties: false };
+  const ask = { messages: user("What is 27 plus 58?"), output_config: { format: { type: "json_schema", schema } } };
+  for (const thinking of [{ type: "disabled" }, { type: "adaptive" }]) {
+    const r = await streamEqualsWhole("a schema", { ...ask, thinking }), { sum, sure } = JSON.parse(textOf(r));
+    check(Number.isInteger(sum) && typeof sure === "boolean", `a schema: ${textOf(r)}`);
+    same(r.content.map((b) => b.type), thinking.type === "adaptive" ? ["thinking", "text"] : ["text"], "a schema begins behind the thought");
+  }
+  const parsed = await client.messages.parse({ ...base, ...ask, output_config: { format: jsonSchemaOutputFormat(schema) } });
+  same(Object.keys(parsed.parsed_output), ["sum", "sure"], "the client parses it");
+  const cut = await streamEqualsWhole("a schema cut short", { ...ask, max_tokens: 12 });
+  check(JSON.parse(textOf(cut)), "a schema that is cut short is JSON");
+  const e = await errorOf(client.messages.create({ ...base, ...ask, output_config: { format: { type: "json_schema" } } }), "no schema");
+  matches(e.message, /output_config.format/, "no schema");
 });
 
 await group("as agents send it", async () => {

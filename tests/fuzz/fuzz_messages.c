@@ -8,7 +8,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_refusal(const server_error *why)
 {
-    static const char *const field[] = {"messages", "system", "tools", "tool_choice", "thinking", "thread"};
+    static const char *const field[] = {"messages", "system", "tools",        "tool_choice",
+                                        "thinking", "thread", "output_config"};
     bool                     named   = false;
     for (size_t i = 0; i < sizeof field / sizeof *field; i++) named |= str_starts(str_of(why->param), field[i]);
     assert((why->status == 400 && named && why->message[0]) || why->status == 503);

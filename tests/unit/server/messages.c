@@ -177,7 +177,10 @@ TEST(messages_options_are_a_chats)
     arena_deinit(&r.mem);
     CHECK(read_body(&r, "{\"stop_sequences\":[\"a\",\"b\"],\"metadata\":{\"user_id\":\"x\"},\"context_management\":{},"
                         "\"output_config\":{\"effort\":\"high\"},\"max_tokens\":32000,\"top_k\":5," ASK "}"));
-    CHECK(r.f.stop && r.f.stop->n == 2 && r.f.max_tokens == 32000 && r.f.top_k == 5);
+    CHECK(r.f.stop && r.f.stop->n == 2 && r.f.max_tokens == 32000 && r.f.top_k == 5 && !r.f.response_format);
+    arena_deinit(&r.mem);
+    CHECK(read_body(&r, "{\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":{}}}," ASK "}"));
+    CHECK(r.f.response_format && json_get(r.f.response_format, "schema"));
     arena_deinit(&r.mem);
 }
 
@@ -238,6 +241,9 @@ TEST(messages_refuse_what_is_wrong)
         {"{\"thinking\":{\"type\":\"much\"}," ASK "}", "thinking.type", "adaptive"},
         {"{\"thinking\":true," ASK "}", "thinking", "an object"},
         {"{\"thread\":{\"type\":\"create\"}," ASK "}", "thread", "without it"},
+        {"{\"output_config\":{\"format\":{\"type\":\"text\"}}," ASK "}", "output_config.format", "json_schema"},
+        {"{\"output_config\":{\"format\":{\"type\":\"json_schema\"}}," ASK "}", "output_config.format",
+         "with a schema"},
         {"{\"max_tokens\":-1," ASK "}", "max_tokens", "from 0 up"},
     };
     for (size_t i = 0; i < COUNT(wrong); i++) {
