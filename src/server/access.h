@@ -10,7 +10,9 @@
 #include "server/errors.h"
 #include "server/keys.h"
 
-typedef enum { ROUTE_OPEN, ROUTE_KEY, ROUTE_ADMIN } route_access;
+/* ROUTE_ADMIN: an admin's key, where there are such. ROUTE_OPERATE changes how the server is for everybody: an admin's key, where
+ * there are keys at all. Both look at Host and Origin. */
+typedef enum { ROUTE_OPEN, ROUTE_KEY, ROUTE_ADMIN, ROUTE_OPERATE } route_access;
 
 typedef struct {
     keys              *api, *admin; /* NULL: there are none */

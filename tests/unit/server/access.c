@@ -12,12 +12,14 @@ static int status(const access_rules *r, route_access to, const char *key, const
     return access_check(r, to, &f, tenant, &why) ? 0 : why.status;
 }
 
-static void check_all(test_case *t, const access_rules *r, const char *key, int open, int with_key, int admin)
+static void check_all(test_case *t, const access_rules *r, const char *key, int open, int with_key, int admin,
+                      int operate)
 {
     const char *tenant;
     CHECK_INT(status(r, ROUTE_OPEN, key, "localhost", &tenant), open);
     CHECK_INT(status(r, ROUTE_KEY, key, "localhost", &tenant), with_key);
     CHECK_INT(status(r, ROUTE_ADMIN, key, "localhost", &tenant), admin);
+    CHECK_INT(status(r, ROUTE_OPERATE, key, "localhost", &tenant), operate);
 }
 
 TEST(server_access_by_key)
@@ -25,23 +27,23 @@ TEST(server_access_by_key)
     err          e = {0};
     access_rules r = {0};
     const char  *tenant;
-    check_all(t, &r, NULL, 0, 0, 0);
-    check_all(t, &r, "anything", 0, 0, 0); /* clients that must send one may */
+    check_all(t, &r, NULL, 0, 0, 0, 0);
+    check_all(t, &r, "anything", 0, 0, 0, 0); /* clients that must send one may */
     CHECK_OK(keys_of_one(&r.api, STR("user"), "u", &e), e);
-    check_all(t, &r, NULL, 0, 401, 401);
-    check_all(t, &r, "anything", 0, 401, 401);
-    check_all(t, &r, "user", 0, 0, 0);
+    check_all(t, &r, NULL, 0, 401, 401, 401);
+    check_all(t, &r, "anything", 0, 401, 401, 401);
+    check_all(t, &r, "user", 0, 0, 0, 403); /* no user changes it for all */
     CHECK_OK(keys_of_one(&r.admin, STR("root"), "admin", &e), e);
-    check_all(t, &r, NULL, 0, 401, 401);
-    check_all(t, &r, "anything", 0, 401, 401);
-    check_all(t, &r, "user", 0, 0, 403);
-    check_all(t, &r, "root", 0, 0, 0);
+    check_all(t, &r, NULL, 0, 401, 401, 401);
+    check_all(t, &r, "anything", 0, 401, 401, 401);
+    check_all(t, &r, "user", 0, 0, 403, 403);
+    check_all(t, &r, "root", 0, 0, 0, 0);
     CHECK(status(&r, ROUTE_KEY, "user", "localhost", &tenant) == 0 && tenant && strcmp(tenant, "u") == 0);
     CHECK(status(&r, ROUTE_KEY, "root", "localhost", &tenant) == 0 && tenant && strcmp(tenant, "admin") == 0);
     keys_free(r.api);
     r.api = NULL; /* admin keys alone: all needs one */
-    check_all(t, &r, NULL, 0, 401, 401);
-    check_all(t, &r, "root", 0, 0, 0);
+    check_all(t, &r, NULL, 0, 401, 401, 401);
+    check_all(t, &r, "root", 0, 0, 0, 0);
     keys_free(r.admin);
 }
 
@@ -51,6 +53,7 @@ TEST(server_access_by_origin)
     access_rules             r       = {.names = names, .n_names = 1};
     const char              *tenant;
     CHECK_INT(status(&r, ROUTE_ADMIN, NULL, "evil.example", &tenant), 403);
+    CHECK_INT(status(&r, ROUTE_OPERATE, NULL, "evil.example", &tenant), 403);
     CHECK_INT(status(&r, ROUTE_KEY, NULL, "evil.example", &tenant), 0);
     CHECK_INT(status(&r, ROUTE_ADMIN, NULL, "gpu-box:8080", &tenant), 0);
 }
