@@ -1,5 +1,6 @@
 // The openai client's responses, version as in tests/package.json, against `tandem serve` with nano. Usage: node responses.mjs TANDEM
 import OpenAI from "openai";
+import { makeParseableTextFormat } from "openai/lib/parser";
 import { check, errorOf, finish, group, matches, post, same, serve, TOOLS, until } from "../server/serve.mjs";
 
 const tandem = process.argv[2];
@@ -125,6 +126,43 @@ await group("tools", async () => {
   same(more.usage.input_tokens, one.usage.input_tokens, "tools of unknown types are ignored");
   const space = await streamEqualsWhole("a namespace", { input: paris, tools: [{ type: "namespace", name: "home", description: "x", tools }] });
   check(space.usage.input_tokens > one.usage.input_tokens, "a namespace's tools are shown");
+});
+
+await group("forms", async () => {
+  const schema = { type: "object", properties: { name: { type: "string" }, age: { type: "integer" } }, required: ["name", "age"], additionalProperties: false };
+  const format = { type: "json_schema", name: "person", strict: true, schema }, input = "Tom is 5 years old.";
+  const r = await streamEqualsWhole("json_schema", { input, text: { format } });
+  same([JSON.parse(r.output_text), r.text.format], [{ name: "Tom", age: 5 }, format], "json_schema");
+  const parseable = makeParseableTextFormat(format, JSON.parse);
+  const ask = { model, temperature, input, text: { format: parseable } };
+  same((await responses.parse(ask)).output_parsed, { name: "Tom", age: 5 }, "the client's own way to parse it");
+  same((await responses.stream(ask).finalResponse()).output_parsed, { name: "Tom", age: 5 }, "streamed, too");
+  for (const seed of [1, 2, 3]) {
+    const wild = await streamEqualsWhole("json_schema at a high temperature", { input: "Hi", temperature: 3, seed, text: { format } });
+    const { name, age } = JSON.parse(wild.output_text);
+    same([typeof name, Number.isInteger(age)], ["string", true], "json_schema at a high temperature");
+  }
+  const short = await streamEqualsWhole("json_schema, cut short", { input: "Tell me a story.", temperature: 1, seed: 4, max_output_tokens: 24, text: { format: { ...format, schema: { type: "object", properties: { story: { type: "string" } }, required: ["story"] } } } });
+  same([short.status, typeof JSON.parse(short.output_text).story], ["incomplete", "string"], "cut short it is still what was asked for");
+  const thought = await streamEqualsWhole("json_schema behind a thought", { input: apples, reasoning: { effort: "low" }, text: { format: { ...format, schema: { type: "object", properties: { apples: { type: "integer" } }, required: ["apples"] } } } });
+  same(typeof JSON.parse(thought.output_text).apples, "number", "json_schema behind a thought");
+  same(typeof JSON.parse((await streamEqualsWhole("json_object", { input, text: { format: { type: "json_object" } } })).output_text), "object", "json_object");
+  const e = await errorOf(responses.create({ model, input, text: { format: { ...format, schema: { type: "objekt" } } } }), "a schema that is none");
+  same([e.status, e.param], [400, "text.format"], "a schema that is none");
+});
+
+await group("forced calls", async () => {
+  const tools = [get_weather, set_timer], home = { type: "namespace", name: "home", tools: [turn_light] };
+  const any = await streamEqualsWhole("required", { input: "Hi", tools, tool_choice: "required" });
+  check(any.output.every((x) => x.type === "function_call") && any.output.length, "required: there is a call");
+  const named = await streamEqualsWhole("by name", { input: "Hi", tools, tool_choice: { type: "function", name: "set_timer" } });
+  same([named.output[0].name, typeof JSON.parse(named.output[0].arguments).minutes], ["set_timer", "number"], "by name");
+  const light = (await streamEqualsWhole("of a namespace", { input: "Hi", tools: [...tools, home], tool_choice: { type: "function", name: "turn_light" } })).output[0];
+  same([light.name, light.namespace, typeof JSON.parse(light.arguments).on], ["turn_light", "home", "boolean"], "of a namespace");
+  const patch = (await streamEqualsWhole("a custom tool", { input: "Hi", tools: [{ type: "custom", name: "patch", description: "Apply a patch" }], tool_choice: { type: "custom", name: "patch" }, max_output_tokens: 60 })).output[0];
+  same([patch.type, patch.name, typeof patch.input], ["custom_tool_call", "patch", "string"], "a custom tool");
+  const some = await streamEqualsWhole("of the allowed", { input: paris, tools, tool_choice: { type: "allowed_tools", mode: "required", tools: [{ type: "function", name: "set_timer" }] } });
+  same(some.output[0].name, "set_timer", "of the allowed");
 });
 
 await group("thinking", async () => {
