@@ -10,7 +10,8 @@ struct guide {
     const guide_markers *k;
     grammar_state        start;
     size_t               n_words;
-    uint64_t            *first; /* room for the mask of a place before it */
+    int                  tried, right, asked; /* of drafts; since they stopped to pay */
+    uint64_t            *first;               /* room for the mask of a place before it */
 };
 
 /* --- places beside the grammar ------------------------------------------------------------------*/
@@ -192,4 +193,22 @@ int guide_draft(guide *g, grammar_state s, int32_t n_left, int32_t *out, int max
         if (n) return n;
     }
     return s >= 0 ? grammar_ahead(g->m, s, out, max) : 0;
+}
+
+void guide_note(guide *g, int n_tried, int n_right)
+{
+    enum { ENOUGH = 64 };
+    g->tried += n_tried;
+    g->right += n_right;
+    g->asked = 0;
+    if (g->tried < ENOUGH) return;
+    g->tried /= 2;
+    g->right /= 2;
+}
+
+/* Three of four: a row that is wrong costs about as much as one that is right brings. The first few are not held against it. */
+bool guide_draft_pays(guide *g)
+{
+    enum { FIRST = 4, AGAIN = 64 };
+    return 4 * (g->right + FIRST) >= 3 * (g->tried + FIRST) || ++g->asked % AGAIN == 0;
 }

@@ -31,7 +31,7 @@ void lane_guide_plan(spec_lane *l, int room_rows)
     enum { ENOUGH = 4 };
     l->by_guide = false;
     l->n_ahead  = 0;
-    if (!l->guide || l->opt.spec.method == SPEC_OFF) return;
+    if (!l->guide || l->opt.spec.method == SPEC_OFF || !guide_draft_pays(l->guide)) return;
     int room    = least(least(room_rows, l->room), DRAFT_MAX);
     l->n_ahead  = room > 0 ? guide_draft(l->guide, l->at, lane_tokens_left(l), l->ahead, room) : 0;
     l->by_guide = l->n_ahead > 0 && l->n_ahead >= least(l->plan.n, ENOUGH);
@@ -77,7 +77,7 @@ static void extend(spec_lane *l)
 {
     draft_tree *t    = &l->tree;
     int         room = least(l->plan.n, l->room) - (t->n - 1), n;
-    if (l->plan.method == SPEC_OFF || room <= 0 || !tree_is_chain(t)) return;
+    if (l->plan.method == SPEC_OFF || !l->n_ahead || room <= 0 || !tree_is_chain(t)) return;
     n = t->n == 1
             ? least(l->n_ahead, room)
             : guide_draft(l->guide, l->row_at[t->n - 1], lane_tokens_left(l) - t->depth[t->n - 1], l->ahead, room);
@@ -97,6 +97,7 @@ void lane_guide_tree(spec_lane *l)
 void lane_guide_keep(spec_lane *l, int n)
 {
     if (!l->guide) return;
+    if (l->by_guide && l->tree.n > 1) guide_note(l->guide, l->tree.n - 1, l->n_path - 1);
     drop_rows(l);
     for (int i = 0; i < n; i++) {
         grammar_state next = guide_take(l->guide, l->at, l->out.token[i]);
