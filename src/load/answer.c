@@ -194,21 +194,36 @@ static bool begins_nocase(str s, const char *prefix)
     return s.n >= n && str_is_nocase((str){s.s, n}, str_of(prefix));
 }
 
-void load_answer_head(load_answer *a, const http_response *r)
+/* What the reply is, when it is not what it should be. */
+static void name_type(load_answer *a, const http_response *r)
 {
     str type     = http_response_field(r, "content-type");
     str encoding = http_response_field(r, "content-encoding");
-    str where    = http_response_field(r, "location");
-    a->status    = r->status;
-    if (r->status >= 300 && r->status < 400 && where.n)
-        err_set(&a->wrong, ERR_INPUT, "HTTP %d: the server sends us to %.*s", r->status, STR_ARG(where));
-    if (r->status != 200) return;
+    buf said;
+    buf_init(&said, 1024);
     a->is_stream = begins_nocase(type, "text/event-stream");
+    put_plain(&said, a->is_stream ? encoding : type);
     if (!a->is_stream)
-        err_set(&a->wrong, ERR_FORMAT, "the answer is %s%.*s, not an event stream", type.n ? "of type " : "of no type",
-                STR_ARG(type));
+        err_set(&a->wrong, ERR_FORMAT, "the answer is of %s%.*s, not an event stream", said.n ? "type " : "no type",
+                (int)said.n, said.n ? said.p : "");
     else if (encoding.n && !str_is_nocase(encoding, STR("identity")))
-        err_set(&a->wrong, ERR_FORMAT, "the answer is compressed (%.*s), which nobody asked for", STR_ARG(encoding));
+        err_set(&a->wrong, ERR_FORMAT, "the answer is compressed (%.*s), which nobody asked for", (int)said.n,
+                said.n ? said.p : "");
+    buf_deinit(&said);
+}
+
+void load_answer_head(load_answer *a, const http_response *r)
+{
+    str where = http_response_field(r, "location");
+    buf said;
+    buf_init(&said, 1024);
+    a->status = r->status;
+    put_plain(&said, where);
+    if (r->status >= 300 && r->status < 400 && said.n)
+        err_set(&a->wrong, ERR_INPUT, "HTTP %d: the server sends us to %.*s", r->status, (int)said.n, said.p);
+    else if (r->status == 200)
+        name_type(a, r);
+    buf_deinit(&said);
 }
 
 void load_answer_body(load_answer *a, str bytes, double now)

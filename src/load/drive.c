@@ -66,6 +66,9 @@ static bool take_model(load_server *s, const json_value *v, err *e)
     const json_value *id   = list && list->kind == JSON_ARRAY && list->n ? json_get(&list->item[0], "id") : NULL;
     if (!id || id->kind != JSON_STRING || !id->s.n || id->s.n > MAX_MODEL)
         return err_set(e, ERR_FORMAT, "its list of models names none: give --model");
+    for (size_t i = 0; i < id->s.n; i++)
+        if ((unsigned char)id->s.s[i] < ' ' || (unsigned char)id->s.s[i] >= 0x7f)
+            return err_set(e, ERR_FORMAT, "its first model has a name that cannot be printed: give --model");
     memcpy(s->model, id->s.s, id->s.n);
     return true;
 }

@@ -1,7 +1,7 @@
 /* A server's bytes through all that reads them: the reply, its events, their JSON. What holds for any bytes:
  *   - whole, byte by byte and in random pieces: the same answer or the same sentence;
  *   - what is told as body lies inside what was given;
- *   - sentences and what they quote have no control characters. */
+ *   - sentences and what they quote are UTF-8 without control characters. */
 #include "http_stream.h"
 #include "load/drive.h"
 
@@ -10,7 +10,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void check_sentence(const char *s)
 {
     MUST(*s);
-    for (; *s; s++) MUST((unsigned char)*s >= ' ' && *s != 0x7f);
+    for (size_t left = strlen(s); left;) {
+        uint32_t cp = 0;
+        int      n  = utf8_decode(s, left, &cp);
+        MUST(n && cp >= ' ' && (cp < 0x7f || cp >= 0xa0));
+        s += n;
+        left -= (size_t)n;
+    }
 }
 
 static size_t piece_of(uint64_t *state, size_t left)

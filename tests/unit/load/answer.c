@@ -72,6 +72,7 @@ TEST(load_answer_says_what_is_wrong)
     } bad[] = {
         {"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>",
          "the answer is of type text/html, not an event stream"},
+        {"HTTP/1.1 200 OK\r\nContent-Type: a\x9b\xc2\x9b\r\n\r\n", "of type a, not an event stream"},
         {"HTTP/1.1 200 OK\r\n\r\n{}", "the answer is of no type, not an event stream"},
         {"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n\r\n", "compressed (gzip)"},
         {"HTTP/1.1 307 X\r\nLocation: http://h/x\r\nContent-Length: 0\r\n\r\n",

@@ -280,6 +280,7 @@ TEST(load_server_finds_its_model)
     } pages[] = {{"{\"data\":[{\"id\":\"the one\"},{\"id\":\"x\"}]}", NULL},
                  {"{\"data\":[]}", "names none: give --model"},
                  {"{\"data\":[{\"id\":7}]}", "names none"},
+                 {"{\"data\":[{\"id\":\"\\u001b[31m\"}]}", "cannot be printed"},
                  {"[]", "names none"},
                  {"<html>", "is not JSON: this is no server"},
                  {"", "is not JSON"}};
