@@ -99,9 +99,11 @@ await group("live numbers", async () => {
       events.push(...parts.map((x) => JSON.parse(x.replace(/^data: /, ""))));
     }
   })().catch(() => {});
-  await client(0).chat.completions.create({ model: "nano", messages: user("Tell me a story."), max_tokens: 1500, temperature: 0, ...{ ignore_eos: true } });
+  await until(async () => {
+    await client(0).chat.completions.create({ model: "nano", messages: user("Tell me a story."), max_tokens: 1500, temperature: 0, ...{ ignore_eos: true } });
+    return events.some((x) => x.requests.running === 1 && x.slots.length === 1);
+  }, "a request is seen", 20000);
   await until(() => events.length > 3, "events come");
-  check(events.some((x) => x.requests.running === 1 && x.slots.length === 1), "a request is seen");
   await until(() => events.some((x) => x.rates.completion_tokens_per_s > 10), "its rate is seen");
   quit.abort();
   await reading;
