@@ -7,7 +7,7 @@ static void tell(chat_answer *a, const gemma4_event *ev)
 
 static void tell_safe(chat_answer *a, int call)
 {
-    if (a->safe.n) tell(a, &(gemma4_event){GEMMA4_CONTENT, call, buf_str(&a->safe)});
+    if (a->safe.n) tell(a, &(gemma4_event){.kind = GEMMA4_CONTENT, .call = call, .text = buf_str(&a->safe)});
     a->failed |= a->safe.failed;
     buf_clear(&a->safe);
 }

@@ -86,8 +86,8 @@ static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 static void emit(gemma4_parser *p, gemma4_event_kind kind, str text)
 {
-    if (!text.n && kind != GEMMA4_CALL_DONE) return;
-    p->opt.on_event(p->opt.ctx, &(gemma4_event){kind, p->n_calls, text});
+    if (!text.n) return;
+    p->opt.on_event(p->opt.ctx, &(gemma4_event){.kind = kind, .call = p->n_calls, .text = text});
 }
 
 static void hold(gemma4_parser *p, buf *b, const char *s, size_t n)
@@ -718,9 +718,10 @@ static void end_call(gemma4_parser *p, bool closed)
     p->state = AFTER_CALL;
     buf_clear(&p->spaces);
     if (p->in == IN_NAME && !end_name(p, closed)) return;
+    bool cut = p->depth > 0 && !closed;
     close_brackets(p);
     flush_json(p);
-    emit(p, GEMMA4_CALL_DONE, (str){0});
+    p->opt.on_event(p->opt.ctx, &(gemma4_event){.kind = GEMMA4_CALL_DONE, .call = p->n_calls, .cut = cut});
     p->n_calls++;
     if (!is_slip(buf_str(&p->left))) emit(p, GEMMA4_CONTENT, buf_str(&p->left));
 }

@@ -31,6 +31,7 @@ typedef struct {
     gemma4_event_kind kind;
     int               call; /* number of the call, from 0 */
     str               text; /* good until the callback returns */
+    bool              cut;  /* GEMMA4_CALL_DONE: the answer ended before the arguments did */
 } gemma4_event;
 
 typedef struct {

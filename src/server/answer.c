@@ -75,7 +75,7 @@ bool choice_submit(server_choice *c, tandem *t, err *e)
 /* --- tokens -------------------------------------------------------------------------------------*/
 static void tell_text(server_choice *c)
 {
-    if (c->safe.n) tell(c, &(gemma4_event){GEMMA4_CONTENT, 0, buf_str(&c->safe)});
+    if (c->safe.n) tell(c, &(gemma4_event){.kind = GEMMA4_CONTENT, .text = buf_str(&c->safe)});
     c->lost |= c->safe.failed;
     buf_clear(&c->safe);
 }

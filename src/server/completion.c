@@ -305,7 +305,7 @@ static void note_tokens(completion *x, server_choice *c, int n)
 static bool poll_choice(completion *x, server_choice *c)
 {
     bool streams = x->reply.stream;
-    if (streams) reply_begin(&x->reply, c);
+    if (streams && tandem_job_admitted(c->job)) reply_begin(&x->reply, c);
     while (!c->result) {
         int n = choice_poll(c, POLL);
         if (n) note_tokens(x, c, n);

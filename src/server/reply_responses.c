@@ -369,7 +369,9 @@ static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
             buf_put(&c->part[TEXT], ev->text.s, ev->text.n);
         else
             buf_put_json_text(&c->part[TEXT], ev->text);
-    } else if (ev->kind != GEMMA4_CALL_DONE) {
+    } else if (ev->kind == GEMMA4_CALL_DONE) {
+        if (ev->cut) close_item(r, c, "incomplete");
+    } else {
         if (c->open != kind) {
             close_item(r, c, "completed");
             open_item(r, c, kind);

@@ -199,7 +199,10 @@ const ABORTED = 'tandem_request_success_total{finished_reason="abort"}', RUNNING
 // --- a replica is drained
 const control = (name, method) => send("/api/drain", { port: ports[name], method });
 {
-  same((await send("/api/drain", {})).status, 404, "the proxy passes nothing of the operator's on");
+  for (const path of ["/api/drain", "/v1/api/drain", "/%61pi/drain", "/v1/%61%70i/drain", "/%73lots"]) {
+    const r = await send(path, {});
+    same([r.status, JSON.parse(r.text).error.code], [404, "not_found"], `the proxy passes nothing of the operator's on: ${path}`);
+  }
   const name = home.get(SESSIONS[1]), mine = SESSIONS.filter((s) => home.get(s) === name);
   const before = flow(4), { streams } = await run(mine.slice(0, 6), 600);
   const start = Date.now();
@@ -216,6 +219,16 @@ const control = (name, method) => send("/api/drain", { port: ports[name], method
   await control(name, "DELETE");
   await settle(undefined, "it is taken back");
   tell("`POST /api/drain` with its streams running", `empty within ${empty.toFixed(1)} s, ${failures(asked).length} of ${asked.length} requests around it failed; \`DELETE\` takes it back, its sessions return`);
+}
+
+// --- two replicas are parked
+{
+  const parked = NAMES.slice(1), steer = (name, what) => send(`/api/models/nano/${what}`, { port: ports[name], body: {} });
+  for (const name of parked) same((await steer(name, "park")).status, 200, `${name} is parked`);
+  await until(async () => (await Promise.all(SESSIONS.map((s) => ask(s)))).every((r) => r.status === 200 && r.replica === NAMES[0]), "the third has all of them", 20000);
+  for (const name of parked) same((await steer(name, "unpark")).status, 200, `${name} is there again`);
+  await settle(undefined, "the sessions of parked replicas come back");
+  tell("two replicas are parked, then not", "the third answers all 30 sessions; then they return");
 }
 
 // --- a replica ends

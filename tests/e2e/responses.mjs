@@ -114,6 +114,11 @@ await group("tools", async () => {
     const messages = [{ role: "user", content: paris }, { role: "assistant", content: null, tool_calls: [{ id: "c", type: "function", function: { name: call.name, arguments: call.arguments } }] }, { role: "tool", tool_call_id: "c", content: '{"sky":"sunny","temp":21}' }];
     same(answer.output_text, (await chat.create({ model, temperature, messages, tools: tools.map(({ type, strict, ...f }) => ({ type, function: f })) })).choices[0].message.content, "an answer is the chat's");
   }
+  for (let n = 1; n < one.usage.output_tokens; n++) {
+    const cut = await streamEqualsWhole(`a call cut after ${n}`, { input: paris, tools, max_output_tokens: n });
+    const calls = cut.output.filter((x) => x.type === "function_call");
+    check(calls.every((x) => x.status === "incomplete" || JSON.parse(x.arguments).city === "Paris"), `a call cut after ${n} tokens is not complete: ${JSON.stringify(cut.output)}`);
+  }
   const pair = { input: "What is the weather in Paris and in Oslo?", tools: [get_weather, get_time] };
   const two = (await streamEqualsWhole("two calls", pair)).output;
   same(two.map((x) => JSON.parse(x.arguments)), [{ city: "Paris" }, { city: "Oslo" }], "two calls at once");
