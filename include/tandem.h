@@ -46,7 +46,7 @@ typedef enum {
     TANDEM_BUSY,        /* try again later */
     TANDEM_UNAVAILABLE, /* shutting down, or out of memory for this */
     TANDEM_FORMAT,      /* a file is not what it claims to be, or holds damaged numbers */
-    TANDEM_LIMIT,       /* a buffer is full */
+    TANDEM_LIMIT,       /* a buffer is full, or a grammar is too ambiguous to be followed */
     TANDEM_IO,          /* the operating system said no */
 } tandem_code;
 

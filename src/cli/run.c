@@ -120,7 +120,8 @@ static bool make_prompt(input *in, const tandem *g, err *e)
 /* --- what the answer must be --------------------------------------------------------------------*/
 static bool is_text(const char *given)
 {
-    return flags.grammar ? strstr(given, "::=") != NULL : given[strspn(given, " \t\r\n")] == '{';
+    if (flags.grammar) return strstr(given, "::=") != NULL;
+    return given[strspn(given, " \t\r\n")] == '{' || !strcmp(given, "true") || !strcmp(given, "false");
 }
 
 static bool read_grammar(tandem_grammar *out, file_map *m, err *e)
@@ -129,6 +130,7 @@ static bool read_grammar(tandem_grammar *out, file_map *m, err *e)
     if (!given) return true;
     out->kind = flags.grammar ? TANDEM_GRAMMAR_GBNF : TANDEM_GRAMMAR_SCHEMA;
     out->text = given;
+    if (!given[0]) return err_set(e, ERR_INPUT, "--%s is empty", flags.grammar ? "grammar" : "json-schema");
     if (is_text(given)) return true;
     if (!file_map_open(m, given, e)) return false;
     if (!m->n) return err_set(e, ERR_INPUT, "%s is empty", given);

@@ -728,6 +728,19 @@ static bool is_required(const shape *s, str name)
     return false;
 }
 
+/* What a reader of calls takes for the end of a name or of the arguments cannot be part of a name. */
+static bool is_callable(str name) { return name.n && !memchr(name.s, '{', name.n) && !memchr(name.s, '}', name.n); }
+
+static bool check_call_keys(const chain *c)
+{
+    for (int32_t i = 0; i < c->n; i++) {
+        str name = c->prop[i].name;
+        if (!is_callable(name) || memchr(name.s, ':', name.n))
+            return refuse(c->m, c->at, "properties", "the key '%.*s' cannot be written in a call", STR_ARG(name));
+    }
+    return true;
+}
+
 /* All named properties with their values. False when none can be right, or the maker failed. */
 static bool list_properties(chain *c, const shape *s)
 {
@@ -737,6 +750,7 @@ static bool list_properties(chain *c, const shape *s)
             add_property(c, s->object[i].named->member[k].key);
     for (int32_t i = 0; i < s->n_required; i++)
         for (size_t k = 0; k < s->required[i].v->n; k++) add_property(c, s->required[i].v->item[k].s);
+    if (m->dialect == GRAMMAR_GEMMA4 && !check_call_keys(c)) return false;
     if (m->dialect == GRAMMAR_GEMMA4) qsort(c->prop, (size_t)c->n, sizeof *c->prop, by_lower_name);
     for (int32_t i = 0; i < c->n; i++) {
         property *p = &c->prop[i];
@@ -968,14 +982,15 @@ static void maker_init(maker *m, grammar_dialect dialect)
     builder_init(&m->b, GRAMMAR_JSON_DEPTH);
 }
 
-static node *write_root(maker *m, const json_value *schema, str name)
+/* also: another schema that is to be kept; NULL: none. */
+static node *write_root(maker *m, const json_value *schema, const json_value *also)
 {
     m->root    = schema;
-    m->root_at = path_down(m, NULL, name);
+    m->root_at = path_down(m, NULL, STR("#"));
     m->n_known = 0;
-    spot  p    = {schema, m->root_at};
-    node *x    = write_spots(m, &p, 1, m->root_at);
-    if (!x && !m->b.failed) refuse(m, m->root_at, NULL, "no value fits the schema");
+    spot  p[]  = {{schema, m->root_at}, {also, m->root_at}};
+    node *x    = write_spots(m, p, also ? 2 : 1, m->root_at);
+    if (!x && !m->b.failed) refuse(m, m->root_at, NULL, also ? "it must be an object" : "no value fits the schema");
     return x;
 }
 
@@ -992,7 +1007,7 @@ bool grammar_from_schema(grammar **out, const json_value *schema, grammar_dialec
 {
     maker m;
     maker_init(&m, dialect);
-    return finish(&m, write_root(&m, schema, STR("#")), out, e) || err_wrap(e, "the schema cannot be used");
+    return finish(&m, write_root(&m, schema, NULL), out, e) || err_wrap(e, "the schema cannot be used");
 }
 
 bool grammar_any_object(grammar **out, err *e)
@@ -1004,10 +1019,12 @@ bool grammar_any_object(grammar **out, err *e)
 
 static node *write_call(maker *m, const grammar_tool *tool)
 {
-    static const json_value none = {.kind = JSON_NULL};
-    builder                *b    = &m->b;
-    const json_value       *p    = tool->parameters ? tool->parameters : &none;
-    node                   *args = p->kind == JSON_NULL ? node_puts(b, "{}") : write_root(m, p, STR("#"));
+    json_member       type   = {STR("type"), {.kind = JSON_STRING, .s = STR("object")}};
+    json_value        object = {.kind = JSON_OBJECT, .n = 1, .member = &type};
+    builder          *b      = &m->b;
+    const json_value *p      = tool->parameters;
+    node             *args   = !p || p->kind == JSON_NULL ? node_puts(b, "{}") : write_root(m, p, &object);
+    if (!is_callable(tool->name)) builder_fail(b, ERR_INPUT, "its name cannot be written in a call");
     return node_seq(b, node_marker(b, STR("<|tool_call>")), node_puts(b, "call:"), node_text(b, tool->name),
                     args ? args : node_empty(b), node_marker(b, STR("<tool_call|>")));
 }

@@ -99,7 +99,7 @@ static bool compile_tools(grammar **out, arena *mem, const json_value *v, bool s
 static bool not_json(err *e)
 {
     err why = *e;
-    return why.code == ERR_FORMAT && err_set(e, ERR_INPUT, "it is not JSON: %s", why.text);
+    return why.code == ERR_FORMAT && err_set(e, ERR_INPUT, "the schema is not JSON: %s", why.text);
 }
 
 static bool compile_json(grammar **out, const tandem_grammar *g, str text, err *e)
@@ -132,9 +132,9 @@ static bool compile(grammar **out, const tandem_grammar *g, str text, err *e)
 static void hash_source(const tandem_grammar *g, str text, char out[KEY])
 {
     sha256  s;
-    uint8_t kind = (uint8_t)g->kind;
+    int32_t kind = (int32_t)g->kind;
     sha256_init(&s);
-    sha256_put(&s, &kind, 1);
+    sha256_put(&s, &kind, sizeof kind);
     sha256_put(&s, text.s, text.n);
     sha256_hex(&s, out);
 }

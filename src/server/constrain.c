@@ -25,7 +25,9 @@ static bool hold_to(server_request *r, const char *field, tandem_grammar_kind ki
 static bool hold_to_json(server_request *r, const char *field, tandem_grammar_kind kind, const buf *json,
                          server_error *why)
 {
-    char *copy = json->failed ? NULL : arena_str(&r->mem, buf_str(json));
+    if (json->failed)
+        return error_set(why, 400, field, NULL, "'%s' has more than %zu MiB.", field, TOK_MAX_INPUT >> 20);
+    char *copy = arena_str(&r->mem, buf_str(json));
     return copy ? hold_to(r, field, kind, (str){copy, json->n}, why) : no_memory(why);
 }
 

@@ -324,6 +324,49 @@ TEST(grammar_tool_calls_are_written_as_gemma_does)
     arena_deinit(&mem);
 }
 
+TEST(grammar_tool_calls_have_arguments_that_can_be_read)
+{
+    static const struct {
+        const char *name, *schema, *why; /* why NULL: it is fine, and only an object follows the name */
+    } c[] = {
+        {"a", "{}", NULL},
+        {"a", "true", NULL},
+        {"a", "{\"type\":[\"object\",\"null\"]}", NULL},
+        {"a", "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"object\"}]}", NULL},
+        {"a", "{\"type\":\"string\"}", "must be an object"},
+        {"a", "{\"enum\":[1,2]}", "must be an object"},
+        {"a", "{\"properties\":{\"a:b\":{}}}", "the key 'a:b'"},
+        {"a", "{\"properties\":{\"x\":{\"type\":\"object\",\"required\":[\"}\"]}}}", "the key '}'"},
+        {"a", "{\"properties\":{\"\":{}}}", "the key ''"},
+        {"a{b", "{}", "its name"},
+    };
+    rig_vocab *v = rig_bytes();
+    for (size_t i = 0; i < COUNT(c); i++) {
+        arena             mem;
+        const json_value *tree;
+        grammar          *g;
+        grammar_machine  *m;
+        err               e;
+        arena_init(&mem, 1 << 20);
+        CHECK_OK(json_parse(&tree, &mem, str_of(c[i].schema), NULL, &e), e);
+        grammar_tool tool = {str_of(c[i].name), tree};
+        if (c[i].why) {
+            CHECK_FAILS(grammar_tool_calls(&g, &tool, 1, false, &e), e, c[i].why);
+        } else {
+            CHECK_OK(grammar_tool_calls(&g, &tool, 1, false, &e), e);
+            CHECK_OK(grammar_machine_new(&m, g, v->vocab, &e), e);
+            grammar_state s = take_text(m, take_name(m, v, grammar_start(m), "<|tool_call>"), "call:a");
+            grammar_state n = grammar_take_bytes(m, s, STR("null"));
+            CHECK_INT(n, GRAMMAR_NO);
+            s = take_name(m, v, take_text(m, s, "{}"), "<tool_call|>");
+            CHECK(grammar_can_end(m, s));
+            grammar_machine_free(m);
+            grammar_free(g);
+        }
+        arena_deinit(&mem);
+    }
+}
+
 /* --- memory ------------------------------------------------------------------------------------ */
 static bool whole_life(err *e)
 {
