@@ -48,7 +48,15 @@ static const json_value *error_message(const json_value *v)
     return NULL;
 }
 
-/* For a terminal: one line, and no control characters of any alphabet. */
+/* Neither controls nor blanks, nor what is not seen and moves or hides what is: marks of no width or of direction, breaks
+ * of lines. */
+static bool is_plain(uint32_t cp)
+{
+    if (cp <= ' ' || (cp >= 0x7f && cp < 0xa0) || cp == 0xfeff) return false;
+    return !((cp >= 0x200b && cp <= 0x200f) || (cp >= 0x2028 && cp <= 0x202e) || (cp >= 0x2060 && cp <= 0x2069));
+}
+
+/* For a terminal: one line of plain text. */
 static void put_plain(buf *out, str s)
 {
     size_t from = out->n;
@@ -56,7 +64,7 @@ static void put_plain(buf *out, str s)
         uint32_t cp   = 0;
         int      read = utf8_decode(s.s + i, s.n - i, &cp);
         n             = read ? (size_t)read : 1;
-        if (read && cp > ' ' && (cp < 0x7f || cp >= 0xa0))
+        if (read && is_plain(cp))
             buf_put(out, s.s + i, n);
         else if (out->n > from && out->p[out->n - 1] != ' ')
             buf_putc(out, ' ');

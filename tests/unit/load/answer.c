@@ -82,6 +82,9 @@ TEST(load_answer_says_what_is_wrong)
         {"HTTP/1.1 422 X\r\n\r\n{\"detail\":\"worse\"}", "HTTP 422: worse"},
         {"HTTP/1.1 502 X\r\n\r\n<html>\n\x1b]0;x\x07 <h1>Bad  gateway\xc2\x9b</h1>\xff",
          "HTTP 502: <html> ]0;x <h1>Bad gateway </h1>"},
+        {"HTTP/1.1 403 X\r\n\r\n{\"error\":\"\\u202eon\\u202c \\u2066a\\u2069 b\\u200bc\\u2028d\\u2060e\\ufeff "
+         "\\u2027\\u2030\"}",
+         "HTTP 403: on a b c d e \u2027\u2030"},
         {"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n", "HTTP 500"},
         {SSE "data: nonsense\n\n", "an event is not JSON"},
         {SSE "data: {\"error\":{\"message\":\"out of memory\"}}\n\n", "the server broke off: out of memory"},
