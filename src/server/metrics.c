@@ -97,7 +97,7 @@ void metrics_tokens(metrics *m, int n, double seconds)
 
 void metrics_reply(metrics *m, int status)
 {
-    if (status >= 0 && status < MAX_STATUS) m->replies[status]++;
+    if (status > 0 && status < MAX_STATUS) m->replies[status]++;
 }
 
 static void note_answer(metrics *m, const tandem_usage *u, bool again)

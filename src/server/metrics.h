@@ -19,7 +19,7 @@ void                   metrics_free(metrics *m); /* NULL is fine */
 /* n tokens of an answer came, so many seconds after those before them (not the first ones). */
 void metrics_tokens(metrics *m, int n, double seconds);
 void metrics_request(metrics *m, const server_record *r); /* it ended */
-void metrics_reply(metrics *m, int status);               /* of any path */
+void metrics_reply(metrics *m, int status);               /* of any path; 0, who left before there was one, is none */
 
 /* What else the page tells. */
 typedef struct {

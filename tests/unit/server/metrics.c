@@ -143,6 +143,7 @@ TEST(server_metrics_form)
     metrics_reply(m, 429);
     metrics_reply(m, 9999);
     metrics_reply(m, -1);
+    metrics_reply(m, 0); /* it left before there was one */
     v.engine.tried_at[1] = v.engine.right_at[0] = 1;
     write_page(m, &v, &page);
     check_form(t, &page);
@@ -150,6 +151,7 @@ TEST(server_metrics_form)
     CHECK_NEAR(value_of(&page, "tandem_http_requests_total{" MODEL ",code=\"200\"}"), 2, 0);
     CHECK_NEAR(value_of(&page, "tandem_http_requests_total{" MODEL ",code=\"429\"}"), 1, 0);
     CHECK(isnan(value_of(&page, "tandem_http_requests_total{" MODEL ",code=\"404\"}")));
+    CHECK(isnan(value_of(&page, "tandem_http_requests_total{" MODEL ",code=\"0\"}")));
     CHECK_NEAR(value_of(&page, "vllm:kv_cache_usage_perc{" MODEL "}"), 0.25, 0);
     CHECK_NEAR(value_of(&page, "vllm:spec_decode_num_accepted_tokens_per_pos_total{" MODEL ",position=\"1\"}"), 0, 0);
     CHECK(isnan(value_of(&page, "vllm:spec_decode_num_accepted_tokens_per_pos_total{" MODEL ",position=\"2\"}")));
