@@ -216,7 +216,7 @@ static void put_object(const server *s, double window_s, buf *out)
     json_member_real(&w, "ts", (double)now.tv_sec + (double)(now.tv_nsec / 1000000) * 1e-3);
     json_member_str(&w, "model", s->opt->model);
     json_member_str(&w, "state", model_state_names[s->life.state]);
-    json_member_bool(&w, "draining", s->draining);
+    json_member_bool(&w, "draining", s->draining || s->drained);
     json_member_bool(&w, "bench", s->bench != NULL);
     put_rates(&w, &recent, seconds);
     put_requests(&w, &st);

@@ -698,6 +698,13 @@ TEST(server_admin_tells_stats)
     CHECK_INT(rounds, rig_int(v, "speculation.rounds"));
     CHECK(rounds > 0);
     CHECK(rig_at(v, "rates.window_s")->d > 0);
+    CHECK(!rig_at(v, "draining")->b);
+    rig_reply_deinit(&a);
+    ask(&r, "POST", "/api/drain", "", &a, 200);
+    rig_reply_deinit(&a);
+    CHECK(rig_at(ask(&r, "GET", "/api/stats", "", &a, 200), "draining")->b);
+    rig_reply_deinit(&a);
+    ask(&r, "DELETE", "/api/drain", "", &a, 200);
     rig_reply_deinit(&a);
     rig_ask(&r, "HEAD", "/api/stats?stream=1", "Accept: text/event-stream\r\n", "", &a);
     CHECK_INT(a.status, 200);
