@@ -104,12 +104,12 @@ const field_info field_table[] = {
     {"wait",                  FIELD_BOOL,   FIELD_PARK, 0, 1, 1, AT(wait), "false: the reply does not wait until it is so"},
     {"concurrency",           FIELD_ARRAY,  FIELD_BENCH, 1, 16, 0, AT(concurrency), "answers that are made together, one number or more"},
     {"methods",               FIELD_ARRAY,  FIELD_BENCH, 1, TANDEM_SPEC_AUTO + 1, 0, AT(methods), "off, auto, dflash, tree, mtp, ngram"},
-    {"prompt_tokens",         FIELD_INT,    FIELD_BENCH, 1, 1 << 20, 128, AT(prompt_tokens), "of each prompt"},
+    {"prompt_tokens",         FIELD_INT,    FIELD_BENCH, 1, 1 << 20, 128, AT(prompt_tokens), "of each prompt; the chat format sets the least"},
     {"output_tokens",         FIELD_INT,    FIELD_BENCH, 2, 1 << 16, 64, AT(output_tokens), "of each answer"},
     {"requests",              FIELD_INT,    FIELD_BENCH, 1, 64, 2, AT(requests), "answers one after another in each lane"},
     {"repeats",               FIELD_INT,    FIELD_BENCH, 1, 50, 1, AT(repeats), "of all of it, the methods in turns"},
     {"max_seconds",           FIELD_INT,    FIELD_BENCH, 1, 3600, 600, AT(max_seconds), "then what there is is told"},
-    {"temperature",           FIELD_REAL,   FIELD_BENCH, 0, 100, NAN, AT(temperature), "0, and otherwise: greedy"},
+    {"temperature",           FIELD_REAL,   FIELD_BENCH, 0, 100, NAN, AT(temperature), "0, or absent: greedy"},
     {"stream",                FIELD_BOOL,   FIELD_BENCH, 0, 1, 0, AT(stream), "server-sent events as it goes on"},
 };
 /* clang-format on */
