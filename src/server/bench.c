@@ -34,7 +34,8 @@ struct bench_run {
     server      *s;
     server_call *call; /* NULL: it left */
     bool         with_worker, begun, stopped;
-    server_error why; /* status 0: nothing is wrong */
+    server_error why;  /* status 0: nothing is wrong */
+    err          made; /* the worker's word; `why` is the loop's alone */
 
     int      n_prompts, prompt_tokens, output_tokens, requests, repeats;
     bool     stream;
@@ -152,14 +153,12 @@ static void make_prompts(work_item *item)
     const tandem *t = x->s->engine;
     prompt_maker  maker;
     tok_ids       ids;
-    err           e  = {0};
-    bool          ok = prompts_init(&maker, t->tok, &t->format, t->info.n_vocab, &e);
+    bool          ok = prompts_init(&maker, t->tok, &t->format, t->info.n_vocab, &x->made);
     tok_ids_init(&ids, MAX_PROMPT_TOKENS);
     for (int i = 0; ok && i < x->n_prompts; i++) {
-        ok = prompts_next(&maker, &ids, x->prompt_tokens, &e);
+        ok = prompts_next(&maker, &ids, x->prompt_tokens, &x->made);
         if (ok) memcpy(x->prompt + (size_t)i * (size_t)x->prompt_tokens, ids.p, ids.n * sizeof *ids.p);
     }
-    if (!ok) error_take(&x->why, &e, "prompt_tokens", false);
     tok_ids_deinit(&ids);
     prompts_deinit(&maker);
 }
@@ -522,6 +521,7 @@ static void on_made(work_item *item)
     bench_run *x   = (bench_run *)item;
     x->with_worker = false;
     if (item->skipped) error_shutting_down(&x->why);
+    if (x->made.code && !x->why.status) error_take(&x->why, &x->made, "prompt_tokens", false);
     if (x->call && x->stream && !is_through(x)) {
         server_begin_events(x->s, x->call);
         x->begun = true;

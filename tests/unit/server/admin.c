@@ -825,6 +825,9 @@ TEST(server_benches)
 static const char endless[] = "{\"concurrency\":[4],\"methods\":[\"off\"],\"prompt_tokens\":60,\"output_tokens\":400,"
                               "\"requests\":64,\"repeats\":50,\"stream\":true}";
 
+static const char many[] =
+    "{\"concurrency\":[4],\"prompt_tokens\":400,\"output_tokens\":60,\"requests\":64,\"repeats\":50}";
+
 TEST(server_benches_one_at_a_time_and_for_somebody)
 {
     server_rig r;
@@ -851,6 +854,18 @@ TEST(server_benches_one_at_a_time_and_for_somebody)
     expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":60}", 200, "state", "parked");
     rig_read(fd, &a);
     CHECK(a.status == 200 && !a.complete && strstr(a.body.p, "event: error\ndata: ") && strstr(a.body.p, "\"parked\""));
+    rig_reply_deinit(&a);
+    expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+    /* Also while its prompts are made. */
+    fd = begin(&r, "POST", "/api/bench", many, false);
+    for (int tries = 0, runs = 0; tries < 1000 && !runs; tries++) {
+        runs = rig_at(ask(&r, "GET", "/api/stats", "", &a, 200), "bench")->b;
+        rig_reply_deinit(&a);
+    }
+    expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":60}", 200, "state", "parked");
+    rig_read(fd, &a);
+    CHECK_INT(a.status, 503);
+    CHECK_STR(rig_str(rig_json(&a), "error.code"), STR("parked"));
     rig_reply_deinit(&a);
     expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
     /* The server ends: so does it. */
