@@ -828,6 +828,19 @@ static const char endless[] = "{\"concurrency\":[4],\"methods\":[\"off\"],\"prom
 static const char many[] =
     "{\"concurrency\":[4],\"prompt_tokens\":400,\"output_tokens\":60,\"requests\":64,\"repeats\":50}";
 
+static void wait_for_bench(const server_rig *r, bool wanted)
+{
+    test_case *t    = r->t;
+    bool       runs = !wanted;
+    for (int tries = 0; tries < 5000 && runs != wanted; tries++) {
+        rig_reply a;
+        runs = rig_at(ask(r, "GET", "/api/stats", "", &a, 200), "bench")->b;
+        rig_reply_deinit(&a);
+        if (runs != wanted) nap(0.001);
+    }
+    CHECK(runs == wanted);
+}
+
 TEST(server_benches_one_at_a_time_and_for_somebody)
 {
     server_rig r;
@@ -858,10 +871,7 @@ TEST(server_benches_one_at_a_time_and_for_somebody)
     expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
     /* Also while its prompts are made. */
     fd = begin(&r, "POST", "/api/bench", many, false);
-    for (int tries = 0, runs = 0; tries < 1000 && !runs; tries++) {
-        runs = rig_at(ask(&r, "GET", "/api/stats", "", &a, 200), "bench")->b;
-        rig_reply_deinit(&a);
-    }
+    wait_for_bench(&r, true);
     expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":60}", 200, "state", "parked");
     rig_read(fd, &a);
     CHECK_INT(a.status, 503);
@@ -876,6 +886,39 @@ TEST(server_benches_one_at_a_time_and_for_somebody)
     rig_read(fd, &a);
     CHECK(!a.complete);
     rig_reply_deinit(&a);
+}
+
+/* Promise 6: what the engine counts of it is in the histograms, too, also when its client leaves in the middle. */
+static void check_counts(const server_rig *r)
+{
+    static const char *const same[][2] = {
+        {"tandem_generation_tokens_total", "tandem_request_generation_tokens_sum"},
+        {"tandem_prompt_tokens_total", "tandem_request_prompt_tokens_sum"},
+        {"tandem_requests_admitted_total", "tandem_e2e_request_latency_seconds_count"},
+        {"tandem_requests_admitted_total", "tandem_request_queue_time_seconds_count"},
+    };
+    test_case *t = r->t;
+    for (size_t i = 0; i < COUNT(same); i++) CHECK_INT(metric(r, same[i][1]), metric(r, same[i][0]));
+}
+
+TEST(server_bench_is_in_all_counts)
+{
+    server_rig r;
+    rig_reply  a;
+    rig_init(&r, t);
+    rig_start(&r);
+    ask(&r, "POST", "/api/bench", "{\"concurrency\":[3],\"prompt_tokens\":60,\"output_tokens\":12}", &a, 200);
+    rig_reply_deinit(&a);
+    CHECK_INT(metric(&r, "tandem_request_generation_tokens_sum"), 3 * 2 * 2 * 12);
+    check_counts(&r);
+    int fd = begin(&r, "POST", "/api/bench", endless, true);
+    for (int tries = 0; tries < 1000 && metric(&r, "tandem_num_requests_running") < 4; tries++) nap(0.001);
+    close(fd);
+    wait_for_bench(&r, false);
+    CHECK(metric(&r, "tandem_request_generation_tokens_count") >= 3 * 2 * 2 + 4);
+    check_counts(&r);
+    CHECK_INT(metric(&r, "tandem_http_disconnects_total"), 0); /* no answer of it is a client */
+    rig_stop(&r);
 }
 
 TEST(server_bench_tells_its_progress)
