@@ -27,9 +27,11 @@ interval stats_median(double *x, int n)
 spread stats_spread(double *x, size_t n)
 {
     double sum = 0;
-    if (n == 0) return (spread){NAN, NAN, NAN};
+    if (n == 0) return (spread){NAN, NAN, NAN, NAN};
     qsort(x, n, sizeof *x, by_size);
     for (size_t i = 0; i < n; i++) sum += x[i];
-    return (spread){
-        .mean = sum / (double)n, .median = n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2, .p99 = x[n - 1 - n / 100]};
+    return (spread){.mean   = sum / (double)n,
+                    .median = n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2,
+                    .p95    = x[n - 1 - n / 20],
+                    .p99    = x[n - 1 - n / 100]};
 }

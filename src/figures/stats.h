@@ -9,9 +9,9 @@ typedef struct {
 
 interval stats_median(double *x, int n); /* sorts x */
 
-/* What people waited. p99: the least value that 99% do not exceed. All NaN when there was no measurement. */
+/* What people waited. p95: the least value that 95% do not exceed; p99. All NaN when there was no measurement. */
 typedef struct {
-    double mean, median, p99;
+    double mean, median, p95, p99;
 } spread;
 
 spread stats_spread(double *x, size_t n); /* sorts x */

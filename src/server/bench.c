@@ -3,11 +3,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "chat/prompts.h"
+#include "figures/stats.h"
 #include "server/admin.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { MAX_CELLS = 16 * (TANDEM_SPEC_AUTO + 1), MAX_PROMPT_TOKENS = 4 << 20, MAX_REPLY = 1 << 20, LOWEST = -100 };
 
@@ -185,38 +185,23 @@ static void drop(bench_run *x)
     free_all(x);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Of sorted ones; between two, a part of each. */
-static double quantile(const double *x, int n, double q)
-{
-    double at = (n - 1) * q;
-    int    i  = (int)at;
-    if (n < 2) return n ? x[0] : 0;
-    return i + 1 < n ? x[i] + (at - i) * (x[i + 1] - x[i]) : x[n - 1];
-}
+static double median_rate(bench_cell *c) { return c->n_rates ? stats_median(c->rate, c->n_rates).median : 0; }
 
 static void put_spread(json_writer *w, const char *key, double *x, int n)
 {
-    double sum = 0;
-    if (n) qsort(x, (size_t)n, sizeof *x, compare);
-    for (int i = 0; i < n; i++) sum += x[i];
+    spread s = n ? stats_spread(x, (size_t)n) : (spread){0};
     json_key(w, key);
     json_begin_object(w);
-    json_member_real(w, "mean", n ? sum / n : 0);
-    json_member_real(w, "median", quantile(x, n, 0.5));
-    json_member_real(w, "p95", quantile(x, n, 0.95));
+    json_member_real(w, "mean", s.mean);
+    json_member_real(w, "median", s.median);
+    json_member_real(w, "p95", s.p95);
     json_end(w);
 }
 
 /* base: the first method's, of as many lanes. */
-static void put_cell(json_writer *w, bench_cell *c, const bench_cell *base)
+static void put_cell(json_writer *w, bench_cell *c, bench_cell *base)
 {
-    double rate = quantile(c->rate, c->n_rates, 0.5), plain = quantile(base->rate, base->n_rates, 0.5);
+    double rate = median_rate(c), plain = median_rate(base);
     json_begin_object(w);
     json_member_int(w, "concurrency", c->n_lanes);
     json_member_str(w, "method", tandem_method_name((int)c->method));
@@ -451,7 +436,6 @@ static void close_cell(bench_run *x)
     bench_cell *c         = cell_now(x);
     double      took      = clock_s() - x->cell_since;
     c->rate[c->n_rates++] = took > 0 ? (double)x->cell_tokens / took : 0;
-    qsort(c->rate, (size_t)c->n_rates, sizeof *c->rate, compare);
     x->n_done++;
     tell_progress(x, c);
 }

@@ -14,7 +14,7 @@ TEST(figures_medians)
     CHECK(isnan(stats_median(x, 0).median));
 }
 
-TEST(figures_spread_is_mean_median_and_p99)
+TEST(figures_spread_is_mean_median_p95_and_p99)
 {
     double x[1000];
     for (int n = 1; n <= 1000; n++) {
@@ -22,6 +22,7 @@ TEST(figures_spread_is_mean_median_and_p99)
         spread s = stats_spread(x, (size_t)n);
         CHECK_NEAR(s.mean, (n + 1) / 2.0, 1e-9);
         CHECK_NEAR(s.median, (n + 1) / 2.0, 1e-9);
+        CHECK_NEAR(s.p95, ceil(0.95 * n - 1e-9), 0);
         CHECK_NEAR(s.p99, ceil(0.99 * n - 1e-9), 0);
     }
     CHECK(isnan(stats_spread(x, 0).p99) && isnan(stats_spread(x, 0).mean));
