@@ -24,6 +24,8 @@ bool error_take(server_error *x, const err *why, const char *param, bool running
 bool error_shutting_down(server_error *x);
 bool error_drained(server_error *x);                     /* an operator has said so */
 bool error_no_media(server_error *x, const char *param); /* a part of the prompt is no text */
+/* Of a tool's answer it is said instead: clients send it again each time, and the conversation is to go on. */
+#define ERROR_NOT_SHOWN "(an image or a file, which cannot be shown here)"
 /* The prompt leaves no room to answer. */
 bool error_context(server_error *x, const char *param, const char *noun, int n_ctx, size_t n_prompt);
 

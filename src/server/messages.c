@@ -114,21 +114,27 @@ static bool read_kind(const reader *r, const json_value *v, int role, block_kind
     return role == ASSISTANT || refuse_type(r, role);
 }
 
-static bool read_document(const reader *r, const json_value *v, str *out)
+static bool read_media(const reader *r, int role, str *out)
+{
+    *out = STR(ERROR_NOT_SHOWN);
+    return role == TOOL || no_media(r);
+}
+
+static bool read_document(const reader *r, const json_value *v, int role, str *out)
 {
     const json_value *source = member(v, "source"), *type = member(source, "type"), *data = member(source, "data");
-    if (!type || type->kind != JSON_STRING || !str_is(type->s, "text")) return no_media(r);
+    if (!type || type->kind != JSON_STRING || !str_is(type->s, "text")) return read_media(r, role, out);
     if (!data || data->kind != JSON_STRING) return bad(r, "source.data", "must be a string");
     *out = data->s;
     return true;
 }
 
 /* Of a block that is text for the model. */
-static bool read_text(const reader *r, const json_value *v, block_kind kind, str *out)
+static bool read_text(const reader *r, const json_value *v, int role, block_kind kind, str *out)
 {
     switch (kind) {
-    case IMAGE: return no_media(r);
-    case DOCUMENT: return read_document(r, v, out);
+    case IMAGE: return read_media(r, role, out);
+    case DOCUMENT: return read_document(r, v, role, out);
     case TOOL_NAME: return read_str(r, v, "tool_name", out);
     case THINKING: return read_str(r, v, "thinking", out);
     default: return read_str(r, v, "text", out);
@@ -148,7 +154,7 @@ static bool read_parts(reader *r, const json_value *list, int role, chat_content
     for (size_t i = 0; i < list->n; i++) {
         r->index[r->depth - 1] = i;
         if (!read_kind(r, &list->item[i], role, &kind)) return false;
-        if (is_text(kind) && !read_text(r, &list->item[i], kind, &part[n++].text)) return false;
+        if (is_text(kind) && !read_text(r, &list->item[i], role, kind, &part[n++].text)) return false;
     }
     r->depth--;
     *out = (chat_content){.kind = n ? CHAT_PARTS : CHAT_NO_CONTENT, .part = part, .n_parts = n};
@@ -268,7 +274,8 @@ static bool read_calls_and_thoughts(reader *r, const json_value *list, chat_mess
         r->index[r->depth - 1] = i;
         if (!read_kind(r, v, ASSISTANT, &kind)) return false;
         if (kind == CALL && !read_call(r, v, &m->call[m->n_calls++])) return false;
-        if (kind == THINKING && !read_text(r, v, kind, &thoughts.part[thoughts.n_parts++].text)) return false;
+        if (kind == THINKING && !read_text(r, v, ASSISTANT, kind, &thoughts.part[thoughts.n_parts++].text))
+            return false;
     }
     r->depth--;
     return join(r, &thoughts, "\n", &m->reasoning);

@@ -236,14 +236,13 @@ static bool is_medium(const json_value *part)
     return is(part, "type", "input_image") || is(part, "type", "input_audio") || is(part, "type", "input_file");
 }
 
-/* What a tool shows that the model cannot see is said: the conversation is to go on. */
 static bool read_part(const reader *in, const char *key, size_t i, const json_value *v, bool of_tool, chat_part *out)
 {
     bool              refusal = is(v, "type", "refusal");
     const json_value *text    = member(v, refusal ? "refusal" : "text");
     *out                      = (chat_part){.kind = CHAT_TEXT};
     if (is_medium(v)) {
-        out->text = STR("(an image or a file, which cannot be shown here)");
+        out->text = STR(ERROR_NOT_SHOWN);
         return of_tool || (bad(in, ".%s[%zu] must be a text: this model is given no images, audio or files", key, i),
                            in->why->code = "unsupported_value", false);
     }

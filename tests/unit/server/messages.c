@@ -141,6 +141,13 @@ TEST(messages_are_a_chat)
                      "\"tool_name\":\"noop\"}]}]") "]}",
          "{\"messages\":[" SAYS("user", "\"Time?\"") ",{\"role\":\"assistant\",\"tool_calls\":[" CALL(
              "a", "Paris") "]},{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"noop\"}]}"},
+        {"{\"messages\":[" SAYS("user", "\"Time?\"") "," SAYS("assistant", "[" USE("a", "Paris") "]") "," SAYS(
+             "user", "[{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":[" TEXT(
+                         "a") ",{\"type\":\"image\"},{\"type\":\"document\",\"source\":{\"type\":\"base64\"}}]}]") "]}",
+         "{\"messages\":[" SAYS("user", "\"Time?\"") ",{\"role\":\"assistant\",\"tool_calls\":[" CALL(
+             "a",
+             "Paris") "]},{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"a" ERROR_NOT_SHOWN ERROR_NOT_SHOWN
+                      "\"}]}"},
         {"{\"messages\":[" SAYS("user", "\"Hi\"") "," SAYS(
              "assistant", "[{\"type\":\"server_tool_use\",\"id\":\"s\",\"name\":\"web_search\",\"input\":{}}," TEXT(
                               "Hello.") "]") "," SAYS("user",
@@ -220,8 +227,8 @@ TEST(messages_refuse_what_is_wrong)
              "user", "\"Well?\"") "," SAYS("user", "[{\"type\":\"tool_result\",\"tool_use_id\":\"a\"}]") "]}",
          "messages[3].content[0].tool_use_id", "not the id"},
         {"{\"messages\":[" SAYS("user", "\"Hi\"") "," SAYS("assistant", "[" USE("a", "Paris") "]") "," SAYS(
-             "user", "[{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":[{\"type\":\"image\"}]}]") "]}",
-         "messages[2].content[0].content[0]", "text only"},
+             "user", "[{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":[{\"type\":\"video\"}]}]") "]}",
+         "messages[2].content[0].content[0].type", "must be"},
         {"{\"messages\":[" SAYS("user", "\"Hi\"") "," SAYS("assistant", "[" USE("a", "Paris") "]") "," SAYS(
              "user", "[{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"is_error\":1}]") "]}",
          "messages[2].content[0].is_error", "true or false"},
