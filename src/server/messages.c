@@ -8,16 +8,22 @@
 enum { DEEPEST = 3 }; /* messages[1].content[2].content[3] */
 
 typedef struct {
+    str    id;
+    size_t message; /* of the chat */
+} open_call;
+
+typedef struct {
     chat         *chat;
     arena        *mem;
     server_error *why;
     const char   *list; /* the field that is read */
     size_t        index[DEEPEST];
     int           depth;
-    bool          answered; /* an assistant's message was read */
-    size_t        caller;   /* of chat->message: the assistant's whose calls may be answered now; NOBODY */
+    bool          answered;             /* an assistant's message was read */
+    open_call     call[CHAT_MAX_CALLS]; /* the last ones, around and around: those that may be answered */
+    size_t        n_calls;              /* in all */
+    size_t       *place; /* of each of the chat's messages: behind which it belongs, itself or its call's */
 } reader;
-#define NOBODY SIZE_MAX
 
 static void print_path(const reader *r, const char *member, char *out, size_t cap)
 {
@@ -183,6 +189,7 @@ static chat_message *add(reader *r, chat_role role, str text)
 {
     chat_message *m = chat_add(r->chat, role, text);
     if (!m) error_set(r->why, 400, "messages", NULL, "'messages' are more than %d, or too large.", CHAT_MAX_MESSAGES);
+    if (m) r->place[r->chat->n - 1] = r->chat->n - 1;
     return m;
 }
 
@@ -239,7 +246,6 @@ static bool add_system(reader *r, const json_value *content)
 {
     str text;
     if (!r->answered) return true;
-    r->caller = NOBODY;
     return read_system(r, content, "content", &text) && (!text.n || add(r, CHAT_SYSTEM, text));
 }
 
@@ -292,17 +298,19 @@ static bool add_assistant(reader *r, const json_value *content)
     if (!to) return false;
     *to         = m;
     r->answered = true;
-    r->caller   = m.n_calls ? r->chat->n - 1 : NOBODY;
+    for (size_t i = 0; i < m.n_calls; i++)
+        r->call[r->n_calls++ % CHAT_MAX_CALLS] = (open_call){m.call[i].id, r->chat->n - 1};
     return true;
 }
 
 /* --- the user's, and what tools answered --------------------------------------------------------*/
-static bool is_called(const reader *r, str id)
+static const open_call *find_call(const reader *r, str id)
 {
-    const chat_message *m = r->caller == NOBODY ? NULL : &r->chat->message[r->caller];
-    for (size_t i = 0; m && i < m->n_calls; i++)
-        if (str_eq(m->call[i].id, id)) return true;
-    return false;
+    for (size_t i = 0; i < r->n_calls && i < CHAT_MAX_CALLS; i++) {
+        const open_call *c = &r->call[(r->n_calls - 1 - i) % CHAT_MAX_CALLS];
+        if (str_eq(c->id, id)) return c;
+    }
+    return NULL;
 }
 
 static bool read_result(reader *r, const json_value *v, chat_content *out)
@@ -338,12 +346,14 @@ static bool add_result(reader *r, const json_value *v)
     chat_message      m        = {.role = CHAT_TOOL, .has_call_id = true};
     if (!read_str(r, v, "tool_use_id", &m.call_id) || !read_result(r, v, &m.content)) return false;
     if (is_error && is_error->kind != JSON_BOOL) return bad(r, "is_error", "must be true or false");
-    if (!is_called(r, m.call_id))
-        return bad(r, "tool_use_id", "is not the id of a tool_use in the assistant's message before it");
+    const open_call *call = find_call(r, m.call_id);
+    if (!call) return bad(r, "tool_use_id", "is not the id of one of the last 256 tool_use blocks before it");
     if (is_error && is_error->b && !tell_error(r, &m.content)) return false;
     chat_message *to = add(r, CHAT_TOOL, (str){0});
-    if (to) *to = m;
-    return to;
+    if (!to) return false;
+    *to                      = m;
+    r->place[r->chat->n - 1] = call->message;
+    return true;
 }
 
 static bool add_results(reader *r, const json_value *list, size_t *n)
@@ -373,11 +383,36 @@ static bool add_user(reader *r, const json_value *content)
     if (n_results && !c.n_parts) return true;
     chat_message *m = add(r, CHAT_USER, (str){0});
     if (m) m->content = c;
-    r->caller = NOBODY;
     return m;
 }
 
 /* --- messages -----------------------------------------------------------------------------------*/
+static bool take_places(reader *r, const json_value *list)
+{
+    size_t n = 1; /* the system's */
+    for (size_t i = 0; list && i < list->n; i++) {
+        const json_value *content = member(&list->item[i], "content");
+        n += 1 + (content && content->kind == JSON_ARRAY ? content->n : 0);
+    }
+    r->place = take(r, n, sizeof *r->place);
+    return r->place;
+}
+
+/* Templates show a result only right behind its call. */
+static bool move_results(reader *r)
+{
+    chat         *c  = r->chat;
+    chat_message *to = take(r, c->n, sizeof *to);
+    size_t       *at = take(r, c->n + 1, sizeof *at);
+    if (!to || !at) return false;
+    for (size_t i = 0; i < c->n; i++) at[r->place[i] + 1]++;
+    for (size_t i = 0; i < c->n; i++) at[i + 1] += at[i];
+    for (size_t i = 0; i < c->n; i++) to[at[r->place[i]]++] = c->message[i];
+    c->message = to;
+    c->cap     = c->n;
+    return true;
+}
+
 static bool add_message(reader *r, const json_value *v)
 {
     const json_value *content = member(v, "content");
@@ -398,7 +433,7 @@ static bool add_messages(reader *r, const json_value *list)
         if (!add_message(r, &list->item[i])) return false;
     }
     if (!r->chat->n) return error_set(r->why, 400, "messages", NULL, "'messages' must have a message with text.");
-    if (r->chat->message[r->chat->n - 1].role != CHAT_ASSISTANT) return true;
+    if (r->chat->message[r->chat->n - 1].role != CHAT_ASSISTANT) return move_results(r);
     return error_set(r->why, 400, "messages", NULL,
                      "This model does not support assistant message prefill. The conversation must end with a user "
                      "message.");
@@ -446,12 +481,12 @@ static bool read_thinking(const server_fields *f, chat_wish *out, server_error *
 
 bool messages_chat(chat **out, arena *mem, const server_fields *f, server_error *why)
 {
-    reader r = {.mem = mem, .why = why, .list = "system", .caller = NOBODY};
+    reader r = {.mem = mem, .why = why, .list = "system"};
     *out     = NULL;
     if (!(r.chat = take(&r, 1, sizeof *r.chat))) return false;
     r.chat->mem = mem;
-    if (!add_lead(&r, f) || !add_messages(&r, f->messages) || !add_tools(&r, f->tools) ||
-        !read_thinking(f, &r.chat->thinking, why))
+    if (!take_places(&r, f->messages) || !add_lead(&r, f) || !add_messages(&r, f->messages) ||
+        !add_tools(&r, f->tools) || !read_thinking(f, &r.chat->thinking, why))
         return false;
     *out = r.chat;
     return true;

@@ -2,7 +2,7 @@
  *
  *      system             the system's message, together with those of the role in messages before the first answer;
  *                         claude-code's billing line, another one each time, is left out: what comes behind it stays cached
- *      tool_result        messages of the tools, before the text beside them; an error is {error: text}
+ *      tool_result        messages of the tools, behind the calls they answer; an error is {error: text}
  *      thinking           the reasoning of the assistant's message; what is redacted, or made by another server's own
  *                         tools, is left out
  *      tools              those with a schema; another server's own are ignored

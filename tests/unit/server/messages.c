@@ -159,6 +159,53 @@ TEST(messages_are_a_chat)
     for (size_t i = 0; i < COUNT(pair); i++) same_prompt(t, pair[i].messages, pair[i].chat);
 }
 
+#define RESULT(id)    "{\"type\":\"tool_result\",\"tool_use_id\":\"" id "\",\"content\":\"" id "!\"}"
+#define RESULTS(list) SAYS("user", "[" list "]")
+#define USES(list)    SAYS("assistant", "[" list "]")
+#define CALLS(list)   "{\"role\":\"assistant\",\"tool_calls\":[" list "]}"
+#define ANSWER(id)    "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"" id "!\"}"
+#define TALK(list)    "{\"messages\":[" SAYS("user", "\"Time?\"") "," list "]}"
+
+TEST(messages_results_go_behind_their_calls)
+{
+    static const struct {
+        const char *messages, *chat;
+    } pair[] = {
+        {TALK(USES(USE("a", "Rome")) "," SAYS("assistant", "\"Hm.\"") "," RESULTS(RESULT("a"))),
+         TALK(CALLS(CALL("a", "Rome")) "," ANSWER("a") "," SAYS("assistant", "\"Hm.\""))},
+        {TALK(USES(USE("a", "Rome")) "," SAYS("system", "\"Now!\"") "," RESULTS(RESULT("a"))),
+         TALK(CALLS(CALL("a", "Rome")) "," ANSWER("a") "," SAYS("system", "\"Now!\""))},
+        {TALK(USES(USE("a", "Rome")) "," SAYS("user", "\"Well?\"") "," RESULTS(RESULT("a"))),
+         TALK(CALLS(CALL("a", "Rome")) "," ANSWER("a") "," SAYS("user", "\"Well?\""))},
+        {TALK(USES(USE("a", "Rome") "," USE("b", "Paris")) "," RESULTS(RESULT("b") "," TEXT("Well?")) "," RESULTS(
+             RESULT("a"))),
+         TALK(CALLS(CALL("a", "Rome") "," CALL("b", "Paris")) "," ANSWER("b") "," ANSWER("a") "," SAYS("user",
+                                                                                                       "\"Well?\""))},
+        {TALK(USES(USE("a", "Rome")) "," USES(USE("b", "Paris")) "," RESULTS(RESULT("b") "," RESULT("a"))),
+         TALK(CALLS(CALL("a", "Rome")) "," ANSWER("a") "," CALLS(CALL("b", "Paris")) "," ANSWER("b"))},
+        {TALK(USES(USE("a", "Rome")) "," RESULTS(RESULT("a")) "," USES(USE("a", "Paris")) "," RESULTS(RESULT("a"))),
+         TALK(CALLS(CALL("a", "Rome")) "," ANSWER("a") "," CALLS(CALL("a", "Paris")) "," ANSWER("a"))},
+    };
+    for (size_t i = 0; i < COUNT(pair); i++) same_prompt(t, pair[i].messages, pair[i].chat);
+}
+
+TEST(messages_know_so_many_calls)
+{
+    for (int n = CHAT_MAX_CALLS; n <= CHAT_MAX_CALLS + 1; n++) {
+        reading r;
+        buf     body;
+        buf_init(&body, 1 << 20);
+        buf_puts(&body, "{\"messages\":[" USES(USE("a", "Rome")));
+        for (int i = 1; i < n; i++) buf_puts(&body, "," USES(USE("b", "Paris")));
+        buf_puts(&body, "," RESULTS(RESULT("a")) "]}");
+        buf_putc(&body, 0);
+        CHECK_INT(read_body(&r, body.p), n <= CHAT_MAX_CALLS);
+        if (r.chat) CHECK(r.chat->message[1].role == CHAT_TOOL && r.chat->n == (size_t)n + 1);
+        arena_deinit(&r.mem);
+        buf_deinit(&body);
+    }
+}
+
 #define ASK "\"messages\":[" SAYS("user", "\"Hi\"") "]"
 
 TEST(messages_options_are_a_chats)
@@ -223,9 +270,9 @@ TEST(messages_refuse_what_is_wrong)
          "must be a string"},
         {"{\"messages\":[" SAYS("user", "[{\"type\":\"tool_result\",\"tool_use_id\":\"a\"}]") "]}",
          "messages[0].content[0].tool_use_id", "not the id"},
-        {"{\"messages\":[" SAYS("user", "\"Hi\"") "," SAYS("assistant", "[" USE("a", "Paris") "]") "," SAYS(
-             "user", "\"Well?\"") "," SAYS("user", "[{\"type\":\"tool_result\",\"tool_use_id\":\"a\"}]") "]}",
-         "messages[3].content[0].tool_use_id", "not the id"},
+        {"{\"messages\":[" SAYS("user", "[{\"type\":\"tool_result\",\"tool_use_id\":\"a\"}]") "," SAYS(
+             "assistant", "[" USE("a", "Paris") "]") "," SAYS("user", "\"Well?\"") "]}",
+         "messages[0].content[0].tool_use_id", "not the id"},
         {"{\"messages\":[" SAYS("user", "\"Hi\"") "," SAYS("assistant", "[" USE("a", "Paris") "]") "," SAYS(
              "user", "[{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":[{\"type\":\"video\"}]}]") "]}",
          "messages[2].content[0].content[0].type", "must be"},
