@@ -26,6 +26,24 @@ chat_message *chat_add(chat *c, chat_role role, str text)
     return m;
 }
 
+bool chat_join(arena *mem, const chat_content *c, const char *between, str *out)
+{
+    size_t gap = strlen(between), n = 0;
+    for (size_t i = 0; i < c->n_parts; i++) n += c->part[i].text.n + gap;
+    char *all = arena_try(mem, n ? n : 1, 1);
+    if (!all) return false;
+    *out = (str){all, 0};
+    for (size_t i = 0; i < c->n_parts; i++) {
+        str s = c->part[i].text;
+        if (!s.n) continue;
+        if (out->n) memcpy(all + out->n, between, gap);
+        out->n += out->n ? gap : 0;
+        memcpy(all + out->n, s.s, s.n);
+        out->n += s.n;
+    }
+    return true;
+}
+
 void chat_apply_wishes(const chat *c, chat_options *o)
 {
     if (c->thinking) o->thinking = c->thinking == CHAT_YES;

@@ -91,6 +91,8 @@ chat *chat_new(arena *mem);
 /* Appends a message; a text content unless text.s is NULL. The pointer is good until the next call. NULL when the arena
  * or CHAT_MAX_MESSAGES is full. */
 chat_message *chat_add(chat *c, chat_role role, str text);
+/* The texts of the parts that are not empty. False when the arena is full. */
+bool chat_join(arena *mem, const chat_content *c, const char *between, str *out);
 /* {"messages": [...], "tools": [...], "enable_thinking": ..., "chat_template_kwargs": {...}}; other members are not
  * looked at. ERR_INPUT with the path of what is wrong: "messages[3].content[0].type ...". */
 bool chat_parse(chat **out, arena *mem, const json_value *request, err *e);

@@ -169,20 +169,7 @@ static bool read_parts(reader *r, const json_value *list, int role, chat_content
 
 static bool join(const reader *r, const chat_content *c, const char *between, str *out)
 {
-    size_t gap = strlen(between), n = 0;
-    for (size_t i = 0; i < c->n_parts; i++) n += c->part[i].text.n + gap;
-    char *all = take(r, n, 1);
-    if (!all) return false;
-    *out = (str){all, 0};
-    for (size_t i = 0; i < c->n_parts; i++) {
-        str s = c->part[i].text;
-        if (!s.n) continue;
-        if (out->n) memcpy(all + out->n, between, gap);
-        out->n += out->n ? gap : 0;
-        memcpy(all + out->n, s.s, s.n);
-        out->n += s.n;
-    }
-    return true;
+    return chat_join(r->mem, c, between, out) || no_memory(r->why);
 }
 
 static chat_message *add(reader *r, chat_role role, str text)

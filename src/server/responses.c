@@ -11,10 +11,10 @@ typedef struct {
     server_request *r;
     chat           *chat;
     server_error   *why;
-    size_t          item;    /* of the input: where it reads */
-    size_t          n_tools; /* that were looked at */
-    bool            in_turn; /* the last message is the model's, and goes on */
-    str             thought; /* for the next message of the model */
+    size_t          item;     /* of the input: where it reads */
+    size_t          n_tools;  /* that were looked at */
+    bool            in_turn;  /* the last message is the model's, and goes on */
+    chat_content    thoughts; /* for the next message of the model */
 } reader;
 
 /* --- complaints ---------------------------------------------------------------------------------*/
@@ -62,21 +62,13 @@ static json_value *object(arena *mem, const char *key1, json_value v1, const cha
     return v;
 }
 
-/* a, between, b; a is nothing when it is empty. */
-static bool join(arena *mem, str *a, const char *between, str b)
+/* Room for one more behind n items; what is full is copied to twice the room. NULL: no memory. */
+static void *grow(arena *mem, void *items, size_t n, size_t each)
 {
-    size_t gap = strlen(between);
-    if (!a->n) {
-        *a = b;
-        return true;
-    }
-    char *all = arena_try(mem, a->n + gap + b.n, 1);
-    if (!all) return false;
-    memcpy(all, a->s, a->n);
-    memcpy(all + a->n, between, gap);
-    if (b.n) memcpy(all + a->n + gap, b.s, b.n);
-    *a = (str){all, a->n + gap + b.n};
-    return true;
+    if (n & (n - 1)) return items; /* no power of two: it is not full */
+    void *grown = arena_try(mem, n ? 2 * n : 1, each);
+    if (grown && n) memcpy(grown, items, n * each);
+    return grown;
 }
 
 /* --- fields -------------------------------------------------------------------------------------*/
@@ -158,8 +150,10 @@ static bool is_allowed(const server_request *r, str name)
 
 static bool show(reader *in, response_tool *t)
 {
-    t->shown = t->space;
-    return t->space.n ? join(&in->r->mem, &t->shown, ".", t->name) || no_memory(in->why) : (t->shown = t->name, true);
+    chat_part    part[] = {{.text = t->space}, {.text = t->name}};
+    chat_content both   = {.part = part, .n_parts = COUNT(part)};
+    t->shown            = t->name;
+    return !t->space.n || chat_join(&in->r->mem, &both, ".", &t->shown) || no_memory(in->why);
 }
 
 static const json_value *custom_parameters(arena *mem)
@@ -272,12 +266,11 @@ static chat_message *add(reader *in, chat_role role)
 {
     chat_message *m = chat_add(in->chat, role, (str){0});
     in->in_turn     = role == CHAT_ASSISTANT;
-    if (!m) {
+    if (!m || (in->in_turn && !chat_join(&in->r->mem, &in->thoughts, "\n", &m->reasoning))) {
         no_memory(in->why);
         return NULL;
     }
-    if (in->in_turn) m->reasoning = in->thought;
-    in->thought = (str){0};
+    in->thoughts = (chat_content){0};
     return m;
 }
 
@@ -285,7 +278,7 @@ static chat_message *add(reader *in, chat_role role)
 static chat_message *in_turn(reader *in, bool for_text)
 {
     chat_message *last    = in->in_turn ? &in->chat->message[in->chat->n - 1] : NULL;
-    bool          goes_on = last && !in->thought.n && (!for_text || last->content.kind == CHAT_NO_CONTENT);
+    bool          goes_on = last && !in->thoughts.n_parts && (!for_text || last->content.kind == CHAT_NO_CONTENT);
     return goes_on ? last : add(in, CHAT_ASSISTANT);
 }
 
@@ -311,12 +304,7 @@ static bool add_call(reader *in, const json_value *v, str name, const json_value
     chat_message *m = in_turn(in, false);
     if (!m) return false;
     if (m->n_calls == CHAT_MAX_CALLS) return bad(in, " is one of more than %d calls in a turn", CHAT_MAX_CALLS);
-    if ((m->n_calls & (m->n_calls - 1)) == 0) { /* a power of two: it is full */
-        chat_call *grown = arena_try(&in->r->mem, m->n_calls ? 2 * m->n_calls : 1, sizeof *grown);
-        if (!grown) return no_memory(in->why);
-        if (m->n_calls) memcpy(grown, m->call, m->n_calls * sizeof *grown);
-        m->call = grown;
-    }
+    if (!(m->call = grow(&in->r->mem, m->call, m->n_calls, sizeof *m->call))) return no_memory(in->why);
     m->call[m->n_calls++] = (chat_call){.has_id = true, .id = string(v, "call_id"), .name = name, .args = args};
     return true;
 }
@@ -360,23 +348,31 @@ static bool read_output(reader *in, const json_value *v)
     return read_content(in, v, "output", true, &m->content);
 }
 
-/* All texts of a list of parts. */
-static bool add_thoughts(reader *in, const json_value *list, str *out)
+static bool add_thought(reader *in, str text)
+{
+    chat_content *t = &in->thoughts;
+    if (!text.n) return true;
+    if (!(t->part = grow(&in->r->mem, t->part, t->n_parts, sizeof *t->part))) return no_memory(in->why);
+    t->part[t->n_parts++] = (chat_part){.kind = CHAT_TEXT, .text = text};
+    return true;
+}
+
+static bool add_thoughts(reader *in, const json_value *list)
 {
     for (size_t i = 0; list && list->kind == JSON_ARRAY && i < list->n; i++)
-        if (!join(&in->r->mem, out, "\n", string(&list->item[i], "text"))) return no_memory(in->why);
+        if (!add_thought(in, string(&list->item[i], "text"))) return false;
     return true;
 }
 
 /* As it was told: in the clear, sealed by us, or as its summary. What others sealed says nothing here. */
 static bool read_reasoning(reader *in, const json_value *v)
 {
-    const size_t n    = strlen(RESPONSES_SEAL);
-    str          text = {0}, seal = string(v, "encrypted_content");
-    if (!add_thoughts(in, member(v, "content"), &text)) return false;
-    if (!text.n && str_starts(seal, RESPONSES_SEAL)) text = (str){seal.s + n, seal.n - n};
-    if (!text.n && !add_thoughts(in, member(v, "summary"), &text)) return false;
-    return join(&in->r->mem, &in->thought, "\n", text) || no_memory(in->why);
+    const size_t n = strlen(RESPONSES_SEAL), before = in->thoughts.n_parts;
+    str          seal = string(v, "encrypted_content");
+    if (!add_thoughts(in, member(v, "content"))) return false;
+    if (in->thoughts.n_parts > before) return true;
+    if (str_starts(seal, RESPONSES_SEAL) && seal.n > n) return add_thought(in, (str){seal.s + n, seal.n - n});
+    return add_thoughts(in, member(v, "summary"));
 }
 
 static bool refuse_reference(reader *in, const json_value *v)

@@ -113,6 +113,38 @@ TEST(responses_take_thoughts_as_they_were_told)
             "<|\"|>x<|\"|>}<tool_response|>");
 }
 
+/* In one item and in a row of them: memory grows with the body, not with its square. */
+TEST(responses_join_many_thoughts)
+{
+    static const char *const form[][3] = {
+        {"{\"type\":\"reasoning\",\"content\":[", "{\"text\":\"some thought\"}", "]}"},
+        {"", THOUGHT("\"content\":[{\"text\":\"some thought\"}]"), ""},
+        {"", THOUGHT("\"summary\":[{\"text\":\"some thought\"}]"), ""},
+    };
+    enum { N = 12000 };
+    for (size_t k = 0; k < COUNT(form); k++) {
+        server_request q;
+        server_error   why;
+        buf            b;
+        buf_init(&b, 1 << 26);
+        buf_puts(&b, "{\"input\":[");
+        buf_puts(&b, form[k][0]);
+        for (int i = 0; i < N; i++) {
+            buf_puts(&b, i ? "," : "");
+            buf_puts(&b, form[k][1]);
+        }
+        buf_puts(&b, form[k][2]);
+        buf_puts(&b, "," CALL("f", "1") "," OUT("1", "\"x\"") "]}");
+        buf_putc(&b, 0);
+        if (CHECK_MSG(open_body(&q, b.p, &why), "%s", why.message)) {
+            CHECK(q.chat->n == 2 && q.chat->message[0].reasoning.n == N * strlen("some thought\n") - 1);
+            CHECK_MSG(q.mem.used < 40 << 20, "%zu bytes", q.mem.used);
+        }
+        request_forget(&q);
+        buf_deinit(&b);
+    }
+}
+
 TEST(responses_know_other_calls)
 {
     renders(t,
