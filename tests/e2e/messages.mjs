@@ -1,6 +1,7 @@
 // Anthropic's client from npm, its version as in tests/package.json, against `tandem serve` with nano. Usage: node messages.mjs TANDEM
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
+import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Anthropic from "@anthropic-ai/sdk";
@@ -209,8 +210,14 @@ await group("errors", async () => {
     const r = await fetch(`${server.url}/v1/messages`, { method: "POST", body: Buffer.from(body, "latin1") }), e = await r.json();
     same([r.status, e.type, e.error?.type], [400, "error", "invalid_request_error"], `a body of ${JSON.stringify(body)}`);
   }
-  const big = await fetch(`${server.url}/v1/messages/count_tokens`, { method: "POST", body: "x".repeat(5 << 20) }), e = await big.json();
-  same([big.status, e.type, e.error.type], [413, "error", "request_too_large"], "a body that is too large");
+  const big = await new Promise((done) => {
+    const q = request(`${server.url}/v1/messages`, { method: "POST", headers: { "content-length": 65 << 20 } }, (r) => {
+      let text = "";
+      r.on("data", (d) => (text += d)).on("end", () => (q.destroy(), done({ status: r.statusCode, ...JSON.parse(text) })));
+    }).on("error", () => {});
+    q.flushHeaders();
+  });
+  same([big.status, big.type, big.error.type], [413, "error", "request_too_large"], "a body that is too large");
   const fine = await post(server.url, "/v1/messages?beta=true", { model: "claude-opus-5", max_tokens: 9, messages: user("Hi"), nonsense: [1] }, { headers: { "x-request-id": "my-own-7" } });
   same([fine.status, fine.headers.get("request-id")], [200, "my-own-7"], "unknown fields are ignored, a query does no harm, the id is told");
 });
