@@ -5,6 +5,8 @@
  * from there. */
 #include "grammar/inside.h"
 
+enum { MAX_LOOKS = 1 << 15 }; /* configs of all states of a shortest way */
+
 static int32_t distance_of(const grammar_machine *m, config c)
 {
     int64_t d = (int64_t)m->g->place[c.place].distance + m->stack[c.stack].distance;
@@ -38,13 +40,15 @@ static int32_t nearer_class(const grammar_machine *m, int32_t s, int32_t nearest
     return first;
 }
 
-/* Symbols of the shortest way into m->symbol; -1: it is too long, or the depth limit is in the way. */
+/* Symbols of the shortest way into m->symbol; -1: it is too long or too ambiguous, or the depth limit is in the way. */
 static int32_t shortest_symbols(grammar_machine *m, int32_t s)
 {
-    int32_t n = grammar_distance(m, s), left = n;
+    int32_t n = grammar_distance(m, s), left = n, looks = 0;
     if (n > GRAMMAR_MAX_AHEAD) return -1;
     grammar_fork(m, s);
     for (int32_t i = 0; i < n && s >= 0; i++) {
+        looks += m->state[s].n;
+        if (looks > MAX_LOOKS) break;
         int32_t cls = nearer_class(m, s, left--), to = cls < 0 ? GRAMMAR_NO : machine_next(m, s, cls);
         if (to >= 0) machine_hold(m, to);
         grammar_drop(m, s);
@@ -53,7 +57,8 @@ static int32_t shortest_symbols(grammar_machine *m, int32_t s)
         if (s < 0 || grammar_distance(m, s) != left) n = -1;
     }
     grammar_drop(m, s);
-    return n;
+    m->stats.steps += looks;
+    return looks > MAX_LOOKS ? -1 : n;
 }
 
 static int32_t forced_symbols(grammar_machine *m, int32_t s, int32_t max)
@@ -113,9 +118,12 @@ int grammar_shortest(grammar_machine *m, grammar_state s, int32_t *out, int max)
 {
     if (s < 0) return -1;
     machine_begin(m);
+    m->budget = INT64_MAX; /* so many closures, each of so many steps: it ends, and is not told by what is cached */
     int32_t n = shortest_symbols(m, s);
     return n < 0 ? -1 : cut(m, n, out, max);
 }
+
+int32_t grammar_longest(const grammar_machine *m) { return m->v->max_depth > 1 ? m->v->max_depth : 1; }
 
 int grammar_ahead(grammar_machine *m, grammar_state s, int32_t *out, int max)
 {

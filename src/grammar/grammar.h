@@ -104,20 +104,22 @@ size_t grammar_forced_text(grammar_machine *m, grammar_state s, char *out, size_
 /* --- beforehand -------------------------------------------------------------------------------- */
 enum {
     GRAMMAR_FAR       = 1 << 28,
-    GRAMMAR_MAX_AHEAD = 8192, /* symbols that are worked out beforehand */
+    GRAMMAR_MAX_AHEAD = 1024, /* symbols that are worked out beforehand */
 };
 /* Symbols (bytes and markers) of the shortest way to an end, at most GRAMMAR_FAR. */
 int32_t grammar_distance(const grammar_machine *m, grammar_state s);
 /* The tokens of the shortest way to an end, each the longest that fits: how many; at most the first `max` are written. -1: the
- * way is longer than GRAMMAR_MAX_AHEAD, or no tokens spell it. Behind the first of them the rest is the shortest way from
- * there. */
-int grammar_shortest(grammar_machine *m, grammar_state s, int32_t *out, int max);
+ * way is longer than GRAMMAR_MAX_AHEAD or too ambiguous, or no tokens spell it: a matter of the state alone, whatever is cached.
+ * Behind the first of them the rest is the shortest way from there. */
+int     grammar_shortest(grammar_machine *m, grammar_state s, int32_t *out, int max);
+int32_t grammar_longest(const grammar_machine *m); /* symbols that one token can be */
 /* The tokens of what must come next whatever the tokens, cut in the same way: a draft. Up to a place where the text may end,
  * or max of them. */
 int grammar_ahead(grammar_machine *m, grammar_state s, int32_t *out, int max);
 
 typedef struct {
     int64_t masks, cached;       /* asked for; answered from the cache */
+    int64_t steps;               /* configs looked at: what a call costs, about */
     int64_t locals, sweeps;      /* rule positions worked out for the whole vocabulary; times the pools were swept */
     int32_t n_states, n_classes; /* live now; of bytes */
     size_t  bytes;               /* taken at birth */

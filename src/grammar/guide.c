@@ -121,6 +121,8 @@ grammar_state guide_take(guide *g, grammar_state s, int32_t token)
 
 void guide_drop(guide *g, grammar_state s) { grammar_drop(g->m, s); }
 
+grammar_stats guide_stats(const guide *g) { return grammar_machine_stats(g->m); }
+
 bool guide_goes_on(grammar_state s) { return s >= 0 || is_beside(s); }
 
 size_t guide_mask_words(const guide *g) { return g->n_words; }
@@ -153,14 +155,21 @@ static grammar_state grammar_at(const guide *g, grammar_state s, int32_t *wait)
     return !is_beside(s) ? s : flags_of(s) & FREE ? -1 : g->start;
 }
 
+/* Tokens of the shortest end if they are n_left at most, and the first of them; -1: it does not fit. A token has no more symbols
+ * than the longest: where they cannot do it, no way is looked for. */
+static int shortest_within(guide *g, grammar_state at, int32_t n_left, int32_t *out, int max)
+{
+    if (grammar_distance(g->m, at) > (int64_t)n_left * grammar_longest(g->m)) return -1;
+    int n = grammar_shortest(g->m, at, out, max);
+    return n <= n_left ? n : -1;
+}
+
 /* A token is one symbol at least: most are seen to fit without looking for the way. */
 static bool end_fits(guide *g, grammar_state s, int32_t n_left)
 {
     int32_t       wait;
     grammar_state at = grammar_at(g, s, &wait);
-    if (at < 0 || grammar_distance(g->m, at) <= n_left - wait) return true;
-    int n = grammar_shortest(g->m, at, NULL, 0);
-    return n >= 0 && n <= n_left - wait;
+    return at < 0 || grammar_distance(g->m, at) <= n_left - wait || shortest_within(g, at, n_left - wait, NULL, 0) >= 0;
 }
 
 /* The first tokens of the shortest way to an end from s; how many of them were written. 0: it does not fit. */
@@ -170,8 +179,8 @@ static int way_out(guide *g, grammar_state s, int32_t n_left, int32_t *out, int 
     grammar_state at = grammar_at(g, s, &wait);
     if (at < 0 || max < 1) return 0;
     if (wait) out[0] = g->k->close;
-    int n = grammar_shortest(g->m, at, out + wait, max - wait);
-    if (n < 0 || n > n_left - wait) return 0;
+    int n = shortest_within(g, at, n_left - wait, out + wait, max - wait);
+    if (n < 0) return 0;
     return n + wait < max ? n + wait : max;
 }
 

@@ -48,6 +48,7 @@ int32_t guide_settle(guide *g, grammar_state s, int32_t pick, int32_t n_left);
 /* Tokens that must follow, or that will unless the model picks others: a draft. Returns how many. */
 int guide_draft(guide *g, grammar_state s, int32_t n_left, int32_t *out, int max);
 /* Of such a draft n_right were picked, of n_tried. A model that cuts its words in other ways is not offered any, for a while. */
-void guide_note(guide *g, int n_tried, int n_right);
-bool guide_draft_pays(guide *g);
+void          guide_note(guide *g, int n_tried, int n_right);
+bool          guide_draft_pays(guide *g);
+grammar_stats guide_stats(const guide *g);
 #endif

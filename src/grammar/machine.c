@@ -184,6 +184,7 @@ static int32_t end_closure(grammar_machine *m)
 {
     for (int32_t i = 0; i < m->n_work && !m->overflow && !m->starved; i++) look_at(m, m->work[i]);
     m->budget -= m->n_work;
+    m->stats.steps += m->n_work;
     if (m->overflow || m->starved || (!m->n_found && !m->found_end)) return GRAMMAR_NO;
     if (m->n_found > 1) qsort(m->found, (size_t)m->n_found, sizeof *m->found, by_stack);
     return machine_intern(m, m->found, m->n_found, m->found_end, m->need);

@@ -1,4 +1,5 @@
 /* The shortest way to an end, and what must come next. */
+#include "grammar/guide.h"
 #include "rig.h"
 #include "schemas.h"
 
@@ -85,4 +86,57 @@ TEST(grammar_ahead_is_what_must_follow)
     CHECK_INT(grammar_ahead(m, s, out, 64), 0);
     grammar_drop(m, s);
     rig_free(m);
+}
+
+/* Readings grow with the text: the way is given up after so many looks, and says the same with everything cached and nothing. */
+TEST(grammar_looking_for_the_shortest_way_is_bounded)
+{
+    static const char *const text[] = {"root ::= (\"a\" | \"aa\"){900}", "root ::= (\"a\" | \"aa\"){6000}",
+                                       "root ::= ((\"a\" | \"aa\") \"b\"?){400} [ab]{600}"};
+    enum { LETTERS = 300, MOST_LOOKS = 1 << 16 };
+    rig_vocab *v = rig_bytes();
+    for (size_t i = 0; i < COUNT(text); i++) {
+        grammar_machine *m = rig_gbnf(t, v, text[i]);
+        grammar_state    s = grammar_start(m);
+        for (int n = 0; n < LETTERS && s >= 0; n++) {
+            grammar_state to = grammar_take_bytes(m, s, STR("a"));
+            grammar_drop(m, s);
+            s = to;
+            if (n % 20) continue;
+            int     first  = grammar_shortest(m, s, NULL, 0);
+            int64_t before = grammar_machine_stats(m).steps;
+            CHECK_INT(grammar_shortest(m, s, NULL, 0), first);
+            int64_t took = grammar_machine_stats(m).steps - before;
+            CHECK_MSG(took <= MOST_LOOKS, "%s: %lld looks after %d letters", text[i], (long long)took, n);
+            CHECK(first < 0 || grammar_distance(m, s) <= GRAMMAR_MAX_AHEAD);
+        }
+        CHECK(s >= 0);
+        grammar_drop(m, s);
+        rig_free(m);
+    }
+}
+
+/* An end that so few tokens cannot be, or that any so many are, is told without a step. */
+TEST(guide_tells_far_and_near_ends_without_looking)
+{
+    rig_vocab    *v = rig_bytes();
+    guide_markers k;
+    err           e   = {0};
+    grammar      *g   = NULL;
+    guide        *way = NULL;
+    if (!CHECK_OK(guide_markers_init(&k, v->tok, &v->end, 1, &e), e)) return;
+    if (CHECK_OK(grammar_from_gbnf(&g, STR("root ::= (\"a\" | \"aa\"){1000}"), &e), e) &&
+        CHECK_OK(guide_new(&way, g, v->vocab, &k, &e), e)) {
+        grammar_state s     = guide_begin(way, &(guide_begins){0});
+        int32_t       a     = tok_find(v->tok, STR("a")), out[4];
+        int64_t       steps = guide_stats(way).steps;
+        CHECK_INT(guide_settle(way, s, a, 20), a);
+        CHECK_INT(guide_settle(way, s, a, 2000), a);
+        CHECK(guide_stats(way).steps - steps < 100); /* of the one letter */
+        CHECK_INT(guide_draft(way, s, 2000, out, 0), 0);
+        CHECK_INT(guide_settle(way, s, a, 1000), a);
+        guide_drop(way, s);
+    }
+    guide_free(way);
+    guide_markers_deinit(&k);
 }
