@@ -33,13 +33,6 @@ static bool bad(const reader *r, const place *at, const char *what)
     return err_set(r->e, ERR_INPUT, "%s %s", path, what);
 }
 
-/* NULL also for a member that is null. */
-static const json_value *member(const json_value *v, const char *key)
-{
-    const json_value *m = json_get(v, key);
-    return m && m->kind != JSON_NULL ? m : NULL;
-}
-
 static void *take(const reader *r, const place *at, size_t n, size_t each)
 {
     void *p = arena_try(r->mem, n, each);
@@ -50,7 +43,7 @@ static void *take(const reader *r, const place *at, size_t n, size_t each)
 /* An absent string stays as it is. */
 static bool read_str(const reader *r, const place *up, const json_value *v, const char *key, str *out, bool *given)
 {
-    const json_value *s  = member(v, key);
+    const json_value *s  = json_find(v, key);
     place             at = {up, key, 0};
     if (!s) return true;
     if (s->kind != JSON_STRING) return bad(r, &at, "must be a string");
@@ -79,7 +72,7 @@ static bool part_kind(str type, chat_part_kind *out)
 
 static bool read_part(const reader *r, const place *at, const json_value *v, chat_role role, chat_part *out)
 {
-    const json_value *type = member(v, "type"), *text = member(v, "text");
+    const json_value *type = json_find(v, "type"), *text = json_find(v, "text");
     if (v->kind != JSON_OBJECT) return bad(r, at, "must be an object with a type");
     if (!type || type->kind != JSON_STRING || !part_kind(type->s, &out->kind))
         return bad(r, &(place){at, "type", 0}, "must be text, image_url, input_audio or video_url");
@@ -104,7 +97,7 @@ static bool read_parts(const reader *r, const place *at, const json_value *v, ch
 
 static bool read_content(const reader *r, const place *up, const json_value *v, chat_role role, chat_content *out)
 {
-    const json_value *c  = member(v, "content");
+    const json_value *c  = json_find(v, "content");
     place             at = {up, "content", 0};
     if (!c) return role == CHAT_ASSISTANT || role == CHAT_TOOL || bad(r, &at, "is missing");
     if (c->kind == JSON_ARRAY) return read_parts(r, &at, c, role, out);
@@ -129,20 +122,20 @@ static const json_value *read_arguments(const reader *r, const json_value *v)
 
 static bool read_call(const reader *r, const place *at, const json_value *v, chat_call *out)
 {
-    const json_value *f  = member(v, "function");
+    const json_value *f  = json_find(v, "function");
     place             fn = {at, "function", 0};
     if (v->kind != JSON_OBJECT) return bad(r, at, "must be an object");
     if (!f || f->kind != JSON_OBJECT) return bad(r, &fn, "must be an object with a name and arguments");
     bool named = false;
     if (!read_str(r, at, v, "id", &out->id, &out->has_id) || !read_str(r, &fn, f, "name", &out->name, &named))
         return false;
-    out->args = read_arguments(r, member(f, "arguments"));
+    out->args = read_arguments(r, json_find(f, "arguments"));
     return named || bad(r, &(place){&fn, "name", 0}, "is missing");
 }
 
 static bool read_calls(const reader *r, const place *up, const json_value *v, chat_message *m)
 {
-    const json_value *list = member(v, "tool_calls");
+    const json_value *list = json_find(v, "tool_calls");
     place             at   = {up, "tool_calls", 0};
     if (!list) return true;
     if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
@@ -157,7 +150,7 @@ static bool read_calls(const reader *r, const place *up, const json_value *v, ch
 
 static bool read_responses(const reader *r, const place *up, const json_value *v, chat_message *m)
 {
-    const json_value *list = member(v, "tool_responses");
+    const json_value *list = json_find(v, "tool_responses");
     place             at   = {up, "tool_responses", 0};
     if (!list) return true;
     if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
@@ -177,7 +170,7 @@ static bool read_responses(const reader *r, const place *up, const json_value *v
 static bool read_role(const reader *r, const place *up, const json_value *v, chat_role *out)
 {
     static const char *const name[] = {"system", "developer", "user", "assistant", "tool"};
-    const json_value        *role   = member(v, "role");
+    const json_value        *role   = json_find(v, "role");
     for (size_t i = 0; role && role->kind == JSON_STRING && i < COUNT(name); i++)
         if (str_is(role->s, name[i])) {
             *out = (chat_role)i;
@@ -205,7 +198,7 @@ static bool read_message(const reader *r, const place *at, const json_value *v, 
 
 static bool read_messages(const reader *r, const json_value *request, chat *c)
 {
-    const json_value *list = member(request, "messages");
+    const json_value *list = json_find(request, "messages");
     place             at   = {NULL, "messages", 0};
     if (!list || list->kind != JSON_ARRAY || !list->n) return bad(r, &at, "must be a list with at least one message");
     if (list->n > CHAT_MAX_MESSAGES) return bad(r, &at, "has more than 65536 messages");
@@ -219,14 +212,14 @@ static bool read_messages(const reader *r, const json_value *request, chat *c)
 /* --- tools and options --------------------------------------------------------------------------*/
 static bool read_tool(const reader *r, const place *at, const json_value *v, chat_tool *out)
 {
-    const json_value *f     = member(v, "function");
+    const json_value *f     = json_find(v, "function");
     place             fn    = {at, "function", 0};
     bool              named = false;
     if (v->kind != JSON_OBJECT || !f || f->kind != JSON_OBJECT)
         return bad(r, &fn, "must be an object with a name and parameters");
     if (!read_str(r, &fn, f, "name", &out->name, &named)) return false;
-    out->description = member(f, "description");
-    out->parameters  = member(f, "parameters");
+    out->description = json_find(f, "description");
+    out->parameters  = json_find(f, "parameters");
     out->response    = json_get(f, "response");
     if (out->parameters && out->parameters->kind != JSON_OBJECT)
         return bad(r, &(place){&fn, "parameters", 0}, "must be an object: a JSON schema");
@@ -236,13 +229,13 @@ static bool read_tool(const reader *r, const place *at, const json_value *v, cha
 /* Those of other types are for servers that run them: nothing is known of them here. */
 static bool is_function(const json_value *v)
 {
-    const json_value *type = member(v, "type");
+    const json_value *type = json_find(v, "type");
     return !type || type->kind != JSON_STRING || str_is(type->s, "function");
 }
 
 static bool read_tools(const reader *r, const json_value *request, chat *c)
 {
-    const json_value *list = member(request, "tools");
+    const json_value *list = json_find(request, "tools");
     place             at   = {NULL, "tools", 0};
     if (!list) return true;
     if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
@@ -256,7 +249,7 @@ static bool read_tools(const reader *r, const json_value *request, chat *c)
 
 static bool read_wish(const reader *r, const place *up, const json_value *v, const char *key, chat_wish *out)
 {
-    const json_value *b = member(v, key);
+    const json_value *b = json_find(v, key);
     if (b && b->kind != JSON_BOOL) return bad(r, &(place){up, key, 0}, "must be true or false");
     if (b) *out = b->b ? CHAT_YES : CHAT_NO;
     return true;
@@ -272,7 +265,7 @@ static bool read_wishes(const reader *r, const place *up, const json_value *v, c
 bool chat_parse(chat **out, arena *mem, const json_value *request, err *e)
 {
     reader            r      = {mem, e};
-    const json_value *kwargs = member(request, "chat_template_kwargs");
+    const json_value *kwargs = json_find(request, "chat_template_kwargs");
     place             at     = {NULL, "chat_template_kwargs", 0};
     *out                     = NULL;
     if (!request || request->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "the request must be an object");

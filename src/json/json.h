@@ -83,6 +83,7 @@ struct json_member {
 bool json_parse(const json_value **out, arena *a, str text, const json_limits *limits, err *e);
 /* NULL when v is NULL, is not an object, or has no such key. */
 const json_value *json_get(const json_value *v, const char *key);
+const json_value *json_find(const json_value *v, const char *key); /* the same; NULL for a null too */
 
 /* --- writing ----------------------------------------------------------------------------------- */
 /* Puts commas and colons itself; json_end closes what is innermost. Errors show in b->failed. */

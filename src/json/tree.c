@@ -118,3 +118,9 @@ const json_value *json_get(const json_value *v, const char *key)
         if (str_eq(v->member[i].key, k)) return &v->member[i].value;
     return NULL;
 }
+
+const json_value *json_find(const json_value *v, const char *key)
+{
+    const json_value *m = json_get(v, key);
+    return m && m->kind != JSON_NULL ? m : NULL;
+}

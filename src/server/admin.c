@@ -26,7 +26,7 @@ static bool find(const server *s, const server_call *c, tandem_drafter_info all[
 static void reply_with(server *s, server_call *c, buf *body, bool ok, const server_error *why)
 {
     server_error full;
-    if (ok && body->failed) ok = error_take(&full, &(err){.code = ERR_UNAVAILABLE}, NULL, false), why = &full;
+    if (ok && body->failed) ok = error_no_memory(&full), why = &full;
     if (ok)
         server_reply(s, c, 200, "application/json", buf_str(body));
     else

@@ -549,7 +549,7 @@ static bool take_memory(bench_run *x, server_error *why)
 {
     x->prompt = mem_try_n((size_t)x->n_prompts * (size_t)x->prompt_tokens, sizeof *x->prompt);
     x->text   = mem_try_n((size_t)x->n_prompts, sizeof *x->text);
-    return (x->prompt && x->text) || error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
+    return (x->prompt && x->text) || error_no_memory(why);
 }
 
 static bool can_start(server *s, server_error *why)

@@ -1,15 +1,7 @@
 /* What an answer must be: response_format, tool_choice and their kin, made into one grammar for the engine. */
 #include "server/request.h"
 
-static bool no_memory(server_error *why) { return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }
-
 static bool is_word(const json_value *v, const char *word) { return v && v->kind == JSON_STRING && str_is(v->s, word); }
-
-static const json_value *member(const json_value *v, const char *key)
-{
-    const json_value *x = v && v->kind == JSON_OBJECT ? json_get(v, key) : NULL;
-    return x && x->kind != JSON_NULL ? x : NULL;
-}
 
 /* One grammar only: the second is refused by its name. */
 static bool hold_to(server_request *r, const char *field, tandem_grammar_kind kind, str text, server_error *why)
@@ -28,7 +20,7 @@ static bool hold_to_json(server_request *r, const char *field, tandem_grammar_ki
     if (json->failed)
         return error_set(why, 400, field, NULL, "'%s' has more than %zu MiB.", field, TOK_MAX_INPUT >> 20);
     char *copy = arena_str(&r->mem, buf_str(json));
-    return copy ? hold_to(r, field, kind, (str){copy, json->n}, why) : no_memory(why);
+    return copy ? hold_to(r, field, kind, (str){copy, json->n}, why) : error_no_memory(why);
 }
 
 /* --- JSON ---------------------------------------------------------------------------------------*/
@@ -48,7 +40,7 @@ static bool is_schema(const json_value *v) { return v->kind == JSON_OBJECT || v-
 
 static bool check_about_schema(const json_value *about, server_error *why)
 {
-    const json_value *name = member(about, "name"), *strict = member(about, "strict");
+    const json_value *name = json_find(about, "name"), *strict = json_find(about, "strict");
     if (name && (name->kind != JSON_STRING || !name->s.n || name->s.n > 64))
         return error_set(why, 400, "response_format.json_schema.name", NULL,
                          "'response_format.json_schema.name' must be a string of 1 to 64 bytes.");
@@ -60,8 +52,8 @@ static bool check_about_schema(const json_value *about, server_error *why)
 /* OpenAI's {json_schema: {name, strict, schema}}, or llama.cpp's {schema} beside the type. */
 static bool read_format(server_request *r, const json_value *v, server_error *why)
 {
-    const json_value *type = member(v, "type"), *about = member(v, "json_schema");
-    const json_value *schema = about ? member(about, "schema") : member(v, "schema");
+    const json_value *type = json_find(v, "type"), *about = json_find(v, "json_schema");
+    const json_value *schema = about ? json_find(about, "schema") : json_find(v, "schema");
     bool              named  = is_word(type, "json_schema");
     if (!v || is_word(type, "text")) return true;
     if (!named && !is_word(type, "json_object"))
@@ -124,8 +116,8 @@ static bool bad_choice(server_error *why)
 /* {"type": "function", "function": {"name": N}}, or the name beside the type. */
 static bool name_of(const json_value *v, str *out)
 {
-    const json_value *f = member(v, "function"), *name = member(f ? f : v, "name");
-    if (!is_word(member(v, "type"), "function") || !name || name->kind != JSON_STRING) return false;
+    const json_value *f = json_find(v, "function"), *name = json_find(f ? f : v, "name");
+    if (!is_word(json_find(v, "type"), "function") || !name || name->kind != JSON_STRING) return false;
     *out = name->s;
     return true;
 }
@@ -142,16 +134,16 @@ static bool need_tool(const server_request *r, const json_value *v, const chat_t
 /* Where calls are not forced the others are not shown either; where they are, they cannot be called. */
 static bool read_allowed(server_request *r, const json_value *v, server_error *why)
 {
-    const json_value *about = member(v, "allowed_tools"), *list;
+    const json_value *about = json_find(v, "allowed_tools"), *list;
     about                   = about ? about : v;
-    list                    = member(about, "tools");
-    bool forced             = is_word(member(about, "mode"), "required");
+    list                    = json_find(about, "tools");
+    bool forced             = is_word(json_find(about, "mode"), "required");
     if (!list || list->kind != JSON_ARRAY || !list->n || list->n > r->chat->n_tools ||
-        (!forced && !is_word(member(about, "mode"), "auto")))
+        (!forced && !is_word(json_find(about, "mode"), "auto")))
         return bad_choice(why);
     const chat_tool **tool = arena_try(&r->mem, list->n, sizeof(chat_tool *));
     chat_tool        *copy = arena_try(&r->mem, list->n, sizeof *copy);
-    if (!tool || !copy) return no_memory(why);
+    if (!tool || !copy) return error_no_memory(why);
     for (size_t i = 0; i < list->n; i++)
         if (!need_tool(r, &list->item[i], &tool[i], why)) return false;
     if (forced) return hold_to_calls(r, tool, list->n, !r->one_call, why);
@@ -165,7 +157,7 @@ static bool hold_to_any_call(server_request *r, server_error *why)
 {
     size_t            n    = r->chat->n_tools;
     const chat_tool **tool = arena_try(&r->mem, n + 1, sizeof(chat_tool *));
-    if (!tool) return no_memory(why);
+    if (!tool) return error_no_memory(why);
     for (size_t i = 0; i < n; i++) tool[i] = &r->chat->tool[i];
     return hold_to_calls(r, tool, n, !r->one_call, why);
 }
@@ -183,7 +175,7 @@ static bool read_choice(server_request *r, const json_value *v, server_error *wh
     if (!r->chat->n_tools)
         return error_set(why, 400, "tool_choice", NULL, "'tool_choice' asks for a call, but there are no 'tools'.");
     if (is_word(v, "required")) return hold_to_any_call(r, why);
-    if (is_word(member(v, "type"), "allowed_tools")) return read_allowed(r, v, why);
+    if (is_word(json_find(v, "type"), "allowed_tools")) return read_allowed(r, v, why);
     return need_tool(r, v, &tool, why) && hold_to_calls(r, &tool, 1, false, why);
 }
 

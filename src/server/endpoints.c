@@ -32,7 +32,7 @@ static void reply_as(server *s, server_call *c, bool ok, const char *type, buf *
 {
     server_error full;
     if (ok && body->failed) {
-        ok  = error_take(&full, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
+        ok  = error_no_memory(&full);
         why = &full;
     }
     if (ok)

@@ -63,6 +63,8 @@ bool error_take(server_error *x, const err *why, const char *param, bool running
     return error_set(x, 500, NULL, "internal_error", "The server failed to answer this request.");
 }
 
+bool error_no_memory(server_error *x) { return error_take(x, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }
+
 static void replace(char *text, size_t cap, const char *from, const char *to)
 {
     char  rest[sizeof((server_error *)0)->message];

@@ -21,6 +21,7 @@ bool error_set(server_error *x, int status, const char *param, const char *code,
     __attribute__((format(printf, 5, 6)));
 /* From below: while a request is made (running: false) or of an answer that was begun. */
 bool error_take(server_error *x, const err *why, const char *param, bool running);
+bool error_no_memory(server_error *x);
 bool error_shutting_down(server_error *x);
 bool error_drained(server_error *x);                     /* an operator has said so */
 bool error_no_media(server_error *x, const char *param); /* a part of the prompt is no text */

@@ -47,24 +47,16 @@ static bool no_media(const reader *r)
     return error_no_media(r->why, path);
 }
 
-static bool no_memory(server_error *why) { return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }
-
 static void *take(const reader *r, size_t n, size_t each)
 {
     void *p = arena_try(r->mem, n ? n : 1, each);
-    if (!p) no_memory(r->why);
+    if (!p) error_no_memory(r->why);
     return p;
-}
-
-static const json_value *member(const json_value *v, const char *key)
-{
-    const json_value *m = json_get(v, key);
-    return m && m->kind != JSON_NULL ? m : NULL;
 }
 
 static bool read_str(const reader *r, const json_value *v, const char *key, str *out)
 {
-    const json_value *s = member(v, key);
+    const json_value *s = json_find(v, key);
     if (!s || s->kind != JSON_STRING) return bad(r, key, "must be a string");
     *out = s->s;
     return true;
@@ -72,7 +64,7 @@ static bool read_str(const reader *r, const json_value *v, const char *key, str 
 
 static bool read_object(const reader *r, const json_value *v, const char *key, const json_value **out)
 {
-    *out = member(v, key);
+    *out = json_find(v, key);
     return !*out || (*out)->kind == JSON_OBJECT || bad(r, key, "must be an object");
 }
 
@@ -108,7 +100,7 @@ static bool refuse_type(const reader *r, int role)
 /* What an assistant's message has that is not known here came from another server. */
 static bool read_kind(const reader *r, const json_value *v, int role, block_kind *out)
 {
-    const json_value *type = member(v, "type");
+    const json_value *type = json_find(v, "type");
     if (v->kind != JSON_OBJECT) return bad(r, NULL, "must be an object with a type");
     if (!type || type->kind != JSON_STRING) return refuse_type(r, role);
     for (size_t i = 0; i < COUNT(blocks); i++)
@@ -128,7 +120,8 @@ static bool read_media(const reader *r, int role, str *out)
 
 static bool read_document(const reader *r, const json_value *v, int role, str *out)
 {
-    const json_value *source = member(v, "source"), *type = member(source, "type"), *data = member(source, "data");
+    const json_value *source = json_find(v, "source"), *type = json_find(source, "type"),
+                     *data = json_find(source, "data");
     if (!type || type->kind != JSON_STRING || !str_is(type->s, "text")) return read_media(r, role, out);
     if (!data || data->kind != JSON_STRING) return bad(r, "source.data", "must be a string");
     *out = data->s;
@@ -169,7 +162,7 @@ static bool read_parts(reader *r, const json_value *list, int role, chat_content
 
 static bool join(const reader *r, const chat_content *c, const char *between, str *out)
 {
-    return chat_join(r->mem, c, between, out) || no_memory(r->why);
+    return chat_join(r->mem, c, between, out) || error_no_memory(r->why);
 }
 
 static chat_message *add(reader *r, chat_role role, str text)
@@ -205,7 +198,7 @@ static bool read_system(reader *r, const json_value *v, const char *field, str *
 
 static bool has_role(const json_value *message, const char *role)
 {
-    const json_value *v = member(message, "role");
+    const json_value *v = json_find(message, "role");
     return v && v->kind == JSON_STRING && str_is(v->s, role);
 }
 
@@ -219,7 +212,7 @@ static bool add_lead(reader *r, const server_fields *f)
     r->list  = "messages";
     r->depth = 1;
     for (size_t i = 0; list && i < list->n && !has_role(&list->item[i], "assistant"); i++) {
-        const json_value *content = member(&list->item[i], "content");
+        const json_value *content = json_find(&list->item[i], "content");
         r->index[0]               = i;
         if (content && has_role(&list->item[i], "system") &&
             !read_system(r, content, "content", &all.part[all.n_parts++].text))
@@ -248,7 +241,7 @@ static bool count_calls(const reader *r, const json_value *list, size_t *n)
 {
     *n = 0;
     for (size_t i = 0; i < list->n; i++) {
-        const json_value *type = member(&list->item[i], "type");
+        const json_value *type = json_find(&list->item[i], "type");
         *n += type && type->kind == JSON_STRING && str_is(type->s, "tool_use");
     }
     return *n <= CHAT_MAX_CALLS || bad(r, "content", "has more than 256 calls");
@@ -302,7 +295,7 @@ static const open_call *find_call(const reader *r, str id)
 
 static bool read_result(reader *r, const json_value *v, chat_content *out)
 {
-    const json_value *c = member(v, "content");
+    const json_value *c = json_find(v, "content");
     *out                = (chat_content){.kind = CHAT_STRING, .text = STR("")};
     if (!c) return true;
     if (c->kind == JSON_ARRAY) return read_parts(r, c, TOOL, out);
@@ -329,7 +322,7 @@ static bool tell_error(const reader *r, chat_content *c)
 
 static bool add_result(reader *r, const json_value *v)
 {
-    const json_value *is_error = member(v, "is_error");
+    const json_value *is_error = json_find(v, "is_error");
     chat_message      m        = {.role = CHAT_TOOL, .has_call_id = true};
     if (!read_str(r, v, "tool_use_id", &m.call_id) || !read_result(r, v, &m.content)) return false;
     if (is_error && is_error->kind != JSON_BOOL) return bad(r, "is_error", "must be true or false");
@@ -378,7 +371,7 @@ static bool take_places(reader *r, const json_value *list)
 {
     size_t n = 1; /* the system's */
     for (size_t i = 0; list && i < list->n; i++) {
-        const json_value *content = member(&list->item[i], "content");
+        const json_value *content = json_find(&list->item[i], "content");
         n += 1 + (content && content->kind == JSON_ARRAY ? content->n : 0);
     }
     r->place = take(r, n, sizeof *r->place);
@@ -402,7 +395,7 @@ static bool move_results(reader *r)
 
 static bool add_message(reader *r, const json_value *v)
 {
-    const json_value *content = member(v, "content");
+    const json_value *content = json_find(v, "content");
     if (v->kind != JSON_OBJECT) return bad(r, NULL, "must be an object with role and content");
     if (!content || (content->kind != JSON_STRING && content->kind != JSON_ARRAY))
         return bad(r, "content", "must be a string or a list of blocks");
@@ -429,7 +422,7 @@ static bool add_messages(reader *r, const json_value *list)
 /* --- tools and options --------------------------------------------------------------------------*/
 static bool read_tool(const reader *r, const json_value *v, chat_tool *out)
 {
-    out->description = member(v, "description");
+    out->description = json_find(v, "description");
     if (out->description && out->description->kind != JSON_STRING) return bad(r, "description", "must be a string");
     return read_str(r, v, "name", &out->name) && read_object(r, v, "input_schema", &out->parameters);
 }
@@ -437,7 +430,7 @@ static bool read_tool(const reader *r, const json_value *v, chat_tool *out)
 /* Those with a type of their own are run by Anthropic's server, or are known to its models alone. */
 static bool is_custom(const json_value *v)
 {
-    const json_value *type = member(v, "type");
+    const json_value *type = json_find(v, "type");
     return !type || type->kind != JSON_STRING || str_is(type->s, "custom");
 }
 
@@ -499,7 +492,7 @@ static void choose_tool(choice *c, str name)
 /* {"type": "json_schema", "schema": ...} is one of a chat's forms as it is. */
 static bool check_format(const json_value *v, server_error *why)
 {
-    const json_value *type = member(v, "type"), *schema = member(v, "schema");
+    const json_value *type = json_find(v, "type"), *schema = json_find(v, "schema");
     if (!v ||
         (type && type->kind == JSON_STRING && str_is(type->s, "json_schema") && schema && schema->kind == JSON_OBJECT))
         return true;
@@ -512,7 +505,7 @@ bool messages_options(server_fields *f, arena *mem, server_error *why)
     static const char *const theirs[] = {"auto", "none", "any"}, *const ours[] = {"auto", "none", "required"};
     bool    known = false;
     choice *c     = arena_try(mem, 1, sizeof *c);
-    if (!c) return no_memory(why);
+    if (!c) return error_no_memory(why);
     if (f->thread)
         return error_set(why, 400, "thread", "thread_unsupported_request",
                          "'thread' is not known here: conversations are not kept. Send all messages without it.");

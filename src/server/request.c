@@ -51,8 +51,6 @@ size_t request_logprob_bytes(const server_request *r, const tandem *t)
     return n * each * (sizeof(tandem_logprob) + TEXT * copies);
 }
 
-static bool no_memory(server_error *why) { return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }
-
 /* --- stop strings -------------------------------------------------------------------------------*/
 static bool add_stop(server_request *r, const json_value *v, server_error *why)
 {
@@ -62,7 +60,7 @@ static bool add_stop(server_request *r, const json_value *v, server_error *why)
         return error_set(why, 400, field, NULL, "'%s' must be a string, or a list of up to %d, of 1 to %d bytes.",
                          field, STOP_MAX_STRINGS, STOP_MAX_BYTES);
     char *copy = arena_str(&r->mem, v->s);
-    if (!copy) return no_memory(why);
+    if (!copy) return error_no_memory(why);
     r->stop[r->n_stop]        = (str){copy, v->s.n};
     r->stop_text[r->n_stop++] = copy;
     return true;
@@ -118,7 +116,7 @@ static bool read_biases(server_request *r, const tandem *t, server_error *why)
 {
     const json_value *v    = r->f.logit_bias;
     tandem_bias      *bias = arena_try(&r->mem, TANDEM_MAX_BIAS, sizeof *bias);
-    if (!bias) return no_memory(why);
+    if (!bias) return error_no_memory(why);
     r->ask.bias = bias;
     for (size_t i = 0; v && i < v->n; i++) {
         tandem_bias *b = &bias[r->ask.n_bias];
@@ -228,7 +226,7 @@ static bool take_prompts(server_request *r, int n, server_error *why)
         return error_set(why, 400, "n", NULL, "'n' answers to each of %d prompts are more than %d.", n,
                          RECORD_MAX_CHOICES);
     r->prompt = arena_try(&r->mem, (size_t)n, sizeof *r->prompt);
-    return r->prompt || no_memory(why);
+    return r->prompt || error_no_memory(why);
 }
 
 /* What chat_parse complains about begins with the field's path. */
@@ -290,7 +288,7 @@ static bool read_ids(server_request *r, const tandem *t, const json_value *v, se
 {
     int32_t *ids = arena_try(&r->mem, v->n, sizeof *ids);
     if (v->n > (size_t)t->info.n_ctx) return error_context(why, "prompt", "prompt", t->info.n_ctx, v->n);
-    if (!ids) return no_memory(why);
+    if (!ids) return error_no_memory(why);
     for (size_t i = 0; i < v->n; i++) {
         if (v->item[i].kind != JSON_INT) return bad_prompt(why);
         if (v->item[i].i < 0 || v->item[i].i >= t->info.n_vocab)
@@ -309,10 +307,10 @@ static bool read_text(server_request *r, const tandem *t, str text, server_promp
     err      e    = {0};
     if (tok_add_bos(t->tok) && tok_bos(t->tok) >= 0) tok_ids_put(ids, tok_bos(t->tok));
     if (!tok_encode(t->tok, ids, text, false, &e)) return error_take(why, &e, "prompt", false);
-    if (ids->failed) return no_memory(why);
+    if (ids->failed) return error_no_memory(why);
     *out          = (server_prompt){NULL, ids->n - from};
     int32_t *copy = arena_try(&r->mem, out->n + 1, sizeof *copy);
-    if (!copy) return no_memory(why);
+    if (!copy) return error_no_memory(why);
     memcpy(copy, ids->p + from, out->n * sizeof *copy);
     out->ids = copy;
     return true;
@@ -351,7 +349,7 @@ static bool choose_tenant(server_request *r, str key, server_error *why)
     enum { LENGTH = 24 };
     str   salt = r->f.cache_salt;
     char *name = arena_try(&r->mem, LENGTH + key.n + salt.n + 1, 1);
-    if (!name) return no_memory(why);
+    if (!name) return error_no_memory(why);
     if (!key.n && !salt.n) return true;
     int n = snprintf(name, LENGTH, "%zu:", key.n);
     if (key.n) memcpy(name + n, key.s, key.n);
@@ -362,7 +360,7 @@ static bool choose_tenant(server_request *r, str key, server_error *why)
 
 static bool blame_json(server_error *why, const err *e)
 {
-    if (e->code == ERR_UNAVAILABLE) return no_memory(why);
+    if (e->code == ERR_UNAVAILABLE) return error_no_memory(why);
     if (e->code == ERR_TOO_LARGE)
         return error_set(why, 413, NULL, "request_too_large", "The body is too large or too deep: %s.", e->text);
     return error_set(why, 400, NULL, "invalid_json", "The body is not JSON: %s.", e->text);

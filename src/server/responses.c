@@ -18,8 +18,6 @@ typedef struct {
 } reader;
 
 /* --- complaints ---------------------------------------------------------------------------------*/
-static bool no_memory(server_error *why) { return error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }
-
 /* fmt begins with what follows the item's own place in the input. */
 static bool bad(const reader *in, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static bool bad(const reader *in, const char *fmt, ...)
@@ -34,15 +32,9 @@ static bool bad(const reader *in, const char *fmt, ...)
 }
 
 /* --- values -------------------------------------------------------------------------------------*/
-static const json_value *member(const json_value *v, const char *key)
-{
-    const json_value *m = json_get(v, key);
-    return m && m->kind != JSON_NULL ? m : NULL;
-}
-
 static str string(const json_value *v, const char *key)
 {
-    const json_value *m = member(v, key);
+    const json_value *m = json_find(v, key);
     return m && m->kind == JSON_STRING ? m->s : (str){0};
 }
 
@@ -102,7 +94,7 @@ static bool translate_format(server_request *r, server_error *why)
     if (!r->f.response_format || !str_is(r->f.response_type, "json_schema")) return true;
     r->f.response_format =
         object(&r->mem, "type", text_value(r->f.response_type), "json_schema", *r->f.response_format);
-    return r->f.response_format || no_memory(why);
+    return r->f.response_format || error_no_memory(why);
 }
 
 /* {"type":"function","name":N} as {"type":"function","function":{"name":N}}; of allowed tools their mode. */
@@ -111,12 +103,12 @@ static bool translate_choice(server_request *r, server_error *why)
     const json_value *v = r->f.tool_choice;
     if (!v || v->kind != JSON_OBJECT) return true;
     if (is(v, "type", "allowed_tools")) {
-        const json_value *mode = member(v, "mode"), *list = member(v, "tools");
+        const json_value *mode = json_find(v, "mode"), *list = json_find(v, "tools");
         if (!list || list->kind != JSON_ARRAY || list->n > MAX_TOOLS)
             return error_set(why, 400, "tool_choice", NULL, "'tool_choice.tools' must be a list of up to %d tools.",
                              MAX_TOOLS);
         json_value *copy = arena_try(&r->mem, 1, sizeof *copy);
-        if (!copy) return no_memory(why);
+        if (!copy) return error_no_memory(why);
         *copy              = mode ? *mode : text_value(STR("auto"));
         r->f.tool_choice   = copy;
         r->f.allowed_tools = list;
@@ -127,10 +119,10 @@ static bool translate_choice(server_request *r, server_error *why)
         return error_set(why, 400, "tool_choice", "unsupported_value",
                          "'tool_choice' must be auto, none, required, a function by its name, or allowed_tools.");
     json_value *named = object(&r->mem, "name", text_value(name), NULL, (json_value){0});
-    if (!named) return no_memory(why);
+    if (!named) return error_no_memory(why);
     r->named_choice  = &named->member[0].value;
     r->f.tool_choice = object(&r->mem, "type", text_value(STR("function")), "function", *named);
-    return r->f.tool_choice || no_memory(why);
+    return r->f.tool_choice || error_no_memory(why);
 }
 
 bool responses_translate(server_request *r, server_error *why)
@@ -153,7 +145,7 @@ static bool show(reader *in, response_tool *t)
     chat_part    part[] = {{.text = t->space}, {.text = t->name}};
     chat_content both   = {.part = part, .n_parts = COUNT(part)};
     t->shown            = t->name;
-    return !t->space.n || chat_join(&in->r->mem, &both, ".", &t->shown) || no_memory(in->why);
+    return !t->space.n || chat_join(&in->r->mem, &both, ".", &t->shown) || error_no_memory(in->why);
 }
 
 static const json_value *custom_parameters(arena *mem)
@@ -168,7 +160,7 @@ static bool add_tool(reader *in, const json_value *v, str space)
 {
     server_request   *r    = in->r;
     response_tool     t    = {.name = string(v, "name"), .space = space, .custom = is(v, "type", "custom")};
-    const json_value *form = member(v, "parameters");
+    const json_value *form = json_find(v, "parameters");
     if (!t.custom && !is(v, "type", "function")) return true;
     if (!t.name.n) return error_set(in->why, 400, "tools", NULL, "A tool of 'tools' has no name.");
     if (form && form->kind != JSON_OBJECT)
@@ -178,16 +170,16 @@ static bool add_tool(reader *in, const json_value *v, str space)
         return error_set(in->why, 400, "tools", NULL, "'tools' has more than %d tools.", MAX_TOOLS);
     if (!is_allowed(r, t.name)) return true;
     if (!show(in, &t)) return false;
-    if (t.custom && !(form = custom_parameters(&r->mem))) return no_memory(in->why);
+    if (t.custom && !(form = custom_parameters(&r->mem))) return error_no_memory(in->why);
     in->chat->tool[in->chat->n_tools] =
-        (chat_tool){.name = t.shown, .description = member(v, "description"), .parameters = form};
+        (chat_tool){.name = t.shown, .description = json_find(v, "description"), .parameters = form};
     r->tool[in->chat->n_tools++] = t;
     return true;
 }
 
 static bool add_space(reader *in, const json_value *v)
 {
-    const json_value *list = member(v, "tools");
+    const json_value *list = json_find(v, "tools");
     for (size_t i = 0; list && list->kind == JSON_ARRAY && i < list->n; i++)
         if (!add_tool(in, &list->item[i], string(v, "name"))) return false;
     return true;
@@ -207,7 +199,7 @@ static bool read_tools(reader *in)
     if (!list || !list->n) return true;
     in->chat->tool = arena_try(&in->r->mem, MAX_TOOLS, sizeof *in->chat->tool);
     in->r->tool    = arena_try(&in->r->mem, MAX_TOOLS, sizeof *in->r->tool);
-    if (!in->chat->tool || !in->r->tool) return no_memory(in->why);
+    if (!in->chat->tool || !in->r->tool) return error_no_memory(in->why);
     for (size_t i = 0; i < list->n; i++) {
         const json_value *v = &list->item[i];
         if (!(is(v, "type", "namespace") ? add_space(in, v) : add_tool(in, v, (str){0}))) return false;
@@ -233,7 +225,7 @@ static bool is_medium(const json_value *part)
 static bool read_part(const reader *in, const char *key, size_t i, const json_value *v, bool of_tool, chat_part *out)
 {
     bool              refusal = is(v, "type", "refusal");
-    const json_value *text    = member(v, refusal ? "refusal" : "text");
+    const json_value *text    = json_find(v, refusal ? "refusal" : "text");
     *out                      = (chat_part){.kind = CHAT_TEXT};
     if (is_medium(v)) {
         out->text = STR(ERROR_NOT_SHOWN);
@@ -249,13 +241,13 @@ static bool read_part(const reader *in, const char *key, size_t i, const json_va
 
 static bool read_content(const reader *in, const json_value *v, const char *key, bool of_tool, chat_content *out)
 {
-    const json_value *c = member(v, key);
+    const json_value *c = json_find(v, key);
     if (!c || (c->kind != JSON_STRING && c->kind != JSON_ARRAY))
         return bad(in, ".%s must be a string or a list of parts", key);
     *out = (chat_content){.kind = CHAT_STRING, .text = c->s};
     if (c->kind == JSON_STRING) return true;
     *out = (chat_content){.kind = CHAT_PARTS, .n_parts = c->n};
-    if (c->n && !(out->part = arena_try(&in->r->mem, c->n, sizeof *out->part))) return no_memory(in->why);
+    if (c->n && !(out->part = arena_try(&in->r->mem, c->n, sizeof *out->part))) return error_no_memory(in->why);
     for (size_t i = 0; i < c->n; i++)
         if (!read_part(in, key, i, &c->item[i], of_tool, &out->part[i])) return false;
     return true;
@@ -267,7 +259,7 @@ static chat_message *add(reader *in, chat_role role)
     chat_message *m = chat_add(in->chat, role, (str){0});
     in->in_turn     = role == CHAT_ASSISTANT;
     if (!m || (in->in_turn && !chat_join(&in->r->mem, &in->thoughts, "\n", &m->reasoning))) {
-        no_memory(in->why);
+        error_no_memory(in->why);
         return NULL;
     }
     in->thoughts = (chat_content){0};
@@ -304,7 +296,7 @@ static bool add_call(reader *in, const json_value *v, str name, const json_value
     chat_message *m = in_turn(in, false);
     if (!m) return false;
     if (m->n_calls == CHAT_MAX_CALLS) return bad(in, " is one of more than %d calls in a turn", CHAT_MAX_CALLS);
-    if (!(m->call = grow(&in->r->mem, m->call, m->n_calls, sizeof *m->call))) return no_memory(in->why);
+    if (!(m->call = grow(&in->r->mem, m->call, m->n_calls, sizeof *m->call))) return error_no_memory(in->why);
     m->call[m->n_calls++] = (chat_call){.has_id = true, .id = string(v, "call_id"), .name = name, .args = args};
     return true;
 }
@@ -312,7 +304,7 @@ static bool add_call(reader *in, const json_value *v, str name, const json_value
 static bool read_function_call(reader *in, const json_value *v)
 {
     response_tool     t    = {.name = string(v, "name"), .space = string(v, "namespace")};
-    const json_value *text = member(v, "arguments"), *args = NULL;
+    const json_value *text = json_find(v, "arguments"), *args = NULL;
     if (!t.name.n) return bad(in, ".name must be the name of a function");
     if (!text || text->kind != JSON_STRING) return bad(in, ".arguments must be a string");
     if (chat_trim(text->s).n && !json_parse(&args, &in->r->mem, text->s, NULL, NULL)) args = text;
@@ -321,17 +313,17 @@ static bool read_function_call(reader *in, const json_value *v)
 
 static bool read_custom_call(reader *in, const json_value *v)
 {
-    const json_value *input = member(v, "input");
+    const json_value *input = json_find(v, "input");
     response_tool     t     = {.name = string(v, "name"), .space = string(v, "namespace")};
     if (!t.name.n) return bad(in, ".name must be the name of a tool");
     if (!input || input->kind != JSON_STRING) return bad(in, ".input must be a string");
     const json_value *args = object(&in->r->mem, "input", *input, NULL, (json_value){0});
-    return args ? show(in, &t) && add_call(in, v, t.shown, args) : no_memory(in->why);
+    return args ? show(in, &t) && add_call(in, v, t.shown, args) : error_no_memory(in->why);
 }
 
 static bool read_shell_call(reader *in, const json_value *v)
 {
-    const json_value *action = member(v, "action");
+    const json_value *action = json_find(v, "action");
     if (!action || action->kind != JSON_OBJECT) return bad(in, ".action must be an object");
     return add_call(in, v, STR("local_shell"), action);
 }
@@ -352,7 +344,7 @@ static bool add_thought(reader *in, str text)
 {
     chat_content *t = &in->thoughts;
     if (!text.n) return true;
-    if (!(t->part = grow(&in->r->mem, t->part, t->n_parts, sizeof *t->part))) return no_memory(in->why);
+    if (!(t->part = grow(&in->r->mem, t->part, t->n_parts, sizeof *t->part))) return error_no_memory(in->why);
     t->part[t->n_parts++] = (chat_part){.kind = CHAT_TEXT, .text = text};
     return true;
 }
@@ -369,10 +361,10 @@ static bool read_reasoning(reader *in, const json_value *v)
 {
     const size_t n = strlen(RESPONSES_SEAL), before = in->thoughts.n_parts;
     str          seal = string(v, "encrypted_content");
-    if (!add_thoughts(in, member(v, "content"))) return false;
+    if (!add_thoughts(in, json_find(v, "content"))) return false;
     if (in->thoughts.n_parts > before) return true;
     if (str_starts(seal, RESPONSES_SEAL) && seal.n > n) return add_thought(in, (str){seal.s + n, seal.n - n});
-    return add_thoughts(in, member(v, "summary"));
+    return add_thoughts(in, json_find(v, "summary"));
 }
 
 static bool refuse_reference(reader *in, const json_value *v)
@@ -401,7 +393,7 @@ static bool read_item(reader *in, const json_value *v)
         {"item_reference", refuse_reference},
     };
     str type = string(v, "type");
-    if (!type.s && member(v, "role")) return read_message(in, v);
+    if (!type.s && json_find(v, "role")) return read_message(in, v);
     if (!type.s) return bad(in, " must be an object with a type, or with a role");
     for (size_t i = 0; i < COUNT(known); i++)
         if (str_is(type, known[i].type)) return known[i].read(in, v);
@@ -417,7 +409,7 @@ static bool read_input(reader *in)
 {
     const json_value *v = in->r->f.input;
     if (!v || (v->kind != JSON_STRING && v->kind != JSON_ARRAY)) return bad_input(in->why);
-    if (v->kind == JSON_STRING) return chat_add(in->chat, CHAT_USER, v->s) || no_memory(in->why);
+    if (v->kind == JSON_STRING) return chat_add(in->chat, CHAT_USER, v->s) || error_no_memory(in->why);
     if (v->n > CHAT_MAX_MESSAGES)
         return error_set(in->why, 400, "input", NULL, "'input' has more than %d items.", CHAT_MAX_MESSAGES);
     for (in->item = 0; in->item < v->n; in->item++)
@@ -446,7 +438,7 @@ static bool join_system(chat *c, server_error *why)
         n += copy_text(NULL, &c->message[run].content) + 2;
     if (run < 2) return true;
     char *all = arena_try(c->mem, n, 1);
-    if (!all) return no_memory(why);
+    if (!all) return error_no_memory(why);
     for (size_t i = 0; i < run; i++) {
         if (i) memcpy(all + at, "\n\n", 2);
         at += i ? 2 : 0;
@@ -462,7 +454,7 @@ static bool join_system(chat *c, server_error *why)
 bool responses_read(server_request *r, server_error *why)
 {
     reader in = {.r = r, .chat = chat_new(&r->mem), .why = why};
-    if (r->f.instructions.n && !chat_add(in.chat, CHAT_SYSTEM, r->f.instructions)) return no_memory(why);
+    if (r->f.instructions.n && !chat_add(in.chat, CHAT_SYSTEM, r->f.instructions)) return error_no_memory(why);
     if (!read_tools(&in) || !read_input(&in) || !join_system(in.chat, why)) return false;
     r->chat = in.chat;
     return true;

@@ -152,8 +152,7 @@ bool server_takes(const server *s, bool slow, server_error *why)
 /* A small body can make a large tree and a large reply, and both may wait for long. */
 bool server_hold(server *s, size_t bytes, size_t most, server_error *why)
 {
-    return atomic_fetch_add(&s->held, bytes) + bytes <= most ||
-           error_take(why, &(err){.code = ERR_UNAVAILABLE}, NULL, false);
+    return atomic_fetch_add(&s->held, bytes) + bytes <= most || error_no_memory(why);
 }
 
 void server_let_go(server *s, size_t bytes) { atomic_fetch_sub(&s->held, bytes); }

@@ -218,6 +218,7 @@ TEST(json_tree_keeps_order_and_kinds)
     CHECK(json_get(v, "f")->kind == JSON_ARRAY && json_get(v, "f")->n == 0);
     CHECK(!json_get(v, "A") && !json_get(v, "") && !json_get(v, "zz")); /* neither case nor prefix */
     CHECK(!json_get(NULL, "a") && !json_get(z, "a") && !json_get(json_get(v, "e"), "a"));
+    CHECK(json_find(v, "a") == json_get(v, "a") && !json_find(v, "Z") && !json_find(v, "A") && !json_find(NULL, "a"));
     arena_deinit(&a);
 }
 
