@@ -103,6 +103,11 @@ await group("tools", async () => {
   same([textOf(told), told.stop_reason], ["It is sunny in Paris at 21 degrees.", "end_turn"], "its answer");
   const inBlocks = await client.messages.create({ ...base, ...answered({ type: "tool_result", tool_use_id: call.id, content: [{ type: "text", text: '{"sky":"sunny",' }, { type: "text", text: '"temp":21}' }] }) });
   same(textOf(inBlocks), textOf(told), "its answer in blocks");
+  const seen = await client.messages.create({ ...base, ...answered({ type: "tool_result", tool_use_id: call.id, content: [{ type: "image", source: { type: "base64", media_type: "image/png", data: "" } }] }) });
+  check(seen.usage.output_tokens > 0, "its answer as an image");
+  const after = answered({ type: "tool_result", tool_use_id: call.id, content: '{"sky":"sunny","temp":21}' });
+  after.messages.splice(2, 0, { role: "assistant", content: "I look." });
+  check((await client.messages.create({ ...base, ...after })).usage.output_tokens > 0, "its answer behind a text");
   const failed = await streamEqualsWhole("an answer that is an error", answered({ type: "tool_result", tool_use_id: call.id, is_error: true, content: "no such city" }));
   check(failed.usage.input_tokens + failed.usage.cache_read_input_tokens > 0, "an answer that is an error");
   const pair = { ...ask, messages: user("What is the weather in Paris and in Oslo?") };
