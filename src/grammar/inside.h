@@ -217,6 +217,7 @@ typedef struct {
     int32_t depth;  /* bottom: 0 */
     int32_t
         distance; /* symbols of the shortest way to the grammar's end when the call on top ends; at most GRAMMAR_FAR */
+    int32_t next; /* with the same hash, 0: none */
 } stack_node;
 typedef struct {
     int32_t place, stack; /* a PLACE_BYTES */
@@ -243,12 +244,13 @@ struct grammar_machine {
     int32_t *state_table; /* hash -> state + 1 */
 
     config *config, *config_spare;
-    int32_t n_configs;
+    int32_t n_configs, max_configs;
 
     stack_node *stack; /* free ones: depth < 0, parent is the next free */
     uint8_t    *stack_mark;
-    int32_t     n_stack, free_stack;
-    int32_t    *stack_table;
+    int32_t     n_stack, max_stack, free_stack;
+    int32_t     n_nodes;     /* that a sweep left */
+    int32_t    *stack_table; /* hash -> the first node, 0: none */
 
     config   *work; /* of a closure, as it was reached; its stacks are not swept */
     int32_t   n_work;

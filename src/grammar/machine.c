@@ -9,7 +9,9 @@
  *
  * (1) All pools are taken at birth. When one is full, what no held or cached state needs is swept; nothing moves but the
  *     configs, which are copied side by side. Numbers of states and stacks stay good.
- * (2) A closure looks at no more than MAX_WORK configs. A byte that needs more is refused, whatever was cached before. */
+ * (2) A closure looks at no more than MAX_WORK configs. A byte that needs more is refused, whatever was cached before.
+ * (3) So is a state of more than MAX_FOUND configs or MAX_NODES stack nodes. The pools have room for so many of each for every
+ *     row and every lane of a step, and for a walk: whoever else is there and whatever is guessed, a text is followed or not. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "grammar/inside.h"
@@ -19,16 +21,16 @@
 #include <stdlib.h>
 
 enum {
-    MAX_LIVE    = 8192,    /* states */
-    MAX_CONFIGS = 1 << 17, /* of all states */
-    MAX_STACK   = 1 << 17, /* nodes */
-    MAX_FOUND   = 2048,    /* configs of a state */
-    MAX_WORK    = 8192,    /* of a closure */
+    MAX_LIVE    = 8192, /* states */
+    MAX_HELD    = 384,  /* states that are held for sure: 256 rows of a step, 64 lanes, and some on the way */
+    MAX_FOUND   = 2048, /* configs of a state */
+    MAX_NODES   = 2048, /* of its stacks together */
+    MAX_WORK    = 8192, /* of a closure */
     STATE_TABLE = MAX_LIVE * 4,
-    STACK_TABLE = MAX_STACK * 2,
+    STACK_TABLE = 1 << 17,
     SEEN_TABLE  = MAX_WORK * 4,
 };
-#define STEP_BUDGET ((int64_t)20 * 1000 * 1000) /* closure steps of one call */
+#define STEP_BUDGET ((int64_t)4 * 1000 * 1000) /* closure steps of one call */
 
 /* --- stacks ------------------------------------------------------------------------------------ */
 static uint64_t stack_hash(int32_t then, int32_t count, int32_t parent)
@@ -47,12 +49,18 @@ static void table_put(int32_t *table, uint32_t size, uint64_t hash, int32_t i)
 
 static int32_t find_stack(const grammar_machine *m, uint64_t hash, int32_t then, int32_t count, int32_t parent)
 {
-    for (uint32_t at = (uint32_t)hash & (STACK_TABLE - 1); m->stack_table[at]; at = (at + 1) & (STACK_TABLE - 1)) {
-        int32_t           i = m->stack_table[at] - 1;
+    for (int32_t i = m->stack_table[hash & (STACK_TABLE - 1)]; i; i = m->stack[i].next) {
         const stack_node *s = &m->stack[i];
         if (s->then == then && s->count == count && s->parent == parent) return i;
     }
     return -1;
+}
+
+static void put_stack(grammar_machine *m, uint64_t hash, int32_t i)
+{
+    int32_t *head    = &m->stack_table[hash & (STACK_TABLE - 1)];
+    m->stack[i].next = *head;
+    *head            = i;
 }
 
 /* Counts that are out of sight only stand in cut stacks, whose distances nobody asks for. */
@@ -74,19 +82,19 @@ int32_t machine_push(grammar_machine *m, int32_t then, int32_t count, int32_t pa
     uint64_t hash = stack_hash(then, count, parent);
     int32_t  i    = find_stack(m, hash, then, count, parent);
     if (i >= 0) return i;
-    if (m->free_stack < 0 && m->n_stack == MAX_STACK) sweep(m);
+    if (m->free_stack < 0 && m->n_stack == m->max_stack) sweep(m);
     i = m->free_stack;
     if (i >= 0)
         m->free_stack = m->stack[i].parent;
-    else if (m->n_stack < MAX_STACK)
+    else if (m->n_stack < m->max_stack)
         i = m->n_stack++;
     if (i < 0) {
         m->starved = true;
         return -1;
     }
     m->stack[i] =
-        (stack_node){then, count, parent, m->stack[parent].depth + 1, distance_behind(m, then, count, parent)};
-    table_put(m->stack_table, STACK_TABLE, hash, i);
+        (stack_node){then, count, parent, m->stack[parent].depth + 1, distance_behind(m, then, count, parent), 0};
+    put_stack(m, hash, i);
     return i;
 }
 
@@ -173,20 +181,47 @@ static void look_at(grammar_machine *m, config c)
     }
 }
 
-static int by_stack(const void *pa, const void *pb)
+static bool comes_before(config a, config b) { return a.stack != b.stack ? a.stack < b.stack : a.place < b.place; }
+
+/* By stack and place: Shell's sort, which takes no memory. */
+static void sort_configs(config *c, int32_t n)
 {
-    const config *a = pa, *b = pb;
-    if (a->stack != b->stack) return a->stack < b->stack ? -1 : 1;
-    return a->place < b->place ? -1 : a->place > b->place;
+    static const int32_t gaps[] = {701, 301, 132, 57, 23, 10, 4, 1};
+    for (size_t g = 0; g < sizeof gaps / sizeof *gaps; g++)
+        for (int32_t i = gaps[g]; i < n; i++) {
+            config  x = c[i];
+            int32_t k = i;
+            for (; k >= gaps[g] && comes_before(x, c[k - gaps[g]]); k -= gaps[g]) c[k] = c[k - gaps[g]];
+            c[k] = x;
+        }
+}
+
+/* Whether the stacks of what was found have more than MAX_NODES nodes. The marks are a sweep's, and left as they were: none. */
+static bool too_many_nodes(grammar_machine *m)
+{
+    int32_t deepest = 0, n = 0, i, k;
+    for (i = 0; i < m->n_found; i++) deepest = most(deepest, m->stack[m->found[i].stack].depth);
+    if ((int64_t)deepest * m->n_found <= MAX_NODES) return false;
+    for (i = 0; i < m->n_found && n <= MAX_NODES; i++)
+        for (k = m->found[i].stack; k > STACK_BOTTOM && !m->stack_mark[k] && n <= MAX_NODES;
+             k = m->stack[k].parent, n++)
+            m->stack_mark[k] = 1;
+    m->budget -= n;
+    for (i = 0; i < m->n_found; i++)
+        for (k = m->found[i].stack; k > STACK_BOTTOM && m->stack_mark[k]; k = m->stack[k].parent) m->stack_mark[k] = 0;
+    return n > MAX_NODES;
 }
 
 static int32_t end_closure(grammar_machine *m)
 {
+    enum { SORT_STEPS = 4 };
     for (int32_t i = 0; i < m->n_work && !m->overflow && !m->starved; i++) look_at(m, m->work[i]);
     m->budget -= m->n_work;
     m->stats.steps += m->n_work;
     if (m->overflow || m->starved || (!m->n_found && !m->found_end)) return GRAMMAR_NO;
-    if (m->n_found > 1) qsort(m->found, (size_t)m->n_found, sizeof *m->found, by_stack);
+    if (too_many_nodes(m)) return GRAMMAR_NO; /* (3) */
+    sort_configs(m->found, m->n_found);
+    m->budget -= (int64_t)SORT_STEPS * m->n_found;
     return machine_intern(m, m->found, m->n_found, m->found_end, m->need);
 }
 
@@ -218,8 +253,8 @@ int32_t machine_intern(grammar_machine *m, config *c, int32_t n, bool can_end, i
         m->state[i].need = most(m->state[i].need, need);
         return i;
     }
-    if ((m->free_state < 0 && m->n_states == MAX_LIVE) || m->n_configs + n > MAX_CONFIGS) sweep(m);
-    if ((m->free_state < 0 && m->n_states == MAX_LIVE) || m->n_configs + n > MAX_CONFIGS) {
+    if ((m->free_state < 0 && m->n_states == MAX_LIVE) || m->n_configs + n > m->max_configs) sweep(m);
+    if ((m->free_state < 0 && m->n_states == MAX_LIVE) || m->n_configs + n > m->max_configs) {
         m->starved = true;
         return GRAMMAR_NO;
     }
@@ -239,6 +274,7 @@ int32_t machine_intern(grammar_machine *m, config *c, int32_t n, bool can_end, i
     if (n) memcpy(m->config + m->n_configs, c, (size_t)n * sizeof *c);
     m->n_configs += n;
     m->n_live++;
+    m->budget -= m->g->n_classes; /* its share of a sweep, too */
     int32_t *next = m->next + (size_t)i * (size_t)m->g->n_classes;
     for (int32_t k = 0; k < m->g->n_classes; k++) next[k] = NEXT_UNKNOWN;
     table_put(m->state_table, STATE_TABLE, hash, i);
@@ -308,7 +344,6 @@ static void mark_stack(grammar_machine *m, int32_t i)
 
 static void mark_all(grammar_machine *m)
 {
-    memset(m->stack_mark, 0, (size_t)m->n_stack);
     for (int32_t i = 0; i < m->n_states; i++) {
         state *s  = &m->state[i];
         s->marked = s->live && (s->refs || s->mask >= 0 || s->local >= 0);
@@ -354,11 +389,14 @@ static void sweep_states(grammar_machine *m)
 static void sweep_stacks(grammar_machine *m)
 {
     m->free_stack = -1;
+    m->n_nodes    = 0;
     memset(m->stack_table, 0, STACK_TABLE * sizeof *m->stack_table);
     for (int32_t i = m->n_stack - 1; i > STACK_BOTTOM; i--) {
         stack_node *s = &m->stack[i];
         if (m->stack_mark[i]) {
-            table_put(m->stack_table, STACK_TABLE, stack_hash(s->then, s->count, s->parent), i);
+            m->stack_mark[i] = 0;
+            m->n_nodes++;
+            put_stack(m, stack_hash(s->then, s->count, s->parent), i);
         } else {
             *s            = (stack_node){.depth = -1, .parent = m->free_stack};
             m->free_stack = i;
@@ -368,9 +406,7 @@ static void sweep_stacks(grammar_machine *m)
 
 static bool crowded(const grammar_machine *m)
 {
-    int32_t marked = 0;
-    for (int32_t i = 0; i < m->n_stack; i++) marked += m->stack_mark[i];
-    return m->n_live > MAX_LIVE / 4 * 3 || m->n_configs > MAX_CONFIGS / 4 * 3 || marked > MAX_STACK / 4 * 3;
+    return m->n_live > MAX_LIVE / 4 * 3 || m->n_configs > m->max_configs / 4 * 3 || m->n_nodes > m->max_stack / 4 * 3;
 }
 
 static void sweep(grammar_machine *m)
@@ -414,14 +450,17 @@ static void *take(grammar_machine *m, size_t n, size_t each, bool *ok)
 
 static bool take_pools(grammar_machine *m, err *e)
 {
-    bool ok         = true;
+    bool    ok      = true;
+    int32_t held    = MAX_HELD + m->v->max_depth + 2; /* (3) */
+    m->max_configs  = held * MAX_FOUND;
+    m->max_stack    = held * MAX_NODES + 2 * MAX_WORK;
     m->state        = take(m, MAX_LIVE, sizeof *m->state, &ok);
     m->next         = take(m, MAX_LIVE, (size_t)m->g->n_classes * sizeof *m->next, &ok);
     m->state_table  = take(m, STATE_TABLE, sizeof *m->state_table, &ok);
-    m->config       = take(m, MAX_CONFIGS, sizeof *m->config, &ok);
-    m->config_spare = take(m, MAX_CONFIGS, sizeof *m->config, &ok);
-    m->stack        = take(m, MAX_STACK, sizeof *m->stack, &ok);
-    m->stack_mark   = take(m, MAX_STACK, 1, &ok);
+    m->config       = take(m, (size_t)m->max_configs, sizeof *m->config, &ok);
+    m->config_spare = take(m, (size_t)m->max_configs, sizeof *m->config, &ok);
+    m->stack        = take(m, (size_t)m->max_stack, sizeof *m->stack, &ok);
+    m->stack_mark   = take(m, (size_t)m->max_stack, 1, &ok);
     m->stack_table  = take(m, STACK_TABLE, sizeof *m->stack_table, &ok);
     m->work         = take(m, MAX_WORK, sizeof *m->work, &ok);
     m->found        = take(m, MAX_FOUND, sizeof *m->found, &ok);
@@ -506,6 +545,7 @@ void grammar_drop(grammar_machine *m, grammar_state s)
 grammar_state grammar_take_bytes(grammar_machine *m, grammar_state s, str bytes)
 {
     machine_begin(m);
+    m->budget = INT64_MAX; /* so many closures, as in grammar_shortest */
     for (size_t i = 0; i < bytes.n && s >= 0; i++) s = machine_next(m, s, m->g->class_of[(uint8_t)bytes.s[i]]);
     return give(m, s);
 }

@@ -20,11 +20,12 @@
 #include <stdlib.h>
 
 enum {
-    MAX_MASKS    = 96, /* of states, as asked for */
-    MAX_LOCALS   = 160,
-    MAX_LOOPS    = 4,  /* counted loops kept on top of a cut stack */
-    MAX_RUNS     = 16, /* stacks of a state; with more it is walked as a whole */
-    MANY_SYMBOLS = 64, /* a state that takes so many is worth a walk beforehand */
+    MAX_MASKS     = 96, /* of states, as asked for */
+    MAX_LOCALS    = 160,
+    MAX_LOOPS     = 4,  /* counted loops kept on top of a cut stack */
+    MAX_RUNS      = 16, /* stacks of a state; with more it is walked as a whole */
+    VISITS_A_STEP = 4,  /* nodes of the trie that take the time of a closure's step */
+    MANY_SYMBOLS  = 64, /* a state that takes so many is worth a walk beforehand */
 };
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */
@@ -305,7 +306,7 @@ static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, e
         i++;
     }
     m->n_path = 0;
-    m->budget -= visited;
+    m->budget -= visited / VISITS_A_STEP;
 }
 
 /* --- locals ------------------------------------------------------------------------------------ */
@@ -428,13 +429,23 @@ static bool allow_run(grammar_machine *m, int32_t s, int32_t first, int32_t n, u
     return true;
 }
 
+/* The config behind those with the same stack as the i-th. */
+static int32_t run_end(const grammar_machine *m, int32_t s, int32_t i)
+{
+    const config *c = m->config + m->state[s].first;
+    int32_t       k = i + 1;
+    while (k < m->state[s].n && c[k].stack == c[i].stack) k++;
+    return k;
+}
+
 static bool allow_runs(grammar_machine *m, int32_t s, uint64_t *bits)
 {
     int32_t n_runs = 0;
+    for (int32_t i = 0; i < m->state[s].n; i = run_end(m, s, i))
+        if (++n_runs > MAX_RUNS) return false;
     for (int32_t i = 0, k; i < m->state[s].n; i = k) {
-        int32_t stack = m->config[m->state[s].first + i].stack;
-        for (k = i; k < m->state[s].n && m->config[m->state[s].first + k].stack == stack;) k++;
-        if (++n_runs > MAX_RUNS || !allow_run(m, s, i, k - i, bits)) return false;
+        k = run_end(m, s, i);
+        if (!allow_run(m, s, i, k - i, bits)) return false;
     }
     return true;
 }

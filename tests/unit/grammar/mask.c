@@ -189,6 +189,54 @@ TEST(grammar_full_machines_say_so)
     rig_free(m);
 }
 
+/* Letters until one is refused, and the states behind the last `held` of them. */
+static int follow_far(grammar_machine *m, grammar_state *held, int n_held)
+{
+    grammar_state s = grammar_start(m), to;
+    int           n = 0;
+    for (int i = 0; i < n_held; i++) held[i] = GRAMMAR_NO;
+    for (; n < 9000 && (to = grammar_take_bytes(m, s, STR("a"))) >= 0; n++) {
+        grammar_drop(m, held[n % n_held]);
+        held[n % n_held] = s;
+        s                = to;
+    }
+    grammar_drop(m, s);
+    return to == GRAMMAR_NO ? n : -1;
+}
+
+/* Promise 2: as many rows and lanes as a step can have, each where the grammar is most ambiguous, leave room for one another. What
+ * is refused is refused to a text that is alone, too. */
+TEST(grammar_rows_do_not_starve_one_another)
+{
+    enum { ROWS = 256 + 64 };
+    static const char *const text[] = {
+        "root ::= ((\"a\" | \"aa\") \"b\"?){0,9000} \"c\"",
+        "root ::= ([a-z] ((\"a\" | \"aa\"){0,9000} \"c\")?){0,9000} \"d\"",
+        "root ::= x \"d\"\nx ::= \"a\" x \"b\" | \"a\" x \"c\" | \"a\"",
+    };
+    static grammar_state held[ROWS], one[1];
+    rig_vocab           *v = rig_bytes();
+    for (size_t i = 0; i < COUNT(text); i++) {
+        grammar_machine *m = rig_gbnf(t, v, text[i]), *alone = rig_gbnf(t, v, text[i]);
+        fault_no_alloc_begin("grammar"); /* also where there is much to sort */
+        int n = follow_far(alone, one, 1);
+        fault_no_alloc_end();
+        CHECK_MSG(n > 0, "%s: a text that is alone finds the machine full", text[i]);
+        CHECK_INT(follow_far(m, held, ROWS), n);
+        for (int k = 0; k < ROWS; k++) {
+            if (held[k] < 0) continue;
+            grammar_state to = grammar_take_bytes(m, held[k], STR("a"));
+            CHECK_MSG(to != GRAMMAR_FULL, "%s: full at %d", text[i], k);
+            grammar_drop(m, to);
+            if (k % 100 == 0) CHECK_MSG(grammar_mask(m, held[k], NULL), "%s: no mask at %d", text[i], k);
+        }
+        for (int k = 0; k < ROWS; k++) grammar_drop(m, held[k]);
+        grammar_drop(alone, one[0]);
+        rig_free(m);
+        rig_free(alone);
+    }
+}
+
 TEST(grammar_a_hostile_grammar_is_an_error)
 {
     static const char *const hostile[] = {
