@@ -44,7 +44,8 @@ TEST(sched_a_short_prompt_speculates_after_a_long_one)
         nano_request(e, &r, N);
         r.spec.method = drafting[m];
         nano_ask(t, e, &r, &before);
-        CHECK(heavy_rounds(&before.result.usage) > 0);
+        bool chooses = drafting[m] == TANDEM_SPEC_AUTO; /* by costs that a busy machine changes */
+        CHECK(chooses || heavy_rounds(&before.result.usage) > 0);
         long_prompt(&r, ids, COUNT(ids));
         nano_ask(t, e, &r, &a);
         CHECK_INT(heavy_rounds(&a.result.usage), 0);
@@ -53,8 +54,8 @@ TEST(sched_a_short_prompt_speculates_after_a_long_one)
         r.spec.method = drafting[m];
         nano_ask(t, e, &r, &after);
         nano_same(t, &after, &before);
-        CHECK(heavy_rounds(&after.result.usage) > 0);
-        if (drafting[m] != TANDEM_SPEC_AUTO) CHECK_INT(after.result.usage.rounds, before.result.usage.rounds);
+        CHECK(chooses || heavy_rounds(&after.result.usage) > 0);
+        if (!chooses) CHECK_INT(after.result.usage.rounds, before.result.usage.rounds);
     }
     tandem_close(e);
 }
@@ -83,9 +84,11 @@ static double seconds_alone(test_case *t, tandem *e, tandem_method m, tandem_usa
     nano_answer    a;
     nano_request(e, &r, N);
     r.spec.method = m;
+    *u            = (tandem_usage){0};
     for (int i = 0; i < 3; i++) {
         nano_ask(t, e, &r, &a);
-        if (i == 0) *u = a.result.usage;
+        u->rounds += a.result.usage.rounds;
+        for (int k = 0; k < TANDEM_SPEC_METHODS; k++) u->rounds_by_method[k] += a.result.usage.rounds_by_method[k];
         if (a.result.usage.decode_s < best) best = a.result.usage.decode_s;
     }
     return best;
@@ -103,11 +106,12 @@ TEST(sched_a_single_request_speculates_after_a_crowd)
     for (size_t m = 0; m < COUNT(drafting); m += NANO_SLOW ? 3 : 1) {
         double fast = seconds_alone(t, e, drafting[m], &before);
         crowd(t, e, drafting[m], &heavy);
-        double again = seconds_alone(t, e, drafting[m], &after);
-        CHECK(heavy_rounds(&before) > 0 && heavy_rounds(&after) > 0);
+        double again   = seconds_alone(t, e, drafting[m], &after);
+        bool   chooses = drafting[m] == TANDEM_SPEC_AUTO;
+        CHECK(heavy_rounds(&after) > 0 || (chooses && heavy_rounds(&before) == 0));
         CHECK_MSG(again < 3 * fast, "%s: %.4f s before the crowd, %.4f s after", tandem_method_name((int)drafting[m]),
                   fast, again);
-        if (drafting[m] != TANDEM_SPEC_AUTO) CHECK_INT(after.rounds, before.rounds);
+        if (!chooses) CHECK_INT(after.rounds, before.rounds);
     }
     set(t, e, "dflash_max_concurrent", "0");
     crowd(t, e, TANDEM_SPEC_DFLASH, &heavy);
