@@ -11,7 +11,7 @@
 
 enum {
     FORMS_IDLE = 16, /* that nobody holds */
-    FORMS_MAX  = 96, /* in all: a form may take 20 MB */
+    FORMS_MAX  = 96, /* in all: a form reserves 50 MB, and touches a few */
 };
 
 typedef struct answer_forms answer_forms;
