@@ -256,7 +256,7 @@ asan-programs:
 # What has threads: the engine, the HTTP server (and the tests' servers), the pool itself, the routing log, and the ops, the model and the loop on top of the pool.
 tsan:
 	$(MAKE) BUILD=build/tsan OPT='-O2 -g1' SAN='-fsanitize=thread' build/tsan/unit build/tsan/engine_soak build/tsan/http_hostile
-	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit http_server http_client load_ work_ server_streams server_cancels server_cuts server_is_busy server_reads server_tells server_admin server_park server_bench errands server_usage server_shows server_files sched_ pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit http_server http_client load_ work_ server_streams server_cancels server_cuts server_is_busy server_reads server_tells server_admin server_parks_its server_bench errands server_usage server_shows server_files sched_ pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/engine_soak 1 12
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/http_hostile abort streaming cpu disconnects garbage
 
