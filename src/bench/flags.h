@@ -36,7 +36,8 @@ typedef struct {
     {.name = "repeats", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = (most), .given = (was_given),      \
      .help = (text)}
 #define OPT_RESULT(json, no_hash)                                                                                      \
-    {.name = "json", .kind = OPT_STR, .dest = &(json), .arg = "FILE", .help = "write the results there too"},          \
+    {.name = "json", .kind = OPT_STR, .dest = &(json), .arg = "FILE",                                    \
+     .variable = "JSON_FILE", .help = "write the results there too"},                                                  \
     OPT_NO_HASH(no_hash)
 /* clang-format on */
 

@@ -32,11 +32,14 @@ static const option opts[] = {
     OPT_NO_HASH(flags.with.no_hash),
     OPT_LOGGING,
 };
-static const opt_spec usage = {"bench", "bench raw [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
-                               "Times the bare loop and the engine at one lane, in interleaved pairs: the ratios of "
-                               "their rates and of their times\n"
-                               "to the first token with a 90% interval. Also checks that both write the same text.",
-                               opts, COUNT(opts)};
+static const opt_spec usage = {
+    "bench", "bench raw [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
+    "Times the bare loop and the engine at one lane, in interleaved pairs. For each method: "
+    "tokens per second of both, and ratios\n"
+    "with 90% intervals of whole answers, of decoding after the first token, and of the bare "
+    "loop to itself.\n"
+    "Checks that all write the same text.",
+    opts, COUNT(opts)};
 
 typedef struct {
     double  wall_s, decode_s; /* decode: behind the first token, as the loop itself sees it */

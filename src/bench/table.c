@@ -51,8 +51,9 @@ static const opt_spec usage = {
     "Measures prompts and answers by context size and by method, in interleaved pairs: time to the first token and "
     "per\n"
     "token, rates, the whole answer, memory, acceptance; medians with 90% intervals. -n is 128 here. Other parts:\n"
-    "bench rows (steps by number of rows), bench spec (methods on short prompts), bench plot (results as SVG), bench "
-    "shape (a made-up model as a file).",
+    "bench rows (steps by number of rows), bench spec (methods on short prompts), bench raw (the engine against "
+    "the bare loop), bench lanes\n"
+    "(rates by number of users), bench plot (results as SVG), bench shape (a made-up model as a file).",
     opts, COUNT(opts)};
 
 typedef enum { TTFT, PP, TPOT, GEN, WALL, E2E, THROUGHPUT, GEN_RATIO, WALL_RATIO, METRICS } metric;

@@ -13,7 +13,7 @@ static struct {
 } flags;
 
 static const option opts[] = {
-    {.name = "output", .letter = 'o', .kind = OPT_STR, .dest = &flags.out, .arg = "OUT.gguf", .help = "file to write"},
+    {.name = "output", .letter = 'o', .kind = OPT_STR, .dest = &flags.out, .arg = "FILE", .help = "GGUF file to write"},
     {.name = "type",
      .kind = OPT_STR,
      .dest = &flags.type,

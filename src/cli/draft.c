@@ -17,7 +17,7 @@ static const option opts[] = {
     {.name = "draft",
      .kind = OPT_STR,
      .dest = &flags.drafter,
-     .arg  = "D",
+     .arg  = "DRAFTER",
      .help = "drafter: GGUF file, directory, or nano (its DFlash drafter)"},
     OPT_IDS(flags.ids),
     OPT_OUTPUT(flags.out),

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 int               opt_log_level    = LOG_WARN;
 bool              opt_log_json     = false;
@@ -25,7 +26,8 @@ int opt_usage(const opt_spec *spec, const char *fmt, ...)
 
 static void env_name(const option *o, char out[64])
 {
-    int n = snprintf(out, 64, "TANDEM_%s", o->name);
+    int n = snprintf(out, 64, "TANDEM_%s", o->variable ? o->variable : o->name);
+    if (o->variable) return;
     for (int i = 7; i < n; i++) out[i] = o->name[i - 7] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
 }
 
@@ -159,6 +161,52 @@ static bool read_environment(const opt_spec *spec)
     return true;
 }
 
+/* --- variables that a command does not use -------------------------------------------------------*/
+/* Returns the number of characters to insert, remove or replace to get from a to b. Looks at 63 characters at most. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[64], n = strnlen(b, 63);
+    for (size_t k = 0; k <= n; k++) row[k] = k;
+    for (size_t i = 0; i < 63 && a[i]; i++) {
+        size_t diagonal = row[0];
+        row[0]          = i + 1;
+        for (size_t k = 0; k < n; k++) {
+            size_t replaced = diagonal + (a[i] != b[k]), other = (row[k] < row[k + 1] ? row[k] : row[k + 1]) + 1;
+            diagonal   = row[k + 1];
+            row[k + 1] = replaced < other ? replaced : other;
+        }
+    }
+    return row[n];
+}
+
+/* Writes the name of the command's variable that is most like `name`. Returns whether they are the same. */
+static bool nearest_variable(const opt_spec *spec, const char *name, char out[64])
+{
+    size_t best = SIZE_MAX;
+    for (size_t i = 0; i < spec->n; i++) {
+        char known[64];
+        env_name(&spec->opts[i], known);
+        size_t distance = edit_distance(name, known);
+        if (distance >= best) continue;
+        best = distance;
+        memcpy(out, known, sizeof known);
+    }
+    return best == 0;
+}
+
+static void report_unused_variables(const opt_spec *spec)
+{
+    for (char **at = environ; *at; at++) {
+        char        name[64], nearest[64] = "";
+        const char *equals = strchr(*at, '=');
+        if (strncmp(*at, "TANDEM_", 7) != 0 || !equals || !equals[1]) continue;
+        snprintf(name, sizeof name, "%.*s", (int)(equals - *at), *at);
+        if (!nearest_variable(spec, name, nearest))
+            log_event(LOG_WARN, "environment", "tandem %s does not use %s; the nearest variable that it uses is %s",
+                      spec->command, name, nearest);
+    }
+}
+
 /* --- the command line ---------------------------------------------------------------------------*/
 static const option *find_long(const opt_spec *spec, str name)
 {
@@ -219,5 +267,6 @@ bool opt_parse(const opt_spec *spec, int argc, char **args, int *n_args, int *co
             return false;
     }
     log_setup((log_level)opt_log_level, opt_log_json);
+    report_unused_variables(spec);
     return true;
 }

@@ -1,6 +1,7 @@
 /* cli/options.h - one table per command drives parsing, --help and the environment.
  *
- * Flag --top-k has the environment variable TANDEM_TOP_K, read first and checked alike; the command line wins.
+ * Flag --top-k has the environment variable TANDEM_TOP_K, read first and checked alike; the command line wins. A variable
+ * has the same meaning in all commands. A TANDEM_ variable that the command does not use is reported by a warning.
  * Both `--flag value` and `--flag=value` work; `--` ends the flags. */
 #ifndef TANDEM_CLI_OPTIONS_H
 #define TANDEM_CLI_OPTIONS_H
@@ -35,8 +36,9 @@ typedef struct {
     const char        *arg;  /* the value's name in --help */
     const char        *help; /* one line */
     double             min, max;
-    const char *const *choices; /* NULL at the end */
-    bool              *given;   /* set when the user gave it; may be NULL */
+    const char *const *choices;  /* NULL at the end */
+    bool              *given;    /* set when the user gave it; may be NULL */
+    const char        *variable; /* of the environment, where the flag's own name means something else elsewhere */
 } option;
 
 typedef struct {

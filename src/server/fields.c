@@ -71,6 +71,7 @@ const field_info field_table[] = {
     {"conversation",          FIELD_ANY,    FIELD_RESPONSES, 0, 0, 0, AT(conversation), "only null"},
     {"prompt",                FIELD_ANY,    FIELD_RESPONSES, 0, 0, 0, AT(stored_prompt), "only null"},
     {"speculative",           FIELD_ANY,    FIELD_ANSWERS, 0, 0, 0, AT(speculative), "off, auto or a method; or an object"},
+    {"speculative.enabled",   FIELD_BOOL,   FIELD_ANSWERS, 0, 1, 1, AT(spec_enabled), "false: as off, whatever the method"},
     {"speculative.method",    FIELD_STRING, FIELD_ANSWERS, 0, 32, 0, AT(spec_method), "the same"},
     {"speculative.draft_max", FIELD_INT,    FIELD_ANSWERS, 1, TANDEM_MAX_DRAFT, 0, AT(draft_max), "guesses in a row"},
     {"speculative.tree_budget", FIELD_INT,  FIELD_ANSWERS, 1, TANDEM_MAX_DRAFT, 0, AT(tree_budget), "guesses in a tree"},

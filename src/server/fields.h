@@ -38,7 +38,7 @@ typedef struct {
     str choice_type, choice_name, thinking_type; /* of Anthropic's tool_choice and thinking */
     int stream, include_usage, want_logprobs, parallel_tool_calls, enable_thinking, kwargs_thinking, kwargs_preserve,
         kwargs_prompt, ignore_eos, echo;
-    int     chain_seed, one_tool_call;
+    int     spec_enabled, chain_seed, one_tool_call;
     int64_t n, best_of, max_tokens, max_completion_tokens, top_k, seed, top_logprobs, text_logprobs;
     int64_t draft_max, tree_budget;
     double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty, tree_temp, draft_noise;

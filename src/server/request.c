@@ -150,6 +150,7 @@ static bool read_speculative(server_request *r, server_error *why)
     if ((v->kind == JSON_STRING || name.s) && !find_method(name, &s->method))
         return error_set(why, 400, v->kind == JSON_STRING ? "speculative" : "speculative.method", NULL,
                          "'speculative' must be off, auto, dflash, tree, mtp or ngram, not '%.*s'.", STR_ARG(name));
+    if (!r->f.spec_enabled) s->method = TANDEM_SPEC_OFF;
     s->draft_max     = (int)r->f.draft_max;
     s->tree_budget   = (int)r->f.tree_budget;
     s->tree_temp     = (float)r->f.tree_temp;

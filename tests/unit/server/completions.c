@@ -300,8 +300,14 @@ TEST(server_takes_any_length)
 /* Guesses change the speed, never the text; off means none. */
 TEST(server_speculates_as_it_is_told)
 {
-    static const char *const how[]    = {"\"off\"", "\"ngram\"", "\"dflash\"", "{\"method\":\"mtp\",\"draft_max\":2}"};
-    static const char *const routes[] = {"off", "ngram", "dflash", "mtp"};
+    static const char *const how[]    = {"\"off\"",
+                                         "\"ngram\"",
+                                         "\"dflash\"",
+                                         "{\"method\":\"mtp\",\"draft_max\":2}",
+                                         "{\"enabled\":false}",
+                                         "{\"enabled\":false,\"method\":\"dflash\"}",
+                                         "{\"enabled\":true,\"method\":\"dflash\"}"};
+    static const char *const routes[] = {"off", "ngram", "dflash", "mtp", "off", "off", "dflash"};
     server_rig               r;
     str                      text = {0};
     char                     kept[512];
@@ -317,11 +323,12 @@ TEST(server_speculates_as_it_is_told)
         if (!text.n) snprintf(kept, sizeof kept, "%.*s", (int)s.n, s.s);
         text = str_of(kept);
         CHECK_STR(s, text);
-        CHECK((rig_int(v, "timings.draft_n") == 0) == (i == 0));
+        bool off = !strcmp(routes[i], "off");
+        CHECK((rig_int(v, "timings.draft_n") == 0) == off);
         CHECK(rig_int(v, "timings.draft_n_accepted") <= rig_int(v, "timings.draft_n"));
         CHECK_STR(rig_str(v, "timings.route"), str_of(routes[i]));
         CHECK_INT(rig_int(v, "timings.predicted_n"), rig_int(v, "usage.completion_tokens"));
-        CHECK(rig_at(v, "timings.accepted_per_position.0") ? i > 0 : i == 0);
+        CHECK(!rig_at(v, "timings.accepted_per_position.0") == off);
         rig_reply_deinit(&a);
     }
     rig_stop(&r);
