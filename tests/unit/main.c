@@ -1,14 +1,43 @@
+/* The unit test program: build/unit [-v] [-j N] [--full] [part of a name ...]
+ *
+ * Runs the tests whose names contain one of the parts, or all of them. --full runs every test at its full length;
+ * without it TEST_SLOW tests run only when their full name is given. -j N shares the tests between N processes; a test that crashes one of them is reported and the
+ * others still run. -v prints the wall-clock and CPU seconds of each test. */
 #include "test.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_WORKERS = 64 };
+
+typedef struct {
+    bool        verbose, full;
+    int         n_workers;
+    const char *parts[256]; /* of names; none: all tests */
+    int         n_parts;
+} options;
+
+typedef enum { NOT_RUN, PASSED, FAILED, SKIPPED } outcome;
+
+/* Shared between the worker processes. */
+typedef struct {
+    atomic_int next;                 /* the first test that no worker has taken */
+    int        current[MAX_WORKERS]; /* the test that a worker runs, -1: none */
+    outcome    outcomes[];
+} board;
 
 static test_case *first;
-static bool       verbose;
+static bool       full;
 
 void test_register(test_case *t)
 {
@@ -20,15 +49,17 @@ bool test_check(test_case *t, bool ok, const char *file, int line, const char *f
 {
     if (ok) return true;
     if (t->n_failed++ < 10) {
+        char    text[1024];
         va_list ap;
-        fprintf(stderr, "%s:%d: %s: ", file, line, t->name);
         va_start(ap, fmt);
-        vfprintf(stderr, fmt, ap);
+        vsnprintf(text, sizeof text, fmt, ap);
         va_end(ap);
-        fputc('\n', stderr);
+        fprintf(stderr, "%s:%d: %s: %s\n", file, line, t->name, text); /* one write: workers share stderr */
     }
     return false;
 }
+
+bool test_full(void) { return full; }
 
 void test_skip(test_case *t, const char *fmt, ...)
 {
@@ -43,36 +74,135 @@ void test_skip(test_case *t, const char *fmt, ...)
     t->skipped = true;
 }
 
-static bool selected(const char *name, int argc, char **argv)
+static bool is_selected(const test_case *c, const options *o)
 {
-    bool any = false;
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-') continue;
-        any = true;
-        if (strstr(name, argv[i])) return true;
+    for (int i = 0; i < o->n_parts; i++) {
+        if (!strcmp(c->name, o->parts[i])) return true;
+        if (strstr(c->name, o->parts[i]) && (o->full || !c->slow)) return true;
     }
-    return !any;
+    return !o->n_parts && (o->full || !c->slow);
+}
+
+/* Returns a new array of the selected tests. */
+static test_case **select_tests(const options *o, int *n)
+{
+    int total = 0;
+    for (test_case *c = first; c; c = c->next) total++;
+    test_case **out = xnew_n(test_case *, (size_t)total + 1);
+    *n              = 0;
+    for (test_case *c = first; c; c = c->next)
+        if (is_selected(c, o)) out[(*n)++] = c;
+    return out;
+}
+
+static double cpu_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static outcome run_test(test_case *c, bool verbose)
+{
+    double start = clock_s(), cpu = cpu_s();
+    c->run(c);
+    if (verbose) fprintf(stderr, "%6.2f s %6.2f s CPU  %s\n", clock_s() - start, cpu_s() - cpu, c->name);
+    fault_fail_nth(0);
+    if (c->n_failed) fprintf(stderr, "FAILED %s\n", c->name);
+    return c->n_failed ? FAILED : c->skipped ? SKIPPED : PASSED;
+}
+
+/* Starts a worker process; it takes tests from the board until none is left. */
+static pid_t start_worker(board *b, int worker, test_case **tests, int n, bool verbose)
+{
+    pid_t pid = fork();
+    if (pid < 0) {
+        perror("fork");
+        exit(2);
+    }
+    if (pid) return pid;
+    for (int i; (i = atomic_fetch_add(&b->next, 1)) < n;) {
+        b->current[worker] = i;
+        b->outcomes[i]     = run_test(tests[i], verbose);
+    }
+    b->current[worker] = -1;
+    exit(0);
+}
+
+/* Returns false when a worker reported an error after its last test, as a leak checker does. */
+static bool run_in_workers(board *b, test_case **tests, int n, const options *o)
+{
+    pid_t pids[MAX_WORKERS];
+    bool  ok     = true;
+    int   status = 0, n_live = o->n_workers;
+    for (int w = 0; w < o->n_workers; w++) pids[w] = start_worker(b, w, tests, n, o->verbose);
+    while (n_live) {
+        pid_t pid = wait(&status);
+        int   w   = 0;
+        while (w < o->n_workers && pids[w] != pid) w++;
+        if (w == o->n_workers) continue;
+        int i = b->current[w];
+        if (i < 0) {
+            if (status) fprintf(stderr, "FAILED: a test process ended with status %d after its tests\n", status);
+            ok &= !status;
+            n_live--;
+            continue;
+        }
+        fprintf(stderr, "FAILED %s: its process ended with %s %d\n", tests[i]->name,
+                WIFSIGNALED(status) ? "signal" : "exit status",
+                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        b->outcomes[i] = FAILED;
+        b->current[w]  = -1;
+        pids[w]        = start_worker(b, w, tests, n, o->verbose);
+    }
+    return ok;
+}
+
+static int usage(const char *problem)
+{
+    fprintf(stderr, "%s\nusage: unit [-v] [-j N] [--full] [part of a name ...]\n", problem);
+    return 2;
+}
+
+static const char *read_options(options *o, int argc, char **argv)
+{
+    *o = (options){.n_workers = 1};
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "-v"))
+            o->verbose = true;
+        else if (!strcmp(argv[i], "--full"))
+            o->full = true;
+        else if (!strcmp(argv[i], "-j") && i + 1 < argc)
+            o->n_workers = atoi(argv[++i]);
+        else if (argv[i][0] == '-')
+            return "unknown option";
+        else if (o->n_parts == COUNT(o->parts))
+            return "too many names";
+        else
+            o->parts[o->n_parts++] = argv[i];
+    }
+    return o->n_workers < 1 || o->n_workers > MAX_WORKERS ? "-j takes 1 to 64" : NULL;
 }
 
 int main(int argc, char **argv)
 {
-    int n_passed = 0, n_failed = 0, n_skipped = 0;
-    for (int i = 1; i < argc; i++) verbose |= !strcmp(argv[i], "-v");
+    options     o;
+    int         n, count[4] = {0};
+    bool        ok      = true;
+    const char *problem = read_options(&o, argc, argv);
+    if (problem) return usage(problem);
+    full              = o.full;
+    test_case **tests = select_tests(&o, &n);
+    size_t      bytes = sizeof(board) + sizeof(outcome) * (size_t)(n + 1);
+    board      *b     = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (b == MAP_FAILED) return usage("cannot map memory");
     log_setup(LOG_ERROR, false);
-    for (test_case *c = first; c; c = c->next) {
-        if (!selected(c->name, argc, argv)) continue;
-        double start = clock_s();
-        c->run(c);
-        if (verbose) fprintf(stderr, "%6.2f s  %s\n", clock_s() - start, c->name);
-        fault_fail_nth(0);
-        if (c->n_failed) fprintf(stderr, "FAILED %s\n", c->name);
-        if (c->n_failed)
-            n_failed++;
-        else if (c->skipped)
-            n_skipped++;
-        else
-            n_passed++;
-    }
-    printf("%d passed, %d failed, %d skipped\n", n_passed, n_failed, n_skipped);
-    return n_failed || !(n_passed + n_skipped) ? 1 : 0;
+    if (o.n_workers > 1)
+        ok = run_in_workers(b, tests, n, &o);
+    else
+        for (int i = 0; i < n; i++) b->outcomes[i] = run_test(tests[i], o.verbose);
+    for (int i = 0; i < n; i++) count[b->outcomes[i]]++;
+    printf("%d passed, %d failed, %d skipped\n", count[PASSED], count[FAILED], count[SKIPPED]);
+    mem_free(tests);
+    return !ok || count[FAILED] || !(count[PASSED] + count[SKIPPED]) ? 1 : 0;
 }

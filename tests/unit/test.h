@@ -1,9 +1,12 @@
 /* tests/unit/test.h - a test is a function with a name; a failed check prints both values and goes on.
  *
  *   TEST(arena_grows) { CHECK_INT(2 + 2, 4); }
+ *   TEST_SLOW(arena_grows_for_hours) { ... }
  *
- * All tests of the tree are linked into one program: build/unit [-v] [part of a name ...].
- * What cannot run here says SKIP with a reason; with CI=true in the environment that is a failure. */
+ * All tests of the tree are linked into one program: build/unit [-v] [-j N] [--full] [part of a name ...].
+ * TEST_SLOW marks a test that takes seconds of CPU time and repeats quicker ones at length: it runs with --full
+ * (`make test-all`), or when its full name is given. Other tests may ask test_full() for how much to do.
+ * A test that cannot run here calls test_skip; with CI=true in the environment that is a failure. */
 #ifndef TANDEM_TEST_H
 #define TANDEM_TEST_H
 #include "base/err.h"
@@ -20,11 +23,14 @@ struct test_case {
     test_case *next;
     int        n_failed; /* checks */
     bool       skipped;
+    bool       slow;
 };
 
 void test_register(test_case *t);
 bool test_check(test_case *t, bool ok, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+/* Returns true with --full: run every size and combination. Without it a test should take less than 2 s of CPU. */
+bool test_full(void);
 void test_skip(test_case *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A fresh directory for this run's scratch files, removed at the end. */
 const char *test_tmp_dir(void);
@@ -39,9 +45,11 @@ const char *test_path(const char *rel);
 uint64_t test_rand(uint64_t *state);
 float    test_randn(uint64_t *state);
 
-#define TEST(id)                                                                                                       \
+#define TEST(id)      TEST_DEFINE(id, false)
+#define TEST_SLOW(id) TEST_DEFINE(id, true)
+#define TEST_DEFINE(id, is_slow)                                                                                       \
     static void                              test_fn_##id(test_case *t);                                               \
-    static test_case                         test_case_##id = {.name = #id, .run = test_fn_##id};                      \
+    static test_case                         test_case_##id = {.name = #id, .run = test_fn_##id, .slow = is_slow};     \
     __attribute__((constructor)) static void test_reg_##id(void) { test_register(&test_case_##id); }                   \
     static void                              test_fn_##id(__attribute__((unused)) test_case *t)
 

@@ -113,6 +113,7 @@ static void check_oracle(test_case *t, const char *device)
         CHECK_NEAR(spec_acceptance_length(&a[0].stats), 1, 0.05);
         for (int k = 0; k < 2; k++) oracle_learn(g.o, plain[k].token, (size_t)plain[k].n);
         for (size_t i = 0; i < COUNT(accept); i++) {
+            if (!test_full() && i != 1) continue;
             CHECK_OK(oracle_accept(g.o, accept[i], &e), e);
             answer(t, &g, SPEC_DFLASH, 2, a);
             answer(t, &g, SPEC_DFLASH, 1, b);
@@ -197,7 +198,7 @@ TEST(oracle_means_what_it_is_told)
     int32_t *words = xnew_n(int32_t, LONG);
     for (int i = 0; i < LONG; i++) words[i] = (int32_t)(test_rand(&seed) % 20);
     oracle_learn(o, words, LONG);
-    for (size_t i = 0; i < COUNT(accept); i++) {
+    for (size_t i = 0; i < COUNT(accept); i += test_full() ? 1 : 2) {
         CHECK_OK(oracle_accept(o, accept[i], &e), e);
         CHECK_NEAR(mean_round(t, d, words, 0), accept[i], 0.03 * accept[i]);
         CHECK_NEAR(mean_round(t, d, words, 4), accept[i], 0.03 * accept[i]);

@@ -195,7 +195,7 @@ TEST(shape_opens_twice)
 }
 
 /* Logits of about 1, whichever blocks the weights are made of. */
-TEST(shape_of_every_type_runs)
+TEST_SLOW(shape_of_every_type_runs)
 {
     for (int quant = 0; shape_quants[quant]; quant++) {
         target    *m    = NULL;

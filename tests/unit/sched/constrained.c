@@ -47,7 +47,7 @@ static void same_answer(test_case *t, const nano_answer *a, const nano_answer *p
 /* All methods at once in one batch, against plain decoding alone. */
 TEST(constrained_text_does_not_depend_on_guesses)
 {
-    enum { SEEDS = NANO_SLOW ? 1 : 4, N = TANDEM_SPEC_AUTO };
+    enum { N = TANDEM_SPEC_AUTO };
     tandem_options o;
     tandem        *e;
     tandem_request r;
@@ -58,7 +58,7 @@ TEST(constrained_text_does_not_depend_on_guesses)
     o.max_lanes = N;
     if (!nano_open(t, &e, &o)) return;
     for (size_t i = 0; i < COUNT(forms); i++)
-        for (int seed = 0; seed < SEEDS; seed++)
+        for (int seed = 0; seed < (test_full() && !NANO_SLOW ? 4 : 1); seed++)
             for (int temp = 0; temp < 2; temp++) {
                 form_request(e, &r, &forms[i], seed == 1 ? 30 : 90, (float)temp, (uint64_t)(seed + 10 * (int)i));
                 r.spec.method = TANDEM_SPEC_OFF;
@@ -107,7 +107,7 @@ TEST(constrained_answers_end_before_the_limit)
     nano_ask(t, e, &r, &plain);
     CHECK_INT(plain.result.finish, TANDEM_FINISH_STOP);
     int least = 0;
-    for (int n = 1; n < plain.n; n += NANO_SLOW ? 5 : 1) {
+    for (int n = 1; n < plain.n; n += test_full() && !NANO_SLOW ? 1 : 5) {
         form_request(e, &r, &forms[0], n, 1, 4);
         r.spec.method = TANDEM_SPEC_OFF;
         nano_ask(t, e, &r, &shortest);

@@ -215,7 +215,8 @@ static void *park_and_unpark(void *ctx)
 
 TEST(sched_parking_changes_no_text)
 {
-    enum { ROUNDS = NANO_SLOWEST ? 2 : NANO_SLOW ? 4 : 8, AT_ONCE = 6, N = NANO_SLOW ? 40 : 100 };
+    enum { AT_ONCE = 6, N = NANO_SLOW ? 40 : 100 };
+    int            n_rounds = NANO_SLOWEST ? 2 : NANO_SLOW || !test_full() ? 4 : 8;
     tandem_options o;
     tandem        *e;
     tandem_request r;
@@ -230,7 +231,7 @@ TEST(sched_parking_changes_no_text)
     nano_ask(t, e, &r, &plain);
     p.e = e;
     for (int i = 0; i < 2; i++) pthread_create(&thread[i], NULL, park_and_unpark, &p);
-    for (int k = 0; k < ROUNDS; k++) {
+    for (int k = 0; k < n_rounds; k++) {
         for (int i = 0; i < AT_ONCE; i++) {
             r.spec.method = (tandem_method)(1 + (k + i) % TANDEM_SPEC_AUTO);
             j[i]          = nano_submit(t, e, &r);
