@@ -202,6 +202,7 @@ typedef struct {
     int         priority;     /* higher goes first; -100 to 100 */
     double      time_limit_s; /* from the submission on; 0: request_timeout_ms */
     const char *tenant;       /* prefixes are shared only inside one; NULL is one too */
+    const char *account;      /* requests of different accounts are admitted in turns; NULL is one too */
     const char *kind; /* requests of one kind share what was learnt about guessing: a name of yours; NULL is one too */
 
     /* On the engine's thread; quick, and calling nothing here. Told every token that is no stop token as it becomes text;

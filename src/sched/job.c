@@ -239,13 +239,13 @@ static double deadline(double from, double seconds, int64_t setting_ms)
     return setting_ms == SETTING_UNLIMITED ? INFINITY : from + (double)setting_ms / 1e3;
 }
 
-static uint64_t salt_of(const job_maker *m, const char *tenant)
+static uint64_t hash_name(const job_maker *m, const char *name)
 {
     sha256 s;
     char   hex[65];
     sha256_init(&s);
     sha256_put(&s, m->secret, sizeof m->secret);
-    sha256_put(&s, tenant, strlen(tenant));
+    sha256_put(&s, name, strlen(name));
     sha256_hex(&s, hex);
     hex[16] = 0;
     return strtoull(hex, NULL, 16);
@@ -256,7 +256,8 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
     snprintf(j->id, sizeof j->id, "%s", r->id ? r->id : "");
     j->priority       = r->priority;
     j->again          = r->choice > 0;
-    j->salt           = r->tenant ? salt_of(j->maker, r->tenant) : 0;
+    j->salt           = r->tenant ? hash_name(j->maker, r->tenant) : 0;
+    j->account_key    = r->account ? hash_name(j->maker, r->account) : 0;
     j->kind           = r->kind ? str_hash(str_of(r->kind)) : 0;
     j->keep_on        = r->keep_on;
     j->keep_on_ctx    = r->keep_on_ctx;

@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/bell.h"
 #include "base/err.h"
+#include "sched/accounts.h"
 #include "sched/forms.h"
 #include "sched/routing_log.h"
 #include "spec/spec.h"
@@ -54,6 +55,7 @@ struct tandem_job {
     int              priority;
     bool             again;      /* to a prompt that was counted with the first answer to it */
     uint64_t         salt, kind; /* of the tenant; of the kind of request, 0: none */
+    uint64_t         account_key;
     bool (*keep_on)(void *ctx, int32_t token);
     void *keep_on_ctx;
     void (*wake)(void *ctx);
@@ -64,6 +66,7 @@ struct tandem_job {
     atomic_bool   cancelled; /* any thread */
     atomic_bool   entered;   /* it had a lane; readers look at it */
     uint64_t      order;     /* of submissions */
+    account      *account;   /* whose request it is, until it is done */
     tandem_job   *next, *prev;
     spec_lane    *lane; /* NULL: not admitted */
     double        admitted, first_token;

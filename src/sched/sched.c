@@ -37,6 +37,7 @@ struct sched {
     pthread_mutex_t lock;
     pthread_cond_t  stopped_now;
     tandem_job     *inbox, **inbox_end; /* under the lock, as all of these: submitted and not yet seen by the engine */
+    accounts        accounts;
     uint64_t        n_submitted;
     int64_t         n_refused;
     bool            closing, stopped, settings_changed;
@@ -133,6 +134,13 @@ static void log_route(sched *s, const tandem_job *j, bool end)
     routing_log_put(s->opt.log, &r);
 }
 
+static void count_running(sched *s, account *x, int more)
+{
+    pthread_mutex_lock(&s->lock);
+    x->n_running += more;
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void leave_lane(sched *s, tandem_job *j)
 {
     int i = 0;
@@ -145,6 +153,7 @@ static void leave_lane(sched *s, tandem_job *j)
     j->lane              = NULL;
     while (s->running[i] != j) i++;
     memmove(&s->running[i], &s->running[i + 1], (size_t)(--s->n_running - i) * sizeof *s->running);
+    count_running(s, j->account, -1);
 }
 
 static const spec_method drafter_methods[TANDEM_MAX_DRAFTERS] = {SPEC_DFLASH, SPEC_MTP};
@@ -206,6 +215,10 @@ static void end_job(sched *s, tandem_job *j)
         j->result.usage.queue_s = s->now - j->submitted;
     s->stats.finished[j->result.finish]++;
     s->told = true;
+    pthread_mutex_lock(&s->lock);
+    accounts_leave(&s->accounts, j->account);
+    j->account = NULL;
+    pthread_mutex_unlock(&s->lock);
     atomic_fetch_sub(&s->n_live, 1);
     show_stats(s);
     job_finish(j);
@@ -235,7 +248,7 @@ static void take_mail(sched *s)
         queue_put(&s->queue, mail);
     }
     for (int i = 0; cancel && i < s->n_running; i++) atomic_store(&s->running[i]->cancelled, true);
-    for (tandem_job *j = s->queue.first; cancel && j; j = j->next) atomic_store(&j->cancelled, true);
+    for (tandem_job *j = queue_first(&s->queue); cancel && j; j = queue_after(j)) atomic_store(&j->cancelled, true);
 }
 
 /* Whoever was cancelled or has run out of time. */
@@ -251,24 +264,40 @@ static void end_unwanted(sched *s)
         tandem_job *j = s->running[i];
         if ((j->result.finish = unwanted(s, j))) end_job(s, j);
     }
-    for (tandem_job *j = s->queue.first, *next; j; j = next) {
-        next = j->next;
+    for (tandem_job *j = queue_first(&s->queue), *next; j; j = next) {
+        next = queue_after(j);
         if (!(j->result.finish = unwanted(s, j))) continue;
         queue_take(&s->queue, j);
         end_job(s, j);
     }
 }
 
-/* Of those that could not be admitted: whoever has waited long enough, and the last ones of a queue that is too long. */
+static void refuse_one(sched *s, tandem_job *j)
+{
+    queue_take(&s->queue, j);
+    fail_job(s, j, ERR_BUSY, sched_busy);
+}
+
+static bool is_over_key_limit(const sched *s, const tandem_job *last)
+{
+    return s->set.max_queue_per_key != SETTING_UNLIMITED && last->account->n_waiting > s->set.max_queue_per_key;
+}
+
+/* Refuses requests that could not be admitted: those that have waited long enough, and the last ones of queues that are
+ * too long. */
 static void refuse_waiting(sched *s)
 {
-    int64_t place = 0;
-    for (tandem_job *j = s->queue.first, *next; j; j = next) {
-        next = j->next;
-        if (s->now < j->queue_deadline && ++place <= s->set.queue_max) continue;
-        queue_take(&s->queue, j);
-        fail_job(s, j, ERR_BUSY, sched_busy);
+    for (tandem_job *j = queue_first(&s->queue), *next; j; j = next) {
+        next = queue_after(j);
+        if (s->now >= j->queue_deadline) refuse_one(s, j);
     }
+    for (tandem_job *last; (last = queue_last_of_longest(&s->queue));) {
+        if (s->queue.n <= s->set.queue_max && !is_over_key_limit(s, last)) break;
+        refuse_one(s, last);
+    }
+    pthread_mutex_lock(&s->lock);
+    accounts_settle(&s->accounts);
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* --- admission ----------------------------------------------------------------------------------*/
@@ -299,6 +328,8 @@ static void enter_lane(sched *s, tandem_job *j)
     j->lane                 = s->idle[--s->n_idle];
     j->admitted             = clock_s();
     j->result.usage.queue_s = j->admitted - j->submitted;
+    queue_note_admission(&s->queue, j->account);
+    count_running(s, j->account, 1);
     s->stats.admitted++;
     if (!j->again) {
         s->stats.prompt_tokens += (int64_t)j->prompt.n;
@@ -308,13 +339,14 @@ static void enter_lane(sched *s, tandem_job *j)
     atomic_store(&j->entered, true);
 }
 
-/* In turn: the first that has to wait holds up those behind it. Where nothing runs, waiting would be for ever. */
+/* Admits requests in the order of the queue. One that does not fit holds up all others, unless nothing runs: then waiting
+ * would never end. */
 static void admit(sched *s)
 {
-    while (s->queue.first && s->n_idle) {
-        tandem_job *j   = s->queue.first;
-        err         why = {0};
-        bool        ok  = begin(s, j, s->idle[s->n_idle - 1], &why);
+    tandem_job *j;
+    while (s->n_idle && (j = queue_next(&s->queue, s->set.max_lanes_per_key))) {
+        err  why = {0};
+        bool ok  = begin(s, j, s->idle[s->n_idle - 1], &why);
         if (!ok && why.code == ERR_BUSY && s->n_running) return;
         queue_take(&s->queue, j);
         if (ok)
@@ -325,17 +357,45 @@ static void admit(sched *s)
 }
 
 /* --- a step -------------------------------------------------------------------------------------*/
+/* Returns how many earlier running jobs of the same account still read their prompts. */
+static int prompt_rank(const sched *s, int i)
+{
+    int n = 0;
+    for (int k = 0; k < i; k++)
+        n += s->running[k]->account == s->running[i]->account && spec_lane_pending(s->running[k]->lane) > 1;
+    return n;
+}
+
+/* Puts running jobs in the order in which prompts get rows: by priority, then the first prompt of every account, then the
+ * second ones. Otherwise a new account's prompt would wait for all prompts of one that came before it. */
+static void order_prompts(const sched *s, tandem_job **out)
+{
+    int rank[SCHED_MAX_LANES];
+    for (int i = 0; i < s->n_running; i++) {
+        tandem_job *j = s->running[i];
+        int         r = prompt_rank(s, i), at = i;
+        for (; at > 0 && out[at - 1]->priority == j->priority && rank[at - 1] > r; at--) {
+            out[at]  = out[at - 1];
+            rank[at] = rank[at - 1];
+        }
+        out[at]  = j;
+        rank[at] = r;
+    }
+}
+
 static void share_out(sched *s)
 {
     share_limits limits = {
         .step_rows = s->opt.step_tokens, .max_stall_s = (double)s->set.max_stall_ms / 1e3, .row_s = s->row_s};
-    int pending[SCHED_MAX_LANES], rows[SCHED_MAX_LANES];
-    for (int i = 0; i < s->n_running; i++) pending[i] = spec_lane_pending(s->running[i]->lane);
+    tandem_job *order[SCHED_MAX_LANES];
+    int         pending[SCHED_MAX_LANES], rows[SCHED_MAX_LANES];
+    order_prompts(s, order);
+    for (int i = 0; i < s->n_running; i++) pending[i] = spec_lane_pending(order[i]->lane);
     s->rows    = share_rows(&limits, pending, s->n_running, rows);
     s->n_turns = s->prompt_rows = 0;
     for (int i = 0; i < s->n_running; i++) {
         if (!rows[i]) continue;
-        tandem_job *j = s->running[i];
+        tandem_job *j = order[i];
         spec_lane_limit(j->lane, j->max_out - j->n_kept);
         s->in_step[s->n_turns] = j;
         s->turn[s->n_turns++]  = (spec_turn){.lane = j->lane, .max_rows = rows[i]};
@@ -508,7 +568,8 @@ static void one_step(sched *s)
 static double next_deadline(const sched *s)
 {
     double at = INFINITY;
-    for (const tandem_job *j = s->queue.first; j; j = j->next) at = fmin(at, fmin(j->deadline, j->queue_deadline));
+    for (const tandem_job *j = queue_first(&s->queue); j; j = queue_after(j))
+        at = fmin(at, fmin(j->deadline, j->queue_deadline));
     return at;
 }
 
@@ -624,23 +685,32 @@ void sched_free(sched *s)
     mem_free(s);
 }
 
-/* Both hold the job from here on. */
+/* Both the caller and the engine hold the job afterwards. */
+static void append_to_inbox(sched *s, tandem_job *j)
+{
+    atomic_store(&j->holders, 2);
+    j->order = ++s->n_submitted;
+    if (!j->id[0]) snprintf(j->id, sizeof j->id, "%llu", (unsigned long long)j->order);
+    *s->inbox_end = j;
+    s->inbox_end  = &j->next;
+    atomic_fetch_add(&s->n_live, 1);
+}
+
 static bool put_in_inbox(sched *s, tandem_job *j, err *e)
 {
     pthread_mutex_lock(&s->lock);
-    bool closing = s->closing, full = atomic_load(&s->n_live) >= s->opt.max_lanes + s->settings.queue_max;
-    if (!closing && !full) {
-        atomic_store(&j->holders, 2);
-        j->order = ++s->n_submitted;
-        if (!j->id[0]) snprintf(j->id, sizeof j->id, "%llu", (unsigned long long)j->order);
-        *s->inbox_end = j;
-        s->inbox_end  = &j->next;
-        atomic_fetch_add(&s->n_live, 1);
-    }
-    s->n_refused += closing || full;
+    account_limits l  = {.max_lanes         = s->opt.max_lanes,
+                         .queue_max         = s->settings.queue_max,
+                         .max_lanes_per_key = s->settings.max_lanes_per_key,
+                         .max_queue_per_key = s->settings.max_queue_per_key};
+    bool           ok = s->closing ? err_set(e, ERR_UNAVAILABLE, "the engine is shutting down")
+                                   : accounts_join(&s->accounts, j->account_key, &l, &j->account, sched_busy, e);
+    if (ok)
+        append_to_inbox(s, j);
+    else
+        s->n_refused++;
     pthread_mutex_unlock(&s->lock);
-    if (closing) return err_set(e, ERR_UNAVAILABLE, "the engine is shutting down");
-    return !full || err_set(e, ERR_BUSY, "%s", sched_busy);
+    return ok;
 }
 
 bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e)

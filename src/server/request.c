@@ -356,6 +356,7 @@ static bool choose_tenant(server_request *r, str key, server_error *why)
     if (key.n) memcpy(name + n, key.s, key.n);
     for (size_t i = 0; i < salt.n; i++) name[(size_t)n + key.n + i] = salt.s[i] ? salt.s[i] : ' ';
     r->ask.tenant = r->tenant = name;
+    r->ask.account            = key.n ? key.s : NULL;
     return true;
 }
 
