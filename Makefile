@@ -279,6 +279,13 @@ soak: $(BUILD)/spec_exact $(ENGINE)
 	$(BUILD)/engine_exact 20
 	$(BUILD)/engine_soak 10
 
+# Faults planted in product code, one at a time: which do the unit tests of the module notice?
+MODULES ?= chat http server sched spec kv grammar tok
+FAULTS  ?= 100
+SEED    ?= 1
+faults: deps-faults
+	tests/faults/plant --build $(BUILD) --faults $(FAULTS) --seed $(SEED) $(MODULES)
+
 test: deps-test
 	tests/run
 
@@ -311,6 +318,9 @@ deps-run:
 
 deps-test:
 	@tools/install_deps gcc libc6-dev libssl-dev clang-format-14 libjansson-dev node-llhttp nodejs npm curl haproxy
+
+deps-faults:
+	@tools/install_deps gcc libc6-dev libssl-dev python3
 
 deps-fuzz:
 	@tools/install_deps gcc libc6-dev libssl-dev clang-14 libclang-rt-14-dev libjansson-dev node-llhttp
@@ -348,5 +358,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all bench-peer bench-server check example gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz soak test deps-run deps-test deps-fuzz run serve install format check-format clean
+.PHONY: all bench-peer bench-server check example gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz soak faults test deps-run deps-test deps-faults deps-fuzz run serve install format check-format clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,8 +1,9 @@
-/* The unit test program: build/unit [-v] [-j N] [--full] [part of a name ...]
+/* The unit test program: build/unit [-v] [-j N] [--full] [--list] [part of a name | =name ...]
  *
- * Runs the tests whose names contain one of the parts, or all of them. --full runs every test at its full length;
- * without it TEST_SLOW tests run only when their full name is given. -j N shares the tests between N processes; a test that crashes one of them is reported and the
- * others still run. -v prints the wall-clock and CPU seconds of each test. */
+ * Runs the tests whose names contain one of the parts or are the name after =, or all of them. --full runs every test
+ * at its full length; without it TEST_SLOW tests run only when their full name is given. -j N shares the tests between
+ * N processes; a test that crashes one of them is reported and the others still run. -v prints the wall-clock and CPU
+ * seconds of each test. --list prints the source and the name of each selected test instead of running it. */
 #include "test.h"
 
 #include "base/clock.h"
@@ -21,7 +22,7 @@
 enum { MAX_WORKERS = 64 };
 
 typedef struct {
-    bool        verbose, full;
+    bool        verbose, full, list;
     int         n_workers;
     const char *parts[256]; /* of names; none: all tests */
     int         n_parts;
@@ -77,7 +78,7 @@ void test_skip(test_case *t, const char *fmt, ...)
 static bool is_selected(const test_case *c, const options *o)
 {
     for (int i = 0; i < o->n_parts; i++) {
-        if (!strcmp(c->name, o->parts[i])) return true;
+        if (!strcmp(c->name, o->parts[i] + (o->parts[i][0] == '='))) return true;
         if (strstr(c->name, o->parts[i]) && (o->full || !c->slow)) return true;
     }
     return !o->n_parts && (o->full || !c->slow);
@@ -158,9 +159,16 @@ static bool run_in_workers(board *b, test_case **tests, int n, const options *o)
     return ok;
 }
 
+static int list_tests(test_case **tests, int n)
+{
+    for (int i = 0; i < n; i++) printf("%s %s\n", tests[i]->file, tests[i]->name);
+    mem_free(tests);
+    return 0;
+}
+
 static int usage(const char *problem)
 {
-    fprintf(stderr, "%s\nusage: unit [-v] [-j N] [--full] [part of a name ...]\n", problem);
+    fprintf(stderr, "%s\nusage: unit [-v] [-j N] [--full] [--list] [part of a name | =name ...]\n", problem);
     return 2;
 }
 
@@ -172,6 +180,8 @@ static const char *read_options(options *o, int argc, char **argv)
             o->verbose = true;
         else if (!strcmp(argv[i], "--full"))
             o->full = true;
+        else if (!strcmp(argv[i], "--list"))
+            o->list = true;
         else if (!strcmp(argv[i], "-j") && i + 1 < argc)
             o->n_workers = atoi(argv[++i]);
         else if (argv[i][0] == '-')
@@ -193,8 +203,9 @@ int main(int argc, char **argv)
     if (problem) return usage(problem);
     full              = o.full;
     test_case **tests = select_tests(&o, &n);
-    size_t      bytes = sizeof(board) + sizeof(outcome) * (size_t)(n + 1);
-    board      *b     = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (o.list) return list_tests(tests, n);
+    size_t bytes = sizeof(board) + sizeof(outcome) * (size_t)(n + 1);
+    board *b     = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (b == MAP_FAILED) return usage("cannot map memory");
     log_setup(LOG_ERROR, false);
     if (o.n_workers > 1)

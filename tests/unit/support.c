@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static char tmp_dir[64];
+static char tmp_dir[128];
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
 {
@@ -21,7 +21,8 @@ static void remove_tmp_dir(void) { nftw(tmp_dir, remove_one, 8, FTW_DEPTH | FTW_
 const char *test_tmp_dir(void)
 {
     if (!tmp_dir[0]) {
-        strcpy(tmp_dir, "/tmp/tandem-unit-XXXXXX");
+        const char *above = getenv("TMPDIR");
+        snprintf(tmp_dir, sizeof tmp_dir, "%s/tandem-unit-XXXXXX", above && strlen(above) < 64 ? above : "/tmp");
         if (!mkdtemp(tmp_dir)) abort();
         atexit(remove_tmp_dir);
     }

@@ -19,6 +19,7 @@
 typedef struct test_case test_case;
 struct test_case {
     const char *name;
+    const char *file; /* __FILE__ of its source */
     void (*run)(test_case *t);
     test_case *next;
     int        n_failed; /* checks */
@@ -48,8 +49,8 @@ float    test_randn(uint64_t *state);
 #define TEST(id)      TEST_DEFINE(id, false)
 #define TEST_SLOW(id) TEST_DEFINE(id, true)
 #define TEST_DEFINE(id, is_slow)                                                                                       \
-    static void                              test_fn_##id(test_case *t);                                               \
-    static test_case                         test_case_##id = {.name = #id, .run = test_fn_##id, .slow = is_slow};     \
+    static void      test_fn_##id(test_case *t);                                                                       \
+    static test_case test_case_##id = {.name = #id, .file = __FILE__, .run = test_fn_##id, .slow = is_slow};           \
     __attribute__((constructor)) static void test_reg_##id(void) { test_register(&test_case_##id); }                   \
     static void                              test_fn_##id(__attribute__((unused)) test_case *t)
 
