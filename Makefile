@@ -22,10 +22,15 @@ ARCH     := $(shell uname -m)
 
 OPT      ?= -O2 -g
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wwrite-strings -Werror
+# Stack protector, checked libc calls, position-independent code, read-only relocations. The sanitizers bring their own checks.
+ifeq ($(SAN),)
+HARDEN    := -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
+HARDEN_LD := -pie -Wl,-z,relro,-z,now,-z,noexecstack
+endif
 # No contraction: a * b + c is rounded as written, on every compiler; kernels ask for fma by name.
-CFLAGS   += -std=c17 -D_GNU_SOURCE $(OPT) $(WARN) -ffp-contract=off -fno-math-errno -fno-strict-aliasing \
+CFLAGS   += -std=c17 -D_GNU_SOURCE $(OPT) $(HARDEN) $(WARN) -ffp-contract=off -fno-math-errno -fno-strict-aliasing \
             -Isrc -Iinclude -DTANDEM_VERSION='"$(VERSION)"' $(SAN)
-LDFLAGS  += $(SAN)
+LDFLAGS  += $(SAN) $(HARDEN_LD)
 LDLIBS   := -lm -lpthread
 # What serves: SSL_LIBS='-l:libssl.a -l:libcrypto.a' for a program that runs where there is no OpenSSL.
 SSL_LIBS ?= -lssl -lcrypto
@@ -45,7 +50,7 @@ CUDA_ARCH ?= 80 90
 NVCC      ?= nvcc
 CUDA_C    := src/ops/cuda/absent.c
 NVCCFLAGS := -std=c++17 -O3 -fmad=false -Isrc -D_Static_assert=static_assert -Werror all-warnings \
-             -Xcompiler -Wall,-Wextra,-fno-strict-aliasing,-fno-exceptions,-fno-threadsafe-statics $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
+             -Xcompiler -Wall,-Wextra,-fno-strict-aliasing,-fno-exceptions,-fno-threadsafe-statics,-fPIE,-fstack-protector-strong $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
              -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
 ifneq ($(filter 1 emu,$(CUDA)),)
 CUDA_C    := $(filter-out src/ops/cuda/absent.c,$(wildcard src/ops/cuda/*.c))

@@ -254,6 +254,7 @@ int cmd_serve(int argc, char **args)
     o.hang_s         = flags.hang_s;
     o.files          = files;
     o.n_files        = list_files(files);
+    o.exits_next     = true;
     o.ready          = print_ready;
     o.ready_ctx      = &o;
     return server_run(&o, &e) ? 0 : cli_fail(&e);

@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 512, ACCEPTS_A_TURN = 64, TELL_EVERY_S = 60 };
+enum { BACKLOG = 512, ACCEPTS_A_TURN = 64, TELL_EVERY_S = 60, UNIX_MODE = 0660 };
 
 typedef union {
     struct sockaddr     any;
@@ -110,6 +110,13 @@ static void remove_stale(const address *a, socklen_t n)
     if (fd >= 0) close(fd);
 }
 
+/* Adds the bits that the umask took from a socket's file. */
+static bool restore_mode(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && ((st.st_mode & 0777) == UNIX_MODE || chmod(path, UNIX_MODE) == 0);
+}
+
 static bool listen_unix(http_server *s, err *e)
 {
     address   a = {.un.sun_family = AF_UNIX};
@@ -123,10 +130,12 @@ static bool listen_unix(http_server *s, err *e)
     l->fd      = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (l->fd < 0) return os_error(e, "open a socket for", s->o.unix_path);
     remove_stale(&a, sizeof a.un);
+    /* bind gives the file the descriptor's mode, less the umask: at no time is it wider than the one wanted */
+    if (fchmod(l->fd, UNIX_MODE) != 0) return os_error(e, "set the mode of", s->o.unix_path);
     if (bind(l->fd, &a.any, sizeof a.un) != 0) return os_error(e, "listen on", s->o.unix_path);
     s->unix_path = xnew_n(char, n + 1);
     memcpy(s->unix_path, s->o.unix_path, n);
-    if (chmod(s->unix_path, 0660) != 0) return os_error(e, "set the mode of", s->unix_path);
+    if (!restore_mode(s->unix_path)) return os_error(e, "set the mode of", s->unix_path);
     return add_listener(s, 1, l->fd, e);
 }
 

@@ -24,7 +24,7 @@ typedef struct {
     str authorization, x_api_key, host, origin; /* the request's fields; s NULL: absent */
 } access_fields;
 
-/* *tenant: whose key it was, until keys_free; NULL: nobody's. 401: the key is missing or wrong; 403: it may not do this. */
+/* *tenant: the owner of the key, as keys_find returns it; NULL: no key was needed. 401: the key is missing or wrong; 403: it may not do this. */
 bool access_check(const access_rules *r, route_access to, const access_fields *f, const char **tenant,
                   server_error *why);
 #endif

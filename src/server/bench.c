@@ -43,8 +43,8 @@ struct bench_run {
     float    temp;
     double   since, give_up_at;
     char     id[REPLY_ID_MAX];
-    str      tenant;
-    int32_t *prompt; /* [n_prompts][prompt_tokens] */
+    char     tenant[KEY_NAME_MAX + 1]; /* of its request; empty: none */
+    int32_t *prompt;                   /* [n_prompts][prompt_tokens] */
 
     uint64_t  *text; /* [n_prompts] a hash of the first answer to each; 0: none yet */
     int        n_different;
@@ -358,7 +358,7 @@ static void note_record(const bench_run *x, const bench_lane *l, const tandem_re
 {
     server_record rec = {.id        = x->id,
                          .endpoint  = "/api/bench",
-                         .tenant    = x->tenant.n ? x->tenant.s : NULL,
+                         .tenant    = x->tenant[0] ? x->tenant : NULL,
                          .status    = 200,
                          .delivered = true,
                          .total_s   = clock_s() - l->since,
@@ -562,11 +562,9 @@ void bench_endpoint(server *s, server_call *c)
 {
     server_error why;
     bench_run   *x = xnew(bench_run);
-    *x             = (bench_run){.item   = {.run = make_prompts, .done = on_made, .slow = true},
-                                 .s      = s,
-                                 .call   = c,
-                                 .since  = clock_s(),
-                                 .tenant = c->tenant};
+    *x             = (bench_run){
+                    .item = {.run = make_prompts, .done = on_made, .slow = true}, .s = s, .call = c, .since = clock_s()};
+    memcpy(x->tenant, c->tenant, sizeof x->tenant);
     if (!can_start(s, &why) || !read(x, &why) || !take_memory(x, &why)) {
         free_all(x);
         server_refuse(s, c, &why);

@@ -15,9 +15,9 @@ struct completion {
     server_call      *call; /* NULL: it ended */
     completion       *next, **prev;
     server_request    request;
-    size_t            held;    /* bytes of it that are counted */
-    size_t            of_body; /* that are counted among the bodies */
-    str               tenant;
+    size_t            held;                     /* bytes of it that are counted */
+    size_t            of_body;                  /* that are counted among the bodies */
+    char              tenant[KEY_NAME_MAX + 1]; /* empty: none */
     char              id[REQUEST_ID_MAX + 1];
     const char       *endpoint;
     const reply_form *form;
@@ -87,7 +87,7 @@ static void let_go(completion *x)
 static void read_and_submit(work_item *item)
 {
     completion *x = (completion *)item;
-    if (atomic_load(&x->left) || !request_read(&x->request, x->s->engine, x->tenant, &x->why) || !hold(x)) {
+    if (atomic_load(&x->left) || !request_read(&x->request, x->s->engine, str_of(x->tenant), &x->why) || !hold(x)) {
         let_go(x);
         return;
     }
@@ -107,7 +107,7 @@ static void note(completion *x)
 {
     server_record r = {.id        = x->id,
                        .endpoint  = x->endpoint,
-                       .tenant    = x->tenant.n ? x->tenant.s : NULL,
+                       .tenant    = x->tenant[0] ? x->tenant : NULL,
                        .status    = x->status,
                        .stream    = x->request.f.stream,
                        .delivered = x->delivered,
@@ -455,13 +455,13 @@ static void start(server *s, server_call *c, int where)
                                        .call        = c,
                                        .next        = s->first,
                                        .prev        = &s->first,
-                                       .tenant      = c->tenant,
                                        .endpoint    = c->route->path,
                                        .form        = c->route->form,
                                        .since       = c->since,
                                        .of_body     = of_body,
                                        .with_worker = true};
     memcpy(x->id, c->id, sizeof x->id);
+    memcpy(x->tenant, c->tenant, sizeof x->tenant);
     request_init(&x->request, where, &body);
     if (s->first) s->first->prev = &x->next;
     s->first      = x;

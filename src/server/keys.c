@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 enum { HEX = 64 };
+_Static_assert((int)HEX <= (int)KEY_NAME_MAX, "a tenant without a name is a hash, and fits where a name does");
 
 typedef struct {
     char hash[HEX + 1];
@@ -21,7 +22,6 @@ typedef struct {
 struct keys {
     entry *entry;
     size_t n, cap;
-    keys  *before; /* what was read from the file last time */
 };
 
 static void hash_key(str key, char hex[HEX + 1])
@@ -167,19 +167,16 @@ bool keys_reload(keys **k, const char *path, err *e)
 {
     keys *now;
     if (!keys_load(&now, path, e)) return false;
-    now->before = *k;
-    *k          = now;
+    keys_free(*k);
+    *k = now;
     return true;
 }
 
 void keys_free(keys *k)
 {
-    while (k) {
-        keys *before = k->before;
-        mem_free(k->entry);
-        mem_free(k);
-        k = before;
-    }
+    if (!k) return;
+    mem_free(k->entry);
+    mem_free(k);
 }
 
 size_t keys_count(const keys *k) { return k ? k->n : 0; }

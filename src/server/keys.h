@@ -22,11 +22,11 @@ bool                keys_load(keys **out, const char *path, err *e);
 bool                keys_read(keys **out, str text, err *e);
 /* A list of one key, given in the clear; its tenant is `name`. */
 bool keys_of_one(keys **out, str key, const char *name, err *e);
-/* Reads the file anew: *k is the new list, and what the old one gave out stays good. On failure *k is as it was. */
+/* Reads the file again and frees the old list. On failure *k is unchanged. */
 bool   keys_reload(keys **k, const char *path, err *e);
 void   keys_free(keys *k);
 size_t keys_count(const keys *k);
-/* The tenant whose key this is, until keys_free; NULL: nobody's. */
+/* Returns the tenant that has this key, at most KEY_NAME_MAX bytes, good until keys_reload or keys_free; NULL: none has. */
 const char *keys_find(const keys *k, str key);
 
 /* The key of a request by its fields, s NULL where they are absent: "Authorization: Bearer KEY", else "x-api-key: KEY". */

@@ -268,7 +268,7 @@ static bool check_access(server *s, server_call *c)
                        .host          = http_call_field(c->http, "Host"),
                        .origin        = http_call_field(c->http, "Origin")};
     if (access_check(&s->access, c->route ? c->route->access : ROUTE_KEY, &f, &tenant, &why)) {
-        if (tenant) c->tenant = str_of(tenant);
+        if (tenant) snprintf(c->tenant, sizeof c->tenant, "%s", tenant);
         return true;
     }
     http_field ask = {STR("WWW-Authenticate"), STR("Bearer")};
@@ -325,7 +325,7 @@ static void note_other(const server_call *c, bool delivered)
     bool          quiet  = c->route && !strcmp(c->route->method, "GET") && status < 400;
     server_record r      = {.id        = c->id,
                             .endpoint  = c->route ? c->route->path : "none",
-                            .tenant    = c->tenant.n ? c->tenant.s : NULL,
+                            .tenant    = c->tenant[0] ? c->tenant : NULL,
                             .status    = status,
                             .delivered = delivered,
                             .total_s   = clock_s() - c->since};

@@ -26,15 +26,21 @@ void server_options_init(server_options *o)
 
 /* --- signals ------------------------------------------------------------------------------------*/
 static atomic_int             n_signals;
+static _Atomic(double)        closing_since; /* clock_s; 0: the loop runs */
 static atomic_bool            keys_changed;
 static _Atomic(http_server *) serving;
 
+/* The first signal drains, the second cuts. Once the loop has ended, all replies are out: whoever still waits for the engine's
+ * last step can end the process, which exits as it would have. */
 static void on_signal(int sig)
 {
+    enum { PATIENCE_S = 2 };
     (void)sig;
-    http_server *h = atomic_load(&serving);
+    http_server *h     = atomic_load(&serving);
+    double       since = atomic_load(&closing_since);
     atomic_fetch_add(&n_signals, 1);
     if (h) http_wake(h);
+    if (since > 0 && clock_s() - since > PATIENCE_S) _exit(0);
 }
 
 static void on_hangup(int sig)
@@ -54,6 +60,7 @@ static void take_signals(signals *before, const server *s)
     struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, ignore = {.sa_handler = SIG_IGN};
     struct sigaction hup = {.sa_handler = on_hangup, .sa_flags = SA_RESTART};
     atomic_store(&n_signals, 0);
+    atomic_store(&closing_since, 0);
     atomic_store(&keys_changed, false);
     atomic_store(&serving, s->http);
     sigaction(SIGTERM, &act, &before->term);
@@ -62,13 +69,19 @@ static void take_signals(signals *before, const server *s)
     sigaction(SIGHUP, s->opt->api_key_file || s->opt->admin_key_file ? &hup : NULL, &before->hup);
 }
 
+/* The loop has ended: signals are still taken, so that a late one does not kill a process that is ending. */
+static void begin_closing(void)
+{
+    atomic_store(&serving, NULL);
+    atomic_store(&closing_since, clock_s());
+}
+
 static void give_signals_back(const signals *before)
 {
     sigaction(SIGTERM, &before->term, NULL);
     sigaction(SIGINT, &before->intr, NULL);
     sigaction(SIGPIPE, &before->pipe, NULL);
     sigaction(SIGHUP, &before->hup, NULL);
-    atomic_store(&serving, NULL);
 }
 
 /* --- keys ---------------------------------------------------------------------------------------*/
@@ -246,11 +259,12 @@ bool server_run(const server_options *o, err *e)
         take_signals(&before, &s);
         life_begin(&s);
         http_run(s.http);
-        give_signals_back(&before);
+        begin_closing();
         if (s.life.state == MODEL_LOADING)
             _exit(0); /* weights that are being read cannot be waited for, and nothing needs an end */
     }
     close_server(&s);
+    if (ok && !o->exits_next) give_signals_back(&before);
     if (s.life.again || !s.life.failed) return ok;
     *e = s.life.why;
     return false;

@@ -40,6 +40,8 @@ typedef struct {
     double             hang_s;     /* a step that takes longer hangs; 0: none does */
     const file_source *files;      /* whose hashes /props tells */
     size_t             n_files;
+    /* The process exits when server_run returns: SIGTERM and SIGINT stay handled until then. */
+    bool exits_next;
 } server_options;
 
 void server_options_init(server_options *o);
@@ -66,8 +68,8 @@ struct server_call { /* a call and what the server knows of it: its user */
     http_call        *http;
     const route_info *route; /* NULL: it was refused */
     char              id[REQUEST_ID_MAX + 1];
-    str               tenant; /* by its key; empty: none */
-    double            since;  /* clock_s of its head */
+    char              tenant[KEY_NAME_MAX + 1]; /* by its key; empty: none */
+    double            since;                    /* clock_s of its head */
     completion       *completion;
     text_job         *text;
     size_t            held; /* bytes of a reply that may take long to be sent */

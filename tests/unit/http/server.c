@@ -1,10 +1,13 @@
 #include "base/clock.h"
+#include "base/mem.h"
 #include "client.h"
 #include "test.h"
 #include "toy.h"
 
 #include <stdlib.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -327,6 +330,46 @@ TEST(http_server_listens_on_a_unix_socket)
         CHECK(access(path, F_OK) != 0);
         leave_stale_socket(t, path);
     }
+}
+
+/* Events of the directory that a socket's file is in, as a mask. */
+static uint32_t events_of(test_case *t, int watch)
+{
+    char     bytes[4096];
+    uint32_t seen = 0;
+    ssize_t  n    = read(watch, bytes, sizeof bytes);
+    if (!CHECK(n > 0)) return 0;
+    for (ssize_t i = 0; i < n;) {
+        struct inotify_event ev;
+        memcpy(&ev, bytes + i, sizeof ev);
+        seen |= ev.mask;
+        i += (ssize_t)(sizeof ev + ev.len);
+    }
+    return seen;
+}
+
+/* A mode that is narrowed after bind leaves a moment in which anybody may connect. */
+TEST(http_server_makes_its_socket_with_its_mode)
+{
+    static const mode_t masks[] = {0, 022, 077};
+    http_options        o;
+    char                path[256];
+    struct stat         st;
+    int                 watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    snprintf(path, sizeof path, "%s/mode", test_tmp_dir());
+    http_options_init(&o);
+    o.unix_path = path;
+    CHECK(inotify_add_watch(watch, test_tmp_dir(), IN_CREATE | IN_ATTRIB) >= 0);
+    for (size_t i = 0; i < COUNT(masks); i++) {
+        mode_t before = umask(masks[i]);
+        toy   *y      = open_toy(t, &o);
+        umask(before);
+        CHECK(stat(path, &st) == 0);
+        CHECK_INT(st.st_mode & 0777, 0660);
+        CHECK_INT(events_of(t, watch) & IN_ATTRIB ? 1 : 0, (0660 & masks[i]) != 0); /* set again only to widen it */
+        toy_close(y);
+    }
+    close(watch);
 }
 
 TEST(http_server_speaks_tls)
