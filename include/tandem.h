@@ -287,7 +287,8 @@ typedef struct {
     size_t   n;
 } tandem_ids; /* from below, freed by tandem_ids_free */
 
-/* Without the token that begins a sequence; with `markers`, control tokens written out in the text become tokens. */
+/* Without the token that begins a sequence; with `markers`, control tokens written out in the text become tokens.
+ * User-defined tokens such as <table> are found in either case. */
 bool tandem_tokenize(const tandem *t, const char *text, size_t n, bool markers, tandem_ids *out, tandem_error *e);
 /* Always UTF-8. Like snprintf: returns the bytes that all of it needs, and writes what fits, with a NUL. */
 size_t tandem_detokenize(const tandem *t, const int32_t *ids, size_t n, bool markers, char *out, size_t cap);

@@ -16,29 +16,44 @@
 #include <stdio.h>
 
 /* --- output -------------------------------------------------------------------------------------*/
-str gemma4_marker_name(gemma4_marker m)
-{
-    static const char *const name[GEMMA4_MARKERS] = {
-        [GEMMA4_BOS]          = "<bos>",
-        [GEMMA4_EOS]          = "<eos>",
-        [GEMMA4_TURN]         = "<|turn>",
-        [GEMMA4_TURN_END]     = "<turn|>",
-        [GEMMA4_THINK]        = "<|think|>",
-        [GEMMA4_TOOL]         = "<|tool>",
-        [GEMMA4_TOOL_END]     = "<tool|>",
-        [GEMMA4_CALL]         = "<|tool_call>",
-        [GEMMA4_CALL_END]     = "<tool_call|>",
-        [GEMMA4_RESPONSE]     = "<|tool_response>",
-        [GEMMA4_RESPONSE_END] = "<tool_response|>",
-        [GEMMA4_QUOTE]        = "<|\"|>",
-        [GEMMA4_CHANNEL]      = "<|channel>",
-        [GEMMA4_CHANNEL_END]  = "<channel|>",
-        [GEMMA4_IMAGE]        = "<|image|>",
-        [GEMMA4_AUDIO]        = "<|audio|>",
-        [GEMMA4_VIDEO]        = "<|video|>",
-    };
-    return str_of(name[m]);
-}
+static const char *const marker_names[] = {
+    [GEMMA4_BOS]          = "<bos>",
+    [GEMMA4_EOS]          = "<eos>",
+    [GEMMA4_TURN]         = "<|turn>",
+    [GEMMA4_TURN_END]     = "<turn|>",
+    [GEMMA4_THINK]        = "<|think|>",
+    [GEMMA4_TOOL]         = "<|tool>",
+    [GEMMA4_TOOL_END]     = "<tool|>",
+    [GEMMA4_CALL]         = "<|tool_call>",
+    [GEMMA4_CALL_END]     = "<tool_call|>",
+    [GEMMA4_RESPONSE]     = "<|tool_response>",
+    [GEMMA4_RESPONSE_END] = "<tool_response|>",
+    [GEMMA4_QUOTE]        = "<|\"|>",
+    [GEMMA4_CHANNEL]      = "<|channel>",
+    [GEMMA4_CHANNEL_END]  = "<channel|>",
+    [GEMMA4_IMAGE]        = "<|image|>",
+    [GEMMA4_AUDIO]        = "<|audio|>",
+    [GEMMA4_VIDEO]        = "<|video|>",
+    [GEMMA4_MARKERS]      = "<|image>", /* from here on: not written by the template; they enclose media */
+    "<image|>",
+    "<|audio>",
+    "<audio|>",
+    NULL,
+};
+
+static const char *const printed_names[] = {"<|channel>",       "<channel|>",       "<|tool_call>", "<tool_call|>",
+                                            "<|tool_response>", "<tool_response|>", "<|\"|>",       NULL};
+static const char *const stop_names[]    = {"<eos>", "<turn|>", "<|tool_response>", NULL};
+
+const tok_family gemma4_family = {.bos     = "<bos>",
+                                  .eos     = "<eos>",
+                                  .pad     = "<pad>",
+                                  .unk     = "<unk>",
+                                  .markers = marker_names,
+                                  .printed = printed_names,
+                                  .stops   = stop_names};
+
+str gemma4_marker_name(gemma4_marker m) { return str_of(marker_names[m]); }
 
 static void send(gemma4_out *o, const chat_segment *s)
 {

@@ -26,6 +26,9 @@ typedef enum {
 
 str gemma4_marker_name(gemma4_marker m); /* "<|turn>" */
 
+/* For the tokenizer: which tokens a prompt or an answer is structured with. */
+extern const tok_family gemma4_family;
+
 /* Where a renderer writes. After a failure nothing more is sent, so a run of puts needs one check at the end. */
 typedef struct {
     const chat_sink    *sink;

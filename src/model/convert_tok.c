@@ -1,9 +1,9 @@
 /* The tokenizer's keys. Tokens and their kinds come from the loaded vocabulary, merges as the file has them. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "chat/gemma4.h"
 #include "model/config_value.h"
 #include "model/convert_plan.h"
-#include "tok/tok.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -244,7 +244,7 @@ static void put_no_vocabulary(convert_plan *p)
 bool plan_tokenizer(convert_plan *p, const char *json, err *e)
 {
     tok *t = NULL;
-    if (json && !tok_from_json(&t, json, e)) return false;
+    if (json && !tok_from_json(&t, json, &gemma4_family, e)) return false;
     bool ok = !t || put_vocabulary(p, t, json, e);
     if (!t) put_no_vocabulary(p);
     put_suppressed(p);

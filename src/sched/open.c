@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "chat/gemma4.h"
 
 enum { DEFAULT_CTX = 8192 };
 
@@ -91,7 +92,7 @@ static bool open_gguf_tok(tok **out, const char *path, err *e)
 {
     gguf *g;
     if (!gguf_open(&g, path, e)) return false;
-    bool ok = tok_from_gguf(out, g, e);
+    bool ok = tok_from_gguf(out, g, &gemma4_family, e);
     gguf_close(g);
     return ok;
 }
@@ -103,9 +104,9 @@ bool open_tok(tok **out, const char *path, err *e)
     if (file_is_dir(path)) {
         if (!file_join(json, sizeof json, path, "tokenizer.json")) return err_set(e, ERR_INPUT, "the path is too long");
         if (!file_exists(json)) return err_set(e, ERR_NOT_FOUND, "%s has no tokenizer.json", path);
-        return tok_from_json(out, json, e);
+        return tok_from_json(out, json, &gemma4_family, e);
     }
-    return str_ends(str_of(path), ".json") ? tok_from_json(out, path, e) : open_gguf_tok(out, path, e);
+    return str_ends(str_of(path), ".json") ? tok_from_json(out, path, &gemma4_family, e) : open_gguf_tok(out, path, e);
 }
 
 bool open_chat_format(chat_options *o, const target *m, const char *path, err *e)

@@ -31,6 +31,7 @@ typedef struct {
     int        n_levels;
     int32_t   *ranks; /* memory for the levels */
     size_t     rank_cap;
+    bool       parse_special;
     bool       failed; /* no memory */
     bool       no_byte;
     uint8_t    missing; /* a byte that has no token, when no_byte */
@@ -188,7 +189,7 @@ static void add_bytes(bpe *b, const char *s, size_t n)
     }
 }
 
-/* A run of text without markers. */
+/* Encodes a run of text without added tokens. */
 static void encode_plain(bpe *b, str text)
 {
     for (size_t i = 0; i < text.n;) {
@@ -211,69 +212,32 @@ static void encode_plain(bpe *b, str text)
     end_piece(b);
 }
 
-/* --- markers ----------------------------------------------------------------------------------- */
-typedef struct {
-    const tok        *t;
-    const marker_set *set;
-} marker_search;
-
-/* Byte `depth` of marker i, -1 where its text ends before. */
-static int marker_byte(marker_search m, int32_t i, size_t depth)
+/* --- added tokens ------------------------------------------------------------------------------ */
+static bool may_give(const bpe *b, int32_t id)
 {
-    str s = tok_text(m.t, m.set->id[i]);
-    return depth < s.n ? (unsigned char)s.s[depth] : -1;
+    return b->parse_special || !vocab_is_marker((tok_kind_t)b->t->kind[id]);
 }
 
-/* First marker of from .. to - 1 whose byte at depth is at least c; they agree before it. */
-static int32_t lower_bound(marker_search m, int32_t from, int32_t to, size_t depth, int c)
+/* Encodes text, searching it for the added tokens of trie `which` and what lies between them for those of later tries. A
+ * marker that is not wanted is passed over as a whole: a user-defined token inside it is not found either. */
+static void encode_part(bpe *b, str text, int which)
 {
-    while (from < to) {
-        int32_t mid = from + (to - from) / 2;
-        if (marker_byte(m, mid, depth) < c)
-            from = mid + 1;
-        else
-            to = mid;
+    if (which == (int)COUNT(b->t->added)) {
+        encode_plain(b, text);
+        return;
     }
-    return from;
-}
-
-/* The longest marker that text starts with, -1 when none. The sorted markers that agree with the text so far are
- * a range, which every further byte makes smaller; one that ends here is the first of the range. */
-static int32_t match_marker(marker_search m, str text)
-{
-    int     c  = (unsigned char)text.s[0];
-    int32_t lo = m.set->from[c], hi = m.set->from[c + 1], found = -1;
-    for (size_t depth = 1; lo < hi; depth++) {
-        if (marker_byte(m, lo, depth) < 0) {
-            found = m.set->id[lo];
-            lo    = lower_bound(m, lo, hi, depth, 0);
-        }
-        if (depth == text.n) break;
-        c  = (unsigned char)text.s[depth];
-        lo = lower_bound(m, lo, hi, depth, c);
-        hi = lower_bound(m, lo, hi, depth, c + 1);
-    }
-    return found;
-}
-
-static void encode_marked(bpe *b, str text, const marker_set *set)
-{
-    size_t from = 0, i = 0;
-    while (set->n && i < text.n) {
-        int     c  = (unsigned char)text.s[i];
+    const added_trie *a    = &b->t->added[which];
+    size_t            from = 0, i = 0, len = 0;
+    while (i < text.n) {
         int32_t id = -1;
-        if (set->from[c] < set->from[c + 1])
-            id = match_marker((marker_search){b->t, set}, (str){text.s + i, text.n - i});
-        if (id < 0) {
-            i++;
-            continue;
-        }
-        encode_plain(b, (str){text.s + from, i - from});
+        if (a->first[(uint8_t)text.s[i]]) id = added_match(a, (str){text.s + i, text.n - i}, &len);
+        i += id < 0 ? 1 : len;
+        if (id < 0 || !may_give(b, id)) continue;
+        encode_part(b, (str){text.s + from, i - len - from}, which + 1);
         tok_ids_put(b->out, id);
-        i += tok_text(b->t, id).n;
         from = i;
     }
-    encode_plain(b, (str){text.s + from, text.n - from});
+    encode_part(b, (str){text.s + from, text.n - from}, which + 1);
 }
 
 /* --- the whole --------------------------------------------------------------------------------- */
@@ -290,14 +254,14 @@ static bool outcome(const bpe *b, err *e)
 
 bool tok_encode(const tok *t, tok_ids *out, str text, bool parse_special, err *e)
 {
-    bpe     b      = {.t = t, .out = out, .cap = SHORT, .rank_cap = 2 * SHORT};
+    bpe     b      = {.t = t, .out = out, .parse_special = parse_special, .cap = SHORT, .rank_cap = 2 * SHORT};
     tok_ids before = *out;
 
     if (text.n > TOK_MAX_INPUT)
         return err_set(e, ERR_TOO_LARGE, "the text has %zu bytes, more than %zu", text.n, TOK_MAX_INPUT);
     b.sym   = b.short_sym;
     b.ranks = b.short_ranks;
-    encode_marked(&b, text, parse_special ? &t->markers : &t->runs);
+    encode_part(&b, text, 0);
     bool ok = outcome(&b, e);
     if (!ok) {
         out->n      = before.n;

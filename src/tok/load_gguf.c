@@ -106,13 +106,13 @@ static bool read_specials(vocab_source *s, const gguf *g, err *e)
     return true;
 }
 
-/* add_bos_token is not asked: Gemma needs its <bos>, and files that say false were made by mistake. */
-bool tok_from_gguf(tok **out, const gguf *g, err *e)
+/* Ignores add_bos_token: Gemma needs its <bos>, and files that say false were made by mistake. */
+bool tok_from_gguf(tok **out, const gguf *g, const tok_family *f, err *e)
 {
     vocab_source s;
     *out = NULL;
     if (!check_model(g, e)) return false;
-    vocab_source_init(&s);
+    vocab_source_init(&s, f);
     bool ok = read_tokens(&s, g, e) && read_merges(&s, g, e) && read_specials(&s, g, e) && vocab_build(out, &s, e);
     vocab_source_deinit(&s);
     return ok || err_wrap(e, "cannot load the tokenizer");

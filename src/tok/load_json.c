@@ -9,7 +9,8 @@
 typedef struct { /* an entry of added_tokens */
     int64_t id;
     str     content;
-    bool    special, trims; /* trims: takes white space beside it, or wants to be a word of its own */
+    bool    special, normalized;
+    bool    trims; /* takes white space beside it, or wants to be a word of its own */
 } added_token;
 
 typedef struct { /* a normalizer or a pre_tokenizer */
@@ -92,6 +93,7 @@ static bool added_member(loader *l, str key, err *e)
     bool         trims = false;
     if (str_is(key, "content")) return read_string(l, key, &a->content, e);
     if (str_is(key, "special")) return read_bool(l, key, &a->special, e);
+    if (str_is(key, "normalized")) return read_bool(l, key, &a->normalized, e);
     if (str_is(key, "lstrip") || str_is(key, "rstrip") || str_is(key, "single_word")) {
         bool ok = read_bool(l, key, &trims, e);
         a->trims |= trims;
@@ -125,28 +127,19 @@ static bool added_item(loader *l, const json_event *first, err *e)
     return true;
 }
 
-/* Markers of calls and channels are printed, since whoever reads the answer needs them. */
-static tok_kind_t added_kind(const added_token *a)
-{
-    static const char *const printed[] = {"<|channel>",       "<channel|>",       "<|tool_call>", "<tool_call|>",
-                                          "<|tool_response>", "<tool_response|>", "<|\"|>"};
-    for (size_t i = 0; i < COUNT(printed); i++)
-        if (str_is(a->content, printed[i])) return TOK_USER;
-    return a->special ? TOK_CONTROL : TOK_USER;
-}
-
-/* Most added tokens are in the vocabulary already, under the same id; then only their kind is news. */
+/* Most added tokens are in the vocabulary already, under the same id; their flags are set there. */
 static bool apply_added(loader *l, err *e)
 {
     vocab_source *s = &l->src;
     for (int32_t i = 0; i < l->n_added; i++) {
         const added_token *a    = &l->added[i];
-        tok_kind_t         kind = added_kind(a);
+        tok_kind_t         kind = a->special ? TOK_CONTROL : TOK_USER;
         bool               same = a->id >= 0 && a->id < s->n && str_eq(s->entry[a->id].text, a->content);
         if (same && s->entry[a->id].kind)
             s->entry[a->id].kind = kind;
         else if (!vocab_source_set(s, a->id, a->content, kind, e))
             return false;
+        s->entry[a->id].normalized = a->normalized;
     }
     return true;
 }
@@ -294,14 +287,14 @@ static bool check_family(const loader *l, err *e)
     return true;
 }
 
-static bool load(tok **out, str text, str config, err *e)
+static bool load(tok **out, str text, str config, const tok_family *f, err *e)
 {
     bool         ok = false;
     loader       l  = {0};
     json_reader *rt = NULL, *rc = NULL;
 
     *out = NULL;
-    vocab_source_init(&l.src);
+    vocab_source_init(&l.src, f);
     if (config.n && !read_document(&l, &rc, config, config_member, e)) {
         err_wrap(e, "tokenizer_config.json");
         goto done;
@@ -318,7 +311,7 @@ done:
     return ok;
 }
 
-bool tok_from_json_bytes(tok **out, str text, err *e) { return load(out, text, STR(""), e); }
+bool tok_from_json_bytes(tok **out, str text, const tok_family *f, err *e) { return load(out, text, STR(""), f, e); }
 
 /* The config beside the file, when there is one. */
 static bool map_config(file_map *m, const char *path, err *e)
@@ -333,12 +326,12 @@ static bool map_config(file_map *m, const char *path, err *e)
     return file_map_open(m, config, e);
 }
 
-bool tok_from_json(tok **out, const char *path, err *e)
+bool tok_from_json(tok **out, const char *path, const tok_family *f, err *e)
 {
     file_map file = {0}, config = {0};
     *out    = NULL;
     bool ok = file_map_open(&file, path, e) && map_config(&config, path, e) &&
-              load(out, (str){file.p, file.n}, (str){config.p, config.n}, e);
+              load(out, (str){file.p, file.n}, (str){config.p, config.n}, f, e);
     file_map_close(&file);
     file_map_close(&config);
     return ok || err_wrap(e, "cannot load the tokenizer %s", path);

@@ -4,10 +4,12 @@
  * lowest is joined (the leftmost of equals) until no pair has a merge. Nothing is split into words first.
  * A character without a token, and a byte that is not UTF-8, becomes byte tokens <0xHH>.
  *
- * Markers are the control and user-defined tokens: <bos>, <|turn>, <|channel>. They are looked for in the text
- * only when the caller says parse_special; otherwise no text can produce one, nor can a merge in any file.
+ * Added tokens are found in the text before that, the leftmost first and the longest of several; no merge crosses one.
+ * The file's flags sort them:
+ *   - user-defined tokens (<table>, runs of newlines, <unused7>) are part of the language and are found in every text;
+ *   - markers are the control tokens (<bos>, <|turn>) and those user-defined tokens that the model's family names as its
+ *     own (<|tool_call>). They are found only with parse_special; without it no text gives one, nor does a merge.
  * Byte tokens written out in a text ("<0x41>") are plain characters in either case.
- * Runs of white space that a file lists as added tokens are no markers: they come out of any text.
  *
  * A tok does not change after it is made: any number of threads may use it. */
 #ifndef TANDEM_TOK_TOK_H
@@ -21,7 +23,7 @@ enum {
     TOK_MAX_TOKENS     = 1 << 20,
     TOK_MAX_MERGES     = 1 << 22,
     TOK_MAX_TEXT_BYTES = 1 << 16, /* of one token */
-    TOK_MAX_MARKER     = 128,     /* bytes; a longer control token is never found in a text */
+    TOK_MAX_ADDED      = 1024,    /* bytes of an added token: a search at one place of a text reads no more */
     TOK_MAX_STOPS      = 64,
 };
 #define TOK_MAX_INPUT ((size_t)32 << 20) /* bytes of one tok_encode */
@@ -30,19 +32,29 @@ typedef enum { /* the values are GGUF's */
                TOK_NORMAL  = 1,
                TOK_UNKNOWN = 2,
                TOK_CONTROL = 3, /* printed only when asked */
-               TOK_USER    = 4, /* a marker that is always printed */
+               TOK_USER    = 4, /* in a file: a user-defined token. From tok_kind: a marker that is always printed;
+                                 * other user-defined tokens are TOK_NORMAL there */
                TOK_UNUSED  = 5, /* also the holes of a vocabulary */
                TOK_BYTE    = 6,
 } tok_kind_t;
 
 typedef struct tok tok;
 
+/* The names that a family of models gives its tokens. Files flag tokens, but do not list what a chat is made of. Lists
+ * end with NULL. A name counts only where the file has an added token of that text. */
+typedef struct {
+    const char        *bos, *eos, *pad, *unk; /* where the file names none */
+    const char *const *markers;               /* never made from plain text, whatever the file's flags say */
+    const char *const *printed;               /* markers that decoding always prints: a parser of answers needs them */
+    const char *const *stops;                 /* where generation ends, in addition to eos */
+} tok_family;
+
 /* --- loading ----------------------------------------------------------------------------------- */
-/* From tokenizer.ggml.*; ERR_NOT_FOUND when the file has none. */
-bool tok_from_gguf(tok **out, const gguf *g, err *e);
-/* From a tokenizer.json; the names of bos and eos also from a tokenizer_config.json beside it. */
-bool tok_from_json(tok **out, const char *path, err *e);
-bool tok_from_json_bytes(tok **out, str text, err *e);
+/* Reads tokenizer.ggml.*; ERR_NOT_FOUND when the file has none. The family is not kept. */
+bool tok_from_gguf(tok **out, const gguf *g, const tok_family *f, err *e);
+/* Reads a tokenizer.json; the names of bos and eos also from a tokenizer_config.json in the same directory. */
+bool tok_from_json(tok **out, const char *path, const tok_family *f, err *e);
+bool tok_from_json_bytes(tok **out, str text, const tok_family *f, err *e);
 void tok_free(tok *t); /* NULL is fine */
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */
@@ -50,7 +62,7 @@ int32_t    tok_size(const tok *t);
 str        tok_text(const tok *t, int32_t id);        /* as the file spells it, U+2581 and all; empty out of range */
 str        tok_bytes(const tok *t, int32_t id);       /* what it stands for: U+2581 is a space, <0x41> is 'A' */
 tok_kind_t tok_kind(const tok *t, int32_t id);        /* TOK_UNUSED out of range */
-tok_kind_t tok_listed_kind(const tok *t, int32_t id); /* as files list it: an added token of white space is TOK_USER */
+tok_kind_t tok_listed_kind(const tok *t, int32_t id); /* as files list it: every user-defined token is TOK_USER */
 int32_t    tok_find(const tok *t, str text);          /* by tok_text, the lowest id; -1 when absent */
 int32_t    tok_bos(const tok *t);                     /* -1 when absent, here and below */
 int32_t    tok_eos(const tok *t);
@@ -73,12 +85,12 @@ void tok_ids_clear(tok_ids *ids); /* keeps the memory, forgets `failed` */
 bool tok_ids_put(tok_ids *ids, int32_t id);
 bool tok_ids_put_n(tok_ids *ids, const int32_t *id, size_t n);
 
-/* Where generation ends, ascending: the file's eos, eot and eom, and <eos>, <turn|> and <|tool_response>. The model's
- * own configuration may know more. */
+/* Appends the ids where generation ends, ascending: the file's eos, eot and eom, and the family's stops. The model's
+ * own configuration may name more. */
 void tok_stop_ids(const tok *t, tok_ids *out);
 
 /* --- encoding ---------------------------------------------------------------------------------- */
-/* Appends the ids of text. On failure `out` keeps what it had before. */
+/* Appends the ids of text; parse_special also finds markers. On failure `out` keeps what it had before. */
 bool tok_encode(const tok *t, tok_ids *out, str text, bool parse_special, err *e);
 
 /* --- decoding ---------------------------------------------------------------------------------- */

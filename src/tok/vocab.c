@@ -8,16 +8,21 @@
 enum { AHEAD = 32 }; /* merges whose memory is asked for before use */
 
 /* --- what a loader has read -------------------------------------------------------------------- */
-void vocab_source_init(vocab_source *s)
+static str name_or_empty(const char *name) { return name ? str_of(name) : STR(""); }
+
+void vocab_source_init(vocab_source *s, const tok_family *f)
 {
-    *s = (vocab_source){.bos      = -1,
+    static const tok_family none = {0};
+    if (!f) f = &none;
+    *s = (vocab_source){.family   = *f,
+                        .bos      = -1,
                         .eos      = -1,
                         .pad      = -1,
                         .unk      = -1,
-                        .bos_name = STR("<bos>"),
-                        .eos_name = STR("<eos>"),
-                        .pad_name = STR("<pad>"),
-                        .unk_name = STR("<unk>")};
+                        .bos_name = name_or_empty(f->bos),
+                        .eos_name = name_or_empty(f->eos),
+                        .pad_name = name_or_empty(f->pad),
+                        .unk_name = name_or_empty(f->unk)};
 }
 
 void vocab_source_deinit(vocab_source *s)
@@ -53,7 +58,7 @@ bool vocab_source_set(vocab_source *s, int64_t id, str text, tok_kind_t kind, er
     if (v->kind)
         return err_set(e, ERR_FORMAT, "tokens '%.*s' and '%.*s' have the same id %lld", STR_ARG(v->text), STR_ARG(text),
                        (long long)id);
-    *v = (vocab_entry){text, kind};
+    *v = (vocab_entry){.text = text, .kind = kind};
     if (id >= s->n) s->n = (int32_t)id + 1;
     return true;
 }
@@ -92,29 +97,29 @@ static int byte_value(str s)
     return hi && lo ? (int)(hi - digits) << 4 | (int)(lo - digits) : -1;
 }
 
-static bool is_white(str s)
+static bool is_named(const char *const *names, str text)
 {
-    size_t i = 0;
-    while (i < s.n) {
-        if (strchr(" \t\n\r", s.s[i]) && s.s[i])
-            i++;
-        else if (i + 3 <= s.n && !memcmp(s.s + i, "\xE2\x96\x81", 3))
-            i += 3;
-        else
-            return false;
-    }
-    return s.n > 0;
+    for (; names && *names; names++)
+        if (str_is(text, *names)) return true;
+    return false;
 }
 
-/* Files disagree about two sorts of tokens: runs of white space may be listed as added tokens, though merges build
- * them, and byte tokens may be called normal. Their text decides. */
-static tok_kind_t settled_kind(vocab_entry v)
+/* Returns the kind as files list it. The family may make a control token of a file one that is printed; byte tokens are
+ * normal ones in some files, so there the text decides. */
+static tok_kind_t listed_kind(vocab_entry v, const tok_family *f)
 {
     if (!v.kind) return TOK_UNUSED;
-    if (v.kind == TOK_USER && is_white(v.text)) return TOK_NORMAL;
+    if (v.kind == TOK_CONTROL && is_named(f->printed, v.text)) return TOK_USER;
     if (v.kind == TOK_NORMAL && byte_value(v.text) >= 0) return TOK_BYTE;
     if (v.kind == TOK_BYTE && byte_value(v.text) < 0) return TOK_UNUSED;
     return v.kind;
+}
+
+/* A user-defined token that is not a marker of the family is plain text: any text gives it, and merges may too (a run of
+ * spaces is spelled with U+2581 in the file, so only merges find it). */
+static tok_kind_t settled_kind(tok_kind_t listed, str text, const tok_family *f)
+{
+    return listed == TOK_USER && !is_named(f->markers, text) ? TOK_NORMAL : listed;
 }
 
 /* Writes the bytes that a token's text stands for; returns how many. */
@@ -126,7 +131,7 @@ static size_t put_bytes(char *out, str text, tok_kind_t kind)
         return 1;
     }
     for (size_t i = 0; i < text.n;) {
-        bool space = kind == TOK_NORMAL && i + 3 <= text.n && !memcmp(text.s + i, "\xE2\x96\x81", 3);
+        bool space = i + 3 <= text.n && !memcmp(text.s + i, "\xE2\x96\x81", 3);
         out[n++]   = space ? ' ' : text.s[i];
         i += space ? 3 : 1;
     }
@@ -139,16 +144,20 @@ static bool store_texts(tok *t, const vocab_source *s, err *e)
     for (size_t i = 0; i < n; i++) total += s->entry[i].text.n; /* at most 2^36 */
     if (total > UINT32_MAX / 4) return err_set(e, ERR_FORMAT, "the vocabulary's texts have %zu bytes", total);
     t->kind     = mem_try(n);
+    t->listed   = mem_try(n);
     t->text.p   = mem_try(total + 1);
     t->text.at  = mem_try_n(n + 1, sizeof *t->text.at);
     t->bytes.p  = mem_try(total + 1);
     t->bytes.at = mem_try_n(n + 1, sizeof *t->bytes.at);
-    if (!t->kind || !t->text.p || !t->text.at || !t->bytes.p || !t->bytes.at) return no_memory(e);
+    if (!t->kind || !t->listed || !t->text.p || !t->text.at || !t->bytes.p || !t->bytes.at) return no_memory(e);
     for (size_t i = 0; i < n; i++) {
-        str        text = s->entry[i].text;
-        tok_kind_t kind = settled_kind(s->entry[i]);
-        t->kind[i]      = (uint8_t)kind;
-        t->text.at[i]   = (uint32_t)at;
+        str        text   = s->entry[i].text;
+        tok_kind_t listed = listed_kind(s->entry[i], &s->family), kind = settled_kind(listed, text, &s->family);
+        if (vocab_is_marker(listed) && text.n > TOK_MAX_ADDED)
+            return err_set(e, ERR_FORMAT, "added token %zu has %zu bytes, more than %d", i, text.n, TOK_MAX_ADDED);
+        t->listed[i]  = (uint8_t)listed;
+        t->kind[i]    = (uint8_t)kind;
+        t->text.at[i] = (uint32_t)at;
         if (text.n) memcpy(t->text.p + at, text.s, text.n);
         at += text.n;
         t->bytes.at[i + 1] = t->bytes.at[i] + (uint32_t)put_bytes(t->bytes.p + t->bytes.at[i], text, kind);
@@ -363,46 +372,7 @@ static bool index_merges(tok *t, const vocab_source *s, err *e)
     return ok || crowded(e, "merges");
 }
 
-/* --- markers, special ids ---------------------------------------------------------------------- */
-static int compare_text(const void *a, const void *b, void *ctx)
-{
-    const tok *t  = ctx;
-    int32_t    ia = *(const int32_t *)a, ib = *(const int32_t *)b;
-    str        x = pool_get(&t->text, ia), y = pool_get(&t->text, ib);
-    int        c = memcmp(x.s, y.s, x.n < y.n ? x.n : y.n);
-    if (!c) c = (x.n > y.n) - (x.n < y.n);
-    return c ? c : (ia > ib) - (ia < ib);
-}
-
-/* White space that was listed as an added token. It is plain text and merges build it too, but where the text spells it
- * out it stands for itself: U+2581 twice and a space are not the token of three. */
-static bool is_run(const tok *t, const vocab_source *s, int32_t id)
-{
-    return s->entry[id].kind == TOK_USER && t->kind[id] == TOK_NORMAL;
-}
-
-static bool is_listed(const tok *t, const vocab_source *s, int32_t id, bool markers)
-{
-    size_t n = pool_get(&t->text, id).n;
-    return n && n <= TOK_MAX_MARKER && (is_run(t, s, id) || (markers && vocab_is_marker((tok_kind_t)t->kind[id])));
-}
-
-static bool list_markers(tok *t, marker_set *set, const vocab_source *s, bool markers, err *e)
-{
-    int32_t n = 0, at = 0;
-    for (int32_t i = 0; i < t->n; i++) n += is_listed(t, s, i, markers);
-    set->id = mem_try_n((size_t)n + 1, sizeof *set->id);
-    if (!set->id) return no_memory(e);
-    for (int32_t i = 0; i < t->n; i++)
-        if (is_listed(t, s, i, markers)) set->id[set->n++] = i;
-    qsort_r(set->id, (size_t)n, sizeof *set->id, compare_text, t);
-    for (int c = 0; c <= 256; c++) {
-        while (at < n && (unsigned char)pool_get(&t->text, set->id[at]).s[0] < c) at++;
-        set->from[c] = at;
-    }
-    return true;
-}
-
+/* --- special ids ------------------------------------------------------------------------------- */
 static bool special_id(const tok *t, int32_t *out, int32_t id, str name, const char *what, err *e)
 {
     *out = id >= 0 ? id : tok_find(t, name);
@@ -427,7 +397,6 @@ static bool add_stop(tok *t, int32_t id, err *e)
 
 static bool set_specials(tok *t, const vocab_source *s, err *e)
 {
-    static const char *const ends[] = {"<eos>", "<turn|>", "<|tool_response>"};
     if (!special_id(t, &t->bos, s->bos, s->bos_name, "bos", e)) return false;
     if (!special_id(t, &t->eos, s->eos, s->eos_name, "eos", e)) return false;
     if (!special_id(t, &t->pad, s->pad, s->pad_name, "pad", e)) return false;
@@ -435,8 +404,8 @@ static bool set_specials(tok *t, const vocab_source *s, err *e)
     for (int32_t i = 0; i < s->n_stop; i++)
         if (!add_stop(t, s->stop[i], e)) return false;
     if (!add_stop(t, t->eos, e)) return false;
-    for (size_t i = 0; i < COUNT(ends); i++) {
-        int32_t id = tok_find(t, str_of(ends[i]));
+    for (const char *const *name = s->family.stops; name && *name; name++) {
+        int32_t id = tok_find(t, str_of(*name));
         if (id >= 0 && vocab_is_marker((tok_kind_t)t->kind[id]) && !add_stop(t, id, e)) return false;
     }
     return true;
@@ -458,8 +427,8 @@ bool vocab_build(tok **out, const vocab_source *s, err *e)
     if (!index_texts(t, e)) goto done;
     if (!index_chars(t, e)) goto done;
     if (!index_merges(t, s, e)) goto done;
-    if (!list_markers(t, &t->markers, s, true, e)) goto done;
-    if (!list_markers(t, &t->runs, s, false, e)) goto done;
+    if (!added_build(&t->added[0], t, s, false, e)) goto done;
+    if (!added_build(&t->added[1], t, s, true, e)) goto done;
     if (!set_specials(t, s, e)) goto done;
     *out = t;
     t    = NULL;
@@ -477,6 +446,7 @@ void tok_free(tok *t)
     mem_free(t->bytes.p);
     mem_free(t->bytes.at);
     mem_free(t->kind);
+    mem_free(t->listed);
     mem_free(t->slots);
     mem_free(t->page);
     mem_free(t->page_ids);
@@ -484,8 +454,8 @@ void tok_free(tok *t)
     mem_free(t->merged);
     mem_free(t->pairs.bits);
     mem_free(t->joins.bits);
-    mem_free(t->markers.id);
-    mem_free(t->runs.id);
+    added_free(&t->added[0]);
+    added_free(&t->added[1]);
     mem_free(t);
 }
 
@@ -495,18 +465,15 @@ int32_t    tok_size(const tok *t) { return t->n; }
 str        tok_text(const tok *t, int32_t id) { return in_range(t, id) ? pool_get(&t->text, id) : STR(""); }
 str        tok_bytes(const tok *t, int32_t id) { return in_range(t, id) ? pool_get(&t->bytes, id) : STR(""); }
 tok_kind_t tok_kind(const tok *t, int32_t id) { return in_range(t, id) ? (tok_kind_t)t->kind[id] : TOK_UNUSED; }
-int32_t    tok_bos(const tok *t) { return t->bos; }
-int32_t    tok_eos(const tok *t) { return t->eos; }
-int32_t    tok_pad(const tok *t) { return t->pad; }
-int32_t    tok_unk(const tok *t) { return t->unk; }
-bool       tok_add_bos(const tok *t) { return t->bos >= 0; }
-
 tok_kind_t tok_listed_kind(const tok *t, int32_t id)
 {
-    for (int32_t i = 0; i < t->runs.n; i++)
-        if (t->runs.id[i] == id) return TOK_USER;
-    return tok_kind(t, id);
+    return in_range(t, id) ? (tok_kind_t)t->listed[id] : TOK_UNUSED;
 }
+int32_t tok_bos(const tok *t) { return t->bos; }
+int32_t tok_eos(const tok *t) { return t->eos; }
+int32_t tok_pad(const tok *t) { return t->pad; }
+int32_t tok_unk(const tok *t) { return t->unk; }
+bool    tok_add_bos(const tok *t) { return t->bos >= 0; }
 
 int32_t tok_find(const tok *t, str text) { return find_id(t, text, str_hash(text)); }
 

@@ -32,16 +32,21 @@ typedef struct { /* strings one after another: string i is p[at[i]] .. p[at[i + 
     uint32_t *at;
 } text_pool;
 
-typedef struct { /* tokens to be found in a text before anything else */
-    int32_t *id; /* sorted by text */
-    int32_t  n;
-    int32_t  from[257]; /* the first one whose text starts with this byte or a later one */
-} marker_set;
+/* A trie of added tokens: markers and all other user-defined ones. States are numbered level by level, so the children of a state are neighbours, in the order of
+ * their labels. State 0 is the root. */
+typedef struct {
+    int32_t *child;      /* children of state s: child[s] .. child[s + 1] - 1 */
+    int32_t *found;      /* the token whose text ends in this state, or -1 */
+    uint8_t *label;      /* the byte that leads to this state */
+    int32_t  first[256]; /* the root's child for each byte, or 0: no token starts with it */
+    bool     normalized; /* compared with the text after spaces became U+2581 */
+} added_trie;
 
 struct tok {
     int32_t   n;
     text_pool text, bytes;
-    uint8_t  *kind; /* tok_kind_t */
+    uint8_t  *kind;   /* tok_kind_t */
+    uint8_t  *listed; /* the same as files list it: what tok_listed_kind returns */
 
     uint64_t *slots; /* text -> id: hash's lower half << 32 | id, ~0 when empty */
     int       slot_shift;
@@ -56,8 +61,7 @@ struct tok {
     int32_t    *merged;
     pair_filter pairs, joins;
 
-    marker_set markers; /* what parse_special finds: control and user-defined tokens, and `runs` */
-    marker_set runs;    /* white space that the file lists as added tokens: found in every text */
+    added_trie added[2]; /* searched one after the other: tokens that match the text as it is, and normalized ones */
 
     int32_t bos, eos, pad, unk;
     int32_t stop[TOK_MAX_STOPS];
@@ -67,7 +71,8 @@ struct tok {
 /* What a loader has read. The strings are borrowed: they need to live until vocab_build returns. */
 typedef struct {
     str        text;
-    tok_kind_t kind; /* 0: no such token */
+    tok_kind_t kind;       /* 0: no such token */
+    bool       normalized; /* of an added token: see added_trie */
 } vocab_entry;
 typedef struct {
     str left, right;
@@ -77,18 +82,25 @@ typedef struct {
     int32_t      n, entry_cap;
     vocab_merge *merge;
     int32_t      n_merges, merge_cap;
+    tok_family   family;
     int32_t      bos, eos, pad, unk;                     /* ids, or -1: then by name */
     str          bos_name, eos_name, pad_name, unk_name; /* may be empty */
     int32_t      stop[TOK_MAX_STOPS];                    /* as the file names them */
     int32_t      n_stop;
 } vocab_source;
 
-void vocab_source_init(vocab_source *s); /* Gemma's names, no entries */
+void vocab_source_init(vocab_source *s, const tok_family *f); /* the family's names, no entries; f may be NULL */
 void vocab_source_deinit(vocab_source *s);
 bool vocab_source_set(vocab_source *s, int64_t id, str text, tok_kind_t kind, err *e); /* an id once only */
 bool vocab_source_merge(vocab_source *s, str left, str right, err *e);
 bool vocab_source_merge_text(vocab_source *s, str both, err *e); /* "left right" */
 bool vocab_build(tok **out, const vocab_source *s, err *e);
+
+/* Builds the trie of the added tokens that are, or are not, normalized. */
+bool added_build(added_trie *a, const tok *t, const vocab_source *s, bool normalized, err *e);
+void added_free(added_trie *a);
+/* Returns the longest token of the trie that text starts with, -1 when there is none; *len is its length in text. */
+int32_t added_match(const added_trie *a, str text, size_t *len);
 
 static inline bool vocab_is_marker(tok_kind_t k) { return k == TOK_CONTROL || k == TOK_USER || k == TOK_UNKNOWN; }
 

@@ -26,7 +26,7 @@ static const grammar_vocab *vocab(void)
     tok                  *t;
     int32_t               end = END;
     if (v) return v;
-    vocab_source_init(&s);
+    vocab_source_init(&s, NULL);
     for (size_t i = 0; i < COUNT(pieces); i++)
         REQUIRE(vocab_source_set(&s, (int64_t)i, str_of(pieces[i]), i < 3 ? TOK_CONTROL : TOK_NORMAL, &e));
     for (int i = 0; i < 256; i++) {

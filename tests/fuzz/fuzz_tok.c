@@ -1,5 +1,6 @@
 /* A text through the demo vocabulary and back. The first byte chooses the options. */
 #include "base/mem.h"
+#include "chat/gemma4.h"
 #include "require.h"
 #include "tok/vocab.h"
 
@@ -14,7 +15,7 @@ static const tok *demo(void)
 {
     static tok *t;
     err         e;
-    if (!t && !tok_from_json(&t, TANDEM_ROOT "/tests/golden/demo/tokenizer.json", &e)) {
+    if (!t && !tok_from_json(&t, TANDEM_ROOT "/tests/golden/demo/tokenizer.json", &gemma4_family, &e)) {
         fprintf(stderr, "%s\n", e.text);
         abort();
     }

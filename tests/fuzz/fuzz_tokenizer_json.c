@@ -1,4 +1,5 @@
 /* Any bytes as a tokenizer.json; one that loads is also used. */
+#include "chat/gemma4.h"
 #include "tok/vocab.h"
 
 #include <stdio.h>
@@ -36,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     tok *t;
     err  e = {0};
-    if (tok_from_json_bytes(&t, (str){(const char *)data, size}, &e)) {
+    if (tok_from_json_bytes(&t, (str){(const char *)data, size}, &gemma4_family, &e)) {
         use(t, false);
         use(t, true);
     } else if (t || e.code == ERR_NONE || !e.text[0]) {

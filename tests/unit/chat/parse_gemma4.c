@@ -496,7 +496,7 @@ TEST(chat_parse_knows_markers_by_id)
     tok_ids           ids;
     transcript        x = {0};
     err               e;
-    if (!CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &e), e)) return;
+    if (!CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &gemma4_family, &e), e)) return;
     gemma4_parser *p = gemma4_parser_new(&(gemma4_parse_options){.on_event = note, .ctx = &x, .tok = tk});
     buf_init(&x.text, 1 << 20);
     tok_ids_init(&ids, 1 << 16);

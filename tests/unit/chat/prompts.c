@@ -1,5 +1,6 @@
 #include "chat/prompts.h"
 
+#include "chat/gemma4.h"
 #include "test.h"
 
 enum { N = 20 };
@@ -32,7 +33,7 @@ TEST(chat_prompts_have_their_length_and_differ)
     err          e = {0};
     chat_options o = {.add_generation_prompt = true};
     if (!CHECK_OK(gguf_open(&g, test_path("models/nano/target.gguf"), &e), e)) return;
-    CHECK_OK(tok_from_gguf(&k, g, &e), e);
+    CHECK_OK(tok_from_gguf(&k, g, &gemma4_family, &e), e);
     gguf_close(g);
     if (CHECK_OK(prompts_init(&p, k, &o, tok_size(k), &e), e)) {
         CHECK(p.at > 0 && p.frame.n > p.at + 5);

@@ -7,7 +7,7 @@ static tok *demo(test_case *t)
 {
     tok *tk = NULL;
     err  e;
-    CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &e), e);
+    CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &gemma4_family, &e), e);
     return tk;
 }
 

@@ -1,6 +1,7 @@
 #include "grammar/rig.h"
 
 #include "base/mem.h"
+#include "chat/gemma4.h"
 #include "gguf/gguf.h"
 #include "tok/small.h"
 
@@ -22,7 +23,8 @@ rig_vocab *rig_nano(void)
     gguf            *g;
     err              e;
     if (v.tok) return &v;
-    if (!gguf_open(&g, test_path("models/nano/target.gguf"), &e) || !tok_from_gguf(&v.tok, g, &e)) abort();
+    if (!gguf_open(&g, test_path("models/nano/target.gguf"), &e) || !tok_from_gguf(&v.tok, g, &gemma4_family, &e))
+        abort();
     gguf_close(g);
     finish(&v, tok_eos(v.tok));
     return &v;

@@ -2,6 +2,7 @@
 #include "model/convert.h"
 
 #include "base/fault.h"
+#include "chat/gemma4.h"
 #include "gguf/checkpoint.h"
 #include "model/model.h"
 #include "test.h"
@@ -288,8 +289,9 @@ TEST(convert_keeps_the_tokenizer)
     char                     path[512];
     snprintf(path, sizeof path, "%s/tokenizer.json", golden_dir("demo"));
     CHECK_OK(convert(golden_dir("demo"), "q8_0", NULL, &e), e);
-    if (!CHECK_OK(tok_from_json(&json, path, &e), e) || !CHECK_OK(gguf_open(&g, out_path(), &e), e)) return;
-    if (CHECK_OK(tok_from_gguf(&back, g, &e), e)) {
+    if (!CHECK_OK(tok_from_json(&json, path, &gemma4_family, &e), e) || !CHECK_OK(gguf_open(&g, out_path(), &e), e))
+        return;
+    if (CHECK_OK(tok_from_gguf(&back, g, &gemma4_family, &e), e)) {
         CHECK_INT(tok_size(back), tok_size(json));
         for (int i = 0; i < tok_size(json); i++) {
             CHECK_STR(tok_text(back, i), tok_text(json, i));

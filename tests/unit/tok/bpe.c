@@ -209,7 +209,7 @@ TEST(bpe_says_which_byte_has_no_token)
     small   s = {0};
     tok_ids ids;
     err     e = {0};
-    vocab_source_init(&s.src);
+    vocab_source_init(&s.src, &small_family);
     arena_init(&s.mem, 1 << 20);
     small_token(&s, STR("a"), TOK_NORMAL);
     small_build(t, &s);

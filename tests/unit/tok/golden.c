@@ -1,5 +1,6 @@
 /* Gemma's real vocabulary: the published one of the generation before, whose text ids are the same. */
 #include "base/file.h"
+#include "chat/gemma4.h"
 #include "tok/small.h"
 
 /* NULL after a skip. */
@@ -9,7 +10,7 @@ static tok *real_tok(test_case *t)
     tok        *k    = NULL;
     err         e;
     if (file_exists(path))
-        CHECK_OK(tok_from_json(&k, path, &e), e);
+        CHECK_OK(tok_from_json(&k, path, &gemma4_family, &e), e);
     else
         test_skip(t, "no %s; run npm ci in tests/", path);
     return k;

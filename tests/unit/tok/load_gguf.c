@@ -95,7 +95,7 @@ static void check_refused(test_case *t, writer *w, err_code code, const char *pa
     err   e = {0};
     gguf *g = writer_open(t, w);
     if (!g) return;
-    CHECK_FAILS(tok_from_gguf(&k, g, &e), e, part);
+    CHECK_FAILS(tok_from_gguf(&k, g, &small_family, &e), e, part);
     CHECK(k == NULL);
     CHECK_INT(e.code, code);
     gguf_close(g);
@@ -116,7 +116,7 @@ TEST(gguf_tokenizer_loads)
     put_int(&w, "tokenizer.ggml.unknown_token_id", 3);
     gguf *g = writer_open(t, &w);
     if (!g) return;
-    CHECK_OK(tok_from_gguf(&k, g, &e), e);
+    CHECK_OK(tok_from_gguf(&k, g, &small_family, &e), e);
     gguf_close(g); /* nothing is borrowed */
     if (!k) return;
     CHECK(tok_size(k) == (int32_t)COUNT(tokens) && tok_bos(k) == 2 && tok_eos(k) == 10 && tok_add_bos(k));
@@ -139,7 +139,7 @@ TEST(gguf_tokenizer_without_types_goes_by_the_texts)
     write_vocab(&w, NO_TYPES);
     gguf *g = writer_open(t, &w);
     if (!g) return;
-    CHECK_OK(tok_from_gguf(&k, g, &e), e);
+    CHECK_OK(tok_from_gguf(&k, g, &small_family, &e), e);
     gguf_close(g);
     if (!k) return;
     CHECK_INT(tok_kind(k, 7), TOK_BYTE);
@@ -206,7 +206,7 @@ TEST(gguf_tokenizer_answers_when_memory_runs_out)
         tok *k;
         err  e = {0};
         fault_fail_nth(n);
-        bool ok    = tok_from_gguf(&k, g, &e);
+        bool ok    = tok_from_gguf(&k, g, &small_family, &e);
         long tries = fault_tries();
         fault_fail_nth(0);
         CHECK(ok == (tries < n));

@@ -1,5 +1,6 @@
 #include "base/fault.h"
 #include "base/file.h"
+#include "chat/gemma4.h"
 #include "tok/small.h"
 
 #define NORMALIZER "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xE2\x96\x81\"}"
@@ -15,7 +16,7 @@ static tok *load(test_case *t, const char *text)
 {
     tok *k;
     err  e;
-    CHECK_OK(tok_from_json_bytes(&k, str_of(text), &e), e);
+    CHECK_OK(tok_from_json_bytes(&k, str_of(text), &small_family, &e), e);
     return k;
 }
 
@@ -23,14 +24,14 @@ static void check_refused(test_case *t, const char *text, const char *part)
 {
     tok *k;
     err  e = {0};
-    CHECK_FAILS(tok_from_json_bytes(&k, str_of(text), &e), e, part);
+    CHECK_FAILS(tok_from_json_bytes(&k, str_of(text), &small_family, &e), e, part);
     CHECK(k == NULL);
 }
 
 TEST(tokenizer_json_gives_texts_kinds_and_stops)
 {
-    static const int kinds[] = {TOK_UNUSED, TOK_CONTROL, TOK_NORMAL, TOK_NORMAL,  TOK_NORMAL, TOK_BYTE, TOK_NORMAL,
-                                TOK_NORMAL, TOK_UNUSED,  TOK_NORMAL, TOK_CONTROL, TOK_USER,   TOK_USER, TOK_UNUSED};
+    static const int kinds[] = {TOK_UNUSED, TOK_CONTROL, TOK_NORMAL, TOK_NORMAL,  TOK_NORMAL, TOK_BYTE,   TOK_NORMAL,
+                                TOK_NORMAL, TOK_UNUSED,  TOK_NORMAL, TOK_CONTROL, TOK_USER,   TOK_NORMAL, TOK_UNUSED};
     tok             *k       = load(t, "{" ADDED "," NORMALIZER "," MODEL "}");
     tok_ids          ids;
     if (!k) return;
@@ -103,7 +104,7 @@ TEST(tokenizer_json_refuses_a_token_that_is_too_long)
     buf_puts(&b, "{\"model\":{\"vocab\":{\"");
     for (int i = 0; i <= TOK_MAX_TEXT_BYTES; i++) buf_putc(&b, 'a');
     buf_puts(&b, "\":0}}}");
-    CHECK_FAILS(tok_from_json_bytes(&k, buf_str(&b), &e), e, "65537 bytes, more than 65536");
+    CHECK_FAILS(tok_from_json_bytes(&k, buf_str(&b), &small_family, &e), e, "65537 bytes, more than 65536");
     buf_deinit(&b);
 }
 
@@ -114,7 +115,7 @@ TEST(tokenizer_json_answers_when_memory_runs_out)
         tok *k;
         err  e = {0};
         fault_fail_nth(n);
-        bool ok    = tok_from_json_bytes(&k, str_of(text), &e);
+        bool ok    = tok_from_json_bytes(&k, str_of(text), &small_family, &e);
         long tries = fault_tries();
         fault_fail_nth(0);
         CHECK(ok == (tries < n));
@@ -134,14 +135,15 @@ TEST(tokenizer_json_takes_names_from_the_config_beside_it)
     char              path[4096];
     test_tmp_file("tokenizer_config.json", config, sizeof config - 1);
     snprintf(path, sizeof path, "%s", test_tmp_file("tokenizer.json", text, sizeof text - 1));
-    CHECK_OK(tok_from_json(&k, path, &e), e);
+    CHECK_OK(tok_from_json(&k, path, &small_family, &e), e);
     if (!k) return;
     CHECK(tok_eos(k) == 10 && tok_bos(k) == 11 && tok_add_bos(k));
     tok_free(k);
     test_tmp_file("tokenizer_config.json", "{\"eos_token\":7}", 15);
-    CHECK_FAILS(tok_from_json(&k, path, &e), e, "tokenizer_config.json: 'eos_token' is not a token's name");
+    CHECK_FAILS(tok_from_json(&k, path, &small_family, &e), e,
+                "tokenizer_config.json: 'eos_token' is not a token's name");
     test_tmp_file("tokenizer_config.json", "{}", 2);
-    CHECK_FAILS(tok_from_json(&k, "/nonexistent/tokenizer.json", &e), e, "cannot load the tokenizer");
+    CHECK_FAILS(tok_from_json(&k, "/nonexistent/tokenizer.json", &small_family, &e), e, "cannot load the tokenizer");
 }
 
 TEST(demo_tokenizer_has_512_tokens_and_gives_text_back)
@@ -151,7 +153,7 @@ TEST(demo_tokenizer_has_512_tokens_and_gives_text_back)
     tok_ids   ids;
     buf       out;
     err       e;
-    CHECK_OK(tok_from_json(&k, test_path("tests/golden/demo/tokenizer.json"), &e), e);
+    CHECK_OK(tok_from_json(&k, test_path("tests/golden/demo/tokenizer.json"), &gemma4_family, &e), e);
     if (!k) return;
     CHECK_INT(tok_size(k), 512);
     CHECK(tok_pad(k) == 0 && tok_eos(k) == 1 && tok_bos(k) == 2 && tok_unk(k) == 3);

@@ -5,6 +5,17 @@
 static const char *const alphabet[] = {"a", "b", SP, "c", "\xC3\xA9", "\xE4\xB8\xAD", "\n", "d", "\xF0\x9F\x98\x80",
                                        "e"};
 
+static const char *const markers[]    = {"<|turn>", "<turn|>", "<|channel>", NULL};
+static const char *const printed[]    = {"<|channel>", NULL};
+static const char *const stops[]      = {"<turn|>", NULL};
+const tok_family         small_family = {.bos     = "<bos>",
+                                         .eos     = "<eos>",
+                                         .pad     = "<pad>",
+                                         .unk     = "<unk>",
+                                         .markers = markers,
+                                         .printed = printed,
+                                         .stops   = stops};
+
 int32_t small_token(small *s, str text, tok_kind_t kind)
 {
     err   e;
@@ -17,7 +28,7 @@ void small_init(small *s)
 {
     static const char *const control[] = {"<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>"};
     *s                                 = (small){0};
-    vocab_source_init(&s->src);
+    vocab_source_init(&s->src, &small_family);
     arena_init(&s->mem, (size_t)64 << 20);
     for (size_t i = 0; i < COUNT(control); i++) small_token(s, str_of(control[i]), TOK_CONTROL);
     small_token(s, STR("<|channel>"), TOK_USER);
@@ -36,7 +47,7 @@ void small_deinit(small *s)
     arena_deinit(&s->mem);
 }
 
-static int32_t find(const small *s, str text)
+int32_t small_find(const small *s, str text)
 {
     for (int32_t i = 0; i < s->src.n; i++)
         if (str_eq(s->src.entry[i].text, text)) return i;
@@ -49,15 +60,15 @@ static void add_merge(small *s, str left, str right)
     memcpy(joined, left.s, left.n);
     memcpy(joined + left.n, right.s, right.n);
     str both = {joined, left.n + right.n};
-    if (find(s, both) < 0) small_token(s, both, TOK_NORMAL);
+    if (small_find(s, both) < 0) small_token(s, both, TOK_NORMAL);
     vocab_source_merge(&s->src, left, right, NULL);
 }
 
 void small_merge(small *s, const char *left, const char *right)
 {
-    if (find(s, str_of(left)) < 0) small_token(s, str_of(left), TOK_NORMAL);
-    if (find(s, str_of(right)) < 0) small_token(s, str_of(right), TOK_NORMAL);
-    add_merge(s, s->src.entry[find(s, str_of(left))].text, s->src.entry[find(s, str_of(right))].text);
+    if (small_find(s, str_of(left)) < 0) small_token(s, str_of(left), TOK_NORMAL);
+    if (small_find(s, str_of(right)) < 0) small_token(s, str_of(right), TOK_NORMAL);
+    add_merge(s, s->src.entry[small_find(s, str_of(left))].text, s->src.entry[small_find(s, str_of(right))].text);
 }
 
 /* Merges of tokens that are there already, then shuffled: a merge may rank before those that make its parts. */
@@ -96,9 +107,9 @@ static int32_t *rank_table(const small *s, int32_t **result)
         vocab_merge m = s->src.merge[r];
         memcpy(joined, m.left.s, m.left.n);
         memcpy(joined + m.left.n, m.right.s, m.right.n);
-        size_t at     = (size_t)find(s, m.left) * n + (size_t)find(s, m.right);
+        size_t at     = (size_t)small_find(s, m.left) * n + (size_t)small_find(s, m.right);
         rank[at]      = r;
-        (*result)[at] = find(s, (str){joined, m.left.n + m.right.n});
+        (*result)[at] = small_find(s, (str){joined, m.left.n + m.right.n});
     }
     return rank;
 }
@@ -110,7 +121,7 @@ void small_reference(const small *s, tok_ids *out, str text)
     for (size_t i = 0; i < text.n;) {
         uint32_t c;
         int      len = utf8_decode(text.s + i, text.n - i, &c);
-        int32_t  x   = len ? find(s, c == ' ' ? STR(SP) : (str){text.s + i, (size_t)len}) : -1;
+        int32_t  x   = len ? small_find(s, c == ' ' ? STR(SP) : (str){text.s + i, (size_t)len}) : -1;
         if (x >= 0) id[n++] = x;
         for (int k = 0; x < 0 && k < (len ? len : 1); k++) id[n++] = s->first_byte + (uint8_t)text.s[i + (size_t)k];
         i += len ? (size_t)len : 1;

@@ -13,6 +13,8 @@ enum { TEST_SLOWER = 1 };
 
 #define SP "\xE2\x96\x81" /* U+2581 */
 
+extern const tok_family small_family; /* marks <|turn> <turn|> <|channel>; prints <|channel>; stops at <turn|> */
+
 typedef struct {
     vocab_source src;
     arena        mem; /* of texts made here */
@@ -23,6 +25,7 @@ typedef struct {
 void    small_init(small *s); /* <pad> <eos> <bos> <unk> <|turn> <turn|> <|channel> and 256 byte tokens */
 void    small_deinit(small *s);
 int32_t small_token(small *s, str text, tok_kind_t kind);           /* the next id */
+int32_t small_find(const small *s, str text);                       /* the first id of that text, or -1 */
 void    small_merge(small *s, const char *left, const char *right); /* and the token that it makes, unless there */
 void    small_random(small *s, uint64_t *seed, int n_chars, int n_merges);
 void    small_build(test_case *t, small *s);

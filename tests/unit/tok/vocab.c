@@ -23,7 +23,7 @@ TEST(vocab_refuses_merges_made_to_collide)
     small   s = {0};
     err     e = {0};
     int32_t n = 0, first = 0;
-    vocab_source_init(&s.src);
+    vocab_source_init(&s.src, &small_family);
     arena_init(&s.mem, 1 << 20);
     for (int32_t left = 0; left < 8; left++) {
         char text[2] = {(char)('a' + left), 0};
@@ -62,7 +62,9 @@ TEST(vocab_holds_odd_entries)
     CHECK_INT(tok_kind(s.tok, low), TOK_NORMAL);
     CHECK_INT(tok_kind(s.tok, empty), TOK_CONTROL);
     CHECK_INT(tok_kind(s.tok, white), TOK_NORMAL);
-    CHECK_INT(tok_kind(s.tok, user), TOK_USER);
+    CHECK_INT(tok_kind(s.tok, user), TOK_NORMAL);
+    CHECK_INT(tok_listed_kind(s.tok, white), TOK_USER);
+    CHECK_INT(tok_listed_kind(s.tok, user), TOK_USER);
     CHECK_STR(tok_bytes(s.tok, white), STR("\n\n \t "));
     small_deinit(&s);
 }
@@ -81,7 +83,7 @@ TEST(vocab_too_many_merges_are_refused)
 {
     vocab_source s;
     err          e = {0};
-    vocab_source_init(&s);
+    vocab_source_init(&s, NULL);
     s.n_merges = TOK_MAX_MERGES;
     CHECK_FAILS(vocab_source_merge(&s, STR("a"), STR("b"), &e), e, "more than 4194304 merges");
     vocab_source_deinit(&s);
