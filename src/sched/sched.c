@@ -90,7 +90,7 @@ static void fill_usage(sched *s, tandem_job *j)
     memcpy(u->accepted_by_method, st->accepted_by, sizeof u->accepted_by_method);
 }
 
-static void count_usage(tandem_stats *to, const tandem_usage *u)
+void sched_add_usage(tandem_stats *to, const tandem_usage *u)
 {
     to->rounds += u->rounds;
     to->plain_rounds += u->plain_rounds;
@@ -145,7 +145,7 @@ static void leave_lane(sched *s, tandem_job *j)
 {
     int i = 0;
     fill_usage(s, j);
-    count_usage(&s->stats, &j->result.usage);
+    sched_add_usage(&s->stats, &j->result.usage);
     log_route(s, j, true);
     spec_lane_end(j->lane);
     s->calm              = 0;

@@ -9,15 +9,15 @@ static bool refuse_key(str key, server_error *why)
                            : "There is no API key: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.");
 }
 
-/* *is_admin: the key is an admin's. */
-static bool check_key(const access_rules *r, const access_fields *f, const char **tenant, bool *is_admin,
-                      server_error *why)
+static bool has_keys(const access_rules *r) { return keys_count(r->api) || keys_count(r->admin); }
+
+static bool check_key(const access_rules *r, const access_fields *f, access_grant *out, server_error *why)
 {
-    str key   = key_of_fields(f->authorization, f->x_api_key);
-    *tenant   = keys_find(r->admin, key);
-    *is_admin = *tenant != NULL;
-    if (!*tenant) *tenant = keys_find(r->api, key);
-    return *tenant || (!keys_count(r->api) && !keys_count(r->admin)) || refuse_key(key, why);
+    str key       = key_of_fields(f->authorization, f->x_api_key);
+    out->tenant   = keys_find(r->admin, key);
+    out->sees_all = out->tenant || !has_keys(r);
+    if (!out->tenant) out->tenant = keys_find(r->api, key);
+    return out->tenant || !has_keys(r) || refuse_key(key, why);
 }
 
 static bool needs_admin(const access_rules *r, route_access to)
@@ -25,17 +25,21 @@ static bool needs_admin(const access_rules *r, route_access to)
     return keys_count(r->admin) || (to == ROUTE_OPERATE && keys_count(r->api));
 }
 
-bool access_check(const access_rules *r, route_access to, const access_fields *f, const char **tenant,
-                  server_error *why)
+static bool refuse_user(const access_rules *r, server_error *why)
 {
-    bool is_admin;
-    err  e  = {0};
-    *tenant = NULL;
+    return error_set(why, 403, NULL, "admin_key_required", "%s",
+                     keys_count(r->admin) ? "This needs an admin key."
+                                          : "This needs an admin key, and this server has none (--admin-key-file).");
+}
+
+bool access_check(const access_rules *r, route_access to, const access_fields *f, access_grant *out, server_error *why)
+{
+    err e = {0};
+    *out  = (access_grant){0};
     if (to == ROUTE_OPEN) return true;
-    if (!check_key(r, f, tenant, &is_admin, why)) return false;
+    if (!check_key(r, f, out, why)) return false;
     if (to < ROUTE_ADMIN) return true;
-    if (!is_admin && needs_admin(r, to))
-        return error_set(why, 403, NULL, "admin_key_required", "This needs an admin key.");
+    if (!out->sees_all && needs_admin(r, to)) return refuse_user(r, why);
     return origin_check(f->host, f->origin, r->names, r->n_names, &e) ||
            error_set(why, 403, NULL, "wrong_origin", "Refused: %s.", e.text);
 }

@@ -295,9 +295,9 @@ static void note_tokens(completion *x, server_choice *c, int n)
 {
     double now = clock_s();
     if (c->polled_s > 0)
-        metrics_tokens(x->s->metrics, n, now - c->polled_s);
+        metrics_tokens(x->s->metrics, str_of(x->tenant), n, now - c->polled_s);
     else /* those that came with the first: no time was between them */
-        metrics_tokens(x->s->metrics, n - 1, 0);
+        metrics_tokens(x->s->metrics, str_of(x->tenant), n - 1, 0);
     c->polled_s = now;
 }
 
@@ -426,6 +426,16 @@ size_t completions_slots(const server *s, slot_view *out, size_t max)
     return n;
 }
 
+void completions_note_live(const server *s)
+{
+    metrics_clear_live(s->metrics);
+    for (const completion *x = s->first; x; x = x->next)
+        for (int i = 0; !x->with_worker && i < x->n_choices; i++) {
+            const tandem_job *j = x->choice[i].job;
+            if (j && !tandem_job_result(j)) metrics_note_live(s->metrics, str_of(x->tenant), tandem_job_admitted(j));
+        }
+}
+
 /* --- a new one ----------------------------------------------------------------------------------*/
 static void on_read(work_item *item)
 {
@@ -463,6 +473,7 @@ static void start(server *s, server_call *c, int where)
     memcpy(x->id, c->id, sizeof x->id);
     memcpy(x->tenant, c->tenant, sizeof x->tenant);
     request_init(&x->request, where, &body);
+    x->request.sees_all = c->sees_all;
     if (s->first) s->first->prev = &x->next;
     s->first      = x;
     c->completion = x;

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { MAX_BODY = 1 << 20, MAX_SETTINGS = 1 << 14 };
+enum { MAX_BODY = 1 << 20, MAX_METRICS = 16 << 20, MAX_SETTINGS = 1 << 14 };
 
 /* --- one reply ------------------------------------------------------------------------------------*/
 static void look(const server *s, status_view *v)
@@ -150,7 +150,9 @@ void endpoint_metrics(server *s, server_call *c)
     life_stats(s, &v.engine);
     v.loaded  = s->life.state == MODEL_LOADED;
     v.streams = s->live.n_streams;
-    buf_init(&body, MAX_BODY);
+    completions_note_live(s);
+    if (!c->sees_all) v.tenant = str_of(c->tenant);
+    buf_init(&body, MAX_METRICS);
     metrics_write(s->metrics, &v, &body);
     reply_as(s, c, true, "text/plain; version=0.0.4; charset=utf-8", &body, NULL);
 }

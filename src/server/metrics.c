@@ -1,6 +1,8 @@
 #include "server/metrics.h"
 
 #include "base/mem.h"
+#include "sched/sched.h"
+#include "server/keys.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -63,20 +65,77 @@ static const struct {
 #undef B
 };
 
-struct metrics {
+/* What is counted for the whole server and for each tenant. */
+typedef struct {
     histogram h[HISTOGRAMS];
     int64_t   replies[MAX_STATUS];
     int64_t   left; /* clients that did not wait for the end */
-    double    start;
+} sheet;
+
+typedef struct {
+    char         name[KEY_NAME_MAX + 1];
+    uint64_t     hash, used_at; /* of the name; n_uses when it was last counted for */
+    sheet        sheet;
+    tandem_stats stats; /* of its requests: finished, tokens and speculation of those that ended; running, queued */
+} tenant;
+
+struct metrics {
+    sheet    all;
+    tenant  *tenants[METRICS_MAX_TENANTS];
+    int      n_tenants;
+    uint64_t n_uses;
+    double   start;
 };
 
-static void observe(metrics *m, histogram_kind k, double x, int64_t times)
+static void observe(sheet *s, histogram_kind k, double x, int64_t times)
 {
     const bounds *b = &histograms[k].bounds;
     int           i = 0;
     while (i < b->n && x > b->at[i]) i++;
-    m->h[k].count[i] += times;
-    m->h[k].sum += x * (double)times;
+    s->h[k].count[i] += times;
+    s->h[k].sum += x * (double)times;
+}
+
+/* --- tenants ------------------------------------------------------------------------------------*/
+static int find_tenant(const metrics *m, str name)
+{
+    uint64_t hash = str_hash(name);
+    for (int i = 0; i < m->n_tenants; i++)
+        if (m->tenants[i]->hash == hash && str_is(name, m->tenants[i]->name)) return i;
+    return -1;
+}
+
+static tenant *new_tenant(str name)
+{
+    tenant *x = mem_try(sizeof *x);
+    if (!x) return NULL;
+    snprintf(x->name, sizeof x->name, "%.*s", STR_ARG(name));
+    x->hash = str_hash(name);
+    return x;
+}
+
+static int quietest(const metrics *m)
+{
+    int at = 0;
+    for (int i = 1; i < m->n_tenants; i++)
+        if (m->tenants[i]->used_at < m->tenants[at]->used_at) at = i;
+    return at;
+}
+
+/* Returns the numbers of this tenant, new ones if need be. NULL: there is no name, or no memory. */
+static tenant *tenant_of(metrics *m, str name)
+{
+    int i = name.n ? find_tenant(m, name) : -1;
+    if (!name.n) return NULL;
+    if (i < 0) {
+        tenant *x = new_tenant(name);
+        if (!x) return NULL;
+        i = m->n_tenants < METRICS_MAX_TENANTS ? m->n_tenants++ : quietest(m);
+        mem_free(m->tenants[i]);
+        m->tenants[i] = x;
+    }
+    m->tenants[i]->used_at = ++m->n_uses;
+    return m->tenants[i];
 }
 
 metrics *metrics_new(void)
@@ -88,35 +147,79 @@ metrics *metrics_new(void)
     return m;
 }
 
-void metrics_free(metrics *m) { mem_free(m); }
-
-void metrics_tokens(metrics *m, int n, double seconds)
+void metrics_free(metrics *m)
 {
-    if (n > 0) observe(m, H_BETWEEN_TOKENS, seconds / n, n);
+    for (int i = 0; m && i < m->n_tenants; i++) mem_free(m->tenants[i]);
+    mem_free(m);
 }
 
-void metrics_reply(metrics *m, int status)
+void metrics_tokens(metrics *m, str name, int n, double seconds)
 {
-    if (status > 0 && status < MAX_STATUS) m->replies[status]++;
+    tenant *x = tenant_of(m, name);
+    if (n <= 0) return;
+    observe(&m->all, H_BETWEEN_TOKENS, seconds / n, n);
+    if (x) observe(&x->sheet, H_BETWEEN_TOKENS, seconds / n, n);
 }
 
-static void note_answer(metrics *m, const tandem_usage *u, bool again)
+void metrics_reply(metrics *m, str name, int status)
 {
-    observe(m, H_QUEUE, u->queue_s, 1);
-    if (!again) observe(m, H_PROMPT_SIZE, u->prompt_tokens, 1);
-    observe(m, H_ANSWER_SIZE, u->completion_tokens, 1);
+    tenant *x = tenant_of(m, name);
+    if (status <= 0 || status >= MAX_STATUS) return;
+    m->all.replies[status]++;
+    if (x) x->sheet.replies[status]++;
+}
+
+static void note_answer(sheet *s, const tandem_usage *u, bool again)
+{
+    observe(s, H_QUEUE, u->queue_s, 1);
+    if (!again) observe(s, H_PROMPT_SIZE, u->prompt_tokens, 1);
+    observe(s, H_ANSWER_SIZE, u->completion_tokens, 1);
     if (!u->completion_tokens) return;
-    observe(m, H_FIRST_TOKEN, u->queue_s + u->prefill_s, 1);
-    observe(m, H_PREFILL, u->prefill_s, 1);
-    observe(m, H_DECODE, u->decode_s, 1);
+    observe(s, H_FIRST_TOKEN, u->queue_s + u->prefill_s, 1);
+    observe(s, H_PREFILL, u->prefill_s, 1);
+    observe(s, H_DECODE, u->decode_s, 1);
+}
+
+static void note_request(sheet *s, const server_record *r)
+{
+    s->left += !r->delivered;
+    if (!r->n_choices) return;
+    observe(s, H_TOTAL, r->total_s, 1);
+    for (int i = 0; i < r->n_choices; i++) note_answer(s, &r->choice[i]->usage, r->again[i]);
+}
+
+/* Counts as the engine does for all. */
+static void count_answer(tandem_stats *s, const tandem_result *r, bool again)
+{
+    s->finished[r->finish]++;
+    if (!again) {
+        s->prompt_tokens += r->usage.prompt_tokens;
+        s->cached_tokens += r->usage.cached_tokens;
+    }
+    s->completion_tokens += r->usage.completion_tokens;
+    sched_add_usage(s, &r->usage);
 }
 
 void metrics_request(metrics *m, const server_record *r)
 {
-    m->left += !r->delivered;
-    if (!r->n_choices) return;
-    observe(m, H_TOTAL, r->total_s, 1);
-    for (int i = 0; i < r->n_choices; i++) note_answer(m, &r->choice[i]->usage, r->again[i]);
+    tenant *x = tenant_of(m, r->tenant ? str_of(r->tenant) : (str){0});
+    note_request(&m->all, r);
+    if (!x) return;
+    note_request(&x->sheet, r);
+    for (int i = 0; i < r->n_choices; i++) count_answer(&x->stats, r->choice[i], r->again[i]);
+}
+
+void metrics_clear_live(metrics *m)
+{
+    for (int i = 0; i < m->n_tenants; i++) m->tenants[i]->stats.running = m->tenants[i]->stats.queued = 0;
+}
+
+void metrics_note_live(metrics *m, str name, bool running)
+{
+    tenant *x = tenant_of(m, name);
+    if (!x) return;
+    x->stats.running += running;
+    x->stats.queued += !running;
 }
 
 /* --- the page -----------------------------------------------------------------------------------*/
@@ -189,7 +292,7 @@ static void put_histogram(page *p, int n_prefixes, const char *name, const char 
     }
 }
 
-static void put_requests(page *p, const tandem_stats *s)
+static void put_answers(page *p, const tandem_stats *s)
 {
     const int64_t *f          = s->finished;
     labelled       finished[] = {{"stop", (double)(f[TANDEM_FINISH_STOP] + f[TANDEM_FINISH_STOP_STRING])},
@@ -202,6 +305,10 @@ static void put_requests(page *p, const tandem_stats *s)
     several(p, BOTH, "counter", "request_success_total", "Answers that ended, by why.", "finished_reason", finished,
             COUNT(finished));
     single(p, BOTH, "counter", "num_preemptions_total", "Answers that were put off after they began: never.", 0);
+}
+
+static void put_admission(page *p, const tandem_stats *s)
+{
     single(p, OURS, "counter", "requests_submitted_total", "Answers that were asked for and taken.",
            (double)s->submitted);
     single(p, OURS, "counter", "requests_refused_total", "Answers that the queue had no room for.", (double)s->refused);
@@ -255,10 +362,9 @@ static void put_places(page *p, int n_prefixes, const char *name, const char *he
 
 static void put_speculation(page *p, const tandem_stats *s)
 {
-    labelled method[TANDEM_SPEC_METHODS], reason[TANDEM_MAX_ROUTES];
+    labelled method[TANDEM_SPEC_METHODS];
     for (int i = 0; i < TANDEM_SPEC_METHODS; i++)
         method[i] = (labelled){tandem_method_name(i), (double)s->rounds_by_method[i]};
-    for (int i = 0; i < TANDEM_MAX_ROUTES; i++) reason[i] = (labelled){tandem_route_name(i), (double)s->routes[i]};
     single(p, BOTH, "counter", "spec_decode_num_drafts_total", "Rounds with guesses.", (double)s->rounds);
     single(p, BOTH, "counter", "spec_decode_num_draft_tokens_total", "Guesses.", (double)s->drafted);
     single(p, BOTH, "counter", "spec_decode_num_accepted_tokens_total", "Guesses that were right.",
@@ -269,6 +375,12 @@ static void put_speculation(page *p, const tandem_stats *s)
                s->tried_at);
     single(p, OURS, "counter", "plain_rounds_total", "Rounds without guesses.", (double)s->plain_rounds);
     several(p, OURS, "counter", "rounds_total", "Rounds by method.", "method", method, COUNT(method));
+}
+
+static void put_routes(page *p, const tandem_stats *s)
+{
+    labelled reason[TANDEM_MAX_ROUTES];
+    for (int i = 0; i < TANDEM_MAX_ROUTES; i++) reason[i] = (labelled){tandem_route_name(i), (double)s->routes[i]};
     several(p, OURS, "counter", "route_rounds_total", "Rounds by why their method was chosen.", "reason", reason,
             COUNT(reason));
 }
@@ -286,17 +398,28 @@ static void put_steps(page *p, const tandem_stats *s)
            s->busy_s);
 }
 
-static void put_http(page *p, const metrics *m, const metrics_view *v)
+static void put_histograms(page *p, const sheet *s)
+{
+    for (int i = 0; i < HISTOGRAMS; i++)
+        put_histogram(p, BOTH, histograms[i].name, histograms[i].help, &histograms[i].bounds, s->h[i].count,
+                      s->h[i].sum);
+}
+
+static void put_replies(page *p, const sheet *s)
 {
     labelled status[MAX_STATUS];
     char     code[MAX_STATUS][8];
     for (size_t i = 0; i < MAX_STATUS; i++) {
         snprintf(code[i], sizeof code[i], "%zu", i);
-        status[i] = (labelled){m->replies[i] ? code[i] : NULL, (double)m->replies[i]};
+        status[i] = (labelled){s->replies[i] ? code[i] : NULL, (double)s->replies[i]};
     }
     several(p, OURS, "counter", "http_requests_total", "Replies by status.", "code", status, MAX_STATUS);
     single(p, OURS, "counter", "http_disconnects_total", "Clients that did not wait for the end of their reply.",
-           (double)m->left);
+           (double)s->left);
+}
+
+static void put_http(page *p, const metrics_view *v)
+{
     single(p, OURS, "gauge", "http_connections", "Connections that are open.", v->http.connections);
     single(p, OURS, "counter", "http_accepted_total", "Connections that were opened.", (double)v->http.accepted);
     single(p, OURS, "counter", "http_refused_total", "Connections beyond the limits.", (double)v->http.refused);
@@ -314,9 +437,49 @@ static void put_server(page *p, const metrics *m, const metrics_view *v)
     single(p, OURS, "gauge", "start_time_seconds", "When the server began, since 1970.", m->start);
     single(p, OURS, "gauge", "draining", "1: it takes no new requests.", v->draining);
     single(p, OURS, "gauge", "model_loaded", "0: it is being loaded, or parked.", v->loaded);
-    single(p, OURS, "gauge", "stats_streams", "Clients that are told live numbers.", v->streams);
 }
 
+/* --- each key ------------------------------------------------------------------------------------*/
+static double n_refused(const tenant *x) { return (double)(x->sheet.replies[429] + x->sheet.replies[503]); }
+
+static double n_finished(const tenant *x)
+{
+    double n = 0;
+    for (int i = 0; i < TANDEM_FINISHES; i++) n += (double)x->stats.finished[i];
+    return n;
+}
+
+static double n_running(const tenant *x) { return x->stats.running; }
+static double n_waiting(const tenant *x) { return x->stats.queued; }
+static double prompt_tokens(const tenant *x) { return (double)x->stats.prompt_tokens; }
+static double cached_tokens(const tenant *x) { return (double)x->stats.cached_tokens; }
+static double generation_tokens(const tenant *x) { return (double)x->stats.completion_tokens; }
+
+static void put_keys(page *p, const metrics *m)
+{
+    static const struct {
+        const char *name, *type, *help;
+        double (*value)(const tenant *x);
+    } of_key[] = {
+        {"key_requests_running", "gauge", "Answers of each API key that are being made.", n_running},
+        {"key_requests_waiting", "gauge", "Answers of each API key that wait for room.", n_waiting},
+        {"key_requests_finished_total", "counter", "Answers of each API key that ended.", n_finished},
+        {"key_requests_refused_total", "counter", "Replies 429 and 503 to each API key.", n_refused},
+        {"key_prompt_tokens_total", "counter", "Tokens of prompts of each API key.", prompt_tokens},
+        {"key_cached_tokens_total", "counter", "Of them found in the prefix cache.", cached_tokens},
+        {"key_generation_tokens_total", "counter", "Tokens of answers of each API key.", generation_tokens},
+    };
+    char more[128];
+    for (size_t k = 0; k < COUNT(of_key); k++) {
+        head(p, prefixes[0], of_key[k].name, of_key[k].type, of_key[k].help);
+        for (int i = 0; i < m->n_tenants; i++) {
+            snprintf(more, sizeof more, "key=\"%s\"", m->tenants[i]->name);
+            sample(p, prefixes[0], of_key[k].name, "", more, of_key[k].value(m->tenants[i]));
+        }
+    }
+}
+
+/* --- whole pages ---------------------------------------------------------------------------------*/
 /* A label's value, as the format wants it. */
 static void put_model(buf *out, const char *name)
 {
@@ -332,21 +495,47 @@ static void put_model(buf *out, const char *name)
     buf_putc(out, '"');
 }
 
-void metrics_write(const metrics *m, const metrics_view *v, buf *out)
+static void put_all(page *p, const metrics *m, const metrics_view *v)
 {
     const tandem_stats *s = &v->engine;
-    page                p = {.out = out};
+    put_answers(p, s);
+    put_admission(p, s);
+    put_tokens(p, s);
+    put_cache(p, s);
+    put_speculation(p, s);
+    put_routes(p, s);
+    put_histograms(p, &m->all);
+    put_steps(p, s);
+    put_replies(p, &m->all);
+    put_http(p, v);
+    put_server(p, m, v);
+    single(p, OURS, "gauge", "stats_streams", "Clients that are told live numbers.", v->streams);
+    if (m->n_tenants) put_keys(p, m);
+}
+
+static void put_own(page *p, const metrics *m, const metrics_view *v, const sheet *own, const tandem_stats *s)
+{
+    put_answers(p, s);
+    put_tokens(p, s);
+    put_speculation(p, s);
+    put_histograms(p, own);
+    put_replies(p, own);
+    put_server(p, m, v);
+}
+
+void metrics_write(const metrics *m, const metrics_view *v, buf *out)
+{
+    static const sheet        no_sheet;
+    static const tandem_stats no_stats;
+    page                      p = {.out = out};
+    int                       i = find_tenant(m, v->tenant);
     buf_init(&p.model, 1 << 16);
     put_model(&p.model, v->model);
-    put_requests(&p, s);
-    put_tokens(&p, s);
-    put_cache(&p, s);
-    put_speculation(&p, s);
-    for (int i = 0; i < HISTOGRAMS; i++)
-        put_histogram(&p, BOTH, histograms[i].name, histograms[i].help, &histograms[i].bounds, m->h[i].count,
-                      m->h[i].sum);
-    put_steps(&p, s);
-    put_http(&p, m, v);
-    put_server(&p, m, v);
+    if (!v->tenant.n)
+        put_all(&p, m, v);
+    else if (i >= 0)
+        put_own(&p, m, v, &m->tenants[i]->sheet, &m->tenants[i]->stats);
+    else
+        put_own(&p, m, v, &no_sheet, &no_stats);
     buf_deinit(&p.model);
 }

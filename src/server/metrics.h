@@ -6,6 +6,9 @@
  * Tokens, requests and speculation are the engine's own counts, which are the sums of all usage (promise 6); those of
  * speculation grow when a request ends. Latencies are seen here.
  *
+ * The page of an admin, or of anybody when there are no keys, has the numbers of the whole server and a few of each key. A
+ * user's key gets a page with the numbers of its own requests (those of its tenant), and none that depend on others.
+ *
  * Thread: the I/O thread's. */
 #ifndef TANDEM_SERVER_METRICS_H
 #define TANDEM_SERVER_METRICS_H
@@ -16,14 +19,20 @@ typedef struct metrics metrics;
 metrics               *metrics_new(void);
 void                   metrics_free(metrics *m); /* NULL is fine */
 
-/* n tokens of an answer came, so many seconds after those before them (not the first ones). */
-void metrics_tokens(metrics *m, int n, double seconds);
+enum { METRICS_MAX_TENANTS = 4096 }; /* whose numbers are kept; a new one replaces the one that was quiet for longest */
+
+/* n tokens of an answer came, so many seconds after those before them (not the first ones). tenant: empty for none. */
+void metrics_tokens(metrics *m, str tenant, int n, double seconds);
 void metrics_request(metrics *m, const server_record *r); /* it ended */
-void metrics_reply(metrics *m, int status);               /* of any path; 0, who left before there was one, is none */
+void metrics_reply(metrics *m, str tenant, int status);   /* of any path; 0, who left before there was one, is none */
+/* Answers that run or wait now: before metrics_write, clear and note each. */
+void metrics_clear_live(metrics *m);
+void metrics_note_live(metrics *m, str tenant, bool running);
 
 /* What else the page tells. */
 typedef struct {
     const char  *model;
+    str          tenant; /* not empty: the page is for this one's key */
     tandem_stats engine;
     http_stats   http;
     bool         draining, loaded;

@@ -82,7 +82,8 @@ void reply_put_timings(buf *out, const server_choice *all, int n)
     put_real(&w, "acceptance_length", s.acceptance_length);
     put_positions(&w, all, n, s.rounds);
     json_member_str(&w, "route", tandem_method_name(s.route));
-    json_member_str(&w, "route_reason", s.route_reason);
+    json_member_str(&w, "route_reason",
+                    all[0].request->sees_all ? s.route_reason : record_neutral_reason(s.route_reason));
     json_end(&w);
 }
 

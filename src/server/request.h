@@ -17,7 +17,8 @@ typedef struct {
 typedef struct response_tool response_tool;
 
 typedef struct {
-    int           where; /* one of the endpoints of fields.h */
+    int           where;    /* one of the endpoints of fields.h */
+    bool          sees_all; /* its client may be told of the whole server's load */
     buf           body;
     arena         mem;
     server_fields f;

@@ -24,9 +24,9 @@ const route_info route_table[] = {
     {"GET", "/models", ROUTE_KEY, endpoint_models, 0, NULL},
     {"GET", "/models/*", ROUTE_KEY, endpoint_model, 0, NULL},
     {"GET", "/props", ROUTE_KEY, endpoint_props, 0, NULL},
-    {"GET", "/slots", ROUTE_ADMIN, endpoint_slots, 0, NULL},
+    {"GET", "/slots", ROUTE_OPERATE, endpoint_slots, 0, NULL},
     {"GET", "/metrics", ROUTE_KEY, endpoint_metrics, 0, NULL},
-    {"GET", "/api/drain", ROUTE_ADMIN, endpoint_drain, 0, NULL},
+    {"GET", "/api/drain", ROUTE_OPERATE, endpoint_drain, 0, NULL},
     {"POST", "/api/drain", ROUTE_OPERATE, endpoint_drain, 0, NULL},
     {"DELETE", "/api/drain", ROUTE_OPERATE, endpoint_drain, 0, NULL},
     {"GET", "/api/models", ROUTE_ADMIN, admin_models, 0, NULL},
@@ -35,8 +35,8 @@ const route_info route_table[] = {
     {"POST", "/api/models/*/park", ROUTE_OPERATE, admin_park, ADMIN_MAX_BODY, NULL},
     {"POST", "/api/models/*/unpark", ROUTE_OPERATE, admin_unpark, ADMIN_MAX_BODY, NULL},
     {"GET", "/api/models/*", ROUTE_ADMIN, admin_model, 0, NULL},
-    {"GET", "/api/routing", ROUTE_ADMIN, admin_routing, 0, NULL},
-    {"GET", "/api/stats", ROUTE_ADMIN, live_endpoint, ADMIN_MAX_BODY, NULL},
+    {"GET", "/api/routing", ROUTE_OPERATE, admin_routing, 0, NULL},
+    {"GET", "/api/stats", ROUTE_OPERATE, live_endpoint, ADMIN_MAX_BODY, NULL},
     {"POST", "/api/bench", ROUTE_OPERATE, bench_endpoint, ADMIN_MAX_BODY, NULL},
     {"GET", "/", ROUTE_KEY, endpoint_page, 0, NULL},
     {"GET", "/page.css", ROUTE_KEY, endpoint_page, 0, NULL},
@@ -261,14 +261,15 @@ static void refuse_path(server *s, server_call *c, str others)
 /* What has no path wants a key, too. */
 static bool check_access(server *s, server_call *c)
 {
-    const char   *tenant;
+    access_grant  grant;
     server_error  why;
     access_fields f = {.authorization = http_call_field(c->http, "Authorization"),
                        .x_api_key     = http_call_field(c->http, "X-Api-Key"),
                        .host          = http_call_field(c->http, "Host"),
                        .origin        = http_call_field(c->http, "Origin")};
-    if (access_check(&s->access, c->route ? c->route->access : ROUTE_KEY, &f, &tenant, &why)) {
-        if (tenant) snprintf(c->tenant, sizeof c->tenant, "%s", tenant);
+    if (access_check(&s->access, c->route ? c->route->access : ROUTE_KEY, &f, &grant, &why)) {
+        if (grant.tenant) snprintf(c->tenant, sizeof c->tenant, "%s", grant.tenant);
+        c->sees_all = grant.sees_all;
         return true;
     }
     http_field ask = {STR("WWW-Authenticate"), STR("Bearer")};
@@ -337,7 +338,7 @@ void route_on_done(void *ctx, http_call *h, bool delivered)
     server      *s = ctx;
     server_call *c = http_call_user(h);
     if (!c) return;
-    metrics_reply(s->metrics, http_call_status(h));
+    metrics_reply(s->metrics, str_of(c->tenant), http_call_status(h));
     if (c->text) text_left(c->text);
     if (c->left) c->left(c->owner);
     server_let_go(s, c->held);

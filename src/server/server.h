@@ -69,6 +69,7 @@ struct server_call { /* a call and what the server knows of it: its user */
     const route_info *route; /* NULL: it was refused */
     char              id[REQUEST_ID_MAX + 1];
     char              tenant[KEY_NAME_MAX + 1]; /* by its key; empty: none */
+    bool              sees_all;                 /* as access_grant */
     double            since;                    /* clock_s of its head */
     completion       *completion;
     text_job         *text;
@@ -139,6 +140,7 @@ void completions_cut(server *s); /* of a drain that is over */
 bool completions_use_engine(server *s, bool cut);
 /* The answers that have a lane, at most so many; the ids are good until the next turn of the loop. */
 size_t completions_slots(const server *s, slot_view *out, size_t max);
+void   completions_note_live(const server *s); /* tells the metrics how many answers of each tenant run and wait */
 
 /* Bytes that count towards `most`, false: they are over it. Counted they are in either case, until they are let go. */
 bool server_hold(server *s, size_t bytes, size_t most, server_error *why);

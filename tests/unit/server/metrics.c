@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+static const str nobody;
+
 /* The value of a whole series, such as `tandem_x{model_name="m"}`; NAN: there is none. */
 static double value_of(const buf *page, const char *series)
 {
@@ -45,7 +47,7 @@ static void add_answer(metrics *m, const nano_answer *a, tandem_usage *sum)
                                         .total_s   = u->queue_s + u->prefill_s + u->decode_s,
                                         .choice    = {&a->result},
                                         .n_choices = 1});
-    if (a->n > 1) metrics_tokens(m, a->n - 1, u->decode_s);
+    if (a->n > 1) metrics_tokens(m, nobody, a->n - 1, u->decode_s);
     sum->prompt_tokens += u->prompt_tokens;
     sum->cached_tokens += u->cached_tokens;
     sum->completion_tokens += u->completion_tokens;
@@ -138,12 +140,12 @@ TEST(server_metrics_form)
     metrics_view v = {.model = "a \"b\"\\c\nd", .engine = {.kv_bytes = 100, .kv_pinned_bytes = 25}};
     buf          page;
     buf_init(&page, 1 << 20);
-    metrics_reply(m, 200);
-    metrics_reply(m, 200);
-    metrics_reply(m, 429);
-    metrics_reply(m, 9999);
-    metrics_reply(m, -1);
-    metrics_reply(m, 0); /* it left before there was one */
+    metrics_reply(m, nobody, 200);
+    metrics_reply(m, nobody, 200);
+    metrics_reply(m, nobody, 429);
+    metrics_reply(m, nobody, 9999);
+    metrics_reply(m, nobody, -1);
+    metrics_reply(m, nobody, 0); /* it left before there was one */
     v.engine.tried_at[1] = v.engine.right_at[0] = 1;
     write_page(m, &v, &page);
     check_form(t, &page);
@@ -166,10 +168,10 @@ TEST(server_metrics_buckets)
     metrics_view v = {.model = "nano"};
     buf          page;
     buf_init(&page, 1 << 20);
-    metrics_tokens(m, 4, 0.004); /* 1 ms each: in the bucket that ends there */
-    metrics_tokens(m, 1, 0.0011);
-    metrics_tokens(m, 2, 100);
-    metrics_tokens(m, 0, 100);
+    metrics_tokens(m, nobody, 4, 0.004); /* 1 ms each: in the bucket that ends there */
+    metrics_tokens(m, nobody, 1, 0.0011);
+    metrics_tokens(m, nobody, 2, 100);
+    metrics_tokens(m, nobody, 0, 100);
     write_page(m, &v, &page);
     check_both(t, &page, "inter_token_latency_seconds_bucket", "le=\"0.0005\"", 0);
     check_both(t, &page, "inter_token_latency_seconds_bucket", "le=\"0.001\"", 4);
