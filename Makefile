@@ -273,7 +273,8 @@ fuzz: deps-fuzz
 run-fuzz: $(addprefix $(BUILD)/,$(FUZZ))
 	@for f in $(FUZZ); do \
 	    mkdir -p build/fuzz/new/$$f; \
-	    build/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -timeout=2 -rss_limit_mb=2048 -print_final_stats=1 \
+	    limits=-timeout=2; [ $$f != fuzz_grammar ] || limits="-timeout=20 -max_len=262144"; \
+	    build/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) $$limits -rss_limit_mb=2048 -print_final_stats=1 \
 	        build/fuzz/new/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; \
 	done
 

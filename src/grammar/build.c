@@ -10,9 +10,9 @@ enum { MAX_CODE = 0x10FFFF };
 
 static node nothing = {.kind = NODE_ALT};
 
-void builder_init(builder *b, int max_depth)
+void builder_init(builder *b, int max_depth, const atomic_bool *cancel)
 {
-    *b = (builder){.max_depth = max_depth};
+    *b = (builder){.max_depth = max_depth, .work = GRAMMAR_MAX_WORK, .cancel = cancel};
     arena_init(&b->mem, GRAMMAR_MAX_MEMORY);
 }
 
@@ -30,9 +30,17 @@ bool builder_fail(builder *b, err_code code, const char *fmt, ...)
     return err_set(&b->why, code, "%s", text);
 }
 
+bool builder_stop(builder *b)
+{
+    if (b->failed) return false;
+    if (b->work >= 0) return builder_fail(b, ERR_UNAVAILABLE, "the compilation was cancelled");
+    b->too_long = true;
+    return builder_fail(b, ERR_TOO_LARGE, "it takes more than %d steps to compile", GRAMMAR_MAX_WORK);
+}
+
 static void *take(builder *b, size_t n, size_t each)
 {
-    void *p = b->failed ? NULL : arena_try(&b->mem, n ? n : 1, each);
+    void *p = builder_spend(b, 2 + n * each / 256) ? arena_try(&b->mem, n ? n : 1, each) : NULL;
     if (!p) builder_fail(b, ERR_TOO_LARGE, "the grammar needs more than %zu MiB to compile", GRAMMAR_MAX_MEMORY >> 20);
     return p;
 }
@@ -75,6 +83,7 @@ static char_range *tidy(builder *b, const char_range *r, int32_t *n)
     int32_t     kept = 0;
     if (!p) return NULL;
     if (*n) memcpy(p, r, (size_t)*n * sizeof *p);
+    builder_spend_sort(b, (size_t)*n, 0);
     qsort(p, (size_t)*n, sizeof *p, by_lo);
     for (int32_t i = 0; i < *n; i++) {
         if (kept && p[i].lo <= p[kept - 1].hi + 1) {

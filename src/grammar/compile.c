@@ -46,6 +46,16 @@ static int32_t fail(compiler *c, err_code code, const char *what, int limit)
     return END;
 }
 
+/* As builder_spend. */
+static bool spend(compiler *c, size_t n)
+{
+    if (!c->failed && !builder_spend(c->b, n)) {
+        c->failed = true;
+        err_set(c->e, c->b->why.code, "%s", c->b->why.text);
+    }
+    return !c->failed;
+}
+
 static bool grow(compiler *c, void **p, int32_t *cap, int32_t n, int32_t most_n, size_t each)
 {
     if (n < *cap) return true;
@@ -107,7 +117,7 @@ static void add_edge(compiler *c, int lo, int hi, int32_t to)
 static int32_t settle(compiler *c, place p)
 {
     grammar *g = c->g;
-    if (c->failed) return END;
+    if (!spend(c, 4 + (size_t)p.n)) return END;
     uint32_t at = (uint32_t)place_hash(g, &p) & c->table_mask;
     for (; c->table[at]; at = (at + 1) & c->table_mask)
         if (place_same(g, &g->place[c->table[at] - 1], &p)) {
@@ -212,8 +222,9 @@ static int32_t emit_class(compiler *c, const node *x, int32_t then)
 {
     static const char_range span[] = {{0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, 0x10FFFF}};
     int32_t                 part[64], n_parts = 0;
-    first_edges             f = {.n = 0};
-    for (int32_t i = 0; i <= x->n; i++) {
+    first_edges             f;
+    f.n = 0;
+    for (int32_t i = 0; i <= x->n && spend(c, 4); i++) {
         bool full = f.n + 16 > (int32_t)COUNT(f.p);
         if ((i == x->n || full) && f.n) {
             if (n_parts == (int32_t)COUNT(part)) return fail(c, ERR_TOO_LARGE, "a class has over %d ranges", 1 << 14);
@@ -229,7 +240,7 @@ static int32_t emit_class(compiler *c, const node *x, int32_t then)
             if (lo <= hi) join_range(c, &f, lo, hi, then);
         }
     }
-    return split(c, part, n_parts);
+    return c->failed ? END : split(c, part, n_parts);
 }
 
 /* --- nodes ------------------------------------------------------------------------------------- */
@@ -274,6 +285,7 @@ static int32_t emit_words(compiler *c, const str *w, int32_t n, size_t from, int
     str    first = w[0], last = w[n - 1];
     size_t same = from;
     while (same < first.n && same < last.n && first.s[same] == last.s[same]) same++;
+    if (!spend(c, 8 + (size_t)n)) return END;
     if (first.n == last.n && same == first.n)
         return emit_text(c, (str){first.s + from, first.n - from}, then); /* equal words */
     int32_t ends = 0, part[2], n_parts = 0, n_edges = 0;
@@ -297,9 +309,10 @@ static int32_t emit_texts(compiler *c, const node *x, int32_t then)
 {
     str *w = mem_try_n((size_t)x->n, sizeof *w);
     if (!w) return fail(c, ERR_UNAVAILABLE, "no memory for %d alternatives", x->n);
-    for (int32_t i = 0; i < x->n; i++) w[i] = x->kid[i]->text;
-    qsort(w, (size_t)x->n, sizeof *w, by_text);
-    int32_t at = emit_words(c, w, x->n, 0, 0, then);
+    size_t n_bytes = 0;
+    for (int32_t i = 0; i < x->n; i++) n_bytes += (w[i] = x->kid[i]->text).n;
+    if (spend(c, 8 * (size_t)x->n + n_bytes / 2)) qsort(w, (size_t)x->n, sizeof *w, by_text);
+    int32_t at = c->failed ? END : emit_words(c, w, x->n, 0, 0, then);
     mem_free(w);
     return at;
 }
@@ -396,7 +409,7 @@ static int32_t emit_rule(compiler *c, int32_t index, int32_t then)
 
 static int32_t emit(compiler *c, node *x, int32_t then)
 {
-    if (c->failed) return END;
+    if (!spend(c, 1)) return END;
     switch (x->kind) {
     case NODE_TEXT: return emit_text(c, x->text, then);
     case NODE_CLASS: return emit_class(c, x, then);
@@ -413,15 +426,16 @@ static int32_t emit(compiler *c, node *x, int32_t then)
 
 /* --- which rules reach themselves -------------------------------------------------------------- */
 /* Calls in the order of the nodes; `to` may be NULL to count. Depth of nodes is bounded by the readers. */
-static int32_t list_calls(const node *x, int32_t *to, int32_t n)
+static int32_t list_calls(compiler *c, const node *x, int32_t *to, int32_t n)
 {
+    if (!spend(c, 1)) return n;
     if (x->kind == NODE_RULE) {
         if (to) to[n] = x->index;
         return n + 1;
     }
-    if (x->kind == NODE_REPEAT) return list_calls(x->body, to, n);
+    if (x->kind == NODE_REPEAT) return list_calls(c, x->body, to, n);
     if (x->kind == NODE_SEQ || x->kind == NODE_ALT)
-        for (int32_t i = 0; i < x->n; i++) n = list_calls(x->kid[i], to, n);
+        for (int32_t i = 0; i < x->n; i++) n = list_calls(c, x->kid[i], to, n);
     return n;
 }
 
@@ -487,13 +501,13 @@ static bool note_calls(compiler *c)
     x.from    = mem_try_n(n + 1, sizeof *x.from);
     ok        = c->refers && c->cyclic && x.from;
     for (size_t r = 0; ok && r < n; r++) {
-        int32_t calls = list_calls(b->rule[r].body, NULL, 0);
+        int32_t calls = list_calls(c, b->rule[r].body, NULL, 0);
         c->refers[r]  = calls > 0;
         x.from[r + 1] = x.from[r] + calls;
     }
     x.to = ok ? mem_try_n((size_t)x.from[n] + 1, sizeof *x.to) : NULL;
-    for (size_t r = 0; x.to && r < n; r++) list_calls(b->rule[r].body, x.to, x.from[r]);
-    ok = x.to && find_cycles(&x, c->cyclic);
+    for (size_t r = 0; x.to && !c->failed && r < n; r++) list_calls(c, b->rule[r].body, x.to, x.from[r]);
+    ok = x.to && spend(c, 4 * ((size_t)x.from[n] + n)) && find_cycles(&x, c->cyclic);
     graph_deinit(&x);
     return ok || (fail(c, ERR_UNAVAILABLE, "no memory for a grammar of %d rules", b->n_rules), false);
 }
@@ -626,26 +640,21 @@ static far_place heap_take(far_heap *h)
 
 enum { DISTANCE_UNKNOWN = GRAMMAR_FAR + 1 };
 
-static int32_t distance_now(const grammar *g, const place *p)
+/* Of a place one of whose edges, or whose call, leads to a place that is `nearest` from the end. */
+static int32_t distance_now(const grammar *g, const place *p, int32_t nearest)
 {
-    int64_t d = DISTANCE_UNKNOWN, then = p->then >= 0 ? g->place[p->then].distance : 0;
-    int64_t called = p->kind == PLACE_CALL || p->kind == PLACE_LOOP ? g->place[g->start[p->rule]].distance : 0;
+    int64_t d = (int64_t)nearest + (p->kind == PLACE_BYTES);
     if (p->kind == PLACE_CALL || p->kind == PLACE_LOOP) {
+        int64_t then = p->then >= 0 ? g->place[p->then].distance : 0, called = g->place[g->start[p->rule]].distance;
         int64_t rounds = p->kind == PLACE_CALL ? 1 : p->min;
         if (then == DISTANCE_UNKNOWN || (rounds && called == DISTANCE_UNKNOWN)) return DISTANCE_UNKNOWN;
         d = rounds * called + then;
-    } else {
-        for (int32_t i = 0; i < p->n; i++) {
-            int32_t to = g->place[g->edge[p->first + i].to].distance;
-            if (to < d) d = to;
-        }
-        if (d == DISTANCE_UNKNOWN) return DISTANCE_UNKNOWN;
-        d += p->kind == PLACE_BYTES;
     }
     return d < GRAMMAR_FAR ? (int32_t)d : GRAMMAR_FAR;
 }
 
-/* Knuth's way again, with a heap: distances rise by any number. A place's is final when it leaves the heap. */
+/* Knuth's way again, with a heap: distances rise by any number. A place's is final when it leaves the heap. Places leave it
+ * nearest first, so the first edge of a place that leads to a final one is its shortest way. */
 static bool find_distances(grammar *g, const waiters *w)
 {
     far_heap h = {mem_try_n((size_t)w->from[g->n_places] + 2, sizeof *h.p), 0};
@@ -658,7 +667,7 @@ static bool find_distances(grammar *g, const waiters *w)
         g->place[x.place].distance = x.distance;
         for (int32_t k = w->from[x.place]; k < w->from[x.place + 1]; k++) {
             const place *p = &g->place[w->at[k]];
-            int32_t      d = p->distance == DISTANCE_UNKNOWN ? distance_now(g, p) : DISTANCE_UNKNOWN;
+            int32_t      d = p->distance == DISTANCE_UNKNOWN ? distance_now(g, p, x.distance) : DISTANCE_UNKNOWN;
             if (d != DISTANCE_UNKNOWN) heap_put(&h, (far_place){d, w->at[k]});
         }
     }
@@ -679,13 +688,15 @@ static void visit(search *x, int32_t p)
 }
 
 /* Rules that rule r may begin with. Returns how many were put at `to`, which may be NULL to count. */
-static int32_t left_calls(const grammar *g, const bool *empty, int32_t r, search *x, int32_t *to)
+static int32_t left_calls(compiler *c, const bool *empty, int32_t r, search *x, int32_t *to)
 {
-    int32_t n = 0;
-    x->mark   = r + 1;
+    const grammar *g = c->g;
+    int32_t        n = 0;
+    x->mark          = r + 1;
     visit(x, g->start[r]);
     while (x->n) {
         const place *p = &g->place[x->todo[--x->n]];
+        spend(c, 1 + (size_t)p->n / 4);
         for (int32_t i = 0; p->kind == PLACE_SPLIT && i < p->n; i++) visit(x, g->edge[p->first + i].to);
         if (p->kind != PLACE_CALL && p->kind != PLACE_LOOP) continue;
         if (to) to[n] = p->rule;
@@ -696,17 +707,19 @@ static int32_t left_calls(const grammar *g, const bool *empty, int32_t r, search
     return n;
 }
 
-static bool find_left_cycles(const grammar *g, const bool *empty, int32_t *todo, bool *hit)
+static bool find_left_cycles(compiler *c, const bool *empty, int32_t *todo, bool *hit)
 {
+    grammar   *g   = c->g;
     size_t     n   = (size_t)g->n_rules;
     search     see = {.seen = mem_try_n((size_t)g->n_places, sizeof *see.seen), .todo = todo};
     call_graph x   = {.n = g->n_rules, .from = mem_try_n(n + 1, sizeof *x.from)};
     bool       ok  = see.seen && x.from;
-    for (int32_t r = 0; ok && r < g->n_rules; r++) x.from[r + 1] = x.from[r] + left_calls(g, empty, r, &see, NULL);
+    for (int32_t r = 0; ok && !c->failed && r < g->n_rules; r++)
+        x.from[r + 1] = x.from[r] + left_calls(c, empty, r, &see, NULL);
     if (ok) memset(see.seen, 0, (size_t)g->n_places * sizeof *see.seen);
-    x.to = ok ? mem_try_n((size_t)x.from[n] + 1, sizeof *x.to) : NULL;
-    for (int32_t r = 0; x.to && r < g->n_rules; r++) left_calls(g, empty, r, &see, x.to + x.from[r]);
-    ok = x.to && find_cycles(&x, hit);
+    x.to = ok && !c->failed ? mem_try_n((size_t)x.from[n] + 1, sizeof *x.to) : NULL;
+    for (int32_t r = 0; x.to && !c->failed && r < g->n_rules; r++) left_calls(c, empty, r, &see, x.to + x.from[r]);
+    ok = x.to && !c->failed && find_cycles(&x, hit);
     graph_deinit(&x);
     mem_free(see.seen);
     return ok;
@@ -749,13 +762,15 @@ static bool check(compiler *c)
     waiters  w     = {0};
     bool    *empty = mem_try(n), *left = mem_try((size_t)g->n_rules + 1);
     int32_t *queue = mem_try_n(n + 1, sizeof *queue), *later = mem_try_n(n + 1, sizeof *later);
-    bool     ok = empty && left && queue && later && find_waiters(g, &w);
+    bool     ok = empty && left && queue && later && spend(c, 8 * n + 6 * (size_t)g->n_edges) && find_waiters(g, &w);
     if (ok) {
         find_empty(g, &w, empty, queue);
         find_heights(g, &w, queue, later);
-        ok = find_distances(g, &w) && find_left_cycles(g, empty, queue, left);
+        ok = find_distances(g, &w) && find_left_cycles(c, empty, queue, left);
     }
-    if (!ok)
+    if (c->failed)
+        ok = false;
+    else if (!ok)
         err_set(c->e, ERR_UNAVAILABLE, "no memory for a grammar of %d states", g->n_places);
     else
         ok = name_bad_rule(c, left) && no_empty_rounds(c, empty);

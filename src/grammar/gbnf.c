@@ -288,7 +288,7 @@ static bool read_rules(reader *r, int32_t *root)
     return !r->failed && (r->b.failed || all_defined(r));
 }
 
-bool grammar_from_gbnf(grammar **out, str text, err *e)
+bool grammar_from_gbnf(grammar **out, str text, const atomic_bool *cancel, err *e)
 {
     *out = NULL;
     if (text.n > GRAMMAR_MAX_TEXT)
@@ -297,7 +297,7 @@ bool grammar_from_gbnf(grammar **out, str text, err *e)
     int32_t root;
     r.table = mem_try_n(NAME_TABLE, sizeof *r.table);
     if (!r.table) return err_set(e, ERR_UNAVAILABLE, "no memory for a grammar");
-    builder_init(&r.b, GRAMMAR_GBNF_DEPTH);
+    builder_init(&r.b, GRAMMAR_GBNF_DEPTH, cancel);
     r.b.inlines = true;
     bool ok     = read_rules(&r, &root) && grammar_compile(out, &r.b, root, e);
     builder_deinit(&r.b);

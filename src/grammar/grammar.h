@@ -22,6 +22,8 @@
 #include "tok/tok.h"
 #include "json/json.h"
 
+#include <stdatomic.h>
+
 enum {
     GRAMMAR_MAX_TEXT    = 1 << 20, /* bytes of a GBNF text, or of a schema's names and constants */
     GRAMMAR_MAX_RULES   = 1 << 14,
@@ -29,24 +31,29 @@ enum {
     GRAMMAR_MAX_REPEAT  = 1 << 24,
     GRAMMAR_MAX_TOKEN   = 255, /* bytes; longer tokens are never allowed */
     GRAMMAR_MAX_MARKERS = 32,
-    GRAMMAR_JSON_DEPTH  = 63,   /* open calls of a schema's grammar: about as many open brackets */
-    GRAMMAR_GBNF_DEPTH  = 1024, /* open calls of a GBNF grammar; calls at the end of a rule do not count */
+    GRAMMAR_JSON_DEPTH  = 63,               /* open calls of a schema's grammar: about as many open brackets */
+    GRAMMAR_GBNF_DEPTH  = 1024,             /* open calls of a GBNF grammar; calls at the end of a rule do not count */
+    GRAMMAR_MAX_WORK    = 16 * 1000 * 1000, /* steps of one compilation, 5 to 15 ns each: about 100 ms */
 };
 #define GRAMMAR_MAX_MEMORY ((size_t)64 << 20) /* bytes of one compilation */
 
 /* --- compiling --------------------------------------------------------------------------------- */
 typedef struct grammar grammar;
 
-/* GBNF as llama.cpp's users write it; starts at the rule `root`. <name> is the one token whose text is <name>, <[7]> the
- * token 7: the only way to a marker. */
-bool grammar_from_gbnf(grammar **out, str text, err *e);
+/* Compiling takes at most GRAMMAR_MAX_WORK steps: a larger grammar is ERR_TOO_LARGE, on any machine and under any load.
+ * cancel: ends the compilation soon with ERR_UNAVAILABLE once another thread sets it; may be NULL.
+ *
+ * grammar_from_gbnf compiles GBNF as llama.cpp's users write it; it starts at the rule `root`. <name> is the one token whose
+ * text is <name>, <[7]> the token 7: the only way to a marker. */
+bool grammar_from_gbnf(grammar **out, str text, const atomic_bool *cancel, err *e);
 
 /* How a schema's values are written. */
 typedef enum {
     GRAMMAR_JSON,
     GRAMMAR_GEMMA4, /* the arguments of a tool call: bare keys, strings between <|"|> markers */
 } grammar_dialect;
-bool grammar_from_schema(grammar **out, const json_value *schema, grammar_dialect dialect, err *e);
+bool grammar_from_schema(grammar **out, const json_value *schema, grammar_dialect dialect, const atomic_bool *cancel,
+                         err *e);
 bool grammar_any_object(grammar **out, err *e); /* response_format json_object */
 /* One call of one of the tools, as Gemma 4 writes it: <|tool_call>call:NAME{...}<tool_call|>, or several one after
  * another. A schema that is NULL takes no arguments. */
@@ -54,7 +61,8 @@ typedef struct {
     str               name;
     const json_value *parameters;
 } grammar_tool;
-bool grammar_tool_calls(grammar **out, const grammar_tool *tool, size_t n, bool several, err *e);
+bool grammar_tool_calls(grammar **out, const grammar_tool *tool, size_t n, bool several, const atomic_bool *cancel,
+                        err *e);
 void grammar_free(grammar *g); /* NULL is fine, here and below */
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */

@@ -98,21 +98,40 @@ typedef struct {
 } rule;
 
 typedef struct {
-    arena   mem;
-    rule   *rule;
-    int32_t n_rules, rule_cap;
-    str     marker[GRAMMAR_MAX_MARKERS];
-    int32_t n_markers;
-    size_t  n_bytes; /* of texts */
-    int     max_depth;
-    bool    inlines; /* small rules that are repeated are written out in their callers */
-    bool    failed;  /* memory ran out or a limit was passed; `why` is set */
-    err     why;
+    arena              mem;
+    rule              *rule;
+    int32_t            n_rules, rule_cap;
+    str                marker[GRAMMAR_MAX_MARKERS];
+    int32_t            n_markers;
+    size_t             n_bytes; /* of texts */
+    int                max_depth;
+    bool               inlines;  /* small rules that are repeated are written out in their callers */
+    int64_t            work;     /* steps left of GRAMMAR_MAX_WORK */
+    bool               too_long; /* `failed` because they were used up */
+    bool               failed;   /* memory ran out, a limit was passed or the caller cancelled; `why` is set */
+    err                why;
+    const atomic_bool *cancel; /* NULL: nobody does */
 } builder;
 
-void builder_init(builder *b, int max_depth);
+void builder_init(builder *b, int max_depth, const atomic_bool *cancel);
 void builder_deinit(builder *b);
 bool builder_fail(builder *b, err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool builder_stop(builder *b); /* fails: out of work, or cancelled. Always false */
+
+/* Counts n steps of work, some 10 ns each. Returns false when the builder has failed, also by this. Every loop whose length
+ * a client chooses counts its rounds. */
+static inline bool builder_spend(builder *b, size_t n)
+{
+    b->work -= (int64_t)n;
+    if (b->work < 0 || (b->cancel && atomic_load_explicit(b->cancel, memory_order_relaxed))) return builder_stop(b);
+    return !b->failed;
+}
+
+/* The same for sorting n things, with n_bytes of text to compare. */
+static inline bool builder_spend_sort(builder *b, size_t n, size_t n_bytes)
+{
+    return builder_spend(b, 8 * n + n_bytes / 2);
+}
 /* Nodes: never NULL, after a failure a node that matches nothing. The kids' array is copied. */
 node   *node_text(builder *b, str s); /* copied */
 node   *node_puts(builder *b, const char *s);

@@ -29,7 +29,6 @@ enum {
 };
 
 enum {
-    MAX_DEEP    = 64,      /* references and allOf inside one another; nested values are the reader's */
     MAX_NESTED  = 200,     /* values inside one another, references followed */
     MAX_SHAPES  = 1 << 13, /* of one schema */
     MAX_PARTS   = 64,      /* schemas that say something about one object or array */
@@ -46,27 +45,29 @@ typedef struct {             /* one schema's word on members: `rest` for those t
 } members;
 
 typedef struct {
-    unsigned    types, hinted; /* allowed; those that its keywords speak of */
-    bool        typed;
-    members     object[MAX_PARTS], array[MAX_PARTS];
-    int32_t     n_objects, n_arrays;
-    spot        required[MAX_PARTS]; /* arrays of names */
-    int32_t     n_required;
-    int32_t     min_props, max_props, min_items, max_items, min_length, max_length; /* max < 0: no end */
-    spot        min_props_at, max_props_at;
-    spot        pattern, format, multiple;
-    bounds      range;
-    const path *range_at;
-    spot        values[MAX_CHOICES]; /* enum and const */
-    int32_t     n_values;
-    spot        choice[MAX_CHOICES]; /* arrays of schemas */
-    int32_t     n_choices;
+    unsigned           types, hinted; /* allowed; those that its keywords speak of */
+    bool               typed;
+    members            object[MAX_PARTS], array[MAX_PARTS];
+    int32_t            n_objects, n_arrays;
+    spot               required[MAX_PARTS]; /* arrays of names */
+    int32_t            n_required;
+    int32_t            min_props, max_props, min_items, max_items, min_length, max_length; /* max < 0: no end */
+    spot               min_props_at, max_props_at;
+    spot               pattern, format, multiple;
+    bounds             range;
+    const path        *range_at;
+    spot               values[MAX_CHOICES]; /* enum and const */
+    int32_t            n_values;
+    spot               choice[MAX_CHOICES]; /* arrays of schemas */
+    int32_t            n_choices;
+    const json_value **collected; /* the schemas that are part of it, by hash; NULL where free */
+    uint32_t           n_collected, collected_cap;
 } shape;
 
 /* --- sentences --------------------------------------------------------------------------------- */
 const path *path_down(maker *m, const path *up, str key)
 {
-    path *p = arena_try(&m->b.mem, 1, sizeof *p);
+    path *p = builder_spend(&m->b, 2) ? arena_try(&m->b.mem, 1, sizeof *p) : NULL;
     if (!p) {
         builder_fail(&m->b, ERR_TOO_LARGE, "the schema needs more than %zu MiB to compile", GRAMMAR_MAX_MEMORY >> 20);
         return up;
@@ -116,7 +117,7 @@ static str pointer_part(maker *m, str *rest)
 {
     size_t n = 0, k = 0;
     while (n < rest->n && rest->s[n] != '/') n++;
-    char *out = arena_try(&m->b.mem, n + 1, 1);
+    char *out = builder_spend(&m->b, 2 + n / 4) ? arena_try(&m->b.mem, n + 1, 1) : NULL;
     for (size_t i = 0; out && i < n; i++) {
         char c = rest->s[i];
         if (c == '~' && i + 1 < n && (rest->s[i + 1] == '0' || rest->s[i + 1] == '1')) {
@@ -134,15 +135,6 @@ static str pointer_part(maker *m, str *rest)
     return (str){out, out ? k : 0};
 }
 
-static const json_value *member_of(const json_value *v, str key)
-{
-    for (size_t i = 0; v->kind == JSON_OBJECT && i < v->n; i++)
-        if (str_eq(v->member[i].key, key)) return &v->member[i].value;
-    int64_t index;
-    if (v->kind == JSON_ARRAY && str_to_i64(key, &index) && index >= 0 && (size_t)index < v->n) return &v->item[index];
-    return NULL;
-}
-
 static bool find_ref(maker *m, const json_value *ref, const path *at, spot *out)
 {
     if (ref->kind != JSON_STRING) return refuse(m, at, "$ref", "is not a string");
@@ -152,7 +144,7 @@ static bool find_ref(maker *m, const json_value *ref, const path *at, spot *out)
     rest = (str){rest.s + 1, rest.n - 1};
     if (rest.n && rest.s[0] != '/') return refuse(m, at, "$ref", "'%.*s' is not a JSON pointer", STR_ARG(ref->s));
     rest = rest.n ? (str){rest.s + 1, rest.n - 1} : (str){NULL, 0};
-    while (v && rest.s) v = member_of(v, pointer_part(m, &rest));
+    while (v && rest.s) v = find_member(m, v, pointer_part(m, &rest));
     if (!v) return refuse(m, at, "$ref", "there is no '%.*s'", STR_ARG(ref->s));
     *out = (spot){v, v == m->root ? m->root_at : path_down(m, NULL, ref->s)};
     return !m->b.failed;
@@ -439,7 +431,55 @@ static bool take_keyword(maker *m, shape *s, spot p, str key, const json_value *
     return refuse(m, path_down(m, p.at, key), NULL, "this keyword cannot be kept");
 }
 
-/* Adds what one schema demands. */
+/* --- schemas that were collected into a shape --------------------------------------------------- */
+static bool has_collected(const shape *s, const json_value *v)
+{
+    uint32_t at = (uint32_t)hash_mix((uintptr_t)v, 0);
+    if (s->collected_cap == 0) return false;
+    while (s->collected[at &= s->collected_cap - 1] && s->collected[at] != v) at++;
+    return s->collected[at] != NULL;
+}
+
+static void put_collected(const json_value **to, uint32_t cap, const json_value *v)
+{
+    uint32_t at = (uint32_t)hash_mix((uintptr_t)v, 0);
+    while (to[at &= cap - 1]) at++;
+    to[at] = v;
+}
+
+static bool note_collected(maker *m, shape *s, const json_value *v)
+{
+    if (2 * s->n_collected >= s->collected_cap) {
+        uint32_t           cap = s->collected_cap ? s->collected_cap * 2 : 16;
+        const json_value **to  = builder_spend(&m->b, cap) ? arena_try(&m->b.mem, cap, sizeof *to) : NULL;
+        if (!to) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large");
+        for (uint32_t i = 0; i < s->collected_cap; i++)
+            if (s->collected[i]) put_collected(to, cap, s->collected[i]);
+        s->collected     = to;
+        s->collected_cap = cap;
+    }
+    put_collected(s->collected, s->collected_cap, v);
+    s->n_collected++;
+    return true;
+}
+
+/* Whether the schema is being collected now, further up: it refers to itself then. */
+static bool is_open(const maker *m, const json_value *v)
+{
+    for (int i = 0; i < m->deep; i++)
+        if (m->open[i] == v) return true;
+    return false;
+}
+
+static bool open_schema(maker *m, spot p)
+{
+    if (m->deep == MAX_DEEP)
+        return refuse(m, p.at, NULL, "references, allOf and anyOf are nested over %d deep", MAX_DEEP);
+    m->open[m->deep++] = p.v;
+    return true;
+}
+
+/* Adds what one schema demands. A schema that was added before adds nothing. */
 static bool collect(maker *m, shape *s, spot p)
 {
     mine own = {0};
@@ -449,8 +489,9 @@ static bool collect(maker *m, shape *s, spot p)
         return true;
     }
     if (p.v->kind != JSON_OBJECT) return refuse(m, p.at, NULL, "is not a schema");
-    if (m->deep == MAX_DEEP) return refuse(m, p.at, NULL, "refers to itself, or is nested over %d deep", MAX_DEEP);
-    m->deep++;
+    m->at = p.at;
+    if (has_collected(s, p.v)) return !is_open(m, p.v) || refuse(m, p.at, NULL, "refers to itself");
+    if (!builder_spend(&m->b, 8 + 16 * p.v->n) || !open_schema(m, p) || !note_collected(m, s, p.v)) return false;
     bool              ok       = true;
     const json_value *nullable = json_get(p.v, "nullable"), *type = json_get(p.v, "type");
     if (type) ok = read_type(m, s, (spot){type, p.at}, nullable && nullable->kind == JSON_BOOL && nullable->b);
@@ -472,11 +513,13 @@ static int32_t tidy_spots(maker *m, spot *p, int32_t n)
     int32_t kept = 0;
     for (int32_t i = 0; i < n; i++) {
         spot x = p[i];
+        builder_spend(&m->b, 2 + (size_t)kept / 4);
         for (int hop = 0; x.v->kind == JSON_OBJECT && !m->b.failed; hop++) {
             const json_value *ref   = json_get(x.v, "$ref");
             bool              alone = ref != NULL;
             for (size_t k = 0; k < x.v->n; k++)
                 alone = alone && (str_is(x.v->member[k].key, "$ref") || is_annotation(x.v->member[k].key));
+            builder_spend(&m->b, 2 + x.v->n * (alone ? 8 : 1));
             if (!alone) break;
             if (hop == MAX_DEEP) refuse(m, x.at, "$ref", "refers to itself");
             if (m->b.failed || !find_ref(m, ref, x.at, &x)) break;
@@ -491,7 +534,7 @@ static int32_t tidy_spots(maker *m, spot *p, int32_t n)
 static shape *new_shape(maker *m, const path *at)
 {
     if (m->n_shapes++ == MAX_SHAPES) refuse_too_large(m, at, "the schema has too many combinations");
-    shape *s = m->b.failed ? NULL : mem_try(sizeof *s);
+    shape *s = builder_spend(&m->b, sizeof *s / 128) ? mem_try(sizeof *s) : NULL;
     if (!s) {
         builder_fail(&m->b, ERR_UNAVAILABLE, "no memory for a schema");
         return NULL;
@@ -499,6 +542,14 @@ static shape *new_shape(maker *m, const path *at)
     s->types     = T_ALL;
     s->max_props = s->max_items = s->max_length = -1;
     return s;
+}
+
+/* The first known rule with the same hash, + 1. */
+static int32_t *known_head(maker *m, const spot *p, int32_t n)
+{
+    uint64_t h = (uint32_t)n;
+    for (int32_t i = 0; i < n; i++) h = hash_mix(h, (uintptr_t)p[i].v);
+    return &m->known_head[h & (KNOWN_TABLE - 1)];
 }
 
 static int32_t add_known(maker *m, const spot *p, int32_t n)
@@ -514,8 +565,11 @@ static int32_t add_known(maker *m, const spot *p, int32_t n)
     spot *copy = arena_try(&m->b.mem, (size_t)n + 1, sizeof *copy);
     if (!copy) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large"), -1;
     if (n) memcpy(copy, p, (size_t)n * sizeof *p);
-    m->known[m->n_known] = (known_rule){copy, n, builder_rule(&m->b, (str){0})};
-    return m->b.failed ? -1 : m->n_known++;
+    int32_t *head        = known_head(m, p, n);
+    m->known[m->n_known] = (known_rule){copy, n, builder_rule(&m->b, (str){0}), *head};
+    if (m->b.failed) return -1;
+    *head = m->n_known + 1;
+    return m->n_known++;
 }
 
 static bool same_spots(const known_rule *k, const spot *p, int32_t n)
@@ -534,8 +588,10 @@ static node *write_spots(maker *m, spot *p, int32_t n, const path *at)
     n = tidy_spots(m, p, n);
     if (m->b.failed) return NULL;
     if (!n) return any_value(m);
-    for (int32_t i = 0; i < m->n_known; i++)
-        if (same_spots(&m->known[i], p, n)) return m->known[i].rule < 0 ? NULL : node_rule(&m->b, m->known[i].rule);
+    for (int32_t i = *known_head(m, p, n); i && builder_spend(&m->b, 1); i = m->known[i - 1].next)
+        if (same_spots(&m->known[i - 1], p, n))
+            return m->known[i - 1].rule < 0 ? NULL : node_rule(&m->b, m->known[i - 1].rule);
+    if (m->b.failed) return NULL;
     if (m->nested == MAX_NESTED) return refuse_too_large(m, at, "values are nested too deep"), NULL;
     m->nested++;
     int32_t k  = add_known(m, p, n);
@@ -587,29 +643,6 @@ static node *any_value(maker *m)
 }
 
 /* --- constants --------------------------------------------------------------------------------- */
-static bool same_value(const json_value *a, const json_value *b)
-{
-    bool numbers = (a->kind == JSON_INT || a->kind == JSON_REAL) && (b->kind == JSON_INT || b->kind == JSON_REAL);
-    if (numbers) return a->kind == b->kind && a->kind == JSON_INT ? a->i == b->i : a->d == b->d;
-    if (a->kind != b->kind || a->n != b->n) return false;
-    if (a->kind == JSON_BOOL) return a->b == b->b;
-    if (a->kind == JSON_STRING) return str_eq(a->s, b->s);
-    for (size_t i = 0; i < a->n; i++) {
-        const json_value *x = a->kind == JSON_ARRAY ? &a->item[i] : &a->member[i].value, *y;
-        y                   = a->kind == JSON_ARRAY ? &b->item[i] : member_of(b, a->member[i].key);
-        if (!y || !same_value(x, y)) return false;
-    }
-    return true;
-}
-
-static bool is_listed(spot list, const json_value *v)
-{
-    bool is_enum = str_is(list.at->key, "enum");
-    for (size_t i = 0; is_enum && i < list.v->n; i++)
-        if (same_value(&list.v->item[i], v)) return true;
-    return !is_enum && same_value(list.v, v);
-}
-
 static unsigned type_of(const json_value *v)
 {
     switch (v->kind) {
@@ -637,7 +670,7 @@ static bool constant_fits(maker *m, const shape *s, const json_value *v, const p
     unsigned      type = type_of(v);
     if (!(type & s->types)) return false;
     for (int32_t i = 1; i < s->n_values; i++) /* it comes from the first list */
-        if (!is_listed(s->values[i], v)) return false;
+        if (!is_listed(m, s->values[i], v)) return false;
     if (type & T_NUMBER) {
         if (r->has_low && (v->d < r->low || (v->d == r->low && r->low_out))) return false;
         if (r->has_high && (v->d > r->high || (v->d == r->high && r->high_out))) return false;
@@ -661,6 +694,7 @@ static node *write_constants(maker *m, const shape *s)
     bool              many = str_is(s->values[0].at->key, "enum");
     for (size_t i = 0; i < (many ? list->n : 1) && !m->b.failed; i++) {
         const json_value *x = many ? &list->item[i] : list;
+        builder_spend(&m->b, 8 + (x->kind == JSON_STRING ? x->s.n / 4 : 0));
         if (constant_fits(m, s, x, s->values[0].at)) node_vec_put(&m->b, &v, make_literal(m, x));
     }
     return v.n && !m->b.failed ? node_list(&m->b, NODE_ALT, v.p, v.n) : NULL;
@@ -677,6 +711,8 @@ typedef struct {
     maker      *m;
     const path *at;
     property   *prop;
+    int32_t    *table; /* properties by the hash of their names, + 1 */
+    uint32_t    table_mask;
     int32_t     n, min, max; /* max < 0: no end */
     node       *other;       /* a key that is not named and its value; NULL: none */
     int32_t     cap;         /* counts from here on are alike */
@@ -690,7 +726,8 @@ static node *write_member(maker *m, const members *list, int32_t n, str name, in
     int32_t n_all = 0;
     for (int32_t i = 0; i < n; i++) {
         const json_value *named = list[i].named, *v = NULL;
-        if (named && named->kind == JSON_OBJECT && index < 0) v = member_of(named, name);
+        builder_spend(&m->b, 2);
+        if (named && named->kind == JSON_OBJECT && index < 0) v = find_member(m, named, name);
         if (named && named->kind == JSON_ARRAY && index >= 0 && (size_t)index < named->n) v = &named->item[index];
         if (v)
             all[n_all++] = (spot){v, path_down(m, list[i].named_at, name)};
@@ -700,11 +737,18 @@ static node *write_member(maker *m, const members *list, int32_t n, str name, in
     return write_spots(m, all, n_all, at);
 }
 
-static void add_property(chain *c, str name)
+static void add_property(chain *c, str name, bool required)
 {
-    for (int32_t i = 0; i < c->n; i++)
-        if (str_eq(c->prop[i].name, name)) return;
-    c->prop[c->n++] = (property){.name = name};
+    uint32_t at = (uint32_t)str_hash(name);
+    builder_spend(&c->m->b, 4 + name.n / 8);
+    for (; c->table[at &= c->table_mask]; at++) {
+        property *p = &c->prop[c->table[at] - 1];
+        if (!str_eq(p->name, name)) continue;
+        p->required |= required;
+        return;
+    }
+    c->prop[c->n++] = (property){.name = name, .required = required};
+    c->table[at]    = c->n;
 }
 
 static int by_lower_name(const void *pa, const void *pb)
@@ -718,14 +762,6 @@ static int by_lower_name(const void *pa, const void *pb)
         if (x != y) return x - y;
     }
     return a.n < b.n ? -1 : a.n > b.n;
-}
-
-static bool is_required(const shape *s, str name)
-{
-    for (int32_t i = 0; i < s->n_required; i++)
-        for (size_t k = 0; k < s->required[i].v->n; k++)
-            if (str_eq(s->required[i].v->item[k].s, name)) return true;
-    return false;
 }
 
 /* What a reader of calls takes for the end of a name or of the arguments cannot be part of a name. */
@@ -747,14 +783,14 @@ static bool list_properties(chain *c, const shape *s)
     maker *m = c->m;
     for (int32_t i = 0; i < s->n_objects; i++)
         for (size_t k = 0; s->object[i].named && k < s->object[i].named->n; k++)
-            add_property(c, s->object[i].named->member[k].key);
+            add_property(c, s->object[i].named->member[k].key, false);
     for (int32_t i = 0; i < s->n_required; i++)
-        for (size_t k = 0; k < s->required[i].v->n; k++) add_property(c, s->required[i].v->item[k].s);
+        for (size_t k = 0; k < s->required[i].v->n; k++) add_property(c, s->required[i].v->item[k].s, true);
     if (m->dialect == GRAMMAR_GEMMA4 && !check_call_keys(c)) return false;
-    if (m->dialect == GRAMMAR_GEMMA4) qsort(c->prop, (size_t)c->n, sizeof *c->prop, by_lower_name);
+    if (m->dialect == GRAMMAR_GEMMA4 && builder_spend_sort(&m->b, (size_t)c->n, 16 * (size_t)c->n))
+        qsort(c->prop, (size_t)c->n, sizeof *c->prop, by_lower_name);
     for (int32_t i = 0; i < c->n; i++) {
         property *p = &c->prop[i];
-        p->required = is_required(s, p->name);
         p->value    = write_member(m, s->object, s->n_objects, p->name, -1, c->at);
         if (m->b.failed || (p->required && !p->value)) return false;
     }
@@ -826,6 +862,18 @@ static node *write_chain(chain *c)
     return node_seq(b, node_puts(b, "{"), first);
 }
 
+static bool take_properties(chain *c, size_t n)
+{
+    builder *b   = &c->m->b;
+    uint32_t cap = 16;
+    while (cap < 2 * n) cap *= 2;
+    c->table_mask = cap - 1;
+    if (!builder_spend(b, n)) return false;
+    c->prop  = arena_try(&b->mem, n, sizeof *c->prop);
+    c->table = arena_try(&b->mem, cap, sizeof *c->table);
+    return (c->prop && c->table) || builder_fail(b, ERR_TOO_LARGE, "the schema is too large");
+}
+
 static node *write_object(maker *m, const shape *s, const path *at)
 {
     chain c = {.m = m, .at = at, .min = s->min_props, .max = s->max_props};
@@ -834,9 +882,7 @@ static node *write_object(maker *m, const shape *s, const path *at)
     for (int32_t i = 0; i < s->n_objects; i++) n_names += s->object[i].named ? s->object[i].named->n : 0;
     for (int32_t i = 0; i < s->n_required; i++) n_names += s->required[i].v->n;
     if (n_names > MAX_NAMES) return refuse_too_large(m, at, "an object has too many properties"), NULL;
-    c.prop = arena_try(&m->b.mem, n_names, sizeof *c.prop);
-    if (!c.prop) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large"), NULL;
-    if (!list_properties(&c, s) || !find_other(&c, s)) return NULL;
+    if (!take_properties(&c, n_names) || !list_properties(&c, s) || !find_other(&c, s)) return NULL;
     int32_t n_required = 0, n_possible = 0;
     for (int32_t i = 0; i < c.n; i++) n_required += c.prop[i].required, n_possible += c.prop[i].value != NULL;
     if (c.min <= n_required) c.min = 0;
@@ -937,6 +983,12 @@ static node *write_types(maker *m, shape *s, const path *at)
     return v.n && !b->failed ? node_list(b, NODE_ALT, v.p, v.n) : NULL;
 }
 
+static void forget_collected(shape *s)
+{
+    s->collected   = NULL;
+    s->n_collected = s->collected_cap = 0;
+}
+
 /* Whether the last anyOf is all that the shape demands: its alternatives are then rules of their own. */
 static bool only_choice(const shape *s)
 {
@@ -957,10 +1009,11 @@ static node *write_choice(maker *m, const shape *s, const path *at)
             if (!with) return NULL;
             *with = *s;
             with->n_choices--;
-            if (m->deep >= MAX_DEEP) refuse(m, list.at, NULL, "refers to itself, or is nested over %d deep", MAX_DEEP);
-            m->deep++;
-            if (collect(m, with, p)) x = write_shape(m, with, at);
-            m->deep--;
+            forget_collected(with); /* what the alternatives refer to is demanded of each of them anew */
+            if (open_schema(m, (spot){NULL, list.at})) {
+                if (collect(m, with, p)) x = write_shape(m, with, at);
+                m->deep--;
+            }
             mem_free(with);
         }
         if (x) node_vec_put(&m->b, &v, x);
@@ -976,10 +1029,20 @@ static node *write_shape(maker *m, shape *s, const path *at)
 }
 
 /* --- from outside ------------------------------------------------------------------------------ */
-static void maker_init(maker *m, grammar_dialect dialect)
+static void maker_init(maker *m, grammar_dialect dialect, const atomic_bool *cancel)
 {
     *m = (maker){.dialect = dialect, .any_value = -1, .key = -1, .number = -1, .integer = -1};
-    builder_init(&m->b, GRAMMAR_JSON_DEPTH);
+    builder_init(&m->b, GRAMMAR_JSON_DEPTH, cancel);
+}
+
+/* Says where a schema was when its work ran out. */
+static void name_long_part(maker *m)
+{
+    if (!m->b.too_long || !m->at) return;
+    m->b.failed = m->b.too_long = false;
+    refuse_too_large(m, m->at,
+                     "the schema takes too much work to compile; use fewer properties, constants or alternatives, or "
+                     "fewer of them joined by allOf");
 }
 
 /* also: another schema that is to be kept; NULL: none. */
@@ -988,9 +1051,11 @@ static node *write_root(maker *m, const json_value *schema, const json_value *al
     m->root    = schema;
     m->root_at = path_down(m, NULL, STR("#"));
     m->n_known = 0;
-    spot  p[]  = {{schema, m->root_at}, {also, m->root_at}};
-    node *x    = write_spots(m, p, also ? 2 : 1, m->root_at);
+    memset(m->known_head, 0, sizeof m->known_head);
+    spot  p[] = {{schema, m->root_at}, {also, m->root_at}};
+    node *x   = write_spots(m, p, also ? 2 : 1, m->root_at);
     if (!x && !m->b.failed) refuse(m, m->root_at, NULL, also ? "it must be an object" : "no value fits the schema");
+    name_long_part(m);
     return x;
 }
 
@@ -1003,17 +1068,18 @@ static bool finish(maker *m, node *root, grammar **out, err *e)
     return ok;
 }
 
-bool grammar_from_schema(grammar **out, const json_value *schema, grammar_dialect dialect, err *e)
+bool grammar_from_schema(grammar **out, const json_value *schema, grammar_dialect dialect, const atomic_bool *cancel,
+                         err *e)
 {
     maker m;
-    maker_init(&m, dialect);
+    maker_init(&m, dialect, cancel);
     return finish(&m, write_root(&m, schema, NULL), out, e) || err_wrap(e, "the schema cannot be used");
 }
 
 bool grammar_any_object(grammar **out, err *e)
 {
     maker m;
-    maker_init(&m, GRAMMAR_JSON);
+    maker_init(&m, GRAMMAR_JSON, NULL);
     return finish(&m, any_members(&m, any_value(&m)), out, e);
 }
 
@@ -1029,11 +1095,12 @@ static node *write_call(maker *m, const grammar_tool *tool)
                     args ? args : node_empty(b), node_marker(b, STR("<tool_call|>")));
 }
 
-bool grammar_tool_calls(grammar **out, const grammar_tool *tool, size_t n, bool several, err *e)
+bool grammar_tool_calls(grammar **out, const grammar_tool *tool, size_t n, bool several, const atomic_bool *cancel,
+                        err *e)
 {
     maker    m;
     node_vec v = {0};
-    maker_init(&m, GRAMMAR_GEMMA4);
+    maker_init(&m, GRAMMAR_GEMMA4, cancel);
     *out = NULL;
     for (size_t i = 0; i < n && !m.b.failed; i++) {
         node_vec_put(&m.b, &v, write_call(&m, &tool[i]));

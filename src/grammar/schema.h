@@ -22,7 +22,14 @@ typedef struct {
 typedef struct { /* the rule of a value that must fit all of these */
     spot   *part;
     int32_t n, rule; /* rule -1: nothing fits */
+    int32_t next;    /* with the same hash, + 1; 0: none */
 } known_rule;
+
+typedef struct lookup lookup;
+enum {
+    KNOWN_TABLE = 1024,
+    MAX_DEEP    = 64, /* references, allOf and anyOf inside one another; nested values are the reader's */
+};
 
 typedef struct {
     builder           b;
@@ -31,6 +38,11 @@ typedef struct {
     grammar_dialect   dialect;
     known_rule       *known;
     int32_t           n_known, known_cap;
+    int32_t           known_head[KNOWN_TABLE]; /* by hash */
+    lookup           *lookups;                 /* by the hash of what they are tables of */
+    uint32_t          n_lookups, lookup_cap;
+    const path       *at;             /* the schema that was collected last */
+    const json_value *open[MAX_DEEP]; /* being collected, one for the other; [deep] of them */
     string_rule       strings[64];
     int32_t           n_strings;
     int32_t           any_value, key, number, integer; /* rules, -1: not made yet */
@@ -48,6 +60,10 @@ const path *path_down(maker *m, const path *up, str key);
 /* Refuses with the path: "#/a/pattern: ...". Always false. */
 bool refuse(maker *m, const path *at, const char *key, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 bool refuse_too_large(maker *m, const path *at, const char *what);
+
+/* The member of an object, or the item of an array whose number the key is; NULL: there is none, or the maker failed. */
+const json_value *find_member(maker *m, const json_value *v, str key);
+bool              is_listed(maker *m, spot list, const json_value *v); /* in an enum, or it is the const */
 
 /* Values that are not objects or arrays. NULL: nothing fits, or the maker failed. */
 node *make_null(maker *m);

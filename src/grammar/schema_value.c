@@ -454,6 +454,7 @@ static node *json_text(maker *m, const json_value *v)
     json_writer_init(&w, &text);
     json_put_value(&w, v);
     if (text.failed) builder_fail(&m->b, ERR_TOO_LARGE, "a constant of the schema is too long");
+    builder_spend(&m->b, 8 + text.n / 8);
     node *x = node_text(&m->b, buf_str(&text));
     buf_deinit(&text);
     return x;
@@ -521,6 +522,7 @@ static node *not_among(maker *m, const str *name, size_t n, size_t from, int dee
     int32_t    n_used  = 0;
     size_t     i       = 0;
     bool       is_name = false;
+    if (!builder_spend(b, 8 + n)) return node_empty(b);
     while (i < n && name[i].n == from) is_name = true, i++;
     if (!is_name) node_vec_put(b, &v, node_empty(b));
     while (i < n && n_used < (int32_t)COUNT(used)) {
@@ -557,6 +559,9 @@ node *make_other_name(maker *m, const str *names, size_t n)
         if (n) memcpy(sorted, names, n * sizeof *names);
         sorted[n] = (str){"", 0}; /* a bare key is not empty */
         if (!json) n++;
+        size_t n_bytes = 0;
+        for (size_t i = 0; i < n; i++) n_bytes += sorted[i].n;
+        if (!builder_spend_sort(b, n, n_bytes)) return node_empty(b);
         qsort(sorted, n, sizeof *sorted, by_name);
         key = not_among(m, sorted, n, 0, 0, node_repeat(b, plain_without(m, NULL, 0), 0, -1));
     }

@@ -93,7 +93,7 @@ static bool compile_tools(grammar **out, arena *mem, const json_value *v, bool s
         return err_set(e, ERR_INPUT, "the tools must be a list of 1 to %d", MAX_TOOLS);
     grammar_tool *tool = arena_try(mem, v->n, sizeof *tool);
     if (!tool) return err_set(e, ERR_UNAVAILABLE, "no memory for the tools");
-    return read_tools(tool, v, e) && grammar_tool_calls(out, tool, v->n, several, e);
+    return read_tools(tool, v, e) && grammar_tool_calls(out, tool, v->n, several, NULL, e);
 }
 
 static bool not_json(err *e)
@@ -109,7 +109,7 @@ static bool compile_json(grammar **out, const tandem_grammar *g, str text, err *
     json_limits       limits = {.max_memory = PARSE_MEMORY};
     arena_init(&mem, (size_t)PARSE_MEMORY * 2);
     bool ok = (json_parse(&v, &mem, text, &limits, e) || not_json(e)) &&
-              (g->kind == TANDEM_GRAMMAR_SCHEMA ? grammar_from_schema(out, v, GRAMMAR_JSON, e)
+              (g->kind == TANDEM_GRAMMAR_SCHEMA ? grammar_from_schema(out, v, GRAMMAR_JSON, NULL, e)
                                                 : compile_tools(out, &mem, v, g->kind == TANDEM_GRAMMAR_TOOL_CALLS, e));
     arena_deinit(&mem);
     return ok;
@@ -119,7 +119,7 @@ static bool compile(grammar **out, const tandem_grammar *g, str text, err *e)
 {
     *out = NULL;
     switch (g->kind) {
-    case TANDEM_GRAMMAR_GBNF: return grammar_from_gbnf(out, text, e);
+    case TANDEM_GRAMMAR_GBNF: return grammar_from_gbnf(out, text, NULL, e);
     case TANDEM_GRAMMAR_OBJECT: return grammar_any_object(out, e);
     case TANDEM_GRAMMAR_SCHEMA:
     case TANDEM_GRAMMAR_TOOL_CALL:

@@ -115,7 +115,7 @@ TEST(grammar_gbnf_refuses_with_a_place)
     for (size_t i = 0; i < COUNT(bad); i++) {
         grammar *g  = NULL;
         err      e  = {0};
-        bool     ok = grammar_from_gbnf(&g, str_of(bad[i][0]), &e);
+        bool     ok = grammar_from_gbnf(&g, str_of(bad[i][0]), NULL, &e);
         CHECK_MSG(!ok && strstr(e.text, bad[i][1]), "%s: %s; expected '%s'", bad[i][0], ok ? "was accepted" : e.text,
                   bad[i][1]);
         grammar_free(g);
@@ -154,7 +154,7 @@ TEST(grammar_large_grammars_are_done_in_a_second)
         buf_clear(&b);
         put_large_grammar(&b, kind);
         double before = cpu_seconds();
-        bool   ok     = grammar_from_gbnf(&g, buf_str(&b), &e);
+        bool   ok     = grammar_from_gbnf(&g, buf_str(&b), NULL, &e);
         double took   = cpu_seconds() - before;
         CHECK_MSG(took < TEST_SLOWER, "large grammar %d took %.2f s", kind, took);
         CHECK_MSG(ok == (kind != 1), "large grammar %d: %s", kind, ok ? "was accepted" : e.text);
@@ -181,10 +181,10 @@ TEST(grammar_gbnf_names_tokens)
     grammar         *g;
     grammar_machine *none;
     err              e;
-    CHECK_OK(grammar_from_gbnf(&g, STR("root ::= <nowhere>"), &e), e);
+    CHECK_OK(grammar_from_gbnf(&g, STR("root ::= <nowhere>"), NULL, &e), e);
     CHECK_FAILS(grammar_machine_new(&none, g, v->vocab, &e), e, "<nowhere>");
     grammar_free(g);
-    CHECK_OK(grammar_from_gbnf(&g, STR("root ::= <eos> \"a\""), &e), e);
+    CHECK_OK(grammar_from_gbnf(&g, STR("root ::= <eos> \"a\""), NULL, &e), e);
     CHECK_FAILS(grammar_machine_new(&none, g, v->vocab, &e), e, "which ends answers");
     grammar_free(g);
 }

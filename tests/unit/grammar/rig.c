@@ -129,7 +129,7 @@ grammar_machine *rig_gbnf(test_case *t, rig_vocab *v, const char *text)
 {
     grammar *g;
     err      e;
-    if (!test_check(t, grammar_from_gbnf(&g, str_of(text), &e), __FILE__, __LINE__, "%s: %s", text, e.text))
+    if (!test_check(t, grammar_from_gbnf(&g, str_of(text), NULL, &e), __FILE__, __LINE__, "%s: %s", text, e.text))
         return NULL;
     return own(t, v, g);
 }
@@ -141,7 +141,8 @@ grammar_machine *rig_schema(test_case *t, rig_vocab *v, const char *schema)
     grammar          *g;
     err               e;
     arena_init(&mem, 1 << 24);
-    bool ok = json_parse(&tree, &mem, str_of(schema), NULL, &e) && grammar_from_schema(&g, tree, GRAMMAR_JSON, &e);
+    bool ok =
+        json_parse(&tree, &mem, str_of(schema), NULL, &e) && grammar_from_schema(&g, tree, GRAMMAR_JSON, NULL, &e);
     arena_deinit(&mem);
     return test_check(t, ok, __FILE__, __LINE__, "%s: %s", schema, e.text) ? own(t, v, g) : NULL;
 }
