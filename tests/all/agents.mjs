@@ -1,4 +1,4 @@
-// Coding agents, versions as in tests/package.json, against `tandem serve` with nano: each answers one question without anybody
+// Coding agents, versions as in tests/all/package.json, against `tandem serve` with nano: each answers one question without anybody
 // at the keyboard and shows what the server said, byte for byte. Then what makes agents shorten a conversation, and what makes
 // clients wait. docs/agents.md has the configurations that are used here. Usage: node agents.mjs TANDEM [NAME...]
 import { spawn } from "node:child_process";
@@ -14,7 +14,7 @@ import { generateText } from "ai";
 import { check, finish, group, matches, post, same, serve, until } from "../server/serve.mjs";
 
 const [tandem, ...only] = process.argv.slice(2);
-const modules = fileURLToPath(new URL("../node_modules/", import.meta.url));
+const modules = fileURLToPath(new URL("node_modules/", import.meta.url));
 const scratch = mkdtempSync(join(tmpdir(), "tandem-agents-"));
 process.on("exit", () => rmSync(scratch, { recursive: true, force: true }));
 const QUESTION = "What is 27 plus 58?", LIMIT_MS = 170000;
