@@ -130,7 +130,7 @@ typedef struct {
     int64_t steps;               /* configs looked at: what a call costs, about */
     int64_t locals, sweeps;      /* rule positions worked out for the whole vocabulary; times the pools were swept */
     int32_t n_states, n_classes; /* live now; of bytes */
-    size_t  bytes;               /* taken at birth */
+    size_t  bytes, used;         /* of memory taken at birth; of it written to so far, about */
 } grammar_stats;
 grammar_stats grammar_machine_stats(const grammar_machine *m);
 #endif

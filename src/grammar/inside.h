@@ -263,7 +263,7 @@ struct grammar_machine {
     int32_t *state_table; /* hash -> state + 1 */
 
     config *config, *config_spare;
-    int32_t n_configs, max_configs;
+    int32_t n_configs, max_configs, most_configs; /* now; at most; at most so far */
 
     stack_node *stack; /* free ones: depth < 0, parent is the next free */
     uint8_t    *stack_mark;
@@ -306,5 +306,6 @@ void    machine_let_go(grammar_machine *m, int32_t s);
 
 mask_cache *mask_cache_new(const grammar_vocab *v, size_t *bytes);
 void        mask_cache_free(mask_cache *c);
+size_t      mask_cache_used(const mask_cache *c);  /* bytes, about */
 void        mask_cache_forget(grammar_machine *m); /* everything: its states may then be swept */
 #endif

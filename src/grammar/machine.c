@@ -273,6 +273,7 @@ int32_t machine_intern(grammar_machine *m, config *c, int32_t n, bool can_end, i
                           .can_end = can_end};
     if (n) memcpy(m->config + m->n_configs, c, (size_t)n * sizeof *c);
     m->n_configs += n;
+    m->most_configs = most(m->most_configs, m->n_configs);
     m->n_live++;
     m->budget -= m->g->n_classes; /* its share of a sweep, too */
     int32_t *next = m->next + (size_t)i * (size_t)m->g->n_classes;
@@ -503,8 +504,11 @@ void grammar_machine_free(grammar_machine *m)
 grammar_stats grammar_machine_stats(const grammar_machine *m)
 {
     grammar_stats s = m->stats;
-    s.n_states      = m->n_live;
-    s.n_classes     = m->g->n_classes;
+    s.used          = (size_t)m->n_states * (sizeof *m->state + (size_t)m->g->n_classes * sizeof *m->next) +
+             (size_t)m->most_configs * 2 * sizeof *m->config + (size_t)m->n_stack * sizeof *m->stack +
+             mask_cache_used(m->cache);
+    s.n_states  = m->n_live;
+    s.n_classes = m->g->n_classes;
     return s;
 }
 

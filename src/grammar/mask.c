@@ -185,7 +185,7 @@ struct mask_cache {
     uint64_t  *mask_bits;
     uint64_t   clock;
     local_slot local[MAX_LOCALS];
-    int32_t    n_locals;
+    int32_t    n_locals, most_locals; /* now; so far */
     uint64_t  *local_bits;
     uint32_t  *exit; /* of all locals */
     uint32_t   n_exits, max_exits;
@@ -214,6 +214,13 @@ void mask_cache_free(mask_cache *c)
     mem_free(c->local_bits);
     mem_free(c->exit);
     mem_free(c);
+}
+
+size_t mask_cache_used(const mask_cache *c)
+{
+    size_t n = 0;
+    for (int i = 0; i < MAX_MASKS; i++) n += c->mask[i].used > 0;
+    return (n + (size_t)c->most_locals) * c->n_words * sizeof(uint64_t);
 }
 
 static void forget_locals(grammar_machine *m)
@@ -406,6 +413,7 @@ static const local_slot *work_out_local(grammar_machine *m, int32_t local)
     c->local[slot] = (local_slot){local, fits ? x.need : INT32_MAX, first, fits ? x.n : 0};
     c->n_exits += fits ? x.n : 0;
     c->n_locals++;
+    c->most_locals        = most(c->most_locals, c->n_locals);
     m->state[local].local = slot;
     return &c->local[slot];
 }

@@ -11,8 +11,10 @@ struct answer_form {
     answer_forms *of;
     answer_form  *next; /* newest first */
     char          key[KEY];
+    uint64_t      tenant;
     guide        *guide;
-    int           holders; /* under the lock, as the list is */
+    size_t        bytes; /* that its guide has used, when nobody holds it; under the lock, as the list is */
+    int           holders;
     uint64_t      used;
 };
 
@@ -87,13 +89,14 @@ static bool read_tools(grammar_tool *out, const json_value *v, err *e)
     return true;
 }
 
-static bool compile_tools(grammar **out, arena *mem, const json_value *v, bool several, err *e)
+static bool compile_tools(grammar **out, arena *mem, const json_value *v, const form_source *r, err *e)
 {
     if (v->kind != JSON_ARRAY || v->n < 1 || v->n > MAX_TOOLS)
         return err_set(e, ERR_INPUT, "the tools must be a list of 1 to %d", MAX_TOOLS);
     grammar_tool *tool = arena_try(mem, v->n, sizeof *tool);
     if (!tool) return err_set(e, ERR_UNAVAILABLE, "no memory for the tools");
-    return read_tools(tool, v, e) && grammar_tool_calls(out, tool, v->n, several, NULL, e);
+    bool several = r->grammar->kind == TANDEM_GRAMMAR_TOOL_CALLS;
+    return read_tools(tool, v, e) && grammar_tool_calls(out, tool, v->n, several, r->cancel, e);
 }
 
 static bool not_json(err *e)
@@ -102,38 +105,45 @@ static bool not_json(err *e)
     return why.code == ERR_FORMAT && err_set(e, ERR_INPUT, "the schema is not JSON: %s", why.text);
 }
 
-static bool compile_json(grammar **out, const tandem_grammar *g, str text, err *e)
+static bool compile_json(grammar **out, const form_source *r, str text, err *e)
 {
     arena             mem;
     const json_value *v;
     json_limits       limits = {.max_memory = PARSE_MEMORY};
     arena_init(&mem, (size_t)PARSE_MEMORY * 2);
     bool ok = (json_parse(&v, &mem, text, &limits, e) || not_json(e)) &&
-              (g->kind == TANDEM_GRAMMAR_SCHEMA ? grammar_from_schema(out, v, GRAMMAR_JSON, NULL, e)
-                                                : compile_tools(out, &mem, v, g->kind == TANDEM_GRAMMAR_TOOL_CALLS, e));
+              (r->grammar->kind == TANDEM_GRAMMAR_SCHEMA ? grammar_from_schema(out, v, GRAMMAR_JSON, r->cancel, e)
+                                                         : compile_tools(out, &mem, v, r, e));
     arena_deinit(&mem);
     return ok;
 }
 
-static bool compile(grammar **out, const tandem_grammar *g, str text, err *e)
+static bool compile(grammar **out, const form_source *r, str text, err *e)
 {
     *out = NULL;
-    switch (g->kind) {
-    case TANDEM_GRAMMAR_GBNF: return grammar_from_gbnf(out, text, NULL, e);
+    switch (r->grammar->kind) {
+    case TANDEM_GRAMMAR_GBNF: return grammar_from_gbnf(out, text, r->cancel, e);
     case TANDEM_GRAMMAR_OBJECT: return grammar_any_object(out, e);
     case TANDEM_GRAMMAR_SCHEMA:
     case TANDEM_GRAMMAR_TOOL_CALL:
-    case TANDEM_GRAMMAR_TOOL_CALLS: return compile_json(out, g, text, e);
-    default: return err_set(e, ERR_INPUT, "grammar.kind is %d, which is none", (int)g->kind);
+    case TANDEM_GRAMMAR_TOOL_CALLS: return compile_json(out, r, text, e);
+    default: return err_set(e, ERR_INPUT, "grammar.kind is %d, which is none", (int)r->grammar->kind);
     }
 }
 
 /* --- finding ------------------------------------------------------------------------------------*/
-static void hash_source(const tandem_grammar *g, str text, char out[KEY])
+static str text_of(const tandem_grammar *g)
+{
+    return (str){g->text, g->text ? g->n_text ? g->n_text : strlen(g->text) : 0};
+}
+
+static void hash_source(const form_source *r, char out[KEY])
 {
     sha256  s;
-    int32_t kind = (int32_t)g->kind;
+    str     text = text_of(r->grammar);
+    int32_t kind = (int32_t)r->grammar->kind;
     sha256_init(&s);
+    sha256_put(&s, &r->tenant, sizeof r->tenant);
     sha256_put(&s, &kind, sizeof kind);
     sha256_put(&s, text.s, text.n);
     sha256_hex(&s, out);
@@ -151,21 +161,44 @@ static answer_form *find(answer_forms *f, const char *key)
     return NULL;
 }
 
-/* Takes the one that was not used for longest out of the list, if more than `most` are idle. Under the lock. */
+static int n_idle_of(const answer_forms *f, uint64_t tenant)
+{
+    int n = 0;
+    for (const answer_form *x = f->first; x; x = x->next) n += !x->holders && x->tenant == tenant;
+    return n;
+}
+
+/* Whether `a` goes before `b`: of the tenant with more idle forms, then the one that was not used for longer. */
+static bool goes_first(const answer_forms *f, const answer_form *a, const answer_form *b)
+{
+    int of_a = n_idle_of(f, a->tenant), of_b = n_idle_of(f, b->tenant);
+    return of_a != of_b ? of_a > of_b : a->used < b->used;
+}
+
+/* Takes an idle form out of the list, if there are more than `most` of them or they have used too much memory. Under the lock. */
 static answer_form *take_idle(answer_forms *f, int most)
 {
-    answer_form **oldest = NULL;
-    int           n      = 0;
+    answer_form **first = NULL;
+    int           n     = 0;
+    size_t        bytes = 0;
     for (answer_form **at = &f->first; *at; at = &(*at)->next) {
         if ((*at)->holders) continue;
         n++;
-        if (!oldest || (*at)->used < (*oldest)->used) oldest = at;
+        bytes += (*at)->bytes;
+        if (!first || goes_first(f, *at, *first)) first = at;
     }
-    if (n <= most) return NULL;
-    answer_form *x = *oldest;
-    *oldest        = x->next;
+    if (!first || (n <= most && bytes <= FORMS_IDLE_BYTES)) return NULL;
+    answer_form *x = *first;
+    *first         = x->next;
     f->n--;
     return x;
+}
+
+static bool has_room(const answer_forms *f, uint64_t tenant)
+{
+    int held = 0;
+    for (const answer_form *x = f->first; x; x = x->next) held += x->holders && x->tenant == tenant;
+    return f->n < FORMS_MAX && held < FORMS_OF_TENANT;
 }
 
 /* Two may have made the same: the first is everybody's. False: there are too many. */
@@ -174,7 +207,7 @@ static bool put(answer_forms *f, answer_form **x, answer_form **spare)
     pthread_mutex_lock(&f->lock);
     answer_form *other = find(f, (*x)->key);
     *spare             = other ? *x : f->n == FORMS_MAX ? take_idle(f, 0) : NULL;
-    bool room          = other || f->n < FORMS_MAX;
+    bool room          = other || has_room(f, (*x)->tenant);
     if (other) {
         *x = other;
     } else if (room) {
@@ -188,15 +221,15 @@ static bool put(answer_forms *f, answer_form **x, answer_form **spare)
     return room;
 }
 
-static bool make(answer_forms *f, const tandem_grammar *g, str text, const char *key, answer_form **out, err *e)
+static bool make(answer_forms *f, const form_source *r, const char *key, answer_form **out, err *e)
 {
     grammar     *compiled;
     answer_form *x = mem_try(sizeof *x), *spare = NULL;
     if (!x) return err_set(e, ERR_UNAVAILABLE, "no memory for a grammar");
-    *x = (answer_form){.of = f};
+    *x = (answer_form){.of = f, .tenant = r->tenant};
     memcpy(x->key, key, KEY);
-    bool ok =
-        need_vocab(f, e) && compile(&compiled, g, text, e) && guide_new(&x->guide, compiled, f->vocab, &f->markers, e);
+    bool ok = need_vocab(f, e) && compile(&compiled, r, text_of(r->grammar), e) &&
+              guide_new(&x->guide, compiled, f->vocab, &f->markers, e);
     if (ok && !put(f, &x, &spare)) ok = err_set(e, ERR_BUSY, "too many grammars are in use");
     if (spare) free_form(spare);
     if (ok)
@@ -206,26 +239,51 @@ static bool make(answer_forms *f, const tandem_grammar *g, str text, const char 
     return ok;
 }
 
-bool forms_take(answer_forms *f, const tandem_grammar *g, answer_form **out, err *e)
+static answer_form *find_key(answer_forms *f, const char *key)
+{
+    pthread_mutex_lock(&f->lock);
+    answer_form *x = find(f, key);
+    pthread_mutex_unlock(&f->lock);
+    return x;
+}
+
+answer_form *forms_find(answer_forms *f, const form_source *r)
 {
     char key[KEY];
-    str  text = {g->text, g->text ? g->n_text ? g->n_text : strlen(g->text) : 0};
-    *out      = NULL;
+    hash_source(r, key);
+    return find_key(f, key);
+}
+
+bool forms_take(answer_forms *f, const form_source *r, answer_form **out, err *e)
+{
+    char key[KEY];
+    *out = NULL;
     if (!f->tok) return err_set(e, ERR_INPUT, "the model has no tokenizer: its answers cannot be held to a grammar");
-    hash_source(g, text, key);
-    pthread_mutex_lock(&f->lock);
-    *out = find(f, key);
-    pthread_mutex_unlock(&f->lock);
-    return *out || make(f, g, text, key, out, e);
+    hash_source(r, key);
+    *out = find_key(f, key);
+    return *out || make(f, r, key, out, e);
+}
+
+answer_form *form_hold(answer_form *x)
+{
+    pthread_mutex_lock(&x->of->lock);
+    x->holders++;
+    pthread_mutex_unlock(&x->of->lock);
+    return x;
 }
 
 void form_drop(answer_form *x)
 {
     if (!x) return;
-    answer_forms *f    = x->of;
-    answer_form  *gone = NULL;
-    pthread_mutex_lock(&f->lock);
-    if (!--x->holders) gone = take_idle(f, FORMS_IDLE);
-    pthread_mutex_unlock(&f->lock);
-    if (gone) free_form(gone);
+    answer_forms *f = x->of;
+    for (bool mine = true;;) {
+        answer_form *gone = NULL;
+        pthread_mutex_lock(&f->lock);
+        if (mine && !--x->holders) x->bytes = guide_stats(x->guide).used;
+        if (!mine || !x->holders) gone = take_idle(f, FORMS_IDLE);
+        pthread_mutex_unlock(&f->lock);
+        if (!gone) return;
+        mine = false;
+        free_form(gone);
+    }
 }

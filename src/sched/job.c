@@ -220,10 +220,13 @@ static bool copy_stops(tandem_job *j, const tandem_request *r, err *e)
 }
 
 /* Compiling is the longest part of a submission: it comes last. */
-static bool take_form(tandem_job *j, const tandem_grammar *g, err *e)
+static bool take_form(tandem_job *j, const tandem_request *r, answer_form *form, err *e)
 {
+    const tandem_grammar *g = &r->grammar;
+    form_source           x = job_form_request(j->maker, r, NULL);
     j->begins = (guide_begins){.in_thought = g->in_thought, .may_think = g->may_think, .may_call = g->may_call};
-    return g->kind == TANDEM_GRAMMAR_NONE || forms_take(j->maker->forms, g, &j->form, e);
+    if (form) j->form = form_hold(form);
+    return form || g->kind == TANDEM_GRAMMAR_NONE || forms_take(j->maker->forms, &x, &j->form, e);
 }
 
 static bool take_options(tandem_job *j, const tandem_request *r, err *e)
@@ -249,6 +252,11 @@ static uint64_t hash_name(const job_maker *m, const char *name)
     sha256_hex(&s, hex);
     hex[16] = 0;
     return strtoull(hex, NULL, 16);
+}
+
+form_source job_form_request(const job_maker *m, const tandem_request *r, const atomic_bool *cancel)
+{
+    return (form_source){&r->grammar, r->tenant ? hash_name(m, r->tenant) : 0, cancel};
 }
 
 static void take_rest(tandem_job *j, const settings *now, const tandem_request *r)
@@ -277,15 +285,16 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
     atomic_init(&j->stop_at, -1);
 }
 
-static bool fill(tandem_job *j, const settings *now, const tandem_request *r, err *e)
+static bool fill(tandem_job *j, const settings *now, const tandem_request *r, answer_form *form, err *e)
 {
     if (!take_prompt(j, r, e) || !take_options(j, r, e) || !copy_stops(j, r, e)) return false;
     choose_length(j, now, r);
     take_rest(j, now, r);
-    return take_room(j, e) && take_form(j, &r->grammar, e);
+    return take_room(j, e) && take_form(j, r, form, e);
 }
 
-bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, err *e)
+bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, answer_form *form,
+             err *e)
 {
     tandem_request seeded = *r;
     tandem_job    *j      = mem_try(sizeof *j);
@@ -296,7 +305,7 @@ bool job_new(tandem_job **out, const job_maker *m, const settings *now, const ta
     arena_init(&j->mem, SIZE_MAX / 2);
     buf_init(&j->read, TOK_MAX_INPUT);
     atomic_store(&j->holders, 1);
-    if (fill(j, now, &seeded, e)) {
+    if (fill(j, now, &seeded, form, e)) {
         *out = j;
         return true;
     }

@@ -101,9 +101,13 @@ void job_maker_deinit(job_maker *m);
 
 void job_request_init(tandem_request *r, const target *m); /* as tandem_request_init */
 /* Checks the request and takes its memory. ERR_INPUT with a sentence that depends on the request and the model alone. */
-bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, err *e);
-void job_drop(tandem_job *j);            /* one holder less */
-void job_settle_seed(tandem_request *r); /* one is drawn where none was given */
+/* form: what r->grammar is compiled to; NULL: it is found or compiled here. */
+bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, answer_form *form,
+             err *e);
+/* What the forms of a request are found by. */
+form_source job_form_request(const job_maker *m, const tandem_request *r, const atomic_bool *cancel);
+void        job_drop(tandem_job *j);            /* one holder less */
+void        job_settle_seed(tandem_request *r); /* one is drawn where none was given */
 /* Sampling, penalties and speculation of a request whose seed is settled; `room` takes its biases and the model's bans. */
 bool job_lane_options(lane_options *out, const target *model, const tandem_request *r, logit_bias *room, err *e);
 tandem_speculation job_speculation(const spec_settings *s); /* and back */

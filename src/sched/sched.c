@@ -713,13 +713,13 @@ static bool put_in_inbox(sched *s, tandem_job *j, err *e)
     return ok;
 }
 
-bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e)
+bool sched_submit_with(sched *s, const tandem_request *r, answer_form *form, tandem_job **out, err *e)
 {
     *out = NULL;
     tandem_job *j;
     settings    now;
     sched_get_settings(s, &now);
-    if (!job_new(&j, &s->maker, &now, r, e)) return false;
+    if (!job_new(&j, &s->maker, &now, r, form, e)) return false;
     j->engine = &s->bell;
     if (!put_in_inbox(s, j, e)) {
         job_drop(j);
@@ -730,12 +730,21 @@ bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e)
     return true;
 }
 
-bool sched_check_grammar(sched *s, const tandem_grammar *g, err *e)
+bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e)
 {
-    answer_form *x;
-    if (!forms_take(s->maker.forms, g, &x, e)) return false;
-    form_drop(x);
-    return true;
+    return sched_submit_with(s, r, NULL, out, e);
+}
+
+bool sched_compile(sched *s, const tandem_request *r, const atomic_bool *cancel, answer_form **out, err *e)
+{
+    form_source x = job_form_request(&s->maker, r, cancel);
+    return forms_take(s->maker.forms, &x, out, e);
+}
+
+answer_form *sched_find_compiled(sched *s, const tandem_request *r)
+{
+    form_source x = job_form_request(&s->maker, r, NULL);
+    return forms_find(s->maker.forms, &x);
 }
 
 void sched_get_settings(sched *s, settings *out)

@@ -35,11 +35,14 @@ void sched_shutdown(sched *s, double grace_s); /* as tandem_shutdown */
 
 /* ERR_INPUT: what is wrong with the request, numbers named; ERR_BUSY: try again; ERR_UNAVAILABLE: no memory, or closing. */
 bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e);
-/* That a request's grammar can be kept: what comes with it soon finds it compiled. Errors as forms_take. */
-bool sched_check_grammar(sched *s, const tandem_grammar *g, err *e);
-void sched_get_settings(sched *s, settings *out);
-void sched_set_settings(sched *s, const settings *now); /* from the next request and the next step on */
-void sched_get_stats(sched *s, tandem_stats *out);
+/* The same with its grammar compiled already; form NULL: it has none, or it is compiled here. */
+bool sched_submit_with(sched *s, const tandem_request *r, answer_form *form, tandem_job **out, err *e);
+/* Finds or compiles the grammar of a request, which has one; the caller drops it. Errors as forms_take. */
+bool         sched_compile(sched *s, const tandem_request *r, const atomic_bool *cancel, answer_form **out, err *e);
+answer_form *sched_find_compiled(sched *s, const tandem_request *r); /* without compiling; NULL: it is not there */
+void         sched_get_settings(sched *s, settings *out);
+void         sched_set_settings(sched *s, const settings *now); /* from the next request and the next step on */
+void         sched_get_stats(sched *s, tandem_stats *out);
 void sched_add_usage(tandem_stats *to, const tandem_usage *u); /* adds the counts of speculation of one request */
 /* The newest decisions first, as routing_recent_get. */
 size_t sched_recent(sched *s, const char *request_id, routing_seen *out, size_t max);

@@ -243,7 +243,7 @@ bool admin_takes(const server *s, server_error *why)
 {
     if (s->draining) return error_shutting_down(why);
     if (!life_check(s->life.state, why)) return false;
-    return !work_is_full(s->work, true) || error_take(why, &(err){.code = ERR_BUSY}, NULL, false);
+    return !work_is_full(s->work, WORK_SLOW, 0) || error_take(why, &(err){.code = ERR_BUSY}, NULL, false);
 }
 
 /* --- on a worker --------------------------------------------------------------------------------*/
@@ -360,7 +360,7 @@ static void start(server *s, server_call *c, const admin_job *what)
 {
     admin_job *x = xnew(admin_job);
     *x           = *what;
-    x->item      = (work_item){.run = run, .done = done, .slow = true};
+    x->item      = (work_item){.run = run, .done = done, .kind = WORK_SLOW};
     x->s         = s;
     x->call      = c;
     x->of_body   = http_take_body(c->http, &x->body);

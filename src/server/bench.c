@@ -563,7 +563,7 @@ void bench_endpoint(server *s, server_call *c)
     server_error why;
     bench_run   *x = xnew(bench_run);
     *x             = (bench_run){
-                    .item = {.run = make_prompts, .done = on_made, .slow = true}, .s = s, .call = c, .since = clock_s()};
+                    .item = {.run = make_prompts, .done = on_made, .kind = WORK_SLOW}, .s = s, .call = c, .since = clock_s()};
     memcpy(x->tenant, c->tenant, sizeof x->tenant);
     if (!can_start(s, &why) || !read(x, &why) || !take_memory(x, &why)) {
         free_all(x);

@@ -1,5 +1,6 @@
-/* A completion from the body to the last byte: a worker reads the body and submits the first job; from then on the I/O thread
- * polls, formats and puts. It is over when the call has ended, no worker has it and all its jobs are done; only then its
+/* A completion from the body to the last byte: a worker reads the body, another one compiles its grammar if that is new, and the
+ * first job is submitted; from then on the I/O thread polls, formats and puts. It keeps its compiled grammar until all jobs
+ * are submitted, so the I/O thread compiles nothing. It is over when the call has ended, no worker has it and all its jobs are done; only then its
  * memory goes, since the engine may still look at it. */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -33,6 +34,7 @@ struct completion {
 
 static void cancel(completion *x)
 {
+    request_drop_form(&x->request);
     for (int i = 0; i < x->n_choices; i++)
         if (x->choice[i].job) tandem_cancel(x->choice[i].job);
 }
@@ -50,6 +52,7 @@ static bool submit(completion *x, bool first)
             return error_take(&x->why, &e, request_param(&x->request), false);
         x->n_submitted++;
     }
+    if (x->n_submitted == x->n_choices) request_drop_form(&x->request);
     return true;
 }
 
@@ -84,6 +87,12 @@ static void let_go(completion *x)
     x->held = 0;
 }
 
+static void open_and_submit(completion *x)
+{
+    open_choices(x);
+    if (!atomic_load(&x->left)) submit(x, true);
+}
+
 static void read_and_submit(work_item *item)
 {
     completion *x = (completion *)item;
@@ -91,8 +100,17 @@ static void read_and_submit(work_item *item)
         let_go(x);
         return;
     }
-    open_choices(x);
-    if (!atomic_load(&x->left)) submit(x, true);
+    if (!request_needs_compiling(&x->request)) open_and_submit(x);
+}
+
+/* On the worker for grammars; a client that leaves ends it. */
+static void compile_and_submit(work_item *item)
+{
+    completion *x = (completion *)item;
+    if (atomic_load(&x->left) || !request_compile(&x->request, x->s->engine, &x->left, &x->why))
+        let_go(x);
+    else
+        open_and_submit(x);
 }
 
 /* --- the end ------------------------------------------------------------------------------------*/
@@ -390,7 +408,10 @@ void completions_tick(server *s)
 void completions_cut(server *s)
 {
     for (completion *x = s->first; x; x = x->next)
-        if (!x->with_worker) cancel(x); /* on_read does it for the others */
+        if (!x->with_worker)
+            cancel(x);
+        else if (s->cut)
+            atomic_store(&x->left, true); /* and on_read does the rest */
 }
 
 static bool uses_engine(completion *x, bool cut)
@@ -437,6 +458,22 @@ void completions_note_live(const server *s)
 }
 
 /* --- a new one ----------------------------------------------------------------------------------*/
+/* Its grammar was not found among the compiled ones. */
+static void begin_compiling(completion *x)
+{
+    uint64_t share = str_hash(str_of(x->tenant));
+    if (work_is_full(x->s->work, WORK_GRAMMAR, share)) {
+        error_take(&x->why, &(err){.code = ERR_BUSY}, NULL, false);
+        refuse(x);
+        return;
+    }
+    x->item.run    = compile_and_submit;
+    x->item.kind   = WORK_GRAMMAR;
+    x->item.share  = share;
+    x->with_worker = true;
+    work_put(x->s->work, &x->item);
+}
+
 static void on_read(work_item *item)
 {
     completion *x  = (completion *)item;
@@ -444,8 +481,11 @@ static void on_read(work_item *item)
     if (item->skipped) error_shutting_down(&x->why);
     if (!x->call || x->s->cut) cancel(x);
     if (is_over(x) || !x->call) return;
+    if (x->s->cut && !x->n_submitted && !x->why.status) error_shutting_down(&x->why); /* it was told to end */
     if (x->why.status)
         refuse(x);
+    else if (!x->n_choices)
+        begin_compiling(x);
     else
         go_on(x);
 }
@@ -454,7 +494,7 @@ static void start(server *s, server_call *c, int where)
 {
     server_error why;
     buf          body;
-    if (!server_takes(s, false, &why)) {
+    if (!server_takes(s, WORK_QUICK, &why)) {
         server_refuse(s, c, &why);
         return;
     }

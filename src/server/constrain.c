@@ -195,14 +195,28 @@ bool request_constrain(server_request *r, const json_value *response_format, con
     return true;
 }
 
-bool request_compile(server_request *r, const tandem *t, bool thinking, server_error *why)
+void request_find_form(server_request *r, const tandem *t, bool thinking)
+{
+    tandem_grammar *g = &r->ask.grammar;
+    if (!g->kind) return;
+    g->in_thought = r->in_thought;
+    g->may_think  = thinking;
+    r->form       = sched_find_compiled(t->sched, &r->ask);
+}
+
+bool request_needs_compiling(const server_request *r) { return r->ask.grammar.kind && !r->form; }
+
+void request_drop_form(server_request *r)
+{
+    form_drop(r->form);
+    r->form = NULL;
+}
+
+bool request_compile_form(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why)
 {
     tandem_grammar *g = &r->ask.grammar;
     err             e = {0};
-    if (!g->kind) return true;
-    g->in_thought = r->in_thought;
-    g->may_think  = thinking;
-    if (sched_check_grammar(t->sched, g, &e)) return true;
+    if (sched_compile(t->sched, &r->ask, cancel, &r->form, &e)) return true;
     if (e.code == ERR_BUSY || e.code == ERR_UNAVAILABLE) return error_take(why, &e, NULL, false);
     bool calls = g->kind == TANDEM_GRAMMAR_TOOL_CALL || g->kind == TANDEM_GRAMMAR_TOOL_CALLS;
     return error_set(why, 400, calls ? "tools" : r->held_by, NULL, "'%s' cannot be kept: %s.",

@@ -6,7 +6,12 @@
 
 #include <stdio.h>
 
-enum { MAX_BODY = 1 << 20, MAX_METRICS = 16 << 20, MAX_SETTINGS = 1 << 14 };
+enum {
+    MAX_BODY     = 1 << 20,
+    MAX_METRICS  = 16 << 20,
+    MAX_SETTINGS = 1 << 14,
+    STUCK_S      = 5 /* of a worker with one request */
+};
 
 /* --- one reply ------------------------------------------------------------------------------------*/
 static void look(const server *s, status_view *v)
@@ -16,6 +21,7 @@ static void look(const server *s, status_view *v)
                        .draining = s->draining,
                        .drained  = s->drained,
                        .hangs    = s->watchdog.hangs,
+                       .stuck    = work_longest_s(s->work) > STUCK_S,
                        .created  = s->created,
                        .files    = s->files};
     if (!s->engine) return;

@@ -21,6 +21,7 @@ void request_init(server_request *r, int where, buf *body)
 
 void request_forget(server_request *r)
 {
+    request_drop_form(r);
     chat_prompt_deinit(&r->rendered);
     arena_deinit(&r->mem);
     buf_deinit(&r->body);
@@ -276,7 +277,7 @@ static bool read_chat(server_request *r, const tandem *t, const json_value *body
     if (r->where == FIELD_MESSAGES && r->f.max_tokens == FIELD_ABSENT)
         return error_set(why, 400, "max_tokens", NULL, "'max_tokens' is missing.");
     return read_messages(r, body, why) && take_prompts(r, 1, why) && render(r, t, &o, why) &&
-           check_context(r, t, r->prompt[0].n, why) && request_compile(r, t, o.thinking, why);
+           check_context(r, t, r->prompt[0].n, why) && (request_find_form(r, t, o.thinking), true);
 }
 
 static bool bad_prompt(server_error *why)
@@ -340,7 +341,7 @@ static bool read_prompts(server_request *r, const tandem *t, server_error *why)
 static bool read_text_request(server_request *r, const tandem *t, server_error *why)
 {
     return request_constrain(r, r->f.response_format, NULL, why) && read_prompts(r, t, why) &&
-           request_compile(r, t, false, why);
+           (request_find_form(r, t, false), true);
 }
 
 /* Prefixes are shared by who has the same key and says the same salt. The key's length comes first: no salt can stand for
@@ -429,6 +430,11 @@ static bool blame_format(const server_request *r, server_error *why)
     error_rename(why, "response_format.json_schema", own);
     error_rename(why, "response_format", own);
     return false;
+}
+
+bool request_compile(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why)
+{
+    return request_compile_form(r, t, cancel, why) || blame_format(r, why);
 }
 
 bool request_read(server_request *r, const tandem *t, str key, server_error *why)

@@ -39,6 +39,8 @@ typedef struct {
     const char *stop_text[STOP_MAX_STRINGS];
     int         n_stop;
     const char *tenant; /* NULL: everybody's */
+    /* What ask.grammar is compiled to, held until all answers are submitted. NULL: nothing, or it is still to be compiled. */
+    answer_form *form;
     /* For all choices; the prompt, the number of the choice and what looks at its tokens are still to be set. */
     tandem_request ask;
 } server_request;
@@ -61,8 +63,14 @@ bool request_count(server_request *r, const tandem *t, size_t *n, server_error *
  * fields json_schema and grammar too. */
 bool request_constrain(server_request *r, const json_value *response_format, const json_value *tool_choice,
                        server_error *why);
-/* What the answer is held to, if it is, made ready; the prompt is there. */
-bool request_compile(server_request *r, const tandem *t, bool thinking, server_error *why);
+/* constrain.c, for request.c: looks for its grammar among the compiled ones; compiles it. */
+void request_find_form(server_request *r, const tandem *t, bool thinking);
+bool request_compile_form(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why);
+/* Whether the request was read and its grammar was not found compiled. */
+bool request_needs_compiling(const server_request *r);
+/* Compiles its grammar, on the worker for it. cancel: set when the client has left. */
+bool request_compile(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why);
+void request_drop_form(server_request *r); /* all answers are submitted, or none will be */
 /* key: the name of the key that the request came with, or empty. */
 bool request_read(server_request *r, const tandem *t, str key, server_error *why);
 #endif

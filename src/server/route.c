@@ -143,10 +143,10 @@ bool server_why_cancelled(const server *s, server_error *why)
     return s->life.state == MODEL_PARKING && !s->cut ? life_check(s->life.state, why) : error_shutting_down(why);
 }
 
-bool server_takes(const server *s, bool slow, server_error *why)
+bool server_takes(const server *s, work_kind kind, server_error *why)
 {
     if (!server_is_ready(s, why)) return false;
-    return !work_is_full(s->work, slow) || error_take(why, &(err){.code = ERR_BUSY}, NULL, false);
+    return !work_is_full(s->work, kind, 0) || error_take(why, &(err){.code = ERR_BUSY}, NULL, false);
 }
 
 /* A small body can make a large tree and a large reply, and both may wait for long. */

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WORKERS = 2 };
+enum { WORKERS = 2, WORKER_END_S = 5 /* for workers to end after the last reply */ };
 
 void server_options_init(server_options *o)
 {
@@ -262,6 +262,12 @@ bool server_run(const server_options *o, err *e)
         begin_closing();
         if (s.life.state == MODEL_LOADING)
             _exit(0); /* weights that are being read cannot be waited for, and nothing needs an end */
+        s.draining = s.cut = true;
+        completions_cut(&s);
+        if (!work_stop(s.work, WORKER_END_S)) {
+            log_event(LOG_WARN, "drain", "a worker has not finished its request; it is not waited for");
+            _exit(0);
+        }
     }
     close_server(&s);
     if (ok && !o->exits_next) give_signals_back(&before);

@@ -121,10 +121,11 @@ void server_refuse(server *s, server_call *c, const server_error *why);
 void server_refuse_begun(server *s, server_call *c, const server_error *why, const server_choice *all, int n);
 /* An event stream begins. */
 void server_begin_events(server *s, server_call *c);
-bool server_is_ready(const server *s, server_error *why);         /* or it is loading, parked or draining: 503 */
-bool server_takes(const server *s, bool slow, server_error *why); /* it is ready and a worker will come to it: or 429 */
-bool server_is_loaded(const server *s, server_error *why);        /* or it is loading or parked: 503 */
-bool server_why_cancelled(const server *s, server_error *why);    /* a job that nobody else cancelled */
+bool server_is_ready(const server *s, server_error *why); /* or it is loading, parked or draining: 503 */
+bool server_takes(const server *s, work_kind kind,
+                  server_error *why);                          /* it is ready and a worker will come to it: or 429 */
+bool server_is_loaded(const server *s, server_error *why);     /* or it is loading or parked: 503 */
+bool server_why_cancelled(const server *s, server_error *why); /* a job that nobody else cancelled */
 
 /* completion.c */
 void completion_chat(server *s, server_call *c);

@@ -34,6 +34,7 @@ bool status_health(const status_view *v, buf *out, server_error *why)
 bool status_ready(const status_view *v, buf *out, server_error *why)
 {
     if (!check_life(v, why) || !life_check(v->state, why)) return false;
+    if (v->stuck) return unavailable(why, "worker_stuck", "A worker has not finished a request for a long time.");
     if (v->stats.running + v->stats.queued >= v->info.max_lanes + v->queue_max)
         return unavailable(why, "queue_full", "The queue is full.");
     return buf_puts(out, "{\"status\":\"ready\"}");

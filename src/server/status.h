@@ -20,9 +20,9 @@ void watchdog_look(watchdog *w, double busy_s);
 
 typedef struct {
     model_state    state;
-    bool           again; /* it was loaded before: what is not now, an operator has parked */
-    bool           draining, drained, hangs;
-    tandem_info    info; /* zeroed while loading */
+    bool           again;                           /* it was loaded before: what is not now, an operator has parked */
+    bool           draining, drained, hangs, stuck; /* stuck: a worker is */
+    tandem_info    info;                            /* zeroed while loading */
     tandem_stats   stats;
     int            queue_max;
     int64_t        created;  /* when the server began, seconds since 1970 */

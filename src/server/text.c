@@ -181,13 +181,14 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
 {
     buf          body;
     server_error why;
-    if (!server_takes(s, true, &why)) {
+    if (!server_takes(s, WORK_SLOW, &why)) {
         server_refuse(s, c, &why);
         return;
     }
     size_t    of_body = http_take_body(c->http, &body);
     text_job *x       = xnew(text_job);
-    *x = (text_job){.item = {.run = run, .done = done, .slow = true}, .s = s, .call = c, .fn = fn, .of_body = of_body};
+    *x                = (text_job){
+                       .item = {.run = run, .done = done, .kind = WORK_SLOW}, .s = s, .call = c, .fn = fn, .of_body = of_body};
     buf_init(&x->out, TEXT_MAX_REPLY);
     request_init(&x->request, where, &body);
     c->text = x;

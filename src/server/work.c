@@ -1,23 +1,37 @@
 #include "server/work.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
 
-enum { MAX_THREADS = 8, MAX_QUICK = 512, MAX_SLOW = 32 };
+#include <time.h>
+
+enum { MAX_THREADS = 8 };
+
+static const int most_waiting[WORK_KINDS] = {[WORK_QUICK] = 512, [WORK_SLOW] = 32, [WORK_GRAMMAR] = 128};
+enum { MOST_OF_A_SHARE = 64 }; /* grammars */
 
 typedef struct {
     work_item *first, **end;
     int        n;
 } item_list;
 
+typedef struct {
+    work     *w;
+    pthread_t thread;
+    bool      compiles; /* grammars, and nothing else */
+    double    since;    /* clock_s when it began an item that is not slow; 0: it has none. Under the lock */
+} worker;
+
 struct work {
     pthread_mutex_t lock;
-    pthread_cond_t  more;
-    item_list       quick, slow, finished; /* under the lock */
-    int             n_slow, most_slow;     /* that are being run, and may be */
+    pthread_cond_t  more, more_grammars, ended;
+    item_list       waiting[WORK_KINDS], finished; /* under the lock, as the rest */
+    int             n_slow, most_slow;             /* that are being run, and may be */
+    uint64_t        last_share;                    /* whose grammar was begun last */
     bool            closing;
-    pthread_t       thread[MAX_THREADS];
-    int             n_threads;
+    worker          worker[MAX_THREADS + 1];
+    int             n_workers, n_running; /* started; of them not ended */
     void (*wake)(void *ctx);
     void *ctx;
 };
@@ -53,59 +67,91 @@ static bool remove_from(item_list *l, work_item *item)
     return true;
 }
 
-static item_list *list_of(work *w, bool slow) { return slow ? &w->slow : &w->quick; }
-
-static work_item *take_next(work *w)
+/* The first of another share than the last one's, if there is one. */
+static work_item *take_grammar(work *w)
 {
-    work_item *item = take_first(&w->quick);
-    return item || w->n_slow >= w->most_slow ? item : take_first(&w->slow);
+    item_list *l = &w->waiting[WORK_GRAMMAR];
+    work_item *x = l->first;
+    while (x && x->share == w->last_share) x = x->next;
+    if (!x) x = l->first;
+    if (!x) return NULL;
+    remove_from(l, x);
+    w->last_share = x->share;
+    return x;
 }
 
-static void run(work *w, work_item *item)
+static work_item *take_next(work *w, bool compiles)
 {
-    w->n_slow += item->slow;
+    if (compiles) return take_grammar(w);
+    work_item *item = take_first(&w->waiting[WORK_QUICK]);
+    return item || w->n_slow >= w->most_slow ? item : take_first(&w->waiting[WORK_SLOW]);
+}
+
+static void run(worker *me, work_item *item)
+{
+    work *w    = me->w;
+    bool  slow = item->kind == WORK_SLOW;
+    w->n_slow += slow;
+    me->since = slow ? 0 : clock_s();
     pthread_mutex_unlock(&w->lock);
     item->run(item);
     pthread_mutex_lock(&w->lock);
-    w->n_slow -= item->slow;
-    if (w->slow.first) pthread_cond_signal(&w->more);
+    me->since = 0;
+    w->n_slow -= slow;
+    if (w->waiting[WORK_SLOW].first) pthread_cond_signal(&w->more);
     append(&w->finished, item);
     w->wake(w->ctx);
 }
 
 static void *worker_main(void *arg)
 {
-    work *w = arg;
+    worker *me = arg;
+    work   *w  = me->w;
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        work_item *item = take_next(w);
+        work_item *item = take_next(w, me->compiles);
         if (!item && w->closing) break;
         if (item)
-            run(w, item);
+            run(me, item);
         else
-            pthread_cond_wait(&w->more, &w->lock);
+            pthread_cond_wait(me->compiles ? &w->more_grammars : &w->more, &w->lock);
     }
+    w->n_running--;
+    pthread_cond_signal(&w->ended);
     pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
 static bool start(work *w, int n, err *e)
 {
-    while (w->n_threads < n && thread_start(&w->thread[w->n_threads], worker_main, w)) w->n_threads++;
-    return w->n_threads == n || err_set(e, ERR_UNAVAILABLE, "the system gives no thread to the server");
+    for (int i = 0; i <= n; i++) {
+        w->worker[i] = (worker){.w = w, .compiles = i == n};
+        if (!thread_start(&w->worker[i].thread, worker_main, &w->worker[i]))
+            return err_set(e, ERR_UNAVAILABLE, "the system gives no thread to the server");
+        pthread_mutex_lock(&w->lock);
+        w->n_workers++;
+        w->n_running++;
+        pthread_mutex_unlock(&w->lock);
+    }
+    return true;
 }
 
 bool work_new(work **out, int n_threads, void (*wake)(void *ctx), void *ctx, err *e)
 {
-    work *w      = xnew(work);
+    work              *w = xnew(work);
+    pthread_condattr_t monotonic;
     w->wake      = wake;
     w->ctx       = ctx;
     w->most_slow = n_threads > 2 ? n_threads - 1 : 1;
-    init_list(&w->quick);
-    init_list(&w->slow);
+    for (int i = 0; i < WORK_KINDS; i++) init_list(&w->waiting[i]);
     init_list(&w->finished);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->more, NULL);
+    pthread_cond_init(&w->more_grammars, NULL);
+    pthread_cond_init(&w->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     if (start(w, n_threads < MAX_THREADS ? n_threads : MAX_THREADS, e)) {
         *out = w;
         return true;
@@ -115,10 +161,12 @@ bool work_new(work **out, int n_threads, void (*wake)(void *ctx), void *ctx, err
     return false;
 }
 
-bool work_is_full(work *w, bool slow)
+bool work_is_full(work *w, work_kind kind, uint64_t share)
 {
+    int mine = 0;
     pthread_mutex_lock(&w->lock);
-    bool full = list_of(w, slow)->n >= (slow ? MAX_SLOW : MAX_QUICK);
+    for (const work_item *x = w->waiting[kind].first; x && kind == WORK_GRAMMAR; x = x->next) mine += x->share == share;
+    bool full = w->waiting[kind].n >= most_waiting[kind] || mine >= MOST_OF_A_SHARE;
     pthread_mutex_unlock(&w->lock);
     return full;
 }
@@ -126,17 +174,27 @@ bool work_is_full(work *w, bool slow)
 void work_put(work *w, work_item *item)
 {
     pthread_mutex_lock(&w->lock);
-    append(list_of(w, item->slow), item);
-    pthread_cond_signal(&w->more);
+    append(&w->waiting[item->kind], item);
+    pthread_cond_signal(item->kind == WORK_GRAMMAR ? &w->more_grammars : &w->more);
     pthread_mutex_unlock(&w->lock);
 }
 
 bool work_withdraw(work *w, work_item *item)
 {
     pthread_mutex_lock(&w->lock);
-    bool waited = remove_from(list_of(w, item->slow), item);
+    bool waited = remove_from(&w->waiting[item->kind], item);
     pthread_mutex_unlock(&w->lock);
     return waited;
+}
+
+double work_longest_s(work *w)
+{
+    double now = clock_s(), longest = 0;
+    pthread_mutex_lock(&w->lock);
+    for (int i = 0; i < w->n_workers; i++)
+        if (w->worker[i].since > 0 && now - w->worker[i].since > longest) longest = now - w->worker[i].since;
+    pthread_mutex_unlock(&w->lock);
+    return longest;
 }
 
 void work_collect(work *w)
@@ -161,22 +219,35 @@ static void skip_all(work *w, item_list *from)
 void work_skip(work *w)
 {
     pthread_mutex_lock(&w->lock);
-    skip_all(w, &w->quick);
-    skip_all(w, &w->slow);
+    for (int i = 0; i < WORK_KINDS; i++) skip_all(w, &w->waiting[i]);
     pthread_mutex_unlock(&w->lock);
+}
+
+bool work_stop(work *w, double wait_s)
+{
+    struct timespec until;
+    work_skip(w);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)wait_s;
+    pthread_mutex_lock(&w->lock);
+    w->closing = true;
+    pthread_cond_broadcast(&w->more);
+    pthread_cond_broadcast(&w->more_grammars);
+    while (w->n_running && !pthread_cond_timedwait(&w->ended, &w->lock, &until)) {}
+    bool all = !w->n_running;
+    pthread_mutex_unlock(&w->lock);
+    return all;
 }
 
 void work_free(work *w)
 {
     if (!w) return;
-    work_skip(w);
-    pthread_mutex_lock(&w->lock);
-    w->closing = true;
-    pthread_cond_broadcast(&w->more);
-    pthread_mutex_unlock(&w->lock);
-    for (int i = 0; i < w->n_threads; i++) pthread_join(w->thread[i], NULL);
+    work_stop(w, 0);
+    for (int i = 0; i < w->n_workers; i++) pthread_join(w->worker[i].thread, NULL);
     work_collect(w);
     pthread_cond_destroy(&w->more);
+    pthread_cond_destroy(&w->more_grammars);
+    pthread_cond_destroy(&w->ended);
     pthread_mutex_destroy(&w->lock);
     mem_free(w);
 }

@@ -82,6 +82,8 @@ TEST(server_status_health_and_ready)
     v.stats.queued = 2;
     check_state(t, &v, NULL, "queue_full");
     v.stats = (tandem_stats){0};
+    v.stuck = true;
+    check_state(t, &v, NULL, "worker_stuck");
     v.hangs = true;
     check_state(t, &v, "engine_hangs", "engine_hangs");
     v.drained = true;

@@ -41,7 +41,7 @@ static work *open_work(test_case *t, int n_threads)
 /* Until it is let go, a worker has nothing else to do. */
 static void put_waiting(work *w, task *x, bool slow)
 {
-    *x = (task){.item = {.run = run_waiting, .done = done, .slow = slow}};
+    *x = (task){.item = {.run = run_waiting, .done = done, .kind = slow ? WORK_SLOW : WORK_QUICK}};
     sem_init(&x->begun, 0, 0);
     sem_init(&x->go, 0, 0);
     work_put(w, &x->item);
@@ -50,7 +50,7 @@ static void put_waiting(work *w, task *x, bool slow)
 
 static void put(work *w, task *x, bool slow)
 {
-    *x = (task){.item = {.run = run, .done = done, .slow = slow}};
+    *x = (task){.item = {.run = run, .done = done, .kind = slow ? WORK_SLOW : WORK_QUICK}};
     work_put(w, &x->item);
 }
 
@@ -116,14 +116,110 @@ TEST(work_is_full_and_skips_what_was_not_begun)
     int         n[2] = {0};
     put_waiting(w, &first, false);
     for (int slow = 0; slow < 2; slow++)
-        while (n[slow] < MOST && !work_is_full(w, slow)) put(w, &many[slow][n[slow]++], slow);
+        while (n[slow] < MOST && !work_is_full(w, slow ? WORK_SLOW : WORK_QUICK, 0))
+            put(w, &many[slow][n[slow]++], slow);
     CHECK(n[0] > n[1] && n[1] > 0 && n[0] < MOST);
-    CHECK(work_withdraw(w, &many[1][0].item) && !work_is_full(w, true) && work_is_full(w, false));
+    CHECK(work_withdraw(w, &many[1][0].item) && !work_is_full(w, WORK_SLOW, 0) && work_is_full(w, WORK_QUICK, 0));
     work_skip(w);
-    CHECK(!work_is_full(w, false));
+    CHECK(!work_is_full(w, WORK_QUICK, 0));
     sem_post(&first.go);
     work_free(w);
     CHECK(first.is_done && !first.item.skipped && first.order == 1 && n_run == 1);
     for (int slow = 0; slow < 2; slow++)
         for (int i = slow; i < n[slow]; i++) CHECK(many[slow][i].is_done && many[slow][i].item.skipped);
+}
+
+/* --- grammars ---------------------------------------------------------------------------------- */
+static void put_grammar(work *w, task *x, uint64_t share)
+{
+    *x = (task){.item = {.run = run, .done = done, .kind = WORK_GRAMMAR, .share = share}};
+    work_put(w, &x->item);
+}
+
+static void put_waiting_grammar(work *w, task *x, uint64_t share)
+{
+    *x = (task){.item = {.run = run_waiting, .done = done, .kind = WORK_GRAMMAR, .share = share}};
+    sem_init(&x->begun, 0, 0);
+    sem_init(&x->go, 0, 0);
+    work_put(w, &x->item);
+    sem_wait(&x->begun);
+}
+
+TEST(work_compiles_grammars_beside_the_rest)
+{
+    work *w = open_work(t, 1);
+    task  costly, quick, other;
+    put_waiting_grammar(w, &costly, 1);
+    put_grammar(w, &other, 1);
+    put(w, &quick, false);
+    CHECK(ends(w, &quick) && !atomic_load(&other.order));
+    CHECK(work_withdraw(w, &other.item) && !work_withdraw(w, &costly.item));
+    sem_post(&costly.go);
+    CHECK(ends(w, &costly) && !other.order);
+    put_waiting(w, &quick, false);
+    put_grammar(w, &other, 1);
+    CHECK(ends(w, &other));
+    sem_post(&quick.go);
+    work_free(w);
+}
+
+TEST(work_compiles_for_all_shares_in_turns)
+{
+    work *w = open_work(t, 1);
+    task  first, a[5], b[2], c;
+    put_waiting_grammar(w, &first, 1);
+    for (int i = 0; i < 5; i++) put_grammar(w, &a[i], 1);
+    put_grammar(w, &b[0], 2);
+    put_grammar(w, &c, 3);
+    put_grammar(w, &b[1], 2);
+    sem_post(&first.go);
+    CHECK(ends(w, &a[4]));
+    CHECK_INT(b[0].order, 2); /* after another's: not again the first's */
+    CHECK_INT(a[0].order, 3);
+    CHECK_INT(c.order, 4);
+    CHECK_INT(a[1].order, 5);
+    CHECK_INT(b[1].order, 6);
+    CHECK_INT(a[4].order, 9);
+    work_free(w);
+}
+
+TEST(work_one_share_does_not_fill_the_line)
+{
+    enum { MOST = 200 };
+    static task many[MOST];
+    work       *w = open_work(t, 1);
+    task        first;
+    int         n = 0;
+    put_waiting_grammar(w, &first, 1);
+    while (n < MOST && !work_is_full(w, WORK_GRAMMAR, 1)) put_grammar(w, &many[n++], 1);
+    CHECK(n > 8 && n < MOST && !work_is_full(w, WORK_GRAMMAR, 2) && !work_is_full(w, WORK_QUICK, 1));
+    while (n < MOST && !work_is_full(w, WORK_GRAMMAR, 2)) put_grammar(w, &many[n++], 2);
+    CHECK(n < MOST && work_is_full(w, WORK_GRAMMAR, 3));
+    work_skip(w);
+    CHECK(!work_is_full(w, WORK_GRAMMAR, 1));
+    sem_post(&first.go);
+    work_free(w);
+    for (int i = 0; i < n; i++) CHECK(many[i].is_done && many[i].item.skipped);
+}
+
+TEST(work_knows_a_worker_that_is_stuck)
+{
+    work *w = open_work(t, 2);
+    task  slow, stuck, next;
+    CHECK(work_longest_s(w) == 0);
+    put_waiting(w, &slow, true);
+    CHECK(work_longest_s(w) == 0);
+    put_waiting_grammar(w, &stuck, 1);
+    put_grammar(w, &next, 1);
+    double before = work_longest_s(w), until = clock_s() + 10;
+    while (work_longest_s(w) < before + 0.01 && clock_s() < until) sched_yield();
+    CHECK(work_longest_s(w) >= before + 0.01);
+    CHECK(!work_stop(w, 0)); /* two still run, and are not waited for */
+    work_collect(w);
+    CHECK(next.is_done && next.item.skipped && !slow.is_done && !stuck.is_done);
+    sem_post(&slow.go);
+    sem_post(&stuck.go);
+    CHECK(work_stop(w, 10) && work_longest_s(w) == 0);
+    work_free(w);
+    CHECK(slow.is_done && stuck.is_done);
 }
