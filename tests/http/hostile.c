@@ -1,8 +1,12 @@
 /* Clients that mean harm, or just leave: what the server promises in docs/http.md, measured from outside.
  *
- *   http_hostile [full] [part of a name ...]       full: the sizes of the promises; without: smaller, in seconds */
+ *   http_hostile [full] [part of a name ...]       full: the sizes of the promises; without: smaller, in seconds
+ *
+ * The cases wait for events, not for times to pass. Wall-clock bounds are relative to the pace of the machine, and a
+ * case that misses one is run again, twice at most: a fault of the server shows each time, other processes do not. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "pace.h"
 #include "stage.h"
 
 #include <poll.h>
@@ -15,8 +19,11 @@
 
 #define HOST "Host: x\r\n"
 
+enum { PATIENCE_S = 60, TRIES = 3 }; /* the time limit of an event that must come; runs of a case */
+
 static bool full;
 static int  n_checks, n_failed;
+static int  n_late; /* wall-clock bounds that this run of the case missed */
 
 static bool must(bool ok, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static bool must(bool ok, const char *fmt, ...)
@@ -37,6 +44,26 @@ static void at_most(double value, double bound, const char *unit, const char *wh
 {
     must(SANITIZED || value <= bound, "%s: %.4g %s, at most %.4g%s", what, value, unit, bound,
          SANITIZED ? " (not held under sanitizers)" : "");
+}
+
+/* A wall-clock time with its bound for a machine that has nothing else to do. A request, its reply and a timer are each
+ * late when the machine is. */
+static void in_time(double ms, double bound, const char *what)
+{
+    double delay = pace_delay() * 1e3, allowed = bound + 3 * delay;
+    bool   ok = SANITIZED || ms <= allowed;
+    printf("  %-6s %s: %.4g ms, at most %.4g + 3 * %.3g%s\n", ok ? "ok" : "late", what, ms, bound, delay,
+           SANITIZED ? " (not held under sanitizers)" : "");
+    n_checks++;
+    n_late += !ok;
+}
+
+/* Calls `met` until it returns true; false when the time limit is over. */
+static bool wait_until(bool (*met)(const stage *g, void *ctx), const stage *g, void *ctx)
+{
+    for (double end = clock_s() + PATIENCE_S; !met(g, ctx); usleep(2000))
+        if (clock_s() > end) return false;
+    return true;
 }
 
 static uint64_t random_state = 1;
@@ -67,9 +94,9 @@ static int ask(const stage *g, str request, bool *closes, double *seconds)
     double       start  = clock_s();
     if (!stage_connect(g, &c)) return 0;
     client_send(&c, request);
-    if (client_read(&c, &r, 5)) status = r.status;
+    if (client_read(&c, &r, PATIENCE_S)) status = r.status;
     if (seconds) *seconds = clock_s() - start;
-    if (closes) *closes = client_closes(&c, 3) && !memmem(r.body.p, r.body.n, "HTTP/1.1", 8);
+    if (closes) *closes = client_closes(&c, PATIENCE_S) && !memmem(r.body.p, r.body.n, "HTTP/1.1", 8);
     client_reply_deinit(&r);
     client_close(&c);
     return status;
@@ -159,8 +186,8 @@ static int endless_chunks(const stage *g, double *seconds)
     memcpy(chunk + n + 4096, "\r\n", 2);
     if (!client_open(&c, g->port)) return 0;
     client_say(&c, "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n");
-    while (!client_more(&c, -1) && clock_s() - start < 5) client_send(&c, (str){chunk, (size_t)n + 4098});
-    client_read(&c, &r, 1);
+    while (!client_more(&c, -1) && clock_s() - start < PATIENCE_S) client_send(&c, (str){chunk, (size_t)n + 4098});
+    client_read(&c, &r, PATIENCE_S);
     *seconds   = clock_s() - start;
     int status = r.status;
     client_reply_deinit(&r);
@@ -179,7 +206,7 @@ static bool sends_on_after_refusal(const stage *g)
         usleep(5000);
         ok = client_send(&c, (str){piece, sizeof piece});
     }
-    ok = ok && client_read(&c, &r, 5) && r.status == 413;
+    ok = ok && client_read(&c, &r, PATIENCE_S) && r.status == 413;
     client_reply_deinit(&r);
     client_close(&c);
     return ok;
@@ -218,11 +245,11 @@ static void limits(void)
     must(ask(&g, STR("POST /echo HTTP/1.1\r\n" HOST "Content-Length: 107374182400\r\n\r\nabc"), NULL, &seconds) == 413,
          "a body of 100 GiB");
     slowest = seconds > slowest ? seconds : slowest;
-    at_most(slowest * 1e3, 100, "ms", "the slowest of these answers");
+    in_time(slowest * 1e3, 100, "the slowest of these answers");
     at_most((double)(stage_memory_kib(&g) - memory), 128, "KiB", "memory that they took");
     must(sends_on_after_refusal(&g), "one that sends on after a refusal reads it: no reset comes between");
     must(endless_chunks(&g, &seconds) == 413, "chunks without end");
-    at_most(seconds * 1e3, 500, "ms", "until they were refused");
+    in_time(seconds * 1e3, 500, "until they were refused");
     buf_deinit(&b);
     end_stage(&g);
 }
@@ -271,19 +298,19 @@ static void probe_health(crowd *w, client *c)
 {
     client_reply r     = {0};
     double       start = clock_s();
-    if (!client_say(c, "GET /hello HTTP/1.1\r\n" HOST "\r\n") || !client_read(c, &r, 5) || r.status != 200)
+    if (!client_say(c, "GET /hello HTTP/1.1\r\n" HOST "\r\n") || !client_read(c, &r, PATIENCE_S) || r.status != 200)
         must(false, "/hello beside it");
     if (w->n_probes < MAX_PROBES) w->probe[w->n_probes++] = clock_s() - start;
     client_reply_deinit(&r);
 }
 
-/* Each says a byte now and then, or takes some, until all are closed or time is over. */
-static void crowd_trickle(crowd *w, const stage *g, const char *byte, size_t take, double seconds)
+/* Each sends a byte now and then, or takes some, until all are closed. */
+static void crowd_trickle(crowd *w, const stage *g, const char *byte, size_t take)
 {
     client health;
     double start = clock_s();
     if (!must(client_open(&health, g->port), "%d slow clients", w->n_open)) return;
-    while (w->n_open && clock_s() - start < seconds) {
+    while (w->n_open && clock_s() - start < PATIENCE_S) {
         for (int i = 0; byte && i < w->n; i++)
             if (w->c[i].fd) client_send_some(&w->c[i], byte, 1);
         for (int i = 0; i < 10; i++) {
@@ -298,8 +325,8 @@ static void crowd_trickle(crowd *w, const stage *g, const char *byte, size_t tak
 static void crowd_report(crowd *w, double deadline)
 {
     must(!w->n_open, "all but %d were closed", w->n_open);
-    at_most(w->last_close, deadline + 1, "s", "the last one");
-    at_most(percentile(w->probe, w->n_probes, 99) * 1e3, full ? 10 : 30, "ms", "p99 of /hello beside it");
+    in_time(w->last_close * 1e3, (deadline + 1) * 1e3, "the last one");
+    in_time(percentile(w->probe, w->n_probes, 99) * 1e3, full ? 10 : 30, "p99 of /hello beside it");
 }
 
 static int crowd_size(void) { return full ? 600 : 60; }
@@ -313,7 +340,7 @@ static void slowloris(void)
     s.o.head_s = full ? 10 : 1;
     stage_open(&g, &s);
     crowd_open(&w, &g, crowd_size(), 0, "GET /hello HTTP/1.1\r\nX: ");
-    crowd_trickle(&w, &g, "a", TAKE_ALL, s.o.head_s + 3);
+    crowd_trickle(&w, &g, "a", TAKE_ALL);
     crowd_report(&w, s.o.head_s);
     crowd_close(&w);
     end_stage(&g);
@@ -328,7 +355,7 @@ static void slow_body(void)
     setup_init(&s);
     stage_open(&g, &s);
     crowd_open(&w, &g, crowd_size(), 0, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 100000\r\n\r\n");
-    crowd_trickle(&w, &g, "a", TAKE_ALL, 5);
+    crowd_trickle(&w, &g, "a", TAKE_ALL);
     crowd_report(&w, 1);
     crowd_close(&w);
     end_stage(&g);
@@ -338,7 +365,7 @@ static void slow_body(void)
     s.o.min_rate = 1;
     stage_open(&g, &s);
     crowd_open(&w, &g, crowd_size(), 0, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 100000\r\n\r\n");
-    crowd_trickle(&w, &g, "a", TAKE_ALL, s.o.body_s + 3);
+    crowd_trickle(&w, &g, "a", TAKE_ALL);
     crowd_report(&w, s.o.body_s);
     crowd_close(&w);
     end_stage(&g);
@@ -356,20 +383,21 @@ static void slow_read(void)
     s.o.min_rate = 16 << 10;
     stage_open(&g, &s);
     crowd_open(&w, &g, crowd_size() / 3, 4096, "GET /flood HTTP/1.1\r\n" HOST "\r\n");
-    crowd_trickle(&w, &g, NULL, 400, s.o.stall_s * 2 + 2);
+    crowd_trickle(&w, &g, NULL, 400);
     crowd_report(&w, s.o.stall_s * 4 / 3); /* a quarter of the rate buys a third more */
     crowd_close(&w);
 
     must(client_open_small(&fair, g.port, 16 << 10) && client_say(&fair, "GET /flood HTTP/1.1\r\n" HOST "\r\n"),
          "a fair one");
-    double start = clock_s();
+    double start = clock_s(), passed = 0;
     char   piece[4096];
     size_t taken = 0;
-    while (clock_s() - start < 2.5 * s.o.stall_s) {
-        ssize_t n = recv(fair.fd, piece, sizeof piece, MSG_DONTWAIT);
-        taken += n > 0 ? (size_t)n : 0;
-        usleep(80000);
-    }
+    for (; passed < 2.5 * s.o.stall_s; usleep(80000), passed = clock_s() - start)
+        while ((double)taken < 2 * s.o.min_rate * passed) { /* as much as is due, however late */
+            ssize_t n = recv(fair.fd, piece, sizeof piece, MSG_DONTWAIT);
+            if (n <= 0) break;
+            taken += (size_t)n;
+        }
     must(stage_stat(&g, "calls") == 2, "it took %zu KiB and is there still", taken >> 10);
     client_close(&fair);
     end_stage(&g);
@@ -384,7 +412,7 @@ static void idle_ones(void)
     s.o.idle_s = 1;
     stage_open(&g, &s);
     crowd_open(&w, &g, crowd_size(), 0, "GET /hello HTTP/1.1\r\n" HOST "\r\n");
-    crowd_trickle(&w, &g, NULL, TAKE_ALL, s.o.idle_s + 3);
+    crowd_trickle(&w, &g, NULL, TAKE_ALL);
     crowd_report(&w, s.o.idle_s);
     crowd_close(&w);
     end_stage(&g);
@@ -399,11 +427,11 @@ typedef struct {
 
 enum { MAX_GAPS = 2000000 };
 
-/* Reads all of them as the bytes come, until each has ended or time is over. An event ends with an empty line. */
-static void listen_to(client *c, int n, listening *l, double seconds)
+/* Reads all of them as the bytes come, until each has ended. An event ends with an empty line. */
+static void listen_to(client *c, int n, listening *l)
 {
     struct pollfd *p    = xnew_n(struct pollfd, (size_t)n);
-    double        *last = xnew_n(double, (size_t)n), end = clock_s() + seconds;
+    double        *last = xnew_n(double, (size_t)n), end = clock_s() + 2 * PATIENCE_S;
     int            n_live = n;
     char           piece[16 << 10];
     *l = (listening){.gap = xnew_n(double, MAX_GAPS)};
@@ -451,7 +479,7 @@ static int hear_hello(client *c, int n)
     int ok = 0;
     for (int i = 0; i < n; i++) {
         client_reply r = {0};
-        ok += client_read(&c[i], &r, 5) && r.status == 200;
+        ok += client_read(&c[i], &r, PATIENCE_S) && r.status == 200;
         client_reply_deinit(&r);
     }
     return ok;
@@ -469,7 +497,7 @@ static void stalled_reader(void)
     s.o.stall_s = full ? 20 : 2;
     stage_open(&g, &s);
     client *c = open_many(&g, 8, "GET /stream?100 HTTP/1.1\r\n" HOST "\r\n");
-    listen_to(c, 8, &alone, 10);
+    listen_to(c, 8, &alone);
     close_many(c, 8);
     long memory = stage_memory_kib(&g);
 
@@ -477,14 +505,14 @@ static void stalled_reader(void)
     must(client_open_small(&stalled, g.port, 4096) && client_say(&stalled, "GET /flood HTTP/1.1\r\n" HOST "\r\n"),
          "one that never reads");
     c = open_many(&g, 8, "GET /stream?100 HTTP/1.1\r\n" HOST "\r\n");
-    listen_to(c, 8, &beside, 10);
+    listen_to(c, 8, &beside);
     close_many(c, 8);
     at_most((double)(stage_memory_kib(&g) - memory), 1152, "KiB", "memory that it holds");
     must(stage_stat(&g, "most_unsent") <= (1 << 20) + (32 << 10), "bytes that wait: at most 1 MiB and a piece");
     double before = percentile(alone.gap, alone.n_gaps, 99), after = percentile(beside.gap, beside.n_gaps, 99);
-    at_most(after * 1e3, before * 1.1e3 + (full ? 1 : 10), "ms", "p99 between events of other streams");
-    must(stage_stat_becomes(&g, "timeouts", 1, s.o.stall_s + 1 - (clock_s() - start)), "it is cut after %.3g s",
-         s.o.stall_s);
+    in_time(after * 1e3, before * 1.1e3 + (full ? 1 : 10), "p99 between events of other streams");
+    must(stage_stat_becomes(&g, "timeouts", 1, PATIENCE_S), "it is cut");
+    in_time((clock_s() - start) * 1e3, (s.o.stall_s + 1) * 1e3, "after");
     must(stage_stat(&g, "lost") == 1, "its call ended undelivered");
     mem_free(alone.gap);
     mem_free(beside.gap);
@@ -503,18 +531,20 @@ static void junk_behind_a_stream(void)
     setup_init(&s);
     stage_open(&g, &s);
     must(client_open(&c, g.port) && client_say(&c, "GET /stream?1000000 HTTP/1.1\r\n" HOST "\r\n") &&
-             client_read_head(&c, &r, 5),
+             client_read_head(&c, &r, PATIENCE_S),
          "a stream");
     usleep(100000);
     long memory = stage_memory_kib(&g), puts = stage_stat(&g, "puts");
-    for (double end = clock_s() + 0.6; clock_s() < end; usleep(1000))
+    for (double end = clock_s() + 0.6; clock_s() < end || stage_stat(&g, "puts") <= puts + 5; usleep(1000)) {
+        if (clock_s() > end + PATIENCE_S) break;
         while ((n = client_send_some(&c, junk, sizeof junk)) > 0 && taken < 400L << 20) taken += n;
+    }
     must(n == 0, "the sender is held back after %ld KiB", taken >> 10);
     at_most((double)(stage_memory_kib(&g) - memory), 64, "KiB", "memory that it took");
-    must(stage_stat(&g, "puts") > puts + 5 && client_more(&c, 1), "the stream goes on");
+    must(stage_stat(&g, "puts") > puts + 5 && client_more(&c, PATIENCE_S), "the stream goes on");
     client_reply_deinit(&r);
     client_close(&c);
-    must(stage_stat_becomes(&g, "calls", 1, 1), "its leaving is seen behind the junk");
+    must(stage_stat_becomes(&g, "calls", 1, PATIENCE_S), "its leaving is seen behind the junk");
     end_stage(&g);
 }
 
@@ -531,7 +561,7 @@ static void cpu_per_event(void)
     snprintf(say, sizeof say, "GET /stream?%d HTTP/1.1\r\n" HOST "\r\n", events);
     long    cpu = stage_cpu_us(&g);
     client *c   = open_many(&g, n, say);
-    listen_to(c, n, &l, 60);
+    listen_to(c, n, &l);
     cpu = stage_cpu_us(&g) - cpu;
     must(l.n_whole == n && l.n_events == n * events, "%d streams of %d events are whole", l.n_whole, events);
     at_most((double)cpu / l.n_events, 25, "us", "processor per event");
@@ -552,9 +582,9 @@ static void many_streams(void)
     stage_open(&g, &s);
     snprintf(say, sizeof say, "GET /stream?%d HTTP/1.1\r\n" HOST "\r\n", events);
     client *c = open_many(&g, n, say);
-    listen_to(c, n, &l, 60);
+    listen_to(c, n, &l);
     must(l.n_whole == n && !l.n_broken, "%d streams of %d events at 10 a second are whole", l.n_whole, events);
-    at_most(percentile(l.gap, l.n_gaps, 99) * 1e3, 200, "ms", "p99 between events that are 100 ms apart");
+    in_time(percentile(l.gap, l.n_gaps, 99) * 1e3, 200, "p99 between events that are 100 ms apart");
     mem_free(l.gap);
     close_many(c, n);
     end_stage(&g);
@@ -572,9 +602,9 @@ static void idle_beside_streaming(void)
     client *idle = open_many(&g, 256, "GET /hello HTTP/1.1\r\n" HOST "\r\n");
     must(hear_hello(idle, 256) == 256, "256 connections were answered");
     client *c = open_many(&g, 64, "GET /stream?100 HTTP/1.1\r\n" HOST "\r\n");
-    listen_to(c, 64, &l, 20);
+    listen_to(c, 64, &l);
     must(l.n_whole == 64 && l.n_events == 6400, "64 streams beside them are whole");
-    at_most(percentile(l.gap, l.n_gaps, 99) * 1e3, full ? 30 : 60, "ms", "p99 between events that are 20 ms apart");
+    in_time(percentile(l.gap, l.n_gaps, 99) * 1e3, full ? 30 : 60, "p99 between events that are 20 ms apart");
     for (int i = 0; i < 256; i++) client_say(&idle[i], "GET /hello HTTP/1.1\r\n" HOST "\r\n");
     must(hear_hello(idle, 256) == 256, "and the 256 are answered again");
     mem_free(l.gap);
@@ -591,7 +621,7 @@ static double leave(const stage *g, const char *request, int way)
 {
     client c;
     long   lost = stage_stat(g, "lost");
-    if (!stage_connect(g, &c) || !client_say(&c, request) || !stage_stat_becomes(g, "calls", 2, 5)) return 1e9;
+    if (!stage_connect(g, &c) || !client_say(&c, request) || !stage_stat_becomes(g, "calls", 2, PATIENCE_S)) return 1e9;
     int64_t start = clock_ns();
     if (way == LEAVE_RST)
         client_reset(&c);
@@ -599,7 +629,7 @@ static double leave(const stage *g, const char *request, int way)
         shutdown(c.fd, SHUT_WR);
     else
         client_close(&c);
-    bool   seen = stage_stat_becomes(g, "lost", lost + 1, 5);
+    bool   seen = stage_stat_becomes(g, "lost", lost + 1, PATIENCE_S);
     double ms   = seen ? (double)(stage_stat(g, "lost_ns") - start) * 1e-6 : 1e9;
     if (way == LEAVE_HALF) client_close(&c);
     return ms;
@@ -631,7 +661,7 @@ static void disconnects(void)
                     slowest   = ms > slowest ? ms : slowest;
                 }
             snprintf(what, sizeof what, "leaving while %s%s is seen within", p[i].phase, tls ? ", TLS," : "");
-            at_most(slowest, 50, "ms", what);
+            in_time(slowest, 50, what);
             must(slowest < 1e8, "each was seen");
         }
         end_stage(&g);
@@ -664,6 +694,8 @@ static void abort_once(const stage *g)
         client_close(&c);
 }
 
+static bool has_descriptors(const stage *g, void *n) { return stage_descriptors(g) <= *(int *)n; }
+
 static void connect_abort_cycles(void)
 {
     setup s;
@@ -672,25 +704,44 @@ static void connect_abort_cycles(void)
     setup_init(&s);
     s.event_s = 0.002;
     stage_open(&g, &s);
+    must(serves(&g), "serves");
+    int fds = stage_descriptors(&g);
     for (int i = 0; i < 300; i++) abort_once(&g);
-    must(stage_stat_becomes(&g, "calls", 1, 5), "warmed up");
-    usleep(50000);
+    must(stage_stat_becomes(&g, "calls", 1, PATIENCE_S) && wait_until(has_descriptors, &g, &fds), "warmed up");
     long memory = stage_memory_kib(&g);
-    int  fds    = stage_descriptors(&g);
     for (int i = 0; i < n; i++) abort_once(&g);
-    must(stage_stat_becomes(&g, "calls", 1, 5), "%d were come and gone", n);
-    usleep(50000);
-    must(stage_descriptors(&g) <= fds, "descriptors: %d before, %d after", fds, stage_descriptors(&g));
+    must(stage_stat_becomes(&g, "calls", 1, PATIENCE_S), "%d were come and gone", n);
+    must(wait_until(has_descriptors, &g, &fds), "descriptors: %d before, %d after", fds, stage_descriptors(&g));
     at_most((double)(stage_memory_kib(&g) - memory), (double)memory / 100 + 128, "KiB", "memory that stayed");
     end_stage(&g);
 }
 
 /* --- few resources -------------------------------------------------------------------------------- */
+typedef struct {
+    client *c;
+    int     n, n_closed;
+} turned_away;
+
+static bool are_turned_away(const stage *g, void *ctx)
+{
+    turned_away *w = ctx;
+    (void)g;
+    w->n_closed = 0;
+    for (int i = 0; i < w->n; i++) w->n_closed += client_closes(&w->c[i], 0);
+    return w->n_closed >= 40;
+}
+
+static bool answers_a_new_one(const stage *g, void *ctx)
+{
+    (void)ctx;
+    return serves(g);
+}
+
 static void descriptor_limit(void)
 {
     setup  s;
     stage  g;
-    client idle, late;
+    client idle;
     setup_init(&s);
     s.n_descriptors = 64;
     s.o.head_s      = 60;
@@ -698,24 +749,20 @@ static void descriptor_limit(void)
     must(client_open(&idle, g.port) && client_say(&idle, "GET /hello HTTP/1.1\r\n" HOST "\r\n"), "a connection");
     must(hear_hello(&idle, 1) == 1, "is answered");
     client_say(&idle, "GET /hello HTTP/1.1\r\n"); /* and has begun another: it may not be closed for others */
-    usleep(50000);
-    client *c = open_many(&g, 100, "GET /hel");
+    must(serves(&g), "serves others");            /* so the server has read the line above */
+    turned_away w = {.c = open_many(&g, 100, "GET /hel"), .n = 100};
+    wait_until(are_turned_away, &g, &w);
     usleep(300000);
-    int closed = 0;
-    for (int i = 0; i < 100; i++) closed += client_closes(&c[i], 0);
-    must(closed >= 40 && closed < 60, "of 100 more, %d are turned away", closed);
+    are_turned_away(&g, &w);
+    must(w.n_closed >= 40 && w.n_closed < 60, "of 100 more, %d are turned away", w.n_closed);
     client_say(&idle, HOST "\r\n");
     must(hear_hello(&idle, 1) == 1, "the first is answered still");
     long cpu = stage_cpu_us(&g);
     usleep(500000);
     at_most((double)(stage_cpu_us(&g) - cpu) / 5e5 * 100, 2, "%", "processor meanwhile");
     must(stage_log_lines(&g) == 1, "said in %d line", stage_log_lines(&g));
-    close_many(c, 100);
-    usleep(100000);
-    must(client_open(&late, g.port) && client_say(&late, "GET /hello HTTP/1.1\r\n" HOST "\r\n") &&
-             hear_hello(&late, 1) == 1,
-         "new ones are answered when these are gone");
-    client_close(&late);
+    close_many(w.c, 100);
+    must(wait_until(answers_a_new_one, &g, NULL), "new ones are answered when these are gone");
     client_close(&idle);
     end_stage(&g);
 }
@@ -781,13 +828,13 @@ static void garbage(void)
         if (client_open(&c, g.port)) {
             client_send(&c, buf_str(&b));
             shutdown(c.fd, SHUT_WR);
-            hung += !client_closes(&c, 5);
+            hung += !client_closes(&c, PATIENCE_S);
         }
         client_close(&c);
         buf_deinit(&b);
     }
     must(!hung, "%d requests with bytes changed, %d without an end", n, hung);
-    must(stage_stat_becomes(&g, "calls", 1, 5), "none is left");
+    must(stage_stat_becomes(&g, "calls", 1, PATIENCE_S), "none is left");
     end_stage(&g);
 }
 
@@ -813,6 +860,19 @@ static const struct {
     {"garbage", garbage},
 };
 
+/* A failed check counts at once; a wall-clock bound only when each run of the case misses it. */
+static void run_case(void (*run)(void))
+{
+    for (int i = 0; i < TRIES; i++) {
+        n_late = 0;
+        pace_reset();
+        run();
+        if (!n_late) return;
+        printf("  late: the machine may be busy%s\n", i + 1 < TRIES ? "; again" : "");
+    }
+    n_failed += n_late;
+}
+
 static bool is_asked_for(const char *name, int argc, char **argv)
 {
     for (int i = 0; i < argc; i++)
@@ -831,11 +891,12 @@ int main(int argc, char **argv)
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
+    pace_start();
     for (size_t i = 0; i < COUNT(cases); i++) {
         double start = clock_s();
         if (!is_asked_for(cases[i].name, argc, argv)) continue;
         printf("%s\n", cases[i].name);
-        cases[i].run();
+        run_case(cases[i].run);
         printf("  %.1f s\n", clock_s() - start);
     }
     printf("%d cases, %d failed\n", n_checks, n_failed);

@@ -1,0 +1,12 @@
+/* tests/http/pace.h - how long the machine keeps a process waiting that should run.
+ *
+ * Two processes exchange a byte every 5 ms. What the exchange takes beyond those 5 ms is time that a server would lose
+ * too, for reasons that are not the server's: other processes, a slow virtual machine. Bounds on wall-clock times are
+ * judged relative to it. */
+#ifndef TANDEM_TEST_HTTP_PACE_H
+#define TANDEM_TEST_HTTP_PACE_H
+
+void   pace_start(void); /* starts the processes; they end with this one */
+void   pace_reset(void); /* begins an interval */
+double pace_delay(void); /* returns the longest delay of the interval, in seconds */
+#endif
