@@ -1,0 +1,373 @@
+/* The loop against an oracle that shares only the target's logits with it: it runs one row at a time, and applies biases,
+ * penalties, grammar and sampling by their definitions. Comparing the loop's methods with each other cannot find a fault
+ * that all of them have. */
+#include "grammar/rig.h"
+#include "ops/sampling.h"
+#include "spec/inside.h"
+#include "test.h"
+
+enum { N_PROMPT = 20, MAX_OUT = 64, CTX = 256, LANES = 4 };
+static const int32_t prompt[N_PROMPT] = {2,   15, 591, 281, 285, 349, 630, 280, 290, 283,
+                                         283, 16, 281, 15,  590, 281, 13,  599, 281, 14};
+
+/* What a request asks for; the answer is a function of it. */
+typedef struct {
+    const char    *name;
+    sample_params  params;
+    penalty_params penalty;
+    int            n_top;
+    const char    *grammar; /* GBNF; NULL: none */
+    int            n_want;
+} wish;
+
+typedef struct {
+    int           n;
+    int32_t       token[MAX_OUT];
+    bool          closing[MAX_OUT];
+    token_logprob shown[MAX_OUT][1 + SPEC_MAX_TOP];
+} answer;
+
+typedef struct {
+    target       *m;
+    spec         *s;
+    spec_lane    *l[LANES];
+    guide_markers markers;
+    kv_pool      *kv; /* the oracle's */
+    kv_seq       *seq;
+    step          st;
+    float        *logits;
+    token_logprob ranked[SPEC_MAX_TOP];
+} court;
+
+static bool open_court(test_case *t, court *c)
+{
+    static char        path[2][4096];
+    static const char *drafters[] = {"models/nano/dflash.gguf", "models/nano/mtp.gguf"};
+    err                e          = {0};
+    checkpoint        *cp         = NULL;
+    *c                            = (court){0};
+    if (!CHECK_OK(checkpoint_open(&cp, test_path("models/nano/target.gguf"), &e), e)) return false;
+    bool ok = CHECK_OK(model_open(&c->m, cp, &(model_options){.device = "cpu", .n_threads = 1}, &e), e);
+    checkpoint_close(cp);
+    spec_options so = {.n_ctx = CTX, .max_lanes = LANES, .kv_type = QUANT_F16};
+    if (!ok || !CHECK_OK(spec_new(&c->s, c->m, &so, &e), e)) return false;
+    for (int i = 0; i < LANES; i++) ok = ok && CHECK_OK(spec_lane_new(c->s, &c->l[i], &e), e);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s", test_path(drafters[i]));
+        ok = ok && CHECK_OK(spec_add_drafter(c->s, &(spec_draft_source){.path = path[i]}, &e), e);
+    }
+    kv_pool_spec kvs = {c->m->kv_class, c->m->n_kv_classes, 0, 1, CTX};
+    c->logits        = xnew_n(float, (size_t)c->m->n_vocab);
+    ok = ok && CHECK(kv_bytes_for(&kvs, CTX, &kvs.max_bytes)) && CHECK_OK(kv_pool_new(&c->kv, c->m->o, &kvs, &e), e);
+    return ok && CHECK_OK(guide_markers_init(&c->markers, rig_nano()->tok, &rig_nano()->end, 1, &e), e);
+}
+
+static void close_court(court *c)
+{
+    for (int i = 0; i < LANES; i++) spec_lane_free(c->l[i]);
+    spec_free(c->s);
+    kv_pool_free(c->kv);
+    model_close(c->m);
+    guide_markers_deinit(&c->markers);
+    mem_free(c->logits);
+}
+
+static guide *guide_for(test_case *t, court *c, const wish *w)
+{
+    err      e = {0};
+    grammar *g;
+    guide   *out = NULL;
+    if (w->grammar && CHECK_OK(grammar_from_gbnf(&g, str_of(w->grammar), &e), e))
+        CHECK_OK(guide_new(&out, g, rig_nano()->vocab, &c->markers, &e), e);
+    return out;
+}
+
+/* --- the oracle -----------------------------------------------------------------------------------*/
+/* One token through the target; its logits, as the target made them. */
+static void run_row(test_case *t, court *c, int32_t token)
+{
+    err     e   = {0};
+    int32_t pos = kv_seq_len(c->seq);
+    CHECK_OK(kv_seq_grow(c->seq, pos + 1, &e), e);
+    step_clear(&c->st);
+    step_add(&c->st, 0, pos, token, true);
+    CHECK_OK(c->m->step(c->m, c->kv, &c->st, &e), e);
+    c->m->head(c->m, 0, 1);
+    c->m->o->download(c->m->q, c->logits, c->m->logits, (size_t)c->m->n_vocab * sizeof(float));
+    c->m->o->sync(c->m->q);
+}
+
+/* The n likeliest tokens in order, a tie to the lower id. */
+static void rank(court *c, int n)
+{
+    for (int k = 0; k < n; k++) {
+        int32_t best = -1;
+        for (int32_t i = 0; i < c->m->n_vocab; i++) {
+            bool taken = false;
+            for (int j = 0; j < k; j++) taken |= c->ranked[j].id == i;
+            if (!taken && (best < 0 || c->logits[i] > c->logits[best])) best = i;
+        }
+        c->ranked[k] = (token_logprob){best, c->logits[best]};
+    }
+}
+
+static double log_sum(const court *c)
+{
+    double most = -INFINITY, sum = 0;
+    for (int i = 0; i < c->m->n_vocab; i++) most = fmax(most, (double)c->logits[i]);
+    for (int i = 0; i < c->m->n_vocab; i++) sum += exp((double)c->logits[i] - most);
+    return most + log(sum);
+}
+
+/* Bias, then the repetition penalty on what prompt and answer contain, then presence and frequency of the answer. */
+static void penalise(court *c, const wish *w, const answer *a)
+{
+    for (int32_t id = 0; id < c->m->n_vocab; id++) {
+        float *x     = &c->logits[id];
+        int    n_out = 0, n_in = 0;
+        for (int i = 0; i < a->n; i++) n_out += a->token[i] == id;
+        for (int i = 0; i < N_PROMPT; i++) n_in += prompt[i] == id;
+        for (int i = 0; i < w->penalty.n_bias; i++)
+            if (w->penalty.bias[i].token == id) *x += w->penalty.bias[i].bias;
+        if (n_in + n_out && w->penalty.repeat != 1) *x = *x > 0 ? *x / w->penalty.repeat : *x * w->penalty.repeat;
+        if (n_out) *x -= w->penalty.presence + w->penalty.frequency * (float)n_out;
+    }
+}
+
+static void judge(test_case *t, court *c, const wish *w, guide *g, grammar_state at, answer *a)
+{
+    static sampling_candidate scratch[8192];
+    sample_params             p   = w->params;
+    double                    sum = log_sum(c);
+    float                    *raw = xnew_n(float, (size_t)c->m->n_vocab);
+    memcpy(raw, c->logits, (size_t)c->m->n_vocab * sizeof *raw);
+    rank(c, w->n_top);
+    penalise(c, w, a);
+    if (g) {
+        const uint64_t *mask = guide_mask(g, at, NULL);
+        CHECK(mask);
+        for (int32_t i = 0; i < c->m->n_vocab; i++)
+            if ((size_t)i >= guide_mask_words(g) * 64 || !(mask[i >> 6] >> (i & 63) & 1)) c->logits[i] = -INFINITY;
+    }
+    p.pos            = N_PROMPT + a->n;
+    int32_t pick     = sampling_pick(c->logits, c->m->n_vocab, &p, scratch);
+    int32_t kept     = g ? guide_settle(g, at, pick, w->n_want - a->n) : pick;
+    a->closing[a->n] = kept != pick;
+    a->token[a->n]   = kept;
+    if (w->n_top >= 0) a->shown[a->n][0] = (token_logprob){kept, (float)((double)raw[kept] - sum)};
+    for (int i = 0; i < w->n_top; i++)
+        a->shown[a->n][1 + i] = (token_logprob){c->ranked[i].id, (float)((double)c->ranked[i].logprob - sum)};
+    a->n++;
+    mem_free(raw);
+}
+
+static void oracle(test_case *t, court *c, const wish *w, answer *a)
+{
+    guide        *g  = guide_for(t, c, w);
+    grammar_state at = g ? guide_begin(g, &(guide_begins){0}) : GRAMMAR_NO;
+    a->n             = 0;
+    c->seq           = kv_seq_new(c->kv, 0);
+    for (int i = 0; i < N_PROMPT; i++) run_row(t, c, prompt[i]);
+    while (a->n < w->n_want && (!g || guide_goes_on(at))) {
+        judge(t, c, w, g, at, a);
+        if (g) {
+            grammar_state next = guide_take(g, at, a->token[a->n - 1]);
+            guide_drop(g, at);
+            at = next;
+        }
+        run_row(t, c, a->token[a->n - 1]);
+    }
+    if (g) guide_drop(g, at);
+    guide_free(g);
+    kv_seq_free(c->seq);
+}
+
+/* --- drafts that are as right as the test wants ----------------------------------------------------*/
+static struct {
+    const int32_t *text; /* the lane's */
+    const answer  *truth;
+    int            wrong_every; /* guess of a chain; 0: none */
+} script[LANES];
+
+/* A chain of the answer's own tokens; a tree in which these are never the first candidates. */
+static bool draft_truth(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
+{
+    (void)kv, (void)e;
+    for (int k = 0; k < n_jobs; k++) {
+        draft_job *j = jobs[k];
+        int        i = 0;
+        while (script[i].text != j->text) i++;
+        const answer *a = script[i].truth;
+        for (j->n = 0; j->n < j->n_want && j->n_text - N_PROMPT + j->n < a->n; j->n++) {
+            int     at    = j->n_text - N_PROMPT + j->n;
+            int32_t right = a->token[at], wrong = (right + 7) % d->t->n_vocab;
+            bool    miss    = script[i].wrong_every && at % script[i].wrong_every == 0;
+            j->token[j->n]  = miss ? wrong : right;
+            j->top[j->n][0] = (token_logprob){wrong, -0.6f};
+            if (j->n_top > 1) j->top[j->n][1] = (token_logprob){right, -0.9f};
+            for (int r = 2; r < j->n_top; r++) j->top[j->n][r] = (token_logprob){-1, 0};
+        }
+    }
+    return true;
+}
+
+/* --- the loop -------------------------------------------------------------------------------------*/
+static void check_token(test_case *t, const wish *w, const spec_out *x, int i, const answer *a, int at, int method)
+{
+    CHECK_MSG(x->token[i] == a->token[at], "%s, method %d: token %d is %d, expected %d", w->name, method, at,
+              x->token[i], a->token[at]);
+    CHECK_INT(x->closing[i], a->closing[at]);
+    for (int k = 0; k <= w->n_top; k++)
+        CHECK_MSG(x->logprob[i][k].id == a->shown[at][k].id &&
+                      fabs((double)(x->logprob[i][k].logprob - a->shown[at][k].logprob)) < 1e-3,
+                  "%s, method %d: token %d, log-probability %d is %g of %d, expected %g of %d", w->name, method, at, k,
+                  (double)x->logprob[i][k].logprob, x->logprob[i][k].id, (double)a->shown[at][k].logprob,
+                  a->shown[at][k].id);
+}
+
+/* All of these requests at once, each in its lane. Returns how many guesses were right. */
+static int64_t run_loop(test_case *t, court *c, const wish *const *w, const answer *a, int n_lanes, int method)
+{
+    guide  *g[LANES] = {0};
+    int     n[LANES] = {0};
+    err     e        = {0};
+    size_t  reused;
+    int64_t accepted = 0;
+    for (int i = 0; i < n_lanes; i++) {
+        g[i]           = guide_for(t, c, w[i]);
+        lane_request r = {.opt      = {.params  = w[i]->params,
+                                       .penalty = w[i]->penalty,
+                                       .n_top   = w[i]->n_top,
+                                       .spec    = {.method = method, .draft_max = 12}},
+                          .prompt   = prompt,
+                          .n_prompt = N_PROMPT,
+                          .max_new  = w[i]->n_want,
+                          .guide    = g[i]};
+        CHECK_OK(spec_lane_begin(c->l[i], &r, &reused, &e), e);
+        script[i].text  = c->l[i]->text;
+        script[i].truth = &a[i];
+    }
+    for (;;) {
+        spec_lane *some[LANES];
+        int        who[LANES], n_some = 0;
+        for (int i = 0; i < n_lanes; i++) {
+            if (n[i] == a[i].n) continue;
+            spec_lane_limit(c->l[i], w[i]->n_want - n[i]);
+            who[n_some]    = i;
+            some[n_some++] = c->l[i];
+        }
+        if (n_some == 0 || !CHECK_OK(spec_step_alone(c->s, some, n_some, &e), e)) break;
+        for (int k = 0; k < n_some; k++) {
+            int             i = who[k];
+            const spec_out *x = spec_lane_out(some[k]);
+            if (!CHECK_MSG(!x->problem, "%s: %s", w[i]->name, x->problem)) n[i] = a[i].n;
+            for (int j = 0; j < x->n && n[i] < a[i].n; j++) check_token(t, w[i], x, j, &a[i], n[i]++, method);
+            spec_lane_keep(some[k], x->n);
+        }
+        if (t->n_failed) break;
+    }
+    for (int i = 0; i < n_lanes; i++) {
+        accepted += spec_lane_stats(c->l[i])->accepted;
+        spec_lane_end(c->l[i]);
+        guide_free(g[i]);
+    }
+    return accepted;
+}
+
+static const logit_bias some_bias[] = {{281, 1.5f}, {599, -INFINITY}, {300, -2}};
+static const wish       wishes[]    = {
+             {"plain", {.top_p = 1}, {.repeat = 1}, 5, NULL, 40},
+             {"penalties", {.top_p = 1}, {.repeat = 1.3f, .frequency = 0.2f, .presence = 0.3f}, 3, NULL, 40},
+             {"liking what was said", {.top_p = 1}, {.repeat = 1, .frequency = -0.3f}, 0, NULL, 40},
+             {"biases", {.temp = 1, .top_p = 1, .seed = 5}, {.repeat = 1, .bias = some_bias, .n_bias = 3}, 20, NULL, 40},
+             {"all of it",
+              {.temp = 0.8f, .top_p = 0.9f, .seed = 6},
+              {.repeat = 1.1f, .presence = 0.5f, .bias = some_bias, .n_bias = 3},
+              2,
+              NULL,
+              40},
+             {"not shown", {.temp = 0.8f, .top_p = 1, .seed = 7}, {.repeat = 1.2f, .frequency = 0.4f}, -1, NULL, 40},
+             {"grammar", {.temp = 1, .top_p = 1, .seed = 8}, {.repeat = 1}, 4, "root ::= ([a-z ]{3,20} \"\\n\")+", 40},
+             {"grammar and penalties",
+              {.temp = 1, .top_p = 1, .seed = 9},
+              {.repeat = 1.2f, .frequency = 0.3f, .bias = some_bias, .n_bias = 3},
+              2,
+              "root ::= \"{\" [a-z]{2,9} (\", \" [a-z]{2,9}){8} \"}\"",
+              60},
+             {"grammar that must end",
+              {.temp = 1, .top_p = 1, .seed = 10},
+              {.repeat = 1},
+              -1,
+              "root ::= ([a-z ]{1,90} \".\"){2}",
+              30},
+};
+
+/* Each request alone, by all methods, with drafts that are right, half right, and the drafters' own. */
+TEST(spec_tokens_and_log_probabilities_are_the_oracles)
+{
+    static answer a;
+    court         c;
+    if (open_court(t, &c)) {
+        drafter *d                                                        = c.s->slots[WITH_DFLASH].d;
+        bool (*own)(drafter *, kv_pool *, draft_job *const *, int, err *) = d->draft;
+        for (size_t i = 0; i < COUNT(wishes); i++) {
+            const wish *w = &wishes[i];
+            oracle(t, &c, w, &a);
+            CHECK(a.n >= 20);
+            d->draft = draft_truth;
+            for (int every = 0; every < 5; every += 2) {
+                script[0].wrong_every = every;
+                int64_t right         = run_loop(t, &c, &w, &a, 1, SPEC_DFLASH);
+                CHECK_MSG(right > a.n / 4, "%s: %lld of %d guesses were right", w->name, (long long)right, a.n);
+            }
+            CHECK(run_loop(t, &c, &w, &a, 1, SPEC_TREE) > a.n / 3);
+            d->draft = own;
+            for (int m = SPEC_OFF; m <= SPEC_AUTO; m++) run_loop(t, &c, &w, &a, 1, m);
+        }
+    }
+    close_court(&c);
+}
+
+/* --- changes of logits that do not fit into one piece ----------------------------------------------*/
+static void (*real_change)(queue *q, dev logits, int n_vocab, dev items, int n_items);
+static int most_items, n_pieces;
+
+static void counted_change(queue *q, dev logits, int n_vocab, dev items, int n_items)
+{
+    most_items = n_items > most_items ? n_items : most_items;
+    n_pieces++;
+    real_change(q, logits, n_vocab, items, n_items);
+}
+
+/* Four requests in the same steps, with room for so few changes that each step needs several pieces: no piece is larger
+ * than the room, and every row is judged with its own changes. */
+TEST(spec_changes_of_logits_go_in_pieces_that_fit)
+{
+    static answer      a[LANES];
+    static const wish *w[LANES] = {&wishes[1], &wishes[4], &wishes[3], &wishes[7]};
+    court              c;
+    if (open_court(t, &c)) {
+        drafter *d = c.s->slots[WITH_DFLASH].d;
+        ops     *o = (ops *)c.m->o;
+        for (int i = 0; i < LANES; i++) {
+            oracle(t, &c, w[i], &a[i]);
+            script[i].wrong_every = 0;
+        }
+        d->draft         = draft_truth;
+        real_change      = o->change_logits;
+        o->change_logits = counted_change;
+        int all          = c.s->max_changes;
+        /* a row has at most 17 distinct tokens of the prompt, 60 of the answer, 3 of the bias, 64 of a draft */
+        for (int room = 144; room < 176; room += 5)
+            for (int m = SPEC_DFLASH; m <= SPEC_TREE; m++) {
+                most_items = n_pieces = 0;
+                c.s->max_changes      = room;
+                CHECK(run_loop(t, &c, w, a, LANES, m) > 30);
+                CHECK_MSG(most_items <= room && n_pieces > 20, "%d changes at once with room for %d, %d pieces",
+                          most_items, room, n_pieces);
+            }
+        c.s->max_changes = all;
+        o->change_logits = real_change;
+    }
+    close_court(&c);
+}
