@@ -240,7 +240,7 @@ replay: $(FUZZERS)
 
 # The programs of `make check`, and those that `make test` needs in addition.
 CHECK_PROGRAMS := $(addprefix $(BUILD)/,tandem unit http_hostile answers) $(ENGINE) $(FUZZERS)
-programs: $(CHECK_PROGRAMS) $(addprefix $(BUILD)/,mutate spec_exact spec_accept)
+programs: $(CHECK_PROGRAMS) $(addprefix $(BUILD)/,mutate spec_exact spec_accept chat_ids)
 check: $(CHECK_PROGRAMS)
 	@BUILD=$(BUILD) JOBS=$(JOBS) tests/run check
 
