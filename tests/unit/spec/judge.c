@@ -37,7 +37,34 @@ typedef struct {
     step          st;
     float        *logits;
     token_logprob ranked[SPEC_MAX_TOP];
+    guide        *watch; /* of the lane whose guesses are looked at; NULL: of none */
+    test_case    *t;
+    int           n_rounds, most_guesses; /* rounds that were looked at; guesses of one of them */
 } court;
+
+/* No guess is one that the grammar does not allow after the guesses on its path, and none is more than was planned. */
+static void look_at_round(void *ctx, const spec_round *r)
+{
+    court        *c = ctx;
+    test_case    *t = c->t;
+    grammar_state at[1 + DRAFT_MAX];
+    if (!c->watch) return;
+    at[0] = guide_begin(c->watch, &(guide_begins){0});
+    for (int i = N_PROMPT; i < r->n_text; i++) {
+        grammar_state next = guide_take(c->watch, at[0], r->text[i]);
+        guide_drop(c->watch, at[0]);
+        at[0] = next;
+    }
+    CHECK_INT(r->n <= r->n_want, true);
+    for (int i = 0; i < r->n; i++) {
+        CHECK(r->parent[i] >= 0 && r->parent[i] <= i);
+        at[1 + i] = guide_take(c->watch, at[r->parent[i]], r->token[i]);
+        CHECK_MSG(guide_goes_on(at[1 + i]), "guess %d of %d after %d tokens is not allowed", i, r->n, r->n_text);
+    }
+    for (int i = 0; i <= r->n; i++) guide_drop(c->watch, at[i]);
+    c->n_rounds++;
+    c->most_guesses = r->n > c->most_guesses ? r->n : c->most_guesses;
+}
 
 static bool open_court(test_case *t, court *c)
 {
@@ -45,11 +72,12 @@ static bool open_court(test_case *t, court *c)
     static const char *drafters[] = {"models/nano/dflash.gguf", "models/nano/mtp.gguf"};
     err                e          = {0};
     checkpoint        *cp         = NULL;
-    *c                            = (court){0};
+    *c                            = (court){.t = t};
     if (!CHECK_OK(checkpoint_open(&cp, test_path("models/nano/target.gguf"), &e), e)) return false;
     bool ok = CHECK_OK(model_open(&c->m, cp, &(model_options){.device = "cpu", .n_threads = 1}, &e), e);
     checkpoint_close(cp);
-    spec_options so = {.n_ctx = CTX, .max_lanes = LANES, .kv_type = QUANT_F16};
+    spec_options so = {
+        .n_ctx = CTX, .max_lanes = LANES, .kv_type = QUANT_F16, .on_round = look_at_round, .on_round_ctx = c};
     if (!ok || !CHECK_OK(spec_new(&c->s, c->m, &so, &e), e)) return false;
     for (int i = 0; i < LANES; i++) ok = ok && CHECK_OK(spec_lane_new(c->s, &c->l[i], &e), e);
     for (int i = 0; i < 2; i++) {
@@ -368,6 +396,84 @@ TEST(spec_changes_of_logits_go_in_pieces_that_fit)
             }
         c.s->max_changes = all;
         o->change_logits = real_change;
+    }
+    close_court(&c);
+}
+
+/* --- guesses of a grammar ---------------------------------------------------------------------------*/
+static const wish recital = {
+    .name    = "words that must follow",
+    .params  = {.top_p = 1},
+    .penalty = {.repeat = 1},
+    .n_top   = -1,
+    .grammar = "root ::= (\"the same words again and again \" [a-z]){30}",
+    .n_want  = 60,
+};
+
+/* The model is made to cut the words as the grammar's guesses do. */
+static void favour_guesses(test_case *t, court *c, wish *w)
+{
+    static logit_bias bias[DRAFT_MAX];
+    int32_t           id[DRAFT_MAX];
+    guide            *g  = guide_for(t, c, w);
+    grammar_state     at = guide_begin(g, &(guide_begins){0});
+    int               n  = guide_draft(g, at, 1000, id, DRAFT_MAX);
+    CHECK(n > 5);
+    for (int i = 0; i < n; i++) {
+        int k = 0;
+        while (k < w->penalty.n_bias && bias[k].token != id[i]) k++;
+        bias[k] = (logit_bias){id[i], 100};
+        w->penalty.n_bias += k == w->penalty.n_bias;
+    }
+    w->penalty.bias = bias;
+    guide_drop(g, at);
+    guide_free(g);
+}
+
+/* A drafter whose every third guess is not allowed: it is cut there, and what the grammar knows to follow is added, no
+ * further than the plan and the length limit reach. */
+TEST(spec_guesses_keep_to_the_grammar_and_go_on_with_it)
+{
+    static answer a;
+    static court  c;
+    wish          easy = recital;
+    const wish   *w    = &easy;
+    if (open_court(t, &c)) {
+        drafter *d = c.s->slots[WITH_DFLASH].d;
+        favour_guesses(t, &c, &easy);
+        oracle(t, &c, w, &a);
+        d->draft = draft_truth;
+        c.watch  = guide_for(t, &c, w);
+        for (int m = SPEC_DFLASH; m <= SPEC_NGRAM; m++) {
+            script[0].wrong_every = 3;
+            c.n_rounds = c.most_guesses = 0;
+            int64_t right               = run_loop(t, &c, &w, &a, 1, m);
+            CHECK_MSG(c.n_rounds > 0 && c.n_rounds < 30, "method %d: %d rounds", m, c.n_rounds);
+            CHECK_MSG(right > 30, "method %d: %lld of %d tokens were guessed", m, (long long)right, a.n);
+            CHECK_MSG(c.most_guesses > 3, "method %d: %d guesses at most", m, c.most_guesses);
+        }
+        c.n_rounds = 0;
+        CHECK_INT(run_loop(t, &c, &w, &a, 1, SPEC_OFF), 0);
+        CHECK_INT(c.n_rounds, 0); /* off: the grammar's guesses too */
+        guide_free(c.watch);
+    }
+    close_court(&c);
+}
+
+/* A model that cuts the words in other ways than the grammar's guesses is not offered any more of them, for a while. */
+TEST(spec_guesses_of_a_grammar_end_when_they_are_wrong)
+{
+    static answer a;
+    static court  c;
+    wish          hot = recital;
+    const wish   *w   = &hot;
+    hot.params.temp   = 100;
+    if (open_court(t, &c)) {
+        oracle(t, &c, w, &a);
+        run_loop(t, &c, &w, &a, 1, SPEC_NGRAM);
+        const spec_stats *st = spec_lane_stats(c.l[0]);
+        CHECK_MSG(st->rounds >= 1 && st->rounds <= 12, "%lld rounds with guesses, %lld without", (long long)st->rounds,
+                  (long long)st->plain);
     }
     close_court(&c);
 }
