@@ -3,12 +3,9 @@
  * that all of them have. */
 #include "grammar/rig.h"
 #include "ops/sampling.h"
-#include "spec/inside.h"
-#include "test.h"
+#include "spec_rig.h"
 
-enum { N_PROMPT = 20, MAX_OUT = 64, CTX = 256, LANES = 4 };
-static const int32_t prompt[N_PROMPT] = {2,   15, 591, 281, 285, 349, 630, 280, 290, 283,
-                                         283, 16, 281, 15,  590, 281, 13,  599, 281, 14};
+enum { N_PROMPT = RIG_PROMPT, MAX_OUT = 64, CTX = 256, LANES = RIG_LANES };
 
 /* What a request asks for; the answer is a function of it. */
 typedef struct {
@@ -28,9 +25,8 @@ typedef struct {
 } answer;
 
 typedef struct {
-    target       *m;
-    spec         *s;
-    spec_lane    *l[LANES];
+    spec_rig      r;
+    target       *m; /* the rig's */
     guide_markers markers;
     kv_pool      *kv; /* the oracle's */
     kv_seq       *seq;
@@ -68,34 +64,22 @@ static void look_at_round(void *ctx, const spec_round *r)
 
 static bool open_court(test_case *t, court *c)
 {
-    static char        path[2][4096];
-    static const char *drafters[] = {"models/nano/dflash.gguf", "models/nano/mtp.gguf"};
-    err                e          = {0};
-    checkpoint        *cp         = NULL;
-    *c                            = (court){.t = t};
-    if (!CHECK_OK(checkpoint_open(&cp, test_path("models/nano/target.gguf"), &e), e)) return false;
-    bool ok = CHECK_OK(model_open(&c->m, cp, &(model_options){.device = "cpu", .n_threads = 1}, &e), e);
-    checkpoint_close(cp);
+    err e           = {0};
+    *c              = (court){.t = t};
     spec_options so = {
         .n_ctx = CTX, .max_lanes = LANES, .kv_type = QUANT_F16, .on_round = look_at_round, .on_round_ctx = c};
-    if (!ok || !CHECK_OK(spec_new(&c->s, c->m, &so, &e), e)) return false;
-    for (int i = 0; i < LANES; i++) ok = ok && CHECK_OK(spec_lane_new(c->s, &c->l[i], &e), e);
-    for (int i = 0; i < 2; i++) {
-        snprintf(path[i], sizeof path[i], "%s", test_path(drafters[i]));
-        ok = ok && CHECK_OK(spec_add_drafter(c->s, &(spec_draft_source){.path = path[i]}, &e), e);
-    }
-    kv_pool_spec kvs = {c->m->kv_class, c->m->n_kv_classes, 0, 1, CTX};
+    if (!spec_rig_open(t, &c->r, &so, true)) return false;
+    c->m             = c->r.m;
     c->logits        = xnew_n(float, (size_t)c->m->n_vocab);
-    ok = ok && CHECK(kv_bytes_for(&kvs, CTX, &kvs.max_bytes)) && CHECK_OK(kv_pool_new(&c->kv, c->m->o, &kvs, &e), e);
-    return ok && CHECK_OK(guide_markers_init(&c->markers, rig_nano()->tok, &rig_nano()->end, 1, &e), e);
+    kv_pool_spec kvs = {c->m->kv_class, c->m->n_kv_classes, 0, 1, CTX};
+    return CHECK(kv_bytes_for(&kvs, CTX, &kvs.max_bytes)) && CHECK_OK(kv_pool_new(&c->kv, c->m->o, &kvs, &e), e) &&
+           CHECK_OK(guide_markers_init(&c->markers, rig_nano()->tok, &rig_nano()->end, 1, &e), e);
 }
 
 static void close_court(court *c)
 {
-    for (int i = 0; i < LANES; i++) spec_lane_free(c->l[i]);
-    spec_free(c->s);
     kv_pool_free(c->kv);
-    model_close(c->m);
+    spec_rig_close(&c->r);
     guide_markers_deinit(&c->markers);
     mem_free(c->logits);
 }
@@ -154,7 +138,7 @@ static void penalise(court *c, const wish *w, const answer *a)
         float *x     = &c->logits[id];
         int    n_out = 0, n_in = 0;
         for (int i = 0; i < a->n; i++) n_out += a->token[i] == id;
-        for (int i = 0; i < N_PROMPT; i++) n_in += prompt[i] == id;
+        for (int i = 0; i < N_PROMPT; i++) n_in += rig_prompt[i] == id;
         for (int i = 0; i < w->penalty.n_bias; i++)
             if (w->penalty.bias[i].token == id) *x += w->penalty.bias[i].bias;
         if (n_in + n_out && w->penalty.repeat != 1) *x = *x > 0 ? *x / w->penalty.repeat : *x * w->penalty.repeat;
@@ -195,7 +179,7 @@ static void oracle(test_case *t, court *c, const wish *w, answer *a)
     grammar_state at = g ? guide_begin(g, &(guide_begins){0}) : GRAMMAR_NO;
     a->n             = 0;
     c->seq           = kv_seq_new(c->kv, 0);
-    for (int i = 0; i < N_PROMPT; i++) run_row(t, c, prompt[i]);
+    for (int i = 0; i < N_PROMPT; i++) run_row(t, c, rig_prompt[i]);
     while (a->n < w->n_want && (!g || guide_goes_on(at))) {
         judge(t, c, w, g, at, a);
         if (g) {
@@ -267,12 +251,12 @@ static int64_t run_loop(test_case *t, court *c, const wish *const *w, const answ
                                        .penalty = w[i]->penalty,
                                        .n_top   = w[i]->n_top,
                                        .spec    = {.method = method, .draft_max = 12}},
-                          .prompt   = prompt,
+                          .prompt   = rig_prompt,
                           .n_prompt = N_PROMPT,
                           .max_new  = w[i]->n_want,
                           .guide    = g[i]};
-        CHECK_OK(spec_lane_begin(c->l[i], &r, &reused, &e), e);
-        script[i].text  = c->l[i]->text;
+        CHECK_OK(spec_lane_begin(c->r.l[i], &r, &reused, &e), e);
+        script[i].text  = c->r.l[i]->text;
         script[i].truth = &a[i];
     }
     for (;;) {
@@ -280,11 +264,11 @@ static int64_t run_loop(test_case *t, court *c, const wish *const *w, const answ
         int        who[LANES], n_some = 0;
         for (int i = 0; i < n_lanes; i++) {
             if (n[i] == a[i].n) continue;
-            spec_lane_limit(c->l[i], w[i]->n_want - n[i]);
+            spec_lane_limit(c->r.l[i], w[i]->n_want - n[i]);
             who[n_some]    = i;
-            some[n_some++] = c->l[i];
+            some[n_some++] = c->r.l[i];
         }
-        if (n_some == 0 || !CHECK_OK(spec_step_alone(c->s, some, n_some, &e), e)) break;
+        if (n_some == 0 || !CHECK_OK(spec_step_alone(c->r.s, some, n_some, &e), e)) break;
         for (int k = 0; k < n_some; k++) {
             int             i = who[k];
             const spec_out *x = spec_lane_out(some[k]);
@@ -295,8 +279,8 @@ static int64_t run_loop(test_case *t, court *c, const wish *const *w, const answ
         if (t->n_failed) break;
     }
     for (int i = 0; i < n_lanes; i++) {
-        accepted += spec_lane_stats(c->l[i])->accepted;
-        spec_lane_end(c->l[i]);
+        accepted += spec_lane_stats(c->r.l[i])->accepted;
+        spec_lane_end(c->r.l[i]);
         guide_free(g[i]);
     }
     return accepted;
@@ -336,7 +320,7 @@ TEST(spec_tokens_and_log_probabilities_are_the_oracles)
     static answer a;
     court         c;
     if (open_court(t, &c)) {
-        drafter *d                                                        = c.s->slots[WITH_DFLASH].d;
+        drafter *d                                                        = c.r.s->slots[WITH_DFLASH].d;
         bool (*own)(drafter *, kv_pool *, draft_job *const *, int, err *) = d->draft;
         for (size_t i = 0; i < COUNT(wishes); i++) {
             const wish *w = &wishes[i];
@@ -375,7 +359,7 @@ TEST(spec_changes_of_logits_go_in_pieces_that_fit)
     static const wish *w[LANES] = {&wishes[1], &wishes[4], &wishes[3], &wishes[7]};
     court              c;
     if (open_court(t, &c)) {
-        drafter *d = c.s->slots[WITH_DFLASH].d;
+        drafter *d = c.r.s->slots[WITH_DFLASH].d;
         ops     *o = (ops *)c.m->o;
         for (int i = 0; i < LANES; i++) {
             oracle(t, &c, w[i], &a[i]);
@@ -384,17 +368,22 @@ TEST(spec_changes_of_logits_go_in_pieces_that_fit)
         d->draft         = draft_truth;
         real_change      = o->change_logits;
         o->change_logits = counted_change;
-        int all          = c.s->max_changes;
+        int all          = c.r.s->max_changes;
         /* a row has at most 17 distinct tokens of the prompt, 60 of the answer, 3 of the bias, 64 of a draft */
         for (int room = 144; room < 176; room += 5)
             for (int m = SPEC_DFLASH; m <= SPEC_TREE; m++) {
                 most_items = n_pieces = 0;
-                c.s->max_changes      = room;
+                c.r.s->max_changes    = room;
                 CHECK(run_loop(t, &c, w, a, LANES, m) > 30);
                 CHECK_MSG(most_items <= room && n_pieces > 20, "%d changes at once with room for %d, %d pieces",
                           most_items, room, n_pieces);
             }
-        c.s->max_changes = all;
+        c.r.s->max_changes = all;
+        n_pieces           = 0; /* with all the room that there is, a step of few rows is one piece */
+        run_loop(t, &c, w, a, 1, SPEC_DFLASH);
+        const spec_stats *st = spec_lane_stats(c.r.l[0]);
+        CHECK(st->rounds > 2);
+        CHECK_INT(n_pieces, st->rounds + st->plain);
         o->change_logits = real_change;
     }
     close_court(&c);
@@ -439,7 +428,7 @@ TEST(spec_guesses_keep_to_the_grammar_and_go_on_with_it)
     wish          easy = recital;
     const wish   *w    = &easy;
     if (open_court(t, &c)) {
-        drafter *d = c.s->slots[WITH_DFLASH].d;
+        drafter *d = c.r.s->slots[WITH_DFLASH].d;
         favour_guesses(t, &c, &easy);
         oracle(t, &c, w, &a);
         d->draft = draft_truth;
@@ -468,10 +457,11 @@ TEST(spec_guesses_of_a_grammar_end_when_they_are_wrong)
     wish          hot = recital;
     const wish   *w   = &hot;
     hot.params.temp   = 100;
+    hot.grammar       = "root ::= ([a-z] \"the\"){30}";
     if (open_court(t, &c)) {
         oracle(t, &c, w, &a);
         run_loop(t, &c, &w, &a, 1, SPEC_NGRAM);
-        const spec_stats *st = spec_lane_stats(c.l[0]);
+        const spec_stats *st = spec_lane_stats(c.r.l[0]);
         CHECK_MSG(st->rounds >= 1 && st->rounds <= 12, "%lld rounds with guesses, %lld without", (long long)st->rounds,
                   (long long)st->plain);
     }
