@@ -1,37 +1,6 @@
 /* The answer's parser: every tolerance by name, each stream in one piece, byte by byte and cut at every place. */
-#include "chat/parse_gemma4.h"
+#include "chat/transcript.h"
 #include "test.h"
-
-/* Events as one text: R(...) C(...) name(arguments) and a bar for a call's end. */
-typedef struct {
-    buf               text;
-    gemma4_event_kind last;
-    bool              open;
-} transcript;
-
-static void close_piece(transcript *x)
-{
-    if (x->open) buf_putc(&x->text, ')');
-    x->open = false;
-}
-
-static void note(void *ctx, const gemma4_event *ev)
-{
-    transcript *x = ctx;
-    if (x->open && ev->kind == x->last) { /* goes on */
-        buf_put(&x->text, ev->text.s, ev->text.n);
-        return;
-    }
-    close_piece(x);
-    if (ev->kind == GEMMA4_REASONING) buf_puts(&x->text, "R(");
-    if (ev->kind == GEMMA4_CONTENT) buf_puts(&x->text, "C(");
-    if (ev->kind == GEMMA4_CALL_NAME) buf_printf(&x->text, "%d:", ev->call);
-    if (ev->kind == GEMMA4_CALL_ARGS) buf_puts(&x->text, "(");
-    buf_put(&x->text, ev->text.s, ev->text.n);
-    if (ev->kind == GEMMA4_CALL_DONE) buf_puts(&x->text, "|");
-    x->open = ev->kind != GEMMA4_CALL_NAME && ev->kind != GEMMA4_CALL_DONE;
-    x->last = ev->kind;
-}
 
 typedef struct {
     bool        in_thought;
@@ -42,7 +11,7 @@ typedef struct {
 static void run(test_case *t, transcript *x, str in, size_t first, size_t step, how h)
 {
     err                  e;
-    gemma4_parse_options opt = {.on_event = note, .ctx = x, .in_thought = h.in_thought, .chat = h.chat};
+    gemma4_parse_options opt = {.on_event = transcript_note, .ctx = x, .in_thought = h.in_thought, .chat = h.chat};
     gemma4_parser       *p   = gemma4_parser_new(&opt);
     *x                       = (transcript){0};
     buf_init(&x->text, 1 << 20);
@@ -51,7 +20,7 @@ static void run(test_case *t, transcript *x, str in, size_t first, size_t step, 
         gemma4_parse_marked(p, (str){in.s + i, n});
     }
     CHECK_OK(gemma4_parse_finish(p, &e), e);
-    close_piece(x);
+    transcript_close(x);
     gemma4_parser_free(p);
 }
 
@@ -497,7 +466,7 @@ TEST(chat_parse_knows_markers_by_id)
     transcript        x = {0};
     err               e;
     if (!CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &gemma4_family, &e), e)) return;
-    gemma4_parser *p = gemma4_parser_new(&(gemma4_parse_options){.on_event = note, .ctx = &x, .tok = tk});
+    gemma4_parser *p = gemma4_parser_new(&(gemma4_parse_options){.on_event = transcript_note, .ctx = &x, .tok = tk});
     buf_init(&x.text, 1 << 20);
     tok_ids_init(&ids, 1 << 16);
     tok_encode(tk, &ids, STR("<|channel>thought\nhm 🦙\n<channel|>"), true, &e);
@@ -505,7 +474,7 @@ TEST(chat_parse_knows_markers_by_id)
     tok_encode(tk, &ids, STR("<|tool_call>call:f{s:" Q "ü" Q "}<tool_call|><turn|>"), true, &e);
     for (size_t i = 0; i < ids.n; i++) gemma4_parse_id(p, ids.p[i]);
     CHECK_OK(gemma4_parse_finish(p, &e), e);
-    close_piece(&x);
+    transcript_close(&x);
     CHECK_STR(buf_str(&x.text), STR("R(hm 🦙)C(<|channel>thought\n<|tool_call>)0:f({\"s\":\"ü\"})|"));
     gemma4_parser_free(p);
     tok_ids_deinit(&ids);
