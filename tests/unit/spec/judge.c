@@ -467,3 +467,42 @@ TEST(spec_guesses_of_a_grammar_end_when_they_are_wrong)
     }
     close_court(&c);
 }
+
+/* --- nothing to pick --------------------------------------------------------------------------------*/
+/* A request that bans every token ends with a sentence at once, and the request in the same step does not notice. */
+TEST(spec_a_request_without_tokens_says_so)
+{
+    static answer a;
+    static court  c;
+    err           e = {0};
+    size_t        reused;
+    const wish   *w = &wishes[1];
+    if (open_court(t, &c)) {
+        logit_bias *all = xnew_n(logit_bias, (size_t)c.m->n_vocab);
+        for (int32_t i = 0; i < c.m->n_vocab; i++) all[i] = (logit_bias){i, -INFINITY};
+        oracle(t, &c, w, &a);
+        lane_request none       = {.opt = spec_rig_options(SPEC_DFLASH), .prompt = rig_prompt, .n_prompt = N_PROMPT};
+        lane_request some       = none;
+        none.opt.penalty.bias   = all;
+        none.opt.penalty.n_bias = c.m->n_vocab;
+        some.opt.params         = w->params;
+        some.opt.penalty        = w->penalty;
+        some.opt.n_top          = w->n_top;
+        CHECK_OK(spec_lane_begin(c.r.l[0], &none, &reused, &e), e);
+        CHECK_OK(spec_lane_begin(c.r.l[1], &some, &reused, &e), e);
+        if (CHECK_OK(spec_step_alone(c.r.s, c.r.l, 2, &e), e)) {
+            const spec_out *x = spec_lane_out(c.r.l[0]), *y = spec_lane_out(c.r.l[1]);
+            CHECK_INT(x->n, 0);
+            CHECK(x->problem && strstr(x->problem, "no token can be picked") && x->problem_code == ERR_FORMAT);
+            CHECK(!y->problem && y->n == 1);
+            if (y->n) check_token(t, w, y, 0, &a, 0, SPEC_DFLASH);
+        }
+        spec_lane_end(c.r.l[0]);
+        none.opt.penalty.n_bias = 0; /* the lane's next request has nothing of it */
+        CHECK_OK(spec_lane_begin(c.r.l[0], &none, &reused, &e), e);
+        CHECK(!spec_lane_out(c.r.l[0])->problem);
+        if (CHECK_OK(spec_step_alone(c.r.s, c.r.l, 1, &e), e)) CHECK_INT(spec_lane_out(c.r.l[0])->n, 1);
+        mem_free(all);
+    }
+    close_court(&c);
+}
