@@ -5,6 +5,7 @@
 
 #include <malloc.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 static struct {
     engine_options engine;
@@ -222,6 +223,17 @@ static size_t list_files(file_source *out)
     return n;
 }
 
+/* Raises the soft limit of descriptors to what all connections need, where the hard one lets it. */
+static void raise_descriptors(const http_options *o)
+{
+    enum { OTHERS = 256 };
+    struct rlimit r;
+    rlim_t        need = (rlim_t)(o->max_connections + o->reserved + OTHERS);
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= need) return;
+    r.rlim_cur = r.rlim_max < need ? r.rlim_max : need;
+    (void)setrlimit(RLIMIT_NOFILE, &r);
+}
+
 int cmd_serve(int argc, char **args)
 {
     int            n_args, code;
@@ -257,5 +269,6 @@ int cmd_serve(int argc, char **args)
     o.exits_next     = true;
     o.ready          = print_ready;
     o.ready_ctx      = &o;
+    raise_descriptors(&o.http);
     return server_run(&o, &e) ? 0 : cli_fail(&e);
 }

@@ -3,7 +3,7 @@
 
 #include <sys/epoll.h>
 
-enum { LINGER_S = 2, KEPT_OUT_BYTES = 16 << 10 };
+enum { LINGER_S = 2, PROBE_AFTER_S = 2, PROBE_EVERY_S = 15, KEPT_OUT_BYTES = 16 << 10 };
 
 /* --- lists ---------------------------------------------------------------------------------------- */
 static void link_in(conn *c)
@@ -26,6 +26,7 @@ static void move_to_dead(conn *c)
     c->next = s->dead;
     s->dead = c;
     s->stats.connections--;
+    http_leave_peer(c);
 }
 
 void http_touch(conn *c)
@@ -74,9 +75,10 @@ static void await_head(conn *c, double seconds)
 
 conn *http_conn_new(http_server *s, int fd, bool is_tls)
 {
-    conn *c = xnew(conn);
-    c->s    = s;
-    c->fd   = fd;
+    conn *c = mem_try(sizeof *c);
+    if (!c) return NULL;
+    c->s  = s;
+    c->fd = fd;
     buf_init(&c->out, SIZE_MAX / 2);
     link_in(c);
     await_head(c, s->o.head_s);
@@ -179,6 +181,13 @@ static http_verdict count_body(conn *c)
     return (http_verdict){0};
 }
 
+/* The first byte of a request after another. */
+static void begin_head(conn *c)
+{
+    c->since    = c->s->now;
+    c->deadline = c->since + c->s->o.head_s;
+}
+
 /* Takes no byte behind the request: that stays in the kernel. */
 static void read_some(conn *c)
 {
@@ -191,11 +200,12 @@ static void read_some(conn *c)
     http_verdict v;
 
     if (n <= 0) {
+        if (!n) http_net_say_end(c); /* a client that only ended its side sees a clean end */
         if (n != IO_AGAIN) http_conn_lose(c);
         return;
     }
     if (c->phase == PHASE_HEAD) {
-        if (c->was_used && http_conn_is_idle(c)) c->deadline = s->now + s->o.head_s;
+        if (c->was_used && http_conn_is_idle(c)) begin_head(c);
         v = http_scan_feed(&c->scan, in, &used);
     } else {
         v = http_body_read(&c->to_read, in, &used, &c->body);
@@ -240,6 +250,13 @@ static void discard(conn *c)
         c->may_waste -= (size_t)n;
 }
 
+/* The client may wait for its reply or may be gone: writes tell. */
+static void half_close(conn *c)
+{
+    c->half_closed = true;
+    c->next_probe  = c->s->now + PROBE_AFTER_S;
+}
+
 void http_conn_event(conn *c, uint32_t events)
 {
     bool left = events & (EPOLLHUP | EPOLLERR);
@@ -247,7 +264,8 @@ void http_conn_event(conn *c, uint32_t events)
     case PHASE_HANDSHAKE: shake(c); break;
     case PHASE_HEAD:
     case PHASE_BODY: read_all(c); break;
-    case PHASE_RUNNING: left |= (events & EPOLLRDHUP) != 0; /* fall through */
+    case PHASE_RUNNING:
+        if (events & EPOLLRDHUP) half_close(c); /* fall through */
     case PHASE_FLUSH:
         if (left) http_conn_lose(c);
         break;
@@ -265,7 +283,7 @@ static uint32_t wanted(const conn *c)
     case PHASE_HANDSHAKE: return c->tls.wants_out ? EPOLLOUT : EPOLLIN;
     case PHASE_HEAD:
     case PHASE_BODY: return EPOLLIN | out;
-    case PHASE_RUNNING: return EPOLLRDHUP | out;
+    case PHASE_RUNNING: return (c->half_closed ? EPOLLERR : EPOLLRDHUP) | out; /* EPOLLERR comes in any case */
     case PHASE_FLUSH: return EPOLLOUT;
     default: return EPOLLIN;
     }
@@ -377,6 +395,16 @@ static bool reader_is_slow(conn *c)
     return c->s->now > c->patience_end;
 }
 
+/* Writes to a half-closed client whose reply has not begun: one that closed its socket as well answers by a reset, which
+ * ends the call. An interim reply is the one thing that may be written; a client of HTTP/1.0 would not know it. */
+static void probe_half_closed(conn *c)
+{
+    if (!c->half_closed || c->replying || !c->head.minor || c->s->now < c->next_probe) return;
+    c->next_probe = c->s->now + PROBE_EVERY_S;
+    buf_puts(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+    http_touch(c);
+}
+
 void http_conn_check_deadline(conn *c)
 {
     bool late = c->s->now > c->deadline;
@@ -390,7 +418,7 @@ void http_conn_check_deadline(conn *c)
     case PHASE_BODY:
         if (late || body_is_slow(c)) refuse(c, (http_verdict){408, "The request's body took too long."});
         return;
-    case PHASE_RUNNING:
+    case PHASE_RUNNING: probe_half_closed(c); /* fall through */
     case PHASE_FLUSH:
         late = reader_is_slow(c);
         c->s->stats.timeouts += late;

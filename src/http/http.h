@@ -60,6 +60,7 @@ typedef struct {
     size_t      max_unsent;                      /* of a growing reply, 1 MiB */
     size_t      max_bodies;                      /* memory of all bodies that are being held; 256 MiB */
     int         max_connections;                 /* 1024 */
+    int         reserved;                        /* places beyond that for 127.0.0.1, ::1 and the unix socket; 16 */
     int         max_per_peer;                    /* connections of one address, or of one IPv6 /64; 512 */
     double      head_s, body_s, idle_s, stall_s; /* deadlines: 10, 60, 75, 20 */
     /* Bytes a second, 1024: of a body after its first second; of a reply while some of it waits, with stall_s of
@@ -111,7 +112,8 @@ size_t http_unsent(const http_call *c);
 
 typedef struct {
     int     connections, calls;
-    int64_t accepted, refused, requests, bad_requests, timeouts, bytes_in, bytes_out;
+    int64_t accepted, refused, evicted; /* evicted: they carried no call and gave way to others */
+    int64_t requests, bad_requests, timeouts, bytes_in, bytes_out;
 } http_stats;
 void http_get_stats(const http_server *s, http_stats *out);
 #endif

@@ -6,7 +6,8 @@
  *                    |       |                   |                    alone: what he sends behind a request waits in
  *                    +-------+-- refused ------->+--> LINGER -> DEAD  the kernel, and blocks him when that is full
  *
- * RUNNING listens for the client's leaving only. LINGER has sent all and said so, and throws away what still comes, so
+ * RUNNING listens for the client's leaving only. A client that ends its own sending has not left: it gets its reply, and is
+ * found to have gone when a write fails (http_conn_check_deadline). LINGER has sent all and said so, and throws away what still comes, so
  * that no reset overtakes the reply. DEAD has no descriptor; the memory goes at the end of the loop's turn, because
  * events of this turn may name it.
  *
@@ -23,7 +24,12 @@
 
 typedef enum { PHASE_HANDSHAKE, PHASE_HEAD, PHASE_BODY, PHASE_RUNNING, PHASE_FLUSH, PHASE_LINGER, PHASE_DEAD } phase;
 
-enum { SCRATCH_BYTES = 64 << 10, PEER_TEXT = 48, LISTENERS = 2 };
+enum { SCRATCH_BYTES = 64 << 10, PEER_TEXT = 48, PEER_SLOTS = 256, LISTENERS = 2 };
+
+typedef struct http_peer http_peer;
+typedef struct {
+    uint8_t byte[16]; /* IPv4 is mapped */
+} http_from;
 
 /* One side of a TLS connection. */
 typedef struct {
@@ -43,8 +49,10 @@ struct http_call {
     uint32_t     armed;    /* events that epoll was asked for */
     double       since;    /* when it began to wait for a head, or for a body */
     double       deadline; /* of this phase; unused while RUNNING and in FLUSH */
-    uint8_t      address[16];
-    bool         has_address; /* unix sockets have none */
+    http_peer   *from_peer;
+    bool         is_local, is_unix; /* 127.0.0.1, ::1 or the unix socket; the latter alone */
+    bool         half_closed;       /* the client sends no more */
+    double       next_probe;        /* when a half-closed client without a reply is written to */
     char         peer[PEER_TEXT];
 
     http_scan    scan;
@@ -85,6 +93,7 @@ struct http_server {
     bool         draining, no_keep_alive;
     conn        *first, *dead;
     conn        *touched, **touched_end;
+    http_peer   *peer[PEER_SLOTS];
     size_t       body_bytes;
     double       now, next_tick, told_full;
     time_t       date_at;
@@ -94,7 +103,7 @@ struct http_server {
 };
 
 /* conn.c */
-conn *http_conn_new(http_server *s, int fd, bool is_tls);
+conn *http_conn_new(http_server *s, int fd, bool is_tls); /* NULL: there is no memory */
 void  http_conn_event(conn *c, uint32_t events);
 void  http_conn_check_deadline(conn *c);
 void  http_conn_lose(conn *c);          /* at once; a live call ends undelivered */
@@ -126,6 +135,12 @@ ssize_t http_tls_read(http_tls *t, void *p, size_t n, bool peek);
 ssize_t http_tls_write(http_tls *t, const void *p, size_t n);
 bool    http_tls_pending(const http_tls *t);
 void    http_tls_say_end(http_tls *t);
+
+/* admit.c */
+void http_admit(http_server *s, int fd, bool is_tls, const http_from *from); /* from: NULL for the unix socket */
+bool http_make_room(http_server *s, const conn *newcomer); /* closes one that gives way; newcomer: NULL when unknown */
+void http_leave_peer(conn *c);
+void http_tell_full(http_server *s, const char *what); /* counts a refusal */
 
 /* listen.c */
 bool http_listen(http_server *s, err *e);

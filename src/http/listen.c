@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 512, ACCEPTS_A_TURN = 64, TELL_EVERY_S = 60, UNIX_MODE = 0660 };
+enum { BACKLOG = 512, ACCEPTS_A_TURN = 64, UNIX_MODE = 0660 };
 
 typedef union {
     struct sockaddr     any;
@@ -160,83 +160,17 @@ void http_unlisten(http_server *s)
 }
 
 /* --- accepting ------------------------------------------------------------------------------------ */
-static void tell_full(http_server *s, const char *what)
+/* Returns the address as 16 bytes, IPv4 mapped as an IPv6 socket has it; NULL for a unix socket. */
+static const http_from *read_address(http_from *out, const address *a)
 {
-    s->stats.refused++;
-    if (s->told_full && s->now - s->told_full < TELL_EVERY_S) return;
-    s->told_full = s->now;
-    log_event(LOG_WARN, "http", "%s: new connections are turned away (said once a minute)", what);
-}
-
-/* The address as 16 bytes; IPv4 is mapped, as an IPv6 socket would have it. */
-static void note_peer(conn *c, const address *a)
-{
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    if (a->any.sa_family == AF_INET) {
-        memcpy(c->address, mapped, 12);
-        memcpy(c->address + 12, &a->v4.sin_addr, 4);
-    } else if (a->any.sa_family == AF_INET6) {
-        memcpy(c->address, &a->v6.sin6_addr, 16);
-    } else {
-        return;
-    }
-    c->has_address = true;
-    if (!memcmp(c->address, mapped, 12))
-        inet_ntop(AF_INET, c->address + 12, c->peer, sizeof c->peer);
+    *out = (http_from){{[10] = 0xff, [11] = 0xff}};
+    if (a->any.sa_family == AF_INET)
+        memcpy(out->byte + 12, &a->v4.sin_addr, 4);
+    else if (a->any.sa_family == AF_INET6)
+        memcpy(out->byte, &a->v6.sin6_addr, 16);
     else
-        inet_ntop(AF_INET6, c->address, c->peer, sizeof c->peer);
-}
-
-/* One household, as far as one can tell: an IPv4 address, or an IPv6 /64. */
-static bool same_peer(const conn *a, const conn *b)
-{
-    bool is_v4 = !memcmp(a->address, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);
-    return b->has_address && !memcmp(a->address, b->address, is_v4 ? 16 : 8);
-}
-
-static int peers_of(const conn *c)
-{
-    int n = 0;
-    for (const conn *o = c->s->first; o; o = o->next) n += same_peer(c, o);
-    return n;
-}
-
-/* The connection that has been silent for longest gives way; a new one has a second to speak. */
-static bool close_an_idle_one(http_server *s)
-{
-    conn *oldest = NULL;
-    for (conn *c = s->first; c; c = c->next)
-        if (http_conn_is_idle(c) && (c->was_used || s->now - c->since > 1) && (!oldest || c->since < oldest->since))
-            oldest = c;
-    if (oldest) http_conn_lose(oldest);
-    return oldest != NULL;
-}
-
-/* Clients that are turned away learn it now rather than by a time-out. */
-static void turn_away(conn *c)
-{
-    buf out;
-    buf_init(&out, 1024);
-    http_put_refusal(&out, c->s, NULL, (http_verdict){503, "There are too many connections."});
-    if (!c->tls.ssl) {
-        http_net_write(c, out.p, out.n);
-        http_net_read(c, c->s->scratch, SCRATCH_BYTES, false); /* unread, it would turn the end into a reset */
-    }
-    buf_deinit(&out);
-    http_conn_lose(c);
-}
-
-static void admit(http_server *s, const listener *l, int fd, const address *a)
-{
-    bool  full = s->stats.connections >= s->o.max_connections && !close_an_idle_one(s);
-    conn *c    = http_conn_new(s, fd, l->is_tls);
-    s->stats.accepted++;
-    if (c->phase == PHASE_DEAD) return;
-    note_peer(c, a);
-    bool greedy = c->has_address && peers_of(c) > s->o.max_per_peer;
-    if (!full && !greedy) return;
-    tell_full(s, full ? "There are as many connections as allowed" : "One address has as many connections as allowed");
-    turn_away(c);
+        return NULL;
+    return out;
 }
 
 static bool somebody_waits(const listener *l)
@@ -252,7 +186,7 @@ static bool accept_and_close(http_server *s, listener *l)
     int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) close(fd);
     s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    tell_full(s, "No descriptors are left");
+    http_tell_full(s, "No descriptors are left");
     return fd >= 0 && s->spare >= 0;
 }
 
@@ -266,19 +200,20 @@ static void pause_accepting(http_server *s, listener *l)
 void http_accept(http_server *s, listener *l)
 {
     for (int i = 0; i < ACCEPTS_A_TURN && l->fd >= 0; i++) {
-        address   a  = {0};
+        address   a = {0};
+        http_from from;
         socklen_t n  = sizeof a;
         int       fd = accept4(l->fd, &a.any, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
-            admit(s, l, fd, &a);
+            http_admit(s, fd, l->is_tls, read_address(&from, &a));
         } else if (errno == EMFILE || errno == ENFILE) { /* also said when nobody waits */
             if (!somebody_waits(l)) return;
-            if (!close_an_idle_one(s) && !accept_and_close(s, l)) {
+            if (!http_make_room(s, NULL) && !accept_and_close(s, l)) {
                 pause_accepting(s, l);
                 return;
             }
         } else if (errno == ENOBUFS || errno == ENOMEM) {
-            tell_full(s, "The system has no memory for sockets");
+            http_tell_full(s, "The system has no memory for sockets");
             pause_accepting(s, l);
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {

@@ -20,6 +20,7 @@ void http_options_init(http_options *o)
         .max_unsent      = 1 << 20,
         .max_bodies      = 256 << 20,
         .max_connections = 1024,
+        .reserved        = 16,
         .max_per_peer    = 512,
         .head_s          = 10,
         .body_s          = 60,

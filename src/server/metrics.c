@@ -423,6 +423,8 @@ static void put_http(page *p, const metrics_view *v)
     single(p, OURS, "gauge", "http_connections", "Connections that are open.", v->http.connections);
     single(p, OURS, "counter", "http_accepted_total", "Connections that were opened.", (double)v->http.accepted);
     single(p, OURS, "counter", "http_refused_total", "Connections beyond the limits.", (double)v->http.refused);
+    single(p, OURS, "counter", "http_evicted_total", "Connections without a request that gave way to others.",
+           (double)v->http.evicted);
     single(p, OURS, "counter", "http_bad_requests_total", "Requests that were no HTTP.", (double)v->http.bad_requests);
     single(p, OURS, "counter", "http_timeouts_total", "Connections that were cut for being slow.",
            (double)v->http.timeouts);

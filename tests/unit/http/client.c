@@ -32,6 +32,20 @@ bool client_open_small(client *c, int port, int receive_bytes)
 
 bool client_open(client *c, int port) { return client_open_small(c, port, 0); }
 
+bool client_open_from(client *c, int port, int last)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET}, to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    from.sin_addr.s_addr = htonl(0x7f000000u | (uint32_t)last);
+    to.sin_addr.s_addr   = htonl(INADDR_LOOPBACK);
+    *c                   = (client){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    buf_init(&c->in, 256 << 20);
+    if (c->fd >= 0 && bind(c->fd, (struct sockaddr *)&from, sizeof from) == 0 &&
+        connect(c->fd, (struct sockaddr *)&to, sizeof to) == 0)
+        return true;
+    client_close(c);
+    return false;
+}
+
 bool client_open_unix(client *c, const char *path)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -103,8 +117,9 @@ bool client_closes(client *c, double seconds)
     double end = clock_s() + seconds;
     while (client_more(c, end - clock_s())) buf_clear(&c->in);
     char          byte;
-    struct pollfd p = {.fd = c->fd, .events = POLLIN};
-    return poll(&p, 1, 0) == 1 && recv(c->fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) <= 0;
+    struct pollfd p    = {.fd = c->fd, .events = POLLIN};
+    double        left = end - clock_s(); /* the end of a TLS session comes before that of its connection */
+    return poll(&p, 1, left > 0 ? (int)(left * 1e3) : 0) == 1 && recv(c->fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) <= 0;
 }
 
 /* --- replies -------------------------------------------------------------------------------------- */

@@ -18,6 +18,7 @@ typedef struct {
 
 bool client_open(client *c, int port);
 bool client_open_small(client *c, int port, int receive_bytes); /* with a receive buffer of about so many */
+bool client_open_from(client *c, int port, int last);           /* from 127.0.0.last */
 bool client_open_unix(client *c, const char *path);
 bool client_open_tls(client *c, int port, const char *alpn); /* alpn: "\x02h2", or NULL */
 void client_close(client *c);                                /* a zeroed one is fine */

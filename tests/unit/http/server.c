@@ -228,9 +228,8 @@ static void check_leaves(test_case *t, toy *y, const char *request, bool reset)
     if (reset)
         client_reset(&c);
     else
-        shutdown(c.fd, SHUT_WR); /* half a close is a close while a request runs */
+        client_close(&c);
     wait_for(t, toy_port(y), "\nlost ", lost + 1);
-    client_close(&c);
     wait_for(t, toy_port(y), "\ncalls ", 1);
 }
 
@@ -243,6 +242,59 @@ TEST(http_server_sees_clients_leave)
         check_leaves(t, y, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 9\r\n\r\nabc", reset);
     }
     toy_close(y);
+}
+
+/* Says all of it, ends its own side, and reads the replies that it is owed. */
+static void check_half_close(test_case *t, client *c, const char *requests, int n_replies)
+{
+    client_reply r;
+    CHECK(client_say(c, requests));
+    shutdown(c->fd, SHUT_WR);
+    for (int i = 0; i < n_replies; i++) {
+        CHECK(client_read(c, &r, 60));
+        CHECK(r.status == 200 && r.whole);
+        client_reply_deinit(&r);
+    }
+    CHECK(client_closes(c, 60));
+    client_close(c);
+}
+
+TEST(http_server_serves_clients_that_end_their_side)
+{
+    static const struct {
+        const char *requests;
+        int         n;
+    } all[] = {
+        {"GET /hello HTTP/1.1\r\n" HOST "\r\n", 1},
+        {"GET /stream?100 HTTP/1.1\r\n" HOST "\r\n", 1},
+        {"GET /stream?100 HTTP/1.0\r\n\r\n", 1},
+        {"GET /big?3000000 HTTP/1.1\r\n" HOST "\r\n", 1},
+        {"POST /echo HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\nabc", 1},
+        {"GET /stream?50 HTTP/1.1\r\n" HOST "\r\nGET /stream?50 HTTP/1.1\r\n" HOST "\r\nGET /hello HTTP/1.1\r\n" HOST
+         "\r\nGET /hello",
+         3},
+    };
+    http_options o;
+    client       c;
+    char         cert[256], key[256], path[256];
+    snprintf(cert, sizeof cert, "%s/half.cert", test_tmp_dir());
+    snprintf(key, sizeof key, "%s/half.key", test_tmp_dir());
+    snprintf(path, sizeof path, "%s/half", test_tmp_dir());
+    CHECK(toy_certificate(cert, key));
+    http_options_init(&o);
+    o.host      = "127.0.0.1";
+    o.unix_path = path;
+    for (int tls = 0; tls < 2; tls++) {
+        toy *y = open_toy(t, &o);
+        for (size_t i = 0; i < COUNT(all); i++) {
+            if (CHECK(tls ? client_open_tls(&c, toy_port(y), NULL) : client_open(&c, toy_port(y))))
+                check_half_close(t, &c, all[i].requests, all[i].n);
+            if (CHECK(client_open_unix(&c, path))) check_half_close(t, &c, all[i].requests, all[i].n);
+        }
+        toy_close(y);
+        o.tls_cert = cert;
+        o.tls_key  = key;
+    }
 }
 
 TEST(http_server_drops_fields_that_break_lines)
@@ -512,6 +564,7 @@ TEST(http_server_turns_connections_away)
     http_options_init(&o);
     o.host            = "127.0.0.1";
     o.max_connections = 3;
+    o.reserved        = 0;
     toy *y            = open_toy(t, &o);
     CHECK(client_open(&c[0], toy_port(y)) && client_say(&c[0], "GET /hello HTTP/1.1\r\n" HOST "\r\n"));
     expect(t, &c[0], 200, "hello"); /* idle from here on */
@@ -524,7 +577,7 @@ TEST(http_server_turns_connections_away)
     CHECK(client_open(&c[4], toy_port(y)));
     expect(t, &c[4], 503, NULL); /* all are busy */
     CHECK(client_closes(&c[4], wait_s));
-    client_close(&c[1]);
+    client_reset(&c[1]);
     usleep(20000);
     CHECK(client_open(&c[5], toy_port(y)) && client_say(&c[5], "GET /hello HTTP/1.1\r\n" HOST "\r\n"));
     expect(t, &c[5], 200, "hello");

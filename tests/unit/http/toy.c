@@ -82,9 +82,10 @@ static void reply_stats(toy *t, http_call *c)
     getrusage(RUSAGE_THREAD, &u);
     long cpu_us = (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000L + u.ru_utime.tv_usec + u.ru_stime.tv_usec;
     buf_init(&b, 4096);
-    buf_printf(&b, "connections %d\ncalls %d\naccepted %ld\nrefused %ld\nrequests %ld\nbad %ld\ntimeouts %ld\n",
-               s.connections, s.calls, (long)s.accepted, (long)s.refused, (long)s.requests, (long)s.bad_requests,
-               (long)s.timeouts);
+    buf_printf(
+        &b, "connections %d\ncalls %d\naccepted %ld\nrefused %ld\nevicted %ld\nrequests %ld\nbad %ld\ntimeouts %ld\n",
+        s.connections, s.calls, (long)s.accepted, (long)s.refused, (long)s.evicted, (long)s.requests,
+        (long)s.bad_requests, (long)s.timeouts);
     buf_printf(&b,
                "delivered %ld\nlost %ld\nlost_ns %ld\nmost_unsent %ld\nrooms %ld\nwakes %ld\nputs %ld\ncpu_us "
                "%ld\nticks %ld\n",

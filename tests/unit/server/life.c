@@ -346,7 +346,7 @@ TEST(server_cancels_what_was_begun_of_many)
     int fd = rig_connect(&r);
     rig_send(fd, "POST", "/v1/completions", "", body);
     wait_for(&r, is_queued);
-    close(fd);
+    rig_reset(fd);
     wait_for(&r, is_idle);
     tandem_get_stats(r.engine, &s);
     CHECK_INT(s.finished[TANDEM_FINISH_CANCELLED], 2);
@@ -369,7 +369,7 @@ TEST(server_forgets_bodies_of_clients_that_left)
         int fd = rig_connect(&r);
         rig_send(fd, "POST", i % 2 ? path : "/tokenize", "", text.p);
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-        close(fd);
+        rig_reset(fd);
     }
     rig_post(&r, "/tokenize", text.p, &a);
     CHECK_INT(a.status, 200);

@@ -69,6 +69,13 @@ void rig_stop(server_rig *r)
 void rig_wait_idle(const server_rig *r) { nano_check_idle(r->t, r->engine); }
 
 /* --- a client -----------------------------------------------------------------------------------*/
+void rig_reset(int fd)
+{
+    struct linger now = {.l_onoff = 1};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    close(fd);
+}
+
 int rig_connect(const server_rig *r)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)r->port)};

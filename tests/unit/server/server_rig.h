@@ -34,6 +34,7 @@ typedef struct {
 void rig_reply_deinit(rig_reply *r);
 
 int  rig_connect(const server_rig *r);
+void rig_reset(int fd); /* closes it by a reset, which is seen at once */
 void rig_send(int fd, const char *method, const char *path, const char *fields, const char *body);
 void rig_send_text(int fd, const char *text); /* as it is */
 /* Until the end of the reply; closes. */
