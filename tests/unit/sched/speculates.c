@@ -133,7 +133,7 @@ TEST(sched_a_single_request_speculates_after_a_crowd)
     crowd(t, e, TANDEM_SPEC_AUTO, &heavy);
     CHECK_INT(heavy, 0);
     set(t, e, "dflash_enabled", "true");
-    seconds_alone(t, e, TANDEM_SPEC_DFLASH, &after);
+    cpu_seconds_alone(t, e, TANDEM_SPEC_DFLASH, &after);
     CHECK(heavy_rounds(&after) > 0);
     tandem_close(e);
 }
