@@ -416,12 +416,21 @@ static void note_route(sched *s, int turn, const route *r)
     u->route_reason = route_reason_names[r->reason];
 }
 
+/* Returns the turn that comes first in this step's choice of plans. Where not all lanes can have the guesses that they want,
+ * the order decides; steps of the golden ratio give each lane the first places equally often, and soon again. */
+static int first_turn(const sched *s)
+{
+    double turns = 0.6180339887498949 * (double)(s->stats.steps % (1 << 20));
+    return (int)((turns - floor(turns)) * s->n_turns);
+}
+
 /* Which turns may draft, and what the router is told about them; the others are plain by request. */
 static int ask_lanes(sched *s, route_lane *lane, int *turn)
 {
     static const route plain = {.reason = ROUTE_REQUEST};
-    int                n     = 0;
-    for (int i = 0; i < s->n_turns; i++) {
+    int                n = 0, first = first_turn(s);
+    for (int k = 0; k < s->n_turns; k++) {
+        int          i = (first + k) % s->n_turns;
         policy_facts f;
         if (!spec_lane_can_draft(s->turn[i].lane)) continue;
         if (s->in_step[i]->opt.spec.method == SPEC_OFF) {

@@ -23,5 +23,9 @@ double choice_hoped_tokens(double rate, int n);
 /* Trees are made of DFlash's candidates: whether it was seen often enough to judge them by it. */
 bool choice_knows_dflash(const policy *p);
 
+/* Cuts the wishes n[0 .. count - 1] so that their sum fits into `room`: nobody gets more than one row above the others unless
+ * those have all they want. Rows that are left over go to the first ones. */
+void choice_share_rows(int *n, int count, int room);
+
 spec_plan choose_alone(const policy_lane *l, const cost_table *c, const cost_view *v, int fixed_rows, int max_rows);
 #endif

@@ -277,12 +277,16 @@ static pick pick_of(const table *t, int i, const spec_plan *plan, int room)
     return p;
 }
 
+/* Only the lanes whose plans are settled have guesses; where not all of them fit, each has about as many. */
 static void start_plain(const table *t, int fixed_rows, load *s, pick *picks)
 {
+    int rows[POLICY_MAX_LANES];
     *s = (load){.rows = fixed_rows + t->n};
+    for (int i = 0; i < t->n; i++) rows[i] = t->lanes[i].fixed ? t->lanes[i].fixed->n : 0;
+    choice_share_rows(rows, t->n, t->max_rows - s->rows);
     for (int i = 0; i < t->n; i++) {
         const spec_plan *fixed = t->lanes[i].fixed;
-        picks[i]               = pick_of(t, i, fixed ? fixed : &(spec_plan){0}, t->max_rows - s->rows);
+        picks[i]               = pick_of(t, i, fixed ? fixed : &(spec_plan){0}, rows[i]);
         count_pick(s, &picks[i], 1);
     }
 }

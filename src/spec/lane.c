@@ -1,6 +1,7 @@
 /* A lane's life: a request begins, steps decide tokens, some of them are kept. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "spec/choice.h"
 #include "spec/inside.h"
 
 #include <assert.h>
@@ -129,8 +130,8 @@ const int32_t    *spec_lane_text(const spec_lane *l, int32_t *n)
 }
 
 /* --- a step -------------------------------------------------------------------------------------*/
-/* At most `rows` rows of the step are the lane's. */
-static void plan_lane(const spec_turn *t, int rows)
+/* Plans the rows of text, at most `rows`. */
+static void plan_chunk(const spec_turn *t, int rows)
 {
     spec_lane *l       = t->lane;
     int        pending = spec_lane_pending(l);
@@ -139,9 +140,6 @@ static void plan_lane(const spec_turn *t, int rows)
     l->first_want      = l->n_chunk == pending ? 0 : -1;
     l->out.n           = 0;
     l->later           = false;
-    if (!spec_lane_can_draft(l)) return;
-    l->plan = lane_fit_plan(l, &t->plan, rows - 1);
-    lane_guide_plan(l, rows - 1);
 }
 
 /* Rows of text up to the anchor, then the guesses; a tree's rows have slots of their own. */
@@ -247,17 +245,32 @@ static void end_chunk(spec_lane *l)
     tell_drafters(l, pos, 0, -1);
 }
 
-/* Every lane gets a row at least; what is left goes to those that come first. */
+/* Plans the guesses, at most `rows`, and returns how many they are. */
+static int plan_guesses(const spec_turn *t, int rows)
+{
+    spec_lane *l = t->lane;
+    if (!spec_lane_can_draft(l)) return 0;
+    l->plan = lane_fit_plan(l, &t->plan, rows);
+    lane_guide_plan(l, rows);
+    return l->plan.n;
+}
+
+/* Every lane gets a row at least, then prompts get rows in the order of the lanes. Guesses get what is left, in equal shares
+ * where not all of them fit: the first lanes would be served faster in every step otherwise. */
 static void plan_lanes(spec *s, const spec_turn *turns, int n_turns, spec_lane **lanes)
 {
-    int left = s->t->max_rows;
+    int left = s->t->max_rows, guesses[STEP_MAX_ROWS], all = 0;
     assert(n_turns >= 1 && n_turns <= left);
     for (int i = 0; i < n_turns; i++) {
         spec_lane *l = lanes[i] = turns[i].lane;
         assert(l->s == s && l->live && spec_lane_pending(l) > 0 && !spec_lane_full(l));
-        plan_lane(&turns[i], left - (n_turns - 1 - i));
-        left -= l->n_chunk + l->plan.n;
+        plan_chunk(&turns[i], left - (n_turns - 1 - i));
+        left -= l->n_chunk;
     }
+    for (int i = 0; i < n_turns; i++) all += guesses[i] = plan_guesses(&turns[i], DRAFT_MAX);
+    if (all <= left) return;
+    choice_share_rows(guesses, n_turns, left);
+    for (int i = 0; i < n_turns; i++) plan_guesses(&turns[i], guesses[i]);
 }
 
 /* Steps with pieces of prompts say little about those without. */

@@ -115,6 +115,30 @@ double choice_hoped_tokens(double rate, int n)
 
 bool choice_knows_dflash(const policy *p) { return p->record[SPEC_DFLASH].tried[0] >= FREE_TRIALS - 1; }
 
+/* The number that all wishes are cut to: with one more they would not fit. */
+static int highest_level(const int *n, int count, int room)
+{
+    for (int level = 0;; level++) {
+        int sum = 0, more = 0;
+        for (int i = 0; i < count; i++) {
+            sum += least(n[i], level + 1);
+            more += n[i] > level;
+        }
+        if (sum > room || more == 0) return level;
+    }
+}
+
+void choice_share_rows(int *n, int count, int room)
+{
+    int level = highest_level(n, count, room), left = room;
+    for (int i = 0; i < count; i++) left -= least(n[i], level);
+    for (int i = 0; i < count; i++) {
+        bool one_more = n[i] > level && left > 0;
+        n[i]          = least(n[i], level) + one_more;
+        left -= one_more;
+    }
+}
+
 /* --- one lane ------------------------------------------------------------------------------------ */
 typedef struct {
     const policy_lane *l;

@@ -1,5 +1,6 @@
 /* Many lanes in one step: against brute force, and in worlds whose costs and rates are known. */
 #include "base/clock.h"
+#include "spec/choice.h"
 #include "spec/policy.h"
 #include "test.h"
 
@@ -618,4 +619,25 @@ TEST(joint_choice_is_quick)
             double most = c.n == 1 ? 16 : 150; /* three times what it takes here */
             CHECK_MSG(SLOW_BUILD || us < most, "%d lanes: %.1f us, %.0f are allowed", c.n, us, most);
         }
+}
+
+/* Against giving out one row after another to whoever has fewest and wants more. */
+TEST(joint_rows_are_shared_equally)
+{
+    uint64_t seed = 3;
+    for (int round = 0; round < 2000; round++) {
+        int want[12], got[12], give[12] = {0}, n = 1 + (int)(test_rand(&seed) % 12),
+                               room = (int)(test_rand(&seed) % 60);
+        for (int i = 0; i < n; i++) want[i] = got[i] = (int)(test_rand(&seed) % 12);
+        for (int left = room; left > 0; left--) {
+            int poorest = -1;
+            for (int i = 0; i < n; i++)
+                if (give[i] < want[i] && (poorest < 0 || give[i] < give[poorest])) poorest = i;
+            if (poorest < 0) break;
+            give[poorest]++;
+        }
+        choice_share_rows(got, n, room);
+        for (int i = 0; i < n; i++)
+            CHECK_MSG(got[i] == give[i], "%d of %d: %d rows, expected %d", i, n, got[i], give[i]);
+    }
 }
