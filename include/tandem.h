@@ -59,7 +59,8 @@ typedef struct {
 typedef struct {
     const char *path;     /* DFlash drafter or MTP assistant, one of each: a GGUF file or a Hugging Face directory */
     const char *name;     /* in messages; NULL: the path */
-    const char *quantise; /* "none", "q8_0", "q4_0" */
+    const char *shown;    /* in place of the path in reports; NULL: the path */
+    const char *quantise; /* "none", "q8_0", "q4_0"; NULL: as the settings dflash_draft_quant_... */
     int         n_ctx;    /* positions of context that a DFlash drafter sees; 0: its trained length */
     bool        lazy;     /* opened when a request first wants it */
     bool        required; /* the model is not opened without it; lazy: as far as can be seen before */
@@ -72,12 +73,16 @@ typedef struct {
 
 typedef struct {
     const char *path;      /* a GGUF file or a Hugging Face directory */
-    const char *name;      /* in messages; NULL: the path */
+    const char *name;      /* in messages and in the settings file; NULL: the path */
+    const char *shown;     /* in place of the path in reports; NULL: the path */
     const char *device;    /* "auto": a GPU when there is one; "cpu", "cuda:1", ... */
     int         n_threads; /* of the processor; 0: as many as this process may use */
 
     const tandem_drafter *drafters; /* one that cannot be used is an error where it is required, else a warning */
     int                   n_drafters;
+    /* How drafters that the settings dflash_draft_model and mtp_draft_model name are opened; path and name are not used. Such
+     * a drafter takes the place of one of its kind in the list. */
+    tandem_drafter by_setting;
 
     int         n_ctx;     /* positions of one request, prompt and answer; 0: the model's, at most 8192 */
     int         max_lanes; /* requests that run together, 1 to 64 */
@@ -90,7 +95,8 @@ typedef struct {
     const char           *settings_path; /* of a file that holds settings of models by name; NULL: none */
     const tandem_setting *settings;      /* these win over the file's, and the environment's over both */
     int                   n_settings;
-    const char           *routing_log; /* of a file, JSON lines: how requests were speculated and why; NULL: none */
+    const char           *routing_log;  /* of a file, JSON lines: how requests were speculated and why; NULL: none */
+    bool                  fingerprints; /* of the model and drafters are computed; with a routing log they always are */
 
     void (*progress)(void *ctx, size_t done, size_t total); /* while weights are loaded, in bytes; may be NULL */
     void *progress_ctx;
@@ -112,9 +118,12 @@ void tandem_close(tandem *t); /* NULL is fine. Shuts down first, without grace *
 
 /* What was opened. Strings live as long as t. */
 typedef struct {
-    const char *name, *family, *device, *kv_type;
-    int         n_threads; /* of the processor; 0: it does not do the work */
-    int         n_ctx, n_vocab, n_layers, max_lanes, step_tokens;
+    const char *name, *path, *shown; /* shown: the path, or what tandem_options has in its place */
+    const char *family, *device, *kv_type;
+    const char *
+        fingerprint; /* of the model's files: "sha256:..." up to 64 MiB, else "sha256-sampled:..."; "": not asked for */
+    int n_threads;   /* of the processor; 0: it does not do the work */
+    int n_ctx, n_vocab, n_layers, max_lanes, step_tokens;
     uint64_t    weight_bytes, kv_bytes;
     const char *quantisation; /* of most weights, as the file has them: "q4_0", "bf16", ... */
     bool        has_tokenizer;
@@ -328,10 +337,11 @@ enum { TANDEM_MAX_DRAFTERS = 2 };
 typedef struct {
     tandem_method        method; /* TANDEM_SPEC_DFLASH, which makes trees too, or TANDEM_SPEC_MTP */
     tandem_drafter_state state;
-    const char          *name;         /* as long as the engine */
+    const char          *name, *path, *shown; /* as tandem_info's; as long as the engine */
     const char          *quantisation; /* of most of its weights; "" where it was never open, and 0 in what follows */
     uint64_t             weight_bytes;
     int                  max_draft, trained_ctx; /* guesses in a row; 0: not known */
+    char                 fingerprint[96];        /* as tandem_info's; "": not asked for, or it was never opened */
     char                 problem[512];           /* the last one that it had; "": none */
 } tandem_drafter_info;
 int tandem_drafters(const tandem *t, tandem_drafter_info out[TANDEM_MAX_DRAFTERS]); /* how many there are */

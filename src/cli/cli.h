@@ -37,6 +37,8 @@ bool cli_check_output(const char *path, err *e);
 bool        cli_resolve_model(const char **path, err *e);
 bool        cli_is_nano(const char *path);   /* a resolved path: whether it is that model */
 const char *cli_path_name(const char *path); /* what to call it in messages: the path, or nano's parts by name */
+const char *cli_id(const char *path); /* its name on a server: the last part of the path, or nano's parts by name */
+const char *cli_shown_path(const char *path); /* as the user wrote it: "nano" for nano's parts */
 
 /* A model, and what runs it. */
 typedef struct {
@@ -94,6 +96,7 @@ typedef struct {
     const char *image_name;
     int         n_ctx;
     int         quantise; /* index into open_draft_quants */
+    bool        quantise_given;
     bool        lazy;
     drafter *(*wrap)(void *ctx, drafter *d); /* as spec_draft_source's */
     void *wrap_ctx;
@@ -105,7 +108,7 @@ typedef struct {
     {.name = "draft-ctx", .kind = OPT_INT, .dest = &(f).n_ctx, .arg = "N", .min = 64, .max = 1 << 24,                  \
      .help = "positions of context that a DFlash drafter sees (default: its trained length, else 4096)"},              \
     {.name = "draft-quant", .kind = OPT_CHOICE, .dest = &(f).quantise, .arg = "TYPE",                                  \
-     .choices = open_draft_quants, .help = "quantise drafters at load: none, q8_0 or q4_0 (default none)"},          \
+     .given = &(f).quantise_given, .choices = open_draft_quants, .help = "quantise drafters at load: none, q8_0 or q4_0 (default none)"},          \
     {.name = "lazy-draft", .kind = OPT_FLAG, .dest = &(f).lazy, .help = "load drafters when they are first wanted"}
 /* clang-format on */
 /* Gives the loop its drafters; returns how many. What cannot be used is warned about, and the loop goes on without. */

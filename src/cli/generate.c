@@ -145,7 +145,7 @@ bool generate_add_drafters(tandem_options *o, draft_options *d, bool model_is_na
     for (int i = 0; i < d->paths.n; i++)
         room[i] = (tandem_drafter){.path     = d->paths.item[i],
                                    .name     = cli_path_name(d->paths.item[i]),
-                                   .quantise = open_draft_quants[d->quantise],
+                                   .quantise = d->quantise_given ? open_draft_quants[d->quantise] : NULL,
                                    .n_ctx    = d->n_ctx,
                                    .lazy     = d->lazy};
     return true;
@@ -165,7 +165,7 @@ bool generate_open(tandem **out, generate_flags *f, tok *t, err *e)
     o.progress     = progress_show;
     o.progress_ctx = &bar;
     progress_start(&bar, "loading");
-    bool ok = engine_open_with(out, &o, t, e);
+    bool ok = engine_open_with(out, &o, t, NULL, e);
     progress_end(&bar);
     if (!ok) return false;
     tandem_get_info(*out, &info);

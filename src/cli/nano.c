@@ -1,5 +1,7 @@
 #include "cli/cli.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -11,8 +13,8 @@ enum { TARGET, DFLASH, MTP, BLOBS };
 static const struct {
     const char *name, *from, *to;
 } blobs[BLOBS] = {{"nano", nano_target, nano_target_end},
-                  {"nano's DFlash drafter", nano_dflash, nano_dflash_end},
-                  {"nano's assistant", nano_mtp, nano_mtp_end}};
+                  {"nano-dflash", nano_dflash, nano_dflash_end},
+                  {"nano-mtp", nano_mtp, nano_mtp_end}};
 static char paths[BLOBS][32]; /* once unpacked */
 
 static bool write_all(int fd, const char *p, size_t n)
@@ -50,12 +52,17 @@ bool cli_resolve_model(const char **path, err *e)
 
 bool cli_is_nano(const char *path) { return paths[TARGET][0] && strcmp(path, paths[TARGET]) == 0; }
 
-const char *cli_path_name(const char *path)
+/* NULL: it is none of nano's parts. */
+static const char *part_name(const char *path)
 {
     for (int i = 0; i < BLOBS; i++)
         if (paths[i][0] && strcmp(path, paths[i]) == 0) return blobs[i].name;
-    return path;
+    return NULL;
 }
+
+const char *cli_path_name(const char *path) { return part_name(path) ? part_name(path) : path; }
+const char *cli_id(const char *path) { return part_name(path) ? part_name(path) : file_name(path); }
+const char *cli_shown_path(const char *path) { return part_name(path) ? "nano" : path; }
 
 bool cli_resolve_drafters(draft_options *d, bool model_is_nano, err *e)
 {

@@ -148,7 +148,8 @@ static bool parse_setting(const char *text, tandem_setting *out)
  * rate. */
 enum { WAKE_MS = 8 };
 
-static bool open_engine(void *ctx, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx, err *e)
+static bool open_engine(void *ctx, const settings *changed, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx,
+                        err *e)
 {
     tandem_drafter drafters[OPT_LIST_MAX];
     tandem_options o;
@@ -156,7 +157,8 @@ static bool open_engine(void *ctx, tandem **out, void (*wake)(void *wake_ctx), v
     (void)ctx;
     tandem_options_init(&o);
     o.path      = flags.engine.path;
-    o.name      = cli_path_name(flags.engine.path);
+    o.name      = flags.alias;
+    o.shown     = cli_shown_path(flags.engine.path);
     o.device    = engine_devices[flags.engine.device];
     o.n_threads = cli_threads(flags.engine.n_threads);
     o.n_ctx     = flags.engine.n_ctx;
@@ -166,14 +168,24 @@ static bool open_engine(void *ctx, tandem **out, void (*wake)(void *wake_ctx), v
     if (flags.step_tokens) o.step_tokens = flags.step_tokens;
     o.settings_path = flags.settings;
     o.routing_log   = flags.routing_log;
+    o.fingerprints  = true;
     o.settings      = given;
     o.n_settings    = flags.set.n;
     o.wake_ms       = WAKE_MS;
     o.wake          = wake;
     o.wake_ctx      = wake_ctx;
     if (!generate_add_drafters(&o, &flags.draft, cli_is_nano(flags.engine.path), drafters, e)) return false;
-    for (int i = 0; i < o.n_drafters; i++) drafters[i].required = true;
-    return (open_tok(&t, o.path, e) || err_wrap(e, "no text without a tokenizer")) && engine_open_with(out, &o, t, e);
+    for (int i = 0; i < o.n_drafters; i++) {
+        drafters[i].required = true;
+        drafters[i].name     = cli_id(drafters[i].path);
+        drafters[i].shown    = cli_shown_path(drafters[i].path);
+    }
+    o.by_setting =
+        (tandem_drafter){.quantise = flags.draft.quantise_given ? open_draft_quants[flags.draft.quantise] : NULL,
+                         .n_ctx    = flags.draft.n_ctx,
+                         .lazy     = flags.draft.lazy};
+    return (open_tok(&t, o.path, e) || err_wrap(e, "no text without a tokenizer")) &&
+           engine_open_with(out, &o, t, changed, e);
 }
 
 /* --- the server ---------------------------------------------------------------------------------*/
@@ -213,16 +225,6 @@ static int check_usage(int n_args, char **args)
     return 0;
 }
 
-/* The model's and the drafters', for their hashes. */
-static size_t list_files(file_source *out)
-{
-    size_t n = 0;
-    out[n++] = (file_source){"model", flags.engine.path, cli_path_name(flags.engine.path)};
-    for (int i = 0; i < flags.draft.paths.n; i++)
-        out[n++] = (file_source){"draft", flags.draft.paths.item[i], cli_path_name(flags.draft.paths.item[i])};
-    return n;
-}
-
 /* Raises the soft limit of descriptors to what all connections need, where the hard one lets it. */
 static void raise_descriptors(const http_options *o)
 {
@@ -239,16 +241,16 @@ int cmd_serve(int argc, char **args)
     int            n_args, code;
     err            e = {0};
     server_options o;
-    file_source    files[1 + OPT_LIST_MAX];
     opt_log_level = LOG_INFO;
     mallopt(M_MMAP_THRESHOLD, 128 << 10); /* fixed: large buffers of requests go back when they are freed */
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if ((code = check_usage(n_args, args))) return code;
     server_options_init(&o);
-    o.model = flags.alias ? flags.alias : flags.engine.path ? file_name(flags.engine.path) : "nano";
     if (!cli_resolve_model(&flags.engine.path, &e) || !engine_probe(flags.engine.path, &e) ||
         !cli_resolve_drafters(&flags.draft, cli_is_nano(flags.engine.path), &e))
         return cli_fail(&e);
+    if (!flags.alias) flags.alias = cli_id(flags.engine.path);
+    o.model          = flags.alias;
     o.http.host      = flags.host[0] ? flags.host : NULL;
     o.http.port      = flags.port;
     o.http.unix_path = flags.unix_path;
@@ -264,8 +266,7 @@ int cmd_serve(int argc, char **args)
     o.names          = flags.allow_host.item;
     o.n_names        = (size_t)flags.allow_host.n;
     o.hang_s         = flags.hang_s;
-    o.files          = files;
-    o.n_files        = list_files(files);
+    o.settings_path  = flags.settings;
     o.exits_next     = true;
     o.ready          = print_ready;
     o.ready_ctx      = &o;

@@ -18,17 +18,20 @@ struct tandem {
     spec           *spec;
     sched          *sched;
     routing_log    *log;
-    settings_file  *file; /* NULL: none; used under the lock */
+    settings_file  *file;    /* NULL: none; used under the lock */
+    bool            carried; /* whoever opened it hands its settings to the next engine */
     pthread_mutex_t settings_lock;
 };
 
-/* tandem_open with a tokenizer that is open already, and the engine's from here on, also on failure; NULL: none. */
-bool engine_open_with(tandem **out, const tandem_options *o, tok *t, err *e);
+/* Opens as tandem_open does, with a tokenizer that is open already (NULL: none) and belongs to the engine from here on, also
+ * on failure. changed: settings of the engine before, of which those that were changed are kept; NULL: there will be no
+ * engine after this one. */
+bool engine_open_with(tandem **out, const tandem_options *o, tok *t, const settings *changed, err *e);
 bool engine_check_format(const tandem *t, err *e);   /* that `format` is one */
 void engine_tell(tandem_error *to, const err *from); /* to may be NULL */
 /* tandem_set_json, and tandem_routing, of trees and writers. */
 bool engine_change_settings(tandem *t, const json_value *members, err *e);
+/* Takes the values of `names` from settings that were changed elsewhere. */
+void engine_take_settings(tandem *t, const settings *from, uint64_t names);
 void engine_put_routing(const tandem *t, const char *request_id, int n, json_writer *w);
-/* What was changed while another engine of the same model was open, and takes effect at once. */
-void engine_carry_settings(tandem *t, const settings *from);
 #endif

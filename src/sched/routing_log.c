@@ -24,7 +24,7 @@ typedef struct {
 } entry;
 
 struct routing_log {
-    char             path[PATH_MAX_BYTES], model[256], target_mark[ROUTING_MARK_MAX], draft_mark[ROUTING_MARK_MAX];
+    char             path[PATH_MAX_BYTES], model[256], fingerprint[FINGERPRINT_MAX];
     int              n_files;
     _Atomic(bool)    on, closing;
     _Atomic(int64_t) max_bytes, n_dropped;
@@ -92,6 +92,15 @@ static void put_outcome(json_writer *w, const routing_record *r)
     json_end(w);
 }
 
+static void put_drafters(json_writer *w, const routing_record *r)
+{
+    json_key(w, "drafters");
+    json_begin_object(w);
+    if (r->dflash[0]) put_str(w, "dflash", r->dflash);
+    if (r->mtp[0]) put_str(w, "mtp", r->mtp);
+    json_end(w);
+}
+
 void routing_put_record(json_writer *w, const routing_record *r, double ts)
 {
     put_ratio(w, "ts", ts);
@@ -105,6 +114,7 @@ void routing_put_record(json_writer *w, const routing_record *r, double ts)
     put_str(w, "reason", route_reason_names[r->to.reason]);
     put_plan(w, &r->to);
     if (r->end) put_outcome(w, r);
+    put_drafters(w, r);
 }
 
 static void put_line(const routing_log *l, const entry *x, buf *out)
@@ -114,8 +124,7 @@ static void put_line(const routing_log *l, const entry *x, buf *out)
     json_begin_object(&w);
     routing_put_record(&w, &x->r, x->ts);
     put_str(&w, "model", l->model);
-    if (l->target_mark[0]) put_str(&w, "target", l->target_mark);
-    if (l->draft_mark[0]) put_str(&w, "drafter", l->draft_mark);
+    if (l->fingerprint[0]) put_str(&w, "target", l->fingerprint);
     json_end(&w);
     buf_putc(out, '\n');
 }
@@ -245,8 +254,7 @@ bool routing_log_open(routing_log **out, const routing_log_options *o, err *e)
     l->n_files     = o->n_files > 0 ? o->n_files : 1;
     snprintf(l->path, sizeof l->path, "%s", o->path);
     snprintf(l->model, sizeof l->model, "%s", o->model ? o->model : "");
-    snprintf(l->target_mark, sizeof l->target_mark, "%s", o->target_mark ? o->target_mark : "");
-    snprintf(l->draft_mark, sizeof l->draft_mark, "%s", o->draft_mark ? o->draft_mark : "");
+    snprintf(l->fingerprint, sizeof l->fingerprint, "%s", o->fingerprint ? o->fingerprint : "");
     routing_log_set(l, o->on, o->max_bytes);
     buf_init(&l->text, MAX_LINE);
     sem_init(&l->some, 0, 0);

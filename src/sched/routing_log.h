@@ -10,10 +10,11 @@
  * Threads: put from one thread at a time; set from any. */
 #ifndef TANDEM_SCHED_ROUTING_LOG_H
 #define TANDEM_SCHED_ROUTING_LOG_H
+#include "gguf/fingerprint.h"
 #include "sched/router.h"
 #include "json/json.h"
 
-enum { ROUTING_ID_MAX = 64, ROUTING_MARK_MAX = 96, ROUTING_LINES_MAX = 16 };
+enum { ROUTING_ID_MAX = 64, ROUTING_LINES_MAX = 16 };
 
 typedef struct {
     bool    end; /* of the request; else its route has changed */
@@ -22,7 +23,8 @@ typedef struct {
     int     active_count;                       /* lanes in the step */
     double  kv_usage_ratio, projected_kv_after; /* now, and with all that was admitted; below 0: not known */
     route   to;
-    int     n_changes; /* of the route so far; not all have a line */
+    int     n_changes;                                     /* of the route so far; not all have a line */
+    char    dflash[FINGERPRINT_MAX], mtp[FINGERPRINT_MAX]; /* of the drafters that are open; "": none */
     /* at the end */
     int64_t tokens, drafted, accepted;
     double  seconds; /* from the first token to the last */
@@ -35,8 +37,8 @@ double routing_now(void);
 typedef struct {
     const char *path; /* of the newest file */
     const char *model;
-    const char *target_mark, *draft_mark; /* routing_mark_*; NULL: none */
-    int64_t     max_bytes;                /* of all files */
+    const char *fingerprint; /* of the model; NULL: none */
+    int64_t     max_bytes;   /* of all files */
     int         n_files;
     bool        on;
 } routing_log_options;
@@ -56,9 +58,4 @@ typedef struct {
     int   n_changes;
 } routing_trace;
 bool routing_trace_note(routing_trace *t, const route *now);
-
-/* Which bytes they were: "sha256:..." of all of them up to 64 MiB, beyond that "sha256-sampled:..." of their size and of 64
- * KiB in 64 places. A model's is that of its config.json and of all files of its weights, one after the other. */
-void routing_mark_bytes(str bytes, char out[ROUTING_MARK_MAX]);
-bool routing_mark_path(const char *path, char out[ROUTING_MARK_MAX], err *e);
 #endif

@@ -115,6 +115,13 @@ static double share_of_pool(const sched *s, size_t bytes)
 
 static double kv_pressure(const sched *s) { return share_of_pool(s, spec_kv_pinned(s->opt.spec)); }
 
+/* Copies that of a drafter that is open; leaves out as it is for others. */
+static void copy_fingerprint(const sched *s, spec_method m, char out[FINGERPRINT_MAX])
+{
+    drafter_view v;
+    if (spec_drafter_view(s->opt.spec, m, &v) && v.state == DRAFTER_OPEN) memcpy(out, v.fingerprint, FINGERPRINT_MAX);
+}
+
 static void log_route(sched *s, const tandem_job *j, bool end)
 {
     const tandem_usage *u = &j->result.usage;
@@ -130,6 +137,8 @@ static void log_route(sched *s, const tandem_job *j, bool end)
                              .accepted           = u->accepted,
                              .seconds            = u->decode_s};
     memcpy(r.request_id, j->id, sizeof r.request_id);
+    copy_fingerprint(s, SPEC_DFLASH, r.dflash);
+    copy_fingerprint(s, SPEC_MTP, r.mtp);
     routing_recent_put(&s->recent, &r);
     routing_log_put(s->opt.log, &r);
 }
@@ -166,10 +175,13 @@ static drafter_shown view_drafter(const sched *s, spec_method m)
     x.info = (tandem_drafter_info){.method       = (tandem_method)m,
                                    .state        = (tandem_drafter_state)v.state,
                                    .name         = v.name,
+                                   .path         = v.path,
+                                   .shown        = v.shown,
                                    .quantisation = v.weight_bytes ? quant_name(v.type) : "",
                                    .weight_bytes = v.weight_bytes,
                                    .max_draft    = v.max_draft,
                                    .trained_ctx  = v.trained_ctx};
+    snprintf(x.info.fingerprint, sizeof x.info.fingerprint, "%s", v.fingerprint);
     snprintf(x.info.problem, sizeof x.info.problem, "%s", v.problem);
     return x;
 }
@@ -653,7 +665,7 @@ bool sched_new(sched **out, const sched_options *o, err *e)
     pthread_cond_init(&s->stopped_now, NULL);
     if (job_maker_init(&s->maker, o->model, o->tok, o->n_ctx, e) && job_scratch_init(&s->scratch, o->tok, e) &&
         take_lanes(s, e)) {
-        show_drafters(s);
+        show_stats(s);
         if (start_thread(s, e)) {
             *out = s;
             return true;
@@ -815,7 +827,7 @@ static void run_park(void *ctx)
     x->ok          = x->park ? spec_park_one(x->s->opt.spec, x->method, &x->why)
                              : spec_unpark_one(x->s->opt.spec, x->method, &x->why);
     x->s->calm     = 0;
-    show_drafters(x->s);
+    show_stats(x->s); /* a drafter that is opened may make the pool larger */
 }
 
 static void ring(void *ctx) { bell_ring(ctx); }

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* clang-format off */
@@ -22,13 +23,15 @@ const setting_info setting_table[] = {
     {"dflash_max_ctx", SETTING_INT, AT(dflash_max_ctx), 0, 1 << 30, "none", "none", "DFLASH_MAX_CTX", true,
      "no drafter for prompts of this many tokens or more"},
     {"dflash_draft_model", SETTING_TEXT, AT(dflash_draft_model), 0, 0, NULL, "", NULL, false,
-     "the drafter: a file or a directory"},
+     "the DFlash drafter, a file or a directory; takes the place of one given by --draft"},
+    {"mtp_draft_model", SETTING_TEXT, AT(mtp_draft_model), 0, 0, NULL, "", NULL, false,
+     "the MTP assistant, a file or a directory; takes the place of one given by --draft"},
     {"dflash_draft_quant_enabled", SETTING_BOOL, AT(dflash_draft_quant_enabled), 0, 1, NULL, "false", NULL, false,
-     "the drafter's weights are quantised at load"},
+     "the drafters' weights are quantised at load"},
     {"dflash_draft_quant_weight_bits", SETTING_INT, AT(dflash_draft_quant_weight_bits), 1, 32, NULL, "8", NULL, false,
      "8: q8_0, 4: q4_0"},
     {"dflash_draft_quant_activation_bits", SETTING_INT, AT(dflash_draft_quant_activation_bits), 1, 32, "none", "none", NULL, false,
-     "8, 16 or none: rows are rounded to 8 bits a block where weights are quantised"},
+     "none, or the bits that the device computes with: 8 on a processor, 16 on a GPU; others are refused"},
     {"dflash_draft_quant_group_size", SETTING_INT, AT(dflash_draft_quant_group_size), 1, 4096, NULL, "32", NULL, false,
      "weights that share a scale: 32"},
     {"default_max_tokens", SETTING_INT, AT(default_max_tokens), 1, 1 << 30, NULL, "8192", NULL, true,
@@ -236,6 +239,22 @@ bool settings_check(const settings *s, err *e)
     return true;
 }
 
+bool settings_check_device(const settings *s, const char *device, err *e)
+{
+    int64_t asked = s->dflash_draft_quant_activation_bits, bits = 0;
+    if (str_starts(str_of(device), "cpu")) bits = 8;
+    if (str_starts(str_of(device), "cuda")) bits = 16;
+    if (asked == SETTING_UNLIMITED || asked == bits) return true;
+    if (!bits)
+        return err_set(
+            e, ERR_INPUT,
+            "dflash_draft_quant_activation_bits is %lld, but %s does not round activations: expected \"none\"",
+            (long long)asked, device);
+    return err_set(e, ERR_INPUT,
+                   "dflash_draft_quant_activation_bits is %lld, but %s computes with %lld: expected %lld or \"none\"",
+                   (long long)asked, device, (long long)bits, (long long)bits);
+}
+
 bool settings_draft_type(const settings *s, quant_type *out)
 {
     if (!s->dflash_draft_quant_enabled) return false;
@@ -258,20 +277,21 @@ void settings_take(settings *to, const settings *from, uint64_t names)
         const setting_info *info = &setting_table[i];
         if (!(names & settings_bit(info)) || settings_holds(to, info)) continue;
         memcpy((char *)to + info->at, (const char *)from + info->at, bytes_of(info));
-        to->changed |= settings_bit(info);
     }
+    to->given   = (to->given & ~names) | (from->given & names);
+    to->in_file = (to->in_file & ~names) | (from->in_file & names);
+    to->changed |= from->changed & names;
+    to->pending |= from->pending & names;
 }
 
-static bool same(const settings *a, const settings *b, const setting_info *info)
+uint64_t settings_differ(const settings *a, const settings *b)
 {
-    return !memcmp((const char *)a + info->at, (const char *)b + info->at, bytes_of(info));
-}
-
-bool settings_same(const settings *a, const settings *b)
-{
-    for (int i = 0; i < n_settings; i++)
-        if (!same(a, b, &setting_table[i])) return false;
-    return true;
+    uint64_t names = 0;
+    for (int i = 0; i < n_settings; i++) {
+        const setting_info *info = &setting_table[i];
+        if (memcmp((const char *)a + info->at, (const char *)b + info->at, bytes_of(info))) names |= settings_bit(info);
+    }
+    return names;
 }
 
 /* --- showing ------------------------------------------------------------------------------------- */
@@ -310,9 +330,20 @@ void settings_put_json(const settings *s, json_writer *w)
     }
 }
 
-void settings_log(const settings *s, const char *model, int32_t trained_ctx)
+bool settings_warning(const settings *s, int trained_ctx, char *out, size_t cap)
 {
-    buf b;
+    if (trained_ctx <= 0 || s->dflash_max_ctx <= trained_ctx) return false;
+    snprintf(
+        out, cap,
+        "dflash_max_ctx is %lld, but the drafter was trained on %d tokens: it sees the last %d of a longer text only",
+        (long long)s->dflash_max_ctx, trained_ctx, trained_ctx);
+    return true;
+}
+
+void settings_log(const settings *s, const char *model, int trained_ctx)
+{
+    buf  b;
+    char warning[256];
     buf_init(&b, 1 << 16);
     for (int i = 0; i < n_settings; i++) {
         buf_printf(&b, " %s=", setting_table[i].name);
@@ -321,8 +352,6 @@ void settings_log(const settings *s, const char *model, int32_t trained_ctx)
     }
     log_event(LOG_INFO, "settings", "%s:%.*s", model, (int)b.n, b.p ? b.p : "");
     buf_deinit(&b);
-    if (trained_ctx > 0 && s->dflash_max_ctx > trained_ctx)
-        log_event(LOG_WARN, "settings",
-                  "%s: dflash_max_ctx is %lld, but the drafter was trained on %d tokens: it sees the last of them only",
-                  model, (long long)s->dflash_max_ctx, (int)trained_ctx);
+    if (settings_warning(s, trained_ctx, warning, sizeof warning))
+        log_event(LOG_WARN, "settings", "%s: %s", model, warning);
 }

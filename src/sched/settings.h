@@ -26,7 +26,7 @@ typedef struct {
     bool    dflash_lazy_drafter;
     double  dflash_kv_pressure_threshold;
     int64_t dflash_max_ctx;
-    char    dflash_draft_model[SETTING_TEXT_MAX];
+    char    dflash_draft_model[SETTING_TEXT_MAX], mtp_draft_model[SETTING_TEXT_MAX];
     bool    dflash_draft_quant_enabled;
     int64_t dflash_draft_quant_weight_bits, dflash_draft_quant_activation_bits, dflash_draft_quant_group_size;
     int64_t default_max_tokens;
@@ -39,7 +39,8 @@ typedef struct {
     uint64_t held;    /* the environment's, and stays */
     uint64_t given;   /* by the options that the model was opened with */
     uint64_t in_file; /* by the settings file */
-    uint64_t changed; /* while the model was open; the others say by what is still there when it is opened again */
+    uint64_t changed; /* since the program began */
+    uint64_t pending; /* of these, not live and changed since the model was opened */
 } settings;
 
 typedef enum { SETTING_BOOL, SETTING_INT, SETTING_REAL, SETTING_TEXT } setting_kind;
@@ -69,20 +70,25 @@ bool settings_set_all(settings *s, const json_value *object, int *unknown, err *
 bool     settings_take_environment(settings *s, err *e);
 bool     settings_holds(const settings *s, const setting_info *info); /* the environment's value */
 uint64_t settings_bit(const setting_info *info);                      /* of held and the like */
-/* What no single field shows. */
+/* Checks what no single field shows. */
 bool settings_check(const settings *s, err *e);
+/* Checks what depends on the device, by its name such as "cpu" or "cuda:0". */
+bool settings_check_device(const settings *s, const char *device, err *e);
 /* The drafter's weights are to be stored so; false: as they are in the file. settings_check has passed. */
 bool settings_draft_type(const settings *s, quant_type *out);
 
-/* Those of `names` become what `from` has; what the environment holds stays. */
-void settings_take(settings *to, const settings *from, uint64_t names);
-bool settings_same(const settings *a, const settings *b); /* for tests */
+/* Copies the values of `names`, and where they come from; the environment's stay. */
+void     settings_take(settings *to, const settings *from, uint64_t names);
+uint64_t settings_differ(const settings *a, const settings *b); /* the bits of values that are not the same */
 
 void settings_put_text(const settings *s, const setting_info *info, buf *out);
 void settings_put_json(const settings *s, json_writer *w); /* members of all, into an open object */
 void settings_put_value(const settings *s, const setting_info *info, json_writer *w);
-/* One line with all values; a warning where dflash_max_ctx is above what the drafter was trained on (0: not known). */
-void settings_log(const settings *s, const char *model, int32_t trained_ctx);
+/* Writes a sentence where a value is allowed but probably not meant: dflash_max_ctx above the length that the drafter was
+ * trained on (0: not known). Returns whether there is one. */
+bool settings_warning(const settings *s, int trained_ctx, char *out, size_t cap);
+void settings_log(const settings *s, const char *model,
+                  int trained_ctx); /* one line with all values, and the warning */
 
 /* --- the file ------------------------------------------------------------------------------------ */
 typedef struct settings_file settings_file;
@@ -96,4 +102,15 @@ bool settings_file_get(const settings_file *f, str model, settings *out, err *e)
  * handles and programs have written there stays, and is in this handle afterwards. All or nothing; ERR_FORMAT when the file
  * has become broken, ERR_BUSY when another program holds the directory's lock for seconds. */
 bool settings_file_put(settings_file *f, str model, const json_value *members, err *e);
+
+/* --- changes ------------------------------------------------------------------------------------- */
+typedef struct {
+    settings_file *file;    /* NULL: none */
+    const char    *model;   /* its name in the file */
+    const char    *device;  /* that the model is on */
+    bool           carried; /* values that are not live are handed to the next load also without a file */
+} settings_owner;
+/* Changes members of s and of the file, all or nothing; null is the default. The environment's values stay in s, and the
+ * file gets the new ones. *names, unless NULL, is set to the bits of the members. */
+bool settings_change(settings *s, const settings_owner *of, const json_value *members, uint64_t *names, err *e);
 #endif

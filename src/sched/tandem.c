@@ -1,4 +1,5 @@
 /* The public functions that are not a job's (read.c): opening and closing, text, numbers. */
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -57,17 +58,24 @@ static bool set_one(settings *s, const char *name, const char *value, err *e)
     return settings_set_text(s, info, str_of(value), e);
 }
 
-/* The defaults, the file's, the caller's, the environment's: the last one wins. */
-static bool open_settings(tandem *t, const tandem_options *o, settings *s, err *e)
+/* The last one wins: the default, the file, the options, changes since the program began (in the file where there is
+ * one), the environment. */
+static bool open_settings(tandem *t, const tandem_options *o, const settings *changed, settings *s, err *e)
 {
+    uint64_t again = changed ? changed->changed : 0;
     settings_init(s);
     if (o->settings_path &&
         (!settings_file_open(&t->file, o->settings_path, e) || !settings_file_get(t->file, str_of(t->info.name), s, e)))
         return false;
     for (int i = 0; i < o->n_settings; i++) {
+        const setting_info *info = setting_find(str_of(o->settings[i].name));
+        if (info && again & settings_bit(info)) continue;
         if (!set_one(s, o->settings[i].name, o->settings[i].value, e)) return false;
-        s->given |= settings_bit(setting_find(str_of(o->settings[i].name)));
+        s->given |= settings_bit(info);
     }
+    if (changed && !t->file) settings_take(s, changed, again);
+    s->changed |= again;
+    s->pending = 0;
     return settings_take_environment(s, e) && settings_check(s, e);
 }
 
@@ -83,6 +91,16 @@ static bool open_weights(tandem *t, const tandem_options *o, err *e)
     return open_target(&t->model, &t->device, &oo, e) && open_context(&t->info.n_ctx, t->model, e);
 }
 
+static bool wants_fingerprints(const tandem_options *o) { return o->fingerprints || o->routing_log; }
+
+static bool open_fingerprint(tandem *t, const tandem_options *o, err *e)
+{
+    char text[FINGERPRINT_MAX] = "";
+    if (wants_fingerprints(o) && !fingerprint_path(o->path, text, e)) return false;
+    t->info.fingerprint = keep_name(t, text);
+    return true;
+}
+
 static bool open_loop(tandem *t, const tandem_options *o, const settings *s, err *e)
 {
     spec_options so = {.n_ctx     = t->info.n_ctx,
@@ -94,33 +112,80 @@ static bool open_loop(tandem *t, const tandem_options *o, const settings *s, err
     return open_spec(&t->spec, t->model, t->device.name, &so, e);
 }
 
-static bool add_drafter(tandem *t, const tandem_options *o, const settings *s, const tandem_drafter *d, err *e)
+/* --- drafters at start --------------------------------------------------------------------------*/
+static bool draft_type(const settings *s, const tandem_drafter *d, quant_type *out, err *e)
 {
-    int        k = 0;
-    quant_type type;
+    int k = 0;
+    if (!d->quantise && settings_draft_type(s, out)) return true;
     while (d->quantise && open_draft_quants[k] && strcmp(d->quantise, open_draft_quants[k]) != 0) k++;
     if (!open_draft_quants[k])
         return err_set(e, ERR_INPUT, "a drafter cannot be quantised to '%s': none, q8_0 or q4_0", d->quantise);
-    if (d->quantise || !settings_draft_type(s, &type)) type = open_draft_types[k];
-    spec_draft_source src = {.path = keep_name(t, d->path),
-                             .name = d->name ? keep_name(t, d->name) : NULL,
-                             .opt  = {.n_ctx = d->n_ctx, .quantise = type, .kv_type = kv_type_of(o)},
-                             .lazy = d->lazy || s->dflash_lazy_drafter};
-    if (!d->required)
-        open_add_drafter(t->spec, &src);
-    else if (!spec_add_drafter(t->spec, &src, e))
+    *out = open_draft_types[k];
+    return true;
+}
+
+/* method: as spec_draft_source's. */
+static bool draft_source(tandem *t, const tandem_options *o, const settings *s, const tandem_drafter *d,
+                         spec_method method, spec_draft_source *out, err *e)
+{
+    *out = (spec_draft_source){.path        = keep_name(t, d->path),
+                               .name        = d->name ? keep_name(t, d->name) : NULL,
+                               .shown       = d->shown ? keep_name(t, d->shown) : NULL,
+                               .opt         = {.n_ctx = d->n_ctx, .kv_type = kv_type_of(o)},
+                               .lazy        = d->lazy || s->dflash_lazy_drafter,
+                               .fingerprint = wants_fingerprints(o),
+                               .method      = method,
+                               .keep        = true};
+    return draft_type(s, d, &out->opt.quantise, e);
+}
+
+static bool add_drafter(tandem *t, const spec_draft_source *src, bool required, err *e)
+{
+    if (!required)
+        open_add_drafter(t->spec, src);
+    else if (!spec_add_drafter(t->spec, src, e))
         return false;
     return spec_kv_bytes_total(t->spec) || err_set(e, ERR_UNAVAILABLE, "there is no memory left for the K/V cache");
+}
+
+/* The setting's drafter of the same kind, NULL where there is none. */
+static const char *setting_instead(const settings *s, const spec_draft_source *src)
+{
+    spec_method m;
+    if (!spec_drafter_method(src, &m, NULL)) return NULL;
+    const char *path = m == SPEC_MTP ? s->mtp_draft_model : s->dflash_draft_model;
+    return path[0] ? path : NULL;
+}
+
+static bool add_listed(tandem *t, const tandem_options *o, const settings *s, const tandem_drafter *d, err *e)
+{
+    spec_draft_source src;
+    if (!draft_source(t, o, s, d, SPEC_OFF, &src, e)) return false;
+    const char *other = setting_instead(s, &src);
+    if (!other) return add_drafter(t, &src, d->required, e);
+    log_event(LOG_WARN, "draft", "%s is not used: a setting names %s", d->name ? d->name : d->path, other);
+    return true;
+}
+
+static bool add_by_setting(tandem *t, const tandem_options *o, const settings *s, const char *path, spec_method m,
+                           err *e)
+{
+    spec_draft_source src;
+    tandem_drafter    d = o->by_setting;
+    d.path              = path;
+    d.name              = file_name(path);
+    return !path[0] || (draft_source(t, o, s, &d, m, &src, e) && add_drafter(t, &src, false, e));
 }
 
 static bool add_drafters(tandem *t, const tandem_options *o, const settings *s, err *e)
 {
     for (int i = 0; i < o->n_drafters; i++)
-        if (!add_drafter(t, o, s, &o->drafters[i], e)) return false;
-    return o->n_drafters || !s->dflash_draft_model[0] ||
-           add_drafter(t, o, s, &(tandem_drafter){.path = s->dflash_draft_model}, e);
+        if (!add_listed(t, o, s, &o->drafters[i], e)) return false;
+    return add_by_setting(t, o, s, s->dflash_draft_model, SPEC_DFLASH, e) &&
+           add_by_setting(t, o, s, s->mtp_draft_model, SPEC_MTP, e);
 }
 
+/* --- the engine ---------------------------------------------------------------------------------*/
 static void fill_info(tandem *t, const tandem_options *o)
 {
     tandem_info *i   = &t->info;
@@ -134,27 +199,18 @@ static void fill_info(tandem *t, const tandem_options *o)
     i->step_tokens   = o->step_tokens;
     i->weight_bytes  = t->model->weight_bytes;
     i->quantisation  = quant_name(t->model->weight_type);
-    i->kv_bytes      = spec_kv_bytes_total(t->spec);
     i->has_tokenizer = t->tok;
-    i->has_dflash    = spec_has_drafter(t->spec, SPEC_DFLASH);
-    i->has_mtp       = spec_has_drafter(t->spec, SPEC_MTP);
 }
 
 static bool open_log(tandem *t, const tandem_options *o, const settings *s, err *e)
 {
-    char                of_model[ROUTING_MARK_MAX] = "", of_drafter[ROUTING_MARK_MAX] = "";
     routing_log_options lo = {.path        = o->routing_log,
                               .model       = t->info.name,
-                              .target_mark = of_model,
-                              .draft_mark  = of_drafter,
+                              .fingerprint = t->info.fingerprint,
                               .max_bytes   = s->routing_log_max_bytes,
                               .n_files     = (int)s->routing_log_files,
                               .on          = s->routing_log};
-    if (!o->routing_log) return true;
-    if (!routing_mark_path(o->path, of_model, e)) return false;
-    const char *draft_path = o->n_drafters ? o->drafters[0].path : s->dflash_draft_model;
-    if (!draft_path[0] || !routing_mark_path(draft_path, of_drafter, NULL)) lo.draft_mark = NULL;
-    return routing_log_open(&t->log, &lo, e);
+    return !o->routing_log || routing_log_open(&t->log, &lo, e);
 }
 
 static bool start(tandem *t, const tandem_options *o, const settings *s, err *e)
@@ -173,12 +229,16 @@ static bool start(tandem *t, const tandem_options *o, const settings *s, err *e)
     return sched_new(&t->sched, &so, e);
 }
 
-static bool open_all(tandem *t, const tandem_options *o, err *e)
+static bool open_all(tandem *t, const tandem_options *o, const settings *changed, err *e)
 {
     settings s;
     if (!check_options(o, e)) return false;
-    t->info.name = keep_name(t, o->name ? o->name : o->path);
-    if (!open_settings(t, o, &s, e) || !open_weights(t, o, e) || !open_loop(t, o, &s, e) || !add_drafters(t, o, &s, e))
+    t->info.name  = keep_name(t, o->name ? o->name : o->path);
+    t->info.path  = keep_name(t, o->path);
+    t->info.shown = keep_name(t, o->shown ? o->shown : o->path);
+    if (!open_settings(t, o, changed, &s, e) || !open_weights(t, o, e) ||
+        !settings_check_device(&s, t->model->o->name, e) || !open_fingerprint(t, o, e) || !open_loop(t, o, &s, e) ||
+        !add_drafters(t, o, &s, e))
         return false;
     open_chat_format(&t->format, t->model, o->path, &t->no_format);
     fill_info(t, o);
@@ -186,14 +246,15 @@ static bool open_all(tandem *t, const tandem_options *o, err *e)
     return open_log(t, o, &s, e) && start(t, o, &s, e);
 }
 
-bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, err *e)
+bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, const settings *changed, err *e)
 {
-    tandem *t = xnew(tandem);
-    *out      = NULL;
-    t->tok    = tokenizer;
+    tandem *t  = xnew(tandem);
+    *out       = NULL;
+    t->tok     = tokenizer;
+    t->carried = changed;
     arena_init(&t->mem, 1 << 20);
     pthread_mutex_init(&t->settings_lock, NULL);
-    if (open_all(t, o, e)) {
+    if (open_all(t, o, changed, e)) {
         *out = t;
         return true;
     }
@@ -214,7 +275,7 @@ static tok *find_tok(const char *path)
 bool tandem_open(tandem **out, const tandem_options *o, tandem_error *e)
 {
     err  why = {0};
-    bool ok  = check_options(o, &why) && engine_open_with(out, o, find_tok(o->path), &why);
+    bool ok  = check_options(o, &why) && engine_open_with(out, o, find_tok(o->path), NULL, &why);
     if (!ok) *out = NULL;
     if (!ok) engine_tell(e, &why);
     return ok;
@@ -236,7 +297,22 @@ void tandem_close(tandem *t)
     mem_free(t);
 }
 
-void tandem_get_info(const tandem *t, tandem_info *out) { *out = t->info; }
+void tandem_get_info(const tandem *t, tandem_info *out)
+{
+    tandem_drafter_info all[TANDEM_MAX_DRAFTERS];
+    tandem_stats        now;
+    int                 n = tandem_drafters(t, all);
+    sched_get_stats(t->sched, &now);
+    *out          = t->info;
+    out->kv_bytes = now.kv_bytes;
+    for (int i = 0; i < n; i++) {
+        bool there = all[i].state != TANDEM_DRAFTER_FAILED;
+        if (all[i].method == TANDEM_SPEC_MTP)
+            out->has_mtp = there;
+        else
+            out->has_dflash = there;
+    }
+}
 
 /* --- requests -----------------------------------------------------------------------------------*/
 void tandem_request_init(const tandem *t, tandem_request *r) { job_request_init(r, t->model); }
@@ -362,54 +438,40 @@ bool tandem_chat_prompt_json(const tandem *t, const char *json, size_t n, tandem
 }
 
 /* --- settings -----------------------------------------------------------------------------------*/
-/* What takes effect only when the model is opened again needs a file that remembers it. */
-static bool check_effect(const tandem *t, const settings *now, const setting_info *info, err *e)
+static int trained_ctx(const tandem *t)
 {
-    if (t->file) return true;
-    if (settings_holds(now, info))
-        return err_set(e, ERR_INPUT, "%s is set by the environment, and there is no settings file", info->name);
-    return info->live ||
-           err_set(e, ERR_INPUT, "%s is for the next time that the model is opened, and there is no settings file",
-                   info->name);
+    tandem_drafter_info all[TANDEM_MAX_DRAFTERS];
+    int                 n = tandem_drafters(t, all);
+    for (int i = 0; i < n; i++)
+        if (all[i].method == TANDEM_SPEC_DFLASH) return all[i].trained_ctx;
+    return 0;
 }
 
-/* null: the default. */
-static bool change_one(const tandem *t, settings *s, const json_member *m, err *e)
-{
-    const setting_info *info = setting_find(m->key);
-    if (!info) return err_set(e, ERR_INPUT, "there is no setting '%.*s'", m->key.n < 80 ? (int)m->key.n : 80, m->key.s);
-    uint64_t bit  = settings_bit(info);
-    bool     gone = m->value.kind == JSON_NULL;
-    if (!check_effect(t, s, info, e) ||
-        !(gone ? settings_set_text(s, info, str_of(info->otherwise), e) : settings_set(s, info, &m->value, e)))
-        return false;
-    s->given &= ~bit;
-    s->in_file = t->file && !gone ? s->in_file | bit : s->in_file & ~bit;
-    if (!settings_holds(s, info)) s->changed |= bit;
-    return true;
-}
-
-static bool change_all(const tandem *t, settings *s, const json_value *members, err *e)
-{
-    for (size_t i = 0; i < members->n; i++)
-        if (!change_one(t, s, &members->member[i], e)) return false;
-    return true;
-}
-
-/* What the environment holds stays; the file gets what was given. */
 bool engine_change_settings(tandem *t, const json_value *members, err *e)
 {
-    settings s, given;
-    if (members->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings are to be an object of names and values");
+    settings       s;
+    settings_owner of    = {t->file, t->info.name, t->model->o->name, t->carried};
+    uint64_t       names = 0;
+    char           warning[256];
     pthread_mutex_lock(&t->settings_lock);
     sched_get_settings(t->sched, &s);
-    given      = s;
-    given.held = 0;
-    bool ok    = change_all(t, &s, members, e) && change_all(t, &given, members, e) && settings_check(&given, e) &&
-              (!t->file || settings_file_put(t->file, str_of(t->info.name), members, e));
+    bool ok = settings_change(&s, &of, members, &names, e);
     if (ok) sched_set_settings(t->sched, &s);
     pthread_mutex_unlock(&t->settings_lock);
+    if (ok && names & settings_bit(setting_find(STR("dflash_max_ctx"))) &&
+        settings_warning(&s, trained_ctx(t), warning, sizeof warning))
+        log_event(LOG_WARN, "settings", "%s: %s", t->info.name, warning);
     return ok;
+}
+
+void engine_take_settings(tandem *t, const settings *from, uint64_t names)
+{
+    settings now;
+    pthread_mutex_lock(&t->settings_lock);
+    sched_get_settings(t->sched, &now);
+    settings_take(&now, from, names);
+    sched_set_settings(t->sched, &now);
+    pthread_mutex_unlock(&t->settings_lock);
 }
 
 bool tandem_set(tandem *t, const char *name, const char *value, tandem_error *e)
@@ -433,19 +495,6 @@ bool tandem_set_json(tandem *t, const char *json, size_t n, tandem_error *e)
     if (!ok) engine_tell(e, &why);
     arena_deinit(&mem);
     return ok;
-}
-
-void engine_carry_settings(tandem *t, const settings *from)
-{
-    settings now;
-    uint64_t live = 0;
-    for (int i = 0; i < n_settings; i++)
-        if (setting_table[i].live) live |= settings_bit(&setting_table[i]);
-    pthread_mutex_lock(&t->settings_lock);
-    sched_get_settings(t->sched, &now);
-    settings_take(&now, from, from->changed & live);
-    sched_set_settings(t->sched, &now);
-    pthread_mutex_unlock(&t->settings_lock);
 }
 
 size_t tandem_settings(const tandem *t, char *out, size_t cap)

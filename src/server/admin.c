@@ -2,25 +2,25 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/parts.h"
 #include "server/query.h"
+
+#include <stdio.h>
 
 enum { MAX_REPLY = 2 << 20 };
 
 /* --- which one ----------------------------------------------------------------------------------*/
-/* *found: NULL where it is the model. A drafter has its name, and its family's. */
-static bool find(const server *s, const server_call *c, tandem_drafter_info all[TANDEM_MAX_DRAFTERS],
-                 const tandem_drafter_info **found, server_error *why)
+/* Finds what the path names: the model, at 0, or a drafter, by its id or its family. */
+static bool find(const server *s, const server_call *c, model_parts *all, int *found, server_error *why)
 {
-    tandem_info info;
-    str         id = server_name_of(c);
-    int         n;
-    *found = NULL;
-    if (str_is(id, s->opt->model)) return true;
-    life_info(s, &info, all, &n);
-    for (int i = 0; i < n; i++)
-        if (str_is(id, file_name(all[i].name)) || str_is(id, tandem_method_name((int)all[i].method))) *found = &all[i];
-    return *found ||
-           error_set(why, 404, "model", "model_not_found", "There is no model or drafter '%.*s'.", STR_ARG(id));
+    str id = server_name_of(c);
+    parts_list(all, s);
+    for (int i = 0; i <= all->n_drafters; i++) {
+        const model_part *p = &all->part[i];
+        *found              = i;
+        if (str_is(id, p->id) || (i && str_is(id, p->family))) return true;
+    }
+    return error_set(why, 404, "model", "model_not_found", "There is no model or drafter '%.*s'.", STR_ARG(id));
 }
 
 static void reply_with(server *s, server_call *c, buf *body, bool ok, const server_error *why)
@@ -35,17 +35,6 @@ static void reply_with(server *s, server_call *c, buf *body, bool ok, const serv
 }
 
 /* --- models -------------------------------------------------------------------------------------*/
-static const char *state_of(const server *s, const tandem_drafter_info *d)
-{
-    static const char *const names[] = {[TANDEM_DRAFTER_OPEN]   = "loaded",
-                                        [TANDEM_DRAFTER_LAZY]   = "lazy",
-                                        [TANDEM_DRAFTER_PARKED] = "parked",
-                                        [TANDEM_DRAFTER_FAILED] = "failed"};
-    return s->engine ? names[d->state] : model_state_names[s->life.state];
-}
-
-static void put_error(json_writer *w, const char *text) { json_member_str(w, "error", text && text[0] ? text : NULL); }
-
 static void put_settings_of(json_writer *w, const server *s)
 {
     settings set;
@@ -59,44 +48,35 @@ static void put_settings_of(json_writer *w, const server *s)
     json_end(w);
 }
 
-static void put_model(json_writer *w, const server *s)
+static void put_model(json_writer *w, const server *s, const model_parts *all)
 {
-    const model_life *l = &s->life;
-    tandem_info       i;
-    bool              known = life_info(s, &i, NULL, NULL);
+    const tandem_info *i = &all->info;
     json_begin_object(w);
-    json_member_str(w, "id", s->opt->model);
+    parts_put_members(w, &all->part[0]);
     json_member_str(w, "object", "model");
-    json_member_str(w, "role", "model");
-    json_member_str(w, "state", model_state_names[l->state]);
-    json_member_real(w, "state_s", clock_s() - l->since);
-    put_error(w, l->state == MODEL_FAILED ? l->why.text : NULL);
-    json_member_str(w, "family", known ? i.family : NULL);
-    json_member_str(w, "quantisation", known ? i.quantisation : NULL);
-    json_member_int(w, "weight_bytes", (int64_t)i.weight_bytes);
-    json_member_int(w, "kv_bytes", (int64_t)i.kv_bytes);
-    json_member_str(w, "kv_type", known ? i.kv_type : NULL);
-    json_member_int(w, "context", i.n_ctx);
-    json_member_int(w, "layers", i.n_layers);
-    json_member_int(w, "vocabulary", i.n_vocab);
-    json_member_int(w, "max_lanes", i.max_lanes);
-    json_member_int(w, "step_tokens", i.step_tokens);
-    json_member_str(w, "device", known ? i.device : NULL);
-    json_member_int(w, "threads", i.n_threads);
+    json_member_real(w, "state_s", clock_s() - s->life.since);
+    json_member_str(w, "quantisation", i->quantisation);
+    json_member_int(w, "weight_bytes", (int64_t)i->weight_bytes);
+    json_member_int(w, "kv_bytes", (int64_t)i->kv_bytes);
+    json_member_str(w, "kv_type", i->kv_type);
+    json_member_int(w, "context", i->n_ctx);
+    json_member_int(w, "layers", i->n_layers);
+    json_member_int(w, "vocabulary", i->n_vocab);
+    json_member_int(w, "max_lanes", i->max_lanes);
+    json_member_int(w, "step_tokens", i->step_tokens);
+    json_member_str(w, "device", i->device);
+    json_member_int(w, "threads", i->n_threads);
     put_settings_of(w, s);
     json_end(w);
 }
 
-static void put_drafter(json_writer *w, const server *s, const tandem_drafter_info *d)
+static void put_drafter(json_writer *w, const server *s, const model_parts *all, int at)
 {
+    const tandem_drafter_info *d = &all->drafter[at - 1];
     json_begin_object(w);
-    json_member_str(w, "id", file_name(d->name));
+    parts_put_members(w, &all->part[at]);
     json_member_str(w, "object", "model");
-    json_member_str(w, "role", "drafter");
     json_member_str(w, "of", s->opt->model);
-    json_member_str(w, "state", state_of(s, d));
-    put_error(w, d->problem);
-    json_member_str(w, "family", tandem_method_name((int)d->method));
     json_member_str(w, "quantisation", d->quantisation[0] ? d->quantisation : NULL);
     json_member_int(w, "weight_bytes", (int64_t)d->weight_bytes);
     json_member_int(w, "context", d->trained_ctx);
@@ -104,32 +84,39 @@ static void put_drafter(json_writer *w, const server *s, const tandem_drafter_in
     json_end(w);
 }
 
+static void put_part(json_writer *w, const server *s, const model_parts *all, int at)
+{
+    if (at)
+        put_drafter(w, s, all, at);
+    else
+        put_model(w, s, all);
+}
+
 void admin_reply_model(server *s, server_call *c)
 {
     json_writer w;
     buf         body;
+    model_parts all;
+    parts_list(&all, s);
     buf_init(&body, MAX_REPLY);
     json_writer_init(&w, &body);
-    put_model(&w, s);
+    put_model(&w, s, &all);
     reply_with(s, c, &body, true, NULL);
 }
 
 void admin_models(server *s, server_call *c)
 {
-    tandem_drafter_info all[TANDEM_MAX_DRAFTERS];
-    tandem_info         info;
-    json_writer         w;
-    buf                 body;
-    int                 n;
-    life_info(s, &info, all, &n);
+    model_parts all;
+    json_writer w;
+    buf         body;
+    parts_list(&all, s);
     buf_init(&body, MAX_REPLY);
     json_writer_init(&w, &body);
     json_begin_object(&w);
     json_member_str(&w, "object", "list");
     json_key(&w, "data");
     json_begin_array(&w);
-    put_model(&w, s);
-    for (int i = 0; i < n; i++) put_drafter(&w, s, &all[i]);
+    for (int i = 0; i <= all.n_drafters; i++) put_part(&w, s, &all, i);
     json_end(&w);
     json_end(&w);
     reply_with(s, c, &body, true, NULL);
@@ -158,10 +145,22 @@ static void put_range(json_writer *w, const setting_info *info)
         json_member_real(w, "min", info->min);
         json_member_real(w, "max", info->max);
     }
+    if (info->kind == SETTING_TEXT) json_member_int(w, "max_length", SETTING_TEXT_MAX - 1);
     if (info->word) json_member_str(w, "word", info->word);
 }
 
-static void put_setting(json_writer *w, const settings *s, const settings *otherwise, const setting_info *info)
+/* The length that the DFlash drafter was trained on; 0: not known. */
+static int trained_length(const server *s)
+{
+    model_parts all;
+    parts_list(&all, s);
+    for (int i = 0; i < all.n_drafters; i++)
+        if (all.drafter[i].method == TANDEM_SPEC_DFLASH) return all.drafter[i].trained_ctx;
+    return 0;
+}
+
+static void put_setting(json_writer *w, const settings *s, const settings *otherwise, const setting_info *info,
+                        int trained)
 {
     json_key(w, info->name);
     json_begin_object(w);
@@ -170,9 +169,10 @@ static void put_setting(json_writer *w, const settings *s, const settings *other
     json_key(w, "default");
     settings_put_value(otherwise, info, w);
     put_range(w, info);
+    if (info->at == offsetof(settings, dflash_max_ctx) && trained) json_member_int(w, "trained_length", trained);
     json_member_str(w, "source", source_of(s, info));
     json_member_bool(w, "live", info->live);
-    json_member_bool(w, "pending", !info->live && s->changed & settings_bit(info));
+    json_member_bool(w, "pending", s->pending & settings_bit(info));
     json_member_str(w, "help", info->help);
     json_end(w);
 }
@@ -181,6 +181,8 @@ static void put_settings(buf *out, const server *s, const settings *set)
 {
     settings    otherwise;
     json_writer w;
+    char        warning[256];
+    int         trained = trained_length(s);
     settings_init(&otherwise);
     json_writer_init(&w, out);
     json_begin_object(&w);
@@ -188,7 +190,11 @@ static void put_settings(buf *out, const server *s, const settings *set)
     json_member_str(&w, "model", s->opt->model);
     json_key(&w, "settings");
     json_begin_object(&w);
-    for (int i = 0; i < n_settings; i++) put_setting(&w, set, &otherwise, &setting_table[i]);
+    for (int i = 0; i < n_settings; i++) put_setting(&w, set, &otherwise, &setting_table[i], trained);
+    json_end(&w);
+    json_key(&w, "warnings");
+    json_begin_array(&w);
+    if (settings_warning(set, trained, warning, sizeof warning)) json_put_str(&w, str_of(warning));
     json_end(&w);
     json_end(&w);
 }
@@ -206,24 +212,22 @@ static void reply_json(server *s, server_call *c, write_fn *fn)
 
 static bool write_model(server *s, server_call *c, buf *out, server_error *why)
 {
-    tandem_drafter_info        all[TANDEM_MAX_DRAFTERS];
-    const tandem_drafter_info *d;
-    json_writer                w;
-    if (!find(s, c, all, &d, why)) return false;
+    model_parts all;
+    json_writer w;
+    int         at;
+    if (!find(s, c, &all, &at, why)) return false;
     json_writer_init(&w, out);
-    if (d)
-        put_drafter(&w, s, d);
-    else
-        put_model(&w, s);
+    put_part(&w, s, &all, at);
     return true;
 }
 
 static bool find_model(const server *s, const server_call *c, server_error *why)
 {
-    tandem_drafter_info        all[TANDEM_MAX_DRAFTERS];
-    const tandem_drafter_info *d;
-    if (!find(s, c, all, &d, why)) return false;
-    return !d || error_set(why, 404, "model", "not_found", "A drafter has no settings of its own: its model has them.");
+    model_parts all;
+    int         at;
+    if (!find(s, c, &all, &at, why)) return false;
+    return !at ||
+           error_set(why, 404, "model", "not_found", "A drafter has no settings of its own: its model has them.");
 }
 
 static bool write_settings(server *s, server_call *c, buf *out, server_error *why)
@@ -238,12 +242,25 @@ static bool write_settings(server *s, server_call *c, buf *out, server_error *wh
 void admin_model(server *s, server_call *c) { reply_json(s, c, write_model); }
 void admin_settings(server *s, server_call *c) { reply_json(s, c, write_settings); }
 
+static bool has_worker(const server *s, server_error *why)
+{
+    return !work_is_full(s->work, WORK_SLOW, 0) || error_take(why, &(err){.code = ERR_BUSY}, NULL, false);
+}
+
 /* Also of a server that takes no requests from others. */
 bool admin_takes(const server *s, server_error *why)
 {
     if (s->draining) return error_shutting_down(why);
-    if (!life_check(s->life.state, why)) return false;
-    return !work_is_full(s->work, WORK_SLOW, 0) || error_take(why, &(err){.code = ERR_BUSY}, NULL, false);
+    return life_check(s->life.state, why) && has_worker(s, why);
+}
+
+/* Settings can be changed while the model is parked or could not be loaded, but not while a worker loads it. */
+static bool takes_settings(const server *s, server_error *why)
+{
+    if (s->draining) return error_shutting_down(why);
+    if (!s->engine && !s->life.info.name) return life_check(s->life.state, why);
+    if (s->life.state == MODEL_LOADING) return life_check(s->life.state, why);
+    return has_worker(s, why);
 }
 
 /* --- on a worker --------------------------------------------------------------------------------*/
@@ -256,6 +273,11 @@ struct admin_job {
     buf           body, out;
     size_t        of_body;
     tandem_method method; /* of the drafter */
+    model_files  *files;  /* with the drafter that was unparked; NULL: as before */
+    settings      set;    /* while there is no engine: as they were, and then as they are */
+    uint64_t      names;  /* of what was changed in set */
+    char          device[64];
+    tandem       *engine; /* NULL: there was none when the job began */
     bool          park, ok;
     server_error  why;
 };
@@ -286,27 +308,33 @@ static bool refuse_change(server_error *why, const err *e)
     return error_set(why, e->code == ERR_BUSY ? 503 : 500, NULL, "not_kept", "Nothing was changed: %s", e->text);
 }
 
+static bool change_parked(admin_job *x, const json_value *members, err *e)
+{
+    settings_owner of   = {.model = x->s->opt->model, .device = x->device, .carried = true};
+    const char    *path = x->s->opt->settings_path;
+    bool ok = (!path || settings_file_open(&of.file, path, e)) && settings_change(&x->set, &of, members, &x->names, e);
+    settings_file_close(of.file);
+    return ok;
+}
+
 static bool change_settings(admin_job *x)
 {
     const json_value *v;
     arena             mem;
     err               e = {0};
-    settings          now;
     arena_init(&mem, 4 << 20);
     bool ok = admin_read_body(buf_str(&x->body), &mem, &v, &x->why) &&
-              (engine_change_settings(x->s->engine, v, &e) || refuse_change(&x->why, &e));
+              ((x->engine ? engine_change_settings(x->engine, v, &e) : change_parked(x, v, &e)) ||
+               refuse_change(&x->why, &e));
     arena_deinit(&mem);
-    if (!ok) return false;
-    sched_get_settings(x->s->engine->sched, &now);
-    put_settings(&x->out, x->s, &now);
-    return true;
+    return ok;
 }
 
 static bool park_drafter(admin_job *x)
 {
     tandem_error e = {0};
-    bool         ok =
-        x->park ? tandem_park_drafter(x->s->engine, x->method, &e) : tandem_unpark_drafter(x->s->engine, x->method, &e);
+    bool ok = x->park ? tandem_park_drafter(x->engine, x->method, &e) : tandem_unpark_drafter(x->engine, x->method, &e);
+    if (ok && !x->park) x->files = life_list_files(x->engine);
     return ok || error_set(&x->why, 503, NULL, "load_failed", "%s", e.text);
 }
 
@@ -325,14 +353,37 @@ static void drop(admin_job *x)
     mem_free(x);
 }
 
-static void reply_drafter(admin_job *x)
+static void write_drafter(admin_job *x)
 {
-    tandem_drafter_info all[TANDEM_MAX_DRAFTERS];
-    json_writer         w;
-    int                 n = tandem_drafters(x->s->engine, all);
+    model_parts all;
+    json_writer w;
+    parts_list(&all, x->s);
     json_writer_init(&w, &x->out);
-    for (int i = 0; i < n; i++)
-        if (all[i].method == x->method) put_drafter(&w, x->s, &all[i]);
+    for (int i = 0; i < all.n_drafters; i++)
+        if (all.drafter[i].method == x->method) put_drafter(&w, x->s, &all, i + 1);
+}
+
+static void write_changed(admin_job *x)
+{
+    settings now;
+    life_settings(x->s, &now);
+    put_settings(&x->out, x->s, &now);
+}
+
+/* On the I/O thread: what the worker did becomes the server's. */
+static void take_result(admin_job *x)
+{
+    if (x->files) {
+        files_close(x->s->files);
+        x->s->files = x->files;
+        x->files    = NULL;
+    }
+    if (!x->ok) return;
+    if (x->fn == change_settings && !x->engine) life_keep_settings(x->s, &x->set, x->names);
+    if (x->fn == park_drafter)
+        write_drafter(x);
+    else
+        write_changed(x);
 }
 
 static void done(work_item *item)
@@ -340,9 +391,9 @@ static void done(work_item *item)
     admin_job   *x = (admin_job *)item;
     server_call *c = x->call;
     if (item->skipped) x->ok = error_shutting_down(&x->why);
+    take_result(x);
     if (c) {
         c->left = NULL;
-        if (x->ok && x->fn == park_drafter) reply_drafter(x);
         reply_with(x->s, c, &x->out, x->ok, &x->why);
         buf_init(&x->out, 0);
     }
@@ -363,6 +414,7 @@ static void start(server *s, server_call *c, const admin_job *what)
     x->item      = (work_item){.run = run, .done = done, .kind = WORK_SLOW};
     x->s         = s;
     x->call      = c;
+    x->engine    = s->engine;
     x->of_body   = http_take_body(c->http, &x->body);
     buf_init(&x->out, MAX_REPLY);
     c->left  = left;
@@ -375,8 +427,10 @@ static void start(server *s, server_call *c, const admin_job *what)
 void admin_change_settings(server *s, server_call *c)
 {
     server_error why;
-    if (find_model(s, c, &why) && admin_takes(s, &why))
-        start(s, c, &(admin_job){.fn = change_settings});
+    admin_job    x = {.fn = change_settings, .set = s->life.set};
+    snprintf(x.device, sizeof x.device, "%s", s->life.info.device ? s->life.info.device : "");
+    if (find_model(s, c, &why) && takes_settings(s, &why))
+        start(s, c, &x);
     else
         server_refuse(s, c, &why);
 }
@@ -393,17 +447,17 @@ static bool read_wish(server_call *c, server_fields *f, server_error *why)
 
 static bool park(server *s, server_call *c, bool away, server_error *why)
 {
-    tandem_drafter_info        all[TANDEM_MAX_DRAFTERS];
-    const tandem_drafter_info *d;
-    server_fields              f;
-    if (!find(s, c, all, &d, why) || !read_wish(c, &f, why)) return false;
+    model_parts   all;
+    server_fields f;
+    int           at;
+    if (!find(s, c, &all, &at, why) || !read_wish(c, &f, why)) return false;
     if (s->draining) return error_shutting_down(why);
-    if (!d) {
+    if (!at) {
         life_want(s, c, away, f.grace_s >= 0 ? f.grace_s : s->opt->grace_s, f.wait);
         return true;
     }
     if (!admin_takes(s, why)) return false;
-    start(s, c, &(admin_job){.fn = park_drafter, .method = d->method, .park = away});
+    start(s, c, &(admin_job){.fn = park_drafter, .method = all.drafter[at - 1].method, .park = away});
     return true;
 }
 

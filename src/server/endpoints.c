@@ -24,6 +24,7 @@ static void look(const server *s, status_view *v)
                        .stuck    = work_longest_s(s->work) > STUCK_S,
                        .created  = s->created,
                        .files    = s->files};
+    parts_list(&v->parts, s);
     if (!s->engine) return;
     settings now;
     sched_get_settings(s->engine->sched, &now);
@@ -156,6 +157,7 @@ void endpoint_metrics(server *s, server_call *c)
     life_stats(s, &v.engine);
     v.loaded  = s->life.state == MODEL_LOADED;
     v.streams = s->live.n_streams;
+    parts_list(&v.parts, s);
     completions_note_live(s);
     if (!c->sees_all) v.tenant = str_of(c->tenant);
     buf_init(&body, MAX_METRICS);

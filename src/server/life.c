@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "server/admin.h"
 #include "server/notify.h"
+#include "server/parts.h"
 #include "server/server.h"
 
 const char *const model_state_names[] = {[MODEL_LOADED]  = "loaded",
@@ -89,15 +90,34 @@ static void wake(void *ctx) { http_wake(ctx); }
 static server *loading_of(work_item *item) { return (server *)((char *)item - offsetof(server, life.loading)); }
 static server *closing_of(work_item *item) { return (server *)((char *)item - offsetof(server, life.closing)); }
 
+model_files *life_list_files(const tandem *t)
+{
+    tandem_drafter_info all[TANDEM_MAX_DRAFTERS];
+    file_source         source[1 + TANDEM_MAX_DRAFTERS];
+    size_t              n          = 0;
+    int                 n_drafters = tandem_drafters(t, all);
+    source[n++]                    = (file_source){"model", t->info.path, t->info.shown};
+    for (int i = 0; i < n_drafters; i++)
+        if (all[i].state != TANDEM_DRAFTER_FAILED) source[n++] = (file_source){"drafter", all[i].path, all[i].name};
+    return files_open(source, n);
+}
+
 static void load(work_item *item)
 {
     server     *s = loading_of(item);
     model_life *l = &s->life;
     l->opened     = NULL;
-    l->failed     = !s->opt->open(s->opt->open_ctx, &l->opened, wake, s->http, &l->why);
-    if (l->failed) return;
-    if (l->again) engine_carry_settings(l->opened, &l->set);
-    if (!l->found) l->found = files_open(s->opt->files, s->opt->n_files);
+    l->failed     = !s->opt->open(s->opt->open_ctx, &l->handed, &l->opened, wake, s->http, &l->why);
+    if (!l->failed) l->found = life_list_files(l->opened);
+}
+
+/* The files of the engine that was opened take the place of those before. */
+static void take_files(server *s)
+{
+    if (!s->life.found) return;
+    files_close(s->files);
+    s->files      = s->life.found;
+    s->life.found = NULL;
 }
 
 static void on_loaded(work_item *item)
@@ -108,14 +128,17 @@ static void on_loaded(work_item *item)
         l->state = MODEL_PARKED;
         return;
     }
-    s->files = l->found;
+    take_files(s);
     if (l->failed && l->again) log_event(LOG_ERROR, "model", "%s cannot be loaded: %s", s->opt->model, l->why.text);
     if (l->failed && !l->again) http_stop(s->http);
     bool first = !l->again;
     l->again |= !l->failed;
     s->engine = l->failed ? NULL : l->opened;
     l->opened = NULL;
+    if (s->engine)
+        engine_take_settings(s->engine, &l->set, settings_differ(&l->set, &l->handed)); /* changed meanwhile */
     enter(s, l->failed ? MODEL_FAILED : MODEL_LOADED);
+    if (!l->failed) parts_log(s);
     if (!l->failed && first && !s->draining) {
         notify_manager("READY=1");
         if (s->opt->ready) s->opt->ready(s->opt->ready_ctx, s->http);
@@ -125,21 +148,34 @@ static void on_loaded(work_item *item)
 
 static void start_loading(server *s)
 {
-    s->life.why = (err){0};
+    s->life.why    = (err){0};
+    s->life.handed = s->life.set;
     enter(s, MODEL_LOADING);
     work_put(s->work, &s->life.loading);
 }
 
-/* Its strings are the engine's. */
+static void keep_text(model_life *l, const char **text) { *text = arena_str(&l->mem, str_of(*text)); }
+
+/* Copies what the engine owns. */
 static void keep_info(model_life *l, const tandem *t)
 {
     arena_deinit(&l->mem);
     arena_init(&l->mem, 1 << 20);
     tandem_get_info(t, &l->info);
-    const char **text[] = {&l->info.name, &l->info.family, &l->info.device, &l->info.kv_type, &l->info.quantisation};
-    for (size_t i = 0; i < COUNT(text); i++) *text[i] = arena_str(&l->mem, str_of(*text[i]));
+    keep_text(l, &l->info.name);
+    keep_text(l, &l->info.path);
+    keep_text(l, &l->info.shown);
+    keep_text(l, &l->info.family);
+    keep_text(l, &l->info.fingerprint);
+    keep_text(l, &l->info.device);
+    keep_text(l, &l->info.kv_type);
+    keep_text(l, &l->info.quantisation);
     l->n_drafters = tandem_drafters(t, l->drafter);
-    for (int i = 0; i < l->n_drafters; i++) l->drafter[i].name = arena_str(&l->mem, str_of(l->drafter[i].name));
+    for (int i = 0; i < l->n_drafters; i++) {
+        keep_text(l, &l->drafter[i].name);
+        keep_text(l, &l->drafter[i].path);
+        keep_text(l, &l->drafter[i].shown);
+    }
     sched_get_settings(t->sched, &l->set);
 }
 
@@ -236,6 +272,7 @@ void life_end(server *s)
     tandem_close(s->life.closed);
     arena_deinit(&s->life.mem);
     files_close(s->life.found);
+    files_close(s->files);
 }
 
 bool life_info(const server *s, tandem_info *out, tandem_drafter_info all[TANDEM_MAX_DRAFTERS], int *n)
@@ -254,6 +291,12 @@ bool life_settings(const server *s, settings *out)
     *out = s->life.set;
     if (s->engine) sched_get_settings(s->engine->sched, out);
     return s->engine || s->life.info.name;
+}
+
+void life_keep_settings(server *s, const settings *changed, uint64_t names)
+{
+    settings_take(&s->life.set, changed, names);
+    if (s->engine) engine_take_settings(s->engine, changed, names);
 }
 
 /* --- counts -------------------------------------------------------------------------------------*/

@@ -29,7 +29,7 @@ typedef struct {
 
     work_item    loading, closing;
     tandem      *opened, *closed; /* by a worker, for the I/O thread to take; the other way round */
-    model_files *found;           /* as opened */
+    model_files *found;           /* of `opened`, for the I/O thread to take */
     bool         failed;
 
     /* What is left of the engines that were closed. */
@@ -37,7 +37,8 @@ typedef struct {
     tandem_info         info; /* name NULL: there was none */
     tandem_drafter_info drafter[TANDEM_MAX_DRAFTERS];
     int                 n_drafters;
-    settings            set;
+    settings            set;    /* changed: what the next engine gets */
+    settings            handed; /* to the worker that loads */
     tandem_stats        before; /* counts alone */
 
     life_waiter *waiting;
@@ -56,5 +57,9 @@ bool life_check(model_state state, server_error *why); /* it answers requests: o
 /* The engine's, or what it was; n, of its drafters, may be NULL. False: there never was one. */
 bool life_info(const server *s, tandem_info *out, tandem_drafter_info all[TANDEM_MAX_DRAFTERS], int *n);
 bool life_settings(const server *s, settings *out);
-void life_stats(const server *s, tandem_stats *out); /* counts of all its engines */
+/* Keeps settings that were changed while there was no engine; one that has been opened meanwhile gets those that are live. */
+void life_keep_settings(server *s, const settings *changed, uint64_t names);
+/* Lists the files of the model and of the drafters that could be opened. Any thread. */
+model_files *life_list_files(const tandem *t);
+void         life_stats(const server *s, tandem_stats *out); /* counts of all its engines */
 #endif

@@ -482,11 +482,10 @@ static void put_keys(page *p, const metrics *m)
 }
 
 /* --- whole pages ---------------------------------------------------------------------------------*/
-/* A label's value, as the format wants it. */
-static void put_model(buf *out, const char *name)
+static void put_label(buf *out, const char *name, const char *value)
 {
-    buf_puts(out, "model_name=\"");
-    for (const char *c = name; *c; c++) {
+    buf_printf(out, "%s=\"", name);
+    for (const char *c = value; *c; c++) {
         if (*c == '\n')
             buf_puts(out, "\\n");
         else {
@@ -495,6 +494,30 @@ static void put_model(buf *out, const char *name)
         }
     }
     buf_putc(out, '"');
+}
+
+static void put_parts(page *p, const model_parts *all)
+{
+    head(p, prefixes[0], "model_info", "gauge", "The model and its drafters; 1: it is loaded.");
+    for (int i = 0; i <= all->n_drafters; i++) {
+        const model_part *x = &all->part[i];
+        const struct {
+            const char *name, *value;
+        } label[] = {{"role", x->role},
+                     {"id", x->id},
+                     {"path", x->path},
+                     {"family", x->family},
+                     {"fingerprint", x->fingerprint}};
+        buf more;
+        buf_init(&more, 1 << 16);
+        for (size_t k = 0; k < COUNT(label); k++) {
+            if (k) buf_putc(&more, ',');
+            put_label(&more, label[k].name, label[k].value ? label[k].value : "");
+        }
+        buf_putc(&more, 0);
+        if (!more.failed) sample(p, prefixes[0], "model_info", "", more.p, !strcmp(x->state, "loaded"));
+        buf_deinit(&more);
+    }
 }
 
 static void put_all(page *p, const metrics *m, const metrics_view *v)
@@ -512,6 +535,7 @@ static void put_all(page *p, const metrics *m, const metrics_view *v)
     put_http(p, v);
     put_server(p, m, v);
     single(p, OURS, "gauge", "stats_streams", "Clients that are told live numbers.", v->streams);
+    put_parts(p, &v->parts);
     if (m->n_tenants) put_keys(p, m);
 }
 
@@ -532,7 +556,7 @@ void metrics_write(const metrics *m, const metrics_view *v, buf *out)
     page                      p = {.out = out};
     int                       i = find_tenant(m, v->tenant);
     buf_init(&p.model, 1 << 16);
-    put_model(&p.model, v->model);
+    put_label(&p.model, "model_name", v->model);
     if (!v->tenant.n)
         put_all(&p, m, v);
     else if (i >= 0)

@@ -13,6 +13,7 @@
 #ifndef TANDEM_SERVER_METRICS_H
 #define TANDEM_SERVER_METRICS_H
 #include "http/http.h"
+#include "server/parts.h"
 #include "server/record.h"
 
 typedef struct metrics metrics;
@@ -37,6 +38,7 @@ typedef struct {
     http_stats   http;
     bool         draining, loaded;
     int          streams; /* of live numbers */
+    model_parts  parts;
 } metrics_view;
 void metrics_write(const metrics *m, const metrics_view *v, buf *out);
 #endif

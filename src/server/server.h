@@ -21,10 +21,12 @@
 
 typedef struct {
     http_options http;
-    /* Opens the engine, on a worker; the server answers that it is loading meanwhile. It is to tell `wake` of news. */
-    bool (*open)(void *ctx, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx, err *e);
+    /* Opens the engine, on a worker; the server answers that it is loading meanwhile. It is to tell `wake` of news. changed: as
+     * engine_open_with's. */
+    bool (*open)(void *ctx, const settings *changed, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx,
+                 err *e);
     void       *open_ctx;
-    const char *model;                              /* its name in replies */
+    const char *model;                              /* its name in replies, and in the settings file */
     const char *cors;                               /* origin whose pages may call, "*": any; NULL: none */
     double      grace_s;                            /* for running answers after the first signal to end */
     size_t      max_held;                           /* bytes that all requests hold together, their prompts and tools */
@@ -36,10 +38,9 @@ typedef struct {
     const char        *api_key_file, *api_key, *admin_key_file;
     const char *const *names; /* of this server, beside localhost and addresses: for admin paths */
     size_t             n_names;
-    const char        *replica_id; /* in every reply; NULL: this machine's name and the port; empty: none */
-    double             hang_s;     /* a step that takes longer hangs; 0: none does */
-    const file_source *files;      /* whose hashes /props tells */
-    size_t             n_files;
+    const char        *replica_id;    /* in every reply; NULL: this machine's name and the port; empty: none */
+    double             hang_s;        /* a step that takes longer hangs; 0: none does */
+    const char        *settings_path; /* the engine's, for changes while it is parked; NULL: none */
     /* The process exits when server_run returns: SIGTERM and SIGINT stay handled until then. */
     bool exits_next;
 } server_options;

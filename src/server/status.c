@@ -131,6 +131,18 @@ static void put_settings(json_writer *w, const char *text)
     arena_deinit(&mem);
 }
 
+static void put_parts(json_writer *w, const model_parts *all)
+{
+    json_key(w, "models");
+    json_begin_array(w);
+    for (int i = 0; i <= all->n_drafters; i++) {
+        json_begin_object(w);
+        parts_put_members(w, &all->part[i]);
+        json_end(w);
+    }
+    json_end(w);
+}
+
 void status_props(const status_view *v, buf *out)
 {
     json_writer w;
@@ -140,6 +152,8 @@ void status_props(const status_view *v, buf *out)
     put_defaults(&w, v);
     json_member_int(&w, "total_slots", v->info.max_lanes);
     json_member_str(&w, "model_alias", v->info.name);
+    json_member_str(&w, "model_path", v->info.shown);
+    put_parts(&w, &v->parts);
     json_key(&w, "modalities");
     json_begin_object(&w);
     json_member_bool(&w, "vision", false);

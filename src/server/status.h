@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "server/errors.h"
 #include "server/life.h"
+#include "server/parts.h"
 
 #include "tandem.h"
 
@@ -29,6 +30,7 @@ typedef struct {
     const char    *settings; /* a JSON object; NULL: none */
     tandem_request defaults; /* of requests */
     model_files   *files;    /* NULL: none */
+    model_parts    parts;
 } status_view;
 
 bool status_health(const status_view *v, buf *out, server_error *why); /* alive: or loading, draining or hanging */

@@ -62,25 +62,43 @@ static bool open_slot(spec *s, draft_slot *k, err *e)
     return true;
 }
 
-/* Which kind it is, and how much K/V of its own it wants. */
-static bool probe(const spec *s, const spec_draft_source *src, drafter_index *out, size_t *kv_bytes, err *e)
+/* --- adding -------------------------------------------------------------------------------------*/
+static bool method_of(const checkpoint *cp, const spec_draft_source *src, spec_method *out, err *e)
+{
+    const char *kind = drafter_kind(cp);
+    if (!kind)
+        return err_set(e, ERR_INPUT, "%s is not a drafter, but a model of kind '%.*s'", name_of(src),
+                       STR_ARG(model_arch(cp)));
+    *out = strcmp(kind, "mtp") == 0 ? SPEC_MTP : SPEC_DFLASH;
+    return src->method == SPEC_OFF || src->method == *out ||
+           err_set(e, ERR_INPUT, "%s is a drafter of kind %s, expected %s", name_of(src), spec_method_names[*out],
+                   spec_method_names[src->method]);
+}
+
+bool spec_drafter_method(const spec_draft_source *src, spec_method *out, err *e)
 {
     checkpoint *cp;
     if (!open_file(&cp, src, e)) return false;
-    const char *kind = drafter_kind(cp);
-    if (!kind)
-        err_set(e, ERR_INPUT, "%s is not a drafter, but a model of kind '%.*s'", name_of(src), STR_ARG(model_arch(cp)));
-    else {
-        drafter_options opt = src->opt;
-        opt.max_lanes       = s->opt.max_lanes;
-        *out                = strcmp(kind, "mtp") == 0 ? WITH_MTP : WITH_DFLASH;
-        *kv_bytes           = drafter_kv_bytes(s->t, cp, &opt);
-    }
+    bool ok = method_of(cp, src, out, e);
     checkpoint_close(cp);
-    return kind != NULL;
+    return ok;
 }
 
-/* A pool whose size nobody gave has room for the drafter too. */
+/* Sets *out to its kind, *kv_bytes to the K/V of its own that it needs, and the slot's fingerprint. */
+static bool probe(const spec *s, draft_slot *k, spec_method *out, size_t *kv_bytes, err *e)
+{
+    checkpoint *cp;
+    if (!open_file(&cp, &k->src, e)) return false;
+    bool            ok  = method_of(cp, &k->src, out, e);
+    drafter_options opt = k->src.opt;
+    opt.max_lanes       = s->opt.max_lanes;
+    if (ok) *kv_bytes = drafter_kv_bytes(s->t, cp, &opt);
+    if (ok && k->src.fingerprint) fingerprint_checkpoint(cp, k->fingerprint);
+    checkpoint_close(cp);
+    return ok;
+}
+
+/* Makes room for the drafter in a pool whose size nobody gave. */
 static bool make_room(spec *s, size_t kv_bytes, err *e)
 {
     if (s->opt.kv_bytes || kv_bytes <= s->extra) return true;
@@ -90,19 +108,48 @@ static bool make_room(spec *s, size_t kv_bytes, err *e)
     return open_pool(s, kv_bytes, e) || (open_pool(s, before, NULL), false);
 }
 
+/* Keeps what could not be opened, unless there is another one of its kind. */
+static void keep_failed(spec *s, draft_slot *fresh, spec_method m, const err *why)
+{
+    draft_slot *k = m == SPEC_OFF ? NULL : &s->slots[drafter_of(m)];
+    if (!fresh->src.keep || !k || k->given) return;
+    *k        = *fresh;
+    k->failed = true;
+    snprintf(k->problem, sizeof k->problem, "%s", why->text);
+    s->slot_changes++;
+}
+
+static bool add_slot(spec *s, draft_slot *fresh, spec_method *m, err *e)
+{
+    size_t kv_bytes = 0;
+    if (!probe(s, fresh, m, &kv_bytes, e)) return false;
+    draft_slot *k = &s->slots[drafter_of(*m)];
+    if (k->given)
+        return err_set(e, ERR_INPUT, "%s: there is a drafter of its kind already, %s", name_of(&fresh->src),
+                       name_of(&k->src));
+    if (!make_room(s, kv_bytes, e) || (!fresh->src.lazy && !open_slot(s, fresh, e))) return false;
+    *k = *fresh;
+    return true;
+}
+
 bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e)
 {
-    drafter_index i = WITH_DFLASH;
-    size_t        kv_bytes;
-    if (!probe(s, src, &i, &kv_bytes, e)) return false;
-    draft_slot *k = &s->slots[i];
-    if (k->given)
-        return err_set(e, ERR_INPUT, "%s: there is a drafter of its kind already, %s", name_of(src), name_of(&k->src));
-    draft_slot fresh = {.src = *src, .given = true};
-    if (!make_room(s, kv_bytes, e)) return false;
-    if (!src->lazy && !open_slot(s, &fresh, e)) return false;
-    *k = fresh;
-    return true;
+    draft_slot  fresh = {.src = *src, .given = true};
+    spec_method m     = src->method;
+    err         why   = {0};
+    if (add_slot(s, &fresh, &m, &why)) return true;
+    keep_failed(s, &fresh, src->method ? src->method : m, &why);
+    if (e) *e = why;
+    return false;
+}
+
+/* Opens one that could not be opened before: its file may be another one by now. */
+static bool retry_slot(spec *s, draft_slot *k, drafter_index i, err *e)
+{
+    size_t kv_bytes = 0;
+    k->src.method   = i == WITH_MTP ? SPEC_MTP : SPEC_DFLASH;
+    spec_method m;
+    return probe(s, k, &m, &kv_bytes, e) && make_room(s, kv_bytes, e) && open_slot(s, k, e);
 }
 
 bool spec_has_drafter(const spec *s, spec_method m)
@@ -111,7 +158,7 @@ bool spec_has_drafter(const spec *s, spec_method m)
     return k->given && !k->failed;
 }
 
-int spec_trained_ctx(const spec *s) { return s->slots[WITH_DFLASH].d ? s->slots[WITH_DFLASH].d->trained_ctx : 0; }
+int spec_trained_ctx(const spec *s) { return s->slots[WITH_DFLASH].trained_ctx; }
 
 const char *spec_drafter_problem(const spec *s, spec_method m)
 {
@@ -225,8 +272,9 @@ static bool unpark(spec *s, drafter_index i, err *e)
     k->parked = false;
     s->slot_changes++;
     if (!k->was_open) return true;
-    if (!open_slot(s, k, &why)) {
-        k->failed = true;
+    bool ok   = k->failed ? retry_slot(s, k, i, &why) : open_slot(s, k, &why);
+    k->failed = !ok;
+    if (!ok) {
         note_problem(s, k, &why);
         if (e) *e = why;
         return false;
@@ -267,7 +315,6 @@ bool spec_unpark_one(spec *s, spec_method m, err *e)
     if (!check_given(s, m, e)) return false;
     draft_slot *k = &s->slots[drafter_of(m)];
     if (k->failed) k->parked = k->was_open = true;
-    k->failed     = false;
     k->problem[0] = 0;
     return unpark(s, drafter_of(m), e);
 }
@@ -277,6 +324,9 @@ bool spec_drafter_view(const spec *s, spec_method m, drafter_view *out)
 {
     const draft_slot *k = &s->slots[drafter_of(m)];
     *out                = (drafter_view){.name         = name_of(&k->src),
+                                         .path         = k->src.path,
+                                         .shown        = k->src.shown ? k->src.shown : k->src.path,
+                                         .fingerprint  = k->fingerprint,
                                          .state        = k->parked   ? DRAFTER_PARKED
                                                          : k->failed ? DRAFTER_FAILED
                                                          : k->d      ? DRAFTER_OPEN

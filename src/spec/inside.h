@@ -2,6 +2,7 @@
 #ifndef TANDEM_SPEC_INSIDE_H
 #define TANDEM_SPEC_INSIDE_H
 #include "base/num.h"
+#include "gguf/fingerprint.h"
 #include "spec/spec.h"
 
 typedef enum { WITH_DFLASH, WITH_MTP, WITH_NGRAM, DRAFTERS } drafter_index;
@@ -16,6 +17,7 @@ typedef struct {
     quant_type        type;     /* these: as it was when last open */
     size_t            weight_bytes;
     int               max_draft, trained_ctx;
+    char              fingerprint[FINGERPRINT_MAX];
     char              problem[512];
 } draft_slot;
 

@@ -106,17 +106,24 @@ void              spec_forget(spec *s);               /* what ended requests hav
 typedef struct {
     const char     *path;
     const char     *name;  /* in messages; NULL: the path */
+    const char     *shown; /* in place of the path in reports; NULL: the path */
     str             image; /* a GGUF file in memory, in place of the path */
     drafter_options opt;
-    bool            lazy; /* opened when a lane first wants it */
+    bool            lazy;        /* opened when a lane first wants it */
+    bool            fingerprint; /* computed when the file is opened, for drafter_view */
+    spec_method     method;      /* SPEC_DFLASH or SPEC_MTP: a file of another kind is refused; SPEC_OFF: either */
+    bool            keep;        /* where it cannot be opened: as a failed one, that spec_unpark_one tries again */
     /* Not NULL: what lanes draft with in place of the drafter that was opened, which is the new one's to close. */
     drafter *(*wrap)(void *ctx, drafter *d);
     void *wrap_ctx;
 } spec_draft_source;
-/* A DFlash drafter or an assistant, one of each; path, name and image must live as long as s. False when the file cannot be used. */
+/* Adds a DFlash drafter or an assistant, one of each; path, name and image must live as long as s. False when the file cannot be
+ * used. */
 bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e);
+/* Sets *out to SPEC_DFLASH or SPEC_MTP, the kind of the file. */
+bool spec_drafter_method(const spec_draft_source *src, spec_method *out, err *e);
 bool spec_has_drafter(const spec *s, spec_method m);
-int  spec_trained_ctx(const spec *s); /* positions that the DFlash drafter was trained on; 0: not known, or not open */
+int spec_trained_ctx(const spec *s); /* positions that the DFlash drafter was trained on; 0: not known, or never open */
 const char *spec_drafter_problem(const spec *s, spec_method m); /* why it is not used; NULL: nothing is wrong */
 /* Gives the drafters' memory back until spec_unpark, which opens again what was open; not between a step and its keep.
  * Lanes go on plainly meanwhile. */
@@ -129,7 +136,8 @@ bool spec_unpark_one(spec *s, spec_method m, err *e);
 
 typedef enum { DRAFTER_OPEN, DRAFTER_LAZY, DRAFTER_PARKED, DRAFTER_FAILED } drafter_state;
 typedef struct {
-    const char   *name;
+    const char   *name, *path, *shown;
+    const char   *fingerprint; /* of the file as it was last opened; "": not known */
     drafter_state state;
     quant_type    type;         /* as drafter_options.quantise says, else as in the file */
     size_t        weight_bytes; /* these three: 0 where it was never open */

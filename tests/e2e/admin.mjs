@@ -49,6 +49,24 @@ await group("settings", async () => {
   same((await call("PUT", "/api/models/nano/settings", { dflash_max_concurrent: null })).body.settings.dflash_max_concurrent.value, "auto", "null is the default");
 });
 
+await group("drafters by settings", async () => {
+  const other = await serve(tandem, ["--set", "dflash_draft_quant_enabled=true", "--set", "dflash_draft_quant_weight_bits=4", "--set", `mtp_draft_model=${join(root, "models/nano/target.gguf")}`]);
+  const of = async (path) => (await fetch(other.url + path)).json();
+  const [plain, small] = [(await get("/api/models/dflash")).body, await of("/api/models/dflash")];
+  same([plain.quantisation, small.quantisation, small.state], ["Q8_0", "Q4_0", "loaded"], "nano's drafter in 4 bits");
+  check(small.weight_bytes < plain.weight_bytes * 0.7, `${small.weight_bytes} bytes instead of ${plain.weight_bytes}`);
+  same([small.id, small.path, small.fingerprint], [plain.id, plain.path, plain.fingerprint], "of the same bytes");
+  const failed = await of("/api/models/mtp");
+  same([failed.state, failed.id, failed.path], ["failed", "target.gguf", join(root, "models/nano/target.gguf")], "a drafter that is none");
+  check(failed.error.includes("is not a drafter"), failed.error);
+  const again = await fetch(`${other.url}/api/models/mtp/unpark`, { method: "POST" });
+  same([again.status, (await again.json()).error.code], [503, "load_failed"], "it can be tried again");
+  const props = await of("/props"), metrics = await (await fetch(`${other.url}/metrics`)).text();
+  same(props.models.map((x) => [x.id, x.state]), [["nano", "loaded"], ["nano-dflash", "loaded"], ["target.gguf", "failed"]], "/props");
+  for (const x of props.models) check(metrics.includes(`role="${x.role}",id="${x.id}",path="${x.path}",family="${x.family}",fingerprint="${x.fingerprint ?? ""}"} ${x.state === "loaded" ? 1 : 0}`), `${x.id} is not in /metrics`);
+  await other.stop();
+});
+
 await group("parking", async () => {
   const text = (await ask(client(0))).choices[0].message.content, full = server.memory();
   const story = await client(0).chat.completions.create({ model: "nano", messages: user("Tell me a story."), max_tokens: 1500, stream: true, temperature: 1, seed: 1 });
@@ -62,11 +80,16 @@ await group("parking", async () => {
   check(Number(refused.headers.get("retry-after")) > 0, "Retry-After");
   same([(await get("/health")).body.status, (await get("/ready")).status], ["parked", 503], "it lives and is not ready");
   check(server.memory() < full - 8000, `memory: ${full} KiB before, ${server.memory()} KiB parked`);
+  const wrong = await call("PUT", "/api/models/nano/settings", { queue_max: 10, kv_cap: 3 });
+  same([wrong.status, wrong.body.error.param], [400, "kv_cap"], "a wrong setting while it is parked");
+  const put = await call("PUT", "/api/models/nano/settings", { max_stall_ms: 99, kv_cap: 0.75 });
+  same([put.status, put.body.settings.max_stall_ms.value, put.body.settings.kv_cap.pending], [200, 99, true], "settings while it is parked");
   const waiting = ask(client(5)); // the SDK waits as it is told
   await sleep(100);
   same((await call("POST", "/api/models/nano/unpark", {})).body.state, "loaded", "and loaded again");
   same((await waiting).choices[0].message.content, text, "a client that was patient");
-  same((await get("/api/models/nano/settings")).body.settings.queue_max.value, 9, "the settings are as they were");
+  const set = (await get("/api/models/nano/settings")).body.settings;
+  same([set.queue_max.value, set.max_stall_ms.value, set.kv_cap.value, set.kv_cap.pending], [9, 99, 0.75, false], "the settings are as they were, and as they were put");
   const before = server.memory(), descriptors = server.descriptors();
   for (let i = 0; i < 20; i++) for (const verb of ["park", "unpark"]) same((await call("POST", `/api/models/nano/${verb}`, { grace_s: 0 })).status, 200, verb);
   check(server.memory() < before + 20000, `memory: ${before} KiB, after 20 times ${server.memory()} KiB`);

@@ -25,6 +25,8 @@ static routing_record a_record(int i)
         .projected_kv_after = 0.5,
         .to = {.plan = {.method = SPEC_DFLASH, .n = 7}, .reason = ROUTE_DEFAULT, .rate_plain = 40, .rate_plan = 90}};
     snprintf(r.request_id, sizeof r.request_id, "req-%d", i);
+    snprintf(r.dflash, sizeof r.dflash, "sha256:bb");
+    snprintf(r.mtp, sizeof r.mtp, "sha256:cc");
     return r;
 }
 
@@ -34,8 +36,7 @@ static routing_log *open_log(test_case *t, const char *path, int64_t max_bytes, 
     err                 e = {0};
     routing_log_options o = {.path        = path,
                              .model       = "nano",
-                             .target_mark = "sha256:aa",
-                             .draft_mark  = "sha256:bb",
+                             .fingerprint = "sha256:aa",
                              .max_bytes   = max_bytes,
                              .n_files     = n_files,
                              .on          = true};
@@ -85,7 +86,8 @@ static void check_fields(test_case *t, int i, const json_value *v)
     CHECK_INT(number(v, "active_count"), 3);
     CHECK_STR(text(v, "model"), STR("nano"));
     CHECK_STR(text(v, "target"), STR("sha256:aa"));
-    CHECK_STR(text(v, "drafter"), STR("sha256:bb"));
+    CHECK_STR(text(json_get(v, "drafters"), "dflash"), STR("sha256:bb"));
+    CHECK_STR(text(json_get(v, "drafters"), "mtp"), STR("sha256:cc"));
     if (i < 2) {
         CHECK_NEAR(number(v, "kv_usage_ratio"), 0.25, 0);
         CHECK_NEAR(number(v, "projected_kv_after"), 0.5, 0);
@@ -272,64 +274,4 @@ TEST(routing_trace_lines_are_few)
     }
     CHECK_INT(lines, ROUTING_LINES_MAX - 2);
     CHECK_INT(trace.n_changes, 1002);
-}
-
-/* --- marks --------------------------------------------------------------------------------------- */
-TEST(routing_marks_tell_bytes_apart)
-{
-    char   mark[ROUTING_MARK_MAX], other[ROUTING_MARK_MAX];
-    size_t n   = (size_t)100 << 20;
-    char  *big = xalloc(n);
-    routing_mark_bytes(STR("abc"), mark);
-    CHECK_STR(str_of(mark), STR("sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"));
-    routing_mark_bytes((str){big, n}, mark);
-    CHECK(str_starts(str_of(mark), "sha256-sampled:"));
-    big[n - 1] = 1;
-    routing_mark_bytes((str){big, n}, other);
-    CHECK(strcmp(mark, other));
-    routing_mark_bytes((str){big, n - 1}, other);
-    CHECK(strcmp(mark, other));
-    mem_free(big);
-}
-
-/* A copy of a model's directory and something beside it, with a byte of one of the files changed. */
-#define MARKED "tests/golden/gemma4-dense"
-static void mark_copy(test_case *t, const char *file, char mark[ROUTING_MARK_MAX])
-{
-    static const char *const files[] = {"config.json", "model.safetensors", "README"};
-    char                     from[600];
-    err                      e = {0};
-    mkdir(log_path("marked"), 0777);
-    for (size_t i = 0; i < COUNT(files); i++) {
-        file_map m = {0};
-        char     to[64];
-        snprintf(from, sizeof from, "%s/%s", test_path(MARKED), files[i]);
-        snprintf(to, sizeof to, "marked/%s", files[i]);
-        bool  there = file_exists(from) && file_map_open(&m, from, &e);
-        char *copy  = xalloc(m.n + 1);
-        if (there) memcpy(copy, m.p, m.n);
-        if (!strcmp(file, files[i])) copy[m.n ? m.n - 1 : 0] ^= 1;
-        test_tmp_file(to, copy, there ? m.n : 1);
-        mem_free(copy);
-        if (there) file_map_close(&m);
-    }
-    CHECK_OK(routing_mark_path(log_path("marked"), mark, &e), e);
-}
-
-TEST(routing_marks_are_of_a_models_files)
-{
-    char     same[ROUTING_MARK_MAX], other[ROUTING_MARK_MAX], whole[ROUTING_MARK_MAX];
-    file_map m = {0};
-    err      e = {0};
-    CHECK_OK(routing_mark_path(test_path("models/nano/mtp.gguf"), same, &e), e);
-    CHECK_OK(file_map_open(&m, test_path("models/nano/mtp.gguf"), &e), e);
-    routing_mark_bytes((str){m.p, m.n}, whole);
-    file_map_close(&m);
-    CHECK_STR(str_of(same), str_of(whole));
-    mark_copy(t, "", same);
-    mark_copy(t, "README", other);
-    CHECK_STR(str_of(same), str_of(other));
-    mark_copy(t, "model.safetensors", other);
-    CHECK(strcmp(same, other));
-    CHECK_FAILS(routing_mark_path(log_path("not-there"), other, &e), e, "not-there");
 }

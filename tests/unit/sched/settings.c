@@ -174,7 +174,7 @@ TEST(settings_round_trip)
         buf_putc(&b, 0);
         settings_init(&again);
         CHECK_OK(set_json(&again, b.p, &unknown, &e), e);
-        CHECK(settings_same(&s, &again));
+        CHECK(!settings_differ(&s, &again));
         CHECK_INT(unknown, 0);
         buf_deinit(&b);
     }
@@ -185,12 +185,12 @@ TEST(settings_that_differ)
     settings a, b;
     settings_init(&a);
     b = a;
-    CHECK(settings_same(&a, &b));
+    CHECK(!settings_differ(&a, &b));
     b.dflash_draft_model[0] = 'x';
-    CHECK(!settings_same(&a, &b));
+    CHECK(settings_differ(&a, &b));
     b = a;
     b.routing_log_files += 1;
-    CHECK(!settings_same(&a, &b));
+    CHECK(settings_differ(&a, &b));
 }
 
 /* --- the environment ----------------------------------------------------------------------------- */

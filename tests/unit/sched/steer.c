@@ -352,18 +352,30 @@ TEST(sched_settings_know_where_they_come_from)
     CHECK(s.in_file & settings_bit(most) && !(s.given & settings_bit(most)));
     CHECK(s.changed == (settings_bit(waiting) | settings_bit(most) | settings_bit(cap)));
     tandem_close(e);
-    /* Opened again, the option is over the file; what was changed is carried over both, where it takes effect at once. */
+    /* Opened by somebody else, the option is over the file. Opened with what was changed, the file is over the option. */
     settings before = s;
     if (!nano_open(t, &e, &o)) return;
     sched_get_settings(e->sched, &s);
     CHECK_INT(s.dflash_max_concurrent, 2);
     CHECK_NEAR(s.kv_cap, 0.5, 1e-9);
     CHECK_INT(s.queue_max, 256);
-    before.kv_cap = 0.25;
-    engine_carry_settings(e, &before);
+    CHECK_INT(s.pending, 0);
+    tandem_close(e);
+    err bad       = {0};
+    before.kv_cap = 0.25; /* the file has 0.5 */
+    if (!CHECK_OK(engine_open_with(&e, &o, NULL, &before, &bad), bad)) return;
     sched_get_settings(e->sched, &s);
     CHECK_INT(s.dflash_max_concurrent, 3);
     CHECK_NEAR(s.kv_cap, 0.5, 1e-9);
+    CHECK(s.changed == before.changed && s.pending == 0);
+    CHECK(s.in_file & settings_bit(most) && !(s.given & settings_bit(most)));
+    tandem_close(e);
+    /* Without a file, what was changed is kept by itself, also what is not live. */
+    o.settings_path = NULL;
+    if (!CHECK_OK(engine_open_with(&e, &o, NULL, &before, &bad), bad)) return;
+    sched_get_settings(e->sched, &s);
+    CHECK_INT(s.dflash_max_concurrent, 3);
+    CHECK_NEAR(s.kv_cap, 0.25, 1e-9);
     tandem_close(e);
 }
 

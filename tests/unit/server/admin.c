@@ -339,7 +339,6 @@ TEST(server_parks_its_model_and_loads_it_again)
         expect(&r, "GET", "/props", "", 503, "error.code", "parked");
         expect(&r, "GET", "/slots", "", 503, "error.code", "parked");
         expect(&r, "GET", "/api/routing", "", 503, "error.code", "parked");
-        expect(&r, "PUT", settings_path, "{\"queue_max\":6}", 503, "error.code", "parked");
         expect(&r, "POST", "/api/bench", "{}", 503, "error.code", "parked");
         expect(&r, "POST", "/api/models/dflash/park", "{}", 503, "error.code", "parked");
         expect(&r, "GET", "/api/stats", "", 200, "state", "parked");
@@ -497,14 +496,16 @@ TEST(server_parked_and_unparked_at_once)
 }
 
 static struct {
-    bool (*open)(void *ctx, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx, err *e);
+    bool (*open)(void *ctx, const settings *changed, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx,
+                 err *e);
     atomic_bool fails;
 } broken;
 
-static bool open_or_fail(void *ctx, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx, err *e)
+static bool open_or_fail(void *ctx, const settings *changed, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx,
+                         err *e)
 {
     if (broken.fails) return err_set(e, ERR_IO, "the disk is gone");
-    return broken.open(ctx, out, wake, wake_ctx, e);
+    return broken.open(ctx, changed, out, wake, wake_ctx, e);
 }
 
 TEST(server_goes_on_when_its_model_does_not_load_again)

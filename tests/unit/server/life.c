@@ -528,9 +528,10 @@ TEST(server_puts_texts_behind_chats_and_skips_them_when_it_ends)
     buf_deinit(&text);
 }
 
-static bool open_nothing(void *ctx, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx, err *e)
+static bool open_nothing(void *ctx, const settings *changed, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx,
+                         err *e)
 {
-    (void)ctx, (void)out, (void)wake, (void)wake_ctx;
+    (void)ctx, (void)changed, (void)out, (void)wake, (void)wake_ctx;
     return err_set(e, ERR_NOT_FOUND, "no such model");
 }
 

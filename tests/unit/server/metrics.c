@@ -16,6 +16,16 @@ static double value_of(const buf *page, const char *series)
     return NAN;
 }
 
+static const model_parts loaded = {
+    .part       = {{.role        = "model",
+                    .id          = "nano",
+                    .path        = "/m/\"nano\".gguf",
+                    .family      = "gemma4",
+                    .fingerprint = "sha256:aa",
+                    .state       = "loaded"},
+                   {.role = "drafter", .id = "d", .path = "/m/d", .family = "dflash", .state = "failed", .error = "gone"}},
+    .n_drafters = 1};
+
 static void write_page(const metrics *m, const metrics_view *v, buf *page)
 {
     buf_clear(page);
@@ -84,7 +94,7 @@ TEST(server_metrics_are_the_sum_of_usage)
     tandem_request r;
     nano_answer    a;
     tandem_usage   sum = {0};
-    metrics_view   v   = {.model = "nano", .http = {.connections = 3, .bytes_out = 5000000000}};
+    metrics_view   v   = {.model = "nano", .parts = loaded, .http = {.connections = 3, .bytes_out = 5000000000}};
     metrics       *m   = metrics_new();
     buf            page;
     nano_options(&o);
@@ -137,7 +147,7 @@ static void check_form(test_case *t, const buf *page)
 TEST(server_metrics_form)
 {
     metrics     *m = metrics_new();
-    metrics_view v = {.model = "a \"b\"\\c\nd", .engine = {.kv_bytes = 100, .kv_pinned_bytes = 25}};
+    metrics_view v = {.model = "a \"b\"\\c\nd", .parts = loaded, .engine = {.kv_bytes = 100, .kv_pinned_bytes = 25}};
     buf          page;
     buf_init(&page, 1 << 20);
     metrics_reply(m, nobody, 200);
@@ -155,6 +165,12 @@ TEST(server_metrics_form)
     CHECK(isnan(value_of(&page, "tandem_http_requests_total{" MODEL ",code=\"404\"}")));
     CHECK(isnan(value_of(&page, "tandem_http_requests_total{" MODEL ",code=\"0\"}")));
     CHECK_NEAR(value_of(&page, "vllm:kv_cache_usage_perc{" MODEL "}"), 0.25, 0);
+    CHECK_NEAR(value_of(&page, "tandem_model_info{" MODEL ",role=\"model\",id=\"nano\",path=\"/m/\\\"nano\\\".gguf\","
+                               "family=\"gemma4\",fingerprint=\"sha256:aa\"}"),
+               1, 0);
+    CHECK_NEAR(value_of(&page, "tandem_model_info{" MODEL ",role=\"drafter\",id=\"d\",path=\"/m/d\",family=\"dflash\","
+                               "fingerprint=\"\"}"),
+               0, 0);
     CHECK_NEAR(value_of(&page, "vllm:spec_decode_num_accepted_tokens_per_pos_total{" MODEL ",position=\"1\"}"), 0, 0);
     CHECK(isnan(value_of(&page, "vllm:spec_decode_num_accepted_tokens_per_pos_total{" MODEL ",position=\"2\"}")));
     CHECK(isnan(value_of(&page, "vllm:step_seconds_count{" MODEL "}"))); /* ours alone */
@@ -165,7 +181,7 @@ TEST(server_metrics_form)
 TEST(server_metrics_buckets)
 {
     metrics     *m = metrics_new();
-    metrics_view v = {.model = "nano"};
+    metrics_view v = {.model = "nano", .parts = loaded};
     buf          page;
     buf_init(&page, 1 << 20);
     metrics_tokens(m, nobody, 4, 0.004); /* 1 ms each: in the bucket that ends there */

@@ -10,15 +10,16 @@
 #include <unistd.h>
 
 /* --- the server ---------------------------------------------------------------------------------*/
-static bool open_nano(void *ctx, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx, err *e)
+static bool open_nano(void *ctx, const settings *changed, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx,
+                      err *e)
 {
-    server_rig  *r         = ctx;
-    tandem_error why       = {0};
+    server_rig *r          = ctx;
+    tok        *t          = NULL;
     r->engine_opt.wake     = wake;
     r->engine_opt.wake_ctx = wake_ctx;
-    bool ok                = tandem_open(&r->engine, &r->engine_opt, &why);
-    *out                   = r->engine;
-    return ok || err_set(e, (err_code)why.code, "%s", why.text);
+    bool ok = open_tok(&t, r->engine_opt.path, e) && engine_open_with(&r->engine, &r->engine_opt, t, changed, e);
+    *out    = r->engine;
+    return ok;
 }
 
 static void on_ready(void *ctx, const http_server *h)

@@ -1,6 +1,6 @@
+#include "gguf/fingerprint.h"
+
 #include "base/sha256.h"
-#include "gguf/checkpoint.h"
-#include "sched/routing_log.h"
 
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ static void put_sampled(sha256 *s, str bytes)
     for (size_t i = 0; i < PLACES; i++) sha256_put(s, bytes.s + (bytes.n - PIECE) * i / (PLACES - 1), PIECE);
 }
 
-/* True: not all of the bytes were looked at. */
+/* Returns whether only some of the bytes were read. */
 static bool put_bytes(sha256 *s, str bytes)
 {
     bool sampled = bytes.n > WHOLE;
@@ -24,30 +24,35 @@ static bool put_bytes(sha256 *s, str bytes)
     return sampled;
 }
 
-static void end_mark(sha256 *s, bool sampled, char out[ROUTING_MARK_MAX])
+static void finish(sha256 *s, bool sampled, char out[FINGERPRINT_MAX])
 {
     char hex[65];
     sha256_hex(s, hex);
-    snprintf(out, ROUTING_MARK_MAX, "%s:%s", sampled ? "sha256-sampled" : "sha256", hex);
+    snprintf(out, FINGERPRINT_MAX, "%s:%s", sampled ? "sha256-sampled" : "sha256", hex);
 }
 
-void routing_mark_bytes(str bytes, char out[ROUTING_MARK_MAX])
+void fingerprint_bytes(str bytes, char out[FINGERPRINT_MAX])
 {
     sha256 s;
     sha256_init(&s);
-    end_mark(&s, put_bytes(&s, bytes), out);
+    finish(&s, put_bytes(&s, bytes), out);
 }
 
-bool routing_mark_path(const char *path, char out[ROUTING_MARK_MAX], err *e)
+void fingerprint_checkpoint(const checkpoint *cp, char out[FINGERPRINT_MAX])
 {
-    checkpoint *cp;
-    sha256      s;
-    if (!checkpoint_open(&cp, path, e)) return false;
+    sha256 s;
     sha256_init(&s);
     bool        sampled = put_bytes(&s, (str){cp->config_text.p, cp->config_text.n});
     const maps *files   = checkpoint_files(cp);
     for (size_t i = 0; i < files->n; i++) sampled |= put_bytes(&s, (str){files->file[i].map.p, files->file[i].map.n});
+    finish(&s, sampled, out);
+}
+
+bool fingerprint_path(const char *path, char out[FINGERPRINT_MAX], err *e)
+{
+    checkpoint *cp;
+    if (!checkpoint_open(&cp, path, e)) return false;
+    fingerprint_checkpoint(cp, out);
     checkpoint_close(cp);
-    end_mark(&s, sampled, out);
     return true;
 }

@@ -1,0 +1,53 @@
+/* Changing settings of a model that is open, or parked. */
+#include "sched/settings.h"
+
+/* Refuses a value that would never take effect. */
+static bool check_effect(const settings_owner *of, const settings *now, const setting_info *info, err *e)
+{
+    if (of->file) return true;
+    if (settings_holds(now, info))
+        return err_set(e, ERR_INPUT, "%s is set by the environment, and there is no settings file", info->name);
+    return info->live || of->carried ||
+           err_set(e, ERR_INPUT, "%s is for the next time that the model is opened, and there is no settings file",
+                   info->name);
+}
+
+static bool change_one(const settings_owner *of, settings *s, const json_member *m, uint64_t *names, err *e)
+{
+    const setting_info *info = setting_find(m->key);
+    if (!info) return err_set(e, ERR_INPUT, "there is no setting '%.*s'", m->key.n < 80 ? (int)m->key.n : 80, m->key.s);
+    uint64_t bit  = settings_bit(info);
+    bool     gone = m->value.kind == JSON_NULL;
+    if (!check_effect(of, s, info, e) ||
+        !(gone ? settings_set_text(s, info, str_of(info->otherwise), e) : settings_set(s, info, &m->value, e)))
+        return false;
+    *names |= bit;
+    s->given &= ~bit;
+    s->in_file = of->file && !gone ? s->in_file | bit : s->in_file & ~bit;
+    if (settings_holds(s, info)) return true;
+    s->changed |= bit;
+    if (!info->live) s->pending |= bit;
+    return true;
+}
+
+static bool change_all(const settings_owner *of, settings *s, const json_value *members, uint64_t *names, err *e)
+{
+    for (size_t i = 0; i < members->n; i++)
+        if (!change_one(of, s, &members->member[i], names, e)) return false;
+    return true;
+}
+
+bool settings_change(settings *s, const settings_owner *of, const json_value *members, uint64_t *names, err *e)
+{
+    settings now = *s, unheld = *s; /* unheld: checks what the environment hides */
+    uint64_t changed = 0;
+    unheld.held      = 0;
+    if (members->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings are to be an object of names and values");
+    if (!change_all(of, &now, members, &changed, e) || !change_all(of, &unheld, members, &changed, e) ||
+        !settings_check(&unheld, e) || !settings_check_device(&unheld, of->device, e) ||
+        (of->file && !settings_file_put(of->file, str_of(of->model), members, e)))
+        return false;
+    *s = now;
+    if (names) *names = changed;
+    return true;
+}

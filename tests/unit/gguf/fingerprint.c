@@ -1,0 +1,72 @@
+#include "gguf/fingerprint.h"
+
+#include "base/mem.h"
+#include "test.h"
+
+#include <sys/stat.h>
+
+static const char *tmp_path(const char *name)
+{
+    static char path[600];
+    snprintf(path, sizeof path, "%s/%s", test_tmp_dir(), name);
+    return path;
+}
+
+TEST(fingerprint_tells_bytes_apart)
+{
+    char   mark[FINGERPRINT_MAX], other[FINGERPRINT_MAX];
+    size_t n   = (size_t)100 << 20;
+    char  *big = xalloc(n);
+    fingerprint_bytes(STR("abc"), mark);
+    CHECK_STR(str_of(mark), STR("sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"));
+    fingerprint_bytes((str){big, n}, mark);
+    CHECK(str_starts(str_of(mark), "sha256-sampled:"));
+    big[n - 1] = 1;
+    fingerprint_bytes((str){big, n}, other);
+    CHECK(strcmp(mark, other));
+    fingerprint_bytes((str){big, n - 1}, other);
+    CHECK(strcmp(mark, other));
+    mem_free(big);
+}
+
+/* A copy of a model's directory and something beside it, with a byte of one of the files changed. */
+#define COPIED "tests/golden/gemma4-dense"
+static void copy_model(test_case *t, const char *file, char out[FINGERPRINT_MAX])
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "README"};
+    char                     from[600];
+    err                      e = {0};
+    mkdir(tmp_path("copied"), 0777);
+    for (size_t i = 0; i < COUNT(files); i++) {
+        file_map m = {0};
+        char     to[64];
+        snprintf(from, sizeof from, "%s/%s", test_path(COPIED), files[i]);
+        snprintf(to, sizeof to, "copied/%s", files[i]);
+        bool  there = file_exists(from) && file_map_open(&m, from, &e);
+        char *copy  = xalloc(m.n + 1);
+        if (there) memcpy(copy, m.p, m.n);
+        if (!strcmp(file, files[i])) copy[m.n ? m.n - 1 : 0] ^= 1;
+        test_tmp_file(to, copy, there ? m.n : 1);
+        mem_free(copy);
+        if (there) file_map_close(&m);
+    }
+    CHECK_OK(fingerprint_path(tmp_path("copied"), out, &e), e);
+}
+
+TEST(fingerprint_of_a_models_files)
+{
+    char     same[FINGERPRINT_MAX], other[FINGERPRINT_MAX], whole[FINGERPRINT_MAX];
+    file_map m = {0};
+    err      e = {0};
+    CHECK_OK(fingerprint_path(test_path("models/nano/mtp.gguf"), same, &e), e);
+    CHECK_OK(file_map_open(&m, test_path("models/nano/mtp.gguf"), &e), e);
+    fingerprint_bytes((str){m.p, m.n}, whole);
+    file_map_close(&m);
+    CHECK_STR(str_of(same), str_of(whole));
+    copy_model(t, "", same);
+    copy_model(t, "README", other);
+    CHECK_STR(str_of(same), str_of(other));
+    copy_model(t, "model.safetensors", other);
+    CHECK(strcmp(same, other));
+    CHECK_FAILS(fingerprint_path(tmp_path("not-there"), other, &e), e, "not-there");
+}
