@@ -379,3 +379,76 @@ TEST(spec_kv_sizes)
     }
     spec_rig_close(&g);
 }
+
+/* The smallest pool that holds a request has no room for the drafter's context too: it goes on without, and says why. */
+TEST(spec_goes_without_a_drafter_whose_context_does_not_fit)
+{
+    spec_options so      = {.n_ctx = 1024, .max_lanes = 1, .kv_type = QUANT_F16};
+    bool         without = false, with = false;
+    for (so.kv_bytes = 1 << 19; so.kv_bytes < 1 << 26 && !with; so.kv_bytes += so.kv_bytes / 4) {
+        spec_rig     g;
+        err          e = {0};
+        size_t       reused;
+        lane_request r = {.opt = spec_rig_options(SPEC_DFLASH), .prompt = rig_prompt, .n_prompt = RIG_PROMPT};
+        if (spec_rig_open(t, &g, &so, true)) {
+            if (!spec_lane_begin(g.l[0], &r, &reused, &e))
+                CHECK_INT(e.code, ERR_TOO_LARGE);
+            else {
+                const char *why = spec_drafter_problem(g.s, SPEC_DFLASH);
+                CHECK(spec_kv_reserved(g.s) > 0 && spec_kv_reserved(g.s) <= spec_kv_bytes_total(g.s));
+                CHECK(!why || strstr(why, "too few K/V pages"));
+                CHECK(!spec_drafter_problem(g.s, SPEC_MTP)); /* has no K/V of its own */
+                without |= why != NULL;
+                with |= !why;
+                CHECK(with || g.l[0]->uses[WITH_DFLASH] == false);
+                spec_lane_end(g.l[0]);
+                spec_stats st;
+                decode(t, &g, &r.opt, 10, &st);
+                CHECK_INT(st.drafted > 0, with);
+            }
+            CHECK_INT(spec_kv_reserved(g.s), 0);
+        }
+        spec_rig_close(&g);
+    }
+    CHECK(without && with);
+}
+
+/* Reservations: without guesses a request needs fewer pages than with them; a cap leaves a part of the pool alone. */
+TEST(spec_reservations_follow_the_request)
+{
+    spec_rig g;
+    err      e = {0};
+    size_t   reused, off, ngram, dflash;
+    if (spec_rig_open(t, &g, &two_lanes, true)) {
+        lane_request r = {
+            .opt = spec_rig_options(SPEC_OFF), .prompt = rig_prompt, .n_prompt = RIG_PROMPT, .max_new = 44};
+        CHECK_OK(spec_lane_begin(g.l[0], &r, &reused, &e), e);
+        off               = spec_kv_reserved(g.s);
+        r.opt.spec.method = SPEC_NGRAM;
+        CHECK_OK(spec_lane_begin(g.l[0], &r, &reused, &e), e);
+        ngram             = spec_kv_reserved(g.s);
+        r.opt.spec.method = SPEC_DFLASH;
+        CHECK_OK(spec_lane_begin(g.l[0], &r, &reused, &e), e);
+        dflash = spec_kv_reserved(g.s);
+        CHECK_MSG(off > 0 && off < ngram && ngram < dflash, "%zu, %zu, %zu bytes", off, ngram, dflash);
+        CHECK_OK(spec_park_one(g.s, SPEC_DFLASH, &e),
+                 e); /* gives the drafter's part back, in the middle of a request */
+        CHECK_INT(spec_kv_reserved(g.s), ngram);
+        CHECK_OK(spec_unpark_one(g.s, SPEC_DFLASH, &e), e);
+        CHECK_INT(spec_kv_reserved(g.s), dflash);
+        r.max_new = 200;
+        CHECK_OK(spec_lane_begin(g.l[0], &r, &reused, &e), e);
+        CHECK(spec_kv_reserved(g.s) > dflash);
+        spec_lane_end(g.l[0]);
+        CHECK_INT(spec_kv_reserved(g.s), 0);
+    }
+    spec_rig_close(&g);
+    spec_options capped = two_lanes;
+    capped.kv_cap       = 0.5; /* of a pool that nobody sized: all lanes still fit */
+    if (spec_rig_open(t, &g, &capped, false)) {
+        lane_request r = {.opt = spec_rig_options(SPEC_NGRAM), .prompt = rig_prompt, .n_prompt = RIG_PROMPT};
+        for (int i = 0; i < 2; i++) CHECK_OK(spec_lane_begin(g.l[i], &r, &reused, &e), e);
+        CHECK(spec_kv_reserved(g.s) * 2 <= spec_kv_bytes_total(g.s));
+    }
+    spec_rig_close(&g);
+}
