@@ -119,8 +119,8 @@ TEST(sched_a_single_request_speculates_after_a_crowd)
         double again   = cpu_seconds_alone(t, e, drafting[m], &after);
         bool   chooses = drafting[m] == TANDEM_SPEC_AUTO;
         CHECK(heavy_rounds(&after) > 0 || (chooses && heavy_rounds(&before) == 0));
-        CHECK_MSG(again < 3 * fast, "%s: %.4f s of CPU before the crowd, %.4f s after", tandem_method_name((int)drafting[m]),
-                  fast, again);
+        CHECK_MSG(again < 3 * fast, "%s: %.4f s of CPU before the crowd, %.4f s after",
+                  tandem_method_name((int)drafting[m]), fast, again);
         if (!chooses) CHECK_INT(after.rounds, before.rounds);
     }
     set(t, e, "dflash_max_concurrent", "0");
