@@ -19,7 +19,8 @@ typedef struct {
     int     n_failed, n_answers;
     int64_t tokens, rounds, plain_rounds, drafted, accepted;
     int64_t rounds_by[TANDEM_SPEC_METHODS], drafted_by[TANDEM_SPEC_METHODS], accepted_by[TANDEM_SPEC_METHODS];
-    double *rate; /* [repeats] tokens of all lanes per second */
+    int64_t reasons[TANDEM_MAX_ROUTES]; /* rounds of all lanes by why their method was chosen */
+    double *rate;                       /* [repeats] tokens of all lanes per second */
     int     n_rates;
     double *first_s, *decode_rate; /* of each answer: seconds to its first token, tokens per second after it */
 } bench_cell;
@@ -53,7 +54,7 @@ struct bench_run {
     bench_lane lane[SCHED_MAX_LANES];
     int        n_next; /* prompt of the cell */
     double     cell_since;
-    int64_t    cell_tokens;
+    int64_t    cell_tokens, reasons_before[TANDEM_MAX_ROUTES];
     int        most_others; /* requests that were there beside its own */
 };
 
@@ -88,6 +89,26 @@ static bool has_drafter(const server *s, tandem_method m)
     return false;
 }
 
+/* Whether settings leave the method anything to do: what is measured under its name must be that method. Others than off
+ * and auto, which mean what the settings make of them. */
+static bool check_settings(const server *s, tandem_method m, int prompt_tokens, server_error *why)
+{
+    settings now;
+    char     bar[96] = "";
+    bool     weights = m == TANDEM_SPEC_DFLASH || m == TANDEM_SPEC_TREE || m == TANDEM_SPEC_MTP;
+    if (m == TANDEM_SPEC_OFF || m == TANDEM_SPEC_AUTO) return true;
+    sched_get_settings(s->engine->sched, &now);
+    if (!now.dflash_enabled)
+        snprintf(bar, sizeof bar, "dflash_enabled is false");
+    else if (weights && now.dflash_max_concurrent == 0)
+        snprintf(bar, sizeof bar, "dflash_max_concurrent is 0");
+    else if (weights && now.dflash_max_ctx != SETTING_UNLIMITED && prompt_tokens >= now.dflash_max_ctx)
+        snprintf(bar, sizeof bar, "dflash_max_ctx is %lld and prompts have %d tokens", (long long)now.dflash_max_ctx,
+                 prompt_tokens);
+    return !bar[0] || error_set(why, 400, "methods", "method_barred", "'%s' would not be used: %s.",
+                                tandem_method_name((int)m), bar);
+}
+
 static bool read_method(const server *s, const json_value *v, tandem_method *out, server_error *why)
 {
     for (int m = 0; v->kind == JSON_STRING && m <= TANDEM_SPEC_AUTO; m++) {
@@ -102,11 +123,13 @@ static bool read_method(const server *s, const json_value *v, tandem_method *out
 
 static bool read_methods(const server *s, const server_fields *f, tandem_method *out, int *n, server_error *why)
 {
-    *n     = 2;
-    out[0] = TANDEM_SPEC_OFF;
-    out[1] = TANDEM_SPEC_AUTO;
+    int prompt_tokens = (int)f->prompt_tokens;
+    *n                = 2;
+    out[0]            = TANDEM_SPEC_OFF;
+    out[1]            = TANDEM_SPEC_AUTO;
     for (size_t i = 0; f->methods && i < f->methods->n; i++) {
-        if (!read_method(s, &f->methods->item[i], &out[i], why)) return false;
+        if (!read_method(s, &f->methods->item[i], &out[i], why) || !check_settings(s, out[i], prompt_tokens, why))
+            return false;
         *n = (int)i + 1;
     }
     return true;
@@ -198,6 +221,15 @@ static void put_spread(json_writer *w, const char *key, double *x, int n)
     json_end(w);
 }
 
+static void put_reasons(json_writer *w, const int64_t *n)
+{
+    json_key(w, "reasons");
+    json_begin_object(w);
+    for (int i = 0; i < TANDEM_MAX_ROUTES; i++)
+        if (n[i]) json_member_int(w, tandem_route_name(i), n[i]);
+    json_end(w);
+}
+
 /* base: the first method's, of as many lanes. */
 static void put_cell(json_writer *w, bench_cell *c, bench_cell *base)
 {
@@ -218,6 +250,7 @@ static void put_cell(json_writer *w, bench_cell *c, bench_cell *base)
     put_spread(w, "ttft_s", c->first_s, c->n_answers);
     live_put_guesses(w, c->rounds, c->drafted, c->accepted);
     json_member_int(w, "plain_rounds", c->plain_rounds);
+    put_reasons(w, c->reasons);
     json_key(w, "methods");
     json_begin_object(w);
     for (int m = TANDEM_SPEC_OFF + 1; m < TANDEM_SPEC_METHODS; m++) {
@@ -306,6 +339,9 @@ static void open_cell(bench_run *x)
         c->first_s     = xnew_n(double, n);
         c->decode_rate = xnew_n(double, n);
     }
+    tandem_stats now;
+    tandem_get_stats(x->s->engine, &now);
+    memcpy(x->reasons_before, now.routes, sizeof x->reasons_before);
     x->n_next      = 0;
     x->cell_tokens = 0;
     x->cell_since  = clock_s();
@@ -433,8 +469,11 @@ static void tell_progress(bench_run *x, bench_cell *c)
 
 static void close_cell(bench_run *x)
 {
-    bench_cell *c         = cell_now(x);
-    double      took      = clock_s() - x->cell_since;
+    bench_cell  *c    = cell_now(x);
+    double       took = clock_s() - x->cell_since;
+    tandem_stats now;
+    tandem_get_stats(x->s->engine, &now);
+    for (int i = 0; i < TANDEM_MAX_ROUTES; i++) c->reasons[i] += now.routes[i] - x->reasons_before[i];
     c->rate[c->n_rates++] = took > 0 ? (double)x->cell_tokens / took : 0;
     x->n_done++;
     tell_progress(x, c);

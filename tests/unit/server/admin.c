@@ -823,6 +823,58 @@ TEST(server_benches)
     rig_stop(&r);
 }
 
+/* A method that a setting bars is refused with the reason; where it is barred for some lanes, or for what is chosen by
+ * itself, the cell says what ran. */
+TEST(server_bench_measures_nothing_under_a_wrong_name)
+{
+#define SMALL ",\"prompt_tokens\":60,\"output_tokens\":12,\"requests\":1}"
+    static const struct {
+        const char *set, *method, *says;
+    } barred[] = {{"{\"dflash_enabled\":false}", "dflash", "dflash_enabled is false"},
+                  {"{\"dflash_enabled\":false}", "ngram", "dflash_enabled is false"},
+                  {"{\"dflash_max_concurrent\":0}", "tree", "dflash_max_concurrent is 0"},
+                  {"{\"dflash_max_concurrent\":0}", "mtp", "dflash_max_concurrent is 0"},
+                  {"{\"dflash_max_concurrent\":0}", "ngram", NULL},
+                  {"{\"dflash_max_ctx\":60}", "dflash", "dflash_max_ctx is 60 and prompts have 60 tokens"},
+                  {"{\"dflash_max_ctx\":61}", "dflash", NULL}};
+    server_rig        r;
+    rig_reply         a;
+    const json_value *v;
+    rig_init(&r, t);
+    rig_start(&r);
+    for (size_t i = 0; i < COUNT(barred); i++) {
+        char body[200];
+        expect(&r, "PUT", settings_path,
+               "{\"dflash_enabled\":null,\"dflash_max_concurrent\":null,\"dflash_max_ctx\":null}", 200, "model",
+               "nano");
+        expect(&r, "PUT", settings_path, barred[i].set, 200, "model", "nano");
+        snprintf(body, sizeof body, "{\"methods\":[\"%s\"]" SMALL, barred[i].method);
+        v = ask(&r, "POST", "/api/bench", body, &a, barred[i].says ? 400 : 200);
+        if (barred[i].says) {
+            CHECK_STR(rig_str(v, "error.param"), STR("methods"));
+            CHECK_STR(rig_str(v, "error.code"), STR("method_barred"));
+            CHECK_MSG(strstr(a.body.p, barred[i].says), "%s", a.body.p);
+        } else if (strcmp(barred[i].method, "ngram")) {
+            CHECK(rig_int(v, "cells.0.methods.dflash.rounds") > 0);
+            CHECK(rig_int(v, "cells.0.reasons.request") > 0);
+        }
+        rig_reply_deinit(&a);
+    }
+    /* Two lanes of three are over the limit. */
+    expect(&r, "PUT", settings_path, "{\"dflash_max_concurrent\":1,\"dflash_max_ctx\":null}", 200, "model", "nano");
+    v = ask(&r, "POST", "/api/bench", "{\"concurrency\":[3],\"methods\":[\"dflash\"]" SMALL, &a, 200);
+    CHECK_INT(rig_int(v, "cells.0.answers"), 3);
+    CHECK(rig_int(v, "cells.0.reasons.concurrency") > 0 && rig_int(v, "cells.0.reasons.request") > 0);
+    CHECK(rig_int(v, "cells.0.plain_rounds") >= rig_int(v, "cells.0.reasons.concurrency"));
+    rig_reply_deinit(&a);
+    expect(&r, "PUT", settings_path, "{\"dflash_enabled\":false}", 200, "model", "nano");
+    v = ask(&r, "POST", "/api/bench", "{\"methods\":[\"auto\"]" SMALL, &a, 200);
+    CHECK_INT(rig_int(v, "cells.0.reasons.disabled"), 11); /* the first token is the prompt's */
+    CHECK_INT(rig_int(v, "cells.0.rounds"), 0);
+    rig_reply_deinit(&a);
+    rig_stop(&r);
+}
+
 static const char endless[] = "{\"concurrency\":[4],\"methods\":[\"off\"],\"prompt_tokens\":60,\"output_tokens\":400,"
                               "\"requests\":64,\"repeats\":50,\"stream\":true}";
 
