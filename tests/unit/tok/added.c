@@ -103,6 +103,19 @@ TEST(added_tokens_without_a_family_go_by_their_flags)
     small_deinit(&s);
 }
 
+TEST(added_token_with_the_lower_id_counts)
+{
+    small s;
+    small_init(&s);
+    int32_t one = small_token(&s, STR("<x>"), TOK_USER), y = small_token(&s, STR("<y>"), TOK_USER);
+    small_token(&s, STR("<x>"), TOK_USER);
+    small_token(&s, STR("<x>"), TOK_CONTROL);
+    small_build(t, &s);
+    CHECK_PLAIN("<x><y>", one, y);
+    CHECK_SPECIAL("<x><y>", one, y);
+    small_deinit(&s);
+}
+
 /* As the reference does: a marker that is not to be found takes its characters out of the search. */
 TEST(added_tokens_inside_a_marker_are_not_found)
 {

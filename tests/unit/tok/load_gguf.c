@@ -155,10 +155,74 @@ TEST(gguf_tokenizer_that_is_not_there_is_said_so)
     check_refused(t, &w, ERR_NOT_FOUND, "the file has no tokenizer");
 }
 
+TEST(gguf_tokenizer_of_no_kind_is_said_to_be_absent)
+{
+    static const char *const kinds[] = {"none", "no_vocab"};
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        writer w;
+        writer_begin(&w);
+        put_string(&w, "tokenizer.ggml.model", kinds[i]);
+        check_refused(t, &w, ERR_NOT_FOUND, kinds[i]);
+    }
+}
+
+/* Each key that names where generation ends, with one id or several. */
+TEST(gguf_tokenizer_takes_stops_from_all_keys)
+{
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eos_token_ids",
+                                       "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+    static const int32_t     two[]  = {4, 5};
+    for (size_t i = 0; i < COUNT(keys); i++)
+        for (int many = 0; many < 2; many++) {
+            writer  w;
+            tok    *k;
+            tok_ids ids;
+            err     e;
+            write_vocab(&w, 0);
+            if (many)
+                put_ints(&w, keys[i], two, 2);
+            else
+                put_int(&w, keys[i], 5);
+            put_int(&w, "tokenizer.ggml.padding_token_id", 0);
+            gguf *g = writer_open(t, &w);
+            if (!g) return;
+            CHECK_OK(tok_from_gguf(&k, g, &small_family, &e), e);
+            gguf_close(g);
+            if (!k) return;
+            tok_ids_init(&ids, 100);
+            tok_stop_ids(k, &ids);
+            const int32_t  eos[] = {1}, want_one[] = {5, 10}, want_two[] = {4, 5, 10};
+            const int32_t *want = many ? want_two : want_one;
+            size_t         n = many ? 3 : 2, from = i ? 1 : 0; /* <eos> by name, unless the file says */
+            if (from) check_ids(t, &(tok_ids){.p = ids.p, .n = 1}, eos, 1, keys[i]);
+            check_ids(t, &(tok_ids){.p = ids.p + from, .n = ids.n - from}, want, n, keys[i]);
+            CHECK_INT(tok_eos(k), i ? 1 : want[0]);
+            CHECK_INT(tok_pad(k), 0);
+            tok_ids_deinit(&ids);
+            tok_free(k);
+        }
+}
+
 TEST(gguf_tokenizer_says_what_is_wrong)
 {
-    static const int32_t bad_type[] = {3, 3, 3, 2, 1, 1, 1, 6, 1, 5, 7, 1};
+    static const int32_t bad_type[] = {3, 3, 3, 2, 1, 1, 1, 6, 1, 5, 7, 1}, no_type[12] = {0}, minus[] = {-1};
+    int32_t              many[TOK_MAX_STOPS + 1] = {0};
     writer               w;
+    write_vocab(&w, NO_TYPES);
+    put_ints(&w, "tokenizer.ggml.token_type", no_type, COUNT(no_type));
+    check_refused(t, &w, ERR_FORMAT, "token 0 has type 0");
+    write_vocab(&w, 0);
+    put_ints(&w, "tokenizer.ggml.eom_token_id", minus, 1);
+    check_refused(t, &w, ERR_FORMAT, "'tokenizer.ggml.eom_token_id' is -1");
+    write_vocab(&w, 0);
+    put_ints(&w, "tokenizer.ggml.bos_token_id", minus, 0);
+    check_refused(t, &w, ERR_FORMAT, "'tokenizer.ggml.bos_token_id' is not an integer");
+    write_vocab(&w, 0);
+    put_ints(&w, "tokenizer.ggml.eot_token_id", many, COUNT(many));
+    check_refused(t, &w, ERR_FORMAT, "names more than 64 stop tokens");
+    write_vocab(&w, 0);
+    put_strings(&w, "tokenizer.ggml.eot_token_id", tokens, 1);
+    check_refused(t, &w, ERR_FORMAT, "'tokenizer.ggml.eot_token_id' is not an integer");
     write_vocab(&w, NO_MODEL);
     check_refused(t, &w, ERR_FORMAT, "'tokenizer.ggml.model' is not a string");
     write_vocab(&w, NO_MODEL);

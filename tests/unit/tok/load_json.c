@@ -67,6 +67,53 @@ TEST(tokenizer_json_does_not_care_about_the_order)
     tok_free(k);
 }
 
+/* Options that change nothing pass, and so does a pre-tokenizer at spaces, of which the normalizer leaves none. */
+TEST(tokenizer_json_takes_neutral_options)
+{
+    tok *k = load(
+        t, "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"}},\"model\":{\"dropout\":null,"
+           "\"continuing_subword_prefix\":\"\",\"end_of_word_suffix\":null,\"ignore_merges\":false,\"fuse_unk\":true,"
+           "\"unk_token\":\"b\",\"byte_fallback\":true," VOCAB "," MERGES "}," NORMALIZER ",\"version\":\"1.0\"}");
+    if (k) CHECK_INT(tok_unk(k), 3);
+    tok_free(k);
+    k = load(t, "{\"pre_tokenizer\":null,\"model\":{\"dropout\":0,\"byte_fallback\":true," VOCAB "," MERGES
+                "}," NORMALIZER "}");
+    tok_free(k);
+    k = load(t, "{\"model\":{\"dropout\":0.0,\"byte_fallback\":true," VOCAB "}," NORMALIZER "}");
+    tok_free(k);
+}
+
+/* The flags of added tokens, in any order: special, normalized, and those that are new to the vocabulary. */
+TEST(tokenizer_json_flags_of_added_tokens_count)
+{
+    tok *k =
+        load(t, "{\"added_tokens\":[{\"normalized\":true,\"id\":10,\"content\":\"a b\",\"special\":false},{\"id\":11,"
+                "\"content\":\"b a\",\"normalized\":false},{\"special\":true,\"id\":12,\"content\":\"<x>\"},"
+                "{\"id\":3,\"content\":\"b\",\"special\":null}]," NORMALIZER "," MODEL "}");
+    tok_ids ids;
+    err     e;
+    if (!k) return;
+    tok_ids_init(&ids, 100);
+    CHECK_OK(tok_encode(k, &ids, STR("b aa" SP "ab" SP "a"), false, &e), e);
+    const int32_t want[] = {11, 2, 7, 2, 3, 7, 2}; /* "b" is found before "a b" is looked for */
+    check_ids(t, &ids, want, COUNT(want), "added tokens");
+    tok_ids_clear(&ids);
+    CHECK_OK(tok_encode(k, &ids, STR("<x>"), true, &e), e);
+    CHECK(ids.n == 1 && ids.p[0] == 12);
+    CHECK_INT(tok_kind(k, 12), TOK_CONTROL);
+    CHECK_INT(tok_listed_kind(k, 3), TOK_USER);
+    CHECK_INT(tok_listed_kind(k, 2), TOK_NORMAL);
+    tok_ids_deinit(&ids);
+    tok_free(k);
+    k = load(t, "{\"added_tokens\":[{\"normalized\":true,\"id\":10,\"content\":\"a a\"}]," NORMALIZER "," MODEL "}");
+    if (!k) return;
+    tok_ids_init(&ids, 100);
+    CHECK_OK(tok_encode(k, &ids, STR("a" SP "aa a"), false, &e), e);
+    CHECK(ids.n == 2 && ids.p[0] == 10 && ids.p[1] == 10);
+    tok_ids_deinit(&ids);
+    tok_free(k);
+}
+
 TEST(tokenizer_json_says_what_is_wrong)
 {
     check_refused(t, "", "1");
@@ -90,6 +137,23 @@ TEST(tokenizer_json_says_what_is_wrong)
     check_refused(t, "{\"added_tokens\":[3]}", "added token 0 is not an object");
     check_refused(t, "{\"added_tokens\":[{\"id\":\"x\"}]}", "'id' is not an integer");
     check_refused(t, "{\"added_tokens\":[{\"content\":\"<x>\",\"lstrip\":true}]}", "'<x>' uses lstrip");
+    check_refused(t, "{\"added_tokens\":[{\"rstrip\":true,\"content\":\"<x>\"}]}", "'<x>' uses lstrip");
+    check_refused(t, "{\"added_tokens\":[{\"single_word\":true,\"lstrip\":false,\"content\":\"<x>\"}]}", "'<x>' uses");
+    check_refused(t, "{\"added_tokens\":[{\"special\":1}]}", "'special' is not true or false");
+    check_refused(t, "{\"added_tokens\":[{\"normalized\":\"x\"}]}", "'normalized' is not true or false");
+    check_refused(t, "{\"added_tokens\":[{\"content\":7}]}", "'content' is not a string");
+    check_refused(t, "{\"added_tokens\":{}}", "'added_tokens' is not an array");
+    check_refused(t, "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"x\"}}}", "'Split'");
+    check_refused(t, "{\"pre_tokenizer\":7}", "'pre_tokenizer' is not an object");
+    check_refused(t, "{\"model\":{\"dropout\":1}}", "'dropout' is not supported");
+    check_refused(t, "{\"model\":{\"continuing_subword_prefix\":\"#\"}}", "'continuing_subword_prefix' is not");
+    check_refused(t, "{\"model\":{\"end_of_word_suffix\":\"#\"}}", "'end_of_word_suffix' is not");
+    check_refused(t, "{\"model\":{\"merges\":[[\"a\",7]]}}", "merge 0 is neither");
+    check_refused(t, "{\"model\":{\"merges\":[[7,\"a\"]]}}", "merge 0 is neither");
+    check_refused(t, "{\"model\":{\"byte_fallback\":\"yes\"}}", "'byte_fallback' is not true or false");
+    check_refused(t, "{\"normalizer\":{\"type\":\"NFC\"}," MODEL "}", "does not replace spaces");
+    check_refused(t, "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"}}," MODEL "}",
+                  "does not replace");
     check_refused(t, "{\"added_tokens\":[{\"content\":\"<x>\"}]," NORMALIZER "," MODEL "}", "'<x>' has id -1");
     check_refused(t, "{\"added_tokens\":[{\"id\":2,\"content\":\"x\"}]," NORMALIZER "," MODEL "}", "the same id 2");
     check_refused(t, "{" NORMALIZER "," MODEL, "end of the text");
@@ -138,6 +202,10 @@ TEST(tokenizer_json_takes_names_from_the_config_beside_it)
     CHECK_OK(tok_from_json(&k, path, &small_family, &e), e);
     if (!k) return;
     CHECK(tok_eos(k) == 10 && tok_bos(k) == 11 && tok_add_bos(k));
+    tok_free(k);
+    test_tmp_file("tokenizer_config.json", "{\"eos_token\":null,\"bos_token\":\"\"}", 33);
+    CHECK_OK(tok_from_json(&k, path, &small_family, &e), e);
+    if (k) CHECK(tok_eos(k) == 1 && tok_bos(k) == -1 && !tok_add_bos(k)); /* the family's names */
     tok_free(k);
     test_tmp_file("tokenizer_config.json", "{\"eos_token\":7}", 15);
     CHECK_FAILS(tok_from_json(&k, path, &small_family, &e), e,

@@ -33,6 +33,11 @@ static void check_split(test_case *t, str text, const str *stops, int n_stops, u
     str want = plain(text, stops, n_stops);
     CHECK_STR(buf_str(&out), want);
     CHECK_INT(found, want.n < text.n);
+    if (found) { /* the string that is named stands there */
+        str s = stops[m.which];
+        CHECK(want.n + s.n <= text.n && !memcmp(text.s + want.n, s.s, s.n));
+    }
+    CHECK_INT(m.n_held, 0);
     buf_deinit(&out);
 }
 
