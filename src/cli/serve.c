@@ -1,6 +1,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/generate.h"
+#include "server/origin.h"
 #include "server/server.h"
 
 #include <malloc.h>
@@ -113,7 +114,9 @@ static const option opts[] = {
      .kind = OPT_LIST,
      .dest = &flags.allow_host,
      .arg  = "NAME",
-     .help = "a name of this server, for admin paths; may be given several times"},
+     .help = "a name of this server, or several with commas: requests whose Host is another one are refused on a "
+             "server without "
+             "keys, and on admin paths; *: any (default: localhost and addresses in numbers)"},
     {.name = "watchdog",
      .kind = OPT_INT,
      .dest = &flags.hang_s,
@@ -216,6 +219,10 @@ static int check_usage(int n_args, char **args)
     for (int i = 0; i < flags.set.n; i++)
         if (!parse_setting(flags.set.item[i], &given[i]))
             return opt_usage(&usage, "--set: '%s' is not NAME=VALUE", flags.set.item[i]);
+    for (int i = 0; i < flags.allow_host.n; i++) {
+        err e = {0};
+        if (!origin_names_check(flags.allow_host.item[i], &e)) return opt_usage(&usage, "--allow-host: %s", e.text);
+    }
     if (!flags.tls_cert != !flags.tls_key) return opt_usage(&usage, "--tls-cert and --tls-key go together");
     if (flags.api_key && flags.api_key_file)
         return opt_usage(&usage, "--api-key and --api-key-file exclude each other");

@@ -32,14 +32,27 @@ static bool refuse_user(const access_rules *r, server_error *why)
                                           : "This needs an admin key, and this server has none (--admin-key-file).");
 }
 
+/* Host and Origin of a request that needs a key, on a server without keys: the browser of whoever runs it can reach it. A
+ * browser always sends Host, and does not speak to unix sockets. */
+static bool check_keyless(const access_rules *r, const access_fields *f, err *e)
+{
+    bool cors = r->cors && f->origin.s && (!strcmp(r->cors, "*") || str_is(f->origin, r->cors));
+    if (f->by_unix_socket || (!f->host.s && !f->origin.s)) return true;
+    return origin_check(f->host, cors ? (str){0} : f->origin, r->names, r->n_names, e);
+}
+
+static bool check_origin(const access_rules *r, route_access to, const access_fields *f, err *e)
+{
+    if (to >= ROUTE_ADMIN) return origin_check(f->host, f->origin, r->names, r->n_names, e);
+    return keys_count(r->api) || keys_count(r->admin) || check_keyless(r, f, e);
+}
+
 bool access_check(const access_rules *r, route_access to, const access_fields *f, access_grant *out, server_error *why)
 {
     err e = {0};
     *out  = (access_grant){0};
     if (to == ROUTE_OPEN) return true;
     if (!check_key(r, f, out, why)) return false;
-    if (to < ROUTE_ADMIN) return true;
-    if (!out->sees_all && needs_admin(r, to)) return refuse_user(r, why);
-    return origin_check(f->host, f->origin, r->names, r->n_names, &e) ||
-           error_set(why, 403, NULL, "wrong_origin", "Refused: %s.", e.text);
+    if (to >= ROUTE_ADMIN && !out->sees_all && needs_admin(r, to)) return refuse_user(r, why);
+    return check_origin(r, to, f, &e) || error_set(why, 403, NULL, "wrong_origin", "Refused: %s.", e.text);
 }

@@ -12,17 +12,20 @@
 #include "server/keys.h"
 
 /* ROUTE_ADMIN: needs an admin's key, where there are such. ROUTE_OPERATE shows what other keys do, or changes the server for
- * everybody: it needs an admin's key where there are keys at all. Both check Host and Origin. */
+ * everybody: it needs an admin's key where there are keys at all. Both check Host and Origin; ROUTE_KEY does where there
+ * are no keys. */
 typedef enum { ROUTE_OPEN, ROUTE_KEY, ROUTE_ADMIN, ROUTE_OPERATE } route_access;
 
 typedef struct {
     keys              *api, *admin; /* NULL: there are none */
     const char *const *names;       /* of this server, as origin_check has them */
     size_t             n_names;
+    const char        *cors; /* origin whose pages may call, "*": any; NULL: none */
 } access_rules;
 
 typedef struct {
-    str authorization, x_api_key, host, origin; /* the request's fields; s NULL: absent */
+    str  authorization, x_api_key, host, origin; /* the request's fields; s NULL: absent */
+    bool by_unix_socket;
 } access_fields;
 
 typedef struct {

@@ -32,12 +32,65 @@ static bool is_address(str name)
     return inet_pton(AF_INET, text, &a) == 1 || inet_pton(AF_INET6, text, &a) == 1;
 }
 
+/* Cuts the next of several names with commas between them. */
+static str next_name(str *list)
+{
+    const char *comma = list->n ? memchr(list->s, ',', list->n) : NULL;
+    str         name  = {list->s, comma ? (size_t)(comma - list->s) : list->n};
+    *list             = (str){name.s + name.n + (comma != NULL), list->n - name.n - (comma != NULL)};
+    while (name.n && name.s[0] == ' ') name.s++, name.n--;
+    while (name.n && name.s[name.n - 1] == ' ') name.n--;
+    return name;
+}
+
+static bool is_listed(str name, str list)
+{
+    while (list.n) {
+        str one = next_name(&list);
+        if (str_is(one, "*") || (one.n && str_is_nocase(name, one))) return true;
+    }
+    return false;
+}
+
 static bool is_ours(str name, const char *const *names, size_t n_names)
 {
+    if (!name.n) return false;
     if (str_is_nocase(name, STR("localhost")) || is_address(name)) return true;
     for (size_t i = 0; i < n_names; i++)
-        if (str_is_nocase(name, str_of(names[i]))) return true;
+        if (is_listed(name, str_of(names[i]))) return true;
     return false;
+}
+
+static bool is_name(str s)
+{
+    enum { LONGEST = 253 };
+    for (size_t i = 0; i < s.n; i++) {
+        char c = (char)(s.s[i] | 0x20);
+        if (!(c >= 'a' && c <= 'z') && !(s.s[i] >= '0' && s.s[i] <= '9') && s.s[i] != '-' && s.s[i] != '.' &&
+            s.s[i] != '_')
+            return false;
+    }
+    return s.n > 0 && s.n <= LONGEST;
+}
+
+bool origin_names_check(const char *list, err *e)
+{
+    str rest = str_of(list);
+    while (rest.n) {
+        str name = next_name(&rest);
+        if (!str_is(name, "*") && !is_name(name))
+            return err_set(e, ERR_INPUT, "'%.*s' is not the name of a host, without a scheme and a port",
+                           STR_ARG(name));
+    }
+    return true;
+}
+
+static bool refuse_host(str name, err *e)
+{
+    if (!is_name(name)) return err_set(e, ERR_INPUT, "the Host of this request is not a name of this server");
+    return err_set(e, ERR_INPUT,
+                   "the Host of this request, %.*s, is not a name of this server; --allow-host %.*s makes it one",
+                   STR_ARG(name), STR_ARG(name));
 }
 
 static str without_scheme(str origin)
@@ -50,9 +103,9 @@ static str without_scheme(str origin)
 
 bool origin_check(str host, str origin, const char *const *names, size_t n_names, err *e)
 {
-    if (!is_ours(host_name(host), names, n_names))
-        return err_set(e, ERR_INPUT, "the Host of this request is not a name of this server");
+    str name = host_name(host);
+    if (!is_ours(name, names, n_names)) return refuse_host(name, e);
     str from = without_scheme(origin);
     return !origin.s || (from.n && str_is_nocase(from, host)) ||
-           err_set(e, ERR_INPUT, "this request comes from a page of another origin");
+           err_set(e, ERR_INPUT, "this request comes from a page of another origin; --cors ORIGIN lets pages call");
 }

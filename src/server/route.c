@@ -263,10 +263,11 @@ static bool check_access(server *s, server_call *c)
 {
     access_grant  grant;
     server_error  why;
-    access_fields f = {.authorization = http_call_field(c->http, "Authorization"),
-                       .x_api_key     = http_call_field(c->http, "X-Api-Key"),
-                       .host          = http_call_field(c->http, "Host"),
-                       .origin        = http_call_field(c->http, "Origin")};
+    access_fields f = {.authorization  = http_call_field(c->http, "Authorization"),
+                       .x_api_key      = http_call_field(c->http, "X-Api-Key"),
+                       .host           = http_call_field(c->http, "Host"),
+                       .origin         = http_call_field(c->http, "Origin"),
+                       .by_unix_socket = !http_call_request(c->http)->peer.n};
     if (access_check(&s->access, c->route ? c->route->access : ROUTE_KEY, &f, &grant, &why)) {
         if (grant.tenant) snprintf(c->tenant, sizeof c->tenant, "%s", grant.tenant);
         c->sees_all = grant.sees_all;

@@ -36,7 +36,7 @@ typedef struct {
 
     /* Files of keys (keys.h), read again on SIGHUP; and one key as it is. NULL: none. */
     const char        *api_key_file, *api_key, *admin_key_file;
-    const char *const *names; /* of this server, beside localhost and addresses: for admin paths */
+    const char *const *names; /* of this server, in addition to localhost and addresses (origin.h) */
     size_t             n_names;
     const char        *replica_id;    /* in every reply; NULL: this machine's name and the port; empty: none */
     double             hang_s;        /* a step that takes longer hangs; 0: none does */

@@ -5,7 +5,7 @@ import { check, finish, post, same, serve, sleep } from "./serve.mjs";
 const [tandem, idle = "256", streams = "64"] = process.argv.slice(2);
 const server = await serve(tandem);
 const ask = (i, stream) => ({ messages: [{ role: "user", content: `What is ${20 + i} plus ${50 + i}?` }], temperature: 0, stream });
-const GET = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+const GET = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 function open() {
   return new Promise((done, fail) => {

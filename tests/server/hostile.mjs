@@ -113,10 +113,10 @@ async function attack(path, body) {
 
 // --- raw bytes
 const heads = [
-  `POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${attacker}\r\nContent-Length: 20\r\n\r\n{"messages":"abcde"}`,
-  "GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
-  `POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${attacker}\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"pro\r\n0\r\n\r\n`,
-  "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n",
+  `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${attacker}\r\nContent-Length: 20\r\n\r\n{"messages":"abcde"}`,
+  "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
+  `POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${attacker}\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"pro\r\n0\r\n\r\n`,
+  "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n",
   `GET /metrics?a=%00%ff HTTP/1.0\r\nx-api-key: ${attacker}\r\nConnection: keep-alive\r\n\r\n`,
 ];
 const wire = [

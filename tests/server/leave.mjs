@@ -11,7 +11,7 @@ const MAX_TOKENS = 120, IN_FLIGHT = 64; // tokens that may be on their way when 
 const prompts = ["Tell me a story.", "What is 27 plus 58?", "Write a Python function that doubles a number.", "你好"];
 function requestOf(id, stream) {
   const body = JSON.stringify({ messages: [{ role: "user", content: prompts[pick(prompts.length)] }], stream, logprobs: true, max_tokens: MAX_TOKENS, ignore_eos: true, temperature: 1, n: 1 + pick(2) });
-  return Buffer.from(`POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Request-Id: ${id}\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`);
+  return Buffer.from(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: ${id}\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`);
 }
 
 // Tokens that are told of in what came: an entry of logprobs for each.

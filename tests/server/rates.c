@@ -164,9 +164,10 @@ static void ask(stream *s, const child *c, int i)
                           "{\"prompt\":\"%s\",\"max_tokens\":%d,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
                           "\"speculative\":\"off\",\"cache_salt\":\"%ld\",\"stream_options\":{\"include_usage\":true}}",
                           text, n_tokens, random());
-    int n      = snprintf(head, sizeof head,
-                          "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
-                          n_body, body);
+    int n      = snprintf(
+             head, sizeof head,
+             "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", n_body,
+             body);
     if (write(s->fd, head, (size_t)n) != n) fail("cannot ask");
 }
 

@@ -59,6 +59,41 @@ TEST(server_access_by_origin)
     access_grant             got;
     CHECK_INT(status(&r, ROUTE_ADMIN, NULL, "evil.example", &got), 403);
     CHECK_INT(status(&r, ROUTE_OPERATE, NULL, "evil.example", &got), 403);
-    CHECK_INT(status(&r, ROUTE_KEY, NULL, "evil.example", &got), 0);
+    CHECK_INT(status(&r, ROUTE_KEY, NULL, "evil.example", &got), 403);
+    CHECK_INT(status(&r, ROUTE_OPEN, NULL, "evil.example", &got), 0);
+    CHECK_INT(status(&r, ROUTE_KEY, NULL, "gpu-box:8080", &got), 0);
     CHECK_INT(status(&r, ROUTE_ADMIN, NULL, "gpu-box:8080", &got), 0);
+}
+
+static bool may_ask(const access_rules *r, const char *host, const char *origin, bool by_unix_socket)
+{
+    access_grant  got;
+    server_error  why = {0};
+    access_fields f   = {.x_api_key      = STR("user"),
+                         .host           = host ? str_of(host) : none,
+                         .origin         = origin ? str_of(origin) : none,
+                         .by_unix_socket = by_unix_socket};
+    return access_check(r, ROUTE_KEY, &f, &got, &why);
+}
+
+/* Without keys the browser of whoever runs the server is what a page of another site would use. */
+TEST(server_access_without_keys_is_not_for_pages_of_others)
+{
+    err          e = {0};
+    access_rules r = {0};
+    CHECK(may_ask(&r, "localhost:8080", NULL, false) && may_ask(&r, "127.0.0.1:8080", "http://127.0.0.1:8080", false));
+    CHECK(may_ask(&r, NULL, NULL, false)); /* HTTP/1.0 */
+    CHECK(!may_ask(&r, NULL, "http://evil.example", false));
+    CHECK(!may_ask(&r, "evil.example", NULL, false) && may_ask(&r, "evil.example", NULL, true));
+    CHECK(!may_ask(&r, "localhost", "http://evil.example", false) && !may_ask(&r, "localhost", "null", false));
+    r.cors = "http://page.example";
+    CHECK(may_ask(&r, "localhost", "http://page.example", false) &&
+          !may_ask(&r, "localhost", "http://evil.example", false));
+    CHECK(!may_ask(&r, "evil.example", "http://page.example", false));
+    r.cors = "*";
+    CHECK(may_ask(&r, "localhost", "http://evil.example", false) && may_ask(&r, "localhost", "null", false));
+    r.cors = NULL;
+    CHECK_OK(keys_of_one(&r.api, STR("user"), "u", &e), e);
+    CHECK(may_ask(&r, "evil.example", "http://evil.example:1", false)); /* no page has the key */
+    keys_free(r.api);
 }

@@ -403,3 +403,54 @@ TEST(server_shows_its_slots)
     close(fd);
     rig_stop(&r);
 }
+
+/* --- pages of other sites -----------------------------------------------------------------------*/
+static int status_for(const server_rig *r, const char *method, const char *url, const char *fields, const char *says)
+{
+    test_case *t  = r->t;
+    int        fd = rig_connect(r), status;
+    rig_reply  a;
+    char       text[1024];
+    snprintf(text, sizeof text,
+             "%s %s HTTP/1.1\r\n%sContent-Type: text/plain\r\nContent-Length: 15\r\n\r\n{\"content\":\"a\"}", method,
+             url, fields);
+    rig_send_text(fd, text);
+    rig_read(fd, &a);
+    status = a.status;
+    if (says) CHECK_MSG(a.body.n && strstr(a.body.p, says), "%s: no '%s' in the reply", url, says);
+    rig_reply_deinit(&a);
+    return status;
+}
+
+TEST(server_without_keys_refuses_pages_of_other_sites)
+{
+    static const struct {
+        const char *method, *target;
+    } all[]                          = {{"POST", "/v1/chat/completions"},
+                                        {"POST", "/v1/completions"},
+                                        {"POST", "/v1/messages"},
+                                        {"POST", "/tokenize"},
+                                        {"GET", "/v1/models"},
+                                        {"GET", "/props"},
+                                        {"GET", "/metrics"},
+                                        {"GET", "/"},
+                                        {"GET", "/nowhere"}};
+    static const char *const names[] = {"proxy.example"};
+    server_rig               r;
+    rig_init(&r, t);
+    r.opt.names   = names;
+    r.opt.n_names = 1;
+    rig_start(&r);
+    for (size_t i = 0; i < COUNT(all); i++) {
+        CHECK_INT(
+            status_for(&r, all[i].method, all[i].target, "Host: evil.example:80\r\n", "--allow-host evil.example"),
+            403);
+        CHECK_INT(status_for(&r, all[i].method, all[i].target, "Host: localhost\r\nOrigin: http://evil.example\r\n",
+                             "--cors"),
+                  403);
+    }
+    CHECK_INT(status_for(&r, "POST", "/tokenize", "Host: proxy.example\r\nConnection: close\r\n", NULL), 200);
+    CHECK_INT(status_for(&r, "POST", "/tokenize", "Host: 127.0.0.1:1\r\nConnection: close\r\n", NULL), 200);
+    CHECK_INT(status_for(&r, "GET", "/health", "Host: evil.example\r\nConnection: close\r\n", NULL), 200);
+    rig_stop(&r);
+}

@@ -43,5 +43,24 @@ TEST(server_origin_pages_of_others)
     CHECK(!passes("localhost:8080", "http://"));
     CHECK(!passes("evil.example", "http://evil.example"));
     CHECK_FAILS(origin_check(STR("localhost"), STR("http://a.b"), NULL, 0, &e), e, "another origin");
-    CHECK_FAILS(origin_check(STR("a.b"), (str){0}, NULL, 0, &e), e, "not a name of this server");
+    CHECK_FAILS(origin_check(STR("a.b:80"), (str){0}, NULL, 0, &e), e,
+                "a.b, is not a name of this server; --allow-host a.b");
+    CHECK_FAILS(origin_check(STR("a<b"), (str){0}, NULL, 0, &e), e, "the Host of this request is not a name");
+}
+
+TEST(server_origin_lists_of_names)
+{
+    static const char *const lists[] = {"one.example, Two.example,,three", ""}, *const any[] = {"none, *"};
+    err e = {0};
+    CHECK(origin_check(STR("one.example:1"), (str){0}, lists, 2, NULL) &&
+          origin_check(STR("two.example"), (str){0}, lists, 2, NULL));
+    CHECK(origin_check(STR("THREE"), (str){0}, lists, 2, NULL));
+    CHECK(!origin_check(STR("one.example, Two.example"), (str){0}, lists, 2, NULL) &&
+          !origin_check(STR("two"), (str){0}, lists, 2, NULL));
+    CHECK(!origin_check(STR(""), (str){0}, lists, 2, NULL) && !origin_check(STR(":80"), (str){0}, lists, 2, NULL));
+    CHECK(origin_check(STR("whatever.example"), (str){0}, any, 1, NULL));
+    CHECK(origin_names_check("a.b,c-d_e,*, f", &e) && origin_names_check("10.0.0.1", &e));
+    CHECK_FAILS(origin_names_check("a.b,http://c", &e), e, "'http://c' is not the name of a host");
+    CHECK_FAILS(origin_names_check("a.b:80", &e), e, "'a.b:80' is not the name of a host");
+    CHECK_FAILS(origin_names_check("a,,b", &e), e, "'' is not the name");
 }

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #define MINE "Connection: close\r\nX-Request-Id: mine\r\n"
-#define CHAT "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+#define CHAT "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
 
 /* --- who answers --------------------------------------------------------------------------------*/
 static void check_ids(test_case *t, const rig_reply *a, const char *what, int status, bool mine)
@@ -24,12 +24,12 @@ TEST(server_every_reply_has_its_ids)
         int         status;
         bool        mine;
     } asks[] = {
-        {"a look", "GET /health HTTP/1.1\r\nHost: x\r\n" MINE "\r\n", 200, true},
-        {"a page", "GET / HTTP/1.1\r\nHost: x\r\nX-Api-Key: k\r\n" MINE "\r\n", 200, true},
+        {"a look", "GET /health HTTP/1.1\r\nHost: localhost\r\n" MINE "\r\n", 200, true},
+        {"a page", "GET / HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: k\r\n" MINE "\r\n", 200, true},
         {"no key", CHAT MINE "Content-Length: 2\r\n\r\n{}", 401, true},
-        {"no such path", "GET /x HTTP/1.1\r\nHost: x\r\nX-Api-Key: k\r\n" MINE "\r\n", 404, true},
-        {"no such method", "PUT /health HTTP/1.1\r\nHost: x\r\n" MINE "X-Api-Key: k\r\n\r\n", 405, true},
-        {"a browser asks", "OPTIONS / HTTP/1.1\r\nHost: x\r\nOrigin: http://p\r\n" MINE "\r\n", 204, true},
+        {"no such path", "GET /x HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: k\r\n" MINE "\r\n", 404, true},
+        {"no such method", "PUT /health HTTP/1.1\r\nHost: localhost\r\n" MINE "X-Api-Key: k\r\n\r\n", 405, true},
+        {"a browser asks", "OPTIONS / HTTP/1.1\r\nHost: localhost\r\nOrigin: http://p\r\n" MINE "\r\n", 204, true},
         {"no JSON", CHAT MINE "X-Api-Key: k\r\nContent-Length: 1\r\n\r\n{", 400, true},
         {"a field", CHAT MINE "X-Api-Key: k\r\nContent-Length: 13\r\n\r\n{\"prompt\": 1}", 400, true},
         {"a large body", CHAT MINE "X-Api-Key: k\r\nContent-Length: 2000000\r\n\r\n", 413, true},
@@ -177,7 +177,7 @@ TEST(server_is_drained_and_taken_back)
     check_drain(&r, "POST", true, 1);
     check_doors(&r, 503);
     int kept = rig_connect(&r);
-    rig_send_text(kept, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+    rig_send_text(kept, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     rig_read(kept, &a); /* which ends: the next request may go elsewhere */
     CHECK_STR(rig_field(&a, "Connection"), STR("close"));
     rig_reply_deinit(&a);
