@@ -2,6 +2,8 @@
 #include "spec/cost.h"
 #include "test.h"
 
+#include <stdlib.h>
+
 static void note_n(cost_table *c, int n, int rows, int32_t ctx, double seconds)
 {
     for (int i = 0; i < n; i++) cost_note_step(c, rows, ctx, seconds);
@@ -173,4 +175,73 @@ TEST(cost_of_drafts_has_limits)
     cost_view v;
     cost_view_init(&v, &c, 0);
     CHECK(v.ngram == 0); /* long ago */
+}
+
+/* What is not known of a context is taken from the nearest one, at equal distance the shorter. */
+TEST(cost_contexts_borrow_from_the_nearest)
+{
+    static const int32_t ctx[COST_CONTEXTS] = {1000, 4000, 16000, 64000, 100000};
+    for (unsigned known = 1; known < 1 << COST_CONTEXTS; known++) {
+        cost_table c = {0};
+        for (int i = 0; i < COST_CONTEXTS; i++)
+            if (known >> i & 1) cost_note_step(&c, 1, ctx[i], 0.01 * (i + 1));
+        for (int i = 0; i < COST_CONTEXTS; i++) {
+            int nearest = -1;
+            for (int k = 0; k < COST_CONTEXTS; k++)
+                if ((known >> k & 1) && (nearest < 0 || abs(k - i) < abs(nearest - i))) nearest = k;
+            CHECK_NEAR(cost_step(&c, 1, ctx[i]), 0.01 * (nearest + 1), 1e-12);
+        }
+    }
+}
+
+/* By how much steps are dearer here than there is judged by all rows that were measured here. */
+TEST(cost_contexts_are_scaled)
+{
+    cost_table c = {0};
+    for (int rows = 1; rows <= 4; rows++) note_n(&c, 4, rows, 1000, 0.010 * rows);
+    note_n(&c, 4, 1, 2000, 0.020); /* twice as dear */
+    note_n(&c, 4, 3, 2000, 0.120); /* four times */
+    double scale = (0.020 + 0.120) / (0.010 + 0.030);
+    CHECK_NEAR(cost_step(&c, 4, 2000), 0.040 * scale, 1e-9);
+    CHECK_NEAR(cost_step(&c, 1, 2000), 0.020, 1e-9);
+    CHECK_NEAR(cost_step(&c, 4, 1000), 0.040, 1e-9);
+}
+
+/* A number that was measured once is believed up to twice what the others say: below, among and beyond them. */
+TEST(cost_one_measurement_is_believed_when_it_fits)
+{
+    static const struct {
+        int    rows;
+        double said; /* by the others: 80 ms at 8 rows, 120 ms at 16 */
+    } c[] = {{1, 0.080 / 1.35}, {4, 0.080 / 1.35 * 1.15}, {12, 0.100}, {20, 0.140}, {32, 0.200}};
+    for (size_t i = 0; i < COUNT(c); i++)
+        for (int twice = 0; twice < 2; twice++) {
+            cost_table x = {0};
+            note_n(&x, 3, 8, 0, 0.080);
+            note_n(&x, 3, 16, 0, 0.120);
+            CHECK_NEAR(cost_step(&x, c[i].rows, 0), c[i].said, 1e-9);
+            double once = c[i].said * (twice ? 2.02 : 1.98);
+            cost_note_step(&x, c[i].rows, 0, once);
+            double now = cost_step(&x, c[i].rows, 0);
+            CHECK_MSG(twice ? fabs(now - c[i].said) < 1e-9 : now > c[i].said + 0.001, "%d rows, measured as %g: %g",
+                      c[i].rows, once, now);
+        }
+}
+
+/* Numbers that were written by hand are used after cost_refresh, in every series. */
+TEST(cost_refresh_draws_all_curves)
+{
+    cost_table c = {0};
+    cost_view  v;
+    for (int i = 0; i < COST_CONTEXTS; i++) c.step[i].at[2] = (cost){.seconds = 0.02 + 0.001 * i, .n = 4};
+    c.block[SPEC_DFLASH].at[COST_MAX_ROWS] = (cost){.seconds = 0.5, .n = 4};
+    c.block[SPEC_TREE].at[1]               = (cost){.seconds = 0.25, .n = 4};
+    c.pass.at[3]                           = (cost){.seconds = 0.125, .n = 4};
+    cost_refresh(&c);
+    for (int32_t i = 0, ctx = 1024; i < COST_CONTEXTS; i++, ctx *= 4)
+        CHECK_NEAR(cost_step(&c, 2, ctx), 0.02 + 0.001 * i, 1e-12);
+    cost_view_init(&v, &c, 0);
+    CHECK_NEAR(v.block[SPEC_DFLASH][COST_MAX_ROWS], 0.5, 1e-12);
+    CHECK_NEAR(v.block[SPEC_TREE][1], 0.25, 1e-12);
+    CHECK_NEAR(v.pass[3], 0.125, 1e-12);
 }

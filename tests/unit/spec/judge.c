@@ -506,3 +506,36 @@ TEST(spec_a_request_without_tokens_says_so)
     }
     close_court(&c);
 }
+
+/* --- waiting ----------------------------------------------------------------------------------------*/
+static void (*real_sync)(queue *q);
+static int n_syncs;
+
+static void counted_sync(queue *q)
+{
+    n_syncs++;
+    real_sync(q);
+}
+
+/* The host waits once a step; twice where a grammar has changed the logits that log-probabilities are shown of. */
+TEST(spec_waits_as_often_as_it_must)
+{
+    static answer a;
+    static court  c;
+    if (open_court(t, &c)) {
+        ops *o    = (ops *)c.m->o;
+        real_sync = o->sync;
+        for (size_t i = 0; i < COUNT(wishes); i++) {
+            const wish *w = &wishes[i];
+            oracle(t, &c, w, &a);
+            n_syncs = 0;
+            o->sync = counted_sync;
+            run_loop(t, &c, &w, &a, 1, SPEC_NGRAM);
+            o->sync              = real_sync;
+            const spec_stats *st = spec_lane_stats(c.r.l[0]);
+            CHECK_MSG(n_syncs == (st->rounds + st->plain) * (w->grammar && w->n_top >= 0 ? 2 : 1), "%s: %d for %lld",
+                      w->name, n_syncs, (long long)(st->rounds + st->plain));
+        }
+    }
+    close_court(&c);
+}
