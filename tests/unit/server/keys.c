@@ -48,6 +48,70 @@ TEST(server_keys_find_their_tenants)
     keys_free(k);
 }
 
+/* A key opens where all 64 characters of its hash are the same, and two hashes that differ in one are two keys. */
+TEST(server_keys_compare_the_whole_hash)
+{
+    for (int i = 0; i < 64; i++) {
+        char  text[256], other[65];
+        keys *k;
+        err   e = {0};
+        snprintf(other, sizeof other, "%s", hash_of("one"));
+        other[i] = other[i] == '0' ? '1' : '0';
+        snprintf(text, sizeof text, "%s stranger\n", other);
+        if (!CHECK_OK(keys_read(&k, str_of(text), &e), e)) return;
+        CHECK_MSG(!keys_find(k, STR("one")), "a hash that differs at %d opens", i);
+        keys_free(k);
+        snprintf(text, sizeof text, "%s stranger\n%s owner\n", other, hash_of("one"));
+        if (!CHECK_OK(keys_read(&k, str_of(text), &e), e)) return;
+        check_tenant(t, k, "one", "owner");
+        keys_free(k);
+    }
+}
+
+/* The table grows; every key keeps its own tenant, and the limits are the ones that are named. */
+TEST(server_keys_up_to_their_limits)
+{
+    buf   text;
+    char  key[KEY_MAX + 2], name[KEY_NAME_MAX + 2];
+    keys *k;
+    err   e = {0};
+    buf_init(&text, 64 << 20);
+    for (int i = 0; i < KEYS_MAX; i++) {
+        snprintf(key, sizeof key, "key-%d", i);
+        buf_printf(&text, "%s n%d\n", hash_of(key), i);
+    }
+    if (!CHECK_OK(keys_read(&k, buf_str(&text), &e), e)) return;
+    CHECK_INT(keys_count(k), KEYS_MAX);
+    for (int i = 0; i < KEYS_MAX; i += i < 40 ? 1 : 97) {
+        snprintf(key, sizeof key, "key-%d", i);
+        snprintf(name, sizeof name, "n%d", i);
+        check_tenant(t, k, key, name);
+    }
+    keys_free(k);
+    buf_printf(&text, "%s last\n", hash_of("one more"));
+    CHECK_FAILS(keys_read(&k, buf_str(&text), &e), e, "more than");
+    CHECK(!k);
+    for (int over = 0; over < 2; over++) {
+        memset(key, 'k', sizeof key);
+        memset(name, 'n', sizeof name);
+        key[KEY_MAX + over] = name[KEY_NAME_MAX + over] = 0;
+        buf_clear(&text);
+        buf_printf(&text, "%s %s\n", hash_of("one"), name);
+        bool ok = keys_read(&k, buf_str(&text), &e);
+        CHECK(ok == !over);
+        if (ok) check_tenant(t, k, "one", name);
+        keys_free(k);
+        buf_clear(&text);
+        buf_printf(&text, "%s\n", hash_of(key));
+        if (!CHECK_OK(keys_read(&k, buf_str(&text), &e), e)) return;
+        CHECK((keys_find(k, str_of(key)) == NULL) == over);
+        keys_free(k);
+        CHECK(keys_of_one(&k, str_of(key), "x", &e) == !over);
+        keys_free(k);
+    }
+    buf_deinit(&text);
+}
+
 /* Whatever is wrong, what stands in the file is not repeated: it may be a key. */
 TEST(server_keys_refuse_what_is_no_hash)
 {
