@@ -163,6 +163,9 @@ TEST(http_urls)
         {"http://[::1", "not the name of a host"},
         {"http://[::1]x", "not a port"},
         {"http://h/a?b", "is not a path"},
+        {"http://h/a b", "is not a path"},
+        {"http://h/a\x7f", "is not a path"},
+        {"http://h/\xC3\xA9", "is not a path"},
         {"http://h/a\r\nX: y", "is not a path"},
         {"http://h\r\n", "not the name of a host"},
     };
