@@ -76,11 +76,10 @@ static bool put_records(const prompt_maker *p, tok_ids *out, size_t n, err *e)
     return true;
 }
 
-static bool put_random(const prompt_maker *p, tok_ids *out, size_t n)
+static void put_random(const prompt_maker *p, tok_ids *out, size_t n)
 {
     uint64_t state = p->next << 32;
     while (out->n < n && tok_ids_put(out, (int32_t)(draw(&state) % (uint64_t)p->n_vocab))) continue;
-    return out->n == n;
 }
 
 bool prompts_next(prompt_maker *p, tok_ids *out, int n_tokens, err *e)
@@ -91,7 +90,10 @@ bool prompts_next(prompt_maker *p, tok_ids *out, int n_tokens, err *e)
         return err_set(e, ERR_INPUT, "a prompt of %d tokens is too short: %d is the least", n_tokens,
                        prompts_shortest(p));
     tok_ids_put_n(out, p->frame.p, p->at);
-    if (p->tok ? !put_records(p, out, n - tail, e) : !put_random(p, out, n)) return false;
+    if (!p->tok)
+        put_random(p, out, n);
+    else if (!put_records(p, out, n - tail, e))
+        return false;
     tok_ids_put_n(out, p->frame.p + p->at, tail);
     p->next++;
     return !out->failed || err_set(e, ERR_LIMIT, "a prompt of %d tokens is too long", n_tokens);

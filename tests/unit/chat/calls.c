@@ -244,6 +244,15 @@ TEST(calls_have_no_nul_in_a_key)
     check_args(t, STR("a:" Q "x\0y" Q), "\"a\":\"x\\u0000y\""); /* a value may have it */
 }
 
+/* Each word is judged by its own bytes, not by those that a longer one left behind. */
+TEST(calls_judge_each_number_alone)
+{
+    check_args(t, STR("a:1.5e7,b:1.5,c:2.5x,d:2.5"), "\"a\":1.5e7,\"b\":1.5,\"c\":\"2.5x\",\"d\":2.5");
+    check_args(t, STR("a:-12,b:-,c:-1"), "\"a\":-12,\"b\":\"-\",\"c\":-1");
+    check_args(t, STR("a:1.25,b:1.,c:1"), "\"a\":1.25,\"b\":\"1.\",\"c\":1");
+    check_args(t, STR("a:1e+55,b:1e+,c:1e,d:1"), "\"a\":1e+55,\"b\":\"1e+\",\"c\":\"1e\",\"d\":1");
+}
+
 TEST(calls_know_which_quote_ends_a_word)
 {
     check_args(t, STR("a:\"x\\\",y\",b:1"), "\"a\":\"x\\\",y\",\"b\":1");

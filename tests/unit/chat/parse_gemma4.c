@@ -457,6 +457,34 @@ TEST(chat_parse_tells_each_word_once)
     arena_deinit(&mem);
 }
 
+/* A character that a marker cuts off comes out before what the marker begins. */
+TEST(chat_parse_gives_up_a_character_before_a_marker)
+{
+    tok       *tk;
+    tok_ids    ids;
+    transcript x = {0};
+    err        e;
+    if (!CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &gemma4_family, &e), e)) return;
+    gemma4_parser *p = gemma4_parser_new(&(gemma4_parse_options){.on_event = transcript_note, .ctx = &x, .tok = tk});
+    buf_init(&x.text, 1 << 20);
+    tok_ids_init(&ids, 100);
+    tok_ids_put(&ids, tok_find(tk, STR("<0xF0>")));
+    tok_encode(tk, &ids, STR("<|channel>thought\na"), true, &e);
+    tok_ids_put(&ids, tok_find(tk, STR("<0xE2>")));
+    tok_encode(tk, &ids, STR("<channel|>b"), true, &e);
+    tok_ids_put(&ids, tok_find(tk, STR("<0xC3>")));
+    for (size_t i = 0; i < ids.n; i++) gemma4_parse_id(p, ids.p[i]);
+    gemma4_parse_id(p, -1);
+    gemma4_parse_id(p, tok_size(tk));
+    CHECK_OK(gemma4_parse_finish(p, &e), e);
+    transcript_close(&x);
+    CHECK_STR(buf_str(&x.text), STR("C(\xEF\xBF\xBD)R(a\xEF\xBF\xBD)C(b\xEF\xBF\xBD)"));
+    gemma4_parser_free(p);
+    tok_ids_deinit(&ids);
+    buf_deinit(&x.text);
+    tok_free(tk);
+}
+
 /* Markers by id; the same characters as text are text. */
 TEST(chat_parse_knows_markers_by_id)
 {

@@ -44,6 +44,43 @@ TEST(chat_prompts_have_their_length_and_differ)
     tok_free(k);
 }
 
+/* Figures of two versions compare only when the prompts are the same. */
+TEST(chat_prompts_stay_as_they_are)
+{
+    gguf        *g;
+    tok         *k = NULL;
+    prompt_maker p;
+    tok_ids      ids;
+    buf          text;
+    err          e = {0};
+    chat_options o = {.add_generation_prompt = true};
+    if (!CHECK_OK(gguf_open(&g, test_path("models/nano/target.gguf"), &e), e)) return;
+    CHECK_OK(tok_from_gguf(&k, g, &gemma4_family, &e), e);
+    gguf_close(g);
+    tok_ids_init(&ids, 1 << 16);
+    buf_init(&text, 1 << 16);
+    if (CHECK_OK(prompts_init(&p, k, &o, tok_size(k), &e), e)) {
+        for (int i = 0; i < 2; i++) CHECK_OK(prompts_next(&p, &ids, 150, &e), e);
+        tok_decode(k, ids.p, ids.n, true, &text);
+        CHECK(str_starts(buf_str(&text),
+                         "<bos><|turn>user\n9574. Emma sold 40 pears in Rome at noon.\n6076. Emma bought "));
+        CHECK_INT(str_hash(buf_str(&text)) >> 1, 4842417088349117937);
+    }
+    prompts_deinit(&p);
+    buf_deinit(&text);
+    tok_ids_deinit(&ids);
+    tok_free(k);
+    CHECK_OK(prompts_init(&p, NULL, NULL, 5000, &e), e);
+    tok_ids_init(&ids, 8);
+    CHECK_OK(prompts_next(&p, &ids, 8, &e), e);
+    static const int32_t want[8] = {516, 4317, 1092, 3172, 2781, 1726, 3399, 3613};
+    for (int i = 0; i < 8; i++) CHECK_INT(ids.p[i], want[i]);
+    tok_ids_clear(&ids);
+    CHECK_FAILS(prompts_next(&p, &ids, 9, &e), e, "a prompt of 9 tokens is too long");
+    prompts_deinit(&p);
+    tok_ids_deinit(&ids);
+}
+
 TEST(bench_prompts_without_words)
 {
     prompt_maker p;

@@ -127,7 +127,96 @@ TEST(chat_fills_the_gaps_of_the_templates)
         "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\" one \"},{\"type\":\"text\","
         "\"text\":\"two\"}]},{\"role\":\"user\",\"content\":\"x\"}]}",
         a, "<bos><|turn>system\nonetwo<turn|>\n<|turn>user\nx<turn|>\n");
+    check_text(t,
+               "{\"messages\":[{\"role\":\"user\",\"content\":\"Go\"},{\"role\":\"assistant\",\"content\":\"S\",\"tool_"
+               "calls\":["
+               "{\"function\":{\"name\":\"f\"}}]},{\"role\":\"tool\",\"name\":\"f\",\"content\":\"x\"}]}",
+               a,
+               "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:f{"
+               "value:<|\"|>x<|\"|>}<tool_response|>S<turn|>\n");
     check_text(t, "{\"messages\":[" CALL ",{\"role\":\"tool\",\"content\":{\"temp\":3,\"Sky\":null}}]}", a,
                "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:"
                "unknown{Sky:None,temp:3}<tool_response|>See<turn|>\n");
+}
+
+/* --- the order of keys --------------------------------------------------------------------------*/
+/* Capitals, each with its small letter, of the alphabets that keys are written in. */
+static const char letters[] = "AaBbCcDdEeFfGgHhIiJjKkLlMmNnOoPpQqRrSsTtUuVvWwXxYyZz"
+                              "ÀàÁáÂâÃãÄäÅåÆæÇçÈèÉéÊêËëÌìÍíÎîÏïÐðÑñÒòÓóÔôÕõÖöØøÙùÚúÛûÜüÝýÞþ"
+                              "ĀāĂăĄąĆćĈĉĊċČčĎďĐđĒēĔĕĖėĘęĚěĜĝĞğĠġĢģĤĥĦħĨĩĪīĬĭĮįĲĳĴĵĶķ"
+                              "ĹĺĻļĽľĿŀŁłŃńŅņŇň"
+                              "ŊŋŌōŎŏŐőŒœŔŕŖŗŘřŚśŜŝŞşŠšŢţŤťŦŧŨũŪūŬŭŮůŰűŲųŴŵŶŷ"
+                              "ŸÿŹźŻżŽž"
+                              "ΑαΒβΓγΔδΕεΖζΗηΘθΙιΚκΛλΜμΝνΞξΟοΠπΡρΣσΤτΥυΦφΧχΨψΩωΪϊΫϋ"
+                              "ЀѐЁёЂђЃѓЄєЅѕІіЇїЈјЉљЊњЋћЌќЍѝЎўЏџ"
+                              "АаБбВвГгДдЕеЖжЗзИиЙйКкЛлМмНнОоПпРрСсТтУуФфХхЦцЧчШшЩщЪъЫыЬьЭэЮюЯя"
+                              "ѠѡѢѣѤѥѦѧѨѩѪѫѬѭѮѯѰѱѲѳѴѵѶѷѸѹѺѻѼѽѾѿҀҁ";
+
+static uint32_t small_letter(uint32_t c)
+{
+    uint32_t pair[2];
+    for (const char *p = letters; *p;) {
+        for (int k = 0; k < 2; k++) p += utf8_decode(p, strlen(p), &pair[k]);
+        if (pair[0] == c) return pair[1];
+    }
+    return c;
+}
+
+/* Puts the character's UTF-8, and a letter behind it. */
+static void put_key(buf *b, uint32_t c, char end)
+{
+    if (c < 0x80)
+        buf_putc(b, (char)c);
+    else
+        buf_printf(b, "%c%c", (int)(0xC0 | c >> 6), (int)(0x80 | (c & 63)));
+    buf_putc(b, end);
+}
+
+/* Renders {"Xb":1,"Ya":1} and tells whether the second key comes first. */
+static bool second_is_first(test_case *t, uint32_t x, uint32_t y)
+{
+    arena             mem;
+    buf               request, text, key;
+    chat             *c;
+    const json_value *v;
+    err               e;
+    chat_options      o = {.revision = CHAT_REV_B};
+    arena_init(&mem, 1 << 20);
+    buf_init(&request, 1 << 12);
+    buf_init(&text, 1 << 12);
+    buf_init(&key, 16);
+    buf_puts(&request,
+             "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"");
+    put_key(&request, x, 'b');
+    buf_puts(&request, "\":1,\"");
+    put_key(&request, y, 'a');
+    buf_puts(&request, "\":1}}}]}]}");
+    put_key(&key, y, 'a');
+    CHECK_OK(json_parse(&v, &mem, buf_str(&request), NULL, &e), e);
+    CHECK_OK(chat_parse(&c, &mem, v, &e) && chat_render_text(&text, c, &o, &e), e);
+    const char *brace = memchr(text.p, '{', text.n);
+    bool        first = brace && !memcmp(brace + 1, key.p, key.n);
+    arena_deinit(&mem);
+    buf_deinit(&request);
+    buf_deinit(&text);
+    buf_deinit(&key);
+    return first;
+}
+
+/* By the small letters, whichever are given: each character beside those that it could be mistaken for. */
+TEST(chat_keys_are_sorted_whatever_their_case)
+{
+    static const int beside[] = {1, -1, 32, -32, 80, -80, 121, -121};
+    for (uint32_t x = 'A'; x < 0x490; x++) {
+        if (x > 'z' && x < 0xA0) continue;
+        if (x == '\\' || x == 0x130 || x == 0x3A2) continue; /* U+0130 has no small letter of its own, U+03A2 is none */
+        for (size_t i = 0; i < COUNT(beside); i++) {
+            uint32_t y = (uint32_t)((int)x + beside[i]), a = small_letter(x), b = small_letter(y);
+            if (y < '0' || y == '\\' || y == 0x130 || y == 0x3A2 || (y > 'z' && y < 0xA0) || y > 0x489) continue;
+            if (y > 0x3CE && y < 0x400) continue; /* Coptic and others, as they are */
+            if (x > 0x3CE && x < 0x400) continue;
+            bool want = a == b || b < a;
+            CHECK_MSG(second_is_first(t, x, y) == want, "U+%04X and U+%04X", x, y);
+        }
+    }
 }

@@ -204,6 +204,45 @@ TEST(bpe_gives_bytes_for_what_has_no_token)
     small_deinit(&s);
 }
 
+TEST(bpe_gives_each_lone_byte_its_token)
+{
+    small   s;
+    tok_ids ids;
+    small_init(&s);
+    small_token(&s, STR("a"), TOK_NORMAL);
+    small_build(t, &s);
+    tok_ids_init(&ids, 1000);
+    for (int c = 0; c < 256; c++) {
+        encode(t, &s, &ids, (str){(const char[]){(char)c}, 1}, false);
+        CHECK_INT(ids.n, 1);
+        CHECK_INT(ids.p[0], c == 'a' ? s.src.n - 1 : s.first_byte + c);
+    }
+    tok_ids_deinit(&ids);
+    small_deinit(&s);
+}
+
+/* Characters at the edges of the table: the first and last of a page, of a plane and of all. */
+TEST(bpe_finds_characters_at_the_edges_of_pages)
+{
+    static const char *const only[] = {"\xC4\x80",         "\xC3\xBF",     "\x7F",
+                                       "\xF4\x8F\xBF\xBF", "\xEF\xBF\xBF", "\xF0\x90\x80\x80"};
+    tok_ids                  ids;
+    tok_ids_init(&ids, 1000);
+    for (size_t i = 0; i <= COUNT(only); i++) {
+        small s;
+        str   text = i < COUNT(only) ? str_of(only[i]) : STR("\0");
+        small_init(&s);
+        int32_t id = small_token(&s, text, TOK_NORMAL);
+        small_build(t, &s);
+        encode(t, &s, &ids, text, false);
+        CHECK(ids.n == 1 && ids.p[0] == id);
+        encode(t, &s, &ids, STR("\xC4\x81"), false);
+        CHECK_INT(ids.n, 2);
+        small_deinit(&s);
+    }
+    tok_ids_deinit(&ids);
+}
+
 TEST(bpe_says_which_byte_has_no_token)
 {
     small   s = {0};
