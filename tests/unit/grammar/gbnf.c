@@ -1,4 +1,5 @@
 /* GBNF: texts byte by byte, and what is refused. */
+#include "grammar/guide.h"
 #include "grammar/rig.h"
 #include "tok/small.h"
 
@@ -202,4 +203,12 @@ TEST(grammar_forced_text_is_what_must_come)
     grammar_drop(m, a);
     grammar_drop(m, s);
     rig_free(m);
+}
+
+TEST(grammar_nothing_is_fine_to_free)
+{
+    grammar_free(NULL);
+    grammar_vocab_free(NULL);
+    grammar_machine_free(NULL);
+    guide_free(NULL);
 }

@@ -1,6 +1,7 @@
 /* Deadlines of connections. A test waits for the short one of two deadlines to pass, then looks at what has the long one:
  * a slow machine only makes it wait longer. */
 #include "client.h"
+#include "http/client.h"
 #include "test.h"
 #include "toy.h"
 
@@ -82,4 +83,10 @@ TEST(http_deadline_of_bodies)
     client_close(&slow);
     client_close(&other);
     toy_close(y);
+}
+
+TEST(http_nothing_is_fine_to_close)
+{
+    http_close(NULL);
+    http_client_close(NULL);
 }

@@ -103,3 +103,9 @@ TEST(kv_pool_survives_each_failed_allocation)
     CHECK_FAILS(kv_pool_new(&(kv_pool *){0}, o, &(kv_pool_spec){kv_rig_classes, 2, 1000, 1, 10}, &e), e, "too few");
     ops_close(o);
 }
+
+TEST(kv_nothing_is_fine_to_free)
+{
+    kv_pool_free(NULL);
+    kv_seq_free(NULL);
+}

@@ -1,5 +1,6 @@
 /* From a request to the options of a lane: every field arrives, limits are kept, the model's bans stay. */
 #include "sched/job.h"
+#include "sched/settings.h"
 #include "test.h"
 
 enum { VOCAB = 1000 };
@@ -154,4 +155,11 @@ TEST(job_limits_of_numbers)
     r.temp        = NAN;
     CHECK_FAILS(job_lane_options(&o, &model, &r, room, &e), e, "temp");
 #undef LIMITS
+}
+
+TEST(sched_nothing_is_fine_to_free)
+{
+    forms_free(NULL);
+    form_drop(NULL);
+    settings_file_close(NULL);
 }

@@ -452,3 +452,64 @@ TEST(spec_reservations_follow_the_request)
     }
     spec_rig_close(&g);
 }
+
+/* --- costs ----------------------------------------------------------------------------------------*/
+/* Runs the prompts of n lanes and then one round of each with the plan. */
+static void one_round(test_case *t, spec_rig *g, int n, spec_plan plan)
+{
+    err       e = {0};
+    size_t    reused;
+    spec_turn turn[RIG_LANES] = {0};
+    for (int i = 0; i < n; i++) {
+        lane_request r = {.opt = spec_rig_options(SPEC_AUTO), .prompt = rig_prompt, .n_prompt = RIG_PROMPT};
+        CHECK_OK(spec_lane_begin(g->l[i], &r, &reused, &e), e);
+        turn[i] = (spec_turn){.lane = g->l[i]};
+    }
+    g->s->cost = (cost_table){0};
+    CHECK_OK(spec_step(g->s, turn, n, &e), e);
+    CHECK_INT(spec_costs(g->s)->n_steps, 0); /* steps with pieces of prompts say nothing */
+    for (int i = 0; i < n; i++) {
+        spec_lane_keep(g->l[i], 1);
+        turn[i].plan = plan;
+    }
+    CHECK_OK(spec_step(g->s, turn, n, &e), e);
+    for (int i = 0; i < n; i++) spec_lane_keep(g->l[i], 1);
+    CHECK_INT(spec_costs(g->s)->n_steps, 1);
+}
+
+/* A step is counted by its rows, a pass of DFlash by anchors and guesses, one of MTP by its lanes. */
+TEST(spec_costs_are_noted_by_rows)
+{
+    spec_rig g;
+    if (spec_rig_open(t, &g, &two_lanes, true)) {
+        const cost_table *c = spec_costs(g.s);
+        one_round(t, &g, 1, (spec_plan){.method = SPEC_OFF});
+        CHECK_INT(c->step[0].at[1].n, 1);
+        CHECK(c->block[SPEC_DFLASH].low == 0 && c->pass.low == 0 && c->ngram.n == 0);
+        one_round(t, &g, 2, (spec_plan){.method = SPEC_OFF});
+        CHECK_INT(c->step[0].at[2].n, 1);
+        one_round(t, &g, 1, (spec_plan){.method = SPEC_DFLASH, .n = 5});
+        CHECK(c->step[0].at[6].n == 1 && c->block[SPEC_DFLASH].at[6].n == 1 && c->block[SPEC_TREE].low == 0);
+        one_round(t, &g, 2, (spec_plan){.method = SPEC_DFLASH, .n = 3});
+        CHECK(c->step[0].at[8].n == 1 && c->block[SPEC_DFLASH].at[8].n == 1 && c->block[SPEC_DFLASH].low == 8);
+        one_round(t, &g, 1, (spec_plan){.method = SPEC_MTP, .n = 3});
+        CHECK(c->step[0].at[4].n == 1 && c->pass.at[1].n == 1 && c->block[SPEC_DFLASH].low == 0);
+        one_round(t, &g, 2, (spec_plan){.method = SPEC_MTP, .n = 3});
+        CHECK(c->step[0].at[8].n == 1 && c->pass.at[2].n == 1);
+        one_round(t, &g, 1, (spec_plan){.method = SPEC_TREE, .n = 9});
+        CHECK(c->step[0].at[10].n == 1 && c->block[SPEC_TREE].low > 1 && c->block[SPEC_DFLASH].low == 0);
+        CHECK(c->step[0].at[10].seconds > 0 && c->step[0].at[10].seconds < 60);
+        spec_stats st;
+        decode(t, &g,
+               &(lane_options){.params = {.top_p = 1}, .penalty.repeat = 1, .n_top = -1, .spec.method = SPEC_NGRAM}, 60,
+               &st);
+        CHECK_INT(c->ngram.n > 0, st.rounds > 0);
+    }
+    spec_rig_close(&g);
+}
+
+TEST(spec_nothing_is_fine_to_free)
+{
+    spec_free(NULL);
+    spec_lane_free(NULL);
+}
