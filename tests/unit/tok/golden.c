@@ -101,9 +101,26 @@ TEST(gemma_prompt_with_markers)
     tok_free(k);
 }
 
+/* The file lists tags as user-defined tokens and turns as control tokens: nothing else tells them apart. */
+TEST(gemma_tags_are_tokens_in_any_text)
+{
+    static const int32_t want[] = {236746, 236743, 200, 236781, 209, 236743, 168, 173, 108, 97};
+    tok                 *k      = real_tok(t);
+    tok_ids              ids;
+    err                  e;
+    if (!k) return;
+    tok_ids_init(&ids, 1000);
+    CHECK_OK(tok_encode(k, &ids, STR("a <b>x</b> <table><tr>\n\n<unused91>"), false, &e), e);
+    check_ids(t, &ids, want, COUNT(want), "tags");
+    tok_ids_deinit(&ids);
+    tok_free(k);
+}
+
 TEST(gemma_speed_on_hard_texts)
 {
-    static const char *const unit[] = {"a", " ", SP, "ab", "\xFF", "\n", "\xE4\xB8\xAD\xE5\x9B\xBD", "!", "> ", "the"};
+    static const char *const unit[] = {
+        "a", " ",  SP,    "ab",          "\xFF",         "\n",  "\xE4\xB8\xAD\xE5\x9B\xBD",
+        "!", "> ", "the", "<unused6241", "</blockquote", "<b>", "<bos>"};
     enum { N = 1 << 18 };
     tok     *k = real_tok(t);
     tok_ids  ids;
@@ -118,7 +135,7 @@ TEST(gemma_speed_on_hard_texts)
         for (size_t at = 0; i == COUNT(unit) && at < N; at++) text[at] = (char)('a' + test_rand(&seed) % 26);
         double from = cpu_seconds();
         tok_ids_clear(&ids);
-        CHECK_OK(tok_encode(k, &ids, (str){text, N}, true, &e), e);
+        CHECK_OK(tok_encode(k, &ids, (str){text, N}, i & 1, &e), e);
         double speed = N / (cpu_seconds() - from);
         CHECK_MSG(speed > 1e6 / TEST_SLOWER, "'%s': %.2f MB/s", u, speed / 1e6);
     }
