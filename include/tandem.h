@@ -365,6 +365,9 @@ typedef struct {
     int64_t step_bucket
         [TANDEM_STEP_BUCKETS]; /* steps of under 2^i / 8 ms that were not under the one before; the last: all others */
 
+    double  mask_s;                           /* CPU time that was spent on the masks of grammars */
+    int64_t mask_bucket[TANDEM_STEP_BUCKETS]; /* steps that spent any, as step_bucket */
+
     uint64_t kv_bytes, kv_pinned_bytes, kv_reserved_bytes, kv_cached_bytes;
     int64_t  prefix_hits, prefix_misses, prefix_evicted;
 

@@ -5,4 +5,5 @@
 
 int64_t              clock_ns(void);
 static inline double clock_s(void) { return (double)clock_ns() * 1e-9; }
+double               clock_thread_s(void); /* CPU time of this thread */
 #endif

@@ -31,6 +31,7 @@ enum {
     GRAMMAR_MAX_REPEAT  = 1 << 24,
     GRAMMAR_MAX_TOKEN   = 255, /* bytes; longer tokens are never allowed */
     GRAMMAR_MAX_MARKERS = 32,
+    GRAMMAR_MASK_WORK   = 8 * 1000 * 1000,  /* steps of one mask, 5 to 25 ns each */
     GRAMMAR_JSON_DEPTH  = 63,               /* open calls of a schema's grammar: about as many open brackets */
     GRAMMAR_GBNF_DEPTH  = 1024,             /* open calls of a GBNF grammar; calls at the end of a rule do not count */
     GRAMMAR_MAX_WORK    = 16 * 1000 * 1000, /* steps of one compilation, 5 to 15 ns each: about 100 ms */
@@ -103,6 +104,11 @@ bool grammar_must_end(const grammar_machine *m, grammar_state s); /* nothing els
 /* The tokens that may come next: never none. Borrowed until the next call of grammar_mask or grammar_forced. NULL with
  * ERR_LIMIT when the grammar is so ambiguous that the work or the memory has no bound that a step could bear. */
 const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e);
+/* Works on the mask of s for about *work steps, and takes from *work what it used. GRAMMAR_READY: grammar_mask is a lookup
+ * now, until some hundred other masks were asked for. GRAMMAR_LATER: call it again; what was done is kept. GRAMMAR_NO: as NULL of
+ * grammar_mask. A machine works on one mask at a time: another one that was begun is finished first. */
+typedef enum { GRAMMAR_LATER, GRAMMAR_READY } grammar_progress;
+int grammar_mask_work(grammar_machine *m, grammar_state s, int64_t *work, err *e);
 /* The only token that may come next, -1 when there are several. */
 int32_t grammar_forced(grammar_machine *m, grammar_state s);
 /* The bytes that must come next whatever the tokens, at most cap: a draft for the tokenizer to cut. Stops before a place
@@ -127,10 +133,12 @@ int grammar_ahead(grammar_machine *m, grammar_state s, int32_t *out, int max);
 
 typedef struct {
     int64_t masks, cached;       /* asked for; answered from the cache */
-    int64_t steps;               /* configs looked at: what a call costs, about */
+    int64_t steps;               /* configs looked at */
+    int64_t work;                /* steps of all calls, 5 to 25 ns each */
     int64_t locals, sweeps;      /* rule positions worked out for the whole vocabulary; times the pools were swept */
     int32_t n_states, n_classes; /* live now; of bytes */
     size_t  bytes, used;         /* of memory taken at birth; of it written to so far, about */
 } grammar_stats;
 grammar_stats grammar_machine_stats(const grammar_machine *m);
+int64_t       grammar_machine_work(const grammar_machine *m); /* .work of these */
 #endif

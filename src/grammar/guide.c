@@ -123,6 +123,8 @@ void guide_drop(guide *g, grammar_state s) { grammar_drop(g->m, s); }
 
 grammar_stats guide_stats(const guide *g) { return grammar_machine_stats(g->m); }
 
+int64_t guide_work(const guide *g) { return grammar_machine_work(g->m); }
+
 bool guide_goes_on(grammar_state s) { return s >= 0 || is_beside(s); }
 
 size_t guide_mask_words(const guide *g) { return g->n_words; }
@@ -145,6 +147,14 @@ const uint64_t *guide_mask(guide *g, grammar_state s, err *e)
     if (is_beside(s)) return mask_beside(g, flags_of(s), e);
     err_set(e, ERR_LIMIT, "the grammar is too ambiguous to be followed here");
     return NULL;
+}
+
+int guide_mask_work(guide *g, grammar_state s, int64_t *work, err *e)
+{
+    if (is_beside(s) && flags_of(s) & (FREE | IN_THOUGHT)) return GRAMMAR_READY;
+    if (s >= 0 || is_beside(s)) return grammar_mask_work(g->m, s >= 0 ? s : g->start, work, e);
+    err_set(e, ERR_LIMIT, "the grammar is too ambiguous to be followed here");
+    return GRAMMAR_NO;
 }
 
 /* --- the end ------------------------------------------------------------------------------------*/

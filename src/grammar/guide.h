@@ -42,7 +42,9 @@ void          guide_drop(guide *g, grammar_state s);
 bool          guide_goes_on(grammar_state s); /* tokens may follow */
 /* As grammar_mask. */
 const uint64_t *guide_mask(guide *g, grammar_state s, err *e);
-size_t          guide_mask_words(const guide *g);
+/* As grammar_mask_work. */
+int    guide_mask_work(guide *g, grammar_state s, int64_t *work, err *e);
+size_t guide_mask_words(const guide *g);
 /* The token that follows when `pick` was picked with so many tokens left, itself counted. */
 int32_t guide_settle(guide *g, grammar_state s, int32_t pick, int32_t n_left);
 /* Tokens that must follow, or that will unless the model picks others: a draft. Returns how many. */
@@ -51,4 +53,5 @@ int guide_draft(guide *g, grammar_state s, int32_t n_left, int32_t *out, int max
 void          guide_note(guide *g, int n_tried, int n_right);
 bool          guide_draft_pays(guide *g);
 grammar_stats guide_stats(const guide *g);
+int64_t       guide_work(const guide *g); /* grammar_stats.work */
 #endif

@@ -284,12 +284,20 @@ struct grammar_machine {
     int32_t   path[GRAMMAR_MAX_TOKEN + 2], n_path; /* states of a walk through the vocabulary: not swept */
 
     uint16_t     *symbol; /* [GRAMMAR_MAX_AHEAD] of a text that is worked out beforehand */
-    int64_t       budget; /* of closure steps for the call at hand */
+    int64_t       budget; /* of steps for the call at hand */
+    int64_t       pause;  /* budget at which a mask is left for later */
+    bool          paused; /* it was */
     mask_cache   *cache;
     grammar_stats stats;
 };
 
 void machine_begin(grammar_machine *m); /* of each call from outside */
+/* Counts steps, 5 to 25 ns each. */
+static inline void machine_spend(grammar_machine *m, int64_t n)
+{
+    m->budget -= n;
+    m->stats.work += n;
+}
 /* State after one symbol's class; GRAMMAR_NO. Not held. */
 int32_t machine_next(grammar_machine *m, int32_t s, int32_t cls);
 /* The state that follows when the call on top of this stack ends. */

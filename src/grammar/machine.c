@@ -30,7 +30,6 @@ enum {
     STACK_TABLE = 1 << 17,
     SEEN_TABLE  = MAX_WORK * 4,
 };
-#define STEP_BUDGET ((int64_t)4 * 1000 * 1000) /* closure steps of one call */
 
 /* --- stacks ------------------------------------------------------------------------------------ */
 static uint64_t stack_hash(int32_t then, int32_t count, int32_t parent)
@@ -206,7 +205,7 @@ static bool too_many_nodes(grammar_machine *m)
         for (k = m->found[i].stack; k > STACK_BOTTOM && !m->stack_mark[k] && n <= MAX_NODES;
              k = m->stack[k].parent, n++)
             m->stack_mark[k] = 1;
-    m->budget -= n;
+    machine_spend(m, n);
     for (i = 0; i < m->n_found; i++)
         for (k = m->found[i].stack; k > STACK_BOTTOM && m->stack_mark[k]; k = m->stack[k].parent) m->stack_mark[k] = 0;
     return n > MAX_NODES;
@@ -216,12 +215,12 @@ static int32_t end_closure(grammar_machine *m)
 {
     enum { SORT_STEPS = 4 };
     for (int32_t i = 0; i < m->n_work && !m->overflow && !m->starved; i++) look_at(m, m->work[i]);
-    m->budget -= m->n_work;
+    machine_spend(m, m->n_work);
     m->stats.steps += m->n_work;
     if (m->overflow || m->starved || (!m->n_found && !m->found_end)) return GRAMMAR_NO;
     if (too_many_nodes(m)) return GRAMMAR_NO; /* (3) */
     sort_configs(m->found, m->n_found);
-    m->budget -= (int64_t)SORT_STEPS * m->n_found;
+    machine_spend(m, (int64_t)SORT_STEPS * m->n_found);
     return machine_intern(m, m->found, m->n_found, m->found_end, m->need);
 }
 
@@ -275,7 +274,7 @@ int32_t machine_intern(grammar_machine *m, config *c, int32_t n, bool can_end, i
     m->n_configs += n;
     m->most_configs = most(m->most_configs, m->n_configs);
     m->n_live++;
-    m->budget -= m->g->n_classes; /* its share of a sweep, too */
+    machine_spend(m, m->g->n_classes); /* its share of a sweep, too */
     int32_t *next = m->next + (size_t)i * (size_t)m->g->n_classes;
     for (int32_t k = 0; k < m->g->n_classes; k++) next[k] = NEXT_UNKNOWN;
     table_put(m->state_table, STATE_TABLE, hash, i);
@@ -313,7 +312,7 @@ int32_t machine_next(grammar_machine *m, int32_t s, int32_t cls)
         int32_t q = follow_edge(m->g, &m->g->place[c.place], cls);
         if (q >= 0) add(m, q, c.stack);
     }
-    m->budget -= m->state[s].n;
+    machine_spend(m, m->state[s].n);
     to = end_closure(m);
     if (m->refused_depth) m->state[s].need = INT32_MAX;
     machine_let_go(m, s);
@@ -452,7 +451,7 @@ static void *take(grammar_machine *m, size_t n, size_t each, bool *ok)
 static bool take_pools(grammar_machine *m, err *e)
 {
     bool    ok      = true;
-    int32_t held    = MAX_HELD + m->v->max_depth + 2; /* (3) */
+    int32_t held    = MAX_HELD + 3 * (m->v->max_depth + 2); /* (3); a walk, and two that were left for later */
     m->max_configs  = held * MAX_FOUND;
     m->max_stack    = held * MAX_NODES + 2 * MAX_WORK;
     m->state        = take(m, MAX_LIVE, sizeof *m->state, &ok);
@@ -512,13 +511,16 @@ grammar_stats grammar_machine_stats(const grammar_machine *m)
     return s;
 }
 
+int64_t grammar_machine_work(const grammar_machine *m) { return m->stats.work; }
+
 /* --- following a text -------------------------------------------------------------------------- */
 void machine_begin(grammar_machine *m)
 {
-    m->budget  = STEP_BUDGET;
-    m->starved = false;
-    m->n_path  = 0;
-    m->n_work  = 0;
+    m->budget  = GRAMMAR_MASK_WORK;
+    m->pause   = INT64_MIN;
+    m->starved = m->paused = false;
+    m->n_path              = 0;
+    m->n_work              = 0;
 }
 
 /* Held for the caller. */

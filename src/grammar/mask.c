@@ -11,7 +11,10 @@
  * The first part is worked out once for each place of the grammar, and only the exits again for each stack. The counts of
  * loops on top of the stack are kept, but only as far as the longest token could tell them apart.
  *
- * A cut stack is lower: where the depth limit could have shown, the state's own walk is done instead. */
+ * A cut stack is lower: where the depth limit could have shown, the state's own walk is done instead.
+ *
+ * A mask can be worked out in slices (grammar_mask_work). The walk at hand is left at a node of the trie, with the states on its
+ * path held, and `mask_job` remembers which runs and exits are done. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "grammar/inside.h"
@@ -20,12 +23,12 @@
 #include <stdlib.h>
 
 enum {
-    MAX_MASKS     = 96, /* of states, as asked for */
-    MAX_LOCALS    = 160,
-    MAX_LOOPS     = 4,  /* counted loops kept on top of a cut stack */
-    MAX_RUNS      = 16, /* stacks of a state; with more it is walked as a whole */
-    VISITS_A_STEP = 4,  /* nodes of the trie that take the time of a closure's step */
-    MANY_SYMBOLS  = 64, /* a state that takes so many is worth a walk beforehand */
+    MAX_MASKS    = 336, /* of states, as asked for: more than a step has rows and lanes */
+    MAX_LOCALS   = 160,
+    MAX_LOOPS    = 4,  /* counted loops kept on top of a cut stack */
+    MAX_RUNS     = 16, /* stacks of a state; with more it is walked as a whole */
+    WORDS_A_STEP = 32, /* of a mask, that take the time of a step */
+    MANY_SYMBOLS = 64, /* a state that takes so many is worth a walk beforehand */
 };
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */
@@ -179,7 +182,41 @@ typedef struct {
     uint32_t first_exit, n_exits;
 } local_slot;
 
+typedef struct { /* a walk that was left; the states on its path are held */
+    uint32_t at; /* node of the trie; 0: none was left */
+    int32_t  n_path;
+    int32_t  path[GRAMMAR_MAX_TOKEN + 2];
+} walk_rest;
+
+typedef struct { /* of a local */
+    uint32_t *exit;
+    uint32_t  n, max;
+    int32_t   need;
+    int       known; /* bytes: what ends within them was told by another local */
+} exits;
+
+typedef struct {     /* a local whose walk was left; held */
+    int32_t   state; /* -1: none */
+    int32_t   slot;  /* where it will be */
+    uint32_t  first; /* exit */
+    exits     x;
+    walk_rest rest;
+} local_job;
+
+typedef struct {     /* a mask that is being worked out */
+    int32_t   state; /* held; -1: none */
+    int32_t   slot;
+    int64_t   budget;       /* left of GRAMMAR_MASK_WORK */
+    bool      begun, whole; /* whole: as one walk */
+    int32_t   first;        /* config of the run at hand */
+    int32_t   below;        /* held: the state below the run, whose exits are walked; -1: not yet */
+    uint32_t  exit, end;    /* the next of them */
+    walk_rest rest;
+} mask_job;
+
 struct mask_cache {
+    mask_job   job;
+    local_job  part;
     size_t     n_words;
     mask_slot  mask[MAX_MASKS];
     uint64_t  *mask_bits;
@@ -202,6 +239,7 @@ mask_cache *mask_cache_new(const grammar_vocab *v, size_t *bytes)
     c->exit       = mem_try_n(c->max_exits, sizeof *c->exit);
     *bytes += c->n_words * (MAX_MASKS + MAX_LOCALS) * sizeof(uint64_t) + c->max_exits * sizeof *c->exit;
     for (int i = 0; i < MAX_MASKS; i++) c->mask[i].state = -1;
+    c->job.state = c->job.below = c->part.state = -1;
     if (c->mask_bits && c->local_bits && c->exit) return c;
     mask_cache_free(c);
     return NULL;
@@ -260,31 +298,52 @@ static void allow(const grammar_vocab *v, uint64_t *bits, const trie_node *n)
     for (int32_t id = n->token; n->twins && (id = v->same[id]) >= 0;) put_bit(bits, id);
 }
 
-typedef struct { /* of a local */
-    uint32_t *exit;
-    uint32_t  n, max;
-    int32_t   need;
-    int       known; /* bytes: what ends within them was told by another local */
-} exits;
-
 static void put_exit(exits *x, uint32_t at)
 {
     if (x->n < x->max) x->exit[x->n] = at;
     x->n++;
 }
 
-/* Allows what state s can take of the tokens below a node of the trie. */
-static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, exits *x)
+static void leave_walk(grammar_machine *m, walk_rest *r, uint32_t at, int32_t n_path)
+{
+    r->at     = at;
+    r->n_path = n_path;
+    for (int32_t i = 0; i < n_path; i++) machine_hold(m, r->path[i] = m->path[i]);
+    m->paused = true;
+}
+
+static void forget_walk(grammar_machine *m, walk_rest *r)
+{
+    for (int32_t i = 0; r->at && i < r->n_path; i++) machine_let_go(m, r->path[i]);
+    r->at = 0;
+}
+
+/* The node to go on at, with the path as it was. */
+static uint32_t resume_walk(grammar_machine *m, walk_rest *r)
+{
+    uint32_t at = r->at;
+    memcpy(m->path, r->path, (size_t)r->n_path * sizeof *r->path);
+    forget_walk(m, r);
+    return at;
+}
+
+/* Allows what state s can take of the tokens below a node of the trie. It may be paused: then it goes on where r says. */
+static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, exits *x, walk_rest *r)
 {
     const trie_node *trie    = m->v->node;
     const int32_t   *next    = m->next;
     size_t           classes = (size_t)m->g->n_classes;
     uint32_t         end = trie[from].next, i = from + 1;
-    int              base    = trie[from].depth;
-    int64_t          visited = 0;
-    m->path[0]               = s;
+    int              base = trie[from].depth;
+    m->path[0]            = s;
+    if (r->at) i = resume_walk(m, r);
     while (i < end) {
         trie_node n = trie[i];
+        if (m->budget <= m->pause) {
+            leave_walk(m, r, i, n.depth - base);
+            break;
+        }
+        machine_spend(m, 1);
         if (x && n.deepest <= x->known) {
             i = n.next;
             continue;
@@ -293,7 +352,6 @@ static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, e
         int32_t was = m->path[d - 1];
         size_t  cls = m->g->class_of[n.byte];
         int32_t to  = next[(size_t)was * classes + cls];
-        visited++;
         if (to == NEXT_UNKNOWN) {
             m->n_path = d;
             to        = machine_next(m, was, (int32_t)cls);
@@ -313,7 +371,6 @@ static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, e
         i++;
     }
     m->n_path = 0;
-    m->budget -= visited / VISITS_A_STEP;
 }
 
 /* --- locals ------------------------------------------------------------------------------------ */
@@ -380,6 +437,7 @@ static void begin_as(grammar_machine *m, const local_slot *far, int bytes, uint6
     mask_cache          *c = m->cache;
     const grammar_vocab *v = m->v;
     memcpy(bits, c->local_bits + (size_t)(far - c->local) * c->n_words, c->n_words * sizeof *bits);
+    machine_spend(m, (int64_t)c->n_words / WORDS_A_STEP + v->n_longer[bytes] / 4);
     for (int32_t i = 0; i < v->n_longer[bytes]; i++) bits[v->longest[i] >> 6] &= ~(UINT64_C(1) << (v->longest[i] & 63));
     for (uint32_t i = 0; i < far->n_exits; i++)
         if (v->node[c->exit[far->first_exit + i]].depth <= bytes) put_exit(x, c->exit[far->first_exit + i]);
@@ -387,22 +445,51 @@ static void begin_as(grammar_machine *m, const local_slot *far, int bytes, uint6
     x->known = bytes;
 }
 
+static void begin_local(grammar_machine *m, int32_t local)
+{
+    mask_cache *c = m->cache;
+    if (c->n_locals >= MAX_LOCALS - 1 || c->n_exits > c->max_exits / 4 * 3) forget_locals(m);
+    int               bytes = 0;
+    const local_slot *far   = far_local(m, local, &bytes);
+    if (m->paused || m->starved) return;
+    local_job *p    = &c->part;
+    uint64_t  *bits = c->local_bits + (size_t)c->n_locals * c->n_words;
+    *p              = (local_job){.state = local, .slot = c->n_locals, .first = c->n_exits};
+    p->x            = (exits){.exit = c->exit + p->first, .max = c->max_exits - p->first};
+    memset(bits, 0, c->n_words * sizeof *bits);
+    machine_spend(m, (int64_t)c->n_words / WORDS_A_STEP);
+    machine_hold(m, local);
+    if (far && far->need < INT32_MAX && m->state[far->state].local >= 0) begin_as(m, far, bytes, bits, &p->x);
+}
+
+static void forget_part(grammar_machine *m)
+{
+    local_job *p = &m->cache->part;
+    if (p->state < 0) return;
+    forget_walk(m, &p->rest);
+    machine_let_go(m, p->state);
+    p->state = -1;
+}
+
+/* NULL: the machine starved, or paused. */
 static const local_slot *work_out_local(grammar_machine *m, int32_t local)
 {
     mask_cache *c = m->cache;
+    local_job  *p = &c->part;
     if (m->state[local].local >= 0) return &c->local[m->state[local].local];
-    if (c->n_locals >= MAX_LOCALS - 1 || c->n_exits > c->max_exits / 4 * 3) forget_locals(m);
-    machine_hold(m, local);
-    int               bytes = 0;
-    const local_slot *far   = far_local(m, local, &bytes);
-    int32_t           slot  = c->n_locals;
-    uint32_t          first = c->n_exits;
-    uint64_t         *bits  = c->local_bits + (size_t)slot * c->n_words;
-    exits             x     = {.exit = c->exit + first, .max = c->max_exits - first};
-    memset(bits, 0, c->n_words * sizeof *bits);
-    if (far && far->need < INT32_MAX && m->state[far->state].local >= 0) begin_as(m, far, bytes, bits, &x);
-    if (!m->starved) walk(m, 0, local, bits, &x);
-    machine_let_go(m, local);
+    if (p->state != local || p->slot != c->n_locals || p->first != c->n_exits) { /* or the others were forgotten */
+        forget_part(m);
+        machine_hold(m, local);
+        begin_local(m, local);
+        machine_let_go(m, local);
+        if (m->paused || m->starved) return NULL;
+    }
+    int32_t slot = p->slot;
+    walk(m, 0, local, c->local_bits + (size_t)slot * c->n_words, &p->x, &p->rest);
+    if (m->paused) return NULL;
+    exits    x     = p->x;
+    uint32_t first = p->first;
+    forget_part(m);
     m->stats.locals++;
     if (m->starved) return NULL;
     if (c->n_locals != slot) { /* a sweep forgot the others: this one is not kept either */
@@ -418,22 +505,42 @@ static const local_slot *work_out_local(grammar_machine *m, int32_t local)
     return &c->local[slot];
 }
 
-/* What a run of configs allows; false when only the whole state can tell. */
-static bool allow_run(grammar_machine *m, int32_t s, int32_t first, int32_t n, uint64_t *bits)
+/* Takes what is allowed whatever is below the run, and finds its exits; false when only the whole state can tell, or paused. */
+static bool begin_run(grammar_machine *m, mask_job *j, int32_t n, uint64_t *bits)
 {
-    int32_t           cut, local = local_state(m, s, first, n, &cut);
+    int32_t           cut, local = local_state(m, j->state, j->first, n, &cut);
     const local_slot *l = local < 0 ? NULL : work_out_local(m, local);
     if (!l || l->need >= INT32_MAX - m->g->max_depth || l->need + m->stack[cut].depth > m->g->max_depth) return false;
     const uint64_t *more = m->cache->local_bits + (size_t)(l - m->cache->local) * m->cache->n_words;
     for (size_t i = 0; i < m->cache->n_words; i++) bits[i] |= more[i];
+    machine_spend(m, (int64_t)m->cache->n_words / WORDS_A_STEP);
     if (cut == STACK_BOTTOM || !l->n_exits) return true;
-    uint32_t first_exit = l->first_exit, n_exits = l->n_exits;
+    j->exit       = l->first_exit;
+    j->end        = l->first_exit + l->n_exits;
     m->n_work     = 0;
     int32_t below = machine_pop(m, cut);
     if (below < 0) return !m->starved; /* cannot be: a call that was begun has an end */
-    machine_hold(m, below);
-    for (uint32_t i = 0; i < n_exits && !m->starved; i++) walk(m, m->cache->exit[first_exit + i], below, bits, NULL);
-    machine_let_go(m, below);
+    machine_hold(m, j->below = below);
+    return true;
+}
+
+static void end_exits(grammar_machine *m, mask_job *j)
+{
+    if (j->below >= 0) machine_let_go(m, j->below);
+    j->below = -1;
+}
+
+/* What a run of n configs allows; false when only the whole state can tell, or paused. */
+static bool allow_run(grammar_machine *m, mask_job *j, int32_t n, uint64_t *bits)
+{
+    if (j->below < 0 && !begin_run(m, j, n, bits)) return false;
+    if (j->below < 0) return true;
+    while (j->exit < j->end && !m->starved) {
+        walk(m, m->cache->exit[j->exit], j->below, bits, NULL, &j->rest);
+        if (m->paused) return false;
+        j->exit++;
+    }
+    end_exits(m, j);
     return true;
 }
 
@@ -446,33 +553,52 @@ static int32_t run_end(const grammar_machine *m, int32_t s, int32_t i)
     return k;
 }
 
-static bool allow_runs(grammar_machine *m, int32_t s, uint64_t *bits)
+static void clear_bits(grammar_machine *m, uint64_t *bits)
+{
+    memset(bits, 0, m->cache->n_words * sizeof *bits);
+    machine_spend(m, (int64_t)m->cache->n_words / WORDS_A_STEP);
+}
+
+static bool has_few_runs(const grammar_machine *m, int32_t s)
 {
     int32_t n_runs = 0;
-    for (int32_t i = 0; i < m->state[s].n; i = run_end(m, s, i))
-        if (++n_runs > MAX_RUNS) return false;
-    for (int32_t i = 0, k; i < m->state[s].n; i = k) {
-        k = run_end(m, s, i);
-        if (!allow_run(m, s, i, k - i, bits)) return false;
+    for (int32_t i = 0; i < m->state[s].n && n_runs <= MAX_RUNS; i = run_end(m, s, i)) n_runs++;
+    return n_runs <= MAX_RUNS;
+}
+
+static bool allow_runs(grammar_machine *m, mask_job *j, uint64_t *bits)
+{
+    if (!has_few_runs(m, j->state)) return false;
+    for (int32_t k; j->first < m->state[j->state].n; j->first = k) {
+        k = run_end(m, j->state, j->first);
+        if (!allow_run(m, j, k - j->first, bits)) return false;
     }
     return true;
 }
 
 /* --- the mask ---------------------------------------------------------------------------------- */
-static void work_out(grammar_machine *m, int32_t s, uint64_t *bits)
+static void allow_markers_and_ends(grammar_machine *m, int32_t s, uint64_t *bits)
 {
-    size_t bytes = m->cache->n_words * sizeof *bits;
-    memset(bits, 0, bytes);
-    if (!allow_runs(m, s, bits) && !m->starved) {
-        memset(bits, 0, bytes);
-        walk(m, 0, s, bits, NULL);
-    }
     for (int32_t i = 0; i < m->g->n_markers; i++)
         if (machine_next(m, s, m->g->class_of[SYMBOL_MARKER + i]) >= 0) put_bit(bits, m->marker_id[i]);
     for (size_t i = 0; m->state[s].can_end && i < m->v->n_ends; i++) {
         int32_t id = m->v->end_id[i];
         if (id >= 0 && id < m->v->n) put_bit(bits, id);
     }
+}
+
+/* Goes on with a mask until it is done, paused or starved. */
+static void work_out(grammar_machine *m, mask_job *j, uint64_t *bits)
+{
+    if (!j->begun) clear_bits(m, bits);
+    j->begun = true;
+    if (!j->whole && !allow_runs(m, j, bits)) {
+        if (m->paused || m->starved) return;
+        j->whole = true;
+        clear_bits(m, bits);
+    }
+    if (j->whole) walk(m, 0, j->state, bits, NULL, &j->rest);
+    if (!m->paused && !m->starved) allow_markers_and_ends(m, j->state, bits);
 }
 
 static bool any(const uint64_t *bits, size_t n)
@@ -482,32 +608,84 @@ static bool any(const uint64_t *bits, size_t n)
     return false;
 }
 
-const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e)
+static void begin_job(grammar_machine *m, int32_t s)
+{
+    mask_cache *c    = m->cache;
+    int32_t     slot = oldest_mask(c);
+    if (c->mask[slot].state >= 0) m->state[c->mask[slot].state].mask = -1;
+    c->mask[slot].state = -1;
+    c->job              = (mask_job){.state = s, .slot = slot, .budget = GRAMMAR_MASK_WORK, .below = -1};
+    machine_hold(m, s);
+}
+
+static void end_job(grammar_machine *m)
+{
+    mask_job *j = &m->cache->job;
+    if (j->state < 0) return;
+    forget_walk(m, &j->rest);
+    end_exits(m, j);
+    machine_let_go(m, j->state);
+    j->state = -1;
+}
+
+/* Works on the mask at hand for *work steps; GRAMMAR_READY: it is in the cache. */
+static int go_on(grammar_machine *m, int64_t *work, err *e)
+{
+    mask_cache *c     = m->cache;
+    mask_job   *j     = &c->job;
+    uint64_t   *bits  = c->mask_bits + (size_t)j->slot * c->n_words;
+    int64_t     begun = j->budget;
+    machine_begin(m);
+    m->budget = j->budget;
+    m->pause  = *work < j->budget ? j->budget - *work : INT64_MIN;
+    work_out(m, j, bits);
+    j->budget = m->budget;
+    *work -= begun - j->budget;
+    if (m->paused) return GRAMMAR_LATER;
+    int32_t s = j->state, slot = j->slot;
+    bool    there = !m->starved && any(bits, c->n_words);
+    end_job(m);
+    if (!there) {
+        forget_part(m);
+        err_set(e, ERR_LIMIT, "the grammar is too ambiguous to be followed here");
+        return GRAMMAR_NO;
+    }
+    c->mask[slot]    = (mask_slot){s, ++c->clock};
+    m->state[s].mask = slot;
+    return GRAMMAR_READY;
+}
+
+/* What nobody but the job holds is not wanted any more. */
+static void forget_unwanted_job(grammar_machine *m)
+{
+    const mask_job *j = &m->cache->job;
+    if (j->state >= 0 && m->state[j->state].refs == 1) end_job(m);
+}
+
+int grammar_mask_work(grammar_machine *m, grammar_state s, int64_t *work, err *e)
 {
     mask_cache *c = m->cache;
     assert(s >= 0);
-    machine_begin(m);
-    m->stats.masks++;
-    int32_t slot = m->state[s].mask;
-    if (slot >= 0) {
-        m->stats.cached++;
-    } else {
-        slot = oldest_mask(c);
-        if (c->mask[slot].state >= 0) m->state[c->mask[slot].state].mask = -1;
-        c->mask[slot].state = -1;
-        uint64_t *bits      = c->mask_bits + (size_t)slot * c->n_words;
-        machine_hold(m, s);
-        work_out(m, s, bits);
-        machine_let_go(m, s);
-        if (m->starved || !any(bits, c->n_words)) {
-            err_set(e, ERR_LIMIT, "the grammar is too ambiguous to be followed here");
-            return NULL;
-        }
-        c->mask[slot].state = s;
-        m->state[s].mask    = slot;
+    forget_unwanted_job(m);
+    if (m->state[s].mask >= 0) {
+        c->mask[m->state[s].mask].used = ++c->clock;
+        return GRAMMAR_READY;
     }
-    c->mask[slot].used = ++c->clock;
-    return c->mask_bits + (size_t)slot * c->n_words;
+    if (c->job.state >= 0 && c->job.state != s && *work > 0 && go_on(m, work, NULL) == GRAMMAR_LATER)
+        return GRAMMAR_LATER;
+    if (*work <= 0) return GRAMMAR_LATER;
+    if (c->job.state < 0) begin_job(m, s);
+    return go_on(m, work, e);
+}
+
+const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e)
+{
+    int64_t work = INT64_MAX;
+    assert(s >= 0);
+    m->stats.masks++;
+    m->stats.cached += m->state[s].mask >= 0;
+    if (grammar_mask_work(m, s, &work, e) != GRAMMAR_READY) return NULL;
+    return m->cache->mask_bits + (size_t)m->state[s].mask * m->cache->n_words;
 }
 
 int32_t grammar_forced(grammar_machine *m, grammar_state s)
@@ -535,9 +713,11 @@ static int symbols_taken(grammar_machine *m, int32_t s)
 
 static void warm(grammar_machine *m, int32_t s)
 {
+    mask_job once = {.state = s, .below = -1};
     machine_hold(m, s);
     if (symbols_taken(m, s) >= MANY_SYMBOLS)
-        allow_runs(m, s, m->cache->mask_bits + (size_t)oldest_mask(m->cache) * m->cache->n_words);
+        allow_runs(m, &once, m->cache->mask_bits + (size_t)oldest_mask(m->cache) * m->cache->n_words);
+    end_exits(m, &once);
     machine_let_go(m, s);
 }
 

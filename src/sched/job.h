@@ -68,7 +68,9 @@ struct tandem_job {
     uint64_t      order;     /* of submissions */
     account      *account;   /* whose request it is, until it is done */
     tandem_job   *next, *prev;
-    spec_lane    *lane; /* NULL: not admitted */
+    spec_lane    *lane;      /* NULL: not admitted */
+    int64_t       mask_work; /* spec_lane_mask_work of what is counted in: */
+    double        mask_s;    /* CPU time of its masks */
     double        admitted, first_token;
     route_reason  reason;     /* of the last round */
     double        told;       /* when its reader last was */

@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "base/thread.h"
 #include "sched/errand.h"
+#include "sched/masks.h"
 #include "sched/queue.h"
 #include "sched/share.h"
 
@@ -62,9 +63,10 @@ struct sched {
     int             n_turns;
     int             rows, prompt_rows; /* of the step, guesses not counted */
     double          row_s;             /* seconds of a prompt row, a moving average */
-    int             calm;              /* steps for which the last choice, that nobody guesses, holds */
-    bool            told;              /* some job has news */
-    unsigned        drafters_seen;     /* spec_drafter_changes of what is shown */
+    mask_budget     masks;
+    int             calm;          /* steps for which the last choice, that nobody guesses, holds */
+    bool            told;          /* some job has news */
+    unsigned        drafters_seen; /* spec_drafter_changes of what is shown */
     tandem_stats    stats;
 };
 
@@ -395,14 +397,59 @@ static void order_prompts(const sched *s, tandem_job **out)
     }
 }
 
+/* Adds what a job's masks have taken since it was last counted; returns the steps of work. */
+static int64_t count_masks(sched *s, tandem_job *j)
+{
+    int64_t work = spec_lane_mask_work(j->lane) - j->mask_work;
+    j->mask_work += work;
+    j->mask_s += (double)work * s->masks.unit_s;
+    return work;
+}
+
+/* Lanes whose mask is not there yet sit out the step. */
+static void prepare_masks(sched *s, tandem_job *const *order, bool *ready)
+{
+    spec_lane *lane[SCHED_MAX_LANES];
+    for (int i = 0; i < s->n_running; i++) lane[i] = order[i]->lane;
+    masks_prepare(&s->masks, s->opt.spec, lane, s->n_running, ready);
+    for (int i = 0; i < s->n_running; i++) count_masks(s, order[i]);
+}
+
+static int bucket_of(double seconds)
+{
+    int bucket = 0;
+    while (bucket < TANDEM_STEP_BUCKETS - 1 && seconds * 1e3 >= ldexp(0.125, bucket)) bucket++;
+    return bucket;
+}
+
+static void note_masks(sched *s, double step_s)
+{
+    int64_t work = 0;
+    for (int i = 0; i < s->n_turns; i++) work += count_masks(s, s->in_step[i]);
+    if (s->n_turns) masks_note_step(&s->masks, step_s, work);
+    if (s->masks.spent_s <= 0) return;
+    s->stats.mask_s += s->masks.spent_s;
+    s->stats.mask_bucket[bucket_of(s->masks.spent_s)]++;
+}
+
+static void end_costly(sched *s)
+{
+    if (s->set.max_mask_ms == SETTING_UNLIMITED) return;
+    for (int i = s->n_running - 1; i >= 0; i--)
+        if (s->running[i]->mask_s * 1e3 > (double)s->set.max_mask_ms)
+            fail_job(s, s->running[i], ERR_LIMIT, "the grammar is too costly: its masks took longer than max_mask_ms");
+}
+
 static void share_out(sched *s)
 {
     share_limits limits = {
         .step_rows = s->opt.step_tokens, .max_stall_s = (double)s->set.max_stall_ms / 1e3, .row_s = s->row_s};
     tandem_job *order[SCHED_MAX_LANES];
     int         pending[SCHED_MAX_LANES], rows[SCHED_MAX_LANES];
+    bool        ready[SCHED_MAX_LANES];
     order_prompts(s, order);
-    for (int i = 0; i < s->n_running; i++) pending[i] = spec_lane_pending(order[i]->lane);
+    prepare_masks(s, order, ready);
+    for (int i = 0; i < s->n_running; i++) pending[i] = ready[i] ? spec_lane_pending(order[i]->lane) : 0;
     s->rows    = share_rows(&limits, pending, s->n_running, rows);
     s->n_turns = s->prompt_rows = 0;
     for (int i = 0; i < s->n_running; i++) {
@@ -516,14 +563,11 @@ static void keep(sched *s, tandem_job *j)
 static void note_step(sched *s, double took)
 {
     enum { ENOUGH = 16 };
-    int    bucket = 0;
-    double ms     = took * 1e3;
     s->stats.steps++;
     s->stats.step_s += took;
     s->stats.rows += s->rows;
     s->stats.prompt_rows += s->prompt_rows;
-    while (bucket < TANDEM_STEP_BUCKETS - 1 && ms >= ldexp(0.125, bucket)) bucket++;
-    s->stats.step_bucket[bucket]++;
+    s->stats.step_bucket[bucket_of(took)]++;
     if (s->prompt_rows < ENOUGH) return;
     double each = took / s->rows;
     s->row_s    = s->row_s > 0 ? s->row_s + 0.25 * (each - s->row_s) : each;
@@ -570,19 +614,27 @@ static void one_step(sched *s)
     err    why   = {0};
     double start = s->now;
     share_out(s);
+    if (!s->n_turns) { /* all wait for their masks */
+        note_masks(s, 0);
+        end_costly(s);
+        return;
+    }
     tell_before_prompts(s);
     fault_no_alloc_begin("a step");
     choose_plans(s);
-    bool ok = spec_step(s->opt.spec, s->turn, s->n_turns, &why);
-    s->now  = clock_s();
+    double begun = clock_s();
+    bool   ok    = spec_step(s->opt.spec, s->turn, s->n_turns, &why);
+    s->now       = clock_s();
     for (int i = 0; ok && i < s->n_turns; i++) keep(s, s->in_step[i]);
     fault_no_alloc_end();
+    note_masks(s, s->now - begun);
     if (!ok) {
         fail_step(s, &why);
         return;
     }
     note_step(s, s->now - start);
     deliver(s, s->now - start);
+    end_costly(s);
 }
 
 /* --- the thread ---------------------------------------------------------------------------------*/
@@ -659,6 +711,7 @@ bool sched_new(sched **out, const sched_options *o, err *e)
     s->settings = s->set = o->settings;
     s->inbox_end         = &s->inbox;
     s->classes           = policy_classes_new(MAX_KINDS);
+    masks_init(&s->masks);
     errands_init(&s->errands);
     routing_recent_init(&s->recent);
     pthread_mutex_init(&s->lock, NULL);

@@ -38,6 +38,8 @@ const setting_info setting_table[] = {
      "tokens of an answer at most where the request does not say"},
     {"kv_cap", SETTING_REAL, AT(kv_cap), 0.01, 1, NULL, "0.9", NULL, false,
      "share of the K/V pool that requests may reserve"},
+    {"max_mask_ms", SETTING_INT, AT(max_mask_ms), 1, 3600000, "none", "10000", NULL, true,
+     "CPU time of the masks of one request's grammar; one that needs more ends with an error"},
     {"max_stall_ms", SETTING_INT, AT(max_stall_ms), 0, 600000, NULL, "200", NULL, true,
      "a step with a piece of a prompt makes the others wait this long at most"},
     {"queue_max", SETTING_INT, AT(queue_max), 0, 1 << 20, NULL, "256", NULL, true,

@@ -324,6 +324,8 @@ void life_stats(const server *s, tandem_stats *out)
     add(&out->prompt_rows, &b->prompt_rows, 1);
     out->step_s += b->step_s;
     add(out->step_bucket, b->step_bucket, COUNT(b->step_bucket));
+    out->mask_s += b->mask_s;
+    add(out->mask_bucket, b->mask_bucket, COUNT(b->mask_bucket));
     add(&out->prefix_hits, &b->prefix_hits, 1);
     add(&out->prefix_misses, &b->prefix_misses, 1);
     add(&out->prefix_evicted, &b->prefix_evicted, 1);

@@ -391,6 +391,8 @@ static void put_steps(page *p, const tandem_stats *s)
     for (int i = 0; i < TANDEM_STEP_BUCKETS - 1; i++) at[i] = ldexp(0.000125, i);
     put_histogram(p, OURS, "step_seconds", "Steps of the model.", &(bounds){at, TANDEM_STEP_BUCKETS - 1},
                   s->step_bucket, s->step_s);
+    put_histogram(p, OURS, "grammar_mask_seconds", "CPU time that a step spent on the masks of grammars.",
+                  &(bounds){at, TANDEM_STEP_BUCKETS - 1}, s->mask_bucket, s->mask_s);
     single(p, OURS, "counter", "failed_steps_total", "Steps that a device failed.", (double)s->failed_steps);
     single(p, OURS, "counter", "step_rows_total", "Rows of all steps.", (double)s->rows);
     single(p, OURS, "counter", "step_prompt_rows_total", "Rows of prompts in all steps.", (double)s->prompt_rows);

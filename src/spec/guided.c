@@ -1,6 +1,9 @@
 /* Answers that are held to a grammar: where each row of a lane's tree stands, and the guesses that the grammar gives. */
 #include "spec/inside.h"
 
+/* Counts what the machine has done since `before` as the lane's. */
+static void note_work(spec_lane *l, int64_t before) { l->mask_work += guide_work(l->guide) - before; }
+
 static void drop_rows(spec_lane *l)
 {
     for (int i = 1; i < l->n_held; i++) guide_drop(l->guide, l->row_at[i]);
@@ -9,9 +12,10 @@ static void drop_rows(spec_lane *l)
 
 void lane_guide_begin(spec_lane *l, const lane_request *r)
 {
-    l->guide    = r->guide;
-    l->n_held   = 0;
-    l->by_guide = false;
+    l->guide     = r->guide;
+    l->n_held    = 0;
+    l->by_guide  = false;
+    l->mask_work = 0;
     if (l->guide) l->at = guide_begin(l->guide, &r->begins);
 }
 
@@ -32,8 +36,10 @@ void lane_guide_plan(spec_lane *l, int room_rows)
     l->by_guide = false;
     l->n_ahead  = 0;
     if (!l->guide || l->opt.spec.method == SPEC_OFF || !guide_draft_pays(l->guide)) return;
-    int room    = least(least(room_rows, l->room), DRAFT_MAX);
-    l->n_ahead  = room > 0 ? guide_draft(l->guide, l->at, lane_tokens_left(l), l->ahead, room) : 0;
+    int64_t before = guide_work(l->guide);
+    int     room   = least(least(room_rows, l->room), DRAFT_MAX);
+    l->n_ahead     = room > 0 ? guide_draft(l->guide, l->at, lane_tokens_left(l), l->ahead, room) : 0;
+    note_work(l, before);
     l->by_guide = l->n_ahead > 0 && l->n_ahead >= least(l->plan.n, ENOUGH);
     if (l->by_guide) l->plan = (spec_plan){.method = SPEC_NGRAM, .n = l->n_ahead};
 }
@@ -84,24 +90,73 @@ static void extend(spec_lane *l)
     for (int i = 0, before = t->n; i < n && t->n == before + i; i++) add_row(l, l->ahead[i]);
 }
 
+/* Guesses whose mask would take too long leave the tree, with what follows them: their place has its turn in a later step. */
+static void cut_costly(spec_lane *l)
+{
+    draft_tree *t = &l->tree;
+    int         to[1 + DRAFT_MAX], n = 1;
+    to[0] = 0;
+    for (int i = 1; i < t->n; i++) {
+        int  parent = to[t->parent[i]];
+        bool keep   = parent >= 0 && guide_mask_work(l->guide, l->row_at[i], &l->s->mask_work, NULL) == GRAMMAR_READY;
+        to[i]       = keep ? n : -1;
+        if (!keep) {
+            guide_drop(l->guide, l->row_at[i]);
+            continue;
+        }
+        l->row_at[n] = l->row_at[i];
+        t->token[n]  = t->token[i];
+        t->parent[n] = parent;
+        t->depth[n]  = t->depth[i];
+        n++;
+    }
+    t->n = l->n_held = n;
+}
+
 void lane_guide_tree(spec_lane *l)
 {
     if (!l->guide) return;
+    int64_t before = guide_work(l->guide);
     drop_rows(l);
     l->row_at[0] = l->at;
     l->n_held    = 1;
     cut_tree(l);
     extend(l);
+    cut_costly(l);
+    note_work(l, before);
 }
+
+bool spec_lane_prepare(spec_lane *l, int64_t *work)
+{
+    if (!l->guide) return true;
+    int64_t before = guide_work(l->guide);
+    int     done   = guide_mask_work(l->guide, l->at, work, NULL);
+    note_work(l, before);
+    return done != GRAMMAR_LATER;
+}
+
+int32_t lane_guide_settle(spec_lane *l, grammar_state at, int32_t pick, int32_t left)
+{
+    int64_t before = guide_work(l->guide);
+    pick           = guide_settle(l->guide, at, pick, left);
+    note_work(l, before);
+    return pick;
+}
+
+bool    spec_lane_is_guided(const spec_lane *l) { return l->guide != NULL; }
+int64_t spec_lane_mask_work(const spec_lane *l) { return l->mask_work; }
+void    spec_grant_mask_work(spec *s, int64_t work) { s->mask_work = work; }
 
 void lane_guide_keep(spec_lane *l, int n)
 {
     if (!l->guide) return;
     if (l->by_guide && l->tree.n > 1) guide_note(l->guide, l->tree.n - 1, l->n_path - 1);
+    int64_t before = guide_work(l->guide);
     drop_rows(l);
     for (int i = 0; i < n; i++) {
         grammar_state next = guide_take(l->guide, l->at, l->out.token[i]);
         guide_drop(l->guide, l->at);
         l->at = next;
     }
+    note_work(l, before);
 }

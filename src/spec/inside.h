@@ -53,6 +53,7 @@ struct spec {
     token_logit   *host_best;     /* [STEP_MAX_ROWS][n_best], n_best <= SAMPLE_TOP_MAX */
     dev            masks, masked; /* of a piece: [HEAD_ROWS] masks, and the rows that they are for */
     uint64_t      *host_mask;     /* one */
+    int64_t        mask_work;     /* steps left for masks of guesses */
     bool           closing[STEP_MAX_ROWS], lost[STEP_MAX_ROWS]; /* [n_want]: as spec_out.closing; cannot be followed */
 };
 
@@ -81,7 +82,8 @@ struct spec_lane {
     err           lost;             /* why the anchor has no mask */
     int32_t       ahead[DRAFT_MAX]; /* what the grammar says will follow */
     int           n_ahead;
-    bool          by_guide; /* the tree is made of these alone */
+    bool          by_guide;  /* the tree is made of these alone */
+    int64_t       mask_work; /* steps that its masks took, of the request */
 
     draft_lane     *draft_lane[DRAFTERS]; /* NULL: has none */
     bool            uses[DRAFTERS];       /* in this request, unless it failed in it */
@@ -146,8 +148,9 @@ int  lane_tokens_left(const spec_lane *l); /* that may still become text, the ne
 /* What must follow the anchor is a better plan than `l->plan`, where it is about as long. */
 void lane_guide_plan(spec_lane *l, int room_rows);
 /* Guesses that the grammar does not allow leave the tree; what must follow a chain is added. */
-void lane_guide_tree(spec_lane *l);
-void lane_guide_keep(spec_lane *l, int n); /* so many of the tokens just decided became text */
+void    lane_guide_tree(spec_lane *l);
+int32_t lane_guide_settle(spec_lane *l, grammar_state at, int32_t pick, int32_t left); /* as guide_settle */
+void    lane_guide_keep(spec_lane *l, int n); /* so many of the tokens just decided became text */
 
 /* judge.c */
 /* Logits of all rows that want them, and the token picked after each. */

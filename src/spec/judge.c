@@ -108,7 +108,7 @@ static void settle_picks(spec *s)
         if (s->lost[i])
             s->pick[i] = -1;
         else if (pick >= 0)
-            s->pick[i] = guide_settle(l->guide, l->row_at[j->node], pick, left);
+            s->pick[i] = lane_guide_settle(l, l->row_at[j->node], pick, left);
         s->closing[i] = s->pick[i] != pick;
     }
 }

@@ -35,11 +35,12 @@ static bool take_scratch(spec *s, err *e)
 
 bool spec_new(spec **out, target *t, const spec_options *o, err *e)
 {
-    spec *s  = xnew(spec);
-    *out     = NULL;
-    s->t     = t;
-    s->opt   = *o;
-    s->lanes = xnew_n(spec_lane *, (size_t)o->max_lanes);
+    spec *s      = xnew(spec);
+    *out         = NULL;
+    s->t         = t;
+    s->opt       = *o;
+    s->mask_work = INT64_MAX;
+    s->lanes     = xnew_n(spec_lane *, (size_t)o->max_lanes);
     set_kv_type(t, o->kv_type);
     if (open_pool(s, 0, e) && take_scratch(s, e)) {
         s->slots[WITH_NGRAM] = (draft_slot){.given = true, .d = drafter_open_ngram(t, o->n_ctx + 1)};

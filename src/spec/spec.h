@@ -204,6 +204,12 @@ typedef struct {
     int        max_rows; /* of the prompt; 0: as many as there is room for */
     spec_plan  plan;     /* where it can draft; cut to what the lane and the step have room for */
 } spec_turn;
+/* Works on the mask that the lane's next pick needs for about *work steps of its grammar's machine, and takes from *work what it
+ * used. False: it is not done, and the lane is to sit out the step. A lane without a grammar needs none. */
+bool    spec_lane_prepare(spec_lane *l, int64_t *work);
+bool    spec_lane_is_guided(const spec_lane *l);     /* a grammar holds its answer */
+int64_t spec_lane_mask_work(const spec_lane *l);     /* steps of the machine, of the request */
+void    spec_grant_mask_work(spec *s, int64_t work); /* for masks of guesses in the next step; otherwise no limit */
 /* One step of the target for all these lanes: of each a piece of the prompt, or a round. */
 bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e);
 /* The same with the plan that each would have alone. */

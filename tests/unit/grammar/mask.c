@@ -373,3 +373,99 @@ TEST(grammar_large_vocabulary_is_fast)
     CHECK_MSG(all < 0.02 * TEST_SLOWER, "%zu masks took %.1f ms again", sizeof text - 1, all * 1e3);
     rig_free(m);
 }
+
+/* --- slices ------------------------------------------------------------------------------------ */
+/* The mask of s in slices; between them the machine follows other texts. Returns how many it took, or -1. */
+static int mask_in_slices(grammar_machine *m, grammar_state s, int64_t slice, grammar_state other)
+{
+    for (int n = 1; n < 1000000; n++) {
+        int64_t work = slice;
+        int     done = grammar_mask_work(m, s, &work, NULL);
+        if (done != GRAMMAR_LATER) return done == GRAMMAR_READY ? n : -1;
+        grammar_drop(m, grammar_take_bytes(m, other, STR("a")));
+        grammar_drop(m, grammar_take_bytes(m, other, STR("b c")));
+    }
+    return -1;
+}
+
+static const char *const sliced[] = {
+    "root ::= w{1,1000000}\nw ::= \"a\" | \"b\" | [c-z ]+",
+    "root ::= (a b?){1,100000}\na ::= [a-z]{1,40}\nb ::= \" \" [a-z]{2,30}",
+    "root ::= x\nx ::= [a-z ] x [a-z ] | [a-z ]",
+    "root ::= ([a-z]{1,50} [a-z ]{1,50} [a-z]{1,50})+",
+    "root ::= \"a\"* (\"b c\" | [a-z ]+ \"!\"){3,9}",
+    "root ::= s (\" \" s)*\ns ::= [a-z]{1,300} | \"(\" s \")\"",
+};
+
+TEST(grammar_masks_in_slices_are_the_same)
+{
+    static const int64_t slices[] = {1, 100, 5000};
+    rig_vocab           *v        = rig_nano();
+    size_t               bytes    = grammar_mask_words(v->vocab) * sizeof(uint64_t);
+    for (size_t i = 0; i < COUNT(sliced); i++)
+        for (size_t k = 0; k < COUNT(slices); k++) {
+            grammar_machine *whole = rig_gbnf(t, v, sliced[i]), *cut = rig_gbnf(t, v, sliced[i]);
+            grammar_state    a = grammar_start(whole), b = grammar_start(cut), other = grammar_fork(cut, b);
+            uint32_t         random = (uint32_t)(i * 7 + k + 1);
+            int              n = 0, slow = 0;
+            for (; n < 12 && a >= 0 && b >= 0; n++) {
+                const uint64_t *x     = grammar_mask(whole, a, NULL), *y;
+                int             taken = mask_in_slices(cut, b, slices[k], other);
+                slow += taken > 1;
+                CHECK_MSG(x && taken > 0, "%s", sliced[i]);
+                if (!x || taken <= 0) break;
+                y = grammar_mask(cut, b, NULL);
+                CHECK_MSG(y && !memcmp(x, y, bytes), "%s: token %d, slices of %d", sliced[i], n, (int)slices[k]);
+                int32_t id = -1;
+                do id = (int32_t)((random = random * 1664525u + 1013904223u) >> 8) % tok_size(v->tok);
+                while (!(x[id >> 6] >> (id & 63) & 1) || id == v->end);
+                grammar_state to = grammar_take(whole, a, id), also = grammar_take(cut, b, id);
+                grammar_drop(whole, a), grammar_drop(cut, b);
+                a = to, b = also;
+            }
+            CHECK_MSG(slow > 0 || slices[k] > 100, "%s: never paused", sliced[i]);
+            grammar_drop(whole, a), grammar_drop(cut, b), grammar_drop(cut, other);
+            rig_free(whole), rig_free(cut);
+        }
+}
+
+/* A slice ends soon: after what was granted and one closure more. */
+TEST(grammar_slices_of_masks_are_short)
+{
+    enum { GRANTED = 2000, CLOSURE = 8 * 8192 };
+    grammar_machine *m = rig_gbnf(t, rig_nano(), sliced[0]);
+    grammar_state    s = grammar_start(m), to = grammar_take_bytes(m, s, STR("cabin does"));
+    int              n = 0;
+    for (int done = GRAMMAR_LATER; done == GRAMMAR_LATER && n < 100000; n++) {
+        int64_t work = GRANTED, before = grammar_machine_work(m);
+        done = grammar_mask_work(m, to, &work, NULL);
+        CHECK(done != GRAMMAR_NO && grammar_machine_work(m) - before == GRANTED - work && work > -CLOSURE);
+        CHECK(done == GRAMMAR_READY || work <= 0);
+    }
+    CHECK(n > 2);
+    grammar_drop(m, s), grammar_drop(m, to);
+    rig_free(m);
+}
+
+/* Two texts share a machine: both masks come, whoever asks; what nobody wants any more is left. */
+TEST(grammar_slices_of_two_masks_take_turns)
+{
+    grammar_machine *m = rig_gbnf(t, rig_nano(), sliced[0]);
+    grammar_state    s = grammar_start(m), a = grammar_take_bytes(m, s, STR("cabin")),
+                  b = grammar_take_bytes(m, s, STR("do it"));
+    int64_t work = 100, none = 0;
+    CHECK_INT(grammar_mask_work(m, a, &work, NULL), GRAMMAR_LATER);
+    CHECK_INT(grammar_mask_work(m, b, &none, NULL), GRAMMAR_LATER);
+    work = INT64_MAX;
+    CHECK_INT(grammar_mask_work(m, b, &work, NULL), GRAMMAR_READY);
+    CHECK_INT(grammar_mask_work(m, a, &none, NULL), GRAMMAR_READY); /* it was finished first */
+    grammar_state c = grammar_take_bytes(m, s, STR("no one"));
+    work            = 100;
+    CHECK_INT(grammar_mask_work(m, c, &work, NULL), GRAMMAR_LATER);
+    grammar_drop(m, c);
+    int64_t before = grammar_machine_stats(m).masks;
+    CHECK(grammar_mask(m, a, NULL) && grammar_machine_stats(m).masks == before + 1);
+    CHECK_INT(grammar_mask_work(m, a, &none, NULL), GRAMMAR_READY);
+    grammar_drop(m, s), grammar_drop(m, a), grammar_drop(m, b);
+    rig_free(m);
+}

@@ -112,6 +112,7 @@ TEST(server_metrics_are_the_sum_of_usage)
     check_usage(t, &page, &sum, 5);
     check_both(t, &page, "request_prefill_time_seconds_count", "", 5);
     check_value(t, &page, "tandem_", "step_seconds_count", "", (double)v.engine.steps);
+    check_value(t, &page, "tandem_", "grammar_mask_seconds_sum", "", v.engine.mask_s);
     check_value(t, &page, "tandem_", "rounds_total", "method=\"mtp\"",
                 (double)v.engine.rounds_by_method[TANDEM_SPEC_MTP]);
     check_value(t, &page, "tandem_", "http_connections", "", 3);
@@ -147,8 +148,11 @@ static void check_form(test_case *t, const buf *page)
 TEST(server_metrics_form)
 {
     metrics     *m = metrics_new();
-    metrics_view v = {.model = "a \"b\"\\c\nd", .parts = loaded, .engine = {.kv_bytes = 100, .kv_pinned_bytes = 25}};
-    buf          page;
+    metrics_view v = {
+        .model  = "a \"b\"\\c\nd",
+        .parts  = loaded,
+        .engine = {.kv_bytes = 100, .kv_pinned_bytes = 25, .mask_s = 0.75, .mask_bucket = {[0] = 2, [3] = 5}}};
+    buf page;
     buf_init(&page, 1 << 20);
     metrics_reply(m, nobody, 200);
     metrics_reply(m, nobody, 200);
@@ -174,6 +178,10 @@ TEST(server_metrics_form)
     CHECK_NEAR(value_of(&page, "vllm:spec_decode_num_accepted_tokens_per_pos_total{" MODEL ",position=\"1\"}"), 0, 0);
     CHECK(isnan(value_of(&page, "vllm:spec_decode_num_accepted_tokens_per_pos_total{" MODEL ",position=\"2\"}")));
     CHECK(isnan(value_of(&page, "vllm:step_seconds_count{" MODEL "}"))); /* ours alone */
+    CHECK_NEAR(value_of(&page, "tandem_grammar_mask_seconds_sum{" MODEL "}"), 0.75, 0);
+    CHECK_NEAR(value_of(&page, "tandem_grammar_mask_seconds_count{" MODEL "}"), 7, 0);
+    CHECK_NEAR(value_of(&page, "tandem_grammar_mask_seconds_bucket{" MODEL ",le=\"0.0005\"}"), 2, 0);
+    CHECK_NEAR(value_of(&page, "tandem_grammar_mask_seconds_bucket{" MODEL ",le=\"0.001\"}"), 7, 0);
     metrics_free(m);
     buf_deinit(&page);
 }
