@@ -312,3 +312,29 @@ TEST(kv_prefix_survives_failed_allocations)
     CHECK(n_failed >= 2 + 4);
     kv_rig_close(&g);
 }
+
+/* Thousands of other salts, of other tokens and of other places share buckets with a text; none of them finds it. */
+TEST(kv_prefix_finds_only_what_is_the_same)
+{
+    kv_rig   g    = kv_rig_open(t, 1 << 20, 2, MAX_TEXT);
+    uint64_t seed = 4;
+    int32_t  text[MAX_TEXT], other[MAX_TEXT];
+    run_text(&g, 1, "abc", 1, false);
+    run_text(&g, 1, "xbc", 2, false);
+    make_text(text, "abc");
+    for (uint64_t salt = 2; salt < 5000; salt++) CHECK_INT(find(&g, salt, text, 49), 0);
+    for (int i = 0; i < 5000; i++) {
+        memcpy(other, text, 48 * sizeof *other);
+        other[test_rand(&seed) % KV_PAGE] = (int32_t)(test_rand(&seed) % 1000000);
+        CHECK(!memcmp(other, text, KV_PAGE * sizeof *other) || find(&g, 1, other, 49) == 0);
+    }
+    kv_node *a = kv_prefix_next(g.tree, 1, NULL, text), *b = a ? kv_prefix_next(g.tree, 1, a, text + KV_PAGE) : NULL;
+    CHECK(a && b && kv_node_parent(b) == a && kv_node_end(b) == 2 * KV_PAGE);
+    CHECK(!kv_prefix_next(g.tree, 1, NULL, text + KV_PAGE)); /* the second page begins no text, */
+    CHECK(!kv_prefix_next(g.tree, 1, b, text + KV_PAGE));    /* and does not follow itself */
+    make_text(other, "xbc");
+    kv_node *x = kv_prefix_next(g.tree, 1, NULL, other);
+    CHECK(x && x != a && kv_prefix_next(g.tree, 1, x, other + KV_PAGE) != b);
+    CHECK(!kv_prefix_next(g.tree, 2, NULL, text) && !kv_prefix_next(g.tree, 2, a, text + KV_PAGE));
+    kv_rig_close(&g);
+}
