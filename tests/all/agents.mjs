@@ -1,6 +1,7 @@
 // Coding agents, versions as in tests/all/package.json, against `tandem serve` with nano: each answers one question without anybody
 // at the keyboard and shows what the server said, byte for byte. Then what makes agents shorten a conversation, and what makes
-// clients wait. docs/agents.md has the configurations that are used here. Usage: node agents.mjs TANDEM [NAME...]
+// clients wait. docs/agents.md has the configurations that are used here. Usage: node agents.mjs TANDEM [--record] [NAME...]
+// --record writes what the agents send to tests/golden/agents, for tests/server/agents.mjs.
 import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, request } from "node:http";
@@ -11,9 +12,10 @@ import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText } from "ai";
+import { saveFixture } from "./record.mjs";
 import { check, finish, group, matches, post, same, serve, until } from "../server/serve.mjs";
 
-const [tandem, ...only] = process.argv.slice(2);
+const [tandem, ...rest] = process.argv.slice(2), recording = rest.includes("--record"), only = rest.filter((x) => x !== "--record");
 const modules = fileURLToPath(new URL("node_modules/", import.meta.url));
 const scratch = mkdtempSync(join(tmpdir(), "tandem-agents-"));
 process.on("exit", () => rmSync(scratch, { recursive: true, force: true }));
@@ -133,7 +135,7 @@ const pathOf = (e) => e.path.split("?")[0];
 
 async function oneTurn(name, server, port) {
   const from = said.length, agent = AGENTS[name];
-  const r = await launch(agent, `http://127.0.0.1:${port}`);
+  const home = join(scratch, `home-${name}`), r = await launch(agent, `http://127.0.0.1:${port}`, { home });
   const what = `${name}: ${r.err.slice(-600)}`, all = said.slice(from).filter((e) => APIS[pathOf(e)]);
   same(r.code, 0, `${name} exits well (${what})`);
   const main = all.find((e) => e.status === 200 && JSON.parse(e.body).tools?.length); // others ask for titles and the like
@@ -146,6 +148,7 @@ async function oneTurn(name, server, port) {
   same(api.whole(again), text, `${name}: the same request, whole`);
   const failed = all.filter((e) => e.status !== 200);
   same(failed.map((e) => [e.path, e.status, e.reply.slice(0, 200)]), [], `${name}: no request is refused`);
+  if (recording) saveFixture(name, all, QUESTION, home);
   const tokens = again.usage?.prompt_tokens ?? again.usage?.input_tokens + (again.usage?.cache_read_input_tokens ?? 0);
   console.log(`${name.padEnd(12)} ${pathOf(main).padEnd(22)} ${all.length} requests, ${(main.body.length / 1024).toFixed(0)} KB, ${body.tools?.length ?? 0} tools, ${tokens} tokens, ${r.seconds.toFixed(1)} s; ${Object.keys(main.headers).filter((h) => /session|affinity|conversation/.test(h)).join(" ")}`);
 }
@@ -231,7 +234,7 @@ const CLIENTS = {
 };
 
 // --- all of it
-const wanted = (name) => !only.length || only.includes(name);
+const wanted = (name) => (only.length ? only.includes(name) : !recording || name in AGENTS);
 if (wanted("words")) await group("too long", tooLong);
 if (wanted("shortens")) for (const name of Object.keys(LONG)) await group(`too long for ${name}`, () => shortens(name));
 if (wanted("waits")) for (const [name, [path, ask]] of Object.entries(CLIENTS)) await group(name, () => waits(name, path, ask));
