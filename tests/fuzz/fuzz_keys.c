@@ -40,7 +40,7 @@ static void check_request(const access_rules *r, const access_fields *f)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     str           text = {(const char *)data, size};
-    access_fields f    = {next_line(&text), next_line(&text), next_line(&text), next_line(&text)};
+    access_fields f    = {next_line(&text), next_line(&text), next_line(&text), next_line(&text), false};
     access_rules  r    = {0};
     err           e    = {0};
     if (!keys_read(&r.api, text, &e)) assert(e.code && e.text[0] && !r.api);
