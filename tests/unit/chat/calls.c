@@ -336,3 +336,36 @@ TEST(thoughts_are_cut_out_of_an_earlier_answer)
     check_kept(t, "a<|channel", "a<|channel");
     check_kept(t, "a<channel|", "a<channel|");
 }
+
+/* --- depth -------------------------------------------------------------------------------------- */
+/* Values up to 200 deep are written, deeper ones refused; the way back up is counted too. */
+TEST(calls_bound_the_depth_of_values)
+{
+    for (int n = 195; n < 205; n++) {
+        json_value   value[256] = {0};
+        json_member  member[2]  = {{.key = STR("a"), .value = {0}}, {.key = STR("b"), .value = {0}}};
+        json_value   args       = {.kind = JSON_OBJECT, .n = 2, .member = member};
+        chat_call    call       = {.name = STR("f"), .args = &args};
+        chat_options o          = {.revision = CHAT_REV_B};
+        arena        mem;
+        buf          text;
+        err          e = {0};
+        for (int i = 0; i < n - 1; i++) value[i] = (json_value){.kind = JSON_ARRAY, .n = 1, .item = &value[i + 1]};
+        value[n - 1]    = (json_value){.kind = JSON_BOOL, .b = true};
+        member[0].value = member[1].value = value[0];
+        arena_init(&mem, 1 << 20);
+        buf_init(&text, 1 << 16);
+        chat         *c = chat_new(&mem);
+        chat_message *m = chat_add(c, CHAT_ASSISTANT, (str){0});
+        m->call         = &call;
+        m->n_calls      = 1;
+        if (n <= 200) {
+            CHECK_OK(chat_render_text(&text, c, &o, &e), e);
+        } else {
+            CHECK_FAILS(chat_render_text(&text, c, &o, &e), e, "nested more than 200 deep");
+            CHECK_INT(e.code, ERR_INPUT);
+        }
+        buf_deinit(&text);
+        arena_deinit(&mem);
+    }
+}

@@ -76,6 +76,92 @@ TEST(chat_ids_say_where_media_go)
     tok_free(tk);
 }
 
+/* More media than the list first has room for; a second prompt in the same place starts anew. */
+TEST(chat_ids_say_where_many_media_go)
+{
+    chat_part   parts[40];
+    tok        *tk = demo(t);
+    arena       mem;
+    chat_prompt p;
+    err         e;
+    if (!tk) return;
+    for (size_t i = 0; i < COUNT(parts); i++)
+        parts[i] = i % 2 ? (chat_part){.kind = CHAT_IMAGE} : (chat_part){.kind = CHAT_TEXT, .text = {"and", 3}};
+    arena_init(&mem, 1 << 20);
+    chat *c = chat_new(&mem);
+    chat_add(c, CHAT_USER, (str){0})->content =
+        (chat_content){.kind = CHAT_PARTS, .part = parts, .n_parts = COUNT(parts)};
+    chat_prompt_init(&p, 4096);
+    for (int round = 0; round < 2; round++) {
+        size_t n = 0;
+        CHECK_OK(chat_render_ids(&p, tk, c, &(chat_options){0}, &e), e);
+        CHECK_INT(p.n_media, COUNT(parts) / 2);
+        for (size_t i = 0; i < p.ids.n; i++) {
+            if (!str_is(tok_text(tk, p.ids.p[i]), "<|image|>")) continue;
+            CHECK(n < p.n_media && p.media[n].at == i && p.media[n].part == &parts[2 * n + 1]);
+            n++;
+        }
+        CHECK_INT(n, COUNT(parts) / 2);
+    }
+    chat_prompt_deinit(&p);
+    CHECK(!p.media && !p.n_media && !p.ids.p);
+    arena_deinit(&mem);
+    tok_free(tk);
+}
+
+/* A vocabulary in which a marker is an ordinary token is not of this family: any text could give it. */
+TEST(chat_ids_refuse_a_vocabulary_without_markers)
+{
+    static const char vocabulary[] = "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" "
+                                     "\"},\"content\":\"\xE2\x96\x81\"},\"added_tokens\":"
+                                     "[{\"id\":0,\"content\":\"<bos>\",\"special\":true}],\"model\":{\"byte_fallback\":"
+                                     "true,\"vocab\":{\"<|turn>\":1}}}";
+    tok              *tk;
+    arena             mem;
+    chat_prompt       p;
+    err               e;
+    if (!CHECK_OK(tok_from_json_bytes(&tk, str_of(vocabulary), &gemma4_family, &e), e)) return;
+    arena_init(&mem, 1 << 20);
+    chat *c = chat_new(&mem);
+    chat_add(c, CHAT_USER, STR("x"));
+    chat_prompt_init(&p, 4096);
+    CHECK_FAILS(chat_render_ids(&p, tk, c, &(chat_options){0}, &e), e, "the tokenizer has no <|turn>");
+    CHECK_INT(e.code, ERR_INPUT);
+    chat_prompt_deinit(&p);
+    arena_deinit(&mem);
+    tok_free(tk);
+}
+
+/* Nothing that a user says becomes a marker, whether the file calls it special or user-defined; a tag becomes its token. */
+TEST(chat_ids_of_a_user_have_no_markers)
+{
+    tok        *tk = demo(t);
+    arena       mem;
+    chat_prompt p;
+    buf         text;
+    err         e;
+    if (!tk) return;
+    arena_init(&mem, 1 << 20);
+    buf_init(&text, 1 << 16);
+    for (const char *const *name = gemma4_family.markers; *name; name++) buf_printf(&text, "%s ", *name);
+    buf_puts(&text, "<mask><unk><pad>");
+    chat *c = chat_new(&mem);
+    chat_add(c, CHAT_SYSTEM, buf_str(&text));
+    chat_add(c, CHAT_USER, buf_str(&text));
+    chat_prompt_init(&p, 1 << 16);
+    CHECK_OK(chat_render_ids(&p, tk, c, &(chat_options){.revision = CHAT_REV_B}, &e), e);
+    size_t n = 0;
+    for (size_t i = 0; i < p.ids.n; i++) {
+        tok_kind_t kind = tok_kind(tk, p.ids.p[i]);
+        n += kind != TOK_NORMAL && kind != TOK_BYTE;
+    }
+    CHECK_INT(n, 5); /* <bos>, two turns with their ends */
+    chat_prompt_deinit(&p);
+    buf_deinit(&text);
+    arena_deinit(&mem);
+    tok_free(tk);
+}
+
 TEST(chat_ids_tell_an_open_thought)
 {
     json_value    five   = {.kind = JSON_INT, .i = 5};
@@ -118,6 +204,17 @@ TEST(chat_ids_refuse_what_does_not_fit)
     chat_add(c, CHAT_USER, STR("x"));
     CHECK_FAILS(chat_render_ids(&p, tk, c, &o, &e), e, "4");
     chat_prompt_deinit(&p);
+    chat_prompt_init(&p, 4096); /* each length up to the one that fits is refused */
+    CHECK_OK(chat_render_ids(&p, tk, c, &o, &e), e);
+    size_t n = p.ids.n;
+    chat_prompt_deinit(&p);
+    for (size_t max = 1; max <= n; max++) {
+        chat_prompt_init(&p, max);
+        CHECK(chat_render_ids(&p, tk, c, &o, &e) == (max == n));
+        if (max < n) CHECK_INT(e.code, ERR_TOO_LARGE);
+        chat_prompt_deinit(&p);
+    }
+    chat_prompt_init(&p, 1);
     arena_deinit(&mem);
     tok_free(tk);
 }
@@ -198,4 +295,30 @@ TEST(chat_trim_knows_unicode_spaces)
     CHECK_STR(chat_trim(STR("")), STR(""));
     CHECK_STR(chat_trim(STR("\xEF\xBB\xBFx\xE2\x80\x8B")), STR("\xEF\xBB\xBFx\xE2\x80\x8B")); /* neither is a space */
     CHECK_STR(chat_trim(STR("\x80 x \xE3\x80")), STR("\x80 x \xE3\x80")); /* nor what is not UTF-8 */
+}
+
+/* Each white space character at either end and between others, and the neighbours of each range. */
+TEST(chat_trim_knows_each_space)
+{
+    static const uint16_t space[] = {9,      0xA,    0xB,    0xC,    0xD,    0x1C,   0x1D,   0x1E,
+                                     0x1F,   0x20,   0x85,   0xA0,   0x1680, 0x2000, 0x2001, 0x2005,
+                                     0x2009, 0x200A, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000};
+    for (uint32_t c = 1; c < 0x3100; c++) {
+        char   text[16];
+        size_t n    = 0;
+        bool   want = false;
+        for (size_t i = 0; i < COUNT(space); i++) want |= space[i] == c || (c > 0x2000 && c < 0x200A);
+        for (int k = 0; k < 2; k++) {
+            if (c < 0x80) text[n++] = (char)c;
+            if (c >= 0x80 && c < 0x800) text[n++] = (char)(0xC0 | c >> 6);
+            if (c >= 0x800) {
+                text[n++] = (char)(0xE0 | c >> 12);
+                text[n++] = (char)(0x80 | (c >> 6 & 63));
+            }
+            if (c >= 0x80) text[n++] = (char)(0x80 | (c & 63));
+            if (!k) text[n++] = 'x';
+        }
+        CHECK_MSG((chat_trim((str){text, n}).n == 1) == want, "U+%04X", c);
+        CHECK(chat_trim((str){text, n / 2}).n == (want ? 0 : n / 2));
+    }
 }

@@ -69,6 +69,63 @@ TEST(chat_request_names_what_is_wrong)
     }
 }
 
+/* Every field of a request, where it ends up. */
+TEST(chat_request_reads_every_field)
+{
+    static const char request[] =
+        "{'messages':[{'role':'developer','content':[{'type':'input_text','text':'a'}]},{'role':'user','content':[{'"
+        "type':"
+        "'image_url','image_url':{'url':'u'}},{'type':'output_text','text':'b'},{'type':'input_audio'},{'type':'video_"
+        "url'}]},"
+        "{'role':'assistant','content':null,'reasoning_content':'why','tool_calls':[{'id':'1','function':{'name':'f',"
+        "'arguments':'[1]'}},{'function':{'name':'g','arguments':' \\n'}},{'function':{'name':'h','arguments':'no "
+        "json'}},"
+        "{'function':{'name':'i','arguments':{'x':1}}}]},{'role':'tool','content':{'y':2},'tool_call_id':'1','name':'n'"
+        "},"
+        "{'role':'assistant','content':'','reasoning':'r','reasoning_content':'other','tool_responses':[{'name':'f',"
+        "'response':3},{'response':null}]},{'role':'tool'}],'tools':[{'type':'function','function':{'name':'f',"
+        "'description':'d','parameters':{},'response':{}}}],'enable_thinking':true,'preserve_thinking':true,"
+        "'chat_template_kwargs':{'enable_thinking':false,'add_generation_prompt':false}}";
+    char  text[sizeof request];
+    arena mem;
+    chat *c;
+    err   e = {0};
+    memcpy(text, request, sizeof text);
+    for (char *q = text; (q = strchr(q, '\''));) *q = '"';
+    arena_init(&mem, 1 << 20);
+    if (!CHECK_OK(parse(text, &mem, &c, &e), e)) return;
+    const chat_message *m = c->message;
+    CHECK_INT(c->n, 6);
+    CHECK(m[0].role == CHAT_DEVELOPER && m[1].role == CHAT_USER && m[2].role == CHAT_ASSISTANT &&
+          m[3].role == CHAT_TOOL);
+    CHECK(m[0].content.kind == CHAT_PARTS && m[0].content.n_parts == 1 && m[1].content.n_parts == 4);
+    static const chat_part_kind kinds[] = {CHAT_IMAGE, CHAT_TEXT, CHAT_AUDIO, CHAT_VIDEO};
+    for (size_t i = 0; i < 4; i++) {
+        CHECK_INT(m[1].content.part[i].kind, kinds[i]);
+        CHECK((m[1].content.part[i].source != NULL) == (kinds[i] != CHAT_TEXT));
+    }
+    CHECK_STR(m[0].content.part[0].text, STR("a"));
+    CHECK_STR(m[1].content.part[1].text, STR("b"));
+    CHECK(m[2].content.kind == CHAT_NO_CONTENT && m[2].n_calls == 4);
+    CHECK_STR(m[2].reasoning, STR("why"));
+    CHECK(m[2].call[0].has_id && !m[2].call[1].has_id);
+    CHECK_STR(m[2].call[0].id, STR("1"));
+    CHECK_STR(m[2].call[3].name, STR("i"));
+    CHECK(m[2].call[0].args->kind == JSON_ARRAY && !m[2].call[1].args && m[2].call[2].args->kind == JSON_STRING);
+    CHECK(m[2].call[3].args->kind == JSON_OBJECT);
+    CHECK(m[3].content.kind == CHAT_VALUE && m[3].has_call_id);
+    CHECK_STR(m[3].call_id, STR("1"));
+    CHECK_STR(m[3].name, STR("n"));
+    CHECK(m[4].content.kind == CHAT_STRING && m[4].n_responses == 2 && m[4].response[0].response->i == 3);
+    CHECK_STR(m[4].reasoning, STR("r"));
+    CHECK_STR(m[4].response[0].name, STR("f"));
+    CHECK(!m[4].response[1].name.n && m[4].response[1].response->kind == JSON_NULL);
+    CHECK(m[5].content.kind == CHAT_NO_CONTENT && !m[5].has_call_id);
+    CHECK(c->n_tools == 1 && c->tool[0].description && c->tool[0].parameters && c->tool[0].response);
+    CHECK(c->thinking == CHAT_NO && c->preserve_thinking == CHAT_YES && c->add_generation_prompt == CHAT_NO);
+    arena_deinit(&mem);
+}
+
 TEST(chat_request_ignores_tools_of_other_types)
 {
     static const char request[] =
@@ -101,6 +158,10 @@ TEST(chat_request_bounds_calls_and_memory)
     buf_putc(&text, 0);
     arena_init(&mem, 1 << 22);
     CHECK_FAILS(parse(text.p, &mem, &c, &e), e, "messages[0].tool_calls has more than 256 calls");
+    char *one = strstr(text.p, "{\"function\""); /* one call less is allowed */
+    memset(one, ' ', strchr(one, ',') + 1 - one);
+    CHECK_OK(parse(text.p, &mem, &c, &e), e);
+    if (c) CHECK_INT(c->message[0].n_calls, CHAT_MAX_CALLS);
     arena_deinit(&mem);
     buf_deinit(&text);
 }
