@@ -25,7 +25,7 @@ ASSIGNS = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=", "+
 CONTROL = {"if", "for", "while", "switch"}
 NOT_STATEMENTS = CONTROL | {"else", "do", "return", "break", "continue", "goto", "case", "default", "assert", "static",
                             "const", "struct", "enum", "union", "_Static_assert", "typedef", "extern"}
-# Calls that only give back memory or write a log line: their removal changes nothing that a plain run can see.
+# Functions that only give back memory or write a log line: a plain run does not see whether they are called.
 FREES = re.compile(r"^(mem_free|free|close|munmap|log_\w+|\w*_(free|deinit|close|munmap|unmap))$")
 
 
@@ -254,7 +254,8 @@ class Reader:
     def read(self, with_frees):
         for type_tokens, name, body, end in functions(self.tokens, self.pairs):
             self.function = name
-            self.add_early_return(type_tokens, body)
+            if with_frees or not FREES.match(name):
+                self.add_early_return(type_tokens, body)
             quiet = self.add_statements(body + 1, end, with_frees)
             self.add_operators(body + 1, end, quiet)
         return self.found
