@@ -291,18 +291,32 @@ static bool reach_allows(const kv_prefix *t, const reach *r, int32_t n_pos, cons
     return true;
 }
 
-int32_t kv_prefix_find(kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w, int n_wishes,
-                       kv_node **at)
+/* Returns the last node of the longest prefix that a hit may end with, or NULL. */
+static kv_node *longest_hit(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w,
+                            int n_wishes)
 {
-    kv_node *node = NULL;
-    reach    r    = {0};
-    *at           = NULL;
+    kv_node *node = NULL, *best = NULL;
+    reach    r = {0};
     for (int32_t pos = 0; pos + KV_PAGE < n; pos += KV_PAGE) {
         node = find_child(t, salt, node, text + pos);
         if (!node) break;
         reach_add(&r, node);
-        if (reach_allows(t, &r, node->end, w, n_wishes)) *at = node;
+        if (reach_allows(t, &r, node->end, w, n_wishes)) best = node;
     }
+    return best;
+}
+
+int32_t kv_prefix_reach(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w,
+                        int n_wishes)
+{
+    const kv_node *at = longest_hit(t, salt, text, n, w, n_wishes);
+    return at ? at->end : 0;
+}
+
+int32_t kv_prefix_find(kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w, int n_wishes,
+                       kv_node **at)
+{
+    *at = longest_hit(t, salt, text, n, w, n_wishes);
     if (!*at) {
         t->stats.misses++;
         return 0;

@@ -41,6 +41,9 @@ typedef struct {
  * a row behind it sees, in the classes of group 0 and for all wishes. *at: its last node, NULL when it is 0. */
 int32_t kv_prefix_find(kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w, int n_wishes,
                        kv_node **at);
+/* Returns what kv_prefix_find would, without counting it as a lookup. */
+int32_t kv_prefix_reach(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w,
+                        int n_wishes);
 /* To an empty sequence of group 0: the pages of the prefix that ends with `at`, as far as its next row sees them. */
 void kv_prefix_take(kv_prefix *t, kv_node *at, kv_seq *s);
 /* To an empty sequence of an added class: pages 0 .. head_pages - 1 of the prefix, then those from position `from` on. */

@@ -64,6 +64,7 @@ struct spec_lane {
     int          index; /* in s->lanes */
     int32_t     *text;  /* room for n_ctx + 1 */
     int32_t      n_prompt, n_text, n_cached;
+    int32_t      n_run_again; /* rows of the prompt that were run although the target's K/V of them was there */
     int32_t      n_max;       /* positions that are reserved for: n_ctx or fewer */
     bool         live;        /* a request is under way */
     kv_seq      *seq;         /* of the request */

@@ -101,8 +101,8 @@ bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err 
     choose_policy(l);
     lane_guide_begin(l, r);
     l->live         = true;
-    l->stats.cached = l->n_cached;
-    *n_reused       = (size_t)l->n_cached;
+    l->stats.cached = most(l->n_cached - l->n_run_again, 0);
+    *n_reused       = (size_t)l->stats.cached;
     return true;
 }
 

@@ -159,15 +159,80 @@ static void take_prefix(spec_lane *l, kv_node *at)
     for (int k = l->shared.n_nodes; k-- > 0; at = kv_node_parent(at)) l->shared.node[k] = at;
 }
 
+static int make_wishes(const spec_lane *l, kv_wish *wish)
+{
+    int n = 0;
+    for (int i = 0; i < DRAFTERS; i++) {
+        const drafter *d = l->s->slots[i].d;
+        if (l->uses[i] && d->wish) d->wish(d, l->draft_lane[i], &wish[n++]);
+    }
+    return n;
+}
+
+static void empty_lane(spec_lane *l)
+{
+    kv_seq_free(l->seq);
+    l->seq = kv_seq_new(l->s->kv, 0);
+    assert(l->seq);
+    l->n_cached        = 0;
+    l->shared.n_nodes  = 0;
+    l->no_more_in_tree = false;
+}
+
+/* Whether the first page of a drafter's own K/V is all that a much longer hit lacks: requests without the drafter leave the
+ * target's pages alone. */
+static bool lacks_first_page(const spec_lane *l, const kv_wish *wish, int n_wishes)
+{
+    enum { WORTH = 4 * KV_PAGE }; /* of a hit, in tokens: more than the extra step costs */
+    kv_wish    rest[DRAFTERS];
+    kv_prefix *t = l->s->tree;
+    for (int i = 0; i < n_wishes; i++) {
+        rest[i]            = wish[i];
+        rest[i].head_pages = 0;
+    }
+    return n_wishes > 0 && l->s->t->max_rows >= KV_PAGE && l->n_prompt > WORTH &&
+           !kv_prefix_reach(t, l->shared.salt, l->text, l->n_prompt, wish, n_wishes) &&
+           kv_prefix_reach(t, l->shared.salt, l->text, l->n_prompt, rest, n_wishes) > WORTH;
+}
+
+/* Lets the drafters with K/V of their own see the first page, and leave it in the tree. */
+static void show_first_page(spec_lane *l)
+{
+    int32_t    row[KV_PAGE];
+    draft_rows r = {.pos = 0, .row = row, .n = KV_PAGE, .hidden = -1};
+    for (int i = 0; i < KV_PAGE; i++) row[i] = i;
+    for (int i = 0; i < DRAFTERS; i++) {
+        drafter *d = l->s->slots[i].d;
+        if (!l->uses[i] || !d->begin) continue;
+        d->observe(d, l->draft_lane[i], &r, NULL);
+        d->end(d, l->draft_lane[i]);
+        d->begin(d, l->draft_lane[i], &l->shared); /* folds in what `end` has left, if anything */
+    }
+}
+
+/* Runs the first page of the text, for the drafters' sake. The target's K/V of it is in the tree already, bit for bit
+ * (promise 1), and the lane's own copy is given up again. */
+static void run_first_page(spec_lane *l)
+{
+    spec *s = l->s;
+    if (!kv_seq_grow(l->seq, KV_PAGE, NULL)) return;
+    step_clear(&s->step);
+    for (int i = 0; i < KV_PAGE; i++) step_add(&s->step, kv_seq_lane(l->seq), i, l->text[i], false);
+    if (s->t->step(s->t, s->kv, &s->step, NULL)) {
+        l->n_cached = KV_PAGE;
+        lane_share_pages(l);
+        show_first_page(l);
+        l->n_run_again = KV_PAGE;
+    }
+    empty_lane(l);
+}
+
 static void find_prefix(spec_lane *l)
 {
     kv_wish  wish[DRAFTERS];
     kv_node *at       = NULL;
-    int      n_wishes = 0;
-    for (int i = 0; i < DRAFTERS; i++) {
-        const drafter *d = l->s->slots[i].d;
-        if (l->uses[i] && d->wish) d->wish(d, l->draft_lane[i], &wish[n_wishes++]);
-    }
+    int      n_wishes = make_wishes(l, wish);
+    if (lacks_first_page(l, wish, n_wishes)) run_first_page(l);
     kv_prefix_find(l->s->tree, l->shared.salt, l->text, l->n_prompt, wish, n_wishes, &at);
     if (at) take_prefix(l, at);
 }
@@ -178,6 +243,7 @@ bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
     l->seq = kv_seq_new(l->s->kv, 0);
     assert(l->seq);
     l->n_cached         = 0;
+    l->n_run_again      = 0;
     l->shared.n_prompt  = l->n_prompt;
     l->shared.token     = l->text;
     l->shared.tree      = l->s->tree;

@@ -144,3 +144,52 @@ TEST(sched_tenants_do_not_share_prefixes)
     }
     tandem_close(e);
 }
+
+/* A request that did not draft leaves no K/V of the drafter's. One that drafts finds the target's all the same: it runs the
+ * first page, which the drafter keeps as a sink, and the drafter's window again. */
+TEST(sched_prefix_after_a_request_that_did_not_draft)
+{
+    enum { N = 1210, WINDOW = 512 }; /* WINDOW: the context that nano's DFlash drafter was trained on */
+    static const struct {
+        tandem_method method;
+        int           cached, cached_at_most; /* the whole pages before the last token; or all but the window */
+    } step[] = {{TANDEM_SPEC_OFF, 0, 0},
+                {TANDEM_SPEC_OFF, (N - 1) / PAGE * PAGE, N},
+                {TANDEM_SPEC_DFLASH, N - WINDOW - 2 * PAGE, N - WINDOW / 2},
+                {TANDEM_SPEC_DFLASH, (N - 1) / PAGE * PAGE, N},
+                {TANDEM_SPEC_TREE, (N - 1) / PAGE * PAGE, N},
+                {TANDEM_SPEC_OFF, (N - 1) / PAGE * PAGE, N}};
+    static int32_t     ids[N];
+    static nano_answer a, want;
+    tandem_options     o;
+    tandem            *e, *alone;
+    tandem_request     r;
+    for (int i = 0; i < N; i++) ids[i] = i ? nano_prompt[1 + i % (NANO_PROMPT - 1)] : nano_prompt[0];
+    nano_options(&o);
+    o.n_ctx = 2048;
+    if (!nano_open(t, &e, &o)) return;
+    o.no_prefix = true;
+    o.max_lanes = 1;
+    if (nano_open(t, &alone, &o)) {
+        nano_request(e, &r, 48);
+        r.ids   = ids;
+        r.n_ids = N;
+        for (size_t i = 0; i < COUNT(step); i++) {
+            const tandem_usage *u = &a.result.usage;
+            r.spec.method         = step[i].method;
+            nano_ask(t, e, &r, &a);
+            CHECK_MSG(u->cached_tokens >= step[i].cached && u->cached_tokens <= step[i].cached_at_most,
+                      "request %zu: %d of %d tokens are from the cache", i, u->cached_tokens, N);
+            CHECK_INT(u->prompt_tokens, N);
+            if (i > 0 && step[i].method == step[i - 1].method) continue; /* the same as the one before */
+            nano_ask(t, alone, &r, &want);
+            nano_same(t, &a, &want);
+            CHECK_INT(u->drafted, want.result.usage.drafted);
+            CHECK_INT(u->accepted, want.result.usage.accepted);
+            CHECK(step[i].method == TANDEM_SPEC_OFF || u->accepted > 0);
+        }
+        nano_check_idle(t, e);
+        tandem_close(alone);
+    }
+    tandem_close(e);
+}
