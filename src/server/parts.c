@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "server/server.h"
 
-static const char *text_or_null(const char *s) { return s && s[0] ? s : NULL; }
+static const char *text_or_null(const char *s) { return s && *s ? s : NULL; }
 
 static const char *drafter_state_name(const server *s, const tandem_drafter_info *d)
 {
