@@ -297,6 +297,35 @@ TEST(server_takes_any_length)
     rig_stop(&r);
 }
 
+/* Timings are of all answers, so they come with the end of the last one, whichever that is. */
+TEST(server_streams_timings_once_with_the_last_answer)
+{
+    static const char *const path[] = {"/v1/chat/completions", "/v1/completions"};
+    static const char *const what[] = {USER("What is 27 plus 58?"), "\"prompt\":\"Once\",\"max_tokens\":6"};
+    server_rig               r;
+    rig_init(&r, t);
+    rig_start(&r);
+    for (size_t i = 0; i < COUNT(path); i++) {
+        rig_reply a;
+        char      body[512];
+        size_t    at = 0;
+        str       data;
+        int       n_ends = 0, n_timings = 0;
+        snprintf(body, sizeof body, "{\"stream\":true,\"n\":3,\"temperature\":1,\"seed\":5,%s}", what[i]);
+        rig_post(&r, path[i], body, &a);
+        while (rig_event(&a, &at, &data)) {
+            n_ends += memmem(data.s, data.n, "\"finish_reason\":\"", 17) != NULL;
+            if (!memmem(data.s, data.n, "\"timings\":", 10)) continue;
+            n_timings++;
+            CHECK_INT(n_ends, 3);
+        }
+        CHECK_INT(n_ends, 3);
+        CHECK_INT(n_timings, 1);
+        rig_reply_deinit(&a);
+    }
+    rig_stop(&r);
+}
+
 /* Guesses change the speed, never the text; off means none. */
 TEST(server_speculates_as_it_is_told)
 {
