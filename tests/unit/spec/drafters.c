@@ -110,8 +110,8 @@ TEST(spec_parks_one_drafter_of_two)
         CHECK_OK(spec_park_one(g.s, SPEC_DFLASH, &e), e);
         CHECK(view(t, &g, SPEC_DFLASH).state == DRAFTER_PARKED && view(t, &g, SPEC_TREE).state == DRAFTER_PARKED);
         CHECK_INT(view(t, &g, SPEC_MTP).state, DRAFTER_OPEN);
-        CHECK_INT(spec_trained_ctx(g.s), 0);
-        CHECK_INT(g.m->n_features, 0); /* nothing is captured for nobody */
+        CHECK(spec_trained_ctx(g.s) > 0); /* as it was when last open */
+        CHECK_INT(g.m->n_features, 0);    /* nothing is captured for nobody */
         decode(t, &g, &mtp, 20, &st);
         CHECK(st.drafted > 0);
         decode(t, &g, &dflash, 20, &st);

@@ -340,6 +340,32 @@ TEST(spec_tokens_and_log_probabilities_are_the_oracles)
     close_court(&c);
 }
 
+/* Requests for which the best logit, the best few or all of them are needed, in the same steps: each has its own text. */
+TEST(spec_lanes_together_are_judged_by_what_each_needs)
+{
+    static const wish mixed[] = {
+        {"greedy", {.top_p = 1}, {.repeat = 1}, -1, NULL, 24},
+        {"greedy with penalties", {.top_p = 1}, {.repeat = 1.3f, .presence = 0.4f}, -1, NULL, 24},
+        {"the best few", {.temp = 1.5f, .top_p = 1, .top_k = 40, .seed = 21}, {.repeat = 1}, -1, NULL, 24},
+        {"all", {.temp = 1.5f, .top_p = 1, .seed = 22}, {.repeat = 1}, -1, NULL, 24},
+        {"greedy, shown", {.top_p = 1}, {.repeat = 1}, 2, NULL, 24},
+        {"greedy, biased", {.top_p = 1}, {.repeat = 1, .bias = some_bias, .n_bias = 3}, -1, NULL, 24},
+    };
+    static answer a[COUNT(mixed)], pair[2];
+    static court  c;
+    if (open_court(t, &c)) {
+        for (size_t i = 0; i < COUNT(mixed); i++) oracle(t, &c, &mixed[i], &a[i]);
+        for (size_t i = 0; i < COUNT(mixed); i++)
+            for (size_t k = 0; k < COUNT(mixed); k++) {
+                const wish *w[2] = {&mixed[i], &mixed[k]};
+                pair[0]          = a[i];
+                pair[1]          = a[k];
+                run_loop(t, &c, w, pair, 2, SPEC_MTP);
+            }
+    }
+    close_court(&c);
+}
+
 /* --- changes of logits that do not fit into one piece ----------------------------------------------*/
 static void (*real_change)(queue *q, dev logits, int n_vocab, dev items, int n_items);
 static int most_items, n_pieces;
