@@ -1,0 +1,223 @@
+/* Members of the server's own replies: all of them, in their order, and errors by their cause. */
+#include "server_rig.h"
+
+#include "../sched/engine_rig.h"
+#include "base/mem.h"
+#include "server/errors.h"
+
+#include <stdio.h>
+
+/* Writes the names of all members, nested ones in braces; of an array its first item. Not those of settings and counts by reason. */
+static void put_shape(const json_value *v, buf *out)
+{
+    if (v->kind == JSON_ARRAY && v->n) {
+        buf_putc(out, '[');
+        put_shape(&v->item[0], out);
+        buf_putc(out, ']');
+    }
+    if (v->kind != JSON_OBJECT) return;
+    buf_putc(out, '{');
+    for (size_t i = 0; i < v->n; i++) {
+        str key = v->member[i].key;
+        if (i) buf_putc(out, ' ');
+        buf_put(out, key.s, key.n);
+        if (!str_is(key, "settings") && !str_is(key, "routes") && !str_is(key, "reasons"))
+            put_shape(&v->member[i].value, out);
+    }
+    buf_putc(out, '}');
+}
+
+#define GUESSES "rounds drafted accepted acceptance_rate acceptance_length"
+#define METHOD  "{" GUESSES " recent_drafted recent_accepted}"
+#define SPREAD  "{mean median p95}"
+#define PART    "id role path family fingerprint state error"
+
+TEST(server_replies_have_all_their_members)
+{
+    static const struct {
+        const char *method, *path, *body, *shape;
+    } k[] = {
+        {"GET", "/health", "", "{status}"},
+        {"GET", "/ready", "", "{status}"},
+        {"GET", "/version", "", "{version}"},
+        {"GET", "/v1/models", "",
+         "{object data[{id object created owned_by max_model_len meta{family n_vocab n_layers size}}]}"},
+        {"GET", "/props", "",
+         "{default_generation_settings{n_ctx params{temperature top_k top_p min_p repeat_penalty presence_penalty "
+         "frequency_penalty speculative}} total_slots model_alias model_path models[{" PART
+         "}] modalities{vision audio} build_info engine{device threads kv_type kv_bytes step_tokens dflash mtp} "
+         "settings "
+         "files[{role name bytes sha256}]}"},
+        {"GET", "/slots", "", "[{id n_ctx speculative is_processing}]"},
+        {"GET", "/api/drain", "", "{draining running}"},
+        {"GET", "/api/models/nano", "",
+         "{" PART " object state_s quantisation weight_bytes kv_bytes kv_type context layers vocabulary max_lanes "
+         "step_tokens device threads settings}"},
+        {"GET", "/api/models/dflash", "", "{" PART " object of quantisation weight_bytes context max_draft}"},
+        {"GET", "/api/models/nano/settings", "", "{object model settings warnings}"},
+        {"GET", "/api/routing", "",
+         "{object data[{ts event request_id ctx_len active_count kv_usage_ratio projected_kv_after routed_to reason "
+         "plan{method guesses trial} costs{plain_tokens_per_s plan_tokens_per_s} outcome{tokens drafted accepted "
+         "acceptance "
+         "seconds tokens_per_s route_changes} drafters{dflash mtp}}]}"},
+        {"POST", "/api/bench", "{\"methods\":[\"dflash\"],\"prompt_tokens\":60,\"output_tokens\":8,\"requests\":1}",
+         "{object id model prompt_tokens output_tokens requests repeats temperature complete same_text others seconds "
+         "cells[{concurrency method answers failed tokens tokens_per_s ratio tokens_per_s_each[] "
+         "decode_tokens_per_s" SPREAD " ttft_s" SPREAD " " GUESSES " plain_rounds reasons methods{dflash{" GUESSES
+         "}}}]}"},
+        {"GET", "/api/stats", "",
+         "{ts model state draining bench rates{window_s prompt_tokens_per_s cached_tokens_per_s "
+         "completion_tokens_per_s "
+         "requests_per_s steps_per_s rows_per_step} requests{running queued submitted admitted refused finished{stop "
+         "stop_string length cancelled timeout error}} tokens{prompt cached completion} kv{bytes pinned_bytes "
+         "reserved_bytes cached_bytes pressure prefix_hits prefix_misses prefix_evicted} speculation{" GUESSES
+         " plain_rounds methods{dflash" METHOD " tree" METHOD " mtp" METHOD " ngram" METHOD
+         "} routes} steps{steps failed rows prompt_rows seconds busy_s} slots process{resident_bytes held_bytes "
+         "uptime_s} "
+         "http{connections calls accepted refused bytes_in bytes_out stats_streams}}"},
+    };
+    server_rig r;
+    rig_reply  a;
+    rig_init(&r, t);
+    r.engine_opt.fingerprints = true;
+    rig_start(&r);
+    rig_post(&r, "/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":8,\"ignore_eos\":true}", &a);
+    CHECK_INT(a.status, 200);
+    rig_reply_deinit(&a);
+    rig_wait_idle(&r);
+    for (size_t i = 0; i < COUNT(k); i++) {
+        buf shape;
+        buf_init(&shape, 1 << 16);
+        rig_ask(&r, k[i].method, k[i].path, "", k[i].body, &a);
+        CHECK_MSG(a.status == 200, "%s: %d %s", k[i].path, a.status, a.body.p);
+        const json_value *v = rig_json(&a);
+        if (v) put_shape(v, &shape);
+        buf_putc(&shape, 0);
+        CHECK_MSG(v && !strcmp(shape.p, k[i].shape), "%s has\n%s, expected\n%s", k[i].path, shape.p, k[i].shape);
+        buf_deinit(&shape);
+        rig_reply_deinit(&a);
+    }
+    rig_stop(&r);
+}
+
+/* The numbers of /api/stats are the engine's. */
+TEST(server_stats_are_the_engines)
+{
+    server_rig   r;
+    rig_reply    a;
+    tandem_stats s;
+    rig_init(&r, t);
+    rig_start(&r);
+    for (int i = 0; i < 3; i++) {
+        rig_post(&r, "/v1/completions",
+                 "{\"prompt\":\"Once upon a time there "
+                 "was\",\"max_tokens\":24,\"ignore_eos\":true,\"speculative\":\"dflash\"}",
+                 &a);
+        rig_reply_deinit(&a);
+    }
+    rig_wait_idle(&r);
+    rig_ask(&r, "GET", "/api/stats", "", "", &a);
+    const json_value *v = rig_json(&a);
+    tandem_get_stats(r.engine, &s);
+    const struct {
+        const char *at;
+        int64_t     want;
+    } k[] = {{"requests.running", 0},
+             {"requests.submitted", 3},
+             {"requests.admitted", s.admitted},
+             {"requests.refused", s.refused},
+             {"requests.finished.length", 3},
+             {"requests.finished.stop", 0},
+             {"tokens.prompt", s.prompt_tokens},
+             {"tokens.cached", s.cached_tokens},
+             {"tokens.completion", 72},
+             {"kv.bytes", (int64_t)s.kv_bytes},
+             {"kv.pinned_bytes", (int64_t)s.kv_pinned_bytes},
+             {"kv.reserved_bytes", (int64_t)s.kv_reserved_bytes},
+             {"kv.cached_bytes", (int64_t)s.kv_cached_bytes},
+             {"kv.prefix_hits", s.prefix_hits},
+             {"kv.prefix_misses", s.prefix_misses},
+             {"kv.prefix_evicted", s.prefix_evicted},
+             {"speculation.rounds", s.rounds},
+             {"speculation.drafted", s.drafted},
+             {"speculation.accepted", s.accepted},
+             {"speculation.plain_rounds", s.plain_rounds},
+             {"speculation.methods.dflash.rounds", s.rounds_by_method[TANDEM_SPEC_DFLASH]},
+             {"speculation.methods.dflash.drafted", s.drafted_by_method[TANDEM_SPEC_DFLASH]},
+             {"speculation.methods.dflash.accepted", s.accepted_by_method[TANDEM_SPEC_DFLASH]},
+             {"speculation.methods.mtp.rounds", 0},
+             {"speculation.routes.request", s.routes[3]},
+             {"steps.steps", s.steps},
+             {"steps.failed", 0},
+             {"steps.rows", s.rows},
+             {"steps.prompt_rows", s.prompt_rows}};
+    for (size_t i = 0; i < COUNT(k); i++)
+        CHECK_MSG(rig_int(v, k[i].at) == k[i].want, "%s is %lld, expected %lld", k[i].at,
+                  (long long)rig_int(v, k[i].at), (long long)k[i].want);
+    CHECK(s.drafted > 0 && s.rounds > 0);
+    CHECK_INT(s.prefix_hits + s.prefix_misses, 3);
+    CHECK_NEAR(rig_at(v, "speculation.acceptance_rate")->d, (double)s.accepted / (double)s.drafted, 1e-6);
+    CHECK_NEAR(rig_at(v, "speculation.acceptance_length")->d, 1 + (double)s.accepted / (double)s.rounds, 1e-6);
+    CHECK_NEAR(rig_at(v, "kv.pressure")->d, (double)s.kv_pinned_bytes / (double)s.kv_bytes, 1e-9);
+    CHECK(rig_int(v, "process.resident_bytes") > 1 << 20 && rig_at(v, "process.uptime_s")->d > 0);
+    CHECK(rig_int(v, "http.calls") >= 1 && rig_int(v, "http.accepted") >= 4);
+    rig_reply_deinit(&a);
+    rig_stop(&r);
+}
+
+/* --- errors ---------------------------------------------------------------------------------------*/
+TEST(server_errors_by_their_cause)
+{
+    static const struct {
+        err_code    code;
+        bool        running;
+        int         status;
+        const char *word, *type;
+        bool        has_param, has_text;
+    } k[] = {{ERR_BUSY, false, 429, "busy", "rate_limit_error", false, false},
+             {ERR_BUSY, true, 503, "unavailable", "overloaded_error", false, false},
+             {ERR_UNAVAILABLE, false, 503, "unavailable", "overloaded_error", false, false},
+             {ERR_UNAVAILABLE, true, 503, "unavailable", "overloaded_error", false, false},
+             {ERR_INPUT, false, 400, NULL, "invalid_request_error", true, true},
+             {ERR_INPUT, true, 400, NULL, "invalid_request_error", true, true},
+             {ERR_TOO_LARGE, false, 400, "context_length_exceeded", "invalid_request_error", true, true},
+             {ERR_LIMIT, true, 400, NULL, "invalid_request_error", true, true},
+             {ERR_LIMIT, false, 500, "internal_error", "server_error", false, false},
+             {ERR_FORMAT, false, 400, NULL, "invalid_request_error", true, true},
+             {ERR_FORMAT, true, 500, "internal_error", "server_error", false, false},
+             {ERR_IO, false, 500, "internal_error", "server_error", false, false},
+             {ERR_NOT_FOUND, true, 500, "internal_error", "server_error", false, false}};
+    for (size_t i = 0; i < COUNT(k); i++) {
+        server_error x   = {0};
+        err          why = {.code = k[i].code, .text = "secret insides"};
+        CHECK(!error_take(&x, &why, "field", k[i].running));
+        CHECK_INT(x.status, k[i].status);
+        CHECK_MSG(k[i].word ? x.code && !strcmp(x.code, k[i].word) : !x.code, "case %zu: %s", i, x.code);
+        CHECK_STR(str_of(error_type(x.status)), str_of(k[i].type));
+        CHECK_STR(str_of(x.param), str_of(k[i].has_param ? "field" : ""));
+        CHECK_MSG(!strstr(x.message, "secret") == !k[i].has_text && x.message[0], "case %zu: %s", i, x.message);
+        CHECK_INT(error_retry_after(x.status), x.status == 429 || x.status == 503);
+    }
+    server_error x = {0};
+    CHECK(!error_take(&x, &(err){.code = ERR_LIMIT}, NULL, true)); /* one without a sentence is ours */
+    CHECK_INT(x.status, 500);
+}
+
+TEST(server_errors_have_types_by_status)
+{
+    static const struct {
+        int         status;
+        const char *type;
+    } k[] = {{400, "invalid_request_error"}, {401, "authentication_error"},  {403, "authentication_error"},
+             {404, "not_found_error"},       {413, "invalid_request_error"}, {429, "rate_limit_error"},
+             {499, "invalid_request_error"}, {500, "server_error"},          {501, "server_error"},
+             {503, "overloaded_error"},      {504, "timeout_error"}};
+    for (size_t i = 0; i < COUNT(k); i++) CHECK_STR(str_of(error_type(k[i].status)), str_of(k[i].type));
+    server_error x = {0};
+    error_set(&x, 400, "max_tokens", NULL, "'max_tokens' is too large for max_tokens.");
+    error_rename(&x, "max_tokens", "n_predict");
+    CHECK_STR(str_of(x.param), STR("n_predict"));
+    CHECK_STR(str_of(x.message), STR("'n_predict' is too large for max_tokens."));
+    error_rename(&x, "other", "none");
+    CHECK_STR(str_of(x.param), STR("n_predict"));
+}
