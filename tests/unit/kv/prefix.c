@@ -26,8 +26,18 @@ static kv_node *put(kv_rig *g, uint64_t salt, kv_node *at, const int32_t *text, 
 
 static int32_t find(kv_rig *g, uint64_t salt, const int32_t *text, int32_t n)
 {
-    kv_node *at;
-    int32_t  n_pos = kv_prefix_find(g->tree, salt, text, n, NULL, 0, &at);
+    test_case      *t = g->t;
+    kv_node        *at;
+    kv_prefix_stats before  = kv_prefix_get_stats(g->tree);
+    int32_t         reached = kv_prefix_reach(g->tree, salt, text, n, NULL, 0);
+    kv_prefix_stats looked  = kv_prefix_get_stats(g->tree);
+    int32_t         n_pos   = kv_prefix_find(g->tree, salt, text, n, NULL, 0, &at);
+    kv_prefix_stats found   = kv_prefix_get_stats(g->tree);
+    CHECK_INT(reached, n_pos);
+    CHECK(looked.hits == before.hits && looked.misses == before.misses && looked.hit_tokens == before.hit_tokens);
+    CHECK_INT(found.hits - before.hits, n_pos > 0);
+    CHECK_INT(found.misses - before.misses, n_pos == 0);
+    CHECK_INT(found.hit_tokens - before.hit_tokens, n_pos);
     return at ? n_pos : -n_pos;
 }
 
@@ -292,11 +302,12 @@ TEST(kv_prefix_survives_failed_allocations)
     err    e = {0};
     kv_prefix_free(g.tree);
     for (long n = 1;; n++) {
+        g.tree = (kv_prefix *)&g; /* what a failure leaves there is NULL */
         fault_fail_nth(n);
         bool ok = kv_prefix_new(&g.tree, g.p, &e);
         fault_fail_nth(0);
         if (ok) break;
-        CHECK(strstr(e.text, "no memory to remember") != NULL);
+        CHECK(!g.tree && strstr(e.text, "no memory to remember") != NULL);
         n_failed++;
     }
     CHECK_INT(n_failed, 2);
