@@ -221,3 +221,65 @@ TEST(server_errors_have_types_by_status)
     error_rename(&x, "other", "none");
     CHECK_STR(str_of(x.param), STR("n_predict"));
 }
+
+/* --- streams ----------------------------------------------------------------------------------------*/
+static void put_items(const json_value *list, buf *out)
+{
+    json_writer w;
+    for (size_t i = 0; list && i < list->n; i++) {
+        json_writer_init(&w, out);
+        json_put_value(&w, &list->item[i]);
+        buf_putc(out, '\n');
+    }
+}
+
+/* Log-probabilities and text of a stream's pieces, put together, are those of its end; events are numbered. */
+TEST(server_streams_responses_in_pieces_of_the_whole)
+{
+    server_rig r;
+    rig_reply  a;
+    buf        pieces, whole, text;
+    size_t     at = 0;
+    str        data;
+    int        n_deltas = 0, n_events = 0;
+    rig_init(&r, t);
+    rig_start(&r);
+    buf_init(&pieces, 1 << 20);
+    buf_init(&whole, 1 << 20);
+    buf_init(&text, 1 << 16);
+    rig_post(&r, "/v1/responses",
+             "{\"stream\":true,\"input\":\"Tell me a "
+             "story.\",\"max_output_tokens\":40,\"top_logprobs\":2,\"temperature\":0}",
+             &a);
+    CHECK_INT(a.status, 200);
+    while (rig_event(&a, &at, &data)) {
+        const json_value *v;
+        if (!CHECK(json_parse(&v, &a.mem, data, NULL, NULL))) break;
+        str type = rig_str(v, "type");
+        CHECK_INT(rig_int(v, "sequence_number"), n_events++);
+        if (str_is(type, "response.output_text.delta")) {
+            put_items(rig_at(v, "logprobs"), &pieces);
+            buf_put(&text, rig_str(v, "delta").s, rig_str(v, "delta").n);
+            n_deltas++;
+        }
+        if (str_is(type, "response.output_text.done")) {
+            put_items(rig_at(v, "logprobs"), &whole);
+            CHECK_STR(rig_str(v, "text"), buf_str(&text));
+        }
+        if (str_is(type, "response.completed") || str_is(type, "response.incomplete")) {
+            buf of_end;
+            buf_init(&of_end, 1 << 20);
+            put_items(rig_at(v, "response.output.0.content.0.logprobs"), &of_end);
+            CHECK(of_end.n > 0);
+            CHECK_STR(buf_str(&of_end), buf_str(&whole));
+            buf_deinit(&of_end);
+        }
+    }
+    CHECK(n_deltas > 2 && whole.n > 0);
+    CHECK_STR(buf_str(&pieces), buf_str(&whole));
+    buf_deinit(&pieces);
+    buf_deinit(&whole);
+    buf_deinit(&text);
+    rig_reply_deinit(&a);
+    rig_stop(&r);
+}
