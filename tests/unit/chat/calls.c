@@ -337,6 +337,41 @@ TEST(thoughts_are_cut_out_of_an_earlier_answer)
     check_kept(t, "a<channel|", "a<channel|");
 }
 
+/* --- calls that were cut -------------------------------------------------------------------------- */
+static void note_cut(void *ctx, const gemma4_event *ev)
+{
+    if (ev->kind == GEMMA4_CALL_DONE) buf_putc(ctx, ev->cut ? 'x' : '.');
+}
+
+/* A call is cut when the answer ends inside its arguments. */
+TEST(calls_say_whether_they_were_cut)
+{
+    static const struct {
+        const char *text, *want;
+    } cases[] = {{"<|tool_call>call:f{a:1}<tool_call|>", "."},
+                 {"<|tool_call>call:f{a:1}<turn|>", "."},
+                 {"<|tool_call>call:f{a:1}", "."},
+                 {"<|tool_call>call:f{a:1<tool_call|>", "."},
+                 {"<|tool_call>call:f<tool_call|>", "."},
+                 {"<|tool_call>call:f{a:1<turn|>", "x"},
+                 {"<|tool_call>call:f{a:", "x"},
+                 {"<|tool_call>call:f{", "x"},
+                 {"<|tool_call>call:f{a:{b:1}<|tool_call>call:g{}<tool_call|>", "x."},
+                 {"<|tool_call>call:f{}<|tool_call>call:g{a:" Q "x", ".x"}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        buf      cut;
+        err      e;
+        uint64_t seed = i;
+        buf_init(&cut, 100);
+        gemma4_parser *p = gemma4_parser_new(&(gemma4_parse_options){.on_event = note_cut, .ctx = &cut});
+        feed(p, str_of(cases[i].text), &seed, 5);
+        CHECK_OK(gemma4_parse_finish(p, &e), e);
+        CHECK_MSG(str_is(buf_str(&cut), cases[i].want), "'%s'", cases[i].text);
+        gemma4_parser_free(p);
+        buf_deinit(&cut);
+    }
+}
+
 /* --- depth -------------------------------------------------------------------------------------- */
 /* Values up to 200 deep are written, deeper ones refused; the way back up is counted too. */
 TEST(calls_bound_the_depth_of_values)

@@ -232,6 +232,8 @@ TEST(chat_detect_tells_revisions_and_sizes)
     x = chat_detect(str_of(later));
     CHECK(x.known && x.revision == CHAT_REV_B && !x.empty_thought);
     CHECK(!chat_detect(STR("<|im_start|>user")).known);
+    CHECK(!chat_detect(STR("'<|turn>'")).known && !chat_detect(STR("'<turn|>'")).known); /* both or none */
+    CHECK(chat_detect(STR("<|channel>thought\n<channel|>")).empty_thought);
     CHECK(!chat_detect((str){0}).known);
 }
 

@@ -139,6 +139,36 @@ TEST(chat_fills_the_gaps_of_the_templates)
                "unknown{Sky:None,temp:3}<tool_response|>See<turn|>\n");
 }
 
+/* What Python escapes in a quoted text, and which quotes it takes. */
+TEST(chat_quotes_as_python_does)
+{
+    static const struct {
+        const char *json, *python;
+    } cases[] = {{"a", "'a'"},
+                 {"it's", "\"it's\""},
+                 {"\\\"", "'\"'"},
+                 {"'\\\"", "'\\'\"'"},
+                 {"\\\\", "'\\\\'"},
+                 {"\\n\\r\\t", "'\\n\\r\\t'"},
+                 {"\\u0001\\u001f \\u007f~", "'\\x01\\x1f \\x7f~'"},
+                 {"\xC3\xA9", "'\xC3\xA9'"},
+                 {"", "''"}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        char request[512], want[512];
+        snprintf(request, sizeof request,
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{\"function\":{\"name\":\"f\","
+                 "\"description\":["
+                 "\"%s\",{\"%s\":1}]}}]}",
+                 cases[i].json, cases[i].json);
+        snprintf(
+            want, sizeof want,
+            "<bos><|turn>system\n<|tool>declaration:f{description:<|\"|>[%s, {%s: 1}]<|\"|>}<tool|><turn|>\n<|turn>user"
+            "\nx<turn|>\n",
+            cases[i].python, cases[i].python);
+        check_text(t, request, (chat_options){.revision = CHAT_REV_B}, want);
+    }
+}
+
 /* --- the order of keys --------------------------------------------------------------------------*/
 /* Capitals, each with its small letter, of the alphabets that keys are written in. */
 static const char letters[] = "AaBbCcDdEeFfGgHhIiJjKkLlMmNnOoPpQqRrSsTtUuVvWwXxYyZz"
@@ -209,10 +239,10 @@ TEST(chat_keys_are_sorted_whatever_their_case)
     static const int beside[] = {1, -1, 32, -32, 80, -80, 121, -121};
     for (uint32_t x = 'A'; x < 0x490; x++) {
         if (x > 'z' && x < 0xA0) continue;
-        if (x == '\\' || x == 0x130 || x == 0x3A2) continue; /* U+0130 has no small letter of its own, U+03A2 is none */
+        if (x == '\\' || x == 0x3A2) continue; /* U+03A2 is no letter */
         for (size_t i = 0; i < COUNT(beside); i++) {
             uint32_t y = (uint32_t)((int)x + beside[i]), a = small_letter(x), b = small_letter(y);
-            if (y < '0' || y == '\\' || y == 0x130 || y == 0x3A2 || (y > 'z' && y < 0xA0) || y > 0x489) continue;
+            if (y < '0' || y == '\\' || y == 0x3A2 || (y > 'z' && y < 0xA0) || y > 0x489) continue;
             if (y > 0x3CE && y < 0x400) continue; /* Coptic and others, as they are */
             if (x > 0x3CE && x < 0x400) continue;
             bool want = a == b || b < a;

@@ -75,6 +75,30 @@ TEST(bpe_agrees_with_the_slow_one_at_every_length)
     small_deinit(&s);
 }
 
+/* Ids of characters, parts and results may be any, 0 included. */
+TEST(bpe_merges_tokens_of_any_id)
+{
+    static const char *const texts[]    = {"a", "b", "ab", "ba", "abba"};
+    static const char *const merge[][2] = {{"a", "b"}, {"b", "a"}, {"ab", "ba"}};
+    for (size_t turn = 0; turn < COUNT(texts); turn++) {
+        small   s = {0};
+        tok_ids ids;
+        vocab_source_init(&s.src, NULL);
+        arena_init(&s.mem, 1 << 20);
+        for (size_t i = 0; i < COUNT(texts); i++) small_token(&s, str_of(texts[(i + turn) % COUNT(texts)]), TOK_NORMAL);
+        for (size_t i = 0; i < COUNT(merge); i++)
+            vocab_source_merge(&s.src, str_of(merge[i][0]), str_of(merge[i][1]), NULL);
+        small_build(t, &s);
+        tok_ids_init(&ids, 100);
+        for (size_t i = 0; i < COUNT(texts); i++) {
+            encode(t, &s, &ids, str_of(texts[i]), false);
+            CHECK(ids.n == 1 && ids.p[0] == small_find(&s, str_of(texts[i])));
+        }
+        tok_ids_deinit(&ids);
+        small_deinit(&s);
+    }
+}
+
 /* --- markers ----------------------------------------------------------------------------------- */
 /* Merges that would build a marker, a byte token or an unused one, as a hostile or careless file may have. */
 static void init_tricky(test_case *t, small *s)

@@ -249,6 +249,14 @@ TEST(gguf_tokenizer_says_what_is_wrong)
     write_vocab(&w, 0);
     put_int(&w, "tokenizer.ggml.bos_token_id", 12);
     check_refused(t, &w, ERR_FORMAT, "bos token's id is 12");
+    static const char *const ids[][2] = {{"tokenizer.ggml.eos_token_id", "the eos token's id is 99"},
+                                         {"tokenizer.ggml.padding_token_id", "the pad token's id is 99"},
+                                         {"tokenizer.ggml.unknown_token_id", "the unknown token's id is 99"}};
+    for (size_t i = 0; i < COUNT(ids); i++) {
+        write_vocab(&w, 0);
+        put_int(&w, ids[i][0], 99);
+        check_refused(t, &w, ERR_FORMAT, ids[i][1]);
+    }
     write_vocab(&w, 0);
     put_int(&w, "tokenizer.ggml.eot_token_id", 99);
     check_refused(t, &w, ERR_FORMAT, "stop token's id is 99");

@@ -159,6 +159,24 @@ TEST(tokenizer_json_says_what_is_wrong)
     check_refused(t, "{" NORMALIZER "," MODEL, "end of the text");
 }
 
+/* Wherever the file ends early, the reader's own sentence says so. */
+TEST(tokenizer_json_that_is_cut_off_is_refused)
+{
+    static const char text[] =
+        "{" ADDED "," NORMALIZER
+        ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"}},\"model\":{\"type\":"
+        "\"BPE\",\"unk_token\":null,\"dropout\":null,\"byte_fallback\":true," VOCAB "," MERGES "}}";
+    for (size_t n = 0; n < sizeof text; n++) {
+        tok *k;
+        err  e  = {0};
+        bool ok = tok_from_json_bytes(&k, (str){text, n}, &small_family, &e);
+        CHECK(ok == (n == sizeof text - 1));
+        CHECK(ok == (k != NULL));
+        if (!ok) CHECK_MSG(strstr(e.text, "line 1, column "), "%zu bytes: %s", n, e.text);
+        tok_free(k);
+    }
+}
+
 TEST(tokenizer_json_refuses_a_token_that_is_too_long)
 {
     buf  b;

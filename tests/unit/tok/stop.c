@@ -63,4 +63,13 @@ TEST(stop_strings_that_make_no_sense_are_refused)
     CHECK(!stop_add(&m, (str){s, sizeof s}));
     for (int i = 0; i < STOP_MAX_STRINGS; i++) CHECK(stop_add(&m, (str){s, STOP_MAX_BYTES}));
     CHECK(!stop_add(&m, STR("x")));
+    buf out;
+    buf_init(&out, 100);
+    stop_init(&m); /* of equal ones the first is named */
+    CHECK(stop_add(&m, STR("y")) && stop_add(&m, STR("x")) && stop_add(&m, STR("x")));
+    CHECK(stop_put(&m, STR("abxcd"), &out) && m.which == 1);
+    CHECK(stop_put(&m, STR("ef"), &out)); /* the rest is swallowed */
+    stop_finish(&m, &out);
+    CHECK_STR(buf_str(&out), STR("ab"));
+    buf_deinit(&out);
 }

@@ -158,6 +158,8 @@ TEST(vocab_splits_a_merge_at_its_first_space)
     CHECK_FAILS(vocab_source_merge_text(&s, STR(" c"), &e), e, "merge 3, ' c', is not two parts");
     CHECK_FAILS(vocab_source_merge_text(&s, STR(""), &e), e, "is not two parts");
     CHECK_FAILS(vocab_source_merge_text(&s, STR("a"), &e), e, "is not two parts");
+    CHECK_FAILS(vocab_source_merge_text(&s, (str){"ab c", 2}, &e), e,
+                "'ab', is not two parts"); /* the text ends there */
     static const char *const want[][2] = {{"ab", "c"}, {" ", "c"}, {"a", "b c"}};
     CHECK_INT(s.n_merges, COUNT(want));
     for (size_t i = 0; i < COUNT(want); i++) {
