@@ -422,35 +422,37 @@ static bool told_whole(rig_reply *a, buf *content, size_t *n_logprobs)
         if (streams && done) break;
         if (!json_parse(&v, &a->mem, streams ? data : buf_str(&a->body), NULL, NULL)) return true;
         const json_value *list = rig_at(v, "choices.0.logprobs.content");
+        if (!list) list = rig_at(v, "choices.0.logprobs.tokens");
         add(content, rig_str(v, streams ? "choices.0.delta.content" : "choices.0.message.content"));
+        add(content, rig_str(v, "choices.0.text"));
         *n_logprobs += list ? list->n : 0;
     }
     return done;
 }
 
-TEST(server_tells_no_answer_that_lost_bytes)
+/* Every reply with one allocation that fails is the whole answer, or says that it is not. */
+static void check_lost_bytes(test_case *t, const char *path, const char *first, const char *members)
 {
-    static const char members[] = "\"logprobs\":true,\"top_logprobs\":2,\"stop\":\"carry\"," SUM "}";
-    server_rig        r;
-    rig_reply         a;
-    buf               want, got;
-    size_t            n_want, n_got;
-    char              body[512];
-    int               failed = 0;
+    server_rig r;
+    rig_reply  a;
+    buf        want, got;
+    size_t     n_want, n_got;
+    char       body[512];
+    int        failed = 0;
     rig_init(&r, t);
     rig_start(&r);
     buf_init(&want, 1 << 20);
     buf_init(&got, 1 << 20);
-    rig_post(&r, chat_path, "{\"stop\":\"carry\"," SUM "}", &a); /* it is in the cache from here on */
+    rig_post(&r, path, first, &a); /* it is in the cache from here on */
     rig_reply_deinit(&a);
     snprintf(body, sizeof body, "{%s", members);
-    rig_post(&r, chat_path, body, &a);
+    rig_post(&r, path, body, &a);
     CHECK(told_whole(&a, &want, &n_want) && want.n && n_want > 4);
     rig_reply_deinit(&a);
     for (long nth = 1; nth <= 240; nth++) {
         bool streams = nth % 2;
         snprintf(body, sizeof body, "{\"stream\":%s,%s", streams ? "true" : "false", members);
-        rig_post_with_fault(&r, chat_path, body, 1 + nth / 2, &a);
+        rig_post_with_fault(&r, path, body, 1 + nth / 2, &a);
         buf_clear(&got);
         bool whole = told_whole(&a, &got, &n_got);
         CHECK_MSG(!whole || (str_eq(buf_str(&got), buf_str(&want)) && n_got == n_want), "%ld: '%.*s', %zu of %zu", nth,
@@ -463,6 +465,18 @@ TEST(server_tells_no_answer_that_lost_bytes)
     buf_deinit(&got);
     rig_wait_idle(&r);
     rig_stop(&r);
+}
+
+TEST(server_tells_no_answer_that_lost_bytes)
+{
+    check_lost_bytes(t, chat_path, "{\"stop\":\"carry\"," SUM "}",
+                     "\"logprobs\":true,\"top_logprobs\":2,\"stop\":\"carry\"," SUM "}");
+}
+
+TEST(server_tells_no_text_that_lost_bytes)
+{
+#define TEXT "\"prompt\":\"Once upon a time\",\"max_tokens\":12,\"ignore_eos\":true,\"temperature\":0}"
+    check_lost_bytes(t, "/v1/completions", "{" TEXT, "\"logprobs\":2,\"stop\":\"qqq\"," TEXT);
 }
 
 TEST(server_has_room_to_ban_calls)
