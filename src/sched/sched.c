@@ -475,19 +475,11 @@ static void note_route(sched *s, int turn, const route *r)
     u->route_reason = route_reason_names[r->reason];
 }
 
-/* Returns the turn that comes first in this step's choice of plans. Where not all lanes can have the guesses that they want,
- * the order decides; steps of the golden ratio give each lane the first places equally often, and soon again. */
-static int first_turn(const sched *s)
-{
-    double turns = 0.6180339887498949 * (double)(s->stats.steps % (1 << 20));
-    return (int)((turns - floor(turns)) * s->n_turns);
-}
-
 /* Which turns may draft, and what the router is told about them; the others are plain by request. */
 static int ask_lanes(sched *s, route_lane *lane, int *turn)
 {
     static const route plain = {.reason = ROUTE_REQUEST};
-    int                n = 0, first = first_turn(s);
+    int                n = 0, first = share_first_turn(s->stats.steps, s->n_turns);
     for (int k = 0; k < s->n_turns; k++) {
         int          i = (first + k) % s->n_turns;
         policy_facts f;

@@ -2,6 +2,8 @@
 
 #include "base/num.h"
 
+#include <math.h>
+
 /* Rows of prompts in a step that n_running answers wait for. */
 static int prompt_budget(const share_limits *l, int n_running)
 {
@@ -24,4 +26,10 @@ int share_rows(const share_limits *l, const int *pending, int n, int *rows)
         used += rows[i];
     }
     return used;
+}
+
+int share_first_turn(int64_t step, int n)
+{
+    double turns = 0.6180339887498949 * (double)(step % (1 << 20));
+    return (int)((turns - floor(turns)) * n);
 }

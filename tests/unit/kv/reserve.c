@@ -52,6 +52,10 @@ TEST(kv_reserve_counts_whole_slabs_of_each_class)
     CHECK_INT(n_slabs, 26);
     kv_need one = {{1, 0}}, both = {{4, 3}}, most = {{FULL_PER_SLAB * 26, 0}}, over = {{FULL_PER_SLAB * 26 + 1, 0}};
     CHECK(kv_could_reserve(g.p, &most, 1) && !kv_could_reserve(g.p, &over, 1) && !kv_could_reserve(g.p, &most, 0.9));
+    CHECK_INT(kv_need_bytes(g.p, &one), SLAB);
+    CHECK_INT(kv_need_bytes(g.p, &(kv_need){{0, 1}}), SLAB);
+    CHECK_INT(kv_need_bytes(g.p, &(kv_need){{1, 1}}), 2 * SLAB);
+    CHECK_INT(kv_need_bytes(g.p, &(kv_need){{0}}), 0);
     CHECK(kv_reserve(g.p, &one, 1) && kv_reserve(g.p, &one, 1) && kv_reserve(g.p, &one, 1));
     CHECK_INT(kv_pool_reserved_bytes(g.p), SLAB);
     CHECK(kv_reserve(g.p, &both, 1)); /* 7 and 3 pages: 3 and 2 slabs */

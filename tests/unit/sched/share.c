@@ -50,3 +50,20 @@ TEST(share_stall_limit)
     share(&l, 2, (int[]){1, 1000}, rows);
     CHECK_INT(rows[1], SHARE_LEAST);
 }
+
+/* Every turn comes first equally often, in any number of steps, and none waits for long. */
+TEST(share_first_turns_are_fair)
+{
+    for (int n = 1; n <= 64; n++) {
+        int count[64] = {0}, last[64] = {0};
+        for (int step = 0; step < 50 * n; step++) {
+            int i = share_first_turn(step, n);
+            if (!CHECK(i >= 0 && i < n)) return;
+            CHECK_MSG(step - last[i] <= 3 * n, "%d of %d waits for %d steps", i, n, step - last[i]);
+            last[i] = step;
+            count[i]++;
+        }
+        for (int i = 0; i < n; i++) CHECK_MSG(count[i] >= 45 && count[i] <= 55, "%d of %d: %d times", i, n, count[i]);
+    }
+    CHECK_INT(share_first_turn((int64_t)1 << 40, 7), share_first_turn(0, 7));
+}
