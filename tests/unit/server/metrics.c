@@ -206,3 +206,52 @@ TEST(server_metrics_buckets)
     metrics_free(m);
     buf_deinit(&page);
 }
+
+/* One request with two answers to one prompt, whose client left; one that was refused; one whose answer has no token. */
+TEST(server_metrics_of_records)
+{
+    metrics      *m     = metrics_new();
+    metrics_view  v     = {.model = "nano", .parts = loaded};
+    tandem_result two[] = {{.finish = TANDEM_FINISH_LENGTH,
+                            .usage  = {.prompt_tokens     = 40,
+                                       .completion_tokens = 9,
+                                       .queue_s           = 0.5,
+                                       .prefill_s         = 1.5,
+                                       .decode_s          = 4,
+                                       .route_reason      = "default"}},
+                           {.finish = TANDEM_FINISH_STOP,
+                            .usage  = {.prompt_tokens     = 40,
+                                       .completion_tokens = 3,
+                                       .queue_s           = 0.25,
+                                       .prefill_s         = 1,
+                                       .decode_s          = 2,
+                                       .route_reason      = "default"}}};
+    tandem_result none  = {
+         .usage = {.prompt_tokens = 7, .queue_s = 3, .prefill_s = 9, .decode_s = 9, .route_reason = ""}};
+    server_record left    = {.total_s = 8, .choice = {&two[0], &two[1]}, .again = {false, true}, .n_choices = 2};
+    server_record refused = {.status = 429, .delivered = true, .total_s = 100};
+    server_record empty   = {.status = 200, .delivered = true, .total_s = 2, .choice = {&none}, .n_choices = 1};
+    static const struct {
+        const char *name;
+        double      count, sum;
+    } k[] = {{"time_to_first_token_seconds", 2, 3.25}, {"e2e_request_latency_seconds", 2, 10},
+             {"request_queue_time_seconds", 3, 3.75},  {"request_prefill_time_seconds", 2, 2.5},
+             {"request_decode_time_seconds", 2, 6},    {"request_prompt_tokens", 2, 47},
+             {"request_generation_tokens", 3, 12}};
+    buf page;
+    buf_init(&page, 1 << 20);
+    metrics_request(m, &left);
+    metrics_request(m, &refused);
+    metrics_request(m, &empty);
+    write_page(m, &v, &page);
+    CHECK_NEAR(value_of(&page, "tandem_http_disconnects_total{model_name=\"nano\"}"), 1, 0);
+    for (size_t i = 0; i < COUNT(k); i++) {
+        char series[200];
+        snprintf(series, sizeof series, "vllm:%s_count{model_name=\"nano\"}", k[i].name);
+        CHECK_MSG(value_of(&page, series) == k[i].count, "%s is %g", series, value_of(&page, series));
+        snprintf(series, sizeof series, "vllm:%s_sum{model_name=\"nano\"}", k[i].name);
+        CHECK_MSG(fabs(value_of(&page, series) - k[i].sum) < 1e-9, "%s is %g", series, value_of(&page, series));
+    }
+    metrics_free(m);
+    buf_deinit(&page);
+}
