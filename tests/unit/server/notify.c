@@ -32,6 +32,21 @@ TEST(server_notify_reaches_the_manager)
         close(fd);
         CHECK(!notify_manager("READY=1")); /* nobody is there any more */
     }
+    /* The shortest name, the longest that a socket can have, and one beyond. */
+    char longest[110];
+    snprintf(longest, sizeof longest, "@%0107d", getpid());
+    const char *ends[] = {"@", "@\x01", longest};
+    for (int i = 0; i < 3; i++) {
+        bool reaches = i > 0;
+        if (i == 2) longest[107] = 0;
+        int fd = reaches ? listen_at(ends[i]) : -1;
+        setenv("NOTIFY_SOCKET", ends[i], 1);
+        CHECK_MSG(notify_manager("READY=1") == reaches, "a name of %zu bytes", strlen(ends[i]));
+        if (fd >= 0) close(fd);
+    }
+    longest[107] = '0';
+    setenv("NOTIFY_SOCKET", longest, 1);
+    CHECK(!notify_manager("READY=1"));
     setenv("NOTIFY_SOCKET", "relative", 1);
     CHECK(!notify_manager("READY=1"));
     unsetenv("NOTIFY_SOCKET");
