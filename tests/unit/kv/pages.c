@@ -109,3 +109,41 @@ TEST(kv_nothing_is_fine_to_free)
     kv_pool_free(NULL);
     kv_seq_free(NULL);
 }
+
+/* Bytes in use after a sequence has grown to 384 slots, with everything behind the windows given back. */
+static size_t used_by(test_case *t, const kv_class_spec *classes)
+{
+    ops         *o    = NULL;
+    kv_pool     *p    = NULL;
+    err          e    = {0};
+    kv_pool_spec spec = {classes, 2, 0, 1, 400};
+    size_t       used = 0;
+    CHECK(kv_bytes_for(&spec, 400, &spec.max_bytes));
+    if (CHECK_OK(ops_open(&o, "ref", 1, &e), e) && CHECK_OK(kv_pool_new(&p, o, &spec, &e), e)) {
+        kv_seq *s = kv_seq_new(p, 0);
+        for (int32_t n = KV_PAGE; n <= 384; n += KV_PAGE) {
+            CHECK_OK(kv_seq_grow(s, n, &e), e);
+            kv_seq_settle(s, n);
+        }
+        used = kv_pool_used_bytes(p);
+        kv_pool_check(p);
+        kv_seq_free(s);
+    }
+    kv_pool_free(p);
+    ops_close(o);
+    return used;
+}
+
+/* Windows are kept whichever class comes first; where all classes have one, the first is held whole. */
+TEST(kv_windows_hold_in_any_order_of_classes)
+{
+    const kv_class_spec full = kv_rig_classes[RIG_FULL], sliding = kv_rig_classes[RIG_SLIDING];
+    kv_class_spec       whole = sliding;
+    whole.window              = 0;
+    size_t a = used_by(t, (kv_class_spec[]){full, sliding}), b = used_by(t, (kv_class_spec[]){sliding, full}),
+           c = used_by(t, (kv_class_spec[]){sliding, sliding}), d = used_by(t, (kv_class_spec[]){whole, sliding}),
+           all = used_by(t, (kv_class_spec[]){full, whole});
+    CHECK_INT(a, b);
+    CHECK_INT(c, d);
+    CHECK_MSG(a > 0 && a < all, "%zu bytes of %zu", a, all);
+}

@@ -261,3 +261,38 @@ TEST(demo_tokenizer_has_512_tokens_and_gives_text_back)
     tok_ids_deinit(&ids);
     tok_free(k);
 }
+
+/* Any number of merges and added tokens: every one of them is used. Tables grow and are filled in pieces on the way. */
+TEST(tokenizer_json_uses_all_merges_and_added_tokens)
+{
+    static const int counts[] = {1, 31, 32, 33, 63, 64, 65, 300};
+    for (size_t c = 0; c < COUNT(counts); c++) {
+        int     n = counts[c];
+        err     e = {0};
+        buf     b;
+        tok    *k;
+        tok_ids ids;
+        buf_init(&b, 1 << 20);
+        buf_puts(&b, "{\"added_tokens\":[");
+        for (int i = 0; i < n; i++) buf_printf(&b, "%s{\"id\":%d,\"content\":\"<%d>\"}", i ? "," : "", 1000 + i, i);
+        buf_puts(&b, "]," NORMALIZER ",\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"<eos>\":30");
+        for (int i = 0; i < 26; i++) buf_printf(&b, ",\"%c\":%d", 'a' + i, i);
+        for (int i = 0; i < n; i++) buf_printf(&b, ",\"%c%c\":%d", 'a' + i / 26, 'a' + i % 26, 100 + i);
+        buf_puts(&b, "},\"merges\":[");
+        for (int i = 0; i < n; i++) buf_printf(&b, "%s\"%c %c\"", i ? "," : "", 'a' + i / 26, 'a' + i % 26);
+        buf_puts(&b, "]}}");
+        tok_ids_init(&ids, 100);
+        if (CHECK_OK(tok_from_json_bytes(&k, buf_str(&b), &small_family, &e), e)) {
+            for (int i = 0; i < n; i++) {
+                char text[64];
+                snprintf(text, sizeof text, "%c%c<%d>", 'a' + i / 26, 'a' + i % 26, i);
+                tok_ids_clear(&ids);
+                CHECK_OK(tok_encode(k, &ids, str_of(text), false, &e), e);
+                CHECK_MSG(ids.n == 2 && ids.p[0] == 100 + i && ids.p[1] == 1000 + i, "'%s' of %d merges", text, n);
+            }
+            tok_free(k);
+        }
+        tok_ids_deinit(&ids);
+        buf_deinit(&b);
+    }
+}
