@@ -244,7 +244,7 @@ await group("abort", async () => {
   const stream = await responses.create({ model, input: "Tell me a story.", max_output_tokens: 6000, ignore_eos: true, temperature: 1, stream: true });
   let n = 0;
   for await (const _ of stream) if (++n === 8) break; // the client closes the connection
-  await until(async () => (await server.metrics()).tandem_num_requests_running === 0, "an answer whose client left ends", 1000);
+  await until(async () => (await server.metrics()).tandem_num_requests_running === 0, "an answer whose client left ends");
   const after = await server.metrics();
   same(after['tandem_request_success_total{finished_reason="abort"}'] - before['tandem_request_success_total{finished_reason="abort"}'], 1, "it counts as aborted");
 });

@@ -1,6 +1,6 @@
 // Many connections at once: some do nothing, some stream, and a new one is served at once. Usage: node crowd.mjs TANDEM [IDLE] [STREAMS]
 import { connect } from "node:net";
-import { check, finish, post, same, serve, sleep } from "./serve.mjs";
+import { check, finish, post, same, serve, sleep, stopwatch } from "./serve.mjs";
 
 const [tandem, idle = "256", streams = "64"] = process.argv.slice(2);
 const server = await serve(tandem);
@@ -16,6 +16,8 @@ function open() {
 function exchange(socket) {
   return new Promise((done) => {
     socket.once("data", (d) => done(d.toString().split("\r\n")[0]));
+    socket.once("close", () => done("closed"));
+    if (socket.closed) done("closed");
     socket.write(GET);
   });
 }
@@ -27,7 +29,7 @@ async function text(i) {
 const alone = [];
 for (let i = 0; i < Number(streams); i++) alone.push((await (await post(server.url, "/v1/chat/completions", ask(i, false))).json()).choices[0].message.content);
 
-const before = server.memory(), quiet = await Promise.all(Array.from({ length: Number(idle) }, open));
+const watch = stopwatch(), before = server.memory(), quiet = await Promise.all(Array.from({ length: Number(idle) }, open));
 for (const s of quiet.slice(0, quiet.length / 2)) same(await exchange(s), "HTTP/1.1 200 OK", "before they idle");
 const each = (server.memory() - before) / quiet.length;
 check(each < 16, `an idle connection takes ${each.toFixed(2)} KiB`);
@@ -47,9 +49,11 @@ busy = false;
 await looks;
 times.sort((a, b) => a - b);
 const p99 = times[Math.floor(times.length * 0.99)];
-for (const s of quiet) same(await exchange(s), "HTTP/1.1 200 OK", "after they idled");
+// A connection that has sent nothing is closed after 10 s, which pass here when the machine is busy.
+const spoke = quiet.slice(0, quiet.length / 2), silent = watch.ms() < 9000 ? quiet.slice(quiet.length / 2) : [];
+for (const s of [...spoke, ...silent]) same(await exchange(s), "HTTP/1.1 200 OK", "after they idled");
 quiet.forEach((s) => s.destroy());
 console.log(`${idle} idle, ${streams} streams: /health p99 ${p99.toFixed(1)} ms of ${times.length}; an idle connection takes ${each.toFixed(2)} KiB`);
-check(p99 < 250, `/health p99 is ${p99} ms`);
+watch.inTime(p99, 250, "p99 of /health");
 same(await server.stop(), 0, "SIGTERM ends the server");
 finish();
