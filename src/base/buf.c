@@ -17,13 +17,14 @@ void buf_deinit(buf *b)
 void buf_clear(buf *b)
 {
     b->n      = 0;
-    b->failed = false;
+    b->failed = b->over = false;
 }
 
 static bool grow_for(buf *b, size_t more)
 {
     size_t need;
-    if (b->failed || !size_add(&need, b->n, more) || need > b->max) return !(b->failed = true);
+    if (b->failed) return false;
+    if (!size_add(&need, b->n, more) || need > b->max) return !(b->failed = b->over = true);
     if (need <= b->cap) return true;
     size_t cap = b->cap ? b->cap : 256;
     while (cap < need) cap = cap > b->max / 2 ? b->max : cap * 2;

@@ -10,11 +10,12 @@ typedef struct {
     char  *p;
     size_t n, cap, max;
     bool   failed;
+    bool   over; /* it failed because it would have passed `max` */
 } buf;
 
 void              buf_init(buf *b, size_t max);
 void              buf_deinit(buf *b);
-void              buf_clear(buf *b); /* keeps the memory, forgets `failed` */
+void              buf_clear(buf *b); /* keeps the memory, forgets `failed` and `over` */
 bool              buf_put(buf *b, const void *p, size_t n);
 bool              buf_puts(buf *b, const char *s);
 bool              buf_putc(buf *b, char c);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static void out_of_memory(size_t bytes)
 {
@@ -66,11 +67,76 @@ static size_t read_number(const char *path, const char *key, size_t unit)
     return n;
 }
 
-size_t mem_available(void)
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t rest(size_t limit, size_t used) { return limit == SIZE_MAX ? SIZE_MAX : limit > used ? limit - used : 0; }
+
+/* What one cgroup leaves. Names: of the files with the limit and with what is used. */
+static size_t left_in_group(const char *root, const char *mount, const char *group, const char *limit, const char *used)
 {
-    size_t free_here = read_number("/proc/meminfo", "MemAvailable:", 1024);
-    size_t limit     = read_number("/sys/fs/cgroup/memory.max", "", 1),
-           used      = read_number("/sys/fs/cgroup/memory.current", "", 1);
-    size_t left      = limit == SIZE_MAX || used == SIZE_MAX ? SIZE_MAX : limit > used ? limit - used : 0;
-    return left < free_here ? left : free_here;
+    char   path[1024];
+    size_t most, now;
+    snprintf(path, sizeof path, "%s%s%s/%s", root, mount, group, limit);
+    most = read_number(path, "", 1);
+    snprintf(path, sizeof path, "%s%s%s/%s", root, mount, group, used);
+    now = read_number(path, "", 1);
+    return now == SIZE_MAX ? SIZE_MAX : rest(most, now);
 }
+
+/* The least that the group and those above it leave; inside a container the path may be the host's, and only the top is there. */
+static size_t left_in_groups(const char *root, const char *mount, char *group, const char *limit, const char *used)
+{
+    size_t left = SIZE_MAX;
+    for (;;) {
+        left        = least(left, left_in_group(root, mount, group, limit, used));
+        char *slash = strrchr(group, '/');
+        if (!slash) return left;
+        *slash = 0;
+    }
+}
+
+/* A line of /proc/self/cgroup: "0::/path" of version 2, "5:memory:/path" of version 1. */
+static size_t left_by_line(const char *root, char *line)
+{
+    char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
+    if (!group) return SIZE_MAX;
+    *group++                    = 0;
+    group[strcspn(group, "\n")] = 0;
+    if (!strcmp(names, ":")) return left_in_groups(root, "/sys/fs/cgroup", group, "memory.max", "memory.current");
+    for (char *save, *name = strtok_r(names + 1, ",", &save); name; name = strtok_r(NULL, ",", &save))
+        if (!strcmp(name, "memory"))
+            return left_in_groups(root, "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
+                                  "memory.usage_in_bytes");
+    return SIZE_MAX;
+}
+
+static size_t left_in_cgroup(const char *root)
+{
+    char   line[1024];
+    size_t left = SIZE_MAX;
+    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(line, "re");
+    while (f && fgets(line, sizeof line, f)) left = least(left, left_by_line(root, line));
+    if (f) fclose(f);
+    return left;
+}
+
+/* Of the address space: ulimit -v. */
+static size_t left_by_rlimit(const char *root)
+{
+    struct rlimit r;
+    char          path[1024];
+    snprintf(path, sizeof path, "%s/proc/self/status", root);
+    size_t used = read_number(path, "VmSize:", 1024);
+    if (getrlimit(RLIMIT_AS, &r) != 0 || r.rlim_cur == RLIM_INFINITY || used == SIZE_MAX) return SIZE_MAX;
+    return rest((size_t)r.rlim_cur, used);
+}
+
+size_t mem_available_under(const char *root)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    size_t left = least(read_number(path, "MemAvailable:", 1024), left_in_cgroup(root));
+    return least(left, left_by_rlimit(root));
+}
+
+size_t mem_available(void) { return mem_available_under(""); }

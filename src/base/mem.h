@@ -21,8 +21,10 @@ void *mem_try_n(size_t n, size_t each);      /* zeroed, or NULL also when n * ea
 void *mem_try_resize(void *p, size_t bytes); /* NULL leaves p as it was; new bytes are not zeroed */
 void  mem_free(void *p);                     /* NULL is fine */
 
-/* Bytes that this process may still take: of the machine, and of its cgroup. */
+/* Returns the bytes that this process may still take: of the machine, of its cgroup (version 1 or 2) and those above it, and
+ * of its address space (ulimit -v). */
 size_t mem_available(void);
+size_t mem_available_under(const char *root); /* the same with /proc and /sys below root, for tests */
 
 /* True when the result fits; *out is written only then. */
 static inline bool size_add(size_t *out, size_t a, size_t b) { return !__builtin_add_overflow(a, b, out); }

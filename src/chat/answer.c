@@ -27,7 +27,7 @@ static void on_event(void *ctx, const gemma4_event *ev)
     }
 }
 
-void chat_answer_init(chat_answer *a, const gemma4_parse_options *o)
+bool chat_answer_init(chat_answer *a, const gemma4_parse_options *o)
 {
     gemma4_parse_options inner = *o;
     *a                         = (chat_answer){.on_event = o->on_event, .ctx = o->ctx};
@@ -36,6 +36,7 @@ void chat_answer_init(chat_answer *a, const gemma4_parse_options *o)
     inner.on_event = on_event;
     inner.ctx      = a;
     a->parser      = gemma4_parser_new(&inner);
+    return a->parser != NULL;
 }
 
 void chat_answer_deinit(chat_answer *a)
@@ -47,6 +48,7 @@ void chat_answer_deinit(chat_answer *a)
 
 void chat_answer_put(chat_answer *a, int32_t id)
 {
+    if (!a->parser) return;
     bool in_thought = gemma4_parser_in_thought(a->parser);
     gemma4_parse_id(a->parser, id);
     a->n_reasoning += in_thought || gemma4_parser_in_thought(a->parser);
@@ -54,6 +56,7 @@ void chat_answer_put(chat_answer *a, int32_t id)
 
 bool chat_answer_finish(chat_answer *a, err *e)
 {
+    if (!a->parser) return err_set(e, ERR_UNAVAILABLE, "no memory to read the model's answer");
     bool ok = gemma4_parse_finish(a->parser, e);
     if (!a->over) stop_finish(&a->stop, &a->safe);
     tell_safe(a, 0);

@@ -20,8 +20,8 @@ typedef struct {
     void *ctx;
 } chat_answer; /* must not move while it is in use */
 
-/* As a parser's; without on_event it only finds the end. */
-void chat_answer_init(chat_answer *a, const gemma4_parse_options *o);
+/* As a parser's; without on_event it only finds the end. False: there is no memory; the answer then fails when it is finished. */
+bool chat_answer_init(chat_answer *a, const gemma4_parse_options *o);
 void chat_answer_deinit(chat_answer *a); /* zeroed storage is fine */
 void chat_answer_put(chat_answer *a, int32_t id);
 bool chat_answer_finish(chat_answer *a, err *e);         /* what is held comes out */

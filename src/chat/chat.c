@@ -4,8 +4,8 @@
 
 chat *chat_new(arena *mem)
 {
-    chat *c = arena_new(mem, chat);
-    c->mem  = mem;
+    chat *c = arena_try(mem, 1, sizeof *c);
+    if (c) c->mem = mem;
     return c;
 }
 

@@ -87,7 +87,7 @@ typedef struct {
     chat_wish     thinking, preserve_thinking, add_generation_prompt; /* what the request said */
 } chat;
 
-chat *chat_new(arena *mem);
+chat *chat_new(arena *mem); /* NULL: there is no memory */
 /* Appends a message; a text content unless text.s is NULL. The pointer is good until the next call. NULL when the arena
  * or CHAT_MAX_MESSAGES is full. */
 chat_message *chat_add(chat *c, chat_role role, str text);

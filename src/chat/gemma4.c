@@ -276,7 +276,10 @@ static bool put_without_thoughts(walk *w, str text)
         n += end ? close.n : 0;
         text = (str){text.s + n, text.n - n};
     }
-    if (kept.failed) gemma4_fail(&w->out, ERR_TOO_LARGE, "a message is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
+    if (kept.over)
+        gemma4_fail(&w->out, ERR_TOO_LARGE, "a message is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
+    else if (kept.failed)
+        gemma4_fail(&w->out, ERR_UNAVAILABLE, "no memory for a message");
     str left = chat_trim(buf_str(&kept));
     gemma4_put(&w->out, left);
     buf_deinit(&kept);

@@ -158,7 +158,10 @@ static str text_of(gemma4_out *o, const json_value *v)
 {
     buf_clear(&o->text);
     if (v) python_text(o, &o->text, v, false);
-    if (o->text.failed) gemma4_fail(o, ERR_TOO_LARGE, "a value is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
+    if (o->text.over)
+        gemma4_fail(o, ERR_TOO_LARGE, "a value is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
+    else if (o->text.failed)
+        gemma4_fail(o, ERR_UNAVAILABLE, "no memory for a value");
     return buf_str(&o->text);
 }
 

@@ -44,8 +44,8 @@ typedef struct {
 
 typedef struct gemma4_parser gemma4_parser;
 
-gemma4_parser *gemma4_parser_new(const gemma4_parse_options *opt);
-void           gemma4_parser_free(gemma4_parser *p); /* NULL is fine */
+gemma4_parser *gemma4_parser_new(const gemma4_parse_options *opt); /* NULL: there is no memory */
+void           gemma4_parser_free(gemma4_parser *p);               /* NULL is fine */
 void           gemma4_parse_id(gemma4_parser *p, int32_t id);
 /* Text with its markers written out, for models that are reached as text; the start of a marker is held back. */
 void gemma4_parse_marked(gemma4_parser *p, str text);

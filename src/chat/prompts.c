@@ -16,9 +16,9 @@ static bool render(const tok *t, const chat_options *format, const char *text, c
 {
     arena mem;
     arena_init(&mem, 1 << 20);
-    chat *c = chat_new(&mem);
-    chat_add(c, CHAT_USER, str_of(text));
-    bool ok = chat_render_ids(out, t, c, format, e);
+    chat *c  = chat_new(&mem);
+    bool  ok = (c && chat_add(c, CHAT_USER, str_of(text))) || err_set(e, ERR_UNAVAILABLE, "no memory for a prompt");
+    ok       = ok && chat_render_ids(out, t, c, format, e);
     arena_deinit(&mem);
     return ok;
 }

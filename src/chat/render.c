@@ -2,15 +2,17 @@
 #include "base/mem.h"
 #include "chat/chat.h"
 
-static bool too_long(err *e)
+/* `text` did not take what was put. */
+static bool text_failed(const buf *text, err *e)
 {
+    if (!text->over) return err_set(e, ERR_UNAVAILABLE, "no memory for the text of a prompt");
     return err_set(e, ERR_TOO_LARGE, "the prompt is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
 }
 
 /* --- bytes --------------------------------------------------------------------------------------*/
 static bool put_bytes(void *ctx, const chat_segment *s, err *e)
 {
-    return buf_put(ctx, s->text.s, s->text.n) || too_long(e);
+    return buf_put(ctx, s->text.s, s->text.n) || text_failed(ctx, e);
 }
 
 bool chat_render_text(buf *out, const chat *c, const chat_options *o, err *e)
@@ -56,15 +58,16 @@ static bool put_marker(id_sink *k, const chat_segment *s, err *e)
         return err_set(e, ERR_INPUT, "the tokenizer has no %.*s: this is not a model of that kind", STR_ARG(s->text));
     if (s->kind == CHAT_SEG_MEDIA && !put_medium(k, s->part, e)) return false;
     k->p->in_thought = str_is(s->text, "<|channel>");
-    return tok_ids_put(&k->p->ids, id) ||
-           err_set(e, ERR_TOO_LARGE, "the prompt has more than %zu tokens", k->p->ids.max);
+    if (tok_ids_put(&k->p->ids, id)) return true;
+    if (k->p->ids.n < k->p->ids.max) return err_set(e, ERR_UNAVAILABLE, "no memory for the tokens of a prompt");
+    return err_set(e, ERR_TOO_LARGE, "the prompt has more than %zu tokens", k->p->ids.max);
 }
 
 static bool put_ids(void *ctx, const chat_segment *s, err *e)
 {
     id_sink *k = ctx;
     if (s->kind != CHAT_SEG_TEXT) return put_marker(k, s, e);
-    return buf_put(&k->text, s->text.s, s->text.n) || too_long(e);
+    return buf_put(&k->text, s->text.s, s->text.n) || text_failed(&k->text, e);
 }
 
 void chat_prompt_init(chat_prompt *p, size_t max_ids)

@@ -15,7 +15,8 @@ static struct {
     const char    *settings, *routing_log, *host, *unix_path, *tls_cert, *tls_key, *cors, *alias, *replica_id;
     const char    *api_key_file, *api_key, *admin_key_file;
     opt_list       allow_host;
-    opt_list       set; /* NAME=VALUE */
+    uint64_t       request_bytes, body_bytes; /* 0: not given */
+    opt_list       set;                       /* NAME=VALUE */
 } flags = {.port = 8080, .host = "127.0.0.1", .grace_s = 30, .hang_s = 60};
 
 static const option opts[] = {
@@ -117,6 +118,18 @@ static const option opts[] = {
      .help = "a name of this server, or several with commas: requests whose Host is another one are refused on a "
              "server without "
              "keys, and on admin paths; *: any (default: localhost and addresses in numbers)"},
+    {.name = "request-memory",
+     .kind = OPT_BYTES,
+     .dest = &flags.request_bytes,
+     .arg  = "BYTES",
+     .help = "memory that all requests may hold together, such as 500M; over it they get a 503 (default 1.07G, or an "
+             "eighth of "
+             "what the machine, the cgroup and ulimit -v leave)"},
+    {.name = "body-memory",
+     .kind = OPT_BYTES,
+     .dest = &flags.body_bytes,
+     .arg  = "BYTES",
+     .help = "the same for the bodies of requests (default 268M, or a sixteenth)"},
     {.name = "watchdog",
      .kind = OPT_INT,
      .dest = &flags.hang_s,
@@ -275,8 +288,10 @@ int cmd_serve(int argc, char **args)
     o.hang_s         = flags.hang_s;
     o.settings_path  = flags.settings;
     o.exits_next     = true;
-    o.ready          = print_ready;
-    o.ready_ctx      = &o;
+    if (flags.request_bytes) o.max_held = flags.request_bytes;
+    if (flags.body_bytes) o.http.max_bodies = flags.body_bytes;
+    o.ready     = print_ready;
+    o.ready_ctx = &o;
     raise_descriptors(&o.http);
     return server_run(&o, &e) ? 0 : cli_fail(&e);
 }

@@ -453,7 +453,10 @@ static node *json_text(maker *m, const json_value *v)
     buf_init(&text, GRAMMAR_MAX_TEXT);
     json_writer_init(&w, &text);
     json_put_value(&w, v);
-    if (text.failed) builder_fail(&m->b, ERR_TOO_LARGE, "a constant of the schema is too long");
+    if (text.over)
+        builder_fail(&m->b, ERR_TOO_LARGE, "a constant of the schema is too long");
+    else if (text.failed)
+        builder_fail(&m->b, ERR_UNAVAILABLE, "no memory for a constant of the schema");
     builder_spend(&m->b, 8 + text.n / 8);
     node *x = node_text(&m->b, buf_str(&text));
     buf_deinit(&text);

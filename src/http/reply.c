@@ -121,12 +121,24 @@ static void end(conn *c)
     http_touch(c);
 }
 
+/* The reply found no memory and none of it was sent: a short one takes its place. */
+static void put_no_memory(conn *c)
+{
+    buf_deinit(&c->out);
+    c->out_at  = 0;
+    c->status  = 503;
+    c->closing = true;
+    http_put_refusal(&c->out, c->s, c, (http_verdict){503, "There is no memory for the reply."});
+}
+
 void http_reply(http_call *c, int status, const http_field *fields, size_t n, str body)
 {
+    bool is_first = !c->out.n;
     begin(c, status, fields, n);
     if (status != 204 && status != 304) buf_printf(&c->out, "Content-Length: %zu\r\n", body.n);
     buf_puts(&c->out, "\r\n");
     if (!c->no_body) buf_put(&c->out, body.s, body.n);
+    if (c->out.failed && is_first) put_no_memory(c);
     end(c);
 }
 

@@ -413,7 +413,7 @@ bool tandem_chat_prompt(const tandem *t, const tandem_message *messages, size_t 
     *out = (tandem_ids){0};
     arena_init(&mem, (size_t)64 << 20);
     chat *c  = chat_new(&mem);
-    bool  ok = need_tok(t, &why);
+    bool  ok = need_tok(t, &why) && (c || err_set(&why, ERR_UNAVAILABLE, "no memory for these messages"));
     for (size_t i = 0; ok && i < n; i++) ok = add_message(c, &messages[i], &why);
     ok = ok && render(t, c, think, out, in_thought, &why);
     if (!ok) engine_tell(e, &why);
@@ -534,8 +534,8 @@ bool tandem_unpark_drafter(tandem *t, tandem_method m, tandem_error *e) { return
 void engine_put_routing(const tandem *t, const char *request_id, int n, json_writer *w)
 {
     size_t        most = n < 0 ? 0 : n < ROUTING_RECENT ? (size_t)n : ROUTING_RECENT;
-    routing_seen *seen = xnew_n(routing_seen, ROUTING_RECENT);
-    size_t        got  = sched_recent(t->sched, request_id, seen, most);
+    routing_seen *seen = mem_try_n(ROUTING_RECENT, sizeof *seen);
+    size_t        got  = seen ? sched_recent(t->sched, request_id, seen, most) : 0;
     json_begin_array(w);
     for (size_t i = 0; i < got; i++) {
         json_begin_object(w);

@@ -409,13 +409,19 @@ static void left(void *owner)
 
 static void start(server *s, server_call *c, const admin_job *what)
 {
-    admin_job *x = xnew(admin_job);
-    *x           = *what;
-    x->item      = (work_item){.run = run, .done = done, .kind = WORK_SLOW};
-    x->s         = s;
-    x->call      = c;
-    x->engine    = s->engine;
-    x->of_body   = http_take_body(c->http, &x->body);
+    server_error why;
+    admin_job   *x = mem_try(sizeof *x);
+    if (!x) {
+        error_no_memory(&why);
+        server_refuse(s, c, &why);
+        return;
+    }
+    *x         = *what;
+    x->item    = (work_item){.run = run, .done = done, .kind = WORK_SLOW};
+    x->s       = s;
+    x->call    = c;
+    x->engine  = s->engine;
+    x->of_body = http_take_body(c->http, &x->body);
     buf_init(&x->out, MAX_REPLY);
     c->left  = left;
     c->owner = x;

@@ -15,33 +15,32 @@ static void add_stops(stop_match *m, const server_request *r)
     for (int i = 0; i < r->n_stop; i++) stop_add(m, r->stop[i]);
 }
 
-static void open_chat(server_choice *c)
+static bool open_chat(server_choice *c)
 {
     gemma4_parse_options o = {
         .on_event = on_event, .ctx = c, .tok = c->tok, .chat = c->request->chat, .in_thought = c->request->in_thought};
-    chat_answer_init(&c->answer, &o);
+    if (!chat_answer_init(&c->answer, &o)) return false;
     add_stops(&c->answer.stop, c->request);
     c->answer.one_call = c->request->one_call;
-    if (!c->request->n_stop && !c->request->one_call) return;
+    if (!c->request->n_stop && !c->request->one_call) return true;
     o.on_event = NULL;
-    chat_answer_init(&c->watch, &o);
+    if (!chat_answer_init(&c->watch, &o)) return false;
     add_stops(&c->watch.stop, c->request);
     c->watch.one_call = c->request->one_call;
+    return true;
 }
 
-void choice_init(server_choice *c, const server_request *r, const tok *t, int index, const choice_sink *sink)
+bool choice_init(server_choice *c, const server_request *r, const tok *t, int index, const choice_sink *sink)
 {
     *c = (server_choice){.index = index, .request = r, .tok = t, .sink = *sink};
     buf_init(&c->decoded, TOK_MAX_INPUT);
     buf_init(&c->safe, TOK_MAX_INPUT);
     for (int i = 0; i < CHOICE_PARTS; i++) buf_init(&c->part[i], (size_t)1 << 31);
-    if (r->chat) {
-        open_chat(c);
-    } else {
-        tok_stream_init(&c->text, t, false);
-        stop_init(&c->stop);
-        add_stops(&c->stop, r);
-    }
+    if (r->chat) return open_chat(c);
+    tok_stream_init(&c->text, t, false);
+    stop_init(&c->stop);
+    add_stops(&c->stop, r);
+    return true;
 }
 
 void choice_deinit(server_choice *c)

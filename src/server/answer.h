@@ -45,7 +45,8 @@ struct server_choice {
     int32_t n_tokens;
 };
 
-void choice_init(server_choice *c, const server_request *r, const tok *t, int index, const choice_sink *sink);
+/* False: there is no memory. */
+bool choice_init(server_choice *c, const server_request *r, const tok *t, int index, const choice_sink *sink);
 /* The job must be done, if there is one. */
 void choice_deinit(server_choice *c);
 bool choice_submit(server_choice *c, tandem *t, err *e);

@@ -332,13 +332,6 @@ static bench_cell *cell_now(bench_run *x) { return &x->cell[(x->n_done + x->n_do
 
 static void open_cell(bench_run *x)
 {
-    bench_cell *c = cell_now(x);
-    size_t      n = (size_t)n_prompts_of(x, c) * (size_t)x->repeats;
-    if (!c->rate) {
-        c->rate        = xnew_n(double, (size_t)x->repeats);
-        c->first_s     = xnew_n(double, n);
-        c->decode_rate = xnew_n(double, n);
-    }
     tandem_stats now;
     tandem_get_stats(x->s->engine, &now);
     memcpy(x->reasons_before, now.routes, sizeof x->reasons_before);
@@ -588,7 +581,16 @@ static bool take_memory(bench_run *x, server_error *why)
 {
     x->prompt = mem_try_n((size_t)x->n_prompts * (size_t)x->prompt_tokens, sizeof *x->prompt);
     x->text   = mem_try_n((size_t)x->n_prompts, sizeof *x->text);
-    return (x->prompt && x->text) || error_no_memory(why);
+    bool ok   = x->prompt && x->text;
+    for (int i = 0; i < x->n_cells; i++) {
+        bench_cell *c  = &x->cell[i];
+        size_t      n  = (size_t)n_prompts_of(x, c) * (size_t)x->repeats;
+        c->rate        = mem_try_n((size_t)x->repeats, sizeof *c->rate);
+        c->first_s     = mem_try_n(n, sizeof *c->first_s);
+        c->decode_rate = mem_try_n(n, sizeof *c->decode_rate);
+        ok &= c->rate && c->first_s && c->decode_rate;
+    }
+    return ok || error_no_memory(why);
 }
 
 static bool can_start(server *s, server_error *why)
@@ -600,9 +602,14 @@ static bool can_start(server *s, server_error *why)
 void bench_endpoint(server *s, server_call *c)
 {
     server_error why;
-    bench_run   *x = xnew(bench_run);
-    *x             = (bench_run){
-                    .item = {.run = make_prompts, .done = on_made, .kind = WORK_SLOW}, .s = s, .call = c, .since = clock_s()};
+    bench_run   *x = mem_try(sizeof *x);
+    if (!x) {
+        error_no_memory(&why);
+        server_refuse(s, c, &why);
+        return;
+    }
+    *x = (bench_run){
+        .item = {.run = make_prompts, .done = on_made, .kind = WORK_SLOW}, .s = s, .call = c, .since = clock_s()};
     memcpy(x->tenant, c->tenant, sizeof x->tenant);
     if (!can_start(s, &why) || !read(x, &why) || !take_memory(x, &why)) {
         free_all(x);

@@ -56,15 +56,17 @@ static bool submit(completion *x, bool first)
     return true;
 }
 
-static void open_choices(completion *x)
+static bool open_choices(completion *x)
 {
     const tok *t      = x->s->engine->tok;
     x->request.ask.id = x->id;
     reply_init(&x->reply, x->form, &x->request, t, x->s->opt->model);
     choice_sink sink = reply_sink(&x->reply);
-    x->n_choices     = x->request.n_choices;
-    x->choice        = xnew_n(server_choice, (size_t)x->n_choices);
-    for (int i = 0; i < x->n_choices; i++) choice_init(&x->choice[i], &x->request, t, i, &sink);
+    x->choice        = mem_try_n((size_t)x->request.n_choices, sizeof *x->choice);
+    bool ok          = x->choice != NULL;
+    if (ok) x->n_choices = x->request.n_choices;
+    for (int i = 0; i < x->n_choices; i++) ok &= choice_init(&x->choice[i], &x->request, t, i, &sink);
+    return ok || error_no_memory(&x->why);
 }
 
 static bool hold(completion *x)
@@ -89,8 +91,7 @@ static void let_go(completion *x)
 
 static void open_and_submit(completion *x)
 {
-    open_choices(x);
-    if (!atomic_load(&x->left)) submit(x, true);
+    if (open_choices(x) && !atomic_load(&x->left)) submit(x, true);
 }
 
 static void read_and_submit(work_item *item)
@@ -227,7 +228,7 @@ static bool is_lost(completion *x)
     x->lost |= reply_lost(&x->reply, x->choice, x->n_choices);
     if (!x->lost) return false;
     buf_clear(&x->reply.out);
-    if (!x->why.status) error_take(&x->why, &(err){.code = ERR_LIMIT}, NULL, true);
+    if (!x->why.status) error_no_memory(&x->why);
     cancel(x);
     return true;
 }
@@ -498,18 +499,23 @@ static void start(server *s, server_call *c, int where)
         server_refuse(s, c, &why);
         return;
     }
-    size_t      of_body = http_take_body(c->http, &body);
-    completion *x       = xnew(completion);
-    *x                  = (completion){.item        = {.run = read_and_submit, .done = on_read},
-                                       .s           = s,
-                                       .call        = c,
-                                       .next        = s->first,
-                                       .prev        = &s->first,
-                                       .endpoint    = c->route->path,
-                                       .form        = c->route->form,
-                                       .since       = c->since,
-                                       .of_body     = of_body,
-                                       .with_worker = true};
+    completion *x = mem_try(sizeof *x);
+    if (!x) {
+        error_no_memory(&why);
+        server_refuse(s, c, &why);
+        return;
+    }
+    size_t of_body = http_take_body(c->http, &body);
+    *x             = (completion){.item        = {.run = read_and_submit, .done = on_read},
+                                  .s           = s,
+                                  .call        = c,
+                                  .next        = s->first,
+                                  .prev        = &s->first,
+                                  .endpoint    = c->route->path,
+                                  .form        = c->route->form,
+                                  .since       = c->since,
+                                  .of_body     = of_body,
+                                  .with_worker = true};
     memcpy(x->id, c->id, sizeof x->id);
     memcpy(x->tenant, c->tenant, sizeof x->tenant);
     request_init(&x->request, where, &body);

@@ -17,6 +17,7 @@ static bool hold_to(server_request *r, const char *field, tandem_grammar_kind ki
 static bool hold_to_json(server_request *r, const char *field, tandem_grammar_kind kind, const buf *json,
                          server_error *why)
 {
+    if (json->failed && !json->over) return error_no_memory(why);
     if (json->failed)
         return error_set(why, 400, field, NULL, "'%s' has more than %zu MiB.", field, TOK_MAX_INPUT >> 20);
     char *copy = arena_str(&r->mem, buf_str(json));

@@ -16,14 +16,16 @@ enum {
 /* --- one reply ------------------------------------------------------------------------------------*/
 static void look(const server *s, status_view *v)
 {
-    *v = (status_view){.state    = s->life.state,
-                       .again    = s->life.again,
-                       .draining = s->draining,
-                       .drained  = s->drained,
-                       .hangs    = s->watchdog.hangs,
-                       .stuck    = work_longest_s(s->work) > STUCK_S,
-                       .created  = s->created,
-                       .files    = s->files};
+    *v = (status_view){.state         = s->life.state,
+                       .again         = s->life.again,
+                       .draining      = s->draining,
+                       .drained       = s->drained,
+                       .hangs         = s->watchdog.hangs,
+                       .stuck         = work_longest_s(s->work) > STUCK_S,
+                       .created       = s->created,
+                       .files         = s->files,
+                       .request_bytes = s->opt->max_held,
+                       .body_bytes    = s->opt->http.max_bodies};
     parts_list(&v->parts, s);
     if (!s->engine) return;
     settings now;

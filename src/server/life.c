@@ -238,6 +238,13 @@ void life_want(server *s, server_call *c, bool park, double grace_s, bool wait)
         server_refuse(s, c, &why);
         return;
     }
+    life_waiter *x = wait ? mem_try(sizeof *x) : NULL;
+    if (wait && !x) {
+        server_error why;
+        error_no_memory(&why);
+        server_refuse(s, c, &why);
+        return;
+    }
     if (!park && l->state == MODEL_FAILED) enter(s, MODEL_PARKED); /* to be tried again */
     double cut_at = clock_s() + grace_s;
     l->cut_at     = park && l->park ? (cut_at < l->cut_at ? cut_at : l->cut_at) : cut_at;
@@ -247,11 +254,10 @@ void life_want(server *s, server_call *c, bool park, double grace_s, bool wait)
         answer(s, c, park);
         return;
     }
-    life_waiter *x = xnew(life_waiter);
-    *x             = (life_waiter){.s = s, .call = c, .park = park, .next = l->waiting};
-    l->waiting     = x;
-    c->left        = forget;
-    c->owner       = x;
+    *x         = (life_waiter){.s = s, .call = c, .park = park, .next = l->waiting};
+    l->waiting = x;
+    c->left    = forget;
+    c->owner   = x;
     life_look(s);
 }
 

@@ -286,14 +286,20 @@ void live_end(server *s)
 
 static void start(server *s, server_call *c, double window_s, double interval_s)
 {
-    live_stream *x = xnew(live_stream);
-    *x             = (live_stream){.s          = s,
-                                   .call       = c,
-                                   .interval_s = interval_s,
-                                   .next_at    = clock_s() + interval_s,
-                                   .window_s   = window_s,
-                                   .next       = s->live.first};
-    s->live.first  = x;
+    server_error why;
+    live_stream *x = mem_try(sizeof *x);
+    if (!x) {
+        error_no_memory(&why);
+        server_refuse(s, c, &why);
+        return;
+    }
+    *x            = (live_stream){.s          = s,
+                                  .call       = c,
+                                  .interval_s = interval_s,
+                                  .next_at    = clock_s() + interval_s,
+                                  .window_s   = window_s,
+                                  .next       = s->live.first};
+    s->live.first = x;
     s->live.n_streams++;
     c->left  = forget;
     c->owner = x;

@@ -454,6 +454,7 @@ static bool join_system(chat *c, server_error *why)
 bool responses_read(server_request *r, server_error *why)
 {
     reader in = {.r = r, .chat = chat_new(&r->mem), .why = why};
+    if (!in.chat) return error_no_memory(why);
     if (r->f.instructions.n && !chat_add(in.chat, CHAT_SYSTEM, r->f.instructions)) return error_no_memory(why);
     if (!read_tools(&in) || !read_input(&in) || !join_system(in.chat, why)) return false;
     r->chat = in.chat;

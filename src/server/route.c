@@ -278,13 +278,27 @@ static bool check_access(server *s, server_call *c)
     return false;
 }
 
+/* There is no memory even for a call: `nobody` stands for it while the reply is written. */
+static bool refuse_without_call(server *s, http_call *h)
+{
+    server_error why;
+    server_call *c = &s->nobody;
+    reply_make_id(c->id, sizeof c->id, "req_", 20);
+    c->http = h;
+    error_no_memory(&why);
+    server_refuse(s, c, &why);
+    c->http = NULL;
+    return false;
+}
+
 /* What needs no body is answered here, whatever body it says to have. */
 bool route_on_head(void *ctx, http_call *h)
 {
     server             *s = ctx;
-    server_call        *c = xnew(server_call);
+    server_call        *c = mem_try(sizeof *c);
     const http_request *q = http_call_request(h);
     buf                 others;
+    if (!c) return refuse_without_call(s, h);
     c->http  = h;
     c->since = clock_s();
     http_call_set_user(h, c);
@@ -313,9 +327,11 @@ void route_on_request(void *ctx, http_call *h)
 size_t route_on_refuse(void *ctx, http_call *h, int status, const char *text, http_field *fields, buf *body)
 {
     server      *s = ctx;
-    server_call *c = h ? http_call_user(h) : &s->nobody;
+    server_call *c = h ? http_call_user(h) : NULL;
     server_error why;
-    if (!h) reply_make_id(c->id, sizeof c->id, "req_", 20);
+    bool         is_known = c != NULL;
+    if (!c) c = &s->nobody;
+    if (!is_known) reply_make_id(c->id, sizeof c->id, "req_", 20);
     error_set(&why, status, NULL, status == 413 ? "request_too_large" : NULL, "%s", text);
     return (size_t)write_error(s, c, &why, NULL, 0, fields, body);
 }

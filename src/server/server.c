@@ -16,12 +16,23 @@
 
 enum { WORKERS = 2, WORKER_END_S = 5 /* for workers to end after the last reply */ };
 
+/* At most `most`, and a share of what this process may still take. */
+static size_t share_of_memory(size_t most, size_t available, size_t share)
+{
+    enum { LEAST = 8 << 20 };
+    size_t n = available / share < most ? available / share : most;
+    return n < LEAST ? LEAST : n;
+}
+
 void server_options_init(server_options *o)
 {
-    *o = (server_options){.model = "tandem", .grace_s = 30, .ping_s = 15, .max_held = (size_t)1 << 30, .hang_s = 60};
+    size_t available = mem_available();
+    *o               = (server_options){.model = "tandem", .grace_s = 30, .ping_s = 15, .hang_s = 60};
     http_options_init(&o->http);
-    o->http.host = "127.0.0.1";
-    o->http.port = 8080;
+    o->http.host       = "127.0.0.1";
+    o->http.port       = 8080;
+    o->max_held        = share_of_memory((size_t)1 << 30, available, 8);
+    o->http.max_bodies = share_of_memory(o->http.max_bodies, available, 16);
 }
 
 /* --- signals ------------------------------------------------------------------------------------*/
@@ -258,6 +269,8 @@ bool server_run(const server_options *o, err *e)
     bool    ok = open_server(&s, e);
     if (ok) {
         take_signals(&before, &s);
+        log_event(LOG_INFO, "memory", "requests may hold %zu MB together, and their bodies %zu MB",
+                  o->max_held / 1000000, o->http.max_bodies / 1000000);
         life_begin(&s);
         http_run(s.http);
         begin_closing();

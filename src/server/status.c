@@ -160,6 +160,11 @@ void status_props(const status_view *v, buf *out)
     json_member_bool(&w, "audio", false);
     json_end(&w);
     json_member_str(&w, "build_info", "tandem " TANDEM_VERSION);
+    json_key(&w, "limits");
+    json_begin_object(&w);
+    json_member_int(&w, "request_memory", (int64_t)v->request_bytes);
+    json_member_int(&w, "body_memory", (int64_t)v->body_bytes);
+    json_end(&w);
     json_key(&w, "engine");
     put_engine(&w, &v->info);
     put_settings(&w, v->settings);

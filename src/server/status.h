@@ -31,6 +31,7 @@ typedef struct {
     tandem_request defaults; /* of requests */
     model_files   *files;    /* NULL: none */
     model_parts    parts;
+    size_t         request_bytes, body_bytes; /* that requests and their bodies may hold together */
 } status_view;
 
 bool status_health(const status_view *v, buf *out, server_error *why); /* alive: or loading, draining or hanging */

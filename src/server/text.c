@@ -30,6 +30,7 @@ static void put_piece(json_writer *w, const tok *t, int32_t id)
 
 static bool check_room(const buf *out, server_error *why)
 {
+    if (out->failed && !out->over) return error_no_memory(why);
     return !out->failed || error_set(why, 413, NULL, "request_too_large",
                                      "The reply would be too large: it may have %d MiB.", TEXT_MAX_REPLY >> 20);
 }
@@ -185,10 +186,15 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
         server_refuse(s, c, &why);
         return;
     }
-    size_t    of_body = http_take_body(c->http, &body);
-    text_job *x       = xnew(text_job);
-    *x                = (text_job){
-                       .item = {.run = run, .done = done, .kind = WORK_SLOW}, .s = s, .call = c, .fn = fn, .of_body = of_body};
+    text_job *x = mem_try(sizeof *x);
+    if (!x) {
+        error_no_memory(&why);
+        server_refuse(s, c, &why);
+        return;
+    }
+    size_t of_body = http_take_body(c->http, &body);
+    *x             = (text_job){
+                    .item = {.run = run, .done = done, .kind = WORK_SLOW}, .s = s, .call = c, .fn = fn, .of_body = of_body};
     buf_init(&x->out, TEXT_MAX_REPLY);
     request_init(&x->request, where, &body);
     c->text = x;

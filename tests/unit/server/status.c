@@ -182,6 +182,8 @@ TEST(server_status_props_and_file_hashes)
     status_props(&v, &body);
     const json_value *p = tree(t);
     CHECK_INT(json_get(p, "total_slots")->i, 4);
+    CHECK_INT(json_get(json_get(p, "limits"), "request_memory")->i, v.request_bytes);
+    CHECK_INT(json_get(json_get(p, "limits"), "body_memory")->i, v.body_bytes);
     CHECK_INT(json_get(json_get(p, "settings"), "queue_max")->i, 2);
     CHECK_INT(json_get(json_get(p, "default_generation_settings"), "n_ctx")->i, 256);
     CHECK_STR(str_of(text(json_get(json_get(p, "default_generation_settings"), "params"), "speculative")), STR("auto"));
