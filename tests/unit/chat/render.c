@@ -289,6 +289,41 @@ TEST(chat_template_is_found_in_a_gguf)
     buf_deinit(&text);
 }
 
+/* Text that does not fit is refused with a sentence, whichever file it is from. */
+TEST(chat_text_that_does_not_fit_is_refused)
+{
+    gguf_builder b;
+    arena        mem;
+    buf          text;
+    err          e = {0};
+    char         dir[512], path[512];
+    snprintf(dir, sizeof dir, "%s", test_tmp_dir());
+    gguf_builder_init(&b);
+    gguf_builder_str(&b, "general.architecture", "gemma4");
+    gguf_builder_str(&b, "tokenizer.chat_template", "a template");
+    snprintf(path, sizeof path, "%s", gguf_builder_write(&b, "chat.gguf"));
+    gguf_builder_deinit(&b);
+    test_tmp_file("tokenizer_config.json", "{\"chat_template\":\"a template\"}", 30);
+    test_tmp_file("chat_template.jinja", "", 0);
+    buf_init(&text, 5);
+    CHECK_FAILS(chat_template_load(&text, path, &e), e, "too large");
+    buf_clear(&text);
+    CHECK_FAILS(chat_template_load(&text, dir, &e), e, "too large");
+    buf_clear(&text);
+    test_tmp_file("chat_template.jinja", "a template", 10);
+    CHECK_FAILS(chat_template_load(&text, dir, &e), e, "too large");
+    buf_clear(&text);
+    test_tmp_file("chat_template.jinja", "", 0);
+    test_tmp_file("tokenizer_config.json", "{}", 2);
+    arena_init(&mem, 1 << 20);
+    chat *c = chat_new(&mem);
+    chat_add(c, CHAT_USER, STR("a long question"));
+    CHECK_FAILS(chat_render_text(&text, c, &(chat_options){0}, &e), e, "the prompt is longer");
+    CHECK_INT(e.code, ERR_TOO_LARGE);
+    arena_deinit(&mem);
+    buf_deinit(&text);
+}
+
 /* --- white space --------------------------------------------------------------------------------*/
 TEST(chat_trim_knows_unicode_spaces)
 {

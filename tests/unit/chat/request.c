@@ -46,6 +46,8 @@ TEST(chat_request_names_what_is_wrong)
         {"{'messages':[{'role':'user','content':'x'}],'tools':{}}", "tools must be a list"},
         {"{'messages':[{'role':'user','content':'x'}],'tools':[{}]}", "tools[0].function must be an object"},
         {"{'messages':[{'role':'user','content':'x'}],'tools':[{'function':{}}]}", "tools[0].function.name is missing"},
+        {"{'messages':[{'role':'user','content':'x'}],'tools':[{'function':{'name':5}}]}",
+         "tools[0].function.name must be a string"},
         {"{'messages':[{'role':'user','content':'x'}],'tools':[{'function':{'name':'f','parameters':[]}}]}",
          "tools[0].function.parameters must be an object"},
         {"{'messages':[{'role':'user','content':'x'}],'enable_thinking':'yes'}",

@@ -204,6 +204,17 @@ TEST(vocab_without_tokens_is_refused)
     tok_free(NULL);
 }
 
+TEST(vocab_may_begin_with_bos)
+{
+    small s = {0};
+    vocab_source_init(&s.src, &small_family);
+    arena_init(&s.mem, 1 << 20);
+    small_token(&s, STR("<bos>"), TOK_CONTROL);
+    small_build(t, &s);
+    CHECK(tok_bos(s.tok) == 0 && tok_add_bos(s.tok) && tok_eos(s.tok) == -1);
+    small_deinit(&s);
+}
+
 /* Ids that are out of range on either side name nothing. */
 TEST(vocab_answers_for_any_id)
 {
