@@ -1,92 +1,148 @@
-/* Deadlines of connections. A test waits for the short one of two deadlines to pass, then looks at what has the long one:
- * a slow machine only makes it wait longer. */
-#include "client.h"
-#include "http/client.h"
-#include "test.h"
-#include "toy.h"
+/* Deadlines, to the quarter second at which they are looked at. */
+#include "base/mem.h"
+#include "hall.h"
 
-#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#define HELLO "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
+static http_from from = {{[10] = 0xff, [11] = 0xff, [12] = 10, [15] = 1}};
 
-static const double short_s = 0.2, long_s = 600, wait_s = 60;
-
-static toy *open_with(test_case *t, double head_s, double body_s, double idle_s)
+/* `state` holds until `seconds` have passed, and `then` soon after. */
+static void check_ends(test_case *t, hall *h, int fd, double seconds, int state, int then)
 {
-    err          e;
-    toy         *y;
-    http_options o;
-    http_options_init(&o);
-    o.host   = "127.0.0.1";
-    o.head_s = head_s;
-    o.body_s = body_s;
-    o.idle_s = idle_s;
-    if (!CHECK_OK(toy_open(&y, &o, 0.001, &e), e) || !CHECK(toy_start(y))) exit(1);
-    return y;
+    hall_pass(h, seconds);
+    CHECK_INT(hall_look(fd), state);
+    hall_pass(h, 0.3);
+    CHECK_INT(hall_look(fd), then);
 }
 
-static void ask(test_case *t, client *c, const char *what, int status)
+TEST(http_deadline_of_kept_connections)
 {
-    client_reply r;
-    CHECK(client_say(c, what));
-    if (!CHECK(client_read(c, &r, wait_s))) return;
-    CHECK_INT(r.status, status);
-    client_reply_deinit(&r);
+    hall h;
+    int  fd;
+    hall_open(&h, t, NULL);
+    fd = hall_arrive(&h, &from, hall_whole);
+    hall_read(fd);
+    check_ends(t, &h, fd, 75, -1, 0);
+    CHECK_INT(h.s->stats.connections, 0);
+    CHECK_INT(h.s->stats.timeouts, 0);
+    close(fd);
+
+    fd = hall_arrive(&h, &from, hall_whole); /* each request begins it anew */
+    for (int i = 0; i < 3; i++) {
+        hall_read(fd);
+        hall_pass(&h, 70);
+        CHECK_INT(hall_look(fd), -1);
+        hall_say(&h, fd, h.s->first, hall_whole);
+        CHECK_INT(hall_look(fd), 200);
+    }
+    hall_read(fd);
+    check_ends(t, &h, fd, 75, -1, 0);
+    CHECK_INT(h.n_delivered, 5);
+    hall_close(&h, &fd, 1);
 }
 
-/* A connection that was used is closed after idle_s, without a word; one that has not spoken yet has head_s. */
-TEST(http_deadline_of_idle_connections)
-{
-    toy   *y = open_with(t, long_s, long_s, short_s);
-    client used, fresh;
-    CHECK(client_open(&used, toy_port(y)) && client_open(&fresh, toy_port(y)));
-    ask(t, &used, HELLO, 200);
-    CHECK(!client_more(&used, wait_s) && used.in.n == 0); /* closed, and nothing was sent */
-    ask(t, &fresh, HELLO, 200);
-    client_close(&used);
-    client_close(&fresh);
-    toy_close(y);
-}
-
-/* A connection that is used again and again is never idle for long; one that idles has idle_s, not head_s. */
 TEST(http_deadline_of_heads)
 {
-    toy   *y = open_with(t, short_s, long_s, long_s);
-    client used, silent, part, second;
-    CHECK(client_open(&used, toy_port(y)) && client_open(&silent, toy_port(y)) && client_open(&part, toy_port(y)) &&
-          client_open(&second, toy_port(y)));
-    ask(t, &used, HELLO, 200);
-    ask(t, &second, HELLO, 200);
-    CHECK(client_say(&second, "GET /hello HTT")); /* the next head is begun: head_s counts from here */
-    ask(t, &part, "GET /hello HTTP/1.1\r\nHo", 408);
-    CHECK(client_closes(&part, wait_s));
-    CHECK(client_closes(&silent, wait_s));
-    ask(t, &second, "", 408);
-    ask(t, &used, HELLO, 200); /* still there: it has sent nothing of a head */
-    client_close(&used);
-    client_close(&silent);
-    client_close(&part);
-    client_close(&second);
-    toy_close(y);
+    hall h;
+    int  fd;
+    hall_open(&h, t, NULL);
+    fd = hall_arrive(&h, &from, "");
+    check_ends(t, &h, fd, 10, -1, 0); /* nothing was said: nothing is answered */
+    CHECK_INT(h.s->stats.timeouts, 0);
+    close(fd);
+    fd = hall_arrive(&h, &from, hall_half);
+    hall_pass(&h, 5);
+    hall_say(&h, fd, h.s->first, "A: b\r\n"); /* a byte now and then buys no time */
+    check_ends(t, &h, fd, 5, -1, 408);
+    CHECK_INT(h.s->stats.timeouts, 1);
+    hall_read(fd);
+    check_ends(t, &h, fd, 1.5, 0, 0); /* our side has ended */
+    CHECK_INT(h.s->stats.connections, 1);
+    hall_pass(&h, 0.5);
+    CHECK_INT(h.s->stats.connections, 0);
+    close(fd);
+    fd = hall_arrive(&h, &from, hall_whole);
+    hall_read(fd);
+    hall_pass(&h, 60);
+    hall_say(&h, fd, h.s->first, hall_half); /* from its first byte on */
+    check_ends(t, &h, fd, 10, -1, 408);
+    hall_close(&h, &fd, 1);
 }
 
-/* A head that is whole within its deadline is served, whatever its body takes; the body has its own. */
+/* A KiB a second after the first second, and 60 s in all. */
 TEST(http_deadline_of_bodies)
 {
-    toy   *y = open_with(t, long_s, short_s, long_s);
-    client slow, other;
-    CHECK(client_open(&slow, toy_port(y)) && client_open(&other, toy_port(y)));
-    CHECK(client_say(&other, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Len"));
-    ask(t, &slow, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc", 408);
-    CHECK(client_closes(&slow, wait_s));
-    ask(t, &other, "gth: 3\r\n\r\nabc", 200);
-    client_close(&slow);
-    client_close(&other);
-    toy_close(y);
+    static char piece[1025];
+    hall        h;
+    int         fd;
+    memset(piece, 'x', 1024);
+    hall_open(&h, t, NULL);
+    fd = hall_arrive(&h, &from, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
+    check_ends(t, &h, fd, 1, -1, 408);
+    CHECK_INT(h.n_lost, 1);
+    close(fd);
+    fd      = hall_arrive(&h, &from, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
+    conn *c = h.s->first;
+    for (int i = 0; i < 60; i++) {
+        hall_say(&h, fd, c, piece);
+        hall_pass(&h, 1);
+        CHECK_INT(hall_look(fd), -1);
+    }
+    hall_pass(&h, 0.3);
+    CHECK_INT(hall_look(fd), 408);
+    close(fd);
+    fd = hall_arrive(&h, &from, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
+    c  = h.s->first;
+    for (int i = 0; i < 5; i++) {
+        hall_say(&h, fd, c, piece);
+        hall_pass(&h, 1);
+    }
+    check_ends(t, &h, fd, 1, -1, 408); /* 5 KiB are good for 6 s */
+    CHECK_INT(h.s->stats.timeouts, 3);
+    hall_close(&h, &fd, 1);
 }
 
-TEST(http_nothing_is_fine_to_close)
+/* A call has no deadline while nothing of its reply waits. */
+TEST(http_deadline_calls_have_none)
 {
-    http_close(NULL);
-    http_client_close(NULL);
+    hall h;
+    int  fd;
+    hall_open(&h, t, NULL);
+    h.waits = true;
+    fd      = hall_arrive(&h, &from, hall_whole);
+    hall_pass(&h, 1000);
+    CHECK_INT(hall_look(fd), -1);
+    CHECK_INT(h.s->stats.calls, 1);
+    http_reply(h.s->first, 200, NULL, 0, STR("late"));
+    hall_pass(&h, 0.1);
+    CHECK_INT(hall_look(fd), 200);
+    CHECK_INT(h.n_delivered, 1);
+    hall_close(&h, &fd, 1);
+}
+
+/* A client that ended its side and waits is written to after 2 s, then every 15; one of HTTP/1.0 never. */
+TEST(http_deadline_probes_of_half_closed_clients)
+{
+    hall h;
+    int  fd, old;
+    hall_open(&h, t, NULL);
+    h.waits = true;
+    fd      = hall_arrive(&h, &from, hall_whole);
+    shutdown(fd, SHUT_WR);
+    http_conn_event(h.s->first, EPOLLRDHUP);
+    check_ends(t, &h, fd, 1.9, -1, 100);
+    hall_read(fd);
+    check_ends(t, &h, fd, 14.7, -1, 100);
+    hall_read(fd);
+    http_reply(h.s->first, 200, NULL, 0, STR("ok"));
+    hall_pass(&h, 0.1);
+    CHECK_INT(hall_look(fd), 200);
+    old = hall_arrive(&h, &from, "GET / HTTP/1.0\r\n\r\n");
+    http_conn_event(h.s->first, EPOLLRDHUP);
+    hall_pass(&h, 100);
+    CHECK_INT(hall_look(old), -1);
+    close(old);
+    hall_close(&h, &fd, 1);
 }
