@@ -283,3 +283,39 @@ TEST(server_streams_responses_in_pieces_of_the_whole)
     rig_reply_deinit(&a);
     rig_stop(&r);
 }
+
+/* --- bounds -----------------------------------------------------------------------------------------*/
+TEST(server_queries_have_their_bounds)
+{
+    static const struct {
+        const char *path, *name;
+        int         min, max;
+    } k[] = {{"/api/stats", "window_s", 1, LIVE_MAX_WINDOW_S},
+             {"/api/stats", "interval_ms", 250, 60000},
+             {"/api/routing", "n", 1, ROUTING_RECENT}};
+    server_rig r;
+    rig_reply  a;
+    char       path[100];
+    rig_init(&r, t);
+    rig_start(&r);
+    for (size_t i = 0; i < COUNT(k); i++) {
+        const int value[] = {k[i].min - 1, k[i].min, k[i].max, k[i].max + 1};
+        for (int n = 0; n < 4; n++) {
+            snprintf(path, sizeof path, "%s?%s=%d", k[i].path, k[i].name, value[n]);
+            rig_ask(&r, "GET", path, "", "", &a);
+            CHECK_MSG(a.status == (n == 1 || n == 2 ? 200 : 400), "%s: %d", path, a.status);
+            if (a.status == 400) CHECK_STR(rig_str(rig_json(&a), "error.param"), str_of(k[i].name));
+            rig_reply_deinit(&a);
+        }
+    }
+    rig_ask(&r, "GET", "/api/stats?stream=2", "", "", &a);
+    CHECK_INT(a.status, 400);
+    rig_reply_deinit(&a);
+    rig_ask(&r, "GET", "/api/stats?stream=0", "Accept: application/json\r\n", "", &a);
+    CHECK(a.status == 200 && str_is(rig_field(&a, "Content-Type"), "application/json"));
+    rig_reply_deinit(&a);
+    rig_ask(&r, "HEAD", "/api/stats?stream=1", "", "", &a);
+    CHECK(a.status == 200 && str_is(rig_field(&a, "Content-Type"), "application/json"));
+    rig_reply_deinit(&a);
+    rig_stop(&r);
+}
