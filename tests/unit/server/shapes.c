@@ -319,3 +319,25 @@ TEST(server_queries_have_their_bounds)
     rig_reply_deinit(&a);
     rig_stop(&r);
 }
+
+/* Draining is logged when it changes, and looking at it changes nothing. */
+TEST(server_logs_draining_once)
+{
+    static const char *const method[] = {"GET", "POST", "POST", "GET", "DELETE", "DELETE", "GET"};
+    static const bool        drains[] = {false, true, true, true, false, false, false};
+    server_rig               r;
+    rig_init(&r, t);
+    rig_start(&r);
+    for (size_t i = 0; i < COUNT(method); i++) {
+        rig_reply a;
+        bool      changes = drains[i] != (i && drains[i - 1]);
+        test_listen_begin(false);
+        rig_ask(&r, method[i], "/api/drain", "", "", &a);
+        const char *said = test_listen_end();
+        CHECK(rig_at(rig_json(&a), "draining")->b == drains[i]);
+        CHECK_MSG(!strstr(said, "drain:") == !changes, "%zu, %s: '%s'", i, method[i], said);
+        if (changes) CHECK(strstr(said, drains[i] ? "no new requests; 0 are running" : "new requests are taken again"));
+        rig_reply_deinit(&a);
+    }
+    rig_stop(&r);
+}
