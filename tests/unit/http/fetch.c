@@ -184,3 +184,37 @@ TEST(http_client_checks_certificates)
     CHECK_FAILS(open_client(&c, y, "https://127.0.0.1", &o, &e), e, "cannot use the certificates of '/nowhere.pem'");
     toy_close(y);
 }
+
+/* Many at once, of which some are cancelled in the first, the last and middle places: the others are whole. */
+TEST(http_client_cancels_any_of_many)
+{
+    enum { MANY = 12 };
+    http_options        o;
+    http_client_options co;
+    http_client        *c;
+    http_fetch         *f[MANY];
+    got                 g[MANY];
+    err                 e = {0};
+    http_options_init(&o);
+    http_client_options_init(&co);
+    toy *y = open_toy(t, &o);
+    if (!CHECK_OK(open_client(&c, y, "http://127.0.0.1", &co, &e), e)) return;
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < MANY; i++) f[i] = start(c, &g[i], "/stream?40", (str){0});
+        for (int turn = 0; turn < round; turn++) http_client_turn(c, clock_s() + 0.002);
+        for (int i = 0; i < MANY; i++)
+            if ((i * 5 + round) % 3 == 0 && !g[i].n_ends) {
+                http_fetch_cancel(f[i]);
+                g[i].n_ends = 100;
+            }
+        wait_for(c, g, MANY);
+        for (int i = 0; i < MANY; i++) {
+            bool cancelled = g[i].n_ends == 100;
+            CHECK_MSG(cancelled || (g[i].n_ends == 1 && g[i].ok && g[i].body.n > 40 * 50), "%d of round %d: %s", i,
+                      round, g[i].why.text);
+            buf_deinit(&g[i].body);
+        }
+    }
+    http_client_close(c);
+    toy_close(y);
+}
