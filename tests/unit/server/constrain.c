@@ -3,6 +3,7 @@
 #include "server_rig.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #define CHAT       "/v1/chat/completions"
 #define TEXT       "/v1/completions"
@@ -166,4 +167,51 @@ TEST(server_says_which_form_cannot_be_kept)
     refused(&r, TEXT, "\"json_schema\":{},\"grammar\":\"root ::= [a]\"", "grammar", "do not go together");
     rig_wait_idle(&r);
     rig_stop(&r);
+}
+
+/* --- costly ones --------------------------------------------------------------------------------*/
+/* An enum of n beside an anyOf of n: their product is far more work than a compilation may take. */
+static void put_costly(buf *b, int n)
+{
+    buf_puts(b, "{" USER ",\"max_tokens\":4,\"json_schema\":{\"enum\":[0");
+    for (int i = 1; i < n; i++) buf_printf(b, ",%d", i);
+    buf_puts(b, "],\"anyOf\":[{\"minimum\":3}");
+    for (int i = 1; i < n; i++) buf_printf(b, ",{\"maximum\":-1.%d}", i);
+    buf_puts(b, "]}}");
+    buf_putc(b, 0);
+}
+
+TEST(server_refuses_schemas_that_take_too_much_work)
+{
+    enum { MANY = 6 };
+    server_rig r;
+    rig_reply  a;
+    buf        b;
+    int        fd[MANY];
+    buf_init(&b, 8 << 20);
+    put_costly(&b, 8000);
+    start(&r, t);
+    for (int i = 0; i < MANY; i++) {
+        fd[i] = rig_connect(&r);
+        rig_send(fd[i], "POST", CHAT, "", b.p);
+    }
+    rig_post(&r, CHAT, "{\"max_tokens\":4," USER "}", &a); /* the other workers go on */
+    CHECK_INT(a.status, 200);
+    rig_reply_deinit(&a);
+    rig_ask(&r, "GET", "/ready", "", "", &a);
+    CHECK_INT(a.status, 200);
+    rig_reply_deinit(&a);
+    for (int i = 0; i < MANY; i++) {
+        if (i % 2) {
+            close(fd[i]); /* a client that leaves */
+            continue;
+        }
+        rig_read(fd[i], &a);
+        CHECK_INT(a.status, 400);
+        CHECK_MSG(strstr(a.body.p, "takes too much work to compile"), "%s", a.body.p);
+        rig_reply_deinit(&a);
+    }
+    rig_wait_idle(&r);
+    rig_stop(&r);
+    buf_deinit(&b);
 }
