@@ -469,3 +469,25 @@ TEST(grammar_slices_of_two_masks_take_turns)
     grammar_drop(m, s), grammar_drop(m, a), grammar_drop(m, b);
     rig_free(m);
 }
+
+/* Near the end of a count only long tokens are walked anew: the rest is known from where the end was out of sight. */
+TEST(grammar_masks_near_the_end_of_a_count_are_cheap)
+{
+    static char      text[400];
+    grammar_machine *m = rig_gbnf(t, rig_nano(), "root ::= \"<\" [a-z ]{1,400} \">\"");
+    memset(text, 'a', sizeof text);
+    text[0]         = '<';
+    grammar_state s = grammar_start(m), far = grammar_take_bytes(m, s, (str){text, 200}),
+                  near = grammar_take_bytes(m, s, (str){text, 390});
+    int64_t before     = grammar_machine_work(m), first, second;
+    CHECK(grammar_mask(m, far, NULL) != NULL);
+    first  = grammar_machine_work(m) - before;
+    before = grammar_machine_work(m);
+    CHECK(grammar_mask(m, near, NULL) != NULL);
+    second = grammar_machine_work(m) - before;
+    CHECK_MSG(first > 1000 && second < first / 2, "%d steps far from the end, %d near it", (int)first, (int)second);
+    before = grammar_machine_work(m);
+    CHECK(grammar_mask(m, near, NULL) && grammar_machine_work(m) == before);
+    grammar_drop(m, s), grammar_drop(m, far), grammar_drop(m, near);
+    rig_free(m);
+}

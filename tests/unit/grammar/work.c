@@ -295,6 +295,47 @@ TEST(grammar_enums_are_joined_by_value)
     check_schema(t, "{'enum':[1,2,3,4,5,6,7,8,9,10,11,12],'const':11}", LIST("11"), LIST("1", "12"));
 }
 
+/* Whole numbers that one double stands for are not the same. */
+TEST(grammar_large_integers_are_told_apart)
+{
+    check_schema(t,
+                 "{'allOf':[{'enum':[1,2,3,4,5,6,7,8,9,9007199254740993,9007199254740995]},"
+                 "{'enum':[11,12,13,14,15,16,17,18,9007199254740992,9007199254740995]}]}",
+                 LIST("9007199254740995"), LIST("9007199254740993", "9007199254740992", "1", "11"));
+    check_schema(t, "{'allOf':[{'enum':[1,9007199254740993]},{'enum':[1,9007199254740992]}]}", LIST("1"),
+                 LIST("9007199254740993", "9007199254740992"));
+}
+
+/* More objects that are searched by hash than the table of tables has room for at first. */
+TEST(grammar_many_objects_are_searched_by_name)
+{
+    enum { OBJECTS = 150 };
+    char text[64];
+    buf  b;
+    buf_init(&b, 1 << 20);
+    buf_puts(&b, "{'anyOf':[");
+    for (int i = 0; i < OBJECTS; i++) buf_printf(&b, "%s{'$ref':'#/$defs/o%d/k7'}", i ? "," : "", i);
+    buf_puts(&b, "],'$defs':{");
+    for (int i = 0; i < OBJECTS; i++) {
+        buf_printf(&b, "%s'o%d':{", i ? "," : "", i);
+        for (int k = 0; k < 12; k++) buf_printf(&b, "%s'k%d':{'const':%d}", k ? "," : "", k, 100 * i + k);
+        buf_puts(&b, "}");
+    }
+    buf_puts(&b, "}}");
+    for (size_t i = 0; i < b.n; i++)
+        if (b.p[i] == '\'') b.p[i] = '"';
+    buf_putc(&b, 0);
+    grammar_machine *m = rig_schema(t, rig_bytes(), b.p);
+    for (int i = 0; m && i < OBJECTS; i++) {
+        snprintf(text, sizeof text, "%d", 100 * i + 7);
+        CHECK(rig_follow(m, str_of(text)) == RIG_WHOLE);
+        snprintf(text, sizeof text, "%d", 100 * i + 6);
+        CHECK(rig_follow(m, str_of(text)) != RIG_WHOLE);
+    }
+    rig_free(m);
+    buf_deinit(&b);
+}
+
 TEST(grammar_members_are_found_by_name)
 {
     check_schema(t,
