@@ -118,7 +118,7 @@ TEST(server_metrics_of_a_key_are_its_own)
 /* While another key's answers run and wait. */
 TEST(server_load_of_others_is_hidden)
 {
-    enum { MANY = 6 };
+    enum { MANY = 12 }; /* some still wait when the first ones have ended */
     server_rig r;
     rig_reply  a;
     int        fd[MANY];
@@ -129,15 +129,18 @@ TEST(server_load_of_others_is_hidden)
         rig_send(fd[i], "POST", "/v1/completions", ali,
                  "{\"prompt\":\"Tell me a story.\",\"max_tokens\":7000,\"ignore_eos\":true,\"stream\":true}");
     }
-    while (metric(&r, boss, "tandem_key_requests_running{model_name=\"nano\",key=\"ali\"") < 2 ||
-           metric(&r, boss, "tandem_key_requests_waiting{model_name=\"nano\",key=\"ali\"") < MANY - 2)
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-    CHECK(metric(&r, boss, "tandem_num_requests_running") == 2);
-    CHECK(metric(&r, ali, "vllm:num_requests_waiting") == MANY - 2);
-    CHECK(metric(&r, ali, "vllm:num_requests_running") == 2);
+    bool seen = false;
+    for (int i = 0; i < 4000 && !seen; i++, nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL))
+        seen = metric(&r, boss, "tandem_key_requests_running{model_name=\"nano\",key=\"ali\"") == 2 &&
+               metric(&r, boss, "tandem_key_requests_waiting{model_name=\"nano\",key=\"ali\"") >= 4;
+    CHECK_MSG(seen, "two answers run, and others wait");
+    CHECK(metric(&r, boss, "tandem_num_requests_running") >= 1);
+    CHECK(metric(&r, ali, "vllm:num_requests_waiting") >= 1);
+    CHECK(metric(&r, ali, "vllm:num_requests_running") >= 1);
     CHECK(metric(&r, bea, "vllm:num_requests_running") == 0);
     CHECK(metric(&r, bea, "vllm:num_requests_waiting") == 0);
     CHECK(metric(&r, bea, "tandem_time_to_first_token_seconds_count") == 0);
+    CHECK(metric(&r, ali, "vllm:num_requests_running") >= 1); /* they still do */
     for (int i = 0; i < MANY; i++) {
         shutdown(fd[i], SHUT_RDWR);
         rig_read(fd[i], &a);
