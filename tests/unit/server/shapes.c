@@ -341,3 +341,38 @@ TEST(server_logs_draining_once)
     }
     rig_stop(&r);
 }
+
+/* --- timings ----------------------------------------------------------------------------------------*/
+static void check_rate(test_case *t, const json_value *v, const char *what, double n)
+{
+    char   at[64];
+    double ms;
+    snprintf(at, sizeof at, "timings.%s_n", what);
+    CHECK_INT(rig_int(v, at), (int64_t)n);
+    snprintf(at, sizeof at, "timings.%s_ms", what);
+    ms = rig_at(v, at) ? rig_at(v, at)->d : 0;
+    CHECK(ms > 0);
+    snprintf(at, sizeof at, "timings.%s_per_second", what);
+    double rate = rig_at(v, at) ? rig_at(v, at)->d : 0, tokens = rate * ms / 1e3;
+    CHECK_MSG(tokens > 0.9 * (n - 1) && tokens < 1.1 * n, "%s: %g tokens in %g ms, %g per second", what, n, ms, rate);
+}
+
+/* Counts, times and rates of one answer fit together. */
+TEST(server_timings_fit_together)
+{
+    server_rig r;
+    rig_reply  a;
+    rig_init(&r, t);
+    rig_start(&r);
+    rig_post(
+        &r, "/v1/completions",
+        "{\"prompt\":\"Once upon a time there was a king who had three sons\",\"max_tokens\":40,\"ignore_eos\":true}",
+        &a);
+    const json_value *v = rig_json(&a);
+    CHECK_INT(rig_int(v, "timings.cache_n"), 0);
+    check_rate(t, v, "prompt", (double)rig_int(v, "usage.prompt_tokens"));
+    check_rate(t, v, "predicted", 40);
+    CHECK(rig_int(v, "timings.draft_n_accepted") <= rig_int(v, "timings.draft_n"));
+    rig_reply_deinit(&a);
+    rig_stop(&r);
+}
