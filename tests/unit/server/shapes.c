@@ -45,7 +45,8 @@ TEST(server_replies_have_all_their_members)
         {"GET", "/props", "",
          "{default_generation_settings{n_ctx params{temperature top_k top_p min_p repeat_penalty presence_penalty "
          "frequency_penalty speculative}} total_slots model_alias model_path models[{" PART
-         "}] modalities{vision audio} build_info engine{device threads kv_type kv_bytes step_tokens dflash mtp} "
+         "}] modalities{vision audio} build_info limits{request_memory body_memory} engine{device threads kv_type "
+         "kv_bytes step_tokens dflash mtp} "
          "settings "
          "files[{role name bytes sha256}]}"},
         {"GET", "/slots", "", "[{id n_ctx speculative is_processing}]"},
