@@ -2,6 +2,7 @@
 #include "base/fault.h"
 #include "grammar/rig.h"
 #include "tok/small.h"
+#include "tok/vocab.h"
 
 #include <stdlib.h>
 
@@ -490,4 +491,31 @@ TEST(grammar_masks_near_the_end_of_a_count_are_cheap)
     CHECK(grammar_mask(m, near, NULL) && grammar_machine_work(m) == before);
     grammar_drop(m, s), grammar_drop(m, far), grammar_drop(m, near);
     rig_free(m);
+}
+
+/* The first token of a vocabulary is one like any other. */
+TEST(grammar_masks_have_the_first_token)
+{
+    static const char *const pieces[] = {"a", "b", "ab", "<eos>"};
+    static vocab_source      source;
+    int32_t                  end = 3;
+    tok                     *words;
+    grammar_vocab           *v;
+    grammar                 *g;
+    grammar_machine         *m;
+    err                      e = {0};
+    vocab_source_init(&source, NULL);
+    for (int i = 0; i < 4; i++)
+        CHECK_OK(vocab_source_set(&source, i, str_of(pieces[i]), i == 3 ? TOK_CONTROL : TOK_NORMAL, &e), e);
+    CHECK_OK(vocab_build(&words, &source, &e) && grammar_vocab_new(&v, words, &end, 1, &e), e);
+    CHECK_OK(grammar_from_gbnf(&g, STR("root ::= \"a\" \"b\"?"), NULL, &e) && grammar_machine_new(&m, g, v, &e), e);
+    grammar_state s = grammar_start(m), a = grammar_take(m, s, 0);
+    CHECK(grammar_mask(m, s, &e)[0] == (1 | 4));
+    CHECK(grammar_mask(m, a, &e)[0] == (2 | 8));
+    grammar_drop(m, s), grammar_drop(m, a);
+    grammar_machine_free(m);
+    grammar_free(g);
+    grammar_vocab_free(v);
+    vocab_source_deinit(&source);
+    tok_free(words);
 }

@@ -292,6 +292,8 @@ TEST(grammar_enums_are_joined_by_value)
                  "{'allOf':[{'enum':[{'a':1,'b':[2]},{'a':1},[1,2],[2,1],'','x',0.25,12,13,7]},"
                  "{'enum':[{'b':[2],'a':1.0},{'a':2},[2,1],[2,1,3],'y','z',0,11,12.0,1000]}]}",
                  LIST("{\"a\":1,\"b\":[2]}", "[2,1]", "12"), LIST("{\"a\":1}", "[1,2]", "7", "0.25", "\"x\""));
+    check_schema(t, "{'allOf':[{'enum':[true,false,[true],{'a':false}]},{'enum':[true,[false],{'a':false}]}]}",
+                 LIST("true", "{\"a\":false}"), LIST("false", "[true]", "[false]"));
     check_schema(t, "{'enum':[1,2,3,4,5,6,7,8,9,10,11,12],'const':11}", LIST("11"), LIST("1", "12"));
 }
 
