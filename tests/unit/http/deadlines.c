@@ -146,3 +146,43 @@ TEST(http_deadline_probes_of_half_closed_clients)
     close(old);
     hall_close(&h, &fd, 1);
 }
+
+/* Nothing of a reply is taken for 20 s: it is cut, and counted. */
+TEST(http_deadline_of_readers)
+{
+    static char large[8 << 20];
+    hall        h;
+    int         fd;
+    hall_open(&h, t, NULL);
+    h.waits = true;
+    fd      = hall_arrive(&h, &from, hall_whole);
+    http_reply(h.s->first, 200, NULL, 0, (str){large, sizeof large});
+    hall_pass(&h, 20);
+    CHECK_INT(h.s->stats.connections, 1);
+    CHECK_INT(h.s->stats.timeouts, 0);
+    hall_pass(&h, 0.6);
+    CHECK_INT(h.s->stats.connections, 0);
+    CHECK_INT(h.s->stats.timeouts, 1);
+    CHECK_INT(h.n_lost, 1);
+    hall_close(&h, &fd, 1);
+}
+
+/* After a refusal as many bytes are thrown away as a body may have. */
+TEST(http_refused_clients_may_send_a_body)
+{
+    http_options o;
+    hall         h;
+    int          fd;
+    http_options_init(&o);
+    o.max_body = 10;
+    hall_open(&h, t, &o);
+    fd      = hall_arrive(&h, &from, "NONSENSE\r\n\r\n");
+    conn *c = h.s->first;
+    CHECK_INT(hall_look(fd), 400);
+    hall_say(&h, fd, c, "1234");
+    hall_say(&h, fd, c, "567890");
+    CHECK_INT(h.s->stats.connections, 1);
+    hall_say(&h, fd, c, "1");
+    CHECK_INT(h.s->stats.connections, 0);
+    hall_close(&h, &fd, 1);
+}

@@ -38,3 +38,20 @@ TEST(http_replies_say_when_they_are_the_last)
     CHECK(is_last(&h, hall_whole));
     hall_close(&h, NULL, 0);
 }
+
+/* Every byte of a target: printable ASCII but for '#', which never leaves a client. */
+TEST(http_targets_by_every_byte)
+{
+    hall h;
+    hall_open(&h, t, NULL);
+    for (int b = 1; b < 256; b++) {
+        char text[64];
+        snprintf(text, sizeof text, "GET /a?%cb HTTP/1.1\r\nHost: x\r\n\r\n", b);
+        int fd   = hall_arrive(&h, &from, text);
+        int want = b > 0x20 && b < 0x7f && b != '#' ? 200 : 400;
+        CHECK_MSG(hall_look(fd) == want, "byte %d gives %d", b, hall_look(fd));
+        close(fd);
+        if (h.s->first) http_conn_lose(h.s->first);
+    }
+    hall_close(&h, NULL, 0);
+}
