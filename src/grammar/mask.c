@@ -445,13 +445,23 @@ static void begin_as(grammar_machine *m, const local_slot *far, int bytes, uint6
     x->known = bytes;
 }
 
+static void forget_part(grammar_machine *m)
+{
+    local_job *p = &m->cache->part;
+    if (p->state < 0) return;
+    forget_walk(m, &p->rest);
+    machine_let_go(m, p->state);
+    p->state = -1;
+}
+
 static void begin_local(grammar_machine *m, int32_t local)
 {
     mask_cache *c = m->cache;
     if (c->n_locals >= MAX_LOCALS - 1 || c->n_exits > c->max_exits / 4 * 3) forget_locals(m);
     int               bytes = 0;
     const local_slot *far   = far_local(m, local, &bytes);
-    if (m->paused || m->starved) return;
+    if (m->paused || m->starved) return; /* the part at hand is the far one's */
+    forget_part(m);
     local_job *p    = &c->part;
     uint64_t  *bits = c->local_bits + (size_t)c->n_locals * c->n_words;
     *p              = (local_job){.state = local, .slot = c->n_locals, .first = c->n_exits};
@@ -462,15 +472,6 @@ static void begin_local(grammar_machine *m, int32_t local)
     if (far && far->need < INT32_MAX && m->state[far->state].local >= 0) begin_as(m, far, bytes, bits, &p->x);
 }
 
-static void forget_part(grammar_machine *m)
-{
-    local_job *p = &m->cache->part;
-    if (p->state < 0) return;
-    forget_walk(m, &p->rest);
-    machine_let_go(m, p->state);
-    p->state = -1;
-}
-
 /* NULL: the machine starved, or paused. */
 static const local_slot *work_out_local(grammar_machine *m, int32_t local)
 {
@@ -478,7 +479,7 @@ static const local_slot *work_out_local(grammar_machine *m, int32_t local)
     local_job  *p = &c->part;
     if (m->state[local].local >= 0) return &c->local[m->state[local].local];
     if (p->state != local || p->slot != c->n_locals || p->first != c->n_exits) { /* or the others were forgotten */
-        forget_part(m);
+        if (p->state == local) forget_part(m);
         machine_hold(m, local);
         begin_local(m, local);
         machine_let_go(m, local);

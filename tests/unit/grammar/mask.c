@@ -396,6 +396,8 @@ static const char *const sliced[] = {
     "root ::= ([a-z]{1,50} [a-z ]{1,50} [a-z]{1,50})+",
     "root ::= \"a\"* (\"b c\" | [a-z ]+ \"!\"){3,9}",
     "root ::= s (\" \" s)*\ns ::= [a-z]{1,300} | \"(\" s \")\"",
+    "root ::= [a-z ]{110,130} \"!\"",
+    "root ::= [a-z ]{9,150} \"!\"?",
 };
 
 TEST(grammar_masks_in_slices_are_the_same)

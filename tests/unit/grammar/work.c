@@ -338,6 +338,26 @@ TEST(grammar_many_objects_are_searched_by_name)
     buf_deinit(&b);
 }
 
+TEST(grammar_pointers_are_undone_and_named)
+{
+    err               e = {0};
+    arena             mem;
+    grammar          *g;
+    const json_value *tree;
+    check_schema(t,
+                 "{'$defs':{'a/':{'const':1},'~':{'const':2},'b~1':{'const':3},'c d':{'const':4},'e%':{'const':5}},"
+                 "'anyOf':[{'$ref':'#/$defs/a~1'},{'$ref':'#/$defs/~0'},{'$ref':'#/$defs/b~01'},"
+                 "{'$ref':'#/$defs/c%20d'},{'$ref':'#/$defs/e%'}]}",
+                 LIST("1", "2", "3", "4", "5"), LIST("6", "0"));
+    check_schema(t, "{'anyOf':[{'type':'string','maxLength':0},{'type':'string','minLength':1,'maxLength':0}]}",
+                 LIST("\"\""), LIST("\"a\""));
+    arena_init(&mem, 1 << 20);
+    CHECK_OK(json_parse(&tree, &mem, STR("{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"not\":{}}}}"), NULL, &e), e);
+    CHECK(!grammar_from_schema(&g, tree, GRAMMAR_JSON, NULL, &e));
+    CHECK_MSG(strstr(e.text, ": #/$defs/a/not: "), "%s", e.text);
+    arena_deinit(&mem);
+}
+
 TEST(grammar_members_are_found_by_name)
 {
     check_schema(t,
