@@ -494,6 +494,123 @@ TEST(spec_guesses_of_a_grammar_end_when_they_are_wrong)
     close_court(&c);
 }
 
+/* --- work on masks ----------------------------------------------------------------------------------*/
+static const wish prose = {
+    .name    = "lines of letters",
+    .params  = {.temp = 1, .top_p = 1, .seed = 8},
+    .penalty = {.repeat = 1},
+    .n_top   = -1,
+    .grammar = "root ::= ([a-z ]{3,20} \"\\n\")+",
+    .n_want  = 24,
+};
+
+/* Begins w in the court's first lane, held to g. */
+static void begin_guided(test_case *t, court *c, const wish *w, guide *g, int method)
+{
+    err          e = {0};
+    size_t       reused;
+    lane_request r = {.opt      = {.params = w->params, .penalty = w->penalty, .n_top = -1, .spec.method = method},
+                      .prompt   = rig_prompt,
+                      .n_prompt = N_PROMPT,
+                      .max_new  = w->n_want,
+                      .guide    = g};
+    CHECK_OK(spec_lane_begin(c->r.l[0], &r, &reused, &e), e);
+}
+
+/* A mask is made in as many portions as it takes: each takes what it used from the work it was given, all of it is counted
+ * as the request's, and a step whose mask is ready has none left to do. */
+TEST(spec_masks_are_made_in_portions)
+{
+    static answer a;
+    static court  c;
+    err           e = {0};
+    if (open_court(t, &c)) {
+        oracle(t, &c, &prose, &a);
+        guide     *g = guide_for(t, &c, &prose);
+        spec_lane *l = c.r.l[0];
+        CHECK(!spec_lane_is_guided(l));
+        begin_guided(t, &c, &prose, g, SPEC_OFF);
+        CHECK(spec_lane_is_guided(l));
+        CHECK_INT(spec_lane_mask_work(l), 0);
+        int     n_later = 0;
+        int64_t used = 0, born = guide_work(g);
+        for (int i = 0; i < a.n && !t->n_failed; i++) {
+            bool ready = false;
+            for (int k = 0; k < 100000 && !ready; k++) {
+                int64_t portion = 50, left = portion;
+                ready = spec_lane_prepare(l, &left);
+                used += portion - left;
+                CHECK(left <= portion && (ready || left <= 0));
+                n_later += !ready;
+            }
+            CHECK(ready);
+            spec_lane_limit(l, a.n - i);
+            int64_t none = 0, before = spec_lane_mask_work(l);
+            CHECK(spec_lane_prepare(l, &none) && none == 0); /* nothing is left to do */
+            CHECK_INT(spec_lane_mask_work(l), before);
+            int64_t masks = guide_stats(g).masks - guide_stats(g).cached;
+            if (!CHECK_OK(spec_step_alone(c.r.s, &l, 1, &e), e)) break;
+            CHECK_INT(guide_stats(g).masks - guide_stats(g).cached, masks);
+            CHECK_INT(spec_lane_out(l)->token[0], a.token[i]);
+            spec_lane_keep(l, 1);
+            CHECK_INT(spec_lane_mask_work(l), guide_work(g) - born);
+        }
+        CHECK_MSG(n_later > 10 && used > 500, "%d portions were not enough, %lld steps", n_later, (long long)used);
+        CHECK(used <= spec_lane_mask_work(l));
+        begin_guided(t, &c, &prose, NULL, SPEC_OFF); /* the next request is free */
+        int64_t work = 7;
+        CHECK(!spec_lane_is_guided(l) && spec_lane_prepare(l, &work) && work == 7);
+        CHECK_INT(spec_lane_mask_work(l), 0);
+        spec_lane_end(l);
+        guide_free(g);
+    }
+    close_court(&c);
+}
+
+/* Guesses whose masks would need more work than was granted are left out, and the text is the same. */
+TEST(spec_guesses_wait_for_their_masks)
+{
+    static const int64_t grant[] = {0, 200, 2000, INT64_MAX};
+    static answer        a;
+    static court         c;
+    err                  e = {0};
+    if (open_court(t, &c)) {
+        int64_t guesses[COUNT(grant)] = {0};
+        oracle(t, &c, &prose, &a);
+        c.r.s->slots[WITH_DFLASH].d->draft = draft_truth;
+        for (size_t i = 0; i < COUNT(grant); i++) {
+            spec_lane *l = c.r.l[0];
+            guide     *g = guide_for(t, &c, &prose);
+            begin_guided(t, &c, &prose, g, SPEC_DFLASH);
+            script[0].text        = l->text;
+            script[0].truth       = &a;
+            script[0].wrong_every = 0;
+            int64_t born          = guide_work(g);
+            for (int n = 0; n < a.n && !t->n_failed;) {
+                int64_t enough = INT64_MAX;
+                CHECK(spec_lane_prepare(l, &enough));
+                spec_lane_limit(l, a.n - n);
+                spec_grant_mask_work(c.r.s, grant[i]);
+                if (!CHECK_OK(spec_step_alone(c.r.s, &l, 1, &e), e)) break;
+                const spec_out *x = spec_lane_out(l);
+                CHECK(!x->problem);
+                for (int j = 0; j < x->n; j++) CHECK_INT(x->token[j], a.token[n++]);
+                spec_lane_keep(l, x->n);
+            }
+            guesses[i] = spec_lane_stats(l)->drafted;
+            CHECK_INT(spec_lane_mask_work(l), guide_work(g) - born);
+            spec_lane_end(l);
+            guide_free(g);
+        }
+        CHECK_MSG(guesses[0] < guesses[1] && guesses[1] < guesses[2] && guesses[2] < guesses[3],
+                  "%lld, %lld, %lld, %lld guesses", (long long)guesses[0], (long long)guesses[1], (long long)guesses[2],
+                  (long long)guesses[3]);
+        const spec_stats *st = spec_lane_stats(c.r.l[0]);
+        CHECK_INT(st->drafted + st->rounds + st->plain, a.n); /* none is left out of what fits */
+    }
+    close_court(&c);
+}
+
 /* --- nothing to pick --------------------------------------------------------------------------------*/
 /* A request that bans every token ends with a sentence at once, and the request in the same step does not notice. */
 TEST(spec_a_request_without_tokens_says_so)
