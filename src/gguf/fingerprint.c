@@ -44,6 +44,7 @@ void fingerprint_checkpoint(const checkpoint *cp, char out[FINGERPRINT_MAX])
     sha256_init(&s);
     bool        sampled = put_bytes(&s, (str){cp->config_text.p, cp->config_text.n});
     const maps *files   = checkpoint_files(cp);
+    sampled |= put_bytes(&s, (str){cp->image.p, cp->image.n});
     for (size_t i = 0; i < files->n; i++) sampled |= put_bytes(&s, (str){files->file[i].map.p, files->file[i].map.n});
     finish(&s, sampled, out);
 }

@@ -61,8 +61,12 @@ TEST(fingerprint_of_a_models_files)
     CHECK_OK(fingerprint_path(test_path("models/nano/mtp.gguf"), same, &e), e);
     CHECK_OK(file_map_open(&m, test_path("models/nano/mtp.gguf"), &e), e);
     fingerprint_bytes((str){m.p, m.n}, whole);
-    file_map_close(&m);
     CHECK_STR(str_of(same), str_of(whole));
+    checkpoint *image = NULL; /* the same file in memory */
+    if (CHECK_OK(checkpoint_open_bytes(&image, "image", (str){m.p, m.n}, &e), e)) fingerprint_checkpoint(image, same);
+    checkpoint_close(image);
+    CHECK_STR(str_of(same), str_of(whole));
+    file_map_close(&m);
     copy_model(t, "", same);
     copy_model(t, "README", other);
     CHECK_STR(str_of(same), str_of(other));
