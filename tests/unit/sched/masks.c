@@ -165,3 +165,33 @@ TEST(masks_that_take_too_long_end_their_request)
     nano_check_idle(t, e);
     tandem_close(e);
 }
+
+/* What a step's masks took beyond their share is a debt; what they left of it pays debts back, and saves nothing. */
+TEST(masks_debts)
+{
+    mask_budget b;
+    masks_init(&b);
+    CHECK(b.step_s == 1e-3 && b.unit_s > 0 && !b.debt_s && !b.spent_s && !b.crowded);
+    b.unit_s = 1e-6;
+    b.step_s = 8e-3;
+    masks_note_step(&b, 8e-3, 0); /* a step as usual, without masks */
+    CHECK_NEAR(b.step_s, 8e-3, 1e-12);
+    CHECK_NEAR(b.debt_s, 0, 0);
+    masks_note_step(&b, 8e-3 + 5e-3, 5000); /* masks in the step are not the model's part */
+    CHECK_NEAR(b.step_s, 8e-3, 1e-12);
+    CHECK_NEAR(b.spent_s, 5e-3, 1e-12);
+    CHECK_NEAR(b.debt_s, 4e-3, 1e-12); /* an eighth of a step was theirs */
+    b.spent_s = 0;
+    masks_note_step(&b, 8e-3, 0);
+    CHECK_NEAR(b.debt_s, 3e-3, 1e-12);
+    for (int i = 0; i < 5; i++) masks_note_step(&b, 8e-3, 0);
+    CHECK_NEAR(b.debt_s, 0, 0);
+    b.spent_s = 2e-3; /* before the step */
+    masks_note_step(&b, 8e-3, 0);
+    CHECK_NEAR(b.debt_s, 1e-3, 1e-12);
+    masks_note_step(&b, 18e-3, 0);
+    CHECK_NEAR(b.step_s, 9e-3, 1e-12); /* a tenth of the way to the new time */
+    b.step_s = 1e-3;
+    masks_note_step(&b, 1e-3, 100000); /* measured badly: never below nothing */
+    CHECK_NEAR(b.step_s, 0.9e-3, 1e-12);
+}

@@ -28,6 +28,13 @@ static bool set_json(settings *s, const char *text, int *unknown, err *e)
     return ok;
 }
 
+static void file_text(const char *path, char *out, size_t cap)
+{
+    FILE *f                                = fopen(path, "r");
+    out[f ? fread(out, 1, cap - 1, f) : 0] = 0;
+    if (f) fclose(f);
+}
+
 TEST(settings_defaults)
 {
     settings s;
@@ -193,6 +200,210 @@ TEST(settings_that_differ)
     CHECK(settings_differ(&a, &b));
 }
 
+/* Each setting by itself: its value and its origin are copied if it is named, and nothing else is. */
+TEST(settings_take_copies_what_is_named)
+{
+    for (int i = 0; i < n_settings; i++) {
+        const setting_info *info = &setting_table[i];
+        uint64_t            bit  = settings_bit(info);
+        settings            defaults, from, to;
+        settings_init(&defaults);
+        from = defaults;
+        memset((char *)&from + info->at, 1, 1); /* another value of any kind */
+        from.given = from.in_file = from.changed = from.pending = ~0ull;
+        if (!settings_differ(&defaults, &from)) *((char *)&from + info->at) = 0;
+        CHECK(settings_differ(&defaults, &from) == bit);
+        to = defaults;
+        settings_take(&to, &from, ~bit);
+        CHECK(!settings_differ(&to, &defaults));
+        CHECK(to.given == ~bit && to.in_file == ~bit && to.changed == ~bit && to.pending == ~bit);
+        settings_take(&to, &from, bit);
+        CHECK(!settings_differ(&to, &from) && to.given == ~0ull && to.in_file == ~0ull);
+        from.given = from.in_file = from.changed = from.pending = 0;
+        settings_take(&to, &from, bit);
+        CHECK(to.given == ~bit && to.in_file == ~bit && to.changed == ~0ull && to.pending == ~0ull);
+        to      = defaults;
+        to.held = bit;
+        settings_take(&to, &from, bit);
+        CHECK(!settings_differ(&to, &defaults)); /* the environment's value stays */
+    }
+}
+
+TEST(settings_texts_have_a_length)
+{
+    static char         text[SETTING_TEXT_MAX + 1];
+    const setting_info *info = setting_find(STR("dflash_draft_model"));
+    settings            s, first;
+    err                 e = {0};
+    memset(text, 'x', sizeof text);
+    settings_init(&s);
+    CHECK_OK(settings_set_text(&s, info, (str){text, SETTING_TEXT_MAX - 1}, &e), e);
+    CHECK_INT(strlen(s.dflash_draft_model), SETTING_TEXT_MAX - 1);
+    CHECK_FAILS(settings_set_text(&s, info, (str){text, SETTING_TEXT_MAX}, &e), e, "dflash_draft_model is \"xxx");
+    CHECK_FAILS(settings_set_text(&s, info, (str){"a\0b", 3}, &e), e,
+                "expected a string of less than 1024 bytes without NUL");
+    CHECK_FAILS(settings_set(&s, info, &(json_value){.kind = JSON_OBJECT}, &e), e, "dflash_draft_model is an object");
+    CHECK_OK(settings_set_text(&s, info, STR("a.gguf"), &e), e);
+    CHECK_STR(str_of(s.dflash_draft_model), STR("a.gguf"));
+    settings_init(&first);
+    CHECK_OK(settings_set_text(&first, info, STR("a.gguf"), &e), e);
+    CHECK(!settings_differ(&first, &s)); /* nothing of the longer one is left */
+}
+
+TEST(settings_numbers_in_sentences)
+{
+    settings s;
+    err      e       = {0};
+    int      unknown = 0;
+    settings_init(&s);
+    CHECK_FAILS(set_json(&s, "{\"kv_cap\": 0}", &unknown, &e), e, "kv_cap is 0, expected a number from 0.01 to 1");
+    CHECK_FAILS(set_json(&s, "{\"routing_log_max_bytes\": -1}", &unknown, &e), e,
+                "routing_log_max_bytes is -1, expected a whole number from 0 to 1e+15");
+    CHECK_FAILS(set_json(&s, "{\"dflash_max_ctx\": true}", &unknown, &e), e,
+                "dflash_max_ctx is true, expected a whole number from 0 to 1073741824, or \"none\"");
+    CHECK(!strstr(e.text, "auto"));
+    CHECK_FAILS(set_json(&s, "{\"queue_max\": \"none\"}", &unknown, &e), e, "from 0 to 1048576");
+    CHECK(!strstr(e.text, ", or"));
+}
+
+/* Texts of the command line are read by the kind of the setting. */
+TEST(settings_of_texts)
+{
+    const setting_info *on = setting_find(STR("dflash_enabled")), *cap = setting_find(STR("kv_cap")),
+                       *most = setting_find(STR("queue_max")), *path = setting_find(STR("mtp_draft_model"));
+    static const struct {
+        const char *text;
+        json_kind   kind;
+        bool        value;
+    } k[] = {{"true", JSON_BOOL, true},     {"1", JSON_BOOL, true},      {"false", JSON_BOOL, false},
+             {"0", JSON_BOOL, false},       {"yes", JSON_STRING, false}, {"", JSON_STRING, false},
+             {"truely", JSON_STRING, false}};
+    for (size_t i = 0; i < COUNT(k); i++) {
+        json_value v = settings_value(on, str_of(k[i].text));
+        CHECK_INT(v.kind, k[i].kind);
+        if (v.kind == JSON_BOOL) CHECK_INT(v.b, k[i].value);
+    }
+    CHECK_INT(settings_value(most, STR("12")).kind, JSON_INT);
+    CHECK_INT(settings_value(most, STR("12")).i, 12);
+    CHECK_NEAR(settings_value(most, STR("12")).d, 12, 0);
+    CHECK_INT(settings_value(most, STR("12.5")).kind, JSON_STRING);
+    CHECK_INT(settings_value(cap, STR("0.5")).kind, JSON_REAL);
+    CHECK_NEAR(settings_value(cap, STR("0.5")).d, 0.5, 0);
+    CHECK_INT(settings_value(cap, STR("half")).kind, JSON_STRING);
+    CHECK_INT(settings_value(path, STR("1")).kind, JSON_STRING);
+    CHECK_STR(settings_value(path, STR("1")).s, STR("1"));
+}
+
+static bool logs(const settings *s, int trained_ctx, const char *part)
+{
+    test_listen_begin(false);
+    settings_log(s, "nano", trained_ctx);
+    return strstr(test_listen_end(), part) != NULL;
+}
+
+/* The log has words as they are typed, says what the environment holds, and warns of a context beyond the trained one. */
+TEST(settings_are_logged)
+{
+    settings s;
+    char     text[256] = "";
+    settings_init(&s);
+    CHECK(logs(&s, 0, "nano: dflash_enabled=true dflash_max_concurrent=auto"));
+    CHECK(logs(&s, 0, " kv_cap=0.9 max_mask_ms=10000") && !logs(&s, 0, "(environment)"));
+    s.held = settings_bit(setting_find(STR("dflash_max_ctx")));
+    CHECK(logs(&s, 0, " dflash_max_ctx=none (environment) dflash_draft_model=\"\" "));
+    CHECK(!settings_warning(&s, 4096, text, sizeof text)); /* no limit of its own: the drafter's is meant */
+    static const struct {
+        int64_t ctx;
+        int     trained;
+        bool    warns;
+    } k[] = {{4096, 4096, false}, {4097, 4096, true}, {1 << 20, 0, false}, {2, 1, true}, {0, 4096, false}};
+    for (size_t i = 0; i < COUNT(k); i++) {
+        s.dflash_max_ctx = k[i].ctx;
+        CHECK_INT(settings_warning(&s, k[i].trained, text, sizeof text), k[i].warns);
+        CHECK_INT(logs(&s, k[i].trained, "the drafter was trained on"), k[i].warns);
+    }
+    s.dflash_max_ctx = 5000;
+    CHECK(settings_warning(&s, 4096, text, sizeof text) && strstr(text, "dflash_max_ctx is 5000") &&
+          strstr(text, "trained on 4096 tokens"));
+}
+
+/* --- changes ------------------------------------------------------------------------------------- */
+static bool change(settings *s, const settings_owner *of, const char *text, uint64_t *names, err *e)
+{
+    arena a;
+    arena_init(&a, 1 << 20);
+    bool ok = settings_change(s, of, parse(&a, text), names, e);
+    arena_deinit(&a);
+    return ok;
+}
+
+/* Without a file a value must be live or carried to the next load, and not the environment's. */
+TEST(settings_change_without_a_file)
+{
+    settings_owner of = {.model = "nano", .device = "cpu"};
+    settings       s, before;
+    uint64_t       names = 0, cap = settings_bit(setting_find(STR("kv_cap"))),
+             most = settings_bit(setting_find(STR("queue_max"))),
+             ctx  = settings_bit(setting_find(STR("dflash_max_ctx")));
+    err  e        = {0};
+    char name[200], text[300];
+    settings_init(&s);
+    s.given = most | cap;
+    CHECK_OK(change(&s, &of, "{\"queue_max\": 5}", &names, &e), e);
+    CHECK(names == most && s.queue_max == 5 && s.given == cap && s.changed == most && !s.pending && !s.in_file);
+    CHECK_FAILS(change(&s, &of, "{\"kv_cap\": 0.5}", &names, &e), e,
+                "kv_cap is for the next time that the model is opened, and there is no settings file");
+    of.carried = true;
+    CHECK_OK(change(&s, &of, "{\"kv_cap\": 0.5, \"queue_max\": null}", &names, &e), e);
+    CHECK(names == (cap | most) && s.kv_cap == 0.5 && s.queue_max == 256 && !s.given);
+    CHECK(s.changed == (cap | most) && s.pending == cap && !s.in_file);
+    s.held = ctx;
+    before = s;
+    CHECK_FAILS(change(&s, &of, "{\"queue_max\": 6, \"dflash_max_ctx\": 1}", &names, &e), e,
+                "dflash_max_ctx is set by the environment, and there is no settings file");
+    CHECK_FAILS(change(&s, &of, "7", &names, &e), e, "an object of names and values");
+    CHECK_FAILS(change(&s, &of, "{\"dflash_draft_quant_weight_bits\": 5}", &names, &e), e, "4 (q4_0) or 8 (q8_0)");
+    CHECK_FAILS(change(&s, &of, "{\"dflash_draft_quant_activation_bits\": 16}", &names, &e), e, "cpu computes with 8");
+    memset(name, 'n', sizeof name);
+    snprintf(text, sizeof text, "{\"%.81s\": 1}", name);
+    CHECK_FAILS(change(&s, &of, text, &names, &e), e, "there is no setting 'nnn");
+    CHECK_INT(strlen(strchr(e.text, '\'')), 82); /* 80 bytes of it between quotes */
+    snprintf(text, sizeof text, "{\"%.79s\": 1}", name);
+    CHECK_FAILS(change(&s, &of, text, &names, &e), e, "there is no setting 'nnn");
+    CHECK_INT(strlen(strchr(e.text, '\'')), 81);
+    CHECK(!settings_differ(&s, &before) && names == (cap | most)); /* all or nothing */
+    CHECK_OK(change(&s, &of, "{\"queue_max\": 7}", NULL, &e), e);
+    CHECK_INT(s.queue_max, 7);
+}
+
+/* With a file the environment's value stays, and the file has the new one, which must be a good one. */
+TEST(settings_change_with_a_file)
+{
+    settings_owner      of  = {.model = "nano", .device = "cpu"};
+    const setting_info *ctx = setting_find(STR("dflash_max_ctx"));
+    char                path[600];
+    settings            s, again;
+    uint64_t            names = 0;
+    err                 e     = {0};
+    snprintf(path, sizeof path, "%s", test_tmp_file("changed.json", "{\"x\":[1],\"models\":{},\"y\":2}\n", 28));
+    CHECK_OK(settings_file_open(&of.file, path, &e), e);
+    settings_init(&s);
+    s.held           = settings_bit(ctx);
+    s.dflash_max_ctx = 100;
+    CHECK_OK(change(&s, &of, "{\"dflash_max_ctx\": 7, \"kv_cap\": 0.5}", &names, &e), e);
+    CHECK(s.dflash_max_ctx == 100 && s.kv_cap == 0.5 && names == (settings_bit(ctx) | s.pending));
+    CHECK(s.in_file == names && s.changed == s.pending && s.pending == settings_bit(setting_find(STR("kv_cap"))));
+    CHECK_FAILS(change(&s, &of, "{\"dflash_max_ctx\": -7}", &names, &e), e, "dflash_max_ctx is -7");
+    CHECK_OK(settings_file_get(of.file, STR("nano"), &again, &e), e);
+    CHECK(again.dflash_max_ctx == 7 && again.kv_cap == 0.5 && again.in_file == names);
+    CHECK_OK(change(&s, &of, "{\"dflash_max_ctx\": null}", &names, &e), e);
+    CHECK(names == settings_bit(ctx) && s.in_file == s.pending && s.dflash_max_ctx == 100);
+    settings_file_close(of.file);
+    char text[200];
+    file_text(path, text, sizeof text);
+    CHECK_STR(str_of(text), STR("{\"x\":[1],\"y\":2,\"models\":{\"nano\":{\"kv_cap\":0.5}}}\n"));
+}
+
 /* --- the environment ----------------------------------------------------------------------------- */
 static bool with_variable(settings *s, const char *name, const char *value, err *e)
 {
@@ -240,13 +451,6 @@ static bool put(settings_file *f, const char *model, const char *text, err *e)
     bool ok = settings_file_put(f, str_of(model), parse(&a, text), e);
     arena_deinit(&a);
     return ok;
-}
-
-static void file_text(const char *path, char *out, size_t cap)
-{
-    FILE *f                                = fopen(path, "r");
-    out[f ? fread(out, 1, cap - 1, f) : 0] = 0;
-    if (f) fclose(f);
 }
 
 static int files_in(const char *dir)
@@ -490,4 +694,61 @@ TEST(settings_file_without_memory)
     }
     arena_deinit(&a);
     CHECK_MSG(n > 5, "%ld allocations", n - 2);
+}
+
+TEST(settings_file_paths)
+{
+    static char       path[5000];
+    static const char text[] = "{\"models\":{\"a\":{\"hat\":1,\"queue_max\":2}}}";
+    char              real[600], link[600], back[200], here[600];
+    settings_file    *f;
+    err               e = {0};
+    memset(path, 'x', sizeof path - 1);
+    CHECK_FAILS(settings_file_open(&f, path, &e), e, "path is too long");
+    CHECK(!f);
+    snprintf(real, sizeof real, "%s", test_tmp_file("real.json", text, sizeof text - 1));
+    snprintf(link, sizeof link, "%s/link.json", test_tmp_dir());
+    unlink(link);
+    CHECK(symlink(real, link) == 0);
+    test_listen_begin(false);
+    CHECK_OK(settings_file_open(&f, link, &e), e);
+    const char *said = test_listen_end();
+    CHECK_MSG(strstr(said, "'hat' of 'a' is not known") && !strstr(said, "'queue_max'"), "%s", said);
+    CHECK_FAILS(put(f, "a", "[1]", &e), e, "an object of names and values");
+    CHECK_OK(put(f, "a", "{\"queue_max\": 3}", &e), e);
+    settings_file_close(f);
+    file_text(real, back, sizeof back);
+    CHECK_STR(str_of(back), STR("{\"models\":{\"a\":{\"hat\":1,\"queue_max\":3}}}\n"));
+    CHECK(getcwd(here, sizeof here) && chdir(test_tmp_dir()) == 0); /* a name without a directory */
+    CHECK_OK(settings_file_open(&f, "real.json", &e), e);
+    CHECK_OK(put(f, "a", "{\"queue_max\": 4}", &e), e);
+    CHECK_INT(queue_max_of(t, f, "a"), 4);
+    settings_file_close(f);
+    CHECK(chdir(here) == 0);
+}
+
+TEST(settings_file_has_a_size)
+{
+    enum { LARGE = 3 << 20 };
+    char          *text = malloc(LARGE + 100);
+    settings_file *f;
+    settings       s;
+    err            e = {0};
+    int            n = snprintf(text, 100, "{\"models\":{\"a\":{\"x\":\"");
+    memset(text + n, 'x', LARGE);
+    snprintf(text + n + LARGE, 10, "\"}}}");
+    char path[600];
+    snprintf(path, sizeof path, "%s", test_tmp_file("large.json", text, strlen(text)));
+    CHECK_OK(settings_file_open(&f, path, &e), e);
+    snprintf(text, 100, "{\"y\":\"");
+    memset(text + 6, 'y', LARGE);
+    snprintf(text + 6 + LARGE, 10, "\"}");
+    json_member m = {.key = STR("y"), .value = {.kind = JSON_STRING, .s = {text, LARGE}}};
+    CHECK_FAILS(settings_file_put(f, STR("a"), &(json_value){.kind = JSON_OBJECT, .n = 1, .member = &m}, &e), e,
+                "it would have more than 4194304 bytes");
+    CHECK_OK(put(f, "a", "{\"x\": null, \"queue_max\": 3}", &e), e);
+    CHECK_OK(settings_file_get(f, STR("a"), &s, &e), e);
+    CHECK_INT(s.queue_max, 3);
+    settings_file_close(f);
+    free(text);
 }

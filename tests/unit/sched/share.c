@@ -51,6 +51,35 @@ TEST(share_stall_limit)
     CHECK_INT(rows[1], SHARE_LEAST);
 }
 
+/* At most a quarter of the step is kept for guesses, and prompts have SHARE_LEAST rows while there are as many. */
+TEST(share_rows_beside_many_answers)
+{
+    static const struct {
+        int n_running, prompt;
+    } k[]          = {{1, 64 - 1 - SHARE_GUESSES},
+                      {2, 64 - 2 - 16},
+                      {3, 64 - 3 - 16},
+                      {20, 64 - 20 - 16},
+                      {31, 17},
+                      {32, 16},
+                      {33, 16},
+                      {48, 16},
+                      {49, 15},
+                      {63, 1}};
+    share_limits l = {.step_rows = 64, .max_stall_s = 0.2, .row_s = 1e-6};
+    int          rows[64], pending[64];
+    for (size_t i = 0; i < COUNT(k); i++) {
+        int n = k[i].n_running;
+        for (int x = 0; x < n; x++) pending[x] = 1;
+        pending[n] = 1000;
+        CHECK_INT(share(&l, n + 1, pending, rows), n + k[i].prompt);
+        CHECK_INT(rows[n], k[i].prompt);
+        pending[n] = 0; /* sits out */
+        CHECK_INT(share(&l, n + 1, pending, rows), n);
+        CHECK_INT(rows[n], 0);
+    }
+}
+
 /* Every turn comes first equally often, in any number of steps, and none waits for long. */
 TEST(share_first_turns_are_fair)
 {
