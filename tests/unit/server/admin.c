@@ -941,6 +941,21 @@ TEST(server_benches_one_at_a_time_and_for_somebody)
     rig_reply_deinit(&a);
 }
 
+/* Running answers have time to end; a bench has none. */
+TEST(server_bench_ends_with_the_server)
+{
+    server_rig r;
+    rig_reply  a;
+    rig_init(&r, t);
+    r.opt.grace_s = 3600;
+    rig_start(&r);
+    int fd = begin(&r, "POST", "/api/bench", endless, true);
+    rig_stop(&r);
+    rig_read(fd, &a);
+    CHECK(!a.complete && strstr(a.body.p, "event: error\ndata: ") && strstr(a.body.p, "\"draining\""));
+    rig_reply_deinit(&a);
+}
+
 /* Promise 6: what the engine counts of it is in the histograms, too, also when its client leaves in the middle. */
 static void check_counts(const server_rig *r)
 {

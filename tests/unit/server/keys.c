@@ -1,5 +1,6 @@
 #include "server/keys.h"
 
+#include "base/fault.h"
 #include "base/sha256.h"
 #include "test.h"
 
@@ -216,4 +217,34 @@ TEST(server_keys_read_again)
     for (int i = 0; i < 100; i++) CHECK_OK(keys_reload(&k, path, &e), e);
     CHECK(mallinfo2().uordblks < before + 10000); /* 100 lists take over 200,000 bytes */
     keys_free(k);
+}
+
+TEST(server_keys_without_memory)
+{
+    buf   text;
+    char  key[16];
+    keys *k;
+    long  n = 1;
+    buf_init(&text, 1 << 20);
+    for (int i = 0; i < 40; i++) {
+        snprintf(key, sizeof key, "key-%d", i);
+        buf_printf(&text, "%s\n", hash_of(key));
+    }
+    for (bool more = true; more; n++) {
+        err e = {0};
+        fault_fail_nth(n);
+        bool ok = keys_read(&k, buf_str(&text), &e);
+        more    = fault_tries() >= n;
+        fault_fail_nth(0);
+        CHECK(ok == (k != NULL) && ok == !more);
+        if (!ok) CHECK_MSG(e.code == ERR_UNAVAILABLE && strstr(e.text, "no memory for"), "%s", e.text);
+        keys_free(k);
+    }
+    CHECK_MSG(n > 3, "the list grew %ld times", n - 2);
+    err e = {0};
+    fault_fail_nth(1);
+    CHECK(!keys_of_one(&k, STR("pass"), "default", &e) && !k);
+    fault_fail_nth(0);
+    CHECK_INT(e.code, ERR_UNAVAILABLE);
+    buf_deinit(&text);
 }

@@ -1,6 +1,7 @@
 #include "server/metrics.h"
 
 #include "../sched/engine_rig.h"
+#include "sched/router.h"
 #include "test.h"
 
 #include <stdlib.h>
@@ -252,6 +253,220 @@ TEST(server_metrics_of_records)
         snprintf(series, sizeof series, "vllm:%s_sum{model_name=\"nano\"}", k[i].name);
         CHECK_MSG(fabs(value_of(&page, series) - k[i].sum) < 1e-9, "%s is %g", series, value_of(&page, series));
     }
+    metrics_free(m);
+    buf_deinit(&page);
+}
+
+/* Every count of the engine and of HTTP stands under its own name. */
+TEST(server_metrics_tell_every_number)
+{
+    metrics     *m = metrics_new();
+    metrics_view v = {.model    = "nano",
+                      .parts    = loaded,
+                      .draining = true,
+                      .streams  = 31,
+                      .engine   = {.running           = 1,
+                                   .queued            = 2,
+                                   .submitted         = 3,
+                                   .refused           = 4,
+                                   .admitted          = 5,
+                                   .prompt_tokens     = 6,
+                                   .cached_tokens     = 7,
+                                   .completion_tokens = 8,
+                                   .failed_steps      = 9,
+                                   .rows              = 10,
+                                   .prompt_rows       = 11,
+                                   .step_s            = 12.5,
+                                   .busy_s            = 13.5,
+                                   .kv_bytes          = 14,
+                                   .kv_pinned_bytes   = 7,
+                                   .kv_reserved_bytes = 16,
+                                   .kv_cached_bytes   = 17,
+                                   .prefix_hits       = 18,
+                                   .prefix_misses     = 19,
+                                   .prefix_evicted    = 20,
+                                   .rounds            = 21,
+                                   .plain_rounds      = 22,
+                                   .drafted           = 23,
+                                   .accepted          = 24},
+                      .http     = {.connections  = 51,
+                                   .accepted     = 52,
+                                   .refused      = 53,
+                                   .evicted      = 54,
+                                   .bad_requests = 55,
+                                   .timeouts     = 56,
+                                   .bytes_in     = 57,
+                                   .bytes_out    = 58}};
+    static const struct {
+        const char *name, *more;
+        double      value;
+    } both[] = {{"num_requests_running", "", 1},
+                {"num_requests_waiting", "", 2},
+                {"num_preemptions_total", "", 0},
+                {"prompt_tokens_total", "", 6},
+                {"prefix_cache_queries_total", "", 6},
+                {"prefix_cache_hits_total", "", 7},
+                {"generation_tokens_total", "", 8},
+                {"kv_cache_usage_perc", "", 0.5},
+                {"request_success_total", "finished_reason=\"stop\"",
+                 100 * TANDEM_FINISH_STOP + 100 * TANDEM_FINISH_STOP_STRING},
+                {"request_success_total", "finished_reason=\"length\"", 100 * TANDEM_FINISH_LENGTH},
+                {"request_success_total", "finished_reason=\"abort\"", 100 * TANDEM_FINISH_CANCELLED},
+                {"request_success_total", "finished_reason=\"timeout\"", 100 * TANDEM_FINISH_TIMEOUT},
+                {"request_success_total", "finished_reason=\"error\"", 100 * TANDEM_FINISH_ERROR},
+                {"spec_decode_num_drafts_total", "", 21},
+                {"spec_decode_num_draft_tokens_total", "", 23},
+                {"spec_decode_num_accepted_tokens_total", "", 24},
+                {"spec_decode_num_accepted_tokens_per_pos_total", "position=\"0\"", 61},
+                {"spec_decode_num_accepted_tokens_per_pos_total", "position=\"63\"", 62}},
+      ours[] = {{"requests_submitted_total", "", 3},
+                {"requests_refused_total", "", 4},
+                {"requests_admitted_total", "", 5},
+                {"failed_steps_total", "", 9},
+                {"step_rows_total", "", 10},
+                {"step_prompt_rows_total", "", 11},
+                {"step_seconds_sum", "", 12.5},
+                {"step_seconds_bucket", "le=\"0.000125\"", 71},
+                {"step_seconds_bucket", "le=\"+Inf\"", 71 + 72},
+                {"engine_busy_seconds", "", 13.5},
+                {"kv_cache_bytes", "state=\"total\"", 14},
+                {"kv_cache_bytes", "state=\"pinned\"", 7},
+                {"kv_cache_bytes", "state=\"reserved\"", 16},
+                {"kv_cache_bytes", "state=\"cached\"", 17},
+                {"prefix_cache_lookups_total", "result=\"hit\"", 18},
+                {"prefix_cache_lookups_total", "result=\"miss\"", 19},
+                {"prefix_cache_evicted_total", "", 20},
+                {"plain_rounds_total", "", 22},
+                {"spec_decode_num_tried_tokens_per_pos_total", "position=\"63\"", 63},
+                {"rounds_total", "method=\"off\"", 81},
+                {"rounds_total", "method=\"ngram\"", 82},
+                {"route_rounds_total", "reason=\"default\"", 91},
+                {"route_rounds_total", "reason=\"no_room\"", 92},
+                {"http_connections", "", 51},
+                {"http_accepted_total", "", 52},
+                {"http_refused_total", "", 53},
+                {"http_evicted_total", "", 54},
+                {"http_bad_requests_total", "", 55},
+                {"http_timeouts_total", "", 56},
+                {"http_received_bytes_total", "", 57},
+                {"http_sent_bytes_total", "", 58},
+                {"draining", "", 1},
+                {"model_loaded", "", 0},
+                {"stats_streams", "", 31}};
+    buf page;
+    buf_init(&page, 1 << 20);
+    for (int i = 0; i < TANDEM_FINISHES; i++) v.engine.finished[i] = 100 * i;
+    v.engine.right_at[0]                          = 61;
+    v.engine.right_at[63]                         = 62;
+    v.engine.tried_at[63]                         = 63;
+    v.engine.step_bucket[0]                       = 71;
+    v.engine.step_bucket[TANDEM_STEP_BUCKETS - 1] = 72;
+    v.engine.rounds_by_method[TANDEM_SPEC_OFF]    = 81;
+    v.engine.rounds_by_method[TANDEM_SPEC_NGRAM]  = 82;
+    v.engine.routes[ROUTE_DEFAULT]                = 91;
+    v.engine.routes[ROUTE_NO_ROOM]                = 92;
+    write_page(m, &v, &page);
+    for (size_t i = 0; i < COUNT(both); i++) check_both(t, &page, both[i].name, both[i].more, both[i].value);
+    for (size_t i = 0; i < COUNT(ours); i++)
+        check_value(t, &page, "tandem_", ours[i].name, ours[i].more, ours[i].value);
+    v.engine.kv_bytes = 0;
+    write_page(m, &v, &page);
+    check_both(t, &page, "kv_cache_usage_perc", "", 0); /* no pool is not in use */
+    metrics_free(m);
+    buf_deinit(&page);
+}
+
+/* What is counted for a key is on its own page, and its sums are on the page of all. */
+TEST(server_metrics_of_each_key)
+{
+    static const int statuses[] = {200, 428, 429, 429, 430, 502, 503, 504, 599, 600};
+    metrics         *m          = metrics_new();
+    metrics_view     v          = {.model = "nano", .parts = loaded};
+    tandem_result    done       = {
+                 .finish = TANDEM_FINISH_STOP,
+                 .usage  = {
+                      .prompt_tokens = 40, .cached_tokens = 30, .completion_tokens = 9, .drafted = 4, .route_reason = "default"}};
+    server_record r = {.tenant = "a", .total_s = 1, .choice = {&done, &done}, .again = {false, true}, .n_choices = 2};
+    buf           page;
+    buf_init(&page, 1 << 20);
+    for (size_t i = 0; i < COUNT(statuses); i++) metrics_reply(m, STR("a"), statuses[i]);
+    metrics_request(m, &r);
+    metrics_tokens(m, STR("a"), 3, 3);
+    metrics_note_live(m, STR("a"), true);
+    for (int again = 0; again < 2; again++) {
+        metrics_clear_live(m);
+        metrics_note_live(m, STR("a"), true);
+        metrics_note_live(m, STR("a"), false);
+        metrics_note_live(m, STR("a"), false);
+        metrics_note_live(m, STR("b"), true);
+        metrics_note_live(m, nobody, true);
+    }
+    write_page(m, &v, &page);
+    static const struct {
+        const char *name;
+        double      of_a, of_b;
+    } k[] = {{"key_requests_running", 1, 1},        {"key_requests_waiting", 2, 0},
+             {"key_requests_finished_total", 2, 0}, {"key_requests_refused_total", 3, 0},
+             {"key_prompt_tokens_total", 40, 0},    {"key_cached_tokens_total", 30, 0},
+             {"key_generation_tokens_total", 18, 0}};
+    for (size_t i = 0; i < COUNT(k); i++) {
+        check_value(t, &page, "tandem_", k[i].name, "key=\"a\"", k[i].of_a);
+        check_value(t, &page, "tandem_", k[i].name, "key=\"b\"", k[i].of_b);
+    }
+    check_value(t, &page, "tandem_", "http_requests_total", "code=\"599\"", 1);
+    v.tenant = STR("a");
+    write_page(m, &v, &page);
+    check_both(t, &page, "num_requests_running", "", 1);
+    check_both(t, &page, "prompt_tokens_total", "", 40);
+    check_both(t, &page, "generation_tokens_total", "", 18);
+    check_both(t, &page, "spec_decode_num_draft_tokens_total", "", 8);
+    check_both(t, &page, "request_success_total", "finished_reason=\"stop\"", 2);
+    check_both(t, &page, "request_prompt_tokens_count", "", 1);
+    check_both(t, &page, "inter_token_latency_seconds_sum", "", 3);
+    check_value(t, &page, "tandem_", "http_requests_total", "code=\"429\"", 2);
+    check_value(t, &page, "tandem_", "http_disconnects_total", "", 1);
+    CHECK(isnan(value_of(&page, "tandem_key_requests_running{model_name=\"nano\",key=\"a\"}")));
+    v.tenant = STR("nobody");
+    write_page(m, &v, &page);
+    check_both(t, &page, "generation_tokens_total", "", 0);
+    metrics_free(m);
+    buf_deinit(&page);
+}
+
+static bool is_counted(const metrics *m, int tenant, buf *page)
+{
+    char         name[16];
+    metrics_view v = {.model = "nano", .parts = loaded};
+    snprintf(name, sizeof name, "t%d", tenant);
+    v.tenant = str_of(name);
+    write_page(m, &v, page);
+    return !isnan(value_of(page, "tandem_http_requests_total{model_name=\"nano\",code=\"200\"}"));
+}
+
+static void reply_to(metrics *m, int tenant)
+{
+    char name[16];
+    snprintf(name, sizeof name, "t%d", tenant);
+    metrics_reply(m, str_of(name), 200);
+}
+
+/* Beyond the limit a new key takes the place of the one that was quiet for longest. */
+TEST(server_metrics_keep_so_many_keys)
+{
+    enum { N = METRICS_MAX_TENANTS };
+    metrics *m = metrics_new();
+    buf      page;
+    buf_init(&page, 1 << 20);
+    for (int i = 0; i < N; i++) reply_to(m, i);
+    CHECK(is_counted(m, 0, &page) && is_counted(m, N - 1, &page) && !is_counted(m, N, &page));
+    for (int i = 0; i < N; i++)
+        if (i != 5 && i != N - 1) reply_to(m, i);
+    reply_to(m, N);
+    CHECK(!is_counted(m, 5, &page) && is_counted(m, N, &page) && is_counted(m, N - 1, &page) &&
+          is_counted(m, 0, &page));
+    reply_to(m, 5);
+    CHECK(is_counted(m, 5, &page) && is_counted(m, N, &page) && !is_counted(m, N - 1, &page) &&
+          is_counted(m, 4, &page));
     metrics_free(m);
     buf_deinit(&page);
 }

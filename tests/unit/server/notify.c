@@ -1,7 +1,8 @@
 #include "server/notify.h"
 
-#include "test.h"
+#include "server_rig.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -51,6 +52,32 @@ TEST(server_notify_reaches_the_manager)
     CHECK(!notify_manager("READY=1"));
     unsetenv("NOTIFY_SOCKET");
     CHECK(!notify_manager("READY=1"));
+}
+
+static bool hears(int fd, const char *word)
+{
+    char          got[64];
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    ssize_t       n = poll(&p, 1, 20000) == 1 ? recv(fd, got, sizeof got, 0) : 0;
+    return str_is((str){got, n > 0 ? (size_t)n : 0}, word);
+}
+
+/* The manager is told when requests are taken and when they are not any more, also where nobody else is. */
+TEST(server_notify_of_a_life)
+{
+    server_rig r;
+    char       path[108];
+    snprintf(path, sizeof path, "@tandem-life-%d", getpid());
+    int fd = listen_at(path);
+    setenv("NOTIFY_SOCKET", path, 1);
+    rig_init(&r, t);
+    r.opt.ready = NULL;
+    pthread_create(&r.thread, NULL, rig_run, &r);
+    CHECK(hears(fd, "READY=1"));
+    rig_stop(&r);
+    CHECK(hears(fd, "STOPPING=1"));
+    unsetenv("NOTIFY_SOCKET");
+    close(fd);
 }
 
 TEST(server_notify_watchdog)

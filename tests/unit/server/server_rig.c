@@ -44,7 +44,7 @@ void rig_init(server_rig *r, test_case *t)
     r->opt.ready_ctx = r;
 }
 
-static void *run(void *arg)
+void *rig_run(void *arg)
 {
     server_rig *r = arg;
     r->ok         = server_run(&r->opt, &r->e);
@@ -54,7 +54,7 @@ static void *run(void *arg)
 
 void rig_start(server_rig *r)
 {
-    pthread_create(&r->thread, NULL, run, r);
+    pthread_create(&r->thread, NULL, rig_run, r);
     sem_wait(&r->ready);
     test_check(r->t, r->port, __FILE__, __LINE__, "the server does not start: %s", r->e.text);
 }

@@ -21,9 +21,10 @@ typedef struct {
     err            e;
 } server_rig;
 
-void rig_init(server_rig *r, test_case *t);
-void rig_start(server_rig *r); /* waits until the model is loaded */
-void rig_stop(server_rig *r);  /* SIGTERM, and waits until it has ended well */
+void  rig_init(server_rig *r, test_case *t);
+void  rig_start(server_rig *r); /* waits until the model is loaded */
+void *rig_run(void *rig);       /* the server's thread, for a test that starts it itself */
+void  rig_stop(server_rig *r);  /* SIGTERM, and waits until it has ended well */
 
 typedef struct {
     int   status;
