@@ -132,6 +132,30 @@ TEST(cost_pace_is_the_median_of_the_last_steps)
     CHECK_NEAR(cost_step(&c, 1, 0), 0.040, 0.004);
 }
 
+/* Noise is by how much steps differ from what was expected at the pace of the machine, of the last 64 or so; one of them
+ * counts as its whole cost at most. */
+TEST(cost_noise_is_the_mean_surprise)
+{
+    cost_table c     = {0};
+    uint64_t   seed  = 5;
+    double     noise = 0;
+    note_n(&c, 4, 2, 0, 0.020);
+    CHECK_NEAR(c.noise, 0, 1e-12);
+    for (int i = 0; i < 300; i++) {
+        double before = c.step[0].curve[2], pace = cost_pace(&c);
+        double seconds = 0.015 + 0.00001 * (double)(test_rand(&seed) % 1000) + (i % 50 == 7 ? 1 : 0);
+        if (i % 60 > 40) seconds *= 1.5; /* a busy moment */
+        cost_note_step(&c, 2, 0, seconds);
+        noise += (fmin(1, fabs(seconds / (pace * before) - 1)) - noise) / 64;
+        CHECK_NEAR(c.noise, noise, 1e-12);
+    }
+    CHECK(noise > 0.05 && noise < 0.5);
+    cost_note_step(&c, 2, 0, -1); /* no measurements */
+    cost_note_step(&c, 2, 0, INFINITY);
+    cost_note_step(&c, 2, 0, NAN);
+    CHECK_NEAR(c.noise, noise, 1e-12);
+}
+
 /* Assumed before anything was measured: 20 ms a step and a twentieth for each further row. */
 TEST(cost_before_anything_was_measured)
 {

@@ -60,6 +60,8 @@ static void know(policy *p, double least_rate, uint64_t *seed)
     }
 }
 
+static void hardly_know_dflash(policy *p) { p->record[SPEC_DFLASH] = (survival){.tried = {1.5}, .right = {0.2}}; }
+
 static void set_scene(scene *x, int n, int fixed_rows, double least_rate, uint64_t *seed)
 {
     *x = (scene){.n = n, .fixed_rows = fixed_rows};
@@ -236,8 +238,13 @@ static int expect_length(const scene *x, const spec_plan *best, const bool *who,
     }
     with_trial(x, best, who, m, at, out);
     double par = par_of(x, best, out, who), record = 0;
-    for (int i = 0; i < x->n; i++) record += who[i] ? tokens_of(x, i, &out[i]) : 0;
-    return hoped(x, out, who, BEST_RATE) > par && (m != SPEC_TREE || record >= 0.7 * par) ? at : 0;
+    bool   known = true; /* what is expected of a tree rests on DFlash's record */
+    for (int i = 0; i < x->n; i++) {
+        record += who[i] ? tokens_of(x, i, &out[i]) : 0;
+        known &= !who[i] || choice_knows_dflash(&x->p[i]);
+    }
+    if (m == SPEC_TREE && known && record < 0.7 * par) return 0;
+    return hoped(x, out, who, BEST_RATE) > par ? at : 0;
 }
 
 static void check_trial(test_case *t, const scene *x, const spec_plan *best, const spec_plan *got, const bool *who,
@@ -276,6 +283,8 @@ TEST(joint_trials_are_charged_what_they_cost)
         set_scene(&x, 2 + i % (LANES - 1), 0, 0.4, &seed);
         for (int k = 0; k < x.n; k++)
             if (below(&seed, 3) == 0) x.lane[k].room = 1 + below(&seed, 9);
+        for (int k = 0; k < x.n; k++)
+            if (i % 8 < 4 && below(&seed, 2)) hardly_know_dflash(&x.p[k]);
         x.c.tokens = 1e9; /* all lanes together have made so much that a trial is never too dear */
         policy_choose_all(x.lane, x.n, &x.c, 0, COST_MAX_ROWS, best, NULL);
         for (int k = 0; k < x.n; k++) {
@@ -355,4 +364,145 @@ TEST(joint_plain_steps_are_charged_what_they_cost)
         n++;
     }
     CHECK_MSG(n > 30, "%d steps", n);
+}
+
+/* --- margins ----------------------------------------------------------------------------------------*/
+/* Guessing has to be ahead of plain decoding by 3%, and by three quarters of the noise of the measurements. */
+TEST(joint_choice_is_worth_its_trouble)
+{
+    uint64_t seed = 43;
+    int      n = 0, n_plain = 0;
+    for (int i = 0; i < 200; i++) {
+        static scene x;
+        spec_plan    best[LANES], got[LANES];
+        set_scene(&x, 2 + i % (LANES - 1), 0, 0.05, &seed);
+        double dear = 0.03 * x.n * uniform(&seed); /* a pass that takes as long as several steps */
+        draw_stairs(&x.c.block[SPEC_DFLASH], dear, 0.0003, &seed);
+        draw_stairs(&x.c.block[SPEC_TREE], dear, 0.0003, &seed);
+        draw_stairs(&x.c.pass, dear / 4, 0.0003, &seed);
+        cost_refresh(&x.c);
+        for (int k = 0; k < x.n; k++) x.lane[k].without = 1u << SPEC_NGRAM; /* costs nothing, nearly */
+        policy_choose_all(x.lane, x.n, &x.c, 0, COST_MAX_ROWS, best, NULL);
+        double plain = x.n / x.c.step[0].curve[x.n], ahead = all_tokens(&x, best) / all_seconds(&x, best) / plain - 1;
+        if (step_seconds(&x, best) == x.c.step[0].curve[x.n]) {
+            n_plain++;
+            continue;
+        }
+        CHECK_MSG(ahead > 0.03 - 1e-4, "case %d: %.4f ahead of plain decoding", i, ahead);
+        for (int over = 0; over < 2; over++) {
+            x.c.noise = ahead / 0.75 * (over ? 1.01 : 0.99);
+            policy_choose_all(x.lane, x.n, &x.c, 0, COST_MAX_ROWS, got, NULL);
+            for (int k = 0; k < x.n; k++)
+                CHECK(over ? got[k].method == SPEC_OFF : got[k].method == best[k].method && got[k].n == best[k].n);
+        }
+        n++;
+    }
+    CHECK_MSG(n > 30 && n_plain > 30, "%d with guesses, %d without", n, n_plain);
+}
+
+/* --- one lane -------------------------------------------------------------------------------------*/
+/* Seconds of a lane that has the step for itself but for pieces of prompts, which are no cost of its guesses. */
+static double seconds_alone(const scene *x, const spec_plan *p)
+{
+    const double *m = x->c.step[0].curve;
+    return draft_seconds(x, p) + m[1 + x->fixed_rows + p->n] - m[1 + x->fixed_rows] + m[1];
+}
+
+/* The share of a chain's misses that a tree is hoped to catch: a tenth for each doubling of 8 rows. */
+static double hoped_alone(const scene *x, const spec_plan *p)
+{
+    double caught = p->method == SPEC_TREE && p->n > 8 ? fmin(0.5, 0.1 * log2(p->n / 8.0)) : 0;
+    return choice_hoped_tokens(1 - (1 - HOPED_RATE) * (1 - caught), depth_of(x, 0, p));
+}
+
+/* Plans of a method, the shortest first. Returns how many. */
+static int plans_of(const scene *x, spec_method m, spec_plan out[DRAFT_MAX])
+{
+    int budget[MAX_TREE_PLANS], n = m == SPEC_TREE ? choice_budgets(&x->lane[0], budget) : choice_depth(&x->lane[0], m);
+    for (int i = 0; i < n; i++) out[i] = (spec_plan){.method = m, .n = m == SPEC_TREE ? budget[i] : i + 1};
+    return n;
+}
+
+static spec_plan best_alone(const scene *x, spec_method m, bool hoping)
+{
+    spec_plan all[DRAFT_MAX], best = {0};
+    for (int i = 0, n = plans_of(x, m, all); i < n; i++) {
+        double rate = (hoping ? hoped_alone(x, &all[i]) : tokens_of(x, 0, &all[i])) / seconds_alone(x, &all[i]);
+        if (rate > best.rate) best = (spec_plan){.method = m, .n = all[i].n, .rate = rate};
+    }
+    return best;
+}
+
+/* Whether m would be tried instead of `best`: by the length that would be best if it were good, but few guesses of it. */
+static bool expect_trial(const scene *x, const spec_plan *best, spec_method m, spec_plan *out)
+{
+    if (x->p[0].wait[m] > 0 || m == best->method) return false;
+    *out = best_alone(x, m, true);
+    if (out->n == 0) return false;
+    if (m == SPEC_TREE && choice_knows_dflash(&x->p[0]) && best_alone(x, m, false).rate < 0.7 * best->rate)
+        return false;
+    out->n     = least(out->n, m == SPEC_TREE ? TRIAL_TREE : TRIAL_CHAIN);
+    out->trial = true;
+    out->par   = best->rate * seconds_alone(x, out);
+    return choice_hoped_tokens(BEST_RATE, depth_of(x, 0, out)) > out->par;
+}
+
+/* The plan with the most tokens per second, or the first method whose turn it is and that could beat it. */
+TEST(policy_choice_of_one_lane_by_hand)
+{
+    uint64_t seed                = 41;
+    int      trial[SPEC_METHODS] = {0}, merit[SPEC_METHODS] = {0};
+    for (int i = 0; i < 600; i++) {
+        static scene    x;
+        spec_plan       best, got, want;
+        policy_forecast f;
+        set_scene(&x, 1, i % 3 ? 0 : below(&seed, 60), i % 4 ? 0.2 : 0.7, &seed);
+        x.lane[0].room = i % 5 ? 1000 : below(&seed, 20);
+        if (i % 7 == 0) hardly_know_dflash(&x.p[0]);
+        best = (spec_plan){.rate = 1 / seconds_alone(&x, &(spec_plan){0})};
+        for (int m = SPEC_DFLASH; m < SPEC_METHODS; m++) {
+            spec_plan p = best_alone(&x, (spec_method)m, false);
+            if (p.rate > best.rate) best = p;
+            x.p[0].wait[m] = i % 2 ? below(&seed, 2) : 1;
+        }
+        want = best;
+        for (int m = SPEC_DFLASH; m < SPEC_METHODS; m++) {
+            spec_plan p;
+            if (x.lane[0].room == 0 || !expect_trial(&x, &best, (spec_method)m, &p)) continue;
+            want = p;
+            break;
+        }
+        policy_choose_all(x.lane, 1, &x.c, x.fixed_rows, COST_MAX_ROWS, &got, &f);
+        CHECK_MSG(got.method == want.method && got.n == want.n && got.trial == want.trial,
+                  "case %d: %s %d%s, expected %s %d%s", i, spec_method_names[got.method], got.n,
+                  got.trial ? " as a trial" : "", spec_method_names[want.method], want.n,
+                  want.trial ? " as a trial" : "");
+        CHECK_NEAR(got.par, want.par, 1e-6 * (1 + want.par));
+        CHECK_NEAR(got.rate, want.rate, 1e-6 * want.rate);
+        CHECK_NEAR(f.draft_s + f.step_s, seconds_alone(&x, &got), 1e-9);
+        CHECK_NEAR(f.tokens, tokens_of(&x, 0, &got), 2e-3); /* guesses that are hardly ever right are not looked at */
+        CHECK_NEAR(f.plain_s, x.c.step[0].curve[1], 1e-9);
+        (got.trial ? trial : merit)[got.method]++;
+    }
+    for (int m = SPEC_DFLASH; m < SPEC_METHODS; m++)
+        CHECK_MSG(trial[m] > 5 && merit[m] > 5, "%s: %d trials, %d times for its merit", spec_method_names[m], trial[m],
+                  merit[m]);
+}
+
+/* Before a step was measured no rate is promised. */
+TEST(policy_promises_no_rate_before_it_knows)
+{
+    policy     p[2];
+    spec_plan  plan[2];
+    cost_table none = {0}, some = {0};
+    for (int i = 0; i < 2; i++) policy_init(&p[i], &ALL_METHODS);
+    policy_lane lane[2] = {{.p = &p[0], .room = 100}, {.p = &p[1], .room = 100}};
+    cost_note_step(&some, 1, 0, 0.02);
+    for (int n = 1; n <= 2; n++) {
+        policy_choose_all(lane, n, &none, 0, COST_MAX_ROWS, plan, NULL);
+        for (int i = 0; i < n; i++) CHECK(plan[i].rate == 0);
+        policy_choose_all(lane, n, &some, 0, COST_MAX_ROWS, plan, NULL);
+        for (int i = 0; i < n; i++) CHECK(plan[i].rate > 0);
+    }
+    CHECK(policy_choose(&p[0], &none, 100, 0).rate == 0 && policy_choose(&p[0], &some, 100, 0).rate > 0);
 }

@@ -36,7 +36,21 @@ typedef struct {
     guide        *watch; /* of the lane whose guesses are looked at; NULL: of none */
     test_case    *t;
     int           n_rounds, most_guesses; /* rounds that were looked at; guesses of one of them */
+    int           n_want;                 /* tokens of the lane's answer */
+    int           n_ends;                 /* chains that ended before their plan did, for want of words */
 } court;
+
+/* A chain that ends before its plan does ends where the grammar has nothing to say, if it had anything at the anchor. */
+static void check_chain_end(test_case *t, court *c, const spec_round *r, const grammar_state *at)
+{
+    int32_t id[DRAFT_MAX];
+    int     left = c->n_want - (r->n_text - N_PROMPT);
+    for (int i = 0; i < r->n; i++)
+        if (r->parent[i] != i) return;
+    if (r->n >= r->n_want || guide_draft(c->watch, at[0], left, id, DRAFT_MAX) == 0) return;
+    CHECK_INT(guide_draft(c->watch, at[r->n], left - r->n, id, r->n_want - r->n), 0);
+    c->n_ends++;
+}
 
 /* No guess is one that the grammar does not allow after the guesses on its path, and none is more than was planned. */
 static void look_at_round(void *ctx, const spec_round *r)
@@ -57,6 +71,7 @@ static void look_at_round(void *ctx, const spec_round *r)
         at[1 + i] = guide_take(c->watch, at[r->parent[i]], r->token[i]);
         CHECK_MSG(guide_goes_on(at[1 + i]), "guess %d of %d after %d tokens is not allowed", i, r->n, r->n_text);
     }
+    check_chain_end(t, c, r, at);
     for (int i = 0; i <= r->n; i++) guide_drop(c->watch, at[i]);
     c->n_rounds++;
     c->most_guesses = r->n > c->most_guesses ? r->n : c->most_guesses;
@@ -426,14 +441,14 @@ static const wish recital = {
 };
 
 /* The model is made to cut the words as the grammar's guesses do. */
-static void favour_guesses(test_case *t, court *c, wish *w)
+static void favour_guesses(test_case *t, court *c, wish *w, int n_least)
 {
     static logit_bias bias[DRAFT_MAX];
     int32_t           id[DRAFT_MAX];
     guide            *g  = guide_for(t, c, w);
     grammar_state     at = guide_begin(g, &(guide_begins){0});
     int               n  = guide_draft(g, at, 1000, id, DRAFT_MAX);
-    CHECK(n > 5);
+    CHECK(n >= n_least);
     for (int i = 0; i < n; i++) {
         int k = 0;
         while (k < w->penalty.n_bias && bias[k].token != id[i]) k++;
@@ -455,10 +470,11 @@ TEST(spec_guesses_keep_to_the_grammar_and_go_on_with_it)
     const wish   *w    = &easy;
     if (open_court(t, &c)) {
         drafter *d = c.r.s->slots[WITH_DFLASH].d;
-        favour_guesses(t, &c, &easy);
+        favour_guesses(t, &c, &easy, 6);
         oracle(t, &c, w, &a);
         d->draft = draft_truth;
         c.watch  = guide_for(t, &c, w);
+        c.n_want = w->n_want;
         for (int m = SPEC_DFLASH; m <= SPEC_NGRAM; m++) {
             script[0].wrong_every = 3;
             c.n_rounds = c.most_guesses = 0;
@@ -470,6 +486,32 @@ TEST(spec_guesses_keep_to_the_grammar_and_go_on_with_it)
         c.n_rounds = 0;
         CHECK_INT(run_loop(t, &c, &w, &a, 1, SPEC_OFF), 0);
         CHECK_INT(c.n_rounds, 0); /* off: the grammar's guesses too */
+        guide_free(c.watch);
+    }
+    close_court(&c);
+}
+
+/* Where the grammar has less to say than a drafter, the drafter's guesses go first, and what must follow their end is added. */
+TEST(spec_guesses_of_a_drafter_go_on_with_the_grammar)
+{
+    static answer a;
+    static court  c;
+    wish          mixed = recital;
+    const wish   *w     = &mixed;
+    mixed.grammar       = "root ::= (\" the \" [a-z])+";
+    if (open_court(t, &c)) {
+        favour_guesses(t, &c, &mixed, 1);
+        oracle(t, &c, w, &a);
+        c.r.s->slots[WITH_DFLASH].d->draft = draft_truth;
+        c.watch                            = guide_for(t, &c, w);
+        c.n_want                           = w->n_want;
+        for (int every = 2; every <= 5; every++) {
+            script[0].wrong_every = every;
+            c.n_rounds = c.n_ends = 0;
+            int64_t right         = run_loop(t, &c, &w, &a, 1, SPEC_DFLASH);
+            CHECK_MSG(c.n_ends > 2 && right > 20, "every %d: %d ends in %d rounds, %lld right", every, c.n_ends,
+                      c.n_rounds, (long long)right);
+        }
         guide_free(c.watch);
     }
     close_court(&c);

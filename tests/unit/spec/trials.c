@@ -195,6 +195,45 @@ TEST(survival_rates_by_hand)
     CHECK_NEAR(fresh.right[0], 1 + 0.9928, 1e-12);
 }
 
+/* How far `right` of n guesses lies above the mean, in standard deviations, from the chances of 0 to n right ones. */
+static double surprise_by_hand(const survival *s, int n, int right)
+{
+    double mean = 0, square = 0;
+    for (int x = 0; x <= n; x++) {
+        double chance = (x ? survival_at(s, x) : 1) - (x < n ? survival_at(s, x + 1) : 0);
+        mean += chance * x;
+        square += chance * x * x;
+    }
+    return (right - mean) / fmax(0.3, sqrt(fmax(0, square - mean * mean)));
+}
+
+/* A record keeps 0.9928 of itself each round; one that the last rounds do not look like shrinks to the weight of three rounds,
+ * but no more than a quarter at once. */
+TEST(survival_shrinks_when_it_is_surprised)
+{
+    survival s        = {0};
+    uint64_t seed     = 6;
+    int      n_shrunk = 0, n_small = 0;
+    for (int i = 0; i < 800; i++) {
+        survival was = s;
+        int      n = 1 + (int)(test_rand(&seed) % 15), right = 0;
+        double   rate = i / 100 % 2 ? 0.15 : 0.9, surprise = was.surprise;
+        while (right < n && uniform(&seed) < rate) right++;
+        surprise += (surprise_by_hand(&was, n, right) - surprise) / 4;
+        double kept = 0.9928;
+        if (fabs(surprise) > 1 && was.tried[0] > 3) kept = fmin(kept, fmax(0.25, 3 / was.tried[0]));
+        n_shrunk += kept < 0.9;
+        n_small += kept == 0.25;
+        survival_note(&s, n, right);
+        CHECK_NEAR(s.surprise, surprise, 1e-9);
+        for (int d = 0; d < DRAFT_MAX; d++) {
+            CHECK_NEAR(s.tried[d], was.tried[d] * kept + (d < n && d <= right), 1e-9);
+            CHECK_NEAR(s.right[d], was.right[d] * kept + (d < right), 1e-9);
+        }
+    }
+    CHECK_MSG(n_shrunk > 10 && n_small > 2, "shrunk %d times, %d to a quarter", n_shrunk, n_small);
+}
+
 /* --- trees ----------------------------------------------------------------------------------------*/
 TEST(policy_budgets_of_trees)
 {
