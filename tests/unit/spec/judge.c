@@ -653,6 +653,78 @@ TEST(spec_guesses_wait_for_their_masks)
     close_court(&c);
 }
 
+/* A machine can follow so many places at once: those of guesses and of tokens that became text are given back, also when
+ * guesses are left out. */
+TEST(spec_places_in_a_grammar_are_given_back)
+{
+    enum { GUESSES = 8, KEPT = 4, ROUNDS = 2300 };
+    static court c;
+    wish         endless = prose;
+    endless.grammar      = "root ::= [a-z]{0,100000} \"1\"";
+    if (open_court(t, &c)) {
+        spec_lane *l   = c.r.l[0];
+        guide     *g   = guide_for(t, &c, &endless);
+        int32_t    one = tok_find(rig_nano()->tok, STR("a")), letters[GUESSES];
+        for (int i = 0; i < GUESSES; i++) letters[i] = one;
+        begin_guided(t, &c, &endless, g, SPEC_DFLASH);
+        for (int round = 0; round < ROUNDS && !t->n_failed; round++) {
+            tree_start(&l->tree, one);
+            tree_add_chain(&l->tree, letters, GUESSES);
+            spec_grant_mask_work(c.r.s, round % 2 ? 0 : INT64_MAX);
+            lane_guide_tree(l);
+            if (round % 2 == 0) CHECK_INT(l->tree.n, 1 + GUESSES);
+            memcpy(l->out.token, letters, sizeof letters);
+            lane_guide_keep(l, KEPT);
+            CHECK_MSG(guide_goes_on(l->at), "after %d rounds the answer stands at %d", round, l->at);
+        }
+        CHECK(guide_stats(g).sweeps > 0);
+        spec_lane_end(l);
+        guide_free(g);
+    }
+    close_court(&c);
+}
+
+/* A grammar that cannot be followed any further ends its own request with the reason; the one beside it goes on. */
+TEST(spec_a_grammar_that_cannot_be_followed_says_so)
+{
+    enum { LEVELS = 16 }; /* after n letters 2^n stacks */
+    static char   text[4096];
+    static answer a;
+    static court  c;
+    err           e = {0};
+    size_t        reused;
+    wish          bad = prose;
+    int n = snprintf(text, sizeof text, "root ::= a0\nb ::= \"y\"\nc ::= \"z\" \"z\"\na%d ::= \"x\"\n", LEVELS);
+    for (int i = 0; i < LEVELS; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "a%d ::= \"x\" a%d b | \"x\" a%d c\n", i, i + 1, i + 1);
+    bad.grammar = text;
+    if (open_court(t, &c)) {
+        oracle(t, &c, &wishes[1], &a);
+        for (int m = SPEC_OFF; m <= SPEC_AUTO; m++) {
+            const wish  *w     = &wishes[1];
+            guide       *g     = guide_for(t, &c, &bad);
+            lane_request other = {.opt      = {.params = w->params, .penalty = w->penalty, .n_top = w->n_top},
+                                  .prompt   = rig_prompt,
+                                  .n_prompt = N_PROMPT};
+            begin_guided(t, &c, &bad, g, m);
+            CHECK_OK(spec_lane_begin(c.r.l[1], &other, &reused, &e), e);
+            const spec_out *x = spec_lane_out(c.r.l[0]), *y = spec_lane_out(c.r.l[1]);
+            for (int i = 0; i < LEVELS + 2 && !t->n_failed && !x->problem; i++) {
+                if (!CHECK_OK(spec_step_alone(c.r.s, c.r.l, 2, &e), e)) break;
+                check_token(t, w, y, 0, &a, i, m);
+                spec_lane_keep(c.r.l[1], 1);
+                CHECK((x->n == 0) == (x->problem != NULL));
+                if (x->n) spec_lane_keep(c.r.l[0], x->n);
+            }
+            CHECK_MSG(x->problem && strstr(x->problem, "ambiguous") && x->problem_code == ERR_LIMIT, "method %d: %s", m,
+                      x->problem ? x->problem : "no problem");
+            for (int i = 0; i < 2; i++) spec_lane_end(c.r.l[i]);
+            guide_free(g);
+        }
+    }
+    close_court(&c);
+}
+
 /* --- nothing to pick --------------------------------------------------------------------------------*/
 /* A request that bans every token ends with a sentence at once, and the request in the same step does not notice. */
 TEST(spec_a_request_without_tokens_says_so)
