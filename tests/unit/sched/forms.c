@@ -1,5 +1,6 @@
 #include "sched/forms.h"
 
+#include "base/buf.h"
 #include "engine_rig.h"
 #include "grammar/rig.h"
 #include "sched/engine.h"
@@ -136,4 +137,104 @@ TEST(forms_that_come_with_a_request_are_not_compiled_again)
     form_drop(x);
     nano_check_idle(t, e);
     tandem_close(e);
+}
+
+static bool compiles(answer_forms *f, const tandem_grammar *g, err *e)
+{
+    answer_form *x;
+    *e      = (err){0};
+    bool ok = forms_take(f, &(form_source){g, 0, NULL}, &x, e);
+    form_drop(x);
+    return ok;
+}
+
+/* A list of tools, each with one member beside its name. */
+static const char *tools(buf *b, int n, const char *more)
+{
+    buf_clear(b);
+    buf_putc(b, '[');
+    for (int i = 0; i < n; i++) buf_printf(b, "%s{\"function\":{\"name\":\"t%d\"%s}}", i ? "," : "", i, more);
+    buf_puts(b, "]");
+    buf_putc(b, 0);
+    return b->p;
+}
+
+TEST(forms_of_tools)
+{
+    static const char *const         bad[]   = {"[{\"function\":{\"name\":\"a\"}},{}]",
+                                                "[{\"function\":{\"name\":\"a\"}},{\"function\":{}}]",
+                                                "[{\"function\":{\"name\":\"a\"}},{\"function\":{\"name\":1}}]",
+                                                "[{\"function\":{\"name\":\"a\"}},{\"function\":{\"name\":\"\"}}]"};
+    static const tandem_grammar_kind kinds[] = {TANDEM_GRAMMAR_TOOL_CALL, TANDEM_GRAMMAR_TOOL_CALLS};
+    answer_forms                    *f       = open_forms();
+    err                              e;
+    buf                              b;
+    buf_init(&b, 1 << 20);
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        for (size_t i = 0; i < COUNT(bad); i++)
+            CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = bad[i]}, &e), e,
+                        "tool 1 is not a function with a name");
+        CHECK_OK(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = tools(&b, 2, "")}, &e), e);
+        CHECK_OK(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = tools(&b, 1, ",\"parameters\":null")}, &e), e);
+        CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = tools(&b, 1, ",\"parameters\":7")}, &e), e,
+                    "");
+        CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = "{}"}, &e), e, "a list of 1 to 1024");
+        CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = "[]"}, &e), e, "a list of 1 to 1024");
+        CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = tools(&b, 1025, "")}, &e), e,
+                    "a list of 1 to 1024");
+        CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = "["}, &e), e, "the schema is not JSON");
+        CHECK_INT(e.code, ERR_INPUT);
+    }
+    CHECK_OK(compiles(f, &(tandem_grammar){.kind = TANDEM_GRAMMAR_TOOL_CALL, .text = tools(&b, 1024, "")}, &e), e);
+    buf_deinit(&b);
+    forms_free(f);
+}
+
+/* A text has n_text bytes, or ends with its NUL; what lies behind it does not count. */
+TEST(forms_of_texts)
+{
+    static const char text[] = "root ::= \"a\" this is not a grammar";
+    answer_forms     *f      = open_forms();
+    tandem_grammar    whole  = {.kind = TANDEM_GRAMMAR_GBNF, .text = "root ::= \"a\""},
+                   part      = {.kind = TANDEM_GRAMMAR_GBNF, .text = text, .n_text = 12},
+                   object = {.kind = TANDEM_GRAMMAR_OBJECT}, none = {.kind = TANDEM_GRAMMAR_GBNF};
+    answer_form *x, *y, *z;
+    err          e = {0};
+    CHECK_OK(forms_take(f, &(form_source){&whole, 0, NULL}, &x, &e), e);
+    CHECK_OK(forms_take(f, &(form_source){&part, 0, NULL}, &y, &e), e);
+    CHECK_OK(forms_take(f, &(form_source){&object, 0, NULL}, &z, &e), e);
+    CHECK(x == y && x != z && form_guide(x) && form_guide(x) != form_guide(z));
+    form_drop(x), form_drop(y), form_drop(z);
+    part.n_text = 0;
+    CHECK(!compiles(f, &part, &e) && !compiles(f, &none, &e));
+    CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = TANDEM_GRAMMARS}, &e), e, "grammar.kind is");
+    forms_free(f);
+    f = forms_new(NULL, NULL, 0);
+    CHECK_FAILS(compiles(f, &whole, &e), e, "the model has no tokenizer");
+    forms_free(f);
+}
+
+/* As many as there may be are held; one that nobody holds gives way, the one that was not used for longest. */
+TEST(forms_are_so_many)
+{
+    answer_forms  *f = open_forms();
+    answer_form   *held[FORMS_MAX], *x;
+    char           text[64];
+    tandem_grammar g = word(text, -1);
+    err            e = {0};
+    for (int i = 0; i < FORMS_MAX; i++) held[i] = take(t, f, i, (uint64_t)(1 + i % 3));
+    CHECK(!forms_take(f, &(form_source){&g, 9, NULL}, &x, &e) && !x);
+    CHECK_INT(e.code, ERR_BUSY);
+    form_drop(held[6]);
+    form_drop(held[3]);                            /* of the same tenant */
+    CHECK(is_there(f, 3, 1) && is_there(f, 6, 1)); /* and 6 was used last */
+    CHECK_OK(forms_take(f, &(form_source){&g, 9, NULL}, &x, &e), e);
+    CHECK(!is_there(f, 3, 1) && is_there(f, 6, 1));
+    form_drop(x);
+    for (int i = 0; i < FORMS_MAX; i++)
+        if (i != 3 && i != 6) form_drop(held[i]);
+    int n = 0;
+    for (int i = 0; i < FORMS_MAX; i++) n += is_there(f, i, (uint64_t)(1 + i % 3));
+    CHECK_INT(n + is_there(f, -1, 9), FORMS_IDLE);
+    forms_free(f);
 }

@@ -275,3 +275,106 @@ TEST(routing_trace_lines_are_few)
     CHECK_INT(lines, ROUTING_LINES_MAX - 2);
     CHECK_INT(trace.n_changes, 1002);
 }
+
+/* What is not known is null, and drafters that are not open are not named. */
+TEST(routing_records_say_what_is_known)
+{
+    routing_record    r = {.end = true,
+                           .to  = {.plan = {.method = SPEC_MTP, .n = 2, .trial = true}, .reason = ROUTE_TRIAL}};
+    json_writer       w;
+    buf               b;
+    arena             a;
+    const json_value *v;
+    buf_init(&b, 1 << 16);
+    arena_init(&a, 1 << 20);
+    json_writer_init(&w, &b);
+    json_begin_object(&w);
+    routing_put_record(&w, &r, 1.5);
+    json_end(&w);
+    if (CHECK(json_parse(&v, &a, buf_str(&b), NULL, NULL))) {
+        const json_value *o = json_get(v, "outcome");
+        CHECK_NEAR(number(v, "ts"), 1.5, 0);
+        CHECK_NEAR(number(v, "kv_usage_ratio"), 0, 0); /* is a number */
+        CHECK(json_get(json_get(v, "plan"), "trial")->b);
+        CHECK_STR(text(json_get(v, "plan"), "method"), STR("mtp"));
+        CHECK_INT(json_get(json_get(v, "costs"), "plan_tokens_per_s")->kind, JSON_NULL);
+        CHECK_INT(json_get(v, "drafters")->n, 0);
+        CHECK_INT(json_get(o, "acceptance")->kind, JSON_NULL);
+        CHECK_INT(json_get(o, "tokens_per_s")->kind, JSON_NULL);
+        CHECK_NEAR(number(o, "seconds"), 0, 0);
+    }
+    arena_deinit(&a);
+    buf_deinit(&b);
+}
+
+static int count_of(const char *said, const char *word)
+{
+    int n = 0;
+    for (const char *at = said; (at = strstr(at, word)); at++) n++;
+    return n;
+}
+
+/* What an earlier run has written counts, a file of the limit's share is moved on, and no number of files is one file. */
+TEST(routing_log_goes_on_with_its_file)
+{
+    static char before[1500];
+    char        path[600], other[700];
+    memset(before, ' ', sizeof before);
+    before[sizeof before - 1] = '\n';
+    snprintf(path, sizeof path, "%s", test_tmp_file("on.jsonl", before, sizeof before));
+    routing_log *l = open_log(t, path, 1600, 0);
+    put_slowly(l, 1);
+    routing_log_close(l);
+    CHECK_INT(size_of(path), sizeof before); /* no room for a line */
+    l = open_log(t, path, 3200, 2);
+    put_slowly(l, 1);
+    routing_log_close(l);
+    snprintf(other, sizeof other, "%s.1", path);
+    CHECK_INT(size_of(other), sizeof before);
+    CHECK(size_of(path) > 100 && size_of(path) < 1500);
+    l = open_log(t, path, 4000, 2);
+    put_slowly(l, 1);
+    routing_log_close(l);
+    CHECK_INT(size_of(other), sizeof before);
+    CHECK_INT(each_line(t, path, NULL), 2);
+}
+
+TEST(routing_log_says_trouble_once)
+{
+    static char         name[5000];
+    char                path[600], in_the_way[700];
+    routing_log        *l;
+    err                 e = {0};
+    routing_log_options o = {.path = "/proc/no-such-place/routing.jsonl", .max_bytes = 1 << 20};
+    test_listen_begin(false);
+    CHECK_OK(routing_log_open(&l, &o, &e), e);
+    routing_log_set(l, true, 1 << 20);
+    put_slowly(l, 3);
+    routing_log_close(l);
+    const char *said = test_listen_end();
+    CHECK_MSG(count_of(said, "cannot open /proc/no-such-place") == 1, "%s", said);
+    memset(name, 'x', 4096);
+    o.path = name;
+    CHECK_FAILS(routing_log_open(&l, &o, &e), e, "path is too long");
+    CHECK(!l);
+    /* A line that is longer than a file may be is not written, and nothing is moved on for it. */
+    snprintf(path, sizeof path, "%s", test_tmp_file("small.jsonl", "{}\n", 3));
+    test_listen_begin(false);
+    l = open_log(t, path, 100, 2);
+    put_slowly(l, 3);
+    routing_log_close(l);
+    said = test_listen_end();
+    CHECK_MSG(count_of(said, "has reached its limit of 100 bytes") == 1, "%s", said);
+    CHECK_INT(size_of(path), 3);
+    /* What cannot be moved on is said; a directory stands in the way. */
+    snprintf(in_the_way, sizeof in_the_way, "%s.1", path);
+    mkdir(in_the_way, 0777);
+    test_listen_begin(false);
+    l = open_log(t, path, 1200, 2);
+    put_slowly(l, 4);
+    routing_log_close(l);
+    said = test_listen_end();
+    CHECK_MSG(count_of(said, "cannot move on") == 1, "%s", said);
+    CHECK(size_of(path) <= 600);
+    rmdir(in_the_way);
+}
