@@ -457,7 +457,10 @@ TEST(policy_choice_of_one_lane_by_hand)
         spec_plan       best, got, want;
         policy_forecast f;
         set_scene(&x, 1, i % 3 ? 0 : below(&seed, 60), i % 4 ? 0.2 : 0.7, &seed);
-        x.lane[0].room = i % 5 ? 1000 : below(&seed, 20);
+        int max_rows      = i % 4 ? COST_MAX_ROWS : 1 + x.fixed_rows + below(&seed, 20);
+        x.lane[0].room    = i % 5 ? 1000 : below(&seed, 20);
+        policy_lane asked = x.lane[0];
+        x.lane[0].room    = least(asked.room, max_rows - 1 - x.fixed_rows);
         if (i % 7 == 0) hardly_know_dflash(&x.p[0]);
         best = (spec_plan){.rate = 1 / seconds_alone(&x, &(spec_plan){0})};
         for (int m = SPEC_DFLASH; m < SPEC_METHODS; m++) {
@@ -472,7 +475,7 @@ TEST(policy_choice_of_one_lane_by_hand)
             want = p;
             break;
         }
-        policy_choose_all(x.lane, 1, &x.c, x.fixed_rows, COST_MAX_ROWS, &got, &f);
+        policy_choose_all(&asked, 1, &x.c, x.fixed_rows, max_rows, &got, &f);
         CHECK_MSG(got.method == want.method && got.n == want.n && got.trial == want.trial,
                   "case %d: %s %d%s, expected %s %d%s", i, spec_method_names[got.method], got.n,
                   got.trial ? " as a trial" : "", spec_method_names[want.method], want.n,
