@@ -262,7 +262,7 @@ static bool play_on(play *p, const char *text, bool stream, size_t piece, tandem
     p->q.f.stream = stream;
     reply_init(&p->r, &reply_responses, &p->q, NULL, "m");
     choice_sink sink = reply_sink(&p->r);
-    choice_init(&p->c, &p->q, NULL, 0, &sink);
+    if (!choice_init(&p->c, &p->q, NULL, 0, &sink)) return false;
     if (stream) reply_begin(&p->r, &p->c);
     for (size_t at = 0, n = strlen(text); at < n; at += piece) {
         gemma4_parse_marked(p->c.answer.parser, (str){text + at, n - at < piece ? n - at : piece});
