@@ -2,6 +2,8 @@
 #include "sched/sched.h"
 #include "test.h"
 
+#include <malloc.h>
+
 enum { VOCAB = 1000 };
 
 static const target model = {
@@ -473,6 +475,23 @@ TEST(job_readers_are_told)
     tandem_cancel(j); /* of what is done: nothing */
     CHECK(!atomic_load(&j->cancelled));
     job_drop(j);
+    job_maker_deinit(&w.maker);
+}
+
+/* The last of its holders frees a job, and no one before. */
+TEST(job_memory_goes_with_the_last_holder)
+{
+    workshop w;
+    if (!open_workshop(t, &w)) return;
+    size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < 300; i++) {
+        tandem_job *j = make(&w);
+        atomic_store(&j->holders, 2);
+        job_drop(j);
+        CHECK_INT(j->max_out, CTX + 1 - 4); /* still there */
+        job_drop(j);
+    }
+    CHECK(mallinfo2().uordblks < before + 20000); /* 300 jobs take more than 300,000 bytes */
     job_maker_deinit(&w.maker);
 }
 

@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "engine_rig.h"
 
+#include <time.h>
+
 static const char *const costly[] = {
     "root ::= ((a{1,90} b{1,90}){1,90})+\na ::= [a-m ]+\nb ::= [h-z ]+",
     "root ::= w{1,1000000}\nw ::= \"a\" | \"b\" | [c-z ]+",
@@ -163,6 +165,29 @@ TEST(masks_that_take_too_long_end_their_request)
     for (int i = 0; i < TANDEM_STEP_BUCKETS; i++) n += st.mask_bucket[i];
     CHECK(n > 0 && st.mask_s > 1e-4);
     nano_check_idle(t, e);
+    tandem_close(e);
+}
+
+/* Masks are counted once: all of them together take no more than the process has used. */
+TEST(masks_take_what_they_are_said_to_take)
+{
+    struct timespec from, to;
+    tandem_options  o;
+    tandem         *e;
+    tandem_request  r;
+    tandem_stats    st;
+    nano_answer     a;
+    nano_options(&o);
+    o.n_drafters = 0;
+    if (!nano_open(t, &e, &o)) return;
+    ask_costly(e, &r, 0);
+    r.max_tokens = 30;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
+    nano_ask(t, e, &r, &a);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
+    double used = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    tandem_get_stats(e, &st);
+    CHECK_MSG(st.mask_s > 0.3 * used && st.mask_s < 1.15 * used, "masks took %.4f s of %.4f s", st.mask_s, used);
     tandem_close(e);
 }
 

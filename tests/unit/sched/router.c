@@ -268,6 +268,23 @@ TEST(router_costs_decide_the_rest)
     CHECK(k->out[0].plan.trial && k->out[0].plan.method == SPEC_DFLASH);
 }
 
+/* Without room there is nothing to decide; with room for one guess it is the costs that decide. */
+TEST(router_room_for_one_guess)
+{
+    for (int room = 0; room < 2; room++) {
+        scene *k = new_scene(2, SPEC_AUTO, &NO_NGRAMS);
+        set_costs(&k->costs, 0.1, 0.0005);
+        k->lane[0].lane.room = room;
+        run(k);
+        CHECK_ROUTE(k, 0, room ? ROUTE_COST : ROUTE_NO_ROOM);
+        CHECK_ROUTE(k, 1, ROUTE_COST);
+        set_costs(&k->costs, 0.00001, 0.0005);
+        run(k);
+        CHECK_ROUTE(k, 0, room ? ROUTE_DEFAULT : ROUTE_NO_ROOM);
+        CHECK_INT(k->out[0].plan.n, room);
+    }
+}
+
 TEST(router_does_what_was_asked)
 {
     static const int guesses[SPEC_METHODS] = {0, 15, 22, 7, 16};
