@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum {
-    SWEEPS    = 4,
+    SWEEPS    = 8, /* they end before that, nearly always */
     SORT_BINS = 128,
     SPAN      = 16,
     PLAIN_AGE = 64,

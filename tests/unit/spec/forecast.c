@@ -400,6 +400,58 @@ TEST(joint_choice_is_worth_its_trouble)
     CHECK_MSG(n > 30 && n_plain > 30, "%d with guesses, %d without", n, n_plain);
 }
 
+/* --- equilibria -----------------------------------------------------------------------------------*/
+/* Plans of a method for a lane, the shortest first. Returns how many. */
+static int plans_of(const scene *x, int i, spec_method m, spec_plan out[DRAFT_MAX])
+{
+    int budget[MAX_TREE_PLANS], n = m == SPEC_TREE ? choice_budgets(&x->lane[i], budget) : choice_depth(&x->lane[i], m);
+    for (int k = 0; k < n; k++) out[k] = (spec_plan){.method = m, .n = m == SPEC_TREE ? budget[k] : k + 1};
+    return n;
+}
+
+/* Checks that no other plan of lane i makes the step better, within max_rows. */
+static void check_lane(test_case *t, const scene *x, const spec_plan *best, int i, int max_rows)
+{
+    spec_plan other[LANES], all[DRAFT_MAX];
+    double    rate = all_tokens(x, best) / all_seconds(x, best);
+    memcpy(other, best, sizeof other);
+    for (int m = SPEC_OFF; m < SPEC_METHODS; m++) {
+        int n = plans_of(x, i, (spec_method)m, all);
+        if (m == SPEC_OFF) all[n++] = (spec_plan){0};
+        for (int k = 0; k < n; k++) {
+            int rows = x->n + x->fixed_rows;
+            other[i] = all[k];
+            for (int l = 0; l < x->n; l++) rows += other[l].n;
+            if (rows > max_rows) continue;
+            double now = all_tokens(x, other) / all_seconds(x, other);
+            CHECK_MSG(now <= rate * (1 + 1e-6), "lane %d of %d: %s %d is better by %g than %s %d", i, x->n,
+                      spec_method_names[m], all[k].n, now / rate - 1, spec_method_names[best[i].method], best[i].n);
+        }
+    }
+}
+
+/* No lane has a better plan given the others', beside prompts and in steps of few rows too. */
+TEST(joint_choice_leaves_no_lane_a_better_plan)
+{
+    uint64_t seed               = 47;
+    int      used[SPEC_METHODS] = {0};
+    for (int i = 0; i < 200; i++) {
+        static scene x;
+        spec_plan    best[LANES] = {0};
+        int          fixed_rows = i % 3 ? 0 : below(&seed, 40), guesses = 0;
+        set_scene(&x, 2 + i % (LANES - 1), fixed_rows, 0.3, &seed);
+        int max_rows = i % 4 ? COST_MAX_ROWS : x.n + fixed_rows + below(&seed, 30);
+        for (int k = 0; k < x.n; k++) x.lane[k].without = below(&seed, 2) ? 1u << SPEC_NGRAM : 0;
+        policy_choose_all(x.lane, x.n, &x.c, fixed_rows, max_rows, best, NULL);
+        for (int k = 0; k < x.n; k++) {
+            guesses += best[k].n;
+            used[best[k].method]++;
+        }
+        for (int k = 0; guesses && k < x.n; k++) check_lane(t, &x, best, k, max_rows);
+    }
+    for (int m = 0; m < SPEC_METHODS; m++) CHECK_MSG(used[m] > 10, "%s: %d", spec_method_names[m], used[m]);
+}
+
 /* --- one lane -------------------------------------------------------------------------------------*/
 /* Seconds of a lane that has the step for itself but for pieces of prompts, which are no cost of its guesses. */
 static double seconds_alone(const scene *x, const spec_plan *p)
@@ -415,18 +467,10 @@ static double hoped_alone(const scene *x, const spec_plan *p)
     return choice_hoped_tokens(1 - (1 - HOPED_RATE) * (1 - caught), depth_of(x, 0, p));
 }
 
-/* Plans of a method, the shortest first. Returns how many. */
-static int plans_of(const scene *x, spec_method m, spec_plan out[DRAFT_MAX])
-{
-    int budget[MAX_TREE_PLANS], n = m == SPEC_TREE ? choice_budgets(&x->lane[0], budget) : choice_depth(&x->lane[0], m);
-    for (int i = 0; i < n; i++) out[i] = (spec_plan){.method = m, .n = m == SPEC_TREE ? budget[i] : i + 1};
-    return n;
-}
-
 static spec_plan best_alone(const scene *x, spec_method m, bool hoping)
 {
     spec_plan all[DRAFT_MAX], best = {0};
-    for (int i = 0, n = plans_of(x, m, all); i < n; i++) {
+    for (int i = 0, n = plans_of(x, 0, m, all); i < n; i++) {
         double rate = (hoping ? hoped_alone(x, &all[i]) : tokens_of(x, 0, &all[i])) / seconds_alone(x, &all[i]);
         if (rate > best.rate) best = (spec_plan){.method = m, .n = all[i].n, .rate = rate};
     }
