@@ -69,8 +69,8 @@ struct spec_lane {
     bool         live;        /* a request is under way */
     kv_seq      *seq;         /* of the request */
     kv_need      need, draft; /* reserved for it: of the target's pages, of drafters' */
-    draft_text   shared;      /* its pages in the tree: all that are complete, unless the tree was full */
-    bool         no_more_in_tree, prompt_is_marked;
+    draft_text   shared;      /* its pages in the tree: all that are complete; none without a tree */
+    bool         prompt_is_marked;
     int          limit; /* tokens that will still be kept */
     lane_options opt;
     history     *history; /* made when first wanted; in use when `counting` */

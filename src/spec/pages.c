@@ -174,9 +174,8 @@ static void empty_lane(spec_lane *l)
     kv_seq_free(l->seq);
     l->seq = kv_seq_new(l->s->kv, 0);
     assert(l->seq);
-    l->n_cached        = 0;
-    l->shared.n_nodes  = 0;
-    l->no_more_in_tree = false;
+    l->n_cached       = 0;
+    l->shared.n_nodes = 0;
 }
 
 /* Whether the first page of a drafter's own K/V is all that a much longer hit lacks: requests without the drafter leave the
@@ -249,7 +248,6 @@ bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
     l->shared.tree      = l->s->tree;
     l->shared.salt      = salt;
     l->shared.n_nodes   = 0;
-    l->no_more_in_tree  = !l->s->tree;
     l->prompt_is_marked = false;
     begin_drafts(l);
     if (l->s->tree) find_prefix(l);
@@ -265,13 +263,11 @@ static void mark_end(spec_lane *l, int32_t n_pos)
 void lane_share_pages(spec_lane *l)
 {
     draft_text *t = &l->shared;
-    while (!l->no_more_in_tree && (t->n_nodes + 1) * KV_PAGE <= l->n_cached) {
-        kv_node *at = t->n_nodes ? t->node[t->n_nodes - 1] : NULL;
-        at          = kv_prefix_put(t->tree, t->salt, at, t->token + (size_t)t->n_nodes * KV_PAGE, l->seq, t->n_nodes);
-        if (at)
-            t->node[t->n_nodes++] = at;
-        else
-            l->no_more_in_tree = true;
+    while (t->tree && (t->n_nodes + 1) * KV_PAGE <= l->n_cached) {
+        kv_node       *at    = t->n_nodes ? t->node[t->n_nodes - 1] : NULL;
+        const int32_t *token = t->token + (size_t)t->n_nodes * KV_PAGE;
+        t->node[t->n_nodes]  = kv_prefix_put(t->tree, t->salt, at, token, l->seq, t->n_nodes);
+        t->n_nodes++;
     }
     if (!l->prompt_is_marked && l->n_cached >= l->n_prompt) {
         mark_end(l, l->n_prompt);
