@@ -2,6 +2,8 @@
 #include "base/file.h"
 #include "spec_rig.h"
 
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const spec_options one_lane = {.n_ctx = 256, .max_lanes = 1, .kv_type = QUANT_F16};
@@ -199,4 +201,42 @@ TEST(spec_makes_room_for_a_drafter)
         }
         spec_rig_close(&g);
     }
+}
+
+/* --- memory ---------------------------------------------------------------------------------------*/
+/* Lets the process map `bytes` more than it has; false: that cannot be told here. */
+static bool limit_memory(struct rlimit *before, size_t bytes)
+{
+    unsigned long pages = 0;
+    FILE         *f     = fopen("/proc/self/statm", "r");
+    bool          ok    = f && fscanf(f, "%lu", &pages) == 1 && getrlimit(RLIMIT_AS, before) == 0;
+    if (f) fclose(f);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    ok = false; /* they map at will */
+#endif
+    struct rlimit now = *before;
+    now.rlim_cur      = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + bytes;
+    return ok && before->rlim_cur == RLIM_INFINITY && setrlimit(RLIMIT_AS, &now) == 0;
+}
+
+/* A drafter whose weights do not fit into memory is refused before they are read, and can be added later. */
+TEST(spec_refuses_drafters_that_do_not_fit)
+{
+    spec_rig      g;
+    err           e = {0};
+    struct rlimit before;
+    struct stat   file;
+    if (open_bare(t, &g, &one_lane) && CHECK(stat(mtp_path, &file) == 0)) {
+        spec_draft_source src = {.path = mtp_path, .name = "the assistant"};
+        /* the file can be mapped, and once more its size less a little is left */
+        if (limit_memory(&before, (size_t)file.st_size * 2 - (64 << 10))) {
+            bool added = spec_add_drafter(g.s, &src, &e);
+            CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+            CHECK_MSG(!added && strstr(e.text, "the assistant: no memory for its weights") && e.code == ERR_UNAVAILABLE,
+                      "%s", added ? "added" : e.text);
+            CHECK(!spec_has_drafter(g.s, SPEC_MTP));
+        }
+        CHECK_OK(spec_add_drafter(g.s, &src, &e), e);
+    }
+    spec_rig_close(&g);
 }
