@@ -114,7 +114,7 @@ static bool make_prompt(input *in, const tandem *g, err *e)
             return err_set(e, ERR_INPUT, "token id %d is not in the vocabulary of %d", ids->p[i], g->model->n_vocab);
     if (flags.ids) return true;
     if (!flags.raw) return render(&in->prompt, g, in->text.n ? buf_str(&in->text) : STR(""), e);
-    if (tok_add_bos(t) && tok_bos(t) >= 0) tok_ids_put(ids, tok_bos(t));
+    if (tok_add_bos(t)) tok_ids_put(ids, tok_bos(t));
     return tok_encode(t, ids, buf_str(&in->text), false, e);
 }
 

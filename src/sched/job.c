@@ -152,7 +152,7 @@ static bool put_text_prompt(tandem_job *j, const tandem_request *r, err *e)
 {
     const tok *t = j->maker->tok;
     if (!t) return err_set(e, ERR_INPUT, "the model has no tokenizer: the prompt must be token ids");
-    if (tok_add_bos(t) && tok_bos(t) >= 0) tok_ids_put(&j->prompt, tok_bos(t));
+    if (tok_add_bos(t)) tok_ids_put(&j->prompt, tok_bos(t));
     return tok_encode(t, &j->prompt, (str){r->text, r->n_text ? r->n_text : strlen(r->text)}, false, e);
 }
 

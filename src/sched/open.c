@@ -55,7 +55,14 @@ bool open_check_cache(const char *device, size_t bytes, err *e)
     return check_memory(device, (double)bytes, "the K/V cache of this context needs", e);
 }
 
-/* All lanes at once are rarely at the end of their contexts: what is scarce is shared. *out 0: there is enough for all. */
+/* All lanes at once are rarely at the end of their contexts: what is scarce is shared. */
+size_t open_pool_bytes(int max_lanes, size_t all, size_t single, size_t free_bytes)
+{
+    size_t most = free_bytes / 5 * 4;
+    if (max_lanes == 1 || all < most) return 0;
+    return single < most ? most : single;
+}
+
 static bool choose_bytes(size_t *out, const target *m, const char *device, const spec_options *o, err *e)
 {
     spec_options one = *o;
@@ -65,10 +72,8 @@ static bool choose_bytes(size_t *out, const target *m, const char *device, const
     if (!ops_device_find(&d, device, e)) return false;
     if (!spec_kv_bytes(m, o, &all) || !spec_kv_bytes(m, &one, &single))
         return err_set(e, ERR_LIMIT, "a context of %d is too large", o->n_ctx);
-    size_t most = d.free_bytes / 5 * 4;
-    if (!open_check_cache(device, single, e)) return false;
-    *out = o->max_lanes == 1 || all < most ? 0 : single < most ? most : single;
-    return true;
+    *out = open_pool_bytes(o->max_lanes, all, single, d.free_bytes);
+    return open_check_cache(device, single, e);
 }
 
 bool open_spec(spec **out, target *m, const char *device, const spec_options *o, err *e)

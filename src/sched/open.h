@@ -18,7 +18,10 @@ typedef struct {
 bool open_target(target **out, ops_device *device, const open_options *o, err *e);
 /* *n_ctx 0: the model's, at most 8192. */
 bool open_context(int *n_ctx, const target *m, err *e);
-bool open_check_cache(const char *device, size_t bytes, err *e);
+/* Returns how many bytes the K/V pool has where the options do not say: at most most of what is free, at least what one lane
+ * needs. 0: there is enough for all lanes. all, single: what all lanes need, and what one does. */
+size_t open_pool_bytes(int max_lanes, size_t all, size_t single, size_t free_bytes);
+bool   open_check_cache(const char *device, size_t bytes, err *e);
 /* The loop. o->kv_bytes 0: what all lanes need, at most most of what is free, at least what one needs. */
 bool open_spec(spec **out, target *m, const char *device, const spec_options *o, err *e);
 

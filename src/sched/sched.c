@@ -415,7 +415,7 @@ static void prepare_masks(sched *s, tandem_job *const *order, bool *ready)
     for (int i = 0; i < s->n_running; i++) count_masks(s, order[i]);
 }
 
-static int bucket_of(double seconds)
+int sched_bucket(double seconds)
 {
     int bucket = 0;
     while (bucket < TANDEM_STEP_BUCKETS - 1 && seconds * 1e3 >= ldexp(0.125, bucket)) bucket++;
@@ -429,7 +429,7 @@ static void note_masks(sched *s, double step_s)
     if (s->n_turns) masks_note_step(&s->masks, step_s, work);
     if (s->masks.spent_s <= 0) return;
     s->stats.mask_s += s->masks.spent_s;
-    s->stats.mask_bucket[bucket_of(s->masks.spent_s)]++;
+    s->stats.mask_bucket[sched_bucket(s->masks.spent_s)]++;
 }
 
 static void end_costly(sched *s)
@@ -559,10 +559,9 @@ static void note_step(sched *s, double took)
     s->stats.step_s += took;
     s->stats.rows += s->rows;
     s->stats.prompt_rows += s->prompt_rows;
-    s->stats.step_bucket[bucket_of(took)]++;
+    s->stats.step_bucket[sched_bucket(took)]++;
     if (s->prompt_rows < ENOUGH) return;
-    double each = took / s->rows;
-    s->row_s    = s->row_s > 0 ? s->row_s + 0.25 * (each - s->row_s) : each;
+    s->row_s = share_average(s->row_s, took / s->rows);
 }
 
 static void tell_owner(sched *s)

@@ -44,6 +44,8 @@ void         sched_get_settings(sched *s, settings *out);
 void         sched_set_settings(sched *s, const settings *now); /* from the next request and the next step on */
 void         sched_get_stats(sched *s, tandem_stats *out);
 void sched_add_usage(tandem_stats *to, const tandem_usage *u); /* adds the counts of speculation of one request */
+/* Returns the index in step_bucket and mask_bucket of tandem_stats. */
+int sched_bucket(double seconds);
 /* The newest decisions first, as routing_recent_get. */
 size_t sched_recent(sched *s, const char *request_id, routing_seen *out, size_t max);
 int    sched_drafters(sched *s, tandem_drafter_info out[TANDEM_MAX_DRAFTERS]); /* how many there are */

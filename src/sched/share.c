@@ -28,6 +28,8 @@ int share_rows(const share_limits *l, const int *pending, int n, int *rows)
     return used;
 }
 
+double share_average(double average, double row_s) { return average > 0 ? average + 0.25 * (row_s - average) : row_s; }
+
 int share_first_turn(int64_t step, int n)
 {
     double turns = 0.6180339887498949 * (double)(step % (1 << 20));

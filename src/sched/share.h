@@ -23,6 +23,9 @@ typedef struct {
 /* pending[i]: rows of lane i that are to be run, 1 for a running answer; rows[i]: how many of them now, 0: not its turn.
  * Returns the sum. n <= step_rows. */
 int share_rows(const share_limits *l, const int *pending, int n, int *rows);
+/* Returns the moving average of seconds per prompt row with one more measurement. average 0: there was none yet. */
+double share_average(double average, double row_s);
+
 /* Returns the turn of n that comes first when plans for guesses are chosen in this step. Where not all lanes can have the
  * guesses that they want, the order decides; by steps of the golden ratio each comes first equally often, and soon again. */
 int share_first_turn(int64_t step, int n);

@@ -307,7 +307,7 @@ static bool read_text(server_request *r, const tandem *t, str text, server_promp
     tok_ids *ids  = &r->rendered.ids; /* of all prompts, one after another */
     size_t   from = ids->n;
     err      e    = {0};
-    if (tok_add_bos(t->tok) && tok_bos(t->tok) >= 0) tok_ids_put(ids, tok_bos(t->tok));
+    if (tok_add_bos(t->tok)) tok_ids_put(ids, tok_bos(t->tok));
     if (!tok_encode(t->tok, ids, text, false, &e)) return error_take(why, &e, "prompt", false);
     if (ids->failed) return error_no_memory(why);
     *out          = (server_prompt){NULL, ids->n - from};

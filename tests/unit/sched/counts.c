@@ -1,6 +1,6 @@
 /* What the engine counts of steps, rows and rounds, and how it ends. */
 #include "engine_rig.h"
-#include "sched/router.h"
+#include "sched/sched.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -50,6 +50,18 @@ TEST(sched_counts_steps_and_rows)
         CHECK_INT(s.plain_rounds, N);
         tandem_close(e);
     }
+}
+
+/* The first bucket is under an eighth of a millisecond, each further one twice as long, and the last one has no end. */
+TEST(sched_buckets_double)
+{
+    CHECK_INT(sched_bucket(0), 0);
+    for (int i = 0; i < TANDEM_STEP_BUCKETS - 1; i++) {
+        double end = ldexp(0.125e-3, i);
+        CHECK_INT(sched_bucket(end * 0.999), i);
+        CHECK_INT(sched_bucket(end * 1.001), i + 1);
+    }
+    CHECK_INT(sched_bucket(1e9), TANDEM_STEP_BUCKETS - 1);
 }
 
 /* Every round has one reason, also where a choice holds for several steps. */

@@ -411,6 +411,17 @@ TEST(job_answers_end)
     w.r.keep_on = NULL;
     ENDS(8, TANDEM_FINISH_LENGTH, -1);
 #undef ENDS
+    for (int n = 0; n < 2; n++) { /* the first token of the vocabulary is as good as any */
+        job_scratch s;
+        w.r.n_stop_ids = (size_t)n;
+        tandem_job *j  = make(&w);
+        job_scratch_init(&s, NULL, &w.e);
+        CHECK_INT(job_keep(j, tokens(3, 0), &s), 3);
+        CHECK(!j->result.finish);
+        job_scratch_deinit(&s);
+        job_drop(j);
+    }
+    w.r.n_stop_ids = 0;
     for (int full = 0; full < 2; full++) { /* the context is full only where more was asked for */
         w.r.n_ids      = CTX - 2;
         w.r.max_tokens = 3 + full;

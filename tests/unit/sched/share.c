@@ -80,6 +80,17 @@ TEST(share_rows_beside_many_answers)
     }
 }
 
+TEST(share_average_follows_the_rows)
+{
+    CHECK_NEAR(share_average(0, 0.5), 0.5, 0); /* the first one is all there is */
+    CHECK_NEAR(share_average(0.5, 0.5), 0.5, 0);
+    CHECK_NEAR(share_average(0.4, 0.8), 0.5, 1e-12);
+    CHECK_NEAR(share_average(1e-4, 5e-4), 2e-4, 1e-12);
+    double x = 1;
+    for (int i = 0; i < 100; i++) x = share_average(x, 1e-3);
+    CHECK_NEAR(x, 1e-3, 1e-9);
+}
+
 /* Every turn comes first equally often, in any number of steps, and none waits for long. */
 TEST(share_first_turns_are_fair)
 {

@@ -241,6 +241,19 @@ TEST(sched_contexts_are_within_the_models)
     CHECK(strstr(e.text, "a context of 101 is over the model's limit of 100"));
 }
 
+/* Lanes share what is free but for a fifth; one lane has what it needs. */
+TEST(sched_pools_fit_what_is_free)
+{
+    static const struct {
+        int    lanes;
+        size_t all, single, free, want;
+    } k[] = {{4, 400, 100, 1000, 0},    {4, 799, 100, 1000, 0},    {4, 800, 100, 1000, 800},
+             {4, 5000, 100, 1000, 800}, {4, 5000, 799, 1000, 800}, {4, 5000, 900, 1000, 900},
+             {1, 900, 900, 1000, 0},    {2, 900, 450, 1000, 800},  {1, 100, 100, 1000, 0}};
+    for (size_t i = 0; i < COUNT(k); i++)
+        CHECK_INT(open_pool_bytes(k[i].lanes, k[i].all, k[i].single, k[i].free), k[i].want);
+}
+
 TEST(sched_tokenizers_are_found)
 {
     static char long_path[5000];
