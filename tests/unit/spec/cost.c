@@ -92,6 +92,28 @@ TEST(cost_numbers_grow_old)
     CHECK_NEAR(cost_step(&c, 8, 0), 0.020 * (1 + 7 * 0.05), 1e-9); /* as assumed of what was never measured */
 }
 
+/* Each number of a pass by itself, in every series: the younger ones stay when an old one goes. */
+TEST(cost_of_drafts_grows_old_one_by_one)
+{
+    for (int m = SPEC_DFLASH; m <= SPEC_MTP; m++) {
+        cost_table c = {0};
+        cost_view  v;
+        int        at16 = m == SPEC_MTP ? 16 : 1, of16 = m == SPEC_MTP ? 1 : 16; /* MTP: lanes */
+        int        at8 = m == SPEC_MTP ? 8 : 1, of8 = m == SPEC_MTP ? 1 : 8;
+        cost_note_step(&c, 1, 0, 0.02);
+        for (int i = 0; i < 3; i++) cost_note_draft(&c, (spec_method)m, at16, of16, 0.064);
+        note_n(&c, 300, 1, 0, 0.02);
+        for (int i = 0; i < 3; i++) cost_note_draft(&c, (spec_method)m, at8, of8, 0.027);
+        for (int later = 0; later < 2; later++) {
+            note_n(&c, later ? 1 : 212, 1, 0, 0.02);
+            cost_view_init(&v, &c, 0);
+            const double *curve = m == SPEC_MTP ? v.pass : v.block[m];
+            CHECK_NEAR(curve[8], 0.027, 1e-9);
+            CHECK_NEAR(curve[16], later ? 0.020 * (1 + 0.05 * 15) : 0.064, 1e-9); /* as assumed behind the highest */
+        }
+    }
+}
+
 /* Of a number with fewer than three measurements sixteen steps are long ago. */
 TEST(cost_is_known_for_a_while)
 {
