@@ -154,6 +154,43 @@ TEST(cost_pace_is_the_median_of_the_last_steps)
     CHECK_NEAR(cost_step(&c, 1, 0), 0.040, 0.004);
 }
 
+/* The one of five that two are not above and two not below. */
+static double median_of_five(const double *x)
+{
+    for (int i = 0; i < 5; i++) {
+        int below = 0, above = 0;
+        for (int k = 0; k < 5; k++) {
+            below += x[k] < x[i];
+            above += x[k] > x[i];
+        }
+        if (below <= 2 && above <= 2) return x[i];
+    }
+    return 0;
+}
+
+/* Steps in any order, of which some are far slower or faster; when that is the rule for more than 48 of them, it is no pace. */
+TEST(cost_pace_follows_any_order_of_steps)
+{
+    cost_table c    = {0};
+    uint64_t   seed = 9;
+    double     last[5];
+    int        n = 0, odd_for = 0, n_paced = 0, n_ended = 0;
+    note_n(&c, 3, 1, 0, 0.020);
+    for (int i = 0; i < 1500; i++) {
+        double usual   = i / 200 % 3 == 1 ? 2.5 : i / 200 % 3 == 2 ? 0.7 : 1;
+        double seconds = c.step[0].at[1].seconds * usual * (0.5 + 0.001 * (double)(test_rand(&seed) % 1000));
+        last[n++ % 5]  = seconds / c.step[0].at[1].seconds;
+        cost_note_step(&c, 1, 0, seconds);
+        double now = n >= 5 ? median_of_five(last) : 1;
+        odd_for    = now > 1.15 || now < 1 / 1.15 ? odd_for + 1 : 0;
+        bool paced = odd_for > 0 && odd_for <= 48;
+        CHECK_NEAR(cost_pace(&c), paced ? now : 1, 1e-9);
+        n_paced += paced;
+        n_ended += odd_for == 49;
+    }
+    CHECK_MSG(n_paced > 200 && n_ended > 1, "%d steps at another pace, %d times for too long", n_paced, n_ended);
+}
+
 /* Noise is by how much steps differ from what was expected at the pace of the machine, of the last 64 or so; one of them
  * counts as its whole cost at most. */
 TEST(cost_noise_is_the_mean_surprise)
