@@ -1,6 +1,8 @@
 /* The admin API over HTTP: models, settings, parking under load, decisions, live numbers, bench. */
 #include "server_rig.h"
 
+#include "server/admin.h"
+
 #include "../sched/engine_rig.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -759,6 +761,24 @@ TEST(server_streams_stats_to_so_many_and_until_it_drains)
         rig_reply_deinit(&a);
     }
     rig_stop(&r);
+}
+
+TEST(server_admin_bodies)
+{
+    static const struct {
+        const char *body, *words; /* NULL: it is good */
+    } k[] = {{"", NULL},        {"{}", NULL},          {"{\"a\":1}", NULL},    {" ", "not JSON"},
+             {"{", "not JSON"}, {"[]", "JSON object"}, {"null", "JSON object"}};
+    for (size_t i = 0; i < COUNT(k); i++) {
+        const json_value *v;
+        server_error      why = {0};
+        arena             mem;
+        arena_init(&mem, 1 << 16);
+        CHECK_INT(admin_read_body(str_of(k[i].body), &mem, &v, &why), !k[i].words);
+        if (!k[i].words) CHECK(v->kind == JSON_OBJECT && v->n == (i == 2));
+        if (k[i].words) CHECK_MSG(why.status == 400 && strstr(why.message, k[i].words), "%s", why.message);
+        arena_deinit(&mem);
+    }
 }
 
 /* --- bench --------------------------------------------------------------------------------------*/

@@ -555,3 +555,73 @@ TEST(server_ends_where_no_model_is_loaded)
     o.http.host = "not an address";
     CHECK(!server_run(&o, &e));
 }
+
+/* --- from one engine to the next ------------------------------------------------------------------*/
+/* All that closed engines have counted is in the sums; what was so at their time is not. */
+TEST(server_counts_all_its_engines)
+{
+    static server s;
+    tandem_stats  out, want = {0};
+    for (int i = 0; i < (int)(sizeof want.finished / sizeof want.finished[0]); i++) want.finished[i] = 100 + i;
+    for (int i = 0; i < TANDEM_STEP_BUCKETS; i++) want.step_bucket[i] = 200 + i, want.mask_bucket[i] = 300 + i;
+    for (int i = 0; i < TANDEM_MAX_DRAFT; i++) want.tried_at[i] = 400 + i, want.right_at[i] = 500 + i;
+    for (int i = 0; i < TANDEM_MAX_ROUTES; i++) want.routes[i] = 600 + i;
+    for (int i = 0; i < TANDEM_SPEC_METHODS; i++)
+        want.rounds_by_method[i] = 700 + i, want.drafted_by_method[i] = 710 + i, want.accepted_by_method[i] = 720 + i;
+    int64_t *const counts[] = {&want.submitted,         &want.refused,     &want.admitted,     &want.prompt_tokens,
+                               &want.cached_tokens,     &want.steps,       &want.failed_steps, &want.rows,
+                               &want.completion_tokens, &want.prompt_rows, &want.prefix_hits,  &want.prefix_misses,
+                               &want.prefix_evicted,    &want.rounds,      &want.plain_rounds, &want.drafted,
+                               &want.accepted};
+    for (size_t i = 0; i < COUNT(counts); i++) *counts[i] = 1 + (int64_t)i;
+    want.step_s           = 0.5;
+    want.mask_s           = 0.25;
+    s                     = (server){.life.before = want};
+    s.life.before.running = s.life.before.queued = 7;
+    s.life.before.busy_s                         = 7;
+    s.life.before.kv_bytes = s.life.before.kv_pinned_bytes = s.life.before.kv_reserved_bytes = 7;
+    s.life.before.kv_cached_bytes                                                            = 7;
+    life_stats(&s, &out);
+    CHECK(!memcmp(&out, &want, sizeof out));
+}
+
+TEST(server_answers_by_the_models_state)
+{
+    static const struct {
+        model_state state;
+        const char *code;
+    } k[] = {{MODEL_LOADED, NULL},
+             {MODEL_LOADING, "loading"},
+             {MODEL_PARKING, "parked"},
+             {MODEL_PARKED, "parked"},
+             {MODEL_FAILED, "load_failed"}};
+    static server s;
+    for (size_t i = 0; i < COUNT(k); i++)
+        for (int how = 0; how < 4; how++) {
+            server_error why = {0};
+            s = (server){.life.state = k[i].state, .draining = how == 1, .drained = how == 2, .cut = how == 3};
+            CHECK_INT(life_check(k[i].state, &why), !k[i].code);
+            if (k[i].code) CHECK(why.status == 503 && !strcmp(why.code, k[i].code));
+            bool ready = server_is_ready(&s, &why);
+            CHECK_INT(ready, !k[i].code && how != 1 && how != 2);
+            if (!ready) CHECK_STR(str_of(why.code), str_of(how == 1 || how == 2 ? "draining" : k[i].code));
+            CHECK(!server_why_cancelled(&s, &why) || k[i].state == MODEL_LOADED);
+            CHECK_STR(str_of(why.code), str_of(k[i].state == MODEL_PARKING && how != 3 ? "parked" : "draining"));
+        }
+}
+
+/* Bytes are counted while they are held, also of those who are refused and let them go. */
+TEST(server_holds_bytes_up_to_a_limit)
+{
+    static server s;
+    server_error  why = {0};
+    CHECK(server_hold(&s, 60, 100, &why) && server_hold(&s, 40, 100, &why));
+    CHECK(!server_hold(&s, 1, 100, &why));
+    CHECK_INT(why.status, 503);
+    server_let_go(&s, 1);
+    CHECK_INT(atomic_load(&s.held), 100);
+    server_let_go(&s, 40);
+    CHECK(server_hold(&s, 40, 100, &why));
+    server_let_go(&s, 100);
+    CHECK_INT(atomic_load(&s.held), 0);
+}
