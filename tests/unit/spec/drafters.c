@@ -380,6 +380,57 @@ TEST(spec_kv_sizes)
     spec_rig_close(&g);
 }
 
+static struct {
+    bool (*alloc)(const ops *o, dev *out, size_t bytes, err *e);
+    void (*free)(const ops *o, dev d);
+    int held, left; /* buffers; allocations until one fails, below 0: none does */
+} device;
+
+static bool counted_alloc(const ops *o, dev *out, size_t bytes, err *e)
+{
+    if (device.left >= 0 && device.left-- == 0) return err_set(e, ERR_UNAVAILABLE, "the device is full");
+    bool ok = device.alloc(o, out, bytes, e);
+    device.held += ok;
+    return ok;
+}
+
+static void counted_free(const ops *o, dev d)
+{
+    device.held--;
+    device.free(o, d);
+}
+
+/* A loop gives all of the device's memory back; where one of its buffers cannot be had, it says so and holds none. */
+TEST(spec_gives_the_memory_of_the_device_back)
+{
+    spec_rig g;
+    err      e        = {0};
+    int      n_failed = 0;
+    if (spec_rig_open(t, &g, &two_lanes, false)) {
+        ops *o       = (ops *)g.m->o;
+        device.alloc = o->alloc;
+        device.free  = o->free;
+        o->alloc     = counted_alloc;
+        o->free      = counted_free;
+        for (int k = 0; k < 100; k++) {
+            spec *s     = NULL;
+            device.held = 0;
+            device.left = k;
+            bool ok     = spec_new(&s, g.m, &two_lanes, &e);
+            device.left = -1;
+            CHECK(ok == (s != NULL) && (ok ? device.held > 5 : strstr(e.text, "the device is full") != NULL));
+            spec_free(s);
+            CHECK_INT(device.held, 0);
+            if (ok) break;
+            n_failed++;
+        }
+        CHECK(n_failed > 5 && n_failed < 99);
+        o->alloc = device.alloc;
+        o->free  = device.free;
+    }
+    spec_rig_close(&g);
+}
+
 /* The smallest pool that holds a request has no room for the drafter's context too: it goes on without, and says why. */
 TEST(spec_goes_without_a_drafter_whose_context_does_not_fit)
 {
