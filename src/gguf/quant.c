@@ -146,19 +146,6 @@ static void one_q8_0(const block_q8_0 *b, float *y)
     for (int j = 0; j < QK; j++) y[j] = d * (float)b->qs[j];
 }
 
-/* 12 bytes hold 8 scales and 8 minima of 6 bits. Bytes 0-3: scales 0-3, bytes 4-7: minima 0-3, their upper
- * two bits lent to scales and minima 4-7, whose low halves share bytes 8-11. */
-void quant_k_scale_min(const uint8_t s[12], int j, uint8_t *scale, uint8_t *min)
-{
-    if (j < 4) {
-        *scale = s[j] & 63;
-        *min   = s[j + 4] & 63;
-    } else {
-        *scale = (uint8_t)((s[j + 4] & 15) | (s[j - 4] >> 6) << 4);
-        *min   = (uint8_t)((s[j + 4] >> 4) | (s[j] >> 6) << 4);
-    }
-}
-
 static void one_q2_K(const block_q2_K *b, float *y)
 {
     float d = f16_to_f32(b->d), dmin = f16_to_f32(b->dmin);
@@ -167,13 +154,6 @@ static void one_q2_K(const block_q2_K *b, float *y)
         uint8_t s = b->scales[i / 16];
         y[i]      = d * (float)(s & 15) * (float)q - dmin * (float)(s >> 4);
     }
-}
-
-/* 12 bytes hold 16 scales of 6 bits: the low halves two to a byte in 0-7, the upper two bits four to a byte in 8-11. */
-int quant_q3_k_scale(const uint8_t s[12], int j)
-{
-    int low = s[j % 8] >> (j / 8 * 4) & 15, high = s[8 + j % 4] >> (j / 4 * 2) & 3;
-    return (low | high << 4) - 32;
 }
 
 static void one_q3_K(const block_q3_K *b, float *y)
@@ -234,12 +214,6 @@ static void from_levels(const int8_t level[16], float d, const uint8_t qs[QK / 2
 }
 
 static void one_iq4_nl(const block_iq4_nl *b, float *y) { from_levels(quant_iq4_level, f16_to_f32(b->d), b->qs, y); }
-
-int quant_iq4_xs_scale(const block_iq4_xs *b, int j)
-{
-    int low = b->scales_l[j / 2] >> (j % 2 * 4) & 15, high = b->scales_h >> (2 * j) & 3;
-    return (low | high << 4) - 32;
-}
 
 static void one_iq4_xs(const block_iq4_xs *b, float *y)
 {

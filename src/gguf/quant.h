@@ -122,12 +122,36 @@ void quant_dequantise(quant_type t, const void *src, float *dst, size_t n);
 bool quant_quantise(quant_type t, const float *src, void *dst, size_t n);
 /* Levels of IQ4_NL and IQ4_XS, and MXFP4's sixteen numbers doubled. */
 extern const int8_t quant_iq4_level[16], quant_fp4_level[16];
-/* The scale of 16 elements, j (0..15) of a Q3_K super-block, -32 to 31. */
-int quant_q3_k_scale(const uint8_t scales[12], int j);
-/* The scale of sub-block j (0..7) of an IQ4_XS super-block, -32 to 31. */
-int quant_iq4_xs_scale(const block_iq4_xs *b, int j);
-/* The 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K super-block. */
-void quant_k_scale_min(const uint8_t scales[12], int j, uint8_t *scale, uint8_t *min);
+#ifdef __CUDACC__
+#define QUANT_INLINE static __host__ __device__ inline
+#else
+#define QUANT_INLINE static inline
+#endif
+/* Returns the scale of elements 16 j to 16 j + 15 (j 0..15) of a Q3_K super-block, -32 to 31. The 12 bytes hold 16 scales of
+ * 6 bits: the low halves two to a byte in 0-7, the upper two bits four to a byte in 8-11. */
+QUANT_INLINE int quant_q3_k_scale(const uint8_t s[12], int j)
+{
+    int low = s[j % 8] >> (j / 8 * 4) & 15, high = s[8 + j % 4] >> (j / 4 * 2) & 3;
+    return (low | high << 4) - 32;
+}
+/* Returns the scale of sub-block j (0..7) of an IQ4_XS super-block, -32 to 31. */
+QUANT_INLINE int quant_iq4_xs_scale(const block_iq4_xs *b, int j)
+{
+    int low = b->scales_l[j / 2] >> (j % 2 * 4) & 15, high = b->scales_h >> (2 * j) & 3;
+    return (low | high << 4) - 32;
+}
+/* Gives the 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K super-block. Bytes 0-3: scales 0-3, bytes 4-7:
+ * minima 0-3, their upper two bits lent to scales and minima 4-7, whose low halves share bytes 8-11. */
+QUANT_INLINE void quant_k_scale_min(const uint8_t s[12], int j, uint8_t *scale, uint8_t *min)
+{
+    if (j < 4) {
+        *scale = s[j] & 63;
+        *min   = s[j + 4] & 63;
+    } else {
+        *scale = (uint8_t)((s[j + 4] & 15) | (s[j - 4] >> 6) << 4);
+        *min   = (uint8_t)((s[j + 4] >> 4) | (s[j] >> 6) << 4);
+    }
+}
 
 float               f16_to_f32(uint16_t h);
 uint16_t            f32_to_f16(float f);  /* to nearest, ties to even */
