@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "model/gemma4_bind.h"
 #include "model/gemma4_config.h"
+#include "ops/joined.h"
 
 #include <assert.h>
 #include <math.h>
@@ -40,6 +41,7 @@ typedef struct {
 /* Scratch of a step; [max_rows][n] floats unless said. */
 typedef struct {
     dev x, u, n, attn, f;                       /* [H] */
+    dev n_router, n_exp;                        /* [H]: u, normed for the router and for the experts */
     dev q, k, v, heads;                         /* widest layer's heads */
     dev gate, up;                               /* [n_ff] */
     dev exp_logits, exp_id, exp_w;              /* [n_experts], [n_used] */
@@ -237,7 +239,8 @@ static bool init_scratch(gemma4 *m, err *e)
            (!K || (take_floats(m, &s->exp_logits, (size_t)c->n_experts, e) && take_floats(m, &s->exp_id, K, e) &&
                    take_floats(m, &s->exp_w, K, e) && take_floats(m, &s->exp_gate_up, K * 2 * FE, e) &&
                    take_floats(m, &s->exp_act, K * FE, e) && take_floats(m, &s->exp_out, K * H, e) &&
-                   take_floats(m, &s->exp_sum, H, e))) &&
+                   take_floats(m, &s->exp_sum, H, e) && take_floats(m, &s->n_router, H, e) &&
+                   take_floats(m, &s->n_exp, H, e))) &&
            (!LP || (take_floats(m, &s->ple, LP, e) && take_floats(m, &s->ple_token, LP, e) &&
                     take_floats(m, &s->ple_gate, (size_t)c->n_ple, e)));
 }
@@ -264,88 +267,125 @@ static void per_layer_inputs(gemma4 *m, const step_rows *r)
     o->add(q, m->s.ple, m->s.ple, m->s.ple_token, (size_t)n * (size_t)c->n_layers * (size_t)P, 0.70710678118654752f);
 }
 
-static void store_kv(gemma4 *m, const layer *y, int l, const kv_class *kv, const step_rows *r)
+/* q, k and v of s.n; q stays in s.q, k and v go into the cache. */
+static void make_heads(gemma4 *m, const layer *y, int l, const kv_class *kv, const step_rows *r)
 {
-    const gemma4_config *c = &m->c;
-    const ops           *o = m->o;
-    queue               *q = m->t.q;
-    int                  D = c->head_dim[l], nk = c->n_kv_heads[l], n = r->n_rows;
-    o->matmul(q, m->s.k, y->k, m->s.n, n);
-    if (y->v) o->matmul(q, m->s.v, y->v, m->s.n, n);
-    o->rms_norm(q, m->s.v, y->v ? m->s.v : m->s.k, (dev){0}, n * nk, D, c->eps); /* K as V: before K's own norm */
-    o->rms_norm(q, m->s.k, m->s.k, y->n_k, n * nk, D, c->eps);
-    o->rope(q, m->s.k, r, nk, D, c->sliding[l] ? m->freq_sliding : m->freq_full);
-    o->kv_store(q, kv, y->kv_layer, r, m->s.k, m->s.v);
+    const gemma4_config *c     = &m->c;
+    dev                  to[]  = {m->s.q, m->s.k, m->s.v};
+    const weight        *w[]   = {y->q, y->k, y->v};
+    head_rows            heads = {.q       = m->s.q,
+                                  .w_q     = y->n_q,
+                                  .freq    = c->sliding[l] ? m->freq_sliding : m->freq_full,
+                                  .n_heads = c->n_heads,
+                                  .layer   = y->kv_layer,
+                                  .c       = kv,
+                                  .eps     = c->eps};
+    if (y->k) {
+        heads.k      = m->s.k;
+        heads.v      = m->s.v;
+        heads.w_k    = y->n_k;
+        heads.norm_v = true;
+        heads.k_as_v = !y->v; /* before K's own norm */
+    }
+    ops_matmuls(m->o, m->t.q, to, w, !y->k ? 1 : !y->v ? 2 : 3, m->s.n, r->n_rows);
+    ops_heads(m->o, m->t.q, &heads, r);
 }
 
-/* u = x + N_post_attn(Wo attention(N_in(x))) */
+/* u = x + N_post_attn(Wo attention(n)), n = N_in(x); then the norms of u that the blocks after this one read */
 static void attention_block(gemma4 *m, const layer *y, int l, kv_pool *pool, const step_rows *r)
 {
     const gemma4_config *c  = &m->c;
     const ops           *o  = m->o;
     queue               *q  = m->t.q;
     const kv_class      *kv = kv_pool_class(pool, y->kv_class);
-    int                  D = c->head_dim[l], n = r->n_rows;
-    o->rms_norm(q, m->s.n, m->s.x, y->n_in, n, c->n_embd, c->eps);
-    o->matmul(q, m->s.q, y->q, m->s.n, n);
-    o->rms_norm(q, m->s.q, m->s.q, y->n_q, n * c->n_heads, D, c->eps);
-    o->rope(q, m->s.q, r, c->n_heads, D, c->sliding[l] ? m->freq_sliding : m->freq_full);
-    if (y->k) store_kv(m, y, l, kv, r);
+    int                  n  = r->n_rows;
+    norm_rows            to = {.y      = m->s.u,
+                               .res    = m->s.x,
+                               .z      = m->s.attn,
+                               .w      = y->n_post_attn,
+                               .n      = c->n_embd,
+                               .scale  = 1,
+                               .eps    = c->eps,
+                               .n_outs = c->n_experts ? 3 : 1,
+                               .out    = {{m->s.n, y->n_pre_ff}}};
+    if (c->n_experts) {
+        to.out[1].y = m->s.n_router, to.out[1].w = y->n_router;
+        to.out[2].y = m->s.n_exp, to.out[2].w = y->n_pre_ff_2;
+    }
+    make_heads(m, y, l, kv, r);
     o->attention(q, m->s.heads, m->s.q, c->n_heads, kv, y->kv_layer, r, 1.0f, c->sliding[l] ? c->window : 0);
     o->matmul(q, m->s.attn, y->o, m->s.heads, n);
-    o->rms_norm_add(q, m->s.u, m->s.x, m->s.attn, y->n_post_attn, n, c->n_embd, c->eps, 1);
+    ops_norms(o, q, &to, n);
 }
 
-/* f = MLP(N_pre_ff(u)) */
+/* f = MLP(n), n = N_pre_ff(u) */
 static void dense_block(gemma4 *m, const layer *y, int l, int n)
 {
-    const gemma4_config *c = &m->c;
-    const ops           *o = m->o;
-    queue               *q = m->t.q;
-    int                  F = c->n_ff[l];
-    o->rms_norm(q, m->s.n, m->s.u, y->n_pre_ff, n, c->n_embd, c->eps);
-    o->matmul(q, m->s.gate, y->gate, m->s.n, n);
-    o->matmul(q, m->s.up, y->up, m->s.n, n);
+    const ops    *o    = m->o;
+    queue        *q    = m->t.q;
+    int           F    = m->c.n_ff[l];
+    dev           to[] = {m->s.gate, m->s.up};
+    const weight *w[]  = {y->gate, y->up};
+    ops_matmuls(o, q, to, w, 2, m->s.n, n);
     o->gated(q, m->s.gate, m->s.gate, F, m->s.up, F, n, F, ACT_GELU_TANH);
     o->matmul(q, m->s.f, y->down, m->s.gate, n);
 }
 
-/* exp_act = gelu(G y) * (U y) for the chosen experts, y = s.n */
+/* exp_act = gelu(G y) * (U y) for the chosen experts, y = s.n_exp */
 static void expert_inner(gemma4 *m, const layer *y, int n)
 {
     const ops *o = m->o;
     queue     *q = m->t.q;
     int        K = m->c.n_used, F = m->c.n_ff_expert;
     if (y->exp_gate_up) {
-        o->matmul_experts(q, m->s.exp_gate_up, y->exp_gate_up, m->s.n, false, m->s.exp_id, n, K);
+        o->matmul_experts(q, m->s.exp_gate_up, y->exp_gate_up, m->s.n_exp, false, m->s.exp_id, n, K);
         o->gated(q, m->s.exp_act, m->s.exp_gate_up, 2 * F, dev_at_f32(m->s.exp_gate_up, (size_t)F), 2 * F, n * K, F,
                  ACT_GELU_TANH);
     } else {
-        o->matmul_experts(q, m->s.exp_act, y->exp_gate, m->s.n, false, m->s.exp_id, n, K);
-        o->matmul_experts(q, m->s.exp_gate_up, y->exp_up, m->s.n, false, m->s.exp_id, n, K);
+        o->matmul_experts(q, m->s.exp_act, y->exp_gate, m->s.n_exp, false, m->s.exp_id, n, K);
+        o->matmul_experts(q, m->s.exp_gate_up, y->exp_up, m->s.n_exp, false, m->s.exp_id, n, K);
         o->gated(q, m->s.exp_act, m->s.exp_act, F, m->s.exp_gate_up, F, n * K, F, ACT_GELU_TANH);
     }
 }
 
-/* f = N_post_ff_1(f) + N_post_ff_2(experts(N_pre_ff_2(u))); the router reads u */
+/* exp_out: the outputs of the chosen experts for N_pre_ff_2(u); the router reads N_router(u) */
 static void expert_block(gemma4 *m, const layer *y, int n)
 {
     const gemma4_config *c = &m->c;
     const ops           *o = m->o;
     queue               *q = m->t.q;
-    int                  H = c->n_embd;
-    o->rms_norm(q, m->s.n, m->s.u, y->n_router, n, H, c->eps);
-    o->matmul(q, m->s.exp_logits, y->router, m->s.n, n);
+    o->matmul(q, m->s.exp_logits, y->router, m->s.n_router, n);
     o->router(q, m->s.exp_id, m->s.exp_w, m->s.exp_logits, y->expert_scale, n, c->n_experts, c->n_used);
-    o->rms_norm(q, m->s.n, m->s.u, y->n_pre_ff_2, n, H, c->eps);
     expert_inner(m, y, n);
     o->matmul_experts(q, m->s.exp_out, y->exp_down, m->s.exp_act, true, m->s.exp_id, n, c->n_used);
-    o->experts_sum(q, m->s.exp_sum, m->s.exp_out, m->s.exp_w, n, c->n_used, H);
-    o->rms_norm(q, m->s.f, m->s.f, y->n_post_ff_1, n, H, c->eps);
-    o->rms_norm_add(q, m->s.f, m->s.f, m->s.exp_sum, y->n_post_ff_2, n, H, c->eps, 1);
 }
 
-/* x = (u + N_ple(Wp(gelu(Wg u) * p[l]))) * scalar */
+/* The layer's end: x = (u + N_post_ff(f)) * scalar, with experts f = N_post_ff_1(f) + N_post_ff_2(their sum); with a
+ * per-layer input u takes x's place, unscaled. n = N_in(x) of the next layer, unless that input comes in between. */
+static void end_layer(gemma4 *m, const layer *y, int l, int n)
+{
+    const gemma4_config *c   = &m->c;
+    bool                 ple = c->n_ple > 0, last = l + 1 == c->n_layers;
+    norm_rows            to = {.y       = ple ? m->s.u : m->s.x,
+                               .res     = m->s.u,
+                               .z       = m->s.f,
+                               .w       = y->n_post_ff,
+                               .parts   = c->n_experts > 0,
+                               .w_z     = y->n_post_ff_1,
+                               .w_slots = y->n_post_ff_2,
+                               .slots   = m->s.exp_out,
+                               .slot_w  = m->s.exp_w,
+                               .sum     = m->s.exp_sum,
+                               .n_slots = c->n_used,
+                               .n       = c->n_embd,
+                               .scale   = ple ? 1 : y->scalar,
+                               .eps     = c->eps,
+                               .n_outs  = !ple && !last};
+    if (to.n_outs) to.out[0].y = m->s.n, to.out[0].w = m->layers[l + 1].n_in;
+    ops_norms(m->o, m->t.q, &to, n);
+}
+
+/* x = (u + N_ple(Wp(gelu(Wg u) * p[l]))) * scalar; n = N_in(x) of the next layer */
 static void ple_block(gemma4 *m, const layer *y, int l, int n)
 {
     const gemma4_config *c = &m->c;
@@ -356,7 +396,16 @@ static void ple_block(gemma4 *m, const layer *y, int l, int n)
     o->gated(q, m->s.ple_gate, m->s.ple_gate, P, dev_at_f32(m->s.ple, (size_t)l * (size_t)P), c->n_layers * P, n, P,
              ACT_GELU_TANH);
     o->matmul(q, m->s.f, y->ple_proj, m->s.ple_gate, n);
-    o->rms_norm_add(q, m->s.x, m->s.u, m->s.f, y->n_ple, n, c->n_embd, c->eps, y->scalar);
+    norm_rows to = {.y      = m->s.x,
+                    .res    = m->s.u,
+                    .z      = m->s.f,
+                    .w      = y->n_ple,
+                    .n      = c->n_embd,
+                    .scale  = y->scalar,
+                    .eps    = c->eps,
+                    .n_outs = l + 1 < c->n_layers};
+    if (to.n_outs) to.out[0].y = m->s.n, to.out[0].w = m->layers[l + 1].n_in;
+    ops_norms(o, q, &to, n);
 }
 
 static void capture_before(gemma4 *m, int h, int n)
@@ -370,16 +419,14 @@ static void capture_before(gemma4 *m, int h, int n)
 
 static void run_layer(gemma4 *m, int l, kv_pool *pool, const step_rows *r)
 {
-    const layer *y   = &m->layers[l];
-    int          n   = r->n_rows;
-    bool         ple = m->c.n_ple > 0;
+    const layer *y = &m->layers[l];
+    int          n = r->n_rows;
     capture_before(m, l, n);
     attention_block(m, y, l, pool, r);
     dense_block(m, y, l, n);
     if (m->c.n_experts) expert_block(m, y, n);
-    m->o->rms_norm_add(m->t.q, ple ? m->s.u : m->s.x, m->s.u, m->s.f, y->n_post_ff, n, m->c.n_embd, m->c.eps,
-                       ple ? 1 : y->scalar);
-    if (ple) ple_block(m, y, l, n);
+    end_layer(m, y, l, n);
+    if (m->c.n_ple) ple_block(m, y, l, n);
 }
 
 static step_rows upload_rows(gemma4 *m, const step *s)
@@ -413,6 +460,7 @@ static void forward(gemma4 *m, kv_pool *kv, const step_rows *r, int n_want)
     int     H = m->c.n_embd;
     gemma4_embed(t, m->s.x, r->token, r->n_rows);
     if (m->c.n_ple) per_layer_inputs(m, r);
+    m->o->rms_norm(t->q, m->s.n, m->s.x, m->layers[0].n_in, r->n_rows, H, m->c.eps);
     for (int l = 0; l < m->c.n_layers; l++) run_layer(m, l, kv, r);
     capture_before(m, m->c.n_layers, r->n_rows);
     if (!n_want) return;

@@ -111,6 +111,30 @@ static inline size_t sampling_mask_words(int n_vocab)
 
 typedef enum { ACT_GELU_TANH, ACT_SILU } act_kind;
 
+/* --- joined ops ------------------------------------------------------------------------------------
+ * Several ops that one kernel can do. A backend may leave them NULL: joined.h calls them, or the single ops instead. */
+enum { JOINED_MATMULS = 3, JOINED_NORMS = 3 };
+typedef struct { /* Heads on their way to attention. q, k, v: [n_rows][n_heads or n_kv_heads][head_dim], overwritten */
+    dev             q, k, v; /* k NULL (.p): no K/V is made */
+    dev             w_q, w_k, freq;
+    int             n_heads, layer;
+    bool            norm_v, k_as_v; /* V is normed; V is K before its norm, and `v` is room for it */
+    const kv_class *c;
+    float           eps;
+} head_rows;
+typedef struct
+{ /* Rows of n between two blocks of a layer: y = (res + norm(z) w) * scale, then out[i].y = norm(y) out[i].w */
+    dev y, res, z, w;
+    /* With parts: z stands for norm(z) w_z + norm(sum over s of slot_w[s] slots[s]) w_slots; z and `sum` are overwritten */
+    bool  parts;
+    dev   w_z, w_slots, slots, slot_w, sum;
+    int   n_slots, n, n_outs;
+    float scale, eps;
+    struct {
+        dev y, w;
+    } out[JOINED_NORMS];
+} norm_rows;
+
 enum { QUEUE_MARKS = 8 };
 typedef struct queue queue;
 typedef struct {          /* what the queue's scratch must hold; taken once */
@@ -222,6 +246,11 @@ struct ops {
      * map: int32; x: [n_rows][n_slots][n]; y: [n_rows][n_vocab] */
     void (*scatter_logits)(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                            float below);
+
+    /* Joined ops, NULL in backends that gain nothing by them; call them through joined.h. */
+    void (*matmuls)(queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows);
+    void (*heads)(queue *q, const head_rows *h, const step_rows *rows);
+    void (*norms)(queue *q, const norm_rows *c, int n_rows);
 };
 
 /* Runs of more rows than this are bound by their work, not by being enqueued: they are not worth recording. */

@@ -1,0 +1,44 @@
+#include "ops/joined.h"
+
+#include <assert.h>
+
+void ops_matmuls(const ops *o, queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows)
+{
+    assert(n_w <= JOINED_MATMULS);
+    if (o->matmuls)
+        o->matmuls(q, y, w, n_w, x, n_rows);
+    else
+        for (int i = 0; i < n_w; i++) o->matmul(q, y[i], w[i], x, n_rows);
+}
+
+void ops_heads(const ops *o, queue *q, const head_rows *h, const step_rows *rows)
+{
+    int n = rows->n_rows, nk = h->c->n_kv_heads, D = h->c->head_dim;
+    if (o->heads) {
+        o->heads(q, h, rows);
+        return;
+    }
+    o->rms_norm(q, h->q, h->q, h->w_q, n * h->n_heads, D, h->eps);
+    o->rope(q, h->q, rows, h->n_heads, D, h->freq);
+    if (!h->k.p) return;
+    if (h->norm_v) o->rms_norm(q, h->v, h->k_as_v ? h->k : h->v, (dev){0}, n * nk, D, h->eps);
+    o->rms_norm(q, h->k, h->k, h->w_k, n * nk, D, h->eps);
+    o->rope(q, h->k, rows, nk, D, h->freq);
+    o->kv_store(q, h->c, h->layer, rows, h->k, h->v);
+}
+
+void ops_norms(const ops *o, queue *q, const norm_rows *c, int n_rows)
+{
+    assert(c->n_outs <= JOINED_NORMS);
+    if (o->norms) {
+        o->norms(q, c, n_rows);
+        return;
+    }
+    if (c->parts) {
+        o->experts_sum(q, c->sum, c->slots, c->slot_w, n_rows, c->n_slots, c->n);
+        o->rms_norm(q, c->z, c->z, c->w_z, n_rows, c->n, c->eps);
+        o->rms_norm_add(q, c->z, c->z, c->sum, c->w_slots, n_rows, c->n, c->eps, 1);
+    }
+    o->rms_norm_add(q, c->y, c->res, c->z, c->w, n_rows, c->n, c->eps, c->scale);
+    for (int i = 0; i < c->n_outs; i++) o->rms_norm(q, c->out[i].y, c->y, c->out[i].w, n_rows, c->n, c->eps);
+}

@@ -1,0 +1,11 @@
+/* ops/joined.h - ops that some backends do in one kernel, and others one by one. The arguments are in ops.h. */
+#ifndef TANDEM_OPS_JOINED_H
+#define TANDEM_OPS_JOINED_H
+#include "ops/ops.h"
+
+/* y[i] = w[i] x, for n_w <= JOINED_MATMULS matrices of the same n_in. */
+void ops_matmuls(const ops *o, queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows);
+/* q = rope(norm(q) w_q); k = rope(norm(k) w_k) and v = norm(v) go into the cache. */
+void ops_heads(const ops *o, queue *q, const head_rows *h, const step_rows *rows);
+void ops_norms(const ops *o, queue *q, const norm_rows *c, int n_rows);
+#endif

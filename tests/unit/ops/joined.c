@@ -1,0 +1,113 @@
+/* Joined ops against the single ops of ref. */
+#include "ops_test.h"
+
+#include "ops/joined.h"
+
+enum { ROWS = 5 };
+
+static rig_result play_matmuls(rig *g, const void *arg)
+{
+    static const quant_type types[JOINED_MATMULS] = {QUANT_F32, QUANT_F32, QUANT_BF16};
+    enum { IN = 160, OUT = 37 };
+    const int    *n_w = arg;
+    const weight *w[JOINED_MATMULS];
+    dev           x = rig_put_randn(g, ROWS * IN), all = rig_new(g, JOINED_MATMULS * ROWS * OUT * sizeof(float));
+    dev           y[JOINED_MATMULS];
+    for (int i = 0; i < *n_w; i++) {
+        y[i] = dev_at_f32(all, (size_t)i * ROWS * OUT);
+        w[i] = rig_weight(g, types[i], IN, OUT, 1, rig_rand_blocks(g, types[i], (size_t)IN * OUT));
+    }
+    ops_matmuls(g->o, g->q, y, w, *n_w, x, ROWS);
+    return rig_give(g, all, (size_t)*n_w * ROWS * OUT, 1e-4, 1e-4);
+}
+
+TEST(joined_matmuls_agree_with_ref)
+{
+    for (int n = 1; n <= JOINED_MATMULS; n++) rig_compare(t, play_matmuls, &n);
+}
+
+typedef struct {
+    int  n, n_slots, n_outs;
+    bool parts;
+} norm_shape;
+
+static rig_result play_norms(rig *g, const void *arg)
+{
+    const norm_shape *s = arg;
+    size_t            n = (size_t)s->n, all = ROWS * n;
+    dev               out = rig_new(g, (1 + JOINED_NORMS) * all * sizeof(float));
+    norm_rows         c   = {.y       = out,
+                             .res     = rig_put_randn(g, all),
+                             .z       = rig_put_randn(g, all),
+                             .w       = rig_put_randn(g, n),
+                             .parts   = s->parts,
+                             .w_z     = rig_put_randn(g, n),
+                             .w_slots = rig_put_randn(g, n),
+                             .slots   = rig_put_randn(g, all * (size_t)s->n_slots),
+                             .slot_w  = rig_put_randn(g, (size_t)(ROWS * s->n_slots)),
+                             .sum     = rig_new(g, all * sizeof(float)),
+                             .n_slots = s->n_slots,
+                             .n       = s->n,
+                             .n_outs  = s->n_outs,
+                             .scale   = 0.75f,
+                             .eps     = 1e-6f};
+    for (int i = 0; i < s->n_outs; i++) {
+        c.out[i].y = dev_at_f32(out, (size_t)(1 + i) * all);
+        c.out[i].w = rig_put_randn(g, n);
+    }
+    ops_norms(g->o, g->q, &c, ROWS);
+    return rig_give(g, out, (size_t)(1 + s->n_outs) * all, 1e-4, 1e-4);
+}
+
+TEST(joined_norms_agree_with_ref)
+{
+    static const norm_shape s[] = {
+        {64, 1, 0, false}, {257, 3, 1, true}, {2816, 8, 3, true}, {5376, 2, 2, false}, {6200, 2, 3, true}};
+    for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_norms, &s[i]);
+}
+
+typedef struct {
+    int        dim, n_heads, n_kv_heads;
+    bool       stores, norm_v, k_as_v;
+    quant_type type;
+} head_shape;
+
+/* The rotated queries, then what attention finds in the cache. */
+static rig_result play_heads(rig *g, const void *arg)
+{
+    const head_shape *s  = arg;
+    size_t            nq = (size_t)(ROWS * s->n_heads * s->dim), nk = (size_t)(ROWS * s->n_kv_heads * s->dim);
+    kv_class          kv   = rig_kv(g, s->type, 2, s->n_kv_heads, s->dim, 1, 64);
+    step_rows         rows = rig_chain(g, 0, 3, ROWS), before = rig_chain(g, 0, 0, 3);
+    dev               both = rig_new(g, 2 * nq * sizeof(float)), old = rig_put_randn(g, 3 * nk);
+    float            *freq = arena_new_n(&g->host, float, s->dim / 2);
+    for (int i = 0; i < s->dim / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / (float)s->dim);
+    float *x = rig_randn(g, nq);
+    g->o->upload(g->q, both, x, nq * sizeof(float));
+    head_rows h = {.q       = both,
+                   .w_q     = rig_put_randn(g, (size_t)s->dim),
+                   .w_k     = rig_put_randn(g, (size_t)s->dim),
+                   .freq    = rig_put_f32(g, freq, (size_t)s->dim / 2),
+                   .n_heads = s->n_heads,
+                   .layer   = 1,
+                   .norm_v  = s->norm_v,
+                   .k_as_v  = s->k_as_v,
+                   .c       = &kv,
+                   .eps     = 1e-6f};
+    dev       k = rig_put_randn(g, nk), v = rig_put_randn(g, nk);
+    if (s->stores) h.k = k, h.v = v;
+    OP(g, kv_store, &kv, 1, &before, old, old);
+    if (!s->stores) OP(g, kv_store, &kv, 1, &rows, k, v);
+    ops_heads(g->o, g->q, &h, &rows);
+    OP(g, attention, dev_at_f32(both, nq), both, s->n_heads, &kv, 1, &rows, 0.1f, 0);
+    return rig_give(g, both, 2 * nq, 2e-3, 4e-3);
+}
+
+TEST(joined_heads_agree_with_ref)
+{
+    static const head_shape s[] = {{32, 4, 2, true, true, false, QUANT_F32},
+                                   {256, 2, 1, true, true, true, QUANT_F16},
+                                   {512, 2, 2, false, true, false, QUANT_F16},
+                                   {64, 3, 3, true, false, false, QUANT_F32}};
+    for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_heads, &s[i]);
+}
