@@ -147,7 +147,7 @@ else
 $(BUILD)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,CXX,$< [emu])
-	$(Q)$(CXX) -x c++ -std=c++17 $(OPT) -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-expansion-to-defined -ffp-contract=off \
+	$(Q)$(CXX) -x c++ -std=c++17 $(OPT) -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-expansion-to-defined -fno-ipa-icf -ffp-contract=off \
 	    -fno-strict-aliasing -fno-exceptions -Itests/emu -Isrc -D_GNU_SOURCE -D_Static_assert=static_assert $(SAN) \
 	    -MMD -MP -c -o $@ $<
 endif
@@ -249,7 +249,7 @@ example: $(BUILD)/answers
 	@tests/example $(BUILD)/answers
 
 # The GPU backend on a GPU, GPU_MODELS=a.gguf timed too; and its kernels on the processor.
-EMU_TESTS := matmul attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
+EMU_TESTS := matmul joined attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
              scatter logits buffers queue graph profile weights backend model_golden_dense
 GPU := CUDA=1 BUILD=build/gpu OPT=-O2 SSL_LIBS='-l:libssl.a -l:libcrypto.a'
 GPU_PROGRAMS := $(addprefix build/gpu/,unit tandem rows spec_exact)

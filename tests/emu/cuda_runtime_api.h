@@ -86,7 +86,13 @@ void emu_run(emu_dim grid, emu_dim block, size_t shared, void (*kernel)(void *ct
 void emu_sync_block(void);
 /* Gives 8 bytes to the other lanes of the warp; returns what all of them gave, [32], when all have. */
 const uint64_t *emu_sync_warp(uint64_t mine);
-int             emu_lane(void);
+/* The same for a lane's operands of a tensor-core instruction. */
+typedef struct {
+    uint32_t a[4], b[2];
+} emu_operands;
+const emu_operands *emu_sync_operands(const emu_operands *mine);
+int                 emu_lane(void);
+extern float        emu_f16[1 << 16]; /* as floats; filled by the first launch */
 #ifdef __cplusplus
 }
 #include "emu_kernel.h"

@@ -13,7 +13,7 @@
 #error "fibers are switched on x86-64 only"
 #endif
 
-enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 48 << 10 };
+enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 100 << 10 };
 
 typedef enum { RUNS, AT_WARP, AT_BLOCK, DONE } fiber_state;
 typedef struct {
@@ -25,12 +25,13 @@ typedef struct {
 emu_place emu_at;
 
 static struct {
-    fiber    f[MAX_THREADS];
-    char    *stacks;
-    void    *scheduler;
-    int      n, now;
-    uint64_t given[2][MAX_THREADS];
-    uint64_t rand;
+    fiber        f[MAX_THREADS];
+    char        *stacks;
+    void        *scheduler;
+    int          n, now;
+    uint64_t     given[2][MAX_THREADS];
+    emu_operands operands[2][MAX_THREADS];
+    uint64_t     rand;
     void (*kernel)(void *ctx);
     void *ctx;
 } emu;
@@ -90,6 +91,16 @@ const uint64_t *emu_sync_warp(uint64_t mine)
     return emu.given[turn] + emu.now / WARP * WARP;
 }
 
+const emu_operands *emu_sync_operands(const emu_operands *mine)
+{
+    fiber   *f                  = &emu.f[emu.now];
+    unsigned turn               = f->turn++ % 2;
+    emu.operands[turn][emu.now] = *mine;
+    leave(AT_WARP);
+    return emu.operands[turn] + emu.now / WARP * WARP;
+}
+
+float    emu_f16[1 << 16];
 float    emu_from_f16(uint16_t h);
 uint16_t emu_to_f16(float f);
 float    emu_from_f16(uint16_t h) { return f16_to_f32(h); }
@@ -157,6 +168,8 @@ void emu_run(emu_dim grid, emu_dim block, size_t shared, void (*kernel)(void *ct
     emu.n      = (int)(block.x * block.y * block.z);
     emu.kernel = kernel;
     emu.ctx    = ctx;
+    if (emu_f16[1] == 0) /* the smallest above zero */
+        for (int i = 0; i < 1 << 16; i++) emu_f16[i] = f16_to_f32((uint16_t)i);
     if (!emu.stacks)
         emu.stacks =
             mmap(NULL, (size_t)MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -8,7 +8,7 @@
 #define __device__
 #define __host__
 #define __shared__ static
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define DYNAMIC_SHARED(type, name) type *name = (type *)emu_at.dynamic
 #define threadIdx                  (emu_at.thread)
 #define blockIdx                   (emu_at.block)
@@ -21,6 +21,12 @@ struct dim3 {
 };
 struct alignas(16) int4 {
     int x, y, z, w;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
 };
 struct alignas(16) float4 {
     float x, y, z, w;
@@ -58,6 +64,9 @@ static void emu_launch(dim3 grid, dim3 block, size_t shared, void (*kernel)(P...
         emu_launch(grid, block, shared, kernel, __VA_ARGS__);                                                          \
     } while (0)
 
+#define LAUNCH_EARLY LAUNCH
+template <typename... P> static void allow_shared(void (*)(P...), size_t) {}
+
 static inline void __syncthreads() { emu_sync_block(); }
 static inline void __syncwarp() { emu_sync_warp(0); }
 
@@ -79,7 +88,7 @@ template <typename T> static inline T __shfl_xor_sync(unsigned, T v, int k)
 }
 template <typename T> static inline T __shfl_sync(unsigned, T v, int from, int width = 32)
 {
-    return emu_from<T>(emu_give(v), emu_lane() / width * width + from % width);
+    return emu_from<T>(emu_give(v), emu_lane() / width * width + (from & (width - 1)));
 }
 static inline bool __any_sync(unsigned, bool v)
 {
@@ -94,12 +103,19 @@ template <typename T> static inline T atomicAdd(T *p, T v)
     *p += v;
     return was;
 }
-static inline int __dp4a(int a, int b, int sum)
+template <typename T> static inline T atomicMax(T *p, T v)
 {
-    for (int i = 0; i < 32; i += 8) sum += (int8_t)(a >> i) * (int8_t)(b >> i);
-    return sum;
+    T was = *p;
+    if (v > was) *p = v;
+    return was;
 }
-static inline int      __float2int_rn(float x) { return (int)nearbyintf(x); }
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned select)
+{
+    uint64_t both = a | (uint64_t)b << 32;
+    unsigned r    = 0;
+    for (int i = 0; i < 4; i++) r |= (unsigned)(both >> (8 * (select >> (4 * i) & 7)) & 0xff) << (8 * i);
+    return r;
+}
 static inline uint32_t __float_as_uint(float x)
 {
     uint32_t u;
@@ -118,4 +134,5 @@ static inline long long __double_as_longlong(double x)
     memcpy(&v, &x, sizeof v);
     return v;
 }
+#include "emu_ptx.h"
 #endif

@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { LANES = 32, MOST_TOKENS = 128 };
-#define NEAR_TIE 0.02f /* of a logit */
+#define NEAR_TIE 0.05f /* of a logit: the processor rounds activations to int8, the GPU to f16 */
 
 static const spec_settings modes[] = {
     {.method = SPEC_OFF},

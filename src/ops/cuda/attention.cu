@@ -11,8 +11,7 @@
  *
  * A block works for one head of one row. Either it walks all tiles, or (few rows, so that many multiprocessors
  * would idle) blocks make the tiles side by side and a second kernel merges them: the same functions, the same bits. */
-#include "ops/cuda/cache.cuh"
-#include "ops/cuda/quantise.cuh"
+#include "ops/cuda/attention.cuh"
 
 enum {
     ATTENTION_THREADS = 128,
@@ -27,25 +26,6 @@ struct tile_keys {
     float       p[TILE_KEYS]; /* scores, then weights; 0 where the row sees nothing */
     float       max, sum;
 };
-struct head_view {
-    int     row, head, kv_head;
-    int32_t first, last; /* positions that the row sees; none when last < first */
-};
-
-static __device__ inline head_view view_of(const cuda_attention_args &a, int row, int head)
-{
-    int32_t pos = a.pos[row];
-    return {row, head, head / (a.n_heads / a.c.n_kv_heads), a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0,
-            a.last[row]};
-}
-
-static __device__ inline int32_t slot_of(const cuda_attention_args &a, int row, int32_t p)
-{
-    if (p < a.root[row]) return p;
-    while (a.pos[row] > p) row = a.parent[row];
-    return a.slot[row];
-}
-
 template <typename S> static __device__ inline float stored(const char *vec, int i);
 template <> __device__ inline float stored<float>(const char *vec, int i) { return ((const float *)vec)[i]; }
 template <> __device__ inline float stored<__half>(const char *vec, int i)
@@ -124,7 +104,6 @@ static __device__ inline float merge_output(float before, float now, shares f)
     return fmaf(before, f.before, now * f.now);
 }
 
-/* With head_dim a multiple of 32 a warp has whole blocks to quantise. */
 static __device__ inline void store_head(const cuda_attention_args &a, const head_view &v, const running &r,
                                          const float (&out)[MAX_PARTS])
 {
@@ -133,15 +112,15 @@ static __device__ inline void store_head(const cuda_attention_args &a, const hea
     for (int j = 0; j < MAX_PARTS; j++) {
         int i = threadIdx.x + j * ATTENTION_THREADS;
         if (i >= a.c.head_dim) continue;
-        float y     = v.last < v.first ? 0 : out[j] / r.sum;
-        a.y[at + i] = y;
-        if (a.quantised) quantise_block(&a.quantised[(at + i) / QK], y, threadIdx.x % WARP);
+        a.y[at + i] = v.last < v.first ? 0 : out[j] / r.sum;
     }
 }
 
 /* Grid: x over heads, y over rows. */
 template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS) attend_kernel(cuda_attention_args a)
 {
+    let_next_start();
+    wait_for_previous();
     __shared__ tile_keys t;
     __shared__ float     q[OPS_MAX_HEAD_DIM];
     head_view            v              = view_of(a, blockIdx.y, blockIdx.x);
@@ -170,6 +149,8 @@ static __device__ inline float *partial_at(const cuda_attention_args &a, const h
 /* Grid: x over tiles, SPLIT_BLOCKS at most; y over heads, z over rows. */
 template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS) tiles_kernel(cuda_attention_args a)
 {
+    let_next_start();
+    wait_for_previous();
     __shared__ tile_keys t;
     __shared__ float     q[OPS_MAX_HEAD_DIM];
     head_view            v   = view_of(a, blockIdx.z, blockIdx.y);
@@ -187,6 +168,8 @@ template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS
 /* Grid: x over heads, y over rows. */
 static __global__ void __launch_bounds__(ATTENTION_THREADS) merge_kernel(cuda_attention_args a)
 {
+    let_next_start();
+    wait_for_previous();
     head_view v              = view_of(a, blockIdx.y, blockIdx.x);
     int       dim            = a.c.head_dim;
     running   r              = {-INFINITY, 0};
@@ -207,12 +190,12 @@ template <typename S> static void launch_attention(cudaStream_t s, const cuda_at
 {
     dim3 heads((unsigned)a->n_heads, (unsigned)a->n_rows);
     if (!a->partial) {
-        LAUNCH(attend_kernel<S>, heads, ATTENTION_THREADS, 0, s, *a);
+        LAUNCH_EARLY(attend_kernel<S>, heads, ATTENTION_THREADS, 0, s, *a);
         return;
     }
     unsigned n = (unsigned)(a->n_tiles < SPLIT_BLOCKS ? a->n_tiles : (int)SPLIT_BLOCKS);
-    LAUNCH(tiles_kernel<S>, dim3(n, (unsigned)a->n_heads, (unsigned)a->n_rows), ATTENTION_THREADS, 0, s, *a);
-    LAUNCH(merge_kernel, heads, ATTENTION_THREADS, 0, s, *a);
+    LAUNCH_EARLY(tiles_kernel<S>, dim3(n, (unsigned)a->n_heads, (unsigned)a->n_rows), ATTENTION_THREADS, 0, s, *a);
+    LAUNCH_EARLY(merge_kernel, heads, ATTENTION_THREADS, 0, s, *a);
 }
 
 extern "C" cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a)

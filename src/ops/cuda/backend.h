@@ -8,15 +8,18 @@ enum { STAGES = 2, STAGE_BYTES = 16 << 20 };
 
 typedef struct {
     int          device;
-    pool        *pool;          /* packs weights */
-    cudaStream_t load;          /* carries them over */
+    pool        *pool;          /* copies weights */
+    cudaStream_t load;          /* uploads and repacks them */
     char        *stage[STAGES]; /* pinned; taken when the first weight is loaded */
-    cudaEvent_t  sent[STAGES];  /* what was in it has left */
+    char        *raw[STAGES];   /* the same on the device */
+    uint32_t    *largest;       /* of a weight, on the device */
+    cudaEvent_t  sent[STAGES];  /* both are free again */
 } backend;
 
 /* The sentence for a call that failed; true when it did not. The error does not linger in the runtime. */
 bool cuda_ok(cudaError_t status, err_code code, const char *doing, err *e);
 bool cuda_take(const backend *b, void *out, size_t bytes, const char *what, err *e); /* *out: device memory, zeroed */
+bool cuda_take_raw(const backend *b, void *out, size_t bytes, const char *what, err *e); /* not zeroed */
 void cuda_drop(const backend *b, void *p);
 
 bool cuda_weight_load(const ops *o, weight **out, const weight_src *src, err *e);

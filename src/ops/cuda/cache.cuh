@@ -10,4 +10,12 @@ static __device__ inline char *cache_k(const kv_view &c, int layer, int head, in
     return c.pool + page * KV_UNIT + (size_t)layer * 2 * c.plane_bytes + head * c.head_bytes +
            slot % KV_PAGE * c.vec_bytes;
 }
+
+static __device__ inline void cache_put(quant_type type, char *vec, int i, float x)
+{
+    if (type == QUANT_F32)
+        ((float *)vec)[i] = x;
+    else
+        ((uint16_t *)vec)[i] = to_f16(x);
+}
 #endif

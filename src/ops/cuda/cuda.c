@@ -16,13 +16,13 @@ bool cuda_ok(cudaError_t status, err_code code, const char *doing, err *e)
     return err_set(e, code, "the GPU failed at %s: %s", doing, cudaGetErrorString(status));
 }
 
-bool cuda_take(const backend *b, void *out, size_t bytes, const char *what, err *e)
+static bool take(const backend *b, void *out, size_t bytes, bool zero, const char *what, err *e)
 {
     void *p = NULL;
     fault_check_alloc();
     cudaSetDevice(b->device);
     cudaError_t status = fault_now() ? cudaErrorMemoryAllocation : cudaMalloc(&p, bytes ? bytes : 1);
-    if (status == cudaSuccess) status = cudaMemset(p, 0, bytes ? bytes : 1);
+    if (status == cudaSuccess && zero) status = cudaMemset(p, 0, bytes ? bytes : 1);
     if (status == cudaSuccess) status = cudaDeviceSynchronize(); /* zero before any stream uses it */
     if (status != cudaSuccess) {
         cudaGetLastError();
@@ -32,6 +32,16 @@ bool cuda_take(const backend *b, void *out, size_t bytes, const char *what, err 
     }
     *(void **)out = p;
     return true;
+}
+
+bool cuda_take(const backend *b, void *out, size_t bytes, const char *what, err *e)
+{
+    return take(b, out, bytes, true, what, e);
+}
+
+bool cuda_take_raw(const backend *b, void *out, size_t bytes, const char *what, err *e)
+{
+    return take(b, out, bytes, false, what, e);
 }
 
 void cuda_drop(const backend *b, void *p)
@@ -87,8 +97,10 @@ static void cuda_close(ops *o)
     cudaSetDevice(b->device);
     for (int i = 0; i < STAGES; i++) {
         if (b->stage[i]) cudaFreeHost(b->stage[i]);
+        if (b->raw[i]) cudaFree(b->raw[i]);
         if (b->sent[i]) cudaEventDestroy(b->sent[i]);
     }
+    if (b->largest) cudaFree(b->largest);
     if (b->load) cudaStreamDestroy(b->load);
     pool_free(b->pool);
     mem_free(b);

@@ -3,6 +3,7 @@
 #define TANDEM_OPS_CUDA_DEVICE_CUH
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/layout.h"
+#include "ops/cuda/ptx.cuh"
 
 #include <cuda_fp16.h>
 #include <float.h>
@@ -15,9 +16,44 @@ enum { WARP = 32 };
 #ifndef LAUNCH
 #define LAUNCH(kernel, grid, block, shared, stream, ...) kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
 #define DYNAMIC_SHARED(type, name)                       extern __shared__ type name[]
+/* Returns whether this program has code for the GPU at hand that knows programmatic launch. */
+static inline bool can_start_early()
+{
+    constexpr int built[] = {__CUDA_ARCH_LIST__};
+    int           device = 0, major = 0;
+    bool          known = built[sizeof built / sizeof *built - 1] >= 900;
+    return known && cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+}
+/* As LAUNCH, but the kernel may start before the one before it has finished; it calls wait_for_previous (ptx.cuh). */
+template <typename... P, typename... A>
+static void launch_early(dim3 grid, dim3 block, size_t shared, cudaStream_t s, void (*kernel)(P...), A... args)
+{
+    cudaLaunchAttribute early                        = {};
+    cudaLaunchConfig_t  c                            = {};
+    early.id                                         = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    c.gridDim                                        = grid;
+    c.blockDim                                       = block;
+    c.dynamicSmemBytes                               = shared;
+    c.stream                                         = s;
+    c.attrs                                          = &early;
+    c.numAttrs                                       = can_start_early() ? 1 : 0;
+    cudaLaunchKernelEx(&c, kernel, P(args)...);
+}
+/* Lets the kernel have more than 48 KB of shared memory. */
+template <typename... P> static void allow_shared(void (*kernel)(P...), size_t bytes)
+{
+    if (bytes > 48 << 10) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+}
+#define LAUNCH_EARLY(kernel, grid, block, shared, stream, ...)                                                         \
+    launch_early(grid, block, shared, stream, kernel, __VA_ARGS__)
 #endif
 
 static inline unsigned blocks_for(size_t n, size_t per_block) { return (unsigned)((n + per_block - 1) / per_block); }
+
+static inline int            min_int(int a, int b) { return a < b ? a : b; }
+static __device__ inline int min_of(int a, int b) { return a < b ? a : b; }
 
 /* Sum over the lanes by halves; every lane gets the same bits. */
 static __device__ inline float warp_sum(float v)
@@ -32,17 +68,39 @@ static __device__ inline float warp_max(float v)
     return v;
 }
 
-/* The same over a block of THREADS, a multiple of 32; warps add up from first to last. */
+/* The same over a block of THREADS, a power of two of warps: the warps' sums by halves too. */
 template <int THREADS> static __device__ inline float block_sum(float v)
 {
     __shared__ float part[THREADS / WARP];
-    v = warp_sum(v);
-    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = v;
+    int              lane = threadIdx.x % WARP;
+    v                     = warp_sum(v);
+    if (lane == 0) part[threadIdx.x / WARP] = v;
     __syncthreads();
-    float sum = 0;
-    for (int i = 0; i < THREADS / WARP; i++) sum += part[i];
+    v = lane < THREADS / WARP ? part[lane] : 0;
     __syncthreads(); /* part may be written again */
-    return sum;
+    return warp_sum(v);
+}
+
+/* The largest of each of N numbers over a block of THREADS. */
+template <int THREADS, int N> static __device__ inline void block_max(uint32_t (&v)[N])
+{
+    __shared__ uint32_t part[N][THREADS / WARP];
+    int                 lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        v[i] = warp_max_u32(v[i]);
+        if (lane == 0) part[i][threadIdx.x / WARP] = v[i];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N; i++) v[i] = warp_max_u32(lane < THREADS / WARP ? part[i][lane] : 0);
+    __syncthreads(); /* part may be written again */
+}
+template <int THREADS> static __device__ inline uint32_t block_max(uint32_t v)
+{
+    uint32_t one[1] = {v};
+    block_max<THREADS, 1>(one);
+    return one[0];
 }
 
 static __device__ inline float from_f16(uint16_t h)

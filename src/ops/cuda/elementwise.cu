@@ -1,28 +1,33 @@
 #include "ops/cuda/device.cuh"
+#include "ops/cuda/ptx.cuh"
 
 enum { ELEMENT_THREADS = 256 };
 
 static __global__ void add_kernel(float *y, const float *a, const float *b, size_t n, float scale)
 {
+    let_next_start();
+    wait_for_previous();
     size_t i = (size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x;
     if (i < n) y[i] = (a[i] + b[i]) * scale;
 }
 
 extern "C" cudaError_t cuda_add(cudaStream_t s, float *y, const float *a, const float *b, size_t n, float scale)
 {
-    LAUNCH(add_kernel, blocks_for(n, ELEMENT_THREADS), ELEMENT_THREADS, 0, s, y, a, b, n, scale);
+    LAUNCH_EARLY(add_kernel, blocks_for(n, ELEMENT_THREADS), ELEMENT_THREADS, 0, s, y, a, b, n, scale);
     return cudaGetLastError();
 }
 
 static __global__ void softcap_kernel(float *x, size_t n, float cap)
 {
+    let_next_start();
+    wait_for_previous();
     size_t i = (size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x;
     if (i < n) x[i] = cap * tanhf(x[i] / cap);
 }
 
 extern "C" cudaError_t cuda_softcap(cudaStream_t s, float *x, size_t n, float cap)
 {
-    LAUNCH(softcap_kernel, blocks_for(n, ELEMENT_THREADS), ELEMENT_THREADS, 0, s, x, n, cap);
+    LAUNCH_EARLY(softcap_kernel, blocks_for(n, ELEMENT_THREADS), ELEMENT_THREADS, 0, s, x, n, cap);
     return cudaGetLastError();
 }
 
@@ -30,6 +35,8 @@ extern "C" cudaError_t cuda_softcap(cudaStream_t s, float *x, size_t n, float ca
 static __global__ void copy_rows_kernel(float *y, size_t y_stride, const float *x, size_t x_stride, const int32_t *idx,
                                         int n)
 {
+    let_next_start();
+    wait_for_previous();
     size_t row = blockIdx.y, from = idx ? (size_t)idx[row] : row;
     int    i = blockIdx.x * ELEMENT_THREADS + threadIdx.x;
     if (i < n) y[row * y_stride + i] = x[from * x_stride + i];
@@ -39,6 +46,6 @@ extern "C" cudaError_t cuda_copy_rows(cudaStream_t s, float *y, int y_stride, co
                                       const int32_t *idx, int n_rows, int n)
 {
     dim3 grid(blocks_for((size_t)n, ELEMENT_THREADS), (unsigned)n_rows);
-    LAUNCH(copy_rows_kernel, grid, ELEMENT_THREADS, 0, s, y, (size_t)y_stride, x, (size_t)x_stride, idx, n);
+    LAUNCH_EARLY(copy_rows_kernel, grid, ELEMENT_THREADS, 0, s, y, (size_t)y_stride, x, (size_t)x_stride, idx, n);
     return cudaGetLastError();
 }

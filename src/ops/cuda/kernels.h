@@ -13,54 +13,98 @@ extern "C" {
 #endif
 
 typedef struct {
-    weight     pub;  /* first: model code holds a pointer to this */
-    quant_type form; /* of the rows in memory: pub.type, or F16 for types without a kernel */
-    char      *data; /* [n_mats * n_out] rows, layouts in layout.h */
-    size_t     row_bytes;
+    weight pub;  /* first: model code holds a pointer to this */
+    char  *data; /* [n_mats * n_panels] panels of panel_bytes, layout.h */
+    size_t panel_bytes;
+    int    n_tiles, n_panels; /* of a panel; of a matrix */
+    float  up, down;          /* a power of two that puts the largest weight where f16 holds it, and its inverse */
 } cuda_weight;
 
-/* --- matmul ---------------------------------------------------------------------------------------*/
-typedef struct { /* 32 activations: x = d * q, with |q| <= 127 */
-    int8_t  q[QK];
-    float   d;
-    float   ds;     /* d * (sum[0] + sum[1]), for types with a minimum */
-    int32_t sum[2]; /* of q, by halves of 16 */
-} cuda_xblock;
+/* Calls X for each type of weights. */
+#define EACH_TYPE(X)                                                                                                   \
+    X(F32)                                                                                                             \
+    X(F16)                                                                                                             \
+    X(BF16) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4)
 
-typedef struct { /* up to RUN_PAIRS pairs that share a matrix: order[first .. first + n - 1] */
+/* --- weights --------------------------------------------------------------------------------------*/
+typedef struct {      /* panels first_panel .. first_panel + count - 1 of a weight */
+    const void *file; /* the file's rows from first_row on, all that the panels need */
+    char       *to;   /* the weight's first panel */
+    size_t      first_panel, first_row, count, n_panels;
+    int         n_in, n_out;
+    uint32_t   *largest; /* raised to the bits of the largest finite |w| */
+} cuda_repack_args;
+cudaError_t cuda_repack(cudaStream_t s, quant_type type, const cuda_repack_args *a);
+cudaError_t cuda_embed(cudaStream_t s, float *y, const cuda_weight *w, const int32_t *id, int n_rows, float scale);
+
+/* --- matmul ---------------------------------------------------------------------------------------*/
+/* Rows of f16 as tensor cores take them (layout.h): x = (high + low) * scale[row]. */
+typedef struct {
+    char  *high, *low; /* NULL: none */
+    float *scale;
+} cuda_x;
+
+typedef struct { /* pairs that share a matrix: order[first .. first + n - 1] */
     int32_t mat, first, n;
 } cuda_run;
-enum { RUN_PAIRS = 8 };
+enum { RUN_PAIRS_MIN = 8, RUN_PAIRS_MAX = 32 };
+
+typedef struct {
+    const char *data;
+    float      *y; /* [pair][n_out] */
+    int         n_out, n_panels, first_block;
+    float       up, down;
+} cuda_matmul_part;
 
 /* Pairs (row, slot), numbered row * n_slots + slot; a plain matmul has one slot and matrix 0. */
 typedef struct {
-    const char     *data;
-    size_t          row_bytes;
-    int             n_in, n_out;
-    float          *y;          /* [pair][n_out] */
-    const void     *x;          /* f32, or cuda_xblock for quantised weights; rows dense */
-    int             pairs_to_x; /* row of x = pair / pairs_to_x: n_slots, or 1 */
-    int             n_pairs;
-    const int32_t  *id;    /* matrix of a pair; NULL: 0 */
-    const int32_t  *order; /* pairs sorted by matrix; NULL: pair i is i */
-    const cuda_run *run;   /* with order; n is 0 after the last */
-    int             n_runs;
+    cuda_matmul_part part[JOINED_MATMULS]; /* weights of one type and n_in */
+    int              n_parts, n_tiles;
+    size_t           panel_bytes;
+    cuda_x           x;
+    int              pairs_to_x; /* row of x = pair / pairs_to_x: n_slots, or 1 */
+    int              n_pairs;
+    const int32_t   *id;    /* matrix of a pair; NULL: 0 */
+    const int32_t   *order; /* pairs sorted by matrix; NULL: pair i is i */
+    const cuda_run  *run;   /* with order; n is 0 after the last */
+    int              n_runs, run_pairs;
 } cuda_matmul_args;
 
-cudaError_t cuda_quantise(cudaStream_t s, cuda_xblock *out, const float *x, size_t n_blocks);
-cudaError_t cuda_group_pairs(cudaStream_t s, int32_t *order, cuda_run *run, int n_runs, const int32_t *id, int n_pairs,
-                             int n_mats);
-cudaError_t cuda_matmul(cudaStream_t s, quant_type form, const cuda_matmul_args *a);
-cudaError_t cuda_embed(cudaStream_t s, float *y, const cuda_weight *w, const int32_t *id, int n_rows, float scale);
+cudaError_t cuda_convert(cudaStream_t s, cuda_x out, const float *x, int n_rows, int n);
+/* Sorts the pairs by matrix, in runs of up to run_pairs. */
+cudaError_t cuda_group_pairs(cudaStream_t s, int32_t *order, cuda_run *run, int n_runs, int run_pairs,
+                             const int32_t *id, int n_pairs, int n_mats);
+cudaError_t cuda_matmul(cudaStream_t s, quant_type type, const cuda_matmul_args *a);
 
 /* --- rows and elements ----------------------------------------------------------------------------*/
-/* y = (res + norm(x) * w) * scale; res and w may be NULL. q, here and in gated: y quantised too, when not NULL; n is a
- * multiple of 32 then */
-cudaError_t cuda_rms_norm(cudaStream_t s, float *y, cuda_xblock *q, const float *res, const float *x, const float *w,
+/* y = (res + norm(x) * w) * scale; res and w may be NULL. to, here and in gated: y as f16 too, when there is room */
+cudaError_t cuda_rms_norm(cudaStream_t s, float *y, cuda_x to, const float *res, const float *x, const float *w,
                           int n_rows, int n, float eps, float scale);
+typedef struct { /* norm_rows; slots NULL: none */
+    float       *y;
+    const float *res, *z, *w, *w_z, *w_slots, *slots, *slot_w;
+    int          n_slots, n, n_outs;
+    float        scale, eps;
+    struct {
+        float       *y;
+        const float *w;
+        cuda_x       to;
+    } out[JOINED_NORMS];
+} cuda_norms_args;
+cudaError_t cuda_norms(cudaStream_t s, const cuda_norms_args *a, int n_rows);
+typedef struct { /* head_rows; k NULL: none */
+    float         *q;
+    const float   *k, *v, *w_q, *w_k, *freq;
+    const int32_t *pos, *lane, *slot;
+    kv_view        c;
+    int            n_heads, layer;
+    bool           norm_v, k_as_v;
+    float          eps;
+} cuda_heads_args;
+cudaError_t cuda_heads(cudaStream_t s, const cuda_heads_args *a, int n_rows);
 cudaError_t cuda_rope(cudaStream_t s, float *x, const int32_t *pos, const float *freq, int n_rows, int n_heads,
                       int head_dim);
-cudaError_t cuda_gated(cudaStream_t s, float *y, cuda_xblock *q, const float *gate, int gate_stride, const float *up,
+cudaError_t cuda_gated(cudaStream_t s, float *y, cuda_x to, const float *gate, int gate_stride, const float *up,
                        int up_stride, int n_rows, int n, act_kind act);
 cudaError_t cuda_router(cudaStream_t s, int32_t *id, float *w, const float *logits, const float *expert_scale,
                         int n_rows, int n_experts, int n_slots);
@@ -85,13 +129,17 @@ typedef struct {
     float          scale;
     float         *partial; /* [row][head][tile][2 + head_dim]: maximum, sum, output of each tile; NULL: one pass */
     int            n_tiles;
-    cuda_xblock   *quantised; /* y, too; NULL: not wanted */
+    int            first_row; /* on tensor cores: of those whose tiles are in partial, [..][4 + head_dim] */
 } cuda_attention_args;
 cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);
+/* On tensor cores, `chunk` rows at a time; an F16 cache, heads of 64, 128, 256 or 512. */
+cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a, int chunk);
 
 /* --- picking --------------------------------------------------------------------------------------*/
 enum { PICK_BLOCKS = 16, LOGPROBS_MAX = 256 };
-cudaError_t cuda_argmax(cudaStream_t s, int32_t *id, const float *logits, int n_rows, int n_vocab);
+enum { ARGMAX_SLICES = 32, ARGMAX_BYTES = 16 };
+/* scratch: [n_rows][ARGMAX_SLICES] of ARGMAX_BYTES */
+cudaError_t cuda_argmax(cudaStream_t s, int32_t *id, const float *logits, void *scratch, int n_rows, int n_vocab);
 cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, const sample_params *p, int n_rows,
                         int n_vocab);
 /* scores: [PICK_BLOCKS][n_vocab] */

@@ -1,26 +1,21 @@
 /* Writing into the paged cache, and moving what an accepted branch of a tree left apart. */
 #include "ops/cuda/cache.cuh"
+#include "ops/cuda/ptx.cuh"
 
 enum { KV_THREADS = 256 };
-
-static __device__ inline void put(quant_type type, char *vec, int i, float x)
-{
-    if (type == QUANT_F32)
-        ((float *)vec)[i] = x;
-    else
-        ((uint16_t *)vec)[i] = to_f16(x);
-}
 
 /* Grid: x over kv heads, y over rows. */
 static __global__ void kv_store_kernel(kv_view c, int layer, const int32_t *lane, const int32_t *slot, const float *k,
                                        const float *v)
 {
+    let_next_start();
+    wait_for_previous();
     int    row = blockIdx.y, head = blockIdx.x;
     size_t from = ((size_t)row * c.n_kv_heads + head) * c.head_dim;
     char  *to   = cache_k(c, layer, head, lane[row], slot[row]);
     for (int i = threadIdx.x; i < c.head_dim; i += KV_THREADS) {
-        put(c.type, to, i, k[from + i]);
-        put(c.type, to + c.plane_bytes, i, v[from + i]);
+        cache_put(c.type, to, i, k[from + i]);
+        cache_put(c.type, to + c.plane_bytes, i, v[from + i]);
     }
 }
 
@@ -28,7 +23,7 @@ extern "C" cudaError_t cuda_kv_store(cudaStream_t s, const kv_view *c, int layer
                                      const int32_t *slot, const float *k, const float *v, int n_rows)
 {
     dim3 grid((unsigned)c->n_kv_heads, (unsigned)n_rows);
-    LAUNCH(kv_store_kernel, grid, KV_THREADS, 0, s, *c, layer, lane, slot, k, v);
+    LAUNCH_EARLY(kv_store_kernel, grid, KV_THREADS, 0, s, *c, layer, lane, slot, k, v);
     return cudaGetLastError();
 }
 
@@ -43,8 +38,8 @@ static __device__ inline void move_turned(const kv_view &c, char *to, const char
     for (int i = threadIdx.x; i < half; i += KV_THREADS) {
         float a = get(c.type, from, i), b = get(c.type, from, i + half), sine, cosine;
         sincosf((float)turn * freq[i], &sine, &cosine);
-        put(c.type, to, i, a * cosine - b * sine);
-        put(c.type, to, i + half, b * cosine + a * sine);
+        cache_put(c.type, to, i, a * cosine - b * sine);
+        cache_put(c.type, to, i + half, b * cosine + a * sine);
     }
 }
 
@@ -52,6 +47,8 @@ static __device__ inline void move_turned(const kv_view &c, char *to, const char
  * one may read. */
 static __global__ void kv_move_kernel(kv_view c, const kv_move_item *items, int n_items, const float *freq)
 {
+    let_next_start();
+    wait_for_previous();
     int    layer = blockIdx.y / 2, head = blockIdx.x;
     size_t v = blockIdx.y % 2 ? c.plane_bytes : 0;
     for (int n = 0; n < n_items; n++) {
@@ -71,6 +68,6 @@ extern "C" cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_m
                                     const float *freq)
 {
     dim3 grid((unsigned)c->n_kv_heads, 2 * (unsigned)c->n_layers);
-    LAUNCH(kv_move_kernel, grid, KV_THREADS, 0, s, *c, items, n_items, freq);
+    LAUNCH_EARLY(kv_move_kernel, grid, KV_THREADS, 0, s, *c, items, n_items, freq);
     return cudaGetLastError();
 }

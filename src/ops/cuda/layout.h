@@ -1,54 +1,95 @@
-/* ops/cuda/layout.h - how weights lie in GPU memory, for the C side that writes it and the kernels that read it.
+/* ops/cuda/layout.h - how weights and activations lie in GPU memory, for the C side that sizes them and the kernels.
  *
- * A matrix is rows of row_bytes, one output each. A row of quantised numbers is four planes, each over all its blocks of
- * 32 inputs, so that neighbouring lanes, which take neighbouring blocks, read neighbouring bytes:
+ * Weights. A matrix is panels of 16 outputs over all inputs; outputs and inputs are padded with zeros, to 16 and to 64. A
+ * panel is tiles of 16 outputs x 64 inputs, then what scales super-blocks. A tile is a warp's operand A of four tensor-core
+ * steps of 16 inputs: lane 4 g + c has outputs g and g + 8, and of step s the inputs 16 s + 4 c to 16 s + 4 c + 3. Its eight
+ * numbers of a step are four pairs, a[i], as the instruction takes them: output g + 8 (i % 2), inputs 2 (i / 2) and
+ * 2 (i / 2) + 1 of the four.
  *
- *     q   16 bytes a block: byte j holds input j in its low and input j + 16 in its high half; 8-bit types: 32 bytes
- *     h   5-bit types, 4 bytes: bit g of byte k is the fifth bit of input 4 g + k
- *         6-bit types, 8 bytes: bits 2 g and up of byte k of word i are the top bits of input 16 i + 4 g + k
- *     s   what scales a block: f16 d; or f16 d, m; or, for K types, two bytes (scale and minimum, or two scales)
- *     d   K types, per 8 blocks: f16 d, dmin, or f16 d
+ *     q   per lane; 4-bit types: 16 bytes, word s is step s, pair i in bits 4 i and 16 + 4 i
+ *         8-bit types: two pieces of 16 bytes, piece j has steps 2 j and 2 j + 1, two words a step, a byte each
+ *         2-bit types: 8 bytes, word s / 2, pair i in bits 8 (s % 2) + 2 i and 16 further
+ *         F16, BF16: four pieces, piece s is a[0..3] of step s; F32: eight, two a step
+ *         Piece p of all lanes lies before piece p + 1.
+ *     h   per lane; 5-bit types and Q3_K: 4 bytes, pair i of step s in bits 4 s + i and 16 further
+ *         6-bit types: 8 bytes, as q of the 2-bit types
+ *     s   per g (0..7): output g, then g + 8. Q4_0, Q5_0, Q8_0, IQ4_NL: f16 d of both blocks of 32. Q4_1, Q5_1: f16 d, m of
+ *         both. Q4_K, Q5_K: bytes scale, minimum of both. Q6_K, Q3_K: int8 scale of each step. Q2_K: a byte for each step,
+ *         scale and minimum. IQ4_XS: int8 scale of both. MXFP4: exponent of both
+ *     d   after all tiles, per super-block (4 tiles) and g, output g, then g + 8: f16 d, dmin, or f16 d
  *
- * Floats keep their type, [row][input], a row padded with zeros to a multiple of 4. */
+ * All numbers are those of the file, so that embeddings can be read from the panels exactly.
+ *
+ * Activations. f16 numbers in groups of 8 rows, a group is tiles of 64 inputs, a tile (1 KB) is a warp's operand B: two pieces of
+ * 16 bytes a lane; lane 4 g + c has row g, piece j has steps 2 j and 2 j + 1, inputs 4 c to 4 c + 3 of each. */
 #ifndef TANDEM_OPS_CUDA_LAYOUT_H
 #define TANDEM_OPS_CUDA_LAYOUT_H
 #include "gguf/quant.h"
 
 #ifdef __CUDACC__
-#define BOTH static __host__ __device__ inline
+#define BOTH static __host__ __device__ constexpr inline
+#elif defined __cplusplus
+#define BOTH static constexpr inline
 #else
 #define BOTH static inline
 #endif
 
-enum { SUPER_BLOCKS = QK_K / QK, ROW_ALIGN = 16, FLOAT_PAD = 4 };
+enum {
+    PANEL_OUTS  = 16,
+    TILE_IN     = 64,
+    TILE_STEPS  = 4,
+    STEP_IN     = 16,
+    SUPER_TILES = QK_K / TILE_IN,
+    GROUP_ROWS  = 8,
+    XTILE_BYTES = GROUP_ROWS * TILE_IN * 2,
+    SEGMENT_MAX = 12, /* tiles: the longest chain of sums is 768 inputs */
+};
 
-BOTH int layout_bits(quant_type t)
+BOTH bool layout_is_super(quant_type t)
 {
-    return t == QUANT_Q8_0 ? 8 : t == QUANT_Q6_K ? 6 : t == QUANT_Q5_0 || t == QUANT_Q5_1 || t == QUANT_Q5_K ? 5 : 4;
+    return t == QUANT_Q2_K || t == QUANT_Q3_K || t == QUANT_Q4_K || t == QUANT_Q5_K || t == QUANT_Q6_K ||
+           t == QUANT_IQ4_XS;
 }
-BOTH bool layout_is_super(quant_type t) { return t == QUANT_Q4_K || t == QUANT_Q5_K || t == QUANT_Q6_K; }
 BOTH bool layout_has_min(quant_type t)
 {
-    return t == QUANT_Q4_1 || t == QUANT_Q5_1 || t == QUANT_Q4_K || t == QUANT_Q5_K;
+    return t == QUANT_Q4_1 || t == QUANT_Q5_1 || t == QUANT_Q4_K || t == QUANT_Q5_K || t == QUANT_Q2_K;
 }
-/* What is taken from a stored number to give the weight's. */
-BOTH int layout_offset(quant_type t) { return t == QUANT_Q4_0 ? 8 : t == QUANT_Q5_0 ? 16 : t == QUANT_Q6_K ? 32 : 0; }
 
-/* Bytes of a block in each plane; of a super-block in the last. */
-BOTH size_t layout_q(quant_type t) { return layout_bits(t) == 8 ? 32 : 16; }
-BOTH size_t layout_h(quant_type t) { return layout_bits(t) == 5 ? 4 : layout_bits(t) == 6 ? 8 : 0; }
-BOTH size_t layout_s(quant_type t) { return t == QUANT_Q4_1 || t == QUANT_Q5_1 ? 4 : 2; }
-BOTH size_t layout_d(quant_type t) { return t == QUANT_Q6_K ? 2 : layout_is_super(t) ? 4 : 0; }
-
-/* Where the planes of a row of n blocks begin; the first is at 0. */
-BOTH size_t layout_h_at(quant_type t, size_t n) { return n * layout_q(t); }
-BOTH size_t layout_s_at(quant_type t, size_t n) { return layout_h_at(t, n) + n * layout_h(t); }
-BOTH size_t layout_d_at(quant_type t, size_t n) { return layout_s_at(t, n) + n * layout_s(t); }
-BOTH size_t layout_row_bytes(quant_type t, size_t n_in)
+/* Return the bytes of each part: q and h of a lane, s and d of a g. */
+BOTH int layout_q(quant_type t)
 {
-    if (t == QUANT_F32 || t == QUANT_F16 || t == QUANT_BF16)
-        return (n_in + FLOAT_PAD - 1) / FLOAT_PAD * FLOAT_PAD * (t == QUANT_F32 ? 4 : 2);
-    size_t n = n_in / QK, bytes = layout_d_at(t, n) + n / SUPER_BLOCKS * layout_d(t);
-    return (bytes + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
+    return t == QUANT_F32                       ? 128
+           : t == QUANT_F16 || t == QUANT_BF16  ? 64
+           : t == QUANT_Q8_0                    ? 32
+           : t == QUANT_Q2_K || t == QUANT_Q3_K ? 8
+                                                : 16;
 }
+BOTH int layout_h(quant_type t)
+{
+    return t == QUANT_Q6_K ? 8 : t == QUANT_Q5_0 || t == QUANT_Q5_1 || t == QUANT_Q5_K || t == QUANT_Q3_K ? 4 : 0;
+}
+BOTH int layout_s(quant_type t)
+{
+    return t == QUANT_F32 || t == QUANT_F16 || t == QUANT_BF16 ? 0
+           : t == QUANT_Q4_1 || t == QUANT_Q5_1                ? 16
+           : t == QUANT_IQ4_XS || t == QUANT_MXFP4             ? 4
+                                                               : 8;
+}
+BOTH int layout_d(quant_type t) { return !layout_is_super(t) ? 0 : layout_has_min(t) ? 8 : 4; }
+
+BOTH size_t layout_tile_bytes(quant_type t) { return (size_t)(32 * (layout_q(t) + layout_h(t)) + 8 * layout_s(t)); }
+BOTH size_t layout_tiles(size_t n_in) { return (n_in + TILE_IN - 1) / TILE_IN; }
+BOTH size_t layout_panels(size_t n_out) { return (n_out + PANEL_OUTS - 1) / PANEL_OUTS; }
+BOTH size_t layout_panel_bytes(quant_type t, size_t n_in)
+{
+    size_t n = layout_tiles(n_in);
+    return n * layout_tile_bytes(t) + n / SUPER_TILES * 8 * (size_t)layout_d(t);
+}
+BOTH size_t layout_x_bytes(size_t n_rows, size_t n_in)
+{
+    return (n_rows + GROUP_ROWS - 1) / GROUP_ROWS * layout_tiles(n_in) * XTILE_BYTES;
+}
+
+/* Sums run through segments of whole tiles, as even as possible, longer ones first. */
+BOTH int layout_segments(int n_tiles) { return (n_tiles + SEGMENT_MAX - 1) / SEGMENT_MAX; }
 #endif

@@ -1,375 +1,473 @@
-/* y[pair][o] = sum over i of w[mat][o][i] x[row][i].
+/* y[pair][o] = sum over i of w[mat][o][i] x[row][i], on tensor cores: weights
+ * are operand A, rows are operand B.
  *
- * The arithmetic of one number is fixed by the weight's type and n_in (promise 1):
- *   quantised   16 chains, block b in chain b mod 16: acc = fma(dw * dx, exact integer dot, acc), and where the type has
- *               a minimum acc = fma(m, dx * sum of x, acc); then the chains add up from first to last
- *   floats      32 chains, inputs 4 g .. 4 g + 3 in chain g mod 32, an fma per input in order; then the chains add up by
- *               halves: c + (c xor 16), then 8, 4, 2, 1
- * A team of lanes, one per chain, makes OUTS outputs of ROWS rows at a time. Each (row, output) has its own chains, so
- * ROWS and OUTS change the speed, never a bit. */
-#include "ops/cuda/quantise.cuh"
+ * The arithmetic of one number is fixed by the weight's type and n_in (promise
+ * 1). Inputs are cut into segments of up to 12 tiles of 64 (layout.h).
+ * A segment starts from zero and goes through the tensor core in steps of 16
+ * inputs, in ascending order; segments are added from left to right. Float
+ * types take two products a step (x high, x low), F32 three (then w low, x
+ * high). A column's bits do not depend on its neighbours, so the number of rows
+ * changes nothing.
+ *
+ * A warp makes one segment of a panel of 16 outputs, for up to 8 COLS pairs;
+ * the segments of a panel are warps of one block. */
+#include "ops/cuda/convert.cuh"
+#include "ops/cuda/panel.cuh"
 
-enum { CHAINS = 16, MATMUL_THREADS = 128 };
+enum { MATMUL_WARPS = 8, MATMUL_THREADS = MATMUL_WARPS * WARP, LONG_THREADS = 512, GROUP_THREADS = 256 };
+enum { PART_STRIDE = 20 }; /* floats of a column of 16 outputs in shared memory, without bank conflicts */
 
-/* --- activations ----------------------------------------------------------------------------------*/
-
-/* A warp per block of 32. */
-static __global__ void quantise_kernel(cuda_xblock *out, const float *x, size_t n_blocks)
+/* --- activations ---------------------------------------------------------------------------------
+ * A block per row. */
+template <int THREADS, int QUADS>
+static __global__ void __launch_bounds__(THREADS) convert_kernel(cuda_x out, const float *x, int n)
 {
-    int    lane = threadIdx.x % WARP;
-    size_t b    = (size_t)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    if (b < n_blocks) quantise_block(&out[b], x[b * QK + lane], lane); /* the whole warp */
+    row_quads<THREADS, QUADS> r;
+    let_next_start();
+    wait_for_previous();
+    r.load(x + (size_t)blockIdx.x * n, n);
+    r.convert(out, blockIdx.x, n, block_max<THREADS>(r.largest()));
 }
 
-extern "C" cudaError_t cuda_quantise(cudaStream_t s, cuda_xblock *out, const float *x, size_t n_blocks)
+/* Rows that are too long for registers are read twice. */
+static __global__ void __launch_bounds__(LONG_THREADS) convert_long_kernel(cuda_x out, const float *x, int n)
 {
-    enum { THREADS = 256 };
-    LAUNCH(quantise_kernel, blocks_for(n_blocks, THREADS / WARP), THREADS, 0, s, out, x, n_blocks);
+    uint32_t largest = 0;
+    let_next_start();
+    wait_for_previous();
+    x += (size_t)blockIdx.x * n;
+    for (int i = 4 * threadIdx.x; i < n; i += 4 * LONG_THREADS) largest = largest_of(load_quad(x, i, n), largest);
+    row_scale s       = scale_of_row(block_max<LONG_THREADS>(largest));
+    int       n_tiles = (int)layout_tiles(n);
+    if (threadIdx.x == 0) out.scale[blockIdx.x] = s.down;
+    for (int i = 4 * threadIdx.x; i < n_tiles * TILE_IN; i += 4 * LONG_THREADS)
+        put_x(out, blockIdx.x, i, n_tiles, load_quad(x, i, n), s.up);
+}
+
+static cudaError_t convert_short(cudaStream_t s, cuda_x out, const float *x, int n_rows, int n)
+{
+#define CALL(THREADS, QUADS) LAUNCH_EARLY((convert_kernel<THREADS, QUADS>), (unsigned)n_rows, THREADS, 0, s, out, x, n)
+    BY_ROW_LENGTH(n, CALL);
+#undef CALL
     return cudaGetLastError();
 }
 
-/* --- pairs by matrix ------------------------------------------------------------------------------*/
-
-/* One block. A thread per matrix finds its pairs, in order; between the two passes one thread adds up. */
-static __global__ void group_pairs_kernel(int32_t *order, cuda_run *run, int n_runs, const int32_t *id, int n_pairs,
-                                          int n_mats)
+extern "C" cudaError_t cuda_convert(cudaStream_t s, cuda_x out, const float *x, int n_rows, int n)
 {
-    DYNAMIC_SHARED(int32_t, group_shared); /* [n_mats] pairs, then [n_mats] runs: how many, then where */
-    int32_t *pairs = group_shared, *runs = group_shared + n_mats;
-    for (int m = threadIdx.x; m < n_mats; m += blockDim.x) {
-        int n = 0;
-        for (int i = 0; i < n_pairs; i++) n += id[i] == m;
-        pairs[m] = n;
-    }
+    cudaError_t status = convert_short(s, out, x, n_rows, n);
+    if (status != cudaErrorInvalidValue) return status;
+    LAUNCH_EARLY(convert_long_kernel, (unsigned)n_rows, LONG_THREADS, 0, s, out, x, n);
+    return cudaGetLastError();
+}
+
+/* --- pairs by matrix -----------------------------------------------------------------------------*/
+
+/* One block. Counts, adds up, places. Where a pair stands among those of its
+ * matrix changes no bit of it. */
+static __global__ void group_pairs_kernel(int32_t *order, cuda_run *run, int n_runs, int run_pairs, const int32_t *id,
+                                          int n_pairs, int n_mats)
+{
+    DYNAMIC_SHARED(int32_t, group_shared); /* [n_mats] pairs: how many, then where;
+                                   [n_mats] where they begin; [n_mats] runs */
+    int32_t *at = group_shared, *first = at + n_mats, *runs = first + n_mats;
+    int      lane = threadIdx.x % WARP;
+    let_next_start();
+    for (int m = threadIdx.x; m < n_mats; m += GROUP_THREADS) at[m] = 0;
     __syncthreads();
-    if (threadIdx.x == 0) {
-        int pair = 0, r = 0;
-        for (int m = 0; m < n_mats; m++) {
-            int n    = pairs[m];
-            pairs[m] = pair;
-            runs[m]  = r;
-            pair += n;
-            r += (n + RUN_PAIRS - 1) / RUN_PAIRS;
+    wait_for_previous();
+    for (int i = threadIdx.x; i < n_pairs; i += GROUP_THREADS) atomicAdd(&at[id[i]], 1);
+    __syncthreads();
+    if (threadIdx.x < WARP) {
+        int pairs = 0, n = 0;
+        for (int m0 = 0; m0 < n_mats; m0 += WARP) {
+            int mine = m0 + lane < n_mats ? at[m0 + lane] : 0, mine_runs = (mine + run_pairs - 1) / run_pairs;
+            int p = mine, r = mine_runs;
+            for (int k = 1; k < WARP; k *= 2) {
+                int before_p = __shfl_sync(ALL_LANES, p, lane - k), before_r = __shfl_sync(ALL_LANES, r, lane - k);
+                if (lane >= k) p += before_p, r += before_r;
+            }
+            if (m0 + lane < n_mats) {
+                first[m0 + lane] = at[m0 + lane] = pairs + p - mine;
+                runs[m0 + lane]                  = n + r - mine_runs;
+            }
+            pairs += __shfl_sync(ALL_LANES, p, WARP - 1);
+            n += __shfl_sync(ALL_LANES, r, WARP - 1);
         }
-        for (; r < n_runs; r++) run[r].n = 0;
+        for (int r = n + lane; r < n_runs; r += WARP) run[r].n = 0;
     }
     __syncthreads();
-    for (int m = threadIdx.x; m < n_mats; m += blockDim.x) {
-        int first = pairs[m], at = first;
-        for (int i = 0; i < n_pairs; i++)
-            if (id[i] == m) order[at++] = i;
-        for (int from = first, r = runs[m]; from < at; from += RUN_PAIRS, r++) {
+    for (int i = threadIdx.x; i < n_pairs; i += GROUP_THREADS) order[atomicAdd(&at[id[i]], 1)] = i;
+    __syncthreads();
+    for (int m = threadIdx.x; m < n_mats; m += GROUP_THREADS)
+        for (int from = first[m], r = runs[m]; from < at[m]; from += run_pairs, r++) {
             run[r].mat   = m;
             run[r].first = from;
-            run[r].n     = at - from < RUN_PAIRS ? at - from : RUN_PAIRS;
+            run[r].n     = min_of(at[m] - from, run_pairs);
         }
-    }
 }
 
-extern "C" cudaError_t cuda_group_pairs(cudaStream_t s, int32_t *order, cuda_run *run, int n_runs, const int32_t *id,
-                                        int n_pairs, int n_mats)
+extern "C" cudaError_t cuda_group_pairs(cudaStream_t s, int32_t *order, cuda_run *run, int n_runs, int run_pairs,
+                                        const int32_t *id, int n_pairs, int n_mats)
 {
-    LAUNCH(group_pairs_kernel, 1, 128, 2 * (size_t)n_mats * sizeof(int32_t), s, order, run, n_runs, id, n_pairs,
-           n_mats);
+    LAUNCH_EARLY(group_pairs_kernel, 1, GROUP_THREADS, 3 * (size_t)n_mats * sizeof(int32_t), s, order, run, n_runs,
+                 run_pairs, id, n_pairs, n_mats);
     return cudaGetLastError();
 }
 
-/* The pairs of block y, at most ROWS. */
-template <int ROWS> static __device__ inline cuda_run find_run(const cuda_matmul_args &a, int y)
+/* The pairs of block y, at most n. */
+static __device__ inline cuda_run find_run(const cuda_matmul_args &a, int y, int n)
 {
     if (a.order) return a.run[y];
     cuda_run r;
-    r.first = y * ROWS;
-    r.n     = a.n_pairs - r.first < ROWS ? a.n_pairs - r.first : ROWS;
+    r.first = y * n;
+    r.n     = a.n_pairs - r.first < n ? a.n_pairs - r.first : n;
     r.mat   = a.id ? a.id[r.first] : 0;
     return r;
 }
 
-/* Pair i of the run; past its end the last one, with which nothing is done. */
+static __device__ inline int row_of(const cuda_matmul_args &a, int pair)
+{
+    return a.pairs_to_x == 1 ? pair : pair / a.pairs_to_x;
+}
+
 static __device__ inline int pair_at(const cuda_matmul_args &a, const cuda_run &r, int i)
 {
-    int at = r.first + (i < r.n ? i : r.n - 1);
-    return a.order ? a.order[at] : at;
+    return a.order ? a.order[r.first + i] : r.first + i;
 }
 
-/* --- one block of weights -------------------------------------------------------------------------*/
-struct wblock {
-    int   w[8];  /* inputs 4 g .. 4 g + 3, a byte each, before the offset */
-    float d, m;  /* weight = d * q + m; m only where the type has it */
-    int   sc[2]; /* Q6_K: scales of the halves */
+/* --- a segment -----------------------------------------------------------------------------------*/
+template <quant_type T> static __host__ __device__ constexpr bool is_float()
+{
+    return T == QUANT_F32 || T == QUANT_F16 || T == QUANT_BF16;
+}
+/* How many tiles of weights a warp has in shared memory or under way to it, and
+ * of rows in registers. */
+template <quant_type T> static __host__ __device__ constexpr int weights_ahead()
+{
+    return slot_bytes<T>() <= 960 ? 5 : slot_bytes<T>() <= 2048 ? 4 : 3;
+}
+template <quant_type T, int COLS> static __host__ __device__ constexpr int rows_ahead()
+{
+    return is_float<T>() && COLS == 4 ? 1 : 2;
+}
+
+/* Where a lane finds its pieces of operand B, by column tile; NULL: past the
+ * last pair. */
+template <int COLS> struct lane_rows {
+    const char *high[COLS];
+    size_t      to_low;
 };
 
-template <quant_type T> static __device__ inline void load_numbers(wblock *k, const char *row, int n_blocks, int b)
-{
-    const int4 *q = (const int4 *)(row + b * layout_q(T));
-    int4        v = q[0];
-    if (layout_bits(T) == 8) {
-        int4 u  = q[1];
-        k->w[0] = v.x, k->w[1] = v.y, k->w[2] = v.z, k->w[3] = v.w;
-        k->w[4] = u.x, k->w[5] = u.y, k->w[6] = u.z, k->w[7] = u.w;
-        return;
-    }
-    const int low = 0x0f0f0f0f;
-    k->w[0] = v.x & low, k->w[1] = v.y & low, k->w[2] = v.z & low, k->w[3] = v.w & low;
-    k->w[4] = v.x >> 4 & low, k->w[5] = v.y >> 4 & low, k->w[6] = v.z >> 4 & low, k->w[7] = v.w >> 4 & low;
-    const uint32_t *h = (const uint32_t *)(row + layout_h_at(T, n_blocks) + b * layout_h(T));
-    if (layout_bits(T) == 5) {
-        uint32_t fifth = h[0];
+/* A segment of a panel: its first tile, that tile's place in the panel, and how
+ * many there are. */
+struct segment_at {
+    const char *panel;
+    int         first, n;
+};
+
+/* Tiles of the rows, on their way to a lane: slot i holds tiles i, i + X, ...
+ */
+template <quant_type T, int COLS> struct row_ring {
+    static constexpr int X = rows_ahead<T, COLS>(), PLANES = is_float<T>() ? 2 : 1;
+
+    uint4           rows[X][COLS][2 * PLANES]; /* two pieces of high, then of low */
+    lane_rows<COLS> x;
+
+    /* t0: a multiple of X that the slot's tile is counted from */
+    __device__ inline void load(int i, const segment_at &g, int t0)
+    {
+        if (t0 + i >= g.n) return;
 #pragma unroll
-        for (int g = 0; g < 8; g++) k->w[g] |= (int)((fifth >> g & 0x01010101) << 4);
-    }
-    if (layout_bits(T) == 6) {
-        uint32_t top[2] = {h[0], h[1]};
+        for (int j = 0; j < COLS; j++)
+            if (x.high[j])
 #pragma unroll
-        for (int g = 0; g < 8; g++) k->w[g] |= (int)((top[g / 4] >> (2 * (g % 4)) & 0x03030303) << 4);
+                for (int p = 0; p < 2 * PLANES; p++)
+                    rows[i][j][p] =
+                        *(const uint4 *)(x.high[j] + (p / 2 ? x.to_low : 0) + (size_t)(g.first + t0) * XTILE_BYTES +
+                                         i * XTILE_BYTES + p % 2 * 512);
+    }
+    __device__ inline void start(const segment_at &g)
+    {
+#pragma unroll
+        for (int i = 0; i < X * COLS * 2 * PLANES; i++)
+            rows[i / (COLS * 2 * PLANES)][i / (2 * PLANES) % COLS][i % (2 * PLANES)] = uint4{0, 0, 0, 0};
+#pragma unroll
+        for (int i = 0; i < X; i++) load(i, g, 0);
+    }
+};
+
+/* acc plus one tile. */
+template <quant_type T, int COLS, int PIECES>
+static __device__ inline void add_tile(float (&acc)[COLS][4], const lane_tile<T> &k, const uint4 (&rows)[COLS][PIECES],
+                                       uint32_t up, uint32_t h2_1024)
+{
+#pragma unroll
+    for (int step = 0; step < TILE_STEPS; step++) {
+        uint32_t a[4], rest[4];
+        decode_step<T>(a, rest, k, step, up, h2_1024);
+#pragma unroll
+        for (int j = 0; j < COLS; j++) {
+            uint4 h = rows[j][step / 2];
+            mma_16x8x16(acc[j], a, step % 2 ? h.z : h.x, step % 2 ? h.w : h.y);
+            if constexpr (is_float<T>()) {
+                uint4 l = rows[j][2 + step / 2];
+                mma_16x8x16(acc[j], a, step % 2 ? l.z : l.x, step % 2 ? l.w : l.y);
+            }
+            if constexpr (T == QUANT_F32) mma_16x8x16(acc[j], rest, step % 2 ? h.z : h.x, step % 2 ? h.w : h.y);
+        }
     }
 }
 
-template <quant_type T> static __device__ inline void load_scales(wblock *k, const char *row, int n_blocks, int b)
+/* --- the kernel ----------------------------------------------------------------------------------
+ * Grid: x over panels, y over runs of pairs. A block is lanes x `segments` x
+ * `panels`, and goes on to the next panels `steps` times; where a panel has
+ * more segments than that, it takes several turns at it. */
+struct matmul_cut {
+    int panels, segments, n_segments, turns, steps;
+    int each, longer; /* tiles of a segment; how many have one more */
+
+    __device__ inline int first_tile(int segment) const
+    {
+        segment = min_of(segment, n_segments);
+        return segment * each + min_of(segment, longer);
+    }
+};
+
+/* A block's outputs: sums of the segments so far, plus this turn's. */
+template <int COLS> struct block_sums {
+    float (*part)[8 * COLS][PART_STRIDE]; /* by warp */
+    float (*total)[8 * COLS][PANEL_OUTS]; /* by panel */
+
+    static size_t bytes(int n_warps, int n_panels)
+    {
+        return (size_t)n_warps * sizeof *part + (size_t)n_panels * sizeof *total;
+    }
+};
+
+template <quant_type T> static __device__ inline uint32_t up_bits(float up)
 {
-    const uint8_t  *s = (const uint8_t *)row + layout_s_at(T, n_blocks) + b * layout_s(T);
-    const uint16_t *d = (const uint16_t *)(row + layout_d_at(T, n_blocks) + b / SUPER_BLOCKS * layout_d(T));
-    if (T == QUANT_Q6_K) {
-        k->d     = from_f16(d[0]);
-        k->sc[0] = (int8_t)s[0];
-        k->sc[1] = (int8_t)s[1];
-    } else if (layout_is_super(T)) {
-        k->d = from_f16(d[0]) * (float)s[0];
-        k->m = -(from_f16(d[1]) * (float)s[1]);
-    } else {
-        k->d = from_f16(((const uint16_t *)s)[0]);
-        if (layout_has_min(T)) k->m = from_f16(((const uint16_t *)s)[1]);
+    if (is_float<T>()) return __float_as_uint(up);
+    if (T == QUANT_MXFP4) return (__float_as_uint(up) >> 23) - 127;
+    return h2_from_f32(up, up);
+}
+
+/* The matrix of block x, and the block's first panel in it. */
+struct block_part {
+    cuda_matmul_part of;
+    int              panel;
+};
+static __device__ inline block_part part_of(const cuda_matmul_args &a, const matmul_cut &cut)
+{
+    block_part p     = {a.part[0], 0};
+    int        block = blockIdx.x;
+#pragma unroll
+    for (int i = 1; i < JOINED_MATMULS; i++)
+        if (i < a.n_parts && (int)blockIdx.x >= a.part[i].first_block)
+            p.of = a.part[i], block = (int)blockIdx.x - a.part[i].first_block;
+    p.panel = block * cut.panels * cut.steps;
+    return p;
+}
+
+/* The warp's segment in unit u of the block's work: a step to the next panels,
+ * or a turn. A panel past the last is the last. */
+static __device__ inline segment_at unit_of(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part,
+                                            int u)
+{
+    int step = cut.turns == 1 ? u : 0, turn = cut.turns == 1 ? 0 : u;
+    int panel   = min_of(part.panel + step * cut.panels + (int)threadIdx.z, part.of.n_panels - 1);
+    int segment = turn * cut.segments + (int)threadIdx.y, first = cut.first_tile(segment);
+    return {part.of.data + (size_t)panel * a.panel_bytes, first, cut.first_tile(segment + 1) - first};
+}
+
+/* A warp's tiles on their way to shared memory, through all units of the block's work. */
+template <quant_type T> struct tile_ring {
+    static constexpr int W = weights_ahead<T>(), SLOT = slot_bytes<T>(), TILE = (int)layout_tile_bytes(T);
+
+    char       *shared, *fill, *take_at; /* the ring; the slots to fill and to take next */
+    const char *from;                    /* the next tile to ask for */
+    segment_at  at;                      /* its segment, of unit u */
+    int         u, left, in_unit;        /* tiles to ask for, of all units and of u */
+
+    __device__ inline void enter(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part)
+    {
+        at      = unit_of(a, cut, part, u);
+        from    = at.panel + (size_t)at.first * TILE;
+        in_unit = at.n;
+    }
+    __device__ inline void ask(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part, int lane)
+    {
+        if (left > 0) {
+            copy_tile<T>(fill, from, at.panel + (size_t)a.n_tiles * TILE, at.first + at.n - in_unit, lane);
+            fill += SLOT, from += TILE, left--;
+            if (fill == shared + W * SLOT) fill = shared;
+            if (--in_unit == 0 && left > 0) u++, enter(a, cut, part);
+        }
+        copy_commit();
+    }
+    __device__ inline void start(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part, int n_units,
+                                 int lane)
+    {
+        fill = take_at = shared;
+        u = left = 0;
+        if (cut.turns == 1)
+            left = n_units * unit_of(a, cut, part, 0).n;
+        else
+            for (int i = 0; i < n_units; i++) left += unit_of(a, cut, part, i).n;
+        enter(a, cut, part);
+#pragma unroll 1
+        for (int i = 0; i < W - 1; i++) ask(a, cut, part, lane);
+    }
+    /* Takes the oldest tile, and asks for another in the place of the one before. */
+    __device__ inline void take(lane_tile<T> &k, const cuda_matmul_args &a, const matmul_cut &cut,
+                                const block_part &part, int lane)
+    {
+        copy_wait<W - 2>();
+        __syncwarp();
+        load_tile<T>(k, take_at, lane);
+        take_at += SLOT;
+        if (take_at == shared + W * SLOT) take_at = shared;
+        ask(a, cut, part, lane);
+    }
+};
+
+/* Adds the turn's segments to the sums, in order; the last turn writes them. */
+template <int COLS>
+static __device__ inline void add_parts(const block_sums<COLS> &sums, const cuda_matmul_args &a, const matmul_cut &cut,
+                                        const block_part &part, int panel, const cuda_run &r, int first)
+{
+    int n         = min_of(cut.n_segments - first, cut.segments);
+    int thread    = (threadIdx.z * blockDim.y + threadIdx.y) * WARP + threadIdx.x,
+        n_threads = WARP * blockDim.y * blockDim.z;
+    for (int i = thread; i < cut.panels * 8 * COLS * PANEL_OUTS; i += n_threads) {
+        int p = i / (8 * COLS * PANEL_OUTS), col = i / PANEL_OUTS % (8 * COLS), out = i % PANEL_OUTS;
+        int at = (panel + p) * PANEL_OUTS + out;
+        if (col >= r.n || at >= part.of.n_out) continue;
+        float sum = first ? sums.total[p][col][out] : sums.part[p * cut.segments][col][out];
+        for (int s = first ? 0 : 1; s < n; s++) sum += sums.part[p * cut.segments + s][col][out];
+        sums.total[p][col][out] = sum;
+        if (first + n < cut.n_segments) continue;
+        int pair                                     = pair_at(a, r, col);
+        part.of.y[(size_t)pair * part.of.n_out + at] = sum * a.x.scale[row_of(a, pair)] * part.of.down;
     }
 }
 
-/* acc plus one block of one row. */
-template <quant_type T> static __device__ inline float add_block(const wblock &k, const cuda_xblock *x, float acc)
+template <quant_type T, int COLS>
+static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matmul_args a, matmul_cut cut)
 {
-    const int4 *q  = (const int4 *)x->q;
-    int4        x0 = q[0], x1 = q[1];
-    float       d   = x->d;
-    int         low = 0, high = 0;
-    low = __dp4a(k.w[0], x0.x, low), low = __dp4a(k.w[1], x0.y, low);
-    low = __dp4a(k.w[2], x0.z, low), low = __dp4a(k.w[3], x0.w, low);
-    high = __dp4a(k.w[4], x1.x, high), high = __dp4a(k.w[5], x1.y, high);
-    high = __dp4a(k.w[6], x1.z, high), high = __dp4a(k.w[7], x1.w, high);
-    int sum = low + high;
-    if (T == QUANT_Q6_K)
-        sum = (low - 32 * x->sum[0]) * k.sc[0] + (high - 32 * x->sum[1]) * k.sc[1];
-    else if (layout_offset(T))
-        sum -= layout_offset(T) * (x->sum[0] + x->sum[1]);
-    acc = fmaf(k.d * d, (float)sum, acc);
-    return layout_has_min(T) ? fmaf(k.m, x->ds, acc) : acc;
-}
+    DYNAMIC_SHARED(uint4, matmul_shared); /* each warp's tiles, then the sums */
+    int              n_warps = (int)(blockDim.y * blockDim.z);
+    block_sums<COLS> sums;
+    sums.part =
+        (float(*)[8 * COLS][PART_STRIDE])((char *)matmul_shared + n_warps * weights_ahead<T>() * slot_bytes<T>());
+    sums.total      = (float(*)[8 * COLS][PANEL_OUTS])(sums.part + n_warps);
+    int        lane = threadIdx.x, warp = threadIdx.z * blockDim.y + threadIdx.y;
+    block_part part    = part_of(a, cut);
+    int        n_units = min_of(cut.steps, (part.of.n_panels - part.panel + cut.panels - 1) / cut.panels) * cut.turns;
 
-/* --- the kernels ----------------------------------------------------------------------------------
- * Grid: x over outputs, y over runs of rows. */
-template <quant_type T, int ROWS, int OUTS>
-static __global__ void __launch_bounds__(MATMUL_THREADS) ints_kernel(cuda_matmul_args a)
-{
-    cuda_run r = find_run<ROWS>(a, blockIdx.y);
+    tile_ring<T>      ring;
+    row_ring<T, COLS> rows;
+    ring.shared = (char *)matmul_shared + warp * (weights_ahead<T>() * slot_bytes<T>());
+    if (!a.id) ring.start(a, cut, part, n_units, lane); /* weights wait for nothing, their choice does */
+    let_next_start();
+    wait_for_previous();
+    cuda_run r = find_run(a, blockIdx.y, a.id ? 1 : 8 * COLS);
     if (r.n < 1) return; /* the whole block */
-    int lane = threadIdx.x % CHAINS, team = blockIdx.x * (MATMUL_THREADS / CHAINS) + threadIdx.x / CHAINS;
-    int n_blocks = a.n_in / QK, out0 = team * OUTS;
-
-    const cuda_xblock *x[ROWS];
-    const char        *row[OUTS];
-    float              acc[OUTS][ROWS] = {};
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
-        x[i] = (const cuda_xblock *)a.x + (size_t)(pair_at(a, r, i) / a.pairs_to_x) * n_blocks;
-#pragma unroll
-    for (int o = 0; o < OUTS; o++) {
-        int out = out0 + o < a.n_out ? out0 + o : a.n_out - 1;
-        row[o]  = a.data + ((size_t)r.mat * a.n_out + out) * a.row_bytes;
+    if (a.id) {
+        part.of.data += (size_t)r.mat * part.of.n_panels * a.panel_bytes;
+        ring.start(a, cut, part, n_units, lane);
     }
-    for (int b = lane; b < n_blocks; b += CHAINS) {
-        wblock k[OUTS];
+    rows.x.to_low = (size_t)(a.x.low - a.x.high);
 #pragma unroll
-        for (int o = 0; o < OUTS; o++) {
-            load_numbers<T>(&k[o], row[o], n_blocks, b);
-            load_scales<T>(&k[o], row[o], n_blocks, b);
-        }
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            if (i >= r.n) continue; /* the whole block */
-#pragma unroll
-            for (int o = 0; o < OUTS; o++) acc[o][i] = add_block<T>(k[o], x[i] + b, acc[o][i]);
-        }
+    for (int j = 0; j < COLS; j++) {
+        int i          = 8 * j + lane / 4;
+        int row        = i < r.n ? row_of(a, pair_at(a, r, i)) : 0;
+        rows.x.high[j] = i < r.n ? a.x.high + (size_t)(row / GROUP_ROWS) * a.n_tiles * XTILE_BYTES +
+                                       (row % GROUP_ROWS * 4 + lane % 4) * 16
+                                 : NULL;
     }
+    segment_at now = unit_of(a, cut, part, 0);
+    rows.start(now);
+    uint32_t up = up_bits<T>(part.of.up), h2_1024 = in_register(H2_1024);
+    for (int unit = 0; unit < n_units; unit++) {
+        constexpr int X    = rows_ahead<T, COLS>();
+        segment_at    next = {NULL, 0, 0};
+        if (unit + 1 < n_units) next = unit_of(a, cut, part, unit + 1);
+        float acc[COLS][4] = {};
+        for (int t0 = 0; t0 < now.n; t0 += X) {
+            bool       last = t0 + X >= now.n;
+            segment_at then = last ? next : now;
 #pragma unroll
-    for (int o = 0; o < OUTS; o++)
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            if (i >= r.n) continue;
-            float sum = __shfl_sync(ALL_LANES, acc[o][i], 0, CHAINS);
-            for (int c = 1; c < CHAINS; c++) sum += __shfl_sync(ALL_LANES, acc[o][i], c, CHAINS);
-            if (lane == 0 && out0 + o < a.n_out) a.y[(size_t)pair_at(a, r, i) * a.n_out + out0 + o] = sum;
+            for (int i = 0; i < X; i++) {
+                if (t0 + i < now.n) { /* the whole warp */
+                    lane_tile<T> k;
+                    ring.take(k, a, cut, part, lane);
+                    add_tile<T, COLS>(acc, k, rows.rows[i], up, h2_1024);
+                }
+                rows.load(i, then, last ? 0 : t0 + X);
+            }
         }
-}
-
-template <quant_type T> static __device__ inline float4 load_weights(const char *row, int i)
-{
-    if (T == QUANT_F32) return *(const float4 *)((const float *)row + i);
-    ushort4 h = *(const ushort4 *)((const uint16_t *)row + i);
-    if (T == QUANT_F16) return make_float4(from_f16(h.x), from_f16(h.y), from_f16(h.z), from_f16(h.w));
-    return make_float4(from_bf16(h.x), from_bf16(h.y), from_bf16(h.z), from_bf16(h.w));
-}
-
-/* The next inputs of a row that has n left, 4 at most. */
-static __device__ inline float4 load_inputs(const float *x, int n, bool aligned)
-{
-    if (aligned) return *(const float4 *)x;
-    return make_float4(x[0], n > 1 ? x[1] : 0, n > 2 ? x[2] : 0, n > 3 ? x[3] : 0);
-}
-
-/* acc plus the products of those that there are. */
-static __device__ inline float add_inputs(float4 w, float4 x, int n, float acc)
-{
-    acc = fmaf(w.x, x.x, acc);
-    if (n > 1) acc = fmaf(w.y, x.y, acc);
-    if (n > 2) acc = fmaf(w.z, x.z, acc);
-    if (n > 3) acc = fmaf(w.w, x.w, acc);
-    return acc;
-}
-
-template <quant_type T, int ROWS, int OUTS>
-static __global__ void __launch_bounds__(MATMUL_THREADS) floats_kernel(cuda_matmul_args a)
-{
-    cuda_run r = find_run<ROWS>(a, blockIdx.y);
-    if (r.n < 1) return; /* the whole block */
-    int lane = threadIdx.x % WARP, team = blockIdx.x * (MATMUL_THREADS / WARP) + threadIdx.x / WARP;
-    int out0 = team * OUTS;
-
-    bool         aligned = a.n_in % 4 == 0 && (uintptr_t)a.x % sizeof(float4) == 0;
-    const float *x[ROWS];
-    const char  *row[OUTS];
-    float        acc[OUTS][ROWS] = {};
+        now = next;
+        if (unit) __syncthreads(); /* the parts before are added */
 #pragma unroll
-    for (int i = 0; i < ROWS; i++) x[i] = (const float *)a.x + (size_t)(pair_at(a, r, i) / a.pairs_to_x) * a.n_in;
+        for (int j = 0; j < COLS; j++)
 #pragma unroll
-    for (int o = 0; o < OUTS; o++) {
-        int out = out0 + o < a.n_out ? out0 + o : a.n_out - 1;
-        row[o]  = a.data + ((size_t)r.mat * a.n_out + out) * a.row_bytes;
+            for (int i = 0; i < 4; i++) sums.part[warp][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = acc[j][i];
+        __syncthreads();
+        int step = cut.turns == 1 ? unit : 0, turn = cut.turns == 1 ? 0 : unit;
+        add_parts<COLS>(sums, a, cut, part, part.panel + step * cut.panels, r, turn * cut.segments);
     }
-    for (int at = 4 * lane; at < a.n_in; at += 4 * WARP) {
-        float4 w[OUTS];
-#pragma unroll
-        for (int o = 0; o < OUTS; o++) w[o] = load_weights<T>(row[o], at);
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            if (i >= r.n) continue; /* the whole block */
-            float4 xi = load_inputs(x[i] + at, a.n_in - at, aligned);
-#pragma unroll
-            for (int o = 0; o < OUTS; o++) acc[o][i] = add_inputs(w[o], xi, a.n_in - at, acc[o][i]);
-        }
-    }
-#pragma unroll
-    for (int o = 0; o < OUTS; o++)
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            if (i >= r.n) continue;
-            float sum = warp_sum(acc[o][i]);
-            if (lane == 0 && out0 + o < a.n_out) a.y[(size_t)pair_at(a, r, i) * a.n_out + out0 + o] = sum;
-        }
 }
 
-/* --- launches -------------------------------------------------------------------------------------*/
-template <quant_type T, int ROWS, int OUTS> static void launch(cudaStream_t s, const cuda_matmul_args *a)
+/* --- launches ------------------------------------------------------------------------------------*/
+enum { ENOUGH_BLOCKS = 4500, MOST_STEPS = 8 }; /* several times what a large GPU holds; more take several steps each */
+
+static matmul_cut cut_of(int n_tiles)
 {
-    constexpr bool floats = T == QUANT_F32 || T == QUANT_F16 || T == QUANT_BF16;
-    constexpr int  team   = floats ? (int)WARP : (int)CHAINS;
-    unsigned       n_y    = a->order ? (unsigned)a->n_runs : blocks_for((size_t)a->n_pairs, ROWS);
-    dim3           grid(blocks_for((size_t)a->n_out, (size_t)MATMUL_THREADS / team * OUTS), n_y);
-    if constexpr (floats)
-        LAUNCH((floats_kernel<T, ROWS, OUTS>), grid, MATMUL_THREADS, 0, s, *a);
-    else
-        LAUNCH((ints_kernel<T, ROWS, OUTS>), grid, MATMUL_THREADS, 0, s, *a);
+    int n = layout_segments(n_tiles), each = n_tiles / n, longer = n_tiles % n;
+    int turns = (n + MATMUL_WARPS - 1) / MATMUL_WARPS;
+    return {n == 1 ? 4 : n == 2 ? 2 : 1, (n + turns - 1) / turns, n, turns, 1, each, longer};
 }
 
-/* A run of sorted pairs is at most RUN_PAIRS; pairs that are not sorted and have a matrix each go one by one. */
+template <quant_type T, int COLS> static void launch(cudaStream_t s, const cuda_matmul_args *args)
+{
+    cuda_matmul_args a   = *args;
+    matmul_cut       cut = cut_of(a.n_tiles);
+    unsigned blocks = 0, n_y = a.order ? (unsigned)a.n_runs : blocks_for((size_t)a.n_pairs, a.id ? 1 : 8 * COLS);
+    size_t   panels = 0, busy_y = a.order ? (size_t)min_int(a.n_runs, a.n_pairs) : n_y;
+    for (int i = 0; i < a.n_parts; i++) panels += (size_t)a.part[i].n_panels;
+    if (cut.turns == 1) {
+        size_t steps = panels / (size_t)cut.panels * busy_y / ENOUGH_BLOCKS;
+        cut.steps    = steps < 1 ? 1 : steps > MOST_STEPS ? (int)MOST_STEPS : (int)steps;
+    }
+    for (int i = 0; i < a.n_parts; i++) {
+        a.part[i].first_block = (int)blocks;
+        blocks += blocks_for((size_t)a.part[i].n_panels, (size_t)(cut.panels * cut.steps));
+    }
+    size_t shared = (size_t)(cut.panels * cut.segments * weights_ahead<T>() * slot_bytes<T>()) +
+                    block_sums<COLS>::bytes(cut.panels * cut.segments, cut.panels);
+    allow_shared(matmul_kernel<T, COLS>, shared);
+    LAUNCH_EARLY((matmul_kernel<T, COLS>), dim3(blocks, n_y), dim3(WARP, (unsigned)cut.segments, (unsigned)cut.panels),
+                 shared, s, a, cut);
+}
+
 template <quant_type T> static void launch_type(cudaStream_t s, const cuda_matmul_args *a)
 {
-    int rows = a->order ? RUN_PAIRS : a->id ? 1 : a->n_pairs;
-    if (rows == 1)
-        launch<T, 1, 1>(s, a);
-    else if (rows == 2)
-        launch<T, 2, 1>(s, a);
-    else if (rows <= 4)
-        launch<T, 4, 1>(s, a);
+    int rows = a->order ? a->run_pairs : a->id ? 1 : a->n_pairs;
+    if (rows <= 8)
+        launch<T, 1>(s, a);
+    else if (rows <= 16)
+        launch<T, 2>(s, a);
     else
-        launch<T, RUN_PAIRS, 2>(s, a);
+        launch<T, 4>(s, a);
 }
 
-extern "C" cudaError_t cuda_matmul(cudaStream_t s, quant_type form, const cuda_matmul_args *a)
+extern "C" cudaError_t cuda_matmul(cudaStream_t s, quant_type type, const cuda_matmul_args *a)
 {
-    switch (form) {
-    case QUANT_F32: launch_type<QUANT_F32>(s, a); break;
-    case QUANT_F16: launch_type<QUANT_F16>(s, a); break;
-    case QUANT_BF16: launch_type<QUANT_BF16>(s, a); break;
-    case QUANT_Q4_0: launch_type<QUANT_Q4_0>(s, a); break;
-    case QUANT_Q4_1: launch_type<QUANT_Q4_1>(s, a); break;
-    case QUANT_Q5_0: launch_type<QUANT_Q5_0>(s, a); break;
-    case QUANT_Q5_1: launch_type<QUANT_Q5_1>(s, a); break;
-    case QUANT_Q8_0: launch_type<QUANT_Q8_0>(s, a); break;
-    case QUANT_Q4_K: launch_type<QUANT_Q4_K>(s, a); break;
-    case QUANT_Q5_K: launch_type<QUANT_Q5_K>(s, a); break;
-    case QUANT_Q6_K: launch_type<QUANT_Q6_K>(s, a); break;
-    default: return cudaErrorInvalidValue;
-    }
-    return cudaGetLastError();
-}
-
-/* --- embeddings -----------------------------------------------------------------------------------
- * Number i of a row as a float, rounded as quant_dequantise rounds. */
-template <quant_type T> static __device__ inline float number_at(const char *row, int n_in, int i)
-{
-    if (T == QUANT_F32) return ((const float *)row)[i];
-    if (T == QUANT_F16) return from_f16(((const uint16_t *)row)[i]);
-    if (T == QUANT_BF16) return from_bf16(((const uint16_t *)row)[i]);
-    wblock k;
-    int    n_blocks = n_in / QK, b = i / QK, in = i % QK;
-    load_numbers<T>(&k, row, n_blocks, b);
-    load_scales<T>(&k, row, n_blocks, b);
-    int word = 0;
-#pragma unroll
-    for (int g = 0; g < 8; g++) word = g == in / 4 ? k.w[g] : word;
-    int byte = word >> (in % 4 * 8) & 0xff;
-    int q    = T == QUANT_Q8_0 ? (int8_t)byte : byte - layout_offset(T);
-    if (T == QUANT_Q6_K) return k.d * (float)k.sc[in / 16] * (float)q;
-    return layout_has_min(T) ? k.d * (float)q + k.m : k.d * (float)q;
-}
-
-template <quant_type T>
-static __global__ void embed_kernel(float *y, const char *data, size_t row_bytes, int n_in, const int32_t *id,
-                                    float scale)
-{
-    int32_t token = id[blockIdx.x];
-    if (token < 0) return;
-    for (int i = threadIdx.x; i < n_in; i += blockDim.x)
-        y[(size_t)blockIdx.x * n_in + i] = number_at<T>(data + (size_t)token * row_bytes, n_in, i) * scale;
-}
-
-extern "C" cudaError_t cuda_embed(cudaStream_t s, float *y, const cuda_weight *w, const int32_t *id, int n_rows,
-                                  float scale)
-{
-#define EMBED(T)                                                                                                       \
-    case QUANT_##T:                                                                                                    \
-        LAUNCH(embed_kernel<QUANT_##T>, (unsigned)n_rows, 256, 0, s, y, w->data, w->row_bytes, w->pub.n_in, id,        \
-               scale);                                                                                                 \
-        break
-    switch (w->form) {
-        EMBED(F32);
-        EMBED(F16);
-        EMBED(BF16);
-        EMBED(Q4_0);
-        EMBED(Q4_1);
-        EMBED(Q5_0);
-        EMBED(Q5_1);
-        EMBED(Q8_0);
-        EMBED(Q4_K);
-        EMBED(Q5_K);
-        EMBED(Q6_K);
+    switch (type) {
+#define CASE(T)                                                                                                        \
+    case QUANT_##T: launch_type<QUANT_##T>(s, a); break;
+        EACH_TYPE(CASE)
+#undef CASE
     default: return cudaErrorInvalidValue;
     }
     return cudaGetLastError();

@@ -1,28 +1,188 @@
-#include "ops/cuda/quantise.cuh"
+/* Norms: alone, with a residual, as the chain between two blocks of a layer, and of heads.
+ *
+ * A block per row. Squares are summed in one chain per thread, quad by quad (convert.cuh), and the chains by a fixed tree. */
+#include "ops/cuda/cache.cuh"
+#include "ops/cuda/convert.cuh"
 
-enum { NORM_THREADS = 256 };
-
-/* y = (res + x / sqrt(mean(x^2) + eps) * w) * scale. A block per row: 256 partial sums by i mod 256, then a fixed tree. y may
- * be x or res: a thread reads an element before it writes it. With n a multiple of 32 a warp has whole blocks for q. */
-static __global__ void rms_norm_kernel(float *y, cuda_xblock *q, const float *res, const float *x, const float *w,
-                                       int n, float eps, float scale)
+template <int THREADS, int QUADS>
+static __device__ inline float inverse_rms(const row_quads<THREADS, QUADS> &r, int n, float eps)
 {
-    size_t at = (size_t)blockIdx.x * n;
-    float  ss = 0;
-    for (int i = threadIdx.x; i < n; i += NORM_THREADS) ss = fmaf(x[at + i], x[at + i], ss);
-    float inverse = 1 / sqrtf(block_sum<NORM_THREADS>(ss) / (float)n + eps);
-    for (int i = threadIdx.x; i < n; i += NORM_THREADS) {
-        float v = x[at + i] * inverse;
-        if (w) v *= w[i];
-        if (res) v = (res[at + i] + v) * scale;
-        y[at + i] = v;
-        if (q) quantise_block(&q[(at + i) / QK], v, threadIdx.x % WARP);
+    float ss = 0;
+#pragma unroll
+    for (int j = 0; j < QUADS; j++) {
+        float4 v = r.v[j];
+        ss       = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, ss))));
+    }
+    return 1 / sqrtf(block_sum<THREADS>(ss) / (float)n + eps);
+}
+
+static __device__ inline float4 times(float4 v, float by)
+{
+    return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
+}
+static __device__ inline float4 times(float4 v, float4 u)
+{
+    return make_float4(v.x * u.x, v.y * u.y, v.z * u.z, v.w * u.w);
+}
+static __device__ inline float4 added(float4 a, float4 b, float scale)
+{
+    return make_float4((a.x + b.x) * scale, (a.y + b.y) * scale, (a.z + b.z) * scale, (a.w + b.w) * scale);
+}
+
+/* r = norm(r) w; w NULL: 1 */
+template <int THREADS, int QUADS>
+static __device__ inline void norm_row(row_quads<THREADS, QUADS> &r, const row_quads<THREADS, QUADS> *w, int n,
+                                       float eps)
+{
+    float by = inverse_rms(r, n, eps);
+#pragma unroll
+    for (int j = 0; j < QUADS; j++) r.v[j] = w ? times(times(r.v[j], by), w->v[j]) : times(r.v[j], by);
+}
+
+/* --- one norm -------------------------------------------------------------------------------------
+ * y = (res + norm(x) w) * scale; y may be x or res. */
+template <int THREADS, int QUADS>
+static __global__ void __launch_bounds__(THREADS) rms_norm_kernel(float *y, cuda_x to, const float *res, const float *x,
+                                                                  const float *w, int n, float eps, float scale)
+{
+    size_t                    at = (size_t)blockIdx.x * n;
+    row_quads<THREADS, QUADS> r, by = {}, before = {};
+    if (w) by.load(w, n);
+    let_next_start();
+    wait_for_previous();
+    r.load(x + at, n);
+    if (res) before.load(res + at, n);
+    norm_row(r, w ? &by : NULL, n, eps);
+    if (res)
+#pragma unroll
+        for (int j = 0; j < QUADS; j++) r.v[j] = added(before.v[j], r.v[j], scale);
+    r.store(y + at, n);
+    if (to.high) r.convert(to, blockIdx.x, n, block_max<THREADS>(r.largest()));
+}
+
+extern "C" cudaError_t cuda_rms_norm(cudaStream_t s, float *y, cuda_x to, const float *res, const float *x,
+                                     const float *w, int n_rows, int n, float eps, float scale)
+{
+#define CALL(THREADS, QUADS)                                                                                           \
+    LAUNCH_EARLY((rms_norm_kernel<THREADS, QUADS>), (unsigned)n_rows, THREADS, 0, s, y, to, res, x, w, n, eps, scale)
+    BY_ROW_LENGTH(n, CALL);
+#undef CALL
+    return cudaGetLastError();
+}
+
+/* --- between two blocks ---------------------------------------------------------------------------*/
+template <int THREADS, int QUADS>
+static __device__ inline void sum_slots(row_quads<THREADS, QUADS> &r, const float *slots, const float *w, int n_slots,
+                                        int n)
+{
+#pragma unroll
+    for (int j = 0; j < QUADS; j++) r.v[j] = make_float4(0, 0, 0, 0);
+#pragma unroll 4
+    for (int s = 0; s < n_slots; s++) {
+        float by = w[s];
+#pragma unroll
+        for (int j = 0; j < QUADS; j++) {
+            float4 x = load_quad(slots + (size_t)s * n, r.at(j), n), v = r.v[j];
+            r.v[j] = make_float4(fmaf(by, x.x, v.x), fmaf(by, x.y, v.y), fmaf(by, x.z, v.z), fmaf(by, x.w, v.w));
+        }
     }
 }
 
-extern "C" cudaError_t cuda_rms_norm(cudaStream_t s, float *y, cuda_xblock *q, const float *res, const float *x,
-                                     const float *w, int n_rows, int n, float eps, float scale)
+/* Norms' weights are loaded before the kernel waits: no kernel writes them. */
+template <int THREADS, int QUADS> static __global__ void __launch_bounds__(THREADS) norms_kernel(cuda_norms_args a)
 {
-    LAUNCH(rms_norm_kernel, (unsigned)n_rows, NORM_THREADS, 0, s, y, q, res, x, w, n, eps, scale);
+    int                       row = blockIdx.x, n = a.n;
+    size_t                    at = (size_t)row * n;
+    row_quads<THREADS, QUADS> r, e = {}, w, res, by = {};
+    w.load(a.w, n);
+    let_next_start();
+    wait_for_previous();
+    r.load(a.z + at, n);
+    res.load(a.res + at, n);
+    if (a.slots) {
+        by.load(a.w_z, n);
+        sum_slots(e, a.slots + at * a.n_slots, a.slot_w + (size_t)row * a.n_slots, a.n_slots, n);
+        norm_row(r, &by, n, a.eps);
+        by.load(a.w_slots, n);
+        norm_row(e, &by, n, a.eps);
+#pragma unroll
+        for (int j = 0; j < QUADS; j++) r.v[j] = added(r.v[j], e.v[j], 1);
+    }
+    norm_row(r, &w, n, a.eps);
+#pragma unroll
+    for (int j = 0; j < QUADS; j++) r.v[j] = added(res.v[j], r.v[j], a.scale);
+    r.store(a.y + at, n);
+    if (!a.n_outs) return; /* the whole block */
+    row_quads<THREADS, QUADS> o[JOINED_NORMS]       = {};
+    uint32_t                  largest[JOINED_NORMS] = {};
+#pragma unroll
+    for (int i = 0; i < JOINED_NORMS; i++)
+        if (i < a.n_outs) o[i].load(a.out[i].w, n);
+    float inverse = inverse_rms(r, n, a.eps);
+#pragma unroll
+    for (int i = 0; i < JOINED_NORMS; i++) {
+        if (i >= a.n_outs) continue;
+#pragma unroll
+        for (int j = 0; j < QUADS; j++) o[i].v[j] = times(times(r.v[j], inverse), o[i].v[j]);
+        o[i].store(a.out[i].y + at, n);
+        largest[i] = o[i].largest();
+    }
+    block_max<THREADS, JOINED_NORMS>(largest);
+#pragma unroll
+    for (int i = 0; i < JOINED_NORMS; i++)
+        if (i < a.n_outs && a.out[i].to.high) o[i].convert(a.out[i].to, row, n, largest[i]);
+}
+
+extern "C" cudaError_t cuda_norms(cudaStream_t s, const cuda_norms_args *a, int n_rows)
+{
+#define CALL(THREADS, QUADS) LAUNCH_EARLY((norms_kernel<THREADS, QUADS>), (unsigned)n_rows, THREADS, 0, s, *a)
+    BY_ROW_LENGTH(a->n, CALL);
+#undef CALL
+    return cudaGetLastError();
+}
+
+/* --- heads ----------------------------------------------------------------------------------------
+ * Grid: x over q's heads, then k's, then v's; y over rows. */
+enum { HEAD_THREADS = 64, HEAD_QUADS = OPS_MAX_HEAD_DIM / 4 / HEAD_THREADS };
+
+/* x[i], x[i + half] turn by pos * freq[i]; x is shared memory. Returns element i. */
+static __device__ inline float turned(const float *x, int i, int half, float pos, const float *freq)
+{
+    float sine, cosine;
+    sincosf(pos * freq[i % half], &sine, &cosine);
+    return i < half ? x[i] * cosine - x[i + half] * sine : x[i] * cosine + x[i - half] * sine;
+}
+
+static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_args a)
+{
+    __shared__ float x[OPS_MAX_HEAD_DIM];
+    int              head = blockIdx.x, row = blockIdx.y, dim = a.c.head_dim, nk = a.c.n_kv_heads;
+    bool             is_q = head < a.n_heads, is_v = head >= a.n_heads + nk;
+    if (!is_q) head = (head - a.n_heads) % nk;
+
+    const float                        *from = is_q ? a.q : is_v && !a.k_as_v ? a.v : a.k;
+    size_t                              at   = ((size_t)row * (is_q ? a.n_heads : nk) + head) * dim;
+    row_quads<HEAD_THREADS, HEAD_QUADS> r, by = {};
+    if (!is_v) by.load(is_q ? a.w_q : a.w_k, dim);
+    let_next_start();
+    wait_for_previous();
+    r.load(from + at, dim);
+    if (!is_v || a.norm_v) norm_row(r, is_v ? NULL : &by, dim, a.eps);
+    r.store(x, dim);
+    __syncthreads();
+    char *to = is_q ? NULL : cache_k(a.c, a.layer, head, a.lane[row], a.slot[row]) + (is_v ? a.c.plane_bytes : 0);
+    for (int i = threadIdx.x; i < dim; i += HEAD_THREADS) {
+        float v = is_v ? x[i] : turned(x, i, dim / 2, (float)a.pos[row], a.freq);
+        if (is_q)
+            a.q[at + i] = v;
+        else
+            cache_put(a.c.type, to, i, v);
+    }
+}
+
+extern "C" cudaError_t cuda_heads(cudaStream_t s, const cuda_heads_args *a, int n_rows)
+{
+    dim3 grid((unsigned)(a->n_heads + (a->k ? 2 * a->c.n_kv_heads : 0)), (unsigned)n_rows);
+    LAUNCH_EARLY(heads_kernel, grid, HEAD_THREADS, 0, s, *a);
     return cudaGetLastError();
 }

@@ -1,63 +1,65 @@
 #include "ops/cuda/device.cuh"
+#include "ops/cuda/ptx.cuh"
 
-/* The better of two: a higher logit, ties to the lower id; id -1 is none. A NaN ranks last, so that even among NaNs the ids
- * are valid ones. */
-static __device__ inline bool better(float a, int ia, float b, int ib)
+/* A whole number that orders as the logit does; a NaN ranks last, so that even among NaNs the ids are valid ones. */
+static __device__ inline uint32_t rank_of(float z)
 {
-    if (ia < 0 || ib < 0) return ia >= 0;
-    if (isnan(a) || isnan(b)) return isnan(a) == isnan(b) ? ia < ib : isnan(b);
-    return a > b || (a == b && ia < ib);
+    uint32_t bits = __float_as_uint(z);
+    if (isnan(z)) return 1;
+    if (z == 0) bits = 0; /* -0 is 0 */
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* A warp per row. Logits rank, not their exponentials, which may be equal where logits are not. The sum over all experts
- * cancels: softmax, then made to sum to 1 over the chosen, is softmax over the chosen. */
+/* A warp per row. Logits rank, not their exponentials, which may be equal where logits are not; ties go to the lower id. The
+ * sum over all experts cancels: softmax, then made to sum to 1 over the chosen, is softmax over the chosen. */
 static __global__ void router_kernel(int32_t *id, float *w, const float *logits, const float *expert_scale,
                                      int n_experts, int n_slots)
 {
-    DYNAMIC_SHARED(uint8_t, taken); /* [n_experts] */
+    DYNAMIC_SHARED(uint32_t, rank); /* [n_experts]; 0: taken */
     int          lane = threadIdx.x;
     const float *z    = logits + (size_t)blockIdx.x * n_experts;
     int32_t     *ids  = id + (size_t)blockIdx.x * n_slots;
     float       *ws   = w + (size_t)blockIdx.x * n_slots;
-    for (int e = lane; e < n_experts; e += WARP) taken[e] = 0;
+    let_next_start();
+    wait_for_previous();
+    for (int e = lane; e < n_experts; e += WARP) rank[e] = rank_of(z[e]);
     __syncwarp();
     float first = 0, sum = 0;
     for (int slot = 0; slot < n_slots; slot++) {
-        float best = 0;
-        int   at   = -1;
+        uint32_t best = 0;
+        int      at   = n_experts;
         for (int e = lane; e < n_experts; e += WARP)
-            if (!taken[e] && better(z[e], e, best, at)) best = z[e], at = e;
-        for (int k = WARP / 2; k > 0; k /= 2) {
-            float other    = __shfl_xor_sync(ALL_LANES, best, k);
-            int   other_at = __shfl_xor_sync(ALL_LANES, at, k);
-            if (better(other, other_at, best, at)) best = other, at = other_at;
-        }
-        if (slot == 0) first = best;
-        float p = expf(best - first);
+            if (rank[e] > best) best = rank[e], at = e;
+        uint32_t top = warp_max_u32(best);
+        at           = (int)warp_min_u32(best == top ? (uint32_t)at : 0x7fffffffu);
+        float chosen = z[at];
+        if (slot == 0) first = chosen;
+        float p = expf(chosen - first);
         sum += p;
         if (lane == 0) {
-            taken[at] = 1;
+            rank[at]  = 0;
             ids[slot] = at;
             ws[slot]  = p;
         }
         __syncwarp();
     }
-    if (lane == 0)
-        for (int slot = 0; slot < n_slots; slot++)
-            ws[slot] = ws[slot] / sum * (expert_scale ? expert_scale[ids[slot]] : 1);
+    for (int slot = lane; slot < n_slots; slot += WARP)
+        ws[slot] = ws[slot] / sum * (expert_scale ? expert_scale[ids[slot]] : 1);
 }
 
 extern "C" cudaError_t cuda_router(cudaStream_t s, int32_t *id, float *w, const float *logits,
                                    const float *expert_scale, int n_rows, int n_experts, int n_slots)
 {
-    LAUNCH(router_kernel, (unsigned)n_rows, WARP, (size_t)n_experts, s, id, w, logits, expert_scale, n_experts,
-           n_slots);
+    LAUNCH_EARLY(router_kernel, (unsigned)n_rows, WARP, (size_t)n_experts * sizeof(uint32_t), s, id, w, logits,
+                 expert_scale, n_experts, n_slots);
     return cudaGetLastError();
 }
 
 /* Grid: x over elements, y over rows. */
 static __global__ void experts_sum_kernel(float *y, const float *x, const float *w, int n_slots, int n)
 {
+    let_next_start();
+    wait_for_previous();
     size_t row = blockIdx.y;
     int    i   = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
@@ -72,6 +74,6 @@ extern "C" cudaError_t cuda_experts_sum(cudaStream_t s, float *y, const float *x
 {
     enum { THREADS = 256 };
     dim3 grid(blocks_for((size_t)n, THREADS), (unsigned)n_rows);
-    LAUNCH(experts_sum_kernel, grid, THREADS, 0, s, y, x, w, n_slots, n);
+    LAUNCH_EARLY(experts_sum_kernel, grid, THREADS, 0, s, y, x, w, n_slots, n);
     return cudaGetLastError();
 }

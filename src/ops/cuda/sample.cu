@@ -3,7 +3,8 @@
  * Tokens are ranked by keys, whole numbers that order as (logit, lower id first) does; every key is its own. What top-k and
  * top-p keep is the keys from some key on, found digit by digit: of the tokens that agree with the digits so far, how much
  * (tokens, or shares of probability) each next digit has. Shares are whole numbers too, so sums have no order, and a
- * block of threads finds what the processor's heap finds. A row is one block's work. */
+ * block of threads finds what the processor's heap finds. A row is one block's work,
+ * but for argmax. */
 #include "ops/cuda/device.cuh"
 #include "ops/sampling_math.h"
 
@@ -53,15 +54,17 @@ static __device__ u64 block_total(u64 v)
     return v;
 }
 
-static __device__ scored best_logit(const float *z, int n)
+/* The best of the logits [from, to). */
+static __device__ scored best_of(const float *z, int from, int to)
 {
     scored best = {0, -1};
-    for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
+    for (int i = from + (int)threadIdx.x; i < to; i += PICK_THREADS) {
         scored x = {(double)z[i], i};
         if (isfinite(z[i]) && better(x, best)) best = x;
     }
     return block_best(best);
 }
+static __device__ scored best_logit(const float *z, int n) { return best_of(z, 0, n); }
 
 /* --- ranking by keys ------------------------------------------------------------------------------*/
 
@@ -174,15 +177,38 @@ static __device__ inline bool passes(const row_view &r, int i, double *z)
 }
 
 /* --- argmax and sample ----------------------------------------------------------------------------*/
-static __global__ void __launch_bounds__(PICK_THREADS) argmax_kernel(int32_t *id, const float *logits, int n_vocab)
+/* Grid: x over slices of a row, y over rows. */
+static __global__ void __launch_bounds__(PICK_THREADS)
+    argmax_slices_kernel(scored *part, const float *logits, int n_vocab)
 {
-    scored best = best_logit(logits + (size_t)blockIdx.x * n_vocab, n_vocab);
-    if (threadIdx.x == 0) id[blockIdx.x] = best.id;
+    int per_block = (n_vocab + ARGMAX_SLICES - 1) / ARGMAX_SLICES, from = (int)blockIdx.x * per_block;
+    let_next_start();
+    wait_for_previous();
+    scored best = best_of(logits + (size_t)blockIdx.y * n_vocab, from, min_of(from + per_block, n_vocab));
+    if (threadIdx.x == 0) part[blockIdx.y * ARGMAX_SLICES + blockIdx.x] = best;
 }
 
-extern "C" cudaError_t cuda_argmax(cudaStream_t s, int32_t *id, const float *logits, int n_rows, int n_vocab)
+/* A thread per row. */
+static __global__ void argmax_kernel(int32_t *id, const scored *part, int n_rows)
 {
-    LAUNCH(argmax_kernel, (unsigned)n_rows, PICK_THREADS, 0, s, id, logits, n_vocab);
+    int    row  = blockIdx.x * blockDim.x + threadIdx.x;
+    scored best = {0, -1};
+    let_next_start();
+    wait_for_previous();
+    if (row >= n_rows) return;
+#pragma unroll
+    for (int i = 0; i < ARGMAX_SLICES; i++)
+        if (better(part[row * ARGMAX_SLICES + i], best)) best = part[row * ARGMAX_SLICES + i];
+    id[row] = best.id;
+}
+
+extern "C" cudaError_t cuda_argmax(cudaStream_t s, int32_t *id, const float *logits, void *scratch, int n_rows,
+                                   int n_vocab)
+{
+    static_assert(sizeof(scored) == ARGMAX_BYTES, "room for a slice's best");
+    LAUNCH_EARLY(argmax_slices_kernel, dim3(ARGMAX_SLICES, (unsigned)n_rows), PICK_THREADS, 0, s, (scored *)scratch,
+                 logits, n_vocab);
+    LAUNCH_EARLY(argmax_kernel, blocks_for((size_t)n_rows, WARP), WARP, 0, s, id, (const scored *)scratch, n_rows);
     return cudaGetLastError();
 }
 

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "ops/cuda/backend.h"
 #include "ops/cuda/graph.h"
+#include "ops/cuda/layout.h"
 
 #include <assert.h>
 #include <string.h>
@@ -12,24 +13,29 @@ enum {
     RING_ALIGN    = 64,
     LANDING_BYTES = 256 << 10, /* downloads land here, pinned, and go on to their place at the next sync */
     MAX_LANDED    = 64,
-    PARTIAL_BYTES = 32 << 20, /* of attention's tiles, see below */
-    SPLIT_HEADS   = 512,      /* (row, head) pairs below this leave multiprocessors idle: their tiles go side by side */
+    PARTIAL_BYTES = 128 << 20, /* of attention's tiles, see below */
+    MAX_QUERIES   = 16,        /* of a block of attention on tensor cores */
+    SPLIT_HEADS   = 512, /* (row, head) pairs below this leave multiprocessors idle: their tiles go side by side */
 };
+
+enum { X_SLOTS = 5 };
 
 /* What grows with the limits. */
 typedef struct {
-    cuda_xblock *x;      /* [max_rows * max(1, slots)][max_in / 32] */
-    int32_t     *order;  /* [max_rows * slots]: pairs by expert */
-    cuda_run    *run;    /* [max_runs] */
-    double      *scores; /* [PICK_BLOCKS][max_vocab] */
+    cuda_x    x[X_SLOTS]; /* the first [max_rows * max(1, slots)][max_in], the others [max_rows][max_in] */
+    int32_t  *order;      /* [max_rows * slots]: pairs by expert */
+    cuda_run *run;        /* [max_runs] */
+    char     *argmax;     /* [max_rows][ARGMAX_SLICES][ARGMAX_BYTES] */
+    double   *scores;     /* [PICK_BLOCKS][max_vocab] */
 } scratch;
 
-/* What scratch holds, so that it need not be made again: the quantised form of rows that several matrices multiply, the
+/* What scratch holds, so that it need not be made again: the f16 form of rows that several matrices multiply, the
  * order of pairs that several stacks of experts share. Known by address; whoever writes there says so (wrote). */
 typedef struct {
     const char *of; /* NULL: nothing */
     size_t      bytes;
     int         a, b; /* rows and n_in; pairs and matrices */
+    uint64_t    used;
 } made;
 
 typedef struct {
@@ -44,12 +50,12 @@ struct queue {
     scratch        s;
     cudaStream_t   stream;
     float         *partial;
-    made           x, order;  /* in s.x; in s.order and s.run */
-    bool           quantises; /* some weight did */
-    char          *ring;      /* pinned */
-    int            half;      /* of the ring that is being filled */
-    size_t         half_used; /* bytes */
-    cudaEvent_t    sent[2];   /* what lay in a half has left it */
+    made           x[X_SLOTS], order; /* in s.x; in s.order and s.run */
+    uint64_t       clock;             /* counts uses of x */
+    char          *ring;              /* pinned */
+    int            half;              /* of the ring that is being filled */
+    size_t         half_used;         /* bytes */
+    cudaEvent_t    sent[2];           /* what lay in a half has left it */
     cudaEvent_t    mark[QUEUE_MARKS];
     char          *landing; /* pinned */
     size_t         landing_used;
@@ -80,21 +86,27 @@ static cudaStream_t on(const queue *q)
 
 static void wrote(queue *q, const void *p, size_t bytes)
 {
-    made *all[] = {&q->x, &q->order};
-    for (size_t i = 0; i < COUNT(all); i++)
-        if ((const char *)p < all[i]->of + all[i]->bytes && all[i]->of < (const char *)p + bytes) *all[i] = (made){0};
+    const char *at = p;
+    for (int i = 0; i <= X_SLOTS; i++) {
+        made *m = i < X_SLOTS ? &q->x[i] : &q->order;
+        if (at < m->of + m->bytes && m->of < at + bytes) *m = (made){0};
+    }
 }
 
 static void wrote_f32(queue *q, dev y, int n_rows, int n) { wrote(q, y.p, (size_t)n_rows * (size_t)n * sizeof(float)); }
 
 /* Between runs of ops nothing is known: a replayed one does not pass through here. */
-static void forget_made(queue *q) { q->x = q->order = (made){0}; }
+static void forget_made(queue *q)
+{
+    for (int i = 0; i < X_SLOTS; i++) q->x[i] = (made){0};
+    q->order = (made){0};
+}
 
 /* Whether scratch holds this; from now on it does. */
 static bool is_made(made *m, const void *of, size_t bytes, int a, int b)
 {
     bool same = m->of == of && m->bytes == bytes && m->a == a && m->b == b;
-    *m        = (made){of, bytes, a, b};
+    *m        = (made){of, bytes, a, b, 0};
     return same;
 }
 
@@ -103,28 +115,53 @@ static size_t max_pairs(const queue_limits *l)
     return (size_t)l->max_rows * (size_t)(l->max_expert_slots > 1 ? l->max_expert_slots : 1);
 }
 
-static int max_runs(int n_pairs, int n_mats) { return n_pairs / RUN_PAIRS + n_mats; }
+/* Returns how many pairs share a pass over a matrix, by how many it has on average. */
+static int run_pairs(int n_pairs, int n_mats)
+{
+    int n = RUN_PAIRS_MIN;
+    while (n < RUN_PAIRS_MAX && n * n_mats < n_pairs) n *= 2;
+    return n;
+}
+
+static int max_runs(int n_pairs, int n_mats) { return n_pairs / run_pairs(n_pairs, n_mats) + n_mats; }
 
 static void drop_scratch(const backend *b, scratch *s)
 {
-    cuda_drop(b, s->x);
+    for (int i = 0; i < X_SLOTS; i++) {
+        cuda_drop(b, s->x[i].high);
+        cuda_drop(b, s->x[i].low);
+        cuda_drop(b, s->x[i].scale);
+    }
     cuda_drop(b, s->order);
     cuda_drop(b, s->run);
+    cuda_drop(b, s->argmax);
     cuda_drop(b, s->scores);
     *s = (scratch){0};
+}
+
+static bool take_x(const backend *b, cuda_x *x, size_t n_rows, size_t n_in, err *e)
+{
+    static const char what[] = "the rows of steps";
+    size_t            bytes  = layout_x_bytes(n_rows, n_in);
+    return cuda_take(b, &x->high, bytes, what, e) && cuda_take(b, &x->low, bytes, what, e) &&
+           cuda_take(b, &x->scale, n_rows * sizeof *x->scale, what, e);
 }
 
 static bool take_scratch(const backend *b, scratch *s, const queue_limits *l, err *e)
 {
     static const char what[] = "the scratch of steps";
-    size_t            pairs  = max_pairs(l), blocks, vocab;
-    size_t            runs   = pairs / RUN_PAIRS + (size_t)l->n_experts;
+    size_t            pairs  = max_pairs(l), x_bytes, vocab;
+    size_t            runs   = pairs / RUN_PAIRS_MIN + (size_t)l->n_experts;
     *s                       = (scratch){0};
-    if (!size_mul(&blocks, pairs, ((size_t)l->max_in + QK - 1) / QK) || !size_mul(&blocks, blocks, sizeof *s->x) ||
+    if (!size_mul(&x_bytes, pairs + GROUP_ROWS, ((size_t)l->max_in + TILE_IN) * sizeof(uint16_t)) ||
         !size_mul(&vocab, PICK_BLOCKS * sizeof(double), (size_t)l->max_vocab))
         return err_set(e, ERR_UNAVAILABLE, "there is no memory for steps of %d rows", l->max_rows);
-    if (cuda_take(b, &s->x, blocks, what, e) && cuda_take(b, &s->order, pairs * sizeof *s->order, what, e) &&
-        cuda_take(b, &s->run, runs * sizeof *s->run, what, e) && cuda_take(b, &s->scores, vocab, what, e))
+    bool ok = true;
+    for (int i = 0; ok && i < X_SLOTS; i++)
+        ok = take_x(b, &s->x[i], i ? (size_t)l->max_rows : pairs, (size_t)l->max_in, e);
+    if (ok && cuda_take(b, &s->order, pairs * sizeof *s->order, what, e) &&
+        cuda_take(b, &s->run, runs * sizeof *s->run, what, e) && cuda_take(b, &s->scores, vocab, what, e) &&
+        cuda_take(b, &s->argmax, (size_t)l->max_rows * ARGMAX_SLICES * ARGMAX_BYTES, what, e))
         return true;
     drop_scratch(b, s);
     return false;
@@ -174,7 +211,7 @@ static bool op_queue_new(const ops *o, queue **out, const queue_limits *l, err *
     cudaSetDevice(b->device);
     *q = (queue){.b = b, .lim = *l};
     if (!open_stream(q, e) || !take_scratch(b, &q->s, l, e) ||
-        !cuda_take(b, &q->partial, PARTIAL_BYTES, "the scratch of attention", e)) {
+        !cuda_take_raw(b, &q->partial, PARTIAL_BYTES, "the scratch of attention", e)) {
         op_queue_free(q);
         return false;
     }
@@ -300,40 +337,84 @@ static void op_embed(queue *q, dev y, const weight *table, dev ids, int n_rows, 
     if (n_rows > 0) note(q, "embed", cuda_embed(on(q), y.p, packed(table), ids.p, n_rows, scale));
 }
 
+/* --- rows as f16 ---*/
+
+/* Returns the slot for rows that are about to be made: the pairs' own, or the one that was used longest ago. */
+static int free_x(queue *q, int n_rows)
+{
+    int oldest = 1;
+    if (n_rows > q->lim.max_rows) return 0;
+    for (int i = 2; i < X_SLOTS; i++)
+        if (q->x[i].used < q->x[oldest].used) oldest = i;
+    return oldest;
+}
+
+static cuda_x take_x_slot(queue *q, int slot)
+{
+    q->x[slot].used = ++q->clock;
+    return q->s.x[slot];
+}
+
+/* Returns the rows as f16, in the queue's scratch. */
+static cuda_x prepare_x(queue *q, const weight *w, const float *x, int n_rows)
+{
+    size_t bytes = (size_t)n_rows * (size_t)w->n_in * sizeof *x;
+    assert(w->n_in <= q->lim.max_in);
+    for (int i = 0; i < X_SLOTS; i++)
+        if (q->x[i].of == (const char *)x && q->x[i].bytes == bytes && q->x[i].a == n_rows && q->x[i].b == w->n_in)
+            return take_x_slot(q, i);
+    int slot   = free_x(q, n_rows);
+    q->x[slot] = (made){(const char *)x, bytes, n_rows, w->n_in, 0};
+    note(q, "convert", cuda_convert(on(q), q->s.x[slot], x, n_rows, w->n_in));
+    return take_x_slot(q, slot);
+}
+
+/* Returns where rows that are made now go as f16, because a matrix multiplies them soon; no room: nowhere. */
+static cuda_x room_for_x(queue *q, dev y, int n_rows, int n)
+{
+    if (n_rows < 1 || n > q->lim.max_in || (size_t)n_rows > max_pairs(&q->lim)) return (cuda_x){0};
+    int slot   = free_x(q, n_rows);
+    q->x[slot] = (made){y.p, (size_t)n_rows * (size_t)n * sizeof(float), n_rows, n, 0};
+    return take_x_slot(q, slot);
+}
+
+static cuda_matmul_part matmul_part(const weight *w, dev y)
+{
+    const cuda_weight *p = packed(w);
+    return (cuda_matmul_part){
+        .data = p->data, .y = y.p, .n_out = w->n_out, .n_panels = p->n_panels, .up = p->up, .down = p->down};
+}
+
 static cuda_matmul_args matmul_args(const weight *w, dev y, int n_pairs, int pairs_to_x)
 {
-    return (cuda_matmul_args){.data       = packed(w)->data,
-                              .row_bytes  = packed(w)->row_bytes,
-                              .n_in       = w->n_in,
-                              .n_out      = w->n_out,
-                              .y          = y.p,
-                              .n_pairs    = n_pairs,
-                              .pairs_to_x = pairs_to_x};
+    return (cuda_matmul_args){.part        = {matmul_part(w, y)},
+                              .n_parts     = 1,
+                              .n_tiles     = packed(w)->n_tiles,
+                              .panel_bytes = packed(w)->panel_bytes,
+                              .n_pairs     = n_pairs,
+                              .pairs_to_x  = pairs_to_x};
 }
 
-/* The rows themselves, or their quantised form in the queue's scratch. */
-static const void *prepare_x(queue *q, const weight *w, const float *x, int n_rows)
+/* Matrices of one type share a launch. */
+static void op_matmuls(queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows)
 {
-    size_t n_blocks = (size_t)w->n_in / QK;
-    if (quant_is_float(packed(w)->form)) return x;
-    assert(w->n_in <= q->lim.max_in);
-    q->quantises = true;
-    if (!is_made(&q->x, x, (size_t)n_rows * (size_t)w->n_in * sizeof *x, n_rows, w->n_in))
-        note(q, "quantise", cuda_quantise(on(q), q->s.x, x, (size_t)n_rows * n_blocks));
-    return q->s.x;
-}
-
-static void op_matmul(queue *q, dev y, const weight *w, dev x, int n_rows)
-{
-    cuda_matmul_args a = matmul_args(w, y, n_rows, 1);
     assert(n_rows <= q->lim.max_rows);
     if (n_rows < 1) return;
-    a.x = prepare_x(q, w, x.p, n_rows);
-    note(q, "matmul", cuda_matmul(on(q), packed(w)->form, &a));
-    wrote_f32(q, y, n_rows, w->n_out);
+    cuda_x rows = prepare_x(q, w[0], x.p, n_rows);
+    for (int i = 0, n; i < n_w; i += n) {
+        cuda_matmul_args a = matmul_args(w[i], y[i], n_rows, 1);
+        a.x                = rows;
+        for (n = 1; i + n < n_w && w[i + n]->type == w[i]->type; n++)
+            a.part[a.n_parts++] = matmul_part(w[i + n], y[i + n]);
+        assert(w[i]->n_in == w[0]->n_in);
+        note(q, "matmul", cuda_matmul(on(q), w[i]->type, &a));
+    }
+    for (int i = 0; i < n_w; i++) wrote_f32(q, y[i], n_rows, w[i]->n_out);
 }
 
-/* One row's experts differ; those of several rows are sorted, so that a matrix is read once for up to RUN_PAIRS rows. */
+static void op_matmul(queue *q, dev y, const weight *w, dev x, int n_rows) { op_matmuls(q, &y, &w, 1, x, n_rows); }
+
+/* One row's experts differ; pairs of several rows are sorted, so that a matrix is read once for up to run_pairs of them. */
 static void op_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots)
 {
     int              n_pairs = n_rows * n_slots;
@@ -343,38 +424,81 @@ static void op_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_pe
     a.id = id.p;
     a.x  = prepare_x(q, w, x.p, x_per_slot ? n_pairs : n_rows);
     if (n_rows > 1) {
-        a.order  = q->s.order;
-        a.run    = q->s.run;
-        a.n_runs = max_runs(n_pairs, w->n_mats);
+        a.order     = q->s.order;
+        a.run       = q->s.run;
+        a.run_pairs = run_pairs(n_pairs, w->n_mats);
+        a.n_runs    = max_runs(n_pairs, w->n_mats);
         if (!is_made(&q->order, id.p, (size_t)n_pairs * sizeof(int32_t), n_pairs, w->n_mats))
-            note(q, "group_pairs", cuda_group_pairs(on(q), q->s.order, q->s.run, a.n_runs, id.p, n_pairs, w->n_mats));
+            note(q, "group_pairs",
+                 cuda_group_pairs(on(q), q->s.order, q->s.run, a.n_runs, a.run_pairs, id.p, n_pairs, w->n_mats));
     }
-    note(q, "matmul_experts", cuda_matmul(on(q), packed(w)->form, &a));
+    note(q, "matmul_experts", cuda_matmul(on(q), w->type, &a));
     wrote_f32(q, y, n_pairs, w->n_out);
 }
 
 /* --- rows and elements ----------------------------------------------------------------------------*/
 
-/* Rows that are made now and multiplied soon are quantised on the way: where to. */
-static cuda_xblock *room_for_x(queue *q, dev y, int n_rows, int n)
-{
-    if (!q->quantises || n_rows < 1 || n % QK || n > q->lim.max_in || (size_t)n_rows > max_pairs(&q->lim)) return NULL;
-    is_made(&q->x, y.p, (size_t)n_rows * (size_t)n * sizeof(float), n_rows, n);
-    return q->s.x;
-}
-
-/* More rows than those in scratch are heads, which no matrix multiplies: what is there may still be wanted. */
+/* More rows than a step has are heads, which no matrix multiplies. */
 static void op_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps)
 {
     wrote_f32(q, y, n_rows, n);
-    cuda_xblock *to = q->x.of && n_rows > q->x.a ? NULL : room_for_x(q, y, n_rows, n);
+    cuda_x to = n_rows > q->lim.max_rows ? (cuda_x){0} : room_for_x(q, y, n_rows, n);
     if (n_rows > 0) note(q, "rms_norm", cuda_rms_norm(on(q), y.p, to, NULL, x.p, w.p, n_rows, n, eps, 1));
 }
 
 static void op_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale)
 {
     wrote_f32(q, y, n_rows, n);
-    if (n_rows > 0) note(q, "rms_norm_add", cuda_rms_norm(on(q), y.p, NULL, res.p, x.p, w.p, n_rows, n, eps, scale));
+    if (n_rows > 0)
+        note(q, "rms_norm_add", cuda_rms_norm(on(q), y.p, (cuda_x){0}, res.p, x.p, w.p, n_rows, n, eps, scale));
+}
+
+static void op_norms(queue *q, const norm_rows *c, int n_rows)
+{
+    cuda_norms_args a = {.y       = c->y.p,
+                         .res     = c->res.p,
+                         .z       = c->z.p,
+                         .w       = c->w.p,
+                         .w_z     = c->w_z.p,
+                         .w_slots = c->w_slots.p,
+                         .slots   = c->parts ? c->slots.p : NULL,
+                         .slot_w  = c->slot_w.p,
+                         .n_slots = c->n_slots,
+                         .n       = c->n,
+                         .n_outs  = c->n_outs,
+                         .scale   = c->scale,
+                         .eps     = c->eps};
+    if (n_rows < 1) return;
+    wrote_f32(q, c->y, n_rows, c->n);
+    for (int i = 0; i < c->n_outs; i++) wrote_f32(q, c->out[i].y, n_rows, c->n);
+    for (int i = 0; i < c->n_outs; i++) {
+        a.out[i].y  = c->out[i].y.p;
+        a.out[i].w  = c->out[i].w.p;
+        a.out[i].to = room_for_x(q, c->out[i].y, n_rows, c->n);
+    }
+    note(q, "norms", cuda_norms(on(q), &a, n_rows));
+}
+
+static void op_heads(queue *q, const head_rows *h, const step_rows *rows)
+{
+    cuda_heads_args a = {.q       = h->q.p,
+                         .k       = h->k.p,
+                         .v       = h->v.p,
+                         .w_q     = h->w_q.p,
+                         .w_k     = h->w_k.p,
+                         .freq    = h->freq.p,
+                         .pos     = rows->pos.p,
+                         .lane    = rows->lane.p,
+                         .slot    = rows->slot.p,
+                         .c       = kv_view_of(h->c),
+                         .n_heads = h->n_heads,
+                         .layer   = h->layer,
+                         .norm_v  = h->norm_v,
+                         .k_as_v  = h->k_as_v,
+                         .eps     = h->eps};
+    assert(h->c->head_dim <= OPS_MAX_HEAD_DIM);
+    wrote_f32(q, h->q, rows->n_rows, h->n_heads * h->c->head_dim);
+    if (rows->n_rows > 0) note(q, "heads", cuda_heads(on(q), &a, rows->n_rows));
 }
 
 static void op_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq)
@@ -386,7 +510,7 @@ static void op_rope(queue *q, dev x, const step_rows *rows, int n_heads, int hea
 static void op_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act)
 {
     wrote_f32(q, y, n_rows, n);
-    cuda_xblock *to = room_for_x(q, y, n_rows, n);
+    cuda_x to = room_for_x(q, y, n_rows, n);
     if (n_rows > 0) note(q, "gated", cuda_gated(on(q), y.p, to, gate.p, gate_stride, up.p, up_stride, n_rows, n, act));
 }
 
@@ -447,6 +571,23 @@ static bool split_tiles(const cuda_attention_args *a)
     return heads < SPLIT_HEADS && a->n_tiles > 1 && bytes <= PARTIAL_BYTES;
 }
 
+/* Returns how many rows attention on tensor cores does at a time; 0: it has no kernel for this cache, or no room for the tiles
+ * of one group of rows. The number of rows at hand decides nothing. */
+static int mma_chunk(const cuda_attention_args *a)
+{
+    int    D = a->c.head_dim, per_kv = a->n_heads / a->c.n_kv_heads, group = MAX_QUERIES / per_kv;
+    size_t row = (size_t)a->n_heads * (size_t)a->n_tiles * (size_t)(4 + D) * sizeof(float);
+    if (a->c.type != QUANT_F16 || (D != 64 && D != 128 && D != 256 && D != 512) || !group) return 0;
+    return (int)((size_t)PARTIAL_BYTES / row / (size_t)group) * group;
+}
+
+/* A row that looks back over a window sees no more tiles than that, and those of the rows after it in its block. */
+static int tiles_seen(int n_tiles, int window, int max_rows)
+{
+    int most = window / TILE_KEYS + max_rows / TILE_KEYS + 3;
+    return window > 0 && most < n_tiles ? most : n_tiles;
+}
+
 static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                          float scale, int window)
 {
@@ -468,17 +609,21 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
     assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM);
     if (rows->n_rows < 1) return;
     wrote_f32(q, y, rows->n_rows, n_heads * c->head_dim);
-    if (c->head_dim % QK == 0) a.quantised = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim);
+    cuda_attention_args m = a;
+    m.partial             = q->partial;
+    m.n_tiles             = tiles_seen(a.n_tiles, window, q->lim.max_rows);
+    int chunk             = mma_chunk(&m);
     if (split_tiles(&a)) a.partial = q->partial;
-    note(q, "attention", cuda_attention(on(q), &a));
+    note(q, "attention", chunk ? cuda_attention_mma(on(q), &m, chunk) : cuda_attention(on(q), &a));
 }
 
 /* --- picking --------------------------------------------------------------------------------------*/
 
 static void op_argmax(queue *q, dev id, dev logits, int n_rows, int n_vocab)
 {
+    assert(n_rows <= q->lim.max_rows);
     wrote_f32(q, id, n_rows, 1);
-    if (n_rows > 0) note(q, "argmax", cuda_argmax(on(q), id.p, logits.p, n_rows, n_vocab));
+    if (n_rows > 0) note(q, "argmax", cuda_argmax(on(q), id.p, logits.p, q->s.argmax, n_rows, n_vocab));
 }
 
 static void op_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab)
@@ -569,4 +714,7 @@ const ops cuda_table = {
     .sample         = op_sample,
     .sample_top     = op_sample_top,
     .scatter_logits = op_scatter_logits,
+    .matmuls        = op_matmuls,
+    .heads          = op_heads,
+    .norms          = op_norms,
 };

@@ -1,24 +1,33 @@
-/* Weights: packed on the processor's threads into one of two pinned stages while the other one is on its way. */
+/* Loading weights: the file's bytes go through one of two pinned stages to the device, which repacks them. */
 #include "base/fault.h"
 #include "base/mem.h"
 #include "ops/cuda/backend.h"
 #include "ops/cuda/layout.h"
-#include "ops/cuda/pack.h"
 
-enum { CHUNK_BYTES = 64 << 10 }; /* what a thread packs at a time */
+#include <math.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 256 << 10 }; /* what a thread copies at a time */
+
+static size_t row_bytes(const weight_src *s)
+{
+    return (size_t)s->n_in / (size_t)quant_block(s->type) * quant_block_bytes(s->type);
+}
 
 static bool check_source(const weight_src *s, err *e)
 {
     if (!ops_check_weight(s, quant_can_dequantise(s->type), e)) return false;
-    return layout_row_bytes(cuda_pack_form(s->type), (size_t)s->n_in) <= STAGE_BYTES ||
+    return row_bytes(s) <= STAGE_BYTES / PANEL_OUTS ||
            err_set(e, ERR_FORMAT, "a weight has rows of %d numbers, which is too long", s->n_in);
 }
 
 static bool take_stages(backend *b, err *e)
 {
+    if (!b->largest && !cuda_take(b, &b->largest, sizeof *b->largest, "loading weights", e)) return false;
     for (int i = 0; i < STAGES; i++) {
-        if (b->stage[i]) continue;
         void *p = NULL;
+        if (!b->raw[i] && !cuda_take_raw(b, &b->raw[i], STAGE_BYTES, "loading weights", e)) return false;
+        if (b->stage[i]) continue;
         if (fault_now()) return err_set(e, ERR_UNAVAILABLE, "no memory to send weights through");
         if (!cuda_ok(cudaHostAlloc(&p, STAGE_BYTES, cudaHostAllocDefault), ERR_UNAVAILABLE,
                      "taking memory to send weights through", e))
@@ -28,46 +37,91 @@ static bool take_stages(backend *b, err *e)
     return true;
 }
 
-/* --- rows of a stage ------------------------------------------------------------------------------*/
+/* --- chunks of panels -----------------------------------------------------------------------------*/
 typedef struct {
-    const weight_src *src;
-    const char       *from; /* in the file */
-    char             *to;
-    size_t            src_bytes, dst_bytes, n_rows, per_chunk;
-} pack_job;
+    const char *from;
+    char       *to;
+    size_t      bytes;
+} copy_job;
 
-static void pack_chunk(void *ctx, int chunk, int thread)
+static void copy_chunk(void *ctx, int chunk, int thread)
 {
-    const pack_job *j    = ctx;
-    size_t          from = (size_t)chunk * j->per_chunk, left = j->n_rows - from;
+    const copy_job *j    = ctx;
+    size_t          from = (size_t)chunk * CHUNK_BYTES, left = j->bytes - from;
     (void)thread;
-    for (size_t r = from; r < from + (left < j->per_chunk ? left : j->per_chunk); r++)
-        cuda_pack_row(j->src->type, j->src->n_in, j->from + r * j->src_bytes, j->to + r * j->dst_bytes);
+    memcpy(j->to + from, j->from + from, left < CHUNK_BYTES ? left : CHUNK_BYTES);
 }
 
-/* Rows go stage by stage; a stage is filled again when it was carried over. */
-static bool send_rows(backend *b, const cuda_weight *w, const weight_src *s, size_t n_rows, err *e)
+/* Returns the first row of a panel, counted over all matrices; of the panel after the last: the number of rows. */
+static size_t first_row(const cuda_weight *w, size_t panel)
 {
-    size_t per_stage = STAGE_BYTES / w->row_bytes;
-    size_t src_bytes = (size_t)s->n_in / (size_t)quant_block(s->type) * quant_block_bytes(s->type);
-    int    turn      = 0;
-    for (size_t row = 0; row < n_rows; row += per_stage, turn = (turn + 1) % STAGES) {
-        pack_job j = {.src       = s,
-                      .from      = (const char *)s->data + row * src_bytes,
-                      .to        = b->stage[turn],
-                      .src_bytes = src_bytes,
-                      .dst_bytes = w->row_bytes,
-                      .n_rows    = n_rows - row < per_stage ? n_rows - row : per_stage,
-                      .per_chunk = CHUNK_BYTES / w->row_bytes + 1};
-        if (!cuda_ok(cudaEventSynchronize(b->sent[turn]), ERR_UNAVAILABLE, "sending weights", e)) return false;
-        pool_run(b->pool, (int)((j.n_rows + j.per_chunk - 1) / j.per_chunk), pack_chunk, &j);
-        cudaError_t status = cudaMemcpyAsync(w->data + row * w->row_bytes, j.to, j.n_rows * w->row_bytes,
-                                             cudaMemcpyHostToDevice, b->load);
-        if (!cuda_ok(status, ERR_UNAVAILABLE, "sending weights", e)) return false;
-        if (!cuda_ok(cudaEventRecord(b->sent[turn], b->load), ERR_UNAVAILABLE, "sending weights", e)) return false;
-        if (s->took) s->took(s->ctx, (row + j.n_rows) * src_bytes);
+    size_t n = (size_t)w->n_panels;
+    return panel / n * (size_t)w->pub.n_out + panel % n * PANEL_OUTS;
+}
+
+static bool send_panels(backend *b, int turn, const cuda_weight *w, const weight_src *s, cuda_repack_args *a, err *e)
+{
+    static const char doing[] = "sending weights";
+    size_t            from = a->first_row * row_bytes(s), to = first_row(w, a->first_panel + a->count) * row_bytes(s);
+    copy_job          j = {(const char *)s->data + from, b->stage[turn], to - from};
+    if (!cuda_ok(cudaEventSynchronize(b->sent[turn]), ERR_UNAVAILABLE, doing, e)) return false;
+    pool_run(b->pool, (int)((j.bytes + CHUNK_BYTES - 1) / CHUNK_BYTES), copy_chunk, &j);
+    a->file            = b->raw[turn];
+    cudaError_t status = cudaMemcpyAsync(b->raw[turn], j.to, j.bytes, cudaMemcpyHostToDevice, b->load);
+    if (status == cudaSuccess) status = cuda_repack(b->load, s->type, a);
+    if (status == cudaSuccess) status = cudaEventRecord(b->sent[turn], b->load);
+    if (!cuda_ok(status, ERR_UNAVAILABLE, doing, e)) return false;
+    if (s->took) s->took(s->ctx, to);
+    return true;
+}
+
+/* Panels go stage by stage; a stage is filled again when the device has repacked it. */
+static bool send_weight(backend *b, const cuda_weight *w, const weight_src *s, err *e)
+{
+    size_t n = (size_t)w->n_panels * (size_t)s->n_mats, most = STAGE_BYTES / (PANEL_OUTS * row_bytes(s)), count;
+    int    turn = 0;
+    for (size_t panel = 0; panel < n; panel += count, turn = (turn + 1) % STAGES) {
+        count              = n - panel < most ? n - panel : most;
+        cuda_repack_args a = {.to          = w->data,
+                              .first_panel = panel,
+                              .first_row   = first_row(w, panel),
+                              .count       = count,
+                              .n_panels    = (size_t)w->n_panels,
+                              .n_in        = s->n_in,
+                              .n_out       = s->n_out,
+                              .largest     = b->largest};
+        if (!send_panels(b, turn, w, s, &a, e)) return false;
     }
-    return cuda_ok(cudaStreamSynchronize(b->load), ERR_UNAVAILABLE, "sending weights", e);
+    return true;
+}
+
+/* --- the power of two -----------------------------------------------------------------------------
+ * Floats: the largest weight goes into [2^14, 2^15), so that f16 holds what is 2^-31 of it; others into [1, 2), and the power is
+ * an f16 too. F16 needs none. */
+static void choose_scale(cuda_weight *w, float largest)
+{
+    int e = 0, up;
+    if (w->pub.type == QUANT_F16 || !(largest > 0)) return;
+    frexpf(largest, &e); /* largest is in [2^(e - 1), 2^e) */
+    up = (quant_is_float(w->pub.type) ? 15 : 1) - e;
+    if (w->pub.type != QUANT_MXFP4 && !quant_is_float(w->pub.type)) up = up < -14 ? -14 : up > 15 ? 15 : up;
+    up      = up < -126 ? -126 : up > 126 ? 126 : up;
+    w->up   = ldexpf(1, up);
+    w->down = ldexpf(1, -up);
+}
+
+static bool load(backend *b, cuda_weight *w, const weight_src *s, err *e)
+{
+    static const char doing[] = "sending weights";
+    float             largest = 0;
+    if (!take_stages(b, e)) return false;
+    if (!cuda_ok(cudaMemset(b->largest, 0, sizeof *b->largest), ERR_UNAVAILABLE, doing, e)) return false;
+    if (!cuda_ok(cudaDeviceSynchronize(), ERR_UNAVAILABLE, doing, e) || !send_weight(b, w, s, e)) return false;
+    cudaError_t status = cudaMemcpyAsync(&largest, b->largest, sizeof largest, cudaMemcpyDeviceToHost, b->load);
+    if (status == cudaSuccess) status = cudaStreamSynchronize(b->load);
+    if (!cuda_ok(status, ERR_UNAVAILABLE, doing, e)) return false;
+    choose_scale(w, largest);
+    return true;
 }
 
 void cuda_weight_free(const ops *o, weight *w)
@@ -80,17 +134,21 @@ void cuda_weight_free(const ops *o, weight *w)
 bool cuda_weight_load(const ops *o, weight **out, const weight_src *s, err *e)
 {
     backend *b = o->state;
-    size_t   n_rows, bytes;
+    size_t   panels, bytes;
     *out = NULL;
     if (!check_source(s, e)) return false;
-    quant_type form      = cuda_pack_form(s->type);
-    size_t     row_bytes = layout_row_bytes(form, (size_t)s->n_in);
-    if (!size_mul(&n_rows, (size_t)s->n_out, (size_t)s->n_mats) || !size_mul(&bytes, n_rows, row_bytes))
+    size_t per_mat = layout_panels((size_t)s->n_out), panel_bytes = layout_panel_bytes(s->type, (size_t)s->n_in);
+    if (!size_mul(&panels, per_mat, (size_t)s->n_mats) || !size_mul(&bytes, panels, panel_bytes))
         return err_set(e, ERR_FORMAT, "a weight of %d x %d x %d is too large", s->n_mats, s->n_out, s->n_in);
     cuda_weight *w = mem_try(sizeof *w);
     if (!w) return err_set(e, ERR_UNAVAILABLE, "there is no memory for a weight");
-    *w = (cuda_weight){{s->type, s->n_in, s->n_out, s->n_mats, bytes}, form, NULL, row_bytes};
-    if (!cuda_take(b, &w->data, bytes, "a weight", e) || !take_stages(b, e) || !send_rows(b, w, s, n_rows, e)) {
+    *w = (cuda_weight){.pub         = {s->type, s->n_in, s->n_out, s->n_mats, bytes},
+                       .panel_bytes = panel_bytes,
+                       .n_tiles     = (int)layout_tiles((size_t)s->n_in),
+                       .n_panels    = (int)per_mat,
+                       .up          = 1,
+                       .down        = 1};
+    if (!cuda_take(b, &w->data, bytes, "a weight", e) || !load(b, w, s, e)) {
         cuda_weight_free(o, &w->pub);
         return false;
     }

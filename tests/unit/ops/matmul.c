@@ -16,6 +16,9 @@ typedef struct {
     double     tol; /* of sum |w x| */
 } shape;
 
+/* The GPU rounds quantised weights to f16, types with a minimum twice: up to 1e-3 of a term. Floats it does not round. */
+static double gpu_allows(quant_type type, double tol) { return quant_is_float(type) ? 1 : 1e-3 / tol; }
+
 /* Rows that int8 blocks hold exactly: integers up to 127 times a power of two that is the same over 256 elements,
  * with a 127 in each 32. What a backend loses by quantising the activations is then nothing. */
 static float *exact_rows(rig *g, size_t n)
@@ -57,7 +60,8 @@ static rig_result play_matmul(rig *g, const void *arg)
     dev          y      = rig_new(g, n_y * sizeof(float));
     OP(g, matmul, y, rig_weight(g, s->type, s->n_in, s->n_out, 1, blocks), rig_put_f32(g, x, n_x), s->n_rows);
 
-    rig_result   r = rig_give(g, y, n_y, 0, 0);
+    rig_result r   = rig_give(g, y, n_y, 0, 0);
+    r.gpu_allows   = s->tol < 1e-3 ? gpu_allows(s->type, s->tol) : 1;
     const float *w = dequantised(g, s->type, blocks, n_w);
     for (int i = 0; i < s->n_rows; i++)
         allow_terms(r.allow + (size_t)i * (size_t)s->n_out, w, x + (size_t)i * (size_t)s->n_in, s->n_in, s->n_out,
@@ -117,7 +121,8 @@ static rig_result play_extremes(rig *g, const void *arg)
     for (int i = 0; i < ROWS * IN; i++) x[i] = (i / IN % 2 ? 127.0f : -127.0f) * (i / IN > 1 && i % 3 ? -1 : 1);
     dev y = rig_new(g, ROWS * OUT * sizeof(float));
     OP(g, matmul, y, rig_weight(g, s->type, IN, OUT, 1, blocks), rig_put_f32(g, x, ROWS * IN), ROWS);
-    rig_result   r = rig_give(g, y, ROWS * OUT, 0, 0);
+    rig_result r   = rig_give(g, y, ROWS * OUT, 0, 0);
+    r.gpu_allows   = gpu_allows(s->type, s->tol);
     const float *w = dequantised(g, s->type, blocks, IN * OUT);
     for (int i = 0; i < ROWS; i++) allow_terms(r.allow + i * OUT, w, x + i * IN, IN, OUT, s->tol);
     return r;
@@ -231,7 +236,8 @@ static rig_result play_experts(rig *g, const void *arg)
     OP(g, matmul_experts, y, rig_weight(g, s->type, s->n_in, s->n_out, s->n_mats, blocks), rig_put_f32(g, x, n_x),
        s->x_per_slot, rig_put_i32(g, id, n_pairs), s->n_rows, s->n_slots);
 
-    rig_result   r = rig_give(g, y, n_y, 0, 0);
+    rig_result r   = rig_give(g, y, n_y, 0, 0);
+    r.gpu_allows   = s->tol < 1e-3 ? gpu_allows(s->type, s->tol) : 1;
     const float *w = dequantised(g, s->type, blocks, n_w * (size_t)s->n_mats);
     for (size_t i = 0; i < n_pairs; i++)
         allow_terms(r.allow + i * (size_t)s->n_out, w + (size_t)id[i] * n_w,

@@ -32,6 +32,7 @@ typedef struct {
     size_t n;
     float *y;
     float *allow;
+    double gpu_allows; /* times `allow`, where the GPU's arithmetic is coarser; 0: 1 */
 } rig_result;
 void rig_compare(test_case *t, rig_result (*scene)(rig *g, const void *arg), const void *arg);
 /* n numbers out of device memory, each allowed `rel` of its size plus `abs`. */

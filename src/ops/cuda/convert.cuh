@@ -1,0 +1,119 @@
+/* ops/cuda/convert.cuh - rows of floats as f16, for the tensor cores.
+ *
+ * A row is scaled by a power of two that puts its largest number into [2^14, 2^15): high = f16(x s), low = f16(x s - high). A row
+ * of zeros has scale 1; a NaN or an infinity makes the whole product NaN. Weights of float types use low, others do not. */
+#ifndef TANDEM_OPS_CUDA_CONVERT_CUH
+#define TANDEM_OPS_CUDA_CONVERT_CUH
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/ptx.cuh"
+
+/* Bytes from the first row's first number to the four numbers at `in` of `row`, in a multiple of 4. */
+static __device__ inline size_t x_offset(int row, int in, int n_tiles)
+{
+    return ((size_t)(row / GROUP_ROWS) * n_tiles + in / TILE_IN) * XTILE_BYTES + in % TILE_IN / 32 * 512 +
+           (row % GROUP_ROWS * 4 + in % STEP_IN / 4) * 16 + in % 32 / STEP_IN * 8;
+}
+
+/* The powers of two of a row whose largest |x| has these bits. */
+struct row_scale {
+    float up, down;
+};
+static __device__ inline row_scale scale_of_row(uint32_t largest)
+{
+    if (largest >= 0x7f800000u) return {0, NAN};
+    if (!largest) return {1, 1};
+    int e = 14 + 127 - (int)(largest >> 23);
+    e     = e > 126 ? 126 : e;
+    return {__uint_as_float((uint32_t)(127 + e) << 23), __uint_as_float((uint32_t)(127 - e) << 23)};
+}
+
+/* The f16 form of four numbers of a row. */
+static __device__ inline void put_x(const cuda_x &to, int row, int i, int n_tiles, float4 v, float up)
+{
+    v                        = up != 0 ? make_float4(v.x * up, v.y * up, v.z * up, v.w * up) : make_float4(0, 0, 0, 0);
+    uint2 high               = {h2_from_f32(v.x, v.y), h2_from_f32(v.z, v.w)}, low;
+    low.x                    = h2_from_f32(v.x - from_f16((uint16_t)high.x), v.y - from_f16((uint16_t)(high.x >> 16)));
+    low.y                    = h2_from_f32(v.z - from_f16((uint16_t)high.y), v.w - from_f16((uint16_t)(high.y >> 16)));
+    size_t at                = x_offset(row, i, n_tiles);
+    *(uint2 *)(to.high + at) = high;
+    *(uint2 *)(to.low + at)  = low;
+}
+
+static __device__ inline uint32_t largest_of(float4 v, uint32_t largest)
+{
+    uint32_t bits[4] = {__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)};
+#pragma unroll
+    for (int i = 0; i < 4; i++) largest = (bits[i] & 0x7fffffffu) > largest ? bits[i] & 0x7fffffffu : largest;
+    return largest;
+}
+
+/* --- rows by quads --------------------------------------------------------------------------------
+ * Quad q of a row, elements 4 q to 4 q + 3, belongs to thread q mod THREADS, which keeps up to QUADS of them. */
+static __device__ inline float4 load_quad(const float *x, int i, int n)
+{
+    if (i >= n) return make_float4(0, 0, 0, 0);
+    if (n % 4 == 0 && (uintptr_t)x % sizeof(float4) == 0) return *(const float4 *)(x + i);
+    return make_float4(x[i], i + 1 < n ? x[i + 1] : 0, i + 2 < n ? x[i + 2] : 0, i + 3 < n ? x[i + 3] : 0);
+}
+static __device__ inline void store_quad(float *y, int i, int n, float4 v)
+{
+    if (n % 4 == 0 && (uintptr_t)y % sizeof(float4) == 0) {
+        if (i < n) *(float4 *)(y + i) = v;
+        return;
+    }
+    if (i < n) y[i] = v.x;
+    if (i + 1 < n) y[i + 1] = v.y;
+    if (i + 2 < n) y[i + 2] = v.z;
+    if (i + 3 < n) y[i + 3] = v.w;
+}
+
+template <int THREADS, int QUADS> struct row_quads {
+    float4 v[QUADS];
+
+    static __device__ inline int at(int j) { return 4 * ((int)threadIdx.x + j * THREADS); }
+    __device__ inline void       load(const float *x, int n)
+    {
+#pragma unroll
+        for (int j = 0; j < QUADS; j++) v[j] = load_quad(x, at(j), n);
+    }
+    __device__ inline void store(float *y, int n) const
+    {
+#pragma unroll
+        for (int j = 0; j < QUADS; j++) store_quad(y, at(j), n, v[j]);
+    }
+    __device__ inline uint32_t largest() const
+    {
+        uint32_t most = 0;
+#pragma unroll
+        for (int j = 0; j < QUADS; j++) most = largest_of(v[j], most);
+        return most;
+    }
+    /* Writes the row's f16 form, padding included; largest: of the whole row. */
+    __device__ inline void convert(const cuda_x &to, int row, int n, uint32_t largest) const
+    {
+        row_scale s       = scale_of_row(largest);
+        int       n_tiles = (int)layout_tiles(n);
+        if (threadIdx.x == 0) to.scale[row] = s.down;
+#pragma unroll
+        for (int j = 0; j < QUADS; j++)
+            if (at(j) < n_tiles * TILE_IN) put_x(to, row, at(j), n_tiles, v[j], s.up);
+    }
+};
+
+/* Calls CALL(threads, quads) with what rows of n take; none: a row is too long. */
+#define BY_ROW_LENGTH(n, CALL)                                                                                         \
+    do {                                                                                                               \
+        if ((n) <= 256)                                                                                                \
+            CALL(64, 1);                                                                                               \
+        else if ((n) <= 1024)                                                                                          \
+            CALL(256, 1);                                                                                              \
+        else if ((n) <= 4096)                                                                                          \
+            CALL(1024, 1);                                                                                             \
+        else if ((n) <= 8192)                                                                                          \
+            CALL(1024, 2);                                                                                             \
+        else if ((n) <= 24576)                                                                                         \
+            CALL(1024, 6);                                                                                             \
+        else                                                                                                           \
+            return cudaErrorInvalidValue;                                                                              \
+    } while (0)
+#endif

@@ -1,0 +1,95 @@
+/* ops/cuda/ptx.cuh - the instructions that C++ has no words for. tests/emu has
+ * a second body of each (emu_ptx.h).
+ *
+ * Two f16 numbers are a uint32_t, the first in the low half. */
+#ifndef TANDEM_OPS_CUDA_PTX_CUH
+#define TANDEM_OPS_CUDA_PTX_CUH
+#include <stdint.h>
+
+#ifndef TANDEM_EMU_KERNEL_H
+static __device__ inline uint32_t h2_mul(uint32_t a, uint32_t b)
+{
+    uint32_t d;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+static __device__ inline uint32_t h2_sub(uint32_t a, uint32_t b)
+{
+    uint32_t d;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+static __device__ inline uint32_t h2_fma(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+static __device__ inline uint32_t h2_from_f32(float low, float high)
+{
+    uint32_t d;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+    return d;
+}
+
+/* (v & mask) | bits in one instruction: bits is kept in a register, because
+ * there is room for one constant only. */
+static __device__ inline uint32_t pick_bits(uint32_t v, uint32_t mask, uint32_t bits)
+{
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(d) : "r"(v), "r"(mask), "r"(bits));
+    return d;
+}
+static __device__ inline uint32_t in_register(uint32_t v)
+{
+    asm volatile("" : "+r"(v));
+    return v;
+}
+
+/* d += a b: 16 outputs x 16 inputs times 16 inputs x 8 rows, by a warp. Lane 4
+ * g + c gets outputs g, g, g + 8, g + 8 of rows 2 c, 2 c + 1, 2 c, 2 c + 1. */
+static __device__ inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Copies 16 bytes to shared memory, past the first cache. A thread's copies up
+ * to a copy_commit are a group; copy_wait waits until at most PENDING of its
+ * groups are under way. */
+static __device__ inline void copy_async16(void *shared, const void *global)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(shared)),
+                 "l"(global)
+                 : "memory");
+}
+static __device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING> static __device__ inline void copy_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/* The largest and the smallest over a warp. */
+static __device__ inline uint32_t warp_max_u32(uint32_t v) { return __reduce_max_sync(0xffffffffu, v); }
+static __device__ inline uint32_t warp_min_u32(uint32_t v) { return __reduce_min_sync(0xffffffffu, v); }
+
+/* Programmatic launch (Hopper and later): the next kernel may start; wait until
+ * the kernels before have finished. A kernel that LAUNCH_EARLY launches calls
+ * wait_for_previous before it reads or writes anything that another kernel
+ * touches. */
+static __device__ inline void let_next_start()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+static __device__ inline void wait_for_previous()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+#endif
+#endif

@@ -1,0 +1,59 @@
+/* tests/emu/emu_ptx.h - the second body of ops/cuda/ptx.cuh. */
+#ifndef TANDEM_EMU_PTX_H
+#define TANDEM_EMU_PTX_H
+#include "cuda_fp16.h"
+
+static inline float    emu_half(uint32_t v, int high) { return emu_f16[(uint16_t)(v >> (high ? 16 : 0))]; }
+static inline uint32_t emu_pair(float low, float high) { return emu_to_f16(low) | (uint32_t)emu_to_f16(high) << 16; }
+static inline uint32_t h2_mul(uint32_t a, uint32_t b)
+{
+    return emu_pair(emu_half(a, 0) * emu_half(b, 0), emu_half(a, 1) * emu_half(b, 1));
+}
+static inline uint32_t h2_sub(uint32_t a, uint32_t b)
+{
+    return emu_pair(emu_half(a, 0) - emu_half(b, 0), emu_half(a, 1) - emu_half(b, 1));
+}
+static inline uint32_t h2_fma(uint32_t a, uint32_t b, uint32_t c)
+{
+    return emu_pair((float)((double)emu_half(a, 0) * emu_half(b, 0) + emu_half(c, 0)),
+                    (float)((double)emu_half(a, 1) * emu_half(b, 1) + emu_half(c, 1)));
+}
+static inline uint32_t pick_bits(uint32_t v, uint32_t mask, uint32_t bits) { return (v & mask) | bits; }
+static inline uint32_t in_register(uint32_t v) { return v; }
+static inline uint32_t h2_from_f32(float low, float high) { return emu_pair(low, high); }
+
+/* The inputs of a step in the order of the fragments: those of lane c are 2 c, 2 c + 1, 2 c + 8 and 2 c + 9. */
+static inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    emu_operands        mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+    const emu_operands *all  = emu_sync_operands(&mine);
+    int                 g = emu_lane() / 4, c = emu_lane() % 4;
+    float               sum[4] = {};
+    for (int k = 0; k < 16; k++)
+        for (int i = 0; i < 4; i++)
+            sum[i] += emu_half(all[4 * g + k % 8 / 2].a[k / 8 * 2 + i / 2], k % 2) *
+                      emu_half(all[4 * (2 * c + i % 2) + k % 8 / 2].b[k / 8], k % 2);
+    for (int i = 0; i < 4; i++) d[i] += sum[i];
+}
+
+/* Copies are done at once. */
+static inline void                        copy_async16(void *shared, const void *global) { memcpy(shared, global, 16); }
+static inline void                        copy_commit() {}
+template <int PENDING> static inline void copy_wait() {}
+
+static inline uint32_t warp_max_u32(uint32_t v)
+{
+    const uint64_t *all = emu_sync_warp(v);
+    for (int i = 0; i < 32; i++) v = all[i] > v ? (uint32_t)all[i] : v;
+    return v;
+}
+static inline uint32_t warp_min_u32(uint32_t v)
+{
+    const uint64_t *all = emu_sync_warp(v);
+    for (int i = 0; i < 32; i++) v = all[i] < v ? (uint32_t)all[i] : v;
+    return v;
+}
+
+static inline void let_next_start() {}
+static inline void wait_for_previous() {}
+#endif
