@@ -629,24 +629,17 @@ static void one_step(sched *s)
 }
 
 /* --- the thread ---------------------------------------------------------------------------------*/
-static double next_deadline(const sched *s)
-{
-    double at = INFINITY;
-    for (const tandem_job *j = queue_first(&s->queue); j; j = queue_after(j))
-        at = fmin(at, fmin(j->deadline, j->queue_deadline));
-    return at;
-}
-
-/* True when there is nothing left to do, ever. */
+/* Sleeps until there is mail. The queue is empty: where nothing runs, what waits was admitted or refused. Returns true when
+ * there is nothing left to do, ever. */
 static bool rest(sched *s, unsigned seen)
 {
     pthread_mutex_lock(&s->lock);
     bool over = s->closing && atomic_load(&s->n_live) == 0;
     pthread_mutex_unlock(&s->lock);
     if (over) return true;
-    double at = next_deadline(s);
+    assert(!s->queue.n);
     atomic_store(&s->busy_since, 0);
-    bell_wait(&s->bell, seen, at < INFINITY ? fmax(0, at - clock_s()) : -1);
+    bell_wait(&s->bell, seen, -1);
     return false;
 }
 

@@ -4,6 +4,7 @@
 #include "engine_rig.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -694,6 +695,57 @@ TEST(sched_wakes)
     count_wakes(t, 1000, &one, &all);
     CHECK_INT(one, 2); /* the first token and the end */
     CHECK_INT(all, 2);
+}
+
+typedef struct {
+    int   n;
+    sem_t reached, go;
+} pause_at_ten;
+
+static bool pause_once(void *ctx, int32_t token)
+{
+    pause_at_ten *p = ctx;
+    (void)token;
+    if (++p->n == 10) {
+        sem_post(&p->reached);
+        sem_wait(&p->go);
+    }
+    return true;
+}
+
+/* A step with a prompt takes longer than the last ones: what was held back until then is told before it. */
+TEST(sched_tells_of_tokens_before_a_prompt)
+{
+    tandem_options o;
+    tandem        *e;
+    tandem_request r;
+    nano_answer    a;
+    atomic_int     told = 0;
+    pause_at_ten   p    = {0};
+    sem_init(&p.reached, 0, 0);
+    sem_init(&p.go, 0, 0);
+    nano_options(&o);
+    o.wake_ms   = 1000;
+    o.no_prefix = true;
+    if (!nano_open(t, &e, &o)) return;
+    nano_request(e, &r, 30);
+    r.spec.method = TANDEM_SPEC_OFF;
+    r.wake        = count_wake;
+    r.wake_ctx    = &told;
+    r.keep_on     = pause_once;
+    r.keep_on_ctx = &p;
+    tandem_job *j = nano_submit(t, e, &r);
+    sem_wait(&p.reached);
+    nano_request(e, &r, 3);
+    tandem_job *other = nano_submit(t, e, &r);
+    sem_post(&p.go);
+    nano_collect(other, &a);
+    nano_collect(j, &a);
+    CHECK_INT(a.n, 30);
+    tandem_close(e);
+    CHECK_MSG(told >= 3, "told %d times", (int)told); /* of the first token, before the prompt, of the end */
+    sem_destroy(&p.reached);
+    sem_destroy(&p.go);
 }
 
 /* --- after the end ------------------------------------------------------------------------------*/

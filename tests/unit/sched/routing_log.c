@@ -241,6 +241,23 @@ TEST(routing_log_ends_a_torn_line)
     file_map_close(&m);
 }
 
+TEST(routing_log_ends_a_line_of_one_byte)
+{
+    static const char *const before[] = {"", "{", "\n"}, *const want[] = {"{\"ts\":", "{\n{\"ts\":", "\n{\"ts\":"};
+    for (size_t i = 0; i < COUNT(before); i++) {
+        char     path[600];
+        file_map m;
+        err      e = {0};
+        snprintf(path, sizeof path, "%s", test_tmp_file("byte.jsonl", before[i], strlen(before[i])));
+        routing_log *l = open_log(t, path, 1 << 20, 1);
+        put_slowly(l, 1);
+        routing_log_close(l);
+        if (!CHECK_OK(file_map_open(&m, path, &e), e)) return;
+        CHECK(str_starts((str){m.p, m.n}, want[i]));
+        file_map_close(&m);
+    }
+}
+
 TEST(routing_log_without_a_place)
 {
     routing_log        *l;

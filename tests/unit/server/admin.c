@@ -9,6 +9,7 @@
 #include "server/live.h"
 #include "server/query.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -779,6 +780,31 @@ TEST(server_admin_bodies)
         if (k[i].words) CHECK_MSG(why.status == 400 && strstr(why.message, k[i].words), "%s", why.message);
         arena_deinit(&mem);
     }
+}
+
+static size_t allocated(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+/* A model that is parked gives its memory back, each time. */
+TEST(server_parked_models_take_no_memory)
+{
+    server_rig r;
+    size_t     with = 0, without[3];
+    rig_init(&r, t);
+    rig_start(&r);
+    for (int i = 0; i < 3; i++) {
+        with = allocated();
+        expect(&r, "POST", "/api/models/nano/park", "", 200, "state", "parked");
+        without[i] = allocated();
+        expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+    }
+    /* 0: the sanitizers' allocator does not say */
+    CHECK_MSG(!with || (without[2] < with / 2 && without[2] < without[0] + with / 4),
+              "%zu bytes, and %zu, %zu without a model", with, without[0], without[2]);
+    rig_stop(&r);
 }
 
 /* --- bench --------------------------------------------------------------------------------------*/

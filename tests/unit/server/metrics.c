@@ -367,8 +367,12 @@ TEST(server_metrics_tell_every_number)
     v.engine.routes[ROUTE_NO_ROOM]                = 92;
     write_page(m, &v, &page);
     for (size_t i = 0; i < COUNT(both); i++) check_both(t, &page, both[i].name, both[i].more, both[i].value);
-    for (size_t i = 0; i < COUNT(ours); i++)
+    for (size_t i = 0; i < COUNT(ours); i++) {
+        char vllms[64];
+        snprintf(vllms, sizeof vllms, "vllm:%s{", ours[i].name);
         check_value(t, &page, "tandem_", ours[i].name, ours[i].more, ours[i].value);
+        CHECK_MSG(!strstr(page.p, vllms), "%s} is not a name of vLLM's", vllms);
+    }
     v.engine.kv_bytes = 0;
     write_page(m, &v, &page);
     check_both(t, &page, "kv_cache_usage_perc", "", 0); /* no pool is not in use */
