@@ -219,6 +219,23 @@ TEST(server_keys_read_again)
     keys_free(k);
 }
 
+/* A line is appended behind whatever stands there, on a line of its own. */
+TEST(server_keys_are_appended_to_any_file)
+{
+    static const char *const before[] = {"", "#", "\n", "# x", "# x\n"}, *const want[] = {"k\n", "#\nk\n", "\nk\n",
+                                                                                          "# x\nk\n", "# x\nk\n"};
+    for (size_t i = 0; i < COUNT(before); i++) {
+        char path[512], text[64] = "";
+        err  e = {0};
+        snprintf(path, sizeof path, "%s", test_tmp_file("any.keys", before[i], strlen(before[i])));
+        CHECK_OK(key_append(path, STR("k\n"), &e), e);
+        FILE *f = fopen(path, "r");
+        if (f) text[fread(text, 1, sizeof text - 1, f)] = 0;
+        if (f) fclose(f);
+        CHECK_STR(str_of(text), str_of(want[i]));
+    }
+}
+
 TEST(server_keys_without_memory)
 {
     buf   text;
