@@ -213,6 +213,26 @@ TEST(spec_auto_judges_ngrams_without_using_them)
     spec_rig_close(&g);
 }
 
+/* What n-grams said of a lane's last text is nothing to its next request, also where the texts are equally long. */
+TEST(spec_auto_asks_ngrams_for_every_text)
+{
+    spec_rig     g;
+    policy_facts f;
+    int32_t      copies[60], fresh[60];
+    for (int i = 0; i < 60; i++) {
+        copies[i] = rig_prompt[i % RIG_PROMPT];
+        fresh[i]  = 300 + i;
+    }
+    if (spec_rig_open(t, &g, &four_lanes, false))
+        for (int i = 0; i < 4; i++) {
+            begin(t, g.l[0], SPEC_AUTO, i % 2 ? fresh : copies, 60);
+            spec_lane_facts(g.l[0], &f);
+            CHECK_INT(f.p->limits.there[SPEC_NGRAM], i % 2 == 0);
+            CHECK_INT(f.p->limits.max_draft[SPEC_NGRAM] > 0, i % 2 == 0);
+        }
+    spec_rig_close(&g);
+}
+
 /* --- what requests of a class learn -----------------------------------------------------------------*/
 static const policy *begin_in_class(test_case *t, spec_rig *g, int lane, policy_classes *c, uint64_t key)
 {
