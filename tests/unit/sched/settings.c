@@ -724,6 +724,12 @@ TEST(settings_file_paths)
     CHECK_OK(put(f, "a", "{\"queue_max\": 4}", &e), e);
     CHECK_INT(queue_max_of(t, f, "a"), 4);
     settings_file_close(f);
+    unlink("fresh.json"); /* nor is it there yet */
+    CHECK_OK(settings_file_open(&f, "fresh.json", &e), e);
+    CHECK_OK(put(f, "a", "{\"queue_max\": 5}", &e), e);
+    settings_file_close(f);
+    file_text("fresh.json", back, sizeof back);
+    CHECK_STR(str_of(back), STR("{\"models\":{\"a\":{\"queue_max\":5}}}\n"));
     CHECK(chdir(here) == 0);
 }
 
