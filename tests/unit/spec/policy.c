@@ -739,3 +739,18 @@ TEST(policy_classes_forget_the_one_least_used)
     policy_classes_free(s);
     policy_classes_free(NULL);
 }
+
+/* What a class has learnt before counts half beside what its last request has seen. */
+TEST(policy_classes_weigh_the_past_half)
+{
+    policy_classes *s    = policy_classes_new(2);
+    policy          good = steady_policy(&DFLASH, 0.9, 0, 0), bad = good, p;
+    for (int d = 0; d < DRAFT_MAX; d++) bad.record[SPEC_DFLASH].right[d] = 0;
+    policy_classes_learn(s, 1, &good);
+    policy_classes_learn(s, 1, &bad);
+    policy_init(&p, &DFLASH);
+    CHECK(policy_classes_seed(s, 1, &p));
+    const survival *was = &good.record[SPEC_DFLASH], *now = &p.record[SPEC_DFLASH];
+    CHECK_NEAR(now->right[0] / now->tried[0], was->right[0] / was->tried[0] / 3, 1e-9);
+    policy_classes_free(s);
+}
