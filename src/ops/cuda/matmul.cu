@@ -109,8 +109,9 @@ static __global__ void group_pairs_kernel(int32_t *order, cuda_run *run, int n_r
 extern "C" cudaError_t cuda_group_pairs(cudaStream_t s, int32_t *order, cuda_run *run, int n_runs, int run_pairs,
                                         const int32_t *id, int n_pairs, int n_mats)
 {
-    LAUNCH_EARLY(group_pairs_kernel, 1, GROUP_THREADS, 3 * (size_t)n_mats * sizeof(int32_t), s, order, run, n_runs,
-                 run_pairs, id, n_pairs, n_mats);
+    size_t shared = 3 * (size_t)n_mats * sizeof(int32_t);
+    allow_shared(group_pairs_kernel, shared);
+    LAUNCH_EARLY(group_pairs_kernel, 1, GROUP_THREADS, shared, s, order, run, n_runs, run_pairs, id, n_pairs, n_mats);
     return cudaGetLastError();
 }
 

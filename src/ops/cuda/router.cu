@@ -50,8 +50,9 @@ static __global__ void router_kernel(int32_t *id, float *w, const float *logits,
 extern "C" cudaError_t cuda_router(cudaStream_t s, int32_t *id, float *w, const float *logits,
                                    const float *expert_scale, int n_rows, int n_experts, int n_slots)
 {
-    LAUNCH_EARLY(router_kernel, (unsigned)n_rows, WARP, (size_t)n_experts * sizeof(uint32_t), s, id, w, logits,
-                 expert_scale, n_experts, n_slots);
+    size_t shared = (size_t)n_experts * sizeof(uint32_t);
+    allow_shared(router_kernel, shared);
+    LAUNCH_EARLY(router_kernel, (unsigned)n_rows, WARP, shared, s, id, w, logits, expert_scale, n_experts, n_slots);
     return cudaGetLastError();
 }
 
