@@ -111,6 +111,7 @@ static outcome run_test(test_case *c, bool verbose)
     c->run(c);
     if (verbose) fprintf(stderr, "%6.2f s %6.2f s CPU  %s\n", clock_s() - start, cpu_s() - cpu, c->name);
     fault_fail_nth(0);
+    test_tmp_clear();
     if (c->n_failed) fprintf(stderr, "FAILED %s\n", c->name);
     return c->n_failed ? FAILED : c->skipped ? SKIPPED : PASSED;
 }

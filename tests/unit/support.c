@@ -16,15 +16,21 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
     return remove(path);
 }
 
-static void remove_tmp_dir(void) { nftw(tmp_dir, remove_one, 8, FTW_DEPTH | FTW_PHYS); }
+void test_tmp_clear(void)
+{
+    if (tmp_dir[0]) nftw(tmp_dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    tmp_dir[0] = 0;
+}
 
 const char *test_tmp_dir(void)
 {
+    static bool clears_at_exit;
     if (!tmp_dir[0]) {
         const char *above = getenv("TMPDIR");
         snprintf(tmp_dir, sizeof tmp_dir, "%s/tandem-unit-XXXXXX", above && strlen(above) < 64 ? above : "/tmp");
         if (!mkdtemp(tmp_dir)) abort();
-        atexit(remove_tmp_dir);
+        if (!clears_at_exit) atexit(test_tmp_clear);
+        clears_at_exit = true;
     }
     return tmp_dir;
 }

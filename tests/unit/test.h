@@ -34,8 +34,10 @@ bool test_check(test_case *t, bool ok, const char *file, int line, const char *f
 /* Returns true with --full: run every size and combination. Without it a test should take less than 2 s of CPU. */
 bool test_full(void);
 void test_skip(test_case *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A fresh directory for this run's scratch files, removed at the end. */
+/* Returns a directory for the scratch files of this test alone; it is made by the first call. */
 const char *test_tmp_dir(void);
+/* Removes it with all that is in it. Called after each test and at exit. */
+void test_tmp_clear(void);
 /* Writes a scratch file there and returns its path, good until the next call. */
 const char *test_tmp_file(const char *name, const void *bytes, size_t n);
 /* What is logged from here on, at LOG_INFO, until the end: its text is good until the next begin. */
