@@ -1,8 +1,9 @@
-/* The unit test program: build/unit [-v] [-j N] [--full] [--list] [part of a name | =name ...]
+/* The unit test program: build/unit [-v] [-j N] [--quick | --full] [--list] [part of a name | =name ...]
  *
  * Runs the tests whose names contain one of the parts or are the name after =, or all of them. A part with a slash is
- * compared with the name of the source file instead, as in unit/json/. --full runs every test at its full length;
- * without it TEST_SLOW tests run only when their full name is given. -j N shares the tests between N processes; a test
+ * compared with the name of the source file instead, as in unit/json/. --quick leaves
+ * out TEST_LONG tests. --full runs every test at its full length; without it TEST_SLOW tests run only when their full
+ * name is given. -j N shares the tests between N processes; a test
  * that crashes one of them is reported and the others still run. -v prints the wall-clock and CPU seconds of each
  * test. --list prints the source and the name of each selected test instead of running it. */
 #include "test.h"
@@ -23,7 +24,8 @@
 enum { MAX_WORKERS = 64 };
 
 typedef struct {
-    bool        verbose, full, list;
+    bool        verbose, list;
+    int         level; /* of the longest tests to run */
     int         n_workers;
     const char *parts[256]; /* of names; none: all tests */
     int         n_parts;
@@ -81,9 +83,9 @@ static bool is_selected(const test_case *c, const options *o)
     for (int i = 0; i < o->n_parts; i++) {
         if (!strcmp(c->name, o->parts[i] + (o->parts[i][0] == '='))) return true;
         const char *in = strchr(o->parts[i], '/') ? c->file : c->name;
-        if (strstr(in, o->parts[i]) && (o->full || !c->slow)) return true;
+        if (strstr(in, o->parts[i]) && c->level <= o->level) return true;
     }
-    return !o->n_parts && (o->full || !c->slow);
+    return !o->n_parts && c->level <= o->level;
 }
 
 /* Returns a new array of the selected tests. */
@@ -171,18 +173,20 @@ static int list_tests(test_case **tests, int n)
 
 static int usage(const char *problem)
 {
-    fprintf(stderr, "%s\nusage: unit [-v] [-j N] [--full] [--list] [part of a name | =name ...]\n", problem);
+    fprintf(stderr, "%s\nusage: unit [-v] [-j N] [--quick | --full] [--list] [part of a name | =name ...]\n", problem);
     return 2;
 }
 
 static const char *read_options(options *o, int argc, char **argv)
 {
-    *o = (options){.n_workers = 1};
+    *o = (options){.n_workers = 1, .level = 1};
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "-v"))
             o->verbose = true;
+        else if (!strcmp(argv[i], "--quick"))
+            o->level = 0;
         else if (!strcmp(argv[i], "--full"))
-            o->full = true;
+            o->level = 2;
         else if (!strcmp(argv[i], "--list"))
             o->list = true;
         else if (!strcmp(argv[i], "-j") && i + 1 < argc)
@@ -204,7 +208,7 @@ int main(int argc, char **argv)
     bool        ok      = true;
     const char *problem = read_options(&o, argc, argv);
     if (problem) return usage(problem);
-    full              = o.full;
+    full              = o.level == 2;
     test_case **tests = select_tests(&o, &n);
     if (o.list) return list_tests(tests, n);
     size_t bytes = sizeof(board) + sizeof(outcome) * (size_t)(n + 1);

@@ -1,10 +1,12 @@
 /* tests/unit/test.h - a test is a function with a name; a failed check prints both values and goes on.
  *
  *   TEST(arena_grows) { CHECK_INT(2 + 2, 4); }
+ *   TEST_LONG(arena_grows_far) { ... }
  *   TEST_SLOW(arena_grows_for_hours) { ... }
  *
- * All tests of the tree are linked into one program: build/unit [-v] [-j N] [--full] [part of a name ...].
+ * All tests of the tree are linked into one program: build/unit [-v] [-j N] [--quick | --full] [part of a name ...].
  * A part with a slash is compared with the name of the source file: build/unit unit/json/.
+ * TEST_LONG marks a test that takes about a second of CPU time: --quick (`make check`) leaves it out.
  * TEST_SLOW marks a test that takes seconds of CPU time and repeats quicker ones at length: it runs with --full
  * (`make test-all`), or when its full name is given. Other tests may ask test_full() for how much to do.
  * A test that cannot run here calls test_skip; with CI=true in the environment that is a failure. */
@@ -25,7 +27,7 @@ struct test_case {
     test_case *next;
     int        n_failed; /* checks */
     bool       skipped;
-    bool       slow;
+    int        level; /* 0: TEST, 1: TEST_LONG, 2: TEST_SLOW */
 };
 
 void test_register(test_case *t);
@@ -49,11 +51,12 @@ const char *test_path(const char *rel);
 uint64_t test_rand(uint64_t *state);
 float    test_randn(uint64_t *state);
 
-#define TEST(id)      TEST_DEFINE(id, false)
-#define TEST_SLOW(id) TEST_DEFINE(id, true)
-#define TEST_DEFINE(id, is_slow)                                                                                       \
+#define TEST(id)      TEST_DEFINE(id, 0)
+#define TEST_LONG(id) TEST_DEFINE(id, 1)
+#define TEST_SLOW(id) TEST_DEFINE(id, 2)
+#define TEST_DEFINE(id, length)                                                                                        \
     static void      test_fn_##id(test_case *t);                                                                       \
-    static test_case test_case_##id = {.name = #id, .file = __FILE__, .run = test_fn_##id, .slow = is_slow};           \
+    static test_case test_case_##id = {.name = #id, .file = __FILE__, .run = test_fn_##id, .level = length};           \
     __attribute__((constructor)) static void test_reg_##id(void) { test_register(&test_case_##id); }                   \
     static void                              test_fn_##id(__attribute__((unused)) test_case *t)
 

@@ -136,7 +136,7 @@ static void check_oracle(test_case *t, const char *device)
     close_rig(&g);
 }
 
-TEST(oracle_is_as_right_as_it_is_told)
+TEST_LONG(oracle_is_as_right_as_it_is_told)
 {
     const char *device[TEST_BACKENDS_MAX];
     for (int i = 1, n = test_devices(device); i < n; i++) check_oracle(t, device[i]); /* ref, the first, is slow */
@@ -186,7 +186,7 @@ static double mean_round(test_case *t, drafter *d, const int32_t *words, int n_t
     return (double)(at - 1) / rounds;
 }
 
-TEST(oracle_means_what_it_is_told)
+TEST_LONG(oracle_means_what_it_is_told)
 {
     static const double accept[] = {1, 1.5, 4.25, 7.7, 15};
     uint64_t            seed     = 1;

@@ -68,7 +68,7 @@ static void check_load(test_case *t, const checkpoint *cp, const char *device)
 }
 
 /* 144 MiB of weights pass through less than 90. */
-TEST(bind_gives_back_what_was_packed)
+TEST_LONG(bind_gives_back_what_was_packed)
 {
     gguf_builder g;
     err          e  = {0};

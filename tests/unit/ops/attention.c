@@ -38,7 +38,7 @@ TEST(attention_agrees_with_ref)
 }
 
 /* Every head size and type, lengths on both sides of where contexts are cut, and rows that are many together. */
-TEST(attention_agrees_with_ref_at_length)
+TEST_LONG(attention_agrees_with_ref_at_length)
 {
     static const shape s[] = {{QUANT_F16, 64, 4, 1, 4097, 2, 0},   {QUANT_F32, 64, 2, 2, 513, 1, 0},
                               {QUANT_F16, 128, 4, 2, 1500, 3, 0},  {QUANT_F32, 128, 4, 1, 512, 9, 300},

@@ -55,7 +55,7 @@ static void every_type(rig *g)
         }
     }
 }
-TEST(matmul_top_is_the_best_of_matmul) { rig_each(t, every_type); }
+TEST_LONG(matmul_top_is_the_best_of_matmul) { rig_each(t, every_type); }
 
 /* Rows and outputs that are no numbers: they are in no list, and their neighbours do not notice. */
 static void no_numbers(rig *g)

@@ -45,7 +45,7 @@ static void same_answer(test_case *t, const nano_answer *a, const nano_answer *p
 }
 
 /* All methods at once in one batch, against plain decoding alone. */
-TEST(constrained_text_does_not_depend_on_guesses)
+TEST_LONG(constrained_text_does_not_depend_on_guesses)
 {
     enum { N = TANDEM_SPEC_AUTO };
     tandem_options o;
@@ -273,7 +273,7 @@ static void *send_many(void *arg)
     return NULL;
 }
 
-TEST(constrained_grammars_are_shared_and_forgotten)
+TEST_LONG(constrained_grammars_are_shared_and_forgotten)
 {
     enum { THREADS = 3 };
     tandem_options o;

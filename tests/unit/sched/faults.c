@@ -228,7 +228,7 @@ TEST(sched_waits_for_pages_and_then_runs)
 }
 
 /* Small requests run beside each other in the same pool, filled and emptied many times; kept prefixes give way. */
-TEST(sched_a_small_pool_serves_many)
+TEST_LONG(sched_a_small_pool_serves_many)
 {
     enum { ROUNDS = NANO_SLOWEST ? 1 : 3, EACH = NANO_SLOWEST ? 12 : 24, N = NANO_SLOWEST ? 24 : 40 };
     tandem_options o;

@@ -104,7 +104,7 @@ static double cpu_seconds_alone(test_case *t, tandem *e, tandem_method m, tandem
     return best;
 }
 
-TEST(sched_a_single_request_speculates_after_a_crowd)
+TEST_LONG(sched_a_single_request_speculates_after_a_crowd)
 {
     tandem_options o;
     tandem        *e;

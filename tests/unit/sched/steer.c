@@ -213,7 +213,7 @@ static void *park_and_unpark(void *ctx)
     return NULL;
 }
 
-TEST(sched_parking_changes_no_text)
+TEST_LONG(sched_parking_changes_no_text)
 {
     enum { AT_ONCE = 6, N = NANO_SLOW ? 40 : 100 };
     int            n_rounds = NANO_SLOWEST ? 2 : NANO_SLOW || !test_full() ? 4 : 8;

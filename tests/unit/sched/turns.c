@@ -104,7 +104,7 @@ static void converse(test_case *t, tandem *e, tandem *alone, tandem_method m, bo
     CHECK(cached > 100 || thought_goes);
 }
 
-TEST(sched_a_turn_runs_what_has_changed)
+TEST_LONG(sched_a_turn_runs_what_has_changed)
 {
     tandem_options o;
     tandem        *e, *alone;
@@ -147,7 +147,7 @@ TEST(sched_tenants_do_not_share_prefixes)
 
 /* A request that did not draft leaves no K/V of the drafter's. One that drafts finds the target's all the same: it runs the
  * first page, which the drafter keeps as a sink, and the drafter's window again. */
-TEST(sched_prefix_after_a_request_that_did_not_draft)
+TEST_LONG(sched_prefix_after_a_request_that_did_not_draft)
 {
     enum { N = 1210, WINDOW = 512 }; /* WINDOW: the context that nano's DFlash drafter was trained on */
     static const struct {

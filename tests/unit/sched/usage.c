@@ -166,7 +166,7 @@ static int first_of(const nano_answer *a, int32_t id)
     return i;
 }
 
-TEST(sched_usage_when_a_block_is_cut)
+TEST_LONG(sched_usage_when_a_block_is_cut)
 {
     ledger         l;
     nano_answer    a;

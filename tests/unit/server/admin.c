@@ -432,7 +432,7 @@ TEST(server_cuts_answers_that_park_cannot_wait_for)
 }
 
 /* What nobody reads does not hold the model. */
-TEST(server_parks_beside_a_client_that_does_not_read)
+TEST_LONG(server_parks_beside_a_client_that_does_not_read)
 {
     server_rig r;
     char       body[512];

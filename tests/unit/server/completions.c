@@ -467,13 +467,13 @@ static void check_lost_bytes(test_case *t, const char *path, const char *first, 
     rig_stop(&r);
 }
 
-TEST(server_tells_no_answer_that_lost_bytes)
+TEST_LONG(server_tells_no_answer_that_lost_bytes)
 {
     check_lost_bytes(t, chat_path, "{\"stop\":\"carry\"," SUM "}",
                      "\"logprobs\":true,\"top_logprobs\":2,\"stop\":\"carry\"," SUM "}");
 }
 
-TEST(server_tells_no_text_that_lost_bytes)
+TEST_LONG(server_tells_no_text_that_lost_bytes)
 {
 #define TEXT "\"prompt\":\"Once upon a time\",\"max_tokens\":12,\"ignore_eos\":true,\"temperature\":0}"
     check_lost_bytes(t, "/v1/completions", "{" TEXT, "\"logprobs\":2,\"stop\":\"qqq\"," TEXT);

@@ -232,7 +232,7 @@ static const char *logprobs_of(char out[512], int n, bool stream)
 static bool is_running(const tandem_stats *s) { return s->submitted > 0; }
 
 /* Log-probabilities are a thousand times their token: their room is there before the first one is made. */
-TEST(server_has_room_for_log_probabilities_or_says_so)
+TEST_LONG(server_has_room_for_log_probabilities_or_says_so)
 {
     server_rig r;
     rig_reply  a;

@@ -159,7 +159,7 @@ static void check_doors(const server_rig *r, int status)
     check_refusal(r, "GET", "/props", 200);
 }
 
-TEST(server_is_drained_and_taken_back)
+TEST_LONG(server_is_drained_and_taken_back)
 {
     server_rig r;
     rig_reply  a;

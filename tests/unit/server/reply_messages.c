@@ -170,7 +170,7 @@ TEST(server_tells_messages_in_events_and_whole)
     }
 }
 
-TEST(server_tells_no_message_that_lost_bytes)
+TEST_LONG(server_tells_no_message_that_lost_bytes)
 {
     static const char members[] = "\"stop_sequences\":[\"carry\"]," THINK SUM "}";
     server_rig                                                            r;
@@ -296,7 +296,7 @@ TEST(server_has_no_time_for_messages)
     rig_stop(&r);
 }
 
-TEST(server_pings_and_fails_in_events)
+TEST_LONG(server_pings_and_fails_in_events)
 {
     for (int fails = 0; fails < 2; fails++) {
         server_rig r;

@@ -299,8 +299,8 @@ static void check_drafts(test_case *t, int draft_ctx)
     }
 }
 
-TEST(spec_drafts_are_a_function_of_the_text) { check_drafts(t, 0); }
-TEST(spec_drafts_are_a_function_of_the_text_when_the_context_slides) { check_drafts(t, 48); }
+TEST_LONG(spec_drafts_are_a_function_of_the_text) { check_drafts(t, 0); }
+TEST_LONG(spec_drafts_are_a_function_of_the_text_when_the_context_slides) { check_drafts(t, 48); }
 
 /* --- turns of conversations ----------------------------------------------------------------------*/
 typedef struct {
@@ -365,7 +365,7 @@ TEST(spec_rows_that_were_left_are_of_their_text)
 }
 
 /* Others take the place of what a turn left: a shorter hit, and no more than that. */
-TEST(spec_turns_without_drafts_are_forgotten)
+TEST_LONG(spec_turns_without_drafts_are_forgotten)
 {
     enum { PLACES = 8 }; /* for rows that requests left */
     static const talk_turn begins = {.story = 1, .to = 4},
@@ -391,7 +391,7 @@ TEST(spec_turns_without_drafts_are_forgotten)
 
 /* Rows of turns without drafts are folded in when a text goes on behind them, and only then. The story that goes on is of 78
  * tokens before its answer. */
-TEST(spec_turns_without_drafts_leave_their_rows)
+TEST_LONG(spec_turns_without_drafts_leave_their_rows)
 {
     static const talk_turn talk[]    = {{.story = 1, .to = 4},
                                         {.story = 1, .from = 5, .to = 20, .cached = 80, .folded = 80},
@@ -440,7 +440,7 @@ static void poisoned_head(target *t, int first, int n)
 }
 
 /* It ends with a reason; the others do not notice, and neither does the next request in its place. */
-TEST(spec_a_lane_without_numbers_is_alone_with_it)
+TEST_LONG(spec_a_lane_without_numbers_is_alone_with_it)
 {
     static story x[PROMPTS];
     world        w;

@@ -506,7 +506,7 @@ static double check_life(test_case *t, const char *name, const world *w, const p
     return check_lives(t, name, w, l, lanes, 2).least;
 }
 
-TEST(joint_life_is_near_the_better_setting)
+TEST_LONG(joint_life_is_near_the_better_setting)
 {
     static const struct {
         const char *name;
@@ -551,7 +551,7 @@ TEST(joint_life_of_short_requests)
 }
 
 /* Moments in which all is slower are no reason to guess more, nor less. */
-TEST(joint_life_on_a_busy_machine)
+TEST_LONG(joint_life_on_a_busy_machine)
 {
     static const machine small = {0.00016, 0.000097, 0, 0.0004, 0.00006, 0.00006, 0.00003};
     static const struct {

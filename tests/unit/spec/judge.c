@@ -330,7 +330,7 @@ static const wish       wishes[]    = {
 };
 
 /* Each request alone, by all methods, with drafts that are right, half right, and the drafters' own. */
-TEST(spec_tokens_and_log_probabilities_are_the_oracles)
+TEST_LONG(spec_tokens_and_log_probabilities_are_the_oracles)
 {
     static answer a;
     court         c;
@@ -394,7 +394,7 @@ static void counted_change(queue *q, dev logits, int n_vocab, dev items, int n_i
 
 /* Four requests in the same steps, with room for so few changes that each step needs several pieces: no piece is larger
  * than the room, and every row is judged with its own changes. */
-TEST(spec_changes_of_logits_go_in_pieces_that_fit)
+TEST_LONG(spec_changes_of_logits_go_in_pieces_that_fit)
 {
     static answer      a[LANES];
     static const wish *w[LANES] = {&wishes[1], &wishes[4], &wishes[3], &wishes[7]};

@@ -239,7 +239,7 @@ static void best_or_all(test_case *t, const char *device)
     close_loop(&g);
 }
 
-TEST(spec_judges_by_the_best_where_they_decide)
+TEST_LONG(spec_judges_by_the_best_where_they_decide)
 {
     const char *device[TEST_BACKENDS_MAX];
     for (int i = 1, n = test_devices(device); i < n; i++) best_or_all(t, device[i]);

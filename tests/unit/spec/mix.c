@@ -200,6 +200,6 @@ static void run_mix(test_case *t, uint64_t seed, int draft_ctx, bool parking)
     close_mix(&plain);
 }
 
-TEST(spec_any_mix_of_lanes_writes_the_plain_texts) { run_mix(t, 1, 0, false); }
-TEST(spec_any_mix_of_lanes_with_a_short_draft_context) { run_mix(t, 2, 40, false); }
-TEST(spec_any_mix_of_lanes_with_parking) { run_mix(t, 3, 0, true); }
+TEST_LONG(spec_any_mix_of_lanes_writes_the_plain_texts) { run_mix(t, 1, 0, false); }
+TEST_LONG(spec_any_mix_of_lanes_with_a_short_draft_context) { run_mix(t, 2, 40, false); }
+TEST_LONG(spec_any_mix_of_lanes_with_parking) { run_mix(t, 3, 0, true); }
