@@ -2,6 +2,7 @@
 
 #include "base/fault.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,13 @@ void *mem_try_resize(void *p, size_t bytes)
 }
 
 void mem_free(void *p) { free(p); }
+
+void mem_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
 
 /* --- how much there is --------------------------------------------------------------------------*/
 static size_t read_number(const char *path, const char *key, size_t unit)

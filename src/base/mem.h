@@ -20,6 +20,7 @@ void *mem_try(size_t bytes);                 /* zeroed, or NULL */
 void *mem_try_n(size_t n, size_t each);      /* zeroed, or NULL also when n * each overflows */
 void *mem_try_resize(void *p, size_t bytes); /* NULL leaves p as it was; new bytes are not zeroed */
 void  mem_free(void *p);                     /* NULL is fine */
+void  mem_trim(void); /* gives free memory of all threads back to the system; takes milliseconds */
 
 /* Returns the bytes that this process may still take: of the machine, of its cgroup (version 1 or 2) and those above it, and
  * of its address space (ulimit -v). */

@@ -184,6 +184,7 @@ static void close_engine(work_item *item)
     server *s = closing_of(item);
     tandem_close(s->life.closed);
     s->life.closed = NULL;
+    mem_trim(); /* every thread that has loaded a model keeps free memory of its own */
 }
 
 static void on_closed(work_item *item)
