@@ -58,13 +58,14 @@ static bool submit(completion *x, bool first)
 
 static bool open_choices(completion *x)
 {
-    const tok *t      = x->s->engine->tok;
+    const tok *t  = x->s->engine->tok;
+    bool       ok = true;
+    x->choice     = mem_try_n((size_t)x->request.n_choices, sizeof *x->choice);
+    if (!x->choice) return error_no_memory(&x->why);
+    x->n_choices      = x->request.n_choices;
     x->request.ask.id = x->id;
-    reply_init(&x->reply, x->form, &x->request, t, x->s->opt->model);
+    reply_init(&x->reply, x->form, &x->request, t, x->s->opt->model); /* freed where there are choices */
     choice_sink sink = reply_sink(&x->reply);
-    x->choice        = mem_try_n((size_t)x->request.n_choices, sizeof *x->choice);
-    bool ok          = x->choice != NULL;
-    if (ok) x->n_choices = x->request.n_choices;
     for (int i = 0; i < x->n_choices; i++) ok &= choice_init(&x->choice[i], &x->request, t, i, &sink);
     return ok || error_no_memory(&x->why);
 }
