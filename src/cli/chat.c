@@ -84,7 +84,10 @@ static bool render(session *s, err *e)
     arena mem;
     arena_init(&mem, (size_t)16 << 20);
     chat *c = chat_new(&mem);
-    if (!c) return err_set(e, ERR_UNAVAILABLE, "no memory for a prompt");
+    if (!c) {
+        arena_deinit(&mem);
+        return err_set(e, ERR_UNAVAILABLE, "no memory for a prompt");
+    }
     if (s->system.n) chat_add(c, CHAT_SYSTEM, text_of(&s->system));
     for (int i = 0; i < s->n_turns; i++) {
         const turn *x = &s->turns[i];

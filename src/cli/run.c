@@ -90,7 +90,10 @@ static bool render(chat_prompt *out, const tandem *g, str text, err *e)
     o.thinking = flags.gen.think;
     arena_init(&mem, 1 << 20);
     chat *c = chat_new(&mem);
-    if (!c) return err_set(e, ERR_UNAVAILABLE, "no memory for a prompt");
+    if (!c) {
+        arena_deinit(&mem);
+        return err_set(e, ERR_UNAVAILABLE, "no memory for a prompt");
+    }
     if (flags.gen.system) chat_add(c, CHAT_SYSTEM, str_of(flags.gen.system));
     chat_add(c, CHAT_USER, text);
     bool ok =

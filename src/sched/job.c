@@ -223,7 +223,7 @@ static bool copy_stops(tandem_job *j, const tandem_request *r, err *e)
 static bool take_form(tandem_job *j, const tandem_request *r, answer_form *form, err *e)
 {
     const tandem_grammar *g = &r->grammar;
-    form_source           x = job_form_request(j->maker, r, NULL);
+    form_source           x = {g, j->salt, NULL};
     j->begins = (guide_begins){.in_thought = g->in_thought, .may_think = g->may_think, .may_call = g->may_call};
     if (form) j->form = form_hold(form);
     return form || g->kind == TANDEM_GRAMMAR_NONE || forms_take(j->maker->forms, &x, &j->form, e);

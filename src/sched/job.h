@@ -102,11 +102,11 @@ bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, 
 void job_maker_deinit(job_maker *m);
 
 void job_request_init(tandem_request *r, const target *m); /* as tandem_request_init */
-/* Checks the request and takes its memory. ERR_INPUT with a sentence that depends on the request and the model alone. */
-/* form: what r->grammar is compiled to; NULL: it is found or compiled here. */
+/* Checks the request and takes its memory. ERR_INPUT with a sentence that depends on the request and the model alone.
+ * form: the compiled form of r->grammar; NULL: it is found or compiled here. */
 bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, answer_form *form,
              err *e);
-/* What the forms of a request are found by. */
+/* Returns the key by which the compiled form of the request's grammar is found. */
 form_source job_form_request(const job_maker *m, const tandem_request *r, const atomic_bool *cancel);
 void        job_drop(tandem_job *j);            /* one holder less */
 void        job_settle_seed(tandem_request *r); /* one is drawn where none was given */

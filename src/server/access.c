@@ -44,7 +44,7 @@ static bool check_keyless(const access_rules *r, const access_fields *f, err *e)
 static bool check_origin(const access_rules *r, route_access to, const access_fields *f, err *e)
 {
     if (to >= ROUTE_ADMIN) return origin_check(f->host, f->origin, r->names, r->n_names, e);
-    return keys_count(r->api) || keys_count(r->admin) || check_keyless(r, f, e);
+    return has_keys(r) || check_keyless(r, f, e);
 }
 
 bool access_check(const access_rules *r, route_access to, const access_fields *f, access_grant *out, server_error *why)

@@ -270,7 +270,8 @@ static void plan_lanes(spec *s, const spec_turn *turns, int n_turns, spec_lane *
     for (int i = 0; i < n_turns; i++) all += guesses[i] = plan_guesses(&turns[i], DRAFT_MAX);
     if (all <= left) return;
     choice_share_rows(guesses, n_turns, left);
-    for (int i = 0; i < n_turns; i++) plan_guesses(&turns[i], guesses[i]);
+    for (int i = 0; i < n_turns; i++)
+        if (guesses[i] < lanes[i]->plan.n) plan_guesses(&turns[i], guesses[i]);
 }
 
 /* Steps with pieces of prompts say little about those without. */

@@ -169,17 +169,17 @@ static int make_wishes(const spec_lane *l, kv_wish *wish)
     return n;
 }
 
-static void empty_lane(spec_lane *l)
+/* Begins an empty sequence. */
+static void new_sequence(spec_lane *l)
 {
-    kv_seq_free(l->seq);
     l->seq = kv_seq_new(l->s->kv, 0);
     assert(l->seq);
     l->n_cached       = 0;
     l->shared.n_nodes = 0;
 }
 
-/* Whether the first page of a drafter's own K/V is all that a much longer hit lacks: requests without the drafter leave the
- * target's pages alone. */
+/* Returns whether only the first page of a drafter's own K/V keeps a much longer hit away: requests without the drafter leave
+ * only the target's pages. */
 static bool lacks_first_page(const spec_lane *l, const kv_wish *wish, int n_wishes)
 {
     enum { WORTH = 4 * KV_PAGE }; /* of a hit, in tokens: more than the extra step costs */
@@ -223,7 +223,8 @@ static void run_first_page(spec_lane *l)
         show_first_page(l);
         l->n_run_again = KV_PAGE;
     }
-    empty_lane(l);
+    kv_seq_free(l->seq);
+    new_sequence(l);
 }
 
 static void find_prefix(spec_lane *l)
@@ -239,15 +240,12 @@ static void find_prefix(spec_lane *l)
 bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
 {
     if (!reserve(l, e)) return false;
-    l->seq = kv_seq_new(l->s->kv, 0);
-    assert(l->seq);
-    l->n_cached         = 0;
+    new_sequence(l);
     l->n_run_again      = 0;
     l->shared.n_prompt  = l->n_prompt;
     l->shared.token     = l->text;
     l->shared.tree      = l->s->tree;
     l->shared.salt      = salt;
-    l->shared.n_nodes   = 0;
     l->prompt_is_marked = false;
     begin_drafts(l);
     if (l->s->tree) find_prefix(l);

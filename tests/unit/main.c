@@ -100,18 +100,11 @@ static test_case **select_tests(const options *o, int *n)
     return out;
 }
 
-static double cpu_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static outcome run_test(test_case *c, bool verbose)
 {
-    double start = clock_s(), cpu = cpu_s();
+    double start = clock_s(), cpu = test_cpu_s();
     c->run(c);
-    if (verbose) fprintf(stderr, "%6.2f s %6.2f s CPU  %s\n", clock_s() - start, cpu_s() - cpu, c->name);
+    if (verbose) fprintf(stderr, "%6.2f s %6.2f s CPU  %s\n", clock_s() - start, test_cpu_s() - cpu, c->name);
     fault_fail_nth(0);
     test_tmp_clear();
     if (c->n_failed) fprintf(stderr, "FAILED %s\n", c->name);

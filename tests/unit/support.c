@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static char tmp_dir[128];
@@ -43,6 +44,13 @@ const char *test_tmp_file(const char *name, const void *bytes, size_t n)
     if (!f || (n && fwrite(bytes, 1, n, f) != n)) abort();
     fclose(f);
     return path;
+}
+
+double test_cpu_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 /* --- the log --------------------------------------------------------------------------------------*/

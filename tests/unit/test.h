@@ -47,6 +47,8 @@ void        test_listen_begin(bool json);
 const char *test_listen_end(void);
 /* A path below the repository's root, whatever the working directory: good until the next call but three. */
 const char *test_path(const char *rel);
+/* Returns the CPU time that this process has used, in seconds: it does not depend on what else the machine does. */
+double test_cpu_s(void);
 /* Reproducible random numbers. */
 uint64_t test_rand(uint64_t *state);
 float    test_randn(uint64_t *state);

@@ -78,14 +78,6 @@ static void crowd(test_case *t, tandem *e, tandem_method m, int64_t *heavy)
     }
 }
 
-/* Returns the processor time that this process has used, which does not depend on what else the machine does. */
-static double cpu_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static double cpu_seconds_alone(test_case *t, tandem *e, tandem_method m, tandem_usage *u)
 {
     double         best = 1e9;
@@ -95,9 +87,9 @@ static double cpu_seconds_alone(test_case *t, tandem *e, tandem_method m, tandem
     r.spec.method = m;
     *u            = (tandem_usage){0};
     for (int i = 0; i < 3; i++) {
-        double start = cpu_s();
+        double start = test_cpu_s();
         nano_ask(t, e, &r, &a);
-        best = fmin(best, cpu_s() - start);
+        best = fmin(best, test_cpu_s() - start);
         u->rounds += a.result.usage.rounds;
         for (int k = 0; k < TANDEM_SPEC_METHODS; k++) u->rounds_by_method[k] += a.result.usage.rounds_by_method[k];
     }

@@ -163,13 +163,6 @@ void small_text(buf *out, uint64_t *seed, size_t n_chars, int n_letters, int mod
     }
 }
 
-double cpu_seconds(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 void check_ids(test_case *t, const tok_ids *got, const int32_t *want, size_t n, const char *what)
 {
     size_t i = 0;

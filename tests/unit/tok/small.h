@@ -37,6 +37,5 @@ void small_reference(const small *s, tok_ids *out, str text);
 enum { TEXT_PURE, TEXT_VALID, TEXT_ANY };
 void small_text(buf *out, uint64_t *seed, size_t n_chars, int n_letters, int mode);
 
-double cpu_seconds(void); /* of this thread: what other programs do does not count */
-void   check_ids(test_case *t, const tok_ids *got, const int32_t *want, size_t n, const char *what);
+void check_ids(test_case *t, const tok_ids *got, const int32_t *want, size_t n, const char *what);
 #endif
