@@ -483,6 +483,7 @@ static void on_read(work_item *item)
     if (item->skipped) error_shutting_down(&x->why);
     if (!x->call || x->s->cut) cancel(x);
     if (is_over(x) || !x->call) return;
+    x->call->warning = x->request.warning;
     if (x->s->cut && !x->n_submitted && !x->why.status) error_shutting_down(&x->why); /* it was told to end */
     if (x->why.status)
         refuse(x);

@@ -6,6 +6,7 @@
 #include "server/responses.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 /* Bytes that the tree of a body may take, and all of a request. Ten bytes of a hostile body make a hundred of a tree. */
@@ -25,6 +26,19 @@ void request_forget(server_request *r)
     chat_prompt_deinit(&r->rendered);
     arena_deinit(&r->mem);
     buf_deinit(&r->body);
+}
+
+void request_warn(server_request *r, const char *fmt, ...)
+{
+    size_t  at = strlen(r->warning), room = REQUEST_WARNING_MAX - at;
+    va_list ap;
+    if (at && room < 3) return;
+    if (at) at += (size_t)snprintf(r->warning + at, room + 1, "; ");
+    va_start(ap, fmt);
+    vsnprintf(r->warning + at, sizeof r->warning - at, fmt, ap);
+    va_end(ap);
+    for (char *p = r->warning + at; *p; p++)
+        if (*p < ' ' || *p > '~') *p = '?';
 }
 
 size_t request_bytes(const server_request *r)

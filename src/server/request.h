@@ -16,6 +16,8 @@ typedef struct {
 
 typedef struct response_tool response_tool;
 
+enum { REQUEST_WARNING_MAX = 1023 }; /* bytes of all warnings of a request */
+
 typedef struct {
     int           where;    /* one of the endpoints of fields.h */
     bool          sees_all; /* its client may be told of the whole server's load */
@@ -41,9 +43,15 @@ typedef struct {
     const char *tenant; /* NULL: everybody's */
     /* What ask.grammar is compiled to, held until all answers are submitted. NULL: nothing, or it is still to be compiled. */
     answer_form *form;
+    char         warning[REQUEST_WARNING_MAX + 1]; /* of request_warn; empty: none */
     /* For all choices; the prompt, the number of the choice and what looks at its tokens are still to be set. */
     tandem_request ask;
 } server_request;
+
+/* Adds a sentence to the reply's X-Tandem-Warning header: a part of the request that is served differently than it was
+ * asked for. Sentences are joined by "; "; characters that a header cannot hold become '?'. The last one is cut where the
+ * header is full. Called while the request is read or compiled, before its first byte is sent. */
+void request_warn(server_request *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Takes the body's bytes. */
 void request_init(server_request *r, int where, buf *body);

@@ -63,11 +63,12 @@ int server_fields_for(server *s, server_call *c, http_field *out)
     out[n++]          = (http_field){STR("X-Request-Id"), str_of(c->id)};
     if (again) out[n++] = (http_field){str_of(again), str_of(c->id)};
     if (s->replica_id[0]) out[n++] = (http_field){STR("X-Replica-Id"), str_of(s->replica_id)};
+    if (c->warning && c->warning[0]) out[n++] = (http_field){STR("X-Tandem-Warning"), str_of(c->warning)};
     if (s->opt->cors) out[n++] = (http_field){STR("Vary"), STR("Origin")};
     if (c->http && is_allowed_origin(s, http_call_field(c->http, "Origin"))) {
         out[n++] = (http_field){STR("Access-Control-Allow-Origin"), str_of(s->opt->cors)};
         out[n++] = (http_field){STR("Access-Control-Expose-Headers"),
-                                STR("X-Request-Id, Request-Id, X-Replica-Id, Retry-After")};
+                                STR("X-Request-Id, Request-Id, X-Replica-Id, X-Tandem-Warning, Retry-After")};
     }
     return n;
 }

@@ -75,7 +75,8 @@ struct server_call { /* a call and what the server knows of it: its user */
     double            since;                    /* clock_s of its head */
     completion       *completion;
     text_job         *text;
-    size_t            held; /* bytes of a reply that may take long to be sent */
+    const char       *warning; /* of its request (request_warn), for the header; NULL: none */
+    size_t            held;    /* bytes of a reply that may take long to be sent */
     /* Not NULL: told when the call ends, whoever else waits to answer it. */
     void (*left)(void *owner);
     void *owner;

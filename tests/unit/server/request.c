@@ -536,3 +536,19 @@ TEST(request_forms_are_compiled_once)
     request_forget(&x.r);
     tandem_close(x.engine);
 }
+
+TEST(request_warnings_fit_a_header)
+{
+    server_request r;
+    buf            body;
+    buf_init(&body, 16);
+    request_init(&r, FIELD_CHAT, &body);
+    CHECK_STR(str_of(r.warning), STR(""));
+    request_warn(&r, "tool '%s' is not held to its schema", "a\nb\x7F!");
+    CHECK_STR(str_of(r.warning), STR("tool 'a?b?!' is not held to its schema"));
+    request_warn(&r, "%d of %d", 2, 3);
+    CHECK_STR(str_of(r.warning), STR("tool 'a?b?!' is not held to its schema; 2 of 3"));
+    for (int i = 0; i < 300; i++) request_warn(&r, "%0*d", i % 20 + 1, 7);
+    CHECK(strlen(r.warning) <= REQUEST_WARNING_MAX && strlen(r.warning) > REQUEST_WARNING_MAX - 4);
+    request_forget(&r);
+}
