@@ -78,7 +78,7 @@ static size_t read_number(const char *path, const char *key, size_t unit)
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 static size_t rest(size_t limit, size_t used) { return limit == SIZE_MAX ? SIZE_MAX : limit > used ? limit - used : 0; }
 
-/* What one cgroup leaves. Names: of the files with the limit and with what is used. */
+/* Returns the bytes that one cgroup leaves. limit, used: names of the files with the limit and the usage. */
 static size_t left_in_group(const char *root, const char *mount, const char *group, const char *limit, const char *used)
 {
     char   path[1024];
@@ -90,7 +90,8 @@ static size_t left_in_group(const char *root, const char *mount, const char *gro
     return now == SIZE_MAX ? SIZE_MAX : rest(most, now);
 }
 
-/* The least that the group and those above it leave; inside a container the path may be the host's, and only the top is there. */
+/* Returns the minimum over the group and its parents. In a container the path may be the host's, where only the root
+ * exists. */
 static size_t left_in_groups(const char *root, const char *mount, char *group, const char *limit, const char *used)
 {
     size_t left = SIZE_MAX;
@@ -128,7 +129,7 @@ static size_t left_in_cgroup(const char *root)
     return left;
 }
 
-/* Of the address space: ulimit -v. */
+/* Returns the address space that ulimit -v leaves. */
 static size_t left_by_rlimit(const char *root)
 {
     struct rlimit r;

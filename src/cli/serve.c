@@ -116,15 +116,13 @@ static const option opts[] = {
      .dest = &flags.allow_host,
      .arg  = "NAME",
      .help = "a name of this server, or several with commas: requests whose Host is another one are refused on a "
-             "server without "
-             "keys, and on admin paths; *: any (default: localhost and addresses in numbers)"},
+             "server without keys, and on admin paths; *: any (default: localhost and addresses in numbers)"},
     {.name = "request-memory",
      .kind = OPT_BYTES,
      .dest = &flags.request_bytes,
      .arg  = "BYTES",
      .help = "memory that all requests may hold together, such as 500M; over it they get a 503 (default 1.07G, or an "
-             "eighth of "
-             "what the machine, the cgroup and ulimit -v leave)"},
+             "eighth of what the machine, the cgroup and ulimit -v leave)"},
     {.name = "body-memory",
      .kind = OPT_BYTES,
      .dest = &flags.body_bytes,

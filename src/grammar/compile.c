@@ -640,7 +640,7 @@ static far_place heap_take(far_heap *h)
 
 enum { DISTANCE_UNKNOWN = GRAMMAR_FAR + 1 };
 
-/* Of a place one of whose edges, or whose call, leads to a place that is `nearest` from the end. */
+/* Returns the distance of a place from the end, given that of the nearest place that its edges or its call lead to. */
 static int32_t distance_now(const grammar *g, const place *p, int32_t nearest)
 {
     int64_t d = (int64_t)nearest + (p->kind == PLACE_BYTES);

@@ -531,7 +531,7 @@ static void end_exits(grammar_machine *m, mask_job *j)
     j->below = -1;
 }
 
-/* What a run of n configs allows; false when only the whole state can tell, or paused. */
+/* Adds the tokens that a run of n configs allows. Returns false when only the whole state can tell, or when paused. */
 static bool allow_run(grammar_machine *m, mask_job *j, int32_t n, uint64_t *bits)
 {
     if (j->below < 0 && !begin_run(m, j, n, bits)) return false;
@@ -656,7 +656,7 @@ static int go_on(grammar_machine *m, int64_t *work, err *e)
     return GRAMMAR_READY;
 }
 
-/* What nobody but the job holds is not wanted any more. */
+/* Drops the job when nothing else refers to its state. */
 static void forget_unwanted_job(grammar_machine *m)
 {
     const mask_job *j = &m->cache->job;

@@ -29,6 +29,8 @@ struct tandem {
 bool engine_open_with(tandem **out, const tandem_options *o, tok *t, const settings *changed, err *e);
 bool engine_check_format(const tandem *t, err *e);   /* that `format` is one */
 void engine_tell(tandem_error *to, const err *from); /* to may be NULL */
+/* Returns the context length that the DFlash drafter among them was trained on; 0: not known. */
+int engine_trained_ctx(const tandem_drafter_info *all, int n);
 /* tandem_set_json, and tandem_routing, of trees and writers. */
 bool engine_change_settings(tandem *t, const json_value *members, err *e);
 /* Takes the values of `names` from settings that were changed elsewhere. */

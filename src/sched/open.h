@@ -18,11 +18,11 @@ typedef struct {
 bool open_target(target **out, ops_device *device, const open_options *o, err *e);
 /* *n_ctx 0: the model's, at most 8192. */
 bool open_context(int *n_ctx, const target *m, err *e);
-/* Returns how many bytes the K/V pool has where the options do not say: at most most of what is free, at least what one lane
- * needs. 0: there is enough for all lanes. all, single: what all lanes need, and what one does. */
+/* Returns the default size of the K/V pool in bytes: a large share of the free memory, at least what one lane needs.
+ * 0: all lanes fit. all, single: the bytes that all lanes need, and one. */
 size_t open_pool_bytes(int max_lanes, size_t all, size_t single, size_t free_bytes);
 bool   open_check_cache(const char *device, size_t bytes, err *e);
-/* The loop. o->kv_bytes 0: what all lanes need, at most most of what is free, at least what one needs. */
+/* Opens the speculative loop. o->kv_bytes 0: the size of open_pool_bytes. */
 bool open_spec(spec **out, target *m, const char *device, const spec_options *o, err *e);
 
 /* "none", "q8_0", "q4_0", NULL; and the type of each. */

@@ -438,13 +438,18 @@ bool tandem_chat_prompt_json(const tandem *t, const char *json, size_t n, tandem
 }
 
 /* --- settings -----------------------------------------------------------------------------------*/
+int engine_trained_ctx(const tandem_drafter_info *all, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (all[i].method == TANDEM_SPEC_DFLASH) return all[i].trained_ctx;
+    return 0;
+}
+
 static int trained_ctx(const tandem *t)
 {
     tandem_drafter_info all[TANDEM_MAX_DRAFTERS];
     int                 n = tandem_drafters(t, all);
-    for (int i = 0; i < n; i++)
-        if (all[i].method == TANDEM_SPEC_DFLASH) return all[i].trained_ctx;
-    return 0;
+    return engine_trained_ctx(all, n);
 }
 
 bool engine_change_settings(tandem *t, const json_value *members, err *e)

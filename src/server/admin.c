@@ -154,9 +154,7 @@ static int trained_length(const server *s)
 {
     model_parts all;
     parts_list(&all, s);
-    for (int i = 0; i < all.n_drafters; i++)
-        if (all.drafter[i].method == TANDEM_SPEC_DFLASH) return all.drafter[i].trained_ctx;
-    return 0;
+    return engine_trained_ctx(all.drafter, all.n_drafters);
 }
 
 static void put_setting(json_writer *w, const settings *s, const settings *otherwise, const setting_info *info,
@@ -409,13 +407,8 @@ static void left(void *owner)
 
 static void start(server *s, server_call *c, const admin_job *what)
 {
-    server_error why;
-    admin_job   *x = mem_try(sizeof *x);
-    if (!x) {
-        error_no_memory(&why);
-        server_refuse(s, c, &why);
-        return;
-    }
+    admin_job *x = server_alloc(s, c, sizeof *x);
+    if (!x) return;
     *x         = *what;
     x->item    = (work_item){.run = run, .done = done, .kind = WORK_SLOW};
     x->s       = s;

@@ -602,12 +602,8 @@ static bool can_start(server *s, server_error *why)
 void bench_endpoint(server *s, server_call *c)
 {
     server_error why;
-    bench_run   *x = mem_try(sizeof *x);
-    if (!x) {
-        error_no_memory(&why);
-        server_refuse(s, c, &why);
-        return;
-    }
+    bench_run   *x = server_alloc(s, c, sizeof *x);
+    if (!x) return;
     *x = (bench_run){
         .item = {.run = make_prompts, .done = on_made, .kind = WORK_SLOW}, .s = s, .call = c, .since = clock_s()};
     memcpy(x->tenant, c->tenant, sizeof x->tenant);

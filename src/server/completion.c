@@ -1,7 +1,7 @@
-/* A completion from the body to the last byte: a worker reads the body, another one compiles its grammar if that is new, and the
- * first job is submitted; from then on the I/O thread polls, formats and puts. It keeps its compiled grammar until all jobs
- * are submitted, so the I/O thread compiles nothing. It is over when the call has ended, no worker has it and all its jobs are done; only then its
- * memory goes, since the engine may still look at it. */
+/* A completion from the body to the last byte: a worker reads the body, another one compiles its grammar if that is new,
+ * and the first job is submitted; from then on the I/O thread polls, formats and sends. The compiled grammar is kept
+ * until all jobs are submitted, so the I/O thread compiles nothing. A completion ends when its call has ended, no worker
+ * has it and all its jobs are done; its memory is freed only then, since the engine may still read it. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/server.h"
@@ -501,12 +501,8 @@ static void start(server *s, server_call *c, int where)
         server_refuse(s, c, &why);
         return;
     }
-    completion *x = mem_try(sizeof *x);
-    if (!x) {
-        error_no_memory(&why);
-        server_refuse(s, c, &why);
-        return;
-    }
+    completion *x = server_alloc(s, c, sizeof *x);
+    if (!x) return;
     size_t of_body = http_take_body(c->http, &body);
     *x             = (completion){.item        = {.run = read_and_submit, .done = on_read},
                                   .s           = s,

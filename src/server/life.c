@@ -239,13 +239,8 @@ void life_want(server *s, server_call *c, bool park, double grace_s, bool wait)
         server_refuse(s, c, &why);
         return;
     }
-    life_waiter *x = wait ? mem_try(sizeof *x) : NULL;
-    if (wait && !x) {
-        server_error why;
-        error_no_memory(&why);
-        server_refuse(s, c, &why);
-        return;
-    }
+    life_waiter *x = wait ? server_alloc(s, c, sizeof *x) : NULL;
+    if (wait && !x) return;
     if (!park && l->state == MODEL_FAILED) enter(s, MODEL_PARKED); /* to be tried again */
     double cut_at = clock_s() + grace_s;
     l->cut_at     = park && l->park ? (cut_at < l->cut_at ? cut_at : l->cut_at) : cut_at;

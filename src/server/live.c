@@ -286,13 +286,8 @@ void live_end(server *s)
 
 static void start(server *s, server_call *c, double window_s, double interval_s)
 {
-    server_error why;
-    live_stream *x = mem_try(sizeof *x);
-    if (!x) {
-        error_no_memory(&why);
-        server_refuse(s, c, &why);
-        return;
-    }
+    live_stream *x = server_alloc(s, c, sizeof *x);
+    if (!x) return;
     *x            = (live_stream){.s          = s,
                                   .call       = c,
                                   .interval_s = interval_s,

@@ -65,7 +65,7 @@ static const struct {
 #undef B
 };
 
-/* What is counted for the whole server and for each tenant. */
+/* Counters: one set for the whole server, one for each tenant. */
 typedef struct {
     histogram h[HISTOGRAMS];
     int64_t   replies[MAX_STATUS];
@@ -155,16 +155,16 @@ void metrics_free(metrics *m)
 
 void metrics_tokens(metrics *m, str name, int n, double seconds)
 {
-    tenant *x = tenant_of(m, name);
     if (n <= 0) return;
+    tenant *x = tenant_of(m, name);
     observe(&m->all, H_BETWEEN_TOKENS, seconds / n, n);
     if (x) observe(&x->sheet, H_BETWEEN_TOKENS, seconds / n, n);
 }
 
 void metrics_reply(metrics *m, str name, int status)
 {
-    tenant *x = tenant_of(m, name);
     if (status <= 0 || status >= MAX_STATUS) return;
+    tenant *x = tenant_of(m, name);
     m->all.replies[status]++;
     if (x) x->sheet.replies[status]++;
 }

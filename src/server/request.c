@@ -290,8 +290,11 @@ static bool read_chat(server_request *r, const tandem *t, const json_value *body
     chat_options o;
     if (r->where == FIELD_MESSAGES && r->f.max_tokens == FIELD_ABSENT)
         return error_set(why, 400, "max_tokens", NULL, "'max_tokens' is missing.");
-    return read_messages(r, body, why) && take_prompts(r, 1, why) && render(r, t, &o, why) &&
-           check_context(r, t, r->prompt[0].n, why) && (request_find_form(r, t, o.thinking), true);
+    if (!read_messages(r, body, why) || !take_prompts(r, 1, why) || !render(r, t, &o, why) ||
+        !check_context(r, t, r->prompt[0].n, why))
+        return false;
+    request_find_form(r, t, o.thinking);
+    return true;
 }
 
 static bool bad_prompt(server_error *why)
@@ -354,8 +357,9 @@ static bool read_prompts(server_request *r, const tandem *t, server_error *why)
 
 static bool read_text_request(server_request *r, const tandem *t, server_error *why)
 {
-    return request_constrain(r, r->f.response_format, NULL, why) && read_prompts(r, t, why) &&
-           (request_find_form(r, t, false), true);
+    if (!request_constrain(r, r->f.response_format, NULL, why) || !read_prompts(r, t, why)) return false;
+    request_find_form(r, t, false);
+    return true;
 }
 
 /* Prefixes are shared by who has the same key and says the same salt. The key's length comes first: no salt can stand for

@@ -41,7 +41,7 @@ typedef struct {
     const char *stop_text[STOP_MAX_STRINGS];
     int         n_stop;
     const char *tenant; /* NULL: everybody's */
-    /* What ask.grammar is compiled to, held until all answers are submitted. NULL: nothing, or it is still to be compiled. */
+    /* The compiled ask.grammar, held until all answers are submitted. NULL: none, or not compiled yet. */
     answer_form *form;
     char         warning[REQUEST_WARNING_MAX + 1]; /* of request_warn; empty: none */
     /* For all choices; the prompt, the number of the choice and what looks at its tokens are still to be set. */

@@ -126,6 +126,20 @@ void server_refuse(server *s, server_call *c, const server_error *why)
     refuse_with(s, c, why, NULL, 0, (http_field){0});
 }
 
+static void refuse_no_memory(server *s, server_call *c)
+{
+    server_error why;
+    error_no_memory(&why);
+    server_refuse(s, c, &why);
+}
+
+void *server_alloc(server *s, server_call *c, size_t bytes)
+{
+    void *p = mem_try(bytes);
+    if (!p) refuse_no_memory(s, c);
+    return p;
+}
+
 void server_refuse_begun(server *s, server_call *c, const server_error *why, const server_choice *all, int n)
 {
     refuse_with(s, c, why, all, n, (http_field){0});
@@ -282,12 +296,10 @@ static bool check_access(server *s, server_call *c)
 /* There is no memory even for a call: `nobody` stands for it while the reply is written. */
 static bool refuse_without_call(server *s, http_call *h)
 {
-    server_error why;
     server_call *c = &s->nobody;
     reply_make_id(c->id, sizeof c->id, "req_", 20);
     c->http = h;
-    error_no_memory(&why);
-    server_refuse(s, c, &why);
+    refuse_no_memory(s, c);
     c->http = NULL;
     return false;
 }

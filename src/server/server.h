@@ -120,13 +120,15 @@ int  server_fields_for(server *s, server_call *c, http_field *out); /* those; re
 str  server_name_of(const server_call *c);                          /* that stands for the asterisk of its route */
 void server_reply(server *s, server_call *c, int status, const char *type, str body);
 void server_refuse(server *s, server_call *c, const server_error *why);
-/* The same, with what its answers used. */
+/* Allocates memory for a call; where there is none, refuses the call with 503 and returns NULL. */
+void *server_alloc(server *s, server_call *c, size_t bytes);
+/* The same as server_refuse, with what its answers used. */
 void server_refuse_begun(server *s, server_call *c, const server_error *why, const server_choice *all, int n);
 /* An event stream begins. */
 void server_begin_events(server *s, server_call *c);
 bool server_is_ready(const server *s, server_error *why); /* or it is loading, parked or draining: 503 */
-bool server_takes(const server *s, work_kind kind,
-                  server_error *why);                          /* it is ready and a worker will come to it: or 429 */
+/* Whether the server is ready (or 503) and a worker has room for such work (or 429). */
+bool server_takes(const server *s, work_kind kind, server_error *why);
 bool server_is_loaded(const server *s, server_error *why);     /* or it is loading or parked: 503 */
 bool server_why_cancelled(const server *s, server_error *why); /* a job that nobody else cancelled */
 

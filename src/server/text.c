@@ -186,12 +186,8 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
         server_refuse(s, c, &why);
         return;
     }
-    text_job *x = mem_try(sizeof *x);
-    if (!x) {
-        error_no_memory(&why);
-        server_refuse(s, c, &why);
-        return;
-    }
+    text_job *x = server_alloc(s, c, sizeof *x);
+    if (!x) return;
     size_t of_body = http_take_body(c->http, &body);
     *x             = (text_job){
                     .item = {.run = run, .done = done, .kind = WORK_SLOW}, .s = s, .call = c, .fn = fn, .of_body = of_body};

@@ -29,8 +29,8 @@ typedef struct {
     double   *scores;     /* [PICK_BLOCKS][max_vocab] */
 } scratch;
 
-/* What scratch holds, so that it need not be made again: the f16 form of rows that several matrices multiply, the
- * order of pairs that several stacks of experts share. Known by address; whoever writes there says so (wrote). */
+/* Describes what scratch holds, so that it is not computed twice: the f16 form of rows that several matrices multiply,
+ * the order of pairs that several stacks of experts share. The source's address is the key; `wrote` invalidates it. */
 typedef struct {
     const char *of; /* NULL: nothing */
     size_t      bytes;
