@@ -98,26 +98,6 @@ TEST(server_live_rates_are_over_the_window)
 }
 
 /* --- models -------------------------------------------------------------------------------------*/
-static const json_value *ask(const server_rig *r, const char *method, const char *path, const char *body,
-                             rig_reply *out, int status)
-{
-    test_case *t = r->t;
-    rig_ask(r, method, path, "", body, out);
-    CHECK_MSG(out->status == status, "%s %s: %d, %s", method, path, out->status, out->body.p);
-    return rig_json(out);
-}
-
-/* The text at a place of a reply, and no more of it. */
-static void expect(const server_rig *r, const char *method, const char *path, const char *body, int status,
-                   const char *at, const char *want)
-{
-    test_case        *t = r->t;
-    rig_reply         a;
-    const json_value *v = ask(r, method, path, body, &a, status);
-    CHECK_MSG(str_is(rig_str(v, at), want), "%s %s: %s is not '%s' in %s", method, path, at, want, a.body.p);
-    rig_reply_deinit(&a);
-}
-
 TEST(server_admin_tells_models)
 {
     server_rig        r;
@@ -126,7 +106,7 @@ TEST(server_admin_tells_models)
     rig_init(&r, t);
     r.opt.model = "org/na no";
     rig_start(&r);
-    v = ask(&r, "GET", "/api/models", "", &a, 200);
+    v = rig_ask_json(&r, "GET", "/api/models", "", &a, 200);
     CHECK_STR(rig_str(v, "data.0.id"), STR("org/na no"));
     CHECK_STR(rig_str(v, "data.0.state"), STR("loaded"));
     CHECK_STR(rig_str(v, "data.0.family"), STR("gemma4"));
@@ -141,25 +121,25 @@ TEST(server_admin_tells_models)
     CHECK_STR(rig_str(v, "data.2.family"), STR("mtp"));
     CHECK_STR(rig_str(v, "data.2.state"), STR("loaded"));
     rig_reply_deinit(&a);
-    expect(&r, "GET", "/api/models/org%2Fna%20no", "", 200, "state", "loaded");
-    expect(&r, "GET", "/v1/api/models/org/na%20no", "", 200, "state", "loaded");
-    expect(&r, "GET", "/api/models/org%2Fna%20no/settings", "", 200, "settings.queue_max.source", "default");
-    expect(&r, "GET", "/api/models/mtp.gguf", "", 200, "family", "mtp");
-    expect(&r, "GET", "/api/models/dflash", "", 200, "id", "dflash.gguf");
-    expect(&r, "GET", "/api/models/nobody", "", 404, "error.code", "model_not_found");
-    expect(&r, "GET", "/api/models/nobody/settings", "", 404, "error.code", "model_not_found");
-    expect(&r, "GET", "/api/models//settings", "", 404, "error.code", "model_not_found");
-    expect(&r, "GET", "/api/models/", "", 404, "error.code", "not_found");
-    expect(&r, "GET", "/api/models/mtp.gguf/settings", "", 404, "error.code", "not_found");
-    expect(&r, "GET", "/api/models/mtp.gguf/park", "", 404, "error.code", "model_not_found");
-    expect(&r, "PUT", "/api/models/mtp.gguf/park", "{}", 405, "error.code", "method_not_allowed");
-    expect(&r, "PUT", "/api/models/mtp.gguf/settings", "{}", 404, "error.code", "not_found");
-    expect(&r, "POST", "/api/models/mtp.gguf/settings", "{}", 405, "error.code", "method_not_allowed");
-    expect(&r, "POST", "/api/models/mtp.gguf", "{}", 405, "error.code", "method_not_allowed");
-    ask(&r, "DELETE", "/api/models/mtp.gguf/settings", "", &a, 405);
+    rig_expect(&r, "GET", "/api/models/org%2Fna%20no", "", 200, "state", "loaded");
+    rig_expect(&r, "GET", "/v1/api/models/org/na%20no", "", 200, "state", "loaded");
+    rig_expect(&r, "GET", "/api/models/org%2Fna%20no/settings", "", 200, "settings.queue_max.source", "default");
+    rig_expect(&r, "GET", "/api/models/mtp.gguf", "", 200, "family", "mtp");
+    rig_expect(&r, "GET", "/api/models/dflash", "", 200, "id", "dflash.gguf");
+    rig_expect(&r, "GET", "/api/models/nobody", "", 404, "error.code", "model_not_found");
+    rig_expect(&r, "GET", "/api/models/nobody/settings", "", 404, "error.code", "model_not_found");
+    rig_expect(&r, "GET", "/api/models//settings", "", 404, "error.code", "model_not_found");
+    rig_expect(&r, "GET", "/api/models/", "", 404, "error.code", "not_found");
+    rig_expect(&r, "GET", "/api/models/mtp.gguf/settings", "", 404, "error.code", "not_found");
+    rig_expect(&r, "GET", "/api/models/mtp.gguf/park", "", 404, "error.code", "model_not_found");
+    rig_expect(&r, "PUT", "/api/models/mtp.gguf/park", "{}", 405, "error.code", "method_not_allowed");
+    rig_expect(&r, "PUT", "/api/models/mtp.gguf/settings", "{}", 404, "error.code", "not_found");
+    rig_expect(&r, "POST", "/api/models/mtp.gguf/settings", "{}", 405, "error.code", "method_not_allowed");
+    rig_expect(&r, "POST", "/api/models/mtp.gguf", "{}", 405, "error.code", "method_not_allowed");
+    rig_ask_json(&r, "DELETE", "/api/models/mtp.gguf/settings", "", &a, 405);
     CHECK_STR(rig_field(&a, "Allow"), STR("GET, HEAD, PUT"));
     rig_reply_deinit(&a);
-    expect(&r, "POST", "/api/models/nobody/park", "{}", 404, "error.code", "model_not_found");
+    rig_expect(&r, "POST", "/api/models/nobody/park", "{}", 404, "error.code", "model_not_found");
     rig_stop(&r);
 }
 
@@ -232,12 +212,12 @@ TEST(server_admin_changes_settings_all_or_none)
     rig_start(&r);
     unsetenv("DFLASH_MAX_CTX");
     for (size_t i = 0; i < COUNT(bad); i++) {
-        v = ask(&r, "PUT", settings_path, bad[i].body, &a, bad[i].status);
+        v = rig_ask_json(&r, "PUT", settings_path, bad[i].body, &a, bad[i].status);
         CHECK_MSG(strstr(a.body.p, bad[i].says), "%s: %s", bad[i].body, a.body.p);
         CHECK_MSG(str_is(rig_str(v, "error.param"), bad[i].param), "%s: %s", bad[i].body, a.body.p);
         rig_reply_deinit(&a);
     }
-    v = ask(&r, "GET", settings_path, "", &a, 200);
+    v = rig_ask_json(&r, "GET", settings_path, "", &a, 200);
     CHECK_INT(rig_int(v, "settings.queue_max.value"), 256);
     CHECK_INT(rig_int(v, "settings.queue_max.default"), 256);
     CHECK_INT(rig_int(v, "settings.queue_max.min"), 0);
@@ -251,8 +231,8 @@ TEST(server_admin_changes_settings_all_or_none)
     CHECK(rig_at(v, "settings.queue_max.live")->b);
     rig_reply_deinit(&a);
 
-    v = ask(&r, "PUT", settings_path,
-            "{\"queue_max\":0,\"dflash_max_concurrent\":4,\"kv_cap\":0.5,\"dflash_max_ctx\":9}", &a, 200);
+    v = rig_ask_json(&r, "PUT", settings_path,
+                     "{\"queue_max\":0,\"dflash_max_concurrent\":4,\"kv_cap\":0.5,\"dflash_max_ctx\":9}", &a, 200);
     CHECK_INT(rig_int(v, "settings.queue_max.value"), 0);
     CHECK_STR(rig_str(v, "settings.queue_max.source"), STR("file"));
     CHECK(rig_at(v, "settings.kv_cap.pending")->b && !rig_at(v, "settings.queue_max.pending")->b);
@@ -264,16 +244,16 @@ TEST(server_admin_changes_settings_all_or_none)
     CHECK_STR(str_of(text),
               STR("{\"models\":{\"nano\":{\"default_max_tokens\":100,\"queue_max\":0,\"dflash_max_concurrent\":4,"
                   "\"kv_cap\":0.5,\"dflash_max_ctx\":9}}}\n"));
-    expect(&r, "PUT", settings_path, "{\"queue_max\":null}", 200, "settings.queue_max.source", "api");
-    expect(&r, "GET", "/api/models", "", 200, "data.0.object", "model");
-    v = ask(&r, "GET", "/api/models", "", &a, 200);
+    rig_expect(&r, "PUT", settings_path, "{\"queue_max\":null}", 200, "settings.queue_max.source", "api");
+    rig_expect(&r, "GET", "/api/models", "", 200, "data.0.object", "model");
+    v = rig_ask_json(&r, "GET", "/api/models", "", &a, 200);
     CHECK_INT(rig_int(v, "data.0.settings.dflash_max_concurrent"), 4);
     CHECK_INT(rig_int(v, "data.0.settings.queue_max"), 256);
     rig_reply_deinit(&a);
     /* A file that cannot be written: nothing has changed. */
     test_tmp_file("admin.json", "{", 1);
-    expect(&r, "PUT", settings_path, "{\"queue_max\":9}", 500, "error.code", "not_kept");
-    v = ask(&r, "GET", settings_path, "", &a, 200);
+    rig_expect(&r, "PUT", settings_path, "{\"queue_max\":9}", 500, "error.code", "not_kept");
+    v = rig_ask_json(&r, "GET", settings_path, "", &a, 200);
     CHECK_INT(rig_int(v, "settings.queue_max.value"), 256);
     rig_reply_deinit(&a);
     rig_stop(&r);
@@ -325,40 +305,41 @@ TEST(server_parks_its_model_and_loads_it_again)
     rig_start(&r);
     rig_post(&r, chat_path, question, &before);
     CHECK_INT(before.status, 200);
-    ask(&r, "PUT", settings_path, "{\"queue_max\":5}", &a, 200);
+    rig_ask_json(&r, "PUT", settings_path, "{\"queue_max\":5}", &a, 200);
     rig_reply_deinit(&a);
     for (int round = 0; round < (NANO_SLOWEST ? 2 : 4); round++) {
         int64_t tokens = metric(&r, "tandem_generation_tokens_total");
         CHECK(tokens > 0);
-        for (int twice = 0; twice < 2; twice++) expect(&r, "POST", "/api/models/nano/park", "", 200, "state", "parked");
-        expect(&r, "GET", "/health", "", 200, "status", "parked");
-        expect(&r, "GET", "/ready", "", 503, "error.code", "parked");
-        v = ask(&r, "POST", chat_path, question, &a, 503);
+        for (int twice = 0; twice < 2; twice++)
+            rig_expect(&r, "POST", "/api/models/nano/park", "", 200, "state", "parked");
+        rig_expect(&r, "GET", "/health", "", 200, "status", "parked");
+        rig_expect(&r, "GET", "/ready", "", 503, "error.code", "parked");
+        v = rig_ask_json(&r, "POST", chat_path, question, &a, 503);
         CHECK_STR(rig_str(v, "error.code"), STR("parked"));
         CHECK(rig_field(&a, "Retry-After").n && strstr(a.body.p, "The model is parked."));
         rig_reply_deinit(&a);
-        expect(&r, "POST", "/tokenize", "{\"content\":\"a\"}", 503, "error.code", "parked");
-        expect(&r, "GET", "/v1/models", "", 503, "error.code", "parked");
-        expect(&r, "GET", "/props", "", 503, "error.code", "parked");
-        expect(&r, "GET", "/slots", "", 503, "error.code", "parked");
-        expect(&r, "GET", "/api/routing", "", 503, "error.code", "parked");
-        expect(&r, "POST", "/api/bench", "{}", 503, "error.code", "parked");
-        expect(&r, "POST", "/api/models/dflash/park", "{}", 503, "error.code", "parked");
-        expect(&r, "GET", "/api/stats", "", 200, "state", "parked");
-        v = ask(&r, "GET", "/api/models", "", &a, 200);
+        rig_expect(&r, "POST", "/tokenize", "{\"content\":\"a\"}", 503, "error.code", "parked");
+        rig_expect(&r, "GET", "/v1/models", "", 503, "error.code", "parked");
+        rig_expect(&r, "GET", "/props", "", 503, "error.code", "parked");
+        rig_expect(&r, "GET", "/slots", "", 503, "error.code", "parked");
+        rig_expect(&r, "GET", "/api/routing", "", 503, "error.code", "parked");
+        rig_expect(&r, "POST", "/api/bench", "{}", 503, "error.code", "parked");
+        rig_expect(&r, "POST", "/api/models/dflash/park", "{}", 503, "error.code", "parked");
+        rig_expect(&r, "GET", "/api/stats", "", 200, "state", "parked");
+        v = rig_ask_json(&r, "GET", "/api/models", "", &a, 200);
         CHECK_STR(rig_str(v, "data.0.family"), STR("gemma4"));
         CHECK_INT(rig_int(v, "data.0.settings.queue_max"), 5);
         CHECK_STR(rig_str(v, "data.1.state"), STR("parked"));
         CHECK_STR(rig_str(v, "data.1.id"), STR("dflash.gguf"));
         rig_reply_deinit(&a);
-        v = ask(&r, "GET", settings_path, "", &a, 200);
+        v = rig_ask_json(&r, "GET", settings_path, "", &a, 200);
         CHECK_INT(rig_int(v, "settings.queue_max.value"), 5);
         rig_reply_deinit(&a);
         CHECK_INT(metric(&r, "tandem_generation_tokens_total"), tokens);
         for (int twice = 0; twice < 2; twice++)
-            expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
-        expect(&r, "GET", "/health", "", 200, "status", "ok");
-        v = ask(&r, "GET", settings_path, "", &a, 200);
+            rig_expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+        rig_expect(&r, "GET", "/health", "", 200, "status", "ok");
+        v = rig_ask_json(&r, "GET", settings_path, "", &a, 200);
         CHECK_INT(rig_int(v, "settings.queue_max.value"), 5);
         rig_reply_deinit(&a);
         rig_post(&r, chat_path, question, &a);
@@ -367,9 +348,9 @@ TEST(server_parks_its_model_and_loads_it_again)
         rig_reply_deinit(&a);
         CHECK(metric(&r, "tandem_generation_tokens_total") > tokens);
     }
-    expect(&r, "POST", "/api/models/nano/park", "{\"wait\":1}", 400, "error.param", "wait");
-    expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":-1}", 400, "error.param", "grace_s");
-    expect(&r, "POST", "/api/models/nano/park", "x", 400, "error.type", "invalid_request_error");
+    rig_expect(&r, "POST", "/api/models/nano/park", "{\"wait\":1}", 400, "error.param", "wait");
+    rig_expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":-1}", 400, "error.param", "grace_s");
+    rig_expect(&r, "POST", "/api/models/nano/park", "x", 400, "error.type", "invalid_request_error");
     rig_reply_deinit(&before);
     rig_stop(&r);
 }
@@ -401,7 +382,7 @@ TEST(server_lets_answers_end_before_it_parks)
         CHECK_STR(rig_str(rig_json(&a), "state"), STR("parked"));
         rig_reply_deinit(&a);
     }
-    expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+    rig_expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
     rig_stop(&r);
 }
 
@@ -416,7 +397,7 @@ TEST(server_cuts_answers_that_park_cannot_wait_for)
     r.engine_opt.n_ctx = 4096;
     rig_start(&r);
     for (int i = 0; i < N; i++) fd[i] = begin(&r, "POST", chat_path, story(body, 3900, ""), i < 4);
-    expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":0}", 200, "state", "parked");
+    rig_expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":0}", 200, "state", "parked");
     for (int i = 0; i < N; i++) {
         rig_read(fd[i], &a);
         CHECK(!a.complete || a.status == 503);
@@ -424,7 +405,7 @@ TEST(server_cuts_answers_that_park_cannot_wait_for)
                   a.body.n > 300 ? a.body.p + a.body.n - 300 : a.body.p);
         rig_reply_deinit(&a);
     }
-    expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+    rig_expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
     rig_post(&r, chat_path, question, &a);
     CHECK_INT(a.status, 200);
     rig_reply_deinit(&a);
@@ -456,10 +437,10 @@ TEST_LONG(server_parks_beside_a_client_that_does_not_read)
         tandem_get_stats(r.engine, &s);
     }
     double start = clock_s();
-    expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":0}", 200, "state", "parked");
+    rig_expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":0}", 200, "state", "parked");
     CHECK(clock_s() - start < 10);
     close(fd);
-    expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+    rig_expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
     rig_stop(&r);
 }
 
@@ -482,7 +463,7 @@ TEST(server_parked_and_unparked_at_once)
         rig_reply_deinit(&a);
     }
     CHECK(n_ok > 0);
-    expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+    rig_expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
     rig_post(&r, chat_path, question, &a);
     CHECK_INT(a.status, 200);
     rig_reply_deinit(&a);
@@ -494,7 +475,7 @@ TEST(server_parked_and_unparked_at_once)
         rig_reply_deinit(&a);
         if (parked) break;
     }
-    expect(&r, "GET", "/health", "", 200, "status", "parked");
+    rig_expect(&r, "GET", "/health", "", 200, "status", "parked");
     rig_stop(&r); /* as it is */
 }
 
@@ -520,19 +501,19 @@ TEST(server_goes_on_when_its_model_does_not_load_again)
     broken.fails = false;
     r.opt.open   = open_or_fail;
     rig_start(&r);
-    expect(&r, "POST", "/api/models/nano/park", "", 200, "state", "parked");
+    rig_expect(&r, "POST", "/api/models/nano/park", "", 200, "state", "parked");
     broken.fails        = true;
-    const json_value *v = ask(&r, "POST", "/api/models/nano/unpark", "", &a, 503);
+    const json_value *v = rig_ask_json(&r, "POST", "/api/models/nano/unpark", "", &a, 503);
     CHECK_STR(rig_str(v, "error.code"), STR("load_failed"));
     CHECK(strstr(a.body.p, "the disk is gone"));
     rig_reply_deinit(&a);
-    expect(&r, "GET", "/health", "", 503, "error.code", "load_failed");
-    expect(&r, "POST", chat_path, question, 503, "error.code", "load_failed");
-    expect(&r, "GET", "/api/models", "", 200, "data.0.error", "the disk is gone");
-    expect(&r, "POST", "/api/models/nano/unpark", "", 503, "error.code", "load_failed");
-    expect(&r, "POST", "/api/models/nano/park", "", 200, "state", "parked");
+    rig_expect(&r, "GET", "/health", "", 503, "error.code", "load_failed");
+    rig_expect(&r, "POST", chat_path, question, 503, "error.code", "load_failed");
+    rig_expect(&r, "GET", "/api/models", "", 200, "data.0.error", "the disk is gone");
+    rig_expect(&r, "POST", "/api/models/nano/unpark", "", 503, "error.code", "load_failed");
+    rig_expect(&r, "POST", "/api/models/nano/park", "", 200, "state", "parked");
     broken.fails = false;
-    expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+    rig_expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
     rig_post(&r, chat_path, question, &a);
     CHECK_INT(a.status, 200);
     rig_reply_deinit(&a);
@@ -599,9 +580,9 @@ TEST(server_parks_under_load)
     crowd_begin(&c, &r, t, &first, thread);
     for (int i = 0; i < ROUNDS; i++) {
         int ok = c.n_ok, parked = c.n_parked;
-        expect(&r, "POST", "/api/models/nano/park", i % 2 ? "{\"grace_s\":0}" : "", 200, "state", "parked");
+        rig_expect(&r, "POST", "/api/models/nano/park", i % 2 ? "{\"grace_s\":0}" : "", 200, "state", "parked");
         while (c.n_parked == parked) nap(0.001);
-        expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+        rig_expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
         while (c.n_ok == ok) nap(0.001);
     }
     crowd_end(&c, &first, thread);
@@ -620,11 +601,11 @@ TEST(server_parks_drafters_under_load)
         const char *which = i % 2 ? "dflash.gguf" : "mtp";
         char        path[96];
         snprintf(path, sizeof path, "/api/models/%s/park", which);
-        for (int twice = 0; twice < 2; twice++) expect(&r, "POST", path, "", 200, "state", "parked");
+        for (int twice = 0; twice < 2; twice++) rig_expect(&r, "POST", path, "", 200, "state", "parked");
         int ok = c.n_ok;
         while (c.n_ok == ok) nap(0.001);
         snprintf(path, sizeof path, "/api/models/%s/unpark", which);
-        for (int twice = 0; twice < 2; twice++) expect(&r, "POST", path, "", 200, "state", "loaded");
+        for (int twice = 0; twice < 2; twice++) rig_expect(&r, "POST", path, "", 200, "state", "loaded");
     }
     crowd_end(&c, &first, thread);
     CHECK_INT(c.n_parked, 0);
@@ -638,7 +619,7 @@ TEST(server_admin_tells_decisions)
     const json_value *v;
     rig_init(&r, t);
     rig_start(&r);
-    v = ask(&r, "GET", "/api/routing", "", &a, 200);
+    v = rig_ask_json(&r, "GET", "/api/routing", "", &a, 200);
     CHECK(rig_at(v, "data") && rig_at(v, "data")->n == 0);
     rig_reply_deinit(&a);
     for (int i = 0; i < 3; i++) {
@@ -648,24 +629,24 @@ TEST(server_admin_tells_decisions)
         CHECK_INT(a.status, 200);
         rig_reply_deinit(&a);
     }
-    v = ask(&r, "GET", "/api/routing?n=1", "", &a, 200);
+    v = rig_ask_json(&r, "GET", "/api/routing?n=1", "", &a, 200);
     CHECK_INT(rig_at(v, "data")->n, 1);
     CHECK_STR(rig_str(v, "data.0.request_id"), STR("call/2"));
     CHECK_STR(rig_str(v, "data.0.event"), STR("end"));
     CHECK(rig_str(v, "data.0.reason").n && rig_int(v, "data.0.outcome.tokens") > 0);
     rig_reply_deinit(&a);
-    v = ask(&r, "GET", "/api/routing?request_id=call%2F1&n=1000", "", &a, 200);
+    v = rig_ask_json(&r, "GET", "/api/routing?request_id=call%2F1&n=1000", "", &a, 200);
     CHECK(rig_at(v, "data")->n >= 2);
     for (size_t i = 0; i < rig_at(v, "data")->n; i++)
         CHECK_STR(rig_str(&rig_at(v, "data")->item[i], "request_id"), STR("call/1"));
     rig_reply_deinit(&a);
-    v = ask(&r, "GET", "/api/routing?request_id=nobody", "", &a, 200);
+    v = rig_ask_json(&r, "GET", "/api/routing?request_id=nobody", "", &a, 200);
     CHECK_INT(rig_at(v, "data")->n, 0);
     rig_reply_deinit(&a);
-    expect(&r, "GET", "/api/routing?n=0", "", 400, "error.param", "n");
-    expect(&r, "GET", "/api/routing?n=9999", "", 400, "error.param", "n");
-    expect(&r, "GET", "/api/routing?n=x", "", 400, "error.param", "n");
-    expect(&r, "GET", "/api/routing?request_id=%zz", "", 400, "error.param", "request_id");
+    rig_expect(&r, "GET", "/api/routing?n=0", "", 400, "error.param", "n");
+    rig_expect(&r, "GET", "/api/routing?n=9999", "", 400, "error.param", "n");
+    rig_expect(&r, "GET", "/api/routing?n=x", "", 400, "error.param", "n");
+    rig_expect(&r, "GET", "/api/routing?request_id=%zz", "", 400, "error.param", "request_id");
     rig_stop(&r);
 }
 
@@ -682,7 +663,7 @@ TEST(server_admin_tells_stats)
             prompt = rig_int(rig_json(&a), "usage.prompt_tokens");
     rig_reply_deinit(&a);
     nap(0.6); /* two ticks */
-    v = ask(&r, "GET", "/api/stats?window_s=60", "", &a, 200);
+    v = rig_ask_json(&r, "GET", "/api/stats?window_s=60", "", &a, 200);
     CHECK_STR(rig_str(v, "state"), STR("loaded"));
     CHECK_INT(rig_int(v, "tokens.completion"), tokens);
     CHECK_INT(rig_int(v, "tokens.prompt"), prompt);
@@ -704,18 +685,18 @@ TEST(server_admin_tells_stats)
     CHECK(rig_at(v, "rates.window_s")->d > 0);
     CHECK(!rig_at(v, "draining")->b);
     rig_reply_deinit(&a);
-    ask(&r, "POST", "/api/drain", "", &a, 200);
+    rig_ask_json(&r, "POST", "/api/drain", "", &a, 200);
     rig_reply_deinit(&a);
-    CHECK(rig_at(ask(&r, "GET", "/api/stats", "", &a, 200), "draining")->b);
+    CHECK(rig_at(rig_ask_json(&r, "GET", "/api/stats", "", &a, 200), "draining")->b);
     rig_reply_deinit(&a);
-    ask(&r, "DELETE", "/api/drain", "", &a, 200);
+    rig_ask_json(&r, "DELETE", "/api/drain", "", &a, 200);
     rig_reply_deinit(&a);
     rig_ask(&r, "HEAD", "/api/stats?stream=1", "Accept: text/event-stream\r\n", "", &a);
     CHECK_INT(a.status, 200);
     rig_reply_deinit(&a);
-    expect(&r, "GET", "/api/stats?window_s=0", "", 400, "error.param", "window_s");
-    expect(&r, "GET", "/api/stats?stream=2", "", 400, "error.param", "stream");
-    expect(&r, "GET", "/api/stats?stream=1&interval_ms=10", "", 400, "error.param", "interval_ms");
+    rig_expect(&r, "GET", "/api/stats?window_s=0", "", 400, "error.param", "window_s");
+    rig_expect(&r, "GET", "/api/stats?stream=2", "", 400, "error.param", "stream");
+    rig_expect(&r, "GET", "/api/stats?stream=1&interval_ms=10", "", 400, "error.param", "interval_ms");
     rig_stop(&r);
 }
 
@@ -735,7 +716,7 @@ TEST(server_streams_stats_to_so_many_and_until_it_drains)
             rig_send(fd[i], "GET", "/api/stats?stream=1&interval_ms=250", "", "");
         CHECK(recv(fd[i], first, sizeof first, MSG_PEEK | MSG_WAITALL) == 12 && !memcmp(first, "HTTP/1.1 200", 12));
     }
-    expect(&r, "GET", "/api/stats?stream=1", "", 429, "error.code", "too_many_streams");
+    rig_expect(&r, "GET", "/api/stats?stream=1", "", 429, "error.code", "too_many_streams");
     rig_ask(&r, "GET", "/api/stats", "", "", &a);
     CHECK_INT(rig_int(rig_json(&a), "http.stats_streams"), LIVE_MAX_STREAMS);
     rig_reply_deinit(&a);
@@ -797,9 +778,9 @@ TEST(server_parked_models_take_no_memory)
     rig_start(&r);
     for (int i = 0; i < 3; i++) {
         with = allocated();
-        expect(&r, "POST", "/api/models/nano/park", "", 200, "state", "parked");
+        rig_expect(&r, "POST", "/api/models/nano/park", "", 200, "state", "parked");
         without[i] = allocated();
-        expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+        rig_expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
     }
     /* 0: the sanitizers' allocator does not say */
     CHECK_MSG(!with || (without[2] < with / 2 && without[2] < without[0] + with / 4),
@@ -815,7 +796,7 @@ TEST(server_benches)
     const json_value *v;
     rig_init(&r, t);
     rig_start(&r);
-    v = ask(
+    v = rig_ask_json(
         &r, "POST", "/api/bench",
         "{\"concurrency\":[1,3],\"methods\":[\"off\",\"auto\",\"dflash\"],\"prompt_tokens\":60,\"output_tokens\":12,"
         "\"requests\":2,\"repeats\":2}",
@@ -840,7 +821,7 @@ TEST(server_benches)
     }
     rig_reply_deinit(&a);
     /* No prompt was found in the cache. */
-    v = ask(&r, "GET", "/api/stats", "", &a, 200);
+    v = rig_ask_json(&r, "GET", "/api/stats", "", &a, 200);
     CHECK_INT(rig_int(v, "tokens.cached"), 0);
     CHECK_INT(rig_int(v, "tokens.prompt"), 6 * 2 * 2 * 2 * 60);
     rig_reply_deinit(&a);
@@ -860,11 +841,11 @@ TEST(server_benches)
                {"{\"max_seconds\":0}", "max_seconds"},
                {"{\"temperature\":-1}", "temperature"}};
     for (size_t i = 0; i < COUNT(bad); i++)
-        expect(&r, "POST", "/api/bench", bad[i].body, 400, "error.param", bad[i].param);
-    expect(&r, "POST", "/api/bench", "[", 400, "error.type", "invalid_request_error");
-    expect(&r, "POST", "/api/models/dflash/park", "", 200, "state", "parked");
-    expect(&r, "POST", "/api/bench", "{\"methods\":[\"tree\"]}", 400, "error.param", "methods");
-    expect(&r, "POST", "/api/models/dflash/unpark", "", 200, "state", "loaded");
+        rig_expect(&r, "POST", "/api/bench", bad[i].body, 400, "error.param", bad[i].param);
+    rig_expect(&r, "POST", "/api/bench", "[", 400, "error.type", "invalid_request_error");
+    rig_expect(&r, "POST", "/api/models/dflash/park", "", 200, "state", "parked");
+    rig_expect(&r, "POST", "/api/bench", "{\"methods\":[\"tree\"]}", 400, "error.param", "methods");
+    rig_expect(&r, "POST", "/api/models/dflash/unpark", "", 200, "state", "loaded");
     rig_wait_idle(&r);
     rig_stop(&r);
 }
@@ -890,12 +871,12 @@ TEST(server_bench_measures_nothing_under_a_wrong_name)
     rig_start(&r);
     for (size_t i = 0; i < COUNT(barred); i++) {
         char body[200];
-        expect(&r, "PUT", settings_path,
-               "{\"dflash_enabled\":null,\"dflash_max_concurrent\":null,\"dflash_max_ctx\":null}", 200, "model",
-               "nano");
-        expect(&r, "PUT", settings_path, barred[i].set, 200, "model", "nano");
+        rig_expect(&r, "PUT", settings_path,
+                   "{\"dflash_enabled\":null,\"dflash_max_concurrent\":null,\"dflash_max_ctx\":null}", 200, "model",
+                   "nano");
+        rig_expect(&r, "PUT", settings_path, barred[i].set, 200, "model", "nano");
         snprintf(body, sizeof body, "{\"methods\":[\"%s\"]" SMALL, barred[i].method);
-        v = ask(&r, "POST", "/api/bench", body, &a, barred[i].says ? 400 : 200);
+        v = rig_ask_json(&r, "POST", "/api/bench", body, &a, barred[i].says ? 400 : 200);
         if (barred[i].says) {
             CHECK_STR(rig_str(v, "error.param"), STR("methods"));
             CHECK_STR(rig_str(v, "error.code"), STR("method_barred"));
@@ -907,14 +888,14 @@ TEST(server_bench_measures_nothing_under_a_wrong_name)
         rig_reply_deinit(&a);
     }
     /* Two lanes of three are over the limit. */
-    expect(&r, "PUT", settings_path, "{\"dflash_max_concurrent\":1,\"dflash_max_ctx\":null}", 200, "model", "nano");
-    v = ask(&r, "POST", "/api/bench", "{\"concurrency\":[3],\"methods\":[\"dflash\"]" SMALL, &a, 200);
+    rig_expect(&r, "PUT", settings_path, "{\"dflash_max_concurrent\":1,\"dflash_max_ctx\":null}", 200, "model", "nano");
+    v = rig_ask_json(&r, "POST", "/api/bench", "{\"concurrency\":[3],\"methods\":[\"dflash\"]" SMALL, &a, 200);
     CHECK_INT(rig_int(v, "cells.0.answers"), 3);
     CHECK(rig_int(v, "cells.0.reasons.concurrency") > 0 && rig_int(v, "cells.0.reasons.request") > 0);
     CHECK(rig_int(v, "cells.0.plain_rounds") >= rig_int(v, "cells.0.reasons.concurrency"));
     rig_reply_deinit(&a);
-    expect(&r, "PUT", settings_path, "{\"dflash_enabled\":false}", 200, "model", "nano");
-    v = ask(&r, "POST", "/api/bench", "{\"methods\":[\"auto\"]" SMALL, &a, 200);
+    rig_expect(&r, "PUT", settings_path, "{\"dflash_enabled\":false}", 200, "model", "nano");
+    v = rig_ask_json(&r, "POST", "/api/bench", "{\"methods\":[\"auto\"]" SMALL, &a, 200);
     CHECK_INT(rig_int(v, "cells.0.reasons.disabled"), 11); /* the first token is the prompt's */
     CHECK_INT(rig_int(v, "cells.0.rounds"), 0);
     rig_reply_deinit(&a);
@@ -933,7 +914,7 @@ static void wait_for_bench(const server_rig *r, bool wanted)
     bool       runs = !wanted;
     for (int tries = 0; tries < 5000 && runs != wanted; tries++) {
         rig_reply a;
-        runs = rig_at(ask(r, "GET", "/api/stats", "", &a, 200), "bench")->b;
+        runs = rig_at(rig_ask_json(r, "GET", "/api/stats", "", &a, 200), "bench")->b;
         rig_reply_deinit(&a);
         if (runs != wanted) nap(0.001);
     }
@@ -949,7 +930,7 @@ TEST(server_benches_one_at_a_time_and_for_somebody)
     nano_setting(&r.engine_opt, "queue_timeout_ms", "none"); /* the lanes of a bench end late under a sanitizer */
     rig_start(&r);
     int fd = begin(&r, "POST", "/api/bench", endless, true);
-    expect(&r, "POST", "/api/bench", "{}", 409, "error.code", "bench_running");
+    rig_expect(&r, "POST", "/api/bench", "{}", 409, "error.code", "bench_running");
     rig_post(&r, chat_path, question, &a); /* others go first */
     CHECK_INT(a.status, 200);
     rig_reply_deinit(&a);
@@ -964,20 +945,20 @@ TEST(server_benches_one_at_a_time_and_for_somebody)
     rig_wait_idle(&r);
     /* The model is parked: it ends at once. */
     fd = begin(&r, "POST", "/api/bench", endless, true);
-    expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":60}", 200, "state", "parked");
+    rig_expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":60}", 200, "state", "parked");
     rig_read(fd, &a);
     CHECK(a.status == 200 && !a.complete && strstr(a.body.p, "event: error\ndata: ") && strstr(a.body.p, "\"parked\""));
     rig_reply_deinit(&a);
-    expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+    rig_expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
     /* Also while its prompts are made. */
     fd = begin(&r, "POST", "/api/bench", many, false);
     wait_for_bench(&r, true);
-    expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":60}", 200, "state", "parked");
+    rig_expect(&r, "POST", "/api/models/nano/park", "{\"grace_s\":60}", 200, "state", "parked");
     rig_read(fd, &a);
     CHECK_INT(a.status, 503);
     CHECK_STR(rig_str(rig_json(&a), "error.code"), STR("parked"));
     rig_reply_deinit(&a);
-    expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+    rig_expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
     /* The server ends: so does it. */
     fd           = begin(&r, "POST", "/api/bench", endless, true);
     double start = clock_s();
@@ -1022,7 +1003,7 @@ TEST(server_bench_is_in_all_counts)
     rig_reply  a;
     rig_init(&r, t);
     rig_start(&r);
-    ask(&r, "POST", "/api/bench", "{\"concurrency\":[3],\"prompt_tokens\":60,\"output_tokens\":12}", &a, 200);
+    rig_ask_json(&r, "POST", "/api/bench", "{\"concurrency\":[3],\"prompt_tokens\":60,\"output_tokens\":12}", &a, 200);
     rig_reply_deinit(&a);
     CHECK_INT(metric(&r, "tandem_request_generation_tokens_sum"), 3 * 2 * 2 * 12);
     check_counts(&r);

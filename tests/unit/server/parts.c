@@ -10,25 +10,6 @@
 
 static const char settings_path[] = "/api/models/nano/settings";
 
-static const json_value *ask(const server_rig *r, const char *method, const char *path, const char *body,
-                             rig_reply *out, int status)
-{
-    test_case *t = r->t;
-    rig_ask(r, method, path, "", body, out);
-    CHECK_MSG(out->status == status, "%s %s: %d, %s", method, path, out->status, out->body.p);
-    return rig_json(out);
-}
-
-static void expect(const server_rig *r, const char *method, const char *path, const char *body, int status,
-                   const char *at, const char *want)
-{
-    test_case        *t = r->t;
-    rig_reply         a;
-    const json_value *v = ask(r, method, path, body, &a, status);
-    CHECK_MSG(str_is(rig_str(v, at), want), "%s %s: %s is not '%s' in %s", method, path, at, want, a.body.p);
-    rig_reply_deinit(&a);
-}
-
 static void copy_file(char to[600], const char *from, const char *name)
 {
     file_map m = {0};
@@ -64,9 +45,9 @@ TEST(server_reports_of_the_model_and_its_drafters_agree)
     test_listen_begin(false);
     rig_start(&r);
     snprintf(said, sizeof said, "%s", test_listen_end());
-    const json_value *v = ask(&r, "GET", "/api/models", "", &models, 200);
-    const json_value *p = ask(&r, "GET", "/props", "", &props, 200);
-    ask(&r, "GET", "/metrics", "", &numbers, 200);
+    const json_value *v = rig_ask_json(&r, "GET", "/api/models", "", &models, 200);
+    const json_value *p = rig_ask_json(&r, "GET", "/props", "", &props, 200);
+    rig_ask_json(&r, "GET", "/metrics", "", &numbers, 200);
     CHECK_STR(rig_str(p, "model_alias"), STR("nano"));
     CHECK_STR(rig_str(p, "model_path"), str_of(r.engine_opt.path));
     CHECK_STR(rig_str(v, "data.0.path"), str_of(r.engine_opt.path));
@@ -115,21 +96,21 @@ TEST(server_shows_a_drafter_that_failed_at_start_and_tries_it_again)
     r.engine_opt.fingerprints = true;
     nano_setting(&r.engine_opt, "dflash_draft_model", dflash);
     rig_start(&r);
-    v = ask(&r, "GET", "/api/models/dflash", "", &a, 200);
+    v = rig_ask_json(&r, "GET", "/api/models/dflash", "", &a, 200);
     CHECK_STR(rig_str(v, "state"), STR("failed"));
     CHECK_STR(rig_str(v, "path"), str_of(dflash));
     CHECK_STR(rig_str(v, "id"), STR("served-dflash.gguf"));
     CHECK(rig_str(v, "error").n > 0);
     rig_reply_deinit(&a);
-    expect(&r, "POST", "/api/models/dflash/unpark", "", 503, "error.code", "load_failed");
-    v = ask(&r, "GET", "/props", "", &a, 200);
+    rig_expect(&r, "POST", "/api/models/dflash/unpark", "", 503, "error.code", "load_failed");
+    v = rig_ask_json(&r, "GET", "/props", "", &a, 200);
     CHECK_INT(rig_at(v, "files")->n, 1);
     CHECK_STR(rig_str(v, "models.1.state"), STR("failed"));
     CHECK(!rig_at(v, "engine.dflash")->b);
     rig_reply_deinit(&a);
     CHECK(rename(away, dflash) == 0);
-    expect(&r, "POST", "/api/models/served-dflash.gguf/unpark", "", 200, "state", "loaded");
-    v = ask(&r, "GET", "/props", "", &a, 200);
+    rig_expect(&r, "POST", "/api/models/served-dflash.gguf/unpark", "", 200, "state", "loaded");
+    v = rig_ask_json(&r, "GET", "/props", "", &a, 200);
     CHECK_INT(rig_at(v, "files")->n, 2);
     CHECK_STR(rig_str(v, "files.1.role"), STR("drafter"));
     CHECK_STR(rig_str(v, "files.1.name"), STR("served-dflash.gguf"));
@@ -168,33 +149,33 @@ static void change_while_parked(test_case *t, const char *file)
     nano_setting(&r.engine_opt, "queue_max", "7");
     nano_setting(&r.engine_opt, "kv_cap", "0.8");
     rig_start(&r);
-    expect(&r, "POST", "/api/models/nano/park", "", 200, "state", "parked");
-    expect(&r, "PUT", settings_path, "{\"queue_max\":9,\"kv_cap\":7}", 400, "error.param", "kv_cap");
-    expect(&r, "PUT", settings_path, "{\"queue_max\":9,\"dflash_draft_quant_activation_bits\":16}", 400, "error.param",
-           "dflash_draft_quant_activation_bits");
+    rig_expect(&r, "POST", "/api/models/nano/park", "", 200, "state", "parked");
+    rig_expect(&r, "PUT", settings_path, "{\"queue_max\":9,\"kv_cap\":7}", 400, "error.param", "kv_cap");
+    rig_expect(&r, "PUT", settings_path, "{\"queue_max\":9,\"dflash_draft_quant_activation_bits\":16}", 400,
+               "error.param", "dflash_draft_quant_activation_bits");
     CHECK_INT(setting(&r, "queue_max"), 7); /* all or nothing */
     snprintf(body, sizeof body, "{\"queue_max\":9,\"kv_cap\":0.5,\"dflash_draft_model\":\"%s\"}", dflash);
-    v = ask(&r, "PUT", settings_path, body, &a, 200);
+    v = rig_ask_json(&r, "PUT", settings_path, body, &a, 200);
     CHECK_INT(rig_int(v, "settings.queue_max.value"), 9);
     CHECK_STR(rig_str(v, "settings.queue_max.source"), file ? STR("file") : STR("api"));
     CHECK(rig_at(v, "settings.kv_cap.pending")->b);
     rig_reply_deinit(&a);
-    expect(&r, "PUT", settings_path, "{\"max_stall_ms\":33}", 200, "model", "nano"); /* the others stay */
-    expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
+    rig_expect(&r, "PUT", settings_path, "{\"max_stall_ms\":33}", 200, "model", "nano"); /* the others stay */
+    rig_expect(&r, "POST", "/api/models/nano/unpark", "", 200, "state", "loaded");
     CHECK_INT(setting(&r, "queue_max"), 9);
     CHECK_INT(setting(&r, "max_stall_ms"), 33);
-    v = ask(&r, "GET", settings_path, "", &a, 200);
+    v = rig_ask_json(&r, "GET", settings_path, "", &a, 200);
     CHECK_NEAR(rig_at(v, "settings.kv_cap.value")->d, 0.5, 1e-9);
     CHECK(!rig_at(v, "settings.kv_cap.pending")->b);
     rig_reply_deinit(&a);
-    expect(&r, "GET", "/api/models/dflash", "", 200, "path", dflash);
+    rig_expect(&r, "GET", "/api/models/dflash", "", 200, "path", dflash);
     /* Changed while it is loaded, it is pending until the next load, over the option. */
-    v = ask(&r, "PUT", settings_path, "{\"kv_cap\":0.25}", &a, 200);
+    v = rig_ask_json(&r, "PUT", settings_path, "{\"kv_cap\":0.25}", &a, 200);
     CHECK(rig_at(v, "settings.kv_cap.pending")->b);
     rig_reply_deinit(&a);
     for (int i = 0; i < 2; i++)
-        expect(&r, "POST", i ? "/api/models/nano/unpark" : "/api/models/nano/park", "", 200, "id", "nano");
-    v = ask(&r, "GET", settings_path, "", &a, 200);
+        rig_expect(&r, "POST", i ? "/api/models/nano/unpark" : "/api/models/nano/park", "", 200, "id", "nano");
+    v = rig_ask_json(&r, "GET", settings_path, "", &a, 200);
     CHECK_NEAR(rig_at(v, "settings.kv_cap.value")->d, 0.25, 1e-9);
     CHECK(!rig_at(v, "settings.kv_cap.pending")->b);
     CHECK_INT(rig_int(v, "settings.queue_max.value"), 9);
@@ -221,11 +202,11 @@ TEST(server_settings_tell_bounds_and_the_trained_length)
     const json_value *v;
     rig_init(&r, t);
     rig_start(&r);
-    v           = ask(&r, "GET", "/api/models/dflash", "", &a, 200);
+    v           = rig_ask_json(&r, "GET", "/api/models/dflash", "", &a, 200);
     int trained = (int)rig_int(v, "context");
     CHECK(trained > 0);
     rig_reply_deinit(&a);
-    v = ask(&r, "GET", settings_path, "", &a, 200);
+    v = rig_ask_json(&r, "GET", settings_path, "", &a, 200);
     for (int i = 0; i < n_settings; i++) {
         const setting_info *info = &setting_table[i];
         const json_value   *x    = rig_at(rig_at(v, "settings"), info->name);
@@ -241,7 +222,7 @@ TEST(server_settings_tell_bounds_and_the_trained_length)
         char body[64];
         snprintf(body, sizeof body, "{\"dflash_max_ctx\":%d}", trained + over);
         test_listen_begin(false);
-        v                = ask(&r, "PUT", settings_path, body, &a, 200);
+        v                = rig_ask_json(&r, "PUT", settings_path, body, &a, 200);
         const char *said = test_listen_end();
         CHECK_INT(rig_at(v, "warnings")->n, over);
         CHECK(!strstr(said, "the drafter was trained on") == !over);

@@ -252,3 +252,22 @@ void rig_post_with_fault(const server_rig *r, const char *path, const char *body
     fault_fail_nth(0);
     rig_read(p.fd, out);
 }
+
+const json_value *rig_ask_json(const server_rig *r, const char *method, const char *path, const char *body,
+                               rig_reply *out, int status)
+{
+    test_case *t = r->t;
+    rig_ask(r, method, path, "", body, out);
+    CHECK_MSG(out->status == status, "%s %s: %d, %s", method, path, out->status, out->body.p);
+    return rig_json(out);
+}
+
+void rig_expect(const server_rig *r, const char *method, const char *path, const char *body, int status, const char *at,
+                const char *want)
+{
+    test_case        *t = r->t;
+    rig_reply         a;
+    const json_value *v = rig_ask_json(r, method, path, body, &a, status);
+    CHECK_MSG(str_is(rig_str(v, at), want), "%s %s: %s is not '%s' in %s", method, path, at, want, a.body.p);
+    rig_reply_deinit(&a);
+}

@@ -48,6 +48,12 @@ void rig_post_with_fault(const server_rig *r, const char *path, const char *body
 str  rig_field(const rig_reply *r, const char *name);
 /* The body as JSON; NULL when it is none. */
 const json_value *rig_json(rig_reply *r);
+/* Asks, expects the status, and returns the body as JSON. */
+const json_value *rig_ask_json(const server_rig *r, const char *method, const char *path, const char *body,
+                               rig_reply *out, int status);
+/* Asks, and expects the status and the text at a place of the reply. */
+void rig_expect(const server_rig *r, const char *method, const char *path, const char *body, int status, const char *at,
+                const char *want);
 /* v["a"]["b"][0] is rig_at(v, "a.b.0"); NULL when there is none. */
 const json_value *rig_at(const json_value *v, const char *path);
 str               rig_str(const json_value *v, const char *path); /* empty when it is none */

@@ -343,6 +343,36 @@ TEST(server_logs_draining_once)
     rig_stop(&r);
 }
 
+/* Requests that are no completions have a line in the log, except GETs that go well: probes would fill it. */
+TEST(server_logs_every_request_but_probes)
+{
+    static const struct {
+        const char *method, *path, *body, *line; /* line NULL: none */
+    } cases[] = {
+        {"POST", "/tokenize", "{\"content\":\"a\"}", "\"endpoint\":\"/tokenize\",\"status\":200,\"sent\":\"all\""},
+        {"POST", "/tokenize", "{", "\"endpoint\":\"/tokenize\",\"status\":400,"},
+        {"GET", "/health", "", NULL},
+        {"GET", "/v1/models", "", NULL},
+        {"GET", "/v1/models/none", "", "\"endpoint\":\"/models/*\",\"status\":404,"},
+        {"GET", "/nothing", "", "\"endpoint\":\"none\",\"status\":404,"},
+        {"DELETE", "/api/drain", "", "\"endpoint\":\"/api/drain\",\"status\":200,"}};
+    server_rig r;
+    rig_init(&r, t);
+    rig_start(&r);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        rig_reply a, probe;
+        test_listen_begin(true);
+        rig_ask(&r, cases[i].method, cases[i].path, "", cases[i].body, &a);
+        rig_ask(&r, "GET", "/health", "", "", &probe); /* the line of the request before is written by now */
+        const char *said = test_listen_end();
+        CHECK_MSG(cases[i].line ? !!strstr(said, cases[i].line) : !strstr(said, "\"endpoint\""), "%s %s: '%s'",
+                  cases[i].method, cases[i].path, said);
+        rig_reply_deinit(&a);
+        rig_reply_deinit(&probe);
+    }
+    rig_stop(&r);
+}
+
 /* --- timings ----------------------------------------------------------------------------------------*/
 static void check_rate(test_case *t, const json_value *v, const char *what, double n)
 {
