@@ -125,6 +125,7 @@ typedef struct {
     int n_threads;   /* of the processor; 0: it does not do the work */
     int n_ctx, n_vocab, n_layers, max_lanes, step_tokens;
     uint64_t    weight_bytes, kv_bytes;
+    uint64_t    n_params;     /* numbers in its matrices */
     const char *quantisation; /* of most weights, as the file has them: "q4_0", "bf16", ... */
     bool        has_tokenizer;
     bool        has_dflash, has_mtp;

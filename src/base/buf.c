@@ -76,8 +76,8 @@ static bool put_json_char(buf *b, uint32_t cp, const char *s, int len)
     case '\r': return buf_puts(b, "\\r");
     case '\t': return buf_puts(b, "\\t");
     }
-    /* U+2028 and U+2029 end a line for some readers of event streams */
-    if (cp < 0x20 || cp == 0x7f || cp == 0x2028 || cp == 0x2029) return buf_printf(b, "\\u%04x", cp);
+    /* U+0085, U+2028 and U+2029 end a line for some readers of event streams and of lines of JSON */
+    if (cp < 0x20 || cp == 0x7f || cp == 0x85 || cp == 0x2028 || cp == 0x2029) return buf_printf(b, "\\u%04x", cp);
     return buf_put(b, s, (size_t)len);
 }
 

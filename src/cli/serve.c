@@ -17,6 +17,7 @@ static struct {
     opt_list       allow_host;
     uint64_t       request_bytes, body_bytes; /* 0: not given */
     opt_list       set;                       /* NAME=VALUE */
+    bool           no_ollama;
 } flags = {.port = 8080, .host = "127.0.0.1", .grace_s = 30, .hang_s = 60};
 
 static const option opts[] = {
@@ -128,6 +129,10 @@ static const option opts[] = {
      .dest = &flags.body_bytes,
      .arg  = "BYTES",
      .help = "the same for the bodies of requests (default 268M, or a sixteenth)"},
+    {.name = "no-ollama",
+     .kind = OPT_FLAG,
+     .dest = &flags.no_ollama,
+     .help = "no endpoints of Ollama's API (docs/api.md)"},
     {.name = "watchdog",
      .kind = OPT_INT,
      .dest = &flags.hang_s,
@@ -137,11 +142,12 @@ static const option opts[] = {
      .help = "a step that takes longer hangs, and /health says so; 0: never (default 60)"},
     OPT_LOGGING_FROM("info"),
 };
-static const opt_spec usage = {"serve", "serve [-m MODEL] [FLAGS]",
-                               "Answers OpenAI's clients over HTTP: chat completions with tools and thinking, text "
-                               "completions, streamed or whole.\n"
-                               "docs/api.md lists the endpoints. SIGTERM and Ctrl-C let running answers end.",
-                               opts, COUNT(opts)};
+static const opt_spec usage = {
+    "serve", "serve [-m MODEL] [FLAGS]",
+    "Answers OpenAI's, Anthropic's and Ollama's clients over HTTP: chat completions with tools and thinking, text "
+    "completions, streamed or whole.\n"
+    "docs/api.md lists the endpoints. SIGTERM and Ctrl-C let running answers end.",
+    opts, COUNT(opts)};
 
 /* --- the engine ---------------------------------------------------------------------------------*/
 static tandem_setting given[OPT_LIST_MAX];
@@ -286,6 +292,7 @@ int cmd_serve(int argc, char **args)
     o.hang_s         = flags.hang_s;
     o.settings_path  = flags.settings;
     o.exits_next     = true;
+    o.no_ollama      = flags.no_ollama;
     if (flags.request_bytes) o.max_held = flags.request_bytes;
     if (flags.body_bytes) o.http.max_bodies = flags.body_bytes;
     o.ready     = print_ready;

@@ -155,6 +155,7 @@ bool bind_matrix(binder *b, weight **out, const tensor *t, int n_in, int n_out, 
     if (!ok) return err_wrap(e, "tensor '%.*s'", STR_ARG(t->name));
     w->weights[w->n_weights++] = *out;
     w->weight_bytes += (*out)->bytes;
+    w->n_params += (uint64_t)n_in * (uint64_t)n_out * (uint64_t)n_mats;
     load_end(b);
     return true;
 }

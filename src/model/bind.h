@@ -15,6 +15,7 @@ typedef struct {
     dev       *bufs;
     int        n_weights, n_bufs, max_each;
     size_t     weight_bytes;
+    uint64_t   n_params; /* numbers in the matrices, as the file has them */
 } owned;
 
 void owned_init(owned *w, const ops *o, int max_each);

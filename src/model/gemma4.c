@@ -581,6 +581,7 @@ static bool load_model(loader *ld, err *e)
     bind_begin(&ld->g.b);
     if (!load_all(ld, e) || !init_rope(m, ld->g.b.cp, e) || !init_scratch(m, e)) return false;
     m->t.weight_bytes = m->own.weight_bytes;
+    m->t.n_params     = m->own.n_params;
     return true;
 }
 

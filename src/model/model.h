@@ -60,6 +60,7 @@ struct target {
     kv_class_spec kv_class[KV_MAX_CLASSES]; /* type is the caller's to set */
     int           n_kv_classes;
     size_t        weight_bytes;
+    uint64_t      n_params;                 /* numbers in its matrices */
     quant_type    weight_type;              /* of most of them, in the file */
     int32_t       stop_id[MODEL_MAX_STOPS]; /* of the model's files; the tokenizer may know more */
     int           n_stop_ids;

@@ -198,6 +198,7 @@ static void fill_info(tandem *t, const tandem_options *o)
     i->max_lanes     = o->max_lanes;
     i->step_tokens   = o->step_tokens;
     i->weight_bytes  = t->model->weight_bytes;
+    i->n_params      = t->model->n_params;
     i->quantisation  = quant_name(t->model->weight_type);
     i->has_tokenizer = t->tok;
 }

@@ -65,6 +65,7 @@ static bool open_choices(completion *x)
     x->n_choices      = x->request.n_choices;
     x->request.ask.id = x->id;
     reply_init(&x->reply, x->form, &x->request, t, x->s->opt->model); /* freed where there are choices */
+    x->reply.since   = x->since;
     choice_sink sink = reply_sink(&x->reply);
     for (int i = 0; i < x->n_choices; i++) ok &= choice_init(&x->choice[i], &x->request, t, i, &sink);
     return ok || error_no_memory(&x->why);
@@ -102,7 +103,7 @@ static void read_and_submit(work_item *item)
         let_go(x);
         return;
     }
-    if (!request_needs_compiling(&x->request)) open_and_submit(x);
+    if (!request_needs_compiling(&x->request) && !x->request.ollama.loaded) open_and_submit(x);
 }
 
 /* On the worker for grammars; a client that leaves ends it. */
@@ -476,6 +477,17 @@ static void begin_compiling(completion *x)
     work_put(x->s->work, &x->item);
 }
 
+/* Replies to a request of Ollama's without a prompt. */
+static void reply_loaded(completion *x)
+{
+    buf out;
+    buf_init(&out, 1 << 16);
+    ollama_put_loaded(&out, &x->request.ollama);
+    server_reply(x->s, x->call, 200, "application/json", buf_str(&out));
+    buf_deinit(&out);
+    x->ended = true;
+}
+
 static void on_read(work_item *item)
 {
     completion *x  = (completion *)item;
@@ -487,6 +499,8 @@ static void on_read(work_item *item)
     if (x->s->cut && !x->n_submitted && !x->why.status) error_shutting_down(&x->why); /* it was told to end */
     if (x->why.status)
         refuse(x);
+    else if (x->request.ollama.loaded)
+        reply_loaded(x);
     else if (!x->n_choices)
         begin_compiling(x);
     else
@@ -518,6 +532,7 @@ static void start(server *s, server_call *c, int where)
     memcpy(x->tenant, c->tenant, sizeof x->tenant);
     request_init(&x->request, where, &body);
     x->request.sees_all = c->sees_all;
+    x->request.served   = s->opt->model;
     if (s->first) s->first->prev = &x->next;
     s->first      = x;
     c->completion = x;
@@ -529,3 +544,5 @@ void completion_chat(server *s, server_call *c) { start(s, c, FIELD_CHAT); }
 void completion_text(server *s, server_call *c) { start(s, c, FIELD_TEXT); }
 void completion_responses(server *s, server_call *c) { start(s, c, FIELD_RESPONSES); }
 void completion_messages(server *s, server_call *c) { start(s, c, FIELD_MESSAGES); }
+void completion_ollama_chat(server *s, server_call *c) { start(s, c, FIELD_OLLAMA_CHAT); }
+void completion_ollama_generate(server *s, server_call *c) { start(s, c, FIELD_OLLAMA_GENERATE); }

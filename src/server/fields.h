@@ -18,7 +18,11 @@ enum { /* endpoints */
        FIELD_RESPONSES  = 32,
        FIELD_PARK       = 64,
        FIELD_BENCH      = 128,
-       FIELD_ANSWERS    = FIELD_BOTH | FIELD_MESSAGES | FIELD_RESPONSES
+       /* Ollama's: ollama.c makes another endpoint's body of theirs before fields are read */
+       FIELD_OLLAMA_CHAT     = 256,
+       FIELD_OLLAMA_GENERATE = 512,
+       FIELD_OLLAMA          = FIELD_OLLAMA_CHAT | FIELD_OLLAMA_GENERATE,
+       FIELD_ANSWERS         = FIELD_BOTH | FIELD_MESSAGES | FIELD_RESPONSES
 };
 #define FIELD_ABSENT INT64_MIN
 

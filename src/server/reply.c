@@ -1,5 +1,7 @@
 #include "server/reply.h"
 
+#include "base/clock.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <sys/random.h>
@@ -94,7 +96,8 @@ void reply_init(reply *r, const reply_form *form, const server_request *q, const
                  .tok           = t,
                  .stream        = q->f.stream,
                  .with_usage    = q->f.include_usage,
-                 .with_logprobs = q->ask.logprobs >= 0};
+                 .with_logprobs = q->ask.logprobs >= 0,
+                 .opened        = clock_s()};
     buf_init(&r->out, (size_t)1 << 31);
     buf_init(&r->head, 1 << 16);
     buf_init(&r->tail, 1 << 16);

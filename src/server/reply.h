@@ -36,17 +36,19 @@ typedef struct {
     const char *id_field;   /* that has the request's id, too; NULL: none */
     /* Why a stream is refused, as events behind a 200, where clients look for it there; false: an error it is. May be NULL. */
     bool (*put_refused)(buf *out, const char *model, const server_error *why);
+    const char *stream_type; /* the Content-Type of a stream; NULL: events */
 } reply_form;
-extern const reply_form reply_chat, reply_text, reply_messages, reply_responses;
+extern const reply_form reply_chat, reply_text, reply_messages, reply_responses, reply_ollama;
 
 struct reply {
     const reply_form     *form;
     const server_request *request;
     const tok            *tok;
     bool                  stream, with_usage, with_logprobs;
-    buf                   out;  /* bytes for the client; the owner takes them */
-    buf                   head; /* the form's: what every object begins with */
-    buf                   tail; /* the form's: members at the end of the last one */
+    buf                   out;           /* bytes for the client; the owner takes them */
+    buf                   head;          /* the form's: what every object begins with */
+    buf                   tail;          /* the form's: members at the end of the last one */
+    double                since, opened; /* clock_s of the request's head, and of reply_init */
 };
 
 void        reply_init(reply *r, const reply_form *form, const server_request *q, const tok *t, const char *model);

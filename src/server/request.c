@@ -224,14 +224,26 @@ const char *request_param(const server_request *r)
     return r->where == FIELD_TEXT ? "prompt" : "messages";
 }
 
+static int context_of(const server_request *r, const tandem *t)
+{
+    return r->ollama.n_ctx && r->ollama.n_ctx < t->info.n_ctx ? r->ollama.n_ctx : t->info.n_ctx;
+}
+
+static size_t most_prompt(const server_request *r, const tandem *t)
+{
+    return (size_t)context_of(r, t) - (r->ask.max_tokens != 0);
+}
+
+static bool fits(const server_request *r, const tandem *t, size_t n) { return n <= most_prompt(r, t); }
+
 static bool check_context(const server_request *r, const tandem *t, size_t n, server_error *why)
 {
-    size_t most = (size_t)t->info.n_ctx - (r->ask.max_tokens != 0);
-    if (n <= most) return true;
+    size_t most = most_prompt(r, t);
+    if (fits(r, t, n)) return true;
     if (r->where == FIELD_MESSAGES)
         return error_set(why, 400, "messages", "context_length_exceeded",
                          "prompt is too long: %zu tokens > %zu maximum", n, most);
-    return error_context(why, request_param(r), r->chat ? "messages" : "prompt", t->info.n_ctx, n);
+    return error_context(why, request_param(r), r->chat ? "messages" : "prompt", context_of(r, t), n);
 }
 
 static bool take_prompts(server_request *r, int n, server_error *why)
@@ -285,12 +297,31 @@ static bool read_messages(server_request *r, const json_value *body, server_erro
     return request_constrain(r, r->f.response_format, r->f.tool_choice, why);
 }
 
+/* Renders the prompt. Where the client wants it, the oldest turns of a conversation that is too long are left out: as few as
+ * possible, which is searched for by halves. */
+static bool render_fitting(server_request *r, const tandem *t, chat_options *o, server_error *why)
+{
+    chat   whole = *r->chat;
+    size_t low = 1, high = r->ollama.truncate ? ollama_turns(&whole) : 0;
+    if (!render(r, t, o, why)) return false;
+    if (high < 2 || fits(r, t, r->prompt[0].n)) return true;
+    for (high--; low < high;) {
+        size_t mid = (low + high) / 2;
+        if (!ollama_leave_out(r->chat, &whole, mid, why) || !render(r, t, o, why)) return false;
+        if (fits(r, t, r->prompt[0].n))
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return ollama_leave_out(r->chat, &whole, high, why) && render(r, t, o, why);
+}
+
 static bool read_chat(server_request *r, const tandem *t, const json_value *body, server_error *why)
 {
     chat_options o;
     if (r->where == FIELD_MESSAGES && r->f.max_tokens == FIELD_ABSENT)
         return error_set(why, 400, "max_tokens", NULL, "'max_tokens' is missing.");
-    if (!read_messages(r, body, why) || !take_prompts(r, 1, why) || !render(r, t, &o, why) ||
+    if (!read_messages(r, body, why) || !take_prompts(r, 1, why) || !render_fitting(r, t, &o, why) ||
         !check_context(r, t, r->prompt[0].n, why))
         return false;
     request_find_form(r, t, o.thinking);
@@ -391,9 +422,11 @@ static bool open_body(server_request *r, const tandem *t, const json_value **bod
 {
     json_limits limits = {.max_memory = TREE_MEMORY};
     err         e      = {0};
+    if (r->where & FIELD_OLLAMA && !r->body.n) return error_set(why, 400, NULL, NULL, "missing request body");
     if (!json_parse(body, &r->mem, buf_str(&r->body), &limits, &e)) return blame_json(why, &e);
     if ((*body)->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
     if (!t->tok) return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
+    if (r->where & FIELD_OLLAMA && !ollama_translate(r, t, body, why)) return false;
     r->root = *body;
     if (!fields_read(&r->f, *body, r->where, why)) return false;
     if (r->where == FIELD_MESSAGES) return messages_options(&r->f, &r->mem, why);
@@ -432,19 +465,22 @@ static bool read_all(server_request *r, const tandem *t, str key, server_error *
 {
     const json_value *body;
     if (!open_body(r, t, &body, why)) return false;
+    if (r->ollama.loaded) return true;
     tandem_request_init(t, &r->ask);
     read_sampling(r);
     if (!read_logprobs(r, why) || !read_stop(r, why) || !read_speculative(r, why) || !choose_tenant(r, key, why))
         return false;
     return (r->where == FIELD_TEXT ? read_text_request(r, t, why) : read_chat(r, t, body, why)) &&
-           read_biases(r, t, why);
+           read_biases(r, t, why) && (ollama_limit(r, t), true);
 }
 
 /* By the name that the client knows. */
 static bool blame_format(const server_request *r, server_error *why)
 {
-    const char *own = r->where == FIELD_MESSAGES ? "output_config.format" : "text.format";
-    if (!(r->where & (FIELD_MESSAGES | FIELD_RESPONSES))) return false;
+    const char *own = r->ollama.model.n            ? "format"
+                      : r->where == FIELD_MESSAGES ? "output_config.format"
+                                                   : "text.format";
+    if (!(r->where & (FIELD_MESSAGES | FIELD_RESPONSES)) && !r->ollama.model.n) return false;
     error_rename(why, "response_format.json_schema", own);
     error_rename(why, "response_format", own);
     return false;

@@ -6,6 +6,7 @@
 #define TANDEM_SERVER_REQUEST_H
 #include "sched/engine.h"
 #include "server/fields.h"
+#include "server/ollama.h"
 #include "server/record.h"
 #include "tok/stop.h"
 
@@ -18,8 +19,10 @@ typedef struct response_tool response_tool;
 
 enum { REQUEST_WARNING_MAX = 1023 }; /* bytes of all warnings of a request */
 
-typedef struct {
+struct server_request {
     int           where;    /* one of the endpoints of fields.h */
+    const char   *served;   /* the model's name, which Ollama's clients must give */
+    ollama_call   ollama;   /* of a request of Ollama's; model.n 0: it is not one */
     bool          sees_all; /* its client may be told of the whole server's load */
     buf           body;
     arena         mem;
@@ -46,7 +49,7 @@ typedef struct {
     char         warning[REQUEST_WARNING_MAX + 1]; /* of request_warn; empty: none */
     /* For all choices; the prompt, the number of the choice and what looks at its tokens are still to be set. */
     tandem_request ask;
-} server_request;
+};
 
 /* Adds a sentence to the reply's X-Tandem-Warning header: a part of the request that is served differently than it was
  * asked for. Sentences are joined by "; "; characters that a header cannot hold become '?'. The last one is cut where the

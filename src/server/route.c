@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "server/admin.h"
 #include "server/endpoints.h"
+#include "server/ollama.h"
 #include "server/request_log.h"
 #include "server/text.h"
 
@@ -38,6 +39,20 @@ const route_info route_table[] = {
     {"GET", "/api/routing", ROUTE_OPERATE, admin_routing, 0, NULL},
     {"GET", "/api/stats", ROUTE_OPERATE, live_endpoint, ADMIN_MAX_BODY, NULL},
     {"POST", "/api/bench", ROUTE_OPERATE, bench_endpoint, ADMIN_MAX_BODY, NULL},
+    {"POST", "/api/chat", ROUTE_KEY, completion_ollama_chat, SIZE_MAX, &reply_ollama},
+    {"POST", "/api/generate", ROUTE_KEY, completion_ollama_generate, SIZE_MAX, &reply_ollama},
+    {"GET", "/api/tags", ROUTE_KEY, ollama_tags, 0, &reply_ollama},
+    {"GET", "/api/ps", ROUTE_KEY, ollama_ps, 0, &reply_ollama},
+    {"GET", "/api/version", ROUTE_KEY, ollama_version, 0, &reply_ollama},
+    {"POST", "/api/show", ROUTE_KEY, endpoint_ollama_show, ADMIN_MAX_BODY, &reply_ollama},
+    {"POST", "/api/pull", ROUTE_KEY, endpoint_ollama_pull, ADMIN_MAX_BODY, &reply_ollama},
+    {"POST", "/api/embed", ROUTE_KEY, ollama_no_embeddings, 0, &reply_ollama},
+    {"POST", "/api/embeddings", ROUTE_KEY, ollama_no_embeddings, 0, &reply_ollama},
+    {"POST", "/api/create", ROUTE_KEY, ollama_no_files, 0, &reply_ollama},
+    {"POST", "/api/copy", ROUTE_KEY, ollama_no_files, 0, &reply_ollama},
+    {"POST", "/api/push", ROUTE_KEY, ollama_no_files, 0, &reply_ollama},
+    {"DELETE", "/api/delete", ROUTE_KEY, ollama_no_files, 0, &reply_ollama},
+    {"POST", "/api/blobs/*", ROUTE_KEY, ollama_no_files, 0, &reply_ollama},
     {"GET", "/", ROUTE_KEY, endpoint_page, 0, NULL},
     {"GET", "/page.css", ROUTE_KEY, endpoint_page, 0, NULL},
     {"GET", "/favicon.svg", ROUTE_KEY, endpoint_page, 0, NULL},
@@ -51,10 +66,7 @@ static bool is_allowed_origin(const server *s, str origin)
     return s->opt->cors && origin.s && (!strcmp(s->opt->cors, "*") || str_is(origin, s->opt->cors));
 }
 
-static const reply_form *form_of(const server_call *c)
-{
-    return c->route && c->route->form ? c->route->form : &reply_chat;
-}
+static const reply_form *form_of(const server_call *c) { return c->form ? c->form : &reply_chat; }
 
 int server_fields_for(server *s, server_call *c, http_field *out)
 {
@@ -83,11 +95,12 @@ void server_reply(server *s, server_call *c, int status, const char *type, str b
 
 void server_begin_events(server *s, server_call *c)
 {
-    http_field f[SERVER_MAX_FIELDS];
-    int        n = server_fields_for(s, c, f);
-    f[n++]       = (http_field){STR("Content-Type"), STR("text/event-stream")};
-    f[n++]       = (http_field){STR("Cache-Control"), STR("no-cache")};
-    f[n++]       = (http_field){STR("X-Accel-Buffering"), STR("no")};
+    http_field  f[SERVER_MAX_FIELDS];
+    int         n    = server_fields_for(s, c, f);
+    const char *type = form_of(c)->stream_type;
+    f[n++]           = (http_field){STR("Content-Type"), type ? str_of(type) : STR("text/event-stream")};
+    f[n++]           = (http_field){STR("Cache-Control"), STR("no-cache")};
+    f[n++]           = (http_field){STR("X-Accel-Buffering"), STR("no")};
     http_begin(c->http, 200, f, (size_t)n);
 }
 
@@ -199,18 +212,22 @@ static void add_method(buf *others, const char *method)
     buf_printf(others, "%s%s", others->n ? ", " : "", strcmp(method, "GET") ? method : "GET, HEAD");
 }
 
-/* HEAD goes where GET goes. others: the methods that the path has, when it does not have this one. */
-static const route_info *find_route(str method, str path, buf *others)
+/* Sets the call's route, and its form, which a path without a route has too. HEAD goes where GET goes. others: the methods that
+ * the path has, when it does not have this one. */
+static void find_route(const server *s, server_call *c, str method, str path, buf *others)
 {
     str name, bare = without_version(path);
     if (str_is(method, "HEAD")) method = STR("GET");
-    for (int i = 0; i < n_routes; i++) {
+    if (!s->opt->no_ollama && str_starts(bare, "/api/") && !str_starts(bare, "/api/models/")) c->form = &reply_ollama;
+    for (int i = 0; i < n_routes && !c->route; i++) {
         const route_info *r = &route_table[i];
-        if (!is_at(r, bare, &name)) continue;
-        if (str_is(method, r->method)) return r;
-        add_method(others, r->method);
+        if (!is_at(r, bare, &name) || (s->opt->no_ollama && r->form == &reply_ollama)) continue;
+        c->form = r->form;
+        if (str_is(method, r->method))
+            c->route = r;
+        else
+            add_method(others, r->method);
     }
-    return NULL;
 }
 
 static bool is_id_char(char c)
@@ -318,7 +335,7 @@ bool route_on_head(void *ctx, http_call *h)
     choose_id(c);
     if (str_is(q->method, "OPTIONS") && answer_preflight(s, c)) return false;
     buf_init(&others, 256);
-    c->route     = find_route(q->method, q->path, &others);
+    find_route(s, c, q->method, q->path, &others);
     bool allowed = check_access(s, c);
     if (allowed && !c->route) refuse_path(s, c, buf_str(&others));
     buf_deinit(&others);

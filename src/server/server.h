@@ -42,6 +42,7 @@ typedef struct {
     const char        *replica_id;    /* in every reply; NULL: this machine's name and the port; empty: none */
     double             hang_s;        /* a step that takes longer hangs; 0: none does */
     const char        *settings_path; /* the engine's, for changes while it is parked; NULL: none */
+    bool               no_ollama;     /* Ollama's endpoints are not there */
     /* The process exits when server_run returns: SIGTERM and SIGINT stay handled until then. */
     bool exits_next;
 } server_options;
@@ -69,6 +70,7 @@ enum { REQUEST_ID_MAX = 128 };
 struct server_call { /* a call and what the server knows of it: its user */
     http_call        *http;
     const route_info *route; /* NULL: it was refused */
+    const reply_form *form;  /* of its errors, and of its answers; NULL: OpenAI's */
     char              id[REQUEST_ID_MAX + 1];
     char              tenant[KEY_NAME_MAX + 1]; /* by its key; empty: none */
     bool              sees_all;                 /* as access_grant */
@@ -137,6 +139,8 @@ void completion_chat(server *s, server_call *c);
 void completion_text(server *s, server_call *c);
 void completion_responses(server *s, server_call *c);
 void completion_messages(server *s, server_call *c);
+void completion_ollama_chat(server *s, server_call *c);
+void completion_ollama_generate(server *s, server_call *c);
 void completion_left(completion *x, bool delivered); /* its call ended */
 void completion_pump(completion *x);                 /* there is room, or there may be tokens; x may go */
 void completions_pump(server *s);

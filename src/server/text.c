@@ -193,7 +193,8 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
                     .item = {.run = run, .done = done, .kind = WORK_SLOW}, .s = s, .call = c, .fn = fn, .of_body = of_body};
     buf_init(&x->out, TEXT_MAX_REPLY);
     request_init(&x->request, where, &body);
-    c->text = x;
+    x->request.served = s->opt->model;
+    c->text           = x;
     s->n_users++;
     work_put(s->work, &x->item);
 }
@@ -202,4 +203,6 @@ void endpoint_tokenize(server *s, server_call *c) { start(s, c, FIELD_TOKENIZE, 
 void endpoint_detokenize(server *s, server_call *c) { start(s, c, FIELD_DETOKENIZE, text_detokenize); }
 void endpoint_template(server *s, server_call *c) { start(s, c, FIELD_CHAT, text_template); }
 void endpoint_count(server *s, server_call *c) { start(s, c, FIELD_MESSAGES, text_count); }
+void endpoint_ollama_show(server *s, server_call *c) { start(s, c, FIELD_OLLAMA_CHAT, ollama_show); }
+void endpoint_ollama_pull(server *s, server_call *c) { start(s, c, FIELD_OLLAMA_CHAT, ollama_pull); }
 void endpoint_count_responses(server *s, server_call *c) { start(s, c, FIELD_RESPONSES, text_count); }
