@@ -313,6 +313,15 @@ test: deps-test
 test-all: deps-test-all
 	@JOBS=$(JOBS) tests/run all
 
+# The Python clients of make test-all: a virtual environment for each of tests/python/*.txt.
+VENVS := $(patsubst tests/python/%.txt,$(BUILD)/venv/%/installed,$(wildcard tests/python/*.txt))
+python-clients: $(VENVS)
+$(BUILD)/venv/%/installed: tests/python/%.txt
+	@rm -rf $(@D) && mkdir -p $(dir $(@D))
+	@python3 -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
+	@touch $@
+
 # What HTTP costs: the engine in process and behind a server in turns, with many streams and with one.
 RATES_MODEL ?= $(BUILD)/mini.gguf
 bench-server: $(BUILD)/tandem $(BUILD)/server_rates $(RATES_MODEL)
@@ -345,7 +354,7 @@ DEPS_TEST := gcc libc6-dev libssl-dev clang-format-14 libjansson-dev node-llhttp
 deps-test:
 	@tools/install_deps $(DEPS_TEST)
 deps-test-all:
-	@tools/install_deps $(DEPS_TEST) g++ haproxy
+	@tools/install_deps $(DEPS_TEST) g++ haproxy python3-venv
 
 deps-faults:
 	@tools/install_deps gcc libc6-dev libssl-dev python3
@@ -386,5 +395,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all bench-peer bench-server check programs example gpu-programs check-gpu emu-programs check-emu FORCE replay asan asan-programs asan-replay tsan tsan-programs fuzz run-fuzz soak faults test test-all deps-run deps-test deps-test-all deps-faults deps-fuzz run serve install format check-format clean
+.PHONY: all bench-peer bench-server check programs example gpu-programs check-gpu emu-programs check-emu FORCE replay asan asan-programs asan-replay tsan tsan-programs fuzz run-fuzz soak faults test test-all python-clients deps-run deps-test deps-test-all deps-faults deps-fuzz run serve install format check-format clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
