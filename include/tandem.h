@@ -133,7 +133,7 @@ typedef struct {
 void tandem_get_info(const tandem *t, tandem_info *out);
 
 /* --- requests ----------------------------------------------------------------------------------- */
-enum { TANDEM_MAX_DRAFT = 64, TANDEM_MAX_LOGPROBS = 20, TANDEM_MAX_BIAS = 1024, TANDEM_MAX_STOPS = 16 };
+enum { TANDEM_MAX_DRAFT = 64, TANDEM_MAX_LOGPROBS = 20, TANDEM_MAX_BIAS = 1024, TANDEM_MAX_STOPS = 64 };
 
 typedef enum {
     TANDEM_SPEC_OFF, /* no guess by any method */
@@ -192,7 +192,7 @@ typedef struct {
     bool               ignore_stop_ids; /* go on behind the model's own end-of-answer tokens */
     const int32_t     *stop_ids;        /* more of them */
     size_t             n_stop_ids;
-    const char *const *stop; /* the answer's text ends before the first of these: up to 16, of 1 to 256 bytes each */
+    const char *const *stop; /* the answer's text ends before the first of these: up to 64, of 1 to 256 bytes each */
     size_t             n_stop;
 
     float    temp; /* 0: greedy */

@@ -33,7 +33,7 @@ const field_info field_table[] = {
     {"repeat_penalty",        FIELD_REAL,   FIELD_ANSWERS, 0.01, 100, 1, AT(repeat_penalty), "of tokens of prompt and answer; 1: off"},
     {"repetition_penalty",    FIELD_REAL,   FIELD_ANSWERS, 0.01, 100, 1, AT(repeat_penalty), "the same"},
     {"seed",                  FIELD_INT,    FIELD_ANSWERS, -MOST_INT, MOST_INT, NONE, AT(seed), "decides the text together with prompt and options"},
-    {"stop",                  FIELD_ANY,    FIELD_BOTH, 0, 0, 0, AT(stop), "a text, or a list of up to 16, of 1 to 256 bytes"},
+    {"stop",                  FIELD_ANY,    FIELD_BOTH, 0, 0, 0, AT(stop), "a text, or a list of up to 64, of 1 to 256 bytes"},
     {"ignore_eos",            FIELD_BOOL,   FIELD_ANSWERS, 0, 1, 0, AT(ignore_eos), "go on behind the end of an answer"},
     {"logit_bias",            FIELD_OBJECT, FIELD_ANSWERS, 0, TANDEM_MAX_BIAS, 0, AT(logit_bias), "token id: -100 to 100"},
     {"logprobs",              FIELD_BOOL,   FIELD_CHAT, 0, 1, 0, AT(want_logprobs), "log-probabilities of all tokens"},

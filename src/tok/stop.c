@@ -9,20 +9,22 @@ bool stop_add(stop_match *m, str s)
     return true;
 }
 
-/* The length of the longest prefix of s that held[0 .. n) ends in. */
-static size_t longest_start(const char *held, size_t n, str s)
+/* Returns the length of the longest prefix of s that held[0 .. n) ends in, which is at most `most`. */
+static size_t longest_start(const char *held, size_t n, str s, size_t most)
 {
-    for (size_t len = n < s.n ? n : s.n; len > 0; len--)
+    for (size_t len = most < s.n ? most : s.n; len > 0; len--)
         if (!memcmp(held + n - len, s.s, len)) return len;
     return 0;
 }
 
-/* held[0 .. n) ends in a stop string (its length to *cut), or its last *keep bytes may be the start of one. */
+/* Returns whether held[0 .. n) ends in a stop string, of length *cut; if not, its last *keep bytes may be the start of one. A
+ * byte makes the start of a string longer by one at most, so that strings that do not begin here cost one comparison. */
 static bool judge(stop_match *m, const char *held, size_t n, size_t *cut, size_t *keep)
 {
     *cut = *keep = 0;
     for (int i = 0; i < m->n_strings; i++) {
-        size_t len = longest_start(held, n, m->string[i]);
+        size_t len  = longest_start(held, n, m->string[i], (size_t)m->start[i] + 1);
+        m->start[i] = (uint16_t)len;
         if (len == m->string[i].n && len > *cut) {
             *cut     = len;
             m->which = i;
@@ -60,4 +62,5 @@ void stop_finish(stop_match *m, buf *out)
 {
     if (!m->found) buf_put(out, m->held, m->n_held);
     m->n_held = 0;
+    memset(m->start, 0, sizeof m->start);
 }

@@ -7,15 +7,16 @@
 #include "base/buf.h"
 #include "base/str.h"
 
-enum { STOP_MAX_STRINGS = 16, STOP_MAX_BYTES = 256 }; /* of one string */
+enum { STOP_MAX_STRINGS = 64, STOP_MAX_BYTES = 256 }; /* bytes of one string */
 
 typedef struct {
-    str    string[STOP_MAX_STRINGS]; /* borrowed; not empty */
-    int    n_strings;
-    char   held[STOP_MAX_BYTES];
-    size_t n_held;
-    bool   found; /* all that follows is swallowed */
-    int    which; /* was found */
+    str      string[STOP_MAX_STRINGS]; /* borrowed; not empty */
+    uint16_t start[STOP_MAX_STRINGS];  /* bytes of each that the text so far ends in */
+    int      n_strings;
+    char     held[STOP_MAX_BYTES];
+    size_t   n_held;
+    bool     found; /* all that follows is swallowed */
+    int      which; /* was found */
 } stop_match;
 
 void stop_init(stop_match *m);

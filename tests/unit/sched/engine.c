@@ -236,14 +236,14 @@ TEST(sched_priority_then_age)
 TEST(sched_refuses_with_a_sentence)
 {
     static const int32_t     ids[300], bad[] = {2, 4096};
-    static const char *const too_many[17] = {"a", "b", "c", "d", "e", "f", "g", "h", "i",
-                                             "j", "k", "l", "m", "n", "o", "p", "q"};
+    const char              *too_many[65];
     static const tandem_bias twice[] = {{5, 1}, {5, 2}}, beyond[] = {{9999, 1}}, nan_bias[] = {{5, NAN}};
     tandem                  *e;
     tandem_request           r, ok;
     tandem_job              *j;
     tandem_error             why;
     if (!open_default(t, &e)) return;
+    for (size_t i = 0; i < COUNT(too_many); i++) too_many[i] = "x";
     nano_request(e, &ok, 10);
 #define REFUSED(change, part)                                                                                          \
     r = ok;                                                                                                            \
@@ -278,7 +278,7 @@ TEST(sched_refuses_with_a_sentence)
     REFUSED((r.bias = beyond, r.n_bias = 1), "token 9999 is not in the vocabulary");
     REFUSED((r.bias = nan_bias, r.n_bias = 1), "token 5 is not a number");
     REFUSED((r.bias = twice, r.n_bias = 1025), "1025, which is not from 0 to 1024");
-    REFUSED((r.stop = too_many, r.n_stop = 17), "stop takes up to 16 texts");
+    REFUSED((r.stop = too_many, r.n_stop = 65), "stop takes up to 64 texts");
 #undef REFUSED
     nano_check_idle(t, e);
     tandem_close(e);

@@ -199,10 +199,10 @@ TEST(request_stops)
     put_stops(&b, text, STOP_MAX_STRINGS, STOP_MAX_BYTES);
     ask(&x, FIELD_TEXT, b.p);
     CHECK_INT(x.r.n_stop, STOP_MAX_STRINGS);
-    CHECK(x.r.stop[15].n == STOP_MAX_BYTES && x.r.stop[15].s[STOP_MAX_BYTES - 1] == '5');
+    CHECK(x.r.stop[63].n == STOP_MAX_BYTES && x.r.stop[63].s[STOP_MAX_BYTES - 1] == '3');
     request_forget(&x.r);
     put_stops(&b, text, STOP_MAX_STRINGS + 1, 2);
-    refused(&x, FIELD_TEXT, b.p, "stop", "a list of up to 16");
+    refused(&x, FIELD_TEXT, b.p, "stop", "a list of up to 64");
     put_stops(&b, text, 1, STOP_MAX_BYTES + 1);
     refused(&x, FIELD_TEXT, b.p, "stop", "of 1 to 256 bytes");
     put_stops(&b, messages, 1, STOP_MAX_BYTES + 1);

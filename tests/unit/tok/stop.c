@@ -54,6 +54,49 @@ TEST(stop_strings_are_found_in_any_split)
     }
 }
 
+TEST(stop_strings_as_many_as_there_may_be)
+{
+    char     word[STOP_MAX_STRINGS][8];
+    str      stops[STOP_MAX_STRINGS];
+    uint64_t r = 5;
+    for (int round = 0; round < 3000; round++) {
+        char text[200];
+        for (int i = 0; i < STOP_MAX_STRINGS; i++) {
+            stops[i] = (str){word[i], 4 + test_rand(&r) % 5};
+            for (size_t k = 0; k < stops[i].n; k++) word[i][k] = "aaab"[test_rand(&r) % 4];
+        }
+        for (size_t i = 0; i < sizeof text; i++) text[i] = "aabbbb"[test_rand(&r) % 6];
+        check_split(t, (str){text, sizeof text}, stops, STOP_MAX_STRINGS, &r);
+    }
+}
+
+/* Strings that do not begin in the text cost little while another one is held back. */
+TEST(stop_strings_are_compared_where_they_begin)
+{
+    enum { N = 20000 };
+    static char hold[STOP_MAX_BYTES], other[STOP_MAX_BYTES], text[N];
+    stop_match  m;
+    buf         out;
+    double      took[2];
+    memset(hold, 'a', sizeof hold);
+    memset(other, 'b', sizeof other);
+    memset(text, 'a', sizeof text);
+    hold[STOP_MAX_BYTES - 1] = 'c';
+    for (int many = 0; many < 2; many++) {
+        stop_init(&m);
+        for (int i = 0; i < (many ? STOP_MAX_STRINGS - 1 : 1); i++) stop_add(&m, (str){other, sizeof other});
+        stop_add(&m, (str){hold, sizeof hold});
+        buf_init(&out, N);
+        double start = test_cpu_s();
+        CHECK(!stop_put(&m, (str){text, N}, &out));
+        took[many] = test_cpu_s() - start;
+        stop_finish(&m, &out);
+        CHECK_INT(out.n, N);
+        buf_deinit(&out);
+    }
+    CHECK_MSG(took[1] < 40 * took[0] + 0.02, "%.4f s for 63 strings, %.4f s for one", took[1], took[0]);
+}
+
 TEST(stop_strings_that_make_no_sense_are_refused)
 {
     stop_match m;
