@@ -168,11 +168,10 @@ void endpoint_metrics(server *s, server_call *c)
 }
 
 /* --- the page -------------------------------------------------------------------------------------*/
-void endpoint_page(server *s, server_call *c)
+static void reply_page(server *s, server_call *c, int status, page_part part, http_field more)
 {
-    http_field          f[SERVER_MAX_FIELDS + 4];
+    http_field          f[SERVER_MAX_FIELDS + 6];
     const http_request *q    = http_call_request(c->http);
-    page_part           part = page_find(str_of(c->route->path));
     str                 host = http_call_field(c->http, "Host");
     char                base[300];
     buf                 body;
@@ -186,6 +185,17 @@ void endpoint_page(server *s, server_call *c)
     f[n++] = (http_field){STR("X-Content-Type-Options"), STR("nosniff")};
     f[n++] = (http_field){STR("Referrer-Policy"), STR("no-referrer")};
     f[n++] = (http_field){STR("Cache-Control"), STR("no-cache")};
-    http_reply(c->http, 200, f, (size_t)n, part.is_template ? buf_str(&body) : part.body);
+    if (more.name.n) f[n++] = more;
+    http_reply(c->http, status, f, (size_t)n, part.is_template ? buf_str(&body) : part.body);
     buf_deinit(&body);
+}
+
+void endpoint_page(server *s, server_call *c)
+{
+    reply_page(s, c, 200, page_find(str_of(c->route->path)), (http_field){0});
+}
+
+void endpoint_locked_page(server *s, server_call *c)
+{
+    reply_page(s, c, 401, page_for_strangers(), (http_field){STR("WWW-Authenticate"), STR("Bearer")});
 }

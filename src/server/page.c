@@ -2,7 +2,8 @@
 
 #include "base/mem.h"
 
-extern const char page_html[], page_html_end[], page_css[], page_css_end[], page_icon[], page_icon_end[];
+extern const char page_html[], page_html_end[], page_locked[], page_locked_end[], page_css[], page_css_end[],
+    page_icon[], page_icon_end[];
 
 page_part page_find(str path)
 {
@@ -18,6 +19,11 @@ page_part page_find(str path)
     for (size_t i = 0; i < COUNT(parts); i++)
         if (str_is(path, parts[i].path)) return parts[i].part;
     return (page_part){0};
+}
+
+page_part page_for_strangers(void)
+{
+    return (page_part){"text/html; charset=utf-8", {page_locked, (size_t)(page_locked_end - page_locked)}, true};
 }
 
 static const char *escape_of(char c)

@@ -13,7 +13,8 @@ typedef struct {
     str         body;
     bool        is_template; /* for page_fill */
 } page_part;
-page_part page_find(str path); /* "/", "/page.css", "/favicon.svg", "/favicon.ico" */
+page_part page_find(str path);      /* "/", "/page.css", "/favicon.svg", "/favicon.ico" */
+page_part page_for_strangers(void); /* "/" for whoever has no key: how to send one */
 /* {{model}}, {{version}} and {{base}}, an address such as "http://127.0.0.1:8080", become what they stand for, as text. */
 void page_fill(buf *out, str body, const char *model, const char *base);
 #endif

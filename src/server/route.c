@@ -306,7 +306,10 @@ static bool check_access(server *s, server_call *c)
         return true;
     }
     http_field ask = {STR("WWW-Authenticate"), STR("Bearer")};
-    refuse_with(s, c, &why, NULL, 0, why.status == 401 ? ask : (http_field){0});
+    if (why.status == 401 && c->route && !strcmp(c->route->path, "/"))
+        endpoint_locked_page(s, c);
+    else
+        refuse_with(s, c, &why, NULL, 0, why.status == 401 ? ask : (http_field){0});
     return false;
 }
 

@@ -196,6 +196,33 @@ TEST(server_shows_its_page)
     rig_stop(&r);
 }
 
+TEST(server_page_tells_strangers_of_keys)
+{
+    static const char *const fields[] = {"", "Authorization: Bearer wrong\r\n"};
+    server_rig               r;
+    rig_reply                a;
+    rig_init(&r, t);
+    r.opt.api_key = "secret";
+    rig_start(&r);
+    for (size_t i = 0; i < COUNT(fields); i++) {
+        get(&r, "/", fields[i], &a);
+        CHECK_INT(a.status, 401);
+        CHECK_STR(rig_field(&a, "Content-Type"), STR("text/html; charset=utf-8"));
+        CHECK_STR(rig_field(&a, "WWW-Authenticate"), STR("Bearer"));
+        CHECK(str_starts(rig_field(&a, "Content-Security-Policy"), "default-src 'none';"));
+        CHECK(strstr(a.body.p, "-H 'Authorization: Bearer KEY'") && strstr(a.body.p, "</html>"));
+        CHECK(!strstr(a.body.p, "{{") && !strstr(a.body.p, "nano") && !strstr(a.body.p, TANDEM_VERSION));
+        rig_reply_deinit(&a);
+    }
+    get(&r, "/page.css", "", &a);
+    CHECK(a.status == 401 && str_starts(rig_field(&a, "Content-Type"), "application/json"));
+    rig_reply_deinit(&a);
+    get(&r, "/", "Authorization: Bearer secret\r\n", &a);
+    CHECK(a.status == 200 && strstr(a.body.p, "curl http://localhost/v1/chat/completions"));
+    rig_reply_deinit(&a);
+    rig_stop(&r);
+}
+
 /* Every path that can be got, with and without the version before it. */
 TEST(server_paths_have_a_version_or_none)
 {
