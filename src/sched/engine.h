@@ -27,6 +27,10 @@ struct tandem {
  * on failure. changed: settings of the engine before, of which those that were changed are kept; NULL: there will be no
  * engine after this one. */
 bool engine_open_with(tandem **out, const tandem_options *o, tok *t, const settings *changed, err *e);
+enum { ENGINE_FINGERPRINT_MAX = 24 };
+/* Writes "fp_" and 16 hex digits that depend on the build, the model's bytes, the device, the context and all settings:
+ * equal requests with equal seeds get equal texts where it is equal. */
+void engine_fingerprint(const tandem *t, char out[ENGINE_FINGERPRINT_MAX]);
 bool engine_check_format(const tandem *t, err *e);   /* that `format` is one */
 void engine_tell(tandem_error *to, const err *from); /* to may be NULL */
 /* Returns the context length that the DFlash drafter among them was trained on; 0: not known. */

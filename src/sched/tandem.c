@@ -2,8 +2,11 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sha256.h"
 #include "base/thread.h"
 #include "sched/engine.h"
+
+#include <stdio.h>
 
 _Static_assert((int)TANDEM_INPUT == ERR_INPUT && (int)TANDEM_BUSY == ERR_BUSY && (int)TANDEM_IO == ERR_IO &&
                    sizeof(((tandem_error *)0)->text) == sizeof(((err *)0)->text),
@@ -503,20 +506,42 @@ bool tandem_set_json(tandem *t, const char *json, size_t n, tandem_error *e)
     return ok;
 }
 
-size_t tandem_settings(const tandem *t, char *out, size_t cap)
+static void put_settings(const tandem *t, buf *out)
 {
     settings    s;
-    buf         text;
     json_writer w;
     sched_get_settings(t->sched, &s);
-    buf_init(&text, 1 << 20);
-    json_writer_init(&w, &text);
+    json_writer_init(&w, out);
     json_begin_object(&w);
     settings_put_json(&s, &w);
     json_end(&w);
+}
+
+size_t tandem_settings(const tandem *t, char *out, size_t cap)
+{
+    buf text;
+    buf_init(&text, 1 << 20);
+    put_settings(t, &text);
     size_t n = give_bytes(&text, out, cap);
     buf_deinit(&text);
     return n;
+}
+
+void engine_fingerprint(const tandem *t, char out[ENGINE_FINGERPRINT_MAX])
+{
+    const tandem_info *i = &t->info;
+    buf                text;
+    sha256             sum;
+    char               hex[65];
+    buf_init(&text, 1 << 20);
+    buf_printf(&text, "%s\n%s\n%s\n%s\n%d\n", tandem_version(), i->fingerprint[0] ? i->fingerprint : i->path, i->device,
+               i->kv_type, i->n_ctx);
+    put_settings(t, &text);
+    sha256_init(&sum);
+    sha256_put(&sum, text.p, text.n);
+    sha256_hex(&sum, hex);
+    snprintf(out, ENGINE_FINGERPRINT_MAX, "fp_%.16s", hex);
+    buf_deinit(&text);
 }
 
 /* --- drafters -----------------------------------------------------------------------------------*/

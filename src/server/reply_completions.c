@@ -25,7 +25,7 @@ void completions_open(reply *r, const char *model, const completions_names *name
     buf_printf(&r->head, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", id,
                r->stream ? names->chunk_object : names->object, (long long)time(NULL));
     buf_put_json_string(&r->head, str_of(model));
-    buf_puts(&r->head, ",\"choices\":[");
+    buf_printf(&r->head, ",\"system_fingerprint\":\"%s\",\"choices\":[", r->request->fingerprint);
 }
 
 /* --- a stream -----------------------------------------------------------------------------------*/

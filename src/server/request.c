@@ -467,6 +467,7 @@ static bool read_all(server_request *r, const tandem *t, str key, server_error *
     if (!open_body(r, t, &body, why)) return false;
     if (r->ollama.loaded) return true;
     tandem_request_init(t, &r->ask);
+    if (r->where & FIELD_BOTH && !r->ollama.model.n) engine_fingerprint(t, r->fingerprint);
     read_sampling(r);
     if (!read_logprobs(r, why) || !read_stop(r, why) || !read_speculative(r, why) || !choose_tenant(r, key, why))
         return false;

@@ -46,7 +46,8 @@ struct server_request {
     const char *tenant; /* NULL: everybody's */
     /* The compiled ask.grammar, held until all answers are submitted. NULL: none, or not compiled yet. */
     answer_form *form;
-    char         warning[REQUEST_WARNING_MAX + 1]; /* of request_warn; empty: none */
+    char         fingerprint[ENGINE_FINGERPRINT_MAX]; /* system_fingerprint, of a chat or text completion */
+    char         warning[REQUEST_WARNING_MAX + 1];    /* of request_warn; empty: none */
     /* For all choices; the prompt, the number of the choice and what looks at its tokens are still to be set. */
     tandem_request ask;
 };

@@ -255,6 +255,48 @@ TEST(server_shares_prefixes_by_salt)
 }
 
 /* The others find what the first one has read. */
+/* Asks for the same text whole and streamed: one fingerprint, in every chunk. */
+static void read_fingerprint(server_rig *r, const char *path, const char *members, char out[64])
+{
+    test_case        *t = r->t;
+    rig_reply         a;
+    char              body[512];
+    size_t            at = 0, n = 0;
+    str               data;
+    const json_value *v;
+    snprintf(body, sizeof body, "{%s}", members);
+    rig_post(r, path, body, &a);
+    snprintf(out, 64, "%.*s", STR_ARG(rig_str(rig_json(&a), "system_fingerprint")));
+    CHECK_MSG(strlen(out) == 19 && !strncmp(out, "fp_", 3), "%s: '%s'", path, out);
+    rig_reply_deinit(&a);
+    snprintf(body, sizeof body, "{%s,\"stream\":true}", members);
+    rig_post(r, path, body, &a);
+    for (; rig_event(&a, &at, &data) && !str_is(data, "[DONE]"); n++)
+        if (CHECK(json_parse(&v, &a.mem, data, NULL, NULL))) CHECK_STR(rig_str(v, "system_fingerprint"), str_of(out));
+    CHECK(n > 1);
+    rig_reply_deinit(&a);
+}
+
+TEST(server_fingerprint_depends_on_the_settings)
+{
+    static const char *const path[] = {"/v1/chat/completions", "/v1/completions"};
+    static const char *const body[] = {"\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"max_tokens\":9",
+                                       "\"prompt\":\"Hi\",\"max_tokens\":9"};
+    char                     first[64], again[64];
+    server_rig               r;
+    rig_init(&r, t);
+    rig_start(&r);
+    for (size_t i = 0; i < COUNT(path); i++) {
+        read_fingerprint(&r, path[i], body[i], first);
+        read_fingerprint(&r, path[!i], body[!i], again);
+        CHECK_STR(str_of(again), str_of(first));
+        CHECK(tandem_set(r.engine, "queue_max", i ? "8" : "7", NULL));
+        read_fingerprint(&r, path[i], body[i], again);
+        CHECK(strcmp(again, first) != 0);
+    }
+    rig_stop(&r);
+}
+
 TEST(server_reads_a_prompt_once_for_several_answers)
 {
     server_rig   r;

@@ -92,7 +92,7 @@ TEST(reply_chat_is_whole)
     tell(&p, 1, ".");
     play_end(&p);
     SAYS(&p, "{\"id\":\"chatcmpl-", "\"object\":\"chat.completion\",",
-         "\"model\":\"a \\\"model\\\"\",\"choices\":[{\"index\":0,",
+         "\"model\":\"a \\\"model\\\"\",\"system_fingerprint\":\"\",\"choices\":[{\"index\":0,",
          "\"message\":{\"role\":\"assistant\",\"reasoning_content\":\"why\",\"content\":\"so \\\"it\\\"\"},"
          "\"logprobs\":null,\"finish_reason\":\"stop\"},{\"index\":1,\"message\":{\"role\":\"assistant\",\"content\":"
          "null,"
