@@ -219,8 +219,8 @@ $(BUILD)/http_hostile: $(call obj,$(HOSTILE)) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(SSL_LIBS) $(LDLIBS)
 
-# Token ids of chat prompts, to compare with another implementation's.
-$(BUILD)/chat_ids: $(BUILD)/obj/tests/chat/ids.o $(LIB)
+# Chat prompts as token ids and as text, to compare with another implementation's.
+$(BUILD)/chat_ids $(BUILD)/chat_text: $(BUILD)/chat_%: $(BUILD)/obj/tests/chat/%.o $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -240,7 +240,7 @@ replay: $(FUZZERS)
 
 # The programs of `make check`, and those that `make test` needs in addition.
 CHECK_PROGRAMS := $(addprefix $(BUILD)/,tandem unit http_hostile answers) $(ENGINE) $(FUZZERS)
-programs: $(CHECK_PROGRAMS) $(addprefix $(BUILD)/,mutate spec_exact spec_accept chat_ids)
+programs: $(CHECK_PROGRAMS) $(addprefix $(BUILD)/,mutate spec_exact spec_accept chat_ids chat_text)
 check: $(CHECK_PROGRAMS)
 	@BUILD=$(BUILD) JOBS=$(JOBS) tests/run check
 
@@ -354,7 +354,7 @@ DEPS_TEST := gcc libc6-dev libssl-dev clang-format-14 libjansson-dev node-llhttp
 deps-test:
 	@tools/install_deps $(DEPS_TEST)
 deps-test-all:
-	@tools/install_deps $(DEPS_TEST) g++ haproxy python3-venv
+	@tools/install_deps $(DEPS_TEST) g++ haproxy python3-venv $(if $(TANDEM_TEMPLATES),python3-jinja2)
 
 deps-faults:
 	@tools/install_deps gcc libc6-dev libssl-dev python3

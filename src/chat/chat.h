@@ -98,30 +98,53 @@ bool chat_join(arena *mem, const chat_content *c, const char *between, str *out)
 bool chat_parse(chat **out, arena *mem, const json_value *request, err *e);
 
 /* --- what is rendered -------------------------------------------------------------------------- */
-typedef enum { CHAT_REV_A, CHAT_REV_B } chat_revision; /* of the published templates: docs/chat.md */
+/* The published revisions of Gemma 4's template, by who published them and when: docs/chat.md. */
+typedef enum {
+    CHAT_GOOGLE_0402,
+    CHAT_GOOGLE_0410,
+    CHAT_GOOGLE_0428,
+    CHAT_GOOGLE_0518,
+    CHAT_GOOGLE_0709,
+    CHAT_LLAMA_0404,
+    CHAT_LLAMA_0410,
+    CHAT_VLLM_0408,
+    CHAT_VLLM_0510,
+    CHAT_VLLM_0529,
+    CHAT_VLLM_0616,
+    CHAT_VLLM_0617,
+    CHAT_UNSLOTH_0612,
+    CHAT_REVISIONS,
+} chat_revision;
+
+const char *chat_revision_name(chat_revision r); /* "google 2026-07-09" */
 
 typedef struct {
     chat_revision revision;
     bool          empty_thought; /* the large models: an answer without thinking starts with a closed, empty thought */
     bool          thinking;
-    bool          preserve_thinking; /* revision B: replay all earlier thoughts */
+    bool          preserve_thinking; /* replay earlier thoughts too, where the revision can */
     bool          add_generation_prompt;
-    bool
-        exact; /* byte for byte the template, and a refusal where it fails. Otherwise its gaps are filled: the model gets
-                 * a turn to answer in after a call with a text beside it, a tool's answer may be an object or lack a
-                 * name, and revision A takes a system text in parts */
+    /* Write the template byte for byte and refuse what it cannot write. Otherwise its gaps are filled: the model gets a
+     * turn to answer in after a call with a text beside it, a tool's answer may be an object or lack a name, and a
+     * system text may come in parts. */
+    bool exact;
 } chat_options;
 
 /* The request's own wishes over the defaults in o. */
 void chat_apply_wishes(const chat *c, chat_options *o);
 
-/* Which revision a template's text is; `known` is false for one that is not Gemma 4's (the rest is then a guess). */
+/* What a template's text says about the format of a model. */
 typedef struct {
-    bool          known, empty_thought;
-    chat_revision revision;
+    bool          gemma4;    /* it writes Gemma 4's turns */
+    bool          published; /* it is one of the published templates: `revision` is known, not guessed */
+    bool          empty_thought;
+    chat_revision revision;        /* the one that it resembles most; CHAT_GOOGLE_0410 when it is not Gemma 4's */
+    int           n_same, n_signs; /* how many of the signs by which revisions are told apart are the same */
+    uint64_t      hash;            /* of the text without comments and white space */
 } chat_template;
 chat_template chat_detect(str template_text);
-/* The template text of a GGUF file or a Hugging Face directory; empty when there is none. */
+/* Appends the template text of a GGUF file or a Hugging Face directory. A GGUF file without one takes that of the files
+ * beside it. Nothing is appended when there is none. */
 bool chat_template_load(buf *out, const char *path, err *e);
 
 /* --- rendering --------------------------------------------------------------------------------- */

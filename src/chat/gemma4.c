@@ -5,8 +5,9 @@
  *      <|turn>model\n <|channel>thought\n REASONING \n<channel|> <|tool_call>call:...<tool_call|>
  *          <|tool_response>response:...<tool_response|> TEXT <turn|>\n
  *
- * (spaces are for the reader only.) A tool's answer has no turn: it stands behind the call. The order of the steps and
- * their conditions are those of the published templates, odd ones included; where the revisions differ, rev_b says so. */
+ * (spaces are for the reader only.) A tool's answer has no turn: it follows the call. The order of the steps and
+ * their conditions are those of the published templates, odd ones included; where the revisions differ, their rules say how
+ * (gemma4.h). */
 #include "chat/gemma4.h"
 
 #include "base/mem.h"
@@ -88,7 +89,10 @@ static void put_medium(gemma4_out *o, const chat_part *part)
 {
     static const gemma4_marker marker[] = {
         [CHAT_IMAGE] = GEMMA4_IMAGE, [CHAT_AUDIO] = GEMMA4_AUDIO, [CHAT_VIDEO] = GEMMA4_VIDEO};
+    bool lines = (o->rules & GEMMA4_MEDIA_LINES) && part->kind != CHAT_AUDIO;
+    if (lines) gemma4_puts(o, "\n\n");
     send(o, &(chat_segment){CHAT_SEG_MEDIA, gemma4_marker_name(marker[part->kind]), part});
+    if (lines) gemma4_puts(o, "\n\n");
 }
 
 /* --- the walk -----------------------------------------------------------------------------------*/
@@ -97,13 +101,14 @@ typedef enum { AFTER_TEXT, AFTER_CALL, AFTER_RESPONSE } after;
 typedef struct {
     gemma4_out          out;
     const chat         *c;
-    bool                rev_b;
     const chat_message *message;       /* those after the system turn */
     size_t              n, after_user; /* after_user: index behind the last user message */
     int                 prev_role;     /* of the last message that is not a tool's; -1 before the first */
     after               prev;          /* what the last message ended with */
     bool                turn_closed;   /* the last thing written was <turn|>\n */
 } walk;
+
+static bool follows(const walk *w, gemma4_rule rule) { return w->out.rules & rule; }
 
 static void end_turn(walk *w)
 {
@@ -127,20 +132,21 @@ static void empty_thought(gemma4_out *o)
 /* --- the system turn ----------------------------------------------------------------------------*/
 static bool is_system(const chat_message *m) { return m->role == CHAT_SYSTEM || m->role == CHAT_DEVELOPER; }
 
-/* What the template cannot write is refused when it is to be followed exactly. */
+/* Refuses what the template cannot write when it is to be followed exactly. */
 static void beyond_template(walk *w, const char *what)
 {
     if (w->out.opt->exact) gemma4_fail(&w->out, ERR_INPUT, "the template does not know %s", what);
 }
 
-/* Parts are joined for revision A as it joins a user's. */
+/* Parts are joined like a user's when the template cannot write them. */
 static void system_text(walk *w, const chat_content *c)
 {
-    if (c->kind == CHAT_PARTS && !w->rev_b) beyond_template(w, "a system text in parts");
+    bool parts = follows(w, GEMMA4_SYSTEM_PARTS);
+    if (c->kind == CHAT_PARTS && !parts) beyond_template(w, "a system text in parts");
     if (c->kind == CHAT_STRING) gemma4_put(&w->out, chat_trim(c->text));
     for (size_t i = 0; c->kind == CHAT_PARTS && i < c->n_parts; i++) {
         gemma4_put(&w->out, chat_trim(c->part[i].text));
-        if (w->rev_b) gemma4_puts(&w->out, " ");
+        if (parts) gemma4_puts(&w->out, " ");
     }
 }
 
@@ -153,7 +159,7 @@ static void system_turn(walk *w)
     gemma4_puts(o, "system\n");
     if (o->opt->thinking) {
         gemma4_mark(o, GEMMA4_THINK);
-        gemma4_puts(o, "\n");
+        if (follows(w, GEMMA4_THINK_LINE)) gemma4_puts(o, "\n");
     }
     if (first) {
         system_text(w, &w->message[0].content);
@@ -175,7 +181,7 @@ static void put_call(walk *w, const chat_call *call)
     gemma4_puts(o, "{");
     if (kind == JSON_OBJECT)
         gemma4_put_members(o, call->args, false);
-    else if (w->rev_b && kind != JSON_NULL)
+    else if (follows(w, GEMMA4_ONLY_OBJECTS) && kind != JSON_NULL)
         gemma4_fail(o, ERR_INPUT, "the arguments of a call to %.*s are not a JSON object", STR_ARG(call->name));
     else if (kind == JSON_STRING)
         gemma4_put(o, call->args->s);
@@ -187,7 +193,7 @@ static void begin_response(gemma4_out *o, str name)
 {
     gemma4_mark(o, GEMMA4_RESPONSE);
     gemma4_puts(o, "response:");
-    gemma4_put(o, name.n ? name : STR("unknown"));
+    gemma4_put(o, name);
     gemma4_puts(o, "{");
 }
 
@@ -209,7 +215,7 @@ static void put_response(gemma4_out *o, str name, const json_value *v)
     end_response(o);
 }
 
-/* All the texts as one string; revision B shows the media behind it. */
+/* Writes all texts of an answer as one string, then its media. */
 static void put_response_parts(walk *w, str name, const chat_content *c)
 {
     gemma4_out *o = &w->out;
@@ -220,26 +226,33 @@ static void put_response_parts(walk *w, str name, const chat_content *c)
         if (c->part[i].kind == CHAT_TEXT) gemma4_put(o, c->part[i].text);
     gemma4_mark(o, GEMMA4_QUOTE);
     end_response(o);
-    for (size_t i = 0; w->rev_b && i < c->n_parts; i++)
+    for (size_t i = 0; follows(w, GEMMA4_ANSWER_MEDIA) && i < c->n_parts; i++)
         if (c->part[i].kind != CHAT_TEXT) put_medium(o, &c->part[i]);
 }
 
-/* Of several calls with the answer's id the last is meant; two that both have none fit as well. */
-static str answered_name(const chat_message *m, const chat_message *answer)
+/* Returns the name of an answer that has none of its own, or its own; an empty one counts as none in some revisions. */
+static str own_name(const walk *w, str name)
 {
-    str name = answer->name;
+    return !name.s || (!name.n && follows(w, GEMMA4_UNNAMED)) ? STR("unknown") : name;
+}
+
+/* Returns the last call with the answer's id, or NULL; two that both have none fit as well. */
+static const chat_call *answered_call(const chat_message *m, const chat_message *answer)
+{
+    const chat_call *found = NULL;
     for (size_t i = 0; i < m->n_calls; i++) {
         const chat_call *call = &m->call[i];
-        if (call->has_id == answer->has_call_id && str_eq(call->id, answer->call_id)) name = call->name;
+        if (call->has_id == answer->has_call_id && str_eq(call->id, answer->call_id)) found = call;
     }
-    return name;
+    return found;
 }
 
 static void put_answer(walk *w, const chat_message *m, const chat_message *answer)
 {
     const chat_content *c    = &answer->content;
-    str                 name = answered_name(m, answer);
-    if (!w->rev_b && !name.n) beyond_template(w, "a tool's answer without a name");
+    const chat_call    *call = answered_call(m, answer);
+    str                 name = call ? call->name : own_name(w, answer->name);
+    if (!follows(w, GEMMA4_UNNAMED) && !call && !answer->name.s) beyond_template(w, "a tool's answer without a name");
     if (c->kind == CHAT_VALUE && c->value->kind == JSON_OBJECT) beyond_template(w, "a tool's answer that is an object");
     if (c->kind == CHAT_PARTS) {
         put_response_parts(w, name, c);
@@ -249,14 +262,15 @@ static void put_answer(walk *w, const chat_message *m, const chat_message *answe
     }
 }
 
-/* The answers to message i: its own, or the tool messages that follow. False when there are none. */
+/* Writes the answers to message i: its own, or the tool messages that follow. Returns false when there are none. */
 static bool put_answers(walk *w, size_t i)
 {
     const chat_message *m   = &w->message[i];
     size_t              end = i + 1;
-    for (size_t k = 0; k < m->n_responses; k++) put_response(&w->out, m->response[k].name, m->response[k].response);
+    for (size_t k = 0; k < m->n_responses; k++)
+        put_response(&w->out, own_name(w, m->response[k].name), m->response[k].response);
     if (m->n_responses) return true;
-    if (!m->n_calls) return false;
+    if (!m->n_calls || !follows(w, GEMMA4_ANSWERS)) return false;
     for (; end < w->n && w->message[end].role == CHAT_TOOL; end++) put_answer(w, m, &w->message[end]);
     return end > i + 1;
 }
@@ -307,8 +321,10 @@ static bool put_content(walk *w, const chat_message *m)
         }
         put_medium(&w->out, &c->part[i]);
         any = true;
-        if (!w->rev_b) w->prev = AFTER_TEXT;
+        if (follows(w, GEMMA4_MEDIA_IS_LAST)) w->prev = AFTER_TEXT;
     }
+    /* the template drops a value that is the content of a tool's own turn */
+    if (c->kind == CHAT_VALUE && !w->out.opt->exact) gemma4_put_value(&w->out, c->value, false);
     return any;
 }
 
@@ -317,53 +333,84 @@ static void begin_turn(walk *w, const chat_message *m)
     static const char *const name[] = {[CHAT_SYSTEM]    = "system\n",
                                        [CHAT_DEVELOPER] = "developer\n",
                                        [CHAT_USER]      = "user\n",
-                                       [CHAT_ASSISTANT] = "model\n"};
+                                       [CHAT_ASSISTANT] = "model\n",
+                                       [CHAT_TOOL]      = "tool\n"};
     const chat_options      *opt    = w->out.opt;
     gemma4_mark(&w->out, GEMMA4_TURN);
     gemma4_puts(&w->out, name[m->role]);
-    if (w->rev_b && opt->empty_thought && m->role == CHAT_ASSISTANT && !opt->thinking && !m->reasoning.n)
+    if (follows(w, GEMMA4_PAST_EMPTY) && opt->empty_thought && m->role == CHAT_ASSISTANT && !opt->thinking &&
+        !m->reasoning.n)
         empty_thought(&w->out);
+}
+
+static bool shows_reasoning(const walk *w, size_t i)
+{
+    const chat_message *m      = &w->message[i];
+    bool                recent = i >= w->after_user, calls = m->n_calls > 0;
+    bool                preserved =
+        w->out.opt->preserve_thinking && follows(w, GEMMA4_PRESERVE) && (calls || follows(w, GEMMA4_PRESERVE_ALL));
+    return m->reasoning.n && follows(w, GEMMA4_THOUGHTS) && (recent || preserved) &&
+           (calls || follows(w, GEMMA4_THOUGHTS_ALL));
 }
 
 static void put_reasoning(walk *w, size_t i)
 {
-    const chat_message *m      = &w->message[i];
-    bool                recent = i >= w->after_user;
-    if (!m->reasoning.n) return;
-    if (w->rev_b ? !recent && !w->out.opt->preserve_thinking : !recent || !m->n_calls) return;
+    if (!shows_reasoning(w, i)) return;
     open_thought(&w->out);
-    gemma4_put(&w->out, m->reasoning);
-    gemma4_puts(&w->out, "\n");
+    gemma4_put(&w->out, w->message[i].reasoning);
+    if (!follows(w, GEMMA4_THOUGHT_BARE)) gemma4_puts(&w->out, "\n");
     gemma4_mark(&w->out, GEMMA4_CHANNEL_END);
 }
 
-/* Whether the model's turn goes on with the next message that is not a tool's. */
+/* Returns the first message after i that is not a tool's, or NULL. */
+static const chat_message *next_message(const walk *w, size_t i)
+{
+    for (i++; i < w->n; i++)
+        if (w->message[i].role != CHAT_TOOL) return &w->message[i];
+    return NULL;
+}
+
+/* Returns whether the model's turn goes on with the next message. */
 static bool continues(const walk *w, size_t i, bool answered)
 {
-    const chat_message *m = &w->message[i];
-    size_t              j = i + 1;
-    while (j < w->n && w->message[j].role == CHAT_TOOL) j++;
-    return m->role == CHAT_ASSISTANT && j < w->n && w->message[j].role == CHAT_ASSISTANT && (!m->n_calls || answered);
+    const chat_message *m = &w->message[i], *next = next_message(w, i);
+    if (m->role != CHAT_ASSISTANT || !next || next->role != CHAT_ASSISTANT) return false;
+    return follows(w, GEMMA4_JOIN_ANSWERED) ? !m->n_calls || answered : !m->n_calls && !answered;
+}
+
+/* Returns whether the turn of an answered call ends with its message. */
+static bool ends_answered(const walk *w, size_t i, bool written)
+{
+    const chat_content *c     = &w->message[i].content;
+    bool                given = c->kind == CHAT_STRING ? c->text.n > 0 : c->kind == CHAT_PARTS && c->n_parts > 0;
+    if (follows(w, GEMMA4_END_BEFORE_NEXT) && next_message(w, i)) return true;
+    return follows(w, GEMMA4_END_BY_TEXT) ? written : given;
 }
 
 static void finish_turn(walk *w, size_t i, bool answered, bool written)
 {
-    const chat_content *c     = &w->message[i].content;
-    bool                given = c->kind == CHAT_STRING ? c->text.n > 0 : c->kind == CHAT_PARTS && c->n_parts > 0;
-    if (w->prev == AFTER_CALL && !answered)
+    if (w->prev == AFTER_CALL && !answered && follows(w, GEMMA4_WAITS)) {
         gemma4_mark(&w->out, GEMMA4_RESPONSE);
-    else if (w->rev_b && continues(w, i, answered))
-        gemma4_puts(&w->out, "\n");
-    else if (!answered || (w->rev_b ? written : given))
+    } else if (follows(w, GEMMA4_JOIN) && continues(w, i, answered)) {
+        if (follows(w, GEMMA4_JOIN_LINE)) gemma4_puts(&w->out, "\n");
+    } else if (!answered || ends_answered(w, i, written)) {
         end_turn(w);
+    }
+}
+
+/* Returns whether the message belongs to the turn that is open. */
+static bool shares_turn(const walk *w, const chat_message *m)
+{
+    if (follows(w, GEMMA4_ONE_TURN_TO_CALL)) return w->prev == AFTER_RESPONSE && m->n_calls;
+    return follows(w, GEMMA4_ONE_TURN) && m->role == CHAT_ASSISTANT && w->prev_role == CHAT_ASSISTANT;
 }
 
 static void put_message(walk *w, size_t i)
 {
     const chat_message *m = &w->message[i];
     w->turn_closed        = false;
-    w->prev               = AFTER_TEXT;
-    if (m->role != CHAT_ASSISTANT || w->prev_role != CHAT_ASSISTANT) begin_turn(w, m);
+    if (!shares_turn(w, m)) begin_turn(w, m);
+    w->prev = AFTER_TEXT;
     put_reasoning(w, i);
     for (size_t k = 0; k < m->n_calls; k++) put_call(w, &m->call[k]);
     if (m->n_calls) w->prev = AFTER_CALL;
@@ -376,14 +423,15 @@ static void put_message(walk *w, size_t i)
 
 static void generation_prompt(walk *w)
 {
-    gemma4_out *o    = &w->out;
-    bool        turn = w->prev == AFTER_TEXT;
+    gemma4_out *o     = &w->out;
+    bool        turn  = w->prev == AFTER_TEXT || (w->prev == AFTER_CALL && !follows(w, GEMMA4_WAITS));
+    bool        empty = turn || (w->prev == AFTER_RESPONSE && follows(w, GEMMA4_EMPTY_AFTER_ANSWER));
     if (turn || (w->turn_closed && !o->opt->exact)) {
         gemma4_mark(o, GEMMA4_TURN);
         gemma4_puts(o, "model\n");
     }
-    if (turn && !o->opt->thinking && o->opt->empty_thought) empty_thought(o);
-    if (w->rev_b && w->prev == AFTER_RESPONSE && o->opt->thinking) open_thought(o);
+    if (empty && !o->opt->thinking && o->opt->empty_thought) empty_thought(o);
+    if (follows(w, GEMMA4_THINK_AGAIN) && w->prev == AFTER_RESPONSE && o->opt->thinking) open_thought(o);
 }
 
 static void put_messages(walk *w)
@@ -391,14 +439,13 @@ static void put_messages(walk *w)
     for (size_t i = 0; i < w->n; i++)
         if (w->message[i].role == CHAT_USER) w->after_user = i + 1;
     for (size_t i = 0; i < w->n && !w->out.failed; i++)
-        if (w->message[i].role != CHAT_TOOL) put_message(w, i);
+        if (w->message[i].role != CHAT_TOOL || !follows(w, GEMMA4_ANSWERS)) put_message(w, i);
 }
 
 bool chat_render_gemma4(const chat *c, const chat_options *opt, const chat_sink *sink, err *e)
 {
-    walk w = {.out       = {.sink = sink, .opt = opt, .e = e},
+    walk w = {.out       = {.sink = sink, .opt = opt, .rules = gemma4_rules_of(opt->revision), .e = e},
               .c         = c,
-              .rev_b     = opt->revision == CHAT_REV_B,
               .message   = c->message,
               .n         = c->n,
               .prev_role = -1};

@@ -29,10 +29,51 @@ str gemma4_marker_name(gemma4_marker m); /* "<|turn>" */
 /* For the tokenizer: which tokens a prompt or an answer is structured with. */
 extern const tok_family gemma4_family;
 
+/* Differences between the published revisions of the template; a revision is the set of rules that it follows. */
+typedef enum {
+    /* declarations and values */
+    GEMMA4_SCHEMA_COMMAS = 1 << 0, /* all members of a declared parameter are separated, nullable after items */
+    GEMMA4_KEEP_KEYWORDS = 1 << 1, /* parameters named like schema keywords are declared */
+    GEMMA4_NULL          = 1 << 2, /* null is null, not Python's None */
+    GEMMA4_ONLY_OBJECTS  = 1 << 3, /* arguments that are no object are refused */
+    /* texts and media */
+    GEMMA4_THINK_LINE    = 1 << 4, /* a newline after <|think|> */
+    GEMMA4_SYSTEM_PARTS  = 1 << 5, /* a system text may come in parts */
+    GEMMA4_MEDIA_LINES   = 1 << 6, /* blank lines around images and videos */
+    GEMMA4_MEDIA_IS_LAST = 1 << 7, /* after a medium a message counts as ended by text, even when it has calls */
+    /* answers of tools */
+    GEMMA4_ANSWERS      = 1 << 8,  /* a tool message follows its call; without this rule it is a turn of its own */
+    GEMMA4_ANSWER_MEDIA = 1 << 9,  /* media of an answer are shown after it */
+    GEMMA4_UNNAMED      = 1 << 10, /* an answer may lack a name */
+    GEMMA4_WAITS        = 1 << 11, /* an unanswered call leaves <|tool_response> open, and no turn is opened after it */
+    /* turns of the model */
+    GEMMA4_ONE_TURN         = 1 << 12, /* consecutive assistant messages share the opening of a turn */
+    GEMMA4_ONE_TURN_TO_CALL = 1 << 13, /* a call right after answers kept with a call shares theirs */
+    GEMMA4_END_BY_TEXT      = 1 << 14, /* an answered call's turn ends when text was written, not when some was given */
+    GEMMA4_END_BEFORE_NEXT  = 1 << 15, /* or when another message follows */
+    GEMMA4_JOIN             = 1 << 16, /* a turn stays open when the next message is the model's too */
+    GEMMA4_JOIN_ANSWERED    = 1 << 17, /* also after an answered call */
+    GEMMA4_JOIN_LINE        = 1 << 18, /* with a newline between */
+    /* thoughts */
+    GEMMA4_THOUGHTS     = 1 << 19, /* reasoning after the last user message is replayed before a call */
+    GEMMA4_THOUGHTS_ALL = 1 << 20, /* and without a call */
+    GEMMA4_PRESERVE     = 1 << 21, /* earlier reasoning is replayed on request, before a call */
+    GEMMA4_PRESERVE_ALL = 1 << 22, /* and without a call, if GEMMA4_THOUGHTS_ALL */
+    GEMMA4_THOUGHT_BARE = 1 << 23, /* no newline before <channel|> */
+    GEMMA4_PAST_EMPTY   = 1 << 24, /* large models, thinking off: earlier turns begin with an empty thought */
+    /* the end of the prompt */
+    GEMMA4_EMPTY_AFTER_ANSWER = 1 << 25, /* large models, thinking off: an empty thought after a tool's answer too */
+    GEMMA4_THINK_AGAIN        = 1 << 26, /* thinking on: an open thought after a tool's answer */
+} gemma4_rule;
+typedef uint32_t gemma4_rules;
+
+gemma4_rules gemma4_rules_of(chat_revision r);
+
 /* Where a renderer writes. After a failure nothing more is sent, so a run of puts needs one check at the end. */
 typedef struct {
     const chat_sink    *sink;
     const chat_options *opt;
+    gemma4_rules        rules;
     err                *e;
     bool                failed;
     int                 depth;   /* of nested values */

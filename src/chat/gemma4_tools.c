@@ -212,7 +212,7 @@ void gemma4_put_value(gemma4_out *o, const json_value *v, bool quote_keys)
     json_kind kind = v ? v->kind : JSON_NULL;
     if (!enter(o)) return;
     if (kind == JSON_NULL) {
-        gemma4_puts(o, o->opt->revision == CHAT_REV_B ? "null" : "None");
+        gemma4_puts(o, o->rules & GEMMA4_NULL ? "null" : "None");
     } else if (kind == JSON_STRING) {
         put_string(o, v->s);
     } else if (kind == JSON_BOOL) {
@@ -231,6 +231,8 @@ void gemma4_put_value(gemma4_out *o, const json_value *v, bool quote_keys)
 
 /* --- declarations -------------------------------------------------------------------------------*/
 static void put_properties(gemma4_out *o, const json_value *properties, bool skip_keywords);
+
+static bool drops_keywords(const gemma4_out *o) { return !(o->rules & GEMMA4_KEEP_KEYWORDS); }
 
 static bool truthy(const json_value *v)
 {
@@ -302,7 +304,7 @@ static void put_item_member(gemma4_out *o, const json_member *m)
 {
     if (str_is(m->key, "properties")) {
         gemma4_puts(o, "properties:{");
-        if (is_mapping(&m->value)) put_properties(o, &m->value, o->opt->revision == CHAT_REV_A);
+        if (is_mapping(&m->value)) put_properties(o, &m->value, drops_keywords(o));
         gemma4_puts(o, "}");
     } else if (str_is(m->key, "required")) {
         put_required(o, &m->value);
@@ -344,7 +346,7 @@ static void put_object_fields(gemma4_out *o, const json_value *schema, bool *any
     comma(o, any);
     gemma4_puts(o, "properties:{");
     if (is_mapping(properties))
-        put_properties(o, properties, o->opt->revision == CHAT_REV_A);
+        put_properties(o, properties, drops_keywords(o));
     else
         put_properties(o, schema, true);
     gemma4_puts(o, "}");
@@ -353,29 +355,65 @@ static void put_object_fields(gemma4_out *o, const json_value *schema, bool *any
     put_required(o, required);
 }
 
+static void put_description(gemma4_out *o, const json_value *schema, bool *any)
+{
+    const json_value *description = json_get(schema, "description");
+    if (!truthy(description)) return;
+    comma(o, any);
+    gemma4_puts(o, "description:");
+    put_string(o, text_of(o, description));
+}
+
+static void put_enum(gemma4_out *o, const json_value *schema, bool *any)
+{
+    const json_value *list = json_get(schema, "enum");
+    if (!type_is(schema, "STRING") || !truthy(list)) return;
+    comma(o, any);
+    gemma4_puts(o, "enum:");
+    gemma4_put_value(o, list, true);
+}
+
+static void put_nullable(gemma4_out *o, const json_value *schema, bool *any)
+{
+    if (!truthy(json_get(schema, "nullable"))) return;
+    comma(o, any);
+    gemma4_puts(o, "nullable:true");
+}
+
+static void put_items_of(gemma4_out *o, const json_value *schema, bool *any)
+{
+    const json_value *items = json_get(schema, "items");
+    if (!type_is(schema, "ARRAY") || !is_mapping(items) || !items->n) return;
+    comma(o, any);
+    put_array_items(o, items);
+}
+
+/* Writes a parameter as the first templates did: they separate items and properties with a comma that they do not count. */
+static void put_early_property(gemma4_out *o, const json_value *schema)
+{
+    bool any = false, counted;
+    put_description(o, schema, &any);
+    put_nullable(o, schema, &any);
+    put_enum(o, schema, &any);
+    counted = any;
+    any     = true;
+    put_items_of(o, schema, &any);
+    if (type_is(schema, "OBJECT")) put_object_fields(o, schema, &any);
+    comma(o, &counted);
+    put_type(o, json_get(schema, "type"));
+}
+
 static void put_property(gemma4_out *o, const json_value *schema)
 {
-    const json_value *description = json_get(schema, "description"), *list = json_get(schema, "enum"),
-                     *items = json_get(schema, "items");
-    bool any                = false;
-    if (truthy(description)) {
-        comma(o, &any);
-        gemma4_puts(o, "description:");
-        put_string(o, text_of(o, description));
+    bool any = false;
+    if (!(o->rules & GEMMA4_SCHEMA_COMMAS)) {
+        put_early_property(o, schema);
+        return;
     }
-    if (type_is(schema, "STRING") && truthy(list)) {
-        comma(o, &any);
-        gemma4_puts(o, "enum:");
-        gemma4_put_value(o, list, true);
-    }
-    if (type_is(schema, "ARRAY") && is_mapping(items) && items->n) {
-        comma(o, &any);
-        put_array_items(o, items);
-    }
-    if (truthy(json_get(schema, "nullable"))) {
-        comma(o, &any);
-        gemma4_puts(o, "nullable:true");
-    }
+    put_description(o, schema, &any);
+    put_enum(o, schema, &any);
+    put_items_of(o, schema, &any);
+    put_nullable(o, schema, &any);
     if (type_is(schema, "OBJECT")) put_object_fields(o, schema, &any);
     comma(o, &any);
     put_type(o, json_get(schema, "type"));
@@ -417,7 +455,7 @@ static void put_parameters(gemma4_out *o, const json_value *parameters)
             return;
         }
         gemma4_puts(o, "properties:{");
-        put_properties(o, properties, o->opt->revision == CHAT_REV_A);
+        put_properties(o, properties, drops_keywords(o));
         gemma4_puts(o, "},");
     }
     if (truthy(required)) {

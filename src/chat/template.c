@@ -1,19 +1,7 @@
-/* Which published template a model carries. The text is not run: what tells the revisions apart is looked for in it. */
+/* Finds the text of the chat template that a model carries. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "chat/chat.h"
-
-static bool has(str text, const char *part) { return text.n && memmem(text.s, text.n, part, strlen(part)); }
-
-/* Revision B came with preserve_thinking. A closed empty thought is written out only in the templates of the large
- * models, with the newline as Jinja's escape (or as a newline, in a template that was printed and read again). */
-chat_template chat_detect(str text)
-{
-    return (chat_template){.known         = has(text, "<|turn>") && has(text, "<turn|>"),
-                           .empty_thought = has(text, "<|channel>thought\\n<channel|>") ||
-                                            has(text, "<|channel>thought\n<channel|>"),
-                           .revision = has(text, "preserve_thinking") ? CHAT_REV_B : CHAT_REV_A};
-}
 
 static bool no_room(err *e) { return err_set(e, ERR_TOO_LARGE, "the chat template is too large"); }
 
@@ -68,10 +56,10 @@ static bool load_jinja(buf *out, const char *path, err *e)
     return ok;
 }
 
-bool chat_template_load(buf *out, const char *path, err *e)
+/* Leaves out empty when no file of the directory has a template. */
+static bool load_directory(buf *out, const char *path, err *e)
 {
     static const char *const names[] = {"chat_template.jinja", "chat_template.json", "tokenizer_config.json"};
-    if (!file_is_dir(path)) return load_gguf(out, path, e);
     for (size_t i = 0; i < COUNT(names) && !out->n; i++) {
         char file[4096];
         if (!file_join(file, sizeof file, path, names[i])) return err_set(e, ERR_INPUT, "the path is too long");
@@ -79,4 +67,23 @@ bool chat_template_load(buf *out, const char *path, err *e)
         if (!(i ? load_json(out, file, e) : load_jinja(out, file, e))) return false;
     }
     return true;
+}
+
+static bool load_beside(buf *out, const char *path, err *e)
+{
+    char        dir[4096] = ".";
+    const char *slash     = strrchr(path, '/');
+    size_t      n         = slash ? (size_t)(slash - path) + 1 : 0;
+    if (n >= sizeof dir) return err_set(e, ERR_INPUT, "the path is too long");
+    if (n) {
+        memcpy(dir, path, n);
+        dir[n] = 0;
+    }
+    return load_directory(out, dir, e);
+}
+
+bool chat_template_load(buf *out, const char *path, err *e)
+{
+    if (file_is_dir(path)) return load_directory(out, path, e);
+    return load_gguf(out, path, e) && (out->n || load_beside(out, path, e));
 }

@@ -114,18 +114,32 @@ bool open_tok(tok **out, const char *path, err *e)
     return str_ends(str_of(path), ".json") ? tok_from_json(out, path, &gemma4_family, e) : open_gguf_tok(out, path, e);
 }
 
+/* Logs how prompts are written when the model's template does not decide it. */
+static void log_format(const chat_template *t, bool has_template)
+{
+    const char *name = chat_revision_name(t->revision);
+    if (!has_template)
+        log_event(LOG_INFO, "chat", "the model has no chat template: prompts are written as Gemma 4's of %s", name);
+    else if (!t->gemma4)
+        log_event(LOG_WARN, "chat",
+                  "the model's chat template is not Gemma 4's: prompts are written as Gemma 4's of %s", name);
+    else if (!t->published)
+        log_event(LOG_WARN, "chat",
+                  "the model's chat template is not a published one: prompts are written as by that of %s, which it "
+                  "resembles most (%d of %d signs)",
+                  name, t->n_same, t->n_signs);
+}
+
 bool open_chat_format(chat_options *o, const target *m, const char *path, err *e)
 {
     buf text;
     buf_init(&text, 1 << 24);
     bool          ok = chat_template_load(&text, path, e);
     chat_template t  = chat_detect(buf_str(&text));
-    *o               = (chat_options){.revision              = t.known ? t.revision : CHAT_REV_A,
-                                      .empty_thought         = t.known ? t.empty_thought : m->empty_thought,
+    *o               = (chat_options){.revision              = t.revision,
+                                      .empty_thought         = t.gemma4 ? t.empty_thought : m->empty_thought,
                                       .add_generation_prompt = true};
-    if (ok && !t.known)
-        log_event(text.n ? LOG_WARN : LOG_INFO, "chat", "%s: prompts are written as for Gemma 4, first revision",
-                  text.n ? "the model's chat template is not known" : "the model has no chat template");
+    if (ok) log_format(&t, text.n > 0);
     buf_deinit(&text);
     return ok;
 }

@@ -1,7 +1,8 @@
 /* Prints the token ids of chat prompts: chat_ids MODEL < CASES
  *
- * MODEL is a GGUF file or a tokenizer.json. Each line of standard input is {"template": T, "request": R}: T is "A", "A-small",
- * "B" or "B-small" (docs/chat.md), R an OpenAI request. Each line of the output has the ids, separated by spaces. */
+ * MODEL is a GGUF file or a tokenizer.json. Each line of standard input is {"template": {"revision": NAME, "large": BOOLEAN},
+ * "request": R}: NAME is a revision's (docs/chat.md), R an OpenAI request. Each line of the output has the ids, separated
+ * by spaces. */
 #include "base/mem.h"
 #include "chat/gemma4.h"
 
@@ -22,13 +23,13 @@ static bool parse_case(chat **c, chat_options *o, arena *mem, str line, err *e)
 {
     const json_value *root;
     if (!json_parse(&root, mem, line, NULL, e)) return false;
-    const json_value *name = json_get(root, "template"), *request = json_get(root, "request");
+    const json_value *form = json_get(root, "template"), *request = json_get(root, "request");
+    const json_value *name = json_get(form, "revision"), *large = json_get(form, "large");
     if (!name || !request || name->kind != JSON_STRING) return err_set(e, ERR_INPUT, "'template' or 'request' missing");
     if (!chat_parse(c, mem, request, e)) return false;
-    *o = (chat_options){.revision              = name->s.s[0] == 'A' ? CHAT_REV_A : CHAT_REV_B,
-                        .empty_thought         = name->s.n == 1,
-                        .add_generation_prompt = true,
-                        .exact                 = true};
+    *o = (chat_options){.empty_thought = large && large->b, .add_generation_prompt = true, .exact = true};
+    while (o->revision < CHAT_REVISIONS && !str_is(name->s, chat_revision_name(o->revision))) o->revision++;
+    if (o->revision == CHAT_REVISIONS) return err_set(e, ERR_INPUT, "no revision '%.*s'", STR_ARG(name->s));
     chat_apply_wishes(*c, o);
     return true;
 }

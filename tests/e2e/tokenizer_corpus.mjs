@@ -82,10 +82,11 @@ const marker = new RegExp(Object.keys(markers).map((s) => s.replace(/[|]/g, "\\|
 // of the message, `text` what stands there now, once in the prompt. The templates cut thoughts out of an assistant's text: not there.
 export function chatPlaces(dir) {
   const read = (name) => JSON.parse(readFileSync(new URL(name, dir), "utf8"));
-  const expected = read("expected.json");
+  const { templates, cases } = read("expected.json");
   return read("conversations.json").flatMap(({ name, request }) => {
     if (leaves(request).some((s) => marker.test(s))) return [];
-    return Object.entries(expected[name]).flatMap(([template, prompt]) => request.messages.flatMap(({ role, content }, at) => {
+    const prompts = templates.map(({ revision, large }, i) => ({ template: { revision, large }, prompt: cases[name].texts[cases[name].of[i]] }));
+    return prompts.flatMap(({ template, prompt }) => request.messages.flatMap(({ role, content }, at) => {
       const usable = role !== "assistant" && typeof prompt === "string" && typeof content === "string" && content.length > 3 && content === content.trim();
       return usable && prompt.split(content).length === 2 ? [{ template, request, prompt, at, text: content }] : [];
     }));

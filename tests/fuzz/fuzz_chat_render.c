@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { BUILT = 1, REV_B = 2, SMALL = 4, THINKING = 8, PRESERVE = 16, PROMPT = 32, EXACT = 64 };
+enum { BUILT = 1, SMALL = 4, THINKING = 8, PRESERVE = 16, PROMPT = 32, EXACT = 64 };
 
 static const tok *demo(void)
 {
@@ -155,10 +155,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const json_value *v;
     err               e;
     if (size < 2 || size > 1 << 16) return 0;
-    uint8_t      f = data[0];
-    chat_options o = {
-        f & REV_B ? CHAT_REV_B : CHAT_REV_A, !(f & SMALL), f & THINKING, f & PRESERVE, f & PROMPT, f & EXACT};
-    str text = {(const char *)data + 1, size - 1};
+    uint8_t f = data[0];
+    /* any of the revisions, the same for the same input */
+    chat_revision rev  = (chat_revision)(str_hash((str){(const char *)data, size}) % CHAT_REVISIONS);
+    chat_options  o    = {rev, !(f & SMALL), f & THINKING, f & PRESERVE, f & PROMPT, f & EXACT};
+    str           text = {(const char *)data + 1, size - 1};
     arena_init(&mem, 1 << 26);
     if (f & BUILT) {
         c = build(&(source){data + 1, data + size, &mem});

@@ -38,7 +38,7 @@ static void check_chat(const chat *c)
 
 static void render(const chat *c)
 {
-    for (chat_revision rev = CHAT_REV_A; rev <= CHAT_REV_B; rev++) {
+    for (chat_revision rev = 0; rev < CHAT_REVISIONS; rev++) {
         chat_options o = {.revision = rev, .empty_thought = true, .add_generation_prompt = true};
         err          e = {0};
         buf          out;

@@ -23,7 +23,7 @@ static bool open_request(server_request *q, str body)
 
 static void render(const chat *c)
 {
-    chat_options o = {.revision = CHAT_REV_B, .add_generation_prompt = true};
+    chat_options o = {.revision = CHAT_VLLM_0617, .add_generation_prompt = true};
     buf          text;
     err          e = {0};
     buf_init(&text, 1 << 26);

@@ -144,7 +144,7 @@ static void check_round(test_case *t, uint64_t *seed, int n, uint64_t max_keys)
         json_writer_init(&w, &args[i]);
         random_object(&w, seed, 0, max_keys > 8 ? max_keys : test_rand(seed) % (max_keys + 1));
     }
-    render_calls(t, &text, &mem, args, (size_t)n, test_rand(seed) % 2 ? CHAT_REV_A : CHAT_REV_B);
+    render_calls(t, &text, &mem, args, (size_t)n, (chat_revision)(test_rand(seed) % CHAT_REVISIONS));
     feed(p, buf_str(&text), seed, test_rand(seed) % 2 ? 3 : 100);
     CHECK_OK(gemma4_parse_finish(p, &e), e);
     CHECK(log.n == n && log.n_done == n);
@@ -306,7 +306,7 @@ static void check_kept(test_case *t, const char *content, const char *kept)
     arena        mem;
     buf          text, want;
     err          e;
-    chat_options o = {.revision = CHAT_REV_A};
+    chat_options o = {.revision = CHAT_GOOGLE_0410};
     arena_init(&mem, 1 << 20);
     buf_init(&text, 1 << 16);
     buf_init(&want, 1 << 16);
@@ -381,7 +381,7 @@ TEST(calls_bound_the_depth_of_values)
         json_member  member[2]  = {{.key = STR("a"), .value = {0}}, {.key = STR("b"), .value = {0}}};
         json_value   args       = {.kind = JSON_OBJECT, .n = 2, .member = member};
         chat_call    call       = {.name = STR("f"), .args = &args};
-        chat_options o          = {.revision = CHAT_REV_B};
+        chat_options o          = {.revision = CHAT_VLLM_0617};
         arena        mem;
         buf          text;
         err          e = {0};

@@ -3,6 +3,8 @@
 #include "gguf/build_gguf.h"
 #include "test.h"
 
+#include <unistd.h>
+
 static tok *demo(test_case *t)
 {
     tok *tk = NULL;
@@ -149,7 +151,7 @@ TEST(chat_ids_of_a_user_have_no_markers)
     chat_add(c, CHAT_SYSTEM, buf_str(&text));
     chat_add(c, CHAT_USER, buf_str(&text));
     chat_prompt_init(&p, 1 << 16);
-    CHECK_OK(chat_render_ids(&p, tk, c, &(chat_options){.revision = CHAT_REV_B}, &e), e);
+    CHECK_OK(chat_render_ids(&p, tk, c, &(chat_options){.revision = CHAT_VLLM_0617}, &e), e);
     size_t n = 0;
     for (size_t i = 0; i < p.ids.n; i++) {
         tok_kind_t kind = tok_kind(tk, p.ids.p[i]);
@@ -170,7 +172,7 @@ TEST(chat_ids_tell_an_open_thought)
     arena         mem;
     chat_prompt   p;
     err           e;
-    chat_options  o = {.revision = CHAT_REV_B, .thinking = true, .add_generation_prompt = true};
+    chat_options  o = {.revision = CHAT_VLLM_0617, .thinking = true, .add_generation_prompt = true};
     if (!tk) return;
     arena_init(&mem, 1 << 20);
     chat *c = chat_new(&mem);
@@ -220,21 +222,67 @@ TEST(chat_ids_refuse_what_does_not_fit)
 }
 
 /* --- templates ----------------------------------------------------------------------------------*/
-TEST(chat_detect_tells_revisions_and_sizes)
+#define TURNS "{{- '<|turn>model\\n' -}}{{- '<turn|>\\n' -}}"
+#define TOOLS "{{- '<|tool>' -}}"
+
+TEST(chat_detect_tells_sizes_and_other_formats)
 {
-    static const char turn[]  = "{{- '<|turn>model\\n' -}}{{- '<turn|>\\n' -}}";
-    static const char large[] = "{{- '<|turn>model\\n' -}}{{- '<turn|>\\n' -}}{{- '<|channel>thought\\n<channel|>' -}}";
-    static const char later[] = "{%- set preserve_thinking = preserve_thinking | default(false) -%}'<|turn>''<turn|>'";
-    chat_template     x       = chat_detect(str_of(turn));
-    CHECK(x.known && x.revision == CHAT_REV_A && !x.empty_thought);
-    x = chat_detect(str_of(large));
-    CHECK(x.known && x.revision == CHAT_REV_A && x.empty_thought);
-    x = chat_detect(str_of(later));
-    CHECK(x.known && x.revision == CHAT_REV_B && !x.empty_thought);
-    CHECK(!chat_detect(STR("<|im_start|>user")).known);
-    CHECK(!chat_detect(STR("'<|turn>'")).known && !chat_detect(STR("'<turn|>'")).known); /* both or none */
-    CHECK(chat_detect(STR("<|channel>thought\n<channel|>")).empty_thought);
-    CHECK(!chat_detect((str){0}).known);
+    chat_template x = chat_detect(STR(TURNS));
+    CHECK(x.gemma4 && !x.published && x.revision == CHAT_GOOGLE_0410 && !x.empty_thought);
+    x = chat_detect(STR(TURNS "{{- '<|channel>thought\\n<channel|>' -}}"));
+    CHECK(x.gemma4 && x.empty_thought);
+    x = chat_detect(STR(TURNS "'<|channel>thought\n<channel|>'")); /* printed and read again */
+    CHECK(x.gemma4 && x.empty_thought);
+    x = chat_detect(STR("{# no <|channel>thought\\n<channel|> here #}" TURNS));
+    CHECK(x.gemma4 && !x.empty_thought);
+    CHECK(!chat_detect(STR("{# <|turn> <turn|> #}")).gemma4 && !chat_detect(STR("{# " TURNS)).gemma4);
+    CHECK(!chat_detect(STR("<|im_start|>user")).gemma4);
+    CHECK(!chat_detect(STR("'<|turn>'")).gemma4 && !chat_detect(STR("'<turn|>'")).gemma4); /* both or none */
+    x = chat_detect((str){0});
+    CHECK(!x.gemma4 && !x.published && x.revision == CHAT_GOOGLE_0410);
+}
+
+/* The signs of each revision, in any layout; the more of them, the more it resembles the revision. */
+TEST(chat_detect_tells_what_a_template_resembles)
+{
+    static const char june[] = TURNS TOOLS "{%- if argument is none -%} filter_keys = true\n has_content "
+                                           "loop_messages[k]['role'] != 'tool' continue_same_model_turn "
+                                           "{% endif -%}\n    items:{ '<|think|>\\n' item['text'] | trim + ' ' "
+                                           "message.get('reasoning') default('unknown', true) preserve_thinking "
+                                           "part.get('type') in ['image', 'x'] continues_into_next or ns_tr_out.flag) "
+                                           "if thinking_text and thinking_gate -%} tool_calls[].function.arguments "
+                                           "prev_message_type == 'tool_call' and not ns_tr_out.flag ";
+    char                             text[2048];
+    chat_template x = chat_detect(STR(TURNS TOOLS "prev_message_type = 'image' \\n\\n<|image|>\\n\\n"));
+    CHECK(!x.published && x.revision == CHAT_GOOGLE_0402 && x.n_same == x.n_signs && x.n_signs > 20);
+    snprintf(text, sizeof text, "%s and not next_nt.found) prev_message_type == 'tool_response' and enable_thinking",
+             june);
+    x = chat_detect(str_of(text));
+    CHECK(!x.published && x.revision == CHAT_GOOGLE_0709 && x.n_same == x.n_signs);
+    snprintf(text, sizeof text, "%s or preserve_thinking -%%} continues_into_next -%%}{{- '\\n' -}}", june);
+    x = chat_detect(str_of(text));
+    CHECK(!x.published && x.revision == CHAT_VLLM_0617 && x.n_same == x.n_signs - 1);
+}
+
+/* Published templates are known by the hash of their code alone, which must stay what it is. */
+TEST(chat_detect_compares_code_alone)
+{
+    uint64_t plain = chat_detect(STR(TURNS TOOLS)).hash;
+    CHECK_MSG(plain == 0xccc32d3210e709a2, "the hash is %016llx", (unsigned long long)plain);
+    CHECK(chat_detect(STR("{# what #}{#- why\n-#}\n" TURNS "\r\n\t " TOOLS "\n{#")).hash == plain);
+    CHECK(
+        chat_detect(STR("{%- generation -%}" TURNS "{% endgeneration %}{% generation %}" TOOLS "{%- endgeneration -%}"))
+            .hash == plain);
+    CHECK(chat_detect(STR(TURNS TOOLS "-")).hash != plain);
+}
+
+TEST(chat_revisions_have_names)
+{
+    for (chat_revision a = 0; a < CHAT_REVISIONS; a++)
+        for (chat_revision b = 0; b < a; b++) {
+            CHECK(strcmp(chat_revision_name(a), chat_revision_name(b)));
+            CHECK(gemma4_rules_of(a) != gemma4_rules_of(b));
+        }
 }
 
 static void check_load(test_case *t, const char *path, const char *want)
@@ -287,6 +335,30 @@ TEST(chat_template_is_found_in_a_gguf)
     buf_init(&text, 1 << 16);
     CHECK_FAILS(chat_template_load(&text, "/nowhere.gguf", &e), e, "nowhere.gguf");
     buf_deinit(&text);
+}
+
+/* A GGUF file's own template comes first, then the files in its directory. */
+TEST(chat_template_is_found_beside_a_gguf)
+{
+    gguf_builder b;
+    char         path[512], dir[512], here[4096];
+    gguf_builder_init(&b);
+    gguf_builder_str(&b, "general.architecture", "gemma4");
+    snprintf(path, sizeof path, "%s", gguf_builder_write(&b, "bare.gguf"));
+    check_load(t, path, "");
+    test_tmp_file("tokenizer_config.json", "{\"chat_template\":\"config\"}", 26);
+    check_load(t, path, "config");
+    test_tmp_file("chat_template.jinja", "beside", 6);
+    check_load(t, path, "beside");
+    snprintf(dir, sizeof dir, "%s", test_tmp_dir()); /* a path without a directory is in this one */
+    CHECK(getcwd(here, sizeof here) && !chdir(dir));
+    check_load(t, "bare.gguf", "beside");
+    CHECK(!chdir(here));
+    gguf_builder_str(&b, "tokenizer.chat_template", "own");
+    check_load(t, gguf_builder_write(&b, "own.gguf"), "own");
+    gguf_builder_deinit(&b);
+    test_tmp_file("chat_template.jinja", "", 0);
+    test_tmp_file("tokenizer_config.json", "{}", 2);
 }
 
 /* Text that does not fit is refused with a sentence, whichever file it is from. */

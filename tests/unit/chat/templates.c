@@ -1,5 +1,4 @@
-/* Our prompts against those of the real templates, byte for byte. conversations.json was rendered by
- * tests/e2e/templates.mjs, quirks.json (values whose text is Python's) by tests/golden/chat/quirks.py. */
+/* Our prompts against those of the published templates, byte for byte: tests/chat/templates.py rendered them. */
 #include "base/file.h"
 #include "chat/chat.h"
 #include "test.h"
@@ -28,16 +27,22 @@ static void print_difference(str got, str want)
            (int)(want.n - from < 160 ? want.n - from : 160), want.s + from);
 }
 
-static void check_one(test_case *t, str name, const char *key, const json_value *request, const json_value *want)
+static chat_revision find_revision(test_case *t, str name)
 {
-    chat        *c;
-    arena        mem;
-    buf          text;
-    err          e = {0};
-    chat_options o = {.revision              = key[0] == 'A' ? CHAT_REV_A : CHAT_REV_B,
-                      .empty_thought         = !key[1],
-                      .add_generation_prompt = true,
-                      .exact                 = true};
+    chat_revision r = 0;
+    while (r < CHAT_REVISIONS && !str_is(name, chat_revision_name(r))) r++;
+    CHECK_MSG(r < CHAT_REVISIONS, "no revision '%.*s'", STR_ARG(name));
+    return r < CHAT_REVISIONS ? r : 0;
+}
+
+/* want: NULL when the template raised an error. */
+static void check_one(test_case *t, str name, chat_options o, const json_value *request, const json_value *want)
+{
+    chat       *c;
+    arena       mem;
+    buf         text;
+    err         e    = {0};
+    const char *from = chat_revision_name(o.revision);
     arena_init(&mem, 1 << 24);
     buf_init(&text, 1 << 24);
     bool ok = chat_parse(&c, &mem, request, &e);
@@ -45,39 +50,63 @@ static void check_one(test_case *t, str name, const char *key, const json_value 
         chat_apply_wishes(c, &o);
         ok = chat_render_text(&text, c, &o, &e);
     }
-    if (want->kind != JSON_STRING) { /* the reference raised an error */
-        CHECK_MSG(!ok && e.code == ERR_INPUT && e.text[0], "%s %.*s: not refused", key, STR_ARG(name));
-    } else if (!CHECK_MSG(ok, "%s %.*s: %s", key, STR_ARG(name), e.text) ||
-               !CHECK_MSG(str_eq(buf_str(&text), want->s), "%s %.*s differs", key, STR_ARG(name))) {
+    if (!want) {
+        CHECK_MSG(!ok && e.code == ERR_INPUT && e.text[0], "%s %.*s: not refused", from, STR_ARG(name));
+    } else if (!CHECK_MSG(ok, "%s %.*s: %s", from, STR_ARG(name), e.text) ||
+               !CHECK_MSG(str_eq(buf_str(&text), want->s), "%s %.*s differs", from, STR_ARG(name))) {
         print_difference(buf_str(&text), want->s);
     }
     buf_deinit(&text);
     arena_deinit(&mem);
 }
 
-static void check_file(test_case *t, const char *conversations, const char *expected, size_t at_least)
+/* Checks a conversation with every template. */
+static void check_case(test_case *t, const json_value *in, const json_value *templates, const json_value *want)
 {
-    static const char *const keys[] = {"A", "A-small", "B", "B-small"};
-    document                 in, want;
-    arena                    mem;
-    arena_init(&mem, 1 << 26);
-    if (open_json(t, &in, &mem, conversations) && open_json(t, &want, &mem, expected)) {
-        CHECK(in.root->n >= at_least && in.root->n == want.root->n);
-        for (size_t i = 0; i < in.root->n && i < want.root->n; i++) {
-            str               name  = json_get(&in.root->item[i], "name")->s;
-            const json_value *texts = &want.root->member[i].value;
-            CHECK_STR(want.root->member[i].key, name);
-            for (size_t k = 0; k < COUNT(keys); k++)
-                check_one(t, name, keys[k], json_get(&in.root->item[i], "request"), json_get(texts, keys[k]));
+    const json_value *of = json_get(want, "of"), *texts = json_get(want, "texts");
+    if (!CHECK(of && texts && of->n == templates->n)) return;
+    for (size_t i = 0; i < templates->n; i++) {
+        chat_options o = {.revision              = find_revision(t, json_get(&templates->item[i], "revision")->s),
+                          .empty_thought         = json_get(&templates->item[i], "large")->b,
+                          .add_generation_prompt = true,
+                          .exact                 = true};
+        check_one(t, json_get(in, "name")->s, o, json_get(in, "request"),
+                  of->item[i].i < 0 ? NULL : &texts->item[of->item[i].i]);
+    }
+}
+
+/* Every two templates differ in at least one conversation. */
+static void check_differences(test_case *t, const json_value *templates, const json_value *cases)
+{
+    for (size_t a = 0; a < templates->n; a++)
+        for (size_t b = 0; b < a; b++) {
+            size_t n = 0;
+            for (size_t i = 0; i < cases->n; i++) {
+                const json_value *of = json_get(&cases->member[i].value, "of");
+                n += of->item[a].i != of->item[b].i;
+            }
+            CHECK_MSG(n > 0, "templates %zu and %zu are the same", a, b);
         }
+}
+
+TEST(chat_prompts_are_the_templates)
+{
+    document in, want;
+    arena    mem;
+    arena_init(&mem, 1 << 26);
+    if (open_json(t, &in, &mem, "conversations.json") && open_json(t, &want, &mem, "expected.json")) {
+        const json_value *templates = json_get(want.root, "templates"), *cases = json_get(want.root, "cases");
+        CHECK(in.root->n >= 160 && in.root->n == cases->n && templates->n >= 19);
+        for (size_t i = 0; i < in.root->n && i < cases->n; i++) {
+            CHECK_STR(cases->member[i].key, json_get(&in.root->item[i], "name")->s);
+            check_case(t, &in.root->item[i], templates, &cases->member[i].value);
+        }
+        check_differences(t, templates, cases);
     }
     file_map_close(&in.text);
     file_map_close(&want.text);
     arena_deinit(&mem);
 }
-
-TEST(chat_prompts_are_the_templates) { check_file(t, "conversations.json", "expected.json", 120); }
-TEST(chat_prompts_print_values_as_python_does) { check_file(t, "quirks.json", "quirks_expected.json", 15); }
 
 /* --- where we go beyond the templates -----------------------------------------------------------*/
 static void check_text(test_case *t, const char *request, chat_options o, const char *want)
@@ -107,8 +136,8 @@ TEST(chat_opens_a_turn_after_a_call_with_a_text)
 {
     static const char request[] =
         "{\"messages\":[" CALL ",{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"x\"}]}";
-    chat_options a = {.revision = CHAT_REV_A, .add_generation_prompt = true};
-    chat_options b = {.revision = CHAT_REV_B, .add_generation_prompt = true, .thinking = true};
+    chat_options a = {.revision = CHAT_GOOGLE_0410, .add_generation_prompt = true};
+    chat_options b = {.revision = CHAT_VLLM_0617, .add_generation_prompt = true, .thinking = true};
     check_text(t, request, a,
                "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:f{"
                "value:<|\"|>x<|\"|>}<tool_response|>See<turn|>\n<|turn>model\n");
@@ -121,7 +150,7 @@ TEST(chat_opens_a_turn_after_a_call_with_a_text)
 
 TEST(chat_fills_the_gaps_of_the_templates)
 {
-    chat_options a = {.revision = CHAT_REV_A};
+    chat_options a = {.revision = CHAT_GOOGLE_0410};
     check_text(
         t,
         "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\" one \"},{\"type\":\"text\","
@@ -137,6 +166,9 @@ TEST(chat_fills_the_gaps_of_the_templates)
     check_text(t, "{\"messages\":[" CALL ",{\"role\":\"tool\",\"content\":{\"temp\":3,\"Sky\":null}}]}", a,
                "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:"
                "unknown{Sky:None,temp:3}<tool_response|>See<turn|>\n");
+    a.revision = CHAT_GOOGLE_0402; /* an answer is a turn of its own, which can only be a text */
+    check_text(t, "{\"messages\":[{\"role\":\"tool\",\"content\":{\"temp\":3,\"Sky\":null}}]}", a,
+               "<bos><|turn>tool\n{Sky:None,temp:3}<turn|>\n");
 }
 
 /* What Python escapes in a quoted text, and which quotes it takes. */
@@ -165,7 +197,7 @@ TEST(chat_quotes_as_python_does)
             "<bos><|turn>system\n<|tool>declaration:f{description:<|\"|>[%s, {%s: 1}]<|\"|>}<tool|><turn|>\n<|turn>user"
             "\nx<turn|>\n",
             cases[i].python, cases[i].python);
-        check_text(t, request, (chat_options){.revision = CHAT_REV_B}, want);
+        check_text(t, request, (chat_options){.revision = CHAT_VLLM_0617}, want);
     }
 }
 
@@ -210,7 +242,7 @@ static bool second_is_first(test_case *t, uint32_t x, uint32_t y)
     chat             *c;
     const json_value *v;
     err               e;
-    chat_options      o = {.revision = CHAT_REV_B};
+    chat_options      o = {.revision = CHAT_VLLM_0617};
     arena_init(&mem, 1 << 20);
     buf_init(&request, 1 << 12);
     buf_init(&text, 1 << 12);

@@ -60,7 +60,7 @@ static void same_prompt(test_case *t, const char *messages, const char *chat_bod
     arena_init(&mem, 1 << 26);
     CHECK_MSG(read_body(&r, messages), "%s: %s", messages, r.why.message);
     CHECK_MSG(json_parse(&v, &mem, str_of(chat_body), NULL, &e) && chat_parse(&c, &mem, v, &e), "%s", e.text);
-    for (chat_revision rev = CHAT_REV_A; rev <= CHAT_REV_B; rev++) {
+    for (chat_revision rev = 0; rev < CHAT_REVISIONS; rev++) {
         render(t, r.chat, rev, &got);
         render(t, c, rev, &want);
         CHECK_MSG(str_eq(buf_str(&got), buf_str(&want)), "'%.*s' instead of '%.*s'", (int)got.n, got.p, (int)want.n,

@@ -23,7 +23,7 @@ static void renders(test_case *t, const char *body, const char *want)
 {
     server_request q;
     server_error   why;
-    chat_options   o = {.revision = CHAT_REV_B, .add_generation_prompt = true};
+    chat_options   o = {.revision = CHAT_VLLM_0617, .add_generation_prompt = true};
     buf            text;
     err            e = {0};
     buf_init(&text, 1 << 26);
