@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "server/page.h"
+#include "server/query.h"
 #include "server/status.h"
 
 #include <stdio.h>
@@ -151,10 +152,24 @@ void endpoint_drain(server *s, server_call *c)
 }
 
 /* --- numbers --------------------------------------------------------------------------------------*/
+/* GET /metrics?names=llamacpp */
+static bool read_names(const server_call *c, bool *llamacpp, server_error *why)
+{
+    char names[32];
+    if (!query_text(http_call_request(c->http)->query, "names", names, sizeof names, why)) return false;
+    *llamacpp = !strcmp(names, "llamacpp");
+    return !names[0] || *llamacpp || error_set(why, 400, "names", NULL, "'names' must be llamacpp.");
+}
+
 void endpoint_metrics(server *s, server_call *c)
 {
     buf          body;
+    server_error why;
     metrics_view v = {.model = s->opt->model, .draining = s->draining || s->drained};
+    if (!read_names(c, &v.llamacpp, &why)) {
+        server_refuse(s, c, &why);
+        return;
+    }
     http_get_stats(s->http, &v.http);
     life_stats(s, &v.engine);
     v.loaded  = s->life.state == MODEL_LOADED;

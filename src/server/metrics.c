@@ -69,7 +69,8 @@ static const struct {
 typedef struct {
     histogram h[HISTOGRAMS];
     int64_t   replies[MAX_STATUS];
-    int64_t   left; /* clients that did not wait for the end */
+    int64_t   left;    /* clients that did not wait for the end */
+    int64_t   longest; /* tokens of a prompt and its answer */
 } sheet;
 
 typedef struct {
@@ -171,6 +172,8 @@ void metrics_reply(metrics *m, str name, int status)
 
 static void note_answer(sheet *s, const tandem_usage *u, bool again)
 {
+    int64_t length = (int64_t)u->prompt_tokens + u->completion_tokens;
+    if (length > s->longest) s->longest = length;
     observe(s, H_QUEUE, u->queue_s, 1);
     if (!again) observe(s, H_PROMPT_SIZE, u->prompt_tokens, 1);
     observe(s, H_ANSWER_SIZE, u->completion_tokens, 1);
@@ -225,6 +228,7 @@ void metrics_note_live(metrics *m, str name, bool running)
 /* --- the page -----------------------------------------------------------------------------------*/
 static const char *const prefixes[] = {"tandem_", "vllm:"};
 enum { OURS = 1, BOTH = 2 }; /* how many of them a name has */
+#define LLAMACPP "llamacpp:"
 
 typedef struct {
     buf *out;
@@ -443,6 +447,53 @@ static void put_server(page *p, const metrics *m, const metrics_view *v)
     single(p, OURS, "gauge", "model_loaded", "0: it is being loaded, or parked.", v->loaded);
 }
 
+/* --- llama.cpp's names ---------------------------------------------------------------------------*/
+static double ratio(double x, double y) { return y > 0 ? x / y : 0; }
+
+/* Appends the numbers that llama.cpp's server has, under its names. whole: those of all requests, else of one key. */
+static void put_llamacpp(page *p, const sheet *h, const tandem_stats *s, bool whole)
+{
+    double prompt = (double)(s->prompt_tokens - s->cached_tokens), predicted = (double)s->completion_tokens;
+    double prompt_s = h->h[H_PREFILL].sum, predicted_s = h->h[H_DECODE].sum, steps = (double)s->steps;
+    const struct {
+        const char *type, *name, *help;
+        double      x;
+        bool        of_all; /* not known of one key */
+    } all[] = {
+        {"counter", "prompt_tokens_total", "Tokens of prompts that were run.", prompt, false},
+        {"counter", "prompt_tokens_cached_total", "Tokens of prompts that were cached.", (double)s->cached_tokens,
+         false},
+        {"counter", "prompt_seconds_total", "From the admission of answers to their first tokens.", prompt_s, false},
+        {"gauge", "prompt_tokens_seconds", "Tokens of prompts a second, since the start.", ratio(prompt, prompt_s),
+         false},
+        {"counter", "tokens_predicted_total", "Tokens of answers.", predicted, false},
+        {"counter", "tokens_predicted_seconds_total", "From first tokens to last ones.", predicted_s, false},
+        {"gauge", "predicted_tokens_seconds", "Tokens of answers a second, since the start.",
+         ratio(predicted, predicted_s), false},
+        {"gauge", "requests_processing", "Answers that are being made.", s->running, false},
+        {"gauge", "requests_deferred", "Answers that wait for room.", s->queued, false},
+        {"counter", "n_tokens_max", "Tokens of the longest prompt with its answer.", (double)h->longest, false},
+        {"counter", "n_decode_total", "Steps of the model.", steps, true},
+        {"gauge", "n_busy_slots_per_decode", "Answers that a step makes tokens for, since the start.",
+         ratio((double)(s->rounds + s->plain_rounds), steps), true},
+        {"counter", "spec_decode_num_draft_tokens_total", "Guesses.", (double)s->drafted, false},
+        {"counter", "spec_decode_num_accepted_tokens_total", "Guesses that were right.", (double)s->accepted, false},
+        {"counter", "spec_decode_num_drafts_total", "Rounds with guesses.", (double)s->rounds, false},
+    };
+    for (size_t i = 0; i < COUNT(all); i++) {
+        if (all[i].of_all && !whole) continue;
+        head(p, LLAMACPP, all[i].name, all[i].type, all[i].help);
+        sample(p, LLAMACPP, all[i].name, "", "", all[i].x);
+    }
+    head(p, LLAMACPP, "spec_decode_num_accepted_tokens_per_pos_total", "counter",
+         "Right guesses by place in the draft.");
+    for (int i = 0; i < TANDEM_MAX_DRAFT && s->tried_at[i]; i++) {
+        char more[32];
+        snprintf(more, sizeof more, "position=\"%d\"", i);
+        sample(p, LLAMACPP, "spec_decode_num_accepted_tokens_per_pos_total", "", more, (double)s->right_at[i]);
+    }
+}
+
 /* --- each key ------------------------------------------------------------------------------------*/
 static double n_refused(const tenant *x) { return (double)(x->sheet.replies[429] + x->sheet.replies[503]); }
 
@@ -539,6 +590,7 @@ static void put_all(page *p, const metrics *m, const metrics_view *v)
     single(p, OURS, "gauge", "stats_streams", "Clients that are told live numbers.", v->streams);
     put_parts(p, &v->parts);
     if (m->n_tenants) put_keys(p, m);
+    if (v->llamacpp) put_llamacpp(p, &m->all, s, true);
 }
 
 static void put_own(page *p, const metrics *m, const metrics_view *v, const sheet *own, const tandem_stats *s)
@@ -549,6 +601,7 @@ static void put_own(page *p, const metrics *m, const metrics_view *v, const shee
     put_histograms(p, own);
     put_replies(p, own);
     put_server(p, m, v);
+    if (v->llamacpp) put_llamacpp(p, own, s, false);
 }
 
 void metrics_write(const metrics *m, const metrics_view *v, buf *out)

@@ -3,6 +3,8 @@
  * Every name is there with our prefix, "tandem_". Names that vLLM has, with vLLM's meaning, are there as "vllm:" too, always:
  * dashboards and load balancers that were made for them work as they are, and nobody has to find a switch first.
  *
+ * Those of llama.cpp's server are added, as "llamacpp:", on request.
+ *
  * Tokens, requests and speculation are the engine's own counts, which are the sums of all usage (promise 6); those of
  * speculation grow when a request ends. Latencies are seen here.
  *
@@ -37,7 +39,8 @@ typedef struct {
     tandem_stats engine;
     http_stats   http;
     bool         draining, loaded;
-    int          streams; /* of live numbers */
+    bool         llamacpp; /* llama.cpp's names as well */
+    int          streams;  /* of live numbers */
     model_parts  parts;
 } metrics_view;
 void metrics_write(const metrics *m, const metrics_view *v, buf *out);

@@ -257,6 +257,72 @@ TEST(server_metrics_of_records)
     buf_deinit(&page);
 }
 
+/* The names and meanings are those of llama.cpp's tools/server/README.md. */
+TEST(server_metrics_under_llamacpp_names)
+{
+    metrics      *m   = metrics_new();
+    metrics_view  v   = {.model    = "nano",
+                         .parts    = loaded,
+                         .llamacpp = true,
+                         .engine   = {.running           = 3,
+                                      .queued            = 2,
+                                      .prompt_tokens     = 100,
+                                      .cached_tokens     = 40,
+                                      .completion_tokens = 90,
+                                      .steps             = 20,
+                                      .rounds            = 25,
+                                      .plain_rounds      = 5,
+                                      .drafted           = 70,
+                                      .accepted          = 50,
+                                      .tried_at          = {30, 20},
+                                      .right_at          = {28, 12}}};
+    tandem_result one = {.usage = {.prompt_tokens     = 60,
+                                   .completion_tokens = 45,
+                                   .prefill_s         = 1.5,
+                                   .decode_s          = 4.5,
+                                   .route_reason      = "default"}};
+    server_record r   = {
+          .status = 200, .delivered = true, .total_s = 8, .tenant = "ann", .choice = {&one}, .n_choices = 1};
+    static const struct {
+        const char *name, *more;
+        double      x, own; /* own: on the page of a key; NAN: it is not there */
+    } k[] = {{"prompt_tokens_total", "", 60, 60},
+             {"prompt_tokens_cached_total", "", 40, 0},
+             {"prompt_seconds_total", "", 1.5, 1.5},
+             {"prompt_tokens_seconds", "", 40, 40},
+             {"tokens_predicted_total", "", 90, 45},
+             {"tokens_predicted_seconds_total", "", 4.5, 4.5},
+             {"predicted_tokens_seconds", "", 20, 10},
+             {"requests_processing", "", 3, 0},
+             {"requests_deferred", "", 2, 0},
+             {"n_tokens_max", "", 105, 105},
+             {"n_decode_total", "", 20, NAN},
+             {"n_busy_slots_per_decode", "", 1.5, NAN},
+             {"spec_decode_num_draft_tokens_total", "", 70, 0},
+             {"spec_decode_num_accepted_tokens_total", "", 50, 0},
+             {"spec_decode_num_drafts_total", "", 25, 0},
+             {"spec_decode_num_accepted_tokens_per_pos_total", ",position=\"0\"", 28, NAN},
+             {"spec_decode_num_accepted_tokens_per_pos_total", ",position=\"1\"", 12, NAN}};
+    buf page;
+    buf_init(&page, 1 << 20);
+    metrics_request(m, &r);
+    for (int own = 0; own < 2; own++) {
+        v.tenant = own ? STR("ann") : (str){0};
+        write_page(m, &v, &page);
+        for (size_t i = 0; i < COUNT(k); i++) {
+            char series[200];
+            snprintf(series, sizeof series, "llamacpp:%s{model_name=\"nano\"%s}", k[i].name, k[i].more);
+            double got = value_of(&page, series), want = own ? k[i].own : k[i].x;
+            CHECK_MSG(got == want || (isnan(got) && isnan(want)), "%s is %g, not %g", series, got, want);
+        }
+    }
+    v.llamacpp = false;
+    write_page(m, &v, &page);
+    CHECK(!strstr(page.p, "llamacpp"));
+    metrics_free(m);
+    buf_deinit(&page);
+}
+
 /* Every count of the engine and of HTTP stands under its own name. */
 TEST(server_metrics_tell_every_number)
 {

@@ -299,6 +299,8 @@ TEST(server_tells_when_a_step_hangs)
     until_health(&r, 503);
     CHECK_INT(status_of(&r, "GET", "/ready", ""), 503);
     CHECK_INT(status_of(&r, "GET", "/metrics", ""), 200);
+    CHECK_INT(status_of(&r, "GET", "/metrics?names=llamacpp", ""), 200);
+    CHECK_INT(status_of(&r, "GET", "/metrics?names=prom", ""), 400);
     count_datagrams(manager, "WATCHDOG=1", &fed);
     nap(0.6);
     count_datagrams(manager, "WATCHDOG=1", &starved);
