@@ -134,6 +134,7 @@ void tandem_get_info(const tandem *t, tandem_info *out);
 
 /* --- requests ----------------------------------------------------------------------------------- */
 enum { TANDEM_MAX_DRAFT = 64, TANDEM_MAX_LOGPROBS = 20, TANDEM_MAX_BIAS = 1024, TANDEM_MAX_STOPS = 64 };
+enum { TANDEM_MAX_STOP_IDS = 1024 };
 
 typedef enum {
     TANDEM_SPEC_OFF, /* no guess by any method */
@@ -168,6 +169,7 @@ typedef enum {
     TANDEM_GRAMMAR_OBJECT,     /* any JSON object; no text */
     TANDEM_GRAMMAR_TOOL_CALL,  /* one call of one of the tools in the text, a JSON array as OpenAI's `tools` */
     TANDEM_GRAMMAR_TOOL_CALLS, /* one or several */
+    TANDEM_GRAMMAR_REGEX,      /* a regular expression that all of the answer matches */
     TANDEM_GRAMMARS,
 } tandem_grammar_kind;
 
@@ -189,6 +191,7 @@ typedef struct {
     size_t         n_text; /* bytes; 0 with a text: up to its NUL */
 
     int32_t            max_tokens;      /* -1: default_max_tokens; more than the context has left is cut to that */
+    int32_t            min_tokens;      /* the answer does not end by a stop token before it has so many; 0: off */
     bool               ignore_stop_ids; /* go on behind the model's own end-of-answer tokens */
     const int32_t     *stop_ids;        /* more of them */
     size_t             n_stop_ids;

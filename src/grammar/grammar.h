@@ -47,6 +47,8 @@ typedef struct grammar grammar;
  * grammar_from_gbnf compiles GBNF as llama.cpp's users write it; it starts at the rule `root`. <name> is the one token whose
  * text is <name>, <[7]> the token 7: the only way to a marker. */
 bool grammar_from_gbnf(grammar **out, str text, const atomic_bool *cancel, err *e);
+/* Compiles a regular expression, as JSON Schema's `pattern` may be, that all of the text matches. */
+bool grammar_from_regex(grammar **out, str pattern, const atomic_bool *cancel, err *e);
 
 /* How a schema's values are written. */
 typedef enum {

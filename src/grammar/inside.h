@@ -162,6 +162,7 @@ typedef struct {
     builder *b;
     node *(*wrap)(void *ctx, const char_range *r, int32_t n);
     void *ctx;
+    bool  whole; /* the pattern matches all of the text, anchored or not */
 } regex_options;
 typedef struct {
     node   *body;

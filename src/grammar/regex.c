@@ -1,4 +1,5 @@
-/* JSON Schema's `pattern`: the regular part of ECMAScript's expressions, as in its Unicode mode.
+/* Regular expressions: JSON Schema's `pattern`, and answers that match one. They are the regular part of ECMAScript's, as in its
+ * Unicode mode.
  *
  * Literals, ., classes, \d \w \s and their complements, groups, alternatives, greedy and lazy repetition, ^ and $ at the ends
  * of alternatives. A pattern that is not anchored matches anywhere in the string. References, assertions, \b and \p are
@@ -264,7 +265,7 @@ static part read_branch(reader *r, bool top)
     node_vec v       = {0};
     part     all     = {0};
     bool     at_head = top && scan_accept(&r->in, "^");
-    if (top && !at_head) {
+    if (top && !at_head && !r->o->whole) {
         node_vec_put(r->b, &v, node_repeat(r->b, any_char(r, true).x, 0, -1));
         all.max = -1;
     }
@@ -275,7 +276,7 @@ static part read_branch(reader *r, bool top)
         all.min = add_length(all.min, x.min), all.max = add_length(all.max, x.max);
         node_vec_put(r->b, &v, x.x);
     }
-    if (top && !scan_accept(&r->in, "$") && !r->failed) {
+    if (top && !scan_accept(&r->in, "$") && !r->o->whole && !r->failed) {
         node_vec_put(r->b, &v, node_repeat(r->b, any_char(r, true).x, 0, -1));
         all.max  = -1;
         all.only = NULL;
@@ -308,4 +309,27 @@ bool regex_parse(regex *out, str pattern, const regex_options *o, err *e)
     if (!r.failed && r.in.p < r.in.end) fail(&r, "a misplaced )");
     *out = (regex){x.x, x.min, x.max, x.only, x.only_min, x.only_max};
     return !r.failed;
+}
+
+static node *plain_class(void *ctx, const char_range *r, int32_t n) { return node_class(ctx, r, n); }
+
+bool grammar_from_regex(grammar **out, str pattern, const atomic_bool *cancel, err *e)
+{
+    builder       b;
+    regex_options o = {.b = &b, .wrap = plain_class, .ctx = &b, .whole = true};
+    regex         x;
+    *out = NULL;
+    if (pattern.n > GRAMMAR_MAX_TEXT)
+        return err_set(e, ERR_TOO_LARGE, "a regular expression has %zu bytes, more than %d", pattern.n,
+                       GRAMMAR_MAX_TEXT);
+    builder_init(&b, GRAMMAR_GBNF_DEPTH, cancel);
+    b.inlines = true;
+    bool ok   = regex_parse(&x, pattern, &o, e);
+    if (ok) {
+        int32_t root = builder_rule(&b, STR("root"));
+        if (!b.failed) builder_define(&b, root, x.body);
+        ok = grammar_compile(out, &b, root, e);
+    }
+    builder_deinit(&b);
+    return ok || err_wrap(e, "the regular expression cannot be used");
 }

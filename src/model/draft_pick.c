@@ -74,7 +74,7 @@ static bool pick_rows(draft_picker *p, draft_job *job, dev logits, int first, in
 static bool pick_with_bias(draft_picker *p, draft_job *job, dev logits, int first, int n, err *e)
 {
     int m = 0;
-    for (int i = 0; i < n; i++) m += history_changes(job->history, job->penalty, i, p->host_changes + m);
+    for (int i = 0; i < n; i++) m += history_changes(job->history, job->penalty, i, false, p->host_changes + m);
     p->o->upload(p->q, p->changes, p->host_changes, (size_t)m * sizeof(logit_change));
     p->o->change_logits(p->q, logits, p->n_vocab, p->changes, m);
     return pick_rows(p, job, logits, first, n, e);
@@ -88,7 +88,7 @@ static bool pick_with_penalties(draft_picker *p, draft_job *job, dev logits, int
     for (; i < first; i++) history_push(job->history, job->token[i]);
     for (; ok && i < first + n; i++) {
         dev row = dev_at_f32(logits, (size_t)(i - first) * (size_t)p->n_vocab);
-        int m   = history_changes(job->history, job->penalty, 0, p->host_changes);
+        int m   = history_changes(job->history, job->penalty, 0, false, p->host_changes);
         p->o->upload(p->q, p->changes, p->host_changes, (size_t)m * sizeof(logit_change));
         p->o->change_logits(p->q, row, p->n_vocab, p->changes, m);
         ok = pick_rows(p, job, row, i, 1, e);

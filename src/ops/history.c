@@ -5,10 +5,12 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <math.h>
 
 typedef struct {
     int32_t token, n_prompt, n_out;
     float   bias;
+    bool    is_end;
 } entry;
 
 struct history {
@@ -59,6 +61,11 @@ void history_bias(history *h, const logit_bias *b, int n)
     for (int i = 0; i < n; i++) entry_of(h, b[i].token)->bias = b[i].bias;
 }
 
+void history_ends(history *h, const int32_t *id, int n)
+{
+    for (int i = 0; i < n; i++) entry_of(h, id[i])->is_end = true;
+}
+
 int history_size(const history *h) { return h->n; }
 
 void history_prompt(history *h, const int32_t *id, size_t n)
@@ -79,9 +86,10 @@ bool penalty_counts(const penalty_params *p) { return p->repeat != 1 || p->prese
 
 bool penalty_is_off(const penalty_params *p) { return !penalty_counts(p) && p->n_bias == 0; }
 
-static logit_change change_of(const entry *x, const penalty_params *p, int row)
+static logit_change change_of(const entry *x, const penalty_params *p, int row, bool early)
 {
     logit_change c = {.row = row, .token = x->token, .repeat = 1, .bias = x->bias};
+    if (early && x->is_end) c.bias = -INFINITY;
     if (x->n_prompt + x->n_out > 0) c.repeat = p->repeat;
     if (x->n_out > 0) c.minus = p->presence + p->frequency * (float)x->n_out;
     return c;
@@ -89,11 +97,11 @@ static logit_change change_of(const entry *x, const penalty_params *p, int row)
 
 static bool changes_nothing(const logit_change *c) { return c->bias == 0 && c->repeat == 1 && c->minus == 0; }
 
-int history_changes(const history *h, const penalty_params *p, int row, logit_change *out)
+int history_changes(const history *h, const penalty_params *p, int row, bool early, logit_change *out)
 {
     int n = 0;
     for (int i = 0; i < h->n; i++) {
-        out[n] = change_of(&h->entries[i], p, row);
+        out[n] = change_of(&h->entries[i], p, row, early);
         n += !changes_nothing(&out[n]);
     }
     return n;

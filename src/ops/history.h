@@ -25,12 +25,13 @@ bool history_new(history **out, int n_vocab, err *e);
 void history_free(history *h); /* NULL is fine */
 void history_clear(history *h);
 void history_bias(history *h, const logit_bias *b, int n); /* a token at most once; until history_clear */
+void history_ends(history *h, const int32_t *id, int n);   /* tokens that end an answer; until history_clear */
 void history_prompt(history *h, const int32_t *id, size_t n);
 void history_push(history *h, int32_t id); /* a token of the output */
 void history_pop(history *h, int32_t id);  /* takes the latest push of it back */
 bool penalty_is_off(const penalty_params *p);
 bool penalty_counts(const penalty_params *p); /* the text matters: it is more than biases */
 int  history_size(const history *h);          /* changes that one row can have at most */
-/* The changes for one row of logits; returns how many. */
-int history_changes(const history *h, const penalty_params *p, int row, logit_change *out);
+/* The changes for one row of logits; returns how many. early: tokens that end an answer cannot be picked. */
+int history_changes(const history *h, const penalty_params *p, int row, bool early, logit_change *out);
 #endif

@@ -123,6 +123,7 @@ static bool compile(grammar **out, const form_source *r, str text, err *e)
     *out = NULL;
     switch (r->grammar->kind) {
     case TANDEM_GRAMMAR_GBNF: return grammar_from_gbnf(out, text, r->cancel, e);
+    case TANDEM_GRAMMAR_REGEX: return grammar_from_regex(out, text, r->cancel, e);
     case TANDEM_GRAMMAR_OBJECT: return grammar_any_object(out, e);
     case TANDEM_GRAMMAR_SCHEMA:
     case TANDEM_GRAMMAR_TOOL_CALL:

@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-enum { MAX_PRIORITY = 100, MAX_STOP_IDS = 1024 };
+enum { MAX_PRIORITY = 100 };
 
 /* --- what requests are made for -----------------------------------------------------------------*/
 bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, err *e)
 {
     *m = (job_maker){.model = model, .tok = t, .n_ctx = n_ctx};
-    tok_ids_init(&m->stops, MAX_STOP_IDS);
+    tok_ids_init(&m->stops, TANDEM_MAX_STOP_IDS);
     for (int i = 0; i < model->n_stop_ids; i++) tok_ids_put(&m->stops, model->stop_id[i]);
     if (t) tok_stop_ids(t, &m->stops);
     if (getrandom(m->secret, sizeof m->secret, 0) != (ssize_t)sizeof m->secret)
@@ -61,9 +61,10 @@ static bool check_speculation(const tandem_speculation *s, err *e)
 static bool check_limits(const tandem_request *r, err *e)
 {
     return in_range("max_tokens", r->max_tokens, -1, INT32_MAX, e) &&
+           in_range("min_tokens", r->min_tokens, 0, INT32_MAX, e) &&
            in_range("priority", r->priority, -MAX_PRIORITY, MAX_PRIORITY, e) &&
            in_range("time_limit_s", r->time_limit_s, 0, 1e9, e) &&
-           in_range("stop_ids", (double)r->n_stop_ids, 0, MAX_STOP_IDS, e);
+           in_range("stop_ids", (double)r->n_stop_ids, 0, TANDEM_MAX_STOP_IDS, e);
 }
 
 void job_request_init(tandem_request *r, const target *m)
@@ -229,11 +230,34 @@ static bool take_form(tandem_job *j, const tandem_request *r, answer_form *form,
     return form || g->kind == TANDEM_GRAMMAR_NONE || forms_take(j->maker->forms, &x, &j->form, e);
 }
 
+/* Copies the tokens that cannot be picked before min_tokens are there: those that would end the answer. */
+static bool take_ends(tandem_job *j, const tandem_request *r, err *e)
+{
+    const tok_ids *own = &j->maker->stops;
+    size_t         n   = r->ignore_stop_ids ? 0 : own->n;
+    if (!r->min_tokens) return true;
+    if (r->grammar.kind != TANDEM_GRAMMAR_NONE)
+        return err_set(e, ERR_INPUT,
+                       "min_tokens does not go together with a grammar, which says where the answer ends");
+    int32_t *id = arena_try(&j->mem, n + r->n_stop_ids + 1, sizeof *id);
+    if (!id) return no_memory(e);
+    if (n) memcpy(id, own->p, n * sizeof *id);
+    if (r->n_stop_ids) memcpy(id + n, r->stop_ids, r->n_stop_ids * sizeof *id);
+    for (size_t i = 0; i < r->n_stop_ids; i++)
+        if (id[n + i] < 0 || id[n + i] >= j->maker->model->n_vocab)
+            return err_set(e, ERR_INPUT, "stop_ids: token %d is not in the vocabulary of %d", id[n + i],
+                           j->maker->model->n_vocab);
+    j->opt.min_tokens = r->min_tokens;
+    j->opt.end_id     = id;
+    j->opt.n_ends     = (int)(n + r->n_stop_ids);
+    return true;
+}
+
 static bool take_options(tandem_job *j, const tandem_request *r, err *e)
 {
     logit_bias *room = arena_try(&j->mem, JOB_MAX_BIAS, sizeof *room);
     if (!room) return no_memory(e);
-    return check_limits(r, e) && job_lane_options(&j->opt, j->maker->model, r, room, e);
+    return check_limits(r, e) && job_lane_options(&j->opt, j->maker->model, r, room, e) && take_ends(j, r, e);
 }
 
 static double deadline(double from, double seconds, int64_t setting_ms)

@@ -39,6 +39,13 @@ static int most_asked(const spec *s)
     return most;
 }
 
+/* Returns whether the answer has fewer tokens than it must have before the one that is picked after the row. */
+static bool is_early(const judged_row *j)
+{
+    const spec_lane *l = j->lane;
+    return l->n_text - l->n_prompt + l->tree.depth[j->node] < l->opt.min_tokens;
+}
+
 /* Every row is judged by its own text: the lane's, and the guesses on the way to the row. */
 static int row_changes(const judged_row *j, int row, logit_change *out)
 {
@@ -46,7 +53,7 @@ static int row_changes(const judged_row *j, int row, logit_change *out)
     const draft_tree *t    = &l->tree;
     int               leaf = penalty_counts(&l->opt.penalty) ? j->node : 0; /* biases are the same for every text */
     for (int r = leaf; r > 0; r = t->parent[r]) history_push(l->history, t->token[r]);
-    int n = history_changes(l->history, &l->opt.penalty, row, out);
+    int n = history_changes(l->history, &l->opt.penalty, row, is_early(j), out);
     for (int r = leaf; r > 0; r = t->parent[r]) history_pop(l->history, t->token[r]);
     return n;
 }

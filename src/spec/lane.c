@@ -46,11 +46,12 @@ void spec_lane_free(spec_lane *l)
 
 static bool begin_counting(spec_lane *l, err *e)
 {
-    l->counting = !penalty_is_off(&l->opt.penalty);
+    l->counting = !penalty_is_off(&l->opt.penalty) || l->opt.min_tokens > 0;
     if (!l->counting) return true;
     if (!l->history && !history_new(&l->history, l->s->t->n_vocab, e)) return false;
     history_clear(l->history);
     history_bias(l->history, l->opt.penalty.bias, l->opt.penalty.n_bias);
+    history_ends(l->history, l->opt.end_id, l->opt.n_ends);
     if (penalty_counts(&l->opt.penalty)) history_prompt(l->history, l->text, (size_t)l->n_prompt);
     return true;
 }

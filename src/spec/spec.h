@@ -43,7 +43,10 @@ typedef struct {
 typedef struct {
     sample_params  params; /* pos is not looked at */
     penalty_params penalty;
-    int            n_top; /* log-probabilities of so many tokens beside the picked one; -1: none at all */
+    int            n_top;      /* log-probabilities of so many tokens beside the picked one; -1: none at all */
+    int32_t        min_tokens; /* of the answer, before one of the next can be picked */
+    const int32_t *end_id;     /* [n_ends]; must live as long as the request */
+    int            n_ends;
     spec_settings  spec;
 } lane_options;
 

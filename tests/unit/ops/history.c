@@ -45,7 +45,7 @@ TEST(history_counts_prompt_and_output_as_the_penalties_want)
         for (int i = n_out; i < 30; i++) history_push(h, out[i]); /* a branch that comes and goes */
         for (int i = 29; i >= n_out; i--) history_pop(h, out[i]);
         logit_change got[2 * V];
-        int          n = history_changes(h, p, 3, got), n_expected = 0;
+        int          n = history_changes(h, p, 3, false, got), n_expected = 0;
         for (int32_t token = 0; token < V; token++) {
             logit_change want = expected(prompt, n_prompt, out, n_out, p, token);
             if (want.bias == 0 && want.repeat == 1 && want.minus == 0) continue;
