@@ -85,6 +85,8 @@ typedef struct {
     chat_tool    *tool;
     size_t        n_tools;
     chat_wish     thinking, preserve_thinking, add_generation_prompt; /* what the request said */
+    bool          by_functions; /* the request has `functions`, the former `tools` */
+    str           prefill;      /* the answer's beginning, written behind the prompt as it is; empty: none */
 } chat;
 
 chat *chat_new(arena *mem); /* NULL: there is no memory */
@@ -93,8 +95,8 @@ chat *chat_new(arena *mem); /* NULL: there is no memory */
 chat_message *chat_add(chat *c, chat_role role, str text);
 /* The texts of the parts that are not empty. False when the arena is full. */
 bool chat_join(arena *mem, const chat_content *c, const char *between, str *out);
-/* {"messages": [...], "tools": [...], "enable_thinking": ..., "chat_template_kwargs": {...}}; other members are not
- * looked at. ERR_INPUT with the path of what is wrong: "messages[3].content[0].type ...". */
+/* {"messages": [...], "tools": [...], "enable_thinking": ..., "chat_template_kwargs": {...}}, `functions` in place of `tools`, and
+ * continue_final_message, which makes a prefill of the last message; other members are not looked at. ERR_INPUT with the path of what is wrong: "messages[3].content[0].type ...". */
 bool chat_parse(chat **out, arena *mem, const json_value *request, err *e);
 
 /* --- what is rendered -------------------------------------------------------------------------- */

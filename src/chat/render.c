@@ -9,6 +9,13 @@ static bool text_failed(const buf *text, err *e)
     return err_set(e, ERR_TOO_LARGE, "the prompt is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
 }
 
+/* Renders the conversation, and behind it the beginning of the answer. */
+static bool render(const chat *c, const chat_options *o, const chat_sink *sink, err *e)
+{
+    chat_segment prefill = {.kind = CHAT_SEG_TEXT, .text = c->prefill};
+    return chat_render_gemma4(c, o, sink, e) && (!c->prefill.n || sink->put(sink->ctx, &prefill, e));
+}
+
 /* --- bytes --------------------------------------------------------------------------------------*/
 static bool put_bytes(void *ctx, const chat_segment *s, err *e)
 {
@@ -17,7 +24,7 @@ static bool put_bytes(void *ctx, const chat_segment *s, err *e)
 
 bool chat_render_text(buf *out, const chat *c, const chat_options *o, err *e)
 {
-    return chat_render_gemma4(c, o, &(chat_sink){put_bytes, out}, e);
+    return render(c, o, &(chat_sink){put_bytes, out}, e);
 }
 
 /* --- ids ----------------------------------------------------------------------------------------*/
@@ -96,7 +103,7 @@ bool chat_render_ids(chat_prompt *p, const tok *t, const chat *c, const chat_opt
     forget_media(p);
     p->in_thought = false;
     buf_init(&k.text, CHAT_MAX_PROMPT);
-    bool ok = chat_render_gemma4(c, o, &(chat_sink){put_ids, &k}, e) && flush_text(&k, e);
+    bool ok = render(c, o, &(chat_sink){put_ids, &k}, e) && flush_text(&k, e);
     buf_deinit(&k.text);
     return ok;
 }

@@ -133,11 +133,27 @@ static bool read_call(const reader *r, const place *at, const json_value *v, cha
     return named || bad(r, &(place){&fn, "name", 0}, "is missing");
 }
 
+/* The former shape of a call: {"function_call": {"name": ..., "arguments": ...}}, without an id. */
+static bool read_function_call(const reader *r, const place *up, const json_value *v, chat_message *m)
+{
+    const json_value *f     = json_find(v, "function_call");
+    place             at    = {up, "function_call", 0};
+    bool              named = false;
+    if (!f) return true;
+    if (f->kind != JSON_OBJECT) return bad(r, &at, "must be an object with a name and arguments");
+    if (m->role != CHAT_ASSISTANT) return bad(r, &at, "may only be an assistant's");
+    if (!(m->call = take(r, &at, 1, sizeof *m->call))) return false;
+    m->n_calls = 1;
+    if (!read_str(r, &at, f, "name", &m->call->name, &named)) return false;
+    m->call->args = read_arguments(r, json_find(f, "arguments"));
+    return named || bad(r, &(place){&at, "name", 0}, "is missing");
+}
+
 static bool read_calls(const reader *r, const place *up, const json_value *v, chat_message *m)
 {
     const json_value *list = json_find(v, "tool_calls");
     place             at   = {up, "tool_calls", 0};
-    if (!list) return true;
+    if (!list) return read_function_call(r, up, v, m);
     if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
     if (list->n && m->role != CHAT_ASSISTANT) return bad(r, &at, "may only be an assistant's");
     if (list->n > CHAT_MAX_CALLS) return bad(r, &at, "has more than 256 calls");
@@ -169,11 +185,11 @@ static bool read_responses(const reader *r, const place *up, const json_value *v
 /* --- messages -----------------------------------------------------------------------------------*/
 static bool read_role(const reader *r, const place *up, const json_value *v, chat_role *out)
 {
-    static const char *const name[] = {"system", "developer", "user", "assistant", "tool"};
+    static const char *const name[] = {"system", "developer", "user", "assistant", "tool", "function"};
     const json_value        *role   = json_find(v, "role");
     for (size_t i = 0; role && role->kind == JSON_STRING && i < COUNT(name); i++)
         if (str_is(role->s, name[i])) {
-            *out = (chat_role)i;
+            *out = i <= CHAT_TOOL ? (chat_role)i : CHAT_TOOL; /* "function" is the former "tool" */
             return true;
         }
     return bad(r, &(place){up, "role", 0}, "must be system, developer, user, assistant or tool");
@@ -210,20 +226,22 @@ static bool read_messages(const reader *r, const json_value *request, chat *c)
 }
 
 /* --- tools and options --------------------------------------------------------------------------*/
-static bool read_tool(const reader *r, const place *at, const json_value *v, chat_tool *out)
+static bool read_function(const reader *r, const place *fn, const json_value *f, chat_tool *out)
 {
-    const json_value *f     = json_find(v, "function");
-    place             fn    = {at, "function", 0};
-    bool              named = false;
-    if (v->kind != JSON_OBJECT || !f || f->kind != JSON_OBJECT)
-        return bad(r, &fn, "must be an object with a name and parameters");
-    if (!read_str(r, &fn, f, "name", &out->name, &named)) return false;
+    bool named = false;
+    if (!f || f->kind != JSON_OBJECT) return bad(r, fn, "must be an object with a name and parameters");
+    if (!read_str(r, fn, f, "name", &out->name, &named)) return false;
     out->description = json_find(f, "description");
     out->parameters  = json_find(f, "parameters");
     out->response    = json_get(f, "response");
     if (out->parameters && out->parameters->kind != JSON_OBJECT)
-        return bad(r, &(place){&fn, "parameters", 0}, "must be an object: a JSON schema");
-    return named || bad(r, &(place){&fn, "name", 0}, "is missing");
+        return bad(r, &(place){fn, "parameters", 0}, "must be an object: a JSON schema");
+    return named || bad(r, &(place){fn, "name", 0}, "is missing");
+}
+
+static bool read_tool(const reader *r, const place *at, const json_value *v, chat_tool *out)
+{
+    return read_function(r, &(place){at, "function", 0}, json_find(v, "function"), out);
 }
 
 /* Those of other types are for servers that run them: nothing is known of them here. */
@@ -233,11 +251,26 @@ static bool is_function(const json_value *v)
     return !type || type->kind != JSON_STRING || str_is(type->s, "function");
 }
 
+static bool read_functions(const reader *r, const json_value *request, chat *c)
+{
+    const json_value *list = json_find(request, "functions");
+    place             at   = {NULL, "functions", 0};
+    if (!list) return true;
+    if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
+    if (list->n && !(c->tool = take(r, &at, list->n, sizeof *c->tool))) return false;
+    c->by_functions = true;
+    for (; c->n_tools < list->n; c->n_tools++)
+        if (!read_function(r, &(place){&at, NULL, c->n_tools}, &list->item[c->n_tools], &c->tool[c->n_tools]))
+            return false;
+    return true;
+}
+
 static bool read_tools(const reader *r, const json_value *request, chat *c)
 {
     const json_value *list = json_find(request, "tools");
     place             at   = {NULL, "tools", 0};
-    if (!list) return true;
+    if (list && json_find(request, "functions")) return bad(r, &at, "and functions do not go together");
+    if (!list) return read_functions(r, request, c);
     if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
     if (list->n && !(c->tool = take(r, &at, list->n, sizeof *c->tool))) return false;
     for (size_t i = 0; i < list->n; i++) {
@@ -262,6 +295,27 @@ static bool read_wishes(const reader *r, const place *up, const json_value *v, c
            read_wish(r, up, v, "add_generation_prompt", &c->add_generation_prompt);
 }
 
+/* Takes the last message out of the conversation and makes it the beginning of the answer. */
+static bool read_prefill(const reader *r, const json_value *request, chat *c)
+{
+    chat_wish     wanted = CHAT_UNSAID;
+    place         list = {NULL, "messages", 0}, at = {&list, NULL, c->n - 1};
+    chat_message *m = &c->message[c->n - 1];
+    if (!read_wish(r, NULL, request, "continue_final_message", &wanted)) return false;
+    if (wanted != CHAT_YES) return true;
+    if (c->add_generation_prompt == CHAT_YES)
+        return bad(r, &(place){NULL, "continue_final_message", 0}, "and add_generation_prompt exclude each other");
+    if (c->n < 2 || m->role != CHAT_ASSISTANT || m->n_calls || m->n_responses || m->reasoning.n)
+        return bad(r, &at, "cannot be continued: it must be an assistant's text, without calls or reasoning");
+    if (m->content.kind == CHAT_STRING)
+        c->prefill = m->content.text;
+    else if (m->content.kind == CHAT_PARTS && !chat_join(c->mem, &m->content, "", &c->prefill))
+        return bad(r, &at, "does not fit in the memory for one request");
+    c->n--;
+    c->add_generation_prompt = CHAT_YES;
+    return true;
+}
+
 bool chat_parse(chat **out, arena *mem, const json_value *request, err *e)
 {
     reader            r      = {mem, e};
@@ -274,7 +328,7 @@ bool chat_parse(chat **out, arena *mem, const json_value *request, err *e)
     if (!c) return false;
     c->mem = mem;
     if (!read_messages(&r, request, c) || !read_tools(&r, request, c) || !read_wishes(&r, NULL, request, c) ||
-        !read_wishes(&r, &at, kwargs, c))
+        !read_wishes(&r, &at, kwargs, c) || !read_prefill(&r, request, c))
         return false;
     *out = c;
     return true;

@@ -12,9 +12,9 @@ static struct {
     engine_options engine;
     int            kv, max_lanes, step_tokens, port, grace_s, hang_s;
     draft_options  draft;
-    const char    *settings, *routing_log, *host, *unix_path, *tls_cert, *tls_key, *cors, *alias, *replica_id;
+    const char    *settings, *routing_log, *host, *unix_path, *tls_cert, *tls_key, *replica_id;
     const char    *api_key_file, *api_key, *admin_key_file;
-    opt_list       allow_host;
+    opt_list       allow_host, cors, alias;
     uint64_t       request_bytes, body_bytes; /* 0: not given */
     opt_list       set;                       /* NAME=VALUE */
     bool           no_ollama;
@@ -84,11 +84,17 @@ static const option opts[] = {
      .help = "certificate chain, PEM: HTTPS"},
     {.name = "tls-key", .kind = OPT_STR, .dest = &flags.tls_key, .arg = "FILE", .help = "its private key, PEM"},
     {.name = "cors",
-     .kind = OPT_STR,
+     .kind = OPT_LIST,
      .dest = &flags.cors,
      .arg  = "ORIGIN",
-     .help = "let pages of this origin call, such as https://example.org; *: all (default: none)"},
-    {.name = "alias", .kind = OPT_STR, .dest = &flags.alias, .arg = "NAME", .help = "the model's name in replies"},
+     .help = "let pages of this origin call, such as https://example.org; localhost: this machine, any port; *: all; "
+             "may be "
+             "given several times (default: none)"},
+    {.name = "alias",
+     .kind = OPT_LIST,
+     .dest = &flags.alias,
+     .arg  = "NAME",
+     .help = "the model's name in replies; given again: other names of it in /v1/models"},
     {.name = "replica-id",
      .kind = OPT_STR,
      .dest = &flags.replica_id,
@@ -177,7 +183,7 @@ static bool open_engine(void *ctx, const settings *changed, tandem **out, void (
     (void)ctx;
     tandem_options_init(&o);
     o.path      = flags.engine.path;
-    o.name      = flags.alias;
+    o.name      = flags.alias.item[0];
     o.shown     = cli_shown_path(flags.engine.path);
     o.device    = engine_devices[flags.engine.device];
     o.n_threads = cli_threads(flags.engine.n_threads);
@@ -260,6 +266,17 @@ static void raise_descriptors(const http_options *o)
     (void)setrlimit(RLIMIT_NOFILE, &r);
 }
 
+/* Returns the items with commas between them, as long as the process lives; NULL: there are none. */
+static const char *joined(const opt_list *list)
+{
+    buf all;
+    if (!list->n) return NULL;
+    buf_init(&all, 1 << 16);
+    for (int i = 0; i < list->n; i++) buf_printf(&all, "%s%s", i ? "," : "", list->item[i]);
+    buf_putc(&all, 0);
+    return all.p;
+}
+
 int cmd_serve(int argc, char **args)
 {
     int            n_args, code;
@@ -273,15 +290,17 @@ int cmd_serve(int argc, char **args)
     if (!cli_resolve_model(&flags.engine.path, &e) || !engine_probe(flags.engine.path, &e) ||
         !cli_resolve_drafters(&flags.draft, cli_is_nano(flags.engine.path), &e))
         return cli_fail(&e);
-    if (!flags.alias) flags.alias = cli_id(flags.engine.path);
-    o.model          = flags.alias;
+    if (!flags.alias.n) flags.alias.item[flags.alias.n++] = cli_id(flags.engine.path);
+    o.model          = flags.alias.item[0];
+    o.aliases        = flags.alias.item + 1;
+    o.n_aliases      = (size_t)flags.alias.n - 1;
     o.http.host      = flags.host[0] ? flags.host : NULL;
     o.http.port      = flags.port;
     o.http.unix_path = flags.unix_path;
     o.http.tls_cert  = flags.tls_cert;
     o.http.tls_key   = flags.tls_key;
     o.open           = open_engine;
-    o.cors           = flags.cors;
+    o.cors           = joined(&flags.cors);
     o.grace_s        = flags.grace_s;
     o.replica_id     = flags.replica_id;
     o.api_key_file   = flags.api_key_file;

@@ -36,7 +36,7 @@ static bool refuse_user(const access_rules *r, server_error *why)
  * browser always sends Host, and does not speak to unix sockets. */
 static bool check_keyless(const access_rules *r, const access_fields *f, err *e)
 {
-    bool cors = r->cors && f->origin.s && (!strcmp(r->cors, "*") || str_is(f->origin, r->cors));
+    bool cors = origin_allowed(f->origin, r->cors).s;
     if (f->by_unix_socket || (!f->host.s && !f->origin.s)) return true;
     return origin_check(f->host, cors ? (str){0} : f->origin, r->names, r->n_names, e);
 }

@@ -20,7 +20,7 @@ typedef struct {
     keys              *api, *admin; /* NULL: there are none */
     const char *const *names;       /* of this server, as origin_check has them */
     size_t             n_names;
-    const char        *cors; /* origin whose pages may call, "*": any; NULL: none */
+    const char        *cors; /* as origin_allowed has them; NULL: none */
 } access_rules;
 
 typedef struct {

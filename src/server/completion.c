@@ -76,7 +76,7 @@ static bool hold(completion *x)
     size_t most = x->s->opt->max_held, of_logprobs = request_logprob_bytes(&x->request, x->s->engine);
     if (of_logprobs > most)
         return error_set(
-            &x->why, 400, x->request.where == FIELD_TEXT ? "logprobs" : "top_logprobs", NULL,
+            &x->why, 400, request_is_text(&x->request) ? "logprobs" : "top_logprobs", NULL,
             "The log-probabilities of this request may need %zu MB, and all requests together have %zu MB. "
             "Please ask for fewer of them, fewer tokens, fewer answers, or a stream.",
             of_logprobs / 1000000, most / 1000000);

@@ -1,4 +1,5 @@
 /* What an answer must be: response_format, tool_choice and their kin, made into one grammar for the engine. */
+#include "base/mem.h"
 #include "server/request.h"
 
 static bool is_word(const json_value *v, const char *word) { return v && v->kind == JSON_STRING && str_is(v->s, word); }
@@ -50,12 +51,13 @@ static bool check_about_schema(const json_value *about, server_error *why)
                      "'response_format.json_schema.strict' must be true or false.");
 }
 
-/* OpenAI's {json_schema: {name, strict, schema}}, or llama.cpp's {schema} beside the type. */
+/* OpenAI's {json_schema: {name, strict, schema}}, or the schema beside the type: `schema` or `value`. */
 static bool read_format(server_request *r, const json_value *v, server_error *why)
 {
     const json_value *type = json_find(v, "type"), *about = json_find(v, "json_schema");
-    const json_value *schema = about ? json_find(about, "schema") : json_find(v, "schema");
-    bool              named  = is_word(type, "json_schema");
+    const json_value *schema = json_find(about ? about : v, "schema");
+    if (!schema) schema = json_find(v, "value");
+    bool named = is_word(type, "json_schema");
     if (!v || is_word(type, "text")) return true;
     if (!named && !is_word(type, "json_object"))
         return error_set(why, 400, "response_format.type", NULL,
@@ -68,6 +70,108 @@ static bool read_format(server_request *r, const json_value *v, server_error *wh
     if (about && !check_about_schema(about, why)) return false;
     return schema ? hold_to_schema(r, "response_format", schema, why)
                   : hold_to(r, "response_format", TANDEM_GRAMMAR_OBJECT, (str){0}, why);
+}
+
+/* --- vLLM's -------------------------------------------------------------------------------------*/
+typedef bool hold_fn(server_request *r, const char *field, const json_value *v, server_error *why);
+
+static bool bad_kind(const char *field, const char *what, server_error *why)
+{
+    return error_set(why, 400, field, NULL, "'%s' must be %s.", field, what);
+}
+
+/* A schema, or its text. */
+static bool hold_json(server_request *r, const char *field, const json_value *v, server_error *why)
+{
+    if (v->kind == JSON_STRING) return hold_to(r, field, TANDEM_GRAMMAR_SCHEMA, v->s, why);
+    return is_schema(v) ? hold_to_schema(r, field, v, why) : bad_kind(field, "a JSON Schema", why);
+}
+
+static bool hold_regex(server_request *r, const char *field, const json_value *v, server_error *why)
+{
+    if (v->kind != JSON_STRING || !v->s.n) return bad_kind(field, "a regular expression", why);
+    return hold_to(r, field, TANDEM_GRAMMAR_REGEX, v->s, why);
+}
+
+static bool hold_gbnf(server_request *r, const char *field, const json_value *v, server_error *why)
+{
+    if (v->kind != JSON_STRING || !v->s.n) return bad_kind(field, "a grammar (GBNF)", why);
+    return hold_to(r, field, TANDEM_GRAMMAR_GBNF, v->s, why);
+}
+
+static bool hold_object(server_request *r, const char *field, const json_value *v, server_error *why)
+{
+    if (v->kind != JSON_BOOL) return bad_kind(field, "true or false", why);
+    return !v->b || hold_to(r, field, TANDEM_GRAMMAR_OBJECT, (str){0}, why);
+}
+
+/* Writes a text as a literal of GBNF. */
+static void put_literal(buf *out, str text)
+{
+    buf_putc(out, '"');
+    for (size_t i = 0; i < text.n; i++) {
+        unsigned char c = (unsigned char)text.s[i];
+        if (c == '"' || c == '\\')
+            buf_printf(out, "\\%c", c);
+        else if (c < ' ' || c == 0x7F)
+            buf_printf(out, "\\x%02X", c);
+        else
+            buf_putc(out, (char)c);
+    }
+    buf_putc(out, '"');
+}
+
+static bool hold_choice(server_request *r, const char *field, const json_value *v, server_error *why)
+{
+    buf text;
+    if (v->kind != JSON_ARRAY || !v->n) return bad_kind(field, "a list of texts", why);
+    for (size_t i = 0; i < v->n; i++)
+        if (v->item[i].kind != JSON_STRING || !v->item[i].s.n) return bad_kind(field, "a list of texts", why);
+    buf_init(&text, TOK_MAX_INPUT);
+    buf_puts(&text, "root ::= ");
+    for (size_t i = 0; i < v->n; i++) {
+        if (i) buf_puts(&text, " | ");
+        put_literal(&text, v->item[i].s);
+    }
+    bool ok = hold_to_json(r, field, TANDEM_GRAMMAR_GBNF, &text, why);
+    buf_deinit(&text);
+    return ok;
+}
+
+/* {"json" | "regex" | "choice" | "grammar" | "json_object": ...}. Its options are refused unless they are off. */
+static bool read_structured(server_request *r, const json_value *v, server_error *why)
+{
+    static const struct {
+        const char *name, *field;
+        hold_fn    *hold; /* NULL: refused */
+    } known[] = {{"json", "structured_outputs.json", hold_json},
+                 {"regex", "structured_outputs.regex", hold_regex},
+                 {"choice", "structured_outputs.choice", hold_choice},
+                 {"grammar", "structured_outputs.grammar", hold_gbnf},
+                 {"json_object", "structured_outputs.json_object", hold_object},
+                 {"structural_tag", "structured_outputs.structural_tag", NULL},
+                 {"whitespace_pattern", "structured_outputs.whitespace_pattern", NULL},
+                 {"disable_any_whitespace", "structured_outputs.disable_any_whitespace", NULL},
+                 {"disable_additional_properties", "structured_outputs.disable_additional_properties", NULL}};
+    for (size_t i = 0; v && i < COUNT(known); i++) {
+        const json_value *m = json_find(v, known[i].name);
+        if (!m || (!known[i].hold && m->kind == JSON_BOOL && !m->b)) continue;
+        if (!known[i].hold)
+            return error_set(why, 400, known[i].field, "unsupported_parameter", "'%s' is not supported.",
+                             known[i].field);
+        if (!known[i].hold(r, known[i].field, m, why)) return false;
+    }
+    return true;
+}
+
+static bool read_guided(server_request *r, server_error *why)
+{
+    const server_fields *f = &r->f;
+    if (!read_structured(r, f->structured_outputs, why)) return false;
+    if (f->guided_json && !hold_json(r, "guided_json", f->guided_json, why)) return false;
+    if (f->guided_choice && !hold_choice(r, "guided_choice", f->guided_choice, why)) return false;
+    if (f->guided_regex.n && !hold_to(r, "guided_regex", TANDEM_GRAMMAR_REGEX, f->guided_regex, why)) return false;
+    return !f->guided_grammar.n || hold_to(r, "guided_grammar", TANDEM_GRAMMAR_GBNF, f->guided_grammar, why);
 }
 
 /* --- tools --------------------------------------------------------------------------------------*/
@@ -180,18 +284,37 @@ static bool read_choice(server_request *r, const json_value *v, server_error *wh
     return need_tool(r, v, &tool, why) && hold_to_calls(r, &tool, 1, false, why);
 }
 
+/* The former tool_choice: auto, none, or {"name": N}. */
+static bool read_function_call(server_request *r, server_error *why)
+{
+    const json_value *v = r->f.function_call, *name = json_find(v, "name");
+    if (!v || is_word(v, "auto") || is_word(v, "none")) return read_choice(r, v, why);
+    if (!name || name->kind != JSON_STRING)
+        return error_set(why, 400, "function_call", NULL, "'function_call' must be auto, none, or name a function.");
+    const chat_tool *tool = find_tool(r->chat, name->s);
+    if (!tool)
+        return error_set(why, 400, "function_call", NULL,
+                         "'function_call' names '%.*s', which is none of the functions.", STR_ARG(name->s));
+    return hold_to_calls(r, &tool, 1, false, why);
+}
+
 /* --- all of it ----------------------------------------------------------------------------------*/
 bool request_constrain(server_request *r, const json_value *response_format, const json_value *tool_choice,
                        server_error *why)
 {
     tandem_grammar *g = &r->ask.grammar;
-    if (r->chat && !read_choice(r, tool_choice, why)) return false;
+    if (r->chat && r->f.function_call && !tool_choice) {
+        if (!read_function_call(r, why)) return false;
+    } else if (r->chat && !read_choice(r, tool_choice, why)) {
+        return false;
+    }
     /* a call that is asked for is the whole answer: there is no content that could have a form */
     if (!r->held_by && !read_format(r, response_format, why)) return false;
     if (r->f.json_schema && !is_schema(r->f.json_schema))
         return error_set(why, 400, "json_schema", NULL, "'json_schema' must be a JSON Schema.");
     if (r->f.json_schema && !hold_to_schema(r, "json_schema", r->f.json_schema, why)) return false;
     if (r->f.grammar.n && !hold_to(r, "grammar", TANDEM_GRAMMAR_GBNF, r->f.grammar, why)) return false;
+    if (!read_guided(r, why)) return false;
     g->may_call = r->chat && r->chat->n_tools && (g->kind == TANDEM_GRAMMAR_SCHEMA || g->kind == TANDEM_GRAMMAR_OBJECT);
     return true;
 }

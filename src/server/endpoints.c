@@ -24,6 +24,8 @@ static void look(const server *s, status_view *v)
                        .hangs         = s->watchdog.hangs,
                        .stuck         = work_longest_s(s->work) > STUCK_S,
                        .created       = s->created,
+                       .aliases       = s->opt->aliases,
+                       .n_aliases     = s->opt->n_aliases,
                        .files         = s->files,
                        .request_bytes = s->opt->max_held,
                        .body_bytes    = s->opt->http.max_bodies};

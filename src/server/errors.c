@@ -18,10 +18,13 @@ bool error_set(server_error *x, int status, const char *param, const char *code,
 
 bool error_context(server_error *x, const char *param, const char *noun, int n_ctx, size_t n_prompt)
 {
-    return error_set(x, 400, param, "context_length_exceeded",
-                     "This model's maximum context length is %d tokens. However, your %s resulted in %zu tokens. "
-                     "Please reduce the length of the %s.",
-                     n_ctx, noun, n_prompt, noun);
+    error_set(x, 400, param, "context_length_exceeded",
+              "This model's maximum context length is %d tokens. However, your %s resulted in %zu tokens. "
+              "Please reduce the length of the %s.",
+              n_ctx, noun, n_prompt, noun);
+    x->n_ctx           = n_ctx;
+    x->n_prompt_tokens = (int64_t)n_prompt;
+    return false;
 }
 
 bool error_shutting_down(server_error *x)
@@ -113,5 +116,9 @@ void error_put(buf *out, const server_error *x)
     put_member(&w, "type", error_type(x->status));
     put_member(&w, "param", x->param);
     put_member(&w, "code", x->code);
+    if (x->n_ctx) {
+        json_member_int(&w, "n_prompt_tokens", x->n_prompt_tokens);
+        json_member_int(&w, "n_ctx", x->n_ctx);
+    }
     json_end(&w);
 }

@@ -14,6 +14,8 @@ typedef struct {
     char        message[640];
     char        param[96]; /* the field; empty: none */
     const char *code;      /* a fixed word; NULL: none */
+    int64_t     n_prompt_tokens;
+    int         n_ctx; /* of a prompt that does not fit; 0: another error */
 } server_error;
 
 /* All return false, so that a failure reads as one. param and code may be NULL. */

@@ -16,14 +16,15 @@
 const field_info field_table[] = {
     {"model",                 FIELD_STRING, FIELD_ANSWERS, 0, 512, 0, AT(model), "any name; the reply repeats that of the model"},
     {"messages",              FIELD_ARRAY,  FIELD_CHAT, 1, CHAT_MAX_MESSAGES, 0, AT(messages), "the conversation"},
-    {"prompt",                FIELD_ANY,    FIELD_TEXT, 0, 0, 0, AT(prompt), "a text, token ids, or a list of either"},
+    {"prompt",                FIELD_ANY,    FIELD_TEXTS, 0, 0, 0, AT(prompt), "a text, token ids, or a list of either"},
     {"stream",                FIELD_BOOL,   FIELD_ANSWERS, 0, 1, 0, AT(stream), "server-sent events as the answer grows"},
     {"stream_options",        FIELD_OBJECT, FIELD_BOTH, 0, 64, 0, AT(stream_options), "include_usage"},
     {"stream_options.include_usage", FIELD_BOOL, FIELD_BOTH, 0, 1, 0, AT(include_usage), "a last event with the usage"},
     {"n",                     FIELD_INT,    FIELD_BOTH, 1, 32, 1, AT(n), "answers"},
     {"best_of",               FIELD_INT,    FIELD_TEXT, 1, 1, 1, AT(best_of), "only 1"},
-    {"max_tokens",            FIELD_MOST,   FIELD_BOTH, -1, INT32_MAX, NONE, AT(max_tokens), "cut to what the context has left; -1: all of that"},
+    {"max_tokens",            FIELD_MOST,   FIELD_GENERATE, -1, INT32_MAX, NONE, AT(max_tokens), "cut to what the context has left; -1: all of that"},
     {"max_completion_tokens", FIELD_MOST,   FIELD_CHAT, -1, INT32_MAX, NONE, AT(max_completion_tokens), "the same; this one wins"},
+    {"n_predict",              FIELD_MOST,   FIELD_GENERATE, -1, INT32_MAX, NONE, AT(n_predict), "llama.cpp's max_tokens; this one wins over both"},
     {"temperature",           FIELD_REAL,   FIELD_ANSWERS, 0, 100, NAN, AT(temperature), "0: greedy; otherwise as the model's files advise"},
     {"top_p",                 FIELD_REAL,   FIELD_ANSWERS, 0, 1, NAN, AT(top_p), "1: all"},
     {"top_k",                 FIELD_INT,    FIELD_ANSWERS, -1, 1 << 22, NONE, AT(top_k), "0 and -1: all"},
@@ -33,9 +34,11 @@ const field_info field_table[] = {
     {"repeat_penalty",        FIELD_REAL,   FIELD_ANSWERS, 0.01, 100, 1, AT(repeat_penalty), "of tokens of prompt and answer; 1: off"},
     {"repetition_penalty",    FIELD_REAL,   FIELD_ANSWERS, 0.01, 100, 1, AT(repeat_penalty), "the same"},
     {"seed",                  FIELD_INT,    FIELD_ANSWERS, -MOST_INT, MOST_INT, NONE, AT(seed), "decides the text together with prompt and options"},
-    {"stop",                  FIELD_ANY,    FIELD_BOTH, 0, 0, 0, AT(stop), "a text, or a list of up to 64, of 1 to 256 bytes"},
+    {"stop",                  FIELD_ANY,    FIELD_GENERATE, 0, 0, 0, AT(stop), "a text, or a list of up to 64, of 1 to 256 bytes"},
     {"ignore_eos",            FIELD_BOOL,   FIELD_ANSWERS, 0, 1, 0, AT(ignore_eos), "go on behind the end of an answer"},
-    {"logit_bias",            FIELD_OBJECT, FIELD_ANSWERS, 0, TANDEM_MAX_BIAS, 0, AT(logit_bias), "token id: -100 to 100"},
+    {"min_tokens",            FIELD_MOST,   FIELD_ANSWERS, 0, INT32_MAX, 0, AT(min_tokens), "the answer does not end by a token before it has so many"},
+    {"stop_token_ids",         FIELD_ARRAY,  FIELD_ANSWERS, 0, TANDEM_MAX_STOP_IDS, 0, AT(stop_token_ids), "token ids that end the answer"},
+    {"logit_bias",            FIELD_ANY,    FIELD_ANSWERS, 0, 0, 0, AT(logit_bias), "an object or a list of pairs: token ids or texts, and -100 to 100"},
     {"logprobs",              FIELD_BOOL,   FIELD_CHAT, 0, 1, 0, AT(want_logprobs), "log-probabilities of all tokens"},
     {"top_logprobs",          FIELD_INT,    FIELD_CHAT, 0, TANDEM_MAX_LOGPROBS, NONE, AT(top_logprobs), "and of so many likely ones beside each"},
     {"logprobs",              FIELD_INT,    FIELD_TEXT, 0, TANDEM_MAX_LOGPROBS, NONE, AT(text_logprobs), "both in one"},
@@ -48,10 +51,19 @@ const field_info field_table[] = {
     {"chat_template_kwargs.enable_thinking", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(kwargs_thinking), "this one wins"},
     {"chat_template_kwargs.preserve_thinking", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(kwargs_preserve), "earlier thoughts stay in the prompt"},
     {"chat_template_kwargs.add_generation_prompt", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(kwargs_prompt), "false: the last message goes on"},
+    {"functions",              FIELD_ARRAY,  FIELD_CHAT, 0, 1024, 0, AT(functions), "the former name of tools"},
+    {"function_call",          FIELD_ANY,    FIELD_CHAT, 0, 0, 0, AT(function_call), "auto, none, or an object with a name"},
+    {"add_generation_prompt",  FIELD_BOOL,   FIELD_CHAT, 0, 1, -1, AT(add_generation_prompt), "false: the prompt ends with the last message"},
+    {"continue_final_message", FIELD_BOOL,   FIELD_CHAT, 0, 1, 0, AT(continue_final_message), "the answer continues the last message, the assistant's"},
     {"response_format",       FIELD_OBJECT, FIELD_BOTH, 0, 16, 0, AT(response_format), "type, and the schema"},
     {"response_format.type",  FIELD_STRING, FIELD_BOTH, 0, 64, 0, AT(response_type), "text, json_object, json_schema"},
-    {"json_schema",           FIELD_ANY,    FIELD_BOTH, 0, 0, 0, AT(json_schema), "a JSON Schema that the answer fits"},
-    {"grammar",               FIELD_STRING, FIELD_BOTH, 0, 1 << 20, 0, AT(grammar), "GBNF that the answer fits"},
+    {"json_schema",           FIELD_ANY,    FIELD_GENERATE, 0, 0, 0, AT(json_schema), "a JSON Schema that the answer fits"},
+    {"grammar",               FIELD_STRING, FIELD_GENERATE, 0, 1 << 20, 0, AT(grammar), "GBNF that the answer fits"},
+    {"structured_outputs",     FIELD_OBJECT, FIELD_BOTH, 0, 16, 0, AT(structured_outputs), "vLLM's: json, regex, choice, grammar or json_object"},
+    {"guided_json",            FIELD_ANY,    FIELD_BOTH, 0, 0, 0, AT(guided_json), "a JSON Schema that the answer fits"},
+    {"guided_regex",           FIELD_STRING, FIELD_BOTH, 1, 1 << 16, 0, AT(guided_regex), "a regular expression that the answer matches"},
+    {"guided_choice",          FIELD_ARRAY,  FIELD_BOTH, 1, 4096, 0, AT(guided_choice), "texts: the answer is one of them"},
+    {"guided_grammar",         FIELD_STRING, FIELD_BOTH, 1, 1 << 20, 0, AT(guided_grammar), "GBNF that the answer fits"},
     {"input",                 FIELD_ANY,    FIELD_RESPONSES, 0, 0, 0, AT(input), "a text, or a list of items"},
     {"instructions",          FIELD_STRING, FIELD_RESPONSES, 0, TOK_MAX_INPUT, 0, AT(instructions), "a system text before the input"},
     {"max_output_tokens",     FIELD_MOST,   FIELD_RESPONSES, -1, INT32_MAX, NONE, AT(max_tokens), "cut to what the context has left; -1: all of that"},
@@ -94,6 +106,7 @@ const field_info field_table[] = {
     {"output_config.format",  FIELD_OBJECT, FIELD_MESSAGES, 0, 64, 0, AT(response_format), "type and schema"},
     {"output_format",         FIELD_OBJECT, FIELD_MESSAGES, 0, 64, 0, AT(response_format), "the same"},
     {"thread",                FIELD_ANY,    FIELD_MESSAGES, 0, 0, 0, AT(thread), "only null: conversations are not kept"},
+    {"add_special_tokens",     FIELD_BOOL,   FIELD_TEXT, 0, 1, 1, AT(add_special_tokens), "begin with the token that begins a sequence"},
     {"echo",                  FIELD_BOOL,   FIELD_TEXT, 0, 0, 0, AT(echo), "only false"},
     {"content",               FIELD_STRING, FIELD_TOKENIZE, 0, TOK_MAX_INPUT, 0, AT(content), "the text"},
     {"add_special",           FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 0, AT(add_special), "begin with the token that begins a sequence"},
@@ -137,8 +150,7 @@ static bool refuse(const field_info *f, server_error *why)
     return error_set(why, 400, f->name, NULL, "'%s' must be %s.", f->name, what);
 }
 
-/* A member by its path; NULL also when it is null. */
-static const json_value *find(const json_value *v, const char *path)
+const json_value *fields_find(const json_value *v, const char *path)
 {
     for (;;) {
         char   key[64];
@@ -212,7 +224,7 @@ bool fields_read(server_fields *out, const json_value *body, int where, server_e
     for (int i = 0; i < n_fields; i++) set_default(&field_table[i], (char *)out + field_table[i].at);
     for (int i = 0; i < n_fields; i++) {
         const field_info *f = &field_table[i];
-        const json_value *v = f->where & where ? find(body, f->name) : NULL;
+        const json_value *v = f->where & where ? fields_find(body, f->name) : NULL;
         if (v && !read_value(f, v, (char *)out + f->at)) return refuse(f, why);
     }
     return true;

@@ -21,8 +21,11 @@ enum { /* endpoints */
        /* Ollama's: ollama.c makes another endpoint's body of theirs before fields are read */
        FIELD_OLLAMA_CHAT     = 256,
        FIELD_OLLAMA_GENERATE = 512,
+       FIELD_NATIVE          = 1024, /* llama.cpp's own /completion */
        FIELD_OLLAMA          = FIELD_OLLAMA_CHAT | FIELD_OLLAMA_GENERATE,
-       FIELD_ANSWERS         = FIELD_BOTH | FIELD_MESSAGES | FIELD_RESPONSES
+       FIELD_TEXTS           = FIELD_TEXT | FIELD_NATIVE,
+       FIELD_GENERATE        = FIELD_CHAT | FIELD_TEXTS,
+       FIELD_ANSWERS         = FIELD_GENERATE | FIELD_MESSAGES | FIELD_RESPONSES
 };
 #define FIELD_ABSENT INT64_MIN
 
@@ -41,9 +44,10 @@ typedef struct {
     str model, reasoning_effort, cache_salt, spec_method, response_type, suffix, grammar;
     str choice_type, choice_name, thinking_type; /* of Anthropic's tool_choice and thinking */
     int stream, include_usage, want_logprobs, parallel_tool_calls, enable_thinking, kwargs_thinking, kwargs_preserve,
-        kwargs_prompt, ignore_eos, echo;
+        kwargs_prompt, ignore_eos, echo, add_generation_prompt, continue_final_message, add_special_tokens;
     int     spec_enabled, chain_seed, one_tool_call;
-    int64_t n, best_of, max_tokens, max_completion_tokens, top_k, seed, top_logprobs, text_logprobs;
+    int64_t n, best_of, max_tokens, max_completion_tokens, n_predict, min_tokens, top_k, seed, top_logprobs,
+        text_logprobs;
     int64_t draft_max, tree_budget;
     double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty, tree_temp, draft_noise;
 
@@ -59,6 +63,8 @@ typedef struct {
     const json_value *messages, *prompt, *stop, *logit_bias, *tools, *tool_choice, *speculative;
     const json_value *stream_options, *chat_template_kwargs, *response_format, *json_schema, *system, *thinking,
         *thread, *output_config;
+    const json_value *stop_token_ids, *functions, *function_call, *structured_outputs, *guided_json, *guided_choice;
+    str               guided_regex, guided_grammar;
 
     str               instructions, summary; /* of a response */
     int               background;
@@ -79,6 +85,8 @@ extern const int        n_fields;
 
 /* body is an object. */
 bool fields_read(server_fields *out, const json_value *body, int where, server_error *why);
+/* Returns a member of a body by its path, "a.b"; NULL where it is absent or null. */
+const json_value *fields_find(const json_value *body, const char *path);
 /* One line for a person: "a whole number from 1 to 32". */
 void field_describe(const field_info *f, char *out, size_t cap);
 #endif

@@ -12,4 +12,7 @@
 bool origin_check(str host, str origin, const char *const *names, size_t n_names, err *e);
 /* Checks such a list of names. */
 bool origin_names_check(const char *list, err *e);
+/* Returns what Access-Control-Allow-Origin is for a page of this origin: the origin, or "*" where the list has that; s NULL: its
+ * pages may not call. list: origins with commas between them; "localhost" is this machine with any scheme and port; may be NULL. */
+str origin_allowed(str origin, const char *list);
 #endif

@@ -45,11 +45,16 @@ static void begin(reply *r, server_choice *c)
     end_chunk(r, c, NULL);
 }
 
+/* The request has `functions`, the former `tools`: so has the answer, and it has one call. */
+static bool by_functions(const server_choice *c) { return c->request->chat && c->request->chat->by_functions; }
+
 static void flush(reply *r, server_choice *c)
 {
     char before[80];
     if (!c->part[c->open].n || c->open == LOGPROBS) return;
-    if (c->open == CALLS) {
+    if (c->open == CALLS && by_functions(c)) {
+        put_chunk(r, c, "\"delta\":{\"function_call\":{\"arguments\":\"", CALLS, "\"}}");
+    } else if (c->open == CALLS) {
         snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":\"",
                  c->n_calls - 1);
         put_chunk(r, c, before, CALLS, "\"}}]}");
@@ -60,29 +65,55 @@ static void flush(reply *r, server_choice *c)
     end_chunk(r, c, NULL);
 }
 
+static const char *former_reason(const server_choice *c, const char *reason)
+{
+    return by_functions(c) && reason && !strcmp(reason, "tool_calls") ? "function_call" : reason;
+}
+
 static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
 {
     if (last) completions_last(r, all, n);
     put_chunk(r, c, "\"delta\":{}", NONE, "");
-    end_chunk(r, c, choice_finish_reason(c));
+    end_chunk(r, c, former_reason(c, choice_finish_reason(c)));
 }
 
 /* --- events -------------------------------------------------------------------------------------*/
-/* {"id":"call_...","type":"function","function":{"name":"...","arguments":" and the arguments behind it */
+/* "name":"...","arguments":" and the arguments behind it */
+static void put_name(buf *out, str name)
+{
+    buf_puts(out, "\"name\":");
+    buf_put_json_string(out, name);
+    buf_puts(out, ",\"arguments\":\"");
+}
+
+/* {"id":"call_...","type":"function","function":{ and its name */
 static void put_call(buf *out, str name)
 {
     char id[REPLY_ID_MAX];
     reply_make_id(id, sizeof id, "call_", 24);
-    buf_printf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", id);
-    buf_put_json_string(out, name);
-    buf_puts(out, ",\"arguments\":\"");
+    buf_printf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{", id);
+    put_name(out, name);
+}
+
+static void begin_function_call(reply *r, server_choice *c, str name)
+{
+    if (!r->stream) {
+        put_name(&c->part[CALLS], name);
+        return;
+    }
+    put_chunk(r, c, "\"delta\":{\"function_call\":{", NONE, "");
+    put_name(&r->out, name);
+    buf_puts(&r->out, "\"}}");
+    end_chunk(r, c, NULL);
 }
 
 static void begin_call(reply *r, server_choice *c, str name)
 {
     buf *whole = &c->part[CALLS];
     char before[64];
-    if (r->stream) {
+    if (by_functions(c)) {
+        begin_function_call(r, c, name);
+    } else if (r->stream) {
         snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,", c->n_calls);
         put_chunk(r, c, before, NONE, "");
         put_call(&r->out, name);
@@ -108,7 +139,7 @@ static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
     else if (ev->kind != GEMMA4_CALL_DONE)
         buf_put_json_text(&c->part[part], ev->text);
     else if (!r->stream)
-        buf_puts(&c->part[CALLS], "\"}}");
+        buf_puts(&c->part[CALLS], by_functions(c) ? "\"" : "\"}}");
 }
 
 /* --- one object ---------------------------------------------------------------------------------*/
@@ -129,13 +160,13 @@ static void put_choice(reply *r, server_choice *c, const char *reason)
     else
         buf_puts(out, ",\"content\":null");
     if (c->n_calls) {
-        buf_puts(out, ",\"tool_calls\":[");
+        buf_puts(out, by_functions(c) ? ",\"function_call\":{" : ",\"tool_calls\":[");
         buf_put(out, c->part[CALLS].p, c->part[CALLS].n);
-        buf_putc(out, ']');
+        buf_putc(out, by_functions(c) ? '}' : ']');
     }
     buf_putc(out, '}');
     put_logprobs(r, c);
-    buf_printf(out, ",\"finish_reason\":\"%s\"", reason);
+    buf_printf(out, ",\"finish_reason\":\"%s\"", former_reason(c, reason));
 }
 
 static void put_whole(reply *r, server_choice *all, int n) { completions_whole(r, all, n, put_choice); }

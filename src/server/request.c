@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "chat/gemma4.h"
+#include "server/dialects.h"
 #include "server/messages.h"
 #include "server/responses.h"
 
@@ -91,26 +92,105 @@ static bool read_stop(server_request *r, server_error *why)
     return true;
 }
 
-/* --- biases -------------------------------------------------------------------------------------*/
-static bool read_bias(const json_member *m, int n_vocab, tandem_bias *out, server_error *why)
+static bool read_stop_ids(server_request *r, const tandem *t, server_error *why)
 {
-    int64_t           id;
-    const json_value *v = &m->value;
-    if (!str_to_i64(m->key, &id) || id < 0 || id >= n_vocab)
-        return error_set(why, 400, "logit_bias", NULL, "'logit_bias' has '%.*s', which is not a token id below %d.",
-                         STR_ARG(m->key), n_vocab);
-    if ((v->kind != JSON_INT && v->kind != JSON_REAL) || !(v->d >= -100 && v->d <= 100))
-        return error_set(why, 400, "logit_bias", NULL, "'logit_bias' of token %lld must be a number from -100 to 100.",
-                         (long long)id);
-    *out = (tandem_bias){(int32_t)id, (float)v->d};
+    const json_value *v   = r->f.stop_token_ids;
+    int32_t          *ids = v ? arena_try(&r->mem, v->n + 1, sizeof *ids) : NULL;
+    if (!v) return true;
+    if (!ids) return error_no_memory(why);
+    for (size_t i = 0; i < v->n; i++) {
+        if (v->item[i].kind != JSON_INT || v->item[i].i < 0 || v->item[i].i >= t->info.n_vocab)
+            return error_set(why, 400, "stop_token_ids", NULL, "'stop_token_ids' must be a list of token ids below %d.",
+                             t->info.n_vocab);
+        ids[i] = (int32_t)v->item[i].i;
+    }
+    r->ask.stop_ids   = ids;
+    r->ask.n_stop_ids = v->n;
     return true;
 }
 
-static bool same_token(const tandem_bias *bias, size_t n, int32_t token)
+/* --- biases -------------------------------------------------------------------------------------*/
+/* What is biased: a token id, or all tokens of a text. */
+typedef struct {
+    server_request *r;
+    const tandem   *t;
+    tandem_bias    *bias; /* room for TANDEM_MAX_BIAS */
+    server_error   *why;
+} bias_reader;
+
+static bool has_bias(const bias_reader *b, int32_t token, size_t from)
 {
-    for (size_t i = 0; i < n; i++)
-        if (bias[i].token == token) return true;
+    for (size_t i = from; i < b->r->ask.n_bias; i++)
+        if (b->bias[i].token == token) return true;
     return false;
+}
+
+static bool add_bias(const bias_reader *b, int32_t token, float bias)
+{
+    size_t *n = &b->r->ask.n_bias;
+    if (has_bias(b, token, 0))
+        return error_set(b->why, 400, "logit_bias", NULL, "'logit_bias' has token %d twice.", token);
+    if (*n == TANDEM_MAX_BIAS)
+        return error_set(b->why, 400, "logit_bias", NULL, "'logit_bias' must have at most %d tokens.", TANDEM_MAX_BIAS);
+    b->bias[(*n)++] = (tandem_bias){token, bias};
+    return true;
+}
+
+static bool bias_id(const bias_reader *b, int64_t id, float bias)
+{
+    if (id < 0 || id >= b->t->info.n_vocab)
+        return error_set(b->why, 400, "logit_bias", NULL, "'logit_bias' has '%lld', which is not a token id below %d.",
+                         (long long)id, b->t->info.n_vocab);
+    return add_bias(b, (int32_t)id, bias);
+}
+
+/* A token that the text has several times is biased once. */
+static bool bias_text(const bias_reader *b, str text, float bias)
+{
+    tok_ids ids;
+    err     e    = {0};
+    size_t  from = b->r->ask.n_bias;
+    tok_ids_init(&ids, TANDEM_MAX_BIAS);
+    bool ok = tok_encode(b->t->tok, &ids, text, false, &e) || error_take(b->why, &e, "logit_bias", false);
+    if (ok && !ids.n)
+        ok = error_set(b->why, 400, "logit_bias", NULL, "'logit_bias' has an empty text in place of a token.");
+    for (size_t i = 0; ok && i < ids.n; i++)
+        if (!has_bias(b, ids.p[i], from)) ok = add_bias(b, ids.p[i], bias);
+    tok_ids_deinit(&ids);
+    return ok;
+}
+
+/* false is llama.cpp's: the token is never picked. */
+static bool bias_value(const bias_reader *b, const json_value *v, str token, float *out)
+{
+    *out = -INFINITY;
+    if (v->kind == JSON_BOOL && !v->b) return true;
+    if ((v->kind != JSON_INT && v->kind != JSON_REAL) || !(v->d >= -100 && v->d <= 100))
+        return error_set(b->why, 400, "logit_bias", NULL,
+                         "'logit_bias' of token %.*s must be a number from -100 to 100, or false.", STR_ARG(token));
+    *out = (float)v->d;
+    return true;
+}
+
+static bool read_bias_member(const bias_reader *b, const json_member *m)
+{
+    int64_t id;
+    float   bias;
+    if (!bias_value(b, &m->value, m->key, &bias)) return false;
+    return str_to_i64(m->key, &id) ? bias_id(b, id, bias) : bias_text(b, m->key, bias);
+}
+
+static bool read_bias_pair(const bias_reader *b, const json_value *v)
+{
+    float bias;
+    char  id[24];
+    if (v->kind != JSON_ARRAY || v->n != 2 || (v->item[0].kind != JSON_INT && v->item[0].kind != JSON_STRING))
+        return error_set(b->why, 400, "logit_bias", NULL,
+                         "'logit_bias' must be an object, or a list of pairs of a token id or a text and a number.");
+    const json_value *token = &v->item[0];
+    snprintf(id, sizeof id, "%lld", (long long)token->i);
+    if (!bias_value(b, &v->item[1], token->kind == JSON_INT ? str_of(id) : token->s, &bias)) return false;
+    return token->kind == JSON_INT ? bias_id(b, token->i, bias) : bias_text(b, token->s, bias);
 }
 
 /* What must not be written at all; a wish of the client's for the same token gives way. */
@@ -129,17 +209,17 @@ static bool ban(tandem_bias *bias, size_t *n, int32_t token, server_error *why)
 
 static bool read_biases(server_request *r, const tandem *t, server_error *why)
 {
-    const json_value *v    = r->f.logit_bias;
-    tandem_bias      *bias = arena_try(&r->mem, TANDEM_MAX_BIAS, sizeof *bias);
-    if (!bias) return error_no_memory(why);
-    r->ask.bias = bias;
-    for (size_t i = 0; v && i < v->n; i++) {
-        tandem_bias *b = &bias[r->ask.n_bias];
-        if (!read_bias(&v->member[i], t->info.n_vocab, b, why)) return false;
-        if (same_token(bias, r->ask.n_bias++, b->token))
-            return error_set(why, 400, "logit_bias", NULL, "'logit_bias' has token %d twice.", b->token);
-    }
-    return !r->no_calls || ban(bias, &r->ask.n_bias, tok_find(t->tok, gemma4_marker_name(GEMMA4_CALL)), why);
+    const json_value *v = r->f.logit_bias;
+    bias_reader       b = {r, t, arena_try(&r->mem, TANDEM_MAX_BIAS, sizeof *b.bias), why};
+    if (!b.bias) return error_no_memory(why);
+    r->ask.bias = b.bias;
+    if (v && ((v->kind != JSON_OBJECT && v->kind != JSON_ARRAY) || v->n > TANDEM_MAX_BIAS))
+        return error_set(why, 400, "logit_bias", NULL, "'logit_bias' must be an object or a list of at most %d pairs.",
+                         TANDEM_MAX_BIAS);
+    for (size_t i = 0; v && i < v->n; i++)
+        if (!(v->kind == JSON_OBJECT ? read_bias_member(&b, &v->member[i]) : read_bias_pair(&b, &v->item[i])))
+            return false;
+    return !r->no_calls || ban(b.bias, &r->ask.n_bias, tok_find(t->tok, gemma4_marker_name(GEMMA4_CALL)), why);
 }
 
 /* --- speculation --------------------------------------------------------------------------------*/
@@ -189,7 +269,9 @@ static void read_sampling(server_request *r)
     a->has_seed          = f->seed != FIELD_ABSENT;
     a->seed              = a->has_seed ? (uint64_t)f->seed : 0;
     a->ignore_stop_ids   = f->ignore_eos;
+    a->min_tokens        = (int32_t)f->min_tokens;
     int64_t most         = f->max_completion_tokens != FIELD_ABSENT ? f->max_completion_tokens : f->max_tokens;
+    if (f->n_predict != FIELD_ABSENT) most = f->n_predict;
     if (most != FIELD_ABSENT) a->max_tokens = most < 0 ? INT32_MAX : (int32_t)most;
 }
 
@@ -221,7 +303,7 @@ static bool read_effort(const server_request *r, chat_wish *out, server_error *w
 const char *request_param(const server_request *r)
 {
     if (r->where == FIELD_RESPONSES) return "input";
-    return r->where == FIELD_TEXT ? "prompt" : "messages";
+    return request_is_text(r) ? "prompt" : "messages";
 }
 
 static int context_of(const server_request *r, const tandem *t)
@@ -293,7 +375,7 @@ static bool read_messages(server_request *r, const json_value *body, server_erro
     chat_wish effort = CHAT_UNSAID;
     if (!read_effort(r, &effort, why) || !parse_chat(r, body, why)) return false;
     if (!r->chat->thinking) r->chat->thinking = effort;
-    r->one_call = !r->f.parallel_tool_calls;
+    r->one_call = !r->f.parallel_tool_calls || r->chat->by_functions;
     return request_constrain(r, r->f.response_format, r->f.tool_choice, why);
 }
 
@@ -355,7 +437,7 @@ static bool read_text(server_request *r, const tandem *t, str text, server_promp
     tok_ids *ids  = &r->rendered.ids; /* of all prompts, one after another */
     size_t   from = ids->n;
     err      e    = {0};
-    if (tok_add_bos(t->tok)) tok_ids_put(ids, tok_bos(t->tok));
+    if (r->f.add_special_tokens && tok_add_bos(t->tok)) tok_ids_put(ids, tok_bos(t->tok));
     if (!tok_encode(t->tok, ids, text, false, &e)) return error_take(why, &e, "prompt", false);
     if (ids->failed) return error_no_memory(why);
     *out          = (server_prompt){NULL, ids->n - from};
@@ -428,7 +510,7 @@ static bool open_body(server_request *r, const tandem *t, const json_value **bod
     if (!t->tok) return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
     if (r->where & FIELD_OLLAMA && !ollama_translate(r, t, body, why)) return false;
     r->root = *body;
-    if (!fields_read(&r->f, *body, r->where, why)) return false;
+    if (!fields_read(&r->f, *body, r->where, why) || !dialects_check(r, *body, why)) return false;
     if (r->where == FIELD_MESSAGES) return messages_options(&r->f, &r->mem, why);
     return r->where != FIELD_RESPONSES || responses_translate(r, why);
 }
@@ -461,6 +543,13 @@ bool request_count(server_request *r, const tandem *t, size_t *n, server_error *
     return true;
 }
 
+/* A grammar says where the answer ends. */
+static bool check_min_tokens(const server_request *r, server_error *why)
+{
+    return !r->f.min_tokens || !r->ask.grammar.kind ||
+           error_set(why, 400, "min_tokens", NULL, "'min_tokens' and '%s' do not go together.", r->held_by);
+}
+
 static bool read_all(server_request *r, const tandem *t, str key, server_error *why)
 {
     const json_value *body;
@@ -469,10 +558,11 @@ static bool read_all(server_request *r, const tandem *t, str key, server_error *
     tandem_request_init(t, &r->ask);
     if (r->where & FIELD_BOTH && !r->ollama.model.n) engine_fingerprint(t, r->fingerprint);
     read_sampling(r);
-    if (!read_logprobs(r, why) || !read_stop(r, why) || !read_speculative(r, why) || !choose_tenant(r, key, why))
+    if (!read_logprobs(r, why) || !read_stop(r, why) || !read_stop_ids(r, t, why) || !read_speculative(r, why) ||
+        !choose_tenant(r, key, why))
         return false;
-    return (r->where == FIELD_TEXT ? read_text_request(r, t, why) : read_chat(r, t, body, why)) &&
-           read_biases(r, t, why) && (ollama_limit(r, t), true);
+    return (request_is_text(r) ? read_text_request(r, t, why) : read_chat(r, t, body, why)) && read_biases(r, t, why) &&
+           check_min_tokens(r, why) && (ollama_limit(r, t), true);
 }
 
 /* By the name that the client knows. */

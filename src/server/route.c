@@ -4,6 +4,7 @@
 #include "server/admin.h"
 #include "server/endpoints.h"
 #include "server/ollama.h"
+#include "server/origin.h"
 #include "server/request_log.h"
 #include "server/text.h"
 
@@ -11,6 +12,7 @@
 
 const route_info route_table[] = {
     {"POST", "/chat/completions", ROUTE_KEY, completion_chat, SIZE_MAX, &reply_chat},
+    {"POST", "/chat/completions/input_tokens", ROUTE_KEY, endpoint_count_chat, SIZE_MAX, &reply_chat},
     {"POST", "/completions", ROUTE_KEY, completion_text, SIZE_MAX, &reply_text},
     {"POST", "/responses", ROUTE_KEY, completion_responses, SIZE_MAX, &reply_responses},
     {"POST", "/responses/input_tokens", ROUTE_KEY, endpoint_count_responses, SIZE_MAX, &reply_responses},
@@ -61,11 +63,6 @@ const route_info route_table[] = {
 const int n_routes = (int)COUNT(route_table);
 
 /* --- replies ------------------------------------------------------------------------------------*/
-static bool is_allowed_origin(const server *s, str origin)
-{
-    return s->opt->cors && origin.s && (!strcmp(s->opt->cors, "*") || str_is(origin, s->opt->cors));
-}
-
 static const reply_form *form_of(const server_call *c) { return c->form ? c->form : &reply_chat; }
 
 int server_fields_for(server *s, server_call *c, http_field *out)
@@ -77,8 +74,9 @@ int server_fields_for(server *s, server_call *c, http_field *out)
     if (s->replica_id[0]) out[n++] = (http_field){STR("X-Replica-Id"), str_of(s->replica_id)};
     if (c->warning && c->warning[0]) out[n++] = (http_field){STR("X-Tandem-Warning"), str_of(c->warning)};
     if (s->opt->cors) out[n++] = (http_field){STR("Vary"), STR("Origin")};
-    if (c->http && is_allowed_origin(s, http_call_field(c->http, "Origin"))) {
-        out[n++] = (http_field){STR("Access-Control-Allow-Origin"), str_of(s->opt->cors)};
+    str allowed = c->http ? origin_allowed(http_call_field(c->http, "Origin"), s->opt->cors) : (str){0};
+    if (allowed.s) {
+        out[n++] = (http_field){STR("Access-Control-Allow-Origin"), allowed};
         out[n++] = (http_field){STR("Access-Control-Expose-Headers"),
                                 STR("X-Request-Id, Request-Id, X-Replica-Id, X-Tandem-Warning, Retry-After")};
     }
@@ -268,7 +266,7 @@ static bool answer_preflight(server *s, server_call *c)
     http_field f[SERVER_MAX_FIELDS];
     int        n     = server_fields_for(s, c, f);
     str        asked = http_call_field(c->http, "Access-Control-Request-Headers");
-    if (!is_allowed_origin(s, http_call_field(c->http, "Origin"))) return false;
+    if (!origin_allowed(http_call_field(c->http, "Origin"), s->opt->cors).s) return false;
     if (!is_name_list(asked)) asked = STR("Authorization, Content-Type, X-Api-Key, X-Request-Id");
     f[n++] = (http_field){STR("Access-Control-Allow-Methods"), STR("GET, POST, OPTIONS")};
     f[n++] = (http_field){STR("Access-Control-Allow-Headers"), asked};

@@ -25,13 +25,15 @@ typedef struct {
      * engine_open_with's. */
     bool (*open)(void *ctx, const settings *changed, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx,
                  err *e);
-    void       *open_ctx;
-    const char *model;    /* its name in replies, and in the settings file */
-    const char *cors;     /* origin whose pages may call, "*": any; NULL: none */
-    double      grace_s;  /* for running answers after the first signal to end */
-    size_t      max_held; /* bytes that all requests hold together, their prompts and tools. 1 GiB, and http.max_bodies
+    void              *open_ctx;
+    const char        *model;   /* its name in replies, and in the settings file */
+    const char *const *aliases; /* of the model, in addition to its name */
+    size_t             n_aliases;
+    const char        *cors;    /* origins whose pages may call, as origin_allowed has them; NULL: none */
+    double             grace_s; /* for running answers after the first signal to end */
+    size_t max_held; /* bytes that all requests hold together, their prompts and tools. 1 GiB, and http.max_bodies
                              256 MiB; or an eighth and a sixteenth of what this process may take, where that is less */
-    double      ping_s;   /* of silence in a stream, after which a comment is sent */
+    double ping_s;   /* of silence in a stream, after which a comment is sent */
     void (*ready)(void *ctx, const http_server *h); /* called when requests are answered; may be NULL */
     void *ready_ctx;
 

@@ -43,11 +43,12 @@ bool status_ready(const status_view *v, buf *out, server_error *why)
 /* --- what it runs ---------------------------------------------------------------------------------*/
 void status_version(buf *out) { buf_printf(out, "{\"version\":\"%s\"}", tandem_version()); }
 
-static void put_model(json_writer *w, const status_view *v)
+static void put_model(json_writer *w, const status_view *v, str id)
 {
     const tandem_info *i = &v->info;
     json_begin_object(w);
-    json_member_str(w, "id", i->name);
+    json_key(w, "id");
+    json_put_str(w, id);
     json_member_str(w, "object", "model");
     json_member_int(w, "created", v->created);
     json_member_str(w, "owned_by", "tandem");
@@ -70,18 +71,26 @@ void status_models(const status_view *v, buf *out)
     json_member_str(&w, "object", "list");
     json_key(&w, "data");
     json_begin_array(&w);
-    put_model(&w, v);
+    put_model(&w, v, str_of(v->info.name));
+    for (size_t i = 0; i < v->n_aliases; i++) put_model(&w, v, str_of(v->aliases[i]));
     json_end(&w);
     json_end(&w);
+}
+
+static bool is_called(const status_view *v, str id)
+{
+    bool found = str_is(id, v->info.name);
+    for (size_t i = 0; i < v->n_aliases; i++) found |= str_is(id, v->aliases[i]);
+    return found;
 }
 
 bool status_model(const status_view *v, str id, buf *out, server_error *why)
 {
     json_writer w;
-    if (!str_is(id, v->info.name))
+    if (!is_called(v, id))
         return error_set(why, 404, "model", "model_not_found", "There is no model '%.*s'.", STR_ARG(id));
     json_writer_init(&w, out);
-    put_model(&w, v);
+    put_model(&w, v, id);
     return true;
 }
 

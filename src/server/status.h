@@ -20,18 +20,20 @@ typedef struct {
 void watchdog_look(watchdog *w, double busy_s);
 
 typedef struct {
-    model_state    state;
-    bool           again;                           /* it was loaded before: what is not now, an operator has parked */
-    bool           draining, drained, hangs, stuck; /* stuck: a worker is */
-    tandem_info    info;                            /* zeroed while loading */
-    tandem_stats   stats;
-    int            queue_max;
-    int64_t        created;  /* when the server began, seconds since 1970 */
-    const char    *settings; /* a JSON object; NULL: none */
-    tandem_request defaults; /* of requests */
-    model_files   *files;    /* NULL: none */
-    model_parts    parts;
-    size_t         request_bytes, body_bytes; /* that requests and their bodies may hold together */
+    model_state        state;
+    bool               again; /* it was loaded before: what is not now, an operator has parked */
+    bool               draining, drained, hangs, stuck; /* stuck: a worker is */
+    tandem_info        info;                            /* zeroed while loading */
+    const char *const *aliases;                         /* of the model, in addition to info.name */
+    size_t             n_aliases;
+    tandem_stats       stats;
+    int                queue_max;
+    int64_t            created;  /* when the server began, seconds since 1970 */
+    const char        *settings; /* a JSON object; NULL: none */
+    tandem_request     defaults; /* of requests */
+    model_files       *files;    /* NULL: none */
+    model_parts        parts;
+    size_t             request_bytes, body_bytes; /* that requests and their bodies may hold together */
 } status_view;
 
 bool status_health(const status_view *v, buf *out, server_error *why); /* alive: or loading, draining or hanging */

@@ -111,7 +111,7 @@ bool text_count(server_request *r, const tandem *t, buf *out, server_error *why)
 {
     size_t n;
     if (!request_count(r, t, &n, why)) return false;
-    bool object = r->where == FIELD_RESPONSES;
+    bool object = r->where != FIELD_MESSAGES;
     buf_printf(out, "{%s\"input_tokens\":%zu}", object ? "\"object\":\"response.input_tokens\"," : "", n);
     return check_room(out, why);
 }
@@ -205,4 +205,5 @@ void endpoint_template(server *s, server_call *c) { start(s, c, FIELD_CHAT, text
 void endpoint_count(server *s, server_call *c) { start(s, c, FIELD_MESSAGES, text_count); }
 void endpoint_ollama_show(server *s, server_call *c) { start(s, c, FIELD_OLLAMA_CHAT, ollama_show); }
 void endpoint_ollama_pull(server *s, server_call *c) { start(s, c, FIELD_OLLAMA_CHAT, ollama_pull); }
+void endpoint_count_chat(server *s, server_call *c) { start(s, c, FIELD_CHAT, text_count); }
 void endpoint_count_responses(server *s, server_call *c) { start(s, c, FIELD_RESPONSES, text_count); }

@@ -21,7 +21,8 @@ text_fn      text_count;
 void endpoint_tokenize(server *s, server_call *c);
 void endpoint_detokenize(server *s, server_call *c);
 void endpoint_template(server *s, server_call *c);
-void endpoint_count(server *s, server_call *c); /* of Anthropic's messages/count_tokens */
+void endpoint_count(server *s, server_call *c);      /* of Anthropic's messages/count_tokens */
+void endpoint_count_chat(server *s, server_call *c); /* of llama.cpp's chat/completions/input_tokens */
 void endpoint_ollama_show(server *s, server_call *c);
 void endpoint_ollama_pull(server *s, server_call *c);
 void endpoint_count_responses(server *s, server_call *c); /* of OpenAI's responses/input_tokens */

@@ -48,7 +48,8 @@ const base = {
   M: ["/v1/messages", { messages: [{ role: "user", content: "Hi" }], max_tokens: 4 }],
 };
 const letters = Object.keys(base), shown = { ...Object.fromEntries(letters.map((x) => [x, new Set()])), tokenize: new Set(), detokenize: new Set() };
-for (const [, field, of, example] of page.matchAll(/^\| `([a-z_.]+)` \| ([A-Z, ]+|all) \|.*?\| `(".*?)` \|.*\|$/gm))
+const ours = page.replace(/^## Fields of other servers[^]*?^(?=## )/m, "");
+for (const [, field, of, example] of ours.matchAll(/^\| `([a-z_.]+)` \| ([A-Z, ]+|all) \|.*?\| `(".*?)` \|.*\|$/gm))
   for (const where of of === "all" ? letters : of.split(", ")) {
     const [path, body] = base[where], more = JSON.parse(`{${example}}`);
     check(field.split(".")[0] in more, `the example of ${field} has it`);
@@ -56,13 +57,13 @@ for (const [, field, of, example] of page.matchAll(/^\| `([a-z_.]+)` \| ([A-Z, ]
     same([r.status, r.status === 200 ? "" : await r.text()], [200, ""], `${path} with ${example}`);
     shown[where].add(field);
   }
-for (const [, field, example] of page.matchAll(/^\| `([a-z_]+)` \| (?!all)[a-z, ]+ \| `(".*?)` \|.*\|$/gm)) {
+for (const [, field, example] of ours.matchAll(/^\| `([a-z_]+)` \| (?!all)[a-z, ]+ \| `(".*?)` \|.*\|$/gm)) {
   const of = field === "tokens" ? "detokenize" : "tokenize";
   same((await post(server.url, `/${of}`, { content: "Hi", ...JSON.parse(`{${example}}`) })).status, 200, `/${of} with ${example}`);
   shown[of].add(field);
 }
 const source = readFileSync(join(root, "src/server/fields.c"), "utf8");
-const wheres = { FIELD_CHAT: ["C"], FIELD_TEXT: ["T"], FIELD_BOTH: ["C", "T"], FIELD_RESPONSES: ["R"], FIELD_MESSAGES: ["M"], FIELD_ANSWERS: letters, FIELD_TOKENIZE: ["tokenize"], FIELD_DETOKENIZE: ["detokenize"] };
+const wheres = { FIELD_CHAT: ["C"], FIELD_TEXT: ["T"], FIELD_BOTH: ["C", "T"], FIELD_RESPONSES: ["R"], FIELD_MESSAGES: ["M"], FIELD_ANSWERS: letters, FIELD_TEXTS: ["T"], FIELD_GENERATE: ["C", "T"], FIELD_TOKENIZE: ["tokenize"], FIELD_DETOKENIZE: ["detokenize"] };
 let fields = 0;
 Object.assign(wheres, { FIELD_PARK: [], FIELD_BENCH: [] }); // docs/admin.md's, of tests/e2e/admin.mjs
 for (const [, name, where] of source.matchAll(/^ {4}\{"([a-z_.]+)",\s+FIELD_\w+,\s+(FIELD_\w+),/gm))
@@ -71,6 +72,16 @@ for (const [, name, where] of source.matchAll(/^ {4}\{"([a-z_.]+)",\s+FIELD_\w+,
     check(shown[w]?.has(name), `${name} (${where}) is in docs/api.md`);
   }
 same(fields, Object.values(shown).reduce((sum, s) => sum + s.size, 0), "docs/api.md has no field that the server has not");
+
+// --- fields of other servers
+const rules = { REFUSED: "refused", WARNED: "ignored, with a warning", IDLE: "no effect" };
+const places = { FIELD_ANSWERS: "all", FIELD_CHAT: "C", FIELD_MESSAGES: "M" };
+const others = [...readFileSync(join(root, "src/server/dialects.c"), "utf8").matchAll(/^ {4}\{"([a-z_.]+)",\s+(FIELD_\w+),\s+(\w+),\s+"((?:[^"\\]|\\.)*)",/gm)].map(
+  ([, name, where, rule, off]) => `${name} | ${places[where]} | ${rules[rule]} | ${off.replaceAll("\\", "").split(" ").filter(Boolean).map((x) => `\`${x}\``).join(" ")}`);
+const listed = [...page.matchAll(/^\| `([a-z_.]+)` \| (\w+) \| (refused|ignored, with a warning|no effect) \| (.*?) \| .*\|$/gm)].map(
+  ([, name, where, rule, off]) => `${name} | ${where} | ${rule} | ${off}`);
+same(listed, others, "docs/api.md has the fields of other servers as the code has them");
+check(others.length > 60, `${others.length} fields of other servers`);
 
 // --- paths
 const routes = [...readFileSync(join(root, "src/server/route.c"), "utf8").matchAll(/^ {4}\{"(GET|POST)",\s+"(\/[a-z/-]*)"/gm)];

@@ -576,7 +576,7 @@ TEST(server_refuses_what_is_wrong)
     refused(&r, chat_path, "{\"temperature\":-1," SUM "}", 400, "temperature", "from 0 to 100");
     refused(&r, chat_path, "{\"stop\":[1]," SUM "}", 400, "stop", "'stop'");
     refused(&r, chat_path, "{\"stop\":\"\"," SUM "}", 400, "stop", "'stop'");
-    refused(&r, chat_path, "{\"logit_bias\":{\"x\":1}," SUM "}", 400, "logit_bias", "token id");
+    refused(&r, chat_path, "{\"logit_bias\":{\"99999999\":1}," SUM "}", 400, "logit_bias", "token id");
     refused(&r, chat_path, "{\"logit_bias\":{\"5\":101}," SUM "}", 400, "logit_bias", "-100 to 100");
     refused(&r, chat_path, "{\"logit_bias\":{\"5\":1,\"05\":1}," SUM "}", 400, "logit_bias", "twice");
     refused(&r, chat_path, "{\"top_logprobs\":3," SUM "}", 400, "top_logprobs", "logprobs");

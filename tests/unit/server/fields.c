@@ -179,7 +179,7 @@ TEST(fields_take_whole_reals_and_all_seeds)
     const field_info *seed = NULL, *most = NULL;
     for (int i = 0; i < n_fields; i++) {
         if (!strcmp(field_table[i].name, "seed")) seed = &field_table[i];
-        if (!strcmp(field_table[i].name, "max_tokens") && field_table[i].where == FIELD_BOTH) most = &field_table[i];
+        if (!strcmp(field_table[i].name, "max_tokens") && field_table[i].where & FIELD_CHAT) most = &field_table[i];
     }
     CHECK(read_one(&r, most, "100.0") && r.f.max_tokens == 100);
     CHECK(read_one(&r, most, "-1") && r.f.max_tokens == -1);

@@ -64,3 +64,29 @@ TEST(server_origin_lists_of_names)
     CHECK_FAILS(origin_names_check("a.b:80", &e), e, "'a.b:80' is not the name of a host");
     CHECK_FAILS(origin_names_check("a,,b", &e), e, "'' is not the name");
 }
+
+TEST(origin_lists_of_pages_that_may_call)
+{
+    static const struct {
+        const char *origin, *list, *allowed; /* NULL: not */
+    } k[] = {{"https://a.example", "https://a.example", "https://a.example"},
+             {"https://b.example:8443", "https://a.example, https://b.example:8443", "https://b.example:8443"},
+             {"https://b.example", "https://a.example", NULL},
+             {"https://b.example", "https://a.example,*", "*"},
+             {"null", "*", "*"},
+             {"http://localhost:3000", "localhost", "http://localhost:3000"},
+             {"https://localhost", "https://a.example,localhost", "https://localhost"},
+             {"http://127.0.0.1:5173", "localhost", "http://127.0.0.1:5173"},
+             {"http://[::1]:5173", "localhost", "http://[::1]:5173"},
+             {"http://localhost.evil.example", "localhost", NULL},
+             {"http://evil.example", "localhost", NULL},
+             {"null", "localhost", NULL},
+             {"localhost", "localhost", "localhost"},
+             {NULL, "*", NULL},
+             {"http://localhost", NULL, NULL}};
+    for (size_t i = 0; i < COUNT(k); i++) {
+        str got = origin_allowed(k[i].origin ? str_of(k[i].origin) : (str){0}, k[i].list);
+        CHECK_MSG(k[i].allowed ? str_is(got, k[i].allowed) : !got.s, "%s of %s gives %.*s",
+                  k[i].origin ? k[i].origin : "no origin", k[i].list ? k[i].list : "none", STR_ARG(got));
+    }
+}
