@@ -15,6 +15,7 @@ static void tell_safe(chat_answer *a, int call)
 static void on_event(void *ctx, const gemma4_event *ev)
 {
     chat_answer *a = ctx;
+    a->reasons |= ev->kind == GEMMA4_REASONING;
     if (a->over) return;
     if (ev->kind != GEMMA4_CONTENT) {
         tell(a, ev);
@@ -48,10 +49,20 @@ void chat_answer_deinit(chat_answer *a)
 
 void chat_answer_put(chat_answer *a, int32_t id)
 {
-    if (!a->parser) return;
-    bool in_thought = gemma4_parser_in_thought(a->parser);
-    gemma4_parse_id(a->parser, id);
-    a->n_reasoning += in_thought || gemma4_parser_in_thought(a->parser);
+    gemma4_parser *p = a->parser;
+    if (!p) return;
+    bool in_thought = gemma4_parser_in_thought(p);
+    a->reasons      = false;
+    gemma4_parse_id(p, id);
+    if (gemma4_parser_undecided(p)) {
+        a->n_undecided++;
+        return;
+    }
+    if (a->n_undecided && (a->reasons || gemma4_parser_in_thought(p)))
+        a->n_reasoning += a->n_undecided + 1;
+    else
+        a->n_reasoning += in_thought || gemma4_parser_in_thought(p);
+    a->n_undecided = 0;
 }
 
 bool chat_answer_finish(chat_answer *a, err *e)

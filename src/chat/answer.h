@@ -15,6 +15,8 @@ typedef struct {
     bool           over;        /* nothing more is told */
     bool           failed;      /* some of it found no memory */
     int32_t        n_reasoning; /* tokens of thoughts, their markers counted in */
+    int32_t        n_undecided; /* tokens that are counted when they turn out to be a thought */
+    bool           reasons;     /* a piece of reasoning came with this token */
     buf            safe;
     void (*on_event)(void *ctx, const gemma4_event *ev);
     void *ctx;

@@ -15,6 +15,7 @@ enum {
 
 typedef enum {
     AT_START, /* a bare label may follow */
+    AT_BARE,  /* after a bare label: text is held until it is known to be a thought */
     IN_CONTENT,
     AFTER_CALL, /* white space is held */
     IN_LABEL,   /* after <|channel> */
@@ -63,6 +64,7 @@ struct gemma4_parser {
     bool        newline; /* held in a thought */
     bool        no_call; /* in content that began as a call */
     buf         spaces;  /* held after a call, before a thought, behind a string */
+    buf         bare;    /* held after a bare label */
     /* inner */
     inner_state       in;
     int               n_calls;
@@ -782,7 +784,7 @@ static size_t label_text(gemma4_parser *p, str s)
         give_up_label(p);
         return i;
     }
-    p->state = p->state == AT_START ? IN_CONTENT : AT_THOUGHT;
+    p->state = p->state == AT_START && !p->opt.thinking ? AT_BARE : AT_THOUGHT;
     buf_clear(&p->spaces);
     p->n_label = 0;
     return i + 1;
@@ -817,6 +819,8 @@ static void outer_text(gemma4_parser *p, str s)
             n = skip_space(s);
             hold(p, &p->spaces, s.s, n);
             if (n < s.n) after_spaces(p);
+        } else if (p->state == AT_BARE) {
+            hold_str(p, &p->bare, s);
         } else if (p->state == IN_THOUGHT) {
             put_thought(p, s);
         } else if (p->state == IN_CONTENT) {
@@ -835,9 +839,19 @@ static void end_label(gemma4_parser *p, bool at_start)
     give_up_label(p);
 }
 
+/* Emits the text after a bare label: <channel|> makes it a thought, anything else content. */
+static void settle_bare(gemma4_parser *p, bool is_thought)
+{
+    if (p->state != AT_BARE) return;
+    p->state = is_thought ? AT_THOUGHT : IN_CONTENT;
+    outer_text(p, buf_str(&p->bare));
+    buf_clear(&p->bare);
+}
+
 /* Out of whatever is open; what is held comes out where it belongs. */
 static void close_text(gemma4_parser *p)
 {
+    settle_bare(p, false);
     end_label(p, false);
     flush_newline(p);
     if (p->state == IN_CALL) end_call(p, false);
@@ -847,6 +861,7 @@ static void close_text(gemma4_parser *p)
 
 static void end_channel(gemma4_parser *p)
 {
+    settle_bare(p, true);
     end_label(p, true);
     p->newline = false; /* it belongs to the marker */
     close_text(p);
@@ -965,6 +980,11 @@ bool gemma4_parser_in_thought(const gemma4_parser *p)
     return p->state == IN_LABEL || p->state == AT_THOUGHT || p->state == IN_THOUGHT;
 }
 
+bool gemma4_parser_undecided(const gemma4_parser *p)
+{
+    return p->state == AT_BARE || (p->state == AT_START && p->n_label);
+}
+
 /* The marker that s starts with; *partly when s is the start of one. */
 static bool starts_with_marker(str s, gemma4_marker *out, bool *partly)
 {
@@ -1030,6 +1050,7 @@ gemma4_parser *gemma4_parser_new(const gemma4_parse_options *opt)
     buf_init(&p->decoded, MAX_HELD);
     buf_init(&p->marked, MAX_HELD);
     buf_init(&p->spaces, MAX_HELD);
+    buf_init(&p->bare, MAX_HELD);
     buf_init(&p->word, MAX_HELD);
     buf_init(&p->quoted, (size_t)8 * MAX_HELD);
     buf_init(&p->json, (size_t)8 * MAX_HELD);
@@ -1043,6 +1064,7 @@ void gemma4_parser_free(gemma4_parser *p)
     buf_deinit(&p->decoded);
     buf_deinit(&p->marked);
     buf_deinit(&p->spaces);
+    buf_deinit(&p->bare);
     buf_deinit(&p->word);
     buf_deinit(&p->quoted);
     buf_deinit(&p->json);

@@ -10,7 +10,7 @@
  * none is content with its markers; what stands in a call and is no argument is content behind it.
  *
  * Tolerated, since models do it: empty thoughts, a label without newline, markers that close nothing or open twice, a call
- * inside a thought, a bare "thought\n" at the start, thoughts and contents in turns, a call that ends with the answer,
+ * inside a thought, a bare "thought\n" at the start, with or without a thought after it, thoughts and contents in turns, a call that ends with the answer,
  * unfinished strings and brackets, missing and trailing commas, quoted keys, quotes inside strings, arguments written as JSON,
  * Python's None, True and False, white space between calls.
  *
@@ -40,6 +40,7 @@ typedef struct {
     const tok  *tok;        /* for gemma4_parse_id; else NULL */
     const chat *chat;       /* values are fitted to the types its tools declare, where they can be; or NULL */
     bool        in_thought; /* the prompt ended inside a thought: chat_prompt.in_thought */
+    bool        thinking;   /* the prompt asked for a thought: "thought\n" at the start begins one without its marker */
 } gemma4_parse_options;
 
 typedef struct gemma4_parser gemma4_parser;
@@ -50,6 +51,8 @@ void           gemma4_parse_id(gemma4_parser *p, int32_t id);
 /* Text with its markers written out, for models that are reached as text; the start of a marker is held back. */
 void gemma4_parse_marked(gemma4_parser *p, str text);
 bool gemma4_parser_in_thought(const gemma4_parser *p); /* what comes now would be reasoning */
+/* Returns true while it is open whether the text so far is a thought that began without its marker. */
+bool gemma4_parser_undecided(const gemma4_parser *p);
 /* The end of the answer: what is held comes out, what is open is closed. False when memory ran out on the way. */
 bool gemma4_parse_finish(gemma4_parser *p, err *e);
 #endif

@@ -72,16 +72,21 @@ static bool part_kind(str type, chat_part_kind *out)
 
 static bool read_part(const reader *r, const place *at, const json_value *v, chat_role role, chat_part *out)
 {
-    const json_value *type = json_find(v, "type"), *text = json_find(v, "text");
+    const json_value *type = json_find(v, "type");
+    bool        refusal    = role == CHAT_ASSISTANT && type && type->kind == JSON_STRING && str_is(type->s, "refusal");
+    const char *key        = refusal ? "refusal" : "text";
+    const json_value *text = json_find(v, key);
     if (v->kind != JSON_OBJECT) return bad(r, at, "must be an object with a type");
-    if (!type || type->kind != JSON_STRING || !part_kind(type->s, &out->kind))
-        return bad(r, &(place){at, "type", 0}, "must be text, image_url, input_audio or video_url");
+    if (!refusal && (!type || type->kind != JSON_STRING || !part_kind(type->s, &out->kind)))
+        return bad(r, &(place){at, "type", 0},
+                   role == CHAT_ASSISTANT ? "must be text, refusal, image_url, input_audio or video_url"
+                                          : "must be text, image_url, input_audio or video_url");
     if (out->kind != CHAT_TEXT) {
         out->source = v;
         return (role != CHAT_SYSTEM && role != CHAT_DEVELOPER) ||
                bad(r, at, "must be a text: the message is a system's");
     }
-    if (!text || text->kind != JSON_STRING) return bad(r, &(place){at, "text", 0}, "must be a string");
+    if (!text || text->kind != JSON_STRING) return bad(r, &(place){at, key, 0}, "must be a string");
     out->text = text->s;
     return true;
 }

@@ -200,7 +200,7 @@ static bool answer(session *s, str question, err *e)
         return true;
     }
     view_init(&s->view, s->g->tok, &flags, s->prompt.in_thought, s->format.thinking);
-    generate_watch(&s->stop, s->g->tok, &flags, s->prompt.in_thought);
+    generate_watch(&s->stop, s->g->tok, &flags, s->prompt.in_thought, s->format.thinking);
     bool ok = generate_check(&s->prompt.ids, s->g->info.n_ctx, s->g->info.n_vocab, flags.max_tokens, e) &&
               generate(&s->gen, &s->prompt.ids, e);
     ok = view_finish(&s->view, ok ? e : NULL) && ok;

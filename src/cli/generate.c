@@ -325,12 +325,12 @@ static void on_event(void *ctx, const gemma4_event *ev)
     }
 }
 
-void view_init(answer_view *v, const tok *t, const generate_flags *f, bool in_thought, bool show_thoughts)
+void view_init(answer_view *v, const tok *t, const generate_flags *f, bool in_thought, bool thinking)
 {
-    *v = (answer_view){.show_thoughts = show_thoughts, .colour = isatty(STDOUT_FILENO)};
+    *v = (answer_view){.show_thoughts = thinking, .colour = isatty(STDOUT_FILENO)};
     buf_init(&v->content, TOK_MAX_INPUT);
     buf_init(&v->reasoning, TOK_MAX_INPUT);
-    gemma4_parse_options o = {.on_event = on_event, .ctx = v, .tok = t, .in_thought = in_thought};
+    gemma4_parse_options o = {.on_event = on_event, .ctx = v, .tok = t, .in_thought = in_thought, .thinking = thinking};
     chat_answer_init(&v->answer, &o);
     generate_add_stops(&v->answer.stop, f);
 }
@@ -354,8 +354,8 @@ bool view_finish(answer_view *v, err *e)
     return ok;
 }
 
-void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, bool in_thought)
+void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, bool in_thought, bool thinking)
 {
-    chat_answer_init(a, &(gemma4_parse_options){.tok = t, .in_thought = in_thought});
+    chat_answer_init(a, &(gemma4_parse_options){.tok = t, .in_thought = in_thought, .thinking = thinking});
     generate_add_stops(&a->stop, f);
 }

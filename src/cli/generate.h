@@ -132,13 +132,13 @@ typedef struct {
     buf               content, reasoning;
 } answer_view;
 
-void view_init(answer_view *v, const tok *t, const generate_flags *f, bool in_thought, bool show_thoughts);
+void view_init(answer_view *v, const tok *t, const generate_flags *f, bool in_thought, bool thinking);
 void view_deinit(answer_view *v);
 void view_put(answer_view *v, int32_t id);
 bool view_finish(answer_view *v, err *e); /* ends the line */
 
 /* The same answer where its tokens are decided: ends with the flags' stop strings. For tandem_request.keep_on. */
-void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, bool in_thought);
+void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, bool in_thought, bool thinking);
 
 /* What can be wrong with these flags before a model is there: true, or a message was printed (exit 2). */
 bool generate_check_flags(const generate_flags *f, const opt_spec *usage);

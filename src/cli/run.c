@@ -195,7 +195,7 @@ static void open_output(output *o, const tok *t, bool in_thought)
     buf_init(&o->text, 1 << 20);
     buf_init(&o->safe, 1 << 20);
     generate_add_stops(&o->stop, &flags.gen);
-    generate_watch(&o->content, t, &flags.gen, in_thought);
+    generate_watch(&o->content, t, &flags.gen, in_thought, flags.gen.think);
     if (t) tok_stream_init(&o->stream, t, false);
     if (!o->plain) view_init(&o->view, t, &flags.gen, in_thought, flags.gen.think);
 }

@@ -17,8 +17,12 @@ static void add_stops(stop_match *m, const server_request *r)
 
 static bool open_chat(server_choice *c)
 {
-    gemma4_parse_options o = {
-        .on_event = on_event, .ctx = c, .tok = c->tok, .chat = c->request->chat, .in_thought = c->request->in_thought};
+    gemma4_parse_options o = {.on_event   = on_event,
+                              .ctx        = c,
+                              .tok        = c->tok,
+                              .chat       = c->request->chat,
+                              .in_thought = c->request->in_thought,
+                              .thinking   = c->request->thinking};
     if (!chat_answer_init(&c->answer, &o)) return false;
     add_stops(&c->answer.stop, c->request);
     c->answer.one_call = c->request->one_call;

@@ -129,15 +129,31 @@ const field_info field_table[] = {
 /* clang-format on */
 const int n_fields = (int)COUNT(field_table);
 
+/* Describes a string or a list by the least and the most that it may have. */
+static void describe_count(const field_info *f, const char *what, const char *of, char *out, size_t cap)
+{
+    if (f->max == 0)
+        snprintf(out, cap, "an empty %s", what);
+    else if (f->min == 0)
+        snprintf(out, cap, "a %s of at most %.0f %s", what, f->max, of);
+    else
+        snprintf(out, cap, "a %s of %.0f to %.0f %s", what, f->min, f->max, of);
+}
+
 void field_describe(const field_info *f, char *out, size_t cap)
 {
     switch (f->kind) {
     case FIELD_BOOL: snprintf(out, cap, f->max > 0 ? "true or false" : "false"); break;
-    case FIELD_INT: snprintf(out, cap, "a whole number from %.17g to %.17g", f->min, f->max); break;
+    case FIELD_INT:
+        if (f->min == f->max)
+            snprintf(out, cap, "%.17g", f->min);
+        else
+            snprintf(out, cap, "a whole number from %.17g to %.17g", f->min, f->max);
+        break;
     case FIELD_MOST: snprintf(out, cap, "a whole number from %.17g up", f->min); break;
     case FIELD_REAL: snprintf(out, cap, "a number from %g to %g", f->min, f->max); break;
-    case FIELD_STRING: snprintf(out, cap, "a string of %.0f to %.0f bytes", f->min, f->max); break;
-    case FIELD_ARRAY: snprintf(out, cap, "a list of %.0f to %.0f items", f->min, f->max); break;
+    case FIELD_STRING: describe_count(f, "string", "bytes", out, cap); break;
+    case FIELD_ARRAY: describe_count(f, "list", "items", out, cap); break;
     case FIELD_OBJECT: snprintf(out, cap, "an object of at most %g members", f->max); break;
     case FIELD_ANY: snprintf(out, cap, "%s", f->about); break;
     }

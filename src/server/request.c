@@ -356,6 +356,7 @@ static bool render(server_request *r, const tandem *t, chat_options *o, server_e
     if (!chat_render_ids(&r->rendered, t->tok, r->chat, o, &e)) return error_take(why, &e, request_param(r), false);
     if (r->rendered.n_media) return error_no_media(why, request_param(r));
     r->in_thought = r->rendered.in_thought;
+    r->thinking   = o->thinking;
     r->prompt[0]  = (server_prompt){r->rendered.ids.p, r->rendered.ids.n};
     return true;
 }

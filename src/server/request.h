@@ -31,7 +31,7 @@ struct server_request {
     const json_value *root; /* the body's tree */
     chat             *chat; /* NULL: text */
     chat_prompt       rendered;
-    bool              in_thought, one_call;
+    bool              in_thought, thinking, one_call;
     bool              no_calls; /* tool_choice none: not even where the model would */
     const char       *held_by;  /* the field that ask.grammar comes from; NULL: the answer is free */
     response_tool    *tool;     /* of a response (responses.h), as are the next two */

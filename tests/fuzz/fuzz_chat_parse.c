@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { IN_THOUGHT = 1, TYPED = 2 };
+enum { IN_THOUGHT = 1, TYPED = 2, THINKING = 4 };
 
 typedef struct {
     buf               text; /* all events, pieces of one kind joined */
@@ -76,10 +76,13 @@ static const chat *typed(void)
 static void run(events *x, str in, int options, uint32_t cuts)
 {
     err                  e;
-    gemma4_parse_options opt = {
-        .on_event = note, .ctx = x, .in_thought = options & IN_THOUGHT, .chat = options & TYPED ? typed() : NULL};
-    gemma4_parser *p = gemma4_parser_new(&opt);
-    *x               = (events){0};
+    gemma4_parse_options opt = {.on_event   = note,
+                                .ctx        = x,
+                                .in_thought = options & IN_THOUGHT,
+                                .thinking   = options & THINKING,
+                                .chat       = options & TYPED ? typed() : NULL};
+    gemma4_parser       *p   = gemma4_parser_new(&opt);
+    *x                       = (events){0};
     buf_init(&x->text, (size_t)1 << 28);
     buf_init(&x->args, (size_t)1 << 28);
     for (size_t i = 0, n; i < in.n; i += n) {

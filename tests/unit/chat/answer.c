@@ -127,6 +127,33 @@ TEST(answer_counts_tokens_of_thoughts)
     }
 }
 
+/* A thought without its marker counts once it is known to be one. */
+TEST(answer_counts_tokens_of_thoughts_without_a_marker)
+{
+    static const struct {
+        const char *text;
+        bool        thinking, all; /* all: up to <channel|>, or to the end without one */
+    } cases[] = {
+        {"thought\nTwo and two.\n<channel|>Four it is", false, true},
+        {"thought\nFour it is", false, false},
+        {"thought\nTwo and two.\n<channel|>Four it is", true, true},
+        {"thought\nFour it is", true, true},
+        {"thoughtful words", true, false},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        rig r;
+        if (!rig_init(t, &r, cases[i].text)) return;
+        chat_answer_deinit(&r.a);
+        chat_answer_init(&r.a, &(gemma4_parse_options){.tok = r.tok, .thinking = cases[i].thinking});
+        int32_t close = tok_find(r.tok, STR("<channel|>"));
+        size_t  to    = 0;
+        while (to < r.ids.n && r.ids.p[to] != close) to++;
+        put_all(t, &r);
+        CHECK_INT(r.a.n_reasoning, cases[i].all ? to + (to < r.ids.n) : 0);
+        rig_deinit(&r);
+    }
+}
+
 TEST(answer_without_a_reader_finds_its_end)
 {
     rig r;

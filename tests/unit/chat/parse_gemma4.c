@@ -3,7 +3,7 @@
 #include "test.h"
 
 typedef struct {
-    bool        in_thought;
+    bool        in_thought, thinking;
     const chat *chat;
 } how;
 
@@ -11,9 +11,10 @@ typedef struct {
 static void run(test_case *t, transcript *x, str in, size_t first, size_t step, how h)
 {
     err                  e;
-    gemma4_parse_options opt = {.on_event = transcript_note, .ctx = x, .in_thought = h.in_thought, .chat = h.chat};
-    gemma4_parser       *p   = gemma4_parser_new(&opt);
-    *x                       = (transcript){0};
+    gemma4_parse_options opt = {
+        .on_event = transcript_note, .ctx = x, .in_thought = h.in_thought, .thinking = h.thinking, .chat = h.chat};
+    gemma4_parser *p = gemma4_parser_new(&opt);
+    *x               = (transcript){0};
     buf_init(&x->text, 1 << 20);
     for (size_t i = 0, n = first; i < in.n; i += n, n = step) {
         if (n > in.n - i) n = in.n - i;
@@ -46,7 +47,7 @@ static void check_how(test_case *t, const char *text, const char *want, how h)
 #define ARGS(text)  CALL("f{" text "}")
 #define GIVES(json) "0:f({" json "})|"
 
-enum { PLAIN, IN_THOUGHT, TYPED };
+enum { PLAIN, IN_THOUGHT, TYPED, THINKING };
 
 /* TYPED: f is declared with s a string, i an integer, n a number or null, b a boolean, l a list of integers, o an object whose s
  * is a string, e a string or an integer; "two words" is a tool as well. */
@@ -124,6 +125,32 @@ static const struct {
     {"tho<|channel>thought\nx<channel|>4", "C(tho)R(x)C(4)", PLAIN},
     {"4 thought\n", "C(4 thought\n)", PLAIN},
     {"thought" CALL("f{}"), "C(thought)0:f({})|", PLAIN},
+
+    /* a thought without its opening marker */
+    {"thought\nTwo<channel|>4", "R(Two)C(4)", PLAIN},
+    {"thought\nTwo and two.\n<channel|>4", "R(Two and two.)C(4)", PLAIN},
+    {"thought\n\n Two\n\nthree\n\n<channel|>\n4", "R(\n Two\n\nthree\n)C(\n4)", PLAIN},
+    {"thought\n<channel|>4", "C(4)", PLAIN},
+    {"thought\n \n<channel|>4", "C(4)", PLAIN},
+    {"thought\n🦙 " Q "x" Q "\n<channel|>🦙", "R(🦙 " Q "x" Q ")C(🦙)", PLAIN},
+    {"thought\nlook<channel|>" CALL("f{}"), "R(look)0:f({})|", PLAIN},
+    {"thought\nlook\n<channel|>\n" CALL("f{}") "so", "R(look)C(\n)0:f({})|C(so)", PLAIN},
+    {"thought\na<channel|>b<channel|>c", "R(a)C(bc)", PLAIN},
+    {"thought\na<channel|>b<|channel>thought\nc<channel|>d", "R(a)C(b)R(c)C(d)", PLAIN},
+    {"thought\nlook" CALL("f{}"), "C(look)0:f({})|", PLAIN}, /* a label that means nothing, and a text */
+    {"thought\nlook<|channel>thought\nx<channel|>4", "C(look)R(x)C(4)", PLAIN},
+    {"thought\n4<turn|>", "C(4)", PLAIN},
+    {"thought\nTwo<channel|>4", "R(Two)C(4)", THINKING},
+    {"thought\nTwo and two.\n<channel|>4", "R(Two and two.)C(4)", THINKING},
+    {"thought\n\n Two\n\nthree\n\n<channel|>\n4", "R(\n Two\n\nthree\n)C(\n4)", THINKING},
+    {"thought\n<channel|>4", "C(4)", THINKING},
+    {"thought\nnever closed", "R(never closed)", THINKING},
+    {"thought\nlook" CALL("f{}"), "R(look)0:f({})|", THINKING},
+    {"thought\n", "", THINKING},
+    {"thought", "C(thought)", THINKING},
+    {"thoughts", "C(thoughts)", THINKING},
+    {"thought Two<channel|>4", "C(thought Two4)", THINKING},
+    {"4", "C(4)", THINKING},
 
     /* calls */
     {CALL("get_weather{city:" Q "Oslo" Q ",days:2}") "<|tool_response>",
@@ -344,7 +371,9 @@ TEST(chat_parse_cases)
             CHECK_MSG(strcmp(cases[i].in, cases[j].in) || cases[i].how != cases[j].how, "case %zu is case %zu again", i,
                       j);
         check_how(t, cases[i].in, cases[i].want,
-                  (how){.in_thought = cases[i].how == IN_THOUGHT, .chat = cases[i].how == TYPED ? c : NULL});
+                  (how){.in_thought = cases[i].how == IN_THOUGHT,
+                        .thinking   = cases[i].how == THINKING,
+                        .chat       = cases[i].how == TYPED ? c : NULL});
     }
     arena_deinit(&mem);
 }
@@ -436,12 +465,15 @@ TEST(chat_parse_tells_each_word_once)
         buf        in;
         int        n = 0, parts = 1 + (int)(test_rand(&rng) % 40);
         buf_init(&in, 1 << 16);
+        if (test_rand(&rng) % 8 == 0) buf_puts(&in, "thought\n");
         for (int i = 0; i < parts; i++)
             if (test_rand(&rng) % 3)
                 buf_puts(&in, structure[test_rand(&rng) % COUNT(structure)]);
             else
                 buf_printf(&in, "W%dW", n++);
-        how h = {.in_thought = test_rand(&rng) % 4 == 0, .chat = test_rand(&rng) % 2 ? c : NULL};
+        how h = {.in_thought = test_rand(&rng) % 4 == 0,
+                 .thinking   = test_rand(&rng) % 2,
+                 .chat       = test_rand(&rng) % 2 ? c : NULL};
         run(t, &x, buf_str(&in), 1 + test_rand(&rng) % (in.n + 1), 1 + test_rand(&rng) % 9, h);
         buf_putc(&x.text, 0);
         for (int i = 0; i < n; i++) {

@@ -31,6 +31,12 @@ TEST(chat_request_names_what_is_wrong)
          "messages[0].content[1].type must be text"},
         {"{'messages':[{'role':'user','content':[{'type':'text'}]}]}", "messages[0].content[0].text must be a string"},
         {"{'messages':[{'role':'system','content':[{'type':'image'}]}]}", "messages[0].content[0] must be a text"},
+        {"{'messages':[{'role':'assistant','content':[{'type':'refusal','text':'no'}]}]}",
+         "messages[0].content[0].refusal must be a string"},
+        {"{'messages':[{'role':'assistant','content':[{'type':'pdf'}]}]}",
+         "messages[0].content[0].type must be text, refusal, image_url, input_audio or video_url"},
+        {"{'messages':[{'role':'user','content':[{'type':'refusal','refusal':'no'}]}]}",
+         "messages[0].content[0].type must be text, image_url, input_audio or video_url"},
         {"{'messages':[{'role':'assistant','reasoning':5}]}", "messages[0].reasoning must be a string"},
         {"{'messages':[{'role':'assistant','tool_calls':{}}]}", "messages[0].tool_calls must be a list"},
         {"{'messages':[{'role':'user','content':'x','tool_calls':[{}]}]}", "messages[0].tool_calls may only be"},
@@ -166,6 +172,27 @@ TEST(chat_request_bounds_calls_and_memory)
     if (c) CHECK_INT(c->message[0].n_calls, CHAT_MAX_CALLS);
     arena_deinit(&mem);
     buf_deinit(&text);
+}
+
+/* A refusal is what the assistant said. */
+TEST(chat_request_takes_refusals)
+{
+    arena mem;
+    chat *c;
+    err   e = {0};
+    arena_init(&mem, 1 << 20);
+    CHECK_OK(
+        parse("{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"I can't.\"},{"
+              "\"type\":\"text\",\"text\":\"Sorry.\"}]}]}",
+              &mem, &c, &e),
+        e);
+    if (c) CHECK_INT(c->message[0].content.n_parts, 2);
+    if (c && c->message[0].content.n_parts == 2) {
+        CHECK_INT(c->message[0].content.part[0].kind, CHAT_TEXT);
+        CHECK_STR(c->message[0].content.part[0].text, STR("I can't."));
+        CHECK_STR(c->message[0].content.part[1].text, STR("Sorry."));
+    }
+    arena_deinit(&mem);
 }
 
 TEST(chat_request_survives_no_memory)

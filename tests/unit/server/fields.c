@@ -141,6 +141,30 @@ TEST(fields_hold_their_limits)
     }
 }
 
+/* What a field must be reads as a sentence, also where only one value is allowed. */
+TEST(fields_are_described_in_words)
+{
+    static const struct {
+        field_info  f;
+        const char *want;
+    } cases[] = {
+        {{.kind = FIELD_STRING, .min = 0, .max = 0}, "an empty string"},
+        {{.kind = FIELD_STRING, .min = 0, .max = 64}, "a string of at most 64 bytes"},
+        {{.kind = FIELD_STRING, .min = 1, .max = 256}, "a string of 1 to 256 bytes"},
+        {{.kind = FIELD_ARRAY, .min = 0, .max = 0}, "an empty list"},
+        {{.kind = FIELD_ARRAY, .min = 0, .max = 16}, "a list of at most 16 items"},
+        {{.kind = FIELD_ARRAY, .min = 1, .max = 16}, "a list of 1 to 16 items"},
+        {{.kind = FIELD_INT, .min = 1, .max = 1}, "1"},
+        {{.kind = FIELD_INT, .min = 1, .max = 32}, "a whole number from 1 to 32"},
+        {{.kind = FIELD_BOOL, .max = 0}, "false"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        char text[128];
+        field_describe(&cases[i].f, text, sizeof text);
+        CHECK_STR(str_of(text), str_of(cases[i].want));
+    }
+}
+
 static int all_places(const char *name)
 {
     int where = 0;
