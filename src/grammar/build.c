@@ -144,6 +144,15 @@ node *node_repeat(builder *b, node *body, int32_t min, int32_t max)
     return x;
 }
 
+node *node_ahead(builder *b, node *body, bool negative)
+{
+    node *x = new_node(b, NODE_AHEAD);
+    if (x == &nothing) return x;
+    x->body = body;
+    x->max  = negative ? 0 : 1;
+    return x;
+}
+
 node *node_rule(builder *b, int32_t index)
 {
     node *x = new_node(b, NODE_RULE);

@@ -9,6 +9,7 @@
 #include "base/num.h"
 #include "grammar/inside.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 enum {
@@ -266,7 +267,8 @@ static int32_t weigh(node *x)
         break;
     case NODE_REPEAT: w = add_weight(1, times_weight(weigh(x->body), x->max < 0 ? x->min + 1 : x->max)); break;
     case NODE_RULE:
-    case NODE_MARKER: break;
+    case NODE_MARKER:
+    case NODE_AHEAD: break;
     }
     return x->weight = w;
 }
@@ -420,6 +422,7 @@ static int32_t emit(compiler *c, node *x, int32_t then)
     case NODE_REPEAT: return emit_repeat(c, x, then);
     case NODE_RULE: return emit_rule(c, x->index, then);
     case NODE_MARKER: return one_symbol(c, SYMBOL_MARKER + x->index, SYMBOL_MARKER + x->index, then);
+    case NODE_AHEAD: assert(false); /* regular.c has replaced it */
     }
     return END;
 }

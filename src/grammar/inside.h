@@ -70,7 +70,7 @@ static inline bool scan_count(scan *s, int32_t *out)
 }
 
 /* --- building ---------------------------------------------------------------------------------- */
-typedef enum { NODE_TEXT, NODE_CLASS, NODE_SEQ, NODE_ALT, NODE_REPEAT, NODE_RULE, NODE_MARKER } node_kind;
+typedef enum { NODE_TEXT, NODE_CLASS, NODE_SEQ, NODE_ALT, NODE_REPEAT, NODE_RULE, NODE_MARKER, NODE_AHEAD } node_kind;
 typedef struct {
     uint32_t lo, hi; /* code points, both counted in */
 } char_range;
@@ -85,8 +85,8 @@ struct node {
         char_range *range;
         node      **kid; /* an ALT of none matches nothing */
         struct {
-            node   *body;
-            int32_t min, max; /* max < 0: no end */
+            node   *body;     /* of a repetition, or of a look-ahead, which is never compiled */
+            int32_t min, max; /* max < 0: no end. Of a look-ahead: max 0 when it is negative */
         };
         int32_t index; /* of a rule or a marker */
     };
@@ -141,7 +141,8 @@ node   *node_list(builder *b, node_kind kind, node *const *kid, int32_t n);
 node   *node_repeat(builder *b, node *body, int32_t min, int32_t max);
 node   *node_rule(builder *b, int32_t index);
 node   *node_marker(builder *b, str name);
-int32_t builder_rule(builder *b, str name); /* a new one, without a body */
+node   *node_ahead(builder *b, node *body, bool negative); /* for regular.c alone */
+int32_t builder_rule(builder *b, str name);                /* a new one, without a body */
 void    builder_define(builder *b, int32_t index, node *body);
 #define node_seq(b, ...)                                                                                               \
     node_list((b), NODE_SEQ, (node *[]){__VA_ARGS__}, (int32_t)(sizeof((node *[]){__VA_ARGS__}) / sizeof(node *)))
@@ -166,6 +167,7 @@ typedef struct {
 } regex_options;
 typedef struct {
     node   *body;
+    bool    ahead; /* the body has look-aheads: only term_of_node understands it */
     int32_t min, max;
     node   *only; /* the pattern is this class from only_min to only_max times; NULL: it is not so simple */
     int32_t only_min, only_max;

@@ -2,12 +2,12 @@
  * Unicode mode.
  *
  * Literals, ., classes, \d \w \s and their complements, groups, alternatives, greedy and lazy repetition, ^ and $ at the ends
- * of alternatives. A pattern that is not anchored matches anywhere in the string. References, assertions, \b and \p are
- * refused. */
+ * of alternatives, and look-aheads, which only regular.c can keep. A pattern that is not anchored matches anywhere in the
+ * string. References, look-behinds, \b and \p are refused. */
 #include "base/mem.h"
-#include "grammar/inside.h"
+#include "grammar/regular.h"
 
-enum { MAX_NESTED = 32, MAX_RANGES = 256, LENGTH_MOST = 1 << 24, MAX_CODE = 0x10FFFF };
+enum { MAX_NESTED = 32, MAX_AHEAD = 16, MAX_RANGES = 256, LENGTH_MOST = 1 << 24, MAX_CODE = 0x10FFFF };
 
 typedef struct {
     node   *x;
@@ -24,6 +24,7 @@ typedef struct {
     int                  nested;
     err                 *e;
     bool                 failed;
+    int                  ahead; /* look-aheads that were read */
 } reader;
 
 static part fail(reader *r, const char *what)
@@ -221,23 +222,43 @@ static part read_repeat(reader *r, part x)
     return x;
 }
 
-static part read_alternatives(reader *r, bool top);
+typedef enum {
+    INSIDE, /* of a group */
+    TOP,    /* ^ and $ may stand at the ends; without them anything may */
+    AHEAD,  /* of a look-ahead: $ may stand at the end */
+} where;
+
+static part read_alternatives(reader *r, where at);
+
+static part read_inside(reader *r, where at)
+{
+    if (r->nested == MAX_NESTED) return fail(r, "groups are nested too deep");
+    r->nested++;
+    part x = read_alternatives(r, at);
+    r->nested--;
+    return scan_accept(&r->in, ")") ? x : fail(r, ") is missing");
+}
+
+static part read_ahead(reader *r, bool negative)
+{
+    part x = read_inside(r, AHEAD);
+    if (r->ahead++ == MAX_AHEAD) return fail(r, "too many look-aheads");
+    return (part){.x = node_ahead(r->b, x.x, negative)};
+}
 
 static part read_group(reader *r)
 {
+    if (scan_accept(&r->in, "?=")) return read_ahead(r, false);
+    if (scan_accept(&r->in, "?!")) return read_ahead(r, true);
     if (scan_accept(&r->in, "?<") && (scan_peek(&r->in) == '=' || scan_peek(&r->in) == '!'))
         return fail(r, "a look behind");
     if (r->in.p[-1] == '<') { /* a name */
         while (scan_peek(&r->in) >= 0 && !scan_accept(&r->in, ">")) r->in.p++;
     } else if (scan_accept(&r->in, "?:")) {
     } else if (scan_peek(&r->in) == '?') {
-        return fail(r, "a look ahead or a flag");
+        return fail(r, "a flag");
     }
-    if (r->nested == MAX_NESTED) return fail(r, "groups are nested too deep");
-    r->nested++;
-    part x = read_alternatives(r, false);
-    r->nested--;
-    return scan_accept(&r->in, ")") ? x : fail(r, ") is missing");
+    return read_inside(r, INSIDE);
 }
 
 static part read_item(reader *r)
@@ -253,15 +274,17 @@ static part read_item(reader *r)
     return one_class(r, &x);
 }
 
-static bool at_end_of_branch(const reader *r)
+static bool at_end_of_branch(const reader *r, where at)
 {
-    return scan_peek(&r->in) < 0 || scan_peek(&r->in) == '|' || scan_peek(&r->in) == ')' ||
-           (scan_peek(&r->in) == '$' && (r->in.p + 1 == r->in.end || r->in.p[1] == '|'));
+    const char *next = r->in.p + 1;
+    if (scan_peek(&r->in) < 0 || scan_peek(&r->in) == '|' || scan_peek(&r->in) == ')') return true;
+    return scan_peek(&r->in) == '$' && (next == r->in.end || *next == '|' || (at == AHEAD && *next == ')'));
 }
 
-/* One alternative; at the top with its anchors. */
-static part read_branch(reader *r, bool top)
+/* Reads one alternative; at the top and in a look-ahead with its anchors. */
+static part read_branch(reader *r, where at)
 {
+    bool     top     = at == TOP;
     node_vec v       = {0};
     part     all     = {0};
     bool     at_head = top && scan_accept(&r->in, "^");
@@ -269,14 +292,15 @@ static part read_branch(reader *r, bool top)
         node_vec_put(r->b, &v, node_repeat(r->b, any_char(r, true).x, 0, -1));
         all.max = -1;
     }
-    while (!r->failed && !at_end_of_branch(r)) {
+    while (!r->failed && !at_end_of_branch(r, at)) {
         part x       = read_repeat(r, read_item(r));
         all.only     = v.n ? NULL : x.only;
         all.only_min = x.only_min, all.only_max = x.only_max;
         all.min = add_length(all.min, x.min), all.max = add_length(all.max, x.max);
         node_vec_put(r->b, &v, x.x);
     }
-    if (top && !scan_accept(&r->in, "$") && !r->o->whole && !r->failed) {
+    bool open = at == AHEAD || (top && !r->o->whole);
+    if (at != INSIDE && !scan_accept(&r->in, "$") && open && !r->failed) {
         node_vec_put(r->b, &v, node_repeat(r->b, any_char(r, true).x, 0, -1));
         all.max  = -1;
         all.only = NULL;
@@ -286,13 +310,13 @@ static part read_branch(reader *r, bool top)
     return all;
 }
 
-static part read_alternatives(reader *r, bool top)
+static part read_alternatives(reader *r, where at)
 {
     node_vec v   = {0};
-    part     all = read_branch(r, top);
+    part     all = read_branch(r, at);
     node_vec_put(r->b, &v, all.x);
     while (!r->failed && scan_accept(&r->in, "|")) {
-        part x = read_branch(r, top);
+        part x = read_branch(r, at);
         node_vec_put(r->b, &v, x.x);
         all.only = NULL;
         if (x.min < all.min) all.min = x.min;
@@ -305,13 +329,36 @@ static part read_alternatives(reader *r, bool top)
 bool regex_parse(regex *out, str pattern, const regex_options *o, err *e)
 {
     reader r = {.o = o, .b = o->b, .in = {pattern.s, pattern.s + pattern.n}, .all = pattern, .e = e};
-    part   x = read_alternatives(&r, true);
+    part   x = read_alternatives(&r, TOP);
     if (!r.failed && r.in.p < r.in.end) fail(&r, "a misplaced )");
-    *out = (regex){x.x, x.min, x.max, x.only, x.only_min, x.only_max};
+    *out = (regex){x.x, r.ahead > 0, x.min, x.max, x.only, x.only_min, x.only_max};
     return !r.failed;
 }
 
 static node *plain_class(void *ctx, const char_range *r, int32_t n) { return node_class(ctx, r, n); }
+
+/* Writes an expression with look-aheads as the rules of its automaton; NULL: refused. */
+static node *write_ahead(builder *b, str pattern, const regex *x, err *e)
+{
+    regular r;
+    bool    too_many = false;
+    if (pattern.n > REGULAR_MAX_PATTERN) {
+        err_set(e, ERR_TOO_LARGE, "with look-aheads it may have %d bytes", REGULAR_MAX_PATTERN);
+        return NULL;
+    }
+    regular_init(&r, b);
+    term *all  = term_of_node(&r, x->body);
+    node *body = all ? term_write(&r, all, plain_class, b, node_empty(b), &too_many) : NULL;
+    if (b->failed)
+        *e = b->why;
+    else if (!all)
+        err_set(e, ERR_INPUT, "a look-ahead inside a repetition cannot be kept");
+    else if (too_many)
+        err_set(e, ERR_TOO_LARGE, "its look-aheads need more than %d states", REGULAR_MAX_STATES);
+    else if (!body)
+        err_set(e, ERR_INPUT, "nothing matches it");
+    return b->failed ? NULL : body;
+}
 
 bool grammar_from_regex(grammar **out, str pattern, const atomic_bool *cancel, err *e)
 {
@@ -324,7 +371,7 @@ bool grammar_from_regex(grammar **out, str pattern, const atomic_bool *cancel, e
                        GRAMMAR_MAX_TEXT);
     builder_init(&b, GRAMMAR_GBNF_DEPTH, cancel);
     b.inlines = true;
-    bool ok   = regex_parse(&x, pattern, &o, e);
+    bool ok   = regex_parse(&x, pattern, &o, e) && (!x.ahead || (x.body = write_ahead(&b, pattern, &x, e)));
     if (ok) {
         int32_t root = builder_rule(&b, STR("root"));
         if (!b.failed) builder_define(&b, root, x.body);

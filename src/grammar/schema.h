@@ -1,7 +1,7 @@
 /* grammar/schema.h - what the files that read JSON Schema share. Private to grammar/. */
 #ifndef TANDEM_GRAMMAR_SCHEMA_H
 #define TANDEM_GRAMMAR_SCHEMA_H
-#include "grammar/inside.h"
+#include "grammar/regular.h"
 
 /* Where a schema stands, for sentences: #/properties/a/items. */
 typedef struct path path;
@@ -22,10 +22,13 @@ typedef struct {
 typedef struct { /* the rule of a value that must fit all of these */
     spot   *part;
     int32_t n, rule; /* rule -1: nothing fits */
+    int32_t level;   /* while it is written: values around it; -1: it is done */
     int32_t next;    /* with the same hash, + 1; 0: none */
 } known_rule;
 
-typedef struct lookup lookup;
+typedef struct lookup    lookup;
+typedef struct made      made;
+typedef struct reference reference;
 enum {
     KNOWN_TABLE = 1024,
     MAX_DEEP    = 64, /* references, allOf and anyOf inside one another; nested values are the reader's */
@@ -43,18 +46,144 @@ typedef struct {
     uint32_t          n_lookups, lookup_cap;
     const path       *at;             /* the schema that was collected last */
     const json_value *open[MAX_DEEP]; /* being collected, one for the other; [deep] of them */
+    int               open_level[MAX_DEEP];
+    int               level; /* objects and arrays around the value that is written */
     string_rule       strings[64];
     int32_t           n_strings;
     int32_t           any_value, key, number, integer; /* rules, -1: not made yet */
     node             *unit, *key_unit;                 /* a character as it is written in a string */
     int               n_shapes, deep, nested;
+    made             *made; /* schemas made of others, by hash */
+    uint32_t          n_made, made_cap;
+    reference        *refs; /* schema_ref.c */
 } maker;
 
-/* The bounds of a number; `low` and `high` only where has_low and has_high. */
+/* The bounds of a number; `low` and `high` only where has_low and has_high. A long double keeps every int64_t. */
 typedef struct {
-    bool   has_low, has_high, low_out, high_out; /* _out: the bound itself is excluded */
-    double low, high;
+    bool        has_low, has_high, low_out, high_out; /* _out: the bound itself is excluded */
+    long double low, high;
 } bounds;
+
+/* A multiple of k / 10^places; k 0: of anything. */
+typedef struct {
+    int64_t k;
+    int     places;
+} decimal;
+
+/* Demands on a string. */
+enum { MAX_TEXTS = 16 };
+typedef struct {
+    spot    pattern[MAX_TEXTS], without[MAX_TEXTS]; /* patterns that it must match, and must not */
+    int32_t n_patterns, n_without;
+    spot    except[MAX_TEXTS]; /* arrays of values that it must not be */
+    int32_t n_except;
+    spot    format;   /* an annotation beside a pattern, or when it is not known */
+    int32_t min, max; /* characters; max < 0: no end */
+} text_demand;
+
+/* --- shapes ------------------------------------------------------------------------------------ */
+enum {
+    T_NULL    = 1,
+    T_BOOL    = 2,
+    T_INTEGER = 4,
+    T_REAL    = 8, /* numbers that are not whole; "number" is both */
+    T_STRING  = 16,
+    T_ARRAY   = 32,
+    T_OBJECT  = 64,
+    T_ALL     = 127,
+    T_NUMBER  = T_INTEGER | T_REAL,
+};
+
+enum {
+    MAX_NESTED  = 200,     /* values inside one another, references followed */
+    MAX_SHAPES  = 1 << 13, /* of one schema */
+    MAX_PARTS   = 64,      /* schemas that say something about one object or array */
+    MAX_CHOICES = 32,      /* anyOf, oneOf, if and the like of one value */
+    MAX_NAMES   = 4096,    /* in properties and required of one object */
+    MAX_CHAIN   = 1 << 13, /* rules of one object or array */
+    MAX_CONTAIN = 4,       /* contains of one array */
+    MAX_COUNT   = GRAMMAR_MAX_REPEAT,
+};
+
+typedef struct {             /* one schema's word on members: `rest` for those that it does not name */
+    const json_value *named; /* properties, or prefixItems */
+    const path       *named_at;
+    const json_value *patterns; /* patternProperties */
+    const path       *patterns_at;
+    spot              rest; /* .v NULL: anything */
+} members;
+
+typedef struct { /* an array has min to max items that fit; max < 0: no end */
+    spot    fits, other;
+    int32_t min, max;
+} containing;
+
+typedef struct {
+    spot list; /* an array of schemas: one of them must fit, */
+    bool one;  /* and no other */
+} choice;
+
+/* All that a set of schemas demands of a value. */
+typedef struct {
+    unsigned           types, hinted; /* allowed; those that its keywords speak of */
+    bool               typed, unique;
+    spot               unique_at;
+    members            object[MAX_PARTS], array[MAX_PARTS];
+    int32_t            n_objects, n_arrays;
+    spot               required[MAX_PARTS]; /* arrays of names */
+    int32_t            n_required;
+    int32_t            min_props, max_props, min_items, max_items; /* max < 0: no end */
+    spot               min_props_at, max_props_at;
+    spot               names[MAX_CHOICES]; /* propertyNames */
+    int32_t            n_names;
+    containing         contain[MAX_CONTAIN];
+    int32_t            n_contain;
+    text_demand        text;
+    decimal            multiple;
+    spot               multiple_at, number_format;
+    bounds             range;
+    const path        *range_at;
+    spot               values[MAX_CHOICES]; /* enum and const */
+    int32_t            n_values;
+    choice             choice[MAX_CHOICES];
+    int32_t            n_choices;
+    const json_value **collected; /* the schemas that are part of it, by hash; NULL where free */
+    uint32_t           n_collected, collected_cap;
+} shape;
+
+/* schema.c */
+shape *new_shape(maker *m, const path *at);                       /* of the caller's to free; NULL: the maker failed */
+bool   collect(maker *m, shape *s, spot p);                       /* adds what one schema demands */
+node  *write_spots(maker *m, spot *p, int32_t n, const path *at); /* a value that fits all; NULL when nothing does */
+node  *any_value(maker *m);
+bool   bad_schema(maker *m, const path *at, str key);
+/* Copies a shape without its last choice and adds alternative i of that. NULL: the maker failed. The caller frees it and
+ * decrements m->deep. */
+shape *choose(maker *m, const shape *s, size_t i, const path *at);
+bool   constant_fits(maker *m, const shape *s, const json_value *v, const path *at);
+bool   is_callable(str name);
+bool   is_annotation(str key);
+
+/* schema_object.c and schema_array.c: NULL when nothing fits. */
+node *any_members(maker *m, node *value);
+node *write_object(maker *m, const shape *s, const path *at);
+node *any_items(maker *m, node *value);
+node *write_array(maker *m, const shape *s, const path *at);
+
+/* schema_ref.c: follows a reference inside the document. */
+bool find_ref(maker *m, const json_value *ref, const path *at, bool dynamic, spot *out);
+
+/* Keywords of made schemas; no client can write them, since the reader refuses a NUL in a key. */
+#define KEY_EXCEPT  ((str){"\0except", 7})  /* an array of values: none of them */
+#define KEY_WITHOUT ((str){"\0without", 8}) /* a pattern that does not match */
+
+/* schema_not.c: schemas in terms of others. An array of alternatives; NULL: refused. */
+const json_value *negate(maker *m, spot p);
+const json_value *wrap_not(maker *m, const json_value *v); /* {"not": v}; NULL: the maker failed */
+const json_value *expand_if(maker *m, const json_value *schema);
+const json_value *expand_dependency(maker *m, const json_member *d);
+bool              are_disjoint(maker *m, spot a, spot b);
+bool              all_disjoint(maker *m, spot list); /* told apart by a constant that each of them requires */
 
 const path *path_down(maker *m, const path *up, str key);
 /* Refuses with the path: "#/a/pattern: ...". Always false. */
@@ -64,18 +193,33 @@ bool refuse_too_large(maker *m, const path *at, const char *what);
 /* The member of an object, or the item of an array whose number the key is; NULL: there is none, or the maker failed. */
 const json_value *find_member(maker *m, const json_value *v, str key);
 bool              is_listed(maker *m, spot list, const json_value *v); /* in an enum, or it is the const */
+bool              same_value(maker *m, const json_value *a, const json_value *b);
+bool              are_different(maker *m, const json_value *list); /* no two of its values are equal */
+
+enum { N_JSON_PLAIN = 3 };
+extern const char_range json_plain[N_JSON_PLAIN]; /* characters that need no escape in a JSON string */
 
 /* Values that are not objects or arrays. NULL: nothing fits, or the maker failed. */
 node *make_null(maker *m);
 node *make_string(maker *m, int32_t min, int32_t max); /* max < 0: no end */
-node *make_pattern(maker *m, const path *at, str pattern, bool is_format, int32_t min, int32_t max);
-node *make_format(maker *m, const path *at, str format, int32_t min, int32_t max);
-bool  is_number_format(str format);
-node *make_number(maker *m, const path *at, const bounds *b);
-node *make_integer(maker *m, const path *at, const bounds *b, int64_t multiple);
-node *make_literal(maker *m, const json_value *v); /* of any kind */
-node *make_name(maker *m, str name);               /* a key and the colon behind it */
-node *make_other_name(maker *m, const str *names, size_t n);
-node *make_space(maker *m); /* what may stand behind : and , */
-node *make_comma(maker *m);
+node *make_quote(maker *m);
+node *make_text(maker *m, const text_demand *d, const path *at);
+bool  is_text_format(str name);
+bool  text_allows(maker *m, const text_demand *d, str s); /* its format does not matter: a constant is the author's */
+/* The strings that fit, for keys; NULL: the maker failed. */
+term *make_text_term(maker *m, regular *r, const text_demand *d);
+/* A key out of these and the colon behind it. The strings that a call cannot write as a key are left out. NULL: none. */
+node       *make_key(maker *m, regular *r, term *keys, const path *at);
+bool        is_number_format(str format);
+node       *make_number(maker *m, const path *at, const bounds *b, decimal multiple);
+node       *make_integer(maker *m, const path *at, const bounds *b, decimal multiple);
+bool        read_decimal(double d, decimal *out);              /* false: it has more than 9 digits behind the point */
+bool        join_decimals(decimal a, decimal b, decimal *out); /* the least common multiple; false: too large */
+bool        is_multiple(const json_value *v, decimal of);
+long double number_of(const json_value *v);
+node       *make_literal(maker *m, const json_value *v); /* of any kind */
+node       *make_name(maker *m, str name);               /* a key and the colon behind it */
+node       *make_other_name(maker *m, const str *names, size_t n);
+node       *make_space(maker *m); /* what may stand behind : and , */
+node       *make_comma(maker *m);
 #endif

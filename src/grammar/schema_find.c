@@ -115,7 +115,7 @@ const json_value *find_member(maker *m, const json_value *v, str key)
     return NULL;
 }
 
-static bool same_value(maker *m, const json_value *a, const json_value *b)
+bool same_value(maker *m, const json_value *a, const json_value *b)
 {
     bool numbers = (a->kind == JSON_INT || a->kind == JSON_REAL) && (b->kind == JSON_INT || b->kind == JSON_REAL);
     builder_spend(&m->b, 2 + a->s.n / 16);
@@ -144,4 +144,15 @@ bool is_listed(maker *m, spot list, const json_value *v)
     for (uint32_t at = x ? (uint32_t)value_hash(m, v) : 0; x && x->slot[at &= x->mask]; at++)
         if (same_value(m, &all->item[x->slot[at] - 1], v)) return true;
     return false;
+}
+
+bool are_different(maker *m, const json_value *list)
+{
+    const lookup *x = lookup_of(m, list);
+    for (size_t i = 0; x && i < list->n; i++)
+        for (uint32_t at = (uint32_t)value_hash(m, &list->item[i]); x->slot[at &= x->mask]; at++) {
+            size_t k = (size_t)x->slot[at] - 1;
+            if (m->b.failed || (k != i && same_value(m, &list->item[k], &list->item[i]))) return false;
+        }
+    return x != NULL;
 }

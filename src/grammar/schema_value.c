@@ -1,4 +1,4 @@
-/* Strings, numbers and constants of a schema as nodes.
+/* Plain strings, numbers and constants of a schema as nodes; schema_text.c has the strings with patterns.
  *
  * A string's characters: what needs no escape stands for itself, \u only for whole characters, so a character is one
  * "unit" and lengths count units. Numbers have at most 15 digits, which a double keeps apart: a bound that the digits keep
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DIGITS = 15, FRACTION = 6, MAX_MULTIPLE = 100, MAX_LISTED = 4096, MAX_NAME = 64 };
+enum { DIGITS = 15, FRACTION = 6, MAX_PLACES = 9, MAX_MULTIPLE = 100, MAX_LISTED = 4096, MAX_NAME = 64 };
 #define SAFE_INTEGER INT64_C(9007199254740991) /* 2^53 - 1 */
 
 node *make_space(maker *m)
@@ -23,7 +23,7 @@ node *make_comma(maker *m) { return node_seq(&m->b, node_puts(&m->b, ","), make_
 node *make_null(maker *m) { return node_puts(&m->b, "null"); }
 
 /* --- characters -------------------------------------------------------------------------------- */
-static const char_range json_plain[] = {{0x20, '!'}, {'#', '['}, {']', 0x10FFFF}};
+const char_range json_plain[N_JSON_PLAIN] = {{0x20, '!'}, {'#', '['}, {']', 0x10FFFF}};
 
 static node *ascii_class(maker *m, const char *pairs)
 {
@@ -54,7 +54,7 @@ static node *make_unit(maker *m, bool key)
     return node_alt(b, node_class(b, json_plain, COUNT(json_plain)), node_seq(b, node_puts(b, "\\"), escape));
 }
 
-static node *quote(maker *m)
+node *make_quote(maker *m)
 {
     return m->dialect == GRAMMAR_JSON ? node_puts(&m->b, "\"") : node_marker(&m->b, STR("<|\"|>"));
 }
@@ -67,94 +67,9 @@ node *make_string(maker *m, int32_t min, int32_t max)
     if (max >= 0 && max < min) return NULL;
     if (!m->unit) m->unit = make_unit(m, false);
     int32_t r = builder_rule(b, (str){0});
-    builder_define(b, r, node_seq(b, quote(m), node_repeat(b, m->unit, min, max), quote(m)));
+    builder_define(b, r, node_seq(b, make_quote(m), node_repeat(b, m->unit, min, max), make_quote(m)));
     if (m->n_strings < (int32_t)COUNT(m->strings)) m->strings[m->n_strings++] = (string_rule){min, max, r};
     return node_rule(b, r);
-}
-
-/* A class of a pattern as it is written: escaped where it must be. */
-static node *wrap_class(void *ctx, const char_range *r, int32_t n)
-{
-    static const char escape[] = "b\bt\tn\nf\fr\r\"\"\\\\";
-    maker            *m        = ctx;
-    builder          *b        = &m->b;
-    char_range        plain[512];
-    node_vec          v       = {0};
-    int32_t           n_plain = 0;
-    if (m->dialect == GRAMMAR_GEMMA4) return node_class(b, r, n);
-    for (int32_t i = 0; i < n; i++) {
-        for (size_t k = 0; k < COUNT(json_plain) && n_plain < (int32_t)COUNT(plain); k++) {
-            uint32_t lo = r[i].lo > json_plain[k].lo ? r[i].lo : json_plain[k].lo;
-            uint32_t hi = r[i].hi < json_plain[k].hi ? r[i].hi : json_plain[k].hi;
-            if (lo <= hi) plain[n_plain++] = (char_range){lo, hi};
-        }
-        for (size_t k = 0; escape[k]; k += 2) {
-            uint32_t c = (uint8_t)escape[k + 1];
-            if (c >= r[i].lo && c <= r[i].hi) node_vec_put(b, &v, node_text(b, (str){(char[]){'\\', escape[k]}, 2}));
-        }
-    }
-    if (n_plain) node_vec_put(b, &v, node_class(b, plain, n_plain));
-    return node_list(b, NODE_ALT, v.p, v.n);
-}
-
-/* Whether lengths min .. max keep all of x's own, or can be put into it. */
-static bool fit_lengths(maker *m, regex *x, int32_t min, int32_t max)
-{
-    if (x->min >= min && (max < 0 || (x->max >= 0 && x->max <= max))) return true;
-    if (!x->only) return false;
-    int32_t lo = most(x->only_min, min);
-    int32_t hi = max < 0 ? x->only_max : x->only_max < 0 ? max : least(x->only_max, max);
-    x->body    = hi >= 0 && hi < lo ? NULL : node_repeat(&m->b, x->only, lo, hi);
-    return true;
-}
-
-node *make_pattern(maker *m, const path *at, str pattern, bool is_format, int32_t min, int32_t max)
-{
-    regex_options o = {.b = &m->b, .wrap = wrap_class, .ctx = m};
-    regex         x;
-    err           why = {0};
-    if (!regex_parse(&x, pattern, &o, &why)) {
-        refuse(m, at, is_format ? "format" : "pattern", "%s cannot be kept", why.text);
-        return NULL;
-    }
-    if (!fit_lengths(m, &x, min, max)) {
-        refuse(m, at, is_format ? "format" : "pattern", "cannot be kept together with minLength or maxLength");
-        return NULL;
-    }
-    return x.body ? node_seq(&m->b, quote(m), x.body, quote(m)) : NULL;
-}
-
-#define DATE                                                                                                           \
-    "[0-9]{3}[1-9]-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2["  \
-    "0-8]))"
-#define CLOCK  "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?"
-#define ZONE   "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define BYTE   "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-#define LABEL  "[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
-#define HEX(n) "[0-9a-fA-F]{" #n "}"
-
-node *make_format(maker *m, const path *at, str format, int32_t min, int32_t max)
-{
-    static const char *const known[][2] = {
-        {"date", "^" DATE "$"},
-        {"time", "^" CLOCK ZONE "$"},
-        {"date-time", "^" DATE "T" CLOCK ZONE "$"},
-        {"uuid", "^" HEX(8) "-" HEX(4) "-" HEX(4) "-" HEX(4) "-" HEX(12) "$"},
-        {"email", "^[A-Za-z0-9_+-]{1,32}(\\.[A-Za-z0-9_+-]{1,31})?@(" LABEL "\\.){1,3}[A-Za-z]{2,18}$"},
-        {"ipv4", "^" BYTE "(\\." BYTE "){3}$"},
-        {"ipv6", "^[0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4}){7}$"},
-        {"hostname", "^(" LABEL "\\.){0,3}[A-Za-z]{2,18}$"},
-        {"uri",
-         "^(https?|ftp)://(" LABEL
-         "\\.){0,3}[A-Za-z]{2,18}(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]{0,60}){0,12}(\\?[A-Za-z0-9._~=&-]{0,200})?$"},
-        {"duration", "^P([1-9][0-9]{0,5}D(T[1-9][0-9]{0,5}[HMS])?|T[1-9][0-9]{0,5}[HMS]|[1-9][0-9]{0,3}[WMY])$"},
-    };
-    for (size_t i = 0; i < COUNT(known); i++)
-        if (str_is(format, known[i][0])) return make_pattern(m, at, str_of(known[i][1]), true, min, max);
-    refuse(m, at, "format",
-           "'%.*s' is not known; date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6 and uri are",
-           STR_ARG(format));
-    return NULL;
 }
 
 bool is_number_format(str f)
@@ -228,15 +143,20 @@ static node *whole_between(maker *m, uint64_t lo, uint64_t hi)
 }
 
 /* --- integers ---------------------------------------------------------------------------------- */
-/* Rounded into an integer that is kept by every reader; false when nothing is left. */
+long double number_of(const json_value *v) { return v->kind == JSON_INT ? (long double)v->i : (long double)v->d; }
+
+/* Bounds are kept as they are, up to 2^63; a side without one ends where doubles stop to tell integers apart. Returns false
+ * when nothing is left. */
 static bool integer_bounds(const bounds *b, int64_t *lo, int64_t *hi)
 {
-    double low  = b->has_low ? ceil(b->low) : -(double)SAFE_INTEGER;
-    double high = b->has_high ? floor(b->high) : (double)SAFE_INTEGER;
+    const long double safe = (long double)SAFE_INTEGER, last = (long double)INT64_MAX;
+    long double       low = b->has_low ? ceill(b->low) : -safe, high = b->has_high ? floorl(b->high) : safe;
     if (b->has_low && b->low_out && low == b->low) low++;
     if (b->has_high && b->high_out && high == b->high) high--;
-    if (low < -(double)SAFE_INTEGER) low = -(double)SAFE_INTEGER;
-    if (high > (double)SAFE_INTEGER) high = (double)SAFE_INTEGER;
+    if (!b->has_high && low > high) high = last;
+    if (!b->has_low && low > high) low = -last;
+    if (low < -last) low = -last;
+    if (high > last) high = last;
     if (low > high) return false;
     *lo = (int64_t)low;
     *hi = (int64_t)high;
@@ -254,40 +174,162 @@ static node *integer_between(maker *m, int64_t lo, int64_t hi)
     return node_list(&m->b, NODE_ALT, v.p, v.n);
 }
 
+static int64_t divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t r = a % b;
+        a         = b;
+        b         = r;
+    }
+    return a;
+}
+
+static int64_t power_of_ten(int n)
+{
+    int64_t x = 1;
+    while (n--) x *= 10;
+    return x;
+}
+
+/* The integer that all integers among the multiples are multiples of. */
+static int64_t whole_multiple(decimal x) { return x.k ? x.k / divisor(x.k, power_of_ten(x.places)) : 0; }
+
 static node *listed_multiples(maker *m, int64_t lo, int64_t hi, int64_t multiple)
 {
-    node_vec v = {0};
-    for (int64_t x = (lo > 0 ? lo + multiple - 1 : lo) / multiple * multiple; x <= hi; x += multiple) {
+    node_vec v     = {0};
+    int64_t  first = lo / multiple * multiple;
+    if (first < lo && first > INT64_MAX - multiple) return NULL;
+    for (int64_t x = first < lo ? first + multiple : first; x <= hi; x += multiple) {
         char text[24];
         snprintf(text, sizeof text, "%lld", (long long)x);
         node_vec_put(&m->b, &v, node_puts(&m->b, text));
+        if (x > INT64_MAX - multiple) break;
     }
     return v.n ? node_list(&m->b, NODE_ALT, v.p, v.n) : NULL;
 }
 
-/* Any multiple of up to 15 digits: a rule for each remainder and number of digits left. */
-static node *any_multiple(maker *m, int multiple)
+/* r * 10^n is a multiple of k */
+static bool ends_well(int64_t r, int n, int64_t k)
+{
+    while (n--) r = r * 10 % k;
+    return r == 0;
+}
+
+static node *next_digits(maker *m, int r, int k, const int32_t *below, int first)
+{
+    node_vec v = {0};
+    for (int d = first; d < 10; d++)
+        node_vec_put(
+            &m->b, &v,
+            node_seq(&m->b, digit(m, (char)('0' + d), (char)('0' + d)), node_rule(&m->b, below[(r * 10 + d) % k])));
+    return node_list(&m->b, NODE_ALT, v.p, v.n);
+}
+
+/* Defines what follows digits of remainder r modulo k for each r: the end where that is a multiple, or more digits. `last` are the
+ * rules with one digit less to come, NULL: none; `point` those behind a decimal point, NULL: there is none. n_zeros are left
+ * out at the end. */
+static void define_remainders(maker *m, int k, int32_t *rule_of, const int32_t *last, const int32_t *point, int n_zeros)
 {
     builder *b = &m->b;
-    int32_t  rule_of[MAX_MULTIPLE], below[MAX_MULTIPLE];
-    for (int left = 0; left < DIGITS; left++) {
-        for (int r = 0; r < multiple; r++) {
-            node_vec v = {0};
-            if (!r) node_vec_put(b, &v, node_empty(b));
-            for (int d = 0; left && d < 10; d++)
-                node_vec_put(b, &v,
-                             node_seq(b, digit(m, (char)('0' + d), (char)('0' + d)),
-                                      node_rule(b, below[(r * 10 + d) % multiple])));
-            rule_of[r] = builder_rule(b, (str){0});
-            builder_define(b, rule_of[r], node_list(b, NODE_ALT, v.p, v.n));
-        }
+    for (int r = 0; r < k; r++) {
+        node_vec v = {0};
+        if (ends_well(r, n_zeros, k)) node_vec_put(b, &v, node_empty(b));
+        if (last) node_vec_put(b, &v, next_digits(m, r, k, last, 0));
+        if (point) node_vec_put(b, &v, node_seq(b, node_puts(b, "."), next_digits(m, r, k, point, 0)));
+        rule_of[r] = builder_rule(b, (str){0});
+        builder_define(b, rule_of[r], node_list(b, NODE_ALT, v.p, v.n));
+    }
+}
+
+/* Any multiple of k / 10^places with up to 15 digits: a rule for each remainder and number of digits left. */
+static node *any_multiple(maker *m, int k, int places)
+{
+    builder *b = &m->b;
+    int32_t  rule_of[MAX_MULTIPLE], below[MAX_MULTIPLE], point[MAX_MULTIPLE];
+    for (int left = 0; left < places; left++) {
+        define_remainders(m, k, rule_of, left ? point : NULL, NULL, left);
+        memcpy(point, rule_of, sizeof point);
+    }
+    for (int left = 0; left < DIGITS - places; left++) {
+        define_remainders(m, k, rule_of, left ? below : NULL, places ? point : NULL, places);
         memcpy(below, rule_of, sizeof below);
     }
+    node *fraction = places ? node_seq(b, node_puts(b, "."), next_digits(m, 0, k, point, 0)) : node_empty(b);
+    node *sign     = node_repeat(b, node_puts(b, "-"), 0, 1);
+    if (!places) return node_alt(b, node_puts(b, "0"), node_seq(b, sign, next_digits(m, 0, k, below, 1)));
+    return node_seq(
+        b, sign,
+        node_alt(b, node_seq(b, node_puts(b, "0"), node_repeat(b, fraction, 0, 1)), next_digits(m, 0, k, below, 1)));
+}
+
+typedef struct
+{ /* multiples of k among strings of digits; free[n][r]: any n digits behind a remainder r, -1: not made yet */
+    maker  *m;
+    int     k;
+    int32_t free[20][MAX_MULTIPLE];
+} multiples;
+
+/* Any n digits behind the remainder r. */
+static node *free_digits(multiples *x, int n, int r)
+{
+    builder *b = &x->m->b;
     node_vec v = {0};
-    for (int d = 1; d < 10; d++)
-        node_vec_put(b, &v, node_seq(b, digit(m, (char)('0' + d), (char)('0' + d)), node_rule(b, below[d % multiple])));
-    return node_alt(b, node_puts(b, "0"),
-                    node_seq(b, node_repeat(b, node_puts(b, "-"), 0, 1), node_list(b, NODE_ALT, v.p, v.n)));
+    if (!n) return r ? node_list(b, NODE_ALT, NULL, 0) : node_empty(b);
+    if (x->free[n][r] < 0) {
+        x->free[n][r] = builder_rule(b, (str){0});
+        for (int d = 0; d < 10 && !b->failed; d++)
+            node_vec_put(
+                b, &v,
+                node_seq(b, digit(x->m, (char)('0' + d), (char)('0' + d)), free_digits(x, n - 1, (r * 10 + d) % x->k)));
+        builder_define(b, x->free[n][r], node_list(b, NODE_ALT, v.p, v.n));
+    }
+    return node_rule(b, x->free[n][r]);
+}
+
+/* As digits_between, behind the remainder r. */
+static node *multiples_between(multiples *x, const char *lo, const char *hi, int n, int r)
+{
+    builder *b = &x->m->b;
+    node_vec v = {0};
+    if (!n || (all_are(lo, n, '0') && all_are(hi, n, '9'))) return free_digits(x, n, r);
+    for (char c = lo[0]; c <= hi[0] && !b->failed; c++) {
+        node *rest = multiples_between(x, c == lo[0] ? lo + 1 : zeros, c == hi[0] ? hi + 1 : nines, n - 1,
+                                       (r * 10 + c - '0') % x->k);
+        node_vec_put(b, &v, node_seq(b, digit(x->m, c, c), rest));
+    }
+    return node_list(b, NODE_ALT, v.p, v.n);
+}
+
+static node *whole_multiples(multiples *x, uint64_t lo, uint64_t hi)
+{
+    builder *b     = &x->m->b;
+    node_vec v     = {0};
+    uint64_t first = 0; /* of this many digits */
+    for (int n = 1; n <= 19; n++) {
+        uint64_t last = first ? first * 10 - 1 : 9;
+        uint64_t a = lo > first ? lo : first, z = hi < last ? hi : last;
+        if (a <= z) {
+            char from[24], to[24];
+            snprintf(from, sizeof from, "%0*llu", n, (unsigned long long)a);
+            snprintf(to, sizeof to, "%0*llu", n, (unsigned long long)z);
+            node_vec_put(b, &v, multiples_between(x, from, to, n, 0));
+        }
+        first = last + 1;
+    }
+    return node_list(b, NODE_ALT, v.p, v.n);
+}
+
+static node *bounded_multiples(maker *m, int64_t lo, int64_t hi, int k)
+{
+    builder  *b = &m->b;
+    node_vec  v = {0};
+    multiples x = {.m = m, .k = k};
+    memset(x.free, -1, sizeof x.free);
+    if (lo < 0)
+        node_vec_put(b, &v,
+                     node_seq(b, node_puts(b, "-"), whole_multiples(&x, hi < 0 ? (uint64_t)-hi : 1, (uint64_t)-lo)));
+    if (hi >= 0) node_vec_put(b, &v, whole_multiples(&x, lo > 0 ? (uint64_t)lo : 0, (uint64_t)hi));
+    return node_list(b, NODE_ALT, v.p, v.n);
 }
 
 static node *plain_integer(maker *m)
@@ -298,14 +340,16 @@ static node *plain_integer(maker *m)
                              node_seq(b, digit(m, '1', '9'), node_repeat(b, digit(m, '0', '9'), 0, DIGITS - 1))));
 }
 
-node *make_integer(maker *m, const path *at, const bounds *x, int64_t multiple)
+node *make_integer(maker *m, const path *at, const bounds *x, decimal of)
 {
-    int64_t lo, hi;
+    int64_t lo, hi, multiple = whole_multiple(of);
     bool    bounded = x->has_low || x->has_high;
     if (!integer_bounds(x, &lo, &hi)) return NULL;
     if (multiple > 1) {
-        if ((hi - lo) / multiple <= MAX_LISTED) return listed_multiples(m, lo, hi, multiple);
-        if (!bounded && multiple <= MAX_MULTIPLE) return any_multiple(m, (int)multiple);
+        if ((uint64_t)hi - (uint64_t)lo <= (uint64_t)multiple * MAX_LISTED)
+            return listed_multiples(m, lo, hi, multiple);
+        if (multiple <= MAX_MULTIPLE)
+            return bounded ? bounded_multiples(m, lo, hi, (int)multiple) : any_multiple(m, (int)multiple, 0);
         refuse(m, at, "multipleOf", "%lld can be kept up to %d, or among at most %d numbers between bounds",
                (long long)multiple, MAX_MULTIPLE, MAX_LISTED);
         return NULL;
@@ -395,11 +439,11 @@ static bool unit_bounds(const bounds *b, int places, int64_t *lo, int64_t *hi)
     *hi = INT64_C(999999999999999);
     *lo = -*hi;
     if (b->has_low && b->low > -1e15) {
-        n   = (int64_t)in_units(b->low, places, &rest);
+        n   = (int64_t)in_units((double)b->low, places, &rest);
         *lo = b->low >= 0 ? n + (rest || b->low_out) : -(n - (!rest && b->low_out));
     }
     if (b->has_high && b->high < 1e15) {
-        n   = (int64_t)in_units(b->high, places, &rest);
+        n   = (int64_t)in_units((double)b->high, places, &rest);
         *hi = b->high >= 0 ? n - (!rest && b->high_out) : -(n + (rest || b->high_out));
     }
     return *lo <= *hi;
@@ -410,19 +454,99 @@ static int choose_places(const bounds *b)
 {
     double largest = 0;
     int    places  = FRACTION;
-    if (b->has_low && fabs(b->low) < 1e15) largest = fabs(b->low), places = most(places, places_of(b->low));
-    if (b->has_high && fabs(b->high) < 1e15)
-        largest = fmax(largest, fabs(b->high)), places = most(places, places_of(b->high));
+    double low = (double)b->low, high = (double)b->high;
+    if (b->has_low && fabs(low) < 1e15) largest = fabs(low), places = most(places, places_of(low));
+    if (b->has_high && fabs(high) < 1e15) largest = fmax(largest, fabs(high)), places = most(places, places_of(high));
     places = least(places, 9);
     while (places && largest >= pow(10, DIGITS - places)) places--;
     return places;
 }
 
-node *make_number(maker *m, const path *at, const bounds *x)
+/* --- multiples of decimal fractions ------------------------------------------------------------ */
+bool read_decimal(double d, decimal *out)
+{
+    bool rest;
+    int  places = places_of(d);
+    if (places > MAX_PLACES || d > 1e15) return false;
+    *out = (decimal){(int64_t)in_units(d, places, &rest), places};
+    return !rest && out->k > 0;
+}
+
+bool join_decimals(decimal a, decimal b, decimal *out)
+{
+    if (!a.k) return *out = b, true;
+    int     places = most(a.places, b.places);
+    int64_t limit = INT64_C(1000000000), x = a.k * power_of_ten(places - a.places),
+            y = b.k * power_of_ten(places - b.places);
+    if (a.k > limit || b.k > limit) return false;
+    int64_t k = x / divisor(x, y);
+    if (k > INT64_C(1000000000000000) / y) return false;
+    *out = (decimal){k * y, places};
+    return true;
+}
+
+bool is_multiple(const json_value *v, decimal of)
+{
+    bool rest;
+    if (!of.k) return true;
+    if (v->kind == JSON_INT) return v->i % whole_multiple(of) == 0;
+    if (fabs(v->d) >= 1e15 / (double)power_of_ten(of.places)) return fmod(v->d, (double)whole_multiple(of)) == 0;
+    uint64_t units = in_units(v->d, of.places, &rest);
+    return !rest && units % (uint64_t)of.k == 0;
+}
+
+static node *listed_units(maker *m, int64_t lo, int64_t hi, decimal of)
+{
+    node_vec v    = {0};
+    int64_t  unit = power_of_ten(of.places);
+    for (int64_t x = lo / of.k * of.k + (lo > 0 && lo % of.k ? of.k : 0); x <= hi; x += of.k) {
+        char     text[48];
+        uint64_t a = x < 0 ? (uint64_t)-x : (uint64_t)x;
+        int n = snprintf(text, sizeof text, "%s%llu.%0*llu", x < 0 ? "-" : "", (unsigned long long)(a / (uint64_t)unit),
+                         of.places, (unsigned long long)(a % (uint64_t)unit));
+        while (text[n - 1] == '0') n--;
+        text[text[n - 1] == '.' ? n - 1 : n] = 0;
+        node_vec_put(&m->b, &v, node_puts(&m->b, text));
+    }
+    return v.n ? node_list(&m->b, NODE_ALT, v.p, v.n) : NULL;
+}
+
+/* Numbers from lo to hi units of 10^-places. */
+static node *signed_units(maker *m, int64_t lo, int64_t hi, int places)
+{
+    builder *b = &m->b;
+    node_vec v = {0};
+    if (lo < 0)
+        node_vec_put(
+            b, &v, node_seq(b, node_puts(b, "-"), units_between(m, hi < 0 ? (uint64_t)-hi : 1, (uint64_t)-lo, places)));
+    if (hi >= 0) node_vec_put(b, &v, units_between(m, lo > 0 ? (uint64_t)lo : 0, (uint64_t)hi, places));
+    return node_list(b, NODE_ALT, v.p, v.n);
+}
+
+/* Multiples of a fraction, not of an integer. */
+static node *make_multiple(maker *m, const path *at, const bounds *x, decimal of)
+{
+    int64_t lo, hi;
+    if (!x->has_low && !x->has_high && of.k <= MAX_MULTIPLE) return any_multiple(m, (int)of.k, of.places);
+    if ((x->has_low && fabsl(x->low) >= 1e15L / power_of_ten(of.places)) ||
+        (x->has_high && fabsl(x->high) >= 1e15L / power_of_ten(of.places)))
+        return refuse(m, at, "multipleOf", "cannot be kept with so large a bound"), NULL;
+    if (!unit_bounds(x, of.places, &lo, &hi)) return NULL;
+    if (of.k == 1) return signed_units(m, lo, hi, of.places);
+    if ((hi - lo) / of.k <= MAX_LISTED) return listed_units(m, lo, hi, of);
+    refuse(m, at, "multipleOf",
+           "can be kept up to %d units of its last digit, or among at most %d numbers between bounds", MAX_MULTIPLE,
+           MAX_LISTED);
+    return NULL;
+}
+
+node *make_number(maker *m, const path *at, const bounds *x, decimal of)
 {
     builder *b = &m->b;
     int64_t  lo, hi;
-    node_vec v = {0};
+    if (of.k && of.k % power_of_ten(of.places) == 0) return make_integer(m, at, x, of);
+    while (of.places && of.k % 10 == 0) of.k /= 10, of.places--;
+    if (of.k) return make_multiple(m, at, x, of);
     if (!x->has_low && !x->has_high) {
         if (m->number < 0) {
             m->number = builder_rule(b, (str){0});
@@ -436,13 +560,9 @@ node *make_number(maker *m, const path *at, const bounds *x)
     }
     int places = choose_places(x);
     if (!unit_bounds(x, places, &lo, &hi) && (places = DIGITS, true) &&
-        (fabs(x->low) >= 1 || fabs(x->high) >= 1 || !unit_bounds(x, places, &lo, &hi)))
+        (fabsl(x->low) >= 1 || fabsl(x->high) >= 1 || !unit_bounds(x, places, &lo, &hi)))
         return NULL;
-    if (lo < 0)
-        node_vec_put(
-            b, &v, node_seq(b, node_puts(b, "-"), units_between(m, hi < 0 ? (uint64_t)-hi : 1, (uint64_t)-lo, places)));
-    if (hi >= 0) node_vec_put(b, &v, units_between(m, lo > 0 ? (uint64_t)lo : 0, (uint64_t)hi, places));
-    return node_list(b, NODE_ALT, v.p, v.n);
+    return signed_units(m, lo, hi, places);
 }
 
 /* --- constants and names ----------------------------------------------------------------------- */
@@ -466,7 +586,7 @@ static node *json_text(maker *m, const json_value *v)
 static node *quoted(maker *m, str s)
 {
     if (m->dialect == GRAMMAR_JSON) return json_text(m, &(json_value){.kind = JSON_STRING, .s = s});
-    return node_seq(&m->b, quote(m), node_text(&m->b, s), quote(m));
+    return node_seq(&m->b, make_quote(m), node_text(&m->b, s), make_quote(m));
 }
 
 node *make_name(maker *m, str name)
@@ -552,7 +672,7 @@ node *make_other_name(maker *m, const str *names, size_t n)
 {
     builder *b    = &m->b;
     bool     json = m->dialect == GRAMMAR_JSON;
-    node    *mark = json ? quote(m) : node_empty(b), *key;
+    node    *mark = json ? make_quote(m) : node_empty(b), *key;
     if (json && !n) {
         if (!m->key_unit) m->key_unit = make_unit(m, true);
         key = node_repeat(b, m->key_unit, 0, -1);

@@ -239,10 +239,13 @@ static bool judge_format(str text, str format)
         {"date-time", "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})$"},
         {"uuid", "^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$"},
         {"email", "^[^@ ]+@[^@ .]+([.][^@ .]+)+$"},
-        {"ipv4", "^[0-9]{1,3}([.][0-9]{1,3}){3}$"}};
+        {"ipv4", "^[0-9]{1,3}([.][0-9]{1,3}){3}$"},
+        {"uri", "^[a-z]+://[^ ]+$"},
+        {"hostname", "^[A-Za-z0-9.-]{1,253}$"}};
     for (size_t i = 0; i < COUNT(known); i++)
         if (str_is(format, known[i][0])) return matches(text, known[i][1]);
-    abort();
+    if (!str_starts(format, "x-")) abort(); /* an annotation */
+    return true;
 }
 
 static size_t characters(str s)
@@ -251,6 +254,41 @@ static size_t characters(str s)
     uint32_t c;
     for (size_t i = 0; i < s.n; n++) i += (size_t)utf8_decode(s.s + i, s.n - i, &c);
     return n;
+}
+
+static bool has_twins(const json_value *v)
+{
+    for (size_t i = 0; i < v->n; i++)
+        for (size_t k = 0; k < i; k++)
+            if (same(&v->item[i], &v->item[k])) return true;
+    return false;
+}
+
+static bool judge_contains(const json_value *v, const json_value *s, const json_value *arg)
+{
+    const json_value *min = json_get(s, "minContains"), *max = json_get(s, "maxContains");
+    int64_t           n = 0;
+    for (size_t i = 0; i < v->n; i++) n += judge(&v->item[i], arg);
+    return n >= (min ? min->i : 1) && (!max || n <= max->i);
+}
+
+static bool has_key(const json_value *v, str key)
+{
+    for (size_t i = 0; v->kind == JSON_OBJECT && i < v->n; i++)
+        if (str_eq(v->member[i].key, key)) return true;
+    return false;
+}
+
+static bool judge_dependents(const json_value *v, const json_value *arg)
+{
+    for (size_t i = 0; i < arg->n; i++) {
+        const json_value *on = &arg->member[i].value;
+        if (!has_key(v, arg->member[i].key)) continue;
+        if (on->kind != JSON_ARRAY && !judge(v, on)) return false;
+        for (size_t k = 0; on->kind == JSON_ARRAY && k < on->n; k++)
+            if (!has_key(v, on->item[k].s)) return false;
+    }
+    return true;
 }
 
 static bool judge_key(const json_value *v, const json_value *s, str key, const json_value *arg)
@@ -265,10 +303,10 @@ static bool judge_key(const json_value *v, const json_value *s, str key, const j
     if (str_is(key, "maximum")) return !number || v->d <= arg->d;
     if (str_is(key, "exclusiveMinimum")) return !number || v->d > arg->d;
     if (str_is(key, "exclusiveMaximum")) return !number || v->d < arg->d;
-    if (str_is(key, "multipleOf")) return !number || fmod(v->d, arg->d) == 0;
+    if (str_is(key, "multipleOf")) return !number || fabs(remainder(v->d, arg->d)) < 1e-9 * fmax(1, fabs(v->d));
     if (str_is(key, "minLength")) return v->kind != JSON_STRING || characters(v->s) >= (size_t)arg->i;
     if (str_is(key, "maxLength")) return v->kind != JSON_STRING || characters(v->s) <= (size_t)arg->i;
-    if (str_is(key, "format")) return v->kind != JSON_STRING || judge_format(v->s, arg->s);
+    if (str_is(key, "format")) return v->kind != JSON_STRING || json_get(s, "pattern") || judge_format(v->s, arg->s);
     if (str_is(key, "minItems")) return v->kind != JSON_ARRAY || v->n >= (size_t)arg->i;
     if (str_is(key, "maxItems")) return v->kind != JSON_ARRAY || v->n <= (size_t)arg->i;
     if (str_is(key, "minProperties")) return v->kind != JSON_OBJECT || v->n >= (size_t)arg->i;
@@ -281,8 +319,22 @@ static bool judge_key(const json_value *v, const json_value *s, str key, const j
     if (str_is(key, "enum") || str_is(key, "anyOf") || str_is(key, "oneOf") || str_is(key, "allOf")) {
         size_t n = 0;
         for (size_t i = 0; i < arg->n; i++) n += key.s[0] == 'e' ? same(v, &arg->item[i]) : judge(v, &arg->item[i]);
-        return str_is(key, "allOf") ? n == arg->n : n > 0;
+        return str_is(key, "allOf") ? n == arg->n : str_is(key, "oneOf") ? n == 1 : n > 0;
     }
+    if (str_is(key, "not")) return !judge(v, arg);
+    if (str_is(key, "if")) {
+        const json_value *next = json_get(s, judge(v, arg) ? "then" : "else");
+        return !next || judge(v, next);
+    }
+    if (str_is(key, "uniqueItems")) return v->kind != JSON_ARRAY || !arg->b || !has_twins(v);
+    if (str_is(key, "contains")) return v->kind != JSON_ARRAY || judge_contains(v, s, arg);
+    if (str_is(key, "propertyNames")) {
+        bool ok = true;
+        for (size_t i = 0; v->kind == JSON_OBJECT && i < v->n; i++)
+            ok = ok && judge(&(json_value){.kind = JSON_STRING, .s = v->member[i].key}, arg);
+        return ok;
+    }
+    if (str_is(key, "dependentRequired") || str_is(key, "dependentSchemas")) return judge_dependents(v, arg);
     if (str_is(key, "$ref")) {
         if (str_is(arg->s, "#")) return judge(v, root_schema);
         const char *name = arg->s.s + strlen("#/$defs/");
@@ -298,9 +350,21 @@ static bool judge_key(const json_value *v, const json_value *s, str key, const j
         }
         return true;
     }
-    static const char *const elsewhere[] = {
-        "properties", "additionalProperties", "items",   "prefixItems", "$defs", "title", "description", "default",
-        "examples",   "uniqueItems",          "nullable"};
+    static const char *const elsewhere[] = {"properties",
+                                            "additionalProperties",
+                                            "items",
+                                            "prefixItems",
+                                            "$defs",
+                                            "title",
+                                            "description",
+                                            "default",
+                                            "examples",
+                                            "nullable",
+                                            "then",
+                                            "else",
+                                            "minContains",
+                                            "maxContains",
+                                            "patternProperties"};
     for (size_t i = 0; i < COUNT(elsewhere); i++)
         if (str_is(key, elsewhere[i])) return true;
     fprintf(stderr, "the judge does not know '%.*s'\n", STR_ARG(key));
@@ -310,11 +374,22 @@ static bool judge_key(const json_value *v, const json_value *s, str key, const j
 static bool judge_members(const json_value *v, const json_value *s)
 {
     const json_value *named = json_get(s, "properties"), *rest = json_get(s, "additionalProperties");
+    const json_value *by_pattern = json_get(s, "patternProperties");
     for (size_t i = 0; v->kind == JSON_OBJECT && i < v->n; i++) {
-        const json_value *own = rest;
-        for (size_t k = 0; named && k < named->n; k++)
-            if (str_eq(named->member[k].key, v->member[i].key)) own = &named->member[k].value;
-        if (own && !judge(&v->member[i].value, own)) return false;
+        bool found = false;
+        for (size_t k = 0; named && k < named->n; k++) {
+            if (!str_eq(named->member[k].key, v->member[i].key)) continue;
+            found = true;
+            if (!judge(&v->member[i].value, &named->member[k].value)) return false;
+        }
+        for (size_t k = 0; by_pattern && k < by_pattern->n; k++) {
+            char pattern[256];
+            snprintf(pattern, sizeof pattern, "%.*s", STR_ARG(by_pattern->member[k].key));
+            if (!matches(v->member[i].key, pattern)) continue;
+            found = true;
+            if (!judge(&v->member[i].value, &by_pattern->member[k].value)) return false;
+        }
+        if (!found && rest && !judge(&v->member[i].value, rest)) return false;
     }
     const json_value *first = json_get(s, "prefixItems"), *items = json_get(s, "items");
     for (size_t i = 0; v->kind == JSON_ARRAY && i < v->n; i++) {

@@ -1,0 +1,570 @@
+/* Schemas in terms of others: not, if, dependent*, and which alternatives of a oneOf exclude one another.
+ *
+ * A schema is negated one level deep: it fails where one of its keywords does, so its negation is a list of alternatives, one or
+ * more for each keyword, in which `not` stands before the schemas inside. A keyword fails only for values of its type:
+ *
+ *      not {"minimum": 5}                  {"type": "number", "exclusiveMaximum": 5}
+ *      not {"required": ["a", "b"]}        {"type": "object", "properties": {"a": false}} or the same with b
+ *      not {"properties": {"a": X}}        {"type": "object", "required": ["a"], "properties": {"a": {"not": X}}}
+ *
+ * What is made of a schema is made once, so that references that go round in circles come back to a known schema. */
+#include "base/mem.h"
+#include "grammar/schema.h"
+
+#include <math.h>
+
+typedef enum { MADE_NOT, MADE_NEGATION, MADE_IF, MADE_DEPENDENCY } made_kind;
+
+struct made {
+    const void       *of; /* NULL: a free slot */
+    made_kind         kind;
+    const json_value *v;
+};
+
+/* --- what was made before ---------------------------------------------------------------------- */
+static made *made_slot(made *all, uint32_t cap, const void *of, made_kind kind)
+{
+    uint32_t at = (uint32_t)hash_mix((uintptr_t)of, (uint64_t)kind);
+    while (all[at &= cap - 1].of && (all[at].of != of || all[at].kind != kind)) at++;
+    return &all[at];
+}
+
+/* Returns the slot of what is made of `of`; NULL: the maker failed. Its value is NULL until it is made. */
+static made *find_made(maker *m, const void *of, made_kind kind)
+{
+    if (2 * m->n_made >= m->made_cap) {
+        uint32_t cap = m->made_cap ? m->made_cap * 2 : 64;
+        made    *all = builder_spend(&m->b, cap) ? arena_try(&m->b.mem, cap, sizeof *all) : NULL;
+        if (!all) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large"), NULL;
+        for (uint32_t i = 0; i < m->made_cap; i++)
+            if (m->made[i].of) *made_slot(all, cap, m->made[i].of, m->made[i].kind) = m->made[i];
+        m->made     = all;
+        m->made_cap = cap;
+    }
+    made *x = made_slot(m->made, m->made_cap, of, kind);
+    if (!x->of) {
+        *x = (made){of, kind, NULL};
+        m->n_made++;
+    }
+    return builder_spend(&m->b, 2) ? x : NULL;
+}
+
+/* --- making schemas ---------------------------------------------------------------------------- */
+static const json_value never = {.kind = JSON_BOOL, .b = false};
+
+static void *take(maker *m, size_t n, size_t each)
+{
+    void *p = builder_spend(&m->b, 4 + n * each / 64) ? arena_try(&m->b.mem, n ? n : 1, each) : NULL;
+    if (!p) builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large");
+    return p;
+}
+
+static json_value word(const char *s) { return (json_value){.kind = JSON_STRING, .s = str_of(s)}; }
+static json_value whole(int64_t i) { return (json_value){.kind = JSON_INT, .i = i, .d = (double)i}; }
+
+/* An object of up to three members; those without a key are left out. */
+static json_value object(maker *m, json_member a, json_member b, json_member c)
+{
+    json_member *p = take(m, 3, sizeof *p);
+    json_value   v = {.kind = JSON_OBJECT, .member = p};
+    if (!p) return never;
+    if (a.key.s) p[v.n++] = a;
+    if (b.key.s) p[v.n++] = b;
+    if (c.key.s) p[v.n++] = c;
+    return v;
+}
+
+static json_value object1(maker *m, str key, json_value x)
+{
+    return object(m, (json_member){key, x}, (json_member){{0}, {0}}, (json_member){{0}, {0}});
+}
+
+static json_value array(maker *m, const json_value *x, size_t n)
+{
+    json_value *p = take(m, n, sizeof *p);
+    if (!p) return never;
+    if (n) memcpy(p, x, n * sizeof *p);
+    return (json_value){.kind = JSON_ARRAY, .n = n, .item = p};
+}
+
+static json_value typed(maker *m, const char *type, const char *key, json_value x)
+{
+    return object(m, (json_member){STR("type"), word(type)}, (json_member){str_of(key), x}, (json_member){{0}, {0}});
+}
+
+/* {"type": "object", "properties": {name: x}}, with required where it must be there. */
+static json_value with_property(maker *m, str name, json_value x, bool required)
+{
+    json_value list = array(m, &(json_value){.kind = JSON_STRING, .s = name}, 1);
+    return object(m, (json_member){STR("type"), word("object")}, (json_member){STR("properties"), object1(m, name, x)},
+                  required ? (json_member){STR("required"), list} : (json_member){{0}, {0}});
+}
+
+const json_value *wrap_not(maker *m, const json_value *v)
+{
+    made *x = find_made(m, v, MADE_NOT);
+    if (!x) return NULL;
+    if (!x->v) {
+        json_value *out = take(m, 1, sizeof *out);
+        if (!out) return NULL;
+        *out = object1(m, STR("not"), *v);
+        x    = find_made(m, v, MADE_NOT);
+        if (!x || m->b.failed) return NULL;
+        x->v = out;
+    }
+    return x->v;
+}
+
+static json_value not_of(maker *m, const json_value *v)
+{
+    const json_value *x = wrap_not(m, v);
+    return x ? *x : never;
+}
+
+/* --- negation ---------------------------------------------------------------------------------- */
+typedef struct {
+    maker      *m;
+    const path *at;
+    json_value *item;
+    size_t      n, cap;
+} alternatives;
+
+static void put(alternatives *l, json_value v)
+{
+    if (l->n == l->cap) {
+        size_t      cap = l->cap ? l->cap * 2 : 8;
+        json_value *p   = take(l->m, cap, sizeof *p);
+        if (!p) return;
+        if (l->n) memcpy(p, l->item, l->n * sizeof *p);
+        l->item = p;
+        l->cap  = cap;
+    }
+    l->item[l->n++] = v;
+}
+
+/* The names of the types that a `type` does not allow. Without integers there are no numbers at all. */
+static bool negate_type(alternatives *l, const json_value *type, bool nullable)
+{
+    static const char *const name[] = {"null", "boolean", "number", "string", "array", "object"};
+    json_value               out[COUNT(name)];
+    size_t                   n = 0;
+    for (size_t i = 0; i < COUNT(name); i++) {
+        bool   allowed = nullable && !i;
+        size_t count   = type->kind == JSON_ARRAY ? type->n : 1;
+        for (size_t k = 0; k < count; k++) {
+            const json_value *t = type->kind == JSON_ARRAY ? &type->item[k] : type;
+            if (t->kind != JSON_STRING) return refuse(l->m, l->at, "type", "is no type");
+            allowed = allowed || str_is(t->s, name[i]) || (i == 2 && str_is(t->s, "integer"));
+        }
+        builder_spend(&l->m->b, count);
+        if (!allowed) out[n++] = word(name[i]);
+    }
+    if (n) put(l, object1(l->m, STR("type"), array(l->m, out, n)));
+    return true;
+}
+
+/* A least or largest number of things. */
+static bool negate_count(alternatives *l, str key, const json_value *v)
+{
+    static const char *const pair[][3] = {{"minLength", "maxLength", "string"},
+                                          {"minItems", "maxItems", "array"},
+                                          {"minProperties", "maxProperties", "object"}};
+    double                   n         = v->d;
+    if ((v->kind != JSON_INT && v->kind != JSON_REAL) || n < 0 || n != floor(n))
+        return refuse(l->m, path_down(l->m, l->at, key), NULL, "is not a number of things");
+    if (n >= MAX_COUNT) n = MAX_COUNT - 1;
+    for (size_t i = 0; i < COUNT(pair); i++) {
+        if (str_is(key, pair[i][0]) && n > 0) put(l, typed(l->m, pair[i][2], pair[i][1], whole((int64_t)n - 1)));
+        if (str_is(key, pair[i][1])) put(l, typed(l->m, pair[i][2], pair[i][0], whole((int64_t)n + 1)));
+    }
+    return true;
+}
+
+static bool negate_bound(alternatives *l, str key, const json_value *v)
+{
+    static const char *const pair[][2] = {{"minimum", "exclusiveMaximum"},
+                                          {"maximum", "exclusiveMinimum"},
+                                          {"exclusiveMinimum", "maximum"},
+                                          {"exclusiveMaximum", "minimum"}};
+    if (v->kind == JSON_BOOL) return refuse(l->m, path_down(l->m, l->at, key), NULL, "cannot be kept inside a not");
+    for (size_t i = 0; i < COUNT(pair); i++)
+        if (str_is(key, pair[i][0])) put(l, typed(l->m, "number", pair[i][1], *v));
+    return true;
+}
+
+static bool negate_properties(alternatives *l, const json_value *v)
+{
+    for (size_t i = 0; v->kind == JSON_OBJECT && i < v->n; i++)
+        put(l, with_property(l->m, v->member[i].key, not_of(l->m, &v->member[i].value), true));
+    return true;
+}
+
+static bool negate_required(alternatives *l, const json_value *v)
+{
+    for (size_t i = 0; v->kind == JSON_ARRAY && i < v->n; i++)
+        if (v->item[i].kind == JSON_STRING) put(l, with_property(l->m, v->item[i].s, never, false));
+    return true;
+}
+
+/* An array with an item that does not fit. */
+static bool negate_items(alternatives *l, str key, const json_value *v, const json_value *schema)
+{
+    maker            *m      = l->m;
+    const json_value *prefix = json_get(schema, "prefixItems");
+    if (v->kind == JSON_ARRAY) { /* of prefixItems */
+        for (size_t i = 0; i < v->n; i++) {
+            json_value *first = take(m, i + 1, sizeof *first);
+            if (!first) return false;
+            for (size_t k = 0; k < i; k++) first[k] = (json_value){.kind = JSON_BOOL, .b = true};
+            first[i] = not_of(m, &v->item[i]);
+            put(l, object(m, (json_member){STR("type"), word("array")},
+                          (json_member){STR("prefixItems"), {.kind = JSON_ARRAY, .n = i + 1, .item = first}},
+                          (json_member){STR("minItems"), whole((int64_t)i + 1)}));
+        }
+        return true;
+    }
+    if (v->kind == JSON_BOOL && v->b) return true;
+    if (v->kind == JSON_BOOL)
+        return put(l, typed(m, "array", "minItems", whole(prefix ? (int64_t)prefix->n + 1 : 1))), true;
+    if (prefix) return refuse(m, path_down(m, l->at, key), NULL, "cannot be kept beside prefixItems inside a not");
+    put(l, typed(m, "array", "contains", not_of(m, v)));
+    return true;
+}
+
+static bool negate_contains(alternatives *l, const json_value *v, const json_value *schema)
+{
+    maker            *m   = l->m;
+    const json_value *min = json_get(schema, "minContains"), *max = json_get(schema, "maxContains");
+    if (max || (min && min->d != 1)) return refuse(m, l->at, "contains", "cannot be kept with counts inside a not");
+    put(l, typed(m, "array", "items", not_of(m, v)));
+    return true;
+}
+
+/* None of them fits, or two of a oneOf do. */
+static bool negate_choice(alternatives *l, str key, const json_value *v)
+{
+    enum { MAX_PAIRED = 8 };
+    maker      *m   = l->m;
+    json_value *all = take(m, v->n, sizeof *all);
+    if (!all || v->kind != JSON_ARRAY) return refuse(m, path_down(m, l->at, key), NULL, "is not an array of schemas");
+    for (size_t i = 0; i < v->n; i++) all[i] = not_of(m, &v->item[i]);
+    put(l, object1(m, STR("allOf"), (json_value){.kind = JSON_ARRAY, .n = v->n, .item = all}));
+    if (str_is(key, "anyOf") || v->n > MAX_PAIRED) return true;
+    for (size_t i = 0; i < v->n; i++)
+        for (size_t k = i + 1; k < v->n; k++)
+            put(l, object1(m, STR("allOf"), array(m, (json_value[]){v->item[i], v->item[k]}, 2)));
+    return true;
+}
+
+static bool negate_if(alternatives *l, const json_value *schema)
+{
+    maker            *m = l->m;
+    const json_value *c = json_get(schema, "if"), *t = json_get(schema, "then"), *e = json_get(schema, "else");
+    if (t) put(l, object1(m, STR("allOf"), array(m, (json_value[]){*c, not_of(m, t)}, 2)));
+    if (e) put(l, object1(m, STR("allOf"), array(m, (json_value[]){not_of(m, c), not_of(m, e)}, 2)));
+    return true;
+}
+
+static bool negate_dependencies(alternatives *l, const json_value *v)
+{
+    maker *m = l->m;
+    for (size_t i = 0; v->kind == JSON_OBJECT && i < v->n; i++) {
+        const json_member *d  = &v->member[i];
+        json_value         on = with_property(m, d->key, (json_value){.kind = JSON_BOOL, .b = true}, true);
+        if (d->value.kind != JSON_ARRAY) {
+            put(l, object1(m, STR("allOf"), array(m, (json_value[]){on, not_of(m, &d->value)}, 2)));
+            continue;
+        }
+        for (size_t k = 0; k < d->value.n; k++)
+            put(l, object1(m, STR("allOf"),
+                           array(m, (json_value[]){on, with_property(m, d->value.item[k].s, never, false)}, 2)));
+    }
+    return true;
+}
+
+static bool negate_values(alternatives *l, str key, const json_value *v)
+{
+    json_value all = *v;
+    if (str_is(key, "const")) all = array(l->m, v, 1);
+    if (all.kind != JSON_ARRAY) return refuse(l->m, l->at, "enum", "is not an array");
+    put(l, object1(l->m, KEY_EXCEPT, all));
+    return true;
+}
+
+static bool is_in(str key, const char *const *names)
+{
+    for (; *names; names++)
+        if (str_is(key, *names)) return true;
+    return false;
+}
+
+/* Adds the ways in which one keyword fails. */
+static bool negate_keyword(alternatives *l, str key, const json_value *v, const json_value *schema)
+{
+    static const char *const counts[]     = {"minLength",     "maxLength",     "minItems", "maxItems",
+                                             "minProperties", "maxProperties", NULL};
+    static const char *const bound[]      = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", NULL};
+    static const char *const never_fail[] = {"format", "then", "else", "minContains", "maxContains", NULL};
+    maker                   *m            = l->m;
+    spot                     to;
+    if (is_in(key, never_fail)) return true; /* or are read with another one */
+    if (is_in(key, counts)) return negate_count(l, key, v);
+    if (is_in(key, bound)) return negate_bound(l, key, v);
+    if (str_is(key, "const") || str_is(key, "enum")) return negate_values(l, key, v);
+    if (str_is(key, "pattern"))
+        return put(l, typed(m, "string", "", *v)), l->item[l->n - 1].member[1].key = KEY_WITHOUT, true;
+    if (str_is(key, "properties")) return negate_properties(l, v);
+    if (str_is(key, "required")) return negate_required(l, v);
+    if (str_is(key, "items") || str_is(key, "prefixItems")) return negate_items(l, key, v, schema);
+    if (str_is(key, "contains")) return negate_contains(l, v, schema);
+    if (str_is(key, "anyOf") || str_is(key, "oneOf")) return negate_choice(l, key, v);
+    if (str_is(key, "not")) return put(l, *v), true;
+    if (str_is(key, "if")) return negate_if(l, schema);
+    if (str_starts(key, "depend")) return negate_dependencies(l, v);
+    if (str_is(key, "allOf") && v->kind == JSON_ARRAY) {
+        for (size_t i = 0; i < v->n; i++) put(l, not_of(m, &v->item[i]));
+        return true;
+    }
+    if (str_is(key, "$ref") || str_is(key, "$dynamicRef")) {
+        if (!find_ref(m, v, l->at, str_is(key, "$dynamicRef"), &to)) return false;
+        return put(l, not_of(m, to.v)), true;
+    }
+    bool harmless = v->kind == JSON_BOOL && (str_is(key, "uniqueItems") ? !v->b : v->b);
+    if (harmless && (str_is(key, "uniqueItems") || str_is(key, "additionalProperties") || str_is(key, "propertyNames")))
+        return true;
+    if (str_is(key, "patternProperties") && v->kind == JSON_OBJECT && !v->n) return true;
+    if (str_is(key, "additionalProperties") && v->kind == JSON_OBJECT && !v->n) return true;
+    return refuse(m, path_down(m, l->at, key), NULL,
+                  "cannot be kept where a schema must not fit: inside not or if, or in a "
+                  "oneOf whose alternatives are not told apart by a type, a constant "
+                  "or a required key");
+}
+
+const json_value *negate(maker *m, spot p)
+{
+    alternatives l = {.m = m, .at = p.at};
+    if (p.v->kind != JSON_BOOL && p.v->kind != JSON_OBJECT) return refuse(m, p.at, NULL, "is not a schema"), NULL;
+    made *x = find_made(m, p.v, MADE_NEGATION);
+    if (!x || x->v) return x ? x->v : NULL;
+    if (p.v->kind == JSON_BOOL && !p.v->b) put(&l, (json_value){.kind = JSON_BOOL, .b = true});
+    const json_value *type = json_get(p.v, "type"), *nullable = json_get(p.v, "nullable");
+    if (type && !negate_type(&l, type, nullable && nullable->kind == JSON_BOOL && nullable->b)) return NULL;
+    for (size_t i = 0; p.v->kind == JSON_OBJECT && i < p.v->n; i++) {
+        str key = p.v->member[i].key;
+        if (is_annotation(key) || str_is(key, "type")) continue;
+        if (!negate_keyword(&l, key, &p.v->member[i].value, p.v)) return NULL;
+    }
+    json_value *out = take(m, 1, sizeof *out);
+    x               = out ? find_made(m, p.v, MADE_NEGATION) : NULL;
+    if (!x || m->b.failed) return NULL;
+    *out = (json_value){.kind = JSON_ARRAY, .n = l.n, .item = l.item};
+    x->v = out;
+    return out;
+}
+
+/* --- conditions -------------------------------------------------------------------------------- */
+static const json_value *keep_made(maker *m, const void *of, made_kind kind, json_value v)
+{
+    json_value *out = take(m, 1, sizeof *out);
+    made       *x   = out ? find_made(m, of, kind) : NULL;
+    if (!x || m->b.failed) return NULL;
+    *out = v;
+    x->v = out;
+    return out;
+}
+
+const json_value *expand_if(maker *m, const json_value *schema)
+{
+    const json_value *c = json_get(schema, "if"), *t = json_get(schema, "then"), *e = json_get(schema, "else");
+    made             *x = find_made(m, c, MADE_IF);
+    json_value        yes[2], no[2], both[2];
+    if (!x || x->v) return x ? x->v : NULL;
+    yes[0] = *c;
+    no[0]  = not_of(m, c);
+    if (t) yes[1] = *t;
+    if (e) no[1] = *e;
+    both[0] = t ? object1(m, STR("allOf"), array(m, yes, 2)) : yes[0];
+    both[1] = e ? object1(m, STR("allOf"), array(m, no, 2)) : no[0];
+    return keep_made(m, c, MADE_IF, array(m, both, 2));
+}
+
+const json_value *expand_dependency(maker *m, const json_member *d)
+{
+    made      *x = find_made(m, d, MADE_DEPENDENCY);
+    json_value both[2];
+    if (!x || x->v) return x ? x->v : NULL;
+    both[0] = object1(m, STR("properties"), object1(m, d->key, never));
+    both[1] = d->value.kind == JSON_ARRAY ? object1(m, STR("required"), d->value) : d->value;
+    return keep_made(m, d, MADE_DEPENDENCY, array(m, both, 2));
+}
+
+/* --- alternatives that exclude one another ----------------------------------------------------- */
+static spot follow(maker *m, spot p)
+{
+    for (int hop = 0; p.v->kind == JSON_OBJECT && hop < MAX_DEEP && !m->b.failed; hop++) {
+        const json_value *ref = json_get(p.v, "$ref");
+        if (!ref || p.v->n > 1 || !find_ref(m, ref, p.at, false, &p)) break;
+    }
+    return p;
+}
+
+static unsigned type_bits(str s)
+{
+    static const char *const name[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
+    static const unsigned    bits[] = {T_NULL, T_BOOL, T_INTEGER, T_NUMBER, T_STRING, T_ARRAY, T_OBJECT};
+    for (size_t i = 0; i < COUNT(name); i++)
+        if (str_is(s, name[i])) return bits[i];
+    return T_ALL;
+}
+
+/* The types that a schema may allow. */
+static unsigned types_of(maker *m, const json_value *v)
+{
+    const json_value *type = json_get(v, "type"), *nullable = json_get(v, "nullable");
+    unsigned          bits = 0;
+    if (!type) return T_ALL;
+    builder_spend(&m->b, 4 + type->n);
+    for (size_t i = 0; i < (type->kind == JSON_ARRAY ? type->n : 1); i++) {
+        const json_value *t = type->kind == JSON_ARRAY ? &type->item[i] : type;
+        bits |= t->kind == JSON_STRING ? type_bits(t->s) : T_ALL;
+    }
+    return nullable && nullable->kind == JSON_BOOL && nullable->b ? bits | T_NULL : bits;
+}
+
+/* The constants of a schema as a list; .n 0 without items: it has none. */
+static json_value constants_of(const json_value *v)
+{
+    const json_value *one = json_get(v, "const"), *many = json_get(v, "enum");
+    if (one) return (json_value){.kind = JSON_ARRAY, .n = 1, .item = (json_value *)one};
+    return many && many->kind == JSON_ARRAY ? *many : (json_value){0};
+}
+
+static bool share_no_constant(maker *m, const json_value *a, const json_value *b)
+{
+    json_value x = constants_of(a), y = constants_of(b);
+    if (x.kind != JSON_ARRAY || y.kind != JSON_ARRAY) return false;
+    for (size_t i = 0; i < x.n; i++)
+        for (size_t k = 0; k < y.n; k++)
+            if (m->b.failed || same_value(m, &x.item[i], &y.item[k])) return false;
+    return true;
+}
+
+/* Whether the constants of a are all of types that b does not allow. */
+static bool constants_miss(maker *m, const json_value *a, unsigned types)
+{
+    static const unsigned of_kind[] = {
+        [JSON_NULL] = T_NULL,     [JSON_BOOL] = T_BOOL,   [JSON_INT] = T_NUMBER,   [JSON_REAL] = T_NUMBER,
+        [JSON_STRING] = T_STRING, [JSON_ARRAY] = T_ARRAY, [JSON_OBJECT] = T_OBJECT};
+    json_value x = constants_of(a);
+    if (x.kind != JSON_ARRAY) return false;
+    builder_spend(&m->b, x.n);
+    for (size_t i = 0; i < x.n; i++)
+        if (of_kind[x.item[i].kind] & types) return false;
+    return true;
+}
+
+static bool requires(maker *m, const json_value *v, str name)
+{
+    const json_value *list = json_get(v, "required");
+    for (size_t i = 0; list && list->kind == JSON_ARRAY && i < list->n && builder_spend(&m->b, 1); i++)
+        if (list->item[i].kind == JSON_STRING && str_eq(list->item[i].s, name)) return true;
+    return false;
+}
+
+static const json_value *property_of(maker *m, const json_value *v, str name)
+{
+    const json_value *all = json_get(v, "properties");
+    return all && all->kind == JSON_OBJECT ? find_member(m, all, name) : NULL;
+}
+
+/* Whether an object that fits v never has the property. */
+static bool forbids(maker *m, const json_value *v, str name)
+{
+    const json_value *p = property_of(m, v, name), *rest = json_get(v, "additionalProperties");
+    if (p) return p->kind == JSON_BOOL && !p->b;
+    return rest && rest->kind == JSON_BOOL && !rest->b && !json_get(v, "patternProperties");
+}
+
+static bool are_disjoint_at(maker *m, spot a, spot b, int deep);
+
+/* Whether no object fits both. */
+static bool objects_differ(maker *m, spot a, spot b, int deep)
+{
+    const json_value *list = json_get(a.v, "required");
+    for (size_t i = 0; list && list->kind == JSON_ARRAY && i < list->n && !m->b.failed; i++) {
+        if (list->item[i].kind != JSON_STRING) continue;
+        str               name = list->item[i].s;
+        const json_value *x = property_of(m, a.v, name), *y = property_of(m, b.v, name);
+        if (forbids(m, b.v, name)) return true;
+        if (x && y && are_disjoint_at(m, (spot){x, a.at}, (spot){y, b.at}, deep + 1)) return true;
+    }
+    list = json_get(b.v, "required");
+    for (size_t i = 0; list && list->kind == JSON_ARRAY && i < list->n && !m->b.failed; i++)
+        if (list->item[i].kind == JSON_STRING && forbids(m, a.v, list->item[i].s)) return true;
+    return false;
+}
+
+static bool ranges_differ(const json_value *a, const json_value *b)
+{
+    const json_value *high = json_get(a, "maximum"), *low = json_get(b, "minimum");
+    const json_value *out_high = json_get(a, "exclusiveMaximum"), *out_low = json_get(b, "exclusiveMinimum");
+    bool              number_high = high && (high->kind == JSON_INT || high->kind == JSON_REAL);
+    bool              number_low  = low && (low->kind == JSON_INT || low->kind == JSON_REAL);
+    if (number_high && number_low && number_of(high) < number_of(low)) return true;
+    if (out_high && out_high->kind != JSON_BOOL && number_low && number_of(out_high) <= number_of(low)) return true;
+    return number_high && out_low && out_low->kind != JSON_BOOL && number_of(high) <= number_of(out_low);
+}
+
+/* Whether no value fits both, as far as types, constants, bounds and required keys tell. A key of `a` that both require is
+ * enough: it is in every object that fits both. */
+static bool are_disjoint_at(maker *m, spot a, spot b, int deep)
+{
+    enum { MAX_LOOK = 4 };
+    if (deep > MAX_LOOK || !builder_spend(&m->b, 16)) return false;
+    a = follow(m, a);
+    b = follow(m, b);
+    if ((a.v->kind == JSON_BOOL && !a.v->b) || (b.v->kind == JSON_BOOL && !b.v->b)) return true;
+    if (a.v->kind != JSON_OBJECT || b.v->kind != JSON_OBJECT) return false;
+    unsigned types = types_of(m, a.v) & types_of(m, b.v);
+    if (!types || share_no_constant(m, a.v, b.v)) return true;
+    if (constants_miss(m, a.v, types) || constants_miss(m, b.v, types)) return true;
+    if (!(types & ~(unsigned)T_NUMBER) && (ranges_differ(a.v, b.v) || ranges_differ(b.v, a.v))) return true;
+    return types == T_OBJECT && objects_differ(m, a, b, deep);
+}
+
+bool are_disjoint(maker *m, spot a, spot b) { return are_disjoint_at(m, a, b, 0); }
+
+/* --- many of them ------------------------------------------------------------------------------ */
+static const json_value *constant_at(maker *m, spot p, str name)
+{
+    p                   = follow(m, p);
+    const json_value *x = p.v->kind == JSON_OBJECT && types_of(m, p.v) == T_OBJECT && requires(m, p.v, name)
+                              ? property_of(m, p.v, name)
+                              : NULL;
+    return x ? json_get(x, "const") : NULL;
+}
+
+/* Whether each alternative requires the key with a constant that no other one has. */
+static bool told_by(maker *m, spot list, str name)
+{
+    json_value *all = take(m, list.v->n, sizeof *all);
+    if (!all) return false;
+    for (size_t i = 0; i < list.v->n; i++) {
+        const json_value *x = constant_at(m, (spot){&list.v->item[i], list.at}, name);
+        if (!x || m->b.failed) return false;
+        all[i] = *x;
+    }
+    json_value *copy = take(m, 1, sizeof *copy);
+    if (!copy) return false;
+    *copy = (json_value){.kind = JSON_ARRAY, .n = list.v->n, .item = all};
+    return are_different(m, copy);
+}
+
+bool all_disjoint(maker *m, spot list)
+{
+    spot              first = follow(m, (spot){&list.v->item[0], list.at});
+    const json_value *names = first.v->kind == JSON_OBJECT ? json_get(first.v, "required") : NULL;
+    for (size_t i = 0; names && names->kind == JSON_ARRAY && i < names->n && i < 8 && !m->b.failed; i++)
+        if (names->item[i].kind == JSON_STRING && told_by(m, list, names->item[i].s)) return true;
+    return false;
+}

@@ -1,0 +1,187 @@
+/* The official JSON-Schema-Test-Suite, required tests of drafts 2020-12 and 7 (tests/golden/schemas): no document that the suite
+ * calls invalid is allowed by the grammar of its schema. */
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "grammar/rig.h"
+
+#include <stdlib.h>
+
+enum { MAX_ORDERS = 720, MAX_KEYS = 8 };
+
+/* --- documents with their keys in any order ------------------------------------------------------*/
+/* Writes v with the members of each object in an order that *seed chooses; *seed is divided by the number of orders. */
+static void put_ordered(json_writer *w, const json_value *v, unsigned *seed)
+{
+    if (v->kind == JSON_ARRAY) {
+        json_begin_array(w);
+        for (size_t i = 0; i < v->n; i++) put_ordered(w, &v->item[i], seed);
+        json_end(w);
+    } else if (v->kind == JSON_OBJECT) {
+        size_t left[MAX_KEYS], n = v->n;
+        if (n > MAX_KEYS) abort();
+        for (size_t i = 0; i < n; i++) left[i] = i;
+        json_begin_object(w);
+        for (; n; n--) {
+            size_t k = *seed % n;
+            *seed /= (unsigned)n;
+            json_key_str(w, v->member[left[k]].key);
+            put_ordered(w, &v->member[left[k]].value, seed);
+            for (size_t i = k; i + 1 < n; i++) left[i] = left[i + 1];
+        }
+        json_end(w);
+    } else {
+        json_put_value(w, v);
+    }
+}
+
+static bool allowed_in_some_order(grammar_machine *m, const json_value *v, buf *text)
+{
+    for (unsigned i = 0; i < MAX_ORDERS; i++) {
+        unsigned    seed = i;
+        json_writer w;
+        buf_clear(text);
+        json_writer_init(&w, text);
+        put_ordered(&w, v, &seed);
+        if (seed) break; /* all orders were tried */
+        if (rig_follow(m, buf_str(text)) == RIG_WHOLE) return true;
+    }
+    return false;
+}
+
+/* --- the suite ----------------------------------------------------------------------------------*/
+/* Valid documents that are never written, by file and reason; docs/grammar.md has the reasons. */
+static const struct {
+    const char *in;
+    int         n; /* at most */
+} lost[] = {
+    {"draft2020-12/additionalProperties", 3},
+    {"draft2020-12/const", 4},
+    {"draft2020-12/contains", 1},
+    {"draft2020-12/dependentRequired", 6},
+    {"draft2020-12/dependentSchemas", 3},
+    {"draft2020-12/enum", 4},
+    {"draft2020-12/exclusiveMaximum", 1},
+    {"draft2020-12/exclusiveMinimum", 1},
+    {"draft2020-12/format", 70},
+    {"draft2020-12/items", 2},
+    {"draft2020-12/maxItems", 1},
+    {"draft2020-12/maxLength", 1},
+    {"draft2020-12/maxProperties", 3},
+    {"draft2020-12/maximum", 1},
+    {"draft2020-12/minItems", 1},
+    {"draft2020-12/minLength", 1},
+    {"draft2020-12/minProperties", 5},
+    {"draft2020-12/minimum", 2},
+    {"draft2020-12/multipleOf", 1},
+    {"draft2020-12/oneOf", 1},
+    {"draft2020-12/pattern", 6},
+    {"draft2020-12/patternProperties", 3},
+    {"draft2020-12/prefixItems", 1},
+    {"draft2020-12/properties", 4},
+    {"draft2020-12/propertyNames", 5},
+    {"draft2020-12/ref", 2},
+    {"draft2020-12/required", 7},
+    {"draft2020-12/type", 1},
+    {"draft2020-12/vocabulary", 1},
+    {"draft7/additionalItems", 1},
+    {"draft7/additionalProperties", 3},
+    {"draft7/const", 4},
+    {"draft7/contains", 1},
+    {"draft7/dependencies", 4},
+    {"draft7/enum", 4},
+    {"draft7/exclusiveMaximum", 1},
+    {"draft7/exclusiveMinimum", 1},
+    {"draft7/format", 48},
+    {"draft7/items", 3},
+    {"draft7/maxItems", 1},
+    {"draft7/maxLength", 1},
+    {"draft7/maxProperties", 3},
+    {"draft7/maximum", 1},
+    {"draft7/minItems", 1},
+    {"draft7/minLength", 1},
+    {"draft7/minProperties", 5},
+    {"draft7/minimum", 2},
+    {"draft7/multipleOf", 1},
+    {"draft7/oneOf", 1},
+    {"draft7/pattern", 6},
+    {"draft7/patternProperties", 3},
+    {"draft7/properties", 4},
+    {"draft7/propertyNames", 5},
+    {"draft7/ref", 3},
+    {"draft7/required", 7},
+    {"draft7/type", 1},
+};
+
+typedef struct {
+    int taken, refused, yes, yes_allowed, no;
+    int lost[COUNT(lost)];
+} tally;
+
+static int lost_row(str in)
+{
+    for (size_t i = 0; i < COUNT(lost); i++)
+        if (str_is(in, lost[i].in)) return (int)i;
+    return -1;
+}
+
+static void run_row(test_case *t, const json_value *row, tally *n, buf *text)
+{
+    grammar          *g  = NULL;
+    grammar_machine  *m  = NULL;
+    err               e  = {0};
+    str               in = json_get(row, "in")->s, about = json_get(row, "about")->s;
+    const json_value *yes = json_get(row, "yes"), *no = json_get(row, "no");
+    if (!grammar_from_schema(&g, json_get(row, "schema"), GRAMMAR_JSON, NULL, &e)) {
+        CHECK_MSG(e.code == ERR_INPUT && e.text[0], "%.*s (%.*s): %s", STR_ARG(in), STR_ARG(about), e.text);
+        n->refused++;
+        return;
+    }
+    n->taken++;
+    if (!CHECK_OK(grammar_machine_new(&m, g, rig_bytes()->vocab, &e), e)) return;
+    for (size_t i = 0; i < no->n; i++, n->no++)
+        CHECK_MSG(!allowed_in_some_order(m, &no->item[i], text), "%.*s (%.*s) allows %.*s", STR_ARG(in), STR_ARG(about),
+                  (int)text->n, text->p);
+    for (size_t i = 0; i < yes->n; i++, n->yes++) {
+        bool good = allowed_in_some_order(m, &yes->item[i], text);
+        int  at   = good ? -1 : lost_row(in);
+        CHECK_MSG(good || at >= 0, "%.*s (%.*s) does not allow %.*s", STR_ARG(in), STR_ARG(about), (int)text->n,
+                  text->p);
+        n->yes_allowed += good;
+        if (at >= 0) n->lost[at]++;
+    }
+    grammar_machine_free(m);
+    grammar_free(g);
+}
+
+static void check_tally(test_case *t, const tally *n, int taken, int refused, int yes_allowed)
+{
+    CHECK_INT(n->taken, taken);
+    CHECK_INT(n->refused, refused);
+    CHECK_INT(n->yes_allowed, yes_allowed);
+    for (size_t i = 0; i < COUNT(lost); i++)
+        CHECK_MSG(n->lost[i] <= lost[i].n, "%s: %d valid documents are not allowed", lost[i].in, n->lost[i]);
+}
+
+TEST(grammar_keeps_the_schema_test_suite)
+{
+    arena             mem;
+    const json_value *rows;
+    file_map          f;
+    buf               text;
+    tally             of_2020 = {0}, of_7 = {0};
+    err               e = {0};
+    arena_init(&mem, 1 << 24);
+    buf_init(&text, 1 << 20);
+    if (!CHECK_OK(file_map_open(&f, test_path("tests/golden/schemas/suite.json"), &e), e)) return;
+    if (CHECK_OK(json_parse(&rows, &mem, (str){f.p, f.n}, NULL, &e), e))
+        for (size_t i = 0; i < rows->n; i++) {
+            bool old = str_starts(json_get(&rows->item[i], "in")->s, "draft7/");
+            run_row(t, &rows->item[i], old ? &of_7 : &of_2020, &text);
+        }
+    check_tally(t, &of_2020, 260, 123, 455);
+    check_tally(t, &of_7, 228, 29, 394);
+    file_map_close(&f);
+    buf_deinit(&text);
+    arena_deinit(&mem);
+}
