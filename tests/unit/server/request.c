@@ -1,5 +1,6 @@
 /* From the body of a request to what the engine is asked for, without a server. */
 #include "request_rig.h"
+#include "server/answer.h"
 
 TEST(request_sampling)
 {
@@ -359,6 +360,37 @@ TEST(request_thinking)
     refused(&x, FIELD_CHAT, CHAT(",\"reasoning_effort\":\"some\""), "reasoning_effort", "none, minimal");
     refused(&x, FIELD_RESPONSES, INPUT(",\"reasoning\":{\"effort\":\"some\"}"), "reasoning.effort",
             "'reasoning.effort' must be");
+    tandem_close(x.engine);
+}
+
+static void note_kinds(void *ctx, server_choice *c, const gemma4_event *ev)
+{
+    char *kinds = ctx;
+    (void)c;
+    if (strlen(kinds) < 31) kinds[strlen(kinds)] = ev->kind == GEMMA4_REASONING ? 'R' : 'C';
+}
+
+/* An answer that begins with a bare label is read as the request's thinking has it. */
+TEST(request_thinking_decides_about_a_bare_thought)
+{
+    reading x;
+    if (!open_engine(t, &x)) return;
+    for (int thinking = 0; thinking < 2; thinking++) {
+        server_choice c;
+        char          kinds[32] = "";
+        tok_ids       ids;
+        err           e;
+        ask(&x, FIELD_CHAT, thinking ? CHAT(",\"enable_thinking\":true") : CHAT(""));
+        tok_ids_init(&ids, 100);
+        CHECK_OK(tok_encode(x.engine->tok, &ids, STR("thought\nnever closed"), false, &e), e);
+        CHECK(choice_init(&c, &x.r, x.engine->tok, 0, &(choice_sink){.on_event = note_kinds, .ctx = kinds}));
+        for (size_t i = 0; i < ids.n; i++) chat_answer_put(&c.answer, ids.p[i]);
+        CHECK_OK(chat_answer_finish(&c.answer, &e), e);
+        CHECK_MSG(kinds[0] == (thinking ? 'R' : 'C') && !strchr(kinds, thinking ? 'C' : 'R'), "'%s'", kinds);
+        choice_deinit(&c);
+        tok_ids_deinit(&ids);
+        request_forget(&x.r);
+    }
     tandem_close(x.engine);
 }
 
