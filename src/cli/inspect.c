@@ -131,6 +131,27 @@ static void print_tokenizer(const char *path)
     tok_free(t);
 }
 
+static void print_template(const char *path)
+{
+    buf text;
+    err e = {0};
+    buf_init(&text, 1 << 24);
+    bool          ok = chat_template_load(&text, path, &e);
+    chat_template t  = chat_detect(buf_str(&text));
+    if (!ok)
+        printf("template     none that can be used (%s)\n", e.text);
+    else if (!text.n)
+        printf("template     none\n");
+    else if (!t.gemma4)
+        printf("template     not Gemma 4's\n");
+    else if (t.published)
+        printf("template     %s\n", chat_revision_name(t.revision));
+    else
+        printf("template     not a published one; %d of %d signs are those of %s\n", t.n_same, t.n_signs,
+               chat_revision_name(t.revision));
+    buf_deinit(&text);
+}
+
 static bool inspect(const char *path, err *e)
 {
     checkpoint   *cp;
@@ -151,6 +172,7 @@ static bool inspect(const char *path, err *e)
     else
         printf("to run       not possible: %s\n", why.text);
     print_tokenizer(path);
+    print_template(path);
     for (size_t i = 0; flags.keys && cp->gguf && i < gguf_n_values(cp->gguf); i++)
         print_value(gguf_value_at(cp->gguf, i));
     if (flags.tensors) print_tensors(cp->tensors);
