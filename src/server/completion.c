@@ -532,7 +532,7 @@ static void start(server *s, server_call *c, int where)
     memcpy(x->tenant, c->tenant, sizeof x->tenant);
     request_init(&x->request, where, &body);
     x->request.sees_all = c->sees_all;
-    x->request.served   = s->opt->model;
+    request_name(&x->request, s->opt->model, s->opt->aliases, s->opt->n_aliases);
     if (s->first) s->first->prev = &x->next;
     s->first      = x;
     c->completion = x;

@@ -94,14 +94,21 @@ static bool same_name(str a, str b)
     return str_is_nocase((str){longer.s, bare.n}, bare) && str_is_nocase((str){longer.s + bare.n, latest.n}, latest);
 }
 
-bool ollama_check_model(const json_value *body, const char *served, str *out, server_error *why)
+static bool is_served(const server_request *r, str name)
+{
+    bool found = same_name(name, str_of(r->served));
+    for (size_t i = 0; i < r->n_aliases; i++) found |= same_name(name, str_of(r->aliases[i]));
+    return found;
+}
+
+bool ollama_check_model(const server_request *r, const json_value *body, str *out, server_error *why)
 {
     const json_value *v = find_given(body, "model");
     if (!v) v = find_given(body, "name");
     if (!v) return error_set(why, 400, "model", NULL, "model is required");
     if (v->kind != JSON_STRING) return error_set(why, 400, "model", NULL, "'model' must be a string.");
     *out = v->s;
-    return same_name(v->s, str_of(served)) ||
+    return is_served(r, v->s) ||
            error_set(why, 404, "model", "model_not_found", "model '%.*s' not found", STR_ARG(v->s));
 }
 
@@ -461,6 +468,14 @@ static bool add_message(const reader *r, const json_value *m, size_t i, json_val
     return !is_tool || add_answered(r, m, i, out, calls);
 }
 
+/* Returns whether the last message is an answer that was begun, which the model goes on with. */
+static bool is_begun(const json_value *all)
+{
+    const json_value *m = &all->item[all->n - 1];
+    return all->n > 1 && str_is(json_get(m, "role")->s, "assistant") && json_get(m, "content")->s.n &&
+           !json_get(m, "tool_calls") && !json_get(m, "reasoning_content");
+}
+
 static bool add_messages(reader *r, const json_value *list)
 {
     json_value        all;
@@ -472,6 +487,7 @@ static bool add_messages(reader *r, const json_value *list)
         if (!add_message(r, &list->item[i], i, &all.item[i], calls)) return false;
     put(&r->body, "messages", all);
     if (tools) put(&r->body, "tools", *tools);
+    if (is_begun(&all)) put(&r->body, "continue_final_message", bool_value(true));
     return true;
 }
 
@@ -569,7 +585,7 @@ bool ollama_translate(server_request *q, const tandem *t, const json_value **bod
     bool        stream = true, unload = false, is_chat = q->where == FIELD_OLLAMA_CHAT;
     json_value *made = arena_try(&q->mem, 1, sizeof *made);
     if (!made) return error_no_memory(why);
-    if (!new_object(&r, &r.body) || !ollama_check_model(*body, q->served, &q->ollama.model, why) ||
+    if (!new_object(&r, &r.body) || !ollama_check_model(q, *body, &q->ollama.model, why) ||
         !read_bool(&r, "stream", &stream) || !read_bool(&r, "truncate", &q->ollama.truncate) ||
         !read_keep_alive(&r, &unload))
         return false;

@@ -114,7 +114,18 @@ static void put_running(json_writer *w, const server *s, const tandem_info *i)
     json_member_int(w, "context_length", i->n_ctx);
 }
 
-/* Replies with a list of the model, if there is one. */
+static void put_model(json_writer *w, const server *s, const char *name, const tandem_info *i, put_fn *put)
+{
+    json_begin_object(w);
+    put_name(w, "name", name);
+    put_name(w, "model", name);
+    put_digest(w, i);
+    put_details(w, i);
+    put(w, s, i);
+    json_end(w);
+}
+
+/* Replies with a list of the model by all its names, if there is one. */
 static void reply_list(server *s, server_call *c, bool any, const tandem_info *i, put_fn *put)
 {
     buf         out;
@@ -124,15 +135,8 @@ static void reply_list(server *s, server_call *c, bool any, const tandem_info *i
     json_begin_object(&w);
     json_key(&w, "models");
     json_begin_array(&w);
-    if (any) {
-        json_begin_object(&w);
-        put_name(&w, "name", s->opt->model);
-        put_name(&w, "model", s->opt->model);
-        put_digest(&w, i);
-        put_details(&w, i);
-        put(&w, s, i);
-        json_end(&w);
-    }
+    if (any) put_model(&w, s, s->opt->model, i, put);
+    for (size_t k = 0; any && k < s->opt->n_aliases; k++) put_model(&w, s, s->opt->aliases[k], i, put);
     json_end(&w);
     json_end(&w);
     server_reply(s, c, 200, "application/json", buf_str(&out));
@@ -223,7 +227,7 @@ static bool read_model(server_request *r, str *model, server_error *why)
 {
     const json_value *body;
     if (!r->body.n) return error_set(why, 400, NULL, NULL, "missing request body");
-    return admin_read_body(buf_str(&r->body), &r->mem, &body, why) && ollama_check_model(body, r->served, model, why);
+    return admin_read_body(buf_str(&r->body), &r->mem, &body, why) && ollama_check_model(r, body, model, why);
 }
 
 bool ollama_show(server_request *r, const tandem *t, buf *out, server_error *why)

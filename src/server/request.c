@@ -21,6 +21,13 @@ void request_init(server_request *r, int where, buf *body)
     chat_prompt_init(&r->rendered, JOB_PROMPT_MAX);
 }
 
+void request_name(server_request *r, const char *served, const char *const *aliases, size_t n_aliases)
+{
+    r->served    = served;
+    r->aliases   = aliases;
+    r->n_aliases = n_aliases;
+}
+
 void request_forget(server_request *r)
 {
     request_drop_form(r);

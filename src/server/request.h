@@ -20,13 +20,15 @@ typedef struct response_tool response_tool;
 enum { REQUEST_WARNING_MAX = 1023 }; /* bytes of all warnings of a request */
 
 struct server_request {
-    int           where;    /* one of the endpoints of fields.h */
-    const char   *served;   /* the model's name, which Ollama's clients must give */
-    ollama_call   ollama;   /* of a request of Ollama's; model.n 0: it is not one */
-    bool          sees_all; /* its client may be told of the whole server's load */
-    buf           body;
-    arena         mem;
-    server_fields f;
+    int                where;  /* one of the endpoints of fields.h */
+    const char        *served; /* the model's name, which Ollama's clients must give, or one of its aliases */
+    const char *const *aliases;
+    size_t             n_aliases;
+    ollama_call        ollama;   /* of a request of Ollama's; model.n 0: it is not one */
+    bool               sees_all; /* its client may be told of the whole server's load */
+    buf                body;
+    arena              mem;
+    server_fields      f;
 
     const json_value *root; /* the body's tree */
     chat             *chat; /* NULL: text */
@@ -59,6 +61,8 @@ void request_warn(server_request *r, const char *fmt, ...) __attribute__((format
 
 /* Takes the body's bytes. */
 void request_init(server_request *r, int where, buf *body);
+/* Says how the model is called; all names are borrowed. */
+void request_name(server_request *r, const char *served, const char *const *aliases, size_t n_aliases);
 /* Gives its memory back: all that is left are the numbers of its fields. Any number of times. */
 void   request_forget(server_request *r);
 size_t request_bytes(const server_request *r); /* that it holds */

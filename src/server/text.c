@@ -193,8 +193,8 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
                     .item = {.run = run, .done = done, .kind = WORK_SLOW}, .s = s, .call = c, .fn = fn, .of_body = of_body};
     buf_init(&x->out, TEXT_MAX_REPLY);
     request_init(&x->request, where, &body);
-    x->request.served = s->opt->model;
-    c->text           = x;
+    request_name(&x->request, s->opt->model, s->opt->aliases, s->opt->n_aliases);
+    c->text = x;
     s->n_users++;
     work_put(s->work, &x->item);
 }

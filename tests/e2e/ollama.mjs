@@ -93,6 +93,20 @@ await group("chat", async () => {
     }
 });
 
+await group("an answer that was begun", async () => {
+  const messages = [...user("What is 27 plus 58?"), { role: "assistant", content: "27 + 58\nones: 7" }];
+  const r = await streamEqualsWhole("begun", { messages });
+  same(messages[1].content + r.message.content, (await client.chat({ ...plain, messages: messages.slice(0, 1) })).message.content, "it goes on where it was");
+});
+
+await group("names", async () => {
+  const named = await serve(tandem, ["--alias", "one", "--alias", "two:7b"]);
+  same((await clientOf(named).list()).models.map((m) => m.name), ["one:latest", "two:7b"], "all names are listed");
+  for (const name of ["one", "One:latest", "two:7b"]) same((await clientOf(named).chat({ ...plain, model: name, messages: user("Hi") })).model, name, `the model ${name}`);
+  same((await errorOf(clientOf(named).chat({ ...plain, model: "two", messages: user("Hi") }), "another tag")).status_code, 404, "another tag");
+  await named.stop();
+});
+
 await group("thinking", async () => {
   const messages = user("Tom has 12 apples and buys 7 more. How many apples does Tom have?");
   const think = await streamEqualsWhole("think", { messages, think: true });
