@@ -208,6 +208,7 @@ typedef struct {
     const tandem_bias *bias;
     size_t             n_bias;
     int                logprobs; /* of so many likely tokens beside each; -1: none at all */
+    bool prompt_logprobs;        /* the same of the prompt's tokens. All of it is run, whatever the cache has of it */
     tandem_grammar     grammar;
     tandem_speculation spec;
 
@@ -251,7 +252,10 @@ size_t tandem_read(tandem_job *j, char *out, size_t cap);
 bool tandem_wait(tandem_job *j, double seconds);
 /* Takes effect within one step; tokens that are there already stay, and count. Any number of times, at any time. */
 void tandem_cancel(tandem_job *j);
-void tandem_release(tandem_job *j);            /* NULL is fine; cancels what is not done */
+void tandem_release(tandem_job *j); /* NULL is fine; cancels what is not done */
+/* Log-probabilities of the prompt's tokens, 1 + `logprobs` items of each as tandem_token has them; those of the first token are
+ * unknown, their ids -1. NULL before the first token of the answer or its end, or where they were not asked for. */
+const tandem_logprob *tandem_prompt_logprobs(const tandem_job *j);
 bool tandem_job_admitted(const tandem_job *j); /* it has left the queue for a lane: from here on it is not refused */
 
 typedef enum {

@@ -61,6 +61,8 @@ static bool check_speculation(const tandem_speculation *s, err *e)
 static bool check_limits(const tandem_request *r, err *e)
 {
     return in_range("max_tokens", r->max_tokens, -1, INT32_MAX, e) &&
+           (!r->prompt_logprobs || r->logprobs >= 0 ||
+            err_set(e, ERR_INPUT, "prompt_logprobs needs logprobs to be 0 or more")) &&
            in_range("min_tokens", r->min_tokens, 0, INT32_MAX, e) &&
            in_range("priority", r->priority, -MAX_PRIORITY, MAX_PRIORITY, e) &&
            in_range("time_limit_s", r->time_limit_s, 0, 1e9, e) &&
@@ -127,12 +129,13 @@ bool job_lane_options(lane_options *out, const target *model, const tandem_reque
                     .seed  = sampling_choice_seed(r->seed, r->choice)},
         .penalty = {.repeat = r->repeat_penalty, .presence = r->presence_penalty, .frequency = r->frequency_penalty},
         .n_top   = r->logprobs,
-        .spec    = {.method        = (int)s->method,
-                    .draft_max     = s->draft_max,
-                    .tree_budget   = s->tree_budget,
-                    .tree_temp     = s->tree_temp,
-                    .no_chain_seed = s->no_chain_seed,
-                    .draft_noise   = s->draft_noise}};
+        .score_prompt = r->prompt_logprobs,
+        .spec         = {.method        = (int)s->method,
+                         .draft_max     = s->draft_max,
+                         .tree_budget   = s->tree_budget,
+                         .tree_temp     = s->tree_temp,
+                         .no_chain_seed = s->no_chain_seed,
+                         .draft_noise   = s->draft_noise}};
     return choose_biases(&out->penalty, model, r, room, e);
 }
 
@@ -191,12 +194,21 @@ static void choose_length(tandem_job *j, const settings *now, const tandem_reque
     j->cut        = asked > room;
 }
 
+/* Takes room for the log-probabilities of the prompt; nothing is known before its first token. */
+static bool take_scores(tandem_job *j, size_t each, err *e)
+{
+    if (!j->opt.score_prompt) return true;
+    j->scores = arena_try(&j->mem, j->prompt.n, each * sizeof *j->scores);
+    for (size_t i = 0; j->scores && i < each; i++) j->scores[i] = (token_logprob){.id = -1};
+    return j->scores || no_memory(e);
+}
+
 static bool take_room(tandem_job *j, err *e)
 {
     size_t each = (size_t)(1 + j->opt.n_top), n = (size_t)j->max_out;
     j->token    = arena_try(&j->mem, n + !n, sizeof *j->token);
     j->logprobs = each ? arena_try(&j->mem, n + !n, each * sizeof *j->logprobs) : NULL;
-    return (j->token && (j->logprobs || !each)) || no_memory(e);
+    return (j->token && (j->logprobs || !each)) ? take_scores(j, each, e) : no_memory(e);
 }
 
 static bool copy_stops(tandem_job *j, const tandem_request *r, err *e)
@@ -403,6 +415,14 @@ static void store(tandem_job *j, int32_t id, const token_logprob *probs)
     size_t each = (size_t)(1 + j->opt.n_top);
     if (j->logprobs) memcpy(j->logprobs + (size_t)j->n_kept * each, probs, each * sizeof *probs);
     j->token[j->n_kept++] = id;
+}
+
+void job_keep_scores(tandem_job *j, const spec_scores *found)
+{
+    size_t each = (size_t)(1 + j->opt.n_top);
+    for (int i = 0; j->scores && i < found->n; i++)
+        memcpy(j->scores + (size_t)(found->first + i) * each, found->item + (size_t)i * (size_t)found->stride,
+               each * sizeof *j->scores);
 }
 
 static tandem_finish end_at(tandem_job *j, int32_t id, job_scratch *s)

@@ -85,6 +85,7 @@ struct tandem_job {
     atomic_int     stop_at;  /* the token that is an end of an answer, set before it can be read; -1: none */
     int32_t       *token;    /* [max_out] */
     token_logprob *logprobs; /* [max_out][1 + n_top], NULL: none */
+    token_logprob *scores;   /* [prompt.n][1 + n_top], of the prompt's tokens; NULL: none */
     atomic_int     n_out;    /* readers look at it */
     bell           news;
     atomic_bool    done; /* the result is final */
@@ -123,6 +124,8 @@ typedef struct {
 bool job_scratch_init(job_scratch *s, const tok *t, err *e);
 void job_scratch_deinit(job_scratch *s);
 
+/* Copies the log-probabilities of the prompt that a step found. */
+void job_keep_scores(tandem_job *j, const spec_scores *found);
 /* Takes the tokens that a step decided, one by one, until the one that ends the answer: result.finish says why. Returns
  * how many of them became text. They are not published yet. */
 int job_keep(tandem_job *j, const spec_out *out, job_scratch *s);

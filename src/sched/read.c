@@ -52,6 +52,12 @@ void tandem_release(tandem_job *j)
     job_drop(j);
 }
 
+const tandem_logprob *tandem_prompt_logprobs(const tandem_job *j)
+{
+    tandem_job *seen = (tandem_job *)j;
+    return n_there(seen) || atomic_load(&seen->done) ? (const tandem_logprob *)j->scores : NULL;
+}
+
 bool tandem_job_admitted(const tandem_job *j) { return atomic_load(&((tandem_job *)j)->entered); }
 
 const tandem_result *tandem_job_result(const tandem_job *j)

@@ -537,7 +537,9 @@ static void choose_plans(sched *s)
 
 static void keep(sched *s, tandem_job *j)
 {
-    const spec_out *out = spec_lane_out(j->lane);
+    const spec_out *out    = spec_lane_out(j->lane);
+    spec_scores     scores = spec_lane_scores(j->lane);
+    job_keep_scores(j, &scores);
     if (out->problem) {
         j->result.finish = TANDEM_FINISH_ERROR;
         j->result.error  = (tandem_error){.code = (tandem_code)out->problem_code};

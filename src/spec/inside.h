@@ -24,7 +24,8 @@ typedef struct {
 /* Picking: one row of a step that wants logits. */
 typedef struct {
     spec_lane *lane;
-    int        node; /* row of the lane's tree */
+    int        node;   /* row of the lane's tree */
+    int32_t    scored; /* of a row of the prompt: the token behind it, whose log-probability is wanted; -1: a pick is */
 } judged_row;
 
 struct spec {
@@ -100,10 +101,11 @@ struct spec_lane {
     draft_tree tree;
     int32_t    shadow[SHADOW_MAX]; /* what n-grams say, taken or not, to know their worth */
     int        n_shadow;
-    int32_t    shadow_at;          /* tokens of the text that they follow; 0: not asked yet */
-    bool       later;              /* the tree is a chain whose guesses are still on the device */
-    int        first_row, n_chunk; /* rows up to the anchor; the tree's other rows follow */
-    int        first_want;         /* -1: the step only runs a piece of the prompt */
+    int32_t    shadow_at;              /* tokens of the text that they follow; 0: not asked yet */
+    bool       later;                  /* the tree is a chain whose guesses are still on the device */
+    int        first_row, n_chunk;     /* rows up to the anchor; the tree's other rows follow */
+    int        first_want;             /* -1: the step only runs a piece of the prompt */
+    int        first_scored, n_scored; /* wanted rows of the prompt (judged_row.scored) */
     int        path[1 + DRAFT_MAX];
     int        n_path; /* rows of the tree that were walked, the anchor included */
     spec_out   out;

@@ -6,6 +6,7 @@ static sample_params row_params(const spec *s, int row)
 {
     sample_params p = s->judged[row].lane->opt.params;
     p.pos           = s->step.pos[s->step.want[row]] + 1;
+    if (s->judged[row].scored >= 0) p.temp = 0; /* nobody looks at the pick */
     return p;
 }
 
@@ -64,7 +65,7 @@ static int collect_changes(spec *s, const judged_row *j, int from, int n, int *n
     int row    = from;
     *n_changes = 0;
     for (; row < n; row++) {
-        if (!j[row].lane->counting) continue;
+        if (!j[row].lane->counting || j[row].scored >= 0) continue;
         if (*n_changes + history_size(j[row].lane->history) + DRAFT_MAX > s->max_changes && row > from) break;
         *n_changes += row_changes(&j[row], row, s->host_changes + *n_changes);
     }
@@ -94,9 +95,10 @@ static void mask_piece(spec *s, int first, int n)
     int32_t row[HEAD_ROWS];
     int     m = 0;
     for (int i = 0; i < n; i++) {
-        const judged_row *j = &s->judged[first + i];
-        s->lost[first + i]  = j->lane->guide && !upload_mask(s, j, m);
-        if (j->lane->guide && !s->lost[first + i]) row[m++] = i;
+        const judged_row *j    = &s->judged[first + i];
+        bool              held = j->lane->guide && j->scored < 0;
+        s->lost[first + i]     = held && !upload_mask(s, j, m);
+        if (held && !s->lost[first + i]) row[m++] = i;
     }
     if (m == 0) return;
     s->t->o->upload(s->t->q, s->masked, row, (size_t)m * sizeof *row);
@@ -110,7 +112,8 @@ static void settle_picks(spec *s)
         const judged_row *j = &s->judged[i];
         spec_lane        *l = j->lane;
         s->closing[i]       = false;
-        if (!l->guide) continue;
+        if (j->scored >= 0) s->pick[i] = j->scored;
+        if (!l->guide || j->scored >= 0) continue;
         int32_t pick = s->pick[i], left = lane_tokens_left(l) - l->tree.depth[j->node];
         if (s->lost[i])
             s->pick[i] = -1;
@@ -156,13 +159,27 @@ static void logprobs_piece(spec *s, int first, int n)
                 (size_t)n * each * sizeof(token_logprob));
 }
 
+/* Puts the tokens of the prompt in the place of the picks, where their log-probabilities are wanted. */
+static void put_scored(spec *s, int first, int n)
+{
+    bool any = false;
+    for (int i = first; i < first + n; i++) any |= s->judged[i].scored >= 0;
+    if (!any) return;
+    s->t->o->sync(s->t->q); /* the picks are there */
+    for (int i = first; i < first + n; i++)
+        if (s->judged[i].scored >= 0) s->pick[i] = s->judged[i].scored;
+    s->t->o->upload(s->t->q, s->picked, s->pick + first, (size_t)n * sizeof *s->pick);
+}
+
 static void judge_piece(spec *s, int first, int n, bool guided)
 {
     s->t->head(s->t, first, n);
     upload_params(s, first, n);
     if (guided) mask_piece(s, first, n);
     pick_piece(s, first, n);
-    if (!guided) logprobs_piece(s, first, n);
+    if (guided) return;
+    put_scored(s, first, n);
+    logprobs_piece(s, first, n);
 }
 
 /* Masks and penalties have changed the logits, and a pick may have given way: all rows once more. */

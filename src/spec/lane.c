@@ -58,7 +58,7 @@ static bool begin_counting(spec_lane *l, err *e)
 
 static void set_options(spec_lane *l, const lane_request *r)
 {
-    assert(r->opt.n_top <= SPEC_MAX_TOP);
+    assert(r->opt.n_top <= SPEC_MAX_TOP && (!r->opt.score_prompt || r->opt.n_top >= 0));
     l->opt         = r->opt;
     l->limit       = r->max_new > 0 ? r->max_new : INT32_MAX;
     l->out.n       = 0;
@@ -66,6 +66,7 @@ static void set_options(spec_lane *l, const lane_request *r)
     l->stats       = (spec_stats){0};
     l->shadow_at   = 0;
     l->n_shadow    = 0;
+    l->n_scored    = 0;
 }
 
 static void set_text(spec_lane *l, const lane_request *r)
@@ -143,6 +144,14 @@ static void plan_chunk(const spec_turn *t, int rows)
     l->later           = false;
 }
 
+/* Adds a row of text that is not the anchor. */
+static void add_text_row(spec *s, spec_lane *l, int lane, int32_t pos)
+{
+    bool scored = l->opt.score_prompt && pos + 1 < l->n_prompt;
+    if (scored) s->judged[s->step.n_want] = (judged_row){l, 0, l->text[pos + 1]};
+    step_add(&s->step, lane, pos, l->text[pos], scored);
+}
+
 /* Rows of text up to the anchor, then the guesses; a tree's rows have slots of their own. */
 static void add_rows(spec *s, spec_lane *l)
 {
@@ -152,11 +161,13 @@ static void add_rows(spec *s, spec_lane *l)
     bool              chain = tree_is_chain(t);
     int32_t           base  = l->n_text - 1;
     l->first_row            = st->n_rows;
-    for (int i = 0; i < before; i++) step_add(st, lane, l->n_cached + i, l->text[l->n_cached + i], false);
+    l->first_scored         = st->n_want;
+    for (int i = 0; i < before; i++) add_text_row(s, l, lane, l->n_cached + i);
+    l->n_scored = st->n_want - l->first_scored;
     if (l->first_want < 0) return;
     l->first_want = st->n_want;
     int anchor    = st->n_rows;
-    for (int i = 0; i < t->n; i++) s->judged[st->n_want + i] = (judged_row){l, i};
+    for (int i = 0; i < t->n; i++) s->judged[st->n_want + i] = (judged_row){l, i, -1};
     if (l->later && t->n > 1) {
         step_add(st, lane, base, t->token[0], true);
         step_add_given(st, lane, base + 1, lane_guesses(l), t->n - 1);
@@ -286,6 +297,17 @@ static void note_cost(spec *s, spec_lane *const *lanes, int n_lanes, double seco
         text += lanes[i]->n_text;
     }
     cost_note_step(&s->cost, rows, (int32_t)(text / n_lanes), seconds);
+}
+
+spec_scores spec_lane_scores(const spec_lane *l)
+{
+    const spec *s      = l->s;
+    int         stride = 1 + s->n_shown;
+    if (!l->n_scored) return (spec_scores){0};
+    return (spec_scores){.n      = l->n_scored,
+                         .stride = stride,
+                         .first  = s->step.pos[s->step.want[l->first_scored]] + 1,
+                         .item   = s->host_logprobs + (size_t)l->first_scored * (size_t)stride};
 }
 
 bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e)

@@ -248,7 +248,7 @@ bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
     l->shared.salt      = salt;
     l->prompt_is_marked = false;
     begin_drafts(l);
-    if (l->s->tree) find_prefix(l);
+    if (l->s->tree && !l->opt.score_prompt) find_prefix(l);
     return true;
 }
 

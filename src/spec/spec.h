@@ -43,9 +43,10 @@ typedef struct {
 typedef struct {
     sample_params  params; /* pos is not looked at */
     penalty_params penalty;
-    int            n_top;      /* log-probabilities of so many tokens beside the picked one; -1: none at all */
-    int32_t        min_tokens; /* of the answer, before one of the next can be picked */
-    const int32_t *end_id;     /* [n_ends]; must live as long as the request */
+    int            n_top;        /* log-probabilities of so many tokens beside the picked one; -1: none at all */
+    bool           score_prompt; /* the log-probabilities of the prompt's tokens too: all of it is run, n_top >= 0 */
+    int32_t        min_tokens;   /* of the answer, before one of the next can be picked */
+    const int32_t *end_id;       /* [n_ends]; must live as long as the request */
     int            n_ends;
     spec_settings  spec;
 } lane_options;
@@ -218,6 +219,14 @@ bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e);
 /* The same with the plan that each would have alone. */
 bool            spec_step_alone(spec *s, spec_lane *const *lanes, int n_lanes, err *e);
 const spec_out *spec_lane_out(const spec_lane *l);
+/* Log-probabilities of tokens of the prompt that the step has found (score_prompt), until the next step: of the tokens from
+ * `first` on, item[i * stride] is of token first + i itself, 1 + n_top items of each are good. */
+typedef struct {
+    int                  n, stride;
+    int32_t              first;
+    const token_logprob *item;
+} spec_scores;
+spec_scores spec_lane_scores(const spec_lane *l);
 /* How many of the tokens just decided become text; before the next step, when there are any. */
 void spec_lane_keep(spec_lane *l, int n_keep);
 
