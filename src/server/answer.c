@@ -57,14 +57,26 @@ void choice_deinit(server_choice *c)
     for (int i = 0; i < CHOICE_PARTS; i++) buf_deinit(&c->part[i]);
 }
 
+const server_prompt *choice_prompt(const server_choice *c)
+{
+    return &c->request->prompt[c->index / (int)c->request->f.n];
+}
+
+const tandem_logprob *choice_prompt_logprobs(const server_choice *c)
+{
+    const server_choice *first = c - c->index % (int)c->request->f.n;
+    return first->job ? tandem_prompt_logprobs(first->job) : NULL;
+}
+
 bool choice_submit(server_choice *c, tandem *t, err *e)
 {
     const server_request *r   = c->request;
     tandem_request        ask = r->ask;
-    const server_prompt  *p   = &r->prompt[c->index / (int)r->f.n];
+    const server_prompt  *p   = choice_prompt(c);
     ask.ids                   = p->ids;
     ask.n_ids                 = p->n;
     ask.choice                = c->index % (int)r->f.n;
+    ask.prompt_logprobs &= !ask.choice;
     if (c->watch.parser) {
         ask.keep_on     = chat_answer_keep_on;
         ask.keep_on_ctx = &c->watch;
@@ -94,14 +106,18 @@ static void take_text(server_choice *c)
 static void take_token(server_choice *c, const tandem_token *x)
 {
     c->n_tokens++;
-    if (x->is_stop) return;
+    if (x->is_stop) {
+        /* evaluation harnesses cut the last item of an echo off, whatever it is */
+        if (c->request->f.echo && x->logprobs) c->sink.on_token(c->sink.ctx, c, x);
+        return;
+    }
     if (c->request->chat) {
         chat_answer_put(&c->answer, x->id);
     } else {
         tok_stream_put(&c->text, x->id, &c->decoded);
         take_text(c);
     }
-    if (x->logprobs) c->sink.on_token(c->sink.ctx, c, x);
+    if (x->logprobs || c->request->where == FIELD_NATIVE) c->sink.on_token(c->sink.ctx, c, x);
 }
 
 static void finish(server_choice *c)
@@ -123,6 +139,10 @@ int choice_poll(server_choice *c, int most)
     while (c->job && !c->result && taken < most) {
         const tandem_result *r = tandem_job_result(c->job); /* before the tokens: what is final has all of them */
         int                  n = (int)tandem_poll(c->job, x, BATCH);
+        if ((n || r) && c->request->f.echo && !c->echoed) {
+            c->echoed = true;
+            c->sink.on_prompt(c->sink.ctx, c);
+        }
         for (int i = 0; i < n; i++) take_token(c, &x[i]);
         taken += n;
         if (n == BATCH) continue;

@@ -12,9 +12,11 @@
 
 typedef struct server_choice server_choice;
 typedef struct {
+    void (*on_prompt)(void *ctx, server_choice *c); /* before all else, where the request has echo */
     void (*on_event)(void *ctx, server_choice *c, const gemma4_event *ev);
     void (*on_token)(void *ctx, server_choice *c,
-                     const tandem_token *x); /* after what it told; no end-of-answer token */
+                     const tandem_token *x); /* after what it told; with log-probabilities, or of /completion;
+                                                of an end-of-answer token only with echo */
     void *ctx;
 } choice_sink;
 
@@ -36,7 +38,8 @@ struct server_choice {
     buf     part[CHOICE_PARTS];
     int     open;    /* the part that grows */
     int     n_calls; /* that were told; not yet the one whose name is being told */
-    bool    begun, ended;
+    bool    begun, ended, echoed;
+    bool    new_line;            /* its text has one */
     bool    lost;                /* some of it found no room */
     size_t  n_chars;             /* told, of a text completion */
     size_t  sent, sent_logprobs; /* bytes of the open item, of a response */
@@ -53,6 +56,10 @@ bool choice_submit(server_choice *c, tandem *t, err *e);
 /* Takes apart what is new, at most about `most` tokens; returns how many there were. */
 int         choice_poll(server_choice *c, int most);
 const char *choice_finish_reason(const server_choice *c); /* of one that ended well; NULL: it did not */
+/* The prompt that it answers, and what is known of its tokens: 1 + logprobs items of each, NULL: nothing. Choices of a request lie
+ * side by side: the first one to each prompt has these. */
+const server_prompt  *choice_prompt(const server_choice *c);
+const tandem_logprob *choice_prompt_logprobs(const server_choice *c);
 /* Exact: of a chat's answer. */
 int32_t choice_reasoning_tokens(const server_choice *c);
 /* What came of those that had a lane and are done, for the log, the metrics and the usage alike. */

@@ -542,6 +542,7 @@ static void start(server *s, server_call *c, int where)
 
 void completion_chat(server *s, server_call *c) { start(s, c, FIELD_CHAT); }
 void completion_text(server *s, server_call *c) { start(s, c, FIELD_TEXT); }
+void completion_native(server *s, server_call *c) { start(s, c, FIELD_NATIVE); }
 void completion_responses(server *s, server_call *c) { start(s, c, FIELD_RESPONSES); }
 void completion_messages(server *s, server_call *c) { start(s, c, FIELD_MESSAGES); }
 void completion_ollama_chat(server *s, server_call *c) { start(s, c, FIELD_OLLAMA_CHAT); }

@@ -44,9 +44,10 @@ typedef struct {
     str model, reasoning_effort, cache_salt, spec_method, response_type, suffix, grammar;
     str choice_type, choice_name, thinking_type; /* of Anthropic's tool_choice and thinking */
     int stream, include_usage, want_logprobs, parallel_tool_calls, enable_thinking, kwargs_thinking, kwargs_preserve,
-        kwargs_prompt, ignore_eos, echo, add_generation_prompt, continue_final_message, add_special_tokens;
+        kwargs_prompt, ignore_eos, echo, add_generation_prompt, continue_final_message, add_special_tokens,
+        return_tokens;
     int     spec_enabled, chain_seed, one_tool_call;
-    int64_t n, best_of, max_tokens, max_completion_tokens, n_predict, min_tokens, top_k, seed, top_logprobs,
+    int64_t n, best_of, max_tokens, max_completion_tokens, n_predict, min_tokens, n_probs, top_k, seed, top_logprobs,
         text_logprobs;
     int64_t draft_max, tree_budget;
     double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty, tree_temp, draft_noise;
@@ -63,8 +64,9 @@ typedef struct {
     const json_value *messages, *prompt, *stop, *logit_bias, *tools, *tool_choice, *speculative;
     const json_value *stream_options, *chat_template_kwargs, *response_format, *json_schema, *system, *thinking,
         *thread, *output_config;
-    const json_value *stop_token_ids, *functions, *function_call, *structured_outputs, *guided_json, *guided_choice;
-    str               guided_regex, guided_grammar;
+    const json_value *stop_token_ids, *functions, *function_call, *structured_outputs, *guided_json, *guided_choice,
+        *response_fields;
+    str guided_regex, guided_grammar;
 
     str               instructions, summary; /* of a response */
     int               background;

@@ -123,7 +123,16 @@ static void on_token(void *ctx, server_choice *c, const tandem_token *x)
     if (r->form->on_token) r->form->on_token(r, c, x);
 }
 
-choice_sink reply_sink(reply *r) { return (choice_sink){.on_event = on_event, .on_token = on_token, .ctx = r}; }
+static void on_prompt(void *ctx, server_choice *c)
+{
+    reply *r = ctx;
+    if (r->form->on_prompt) r->form->on_prompt(r, c);
+}
+
+choice_sink reply_sink(reply *r)
+{
+    return (choice_sink){.on_prompt = on_prompt, .on_event = on_event, .on_token = on_token, .ctx = r};
+}
 
 bool reply_lost(const reply *r, const server_choice *all, int n)
 {

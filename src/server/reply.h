@@ -19,8 +19,9 @@ void reply_make_id(char *out, size_t cap, const char *prefix, int n);
 
 typedef struct reply reply;
 typedef struct {
-    void (*open)(reply *r, const char *model); /* what is known before the first token */
-    void (*begin)(reply *r, server_choice *c); /* of a stream; NULL: nothing */
+    void (*open)(reply *r, const char *model);     /* what is known before the first token */
+    void (*begin)(reply *r, server_choice *c);     /* of a stream; NULL: nothing */
+    void (*on_prompt)(reply *r, server_choice *c); /* of a request with echo; NULL: there is none */
     void (*on_event)(reply *r, server_choice *c, const gemma4_event *ev);
     void (*on_token)(reply *r, server_choice *c, const tandem_token *x); /* with log-probabilities; NULL: not told */
     void (*flush)(reply *r, server_choice *c); /* of a stream: the open part, if there is one */
@@ -38,7 +39,7 @@ typedef struct {
     bool (*put_refused)(buf *out, const char *model, const server_error *why);
     const char *stream_type; /* the Content-Type of a stream; NULL: events */
 } reply_form;
-extern const reply_form reply_chat, reply_text, reply_messages, reply_responses, reply_ollama;
+extern const reply_form reply_chat, reply_text, reply_native, reply_messages, reply_responses, reply_ollama;
 
 struct reply {
     const reply_form     *form;

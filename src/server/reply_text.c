@@ -45,15 +45,61 @@ static void put_top(reply *r, server_choice *c, const tandem_logprob *x)
     json_end(&w);
 }
 
+/* A token and where it begins. */
+static void put_token(reply *r, server_choice *c, int32_t id)
+{
+    json_writer tokens = next_item(&c->part[TOKENS]), offsets = next_item(&c->part[OFFSETS]);
+    json_put_int(&offsets, (int64_t)c->n_chars);
+    if (tok_kind(r->tok, id) != TOK_CONTROL) c->n_chars += count_chars(tok_bytes(r->tok, id)); /* markers are no text */
+    reply_put_token(&tokens, r->tok, id);
+}
+
+/* x: its log-probability and those of the likeliest; an id of -1: unknown. */
+static void put_probs(reply *r, server_choice *c, const tandem_logprob *x)
+{
+    json_writer probs = next_item(&c->part[LOGPROBS]);
+    if (x->id < 0) {
+        json_writer top = next_item(&c->part[TOP]);
+        json_put_null(&probs);
+        json_put_null(&top);
+        return;
+    }
+    json_put_real(&probs, reply_logprob(x->logprob));
+    put_top(r, c, x);
+}
+
 static void on_token(reply *r, server_choice *c, const tandem_token *x)
 {
-    json_writer tokens = next_item(&c->part[TOKENS]), probs = next_item(&c->part[LOGPROBS]);
-    json_writer offsets = next_item(&c->part[OFFSETS]);
-    json_put_int(&offsets, (int64_t)c->n_chars);
-    c->n_chars += count_chars(tok_bytes(r->tok, x->id));
-    reply_put_token(&tokens, r->tok, x->id);
-    json_put_real(&probs, reply_logprob(x->logprobs[0].logprob));
-    put_top(r, c, x->logprobs);
+    put_token(r, c, x->id);
+    put_probs(r, c, x->logprobs);
+}
+
+/* --- echo ---------------------------------------------------------------------------------------*/
+static void put_prompt_text(reply *r, server_choice *c)
+{
+    const server_prompt *p = choice_prompt(c);
+    buf                  text;
+    if (p->text.s) {
+        buf_put_json_text(&c->part[TEXT], p->text);
+        return;
+    }
+    buf_init(&text, TOK_MAX_INPUT);
+    tok_decode(r->tok, p->ids, p->n, false, &text);
+    buf_put_json_text(&c->part[TEXT], buf_str(&text));
+    c->lost |= text.failed;
+    buf_deinit(&text);
+}
+
+static void on_prompt(reply *r, server_choice *c)
+{
+    const server_prompt  *p     = choice_prompt(c);
+    const tandem_logprob *probs = choice_prompt_logprobs(c);
+    size_t                each  = (size_t)(1 + c->request->ask.logprobs);
+    put_prompt_text(r, c);
+    for (size_t i = 0; probs && i < p->n; i++) {
+        put_token(r, c, p->ids[i]);
+        put_probs(r, c, probs + i * each);
+    }
 }
 
 static void put_list(reply *r, server_choice *c, const char *before, int part)
@@ -116,6 +162,7 @@ static void open(reply *r, const char *model)
 }
 
 const reply_form reply_text = {.open      = open,
+                               .on_prompt = on_prompt,
                                .on_event  = on_event,
                                .on_token  = on_token,
                                .flush     = flush,

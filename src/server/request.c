@@ -68,7 +68,10 @@ size_t request_logprob_bytes(const server_request *r, const tandem *t)
     /* an entry as JSON; it is in the choice's part, in the reply and among the bytes to send, and these grow by doubling */
     enum { TEXT = 72, COPIES = 4 };
     size_t each = (size_t)(1 + r->ask.logprobs), n = 0;
-    for (int i = 0; i < r->n_prompts; i++) n += most_tokens(r, t, &r->prompt[i]) * (size_t)r->f.n;
+    for (int i = 0; i < r->n_prompts; i++) {
+        size_t echoed = r->ask.prompt_logprobs ? r->prompt[i].n : 0;
+        n += (most_tokens(r, t, &r->prompt[i]) + echoed) * (size_t)r->f.n;
+    }
     /* a response's last events repeat all of them, several times */
     size_t copies = !r->f.stream ? COPIES : r->where == FIELD_RESPONSES ? 2 * COPIES : 0;
     return n * each * (sizeof(tandem_logprob) + TEXT * copies);
@@ -273,7 +276,7 @@ static void read_sampling(server_request *r)
     a->presence_penalty  = (float)f->presence_penalty;
     a->frequency_penalty = (float)f->frequency_penalty;
     a->repeat_penalty    = (float)f->repeat_penalty;
-    a->has_seed          = f->seed != FIELD_ABSENT;
+    a->has_seed          = f->seed != FIELD_ABSENT && (r->where != FIELD_NATIVE || f->seed != -1); /* -1: any */
     a->seed              = a->has_seed ? (uint64_t)f->seed : 0;
     a->ignore_stop_ids   = f->ignore_eos;
     a->min_tokens        = (int32_t)f->min_tokens;
@@ -289,6 +292,8 @@ static bool read_logprobs(server_request *r, server_error *why)
         return error_set(why, 400, "top_logprobs", NULL, "'top_logprobs' needs 'logprobs' to be true.");
     if (f->want_logprobs) r->ask.logprobs = f->top_logprobs == FIELD_ABSENT ? 0 : (int)f->top_logprobs;
     if (f->text_logprobs != FIELD_ABSENT) r->ask.logprobs = (int)f->text_logprobs;
+    if (f->n_probs > 0) r->ask.logprobs = (int)f->n_probs;
+    r->ask.prompt_logprobs = f->echo && r->ask.logprobs >= 0;
     return true;
 }
 
@@ -364,7 +369,7 @@ static bool render(server_request *r, const tandem *t, chat_options *o, server_e
     if (r->rendered.n_media) return error_no_media(why, request_param(r));
     r->in_thought = r->rendered.in_thought;
     r->thinking   = o->thinking;
-    r->prompt[0]  = (server_prompt){r->rendered.ids.p, r->rendered.ids.n};
+    r->prompt[0]  = (server_prompt){.ids = r->rendered.ids.p, .n = r->rendered.ids.n};
     return true;
 }
 
@@ -424,51 +429,74 @@ static bool bad_prompt(server_error *why)
                      "'prompt' must be a string, a list of token ids, or a list of up to %d of these.", MAX_PROMPTS);
 }
 
-static bool read_ids(server_request *r, const tandem *t, const json_value *v, server_prompt *out, server_error *why)
+static bool put_id(server_request *r, const tandem *t, int64_t id, server_error *why)
 {
-    int32_t *ids = arena_try(&r->mem, v->n, sizeof *ids);
+    if (id < 0 || id >= t->info.n_vocab)
+        return error_set(why, 400, "prompt", NULL, "'prompt' has %lld, which is not a token id below %d.",
+                         (long long)id, t->info.n_vocab);
+    return tok_ids_put(&r->rendered.ids, (int32_t)id) || error_no_memory(why);
+}
+
+/* Markers in a text are text, except for llama.cpp's own endpoint: its clients send what /apply-template gave them. */
+static bool put_text(server_request *r, const tandem *t, str text, bool begins, server_error *why)
+{
+    tok_ids *ids     = &r->rendered.ids;
+    bool     markers = r->where == FIELD_NATIVE;
+    int32_t  bos     = tok_bos(t->tok);
+    str      name    = bos >= 0 ? tok_text(t->tok, bos) : (str){0};
+    err      e       = {0};
+    bool     there   = markers && name.n && text.n >= name.n && !memcmp(text.s, name.s, name.n);
+    if (begins && !there && r->f.add_special_tokens && tok_add_bos(t->tok)) tok_ids_put(ids, bos);
+    if (!tok_encode(t->tok, ids, text, markers, &e)) return error_take(why, &e, "prompt", false);
+    return !ids->failed || error_no_memory(why);
+}
+
+/* Token ids, with texts between them. */
+static bool put_sequence(server_request *r, const tandem *t, const json_value *v, server_error *why)
+{
     if (v->n > (size_t)t->info.n_ctx) return error_context(why, "prompt", "prompt", t->info.n_ctx, v->n);
-    if (!ids) return error_no_memory(why);
     for (size_t i = 0; i < v->n; i++) {
-        if (v->item[i].kind != JSON_INT) return bad_prompt(why);
-        if (v->item[i].i < 0 || v->item[i].i >= t->info.n_vocab)
-            return error_set(why, 400, "prompt", NULL, "'prompt' has %lld, which is not a token id below %d.",
-                             (long long)v->item[i].i, t->info.n_vocab);
-        ids[i] = (int32_t)v->item[i].i;
+        const json_value *x = &v->item[i];
+        if (x->kind != JSON_INT && x->kind != JSON_STRING) return bad_prompt(why);
+        if (!(x->kind == JSON_INT ? put_id(r, t, x->i, why) : put_text(r, t, x->s, i == 0, why))) return false;
     }
-    *out = (server_prompt){ids, v->n};
     return true;
 }
 
-static bool read_text(server_request *r, const tandem *t, str text, server_prompt *out, server_error *why)
-{
-    tok_ids *ids  = &r->rendered.ids; /* of all prompts, one after another */
-    size_t   from = ids->n;
-    err      e    = {0};
-    if (r->f.add_special_tokens && tok_add_bos(t->tok)) tok_ids_put(ids, tok_bos(t->tok));
-    if (!tok_encode(t->tok, ids, text, false, &e)) return error_take(why, &e, "prompt", false);
-    if (ids->failed) return error_no_memory(why);
-    *out          = (server_prompt){NULL, ids->n - from};
-    int32_t *copy = arena_try(&r->mem, out->n + 1, sizeof *copy);
-    if (!copy) return error_no_memory(why);
-    memcpy(copy, ids->p + from, out->n * sizeof *copy);
-    out->ids = copy;
-    return true;
-}
-
+/* A text, token ids, or llama.cpp's {"prompt_string": TEXT}. */
 static bool read_prompt(server_request *r, const tandem *t, const json_value *v, server_prompt *out, server_error *why)
 {
+    tok_ids          *ids   = &r->rendered.ids; /* of all prompts, one after another */
+    size_t            from  = ids->n;
+    const json_value *media = json_find(v, "multimodal_data"), *inner = json_find(v, "prompt_string");
+    if (media && (media->kind != JSON_ARRAY || media->n)) return error_no_media(why, "prompt");
+    if (v->kind == JSON_OBJECT && inner) v = inner;
     if (v->kind != JSON_STRING && v->kind != JSON_ARRAY) return bad_prompt(why);
-    if (!(v->kind == JSON_STRING ? read_text(r, t, v->s, out, why) : read_ids(r, t, v, out, why))) return false;
+    if (!(v->kind == JSON_STRING ? put_text(r, t, v->s, true, why) : put_sequence(r, t, v, why))) return false;
+    int32_t *copy = arena_try(&r->mem, ids->n - from + 1, sizeof *copy);
+    if (!copy) return error_no_memory(why);
+    *out = (server_prompt){copy, ids->n - from, v->kind == JSON_STRING ? v->s : (str){0}};
     if (!out->n) return error_set(why, 400, "prompt", NULL, "'prompt' is empty.");
+    memcpy(copy, ids->p + from, out->n * sizeof *copy);
     return check_context(r, t, out->n, why);
+}
+
+/* Returns whether a list is one prompt: token ids, perhaps with texts between them. Texts alone are several. */
+static bool is_sequence(const json_value *v)
+{
+    bool has_id = false;
+    for (size_t i = 0; i < v->n; i++) {
+        if (v->item[i].kind != JSON_INT && v->item[i].kind != JSON_STRING) return false;
+        has_id |= v->item[i].kind == JSON_INT;
+    }
+    return has_id;
 }
 
 static bool read_prompts(server_request *r, const tandem *t, server_error *why)
 {
     const json_value *v = r->f.prompt;
     if (!v || (v->kind == JSON_ARRAY && !v->n)) return bad_prompt(why);
-    bool several = v->kind == JSON_ARRAY && v->item[0].kind != JSON_INT;
+    bool several = v->kind == JSON_ARRAY && !is_sequence(v);
     if (several && v->n > MAX_PROMPTS) return bad_prompt(why);
     if (!take_prompts(r, several ? (int)v->n : 1, why)) return false;
     for (int i = 0; i < r->n_prompts; i++)

@@ -13,6 +13,7 @@
 typedef struct {
     const int32_t *ids;
     size_t         n;
+    str            text; /* that it was given as; s NULL: as ids */
 } server_prompt;
 
 typedef struct response_tool response_tool;

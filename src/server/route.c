@@ -13,6 +13,7 @@
 const route_info route_table[] = {
     {"POST", "/chat/completions", ROUTE_KEY, completion_chat, SIZE_MAX, &reply_chat},
     {"POST", "/chat/completions/input_tokens", ROUTE_KEY, endpoint_count_chat, SIZE_MAX, &reply_chat},
+    {"POST", "/completion", ROUTE_KEY, completion_native, SIZE_MAX, &reply_native},
     {"POST", "/completions", ROUTE_KEY, completion_text, SIZE_MAX, &reply_text},
     {"POST", "/responses", ROUTE_KEY, completion_responses, SIZE_MAX, &reply_responses},
     {"POST", "/responses/input_tokens", ROUTE_KEY, endpoint_count_responses, SIZE_MAX, &reply_responses},

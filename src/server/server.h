@@ -139,6 +139,7 @@ bool server_why_cancelled(const server *s, server_error *why); /* a job that nob
 /* completion.c */
 void completion_chat(server *s, server_call *c);
 void completion_text(server *s, server_call *c);
+void completion_native(server *s, server_call *c);
 void completion_responses(server *s, server_call *c);
 void completion_messages(server *s, server_call *c);
 void completion_ollama_chat(server *s, server_call *c);

@@ -44,6 +44,7 @@ check(n > 12, `${n} commands`);
 const base = {
   C: ["/v1/chat/completions", { messages: [{ role: "user", content: "Hi" }], max_tokens: 4 }],
   T: ["/v1/completions", { prompt: "Hi", max_tokens: 4 }],
+  N: ["/completion", { prompt: "Hi", n_predict: 4 }],
   R: ["/v1/responses", { input: "Hi", max_output_tokens: 4 }],
   M: ["/v1/messages", { messages: [{ role: "user", content: "Hi" }], max_tokens: 4 }],
 };
@@ -63,7 +64,7 @@ for (const [, field, example] of ours.matchAll(/^\| `([a-z_]+)` \| (?!all)[a-z, 
   shown[of].add(field);
 }
 const source = readFileSync(join(root, "src/server/fields.c"), "utf8");
-const wheres = { FIELD_CHAT: ["C"], FIELD_TEXT: ["T"], FIELD_BOTH: ["C", "T"], FIELD_RESPONSES: ["R"], FIELD_MESSAGES: ["M"], FIELD_ANSWERS: letters, FIELD_TEXTS: ["T"], FIELD_GENERATE: ["C", "T"], FIELD_TOKENIZE: ["tokenize"], FIELD_DETOKENIZE: ["detokenize"] };
+const wheres = { FIELD_CHAT: ["C"], FIELD_TEXT: ["T"], FIELD_BOTH: ["C", "T"], FIELD_RESPONSES: ["R"], FIELD_MESSAGES: ["M"], FIELD_ANSWERS: letters, FIELD_NATIVE: ["N"], FIELD_TEXTS: ["T", "N"], FIELD_GENERATE: ["C", "T", "N"], FIELD_TOKENIZE: ["tokenize"], FIELD_DETOKENIZE: ["detokenize"] };
 let fields = 0;
 Object.assign(wheres, { FIELD_PARK: [], FIELD_BENCH: [] }); // docs/admin.md's, of tests/e2e/admin.mjs
 for (const [, name, where] of source.matchAll(/^ {4}\{"([a-z_.]+)",\s+FIELD_\w+,\s+(FIELD_\w+),/gm))

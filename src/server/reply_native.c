@@ -1,0 +1,281 @@
+/* llama.cpp's own /completion: one object for each answer, or events that grow it; an array where there are several. */
+#include "base/mem.h"
+#include "server/reply.h"
+
+#include <string.h>
+
+enum { TEXT, TOKENS, PROBS }; /* of server_choice.part */
+
+static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
+{
+    (void)r;
+    c->new_line |= ev->text.n && memchr(ev->text.s, '\n', ev->text.n);
+    buf_put_json_text(&c->part[TEXT], ev->text);
+}
+
+/* --- tokens -------------------------------------------------------------------------------------*/
+static void put_prob(json_writer *w, const tok *t, const tandem_logprob *x)
+{
+    str bytes = tok_bytes(t, x->id);
+    json_member_int(w, "id", x->id);
+    json_key(w, "token");
+    reply_put_token(w, t, x->id);
+    json_key(w, "bytes");
+    json_begin_array(w);
+    for (size_t i = 0; i < bytes.n; i++) json_put_int(w, (unsigned char)bytes.s[i]);
+    json_end(w);
+    json_member_real(w, "logprob", reply_logprob(x->logprob));
+}
+
+static void put_probs(buf *out, const tok *t, const tandem_logprob *x, int n_top)
+{
+    json_writer w;
+    if (out->n) buf_putc(out, ',');
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    put_prob(&w, t, x);
+    json_key(&w, "top_logprobs");
+    json_begin_array(&w);
+    for (int i = 1; i <= n_top && x[i].id >= 0; i++) {
+        json_begin_object(&w);
+        put_prob(&w, t, &x[i]);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_end(&w);
+}
+
+static void on_token(reply *r, server_choice *c, const tandem_token *x)
+{
+    buf_printf(&c->part[TOKENS], "%s%d", c->part[TOKENS].n ? "," : "", x->id);
+    if (x->logprobs) put_probs(&c->part[PROBS], r->tok, x->logprobs, c->request->ask.logprobs);
+}
+
+/* --- an answer ----------------------------------------------------------------------------------*/
+/* The members that every event has; empties the parts. */
+static void put_growth(reply *r, server_choice *c, bool stop)
+{
+    bool ids = r->stream || c->request->f.return_tokens;
+    buf_printf(&r->out, "{\"index\":%d,\"content\":\"", c->index);
+    reply_put_part(r, c, TEXT);
+    buf_puts(&r->out, "\",\"tokens\":[");
+    if (ids) reply_put_part(r, c, TOKENS);
+    buf_printf(&r->out, "],\"id_slot\":-1,\"stop\":%s,\"tokens_predicted\":%d,\"tokens_evaluated\":%zu",
+               stop ? "true" : "false", c->n_tokens, choice_prompt(c)->n);
+    if (!r->with_logprobs) return;
+    buf_puts(&r->out, ",\"completion_probabilities\":[");
+    reply_put_part(r, c, PROBS);
+    buf_putc(&r->out, ']');
+}
+
+static void put_stops(json_writer *w, const server_request *q)
+{
+    json_key(w, "stop");
+    json_begin_array(w);
+    for (int i = 0; i < q->n_stop; i++) json_put_str(w, q->stop[i]);
+    json_end(w);
+}
+
+static void put_biases(json_writer *w, const tandem_request *a)
+{
+    json_key(w, "logit_bias");
+    json_begin_array(w);
+    for (size_t i = 0; i < a->n_bias; i++) {
+        json_begin_object(w);
+        json_member_real(w, "bias", (double)a->bias[i].bias);
+        json_member_int(w, "token", a->bias[i].token);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+/* Samplers that are not here, with the values that turn them off. */
+static void put_off(json_writer *w)
+{
+    static const struct {
+        const char *name;
+        double      off;
+    } k[] = {{"dynatemp_range", 0},  {"typical_p", 1},      {"top_n_sigma", -1},
+             {"xtc_probability", 0}, {"dry_multiplier", 0}, {"mirostat", 0}};
+    for (size_t i = 0; i < COUNT(k); i++) json_member_real(w, k[i].name, k[i].off);
+}
+
+static void put_settings(json_writer *w, const server_choice *c)
+{
+    const server_request *q    = c->request;
+    const tandem_request *a    = &q->ask;
+    int64_t               most = a->max_tokens < 0 || a->max_tokens == INT32_MAX ? -1 : a->max_tokens;
+    json_begin_object(w);
+    json_member_int(w, "n_predict", most);
+    json_member_int(w, "max_tokens", most);
+    json_member_int(w, "min_tokens", a->min_tokens);
+    json_member_int(w, "seed", (int64_t)c->result->usage.seed);
+    json_member_real(w, "temperature", (double)a->temp);
+    json_member_int(w, "top_k", a->top_k);
+    json_member_real(w, "top_p", (double)a->top_p);
+    json_member_real(w, "min_p", (double)a->min_p);
+    json_member_real(w, "repeat_penalty", (double)a->repeat_penalty);
+    json_member_real(w, "presence_penalty", (double)a->presence_penalty);
+    json_member_real(w, "frequency_penalty", (double)a->frequency_penalty);
+    put_off(w);
+    put_stops(w, q);
+    put_biases(w, a);
+    json_member_bool(w, "ignore_eos", a->ignore_stop_ids);
+    json_member_bool(w, "stream", q->f.stream);
+    json_member_int(w, "n_probs", a->logprobs > 0 ? a->logprobs : 0);
+    json_key(w, "grammar");
+    json_put_str(w, q->f.grammar);
+    json_member_str(w, "speculative", tandem_method_name((int)a->spec.method));
+    json_end(w);
+}
+
+static const char *stop_type(const server_choice *c)
+{
+    switch (c->result->finish) {
+    case TANDEM_FINISH_STOP: return "eos";
+    case TANDEM_FINISH_STOP_STRING: return "word";
+    default: return "limit";
+    }
+}
+
+static void put_prompt(reply *r, server_choice *c, json_writer *w)
+{
+    const server_prompt *p = choice_prompt(c);
+    buf                  text;
+    buf_init(&text, TOK_MAX_INPUT);
+    tok_decode(r->tok, p->ids, p->n, true, &text);
+    json_key(w, "prompt");
+    json_put_str(w, buf_str(&text));
+    c->lost |= text.failed;
+    buf_deinit(&text);
+}
+
+/* The members that only a complete answer has. */
+static void put_end(reply *r, server_choice *c)
+{
+    const tandem_result *x = c->result;
+    json_writer          w;
+    buf                  more;
+    buf_init(&more, (size_t)1 << 31);
+    json_writer_init(&w, &more);
+    json_begin_object(&w);
+    json_key(&w, "model");
+    json_put_str(&w, buf_str(&r->head));
+    json_key(&w, "generation_settings");
+    put_settings(&w, c);
+    put_prompt(r, c, &w);
+    json_member_bool(&w, "has_new_line", c->new_line);
+    json_member_bool(&w, "truncated", x->context_full);
+    json_member_str(&w, "stop_type", stop_type(c));
+    json_key(&w, "stopping_word");
+    json_put_str(&w, c->stop.found ? c->stop.string[c->stop.which] : STR(""));
+    json_member_int(&w, "tokens_cached", x->usage.cached_tokens);
+    json_end(&w);
+    buf_putc(&r->out, ',');
+    reply_put_timings(&r->out, c, 1);
+    buf_putc(&r->out, ',');
+    buf_put(&r->out, more.p + 1, more.n ? more.n - 1 : 0); /* without its brace */
+    c->lost |= more.failed;
+    buf_deinit(&more);
+}
+
+/* --- some of its members ------------------------------------------------------------------------*/
+static const json_value *find_path(const json_value *v, str path)
+{
+    char key[64];
+    while (v && path.n) {
+        const char *slash = memchr(path.s, '/', path.n);
+        size_t      n     = slash ? (size_t)(slash - path.s) : path.n;
+        if (n >= sizeof key || v->kind != JSON_OBJECT) return NULL;
+        memcpy(key, path.s, n);
+        key[n] = 0;
+        v      = json_get(v, key);
+        path   = (str){path.s + n + (slash != NULL), path.n - n - (slash != NULL)};
+    }
+    return v;
+}
+
+/* Keeps the members of the object from `from` on that response_fields names, each under its path. */
+static void pick_members(reply *r, size_t from)
+{
+    const json_value *list = r->request->f.response_fields, *whole;
+    arena             mem;
+    buf               kept;
+    json_writer       w;
+    if (!list || !list->n) return;
+    arena_init(&mem, (size_t)1 << 30);
+    buf_init(&kept, (size_t)1 << 31);
+    json_writer_init(&w, &kept);
+    json_begin_object(&w);
+    bool ok = json_parse(&whole, &mem, (str){r->out.p + from, r->out.n - from}, NULL, NULL);
+    for (size_t i = 0; ok && i < list->n; i++) {
+        const json_value *v = list->item[i].kind == JSON_STRING ? find_path(whole, list->item[i].s) : NULL;
+        if (!v) continue;
+        json_key_str(&w, list->item[i].s);
+        json_put_value(&w, v);
+    }
+    json_end(&w);
+    r->out.n = from;
+    buf_put(&r->out, kept.p, kept.n);
+    r->out.failed |= kept.failed || !ok;
+    buf_deinit(&kept);
+    arena_deinit(&mem);
+}
+
+static void put_answer(reply *r, server_choice *c)
+{
+    size_t from = r->out.n;
+    put_growth(r, c, true);
+    put_end(r, c);
+    pick_members(r, from);
+}
+
+/* --- both ---------------------------------------------------------------------------------------*/
+static void flush(reply *r, server_choice *c)
+{
+    if (!c->part[TEXT].n && !c->part[TOKENS].n) return;
+    buf_puts(&r->out, "data: ");
+    put_growth(r, c, false);
+    buf_puts(&r->out, "}\n\n");
+}
+
+static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+{
+    (void)all, (void)n, (void)last;
+    buf_puts(&r->out, "data: ");
+    put_answer(r, c);
+    buf_puts(&r->out, "\n\n");
+}
+
+static void done(reply *r, const server_choice *all, int n) { (void)r, (void)all, (void)n; }
+
+static void fail(reply *r, const server_choice *all, int n, const server_error *why)
+{
+    buf_puts(&r->out, "data: ");
+    completions_error(&r->out, all, n, why);
+    buf_puts(&r->out, "\n\n");
+}
+
+static void put_whole(reply *r, server_choice *all, int n)
+{
+    if (n > 1) buf_putc(&r->out, '[');
+    for (int i = 0; i < n; i++) {
+        if (i) buf_putc(&r->out, ',');
+        put_answer(r, &all[i]);
+    }
+    if (n > 1) buf_putc(&r->out, ']');
+}
+
+/* The head is the model's name. */
+static void open(reply *r, const char *model) { buf_puts(&r->head, model); }
+
+const reply_form reply_native = {.open      = open,
+                                 .on_event  = on_event,
+                                 .on_token  = on_token,
+                                 .flush     = flush,
+                                 .end       = end,
+                                 .done      = done,
+                                 .fail      = fail,
+                                 .ping      = completions_ping,
+                                 .put_whole = put_whole,
+                                 .put_error = completions_error};
