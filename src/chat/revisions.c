@@ -10,7 +10,7 @@ enum { ALL_MAX = 1 << 24 /* bytes of a template without its white space */ };
 
 /* --- the revisions ------------------------------------------------------------------------------*/
 enum {
-    LINES    = GEMMA4_MEDIA_LINES | GEMMA4_MEDIA_IS_LAST | GEMMA4_EMPTY_AFTER_ANSWER,
+    APRIL_02 = GEMMA4_MEDIA_LINES | GEMMA4_MEDIA_IS_LAST | GEMMA4_EMPTY_AFTER_ANSWER,
     APRIL_10 = GEMMA4_SCHEMA_COMMAS | GEMMA4_THINK_LINE | GEMMA4_MEDIA_IS_LAST | GEMMA4_ANSWERS | GEMMA4_ONE_TURN |
                GEMMA4_THOUGHTS | GEMMA4_WAITS,
     APRIL_28 = APRIL_10 | GEMMA4_KEEP_KEYWORDS | GEMMA4_SYSTEM_PARTS | GEMMA4_END_BY_TEXT,
@@ -19,14 +19,14 @@ enum {
            GEMMA4_JOIN,
     PULL_118   = JUNE | GEMMA4_PRESERVE_ALL | GEMMA4_JOIN_LINE,
     VLLM_JUNE  = PULL_118 | GEMMA4_JOIN_ANSWERED | GEMMA4_PAST_EMPTY | GEMMA4_THINK_AGAIN,
-    INTERLEAVE = LINES | GEMMA4_THOUGHTS | GEMMA4_THOUGHT_BARE | GEMMA4_ONE_TURN_TO_CALL,
+    INTERLEAVE = APRIL_02 | GEMMA4_THOUGHTS | GEMMA4_THOUGHT_BARE | GEMMA4_ONE_TURN_TO_CALL,
 };
 
 static const struct {
     const char  *name;
     gemma4_rules rules;
 } revision[] = {
-    [CHAT_GOOGLE_0402]  = {"google 2026-04-02", LINES},
+    [CHAT_GOOGLE_0402]  = {"google 2026-04-02", APRIL_02},
     [CHAT_GOOGLE_0410]  = {"google 2026-04-10", APRIL_10},
     [CHAT_GOOGLE_0428]  = {"google 2026-04-28", APRIL_28},
     [CHAT_GOOGLE_0518]  = {"google 2026-05-18", MAY_18},
@@ -34,7 +34,7 @@ static const struct {
                                                     GEMMA4_END_BEFORE_NEXT | GEMMA4_THINK_AGAIN},
     [CHAT_LLAMA_0404]   = {"llama.cpp interleaved 2026-04-04", INTERLEAVE},
     [CHAT_LLAMA_0410]   = {"llama.cpp interleaved 2026-04-10", (INTERLEAVE & ~GEMMA4_MEDIA_LINES) | GEMMA4_THINK_LINE},
-    [CHAT_VLLM_0408]    = {"vllm 2026-04-08", LINES | GEMMA4_ANSWERS | GEMMA4_ONE_TURN | GEMMA4_THOUGHTS},
+    [CHAT_VLLM_0408]    = {"vllm 2026-04-08", APRIL_02 | GEMMA4_ANSWERS | GEMMA4_ONE_TURN | GEMMA4_THOUGHTS},
     [CHAT_VLLM_0510]    = {"vllm 2026-05-10", APRIL_28 | GEMMA4_UNNAMED},
     [CHAT_VLLM_0529]    = {"vllm 2026-05-29", MAY_18 | GEMMA4_UNNAMED},
     [CHAT_VLLM_0616]    = {"vllm 2026-06-16", VLLM_JUNE},
@@ -59,6 +59,7 @@ static const struct {
     {0xa88f69f8ff9521e1, CHAT_GOOGLE_0410},
     {0x5076862766654993, CHAT_GOOGLE_0428},
     {0xcee11039e1bade2b, CHAT_GOOGLE_0428},
+    {0xfefbedfa93ad158a, CHAT_GOOGLE_0428}, /* trl's copy for training */
     {0xd02016656844ac75, CHAT_GOOGLE_0518},
     {0xba84f3cc8b186fd9, CHAT_GOOGLE_0518},
     {0x5629bf33e98ab360, CHAT_GOOGLE_0709},

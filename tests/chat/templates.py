@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -38,7 +39,7 @@ def compiled(text):
     env.filters["trim"] = trim
     env.globals["raise_exception"] = fail
     env.globals["strftime_now"] = lambda form: form
-    return env.from_string(text)
+    return env.from_string(re.sub(r"\{%(-?) *(?:end)?generation *(-?)%\}", r"{#\1 \2#}", text))
 
 
 def prepare(message):
@@ -323,7 +324,7 @@ def write(program, directory):
     templates, columns = [], []
     for path, text in templates_in(directory):
         what, _, _ = ours(program, path, [])
-        if not what["published"]:
+        if not what["published"] or any(t["revision"] == what["revision"] and t["large"] == what["large"] for t in templates):
             continue
         template = compiled(text)
         digest = hashlib.sha256(text.encode()).hexdigest()

@@ -1,5 +1,6 @@
 /* A request, or a conversation put together from the input's bytes: it is refused or rendered, and the prompt has exactly
- * the markers that its structure calls for, whatever the texts say. The first byte chooses options and form. */
+ * the markers that its structure calls for, whatever the texts say. The first byte chooses options and form. The input is
+ * also taken for a template. */
 #include "base/mem.h"
 #include "chat/gemma4.h"
 #include "require.h"
@@ -160,6 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     chat_revision rev  = (chat_revision)(str_hash((str){(const char *)data, size}) % CHAT_REVISIONS);
     chat_options  o    = {rev, !(f & SMALL), f & THINKING, f & PRESERVE, f & PROMPT, f & EXACT};
     str           text = {(const char *)data + 1, size - 1};
+    REQUIRE(chat_detect(text).revision < CHAT_REVISIONS);
     arena_init(&mem, 1 << 26);
     if (f & BUILT) {
         c = build(&(source){data + 1, data + size, &mem});
