@@ -161,9 +161,14 @@ void ollama_ps(server *s, server_call *c)
     reply_list(s, c, known && s->engine, &info, put_running);
 }
 
+/* Replies with the version of the API; the server's own is in a header. */
 void ollama_version(server *s, server_call *c)
 {
-    server_reply(s, c, 200, "application/json", STR("{\"version\":\"" OLLAMA_VERSION "\"}"));
+    http_field f[SERVER_MAX_FIELDS + 2];
+    int        n = server_fields_for(s, c, f);
+    f[n++]       = (http_field){STR("Content-Type"), STR("application/json")};
+    f[n++]       = (http_field){STR("X-Tandem-Version"), STR(TANDEM_VERSION)};
+    http_reply(c->http, 200, f, (size_t)n, STR("{\"version\":\"" OLLAMA_VERSION "\"}"));
 }
 
 /* --- show ---------------------------------------------------------------------------------------*/

@@ -51,6 +51,7 @@ async function streamEqualsWhole(what, request, kind = "chat") {
 
 await group("discovery", async () => {
   matches((await client.version()).version, /^\d+\.\d+\.\d+$/, "the version is three integers");
+  same((await fetch(`${server.url}/api/version`)).headers.get("x-tandem-version"), (await (await fetch(`${server.url}/version`)).json()).version, "the server's own version");
   const { models } = await client.list();
   same(models.map((m) => [m.name, m.model, m.details.family, m.details.format, m.capabilities]), [["nano:latest", "nano:latest", "gemma4", "gguf", ["completion", "tools", "thinking"]]], "the list");
   matches(models[0].digest, /^[0-9a-f]{64}$/, "a digest");
