@@ -451,7 +451,7 @@ static void put_parameters(gemma4_out *o, const json_value *parameters)
     gemma4_puts(o, ",parameters:{");
     if (truthy(properties)) {
         if (!is_mapping(properties)) {
-            gemma4_fail(o, ERR_INPUT, "a tool's \"properties\" are not an object");
+            gemma4_fail(o, ERR_INPUT, "a tool's schema has \"properties\" that are not an object");
             return;
         }
         gemma4_puts(o, "properties:{");

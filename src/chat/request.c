@@ -84,7 +84,7 @@ static bool read_part(const reader *r, const place *at, const json_value *v, cha
     if (out->kind != CHAT_TEXT) {
         out->source = v;
         return (role != CHAT_SYSTEM && role != CHAT_DEVELOPER) ||
-               bad(r, at, "must be a text: the message is a system's");
+               bad(r, at, "must be a text part: a system message has no media");
     }
     if (!text || text->kind != JSON_STRING) return bad(r, &(place){at, key, 0}, "must be a string");
     out->text = text->s;
@@ -146,7 +146,7 @@ static bool read_function_call(const reader *r, const place *up, const json_valu
     bool              named = false;
     if (!f) return true;
     if (f->kind != JSON_OBJECT) return bad(r, &at, "must be an object with a name and arguments");
-    if (m->role != CHAT_ASSISTANT) return bad(r, &at, "may only be an assistant's");
+    if (m->role != CHAT_ASSISTANT) return bad(r, &at, "is only allowed in an assistant message");
     if (!(m->call = take(r, &at, 1, sizeof *m->call))) return false;
     m->n_calls = 1;
     if (!read_str(r, &at, f, "name", &m->call->name, &named)) return false;
@@ -160,7 +160,7 @@ static bool read_calls(const reader *r, const place *up, const json_value *v, ch
     place             at   = {up, "tool_calls", 0};
     if (!list) return read_function_call(r, up, v, m);
     if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
-    if (list->n && m->role != CHAT_ASSISTANT) return bad(r, &at, "may only be an assistant's");
+    if (list->n && m->role != CHAT_ASSISTANT) return bad(r, &at, "is only allowed in an assistant message");
     if (list->n > CHAT_MAX_CALLS) return bad(r, &at, "has more than 256 calls");
     if (list->n && !(m->call = take(r, &at, list->n, sizeof *m->call))) return false;
     m->n_calls = list->n;
@@ -175,7 +175,7 @@ static bool read_responses(const reader *r, const place *up, const json_value *v
     place             at   = {up, "tool_responses", 0};
     if (!list) return true;
     if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
-    if (list->n && m->role != CHAT_ASSISTANT) return bad(r, &at, "may only be an assistant's");
+    if (list->n && m->role != CHAT_ASSISTANT) return bad(r, &at, "is only allowed in an assistant message");
     if (list->n && !(m->response = take(r, &at, list->n, sizeof *m->response))) return false;
     m->n_responses = list->n;
     for (size_t i = 0; i < list->n; i++) {

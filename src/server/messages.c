@@ -168,7 +168,9 @@ static bool join(const reader *r, const chat_content *c, const char *between, st
 static chat_message *add(reader *r, chat_role role, str text)
 {
     chat_message *m = chat_add(r->chat, role, text);
-    if (!m) error_set(r->why, 400, "messages", NULL, "'messages' are more than %d, or too large.", CHAT_MAX_MESSAGES);
+    if (!m)
+        error_set(r->why, 400, "messages", NULL, "'messages' has more than %d messages, or is too large.",
+                  CHAT_MAX_MESSAGES);
     if (m) r->place[r->chat->n - 1] = r->chat->n - 1;
     return m;
 }

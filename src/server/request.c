@@ -345,7 +345,7 @@ static bool take_prompts(server_request *r, int n, server_error *why)
     r->n_prompts = n;
     r->n_choices = n * (int)r->f.n;
     if (r->n_choices > RECORD_MAX_CHOICES)
-        return error_set(why, 400, "n", NULL, "'n' answers to each of %d prompts are more than %d.", n,
+        return error_set(why, 400, "n", NULL, "'n' times the number of prompts (%d) must be at most %d.", n,
                          RECORD_MAX_CHOICES);
     r->prompt = arena_try(&r->mem, (size_t)n, sizeof *r->prompt);
     return r->prompt || error_no_memory(why);

@@ -257,7 +257,7 @@ TEST(request_prompts)
     taken(&x, FIELD_TEXT, prompts(&b, RECORD_MAX_CHOICES, "[5]", ""));
     refused(&x, FIELD_TEXT, prompts(&b, RECORD_MAX_CHOICES + 1, "[5]", ""), "prompt", "a list of up to 64");
     taken(&x, FIELD_TEXT, prompts(&b, RECORD_MAX_CHOICES / 2, "[5]", ",\"n\":2"));
-    refused(&x, FIELD_TEXT, prompts(&b, RECORD_MAX_CHOICES / 2 + 1, "[5]", ",\"n\":2"), "n", "are more than 64");
+    refused(&x, FIELD_TEXT, prompts(&b, RECORD_MAX_CHOICES / 2 + 1, "[5]", ",\"n\":2"), "n", "must be at most 64");
     taken(&x, FIELD_TEXT, prompts(&b, CTX - 1, "5", ""));
     taken(&x, FIELD_TEXT, prompts(&b, CTX, "5", ",\"max_tokens\":0"));
     refused(&x, FIELD_TEXT, prompts(&b, CTX, "5", ""), "prompt", "your prompt resulted in 64 tokens");
