@@ -185,6 +185,29 @@ TEST(http_client_checks_certificates)
     toy_close(y);
 }
 
+/* An address that cannot be reached is known at once; each fetch is told in the next turn, once, unless it is cancelled. */
+TEST(http_client_tells_of_failures_later)
+{
+    http_client_options o;
+    http_client        *c;
+    http_url            url;
+    http_fetch         *f[3];
+    got                 g[3];
+    err                 e = {0};
+    http_client_options_init(&o);
+    CHECK_OK(http_url_parse(&url, STR("http://255.255.255.255:9"), &e) && http_client_open(&c, &url, &o, &e), e);
+    for (int i = 0; i < 3; i++) f[i] = start(c, &g[i], "/", (str){0});
+    for (int i = 0; i < 3; i++) CHECK_INT(g[i].n_ends, 0);
+    http_fetch_cancel(f[1]);
+    http_client_turn(c, clock_s() + 5);
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(g[i].n_ends, i != 1);
+        if (i != 1) CHECK_MSG(!g[i].ok && strstr(g[i].why.text, "255.255.255.255"), "%s", g[i].why.text);
+        buf_deinit(&g[i].body);
+    }
+    http_client_close(c);
+}
+
 /* Many at once, of which some are cancelled in the first, the last and middle places: the others are whole. */
 TEST(http_client_cancels_any_of_many)
 {

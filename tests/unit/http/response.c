@@ -145,6 +145,7 @@ TEST(http_urls)
         {"http://localhost/", "localhost", "localhost", "", 80, false},
         {"http://[::1]:81/v1//", "::1", "[::1]:81", "/v1", 81, false},
         {"https://[fe80::1]/a/b", "fe80::1", "[fe80::1]", "/a/b", 443, true},
+        {"http://h/~!a", "h", "h", "/~!a", 80, false}, /* the last and the first character that a path may have */
     };
     static const struct {
         const char *text, *why;

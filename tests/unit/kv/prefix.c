@@ -195,6 +195,11 @@ TEST(kv_prefix_hit_reaches_as_far_as_the_wishes)
         kv_node *n = kv_prefix_put(g.tree, 1, k ? nodes[k - 1] : NULL, text + k * KV_PAGE, d, k);
         CHECK(n == nodes[k]);
         CHECK_INT(kv_prefix_find(g.tree, 1, text, 129, &wish, 1, &at), order[i].reach);
+        for (int pages = 2; pages <= 5; pages++) { /* a head as long as the hit, or longer: the hit is all head */
+            int32_t all  = pages;
+            kv_wish more = {cls, pages, first_of, &all};
+            CHECK_INT(kv_prefix_reach(g.tree, 1, text, 49, &more, 1), i < 2 ? 0 : 48);
+        }
     }
     kv_pool_check(g.p);
     kv_seq_free(s);

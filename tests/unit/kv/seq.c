@@ -49,6 +49,28 @@ TEST(kv_fork_at_a_page_border_copies_nothing)
     kv_rig_close(&g);
 }
 
+/* Two sequences share a page, and there is none left for a copy: growing fails, and neither changes. */
+TEST(kv_fork_in_a_full_pool_writes_nothing)
+{
+    kv_rig  g = kv_rig_open(t, 0, 4, 64);
+    err     e = {0};
+    kv_seq *a = kv_seq_new(g.p, 0);
+    kv_rig_extend(&g, a, 64, 1000);
+    kv_seq *more = kv_seq_new(g.p, 0);
+    for (int32_t n = 16; n <= 64 && kv_seq_grow(more, n, &e); n += 16) continue; /* what is left of the pool */
+    kv_seq *b = kv_seq_fork(a, 55);
+    CHECK_FAILS(kv_seq_grow(b, 60, &e), e, "the K/V cache is full");
+    CHECK_INT(kv_seq_len(b), 55);
+    kv_pool_check(g.p);
+    kv_seq_free(more);
+    for (int c = 0; c < 2; c++) kv_rig_expect(&g, c, a, 0, 64, 1000);
+    kv_seq_free(a); /* now b's pages are its own */
+    kv_rig_extend(&g, b, 64, 5000);
+    for (int c = 0; c < 2; c++) kv_rig_expect(&g, c, b, 24, 55, 1000);
+    kv_seq_free(b);
+    kv_rig_close(&g);
+}
+
 /* Settled at every length: exactly the pages go that hold nothing that a row from there on sees. */
 TEST(kv_settle_lets_go_of_what_no_row_sees)
 {

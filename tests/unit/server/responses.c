@@ -225,6 +225,8 @@ TEST(responses_speak_of_their_own_fields)
     const json_value *named  = json_get(json_get(q.f.tool_choice, "function"), "name");
     CHECK(json_get(schema, "schema") && json_get(schema, "name"));
     CHECK(named && str_is(named->s, "s.g"));
+    CHECK(str_is(json_get(q.f.response_format, "type")->s, "json_schema"));
+    CHECK(str_is(json_get(q.f.tool_choice, "type")->s, "function"));
     request_forget(&q);
 }
 
