@@ -1,9 +1,9 @@
 /* server/ollama.h - Ollama's API: POST /api/chat and /api/generate, and the endpoints that describe the model.
  *
- * A body of Ollama's is rewritten as the body of an OpenAI request that means the same, before its fields are read: prompts,
- * sampling, formats and the cache are the same for all APIs.
+ * A body of Ollama's is rewritten as the body of an OpenAI request that means the same, before its fields are read:
+ * prompts, sampling, formats and the cache are the same for all APIs.
  *
- *      messages           messages; thinking becomes reasoning_content; a tool's answer gets the id of the call it answers
+ *      messages           messages; thinking becomes reasoning_content; a tool's answer gets its call's id
  *      prompt, system     messages of a user and a system; with raw, the prompt of a text completion
  *      format             response_format
  *      think              enable_thinking; absent means true, as it does in Ollama for a model that can think
@@ -34,7 +34,7 @@ typedef struct {
 
 /* Appends the name with its tag: "nano" becomes "nano:latest". */
 void ollama_put_name(buf *out, str name);
-/* Checks that the model of a body, `model` or its old spelling `name`, is one of those that r->served names: or 400, 404. Sets
+/* Checks that the model of a body, `model` or its old spelling `name`, is the one that is served: or 400, 404. Sets
  * *out to the client's spelling. */
 bool ollama_check_model(const server_request *r, const json_value *body, str *out, server_error *why);
 /* Rewrites the body *body of r, sets r->ollama, and r->where to the endpoint that the new body is for. */

@@ -1,5 +1,5 @@
-/* What Ollama's clients look for before they ask: the list of models, one model's description, what is loaded; and the requests
- * about files, which are refused: no endpoint writes or loads a file that a caller names. */
+/* Describes the model to Ollama's clients: the list of models, one model's description, what is loaded. Refuses
+ * requests about files: no endpoint writes or loads a file that a caller names. */
 #include "server/admin.h"
 #include "server/ollama.h"
 
@@ -187,8 +187,8 @@ static void put_parameters(json_writer *w, const tandem *t)
     buf_deinit(&text);
 }
 
-/* Writes the text of the chat template, in which clients look for the word "tools". A model whose file has none gets an outline
- * of the format that its prompts are written in. */
+/* Writes the text of the chat template, in which clients look for the word "tools". A model whose file has none gets an
+ * outline of the format that its prompts are written in. */
 static void put_template(json_writer *w, const tandem *t)
 {
     static const char outline[] =

@@ -1,10 +1,10 @@
 /* Ollama's replies: an object for /api/chat or /api/generate, or lines of such objects as the answer grows.
  *
  *      {"model":..,"created_at":..,"message":{"role":"assistant","content":"The"},"done":false}
- *      {"model":..,"created_at":..,"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":..}
+ *      {"model":..,"created_at":..,"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop",..}
  *
- * /api/generate has "response" and "thinking" in place of the message. Thoughts, texts and calls come in lines of their own; a
- * call comes whole. Durations are nanoseconds. No line is empty: the clients' readers fail on one. */
+ * /api/generate has "response" and "thinking" in place of the message. Thoughts, texts and calls come in lines of their
+ * own; a call comes whole. Durations are nanoseconds. No line is empty: the clients' readers fail on one. */
 #include "server/ollama.h"
 
 #include "base/clock.h"
@@ -75,8 +75,8 @@ static void put_counts(buf *out, const reply_usage *u)
                (long long)u->sums.completion_tokens);
 }
 
-/* Loading is all that comes before the prompt is run: reading the request and waiting for a lane. Clients divide by all of
- * these, so that none is 0. */
+/* Writes the counts and durations. Loading is all that comes before the prompt is run: reading the request and
+ * waiting for a lane. Clients divide by all of these, so that none is 0. */
 static void put_usage(reply *r, const server_choice *all, int n)
 {
     reply_usage u;
@@ -141,7 +141,7 @@ static void fail(reply *r, const server_choice *all, int n, const server_error *
     buf_putc(&r->out, '\n');
 }
 
-/* Clients know no comments: a line without text. */
+/* Appends a line without text: clients know no comments. */
 static void ping(reply *r)
 {
     const ollama_call *call = &r->request->ollama;
