@@ -170,10 +170,16 @@ typedef enum {
     TANDEM_GRAMMAR_TOOL_CALL,  /* one call of one of the tools in the text, a JSON array as OpenAI's `tools` */
     TANDEM_GRAMMAR_TOOL_CALLS, /* one or several */
     TANDEM_GRAMMAR_REGEX,      /* a regular expression that all of the answer matches */
+    TANDEM_GRAMMAR_TOOLS,      /* any text, or JSON, among which calls of strict tools fit; see below */
     TANDEM_GRAMMARS,
 } tandem_grammar_kind;
 
-/* An answer that fits, whatever the sampling; also when max_tokens ends it, if the shortest one has so many tokens. It ends
+/* The text of TANDEM_GRAMMAR_TOOLS is {"tools": [...], "answer": SCHEMA}. Calls name one of the tools; the arguments of a tool
+ * with "strict": true fit its schema, those of others are free. Without "answer" all text outside of calls is free; with it, the
+ * answer is JSON of that schema or calls. Where a call is forced (TANDEM_GRAMMAR_TOOL_CALL and _CALLS) all tools are held to
+ * their schemas, but one whose schema cannot be kept and that is not strict takes any arguments.
+ *
+ * An answer that fits, whatever the sampling; also when max_tokens ends it, if the shortest one has so many tokens. It ends
  * where the grammar does, also with ignore_stop_ids. What cannot be kept is refused by tandem_submit, which compiles it. */
 typedef struct {
     tandem_grammar_kind kind;

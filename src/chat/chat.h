@@ -74,6 +74,7 @@ typedef struct {
 typedef struct {
     str               name;
     const json_value *description, *parameters, *response; /* NULL when absent */
+    bool              strict;                              /* its arguments must fit its parameters */
 } chat_tool;
 
 typedef enum { CHAT_UNSAID, CHAT_NO, CHAT_YES } chat_wish;

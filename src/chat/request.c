@@ -233,12 +233,15 @@ static bool read_messages(const reader *r, const json_value *request, chat *c)
 /* --- tools and options --------------------------------------------------------------------------*/
 static bool read_function(const reader *r, const place *fn, const json_value *f, chat_tool *out)
 {
-    bool named = false;
+    const json_value *strict = json_find(f, "strict");
+    bool              named  = false;
     if (!f || f->kind != JSON_OBJECT) return bad(r, fn, "must be an object with a name and parameters");
     if (!read_str(r, fn, f, "name", &out->name, &named)) return false;
     out->description = json_find(f, "description");
     out->parameters  = json_find(f, "parameters");
     out->response    = json_get(f, "response");
+    out->strict      = strict && strict->kind == JSON_BOOL && strict->b;
+    if (strict && strict->kind != JSON_BOOL) return bad(r, &(place){fn, "strict", 0}, "must be true or false");
     if (out->parameters && out->parameters->kind != JSON_OBJECT)
         return bad(r, &(place){fn, "parameters", 0}, "must be an object: a JSON schema");
     return named || bad(r, &(place){fn, "name", 0}, "is missing");

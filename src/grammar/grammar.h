@@ -59,13 +59,20 @@ bool grammar_from_schema(grammar **out, const json_value *schema, grammar_dialec
                          err *e);
 bool grammar_any_object(grammar **out, err *e); /* response_format json_object */
 /* One call of one of the tools, as Gemma 4 writes it: <|tool_call>call:NAME{...}<tool_call|>, or several one after
- * another. A schema that is NULL takes no arguments. */
+ * another. */
 typedef struct {
     str               name;
-    const json_value *parameters;
+    const json_value *parameters; /* NULL: it takes no arguments */
+    bool              strict;     /* a schema that cannot be kept is an error; otherwise it frees the tool */
+    bool              free;       /* any arguments are allowed; also set here */
 } grammar_tool;
-bool grammar_tool_calls(grammar **out, const grammar_tool *tool, size_t n, bool several, const atomic_bool *cancel,
-                        err *e);
+typedef struct {
+    bool               several;
+    const json_value  *answer;   /* a schema: its JSON is allowed instead of calls; NULL: only calls are */
+    buf               *warnings; /* a sentence for each tool that was freed is appended */
+    const atomic_bool *cancel;
+} grammar_calls;
+bool grammar_tool_calls(grammar **out, grammar_tool *tool, size_t n, const grammar_calls *how, err *e);
 void grammar_free(grammar *g); /* NULL is fine, here and below */
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */

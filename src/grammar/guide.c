@@ -8,6 +8,7 @@ struct guide {
     grammar             *g;
     grammar_machine     *m;
     const guide_markers *k;
+    bool                 calls_only; /* what is not a call is free */
     grammar_state        start;
     size_t               n_words;
     int                  tried, right, asked; /* of drafts; since they stopped to pay */
@@ -58,7 +59,7 @@ void guide_markers_deinit(guide_markers *k)
 }
 
 /* --- life ---------------------------------------------------------------------------------------*/
-bool guide_new(guide **out, grammar *gr, const grammar_vocab *v, const guide_markers *k, err *e)
+bool guide_new(guide **out, grammar *gr, bool calls_only, const grammar_vocab *v, const guide_markers *k, err *e)
 {
     guide *g = mem_try(sizeof *g);
     *out     = NULL;
@@ -66,7 +67,7 @@ bool guide_new(guide **out, grammar *gr, const grammar_vocab *v, const guide_mar
         grammar_free(gr);
         return err_set(e, ERR_UNAVAILABLE, "no memory to follow a grammar");
     }
-    *g = (guide){.g = gr, .k = k, .start = GRAMMAR_NO, .n_words = grammar_mask_words(v)};
+    *g = (guide){.g = gr, .k = k, .calls_only = calls_only, .start = GRAMMAR_NO, .n_words = grammar_mask_words(v)};
     if (!grammar_machine_new(&g->m, gr, v, e)) {
         guide_free(g);
         return false;
@@ -96,6 +97,7 @@ void guide_free(guide *g)
 /* --- following an answer ------------------------------------------------------------------------*/
 grammar_state guide_begin(guide *g, const guide_begins *b)
 {
+    if (g->calls_only) return beside(FREE | CALL);
     unsigned call = b->may_call && g->k->call >= 0 ? CALL : 0, think = b->may_think && g->k->open >= 0 ? THINK : 0;
     if (g->k->close < 0) think = 0;
     return b->in_thought && g->k->close >= 0 ? beside(IN_THOUGHT | call) : before(g, think | call);
@@ -104,7 +106,10 @@ grammar_state guide_begin(guide *g, const guide_begins *b)
 static grammar_state take_beside(guide *g, unsigned at, int32_t token)
 {
     if (token < 0 || (size_t)token >= g->n_words * 64) return GRAMMAR_NO;
-    if (at & FREE) return has_bit(g->k->any, token) ? beside(FREE) : GRAMMAR_NO;
+    if (at & FREE) {
+        if (at & CALL && token == g->k->call) return grammar_take(g->m, g->start, token);
+        return has_bit(g->k->any, token) ? beside(at) : GRAMMAR_NO;
+    }
     if (at & IN_THOUGHT) {
         if (token == g->k->close) return before(g, at & CALL);
         return has_bit(g->k->thought, token) ? beside(at) : GRAMMAR_NO;
@@ -116,7 +121,11 @@ static grammar_state take_beside(guide *g, unsigned at, int32_t token)
 
 grammar_state guide_take(guide *g, grammar_state s, int32_t token)
 {
-    return is_beside(s) ? take_beside(g, flags_of(s), token) : grammar_take(g->m, s, token);
+    if (is_beside(s)) return take_beside(g, flags_of(s), token);
+    grammar_state to = grammar_take(g->m, s, token);
+    if (!g->calls_only || to < 0 || !grammar_can_end(g->m, to)) return to;
+    grammar_drop(g->m, to); /* the call is complete */
+    return beside(FREE | CALL);
 }
 
 void guide_drop(guide *g, grammar_state s) { grammar_drop(g->m, s); }

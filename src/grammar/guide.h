@@ -5,6 +5,8 @@
  *         | `-----------------------------------------------^
  *         `--<|tool_call>--> free, also behind a thought
  *
+ * With calls_only: free --<|tool_call>--> the grammar --<tool_call|>--> free
+ *
  * Where an answer stands is a grammar_state, or a place beside the grammar; all are held and dropped alike. The pick at
  * a place is a function of the logits, the place and the tokens that are left, so it is the same however it was guessed.
  *
@@ -32,8 +34,9 @@ bool guide_markers_init(guide_markers *k, const tok *t, const int32_t *end_ids, 
 void guide_markers_deinit(guide_markers *k);
 
 typedef struct guide guide;
-/* Takes the grammar, also when it fails; the vocabulary and the markers must live on. */
-bool guide_new(guide **out, grammar *g, const grammar_vocab *v, const guide_markers *k, err *e);
+/* Takes the grammar, also when it fails; the vocabulary and the markers must live on. calls_only: the grammar is of one
+ * call, which every call in the answer is held to; all else is free. */
+bool guide_new(guide **out, grammar *g, bool calls_only, const grammar_vocab *v, const guide_markers *k, err *e);
 void guide_free(guide *g); /* NULL is fine */
 
 grammar_state guide_begin(guide *g, const guide_begins *b); /* held for the caller, as what guide_take gives */

@@ -887,9 +887,18 @@ static node *write_shape(maker *m, shape *s, const path *at)
 }
 
 /* --- from outside ------------------------------------------------------------------------------ */
-static void maker_init(maker *m, grammar_dialect dialect, const atomic_bool *cancel)
+void maker_speak(maker *m, grammar_dialect dialect)
 {
-    *m = (maker){.dialect = dialect, .any_value = -1, .key = -1, .number = -1, .integer = -1};
+    m->dialect   = dialect;
+    m->any_value = m->key = -1;
+    m->n_strings          = 0;
+    m->unit = m->key_unit = NULL;
+}
+
+void maker_init(maker *m, grammar_dialect dialect, const atomic_bool *cancel)
+{
+    *m = (maker){.number = -1, .integer = -1};
+    maker_speak(m, dialect);
     builder_init(&m->b, GRAMMAR_JSON_DEPTH, cancel);
 }
 
@@ -903,8 +912,7 @@ static void name_long_part(maker *m)
                      "fewer of them joined by allOf");
 }
 
-/* also: another schema that is to be kept; NULL: none. */
-static node *write_root(maker *m, const json_value *schema, const json_value *also)
+node *write_root(maker *m, const json_value *schema, const json_value *also)
 {
     m->root    = schema;
     m->root_at = path_down(m, NULL, STR("#"));
@@ -918,7 +926,7 @@ static node *write_root(maker *m, const json_value *schema, const json_value *al
     return x;
 }
 
-static bool finish(maker *m, node *root, grammar **out, err *e)
+bool maker_finish(maker *m, node *root, grammar **out, err *e)
 {
     int32_t r = builder_rule(&m->b, (str){0});
     builder_define(&m->b, r, root);
@@ -932,42 +940,12 @@ bool grammar_from_schema(grammar **out, const json_value *schema, grammar_dialec
 {
     maker m;
     maker_init(&m, dialect, cancel);
-    return finish(&m, write_root(&m, schema, NULL), out, e) || err_wrap(e, "the schema cannot be used");
+    return maker_finish(&m, write_root(&m, schema, NULL), out, e) || err_wrap(e, "the schema cannot be used");
 }
 
 bool grammar_any_object(grammar **out, err *e)
 {
     maker m;
     maker_init(&m, GRAMMAR_JSON, NULL);
-    return finish(&m, any_members(&m, any_value(&m)), out, e);
-}
-
-static node *write_call(maker *m, const grammar_tool *tool)
-{
-    json_member       type   = {STR("type"), {.kind = JSON_STRING, .s = STR("object")}};
-    json_value        object = {.kind = JSON_OBJECT, .n = 1, .member = &type};
-    builder          *b      = &m->b;
-    const json_value *p      = tool->parameters;
-    node             *args   = !p || p->kind == JSON_NULL ? node_puts(b, "{}") : write_root(m, p, &object);
-    if (!is_callable(tool->name)) builder_fail(b, ERR_INPUT, "its name cannot be written in a call");
-    return node_seq(b, node_marker(b, STR("<|tool_call>")), node_puts(b, "call:"), node_text(b, tool->name),
-                    args ? args : node_empty(b), node_marker(b, STR("<tool_call|>")));
-}
-
-bool grammar_tool_calls(grammar **out, const grammar_tool *tool, size_t n, bool several, const atomic_bool *cancel,
-                        err *e)
-{
-    maker    m;
-    node_vec v = {0};
-    maker_init(&m, GRAMMAR_GEMMA4, cancel);
-    *out = NULL;
-    for (size_t i = 0; i < n && !m.b.failed; i++) {
-        node_vec_put(&m.b, &v, write_call(&m, &tool[i]));
-        if (m.b.failed) {
-            err_set(e, m.b.why.code, "%s", m.b.why.text);
-            builder_deinit(&m.b);
-            return err_wrap(e, "the parameters of tool '%.*s' cannot be used", STR_ARG(tool[i].name));
-        }
-    }
-    return finish(&m, node_repeat(&m.b, node_list(&m.b, NODE_ALT, v.p, v.n), 1, several ? -1 : 1), out, e);
+    return maker_finish(&m, any_members(&m, any_value(&m)), out, e);
 }

@@ -152,6 +152,10 @@ typedef struct {
 } shape;
 
 /* schema.c */
+void   maker_init(maker *m, grammar_dialect dialect, const atomic_bool *cancel);
+void   maker_speak(maker *m, grammar_dialect dialect); /* from here on; rules of the other dialect are not used again */
+node  *write_root(maker *m, const json_value *schema, const json_value *also); /* also: to be kept too; NULL: none */
+bool   maker_finish(maker *m, node *root, grammar **out, err *e); /* compiles, and frees the maker's memory */
 shape *new_shape(maker *m, const path *at);                       /* of the caller's to free; NULL: the maker failed */
 bool   collect(maker *m, shape *s, spot p);                       /* adds what one schema demands */
 node  *write_spots(maker *m, spot *p, int32_t n, const path *at); /* a value that fits all; NULL when nothing does */

@@ -4,6 +4,7 @@
 #include "base/sha256.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 enum { KEY = 65, PARSE_MEMORY = 96 << 20, MAX_TOOLS = 1024 };
 
@@ -13,6 +14,7 @@ struct answer_form {
     char          key[KEY];
     uint64_t      tenant;
     guide        *guide;
+    char          warning[FORM_WARNING + 1];
     size_t        bytes; /* that its guide has used, when nobody holds it; under the lock, as the list is */
     int           holders;
     uint64_t      used;
@@ -64,7 +66,8 @@ void forms_free(answer_forms *f)
     mem_free(f);
 }
 
-guide *form_guide(answer_form *x) { return x->guide; }
+guide      *form_guide(answer_form *x) { return x->guide; }
+const char *form_warning(const answer_form *x) { return x->warning; }
 
 /* --- compiling ----------------------------------------------------------------------------------*/
 static bool need_vocab(answer_forms *f, err *e)
@@ -76,27 +79,48 @@ static bool need_vocab(answer_forms *f, err *e)
     return ok;
 }
 
+typedef struct {
+    grammar *grammar;
+    bool     calls_only; /* as of guide_new */
+    buf     *warnings;
+} compiled;
+
 static bool bad_tool(size_t i, err *e) { return err_set(e, ERR_INPUT, "tool %zu is not a function with a name", i); }
 
-static bool read_tools(grammar_tool *out, const json_value *v, err *e)
+static bool is_true(const json_value *v) { return v && v->kind == JSON_BOOL && v->b; }
+
+/* others_free: only strict tools are held to their schemas. */
+static bool read_tools(grammar_tool *out, const json_value *v, bool others_free, err *e)
 {
     for (size_t i = 0; i < v->n; i++) {
         const json_value *f = json_get(&v->item[i], "function"), *name = f ? json_get(f, "name") : NULL;
         if (!name || name->kind != JSON_STRING || !name->s.n) return bad_tool(i, e);
-        out[i] = (grammar_tool){name->s, json_get(f, "parameters")};
-        if (out[i].parameters && out[i].parameters->kind == JSON_NULL) out[i].parameters = NULL;
+        bool strict = is_true(json_get(f, "strict"));
+        out[i]      = (grammar_tool){name->s, json_find(f, "parameters"), strict, others_free && !strict};
     }
     return true;
 }
 
-static bool compile_tools(grammar **out, arena *mem, const json_value *v, const form_source *r, err *e)
+/* v: the tools; of TANDEM_GRAMMAR_TOOLS an object with them, and perhaps the schema of an answer without calls. */
+static bool compile_tools(grammar **out, arena *mem, const json_value *v, const form_source *r, buf *warnings, err *e)
 {
-    if (v->kind != JSON_ARRAY || v->n < 1 || v->n > MAX_TOOLS)
+    bool              among = r->grammar->kind == TANDEM_GRAMMAR_TOOLS;
+    const json_value *list = among ? json_get(v, "tools") : v, *answer = among ? json_get(v, "answer") : NULL;
+    if (!list || list->kind != JSON_ARRAY || list->n < 1 || list->n > MAX_TOOLS)
         return err_set(e, ERR_INPUT, "the tools must be a list of 1 to %d", MAX_TOOLS);
-    grammar_tool *tool = arena_try(mem, v->n, sizeof *tool);
+    grammar_tool *tool = arena_try(mem, list->n, sizeof *tool);
     if (!tool) return err_set(e, ERR_UNAVAILABLE, "no memory for the tools");
-    bool several = r->grammar->kind == TANDEM_GRAMMAR_TOOL_CALLS;
-    return read_tools(tool, v, e) && grammar_tool_calls(out, tool, v->n, several, r->cancel, e);
+    grammar_calls how = {.several  = r->grammar->kind == TANDEM_GRAMMAR_TOOL_CALLS || answer,
+                         .answer   = answer,
+                         .warnings = warnings,
+                         .cancel   = r->cancel};
+    return read_tools(tool, list, among, e) && grammar_tool_calls(out, tool, list->n, &how, e);
+}
+
+/* Whether the answer is free outside of its calls. */
+static bool calls_only(const json_value *v, const form_source *r)
+{
+    return r->grammar->kind == TANDEM_GRAMMAR_TOOLS && !json_get(v, "answer");
 }
 
 static bool not_json(err *e)
@@ -105,27 +129,29 @@ static bool not_json(err *e)
     return why.code == ERR_FORMAT && err_set(e, ERR_INPUT, "the schema is not JSON: %s", why.text);
 }
 
-static bool compile_json(grammar **out, const form_source *r, str text, err *e)
+static bool compile_json(compiled *out, const form_source *r, str text, err *e)
 {
     arena             mem;
     const json_value *v;
     json_limits       limits = {.max_memory = PARSE_MEMORY};
     arena_init(&mem, (size_t)PARSE_MEMORY * 2);
-    bool ok = (json_parse(&v, &mem, text, &limits, e) || not_json(e)) &&
-              (r->grammar->kind == TANDEM_GRAMMAR_SCHEMA ? grammar_from_schema(out, v, GRAMMAR_JSON, r->cancel, e)
-                                                         : compile_tools(out, &mem, v, r, e));
+    bool ok =
+        (json_parse(&v, &mem, text, &limits, e) || not_json(e)) &&
+        (r->grammar->kind == TANDEM_GRAMMAR_SCHEMA ? grammar_from_schema(&out->grammar, v, GRAMMAR_JSON, r->cancel, e)
+                                                   : compile_tools(&out->grammar, &mem, v, r, out->warnings, e));
+    out->calls_only = ok && calls_only(v, r);
     arena_deinit(&mem);
     return ok;
 }
 
-static bool compile(grammar **out, const form_source *r, str text, err *e)
+static bool compile(compiled *out, const form_source *r, str text, err *e)
 {
-    *out = NULL;
     switch (r->grammar->kind) {
-    case TANDEM_GRAMMAR_GBNF: return grammar_from_gbnf(out, text, r->cancel, e);
-    case TANDEM_GRAMMAR_REGEX: return grammar_from_regex(out, text, r->cancel, e);
-    case TANDEM_GRAMMAR_OBJECT: return grammar_any_object(out, e);
+    case TANDEM_GRAMMAR_GBNF: return grammar_from_gbnf(&out->grammar, text, r->cancel, e);
+    case TANDEM_GRAMMAR_REGEX: return grammar_from_regex(&out->grammar, text, r->cancel, e);
+    case TANDEM_GRAMMAR_OBJECT: return grammar_any_object(&out->grammar, e);
     case TANDEM_GRAMMAR_SCHEMA:
+    case TANDEM_GRAMMAR_TOOLS:
     case TANDEM_GRAMMAR_TOOL_CALL:
     case TANDEM_GRAMMAR_TOOL_CALLS: return compile_json(out, r, text, e);
     default: return err_set(e, ERR_INPUT, "grammar.kind is %d, which is none", (int)r->grammar->kind);
@@ -224,13 +250,17 @@ static bool put(answer_forms *f, answer_form **x, answer_form **spare)
 
 static bool make(answer_forms *f, const form_source *r, const char *key, answer_form **out, err *e)
 {
-    grammar     *compiled;
+    buf          warnings;
+    compiled     made = {.warnings = &warnings};
     answer_form *x = mem_try(sizeof *x), *spare = NULL;
     if (!x) return err_set(e, ERR_UNAVAILABLE, "no memory for a grammar");
     *x = (answer_form){.of = f, .tenant = r->tenant};
     memcpy(x->key, key, KEY);
-    bool ok = need_vocab(f, e) && compile(&compiled, r, text_of(r->grammar), e) &&
-              guide_new(&x->guide, compiled, f->vocab, &f->markers, e);
+    buf_init(&warnings, FORM_WARNING);
+    bool ok = need_vocab(f, e) && compile(&made, r, text_of(r->grammar), e) &&
+              guide_new(&x->guide, made.grammar, made.calls_only, f->vocab, &f->markers, e);
+    snprintf(x->warning, sizeof x->warning, "%.*s", (int)warnings.n, warnings.n ? warnings.p : "");
+    buf_deinit(&warnings);
     if (ok && !put(f, &x, &spare)) ok = err_set(e, ERR_BUSY, "too many grammars are in use");
     if (spare) free_form(spare);
     if (ok)

@@ -14,6 +14,7 @@ enum {
     FORMS_IDLE       = 16,        /* that nobody holds */
     FORMS_IDLE_BYTES = 256 << 20, /* that these have used */
     FORMS_MAX        = 96,        /* in all: a form reserves 50 MB, and uses a few */
+    FORM_WARNING     = 767,       /* bytes */
     FORMS_OF_TENANT  = 72,        /* of one tenant: as many as there are lanes, and some that wait */
 };
 
@@ -35,4 +36,6 @@ answer_form *forms_find(answer_forms *f, const form_source *r); /* the same with
 answer_form *form_hold(answer_form *x);                         /* once more; returns it */
 void         form_drop(answer_form *x);                         /* NULL is fine */
 guide       *form_guide(answer_form *x);
+/* Sentences about tools that are not held to their schemas, joined by "; "; empty: none. */
+const char *form_warning(const answer_form *x);
 #endif

@@ -193,8 +193,44 @@ static void put_tool(json_writer *w, const chat_tool *tool)
         json_key(w, "parameters");
         json_put_value(w, tool->parameters);
     }
+    if (tool->strict) json_member_bool(w, "strict", true);
     json_end(w);
     json_end(w);
+}
+
+static bool any_strict(const chat *c)
+{
+    for (size_t i = 0; i < c->n_tools; i++)
+        if (c->tool[i].strict) return true;
+    return false;
+}
+
+/* Holds the calls of an answer that may have calls to the schemas of strict tools. A schema that the answer is held to already
+ * becomes that of the answer without calls. */
+static bool hold_strict_calls(server_request *r, server_error *why)
+{
+    tandem_grammar *g = &r->ask.grammar;
+    buf             text;
+    json_writer     w;
+    const char     *field = r->held_by ? r->held_by : "tools";
+    buf_init(&text, TOK_MAX_INPUT);
+    buf_puts(&text, "{");
+    if (g->kind == TANDEM_GRAMMAR_OBJECT) buf_puts(&text, "\"answer\":{\"type\":\"object\"},");
+    if (g->kind == TANDEM_GRAMMAR_SCHEMA) {
+        buf_puts(&text, "\"answer\":");
+        buf_put(&text, g->text, g->n_text);
+        buf_puts(&text, ",");
+    }
+    buf_puts(&text, "\"tools\":");
+    json_writer_init(&w, &text);
+    json_begin_array(&w);
+    for (size_t i = 0; i < r->chat->n_tools; i++) put_tool(&w, &r->chat->tool[i]);
+    json_end(&w);
+    buf_puts(&text, "}");
+    r->held_by = NULL; /* both are kept */
+    bool ok    = hold_to_json(r, field, TANDEM_GRAMMAR_TOOLS, &text, why);
+    buf_deinit(&text);
+    return ok;
 }
 
 static bool hold_to_calls(server_request *r, const chat_tool *const *tool, size_t n, bool several, server_error *why)
@@ -315,8 +351,19 @@ bool request_constrain(server_request *r, const json_value *response_format, con
     if (r->f.json_schema && !hold_to_schema(r, "json_schema", r->f.json_schema, why)) return false;
     if (r->f.grammar.n && !hold_to(r, "grammar", TANDEM_GRAMMAR_GBNF, r->f.grammar, why)) return false;
     if (!read_guided(r, why)) return false;
-    g->may_call = r->chat && r->chat->n_tools && (g->kind == TANDEM_GRAMMAR_SCHEMA || g->kind == TANDEM_GRAMMAR_OBJECT);
+    bool json   = g->kind == TANDEM_GRAMMAR_SCHEMA || g->kind == TANDEM_GRAMMAR_OBJECT;
+    g->may_call = r->chat && r->chat->n_tools && json;
+    if (r->chat && any_strict(r->chat) && (g->may_call || !g->kind)) {
+        g->may_call = false; /* the grammar has the calls */
+        return hold_strict_calls(r, why);
+    }
     return true;
+}
+
+static void warn_of_tools(server_request *r)
+{
+    const char *warning = r->form ? form_warning(r->form) : "";
+    if (warning[0]) request_warn(r, "%s", warning);
 }
 
 void request_find_form(server_request *r, const tandem *t, bool thinking)
@@ -326,6 +373,7 @@ void request_find_form(server_request *r, const tandem *t, bool thinking)
     g->in_thought = r->in_thought;
     g->may_think  = thinking;
     r->form       = sched_find_compiled(t->sched, &r->ask);
+    warn_of_tools(r);
 }
 
 bool request_needs_compiling(const server_request *r) { return r->ask.grammar.kind && !r->form; }
@@ -340,9 +388,10 @@ bool request_compile_form(server_request *r, const tandem *t, const atomic_bool 
 {
     tandem_grammar *g = &r->ask.grammar;
     err             e = {0};
-    if (sched_compile(t->sched, &r->ask, cancel, &r->form, &e)) return true;
+    if (sched_compile(t->sched, &r->ask, cancel, &r->form, &e)) return warn_of_tools(r), true;
     if (e.code == ERR_BUSY || e.code == ERR_UNAVAILABLE) return error_take(why, &e, NULL, false);
-    bool calls = g->kind == TANDEM_GRAMMAR_TOOL_CALL || g->kind == TANDEM_GRAMMAR_TOOL_CALLS;
+    bool calls = g->kind == TANDEM_GRAMMAR_TOOL_CALL || g->kind == TANDEM_GRAMMAR_TOOL_CALLS ||
+                 (g->kind == TANDEM_GRAMMAR_TOOLS && str_starts(str_of(e.text), "the parameters of tool"));
     return error_set(why, 400, calls ? "tools" : r->held_by, NULL, "'%s' cannot be kept: %s.",
                      calls ? "tools" : r->held_by, e.text);
 }

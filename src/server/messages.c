@@ -426,6 +426,9 @@ static bool read_tool(const reader *r, const json_value *v, chat_tool *out)
 {
     out->description = json_find(v, "description");
     if (out->description && out->description->kind != JSON_STRING) return bad(r, "description", "must be a string");
+    const json_value *strict = json_find(v, "strict");
+    if (strict && strict->kind != JSON_BOOL) return bad(r, "strict", "must be true or false");
+    out->strict = strict && strict->b;
     return read_str(r, v, "name", &out->name) && read_object(r, v, "input_schema", &out->parameters);
 }
 

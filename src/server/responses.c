@@ -160,9 +160,12 @@ static bool add_tool(reader *in, const json_value *v, str space)
 {
     server_request   *r    = in->r;
     response_tool     t    = {.name = string(v, "name"), .space = space, .custom = is(v, "type", "custom")};
-    const json_value *form = json_find(v, "parameters");
+    const json_value *form = json_find(v, "parameters"), *strict = json_find(v, "strict");
     if (!t.custom && !is(v, "type", "function")) return true;
     if (!t.name.n) return error_set(in->why, 400, "tools", NULL, "A tool of 'tools' has no name.");
+    if (strict && strict->kind != JSON_BOOL)
+        return error_set(in->why, 400, "tools", NULL, "'strict' of the tool %.*s must be true or false.",
+                         (int)(t.name.n < 64 ? t.name.n : 64), t.name.s);
     if (form && form->kind != JSON_OBJECT)
         return error_set(in->why, 400, "tools", NULL, "'parameters' of the tool %.*s must be an object: a JSON schema.",
                          (int)(t.name.n < 64 ? t.name.n : 64), t.name.s);
@@ -171,8 +174,8 @@ static bool add_tool(reader *in, const json_value *v, str space)
     if (!is_allowed(r, t.name)) return true;
     if (!show(in, &t)) return false;
     if (t.custom && !(form = custom_parameters(&r->mem))) return error_no_memory(in->why);
-    in->chat->tool[in->chat->n_tools] =
-        (chat_tool){.name = t.shown, .description = json_find(v, "description"), .parameters = form};
+    in->chat->tool[in->chat->n_tools] = (chat_tool){
+        .name = t.shown, .description = json_find(v, "description"), .parameters = form, .strict = strict && strict->b};
     r->tool[in->chat->n_tools++] = t;
     return true;
 }

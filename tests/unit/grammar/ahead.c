@@ -126,7 +126,7 @@ TEST(guide_tells_far_and_near_ends_without_looking)
     guide        *way = NULL;
     if (!CHECK_OK(guide_markers_init(&k, v->tok, &v->end, 1, &e), e)) return;
     if (CHECK_OK(grammar_from_gbnf(&g, STR("root ::= (\"a\" | \"aa\"){1000}"), NULL, &e), e) &&
-        CHECK_OK(guide_new(&way, g, v->vocab, &k, &e), e)) {
+        CHECK_OK(guide_new(&way, g, false, v->vocab, &k, &e), e)) {
         grammar_state s     = guide_begin(way, &(guide_begins){0});
         int32_t       a     = tok_find(v->tok, STR("a")), out[4];
         int64_t       steps = guide_stats(way).steps;

@@ -15,7 +15,7 @@ static bool open_way(test_case *t, way *w, const char *gbnf)
     *w         = (way){.v = rig_nano()};
     return CHECK_OK(guide_markers_init(&w->k, w->v->tok, &w->v->end, 1, &e), e) &&
            CHECK_OK(grammar_from_gbnf(&g, str_of(gbnf), NULL, &e), e) &&
-           CHECK_OK(guide_new(&w->g, g, w->v->vocab, &w->k, &e), e);
+           CHECK_OK(guide_new(&w->g, g, false, w->v->vocab, &w->k, &e), e);
 }
 
 static void close_way(way *w)
@@ -122,7 +122,7 @@ TEST(guide_markers_of_a_vocabulary)
         grammar *g;
         guide   *plain;
         if (CHECK_OK(grammar_from_gbnf(&g, STR("root ::= \"a\""), NULL, &e), e) &&
-            CHECK_OK(guide_new(&plain, g, w.v->vocab, &none, &e), e)) {
+            CHECK_OK(guide_new(&plain, g, false, w.v->vocab, &none, &e), e)) {
             grammar_state s = guide_begin(plain, &(guide_begins){true, true, true});
             CHECK(s >= 0); /* the grammar itself */
             guide_drop(plain, s);
@@ -223,5 +223,46 @@ TEST(guide_drafts_pay_while_most_are_right)
         guide_note(w.g, 8, 8);        /* 32 + 8 tried, 22 + 8 right: 136 >= 132 */
         CHECK(guide_draft_pays(w.g));
     }
+    close_way(&w);
+}
+
+/* With tools that are strict all is free but the calls. */
+TEST(guide_holds_only_calls)
+{
+    json_member  type   = {STR("type"), {.kind = JSON_STRING, .s = STR("integer")}};
+    json_member  n      = {STR("n"), {.kind = JSON_OBJECT, .n = 1, .member = &type}};
+    json_member  all[]  = {{STR("properties"), {.kind = JSON_OBJECT, .n = 1, .member = &n}},
+                           {STR("additionalProperties"), {.kind = JSON_BOOL, .b = false}}};
+    json_value   schema = {.kind = JSON_OBJECT, .n = 2, .member = all};
+    grammar_tool tool[] = {{.name = STR("f"), .parameters = &schema, .strict = true}, {.name = STR("g"), .free = true}};
+    grammar     *g;
+    buf          warnings;
+    err          e    = {0};
+    way          w    = {.v = rig_nano()};
+    grammar_calls how = {.warnings = &warnings};
+    buf_init(&warnings, 64);
+    if (!CHECK_OK(guide_markers_init(&w.k, w.v->tok, &w.v->end, 1, &e), e) ||
+        !CHECK_OK(grammar_tool_calls(&g, tool, 2, &how, &e), e) ||
+        !CHECK_OK(guide_new(&w.g, g, true, w.v->vocab, &w.k, &e), e))
+        return;
+    grammar_state s = guide_begin(w.g, &(guide_begins){.may_think = true});
+    check_place(t, &w, s, "before a call");
+    CHECK(may(&w, s, w.v->end) && may(&w, s, id_of(&w, "<|channel>")));
+    for (int round = 0; round < 2; round++) {
+        static const char *const f[] = {"c", "a", "l", "l", ":", "f", "{", "n", ":", "1", "}"};
+        move(&w, &s, id_of(&w, "a"));
+        move(&w, &s, id_of(&w, "<|tool_call>"));
+        check_place(t, &w, s, "in a call");
+        for (size_t i = 0; i < COUNT(f); i++) {
+            CHECK(!may(&w, s, w.v->end) && !may(&w, s, id_of(&w, "<tool_call|>")));
+            if (i == 9) CHECK(!may(&w, s, id_of(&w, "x")));
+            move(&w, &s, id_of(&w, f[i]));
+        }
+        move(&w, &s, id_of(&w, "<tool_call|>"));
+        CHECK(guide_goes_on(s) && may(&w, s, w.v->end));
+        check_place(t, &w, s, "after a call");
+    }
+    guide_drop(w.g, s);
+    buf_deinit(&warnings);
     close_way(&w);
 }

@@ -343,6 +343,61 @@ static grammar_state take_text(grammar_machine *m, grammar_state s, const char *
     return to;
 }
 
+/* Compiles calls of tools that are all kept. */
+static bool calls_of(grammar **g, grammar_tool *tool, size_t n, bool several, err *e)
+{
+    buf warnings;
+    buf_init(&warnings, 256);
+    bool ok = grammar_tool_calls(g, tool, n, &(grammar_calls){.several = several, .warnings = &warnings}, e);
+    ok      = ok && !warnings.n;
+    buf_deinit(&warnings);
+    return ok;
+}
+
+/* A tool whose schema cannot be kept takes any arguments, unless it is strict; the others are kept as they are. */
+TEST(grammar_frees_a_tool_that_cannot_be_kept)
+{
+    static const char schema[] = "{\"bad\":{\"properties\":{\"a\":{\"unevaluatedItems\":false}}},"
+                                 "\"good\":{\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"integer\"}},"
+                                 "\"required\":[\"n\"],\"additionalProperties\":false}}";
+    rig_vocab        *v        = rig_bytes();
+    arena             mem;
+    const json_value *tree;
+    grammar          *g;
+    grammar_machine  *m;
+    buf               warnings;
+    err               e;
+    arena_init(&mem, 1 << 20);
+    buf_init(&warnings, 1024);
+    CHECK_OK(json_parse(&tree, &mem, str_of(schema), NULL, &e), e);
+    grammar_calls how    = {.warnings = &warnings};
+    grammar_tool  tool[] = {{.name = STR("good"), .parameters = json_get(tree, "good")},
+                            {.name = STR("odd"), .parameters = json_get(tree, "bad")},
+                            {.name = STR("good2"), .parameters = json_get(tree, "good"), .strict = true}};
+    CHECK_OK(grammar_tool_calls(&g, tool, 3, &how, &e), e);
+    buf_putc(&warnings, 0);
+    CHECK_MSG(str_starts(str_of(warnings.p), "tool 'odd' takes any arguments: #/properties/a/unevaluatedItems: "), "%s",
+              warnings.p);
+    CHECK(!strstr(warnings.p, "; ") && tool[1].free && !tool[0].free);
+    CHECK_OK(grammar_machine_new(&m, g, v->vocab, &e), e);
+    static const char *const text[] = {"call:odd{a:[1,{}],b:}", "call:good{n:1}", "call:good2{n:2}"};
+    static const char *const not [] = {"call:other{", "call:good{n:x", "call:good2{}", "call:odd<"};
+    for (size_t i = 0; i < COUNT(text); i++) {
+        grammar_state s = take_text(m, take_name(m, v, grammar_start(m), "<|tool_call>"), text[i]);
+        s               = take_name(m, v, s, "<tool_call|>");
+        CHECK_MSG(s >= 0 && grammar_can_end(m, s), "%s", text[i]);
+        grammar_drop(m, s);
+    }
+    for (size_t i = 0; i < COUNT(not ); i++)
+        CHECK_INT(take_text(m, take_name(m, v, grammar_start(m), "<|tool_call>"), not [i]), GRAMMAR_NO);
+    grammar_machine_free(m);
+    grammar_free(g);
+    tool[1].strict = true, tool[1].free = false;
+    CHECK_FAILS(grammar_tool_calls(&g, tool, 3, &how, &e), e, "the parameters of tool 'odd' cannot be used");
+    buf_deinit(&warnings);
+    arena_deinit(&mem);
+}
+
 TEST(grammar_tool_calls_are_written_as_gemma_does)
 {
     static const char schema[] =
@@ -356,8 +411,8 @@ TEST(grammar_tool_calls_are_written_as_gemma_does)
     err               e;
     arena_init(&mem, 1 << 20);
     CHECK_OK(json_parse(&tree, &mem, str_of(schema), NULL, &e), e);
-    grammar_tool tool[] = {{STR("weather"), tree}, {STR("now"), NULL}};
-    CHECK_OK(grammar_tool_calls(&g, tool, 2, true, NULL, &e), e);
+    grammar_tool tool[] = {{.name = STR("weather"), .parameters = tree}, {.name = STR("now")}};
+    CHECK_OK(calls_of(&g, tool, 2, true, &e), e);
     CHECK_OK(grammar_machine_new(&m, g, v->vocab, &e), e);
     grammar_state s = grammar_start(m);
     CHECK_INT(grammar_forced(m, s), tok_find(v->tok, STR("<|tool_call>")));
@@ -380,9 +435,8 @@ TEST(grammar_tool_calls_are_written_as_gemma_does)
     CHECK_INT(s, GRAMMAR_NO);
     grammar_machine_free(m);
     grammar_free(g);
-    CHECK_FAILS(
-        grammar_tool_calls(&g, &(grammar_tool){STR("bad"), &(json_value){.kind = JSON_INT}}, 1, false, NULL, &e), e,
-        "tool 'bad'");
+    grammar_tool bad = {.name = STR("bad"), .parameters = &(json_value){.kind = JSON_INT}, .strict = true};
+    CHECK_FAILS(calls_of(&g, &bad, 1, false, &e), e, "tool 'bad'");
     arena_deinit(&mem);
 }
 
@@ -411,11 +465,11 @@ TEST(grammar_tool_calls_have_arguments_that_can_be_read)
         err               e;
         arena_init(&mem, 1 << 20);
         CHECK_OK(json_parse(&tree, &mem, str_of(c[i].schema), NULL, &e), e);
-        grammar_tool tool = {str_of(c[i].name), tree};
+        grammar_tool tool = {.name = str_of(c[i].name), .parameters = tree, .strict = true};
         if (c[i].why) {
-            CHECK_FAILS(grammar_tool_calls(&g, &tool, 1, false, NULL, &e), e, c[i].why);
+            CHECK_FAILS(calls_of(&g, &tool, 1, false, &e), e, c[i].why);
         } else {
-            CHECK_OK(grammar_tool_calls(&g, &tool, 1, false, NULL, &e), e);
+            CHECK_OK(calls_of(&g, &tool, 1, false, &e), e);
             CHECK_OK(grammar_machine_new(&m, g, v->vocab, &e), e);
             grammar_state s = take_text(m, take_name(m, v, grammar_start(m), "<|tool_call>"), "call:a");
             grammar_state n = grammar_take_bytes(m, s, STR("null"));

@@ -14,6 +14,9 @@
     "[{\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{"          \
     "\"type\":\"string\"},\"days\":{\"type\":\"integer\"}},\"required\":[\"city\"]}}},{\"function\":{\"name\":"        \
     "\"stop\"}}]"
+#define STRICT_TOOLS                                                                                                   \
+    "[{\"function\":{\"name\":\"get_weather\",\"strict\":true,\"parameters\":{\"type\":\"object\",\"properties\":{"    \
+    "\"city\":{\"enum\":[\"Oslo\",\"Rome\"]}},\"required\":[\"city\"]}}}]"
 
 static const tandem_grammar forms[] = {
     {.kind = TANDEM_GRAMMAR_SCHEMA, .text = PERSON},
@@ -22,6 +25,8 @@ static const tandem_grammar forms[] = {
     {.kind = TANDEM_GRAMMAR_OBJECT, .may_call = true},
     {.kind = TANDEM_GRAMMAR_TOOL_CALLS, .text = TOOLS, .may_think = true},
     {.kind = TANDEM_GRAMMAR_TOOL_CALL, .text = TOOLS},
+    {.kind = TANDEM_GRAMMAR_TOOLS, .text = "{\"tools\":" STRICT_TOOLS "}"},
+    {.kind = TANDEM_GRAMMAR_TOOLS, .text = "{\"tools\":" STRICT_TOOLS ",\"answer\":" PERSON "}", .may_think = true},
     {.kind = TANDEM_GRAMMAR_GBNF, .text = "root ::= line+\nline ::= [a-z ]{3,20} \"\\n\""},
     {.kind = TANDEM_GRAMMAR_GBNF, .text = "root ::= \"always the same words, one after another\" root | \"!\""},
 };

@@ -176,8 +176,11 @@ TEST(forms_of_tools)
                         "tool 1 is not a function with a name");
         CHECK_OK(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = tools(&b, 2, "")}, &e), e);
         CHECK_OK(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = tools(&b, 1, ",\"parameters\":null")}, &e), e);
-        CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = tools(&b, 1, ",\"parameters\":7")}, &e), e,
-                    "");
+        CHECK_OK(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = tools(&b, 1, ",\"parameters\":7")}, &e), e);
+        CHECK_FAILS(
+            compiles(f, &(tandem_grammar){.kind = kinds[k], .text = tools(&b, 1, ",\"strict\":true,\"parameters\":7")},
+                     &e),
+            e, "is not a schema");
         CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = "{}"}, &e), e, "a list of 1 to 1024");
         CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = "[]"}, &e), e, "a list of 1 to 1024");
         CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = kinds[k], .text = tools(&b, 1025, "")}, &e), e,

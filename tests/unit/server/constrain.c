@@ -74,6 +74,82 @@ TEST(server_content_fits_its_schema)
     rig_stop(&r);
 }
 
+/* A tool whose schema can be kept, and one whose cannot. `strict` is text behind the name. */
+#define STRICT(n, p, strict) "{\"type\":\"function\",\"function\":{\"name\":\"" n "\"" strict ",\"parameters\":" p "}}"
+#define YES                  ",\"strict\":true"
+#define ODD                  "{\"type\":\"object\",\"unevaluatedProperties\":false}"
+
+/* Under `auto` the model begins calls because their marker is favoured; what follows is up to it. */
+TEST(server_holds_strict_tools_under_auto)
+{
+    static const char *const how[] = {"", ",\"tool_choice\":\"auto\"", "," FORMAT,
+                                      ",\"response_format\":{\"type\":\"json_object\"}"};
+    server_rig               r;
+    rig_reply                a;
+    char                     body[2048];
+    start(&r, t);
+    int32_t marker = tok_find(r.engine->tok, STR("<|tool_call>"));
+    for (size_t i = 0; i < COUNT(how); i++)
+        for (int seed = 0; seed < 4; seed++) {
+            snprintf(body, sizeof body,
+                     "{\"max_tokens\":200,\"temperature\":1,\"seed\":%d,\"logit_bias\":{\"%d\":%d},"
+                     "\"parallel_tool_calls\":false,\"tools\":[" STRICT("look", CITY, YES) "]%s," USER "}",
+                     seed, marker, seed == 3 ? -100 : 100, how[i]);
+            rig_post(&r, CHAT, body, &a);
+            const json_value *v = rig_json(&a), *calls = rig_at(v, "choices.0.message.tool_calls");
+            CHECK_INT(a.status, 200);
+            if (seed == 3) {
+                str text = rig_str(v, "choices.0.message.content");
+                CHECK_MSG(!calls && (i < 2 || (i == 2 ? is_city(text) : text.n && text.s[0] == '{')), "%s", a.body.p);
+            } else {
+                CHECK_MSG(calls && calls->n == 1 && is_city(rig_str(&calls->item[0], "function.arguments")), "%s: %s",
+                          how[i], a.body.p);
+            }
+            CHECK_INT(rig_field(&a, "X-Tandem-Warning").n, 0);
+            rig_reply_deinit(&a);
+        }
+    rig_stop(&r);
+}
+
+TEST(server_warns_of_a_tool_that_takes_any_arguments)
+{
+    static const struct {
+        const char *tools, *choice;
+        int         status;
+        const char *says; /* the header's beginning, or a part of the error */
+    } c[] = {
+        {STRICT("odd", ODD, "") "," STRICT("look", CITY, ""), "\"required\"", 200,
+         "tool 'odd' takes any arguments: #/uneval"},
+        {STRICT("odd", ODD, ",\"strict\":false"), FUNCTION("odd"), 200, "tool 'odd' takes any arguments: #/uneval"},
+        {STRICT("odd", ODD, "") "," STRICT("look", CITY, ""), FUNCTION("look"), 200, ""},
+        {STRICT("odd", ODD, ""), "\"auto\"", 200, ""},
+        {STRICT("odd", ODD, "") "," STRICT("look", CITY, YES), "\"auto\"", 200, ""},
+        {STRICT("odd", ODD, YES), "\"auto\"", 400, "'tools' cannot be kept: the parameters of tool 'odd'"},
+        {STRICT("odd", ODD, YES) "," STRICT("look", CITY, ""), "\"required\"", 400,
+         "'tools' cannot be kept: the parameters"},
+        {STRICT("odd", ODD, ",\"strict\":1"), "\"auto\"", 400, "tools[0].function.strict"},
+    };
+    server_rig r;
+    rig_reply  a;
+    char       body[2048];
+    start(&r, t);
+    for (size_t i = 0; i < COUNT(c); i++)
+        for (int again = 0; again < 2; again++) { /* the second finds it compiled */
+            snprintf(body, sizeof body, "{\"max_tokens\":20,\"tools\":[%s],\"tool_choice\":%s,%s" USER "}", c[i].tools,
+                     c[i].choice, again ? "\"stream\":true," : "");
+            rig_post(&r, CHAT, body, &a);
+            CHECK_INT(a.status, c[i].status);
+            str told = rig_field(&a, "X-Tandem-Warning");
+            if (a.status == 200)
+                CHECK_MSG(c[i].says[0] ? str_starts(told, c[i].says) : !told.n, "%zu: '%.*s'", i, STR_ARG(told));
+            else
+                CHECK_MSG(strstr(a.body.p, c[i].says), "%zu: %s", i, a.body.p);
+            rig_reply_deinit(&a);
+        }
+    rig_wait_idle(&r);
+    rig_stop(&r);
+}
+
 TEST(server_calls_are_forced)
 {
     static const struct {
@@ -149,7 +225,8 @@ TEST(server_says_which_form_cannot_be_kept)
     refused(&r, CHAT, "\"tool_choice\":\"required\"", "tool_choice", "no 'tools'");
     refused(&r, CHAT, "\"tool_choice\":" FUNCTION("other") "," TOOLS, "tool_choice", "'other'");
     refused(&r, CHAT, "\"tool_choice\":{\"type\":\"allowed_tools\"}," TOOLS, "tool_choice", "allowed_tools");
-    refused(&r, CHAT, "\"tool_choice\":\"required\",\"tools\":[" TOOL("x", "{\"not\":{}}") "]", "tools", "not");
+    refused(&r, CHAT, "\"tool_choice\":\"required\",\"tools\":[" STRICT("x", "{\"not\":{}}", YES) "]", "tools",
+            "object");
     refused(&r, CHAT, "\"response_format\":{\"type\":\"xml\"}", "response_format.type", "json_schema");
     refused(&r, CHAT, "\"response_format\":{\"type\":\"json_schema\"}", "response_format.json_schema", "schema");
     refused(&r, CHAT, "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":7,\"schema\":{}}}",

@@ -105,7 +105,7 @@ static guide *guide_for(test_case *t, court *c, const wish *w)
     grammar *g;
     guide   *out = NULL;
     if (w->grammar && CHECK_OK(grammar_from_gbnf(&g, str_of(w->grammar), NULL, &e), e))
-        CHECK_OK(guide_new(&out, g, rig_nano()->vocab, &c->markers, &e), e);
+        CHECK_OK(guide_new(&out, g, false, rig_nano()->vocab, &c->markers, &e), e);
     return out;
 }
 
