@@ -229,6 +229,7 @@ typedef struct {
      * false ends the answer with it. Its ctx must live until the job is done. */
     bool (*keep_on)(void *ctx, int32_t token);
     void *keep_on_ctx;
+    bool  tell_progress; /* wake its reader after each piece of the prompt, too */
     /* As tandem_options.wake, for this job alone. Its ctx must live as long as the engine. */
     void (*wake)(void *ctx);
     void *wake_ctx;
@@ -262,6 +263,14 @@ void tandem_release(tandem_job *j); /* NULL is fine; cancels what is not done */
 /* Log-probabilities of the prompt's tokens, 1 + `logprobs` items of each as tandem_token has them; those of the first token are
  * unknown, their ids -1. NULL before the first token of the answer or its end, or where they were not asked for. */
 const tandem_logprob *tandem_prompt_logprobs(const tandem_job *j);
+/* How far a job is, at any time. Seconds are 0 before what they measure begins. */
+typedef struct {
+    int32_t prompt_tokens, cached_tokens;
+    int32_t prompt_done;         /* tokens of the prompt that were cached or have run */
+    int32_t completion_tokens;   /* there to poll, or polled */
+    double  prefill_s, decode_s; /* since the admission, up to the first token; since the first token */
+} tandem_progress;
+void tandem_job_progress(const tandem_job *j, tandem_progress *out);
 bool tandem_job_admitted(const tandem_job *j); /* it has left the queue for a lane: from here on it is not refused */
 
 typedef enum {

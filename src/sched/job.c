@@ -307,6 +307,7 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
     j->keep_on_ctx    = r->keep_on_ctx;
     j->wake           = r->wake;
     j->wake_ctx       = r->wake_ctx;
+    j->tells_progress = r->tell_progress;
     j->submitted      = clock_s();
     j->deadline       = deadline(j->submitted, r->time_limit_s, now->request_timeout_ms);
     j->queue_deadline = deadline(j->submitted, 0, now->queue_timeout_ms);
@@ -425,6 +426,12 @@ void job_keep_scores(tandem_job *j, const spec_scores *found)
                each * sizeof *j->scores);
 }
 
+void job_note_progress(tandem_job *j, int n)
+{
+    j->progressed |= j->tells_progress && atomic_load_explicit(&j->n_done, memory_order_relaxed) != n;
+    atomic_store(&j->n_done, n);
+}
+
 static tandem_finish end_at(tandem_job *j, int32_t id, job_scratch *s)
 {
     if (is_stop(j, id)) {
@@ -471,8 +478,9 @@ bool job_tell(tandem_job *j, double now)
 
 bool job_publish(tandem_job *j, double now, double quiet_s)
 {
-    if (atomic_load_explicit(&j->n_out, memory_order_relaxed) == j->n_kept) return false;
+    if (atomic_load_explicit(&j->n_out, memory_order_relaxed) == j->n_kept && !j->progressed) return false;
     atomic_store(&j->n_out, j->n_kept);
+    j->progressed = false;
     j->news_waits = true;
     return now - j->told >= quiet_s && job_tell(j, now);
 }

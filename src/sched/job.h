@@ -60,13 +60,16 @@ struct tandem_job {
     void *keep_on_ctx;
     void (*wake)(void *ctx);
     void  *wake_ctx;
+    bool   tells_progress;                      /* its reader wants to know of each piece of the prompt */
     double submitted, deadline, queue_deadline; /* clock_s; INFINITY: none */
 
     /* where it stands */
-    atomic_bool   cancelled; /* any thread */
-    atomic_bool   entered;   /* it had a lane; readers look at it */
-    uint64_t      order;     /* of submissions */
-    account      *account;   /* whose request it is, until it is done */
+    atomic_bool   cancelled;  /* any thread */
+    atomic_bool   entered;    /* it had a lane; readers look at it, and then at `admitted` and cached_tokens */
+    atomic_int    n_done;     /* tokens of the prompt that are cached or have run; readers look at it */
+    bool          progressed; /* they were not told of it */
+    uint64_t      order;      /* of submissions */
+    account      *account;    /* whose request it is, until it is done */
     tandem_job   *next, *prev;
     spec_lane    *lane;      /* NULL: not admitted */
     int64_t       mask_work; /* spec_lane_mask_work of what is counted in: */
@@ -126,11 +129,13 @@ void job_scratch_deinit(job_scratch *s);
 
 /* Copies the log-probabilities of the prompt that a step found. */
 void job_keep_scores(tandem_job *j, const spec_scores *found);
+/* So many tokens of the prompt are cached or have run. */
+void job_note_progress(tandem_job *j, int n);
 /* Takes the tokens that a step decided, one by one, until the one that ends the answer: result.finish says why. Returns
  * how many of them became text. They are not published yet. */
 int job_keep(tandem_job *j, const spec_out *out, job_scratch *s);
-/* The tokens kept so far can be read. The reader is told, unless it was within the last quiet_s: waking a thread costs as
- * much as a small model's token. Whether it was told. */
+/* The tokens kept so far, or the progress with the prompt, can be read. The reader is told, unless it was within the last
+ * quiet_s: waking a thread costs as much as a small model's token. Whether it was told. */
 bool job_publish(tandem_job *j, double now, double quiet_s);
 bool job_tell(tandem_job *j, double now); /* of what waits, if anything does */
 void job_finish(tandem_job *j);           /* the same, the result is final, and the engine's hold is given up */

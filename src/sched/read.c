@@ -58,6 +58,18 @@ const tandem_logprob *tandem_prompt_logprobs(const tandem_job *j)
     return n_there(seen) || atomic_load(&seen->done) ? (const tandem_logprob *)j->scores : NULL;
 }
 
+void tandem_job_progress(const tandem_job *j, tandem_progress *out)
+{
+    tandem_job *seen = (tandem_job *)j;
+    *out             = (tandem_progress){.prompt_tokens = (int32_t)j->prompt.n, .completion_tokens = n_there(seen)};
+    if (!tandem_job_admitted(j)) return;
+    double now         = clock_s();
+    out->cached_tokens = j->result.usage.cached_tokens;
+    out->prompt_done   = atomic_load(&seen->n_done);
+    out->prefill_s     = (out->completion_tokens ? j->first_token : now) - j->admitted;
+    out->decode_s      = out->completion_tokens ? now - j->first_token : 0;
+}
+
 bool tandem_job_admitted(const tandem_job *j) { return atomic_load(&((tandem_job *)j)->entered); }
 
 const tandem_result *tandem_job_result(const tandem_job *j)

@@ -329,6 +329,7 @@ static bool begin(sched *s, tandem_job *j, spec_lane *lane, err *e)
                       .class_key = j->kind};
     if (!spec_lane_begin(lane, &r, &reused, e)) return false;
     j->result.usage.cached_tokens = (int32_t)reused;
+    job_note_progress(j, (int)reused);
     return true;
 }
 
@@ -546,6 +547,7 @@ static void keep(sched *s, tandem_job *j)
         snprintf(j->result.error.text, sizeof j->result.error.text, "%s", out->problem);
         return;
     }
+    if (!j->first_token) job_note_progress(j, (int)j->prompt.n - (out->n ? 0 : spec_lane_pending(j->lane)));
     if (out->n == 0) return;
     int n = job_keep(j, out, &s->scratch);
     spec_lane_keep(j->lane, n);

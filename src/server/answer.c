@@ -36,7 +36,7 @@ static bool open_chat(server_choice *c)
 
 bool choice_init(server_choice *c, const server_request *r, const tok *t, int index, const choice_sink *sink)
 {
-    *c = (server_choice){.index = index, .request = r, .tok = t, .sink = *sink};
+    *c = (server_choice){.index = index, .request = r, .tok = t, .sink = *sink, .n_done = -1};
     buf_init(&c->decoded, TOK_MAX_INPUT);
     buf_init(&c->safe, TOK_MAX_INPUT);
     for (int i = 0; i < CHOICE_PARTS; i++) buf_init(&c->part[i], (size_t)1 << 31);
@@ -132,6 +132,17 @@ static void finish(server_choice *c)
     tell_text(c);
 }
 
+/* Tells how far the prompt is, when that has changed and there is no token yet. */
+static void tell_progress(server_choice *c)
+{
+    tandem_progress p;
+    if (!c->request->ask.tell_progress || c->n_tokens || !tandem_job_admitted(c->job)) return;
+    tandem_job_progress(c->job, &p);
+    if (p.prompt_done == c->n_done) return;
+    c->n_done = p.prompt_done;
+    c->sink.on_progress(c->sink.ctx, c, &p);
+}
+
 int choice_poll(server_choice *c, int most)
 {
     tandem_token x[BATCH];
@@ -139,6 +150,7 @@ int choice_poll(server_choice *c, int most)
     while (c->job && !c->result && taken < most) {
         const tandem_result *r = tandem_job_result(c->job); /* before the tokens: what is final has all of them */
         int                  n = (int)tandem_poll(c->job, x, BATCH);
+        tell_progress(c);
         if ((n || r) && c->request->f.echo && !c->echoed) {
             c->echoed = true;
             c->sink.on_prompt(c->sink.ctx, c);

@@ -12,6 +12,8 @@
 
 typedef struct server_choice server_choice;
 typedef struct {
+    void (*on_progress)(void *ctx, server_choice *c,
+                        const tandem_progress *p);  /* with the prompt, where it is wanted */
     void (*on_prompt)(void *ctx, server_choice *c); /* before all else, where the request has echo */
     void (*on_event)(void *ctx, server_choice *c, const gemma4_event *ev);
     void (*on_token)(void *ctx, server_choice *c,
@@ -46,6 +48,7 @@ struct server_choice {
     int     n_items, n_events;   /* closed, blocks of a message too; told */
     double  polled_s;            /* when there were tokens last; 0: never */
     int32_t n_tokens;
+    int32_t n_done; /* tokens of the prompt that the client was told of; -1: none yet */
 };
 
 /* False: there is no memory. */

@@ -20,6 +20,8 @@ const field_info field_table[] = {
     {"stream",                FIELD_BOOL,   FIELD_ANSWERS, 0, 1, 0, AT(stream), "server-sent events as the answer grows"},
     {"stream_options",        FIELD_OBJECT, FIELD_BOTH, 0, 64, 0, AT(stream_options), "include_usage"},
     {"stream_options.include_usage", FIELD_BOOL, FIELD_BOTH, 0, 1, 0, AT(include_usage), "a last event with the usage"},
+    {"return_progress",       FIELD_BOOL,   FIELD_GENERATE, 0, 1, 0, AT(return_progress), "events while the prompt is run"},
+    {"timings_per_token",     FIELD_BOOL,   FIELD_GENERATE, 0, 1, 0, AT(timings_per_token), "timings in every event of a stream"},
     {"n",                     FIELD_INT,    FIELD_GENERATE, 1, 32, 1, AT(n), "answers"},
     {"n_cmpl",                FIELD_INT,    FIELD_NATIVE, 1, 32, 1, AT(n), "the same"},
     {"best_of",               FIELD_INT,    FIELD_TEXT, 1, 1, 1, AT(best_of), "only 1"},

@@ -45,7 +45,7 @@ typedef struct {
     str choice_type, choice_name, thinking_type; /* of Anthropic's tool_choice and thinking */
     int stream, include_usage, want_logprobs, parallel_tool_calls, enable_thinking, kwargs_thinking, kwargs_preserve,
         kwargs_prompt, ignore_eos, echo, add_generation_prompt, continue_final_message, add_special_tokens,
-        return_tokens;
+        return_tokens, return_progress, timings_per_token;
     int     spec_enabled, chain_seed, one_tool_call;
     int64_t n, best_of, max_tokens, max_completion_tokens, n_predict, min_tokens, n_probs, top_k, seed, top_logprobs,
         text_logprobs;

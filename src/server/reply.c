@@ -89,6 +89,21 @@ void reply_put_timings(buf *out, const server_choice *all, int n)
     json_end(&w);
 }
 
+void reply_put_live_timings(buf *out, const server_choice *c)
+{
+    tandem_progress p;
+    json_writer     w;
+    tandem_job_progress(c->job, &p);
+    int64_t run = p.prompt_done - p.cached_tokens, made = c->n_tokens;
+    buf_puts(out, "\"timings\":");
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_member_int(&w, "cache_n", p.cached_tokens);
+    put_rates(&w, "prompt", run, p.prefill_s, p.prefill_s > 0 ? (double)run / p.prefill_s : 0);
+    put_rates(&w, "predicted", made, p.decode_s, p.decode_s > 0 && made > 1 ? (double)(made - 1) / p.decode_s : 0);
+    json_end(&w);
+}
+
 void reply_init(reply *r, const reply_form *form, const server_request *q, const tok *t, const char *model)
 {
     *r = (reply){.form          = form,
@@ -123,6 +138,18 @@ static void on_token(void *ctx, server_choice *c, const tandem_token *x)
     if (r->form->on_token) r->form->on_token(r, c, x);
 }
 
+/* "prompt_progress" is a member of the event that the form writes. */
+static void on_progress(void *ctx, server_choice *c, const tandem_progress *p)
+{
+    reply *r = ctx;
+    if (!r->form->on_progress) return;
+    buf_clear(&r->tail);
+    buf_printf(&r->tail, "\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,\"time_ms\":%lld}",
+               p->prompt_tokens, p->cached_tokens, p->prompt_done, (long long)(p->prefill_s * 1e3));
+    r->form->on_progress(r, c);
+    buf_clear(&r->tail);
+}
+
 static void on_prompt(void *ctx, server_choice *c)
 {
     reply *r = ctx;
@@ -131,7 +158,8 @@ static void on_prompt(void *ctx, server_choice *c)
 
 choice_sink reply_sink(reply *r)
 {
-    return (choice_sink){.on_prompt = on_prompt, .on_event = on_event, .on_token = on_token, .ctx = r};
+    return (choice_sink){
+        .on_progress = on_progress, .on_prompt = on_prompt, .on_event = on_event, .on_token = on_token, .ctx = r};
 }
 
 bool reply_lost(const reply *r, const server_choice *all, int n)

@@ -19,9 +19,10 @@ void reply_make_id(char *out, size_t cap, const char *prefix, int n);
 
 typedef struct reply reply;
 typedef struct {
-    void (*open)(reply *r, const char *model);     /* what is known before the first token */
-    void (*begin)(reply *r, server_choice *c);     /* of a stream; NULL: nothing */
-    void (*on_prompt)(reply *r, server_choice *c); /* of a request with echo; NULL: there is none */
+    void (*open)(reply *r, const char *model);       /* what is known before the first token */
+    void (*begin)(reply *r, server_choice *c);       /* of a stream; NULL: nothing */
+    void (*on_progress)(reply *r, server_choice *c); /* of a stream: an event without text; NULL: there is none */
+    void (*on_prompt)(reply *r, server_choice *c);   /* of a request with echo; NULL: there is none */
     void (*on_event)(reply *r, server_choice *c, const gemma4_event *ev);
     void (*on_token)(reply *r, server_choice *c, const tandem_token *x); /* with log-probabilities; NULL: not told */
     void (*flush)(reply *r, server_choice *c); /* of a stream: the open part, if there is one */
@@ -73,6 +74,8 @@ typedef struct {
     int64_t     reasoning_tokens;
 } reply_usage;
 void reply_sum(reply_usage *out, const server_choice *all, int n);
+/* The same of a choice so far. */
+void reply_put_live_timings(buf *out, const server_choice *c);
 void reply_put_timings(buf *out, const server_choice *all, int n); /* "timings":{...} */
 
 /* --- reply_completions.c: chat.completion's and text_completion's envelope --- */

@@ -45,6 +45,13 @@ static void begin(reply *r, server_choice *c)
     end_chunk(r, c, NULL);
 }
 
+static void on_progress(reply *r, server_choice *c)
+{
+    reply_begin(r, c);
+    put_chunk(r, c, "\"delta\":{}", NONE, "");
+    end_chunk(r, c, NULL);
+}
+
 /* The request has `functions`, the former `tools`: so has the answer, and it has one call. */
 static bool by_functions(const server_choice *c) { return c->request->chat && c->request->chat->by_functions; }
 
@@ -176,14 +183,15 @@ static void open(reply *r, const char *model)
     completions_open(r, model, &(completions_names){"chatcmpl-", "chat.completion", "chat.completion.chunk"});
 }
 
-const reply_form reply_chat = {.open      = open,
-                               .begin     = begin,
-                               .on_event  = on_event,
-                               .on_token  = on_token,
-                               .flush     = flush,
-                               .end       = end,
-                               .done      = completions_done,
-                               .fail      = completions_fail,
-                               .ping      = completions_ping,
-                               .put_whole = put_whole,
-                               .put_error = completions_error};
+const reply_form reply_chat = {.open        = open,
+                               .begin       = begin,
+                               .on_progress = on_progress,
+                               .on_event    = on_event,
+                               .on_token    = on_token,
+                               .flush       = flush,
+                               .end         = end,
+                               .done        = completions_done,
+                               .fail        = completions_fail,
+                               .ping        = completions_ping,
+                               .put_whole   = put_whole,
+                               .put_error   = completions_error};

@@ -35,6 +35,7 @@ void completions_chunk(reply *r, const server_choice *c)
     buf_puts(&r->out, "{\"index\":");
     reply_put_index(&r->out, c->index);
     buf_putc(&r->out, ',');
+    if (r->request->f.timings_per_token && !r->tail.n && c->n_tokens) reply_put_live_timings(&r->tail, c);
 }
 
 static void put_tail(reply *r)
@@ -53,6 +54,7 @@ void completions_chunk_end(reply *r, const char *reason)
         buf_puts(&r->out, "null");
     buf_puts(&r->out, r->with_usage ? "}],\"usage\":null" : "}]");
     put_tail(r);
+    buf_clear(&r->tail);
 }
 
 void completions_last(reply *r, const server_choice *all, int n)

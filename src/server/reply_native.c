@@ -231,12 +231,22 @@ static void put_answer(reply *r, server_choice *c)
 }
 
 /* --- both ---------------------------------------------------------------------------------------*/
+/* An event that is not the last of an answer; the tail has members of its own. */
+static void put_event(reply *r, server_choice *c)
+{
+    buf_puts(&r->out, "data: ");
+    put_growth(r, c, false);
+    if (r->tail.n) buf_putc(&r->out, ',');
+    buf_put(&r->out, r->tail.p, r->tail.n);
+    buf_puts(&r->out, "}\n\n");
+}
+
 static void flush(reply *r, server_choice *c)
 {
     if (!c->part[TEXT].n && !c->part[TOKENS].n) return;
-    buf_puts(&r->out, "data: ");
-    put_growth(r, c, false);
-    buf_puts(&r->out, "}\n\n");
+    if (r->request->f.timings_per_token) reply_put_live_timings(&r->tail, c);
+    put_event(r, c);
+    buf_clear(&r->tail);
 }
 
 static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
@@ -269,13 +279,14 @@ static void put_whole(reply *r, server_choice *all, int n)
 /* The head is the model's name. */
 static void open(reply *r, const char *model) { buf_puts(&r->head, model); }
 
-const reply_form reply_native = {.open      = open,
-                                 .on_event  = on_event,
-                                 .on_token  = on_token,
-                                 .flush     = flush,
-                                 .end       = end,
-                                 .done      = done,
-                                 .fail      = fail,
-                                 .ping      = completions_ping,
-                                 .put_whole = put_whole,
-                                 .put_error = completions_error};
+const reply_form reply_native = {.open        = open,
+                                 .on_progress = put_event,
+                                 .on_event    = on_event,
+                                 .on_token    = on_token,
+                                 .flush       = flush,
+                                 .end         = end,
+                                 .done        = done,
+                                 .fail        = fail,
+                                 .ping        = completions_ping,
+                                 .put_whole   = put_whole,
+                                 .put_error   = completions_error};

@@ -140,6 +140,13 @@ static void flush(reply *r, server_choice *c)
     completions_chunk_end(r, NULL);
 }
 
+static void on_progress(reply *r, server_choice *c)
+{
+    completions_chunk(r, c);
+    put_text(r, c);
+    completions_chunk_end(r, NULL);
+}
+
 static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
 {
     if (last) completions_last(r, all, n);
@@ -161,14 +168,15 @@ static void open(reply *r, const char *model)
     completions_open(r, model, &(completions_names){"cmpl-", "text_completion", "text_completion"});
 }
 
-const reply_form reply_text = {.open      = open,
-                               .on_prompt = on_prompt,
-                               .on_event  = on_event,
-                               .on_token  = on_token,
-                               .flush     = flush,
-                               .end       = end,
-                               .done      = completions_done,
-                               .fail      = completions_fail,
-                               .ping      = completions_ping,
-                               .put_whole = put_whole,
-                               .put_error = completions_error};
+const reply_form reply_text = {.open        = open,
+                               .on_progress = on_progress,
+                               .on_prompt   = on_prompt,
+                               .on_event    = on_event,
+                               .on_token    = on_token,
+                               .flush       = flush,
+                               .end         = end,
+                               .done        = completions_done,
+                               .fail        = completions_fail,
+                               .ping        = completions_ping,
+                               .put_whole   = put_whole,
+                               .put_error   = completions_error};

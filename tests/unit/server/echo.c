@@ -1,4 +1,4 @@
-/* Text completions that begin with their prompt, and llama.cpp's own /completion. */
+/* Text completions that begin with their prompt, llama.cpp's own /completion, and what its streams tell beside the text. */
 #include "server_rig.h"
 
 #include "base/mem.h"
@@ -272,6 +272,85 @@ TEST(server_native_completion_prompts)
             CHECK_STR(rig_str(v, "0.prompt"), str_of(k[i].shown));
             CHECK_INT(rig_int(v, "1.index"), 1);
         }
+        rig_reply_deinit(&a);
+    }
+    rig_wait_idle(&r);
+    rig_stop(&r);
+}
+
+/* --- progress and timings -----------------------------------------------------------------------*/
+static const struct {
+    const char *path, *body;
+} streams[] = {
+    {"/v1/chat/completions", "\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}],\"max_tokens\":9"},
+    {"/v1/completions", "\"prompt\":\"%s\",\"max_tokens\":9"},
+    {"/completion", "\"prompt\":\"%s\",\"n_predict\":9"},
+};
+
+TEST(server_tells_the_progress_with_a_prompt)
+{
+    server_rig r;
+    char       prompt[1200], body[2000];
+    rig_init(&r, t);
+    r.engine_opt.step_tokens = 64; /* several pieces */
+    rig_start(&r);
+    for (size_t i = 0; i < COUNT(streams); i++) {
+        rig_reply a;
+        size_t    at = 0, events = 0;
+        str       data;
+        int64_t   last = -1, total = 0;
+        bool      text = false;
+        memset(prompt, 0, sizeof prompt);
+        for (int k = 0; k < 90; k++) snprintf(prompt + strlen(prompt), 12, "%zu%d and ", i, k);
+        int n = snprintf(body, sizeof body, "{\"stream\":true,\"return_progress\":true,\"ignore_eos\":true,");
+        n += snprintf(body + n, sizeof body - (size_t)n, streams[i].body, prompt);
+        snprintf(body + n, sizeof body - (size_t)n, "}");
+        rig_post(&r, streams[i].path, body, &a);
+        while (rig_event(&a, &at, &data)) {
+            const json_value *e;
+            if (str_is(data, "[DONE]") || !json_parse(&e, &a.mem, data, NULL, NULL)) continue;
+            text |=
+                rig_str(e, "choices.0.delta.content").n || rig_str(e, "choices.0.text").n || rig_str(e, "content").n;
+            if (!rig_at(e, "prompt_progress")) continue;
+            events++;
+            CHECK(!text && rig_int(e, "prompt_progress.processed") > last);
+            CHECK(rig_int(e, "prompt_progress.cache") >= 0 && rig_int(e, "prompt_progress.time_ms") >= 0);
+            last  = rig_int(e, "prompt_progress.processed");
+            total = rig_int(e, "prompt_progress.total");
+        }
+        CHECK_MSG(events >= 1 && last == total && total > 100 && text, "%s: %zu events, %lld of %lld", streams[i].path,
+                  events, (long long)last, (long long)total);
+        rig_reply_deinit(&a);
+    }
+    rig_wait_idle(&r);
+    rig_stop(&r);
+}
+
+TEST(server_tells_timings_with_every_event)
+{
+    server_rig r;
+    char       body[512];
+    rig_init(&r, t);
+    rig_start(&r);
+    for (size_t i = 0; i < COUNT(streams); i++) {
+        rig_reply a;
+        size_t    at = 0, with = 0;
+        str       data;
+        int64_t   last = 0;
+        int       n = snprintf(body, sizeof body, "{\"stream\":true,\"timings_per_token\":true,\"ignore_eos\":true,");
+        n += snprintf(body + n, sizeof body - (size_t)n, streams[i].body, "Hi");
+        snprintf(body + n, sizeof body - (size_t)n, "}");
+        rig_post(&r, streams[i].path, body, &a);
+        while (rig_event(&a, &at, &data)) {
+            const json_value *e;
+            if (str_is(data, "[DONE]") || !json_parse(&e, &a.mem, data, NULL, NULL)) continue;
+            bool text =
+                rig_str(e, "choices.0.delta.content").n || rig_str(e, "choices.0.text").n || rig_str(e, "content").n;
+            if (text) CHECK_MSG(rig_at(e, "timings.prompt_ms"), "%.*s has no timings", STR_ARG(data));
+            with += text;
+            if (rig_at(e, "timings")) last = rig_int(e, "timings.predicted_n");
+        }
+        CHECK_MSG(with > 0 && last == 9, "%s: %zu events, %lld tokens", streams[i].path, with, (long long)last);
         rig_reply_deinit(&a);
     }
     rig_wait_idle(&r);
