@@ -393,23 +393,36 @@ static bool read_messages(server_request *r, const json_value *body, server_erro
     return request_constrain(r, r->f.response_format, r->f.tool_choice, why);
 }
 
-/* Renders the prompt. Where the client wants it, the oldest turns of a conversation that is too long are left out: as few as
- * possible, which is searched for by halves. */
+/* Renders the last turns of a conversation alone. */
+static bool render_last(server_request *r, const tandem *t, const chat *whole, size_t left_out, chat_options *o,
+                        server_error *why)
+{
+    return ollama_leave_out(r->chat, whole, left_out, why) && render(r, t, o, why);
+}
+
+/* Renders the prompt. Where the client wants it, the oldest turns of a conversation that is too long are left out, as few as
+ * possible. The search goes from the end by doubling, then by halves, so that it renders little more than what fits. */
 static bool render_fitting(server_request *r, const tandem *t, chat_options *o, server_error *why)
 {
     chat   whole = *r->chat;
-    size_t low = 1, high = r->ollama.truncate ? ollama_turns(&whole) : 0;
+    size_t turns = r->ollama.truncate ? ollama_turns(&whole) : 0, kept = 1, over;
     if (!render(r, t, o, why)) return false;
-    if (high < 2 || fits(r, t, r->prompt[0].n)) return true;
-    for (high--; low < high;) {
-        size_t mid = (low + high) / 2;
-        if (!ollama_leave_out(r->chat, &whole, mid, why) || !render(r, t, o, why)) return false;
-        if (fits(r, t, r->prompt[0].n))
-            high = mid;
-        else
-            low = mid + 1;
+    if (turns < 2 || fits(r, t, r->prompt[0].n)) return true;
+    for (over = 2; over < turns; over *= 2) {
+        if (!render_last(r, t, &whole, turns - over, o, why)) return false;
+        if (!fits(r, t, r->prompt[0].n)) break;
+        kept = over;
     }
-    return ollama_leave_out(r->chat, &whole, high, why) && render(r, t, o, why);
+    if (over > turns) over = turns;
+    while (over - kept > 1) {
+        size_t mid = (kept + over) / 2;
+        if (!render_last(r, t, &whole, turns - mid, o, why)) return false;
+        if (fits(r, t, r->prompt[0].n))
+            kept = mid;
+        else
+            over = mid;
+    }
+    return render_last(r, t, &whole, turns - kept, o, why);
 }
 
 static bool read_chat(server_request *r, const tandem *t, const json_value *body, server_error *why)

@@ -319,15 +319,39 @@ TEST(ollama_refuses_what_is_wrong)
 }
 
 /* --- long conversations ---------------------------------------------------------------------------*/
-/* A system's text, n turns, and a question. */
-static void put_turns(buf *b, int n, const char *more)
+/* A system's text, the last n of 40 turns, and a question. */
+static void put_turns(buf *b, int n, const char *more, int n_ctx)
 {
     buf_clear(b);
     buf_puts(b, "{\"model\":\"nano\",\"messages\":[" SAYS("system", "Be brief."));
-    for (int i = 0; i < n; i++)
-        buf_printf(b, "," SAYS("user", "My number is %d.") "," SAYS("assistant", "Good."), 100 + i);
-    buf_printf(b, "," SAYS("user", "Hi") "]%s}", more);
+    for (int i = 40 - n; i < 40; i++)
+        buf_printf(b, "," SAYS("user", "My number is %d.") "," SAYS("assistant", "Good."), 100 + i * i);
+    buf_printf(b, "," SAYS("user", "Hi") "]%s,\"options\":{\"num_ctx\":%d}}", more, n_ctx);
     buf_putc(b, 0);
+}
+
+/* The prompt is that of so many turns alone, and one more does not fit. */
+static void check_left_out(reading *x, int n_ctx)
+{
+    test_case *t = x->t;
+    buf        b;
+    int        n = 0;
+    buf_init(&b, 1 << 20);
+    put_turns(&b, 40, "", n_ctx);
+    refused(x, FIELD_OLLAMA_CHAT, b.p, 400, "maximum context length is");
+    put_turns(&b, 40, ",\"truncate\":true", n_ctx);
+    if (is_taken(x, FIELD_OLLAMA_CHAT, b.p)) {
+        n = (int)(x->r.chat->n - 2) / 2;
+        put_turns(&b, n, "", n_ctx);
+        CHECK_MSG(read_body(x, &x->other, FIELD_OLLAMA_CHAT, b.p), "%d turns: %s", n, x->why.message);
+        CHECK(x->r.prompt[0].n == x->other.prompt[0].n &&
+              !memcmp(x->r.prompt[0].ids, x->other.prompt[0].ids, x->r.prompt[0].n * sizeof(int32_t)));
+        request_forget(&x->other);
+    }
+    request_forget(&x->r);
+    put_turns(&b, n + 1, "", n_ctx);
+    refused(x, FIELD_OLLAMA_CHAT, b.p, 400, "maximum context length is");
+    buf_deinit(&b);
 }
 
 TEST(ollama_leaves_out_the_oldest_turns)
@@ -336,24 +360,13 @@ TEST(ollama_leaves_out_the_oldest_turns)
     buf     b;
     if (!open_engine(t, &x)) return;
     buf_init(&b, 1 << 20);
-    put_turns(&b, 40, "");
-    refused(&x, FIELD_OLLAMA_CHAT, b.p, 400, "maximum context length is 256 tokens");
-    put_turns(&b, 40, ",\"truncate\":true");
-    if (is_taken(&x, FIELD_OLLAMA_CHAT, b.p)) {
-        const chat *c = x.r.chat;
-        size_t      n = x.r.prompt[0].n, turns = (c->n - 2) / 2;
-        CHECK(c->message[0].role == CHAT_SYSTEM && c->message[1].role == CHAT_USER && c->n % 2 == 0);
-        CHECK_STR(c->message[c->n - 1].content.text, STR("Hi"));
-        CHECK_STR(c->message[c->n - 3].content.text, STR("My number is 139."));
-        CHECK_MSG(n < CTX && turns > 3 && n + (n / turns) + 4 >= CTX, "%zu tokens, %zu turns", n, turns);
-    }
-    request_forget(&x.r);
-    put_turns(&b, 1, ",\"truncate\":true,\"options\":{\"num_ctx\":8}");
+    for (int n_ctx = 24; n_ctx <= CTX; n_ctx += 8) check_left_out(&x, n_ctx);
+    put_turns(&b, 1, ",\"truncate\":true", 8);
     refused(&x, FIELD_OLLAMA_CHAT, b.p, 400, "maximum context length is 8 tokens"); /* the last turn stays */
-    put_turns(&b, 2, ",\"truncate\":true");
+    put_turns(&b, 2, ",\"truncate\":true", CTX);
     if (is_taken(&x, FIELD_OLLAMA_CHAT, b.p)) CHECK_INT(x.r.chat->n, 6);
     request_forget(&x.r);
-    put_turns(&b, 0, ",\"options\":{\"num_ctx\":60}");
+    put_turns(&b, 0, "", 60);
     if (is_taken(&x, FIELD_OLLAMA_CHAT, b.p)) CHECK_INT((size_t)x.r.ask.max_tokens + x.r.prompt[0].n, 61);
     request_forget(&x.r);
     buf_deinit(&b);
