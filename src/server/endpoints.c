@@ -105,6 +105,15 @@ static bool write_model(server *s, server_call *c, const status_view *v, buf *ou
     return server_is_loaded(s, why) && status_model(v, server_name_of(c), out, why);
 }
 
+static bool write_tokenizer(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
+{
+    (void)c;
+    if (!server_is_loaded(s, why)) return false;
+    if (!s->engine->tok) return error_set(why, 404, NULL, "not_found", "The model has no tokenizer.");
+    status_tokenizer(v, s->engine->tok, out);
+    return true;
+}
+
 static bool write_props(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
 {
     char        text[MAX_SETTINGS];
@@ -126,6 +135,7 @@ static bool write_slots(server *s, server_call *c, const status_view *v, buf *ou
 
 void endpoint_models(server *s, server_call *c) { reply_json(s, c, write_models); }
 void endpoint_model(server *s, server_call *c) { reply_json(s, c, write_model); }
+void endpoint_tokenizer(server *s, server_call *c) { reply_json(s, c, write_tokenizer); }
 void endpoint_props(server *s, server_call *c) { reply_json(s, c, write_props); }
 void endpoint_slots(server *s, server_call *c) { reply_json(s, c, write_slots); }
 

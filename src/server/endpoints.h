@@ -8,6 +8,7 @@ void endpoint_ready(server *s, server_call *c);
 void endpoint_version(server *s, server_call *c);
 void endpoint_models(server *s, server_call *c);
 void endpoint_model(server *s, server_call *c); /* one of them, by its name */
+void endpoint_tokenizer(server *s, server_call *c);
 void endpoint_props(server *s, server_call *c);
 void endpoint_slots(server *s, server_call *c);
 void endpoint_metrics(server *s, server_call *c);

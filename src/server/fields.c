@@ -115,6 +115,8 @@ const field_info field_table[] = {
     {"add_special_tokens",     FIELD_BOOL,   FIELD_TEXT, 0, 1, 1, AT(add_special_tokens), "begin with the token that begins a sequence"},
     {"echo",                  FIELD_BOOL,   FIELD_TEXT, 0, 1, 0, AT(echo), "the text begins with the prompt"},
     {"content",               FIELD_STRING, FIELD_TOKENIZE, 0, TOK_MAX_INPUT, 0, AT(content), "the text"},
+    {"prompt",                FIELD_STRING, FIELD_TOKENIZE, 0, TOK_MAX_INPUT, 0, AT(token_prompt), "the text, as vLLM's clients write it"},
+    {"add_special_tokens",    FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 1, AT(add_special_tokens), "beside prompt: begin with the token that begins a sequence"},
     {"add_special",           FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 0, AT(add_special), "begin with the token that begins a sequence"},
     {"parse_special",         FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 1, AT(parse_special), "markers such as <|turn> become tokens"},
     {"with_pieces",           FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 0, AT(with_pieces), "each token with its text"},

@@ -52,7 +52,7 @@ typedef struct {
     int64_t draft_max, tree_budget;
     double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty, tree_temp, draft_noise;
 
-    str               content; /* to be tokenised, as these say */
+    str               content, token_prompt; /* to be tokenised, as these say; token_prompt: vLLM's */
     int               add_special, parse_special, with_pieces;
     const json_value *tokens;
 

@@ -27,6 +27,7 @@ const route_info route_table[] = {
     {"GET", "/version", ROUTE_KEY, endpoint_version, 0, NULL},
     {"GET", "/models", ROUTE_KEY, endpoint_models, 0, NULL},
     {"GET", "/models/*", ROUTE_KEY, endpoint_model, 0, NULL},
+    {"GET", "/tokenizer_info", ROUTE_KEY, endpoint_tokenizer, 0, NULL},
     {"GET", "/props", ROUTE_KEY, endpoint_props, 0, NULL},
     {"GET", "/slots", ROUTE_OPERATE, endpoint_slots, 0, NULL},
     {"GET", "/metrics", ROUTE_KEY, endpoint_metrics, 0, NULL},

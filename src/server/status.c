@@ -77,6 +77,31 @@ void status_models(const status_view *v, buf *out)
     json_end(&w);
 }
 
+static void put_marker(json_writer *w, const char *key, const tok *t, int32_t id)
+{
+    json_key(w, key);
+    if (id >= 0)
+        json_put_str(w, tok_text(t, id));
+    else
+        json_put_null(w);
+}
+
+void status_tokenizer(const status_view *v, const tok *t, buf *out)
+{
+    json_writer w;
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_member_str(&w, "tokenizer_class", v->info.family);
+    json_member_int(&w, "vocab_size", tok_size(t));
+    json_member_int(&w, "model_max_length", v->info.n_ctx);
+    json_member_bool(&w, "add_bos_token", tok_add_bos(t));
+    put_marker(&w, "bos_token", t, tok_bos(t));
+    put_marker(&w, "eos_token", t, tok_eos(t));
+    put_marker(&w, "pad_token", t, tok_pad(t));
+    put_marker(&w, "unk_token", t, tok_unk(t));
+    json_end(&w);
+}
+
 static bool is_called(const status_view *v, str id)
 {
     bool found = str_is(id, v->info.name);

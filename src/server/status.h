@@ -8,6 +8,7 @@
 #include "server/errors.h"
 #include "server/life.h"
 #include "server/parts.h"
+#include "tok/tok.h"
 
 #include "tandem.h"
 
@@ -41,6 +42,7 @@ bool status_ready(const status_view *v, buf *out,
                   server_error *why); /* takes a request now: the queue is not full either */
 void status_version(buf *out);
 void status_models(const status_view *v, buf *out);
+void status_tokenizer(const status_view *v, const tok *t, buf *out); /* as vLLM tells of it */
 bool status_model(const status_view *v, str id, buf *out, server_error *why);
 void status_props(const status_view *v, buf *out); /* the first call starts the hashing of files */
 

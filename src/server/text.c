@@ -41,11 +41,19 @@ bool text_tokenize(server_request *r, const tandem *t, buf *out, server_error *w
     json_writer w;
     err         e = {0};
     if (!request_open(r, t, why)) return false;
-    if (!r->f.content.s) return error_set(why, 400, "content", NULL, "'content' must be a string.");
-    if (r->f.add_special && tok_bos(t->tok) >= 0) tok_ids_put(ids, tok_bos(t->tok));
-    if (!tok_encode(t->tok, ids, r->f.content, r->f.parse_special, &e)) return error_take(why, &e, "content", false);
+    bool        vllm = r->f.token_prompt.s; /* their defaults differ */
+    const char *name = vllm ? "prompt" : "content";
+    str         text = vllm ? r->f.token_prompt : r->f.content;
+    bool        bos  = vllm ? r->f.add_special_tokens : r->f.add_special;
+    if (!text.s) return error_set(why, 400, "content", NULL, "'content' must be a string.");
+    if (bos && tok_bos(t->tok) >= 0) tok_ids_put(ids, tok_bos(t->tok));
+    if (!tok_encode(t->tok, ids, text, r->f.parse_special, &e)) return error_take(why, &e, name, false);
     json_writer_init(&w, out);
     json_begin_object(&w);
+    if (vllm) {
+        json_member_int(&w, "count", (int64_t)ids->n);
+        json_member_int(&w, "max_model_len", t->info.n_ctx);
+    }
     json_key(&w, "tokens");
     json_begin_array(&w);
     for (size_t i = 0; i < ids->n; i++)
@@ -87,12 +95,19 @@ static void put_member(buf *out, const char *key, const buf *text)
 
 bool text_detokenize(server_request *r, const tandem *t, buf *out, server_error *why)
 {
-    buf text;
+    buf         text;
+    json_writer w;
     if (!request_open(r, t, why) || !read_tokens(r, t, why)) return false;
     buf_init(&text, TEXT_MAX_REPLY);
     tok_decode(t->tok, r->rendered.ids.p, r->rendered.ids.n, true, &text);
-    put_member(out, "content", &text);
-    out->failed |= r->rendered.ids.failed;
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    json_key(&w, "content");
+    json_put_str(&w, buf_str(&text));
+    json_key(&w, "prompt"); /* vLLM's name of it */
+    json_put_str(&w, buf_str(&text));
+    json_end(&w);
+    out->failed |= text.failed || r->rendered.ids.failed;
     buf_deinit(&text);
     return check_room(out, why);
 }

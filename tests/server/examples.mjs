@@ -85,7 +85,7 @@ same(listed, others, "docs/api.md has the fields of other servers as the code ha
 check(others.length > 60, `${others.length} fields of other servers`);
 
 // --- paths
-const routes = [...readFileSync(join(root, "src/server/route.c"), "utf8").matchAll(/^ {4}\{"(GET|POST)",\s+"(\/[a-z/-]*)"/gm)];
+const routes = [...readFileSync(join(root, "src/server/route.c"), "utf8").matchAll(/^ {4}\{"(GET|POST)",\s+"(\/[a-z/_-]*)"/gm)];
 for (const [, method, path] of routes) {
   const written = [`\`${method} ${path}`, `\`${method} /v1${path}`].some((x) => page.includes(x));
   check(written || path.startsWith("/page"), `${method} ${path} is in docs/api.md`);

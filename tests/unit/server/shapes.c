@@ -42,6 +42,11 @@ TEST(server_replies_have_all_their_members)
         {"GET", "/version", "", "{version}"},
         {"GET", "/v1/models", "",
          "{object data[{id object created owned_by max_model_len meta{family n_vocab n_layers size}}]}"},
+        {"GET", "/tokenizer_info", "",
+         "{tokenizer_class vocab_size model_max_length add_bos_token bos_token eos_token pad_token unk_token}"},
+        {"POST", "/tokenize", "{\"prompt\":\"Hi\"}", "{count max_model_len tokens[]}"},
+        {"POST", "/tokenize", "{\"content\":\"Hi\"}", "{tokens[]}"},
+        {"POST", "/detokenize", "{\"tokens\":[5]}", "{content prompt}"},
         {"GET", "/props", "",
          "{default_generation_settings{n_ctx params{temperature top_k top_p min_p repeat_penalty presence_penalty "
          "frequency_penalty speculative}} total_slots model_alias model_path models[{" PART
