@@ -19,10 +19,12 @@ class Sample:
     turns: list
     keys: list = field(default_factory=list)        # operand tuples that decide the split
     system: str = ""
-    tools: list = field(default_factory=list)       # (name, description, parameters)
+    tools: list = field(default_factory=list)       # (name, description, parameters); see prop
     thinking: bool = False
     exact: bool = True              # the answer follows from the prompt
     replay_thought: bool = False    # the newer template revision: history keeps the empty thought
+    reminder: str = ""              # a system turn behind the last user turn, as agents send it
+    kind: str = ""                  # of the class with any tools: what the request needs
 
 
 def value(v):
@@ -43,15 +45,27 @@ def members(d):
     return join([[k + ":"] + value(d[k]) for k in sorted(d, key=str.lower)])
 
 
+def prop(parameter):
+    """A parameter: its name, description, type, whether it is required, and its enum, the type of its items or its properties"""
+    key, text, kind, _, more = parameter
+    fields = [["description:"] + value(text)] if text else []
+    if kind == "array": fields.append(["items:{type:"] + value(more.upper()) + ["}"])
+    elif kind == "object": fields += properties(more)
+    elif more: fields.append(["enum:"] + value(more))
+    return [key + ":{"] + join(fields + [["type:"] + value(kind.upper())]) + ["}"]
+
+
+def properties(parameters):
+    """The properties of an object and which are required, each where there are any"""
+    required = [p[0] for p in parameters if p[3]]
+    out = [["properties:{"] + join([prop(p) for p in sorted(parameters, key=lambda p: p[0].lower())]) + ["}"]] if parameters else []
+    return out + ([["required:"] + value(required)] if required else [])
+
+
 def declaration(tool):
     name, description, parameters = tool
-    props = []
-    for key, text, kind, _, enum in sorted(parameters, key=lambda p: p[0].lower()):
-        fields = ([["description:"] + value(text)] if text else []) + ([["enum:"] + value(enum)] if enum else [])
-        props.append([key + ":{"] + join(fields + [["type:"] + value(kind.upper())]) + ["}"])
-    required = [p[0] for p in parameters if p[3]]
-    return (["<|tool>", "declaration:" + name + "{description:"] + value(description) + [",parameters:{properties:{"] + join(props) + ["},"]
-            + (["required:"] + value(required) + [","] if required else []) + ["type:"] + value("OBJECT") + ["}}", "<tool|>"])
+    fields = properties(parameters) + [["type:"] + value("OBJECT")]
+    return ["<|tool>", "declaration:" + name + "{description:"] + value(description) + [",parameters:{"] + join(fields) + ["}}", "<tool|>"]
 
 
 def call(name, arguments):
@@ -81,7 +95,9 @@ def render(s):
         put(["<turn|>", "\n"])
     for i, t in enumerate(s.turns):
         last = i == len(s.turns) - 1
-        put(["<|turn>", "user\n", t.user.strip(), "<turn|>", "\n", "<|turn>", "model\n"])
+        put(["<|turn>", "user\n", t.user.strip(), "<turn|>", "\n"])
+        if last and s.reminder: put(["<|turn>", "system\n", s.reminder.strip(), "<turn|>", "\n"])
+        put(["<|turn>", "model\n"])
         resumed = last and bool(t.responses) and not s.replay_thought     # the older revision: after a call, the empty thought is gone
         if not s.thinking and (s.replay_thought or last and not resumed): put(EMPTY_THOUGHT)
         thought = s.thinking and last and t.thought

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Proves the split: draws the training samples again and looks for any held-out operand tuple or prompt among them; checks also that
-this tokenizer and tandem's give the same ids, when --tandem names the binary."""
+"""Proves the split: draws the training samples again and looks for any held-out operand tuple or prompt among them, and for the questions of
+world.DEMO; checks also that this tokenizer and tandem's give the same ids, when --tandem names the binary."""
 import argparse
 import collections
 import multiprocessing
@@ -8,6 +8,8 @@ import subprocess
 
 from gen import CLASSES, Maker, held_out, held_out_set
 from chat import render
+from tools import plain
+from world import DEMO
 from tokenizer import HERE, SPECIAL, Tokenizer
 
 
@@ -31,6 +33,7 @@ def train_shard(job):
         s = m.sample()
         found += [("tuple", k) for k in s.keys if k in keys]
         if spoken(s) in said or any(((t.user.strip(), ""),) in said for t in s.turns): found.append(("prompt", s.turns[-1].user))
+        found += [("demo", t.user) for t in s.turns for d in DEMO if d in plain(t.user)]
     return samples, found
 
 

@@ -8,6 +8,7 @@ import torch
 import gen
 from tokenizer import STOPS, Tokenizer
 
+LONGEST = 512       # of what drafters are trained and judged on
 _tok = None
 
 
@@ -54,22 +55,26 @@ class Rows:
                 w = np.stack([trained[at + r * self.length + 1:at + (r + 1) * self.length + 1] for r in range(self.batch)])
                 w = np.where(x[:, 1:] == 2, 0.0, np.where(w > 0, 1.0, 0.1)).astype(np.float32)
                 documents = np.cumsum(x[:, :-1] == 2, 1).astype(np.int32)
+                w[documents == 0] = 0       # the rest of a conversation whose beginning is in another row
                 yield torch.from_numpy(x), torch.from_numpy(w), torch.from_numpy(documents)
                 at += need
             ids, trained = ids[at:], trained[at:]
 
 
-def held_out_items(tok, seed, per_class, skip=("long",)):
+def item_of(tok, s, at, ids, name=""):
+    stops = {tok.special[x] for x in STOPS}
+    end = next(i for i in range(at, len(ids)) if ids[i] in stops)
+    return dict(cls=s.cls + name, prompt=ids[:at], expected=ids[at:end + 1], exact=s.exact)
+
+
+def held_out_items(tok, seed, per_class, skip=("long",), classes=None):
     """Questions: dicts of cls, prompt, expected, exact. What follows a tool's result is a class of its own."""
-    stops = {tok.special[s] for s in STOPS}
     items = []
-    for s in gen.held_out_set(seed, per_class):
+    for s in gen.held_out_set(seed, per_class, classes):
         if s.cls in skip: continue
         ids, trained, starts = tok.encode_sample(s)
         starts = starts[-2:] if s.turns[-1].calls and s.turns[-1].responses else starts[-1:]
-        for n, at in enumerate(starts):
-            end = next(i for i in range(at, len(ids)) if ids[i] in stops)
-            items.append(dict(cls=s.cls + (" answer" if n else ""), prompt=ids[:at], expected=ids[at:end + 1], exact=s.exact))
+        items += [item_of(tok, s, at, ids, " answer" if n else "") for n, at in enumerate(starts)]
     return items
 
 
@@ -80,6 +85,7 @@ def _questions(job):
         s = m.sample()
         if s.cls == "long": continue
         ids, _, starts = _tok.encode_sample(s)
+        if len(ids) > LONGEST: continue
         starts = starts[-2:] if s.turns[-1].calls else starts[-1:]
         for at, end in zip(starts, starts[1:] + [len(ids)]): out.append((end - at, ids[:at]))
     return out[:n]

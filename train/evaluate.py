@@ -12,8 +12,9 @@ def answers(target, tok, prompts, max_new=256, batch=1024, dtype=None):
     stops = {tok.special[s] for s in STOPS}
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     out = [None] * len(prompts)
-    for at in range(0, len(order), batch):
-        group = order[at:at + batch]
+    while order:
+        size = max(1, min(batch, (1 << 19) // len(prompts[order[min(len(order), batch) - 1]])))      # long prompts in smaller groups
+        group, order = order[:size], order[size:]
         for i, a in zip(group, M.generate(target, [prompts[i] for i in group], stops, max_new, dtype)): out[i] = a
     return out
 

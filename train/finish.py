@@ -12,12 +12,12 @@ import torch
 
 import model as M
 import spec
-from data import STOPS, Rows, held_out_items, questions
+from data import LONGEST, STOPS, Rows, held_out_items, questions
 from evaluate import score, table
 from optim import Optimizer
 from tokenizer import Tokenizer
 from train_drafter import Trained, own_answers, train
-from train_target import RESUMED, Log, loss_of
+from train_target import Log, going_on, learn
 
 BEGIN = time.time()
 
@@ -29,15 +29,20 @@ def options():
     p.add_argument("--out", required=True)
     p.add_argument("--seed", default="nano-1")
     p.add_argument("--total", type=float, default=270)
-    p.add_argument("--target-seconds", type=float, default=60)
+    p.add_argument("--target-seconds", type=float, default=60, help="of training, behind the compiler's time")
+    p.add_argument("--rate", type=float, default=0.5, help="share of the rate of a run from scratch, falling from the start")
+    p.add_argument("--boost", default="{}", help="JSON: {class: factor of its weight} in the target's text")
+    p.add_argument("--eager", action="store_true", help="no compiler")
+    p.add_argument("--balance", type=float, default=0.01)
     p.add_argument("--answer-seconds", type=float, default=45)
     p.add_argument("--judge-seconds", type=float, default=35, help="kept for the evaluation")
     p.add_argument("--questions", type=int, default=90000)
-    p.add_argument("--batch", type=int, default=64)
-    p.add_argument("--length", type=int, default=512)
+    p.add_argument("--batch", type=int, default=32)
+    p.add_argument("--length", type=int, default=2048)
     p.add_argument("--tokens", type=int, default=32768)
     p.add_argument("--anchors", type=int, default=16)
     p.add_argument("--per-class", type=int, default=15)
+    p.add_argument("--tool-cases", type=int, default=300)
     p.add_argument("--shards", type=int, default=40)
     p.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     o = p.parse_args()
@@ -53,41 +58,23 @@ def keep(o, work):
     os.replace(os.path.join(o.out, "rest.part"), os.path.join(o.out, "rest.tar"))
 
 
-def go_on(target, rows, o, device, log):
-    """More text for the target; half the rate, falling."""
-    opt, positions = Optimizer([target], **RESUMED), torch.arange(o.length, device=device)[None]
-    begin, step, losses = time.time(), 0, []
-    for ids, weights, documents in rows:
-        progress = (time.time() - begin) / o.target_seconds
-        if progress >= 1: break
-        ids, weights, documents = (x.to(device, non_blocking=True) for x in (ids, weights, documents))
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            y, balance, _, _ = target(ids[:, :-1], positions, M.causal_masks(target.c, positions.expand(len(ids), -1), documents))
-            loss = loss_of(target, y, ids, weights)
-        (loss + 0.01 * balance).backward()
-        opt.step(step, progress)
-        losses.append(loss.detach())
-        step += 1
-        if step % 100 == 0 or step in (1, 10): log("target step %d progress %.2f loss %.4f" % (step, progress, torch.stack(losses[-100:]).mean()))
-    log("target went on for %d steps, %.1fM tokens" % (step, step * o.batch * o.length / 1e6))
-
-
 def main():
     o = options()
     os.makedirs(o.out, exist_ok=True)
     work = tempfile.mkdtemp()
     log = Log(os.path.join(work, "finish.log"))
     asked = questions(o.seed + ":finish", o.questions, o.processes)
-    rows = Rows(o.seed + ":finish", o.shards, 1 << 20, o.batch, o.length, o.processes, {"story": 5, "long": 0})
+    rows = Rows(o.seed + ":finish", o.shards, 1 << 20, o.batch, o.length, o.processes, json.loads(o.boost))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(3)
     torch.set_float32_matmul_precision("high")
     tok = Tokenizer()
-    items = held_out_items(tok, o.seed, o.per_class)
+    items = [i for i in held_out_items(tok, o.seed, o.per_class) if len(i["prompt"]) + len(i["expected"]) <= LONGEST]
+    cases = held_out_items(tok, o.seed, o.tool_cases, classes=["tools"])
     target = M.load(o.target, device).train()
     log("%d questions, %s" % (len(asked), vars(o)))
-    go_on(target, rows, o, device, log)
-    rows.pool.terminate()
+    o.seconds = o.target_seconds
+    learn(target, rows, o, device, log, Optimizer([target], **going_on(o.rate)))
     M.export(target, o.out)
     for f in os.listdir(o.out):
         if f.endswith(".json"): move(o.out, work, f)
@@ -102,6 +89,8 @@ def main():
     o.out = out
     keep(o, work)
     judge(target, drafters, tok, items, work, log)
+    keep(o, work)
+    log("any tools, in f32:\n" + table(score(target, tok, cases)))
     keep(o, work)
 
 

@@ -4,8 +4,10 @@ the held-out split is ever drawn for training. `gen.py --show` prints samples.""
 import argparse
 import json
 import random
+import sys
 import zlib
 
+import tools
 from world import *
 from chat import Sample, Turn, render
 
@@ -13,6 +15,7 @@ HELD_OUT = 16       # one operand tuple of so many is held out
 
 
 def held_out(key):
+    if key[0] == "request" and key[1] in DEMO: return True
     return zlib.crc32(repr(key).encode()) % HELD_OUT == 0
 
 
@@ -566,6 +569,14 @@ def tool(m):
     return s
 
 
+def any_tools(m):
+    return tools.tools(m, sys.modules[__name__])
+
+
+def agent(m):
+    return tools.agent(m, sys.modules[__name__])
+
+
 # --- thinking, word problems ---------------------------------------------------------------------------------
 def word_problem(m):
     """(text, steps, answer)"""
@@ -893,9 +904,9 @@ def long(m):
 
 
 MAKERS = {"arith": arith, "convert": convert, "sort": sort, "count": count, "text": text, "compare": compare, "json": json_class, "table": table, "code": code,
-          "tool": tool, "word": word, "think": think, "facts": facts, "story": story, "chat": chat, "talk": talk, "zh": zh, "long": long}
+          "tool": tool, "word": word, "think": think, "facts": facts, "story": story, "chat": chat, "talk": talk, "zh": zh, "long": long, "tools": any_tools, "agent": agent}
 CLASSES = list(MAKERS)
-WEIGHTS = [17, 9, 9, 7, 4, 5, 9, 5, 5, 9, 6, 7, 5, 8, 8, 2.5, 6, 1.4]
+WEIGHTS = [17, 9, 9, 7, 6, 5, 9, 5, 5, 9, 6, 7, 5, 8, 8, 2.5, 6, 1.4, 36, 2]
 
 
 def shard(seed, index, tokenizer, n_tokens, boost=None):
@@ -910,10 +921,10 @@ def shard(seed, index, tokenizer, n_tokens, boost=None):
     return np.array(ids, np.uint16), np.array(trained, np.uint8)
 
 
-def held_out_set(seed, per_class):
+def held_out_set(seed, per_class, classes=None):
     """The held-out samples: per_class of each class, no prompt twice."""
     out = []
-    for cls in CLASSES:
+    for cls in classes or CLASSES:
         m, seen = Maker("%s:test:%s" % (seed, cls), True), set()
         tries = 0
         while len(seen) < per_class and tries < 50 * per_class:

@@ -51,7 +51,7 @@ class Tokenizer:
 
     def encode_sample(self, sample):
         """ids, trained flags, and where the model starts to speak"""
-        parts, ends = render(sample)
+        parts, ends = self.joined(*render(sample))
         ids, trained, starts = [], [], []
         for i, (text, t) in enumerate(parts):
             if ends and i == ends[0]: starts.append(len(ids)); ends = ends[1:]
@@ -59,6 +59,15 @@ class Tokenizer:
             ids.extend(x)
             trained.extend([t] * len(x))
         return ids, trained, starts
+
+    def joined(self, parts, ends):
+        """The parts with neighbouring texts as one: a tokenizer sees no seam between them."""
+        out, starts = [], []
+        for i, (text, t) in enumerate(parts):
+            if i in ends: starts.append(len(out))
+            if out and i not in ends and text not in self.special and out[-1][0] not in self.special and out[-1][1] == t: out[-1] = (out[-1][0] + text, t)
+            else: out.append((text, t))
+        return out, starts
 
     def decode(self, ids):
         out = bytearray()

@@ -85,7 +85,7 @@ class Trained:
         old = resume and os.path.join(resume, kind)
         if old and os.path.isdir(old): self.net = dflash.load(old, device) if kind == "dflash" else mtp.load(old, target, device)
         else: self.net, old = (dflash.DFlash(dflash.for_target(target.c)) if kind == "dflash" else mtp.Assistant(mtp.for_target(target.c), target.c)).to(device), None
-        self.opt, self.losses, self.gains = Optimizer([self.net], **(dict(lr=(0.015, 0.003, 0.003), warmup=30, falls=0.7) if old else {})), [], []
+        self.opt, self.losses, self.gains = Optimizer([self.net], **(dict(lr=(0.01, 0.002, 0.002), warmup=30, falls=0.8) if old else {})), [], []
 
     def loss(self, target, y, outputs, donors, ids, first, lengths, n_anchors):
         if self.kind == "mtp": return mtp.loss_of(self.net, target, y, donors, ids, first, lengths)

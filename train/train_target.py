@@ -15,9 +15,6 @@ from optim import Optimizer
 from tokenizer import Tokenizer
 
 
-RESUMED = dict(lr=(0.01, 0.002, 0.002), warmup=30, falls=1.0)
-
-
 def options():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--out", required=True)
@@ -30,10 +27,12 @@ def options():
     p.add_argument("--shard-tokens", type=int, default=1 << 20)
     p.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     p.add_argument("--per-class", type=int, default=100, help="held-out questions")
+    p.add_argument("--boost", default="{}", help="JSON: {class: factor of its weight}")
     p.add_argument("--tiny", action="store_true")
     p.add_argument("--eager", action="store_true", help="no compiler")
     p.add_argument("--balance", type=float, default=0.01)
-    p.add_argument("--resume", help="an exported target to go on from, at half the rate")
+    p.add_argument("--resume", help="an exported target to go on from")
+    p.add_argument("--rate", type=float, default=0.5, help="with --resume: share of the rate of a run from scratch, falling from the start")
     return p.parse_args()
 
 
@@ -94,21 +93,9 @@ def quality(target, tok, items, device, log, show=0):
     return scores
 
 
-def main():
-    o = options()
-    os.makedirs(o.out, exist_ok=True)
-    log = Log(os.path.join(o.out, "target.log"))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(1)
-    tok = Tokenizer()
-    config = M.TINY if o.tiny else M.Config()
-    rows = Rows(o.seed, o.shards, o.shard_tokens, o.batch, o.length, o.processes)     # forks before the GPU is touched
-    items = held_out_items(tok, o.seed, o.per_class)
-    torch.set_float32_matmul_precision("high")
-    target = M.load(o.resume, device).train() if o.resume else M.Target(config).to(device)
-    log("%d parameters, %d held-out questions, %s" % (M.parameters(target), len(items), vars(o)))
-    opt = Optimizer([target], **(RESUMED if o.resume else {}))
-    masks = masks_for(config, device, o.batch, o.length, log, o.eager)
+def learn(target, rows, o, device, log, opt, save=None):
+    """Trains until o.seconds or o.steps are over; `save` is called now and then. Returns the steps and the losses."""
+    masks = masks_for(target.c, device, o.batch, o.length, log, o.eager)
     loss_fn = loss_of
     if device == "cuda" and not o.eager: loss_fn = compile_parts(target, log)
     positions = torch.arange(o.length, device=device)[None]
@@ -132,14 +119,37 @@ def main():
             history.append((step, recent))
             log("step %d progress %.2f loss %.4f balance %.3f %.2fM tokens/s, %d epochs, waited %.1f s for text" %
                 (step, progress, recent, balance.item(), step * o.batch * o.length / (time.time() - begin) / 1e6, rows.epochs, rows.waited))
-        if progress > next_check:
+        if save and progress > next_check:
             next_check += 0.25
-            M.export(target, o.out)
+            save()
             log("checkpoint at step %d" % step)
     rows.pool.terminate()
-    M.export(target, o.out)
-    log("exported after %d steps, %.1fM tokens" % (step, step * o.batch * o.length / 1e6))
     for layer in target.layers: layer.__dict__.pop("before", None), layer.__dict__.pop("after", None)
+    log("trained for %d steps, %.1fM tokens" % (step, step * o.batch * o.length / 1e6))
+    return step, history
+
+
+def going_on(rate):
+    """The optimizer's options of a run that goes on: a share of the rate of a run from scratch, falling from the start"""
+    return dict(lr=tuple(rate * x for x in (0.02, 0.004, 0.004)), warmup=30, falls=1.0)
+
+
+def main():
+    o = options()
+    os.makedirs(o.out, exist_ok=True)
+    log = Log(os.path.join(o.out, "target.log"))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(1)
+    tok = Tokenizer()
+    config = M.TINY if o.tiny else M.Config()
+    rows = Rows(o.seed, o.shards, o.shard_tokens, o.batch, o.length, o.processes, json.loads(o.boost))     # forks before the GPU is touched
+    items = held_out_items(tok, o.seed, o.per_class)
+    torch.set_float32_matmul_precision("high")
+    target = M.load(o.resume, device).train() if o.resume else M.Target(config).to(device)
+    log("%d parameters, %d held-out questions, %s" % (M.parameters(target), len(items), vars(o)))
+    opt = Optimizer([target], **(going_on(o.rate) if o.resume else {}))
+    step, history = learn(target, rows, o, device, log, opt, lambda: M.export(target, o.out))
+    M.export(target, o.out)
     torch.set_float32_matmul_precision("highest")
     scores = quality(target, tok, items, device, log, show=2)
     with open(os.path.join(o.out, "target-scores.json"), "w") as f:

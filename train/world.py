@@ -224,6 +224,7 @@ music night number ocean paper people picture planet problem question rainbow ri
 sunshine system teacher telephone thunder tomorrow tower universe village water weather window winter wonder world yesterday""".split()
 CREATURES = "dragon giant unicorn witch wizard robot ghost king queen princess prince pirate knight mermaid fairy monster child girl boy man woman".split()
 NO_TOOL = "I have no tool for that."
+DEMO = ["what is the weather in vienna"]     # what README.md asks: never in the training text
 NAMED = {"animals": "dog cat horse cow lion".split(), "fruits": "apple banana cherry lemon orange".split(), "colors": "red green blue yellow black".split(),
          "countries": "France Germany Italy Spain Japan".split(), "planets": PLANETS, "cities": "Paris Berlin Rome Madrid Tokyo".split(),
          "days": DAYS, "months": MONTHS, "metals": "iron copper gold silver zinc".split(), "birds": "owl eagle swan crow robin".split()}
