@@ -1,7 +1,7 @@
 // Ollama's client from npm, its version as in tests/package.json, against `tandem serve` with nano. Usage: node ollama.mjs TANDEM
 import OpenAI from "openai";
 import { Ollama } from "ollama";
-import { check, errorOf, finish, group, matches, post, same, serve, sleep, TOOLS, until } from "../server/serve.mjs";
+import { check, errorOf, finish, group, matches, post, same, serve, sleep, talk, TOOLS, until } from "../server/serve.mjs";
 
 const tandem = process.argv[2];
 const server = await serve(tandem);
@@ -231,6 +231,8 @@ await group("errors", async () => {
     same([got, type, Object.keys(r), typeof r.error], [status, "application/json", ["error"], "string"], `${path} ${JSON.stringify(body).slice(0, 80)}`);
     matches(r.error, word, `${path} ${JSON.stringify(body).slice(0, 80)}`);
   }
+  const big = await talk(server.port, "POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000000\r\n\r\n");
+  matches(big.text, /^HTTP\/1.1 413 [^]*\{"error":"[^"{]+"\}$/, "a body that is too large");
   same((await client.pull({ model: "nano" })).status, "success", "a model that is here");
   let lines = 0;
   for await (const r of await client.pull({ model, stream: true })) lines++, same(r, { status: "success" }, "a pull's line");
