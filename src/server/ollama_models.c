@@ -3,6 +3,7 @@
 #include "server/admin.h"
 #include "server/ollama.h"
 
+#include "base/file.h"
 #include "base/sha256.h"
 #include "chat/gemma4.h"
 
@@ -75,7 +76,7 @@ static void put_details(json_writer *w, const tandem_info *i)
     json_key(w, "details");
     json_begin_object(w);
     json_member_str(w, "parent_model", "");
-    json_member_str(w, "format", "gguf");
+    json_member_str(w, "format", i->path && file_is_dir(i->path) ? "safetensors" : "gguf");
     json_member_str(w, "family", i->family);
     json_key(w, "families");
     json_begin_array(w);
