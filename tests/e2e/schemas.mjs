@@ -13,7 +13,7 @@ const strings = (text) => Buffer.from([...text.matchAll(/"((?:[^"\\]|\\.)*)"/g)]
 const rows = [...table.matchAll(/^ {4}\{((?:\s*"(?:[^"\\]|\\.)*")+),(?!\s*\{NULL)/gm)].map((m) => JSON.parse(strings(m[1]).replaceAll("'", '"')));
 check(rows.length >= 120, `${rows.length} schemas were found in the table`);
 
-const ajv = new Ajv({ strict: false, allErrors: false, validateFormats: true });
+const ajv = new Ajv({ strict: false, allErrors: false, validateFormats: true, multipleOfPrecision: 9, logger: false });
 formats(ajv);
 for (const f of ["uint32", "uint64"]) ajv.addFormat(f, true);
 const usable = rows.flatMap((schema) => {

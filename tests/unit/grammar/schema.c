@@ -62,6 +62,37 @@ TEST(grammar_schema_table)
     }
 }
 
+/* Beyond 2^53, where a reader with doubles would round the schema. */
+TEST(grammar_integer_bounds_are_exact)
+{
+    static const struct {
+        const char *schema, *yes[3], *no[3];
+    } rows[] = {
+        {"{'type':'integer','minimum':9007199254740993,'maximum':9007199254740995}",
+         {"9007199254740993", "9007199254740994", "9007199254740995"},
+         {"9007199254740992", "9007199254740996", "1"}},
+        {"{'type':'integer','exclusiveMinimum':-9007199254740995,'exclusiveMaximum':-9007199254740993}",
+         {"-9007199254740994"},
+         {"-9007199254740995", "-9007199254740993", "-1"}},
+        {"{'type':'integer','minimum':9223372036854775806}",
+         {"9223372036854775806", "9223372036854775807"},
+         {"9223372036854775805", "9223372036854775808", "1"}},
+        {"{'type':'integer','minimum':0,'multipleOf':9}", {"0", "9007199254740987"}, {"9007199254740992", "8"}},
+        {"{'enum':[9007199254740993,9007199254740992],'maximum':9007199254740992}",
+         {"9007199254740992"},
+         {"9007199254740993"}},
+    };
+    char schema[2048];
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        grammar_machine *m = rig_schema(t, rig_bytes(), quoted(schema, rows[i].schema));
+        for (size_t k = 0; m && k < COUNT(rows[i].yes) && rows[i].yes[k]; k++)
+            CHECK_MSG(rig_follow(m, str_of(rows[i].yes[k])) == RIG_WHOLE, "%s: %s", schema, rows[i].yes[k]);
+        for (size_t k = 0; m && k < COUNT(rows[i].no) && rows[i].no[k]; k++)
+            CHECK_MSG(rig_follow(m, str_of(rows[i].no[k])) != RIG_WHOLE, "%s: %s", schema, rows[i].no[k]);
+        rig_free(m);
+    }
+}
+
 /* A format is an annotation where the author says more: validators that assert formats would disagree with the table. */
 TEST(grammar_format_is_an_annotation_beside_others)
 {

@@ -377,10 +377,6 @@ const schema_row schema_rows[] = {
     {"{'type':'integer','multipleOf':3,'minimum':100000}", {"100002", "999999"}, {"99999", "100000", "100001"}},
     {"{'type':'integer','multipleOf':7,'minimum':-100000,'maximum':100000}", {"-99995", "0", "49"}, {"50", "100002"}},
     {"{'type':'integer','allOf':[{'multipleOf':2},{'multipleOf':3}]}", {"6", "-12"}, {"2", "3", "4"}},
-    {"{'type':'integer','minimum':9007199254740993,'maximum':9007199254740995}",
-     {"9007199254740993", "9007199254740995"},
-     {"9007199254740992", "9007199254740996"}},
-    {"{'type':'integer','minimum':9223372036854775806}", {"9223372036854775806"}, {"9223372036854775805", "1"}},
     /* references */
     {"{'$id':'http://a.example/s/"
      "root.json','$defs':{'x':{'$id':'x.json','type':'integer'},'y':{'$anchor':'y','type':'null'}},"

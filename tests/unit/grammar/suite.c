@@ -1,5 +1,5 @@
-/* The official JSON-Schema-Test-Suite, required tests of drafts 2020-12 and 7 (tests/golden/schemas): no document that the suite
- * calls invalid is allowed by the grammar of its schema. */
+/* Schemas of others (tests/golden/schemas): the required tests of the official JSON-Schema-Test-Suite, drafts 2020-12 and 7, and
+ * the types of zod and Pydantic. No document that the suite or zod calls invalid is allowed by the grammar of its schema. */
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -163,25 +163,75 @@ static void check_tally(test_case *t, const tally *n, int taken, int refused, in
         CHECK_MSG(n->lost[i] <= lost[i].n, "%s: %d valid documents are not allowed", lost[i].in, n->lost[i]);
 }
 
-TEST(grammar_keeps_the_schema_test_suite)
-{
+typedef struct {
     arena             mem;
-    const json_value *rows;
     file_map          f;
     buf               text;
-    tally             of_2020 = {0}, of_7 = {0};
-    err               e = {0};
-    arena_init(&mem, 1 << 24);
-    buf_init(&text, 1 << 20);
-    if (!CHECK_OK(file_map_open(&f, test_path("tests/golden/schemas/suite.json"), &e), e)) return;
-    if (CHECK_OK(json_parse(&rows, &mem, (str){f.p, f.n}, NULL, &e), e))
-        for (size_t i = 0; i < rows->n; i++) {
-            bool old = str_starts(json_get(&rows->item[i], "in")->s, "draft7/");
-            run_row(t, &rows->item[i], old ? &of_7 : &of_2020, &text);
-        }
+    const json_value *root; /* NULL: it could not be read */
+} recorded;
+
+static void open_recorded(test_case *t, recorded *x, const char *path)
+{
+    err e = {0};
+    *x    = (recorded){0};
+    arena_init(&x->mem, 1 << 24);
+    buf_init(&x->text, 1 << 20);
+    if (CHECK_OK(file_map_open(&x->f, test_path(path), &e), e))
+        CHECK_OK(json_parse(&x->root, &x->mem, (str){x->f.p, x->f.n}, NULL, &e), e);
+}
+
+static void close_recorded(recorded *x)
+{
+    file_map_close(&x->f);
+    buf_deinit(&x->text);
+    arena_deinit(&x->mem);
+}
+
+TEST_LONG(grammar_keeps_the_schema_test_suite)
+{
+    recorded x;
+    tally    of_2020 = {0}, of_7 = {0};
+    open_recorded(t, &x, "tests/golden/schemas/suite.json");
+    for (size_t i = 0; x.root && i < x.root->n; i++) {
+        bool old = str_starts(json_get(&x.root->item[i], "in")->s, "draft7/");
+        run_row(t, &x.root->item[i], old ? &of_7 : &of_2020, &x.text);
+    }
     check_tally(t, &of_2020, 260, 123, 455);
     check_tally(t, &of_7, 228, 29, 394);
-    file_map_close(&f);
-    buf_deinit(&text);
-    arena_deinit(&mem);
+    close_recorded(&x);
 }
+
+/* --- types of clients ---------------------------------------------------------------------------*/
+static void run_type(test_case *t, const json_value *row, const json_value *documents, buf *text)
+{
+    const json_value *schema = json_get(row, "schema"), *no = json_get(row, "no");
+    str               in      = json_get(row, "in")->s;
+    bool              refused = json_get(row, "refused")->b;
+    grammar          *g       = NULL;
+    grammar_machine  *m       = NULL;
+    err               e       = {0};
+    bool              ok      = grammar_from_schema(&g, schema, GRAMMAR_GEMMA4, NULL, &e);
+    CHECK_MSG(ok != refused, "%.*s as arguments: %s", STR_ARG(in), e.text);
+    grammar_free(g);
+    ok = grammar_from_schema(&g, schema, GRAMMAR_JSON, NULL, &e);
+    CHECK_MSG(ok != refused, "%.*s: %s", STR_ARG(in), e.text);
+    if (!ok || !CHECK_OK(grammar_machine_new(&m, g, rig_bytes()->vocab, &e), e)) return;
+    for (size_t i = 0; no && i < no->n; i++)
+        CHECK_MSG(!allowed_in_some_order(m, &documents->item[no->item[i].i], text), "%.*s allows %.*s", STR_ARG(in),
+                  (int)text->n, text->p);
+    grammar_machine_free(m);
+    grammar_free(g);
+}
+
+static void run_types(test_case *t, const char *path, size_t n)
+{
+    recorded x;
+    open_recorded(t, &x, path);
+    const json_value *types = json_get(x.root, "types");
+    CHECK(types && types->n == n);
+    for (size_t i = 0; types && i < types->n; i++) run_type(t, &types->item[i], json_get(x.root, "documents"), &x.text);
+    close_recorded(&x);
+}
+
+TEST(grammar_takes_the_types_of_zod) { run_types(t, "tests/golden/schemas/zod.json", 118); }
+TEST(grammar_takes_the_types_of_pydantic) { run_types(t, "tests/golden/schemas/pydantic.json", 74); }
