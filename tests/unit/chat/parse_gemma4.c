@@ -407,6 +407,30 @@ TEST(chat_parse_bounds_the_depth)
     buf_deinit(&in);
 }
 
+/* Brackets inside a string of what is too deep are text, and its quotes are told with it. */
+TEST(chat_parse_reads_strings_that_are_too_deep)
+{
+    transcript x;
+    buf        in, want;
+    buf_init(&in, 1 << 12);
+    buf_init(&want, 1 << 12);
+    buf_puts(&in, "<|tool_call>call:f{a:");
+    buf_puts(&want, "0:f({\"a\":");
+    for (int i = 0; i < 47; i++) buf_putc(&in, '['), buf_putc(&want, '[');
+    buf_puts(&in, "[" Q "]]x" Q "]");
+    buf_puts(&want, "null");
+    for (int i = 0; i < 47; i++) buf_putc(&in, ']'), buf_putc(&want, ']');
+    buf_puts(&in, ",b:1}<tool_call|>");
+    buf_puts(&want, ",\"b\":1})|C([" Q "]]x" Q "])");
+    for (size_t cut = 0; cut <= in.n; cut++) {
+        run(t, &x, buf_str(&in), cut, in.n, (how){0});
+        CHECK_STR(buf_str(&x.text), buf_str(&want));
+        buf_deinit(&x.text);
+    }
+    buf_deinit(&in);
+    buf_deinit(&want);
+}
+
 TEST(chat_parse_bounds_the_name)
 {
     for (int n = 250; n < 260; n++) {

@@ -186,3 +186,17 @@ TEST(http_refused_clients_may_send_a_body)
     CHECK_INT(h.s->stats.connections, 0);
     hall_close(&h, &fd, 1);
 }
+
+/* The handler writes the body and the fields of what HTTP itself refuses. */
+TEST(http_refusals_are_the_handlers)
+{
+    hall h;
+    char text[1024] = "";
+    hall_open(&h, t, NULL);
+    int fd = hall_arrive(&h, &from, "GET nothing HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(recv(fd, text, sizeof text - 1, 0) > 0);
+    CHECK_MSG(strstr(text, "HTTP/1.1 400 ") == text && strstr(text, "\r\nX-Refused: yes\r\n") &&
+                  strstr(text, "\r\n\r\nrefused 400: The request's target does not begin with a slash."),
+              "%s", text);
+    hall_close(&h, &fd, 1);
+}

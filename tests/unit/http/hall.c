@@ -26,6 +26,14 @@ static void on_done(void *ctx, http_call *c, bool delivered)
     *(delivered ? &h->n_delivered : &h->n_lost) += 1;
 }
 
+static size_t on_refuse(void *ctx, http_call *c, int status, const char *why, http_field *fields, buf *body)
+{
+    (void)ctx, (void)c;
+    buf_printf(body, "refused %d: %s", status, why);
+    fields[0] = (http_field){STR("X-Refused"), STR("yes")};
+    return 1;
+}
+
 void hall_open(hall *h, test_case *t, const http_options *o)
 {
     static int   n;
@@ -36,7 +44,8 @@ void hall_open(hall *h, test_case *t, const http_options *o)
     http_options_init(&opt);
     if (o) opt = *o;
     opt.unix_path        = h->path;
-    http_handler handler = {.on_head = on_head, .on_request = on_request, .on_done = on_done, .ctx = h};
+    http_handler handler = {
+        .on_head = on_head, .on_request = on_request, .on_done = on_done, .on_refuse = on_refuse, .ctx = h};
     if (!CHECK_OK(http_open(&h->s, &opt, &handler, &e), e)) exit(1);
     h->s->now = 1000;
 }

@@ -296,3 +296,12 @@ TEST(tokenizer_json_uses_all_merges_and_added_tokens)
         buf_deinit(&b);
     }
 }
+
+TEST(tok_json_of_no_file)
+{
+    tok *k = (tok *)&k;
+    err  e = {0};
+    CHECK_FAILS(tok_from_json(&k, "/nowhere/tokenizer.json", &small_family, &e), e,
+                "cannot load the tokenizer /nowhere/tokenizer.json");
+    CHECK(!k);
+}
