@@ -162,8 +162,9 @@ TEST(server_tokenizes_and_back)
     check_text(&r, "/tokenize", "{\"content\":7}", 400, "\"param\":\"content\"");
     check_text(&r, "/tokenize", "{\"content\":\"x\",\"add_special\":1}", 400, "\"param\":\"add_special\"");
     check_text(&r, "/tokenize", "[", 400, "not JSON");
-    check_text(&r, "/detokenize", "{\"tokens\":[2,1548,1762]}", 200, "{\"content\":\"<bos>Hello world\"}");
-    check_text(&r, "/detokenize", "{\"tokens\":[]}", 200, "{\"content\":\"\"}");
+    check_text(&r, "/detokenize", "{\"tokens\":[2,1548,1762]}", 200,
+               "{\"content\":\"<bos>Hello world\",\"prompt\":\"<bos>Hello world\"}");
+    check_text(&r, "/detokenize", "{\"tokens\":[]}", 200, "{\"content\":\"\",\"prompt\":\"\"}");
     check_text(&r, "/detokenize", "{}", 400, "\"param\":\"tokens\"");
     check_text(&r, "/detokenize", "{\"tokens\":[1,4096]}", 400, "item 1 is not one");
     check_text(&r, "/detokenize", "{\"tokens\":[-1]}", 400, "item 0 is not one");
