@@ -1,4 +1,11 @@
 """Runs the clients of tests/python/clients.txt. Usage: tests/python/run TANDEM clients [PART OF A NAME...]"""
 import harness
 
-harness.main(openai="openai_flows", anthropic="anthropic_flows", ollama="ollama_flows", pydantic="pydantic_flows")
+harness.main(
+    openai="openai_flows",
+    anthropic="anthropic_flows",
+    langchain="langchain_flows",
+    pydantic_ai="pydantic_ai_flows",
+    ollama="ollama_flows",
+    pydantic="pydantic_flows",
+)
