@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 MODEL = "nano"
 SUM = "What is 27 plus 58?"
@@ -219,7 +219,13 @@ def user(text):
     return [{"role": "user", "content": text}]
 
 
-class Weather(BaseModel):
+class Closed(BaseModel):
+    """A model without other fields than its own; nano would write many."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Weather(Closed):
     """The weather of a city."""
 
     city: str = Field(max_length=12)
@@ -228,7 +234,7 @@ class Weather(BaseModel):
     alerts: list[Literal["wind", "ice"]] = Field(max_length=2)
 
 
-class Sky(BaseModel):
+class Sky(Closed):
     """The sky of a city: without bounds, which some clients do not send."""
 
     sky: Literal["sunny", "cloudy", "rainy"]
