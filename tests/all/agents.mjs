@@ -66,6 +66,8 @@ const PROGRAMS = { // and what they need to leave the world alone
   codex: { program: "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex" },
   "claude-code": { program: "@anthropic-ai/claude-code-linux-x64/claude" },
   pi: { script: "@mariozechner/pi-coding-agent/dist/cli.js", quiet: { PI_OFFLINE: "1", PI_TELEMETRY: "0" } },
+  "qwen-code": { script: "@qwen-code/qwen-code/cli-entry.js" },
+  cline: { program: "@cline/cli-linux-x64/bin/cline", quiet: { CLINE_SESSION_BACKEND_MODE: "local" } }, // no process that outlives it
 };
 // As docs/agents.md has it: files of the home directory, what is exported, and the command's arguments.
 const page = readFileSync(new URL("../../docs/agents.md", import.meta.url), "utf8");

@@ -2,7 +2,7 @@
 import json
 
 import openai
-from harness import LONG, MODEL, SUM, Sky, check, flow, full_server, locked_server, main_server, raises, same, small_server, until, user
+from harness import LONG, MODEL, SUM, Sky, check, flow, full_server, locked_server, main_server, raises, same, small_server, until
 from smolagents import LiteLLMModel, OpenAIModel, ToolCallingAgent, tool
 from smolagents.models import ChatMessage, MessageRole
 
