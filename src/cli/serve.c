@@ -246,6 +246,10 @@ static int check_usage(int n_args, char **args)
         err e = {0};
         if (!origin_names_check(flags.allow_host.item[i], &e)) return opt_usage(&usage, "--allow-host: %s", e.text);
     }
+    for (int i = 0; i < flags.cors.n; i++) {
+        err e = {0};
+        if (!origin_list_check(flags.cors.item[i], &e)) return opt_usage(&usage, "--cors: %s", e.text);
+    }
     if (!flags.tls_cert != !flags.tls_key) return opt_usage(&usage, "--tls-cert and --tls-key go together");
     if (flags.api_key && flags.api_key_file)
         return opt_usage(&usage, "--api-key and --api-key-file exclude each other");

@@ -113,6 +113,16 @@ str origin_allowed(str origin, const char *list)
     return found;
 }
 
+bool origin_list_check(const char *list, err *e)
+{
+    for (str rest = str_of(list); rest.n;) {
+        str one = next_name(&rest), name = host_name(without_scheme(one));
+        if (str_is(one, "*") || str_is(one, "localhost") || is_name(name) || is_address(name)) continue;
+        return err_set(e, ERR_INPUT, "'%.*s' is not an origin, such as https://example.org", STR_ARG(one));
+    }
+    return true;
+}
+
 bool origin_check(str host, str origin, const char *const *names, size_t n_names, err *e)
 {
     str name = host_name(host);

@@ -15,4 +15,6 @@ bool origin_names_check(const char *list, err *e);
 /* Returns what Access-Control-Allow-Origin is for a page of this origin: the origin, or "*" where the list has that; s NULL: its
  * pages may not call. list: origins with commas between them; "localhost" is this machine with any scheme and port; may be NULL. */
 str origin_allowed(str origin, const char *list);
+/* Checks such a list of origins. */
+bool origin_list_check(const char *list, err *e);
 #endif

@@ -174,7 +174,7 @@ static void put_end(reply *r, server_choice *c)
     buf_putc(&r->out, ',');
     reply_put_timings(&r->out, c, 1);
     buf_putc(&r->out, ',');
-    buf_put(&r->out, more.p + 1, more.n ? more.n - 1 : 0); /* without its brace */
+    if (more.n) buf_put(&r->out, more.p + 1, more.n - 1); /* without its brace */
     c->lost |= more.failed;
     buf_deinit(&more);
 }

@@ -1,4 +1,4 @@
-/* Any bytes as a grammar and as a schema: compiled in bounded time and memory or refused with a sentence; then a walk along
+/* Any bytes as a grammar, as a schema and as a regular expression: compiled in bounded time and memory or refused with a sentence; then a walk along
  * the masks. Every token of the mask is taken, none outside of it, and what the walk writes stays within the grammar.
  * The first byte chooses the reader and the walk. */
 #include "base/mem.h"
@@ -124,6 +124,15 @@ static bool compile_schema(grammar **g, str text, grammar_dialect dialect, err *
     return ok;
 }
 
+/* The lowest values of `how` are regular expressions, the others as the remainder says. */
+static bool compile(grammar **g, str text, uint8_t how, err *e)
+{
+    enum { REGEX = 8 };
+    if (how < REGEX) return grammar_from_regex(g, text, NULL, e);
+    if (how % 3 == 0) return grammar_from_gbnf(g, text, NULL, e);
+    return compile_schema(g, text, how % 3 == 1 ? GRAMMAR_JSON : GRAMMAR_GEMMA4, e);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!size) return 0;
@@ -131,9 +140,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     err      e      = {0};
     grammar *g      = NULL;
     double   before = cpu_seconds();
-    int      how    = data[0] % 3;
-    bool     ok     = how ? compile_schema(&g, text, how == 1 ? GRAMMAR_JSON : GRAMMAR_GEMMA4, &e)
-                          : grammar_from_gbnf(&g, text, NULL, &e);
+    bool     ok     = compile(&g, text, data[0], &e);
     REQUIRE(cpu_seconds() - before < MAX_CPU_S);
     REQUIRE(ok == (g != NULL) && ok == !e.text[0]);
     if (ok) walk(g, data[0]);

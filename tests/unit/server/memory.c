@@ -19,6 +19,13 @@ static const struct {
      "schema\","
      "\"json_schema\":{\"name\":\"a\",\"schema\":{\"enum\":[1,2,3]}}}}"},
     {"POST", "/v1/completions", "{\"prompt\":[\"Once\",\"Twice\"],\"max_tokens\":3,\"logprobs\":2}"},
+    {"POST", "/v1/completions", "{\"prompt\":[\"Once\",[5,6]],\"max_tokens\":2,\"logprobs\":1,\"echo\":true,\"n\":2}"},
+    {"POST", "/completion",
+     "{\"prompt\":{\"prompt_string\":\"Once\"},\"n_predict\":3,\"n_probs\":2,\"logit_bias\":[[\"a b\",-1]],"
+     "\"response_fields\":[\"content\",\"generation_settings/seed\"]}"},
+    {"POST", "/v1/chat/completions",
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":\"We\"}],"
+     "\"max_tokens\":2,\"continue_final_message\":true,\"guided_choice\":[\"a\",\"b\"]}"},
     {"POST", "/v1/responses", "{\"input\":\"Hi\",\"instructions\":\"Be short.\",\"max_output_tokens\":3}"},
     {"POST", "/v1/messages", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"max_tokens\":3}"},
     {"POST", "/tokenize", "{\"content\":\"some words to be counted\"}"},

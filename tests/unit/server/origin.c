@@ -90,3 +90,12 @@ TEST(origin_lists_of_pages_that_may_call)
                   k[i].origin ? k[i].origin : "no origin", k[i].list ? k[i].list : "none", STR_ARG(got));
     }
 }
+
+TEST(origin_lists_are_checked)
+{
+    err e = {0};
+    CHECK(origin_list_check("*", &e) && origin_list_check("localhost,https://a.example:8443, http://[::1]", &e));
+    CHECK_FAILS(origin_list_check("https://a.example,example.org", &e), e, "'example.org' is not an origin");
+    CHECK_FAILS(origin_list_check("https://", &e), e, "'https://' is not an origin");
+    CHECK_FAILS(origin_list_check("https://a.example/page", &e), e, "is not an origin");
+}
