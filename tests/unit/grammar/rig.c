@@ -301,6 +301,10 @@ static bool judge_key(const json_value *v, const json_value *s, str key, const j
     if (str_is(key, "const")) return same(v, arg);
     if (str_is(key, "minimum")) return !number || v->d >= arg->d;
     if (str_is(key, "maximum")) return !number || v->d <= arg->d;
+    if (str_starts(key, "exclusive") && arg->kind == JSON_BOOL) { /* of draft 4, beside minimum or maximum */
+        const json_value *bound = json_get(s, str_is(key, "exclusiveMinimum") ? "minimum" : "maximum");
+        return !number || !arg->b || !bound || v->d != bound->d;
+    }
     if (str_is(key, "exclusiveMinimum")) return !number || v->d > arg->d;
     if (str_is(key, "exclusiveMaximum")) return !number || v->d < arg->d;
     if (str_is(key, "multipleOf")) return !number || fabs(remainder(v->d, arg->d)) < 1e-9 * fmax(1, fabs(v->d));

@@ -199,6 +199,7 @@ TEST(grammar_schema_refuses_with_a_path)
         {"{'type':'integer','multipleOf':101}", "#/multipleOf"},
         {"{'type':'number','minimum':1e300}", "#/minimum"},
         {"{'minimum':'a'}", "#/minimum"},
+        {"{'type':'integer','exclusiveMinimum':true}", "there is no bound beside it"},
         {"{'minItems':-1}", "#/minItems"},
         {"{'maxLength':1.5}", "#/maxLength"},
         {"{'enum':3}", "#/enum"},

@@ -30,6 +30,28 @@ static void long_prompt(tandem_request *r, int32_t *ids, int n)
 
 static const tandem_method drafting[] = {TANDEM_SPEC_DFLASH, TANDEM_SPEC_TREE, TANDEM_SPEC_MTP, TANDEM_SPEC_AUTO};
 
+/* A threshold of 0 is passed by the request's own pages. */
+TEST(sched_a_full_cache_ends_drafts)
+{
+    static const char *const threshold[] = {"0", "1"};
+    tandem_options           o;
+    tandem                  *e;
+    tandem_request           r;
+    nano_answer              a[COUNT(threshold)];
+    nano_options(&o);
+    if (!nano_open(t, &e, &o)) return;
+    for (size_t i = 0; i < COUNT(threshold); i++) {
+        set(t, e, "dflash_kv_pressure_threshold", threshold[i]);
+        nano_request(e, &r, N);
+        r.spec.method = TANDEM_SPEC_DFLASH;
+        nano_ask(t, e, &r, &a[i]);
+        CHECK_INT(heavy_rounds(&a[i].result.usage) > 0, i);
+        CHECK_INT(!strcmp(a[i].result.usage.route_reason, "kv_pressure"), !i);
+    }
+    nano_same(t, &a[0], &a[1]);
+    tandem_close(e);
+}
+
 TEST(sched_a_short_prompt_speculates_after_a_long_one)
 {
     int32_t        ids[400];

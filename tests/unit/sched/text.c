@@ -317,6 +317,11 @@ TEST(sched_warns_of_long_contexts_for_drafters)
     nano_options(&o);
     if (!nano_open(t, &e, &o)) return;
     CHECK(tandem_drafters(e, d) == 2 && d[0].method == TANDEM_SPEC_DFLASH && d[1].method == TANDEM_SPEC_MTP);
+    CHECK_INT(engine_trained_ctx((tandem_drafter_info[]){{.method = TANDEM_SPEC_MTP, .trained_ctx = 5},
+                                                         {.method = TANDEM_SPEC_DFLASH, .trained_ctx = 7}},
+                                 2),
+              7);
+    CHECK_INT(engine_trained_ctx(d + 1, 1), 0);
     for (int over = 0; over < 2; over++) {
         snprintf(value, sizeof value, "%d", d[0].trained_ctx + over);
         test_listen_begin(false);
