@@ -188,6 +188,7 @@ term *term_not(regular *r, term *a)
 
 term *term_repeat(regular *r, term *a, int32_t min, int32_t max)
 {
+    if (max >= 0 && min > max) return r->none;
     if (a->nullable) min = 0;
     if (max == 0 || a == r->empty) return r->empty;
     if (a == r->none) return min ? r->none : r->empty;

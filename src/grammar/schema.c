@@ -15,6 +15,14 @@
 #include <stdlib.h>
 
 /* --- sentences --------------------------------------------------------------------------------- */
+void *schema_take(maker *m, size_t n, size_t each)
+{
+    void *p = builder_spend(&m->b, 4 + n * each / 64) ? arena_try(&m->b.mem, n ? n : 1, each) : NULL;
+    if (!p)
+        builder_fail(&m->b, ERR_TOO_LARGE, "the schema needs more than %zu MiB to compile", GRAMMAR_MAX_MEMORY >> 20);
+    return p;
+}
+
 const path *path_down(maker *m, const path *up, str key)
 {
     path *p = builder_spend(&m->b, 2) ? arena_try(&m->b.mem, 1, sizeof *p) : NULL;
@@ -127,7 +135,7 @@ static bool read_least(maker *m, spot p, const char *key, int32_t *out)
     return true;
 }
 
-static unsigned type_named(str s)
+unsigned type_named(str s)
 {
     static const char *const name[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
     static const unsigned    bits[] = {T_NULL, T_BOOL, T_INTEGER, T_NUMBER, T_STRING, T_ARRAY, T_OBJECT};
@@ -236,7 +244,7 @@ static members *own_members(maker *m, members *list, int32_t *n, bool *mine, con
         return NULL;
     }
     *mine    = true;
-    list[*n] = (members){0};
+    list[*n] = (members){.in = m->scope};
     return &list[(*n)++];
 }
 
@@ -247,12 +255,12 @@ typedef struct {
 static bool take_contains(maker *m, shape *s, spot p, const json_value *schema)
 {
     const json_value *min = json_get(schema, "minContains"), *max = json_get(schema, "maxContains");
-    containing        c = {.fits = {p.v, path_down(m, p.at, STR("contains"))}, .min = 1, .max = -1};
+    containing        c = {.fits = {p.v, path_down(m, p.at, STR("contains"))}, .min = 1, .max = -1, .in = m->scope};
     if (!is_schema(p.v)) return bad_schema(m, p.at, STR("contains"));
     if (min) c.min = 0;
     if (min && !read_least(m, (spot){min, p.at}, "minContains", &c.min)) return false;
     if (max && !read_most(m, (spot){max, p.at}, "maxContains", &c.max)) return false;
-    if (!c.min && c.max < 0) return true;
+    if (!c.min && c.max < 0 && !m->scope) return true; /* nothing is demanded, and nobody asks what it fits */
     if (s->n_contain == MAX_CONTAIN)
         return refuse(m, p.at, "contains", "is said more than %d times of one value", MAX_CONTAIN);
     c.other = (spot){wrap_not(m, p.v), c.fits.at};
@@ -352,7 +360,7 @@ static bool take_choice(maker *m, shape *s, const json_value *list, const path *
     if (s->n_choices == MAX_CHOICES)
         return refuse(m, at, NULL, "more than %d anyOf, oneOf, not, if or dependencies speak of one value",
                       MAX_CHOICES);
-    s->choice[s->n_choices++] = (choice){{list, at}, one};
+    s->choice[s->n_choices++] = (choice){{list, at}, one, m->scope};
     return true;
 }
 
@@ -374,6 +382,26 @@ static bool take_dependencies(maker *m, shape *s, spot p, str key)
     return true;
 }
 
+static bool take_negation(maker *m, shape *s, spot p)
+{
+    const scope *was = m->scope;
+    m->scope         = NULL;
+    bool ok          = take_choice(m, s, negate(m, p), p.at, false);
+    m->scope         = was;
+    return ok;
+}
+
+static bool take_unevaluated(maker *m, shape *s, spot p, str key)
+{
+    bool array = str_is(key, "unevaluatedItems");
+    if (!is_schema(p.v)) return bad_schema(m, p.at, key);
+    if (s->n_left == MAX_LEFT)
+        return refuse(m, path_down(m, p.at, key), NULL, "more than %d speak of one value", MAX_LEFT);
+    s->hinted |= array ? T_ARRAY : T_OBJECT;
+    s->left[s->n_left++] = (leftover){{p.v, path_down(m, p.at, key)}, m->scope, array};
+    return true;
+}
+
 /* Keywords that are expressed by other schemas. */
 static bool take_combined(maker *m, shape *s, spot p, str key, const json_value *schema)
 {
@@ -386,8 +414,8 @@ static bool take_combined(maker *m, shape *s, spot p, str key, const json_value 
     if (str_starts(key, "depend")) return take_dependencies(m, s, p, key);
     if (str_is(key, "then") || str_is(key, "else")) return is_schema(p.v) || bad_schema(m, p.at, key);
     if (!is_schema(p.v)) return bad_schema(m, p.at, key);
-    if (str_is(key, "not")) return take_choice(m, s, negate(m, (spot){p.v, at}), at, false);
-    if (!json_get(schema, "then") && !json_get(schema, "else")) return true;
+    if (str_is(key, "not")) return take_negation(m, s, (spot){p.v, at});
+    if (!json_get(schema, "then") && !json_get(schema, "else") && !m->scope) return true;
     return take_choice(m, s, expand_if(m, schema), at, false);
 }
 
@@ -411,6 +439,7 @@ static bool take_keyword(maker *m, shape *s, spot p, str key, const json_value *
     if (is_one_of(key, arrays)) return s->hinted |= T_ARRAY, take_array(m, s, p, key, schema, own);
     if (is_one_of(key, objects)) return s->hinted |= T_OBJECT, take_object(m, s, p, key, own);
     if (is_one_of(key, combined)) return take_combined(m, s, p, key, schema);
+    if (str_starts(key, "unevaluated")) return take_unevaluated(m, s, p, key);
     if (str_is(key, "enum") && p.v->kind != JSON_ARRAY) return refuse(m, p.at, "enum", "is not an array");
     if (str_is(key, "enum") || str_is(key, "const"))
         return put_spot(m, s->values, &s->n_values, MAX_CHOICES, (spot){p.v, path_down(m, p.at, key)}, NULL);
@@ -472,10 +501,34 @@ static bool open_schema(maker *m, spot p)
     return true;
 }
 
+bool is_inside(const scope *in, const scope *of)
+{
+    while (in && in != of) in = in->up;
+    return in != NULL;
+}
+
+bool is_covered(const shape *s, const leftover *x)
+{
+    for (int32_t i = 0; i < s->n_left; i++)
+        if (s->left[i].array == x->array && s->left[i].of != x->of && is_inside(s->left[i].of, x->of)) return true;
+    return false;
+}
+
+static bool open_scope(maker *m, const json_value *v)
+{
+    if (!json_get(v, "unevaluatedProperties") && !json_get(v, "unevaluatedItems")) return true;
+    scope *x = schema_take(m, 1, sizeof *x);
+    if (!x) return false;
+    x->up    = m->scope;
+    m->scope = x;
+    return true;
+}
+
 /* A schema that was added before adds nothing. */
 bool collect(maker *m, shape *s, spot p)
 {
-    mine own = {0};
+    mine         own = {0};
+    const scope *was = m->scope;
     if (m->b.failed) return false;
     if (p.v->kind == JSON_BOOL) {
         if (!p.v->b) s->types = 0;
@@ -485,15 +538,16 @@ bool collect(maker *m, shape *s, spot p)
     m->at = p.at;
     if (has_collected(s, p.v)) return !is_open(m, p.v) || refuse(m, p.at, NULL, "refers to itself");
     if (!builder_spend(&m->b, 8 + 16 * p.v->n) || !open_schema(m, p) || !note_collected(m, s, p.v)) return false;
-    bool              ok       = true;
+    bool              ok       = open_scope(m, p.v);
     const json_value *nullable = json_get(p.v, "nullable"), *type = json_get(p.v, "type");
-    if (type) ok = read_type(m, s, (spot){type, p.at}, nullable && nullable->kind == JSON_BOOL && nullable->b);
+    if (type && ok) ok = read_type(m, s, (spot){type, p.at}, nullable && nullable->kind == JSON_BOOL && nullable->b);
     for (size_t i = 0; ok && i < p.v->n; i++) {
         str key = p.v->member[i].key;
         if (is_annotation(key) || str_is(key, "type")) continue;
         ok = take_keyword(m, s, (spot){&p.v->member[i].value, p.at}, key, p.v, &own);
     }
     m->deep--;
+    m->scope = was;
     return ok;
 }
 
@@ -596,8 +650,11 @@ node *write_spots(maker *m, spot *p, int32_t n, const path *at)
     int32_t k = add_known(m, p, n);
     shape  *s = k < 0 ? NULL : new_shape(m, at);
     if (k >= 0) m->known[k].level = m->level;
-    bool ok = s != NULL;
+    bool         ok  = s != NULL;
+    const scope *was = m->scope;
+    m->scope         = NULL;
     for (int32_t i = 0; ok && i < n; i++) ok = collect(m, s, p[i]);
+    m->scope   = was;
     node *body = ok ? write_shape(m, s, p[0].at) : NULL;
     mem_free(s);
     m->nested--;
@@ -841,7 +898,10 @@ static shape *with_spots(maker *m, const shape *s, const spot *p, int32_t n, con
         with->n_collected = with->collected_cap = 0;
         ok                                      = begins_anew(m, p[0]) && open_schema(m, p[0]);
     }
+    const scope *was = m->scope;
+    m->scope         = s->choice[s->n_choices - 1].in;
     for (int32_t i = 0; ok && i < n; i++) ok = collect(m, with, p[i]);
+    m->scope = was;
     if (ok) return with;
     mem_free(with);
     return NULL;

@@ -29,6 +29,7 @@ typedef struct { /* the rule of a value that must fit all of these */
 typedef struct lookup    lookup;
 typedef struct made      made;
 typedef struct reference reference;
+typedef struct scope     scope;
 enum {
     KNOWN_TABLE = 1024,
     MAX_DEEP    = 64, /* references, allOf and anyOf inside one another; nested values are the reader's */
@@ -47,6 +48,7 @@ typedef struct {
     const path       *at;             /* the schema that was collected last */
     const json_value *open[MAX_DEEP]; /* being collected, one for the other; [deep] of them */
     int               open_level[MAX_DEEP];
+    const scope      *scope; /* of the schema that is collected */
     int               level; /* objects and arrays around the value that is written */
     string_rule       strings[64];
     int32_t           n_strings;
@@ -102,7 +104,14 @@ enum {
     MAX_NAMES   = 4096,    /* in properties and required of one object */
     MAX_CHAIN   = 1 << 13, /* rules of one object or array */
     MAX_CONTAIN = 4,       /* contains of one array */
+    MAX_LEFT    = 8,       /* unevaluated* of one value */
     MAX_COUNT   = GRAMMAR_MAX_REPEAT,
+};
+
+/* A schema with unevaluatedProperties or unevaluatedItems, as seen from the schemas inside: what these say of members counts for
+ * it. Inside a `not` nothing does. */
+struct scope {
+    const scope *up;
 };
 
 typedef struct {             /* one schema's word on members: `rest` for those that it does not name */
@@ -111,16 +120,25 @@ typedef struct {             /* one schema's word on members: `rest` for those t
     const json_value *patterns; /* patternProperties */
     const path       *patterns_at;
     spot              rest; /* .v NULL: anything */
+    const scope      *in;   /* NULL: none */
 } members;
 
+typedef struct { /* unevaluatedProperties or unevaluatedItems: for members that no schema in its scope speaks of */
+    spot         rest;
+    const scope *of;
+    bool         array;
+} leftover;
+
 typedef struct { /* an array has min to max items that fit; max < 0: no end */
-    spot    fits, other;
-    int32_t min, max;
+    spot         fits, other;
+    int32_t      min, max;
+    const scope *in;
 } containing;
 
 typedef struct {
-    spot list; /* an array of schemas: one of them must fit, */
-    bool one;  /* and no other */
+    spot         list; /* an array of schemas: one of them must fit, */
+    bool         one;  /* and no other */
+    const scope *in;
 } choice;
 
 /* All that a set of schemas demands of a value. */
@@ -138,6 +156,8 @@ typedef struct {
     int32_t            n_names;
     containing         contain[MAX_CONTAIN];
     int32_t            n_contain;
+    leftover           left[MAX_LEFT];
+    int32_t            n_left;
     text_demand        text;
     decimal            multiple;
     spot               multiple_at, number_format;
@@ -163,16 +183,21 @@ node  *any_value(maker *m);
 bool   bad_schema(maker *m, const path *at, str key);
 /* Copies a shape without its last choice and adds alternative i of that. NULL: the maker failed. The caller frees it and
  * decrements m->deep. */
-shape *choose(maker *m, const shape *s, size_t i, const path *at);
-bool   constant_fits(maker *m, const shape *s, const json_value *v, const path *at);
-bool   is_callable(str name);
-bool   is_annotation(str key);
+shape   *choose(maker *m, const shape *s, size_t i, const path *at);
+bool     constant_fits(maker *m, const shape *s, const json_value *v, const path *at);
+bool     is_callable(str name);
+bool     is_annotation(str key);
+unsigned type_named(str s); /* 0: there is no such type */
 
 /* schema_object.c and schema_array.c: NULL when nothing fits. */
 node *any_members(maker *m, node *value);
 node *write_object(maker *m, const shape *s, const path *at);
 node *any_items(maker *m, node *value);
 node *write_array(maker *m, const shape *s, const path *at);
+
+bool is_inside(const scope *in, const scope *of); /* or it is the same */
+/* Whether another unevaluated* inside its scope speaks of all members already. */
+bool is_covered(const shape *s, const leftover *x);
 
 /* schema_ref.c: follows a reference inside the document. */
 bool find_ref(maker *m, const json_value *ref, const path *at, bool dynamic, spot *out);
@@ -186,9 +211,11 @@ const json_value *negate(maker *m, spot p);
 const json_value *wrap_not(maker *m, const json_value *v); /* {"not": v}; NULL: the maker failed */
 const json_value *expand_if(maker *m, const json_value *schema);
 const json_value *expand_dependency(maker *m, const json_member *d);
+const json_value *either(maker *m, const json_value *a, const json_value *b); /* {"anyOf": [a, b]}; NULL: it failed */
 bool              are_disjoint(maker *m, spot a, spot b);
 bool              all_disjoint(maker *m, spot list); /* told apart by a constant that each of them requires */
 
+void       *schema_take(maker *m, size_t n, size_t each); /* zeroed; NULL: the maker failed */
 const path *path_down(maker *m, const path *up, str key);
 /* Refuses with the path: "#/a/pattern: ...". Always false. */
 bool refuse(maker *m, const path *at, const char *key, const char *fmt, ...) __attribute__((format(printf, 4, 5)));

@@ -27,6 +27,26 @@ static int32_t count_prefix(const shape *s)
     return n;
 }
 
+/* Whether a schema in the scope speaks of item i. */
+static bool is_evaluated(const shape *s, const leftover *left, int32_t i)
+{
+    for (int32_t k = 0; k < s->n_arrays; k++) {
+        const members *x = &s->array[k];
+        if (!is_inside(x->in, left->of)) continue;
+        if (x->rest.v || (x->named && (size_t)i < x->named->n && i < MAX_PREFIX)) return true;
+    }
+    return is_covered(s, left);
+}
+
+/* What an item that no one speaks of must fit, or the `contains` in the scope instead. */
+static spot unless_contained(maker *m, const shape *s, const leftover *left)
+{
+    const json_value *all = left->rest.v;
+    for (int32_t k = 0; all && k < s->n_contain; k++)
+        if (is_inside(s->contain[k].in, left->of)) all = either(m, s->contain[k].fits.v, all);
+    return all ? (spot){all, left->rest.at} : left->rest;
+}
+
 /* Lists all that is said of item i; MAX_PREFIX: of those behind all prefixItems. */
 static int32_t item_spots(maker *m, const shape *s, int32_t i, spot *out)
 {
@@ -39,13 +59,15 @@ static int32_t item_spots(maker *m, const shape *s, int32_t i, spot *out)
         else if (x->rest.v)
             out[n++] = x->rest;
     }
+    for (int32_t k = 0; k < s->n_left && !m->b.failed; k++)
+        if (s->left[k].array && !is_evaluated(s, &s->left[k], i)) out[n++] = unless_contained(m, s, &s->left[k]);
     return n;
 }
 
 /* Writes item i, which must also fit n more schemas; NULL when nothing does. */
 static node *write_item(maker *m, const shape *s, int32_t i, const spot *more, int32_t n_more, const path *at)
 {
-    spot    all[MAX_PARTS + MAX_CONTAIN];
+    spot    all[MAX_PARTS + MAX_CONTAIN + MAX_LEFT];
     int32_t n = item_spots(m, s, i, all);
     for (int32_t k = 0; k < n_more; k++) all[n++] = more[k];
     m->level++;
@@ -245,7 +267,7 @@ static bool list_shape(maker *m, const shape *s, constants *out, const path *at)
 /* Adds the values of item i. False: they are not constants, or the maker failed. */
 static bool list_item(maker *m, const shape *s, int32_t i, constants *out, const path *at)
 {
-    spot    all[MAX_PARTS];
+    spot    all[MAX_PARTS + MAX_LEFT];
     int32_t n  = item_spots(m, s, i, all);
     shape  *x  = new_shape(m, at);
     bool    ok = x != NULL;

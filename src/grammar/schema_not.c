@@ -13,51 +13,47 @@
 
 #include <math.h>
 
-typedef enum { MADE_NOT, MADE_NEGATION, MADE_IF, MADE_DEPENDENCY } made_kind;
+typedef enum { MADE_NOT, MADE_NEGATION, MADE_IF, MADE_DEPENDENCY, MADE_EITHER } made_kind;
 
 struct made {
-    const void       *of; /* NULL: a free slot */
+    const void       *of, *also; /* NULL: a free slot; of one alone */
     made_kind         kind;
     const json_value *v;
 };
 
 /* --- what was made before ---------------------------------------------------------------------- */
-static made *made_slot(made *all, uint32_t cap, const void *of, made_kind kind)
+static made *made_slot(made *all, uint32_t cap, const made *x)
 {
-    uint32_t at = (uint32_t)hash_mix((uintptr_t)of, (uint64_t)kind);
-    while (all[at &= cap - 1].of && (all[at].of != of || all[at].kind != kind)) at++;
+    uint32_t at = (uint32_t)hash_mix(hash_mix((uintptr_t)x->of, (uintptr_t)x->also), (uint64_t)x->kind);
+    while (all[at &= cap - 1].of && (all[at].of != x->of || all[at].also != x->also || all[at].kind != x->kind)) at++;
     return &all[at];
 }
 
 /* Returns the slot of what is made of `of`; NULL: the maker failed. Its value is NULL until it is made. */
-static made *find_made(maker *m, const void *of, made_kind kind)
+static made *find_made_of(maker *m, const void *of, const void *also, made_kind kind)
 {
+    made key = {.of = of, .also = also, .kind = kind};
     if (2 * m->n_made >= m->made_cap) {
         uint32_t cap = m->made_cap ? m->made_cap * 2 : 64;
         made    *all = builder_spend(&m->b, cap) ? arena_try(&m->b.mem, cap, sizeof *all) : NULL;
         if (!all) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large"), NULL;
         for (uint32_t i = 0; i < m->made_cap; i++)
-            if (m->made[i].of) *made_slot(all, cap, m->made[i].of, m->made[i].kind) = m->made[i];
+            if (m->made[i].of) *made_slot(all, cap, &m->made[i]) = m->made[i];
         m->made     = all;
         m->made_cap = cap;
     }
-    made *x = made_slot(m->made, m->made_cap, of, kind);
+    made *x = made_slot(m->made, m->made_cap, &key);
     if (!x->of) {
-        *x = (made){of, kind, NULL};
+        *x = key;
         m->n_made++;
     }
     return builder_spend(&m->b, 2) ? x : NULL;
 }
 
+static made *find_made(maker *m, const void *of, made_kind kind) { return find_made_of(m, of, NULL, kind); }
+
 /* --- making schemas ---------------------------------------------------------------------------- */
 static const json_value never = {.kind = JSON_BOOL, .b = false};
-
-static void *take(maker *m, size_t n, size_t each)
-{
-    void *p = builder_spend(&m->b, 4 + n * each / 64) ? arena_try(&m->b.mem, n ? n : 1, each) : NULL;
-    if (!p) builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large");
-    return p;
-}
 
 static json_value word(const char *s) { return (json_value){.kind = JSON_STRING, .s = str_of(s)}; }
 static json_value whole(int64_t i) { return (json_value){.kind = JSON_INT, .i = i, .d = (double)i}; }
@@ -65,7 +61,7 @@ static json_value whole(int64_t i) { return (json_value){.kind = JSON_INT, .i = 
 /* An object of up to three members; those without a key are left out. */
 static json_value object(maker *m, json_member a, json_member b, json_member c)
 {
-    json_member *p = take(m, 3, sizeof *p);
+    json_member *p = schema_take(m, 3, sizeof *p);
     json_value   v = {.kind = JSON_OBJECT, .member = p};
     if (!p) return never;
     if (a.key.s) p[v.n++] = a;
@@ -81,7 +77,7 @@ static json_value object1(maker *m, str key, json_value x)
 
 static json_value array(maker *m, const json_value *x, size_t n)
 {
-    json_value *p = take(m, n, sizeof *p);
+    json_value *p = schema_take(m, n, sizeof *p);
     if (!p) return never;
     if (n) memcpy(p, x, n * sizeof *p);
     return (json_value){.kind = JSON_ARRAY, .n = n, .item = p};
@@ -105,7 +101,7 @@ const json_value *wrap_not(maker *m, const json_value *v)
     made *x = find_made(m, v, MADE_NOT);
     if (!x) return NULL;
     if (!x->v) {
-        json_value *out = take(m, 1, sizeof *out);
+        json_value *out = schema_take(m, 1, sizeof *out);
         if (!out) return NULL;
         *out = object1(m, STR("not"), *v);
         x    = find_made(m, v, MADE_NOT);
@@ -133,7 +129,7 @@ static void put(alternatives *l, json_value v)
 {
     if (l->n == l->cap) {
         size_t      cap = l->cap ? l->cap * 2 : 8;
-        json_value *p   = take(l->m, cap, sizeof *p);
+        json_value *p   = schema_take(l->m, cap, sizeof *p);
         if (!p) return;
         if (l->n) memcpy(p, l->item, l->n * sizeof *p);
         l->item = p;
@@ -213,7 +209,7 @@ static bool negate_items(alternatives *l, str key, const json_value *v, const js
     const json_value *prefix = json_get(schema, "prefixItems");
     if (v->kind == JSON_ARRAY) { /* of prefixItems */
         for (size_t i = 0; i < v->n; i++) {
-            json_value *first = take(m, i + 1, sizeof *first);
+            json_value *first = schema_take(m, i + 1, sizeof *first);
             if (!first) return false;
             for (size_t k = 0; k < i; k++) first[k] = (json_value){.kind = JSON_BOOL, .b = true};
             first[i] = not_of(m, &v->item[i]);
@@ -245,7 +241,7 @@ static bool negate_choice(alternatives *l, str key, const json_value *v)
 {
     enum { MAX_PAIRED = 8 };
     maker      *m   = l->m;
-    json_value *all = take(m, v->n, sizeof *all);
+    json_value *all = schema_take(m, v->n, sizeof *all);
     if (!all || v->kind != JSON_ARRAY) return refuse(m, path_down(m, l->at, key), NULL, "is not an array of schemas");
     for (size_t i = 0; i < v->n; i++) all[i] = not_of(m, &v->item[i]);
     put(l, object1(m, STR("allOf"), (json_value){.kind = JSON_ARRAY, .n = v->n, .item = all}));
@@ -354,7 +350,7 @@ const json_value *negate(maker *m, spot p)
         if (is_annotation(key) || str_is(key, "type")) continue;
         if (!negate_keyword(&l, key, &p.v->member[i].value, p.v)) return NULL;
     }
-    json_value *out = take(m, 1, sizeof *out);
+    json_value *out = schema_take(m, 1, sizeof *out);
     x               = out ? find_made(m, p.v, MADE_NEGATION) : NULL;
     if (!x || m->b.failed) return NULL;
     *out = (json_value){.kind = JSON_ARRAY, .n = l.n, .item = l.item};
@@ -365,10 +361,23 @@ const json_value *negate(maker *m, spot p)
 /* --- conditions -------------------------------------------------------------------------------- */
 static const json_value *keep_made(maker *m, const void *of, made_kind kind, json_value v)
 {
-    json_value *out = take(m, 1, sizeof *out);
+    json_value *out = schema_take(m, 1, sizeof *out);
     made       *x   = out ? find_made(m, of, kind) : NULL;
     if (!x || m->b.failed) return NULL;
     *out = v;
+    x->v = out;
+    return out;
+}
+
+const json_value *either(maker *m, const json_value *a, const json_value *b)
+{
+    made *x = find_made_of(m, a, b, MADE_EITHER);
+    if (!x || x->v) return x ? x->v : NULL;
+    json_value *out = schema_take(m, 1, sizeof *out);
+    if (!out) return NULL;
+    *out = object1(m, STR("anyOf"), array(m, (json_value[]){*a, *b}, 2));
+    x    = find_made_of(m, a, b, MADE_EITHER);
+    if (!x || m->b.failed) return NULL;
     x->v = out;
     return out;
 }
@@ -394,7 +403,11 @@ const json_value *expand_dependency(maker *m, const json_member *d)
     json_value both[2];
     if (!x || x->v) return x ? x->v : NULL;
     both[0] = object1(m, STR("properties"), object1(m, d->key, never));
-    both[1] = d->value.kind == JSON_ARRAY ? object1(m, STR("required"), d->value) : d->value;
+    /* with the key, so that what the schema says of members counts only where it applies */
+    json_value key    = {.kind = JSON_STRING, .s = d->key};
+    json_value with[] = {object1(m, STR("required"), array(m, &key, 1)), d->value};
+    both[1]           = d->value.kind == JSON_ARRAY ? object1(m, STR("required"), d->value)
+                                                    : object1(m, STR("allOf"), array(m, with, 2));
     return keep_made(m, d, MADE_DEPENDENCY, array(m, both, 2));
 }
 
@@ -408,15 +421,6 @@ static spot follow(maker *m, spot p)
     return p;
 }
 
-static unsigned type_bits(str s)
-{
-    static const char *const name[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
-    static const unsigned    bits[] = {T_NULL, T_BOOL, T_INTEGER, T_NUMBER, T_STRING, T_ARRAY, T_OBJECT};
-    for (size_t i = 0; i < COUNT(name); i++)
-        if (str_is(s, name[i])) return bits[i];
-    return T_ALL;
-}
-
 /* The types that a schema may allow. */
 static unsigned types_of(maker *m, const json_value *v)
 {
@@ -425,8 +429,9 @@ static unsigned types_of(maker *m, const json_value *v)
     if (!type) return T_ALL;
     builder_spend(&m->b, 4 + type->n);
     for (size_t i = 0; i < (type->kind == JSON_ARRAY ? type->n : 1); i++) {
-        const json_value *t = type->kind == JSON_ARRAY ? &type->item[i] : type;
-        bits |= t->kind == JSON_STRING ? type_bits(t->s) : T_ALL;
+        const json_value *t   = type->kind == JSON_ARRAY ? &type->item[i] : type;
+        unsigned          one = t->kind == JSON_STRING ? type_named(t->s) : 0;
+        bits |= one ? one : T_ALL;
     }
     return nullable && nullable->kind == JSON_BOOL && nullable->b ? bits | T_NULL : bits;
 }
@@ -547,14 +552,14 @@ static const json_value *constant_at(maker *m, spot p, str name)
 /* Whether each alternative requires the key with a constant that no other one has. */
 static bool told_by(maker *m, spot list, str name)
 {
-    json_value *all = take(m, list.v->n, sizeof *all);
+    json_value *all = schema_take(m, list.v->n, sizeof *all);
     if (!all) return false;
     for (size_t i = 0; i < list.v->n; i++) {
         const json_value *x = constant_at(m, (spot){&list.v->item[i], list.at}, name);
         if (!x || m->b.failed) return false;
         all[i] = *x;
     }
-    json_value *copy = take(m, 1, sizeof *copy);
+    json_value *copy = schema_take(m, 1, sizeof *copy);
     if (!copy) return false;
     *copy = (json_value){.kind = JSON_ARRAY, .n = list.v->n, .item = all};
     return are_different(m, copy);

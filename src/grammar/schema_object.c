@@ -129,11 +129,26 @@ static unsigned matches(keys *k, str name)
     return set;
 }
 
+/* Whether a schema in the scope speaks of the member. */
+static bool is_evaluated(keys *k, const shape *s, const leftover *left, const str *name, unsigned set)
+{
+    for (int32_t i = 0; i < s->n_objects && !k->m->b.failed; i++) {
+        const members *x = &s->object[i];
+        if (!is_inside(x->in, left->of)) continue;
+        if (x->rest.v || (x->named && name && find_member(k->m, x->named, *name))) return true;
+        for (size_t p = 0; x->patterns && p < x->patterns->n; p++) {
+            int32_t bit = add_pattern(k, x->patterns->member[p].key, x->patterns_at);
+            if (bit >= 0 && set >> bit & 1) return true;
+        }
+    }
+    return is_covered(s, left);
+}
+
 /* All that the parts say of a member with this name, or with none of the names but these patterns; NULL when nothing fits. */
 static node *write_property(keys *k, const shape *s, const str *name, unsigned set, const path *at)
 {
     maker  *m = k->m;
-    spot    all[MAX_PARTS * 2];
+    spot    all[MAX_PARTS * 2 + MAX_LEFT];
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_objects && !m->b.failed; i++) {
         const members    *x     = &s->object[i];
@@ -151,6 +166,8 @@ static node *write_property(keys *k, const shape *s, const str *name, unsigned s
         }
         if (!named && x->rest.v && n < (int32_t)COUNT(all)) all[n++] = x->rest;
     }
+    for (int32_t i = 0; i < s->n_left && n < (int32_t)COUNT(all); i++)
+        if (!s->left[i].array && !is_evaluated(k, s, &s->left[i], name, set)) all[n++] = s->left[i].rest;
     m->level++;
     node *out = write_spots(m, all, n, at);
     m->level--;
@@ -351,7 +368,7 @@ static bool has_patterns(const shape *s)
 node *write_object(maker *m, const shape *s, const path *at)
 {
     chain c = {.m = m, .at = at, .min = s->min_props, .max = s->max_props};
-    if (!s->n_objects && !s->n_required && !s->n_names && !s->min_props && s->max_props < 0)
+    if (!s->n_objects && !s->n_required && !s->n_names && !s->n_left && !s->min_props && s->max_props < 0)
         return any_members(m, any_value(m));
     size_t n_names = 1;
     for (int32_t i = 0; i < s->n_objects; i++) n_names += s->object[i].named ? s->object[i].named->n : 0;

@@ -32,13 +32,6 @@ struct reference {
     uint32_t  n_standing, standing_cap;
 };
 
-static void *take(maker *m, size_t n, size_t each)
-{
-    void *p = builder_spend(&m->b, 2 + n * each / 64) ? arena_try(&m->b.mem, n ? n : 1, each) : NULL;
-    if (!p) builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large");
-    return p;
-}
-
 /* --- URIs -------------------------------------------------------------------------------------- */
 static str cut(str s, size_t from, size_t to) { return (str){s.s + from, to - from}; }
 
@@ -97,7 +90,7 @@ static str resolve(maker *m, str base, str ref)
         keep = start;
     else
         for (keep = base.n; keep > start && base.s[keep - 1] != '/'; keep--) {}
-    char *out = take(m, keep + ref.n + 1, 1);
+    char *out = schema_take(m, keep + ref.n + 1, 1);
     if (!out) return ref;
     if (keep) memcpy(out, base.s, keep);
     memcpy(out + keep, ref.s, ref.n);
@@ -115,7 +108,7 @@ static size_t fragment_at(str s)
 static void *grown(maker *m, void *list, int32_t n, int32_t *cap, size_t each)
 {
     if (n < *cap) return list;
-    void *more = take(m, (size_t)*cap * 2 + 8, each);
+    void *more = schema_take(m, (size_t)*cap * 2 + 8, each);
     if (more && n) memcpy(more, list, (size_t)n * each);
     if (more) *cap = *cap * 2 + 8;
     return more;
@@ -152,7 +145,7 @@ static void note_standing(maker *m, const json_value *ref, int32_t in)
     reference *x = m->refs;
     if (2 * x->n_standing >= x->standing_cap) {
         uint32_t  cap  = x->standing_cap ? x->standing_cap * 2 : 64;
-        standing *more = take(m, cap, sizeof *more);
+        standing *more = schema_take(m, cap, sizeof *more);
         if (!more) return;
         for (uint32_t i = 0; i < x->standing_cap; i++)
             if (x->standing[i].ref) *standing_slot(more, cap, x->standing[i].ref) = x->standing[i];
@@ -212,7 +205,7 @@ static void walk(maker *m, const json_value *v, int32_t in)
 static bool need_index(maker *m)
 {
     if (m->refs) return true;
-    m->refs = take(m, 1, sizeof *m->refs);
+    m->refs = schema_take(m, 1, sizeof *m->refs);
     if (!m->refs) return false;
     const json_value *id = json_get(m->root, "$id");
     add_resource(m, is_text(id) ? cut(id->s, 0, fragment_at(id->s)) : (str){"", 0}, m->root);

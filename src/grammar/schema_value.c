@@ -123,8 +123,45 @@ static node *digits_between(maker *m, const char *lo, const char *hi, int n, how
     return how == ANY && low ? node_repeat(b, x, 0, 1) : x;
 }
 
-/* Whole numbers without a sign. */
-static node *whole_between(maker *m, uint64_t lo, uint64_t hi)
+typedef struct { /* multiples of k among strings of digits */
+    maker  *m;
+    int     k;
+    int32_t free[20][MAX_MULTIPLE]; /* [n][r]: any n digits behind the remainder r; -1: not made yet */
+} multiples;
+
+/* Any n digits behind the remainder r. */
+static node *free_digits(multiples *x, int n, int r)
+{
+    builder *b = &x->m->b;
+    node_vec v = {0};
+    if (!n) return r ? node_list(b, NODE_ALT, NULL, 0) : node_empty(b);
+    if (x->free[n][r] < 0) {
+        x->free[n][r] = builder_rule(b, (str){0});
+        for (int d = 0; d < 10 && !b->failed; d++)
+            node_vec_put(
+                b, &v,
+                node_seq(b, digit(x->m, (char)('0' + d), (char)('0' + d)), free_digits(x, n - 1, (r * 10 + d) % x->k)));
+        builder_define(b, x->free[n][r], node_list(b, NODE_ALT, v.p, v.n));
+    }
+    return node_rule(b, x->free[n][r]);
+}
+
+/* As digits_between, behind the remainder r. */
+static node *multiples_between(multiples *x, const char *lo, const char *hi, int n, int r)
+{
+    builder *b = &x->m->b;
+    node_vec v = {0};
+    if (!n || (all_are(lo, n, '0') && all_are(hi, n, '9'))) return free_digits(x, n, r);
+    for (char c = lo[0]; c <= hi[0] && !b->failed; c++) {
+        node *rest = multiples_between(x, c == lo[0] ? lo + 1 : zeros, c == hi[0] ? hi + 1 : nines, n - 1,
+                                       (r * 10 + c - '0') % x->k);
+        node_vec_put(b, &v, node_seq(b, digit(x->m, c, c), rest));
+    }
+    return node_list(b, NODE_ALT, v.p, v.n);
+}
+
+/* Whole numbers without a sign; of: multiples alone, NULL: all. */
+static node *whole_between(maker *m, multiples *of, uint64_t lo, uint64_t hi)
 {
     node_vec v     = {0};
     uint64_t first = 0; /* of this many digits */
@@ -135,7 +172,8 @@ static node *whole_between(maker *m, uint64_t lo, uint64_t hi)
             char from[24], to[24];
             snprintf(from, sizeof from, "%0*llu", n, (unsigned long long)a);
             snprintf(to, sizeof to, "%0*llu", n, (unsigned long long)z);
-            node_vec_put(&m->b, &v, digits_between(m, from, to, n, EXACTLY));
+            node_vec_put(&m->b, &v,
+                         of ? multiples_between(of, from, to, n, 0) : digits_between(m, from, to, n, EXACTLY));
         }
         first = last + 1;
     }
@@ -169,8 +207,8 @@ static node *integer_between(maker *m, int64_t lo, int64_t hi)
     if (lo < 0)
         node_vec_put(
             &m->b, &v,
-            node_seq(&m->b, node_puts(&m->b, "-"), whole_between(m, hi < 0 ? (uint64_t)-hi : 1, (uint64_t)-lo)));
-    if (hi >= 0) node_vec_put(&m->b, &v, whole_between(m, lo > 0 ? (uint64_t)lo : 0, (uint64_t)hi));
+            node_seq(&m->b, node_puts(&m->b, "-"), whole_between(m, NULL, hi < 0 ? (uint64_t)-hi : 1, (uint64_t)-lo)));
+    if (hi >= 0) node_vec_put(&m->b, &v, whole_between(m, NULL, lo > 0 ? (uint64_t)lo : 0, (uint64_t)hi));
     return node_list(&m->b, NODE_ALT, v.p, v.n);
 }
 
@@ -262,63 +300,6 @@ static node *any_multiple(maker *m, int k, int places)
         node_alt(b, node_seq(b, node_puts(b, "0"), node_repeat(b, fraction, 0, 1)), next_digits(m, 0, k, below, 1)));
 }
 
-typedef struct
-{ /* multiples of k among strings of digits; free[n][r]: any n digits behind a remainder r, -1: not made yet */
-    maker  *m;
-    int     k;
-    int32_t free[20][MAX_MULTIPLE];
-} multiples;
-
-/* Any n digits behind the remainder r. */
-static node *free_digits(multiples *x, int n, int r)
-{
-    builder *b = &x->m->b;
-    node_vec v = {0};
-    if (!n) return r ? node_list(b, NODE_ALT, NULL, 0) : node_empty(b);
-    if (x->free[n][r] < 0) {
-        x->free[n][r] = builder_rule(b, (str){0});
-        for (int d = 0; d < 10 && !b->failed; d++)
-            node_vec_put(
-                b, &v,
-                node_seq(b, digit(x->m, (char)('0' + d), (char)('0' + d)), free_digits(x, n - 1, (r * 10 + d) % x->k)));
-        builder_define(b, x->free[n][r], node_list(b, NODE_ALT, v.p, v.n));
-    }
-    return node_rule(b, x->free[n][r]);
-}
-
-/* As digits_between, behind the remainder r. */
-static node *multiples_between(multiples *x, const char *lo, const char *hi, int n, int r)
-{
-    builder *b = &x->m->b;
-    node_vec v = {0};
-    if (!n || (all_are(lo, n, '0') && all_are(hi, n, '9'))) return free_digits(x, n, r);
-    for (char c = lo[0]; c <= hi[0] && !b->failed; c++) {
-        node *rest = multiples_between(x, c == lo[0] ? lo + 1 : zeros, c == hi[0] ? hi + 1 : nines, n - 1,
-                                       (r * 10 + c - '0') % x->k);
-        node_vec_put(b, &v, node_seq(b, digit(x->m, c, c), rest));
-    }
-    return node_list(b, NODE_ALT, v.p, v.n);
-}
-
-static node *whole_multiples(multiples *x, uint64_t lo, uint64_t hi)
-{
-    builder *b     = &x->m->b;
-    node_vec v     = {0};
-    uint64_t first = 0; /* of this many digits */
-    for (int n = 1; n <= 19; n++) {
-        uint64_t last = first ? first * 10 - 1 : 9;
-        uint64_t a = lo > first ? lo : first, z = hi < last ? hi : last;
-        if (a <= z) {
-            char from[24], to[24];
-            snprintf(from, sizeof from, "%0*llu", n, (unsigned long long)a);
-            snprintf(to, sizeof to, "%0*llu", n, (unsigned long long)z);
-            node_vec_put(b, &v, multiples_between(x, from, to, n, 0));
-        }
-        first = last + 1;
-    }
-    return node_list(b, NODE_ALT, v.p, v.n);
-}
-
 static node *bounded_multiples(maker *m, int64_t lo, int64_t hi, int k)
 {
     builder  *b = &m->b;
@@ -327,8 +308,8 @@ static node *bounded_multiples(maker *m, int64_t lo, int64_t hi, int k)
     memset(x.free, -1, sizeof x.free);
     if (lo < 0)
         node_vec_put(b, &v,
-                     node_seq(b, node_puts(b, "-"), whole_multiples(&x, hi < 0 ? (uint64_t)-hi : 1, (uint64_t)-lo)));
-    if (hi >= 0) node_vec_put(b, &v, whole_multiples(&x, lo > 0 ? (uint64_t)lo : 0, (uint64_t)hi));
+                     node_seq(b, node_puts(b, "-"), whole_between(m, &x, hi < 0 ? (uint64_t)-hi : 1, (uint64_t)-lo)));
+    if (hi >= 0) node_vec_put(b, &v, whole_between(m, &x, lo > 0 ? (uint64_t)lo : 0, (uint64_t)hi));
     return node_list(b, NODE_ALT, v.p, v.n);
 }
 
@@ -411,7 +392,7 @@ static node *units_between(maker *m, uint64_t lo, uint64_t hi, int places)
     uint64_t unit = 1;
     for (int i = 0; i < places; i++) unit *= 10;
     uint64_t a = lo / unit, z = hi / unit;
-    if (!places) return whole_between(m, a, z);
+    if (!places) return whole_between(m, NULL, a, z);
     char low[24], high[24];
     snprintf(low, sizeof low, "%0*llu", places, (unsigned long long)(lo % unit));
     snprintf(high, sizeof high, "%0*llu", places, (unsigned long long)(hi % unit));
@@ -424,9 +405,9 @@ static node *units_between(maker *m, uint64_t lo, uint64_t hi, int places)
         if (piece[i].from > piece[i].to || (i && a == z)) continue;
         node *point = node_seq(b, node_puts(b, "."), digits_between(m, piece[i].lo, piece[i].hi, places, SOME));
         bool  whole = all_are(piece[i].lo, places, '0');
-        node_vec_put(
-            b, &v,
-            node_seq(b, whole_between(m, piece[i].from, piece[i].to), whole ? node_repeat(b, point, 0, 1) : point));
+        node_vec_put(b, &v,
+                     node_seq(b, whole_between(m, NULL, piece[i].from, piece[i].to),
+                              whole ? node_repeat(b, point, 0, 1) : point));
     }
     return node_list(b, NODE_ALT, v.p, v.n);
 }

@@ -32,8 +32,8 @@ static bool compiles(const char *schema, err *e)
 /* Whether the judge of rig.c knows all that the schema says. */
 static bool is_judged(const char *schema)
 {
-    static const char *const unknown[] = {"additionalItems", "definitions", "Properties\":true",
-                                          "items\":true",    "?",           "$id"};
+    static const char *const unknown[] = {
+        "additionalItems", "definitions", "Properties\":true", "items\":true", "?", "$id", "unevaluated"};
     for (size_t i = 0; i < COUNT(unknown); i++)
         if (strstr(schema, unknown[i])) return false;
     return true;
@@ -187,7 +187,8 @@ TEST(grammar_schema_refuses_with_a_path)
 {
     static const char *const bad[][2] = {
         {"{'type':'array','uniqueItems':true}", "#/uniqueItems"},
-        {"{'unevaluatedProperties':false}", "#/unevaluatedProperties"},
+        {"{'unevaluatedProperties':3}", "#/unevaluatedProperties: is not a schema"},
+        {"{'$recursiveRef':'#'}", "#/$recursiveRef: this keyword cannot be kept"},
         {"{'minlength':3}", "#/minlength"},
         {"{'type':'strin'}", "'strin' is no type"},
         {"{'type':3}", "#/type"},
@@ -249,7 +250,8 @@ TEST(grammar_schema_refuses_with_a_path)
         {"{'not':{'type':'number','multipleOf':2}}", "#/not/multipleOf: cannot be kept where a schema must not fit"},
         {"{'not':{'uniqueItems':true}}", "#/not/uniqueItems"},
         {"{'not':{'const':[1]},'type':'array'}", "#/not"},
-        {"{'if':{'unevaluatedItems':false},'then':{'minItems':1}}", "unevaluatedItems: this keyword cannot be kept"},
+        {"{'if':{'unevaluatedItems':false},'then':{'minItems':1}}",
+         "unevaluatedItems: cannot be kept where a schema must not fit"},
         {"{'oneOf':[{'type':'integer','multipleOf':2},{'type':'integer','multipleOf':3}]}",
          "#/oneOf/not/multipleOf: cannot be kept where a schema must not fit"},
         {"{'oneOf':[{'type':'object','additionalProperties':false},{'type':'object','properties':{'a':{}},"
@@ -265,6 +267,7 @@ TEST(grammar_schema_refuses_with_a_path)
         {"{'enum':[]}", "no value fits"},
         {"{'type':'integer','minimum':3,'maximum':2}", "no value fits"},
         {"{'type':'string','minLength':3,'maxLength':2}", "no value fits"},
+        {"{'type':'string','minLength':3,'maxLength':2,'not':{'const':'a'}}", "no value fits"},
         {"{'type':'array','minItems':3,'maxItems':2}", "no value fits"},
         {"{'type':'object','required':['a'],'additionalProperties':false}", "no value fits"},
         {"{'allOf':[{'type':'string'},{'type':'null'}]}", "no value fits"},
@@ -389,7 +392,7 @@ static bool calls_of(grammar **g, grammar_tool *tool, size_t n, bool several, er
 /* A tool whose schema cannot be kept takes any arguments, unless it is strict; the others are kept as they are. */
 TEST(grammar_frees_a_tool_that_cannot_be_kept)
 {
-    static const char schema[] = "{\"bad\":{\"properties\":{\"a\":{\"unevaluatedItems\":false}}},"
+    static const char schema[] = "{\"bad\":{\"properties\":{\"a\":{\"minlength\":3}}},"
                                  "\"good\":{\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"integer\"}},"
                                  "\"required\":[\"n\"],\"additionalProperties\":false}}";
     rig_vocab        *v        = rig_bytes();
@@ -408,7 +411,7 @@ TEST(grammar_frees_a_tool_that_cannot_be_kept)
                             {.name = STR("good2"), .parameters = json_get(tree, "good"), .strict = true}};
     CHECK_OK(grammar_tool_calls(&g, tool, 3, &how, &e), e);
     buf_putc(&warnings, 0);
-    CHECK_MSG(str_starts(str_of(warnings.p), "tool 'odd' takes any arguments: #/properties/a/unevaluatedItems: "), "%s",
+    CHECK_MSG(str_starts(str_of(warnings.p), "tool 'odd' takes any arguments: #/properties/a/minlength: "), "%s",
               warnings.p);
     CHECK(!strstr(warnings.p, "; ") && tool[1].free && !tool[0].free);
     CHECK_OK(grammar_machine_new(&m, g, v->vocab, &e), e);

@@ -369,6 +369,14 @@ const schema_row schema_rows[] = {
      {"[]", "[1,1]", "[1,2,3,4]"}},
     {"{'type':'array','items':{'type':['boolean','null']},'uniqueItems':true}", {"[true,null,false]"}, {"[true,true]"}},
     {"{'type':'array','items':{'type':'string'},'maxItems':1,'uniqueItems':true}", {"['a']", "[]"}, {"['a','b']"}},
+    {"{'type':'object','properties':{'a':{'type':'integer'}},'anyOf':[{'properties':{'b':{'const':1}},'required':['b']}"
+     ",{"
+     "'properties':{'c':{'const':2}},'required':['c']}],'unevaluatedProperties':false}",
+     {"{'a':1,'b':1}", "{'b':1}", "{'c':2}"},
+     {"{}", "{'a':1,'b':1,'d':1}", "{'b':2}"}},
+    {"{'type':'array','prefixItems':[{'type':'integer'}],'unevaluatedItems':{'type':'null'}}",
+     {"[]", "[1]", "[1,null,null]"},
+     {"[null]", "[1,2]"}},
     /* numbers */
     {"{'type':'number','multipleOf':0.01}", {"0", "1.5", "-12.34", "0.01"}, {"0.001", "1.234"}},
     {"{'type':'number','multipleOf':0.25}", {"0.5", "-1.75", "3", "0.0"}, {"0.1", "0.3", "1.05"}},
