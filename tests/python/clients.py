@@ -8,4 +8,7 @@ harness.main(
     pydantic_ai="pydantic_ai_flows",
     ollama="ollama_flows",
     pydantic="pydantic_flows",
+    open_webui="open_webui_flows",
+    llama_cpp="llama_cpp_flows",
+    vllm="vllm_flows",
 )

@@ -124,6 +124,27 @@ class Server:
         except urllib.error.HTTPError as e:
             raise Reply(e.code, e.read().decode()) from None
 
+    def answer(self, path, body, headers=None):
+        """Returns status, headers and text of the reply to a body, whatever the status."""
+        head = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self.key}"} if self.key else {}), **(headers or {})}
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            with opener.open(urllib.request.Request(self.url + path, data, head), timeout=300) as reply:
+                return reply.status, reply.headers, reply.read().decode()
+        except urllib.error.HTTPError as e:
+            return e.code, e.headers, e.read().decode()
+
+    def refusal(self, path, body):
+        """Returns the error of a reply that must be a 400."""
+        status, _, text = self.answer(path, body)
+        check(status == 400, f"{path} {json.dumps(body)[:200]}: {status} instead of 400")
+        return json.loads(text).get("error", {})
+
+    def events(self, path, body):
+        """Returns the events of a stream, without the word that ends it."""
+        text = self.request(path, {**body, "stream": True})
+        return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+
     def status(self, path):
         try:
             self.request(path)
