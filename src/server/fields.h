@@ -25,7 +25,8 @@ enum { /* endpoints */
        FIELD_OLLAMA          = FIELD_OLLAMA_CHAT | FIELD_OLLAMA_GENERATE,
        FIELD_TEXTS           = FIELD_TEXT | FIELD_NATIVE,
        FIELD_GENERATE        = FIELD_CHAT | FIELD_TEXTS,
-       FIELD_ANSWERS         = FIELD_GENERATE | FIELD_MESSAGES | FIELD_RESPONSES
+       FIELD_FRAMED          = FIELD_MESSAGES | FIELD_RESPONSES, /* whose formats have names of their own */
+       FIELD_ANSWERS         = FIELD_GENERATE | FIELD_FRAMED
 };
 #define FIELD_ABSENT INT64_MIN
 

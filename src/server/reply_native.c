@@ -45,12 +45,6 @@ static void put_probs(buf *out, const tok *t, const tandem_logprob *x, int n_top
     json_end(&w);
 }
 
-static void on_token(reply *r, server_choice *c, const tandem_token *x)
-{
-    buf_printf(&c->part[TOKENS], "%s%d", c->part[TOKENS].n ? "," : "", x->id);
-    if (x->logprobs) put_probs(&c->part[PROBS], r->tok, x->logprobs, c->request->ask.logprobs);
-}
-
 /* --- an answer ----------------------------------------------------------------------------------*/
 /* The members that every event has; empties the parts. */
 static void put_growth(reply *r, server_choice *c, bool stop)
@@ -243,10 +237,18 @@ static void put_event(reply *r, server_choice *c)
 
 static void flush(reply *r, server_choice *c)
 {
-    if (!c->part[TEXT].n && !c->part[TOKENS].n) return;
+    if (!c->part[TOKENS].n) return; /* text that was held back goes with the last one */
     if (r->request->f.timings_per_token) reply_put_live_timings(&r->tail, c);
     put_event(r, c);
     buf_clear(&r->tail);
+}
+
+/* Clients count an event for each token. */
+static void on_token(reply *r, server_choice *c, const tandem_token *x)
+{
+    buf_printf(&c->part[TOKENS], "%s%d", c->part[TOKENS].n ? "," : "", x->id);
+    if (x->logprobs) put_probs(&c->part[PROBS], r->tok, x->logprobs, c->request->ask.logprobs);
+    if (r->stream) flush(r, c);
 }
 
 static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)

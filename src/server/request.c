@@ -622,6 +622,7 @@ static bool blame_format(const server_request *r, server_error *why)
                       : r->where == FIELD_MESSAGES ? "output_config.format"
                                                    : "text.format";
     if (!(r->where & (FIELD_MESSAGES | FIELD_RESPONSES)) && !r->ollama.model.n) return false;
+    if (why->code && !strcmp(why->code, "unsupported_parameter")) return false; /* the client has written it so */
     error_rename(why, "response_format.json_schema", own);
     error_rename(why, "response_format", own);
     return false;

@@ -9,20 +9,30 @@
 #include <stdio.h>
 
 /* --- the table ----------------------------------------------------------------------------------*/
-/* {"messages":...,"NAME":VALUE}; a point in the name makes a path. */
-static const char *with_field(const char *name, const char *value)
+static int place_of(const dialect_field *f)
 {
-    static char body[512];
-    const char *dot = strchr(name, '.');
-    if (dot)
-        snprintf(body, sizeof body, MESSAGES(",\"%.*s\":{\"type\":\"enabled\",\"%s\":%s}"), (int)(dot - name), name,
-                 dot + 1, value);
-    else
-        snprintf(body, sizeof body, CHAT(",\"%s\":%s"), name, value);
-    return body;
+    if (f->where & FIELD_CHAT) return FIELD_CHAT;
+    return f->where & FIELD_MESSAGES ? FIELD_MESSAGES : FIELD_NATIVE;
 }
 
-static int place_of(const dialect_field *f) { return f->where & FIELD_CHAT ? FIELD_CHAT : FIELD_MESSAGES; }
+/* A body with the field, for place_of; a point in the name makes a path. */
+static const char *with_field(const dialect_field *f, const char *value)
+{
+    static char body[512];
+    char        member[256];
+    const char *dot = strchr(f->name, '.');
+    if (dot)
+        snprintf(member, sizeof member, ",\"%.*s\":{\"type\":\"enabled\",\"%s\":%s}", (int)(dot - f->name), f->name,
+                 dot + 1, value);
+    else
+        snprintf(member, sizeof member, ",\"%s\":%s", f->name, value);
+    switch (place_of(f)) {
+    case FIELD_CHAT: snprintf(body, sizeof body, CHAT("%s"), member); break;
+    case FIELD_MESSAGES: snprintf(body, sizeof body, MESSAGES("%s"), member); break;
+    default: snprintf(body, sizeof body, TEXT("%s"), member); break;
+    }
+    return body;
+}
 
 TEST(dialects_are_kept_refused_or_warned_of)
 {
@@ -30,7 +40,7 @@ TEST(dialects_are_kept_refused_or_warned_of)
     if (!open_engine(t, &x)) return;
     for (int i = 0; i < n_dialect_fields; i++) {
         const dialect_field *f    = &dialect_table[i];
-        const char          *body = with_field(f->name, "[3.5]");
+        const char          *body = with_field(f, "[3.5]");
         char                 quoted[96];
         if (strchr(f->name, '.') && f->rule == DIALECT_IDLE) continue;
         snprintf(quoted, sizeof quoted, "'%s'", f->name);
@@ -58,7 +68,7 @@ TEST(dialects_that_are_off_change_nothing)
         if (f->rule == DIALECT_IDLE) continue;
         for (const char *p = f->off;; p += strcspn(p, " ") + (p[strcspn(p, " ")] == ' ')) {
             snprintf(off, sizeof off, "%.*s", (int)strcspn(p, " "), p);
-            ask(&x, place_of(f), with_field(f->name, off[0] ? off : "null"));
+            ask(&x, place_of(f), with_field(f, off[0] ? off : "null"));
             CHECK_MSG(!x.r.warning[0], "%s: %s is warned of: %s", f->name, off, x.r.warning);
             request_forget(&x.r);
             if (!*p) break;
