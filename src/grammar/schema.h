@@ -104,6 +104,7 @@ enum {
     MAX_NAMES   = 4096,    /* in properties and required of one object */
     MAX_CHAIN   = 1 << 13, /* rules of one object or array */
     MAX_CONTAIN = 4,       /* contains of one array */
+    MAX_OUTSIDE = 3,       /* closed objects that one value must not fit */
     MAX_LEFT    = 8,       /* unevaluated* of one value */
     MAX_COUNT   = GRAMMAR_MAX_REPEAT,
 };
@@ -156,6 +157,8 @@ typedef struct {
     int32_t            n_names;
     containing         contain[MAX_CONTAIN];
     int32_t            n_contain;
+    spot               outside[MAX_OUTSIDE]; /* objects: a property in none of them must be there, for each */
+    int32_t            n_outside;
     leftover           left[MAX_LEFT];
     int32_t            n_left;
     text_demand        text;
@@ -204,6 +207,7 @@ bool find_ref(maker *m, const json_value *ref, const path *at, bool dynamic, spo
 
 /* Keywords of made schemas; no client can write them, since the reader refuses a NUL in a key. */
 #define KEY_EXCEPT  ((str){"\0except", 7})  /* an array of values: none of them */
+#define KEY_OUTSIDE ((str){"\0outside", 8}) /* an object: a property that is not in it */
 #define KEY_WITHOUT ((str){"\0without", 8}) /* a pattern that does not match */
 
 /* schema_not.c: schemas in terms of others. An array of alternatives; NULL: refused. */

@@ -195,6 +195,18 @@ static bool negate_properties(alternatives *l, const json_value *v)
     return true;
 }
 
+/* A closed object: a property that is not one of its own. */
+static bool negate_closed(alternatives *l, const json_value *schema)
+{
+    const json_value *own  = json_get(schema, "properties");
+    json_value        none = {.kind = JSON_OBJECT};
+    json_value        x    = typed(l->m, "object", "", own && own->kind == JSON_OBJECT ? *own : none);
+    if (l->m->b.failed) return false;
+    x.member[1].key = KEY_OUTSIDE;
+    put(l, x);
+    return true;
+}
+
 static bool negate_required(alternatives *l, const json_value *v)
 {
     for (size_t i = 0; v->kind == JSON_ARRAY && i < v->n; i++)
@@ -325,6 +337,8 @@ static bool negate_keyword(alternatives *l, str key, const json_value *v, const 
         if (!find_ref(m, v, l->at, str_is(key, "$dynamicRef"), &to)) return false;
         return put(l, not_of(m, to.v)), true;
     }
+    bool closed = v->kind == JSON_BOOL && !v->b && str_is(key, "additionalProperties");
+    if (closed && !json_get(schema, "patternProperties")) return negate_closed(l, schema);
     bool harmless = v->kind == JSON_BOOL && (str_is(key, "uniqueItems") ? !v->b : v->b);
     if (harmless && (str_is(key, "uniqueItems") || str_is(key, "additionalProperties") || str_is(key, "propertyNames")))
         return true;

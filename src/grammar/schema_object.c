@@ -47,6 +47,8 @@ typedef struct {
     uint32_t    table_mask;
     int32_t     n, min, max; /* max < 0: no end */
     keys        keys;
+    const spot *outside; /* of the shape: a property in none of these objects must be written, for each */
+    int32_t     n_outside;
     node       *other; /* a key that is not named and its value; NULL: none */
     int32_t     cap;   /* counts from here on are alike */
     int32_t    *rule;  /* [n + 1][cap + 1], -1: not made yet */
@@ -231,6 +233,8 @@ static bool list_properties(chain *c, const shape *s)
             add_property(c, s->object[i].named->member[n].key, false);
     for (int32_t i = 0; i < s->n_required; i++)
         for (size_t n = 0; n < s->required[i].v->n; n++) add_property(c, s->required[i].v->item[n].s, true);
+    for (int32_t i = 0; i < s->n_outside; i++)
+        for (size_t n = 0; n < s->outside[i].v->n; n++) add_property(c, s->outside[i].v->member[n].key, false);
     for (int32_t i = 0; i < s->n_names; i++) {
         const json_value *list = listed_names(s, i);
         for (size_t n = 0; list && n < list->n; n++)
@@ -296,38 +300,56 @@ static bool find_other(chain *c, const shape *s)
     return ok && !c->m->b.failed;
 }
 
-/* Rule (i, count): the properties from i on and the closing brace. */
-static node *rest_of(chain *c, int32_t i, int32_t count)
+/* The place of rule (i, count, met): the properties from i on and the closing brace, when count properties were written and
+ * those of the `outside` lists in the set were met. */
+static int32_t *rest_slot(chain *c, int32_t i, int32_t count, unsigned met)
 {
-    builder *b    = &c->m->b;
-    int32_t *slot = &c->rule[(size_t)i * (size_t)(c->cap + 1) + (size_t)least(count, c->cap)];
-    if (*slot < 0) *slot = builder_rule(b, (str){0});
-    return node_rule(b, *slot);
+    size_t column = ((size_t)least(count, c->cap) << c->n_outside) + met;
+    return &c->rule[(size_t)i * ((size_t)(c->cap + 1) << c->n_outside) + column];
 }
 
-static void write_rest(chain *c, int32_t i, int32_t count)
+static node *rest_of(chain *c, int32_t i, int32_t count, unsigned met)
+{
+    int32_t *slot = rest_slot(c, i, count, met);
+    if (*slot < 0) *slot = builder_rule(&c->m->b, (str){0});
+    return node_rule(&c->m->b, *slot);
+}
+
+/* The `outside` lists that a property of this name is not in, as bits. */
+static unsigned meets(const chain *c, str name)
+{
+    unsigned set = 0;
+    for (int32_t i = 0; i < c->n_outside; i++) set |= (unsigned)!find_member(c->m, c->outside[i].v, name) << i;
+    return set;
+}
+
+static void write_rest(chain *c, int32_t i, int32_t count, unsigned met)
 {
     builder *b     = &c->m->b;
     node_vec v     = {0};
     node    *comma = count ? make_comma(c->m) : node_empty(b);
     bool     room  = c->max < 0 || count < c->max;
+    unsigned all   = (1u << c->n_outside) - 1;
     if (i < c->n) {
         property *p = &c->prop[i];
         if (room && p->value)
-            node_vec_put(b, &v, node_seq(b, comma, make_name(c->m, p->name), p->value, rest_of(c, i + 1, count + 1)));
-        if (!p->required) node_vec_put(b, &v, rest_of(c, i + 1, count));
+            node_vec_put(b, &v,
+                         node_seq(b, comma, make_name(c->m, p->name), p->value,
+                                  rest_of(c, i + 1, count + 1, met | meets(c, p->name))));
+        if (!p->required) node_vec_put(b, &v, rest_of(c, i + 1, count, met));
     } else {
-        if (room && c->other) node_vec_put(b, &v, node_seq(b, comma, c->other, rest_of(c, i, count + 1)));
-        if (count >= c->min) node_vec_put(b, &v, node_puts(b, "}"));
+        if (room && c->other) node_vec_put(b, &v, node_seq(b, comma, c->other, rest_of(c, i, count + 1, all)));
+        if (count >= c->min && met == all) node_vec_put(b, &v, node_puts(b, "}"));
     }
-    rest_of(c, i, count);
-    builder_define(b, c->rule[(size_t)i * (size_t)(c->cap + 1) + (size_t)count], node_list(b, NODE_ALT, v.p, v.n));
+    rest_of(c, i, count, met);
+    builder_define(b, *rest_slot(c, i, count, met), node_list(b, NODE_ALT, v.p, v.n));
 }
 
 static node *write_chain(chain *c)
 {
     builder *b       = &c->m->b;
-    size_t   n_rules = (size_t)(c->n + 1) * (size_t)(c->cap + 1);
+    size_t   n_rules = (size_t)(c->n + 1) * ((size_t)(c->cap + 1) << c->n_outside);
+    unsigned n_sets  = 1u << c->n_outside;
     if (n_rules > MAX_CHAIN) {
         refuse_too_large(c->m, c->at, "an object has too many properties for its minProperties or maxProperties");
         return NULL;
@@ -338,10 +360,11 @@ static node *write_chain(chain *c)
         return NULL;
     }
     for (size_t i = 0; i < n_rules; i++) c->rule[i] = -1;
-    node *first = rest_of(c, 0, 0);
+    node *first = rest_of(c, 0, 0, 0);
     for (int32_t i = 0; i <= c->n && !b->failed; i++)
         for (int32_t count = 0; count <= c->cap && !b->failed; count++)
-            if (c->rule[(size_t)i * (size_t)(c->cap + 1) + (size_t)count] >= 0 || i == c->n) write_rest(c, i, count);
+            for (unsigned met = 0; met < n_sets; met++)
+                if (*rest_slot(c, i, count, met) >= 0 || i == c->n) write_rest(c, i, count, met);
     mem_free(c->rule);
     return node_seq(b, node_puts(b, "{"), first);
 }
@@ -367,12 +390,15 @@ static bool has_patterns(const shape *s)
 
 node *write_object(maker *m, const shape *s, const path *at)
 {
-    chain c = {.m = m, .at = at, .min = s->min_props, .max = s->max_props};
-    if (!s->n_objects && !s->n_required && !s->n_names && !s->n_left && !s->min_props && s->max_props < 0)
+    chain c = {
+        .m = m, .at = at, .min = s->min_props, .max = s->max_props, .outside = s->outside, .n_outside = s->n_outside};
+    if (!s->n_objects && !s->n_required && !s->n_names && !s->n_left && !s->n_outside && !s->min_props &&
+        s->max_props < 0)
         return any_members(m, any_value(m));
     size_t n_names = 1;
     for (int32_t i = 0; i < s->n_objects; i++) n_names += s->object[i].named ? s->object[i].named->n : 0;
     for (int32_t i = 0; i < s->n_required; i++) n_names += s->required[i].v->n;
+    for (int32_t i = 0; i < s->n_outside; i++) n_names += s->outside[i].v->n;
     for (int32_t i = 0; i < s->n_names; i++) n_names += listed_names(s, i) ? listed_names(s, i)->n : 0;
     if (n_names > MAX_NAMES) return refuse_too_large(m, at, "an object has too many properties"), NULL;
     c.keys = (keys){.m = m};

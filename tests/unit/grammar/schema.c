@@ -254,8 +254,7 @@ TEST(grammar_schema_refuses_with_a_path)
          "unevaluatedItems: cannot be kept where a schema must not fit"},
         {"{'oneOf':[{'type':'integer','multipleOf':2},{'type':'integer','multipleOf':3}]}",
          "#/oneOf/not/multipleOf: cannot be kept where a schema must not fit"},
-        {"{'oneOf':[{'type':'object','additionalProperties':false},{'type':'object','properties':{'a':{}},"
-         "'additionalProperties':false}]}",
+        {"{'oneOf':[{'type':'object','additionalProperties':{'const':1}},{'type':'object','properties':{'a':{}}}]}",
          "told apart by a type, a constant or a required key"},
         {"{'contains':3}", "#/contains: is not a schema"},
         {"{'contains':{},'minContains':-1}", "#/minContains"},

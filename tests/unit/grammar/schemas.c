@@ -343,6 +343,15 @@ const schema_row schema_rows[] = {
     {"{'type':'object','oneOf':[{'required':['a']},{'required':['b']}]}",
      {"{'a':1}", "{'b':1}", "{'a':1,'c':2}"},
      {"{}", "{'a':1,'b':1}"}},
+    {"{'oneOf':[{'type':'object','properties':{'a':{'type':'null'},'b':{'type':'null'}},'required':['a'],"
+     "'additionalProperties':false},{'type':'object','properties':{'a':{'type':'null'},'c':{'type':'null'}},'required':"
+     "['a'],"
+     "'additionalProperties':false}]}",
+     {"{'a':null,'b':null}", "{'a':null,'c':null}"},
+     {"{'a':null}", "{'a':null,'b':null,'c':null}", "{'b':null}"}},
+    {"{'type':'object','not':{'properties':{'a':{}},'additionalProperties':false}}",
+     {"{'b':1}", "{'a':1,'c':2}"},
+     {"{}", "{'a':1}"}},
     {"{'oneOf':[{'type':'object','properties':{'k':{'const':'a'},'x':{'type':'integer'}},'required':['k']},{'type':'"
      "object',"
      "'properties':{'k':{'const':'b'}},'required':['k']}]}",
