@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-enum { TEXT, TOKENS, PROBS }; /* of server_choice.part */
+enum { TEXT, TOKENS, PROBS };    /* of server_choice.part */
+enum { PICK_MEMORY = 64 << 20 }; /* bytes of a reply's tree while members are picked */
 
 static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
 {
@@ -197,7 +198,7 @@ static void pick_members(reply *r, size_t from)
     buf               kept;
     json_writer       w;
     if (!list || !list->n) return;
-    arena_init(&mem, (size_t)1 << 30);
+    arena_init(&mem, PICK_MEMORY);
     buf_init(&kept, (size_t)1 << 31);
     json_writer_init(&w, &kept);
     json_begin_object(&w);

@@ -67,14 +67,16 @@ size_t request_logprob_bytes(const server_request *r, const tandem *t)
 {
     /* an entry as JSON; it is in the choice's part, in the reply and among the bytes to send, and these grow by doubling */
     enum { TEXT = 72, COPIES = 4 };
-    size_t each = (size_t)(1 + r->ask.logprobs), n = 0;
+    size_t each = (size_t)(1 + r->ask.logprobs), n = 0, echoed = 0;
     for (int i = 0; i < r->n_prompts; i++) {
-        size_t echoed = r->ask.prompt_logprobs ? r->prompt[i].n : 0;
-        n += (most_tokens(r, t, &r->prompt[i]) + echoed) * (size_t)r->f.n;
+        n += most_tokens(r, t, &r->prompt[i]) * (size_t)r->f.n;
+        if (r->ask.prompt_logprobs) echoed += r->prompt[i].n * (size_t)r->f.n;
     }
     /* a response's last events repeat all of them, several times */
     size_t copies = !r->f.stream ? COPIES : r->where == FIELD_RESPONSES ? 2 * COPIES : 0;
-    return n * each * (sizeof(tandem_logprob) + TEXT * copies);
+    /* those of a prompt come all at once, in a stream too */
+    return n * each * (sizeof(tandem_logprob) + TEXT * copies) +
+           echoed * each * (sizeof(tandem_logprob) + TEXT * COPIES);
 }
 
 /* --- stop strings -------------------------------------------------------------------------------*/

@@ -86,7 +86,8 @@ TEST(request_logprobs_need_memory)
              {FIELD_TEXT, "{\"prompt\":[5,6,7],\"logprobs\":2,\"max_tokens\":62}", 62, false},
              {FIELD_TEXT, "{\"prompt\":[5,6,7],\"logprobs\":2,\"max_tokens\":63}", 62, false},
              {FIELD_TEXT, "{\"prompt\":[5,6,7],\"logprobs\":2,\"max_tokens\":0}", 0, false},
-             {FIELD_TEXT, "{\"prompt\":[5,6,7],\"logprobs\":2}", 62, false}};
+             {FIELD_TEXT, "{\"prompt\":[5,6,7],\"logprobs\":2}", 62, false},
+             {FIELD_TEXT, "{\"prompt\":[5,6,7],\"logprobs\":2,\"max_tokens\":10,\"n\":3,\"echo\":true}", 39, false}};
     ask(&x, k[0].where, k[0].body);
     size_t whole = request_logprob_bytes(&x.r, x.engine) / 10, streamed = 3 * sizeof(tandem_logprob);
     request_forget(&x.r);
@@ -96,6 +97,9 @@ TEST(request_logprobs_need_memory)
         CHECK_INT(request_logprob_bytes(&x.r, x.engine), (size_t)k[i].tokens * (k[i].streams ? streamed : whole));
         request_forget(&x.r);
     }
+    ask(&x, FIELD_TEXT, "{\"prompt\":[5,6,7],\"logprobs\":2,\"max_tokens\":10,\"echo\":true,\"stream\":true}");
+    CHECK_INT(request_logprob_bytes(&x.r, x.engine), 10 * streamed + 3 * whole); /* the prompt's come at once */
+    request_forget(&x.r);
     tandem_error why = {0};
     CHECK_OK(tandem_set(x.engine, "default_max_tokens", "5", &why), why);
     ask(&x, FIELD_TEXT, k[8].body);
