@@ -115,6 +115,9 @@ const dialect_field dialect_table[] = {
     {"generation_prompt",     FIELD_ANSWERS, IDLE,    "", "as the template says"},
     {"parse_tool_calls",      FIELD_ANSWERS, WARNED,  "true", "calls are always tool_calls"},
     {"chat_format",           FIELD_ANSWERS, IDLE,    "", "as the template says"},
+    {"stream_options.continuous_usage_stats", FIELD_BOTH, WARNED, "false", "the usage comes at the end"},
+    {"audio",                 FIELD_CHAT,    REFUSED, "", "answers are text"},
+    {"web_search_options",    FIELD_CHAT,    WARNED,  "", "there is no search"},
     {"stream_interval",       FIELD_ANSWERS, IDLE,    "", "tokens of 8 ms leave together"},
     {"sse_ping_interval",     FIELD_ANSWERS, IDLE,    "", "every 15 s"},
     /* scheduling and speculation */

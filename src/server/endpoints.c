@@ -226,3 +226,12 @@ void endpoint_locked_page(server *s, server_call *c)
 {
     reply_page(s, c, 401, page_for_strangers(), (http_field){STR("WWW-Authenticate"), STR("Bearer")});
 }
+
+/* --- what this server does not do ---------------------------------------------------------------*/
+void endpoint_no_embeddings(server *s, server_call *c)
+{
+    server_error why;
+    error_set(&why, c->form == &reply_ollama ? 501 : 400, NULL, "not_supported",
+              "This server makes no embeddings: its model generates text.");
+    server_refuse(s, c, &why);
+}

@@ -14,6 +14,8 @@ void endpoint_slots(server *s, server_call *c);
 void endpoint_metrics(server *s, server_call *c);
 void endpoint_drain(server *s, server_call *c); /* no new requests, or new ones again; or how far it is */
 void endpoint_page(server *s, server_call *c);  /* and what it loads */
+/* Refuses embeddings with a sentence: 501 to Ollama's clients, 400 to OpenAI's, which ask again after a 5xx. */
+void endpoint_no_embeddings(server *s, server_call *c);
 /* Replies 401 with a page that says how to send a key. */
 void endpoint_locked_page(server *s, server_call *c);
 #endif

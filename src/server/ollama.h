@@ -52,7 +52,6 @@ void ollama_put_loaded(buf *out, const ollama_call *c);
 void ollama_version(server *s, server_call *c);
 void ollama_tags(server *s, server_call *c);
 void ollama_ps(server *s, server_call *c);
-void ollama_no_embeddings(server *s, server_call *c);
 void ollama_no_files(server *s, server_call *c); /* create, copy, push, delete, blobs */
 /* Append the replies to POST /api/show and /api/pull, as a text_fn of text.h. */
 bool ollama_show(server_request *r, const tandem *t, buf *out, server_error *why);

@@ -268,20 +268,10 @@ bool ollama_pull(server_request *r, const tandem *t, buf *out, server_error *why
                      STR_ARG(model), r->served);
 }
 
-static void refuse(server *s, server_call *c, const char *what)
-{
-    server_error why;
-    error_set(&why, 501, NULL, "not_supported", "%s", what);
-    server_refuse(s, c, &why);
-}
-
-void ollama_no_embeddings(server *s, server_call *c)
-{
-    refuse(s, c, "This server makes no embeddings: its model generates text.");
-}
-
 void ollama_no_files(server *s, server_call *c)
 {
-    refuse(s, c,
-           "This server does not create, copy, push or delete models: it serves the one that it was started with.");
+    server_error why;
+    error_set(&why, 501, NULL, "not_supported",
+              "This server does not create, copy, push or delete models: it serves the one that it was started with.");
+    server_refuse(s, c, &why);
 }

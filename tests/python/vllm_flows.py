@@ -124,6 +124,7 @@ def sampling_fields():
         kept_or_named(field, value)
     kept_or_named("return_token_ids", True, kept=lambda r: "token_ids" in r["choices"][0])
     kept_or_named("priority", 3)
+    kept_or_named("stream_options", {"continuous_usage_stats": True}, body={**ASK, "stream": True})
     kept_or_named("skip_special_tokens", False)
     kept_or_named("include_reasoning", False)
 

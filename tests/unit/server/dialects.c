@@ -101,6 +101,7 @@ TEST(dialects_are_in_one_table_only)
 TEST(dialects_know_all_sampling_fields)
 {
     static const char *const vllm[]  = {"n",
+                                        "stream_options.continuous_usage_stats",
                                         "presence_penalty",
                                         "frequency_penalty",
                                         "repetition_penalty",

@@ -1,4 +1,4 @@
-/* Ids of requests, and what pages of other origins may send. */
+/* Ids of requests, what pages of other origins may send, and paths that are refused. */
 #include "server_rig.h"
 
 #include <stdio.h>
@@ -51,6 +51,25 @@ TEST(server_preflights_name_the_fields_that_were_asked_for)
         CHECK_STR(rig_field(&a, "Access-Control-Allow-Methods"), STR("GET, POST, OPTIONS"));
         CHECK_STR(rig_field(&a, "Access-Control-Max-Age"), STR("600"));
         CHECK_STR(rig_field(&a, "Access-Control-Allow-Origin"), STR("https://app.example"));
+        rig_reply_deinit(&a);
+    }
+    rig_stop(&r);
+}
+
+TEST(server_refuses_embeddings_with_a_sentence)
+{
+    static const struct {
+        const char *path;
+        int         status; /* clients of OpenAI's ask again after a 5xx */
+    } k[] = {{"/v1/embeddings", 400}, {"/embeddings", 400}, {"/api/embed", 501}, {"/api/embeddings", 501}};
+    server_rig r;
+    rig_init(&r, t);
+    rig_start(&r);
+    for (size_t i = 0; i < COUNT(k); i++) {
+        rig_reply a;
+        rig_ask(&r, "POST", k[i].path, "", "{\"model\":\"nano\",\"input\":\"Hi\"}", &a);
+        CHECK_INT(a.status, k[i].status);
+        CHECK_MSG(strstr(a.body.p, "makes no embeddings"), "%s: %s", k[i].path, a.body.p);
         rig_reply_deinit(&a);
     }
     rig_stop(&r);
