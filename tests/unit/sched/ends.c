@@ -56,6 +56,38 @@ TEST(ends_do_not_come_before_min_tokens)
     tandem_close(e);
 }
 
+/* A round whose guesses reach beyond min_tokens judges each of them by its own place. */
+TEST(ends_come_at_their_place_within_a_round)
+{
+    tandem_options o;
+    tandem        *e;
+    tandem_request r;
+    nano_answer    plain, a;
+    int64_t        accepted = 0;
+    nano_options(&o);
+    if (!nano_open(t, &e, &o)) return;
+    for (int min = 1; min <= 16; min++) {
+        nano_request(e, &r, 24);
+        r.ignore_stop_ids = true;
+        r.spec.method     = TANDEM_SPEC_OFF;
+        nano_ask(t, e, &r, &plain);
+        int32_t stop = plain.token[min]; /* it would end here */
+        r.stop_ids   = &stop;
+        r.n_stop_ids = 1;
+        r.min_tokens = min;
+        nano_ask(t, e, &r, &plain);
+        for (int m = TANDEM_SPEC_DFLASH; m <= TANDEM_SPEC_NGRAM; m++) {
+            r.spec.method = (tandem_method)m;
+            nano_ask(t, e, &r, &a);
+            nano_same(t, &a, &plain);
+            CHECK_INT(a.result.finish, plain.result.finish);
+            accepted += a.result.usage.accepted;
+        }
+    }
+    CHECK(accepted > 0);
+    tandem_close(e);
+}
+
 /* Stop ids of the request are held back as well, and biases stay. */
 TEST(ends_of_the_request_do_not_come_before_min_tokens)
 {
