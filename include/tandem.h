@@ -174,10 +174,11 @@ typedef enum {
     TANDEM_GRAMMARS,
 } tandem_grammar_kind;
 
-/* The text of TANDEM_GRAMMAR_TOOLS is {"tools": [...], "answer": SCHEMA}. Calls name one of the tools; the arguments of a tool
- * with "strict": true fit its schema, those of others are free. Without "answer" all text outside of calls is free; with it, the
- * answer is JSON of that schema or calls. Where a call is forced (TANDEM_GRAMMAR_TOOL_CALL and _CALLS) all tools are held to
- * their schemas, but one whose schema cannot be kept and that is not strict takes any arguments.
+/* The text of TANDEM_GRAMMAR_TOOLS is {"tools": [...], "answer": SCHEMA}. Calls name one of the tools; the arguments of
+ * a tool with "strict": true fit its schema, those of others are free. Without "answer" all text outside of calls is
+ * free; with it, the answer is JSON of that schema or calls. Where a call is forced (TANDEM_GRAMMAR_TOOL_CALL and
+ * _CALLS) all tools are held to their schemas, but one whose schema cannot be kept and that is not strict takes any
+ * arguments.
  *
  * An answer that fits, whatever the sampling; also when max_tokens ends it, if the shortest one has so many tokens. It ends
  * where the grammar does, also with ignore_stop_ids. What cannot be kept is refused by tandem_submit, which compiles it. */

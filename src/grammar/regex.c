@@ -1,9 +1,9 @@
-/* Regular expressions: JSON Schema's `pattern`, and answers that match one. They are the regular part of ECMAScript's, as in its
- * Unicode mode.
+/* Regular expressions: JSON Schema's `pattern`, and answers that match one. They are the regular part of
+ * ECMAScript's, as in its Unicode mode.
  *
- * Literals, ., classes, \d \w \s and their complements, groups, alternatives, greedy and lazy repetition, ^ and $ at the ends
- * of alternatives, and look-aheads, which only regular.c can keep. A pattern that is not anchored matches anywhere in the
- * string. References, look-behinds, \b and \p are refused. */
+ * Literals, ., classes, \d \w \s and their complements, groups, alternatives, greedy and lazy repetition, ^ and $ at
+ * the ends of alternatives, and look-aheads, which only regular.c can keep. A pattern that is not anchored matches
+ * anywhere in the string. References, look-behinds, \b and \p are refused. */
 #include "base/mem.h"
 #include "grammar/regular.h"
 

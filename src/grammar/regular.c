@@ -1,5 +1,6 @@
-/* Derivatives of regular expressions (Brzozowski): d(c, x) is the set of the strings that may follow c in x. An expression has
- * finitely many derivatives up to the order and repetition of alternatives, which the constructors below remove. */
+/* Derivatives of regular expressions (Brzozowski): d(c, x) is the set of the strings that may follow c in x. An
+ * expression has finitely many derivatives up to the order and repetition of alternatives, which the constructors
+ * below remove. */
 #include "grammar/regular.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -226,7 +227,8 @@ static bool looks_ahead(regular *r, const node *x)
     return false;
 }
 
-/* The strings of x, each followed by one of `then`. A look-ahead is a demand on `then`. NULL: it is inside a repetition. */
+/* Returns the strings of x, each followed by one of `then`. A look-ahead is a demand on `then`. NULL: it is inside a
+ * repetition. */
 static term *followed(regular *r, const node *x, term *then)
 {
     term *out = r->none, *y;

@@ -1,8 +1,8 @@
 /* grammar/regular.h - sets of strings with intersection and complement.
  *
- * A term is a regular expression over characters, made once for each different one, so equal terms are equal pointers. The
- * states of its automaton are its derivatives: the term of what may follow after a character. A pattern together with
- * lengths, other patterns, look-aheads or excluded words is one term.
+ * A term is a regular expression over characters, made once for each different one, so equal terms are equal
+ * pointers. The states of its automaton are its derivatives: the term of what may follow after a character. A
+ * pattern together with lengths, other patterns, look-aheads or excluded words is one term.
  *
  * All memory is the builder's. Every function counts its work (builder_spend); after a failure terms are RE_NONE. */
 #ifndef TANDEM_GRAMMAR_REGULAR_H
@@ -36,8 +36,8 @@ term *term_of_node(regular *r, const node *x);
 
 bool term_has(regular *r, term *x, str s); /* whether the string is one of them */
 
-/* Writes the strings as rules: `wrap` writes a class of characters, `end` follows every string. Returns NULL when there is
- * no string, when the builder failed, or, with *too_many set, when there are more than REGULAR_MAX_STATES. */
+/* Writes the strings as rules: `wrap` writes a class of characters, `end` follows every string. Returns NULL when
+ * there is no string, when the builder failed, or, with *too_many set, when there are more than REGULAR_MAX_STATES. */
 
 node *term_write(regular *r, term *x, node *(*wrap)(void *ctx, const char_range *range, int32_t n), void *ctx,
                  node *end, bool *too_many);

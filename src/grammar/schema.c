@@ -1,10 +1,10 @@
 /* JSON Schema to rules.
  *
- * A value must fit a set of schemas at once (a schema, what its allOf and $ref add, what a sibling says of a property). Such a
- * set is read into a `shape`: what all of them together demand. anyOf, oneOf and keywords that are expressed by them (not, if,
- * dependentRequired, ...; schema_not.c) wait in the shape and are multiplied out when it is written. A set of schemas that was
- * met before is its rule, so references may go round in circles. Every keyword is kept, is an annotation, or is refused with
- * its path. */
+ * A value must fit a set of schemas at once (a schema, what its allOf and $ref add, what a sibling says of a
+ * property). Such a set is read into a `shape`: what all of them together demand. anyOf, oneOf and keywords that are
+ * expressed by them (not, if, dependentRequired, ...; schema_not.c) wait in the shape and are multiplied out when it
+ * is written. A set of schemas that was met before is its rule, so references may go round in circles. Every keyword
+ * is kept, is an annotation, or is refused with its path. */
 #include "grammar/schema.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -199,7 +199,6 @@ static bool put_spot(maker *m, spot *list, int32_t *n, int32_t max, spot p, cons
     return true;
 }
 
-/* A keyword that speaks of one type of values. */
 static bool take_string(maker *m, shape *s, spot p, str key)
 {
     text_demand *d = &s->text;
@@ -402,7 +401,7 @@ static bool take_unevaluated(maker *m, shape *s, spot p, str key)
     return true;
 }
 
-/* Keywords that are expressed by other schemas. */
+/* Reads a keyword that is expressed by other schemas. */
 static bool take_combined(maker *m, shape *s, spot p, str key, const json_value *schema)
 {
     const path *at = path_down(m, p.at, key);
@@ -525,7 +524,7 @@ static bool open_scope(maker *m, const json_value *v)
     return true;
 }
 
-/* A schema that was added before adds nothing. */
+/* Adds what one schema demands. A schema that was added before adds nothing. */
 bool collect(maker *m, shape *s, spot p)
 {
     mine         own = {0};
@@ -628,8 +627,8 @@ static bool same_spots(const known_rule *k, const spot *p, int32_t n)
     return true;
 }
 
-/* The rule of a set of schemas that was met before. One that is still being written without an object or array around
- * would begin with itself. */
+/* Returns the rule of a set of schemas that was met before. One that is still being written without an object or
+ * array around would begin with itself. */
 static node *use_known(maker *m, const known_rule *k, const path *at)
 {
     if (k->level == m->level)
@@ -811,7 +810,7 @@ static node *write_bool(maker *m, const shape *s)
     return t || f ? node_puts(b, t ? "true" : "false") : NULL;
 }
 
-/* An array or object that is excluded: only the empty one can be, by a least size. */
+/* Excludes arrays or objects: only the empty one can be, by a smallest size. */
 static bool except_members(maker *m, shape *s, json_kind kind)
 {
     for (int32_t i = 0; i < s->text.n_except; i++)

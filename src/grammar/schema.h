@@ -109,8 +109,8 @@ enum {
     MAX_COUNT   = GRAMMAR_MAX_REPEAT,
 };
 
-/* A schema with unevaluatedProperties or unevaluatedItems, as seen from the schemas inside: what these say of members counts for
- * it. Inside a `not` nothing does. */
+/* A schema with unevaluatedProperties or unevaluatedItems, as seen from the schemas inside: what these say of
+ * members counts for it. Inside a `not` nothing does. */
 struct scope {
     const scope *up;
 };
@@ -184,8 +184,8 @@ bool   collect(maker *m, shape *s, spot p);                       /* adds what o
 node  *write_spots(maker *m, spot *p, int32_t n, const path *at); /* a value that fits all; NULL when nothing does */
 node  *any_value(maker *m);
 bool   bad_schema(maker *m, const path *at, str key);
-/* Copies a shape without its last choice and adds alternative i of that. NULL: the maker failed. The caller frees it and
- * decrements m->deep. */
+/* Copies a shape without its last choice and adds alternative i of that. NULL: the maker failed. The caller frees it
+ * and decrements m->deep. */
 shape   *choose(maker *m, const shape *s, size_t i, const path *at);
 bool     constant_fits(maker *m, const shape *s, const json_value *v, const path *at);
 bool     is_callable(str name);
@@ -225,7 +225,8 @@ const path *path_down(maker *m, const path *up, str key);
 bool refuse(maker *m, const path *at, const char *key, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 bool refuse_too_large(maker *m, const path *at, const char *what);
 
-/* The member of an object, or the item of an array whose number the key is; NULL: there is none, or the maker failed. */
+/* The member of an object, or the item of an array whose number the key is; NULL: there is none, or the maker
+ * failed. */
 const json_value *find_member(maker *m, const json_value *v, str key);
 bool              is_listed(maker *m, spot list, const json_value *v); /* in an enum, or it is the const */
 bool              same_value(maker *m, const json_value *a, const json_value *b);
@@ -243,7 +244,8 @@ bool  is_text_format(str name);
 bool  text_allows(maker *m, const text_demand *d, str s); /* its format does not matter: a constant is the author's */
 /* The strings that fit, for keys; NULL: the maker failed. */
 term *make_text_term(maker *m, regular *r, const text_demand *d);
-/* A key out of these and the colon behind it. The strings that a call cannot write as a key are left out. NULL: none. */
+/* A key out of these and the colon behind it. The strings that a call cannot write as a key are left out. NULL:
+ * none. */
 node       *make_key(maker *m, regular *r, term *keys, const path *at);
 bool        is_number_format(str format);
 node       *make_number(maker *m, const path *at, const bounds *b, decimal multiple);

@@ -1,8 +1,8 @@
 /* Arrays.
  *
- * A plain array is a sequence of its prefixItems and a repetition of its items. With `contains` rule (i, counts) writes the items
- * from i on when so many fitted each `contains`. With uniqueItems the items are constants: a rule for each set of those that were
- * written, or, where there are many, constants in the order of the schema. */
+ * A plain array is a sequence of its prefixItems and a repetition of its items. With `contains` rule (i, counts)
+ * writes the items from i on when so many fitted each `contains`. With uniqueItems the items are constants: a rule
+ * for each set of those that were written, or, where there are many, constants in the order of the schema. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "grammar/schema.h"
@@ -17,7 +17,7 @@ node *any_items(maker *m, node *value)
 }
 
 /* --- lists ------------------------------------------------------------------------------------- */
-/* The longest of the prefixItems, at most MAX_PREFIX. */
+/* Returns the length of the longest prefixItems, at most MAX_PREFIX. */
 static int32_t count_prefix(const shape *s)
 {
     int32_t n = 0;
@@ -38,7 +38,7 @@ static bool is_evaluated(const shape *s, const leftover *left, int32_t i)
     return is_covered(s, left);
 }
 
-/* What an item that no one speaks of must fit, or the `contains` in the scope instead. */
+/* Returns the schema of items that are not evaluated: the unevaluatedItems, or a `contains` in its scope. */
 static spot unless_contained(maker *m, const shape *s, const leftover *left)
 {
     const json_value *all = left->rest.v;
@@ -76,7 +76,7 @@ static node *write_item(maker *m, const shape *s, int32_t i, const spot *more, i
     return x;
 }
 
-/* Items from i on, i >= 1, and the closing bracket. */
+/* Writes the items from i on, i >= 1, and the closing bracket. */
 static node *items_after(maker *m, const shape *s, node *item, int32_t i)
 {
     builder *b   = &m->b;
@@ -143,7 +143,7 @@ static node *tally_rule(tally *c, int32_t pos, int32_t counts)
     return node_rule(&c->m->b, *slot);
 }
 
-/* One item that fits the `contains` of the set, and of the others does not count. NULL: none. */
+/* Writes one item that fits the `contains` of the set and does not count for the others, and the rest. NULL: none. */
 static node *tally_item(tally *c, int32_t pos, const int32_t *count, unsigned set)
 {
     const shape *s = c->s;
@@ -285,7 +285,7 @@ static bool has_constant(maker *m, const constants *c, const json_value *v)
     return false;
 }
 
-/* Any order: rule `set` writes what may follow those constants. */
+/* Writes the constants in any order: rule `set` writes what may follow those constants. */
 static node *write_set(maker *m, const shape *s, const constants *all, int32_t n_prefix, const path *at)
 {
     builder  *b = &m->b;
@@ -310,7 +310,7 @@ static node *write_set(maker *m, const shape *s, const constants *all, int32_t n
     return node_seq(b, node_puts(b, "["), node_rule(b, of_set[0]));
 }
 
-/* In the order of the schema: rule (i, n) writes constants from i on when n were written. */
+/* Writes the constants in the order of the schema: rule (i, n) writes constants from i on when n were written. */
 static node *write_in_order(maker *m, const shape *s, const constants *all, const path *at)
 {
     builder *b   = &m->b;

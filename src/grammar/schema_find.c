@@ -1,7 +1,7 @@
 /* Lookups in a schema's document by hash: members of objects by name, constants among the values of an enum.
  *
- * The first lookup in an object or a list of more than a few builds its table, which later ones share: a document of n bytes is
- * searched n times in the time of reading it a few times, whatever it looks like. */
+ * The first lookup in an object or a list of more than a few builds its table, which later ones share: a document of
+ * n bytes is searched n times in the time of reading it a few times, whatever it looks like. */
 #include "grammar/schema.h"
 
 enum { FEW = 8 }; /* are compared one by one */

@@ -1,7 +1,8 @@
 /* Schemas in terms of others: not, if, dependent*, and which alternatives of a oneOf exclude one another.
  *
- * A schema is negated one level deep: it fails where one of its keywords does, so its negation is a list of alternatives, one or
- * more for each keyword, in which `not` stands before the schemas inside. A keyword fails only for values of its type:
+ * A schema is negated one level deep: it fails where one of its keywords does, so its negation is a list of
+ * alternatives, one or more for each keyword, in which `not` stands before the schemas inside. A keyword fails only
+ * for values of its type:
  *
  *      not {"minimum": 5}                  {"type": "number", "exclusiveMaximum": 5}
  *      not {"required": ["a", "b"]}        {"type": "object", "properties": {"a": false}} or the same with b
@@ -58,7 +59,7 @@ static const json_value never = {.kind = JSON_BOOL, .b = false};
 static json_value word(const char *s) { return (json_value){.kind = JSON_STRING, .s = str_of(s)}; }
 static json_value whole(int64_t i) { return (json_value){.kind = JSON_INT, .i = i, .d = (double)i}; }
 
-/* An object of up to three members; those without a key are left out. */
+/* Makes an object of up to three members; those without a key are left out. */
 static json_value object(maker *m, json_member a, json_member b, json_member c)
 {
     json_member *p = schema_take(m, 3, sizeof *p);
@@ -138,7 +139,7 @@ static void put(alternatives *l, json_value v)
     l->item[l->n++] = v;
 }
 
-/* The names of the types that a `type` does not allow. Without integers there are no numbers at all. */
+/* Adds the types that a `type` does not allow. Without integers there are no numbers at all. */
 static bool negate_type(alternatives *l, const json_value *type, bool nullable)
 {
     static const char *const name[] = {"null", "boolean", "number", "string", "array", "object"};
@@ -159,7 +160,7 @@ static bool negate_type(alternatives *l, const json_value *type, bool nullable)
     return true;
 }
 
-/* A least or largest number of things. */
+/* Adds the way in which a smallest or largest count fails. */
 static bool negate_count(alternatives *l, str key, const json_value *v)
 {
     static const char *const pair[][3] = {{"minLength", "maxLength", "string"},
@@ -195,7 +196,7 @@ static bool negate_properties(alternatives *l, const json_value *v)
     return true;
 }
 
-/* A closed object: a property that is not one of its own. */
+/* Adds objects with a property that a closed object does not name. */
 static bool negate_closed(alternatives *l, const json_value *schema)
 {
     const json_value *own  = json_get(schema, "properties");
@@ -214,7 +215,7 @@ static bool negate_required(alternatives *l, const json_value *v)
     return true;
 }
 
-/* An array with an item that does not fit. */
+/* Adds arrays with an item that does not fit. */
 static bool negate_items(alternatives *l, str key, const json_value *v, const json_value *schema)
 {
     maker            *m      = l->m;
@@ -248,7 +249,7 @@ static bool negate_contains(alternatives *l, const json_value *v, const json_val
     return true;
 }
 
-/* None of them fits, or two of a oneOf do. */
+/* Adds that none of them fits, or that two of a oneOf do. */
 static bool negate_choice(alternatives *l, str key, const json_value *v)
 {
     enum { MAX_PAIRED = 8 };
@@ -435,7 +436,7 @@ static spot follow(maker *m, spot p)
     return p;
 }
 
-/* The types that a schema may allow. */
+/* Returns the types that a schema may allow. */
 static unsigned types_of(maker *m, const json_value *v)
 {
     const json_value *type = json_get(v, "type"), *nullable = json_get(v, "nullable");
@@ -450,7 +451,7 @@ static unsigned types_of(maker *m, const json_value *v)
     return nullable && nullable->kind == JSON_BOOL && nullable->b ? bits | T_NULL : bits;
 }
 
-/* The constants of a schema as a list; .n 0 without items: it has none. */
+/* Returns the constants of a schema as a list; not an array: it has none. */
 static json_value constants_of(const json_value *v)
 {
     const json_value *one = json_get(v, "const"), *many = json_get(v, "enum");
@@ -534,8 +535,8 @@ static bool ranges_differ(const json_value *a, const json_value *b)
     return number_high && out_low && out_low->kind != JSON_BOOL && number_of(high) <= number_of(out_low);
 }
 
-/* Whether no value fits both, as far as types, constants, bounds and required keys tell. A key of `a` that both require is
- * enough: it is in every object that fits both. */
+/* Whether no value fits both, as far as types, constants, bounds and required keys tell. A key of `a` that both
+ * require is enough: it is in every object that fits both. */
 static bool are_disjoint_at(maker *m, spot a, spot b, int deep)
 {
     enum { MAX_LOOK = 4 };

@@ -1,10 +1,11 @@
 /* Objects.
  *
- * Properties come in the order in which they are listed; then others, where allowed. Rule (i, c) of an object writes the
- * properties from i on when c were written, c being counted only as far as someone asks: whether a comma is due, and
- * minProperties and maxProperties.
+ * Properties come in the order in which they are listed; then others, where allowed. Rule (i, c) of an object writes
+ * the properties from i on when c were written, c being counted only as far as someone asks: whether a comma is due,
+ * and minProperties and maxProperties.
  *
- * With patternProperties the other keys are divided by the set of patterns that they match: each set has its own values. */
+ * With patternProperties the other keys are divided by the set of patterns that they match: each set has its own
+ * values. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "grammar/schema.h"
@@ -82,7 +83,7 @@ static bool read_patterns(keys *k, const shape *s)
     return true;
 }
 
-/* The keys that a propertyNames allows; NULL: the maker failed. */
+/* Returns the keys that a propertyNames allows; NULL: the maker failed. */
 static term *names_of(keys *k, const shape *s, const path *at)
 {
     maker *m   = k->m;
@@ -123,7 +124,7 @@ static bool read_names(keys *k, const shape *s)
     return !k->m->b.failed;
 }
 
-/* The patterns that a key matches, as bits. */
+/* Returns the patterns that a key matches, as bits. */
 static unsigned matches(keys *k, str name)
 {
     unsigned set = 0;
@@ -146,7 +147,8 @@ static bool is_evaluated(keys *k, const shape *s, const leftover *left, const st
     return is_covered(s, left);
 }
 
-/* All that the parts say of a member with this name, or with none of the names but these patterns; NULL when nothing fits. */
+/* Writes the value of the member with this name, or, without a name, of members that match these patterns. Returns
+ * NULL when nothing fits. */
 static node *write_property(keys *k, const shape *s, const str *name, unsigned set, const path *at)
 {
     maker  *m = k->m;
@@ -203,7 +205,7 @@ static int by_lower_name(const void *pa, const void *pb)
     return a.n < b.n ? -1 : a.n > b.n;
 }
 
-/* What a reader of calls takes for the end of a name or of the arguments cannot be part of a name. */
+/* Returns false for a name with a brace, which a reader of calls takes for the end of the name or of the arguments. */
 bool is_callable(str name) { return name.n && !memchr(name.s, '{', name.n) && !memchr(name.s, '}', name.n); }
 
 static bool check_call_keys(const chain *c)
@@ -216,14 +218,14 @@ static bool check_call_keys(const chain *c)
     return true;
 }
 
-/* The enum of a propertyNames: its names are properties as if they were listed. NULL: it has none. */
+/* Returns the enum of a propertyNames, whose names become properties as if they were listed; NULL: it has none. */
 static const json_value *listed_names(const shape *s, int32_t i)
 {
     const json_value *list = json_get(s->names[i].v, "enum");
     return list && list->kind == JSON_ARRAY ? list : NULL;
 }
 
-/* All named properties with their values. False when none can be right, or the maker failed. */
+/* Lists the named properties and writes their values. Returns false when none can be right, or the maker failed. */
 static bool list_properties(chain *c, const shape *s)
 {
     maker *m = c->m;
@@ -260,7 +262,7 @@ static bool put_other(chain *c, node_vec *v, node *key, node *value)
     return !c->m->b.failed;
 }
 
-/* Other keys, for each set of patterns that they may match at once. */
+/* Writes the other keys, for each set of patterns that they may match at once. */
 static bool find_patterned(chain *c, const shape *s, node_vec *v)
 {
     maker   *m    = c->m;
@@ -300,8 +302,8 @@ static bool find_other(chain *c, const shape *s)
     return ok && !c->m->b.failed;
 }
 
-/* The place of rule (i, count, met): the properties from i on and the closing brace, when count properties were written and
- * those of the `outside` lists in the set were met. */
+/* Returns the place of rule (i, count, met): the properties from i on and the closing brace, when count properties
+ * were written and those of the `outside` lists in the set were met. */
 static int32_t *rest_slot(chain *c, int32_t i, int32_t count, unsigned met)
 {
     size_t column = ((size_t)least(count, c->cap) << c->n_outside) + met;
@@ -315,7 +317,7 @@ static node *rest_of(chain *c, int32_t i, int32_t count, unsigned met)
     return node_rule(&c->m->b, *slot);
 }
 
-/* The `outside` lists that a property of this name is not in, as bits. */
+/* Returns the `outside` lists that a property of this name is not in, as bits. */
 static unsigned meets(const chain *c, str name)
 {
     unsigned set = 0;

@@ -1,7 +1,7 @@
 /* References inside the document: JSON pointers, $anchor, and $id, relative or absolute.
  *
- * The first reference walks the document once and lists its resources (the root, and every schema with an $id), its anchors, and
- * for each reference the resource that it stands in. Nothing outside of the document is ever read. */
+ * The first reference walks the document once and lists its resources (the root, and every schema with an $id), its
+ * anchors, and for each reference the resource that it stands in. Nothing outside of the document is ever read. */
 #include "base/mem.h"
 #include "grammar/schema.h"
 
@@ -35,7 +35,7 @@ struct reference {
 /* --- URIs -------------------------------------------------------------------------------------- */
 static str cut(str s, size_t from, size_t to) { return (str){s.s + from, to - from}; }
 
-/* The length of "scheme:", 0: there is none. */
+/* Returns the length of "scheme:"; 0: there is none. */
 static size_t scheme_length(str s)
 {
     for (size_t i = 0; i < s.n; i++) {
@@ -47,7 +47,7 @@ static size_t scheme_length(str s)
     return 0;
 }
 
-/* Where the path of an absolute URI begins. */
+/* Returns where the path of an absolute URI begins. */
 static size_t path_start(str uri)
 {
     size_t at = scheme_length(uri);
@@ -78,7 +78,7 @@ static size_t remove_dots(char *out, size_t from, size_t n)
     return to;
 }
 
-/* A reference without a fragment, as seen from a base. */
+/* Resolves a reference without a fragment against a base. */
 static str resolve(maker *m, str base, str ref)
 {
     if (!ref.n) return base;
@@ -158,7 +158,7 @@ static void note_standing(maker *m, const json_value *ref, int32_t in)
 
 static bool is_text(const json_value *v) { return v && v->kind == JSON_STRING; }
 
-/* An $id of only a fragment is an anchor, as old drafts have it. */
+/* Reads the $id of a schema and returns its resource. An $id of only a fragment is an anchor, as old drafts have it. */
 static int32_t read_id(maker *m, const json_value *v, int32_t in)
 {
     const json_value *id = json_get(v, "$id");
@@ -169,8 +169,8 @@ static int32_t read_id(maker *m, const json_value *v, int32_t in)
     return add_resource(m, resolve(m, m->refs->resource[in].uri, cut(id->s, 0, n)), v);
 }
 
-/* The resource that the $ref beside an $id stands in: the $id's own since draft 2019-09, the one around it before. Without a
- * $schema that tells which, it is -1. */
+/* Returns the resource that the $ref beside an $id stands in: the $id's own since draft 2019-09, the one around it
+ * before. Without a $schema that tells which, it is -1. */
 static int32_t beside_id(maker *m, int32_t outer, int32_t own)
 {
     const json_value *draft = json_get(m->root, "$schema");
@@ -214,7 +214,7 @@ static bool need_index(maker *m)
 }
 
 /* --- finding ----------------------------------------------------------------------------------- */
-/* The next part of a pointer, with ~0 ~1 and %HH undone. */
+/* Returns the next part of a pointer, with ~0 ~1 and %HH undone. */
 static str pointer_part(maker *m, str *rest)
 {
     size_t n = 0, k = 0;
@@ -244,7 +244,7 @@ static const json_value *at_pointer(maker *m, const json_value *v, str pointer)
     return v;
 }
 
-/* The resource with this address; -1: it is not in the document. */
+/* Returns the resource with this address; -1: it is not in the document. */
 static int32_t find_resource(maker *m, str uri)
 {
     const reference *x = m->refs;
@@ -254,7 +254,8 @@ static int32_t find_resource(maker *m, str uri)
     return -1;
 }
 
-/* *several: it is a $dynamicAnchor, and there are others of the same name, so it may stand for any of them. */
+/* Returns the schema with this anchor; NULL: there is none. *several: it is a $dynamicAnchor, and there are others
+ * of the same name, so it may stand for any of them. */
 static const json_value *find_anchor(maker *m, int32_t in, str name, bool *several)
 {
     const reference *x     = m->refs;

@@ -1,8 +1,8 @@
 /* Strings with patterns, formats, lengths and excluded words.
  *
- * One pattern whose lengths fit is written as it stands: its repetitions are counted, not unrolled. Everything else becomes one
- * term (regular.h): patterns that must all match, patterns that must not, words that are excluded, lengths, look-aheads. Where
- * its automaton would have too many states, the string is kept shorter than it might be. */
+ * One pattern whose lengths fit is written as it stands: its repetitions are counted, not unrolled. Everything else
+ * becomes one term (regular.h): patterns that must all match, patterns that must not, words that are excluded,
+ * lengths, look-aheads. Where its automaton would have too many states, the string is kept shorter than it might be. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "grammar/schema.h"
@@ -10,7 +10,7 @@
 enum { SHORT_TEXT = 64 };
 
 /* --- patterns ---------------------------------------------------------------------------------- */
-/* A class of a pattern as it is written: escaped where it must be. */
+/* Writes a class of a pattern, with escapes where JSON needs them. */
 static node *wrap_class(void *ctx, const char_range *r, int32_t n)
 {
     static const char escape[] = "b\bt\tn\nf\fr\r\"\"\\\\";
@@ -83,7 +83,7 @@ static const char *const *find_format(str name)
 
 bool is_text_format(str name) { return find_format(name) != NULL; }
 
-/* The format of a string that has no pattern; NULL: none, or it is not known. */
+/* Returns the format of a string that has no pattern; NULL: none, or it is not known. */
 static const char *const *format_of(const text_demand *d)
 {
     return d->format.v && !d->n_patterns ? find_format(d->format.v->s) : NULL;
@@ -108,7 +108,7 @@ static term *pattern_term(maker *m, regular *r, str pattern, const path *at, con
     return m->b.failed ? NULL : t;
 }
 
-/* The strings among the values of a list. */
+/* Returns the strings among the values of a list. */
 static term *words_of(maker *m, regular *r, const json_value *list)
 {
     term  **word = arena_try(&m->b.mem, list->n + 1, sizeof(term *));

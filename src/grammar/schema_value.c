@@ -1,8 +1,9 @@
 /* Plain strings, numbers and constants of a schema as nodes; schema_text.c has the strings with patterns.
  *
  * A string's characters: what needs no escape stands for itself, \u only for whole characters, so a character is one
- * "unit" and lengths count units. Numbers have at most 15 digits, which a double keeps apart: a bound that the digits keep
- * is kept by every reader. A number with bounds has no exponent and is counted in units of its last possible digit. */
+ * "unit" and lengths count units. Numbers have at most 15 digits, which a double keeps apart: a bound that the
+ * digits keep is kept by every reader. A number with bounds has no exponent and is counted in units of its last
+ * possible digit. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "grammar/schema.h"
@@ -129,7 +130,7 @@ typedef struct { /* multiples of k among strings of digits */
     int32_t free[20][MAX_MULTIPLE]; /* [n][r]: any n digits behind the remainder r; -1: not made yet */
 } multiples;
 
-/* Any n digits behind the remainder r. */
+/* Writes any n digits behind the remainder r. */
 static node *free_digits(multiples *x, int n, int r)
 {
     builder *b = &x->m->b;
@@ -146,7 +147,7 @@ static node *free_digits(multiples *x, int n, int r)
     return node_rule(b, x->free[n][r]);
 }
 
-/* As digits_between, behind the remainder r. */
+/* Writes what digits_between does, behind the remainder r. */
 static node *multiples_between(multiples *x, const char *lo, const char *hi, int n, int r)
 {
     builder *b = &x->m->b;
@@ -160,7 +161,7 @@ static node *multiples_between(multiples *x, const char *lo, const char *hi, int
     return node_list(b, NODE_ALT, v.p, v.n);
 }
 
-/* Whole numbers without a sign; of: multiples alone, NULL: all. */
+/* Writes whole numbers without a sign; of: multiples alone, NULL: all. */
 static node *whole_between(maker *m, multiples *of, uint64_t lo, uint64_t hi)
 {
     node_vec v     = {0};
@@ -183,8 +184,8 @@ static node *whole_between(maker *m, multiples *of, uint64_t lo, uint64_t hi)
 /* --- integers ---------------------------------------------------------------------------------- */
 long double number_of(const json_value *v) { return v->kind == JSON_INT ? (long double)v->i : (long double)v->d; }
 
-/* Bounds are kept as they are, up to 2^63; a side without one ends where doubles stop to tell integers apart. Returns false
- * when nothing is left. */
+/* Bounds are kept as they are, up to 2^63; a side without one ends where doubles stop to tell integers apart.
+ * Returns false when nothing is left. */
 static bool integer_bounds(const bounds *b, int64_t *lo, int64_t *hi)
 {
     const long double safe = (long double)SAFE_INTEGER, last = (long double)INT64_MAX;
@@ -229,7 +230,7 @@ static int64_t power_of_ten(int n)
     return x;
 }
 
-/* The integer that all integers among the multiples are multiples of. */
+/* Returns the integer that all integers among the multiples are multiples of. */
 static int64_t whole_multiple(decimal x) { return x.k ? x.k / divisor(x.k, power_of_ten(x.places)) : 0; }
 
 static node *listed_multiples(maker *m, int64_t lo, int64_t hi, int64_t multiple)
@@ -263,9 +264,9 @@ static node *next_digits(maker *m, int r, int k, const int32_t *below, int first
     return node_list(&m->b, NODE_ALT, v.p, v.n);
 }
 
-/* Defines what follows digits of remainder r modulo k for each r: the end where that is a multiple, or more digits. `last` are the
- * rules with one digit less to come, NULL: none; `point` those behind a decimal point, NULL: there is none. n_zeros are left
- * out at the end. */
+/* Defines what follows digits of remainder r modulo k for each r: the end where that is a multiple, or more digits.
+ * `last` are the rules with one digit less to come, NULL: none; `point` those behind a decimal point, NULL: there is
+ * none. n_zeros are left out at the end. */
 static void define_remainders(maker *m, int k, int32_t *rule_of, const int32_t *last, const int32_t *point, int n_zeros)
 {
     builder *b = &m->b;
@@ -279,7 +280,7 @@ static void define_remainders(maker *m, int k, int32_t *rule_of, const int32_t *
     }
 }
 
-/* Any multiple of k / 10^places with up to 15 digits: a rule for each remainder and number of digits left. */
+/* Writes any multiple of k / 10^places with up to 15 digits: a rule for each remainder and number of digits left. */
 static node *any_multiple(maker *m, int k, int places)
 {
     builder *b = &m->b;
@@ -354,8 +355,8 @@ static node *plain_number(maker *m)
     return node_seq(b, plain_integer(m), node_repeat(b, fraction, 0, 1), node_repeat(b, exponent, 0, 1));
 }
 
-/* The shortest text of d, without a sign, in units of 10^-places: exact when it has no more digits; else rounded down, and
- * *rest says so. */
+/* The shortest text of d, without a sign, in units of 10^-places: exact when it has no more digits; else rounded
+ * down, and *rest says so. */
 static uint64_t in_units(double d, int places, bool *rest)
 {
     char     text[40];
@@ -492,7 +493,7 @@ static node *listed_units(maker *m, int64_t lo, int64_t hi, decimal of)
     return v.n ? node_list(&m->b, NODE_ALT, v.p, v.n) : NULL;
 }
 
-/* Numbers from lo to hi units of 10^-places. */
+/* Writes numbers from lo to hi units of 10^-places. */
 static node *signed_units(maker *m, int64_t lo, int64_t hi, int places)
 {
     builder *b = &m->b;
@@ -504,7 +505,7 @@ static node *signed_units(maker *m, int64_t lo, int64_t hi, int places)
     return node_list(b, NODE_ALT, v.p, v.n);
 }
 
-/* Multiples of a fraction, not of an integer. */
+/* Writes multiples of a fraction, not of an integer. */
 static node *make_multiple(maker *m, const path *at, const bounds *x, decimal of)
 {
     int64_t lo, hi;

@@ -44,7 +44,8 @@ static node *write_answer(maker *m, const json_value *schema, node *calls)
     return answer ? node_alt(&m->b, answer, calls) : calls;
 }
 
-/* A tool whose schema cannot be kept and is not strict is freed, and all is written again with the steps that are left. */
+/* Frees a tool whose schema cannot be kept and that is not strict, and writes all again with the steps that are
+ * left. */
 bool grammar_tool_calls(grammar **out, grammar_tool *tool, size_t n, const grammar_calls *how, err *e)
 {
     maker   m;

@@ -237,3 +237,39 @@ static void run_types(test_case *t, const char *path, size_t n)
 
 TEST(grammar_takes_the_types_of_zod) { run_types(t, "tests/golden/schemas/zod.json", 118); }
 TEST(grammar_takes_the_types_of_pydantic) { run_types(t, "tests/golden/schemas/pydantic.json", 74); }
+
+/* Masks inside of strings that are automata cost about as much as in other strings: steps, with a large vocabulary. */
+TEST(grammar_masks_of_automata_are_cheap)
+{
+    static const struct {
+        const char *schema, *text;
+    } rows[] = {
+        {"{\"type\":\"string\",\"maxLength\":40,\"pattern\":\"^[A-Za-z0-9_+-]+(\\\\.[a-z]+)*@([a-z0-9-]+\\\\.)+[a-z]{2,"
+         "}$\"}",
+         "\"some.body@mail.example.org\""},
+        {"{\"type\":\"string\",\"pattern\":\"^(?=.{1,253}\\\\.?$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\\\\.[a-z0-9]([a-"
+         "z0-9-]{0,61}"
+         "[a-z0-9])?)*\\\\.?$\"}",
+         "\"www.example.org\""},
+        {"{\"type\":\"string\",\"not\":{\"enum\":[\"no\",\"none\",\"nothing\"]}}", "\"anything but that\""},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        grammar_machine *m   = rig_schema(t, rig_large(), rows[i].schema);
+        grammar_state    s   = m ? grammar_start(m) : GRAMMAR_NO;
+        int64_t          max = 0;
+        err              e   = {0};
+        for (size_t k = 0; m && s >= 0 && rows[i].text[k]; k++) {
+            int64_t before = grammar_machine_work(m);
+            CHECK_OK(grammar_mask(m, s, &e) != NULL, e);
+            int64_t work = grammar_machine_work(m) - before;
+            if (work > max) max = work;
+            grammar_state to = grammar_take_bytes(m, s, (str){&rows[i].text[k], 1});
+            grammar_drop(m, s);
+            s = to;
+        }
+        CHECK_MSG(s >= 0, "%s does not allow %s", rows[i].schema, rows[i].text);
+        CHECK_MSG(max < 1000000, "%s: a mask takes %lld steps", rows[i].schema, (long long)max);
+        grammar_drop(m, s);
+        rig_free(m);
+    }
+}
