@@ -115,7 +115,7 @@ static chat *build(source *s)
     c->tool    = arena_new_n(s->mem, chat_tool, c->n_tools + 1);
     for (size_t i = 0; i < c->n_tools; i++)
         c->tool[i] =
-            (chat_tool){take_str(s), take_value(s, 0), take_value(s, 0), take(s) & 1 ? take_value(s, 0) : NULL};
+            (chat_tool){take_str(s), take_value(s, 0), take_value(s, 0), take(s) & 1 ? take_value(s, 0) : NULL, false};
     while (s->p < s->end && c->n < 64) take_message(s, c);
     return c;
 }
