@@ -46,6 +46,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
 cudaError_t cudaStreamDestroy(cudaStream_t s);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 cudaError_t cudaEventSynchronize(cudaEvent_t e);
@@ -92,7 +93,8 @@ typedef struct {
 } emu_operands;
 const emu_operands *emu_sync_operands(const emu_operands *mine);
 int                 emu_lane(void);
-extern float        emu_f16[1 << 16]; /* as floats; filled by the first launch */
+void                emu_fail(const char *what); /* says so and ends the program */
+extern float        emu_f16[1 << 16];           /* as floats; filled by the first launch */
 #ifdef __cplusplus
 }
 #include "emu_kernel.h"

@@ -13,7 +13,7 @@
 #error "fibers are switched on x86-64 only"
 #endif
 
-enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 100 << 10 };
+enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 99 << 10 };
 
 typedef enum { RUNS, AT_WARP, AT_BLOCK, DONE } fiber_state;
 typedef struct {
@@ -81,6 +81,12 @@ static void resume(int i)
 
 void emu_sync_block(void) { leave(AT_BLOCK); }
 int  emu_lane(void) { return emu.now % WARP; }
+
+void emu_fail(const char *what)
+{
+    fprintf(stderr, "emu: %s\n", what);
+    abort();
+}
 
 const uint64_t *emu_sync_warp(uint64_t mine)
 {
@@ -358,6 +364,7 @@ DOES_NOTHING(cudaSetDevice, int device)
 DOES_NOTHING(cudaDeviceSynchronize, void)
 DOES_NOTHING(cudaStreamDestroy, cudaStream_t s)
 DOES_NOTHING(cudaEventRecord, cudaEvent_t e, cudaStream_t s)
+DOES_NOTHING(cudaStreamWaitEvent, cudaStream_t s, cudaEvent_t e, unsigned flags)
 DOES_NOTHING(cudaEventSynchronize, cudaEvent_t e)
 DOES_NOTHING(cudaEventDestroy, cudaEvent_t e)
 DOES_NOTHING(cudaGetLastError, void)

@@ -66,6 +66,7 @@ static void emu_launch(dim3 grid, dim3 block, size_t shared, void (*kernel)(P...
 
 #define LAUNCH_EARLY LAUNCH
 template <typename... P> static void allow_shared(void (*)(P...), size_t) {}
+static inline int                    shared_limit() { return 99 << 10; } /* as GPUs have that have little */
 
 static inline void __syncthreads() { emu_sync_block(); }
 static inline void __syncwarp() { emu_sync_warp(0); }

@@ -36,10 +36,59 @@ static inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b
     for (int i = 0; i < 4; i++) d[i] += sum[i];
 }
 
-/* Copies are done at once. */
-static inline void                        copy_async16(void *shared, const void *global) { memcpy(shared, global, 16); }
-static inline void                        copy_commit() {}
-template <int PENDING> static inline void copy_wait() {}
+/* A copy is done when it is waited for; until then its place holds other bytes. */
+struct emu_copy {
+    const uint64_t *gate;
+    void           *to;
+    const void     *from;
+    int             bytes;
+};
+enum { EMU_COPIES = 1024 };
+static emu_copy emu_copies[EMU_COPIES];
+static int      emu_n_copies;
+
+static inline void emu_take_copies(const uint64_t *gate, bool done)
+{
+    int n = 0;
+    for (int i = 0; i < emu_n_copies; i++) {
+        emu_copy c = emu_copies[i];
+        if (c.gate != gate)
+            emu_copies[n++] = c;
+        else if (done)
+            memcpy(c.to, c.from, (size_t)c.bytes);
+    }
+    emu_n_copies = n;
+}
+static inline void emu_put_copy(const uint64_t *gate, void *to, const void *from, int bytes)
+{
+    if (!bytes) return;
+    if (emu_n_copies == EMU_COPIES || bytes % 16 || (uintptr_t)to % 16 || (uintptr_t)from % 16)
+        emu_fail("a copy that a GPU would refuse");
+    memset(to, 0xCB, (size_t)bytes);
+    emu_copies[emu_n_copies++] = {gate, to, from, bytes};
+}
+/* A gate is its next phase. */
+static inline void gate_init(uint64_t *gate)
+{
+    *gate = 0;
+    emu_take_copies(gate, false);
+}
+static inline void gate_expect(uint64_t *, int) {}
+static inline void gate_piece(uint64_t *gate, void *shared, const void *global, int bytes)
+{
+    if (emu_lane() == 0) emu_put_copy(gate, shared, global, bytes);
+}
+static inline void                        gate_commit() {}
+template <int PENDING> static inline void gate_wait(uint64_t *gate, unsigned phase)
+{
+    emu_sync_warp(0);
+    if (emu_lane() == 0) {
+        if ((*gate & 1) != phase) emu_fail("a wait for another copy");
+        emu_take_copies(gate, true);
+        ++*gate;
+    }
+    emu_sync_warp(0);
+}
 
 static inline uint32_t warp_max_u32(uint32_t v)
 {

@@ -41,6 +41,14 @@ static void launch_early(dim3 grid, dim3 block, size_t shared, cudaStream_t s, v
     c.numAttrs                                       = can_start_early() ? 1 : 0;
     cudaLaunchKernelEx(&c, kernel, P(args)...);
 }
+/* Returns how much shared memory a block may have, in bytes. */
+static inline int shared_limit()
+{
+    int device = 0, bytes = 48 << 10;
+    if (cudaGetDevice(&device) == cudaSuccess)
+        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return bytes;
+}
 /* Lets the kernel have more than 48 KB of shared memory. */
 template <typename... P> static void allow_shared(void (*kernel)(P...), size_t bytes)
 {
@@ -68,17 +76,26 @@ static __device__ inline float warp_max(float v)
     return v;
 }
 
-/* The same over a block of THREADS, a power of two of warps: the warps' sums by halves too. */
-template <int THREADS> static __device__ inline float block_sum(float v)
+/* The same of N numbers over a block of THREADS, a power of two of warps: the warps' sums by halves too. Calls of one kernel
+ * that no other barrier parts have different tags. */
+template <int THREADS, int TAG, int N> static __device__ inline void block_sums_of(float (&v)[N])
 {
-    __shared__ float part[THREADS / WARP];
+    __shared__ float part[N][THREADS / WARP];
     int              lane = threadIdx.x % WARP;
-    v                     = warp_sum(v);
-    if (lane == 0) part[threadIdx.x / WARP] = v;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        v[i] = warp_sum(v[i]);
+        if (lane == 0) part[i][threadIdx.x / WARP] = v[i];
+    }
     __syncthreads();
-    v = lane < THREADS / WARP ? part[lane] : 0;
-    __syncthreads(); /* part may be written again */
-    return warp_sum(v);
+#pragma unroll
+    for (int i = 0; i < N; i++) v[i] = warp_sum(lane < THREADS / WARP ? part[i][lane] : 0);
+}
+template <int THREADS, int TAG> static __device__ inline float block_sum(float v)
+{
+    float one[1] = {v};
+    block_sums_of<THREADS, TAG>(one);
+    return one[0];
 }
 
 /* The largest of each of N numbers over a block of THREADS. */

@@ -42,7 +42,6 @@ enum {
     SUPER_TILES = QK_K / TILE_IN,
     GROUP_ROWS  = 8,
     XTILE_BYTES = GROUP_ROWS * TILE_IN * 2,
-    SEGMENT_MAX = 12, /* tiles: the longest chain of sums is 768 inputs */
 };
 
 BOTH bool layout_is_super(quant_type t)
@@ -90,6 +89,11 @@ BOTH size_t layout_x_bytes(size_t n_rows, size_t n_in)
     return (n_rows + GROUP_ROWS - 1) / GROUP_ROWS * layout_tiles(n_in) * XTILE_BYTES;
 }
 
-/* Sums run through segments of whole tiles, as even as possible, longer ones first. */
-BOTH int layout_segments(int n_tiles) { return (n_tiles + SEGMENT_MAX - 1) / SEGMENT_MAX; }
+/* Sums run through segments of whole tiles, as even as possible, longer ones first: up to 12 tiles, 768 inputs; F32, which takes
+ * three products a step, up to 4. */
+BOTH int layout_segment_max(quant_type t) { return t == QUANT_F32 ? 4 : 12; }
+BOTH int layout_segments(quant_type t, int n_tiles)
+{
+    return (n_tiles + layout_segment_max(t) - 1) / layout_segment_max(t);
+}
 #endif

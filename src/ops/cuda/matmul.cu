@@ -14,7 +14,7 @@
 #include "ops/cuda/convert.cuh"
 #include "ops/cuda/panel.cuh"
 
-enum { MATMUL_WARPS = 8, MATMUL_THREADS = MATMUL_WARPS * WARP, LONG_THREADS = 512, GROUP_THREADS = 256 };
+enum { MATMUL_WARPS = 12, MATMUL_THREADS = MATMUL_WARPS * WARP, LONG_THREADS = 512, GROUP_THREADS = 256 };
 enum { PART_STRIDE = 20 }; /* floats of a column of 16 outputs in shared memory, without bank conflicts */
 
 /* --- activations ---------------------------------------------------------------------------------
@@ -141,19 +141,21 @@ template <quant_type T> static __host__ __device__ constexpr bool is_float()
 {
     return T == QUANT_F32 || T == QUANT_F16 || T == QUANT_BF16;
 }
-/* How many tiles of weights a warp has in shared memory or under way to it, and
- * of rows in registers. */
-template <quant_type T> static __host__ __device__ constexpr int weights_ahead()
+/* How many tiles of weights make a chunk, which is asked for at once, and how
+ * many chunks a warp has room for; how many tiles of the rows it asks for before
+ * it needs them, a divisor of the chunk. */
+template <quant_type T> static __host__ __device__ constexpr int chunk_tiles()
 {
-    return slot_bytes<T>() <= 960 ? 5 : slot_bytes<T>() <= 2048 ? 4 : 3;
+    return layout_tile_bytes(T) <= 640 ? 6 : layout_tile_bytes(T) <= 1152 ? 4 : 2;
 }
+template <quant_type T> static __host__ __device__ constexpr int chunk_slots() { return chunk_tiles<T>() == 4 ? 3 : 2; }
 template <quant_type T, int COLS> static __host__ __device__ constexpr int rows_ahead()
 {
-    return is_float<T>() && COLS == 4 ? 1 : 2;
+    return is_float<T>() ? (COLS == 1 ? 2 : 1) : chunk_tiles<T>() == 6 && COLS == 1 ? 3 : 2;
 }
 
-/* Where a lane finds its pieces of operand B, by column tile; NULL: past the
- * last pair. */
+/* Where a lane finds its pieces of operand B, by column tile. A column past the
+ * last pair reads the last pair's row: nobody reads what comes out. */
 template <int COLS> struct lane_rows {
     const char *high[COLS];
     size_t      to_low;
@@ -167,33 +169,78 @@ struct segment_at {
 };
 
 /* Tiles of the rows, on their way to a lane: slot i holds tiles i, i + X, ...
- */
+ * of a segment. */
 template <quant_type T, int COLS> struct row_ring {
     static constexpr int X = rows_ahead<T, COLS>(), PLANES = is_float<T>() ? 2 : 1;
 
     uint4           rows[X][COLS][2 * PLANES]; /* two pieces of high, then of low */
     lane_rows<COLS> x;
 
-    /* t0: a multiple of X that the slot's tile is counted from */
-    __device__ inline void load(int i, const segment_at &g, int t0)
+    /* Asks for tile t of the rows. */
+    __device__ inline void load(int i, int t)
     {
-        if (t0 + i >= g.n) return;
 #pragma unroll
-        for (int j = 0; j < COLS; j++)
-            if (x.high[j])
+        for (int j = 0; j < COLS; j++) {
+            const char *at = x.high[j] + t * XTILE_BYTES;
 #pragma unroll
-                for (int p = 0; p < 2 * PLANES; p++)
-                    rows[i][j][p] =
-                        *(const uint4 *)(x.high[j] + (p / 2 ? x.to_low : 0) + (size_t)(g.first + t0) * XTILE_BYTES +
-                                         i * XTILE_BYTES + p % 2 * 512);
+            for (int p = 0; p < 2 * PLANES; p++)
+                rows[i][j][p] = *(const uint4 *)(at + (p / 2 ? x.to_low : 0) + p % 2 * 512);
+        }
     }
     __device__ inline void start(const segment_at &g)
     {
 #pragma unroll
-        for (int i = 0; i < X * COLS * 2 * PLANES; i++)
-            rows[i / (COLS * 2 * PLANES)][i / (2 * PLANES) % COLS][i % (2 * PLANES)] = uint4{0, 0, 0, 0};
+        for (int i = 0; i < X; i++)
+            if (i < g.n) load(i, g.first + i);
+    }
+};
+
+/* The same rows in shared memory, a segment of each, asked for all at once: a few
+ * rows cost their latency, not their bytes. */
+enum { STAGED_ROWS = 2 };
+template <quant_type T> struct staged_rows {
+    static constexpr int PLANES = is_float<T>() ? 2 : 1;
+    static constexpr int TILES  = layout_segment_max(T);
+    static constexpr int STRIDE = PLANES * TILES * 128 + 64; /* of a row; without bank conflicts */
+
+    const char *mine; /* the lane's first piece */
+
+    static __host__ __device__ constexpr int bytes(int n_rows) { return n_rows * STRIDE; }
+
+    /* Copies the rows of the first pair and of the last one, n of them, and waits. */
+    __device__ inline void load(char *to, const cuda_matmul_args &a, const segment_at &g, const int (&row)[STAGED_ROWS],
+                                int n, int lane)
+    {
 #pragma unroll
-        for (int i = 0; i < X; i++) load(i, g, 0);
+        for (int r = 0; r < STAGED_ROWS; r++) {
+            if (r >= n) break;
+            const char *from = a.x.high + ((size_t)(row[r] / GROUP_ROWS) * a.n_tiles + g.first) * XTILE_BYTES +
+                               row[r] % GROUP_ROWS * 64;
+            uint4 v[PLANES][TILES / 4];
+#pragma unroll
+            for (int j = 0; j < TILES / 4; j++) {
+                int i = lane + j * WARP; /* tile i / 8, half i / 4 % 2, lane i % 4 */
+                if (i >= g.n * 8) continue;
+                size_t at = (size_t)(i / 4) * 512 + i % 4 * 16;
+                v[0][j]   = *(const uint4 *)(from + at);
+                if constexpr (PLANES == 2) v[1][j] = *(const uint4 *)(from + (a.x.low - a.x.high) + at);
+            }
+#pragma unroll
+            for (int j = 0; j < TILES / 4; j++) {
+                int i = lane + j * WARP;
+                if (i >= g.n * 8) continue;
+#pragma unroll
+                for (int p = 0; p < PLANES; p++) *(uint4 *)(to + r * STRIDE + p * TILES * 128 + i * 16) = v[p][j];
+            }
+        }
+        mine = to + min_of(lane / 4, n - 1) * STRIDE + lane % 4 * 16;
+        __syncwarp();
+    }
+    __device__ inline void take(uint4 (&rows)[1][2 * PLANES], int t) const
+    {
+#pragma unroll
+        for (int p = 0; p < 2 * PLANES; p++)
+            rows[0][p] = *(const uint4 *)(mine + p / 2 * (TILES * 128) + t * 128 + p % 2 * 64);
     }
 };
 
@@ -234,14 +281,17 @@ struct matmul_cut {
     }
 };
 
-/* A block's outputs: sums of the segments so far, plus this turn's. */
+/* A block's shared memory after the weights: the segments' sums by warp, where
+ * turns are added up, and the pairs with the powers of two of their rows. */
 template <int COLS> struct block_sums {
     float (*part)[8 * COLS][PART_STRIDE]; /* by warp */
-    float (*total)[8 * COLS][PANEL_OUTS]; /* by panel */
+    float (*total)[8 * COLS][PANEL_OUTS]; /* by panel; with turns only */
+    float   *scale;
+    int32_t *pair;
 
-    static size_t bytes(int n_warps, int n_panels)
+    static size_t bytes(int n_warps, int n_totals)
     {
-        return (size_t)n_warps * sizeof *part + (size_t)n_panels * sizeof *total;
+        return (size_t)n_warps * sizeof *part + (size_t)n_totals * sizeof *total + 8 * COLS * 8;
     }
 };
 
@@ -280,61 +330,80 @@ static __device__ inline segment_at unit_of(const cuda_matmul_args &a, const mat
     return {part.of.data + (size_t)panel * a.panel_bytes, first, cut.first_tile(segment + 1) - first};
 }
 
-/* A warp's tiles on their way to shared memory, through all units of the block's work. */
-template <quant_type T> struct tile_ring {
-    static constexpr int W = weights_ahead<T>(), SLOT = slot_bytes<T>(), TILE = (int)layout_tile_bytes(T);
+/* --- weights on their way ------------------------------------------------------------------------
+ * A warp's segments pass through slots of shared memory, a chunk of up to C
+ * tiles at a time, each followed by what scales its super-blocks. A slot that
+ * was used is filled with the chunk S further on. */
+template <quant_type T> struct weight_ring {
+    static constexpr int TILE = (int)layout_tile_bytes(T), D = 8 * layout_d(T);
+    static constexpr int C = chunk_tiles<T>(), S = chunk_slots<T>();
+    static constexpr int SUPERS = D ? (C + 6) / 4 : 0, SLOT = C * TILE + SUPERS * D, WARP_BYTES = S * SLOT;
 
-    char       *shared, *fill, *take_at; /* the ring; the slots to fill and to take next */
-    const char *from;                    /* the next tile to ask for */
-    segment_at  at;                      /* its segment, of unit u */
-    int         u, left, in_unit;        /* tiles to ask for, of all units and of u */
+    char       *slots;
+    uint64_t   *gates;
+    segment_at  next;                /* of the next chunk to ask for, */
+    int         unit, from, n_units; /* its unit, and its first tile in the segment */
+    const char *tile;                /* that comes next */
+    int         slot;
+    unsigned    phase;
+    int         ordinal; /* of the tile in its panel, for super-blocks */
 
-    __device__ inline void enter(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part)
+    __device__ inline void ask(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part, int to)
     {
-        at      = unit_of(a, cut, part, u);
-        from    = at.panel + (size_t)at.first * TILE;
-        in_unit = at.n;
-    }
-    __device__ inline void ask(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part, int lane)
-    {
-        if (left > 0) {
-            copy_tile<T>(fill, from, at.panel + (size_t)a.n_tiles * TILE, at.first + at.n - in_unit, lane);
-            fill += SLOT, from += TILE, left--;
-            if (fill == shared + W * SLOT) fill = shared;
-            if (--in_unit == 0 && left > 0) u++, enter(a, cut, part);
+        if (unit < n_units) {
+            int   n = min_of(next.n - from, C), first = next.first + from, s0 = first / SUPER_TILES;
+            int   supers = D ? ((first + n - 1) / SUPER_TILES - s0 + 1) * D : 0;
+            char *at     = slots + to * SLOT;
+            gate_expect(&gates[to], n * TILE + supers);
+            gate_piece(&gates[to], at, next.panel + (size_t)first * TILE, n * TILE);
+            if constexpr (D > 0)
+                gate_piece(&gates[to], at + C * TILE, next.panel + (size_t)a.n_tiles * TILE + s0 * D, supers);
+            from += n;
+            if (from >= next.n) {
+                from = 0;
+                do {
+                    unit++;
+                    if (unit < n_units) next = unit_of(a, cut, part, unit);
+                } while (unit < n_units && next.n == 0);
+            }
         }
-        copy_commit();
+        gate_commit();
     }
-    __device__ inline void start(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part, int n_units,
-                                 int lane)
+    __device__ inline void start(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part, int units)
     {
-        fill = take_at = shared;
-        u = left = 0;
-        if (cut.turns == 1)
-            left = n_units * unit_of(a, cut, part, 0).n;
-        else
-            for (int i = 0; i < n_units; i++) left += unit_of(a, cut, part, i).n;
-        enter(a, cut, part);
-#pragma unroll 1
-        for (int i = 0; i < W - 1; i++) ask(a, cut, part, lane);
+        unit = from = slot = 0;
+        phase              = 0;
+        n_units            = units;
+        next               = unit_of(a, cut, part, 0);
+#pragma unroll
+        for (int i = 0; i < S; i++) ask(a, cut, part, i);
     }
-    /* Takes the oldest tile, and asks for another in the place of the one before. */
-    __device__ inline void take(lane_tile<T> &k, const cuda_matmul_args &a, const matmul_cut &cut,
-                                const block_part &part, int lane)
+    /* Waits for the chunk that begins at a panel's tile `first`. */
+    __device__ inline void enter(int first)
     {
-        copy_wait<W - 2>();
-        __syncwarp();
-        load_tile<T>(k, take_at, lane);
-        take_at += SLOT;
-        if (take_at == shared + W * SLOT) take_at = shared;
-        ask(a, cut, part, lane);
+        gate_wait<S - 1>(&gates[slot], phase);
+        tile    = slots + slot * SLOT;
+        ordinal = first % SUPER_TILES;
+    }
+    __device__ inline void leave(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part)
+    {
+        __syncwarp(); /* all lanes have read the slot */
+        ask(a, cut, part, slot);
+        if (++slot == S) slot = 0, phase ^= 1;
+    }
+    /* Takes the next tile. */
+    __device__ inline void take(lane_tile<T> &k, int lane)
+    {
+        load_tile<T>(k, tile, D ? slots + slot * SLOT + C * TILE + ordinal / SUPER_TILES * D : NULL, lane);
+        tile += TILE;
+        ordinal++;
     }
 };
 
 /* Adds the turn's segments to the sums, in order; the last turn writes them. */
 template <int COLS>
-static __device__ inline void add_parts(const block_sums<COLS> &sums, const cuda_matmul_args &a, const matmul_cut &cut,
-                                        const block_part &part, int panel, const cuda_run &r, int first)
+static __device__ inline void add_parts(const block_sums<COLS> &sums, const matmul_cut &cut, const block_part &part,
+                                        int panel, int n_pairs, int first)
 {
     int n         = min_of(cut.n_segments - first, cut.segments);
     int thread    = (threadIdx.z * blockDim.y + threadIdx.y) * WARP + threadIdx.x,
@@ -342,72 +411,116 @@ static __device__ inline void add_parts(const block_sums<COLS> &sums, const cuda
     for (int i = thread; i < cut.panels * 8 * COLS * PANEL_OUTS; i += n_threads) {
         int p = i / (8 * COLS * PANEL_OUTS), col = i / PANEL_OUTS % (8 * COLS), out = i % PANEL_OUTS;
         int at = (panel + p) * PANEL_OUTS + out;
-        if (col >= r.n || at >= part.of.n_out) continue;
+        if (col >= n_pairs || at >= part.of.n_out) continue;
         float sum = first ? sums.total[p][col][out] : sums.part[p * cut.segments][col][out];
         for (int s = first ? 0 : 1; s < n; s++) sum += sums.part[p * cut.segments + s][col][out];
-        sums.total[p][col][out] = sum;
-        if (first + n < cut.n_segments) continue;
-        int pair                                     = pair_at(a, r, col);
-        part.of.y[(size_t)pair * part.of.n_out + at] = sum * a.x.scale[row_of(a, pair)] * part.of.down;
+        if (first + n < cut.n_segments)
+            sums.total[p][col][out] = sum;
+        else
+            part.of.y[(size_t)sums.pair[col] * part.of.n_out + at] = sum * sums.scale[col] * part.of.down;
     }
 }
 
-template <quant_type T, int COLS>
+template <quant_type T, int COLS, bool STAGED>
 static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matmul_args a, matmul_cut cut)
 {
-    DYNAMIC_SHARED(uint4, matmul_shared); /* each warp's tiles, then the sums */
-    int              n_warps = (int)(blockDim.y * blockDim.z);
-    block_sums<COLS> sums;
-    sums.part =
-        (float(*)[8 * COLS][PART_STRIDE])((char *)matmul_shared + n_warps * weights_ahead<T>() * slot_bytes<T>());
-    sums.total      = (float(*)[8 * COLS][PANEL_OUTS])(sums.part + n_warps);
-    int        lane = threadIdx.x, warp = threadIdx.z * blockDim.y + threadIdx.y;
+    typedef weight_ring<T> weights;
+    DYNAMIC_SHARED(uint4, matmul_shared); /* each warp's slots, then the sums, then each warp's rows */
+    __shared__ uint64_t gates[MATMUL_WARPS * weights::S];
+    int                 n_warps = (int)(blockDim.y * blockDim.z);
+    int                 lane = threadIdx.x, warp = threadIdx.z * blockDim.y + threadIdx.y;
+    block_sums<COLS>    sums;
+    sums.part          = (float(*)[8 * COLS][PART_STRIDE])((char *)matmul_shared + n_warps * weights::WARP_BYTES);
+    sums.total         = (float(*)[8 * COLS][PANEL_OUTS])(sums.part + n_warps);
+    sums.scale         = (float *)(sums.total + (cut.turns > 1 ? cut.panels : 0));
+    sums.pair          = (int32_t *)(sums.scale + 8 * COLS);
     block_part part    = part_of(a, cut);
-    int        n_units = min_of(cut.steps, (part.of.n_panels - part.panel + cut.panels - 1) / cut.panels) * cut.turns;
+    int        left    = part.of.n_panels - part.panel;
+    int        n_units = (left < cut.steps * cut.panels ? (left + cut.panels - 1) / cut.panels : cut.steps) * cut.turns;
 
-    tile_ring<T>      ring;
+    weights           ring;
     row_ring<T, COLS> rows;
-    ring.shared = (char *)matmul_shared + warp * (weights_ahead<T>() * slot_bytes<T>());
-    if (!a.id) ring.start(a, cut, part, n_units, lane); /* weights wait for nothing, their choice does */
+    staged_rows<T>    staged;
+    ring.slots = (char *)matmul_shared + warp * weights::WARP_BYTES;
+    ring.gates = gates + warp * weights::S;
+    if (lane < weights::S) gate_init(&ring.gates[lane]);
+    __syncwarp();
+    if (!a.id) ring.start(a, cut, part, n_units); /* weights wait for nothing, their choice does */
     let_next_start();
     wait_for_previous();
     cuda_run r = find_run(a, blockIdx.y, a.id ? 1 : 8 * COLS);
     if (r.n < 1) return; /* the whole block */
     if (a.id) {
         part.of.data += (size_t)r.mat * part.of.n_panels * a.panel_bytes;
-        ring.start(a, cut, part, n_units, lane);
+        ring.start(a, cut, part, n_units);
     }
-    rows.x.to_low = (size_t)(a.x.low - a.x.high);
+    segment_at now     = unit_of(a, cut, part, 0);
+    char      *rows_at = (char *)(sums.pair + 8 * COLS) + warp * staged.bytes(STAGED ? r.n : 0);
+    if constexpr (STAGED) {
+        int row[STAGED_ROWS] = {row_of(a, r.first), row_of(a, r.first + r.n - 1)};
+        staged.load(rows_at, a, now, row, r.n, lane);
+        if (warp == 0 && lane < r.n) { /* read after a barrier */
+            sums.pair[lane]  = r.first + lane;
+            sums.scale[lane] = a.x.scale[row_of(a, r.first + lane)];
+        }
+    } else {
+        rows.x.to_low = (size_t)(a.x.low - a.x.high);
 #pragma unroll
-    for (int j = 0; j < COLS; j++) {
-        int i          = 8 * j + lane / 4;
-        int row        = i < r.n ? row_of(a, pair_at(a, r, i)) : 0;
-        rows.x.high[j] = i < r.n ? a.x.high + (size_t)(row / GROUP_ROWS) * a.n_tiles * XTILE_BYTES +
-                                       (row % GROUP_ROWS * 4 + lane % 4) * 16
-                                 : NULL;
-    }
-    segment_at now = unit_of(a, cut, part, 0);
-    rows.start(now);
-    uint32_t up = up_bits<T>(part.of.up), h2_1024 = in_register(H2_1024);
-    for (int unit = 0; unit < n_units; unit++) {
-        constexpr int X    = rows_ahead<T, COLS>();
-        segment_at    next = {NULL, 0, 0};
-        if (unit + 1 < n_units) next = unit_of(a, cut, part, unit + 1);
-        float acc[COLS][4] = {};
-        for (int t0 = 0; t0 < now.n; t0 += X) {
-            bool       last = t0 + X >= now.n;
-            segment_at then = last ? next : now;
-#pragma unroll
-            for (int i = 0; i < X; i++) {
-                if (t0 + i < now.n) { /* the whole warp */
-                    lane_tile<T> k;
-                    ring.take(k, a, cut, part, lane);
-                    add_tile<T, COLS>(acc, k, rows.rows[i], up, h2_1024);
-                }
-                rows.load(i, then, last ? 0 : t0 + X);
+        for (int j = 0; j < COLS; j++) {
+            int pair = pair_at(a, r, min_of(8 * j + lane / 4, r.n - 1)), row = row_of(a, pair);
+            rows.x.high[j] = a.x.high + (size_t)(row / GROUP_ROWS) * a.n_tiles * XTILE_BYTES +
+                             (row % GROUP_ROWS * 4 + lane % 4) * 16;
+            if (warp == 0 && lane % 4 == 0) { /* read after a barrier */
+                sums.pair[8 * j + lane / 4]  = pair;
+                sums.scale[8 * j + lane / 4] = a.x.scale[row];
             }
         }
-        now = next;
+        rows.start(now);
+    }
+    uint32_t up = up_bits<T>(part.of.up), h2_1024 = in_register(H2_1024);
+    for (int unit = 0; unit < n_units; unit++) {
+        constexpr int X = rows_ahead<T, COLS>(), C = weights::C;
+        static_assert(C % X == 0, "a chunk begins with the first of the rows' places");
+        float acc[COLS][4] = {};
+        for (int t0 = 0; t0 < now.n; t0 += C) {
+            int          n = min_of(now.n - t0, C);
+            lane_tile<T> k[2]; /* this tile and, with few warps, the next */
+            ring.enter(now.first + t0);
+            if (STAGED) ring.take(k[1], lane);
+#pragma unroll 1
+            for (int i0 = 0; i0 < n; i0 += X) {
+#pragma unroll
+                for (int i = 0; i < X; i++) {
+                    int t = t0 + i0 + i;
+                    if (i0 + i >= n) break; /* the whole warp */
+                    if constexpr (STAGED) {
+                        k[0] = k[1];
+                        ring.take(k[1], lane); /* past the last one: not used */
+                        uint4 b[COLS][2 * staged.PLANES];
+                        staged.take(b, t);
+                        add_tile<T, COLS>(acc, k[0], b, up, h2_1024);
+                    } else {
+                        ring.take(k[0], lane);
+                        add_tile<T, COLS>(acc, k[0], rows.rows[i], up, h2_1024);
+                        if (t + X < now.n) rows.load(i, now.first + t + X);
+                    }
+                }
+            }
+            ring.leave(a, cut, part);
+        }
+        if (unit + 1 < n_units) {
+            segment_at next = unit_of(a, cut, part, unit + 1);
+            if constexpr (STAGED) {
+                if (cut.turns > 1) {
+                    int row[STAGED_ROWS] = {row_of(a, r.first), row_of(a, r.first + r.n - 1)};
+                    __syncwarp();
+                    staged.load(rows_at, a, next, row, r.n, lane);
+                }
+            } else {
+                rows.start(next);
+            }
+            now = next;
+        }
         if (unit) __syncthreads(); /* the parts before are added */
 #pragma unroll
         for (int j = 0; j < COLS; j++)
@@ -415,26 +528,34 @@ static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matm
             for (int i = 0; i < 4; i++) sums.part[warp][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = acc[j][i];
         __syncthreads();
         int step = cut.turns == 1 ? unit : 0, turn = cut.turns == 1 ? 0 : unit;
-        add_parts<COLS>(sums, a, cut, part, part.panel + step * cut.panels, r, turn * cut.segments);
+        add_parts<COLS>(sums, cut, part, part.panel + step * cut.panels, r.n, turn * cut.segments);
     }
 }
 
 /* --- launches ------------------------------------------------------------------------------------*/
-enum { ENOUGH_BLOCKS = 4500, MOST_STEPS = 8 }; /* several times what a large GPU holds; more take several steps each */
+enum {
+    ENOUGH_BLOCKS = 1000,
+    MOST_STEPS    = 4
+}; /* more than a large GPU holds at a time; with more work, blocks take several steps */
 
-static matmul_cut cut_of(int n_tiles)
+/* Cuts inputs into segments, and a panel's segments into turns of at most most_warps. */
+static matmul_cut cut_of(quant_type type, int n_tiles, int most_warps)
 {
-    int n = layout_segments(n_tiles), each = n_tiles / n, longer = n_tiles % n;
-    int turns = (n + MATMUL_WARPS - 1) / MATMUL_WARPS;
+    int n = layout_segments(type, n_tiles), each = n_tiles / n, longer = n_tiles % n;
+    int turns = (n + most_warps - 1) / most_warps;
     return {n == 1 ? 4 : n == 2 ? 2 : 1, (n + turns - 1) / turns, n, turns, 1, each, longer};
 }
 
-template <quant_type T, int COLS> static void launch(cudaStream_t s, const cuda_matmul_args *args)
+template <quant_type T, int COLS, bool STAGED> static void launch(cudaStream_t s, const cuda_matmul_args *args)
 {
-    cuda_matmul_args a   = *args;
-    matmul_cut       cut = cut_of(a.n_tiles);
-    unsigned blocks = 0, n_y = a.order ? (unsigned)a.n_runs : blocks_for((size_t)a.n_pairs, a.id ? 1 : 8 * COLS);
-    size_t   panels = 0, busy_y = a.order ? (size_t)min_int(a.n_runs, a.n_pairs) : n_y;
+    enum { REST = 2560 }; /* bytes: where turns are added up, and the pairs */
+    cuda_matmul_args a          = *args;
+    size_t           warp_bytes = (size_t)weight_ring<T>::WARP_BYTES + block_sums<COLS>::bytes(1, 0) +
+                        (STAGED ? (size_t)staged_rows<T>::bytes(a.id ? 1 : a.n_pairs) : 0);
+    size_t     room   = ((size_t)shared_limit() - REST) / warp_bytes;
+    matmul_cut cut    = cut_of(T, a.n_tiles, room < MATMUL_WARPS ? (int)room : (int)MATMUL_WARPS);
+    unsigned   blocks = 0, n_y = a.order ? (unsigned)a.n_runs : blocks_for((size_t)a.n_pairs, a.id ? 1 : 8 * COLS);
+    size_t     panels = 0, busy_y = a.order ? (size_t)min_int(a.n_runs, a.n_pairs) : n_y;
     for (int i = 0; i < a.n_parts; i++) panels += (size_t)a.part[i].n_panels;
     if (cut.turns == 1) {
         size_t steps = panels / (size_t)cut.panels * busy_y / ENOUGH_BLOCKS;
@@ -444,22 +565,26 @@ template <quant_type T, int COLS> static void launch(cudaStream_t s, const cuda_
         a.part[i].first_block = (int)blocks;
         blocks += blocks_for((size_t)a.part[i].n_panels, (size_t)(cut.panels * cut.steps));
     }
-    size_t shared = (size_t)(cut.panels * cut.segments * weights_ahead<T>() * slot_bytes<T>()) +
-                    block_sums<COLS>::bytes(cut.panels * cut.segments, cut.panels);
-    allow_shared(matmul_kernel<T, COLS>, shared);
-    LAUNCH_EARLY((matmul_kernel<T, COLS>), dim3(blocks, n_y), dim3(WARP, (unsigned)cut.segments, (unsigned)cut.panels),
-                 shared, s, a, cut);
+    int    n_warps = cut.panels * cut.segments;
+    size_t shared  = (size_t)(n_warps * weight_ring<T>::WARP_BYTES) +
+                    block_sums<COLS>::bytes(n_warps, cut.turns > 1 ? cut.panels : 0);
+    if (STAGED) shared += (size_t)(n_warps * staged_rows<T>::bytes(a.id ? 1 : a.n_pairs));
+    allow_shared(matmul_kernel<T, COLS, STAGED>, shared);
+    LAUNCH_EARLY((matmul_kernel<T, COLS, STAGED>), dim3(blocks, n_y),
+                 dim3(WARP, (unsigned)cut.segments, (unsigned)cut.panels), shared, s, a, cut);
 }
 
 template <quant_type T> static void launch_type(cudaStream_t s, const cuda_matmul_args *a)
 {
     int rows = a->order ? a->run_pairs : a->id ? 1 : a->n_pairs;
-    if (rows <= 8)
-        launch<T, 1>(s, a);
+    if (rows <= STAGED_ROWS && !a->order)
+        launch<T, 1, true>(s, a);
+    else if (rows <= 8)
+        launch<T, 1, false>(s, a);
     else if (rows <= 16)
-        launch<T, 2>(s, a);
+        launch<T, 2, false>(s, a);
     else
-        launch<T, 4>(s, a);
+        launch<T, 4, false>(s, a);
 }
 
 extern "C" cudaError_t cuda_matmul(cudaStream_t s, quant_type type, const cuda_matmul_args *a)

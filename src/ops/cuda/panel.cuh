@@ -17,9 +17,10 @@ template <quant_type T> struct lane_tile {
     uint2    d;
 };
 
-/* tile: a copy of the tile in shared memory, and after it what scales its
- * super-block. */
-template <quant_type T> static __device__ inline void load_tile(lane_tile<T> &k, const char *tile, int lane)
+/* Loads a lane's part from copies in shared memory of the tile and of what
+ * scales its super-block. */
+template <quant_type T>
+static __device__ inline void load_tile(lane_tile<T> &k, const char *tile, const char *super, int lane)
 {
     constexpr int Q = layout_q(T), H = layout_h(T), S = layout_s(T), D = layout_d(T);
     if constexpr (Q == 8) {
@@ -29,7 +30,7 @@ template <quant_type T> static __device__ inline void load_tile(lane_tile<T> &k,
 #pragma unroll
         for (int p = 0; p < Q / 16; p++) k.q[p] = *(const uint4 *)(tile + p * 512 + lane * 16);
     }
-    const char *h = tile + 32 * Q, *s = h + 32 * H + lane / 4 * S, *d = h + 32 * H + 8 * S + lane / 4 * D;
+    const char *h = tile + 32 * Q, *s = h + 32 * H + lane / 4 * S;
     if constexpr (H == 4) k.h[0] = *(const uint32_t *)(h + lane * 4);
     if constexpr (H == 8) {
         uint2 v = *(const uint2 *)(h + lane * 8);
@@ -41,26 +42,9 @@ template <quant_type T> static __device__ inline void load_tile(lane_tile<T> &k,
         k.s.x = v.x, k.s.y = v.y;
     }
     if constexpr (S == 16) k.s = *(const uint4 *)s;
-    if constexpr (D == 4) k.d.x = *(const uint32_t *)d;
-    if constexpr (D == 8) k.d = *(const uint2 *)d;
-}
-
-/* A tile and its super-block's part, on their way to shared memory, by a warp;
- * supers: where the panel's tiles end. */
-template <quant_type T>
-static __device__ inline void copy_tile(char *to, const char *tile, const char *supers, int t, int lane)
-{
-    constexpr int BYTES = (int)layout_tile_bytes(T), D = layout_d(T);
-#pragma unroll
-    for (int i = 0; i < BYTES; i += 512)
-        if (i + 512 <= BYTES || i + lane * 16 < BYTES) copy_async16(to + i + lane * 16, tile + i + lane * 16);
-    if constexpr (D > 0)
-        if (lane < D / 2)
-            copy_async16(to + BYTES + lane * 16, supers + (size_t)(t / SUPER_TILES) * (8 * D) + lane * 16);
-}
-template <quant_type T> static __host__ __device__ constexpr int slot_bytes()
-{
-    return (int)layout_tile_bytes(T) + 8 * layout_d(T);
+    if constexpr (D == 4) k.d.x = *(const uint32_t *)(super + lane / 4 * D);
+    if constexpr (D == 8) k.d = *(const uint2 *)(super + lane / 4 * D);
+    (void)super;
 }
 
 /* --- scales of a step ----------------------------------------------------------------------------*/

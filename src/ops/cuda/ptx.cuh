@@ -56,19 +56,68 @@ static __device__ inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4],
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Copies 16 bytes to shared memory, past the first cache. A thread's copies up
- * to a copy_commit are a group; copy_wait waits until at most PENDING of its
- * groups are under way. */
-static __device__ inline void copy_async16(void *shared, const void *global)
+/* Copies by a warp to shared memory, in order. A gate counts the bytes of one copy at a time, which gate_expect announces and
+ * gate_piece asks for, piece by piece, both with all lanes; gate_wait waits for its copy number `phase`, 0, 1, 0, ... Before Hopper
+ * lanes copy, and gates are not used: each copy, or none, is followed by a gate_commit, and gate_wait lets at most PENDING of the
+ * later copies be under way. Addresses and lengths are multiples of 16. A slot is filled again after a __syncwarp. */
+static __device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+/* By one lane; a __syncwarp follows. */
+static __device__ inline void gate_init(uint64_t *gate)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(shared)),
-                 "l"(global)
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;\n\t"
+                 "fence.proxy.async.shared::cta;" ::"r"(shared_address(gate))
                  : "memory");
+#else
+    (void)gate;
+#endif
 }
-static __device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int PENDING> static __device__ inline void copy_wait()
+static __device__ inline void gate_expect(uint64_t *gate, int bytes)
 {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x % 32 == 0)
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(gate)), "r"(bytes)
+                     : "memory");
+#else
+    (void)gate, (void)bytes;
+#endif
+}
+static __device__ inline void gate_piece(uint64_t *gate, void *shared, const void *global, int bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x % 32 == 0)
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                         shared_address(shared)),
+                     "l"(global), "r"(bytes), "r"(shared_address(gate))
+                     : "memory");
+#else
+    (void)gate;
+    for (int i = (threadIdx.x % 32) * 16; i < bytes; i += 512)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address((char *)shared + i)),
+                     "l"((const char *)global + i)
+                     : "memory");
+#endif
+}
+static __device__ inline void gate_commit()
+{
+#if __CUDA_ARCH__ < 900
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int PENDING> static __device__ inline void gate_wait(uint64_t *gate, unsigned phase)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t.reg .pred done;\nwait_%=:\n\t"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+                 "@!done bra wait_%=;\n\t}" ::"r"(shared_address(gate)),
+                 "r"(phase)
+                 : "memory");
+#else
+    (void)gate, (void)phase;
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+    __syncwarp();
+#endif
 }
 
 /* The largest and the smallest over a warp. */

@@ -4,8 +4,7 @@
 #include "ops/cuda/cache.cuh"
 #include "ops/cuda/convert.cuh"
 
-template <int THREADS, int QUADS>
-static __device__ inline float inverse_rms(const row_quads<THREADS, QUADS> &r, int n, float eps)
+template <int THREADS, int QUADS> static __device__ inline float square_sum(const row_quads<THREADS, QUADS> &r)
 {
     float ss = 0;
 #pragma unroll
@@ -13,7 +12,17 @@ static __device__ inline float inverse_rms(const row_quads<THREADS, QUADS> &r, i
         float4 v = r.v[j];
         ss       = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, ss))));
     }
-    return 1 / sqrtf(block_sum<THREADS>(ss) / (float)n + eps);
+    return ss;
+}
+static __device__ inline float inverse_of(float square_sum, int n, float eps)
+{
+    return 1 / sqrtf(square_sum / (float)n + eps);
+}
+/* TAG: block_sum's */
+template <int TAG, int THREADS, int QUADS>
+static __device__ inline float inverse_rms(const row_quads<THREADS, QUADS> &r, int n, float eps)
+{
+    return inverse_of(block_sum<THREADS, TAG>(square_sum(r)), n, eps);
 }
 
 static __device__ inline float4 times(float4 v, float by)
@@ -29,12 +38,10 @@ static __device__ inline float4 added(float4 a, float4 b, float scale)
     return make_float4((a.x + b.x) * scale, (a.y + b.y) * scale, (a.z + b.z) * scale, (a.w + b.w) * scale);
 }
 
-/* r = norm(r) w; w NULL: 1 */
+/* r times `by`, times w; w NULL: 1 */
 template <int THREADS, int QUADS>
-static __device__ inline void norm_row(row_quads<THREADS, QUADS> &r, const row_quads<THREADS, QUADS> *w, int n,
-                                       float eps)
+static __device__ inline void scale_row(row_quads<THREADS, QUADS> &r, float by, const row_quads<THREADS, QUADS> *w)
 {
-    float by = inverse_rms(r, n, eps);
 #pragma unroll
     for (int j = 0; j < QUADS; j++) r.v[j] = w ? times(times(r.v[j], by), w->v[j]) : times(r.v[j], by);
 }
@@ -52,7 +59,7 @@ static __global__ void __launch_bounds__(THREADS) rms_norm_kernel(float *y, cuda
     wait_for_previous();
     r.load(x + at, n);
     if (res) before.load(res + at, n);
-    norm_row(r, w ? &by : NULL, n, eps);
+    scale_row(r, inverse_rms<0>(r, n, eps), w ? &by : NULL);
     if (res)
 #pragma unroll
         for (int j = 0; j < QUADS; j++) r.v[j] = added(before.v[j], r.v[j], scale);
@@ -77,7 +84,7 @@ static __device__ inline void sum_slots(row_quads<THREADS, QUADS> &r, const floa
 {
 #pragma unroll
     for (int j = 0; j < QUADS; j++) r.v[j] = make_float4(0, 0, 0, 0);
-#pragma unroll 4
+#pragma unroll 8
     for (int s = 0; s < n_slots; s++) {
         float by = w[s];
 #pragma unroll
@@ -88,40 +95,44 @@ static __device__ inline void sum_slots(row_quads<THREADS, QUADS> &r, const floa
     }
 }
 
-/* Norms' weights are loaded before the kernel waits: no kernel writes them. */
+/* Norms' weights are loaded before the kernel waits, as far as registers hold them: no kernel writes them. */
 template <int THREADS, int QUADS> static __global__ void __launch_bounds__(THREADS) norms_kernel(cuda_norms_args a)
 {
+    constexpr bool            EARLY = QUADS == 1;
     int                       row = blockIdx.x, n = a.n;
     size_t                    at = (size_t)row * n;
-    row_quads<THREADS, QUADS> r, e = {}, w, res, by = {};
+    row_quads<THREADS, QUADS> r, e = {}, w, res, w_z = {}, w_slots = {}, o[JOINED_NORMS] = {};
+    uint32_t                  largest[JOINED_NORMS] = {};
     w.load(a.w, n);
+    if (EARLY && a.slots) w_z.load(a.w_z, n), w_slots.load(a.w_slots, n);
+    if (EARLY)
+#pragma unroll
+        for (int i = 0; i < JOINED_NORMS; i++)
+            if (i < a.n_outs) o[i].load(a.out[i].w, n);
     let_next_start();
     wait_for_previous();
     r.load(a.z + at, n);
     res.load(a.res + at, n);
     if (a.slots) {
-        by.load(a.w_z, n);
         sum_slots(e, a.slots + at * a.n_slots, a.slot_w + (size_t)row * a.n_slots, a.n_slots, n);
-        norm_row(r, &by, n, a.eps);
-        by.load(a.w_slots, n);
-        norm_row(e, &by, n, a.eps);
+        if (!EARLY) w_z.load(a.w_z, n), w_slots.load(a.w_slots, n);
+        float sums[2] = {square_sum(r), square_sum(e)};
+        block_sums_of<THREADS, 0>(sums);
+        scale_row(r, inverse_of(sums[0], n, a.eps), &w_z);
+        scale_row(e, inverse_of(sums[1], n, a.eps), &w_slots);
 #pragma unroll
         for (int j = 0; j < QUADS; j++) r.v[j] = added(r.v[j], e.v[j], 1);
     }
-    norm_row(r, &w, n, a.eps);
+    scale_row(r, inverse_rms<1>(r, n, a.eps), &w);
 #pragma unroll
     for (int j = 0; j < QUADS; j++) r.v[j] = added(res.v[j], r.v[j], a.scale);
     r.store(a.y + at, n);
     if (!a.n_outs) return; /* the whole block */
-    row_quads<THREADS, QUADS> o[JOINED_NORMS]       = {};
-    uint32_t                  largest[JOINED_NORMS] = {};
-#pragma unroll
-    for (int i = 0; i < JOINED_NORMS; i++)
-        if (i < a.n_outs) o[i].load(a.out[i].w, n);
-    float inverse = inverse_rms(r, n, a.eps);
+    float inverse = inverse_rms<2>(r, n, a.eps);
 #pragma unroll
     for (int i = 0; i < JOINED_NORMS; i++) {
         if (i >= a.n_outs) continue;
+        if (!EARLY) o[i].load(a.out[i].w, n);
 #pragma unroll
         for (int j = 0; j < QUADS; j++) o[i].v[j] = times(times(r.v[j], inverse), o[i].v[j]);
         o[i].store(a.out[i].y + at, n);
@@ -145,38 +156,54 @@ extern "C" cudaError_t cuda_norms(cudaStream_t s, const cuda_norms_args *a, int 
  * Grid: x over q's heads, then k's, then v's; y over rows. */
 enum { HEAD_THREADS = 64, HEAD_QUADS = OPS_MAX_HEAD_DIM / 4 / HEAD_THREADS };
 
-/* x[i], x[i + half] turn by pos * freq[i]; x is shared memory. Returns element i. */
-static __device__ inline float turned(const float *x, int i, int half, float pos, const float *freq)
+/* Puts element i of a head where it belongs: q stays, k and v go into the cache at `to`. */
+static __device__ inline void put_head(const cuda_heads_args &a, char *to, size_t at, int i, float v)
 {
-    float sine, cosine;
-    sincosf(pos * freq[i % half], &sine, &cosine);
-    return i < half ? x[i] * cosine - x[i + half] * sine : x[i] * cosine + x[i - half] * sine;
+    if (to)
+        cache_put(a.c.type, to, i, v);
+    else
+        a.q[at + i] = v;
 }
 
 static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_args a)
 {
     __shared__ float x[OPS_MAX_HEAD_DIM];
-    int              head = blockIdx.x, row = blockIdx.y, dim = a.c.head_dim, nk = a.c.n_kv_heads;
-    bool             is_q = head < a.n_heads, is_v = head >= a.n_heads + nk;
+    enum { TURNS = OPS_MAX_HEAD_DIM / 2 / HEAD_THREADS };
+    int  head = blockIdx.x, row = blockIdx.y, dim = a.c.head_dim, half = dim / 2, nk = a.c.n_kv_heads;
+    bool is_q = head < a.n_heads, is_v = head >= a.n_heads + nk;
     if (!is_q) head = (head - a.n_heads) % nk;
 
     const float                        *from = is_q ? a.q : is_v && !a.k_as_v ? a.v : a.k;
     size_t                              at   = ((size_t)row * (is_q ? a.n_heads : nk) + head) * dim;
     row_quads<HEAD_THREADS, HEAD_QUADS> r, by = {};
+    float                               freq[TURNS];
     if (!is_v) by.load(is_q ? a.w_q : a.w_k, dim);
+#pragma unroll
+    for (int j = 0; j < TURNS; j++) {
+        int i   = threadIdx.x + j * HEAD_THREADS;
+        freq[j] = !is_v && i < half ? a.freq[i] : 0;
+    }
     let_next_start();
     wait_for_previous();
     r.load(from + at, dim);
-    if (!is_v || a.norm_v) norm_row(r, is_v ? NULL : &by, dim, a.eps);
+    char *to  = is_q ? NULL : cache_k(a.c, a.layer, head, a.lane[row], a.slot[row]) + (is_v ? a.c.plane_bytes : 0);
+    float pos = (float)a.pos[row];
+    if (!is_v || a.norm_v) scale_row(r, inverse_rms<0>(r, dim, a.eps), is_v ? NULL : &by);
     r.store(x, dim);
     __syncthreads();
-    char *to = is_q ? NULL : cache_k(a.c, a.layer, head, a.lane[row], a.slot[row]) + (is_v ? a.c.plane_bytes : 0);
-    for (int i = threadIdx.x; i < dim; i += HEAD_THREADS) {
-        float v = is_v ? x[i] : turned(x, i, dim / 2, (float)a.pos[row], a.freq);
-        if (is_q)
-            a.q[at + i] = v;
-        else
-            cache_put(a.c.type, to, i, v);
+    if (is_v) {
+        for (int i = threadIdx.x; i < dim; i += HEAD_THREADS) put_head(a, to, at, i, x[i]);
+        return;
+    }
+    /* elements i and i + half turn by pos * freq[i] */
+#pragma unroll
+    for (int j = 0; j < TURNS; j++) {
+        int   i = threadIdx.x + j * HEAD_THREADS;
+        float sine, cosine;
+        if (i >= half) break;
+        sincosf(pos * freq[j], &sine, &cosine);
+        put_head(a, to, at, i, x[i] * cosine - x[i + half] * sine);
+        put_head(a, to, at, i + half, x[i + half] * cosine + x[i] * sine);
     }
 }
 
