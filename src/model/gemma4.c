@@ -423,8 +423,13 @@ static void run_layer(gemma4 *m, int l, kv_pool *pool, const step_rows *r)
     int          n = r->n_rows;
     capture_before(m, l, n);
     attention_block(m, y, l, pool, r);
+    if (m->c.n_experts) ops_aside(m->o, m->t.q, ASIDE_BEGIN);
     dense_block(m, y, l, n);
-    if (m->c.n_experts) expert_block(m, y, n);
+    if (m->c.n_experts) {
+        ops_aside(m->o, m->t.q, ASIDE_END);
+        expert_block(m, y, n);
+        ops_aside(m->o, m->t.q, ASIDE_JOIN);
+    }
     end_layer(m, y, l, n);
     if (m->c.n_ple) ple_block(m, y, l, n);
 }
@@ -444,7 +449,8 @@ static step_rows upload_rows(gemma4 *m, const step *s)
                        dev_at(d, offsetof(step, slot)),
                        dev_at(d, offsetof(step, parent)),
                        dev_at(d, offsetof(step, root)),
-                       dev_at(d, offsetof(step, last))};
+                       dev_at(d, offsetof(step, last)),
+                       true};
 }
 
 static void gemma4_embed(target *t, dev y, dev ids, int n)

@@ -42,3 +42,8 @@ void ops_norms(const ops *o, queue *q, const norm_rows *c, int n_rows)
     o->rms_norm_add(q, c->y, c->res, c->z, c->w, n_rows, c->n, c->eps, c->scale);
     for (int i = 0; i < c->n_outs; i++) o->rms_norm(q, c->out[i].y, c->y, c->out[i].w, n_rows, c->n, c->eps);
 }
+
+void ops_aside(const ops *o, queue *q, aside_part part)
+{
+    if (o->aside) o->aside(q, part);
+}

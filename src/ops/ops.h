@@ -54,6 +54,9 @@ typedef struct {
     dev parent; /* row of this step that precedes it; read only where a walk needs it */
     dev root;   /* positions below this lie at slot == position */
     dev last;   /* last position that it sees */
+    /* These arrays, and K and V of positions before the step's own, were written before the first op of this run of ops, and the
+     * last thing before it was an upload. */
+    bool settled;
 } step_rows;
 
 /* --- the paged cache, as ops see it ---------------------------------------------------------------
@@ -134,6 +137,8 @@ typedef struct
         dev y, w;
     } out[JOINED_NORMS];
 } norm_rows;
+
+typedef enum { ASIDE_BEGIN, ASIDE_END, ASIDE_JOIN } aside_part;
 
 enum { QUEUE_MARKS = 8 };
 typedef struct queue queue;
@@ -251,6 +256,10 @@ struct ops {
     void (*matmuls)(queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows);
     void (*heads)(queue *q, const head_rows *h, const step_rows *rows);
     void (*norms)(queue *q, const norm_rows *c, int n_rows);
+
+    /* Ops that may run beside others: those between aside(q, ASIDE_BEGIN) and aside(q, ASIDE_END) write nothing that the ops
+     * from there to aside(q, ASIDE_JOIN) read or write, and the other way round. Call it through joined.h. */
+    void (*aside)(queue *q, aside_part part);
 };
 
 /* Runs of more rows than this are bound by their work, not by being enqueued: they are not worth recording. */

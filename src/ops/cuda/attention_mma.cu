@@ -79,18 +79,28 @@ static __device__ inline void find_keys(tile_shared<DIM> *t, const cuda_attentio
 template <int DIM>
 static __device__ inline void stage_queries(tile_shared<DIM> *t, const cuda_attention_args &a, int kv_head, int per_row)
 {
-    for (int i = threadIdx.x; i < QUERIES * DIM / 4; i += head_cut<DIM>::THREADS) {
-        int    m = i / (DIM / 4), d = i % (DIM / 4) * 4;
-        float4 x = make_float4(0, 0, 0, 0);
-        if (m / per_row < t->n_rows)
-            x = *(const float4 *)(a.q +
-                                  ((size_t)t->row[m / per_row] * a.n_heads + kv_head * per_row + m % per_row) * DIM +
-                                  d);
-        uint2 high = {h2_from_f32(x.x, x.y), h2_from_f32(x.z, x.w)}, low;
-        low.x      = h2_from_f32(x.x - from_f16((uint16_t)high.x), x.y - from_f16((uint16_t)(high.x >> 16)));
-        low.y      = h2_from_f32(x.z - from_f16((uint16_t)high.y), x.w - from_f16((uint16_t)(high.y >> 16)));
-        *(uint2 *)&t->high[m][d] = high;
-        *(uint2 *)&t->low[m][d]  = low;
+    constexpr int ROUNDS = QUERIES * DIM / 4 / head_cut<DIM>::THREADS, BATCH = ROUNDS < 4 ? ROUNDS : 4;
+#pragma unroll 1
+    for (int j0 = 0; j0 < ROUNDS; j0 += BATCH) {
+        float4 x[BATCH];
+#pragma unroll
+        for (int j = 0; j < BATCH; j++) {
+            int i = threadIdx.x + (j0 + j) * head_cut<DIM>::THREADS, m = i / (DIM / 4), d = i % (DIM / 4) * 4;
+            int r = m / per_row;
+            x[j]  = make_float4(0, 0, 0, 0);
+            if (r < t->n_rows)
+                x[j] = *(const float4 *)(a.q + ((size_t)t->row[r] * a.n_heads + kv_head * per_row + m % per_row) * DIM +
+                                         d);
+        }
+#pragma unroll
+        for (int j = 0; j < BATCH; j++) {
+            int   i = threadIdx.x + (j0 + j) * head_cut<DIM>::THREADS, m = i / (DIM / 4), d = i % (DIM / 4) * 4;
+            uint2 high = {h2_from_f32(x[j].x, x[j].y), h2_from_f32(x[j].z, x[j].w)}, low;
+            low.x      = h2_from_f32(x[j].x - from_f16((uint16_t)high.x), x[j].y - from_f16((uint16_t)(high.x >> 16)));
+            low.y      = h2_from_f32(x[j].z - from_f16((uint16_t)high.y), x[j].w - from_f16((uint16_t)(high.y >> 16)));
+            *(uint2 *)&t->high[m][d] = high;
+            *(uint2 *)&t->low[m][d]  = low;
+        }
     }
 }
 
@@ -242,25 +252,55 @@ static __device__ inline void store_tile(const tile_shared<DIM> *t, const cuda_a
     }
 }
 
-/* Grid: x over tiles, y over K/V heads, z over rows. */
+/* Whether the tile's keys were stored before this step: it has n_rows rows at most in a lane, so those are further back. */
+static __device__ inline bool is_old(const cuda_attention_args &a, int row, int32_t p0)
+{
+    return p0 + TILE_KEYS <= a.pos[row] - a.n_rows + 1 && p0 + TILE_KEYS <= a.root[row];
+}
+
+/* Grid: x over tiles, y over K/V heads, z over rows. In a step whose rows are settled, the first tile's rows and keys are found
+ * before the kernel waits, and old keys loaded. */
 template <int DIM>
 static __global__ void __launch_bounds__(head_cut<DIM>::THREADS) mma_tiles_kernel(cuda_attention_args a)
 {
     __shared__ tile_shared<DIM> t;
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, per_row = a.n_heads / a.c.n_kv_heads;
-    int kv_head = blockIdx.y, row = a.first_row + (int)blockIdx.z;
+    int            warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, per_row = a.n_heads / a.c.n_kv_heads;
+    int            kv_head = blockIdx.y, row = a.first_row + (int)blockIdx.z;
+    warp_keys<DIM> keys;
+    warp_values    values;
+    bool           found = false, mine = true, loaded = false; /* of the first tile */
     let_next_start();
-    wait_for_previous();
-    head_view v = view_of(a, row, kv_head * per_row);
-    for (int tile = v.first / TILE_KEYS + (int)blockIdx.x; tile * TILE_KEYS <= v.last; tile += gridDim.x) {
-        __syncthreads(); /* the tile before this one is done with */
-        if (!find_rows(&t, a, row, tile * TILE_KEYS, QUERIES / per_row)) continue;
-        find_keys(&t, a, v, tile * TILE_KEYS);
-        __syncthreads();
-        warp_keys<DIM> keys;
-        warp_values    values;
-        keys.load(&t, warp, lane);
-        if (64 * warp < DIM) values.load(t.k, a.c.plane_bytes + 128 * (size_t)warp, lane);
+    if (!a.settled) wait_for_previous();
+    head_view v     = view_of(a, row, kv_head * per_row);
+    int       first = v.first / TILE_KEYS + (int)blockIdx.x;
+    if (a.settled) {
+        if (first * TILE_KEYS <= v.last) {
+            found = true;
+            mine  = find_rows(&t, a, row, first * TILE_KEYS, QUERIES / per_row);
+            if (mine) find_keys(&t, a, v, first * TILE_KEYS);
+            __syncthreads();
+            loaded = mine && is_old(a, row, first * TILE_KEYS);
+        }
+        if (loaded) {
+            keys.load(&t, warp, lane);
+            if (64 * warp < DIM) values.load(t.k, a.c.plane_bytes + 128 * (size_t)warp, lane);
+        }
+        wait_for_previous();
+    }
+    for (int tile = first; tile * TILE_KEYS <= v.last; tile += gridDim.x) {
+        if (!found) {
+            __syncthreads(); /* the tile before this one is done with */
+            mine = find_rows(&t, a, row, tile * TILE_KEYS, QUERIES / per_row);
+            if (mine) find_keys(&t, a, v, tile * TILE_KEYS);
+            __syncthreads();
+        }
+        found = false;
+        if (!mine) continue; /* the whole block */
+        if (!loaded) {
+            keys.load(&t, warp, lane);
+            if (64 * warp < DIM) values.load(t.k, a.c.plane_bytes + 128 * (size_t)warp, lane);
+        }
+        loaded = false;
         stage_queries(&t, a, kv_head, per_row);
         __syncthreads();
         score_keys(&t, keys, a.scale, warp, lane);
@@ -283,10 +323,11 @@ static __global__ void __launch_bounds__(MERGE_THREADS) mma_merge_kernel(cuda_at
     float    out[PARTS] = {}, sum = 0;
     uint32_t most = 0; /* of m, as numbers that order as floats do */
     let_next_start();
-    wait_for_previous();
-    head_view v     = view_of(a, row, blockIdx.x);
-    int       first = v.first / TILE_KEYS, n_tiles = v.last < v.first ? 0 : v.last / TILE_KEYS - first + 1;
-    float    *y = a.y + ((size_t)row * a.n_heads + blockIdx.x) * dim;
+    if (!a.settled) wait_for_previous();
+    head_view v = view_of(a, row, blockIdx.x);
+    if (a.settled) wait_for_previous();
+    int    first = v.first / TILE_KEYS, n_tiles = v.last < v.first ? 0 : v.last / TILE_KEYS - first + 1;
+    float *y = a.y + ((size_t)row * a.n_heads + blockIdx.x) * dim;
     for (int t = threadIdx.x; t < n_tiles; t += MERGE_THREADS) {
         uint32_t bits = __float_as_uint(part_at(a, v, first + t)[0]);
         bits          = bits & 0x80000000u ? ~bits : bits | 0x80000000u;

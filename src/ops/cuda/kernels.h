@@ -130,6 +130,7 @@ typedef struct {
     float         *partial; /* [row][head][tile][2 + head_dim]: maximum, sum, output of each tile; NULL: one pass */
     int            n_tiles;
     int            first_row; /* on tensor cores: of those whose tiles are in partial, [..][4 + head_dim] */
+    bool           settled;   /* step_rows' */
 } cuda_attention_args;
 cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);
 /* On tensor cores, `chunk` rows at a time; an F16 cache, heads of 64, 128, 256 or 512. */

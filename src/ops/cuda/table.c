@@ -18,7 +18,7 @@ enum {
     SPLIT_HEADS   = 512, /* (row, head) pairs below this leave multiprocessors idle: their tiles go side by side */
 };
 
-enum { X_SLOTS = 5 };
+enum { X_SLOTS = 7 };
 
 /* What grows with the limits. */
 typedef struct {
@@ -48,7 +48,10 @@ struct queue {
     const backend *b;
     queue_limits   lim;
     scratch        s;
-    cudaStream_t   stream;
+    cudaStream_t   stream, side;
+    cudaEvent_t    parted, met;   /* points where one stream waits for the other */
+    bool           aside, beside; /* ops go to `side`; what went there may still run */
+    uint64_t       parted_at;     /* the clock when they parted */
     float         *partial;
     made           x[X_SLOTS], order; /* in s.x; in s.order and s.run */
     uint64_t       clock;             /* counts uses of x */
@@ -81,7 +84,13 @@ static void note(queue *q, const char *op, cudaError_t status)
 static cudaStream_t on(const queue *q)
 {
     cudaSetDevice(q->b->device);
-    return q->stream;
+    return q->aside ? q->side : q->stream;
+}
+
+static void wait_for(queue *q, cudaStream_t waits, cudaStream_t other, cudaEvent_t at)
+{
+    note(q, "aside", cudaEventRecord(at, other));
+    note(q, "aside", cudaStreamWaitEvent(waits, at, 0));
 }
 
 static void wrote(queue *q, const void *p, size_t bytes)
@@ -180,6 +189,9 @@ static void op_queue_free(queue *q)
         if (q->sent[i]) cudaEventDestroy(q->sent[i]);
     for (int i = 0; i < QUEUE_MARKS; i++)
         if (q->mark[i]) cudaEventDestroy(q->mark[i]);
+    if (q->parted) cudaEventDestroy(q->parted);
+    if (q->met) cudaEventDestroy(q->met);
+    if (q->side) cudaStreamDestroy(q->side);
     if (q->stream) cudaStreamDestroy(q->stream);
     mem_free(q);
 }
@@ -189,7 +201,11 @@ static bool open_stream(queue *q, err *e)
     static const char doing[] = "making a queue";
     void             *ring = NULL, *landing = NULL;
     if (fault_now()) return err_set(e, ERR_UNAVAILABLE, "there is no memory for a queue");
-    if (!cuda_ok(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), ERR_UNAVAILABLE, doing, e)) return false;
+    if (!cuda_ok(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), ERR_UNAVAILABLE, doing, e) ||
+        !cuda_ok(cudaStreamCreateWithFlags(&q->side, cudaStreamNonBlocking), ERR_UNAVAILABLE, doing, e) ||
+        !cuda_ok(cudaEventCreateWithFlags(&q->parted, cudaEventDisableTiming), ERR_UNAVAILABLE, doing, e) ||
+        !cuda_ok(cudaEventCreateWithFlags(&q->met, cudaEventDisableTiming), ERR_UNAVAILABLE, doing, e))
+        return false;
     for (int i = 0; i < 2; i++)
         if (!cuda_ok(cudaEventCreateWithFlags(&q->sent[i], cudaEventDisableTiming), ERR_UNAVAILABLE, doing, e))
             return false;
@@ -291,6 +307,7 @@ static void op_download(queue *q, void *dst, dev src, size_t bytes)
 static void op_sync(queue *q)
 {
     assert(!q->graphs.recording);
+    if (q->beside) note(q, "a step", cudaStreamSynchronize(q->side));
     note(q, "a step", cudaStreamSynchronize(on(q)));
     forget_made(q); /* buffers may come and go now */
     for (int i = 0; i < q->n_landed; i++) memcpy(q->landed[i].to, q->landed[i].from, q->landed[i].bytes);
@@ -327,6 +344,21 @@ static bool op_record_end(queue *q)
     return graph_record_end(&q->graphs, on(q));
 }
 
+static void op_aside(queue *q, aside_part part)
+{
+    if (part == ASIDE_BEGIN) {
+        assert(!q->aside && !q->beside);
+        wait_for(q, q->side, q->stream, q->parted);
+        q->aside = q->beside = true;
+        q->parted_at         = q->clock;
+    } else if (part == ASIDE_END) {
+        q->aside = false;
+    } else if (q->beside) {
+        wait_for(q, q->stream, q->side, q->met);
+        q->beside = false;
+    }
+}
+
 /* --- matmul ---------------------------------------------------------------------------------------*/
 
 static const cuda_weight *packed(const weight *w) { return (const cuda_weight *)w; }
@@ -346,6 +378,10 @@ static int free_x(queue *q, int n_rows)
     if (n_rows > q->lim.max_rows) return 0;
     for (int i = 2; i < X_SLOTS; i++)
         if (q->x[i].used < q->x[oldest].used) oldest = i;
+    if (q->beside && q->x[oldest].used > q->parted_at) { /* an op of the other stream may still read it */
+        wait_for(q, q->stream, q->side, q->met);
+        wait_for(q, q->side, q->stream, q->parted);
+    }
     return oldest;
 }
 
@@ -605,6 +641,7 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
                              .layer   = layer,
                              .window  = window,
                              .scale   = scale,
+                             .settled = rows->settled,
                              .n_tiles = (c->table_stride * KV_PAGE + TILE_KEYS - 1) / TILE_KEYS};
     assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM);
     if (rows->n_rows < 1) return;
@@ -717,4 +754,5 @@ const ops cuda_table = {
     .matmuls        = op_matmuls,
     .heads          = op_heads,
     .norms          = op_norms,
+    .aside          = op_aside,
 };

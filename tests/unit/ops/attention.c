@@ -332,7 +332,8 @@ static step_rows rows_of(const step_rows *all, int first, int n_rows)
                        dev_at(all->slot, at),
                        dev_at(all->parent, at),
                        dev_at(all->root, at),
-                       dev_at(all->last, at)};
+                       dev_at(all->last, at),
+                       false};
 }
 
 /* The end of a long context, in one step, in steps of 7 and a row at a time, each in a lane of its own. */
@@ -415,6 +416,7 @@ static float *attend_tree(rig *g, const tree_scene *s)
 {
     step_rows rows = rig_tree(g, 0, s->n_past, tree_parent, T_N);
     dev       y    = rig_new(g, T_N * T_Q * sizeof(float));
+    rows.settled   = true; /* the past was stored before these rows were uploaded */
     OP(g, kv_store, &s->c, 0, &rows, rig_put_f32(g, s->k, T_N * T_ONE), rig_put_f32(g, s->v, T_N * T_ONE));
     OP(g, attention, y, rig_put_f32(g, s->q, T_N * T_Q), T_HEADS, &s->c, 0, &rows, 0.2f, s->window);
     return rig_get_f32(g, y, T_N * T_Q);
@@ -491,7 +493,8 @@ static void two_lanes(rig *g)
                           rig_put_i32(g, slot, N),
                           rig_put_i32(g, parent, N),
                           rig_put_i32(g, root, N),
-                          rig_put_i32(g, pos, N)};
+                          rig_put_i32(g, pos, N),
+                          false};
     for (int i = 0; i < N * D; i++) v[i] = (float)(1 << i / D);
     dev y = rig_new(g, sizeof v);
     OP(g, kv_store, &c, 0, &rows, rig_put_f32(g, k, N * D), rig_put_f32(g, v, N * D));

@@ -428,7 +428,7 @@ static void check_tree(test_case *t, const bed *b, const row_case *c)
     int       width = c->n_heads * c->head_dim;
     cache     chain, tree;
     int32_t   pos[2 * DEPTH], lane[2 * DEPTH] = {0}, slot[2 * DEPTH], parent[2 * DEPTH], root[2 * DEPTH];
-    step_rows rows = {2 * DEPTH, {NULL}, at(pos), at(lane), at(slot), at(parent), at(root), at(pos)};
+    step_rows rows = {2 * DEPTH, {NULL}, at(pos), at(lane), at(slot), at(parent), at(root), at(pos), false};
     float    *y = xnew_n(float, 2 * DEPTH * width), *z = xnew_n(float, width), *moved = xnew_n(float, width);
     cache_init(&chain, c, 1);
     cache_init(&tree, c, 17);
@@ -444,7 +444,7 @@ static void check_tree(test_case *t, const bed *b, const row_case *c)
     b->o->attention(b->q, at(y), at(X), c->n_heads, &tree.c, 1, &rows, 0.2f, c->window);
 
     int32_t   last = AT, none = AT + 1, zero = 0;
-    step_rows one = {1, {NULL}, at(&last), at(&zero), at(&last), {NULL}, at(&none), at(&last)};
+    step_rows one = {1, {NULL}, at(&last), at(&zero), at(&last), {NULL}, at(&none), at(&last), false};
     dev       q   = at(X + (2 * DEPTH - 1) * width);
     b->o->attention(b->q, at(z), q, c->n_heads, &chain.c, 1, &one, 0.2f, c->window);
     CHECK(!memcmp(z, y + (2 * DEPTH - 1) * width, (size_t)width * sizeof *z));

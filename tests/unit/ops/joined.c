@@ -111,3 +111,28 @@ TEST(joined_heads_agree_with_ref)
                                    {64, 3, 3, true, false, false, QUANT_F32}};
     for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_heads, &s[i]);
 }
+
+/* Products of many rows, one by one or the first half of them aside: more than a backend has room for at a time. */
+static rig_result play_aside(rig *g, const void *arg)
+{
+    enum { IN = 96, OUT = 40, N = 10 };
+    bool          aside = *(const bool *)arg;
+    const weight *w     = rig_weight(g, QUANT_F32, IN, OUT, 1, rig_rand_blocks(g, QUANT_F32, (size_t)IN * OUT));
+    dev           x = rig_put_randn(g, N * ROWS * IN), all = rig_new(g, (N + 1) * ROWS * OUT * sizeof(float));
+    dev           sum = dev_at_f32(all, (size_t)N * ROWS * OUT);
+    if (aside) ops_aside(g->o, g->q, ASIDE_BEGIN);
+    for (size_t i = 0; i < N; i++) {
+        if (aside && i == N / 2) ops_aside(g->o, g->q, ASIDE_END);
+        OP(g, matmul, dev_at_f32(all, i * ROWS * OUT), w, dev_at_f32(x, i * ROWS * IN), ROWS);
+    }
+    if (aside) ops_aside(g->o, g->q, ASIDE_JOIN);
+    OP(g, add, sum, all, dev_at_f32(all, (size_t)(N - 1) * ROWS * OUT), ROWS * OUT, 1);
+    return rig_give(g, all, (N + 1) * ROWS * OUT, 1e-4, 1e-4);
+}
+
+TEST(joined_ops_aside_are_done_when_they_join)
+{
+    static const bool aside[] = {false, true};
+    rig_compare(t, play_aside, &aside[0]);
+    rig_compare(t, play_aside, &aside[1]);
+}

@@ -260,7 +260,8 @@ static step_rows put_rows(rig *g, int n, int lane, const int32_t *pos, const int
                        rig_put_i32(g, slot, count),
                        rig_put_i32(g, parent, count),
                        rig_put_i32(g, root, count),
-                       rig_put_i32(g, pos, count)};
+                       rig_put_i32(g, pos, count),
+                       false};
 }
 
 step_rows rig_chain(rig *g, int lane, int32_t first_pos, int n_rows)
