@@ -401,6 +401,8 @@ TEST(request_thinking_decides_about_a_bare_thought)
 #define SCHEMA     "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}"
 #define JSON_OF(x) ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":" x "}"
 
+#define STRICT ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true}}]"
+
 /* One field decides what an answer is held to; what is wrong with it is told by its name. */
 TEST(request_forms)
 {
@@ -431,7 +433,21 @@ TEST(request_forms)
         {FIELD_CHAT, CHAT(TOOL ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false"), "tool_choice",
          TANDEM_GRAMMAR_TOOL_CALL, false},
         {FIELD_CHAT, CHAT(TOOL ",\"tool_choice\":{\"type\":\"function\",\"name\":\"add\"}"), "tool_choice",
-         TANDEM_GRAMMAR_TOOL_CALL, false}};
+         TANDEM_GRAMMAR_TOOL_CALL, false},
+        {FIELD_CHAT, CHAT(STRICT), "tools", TANDEM_GRAMMAR_TOOLS, false},
+        {FIELD_CHAT, CHAT(STRICT ",\"tool_choice\":\"none\""), NULL, TANDEM_GRAMMAR_NONE, false},
+        {FIELD_CHAT, CHAT(STRICT ",\"tool_choice\":\"required\""), "tool_choice", TANDEM_GRAMMAR_TOOL_CALLS, false},
+        {FIELD_CHAT, CHAT(STRICT ",\"response_format\":{\"type\":\"json_object\"}"), "response_format",
+         TANDEM_GRAMMAR_TOOLS, false},
+        {FIELD_RESPONSES, "{\"input\":\"Hi\",\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"strict\":true}]}",
+         "tools", TANDEM_GRAMMAR_TOOLS, false},
+        {FIELD_RESPONSES, "{\"input\":\"Hi\",\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"strict\":false}]}",
+         NULL, TANDEM_GRAMMAR_NONE, false},
+        {FIELD_MESSAGES,
+         "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"tools\":[{\"name\":\"f\","
+         "\"strict\":true,"
+         "\"input_schema\":{}}]}",
+         "tools", TANDEM_GRAMMAR_TOOLS, false}};
     static const struct {
         const char *body, *param, *words;
     } bad[] = {{CHAT(JSON_OF("{\"name\":\"\",\"schema\":true}")), "response_format.json_schema.name", "1 to 64 bytes"},
