@@ -163,7 +163,27 @@ static void p_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_per
           quant_name(w->type), w->n_in, w->n_out, w->n_mats);
 }
 
+/* Matrices of the same rows; named by their first type, n_in and the sum of their outputs. */
+static void p_matmuls(queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows)
+{
+    size_t bytes = 0;
+    int    n_out = 0;
+    for (int i = 0; i < n_w; i++) bytes += w[i]->bytes, n_out += w[i]->n_out;
+    TIMED(matmuls(q->q, y, w, n_w, x, n_rows), bytes, "matmuls %s %d -> %d (%d)", quant_name(w[0]->type), w[0]->n_in,
+          n_out, n_w);
+}
+
 /* --- rows and elements ----------------------------------------------------------------------------*/
+static void p_norms(queue *q, const norm_rows *c, int n_rows)
+{
+    TIMED(norms(q->q, c, n_rows), 0, "norms %d, %s, %d out", c->n, c->parts ? "experts" : "plain", c->n_outs);
+}
+
+static void p_heads(queue *q, const head_rows *h, const step_rows *rows)
+{
+    TIMED(heads(q->q, h, rows), 0, "heads %d/%d x %d", h->n_heads, h->c->n_kv_heads, h->c->head_dim);
+}
+
 static void p_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps)
 {
     TIMED(rms_norm(q->q, y, x, w, n_rows, n, eps), 0, "rms_norm %d", n);
@@ -321,6 +341,9 @@ ops *ops_profile(ops *inner)
     o->kernels   = inner->kernels;
     o->n_threads = inner->n_threads;
     if (inner->matmul_top) o->matmul_top = p_matmul_top;
+    if (inner->matmuls) o->matmuls = p_matmuls;
+    if (inner->norms) o->norms = p_norms;
+    if (inner->heads) o->heads = p_heads;
     return o;
 }
 

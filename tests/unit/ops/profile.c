@@ -1,5 +1,6 @@
 #include "ops/profile.h"
 #include "backends.h"
+#include "ops/joined.h"
 #include "ops_test.h"
 
 #include <stdlib.h>
@@ -24,16 +25,19 @@ static void count_ops(test_case *t, const char *device)
     queue_limits lim = {4, 64, 1, 1, 64};
     if (CHECK_OK(g.o->queue_new(g.o, &g.q, &lim, &e), e)) {
         dev           x = rig_put_randn(&g, 4 * 64), y = rig_new(&g, 4 * 32 * sizeof(float));
-        const weight *w = rig_weight(&g, QUANT_Q8_0, 64, 32, 1, rig_rand_blocks(&g, QUANT_Q8_0, 64 * 32));
+        dev           both = rig_new(&g, 4 * 32 * sizeof(float));
+        const weight *w    = rig_weight(&g, QUANT_Q8_0, 64, 32, 1, rig_rand_blocks(&g, QUANT_Q8_0, 64 * 32));
         ops_profile_clear(g.o);
         for (int i = 0; i < 3; i++) OP(&g, matmul, y, w, x, 4);
         OP(&g, add, y, y, y, 32, 1);
+        ops_matmuls(g.o, g.q, (dev[]){y, both}, (const weight *[]){w, w}, 2, x, 4);
         FILE *f = open_memstream(&table, &n);
         ops_profile_print(g.o, f);
         fclose(f);
-        check_line(t, table, "Q8_0 64 -> 32", 3);
+        check_line(t, table, "\nmatmul Q8_0 64 -> 32", inner->matmuls ? 3 : 5);
+        if (inner->matmuls) check_line(t, table, "\nmatmuls Q8_0 64 -> 64 (2)", 1);
         check_line(t, table, "\nadd", 1);
-        check_line(t, table, "\nall", 4);
+        check_line(t, table, "\nall", inner->matmuls ? 5 : 6);
         free(table);
         ops_profile_clear(g.o);
         g.o->queue_free(g.q);
