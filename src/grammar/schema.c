@@ -951,7 +951,7 @@ void maker_speak(maker *m, grammar_dialect dialect)
 {
     m->dialect   = dialect;
     m->any_value = m->key = -1;
-    m->n_strings          = 0;
+    m->n_strings = m->n_texts = 0;
     m->unit = m->key_unit = NULL;
 }
 

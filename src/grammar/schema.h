@@ -14,6 +14,12 @@ typedef struct { /* rules that are the same for all strings of these lengths */
     int32_t min, max, rule;
 } string_rule;
 
+typedef struct { /* the same for strings of one pattern or format */
+    str     text;
+    bool    is_format;
+    int32_t min, max, rule;
+} text_rule;
+
 typedef struct {
     const json_value *v;
     const path       *at;
@@ -51,7 +57,8 @@ typedef struct {
     const scope      *scope; /* of the schema that is collected */
     int               level; /* objects and arrays around the value that is written */
     string_rule       strings[64];
-    int32_t           n_strings;
+    text_rule         texts[64];
+    int32_t           n_strings, n_texts;
     int32_t           any_value, key, number, integer; /* rules, -1: not made yet */
     node             *unit, *key_unit;                 /* a character as it is written in a string */
     int               n_shapes, deep, nested;

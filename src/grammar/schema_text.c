@@ -175,16 +175,10 @@ static node *write_alone(maker *m, const text_demand *d, bool *done)
     return *done && x.body ? node_seq(&m->b, make_quote(m), x.body, make_quote(m)) : NULL;
 }
 
-node *make_text(maker *m, const text_demand *d, const path *at)
+static node *write_automaton(maker *m, const text_demand *d, const path *at)
 {
     regular r;
-    bool    done, too_many;
-    int32_t n_terms = d->n_patterns + (format_of(d) != NULL);
-    if (!n_terms && !d->n_without && !d->n_except) return make_string(m, d->min, d->max);
-    if (n_terms == 1 && !d->n_without && !d->n_except) {
-        node *x = write_alone(m, d, &done);
-        if (done) return x;
-    }
+    bool    too_many;
     regular_init(&r, &m->b);
     term *all = make_text_term(m, &r, d);
     node *x   = all ? write_term(m, &r, all, d->min, make_quote(m), &too_many) : NULL;
@@ -192,6 +186,34 @@ node *make_text(maker *m, const text_demand *d, const path *at)
         refuse(m, at, d->n_patterns ? "pattern" : NULL, "these demands on a string need more than %d states",
                REGULAR_MAX_STATES);
     return x && !m->b.failed ? node_seq(&m->b, make_quote(m), x) : NULL;
+}
+
+/* Writes a string of one pattern or format; equal ones share their rules. */
+static node *write_single(maker *m, const text_demand *d, const path *at)
+{
+    bool  done;
+    node *x    = write_alone(m, d, &done);
+    str   text = d->n_patterns ? d->pattern[0].v->s : d->format.v->s;
+    if (done) return x;
+    for (int32_t i = 0; i < m->n_texts; i++) {
+        const text_rule *k = &m->texts[i];
+        if (k->min == d->min && k->max == d->max && k->is_format == !d->n_patterns && str_eq(k->text, text))
+            return node_rule(&m->b, k->rule);
+    }
+    x = write_automaton(m, d, at);
+    if (!x || m->n_texts == (int32_t)COUNT(m->texts)) return x;
+    int32_t r = builder_rule(&m->b, (str){0});
+    builder_define(&m->b, r, x);
+    m->texts[m->n_texts++] = (text_rule){text, !d->n_patterns, d->min, d->max, r};
+    return node_rule(&m->b, r);
+}
+
+node *make_text(maker *m, const text_demand *d, const path *at)
+{
+    int32_t n_terms = d->n_patterns + (format_of(d) != NULL);
+    if (!n_terms && !d->n_without && !d->n_except) return make_string(m, d->min, d->max);
+    if (n_terms == 1 && !d->n_without && !d->n_except) return write_single(m, d, at);
+    return write_automaton(m, d, at);
 }
 
 bool text_allows(maker *m, const text_demand *d, str s)

@@ -238,6 +238,26 @@ static void run_types(test_case *t, const char *path, size_t n)
 TEST(grammar_takes_the_types_of_zod) { run_types(t, "tests/golden/schemas/zod.json", 118); }
 TEST(grammar_takes_the_types_of_pydantic) { run_types(t, "tests/golden/schemas/pydantic.json", 74); }
 
+/* Equal strings share their automaton: twenty of 2,000 states each would have more rules than a grammar may have. */
+TEST(grammar_equal_automata_are_shared)
+{
+    static const char host[] =
+        "{\"type\":\"string\",\"pattern\":\"^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\\\\.[a-z]{2,9})*$\"}";
+    buf b;
+    buf_init(&b, 1 << 16);
+    buf_puts(&b, "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{");
+    for (int i = 0; i < 20; i++) buf_printf(&b, "%s\"h%d\":%s", i ? "," : "", i, host);
+    buf_puts(&b, "}}");
+    buf_putc(&b, 0);
+    grammar_machine *m = rig_schema(t, rig_bytes(), b.p);
+    if (m) {
+        CHECK(rig_follow(m, STR("{\"h0\":\"a.bc\",\"h9\":\"example.org\",\"h19\":\"x-y\"}")) == RIG_WHOLE);
+        CHECK(rig_follow(m, STR("{\"h0\":\"a.bc\",\"h9\":\"-\"}")) == RIG_NO);
+    }
+    rig_free(m);
+    buf_deinit(&b);
+}
+
 /* Masks inside of strings that are automata cost about as much as in other strings: steps, with a large vocabulary. */
 TEST(grammar_masks_of_automata_are_cheap)
 {

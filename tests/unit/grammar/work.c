@@ -272,7 +272,7 @@ static double warm(const grammar *g)
     return clock_thread_s() - before;
 }
 
-TEST(grammar_compiles_in_bounded_time)
+TEST_LONG(grammar_compiles_in_bounded_time)
 {
     buf b;
     buf_init(&b, 16 << 20);
