@@ -143,18 +143,35 @@ static void tell_progress(server_choice *c)
     c->sink.on_progress(c->sink.ctx, c, &p);
 }
 
+/* Tells of the next tokens of the prompt, a piece at a time: log-probabilities of a long prompt take long to write. False: there
+ * is more to tell, or nothing can be told before the first token. */
+static bool echo_piece(server_choice *c, bool done)
+{
+    enum { PIECE = 64 };
+    tandem_progress p;
+    if (!c->request->f.echo || c->echoed) return true;
+    tandem_job_progress(c->job, &p);
+    if (!p.completion_tokens && !done) return false;
+    size_t all = choice_prompt_logprobs(c) ? choice_prompt(c)->n : 0, left = all - c->n_echoed;
+    size_t n = left < PIECE ? left : PIECE;
+    c->sink.on_prompt(c->sink.ctx, c, c->n_echoed, n);
+    c->n_echoed += n;
+    c->echoed = c->n_echoed == all;
+    return c->echoed;
+}
+
+bool choice_is_echoing(const server_choice *c) { return c->n_echoed && !c->echoed; }
+
 int choice_poll(server_choice *c, int most)
 {
     tandem_token x[BATCH];
     int          taken = 0;
     while (c->job && !c->result && taken < most) {
         const tandem_result *r = tandem_job_result(c->job); /* before the tokens: what is final has all of them */
-        int                  n = (int)tandem_poll(c->job, x, BATCH);
         tell_progress(c);
-        if ((n || r) && c->request->f.echo && !c->echoed) {
-            c->echoed = true;
-            c->sink.on_prompt(c->sink.ctx, c);
-        }
+        if (!echo_piece(c, r)) break;
+        int n = (int)tandem_poll(c->job, x, BATCH);
+        if (n) tell_progress(c);
         for (int i = 0; i < n; i++) take_token(c, &x[i]);
         taken += n;
         if (n == BATCH) continue;

@@ -13,8 +13,9 @@
 typedef struct server_choice server_choice;
 typedef struct {
     void (*on_progress)(void *ctx, server_choice *c,
-                        const tandem_progress *p);  /* with the prompt, where it is wanted */
-    void (*on_prompt)(void *ctx, server_choice *c); /* before all else, where the request has echo */
+                        const tandem_progress *p); /* with the prompt, where it is wanted */
+    /* Before all else, where the request has echo: so many tokens of the prompt; from 0: and its text. */
+    void (*on_prompt)(void *ctx, server_choice *c, size_t from, size_t n);
     void (*on_event)(void *ctx, server_choice *c, const gemma4_event *ev);
     void (*on_token)(void *ctx, server_choice *c,
                      const tandem_token *x); /* after what it told; with log-probabilities, or of /completion;
@@ -48,7 +49,8 @@ struct server_choice {
     int     n_items, n_events;   /* closed, blocks of a message too; told */
     double  polled_s;            /* when there were tokens last; 0: never */
     int32_t n_tokens;
-    int32_t n_done; /* tokens of the prompt that the client was told of; -1: none yet */
+    size_t  n_echoed; /* tokens of the prompt that were told */
+    int32_t n_done;   /* tokens of the prompt that the client was told of; -1: none yet */
 };
 
 /* False: there is no memory. */
@@ -58,6 +60,7 @@ void choice_deinit(server_choice *c);
 bool choice_submit(server_choice *c, tandem *t, err *e);
 /* Takes apart what is new, at most about `most` tokens; returns how many there were. */
 int         choice_poll(server_choice *c, int most);
+bool        choice_is_echoing(const server_choice *c);    /* some of its prompt is to be told yet: poll it again soon */
 const char *choice_finish_reason(const server_choice *c); /* of one that ended well; NULL: it did not */
 /* The prompt that it answers, and what is known of its tokens: 1 + logprobs items of each, NULL: nothing. Choices of a request lie
  * side by side: the first one to each prompt has these. */

@@ -331,6 +331,11 @@ static bool poll_choice(completion *x, server_choice *c)
         int n = choice_poll(c, POLL);
         if (n) note_tokens(x, c, n);
         if (streams) x->form->flush(&x->reply, c);
+        if (choice_is_echoing(c)) { /* the others have their turn in between */
+            put_whole_out(x);
+            http_wake(x->s->http);
+            return false;
+        }
         if (c->result) blame(x, c);
         if (n < POLL) break;
         put_whole_out(x);

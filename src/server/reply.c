@@ -150,10 +150,10 @@ static void on_progress(void *ctx, server_choice *c, const tandem_progress *p)
     buf_clear(&r->tail);
 }
 
-static void on_prompt(void *ctx, server_choice *c)
+static void on_prompt(void *ctx, server_choice *c, size_t from, size_t n)
 {
     reply *r = ctx;
-    if (r->form->on_prompt) r->form->on_prompt(r, c);
+    if (r->form->on_prompt) r->form->on_prompt(r, c, from, n);
 }
 
 choice_sink reply_sink(reply *r)

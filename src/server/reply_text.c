@@ -90,13 +90,13 @@ static void put_prompt_text(reply *r, server_choice *c)
     buf_deinit(&text);
 }
 
-static void on_prompt(reply *r, server_choice *c)
+static void on_prompt(reply *r, server_choice *c, size_t from, size_t n)
 {
     const server_prompt  *p     = choice_prompt(c);
     const tandem_logprob *probs = choice_prompt_logprobs(c);
     size_t                each  = (size_t)(1 + c->request->ask.logprobs);
-    put_prompt_text(r, c);
-    for (size_t i = 0; probs && i < p->n; i++) {
+    if (from == 0) put_prompt_text(r, c);
+    for (size_t i = from; i < from + n; i++) {
         put_token(r, c, p->ids[i]);
         put_probs(r, c, probs + i * each);
     }
@@ -134,7 +134,7 @@ static void put_text(reply *r, server_choice *c)
 
 static void flush(reply *r, server_choice *c)
 {
-    if (!c->part[TEXT].n) return;
+    if (!c->part[TEXT].n && !choice_is_echoing(c)) return;
     completions_chunk(r, c);
     put_text(r, c);
     completions_chunk_end(r, NULL);

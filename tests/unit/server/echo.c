@@ -142,6 +142,54 @@ TEST(server_echoes_token_ids)
     rig_stop(&r);
 }
 
+/* Log-probabilities of a long prompt are written in pieces, and all of them come: the I/O thread serves others in between. */
+TEST(server_echoes_long_prompts_in_pieces)
+{
+    enum { TOKENS = 300, MOST = 80 };
+    server_rig        r;
+    rig_reply         a, s;
+    buf               body, want, got;
+    size_t            at = 0, events = 0;
+    str               data;
+    const json_value *e;
+    rig_init(&r, t);
+    rig_start(&r);
+    buf_init(&body, 1 << 16);
+    buf_init(&want, 1 << 20);
+    buf_init(&got, 1 << 20);
+    for (int stream = 0; stream < 2; stream++) {
+        buf_clear(&body);
+        buf_puts(&body, "{\"max_tokens\":1,\"echo\":true,\"logprobs\":2,\"temperature\":0,\"prompt\":[2");
+        for (int i = 1; i < TOKENS; i++) buf_printf(&body, ",%d", 300 + i);
+        buf_printf(&body, "],\"stream\":%s}", stream ? "true" : "false");
+        buf_putc(&body, 0);
+        rig_post(&r, TEXT, body.p, stream ? &s : &a);
+    }
+    const json_value *all = rig_at(rig_json(&a), "choices.0.logprobs.token_logprobs");
+    CHECK_INT(all ? all->n : 0, TOKENS + 1);
+    for (size_t i = 0; all && i < all->n; i++) {
+        json_writer w;
+        buf_putc(&want, ' ');
+        json_writer_init(&w, &want);
+        json_put_value(&w, &all->item[i]);
+    }
+    join(&s, "choices.0.logprobs.token_logprobs", &got);
+    CHECK_STR(buf_str(&got), buf_str(&want));
+    while (rig_event(&s, &at, &data)) {
+        if (str_is(data, "[DONE]") || !json_parse(&e, &s.mem, data, NULL, NULL)) continue;
+        events += n_items(e, "choices.0.logprobs.tokens") > 0;
+        CHECK(n_items(e, "choices.0.logprobs.tokens") < MOST);
+    }
+    CHECK_MSG(events >= TOKENS / MOST, "%zu events", events);
+    buf_deinit(&body);
+    buf_deinit(&want);
+    buf_deinit(&got);
+    rig_reply_deinit(&a);
+    rig_reply_deinit(&s);
+    rig_wait_idle(&r);
+    rig_stop(&r);
+}
+
 /* --- /completion --------------------------------------------------------------------------------*/
 TEST(server_native_completion)
 {
