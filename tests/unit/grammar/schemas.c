@@ -99,6 +99,10 @@ const schema_row schema_rows[] = {
     {"{'minLength':1}", {"'a'"}, {"''", "1"}},
     {"{'type':'string','pattern':'^[a-z]+$'}", {"'a'", "'abc'"}, {"''", "'A'", "'a1'", "'a '"}},
     {"{'type':'string','pattern':'^[0-9]{3}-[0-9]{4}$'}", {"'123-4567'"}, {"'1234567'", "'123-456'", "'12-34567'"}},
+    {"{'type':'string','pattern':'^\\\\u{1F600}\\\\u{41}\\\\u0042$'}",
+     {"'\xF0\x9F\x98\x80"
+      "AB'"},
+     {"'AB'", "'\xF0\x9F\x98\x80'"}},
     {"{'type':'string','pattern':'^(yes|no|maybe)$'}", {"'yes'", "'no'"}, {"'y'", "'yess'", "'yesno'"}},
     {"{'type':'string','pattern':'^a.c$'}",
      {"'abc'",
