@@ -2,6 +2,7 @@
 import contextlib
 import importlib
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -284,9 +285,20 @@ def calls_of(message):
     return [[c["function"]["name"], json.loads(c["function"]["arguments"])] for c in message.get("tool_calls") or []]
 
 
+def check_page():
+    """Checks that docs/clients.md names the versions that are installed."""
+    here, name = pathlib.Path(__file__).parent, pathlib.Path(sys.argv[0]).stem
+    pins = dict(re.findall(r"^([\w-]+)==(\S+)", (here / f"{name}.txt").read_text(), re.M))
+    wanted = re.findall(r"^[\w-]+", (here / f"{name}.in").read_text(), re.M)
+    for package, versions in re.findall(r"`([\w-]+)` (\d[\d.]*(?: and \d[\d.]*)*)", (here / "../../docs/clients.md").read_text()):
+        if package in wanted:
+            check(pins[package] in versions.split(" and "), f"docs/clients.md: {package} is {pins[package]}, not {versions}")
+
+
 def main(**modules):
     """Runs the flows of modules, by the names of their clients. Arguments: TANDEM [PART OF A CLIENT'S OR FLOW'S NAME...]"""
     Server.program, *only = sys.argv[1:]
+    check_page()
     try:
         for client, module in modules.items():
             importlib.import_module(module)
