@@ -174,8 +174,22 @@ static const json_value *find(const json_value *body, const char *name)
     return v ? v : fields_find(body, name);
 }
 
+/* Warns of tools that the model is not told of: those of other types are run by other servers. */
+static void warn_of_tools(server_request *r, const json_value *body)
+{
+    const json_value *list = json_find(body, "tools");
+    if (!list || list->kind != JSON_ARRAY) return;
+    for (size_t i = 0; i < list->n; i++) {
+        const json_value *type = json_find(&list->item[i], "type");
+        if (type && type->kind == JSON_STRING && !str_is(type->s, "function"))
+            request_warn(r, "tools[%zu] is ignored: its type is '%.*s', not 'function'", i,
+                         type->s.n < 64 ? (int)type->s.n : 64, type->s.s);
+    }
+}
+
 bool dialects_check(server_request *r, const json_value *body, server_error *why)
 {
+    if (r->where & FIELD_CHAT) warn_of_tools(r, body);
     for (int i = 0; i < n_dialect_fields; i++) {
         const dialect_field *f = &dialect_table[i];
         const json_value    *v = f->where & r->where && f->rule != DIALECT_IDLE ? find(body, f->name) : NULL;

@@ -441,3 +441,21 @@ TEST(dialects_add_special_tokens)
     request_forget(&x.r);
     tandem_close(x.engine);
 }
+
+TEST(dialects_warn_of_tools_that_are_not_functions)
+{
+    reading x;
+    if (!open_engine(t, &x)) return;
+    ask(&x, FIELD_CHAT,
+        CHAT(",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"add\"}},"
+             "{\"type\":\"custom\",\"custom\":{\"name\":\"sql\"}}]"));
+    CHECK_STR(str_of(x.r.warning), STR("tools[1] is ignored: its type is 'custom', not 'function'"));
+    request_forget(&x.r);
+    ask(&x, FIELD_CHAT, CHAT(TOOL));
+    CHECK_STR(str_of(x.r.warning), STR(""));
+    request_forget(&x.r);
+    ask(&x, FIELD_CHAT, CHAT(",\"tools\":[]"));
+    CHECK_STR(str_of(x.r.warning), STR(""));
+    request_forget(&x.r);
+    tandem_close(x.engine);
+}
