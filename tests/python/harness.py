@@ -48,7 +48,7 @@ def raises(kind, call, what):
     return None
 
 
-def until(met, what, seconds=60):
+def until(met, what, seconds=300):
     """Waits until something is true. The limit is for a failure only: a busy machine needs longer."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
