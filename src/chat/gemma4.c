@@ -431,7 +431,8 @@ static void generation_prompt(walk *w)
         gemma4_puts(o, "model\n");
     }
     if (empty && !o->opt->thinking && o->opt->empty_thought) empty_thought(o);
-    if (follows(w, GEMMA4_THINK_AGAIN) && w->prev == AFTER_RESPONSE && o->opt->thinking) open_thought(o);
+    bool again = follows(w, GEMMA4_THINK_AGAIN) && w->prev == AFTER_RESPONSE && o->opt->thinking;
+    if (again && !w->c->prefill.n) open_thought(o); /* an answer that was begun is behind its thought */
 }
 
 static void put_messages(walk *w)

@@ -1043,7 +1043,7 @@ gemma4_parser *gemma4_parser_new(const gemma4_parse_options *opt)
     gemma4_parser *p = mem_try(sizeof *p);
     if (!p) return NULL;
     p->opt   = *opt;
-    p->state = opt->in_thought ? AT_THOUGHT : AT_START;
+    p->state = opt->in_thought ? AT_THOUGHT : opt->chat && opt->chat->prefill.n ? IN_CONTENT : AT_START;
     for (gemma4_marker m = 0; m < GEMMA4_MARKERS; m++)
         p->marker_id[m] = opt->tok ? tok_find(opt->tok, gemma4_marker_name(m)) : -1;
     if (opt->tok) tok_stream_init(&p->stream, opt->tok, false);

@@ -36,9 +36,10 @@ typedef struct {
 
 typedef struct {
     void (*on_event)(void *ctx, const gemma4_event *ev);
-    void       *ctx;
-    const tok  *tok;        /* for gemma4_parse_id; else NULL */
-    const chat *chat;       /* values are fitted to the types its tools declare, where they can be; or NULL */
+    void      *ctx;
+    const tok *tok; /* for gemma4_parse_id; else NULL */
+    /* Values are fitted to the types its tools declare, where they can be; behind a prefill there is text. Or NULL. */
+    const chat *chat;
     bool        in_thought; /* the prompt ended inside a thought: chat_prompt.in_thought */
     bool        thinking;   /* the prompt asked for a thought: "thought\n" at the start begins one without its marker */
 } gemma4_parse_options;

@@ -80,7 +80,7 @@ static bool hold(completion *x)
             "The log-probabilities of this request may need %zu MB, and all requests together have %zu MB. "
             "Please ask for fewer of them, fewer tokens, fewer answers, or a stream.",
             of_logprobs / 1000000, most / 1000000);
-    x->held = request_bytes(&x->request) + of_logprobs;
+    x->held = request_bytes(&x->request) + of_logprobs + request_repeat_bytes(&x->request);
     return server_hold(x->s, x->held, most, &x->why);
 }
 

@@ -80,10 +80,14 @@ static bool bad_kind(const char *field, const char *what, server_error *why)
     return error_set(why, 400, field, NULL, "'%s' must be %s.", field, what);
 }
 
-/* A schema, or its text. */
+/* Takes a schema, or its text. */
 static bool hold_json(server_request *r, const char *field, const json_value *v, server_error *why)
 {
-    if (v->kind == JSON_STRING) return hold_to(r, field, TANDEM_GRAMMAR_SCHEMA, v->s, why);
+    err e = {0};
+    if (v->kind == JSON_STRING && !json_parse(&v, &r->mem, v->s, NULL, &e)) {
+        if (e.code == ERR_UNAVAILABLE) return error_no_memory(why);
+        return error_set(why, 400, field, NULL, "'%s' is not the text of a JSON Schema: %s.", field, e.text);
+    }
     return is_schema(v) ? hold_to_schema(r, field, v, why) : bad_kind(field, "a JSON Schema", why);
 }
 
@@ -153,6 +157,13 @@ static bool read_structured(server_request *r, const json_value *v, server_error
                  {"whitespace_pattern", "structured_outputs.whitespace_pattern", NULL},
                  {"disable_any_whitespace", "structured_outputs.disable_any_whitespace", NULL},
                  {"disable_additional_properties", "structured_outputs.disable_additional_properties", NULL}};
+    for (size_t i = 0; v && i < v->n; i++) {
+        size_t k = 0;
+        while (k < COUNT(known) && !str_is(v->member[i].key, known[k].name)) k++;
+        if (k == COUNT(known))
+            return error_set(why, 400, "structured_outputs", NULL, "'structured_outputs' has no member '%.*s'.",
+                             (int)(v->member[i].key.n < 64 ? v->member[i].key.n : 64), v->member[i].key.s);
+    }
     for (size_t i = 0; v && i < COUNT(known); i++) {
         const json_value *m = json_find(v, known[i].name);
         if (!m || (!known[i].hold && m->kind == JSON_BOOL && !m->b)) continue;

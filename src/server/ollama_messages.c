@@ -146,6 +146,7 @@ bool ollama_add_messages(ollama_reader *r, const json_value *list)
     call_list        *calls = arena_try(&r->q->mem, 1, sizeof *calls);
     const json_value *tools = json_find(r->from, "tools");
     if (!calls) return error_no_memory(r->why);
+    if (list->n > CHAT_MAX_MESSAGES) return ollama_bad(r, "messages", "has more than 65536 items");
     if (!ollama_new_list(r, list->n, &all)) return false;
     for (size_t i = 0; i < list->n; i++)
         if (!add_message(r, &list->item[i], i, &all.item[i], calls)) return false;

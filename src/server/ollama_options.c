@@ -161,6 +161,7 @@ static bool add_handled(ollama_reader *r, const json_value *all)
     if (predict != ABSENT) ollama_put(&r->body, "max_tokens", ollama_int(predict > 0 ? predict : -1));
     if (penalty && window) ollama_put(&r->body, "repeat_penalty", *penalty);
     if (penalty && window > 0) request_warn(r->q, "option repeat_last_n has no effect: all tokens count");
+    if (seed && seed->d >= 0x1p63) return ollama_bad(r, "options.seed", "must be below 9223372036854775808");
     if (seed && seed->d >= 0)
         ollama_put(&r->body, "seed", seed->kind == JSON_INT ? *seed : ollama_int((int64_t)seed->d));
     r->q->ollama.n_ctx = (int)fmax((double)whole(all, "num_ctx", INT32_MAX, 0), 0);

@@ -5,7 +5,9 @@
 #include <string.h>
 
 enum { TEXT, TOKENS, PROBS };    /* of server_choice.part */
-enum { PICK_MEMORY = 64 << 20 }; /* bytes of a reply's tree while members are picked */
+enum { PICK_MEMORY = 64 << 20 }; /* bytes of a reply's tree, without its probabilities, while members are picked */
+
+static const char probabilities[] = "completion_probabilities";
 
 static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
 {
@@ -47,7 +49,7 @@ static void put_probs(buf *out, const tok *t, const tandem_logprob *x, int n_top
 }
 
 /* --- an answer ----------------------------------------------------------------------------------*/
-/* The members that every event has; empties the parts. */
+/* Puts the members that every event has, except probabilities; empties their parts. */
 static void put_growth(reply *r, server_choice *c, bool stop)
 {
     bool ids = r->stream || c->request->f.return_tokens;
@@ -57,8 +59,12 @@ static void put_growth(reply *r, server_choice *c, bool stop)
     if (ids) reply_put_part(r, c, TOKENS);
     buf_printf(&r->out, "],\"id_slot\":-1,\"stop\":%s,\"tokens_predicted\":%d,\"tokens_evaluated\":%zu",
                stop ? "true" : "false", c->n_tokens, choice_prompt(c)->n);
+}
+
+static void put_probabilities(reply *r, server_choice *c, bool is_first)
+{
     if (!r->with_logprobs) return;
-    buf_puts(&r->out, ",\"completion_probabilities\":[");
+    buf_printf(&r->out, "%s\"%s\":[", is_first ? "" : ",", probabilities);
     reply_put_part(r, c, PROBS);
     buf_putc(&r->out, ']');
 }
@@ -190,28 +196,31 @@ static const json_value *find_path(const json_value *v, str path)
     return v;
 }
 
-/* Keeps the members of the object from `from` on that response_fields names, each under its path. */
-static void pick_members(reply *r, size_t from)
+/* Keeps the members of the object from `from` on that response_fields names, each under its path. Probabilities are not
+ * in it: they are long, and are added as they are. */
+static void pick_members(reply *r, server_choice *c, size_t from)
 {
-    const json_value *list = r->request->f.response_fields, *whole;
+    const json_value *list                = r->request->f.response_fields, *whole;
+    bool              wants_probabilities = false;
     arena             mem;
     buf               kept;
     json_writer       w;
-    if (!list || !list->n) return;
     arena_init(&mem, PICK_MEMORY);
     buf_init(&kept, (size_t)1 << 31);
     json_writer_init(&w, &kept);
     json_begin_object(&w);
     bool ok = json_parse(&whole, &mem, (str){r->out.p + from, r->out.n - from}, NULL, NULL);
     for (size_t i = 0; ok && i < list->n; i++) {
-        const json_value *v = list->item[i].kind == JSON_STRING ? find_path(whole, list->item[i].s) : NULL;
+        const json_value *v = find_path(whole, list->item[i].s);
+        wants_probabilities |= str_is(list->item[i].s, probabilities);
         if (!v) continue;
         json_key_str(&w, list->item[i].s);
         json_put_value(&w, v);
     }
-    json_end(&w);
     r->out.n = from;
     buf_put(&r->out, kept.p, kept.n);
+    if (wants_probabilities) put_probabilities(r, c, kept.n == 1);
+    buf_putc(&r->out, '}');
     r->out.failed |= kept.failed || !ok;
     buf_deinit(&kept);
     arena_deinit(&mem);
@@ -219,10 +228,13 @@ static void pick_members(reply *r, size_t from)
 
 static void put_answer(reply *r, server_choice *c)
 {
-    size_t from = r->out.n;
+    const json_value *list  = r->request->f.response_fields;
+    size_t            from  = r->out.n;
+    bool              picks = list && list->n;
     put_growth(r, c, true);
+    if (!picks) put_probabilities(r, c, false);
     put_end(r, c);
-    pick_members(r, from);
+    if (picks) pick_members(r, c, from);
 }
 
 /* --- both ---------------------------------------------------------------------------------------*/
@@ -231,6 +243,7 @@ static void put_event(reply *r, server_choice *c)
 {
     buf_puts(&r->out, "data: ");
     put_growth(r, c, false);
+    put_probabilities(r, c, false);
     if (r->tail.n) buf_putc(&r->out, ',');
     buf_put(&r->out, r->tail.p, r->tail.n);
     buf_puts(&r->out, "}\n\n");

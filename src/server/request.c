@@ -79,6 +79,18 @@ size_t request_logprob_bytes(const server_request *r, const tandem *t)
            echoed * each * (sizeof(tandem_logprob) + TEXT * COPIES);
 }
 
+size_t request_repeat_bytes(const server_request *r)
+{
+    enum {
+        OF_TOKEN = 8,
+        COPIES   = 4
+    }; /* in the answer, in the reply, among the bytes to send; these grow by doubling */
+    size_t n = 0;
+    if (r->where != FIELD_NATIVE && !r->f.echo) return 0;
+    for (int i = 0; i < r->n_prompts; i++) n += (r->prompt[i].n * OF_TOKEN + r->f.grammar.n) * (size_t)r->f.n;
+    return n * COPIES;
+}
+
 /* --- stop strings -------------------------------------------------------------------------------*/
 static bool add_stop(server_request *r, const json_value *v, server_error *why)
 {
@@ -595,6 +607,22 @@ bool request_count(server_request *r, const tandem *t, size_t *n, server_error *
     return true;
 }
 
+/* Checks that the paths of response_fields are texts, and that none comes twice: a reply has each member once. */
+static bool check_response_fields(const server_request *r, server_error *why)
+{
+    const json_value *list = r->f.response_fields;
+    for (size_t i = 0; list && i < list->n; i++) {
+        const json_value *v  = &list->item[i];
+        bool              ok = v->kind == JSON_STRING && v->s.n;
+        for (size_t k = 0; ok && k < i; k++) ok = !str_eq(v->s, list->item[k].s);
+        if (!ok)
+            return error_set(
+                why, 400, "response_fields", NULL,
+                "'response_fields' must be a list of paths, each once, such as 'generation_settings/seed'.");
+    }
+    return true;
+}
+
 /* A grammar says where the answer ends. */
 static bool check_min_tokens(const server_request *r, server_error *why)
 {
@@ -610,8 +638,8 @@ static bool read_all(server_request *r, const tandem *t, str key, server_error *
     tandem_request_init(t, &r->ask);
     if (r->where & FIELD_BOTH && !r->ollama.model.n) engine_fingerprint(t, r->fingerprint);
     read_sampling(r);
-    if (!read_logprobs(r, why) || !read_stop(r, why) || !read_stop_ids(r, t, why) || !read_speculative(r, why) ||
-        !choose_tenant(r, key, why))
+    if (!check_response_fields(r, why) || !read_logprobs(r, why) || !read_stop(r, why) || !read_stop_ids(r, t, why) ||
+        !read_speculative(r, why) || !choose_tenant(r, key, why))
         return false;
     return (request_is_text(r) ? read_text_request(r, t, why) : read_chat(r, t, body, why)) && read_biases(r, t, why) &&
            check_min_tokens(r, why) && (ollama_limit(r, t), true);

@@ -69,6 +69,8 @@ void   request_forget(server_request *r);
 size_t request_bytes(const server_request *r); /* that it holds */
 /* That log-probabilities of all its answers may take, about: in the engine, and as text where the reply is one object. */
 size_t request_logprob_bytes(const server_request *r, const tandem *t);
+/* Returns how many bytes, about, the reply takes that repeats the prompt and the grammar in each answer. */
+size_t request_repeat_bytes(const server_request *r);
 /* Returns whether it is a text completion, not a chat. */
 static inline bool request_is_text(const server_request *r) { return r->where & FIELD_TEXTS; }
 /* The field that a prompt comes from. */

@@ -179,11 +179,15 @@ static void done(work_item *item)
 {
     text_job *x = (text_job *)item;
     if (item->skipped) x->ok = error_shutting_down(&x->why);
-    if (x->call) x->call->text = NULL;
-    if (x->call && x->ok)
-        reply_whole(x);
-    else if (x->call)
-        server_refuse(x->s, x->call, &x->why);
+    if (x->call) {
+        x->call->text    = NULL;
+        x->call->warning = x->request.warning;
+        if (x->ok)
+            reply_whole(x);
+        else
+            server_refuse(x->s, x->call, &x->why);
+        x->call->warning = NULL;
+    }
     drop(x);
 }
 

@@ -378,6 +378,15 @@ TEST(chat_parse_cases)
     arena_deinit(&mem);
 }
 
+/* An answer that goes on with a text that was begun is content from its first byte. */
+TEST(chat_parse_goes_on_with_a_prefill)
+{
+    chat begun = {.prefill = STR("A second ")};
+    check_how(t, "thought\nabout it", "C(thought\nabout it)", (how){.chat = &begun});
+    check_how(t, "thought\nabout it", "C(thought\nabout it)", (how){.chat = &begun, .thinking = true});
+    check_how(t, "<|channel>thought\na<channel|>b", "R(a)C(b)", (how){.chat = &begun});
+}
+
 TEST(chat_parse_bounds_the_depth)
 {
     buf               in, args;

@@ -183,6 +183,10 @@ TEST(chat_ids_tell_an_open_thought)
     chat_prompt_init(&p, 4096);
     CHECK_OK(chat_render_ids(&p, tk, c, &o, &e), e);
     CHECK(p.in_thought);
+    c->prefill = STR("It is"); /* an answer that was begun is behind its thought */
+    CHECK_OK(chat_render_ids(&p, tk, c, &o, &e), e);
+    CHECK(!p.in_thought);
+    c->prefill = (str){0};
     o.thinking = false;
     CHECK_OK(chat_render_ids(&p, tk, c, &o, &e), e);
     CHECK(!p.in_thought);

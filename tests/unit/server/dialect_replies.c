@@ -141,6 +141,9 @@ TEST(server_warns_of_fields_that_it_ignores)
     CHECK(warning.n && memmem(warning.s, warning.n, "'repeat_last_n'", 15));
     CHECK(warning.n && !memmem(warning.s, warning.n, "mirostat", 8));
     rig_reply_deinit(&a);
+    rig_post(&r, "/apply-template", "{\"samplers\":[\"top_k\"]," USER "}", &a);
+    CHECK(a.status == 200 && rig_field(&a, "X-Tandem-Warning").n);
+    rig_reply_deinit(&a);
     rig_wait_idle(&r);
     rig_stop(&r);
 }

@@ -306,6 +306,14 @@ TEST(dialects_of_constraints)
             "do not go together");
     refused(&x, FIELD_TEXT, TEXT(",\"guided_choice\":[\"a\",5]"), "guided_choice", "a list of texts");
     refused(&x, FIELD_TEXT, TEXT(",\"guided_json\":5"), "guided_json", "a JSON Schema");
+    refused(&x, FIELD_TEXT, TEXT(",\"guided_json\":\"5\""), "guided_json", "a JSON Schema");
+    refused(&x, FIELD_TEXT, TEXT(",\"guided_json\":\"\""), "guided_json", "is not the text of a JSON Schema");
+    refused(&x, FIELD_CHAT, CHAT(",\"structured_outputs\":{\"json\":\"\"}"), "structured_outputs.json",
+            "is not the text of a JSON Schema");
+    refused(&x, FIELD_CHAT, CHAT(",\"guided_json\":\"{},\\\"x\\\":1\""), "guided_json",
+            "is not the text of a JSON Schema");
+    refused(&x, FIELD_TEXT, TEXT(",\"structured_outputs\":{\"regx\":\"a\"}"), "structured_outputs",
+            "has no member 'regx'");
     refused(&x, FIELD_TEXT, TEXT(",\"structured_outputs\":{\"structural_tag\":\"{}\"}"),
             "structured_outputs.structural_tag", "not supported");
     refused(&x, FIELD_TEXT, TEXT(",\"structured_outputs\":{\"disable_any_whitespace\":true}"),
@@ -456,6 +464,27 @@ TEST(dialects_warn_of_tools_that_are_not_functions)
     request_forget(&x.r);
     ask(&x, FIELD_CHAT, CHAT(",\"tools\":[]"));
     CHECK_STR(str_of(x.r.warning), STR(""));
+    request_forget(&x.r);
+    tandem_close(x.engine);
+}
+
+/* A reply has each member once, and what it repeats is counted among the memory of requests. */
+TEST(dialects_response_fields_are_paths)
+{
+    static const char *const bad[] = {"[5]", "[null]", "[\"\"]", "[\"content\",\"content\"]"};
+    char                     body[256];
+    reading                  x;
+    if (!open_engine(t, &x)) return;
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        snprintf(body, sizeof body, TEXT(",\"response_fields\":%s"), bad[i]);
+        refused(&x, FIELD_NATIVE, body, "response_fields", "each once");
+    }
+    taken(&x, FIELD_NATIVE, TEXT(",\"response_fields\":[\"content\",\"prompt\"]"));
+    ask(&x, FIELD_NATIVE, TEXT(",\"n\":4,\"grammar\":\"root ::= [a-z]\""));
+    CHECK(request_repeat_bytes(&x.r) >= (size_t)4 * (14 + 8 * x.r.prompt[0].n));
+    request_forget(&x.r);
+    ask(&x, FIELD_TEXT, TEXT(",\"n\":4"));
+    CHECK_INT(request_repeat_bytes(&x.r), 0);
     request_forget(&x.r);
     tandem_close(x.engine);
 }

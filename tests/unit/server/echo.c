@@ -283,6 +283,18 @@ TEST(server_native_completion_picks_members)
     CHECK(rig_str(v, "content").n > 0);
     CHECK(json_get(v, "generation_settings/n_predict") && json_get(v, "generation_settings/n_predict")->i == 4);
     rig_reply_deinit(&a);
+    for (int others = 0; others < 2; others++) { /* probabilities are added as they are: they may be long */
+        char body[512];
+        snprintf(body, sizeof body,
+                 "{" PROMPT ",\"n_predict\":4,\"ignore_eos\":true,\"n_probs\":2,"
+                 "\"response_fields\":[%s\"completion_probabilities\"]}",
+                 others ? "\"stop\"," : "");
+        rig_post(&r, "/completion", body, &a);
+        v = rig_json(&a);
+        CHECK_MSG(v && v->kind == JSON_OBJECT && (int)v->n == 1 + others, "%s", a.body.p);
+        CHECK(rig_at(v, "completion_probabilities.3.top_logprobs.1.id"));
+        rig_reply_deinit(&a);
+    }
     rig_wait_idle(&r);
     rig_stop(&r);
 }

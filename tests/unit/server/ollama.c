@@ -308,6 +308,10 @@ TEST(ollama_refuses_what_is_wrong)
     buf     b;
     if (!open_engine(t, &x)) return;
     for (size_t i = 0; i < COUNT(k); i++) refused(&x, k[i].where, k[i].body, k[i].status, k[i].words);
+    refused(&x, FIELD_OLLAMA_CHAT,
+            "{\"model\":\"nano\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+            "\"options\":{\"seed\":1e300}}",
+            400, "must be below");
     buf_init(&b, 1 << 20);
     buf_puts(&b, "{\"model\":\"nano\",\"raw\":true,\"prompt\":\"");
     for (int i = 0; i < 2000; i++) buf_puts(&b, "7,");
