@@ -447,7 +447,10 @@ static bool take_keyword(maker *m, shape *s, spot p, str key, const json_value *
         return find_ref(m, p.v, p.at, str_is(key, "$dynamicRef"), &to) && collect(m, s, to);
     }
     if (str_eq(key, KEY_EXCEPT)) return put_spot(m, s->text.except, &s->text.n_except, MAX_TEXTS, p, "enum");
-    if (str_eq(key, KEY_OUTSIDE)) return put_spot(m, s->outside, &s->n_outside, MAX_OUTSIDE, p, NULL);
+    if (str_eq(key, KEY_OUTSIDE)) {
+        s->hinted |= T_OBJECT; /* a constant that is an object is not compared with it */
+        return put_spot(m, s->outside, &s->n_outside, MAX_OUTSIDE, p, NULL);
+    }
     if (str_eq(key, KEY_WITHOUT)) return put_spot(m, s->text.without, &s->text.n_without, MAX_TEXTS, p, "pattern");
     return refuse(m, path_down(m, p.at, key), NULL, "this keyword cannot be kept");
 }

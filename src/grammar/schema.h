@@ -235,9 +235,11 @@ bool refuse_too_large(maker *m, const path *at, const char *what);
 /* The member of an object, or the item of an array whose number the key is; NULL: there is none, or the maker
  * failed. */
 const json_value *find_member(maker *m, const json_value *v, str key);
-bool              is_listed(maker *m, spot list, const json_value *v); /* in an enum, or it is the const */
-bool              same_value(maker *m, const json_value *a, const json_value *b);
-bool              are_different(maker *m, const json_value *list); /* no two of its values are equal */
+/* Returns whether the schema says that it is of draft 7 or older, where keywords beside $ref mean nothing. */
+bool is_old_draft(const maker *m);
+bool is_listed(maker *m, spot list, const json_value *v); /* in an enum, or it is the const */
+bool same_value(maker *m, const json_value *a, const json_value *b);
+bool are_different(maker *m, const json_value *list); /* no two of its values are equal */
 
 enum { N_JSON_PLAIN = 3 };
 extern const char_range json_plain[N_JSON_PLAIN]; /* characters that need no escape in a JSON string */

@@ -53,6 +53,13 @@ static made *find_made_of(maker *m, const void *of, const void *also, made_kind 
 
 static made *find_made(maker *m, const void *of, made_kind kind) { return find_made_of(m, of, NULL, kind); }
 
+/* Returns the member, and counts the search for it: a schema may have any number of members. */
+static const json_value *get(maker *m, const json_value *v, const char *key)
+{
+    builder_spend(&m->b, 1 + v->n / 4);
+    return json_get(v, key);
+}
+
 /* --- making schemas ---------------------------------------------------------------------------- */
 static const json_value never = {.kind = JSON_BOOL, .b = false};
 
@@ -199,7 +206,7 @@ static bool negate_properties(alternatives *l, const json_value *v)
 /* Adds objects with a property that a closed object does not name. */
 static bool negate_closed(alternatives *l, const json_value *schema)
 {
-    const json_value *own  = json_get(schema, "properties");
+    const json_value *own  = get(l->m, schema, "properties");
     json_value        none = {.kind = JSON_OBJECT};
     json_value        x    = typed(l->m, "object", "", own && own->kind == JSON_OBJECT ? *own : none);
     if (l->m->b.failed) return false;
@@ -219,7 +226,7 @@ static bool negate_required(alternatives *l, const json_value *v)
 static bool negate_items(alternatives *l, str key, const json_value *v, const json_value *schema)
 {
     maker            *m      = l->m;
-    const json_value *prefix = json_get(schema, "prefixItems");
+    const json_value *prefix = get(m, schema, "prefixItems");
     if (v->kind == JSON_ARRAY) { /* of prefixItems */
         for (size_t i = 0; i < v->n; i++) {
             json_value *first = schema_take(m, i + 1, sizeof *first);
@@ -243,7 +250,7 @@ static bool negate_items(alternatives *l, str key, const json_value *v, const js
 static bool negate_contains(alternatives *l, const json_value *v, const json_value *schema)
 {
     maker            *m   = l->m;
-    const json_value *min = json_get(schema, "minContains"), *max = json_get(schema, "maxContains");
+    const json_value *min = get(m, schema, "minContains"), *max = get(m, schema, "maxContains");
     if (max || (min && min->d != 1)) return refuse(m, l->at, "contains", "cannot be kept with counts inside a not");
     put(l, typed(m, "array", "items", not_of(m, v)));
     return true;
@@ -268,7 +275,7 @@ static bool negate_choice(alternatives *l, str key, const json_value *v)
 static bool negate_if(alternatives *l, const json_value *schema)
 {
     maker            *m = l->m;
-    const json_value *c = json_get(schema, "if"), *t = json_get(schema, "then"), *e = json_get(schema, "else");
+    const json_value *c = get(m, schema, "if"), *t = get(m, schema, "then"), *e = get(m, schema, "else");
     if (t) put(l, object1(m, STR("allOf"), array(m, (json_value[]){*c, not_of(m, t)}, 2)));
     if (e) put(l, object1(m, STR("allOf"), array(m, (json_value[]){not_of(m, c), not_of(m, e)}, 2)));
     return true;
@@ -339,7 +346,7 @@ static bool negate_keyword(alternatives *l, str key, const json_value *v, const 
         return put(l, not_of(m, to.v)), true;
     }
     bool closed = v->kind == JSON_BOOL && !v->b && str_is(key, "additionalProperties");
-    if (closed && !json_get(schema, "patternProperties")) return negate_closed(l, schema);
+    if (closed && !get(m, schema, "patternProperties")) return negate_closed(l, schema);
     bool harmless = v->kind == JSON_BOOL && (str_is(key, "uniqueItems") ? !v->b : v->b);
     if (harmless && (str_is(key, "uniqueItems") || str_is(key, "additionalProperties") || str_is(key, "propertyNames")))
         return true;
@@ -357,12 +364,15 @@ const json_value *negate(maker *m, spot p)
     if (p.v->kind != JSON_BOOL && p.v->kind != JSON_OBJECT) return refuse(m, p.at, NULL, "is not a schema"), NULL;
     made *x = find_made(m, p.v, MADE_NEGATION);
     if (!x || x->v) return x ? x->v : NULL;
+    if (!builder_spend(&m->b, 8 * p.v->n)) return NULL;
     if (p.v->kind == JSON_BOOL && !p.v->b) put(&l, (json_value){.kind = JSON_BOOL, .b = true});
-    const json_value *type = json_get(p.v, "type"), *nullable = json_get(p.v, "nullable");
-    if (type && !negate_type(&l, type, nullable && nullable->kind == JSON_BOOL && nullable->b)) return NULL;
+    const json_value *type = get(m, p.v, "type"), *nullable = get(m, p.v, "nullable");
+    bool              ref_alone = p.v->kind == JSON_OBJECT && json_get(p.v, "$ref") && is_old_draft(m);
+    if (type && !ref_alone && !negate_type(&l, type, nullable && nullable->kind == JSON_BOOL && nullable->b))
+        return NULL;
     for (size_t i = 0; p.v->kind == JSON_OBJECT && i < p.v->n; i++) {
         str key = p.v->member[i].key;
-        if (is_annotation(key) || str_is(key, "type")) continue;
+        if (is_annotation(key) || str_is(key, "type") || (ref_alone && !str_is(key, "$ref"))) continue;
         if (!negate_keyword(&l, key, &p.v->member[i].value, p.v)) return NULL;
     }
     json_value *out = schema_take(m, 1, sizeof *out);
@@ -399,7 +409,7 @@ const json_value *either(maker *m, const json_value *a, const json_value *b)
 
 const json_value *expand_if(maker *m, const json_value *schema)
 {
-    const json_value *c = json_get(schema, "if"), *t = json_get(schema, "then"), *e = json_get(schema, "else");
+    const json_value *c = get(m, schema, "if"), *t = get(m, schema, "then"), *e = get(m, schema, "else");
     made             *x = find_made(m, c, MADE_IF);
     json_value        yes[2], no[2], both[2];
     if (!x || x->v) return x ? x->v : NULL;
@@ -420,7 +430,7 @@ const json_value *expand_dependency(maker *m, const json_member *d)
     both[0] = object1(m, STR("properties"), object1(m, d->key, never));
     /* with the key, so that what the schema says of members counts only where it applies */
     json_value key    = {.kind = JSON_STRING, .s = d->key};
-    json_value with[] = {object1(m, STR("required"), array(m, &key, 1)), d->value};
+    json_value with[] = {typed(m, "object", "required", array(m, &key, 1)), d->value};
     both[1]           = d->value.kind == JSON_ARRAY ? object1(m, STR("required"), d->value)
                                                     : object1(m, STR("allOf"), array(m, with, 2));
     return keep_made(m, d, MADE_DEPENDENCY, array(m, both, 2));
@@ -430,7 +440,7 @@ const json_value *expand_dependency(maker *m, const json_member *d)
 static spot follow(maker *m, spot p)
 {
     for (int hop = 0; p.v->kind == JSON_OBJECT && hop < MAX_DEEP && !m->b.failed; hop++) {
-        const json_value *ref = json_get(p.v, "$ref");
+        const json_value *ref = get(m, p.v, "$ref");
         if (!ref || p.v->n > 1 || !find_ref(m, ref, p.at, false, &p)) break;
     }
     return p;
@@ -439,7 +449,7 @@ static spot follow(maker *m, spot p)
 /* Returns the types that a schema may allow. */
 static unsigned types_of(maker *m, const json_value *v)
 {
-    const json_value *type = json_get(v, "type"), *nullable = json_get(v, "nullable");
+    const json_value *type = get(m, v, "type"), *nullable = get(m, v, "nullable");
     unsigned          bits = 0;
     if (!type) return T_ALL;
     builder_spend(&m->b, 4 + type->n);
@@ -452,16 +462,16 @@ static unsigned types_of(maker *m, const json_value *v)
 }
 
 /* Returns the constants of a schema as a list; not an array: it has none. */
-static json_value constants_of(const json_value *v)
+static json_value constants_of(maker *m, const json_value *v)
 {
-    const json_value *one = json_get(v, "const"), *many = json_get(v, "enum");
+    const json_value *one = get(m, v, "const"), *many = get(m, v, "enum");
     if (one) return (json_value){.kind = JSON_ARRAY, .n = 1, .item = (json_value *)one};
     return many && many->kind == JSON_ARRAY ? *many : (json_value){0};
 }
 
 static bool share_no_constant(maker *m, const json_value *a, const json_value *b)
 {
-    json_value x = constants_of(a), y = constants_of(b);
+    json_value x = constants_of(m, a), y = constants_of(m, b);
     if (x.kind != JSON_ARRAY || y.kind != JSON_ARRAY) return false;
     for (size_t i = 0; i < x.n; i++)
         for (size_t k = 0; k < y.n; k++)
@@ -475,7 +485,7 @@ static bool constants_miss(maker *m, const json_value *a, unsigned types)
     static const unsigned of_kind[] = {
         [JSON_NULL] = T_NULL,     [JSON_BOOL] = T_BOOL,   [JSON_INT] = T_NUMBER,   [JSON_REAL] = T_NUMBER,
         [JSON_STRING] = T_STRING, [JSON_ARRAY] = T_ARRAY, [JSON_OBJECT] = T_OBJECT};
-    json_value x = constants_of(a);
+    json_value x = constants_of(m, a);
     if (x.kind != JSON_ARRAY) return false;
     builder_spend(&m->b, x.n);
     for (size_t i = 0; i < x.n; i++)
@@ -485,7 +495,7 @@ static bool constants_miss(maker *m, const json_value *a, unsigned types)
 
 static bool requires(maker *m, const json_value *v, str name)
 {
-    const json_value *list = json_get(v, "required");
+    const json_value *list = get(m, v, "required");
     for (size_t i = 0; list && list->kind == JSON_ARRAY && i < list->n && builder_spend(&m->b, 1); i++)
         if (list->item[i].kind == JSON_STRING && str_eq(list->item[i].s, name)) return true;
     return false;
@@ -493,16 +503,16 @@ static bool requires(maker *m, const json_value *v, str name)
 
 static const json_value *property_of(maker *m, const json_value *v, str name)
 {
-    const json_value *all = json_get(v, "properties");
+    const json_value *all = get(m, v, "properties");
     return all && all->kind == JSON_OBJECT ? find_member(m, all, name) : NULL;
 }
 
 /* Whether an object that fits v never has the property. */
 static bool forbids(maker *m, const json_value *v, str name)
 {
-    const json_value *p = property_of(m, v, name), *rest = json_get(v, "additionalProperties");
+    const json_value *p = property_of(m, v, name), *rest = get(m, v, "additionalProperties");
     if (p) return p->kind == JSON_BOOL && !p->b;
-    return rest && rest->kind == JSON_BOOL && !rest->b && !json_get(v, "patternProperties");
+    return rest && rest->kind == JSON_BOOL && !rest->b && !get(m, v, "patternProperties");
 }
 
 static bool are_disjoint_at(maker *m, spot a, spot b, int deep);
@@ -510,7 +520,7 @@ static bool are_disjoint_at(maker *m, spot a, spot b, int deep);
 /* Whether no object fits both. */
 static bool objects_differ(maker *m, spot a, spot b, int deep)
 {
-    const json_value *list = json_get(a.v, "required");
+    const json_value *list = get(m, a.v, "required");
     for (size_t i = 0; list && list->kind == JSON_ARRAY && i < list->n && !m->b.failed; i++) {
         if (list->item[i].kind != JSON_STRING) continue;
         str               name = list->item[i].s;
@@ -518,16 +528,16 @@ static bool objects_differ(maker *m, spot a, spot b, int deep)
         if (forbids(m, b.v, name)) return true;
         if (x && y && are_disjoint_at(m, (spot){x, a.at}, (spot){y, b.at}, deep + 1)) return true;
     }
-    list = json_get(b.v, "required");
+    list = get(m, b.v, "required");
     for (size_t i = 0; list && list->kind == JSON_ARRAY && i < list->n && !m->b.failed; i++)
         if (list->item[i].kind == JSON_STRING && forbids(m, a.v, list->item[i].s)) return true;
     return false;
 }
 
-static bool ranges_differ(const json_value *a, const json_value *b)
+static bool ranges_differ(maker *m, const json_value *a, const json_value *b)
 {
-    const json_value *high = json_get(a, "maximum"), *low = json_get(b, "minimum");
-    const json_value *out_high = json_get(a, "exclusiveMaximum"), *out_low = json_get(b, "exclusiveMinimum");
+    const json_value *high = get(m, a, "maximum"), *low = get(m, b, "minimum");
+    const json_value *out_high = get(m, a, "exclusiveMaximum"), *out_low = get(m, b, "exclusiveMinimum");
     bool              number_high = high && (high->kind == JSON_INT || high->kind == JSON_REAL);
     bool              number_low  = low && (low->kind == JSON_INT || low->kind == JSON_REAL);
     if (number_high && number_low && number_of(high) < number_of(low)) return true;
@@ -548,7 +558,7 @@ static bool are_disjoint_at(maker *m, spot a, spot b, int deep)
     unsigned types = types_of(m, a.v) & types_of(m, b.v);
     if (!types || share_no_constant(m, a.v, b.v)) return true;
     if (constants_miss(m, a.v, types) || constants_miss(m, b.v, types)) return true;
-    if (!(types & ~(unsigned)T_NUMBER) && (ranges_differ(a.v, b.v) || ranges_differ(b.v, a.v))) return true;
+    if (!(types & ~(unsigned)T_NUMBER) && (ranges_differ(m, a.v, b.v) || ranges_differ(m, b.v, a.v))) return true;
     return types == T_OBJECT && objects_differ(m, a, b, deep);
 }
 
@@ -561,7 +571,7 @@ static const json_value *constant_at(maker *m, spot p, str name)
     const json_value *x = p.v->kind == JSON_OBJECT && types_of(m, p.v) == T_OBJECT && requires(m, p.v, name)
                               ? property_of(m, p.v, name)
                               : NULL;
-    return x ? json_get(x, "const") : NULL;
+    return x ? get(m, x, "const") : NULL;
 }
 
 /* Whether each alternative requires the key with a constant that no other one has. */
@@ -583,7 +593,7 @@ static bool told_by(maker *m, spot list, str name)
 bool all_disjoint(maker *m, spot list)
 {
     spot              first = follow(m, (spot){&list.v->item[0], list.at});
-    const json_value *names = first.v->kind == JSON_OBJECT ? json_get(first.v, "required") : NULL;
+    const json_value *names = first.v->kind == JSON_OBJECT ? get(m, first.v, "required") : NULL;
     for (size_t i = 0; names && names->kind == JSON_ARRAY && i < names->n && i < 8 && !m->b.failed; i++)
         if (names->item[i].kind == JSON_STRING && told_by(m, list, names->item[i].s)) return true;
     return false;

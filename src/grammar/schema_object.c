@@ -147,33 +147,51 @@ static bool is_evaluated(keys *k, const shape *s, const leftover *left, const st
     return is_covered(s, left);
 }
 
+/* The schemas that speak of one property. */
+typedef struct {
+    spot        at[MAX_PARTS * 2 + MAX_LEFT];
+    int32_t     n;
+    const path *path;
+} speakers;
+
+static bool put_speaker(maker *m, speakers *all, spot p)
+{
+    if (all->n == (int32_t)COUNT(all->at))
+        return refuse(m, all->path, NULL, "more than %zu schemas speak of one property", COUNT(all->at));
+    all->at[all->n++] = p;
+    return true;
+}
+
+/* Adds the schemas of one object: by the property's name, by the patterns that it matches, or else the rest's. */
+static bool put_speakers(keys *k, const members *x, const str *name, unsigned set, speakers *all)
+{
+    maker            *m     = k->m;
+    const json_value *v     = x->named && name ? find_member(m, x->named, *name) : NULL;
+    bool              named = v != NULL;
+    if (v && !put_speaker(m, all, (spot){v, path_down(m, x->named_at, *name)})) return false;
+    for (size_t p = 0; x->patterns && p < x->patterns->n; p++) {
+        int32_t bit = add_pattern(k, x->patterns->member[p].key, x->patterns_at);
+        if (bit < 0 || !(set >> bit & 1)) continue;
+        spot at = {&x->patterns->member[p].value, path_down(m, x->patterns_at, k->pattern[bit])};
+        named   = true;
+        if (!put_speaker(m, all, at)) return false;
+    }
+    return named || !x->rest.v || put_speaker(m, all, x->rest);
+}
+
 /* Writes the value of the member with this name, or, without a name, of members that match these patterns. Returns
  * NULL when nothing fits. */
 static node *write_property(keys *k, const shape *s, const str *name, unsigned set, const path *at)
 {
-    maker  *m = k->m;
-    spot    all[MAX_PARTS * 2 + MAX_LEFT];
-    int32_t n = 0;
-    for (int32_t i = 0; i < s->n_objects && !m->b.failed; i++) {
-        const members    *x     = &s->object[i];
-        const json_value *v     = x->named && name ? find_member(m, x->named, *name) : NULL;
-        bool              named = v != NULL;
-        builder_spend(&m->b, 2);
-        if (v) all[n++] = (spot){v, path_down(m, x->named_at, *name)};
-        for (size_t p = 0; x->patterns && p < x->patterns->n; p++) {
-            int32_t bit = add_pattern(k, x->patterns->member[p].key, x->patterns_at);
-            if (bit < 0 || !(set >> bit & 1)) continue;
-            if (n == (int32_t)COUNT(all))
-                return refuse(m, at, NULL, "more than %zu schemas speak of one property", COUNT(all)), NULL;
-            named    = true;
-            all[n++] = (spot){&x->patterns->member[p].value, path_down(m, x->patterns_at, k->pattern[bit])};
-        }
-        if (!named && x->rest.v && n < (int32_t)COUNT(all)) all[n++] = x->rest;
-    }
-    for (int32_t i = 0; i < s->n_left && n < (int32_t)COUNT(all); i++)
-        if (!s->left[i].array && !is_evaluated(k, s, &s->left[i], name, set)) all[n++] = s->left[i].rest;
+    maker   *m   = k->m;
+    speakers all = {.path = at};
+    for (int32_t i = 0; i < s->n_objects && !m->b.failed; i++)
+        if (!builder_spend(&m->b, 2) || !put_speakers(k, &s->object[i], name, set, &all)) return NULL;
+    for (int32_t i = 0; i < s->n_left; i++)
+        if (!s->left[i].array && !is_evaluated(k, s, &s->left[i], name, set) && !put_speaker(m, &all, s->left[i].rest))
+            return NULL;
     m->level++;
-    node *out = write_spots(m, all, n, at);
+    node *out = write_spots(m, all.at, all.n, at);
     m->level--;
     return out;
 }

@@ -169,16 +169,19 @@ static int32_t read_id(maker *m, const json_value *v, int32_t in)
     return add_resource(m, resolve(m, m->refs->resource[in].uri, cut(id->s, 0, n)), v);
 }
 
+bool is_old_draft(const maker *m)
+{
+    const json_value *draft = json_get(m->root, "$schema");
+    return is_text(draft) && memmem(draft->s.s, draft->s.n, "draft-0", 7);
+}
+
 /* Returns the resource that the $ref beside an $id stands in: the $id's own since draft 2019-09, the one around it
  * before. Without a $schema that tells which, it is -1. */
 static int32_t beside_id(maker *m, int32_t outer, int32_t own)
 {
-    const json_value *draft = json_get(m->root, "$schema");
     if (outer == own) return own;
-    if (!is_text(draft)) return -1;
-    for (size_t i = 0; i + 7 <= draft->s.n; i++)
-        if (!memcmp(draft->s.s + i, "draft-0", 7)) return outer;
-    return own;
+    if (!is_text(json_get(m->root, "$schema"))) return -1;
+    return is_old_draft(m) ? outer : own;
 }
 
 /* Walks all that may be a schema; nested values are bounded by the reader. */

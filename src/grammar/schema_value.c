@@ -458,9 +458,9 @@ bool join_decimals(decimal a, decimal b, decimal *out)
 {
     if (!a.k) return *out = b, true;
     int     places = most(a.places, b.places);
-    int64_t limit = INT64_C(1000000000), x = a.k * power_of_ten(places - a.places),
-            y = b.k * power_of_ten(places - b.places);
+    int64_t limit  = INT64_C(1000000000);
     if (a.k > limit || b.k > limit) return false;
+    int64_t x = a.k * power_of_ten(places - a.places), y = b.k * power_of_ten(places - b.places);
     int64_t k = x / divisor(x, y);
     if (k > INT64_C(1000000000000000) / y) return false;
     *out = (decimal){k * y, places};

@@ -202,6 +202,7 @@ TEST(grammar_schema_refuses_with_a_path)
         {"{'type':'number','minimum':1e300}", "#/minimum"},
         {"{'minimum':'a'}", "#/minimum"},
         {"{'type':'integer','exclusiveMinimum':true}", "there is no bound beside it"},
+        {"{'const':{},'not':{'additionalProperties':false}}", "#"},
         {"{'minItems':-1}", "#/minItems"},
         {"{'maxLength':1.5}", "#/maxLength"},
         {"{'enum':3}", "#/enum"},
@@ -557,4 +558,30 @@ TEST(grammar_schema_survives_every_failed_allocation)
         CHECK_MSG(!ok && e.text[0], "allocation %ld of %ld failed and nobody noticed", n, tries);
     }
     fault_fail_nth(0);
+}
+
+/* Many schemas speak of one property: all of them hold, or the schema is refused. */
+TEST(grammar_schema_refuses_what_too_many_speak_of)
+{
+    static const char named[] =
+        "{\"properties\":{\"a\":{\"title\":\"i\"}},\"patternProperties\":{\"a\":{},\"^a\":{},\"a$\":{}}}";
+    static const char patterns[] = "{\"patternProperties\":{\"a\":{},\"^a\":{},\"a$\":{},\"^a$\":{}}}";
+    static const struct {
+        const char *each, *last;
+        int         n;
+    } k[] = {{named, "{}", 62},
+             {named, "{\"properties\":{\"a\":true}}", 34},
+             {patterns, "{\"additionalProperties\":{\"type\":\"integer\"}}", 34}};
+    for (size_t i = 0; i < COUNT(k); i++) {
+        buf b;
+        err e = {0};
+        buf_init(&b, 1 << 20);
+        buf_puts(&b, "{\"type\":\"object\",\"required\":[\"a\"],\"allOf\":[");
+        for (int n = 0; n < k[i].n; n++) buf_printf(&b, "%s,", k[i].each);
+        buf_printf(&b, "%s]}", k[i].last);
+        buf_putc(&b, 0);
+        bool ok = compiles(b.p, &e);
+        CHECK_MSG(!ok && strstr(e.text, "schemas speak of one property"), "%zu: %s", i, ok ? "was accepted" : e.text);
+        buf_deinit(&b);
+    }
 }

@@ -60,6 +60,15 @@ const schema_row schema_rows[] = {
     {"{'type':'integer','multipleOf':7,'minimum':-14,'maximum':7}", {"-14", "-7", "0", "7"}, {"-21", "14", "1"}},
     {"{'type':'number','multipleOf':2}", {"4", "-2"}, {"3", "4.0"}},
     {"{'type':'integer','exclusiveMinimum':true,'minimum':3}", {"4"}, {"3"}},
+    /* dependencies that do not apply evaluate nothing */
+    {"{'type':'array','dependentSchemas':{'c':{'contains':{'type':'number'}}},'unevaluatedItems':false}",
+     {"[]"},
+     {"[1]", "[-1]"}},
+    /* of draft 7, keywords beside $ref mean nothing, inside a not too */
+    {"{'$schema':'http://json-schema.org/draft-07/schema#','definitions':{'a':{'type':'number'}},"
+     "'not':{'$ref':'#/definitions/a','type':'string'}}",
+     {"'b'", "null"},
+     {"5", "1.5"}},
     {"{'type':'integer','exclusiveMinimum':false,'exclusiveMaximum':false}", {"4", "-4"}, {"'a'"}},
     {"{'type':'integer','format':'int32'}", {"2147483647", "-2147483648"}, {"2147483648"}},
     {"{'minimum':2,'maximum':4}", {"2", "3.5", "4"}, {"'a'", "5", "null"}},

@@ -175,6 +175,24 @@ static void put_anchors(buf *b, int n)
     buf_puts(b, "]}");
 }
 
+/* Two schemas with many annotations and required properties, each a reference to the schema itself. */
+static void put_wide_alternatives(buf *b, int n)
+{
+    static const char *const member[][2] = {{"\"a%d\":{\"const\":1}", "\"a%d\":{\"const\":2}"},
+                                            {"\"a%d\":{\"$ref\":\"#/$defs/d1\"}", "\"a%d\":{\"$ref\":\"#/$defs/d2\"}"}};
+    buf_puts(b, "{\"oneOf\":[{\"$ref\":\"#/$defs/d1\"},{\"$ref\":\"#/$defs/d2\"}],\"$defs\":{");
+    for (int k = 0; k < 2; k++) {
+        buf_printf(b, "%s\"d%d\":{", k ? "," : "", k + 1);
+        list(b, n, "\"x-%d\":0", 1);
+        buf_puts(b, ",\"type\":\"object\",\"required\":[");
+        list(b, n < 60 ? n : 60, "\"a%d\"", 1);
+        buf_puts(b, "],\"properties\":{");
+        list(b, n < 60 ? n : 60, member[n >= 60][k], 1); /* with references to themselves no value fits */
+        buf_puts(b, "}}");
+    }
+    buf_puts(b, "}}");
+}
+
 /* --- kinds of large grammars --------------------------------------------------------------------*/
 static void put_branches(buf *b, int n)
 {
@@ -239,6 +257,7 @@ static const struct {
     {"contains", false, put_counted_items, {10, 1000, 100000}},
     {"uniqueItems", false, put_unique, {8, 80, 30000}},
     {"$id and $ref", false, put_anchors, {100, 1000, 30000}},
+    {"oneOf of wide objects", false, put_wide_alternatives, {20, 300, 30000}},
     {"GBNF alternatives", true, put_branches, {100, 3000, 30000}},
     {"GBNF counted alternatives", true, put_counted, {100, 3000, 30000}},
     {"GBNF classes", true, put_classes, {100, 3000, 30000}},
