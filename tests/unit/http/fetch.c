@@ -176,9 +176,10 @@ TEST(http_client_checks_certificates)
     buf_deinit(&g.body);
     http_client_close(c);
 
-    CHECK_OK(open_client(&c, y, "https://localhost", &o, &e), e);
-    check_all(t, c);
-    http_client_close(c);
+    if (CHECK_OK(open_client(&c, y, "https://localhost", &o, &e), e)) {
+        check_all(t, c);
+        http_client_close(c);
+    }
 
     o.ca_file = "/nowhere.pem";
     CHECK_FAILS(open_client(&c, y, "https://127.0.0.1", &o, &e), e, "cannot use the certificates of '/nowhere.pem'");
