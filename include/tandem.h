@@ -333,23 +333,14 @@ typedef struct {
 /* The prompt of a conversation in the model's own format. *in_thought, unless NULL: it ends inside a thought. */
 bool tandem_chat_prompt(const tandem *t, const tandem_message *messages, size_t n, bool think, tandem_ids *out,
                         bool *in_thought, tandem_error *e);
-/* The same of an OpenAI request's JSON: messages, tools, chat_template_kwargs; nothing else of it is looked at. */
-bool tandem_chat_prompt_json(const tandem *t, const char *json, size_t n, tandem_ids *out, bool *in_thought,
-                             tandem_error *e);
 void tandem_ids_free(tandem_ids *ids);
 
 /* --- settings and numbers ----------------------------------------------------------------------- */
 /* Settings, changed while the engine runs: from the next step or request on, or, where docs/routing.md says so, when the
  * model is opened again. They are written to settings_path where there is one; where there is none, what takes effect only
  * then is refused. tandem_settings gives all as one JSON object, like snprintf. */
-bool tandem_set(tandem *t, const char *name, const char *value, tandem_error *e);
-/* An object of some of them, all or nothing; null is the default. */
-bool   tandem_set_json(tandem *t, const char *json, size_t n, tandem_error *e);
+bool   tandem_set(tandem *t, const char *name, const char *value, tandem_error *e);
 size_t tandem_settings(const tandem *t, char *out, size_t cap);
-
-/* The last decisions on how requests were speculated, the newest first and at most n, of all requests or of the one with
- * this id: a JSON array of what routing.jsonl has (docs/routing.md). Like snprintf. The last 1024 are kept. */
-size_t tandem_routing(const tandem *t, const char *request_id, int n, char *out, size_t cap);
 
 typedef enum {
     TANDEM_DRAFTER_OPEN,

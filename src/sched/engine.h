@@ -35,9 +35,11 @@ bool engine_check_format(const tandem *t, err *e);   /* that `format` is one */
 void engine_tell(tandem_error *to, const err *from); /* to may be NULL */
 /* Returns the context length that the DFlash drafter among them was trained on; 0: not known. */
 int engine_trained_ctx(const tandem_drafter_info *all, int n);
-/* tandem_set_json, and tandem_routing, of trees and writers. */
+/* Changes several settings, all or none; null restores the default. */
 bool engine_change_settings(tandem *t, const json_value *members, err *e);
 /* Takes the values of `names` from settings that were changed elsewhere. */
 void engine_take_settings(tandem *t, const settings *from, uint64_t names);
+/* Writes an array of the newest routing decisions, newest first: at most n of the last 1024, of all requests or (unless
+ * NULL) of the one with this id. */
 void engine_put_routing(const tandem *t, const char *request_id, int n, json_writer *w);
 #endif

@@ -425,22 +425,6 @@ bool tandem_chat_prompt(const tandem *t, const tandem_message *messages, size_t 
     return ok;
 }
 
-bool tandem_chat_prompt_json(const tandem *t, const char *json, size_t n, tandem_ids *out, bool *in_thought,
-                             tandem_error *e)
-{
-    err               why = {0};
-    arena             mem;
-    const json_value *v;
-    chat             *c;
-    *out = (tandem_ids){0};
-    arena_init(&mem, (size_t)256 << 20);
-    bool ok = need_tok(t, &why) && json_parse(&v, &mem, (str){json, n}, NULL, &why) && chat_parse(&c, &mem, v, &why) &&
-              render(t, c, false, out, in_thought, &why);
-    if (!ok) engine_tell(e, &why);
-    arena_deinit(&mem);
-    return ok;
-}
-
 /* --- settings -----------------------------------------------------------------------------------*/
 int engine_trained_ctx(const tandem_drafter_info *all, int n)
 {
@@ -491,18 +475,6 @@ bool tandem_set(tandem *t, const char *name, const char *value, tandem_error *e)
     if (info) m.value = settings_value(info, str_of(value));
     bool ok = engine_change_settings(t, &(json_value){.kind = JSON_OBJECT, .n = 1, .member = &m}, &why);
     if (!ok) engine_tell(e, &why);
-    return ok;
-}
-
-bool tandem_set_json(tandem *t, const char *json, size_t n, tandem_error *e)
-{
-    err               why = {0};
-    arena             mem;
-    const json_value *v;
-    arena_init(&mem, 1 << 22);
-    bool ok = json_parse(&v, &mem, (str){json, n}, NULL, &why) && engine_change_settings(t, v, &why);
-    if (!ok) engine_tell(e, &why);
-    arena_deinit(&mem);
     return ok;
 }
 
@@ -575,16 +547,4 @@ void engine_put_routing(const tandem *t, const char *request_id, int n, json_wri
     }
     json_end(w);
     mem_free(seen);
-}
-
-size_t tandem_routing(const tandem *t, const char *request_id, int n, char *out, size_t cap)
-{
-    buf         text;
-    json_writer w;
-    buf_init(&text, 4 << 20);
-    json_writer_init(&w, &text);
-    engine_put_routing(t, request_id, n, &w);
-    size_t needed = give_bytes(&text, out, cap);
-    buf_deinit(&text);
-    return needed;
 }

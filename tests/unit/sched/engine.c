@@ -524,16 +524,11 @@ TEST(sched_text_in_and_out)
     size_t         n = 0, got;
     if (!open_default(t, &e)) return;
     static const tandem_message talk[]    = {{"user", "What is 27 plus 58?"}};
-    static const char           json[]    = "{\"messages\":[{\"role\":\"user\",\"content\":\"What is 27 plus 58?\"}]}";
     static const tandem_message no_role[] = {{"robot", "x"}};
     CHECK_OK(tandem_chat_prompt(e, talk, 1, false, &ids, &in_thought, &why), why);
     CHECK(!in_thought && ids.n > 8);
     tandem_ids same;
-    CHECK_OK(tandem_chat_prompt_json(e, json, strlen(json), &same, NULL, &why), why);
-    CHECK(same.n == ids.n && !memcmp(same.p, ids.p, ids.n * sizeof *ids.p));
-    tandem_ids_free(&same);
     CHECK_FAILS(tandem_chat_prompt(e, no_role, 1, false, &same, NULL, &why), why, "'robot' is not a role");
-    CHECK_FAILS(tandem_chat_prompt_json(e, "{}", 2, &same, NULL, &why), why, "messages");
     tandem_request_init(e, &r);
     r.ids         = ids.p;
     r.n_ids       = ids.n;

@@ -1,5 +1,8 @@
 #include "engine_rig.h"
 
+#include "sched/engine.h"
+
+#include <string.h>
 #include <time.h>
 
 const int32_t nano_prompt[NANO_PROMPT] = {2,   15, 591, 281, 285, 349, 630, 280, 290, 283,
@@ -92,4 +95,18 @@ void nano_check_idle(test_case *t, tandem *e)
     CHECK_INT(s.running, 0);
     CHECK_INT(s.queued, 0);
     CHECK_INT(s.kv_pinned_bytes, 0);
+}
+
+size_t nano_routing(const tandem *e, const char *request_id, int n, char *out, size_t cap)
+{
+    buf         text;
+    json_writer w;
+    buf_init(&text, cap - 1);
+    json_writer_init(&w, &text);
+    engine_put_routing(e, request_id, n, &w);
+    size_t length = text.n;
+    if (length) memcpy(out, text.p, length);
+    out[length] = 0;
+    buf_deinit(&text);
+    return length;
 }

@@ -35,6 +35,8 @@ typedef struct {
 void nano_collect(tandem_job *j, nano_answer *out);
 void nano_ask(test_case *t, tandem *e, const tandem_request *r, nano_answer *out);
 void nano_same(test_case *t, const nano_answer *a, const nano_answer *b);
+/* Writes engine_put_routing's array with a NUL; returns its length. */
+size_t nano_routing(const tandem *e, const char *request_id, int n, char *out, size_t cap);
 /* Waits until the engine is idle again; its pages and lanes must be, too. */
 void nano_check_idle(test_case *t, tandem *e);
 #endif

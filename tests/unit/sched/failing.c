@@ -130,7 +130,7 @@ TEST(sched_requests_have_names)
         r.id = name[i];
         nano_ask(t, e, &r, &a);
         snprintf(want, sizeof want, "\"request_id\":\"%s\"", shown[i]);
-        CHECK(tandem_routing(e, shown[i], 10, text, sizeof text) < sizeof text);
+        CHECK(nano_routing(e, shown[i], 10, text, sizeof text) < sizeof text);
         CHECK_MSG(strstr(text, want), "%s is not in %s", want, text);
     }
     tandem_close(e);

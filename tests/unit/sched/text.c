@@ -93,8 +93,6 @@ TEST(sched_chats_have_these_roles)
         CHECK_INT(n, 0);
     }
     CHECK(!asks(e, "tool", false, &n, NULL, NULL)); /* nobody wants to know why */
-    tandem_ids ids;
-    CHECK_FAILS(tandem_chat_prompt_json(e, "{", 1, &ids, NULL, &why), why, "line 1");
     tandem_close(e);
 }
 
@@ -102,7 +100,6 @@ TEST(sched_chats_have_these_roles)
 TEST(sched_without_a_tokenizer)
 {
     static const tandem_message talk[] = {{"user", "Hi"}};
-    static const char           json[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}";
     tandem_options              o;
     tandem                     *e;
     tandem_request              r;
@@ -120,7 +117,6 @@ TEST(sched_without_a_tokenizer)
     CHECK(!info.has_tokenizer && !info.has_dflash && !info.has_mtp);
     CHECK_FAILS(tandem_tokenize(e, "x", 1, false, &ids, &why), why, "there is no text in or out");
     CHECK_FAILS(tandem_chat_prompt(e, talk, 1, false, &ids, NULL, &why), why, "there is no text in or out");
-    CHECK_FAILS(tandem_chat_prompt_json(e, json, strlen(json), &ids, NULL, &why), why, "there is no text in or out");
     CHECK_INT(tandem_detokenize(e, nano_prompt, 3, false, text, sizeof text), 0);
     CHECK_INT(text[0], 0);
     nano_request(e, &r, 5);
