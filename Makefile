@@ -243,6 +243,9 @@ CHECK_PROGRAMS := $(addprefix $(BUILD)/,tandem unit http_hostile answers) $(ENGI
 programs: $(CHECK_PROGRAMS) $(addprefix $(BUILD)/,mutate spec_exact spec_accept chat_ids chat_text)
 check: $(CHECK_PROGRAMS)
 	@BUILD=$(BUILD) JOBS=$(JOBS) tests/run check
+# Checks the language of the sources and docs listed in tools/checked_words.
+check-words:
+	@tools/check_words
 
 # Runs the example program, and compiles the public header as C++.
 example: $(BUILD)/answers
@@ -395,5 +398,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all bench-peer bench-server check programs example gpu-programs check-gpu emu-programs check-emu FORCE replay asan asan-programs asan-replay tsan tsan-programs fuzz run-fuzz soak faults test test-all python-clients deps-run deps-test deps-test-all deps-faults deps-fuzz run serve install format check-format clean
+.PHONY: all bench-peer bench-server check programs example gpu-programs check-gpu emu-programs check-emu FORCE replay asan asan-programs asan-replay tsan tsan-programs fuzz run-fuzz soak faults test test-all python-clients deps-run deps-test deps-test-all deps-faults deps-fuzz run serve install format check-format check-words clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,17 +1,17 @@
 /* json/json.h - strict JSON: a pull reader, a tree for small documents, a writer.
  *
- * Strict: UTF-8 only, no duplicate keys, no leading zeros, no trailing bytes, nothing after the value but
- * white space; integers are exact int64 (others are reals), reals are finite. One leniency: a lone
+ * Strict: UTF-8 only, no duplicate keys, no leading zeros, no trailing bytes, only white space after the
+ * value; integers are exact int64 (others are reals), reals are finite. One leniency: a lone
  * surrogate escape becomes U+FFFD, since clients cut strings in the middle of an emoji. NUL in a
  * key is refused; in a string it is a byte like any other.
  *
- * The reader works on the caller's bytes and keeps only open objects' keys. Strings without escapes point
- * into the text; others into the reader's arena. The work is linear in the text, whatever the text.
+ * The reader works on the caller's bytes and stores only the keys of open objects. Strings without escapes point
+ * into the text, others into the reader's arena. The work is linear in the length of any text.
  *
- * Errors: ERR_FORMAT with line and column (in bytes, from 1) for what is not JSON, ERR_TOO_LARGE over a
- * limit, ERR_UNAVAILABLE when there is no memory. A server answers its client's ERR_FORMAT with 400.
+ * Errors: ERR_FORMAT with line and column (in bytes, from 1) for invalid JSON, ERR_TOO_LARGE over a limit,
+ * ERR_UNAVAILABLE when there is no memory. The server maps ERR_FORMAT of a request to 400.
  *
- * Threads: a reader or a writer belongs to one thread at a time. The process's locale does not matter. */
+ * Threads: a reader or a writer belongs to one thread at a time. The locale of the process has no effect. */
 #ifndef TANDEM_JSON_JSON_H
 #define TANDEM_JSON_JSON_H
 #include "base/arena.h"
@@ -30,12 +30,12 @@ typedef enum {
     JSON_KEY,    /* events only, from here on */
     JSON_ARRAY_END,
     JSON_OBJECT_END,
-    JSON_END, /* the document is complete; so says every call from then on */
+    JSON_END, /* the document is complete; every later call returns it again */
 } json_kind;
 
 typedef struct {
     int    max_depth;  /* open arrays and objects; 0: 64 */
-    size_t max_bytes;  /* of the text; 0: 1 GiB */
+    size_t max_bytes;  /* length of the text; 0: 1 GiB */
     size_t max_memory; /* for decoded strings, keys and trees; 0: 1 GiB */
 } json_limits;
 
@@ -46,16 +46,16 @@ typedef struct {
     bool      b;
     int64_t   i;  /* JSON_INT */
     double    d;  /* JSON_REAL; also set for JSON_INT */
-    str       s;  /* JSON_STRING, JSON_KEY: good until the text goes or the reader is closed */
+    str       s;  /* JSON_STRING, JSON_KEY: valid as long as the text and the reader */
     size_t    at; /* byte offset of the token, for messages */
 } json_event;
 
 bool json_reader_open(json_reader **out, str text, const json_limits *limits, err *e); /* limits may be NULL */
 void json_reader_close(json_reader *r);                                                /* NULL is fine */
-/* After a failure the reader stays failed, with the same sentence. */
+/* Reads the next event. After a failure every call fails with the same error. */
 bool json_next(json_reader *r, json_event *ev, err *e);
-/* The next value, whole; call it after a key, inside an array or before the document. It is checked like
- * any other, but its strings are not decoded. ERR_FORMAT when the array ends instead. */
+/* Skips one whole value: after a key, inside an array or at the start of the document. The value is checked, but its
+ * strings are not decoded. Fails with ERR_FORMAT at the end of an array. */
 bool json_skip(json_reader *r, err *e);
 
 /* --- reading as a tree ------------------------------------------------------------------------- */
@@ -78,16 +78,16 @@ struct json_member {
     json_value value;
 };
 
-/* The tree lives in the arena and borrows strings without escapes from the text: keep both. A failure leaves
- * *out NULL and the arena as it was; max_memory bounds what is added to it. */
+/* Parses a document into a tree in the arena. Strings without escapes point into the text: keep both.
+ * max_memory bounds the bytes added to the arena. On failure *out is NULL and the arena is unchanged. */
 bool json_parse(const json_value **out, arena *a, str text, const json_limits *limits, err *e);
-/* NULL when v is NULL, is not an object, or has no such key. */
+/* Returns the value of a key; NULL when v is NULL, is not an object, or has no such key. */
 const json_value *json_get(const json_value *v, const char *key);
-const json_value *json_find(const json_value *v, const char *key); /* the same; NULL for a null too */
+const json_value *json_find(const json_value *v, const char *key); /* as json_get; also NULL for a JSON null */
 
 /* --- writing ----------------------------------------------------------------------------------- */
-/* Puts commas and colons itself; json_end closes what is innermost. Errors show in b->failed. */
-enum { JSON_WRITER_DEPTH = 64 }; /* open arrays and objects: asserted */
+/* The writer adds commas and colons. json_end closes the innermost array or object. b->failed is set on errors. */
+enum { JSON_WRITER_DEPTH = 64 }; /* maximum of open arrays and objects, asserted */
 typedef struct {
     buf     *b;
     int      depth;
@@ -102,16 +102,16 @@ void json_key(json_writer *w, const char *key);
 void json_key_str(json_writer *w, str key);
 void json_put_str(json_writer *w, str s);
 void json_put_int(json_writer *w, int64_t i);
-/* The fewest digits that read back the same, always with a point or an exponent: a real stays a real.
- * What is not finite has no such text and becomes null. */
+/* Writes the fewest digits that read back as d, always with a point or an exponent, so that it stays a real.
+ * Infinities and NaN become null. */
 void json_put_real(json_writer *w, double d);
 void json_put_bool(json_writer *w, bool b);
 void json_put_null(json_writer *w);
-/* A key and its value. */
+/* Write a key and its value. */
 void json_member_int(json_writer *w, const char *key, int64_t i);
 void json_member_real(json_writer *w, const char *key, double d);
 void json_member_bool(json_writer *w, const char *key, bool b);
 void json_member_str(json_writer *w, const char *key, const char *s); /* NULL becomes null */
-/* A whole tree; one that is too deep for the writer, being foreign, sets b->failed. */
+/* Writes a tree. Sets b->failed when it is deeper than JSON_WRITER_DEPTH allows. */
 void json_put_value(json_writer *w, const json_value *v);
 #endif

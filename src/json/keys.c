@@ -1,12 +1,12 @@
-/* The keys of all open objects, to find one that comes twice.
+/* A hash table of the keys of all open objects, to find duplicate keys.
  *
- * An object's keys go when it closes, and objects close innermost first, so entries form a stack. In a
- * table with linear probing, taking out the last one that came in leaves what was there before it, so
- * a slot is simply emptied and no tombstones are needed. Growing reinserts in order, which keeps that true.
+ * An object's keys are removed when it closes, and objects close innermost first, so entries form a stack. In a
+ * table with linear probing, removing the newest entry restores the state before it was added: its slot is
+ * emptied, and no tombstones are needed. Growing reinserts in order, which preserves this property.
  *
- * The hash is keyed with random bits of this reader: nobody can prepare keys that all meet in one slot.
- * The object is hashed too (as the number of its first key, which open objects never share), or the same
- * key in each of many nested objects would make one long chain. */
+ * The hash is keyed with random bits of this reader, so that a client cannot prepare colliding keys. The hash also
+ * covers the object (as the index of its first key, unique among open objects). Otherwise the same key in each of
+ * many nested objects would make one long chain. */
 #include "json/internal.h"
 
 #include "base/clock.h"
@@ -17,7 +17,7 @@
 struct json_key_entry {
     str      key;
     uint32_t hash;
-    uint32_t at; /* its slot */
+    uint32_t at; /* index of its slot */
 };
 struct json_key_slot {
     uint32_t hash;
@@ -30,7 +30,7 @@ void json_keys_init(json_keys *k, arena *mem)
 {
     *k = (json_keys){.mem = mem};
     if (getrandom(k->seed, sizeof k->seed, GRND_NONBLOCK) != (ssize_t)sizeof k->seed) {
-        k->seed[0] = (uint64_t)clock_ns(); /* a machine that is still booting */
+        k->seed[0] = (uint64_t)clock_ns(); /* getrandom fails while the machine boots */
         k->seed[1] = (uint64_t)(uintptr_t)k;
     }
     k->seed[1] |= 1;
@@ -52,7 +52,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)m ^ (uint64_t)(m >> 64);
 }
 
-/* The n < 8 bytes at p, in some order that is the same every time. */
+/* Returns the n < 8 bytes at p in a fixed order. */
 static uint64_t load_few(const char *p, size_t n)
 {
     uint32_t lo, hi;

@@ -1,15 +1,15 @@
 /* The pull reader: one pass over the text, no recursion, a small state.
  *
- * What comes next is decided by `want` and the innermost open level:
+ * `want` and the innermost open level decide what may come next:
  *
  *      VALUE              a value: at the start, after a key
  *      ITEM_OR_END        after [       KEY_OR_END       after {
  *      COMMA_OR_END       after a value inside [ or {
  *      NOTHING            after the document's value
  *
- * A string is checked in a first pass that looks at eight bytes at once and stops only at what needs a look:
- * quote, backslash, control byte, non-ASCII. Most strings end there and are handed out as they lie in the
- * text; only one with escapes is decoded in a second pass, into exactly as many bytes as it needs. */
+ * A first pass checks a string eight bytes at a time and stops only at a quote, a backslash, a control byte or a
+ * non-ASCII byte. Most strings need no second pass and are returned as pointers into the text. A string with escapes is
+ * decoded in a second pass, into exactly as many bytes as it needs. */
 #include "json/internal.h"
 
 #include "base/mem.h"
@@ -24,18 +24,18 @@ typedef enum { WANT_VALUE, WANT_ITEM_OR_END, WANT_KEY_OR_END, WANT_COMMA_OR_END,
 
 typedef struct {
     bool     is_object;
-    uint32_t first_key; /* number of the entry that its first key has or will have */
+    uint32_t first_key; /* index in json_keys of its first key, present or not yet */
 } level;
 
 struct json_reader {
     const char *text, *p, *end;
     wanted      want;
     int         depth, max_depth;
-    bool        failed;   /* with `why`, from then on */
-    bool        skipping; /* nobody looks at the strings */
-    arena      *mem;      /* own, or the caller's */
+    bool        failed;   /* every later call fails with `why` */
+    bool        skipping; /* strings are checked, not decoded */
+    arena      *mem;      /* &own, or the caller's arena */
     arena       own;
-    size_t      mem_limit; /* what mem->limit was before */
+    size_t      mem_limit; /* mem->limit before this reader */
     json_keys   keys;
     err         why;
     level       open[]; /* [max_depth] */
@@ -53,7 +53,7 @@ void json_budget_give(arena *a, size_t bytes) { a->limit += bytes; }
 
 bool json_no_memory(const arena *a, size_t bytes, err *e)
 {
-    enum { ROUNDING = 16 }; /* of the arena */
+    enum { ROUNDING = 16 }; /* an arena rounds sizes up to 16 */
     if (bytes > SIZE_MAX - ROUNDING || bytes + ROUNDING > a->limit - a->used)
         return err_set(e, ERR_TOO_LARGE, "the document needs more memory than its limit allows");
     return err_set(e, ERR_UNAVAILABLE, "out of memory for %zu bytes", bytes);
@@ -75,7 +75,7 @@ static bool fail(json_reader *r, err_code code, const char *at, const char *fmt,
     return err_set(&r->why, code, "line %zu, column %zu: %s", line, (size_t)(at - start) + 1, what);
 }
 
-/* At r->p something else stands than `what`. */
+/* Fails because the text at r->p is not `what`. */
 static bool expected(json_reader *r, const char *what)
 {
     if (r->p == r->end) return fail(r, ERR_FORMAT, r->p, "expected %s, found the end of the text", what);
@@ -94,10 +94,10 @@ static inline uint64_t load8(const char *p)
     return w;
 }
 
-/* The top bit of each byte of w that is zero; bytes above the lowest such one may be marked wrongly. */
+/* Returns a word with the top bit set of each zero byte of w. Bytes above the lowest zero byte may be wrong. */
 static inline uint64_t zero_bytes(uint64_t w) { return (w - EACH(1)) & ~w & EACH(0x80); }
 
-/* Skips what may stand in a string as it is: ASCII but quote, backslash and control bytes. */
+/* Skips ASCII characters that need no escape: all except quote, backslash and control bytes. */
 static inline const char *skip_plain(const char *p, const char *end)
 {
     for (; end - p >= 8; p += 8) {
@@ -117,7 +117,7 @@ static inline void skip_space(json_reader *r)
     const char *p = r->p, *end = r->end;
     while (p < end && is_space(*p)) {
         p++;
-        while (end - p >= 8 && load8(p) == EACH(' ')) p += 8; /* indented text */
+        while (end - p >= 8 && load8(p) == EACH(' ')) p += 8; /* indentation */
     }
     r->p = p;
 }
@@ -147,7 +147,7 @@ static bool hex4(const char *s, uint32_t *out)
     return true;
 }
 
-/* \uXXXX at s, or two of them that make a pair; a surrogate without its partner is U+FFFD. */
+/* Decodes \uXXXX at s, or two of them that form a pair. A surrogate without its partner becomes U+FFFD. */
 static size_t unicode_escape(const char *s, size_t n, uint32_t *cp)
 {
     uint32_t low;
@@ -162,7 +162,7 @@ static size_t unicode_escape(const char *s, size_t n, uint32_t *cp)
     return 6;
 }
 
-/* The escape at s[0] = '\\', of n bytes that follow to the text's end: its length, 0 when it is none. */
+/* Decodes the escape at s[0] = '\\', n bytes before the end of the text. Returns its length, 0 if invalid. */
 static size_t escape(const char *s, size_t n, uint32_t *cp)
 {
     switch (n > 1 ? s[1] : 0) {
@@ -181,8 +181,8 @@ static size_t escape(const char *s, size_t n, uint32_t *cp)
 
 static size_t utf8_size(uint32_t cp) { return cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4; }
 
-/* From behind the opening quote to the closing one, all checked; *saved: bytes that decoding its escapes
- * makes it shorter. NULL is a failure. */
+/* Checks a string from the byte after its opening quote. Returns its closing quote, NULL on failure. *saved is the
+ * number of bytes that decoding the escapes saves. */
 static const char *check_string(json_reader *r, const char *p, size_t *saved)
 {
     const char *open = p - 1, *end = r->end;
@@ -207,7 +207,7 @@ static const char *check_string(json_reader *r, const char *p, size_t *saved)
     }
 }
 
-/* s[0..n) is a checked string with escapes. */
+/* Decodes s[0..n), a checked string with escapes. */
 static void decode_string(char *out, const char *s, size_t n)
 {
     const char *end = s + n, *stop;
@@ -275,8 +275,8 @@ static bool read_word(json_reader *r, json_event *ev, json_kind kind, const char
     return true;
 }
 
-/* The end of the number at r->p, by the grammar alone; NULL is a failure. *is_real: it has a point or an
- * exponent. */
+/* Returns the end of the number at r->p, checked by the grammar alone; NULL on failure. Sets *is_real when it has a
+ * point or an exponent. */
 static const char *number_end(json_reader *r, bool *is_real)
 {
     const char *end = r->end, *p = r->p + (*r->p == '-'), *q = skip_digits(p, end);
@@ -360,7 +360,7 @@ static bool read_key(json_reader *r, json_event *ev)
     return true;
 }
 
-/* After a value inside a level. */
+/* Reads the comma or the closing bracket after a value inside an array or object. */
 static bool read_further(json_reader *r, json_event *ev)
 {
     bool is_object = r->open[r->depth - 1].is_object;

@@ -1,8 +1,7 @@
 /* Reals as text, in both directions, with libc's exact conversions.
  *
- * libc puts the locale's point, which may be a comma, into what it prints and expects it in what it
- * reads. So it is only ever shown digits and an exponent: 0.125 goes to strtod as 125e-3, and of what
- * printf gives for %e the digits are picked out. */
+ * libc prints and expects the decimal point of the locale, which may be a comma. Therefore it only gets digits and an
+ * exponent: strtod reads 0.125 as 125e-3, and only the digits of printf's %e output are used. */
 #include "json/internal.h"
 
 #include <assert.h>
@@ -11,15 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* No double, and no value halfway between two, has more significant digits than 768. Of a longer number the
- * first 800 and whether the rest is zero decide the nearest double. */
+/* No double, and no value halfway between two, has more significant digits than 768. For a longer
+ * number, the first 800 digits and whether the rest is zero decide the nearest double. */
 enum { MAX_DIGITS = 800, DIGITS_CHARS = MAX_DIGITS + 32 };
 
 typedef struct {
-    char    digit[DIGITS_CHARS]; /* without leading zeros; room for an exponent to be written behind */
+    char    digit[DIGITS_CHARS]; /* no leading zeros; has room for an exponent after them */
     int     n;
     int64_t exp10; /* the value is the digits, read as an integer, times 10^exp10 */
-    bool    rest;  /* something not zero was left out */
+    bool    rest;  /* a digit that is not zero was left out */
 } decimal;
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -35,13 +34,13 @@ static void add_digit(decimal *x, char c, bool fraction)
     x->exp10 -= fraction;
 }
 
-/* Saturates far beyond the range of a double, and of what the length of a text can make up for. */
+/* Returns the exponent. It saturates far beyond the range of a double and of any exponent the digits can offset. */
 static int64_t read_exponent(const char *p, const char *end)
 {
-    const int64_t most  = (int64_t)1 << 60;
+    const int64_t limit = (int64_t)1 << 60;
     int64_t       v     = 0;
     bool          minus = *p == '-';
-    for (p += minus || *p == '+'; p < end; p++) v = v < most / 10 ? v * 10 + (*p - '0') : most;
+    for (p += minus || *p == '+'; p < end; p++) v = v < limit / 10 ? v * 10 + (*p - '0') : limit;
     return minus ? -v : v;
 }
 
@@ -74,8 +73,8 @@ _Static_assert(FLT_EVAL_METHOD == 0, "doubles must be computed as doubles");
 
 static double exact_value(decimal *x)
 {
-    const int64_t most = 100000; /* with at most 801 digits all beyond is 0 or infinite */
-    int64_t       e    = x->exp10 < -most ? -most : x->exp10 > most ? most : x->exp10;
+    const int64_t limit = 100000; /* with at most 801 digits, all exponents beyond it give 0 or infinity */
+    int64_t       e     = x->exp10 < -limit ? -limit : x->exp10 > limit ? limit : x->exp10;
     snprintf(x->digit + x->n, sizeof x->digit - (size_t)x->n, "e%lld", (long long)e);
     return x->n ? strtod(x->digit, NULL) : 0;
 }
@@ -87,7 +86,7 @@ bool json_real_read(str number, double *out)
     bool        minus = *p == '-';
     double      v;
 
-    x.n     = 0; /* not all of it: the digits need no zeros */
+    x.n     = 0; /* the digits are not zeroed: they are written first */
     x.exp10 = 0;
     x.rest  = false;
     read_decimal(&x, p + minus, end);
@@ -97,18 +96,18 @@ bool json_real_read(str number, double *out)
     return true;
 }
 
-/* The first n digits of v > 0, trailing zeros dropped; exp10 as above. */
+/* Stores the first n digits of v > 0 without trailing zeros. */
 static void print_digits(decimal *x, double v, int n)
 {
     char text[40], *p = text;
     snprintf(text, sizeof text, "%.*e", n - 1, v);
     for (x->n = 0; *p != 'e'; p++)
-        if (is_digit(*p)) x->digit[x->n++] = *p; /* what is no digit is the point, of one byte or more */
+        if (is_digit(*p)) x->digit[x->n++] = *p; /* skips the point, which may have several bytes */
     while (x->n > 1 && x->digit[x->n - 1] == '0') x->n--;
     x->exp10 = strtol(p + 1, NULL, 10) - (x->n - 1);
 }
 
-/* Any decimal of 15 digits survives the way through a normal double, so fewer need not be tried. */
+/* Every decimal of 15 digits survives conversion to a normal double and back, so fewer need not be tried. */
 static void shortest_digits(decimal *x, double v)
 {
     int n = v < DBL_MIN ? 1 : DBL_DIG;

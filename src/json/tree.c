@@ -1,11 +1,11 @@
-/* A tree out of the reader's events.
+/* Builds a tree from the reader's events.
  *
- * Values wait on a stack until the container they are in closes; then they are copied side by side into
- * the arena. While a container is open, its own entry holds in `n` where the container around it lies:
+ * Values stay on a stack until their container closes; then they are copied into the arena as one array.
+ * While a container is open, `n` of its own entry is the index of the container around it:
  *
  *      {"a": 1, "b": [true, nul            0 object n=-   1 a: 1   2 b: array n=0   3 true
  *
- * so each value is copied once, and nothing recurses. */
+ * Each value is copied once, and nothing recurses. */
 #include "json/internal.h"
 
 #include "base/mem.h"
@@ -15,7 +15,7 @@ typedef struct {
     json_member *entry;
     size_t       n, cap;
     size_t       inner; /* entry of the innermost open container */
-    str          key;   /* of the value to come */
+    str          key;   /* key of the next value */
 } builder;
 
 enum { FIRST_CAP = 16 };

@@ -1,4 +1,4 @@
-/* The writer: a bit per open level says what was put there, so that commas come by themselves. */
+/* The writer. One bit per open level records whether a comma is due. */
 #include "json/internal.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@ static uint64_t level_bit(const json_writer *w) { return w->depth ? (uint64_t)1 
 
 void json_writer_init(json_writer *w, buf *b) { *w = (json_writer){.b = b}; }
 
-/* What must stand before a value. */
+/* Writes the comma before a value where one is due. */
 static void begin_value(json_writer *w)
 {
     uint64_t bit = level_bit(w);

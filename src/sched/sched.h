@@ -52,6 +52,6 @@ int    sched_drafters(sched *s, tandem_drafter_info out[TANDEM_MAX_DRAFTERS]); /
 /* As tandem_park_drafter and tandem_unpark_drafter. */
 bool sched_park_drafter(sched *s, int method, bool park, err *e);
 
-/* What a request hears that there is no room for: nothing about anybody else (S3-X1). */
+/* The error of a request that does not fit into memory. It reveals nothing about other requests. */
 extern const char sched_busy[];
 #endif

@@ -1,12 +1,12 @@
-/* server/bench.h - POST /api/bench: how fast the engine is, measured on the engine that serves, through its queue, beside whoever else
- * is there (docs/admin.md). Its requests go behind all others.
+/* server/bench.h - POST /api/bench: measures the speed of the serving engine, through its queue (docs/admin.md).
  *
- *      for each repeat, number of lanes, method:  a cell: so many lanes busy until each has had its answers
+ *      for each repeat, number of lanes, method:  one cell, with that number of lanes busy
  *
- * No two prompts of a cell are alike, and nothing of one cell is found in the cache by another (S0-R4); methods get the same prompts and
- * must give the same text. One at a time. It ends when its client leaves.
+ * Its requests have the lowest priority. All prompts of a cell differ, and no cell hits the cached prefixes of another.
+ * All methods get the same prompts and must give the same text. One benchmark runs at a time; it ends when its client
+ * disconnects.
  *
- * Thread: the I/O thread's, but for the prompts, which a worker makes. */
+ * Thread: the I/O thread. A worker makes the prompts. */
 #ifndef TANDEM_SERVER_BENCH_H
 #define TANDEM_SERVER_BENCH_H
 #include "server/server.h"

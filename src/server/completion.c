@@ -179,7 +179,7 @@ static int n_entered(const completion *x)
     return n;
 }
 
-/* What its answers used is told with the error (S3-R13). */
+/* Reports the usage of its responses with the error. */
 static void refuse_begun(completion *x)
 {
     server_refuse_begun(x->s, x->call, &x->why, x->choice, n_entered(x) ? x->n_choices : 0);

@@ -271,7 +271,7 @@ static void check_busy(test_case *t, const tandem_error *why)
     CHECK_STR(str_of(why->text), str_of(sched_busy));
 }
 
-/* Whatever there is no room in, the sentence is the same: it tells nothing about other people (S3-X1). */
+/* The error is the same for every kind of missing memory, so that it reveals nothing about other requests. */
 TEST(sched_busy_says_nothing_else)
 {
     tandem_options o;

@@ -1,4 +1,4 @@
-/* One request does not decide how the next is speculated: after a long one (S1-R1), after a crowd, after settings. */
+/* One request does not decide how the next is speculated: after a long one, after a crowd, after settings. */
 #include "engine_rig.h"
 #include "sched/job.h"
 #include "spec/inside.h"
