@@ -75,19 +75,19 @@ static size_t read_number(const char *path, const char *key, size_t unit)
     return n;
 }
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 static size_t rest(size_t limit, size_t used) { return limit == SIZE_MAX ? SIZE_MAX : limit > used ? limit - used : 0; }
 
 /* Returns the bytes that one cgroup leaves. limit, used: names of the files with the limit and the usage. */
 static size_t left_in_group(const char *root, const char *mount, const char *group, const char *limit, const char *used)
 {
     char   path[1024];
-    size_t most, now;
+    size_t max, now;
     snprintf(path, sizeof path, "%s%s%s/%s", root, mount, group, limit);
-    most = read_number(path, "", 1);
+    max = read_number(path, "", 1);
     snprintf(path, sizeof path, "%s%s%s/%s", root, mount, group, used);
     now = read_number(path, "", 1);
-    return now == SIZE_MAX ? SIZE_MAX : rest(most, now);
+    return now == SIZE_MAX ? SIZE_MAX : rest(max, now);
 }
 
 /* Returns the minimum over the group and its parents. In a container the path may be the host's, where only the root
@@ -96,7 +96,7 @@ static size_t left_in_groups(const char *root, const char *mount, char *group, c
 {
     size_t left = SIZE_MAX;
     for (;;) {
-        left        = least(left, left_in_group(root, mount, group, limit, used));
+        left        = min_size(left, left_in_group(root, mount, group, limit, used));
         char *slash = strrchr(group, '/');
         if (!slash) return left;
         *slash = 0;
@@ -124,7 +124,7 @@ static size_t left_in_cgroup(const char *root)
     size_t left = SIZE_MAX;
     snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
     FILE *f = fopen(line, "re");
-    while (f && fgets(line, sizeof line, f)) left = least(left, left_by_line(root, line));
+    while (f && fgets(line, sizeof line, f)) left = min_size(left, left_by_line(root, line));
     if (f) fclose(f);
     return left;
 }
@@ -144,8 +144,8 @@ size_t mem_available_under(const char *root)
 {
     char path[1024];
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    size_t left = least(read_number(path, "MemAvailable:", 1024), left_in_cgroup(root));
-    return least(left, left_by_rlimit(root));
+    size_t left = min_size(read_number(path, "MemAvailable:", 1024), left_in_cgroup(root));
+    return min_size(left, left_by_rlimit(root));
 }
 
 size_t mem_available(void) { return mem_available_under(""); }

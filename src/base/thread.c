@@ -145,18 +145,18 @@ static int smaller(int a, int b) { return !a ? b : !b || a < b ? a : b; } /* 0: 
 /* The group's limit and those of the groups above it; dir is cut short on the way. */
 static int limit_of_group(const char *root, char *dir, bool v2)
 {
-    int least = 0;
+    int limit = 0;
     for (;;) {
         long quota = 0, period = 0;
         if (v2) {
             if (read_longs(root, dir, "cpu.max", &quota, &period) == 2)
-                least = smaller(least, processors(quota, period));
+                limit = smaller(limit, processors(quota, period));
         } else if (read_longs(root, dir, "cpu.cfs_quota_us", &quota, &(long){0}) >= 1 &&
                    read_longs(root, dir, "cpu.cfs_period_us", &period, &(long){0}) >= 1) {
-            least = smaller(least, processors(quota, period));
+            limit = smaller(limit, processors(quota, period));
         }
         char *slash = strrchr(dir, '/');
-        if (!slash || (!v2 && slash == dir)) return least;
+        if (!slash || (!v2 && slash == dir)) return limit;
         *slash = 0;
     }
 }
@@ -177,12 +177,12 @@ static int limit_of_line(const char *root, char *line)
 int cpu_quota(const char *root)
 {
     char path[512], line[512], top[8] = "";
-    int  least = limit_of_group(root, top, true); /* in a container our group is often the root that we see */
+    int  limit = limit_of_group(root, top, true); /* in a container our group is often the root that we see */
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f)) least = smaller(least, limit_of_line(root, line));
+    while (f && fgets(line, sizeof line, f)) limit = smaller(limit, limit_of_line(root, line));
     if (f) fclose(f);
-    return least;
+    return limit;
 }
 
 int cpu_allowed(void)

@@ -247,7 +247,7 @@ static int32_t emit_class(compiler *c, const node *x, int32_t then)
 /* --- nodes ------------------------------------------------------------------------------------- */
 static int32_t emit(compiler *c, node *x, int32_t then);
 
-static int32_t add_weight(int32_t a, int32_t b) { return least(a + b, WEIGHT_MOST); }
+static int32_t add_weight(int32_t a, int32_t b) { return min_int(a + b, WEIGHT_MOST); }
 static int32_t times_weight(int32_t a, int32_t b)
 {
     int64_t w = (int64_t)a * b;
@@ -259,7 +259,7 @@ static int32_t weigh(node *x)
     int32_t w = 1;
     if (x->weight) return x->weight;
     switch (x->kind) {
-    case NODE_TEXT: w = x->text.n < WEIGHT_MOST ? most(1, (int32_t)x->text.n) : WEIGHT_MOST; break;
+    case NODE_TEXT: w = x->text.n < WEIGHT_MOST ? max_int(1, (int32_t)x->text.n) : WEIGHT_MOST; break;
     case NODE_CLASS: w = x->n ? (x->range[x->n - 1].hi < 0x80 ? 1 : add_weight(4, x->n)) : 1; break;
     case NODE_SEQ:
     case NODE_ALT:
@@ -575,11 +575,11 @@ static int32_t height_now(const grammar *g, const place *p)
 {
     int32_t h = HEIGHT_NEVER, then = p->then >= 0 ? g->place[p->then].height : 0;
     switch (p->kind) {
-    case PLACE_CALL: h = g->place[g->start[p->rule]].height; return p->then < 0 ? h : most(h + 1, then);
-    case PLACE_LOOP: return p->min ? most(g->place[g->start[p->rule]].height + 1, then) : then;
+    case PLACE_CALL: h = g->place[g->start[p->rule]].height; return p->then < 0 ? h : max_int(h + 1, then);
+    case PLACE_LOOP: return p->min ? max_int(g->place[g->start[p->rule]].height + 1, then) : then;
     case PLACE_END: return 0;
     default:
-        for (int32_t i = 0; i < p->n; i++) h = least(h, g->place[g->edge[p->first + i].to].height);
+        for (int32_t i = 0; i < p->n; i++) h = min_int(h, g->place[g->edge[p->first + i].to].height);
         return h;
     }
 }

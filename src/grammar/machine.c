@@ -136,7 +136,7 @@ static void add(grammar_machine *m, int32_t p, int32_t stack)
 static void begin_round(grammar_machine *m, int32_t loop, int32_t count, int32_t stack)
 {
     const place *p = &m->g->place[loop];
-    if (count < COUNT_FREE) count = least(count, p->max < 0 ? most(p->min, 1) : p->max);
+    if (count < COUNT_FREE) count = min_int(count, p->max < 0 ? max_int(p->min, 1) : p->max);
     add(m, m->g->start[p->rule], machine_push(m, loop, count, stack));
 }
 
@@ -199,7 +199,7 @@ static void sort_configs(config *c, int32_t n)
 static bool too_many_nodes(grammar_machine *m)
 {
     int32_t deepest = 0, n = 0, i, k;
-    for (i = 0; i < m->n_found; i++) deepest = most(deepest, m->stack[m->found[i].stack].depth);
+    for (i = 0; i < m->n_found; i++) deepest = max_int(deepest, m->stack[m->found[i].stack].depth);
     if ((int64_t)deepest * m->n_found <= MAX_NODES) return false;
     for (i = 0; i < m->n_found && n <= MAX_NODES; i++)
         for (k = m->found[i].stack; k > STACK_BOTTOM && !m->stack_mark[k] && n <= MAX_NODES;
@@ -249,7 +249,7 @@ int32_t machine_intern(grammar_machine *m, config *c, int32_t n, bool can_end, i
     uint64_t hash = state_hash(c, n, can_end);
     int32_t  i    = find_state(m, hash, c, n, can_end);
     if (i >= 0) {
-        m->state[i].need = most(m->state[i].need, need);
+        m->state[i].need = max_int(m->state[i].need, need);
         return i;
     }
     if ((m->free_state < 0 && m->n_states == MAX_LIVE) || m->n_configs + n > m->max_configs) sweep(m);
@@ -272,7 +272,7 @@ int32_t machine_intern(grammar_machine *m, config *c, int32_t n, bool can_end, i
                           .can_end = can_end};
     if (n) memcpy(m->config + m->n_configs, c, (size_t)n * sizeof *c);
     m->n_configs += n;
-    m->most_configs = most(m->most_configs, m->n_configs);
+    m->most_configs = max_int(m->most_configs, m->n_configs);
     m->n_live++;
     machine_spend(m, m->g->n_classes); /* its share of a sweep, too */
     int32_t *next = m->next + (size_t)i * (size_t)m->g->n_classes;

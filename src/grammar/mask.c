@@ -85,7 +85,7 @@ static void fill_trie(grammar_vocab *v, const spelled *s, int32_t n)
             v->same[s[i - 1].id] = s[i].id; /* equal ones come in order */
             end->twins           = true;
         }
-        v->max_depth = most(v->max_depth, depth);
+        v->max_depth = max_int(v->max_depth, depth);
     }
     close_nodes(v, open, depth, -1);
 }
@@ -355,7 +355,7 @@ static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, e
         if (to == NEXT_UNKNOWN) {
             m->n_path = d;
             to        = machine_next(m, was, (int32_t)cls);
-            if (x) x->need = most(x->need, m->state[was].need);
+            if (x) x->need = max_int(x->need, m->state[was].need);
             if (m->starved) break;
         }
         if (to < 0) {
@@ -365,7 +365,7 @@ static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, e
         m->path[d] = to;
         if (n.token >= 0) allow(m->v, bits, &n);
         if (x) {
-            x->need = most(x->need, m->state[to].need);
+            x->need = max_int(x->need, m->state[to].need);
             if (m->state[to].can_end && n.next > i + 1 && n.depth > x->known) put_exit(x, i);
         }
         i++;
@@ -501,7 +501,7 @@ static const local_slot *work_out_local(grammar_machine *m, int32_t local)
     c->local[slot] = (local_slot){local, fits ? x.need : INT32_MAX, first, fits ? x.n : 0};
     c->n_exits += fits ? x.n : 0;
     c->n_locals++;
-    c->most_locals        = most(c->most_locals, c->n_locals);
+    c->most_locals        = max_int(c->most_locals, c->n_locals);
     m->state[local].local = slot;
     return &c->local[slot];
 }

@@ -297,7 +297,7 @@ static term *derive(regular *r, term *x, uint32_t c)
     case RE_NOT: return term_not(r, derive(r, x->kid[0], c));
     case RE_REPEAT:
         return term_seq(r, derive(r, x->kid[0], c),
-                        term_repeat(r, x->kid[0], most(x->min - 1, 0), x->max < 0 ? -1 : x->max - 1));
+                        term_repeat(r, x->kid[0], max_int(x->min - 1, 0), x->max < 0 ? -1 : x->max - 1));
     default: return r->none;
     }
 }

@@ -131,7 +131,7 @@ static bool read_least(maker *m, spot p, const char *key, int32_t *out)
     int32_t n = 0;
     if (!read_count(m, p, key, &n)) return false;
     if (n == MAX_COUNT) return refuse(m, p.at, key, "is too large");
-    *out = most(*out, n);
+    *out = max_int(*out, n);
     return true;
 }
 
@@ -821,8 +821,8 @@ static bool except_members(maker *m, shape *s, json_kind kind)
             const json_value *x = &s->text.except[i].v->item[k];
             if (x->kind != kind) continue;
             if (x->n) return refuse(m, s->text.except[i].at, NULL, "an object or array cannot be excluded");
-            if (kind == JSON_ARRAY) s->min_items = most(s->min_items, 1);
-            if (kind == JSON_OBJECT) s->min_props = most(s->min_props, 1);
+            if (kind == JSON_ARRAY) s->min_items = max_int(s->min_items, 1);
+            if (kind == JSON_OBJECT) s->min_props = max_int(s->min_props, 1);
         }
     return true;
 }

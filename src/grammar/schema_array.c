@@ -23,7 +23,7 @@ static int32_t count_prefix(const shape *s)
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_arrays; i++)
         if (s->array[i].named)
-            n = most(n, s->array[i].named->n > MAX_PREFIX ? MAX_PREFIX : (int32_t)s->array[i].named->n);
+            n = max_int(n, s->array[i].named->n > MAX_PREFIX ? MAX_PREFIX : (int32_t)s->array[i].named->n);
     return n;
 }
 
@@ -80,7 +80,7 @@ static node *write_item(maker *m, const shape *s, int32_t i, const spot *more, i
 static node *items_after(maker *m, const shape *s, node *item, int32_t i)
 {
     builder *b   = &m->b;
-    int32_t  min = most(0, s->min_items - i), max = s->max_items < 0 ? -1 : s->max_items - i;
+    int32_t  min = max_int(0, s->min_items - i), max = s->max_items < 0 ? -1 : s->max_items - i;
     node    *end = node_puts(b, "]");
     if (!item || max == 0) return min ? NULL : end;
     return node_seq(b, node_repeat(b, node_seq(b, make_comma(m), item), min, max), end);
@@ -92,9 +92,9 @@ static node *write_list(maker *m, const shape *s, const path *at)
     int32_t  n_prefix = count_prefix(s), max = s->max_items;
     if (max >= 0 && n_prefix > max) n_prefix = max;
     node *item = write_item(m, s, MAX_PREFIX, NULL, 0, at);
-    node *rest = m->b.failed ? NULL : items_after(m, s, item, most(n_prefix, 1));
+    node *rest = m->b.failed ? NULL : items_after(m, s, item, max_int(n_prefix, 1));
     /* From the last to the first: rest is what may follow item i. */
-    for (int32_t i = most(n_prefix, 1) - 1; i >= 0 && !m->b.failed; i--) {
+    for (int32_t i = max_int(n_prefix, 1) - 1; i >= 0 && !m->b.failed; i--) {
         node    *x   = i < n_prefix ? write_item(m, s, i, NULL, 0, at) : item;
         node    *end = i >= s->min_items ? node_puts(b, "]") : NULL;
         node_vec v   = {0};
@@ -160,7 +160,7 @@ static node *tally_item(tally *c, int32_t pos, const int32_t *count, unsigned se
     }
     node *item = write_item(c->m, s, pos < c->n_prefix ? pos : MAX_PREFIX, more, n, c->at);
     if (!item) return NULL;
-    node *rest = tally_rule(c, least(pos + 1, c->n_pos), pack(c, next));
+    node *rest = tally_rule(c, min_int(pos + 1, c->n_pos), pack(c, next));
     return pos ? node_seq(&c->m->b, make_comma(c->m), item, rest) : node_seq(&c->m->b, item, rest);
 }
 
@@ -185,9 +185,9 @@ static void write_tally(tally *c, int32_t pos, int32_t counts)
 static node *write_containing(maker *m, const shape *s, const path *at)
 {
     tally   c = {.m = m, .s = s, .at = at, .n_prefix = count_prefix(s), .n_counts = 1};
-    int64_t n = most(most(1, c.n_prefix), most(s->min_items, s->max_items));
+    int64_t n = max_int(max_int(1, c.n_prefix), max_int(s->min_items, s->max_items));
     for (int32_t i = 0; i < s->n_contain; i++) {
-        c.cap[i]   = most(s->contain[i].min, s->contain[i].max);
+        c.cap[i]   = max_int(s->contain[i].min, s->contain[i].max);
         c.n_counts = c.n_counts > MAX_CHAIN || c.cap[i] > MAX_CHAIN ? MAX_CHAIN + 1 : c.n_counts * (c.cap[i] + 1);
         if (s->contain[i].max >= 0 && s->contain[i].max < s->contain[i].min) return NULL;
     }
@@ -314,8 +314,8 @@ static node *write_set(maker *m, const shape *s, const constants *all, int32_t n
 static node *write_in_order(maker *m, const shape *s, const constants *all, const path *at)
 {
     builder *b   = &m->b;
-    int32_t  cap = most(1, most(s->min_items, s->max_items));
-    if (cap > all->n) cap = most(1, all->n);
+    int32_t  cap = max_int(1, max_int(s->min_items, s->max_items));
+    if (cap > all->n) cap = max_int(1, all->n);
     if ((int64_t)(all->n + 1) * (cap + 1) > MAX_CHAIN)
         return refuse_too_large(m, at, "uniqueItems has too many constants to be counted"), NULL;
     size_t   width = (size_t)cap + 1, n_rules = (size_t)(all->n + 1) * width;
@@ -328,7 +328,7 @@ static node *write_in_order(maker *m, const shape *s, const constants *all, cons
             if (i < all->n) {
                 if (s->max_items < 0 || n < s->max_items) {
                     node *item = make_literal(m, all->p[i]);
-                    node *rest = node_rule(b, of_set[(size_t)(i + 1) * width + (size_t)least(n + 1, cap)]);
+                    node *rest = node_rule(b, of_set[(size_t)(i + 1) * width + (size_t)min_int(n + 1, cap)]);
                     node_vec_put(b, &v, n ? node_seq(b, make_comma(m), item, rest) : node_seq(b, item, rest));
                 }
                 node_vec_put(b, &v, node_rule(b, of_set[(size_t)(i + 1) * width + (size_t)n]));

@@ -324,7 +324,7 @@ static bool find_other(chain *c, const shape *s)
  * were written and those of the `outside` lists in the set were met. */
 static int32_t *rest_slot(chain *c, int32_t i, int32_t count, unsigned met)
 {
-    size_t column = ((size_t)least(count, c->cap) << c->n_outside) + met;
+    size_t column = ((size_t)min_int(count, c->cap) << c->n_outside) + met;
     return &c->rule[(size_t)i * ((size_t)(c->cap + 1) << c->n_outside) + column];
 }
 
@@ -437,6 +437,6 @@ node *write_object(maker *m, const shape *s, const path *at)
     if (c.min > 1 && c.other)
         return refuse(m, s->min_props_at.at, "minProperties", "cannot be kept where other properties are allowed"),
                NULL;
-    c.cap = most(1, most(c.min, c.max));
+    c.cap = max_int(1, max_int(c.min, c.max));
     return write_chain(&c);
 }

@@ -40,8 +40,8 @@ static bool fit_lengths(maker *m, regex *x, int32_t min, int32_t max)
 {
     if (x->min >= min && (max < 0 || (x->max >= 0 && x->max <= max))) return true;
     if (!x->only) return false;
-    int32_t lo = most(x->only_min, min);
-    int32_t hi = max < 0 ? x->only_max : x->only_max < 0 ? max : least(x->only_max, max);
+    int32_t lo = max_int(x->only_min, min);
+    int32_t hi = max < 0 ? x->only_max : x->only_max < 0 ? max : min_int(x->only_max, max);
     x->body    = hi >= 0 && hi < lo ? NULL : node_repeat(&m->b, x->only, lo, hi);
     return true;
 }
@@ -128,7 +128,7 @@ term *make_text_term(maker *m, regular *r, const text_demand *d)
     if (format) {
         bool simple = short_ && format[2];
         if (!(x = pattern_term(m, r, str_of(format[simple ? 2 : 1]), d->format.at, "format"))) return NULL;
-        if (simple && (max < 0 || max > most(d->min, SHORT_TEXT))) max = most(d->min, SHORT_TEXT);
+        if (simple && (max < 0 || max > max_int(d->min, SHORT_TEXT))) max = max_int(d->min, SHORT_TEXT);
         all = x;
     }
     for (int32_t i = 0; i < d->n_patterns; i++) {

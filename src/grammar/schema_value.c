@@ -437,9 +437,10 @@ static int choose_places(const bounds *b)
     double largest = 0;
     int    places  = FRACTION;
     double low = (double)b->low, high = (double)b->high;
-    if (b->has_low && fabs(low) < 1e15) largest = fabs(low), places = most(places, places_of(low));
-    if (b->has_high && fabs(high) < 1e15) largest = fmax(largest, fabs(high)), places = most(places, places_of(high));
-    places = least(places, 9);
+    if (b->has_low && fabs(low) < 1e15) largest = fabs(low), places = max_int(places, places_of(low));
+    if (b->has_high && fabs(high) < 1e15)
+        largest = fmax(largest, fabs(high)), places = max_int(places, places_of(high));
+    places = min_int(places, 9);
     while (places && largest >= pow(10, DIGITS - places)) places--;
     return places;
 }
@@ -457,7 +458,7 @@ bool read_decimal(double d, decimal *out)
 bool join_decimals(decimal a, decimal b, decimal *out)
 {
     if (!a.k) return *out = b, true;
-    int     places = most(a.places, b.places);
+    int     places = max_int(a.places, b.places);
     int64_t limit  = INT64_C(1000000000);
     if (a.k > limit || b.k > limit) return false;
     int64_t x = a.k * power_of_ten(places - a.places), y = b.k * power_of_ten(places - b.places);

@@ -14,8 +14,8 @@ static int32_t *row_of(const kv_seq *s, int cls) { return table_row(&s->pool->cl
 static void mark_dirty(kv_seq *s, int cls, int32_t from, int32_t to)
 {
     bool clean            = s->of[cls].dirty_from >= s->of[cls].dirty_to;
-    s->of[cls].dirty_from = clean ? from : least(s->of[cls].dirty_from, from);
-    s->of[cls].dirty_to   = clean ? to : most(s->of[cls].dirty_to, to);
+    s->of[cls].dirty_from = clean ? from : min_int(s->of[cls].dirty_from, from);
+    s->of[cls].dirty_to   = clean ? to : max_int(s->of[cls].dirty_to, to);
     s->dirty              = true;
 }
 
@@ -50,10 +50,10 @@ static void drop_pages_from(kv_seq *s, int32_t first)
 {
     EACH_CLASS(s, i)
     {
-        for (int32_t k = s->n_pages; k-- > most(first, s->of[i].first);) let_go(s, i, k);
-        s->of[i].first = least(s->of[i].first, first);
+        for (int32_t k = s->n_pages; k-- > max_int(first, s->of[i].first);) let_go(s, i, k);
+        s->of[i].first = min_int(s->of[i].first, first);
     }
-    s->n_pages = least(s->n_pages, first);
+    s->n_pages = min_int(s->n_pages, first);
 }
 
 void kv_seq_free(kv_seq *s)
@@ -147,7 +147,7 @@ bool kv_seq_grow(kv_seq *s, int32_t n_slots, err *e)
         return err_set(e, ERR_TOO_LARGE, "a sequence of %d positions is over the limit of %d", n_slots, limit);
     if (n_slots <= s->n_slots) return true;
     while (ok && s->n_pages < need) ok = add_page(s);
-    if (!ok || !own_pages(s, least(before, need))) {
+    if (!ok || !own_pages(s, min_int(before, need))) {
         drop_pages_from(s, before);
         return err_set(e, ERR_LIMIT, "the K/V cache is full");
     }
@@ -179,7 +179,7 @@ void kv_seq_settle(kv_seq *s, int32_t n_slots)
     {
         int32_t first = first_seen_page(&s->pool->cls[i], n_slots);
         for (int32_t k = first; k-- > s->of[i].first;) let_go(s, i, k);
-        s->of[i].first = most(s->of[i].first, first);
+        s->of[i].first = max_int(s->of[i].first, first);
     }
 }
 

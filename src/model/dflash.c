@@ -644,7 +644,7 @@ static bool fold_rows(dflash *m, draft_lane *l, dev features, int n_rows, err *e
 {
     size_t F = (size_t)m->c.n_features;
     for (int done = 0, n; done < n_rows; done += n) {
-        n         = least(n_rows - done, least(m->n_drop, MAX_ROWS));
+        n         = min_int(n_rows - done, min_int(m->n_drop, MAX_ROWS));
         m->rows.n = 0;
         if (!add_context(m, l, n, e)) return false;
         fold(m, dev_at_f32(features, (size_t)done * F));
@@ -715,7 +715,7 @@ static bool take_rows(dflash *m, draft_lane *l, const int32_t *row, int n, err *
 static bool observe_rows(dflash *m, draft_lane *l, const draft_rows *r, err *e)
 {
     if (r->pos != next_pos(l)) start_at(m, l, r->pos, 0);
-    int head = least(r->n, KV_PAGE - l->n_seen), tail = least(r->n, KV_PAGE + l->shift - l->n_seen);
+    int head = min_int(r->n, KV_PAGE - l->n_seen), tail = min_int(r->n, KV_PAGE + l->shift - l->n_seen);
     if (head < 0) head = 0;
     if (tail < head) tail = head;
     l->n_seen += r->n;
@@ -856,7 +856,7 @@ static void keep_rows(dflash *m, int n_rows)
     if (!d->draft_hidden.p) return;
     m->o->copy_rows(m->q, d->draft_hidden, (int)H, m->s.y, (int)H, (dev){0}, n_rows, (int)H);
     for (int first = 0, n; first < n_rows; first += n) {
-        n = least(n_rows - first, HEAD_ROWS);
+        n = min_int(n_rows - first, HEAD_ROWS);
         project(m, dev_at_f32(d->draft_logits, (size_t)first * V), dev_at_f32(d->draft_hidden, (size_t)first * H), n,
                 0);
     }
@@ -952,7 +952,7 @@ static uint64_t hash_of(const int32_t *token, int32_t n)
 static bool unfolded_pages(const draft_lane *l, unfolded *out)
 {
     const draft_text *t     = l->text;
-    int32_t           first = folded_end(l), end = least(l->n_seen / KV_PAGE, t->n_nodes) * KV_PAGE;
+    int32_t           first = folded_end(l), end = min_int(l->n_seen / KV_PAGE, t->n_nodes) * KV_PAGE;
     if (first % KV_PAGE || first + l->n_wait != l->n_seen || end <= first) return false;
     *out = (unfolded){first, end - first, t->token + first, l->waiting};
     return true;
@@ -1042,7 +1042,7 @@ static void fold_missing(dflash *m, draft_lane *l, const draft_text *t, const un
     int32_t  end = x->first + n, pos;
     kv_node *at;
     while ((pos = first_missing(m, l, t, end, &at)) < end && pos >= x->first) {
-        int some = least(end - pos, least(m->n_drop, MAX_ROWS));
+        int some = min_int(end - pos, min_int(m->n_drop, MAX_ROWS));
         if (!fold_pages(m, l, t, x, pos, some)) return;
     }
 }

@@ -67,7 +67,7 @@ static spec_plan asked_plan(const route_lane *l, unsigned may_use)
 {
     const policy_limits *lim  = &l->lane.p->limits;
     spec_plan            plan = {.method = (spec_method)l->method};
-    plan.n = least(plan.method == SPEC_TREE ? lim->tree_budget : lim->max_draft[plan.method], l->lane.room);
+    plan.n = min_int(plan.method == SPEC_TREE ? lim->tree_budget : lim->max_draft[plan.method], l->lane.room);
     return may_use && plan.n > 0 ? plan : (spec_plan){0};
 }
 

@@ -834,7 +834,7 @@ void sched_get_stats(sched *s, tandem_stats *out)
     *out           = s->shown;
     out->submitted = (int64_t)s->n_submitted;
     out->refused   = s->n_refused;
-    out->queued    = most(atomic_load(&s->n_live) - out->running, 0); /* also those that came during the step */
+    out->queued    = max_int(atomic_load(&s->n_live) - out->running, 0); /* also those that came during the step */
     out->busy_s    = since ? (double)(clock_ns() - since) * 1e-9 : 0;
     pthread_mutex_unlock(&s->lock);
 }

@@ -11,8 +11,8 @@ static int prompt_budget(const share_limits *l, int n_running)
     if (n_running == 0) return left;
     double fits = l->row_s > 0 ? l->max_stall_s / l->row_s : 2 * SHARE_LEAST;
     int    want = fits < l->step_rows ? (int)fits : l->step_rows;
-    int    free = least(SHARE_GUESSES * n_running, l->step_rows / 4);
-    return least(left, most(SHARE_LEAST, least(want, left - free)));
+    int    free = min_int(SHARE_GUESSES * n_running, l->step_rows / 4);
+    return min_int(left, max_int(SHARE_LEAST, min_int(want, left - free)));
 }
 
 int share_rows(const share_limits *l, const int *pending, int n, int *rows)
@@ -21,7 +21,7 @@ int share_rows(const share_limits *l, const int *pending, int n, int *rows)
     for (int i = 0; i < n; i++) n_running += pending[i] == 1;
     int left = prompt_budget(l, n_running);
     for (int i = 0; i < n; i++) {
-        rows[i] = pending[i] == 1 ? 1 : least(pending[i], left);
+        rows[i] = pending[i] == 1 ? 1 : min_int(pending[i], left);
         if (pending[i] > 1) left -= rows[i];
         used += rows[i];
     }

@@ -54,14 +54,14 @@ static int bin_of(int rows)
 {
     int width = 1;
     while (rows >= 16 * width) width *= 2;
-    return least((rows + width / 2) / width * width, COST_MAX_ROWS);
+    return min_int((rows + width / 2) / width * width, COST_MAX_ROWS);
 }
 
 static void note_at(cost_series *s, int rows, long now, double seconds)
 {
     rows    = bin_of(rows);
-    s->low  = s->low ? least(s->low, rows) : rows;
-    s->high = most(s->high, rows);
+    s->low  = s->low ? min_int(s->low, rows) : rows;
+    s->high = max_int(s->high, rows);
     note_cost(&s->at[rows], now, seconds);
 }
 
@@ -147,7 +147,7 @@ static bool number_at(const cost_table *c, const sources *from, int rows, cost *
     if (!from->other) return false;
     *out = from->other->at[rows];
     out->seconds *= from->scale;
-    out->n = least(out->n, FEW - 1); /* what was measured here weighs more */
+    out->n = min_int(out->n, FEW - 1); /* what was measured here weighs more */
     return out->seconds > 0 && !is_old(c, out);
 }
 
@@ -159,8 +159,8 @@ static void measured_spans(spans *v, const cost_table *c, const sources *from)
     cost  k;
     int   n_once = 0, low = from->own->low, high = from->own->high;
     if (from->other) {
-        low  = least(low, from->other->low);
-        high = most(high, from->other->high);
+        low  = min_int(low, from->other->low);
+        high = max_int(high, from->other->high);
     }
     v->n = sure.n = 0;
     for (int rows = low; rows <= high; rows++) {
@@ -374,7 +374,7 @@ double cost_draft(const cost_table *c, spec_method m, int n_guesses)
 bool cost_step_is_known(const cost_table *c, int low, int high, int32_t ctx, int max_age)
 {
     const cost_series *s = &c->step[context_of(ctx)];
-    for (int r = bin_of(low); r <= least(high, COST_MAX_ROWS); r++) {
+    for (int r = bin_of(low); r <= min_int(high, COST_MAX_ROWS); r++) {
         const cost *k = &s->at[r];
         if (k->seconds > 0 && c->n_steps - k->at <= (k->n < FEW ? FIRST_AGE : max_age)) return true;
     }

@@ -27,7 +27,7 @@ void lane_guide_end(spec_lane *l)
     l->guide = NULL;
 }
 
-int lane_tokens_left(const spec_lane *l) { return least(l->limit, l->n_max + 1 - l->n_text); }
+int lane_tokens_left(const spec_lane *l) { return min_int(l->limit, l->n_max + 1 - l->n_text); }
 
 /* A drafter that sees further goes first: what the grammar says is added where its guesses end. */
 void lane_guide_plan(spec_lane *l, int room_rows)
@@ -37,10 +37,10 @@ void lane_guide_plan(spec_lane *l, int room_rows)
     l->n_ahead  = 0;
     if (!l->guide || l->opt.spec.method == SPEC_OFF || !guide_draft_pays(l->guide)) return;
     int64_t before = guide_work(l->guide);
-    int     room   = least(least(room_rows, l->room), DRAFT_MAX);
+    int     room   = min_int(min_int(room_rows, l->room), DRAFT_MAX);
     l->n_ahead     = room > 0 ? guide_draft(l->guide, l->at, lane_tokens_left(l), l->ahead, room) : 0;
     note_work(l, before);
-    l->by_guide = l->n_ahead > 0 && l->n_ahead >= least(l->plan.n, ENOUGH);
+    l->by_guide = l->n_ahead > 0 && l->n_ahead >= min_int(l->plan.n, ENOUGH);
     if (l->by_guide) l->plan = (spec_plan){.method = SPEC_NGRAM, .n = l->n_ahead};
 }
 
@@ -82,10 +82,10 @@ static void add_row(spec_lane *l, int32_t token)
 static void extend(spec_lane *l)
 {
     draft_tree *t    = &l->tree;
-    int         room = least(l->plan.n, l->room) - (t->n - 1), n;
+    int         room = min_int(l->plan.n, l->room) - (t->n - 1), n;
     if (l->plan.method == SPEC_OFF || !l->n_ahead || room <= 0 || !tree_is_chain(t)) return;
     n = t->n == 1
-            ? least(l->n_ahead, room)
+            ? min_int(l->n_ahead, room)
             : guide_draft(l->guide, l->row_at[t->n - 1], lane_tokens_left(l) - t->depth[t->n - 1], l->ahead, room);
     for (int i = 0, before = t->n; i < n && t->n == before + i; i++) add_row(l, l->ahead[i]);
 }

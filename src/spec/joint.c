@@ -86,7 +86,7 @@ static void make_menu(menu *m, const policy_lane *l)
     choice_tree_tokens(l, m->budget, m->n_trees, tokens);
     for (int i = 0; i < m->n_trees; i++) {
         m->tree[i]  = (float)tokens[i];
-        m->depth[i] = least(choice_depth(l, SPEC_TREE), m->budget[i]);
+        m->depth[i] = min_int(choice_depth(l, SPEC_TREE), m->budget[i]);
     }
 }
 
@@ -104,9 +104,9 @@ static double mean_row(const double *steps, int from, int to)
 static void draw_steps(table *t, int fixed_rows)
 {
     const double *measured = t->v.step;
-    int           base = fixed_rows + t->n, low = base > 1 ? base / 2 : 1, high = least(2 * base + 2, COST_MAX_ROWS);
+    int           base = fixed_rows + t->n, low = base > 1 ? base / 2 : 1, high = min_int(2 * base + 2, COST_MAX_ROWS);
     double        at_least =
-        fmin(mean_row(measured, low, high), mean_row(measured, base, least(base + t->n * SPAN, COST_MAX_ROWS))) / 4;
+        fmin(mean_row(measured, low, high), mean_row(measured, base, min_int(base + t->n * SPAN, COST_MAX_ROWS))) / 4;
     double prompts = measured[base] - measured[t->n];
     t->steps[base] = measured[t->n];
     for (int rows = base + 1; rows <= t->max_rows; rows++)
@@ -190,7 +190,7 @@ static void best_length(const seat *k, offer *best, spec_method m, const float *
 
 static void offer_blocks(const seat *k, const menu *m, offer *best)
 {
-    int           n     = least(m->n_chain[CHAIN_DFLASH], k->room);
+    int           n     = min_int(m->n_chain[CHAIN_DFLASH], k->room);
     const double *extra = block_costs(k->v, k->s->n_trees) + k->s->block_rows + 1;
     const double *tree  = k->v->block[SPEC_TREE] + k->s->block_rows + 1;
     best_length(k, best, SPEC_DFLASH, m->chain[CHAIN_DFLASH], n, extra, k->block_now);
@@ -203,7 +203,7 @@ static void offer_blocks(const seat *k, const menu *m, offer *best)
 static void offer_mtp(const seat *k, const menu *m, offer *best)
 {
     double extra[1 + DRAFT_MAX];
-    int    n = least(m->n_chain[CHAIN_MTP], k->room);
+    int    n = min_int(m->n_chain[CHAIN_MTP], k->room);
     extra[0] = 0;
     for (int i = 0; i < n; i++) {
         int lanes    = k->s->mtp_lanes[i];
@@ -215,7 +215,7 @@ static void offer_mtp(const seat *k, const menu *m, offer *best)
 static void offer_ngrams(const seat *k, const menu *m, offer *best)
 {
     double extra[1 + DRAFT_MAX];
-    int    n = least(m->n_chain[CHAIN_NGRAM], k->room);
+    int    n = min_int(m->n_chain[CHAIN_NGRAM], k->room);
     for (int i = 1; i <= n; i++) extra[i] = k->v->ngram * i;
     best_length(k, best, SPEC_NGRAM, m->chain[CHAIN_NGRAM], n, extra, 0);
 }
@@ -268,12 +268,12 @@ static pick pick_of(const table *t, int i, const spec_plan *plan, int room)
     const policy_lane *l = &t->lanes[i];
     const menu        *m = &t->menus[i];
     pick               p = {SPEC_OFF, 0, 0, 1};
-    int                n = least(plan->n, room);
+    int                n = min_int(plan->n, room);
     if (plan->method == SPEC_OFF || n <= 0) return p;
-    p = (pick){plan->method, n, least(n, choice_depth(l, plan->method)), 1};
+    p = (pick){plan->method, n, min_int(n, choice_depth(l, plan->method)), 1};
     if (p.method == SPEC_TREE) choice_tree_tokens(l, &n, 1, &p.tokens);
     for (int k = 0; k < CHAINS; k++)
-        if (p.method == chain_method[k]) p.tokens = (double)m->chain[k][least(p.depth, m->n_chain[k])];
+        if (p.method == chain_method[k]) p.tokens = (double)m->chain[k][min_int(p.depth, m->n_chain[k])];
     return p;
 }
 
@@ -352,7 +352,7 @@ static bool start_chains(const table *t, int k, load *s, pick *picks)
     pick     trial[POLICY_MAX_LANES];
     load     at  = *s;
     int      all = k == CHAIN_MTP ? by_place(t, k, order) : by_worth(t, k, order);
-    int      n = least(all, t->max_rows - s->rows), best_n = 0;
+    int      n = min_int(all, t->max_rows - s->rows), best_n = 0;
     double   best = s->tokens / seconds(&t->v, s);
     memcpy(trial, picks, (size_t)t->n * sizeof *picks);
     for (int i = 0; i < n; i++) {
@@ -424,8 +424,8 @@ static void make_group(const table *t, const outcome *best, spec_method m, int n
         g->in[i] = may_try(t, best, i, m) && room > 0;
         if (!g->in[i]) continue;
         int  depth = choice_depth(&t->lanes[i], m);
-        pick p     = pick_of(t, i, &(spec_plan){.method = m, .n = m == SPEC_TREE ? TRIAL_TREE : least(n, depth)},
-                             least(room, t->lanes[i].room));
+        pick p     = pick_of(t, i, &(spec_plan){.method = m, .n = m == SPEC_TREE ? TRIAL_TREE : min_int(n, depth)},
+                             min_int(room, t->lanes[i].room));
         count_pick(&g->o.s, &best->picks[i], -1);
         count_pick(&g->o.s, &p, 1);
         g->o.picks[i] = p;

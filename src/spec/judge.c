@@ -186,7 +186,7 @@ static void judge_piece(spec *s, int first, int n, bool guided)
 static bool logprobs_again(spec *s, err *e)
 {
     for (int first = 0; first < s->step.n_want; first += HEAD_ROWS) {
-        int n = least(s->step.n_want - first, HEAD_ROWS);
+        int n = min_int(s->step.n_want - first, HEAD_ROWS);
         s->t->head(s->t, first, n);
         s->t->o->upload(s->t->q, s->picked, s->pick + first, (size_t)n * sizeof *s->pick);
         logprobs_piece(s, first, n);
@@ -216,7 +216,7 @@ bool judge_rows(spec *s, err *e)
     bool guided = any_guided(s);
     s->n_shown  = most_asked(s);
     for (int first = 0; first < s->step.n_want; first += HEAD_ROWS) {
-        int n = least(s->step.n_want - first, HEAD_ROWS);
+        int n = min_int(s->step.n_want - first, HEAD_ROWS);
         if (n_best)
             best_of_piece(s, first, n, n_best);
         else

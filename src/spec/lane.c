@@ -103,7 +103,7 @@ bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err 
     choose_policy(l);
     lane_guide_begin(l, r);
     l->live         = true;
-    l->stats.cached = most(l->n_cached - l->n_run_again, 0);
+    l->stats.cached = max_int(l->n_cached - l->n_run_again, 0);
     *n_reused       = (size_t)l->stats.cached;
     return true;
 }
@@ -137,7 +137,7 @@ static void plan_chunk(const spec_turn *t, int rows)
 {
     spec_lane *l       = t->lane;
     int        pending = spec_lane_pending(l);
-    l->n_chunk         = least(pending, t->max_rows > 0 ? least(rows, t->max_rows) : rows);
+    l->n_chunk         = min_int(pending, t->max_rows > 0 ? min_int(rows, t->max_rows) : rows);
     l->plan            = (spec_plan){.method = SPEC_OFF};
     l->first_want      = l->n_chunk == pending ? 0 : -1;
     l->out.n           = 0;
@@ -360,7 +360,7 @@ static void compact(spec_lane *l, int n_keep)
 static void count_round(spec_lane *l, int n_keep)
 {
     spec_stats *st    = &l->stats;
-    int         depth = tree_depth(&l->tree), right = least(l->n_path - 1, n_keep);
+    int         depth = tree_depth(&l->tree), right = min_int(l->n_path - 1, n_keep);
     if (l->tree.n == 1) {
         st->plain++;
         return;
@@ -383,7 +383,7 @@ static void note_outcome(spec_lane *l)
     if (l->opt.spec.method != SPEC_AUTO || l->by_guide) return;
     policy_note(&l->policy, &l->s->cost, &l->plan, tree_depth(&l->tree), l->n_path - 1);
     if (l->n_shadow == 0 || l->plan.method == SPEC_NGRAM) return;
-    int right = 0, judged = least(l->n_shadow, out->n);
+    int right = 0, judged = min_int(l->n_shadow, out->n);
     while (right < judged && l->shadow[right] == out->token[right]) right++;
     policy_note_idle(&l->policy, SPEC_NGRAM, right < judged ? l->n_shadow : judged, right);
 }

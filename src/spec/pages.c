@@ -254,7 +254,7 @@ bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
 
 static void mark_end(spec_lane *l, int32_t n_pos)
 {
-    int n = least(n_pos / KV_PAGE, l->shared.n_nodes);
+    int n = min_int(n_pos / KV_PAGE, l->shared.n_nodes);
     if (n) kv_prefix_keep(l->s->tree, l->shared.node[n - 1]);
 }
 

@@ -18,7 +18,7 @@ static int draft_limit(const spec_lane *l, spec_method m)
     if (!l->uses[k]) return 0;
     const drafter *d = l->s->slots[k].d;
     int            n = o->draft_max > 0 ? o->draft_max : (o->method == SPEC_AUTO ? auto_draft : default_draft)[m];
-    return least(n, d->max_draft);
+    return min_int(n, d->max_draft);
 }
 
 static int tree_budget(const spec_lane *l)
@@ -63,12 +63,12 @@ static void look(spec_lane *l)
 {
     policy_limits *lim = &l->policy.limits;
     *lim               = (policy_limits){.tree_budget = tree_budget(l)};
-    l->room            = least(l->n_max - l->n_text, l->limit - 1);
+    l->room            = min_int(l->n_max - l->n_text, l->limit - 1);
     if (l->shadow_at != l->n_text) ask_ngrams(l);
     for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++) {
         lim->max_draft[m] = draft_limit(l, (spec_method)m);
         if (m == SPEC_NGRAM && l->opt.spec.method == SPEC_AUTO)
-            lim->max_draft[m] = least(l->n_shadow, lim->max_draft[m]);
+            lim->max_draft[m] = min_int(l->n_shadow, lim->max_draft[m]);
         lim->there[m] = lim->max_draft[m] > 0;
     }
 }
@@ -102,8 +102,8 @@ spec_plan lane_fit_plan(spec_lane *l, const spec_plan *wanted, int room_rows)
     look(l);
     const policy_limits *lim = &l->policy.limits;
     if (plan.method == SPEC_OFF || !lim->there[plan.method] || l->room <= 0) plan.n = 0;
-    if (plan.method != SPEC_TREE) plan.n = least(plan.n, least(lim->max_draft[plan.method], l->room));
-    plan.n = least(plan.n, least(room_rows, DRAFT_MAX));
+    if (plan.method != SPEC_TREE) plan.n = min_int(plan.n, min_int(lim->max_draft[plan.method], l->room));
+    plan.n = min_int(plan.n, min_int(room_rows, DRAFT_MAX));
     return plan.n > 0 ? plan : (spec_plan){.method = SPEC_OFF};
 }
 
@@ -114,8 +114,8 @@ static void plan_job(spec_lane *l)
 {
     drafter_index k = drafter_of(l->plan.method);
     if (l->plan.method == SPEC_TREE) {
-        fill_job(l, k, least(least(draft_limit(l, SPEC_TREE), l->room), l->plan.n));
-        l->job.n_top = least(l->plan.n, DRAFT_TOP_MAX);
+        fill_job(l, k, min_int(min_int(draft_limit(l, SPEC_TREE), l->room), l->plan.n));
+        l->job.n_top = min_int(l->plan.n, DRAFT_TOP_MAX);
     } else {
         fill_job(l, k, l->plan.n);
         if (!l->counting && !l->guide) l->job.guesses = lane_guesses(l);
@@ -146,7 +146,7 @@ static void grow_tree(spec_lane *l)
         tree_add_best(&l->tree, (const token_logprob(*)[DRAFT_TOP_MAX])j->top, j->n, j->n_top, l->plan.n,
                       !l->opt.spec.no_chain_seed);
     else
-        tree_add_chain(&l->tree, j->token, least(j->n, l->plan.n));
+        tree_add_chain(&l->tree, j->token, min_int(j->n, l->plan.n));
 }
 
 static bool drafts_with(const spec_lane *l, drafter_index k)

@@ -57,14 +57,14 @@ int choice_depth(const policy_lane *l, spec_method m)
 {
     const policy_limits *lim = &l->p->limits;
     if (m == SPEC_OFF || !lim->there[m] || l->without >> m & 1) return 0;
-    int n = least(least(lim->max_draft[m], DRAFT_MAX), l->room);
+    int n = min_int(min_int(lim->max_draft[m], DRAFT_MAX), l->room);
     return n > 0 ? n : 0;
 }
 
 int choice_budgets(const policy_lane *l, int out[MAX_TREE_PLANS])
 {
     static const int budget[] = {8, 16, 22, 32, 48};
-    int              n = 0, most = least(least(l->p->limits.tree_budget, DRAFT_MAX), l->room);
+    int              n = 0, most = min_int(min_int(l->p->limits.tree_budget, DRAFT_MAX), l->room);
     _Static_assert(COUNT(budget) < MAX_TREE_PLANS, "and one more");
     if (choice_depth(l, SPEC_TREE) == 0) return 0;
     while (n < (int)COUNT(budget) && budget[n] < most) {
@@ -98,11 +98,11 @@ void choice_tree_tokens(const policy_lane *l, const int *budget, int n, double *
 {
     double rate[DRAFT_MAX];
     int    depth = choice_depth(l, SPEC_TREE);
-    if (n > 0) tree_rates(l->p, rate, least(depth, budget[n - 1]));
+    if (n > 0) tree_rates(l->p, rate, min_int(depth, budget[n - 1]));
     for (int i = 0; i < n; i++) {
         double all = 1, caught = (1 - tree_gain(budget[i])) / (1 - l->p->tree_gain);
         out[i] = 1;
-        for (int d = 0; d < least(depth, budget[i]); d++) out[i] += all *= fmax(0, 1 - (1 - rate[d]) * caught);
+        for (int d = 0; d < min_int(depth, budget[i]); d++) out[i] += all *= fmax(0, 1 - (1 - rate[d]) * caught);
     }
 }
 
@@ -121,7 +121,7 @@ static int highest_level(const int *n, int count, int room)
     for (int level = 0;; level++) {
         int sum = 0, more = 0;
         for (int i = 0; i < count; i++) {
-            sum += least(n[i], level + 1);
+            sum += min_int(n[i], level + 1);
             more += n[i] > level;
         }
         if (sum > room || more == 0) return level;
@@ -131,10 +131,10 @@ static int highest_level(const int *n, int count, int room)
 void choice_share_rows(int *n, int count, int room)
 {
     int level = highest_level(n, count, room), left = room;
-    for (int i = 0; i < count; i++) left -= least(n[i], level);
+    for (int i = 0; i < count; i++) left -= min_int(n[i], level);
     for (int i = 0; i < count; i++) {
         bool one_more = n[i] > level && left > 0;
-        n[i]          = least(n[i], level) + one_more;
+        n[i]          = min_int(n[i], level) + one_more;
         left -= one_more;
     }
 }
@@ -150,7 +150,7 @@ typedef struct {
 
 static double plan_cost(const choice *k, spec_method m, int n)
 {
-    int    in_a_row = least(n, choice_depth(k->l, m));
+    int    in_a_row = min_int(n, choice_depth(k->l, m));
     double draft    = m == SPEC_OFF     ? 0
                       : m == SPEC_MTP   ? k->v->pass[1] * in_a_row
                       : m == SPEC_NGRAM ? k->v->ngram * in_a_row
@@ -183,7 +183,7 @@ static void consider_trees(const choice *k, spec_plan *best, bool hoped)
     if (!hoped) choice_tree_tokens(k->l, budget, n, tokens);
     for (int i = 0; i < n; i++)
         consider(k, best, SPEC_TREE, budget[i],
-                 hoped ? choice_hoped_tokens(hoped_tree_rate(budget[i]), least(depth, budget[i])) : tokens[i]);
+                 hoped ? choice_hoped_tokens(hoped_tree_rate(budget[i]), min_int(depth, budget[i])) : tokens[i]);
 }
 
 /* The method's best length, if it beats what *best holds. */
@@ -200,7 +200,7 @@ static void consider_method(const choice *k, spec_plan *best, spec_method m, boo
 /* Whether a trial could show anything: the best that can be hoped for is better than what we have. */
 static bool may_pay(const choice *k, const spec_plan *trial)
 {
-    int n = least(trial->n, choice_depth(k->l, trial->method));
+    int n = min_int(trial->n, choice_depth(k->l, trial->method));
     return choice_hoped_tokens(BEST_RATE, n) > trial->par;
 }
 
@@ -227,7 +227,7 @@ static bool due_trial(const choice *k, const spec_plan *best, spec_plan *trial)
         consider_method(k, trial, m, true);
         if (!(trial->rate > 0) || is_hopeless(k, best, m)) continue; /* not there, no room, or no use */
         trial->trial = true;
-        trial->n     = least(trial->n, m == SPEC_TREE ? TRIAL_TREE : TRIAL_CHAIN);
+        trial->n     = min_int(trial->n, m == SPEC_TREE ? TRIAL_TREE : TRIAL_CHAIN);
         trial->par   = best->rate * plan_cost(k, m, trial->n);
         if (m == SPEC_OFF || may_pay(k, trial)) return true;
     }
@@ -240,7 +240,7 @@ spec_plan choose_alone(const policy_lane *l, const cost_table *c, const cost_vie
     choice      k      = {.l = &within, .c = c, .v = v, .base_rows = fixed_rows + 1};
     spec_plan   best   = {0}, trial;
 
-    within.room = least(l->room, max_rows - k.base_rows);
+    within.room = min_int(l->room, max_rows - k.base_rows);
     k.prompts   = v->step[k.base_rows] - v->step[1];
     for (int m = 0; m < SPEC_METHODS; m++) consider_method(&k, &best, (spec_method)m, false);
     if (within.room > 0 && due_trial(&k, &best, &trial)) best = trial;
@@ -290,7 +290,7 @@ static void set_next_trial(policy *p, const spec_plan *plan, int n_right)
     } else if (lost <= 0)
         *wait = 0;
     else {
-        *gap  = least(2 * *gap, GAP_MAX * n_methods(&p->limits));
+        *gap  = min_int(2 * *gap, GAP_MAX * n_methods(&p->limits));
         *wait = (int)fmin(*gap * fmax(1, lost / 2), LONG_WAIT);
         if (++p->lost[plan->method] > FREE_TRIALS)
             *wait = (int)fmax(*wait, fmin(lost * n_methods(&p->limits) / TRIAL_SHARE, WAIT_MAX));

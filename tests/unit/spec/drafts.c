@@ -149,7 +149,7 @@ static void keep(world *w, int lane, int most)
     test_case      *t = w->t;
     const story    *x = &w->story[w->which[lane]];
     const spec_out *o = spec_lane_out(w->lane[lane]);
-    int             n = least(o->n, most);
+    int             n = min_int(o->n, most);
     for (int i = 0; i < n; i++) {
         int at = x->n_prompt + w->n_out[lane]++;
         CHECK_MSG(o->token[i] == x->text[at], "prompt %d: token %d is %d, alone %d", w->which[lane], at, o->token[i],

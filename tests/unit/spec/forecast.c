@@ -80,7 +80,7 @@ static void set_scene(scene *x, int n, int fixed_rows, double least_rate, uint64
 
 static int depth_of(const scene *x, int i, const spec_plan *p)
 {
-    return least(p->n, choice_depth(&x->lane[i], p->method));
+    return min_int(p->n, choice_depth(&x->lane[i], p->method));
 }
 
 static double tokens_of(const scene *x, int i, const spec_plan *p)
@@ -201,7 +201,7 @@ static void with_trial(const scene *x, const spec_plan *best, const bool *who, s
     for (int i = 0; i < x->n; i++) {
         int depth = choice_depth(&x->lane[i], m);
         out[i]    = who[i] ? (spec_plan){.method = m,
-                                         .n      = m == SPEC_TREE ? least(TRIAL_TREE, x->lane[i].room) : least(n, depth)}
+                                         .n = m == SPEC_TREE ? min_int(TRIAL_TREE, x->lane[i].room) : min_int(n, depth)}
                            : best[i];
     }
 }
@@ -485,7 +485,7 @@ static bool expect_trial(const scene *x, const spec_plan *best, spec_method m, s
     if (out->n == 0) return false;
     if (m == SPEC_TREE && choice_knows_dflash(&x->p[0]) && best_alone(x, m, false).rate < 0.7 * best->rate)
         return false;
-    out->n     = least(out->n, m == SPEC_TREE ? TRIAL_TREE : TRIAL_CHAIN);
+    out->n     = min_int(out->n, m == SPEC_TREE ? TRIAL_TREE : TRIAL_CHAIN);
     out->trial = true;
     out->par   = best->rate * seconds_alone(x, out);
     return choice_hoped_tokens(BEST_RATE, depth_of(x, 0, out)) > out->par;
@@ -504,7 +504,7 @@ TEST(policy_choice_of_one_lane_by_hand)
         int max_rows      = i % 4 ? COST_MAX_ROWS : 1 + x.fixed_rows + below(&seed, 20);
         x.lane[0].room    = i % 5 ? 1000 : below(&seed, 20);
         policy_lane asked = x.lane[0];
-        x.lane[0].room    = least(asked.room, max_rows - 1 - x.fixed_rows);
+        x.lane[0].room    = min_int(asked.room, max_rows - 1 - x.fixed_rows);
         if (i % 7 == 0) hardly_know_dflash(&x.p[0]);
         best = (spec_plan){.rate = 1 / seconds_alone(&x, &(spec_plan){0})};
         for (int m = SPEC_DFLASH; m < SPEC_METHODS; m++) {

@@ -42,8 +42,8 @@ static void expect_rows(const spec_turn *turn, int n, int max_rows, int *text, i
     for (int i = 0; i < n; i++) {
         const spec_lane *l    = turn[i].lane;
         int              want = spec_lane_pending(l);
-        if (turn[i].max_rows) want = least(want, turn[i].max_rows);
-        text[i] = 1 + least(want - 1, left);
+        if (turn[i].max_rows) want = min_int(want, turn[i].max_rows);
+        text[i] = 1 + min_int(want - 1, left);
         left -= text[i] - 1;
         guesses[i] = spec_lane_can_draft(l) ? turn[i].plan.n : 0;
     }
@@ -189,13 +189,13 @@ TEST(spec_auto_judges_ngrams_without_using_them)
             if (!step_one(t, &g, 1, (spec_plan){.method = SPEC_NGRAM, .n = DRAFT_MAX})) break;
             spec_lane_facts(g.l[0], &f);
             if (can) { /* behind the same text */
-                CHECK_INT(least(f.p->limits.max_draft[SPEC_NGRAM], 8), n_seen);
+                CHECK_INT(min_int(f.p->limits.max_draft[SPEC_NGRAM], 8), n_seen);
                 CHECK_INT(f.p->limits.there[SPEC_NGRAM], n_seen > 0);
                 CHECK(!memcmp(g.l[0]->shadow, seen, (size_t)n_seen * sizeof *seen));
             }
             if (!step_one(t, &g, 0, (spec_plan){.method = SPEC_MTP, .n = round % 3})) break;
             const spec_out *x = spec_lane_out(g.l[0]);
-            int             n = g.l[0]->n_shadow, judged = least(n, x->n), right = 0;
+            int             n = g.l[0]->n_shadow, judged = min_int(n, x->n), right = 0;
             while (right < judged && g.l[0]->shadow[right] == x->token[right]) right++;
             if (n) survival_note(&want, right < judged ? n : judged, right);
             n_notes += n > 0;

@@ -260,7 +260,7 @@ TEST(policy_budgets_of_trees)
         int         n = choice_budgets(&l, out);
         for (int k = 0; k < n; k++) CHECK_MSG(out[k] == c[i].expect[k], "case %zu: %d", i, out[k]);
         CHECK_INT(c[i].expect[n], 0);
-        CHECK_INT(choice_depth(&l, SPEC_TREE), least(c[i].depth, c[i].room));
+        CHECK_INT(choice_depth(&l, SPEC_TREE), min_int(c[i].depth, c[i].room));
         CHECK(choice_depth(&l, SPEC_OFF) == 0 && choice_depth(&l, SPEC_MTP) == 0);
         l.without = 1u << SPEC_TREE;
         CHECK(choice_depth(&l, SPEC_TREE) == 0 && choice_budgets(&l, out) == 0);
