@@ -42,9 +42,12 @@ static bool push_chunk(arena *a, size_t bytes)
 void *arena_try(arena *a, size_t n, size_t each)
 {
     size_t bytes;
-    if (!size_mul(&bytes, n, each) || bytes > SIZE_MAX / 2) return NULL;
-    bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-    if (bytes > a->limit - a->used) return NULL;
+    bool   fits = size_mul(&bytes, n, each) && bytes <= SIZE_MAX / 2;
+    bytes       = fits ? (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1) : 0;
+    if (!fits || bytes > a->limit - a->used) {
+        a->over = true;
+        return NULL;
+    }
     if (!a->top || bytes > a->top->cap - a->top->at)
         if (!push_chunk(a, bytes)) return NULL;
     void *p = a->top->data + a->top->at;

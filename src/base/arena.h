@@ -7,6 +7,7 @@
 #define TANDEM_BASE_ARENA_H
 #include "base/str.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct arena_chunk arena_chunk;
@@ -14,6 +15,7 @@ typedef struct {
     arena_chunk *top;   /* newest chunk; each knows the one before */
     size_t       used;  /* bytes handed out, all chunks */
     size_t       limit; /* ceiling for `used` */
+    bool         over;  /* an arena_try returned NULL because it would have passed `limit` */
 } arena;
 typedef struct {
     arena_chunk *top;

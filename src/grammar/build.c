@@ -38,10 +38,16 @@ bool builder_stop(builder *b)
     return builder_fail(b, ERR_TOO_LARGE, "it takes more than %d steps to compile", GRAMMAR_MAX_WORK);
 }
 
+bool builder_full(builder *b)
+{
+    if (!b->mem.over) return builder_fail(b, ERR_UNAVAILABLE, "no memory to compile it");
+    return builder_fail(b, ERR_TOO_LARGE, "it needs more than %zu MiB to compile", GRAMMAR_MAX_MEMORY >> 20);
+}
+
 static void *take(builder *b, size_t n, size_t each)
 {
     void *p = builder_spend(b, 2 + n * each / 256) ? arena_try(&b->mem, n ? n : 1, each) : NULL;
-    if (!p) builder_fail(b, ERR_TOO_LARGE, "the grammar needs more than %zu MiB to compile", GRAMMAR_MAX_MEMORY >> 20);
+    if (!p) builder_full(b);
     return p;
 }
 

@@ -23,6 +23,15 @@ typedef struct {
 
 enum { NAME_TABLE = GRAMMAR_MAX_RULES * 2 };
 
+/* Ends the reading: marks r as failed and moves to the end of the text. */
+static node *leave(reader *r)
+{
+    r->failed = true;
+    r->in.p   = r->in.end;
+    return node_empty(&r->b);
+}
+
+/* Fails with a sentence about the text at the current place. The first failure stands. */
 static node *fail(reader *r, const char *what)
 {
     int line = 1, column = 1;
@@ -31,9 +40,13 @@ static node *fail(reader *r, const char *what)
         line += *q == '\n';
     }
     if (!r->failed) err_set(r->e, ERR_INPUT, "line %d, column %d: %s", line, column, what);
-    r->failed = true;
-    r->in.p   = r->in.end;
-    return node_empty(&r->b);
+    return leave(r);
+}
+
+static node *fail_memory(reader *r)
+{
+    if (!r->failed) err_set(r->e, ERR_UNAVAILABLE, "no memory to read it");
+    return leave(r);
 }
 
 static void skip_space(reader *r, bool lines)
@@ -122,7 +135,7 @@ static node *read_literal(reader *r)
         if (!r->failed) buf_put(&b, out, (size_t)utf8_encode(out, x));
     }
     r->in.p += !r->failed;
-    node *x = b.failed ? fail(r, "a literal is too long") : node_text(&r->b, buf_str(&b));
+    node *x = b.failed ? fail_memory(r) : node_text(&r->b, buf_str(&b));
     buf_deinit(&b);
     return x;
 }
@@ -132,7 +145,7 @@ static node *read_class(reader *r)
     char_range *range = mem_try_n(MAX_RANGES, sizeof *range);
     int32_t     n     = 0;
     bool not          = scan_accept(&r->in, "^");
-    if (!range) return fail(r, "no memory");
+    if (!range) return fail_memory(r);
     while (!r->failed && !scan_accept(&r->in, "]")) {
         if (n == MAX_RANGES) {
             fail(r, "a class has more than 4096 parts");

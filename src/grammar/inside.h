@@ -115,6 +115,8 @@ typedef struct {
 
 void builder_init(builder *b, int max_depth, const atomic_bool *cancel);
 void builder_deinit(builder *b);
+/* Fails the builder because its arena returned NULL: over its limit, or no memory. */
+bool builder_full(builder *b);
 bool builder_fail(builder *b, err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 bool builder_stop(builder *b); /* fails: out of work, or cancelled. Always false */
 

@@ -27,7 +27,7 @@ enum { MAX_CODE = 0x10FFFF, MAX_KIDS = 4096, MAX_TERMS = 1 << 18 };
 static void *take(regular *r, size_t n, size_t each)
 {
     void *p = builder_spend(r->b, 2 + n * each / 64) ? arena_try(&r->b->mem, n ? n : 1, each) : NULL;
-    if (!p) builder_fail(r->b, ERR_TOO_LARGE, "a pattern needs more than %zu MiB to compile", GRAMMAR_MAX_MEMORY >> 20);
+    if (!p) builder_full(r->b);
     return p;
 }
 

@@ -18,8 +18,7 @@
 void *schema_take(maker *m, size_t n, size_t each)
 {
     void *p = builder_spend(&m->b, 4 + n * each / 64) ? arena_try(&m->b.mem, n ? n : 1, each) : NULL;
-    if (!p)
-        builder_fail(&m->b, ERR_TOO_LARGE, "the schema needs more than %zu MiB to compile", GRAMMAR_MAX_MEMORY >> 20);
+    if (!p) builder_full(&m->b);
     return p;
 }
 
@@ -27,7 +26,7 @@ const path *path_down(maker *m, const path *up, str key)
 {
     path *p = builder_spend(&m->b, 2) ? arena_try(&m->b.mem, 1, sizeof *p) : NULL;
     if (!p) {
-        builder_fail(&m->b, ERR_TOO_LARGE, "the schema needs more than %zu MiB to compile", GRAMMAR_MAX_MEMORY >> 20);
+        builder_full(&m->b);
         return up;
     }
     *p = (path){up, key};
@@ -476,7 +475,7 @@ static bool note_collected(maker *m, shape *s, const json_value *v)
     if (2 * s->n_collected >= s->collected_cap) {
         uint32_t           cap = s->collected_cap ? s->collected_cap * 2 : 16;
         const json_value **to  = builder_spend(&m->b, cap) ? arena_try(&m->b.mem, cap, sizeof *to) : NULL;
-        if (!to) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large");
+        if (!to) return builder_full(&m->b);
         for (uint32_t i = 0; i < s->collected_cap; i++)
             if (s->collected[i]) put_collected(to, cap, s->collected[i]);
         s->collected     = to;
@@ -607,13 +606,13 @@ static int32_t add_known(maker *m, const spot *p, int32_t n)
     if (m->n_known == m->known_cap) {
         int32_t     cap  = m->known_cap ? m->known_cap * 2 : 64;
         known_rule *more = arena_try(&m->b.mem, (size_t)cap, sizeof *more);
-        if (!more) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large"), -1;
+        if (!more) return builder_full(&m->b), -1;
         if (m->n_known) memcpy(more, m->known, (size_t)m->n_known * sizeof *more);
         m->known     = more;
         m->known_cap = cap;
     }
     spot *copy = arena_try(&m->b.mem, (size_t)n + 1, sizeof *copy);
-    if (!copy) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large"), -1;
+    if (!copy) return builder_full(&m->b), -1;
     if (n) memcpy(copy, p, (size_t)n * sizeof *p);
     int32_t *head        = known_head(m, p, n);
     m->known[m->n_known] = (known_rule){copy, n, builder_rule(&m->b, (str){0}), -1, *head};

@@ -196,8 +196,7 @@ static node *write_containing(maker *m, const shape *s, const path *at)
     c.n_pos        = (int32_t)n;
     size_t n_rules = (size_t)(n + 1) * (size_t)c.n_counts;
     c.rule         = arena_try(&m->b.mem, n_rules, sizeof *c.rule);
-    if (!c.rule || !builder_spend(&m->b, n_rules))
-        return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large"), NULL;
+    if (!c.rule || !builder_spend(&m->b, n_rules)) return builder_full(&m->b), NULL;
     for (size_t i = 0; i < n_rules; i++) c.rule[i] = -1;
     node *first = tally_rule(&c, 0, 0);
     /* a rule is asked for by one with a lower position, by itself, or at the last position by one with lower counts */
@@ -224,7 +223,7 @@ static void put_constant(maker *m, constants *c, const json_value *v)
         int32_t            cap = c->cap ? c->cap * 2 : 16;
         const json_value **p = builder_spend(&m->b, (size_t)cap) ? arena_try(&m->b.mem, (size_t)cap, sizeof *p) : NULL;
         if (!p) {
-            builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large");
+            builder_full(&m->b);
             return;
         }
         if (c->n) memcpy(p, c->p, (size_t)c->n * sizeof *p);
@@ -320,7 +319,7 @@ static node *write_in_order(maker *m, const shape *s, const constants *all, cons
         return refuse_too_large(m, at, "uniqueItems has too many constants to be counted"), NULL;
     size_t   width = (size_t)cap + 1, n_rules = (size_t)(all->n + 1) * width;
     int32_t *of_set = arena_try(&b->mem, n_rules, sizeof *of_set);
-    if (!of_set || !builder_spend(b, n_rules)) return builder_fail(b, ERR_TOO_LARGE, "the schema is too large"), NULL;
+    if (!of_set || !builder_spend(b, n_rules)) return builder_full(b), NULL;
     for (size_t i = 0; i < n_rules; i++) of_set[i] = builder_rule(b, (str){0});
     for (int32_t i = all->n; i >= 0; i--)
         for (int32_t n = 0; n <= cap && !b->failed; n++) {

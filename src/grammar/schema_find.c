@@ -51,7 +51,7 @@ static bool fill_lookup(maker *m, lookup *x, const json_value *of)
     while (cap < 2 * of->n) cap *= 2;
     if (!builder_spend(&m->b, 6 * of->n)) return false;
     *x = (lookup){of, cap - 1, arena_try(&m->b.mem, cap, sizeof *x->slot)};
-    if (!x->slot) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large");
+    if (!x->slot) return builder_full(&m->b);
     for (size_t i = 0; i < of->n; i++) {
         uint32_t at = (uint32_t)entry_hash(m, of, i) & x->mask;
         while (x->slot[at]) at = (at + 1) & x->mask;
@@ -71,7 +71,7 @@ static bool grow_lookups(maker *m)
 {
     uint32_t cap = m->lookup_cap ? m->lookup_cap * 2 : 64;
     lookup  *all = arena_try(&m->b.mem, cap, sizeof *all);
-    if (!all || !builder_spend(&m->b, cap)) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large");
+    if (!all || !builder_spend(&m->b, cap)) return builder_full(&m->b);
     for (uint32_t i = 0; i < m->lookup_cap; i++)
         if (m->lookups[i].of) *lookup_slot(all, cap, m->lookups[i].of) = m->lookups[i];
     m->lookups    = all;

@@ -287,7 +287,7 @@ static bool find_patterned(chain *c, const shape *s, node_vec *v)
     keys    *k    = &c->keys;
     regular *r    = &k->re;
     term   **word = arena_try(&m->b.mem, (size_t)c->n + 1, sizeof(term *));
-    if (!word) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large");
+    if (!word) return builder_full(&m->b);
     for (int32_t i = 0; i < c->n; i++) word[i] = term_word(r, c->prop[i].name);
     term *free = term_and(r, k->names, term_not(r, term_any_of(r, word, c->n)));
     for (unsigned set = 0; set < 1u << k->n && !m->b.failed; set++) {
@@ -307,7 +307,7 @@ static bool find_plain(chain *c, const shape *s, node_vec *v)
     if (m->b.failed) return false;
     if (!value) return true;
     str *name = arena_try(&m->b.mem, (size_t)c->n + 1, sizeof *name);
-    if (!name) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large");
+    if (!name) return builder_full(&m->b);
     for (int32_t i = 0; i < c->n; i++) name[i] = c->prop[i].name;
     return put_other(c, v, make_other_name(m, name, (size_t)c->n), value);
 }
@@ -398,7 +398,7 @@ static bool take_properties(chain *c, size_t n)
     if (!builder_spend(b, n)) return false;
     c->prop  = arena_try(&b->mem, n, sizeof *c->prop);
     c->table = arena_try(&b->mem, cap, sizeof *c->table);
-    return (c->prop && c->table) || builder_fail(b, ERR_TOO_LARGE, "the schema is too large");
+    return (c->prop && c->table) || builder_full(b);
 }
 
 static bool has_patterns(const shape *s)

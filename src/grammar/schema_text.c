@@ -113,7 +113,7 @@ static term *words_of(maker *m, regular *r, const json_value *list)
 {
     term  **word = arena_try(&m->b.mem, list->n + 1, sizeof(term *));
     int32_t n    = 0;
-    if (!word) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large"), r->none;
+    if (!word) return builder_full(&m->b), r->none;
     for (size_t i = 0; i < list->n && builder_spend(&m->b, 2); i++)
         if (list->item[i].kind == JSON_STRING) word[n++] = term_word(r, list->item[i].s);
     return term_any_of(r, word, n);

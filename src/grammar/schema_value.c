@@ -661,7 +661,7 @@ node *make_other_name(maker *m, const str *names, size_t n)
         key = node_repeat(b, m->key_unit, 0, -1);
     } else {
         str *sorted = arena_try(&b->mem, n + 1, sizeof *sorted);
-        if (!sorted) return builder_fail(b, ERR_TOO_LARGE, "the schema is too large"), node_empty(b);
+        if (!sorted) return builder_full(b), node_empty(b);
         if (n) memcpy(sorted, names, n * sizeof *names);
         sorted[n] = (str){"", 0}; /* a bare key is not empty */
         if (!json) n++;
