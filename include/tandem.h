@@ -228,9 +228,9 @@ typedef struct {
 
     /* On the engine's thread; quick, and calling nothing here. Told every token that is no stop token as it becomes text;
      * false ends the answer with it. Its ctx must live until the job is done. */
-    bool (*keep_on)(void *ctx, int32_t token);
-    void *keep_on_ctx;
-    bool  tell_progress; /* wake its reader after each piece of the prompt, too */
+    bool (*on_token)(void *ctx, int32_t token);
+    void *on_token_ctx;
+    bool  wake_on_prefill; /* wake its reader after each piece of the prompt, too */
     /* As tandem_options.wake, for this job alone. Its ctx must live as long as the engine. */
     void (*wake)(void *ctx);
     void *wake_ctx;
@@ -277,7 +277,7 @@ bool tandem_job_admitted(const tandem_job *j); /* it has left the queue for a la
 typedef enum {
     TANDEM_FINISH_NONE,        /* not done yet */
     TANDEM_FINISH_STOP,        /* a stop token */
-    TANDEM_FINISH_STOP_STRING, /* a stop string, or keep_on said so */
+    TANDEM_FINISH_STOP_STRING, /* a stop string, or on_token said so */
     TANDEM_FINISH_LENGTH,      /* max_tokens, or the end of the context */
     TANDEM_FINISH_CANCELLED,
     TANDEM_FINISH_TIMEOUT, /* its time limit */

@@ -75,7 +75,7 @@ bool chat_answer_finish(chat_answer *a, err *e)
     return ok && (!a->failed || err_set(e, ERR_UNAVAILABLE, "no memory to read the model's answer"));
 }
 
-bool chat_answer_keep_on(void *answer, int32_t id)
+bool chat_answer_on_token(void *answer, int32_t id)
 {
     chat_answer *a = answer;
     chat_answer_put(a, id);

@@ -2,7 +2,7 @@
  *
  * What the model thinks and what it calls may hold a stop string; what it says to the user ends before the first one. Content that
  * may still become one is held back. The same tokens give the same events wherever they are looked at: where they are
- * decided (chat_answer_keep_on, so that the answer ends with the token that completes one) and where they are shown. */
+ * decided (chat_answer_on_token, so that the answer ends with the token that completes one) and where they are shown. */
 #ifndef TANDEM_CHAT_ANSWER_H
 #define TANDEM_CHAT_ANSWER_H
 #include "chat/parse_gemma4.h"
@@ -26,6 +26,6 @@ typedef struct {
 bool chat_answer_init(chat_answer *a, const gemma4_parse_options *o);
 void chat_answer_deinit(chat_answer *a); /* zeroed storage is fine */
 void chat_answer_put(chat_answer *a, int32_t id);
-bool chat_answer_finish(chat_answer *a, err *e);         /* what is held comes out */
-bool chat_answer_keep_on(void *chat_answer, int32_t id); /* puts the token; false: it ends the answer */
+bool chat_answer_finish(chat_answer *a, err *e);          /* what is held comes out */
+bool chat_answer_on_token(void *chat_answer, int32_t id); /* puts the token; false: it ends the answer */
 #endif

@@ -346,8 +346,8 @@ static bool open_session(session *s, err *e)
     s->gen.on_token = on_token;
     s->gen.ctx      = s;
     if (flags.stops.n) {
-        s->gen.request.keep_on     = chat_answer_keep_on;
-        s->gen.request.keep_on_ctx = &s->stop;
+        s->gen.request.on_token     = chat_answer_on_token;
+        s->gen.request.on_token_ctx = &s->stop;
     }
     return true;
 }

@@ -137,7 +137,7 @@ void view_deinit(answer_view *v);
 void view_put(answer_view *v, int32_t id);
 bool view_finish(answer_view *v, err *e); /* ends the line */
 
-/* The same answer where its tokens are decided: ends with the flags' stop strings. For tandem_request.keep_on. */
+/* The same answer where its tokens are decided: ends with the flags' stop strings. For tandem_request.on_token. */
 void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, bool in_thought, bool thinking);
 
 /* What can be wrong with these flags before a model is there: true, or a message was printed (exit 2). */

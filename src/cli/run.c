@@ -218,8 +218,8 @@ static void ask_for(generator *a, output *o)
         a->request.stop   = flags.gen.stops.item;
         a->request.n_stop = (size_t)flags.gen.stops.n;
     } else if (flags.gen.stops.n) {
-        a->request.keep_on     = chat_answer_keep_on;
-        a->request.keep_on_ctx = &o->content;
+        a->request.on_token     = chat_answer_on_token;
+        a->request.on_token_ctx = &o->content;
     }
 }
 

@@ -298,19 +298,19 @@ form_source job_form_request(const job_maker *m, const tandem_request *r, const 
 static void take_rest(tandem_job *j, const settings *now, const tandem_request *r)
 {
     snprintf(j->id, sizeof j->id, "%s", r->id ? r->id : "");
-    j->priority       = r->priority;
-    j->again          = r->choice > 0;
-    j->salt           = r->tenant ? hash_name(j->maker, r->tenant) : 0;
-    j->account_key    = r->account ? hash_name(j->maker, r->account) : 0;
-    j->kind           = r->kind ? str_hash(str_of(r->kind)) : 0;
-    j->keep_on        = r->keep_on;
-    j->keep_on_ctx    = r->keep_on_ctx;
-    j->wake           = r->wake;
-    j->wake_ctx       = r->wake_ctx;
-    j->tells_progress = r->tell_progress;
-    j->submitted      = clock_s();
-    j->deadline       = deadline(j->submitted, r->time_limit_s, now->request_timeout_ms);
-    j->queue_deadline = deadline(j->submitted, 0, now->queue_timeout_ms);
+    j->priority         = r->priority;
+    j->again            = r->choice > 0;
+    j->salt             = r->tenant ? hash_name(j->maker, r->tenant) : 0;
+    j->account_key      = r->account ? hash_name(j->maker, r->account) : 0;
+    j->kind             = r->kind ? str_hash(str_of(r->kind)) : 0;
+    j->on_token         = r->on_token;
+    j->on_token_ctx     = r->on_token_ctx;
+    j->wake             = r->wake;
+    j->wake_ctx         = r->wake_ctx;
+    j->wakes_on_prefill = r->wake_on_prefill;
+    j->submitted        = clock_s();
+    j->deadline         = deadline(j->submitted, r->time_limit_s, now->request_timeout_ms);
+    j->queue_deadline   = deadline(j->submitted, 0, now->queue_timeout_ms);
     if (j->maker->tok) {
         tok_stream_init(&j->stream, j->maker->tok, false);
         tok_stream_init(&j->text, j->maker->tok, false);
@@ -403,10 +403,10 @@ static bool meets_stop_string(tandem_job *j, int32_t id, job_scratch *s)
 /* The caller's own function may allocate what it likes. */
 static bool caller_ends_it(tandem_job *j, int32_t id)
 {
-    if (!j->keep_on) return false;
+    if (!j->on_token) return false;
     const char *scope = fault_scope();
     fault_scope_set(NULL);
-    bool more = j->keep_on(j->keep_on_ctx, id);
+    bool more = j->on_token(j->on_token_ctx, id);
     fault_scope_set(scope);
     return !more;
 }
@@ -428,7 +428,7 @@ void job_keep_scores(tandem_job *j, const spec_scores *found)
 
 void job_note_progress(tandem_job *j, int n)
 {
-    j->progressed |= j->tells_progress && atomic_load_explicit(&j->n_done, memory_order_relaxed) != n;
+    j->progressed |= j->wakes_on_prefill && atomic_load_explicit(&j->n_done, memory_order_relaxed) != n;
     atomic_store(&j->n_done, n);
 }
 

@@ -56,11 +56,11 @@ struct tandem_job {
     bool             again;      /* to a prompt that was counted with the first answer to it */
     uint64_t         salt, kind; /* of the tenant; of the kind of request, 0: none */
     uint64_t         account_key;
-    bool (*keep_on)(void *ctx, int32_t token);
-    void *keep_on_ctx;
+    bool (*on_token)(void *ctx, int32_t token);
+    void *on_token_ctx;
     void (*wake)(void *ctx);
     void  *wake_ctx;
-    bool   tells_progress;                      /* its reader wants to know of each piece of the prompt */
+    bool   wakes_on_prefill;                    /* its reader wants to know of each piece of the prompt */
     double submitted, deadline, queue_deadline; /* clock_s; INFINITY: none */
 
     /* where it stands */

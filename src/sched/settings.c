@@ -147,7 +147,7 @@ static void store(settings *s, const setting_info *info, const json_value *v)
 
 bool settings_set(settings *s, const setting_info *info, const json_value *v, err *e)
 {
-    if (v->kind == JSON_NULL && !info->word) return settings_set_text(s, info, str_of(info->otherwise), e);
+    if (v->kind == JSON_NULL && !info->word) return settings_set_text(s, info, str_of(info->default_text), e);
     if (!is_valid(info, v)) return refuse(info, v, e);
     if (!settings_holds(s, info)) store(s, info, v);
     return true;
@@ -175,7 +175,7 @@ void settings_init(settings *s)
 {
     *s = (settings){0};
     for (int i = 0; i < n_settings; i++) {
-        bool ok = settings_set_text(s, &setting_table[i], str_of(setting_table[i].otherwise), NULL);
+        bool ok = settings_set_text(s, &setting_table[i], str_of(setting_table[i].default_text), NULL);
         assert(ok);
         (void)ok;
     }

@@ -49,10 +49,10 @@ typedef struct {
     setting_kind kind;
     size_t       at; /* in settings */
     double       min, max;
-    const char  *word;      /* in place of a number; NULL: none */
-    const char  *otherwise; /* the default, as text */
-    const char  *variable;  /* of the environment; NULL: none */
-    bool         live;      /* takes effect at once; else when the model is loaded again */
+    const char  *word; /* in place of a number; NULL: none */
+    const char  *default_text;
+    const char  *variable; /* of the environment; NULL: none */
+    bool         live;     /* takes effect at once; else when the model is loaded again */
     const char  *help;
 } setting_info;
 extern const setting_info setting_table[];

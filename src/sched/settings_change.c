@@ -19,7 +19,7 @@ static bool change_one(const settings_owner *of, settings *s, const json_member 
     uint64_t bit  = settings_bit(info);
     bool     gone = m->value.kind == JSON_NULL;
     if (!check_effect(of, s, info, e) ||
-        !(gone ? settings_set_text(s, info, str_of(info->otherwise), e) : settings_set(s, info, &m->value, e)))
+        !(gone ? settings_set_text(s, info, str_of(info->default_text), e) : settings_set(s, info, &m->value, e)))
         return false;
     *names |= bit;
     s->given &= ~bit;

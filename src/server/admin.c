@@ -157,7 +157,7 @@ static int trained_length(const server *s)
     return engine_trained_ctx(all.drafter, all.n_drafters);
 }
 
-static void put_setting(json_writer *w, const settings *s, const settings *otherwise, const setting_info *info,
+static void put_setting(json_writer *w, const settings *s, const settings *defaults, const setting_info *info,
                         int trained)
 {
     json_key(w, info->name);
@@ -165,7 +165,7 @@ static void put_setting(json_writer *w, const settings *s, const settings *other
     json_key(w, "value");
     settings_put_value(s, info, w);
     json_key(w, "default");
-    settings_put_value(otherwise, info, w);
+    settings_put_value(defaults, info, w);
     put_range(w, info);
     if (info->at == offsetof(settings, dflash_max_ctx) && trained) json_member_int(w, "trained_length", trained);
     json_member_str(w, "source", source_of(s, info));
@@ -177,18 +177,18 @@ static void put_setting(json_writer *w, const settings *s, const settings *other
 
 static void put_settings(buf *out, const server *s, const settings *set)
 {
-    settings    otherwise;
+    settings    defaults;
     json_writer w;
     char        warning[256];
     int         trained = trained_length(s);
-    settings_init(&otherwise);
+    settings_init(&defaults);
     json_writer_init(&w, out);
     json_begin_object(&w);
     json_member_str(&w, "object", "settings");
     json_member_str(&w, "model", s->opt->model);
     json_key(&w, "settings");
     json_begin_object(&w);
-    for (int i = 0; i < n_settings; i++) put_setting(&w, set, &otherwise, &setting_table[i], trained);
+    for (int i = 0; i < n_settings; i++) put_setting(&w, set, &defaults, &setting_table[i], trained);
     json_end(&w);
     json_key(&w, "warnings");
     json_begin_array(&w);

@@ -78,8 +78,8 @@ bool choice_submit(server_choice *c, tandem *t, err *e)
     ask.choice                = c->index % (int)r->f.n;
     ask.prompt_logprobs &= !ask.choice;
     if (c->watch.parser) {
-        ask.keep_on     = chat_answer_keep_on;
-        ask.keep_on_ctx = &c->watch;
+        ask.on_token     = chat_answer_on_token;
+        ask.on_token_ctx = &c->watch;
     } else if (!r->chat) {
         ask.stop   = r->stop_text;
         ask.n_stop = (size_t)r->n_stop;
@@ -133,10 +133,10 @@ static void finish(server_choice *c)
 }
 
 /* Tells how far the prompt is, when that has changed and there is no token yet. */
-static void tell_progress(server_choice *c)
+static void send_progress(server_choice *c)
 {
     tandem_progress p;
-    if (!c->request->ask.tell_progress || c->n_tokens || !tandem_job_admitted(c->job)) return;
+    if (!c->request->ask.wake_on_prefill || c->n_tokens || !tandem_job_admitted(c->job)) return;
     tandem_job_progress(c->job, &p);
     if (p.prompt_done == c->n_done) return;
     c->n_done = p.prompt_done;
@@ -168,10 +168,10 @@ int choice_poll(server_choice *c, int most)
     int          taken = 0;
     while (c->job && !c->result && taken < most) {
         const tandem_result *r = tandem_job_result(c->job); /* before the tokens: what is final has all of them */
-        tell_progress(c);
+        send_progress(c);
         if (!echo_piece(c, r)) break;
         int n = (int)tandem_poll(c->job, x, BATCH);
-        if (n) tell_progress(c);
+        if (n) send_progress(c);
         for (int i = 0; i < n; i++) take_token(c, &x[i]);
         taken += n;
         if (n == BATCH) continue;

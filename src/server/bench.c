@@ -443,7 +443,7 @@ static void collect(bench_run *x)
     }
 }
 
-static void tell_progress(bench_run *x, bench_cell *c)
+static void send_progress(bench_run *x, bench_cell *c)
 {
     json_writer w;
     buf         data;
@@ -469,7 +469,7 @@ static void close_cell(bench_run *x)
     for (int i = 0; i < TANDEM_MAX_ROUTES; i++) c->reasons[i] += now.routes[i] - x->reasons_before[i];
     c->rate[c->n_rates++] = took > 0 ? (double)x->cell_tokens / took : 0;
     x->n_done++;
-    tell_progress(x, c);
+    send_progress(x, c);
 }
 
 static void fill_lanes(bench_run *x)

@@ -237,9 +237,9 @@ static bool read_value(const field_info *f, const json_value *v, void *to)
 
 static void set_default(const field_info *f, void *to)
 {
-    if (f->kind == FIELD_BOOL) *(int *)to = (int)f->otherwise;
-    if (f->kind == FIELD_INT || f->kind == FIELD_MOST) *(int64_t *)to = (int64_t)f->otherwise;
-    if (f->kind == FIELD_REAL) *(double *)to = f->otherwise;
+    if (f->kind == FIELD_BOOL) *(int *)to = (int)f->default_value;
+    if (f->kind == FIELD_INT || f->kind == FIELD_MOST) *(int64_t *)to = (int64_t)f->default_value;
+    if (f->kind == FIELD_REAL) *(double *)to = f->default_value;
 }
 
 bool fields_read(server_fields *out, const json_value *body, int where, server_error *why)

@@ -79,7 +79,7 @@ typedef struct {
     const char *name;
     field_kind  kind;
     int         where;
-    double      min, max, otherwise;
+    double      min, max, default_value;
     size_t      at; /* in server_fields */
     const char *about;
 } field_info;

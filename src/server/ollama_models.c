@@ -24,12 +24,12 @@ static void put_time(json_writer *w, const char *key, time_t at)
     json_member_str(w, key, text);
 }
 
-/* Writes when the model's file was changed; `otherwise` where that is not known. */
-static void put_modified(json_writer *w, const tandem_info *i, time_t otherwise)
+/* Writes the modification time of the model's file, default_time where it is not known. */
+static void put_modified(json_writer *w, const tandem_info *i, time_t default_time)
 {
     struct stat st;
     bool        known = i->path && stat(i->path, &st) == 0;
-    put_time(w, "modified_at", known ? st.st_mtime : otherwise);
+    put_time(w, "modified_at", known ? st.st_mtime : default_time);
 }
 
 static void put_name(json_writer *w, const char *key, const char *name)

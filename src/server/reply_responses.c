@@ -32,8 +32,8 @@ static const item_info infos[] = {
 };
 
 /* --- the response -------------------------------------------------------------------------------*/
-/* A member as the client sent it; `otherwise` when it did not, or when it is large. */
-static void echo(buf *out, const char *key, const json_value *v, const char *otherwise)
+/* Writes a member as the client sent it, or default_json when it is absent or large. */
+static void echo(buf *out, const char *key, const json_value *v, const char *default_json)
 {
     json_writer w;
     buf         copy;
@@ -44,7 +44,7 @@ static void echo(buf *out, const char *key, const json_value *v, const char *oth
     if (v && !copy.failed)
         buf_put(out, copy.p, copy.n);
     else
-        buf_puts(out, otherwise);
+        buf_puts(out, default_json);
     buf_deinit(&copy);
 }
 
@@ -324,7 +324,7 @@ static void close_item(reply *r, server_choice *c, const char *status)
     if (r->stream) tell_done(r, c, status);
     if (c->n_items) buf_putc(&c->part[OUTPUT], ',');
     put_item(&c->part[OUTPUT], r, c, status);
-    bool of_text = c->open == MESSAGE; /* otherwise log-probabilities are of what follows */
+    bool of_text = c->open == MESSAGE; /* else the log-probabilities belong to the next item */
     for (int i = TEXT; i <= CALL; i++) {
         c->lost |= c->part[i].failed;
         if (i != LOGPROBS || of_text) buf_clear(&c->part[i]);

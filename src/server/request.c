@@ -294,7 +294,7 @@ static void read_sampling(server_request *r)
     a->seed              = a->has_seed ? (uint64_t)f->seed : 0;
     a->ignore_stop_ids   = f->ignore_eos;
     a->min_tokens        = (int32_t)f->min_tokens;
-    a->tell_progress     = f->return_progress && f->stream;
+    a->wake_on_prefill   = f->return_progress && f->stream;
     int64_t most         = f->max_completion_tokens != FIELD_ABSENT ? f->max_completion_tokens : f->max_tokens;
     if (f->n_predict != FIELD_ABSENT) most = f->n_predict;
     if (most != FIELD_ABSENT) a->max_tokens = most < 0 ? INT32_MAX : (int32_t)most;

@@ -159,7 +159,7 @@ static void judge(flight *f, const char *where)
     }
 }
 
-static void launch(tandem *t, flight *f, uint64_t *random, int cancel_percent, bool (*keep_on)(void *, int32_t))
+static void launch(tandem *t, flight *f, uint64_t *random, int cancel_percent, bool (*on_token)(void *, int32_t))
 {
     tandem_request r;
     tandem_error   e = {0};
@@ -171,7 +171,7 @@ static void launch(tandem *t, flight *f, uint64_t *random, int cancel_percent, b
     request_for(&r, t, &set.prompt[f->prompt], f->way, seed_of(f->prompt, f->way), max_tokens);
     r.spec.method = (tandem_method)f->method;
     r.priority    = (int)draw(random, 3);
-    r.keep_on     = keep_on;
+    r.on_token    = on_token;
     if (tandem_submit(t, &r, &f->job, &e)) return;
     printf("FAILED: submit: %s\n", e.text);
     exit(1);

@@ -41,7 +41,7 @@ static size_t put_all(test_case *t, rig *r)
 {
     size_t n = 0;
     err    e;
-    while (n < r->ids.n && chat_answer_keep_on(&r->a, r->ids.p[n++])) continue;
+    while (n < r->ids.n && chat_answer_on_token(&r->a, r->ids.p[n++])) continue;
     CHECK_OK(chat_answer_finish(&r->a, &e), e);
     transcript_close(&r->x);
     return n;

@@ -49,19 +49,19 @@ static bool open_rig(test_case *t, rig *k, int lanes, const char *settings[][2],
     for (int i = 0; i < n_settings; i++) nano_setting(&o, settings[i][0], settings[i][1]);
     if (!nano_open(t, &k->e, &o)) return false;
     nano_request(k->e, &k->r, 4);
-    k->r.keep_on = note_first;
+    k->r.on_token = note_first;
     return true;
 }
 
 /* Whether it was accepted; else with the words for all. */
 static bool submit(test_case *t, rig *k, const char *account)
 {
-    tandem_error why = {0};
-    arrival     *a   = &k->each[k->n];
-    *a               = (arrival){&k->all, account[0]};
-    k->r.account     = account;
-    k->r.keep_on_ctx = a;
-    bool ok          = tandem_submit(k->e, &k->r, &k->job[k->n], &why);
+    tandem_error why  = {0};
+    arrival     *a    = &k->each[k->n];
+    *a                = (arrival){&k->all, account[0]};
+    k->r.account      = account;
+    k->r.on_token_ctx = a;
+    bool ok           = tandem_submit(k->e, &k->r, &k->job[k->n], &why);
     if (!ok) CHECK_STR(str_of(why.text), str_of("the server is busy; try again"));
     k->n += ok;
     return ok;
@@ -175,7 +175,7 @@ TEST(sched_prompts_of_keys_take_turns)
     o.no_prefix   = true;
     if (!nano_open(t, &k.e, &o)) return;
     nano_request(k.e, &k.r, 4);
-    k.r.keep_on = note_first;
+    k.r.on_token = note_first;
     for (int i = 0; i < 3; i++)
         for (int p = 0; p < LONG; p++) ids[i][p] = nano_prompt[(p + i) % NANO_PROMPT];
     CHECK(submit(t, &k, "holds the engine until all have come"));

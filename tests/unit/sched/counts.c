@@ -166,7 +166,7 @@ TEST(sched_shuts_down_as_soon_as_anybody_wants)
     o.max_lanes = 1;
     if (!nano_open(t, &e, &o)) return;
     nano_request(e, &r, 200);
-    r.keep_on       = slowly;
+    r.on_token      = slowly;
     tandem_job *run = nano_submit(t, e, &r), *wait = nano_submit(t, e, &r);
     tandem_wait(run, -1);
     pthread_create(&late, NULL, shut_down_late, e);

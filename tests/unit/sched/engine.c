@@ -98,11 +98,11 @@ TEST(sched_usage_is_exact_when_cancelled_after_every_token)
     nano_request(e, &r, N);
     nano_ask(t, e, &r, &whole);
     for (int n = 1; n < N; n++) {
-        canceller c   = {.at = n};
-        r.keep_on     = cancel_at;
-        r.keep_on_ctx = &c;
-        r.spec.method = n % 2 ? TANDEM_SPEC_DFLASH : TANDEM_SPEC_TREE;
-        c.job         = nano_submit(t, e, &r);
+        canceller c    = {.at = n};
+        r.on_token     = cancel_at;
+        r.on_token_ctx = &c;
+        r.spec.method  = n % 2 ? TANDEM_SPEC_DFLASH : TANDEM_SPEC_TREE;
+        c.job          = nano_submit(t, e, &r);
         atomic_store(&c.go, true);
         nano_collect(c.job, &a);
         CHECK_INT(a.n, n);
@@ -216,15 +216,15 @@ TEST(sched_priority_then_age)
     o.max_lanes = 1;
     if (!nano_open(t, &e, &o)) return;
     nano_request(e, &r, 3);
-    r.keep_on     = cancel_at; /* holds the lane until all have come */
-    r.keep_on_ctx = &hold;
-    hold.job      = nano_submit(t, e, &r);
-    r.keep_on     = note_first;
+    r.on_token     = cancel_at; /* holds the lane until all have come */
+    r.on_token_ctx = &hold;
+    hold.job       = nano_submit(t, e, &r);
+    r.on_token     = note_first;
     for (int i = 0; i < 6; i++) {
-        each[i]       = (arrival){&all, i};
-        r.priority    = priority[i];
-        r.keep_on_ctx = &each[i];
-        j[i]          = nano_submit(t, e, &r);
+        each[i]        = (arrival){&all, i};
+        r.priority     = priority[i];
+        r.on_token_ctx = &each[i];
+        j[i]           = nano_submit(t, e, &r);
     }
     atomic_store(&hold.go, true);
     nano_collect(hold.job, &a);
@@ -308,9 +308,9 @@ TEST(sched_queue_is_bounded_and_times_out)
     nano_setting(&o, "queue_timeout_ms", "50");
     if (!nano_open(t, &e, &o)) return;
     nano_request(e, &r, 100);
-    r.keep_on = slowly;
-    first     = nano_submit(t, e, &r);
-    r.keep_on = NULL;
+    r.on_token = slowly;
+    first      = nano_submit(t, e, &r);
+    r.on_token = NULL;
     for (int i = 0; i < 2; i++) j[i] = nano_submit(t, e, &r);
     CHECK_FAILS(tandem_submit(e, &r, &none, &why), why, "the server is busy; try again");
     CHECK_INT(why.code, TANDEM_BUSY);
@@ -351,9 +351,9 @@ TEST(sched_queue_of_none)
         nano_ask(t, e, &r, &a);
         CHECK_INT(a.n, 10);
     }
-    r.keep_on     = cancel_at;
-    r.keep_on_ctx = &hold;
-    hold.job      = nano_submit(t, e, &r);
+    r.on_token     = cancel_at;
+    r.on_token_ctx = &hold;
+    hold.job       = nano_submit(t, e, &r);
     CHECK_FAILS(tandem_submit(e, &r, &none, &why), why, "busy");
     atomic_store(&hold.go, true);
     nano_collect(hold.job, &a);
@@ -374,7 +374,7 @@ TEST(sched_time_limit)
     nano_answer    a;
     if (!open_default(t, &e)) return;
     nano_request(e, &r, 200);
-    r.keep_on      = dawdle;
+    r.on_token     = dawdle;
     r.time_limit_s = 0.5; /* on a busy machine, too, the first token comes before */
     nano_ask(t, e, &r, &a);
     CHECK_INT(a.result.finish, TANDEM_FINISH_TIMEOUT);
@@ -724,12 +724,12 @@ TEST(sched_tells_of_tokens_before_a_prompt)
     o.no_prefix = true;
     if (!nano_open(t, &e, &o)) return;
     nano_request(e, &r, 30);
-    r.spec.method = TANDEM_SPEC_OFF;
-    r.wake        = count_wake;
-    r.wake_ctx    = &told;
-    r.keep_on     = pause_once;
-    r.keep_on_ctx = &p;
-    tandem_job *j = nano_submit(t, e, &r);
+    r.spec.method  = TANDEM_SPEC_OFF;
+    r.wake         = count_wake;
+    r.wake_ctx     = &told;
+    r.on_token     = pause_once;
+    r.on_token_ctx = &p;
+    tandem_job *j  = nano_submit(t, e, &r);
     sem_wait(&p.reached);
     nano_request(e, &r, 3);
     tandem_job *other = nano_submit(t, e, &r);
@@ -788,9 +788,9 @@ TEST(sched_tells_how_long_a_step_takes)
     double         seen = 0;
     if (!open_default(t, &e)) return;
     nano_request(e, &r, 4);
-    r.keep_on     = wait_for;
-    r.keep_on_ctx = &go;
-    tandem_job *j = nano_submit(t, e, &r);
+    r.on_token     = wait_for;
+    r.on_token_ctx = &go;
+    tandem_job *j  = nano_submit(t, e, &r);
     for (int i = 0; i < 5000 && seen < 0.05; i++, nap(1)) seen = busy_of(e);
     CHECK_MSG(seen >= 0.05, "a step that hangs is said to take %.3f s", seen);
     CHECK(busy_of(e) >= seen); /* the same step */
@@ -833,9 +833,9 @@ TEST(sched_counts_what_waits_for_a_step)
     atomic_bool    go = false;
     if (!open_default(t, &e)) return;
     nano_request(e, &r, 4);
-    r.keep_on     = wait_for;
-    r.keep_on_ctx = &go;
-    j[0]          = nano_submit(t, e, &r);
+    r.on_token     = wait_for;
+    r.on_token_ctx = &go;
+    j[0]           = nano_submit(t, e, &r);
     for (int i = 0; i < 5000 && !tandem_job_admitted(j[0]); i++) nap(1);
     tandem_get_stats(e, &s);
     CHECK_INT(s.running, 1);

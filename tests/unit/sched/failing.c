@@ -105,7 +105,7 @@ TEST(sched_times_of_a_request_add_up)
     nano_options(&o);
     if (!nano_open(t, &e, &o)) return;
     nano_request(e, &r, 12);
-    r.keep_on     = wait_5ms;
+    r.on_token    = wait_5ms;
     r.spec.method = TANDEM_SPEC_OFF;
     nano_ask(t, e, &r, &a);
     const tandem_usage *u = &a.result.usage;

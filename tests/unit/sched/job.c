@@ -403,12 +403,12 @@ TEST(job_answers_end)
     ENDS(3, TANDEM_FINISH_LENGTH, -1);
     w.r.max_tokens = 0;
     ENDS(0, TANDEM_FINISH_LENGTH, -1);
-    w.r.max_tokens  = 8;
-    w.r.keep_on     = until_seven;
-    w.r.keep_on_ctx = &asked;
+    w.r.max_tokens   = 8;
+    w.r.on_token     = until_seven;
+    w.r.on_token_ctx = &asked;
     ENDS(3, TANDEM_FINISH_STOP_STRING, -1);
     CHECK_INT(asked, 3);
-    w.r.keep_on = NULL;
+    w.r.on_token = NULL;
     ENDS(8, TANDEM_FINISH_LENGTH, -1);
 #undef ENDS
     for (int n = 0; n < 2; n++) { /* the first token of the vocabulary is as good as any */

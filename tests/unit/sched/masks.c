@@ -55,10 +55,10 @@ static double measure(test_case *t, tandem *e, const char *text, int n)
         beside[i]     = nano_submit(t, e, &r);
     }
     nano_request(e, &r, TO);
-    r.spec.method = TANDEM_SPEC_OFF;
-    r.keep_on     = note_pace;
-    r.keep_on_ctx = &p;
-    j             = nano_submit(t, e, &r);
+    r.spec.method  = TANDEM_SPEC_OFF;
+    r.on_token     = note_pace;
+    r.on_token_ctx = &p;
+    j              = nano_submit(t, e, &r);
     nano_collect(j, &a);
     CHECK_INT(a.n, TO);
     for (int i = 0; i < n; i++) {

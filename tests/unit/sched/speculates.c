@@ -177,10 +177,10 @@ static void ask_of_kind(test_case *t, tandem *e, const char *kind, policy *known
     tandem_request r;
     nano_answer    a;
     nano_request(e, &r, N);
-    r.kind        = kind;
-    r.keep_on     = note_beginning;
-    r.keep_on_ctx = &b;
-    b.job         = nano_submit(t, e, &r);
+    r.kind         = kind;
+    r.on_token     = note_beginning;
+    r.on_token_ctx = &b;
+    b.job          = nano_submit(t, e, &r);
     atomic_store(&b.go, true);
     nano_collect(b.job, &a);
     *known  = b.known;

@@ -263,8 +263,8 @@ TEST(sched_usage_when_the_caller_has_enough)
             for (int k = 1; k < LONGEST; k += 3) {
                 int left = k;
                 ask_for(&l, &r, methods[m]);
-                r.keep_on     = keep_some;
-                r.keep_on_ctx = &left;
+                r.on_token     = keep_some;
+                r.on_token_ctx = &left;
                 nano_ask(t, l.e, &r, &a);
                 check_ended(&l, &a, TANDEM_FINISH_STOP_STRING, k);
                 CHECK_INT(left, 0); /* nothing was shown behind it */

@@ -292,10 +292,10 @@ TEST(server_tells_when_a_step_hangs)
     CHECK(fed > 0);
 
     tandem_request_init(r.engine, &q);
-    q.text        = "Hello";
-    q.max_tokens  = 4;
-    q.keep_on     = wait_for;
-    q.keep_on_ctx = &go;
+    q.text         = "Hello";
+    q.max_tokens   = 4;
+    q.on_token     = wait_for;
+    q.on_token_ctx = &go;
     CHECK_OK(tandem_submit(r.engine, &q, &j, &e), e);
     until_health(&r, 503);
     CHECK_INT(status_of(&r, "GET", "/ready", ""), 503);
