@@ -7,6 +7,8 @@
 
 #include <pthread.h>
 
+enum { ENGINE_FINGERPRINT_MAX = 24 };
+
 struct tandem {
     arena           mem; /* of names and paths */
     tandem_info     info;
@@ -21,13 +23,13 @@ struct tandem {
     settings_file  *file;    /* NULL: none; used under the lock */
     bool            carried; /* whoever opened it hands its settings to the next engine */
     pthread_mutex_t settings_lock;
+    char            fingerprint[ENGINE_FINGERPRINT_MAX]; /* of engine_fingerprint; under the lock */
 };
 
 /* Opens as tandem_open does, with a tokenizer that is open already (NULL: none) and belongs to the engine from here on, also
  * on failure. changed: settings of the engine before, of which those that were changed are kept; NULL: there will be no
  * engine after this one. */
 bool engine_open_with(tandem **out, const tandem_options *o, tok *t, const settings *changed, err *e);
-enum { ENGINE_FINGERPRINT_MAX = 24 };
 /* Writes "fp_" and 16 hex digits that depend on the build, the model's bytes, the device, the context and all settings:
  * equal requests with equal seeds get equal texts where it is equal. */
 void engine_fingerprint(const tandem *t, char out[ENGINE_FINGERPRINT_MAX]);

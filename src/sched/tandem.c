@@ -233,6 +233,40 @@ static bool start(tandem *t, const tandem_options *o, const settings *s, err *e)
     return sched_new(&t->sched, &so, e);
 }
 
+static void put_settings(const settings *s, buf *out)
+{
+    json_writer w;
+    json_writer_init(&w, out);
+    json_begin_object(&w);
+    settings_put_json(s, &w);
+    json_end(&w);
+}
+
+/* Makes the fingerprint anew for these settings. */
+static void make_fingerprint(tandem *t, const settings *s)
+{
+    const tandem_info *i = &t->info;
+    buf                text;
+    sha256             sum;
+    char               hex[65];
+    buf_init(&text, 1 << 20);
+    buf_printf(&text, "%s\n%s\n%s\n%s\n%d\n", tandem_version(), i->fingerprint[0] ? i->fingerprint : i->path, i->device,
+               i->kv_type, i->n_ctx);
+    put_settings(s, &text);
+    sha256_init(&sum);
+    sha256_put(&sum, text.p, text.n);
+    sha256_hex(&sum, hex);
+    snprintf(t->fingerprint, sizeof t->fingerprint, "fp_%.16s", hex);
+    buf_deinit(&text);
+}
+
+/* Gives the scheduler new settings. Under the lock. */
+static void set_settings(tandem *t, const settings *s)
+{
+    sched_set_settings(t->sched, s);
+    make_fingerprint(t, s);
+}
+
 static bool open_all(tandem *t, const tandem_options *o, const settings *changed, err *e)
 {
     settings s;
@@ -246,6 +280,7 @@ static bool open_all(tandem *t, const tandem_options *o, const settings *changed
         return false;
     open_chat_format(&t->format, t->model, o->path, &t->no_format);
     fill_info(t, o);
+    make_fingerprint(t, &s);
     settings_log(&s, t->info.name, spec_trained_ctx(t->spec));
     return open_log(t, o, &s, e) && start(t, o, &s, e);
 }
@@ -449,7 +484,7 @@ bool engine_change_settings(tandem *t, const json_value *members, err *e)
     pthread_mutex_lock(&t->settings_lock);
     sched_get_settings(t->sched, &s);
     bool ok = settings_change(&s, &of, members, &names, e);
-    if (ok) sched_set_settings(t->sched, &s);
+    if (ok) set_settings(t, &s);
     pthread_mutex_unlock(&t->settings_lock);
     if (ok && names & settings_bit(setting_find(STR("dflash_max_ctx"))) &&
         settings_warning(&s, trained_ctx(t), warning, sizeof warning))
@@ -463,7 +498,7 @@ void engine_take_settings(tandem *t, const settings *from, uint64_t names)
     pthread_mutex_lock(&t->settings_lock);
     sched_get_settings(t->sched, &now);
     settings_take(&now, from, names);
-    sched_set_settings(t->sched, &now);
+    set_settings(t, &now);
     pthread_mutex_unlock(&t->settings_lock);
 }
 
@@ -478,22 +513,13 @@ bool tandem_set(tandem *t, const char *name, const char *value, tandem_error *e)
     return ok;
 }
 
-static void put_settings(const tandem *t, buf *out)
-{
-    settings    s;
-    json_writer w;
-    sched_get_settings(t->sched, &s);
-    json_writer_init(&w, out);
-    json_begin_object(&w);
-    settings_put_json(&s, &w);
-    json_end(&w);
-}
-
 size_t tandem_settings(const tandem *t, char *out, size_t cap)
 {
-    buf text;
+    settings s;
+    buf      text;
     buf_init(&text, 1 << 20);
-    put_settings(t, &text);
+    sched_get_settings(t->sched, &s);
+    put_settings(&s, &text);
     size_t n = give_bytes(&text, out, cap);
     buf_deinit(&text);
     return n;
@@ -501,19 +527,10 @@ size_t tandem_settings(const tandem *t, char *out, size_t cap)
 
 void engine_fingerprint(const tandem *t, char out[ENGINE_FINGERPRINT_MAX])
 {
-    const tandem_info *i = &t->info;
-    buf                text;
-    sha256             sum;
-    char               hex[65];
-    buf_init(&text, 1 << 20);
-    buf_printf(&text, "%s\n%s\n%s\n%s\n%d\n", tandem_version(), i->fingerprint[0] ? i->fingerprint : i->path, i->device,
-               i->kv_type, i->n_ctx);
-    put_settings(t, &text);
-    sha256_init(&sum);
-    sha256_put(&sum, text.p, text.n);
-    sha256_hex(&sum, hex);
-    snprintf(out, ENGINE_FINGERPRINT_MAX, "fp_%.16s", hex);
-    buf_deinit(&text);
+    pthread_mutex_t *lock = (pthread_mutex_t *)&t->settings_lock;
+    pthread_mutex_lock(lock);
+    memcpy(out, t->fingerprint, ENGINE_FINGERPRINT_MAX);
+    pthread_mutex_unlock(lock);
 }
 
 /* --- drafters -----------------------------------------------------------------------------------*/
