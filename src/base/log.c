@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fault.h"
 
 #include <math.h>
@@ -22,11 +23,8 @@ void log_setup(log_level most, bool json)
 static void put_time(buf *b)
 {
     struct timespec t;
-    struct tm       utc;
     clock_gettime(CLOCK_REALTIME, &t);
-    gmtime_r(&t.tv_sec, &utc);
-    buf_printf(b, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour,
-               utc.tm_min, utc.tm_sec, t.tv_nsec / 1000000);
+    clock_put_utc(b, &t, 3);
 }
 
 typedef struct {

@@ -3,7 +3,9 @@
 #include "server/admin.h"
 #include "server/ollama.h"
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/sha256.h"
 #include "chat/gemma4.h"
 
@@ -17,11 +19,12 @@ enum { MAX_REPLY = 1 << 20, MAX_TEMPLATE = 1 << 24, DIGEST = 64, CENTURY = 36525
 /* --- one model ----------------------------------------------------------------------------------*/
 static void put_time(json_writer *w, const char *key, time_t at)
 {
-    struct tm t;
-    char      text[40];
-    gmtime_r(&at, &t);
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &t);
-    json_member_str(w, key, text);
+    buf text;
+    buf_init(&text, 64);
+    clock_put_utc(&text, &(struct timespec){.tv_sec = at}, 0);
+    json_key(w, key);
+    json_put_str(w, buf_str(&text));
+    buf_deinit(&text);
 }
 
 /* Writes the modification time of the model's file, default_time where it is not known. */
@@ -222,7 +225,7 @@ static void put_info(json_writer *w, const tandem *t, str model)
     json_key(w, "general.basename");
     json_put_str(w, (str){model.s, colon ? (size_t)(colon - model.s) : model.n});
     json_member_int(w, "general.parameter_count", (int64_t)i->n_params);
-    for (size_t k = 0; k < sizeof number / sizeof *number; k++) {
+    for (size_t k = 0; k < COUNT(number); k++) {
         snprintf(key, sizeof key, "%s.%s", i->family, number[k].name);
         json_member_int(w, key, number[k].x);
     }

@@ -19,14 +19,12 @@ enum { NONE, THINKING, CONTENT, CALLS, LOGPROBS }; /* of server_choice.part and 
 static void put_head(buf *out, str model)
 {
     struct timespec now;
-    struct tm       t;
-    char            text[40];
     clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &t);
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &t);
     buf_puts(out, "{\"model\":");
     buf_put_json_string(out, model);
-    buf_printf(out, ",\"created_at\":\"%s.%06ldZ\",", text, now.tv_nsec / 1000);
+    buf_puts(out, ",\"created_at\":\"");
+    clock_put_utc(out, &now, 6);
+    buf_puts(out, "\",");
 }
 
 static void put_text(buf *out, const char *key, const buf *text)
@@ -183,7 +181,7 @@ static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
 
 static void on_token(reply *r, server_choice *c, const tandem_token *x)
 {
-    reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs);
+    reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs, false);
 }
 
 static void put_whole(reply *r, server_choice *all, int n) { put_last(r, &all[0], n); }
