@@ -136,7 +136,7 @@ typedef struct {
 /* The request's own wishes over the defaults in o. */
 void chat_apply_wishes(const chat *c, chat_options *o);
 
-/* What a template's text says about the format of a model. */
+/* The result of chat_detect: which revision a template is, or resembles. */
 typedef struct {
     bool          gemma4;    /* it writes Gemma 4's turns */
     bool          published; /* it is one of the published templates: `revision` is known, not guessed */

@@ -37,7 +37,7 @@ static made *find_made_of(maker *m, const void *of, const void *also, made_kind 
     if (2 * m->n_made >= m->made_cap) {
         uint32_t cap = m->made_cap ? m->made_cap * 2 : 64;
         made    *all = builder_spend(&m->b, cap) ? arena_try(&m->b.mem, cap, sizeof *all) : NULL;
-        if (!all) return builder_fail(&m->b, ERR_TOO_LARGE, "the schema is too large"), NULL;
+        if (!all) return builder_full(&m->b), NULL;
         for (uint32_t i = 0; i < m->made_cap; i++)
             if (m->made[i].of) *made_slot(all, cap, &m->made[i]) = m->made[i];
         m->made     = all;
@@ -63,8 +63,7 @@ static const json_value *get(maker *m, const json_value *v, const char *key)
 /* --- making schemas ---------------------------------------------------------------------------- */
 static const json_value never = {.kind = JSON_BOOL, .b = false};
 
-static json_value word(const char *s) { return (json_value){.kind = JSON_STRING, .s = str_of(s)}; }
-static json_value whole(int64_t i) { return (json_value){.kind = JSON_INT, .i = i, .d = (double)i}; }
+static json_value word(const char *s) { return json_of_text(str_of(s)); }
 
 /* Makes an object of up to three members; those without a key are left out. */
 static json_value object(maker *m, json_member a, json_member b, json_member c)
@@ -99,7 +98,7 @@ static json_value typed(maker *m, const char *type, const char *key, json_value 
 /* {"type": "object", "properties": {name: x}}, with required where it must be there. */
 static json_value with_property(maker *m, str name, json_value x, bool required)
 {
-    json_value list = array(m, &(json_value){.kind = JSON_STRING, .s = name}, 1);
+    json_value list = array(m, (json_value[]){json_of_text(name)}, 1);
     return object(m, (json_member){STR("type"), word("object")}, (json_member){STR("properties"), object1(m, name, x)},
                   required ? (json_member){STR("required"), list} : (json_member){{0}, {0}});
 }
@@ -178,8 +177,8 @@ static bool negate_count(alternatives *l, str key, const json_value *v)
         return refuse(l->m, path_down(l->m, l->at, key), NULL, "is not a number of things");
     if (n >= MAX_COUNT) n = MAX_COUNT - 1;
     for (size_t i = 0; i < COUNT(pair); i++) {
-        if (str_is(key, pair[i][0]) && n > 0) put(l, typed(l->m, pair[i][2], pair[i][1], whole((int64_t)n - 1)));
-        if (str_is(key, pair[i][1])) put(l, typed(l->m, pair[i][2], pair[i][0], whole((int64_t)n + 1)));
+        if (str_is(key, pair[i][0]) && n > 0) put(l, typed(l->m, pair[i][2], pair[i][1], json_of_int((int64_t)n - 1)));
+        if (str_is(key, pair[i][1])) put(l, typed(l->m, pair[i][2], pair[i][0], json_of_int((int64_t)n + 1)));
     }
     return true;
 }
@@ -231,17 +230,17 @@ static bool negate_items(alternatives *l, str key, const json_value *v, const js
         for (size_t i = 0; i < v->n; i++) {
             json_value *first = schema_take(m, i + 1, sizeof *first);
             if (!first) return false;
-            for (size_t k = 0; k < i; k++) first[k] = (json_value){.kind = JSON_BOOL, .b = true};
+            for (size_t k = 0; k < i; k++) first[k] = json_of_bool(true);
             first[i] = not_of(m, &v->item[i]);
             put(l, object(m, (json_member){STR("type"), word("array")},
                           (json_member){STR("prefixItems"), {.kind = JSON_ARRAY, .n = i + 1, .item = first}},
-                          (json_member){STR("minItems"), whole((int64_t)i + 1)}));
+                          (json_member){STR("minItems"), json_of_int((int64_t)i + 1)}));
         }
         return true;
     }
     if (v->kind == JSON_BOOL && v->b) return true;
     if (v->kind == JSON_BOOL)
-        return put(l, typed(m, "array", "minItems", whole(prefix ? (int64_t)prefix->n + 1 : 1))), true;
+        return put(l, typed(m, "array", "minItems", json_of_int(prefix ? (int64_t)prefix->n + 1 : 1))), true;
     if (prefix) return refuse(m, path_down(m, l->at, key), NULL, "cannot be kept beside prefixItems inside a not");
     put(l, typed(m, "array", "contains", not_of(m, v)));
     return true;
@@ -286,7 +285,7 @@ static bool negate_dependencies(alternatives *l, const json_value *v)
     maker *m = l->m;
     for (size_t i = 0; v->kind == JSON_OBJECT && i < v->n; i++) {
         const json_member *d  = &v->member[i];
-        json_value         on = with_property(m, d->key, (json_value){.kind = JSON_BOOL, .b = true}, true);
+        json_value         on = with_property(m, d->key, json_of_bool(true), true);
         if (d->value.kind != JSON_ARRAY) {
             put(l, object1(m, STR("allOf"), array(m, (json_value[]){on, not_of(m, &d->value)}, 2)));
             continue;
@@ -365,7 +364,7 @@ const json_value *negate(maker *m, spot p)
     made *x = find_made(m, p.v, MADE_NEGATION);
     if (!x || x->v) return x ? x->v : NULL;
     if (!builder_spend(&m->b, 8 * p.v->n)) return NULL;
-    if (p.v->kind == JSON_BOOL && !p.v->b) put(&l, (json_value){.kind = JSON_BOOL, .b = true});
+    if (p.v->kind == JSON_BOOL && !p.v->b) put(&l, json_of_bool(true));
     const json_value *type = get(m, p.v, "type"), *nullable = get(m, p.v, "nullable");
     bool              ref_alone = p.v->kind == JSON_OBJECT && json_get(p.v, "$ref") && is_old_draft(m);
     if (type && !ref_alone && !negate_type(&l, type, nullable && nullable->kind == JSON_BOOL && nullable->b))
@@ -429,7 +428,7 @@ const json_value *expand_dependency(maker *m, const json_member *d)
     if (!x || x->v) return x ? x->v : NULL;
     both[0] = object1(m, STR("properties"), object1(m, d->key, never));
     /* with the key, so that what the schema says of members counts only where it applies */
-    json_value key    = {.kind = JSON_STRING, .s = d->key};
+    json_value key    = json_of_text(d->key);
     json_value with[] = {typed(m, "object", "required", array(m, &key, 1)), d->value};
     both[1]           = d->value.kind == JSON_ARRAY ? object1(m, STR("required"), d->value)
                                                     : object1(m, STR("allOf"), array(m, with, 2));

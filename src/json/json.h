@@ -78,6 +78,11 @@ struct json_member {
     json_value value;
 };
 
+/* Return values of a tree that is made, not read. The text is borrowed. */
+static inline json_value json_of_text(str s) { return (json_value){.kind = JSON_STRING, .s = s}; }
+static inline json_value json_of_bool(bool b) { return (json_value){.kind = JSON_BOOL, .b = b}; }
+static inline json_value json_of_int(int64_t i) { return (json_value){.kind = JSON_INT, .i = i, .d = (double)i}; }
+
 /* Parses a document into a tree in the arena. Strings without escapes point into the text: keep both.
  * max_memory bounds the bytes added to the arena. On failure *out is NULL and the arena is unchanged. */
 bool json_parse(const json_value **out, arena *a, str text, const json_limits *limits, err *e);

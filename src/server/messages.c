@@ -483,14 +483,12 @@ typedef struct {
     json_member member[3];
 } choice;
 
-static json_value word(str s) { return (json_value){.kind = JSON_STRING, .s = s}; }
-
 static void choose_tool(choice *c, str name)
 {
     json_value fn = {.kind = JSON_OBJECT, .n = 1, .member = &c->member[2]};
-    c->member[0]  = (json_member){STR("type"), word(STR("function"))};
+    c->member[0]  = (json_member){STR("type"), json_of_text(STR("function"))};
     c->member[1]  = (json_member){STR("function"), fn};
-    c->member[2]  = (json_member){STR("name"), word(name)};
+    c->member[2]  = (json_member){STR("name"), json_of_text(name)};
     c->value      = (json_value){.kind = JSON_OBJECT, .n = 2, .member = c->member};
 }
 
@@ -519,7 +517,7 @@ bool messages_options(server_fields *f, arena *mem, server_error *why)
     if (!f->tool_choice) return true;
     f->tool_choice = &c->value;
     for (size_t i = 0; i < COUNT(theirs) && !known; i++)
-        if ((known = str_is(f->choice_type, theirs[i]))) c->value = word(str_of(ours[i]));
+        if ((known = str_is(f->choice_type, theirs[i]))) c->value = json_of_text(str_of(ours[i]));
     if (str_is(f->choice_type, "tool") && f->choice_name.n) {
         choose_tool(c, f->choice_name);
         known = true;

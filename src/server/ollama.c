@@ -133,19 +133,8 @@ static bool check_unsupported(const ollama_reader *r, bool raw, str system)
 /* Adds a prompt in the client's own template: its markers are tokens. */
 static bool add_raw(ollama_reader *r, str text)
 {
-    tok_ids   *ids = &r->q->rendered.ids;
-    const tok *t   = r->t->tok;
-    err        e   = {0};
-    json_value list;
-    if (!tok_encode(t, ids, text, true, &e)) return error_take(r->why, &e, "prompt", false);
-    bool begin = tok_add_bos(t) && (!ids->n || ids->p[0] != tok_bos(t));
-    if (ids->failed) return error_no_memory(r->why);
-    if (ids->n > (size_t)r->t->info.n_ctx)
-        return error_context(r->why, "prompt", "prompt", r->t->info.n_ctx, ids->n + begin);
-    if (!ollama_new_list(r, ids->n + begin, &list)) return false;
-    if (begin) list.item[0] = ollama_int(tok_bos(t));
-    for (size_t i = 0; i < ids->n; i++) list.item[i + begin] = ollama_int(ids->p[i]);
-    ollama_put(&r->body, "prompt", list);
+    r->q->markers = true;
+    ollama_put(&r->body, "prompt", json_of_text(text));
     return true;
 }
 
@@ -159,8 +148,8 @@ static bool add_text(ollama_reader *r, str system, str prompt)
         json_value *m = &all.item[all.n];
         if (!text[i].n) continue;
         if (!ollama_new_object(r, m)) return false;
-        ollama_put(m, "role", ollama_text(role[i]));
-        ollama_put(m, "content", ollama_text(text[i]));
+        ollama_put(m, "role", json_of_text(role[i]));
+        ollama_put(m, "content", json_of_text(text[i]));
         all.n++;
     }
     ollama_put(&r->body, "messages", all);
@@ -194,7 +183,7 @@ bool ollama_translate(server_request *q, const tandem *t, const json_value **bod
         !ollama_read_bool(&r, "stream", &stream) || !ollama_read_bool(&r, "truncate", &q->ollama.truncate) ||
         !ollama_read_keep_alive(&r, &unload))
         return false;
-    ollama_put(&r.body, "stream", ollama_bool(stream));
+    ollama_put(&r.body, "stream", json_of_bool(stream));
     if (!ollama_add_options(&r) || !ollama_add_format(&r) ||
         !(is_chat ? read_chat(&r, unload) : read_generate(&r, unload)))
         return false;

@@ -20,7 +20,7 @@ typedef struct server_call    server_call;
 typedef struct tandem         tandem;
 typedef struct server_request server_request;
 
-/* What a request of Ollama's has in addition to an OpenAI request. Zeroed: it is not one. */
+/* A request of Ollama's, in addition to the OpenAI request that it becomes. Zeroed: it is not one. */
 typedef struct {
     str         model;    /* as the client spells it */
     bool        is_chat;  /* /api/chat, else /api/generate */

@@ -22,7 +22,7 @@ static bool add_role(const ollama_reader *r, const json_value *m, size_t i, json
     for (size_t k = 0; k < v->s.n; k++)
         if (copy[k] >= 'A' && copy[k] <= 'Z') copy[k] = (char)(copy[k] | 0x20);
     *role = (str){copy, v->s.n};
-    ollama_put(out, "role", ollama_text(*role));
+    ollama_put(out, "role", json_of_text(*role));
     return true;
 }
 
@@ -43,7 +43,7 @@ static bool add_content(const ollama_reader *r, const json_value *m, size_t i, j
         chat_content both   = {.kind = CHAT_PARTS, .part = part, .n_parts = COUNT(part)};
         if (!chat_join(&r->q->mem, &both, "\n", &text)) return error_no_memory(r->why);
     }
-    ollama_put(out, "content", ollama_text(text));
+    ollama_put(out, "content", json_of_text(text));
     return true;
 }
 
@@ -71,7 +71,7 @@ static bool add_call(const ollama_reader *r, const json_value *v, size_t i, json
     if (!copy || !ollama_new_object(r, out)) return error_no_memory(r->why);
     str given             = id ? id->s : str_of(copy);
     calls->of[calls->n++] = (call){.id = given, .name = name->s};
-    ollama_put(out, "id", ollama_text(given));
+    ollama_put(out, "id", json_of_text(given));
     ollama_put(out, "function", *f);
     return true;
 }
@@ -113,7 +113,7 @@ static bool add_answered(const ollama_reader *r, const json_value *m, size_t i, 
         return bad_member(r, i, id && !is_text(id) ? "tool_call_id" : "tool_name", "must be a string");
     call *found = find_answered(calls, id, name);
     if (found) found->answered = true;
-    if (found) ollama_put(out, "tool_call_id", ollama_text(found->id));
+    if (found) ollama_put(out, "tool_call_id", json_of_text(found->id));
     if (!found && id) ollama_put(out, "tool_call_id", *id);
     if (name) ollama_put(out, "name", *name);
     return true;
@@ -152,7 +152,7 @@ bool ollama_add_messages(ollama_reader *r, const json_value *list)
         if (!add_message(r, &list->item[i], i, &all.item[i], calls)) return false;
     ollama_put(&r->body, "messages", all);
     if (tools) ollama_put(&r->body, "tools", *tools);
-    if (is_begun(&all)) ollama_put(&r->body, "continue_final_message", ollama_bool(true));
+    if (is_begun(&all)) ollama_put(&r->body, "continue_final_message", json_of_bool(true));
     return true;
 }
 

@@ -146,7 +146,7 @@ static bool add_speculation(ollama_reader *r, const json_value *all)
     json_value o;
     if (n < 0) return true;
     if (!ollama_new_object(r, &o)) return false;
-    ollama_put(&o, n ? "draft_max" : "enabled", n ? ollama_int(n) : ollama_bool(false));
+    ollama_put(&o, n ? "draft_max" : "enabled", n ? json_of_int(n) : json_of_bool(false));
     ollama_put(&r->body, "speculative", o);
     return true;
 }
@@ -158,12 +158,12 @@ static bool add_handled(ollama_reader *r, const json_value *all)
     const json_value *penalty = json_find(all, "repeat_penalty"), *seed = json_find(all, "seed");
     int64_t           predict = whole(all, "num_predict", INT32_MAX, ABSENT);
     int64_t           window  = whole(all, "repeat_last_n", INT32_MAX, -1);
-    if (predict != ABSENT) ollama_put(&r->body, "max_tokens", ollama_int(predict > 0 ? predict : -1));
+    if (predict != ABSENT) ollama_put(&r->body, "max_tokens", json_of_int(predict > 0 ? predict : -1));
     if (penalty && window) ollama_put(&r->body, "repeat_penalty", *penalty);
     if (penalty && window > 0) request_warn(r->q, "option repeat_last_n has no effect: all tokens count");
     if (seed && seed->d >= 0x1p63) return ollama_bad(r, "options.seed", "must be below 9223372036854775808");
     if (seed && seed->d >= 0)
-        ollama_put(&r->body, "seed", seed->kind == JSON_INT ? *seed : ollama_int((int64_t)seed->d));
+        ollama_put(&r->body, "seed", seed->kind == JSON_INT ? *seed : json_of_int((int64_t)seed->d));
     r->q->ollama.n_ctx = (int)fmax((double)whole(all, "num_ctx", INT32_MAX, 0), 0);
     return add_speculation(r, all);
 }
@@ -179,7 +179,7 @@ bool ollama_add_options(ollama_reader *r)
         if (!check_option(r, i, v)) return false;
         bool is_int = options[i].kind == OPTION_INT;
         if (options[i].use == SAME)
-            ollama_put(&r->body, options[i].name, is_int ? ollama_int(whole(all, options[i].name, INT32_MAX, 0)) : *v);
+            ollama_put(&r->body, options[i].name, is_int ? json_of_int(whole(all, options[i].name, INT32_MAX, 0)) : *v);
         if (options[i].use == WITHOUT) request_warn(r->q, "option %s has no effect", options[i].name);
     }
     return add_handled(r, all);
@@ -194,7 +194,7 @@ bool ollama_add_format(ollama_reader *r)
     if (v->kind != JSON_OBJECT && !(v->kind == JSON_STRING && str_is(v->s, "json")))
         return ollama_bad(r, "format", "must be \"json\" or a JSON Schema");
     if (!ollama_new_object(r, &o) || !ollama_new_object(r, &schema)) return false;
-    ollama_put(&o, "type", ollama_text(v->kind == JSON_OBJECT ? STR("json_schema") : STR("json_object")));
+    ollama_put(&o, "type", json_of_text(v->kind == JSON_OBJECT ? STR("json_schema") : STR("json_object")));
     if (v->kind == JSON_OBJECT) {
         ollama_put(&schema, "schema", *v);
         ollama_put(&o, "json_schema", schema);
@@ -213,7 +213,7 @@ bool ollama_add_think(ollama_reader *r)
     if (v && v->kind == JSON_STRING)
         ollama_put(&r->body, "reasoning_effort", *v);
     else
-        ollama_put(&r->body, "enable_thinking", ollama_bool(!v || v->b));
+        ollama_put(&r->body, "enable_thinking", json_of_bool(!v || v->b));
     return true;
 }
 
@@ -227,7 +227,7 @@ bool ollama_add_logprobs(ollama_reader *r, bool raw)
         return error_set(r->why, 400, "top_logprobs", NULL, "top_logprobs must be between 0 and %d",
                          TANDEM_MAX_LOGPROBS);
     if (!want) return true;
-    if (!raw) ollama_put(&r->body, "logprobs", ollama_bool(true));
-    ollama_put(&r->body, raw ? "logprobs" : "top_logprobs", ollama_int(top ? (int64_t)top->d : 0));
+    if (!raw) ollama_put(&r->body, "logprobs", json_of_bool(true));
+    ollama_put(&r->body, raw ? "logprobs" : "top_logprobs", json_of_int(top ? (int64_t)top->d : 0));
     return true;
 }

@@ -17,10 +17,6 @@ typedef struct {
 } ollama_reader;
 
 /* --- trees --------------------------------------------------------------------------------------*/
-static inline json_value ollama_text(str s) { return (json_value){.kind = JSON_STRING, .s = s}; }
-static inline json_value ollama_bool(bool b) { return (json_value){.kind = JSON_BOOL, .b = b}; }
-static inline json_value ollama_int(int64_t i) { return (json_value){.kind = JSON_INT, .i = i, .d = (double)i}; }
-
 bool ollama_new_object(const ollama_reader *r, json_value *out);
 bool ollama_new_list(const ollama_reader *r, size_t n, json_value *out);
 void ollama_put(json_value *object, const char *key, json_value v);

@@ -204,8 +204,9 @@ static void put_bytes(json_writer *w, str bytes)
     json_end(w);
 }
 
-static void put_logprob(json_writer *w, const tok *t, const tandem_logprob *x)
+static void put_logprob(json_writer *w, const tok *t, const tandem_logprob *x, bool with_ids)
 {
+    if (with_ids) json_member_int(w, "id", x->id);
     json_key(w, "token");
     reply_put_token(w, t, x->id);
     json_key(w, "logprob");
@@ -213,18 +214,18 @@ static void put_logprob(json_writer *w, const tok *t, const tandem_logprob *x)
     put_bytes(w, tok_bytes(t, x->id));
 }
 
-void reply_put_logprobs(buf *out, const tok *t, const tandem_token *x, int n_top)
+void reply_put_logprobs(buf *out, const tok *t, const tandem_token *x, int n_top, bool with_ids)
 {
     json_writer w;
     if (out->n) buf_putc(out, ',');
     json_writer_init(&w, out);
     json_begin_object(&w);
-    put_logprob(&w, t, &x->logprobs[0]);
+    put_logprob(&w, t, &x->logprobs[0], with_ids);
     json_key(&w, "top_logprobs");
     json_begin_array(&w);
     for (int i = 1; i <= n_top && x->logprobs[i].id >= 0; i++) {
         json_begin_object(&w);
-        put_logprob(&w, t, &x->logprobs[i]);
+        put_logprob(&w, t, &x->logprobs[i], with_ids);
         json_end(&w);
     }
     json_end(&w);

@@ -66,9 +66,9 @@ void   reply_put_index(buf *out, int i);
 void   reply_put_part(reply *r, server_choice *c, int part);      /* and empties it */
 void   reply_put_token(json_writer *w, const tok *t, int32_t id); /* as a string */
 double reply_logprob(double x);                                   /* what JSON can hold */
-/* Those of one token, appended to a list: {"token":...,"top_logprobs":[...]} */
-void reply_put_logprobs(buf *out, const tok *t, const tandem_token *x, int n_top);
-/* What choices used. */
+/* Appends the log-probabilities of one token to a list: {"token":...,"top_logprobs":[...]}. with_ids: with token ids. */
+void reply_put_logprobs(buf *out, const tok *t, const tandem_token *x, int n_top, bool with_ids);
+/* Tokens and times of choices together. */
 typedef struct {
     record_sums sums;
     int64_t     reasoning_tokens;

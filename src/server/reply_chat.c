@@ -8,7 +8,7 @@ enum { NONE = -1, REASONING, CONTENT, CALLS, LOGPROBS }; /* of server_choice.par
 /* --- log-probabilities --------------------------------------------------------------------------*/
 static void on_token(reply *r, server_choice *c, const tandem_token *x)
 {
-    reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs);
+    reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs, false);
 }
 
 /* Those of the tokens since the last time, wherever their text went. */

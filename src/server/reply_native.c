@@ -16,38 +16,6 @@ static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
     buf_put_json_text(&c->part[TEXT], ev->text);
 }
 
-/* --- tokens -------------------------------------------------------------------------------------*/
-static void put_prob(json_writer *w, const tok *t, const tandem_logprob *x)
-{
-    str bytes = tok_bytes(t, x->id);
-    json_member_int(w, "id", x->id);
-    json_key(w, "token");
-    reply_put_token(w, t, x->id);
-    json_key(w, "bytes");
-    json_begin_array(w);
-    for (size_t i = 0; i < bytes.n; i++) json_put_int(w, (unsigned char)bytes.s[i]);
-    json_end(w);
-    json_member_real(w, "logprob", reply_logprob(x->logprob));
-}
-
-static void put_probs(buf *out, const tok *t, const tandem_logprob *x, int n_top)
-{
-    json_writer w;
-    if (out->n) buf_putc(out, ',');
-    json_writer_init(&w, out);
-    json_begin_object(&w);
-    put_prob(&w, t, x);
-    json_key(&w, "top_logprobs");
-    json_begin_array(&w);
-    for (int i = 1; i <= n_top && x[i].id >= 0; i++) {
-        json_begin_object(&w);
-        put_prob(&w, t, &x[i]);
-        json_end(&w);
-    }
-    json_end(&w);
-    json_end(&w);
-}
-
 /* --- an answer ----------------------------------------------------------------------------------*/
 /* Puts the members that every event has, except probabilities; empties their parts. */
 static void put_growth(reply *r, server_choice *c, bool stop)
@@ -261,7 +229,7 @@ static void flush(reply *r, server_choice *c)
 static void on_token(reply *r, server_choice *c, const tandem_token *x)
 {
     buf_printf(&c->part[TOKENS], "%s%d", c->part[TOKENS].n ? "," : "", x->id);
-    if (x->logprobs) put_probs(&c->part[PROBS], r->tok, x->logprobs, c->request->ask.logprobs);
+    if (x->logprobs) reply_put_logprobs(&c->part[PROBS], r->tok, x, c->request->ask.logprobs, true);
     if (r->stream) flush(r, c);
 }
 

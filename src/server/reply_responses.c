@@ -386,7 +386,7 @@ static void on_token(reply *r, server_choice *c, const tandem_token *x)
     tok_kind_t kind   = tok_kind(r->tok, x->id);
     bool       marker = kind == TOK_CONTROL || kind == TOK_USER;
     if (marker || c->open == FUNCTION || c->open == CUSTOM || gemma4_parser_in_thought(c->answer.parser)) return;
-    reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs);
+    reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs, false);
 }
 
 /* --- the end ------------------------------------------------------------------------------------*/

@@ -132,27 +132,24 @@ static void put_text(reply *r, server_choice *c)
     put_logprobs(r, c);
 }
 
-static void flush(reply *r, server_choice *c)
+static void put_event(reply *r, server_choice *c, const char *reason)
 {
-    if (!c->part[TEXT].n && !choice_is_echoing(c)) return;
     completions_chunk(r, c);
     put_text(r, c);
-    completions_chunk_end(r, NULL);
+    completions_chunk_end(r, reason);
 }
 
-static void on_progress(reply *r, server_choice *c)
+static void flush(reply *r, server_choice *c)
 {
-    completions_chunk(r, c);
-    put_text(r, c);
-    completions_chunk_end(r, NULL);
+    if (c->part[TEXT].n || choice_is_echoing(c)) put_event(r, c, NULL);
 }
+
+static void on_progress(reply *r, server_choice *c) { put_event(r, c, NULL); }
 
 static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
 {
     if (last) completions_last(r, all, n);
-    completions_chunk(r, c);
-    put_text(r, c);
-    completions_chunk_end(r, choice_finish_reason(c));
+    put_event(r, c, choice_finish_reason(c));
 }
 
 static void put_choice(reply *r, server_choice *c, const char *reason)

@@ -15,7 +15,7 @@ enum { TREE_MEMORY = 96 << 20, MEMORY = 160 << 20, MAX_PROMPTS = RECORD_MAX_CHOI
 
 void request_init(server_request *r, int where, buf *body)
 {
-    *r    = (server_request){.where = where, .body = *body};
+    *r    = (server_request){.where = where, .body = *body, .markers = where == FIELD_NATIVE};
     *body = (buf){.max = body->max};
     arena_init(&r->mem, MEMORY);
     chat_prompt_init(&r->rendered, JOB_PROMPT_MAX);
@@ -81,13 +81,11 @@ size_t request_logprob_bytes(const server_request *r, const tandem *t)
 
 size_t request_repeat_bytes(const server_request *r)
 {
-    enum {
-        OF_TOKEN = 8,
-        COPIES   = 4
-    }; /* in the answer, in the reply, among the bytes to send; these grow by doubling */
+    /* the text of a token; it is in the answer, in the reply and among the bytes to send, and these grow by doubling */
+    enum { TEXT = 8, COPIES = 4 };
     size_t n = 0;
     if (r->where != FIELD_NATIVE && !r->f.echo) return 0;
-    for (int i = 0; i < r->n_prompts; i++) n += (r->prompt[i].n * OF_TOKEN + r->f.grammar.n) * (size_t)r->f.n;
+    for (int i = 0; i < r->n_prompts; i++) n += (r->prompt[i].n * TEXT + r->f.grammar.n) * (size_t)r->f.n;
     return n * COPIES;
 }
 
@@ -134,7 +132,7 @@ static bool read_stop_ids(server_request *r, const tandem *t, server_error *why)
 }
 
 /* --- biases -------------------------------------------------------------------------------------*/
-/* What is biased: a token id, or all tokens of a text. */
+/* Reads logit_bias: members or pairs of a token id, or of a text whose tokens are all biased. */
 typedef struct {
     server_request *r;
     const tandem   *t;
@@ -175,7 +173,11 @@ static bool bias_text(const bias_reader *b, str text, float bias)
     err     e    = {0};
     size_t  from = b->r->ask.n_bias;
     tok_ids_init(&ids, TANDEM_MAX_BIAS);
-    bool ok = tok_encode(b->t->tok, &ids, text, false, &e) || error_take(b->why, &e, "logit_bias", false);
+    bool ok = tok_encode(b->t->tok, &ids, text, false, &e);
+    if (!ok && e.code == ERR_TOO_LARGE)
+        error_set(b->why, 400, "logit_bias", NULL, "'logit_bias' must have at most %d tokens.", TANDEM_MAX_BIAS);
+    else if (!ok)
+        error_take(b->why, &e, "logit_bias", false);
     if (ok && !ids.n)
         ok = error_set(b->why, 400, "logit_bias", NULL, "'logit_bias' has an empty text in place of a token.");
     for (size_t i = 0; ok && i < ids.n; i++)
@@ -217,7 +219,7 @@ static bool read_bias_pair(const bias_reader *b, const json_value *v)
     return token->kind == JSON_INT ? bias_id(b, token->i, bias) : bias_text(b, token->s, bias);
 }
 
-/* What must not be written at all; a wish of the client's for the same token gives way. */
+/* Bans a token, in place of the client's bias for it. */
 static bool ban(tandem_bias *bias, size_t *n, int32_t token, server_error *why)
 {
     size_t i = 0;
@@ -465,17 +467,16 @@ static bool put_id(server_request *r, const tandem *t, int64_t id, server_error 
     return tok_ids_put(&r->rendered.ids, (int32_t)id) || error_no_memory(why);
 }
 
-/* Markers in a text are text, except for llama.cpp's own endpoint: its clients send what /apply-template gave them. */
+/* Adds the tokens of a text, after the first token of a prompt where it begins one. */
 static bool put_text(server_request *r, const tandem *t, str text, bool begins, server_error *why)
 {
-    tok_ids *ids     = &r->rendered.ids;
-    bool     markers = r->where == FIELD_NATIVE;
-    int32_t  bos     = tok_bos(t->tok);
-    str      name    = bos >= 0 ? tok_text(t->tok, bos) : (str){0};
-    err      e       = {0};
-    bool     there   = markers && name.n && text.n >= name.n && !memcmp(text.s, name.s, name.n);
+    tok_ids *ids   = &r->rendered.ids;
+    int32_t  bos   = tok_bos(t->tok);
+    str      name  = bos >= 0 ? tok_text(t->tok, bos) : (str){0};
+    err      e     = {0};
+    bool     there = r->markers && name.n && text.n >= name.n && !memcmp(text.s, name.s, name.n);
     if (begins && !there && r->f.add_special_tokens && tok_add_bos(t->tok)) tok_ids_put(ids, bos);
-    if (!tok_encode(t->tok, ids, text, markers, &e)) return error_take(why, &e, "prompt", false);
+    if (!tok_encode(t->tok, ids, text, r->markers, &e)) return error_take(why, &e, "prompt", false);
     return !ids->failed || error_no_memory(why);
 }
 
@@ -641,8 +642,11 @@ static bool read_all(server_request *r, const tandem *t, str key, server_error *
     if (!check_response_fields(r, why) || !read_logprobs(r, why) || !read_stop(r, why) || !read_stop_ids(r, t, why) ||
         !read_speculative(r, why) || !choose_tenant(r, key, why))
         return false;
-    return (request_is_text(r) ? read_text_request(r, t, why) : read_chat(r, t, body, why)) && read_biases(r, t, why) &&
-           check_min_tokens(r, why) && (ollama_limit(r, t), true);
+    if (!(request_is_text(r) ? read_text_request(r, t, why) : read_chat(r, t, body, why)) || !read_biases(r, t, why) ||
+        !check_min_tokens(r, why))
+        return false;
+    ollama_limit(r, t);
+    return true;
 }
 
 /* By the name that the client knows. */

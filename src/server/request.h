@@ -26,6 +26,7 @@ struct server_request {
     const char *const *aliases;
     size_t             n_aliases;
     ollama_call        ollama;   /* of a request of Ollama's; model.n 0: it is not one */
+    bool               markers;  /* markers in the text of a prompt are tokens, not text */
     bool               sees_all; /* its client may be told of the whole server's load */
     buf                body;
     arena              mem;

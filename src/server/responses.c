@@ -40,8 +40,6 @@ static str string(const json_value *v, const char *key)
 
 static bool is(const json_value *v, const char *key, const char *word) { return str_is(string(v, key), word); }
 
-static json_value text_value(str s) { return (json_value){.kind = JSON_STRING, .s = s}; }
-
 /* An object of one or two members. */
 static json_value *object(arena *mem, const char *key1, json_value v1, const char *key2, json_value v2)
 {
@@ -93,7 +91,7 @@ static bool translate_format(server_request *r, server_error *why)
 {
     if (!r->f.response_format || !str_is(r->f.response_type, "json_schema")) return true;
     r->f.response_format =
-        object(&r->mem, "type", text_value(r->f.response_type), "json_schema", *r->f.response_format);
+        object(&r->mem, "type", json_of_text(r->f.response_type), "json_schema", *r->f.response_format);
     return r->f.response_format || error_no_memory(why);
 }
 
@@ -109,7 +107,7 @@ static bool translate_choice(server_request *r, server_error *why)
                              MAX_TOOLS);
         json_value *copy = arena_try(&r->mem, 1, sizeof *copy);
         if (!copy) return error_no_memory(why);
-        *copy              = mode ? *mode : text_value(STR("auto"));
+        *copy              = mode ? *mode : json_of_text(STR("auto"));
         r->f.tool_choice   = copy;
         r->f.allowed_tools = list;
         return true;
@@ -118,10 +116,10 @@ static bool translate_choice(server_request *r, server_error *why)
     if (!name.s || !(is(v, "type", "function") || is(v, "type", "custom")))
         return error_set(why, 400, "tool_choice", "unsupported_value",
                          "'tool_choice' must be auto, none, required, a function by its name, or allowed_tools.");
-    json_value *named = object(&r->mem, "name", text_value(name), NULL, (json_value){0});
+    json_value *named = object(&r->mem, "name", json_of_text(name), NULL, (json_value){0});
     if (!named) return error_no_memory(why);
     r->named_choice  = &named->member[0].value;
-    r->f.tool_choice = object(&r->mem, "type", text_value(STR("function")), "function", *named);
+    r->f.tool_choice = object(&r->mem, "type", json_of_text(STR("function")), "function", *named);
     return r->f.tool_choice || error_no_memory(why);
 }
 

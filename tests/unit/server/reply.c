@@ -257,7 +257,7 @@ TEST(reply_logprobs_of_any_token)
     if (!CHECK_OK(open_tok(&words, test_path("models/nano/target.gguf"), &e), e)) return;
     arena_init(&mem, 1 << 20);
     buf_init(&b, 1 << 16);
-    for (int n = 0; n <= 4; n++) reply_put_logprobs(&b, words, &x, n);
+    for (int n = 0; n <= 4; n++) reply_put_logprobs(&b, words, &x, n, false);
     buf all;
     buf_init(&all, 1 << 16);
     buf_printf(&all, "[%.*s]", (int)b.n, b.p);
