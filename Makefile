@@ -243,9 +243,12 @@ CHECK_PROGRAMS := $(addprefix $(BUILD)/,tandem unit http_hostile answers) $(ENGI
 programs: $(CHECK_PROGRAMS) $(addprefix $(BUILD)/,mutate spec_exact spec_accept chat_ids chat_text)
 check: $(CHECK_PROGRAMS)
 	@BUILD=$(BUILD) JOBS=$(JOBS) tests/run check
-# Checks the language of the sources and docs listed in tools/checked_words.
+# Checks the language of the sources and docs listed in tools/checked_words, and the names in the docs.
 check-words:
+	@tools/check_words --self-test
 	@tools/check_words
+	@tools/check_docs --self-test
+	@tools/check_docs
 
 # Runs the example program, and compiles the public header as C++.
 example: $(BUILD)/answers
