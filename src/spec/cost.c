@@ -6,14 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-const char *const spec_method_names[] = {[SPEC_OFF]     = "off",
-                                         [SPEC_DFLASH]  = "dflash",
-                                         [SPEC_TREE]    = "tree",
-                                         [SPEC_MTP]     = "mtp",
-                                         [SPEC_NGRAM]   = "ngram",
-                                         [SPEC_METHODS] = "auto",
-                                         NULL};
-
 static const double ASSUMED_STEP_S  = 0.02;
 static const double ASSUMED_PER_ROW = 0.05; /* of a step of one row */
 /* Of a step of one row: one draft, or one guess. */

@@ -1,0 +1,292 @@
+/* One step of the target for many lanes: plans rows, drafts, verifies, walks the accepted path, commits the kept tokens. */
+#include "base/clock.h"
+#include "spec/choice.h"
+#include "spec/inside.h"
+
+#include <assert.h>
+
+/* --- a step -------------------------------------------------------------------------------------*/
+/* Plans the rows of text, at most `rows`. */
+static void plan_chunk(const spec_turn *t, int rows)
+{
+    spec_lane *l       = t->lane;
+    int        pending = spec_lane_pending(l);
+    l->n_chunk         = min_int(pending, t->max_rows > 0 ? min_int(rows, t->max_rows) : rows);
+    l->plan            = (spec_plan){.method = SPEC_OFF};
+    l->first_want      = l->n_chunk == pending ? 0 : -1;
+    l->out.n           = 0;
+    l->later           = false;
+}
+
+/* Adds a row of text that is not the anchor. */
+static void add_text_row(spec *s, spec_lane *l, int lane, int32_t pos)
+{
+    bool scored = l->opt.score_prompt && pos + 1 < l->n_prompt;
+    if (scored) s->judged[s->step.n_want] = (judged_row){l, 0, l->text[pos + 1]};
+    step_add(&s->step, lane, pos, l->text[pos], scored);
+}
+
+/* Rows of text up to the anchor, then the guesses; a tree's rows have slots of their own. */
+static void add_rows(spec *s, spec_lane *l)
+{
+    step             *st   = &s->step;
+    const draft_tree *t    = &l->tree;
+    int               lane = kv_seq_lane(l->seq), before = l->n_chunk - (l->first_want >= 0);
+    bool              chain = tree_is_chain(t);
+    int32_t           base  = l->n_text - 1;
+    l->first_row            = st->n_rows;
+    l->first_scored         = st->n_want;
+    for (int i = 0; i < before; i++) add_text_row(s, l, lane, l->n_cached + i);
+    l->n_scored = st->n_want - l->first_scored;
+    if (l->first_want < 0) return;
+    l->first_want = st->n_want;
+    int anchor    = st->n_rows;
+    for (int i = 0; i < t->n; i++) s->judged[st->n_want + i] = (judged_row){l, i, -1};
+    if (l->later && t->n > 1) {
+        step_add(st, lane, base, t->token[0], true);
+        step_add_given(st, lane, base + 1, lane_guesses(l), t->n - 1);
+        return;
+    }
+    for (int i = 0; i < t->n; i++) {
+        if (chain)
+            step_add(st, lane, base + i, t->token[i], true);
+        else
+            step_add_tree(st, lane, base, i, i ? anchor + t->parent[i] : -1, t->token[i], true);
+    }
+}
+
+static bool grow_pages(spec_lane *l, err *e)
+{
+    int32_t text = l->n_cached + l->n_chunk;
+    if (kv_seq_grow(l->seq, text + l->tree.n - 1, NULL)) return true;
+    l->tree.n = 1; /* no room for guesses */
+    l->plan   = (spec_plan){.method = SPEC_OFF};
+    return kv_seq_grow(l->seq, text, e);
+}
+
+static bool run_rows(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
+{
+    step_clear(&s->step);
+    for (int i = 0; i < n_lanes; i++) {
+        if (!grow_pages(lanes[i], e)) return false;
+        add_rows(s, lanes[i]);
+    }
+    return s->t->step(s->t, s->kv, &s->step, e) && judge_rows(s, e);
+}
+
+static void put_out(const spec *s, spec_lane *l, int want)
+{
+    spec_out *out        = &l->out;
+    out->token[out->n]   = s->pick[want];
+    out->closing[out->n] = l->guide && s->closing[want];
+    if (l->opt.n_top >= 0)
+        memcpy(out->logprob[out->n], s->host_logprobs + (size_t)want * (size_t)(1 + s->n_shown),
+               (size_t)(1 + l->opt.n_top) * sizeof(token_logprob));
+    out->n++;
+}
+
+static void set_problem(spec_lane *l, err_code code, const char *why)
+{
+    l->out.problem      = why;
+    l->out.problem_code = code;
+}
+
+/* From the anchor along the target's picks, as far as the guesses go. A guess after which nothing can be picked is left
+ * for the next round, which will say so. */
+static void walk(const spec *s, spec_lane *l)
+{
+    l->n_path      = 0;
+    l->out.problem = NULL;
+    if (l->guide && s->lost[l->first_want])
+        set_problem(l, l->lost.code, l->lost.text);
+    else if (s->pick[l->first_want] < 0)
+        set_problem(l, ERR_FORMAT, "no token can be picked: all are banned, or the weights are damaged");
+    for (int row = 0; row >= 0 && s->pick[l->first_want + row] >= 0;) {
+        int want             = l->first_want + row;
+        l->path[l->n_path++] = row;
+        put_out(s, l, want);
+        row = tree_child(&l->tree, row, s->pick[want]);
+    }
+}
+
+/* The rows of text that the step ran, from pos on, and n_tree rows of the path, the anchor counted in both. */
+static void tell_drafters(spec_lane *l, int32_t pos, int n_tree, int hidden)
+{
+    int32_t    row[STEP_MAX_ROWS];
+    draft_rows r = {.pos = pos, .row = row, .n = l->n_chunk, .hidden = hidden};
+    for (int i = 0; i < l->n_chunk; i++) row[i] = l->first_row + i;
+    for (int i = 1; i < n_tree; i++) row[r.n++] = l->first_row + l->n_chunk - 1 + l->path[i];
+    for (int i = 0; i < DRAFTERS; i++) {
+        drafter *d   = l->s->slots[i].d;
+        err      why = {0};
+        if (l->uses[i] && !d->observe(d, l->draft_lane[i], &r, &why)) lane_drafter_failed(l, (drafter_index)i, &why);
+    }
+}
+
+static void end_chunk(spec_lane *l)
+{
+    int32_t pos = l->n_cached;
+    l->n_cached += l->n_chunk;
+    lane_share_pages(l);
+    tell_drafters(l, pos, 0, -1);
+}
+
+/* Plans the guesses, at most `rows`, and returns how many they are. */
+static int plan_guesses(const spec_turn *t, int rows)
+{
+    spec_lane *l = t->lane;
+    if (!spec_lane_can_draft(l)) return 0;
+    l->plan = lane_fit_plan(l, &t->plan, rows);
+    lane_guide_plan(l, rows);
+    return l->plan.n;
+}
+
+/* Every lane gets a row at least, then prompts get rows in the order of the lanes. Guesses get what is left, in equal shares
+ * where not all of them fit: the first lanes would be served faster in every step otherwise. */
+static void plan_lanes(spec *s, const spec_turn *turns, int n_turns, spec_lane **lanes)
+{
+    int left = s->t->max_rows, guesses[STEP_MAX_ROWS], all = 0;
+    assert(n_turns >= 1 && n_turns <= left);
+    for (int i = 0; i < n_turns; i++) {
+        spec_lane *l = lanes[i] = turns[i].lane;
+        assert(l->s == s && l->live && spec_lane_pending(l) > 0 && !spec_lane_full(l));
+        plan_chunk(&turns[i], left - (n_turns - 1 - i));
+        left -= l->n_chunk;
+    }
+    for (int i = 0; i < n_turns; i++) all += guesses[i] = plan_guesses(&turns[i], DRAFT_MAX);
+    if (all <= left) return;
+    choice_share_rows(guesses, n_turns, left);
+    for (int i = 0; i < n_turns; i++)
+        if (guesses[i] < lanes[i]->plan.n) plan_guesses(&turns[i], guesses[i]);
+}
+
+/* Steps with pieces of prompts say little about those without. */
+static void note_cost(spec *s, spec_lane *const *lanes, int n_lanes, double seconds)
+{
+    int     rows = 0;
+    int64_t text = 0;
+    for (int i = 0; i < n_lanes; i++) {
+        if (lanes[i]->n_chunk > 1) return;
+        rows += lanes[i]->tree.n;
+        text += lanes[i]->n_text;
+    }
+    cost_note_step(&s->cost, rows, (int32_t)(text / n_lanes), seconds);
+}
+
+spec_scores spec_lane_scores(const spec_lane *l)
+{
+    const spec *s      = l->s;
+    int         stride = 1 + s->n_shown;
+    if (!l->n_scored) return (spec_scores){0};
+    return (spec_scores){.n      = l->n_scored,
+                         .stride = stride,
+                         .first  = s->step.pos[s->step.want[l->first_scored]] + 1,
+                         .item   = s->host_logprobs + (size_t)l->first_scored * (size_t)stride};
+}
+
+bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e)
+{
+    spec_lane *lanes[STEP_MAX_ROWS];
+    plan_lanes(s, turns, n_turns, lanes);
+    double start = clock_s();
+    draft_trees(s, lanes, n_turns);
+    if (!run_rows(s, lanes, n_turns, e)) {
+        for (int i = 0; i < n_turns; i++) kv_seq_cut(lanes[i]->seq, lanes[i]->n_cached);
+        return false;
+    }
+    double took = clock_s() - start - drafts_done(s, lanes, n_turns);
+    for (int i = 0; i < n_turns; i++) {
+        spec_lane *l = lanes[i];
+        if (l->first_want < 0)
+            end_chunk(l);
+        else
+            walk(s, l);
+        l->stats.verify_s += took;
+    }
+    note_cost(s, lanes, n_turns, took);
+    return true;
+}
+
+bool spec_step_alone(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
+{
+    spec_turn turns[STEP_MAX_ROWS];
+    for (int i = 0; i < n_lanes; i++) turns[i] = (spec_turn){.lane = lanes[i], .plan = spec_choose_alone(lanes[i])};
+    return spec_step(s, turns, n_lanes, e);
+}
+
+/* --- what is kept -------------------------------------------------------------------------------*/
+/* The accepted rows' K/V to the slots of their positions. */
+static void compact(spec_lane *l, int n_keep)
+{
+    spec        *s = l->s;
+    kv_move_item move[DRAFT_MAX];
+    int          n = 0, lane = kv_seq_lane(l->seq);
+    int32_t      base = l->n_text - 1;
+    for (int i = 1; i < n_keep; i++)
+        if (l->path[i] != i) move[n++] = (kv_move_item){lane, base + l->path[i], lane, base + i, 0};
+    if (n == 0) return;
+    kv_pool_flush(s->kv, s->t->q); /* other lanes' pages may have been moved since the step */
+    s->t->o->upload(s->t->q, s->moves, move, (size_t)n * sizeof *move);
+    for (int i = 0; i < s->t->n_kv_classes; i++)
+        s->t->o->kv_move(s->t->q, kv_pool_class(s->kv, i), s->moves, n, (dev){0});
+}
+
+static void count_round(spec_lane *l, int n_keep)
+{
+    spec_stats *st    = &l->stats;
+    int         depth = tree_depth(&l->tree), right = min_int(l->n_path - 1, n_keep);
+    if (l->tree.n == 1) {
+        st->plain++;
+        return;
+    }
+    st->rounds++;
+    st->by_method[l->plan.method]++;
+    st->drafted += l->tree.n - 1;
+    st->accepted += right;
+    st->drafted_by[l->plan.method] += l->tree.n - 1;
+    st->accepted_by[l->plan.method] += right;
+    st->tokens += n_keep;
+    for (int i = 0; i < depth; i++) st->tried_at[i]++;
+    for (int i = 0; i < right; i++) st->right_at[i]++;
+}
+
+/* The guesses that the round judged, whether or not the caller keeps them all. */
+static void note_outcome(spec_lane *l)
+{
+    const spec_out *out = &l->out;
+    if (l->opt.spec.method != SPEC_AUTO || l->by_guide) return;
+    policy_note(&l->policy, &l->s->cost, &l->plan, tree_depth(&l->tree), l->n_path - 1);
+    if (l->n_shadow == 0 || l->plan.method == SPEC_NGRAM) return;
+    int right = 0, judged = min_int(l->n_shadow, out->n);
+    while (right < judged && l->shadow[right] == out->token[right]) right++;
+    policy_note_idle(&l->policy, SPEC_NGRAM, right < judged ? l->n_shadow : judged, right);
+}
+
+static void add_text(spec_lane *l, int n)
+{
+    bool counts = penalty_counts(&l->opt.penalty);
+    for (int i = 0; i < n; i++) {
+        l->text[l->n_text++] = l->out.token[i];
+        if (counts) history_push(l->history, l->out.token[i]);
+    }
+}
+
+void spec_lane_keep(spec_lane *l, int n_keep)
+{
+    double start = clock_s();
+    if (l->out.n == 0) return;
+    assert(n_keep >= 0 && n_keep <= l->out.n && l->n_text + n_keep <= l->n_max + 1);
+    if (n_keep == 0) l->n_chunk--; /* the anchor stays one */
+    compact(l, n_keep);
+    int32_t pos = l->n_cached;
+    l->n_cached = l->n_text - 1 + n_keep;
+    kv_seq_cut(l->seq, l->n_cached);
+    add_text(l, n_keep);
+    lane_guide_keep(l, n_keep);
+    lane_share_pages(l);
+    tell_drafters(l, pos, n_keep, n_keep ? l->first_want + l->path[n_keep - 1] : -1);
+    count_round(l, n_keep);
+    note_outcome(l);
+    l->out.n = 0;
+    l->stats.commit_s += clock_s() - start;
+}
