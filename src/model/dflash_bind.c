@@ -1,0 +1,145 @@
+/* Binding a DFlash drafter: its tensors by name, and whether it fits its target. */
+#include "base/mem.h"
+#include "model/dflash_inside.h"
+
+/* --- binding ------------------------------------------------------------------------------------*/
+static bool require(const dflash *m, const binder *b, dflash_role r, int l, const tensor **out, err *e)
+{
+    char name[DFLASH_NAME_MAX];
+    dflash_tensor_name(m->c.layout, m->c.prefix, r, l, name);
+    return bind_require(b, name, out, e);
+}
+
+static bool load_matrix(dflash *m, binder *b, weight **out, dflash_role r, int l, int n_in, int n_out, err *e)
+{
+    const tensor *t;
+    return require(m, b, r, l, &t, e) && bind_matrix(b, out, t, n_in, n_out, 1, e);
+}
+
+static bool load_vector(dflash *m, binder *b, dev *out, dflash_role r, int l, int n, err *e)
+{
+    const tensor *t;
+    return require(m, b, r, l, &t, e) && bind_vector(b, out, t, n, 1, e);
+}
+
+static bool load_layer(dflash *m, binder *b, int l, err *e)
+{
+    const dflash_config *c = &m->c;
+    layer               *y = &m->layers[l];
+    int                  H = c->n_embd, D = c->head_dim, F = c->n_ff, nq = c->n_heads * D, nk = c->n_kv_heads * D;
+    return load_vector(m, b, &y->n_in, DFLASH_ATTN_NORM, l, H, e) &&
+           load_vector(m, b, &y->n_ff, DFLASH_FF_NORM, l, H, e) && load_vector(m, b, &y->n_q, DFLASH_Q_NORM, l, D, e) &&
+           load_vector(m, b, &y->n_k, DFLASH_K_NORM, l, D, e) && load_matrix(m, b, &y->q, DFLASH_Q, l, H, nq, e) &&
+           load_matrix(m, b, &y->k, DFLASH_K, l, H, nk, e) && load_matrix(m, b, &y->v, DFLASH_V, l, H, nk, e) &&
+           load_matrix(m, b, &y->o, DFLASH_O, l, nq, H, e) && load_matrix(m, b, &y->gate, DFLASH_GATE, l, H, F, e) &&
+           load_matrix(m, b, &y->up, DFLASH_UP, l, H, F, e) && load_matrix(m, b, &y->down, DFLASH_DOWN, l, F, H, e);
+}
+
+/* A table of ids, one per row of the head: in directories an offset from the row's own number, in GGUF the id itself. */
+static bool read_d2t(const dflash *m, const tensor *t, int32_t *map, err *e)
+{
+    int      n_vocab = m->d.t->n_vocab;
+    uint8_t *seen    = mem_try((size_t)n_vocab);
+    bool     ok      = seen || err_set(e, ERR_UNAVAILABLE, "no memory to read 'd2t'");
+    for (int i = 0; ok && i < m->n_few; i++) {
+        int64_t id = tensor_int(t, (size_t)i);
+        if (m->c.layout == DFLASH_DIR && id > -n_vocab && id < n_vocab) id += i;
+        ok = (id >= 0 && id < n_vocab) ||
+             err_set(e, ERR_FORMAT, "'d2t' leads from row %d to token %lld of %d", i, (long long)id, n_vocab);
+        ok = ok && (!seen[id]++ || err_set(e, ERR_FORMAT, "'d2t' names token %lld twice", (long long)id));
+        if (ok) map[i] = (int32_t)id;
+    }
+    mem_free(seen);
+    return ok;
+}
+
+static bool load_d2t(dflash *m, binder *b, const tensor *t, err *e)
+{
+    if (!tensor_is_ints(t, m->n_few))
+        return err_set(e, ERR_FORMAT, "'d2t' is not a list of %d integers, one per row of the output matrix", m->n_few);
+    int32_t *map = mem_try_n((size_t)m->n_few, sizeof *map);
+    bool     ok  = (map || err_set(e, ERR_UNAVAILABLE, "no memory to read 'd2t'")) && read_d2t(m, t, map, e) &&
+              (b->dry || owned_put(b->own, &m->d2t, map, (size_t)m->n_few * sizeof *map, e));
+    mem_free(map);
+    return ok;
+}
+
+/* A head of its own: for all tokens of the target, or with d2t for some. */
+static bool load_head(dflash *m, binder *b, const tensor *t, err *e)
+{
+    const tensor *d2t     = dflash_tensor(&m->c, b->cp, DFLASH_D2T, 0);
+    int           n_vocab = m->d.t->n_vocab;
+    if (t->dim[1] < 1 || t->dim[1] > n_vocab || (!d2t && t->dim[1] != n_vocab))
+        return err_set(e, ERR_INPUT, "its output matrix is for %lld tokens, the target has %d", (long long)t->dim[1],
+                       n_vocab);
+    m->n_few = d2t ? (int)t->dim[1] : 0;
+    return bind_matrix(b, &m->head, t, m->c.n_embd, (int)t->dim[1], 1, e) && (!d2t || load_d2t(m, b, d2t, e));
+}
+
+static bool load_tables(dflash *m, binder *b, err *e)
+{
+    const dflash_config *c     = &m->c;
+    const target        *t     = m->d.t;
+    const tensor        *embed = c->own_embed ? dflash_tensor(c, b->cp, DFLASH_EMBED, 0) : NULL;
+    const tensor        *head  = dflash_tensor(c, b->cp, DFLASH_HEAD, 0);
+    bool                 tied  = embed && !head && c->tied;
+    if ((!embed || (!head && !tied)) && c->n_embd != t->n_embd)
+        return err_set(e, ERR_INPUT, "it is %d wide and borrows the embeddings of the target, which is %d wide",
+                       c->n_embd, t->n_embd);
+    if (embed && embed->dim[1] != t->n_vocab)
+        return err_set(e, ERR_INPUT, "its embeddings are for %lld tokens, the target has %d", (long long)embed->dim[1],
+                       t->n_vocab);
+    if (embed && !bind_matrix(b, &m->embed, embed, c->n_embd, t->n_vocab, 1, e)) return false;
+    if (tied) m->head = m->embed;
+    return !head || load_head(m, b, head, e);
+}
+
+bool dflash_load_all(dflash *m, binder *b, err *e)
+{
+    const dflash_config *c = &m->c;
+    if (!load_matrix(m, b, &m->fc, DFLASH_FC, 0, c->n_features, c->n_embd, e) ||
+        !load_vector(m, b, &m->n_hidden, DFLASH_HIDDEN_NORM, 0, c->n_embd, e) ||
+        !load_vector(m, b, &m->n_out, DFLASH_NORM, 0, c->n_embd, e) || !load_tables(m, b, e))
+        return false;
+    for (int l = 0; l < c->n_layers; l++)
+        if (!load_layer(m, b, l, e)) return false;
+    return true;
+}
+
+/* --- does it fit the target? --------------------------------------------------------------------*/
+static bool fit_captures(dflash *m, err *e)
+{
+    dflash_config *c = &m->c;
+    const target  *t = m->d.t;
+    if (!c->n_captures && c->n_features % t->n_embd == 0 && c->n_features / t->n_embd <= t->n_layers &&
+        c->n_features / t->n_embd <= DFLASH_MAX_CAPTURES) {
+        c->n_captures = c->n_features / t->n_embd;
+        dflash_default_captures(c->capture, c->n_captures, t->n_layers);
+    }
+    if (!c->n_captures || (int64_t)c->n_captures * t->n_embd != c->n_features)
+        return err_set(e, ERR_INPUT,
+                       "its features are %d wide, and %d layers of the target, %d wide each, do not make that",
+                       c->n_features, c->n_captures, t->n_embd);
+    if (c->n_captures > t->n_layers)
+        return err_set(e, ERR_INPUT, "it wants the outputs of %d layers, the target has %d", c->n_captures,
+                       t->n_layers);
+    for (int i = 0; i < c->n_captures; i++) {
+        if (c->capture[i] >= t->n_layers)
+            return err_set(e, ERR_INPUT, "it wants the output of layer %d, the target has %d", c->capture[i],
+                           t->n_layers);
+        m->d.capture_id[i] = c->capture[i] + 1; /* what comes out of a layer goes into the next */
+    }
+    m->d.n_capture = c->n_captures;
+    return true;
+}
+
+bool dflash_fit_target(dflash *m, err *e)
+{
+    const dflash_config *c = &m->c;
+    const target        *t = m->d.t;
+    if (c->n_vocab && c->n_vocab != t->n_vocab)
+        return err_set(e, ERR_INPUT, "its vocabulary has %d tokens, the target's %d", c->n_vocab, t->n_vocab);
+    if (c->mask_id >= t->n_vocab)
+        return err_set(e, ERR_INPUT, "its mask token is %d, the target has %d tokens", c->mask_id, t->n_vocab);
+    return fit_captures(m, e);
+}

@@ -1,0 +1,263 @@
+/* A DFlash draft: one pass over the blocks of several lanes, then the picks of their rows. */
+#include "base/fault.h"
+#include "model/dflash_inside.h"
+
+#include <assert.h>
+#include <math.h>
+
+/* --- rows of a pass ------------------------------------------------------------------------------*/
+step_rows dflash_upload_rows(dflash *m)
+{
+    dev d = m->s.rows;
+    m->o->upload(m->q, d, &m->rows, sizeof m->rows);
+    return (step_rows){.n_rows = m->rows.n,
+                       .token  = dev_at(d, offsetof(block_rows, token)),
+                       .pos    = dev_at(d, offsetof(block_rows, pos)),
+                       .lane   = dev_at(d, offsetof(block_rows, lane)),
+                       .slot   = dev_at(d, offsetof(block_rows, slot)),
+                       .parent = dev_at(d, offsetof(block_rows, slot)), /* not read: all that is seen lies below root */
+                       .root   = dev_at(d, offsetof(block_rows, root)),
+                       .last   = dev_at(d, offsetof(block_rows, last_full))};
+}
+
+void dflash_add_row(dflash *m, const draft_lane *l, int32_t token, int32_t slot, int32_t end)
+{
+    const dflash_config *c       = &m->c;
+    block_rows          *b       = &m->rows;
+    int                  i       = b->n++;
+    int32_t              in_view = slot + c->window - 1 < end ? slot + c->window - 1 : end;
+    assert(i < MAX_ROWS);
+    b->token[i]        = token;
+    b->pos[i]          = l->base + (slot < KV_PAGE ? slot : slot + l->shift);
+    b->lane[i]         = kv_seq_lane(l->seq);
+    b->slot[i]         = slot;
+    b->root[i]         = end + 1;
+    b->last_full[i]    = c->causal_full ? slot : end;
+    b->last_sliding[i] = c->causal_sliding ? slot : in_view;
+}
+
+/* k = rope(N_k(Wk x)), v = Wv x, into the pages */
+void dflash_store_kv(dflash *m, int l, dev x, const step_rows *r)
+{
+    const dflash_config *c  = &m->c;
+    const ops           *o  = m->o;
+    const layer         *y  = &m->layers[l];
+    int                  nk = c->n_kv_heads, D = c->head_dim;
+    o->matmul(m->q, m->s.k, y->k, x, r->n_rows);
+    o->matmul(m->q, m->s.v, y->v, x, r->n_rows);
+    o->rms_norm(m->q, m->s.k, m->s.k, y->n_k, r->n_rows * nk, D, (float)c->eps);
+    o->rope(m->q, m->s.k, r, nk, D, m->freq);
+    o->kv_store(m->q, kv_pool_class(m->kv, m->cls), l, r, m->s.k, m->s.v);
+}
+
+/* A pass over the rows at hand, from x; false: it is to be enqueued op by op. */
+bool dflash_replay(dflash *m, dev x)
+{
+    uint64_t key = graph_key_at(graph_key_at(kv_pool_key(m->kv), m), x.p);
+    return m->rows.n <= GRAPH_MAX_ROWS && m->o->replay(m->q, graph_key(key, (uint64_t)m->rows.n));
+}
+
+/* --- a block ------------------------------------------------------------------------------------*/
+/* x = x + Wo attention(N_in(x)) */
+static void attention_block(dflash *m, int l, const step_rows *r)
+{
+    const dflash_config *c = &m->c;
+    const ops           *o = m->o;
+    const layer         *y = &m->layers[l];
+    int                  n = r->n_rows, D = c->head_dim;
+    step_rows            seen = *r;
+    o->rms_norm(m->q, m->s.y, m->s.x, y->n_in, n, c->n_embd, (float)c->eps);
+    o->matmul(m->q, m->s.q, y->q, m->s.y, n);
+    o->rms_norm(m->q, m->s.q, m->s.q, y->n_q, n * c->n_heads, D, (float)c->eps);
+    o->rope(m->q, m->s.q, r, c->n_heads, D, m->freq);
+    dflash_store_kv(m, l, m->s.y, r);
+    seen.pos = r->slot;
+    if (c->sliding[l]) seen.last = dev_at(m->s.rows, offsetof(block_rows, last_sliding));
+    o->attention(m->q, m->s.heads, m->s.q, c->n_heads, kv_pool_class(m->kv, m->cls), l, &seen, 1 / sqrtf((float)D),
+                 c->sliding[l] ? c->window : 0);
+    o->matmul(m->q, m->s.f, y->o, m->s.heads, n);
+    o->add(m->q, m->s.x, m->s.x, m->s.f, (size_t)n * (size_t)c->n_embd, 1);
+}
+
+/* x = x + Wdown(silu(Wgate z) * Wup z), z = N_ff(x) */
+static void dense_block(dflash *m, int l, int n)
+{
+    const dflash_config *c = &m->c;
+    const ops           *o = m->o;
+    const layer         *y = &m->layers[l];
+    int                  F = c->n_ff;
+    o->rms_norm(m->q, m->s.y, m->s.x, y->n_ff, n, c->n_embd, (float)c->eps);
+    o->matmul(m->q, m->s.gate, y->gate, m->s.y, n);
+    o->matmul(m->q, m->s.up, y->up, m->s.y, n);
+    o->gated(m->q, m->s.gate, m->s.gate, F, m->s.up, F, n, F, ACT_SILU);
+    o->matmul(m->q, m->s.f, y->down, m->s.gate, n);
+    o->add(m->q, m->s.x, m->s.x, m->s.f, (size_t)n * (size_t)c->n_embd, 1);
+}
+
+static void run_layers(dflash *m, const step_rows *r)
+{
+    target *t = m->d.t;
+    if (m->embed)
+        m->o->embed(m->q, m->s.x, m->embed, r->token, r->n_rows, m->embed_scale);
+    else
+        t->embed(t, m->s.x, r->token, r->n_rows);
+    for (int l = 0; l < m->c.n_layers; l++) {
+        attention_block(m, l, r);
+        dense_block(m, l, r->n_rows);
+    }
+    m->o->rms_norm(m->q, m->s.y, m->s.x, m->n_out, r->n_rows, m->c.n_embd, (float)m->c.eps);
+}
+
+/* The pass's rows through all layers; s.y has them after the last norm. */
+static void forward(dflash *m)
+{
+    kv_pool_flush(m->kv, m->q);
+    step_rows r = dflash_upload_rows(m);
+    for (bool done = dflash_replay(m, m->s.rows); !done; done = m->o->record_end(m->q)) run_layers(m, &r);
+}
+
+/* Logits of n <= HEAD_ROWS states. The cap comes before tokens that the drafter does not know get their -inf. */
+static void project(dflash *m, dev logits, dev hidden, int n, float cap)
+{
+    target *t    = m->d.t;
+    dev     made = m->n_few ? m->s.few : logits;
+    if (m->head)
+        m->o->matmul(m->q, made, m->head, hidden, n);
+    else
+        t->project(t, made, hidden, n);
+    if (cap > 0) m->o->softcap(m->q, made, (size_t)n * (size_t)(m->n_few ? m->n_few : t->n_vocab), cap);
+    if (m->n_few) m->o->scatter_logits(m->q, logits, made, (dev){0}, m->d2t, n, 1, m->n_few, t->n_vocab, INFINITY);
+}
+
+static int wanted(const dflash *m, const draft_job *job)
+{
+    return job->n_want < m->d.max_draft ? job->n_want : m->d.max_draft;
+}
+
+typedef struct {
+    draft_job *job;
+    int        first, n; /* guesses of the job */
+    int        at;       /* row of the logits */
+} guess_run;
+
+static bool pick_runs(dflash *m, const guess_run *run, int n_runs, err *e)
+{
+    for (int i = 0; i < n_runs; i++) {
+        dev logits = dev_at_f32(m->s.logits, (size_t)run[i].at * (size_t)m->d.t->n_vocab);
+        if (!draft_pick(&m->pick, run[i].job, logits, run[i].first, run[i].n, e)) return false;
+        run[i].job->n = run[i].first + run[i].n;
+    }
+    return true;
+}
+
+/* Row after row, HEAD_ROWS at a time, whosever they are: the output matrix is the largest of all. */
+static bool pick_guesses(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
+{
+    int H = m->c.n_embd;
+    for (int j = 0, done = 0, block = 0; j < n_jobs;) { /* block: row where job j's begins */
+        guess_run run[HEAD_ROWS];
+        int32_t   row[HEAD_ROWS];
+        int       n = 0, n_runs = 0;
+        while (j < n_jobs && n < HEAD_ROWS) {
+            int left = wanted(m, jobs[j]) - done, k = left < HEAD_ROWS - n ? left : HEAD_ROWS - n;
+            run[n_runs++] = (guess_run){jobs[j], done, k, n};
+            for (int i = 0; i < k; i++) row[n++] = block + 1 + done++;
+            if (k == left) block += 1 + wanted(m, jobs[j++]), done = 0;
+        }
+        m->o->upload(m->q, m->s.index, row, (size_t)n * sizeof *row);
+        m->o->copy_rows(m->q, m->s.hidden, H, m->s.y, H, m->s.index, n, H);
+        project(m, m->s.logits, m->s.hidden, n, m->softcap);
+        if (!pick_runs(m, run, n_runs, e)) return false;
+    }
+    return true;
+}
+
+/* The rows of the pass's first block, n of them, for whoever wants to look. */
+static void keep_rows(dflash *m, int n_rows)
+{
+    drafter *d = &m->d;
+    size_t   H = (size_t)m->c.n_embd, V = (size_t)d->t->n_vocab;
+    if (!d->draft_hidden.p) return;
+    m->o->copy_rows(m->q, d->draft_hidden, (int)H, m->s.y, (int)H, (dev){0}, n_rows, (int)H);
+    for (int first = 0, n; first < n_rows; first += n) {
+        n = min_int(n_rows - first, HEAD_ROWS);
+        project(m, dev_at_f32(d->draft_logits, (size_t)first * V), dev_at_f32(d->draft_hidden, (size_t)first * H), n,
+                0);
+    }
+}
+
+static bool add_block(dflash *m, const draft_job *job, err *e)
+{
+    draft_lane *l   = job->lane;
+    int32_t     len = kv_seq_len(l->seq), end = len + wanted(m, job);
+    if (!kv_seq_grow(l->seq, end + 1, e)) return false;
+    dflash_add_row(m, l, job->text[job->n_text - 1], len, end);
+    for (int32_t s = len + 1; s <= end; s++) dflash_add_row(m, l, m->c.mask_id, s, end);
+    return true;
+}
+
+/* A pass over the blocks of these jobs, whose contexts are complete. */
+static bool run_blocks(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
+{
+    bool ok   = true;
+    m->rows.n = 0;
+    for (int i = 0; ok && i < n_jobs; i++) ok = add_block(m, jobs[i], e);
+    if (ok) forward(m);
+    for (int i = 0; i < n_jobs; i++) { /* the next rows of the text come where the blocks were */
+        draft_lane *l = jobs[i]->lane;
+        kv_seq_cut(l->seq, dflash_slot(l, l->n_seen));
+    }
+    return ok;
+}
+
+static bool draft_pass(dflash *m, draft_job *const *jobs, int n_jobs, bool first, err *e)
+{
+    if (!run_blocks(m, jobs, n_jobs, e)) return false;
+    if (first) keep_rows(m, 1 + wanted(m, jobs[0]));
+    return pick_guesses(m, jobs, n_jobs, e);
+}
+
+/* As many blocks in a pass as it has rows for. */
+static bool draft_passes(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
+{
+    for (int i = 0, end; i < n_jobs; i = end) {
+        int rows = 0;
+        for (end = i; end < n_jobs && rows + 1 + wanted(m, jobs[end]) <= MAX_ROWS; end++)
+            rows += 1 + wanted(m, jobs[end]);
+        if (!draft_pass(m, jobs + i, end - i, i == 0, e)) return false;
+    }
+    return true;
+}
+
+/* One whose context is not that of its text gets no guesses. */
+static bool draft_all(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
+{
+    draft_job  *live[STEP_MAX_ROWS];
+    draft_lane *lanes[STEP_MAX_ROWS];
+    int         n = 0;
+    for (int i = 0; i < n_jobs; i++)
+        if (jobs[i]->n_want > 0 && dflash_next_pos(jobs[i]->lane) == jobs[i]->n_text - 1) {
+            live[n]    = jobs[i];
+            lanes[n++] = jobs[i]->lane;
+        }
+    if (n == 0) return true;
+    if (!dflash_fold_together(m, lanes, n, e)) return false;
+    for (int i = 0; i < n; i++)
+        if (!dflash_turn_first(m, lanes[i], e)) return false;
+    return draft_passes(m, live, n, e);
+}
+
+bool dflash_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
+{
+    assert(n_jobs <= STEP_MAX_ROWS);
+    (void)kv; /* its context is its own */
+    for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0, jobs[i]->later = false;
+    fault_no_alloc_begin("draft"); /* promise 4 */
+    bool ok = draft_all((dflash *)d, jobs, n_jobs, e);
+    fault_no_alloc_end();
+    for (int i = 0; !ok && i < n_jobs; i++) {
+        jobs[i]->n = 0;
+        dflash_lose((dflash *)d, jobs[i]->lane);
+    }
+    return ok;
+}
