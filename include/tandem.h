@@ -87,7 +87,7 @@ typedef struct {
     tandem_drafter by_setting;
 
     int         n_ctx;     /* maximum of prompt and response in tokens; 0: the model's, up to 8192 */
-    int         max_lanes; /* requests that run at the same time, 1 to 64 */
+    int         max_lanes; /* requests that run at the same time, 1 to TANDEM_MAX_LANES */
     const char *kv_type;   /* "f16", "f32" */
     uint64_t    kv_bytes;  /* size of the K/V cache; 0: max_lanes full contexts, limited by free memory */
     bool        no_prefix; /* disables the prefix cache */
@@ -112,6 +112,7 @@ typedef struct {
     void *wake_ctx;
 } tandem_options;
 
+enum { TANDEM_MAX_LANES = 64 };
 /* Sets the defaults. */
 void tandem_options_init(tandem_options *o);
 /* Opens the model and its drafters and starts the engine thread. The caller frees *out with tandem_close. */
@@ -129,7 +130,7 @@ typedef struct {
     /* Hash of the model's files: "sha256:..." up to 64 MiB, else "sha256-sampled:..."; "" when not computed. */
     const char *fingerprint;
     int         n_threads; /* CPU threads; 0: the work is done on another device */
-    int         n_ctx, n_vocab, n_layers, max_lanes, step_tokens;
+    int         n_ctx, n_vocab, n_layers, n_embd, max_lanes, step_tokens;
     uint64_t    weight_bytes, kv_bytes;
     uint64_t    n_params;     /* parameters in matrices */
     const char *quantisation; /* type of most weights in the file: "q4_0", "bf16", ... */
@@ -141,7 +142,7 @@ void tandem_get_info(const tandem *t, tandem_info *out);
 
 /* --- requests ----------------------------------------------------------------------------------- */
 enum { TANDEM_MAX_DRAFT = 64, TANDEM_MAX_LOGPROBS = 20, TANDEM_MAX_BIAS = 1024, TANDEM_MAX_STOPS = 64 };
-enum { TANDEM_MAX_STOP_IDS = 1024 };
+enum { TANDEM_MAX_STOP_IDS = 1024, TANDEM_MAX_PROMPT = 1 << 24 };
 
 typedef enum {
     TANDEM_SPEC_OFF, /* no draft tokens */

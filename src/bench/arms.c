@@ -7,28 +7,28 @@
 static bool is_plain(str word) { return str_is(word, "off") || str_is(word, "plain"); }
 
 /* dflash:7, tree:22, auto */
-static bool parse_arm(str word, spec_settings *how, err *e)
+static bool parse_arm(str word, tandem_speculation *how, err *e)
 {
     size_t  n = 0;
     int64_t k = 0;
     while (n < word.n && word.s[n] != ':') n++;
-    how->method = SPEC_OFF;
+    how->method = TANDEM_SPEC_OFF;
     for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++)
-        if (str_is((str){word.s, n}, spec_method_names[m])) how->method = m;
-    if (how->method == SPEC_OFF)
+        if (str_is((str){word.s, n}, spec_method_names[m])) how->method = (tandem_method)m;
+    if (how->method == TANDEM_SPEC_OFF)
         return err_set(e, ERR_INPUT, "'%.*s' is none of %s, %s, %s, %s, %s", STR_ARG(word), spec_method_names[1],
                        spec_method_names[2], spec_method_names[3], spec_method_names[4], spec_method_names[5]);
     if (n < word.n && (!str_to_i64((str){word.s + n + 1, word.n - n - 1}, &k) || k < 1 || k > DRAFT_MAX))
         return err_set(e, ERR_INPUT, "'%.*s' has no number from 1 to %d", STR_ARG(word), DRAFT_MAX);
-    if (k && how->method == SPEC_TREE) how->tree_budget = (int)k;
-    if (k && how->method != SPEC_TREE) how->draft_max = (int)k;
+    if (k && how->method == TANDEM_SPEC_TREE) how->tree_budget = (int)k;
+    if (k && how->method != TANDEM_SPEC_TREE) how->draft_max = (int)k;
     return true;
 }
 
 bool arms_check(const char *list, err *e)
 {
-    spec_settings unused = {0};
-    int           n      = 2;
+    tandem_speculation unused = {0};
+    int                n      = 2;
     if (list && !list[0]) return err_set(e, ERR_INPUT, "the list is empty");
     for (const char *at = list ? list : ""; *at;) {
         str word = str_next_word(&at);
@@ -39,24 +39,25 @@ bool arms_check(const char *list, err *e)
     return n <= ARMS_MAX || err_set(e, ERR_INPUT, "more than %d are too many", ARMS_MAX - 2);
 }
 
-static void add_arm(arm_choice *out, int *n, str name, spec_settings how)
+static void add_arm(arm_choice *out, int *n, str name, tandem_speculation how)
 {
     arm_choice *a = &out[(*n)++];
     snprintf(a->name, sizeof a->name, "%.*s", STR_ARG(name));
     a->spec = how;
 }
 
-bool arms_choose(arm_choice out[ARMS_MAX], int *n, const char *list, const spec *s, const spec_settings *base, err *e)
+bool arms_choose(arm_choice out[ARMS_MAX], int *n, const char *list, const spec *s, const tandem_speculation *base,
+                 err *e)
 {
     *n = 0;
-    add_arm(out, n, STR("off"), (spec_settings){0});
-    add_arm(out, n, STR("off again"), (spec_settings){0});
+    add_arm(out, n, STR("off"), (tandem_speculation){0});
+    add_arm(out, n, STR("off again"), (tandem_speculation){0});
     for (const char *at = list ? list : "dflash,tree,mtp,ngram,auto"; *at;) {
-        spec_settings how  = *base;
-        str           word = str_next_word(&at);
+        tandem_speculation how  = *base;
+        str                word = str_next_word(&at);
         if (is_plain(word)) continue;
         if (!parse_arm(word, &how, e)) return false;
-        if (how.method == SPEC_AUTO || spec_has_drafter(s, (spec_method)how.method))
+        if (how.method == TANDEM_SPEC_AUTO || spec_has_drafter(s, (spec_method)how.method))
             add_arm(out, n, word, how);
         else if (list)
             return err_set(e, ERR_INPUT, "--methods: there is no drafter for %.*s", STR_ARG(word));

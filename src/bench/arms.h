@@ -3,20 +3,22 @@
 #ifndef TANDEM_BENCH_ARMS_H
 #define TANDEM_BENCH_ARMS_H
 #include "spec/spec.h"
+#include "tandem.h"
 #include "tok/tok.h"
 #include "json/json.h"
 
 enum { ARMS_MAX = 16 };
 typedef struct {
-    char          name[32];
-    spec_settings spec;
+    char               name[32];
+    tandem_speculation spec;
 } arm_choice;
 
 #define ARMS_HELP "arms beside off, such as dflash:7,tree:22,mtp:3,ngram,auto (default: all that the drafters allow)"
 /* "dflash:7,tree:22,auto"; off and plain may be in the list, they run anyway. Before a model is there. */
 bool arms_check(const char *list, err *e);
 /* list NULL: all methods that s has drafters for, and auto. base: the settings that a method's own number changes. */
-bool arms_choose(arm_choice out[ARMS_MAX], int *n, const char *list, const spec *s, const spec_settings *base, err *e);
+bool arms_choose(arm_choice out[ARMS_MAX], int *n, const char *list, const spec *s, const tandem_speculation *base,
+                 err *e);
 /* Whether an arm wrote what the first one did; the first one's text is kept in *was. */
 bool arms_agree(tok_ids *was, const tok_ids *text, bool first);
 /* One member, "rounds": how many each method had, plain decoding too. */

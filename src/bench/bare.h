@@ -3,6 +3,7 @@
 #ifndef TANDEM_BENCH_BARE_H
 #define TANDEM_BENCH_BARE_H
 #include "cli/generate.h"
+#include "sched/job.h"
 
 typedef struct {
     engine      *g;

@@ -49,7 +49,7 @@ bool bench_open_prompts(prompt_maker *p, tok **t, const target *m, const char *p
     chat_options format;
     err          why = {0};
     if (!path) return prompts_init(p, NULL, NULL, m->n_vocab, e);
-    if (open_tok(t, path, &why) && open_chat_format(&format, m, path, &why) &&
+    if (open_tok(t, path, &why) && open_chat_format(&format, NULL, m, path, &why) &&
         prompts_init(p, *t, &format, m->n_vocab, &why))
         return true;
     log_event(LOG_WARN, "bench", "%s: the prompts are random token ids", why.text);

@@ -108,7 +108,7 @@ static bool ask(bench *b, int u, int arm, err *e)
     snprintf(tenant, sizeof tenant, "user %d of run %d", u, b->n_runs);
     r.ids    = p->p;
     r.n_ids  = p->n;
-    r.spec   = job_speculation(&b->arm[arm].spec);
+    r.spec   = b->arm[arm].spec;
     r.tenant = tenant;
     return sched_submit(b->rig.sched, &r, &x->job, e);
 }
@@ -250,7 +250,7 @@ static interval median_of(const double *x, int n)
 static int auto_arm(const bench *b)
 {
     for (int k = 0; k < b->n_arms; k++)
-        if (b->arm[k].spec.method == SPEC_AUTO) return k;
+        if (b->arm[k].spec.method == TANDEM_SPEC_AUTO) return k;
     return -1;
 }
 
@@ -366,10 +366,9 @@ static bool open_all(bench *b, err *e)
     int             most = most_users(b);
     f->engine.more_lanes = most;
     if (!f->engine.n_ctx) f->engine.n_ctx = 1024;
-    spec_settings base = generate_speculation(f);
     if (!rig_open(&b->rig, &flags.with, true, e) ||
         !rig_fill_prompts(&b->rig, &flags.with, RANDOM_PROMPTS, flags.n_prompt, e) ||
-        !arms_choose(b->arm, &b->n_arms, flags.with.methods, b->rig.g.spec, &base, e) ||
+        !rig_choose_arms(&b->rig, &flags.with, b->arm, &b->n_arms, e) ||
         !rig_serve(&b->rig, &flags.with, most, &b->news, e))
         return false;
     for (int c = 0; c < b->n_cells; c++) b->tally[c] = xnew_n(tally, (size_t)b->n_arms);

@@ -88,7 +88,7 @@ static bool ask_engine(bench *b, const arm *a, const chat_prompt *p, err *e)
     tandem_job *j;
     b->rig.request.ids   = p->ids.p;
     b->rig.request.n_ids = p->ids.n;
-    b->rig.request.spec  = job_speculation(&a->choice.spec);
+    b->rig.request.spec  = a->choice.spec;
     if (!sched_submit(b->rig.sched, &b->rig.request, &j, e)) return false;
     bool ok = read_answer(b, j, e);
     tandem_release(j);
@@ -99,7 +99,7 @@ static bool answer(bench *b, const arm *a, const chat_prompt *p, int way, timing
 {
     double start      = clock_s();
     b->text.n         = 0;
-    b->loop.lane.spec = a->choice.spec;
+    b->loop.lane.spec = job_spec_settings(&a->choice.spec);
     if (!(way == ENGINE ? ask_engine(b, a, p, e) : bare_run(&b->loop, &p->ids, e))) return false;
     *out = (timing){clock_s() - start, way == ENGINE ? b->decode_s : b->loop.decode_s, (int64_t)b->text.n};
     return true;
@@ -201,7 +201,7 @@ static bool open_all(bench *b, err *e)
     arm_choice choice[ARMS_MAX];
     flags.with.gen.engine.more_lanes = 1;
     if (!rig_open(&b->rig, &flags.with, true, e) || !bare_init(&b->loop, &b->rig.g, b->rig.tok, &flags.with.gen, e) ||
-        !arms_choose(choice, &b->n_arms, flags.with.methods, b->rig.g.spec, &b->loop.lane.spec, e))
+        !rig_choose_arms(&b->rig, &flags.with, choice, &b->n_arms, e))
         return false;
     b->n_arms--; /* the bare loop again is what shows the noise */
     b->arms[0].choice = choice[0];

@@ -27,13 +27,19 @@ bool rig_note_files(bench_rig *r, const method_flags *f, err *e)
     return provenance_files(&r->from, bench_model_path(f), &f->gen.draft, !f->no_hash, e);
 }
 
+bool rig_choose_arms(const bench_rig *r, const method_flags *f, arm_choice out[ARMS_MAX], int *n, err *e)
+{
+    tandem_speculation base = generate_speculation(&f->gen);
+    return arms_choose(out, n, f->methods, r->g.spec, &base, e);
+}
+
 bool rig_fill_prompts(bench_rig *r, const method_flags *f, int n_random, int n_tokens, err *e)
 {
     const char   *path = bench_model_path(f);
     prompt_source from = {.n_vocab = r->g.model->n_vocab, .tok = r->tok, .file = f->prompts, .n_tokens = n_tokens};
     if (!path)
         from.n_random = n_random;
-    else if (!open_chat_format(&from.format, r->g.model, path, e))
+    else if (!open_chat_format(&from.format, NULL, r->g.model, path, e))
         return false;
     return prompt_set_fill(&r->prompts, &from, e);
 }

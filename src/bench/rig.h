@@ -7,7 +7,9 @@
 #ifndef TANDEM_BENCH_RIG_H
 #define TANDEM_BENCH_RIG_H
 #include "base/bell.h"
+#include "bench/arms.h"
 #include "bench/flags.h"
+#include "sched/sched.h"
 
 typedef struct {
     const char     *part; /* its name */
@@ -34,6 +36,8 @@ typedef struct {
 bool rig_open(bench_rig *r, method_flags *f, bool with_texts, err *e);
 /* The files of the model and its drafters, for results. */
 bool rig_note_files(bench_rig *r, const method_flags *f, err *e);
+/* Chooses the arms that --methods names; other flags of speculation apply to all of them. */
+bool rig_choose_arms(const bench_rig *r, const method_flags *f, arm_choice out[ARMS_MAX], int *n, err *e);
 /* The prompts of a file, or our own, in the model's chat format; for a shape n_random of n_tokens random ids. */
 bool rig_fill_prompts(bench_rig *r, const method_flags *f, int n_random, int n_tokens, err *e);
 /* The engine around the loop, with so many lanes, as tandem_open has it. news, unless NULL, is rung for every reader. */

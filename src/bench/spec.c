@@ -74,7 +74,7 @@ typedef struct {
 static bool choose_arms(bench *b, err *e)
 {
     arm_choice choice[ARMS_MAX];
-    if (!arms_choose(choice, &b->n_arms, flags.with.methods, b->rig.g.spec, &b->gen.lane.spec, e)) return false;
+    if (!rig_choose_arms(&b->rig, &flags.with, choice, &b->n_arms, e)) return false;
     for (int i = 0; i < b->n_arms; i++) b->arms[i].choice = choice[i];
     return true;
 }
@@ -115,7 +115,7 @@ static bool on_token(void *ctx, int32_t id)
 
 static bool run_arm(bench *b, arm *a, const chat_prompt *p, double *seconds, err *e)
 {
-    b->gen.lane.spec = a->choice.spec;
+    b->gen.lane.spec = job_spec_settings(&a->choice.spec);
     b->text.n        = 0;
     if (!bare_run(&b->gen, &p->ids, e)) return false;
     *seconds = b->gen.decode_s;

@@ -148,7 +148,7 @@ static void note(bench *b, tally *t)
 
 static bool answer(bench *b, int arm, int cell, tally *t, err *e)
 {
-    b->gen.lane.spec = b->arm[arm].spec;
+    b->gen.lane.spec = job_spec_settings(&b->arm[arm].spec);
     b->text.n        = 0;
     clear_peak();
     if (!bare_check(&b->gen, &b->prompt[cell], e) || !bare_run(&b->gen, &b->prompt[cell], e)) return false;
@@ -313,7 +313,7 @@ static bool open_all(bench *b, err *e)
     b->gen.on_token   = on_token;
     b->gen.ctx        = b;
     b->gen.ignore_eos = true;
-    if (!arms_choose(b->arm, &b->n_arms, flags.with.methods, b->rig.g.spec, &b->gen.lane.spec, e)) return false;
+    if (!rig_choose_arms(&b->rig, &flags.with, b->arm, &b->n_arms, e)) return false;
     for (int c = 0; c < b->n_cells; c++) b->tally[c] = xnew_n(tally, (size_t)b->n_arms);
     return true;
 }

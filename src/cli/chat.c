@@ -95,7 +95,7 @@ static bool render(session *s, err *e)
         if (i == s->n_turns - 1) break;
         chat_add(c, CHAT_ASSISTANT, text_of(&x->answer))->reasoning = buf_str(&x->reasoning);
     }
-    bool ok = chat_render_ids(&s->prompt, s->g->tok, c, &s->format, e);
+    bool ok = chat_render_ids(&s->prompt, engine_tok(s->g), c, &s->format, e);
     arena_deinit(&mem);
     return ok;
 }
@@ -159,8 +159,8 @@ static void on_token(void *ctx, int32_t id, bool stop)
  * when even the last question alone does not fit. */
 static bool fit(session *s, bool *fits, err *e)
 {
-    int    room = s->g->info.n_ctx > 2 * MIN_ROOM ? MIN_ROOM : 1, n_dropped = 0;
-    size_t limit = (size_t)(s->g->info.n_ctx - room);
+    int    room = engine_info(s->g)->n_ctx > 2 * MIN_ROOM ? MIN_ROOM : 1, n_dropped = 0;
+    size_t limit = (size_t)(engine_info(s->g)->n_ctx - room);
     bool   asked = !s->terminal;
     *fits        = true;
     for (;;) {
@@ -169,9 +169,9 @@ static bool fit(session *s, bool *fits, err *e)
         *fits = s->n_turns > 1;
         if (!*fits)
             fprintf(stderr, "tandem: the question has %zu tokens and the context holds %d (--ctx)\n", s->prompt.ids.n,
-                    s->g->info.n_ctx);
+                    engine_info(s->g)->n_ctx);
         if (*fits && !asked) {
-            fprintf(stderr, "tandem: the context of %d is full\n", s->g->info.n_ctx);
+            fprintf(stderr, "tandem: the context of %d is full\n", engine_info(s->g)->n_ctx);
             *fits = asked = confirm(s, "Drop the oldest turns?");
         }
         if (!*fits) return true;
@@ -199,16 +199,17 @@ static bool answer(session *s, str question, err *e)
         drop_turns(s, s->n_turns - 1, 1);
         return true;
     }
-    view_init(&s->view, s->g->tok, &flags, s->prompt.in_thought, s->format.thinking);
-    generate_watch(&s->stop, s->g->tok, &flags, s->prompt.in_thought, s->format.thinking);
-    bool ok = generate_check(&s->prompt.ids, s->g->info.n_ctx, s->g->info.n_vocab, flags.max_tokens, e) &&
-              generate(&s->gen, &s->prompt.ids, e);
+    view_init(&s->view, engine_tok(s->g), &flags, s->prompt.in_thought, s->format.thinking);
+    generate_watch(&s->stop, engine_tok(s->g), &flags, s->prompt.in_thought, s->format.thinking);
+    bool ok =
+        generate_check(&s->prompt.ids, engine_info(s->g)->n_ctx, engine_info(s->g)->n_vocab, flags.max_tokens, e) &&
+        generate(&s->gen, &s->prompt.ids, e);
     ok = view_finish(&s->view, ok ? e : NULL) && ok;
     keep_answer(s);
     view_deinit(&s->view);
     chat_answer_deinit(&s->stop);
     if (ok && s->gen.result.context_full)
-        fprintf(stderr, "tandem: the context of %d is full: the answer was cut\n", s->g->info.n_ctx);
+        fprintf(stderr, "tandem: the context of %d is full: the answer was cut\n", engine_info(s->g)->n_ctx);
     if (ok && flags.stats) generate_print_stats(&s->gen);
     return ok;
 }
@@ -283,8 +284,8 @@ static void show_stats(const session *s)
 {
     const tandem_usage *u = &s->gen.result.usage;
     if (u->prompt_tokens) generate_print_stats(&s->gen);
-    fprintf(stderr, "context: %d of %d tokens, %d turns\n", u->prompt_tokens + u->completion_tokens, s->g->info.n_ctx,
-            s->n_turns);
+    fprintf(stderr, "context: %d of %d tokens, %d turns\n", u->prompt_tokens + u->completion_tokens,
+            engine_info(s->g)->n_ctx, s->n_turns);
 }
 
 static void command(session *s, str line)
@@ -335,8 +336,7 @@ static bool open_session(session *s, err *e)
     if (!engine_probe(flags.engine.path, e)) return false;
     tok *t;
     if (!open_tok(&t, flags.engine.path, e)) return err_wrap(e, "no text without a tokenizer");
-    if (!generate_open(&s->g, &flags, t, e) || !engine_check_format(s->g, e)) return false;
-    s->format = s->g->format;
+    if (!generate_open(&s->g, &flags, t, e) || !engine_format(s->g, &s->format, e)) return false;
     /* Between an answer and the next question nothing is to be stopped: Ctrl-C must not end the process there. */
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, NULL);
     s->terminal        = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);

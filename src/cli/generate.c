@@ -62,18 +62,17 @@ bool generate_check_flags(const generate_flags *f, const opt_spec *usage)
     return true;
 }
 
-spec_settings generate_speculation(const generate_flags *f)
+tandem_speculation generate_speculation(const generate_flags *f)
 {
-    spec_settings s = f->spec;
-    s.method        = f->method;
-    s.no_chain_seed = !f->chain_seed;
+    tandem_speculation s = f->spec;
+    s.method             = (tandem_method)f->method;
+    s.no_chain_seed      = !f->chain_seed;
     return s;
 }
 
 bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tandem_bias bias[TANDEM_MAX_BIAS], err *e)
 {
-    spec_settings guesses = generate_speculation(f);
-    int           n;
+    int n;
     if (!parse_bias(f->bias, bias, &n, e)) return false;
     for (int i = 0; i < n; i++)
         if (bias[i].token >= n_vocab)
@@ -92,7 +91,7 @@ bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tan
     r->presence_penalty  = f->presence;
     r->frequency_penalty = f->frequency;
     r->logprobs          = f->logprobs;
-    r->spec              = job_speculation(&guesses);
+    r->spec              = generate_speculation(f);
     return true;
 }
 
@@ -176,9 +175,9 @@ bool generate_open(tandem **out, generate_flags *f, tok *t, err *e)
 /* --- an answer ----------------------------------------------------------------------------------*/
 bool generator_init(generator *a, tandem *t, const generate_flags *f, err *e)
 {
-    *a = (generator){.t = t, .tok = t->tok};
+    *a = (generator){.t = t, .tok = engine_tok(t)};
     tandem_request_init(t, &a->request);
-    return generate_apply(&a->request, f, t->model->n_vocab, a->bias, e);
+    return generate_apply(&a->request, f, engine_info(t)->n_vocab, a->bias, e);
 }
 
 /* {"id":5,"text":"a","logprob":-0.1,"top":[{"id":5,"text":"a","logprob":-0.1}, ...]} */
@@ -252,7 +251,7 @@ bool generate(generator *a, const tok_ids *prompt, err *e)
     tandem_job      *j;
     a->request.ids   = prompt->p;
     a->request.n_ids = prompt->n;
-    if (!sched_submit(a->t->sched, &a->request, &j, e)) return false;
+    if (!engine_submit(a->t, &a->request, NULL, &j, e)) return false;
     current = j;
     sigaction(SIGINT, &act, &before);
     bool ok = show_tokens(a, j, e) && take_result(a, tandem_job_result(j), e);

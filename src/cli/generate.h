@@ -11,21 +11,21 @@ enum { GENERATE_MAX_CONTEXT = 1 << 24 };
 
 /* --- flags -------------------------------------------------------------------------------------- */
 typedef struct {
-    engine_options engine;
-    int            max_tokens; /* -1: no limit */
-    int            kv, logprobs;
-    int            method; /* spec_method or SPEC_AUTO */
-    spec_settings  spec;
-    bool           chain_seed;
-    draft_options  draft;
-    float          temp, top_p, min_p, repeat, presence, frequency;
-    int            top_k;
-    uint64_t       seed;
-    const char    *bias;  /* "ID:BIAS,ID:BIAS" */
-    opt_list       stops; /* strings */
-    const char    *system;
-    bool           think, stats;
-    bool           temp_given, top_k_given, top_p_given, min_p_given, seed_given, method_given;
+    engine_options     engine;
+    int                max_tokens; /* -1: no limit */
+    int                kv, logprobs;
+    int                method; /* spec_method or SPEC_AUTO */
+    tandem_speculation spec;
+    bool               chain_seed;
+    draft_options      draft;
+    float              temp, top_p, min_p, repeat, presence, frequency;
+    int                top_k;
+    uint64_t           seed;
+    const char        *bias;  /* "ID:BIAS,ID:BIAS" */
+    opt_list           stops; /* strings */
+    const char        *system;
+    bool               think, stats;
+    bool               temp_given, top_k_given, top_p_given, min_p_given, seed_given, method_given;
 } generate_flags;
 
 #define GENERATE_DEFAULTS                                                                                              \
@@ -117,8 +117,8 @@ bool generate(generator *a, const tok_ids *prompt, err *e);
 void generate_print_stats(const generator *a);
 
 /* Refuses what cannot be run: an empty prompt, one that leaves no room to answer, ids that the model does not have. */
-bool          generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_tokens, err *e);
-spec_settings generate_speculation(const generate_flags *f);
+bool               generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_tokens, err *e);
+tandem_speculation generate_speculation(const generate_flags *f);
 /* The flags' say over a request that has the model's defaults; `bias` is room for theirs. */
 bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tandem_bias bias[TANDEM_MAX_BIAS], err *e);
 

@@ -84,9 +84,9 @@ static bool read_prompt(buf *out, int n_args, char **args, err *e)
 
 static bool render(chat_prompt *out, const tandem *g, str text, err *e)
 {
-    chat_options o = g->format;
+    chat_options o;
     arena        mem;
-    if (!engine_check_format(g, e)) return false;
+    if (!engine_format(g, &o, e)) return false;
     o.thinking = flags.gen.think;
     arena_init(&mem, 1 << 20);
     chat *c = chat_new(&mem);
@@ -96,8 +96,8 @@ static bool render(chat_prompt *out, const tandem *g, str text, err *e)
     }
     if (flags.gen.system) chat_add(c, CHAT_SYSTEM, str_of(flags.gen.system));
     chat_add(c, CHAT_USER, text);
-    bool ok =
-        chat_render_ids(out, g->tok, c, &o, e) || err_wrap(e, "no prompt for this model (--raw does without a format)");
+    bool ok = chat_render_ids(out, engine_tok(g), c, &o, e) ||
+              err_wrap(e, "no prompt for this model (--raw does without a format)");
     arena_deinit(&mem);
     return ok;
 }
@@ -110,11 +110,12 @@ typedef struct {
 
 static bool make_prompt(input *in, const tandem *g, err *e)
 {
-    const tok *t   = g->tok;
+    const tok *t   = engine_tok(g);
     tok_ids   *ids = &in->prompt.ids;
     for (size_t i = 0; flags.ids && i < ids->n; i++)
-        if (ids->p[i] >= g->model->n_vocab)
-            return err_set(e, ERR_INPUT, "token id %d is not in the vocabulary of %d", ids->p[i], g->model->n_vocab);
+        if (ids->p[i] >= engine_info(g)->n_vocab)
+            return err_set(e, ERR_INPUT, "token id %d is not in the vocabulary of %d", ids->p[i],
+                           engine_info(g)->n_vocab);
     if (flags.ids) return true;
     if (!flags.raw) return render(&in->prompt, g, in->text.n ? buf_str(&in->text) : STR(""), e);
     if (tok_add_bos(t)) tok_ids_put(ids, tok_bos(t));
@@ -225,7 +226,8 @@ static void ask_for(generator *a, output *o)
 
 static void print_notes(const generator *a)
 {
-    if (a->result.context_full) fprintf(stderr, "tandem: the context of %d is full (--ctx)\n", a->t->info.n_ctx);
+    if (a->result.context_full)
+        fprintf(stderr, "tandem: the context of %d is full (--ctx)\n", engine_info(a->t)->n_ctx);
     if (flags.gen.stats) generate_print_stats(a);
     if (a->request.temp > 0 && !flags.gen.seed_given)
         fprintf(stderr, "seed %llu\n", (unsigned long long)a->result.usage.seed);
@@ -236,9 +238,9 @@ static bool answer(tandem *g, const chat_prompt *prompt, const tandem_grammar *f
     generator a;
     output    o = {.plain = flags.raw || flags.ids || flags.print_ids};
     if (!generator_init(&a, g, &flags.gen, e) ||
-        !generate_check(&prompt->ids, g->info.n_ctx, g->info.n_vocab, flags.gen.max_tokens, e))
+        !generate_check(&prompt->ids, engine_info(g)->n_ctx, engine_info(g)->n_vocab, flags.gen.max_tokens, e))
         return false;
-    open_output(&o, g->tok, prompt->in_thought);
+    open_output(&o, engine_tok(g), prompt->in_thought);
     ask_for(&a, &o);
     a.request.grammar            = *fit;
     a.request.grammar.may_think  = flags.gen.think;

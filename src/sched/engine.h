@@ -1,47 +1,57 @@
-/* sched/engine.h - the insides of include/tandem.h's `tandem`, for the layers above that need more than it shows. */
+/* sched/engine.h - the functions on a `tandem` that the server and the command line need in addition to include/tandem.h.
+ *
+ * They work on types of lower layers (tok, chat_options, settings, err), which the public header does not show. Pointers
+ * that they return stay valid until tandem_close. Any thread may call them, except engine_open_with. */
 #ifndef TANDEM_SCHED_ENGINE_H
 #define TANDEM_SCHED_ENGINE_H
-#include "base/arena.h"
-#include "sched/open.h"
-#include "sched/sched.h"
+#include "chat/chat.h"
+#include "sched/forms.h"
+#include "sched/settings.h"
+#include "tok/tok.h"
 
-#include <pthread.h>
+#include "tandem.h"
 
+#include <stdatomic.h>
+
+/* Opens an engine as tandem_open does. tokenizer: taken over by the engine, also on failure; NULL: none. changed: settings
+ * of the engine before this one; those that were changed while it ran are kept. NULL: settings are not carried over. */
+bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, const settings *changed, err *e);
+
+/* --- what was opened ------------------------------------------------------------------------------ */
+/* Returns what is fixed when the engine is opened: kv_bytes, has_dflash and has_mtp are set by tandem_get_info alone. */
+const tandem_info *engine_info(const tandem *t);
+const tok         *engine_tok(const tandem *t);      /* NULL: the model has no tokenizer */
+str                engine_template(const tandem *t); /* the text of the model's chat template; empty: it has none */
+/* Copies the prompt format. Fails when the model's chat template cannot be read. */
+bool engine_format(const tandem *t, chat_options *out, err *e);
 enum { ENGINE_FINGERPRINT_MAX = 24 };
-
-struct tandem {
-    arena           mem; /* of names and paths */
-    tandem_info     info;
-    ops_device      device;
-    target         *model;
-    tok            *tok; /* NULL: no text in or out */
-    chat_options    format;
-    err             no_format; /* why there is none; code 0: there is one */
-    spec           *spec;
-    sched          *sched;
-    routing_log    *log;
-    settings_file  *file;    /* NULL: none; used under the lock */
-    bool            carried; /* whoever opened it hands its settings to the next engine */
-    pthread_mutex_t settings_lock;
-    char            fingerprint[ENGINE_FINGERPRINT_MAX]; /* of engine_fingerprint; under the lock */
-};
-
-/* Opens as tandem_open does, with a tokenizer that is open already (NULL: none) and belongs to the engine from here on, also
- * on failure. changed: settings of the engine before, of which those that were changed are kept; NULL: there will be no
- * engine after this one. */
-bool engine_open_with(tandem **out, const tandem_options *o, tok *t, const settings *changed, err *e);
-/* Writes "fp_" and 16 hex digits that depend on the build, the model's bytes, the device, the context and all settings:
- * equal requests with equal seeds get equal texts where it is equal. */
+/* Writes "fp_" and 16 hex digits computed from the build, the model's bytes, the device, the context and all settings.
+ * Equal requests with equal seeds get equal texts from engines with equal fingerprints. */
 void engine_fingerprint(const tandem *t, char out[ENGINE_FINGERPRINT_MAX]);
-bool engine_check_format(const tandem *t, err *e);   /* that `format` is one */
-void engine_tell(tandem_error *to, const err *from); /* to may be NULL */
-/* Returns the context length that the DFlash drafter among them was trained on; 0: not known. */
+/* Returns the context length that the DFlash drafter among them was trained with; 0: not known. */
 int engine_trained_ctx(const tandem_drafter_info *all, int n);
+
+/* --- requests ------------------------------------------------------------------------------------- */
+/* Submits as tandem_submit does. form: the compiled grammar of the request; NULL: it has none, or it is compiled here. */
+bool engine_submit(tandem *t, const tandem_request *r, answer_form *form, tandem_job **out, err *e);
+/* Finds or compiles the grammar of a request that has one. The caller drops it. Errors as forms_take. */
+bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool *cancel, answer_form **out, err *e);
+/* Returns the grammar of the request where it was compiled before, else NULL. The caller drops it. */
+answer_form *engine_find_compiled(const tandem *t, const tandem_request *r);
+
+/* --- settings and decisions ----------------------------------------------------------------------- */
+void engine_get_settings(const tandem *t, settings *out);
 /* Changes several settings, all or none; null restores the default. */
 bool engine_change_settings(tandem *t, const json_value *members, err *e);
-/* Takes the values of `names` from settings that were changed elsewhere. */
+/* Copies the values of `names`, bits as settings_bit gives them, from settings that were changed elsewhere. */
 void engine_take_settings(tandem *t, const settings *from, uint64_t names);
-/* Writes an array of the newest routing decisions, newest first: at most n of the last 1024, of all requests or (unless
+enum { ENGINE_ROUTING_MAX = 1024 }; /* decisions that are kept */
+/* Writes an array of the newest routing decisions, newest first: at most n, of all requests or (unless
  * NULL) of the one with this id. */
 void engine_put_routing(const tandem *t, const char *request_id, int n, json_writer *w);
+/* Returns "policy" for a route_reason that depends on other requests, else the reason itself. */
+const char *engine_public_reason(const char *reason);
+
+/* Copies an error to the public type; `to` may be NULL. */
+void engine_tell(tandem_error *to, const err *from);
 #endif

@@ -116,6 +116,16 @@ void job_settle_seed(tandem_request *r)
     r->has_seed = true;
 }
 
+spec_settings job_spec_settings(const tandem_speculation *s)
+{
+    return (spec_settings){.method        = (int)s->method,
+                           .draft_max     = s->draft_max,
+                           .tree_budget   = s->tree_budget,
+                           .tree_temp     = s->tree_temp,
+                           .no_chain_seed = s->no_chain_seed,
+                           .draft_noise   = s->draft_noise};
+}
+
 bool job_lane_options(lane_options *out, const target *model, const tandem_request *r, logit_bias *room, err *e)
 {
     const tandem_speculation *s = &r->spec;
@@ -130,23 +140,8 @@ bool job_lane_options(lane_options *out, const target *model, const tandem_reque
         .penalty = {.repeat = r->repeat_penalty, .presence = r->presence_penalty, .frequency = r->frequency_penalty},
         .n_top   = r->logprobs,
         .score_prompt = r->prompt_logprobs,
-        .spec         = {.method        = (int)s->method,
-                         .draft_max     = s->draft_max,
-                         .tree_budget   = s->tree_budget,
-                         .tree_temp     = s->tree_temp,
-                         .no_chain_seed = s->no_chain_seed,
-                         .draft_noise   = s->draft_noise}};
+        .spec         = job_spec_settings(s)};
     return choose_biases(&out->penalty, model, r, room, e);
-}
-
-tandem_speculation job_speculation(const spec_settings *s)
-{
-    return (tandem_speculation){.method        = (tandem_method)s->method,
-                                .draft_max     = s->draft_max,
-                                .tree_budget   = s->tree_budget,
-                                .tree_temp     = s->tree_temp,
-                                .no_chain_seed = s->no_chain_seed,
-                                .draft_noise   = s->draft_noise};
 }
 
 /* --- a new job ----------------------------------------------------------------------------------*/
@@ -173,7 +168,7 @@ static bool check_context(const job_maker *m, size_t n_prompt, int32_t max_token
 static bool take_prompt(tandem_job *j, const tandem_request *r, err *e)
 {
     const job_maker *m = j->maker;
-    tok_ids_init(&j->prompt, JOB_PROMPT_MAX);
+    tok_ids_init(&j->prompt, TANDEM_MAX_PROMPT);
     if (!r->ids && r->text && !put_text_prompt(j, r, e)) return false;
     if (!check_context(m, r->ids ? r->n_ids : j->prompt.n, r->max_tokens, e)) return false;
     if (r->ids) tok_ids_put_n(&j->prompt, r->ids, r->n_ids);

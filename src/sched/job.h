@@ -23,8 +23,6 @@
 
 #include "tandem.h"
 
-enum { JOB_PROMPT_MAX = 1 << 24 };
-
 /* What requests are made for. */
 typedef struct {
     const target *model;
@@ -116,7 +114,7 @@ void        job_drop(tandem_job *j);            /* one holder less */
 void        job_settle_seed(tandem_request *r); /* one is drawn where none was given */
 /* Sampling, penalties and speculation of a request whose seed is settled; `room` takes its biases and the model's bans. */
 bool job_lane_options(lane_options *out, const target *model, const tandem_request *r, logit_bias *room, err *e);
-tandem_speculation job_speculation(const spec_settings *s); /* and back */
+spec_settings job_spec_settings(const tandem_speculation *s);
 enum { JOB_MAX_BIAS = TANDEM_MAX_BIAS + MODEL_MAX_STOPS };
 
 /* --- on the engine's thread --------------------------------------------------------------------- */

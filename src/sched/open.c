@@ -130,16 +130,16 @@ static void log_format(const chat_template *t, bool has_template)
                   name, t->n_same, t->n_signs);
 }
 
-bool open_chat_format(chat_options *o, const target *m, const char *path, err *e)
+bool open_chat_format(chat_options *o, buf *keep, const target *m, const char *path, err *e)
 {
-    buf text;
-    buf_init(&text, 1 << 24);
-    bool          ok = chat_template_load(&text, path, e);
-    chat_template t  = chat_detect(buf_str(&text));
+    buf own, *text = keep ? keep : &own;
+    buf_init(&own, OPEN_TEMPLATE_MAX);
+    bool          ok = chat_template_load(text, path, e);
+    chat_template t  = chat_detect(buf_str(text));
     *o               = (chat_options){.revision              = t.revision,
                                       .empty_thought         = t.gemma4 ? t.empty_thought : m->empty_thought,
                                       .add_generation_prompt = true};
-    if (ok) log_format(&t, text.n > 0);
-    buf_deinit(&text);
+    if (ok) log_format(&t, text->n > 0);
+    buf_deinit(&own);
     return ok;
 }

@@ -33,6 +33,8 @@ int open_add_drafter(spec *s, const spec_draft_source *src);
 
 /* The tokenizer of a GGUF file, of a Hugging Face directory, or a tokenizer.json itself. */
 bool open_tok(tok **out, const char *path, err *e);
-/* Which prompt format the model at `path` was made for: from its template, or a guess with a warning. */
-bool open_chat_format(chat_options *o, const target *m, const char *path, err *e);
+/* Chooses the prompt format of the model at `path` by its chat template, which is also written to keep (unless NULL); a format that had to
+ * be guessed is logged. */
+enum { OPEN_TEMPLATE_MAX = 1 << 24 }; /* bytes of a chat template */
+bool open_chat_format(chat_options *o, buf *keep, const target *m, const char *path, err *e);
 #endif

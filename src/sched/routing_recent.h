@@ -3,11 +3,10 @@
  * Threads: put from one, read from any. */
 #ifndef TANDEM_SCHED_ROUTING_RECENT_H
 #define TANDEM_SCHED_ROUTING_RECENT_H
+#include "sched/engine.h"
 #include "sched/routing_log.h"
 
 #include <pthread.h>
-
-enum { ROUTING_RECENT = 1024 };
 
 typedef struct {
     routing_record r;

@@ -11,7 +11,7 @@
 #include "sched/routing_recent.h"
 
 enum {
-    SCHED_MAX_LANES = 64,
+    SCHED_MAX_LANES = TANDEM_MAX_LANES,
     SCHED_WAKE_MS   = 2 /* between two times that a reader is told, if nobody says otherwise */
 };
 

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "base/thread.h"
-#include "sched/engine.h"
+#include "sched/inside.h"
 
 #include <stdio.h>
 
@@ -21,8 +21,13 @@ void engine_tell(tandem_error *to, const err *from)
     memcpy(to->text, from->text, sizeof to->text);
 }
 
-bool engine_check_format(const tandem *t, err *e)
+const tandem_info *engine_info(const tandem *t) { return &t->info; }
+const tok         *engine_tok(const tandem *t) { return t->tok; }
+str                engine_template(const tandem *t) { return t->template; }
+
+bool engine_format(const tandem *t, chat_options *out, err *e)
 {
+    *out = t->format;
     return !t->no_format.code || err_set(e, t->no_format.code, "%s", t->no_format.text);
 }
 
@@ -43,7 +48,7 @@ static bool check_options(const tandem_options *o, err *e)
     if (!o->path) return err_set(e, ERR_INPUT, "there is no path of a model");
     if (strcmp(o->kv_type, "f16") != 0 && strcmp(o->kv_type, "f32") != 0)
         return err_set(e, ERR_INPUT, "kv_type is '%s', which is not f16 or f32", o->kv_type);
-    return in_range("n_threads", o->n_threads, 0, 256, e) && in_range("n_ctx", o->n_ctx, 0, JOB_PROMPT_MAX, e) &&
+    return in_range("n_threads", o->n_threads, 0, 256, e) && in_range("n_ctx", o->n_ctx, 0, TANDEM_MAX_PROMPT, e) &&
            in_range("max_lanes", o->max_lanes, 1, SCHED_MAX_LANES, e) &&
            in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16, STEP_MAX_ROWS, e) &&
            in_range("wake_ms", o->wake_ms, 0, 1000, e) && in_range("n_drafters", o->n_drafters, 0, 64, e);
@@ -198,6 +203,7 @@ static void fill_info(tandem *t, const tandem_options *o)
     i->n_threads     = t->model->o->n_threads;
     i->n_vocab       = t->model->n_vocab;
     i->n_layers      = t->model->n_layers;
+    i->n_embd        = t->model->n_embd;
     i->max_lanes     = o->max_lanes;
     i->step_tokens   = o->step_tokens;
     i->weight_bytes  = t->model->weight_bytes;
@@ -267,6 +273,16 @@ static void set_settings(tandem *t, const settings *s)
     make_fingerprint(t, s);
 }
 
+static void open_format(tandem *t, const char *path)
+{
+    buf text;
+    buf_init(&text, OPEN_TEMPLATE_MAX);
+    open_chat_format(&t->format, &text, t->model, path, &t->no_format);
+    t->template.n = text.n;
+    t->template.s = text.n ? arena_str(&t->mem, buf_str(&text)) : "";
+    buf_deinit(&text);
+}
+
 static bool open_all(tandem *t, const tandem_options *o, const settings *changed, err *e)
 {
     settings s;
@@ -278,7 +294,7 @@ static bool open_all(tandem *t, const tandem_options *o, const settings *changed
         !settings_check_device(&s, t->model->o->name, e) || !open_fingerprint(t, o, e) || !open_loop(t, o, &s, e) ||
         !add_drafters(t, o, &s, e))
         return false;
-    open_chat_format(&t->format, t->model, o->path, &t->no_format);
+    open_format(t, o->path);
     fill_info(t, o);
     make_fingerprint(t, &s);
     settings_log(&s, t->info.name, spec_trained_ctx(t->spec));
@@ -291,7 +307,7 @@ bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, con
     *out       = NULL;
     t->tok     = tokenizer;
     t->carried = changed;
-    arena_init(&t->mem, 1 << 20);
+    arena_init(&t->mem, OPEN_TEMPLATE_MAX + (1 << 20));
     pthread_mutex_init(&t->settings_lock, NULL);
     if (open_all(t, o, changed, e)) {
         *out = t;
@@ -356,6 +372,18 @@ void tandem_get_info(const tandem *t, tandem_info *out)
 /* --- requests -----------------------------------------------------------------------------------*/
 void tandem_request_init(const tandem *t, tandem_request *r) { job_request_init(r, t->model); }
 
+bool engine_submit(tandem *t, const tandem_request *r, answer_form *form, tandem_job **out, err *e)
+{
+    return sched_submit_with(t->sched, r, form, out, e);
+}
+
+bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool *cancel, answer_form **out, err *e)
+{
+    return sched_compile(t->sched, r, cancel, out, e);
+}
+
+answer_form *engine_find_compiled(const tandem *t, const tandem_request *r) { return sched_find_compiled(t->sched, r); }
+
 bool tandem_submit(tandem *t, const tandem_request *r, tandem_job **out, tandem_error *e)
 {
     err  why = {0};
@@ -385,7 +413,7 @@ bool tandem_tokenize(const tandem *t, const char *text, size_t n, bool markers, 
     err     why = {0};
     tok_ids ids;
     *out = (tandem_ids){0};
-    tok_ids_init(&ids, JOB_PROMPT_MAX);
+    tok_ids_init(&ids, TANDEM_MAX_PROMPT);
     bool ok = need_tok(t, &why) && tok_encode(t->tok, &ids, (str){text, n}, markers, &why) && give_ids(&ids, out, &why);
     if (!ok) engine_tell(e, &why);
     tok_ids_deinit(&ids);
@@ -418,12 +446,12 @@ size_t tandem_detokenize(const tandem *t, const int32_t *ids, size_t n, bool mar
 
 static bool render(const tandem *t, const chat *c, bool think, tandem_ids *out, bool *in_thought, err *e)
 {
-    chat_options o = t->format;
+    chat_options o;
     chat_prompt  p;
-    if (!engine_check_format(t, e)) return false;
+    if (!engine_format(t, &o, e)) return false;
     o.thinking = think;
     chat_apply_wishes(c, &o);
-    chat_prompt_init(&p, JOB_PROMPT_MAX);
+    chat_prompt_init(&p, TANDEM_MAX_PROMPT);
     bool ok = chat_render_ids(&p, t->tok, c, &o, e) && give_ids(&p.ids, out, e);
     if (ok && in_thought) *in_thought = p.in_thought;
     chat_prompt_deinit(&p);
@@ -474,6 +502,8 @@ static int trained_ctx(const tandem *t)
     int                 n = tandem_drafters(t, all);
     return engine_trained_ctx(all, n);
 }
+
+void engine_get_settings(const tandem *t, settings *out) { sched_get_settings(t->sched, out); }
 
 bool engine_change_settings(tandem *t, const json_value *members, err *e)
 {
@@ -553,8 +583,8 @@ bool tandem_unpark_drafter(tandem *t, tandem_method m, tandem_error *e) { return
 /* --- decisions ----------------------------------------------------------------------------------*/
 void engine_put_routing(const tandem *t, const char *request_id, int n, json_writer *w)
 {
-    size_t        most = n < 0 ? 0 : n < ROUTING_RECENT ? (size_t)n : ROUTING_RECENT;
-    routing_seen *seen = mem_try_n(ROUTING_RECENT, sizeof *seen);
+    size_t        most = n < 0 ? 0 : n < ENGINE_ROUTING_MAX ? (size_t)n : ENGINE_ROUTING_MAX;
+    routing_seen *seen = mem_try_n(ENGINE_ROUTING_MAX, sizeof *seen);
     size_t        got  = seen ? sched_recent(t->sched, request_id, seen, most) : 0;
     json_begin_array(w);
     for (size_t i = 0; i < got; i++) {
@@ -564,4 +594,12 @@ void engine_put_routing(const tandem *t, const char *request_id, int n, json_wri
     }
     json_end(w);
     mem_free(seen);
+}
+
+const char *engine_public_reason(const char *reason)
+{
+    static const route_reason of_load[] = {ROUTE_COST, ROUTE_CONCURRENCY, ROUTE_KV_PRESSURE, ROUTE_NO_ROOM};
+    for (size_t i = 0; i < COUNT(of_load); i++)
+        if (!strcmp(reason, route_reason_names[of_load[i]])) return "policy";
+    return reason;
 }

@@ -479,8 +479,8 @@ static bool write_routing(server *s, server_call *c, buf *out, server_error *why
     char        id[REQUEST_ID_MAX + 1];
     int64_t     n = 100;
     json_writer w;
-    if (!query_int(query, "n", 1, ROUTING_RECENT, &n, why) || !query_text(query, "request_id", id, sizeof id, why) ||
-        !server_is_loaded(s, why))
+    if (!query_int(query, "n", 1, ENGINE_ROUTING_MAX, &n, why) ||
+        !query_text(query, "request_id", id, sizeof id, why) || !server_is_loaded(s, why))
         return false;
     json_writer_init(&w, out);
     json_begin_object(&w);

@@ -84,7 +84,7 @@ bool choice_submit(server_choice *c, tandem *t, err *e)
         ask.stop   = r->stop_text;
         ask.n_stop = (size_t)r->n_stop;
     }
-    return sched_submit_with(t->sched, &ask, r->form, &c->job, e);
+    return engine_submit(t, &ask, r->form, &c->job, e);
 }
 
 /* --- tokens -------------------------------------------------------------------------------------*/

@@ -51,7 +51,7 @@ struct bench_run {
     int        n_different;
     bench_cell cell[MAX_CELLS];
     int        n_methods, n_cells, n_done; /* n_done: cells times repeats */
-    bench_lane lane[SCHED_MAX_LANES];
+    bench_lane lane[TANDEM_MAX_LANES];
     int        n_next; /* prompt of the cell */
     double     cell_since;
     int64_t    cell_tokens, reasons_before[TANDEM_MAX_ROUTES];
@@ -97,7 +97,7 @@ static bool check_settings(const server *s, tandem_method m, int prompt_tokens, 
     char     bar[96] = "";
     bool     weights = m == TANDEM_SPEC_DFLASH || m == TANDEM_SPEC_TREE || m == TANDEM_SPEC_MTP;
     if (m == TANDEM_SPEC_OFF || m == TANDEM_SPEC_AUTO) return true;
-    sched_get_settings(s->engine->sched, &now);
+    engine_get_settings(s->engine, &now);
     if (!now.dflash_enabled)
         snprintf(bar, sizeof bar, "dflash_enabled is false");
     else if (weights && now.dflash_max_concurrent == 0)
@@ -174,11 +174,13 @@ static bool read_plan(bench_run *x, const server_fields *f, server_error *why)
 /* --- on a worker --------------------------------------------------------------------------------*/
 static void make_prompts(work_item *item)
 {
-    bench_run    *x = (bench_run *)item;
-    const tandem *t = x->s->engine;
-    prompt_maker  maker;
+    bench_run    *x     = (bench_run *)item;
+    const tandem *t     = x->s->engine;
+    prompt_maker  maker = {0};
+    chat_options  format;
     tok_ids       ids;
-    bool          ok = prompts_init(&maker, t->tok, &t->format, t->info.n_vocab, &x->made);
+    bool          ok = engine_format(t, &format, &x->made) &&
+              prompts_init(&maker, engine_tok(t), &format, engine_info(t)->n_vocab, &x->made);
     tok_ids_init(&ids, MAX_PROMPT_TOKENS);
     for (int i = 0; ok && i < x->n_prompts; i++) {
         ok = prompts_next(&maker, &ids, x->prompt_tokens, &x->made);
@@ -426,13 +428,13 @@ static void note(bench_run *x, bench_lane *l, const tandem_result *r)
 static int n_running(const bench_run *x)
 {
     int n = 0;
-    for (int i = 0; i < SCHED_MAX_LANES; i++) n += x->lane[i].job != NULL;
+    for (int i = 0; i < TANDEM_MAX_LANES; i++) n += x->lane[i].job != NULL;
     return n;
 }
 
 static void collect(bench_run *x)
 {
-    for (int i = 0; i < SCHED_MAX_LANES; i++) {
+    for (int i = 0; i < TANDEM_MAX_LANES; i++) {
         bench_lane          *l = &x->lane[i];
         const tandem_result *r = l->job ? tandem_job_result(l->job) : NULL;
         if (!r) continue;
@@ -491,7 +493,7 @@ static void look_at_others(bench_run *x)
 static void stop(bench_run *x)
 {
     x->stopped = true;
-    for (int i = 0; i < SCHED_MAX_LANES; i++)
+    for (int i = 0; i < TANDEM_MAX_LANES; i++)
         if (x->lane[i].job) tandem_cancel(x->lane[i].job);
 }
 

@@ -58,7 +58,7 @@ static bool submit(completion *x, bool first)
 
 static bool open_choices(completion *x)
 {
-    const tok *t  = x->s->engine->tok;
+    const tok *t  = engine_tok(x->s->engine);
     bool       ok = true;
     x->choice     = mem_try_n((size_t)x->request.n_choices, sizeof *x->choice);
     if (!x->choice) return error_no_memory(&x->why);

@@ -383,7 +383,7 @@ void request_find_form(server_request *r, const tandem *t, bool thinking)
     if (!g->kind) return;
     g->in_thought = r->in_thought;
     g->may_think  = thinking;
-    r->form       = sched_find_compiled(t->sched, &r->ask);
+    r->form       = engine_find_compiled(t, &r->ask);
     warn_of_tools(r);
 }
 
@@ -399,7 +399,7 @@ bool request_compile_form(server_request *r, const tandem *t, const atomic_bool 
 {
     tandem_grammar *g = &r->ask.grammar;
     err             e = {0};
-    if (sched_compile(t->sched, &r->ask, cancel, &r->form, &e)) return warn_of_tools(r), true;
+    if (engine_compile(t, &r->ask, cancel, &r->form, &e)) return warn_of_tools(r), true;
     if (e.code == ERR_BUSY || e.code == ERR_UNAVAILABLE) return error_take(why, &e, NULL, false);
     bool calls = g->kind == TANDEM_GRAMMAR_TOOL_CALL || g->kind == TANDEM_GRAMMAR_TOOL_CALLS ||
                  (g->kind == TANDEM_GRAMMAR_TOOLS && str_starts(str_of(e.text), "the parameters of tool"));

@@ -32,7 +32,7 @@ static void look(const server *s, status_view *v)
     parts_list(&v->parts, s);
     if (!s->engine) return;
     settings now;
-    sched_get_settings(s->engine->sched, &now);
+    engine_get_settings(s->engine, &now);
     tandem_get_info(s->engine, &v->info);
     life_stats(s, &v->stats);
     tandem_request_init(s->engine, &v->defaults);
@@ -109,8 +109,8 @@ static bool write_tokenizer(server *s, server_call *c, const status_view *v, buf
 {
     (void)c;
     if (!server_is_loaded(s, why)) return false;
-    if (!s->engine->tok) return error_set(why, 404, NULL, "not_found", "The model has no tokenizer.");
-    status_tokenizer(v, s->engine->tok, out);
+    if (!engine_tok(s->engine)) return error_set(why, 404, NULL, "not_found", "The model has no tokenizer.");
+    status_tokenizer(v, engine_tok(s->engine), out);
     return true;
 }
 
@@ -127,9 +127,9 @@ static bool write_props(server *s, server_call *c, const status_view *v, buf *ou
 
 static bool write_slots(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
 {
-    slot_view slot[SCHED_MAX_LANES];
+    slot_view slot[TANDEM_MAX_LANES];
     if (!server_is_loaded(s, why)) return false;
-    size_t n = completions_slots(s, slot, SCHED_MAX_LANES);
+    size_t n = completions_slots(s, slot, TANDEM_MAX_LANES);
     return status_slots(v, slot, n, str_is(http_call_request(c->http)->query, "fail_on_no_slot=1"), out, why);
 }
 

@@ -96,7 +96,7 @@ model_files *life_list_files(const tandem *t)
     file_source         source[1 + TANDEM_MAX_DRAFTERS];
     size_t              n          = 0;
     int                 n_drafters = tandem_drafters(t, all);
-    source[n++]                    = (file_source){"model", t->info.path, t->info.shown};
+    source[n++]                    = (file_source){"model", engine_info(t)->path, engine_info(t)->shown};
     for (int i = 0; i < n_drafters; i++)
         if (all[i].state != TANDEM_DRAFTER_FAILED) source[n++] = (file_source){"drafter", all[i].path, all[i].name};
     return files_open(source, n);
@@ -176,7 +176,7 @@ static void keep_info(model_life *l, const tandem *t)
         keep_text(l, &l->drafter[i].path);
         keep_text(l, &l->drafter[i].shown);
     }
-    sched_get_settings(t->sched, &l->set);
+    engine_get_settings(t, &l->set);
 }
 
 static void close_engine(work_item *item)
@@ -291,7 +291,7 @@ bool life_info(const server *s, tandem_info *out, tandem_drafter_info all[TANDEM
 bool life_settings(const server *s, settings *out)
 {
     *out = s->life.set;
-    if (s->engine) sched_get_settings(s->engine->sched, out);
+    if (s->engine) engine_get_settings(s->engine, out);
     return s->engine || s->life.info.name;
 }
 

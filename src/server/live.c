@@ -154,8 +154,8 @@ static void put_steps(json_writer *w, const tandem_stats *s)
 
 static void put_slots(json_writer *w, const server *s)
 {
-    slot_view slot[SCHED_MAX_LANES];
-    size_t    n = completions_slots(s, slot, SCHED_MAX_LANES);
+    slot_view slot[TANDEM_MAX_LANES];
+    size_t    n = completions_slots(s, slot, TANDEM_MAX_LANES);
     json_key(w, "slots");
     json_begin_array(w);
     for (size_t i = 0; i < n; i++) {

@@ -196,9 +196,9 @@ void ollama_limit(server_request *q, const tandem *t)
 {
     settings now;
     int32_t  room;
-    if (!q->ollama.n_ctx || q->ollama.n_ctx >= t->info.n_ctx || !q->n_prompts) return;
+    if (!q->ollama.n_ctx || q->ollama.n_ctx >= engine_info(t)->n_ctx || !q->n_prompts) return;
     room = q->ollama.n_ctx + 1 - (int32_t)q->prompt[0].n;
-    sched_get_settings(t->sched, &now);
+    engine_get_settings(t, &now);
     if (q->ask.max_tokens < 0) q->ask.max_tokens = (int32_t)fmin((double)now.default_max_tokens, INT32_MAX);
     if (q->ask.max_tokens > room) q->ask.max_tokens = room;
 }

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-enum { MAX_REPLY = 1 << 20, MAX_TEMPLATE = 1 << 24, DIGEST = 64, CENTURY = 36525 };
+enum { MAX_REPLY = 1 << 20, DIGEST = 64, CENTURY = 36525 };
 
 /* --- one model ----------------------------------------------------------------------------------*/
 static void put_time(json_writer *w, const char *key, time_t at)
@@ -198,24 +198,20 @@ static void put_template(json_writer *w, const tandem *t)
     static const char outline[] =
         "{{- if .Tools }}{{ .Tools }}{{ end }}{{ range .Messages }}<|turn>{{ .Role }}\n{{ .Content }}<turn|>\n"
         "{{ end }}<|turn>model\n";
-    buf text;
-    buf_init(&text, MAX_TEMPLATE);
-    if (!chat_template_load(&text, t->info.path, NULL)) buf_clear(&text);
-    if (!text.n) buf_puts(&text, outline);
+    str text = engine_template(t);
     json_key(w, "template");
-    json_put_str(w, buf_str(&text));
-    buf_deinit(&text);
+    json_put_str(w, text.n ? text : str_of(outline));
 }
 
 static void put_info(json_writer *w, const tandem *t, str model)
 {
-    const tandem_info *i     = &t->info;
+    const tandem_info *i     = engine_info(t);
     const char        *colon = model.n ? memchr(model.s, ':', model.n) : NULL;
     const struct {
         const char *name;
         int64_t     x;
     } number[] = {{"context_length", i->n_ctx},
-                  {"embedding_length", t->model->n_embd},
+                  {"embedding_length", i->n_embd},
                   {"block_count", i->n_layers},
                   {"vocab_size", i->n_vocab}};
     char key[64];
@@ -250,10 +246,10 @@ bool ollama_show(server_request *r, const tandem *t, buf *out, server_error *why
     json_member_str(&w, "modelfile", "");
     put_parameters(&w, t);
     put_template(&w, t);
-    put_details(&w, &t->info);
+    put_details(&w, engine_info(t));
     put_info(&w, t, model);
     put_capabilities(&w);
-    put_modified(&w, &t->info, time(NULL));
+    put_modified(&w, engine_info(t), time(NULL));
     json_end(&w);
     return !out->failed || error_no_memory(why);
 }

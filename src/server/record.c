@@ -1,7 +1,6 @@
 #include "server/record.h"
 
 #include "base/mem.h"
-#include "sched/router.h"
 
 #include <math.h>
 
@@ -42,12 +41,4 @@ void record_sum(record_sums *s, const server_record *r)
     s->total_rate        = over((double)s->completion_tokens, r->total_s);
     s->acceptance_rate   = over((double)s->accepted, (double)s->drafted);
     s->acceptance_length = s->rounds ? 1 + over((double)s->accepted, (double)s->rounds) : 0;
-}
-
-const char *record_neutral_reason(const char *reason)
-{
-    static const int of_load[] = {ROUTE_COST, ROUTE_CONCURRENCY, ROUTE_KV_PRESSURE, ROUTE_NO_ROOM};
-    for (size_t i = 0; i < COUNT(of_load); i++)
-        if (!strcmp(reason, route_reason_names[of_load[i]])) return "policy";
-    return reason;
 }

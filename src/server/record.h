@@ -36,6 +36,4 @@ typedef struct {
     const char *route_reason;      /* never NULL */
 } record_sums;
 void record_sum(record_sums *out, const server_record *r);
-/* Returns a route_reason as a user's key is told it: "policy" for those that depend on other requests, else as it is. */
-const char *record_neutral_reason(const char *reason);
 #endif

@@ -85,7 +85,7 @@ void reply_put_timings(buf *out, const server_choice *all, int n)
     put_positions(&w, all, n, s.rounds);
     json_member_str(&w, "route", tandem_method_name(s.route));
     json_member_str(&w, "route_reason",
-                    all[0].request->sees_all ? s.route_reason : record_neutral_reason(s.route_reason));
+                    all[0].request->sees_all ? s.route_reason : engine_public_reason(s.route_reason));
     json_end(&w);
 }
 

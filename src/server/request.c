@@ -18,7 +18,7 @@ void request_init(server_request *r, int where, buf *body)
     *r    = (server_request){.where = where, .body = *body, .markers = where == FIELD_NATIVE};
     *body = (buf){.max = body->max};
     arena_init(&r->mem, MEMORY);
-    chat_prompt_init(&r->rendered, JOB_PROMPT_MAX);
+    chat_prompt_init(&r->rendered, TANDEM_MAX_PROMPT);
 }
 
 void request_name(server_request *r, const char *served, const char *const *aliases, size_t n_aliases)
@@ -57,9 +57,9 @@ size_t request_bytes(const server_request *r)
 static size_t most_tokens(const server_request *r, const tandem *t, const server_prompt *p)
 {
     settings now;
-    sched_get_settings(t->sched, &now);
+    engine_get_settings(t, &now);
     size_t asked = r->ask.max_tokens >= 0 ? (size_t)r->ask.max_tokens : (size_t)now.default_max_tokens;
-    size_t room  = (size_t)t->info.n_ctx + 1 - p->n;
+    size_t room  = (size_t)engine_info(t)->n_ctx + 1 - p->n;
     return asked < room ? asked : room;
 }
 
@@ -121,9 +121,9 @@ static bool read_stop_ids(server_request *r, const tandem *t, server_error *why)
     if (!v) return true;
     if (!ids) return error_no_memory(why);
     for (size_t i = 0; i < v->n; i++) {
-        if (v->item[i].kind != JSON_INT || v->item[i].i < 0 || v->item[i].i >= t->info.n_vocab)
+        if (v->item[i].kind != JSON_INT || v->item[i].i < 0 || v->item[i].i >= engine_info(t)->n_vocab)
             return error_set(why, 400, "stop_token_ids", NULL, "'stop_token_ids' must be a list of token ids below %d.",
-                             t->info.n_vocab);
+                             engine_info(t)->n_vocab);
         ids[i] = (int32_t)v->item[i].i;
     }
     r->ask.stop_ids   = ids;
@@ -160,9 +160,9 @@ static bool add_bias(const bias_reader *b, int32_t token, float bias)
 
 static bool bias_id(const bias_reader *b, int64_t id, float bias)
 {
-    if (id < 0 || id >= b->t->info.n_vocab)
+    if (id < 0 || id >= engine_info(b->t)->n_vocab)
         return error_set(b->why, 400, "logit_bias", NULL, "'logit_bias' has '%lld', which is not a token id below %d.",
-                         (long long)id, b->t->info.n_vocab);
+                         (long long)id, engine_info(b->t)->n_vocab);
     return add_bias(b, (int32_t)id, bias);
 }
 
@@ -173,7 +173,7 @@ static bool bias_text(const bias_reader *b, str text, float bias)
     err     e    = {0};
     size_t  from = b->r->ask.n_bias;
     tok_ids_init(&ids, TANDEM_MAX_BIAS);
-    bool ok = tok_encode(b->t->tok, &ids, text, false, &e);
+    bool ok = tok_encode(engine_tok(b->t), &ids, text, false, &e);
     if (!ok && e.code == ERR_TOO_LARGE)
         error_set(b->why, 400, "logit_bias", NULL, "'logit_bias' must have at most %d tokens.", TANDEM_MAX_BIAS);
     else if (!ok)
@@ -245,7 +245,7 @@ static bool read_biases(server_request *r, const tandem *t, server_error *why)
     for (size_t i = 0; v && i < v->n; i++)
         if (!(v->kind == JSON_OBJECT ? read_bias_member(&b, &v->member[i]) : read_bias_pair(&b, &v->item[i])))
             return false;
-    return !r->no_calls || ban(b.bias, &r->ask.n_bias, tok_find(t->tok, gemma4_marker_name(GEMMA4_CALL)), why);
+    return !r->no_calls || ban(b.bias, &r->ask.n_bias, tok_find(engine_tok(t), gemma4_marker_name(GEMMA4_CALL)), why);
 }
 
 /* --- speculation --------------------------------------------------------------------------------*/
@@ -337,7 +337,7 @@ const char *request_param(const server_request *r)
 
 static int context_of(const server_request *r, const tandem *t)
 {
-    return r->ollama.n_ctx && r->ollama.n_ctx < t->info.n_ctx ? r->ollama.n_ctx : t->info.n_ctx;
+    return r->ollama.n_ctx && r->ollama.n_ctx < engine_info(t)->n_ctx ? r->ollama.n_ctx : engine_info(t)->n_ctx;
 }
 
 static size_t most_prompt(const server_request *r, const tandem *t)
@@ -379,10 +379,10 @@ static bool blame_path(server_error *why, const err *e)
 static bool render(server_request *r, const tandem *t, chat_options *o, server_error *why)
 {
     err e = {0};
-    *o    = t->format;
-    if (!engine_check_format(t, &e)) return error_take(why, &e, request_param(r), false);
+    if (!engine_format(t, o, &e)) return error_take(why, &e, request_param(r), false);
     chat_apply_wishes(r->chat, o);
-    if (!chat_render_ids(&r->rendered, t->tok, r->chat, o, &e)) return error_take(why, &e, request_param(r), false);
+    if (!chat_render_ids(&r->rendered, engine_tok(t), r->chat, o, &e))
+        return error_take(why, &e, request_param(r), false);
     if (r->rendered.n_media) return error_no_media(why, request_param(r));
     r->in_thought = r->rendered.in_thought;
     r->thinking   = o->thinking;
@@ -461,9 +461,9 @@ static bool bad_prompt(server_error *why)
 
 static bool put_id(server_request *r, const tandem *t, int64_t id, server_error *why)
 {
-    if (id < 0 || id >= t->info.n_vocab)
+    if (id < 0 || id >= engine_info(t)->n_vocab)
         return error_set(why, 400, "prompt", NULL, "'prompt' has %lld, which is not a token id below %d.",
-                         (long long)id, t->info.n_vocab);
+                         (long long)id, engine_info(t)->n_vocab);
     return tok_ids_put(&r->rendered.ids, (int32_t)id) || error_no_memory(why);
 }
 
@@ -471,19 +471,20 @@ static bool put_id(server_request *r, const tandem *t, int64_t id, server_error 
 static bool put_text(server_request *r, const tandem *t, str text, bool begins, server_error *why)
 {
     tok_ids *ids   = &r->rendered.ids;
-    int32_t  bos   = tok_bos(t->tok);
-    str      name  = bos >= 0 ? tok_text(t->tok, bos) : (str){0};
+    int32_t  bos   = tok_bos(engine_tok(t));
+    str      name  = bos >= 0 ? tok_text(engine_tok(t), bos) : (str){0};
     err      e     = {0};
     bool     there = r->markers && name.n && text.n >= name.n && !memcmp(text.s, name.s, name.n);
-    if (begins && !there && r->f.add_special_tokens && tok_add_bos(t->tok)) tok_ids_put(ids, bos);
-    if (!tok_encode(t->tok, ids, text, r->markers, &e)) return error_take(why, &e, "prompt", false);
+    if (begins && !there && r->f.add_special_tokens && tok_add_bos(engine_tok(t))) tok_ids_put(ids, bos);
+    if (!tok_encode(engine_tok(t), ids, text, r->markers, &e)) return error_take(why, &e, "prompt", false);
     return !ids->failed || error_no_memory(why);
 }
 
 /* Token ids, with texts between them. */
 static bool put_sequence(server_request *r, const tandem *t, const json_value *v, server_error *why)
 {
-    if (v->n > (size_t)t->info.n_ctx) return error_context(why, "prompt", "prompt", t->info.n_ctx, v->n);
+    if (v->n > (size_t)engine_info(t)->n_ctx)
+        return error_context(why, "prompt", "prompt", engine_info(t)->n_ctx, v->n);
     for (size_t i = 0; i < v->n; i++) {
         const json_value *x = &v->item[i];
         if (x->kind != JSON_INT && x->kind != JSON_STRING) return bad_prompt(why);
@@ -572,7 +573,8 @@ static bool open_body(server_request *r, const tandem *t, const json_value **bod
     if (r->where & FIELD_OLLAMA && !r->body.n) return error_set(why, 400, NULL, NULL, "missing request body");
     if (!json_parse(body, &r->mem, buf_str(&r->body), &limits, &e)) return blame_json(why, &e);
     if ((*body)->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
-    if (!t->tok) return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
+    if (!engine_tok(t))
+        return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
     if (r->where & FIELD_OLLAMA && !ollama_translate(r, t, body, why)) return false;
     r->root = *body;
     if (!fields_read(&r->f, *body, r->where, why) || !dialects_check(r, *body, why)) return false;
@@ -590,11 +592,11 @@ bool request_render(server_request *r, const tandem *t, buf *out, server_error *
 {
     const json_value *body;
     err               e = {0};
-    chat_options      o = t->format;
+    chat_options      o;
     if (!open_body(r, t, &body, why) || !read_messages(r, body, why)) return false;
-    chat_apply_wishes(r->chat, &o);
-    return (engine_check_format(t, &e) && chat_render_text(out, r->chat, &o, &e)) ||
-           error_take(why, &e, "messages", false);
+    bool ok = engine_format(t, &o, &e);
+    if (ok) chat_apply_wishes(r->chat, &o);
+    return (ok && chat_render_text(out, r->chat, &o, &e)) || error_take(why, &e, "messages", false);
 }
 
 bool request_count(server_request *r, const tandem *t, size_t *n, server_error *why)

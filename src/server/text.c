@@ -46,19 +46,19 @@ bool text_tokenize(server_request *r, const tandem *t, buf *out, server_error *w
     str         text = vllm ? r->f.token_prompt : r->f.content;
     bool        bos  = vllm ? r->f.add_special_tokens : r->f.add_special;
     if (!text.s) return error_set(why, 400, "content", NULL, "'content' must be a string.");
-    if (bos && tok_bos(t->tok) >= 0) tok_ids_put(ids, tok_bos(t->tok));
-    if (!tok_encode(t->tok, ids, text, r->f.parse_special, &e)) return error_take(why, &e, name, false);
+    if (bos && tok_bos(engine_tok(t)) >= 0) tok_ids_put(ids, tok_bos(engine_tok(t)));
+    if (!tok_encode(engine_tok(t), ids, text, r->f.parse_special, &e)) return error_take(why, &e, name, false);
     json_writer_init(&w, out);
     json_begin_object(&w);
     if (vllm) {
         json_member_int(&w, "count", (int64_t)ids->n);
-        json_member_int(&w, "max_model_len", t->info.n_ctx);
+        json_member_int(&w, "max_model_len", engine_info(t)->n_ctx);
     }
     json_key(&w, "tokens");
     json_begin_array(&w);
     for (size_t i = 0; i < ids->n; i++)
         if (r->f.with_pieces)
-            put_piece(&w, t->tok, ids->p[i]);
+            put_piece(&w, engine_tok(t), ids->p[i]);
         else
             json_put_int(&w, ids->p[i]);
     json_end(&w);
@@ -73,10 +73,10 @@ static bool read_tokens(server_request *r, const tandem *t, server_error *why)
     if (!v) return error_set(why, 400, "tokens", NULL, "'tokens' must be a list of token ids.");
     for (size_t i = 0; i < v->n; i++) {
         const json_value *x = &v->item[i];
-        if (x->kind != JSON_INT || x->i < 0 || x->i >= tok_size(t->tok))
+        if (x->kind != JSON_INT || x->i < 0 || x->i >= tok_size(engine_tok(t)))
             return error_set(why, 400, "tokens", NULL,
-                             "'tokens' must be a list of token ids below %d; item %zu is not one.", tok_size(t->tok),
-                             i);
+                             "'tokens' must be a list of token ids below %d; item %zu is not one.",
+                             tok_size(engine_tok(t)), i);
         tok_ids_put(&r->rendered.ids, (int32_t)x->i);
     }
     return true;
@@ -99,7 +99,7 @@ bool text_detokenize(server_request *r, const tandem *t, buf *out, server_error 
     json_writer w;
     if (!request_open(r, t, why) || !read_tokens(r, t, why)) return false;
     buf_init(&text, TEXT_MAX_REPLY);
-    tok_decode(t->tok, r->rendered.ids.p, r->rendered.ids.n, true, &text);
+    tok_decode(engine_tok(t), r->rendered.ids.p, r->rendered.ids.n, true, &text);
     json_writer_init(&w, out);
     json_begin_object(&w);
     json_key(&w, "content");

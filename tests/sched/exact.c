@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "sched/engine.h"
+#include "sched/inside.h"
 #include "spec/inside.h"
 
 #include <stdatomic.h>

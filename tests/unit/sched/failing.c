@@ -1,7 +1,7 @@
 /* Steps that a device fails, and what requests are told of their time and by which name. */
 #include "engine_rig.h"
 
-#include "sched/engine.h"
+#include "sched/inside.h"
 
 #include <stdatomic.h>
 #include <string.h>

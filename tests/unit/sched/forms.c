@@ -3,7 +3,7 @@
 #include "base/buf.h"
 #include "engine_rig.h"
 #include "grammar/rig.h"
-#include "sched/engine.h"
+#include "sched/inside.h"
 
 #include <stdio.h>
 

@@ -111,8 +111,8 @@ TEST(job_options_are_those_of_the_request)
     CHECK(o.params.temp == 1.5f && o.params.top_p == 0.75f && o.params.min_p == 0.0625f && o.params.top_k == 33);
     CHECK(o.params.seed == 99);
     CHECK(o.penalty.repeat == 1.25f && o.penalty.presence == 0.5f && o.penalty.frequency == -0.5f && o.n_top == 3);
-    tandem_speculation back = job_speculation(&o.spec);
-    CHECK(back.method == r.spec.method && back.draft_max == 5 && back.tree_budget == 11 && back.tree_temp == 2 &&
+    spec_settings back = o.spec;
+    CHECK(back.method == (int)r.spec.method && back.draft_max == 5 && back.tree_budget == 11 && back.tree_temp == 2 &&
           back.no_chain_seed && back.draft_noise == 0.5f);
     r.choice = 1;
     if (CHECK_OK(job_lane_options(&o, &model, &r, room, &e), e)) CHECK(o.params.seed != 99); /* another answer */

@@ -2,8 +2,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "engine_rig.h"
-#include "sched/engine.h"
 #include "sched/errand.h"
+#include "sched/inside.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -390,22 +390,22 @@ TEST(sched_settings_know_where_they_come_from)
 TEST(routing_recent_is_newest_first_and_bounded)
 {
     routing_recent x;
-    routing_seen  *out = calloc(ROUTING_RECENT, sizeof *out);
+    routing_seen  *out = calloc(ENGINE_ROUTING_MAX, sizeof *out);
     routing_record r   = {0};
     routing_recent_init(&x);
-    CHECK_INT(routing_recent_get(&x, NULL, out, ROUTING_RECENT), 0);
-    for (int i = 0; i < ROUTING_RECENT + 10; i++) {
+    CHECK_INT(routing_recent_get(&x, NULL, out, ENGINE_ROUTING_MAX), 0);
+    for (int i = 0; i < ENGINE_ROUTING_MAX + 10; i++) {
         snprintf(r.request_id, sizeof r.request_id, "req-%d", i % 4);
         r.ctx_len = i;
         routing_recent_put(&x, &r);
     }
-    CHECK_INT(routing_recent_get(&x, NULL, out, ROUTING_RECENT), ROUTING_RECENT);
-    for (int i = 0; i < ROUTING_RECENT; i++) CHECK_INT(out[i].r.ctx_len, ROUTING_RECENT + 9 - i);
+    CHECK_INT(routing_recent_get(&x, NULL, out, ENGINE_ROUTING_MAX), ENGINE_ROUTING_MAX);
+    for (int i = 0; i < ENGINE_ROUTING_MAX; i++) CHECK_INT(out[i].r.ctx_len, ENGINE_ROUTING_MAX + 9 - i);
     CHECK_INT(routing_recent_get(&x, NULL, out, 3), 3);
-    CHECK_INT(routing_recent_get(&x, "req-2", out, ROUTING_RECENT), ROUTING_RECENT / 4);
-    for (int i = 0; i < ROUTING_RECENT / 4; i++) CHECK_INT(out[i].r.ctx_len % 4, 2);
+    CHECK_INT(routing_recent_get(&x, "req-2", out, ENGINE_ROUTING_MAX), ENGINE_ROUTING_MAX / 4);
+    for (int i = 0; i < ENGINE_ROUTING_MAX / 4; i++) CHECK_INT(out[i].r.ctx_len % 4, 2);
     CHECK(out[0].ts >= out[1].ts);
-    CHECK_INT(routing_recent_get(&x, "req-9", out, ROUTING_RECENT), 0);
+    CHECK_INT(routing_recent_get(&x, "req-9", out, ENGINE_ROUTING_MAX), 0);
     routing_recent_deinit(&x);
     free(out);
 }

@@ -1,7 +1,7 @@
 /* The public functions for text, options and what was opened: each with its bounds. */
 #include "chat/chat.h"
 #include "engine_rig.h"
-#include "sched/engine.h"
+#include "sched/inside.h"
 
 /* Pieces of an answer are whole characters, whatever room there is for them. */
 TEST(sched_reads_whole_characters)

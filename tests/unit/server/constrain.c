@@ -88,7 +88,7 @@ TEST(server_holds_strict_tools_under_auto)
     rig_reply                a;
     char                     body[2048];
     start(&r, t);
-    int32_t marker = tok_find(r.engine->tok, STR("<|tool_call>"));
+    int32_t marker = tok_find(engine_tok(r.engine), STR("<|tool_call>"));
     for (size_t i = 0; i < COUNT(how); i++)
         for (int seed = 0; seed < 4; seed++) {
             snprintf(body, sizeof body,

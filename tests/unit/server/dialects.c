@@ -246,7 +246,7 @@ TEST(dialects_logit_bias_by_pairs_and_texts)
     tok_ids ids;
     err     e = {0};
     tok_ids_init(&ids, 64);
-    CHECK_OK(tok_encode(x.engine->tok, &ids, STR("What is"), false, &e), e);
+    CHECK_OK(tok_encode(engine_tok(x.engine), &ids, STR("What is"), false, &e), e);
     CHECK_INT(a->n_bias, 2 + ids.n);
     for (size_t i = 0; i < ids.n; i++) CHECK(a->bias[2 + i].token == ids.p[i] && a->bias[2 + i].bias == -2);
     request_forget(&x.r);
@@ -441,11 +441,11 @@ TEST(dialects_add_special_tokens)
     if (!open_engine(t, &x)) return;
     ask(&x, FIELD_TEXT, TEXT(",\"add_special_tokens\":true"));
     size_t n = x.r.prompt[0].n;
-    CHECK_INT(x.r.prompt[0].ids[0], tok_bos(x.engine->tok));
+    CHECK_INT(x.r.prompt[0].ids[0], tok_bos(engine_tok(x.engine)));
     request_forget(&x.r);
     ask(&x, FIELD_TEXT, TEXT(",\"add_special_tokens\":false"));
     CHECK_INT(x.r.prompt[0].n, n - 1);
-    CHECK(x.r.prompt[0].ids[0] != tok_bos(x.engine->tok));
+    CHECK(x.r.prompt[0].ids[0] != tok_bos(engine_tok(x.engine)));
     request_forget(&x.r);
     tandem_close(x.engine);
 }

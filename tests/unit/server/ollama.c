@@ -1,6 +1,7 @@
 /* Bodies of Ollama's API: each asks the engine for what a chat or text completion's body of the same meaning asks for; and their
  * replies, of scripted events. */
 #include "../sched/engine_rig.h"
+#include "sched/open.h"
 #include "server/reply.h"
 
 enum { CTX = 256 };

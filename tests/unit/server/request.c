@@ -163,7 +163,7 @@ TEST(request_biases)
     reading x;
     char    body[300];
     if (!open_engine(t, &x)) return;
-    int n_vocab = x.engine->info.n_vocab, call = tok_find(x.engine->tok, STR("<|tool_call>"));
+    int n_vocab = engine_info(x.engine)->n_vocab, call = tok_find(engine_tok(x.engine), STR("<|tool_call>"));
     snprintf(body, sizeof body, TEXT(",\"logit_bias\":{\"0\":-100,\"%d\":100,\"5\":0.5}"), n_vocab - 1);
     const tandem_request *a = ask(&x, FIELD_TEXT, body);
     CHECK_INT(a->n_bias, 3);
@@ -252,7 +252,7 @@ TEST(request_prompts)
     size_t  n     = x.r.prompt[0].n;
     int32_t first = x.r.prompt[0].ids[0];
     request_forget(&x.r);
-    CHECK_INT(first == tok_bos(x.engine->tok), tok_add_bos(x.engine->tok));
+    CHECK_INT(first == tok_bos(engine_tok(x.engine)), tok_add_bos(engine_tok(x.engine)));
     ask(&x, FIELD_TEXT, "{\"prompt\":[\"Hi\",\"Hi\",[5,6]],\"n\":2}");
     CHECK(x.r.n_prompts == 3 && x.r.n_choices == 6 && x.r.prompt[1].n == n && x.r.prompt[2].n == 2);
     CHECK(x.r.prompt[1].ids[0] == first && !memcmp(x.r.prompt[0].ids, x.r.prompt[1].ids, n * sizeof(int32_t)));
@@ -386,8 +386,8 @@ TEST(request_thinking_decides_about_a_bare_thought)
         err           e;
         ask(&x, FIELD_CHAT, thinking ? CHAT(",\"enable_thinking\":true") : CHAT(""));
         tok_ids_init(&ids, 100);
-        CHECK_OK(tok_encode(x.engine->tok, &ids, STR("thought\nnever closed"), false, &e), e);
-        CHECK(choice_init(&c, &x.r, x.engine->tok, 0, &(choice_sink){.on_event = note_kinds, .ctx = kinds}));
+        CHECK_OK(tok_encode(engine_tok(x.engine), &ids, STR("thought\nnever closed"), false, &e), e);
+        CHECK(choice_init(&c, &x.r, engine_tok(x.engine), 0, &(choice_sink){.on_event = note_kinds, .ctx = kinds}));
         for (size_t i = 0; i < ids.n; i++) chat_answer_put(&c.answer, ids.p[i]);
         CHECK_OK(chat_answer_finish(&c.answer, &e), e);
         CHECK_MSG(kinds[0] == (thinking ? 'R' : 'C') && !strchr(kinds, thinking ? 'C' : 'R'), "'%s'", kinds);

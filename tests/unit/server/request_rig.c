@@ -1,5 +1,7 @@
 #include "request_rig.h"
 
+#include "sched/open.h"
+
 bool open_engine(test_case *t, reading *x)
 {
     tandem_options o;

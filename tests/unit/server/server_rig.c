@@ -2,6 +2,7 @@
 
 #include "../sched/engine_rig.h"
 #include "base/fault.h"
+#include "sched/open.h"
 
 #include <arpa/inet.h>
 #include <poll.h>

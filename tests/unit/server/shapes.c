@@ -298,7 +298,7 @@ TEST(server_queries_have_their_bounds)
         int         min, max;
     } k[] = {{"/api/stats", "window_s", 1, LIVE_MAX_WINDOW_S},
              {"/api/stats", "interval_ms", 250, 60000},
-             {"/api/routing", "n", 1, ROUTING_RECENT}};
+             {"/api/routing", "n", 1, ENGINE_ROUTING_MAX}};
     server_rig r;
     rig_reply  a;
     char       path[100];

@@ -1,0 +1,28 @@
+/* sched/inside.h - the fields of a `tandem`. For src/sched and its tests only; other layers use sched/engine.h. */
+#ifndef TANDEM_SCHED_INSIDE_H
+#define TANDEM_SCHED_INSIDE_H
+#include "base/arena.h"
+#include "sched/engine.h"
+#include "sched/open.h"
+#include "sched/sched.h"
+
+#include <pthread.h>
+
+struct tandem {
+    arena        mem; /* names, paths, the chat template */
+    tandem_info  info;
+    ops_device   device;
+    target      *model;
+    tok         *tok; /* NULL: the model has no tokenizer */
+    chat_options format;
+    str template;              /* empty: the model has none */
+    err             no_format; /* why the chat template cannot be used; code 0: it can */
+    spec           *spec;
+    sched          *sched;
+    routing_log    *log;
+    settings_file  *file;    /* NULL: none; guarded by settings_lock */
+    bool            carried; /* the settings are handed to the next engine */
+    pthread_mutex_t settings_lock;
+    char            fingerprint[ENGINE_FINGERPRINT_MAX]; /* of engine_fingerprint; guarded by settings_lock */
+};
+#endif
