@@ -50,6 +50,6 @@ void fault_check_alloc(void)
     if (!no_alloc_scope) return;
     const char *scope = no_alloc_scope;
     no_alloc_scope    = NULL; /* printing may allocate */
-    fprintf(stderr, "tandem: memory was allocated inside '%s', which must not\n", scope);
+    fprintf(stderr, "tandem: memory was allocated inside '%s', where nothing may be allocated\n", scope);
     abort();
 }

@@ -36,7 +36,7 @@ bool arms_check(const char *list, err *e)
         if (!parse_arm(word, &unused, e)) return false;
         n++;
     }
-    return n <= ARMS_MAX || err_set(e, ERR_INPUT, "more than %d are too many", ARMS_MAX - 2);
+    return n <= ARMS_MAX || err_set(e, ERR_INPUT, "the list has more than %d entries", ARMS_MAX - 2);
 }
 
 static void add_arm(arm_choice *out, int *n, str name, tandem_speculation how)

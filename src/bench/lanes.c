@@ -1,6 +1,6 @@
 /* tandem bench lanes: what many users get together, by their number and by way of decoding.
  *
- * A cell is so many users at once, each with a few questions one after the other. All arms answer the same questions, in an
+ * A cell is so many concurrent users, each with a few questions one after the other. All arms answer the same questions, in an
  * order that turns, plain decoding twice (bench/arms.h), and what they write is compared. Every user of every run is a tenant
  * of its own, so that nothing is answered from the cache.
  *
@@ -42,7 +42,7 @@ static const option opts[] = {
     OPT_GENERATE(flags.with.gen),
     OPT_SHAPE(flags.with.shape),
     OPT_WORDS("methods", flags.with.methods, ARMS_HELP),
-    OPT_WORDS("users", flags.users, "users at once (default 1,2,4,8,16,32)"),
+    OPT_WORDS("users", flags.users, "concurrent users (default 1,2,4,8,16,32)"),
     {.name = "questions",
      .kind = OPT_INT,
      .dest = &flags.questions,
@@ -66,7 +66,7 @@ static const option opts[] = {
 };
 static const opt_spec usage = {
     "bench", "bench lanes [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
-    "Measures the engine with many users at once, in interleaved turns of plain decoding and other methods: tokens "
+    "Measures the engine with many concurrent users, in interleaved turns of plain decoding and other methods: tokens "
     "per\n"
     "second of all together, time to the first token; medians with 90% intervals. -n is 128 here.",
     opts, COUNT(opts)};

@@ -84,7 +84,7 @@ static bool parse_accepts(double *out, int *n, err *e)
     *n = 0;
     for (const char *at = flags.accept ? flags.accept : ""; *at;) {
         str word = str_next_word(&at);
-        if (*n == MAX_ACCEPTS) return err_set(e, ERR_INPUT, "more than %d are too many", MAX_ACCEPTS);
+        if (*n == MAX_ACCEPTS) return err_set(e, ERR_INPUT, "the list has more than %d entries", MAX_ACCEPTS);
         if (!str_to_f64(word, &out[*n]) || !(out[*n] >= 1 && out[*n] <= 1 + DRAFT_MAX))
             return err_set(e, ERR_INPUT, "'%.*s' is not a number from 1 to %d", STR_ARG(word), 1 + DRAFT_MAX);
         ++*n;
@@ -98,8 +98,7 @@ static bool choose_prompts(bench *b, err *e)
     int n        = RANDOM_PROMPTS * flags.repeats;
     b->n_repeats = flags.with.shape.given ? 1 : flags.repeats;
     if (flags.with.shape.given && n > PROMPT_SET_MAX)
-        return err_set(e, ERR_INPUT, "--repeats: more than %d are too many for a shape",
-                       PROMPT_SET_MAX / RANDOM_PROMPTS);
+        return err_set(e, ERR_INPUT, "--repeats must be at most %d for a shape", PROMPT_SET_MAX / RANDOM_PROMPTS);
     if (!rig_fill_prompts(&b->rig, &flags.with, n, flags.n_prompt, e)) return false;
     for (int i = 0; i < b->rig.prompts.n; i++)
         if (!bare_check(&b->gen, &b->rig.prompts.prompt[i].ids, e)) return false;

@@ -25,7 +25,7 @@ static bool parse_bias(const char *text, tandem_bias *out, int *n, err *e)
             (!str_is(value, "-inf") && !str_to_f64(value, &d)))
             return err_set(e, ERR_INPUT, "'%.*s' is not ID:BIAS", STR_ARG(word));
         for (int k = 0; k < *n; k++)
-            if (out[k].token == i) return err_set(e, ERR_INPUT, "token %lld is there twice", (long long)i);
+            if (out[k].token == i) return err_set(e, ERR_INPUT, "token %lld appears twice", (long long)i);
         if (*n == TANDEM_MAX_BIAS) return err_set(e, ERR_INPUT, "there are over %d entries", TANDEM_MAX_BIAS);
         out[(*n)++] = (tandem_bias){(int32_t)i, (float)d};
     }

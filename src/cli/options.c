@@ -58,7 +58,7 @@ static bool bad_value(const opt_spec *spec, const option *o, const char *from, c
         }
         opt_usage(spec, "%s: '%s' is not one of: %s", from, value, list);
     } else if (o->kind == OPT_LIST) {
-        opt_usage(spec, "%s: more than %d are too many", from, OPT_LIST_MAX);
+        opt_usage(spec, "%s: the list has more than %d entries", from, OPT_LIST_MAX);
     } else if (o->kind == OPT_FLAG) {
         opt_usage(spec, "%s: '%s' is neither 0 nor 1", from, value);
     } else if (o->kind == OPT_SWITCH) {

@@ -40,7 +40,7 @@ static void set_label(char out[PLOT_LABEL], str s)
 static plot_series *add_series(plot *p, str label, err *e)
 {
     if (p->n_series == PLOT_MAX_SERIES) {
-        err_set(e, ERR_INPUT, "more than %d curves are too many", PLOT_MAX_SERIES);
+        err_set(e, ERR_INPUT, "there are more than %d curves", PLOT_MAX_SERIES);
         return NULL;
     }
     plot_series *s = &p->series[p->n_series++];
@@ -54,7 +54,7 @@ static bool add_point(plot_series *s, const json_value *o, double x, const char 
 {
     char       name[PLOT_LABEL];
     plot_point pt = {.x = x};
-    if (s->n == PLOT_MAX_POINTS) return err_set(e, ERR_INPUT, "more than %d points are too many", PLOT_MAX_POINTS);
+    if (s->n == PLOT_MAX_POINTS) return err_set(e, ERR_INPUT, "a curve has more than %d points", PLOT_MAX_POINTS);
     if (!get_number(o, key, &pt.y)) return err_set(e, ERR_FORMAT, "'%s' has a point without %s", s->label, key);
     pt.low = pt.high = pt.y;
     snprintf(name, sizeof name, "%.100s_low", key);
@@ -109,7 +109,7 @@ static bool read_bars(plot *p, const json_value *cell, int from, const char *met
 {
     const json_value *arms  = json_get(cell, "arms");
     int               group = find_group(p, cell);
-    if (group < 0) return err_set(e, ERR_INPUT, "more than %d sizes are too many", PLOT_MAX_POINTS);
+    if (group < 0) return err_set(e, ERR_INPUT, "there are more than %d sizes", PLOT_MAX_POINTS);
     for (size_t i = 0; i < n_items(arms); i++) {
         plot_series *s = find_series(p, from, get_text(&arms->item[i], "name"), e);
         if (!s || !add_point(s, &arms->item[i], group, metric, e)) return false;
@@ -119,7 +119,7 @@ static bool read_bars(plot *p, const json_value *cell, int from, const char *met
 
 static bool read_spec(plot *p, const json_value *o, const char *metric, err *e)
 {
-    if (!json_get(o, "accept")) return err_set(e, ERR_FORMAT, "bars of bench spec stand by --accept, and it has none");
+    if (!json_get(o, "accept")) return err_set(e, ERR_FORMAT, "only results of bench spec --accept can be drawn");
     return read_bars(p, o, 0, metric, e);
 }
 
@@ -144,8 +144,8 @@ typedef struct {
 } result_kind;
 static const result_kind kinds[] = {
     {"rows", "series", "tokens per second", "rows of a step", PLOT_CURVES, true},
-    {"lanes", "cells", "tok_s", "users at once", PLOT_CURVES, false},
-    {"loadtest", "cells", "tok_s", "users at once", PLOT_CURVES, false},
+    {"lanes", "cells", "tok_s", "concurrent users", PLOT_CURVES, false},
+    {"loadtest", "cells", "tok_s", "concurrent users", PLOT_CURVES, false},
     {"table", "cells", "gen_tps", "context, tokens", PLOT_BARS, false},
     {"spec", NULL, "ratio", "accepted", PLOT_BARS, false},
 };
@@ -171,11 +171,11 @@ static bool read_result(plot *p, const json_value *o, const char *metric, err *e
     const result_kind *k    = kinds;
     while (k < kinds + COUNT(kinds) && !str_is(what, k->bench)) k++;
     if (k == kinds + COUNT(kinds))
-        return err_set(e, ERR_FORMAT, "it is no result of bench rows, lanes, table or spec, nor of loadtest");
+        return err_set(e, ERR_FORMAT, "it is not a result of bench rows, lanes, table or spec, or of loadtest");
     if (k->fixed || !metric) metric = k->metric;
     if (p->kind != PLOT_EMPTY &&
         (p->kind != k->kind || strcmp(p->x_label, k->x_label) != 0 || strcmp(p->y_label, metric) != 0))
-        return err_set(e, ERR_INPUT, "results of different kinds do not go into one picture");
+        return err_set(e, ERR_INPUT, "results of different kinds cannot be drawn in one plot");
     p->kind = k->kind;
     snprintf(p->x_label, sizeof p->x_label, "%s", k->x_label);
     snprintf(p->y_label, sizeof p->y_label, "%s", metric);
@@ -339,7 +339,7 @@ bool plot_svg(const plot *p, buf *out, err *e)
     canvas c       = {.p = p, .out = out};
     double highest = find_range(&c);
     int    height  = TOP + HEIGHT + UNDER + LEGEND_LINE * p->n_series + 12;
-    if (!(highest > 0)) return err_set(e, ERR_INPUT, "there is nothing to draw");
+    if (!(highest > 0)) return err_set(e, ERR_INPUT, "there are no points to draw");
     if (highest < 1e-100 || highest > 1e100)
         return err_set(e, ERR_INPUT, "%g is not a rate that can be drawn", highest);
     buf_printf(out,
@@ -361,5 +361,5 @@ bool plot_svg(const plot *p, buf *out, err *e)
             draw_curve(&c, i);
     draw_legend(&c);
     buf_puts(out, "</svg>\n");
-    return !out->failed || err_set(e, ERR_LIMIT, "the picture is too large");
+    return !out->failed || err_set(e, ERR_LIMIT, "the plot is too large");
 }

@@ -22,7 +22,7 @@ bool result_numbers(const char *text, int *out, int max_n, int *n, int min, int 
         int64_t i;
         if (!str_to_i64(word, &i) || i < min || i > max)
             return err_set(e, ERR_INPUT, "'%.*s' is not a number from %d to %d", STR_ARG(word), min, max);
-        if (*n == max_n) return err_set(e, ERR_INPUT, "more than %d are too many", max_n);
+        if (*n == max_n) return err_set(e, ERR_INPUT, "the list has more than %d entries", max_n);
         out[(*n)++] = (int)i;
     }
     return *n > 0 || err_set(e, ERR_INPUT, "the list is empty");

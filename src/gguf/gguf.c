@@ -164,7 +164,7 @@ static bool add_value(header *h, const gguf_value *v, err *e)
     size_t       at = h->keys.n;
     names_result r  = make_room(h) ? names_add(&h->keys, v->key) : NAMES_NO_MEMORY;
     if (r == NAMES_NO_MEMORY) return err_set(e, ERR_UNAVAILABLE, "no memory for more than %zu keys", at);
-    if (r == NAMES_TWICE) return err_set(e, ERR_FORMAT, "key '%.*s' is there twice", STR_ARG(v->key));
+    if (r == NAMES_TWICE) return err_set(e, ERR_FORMAT, "key '%.*s' appears twice", STR_ARG(v->key));
     h->value[at] = *v;
     return true;
 }

@@ -100,7 +100,7 @@ static void begin_key(gguf_writer *w, str key, gguf_type type)
     close_items(w);
     if (!copy_name(w, key, &copy)) return;
     names_result r = names_add(&w->named, copy);
-    if (r == NAMES_TWICE) err_set(&e, ERR_INPUT, "key '%.*s' is there twice", STR_ARG(key));
+    if (r == NAMES_TWICE) err_set(&e, ERR_INPUT, "key '%.*s' appears twice", STR_ARG(key));
     if (r == NAMES_NO_MEMORY) err_set(&e, ERR_UNAVAILABLE, "no memory for more than %zu keys", w->named.n);
     if (r != NAMES_ADDED) fail(w, &e);
     put_text(&w->keys, key);
@@ -191,7 +191,8 @@ static bool add_part(gguf_writer *w, size_t first, err *e)
 {
     part *p = mem_try_resize(w->parts, ((size_t)w->n_parts + 1) * sizeof *p);
     if (!p) return err_set(e, ERR_UNAVAILABLE, "no memory for %d parts", w->n_parts + 1);
-    if (w->n_parts == MAX_PARTS) return err_set(e, ERR_INPUT, "more than %d parts: they must be larger", MAX_PARTS);
+    if (w->n_parts == MAX_PARTS)
+        return err_set(e, ERR_INPUT, "the file needs more than %d parts: use a larger part size", MAX_PARTS);
     w->parts               = p;
     w->parts[w->n_parts++] = (part){first, 0};
     return true;

@@ -23,7 +23,7 @@ static bool check_target(const char *path, err *e)
 {
     struct stat st;
     if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) return true;
-    return err_set(e, ERR_IO, "cannot write %s: it is there and not a regular file", path);
+    return err_set(e, ERR_IO, "cannot write %s: it exists and is not a regular file", path);
 }
 
 /* Where the bytes are to end up: a link stays, the file behind it is replaced. */

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <strings.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little endian and so are we");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files and this machine must be little endian");
 
 typedef void dequantise_fn(const char *src, float *dst, size_t n);
 

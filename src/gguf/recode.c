@@ -168,7 +168,7 @@ static bool put_slab(recoder *r, const tensor *src, const char *data, size_t n, 
     pool_run(r->pool, (int)((n + PIECE - 1) / PIECE), recode_piece, &s);
     if (atomic_load(&s.bad))
         return err_set(e, ERR_FORMAT,
-                       "tensor '%.*s' has NaN, an infinity or a number beyond 65504, which %s cannot hold",
+                       "tensor '%.*s' has NaN, an infinity or a number beyond 65504, which %s cannot represent",
                        STR_ARG(src->name), quant_name(to));
     return gguf_writer_data(r->w, r->out, bytes_of(to, n), e);
 }

@@ -76,7 +76,7 @@ bool tensor_table_add(tensor_table *t, const tensor *x, err *e)
     if (at == t->max) return err_set(e, ERR_LIMIT, "more than %zu tensors", t->max);
     names_result r = make_room(t) ? names_add(&t->names, x->name) : NAMES_NO_MEMORY;
     if (r == NAMES_NO_MEMORY) return err_set(e, ERR_UNAVAILABLE, "no memory for more than %zu tensors", at);
-    if (r == NAMES_TWICE) return err_set(e, ERR_FORMAT, "tensor '%.*s' is there twice", STR_ARG(x->name));
+    if (r == NAMES_TWICE) return err_set(e, ERR_FORMAT, "tensor '%.*s' appears twice", STR_ARG(x->name));
     t->item[at] = *x;
     return true;
 }

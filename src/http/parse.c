@@ -171,7 +171,7 @@ static bool has_tab_beside(str v)
 
 static http_verdict parse_length(http_head *h, str v, size_t max_body)
 {
-    if (h->has_length) return bad("Content-Length is there twice.");
+    if (h->has_length) return bad("Content-Length appears twice.");
     h->has_length = true;
     if (!v.n || has_tab_beside(v)) return bad("Content-Length is not a number.");
     for (size_t i = 0; i < v.n; i++) {
@@ -203,7 +203,7 @@ static void parse_connection(http_head *h, str v)
 
 static http_verdict parse_coding(http_head *h, str v)
 {
-    if (h->chunked) return bad("Transfer-Encoding is there twice.");
+    if (h->chunked) return bad("Transfer-Encoding appears twice.");
     if (!str_is_nocase(v, STR("chunked")) || has_tab_beside(v)) return bad("Transfer-Encoding is not 'chunked'.");
     h->chunked = true;
     return fine;
@@ -220,7 +220,7 @@ static http_verdict read_fields(http_head *h, size_t max_body)
         } else if (str_is_nocase(name, STR("transfer-encoding"))) {
             if (v = parse_coding(h, value), v.status) return v;
         } else if (str_is_nocase(name, STR("host"))) {
-            if (hosts++) return bad("Host is there twice.");
+            if (hosts++) return bad("Host appears twice.");
             if (!is_host(value)) return bad("Host is not the name of a host.");
         } else if (str_is_nocase(name, STR("connection"))) {
             parse_connection(h, value);

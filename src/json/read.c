@@ -194,7 +194,7 @@ static const char *check_string(json_reader *r, const char *p, size_t *saved)
         if (*p == '"') return p;
         if (*p == '\\') {
             size_t n = escape(p, (size_t)(end - p), &cp);
-            if (!n) return fail(r, ERR_FORMAT, p, "this escape is not one of JSON's"), NULL;
+            if (!n) return fail(r, ERR_FORMAT, p, "invalid escape"), NULL;
             *saved += n - utf8_size(cp);
             p += n;
         } else if ((unsigned char)*p < 0x20) {
@@ -352,7 +352,7 @@ static bool read_key(json_reader *r, json_event *ev)
     if (!read_string(r, &ev->s, true)) return false;
     if (memchr(ev->s.s, 0, ev->s.n)) return fail(r, ERR_FORMAT, at, "this key contains NUL");
     if (!json_keys_add(&r->keys, ev->s, r->open[r->depth - 1].first_key, &twice, &r->why)) return false;
-    if (twice) return fail(r, ERR_FORMAT, at, "key '%.*s' comes twice in one object", STR_ARG(ev->s));
+    if (twice) return fail(r, ERR_FORMAT, at, "key '%.*s' appears twice in one object", STR_ARG(ev->s));
     skip_space(r);
     if (peek(r) != ':') return expected(r, "':' after a key");
     r->p++;

@@ -45,7 +45,7 @@ static bool init_class(kv_pool *p, int cls, int group, const kv_class_spec *s, e
     page_class *c      = &p->cls[cls];
     int         stride = pages_for(p->group[group].max_slots) + 1;
     size_t      n      = (size_t)p->group[group].max_seqs * (size_t)stride;
-    if (!kv_page_bytes(s, &c->page_bytes)) return err_set(e, ERR_LIMIT, "a K/V page would be too large");
+    if (!kv_page_bytes(s, &c->page_bytes)) return err_set(e, ERR_LIMIT, "a K/V page is too large");
     c->kv       = (kv_class){.table_stride = stride,
                              .n_layers     = s->n_layers,
                              .n_kv_heads   = s->n_kv_heads,
@@ -87,7 +87,7 @@ bool kv_pool_add_class(kv_pool *p, const kv_class_spec *s, int max_seqs, int max
     size_t bytes;
     *cls = p->group[0].n_classes;
     while (*cls < KV_MAX_CLASSES && p->cls[*cls].group != NO_CLASS) ++*cls;
-    if (*cls == KV_MAX_CLASSES) return err_set(e, ERR_LIMIT, "the K/V cache has no room for one more kind of pages");
+    if (*cls == KV_MAX_CLASSES) return err_set(e, ERR_LIMIT, "the K/V cache cannot hold another kind of page");
     if (!kv_page_bytes(s, &bytes) || bytes > p->slab_bytes)
         return err_set(e, ERR_LIMIT, "a K/V page of %zu bytes does not fit into a cache of %zu", bytes,
                        kv_pool_bytes(p));
@@ -119,7 +119,7 @@ static bool init_pool(kv_pool *p, const kv_pool_spec *spec, err *e)
     size_t page[KV_MAX_CLASSES] = {0};
     assert(spec->n_classes >= 1 && spec->n_classes <= KV_MAX_CLASSES);
     for (int i = 0; i < spec->n_classes; i++)
-        if (!kv_page_bytes(&spec->classes[i], &page[i])) return err_set(e, ERR_LIMIT, "a K/V page would be too large");
+        if (!kv_page_bytes(&spec->classes[i], &page[i])) return err_set(e, ERR_LIMIT, "a K/V page is too large");
     p->slab_bytes = kv_slab_bytes(page, spec->n_classes, spec->max_bytes);
     for (int i = 0; i < spec->n_classes; i++)
         if ((int)(p->slab_bytes / page[i]) > p->max_per_slab) p->max_per_slab = (int)(p->slab_bytes / page[i]);

@@ -456,14 +456,13 @@ static void on_check(const void *ctx)
 static bool init_nodes(kv_prefix *t, err *e)
 {
     size_t n = (size_t)t->p->n_slabs * (size_t)t->p->cls[t->anchor].per_slab, n_buckets = 16;
-    if (n > INT32_MAX / 4) return err_set(e, ERR_LIMIT, "a cache of %zu pages is too large to remember its texts", n);
+    if (n > INT32_MAX / 4) return err_set(e, ERR_LIMIT, "a cache of %zu pages is too large for a prefix index", n);
     while (n_buckets < 2 * n) n_buckets *= 2;
     t->max_nodes   = (int32_t)n;
     t->bucket_mask = (uint32_t)(n_buckets - 1);
     t->nodes       = mem_try_n(n, sizeof *t->nodes);
     t->buckets     = mem_try_n(n_buckets, sizeof *t->buckets);
-    if (!t->nodes || !t->buckets)
-        return err_set(e, ERR_LIMIT, "no memory to remember the texts of %zu cached pages", n);
+    if (!t->nodes || !t->buckets) return err_set(e, ERR_LIMIT, "no memory for a prefix index of %zu pages", n);
     for (size_t i = 0; i < n_buckets; i++) t->buckets[i] = NO_NODE;
     return true;
 }

@@ -74,16 +74,15 @@ bool kv_slabs_init(kv_pool *p, size_t max_bytes, int n_classes, err *e)
 {
     size_t n = max_bytes / p->slab_bytes;
     if (n < (size_t)n_classes)
-        return err_set(e, ERR_LIMIT, "%zu bytes of K/V memory are too few: a page of each kind takes %zu", max_bytes,
-                       p->slab_bytes * (size_t)n_classes);
+        return err_set(e, ERR_LIMIT, "%zu bytes of K/V memory are not enough: one page of each kind needs %zu",
+                       max_bytes, p->slab_bytes * (size_t)n_classes);
     if (n > (size_t)INT32_MAX * KV_UNIT / p->slab_bytes) n = (size_t)INT32_MAX * KV_UNIT / p->slab_bytes;
     p->n_slabs   = (int)n;
     p->free_slab = NO_SLAB;
     p->slabs     = mem_try_n(n, sizeof *p->slabs);
     p->pages     = mem_try_n(n * (size_t)p->max_per_slab, sizeof *p->pages);
     p->moved     = mem_try_n((size_t)p->max_per_slab, sizeof *p->moved);
-    if (!p->slabs || !p->pages || !p->moved)
-        return err_set(e, ERR_LIMIT, "no memory to keep track of %zu slabs of pages", n);
+    if (!p->slabs || !p->pages || !p->moved) return err_set(e, ERR_LIMIT, "no memory to manage %zu slabs of pages", n);
     clear_pages(p->pages, n * (size_t)p->max_per_slab);
     for (int s = p->n_slabs; s-- > 0;) {
         p->slabs[s].cls = NO_CLASS;
@@ -101,7 +100,7 @@ bool kv_slabs_widen(kv_pool *p, int per_slab, err *e)
     if (!x || !m) {
         mem_free(x);
         mem_free(m);
-        return err_set(e, ERR_LIMIT, "no memory to keep track of %zu pages", n * wide);
+        return err_set(e, ERR_LIMIT, "no memory to manage %zu pages", n * wide);
     }
     clear_pages(x, n * wide);
     for (size_t s = 0; s < n; s++) memcpy(x + s * wide, p->pages + s * old, old * sizeof *x);

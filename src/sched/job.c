@@ -89,7 +89,7 @@ static bool put_bias(logit_bias *room, int *n, const target *m, tandem_bias b, e
     if (isnan(b.bias) || b.bias == INFINITY)
         return err_set(e, ERR_INPUT, "bias: that of token %d is not a number", b.token);
     for (int i = 0; i < *n; i++)
-        if (room[i].token == b.token) return err_set(e, ERR_INPUT, "bias: token %d is there twice", b.token);
+        if (room[i].token == b.token) return err_set(e, ERR_INPUT, "bias: token %d appears twice", b.token);
     room[(*n)++] = (logit_bias){b.token, b.bias};
     return true;
 }

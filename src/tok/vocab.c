@@ -77,7 +77,7 @@ bool vocab_source_merge_text(vocab_source *s, str both, err *e)
 {
     const char *space = both.n > 1 ? memchr(both.s + 1, ' ', both.n - 1) : NULL;
     if (!space)
-        return err_set(e, ERR_FORMAT, "merge %d, '%.*s', is not two parts with a space between", s->n_merges,
+        return err_set(e, ERR_FORMAT, "merge %d, '%.*s', is not two parts separated by a space", s->n_merges,
                        STR_ARG(both));
     size_t n = (size_t)(space - both.s);
     return vocab_source_merge(s, (str){both.s, n}, (str){space + 1, both.n - n - 1}, e);
@@ -201,7 +201,7 @@ static int32_t find_id(const tok *t, str text, uint64_t hash)
 
 static bool crowded(err *e, const char *what)
 {
-    return err_set(e, ERR_FORMAT, "the vocabulary's %s are made to collide in a hash table", what);
+    return err_set(e, ERR_FORMAT, "the vocabulary's %s collide too often in a hash table", what);
 }
 
 static bool index_texts(tok *t, err *e)

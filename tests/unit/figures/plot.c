@@ -171,10 +171,10 @@ TEST(plot_refuses)
     }
     *p = (plot){0};
     CHECK_OK(plot_add(p, str_of(curves), "gen_tps", &e), e);
-    CHECK(!plot_add(p, str_of(bars), "gen_tps", &e) && strstr(e.text, "one picture"));
+    CHECK(!plot_add(p, str_of(bars), "gen_tps", &e) && strstr(e.text, "one plot"));
     *p = (plot){0};
     CHECK_OK(plot_add(p, STR("{\"bench\":\"rows\",\"series\":[]}"), "gen_tps", &e), e);
-    CHECK(!plot_svg(p, &out, &e) && strstr(e.text, "nothing to draw"));
+    CHECK(!plot_svg(p, &out, &e) && strstr(e.text, "no points to draw"));
     static const char *const beyond[] = {"1e-323", "1e101", "1.7e308"}; /* an axis would never end */
     for (size_t i = 0; i < COUNT(beyond); i++) {
         char text[160];

@@ -273,7 +273,7 @@ static const struct {
     {bad_n_tensors, "claims 9223372036854775808 tensors"},
     {bad_one_more_tensor, "the tensor table ends early, at byte"},
     {bad_empty_key, "a key without a name"},
-    {bad_key_twice, "key 'gemma4.block_count' is there twice"},
+    {bad_key_twice, "key 'gemma4.block_count' appears twice"},
     {bad_key_length, "keys end early"},
     {bad_type, "key 'odd' has the unknown type 13"},
     {bad_item_type, "key 'odd' is an array of the unknown type 99"},
@@ -294,7 +294,7 @@ static const struct {
     {bad_align_minus, "general.alignment is -32"},
     {bad_align_kind, "general.alignment is not an integer"},
     {bad_no_name, "a tensor without a name"},
-    {bad_name_twice, "tensor 'scale' is there twice"},
+    {bad_name_twice, "tensor 'scale' appears twice"},
     {bad_rank_0, "tensor 'odd' has 0 dimensions"},
     {bad_rank_5, "tensor 'odd' has 5 dimensions"},
     {bad_dim_0, "tensor 'odd' has a dimension of 0"},
@@ -504,7 +504,7 @@ TEST(gguf_refuses_parts_that_do_not_belong)
                       "3 parts hold 3 tensors, but split.tensors.count is 9");
     check_split_fails(t, (part){"m-00001-of-00003.gguf", 0, 3, 0, "a"}, "split.tensors.count is missing");
     check_split_fails(t, (part){"m-00001-of-00003.gguf", 0, 3, -1, "a"}, "split.tensors.count is -1");
-    check_split_fails(t, (part){"m-00002-of-00003.gguf", 1, 3, 3, "a"}, "tensor 'a' is there twice");
+    check_split_fails(t, (part){"m-00002-of-00003.gguf", 1, 3, 3, "a"}, "tensor 'a' appears twice");
     check_split_fails(t, (part){"model.gguf", 1, 3, 3, "b"}, "must end in -00002-of-00003.gguf");
     check_split_fails(t, (part){"g", 1, 3, 3, "b"}, "must end in -00002-of-00003.gguf");
     check_split_fails(t, (part){"n-00001-of-00002.gguf", 0, 2, 2, "a"}, "part 2 of 2: cannot open");

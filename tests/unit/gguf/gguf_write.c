@@ -191,12 +191,12 @@ TEST(gguf_write_refuses_two_of_a_name)
     gguf_writer *w = gguf_writer_new();
     gguf_put_u32(w, "same", 1);
     gguf_put_str(w, "same", STR("x"));
-    CHECK_FAILS(gguf_writer_begin(w, out_path("twice.gguf"), 0, &e), e, "key 'same' is there twice");
+    CHECK_FAILS(gguf_writer_begin(w, out_path("twice.gguf"), 0, &e), e, "key 'same' appears twice");
     gguf_writer_free(w);
     w = gguf_writer_new();
     put_tensors(w);
     put_tensors(w);
-    CHECK_FAILS(gguf_writer_begin(w, out_path("twice.gguf"), 0, &e), e, "tensor 'tensor.0' is there twice");
+    CHECK_FAILS(gguf_writer_begin(w, out_path("twice.gguf"), 0, &e), e, "tensor 'tensor.0' appears twice");
     gguf_writer_free(w);
     CHECK_INT(n_files("twice"), 0);
 }

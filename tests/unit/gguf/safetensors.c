@@ -297,7 +297,7 @@ TEST(safetensors_refuses_a_name_in_two_shards)
     safetensors *s = NULL;
     write_shards("{\"weight_map\":{\"one\":\"s2\",\"logits\":\"s1\"}}");
     if (!safetensors_write(tmp_path("s1"), some, 3, &e)) printf("%s\n", e.text);
-    CHECK_FAILS(safetensors_open(&s, test_tmp_dir(), &e), e, "is there twice");
+    CHECK_FAILS(safetensors_open(&s, test_tmp_dir(), &e), e, "appears twice");
 }
 
 TEST(safetensors_missing_files_are_named)

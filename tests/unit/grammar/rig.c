@@ -419,7 +419,7 @@ bool rig_fits(str document, const char *schema, bool *twice)
     arena_init(&mem, 1 << 24);
     if (!json_parse(&s, &mem, str_of(schema), NULL, &e)) abort();
     bool ok     = json_parse(&v, &mem, document, NULL, &e);
-    *twice      = !ok && strstr(e.text, "comes twice");
+    *twice      = !ok && strstr(e.text, "appears twice");
     root_schema = s;
     ok          = ok && judge(v, s);
     arena_deinit(&mem);

@@ -100,7 +100,7 @@ TEST(kv_pool_survives_each_failed_allocation)
         n_failed++;
     }
     CHECK(n_failed >= 5);
-    CHECK_FAILS(kv_pool_new(&(kv_pool *){0}, o, &(kv_pool_spec){kv_rig_classes, 2, 1000, 1, 10}, &e), e, "too few");
+    CHECK_FAILS(kv_pool_new(&(kv_pool *){0}, o, &(kv_pool_spec){kv_rig_classes, 2, 1000, 1, 10}, &e), e, "not enough");
     ops_close(o);
 }
 

@@ -312,7 +312,7 @@ TEST(kv_prefix_survives_failed_allocations)
         bool ok = kv_prefix_new(&g.tree, g.p, &e);
         fault_fail_nth(0);
         if (ok) break;
-        CHECK(!g.tree && strstr(e.text, "no memory to remember") != NULL);
+        CHECK(!g.tree && strstr(e.text, "no memory for a prefix index") != NULL);
         n_failed++;
     }
     CHECK_INT(n_failed, 2);

@@ -171,7 +171,7 @@ TEST(kv_add_class_says_what_does_not_fit)
     int           cls;
     CHECK_FAILS(kv_pool_add_class(g.p, &huge, 1, 10, &cls, &e), e, "does not fit into a cache of");
     for (int i = 2; i < KV_MAX_CLASSES; i++) add_drafter(&g, 1, 10);
-    CHECK_FAILS(kv_pool_add_class(g.p, &kv_rig_drafter, 1, 10, &cls, &e), e, "no room for one more kind");
+    CHECK_FAILS(kv_pool_add_class(g.p, &kv_rig_drafter, 1, 10, &cls, &e), e, "cannot hold another kind");
     kv_pool_check(g.p);
     kv_rig_close(&g);
 }

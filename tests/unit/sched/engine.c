@@ -274,7 +274,7 @@ TEST(sched_refuses_with_a_sentence)
     REFUSED(r.spec.tree_budget = -1, "spec.tree_budget is -1");
     REFUSED(r.spec.tree_temp = NAN, "spec.tree_temp is nan");
     REFUSED(r.spec.draft_noise = 2, "spec.draft_noise is 2");
-    REFUSED((r.bias = twice, r.n_bias = 2), "token 5 is there twice");
+    REFUSED((r.bias = twice, r.n_bias = 2), "token 5 appears twice");
     REFUSED((r.bias = beyond, r.n_bias = 1), "token 9999 is not in the vocabulary");
     REFUSED((r.bias = nan_bias, r.n_bias = 1), "token 5 is not a number");
     REFUSED((r.bias = twice, r.n_bias = 1025), "1025, which is not from 0 to 1024");

@@ -69,7 +69,7 @@ TEST(job_biases_are_checked)
     }
     r.bias   = twice;
     r.n_bias = 3;
-    CHECK_FAILS(job_lane_options(&o, &model, &r, room, &e), e, "token 5 is there twice");
+    CHECK_FAILS(job_lane_options(&o, &model, &r, room, &e), e, "token 5 appears twice");
     r.bias   = good;
     r.n_bias = 2;
     CHECK_OK(job_lane_options(&o, &model, &r, room, &e), e);

@@ -93,7 +93,7 @@ TEST(dialects_are_in_one_table_only)
         CHECK_MSG(!is_kept(f->name, f->where), "%s is kept, too", f->name);
         for (int k = 0; k < i; k++)
             CHECK_MSG(strcmp(f->name, dialect_table[k].name) || !(f->where & dialect_table[k].where),
-                      "%s is there twice", f->name);
+                      "%s appears twice", f->name);
     }
 }
 

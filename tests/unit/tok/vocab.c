@@ -14,7 +14,7 @@ TEST(vocab_refuses_texts_made_to_collide)
         small_token(&s, (str){text, (size_t)len}, TOK_NORMAL);
         n++;
     }
-    CHECK_FAILS(vocab_build(&s.tok, &s.src, &e), e, "texts are made to collide");
+    CHECK_FAILS(vocab_build(&s.tok, &s.src, &e), e, "texts collide too often");
     small_deinit(&s);
 }
 
@@ -42,7 +42,7 @@ TEST(vocab_refuses_merges_made_to_collide)
             vocab_source_merge(&s.src, (str){both, 1}, str_of(both + 1), NULL);
             n++;
         }
-    CHECK_FAILS(vocab_build(&s.tok, &s.src, &e), e, "merges are made to collide");
+    CHECK_FAILS(vocab_build(&s.tok, &s.src, &e), e, "merges collide too often");
     s.src.n_merges = VOCAB_MAX_PROBES; /* as many as may stand together */
     CHECK_OK(vocab_build(&s.tok, &s.src, &e), e);
     small_deinit(&s);
