@@ -186,7 +186,7 @@ static void fill_chunk(cell_rig *g, int lane, int from, int n)
     }
     o->upload(q, g->rows, host, sizeof host);
     dev       lanes = dev_at(g->rows, STEP_MAX_ROWS * sizeof(int32_t));
-    step_rows rows  = {n, g->rows, g->rows, lanes, g->rows, g->rows, g->rows, g->rows, false};
+    step_rows rows  = {.n_rows = n, .lane = lanes, .pos = g->rows, .slot = g->rows};
     for (int c = 0; c < g->m->n_kv_classes; c++) {
         const kv_class *k     = kv_pool_class(g->kv, c);
         size_t          width = (size_t)k->n_kv_heads * (size_t)k->head_dim;

@@ -185,7 +185,8 @@ bool bind_scalar(float *out, const tensor *t, err *e)
 }
 
 /* --- rope ---------------------------------------------------------------------------------------*/
-bool bind_rope(owned *w, dev *out, int D, double theta, double factor, double part, const float *divisor, err *e)
+bool bind_rope(owned *w, rope_params *out, int D, double theta, double factor, double part, const float *divisor,
+               err *e)
 {
     float *f     = xnew_n(float, (size_t)D / 2);
     int    n_rot = (int)(part * D / 2);
@@ -193,7 +194,8 @@ bool bind_rope(owned *w, dev *out, int D, double theta, double factor, double pa
         double base = pow(theta, -2.0 * i / D) / factor;
         f[i]        = divisor ? (float)(base / (double)divisor[i]) : i < n_rot ? (float)base : 0;
     }
-    bool ok = owned_put(w, out, f, (size_t)D / 2 * sizeof *f, e);
+    *out    = (rope_params){.n_dims = D};
+    bool ok = owned_put(w, &out->freq, f, (size_t)D / 2 * sizeof *f, e);
     mem_free(f);
     return ok;
 }

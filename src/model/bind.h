@@ -52,9 +52,10 @@ bool bind_matrix(binder *b, weight **out, const tensor *t, int n_in, int n_out, 
 bool bind_vector(binder *b, dev *out, const tensor *t, int n, float scale, err *e);
 /* One plain number. */
 bool bind_scalar(float *out, const tensor *t, err *e);
-/* freq[i] = theta^(-2i/D) / factor for the first `part` of the D/2 pairs, 0 for the rest; divisor[i] (or NULL) takes
- * factor's and part's place. */
-bool bind_rope(owned *w, dev *out, int D, double theta, double factor, double part, const float *divisor, err *e);
+/* Sets *out to rotate whole heads of D elements: freq[i] = theta^(-2i/D) / factor for the first `part` of the D/2 pairs,
+ * 0 for the rest. divisor[D/2], if not NULL, replaces factor and part. */
+bool bind_rope(owned *w, rope_params *out, int D, double theta, double factor, double part, const float *divisor,
+               err *e);
 /* rope_freqs.weight of a GGUF file: D/2 divisors for mem_free, or NULL when the file has none. */
 bool bind_rope_divisors(const checkpoint *cp, int D, float **out, err *e);
 #endif

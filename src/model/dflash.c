@@ -171,7 +171,7 @@ static bool load_drafter(dflash *m, binder *b, const drafter_options *opt, err *
     m->lanes = xnew_n(draft_lane *, (size_t)m->max_lanes);
     if (!dflash_load_all(m, b, e) || !init_queue(m, e)) return false;
     bind_begin(b);
-    return dflash_load_all(m, b, e) && bind_rope(&m->own, &m->freq, c->head_dim, c->theta, 1, 1, NULL, e) &&
+    return dflash_load_all(m, b, e) && bind_rope(&m->own, &m->rope, c->head_dim, c->theta, 1, 1, NULL, e) &&
            init_scratch(m, opt->keep_rows, e) && init_left(m, e) && init_kv(m, opt, e) &&
            draft_picker_init(&m->pick, m->d.t, e);
 }

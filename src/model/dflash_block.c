@@ -46,7 +46,7 @@ void dflash_store_kv(dflash *m, int l, dev x, const step_rows *r)
     o->matmul(m->q, m->s.k, y->k, x, r->n_rows);
     o->matmul(m->q, m->s.v, y->v, x, r->n_rows);
     o->rms_norm(m->q, m->s.k, m->s.k, y->n_k, r->n_rows * nk, D, (float)c->eps);
-    o->rope(m->q, m->s.k, r, nk, D, m->freq);
+    o->rope(m->q, m->s.k, r, nk, D, &m->rope);
     o->kv_store(m->q, kv_pool_class(m->kv, m->cls), l, r, m->s.k, m->s.v);
 }
 
@@ -69,7 +69,7 @@ static void attention_block(dflash *m, int l, const step_rows *r)
     o->rms_norm(m->q, m->s.y, m->s.x, y->n_in, n, c->n_embd, (float)c->eps);
     o->matmul(m->q, m->s.q, y->q, m->s.y, n);
     o->rms_norm(m->q, m->s.q, m->s.q, y->n_q, n * c->n_heads, D, (float)c->eps);
-    o->rope(m->q, m->s.q, r, c->n_heads, D, m->freq);
+    o->rope(m->q, m->s.q, r, c->n_heads, D, &m->rope);
     dflash_store_kv(m, l, m->s.y, r);
     seen.pos = r->slot;
     if (c->sliding[l]) seen.last = dev_at(m->s.rows, offsetof(block_rows, last_sliding));

@@ -169,7 +169,7 @@ bool dflash_turn_first(dflash *m, draft_lane *l, err *e)
             .from_lane = kv_seq_lane(l->first), .from = s, .to_lane = kv_seq_lane(l->seq), .to = s, .turn = l->shift};
     kv_pool_flush(m->kv, m->q);
     m->o->upload(m->q, m->s.moves, item, sizeof item);
-    m->o->kv_move(m->q, kv_pool_class(m->kv, m->cls), m->s.moves, KV_PAGE, m->freq);
+    m->o->kv_move(m->q, kv_pool_class(m->kv, m->cls), m->s.moves, KV_PAGE, &m->rope);
     l->turned = l->shift;
     return true;
 }

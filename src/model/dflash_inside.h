@@ -91,7 +91,8 @@ typedef struct {
     float         softcap;
     int           n_few; /* rows of a head of its own for fewer tokens; 0: all */
     dev           d2t;   /* [n_few]: their ids */
-    dev           n_hidden, n_out, freq;
+    dev           n_hidden, n_out;
+    rope_params   rope;
     layer        *layers;
     scratch       s;
     block_rows    rows;

@@ -55,7 +55,8 @@ typedef struct {
     gemma4_config c;
     ops          *o;
     weight       *embed, *head, *ple_embed, *ple_model; /* head == embed when tied */
-    dev           n_out, n_ple_model, freq_full, freq_sliding;
+    dev           n_out, n_ple_model;
+    rope_params   rope_full, rope_sliding;
     layer        *layers;
     scratch       s;
     int           capture_id[GEMMA4_MAX_LAYERS + 1];
@@ -169,14 +170,14 @@ static bool init_rope(gemma4 *m, const checkpoint *cp, err *e)
         int D = c->head_dim[l];
         if (c->sliding[l] && !have_sliding) {
             have_sliding = true;
-            if (!bind_rope(&m->own, &m->freq_sliding, D, c->theta_sliding, c->rope_factor_sliding, 1, NULL, e))
+            if (!bind_rope(&m->own, &m->rope_sliding, D, c->theta_sliding, c->rope_factor_sliding, 1, NULL, e))
                 return false;
         } else if (!c->sliding[l] && !have_full) {
             float *divisor;
             have_full = true;
             if (!bind_rope_divisors(cp, D, &divisor, e)) return false;
             bool ok =
-                bind_rope(&m->own, &m->freq_full, D, c->theta_full, c->rope_factor_full, c->rotary_part, divisor, e);
+                bind_rope(&m->own, &m->rope_full, D, c->theta_full, c->rope_factor_full, c->rotary_part, divisor, e);
             mem_free(divisor);
             if (!ok) return false;
         }
@@ -275,7 +276,7 @@ static void make_heads(gemma4 *m, const layer *y, int l, const kv_class *kv, con
     const weight        *w[]   = {y->q, y->k, y->v};
     head_rows            heads = {.q       = m->s.q,
                                   .w_q     = y->n_q,
-                                  .freq    = c->sliding[l] ? m->freq_sliding : m->freq_full,
+                                  .rope    = c->sliding[l] ? m->rope_sliding : m->rope_full,
                                   .n_heads = c->n_heads,
                                   .layer   = y->kv_layer,
                                   .c       = kv,
@@ -442,15 +443,15 @@ static step_rows upload_rows(gemma4 *m, const step *s)
     for (int i = 0; i < s->n_given; i++) /* ids travel as floats do: 4 bytes each */
         m->o->copy_rows(m->t.q, dev_at(token, (size_t)s->given[i].first * sizeof(int32_t)), s->given[i].n,
                         s->given[i].ids, s->given[i].n, (dev){0}, 1, s->given[i].n);
-    return (step_rows){s->n_rows,
-                       token,
-                       dev_at(d, offsetof(step, pos)),
-                       dev_at(d, offsetof(step, lane)),
-                       dev_at(d, offsetof(step, slot)),
-                       dev_at(d, offsetof(step, parent)),
-                       dev_at(d, offsetof(step, root)),
-                       dev_at(d, offsetof(step, last)),
-                       true};
+    return (step_rows){.n_rows  = s->n_rows,
+                       .token   = token,
+                       .pos     = dev_at(d, offsetof(step, pos)),
+                       .lane    = dev_at(d, offsetof(step, lane)),
+                       .slot    = dev_at(d, offsetof(step, slot)),
+                       .parent  = dev_at(d, offsetof(step, parent)),
+                       .root    = dev_at(d, offsetof(step, root)),
+                       .last    = dev_at(d, offsetof(step, last)),
+                       .settled = true};
 }
 
 static void gemma4_embed(target *t, dev y, dev ids, int n)

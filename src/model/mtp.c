@@ -62,7 +62,8 @@ typedef struct {
     int           max_lanes, max_rows;
     weight       *pre, *post, *head, *centroids; /* head: [n_vocab][d], or a stack of clusters */
     dev           order;                         /* int32 [n_vocab]: tokens, cluster by cluster */
-    dev           n_out, freq_full, freq_sliding;
+    dev           n_out;
+    rope_params   rope_full, rope_sliding;
     layer         layers[GEMMA4_MAX_LAYERS];
     dev           states; /* [max_lanes][H] */
     draft_lane   *lanes;
@@ -262,11 +263,11 @@ static bool init_rope(mtp *m, const checkpoint *cp, err *e)
         float *divisor;
         int    D = c->head_dim[full];
         ok       = bind_rope_divisors(cp, D, &divisor, e) &&
-             bind_rope(&m->own, &m->freq_full, D, c->theta_full, c->rope_factor_full, c->rotary_part, divisor, e);
+             bind_rope(&m->own, &m->rope_full, D, c->theta_full, c->rope_factor_full, c->rotary_part, divisor, e);
         mem_free(divisor);
     }
     if (ok && sliding >= 0)
-        ok = bind_rope(&m->own, &m->freq_sliding, c->head_dim[sliding], c->theta_sliding, c->rope_factor_sliding, 1,
+        ok = bind_rope(&m->own, &m->rope_sliding, c->head_dim[sliding], c->theta_sliding, c->rope_factor_sliding, 1,
                        NULL, e);
     return ok;
 }
@@ -325,7 +326,7 @@ static void attention_block(mtp *m, int l, kv_pool *pool, const step_rows *r)
     o->rms_norm(q, m->s.n, m->s.x, y->n_in, n, c->n_embd, c->eps);
     o->matmul(q, m->s.q, y->q, m->s.n, n);
     o->rms_norm(q, m->s.q, m->s.q, y->n_q, n * c->n_heads, D, c->eps);
-    o->rope(q, m->s.q, r, c->n_heads, D, c->sliding[l] ? m->freq_sliding : m->freq_full);
+    o->rope(q, m->s.q, r, c->n_heads, D, c->sliding[l] ? &m->rope_sliding : &m->rope_full);
     o->attention(q, m->s.heads, m->s.q, c->n_heads, kv_pool_class(pool, from->kv_class), from->kv_layer, r, 1.0f,
                  c->sliding[l] ? c->window : 0);
     o->matmul(q, m->s.f, y->o, m->s.heads, n);

@@ -19,11 +19,11 @@ void ops_heads(const ops *o, queue *q, const head_rows *h, const step_rows *rows
         return;
     }
     o->rms_norm(q, h->q, h->q, h->w_q, n * h->n_heads, D, h->eps);
-    o->rope(q, h->q, rows, h->n_heads, D, h->freq);
+    o->rope(q, h->q, rows, h->n_heads, D, &h->rope);
     if (!h->k.p) return;
     if (h->norm_v) o->rms_norm(q, h->v, h->k_as_v ? h->k : h->v, (dev){0}, n * nk, D, h->eps);
     o->rms_norm(q, h->k, h->k, h->w_k, n * nk, D, h->eps);
-    o->rope(q, h->k, rows, nk, D, h->freq);
+    o->rope(q, h->k, rows, nk, D, &h->rope);
     o->kv_store(q, h->c, h->layer, rows, h->k, h->v);
 }
 

@@ -1,4 +1,5 @@
-/* ops/kv_view.h - a page class as kernels read it: plain addresses and byte distances. For backends; C and CUDA. */
+/* ops/kv_view.h - page classes and rope parameters as kernels read them: plain addresses and byte distances. For
+ * backends; C and CUDA. */
 #ifndef TANDEM_OPS_KV_VIEW_H
 #define TANDEM_OPS_KV_VIEW_H
 #include "ops/ops.h"
@@ -13,4 +14,12 @@ typedef struct {
 } kv_view;
 
 kv_view kv_view_of(const kv_class *c);
+
+typedef struct { /* rope_params */
+    int            n_dims;
+    const float   *freq;
+    const int32_t *section; /* NULL: every pair uses `pos` */
+} rope_view;
+
+rope_view rope_view_of(const rope_params *p); /* NULL: zeros */
 #endif

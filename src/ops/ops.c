@@ -21,6 +21,11 @@ queue_limits queue_limits_max(const queue_limits *a, const queue_limits *b)
                           max_int(a->max_vocab, b->max_vocab)};
 }
 
+rope_view rope_view_of(const rope_params *p)
+{
+    return p ? (rope_view){p->n_dims, p->freq.p, p->section.p} : (rope_view){0};
+}
+
 kv_view kv_view_of(const kv_class *c)
 {
     assert((c->type == QUANT_F32 || c->type == QUANT_F16) && c->head_dim % 8 == 0);

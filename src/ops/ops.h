@@ -54,10 +54,23 @@ typedef struct {
     dev parent; /* row of this step that precedes it; read only where a walk needs it */
     dev root;   /* positions below this lie at slot == position */
     dev last;   /* last position that it sees */
+    /* M-RoPE: int32 [n_rows][ROPE_SECTIONS], the positions that rope rotates by. NULL (.p): `pos` in every section.
+     * Attention and the cache always use `pos`. */
+    dev section_pos;
     /* These arrays, and K and V of positions before the step's own, were written before the first op of this run of ops, and the
      * last thing before it was an upload. */
     bool settled;
 } step_rows;
+
+/* --- rotary embedding -----------------------------------------------------------------------------
+ * Pair i of a head is (i, i + n_dims / 2), for i < n_dims / 2. It rotates by position * freq[i]. The last
+ * head_dim - n_dims elements of a head are not rotated. */
+enum { ROPE_SECTIONS = 3 }; /* M-RoPE: time, height, width */
+typedef struct {
+    int n_dims;  /* rotated elements of a head: even, at most head_dim */
+    dev freq;    /* f32 [n_dims / 2] */
+    dev section; /* int32 [n_dims / 2]: the section whose position rotates pair i. NULL (.p): every pair uses `pos` */
+} rope_params;
 
 /* --- the paged cache, as ops see it ---------------------------------------------------------------
  * A page holds KV_PAGE positions of all layers of one class:
@@ -119,7 +132,8 @@ typedef enum { ACT_GELU_TANH, ACT_SILU } act_kind;
 enum { JOINED_MATMULS = 3, JOINED_NORMS = 3 };
 typedef struct { /* Heads on their way to attention. q, k, v: [n_rows][n_heads or n_kv_heads][head_dim], overwritten */
     dev             q, k, v; /* k NULL (.p): no K/V is made */
-    dev             w_q, w_k, freq;
+    dev             w_q, w_k;
+    rope_params     rope;
     int             n_heads, layer;
     bool            norm_v, k_as_v; /* V is normed; V is K before its norm, and `v` is room for it */
     const kv_class *c;
@@ -204,8 +218,8 @@ struct ops {
     void (*rms_norm)(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps);
     /* y = (res + rms_norm(x, w)) * scale; y may be res */
     void (*rms_norm_add)(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale);
-    /* pairs (i, i + head_dim/2) turn by pos * freq[i]; in place; x: [n_rows][n_heads][head_dim], freq: [head_dim/2] */
-    void (*rope)(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq);
+    /* Rotates the heads of x in place, as rope_params describes. x: [n_rows][n_heads][head_dim] */
+    void (*rope)(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, const rope_params *p);
     /* K and V of the rows into the cache; k, v: [n_rows][n_kv_heads][head_dim] */
     void (*kv_store)(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v);
     /* softmax(scale q.k) v over positions p of the row's own path, p <= last, and pos - p < window when window > 0; 0 for
@@ -213,9 +227,10 @@ struct ops {
      * Tiles are cut at absolute positions; (max, sum, output) merge left to right. */
     void (*attention)(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                       float scale, int window);
-    /* In order, all layers: slot `from` of a lane to slot `to` of the same or another. items: device kv_move_item[n]. A key
-     * that is turned is turned as rope does it, in f32, from its stored form. freq: as rope's; NULL (.p) when none is. */
-    void (*kv_move)(queue *q, const kv_class *c, dev items, int n_items, dev freq);
+    /* Copies K and V of all layers from slot `from` of a lane to slot `to` of the same or another lane, item by item in
+     * order. items: device kv_move_item[n_items]. A key with a `turn` is rotated by that many positions in every
+     * section, in f32, from its stored form. p may be NULL when no item has a turn. */
+    void (*kv_move)(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p);
     /* y[r][i] = act(gate[r * gate_stride + i]) * up[r * up_stride + i]; y: [n_rows][n], may be gate when dense */
     void (*gated)(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act);
     /* Top n_slots experts by softmax(logits), ranked, ties to the lower id; their probabilities made to sum

@@ -194,9 +194,9 @@ static void p_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, i
     TIMED(rms_norm_add(q->q, y, res, x, w, n_rows, n, eps, scale), 0, "rms_norm_add %d", n);
 }
 
-static void p_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq)
+static void p_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, const rope_params *p)
 {
-    TIMED(rope(q->q, x, rows, n_heads, head_dim, freq), 0, "rope %d x %d", n_heads, head_dim);
+    TIMED(rope(q->q, x, rows, n_heads, head_dim, p), 0, "rope %d x %d", n_heads, head_dim);
 }
 
 static void p_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act)
@@ -240,9 +240,9 @@ static void p_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class
           n_heads, c->n_kv_heads, c->head_dim, window);
 }
 
-static void p_kv_move(queue *q, const kv_class *c, dev items, int n_items, dev freq)
+static void p_kv_move(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p)
 {
-    TIMED(kv_move(q->q, c, items, n_items, freq), 0, "kv_move");
+    TIMED(kv_move(q->q, c, items, n_items, p), 0, "kv_move");
 }
 
 /* --- picking --------------------------------------------------------------------------------------*/

@@ -227,8 +227,7 @@ static void compact(spec_lane *l, int n_keep)
     if (n == 0) return;
     kv_pool_flush(s->kv, s->t->q); /* other lanes' pages may have been moved since the step */
     s->t->o->upload(s->t->q, s->moves, move, (size_t)n * sizeof *move);
-    for (int i = 0; i < s->t->n_kv_classes; i++)
-        s->t->o->kv_move(s->t->q, kv_pool_class(s->kv, i), s->moves, n, (dev){0});
+    for (int i = 0; i < s->t->n_kv_classes; i++) s->t->o->kv_move(s->t->q, kv_pool_class(s->kv, i), s->moves, n, NULL);
 }
 
 static void count_round(spec_lane *l, int n_keep)

@@ -380,9 +380,10 @@ static void cpu_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows,
     run(q->b, q->b->k->rms_norm, &a, (size_t)n_rows, (size_t)n);
 }
 
-static void cpu_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq)
+static void cpu_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, const rope_params *p)
 {
-    cpu_rope_args a = {x.p, rows->pos.p, freq.p, n_heads, head_dim};
+    cpu_rope_args a = {x.p, rows->pos.p, rows->section_pos.p, rope_view_of(p), n_heads, head_dim};
+    assert(p->n_dims % 2 == 0 && p->n_dims <= head_dim);
     run(q->b, q->b->k->rope, &a, (size_t)rows->n_rows, (size_t)head_dim * (size_t)(n_heads + 20)); /* 20: sin and cos */
 }
 
@@ -440,9 +441,9 @@ static void cpu_kv_store(queue *q, const kv_class *c, int layer, const step_rows
     run(q->b, q->b->k->kv_store, &a, (size_t)rows->n_rows, (size_t)c->n_kv_heads * (size_t)c->head_dim);
 }
 
-static void cpu_kv_move(queue *q, const kv_class *c, dev items, int n_items, dev freq)
+static void cpu_kv_move(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p)
 {
-    cpu_kv_move_args a = {kv_view_of(c), items.p, n_items, freq.p};
+    cpu_kv_move_args a = {kv_view_of(c), items.p, n_items, rope_view_of(p)};
     run(q->b, q->b->k->kv_move, &a, (size_t)c->n_layers * 2 * (size_t)c->n_kv_heads,
         (size_t)n_items * (size_t)c->head_dim);
 }

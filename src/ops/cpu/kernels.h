@@ -105,8 +105,8 @@ typedef struct { /* item: a row; y = (res + norm(x) * w) * scale, res and w may 
 
 typedef struct { /* item: a row */
     float         *x;
-    const int32_t *pos;
-    const float   *freq;
+    const int32_t *pos, *section_pos; /* section_pos may be NULL */
+    rope_view      p;
     int            n_heads, head_dim;
 } cpu_rope_args;
 
@@ -175,7 +175,7 @@ typedef struct { /* item: a head of K or V of a layer; it makes all the moves, i
     kv_view             c;
     const kv_move_item *move;
     int                 n_moves;
-    const float        *freq; /* NULL when nothing turns */
+    rope_view           rope; /* zeros when no item has a turn */
 } cpu_kv_move_args;
 
 /* A unit of attention: the queries of a row tile that read one kv head, over one tile of keys; its result is a part,

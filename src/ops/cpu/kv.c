@@ -1,6 +1,6 @@
 /* Writing into the paged cache, and moving what an accepted branch of a tree left apart. */
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/turn.h"
+#include "ops/cpu/rotate.h"
 
 #include <assert.h>
 
@@ -42,11 +42,11 @@ typedef struct { /* kept from one move to the next: they mostly turn alike */
 static void move_turned(const cpu_kv_move_args *a, turning *t, char *to, const char *from, int32_t by)
 {
     float x[OPS_MAX_HEAD_DIM];
-    int   half = a->c.head_dim / 2;
-    if (t->by != by) turn_angles(t->cosine, t->sine, by, a->freq, half);
+    int   half = a->rope.n_dims / 2;
+    if (t->by != by) pair_angles(t->cosine, t->sine, by, a->rope.freq, half);
     t->by = by;
     load(&a->c, x, from);
-    turn_pairs(x, t->cosine, t->sine, 0, half, half);
+    rotate_pairs(x, t->cosine, t->sine, 0, half, half);
     store(&a->c, to, x);
 }
 

@@ -94,16 +94,18 @@ typedef struct { /* norm_rows; slots NULL: none */
 cudaError_t cuda_norms(cudaStream_t s, const cuda_norms_args *a, int n_rows);
 typedef struct { /* head_rows; k NULL: none */
     float         *q;
-    const float   *k, *v, *w_q, *w_k, *freq;
-    const int32_t *pos, *lane, *slot;
+    const float   *k, *v, *w_q, *w_k;
+    const int32_t *pos, *section_pos, *lane, *slot; /* section_pos may be NULL */
     kv_view        c;
+    rope_view      rope;
     int            n_heads, layer;
     bool           norm_v, k_as_v;
     float          eps;
 } cuda_heads_args;
 cudaError_t cuda_heads(cudaStream_t s, const cuda_heads_args *a, int n_rows);
-cudaError_t cuda_rope(cudaStream_t s, float *x, const int32_t *pos, const float *freq, int n_rows, int n_heads,
-                      int head_dim);
+/* section_pos may be NULL */
+cudaError_t cuda_rope(cudaStream_t s, float *x, const int32_t *pos, const int32_t *section_pos, const rope_view *p,
+                      int n_rows, int n_heads, int head_dim);
 cudaError_t cuda_gated(cudaStream_t s, float *y, cuda_x to, const float *gate, int gate_stride, const float *up,
                        int up_stride, int n_rows, int n, act_kind act);
 cudaError_t cuda_router(cudaStream_t s, int32_t *id, float *w, const float *logits, const float *expert_scale,
@@ -117,7 +119,7 @@ cudaError_t cuda_copy_rows(cudaStream_t s, float *y, int y_stride, const float *
 /* --- the paged cache ------------------------------------------------------------------------------*/
 cudaError_t cuda_kv_store(cudaStream_t s, const kv_view *c, int layer, const int32_t *lane, const int32_t *slot,
                           const float *k, const float *v, int n_rows);
-cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items, const float *freq);
+cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items, const rope_view *p);
 
 enum { TILE_KEYS = 64 };
 typedef struct {

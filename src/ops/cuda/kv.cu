@@ -32,12 +32,15 @@ static __device__ inline float get(quant_type type, const char *vec, int i)
     return type == QUANT_F32 ? ((const float *)vec)[i] : from_f16(((const uint16_t *)vec)[i]);
 }
 
-static __device__ inline void move_turned(const kv_view &c, char *to, const char *from, int32_t turn, const float *freq)
+static __device__ inline void move_turned(const kv_view &c, char *to, const char *from, int32_t turn,
+                                          const rope_view &p)
 {
-    int half = c.head_dim / 2;
+    int half = p.n_dims / 2;
+    for (int i = threadIdx.x + p.n_dims; i < c.head_dim; i += KV_THREADS)
+        cache_put(c.type, to, i, get(c.type, from, i));
     for (int i = threadIdx.x; i < half; i += KV_THREADS) {
         float a = get(c.type, from, i), b = get(c.type, from, i + half), sine, cosine;
-        sincosf((float)turn * freq[i], &sine, &cosine);
+        sincosf((float)turn * p.freq[i], &sine, &cosine);
         cache_put(c.type, to, i, a * cosine - b * sine);
         cache_put(c.type, to, i + half, b * cosine + a * sine);
     }
@@ -45,7 +48,7 @@ static __device__ inline void move_turned(const kv_view &c, char *to, const char
 
 /* Grid: x over kv heads, y over K and V of the layers. A block makes all the moves, in order; what one move writes the next
  * one may read. */
-static __global__ void kv_move_kernel(kv_view c, const kv_move_item *items, int n_items, const float *freq)
+static __global__ void kv_move_kernel(kv_view c, const kv_move_item *items, int n_items, rope_view p)
 {
     let_next_start();
     wait_for_previous();
@@ -56,7 +59,7 @@ static __global__ void kv_move_kernel(kv_view c, const kv_move_item *items, int 
         const char  *from = cache_k(c, layer, head, m.from_lane, m.from) + v;
         char        *to   = cache_k(c, layer, head, m.to_lane, m.to) + v;
         if (m.turn && !v)
-            move_turned(c, to, from, m.turn, freq);
+            move_turned(c, to, from, m.turn, p);
         else
             for (size_t i = threadIdx.x; i < c.vec_bytes / sizeof(uint32_t); i += KV_THREADS)
                 ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
@@ -65,9 +68,9 @@ static __global__ void kv_move_kernel(kv_view c, const kv_move_item *items, int 
 }
 
 extern "C" cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items,
-                                    const float *freq)
+                                    const rope_view *p)
 {
     dim3 grid((unsigned)c->n_kv_heads, 2 * (unsigned)c->n_layers);
-    LAUNCH_EARLY(kv_move_kernel, grid, KV_THREADS, 0, s, *c, items, n_items, freq);
+    LAUNCH_EARLY(kv_move_kernel, grid, KV_THREADS, 0, s, *c, items, n_items, *p);
     return cudaGetLastError();
 }

@@ -3,6 +3,7 @@
  * A block per row. Squares are summed in one chain per thread, quad by quad (convert.cuh), and the chains by a fixed tree. */
 #include "ops/cuda/cache.cuh"
 #include "ops/cuda/convert.cuh"
+#include "ops/cuda/rotate.cuh"
 
 template <int THREADS, int QUADS> static __device__ inline float square_sum(const row_quads<THREADS, QUADS> &r)
 {
@@ -169,7 +170,7 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
 {
     __shared__ float x[OPS_MAX_HEAD_DIM];
     enum { TURNS = OPS_MAX_HEAD_DIM / 2 / HEAD_THREADS };
-    int  head = blockIdx.x, row = blockIdx.y, dim = a.c.head_dim, half = dim / 2, nk = a.c.n_kv_heads;
+    int  head = blockIdx.x, row = blockIdx.y, dim = a.c.head_dim, half = a.rope.n_dims / 2, nk = a.c.n_kv_heads;
     bool is_q = head < a.n_heads, is_v = head >= a.n_heads + nk;
     if (!is_q) head = (head - a.n_heads) % nk;
 
@@ -181,13 +182,12 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
 #pragma unroll
     for (int j = 0; j < TURNS; j++) {
         int i   = threadIdx.x + j * HEAD_THREADS;
-        freq[j] = !is_v && i < half ? a.freq[i] : 0;
+        freq[j] = !is_v && i < half ? a.rope.freq[i] : 0;
     }
     let_next_start();
     wait_for_previous();
     r.load(from + at, dim);
-    char *to  = is_q ? NULL : cache_k(a.c, a.layer, head, a.lane[row], a.slot[row]) + (is_v ? a.c.plane_bytes : 0);
-    float pos = (float)a.pos[row];
+    char *to = is_q ? NULL : cache_k(a.c, a.layer, head, a.lane[row], a.slot[row]) + (is_v ? a.c.plane_bytes : 0);
     if (!is_v || a.norm_v) scale_row(r, inverse_rms<0>(r, dim, a.eps), is_v ? NULL : &by);
     r.store(x, dim);
     __syncthreads();
@@ -195,13 +195,13 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
         for (int i = threadIdx.x; i < dim; i += HEAD_THREADS) put_head(a, to, at, i, x[i]);
         return;
     }
-    /* elements i and i + half turn by pos * freq[i] */
+    for (int i = threadIdx.x + a.rope.n_dims; i < dim; i += HEAD_THREADS) put_head(a, to, at, i, x[i]);
 #pragma unroll
     for (int j = 0; j < TURNS; j++) {
         int   i = threadIdx.x + j * HEAD_THREADS;
         float sine, cosine;
         if (i >= half) break;
-        sincosf(pos * freq[j], &sine, &cosine);
+        sincosf((float)rope_pos(a.rope, a.pos, a.section_pos, row, i) * freq[j], &sine, &cosine);
         put_head(a, to, at, i, x[i] * cosine - x[i + half] * sine);
         put_head(a, to, at, i + half, x[i + half] * cosine + x[i] * sine);
     }

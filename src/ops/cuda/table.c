@@ -517,30 +517,34 @@ static void op_norms(queue *q, const norm_rows *c, int n_rows)
 
 static void op_heads(queue *q, const head_rows *h, const step_rows *rows)
 {
-    cuda_heads_args a = {.q       = h->q.p,
-                         .k       = h->k.p,
-                         .v       = h->v.p,
-                         .w_q     = h->w_q.p,
-                         .w_k     = h->w_k.p,
-                         .freq    = h->freq.p,
-                         .pos     = rows->pos.p,
-                         .lane    = rows->lane.p,
-                         .slot    = rows->slot.p,
-                         .c       = kv_view_of(h->c),
-                         .n_heads = h->n_heads,
-                         .layer   = h->layer,
-                         .norm_v  = h->norm_v,
-                         .k_as_v  = h->k_as_v,
-                         .eps     = h->eps};
-    assert(h->c->head_dim <= OPS_MAX_HEAD_DIM);
+    cuda_heads_args a = {.q           = h->q.p,
+                         .k           = h->k.p,
+                         .v           = h->v.p,
+                         .w_q         = h->w_q.p,
+                         .w_k         = h->w_k.p,
+                         .pos         = rows->pos.p,
+                         .section_pos = rows->section_pos.p,
+                         .rope        = rope_view_of(&h->rope),
+                         .lane        = rows->lane.p,
+                         .slot        = rows->slot.p,
+                         .c           = kv_view_of(h->c),
+                         .n_heads     = h->n_heads,
+                         .layer       = h->layer,
+                         .norm_v      = h->norm_v,
+                         .k_as_v      = h->k_as_v,
+                         .eps         = h->eps};
+    assert(h->c->head_dim <= OPS_MAX_HEAD_DIM && h->rope.n_dims % 2 == 0 && h->rope.n_dims <= h->c->head_dim);
     wrote_f32(q, h->q, rows->n_rows, h->n_heads * h->c->head_dim);
     if (rows->n_rows > 0) note(q, "heads", cuda_heads(on(q), &a, rows->n_rows));
 }
 
-static void op_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq)
+static void op_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, const rope_params *p)
 {
+    rope_view v = rope_view_of(p);
+    assert(p->n_dims % 2 == 0 && p->n_dims <= head_dim);
     wrote_f32(q, x, rows->n_rows, n_heads * head_dim);
-    if (rows->n_rows > 0) note(q, "rope", cuda_rope(on(q), x.p, rows->pos.p, freq.p, rows->n_rows, n_heads, head_dim));
+    if (rows->n_rows > 0)
+        note(q, "rope", cuda_rope(on(q), x.p, rows->pos.p, rows->section_pos.p, &v, rows->n_rows, n_heads, head_dim));
 }
 
 static void op_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act)
@@ -593,10 +597,11 @@ static void op_kv_store(queue *q, const kv_class *c, int layer, const step_rows 
         note(q, "kv_store", cuda_kv_store(on(q), &cache, layer, rows->lane.p, rows->slot.p, k.p, v.p, rows->n_rows));
 }
 
-static void op_kv_move(queue *q, const kv_class *c, dev items, int n_items, dev freq)
+static void op_kv_move(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p)
 {
-    kv_view cache = kv_view_of(c);
-    if (n_items > 0) note(q, "kv_move", cuda_kv_move(on(q), &cache, items.p, n_items, freq.p));
+    kv_view   cache = kv_view_of(c);
+    rope_view v     = rope_view_of(p);
+    if (n_items > 0) note(q, "kv_move", cuda_kv_move(on(q), &cache, items.p, n_items, &v));
 }
 
 /* Whether tiles go side by side follows from shapes alone, so that a captured launch stays right as a sequence grows. */

@@ -35,35 +35,35 @@ void ref_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows,
         }
 }
 
-static void move_turned(void *to, const void *from, const kv_class *c, int32_t turn, const float *freq)
+static void move_turned(void *to, const void *from, const kv_class *c, int32_t turn, const rope_params *p)
 {
     float x[OPS_MAX_HEAD_DIM];
     for (int i = 0; i < c->head_dim; i++)
         x[i] = c->type == QUANT_F32 ? ((const float *)from)[i] : f16_to_f32(((const uint16_t *)from)[i]);
-    ref_turn_head(x, c->head_dim / 2, turn, freq);
+    ref_rotate_head(x, p, turn, NULL);
     store(to, c->type, x, c->head_dim);
 }
 
-static void move_slot(const kv_class *c, kv_move_item m, const float *freq)
+static void move_slot(const kv_class *c, kv_move_item m, const rope_params *p)
 {
     size_t bytes = (size_t)c->head_dim * quant_block_bytes(c->type);
-    assert(freq || m.turn == 0);
+    assert(p || m.turn == 0);
     for (int layer = 0; layer < c->n_layers; layer++)
         for (int h = 0; h < c->n_kv_heads; h++)
             for (int kv = KV_K; kv <= KV_V; kv++) {
                 void       *to   = ref_kv_at(c, layer, kv, h, m.to_lane, m.to);
                 const void *from = ref_kv_at(c, layer, kv, h, m.from_lane, m.from);
                 if (kv == KV_K && m.turn)
-                    move_turned(to, from, c, m.turn, freq);
+                    move_turned(to, from, c, m.turn, p);
                 else
                     memmove(to, from, bytes);
             }
 }
 
-void ref_kv_move(queue *q, const kv_class *c, dev items, int n_items, dev freq)
+void ref_kv_move(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p)
 {
     (void)q;
     const kv_move_item *m = items.p;
     assert(c->head_dim <= OPS_MAX_HEAD_DIM);
-    for (int i = 0; i < n_items; i++) move_slot(c, m[i], freq.p);
+    for (int i = 0; i < n_items; i++) move_slot(c, m[i], p);
 }

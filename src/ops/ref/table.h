@@ -34,9 +34,9 @@ void ref_matmul_top(queue *q, dev out, const weight *w, dev x, int n_rows, float
 void ref_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots);
 void ref_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps);
 void ref_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale);
-void ref_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, dev freq);
+void ref_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, const rope_params *p);
 void ref_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v);
-void ref_kv_move(queue *q, const kv_class *c, dev items, int n_items, dev freq);
+void ref_kv_move(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p);
 void ref_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                    float scale, int window);
 void ref_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act);
@@ -55,8 +55,8 @@ void ref_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n
 void ref_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                         float below);
 
-/* Pairs (i, i + half) by pos * freq[i]. */
-void ref_turn_head(float *x, int half, int32_t pos, const float *freq);
+/* Rotates one head. section_pos: [ROPE_SECTIONS]; NULL: pos in every section. */
+void ref_rotate_head(float *x, const rope_params *p, int32_t pos, const int32_t *section_pos);
 
 /* The head_dim elements of one key or value. */
 enum { KV_K, KV_V };

@@ -128,7 +128,7 @@ static void as_tree(test_case *t, rig1 *g, const int32_t *id, int root, const fl
     CHECK_OK(g->m->o->alloc(g->m->o, &items, sizeof move, &e), e);
     g->m->o->upload(g->m->q, items, move, sizeof move);
     for (int c = 0; c < g->m->n_kv_classes; c++)
-        g->m->o->kv_move(g->m->q, kv_pool_class(g->kv, c), items, (int)COUNT(on_path), (dev){0});
+        g->m->o->kv_move(g->m->q, kv_pool_class(g->kv, c), items, (int)COUNT(on_path), NULL);
     int next = root + (int)COUNT(on_path);
     kv_seq_cut(g->lane[0], next);
     CHECK_OK(kv_seq_grow(g->lane[0], next + 1, &e), e);

@@ -325,15 +325,14 @@ TEST(attention_rows_are_their_own_however_chunked) { rig_each(t, chunked); }
 static step_rows rows_of(const step_rows *all, int first, int n_rows)
 {
     size_t at = (size_t)first * sizeof(int32_t);
-    return (step_rows){n_rows,
-                       dev_at(all->token, at),
-                       dev_at(all->pos, at),
-                       dev_at(all->lane, at),
-                       dev_at(all->slot, at),
-                       dev_at(all->parent, at),
-                       dev_at(all->root, at),
-                       dev_at(all->last, at),
-                       false};
+    return (step_rows){.n_rows = n_rows,
+                       .token  = dev_at(all->token, at),
+                       .pos    = dev_at(all->pos, at),
+                       .lane   = dev_at(all->lane, at),
+                       .slot   = dev_at(all->slot, at),
+                       .parent = dev_at(all->parent, at),
+                       .root   = dev_at(all->root, at),
+                       .last   = dev_at(all->last, at)};
 }
 
 /* The end of a long context, in one step, in steps of 7 and a row at a time, each in a lane of its own. */
@@ -469,7 +468,7 @@ static void compacted(rig *g)
     store_past(g, &s, 0);
     store_past(g, &s, 1);
     attend_tree(g, &s);
-    OP(g, kv_move, &s.c, rig_put(g, keep, sizeof keep), COUNT(keep), (dev){0});
+    OP(g, kv_move, &s.c, rig_put(g, keep, sizeof keep), COUNT(keep), NULL);
     step_rows last = rig_chain(g, 0, 20 + 3, 1);
     dev       y    = rig_new(g, T_Q * sizeof(float));
     OP(g, attention, y, rig_put_f32(g, s.q + (size_t)12 * T_Q, T_Q), T_HEADS, &s.c, 0, &last, 0.2f, 0);
@@ -486,15 +485,14 @@ static void two_lanes(rig *g)
 
     kv_class  c        = rig_kv(g, QUANT_F32, 1, 1, D, 2, 16);
     float     k[N * D] = {0}, v[N * D];
-    step_rows rows     = {N,
-                          rig_put_i32(g, pos, N),
-                          rig_put_i32(g, pos, N),
-                          rig_put_i32(g, lane, N),
-                          rig_put_i32(g, slot, N),
-                          rig_put_i32(g, parent, N),
-                          rig_put_i32(g, root, N),
-                          rig_put_i32(g, pos, N),
-                          false};
+    step_rows rows     = {.n_rows = N,
+                          .token  = rig_put_i32(g, pos, N),
+                          .pos    = rig_put_i32(g, pos, N),
+                          .lane   = rig_put_i32(g, lane, N),
+                          .slot   = rig_put_i32(g, slot, N),
+                          .parent = rig_put_i32(g, parent, N),
+                          .root   = rig_put_i32(g, root, N),
+                          .last   = rig_put_i32(g, pos, N)};
     for (int i = 0; i < N * D; i++) v[i] = (float)(1 << i / D);
     dev y = rig_new(g, sizeof v);
     OP(g, kv_store, &c, 0, &rows, rig_put_f32(g, k, N * D), rig_put_f32(g, v, N * D));

@@ -241,7 +241,7 @@ static void run_rope(const row_case *c, const bed *b, float *y, int first, int n
     step_rows rows = {.n_rows = n, .pos = at(pos)};
     for (int i = 0; i < n; i++) pos[i] = 1000 * pos_of(first + i);
     memcpy(y, X + first * c->width, (size_t)(n * c->width) * sizeof *y);
-    b->o->rope(b->q, at(y), &rows, c->width / 36, 36, at(W));
+    b->o->rope(b->q, at(y), &rows, c->width / 36, 36, &(rope_params){.n_dims = 36, .freq = at(W)});
 }
 
 static void run_pick(const row_case *c, const bed *b, float *y, int first, int n)
@@ -428,7 +428,13 @@ static void check_tree(test_case *t, const bed *b, const row_case *c)
     int       width = c->n_heads * c->head_dim;
     cache     chain, tree;
     int32_t   pos[2 * DEPTH], lane[2 * DEPTH] = {0}, slot[2 * DEPTH], parent[2 * DEPTH], root[2 * DEPTH];
-    step_rows rows = {2 * DEPTH, {NULL}, at(pos), at(lane), at(slot), at(parent), at(root), at(pos), false};
+    step_rows rows = {.n_rows = 2 * DEPTH,
+                      .pos    = at(pos),
+                      .lane   = at(lane),
+                      .slot   = at(slot),
+                      .parent = at(parent),
+                      .root   = at(root),
+                      .last   = at(pos)};
     float    *y = xnew_n(float, 2 * DEPTH * width), *z = xnew_n(float, width), *moved = xnew_n(float, width);
     cache_init(&chain, c, 1);
     cache_init(&tree, c, 17);
@@ -444,14 +450,15 @@ static void check_tree(test_case *t, const bed *b, const row_case *c)
     b->o->attention(b->q, at(y), at(X), c->n_heads, &tree.c, 1, &rows, 0.2f, c->window);
 
     int32_t   last = AT, none = AT + 1, zero = 0;
-    step_rows one = {1, {NULL}, at(&last), at(&zero), at(&last), {NULL}, at(&none), at(&last), false};
-    dev       q   = at(X + (2 * DEPTH - 1) * width);
+    step_rows one = {
+        .n_rows = 1, .pos = at(&last), .lane = at(&zero), .slot = at(&last), .root = at(&none), .last = at(&last)};
+    dev q = at(X + (2 * DEPTH - 1) * width);
     b->o->attention(b->q, at(z), q, c->n_heads, &chain.c, 1, &one, 0.2f, c->window);
     CHECK(!memcmp(z, y + (2 * DEPTH - 1) * width, (size_t)width * sizeof *z));
 
     kv_move_item item[DEPTH];
     for (int i = 0; i < DEPTH; i++) item[i] = (kv_move_item){0, ROOT + 2 * i + 1, 0, ROOT + i, 0};
-    b->o->kv_move(b->q, &tree.c, at(item), DEPTH, (dev){0});
+    b->o->kv_move(b->q, &tree.c, at(item), DEPTH, NULL);
     b->o->attention(b->q, at(moved), q, c->n_heads, &tree.c, 1, &one, 0.2f, c->window);
     CHECK(!memcmp(z, moved, (size_t)width * sizeof *z));
     mem_free(chain.pool);

@@ -70,6 +70,7 @@ typedef struct {
     int        dim, n_heads, n_kv_heads;
     bool       stores, norm_v, k_as_v;
     quant_type type;
+    int        n_rotated; /* 0: all; otherwise with sections */
 } head_shape;
 
 /* The rotated queries, then what attention finds in the cache. */
@@ -80,14 +81,21 @@ static rig_result play_heads(rig *g, const void *arg)
     kv_class          kv   = rig_kv(g, s->type, 2, s->n_kv_heads, s->dim, 1, 64);
     step_rows         rows = rig_chain(g, 0, 3, ROWS), before = rig_chain(g, 0, 0, 3);
     dev               both = rig_new(g, 2 * nq * sizeof(float)), old = rig_put_randn(g, 3 * nk);
-    float            *freq = arena_new_n(&g->host, float, s->dim / 2);
-    for (int i = 0; i < s->dim / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / (float)s->dim);
+    rope_params       rope = {.n_dims = s->n_rotated ? s->n_rotated : s->dim};
+    int               half = rope.n_dims / 2;
+    float            *freq = arena_new_n(&g->host, float, half);
+    for (int i = 0; i < half; i++) freq[i] = powf(10000, -(float)i / (float)half);
+    rope.freq = rig_put_f32(g, freq, (size_t)half);
+    if (s->n_rotated) {
+        rope.section     = rig_put_i32(g, rig_randint(g, (size_t)half, ROPE_SECTIONS), (size_t)half);
+        rows.section_pos = rig_put_i32(g, rig_randint(g, ROWS * ROPE_SECTIONS, 900), ROWS * ROPE_SECTIONS);
+    }
     float *x = rig_randn(g, nq);
     g->o->upload(g->q, both, x, nq * sizeof(float));
     head_rows h = {.q       = both,
                    .w_q     = rig_put_randn(g, (size_t)s->dim),
                    .w_k     = rig_put_randn(g, (size_t)s->dim),
-                   .freq    = rig_put_f32(g, freq, (size_t)s->dim / 2),
+                   .rope    = rope,
                    .n_heads = s->n_heads,
                    .layer   = 1,
                    .norm_v  = s->norm_v,
@@ -105,10 +113,10 @@ static rig_result play_heads(rig *g, const void *arg)
 
 TEST(joined_heads_agree_with_ref)
 {
-    static const head_shape s[] = {{32, 4, 2, true, true, false, QUANT_F32},
-                                   {256, 2, 1, true, true, true, QUANT_F16},
-                                   {512, 2, 2, false, true, false, QUANT_F16},
-                                   {64, 3, 3, true, false, false, QUANT_F32}};
+    static const head_shape s[] = {
+        {32, 4, 2, true, true, false, QUANT_F32, 0},    {256, 2, 1, true, true, true, QUANT_F16, 0},
+        {512, 2, 2, false, true, false, QUANT_F16, 0},  {64, 3, 3, true, false, false, QUANT_F32, 0},
+        {256, 4, 2, true, false, false, QUANT_F16, 64}, {128, 2, 1, true, false, false, QUANT_F32, 98}};
     for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_heads, &s[i]);
 }
 

@@ -62,7 +62,7 @@ static void compaction(rig *g)
             }
             OP(g, kv_store, &c, layer, &rows, rig_put_f32(g, key, COUNT(key)), rig_put_f32(g, val, COUNT(val)));
         }
-        OP(g, kv_move, &c, rig_put(g, items, sizeof items), COUNT(items), (dev){0});
+        OP(g, kv_move, &c, rig_put(g, items, sizeof items), COUNT(items), NULL);
         for (int layer = 0; layer < LAYERS; layer++)
             for (int i = 0; i < (int)COUNT(from) * HEADS * D; i++) {
                 int slot = i / (HEADS * D), h = i / D % HEADS;
@@ -79,22 +79,22 @@ TEST(kv_move_compacts_in_order_in_all_layers) { rig_each(t, compaction); }
 /* --- turned keys and two lanes ---------------------------------------------------------------------- */
 enum { T_LAYERS = 2, T_HEADS = 3, T_SLOTS = 40, T_WIDE = 72 };
 
-static dev put_freq(rig *g, int head_dim)
+static rope_params put_rope(rig *g, int n_dims)
 {
     float freq[T_WIDE / 2];
-    for (int i = 0; i < head_dim / 2; i++) freq[i] = powf(10000.0f, -2.0f * (float)i / (float)head_dim);
-    return rig_put_f32(g, freq, (size_t)head_dim / 2);
+    for (int i = 0; i < n_dims / 2; i++) freq[i] = powf(10000.0f, -2.0f * (float)i / (float)n_dims);
+    return (rope_params){.n_dims = n_dims, .freq = rig_put_f32(g, freq, (size_t)n_dims / 2)};
 }
 
 /* Keys turned to their positions, values as they come, in both layers of lane 0. */
-static kv_class turned_lane(rig *g, quant_type type, int head_dim, dev freq)
+static kv_class turned_lane(rig *g, quant_type type, int head_dim, const rope_params *rope)
 {
     kv_class  c    = rig_kv(g, type, T_LAYERS, T_HEADS, head_dim, 2, T_SLOTS);
     step_rows rows = rig_chain(g, 0, 0, T_SLOTS);
     size_t    n    = (size_t)(T_SLOTS * T_HEADS * head_dim);
     for (int layer = 0; layer < T_LAYERS; layer++) {
         dev k = rig_put_randn(g, n), v = rig_put_randn(g, n);
-        OP(g, rope, k, &rows, T_HEADS, head_dim, freq);
+        OP(g, rope, k, &rows, T_HEADS, head_dim, rope);
         OP(g, kv_store, &c, layer, &rows, k, v);
     }
     return c;
@@ -117,17 +117,18 @@ static const kv_move_item turned[] = {{0, 0, 1, 2, 512}, {0, 1, 1, 1, 512},   {0
 
 typedef struct {
     quant_type type;
-    int        head_dim;
+    int        head_dim, n_rotated;
 } turn_case;
-static const turn_case turn_cases[] = {{QUANT_F32, 64}, {QUANT_F16, 64}, {QUANT_F32, 72}, {QUANT_F16, 8}};
+static const turn_case turn_cases[] = {{QUANT_F32, 64, 64}, {QUANT_F16, 64, 64}, {QUANT_F32, 72, 72},
+                                       {QUANT_F16, 8, 8},   {QUANT_F16, 64, 16}, {QUANT_F32, 72, 18}};
 
 static rig_result play_turn(rig *g, const void *arg)
 {
     const turn_case *a    = arg;
-    dev              freq = put_freq(g, a->head_dim);
-    kv_class         c    = turned_lane(g, a->type, a->head_dim, freq);
+    rope_params      rope = put_rope(g, a->n_rotated);
+    kv_class         c    = turned_lane(g, a->type, a->head_dim, &rope);
     size_t           n    = COUNT(turned) * (size_t)(T_LAYERS * 2 * T_HEADS * a->head_dim);
-    OP(g, kv_move, &c, rig_put(g, turned, sizeof turned), COUNT(turned), freq);
+    OP(g, kv_move, &c, rig_put(g, turned, sizeof turned), COUNT(turned), &rope);
     return rig_give(g, rig_put_f32(g, read_lane(g, &c, 1, COUNT(turned)), n), n, a->type == QUANT_F16 ? 1e-3 : 1e-6,
                     1e-6);
 }
@@ -141,18 +142,18 @@ static void turn_adds_up(rig *g)
 {
     enum { D = 32, N = 16, TURN = 480 };
     for (size_t k = 0; k < COUNT(kv_types); k++) {
-        dev          freq = put_freq(g, D);
+        rope_params  rope = put_rope(g, D);
         kv_class     c    = rig_kv(g, kv_types[k], T_LAYERS, T_HEADS, D, 2, N);
         step_rows    home = rig_chain(g, 0, 0, N), far = rig_chain(g, 0, TURN, N);
         float       *x = rig_randn(g, N * T_HEADS * D), *v = rig_randn(g, N * T_HEADS * D);
         dev          key = rig_put_f32(g, x, N * T_HEADS * D), want = rig_put_f32(g, x, N * T_HEADS * D);
         kv_move_item item[N];
-        OP(g, rope, key, &home, T_HEADS, D, freq);
-        OP(g, rope, want, &far, T_HEADS, D, freq);
+        OP(g, rope, key, &home, T_HEADS, D, &rope);
+        OP(g, rope, want, &far, T_HEADS, D, &rope);
         for (int layer = 0; layer < T_LAYERS; layer++)
             OP(g, kv_store, &c, layer, &home, key, rig_put_f32(g, v, N * T_HEADS * D));
         for (int i = 0; i < N; i++) item[i] = (kv_move_item){0, i, 1, i, TURN};
-        OP(g, kv_move, &c, rig_put(g, item, sizeof item), N, freq);
+        OP(g, kv_move, &c, rig_put(g, item, sizeof item), N, &rope);
         const float *far_key = rig_get_f32(g, want, N * T_HEADS * D);
         for (int i = 0; i < N * T_HEADS * D; i++) {
             int slot = i / (T_HEADS * D), h = i / D % T_HEADS;
@@ -168,15 +169,16 @@ static void turn_alone(rig *g)
 {
     for (size_t k = 0; k < COUNT(turn_cases); k++) {
         const turn_case *a    = &turn_cases[k];
-        dev              freq = put_freq(g, a->head_dim), all = rig_put(g, turned, sizeof turned);
-        kv_class         c = turned_lane(g, a->type, a->head_dim, freq);
+        rope_params      rope = put_rope(g, a->n_rotated);
+        dev              all  = rig_put(g, turned, sizeof turned);
+        kv_class         c    = turned_lane(g, a->type, a->head_dim, &rope);
         size_t           n = COUNT(turned) * (size_t)(T_LAYERS * 2 * T_HEADS * a->head_dim), each = n / COUNT(turned);
-        OP(g, kv_move, &c, all, COUNT(turned), freq);
+        OP(g, kv_move, &c, all, COUNT(turned), &rope);
         const float *want = read_lane(g, &c, 1, COUNT(turned));
-        for (size_t i = COUNT(turned); i-- > 0;) OP(g, kv_move, &c, dev_at(all, i * sizeof *turned), 1, freq);
+        for (size_t i = COUNT(turned); i-- > 0;) OP(g, kv_move, &c, dev_at(all, i * sizeof *turned), 1, &rope);
         SAME_F32(g, read_lane(g, &c, 1, COUNT(turned)), want, n);
         kv_move_item in_place = {0, 5, 0, 5, 100000};
-        OP(g, kv_move, &c, rig_put(g, &in_place, sizeof in_place), 1, freq);
+        OP(g, kv_move, &c, rig_put(g, &in_place, sizeof in_place), 1, &rope);
         SAME_F32(g, read_lane(g, &c, 0, 6) + 5 * each, want + 5 * each, each);
     }
 }

@@ -253,15 +253,14 @@ static step_rows put_rows(rig *g, int n, int lane, const int32_t *pos, const int
     int32_t *lanes = arena_new_n(&g->host, int32_t, n), *token = arena_new_n(&g->host, int32_t, n);
     for (int i = 0; i < n; i++) lanes[i] = lane;
     size_t count = (size_t)n;
-    return (step_rows){n,
-                       rig_put_i32(g, token, count),
-                       rig_put_i32(g, pos, count),
-                       rig_put_i32(g, lanes, count),
-                       rig_put_i32(g, slot, count),
-                       rig_put_i32(g, parent, count),
-                       rig_put_i32(g, root, count),
-                       rig_put_i32(g, pos, count),
-                       false};
+    return (step_rows){.n_rows = n,
+                       .token  = rig_put_i32(g, token, count),
+                       .pos    = rig_put_i32(g, pos, count),
+                       .lane   = rig_put_i32(g, lanes, count),
+                       .slot   = rig_put_i32(g, slot, count),
+                       .parent = rig_put_i32(g, parent, count),
+                       .root   = rig_put_i32(g, root, count),
+                       .last   = rig_put_i32(g, pos, count)};
 }
 
 step_rows rig_chain(rig *g, int lane, int32_t first_pos, int n_rows)
