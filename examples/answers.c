@@ -43,7 +43,7 @@ static bool show(const char *question, tandem_job *job, tandem_error *e)
     const tandem_usage  *u = &r->usage;
     *e                     = r->error;
     printf("\n[%s: %d + %d tokens, %lld of %lld guesses right]\n\n", tandem_finish_name(r->finish), u->prompt_tokens,
-           u->completion_tokens, (long long)u->accepted, (long long)u->drafted);
+           u->completion_tokens, (long long)u->spec.accepted, (long long)u->spec.drafted);
     return r->finish != TANDEM_FINISH_ERROR;
 }
 

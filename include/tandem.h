@@ -305,6 +305,18 @@ typedef enum {
 /* Returns the name of a finish reason. */
 const char *tandem_finish_name(tandem_finish f);
 
+/* Counters of speculative decoding, of one request or of many. */
+typedef struct {
+    int64_t rounds, plain_rounds; /* with and without draft tokens */
+    int64_t drafted, accepted;    /* draft tokens */
+    int64_t tokens;               /* committed by the rounds with draft tokens */
+    /* Draft tokens verified and accepted, by position in the draft. */
+    int64_t tried_at[TANDEM_MAX_DRAFT], right_at[TANDEM_MAX_DRAFT];
+    int64_t rounds_by_method[TANDEM_SPEC_METHODS], drafted_by_method[TANDEM_SPEC_METHODS];
+    int64_t accepted_by_method[TANDEM_SPEC_METHODS];
+    double  draft_s, verify_s, commit_s; /* duration of the steps that the request was part of, by phase */
+} tandem_spec_counts;
+
 typedef struct {
     int32_t  prompt_tokens;                /* length of the prompt, also when it never ran */
     int32_t  cached_tokens;                /* prefix hit: prompt tokens that did not run again */
@@ -312,13 +324,7 @@ typedef struct {
     double   queue_s, prefill_s, decode_s; /* submission to admission, to first token, to end */
     uint64_t seed;                         /* the seed used */
 
-    int64_t rounds, plain_rounds; /* with and without draft tokens */
-    int64_t drafted, accepted;    /* draft tokens */
-    int64_t tried_at[TANDEM_MAX_DRAFT],
-        right_at[TANDEM_MAX_DRAFT]; /* verified and accepted, by position in the draft */
-    int64_t rounds_by_method[TANDEM_SPEC_METHODS], drafted_by_method[TANDEM_SPEC_METHODS],
-        accepted_by_method[TANDEM_SPEC_METHODS];
-    double draft_s, verify_s, commit_s;
+    tandem_spec_counts spec;
 
     int         route;        /* tandem_method of the last round with a choice of methods */
     const char *route_reason; /* why it was chosen; never NULL */
@@ -407,11 +413,8 @@ typedef struct {
     uint64_t kv_bytes, kv_pinned_bytes, kv_reserved_bytes, kv_cached_bytes;
     int64_t  prefix_hits, prefix_misses, prefix_evicted;
 
-    int64_t rounds, plain_rounds, drafted, accepted;
-    int64_t tried_at[TANDEM_MAX_DRAFT], right_at[TANDEM_MAX_DRAFT];
-    int64_t rounds_by_method[TANDEM_SPEC_METHODS], drafted_by_method[TANDEM_SPEC_METHODS],
-        accepted_by_method[TANDEM_SPEC_METHODS];
-    int64_t routes[TANDEM_MAX_ROUTES]; /* rounds of lanes by reason; see tandem_route_name */
+    tandem_spec_counts spec;
+    int64_t            routes[TANDEM_MAX_ROUTES]; /* rounds of lanes by reason; see tandem_route_name */
 } tandem_stats;
 /* Fills *out. */
 void tandem_get_stats(const tandem *t, tandem_stats *out);

@@ -74,12 +74,12 @@ bool arms_agree(tok_ids *was, const tok_ids *text, bool first)
     return text->n == was->n && (!was->n || !memcmp(text->p, was->p, was->n * sizeof *was->p));
 }
 
-void arms_put_rounds(json_writer *w, const spec_stats *s)
+void arms_put_rounds(json_writer *w, const tandem_spec_counts *s)
 {
     json_key(w, "rounds");
     json_begin_object(w);
-    json_member_int(w, "plain", s->plain);
+    json_member_int(w, "plain", s->plain_rounds);
     for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
-        if (s->by_method[m]) json_member_int(w, spec_method_names[m], s->by_method[m]);
+        if (s->rounds_by_method[m]) json_member_int(w, spec_method_names[m], s->rounds_by_method[m]);
     json_end(w);
 }

@@ -22,5 +22,5 @@ bool arms_choose(arm_choice out[ARMS_MAX], int *n, const char *list, const spec 
 /* Whether an arm wrote what the first one did; the first one's text is kept in *was. */
 bool arms_agree(tok_ids *was, const tok_ids *text, bool first);
 /* One member, "rounds": how many each method had, plain decoding too. */
-void arms_put_rounds(json_writer *w, const spec_stats *s);
+void arms_put_rounds(json_writer *w, const tandem_spec_counts *s);
 #endif

@@ -127,9 +127,9 @@ static bool note_answer(user *x, tally *t, double *ttft_s, err *e)
     if (r->finish == TANDEM_FINISH_ERROR) return err_set(e, (err_code)r->error.code, "%s", r->error.text);
     *ttft_s += r->usage.queue_s + r->usage.prefill_s;
     if (t) {
-        t->rounds += r->usage.rounds;
-        t->drafted += r->usage.drafted;
-        t->accepted += r->usage.accepted;
+        t->rounds += r->usage.spec.rounds;
+        t->drafted += r->usage.spec.drafted;
+        t->accepted += r->usage.spec.accepted;
     }
     return true;
 }

@@ -51,12 +51,12 @@ static const opt_spec usage = {
     opts, COUNT(opts)};
 
 typedef struct {
-    arm_choice choice;
-    spec_stats stats;
-    int64_t    tokens;
-    double     seconds;
-    double     ratio[MAX_PAIRS]; /* plain time over this arm's, pair by pair */
-    int        n_ratios;
+    arm_choice         choice;
+    tandem_spec_counts stats;
+    int64_t            tokens;
+    double             seconds;
+    double             ratio[MAX_PAIRS]; /* plain time over this arm's, pair by pair */
+    int                n_ratios;
 } arm;
 
 typedef struct {
@@ -120,7 +120,7 @@ static bool run_arm(bench *b, arm *a, const chat_prompt *p, double *seconds, err
     *seconds = b->gen.decode_s;
     a->seconds += b->gen.decode_s;
     a->tokens += b->gen.n_out - 1;
-    spec_stats_add(&a->stats, spec_lane_stats(b->rig.g.lane));
+    spec_counts_add(&a->stats, spec_lane_stats(b->rig.g.lane));
     return true;
 }
 
@@ -165,7 +165,7 @@ static bool run_all(bench *b, err *e)
     b->n_pairs = b->n_different = 0;
     for (int k = 0; k < b->n_arms; k++) { /* warm up: drafters, pages, and what auto knows about costs */
         if (!run_arm(b, &b->arms[k], &b->rig.prompts.prompt[0], &unused, e)) return false;
-        b->arms[k].stats   = (spec_stats){0};
+        b->arms[k].stats   = (tandem_spec_counts){0};
         b->arms[k].seconds = 0;
         b->arms[k].tokens = b->arms[k].n_ratios = 0;
     }
@@ -183,9 +183,9 @@ static bool run_all(bench *b, err *e)
 /* --- results --------------------------------------------------------------------------------------*/
 static void print_arm(arm *a)
 {
-    interval          r = stats_median(a->ratio, a->n_ratios);
-    const spec_stats *s = &a->stats;
-    int64_t           n = s->rounds + s->plain;
+    interval                  r = stats_median(a->ratio, a->n_ratios);
+    const tandem_spec_counts *s = &a->stats;
+    int64_t                   n = s->rounds + s->plain_rounds;
     printf("%-12s %9.1f   %5.2f [%.2f, %.2f] %7.2f %6.1f%% %8.2f %8.2f %8.3f\n", a->choice.name,
            (double)a->tokens / a->seconds, r.median, r.low, r.high, spec_acceptance_length(s),
            100 * spec_acceptance_rate(s), 1e3 * s->draft_s / (double)n, 1e3 * s->verify_s / (double)n,
@@ -207,8 +207,8 @@ static void print_table(bench *b, double accept)
 
 static void put_arm(json_writer *w, arm *a)
 {
-    interval          r = stats_median(a->ratio, a->n_ratios);
-    const spec_stats *s = &a->stats;
+    interval                  r = stats_median(a->ratio, a->n_ratios);
+    const tandem_spec_counts *s = &a->stats;
     json_begin_object(w);
     json_member_str(w, "name", a->choice.name);
     json_member_int(w, "tokens", a->tokens);

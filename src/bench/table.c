@@ -62,12 +62,12 @@ static const char *const metric_names[METRICS] = {"ttft_ms", "pp_tps",         "
 
 /* The answers of one arm to the prompts of one size. */
 typedef struct {
-    double     x[METRICS][MAX_REPEATS];
-    int        n;
-    size_t     reused;     /* prompt tokens that an earlier answer had left, at most */
-    size_t     peak_bytes; /* of this process */
-    size_t     device_bytes;
-    spec_stats stats;
+    double             x[METRICS][MAX_REPEATS];
+    int                n;
+    size_t             reused;     /* prompt tokens that an earlier answer had left, at most */
+    size_t             peak_bytes; /* of this process */
+    size_t             device_bytes;
+    tandem_spec_counts stats;
 } tally;
 
 typedef struct {
@@ -143,7 +143,7 @@ static void note(bench *b, tally *t)
     if (a->n_reused > t->reused) t->reused = a->n_reused;
     if (peak > t->peak_bytes) t->peak_bytes = peak;
     if (device > t->device_bytes) t->device_bytes = device;
-    spec_stats_add(&t->stats, spec_lane_stats(b->rig.g.lane));
+    spec_counts_add(&t->stats, spec_lane_stats(b->rig.g.lane));
 }
 
 static bool answer(bench *b, int arm, int cell, tally *t, err *e)

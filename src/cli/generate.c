@@ -267,20 +267,21 @@ static void print_methods(const tandem_usage *u)
 {
     fputs("rounds:", stderr);
     for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
-        if (u->rounds_by_method[m])
-            fprintf(stderr, " %s %lld,", spec_method_names[m], (long long)u->rounds_by_method[m]);
-    fprintf(stderr, " plain %lld; draft %.3f s, verify %.3f s, commit %.3f s\n", (long long)u->plain_rounds, u->draft_s,
-            u->verify_s, u->commit_s);
+        if (u->spec.rounds_by_method[m])
+            fprintf(stderr, " %s %lld,", spec_method_names[m], (long long)u->spec.rounds_by_method[m]);
+    fprintf(stderr, " plain %lld; draft %.3f s, verify %.3f s, commit %.3f s\n", (long long)u->spec.plain_rounds,
+            u->spec.draft_s, u->spec.verify_s, u->spec.commit_s);
 }
 
 static void print_acceptance(const tandem_usage *u)
 {
-    double rounds = (double)u->rounds, accepted = (double)u->accepted;
-    if (!u->rounds) return;
+    double rounds = (double)u->spec.rounds, accepted = (double)u->spec.accepted;
+    if (!u->spec.rounds) return;
     fprintf(stderr, "drafted %lld, accepted %lld (%.1f%%), acceptance length %.2f; accepted by position:",
-            (long long)u->drafted, (long long)u->accepted, 100 * accepted / (double)u->drafted, 1 + accepted / rounds);
-    for (int i = 0; i < TANDEM_MAX_DRAFT && u->tried_at[i]; i++)
-        fprintf(stderr, " %.2f", (double)u->right_at[i] / rounds);
+            (long long)u->spec.drafted, (long long)u->spec.accepted, 100 * accepted / (double)u->spec.drafted,
+            1 + accepted / rounds);
+    for (int i = 0; i < TANDEM_MAX_DRAFT && u->spec.tried_at[i]; i++)
+        fprintf(stderr, " %.2f", (double)u->spec.right_at[i] / rounds);
     fputc('\n', stderr);
 }
 

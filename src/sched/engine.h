@@ -7,6 +7,7 @@
 #include "chat/chat.h"
 #include "sched/forms.h"
 #include "sched/settings.h"
+#include "spec/counts.h"
 #include "tok/tok.h"
 
 #include "tandem.h"

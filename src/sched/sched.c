@@ -73,40 +73,11 @@ struct sched {
 /* --- the end of a job ---------------------------------------------------------------------------*/
 static void fill_usage(sched *s, tandem_job *j)
 {
-    tandem_usage     *u     = &j->result.usage;
-    const spec_stats *st    = spec_lane_stats(j->lane);
-    double            first = j->first_token > 0 ? j->first_token : s->now;
-    u->prefill_s            = first - j->admitted;
-    u->decode_s             = s->now - first;
-    u->rounds               = st->rounds;
-    u->plain_rounds         = st->plain;
-    u->drafted              = st->drafted;
-    u->accepted             = st->accepted;
-    u->draft_s              = st->draft_s;
-    u->verify_s             = st->verify_s;
-    u->commit_s             = st->commit_s;
-    memcpy(u->tried_at, st->tried_at, sizeof u->tried_at);
-    memcpy(u->right_at, st->right_at, sizeof u->right_at);
-    memcpy(u->rounds_by_method, st->by_method, sizeof u->rounds_by_method);
-    memcpy(u->drafted_by_method, st->drafted_by, sizeof u->drafted_by_method);
-    memcpy(u->accepted_by_method, st->accepted_by, sizeof u->accepted_by_method);
-}
-
-void sched_add_usage(tandem_stats *to, const tandem_usage *u)
-{
-    to->rounds += u->rounds;
-    to->plain_rounds += u->plain_rounds;
-    to->drafted += u->drafted;
-    to->accepted += u->accepted;
-    for (int i = 0; i < TANDEM_MAX_DRAFT; i++) {
-        to->tried_at[i] += u->tried_at[i];
-        to->right_at[i] += u->right_at[i];
-    }
-    for (int i = 0; i < TANDEM_SPEC_METHODS; i++) {
-        to->rounds_by_method[i] += u->rounds_by_method[i];
-        to->drafted_by_method[i] += u->drafted_by_method[i];
-        to->accepted_by_method[i] += u->accepted_by_method[i];
-    }
+    tandem_usage *u     = &j->result.usage;
+    double        first = j->first_token > 0 ? j->first_token : s->now;
+    u->prefill_s        = first - j->admitted;
+    u->decode_s         = s->now - first;
+    u->spec             = *spec_lane_stats(j->lane);
 }
 
 static double share_of_pool(const sched *s, size_t bytes)
@@ -135,8 +106,8 @@ static void log_route(sched *s, const tandem_job *j, bool end)
                              .to                 = j->trace.last,
                              .n_changes          = j->trace.n_changes,
                              .tokens             = j->n_kept,
-                             .drafted            = u->drafted,
-                             .accepted           = u->accepted,
+                             .drafted            = u->spec.drafted,
+                             .accepted           = u->spec.accepted,
                              .seconds            = u->decode_s};
     memcpy(r.request_id, j->id, sizeof r.request_id);
     copy_fingerprint(s, SPEC_DFLASH, r.dflash);
@@ -156,7 +127,7 @@ static void leave_lane(sched *s, tandem_job *j)
 {
     int i = 0;
     fill_usage(s, j);
-    sched_add_usage(&s->stats, &j->result.usage);
+    spec_counts_add(&s->stats.spec, &j->result.usage.spec);
     log_route(s, j, true);
     spec_lane_end(j->lane);
     s->calm              = 0;

@@ -43,7 +43,6 @@ answer_form *sched_find_compiled(sched *s, const tandem_request *r); /* without 
 void         sched_get_settings(sched *s, settings *out);
 void         sched_set_settings(sched *s, const settings *now); /* from the next request and the next step on */
 void         sched_get_stats(sched *s, tandem_stats *out);
-void sched_add_usage(tandem_stats *to, const tandem_usage *u); /* adds the counts of speculation of one request */
 /* Returns the index in step_bucket and mask_bucket of tandem_stats. */
 int sched_bucket(double seconds);
 /* The newest decisions first, as routing_recent_get. */

@@ -16,12 +16,12 @@ typedef struct {
     int           n_lanes;
     tandem_method method;
     /* what came of it */
-    int     n_failed, n_answers;
-    int64_t tokens, rounds, plain_rounds, drafted, accepted;
-    int64_t rounds_by[TANDEM_SPEC_METHODS], drafted_by[TANDEM_SPEC_METHODS], accepted_by[TANDEM_SPEC_METHODS];
-    int64_t reasons[TANDEM_MAX_ROUTES]; /* rounds of all lanes by why their method was chosen */
-    double *rate;                       /* [repeats] tokens of all lanes per second */
-    int     n_rates;
+    int                n_failed, n_answers;
+    int64_t            tokens;
+    tandem_spec_counts spec;
+    int64_t            reasons[TANDEM_MAX_ROUTES]; /* rounds of all lanes by why their method was chosen */
+    double            *rate;                       /* [repeats] tokens of all lanes per second */
+    int                n_rates;
     double *first_s, *decode_rate; /* of each answer: seconds to its first token, tokens per second after it */
 } bench_cell;
 
@@ -250,16 +250,16 @@ static void put_cell(json_writer *w, bench_cell *c, bench_cell *base)
     json_end(w);
     put_spread(w, "decode_tokens_per_s", c->decode_rate, c->n_answers);
     put_spread(w, "ttft_s", c->first_s, c->n_answers);
-    live_put_guesses(w, c->rounds, c->drafted, c->accepted);
-    json_member_int(w, "plain_rounds", c->plain_rounds);
+    live_put_guesses(w, c->spec.rounds, c->spec.drafted, c->spec.accepted);
+    json_member_int(w, "plain_rounds", c->spec.plain_rounds);
     put_reasons(w, c->reasons);
     json_key(w, "methods");
     json_begin_object(w);
     for (int m = TANDEM_SPEC_OFF + 1; m < TANDEM_SPEC_METHODS; m++) {
-        if (!c->rounds_by[m]) continue;
+        if (!c->spec.rounds_by_method[m]) continue;
         json_key(w, tandem_method_name(m));
         json_begin_object(w);
-        live_put_guesses(w, c->rounds_by[m], c->drafted_by[m], c->accepted_by[m]);
+        live_put_guesses(w, c->spec.rounds_by_method[m], c->spec.drafted_by_method[m], c->spec.accepted_by_method[m]);
         json_end(w);
     }
     json_end(w);
@@ -414,15 +414,7 @@ static void note(bench_run *x, bench_lane *l, const tandem_result *r)
     c->n_answers++;
     c->tokens += u->completion_tokens;
     x->cell_tokens += u->completion_tokens;
-    c->rounds += u->rounds;
-    c->plain_rounds += u->plain_rounds;
-    c->drafted += u->drafted;
-    c->accepted += u->accepted;
-    for (int m = 0; m < TANDEM_SPEC_METHODS; m++) {
-        c->rounds_by[m] += u->rounds_by_method[m];
-        c->drafted_by[m] += u->drafted_by_method[m];
-        c->accepted_by[m] += u->accepted_by_method[m];
-    }
+    spec_counts_add(&c->spec, &u->spec);
 }
 
 static int n_running(const bench_run *x)

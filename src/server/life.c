@@ -331,14 +331,6 @@ void life_stats(const server *s, tandem_stats *out)
     add(&out->prefix_hits, &b->prefix_hits, 1);
     add(&out->prefix_misses, &b->prefix_misses, 1);
     add(&out->prefix_evicted, &b->prefix_evicted, 1);
-    add(&out->rounds, &b->rounds, 1);
-    add(&out->plain_rounds, &b->plain_rounds, 1);
-    add(&out->drafted, &b->drafted, 1);
-    add(&out->accepted, &b->accepted, 1);
-    add(out->tried_at, b->tried_at, COUNT(b->tried_at));
-    add(out->right_at, b->right_at, COUNT(b->right_at));
-    add(out->rounds_by_method, b->rounds_by_method, COUNT(b->rounds_by_method));
-    add(out->drafted_by_method, b->drafted_by_method, COUNT(b->drafted_by_method));
-    add(out->accepted_by_method, b->accepted_by_method, COUNT(b->accepted_by_method));
+    spec_counts_add(&out->spec, &b->spec);
     add(out->routes, b->routes, COUNT(b->routes));
 }

@@ -22,8 +22,8 @@ void live_note(live_stats *l, double now, const tandem_stats *s)
                                    .steps             = s->steps,
                                    .rows              = s->rows};
     for (int i = 0; i < TANDEM_FINISHES; i++) x->finished += s->finished[i];
-    memcpy(x->drafted, s->drafted_by_method, sizeof x->drafted);
-    memcpy(x->accepted, s->accepted_by_method, sizeof x->accepted);
+    memcpy(x->drafted, s->spec.drafted_by_method, sizeof x->drafted);
+    memcpy(x->accepted, s->spec.accepted_by_method, sizeof x->accepted);
 }
 
 static const live_sample *sample_at(const live_stats *l, int64_t i) { return &l->ring[i % LIVE_SAMPLES]; }
@@ -119,14 +119,14 @@ static void put_speculation(json_writer *w, const tandem_stats *s, const live_sa
 {
     json_key(w, "speculation");
     json_begin_object(w);
-    live_put_guesses(w, s->rounds, s->drafted, s->accepted);
-    json_member_int(w, "plain_rounds", s->plain_rounds);
+    live_put_guesses(w, s->spec.rounds, s->spec.drafted, s->spec.accepted);
+    json_member_int(w, "plain_rounds", s->spec.plain_rounds);
     json_key(w, "methods");
     json_begin_object(w);
     for (int m = TANDEM_SPEC_OFF + 1; m < TANDEM_SPEC_METHODS; m++) {
         json_key(w, tandem_method_name(m));
         json_begin_object(w);
-        live_put_guesses(w, s->rounds_by_method[m], s->drafted_by_method[m], s->accepted_by_method[m]);
+        live_put_guesses(w, s->spec.rounds_by_method[m], s->spec.drafted_by_method[m], s->spec.accepted_by_method[m]);
         json_member_int(w, "recent_drafted", recent->drafted[m]);
         json_member_int(w, "recent_accepted", recent->accepted[m]);
         json_end(w);

@@ -1,8 +1,8 @@
 #include "server/metrics.h"
 
 #include "base/mem.h"
-#include "sched/sched.h"
 #include "server/keys.h"
+#include "spec/counts.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -200,7 +200,7 @@ static void count_answer(tandem_stats *s, const tandem_result *r, bool again)
         s->cached_tokens += r->usage.cached_tokens;
     }
     s->completion_tokens += r->usage.completion_tokens;
-    sched_add_usage(s, &r->usage);
+    spec_counts_add(&s->spec, &r->usage.spec);
 }
 
 void metrics_request(metrics *m, const server_record *r)
@@ -368,16 +368,16 @@ static void put_speculation(page *p, const tandem_stats *s)
 {
     labelled method[TANDEM_SPEC_METHODS];
     for (int i = 0; i < TANDEM_SPEC_METHODS; i++)
-        method[i] = (labelled){tandem_method_name(i), (double)s->rounds_by_method[i]};
-    single(p, BOTH, "counter", "spec_decode_num_drafts_total", "Rounds with guesses.", (double)s->rounds);
-    single(p, BOTH, "counter", "spec_decode_num_draft_tokens_total", "Guesses.", (double)s->drafted);
+        method[i] = (labelled){tandem_method_name(i), (double)s->spec.rounds_by_method[i]};
+    single(p, BOTH, "counter", "spec_decode_num_drafts_total", "Rounds with guesses.", (double)s->spec.rounds);
+    single(p, BOTH, "counter", "spec_decode_num_draft_tokens_total", "Guesses.", (double)s->spec.drafted);
     single(p, BOTH, "counter", "spec_decode_num_accepted_tokens_total", "Guesses that were right.",
-           (double)s->accepted);
+           (double)s->spec.accepted);
     put_places(p, BOTH, "spec_decode_num_accepted_tokens_per_pos_total", "Right guesses by place in the draft.",
-               s->tried_at, s->right_at);
-    put_places(p, OURS, "spec_decode_num_tried_tokens_per_pos_total", "Guesses by place in the draft.", s->tried_at,
-               s->tried_at);
-    single(p, OURS, "counter", "plain_rounds_total", "Rounds without guesses.", (double)s->plain_rounds);
+               s->spec.tried_at, s->spec.right_at);
+    put_places(p, OURS, "spec_decode_num_tried_tokens_per_pos_total", "Guesses by place in the draft.",
+               s->spec.tried_at, s->spec.tried_at);
+    single(p, OURS, "counter", "plain_rounds_total", "Rounds without guesses.", (double)s->spec.plain_rounds);
     several(p, OURS, "counter", "rounds_total", "Rounds by method.", "method", method, COUNT(method));
 }
 
@@ -475,10 +475,11 @@ static void put_llamacpp(page *p, const sheet *h, const tandem_stats *s, bool wh
         {"counter", "n_tokens_max", "Tokens of the longest prompt with its answer.", (double)h->longest, false},
         {"counter", "n_decode_total", "Steps of the model.", steps, true},
         {"gauge", "n_busy_slots_per_decode", "Answers that a step makes tokens for, since the start.",
-         ratio((double)(s->rounds + s->plain_rounds), steps), true},
-        {"counter", "spec_decode_num_draft_tokens_total", "Guesses.", (double)s->drafted, false},
-        {"counter", "spec_decode_num_accepted_tokens_total", "Guesses that were right.", (double)s->accepted, false},
-        {"counter", "spec_decode_num_drafts_total", "Rounds with guesses.", (double)s->rounds, false},
+         ratio((double)(s->spec.rounds + s->spec.plain_rounds), steps), true},
+        {"counter", "spec_decode_num_draft_tokens_total", "Guesses.", (double)s->spec.drafted, false},
+        {"counter", "spec_decode_num_accepted_tokens_total", "Guesses that were right.", (double)s->spec.accepted,
+         false},
+        {"counter", "spec_decode_num_drafts_total", "Rounds with guesses.", (double)s->spec.rounds, false},
     };
     for (size_t i = 0; i < COUNT(all); i++) {
         if (all[i].of_all && !whole) continue;
@@ -487,10 +488,10 @@ static void put_llamacpp(page *p, const sheet *h, const tandem_stats *s, bool wh
     }
     head(p, LLAMACPP, "spec_decode_num_accepted_tokens_per_pos_total", "counter",
          "Right guesses by place in the draft.");
-    for (int i = 0; i < TANDEM_MAX_DRAFT && s->tried_at[i]; i++) {
+    for (int i = 0; i < TANDEM_MAX_DRAFT && s->spec.tried_at[i]; i++) {
         char more[32];
         snprintf(more, sizeof more, "position=\"%d\"", i);
-        sample(p, LLAMACPP, "spec_decode_num_accepted_tokens_per_pos_total", "", more, (double)s->right_at[i]);
+        sample(p, LLAMACPP, "spec_decode_num_accepted_tokens_per_pos_total", "", more, (double)s->spec.right_at[i]);
     }
 }
 

@@ -1,6 +1,7 @@
 #include "server/record.h"
 
 #include "base/mem.h"
+#include "spec/counts.h"
 
 #include <math.h>
 
@@ -10,9 +11,7 @@ static void add(record_sums *s, const tandem_usage *u)
 {
     double first = u->queue_s + u->prefill_s;
     s->completion_tokens += u->completion_tokens;
-    s->rounds += u->rounds;
-    s->drafted += u->drafted;
-    s->accepted += u->accepted;
+    spec_counts_add(&s->spec, &u->spec);
     s->queue_s   = fmax(s->queue_s, u->queue_s);
     s->prefill_s = fmax(s->prefill_s, u->prefill_s);
     s->decode_s  = fmax(s->decode_s, u->decode_s);
@@ -39,6 +38,6 @@ void record_sum(record_sums *s, const server_record *r)
     }
     s->decode_rate       = over((double)later, s->decode_s);
     s->total_rate        = over((double)s->completion_tokens, r->total_s);
-    s->acceptance_rate   = over((double)s->accepted, (double)s->drafted);
-    s->acceptance_length = s->rounds ? 1 + over((double)s->accepted, (double)s->rounds) : 0;
+    s->acceptance_rate   = spec_acceptance_rate(&s->spec);
+    s->acceptance_length = spec_acceptance_length(&s->spec);
 }

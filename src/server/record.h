@@ -22,18 +22,18 @@ typedef struct {
 
 /* All answers of one request taken together. Rates are 0 where there is nothing to divide. */
 typedef struct {
-    int64_t     prompt_tokens, cached_tokens; /* of each prompt once, as its first answer found it */
-    int64_t     completion_tokens;
-    double      queue_s, prefill_s, decode_s; /* the longest of them */
-    double      first_s;                      /* to the first token of any, from the submission on */
-    double      decode_rate;                  /* tokens after the first of each answer, per second of decode_s */
-    double      total_rate;                   /* all tokens, per second of total_s */
-    int64_t     rounds, drafted, accepted;
-    double      acceptance_rate;   /* accepted / drafted, as vLLM has it */
-    double      acceptance_length; /* 1 + accepted / rounds, as vLLM has it */
-    const char *finish;            /* of the first answer; "": there is none */
-    int         route;             /* of the first answer: tandem_method */
-    const char *route_reason;      /* never NULL */
+    int64_t            prompt_tokens, cached_tokens; /* of each prompt once, as its first answer found it */
+    int64_t            completion_tokens;
+    double             queue_s, prefill_s, decode_s; /* the longest of them */
+    double             first_s;                      /* to the first token of any, from the submission on */
+    double             decode_rate;                  /* tokens after the first of each answer, per second of decode_s */
+    double             total_rate;                   /* all tokens, per second of total_s */
+    tandem_spec_counts spec;
+    double             acceptance_rate;   /* accepted / drafted, as vLLM has it */
+    double             acceptance_length; /* 1 + accepted / rounds, as vLLM has it */
+    const char        *finish;            /* of the first answer; "": there is none */
+    int                route;             /* of the first answer: tandem_method */
+    const char        *route_reason;      /* never NULL */
 } record_sums;
 void record_sum(record_sums *out, const server_record *r);
 #endif

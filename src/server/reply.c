@@ -46,21 +46,13 @@ static void put_rates(json_writer *w, const char *what, int64_t n, double second
     put_real(w, key[3], rate);
 }
 
-/* Of all drafts of all answers: the share whose guess at this place was accepted. */
-static void put_positions(json_writer *w, const server_choice *all, int n, int64_t rounds)
+/* Writes the share of the drafts whose token at each position was accepted. */
+static void put_positions(json_writer *w, const tandem_spec_counts *c)
 {
     json_key(w, "accepted_per_position");
     json_begin_array(w);
-    for (int at = 0; at < TANDEM_MAX_DRAFT; at++) {
-        int64_t tried = 0, right = 0;
-        for (int i = 0; i < n; i++) {
-            if (!all[i].result) continue;
-            tried += all[i].result->usage.tried_at[at];
-            right += all[i].result->usage.right_at[at];
-        }
-        if (!tried) break;
-        json_put_real(w, round(1e3 * (double)right / (double)rounds) / 1e3);
-    }
+    for (int i = 0; i < TANDEM_MAX_DRAFT && c->tried_at[i]; i++)
+        json_put_real(w, round(1e3 * (double)c->right_at[i] / (double)c->rounds) / 1e3);
     json_end(w);
 }
 
@@ -78,11 +70,11 @@ void reply_put_timings(buf *out, const server_choice *all, int n)
     put_rates(&w, "prompt", run, s.prefill_s, s.prefill_s > 0 ? (double)run / s.prefill_s : 0);
     put_rates(&w, "predicted", s.completion_tokens, s.decode_s, s.decode_rate);
     put_real(&w, "queue_ms", s.queue_s * 1e3);
-    json_member_int(&w, "draft_n", s.drafted);
-    json_member_int(&w, "draft_n_accepted", s.accepted);
-    json_member_int(&w, "draft_rounds", s.rounds);
+    json_member_int(&w, "draft_n", s.spec.drafted);
+    json_member_int(&w, "draft_n_accepted", s.spec.accepted);
+    json_member_int(&w, "draft_rounds", s.spec.rounds);
     put_real(&w, "acceptance_length", s.acceptance_length);
-    put_positions(&w, all, n, s.rounds);
+    put_positions(&w, &s.spec);
     json_member_str(&w, "route", tandem_method_name(s.route));
     json_member_str(&w, "route_reason",
                     all[0].request->sees_all ? s.route_reason : engine_public_reason(s.route_reason));

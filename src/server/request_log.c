@@ -34,9 +34,9 @@ static void put_answers(list *l, const server_record *r)
     put_real(l, "decode_s", s.decode_s);
     put_real(l, "decode_tok_s", s.decode_rate);
     put_real(l, "total_tok_s", s.total_rate);
-    put_int(l, "drafts", s.rounds);
-    put_int(l, "drafted", s.drafted);
-    put_int(l, "accepted", s.accepted);
+    put_int(l, "drafts", s.spec.rounds);
+    put_int(l, "drafted", s.spec.drafted);
+    put_int(l, "accepted", s.spec.accepted);
     put_real(l, "acceptance_rate", s.acceptance_rate);
     put_real(l, "acceptance_length", s.acceptance_length);
     put_str(l, "route", tandem_method_name(s.route));

@@ -87,12 +87,12 @@ struct spec_lane {
     bool          by_guide;  /* the tree is made of these alone */
     int64_t       mask_work; /* steps that its masks took, of the request */
 
-    draft_lane     *draft_lane[DRAFTERS]; /* NULL: has none */
-    bool            uses[DRAFTERS];       /* in this request, unless it failed in it */
-    policy          policy;
-    policy_classes *classes; /* of the request; NULL: none */
-    uint64_t        class_key;
-    spec_stats      stats;
+    draft_lane        *draft_lane[DRAFTERS]; /* NULL: has none */
+    bool               uses[DRAFTERS];       /* in this request, unless it failed in it */
+    policy             policy;
+    policy_classes    *classes; /* of the request; NULL: none */
+    uint64_t           class_key;
+    tandem_spec_counts stats;
 
     /* of the step at hand */
     spec_plan  plan;

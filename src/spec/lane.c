@@ -61,7 +61,7 @@ static void set_options(spec_lane *l, const lane_request *r)
     l->limit       = r->max_new > 0 ? r->max_new : INT32_MAX;
     l->out.n       = 0;
     l->out.problem = NULL;
-    l->stats       = (spec_stats){0};
+    l->stats       = (tandem_spec_counts){0};
     l->shadow_at   = 0;
     l->n_shadow    = 0;
     l->n_scored    = 0;
@@ -100,9 +100,8 @@ bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err 
     l->class_key = r->class_key;
     choose_policy(l);
     lane_guide_begin(l, r);
-    l->live         = true;
-    l->stats.cached = max_int(l->n_cached - l->n_run_again, 0);
-    *n_reused       = (size_t)l->stats.cached;
+    l->live   = true;
+    *n_reused = (size_t)max_int(l->n_cached - l->n_run_again, 0);
     return true;
 }
 
@@ -119,11 +118,11 @@ void spec_lane_end(spec_lane *l)
 int  spec_lane_pending(const spec_lane *l) { return l->n_text - l->n_cached; }
 bool spec_lane_can_draft(const spec_lane *l) { return spec_lane_pending(l) == 1 && l->n_text > l->n_prompt; }
 
-bool              spec_lane_full(const spec_lane *l) { return l->n_text > l->n_max; }
-void              spec_lane_limit(spec_lane *l, int n) { l->limit = n; }
-const spec_out   *spec_lane_out(const spec_lane *l) { return &l->out; }
-const spec_stats *spec_lane_stats(const spec_lane *l) { return &l->stats; }
-const int32_t    *spec_lane_text(const spec_lane *l, int32_t *n)
+bool                      spec_lane_full(const spec_lane *l) { return l->n_text > l->n_max; }
+void                      spec_lane_limit(spec_lane *l, int n) { l->limit = n; }
+const spec_out           *spec_lane_out(const spec_lane *l) { return &l->out; }
+const tandem_spec_counts *spec_lane_stats(const spec_lane *l) { return &l->stats; }
+const int32_t            *spec_lane_text(const spec_lane *l, int32_t *n)
 {
     *n = l->n_text;
     return l->text;

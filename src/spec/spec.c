@@ -70,33 +70,3 @@ void spec_free(spec *s)
 }
 
 const cost_table *spec_costs(const spec *s) { return &s->cost; }
-
-/* --- counts -------------------------------------------------------------------------------------*/
-double spec_acceptance_length(const spec_stats *s)
-{
-    return s->rounds ? 1 + (double)s->accepted / (double)s->rounds : 0;
-}
-
-double spec_acceptance_rate(const spec_stats *s) { return s->drafted ? (double)s->accepted / (double)s->drafted : 0; }
-
-void spec_stats_add(spec_stats *to, const spec_stats *s)
-{
-    to->rounds += s->rounds;
-    to->plain += s->plain;
-    to->drafted += s->drafted;
-    to->accepted += s->accepted;
-    to->tokens += s->tokens;
-    to->cached += s->cached;
-    for (int i = 0; i < DRAFT_MAX; i++) {
-        to->right_at[i] += s->right_at[i];
-        to->tried_at[i] += s->tried_at[i];
-    }
-    for (int i = 0; i < SPEC_METHODS; i++) {
-        to->by_method[i] += s->by_method[i];
-        to->drafted_by[i] += s->drafted_by[i];
-        to->accepted_by[i] += s->accepted_by[i];
-    }
-    to->draft_s += s->draft_s;
-    to->verify_s += s->verify_s;
-    to->commit_s += s->commit_s;
-}

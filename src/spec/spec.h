@@ -21,6 +21,7 @@
 #define TANDEM_SPEC_SPEC_H
 #include "grammar/guide.h"
 #include "kv/prefix.h"
+#include "spec/counts.h"
 #include "spec/policy.h"
 #include "spec/tree.h"
 
@@ -50,24 +51,6 @@ typedef struct {
     int            n_ends;
     spec_settings  spec;
 } lane_options;
-
-typedef struct {
-    int64_t rounds;   /* with guesses */
-    int64_t plain;    /* without */
-    int64_t drafted;  /* guesses verified */
-    int64_t accepted; /* of them right, and kept */
-    int64_t tokens;   /* kept, of the rounds with guesses */
-    int64_t right_at[DRAFT_MAX],
-        tried_at[DRAFT_MAX];         /* by place in the draft: rounds with it right, with such a guess */
-    int64_t by_method[SPEC_METHODS]; /* rounds */
-    int64_t drafted_by[SPEC_METHODS], accepted_by[SPEC_METHODS];
-    int64_t cached;                      /* prompt tokens that were not run: their K/V was there */
-    double  draft_s, verify_s, commit_s; /* of the steps that the lane was part of */
-} spec_stats;
-/* 1 + accepted / rounds and accepted / drafted, as vLLM counts; 0 when nothing was drafted. */
-double spec_acceptance_length(const spec_stats *s);
-double spec_acceptance_rate(const spec_stats *s);
-void   spec_stats_add(spec_stats *to, const spec_stats *s);
 
 /* --- one per target ----------------------------------------------------------------------------- */
 /* A round's guesses, as they went to the target; for tests. */
@@ -230,8 +213,8 @@ spec_scores spec_lane_scores(const spec_lane *l);
 /* How many of the tokens just decided become text; before the next step, when there are any. */
 void spec_lane_keep(spec_lane *l, int n_keep);
 
-bool              spec_lane_full(const spec_lane *l);   /* no position is left for the anchor */
-void              spec_lane_limit(spec_lane *l, int n); /* tokens that will still be kept: no more are guessed */
-const int32_t    *spec_lane_text(const spec_lane *l, int32_t *n);
-const spec_stats *spec_lane_stats(const spec_lane *l);
+bool           spec_lane_full(const spec_lane *l);   /* no position is left for the anchor */
+void           spec_lane_limit(spec_lane *l, int n); /* tokens that will still be kept: no more are guessed */
+const int32_t *spec_lane_text(const spec_lane *l, int32_t *n);
+const tandem_spec_counts *spec_lane_stats(const spec_lane *l);
 #endif

@@ -232,18 +232,18 @@ static void compact(spec_lane *l, int n_keep)
 
 static void count_round(spec_lane *l, int n_keep)
 {
-    spec_stats *st    = &l->stats;
-    int         depth = tree_depth(&l->tree), right = min_int(l->n_path - 1, n_keep);
+    tandem_spec_counts *st    = &l->stats;
+    int                 depth = tree_depth(&l->tree), right = min_int(l->n_path - 1, n_keep);
     if (l->tree.n == 1) {
-        st->plain++;
+        st->plain_rounds++;
         return;
     }
     st->rounds++;
-    st->by_method[l->plan.method]++;
+    st->rounds_by_method[l->plan.method]++;
     st->drafted += l->tree.n - 1;
     st->accepted += right;
-    st->drafted_by[l->plan.method] += l->tree.n - 1;
-    st->accepted_by[l->plan.method] += right;
+    st->drafted_by_method[l->plan.method] += l->tree.n - 1;
+    st->accepted_by_method[l->plan.method] += right;
     st->tokens += n_keep;
     for (int i = 0; i < depth; i++) st->tried_at[i]++;
     for (int i = 0; i < right; i++) st->right_at[i]++;

@@ -143,11 +143,11 @@ static void judge(flight *f, const char *where)
     c->answers++;
     c->tokens += f->got.n;
     c->cached += r->usage.cached_tokens;
-    c->drafted += r->usage.drafted;
-    c->accepted += r->usage.accepted;
-    c->rounds += r->usage.rounds;
+    c->drafted += r->usage.spec.drafted;
+    c->accepted += r->usage.spec.accepted;
+    c->rounds += r->usage.spec.rounds;
     if (r->usage.completion_tokens != f->got.n) count_failure(f, where, "usage is not what was delivered");
-    if (f->method == TANDEM_SPEC_OFF && r->usage.drafted)
+    if (f->method == TANDEM_SPEC_OFF && r->usage.spec.drafted)
         count_failure(f, where, "guesses though they were switched off");
     if (r->finish == TANDEM_FINISH_CANCELLED && f->cancel_at >= 0) {
         c->cancelled++;

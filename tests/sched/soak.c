@@ -192,9 +192,9 @@ static void soak(int n_rounds, const char *most, bool no_prefix)
            "heap %+ld bytes, "
            "%.1f s\n",
            most, no_prefix ? "nothing kept" : "prefixes kept", (long long)s.submitted, (long long)s.completion_tokens,
-           (long long)s.accepted, (long long)s.drafted, (long long)s.finished[TANDEM_FINISH_CANCELLED],
+           (long long)s.spec.accepted, (long long)s.spec.drafted, (long long)s.finished[TANDEM_FINISH_CANCELLED],
            (long)heap_end - (long)heap, clock_s() - start);
-    if (!s.accepted || !s.finished[TANDEM_FINISH_CANCELLED]) WRONG("nothing was speculated, or nothing cancelled");
+    if (!s.spec.accepted || !s.finished[TANDEM_FINISH_CANCELLED]) WRONG("nothing was speculated, or nothing cancelled");
     tandem_close(t);
 }
 

@@ -60,7 +60,7 @@ static bool compare_prompt(rig *g, spec_lane *l, const sample *s, const spec_set
     lane_options  o = {.params.top_p = 1, .penalty.repeat = 1, .n_top = -1, .spec = *how};
     class_sum    *c = class_of(s->kind);
     rig_answer(g, l, &o, s, MAX_TOKENS, NULL, NULL, &a);
-    c->rounds += (double)(a.stats.rounds + a.stats.plain - 1);
+    c->rounds += (double)(a.stats.rounds + a.stats.plain_rounds - 1);
     c->tokens += a.n - 1;
     c->ref_rounds += s->n_rounds;
     c->ref_tokens += s->mean_round * s->n_rounds;
@@ -91,14 +91,14 @@ static int reference(rig *g, spec_lane *l, const spec_settings *how)
 /* --- at temperature -------------------------------------------------------------------------------*/
 static double measure(rig *g, spec_lane *l, const spec_settings *how, float temp, int every, bool structured)
 {
-    static answer a;
-    spec_stats    sum = {0};
+    static answer      a;
+    tandem_spec_counts sum = {0};
     for (int i = 0; i < g->n_samples; i += every) {
         lane_options o = {
             .params = {.temp = temp, .top_p = 1, .seed = (uint64_t)i}, .penalty.repeat = 1, .n_top = -1, .spec = *how};
         if (is_structured(g->samples[i].kind) != structured) continue;
         rig_answer(g, l, &o, &g->samples[i], MAX_TOKENS, NULL, NULL, &a);
-        spec_stats_add(&sum, &a.stats);
+        spec_counts_add(&sum, &a.stats);
     }
     return spec_acceptance_length(&sum);
 }
@@ -148,15 +148,15 @@ static sample behind(rig *g, int i, int length)
 
 static int after_long(rig *g, spec_lane *l, const spec_settings *how, int every, int length)
 {
-    static answer a;
-    spec_stats    sum = {0};
+    static answer      a;
+    tandem_spec_counts sum = {0};
     for (int i = 0; i < g->n_samples; i += every) {
         lane_options o = {.params.top_p = 1, .penalty.repeat = 1, .n_top = -1, .spec = *how};
         arena_mark   m = arena_save(&g->mem);
         sample       s = behind(g, i, length);
         rig_answer(g, l, &o, &s, MAX_TOKENS, NULL, NULL, &a);
         arena_restore(&g->mem, m);
-        spec_stats_add(&sum, &a.stats);
+        spec_counts_add(&sum, &a.stats);
     }
     printf("behind %d tokens: acceptance length %.2f, rate %.1f%%\n", length, spec_acceptance_length(&sum),
            100 * spec_acceptance_rate(&sum));

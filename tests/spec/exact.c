@@ -48,8 +48,8 @@ static const struct {
 };
 
 typedef struct {
-    long       tokens, wrong;
-    spec_stats stats;
+    long               tokens, wrong;
+    tandem_spec_counts stats;
 } cell;
 static cell cells[COUNT(methods)][COUNT(ways)];
 
@@ -78,7 +78,7 @@ static void report(const char *method, const char *way, int prompt, const answer
 static void note(cell *c, const char *method, const char *way, int prompt, const answer *got, const answer *want)
 {
     c->tokens += got->n;
-    spec_stats_add(&c->stats, &got->stats);
+    spec_counts_add(&c->stats, &got->stats);
     if (same(got, want)) return;
     if (c->wrong++ < 3) report(method, way, prompt, got, want);
 }
@@ -185,7 +185,7 @@ static bool print_method(size_t m)
     for (size_t w = 0; w < COUNT(ways); w++) {
         all.tokens += cells[m][w].tokens;
         all.wrong += cells[m][w].wrong;
-        spec_stats_add(&all.stats, &cells[m][w].stats);
+        spec_counts_add(&all.stats, &cells[m][w].stats);
     }
     bool ok = all.wrong == 0 && all.stats.accepted > 0 && all.stats.drafted > all.stats.accepted;
     printf("%-10s %8ld %9lld %9lld %6ld", methods[m].name, all.tokens, (long long)all.stats.drafted,

@@ -40,10 +40,10 @@ const char *rig_path(const char *path, char out[4096]);
 void        rig_read_samples(rig *g, const char *path);
 
 typedef struct {
-    int32_t    token[RIG_MAX_TOKENS];
-    float      logprob[RIG_MAX_TOKENS];
-    int        n;
-    spec_stats stats;
+    int32_t            token[RIG_MAX_TOKENS];
+    float              logprob[RIG_MAX_TOKENS];
+    int                n;
+    tandem_spec_counts stats;
 } answer;
 
 /* Tells how many of the n tokens just decided are kept, at least one; NULL: all. */

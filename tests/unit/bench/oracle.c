@@ -54,9 +54,9 @@ static void close_rig(rig *g)
 }
 
 typedef struct {
-    int32_t    token[N_PROMPT + N_OUT];
-    int        n;
-    spec_stats stats;
+    int32_t            token[N_PROMPT + N_OUT];
+    int                n;
+    tandem_spec_counts stats;
 } text;
 
 /* Each lane its own prompt. */
@@ -121,8 +121,8 @@ static void check_oracle(test_case *t, const char *device)
             check_same(t, &b[0], &plain[0]);
             CHECK_INT(a[0].stats.accepted, b[0].stats.accepted); /* the same beside another lane */
             CHECK_INT(a[0].stats.rounds, b[0].stats.rounds);
-            spec_stats both = a[0].stats;
-            spec_stats_add(&both, &a[1].stats);
+            tandem_spec_counts both = a[0].stats;
+            spec_counts_add(&both, &a[1].stats);
             CHECK_NEAR(spec_acceptance_length(&both), accept[i], 0.2 * accept[i]);
             if (accept[i] == 1) continue;
             answer(t, &g, SPEC_TREE, 1, b);

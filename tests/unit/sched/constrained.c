@@ -69,7 +69,7 @@ TEST_LONG(constrained_text_does_not_depend_on_guesses)
                 r.spec.method = TANDEM_SPEC_OFF;
                 nano_ask(t, e, &r, &plain);
                 CHECK(plain.n > 0 && plain.result.finish != TANDEM_FINISH_ERROR);
-                CHECK_INT(plain.result.usage.drafted, 0);
+                CHECK_INT(plain.result.usage.spec.drafted, 0);
                 for (int m = 0; m < N; m++) {
                     r.spec.method = (tandem_method)(m + 1);
                     j[m]          = nano_submit(t, e, &r);
@@ -77,7 +77,7 @@ TEST_LONG(constrained_text_does_not_depend_on_guesses)
                 for (int m = 0; m < N; m++) {
                     nano_collect(j[m], &a);
                     same_answer(t, &a, &plain);
-                    accepted += a.result.usage.accepted;
+                    accepted += a.result.usage.spec.accepted;
                 }
             }
     CHECK(accepted > 100);

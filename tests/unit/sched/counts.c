@@ -47,7 +47,7 @@ TEST(sched_counts_steps_and_rows)
         CHECK_INT(sum(s.finished, TANDEM_FINISHES), 1);
         CHECK_INT(s.routes[ROUTE_REQUEST], N - 1);
         CHECK_INT(sum(s.routes, TANDEM_MAX_ROUTES), N - 1);
-        CHECK_INT(s.plain_rounds, N);
+        CHECK_INT(s.spec.plain_rounds, N);
         tandem_close(e);
     }
 }
@@ -85,11 +85,11 @@ TEST(sched_counts_a_reason_for_each_round)
         }
         for (int i = 0; i < LANES; i++) {
             nano_collect(j[i], &a);
-            rounds += a.result.usage.rounds + a.result.usage.plain_rounds;
+            rounds += a.result.usage.spec.rounds + a.result.usage.spec.plain_rounds;
             CHECK(a.result.usage.route_reason[0]);
         }
         tandem_get_stats(e, &s);
-        CHECK_INT(s.rounds + s.plain_rounds, rounds);
+        CHECK_INT(s.spec.rounds + s.spec.plain_rounds, rounds);
         CHECK_INT(sum(s.routes, TANDEM_MAX_ROUTES), rounds - LANES); /* none for the round that ends a prompt */
         CHECK_INT(s.admitted, LANES);
         tandem_close(e);

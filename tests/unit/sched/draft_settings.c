@@ -174,7 +174,7 @@ TEST(sched_a_drafter_that_fails_at_start_is_shown_and_tried_again)
     r.spec.method = TANDEM_SPEC_DFLASH;
     nano_ask(t, e, &r, &a);
     nano_same(t, &a, &plain);
-    CHECK(a.result.usage.drafted > 0);
+    CHECK(a.result.usage.spec.drafted > 0);
     nano_check_idle(t, e);
     tandem_close(e);
 }

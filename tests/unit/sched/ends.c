@@ -81,7 +81,7 @@ TEST(ends_come_at_their_place_within_a_round)
             nano_ask(t, e, &r, &a);
             nano_same(t, &a, &plain);
             CHECK_INT(a.result.finish, plain.result.finish);
-            accepted += a.result.usage.accepted;
+            accepted += a.result.usage.spec.accepted;
         }
     }
     CHECK(accepted > 0);

@@ -31,7 +31,7 @@ TEST(sched_answers_alone_and_together)
     nano_ask(t, e, &r, &plain);
     CHECK_INT(plain.n, N);
     CHECK_INT(plain.result.finish, TANDEM_FINISH_LENGTH);
-    CHECK_INT(plain.result.usage.drafted, 0);
+    CHECK_INT(plain.result.usage.spec.drafted, 0);
     CHECK_INT(plain.result.usage.completion_tokens, N);
     CHECK_INT(plain.result.usage.prompt_tokens, NANO_PROMPT);
     for (int i = 0; i < 12; i++) { /* more than there are lanes */
@@ -42,7 +42,7 @@ TEST(sched_answers_alone_and_together)
         nano_collect(j[i], &a);
         nano_same(t, &a, &plain);
         CHECK_INT(a.result.usage.completion_tokens, a.n);
-        CHECK_INT(a.result.usage.drafted > 0, i % (TANDEM_SPEC_AUTO + 1) != TANDEM_SPEC_OFF);
+        CHECK_INT(a.result.usage.spec.drafted > 0, i % (TANDEM_SPEC_AUTO + 1) != TANDEM_SPEC_OFF);
     }
     nano_check_idle(t, e);
     tandem_close(e);

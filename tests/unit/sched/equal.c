@@ -28,8 +28,8 @@ static outcome run(test_case *t, tandem_method m, int step_tokens)
     for (int i = 0; i < LANES; i++) {
         nano_collect(j[i], &a);
         nano_same(t, &a, &want);
-        int64_t rounds = a.result.usage.rounds + a.result.usage.plain_rounds;
-        CHECK(a.result.usage.accepted > 0);
+        int64_t rounds = a.result.usage.spec.rounds + a.result.usage.spec.plain_rounds;
+        CHECK(a.result.usage.spec.accepted > 0);
         out.mean += (double)rounds / LANES;
         if (rounds < out.first) out.first = rounds;
         if (rounds > out.last) out.last = rounds;

@@ -523,18 +523,20 @@ TEST(job_names_of_enums)
 /* Every count of a request's usage is added to the same count of the engine's. */
 TEST(job_usage_is_added_up)
 {
-    tandem_usage u  = {.rounds = 1, .plain_rounds = 2, .drafted = 3, .accepted = 4};
+    tandem_usage u  = {.spec = {.rounds = 1, .plain_rounds = 2, .drafted = 3, .accepted = 4}};
     tandem_stats to = {0};
-    for (int i = 0; i < TANDEM_MAX_DRAFT; i++) u.tried_at[i] = 100 + i, u.right_at[i] = 200 + i;
+    for (int i = 0; i < TANDEM_MAX_DRAFT; i++) u.spec.tried_at[i] = 100 + i, u.spec.right_at[i] = 200 + i;
     for (int i = 0; i < TANDEM_SPEC_METHODS; i++)
-        u.rounds_by_method[i] = 300 + i, u.drafted_by_method[i] = 400 + i, u.accepted_by_method[i] = 500 + i;
+        u.spec.rounds_by_method[i] = 300 + i, u.spec.drafted_by_method[i] = 400 + i,
+        u.spec.accepted_by_method[i] = 500 + i;
     for (int n = 1; n <= 3; n++) {
-        sched_add_usage(&to, &u);
-        CHECK(to.rounds == n && to.plain_rounds == 2 * n && to.drafted == 3 * n && to.accepted == 4 * n);
+        spec_counts_add(&to.spec, &u.spec);
+        CHECK(to.spec.rounds == n && to.spec.plain_rounds == 2 * n && to.spec.drafted == 3 * n &&
+              to.spec.accepted == 4 * n);
         for (int i = 0; i < TANDEM_MAX_DRAFT; i++)
-            CHECK(to.tried_at[i] == n * (100 + i) && to.right_at[i] == n * (200 + i));
+            CHECK(to.spec.tried_at[i] == n * (100 + i) && to.spec.right_at[i] == n * (200 + i));
         for (int i = 0; i < TANDEM_SPEC_METHODS; i++)
-            CHECK(to.rounds_by_method[i] == n * (300 + i) && to.drafted_by_method[i] == n * (400 + i) &&
-                  to.accepted_by_method[i] == n * (500 + i));
+            CHECK(to.spec.rounds_by_method[i] == n * (300 + i) && to.spec.drafted_by_method[i] == n * (400 + i) &&
+                  to.spec.accepted_by_method[i] == n * (500 + i));
     }
 }

@@ -89,7 +89,7 @@ TEST(sched_prefix_is_shared_inside_a_tenant)
     nano_ask(t, e, &r, &a);
     CHECK_INT(a.result.usage.cached_tokens, 144);
     nano_same(t, &a, &cold);
-    CHECK_INT(a.result.usage.drafted, cold.result.usage.drafted); /* and guesses are as good at once */
+    CHECK_INT(a.result.usage.spec.drafted, cold.result.usage.spec.drafted); /* and guesses are as good at once */
     r.tenant = "two";
     nano_ask(t, e, &r, &a);
     CHECK_INT(a.result.usage.cached_tokens, 0);
@@ -166,10 +166,10 @@ TEST(sched_settings_change_while_it_runs)
     nano_request(e, &r, 40);
     r.id = "the-first";
     nano_ask(t, e, &r, &a);
-    CHECK(a.result.usage.drafted > 0);
+    CHECK(a.result.usage.spec.drafted > 0);
     CHECK_OK(tandem_set(e, "dflash_enabled", "false", &why), why);
     nano_ask(t, e, &r, &plain);
-    CHECK_INT(plain.result.usage.drafted, 0);
+    CHECK_INT(plain.result.usage.spec.drafted, 0);
     CHECK_STR(str_of(plain.result.usage.route_reason), STR("disabled"));
     nano_same(t, &plain, &a);
     CHECK_FAILS(tandem_set(e, "dflash_enabled", "maybe", &why), why, "dflash_enabled");
@@ -179,7 +179,7 @@ TEST(sched_settings_change_while_it_runs)
     tandem_close(e);
     if (!nano_open(t, &e, &o)) return; /* it was kept */
     nano_ask(t, e, &r, &a);
-    CHECK_INT(a.result.usage.drafted, 0);
+    CHECK_INT(a.result.usage.spec.drafted, 0);
     tandem_close(e);
     file_map m   = {0};
     err      bad = {0};

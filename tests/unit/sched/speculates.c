@@ -17,8 +17,8 @@ static void set(test_case *t, tandem *e, const char *name, const char *value)
 
 static int64_t heavy_rounds(const tandem_usage *u) /* with a drafter's weights */
 {
-    return u->rounds_by_method[TANDEM_SPEC_DFLASH] + u->rounds_by_method[TANDEM_SPEC_TREE] +
-           u->rounds_by_method[TANDEM_SPEC_MTP];
+    return u->spec.rounds_by_method[TANDEM_SPEC_DFLASH] + u->spec.rounds_by_method[TANDEM_SPEC_TREE] +
+           u->spec.rounds_by_method[TANDEM_SPEC_MTP];
 }
 
 static void long_prompt(tandem_request *r, int32_t *ids, int n)
@@ -78,7 +78,7 @@ TEST(sched_a_short_prompt_speculates_after_a_long_one)
         nano_ask(t, e, &r, &after);
         nano_same(t, &after, &before);
         CHECK(chooses || heavy_rounds(&after.result.usage) > 0);
-        if (!chooses) CHECK_INT(after.result.usage.rounds, before.result.usage.rounds);
+        if (!chooses) CHECK_INT(after.result.usage.spec.rounds, before.result.usage.spec.rounds);
     }
     tandem_close(e);
 }
@@ -112,8 +112,9 @@ static double cpu_seconds_alone(test_case *t, tandem *e, tandem_method m, tandem
         double start = test_cpu_s();
         nano_ask(t, e, &r, &a);
         best = fmin(best, test_cpu_s() - start);
-        u->rounds += a.result.usage.rounds;
-        for (int k = 0; k < TANDEM_SPEC_METHODS; k++) u->rounds_by_method[k] += a.result.usage.rounds_by_method[k];
+        u->spec.rounds += a.result.usage.spec.rounds;
+        for (int k = 0; k < TANDEM_SPEC_METHODS; k++)
+            u->spec.rounds_by_method[k] += a.result.usage.spec.rounds_by_method[k];
     }
     return best;
 }
@@ -135,7 +136,7 @@ TEST_LONG(sched_a_single_request_speculates_after_a_crowd)
         CHECK(heavy_rounds(&after) > 0 || (chooses && heavy_rounds(&before) == 0));
         CHECK_MSG(again < 3 * fast, "%s: %.4f s of CPU before the crowd, %.4f s after",
                   tandem_method_name((int)drafting[m]), fast, again);
-        if (!chooses) CHECK_INT(after.rounds, before.rounds);
+        if (!chooses) CHECK_INT(after.spec.rounds, before.spec.rounds);
     }
     set(t, e, "dflash_max_concurrent", "0");
     crowd(t, e, TANDEM_SPEC_DFLASH, &heavy);

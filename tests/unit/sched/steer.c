@@ -84,18 +84,18 @@ TEST(sched_drafters_are_parked_one_by_one)
         r.spec.method = (tandem_method)m;
         nano_ask(t, e, &r, &a);
         nano_same(t, &a, &plain);
-        CHECK_INT(a.result.usage.drafted, 0);
+        CHECK_INT(a.result.usage.spec.drafted, 0);
         CHECK_STR(str_of(a.result.usage.route_reason), STR("no_drafter"));
         r.spec.method = other;
         nano_ask(t, e, &r, &a);
         nano_same(t, &a, &plain);
-        CHECK(a.result.usage.drafted_by_method[other] > 0);
+        CHECK(a.result.usage.spec.drafted_by_method[other] > 0);
         for (int twice = 0; twice < 2; twice++) CHECK_OK(tandem_unpark_drafter(e, (tandem_method)m, &why), why);
         CHECK_INT(drafter_of(t, e, (tandem_method)m).state, TANDEM_DRAFTER_OPEN);
         r.spec.method = (tandem_method)m;
         nano_ask(t, e, &r, &a);
         nano_same(t, &a, &plain);
-        CHECK(a.result.usage.drafted_by_method[m] > 0);
+        CHECK(a.result.usage.spec.drafted_by_method[m] > 0);
     }
     CHECK_FAILS(tandem_park_drafter(e, TANDEM_SPEC_NGRAM, &why), why, "no drafter for ngram");
     CHECK_INT(why.code, TANDEM_NOT_FOUND);
@@ -136,11 +136,11 @@ TEST(sched_a_lazy_drafter_stays_lazy_when_parked)
     nano_request(e, &r, 10);
     r.spec.method = TANDEM_SPEC_DFLASH;
     nano_ask(t, e, &r, &a);
-    CHECK_INT(a.result.usage.drafted, 0);
+    CHECK_INT(a.result.usage.spec.drafted, 0);
     CHECK_OK(tandem_unpark_drafter(e, TANDEM_SPEC_DFLASH, &why), why);
     CHECK_INT(drafter_of(t, e, TANDEM_SPEC_DFLASH).state, TANDEM_DRAFTER_LAZY);
     nano_ask(t, e, &r, &a);
-    CHECK(a.result.usage.drafted > 0);
+    CHECK(a.result.usage.spec.drafted > 0);
     CHECK_INT(drafter_of(t, e, TANDEM_SPEC_DFLASH).state, TANDEM_DRAFTER_OPEN);
     tandem_close(e);
 }
@@ -187,7 +187,7 @@ TEST(sched_a_drafter_that_cannot_be_opened_again_is_tried_again)
     r.spec.method = m;
     nano_ask(t, e, &r, &a);
     nano_same(t, &a, &plain);
-    CHECK(a.result.usage.drafted > 0);
+    CHECK(a.result.usage.spec.drafted > 0);
     tandem_close(e);
 }
 
@@ -265,18 +265,18 @@ TEST(sched_guesses_are_counted_by_method)
         nano_ask(t, e, &r, &a);
         const tandem_usage *u = &a.result.usage;
         for (int k = 0; k < TANDEM_SPEC_METHODS; k++) {
-            if (m < TANDEM_SPEC_AUTO && k != m) CHECK_INT(u->drafted_by_method[k], 0);
-            CHECK(u->accepted_by_method[k] <= u->drafted_by_method[k]);
-            CHECK((u->rounds_by_method[k] > 0) == (u->drafted_by_method[k] > 0));
+            if (m < TANDEM_SPEC_AUTO && k != m) CHECK_INT(u->spec.drafted_by_method[k], 0);
+            CHECK(u->spec.accepted_by_method[k] <= u->spec.drafted_by_method[k]);
+            CHECK((u->spec.rounds_by_method[k] > 0) == (u->spec.drafted_by_method[k] > 0));
         }
-        if (m > TANDEM_SPEC_OFF && m < TANDEM_SPEC_AUTO) CHECK_INT(u->drafted_by_method[m], u->drafted);
-        if (m > TANDEM_SPEC_OFF && m < TANDEM_SPEC_AUTO) CHECK_INT(u->accepted_by_method[m], u->accepted);
+        if (m > TANDEM_SPEC_OFF && m < TANDEM_SPEC_AUTO) CHECK_INT(u->spec.drafted_by_method[m], u->spec.drafted);
+        if (m > TANDEM_SPEC_OFF && m < TANDEM_SPEC_AUTO) CHECK_INT(u->spec.accepted_by_method[m], u->spec.accepted);
     }
     tandem_get_stats(e, &s);
     for (int k = 0; k < TANDEM_SPEC_METHODS; k++)
-        drafted += s.drafted_by_method[k], accepted += s.accepted_by_method[k];
-    CHECK_INT(drafted, s.drafted);
-    CHECK_INT(accepted, s.accepted);
+        drafted += s.spec.drafted_by_method[k], accepted += s.spec.accepted_by_method[k];
+    CHECK_INT(drafted, s.spec.drafted);
+    CHECK_INT(accepted, s.spec.accepted);
     CHECK(accepted > 0);
     tandem_close(e);
 }

@@ -95,7 +95,8 @@ static void converse(test_case *t, tandem *e, tandem *alone, tandem_method m, bo
         CHECK_INT(want.result.usage.cached_tokens, 0);
         cached += a.result.usage.cached_tokens;
         if (i > 0 && (m == TANDEM_SPEC_DFLASH || m == TANDEM_SPEC_MTP))
-            CHECK_INT(a.result.usage.drafted, want.result.usage.drafted); /* the drafter has its context again, too */
+            CHECK_INT(a.result.usage.spec.drafted,
+                      want.result.usage.spec.drafted); /* the drafter has its context again, too */
         remember(&k, &prompt, &a);
         hear(&k, e, &a);
         strangers(t, e, (int)i);
@@ -184,9 +185,9 @@ TEST_LONG(sched_prefix_after_a_request_that_did_not_draft)
             if (i > 0 && step[i].method == step[i - 1].method) continue; /* the same as the one before */
             nano_ask(t, alone, &r, &want);
             nano_same(t, &a, &want);
-            CHECK_INT(u->drafted, want.result.usage.drafted);
-            CHECK_INT(u->accepted, want.result.usage.accepted);
-            CHECK(step[i].method == TANDEM_SPEC_OFF || u->accepted > 0);
+            CHECK_INT(u->spec.drafted, want.result.usage.spec.drafted);
+            CHECK_INT(u->spec.accepted, want.result.usage.spec.accepted);
+            CHECK(step[i].method == TANDEM_SPEC_OFF || u->spec.accepted > 0);
         }
         nano_check_idle(t, e);
         tandem_close(alone);

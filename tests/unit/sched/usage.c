@@ -44,14 +44,14 @@ static void check_counts(ledger *l, const tandem_usage *u, int n)
     tandem_get_stats(l->e, &s);
     CHECK_INT(u->completion_tokens, n);
     CHECK_INT(s.completion_tokens - l->before.completion_tokens, n);
-    CHECK_INT(s.rounds - l->before.rounds, u->rounds);
-    CHECK_INT(s.plain_rounds - l->before.plain_rounds, u->plain_rounds);
-    CHECK_INT(s.drafted - l->before.drafted, u->drafted);
-    CHECK_INT(s.accepted - l->before.accepted, u->accepted);
+    CHECK_INT(s.spec.rounds - l->before.spec.rounds, u->spec.rounds);
+    CHECK_INT(s.spec.plain_rounds - l->before.spec.plain_rounds, u->spec.plain_rounds);
+    CHECK_INT(s.spec.drafted - l->before.spec.drafted, u->spec.drafted);
+    CHECK_INT(s.spec.accepted - l->before.spec.accepted, u->spec.accepted);
     CHECK_INT(s.running + s.queued, 0);
-    CHECK(u->accepted <= u->drafted && u->accepted <= (n ? n - 1 : 0));
+    CHECK(u->spec.accepted <= u->spec.drafted && u->spec.accepted <= (n ? n - 1 : 0));
     l->before = s;
-    l->accepted += u->accepted;
+    l->accepted += u->spec.accepted;
 }
 
 static void check_ended(ledger *l, const nano_answer *a, tandem_finish finish, int n)

@@ -78,9 +78,9 @@ TEST(server_live_rates_are_over_the_window)
     live_since(l, 5, &x, &seconds);
     CHECK_NEAR(seconds, 0, 0);
     for (int i = 0; i < 3 * LIVE_SAMPLES; i++) {
-        s.completion_tokens                     = 10 * i;
-        s.drafted_by_method[TANDEM_SPEC_DFLASH] = 4 * i;
-        s.finished[TANDEM_FINISH_STOP]          = i;
+        s.completion_tokens                          = 10 * i;
+        s.spec.drafted_by_method[TANDEM_SPEC_DFLASH] = 4 * i;
+        s.finished[TANDEM_FINISH_STOP]               = i;
         live_note(l, 100 + 0.25 * i, &s);
         live_since(l, 5, &x, &seconds);
         if (i == 0) CHECK_NEAR(seconds, 0, 0);

@@ -564,15 +564,16 @@ TEST(server_counts_all_its_engines)
     tandem_stats  out, want = {0};
     for (int i = 0; i < (int)(sizeof want.finished / sizeof want.finished[0]); i++) want.finished[i] = 100 + i;
     for (int i = 0; i < TANDEM_STEP_BUCKETS; i++) want.step_bucket[i] = 200 + i, want.mask_bucket[i] = 300 + i;
-    for (int i = 0; i < TANDEM_MAX_DRAFT; i++) want.tried_at[i] = 400 + i, want.right_at[i] = 500 + i;
+    for (int i = 0; i < TANDEM_MAX_DRAFT; i++) want.spec.tried_at[i] = 400 + i, want.spec.right_at[i] = 500 + i;
     for (int i = 0; i < TANDEM_MAX_ROUTES; i++) want.routes[i] = 600 + i;
     for (int i = 0; i < TANDEM_SPEC_METHODS; i++)
-        want.rounds_by_method[i] = 700 + i, want.drafted_by_method[i] = 710 + i, want.accepted_by_method[i] = 720 + i;
-    int64_t *const counts[] = {&want.submitted,         &want.refused,     &want.admitted,     &want.prompt_tokens,
-                               &want.cached_tokens,     &want.steps,       &want.failed_steps, &want.rows,
-                               &want.completion_tokens, &want.prompt_rows, &want.prefix_hits,  &want.prefix_misses,
-                               &want.prefix_evicted,    &want.rounds,      &want.plain_rounds, &want.drafted,
-                               &want.accepted};
+        want.spec.rounds_by_method[i] = 700 + i, want.spec.drafted_by_method[i] = 710 + i,
+        want.spec.accepted_by_method[i] = 720 + i;
+    int64_t *const counts[] = {&want.submitted,         &want.refused,     &want.admitted,          &want.prompt_tokens,
+                               &want.cached_tokens,     &want.steps,       &want.failed_steps,      &want.rows,
+                               &want.completion_tokens, &want.prompt_rows, &want.prefix_hits,       &want.prefix_misses,
+                               &want.prefix_evicted,    &want.spec.rounds, &want.spec.plain_rounds, &want.spec.drafted,
+                               &want.spec.accepted};
     for (size_t i = 0; i < COUNT(counts); i++) *counts[i] = 1 + (int64_t)i;
     want.step_s           = 0.5;
     want.mask_s           = 0.25;

@@ -62,11 +62,11 @@ static void add_answer(metrics *m, const nano_answer *a, tandem_usage *sum)
     sum->prompt_tokens += u->prompt_tokens;
     sum->cached_tokens += u->cached_tokens;
     sum->completion_tokens += u->completion_tokens;
-    sum->rounds += u->rounds;
-    sum->drafted += u->drafted;
-    sum->accepted += u->accepted;
+    sum->spec.rounds += u->spec.rounds;
+    sum->spec.drafted += u->spec.drafted;
+    sum->spec.accepted += u->spec.accepted;
     sum->prefill_s += u->prefill_s;
-    for (int i = 0; i < TANDEM_MAX_DRAFT; i++) sum->right_at[i] += u->right_at[i];
+    for (int i = 0; i < TANDEM_MAX_DRAFT; i++) sum->spec.right_at[i] += u->spec.right_at[i];
 }
 
 static void check_usage(test_case *t, const buf *page, const tandem_usage *sum, int n_answers)
@@ -75,11 +75,13 @@ static void check_usage(test_case *t, const buf *page, const tandem_usage *sum, 
     check_both(t, page, "generation_tokens_total", "", sum->completion_tokens);
     check_both(t, page, "prefix_cache_queries_total", "", sum->prompt_tokens);
     check_both(t, page, "prefix_cache_hits_total", "", sum->cached_tokens);
-    check_both(t, page, "spec_decode_num_drafts_total", "", (double)sum->rounds);
-    check_both(t, page, "spec_decode_num_draft_tokens_total", "", (double)sum->drafted);
-    check_both(t, page, "spec_decode_num_accepted_tokens_total", "", (double)sum->accepted);
-    check_both(t, page, "spec_decode_num_accepted_tokens_per_pos_total", "position=\"0\"", (double)sum->right_at[0]);
-    check_both(t, page, "spec_decode_num_accepted_tokens_per_pos_total", "position=\"2\"", (double)sum->right_at[2]);
+    check_both(t, page, "spec_decode_num_drafts_total", "", (double)sum->spec.rounds);
+    check_both(t, page, "spec_decode_num_draft_tokens_total", "", (double)sum->spec.drafted);
+    check_both(t, page, "spec_decode_num_accepted_tokens_total", "", (double)sum->spec.accepted);
+    check_both(t, page, "spec_decode_num_accepted_tokens_per_pos_total", "position=\"0\"",
+               (double)sum->spec.right_at[0]);
+    check_both(t, page, "spec_decode_num_accepted_tokens_per_pos_total", "position=\"2\"",
+               (double)sum->spec.right_at[2]);
     check_both(t, page, "request_success_total", "finished_reason=\"length\"", n_answers);
     check_both(t, page, "time_to_first_token_seconds_count", "", n_answers);
     check_both(t, page, "inter_token_latency_seconds_count", "", sum->completion_tokens - n_answers);
@@ -107,7 +109,7 @@ TEST(server_metrics_are_the_sum_of_usage)
         nano_ask(t, e, &r, &a);
         add_answer(m, &a, &sum);
     }
-    CHECK(sum.accepted > 0 && sum.cached_tokens > 0);
+    CHECK(sum.spec.accepted > 0 && sum.cached_tokens > 0);
     tandem_get_stats(e, &v.engine);
     write_page(m, &v, &page);
     check_usage(t, &page, &sum, 5);
@@ -115,7 +117,7 @@ TEST(server_metrics_are_the_sum_of_usage)
     check_value(t, &page, "tandem_", "step_seconds_count", "", (double)v.engine.steps);
     check_value(t, &page, "tandem_", "grammar_mask_seconds_sum", "", v.engine.mask_s);
     check_value(t, &page, "tandem_", "rounds_total", "method=\"mtp\"",
-                (double)v.engine.rounds_by_method[TANDEM_SPEC_MTP]);
+                (double)v.engine.spec.rounds_by_method[TANDEM_SPEC_MTP]);
     check_value(t, &page, "tandem_", "http_connections", "", 3);
     check_value(t, &page, "tandem_", "http_sent_bytes_total", "", 5e9);
     check_value(t, &page, "tandem_", "kv_cache_bytes", "state=\"total\"", (double)v.engine.kv_bytes);
@@ -161,7 +163,7 @@ TEST(server_metrics_form)
     metrics_reply(m, nobody, 9999);
     metrics_reply(m, nobody, -1);
     metrics_reply(m, nobody, 0); /* it left before there was one */
-    v.engine.tried_at[1] = v.engine.right_at[0] = 1;
+    v.engine.spec.tried_at[1] = v.engine.spec.right_at[0] = 1;
     write_page(m, &v, &page);
     check_form(t, &page);
 #define MODEL "model_name=\"a \\\"b\\\"\\\\c\\nd\""
@@ -270,12 +272,12 @@ TEST(server_metrics_under_llamacpp_names)
                                       .cached_tokens     = 40,
                                       .completion_tokens = 90,
                                       .steps             = 20,
-                                      .rounds            = 25,
-                                      .plain_rounds      = 5,
-                                      .drafted           = 70,
-                                      .accepted          = 50,
-                                      .tried_at          = {30, 20},
-                                      .right_at          = {28, 12}}};
+                                      .spec.rounds       = 25,
+                                      .spec.plain_rounds = 5,
+                                      .spec.drafted      = 70,
+                                      .spec.accepted     = 50,
+                                      .spec.tried_at     = {30, 20},
+                                      .spec.right_at     = {28, 12}}};
     tandem_result one = {.usage = {.prompt_tokens     = 60,
                                    .completion_tokens = 45,
                                    .prefill_s         = 1.5,
@@ -351,10 +353,10 @@ TEST(server_metrics_tell_every_number)
                                    .prefix_hits       = 18,
                                    .prefix_misses     = 19,
                                    .prefix_evicted    = 20,
-                                   .rounds            = 21,
-                                   .plain_rounds      = 22,
-                                   .drafted           = 23,
-                                   .accepted          = 24},
+                                   .spec.rounds       = 21,
+                                   .spec.plain_rounds = 22,
+                                   .spec.drafted      = 23,
+                                   .spec.accepted     = 24},
                       .http     = {.connections  = 51,
                                    .accepted     = 52,
                                    .refused      = 53,
@@ -422,15 +424,15 @@ TEST(server_metrics_tell_every_number)
     buf page;
     buf_init(&page, 1 << 20);
     for (int i = 0; i < TANDEM_FINISHES; i++) v.engine.finished[i] = 100 * i;
-    v.engine.right_at[0]                          = 61;
-    v.engine.right_at[63]                         = 62;
-    v.engine.tried_at[63]                         = 63;
-    v.engine.step_bucket[0]                       = 71;
-    v.engine.step_bucket[TANDEM_STEP_BUCKETS - 1] = 72;
-    v.engine.rounds_by_method[TANDEM_SPEC_OFF]    = 81;
-    v.engine.rounds_by_method[TANDEM_SPEC_NGRAM]  = 82;
-    v.engine.routes[ROUTE_DEFAULT]                = 91;
-    v.engine.routes[ROUTE_NO_ROOM]                = 92;
+    v.engine.spec.right_at[0]                         = 61;
+    v.engine.spec.right_at[63]                        = 62;
+    v.engine.spec.tried_at[63]                        = 63;
+    v.engine.step_bucket[0]                           = 71;
+    v.engine.step_bucket[TANDEM_STEP_BUCKETS - 1]     = 72;
+    v.engine.spec.rounds_by_method[TANDEM_SPEC_OFF]   = 81;
+    v.engine.spec.rounds_by_method[TANDEM_SPEC_NGRAM] = 82;
+    v.engine.routes[ROUTE_DEFAULT]                    = 91;
+    v.engine.routes[ROUTE_NO_ROOM]                    = 92;
     write_page(m, &v, &page);
     for (size_t i = 0; i < COUNT(both); i++) check_both(t, &page, both[i].name, both[i].more, both[i].value);
     for (size_t i = 0; i < COUNT(ours); i++) {
@@ -452,10 +454,12 @@ TEST(server_metrics_of_each_key)
     static const int statuses[] = {200, 428, 429, 429, 430, 502, 503, 504, 599, 600};
     metrics         *m          = metrics_new();
     metrics_view     v          = {.model = "nano", .parts = loaded};
-    tandem_result    done       = {
-                 .finish = TANDEM_FINISH_STOP,
-                 .usage  = {
-                      .prompt_tokens = 40, .cached_tokens = 30, .completion_tokens = 9, .drafted = 4, .route_reason = "default"}};
+    tandem_result    done       = {.finish = TANDEM_FINISH_STOP,
+                                   .usage  = {.prompt_tokens     = 40,
+                                              .cached_tokens     = 30,
+                                              .completion_tokens = 9,
+                                              .spec.drafted      = 4,
+                                              .route_reason      = "default"}};
     server_record r = {.tenant = "a", .total_s = 1, .choice = {&done, &done}, .again = {false, true}, .n_choices = 2};
     buf           page;
     buf_init(&page, 1 << 20);

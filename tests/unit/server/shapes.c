@@ -144,13 +144,13 @@ TEST(server_stats_are_the_engines)
              {"kv.prefix_hits", s.prefix_hits},
              {"kv.prefix_misses", s.prefix_misses},
              {"kv.prefix_evicted", s.prefix_evicted},
-             {"speculation.rounds", s.rounds},
-             {"speculation.drafted", s.drafted},
-             {"speculation.accepted", s.accepted},
-             {"speculation.plain_rounds", s.plain_rounds},
-             {"speculation.methods.dflash.rounds", s.rounds_by_method[TANDEM_SPEC_DFLASH]},
-             {"speculation.methods.dflash.drafted", s.drafted_by_method[TANDEM_SPEC_DFLASH]},
-             {"speculation.methods.dflash.accepted", s.accepted_by_method[TANDEM_SPEC_DFLASH]},
+             {"speculation.rounds", s.spec.rounds},
+             {"speculation.drafted", s.spec.drafted},
+             {"speculation.accepted", s.spec.accepted},
+             {"speculation.plain_rounds", s.spec.plain_rounds},
+             {"speculation.methods.dflash.rounds", s.spec.rounds_by_method[TANDEM_SPEC_DFLASH]},
+             {"speculation.methods.dflash.drafted", s.spec.drafted_by_method[TANDEM_SPEC_DFLASH]},
+             {"speculation.methods.dflash.accepted", s.spec.accepted_by_method[TANDEM_SPEC_DFLASH]},
              {"speculation.methods.mtp.rounds", 0},
              {"speculation.routes.request", s.routes[3]},
              {"steps.steps", s.steps},
@@ -160,10 +160,11 @@ TEST(server_stats_are_the_engines)
     for (size_t i = 0; i < COUNT(k); i++)
         CHECK_MSG(rig_int(v, k[i].at) == k[i].want, "%s is %lld, expected %lld", k[i].at,
                   (long long)rig_int(v, k[i].at), (long long)k[i].want);
-    CHECK(s.drafted > 0 && s.rounds > 0);
+    CHECK(s.spec.drafted > 0 && s.spec.rounds > 0);
     CHECK_INT(s.prefix_hits + s.prefix_misses, 3);
-    CHECK_NEAR(rig_at(v, "speculation.acceptance_rate")->d, (double)s.accepted / (double)s.drafted, 1e-6);
-    CHECK_NEAR(rig_at(v, "speculation.acceptance_length")->d, 1 + (double)s.accepted / (double)s.rounds, 1e-6);
+    CHECK_NEAR(rig_at(v, "speculation.acceptance_rate")->d, (double)s.spec.accepted / (double)s.spec.drafted, 1e-6);
+    CHECK_NEAR(rig_at(v, "speculation.acceptance_length")->d, 1 + (double)s.spec.accepted / (double)s.spec.rounds,
+               1e-6);
     CHECK_NEAR(rig_at(v, "kv.pressure")->d, (double)s.kv_pinned_bytes / (double)s.kv_bytes, 1e-9);
     CHECK(rig_int(v, "process.resident_bytes") > 1 << 20 && rig_at(v, "process.uptime_s")->d > 0);
     CHECK(rig_int(v, "http.calls") >= 1 && rig_int(v, "http.accepted") >= 4);

@@ -7,7 +7,7 @@
 static const spec_options two_lanes = {.n_ctx = 256, .max_lanes = 2, .kv_type = QUANT_F16};
 
 /* Decodes n tokens in the rig's first lane, all of which are kept. */
-static void decode(test_case *t, spec_rig *g, const lane_options *o, int n, spec_stats *out)
+static void decode(test_case *t, spec_rig *g, const lane_options *o, int n, tandem_spec_counts *out)
 {
     err          e = {0};
     size_t       reused;
@@ -91,7 +91,7 @@ TEST(spec_views_of_a_drafter_follow_its_life)
         CHECK_OK(spec_unpark_one(g.s, SPEC_MTP, &e), e); /* tries again */
         v = view(t, &g, SPEC_MTP);
         CHECK(v.state == DRAFTER_OPEN && v.problem[0] == 0 && spec_has_drafter(g.s, SPEC_MTP));
-        spec_stats st;
+        tandem_spec_counts st;
         decode(t, &g, &o, 20, &st);
         CHECK(st.drafted > 0);
     }
@@ -104,8 +104,8 @@ TEST(spec_parks_one_drafter_of_two)
     spec_rig g;
     err      e = {0};
     if (spec_rig_open(t, &g, &two_lanes, true)) {
-        spec_stats   st;
-        lane_options mtp = spec_rig_options(SPEC_MTP), dflash = spec_rig_options(SPEC_DFLASH);
+        tandem_spec_counts st;
+        lane_options       mtp = spec_rig_options(SPEC_MTP), dflash = spec_rig_options(SPEC_DFLASH);
         CHECK(spec_trained_ctx(g.s) > 0 && spec_trained_ctx(g.s) == view(t, &g, SPEC_DFLASH).trained_ctx);
         CHECK_OK(spec_park_one(g.s, SPEC_DFLASH, &e), e);
         CHECK(view(t, &g, SPEC_DFLASH).state == DRAFTER_PARKED && view(t, &g, SPEC_TREE).state == DRAFTER_PARKED);
@@ -115,7 +115,7 @@ TEST(spec_parks_one_drafter_of_two)
         decode(t, &g, &mtp, 20, &st);
         CHECK(st.drafted > 0);
         decode(t, &g, &dflash, 20, &st);
-        CHECK(st.drafted == 0 && st.plain == 20);
+        CHECK(st.drafted == 0 && st.plain_rounds == 20);
         CHECK_OK(spec_unpark_one(g.s, SPEC_MTP, &e), e); /* it was not parked */
         CHECK_INT(view(t, &g, SPEC_DFLASH).state, DRAFTER_PARKED);
         CHECK_OK(spec_unpark_one(g.s, SPEC_DFLASH, &e), e);
@@ -167,30 +167,31 @@ TEST(spec_problems_of_a_drafter_are_logged_once)
 /* --- counts ---------------------------------------------------------------------------------------*/
 TEST(spec_stats_add_up)
 {
-    spec_stats a = {.rounds = 1, .plain = 2, .drafted = 30, .accepted = 4, .tokens = 5, .cached = 6}, b = a, sum = {0};
-    a.draft_s  = 1;
-    a.verify_s = 2;
-    a.commit_s = 4;
+    tandem_spec_counts a = {.rounds = 1, .plain_rounds = 2, .drafted = 30, .accepted = 4, .tokens = 5}, b = a,
+                       sum = {0};
+    a.draft_s              = 1;
+    a.verify_s             = 2;
+    a.commit_s             = 4;
     for (int i = 0; i < DRAFT_MAX; i++) {
         a.right_at[i] = i + 1;
         b.right_at[i] = 100;
         a.tried_at[i] = 2 * i + 1;
     }
     for (int i = 0; i < SPEC_METHODS; i++) {
-        a.by_method[i]   = i + 1;
-        a.drafted_by[i]  = i + 10;
-        a.accepted_by[i] = i + 20;
+        a.rounds_by_method[i]   = i + 1;
+        a.drafted_by_method[i]  = i + 10;
+        a.accepted_by_method[i] = i + 20;
     }
-    spec_stats_add(&sum, &a);
+    spec_counts_add(&sum, &a);
     CHECK(!memcmp(&sum, &a, sizeof a));
     b.rounds = 10;
-    spec_stats_add(&sum, &b);
-    CHECK(sum.rounds == 11 && sum.plain == 4 && sum.drafted == 60 && sum.accepted == 8 && sum.tokens == 10 &&
-          sum.cached == 12 && sum.verify_s == 2);
+    spec_counts_add(&sum, &b);
+    CHECK(sum.rounds == 11 && sum.plain_rounds == 4 && sum.drafted == 60 && sum.accepted == 8 && sum.tokens == 10 &&
+          sum.verify_s == 2);
     CHECK(sum.right_at[0] == 101 && sum.right_at[DRAFT_MAX - 1] == 100 + DRAFT_MAX);
     CHECK_NEAR(spec_acceptance_length(&a), 5, 1e-12);
     CHECK_NEAR(spec_acceptance_rate(&a), 4 / 30.0, 1e-12);
-    CHECK(spec_acceptance_length(&(spec_stats){0}) == 0 && spec_acceptance_rate(&(spec_stats){0}) == 0);
+    CHECK(spec_acceptance_length(&(tandem_spec_counts){0}) == 0 && spec_acceptance_rate(&(tandem_spec_counts){0}) == 0);
 }
 
 /* The counts of an answer fit together, and a guess that was right but not kept is not counted as accepted. */
@@ -199,20 +200,21 @@ TEST(spec_counts_of_an_answer_fit_together)
     spec_rig g;
     if (spec_rig_open(t, &g, &two_lanes, true))
         for (int m = SPEC_DFLASH; m <= SPEC_NGRAM; m++) {
-            spec_stats   st    = {0};
-            lane_options o     = spec_rig_options(m);
-            int64_t      tried = 0, right = 0, n = 0;
+            tandem_spec_counts st    = {0};
+            lane_options       o     = spec_rig_options(m);
+            int64_t            tried = 0, right = 0, n = 0;
             decode(t, &g, &o, 60, &st);
             for (int i = 0; i < DRAFT_MAX; i++) {
                 tried += st.tried_at[i];
                 right += st.right_at[i];
                 CHECK(st.right_at[i] <= st.tried_at[i] && (i == 0 || st.tried_at[i] <= st.tried_at[i - 1]));
             }
-            for (int i = 0; i < SPEC_METHODS; i++) n += st.by_method[i];
-            CHECK(st.tried_at[0] == st.rounds && n == st.rounds && st.by_method[m] == st.rounds);
-            CHECK(right == st.accepted && st.accepted_by[m] == st.accepted && st.drafted_by[m] == st.drafted);
+            for (int i = 0; i < SPEC_METHODS; i++) n += st.rounds_by_method[i];
+            CHECK(st.tried_at[0] == st.rounds && n == st.rounds && st.rounds_by_method[m] == st.rounds);
+            CHECK(right == st.accepted && st.accepted_by_method[m] == st.accepted &&
+                  st.drafted_by_method[m] == st.drafted);
             CHECK(m == SPEC_TREE ? tried <= st.drafted : tried == st.drafted);
-            CHECK_INT(st.tokens + st.plain, 60);
+            CHECK_INT(st.tokens + st.plain_rounds, 60);
             CHECK(st.accepted >= st.tokens - st.rounds && st.accepted <= st.tokens);
             CHECK(st.verify_s > 0 && st.draft_s > 0 && st.commit_s > 0 && st.verify_s < 600 && st.draft_s < 600);
         }
@@ -230,13 +232,13 @@ TEST(spec_counts_only_what_is_kept)
         CHECK_OK(spec_lane_begin(g.l[0], &r, &reused, &e), e);
         for (int i = 0; i < 40; i++) {
             if (!CHECK_OK(spec_step_alone(g.s, g.l, 1, &e), e)) break;
-            const spec_stats before = *spec_lane_stats(g.l[0]);
-            int              path = g.l[0]->n_path - 1, keep = i % 3 < spec_lane_out(g.l[0])->n ? i % 3 : 1;
-            bool             drafted = g.l[0]->tree.n > 1;
+            const tandem_spec_counts before = *spec_lane_stats(g.l[0]);
+            int                      path = g.l[0]->n_path - 1, keep = i % 3 < spec_lane_out(g.l[0])->n ? i % 3 : 1;
+            bool                     drafted = g.l[0]->tree.n > 1;
             spec_lane_keep(g.l[0], keep);
-            const spec_stats *st = spec_lane_stats(g.l[0]);
+            const tandem_spec_counts *st = spec_lane_stats(g.l[0]);
             CHECK_INT(st->rounds - before.rounds, drafted);
-            CHECK_INT(st->plain - before.plain, !drafted);
+            CHECK_INT(st->plain_rounds - before.plain_rounds, !drafted);
             CHECK_INT(st->accepted - before.accepted, drafted ? (path < keep ? path : keep) : 0);
             tokens += drafted ? keep : 0;
             kept += keep;
@@ -453,7 +455,7 @@ TEST(spec_goes_without_a_drafter_whose_context_does_not_fit)
                 with |= !why;
                 CHECK(with || g.l[0]->uses[WITH_DFLASH] == false);
                 spec_lane_end(g.l[0]);
-                spec_stats st;
+                tandem_spec_counts st;
                 decode(t, &g, &r.opt, 10, &st);
                 CHECK_INT(st.drafted > 0, with);
             }
@@ -550,7 +552,7 @@ TEST(spec_costs_are_noted_by_rows)
         one_round(t, &g, 1, (spec_plan){.method = SPEC_TREE, .n = 9});
         CHECK(c->step[0].at[10].n == 1 && c->block[SPEC_TREE].low > 1 && c->block[SPEC_DFLASH].low == 0);
         CHECK(c->step[0].at[10].seconds > 0 && c->step[0].at[10].seconds < 60);
-        spec_stats st;
+        tandem_spec_counts st;
         decode(t, &g,
                &(lane_options){.params = {.top_p = 1}, .penalty.repeat = 1, .n_top = -1, .spec.method = SPEC_NGRAM}, 60,
                &st);

@@ -35,7 +35,8 @@ typedef struct {
     spec_lane *lane[MANY];
     int        which[MANY]; /* story of the lane's request */
     int        n_want[MANY], n_out[MANY];
-    story     *story; /* [PROMPTS] */
+    size_t     n_reused[MANY]; /* prompt tokens of the lane's request that a prefix hit saved */
+    story     *story;          /* [PROMPTS] */
     bool       learning;
     long       compared[SPEC_METHODS];
     uint64_t   rng;
@@ -119,7 +120,6 @@ static bool begin_at(world *w, int lane, int which, int method, int n_out, uint6
 {
     test_case   *t = w->t;
     err          e = {0};
-    size_t       reused;
     const story *x = &w->story[which];
     lane_request r = {.opt      = {.params = {.top_p = 1}, .penalty.repeat = 1, .n_top = -1, .spec.method = method},
                       .prompt   = x->text,
@@ -128,7 +128,7 @@ static bool begin_at(world *w, int lane, int which, int method, int n_out, uint6
                       .salt     = salt};
     w->which[lane] = which;
     w->n_out[lane] = n_out;
-    return CHECK_OK(spec_lane_begin(w->lane[lane], &r, &reused, &e), e);
+    return CHECK_OK(spec_lane_begin(w->lane[lane], &r, &w->n_reused[lane], &e), e);
 }
 
 /* A request that may use all methods: the plans say which. */
@@ -243,7 +243,7 @@ static bool run_requests(world *w, int n_lanes, int n_requests, int64_t *cached)
         int some[MANY], n = 0;
         for (int i = 0; i < n_lanes; i++) {
             if (live[i] && !wants_more(w, i)) {
-                *cached += spec_lane_stats(w->lane[i])->cached;
+                *cached += (int64_t)w->n_reused[i];
                 spec_lane_end(w->lane[i]);
                 live[i] = false;
                 n_live--;
@@ -322,7 +322,7 @@ static void check_turn(test_case *t, world *w, const talk_turn *x)
     long        rounds = w->compared[m];
     int64_t     before = n_folded(w);
     if (!begin_at(w, x->lane, x->story, SPEC_AUTO, x->from, x->salt)) return;
-    CHECK_INT(spec_lane_stats(w->lane[x->lane])->cached, x->cached);
+    CHECK_INT(w->n_reused[x->lane], x->cached);
     CHECK_INT(n_folded(w) - before, x->folded);
     before = n_folded(w);
     while (w->n_out[x->lane] < x->to && run(w, &plan, 1)) keep(w, x->lane, 1);
@@ -357,7 +357,7 @@ TEST(spec_rows_that_were_left_are_of_their_text)
         for (size_t i = 0; i < COUNT(ask); i++) {
             int64_t before = n_folded(&w);
             if (!begin_at(&w, 0, ask[i].story, ask[i].method, ask[i].n - 78, 0)) break;
-            CHECK_INT(spec_lane_stats(w.lane[0])->cached, ask[i].cached);
+            CHECK_INT(w.n_reused[0], ask[i].cached);
             CHECK_INT(n_folded(&w) - before, ask[i].folded);
             if (run(&w, &(spec_turn){.lane = w.lane[0]}, 1)) spec_lane_keep(w.lane[0], 0);
         }

@@ -422,9 +422,9 @@ TEST_LONG(spec_changes_of_logits_go_in_pieces_that_fit)
         c.r.s->max_changes = all;
         n_pieces           = 0; /* with all the room that there is, a step of few rows is one piece */
         run_loop(t, &c, w, a, 1, SPEC_DFLASH);
-        const spec_stats *st = spec_lane_stats(c.r.l[0]);
+        const tandem_spec_counts *st = spec_lane_stats(c.r.l[0]);
         CHECK(st->rounds > 2);
-        CHECK_INT(n_pieces, st->rounds + st->plain);
+        CHECK_INT(n_pieces, st->rounds + st->plain_rounds);
         o->change_logits = real_change;
     }
     close_court(&c);
@@ -529,9 +529,9 @@ TEST(spec_guesses_of_a_grammar_end_when_they_are_wrong)
     if (open_court(t, &c)) {
         oracle(t, &c, w, &a);
         run_loop(t, &c, &w, &a, 1, SPEC_NGRAM);
-        const spec_stats *st = spec_lane_stats(c.r.l[0]);
+        const tandem_spec_counts *st = spec_lane_stats(c.r.l[0]);
         CHECK_MSG(st->rounds >= 1 && st->rounds <= 12, "%lld rounds with guesses, %lld without", (long long)st->rounds,
-                  (long long)st->plain);
+                  (long long)st->plain_rounds);
     }
     close_court(&c);
 }
@@ -647,8 +647,8 @@ TEST(spec_guesses_wait_for_their_masks)
         CHECK_MSG(guesses[0] < guesses[1] && guesses[1] < guesses[2] && guesses[2] < guesses[3],
                   "%lld, %lld, %lld, %lld guesses", (long long)guesses[0], (long long)guesses[1], (long long)guesses[2],
                   (long long)guesses[3]);
-        const spec_stats *st = spec_lane_stats(c.r.l[0]);
-        CHECK_INT(st->drafted + st->rounds + st->plain, a.n); /* none is left out of what fits */
+        const tandem_spec_counts *st = spec_lane_stats(c.r.l[0]);
+        CHECK_INT(st->drafted + st->rounds + st->plain_rounds, a.n); /* none is left out of what fits */
     }
     close_court(&c);
 }
@@ -788,10 +788,10 @@ TEST(spec_waits_as_often_as_it_must)
             n_syncs = 0;
             o->sync = counted_sync;
             run_loop(t, &c, &w, &a, 1, SPEC_NGRAM);
-            o->sync              = real_sync;
-            const spec_stats *st = spec_lane_stats(c.r.l[0]);
-            CHECK_MSG(n_syncs == (st->rounds + st->plain) * (w->grammar && w->n_top >= 0 ? 2 : 1), "%s: %d for %lld",
-                      w->name, n_syncs, (long long)(st->rounds + st->plain));
+            o->sync                      = real_sync;
+            const tandem_spec_counts *st = spec_lane_stats(c.r.l[0]);
+            CHECK_MSG(n_syncs == (st->rounds + st->plain_rounds) * (w->grammar && w->n_top >= 0 ? 2 : 1),
+                      "%s: %d for %lld", w->name, n_syncs, (long long)(st->rounds + st->plain_rounds));
         }
     }
     close_court(&c);

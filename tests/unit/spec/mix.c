@@ -161,11 +161,11 @@ static void check_alone(test_case *t, mix *plain, const request *r)
 
 static void run_mix(test_case *t, uint64_t seed, int draft_ctx, bool parking)
 {
-    static request r[LANES], last[LANES];
-    mix            g, plain = {0};
-    spec_stats     all = {0};
-    err            e   = {0};
-    size_t         reused;
+    static request     r[LANES], last[LANES];
+    mix                g, plain = {0};
+    tandem_spec_counts all = {0};
+    err                e   = {0};
+    size_t             reused;
     memset(r, 0, sizeof r);
     bool ok = open_mix(t, &g, LANES, draft_ctx, seed) && open_mix(t, &plain, 1, -1, seed);
     for (int turn = 0; ok && turn < TURNS; turn++) {
@@ -191,7 +191,7 @@ static void run_mix(test_case *t, uint64_t seed, int draft_ctx, bool parking)
         }
         if (parked) CHECK_OK(spec_unpark(g.s, &e), e);
         for (int i = 0; i < LANES; i++) {
-            spec_stats_add(&all, spec_lane_stats(g.l[i]));
+            spec_counts_add(&all, spec_lane_stats(g.l[i]));
             check_alone(t, &plain, &r[i]);
         }
     }

@@ -129,10 +129,10 @@ TEST(spec_goes_on_after_a_step_that_failed)
             int n = 0, failed = 0;
             begin(t, g.l[0], m, rig_prompt, RIG_PROMPT);
             for (int round = 0; n < TEXT && !t->n_failed; round++) {
-                err        e      = {0};
-                spec_stats before = *spec_lane_stats(g.l[0]);
-                int32_t    cached = g.l[0]->n_cached;
-                spec_turn  turn   = {.lane = g.l[0], .plan = spec_choose_alone(g.l[0])};
+                err                e      = {0};
+                tandem_spec_counts before = *spec_lane_stats(g.l[0]);
+                int32_t            cached = g.l[0]->n_cached;
+                spec_turn          turn   = {.lane = g.l[0], .plan = spec_choose_alone(g.l[0])};
                 spec_lane_limit(g.l[0], TEXT - n);
                 steps_left = round % 2;
                 g.m->step  = failing_step;
