@@ -8,7 +8,7 @@ enum { MAX_TOKENS = 1 << 24 };
 
 static chat_prompt *add_prompt(prompt_set *s, err *e)
 {
-    if (s->n == PROMPT_SET_MAX) return err_set(e, ERR_INPUT, "more than %d prompts are too many", PROMPT_SET_MAX), NULL;
+    if (s->n == PROMPT_SET_MAX) return err_set(e, ERR_INPUT, "there are more than %d prompts", PROMPT_SET_MAX), NULL;
     chat_prompt *p = &s->prompt[s->n++];
     chat_prompt_init(p, MAX_TOKENS);
     return p;

@@ -67,12 +67,12 @@ void chat_answer_put(chat_answer *a, int32_t id)
 
 bool chat_answer_finish(chat_answer *a, err *e)
 {
-    if (!a->parser) return err_set(e, ERR_UNAVAILABLE, "no memory to read the model's answer");
+    if (!a->parser) return err_set(e, ERR_UNAVAILABLE, "no memory to parse the model's response");
     bool ok = gemma4_parse_finish(a->parser, e);
     if (!a->over) stop_finish(&a->stop, &a->safe);
     tell_safe(a, 0);
     a->over = true;
-    return ok && (!a->failed || err_set(e, ERR_UNAVAILABLE, "no memory to read the model's answer"));
+    return ok && (!a->failed || err_set(e, ERR_UNAVAILABLE, "no memory to parse the model's response"));
 }
 
 bool chat_answer_on_token(void *answer, int32_t id)

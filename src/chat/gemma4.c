@@ -135,7 +135,7 @@ static bool is_system(const chat_message *m) { return m->role == CHAT_SYSTEM || 
 /* Refuses what the template cannot write when it is to be followed exactly. */
 static void beyond_template(walk *w, const char *what)
 {
-    if (w->out.opt->exact) gemma4_fail(&w->out, ERR_INPUT, "the template does not know %s", what);
+    if (w->out.opt->exact) gemma4_fail(&w->out, ERR_INPUT, "the template does not support %s", what);
 }
 
 /* Parts are joined like a user's when the template cannot write them. */
@@ -252,8 +252,9 @@ static void put_answer(walk *w, const chat_message *m, const chat_message *answe
     const chat_content *c    = &answer->content;
     const chat_call    *call = answered_call(m, answer);
     str                 name = call ? call->name : own_name(w, answer->name);
-    if (!follows(w, GEMMA4_UNNAMED) && !call && !answer->name.s) beyond_template(w, "a tool's answer without a name");
-    if (c->kind == CHAT_VALUE && c->value->kind == JSON_OBJECT) beyond_template(w, "a tool's answer that is an object");
+    if (!follows(w, GEMMA4_UNNAMED) && !call && !answer->name.s) beyond_template(w, "a tool's response without a name");
+    if (c->kind == CHAT_VALUE && c->value->kind == JSON_OBJECT)
+        beyond_template(w, "a tool's response that is an object");
     if (c->kind == CHAT_PARTS) {
         put_response_parts(w, name, c);
     } else {

@@ -1034,7 +1034,7 @@ bool gemma4_parse_finish(gemma4_parser *p, err *e)
     buf_clear(&p->marked);
     flush_tail(p);
     close_text(p);
-    return !p->failed || err_set(e, ERR_UNAVAILABLE, "no memory to read the model's answer");
+    return !p->failed || err_set(e, ERR_UNAVAILABLE, "no memory to parse the model's response");
 }
 
 /* --- a parser -----------------------------------------------------------------------------------*/

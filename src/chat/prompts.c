@@ -87,7 +87,7 @@ bool prompts_next(prompt_maker *p, tok_ids *out, int n_tokens, err *e)
     size_t tail = p->frame.n - p->at, n = (size_t)n_tokens;
     tok_ids_clear(out);
     if (n_tokens < prompts_shortest(p))
-        return err_set(e, ERR_INPUT, "a prompt of %d tokens is too short: %d is the least", n_tokens,
+        return err_set(e, ERR_INPUT, "a prompt of %d tokens is too short: the minimum is %d", n_tokens,
                        prompts_shortest(p));
     tok_ids_put_n(out, p->frame.p, p->at);
     if (!p->tok)

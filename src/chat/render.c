@@ -62,7 +62,7 @@ static bool put_marker(id_sink *k, const chat_segment *s, err *e)
     tok_kind_t kind = tok_kind(k->tok, id);
     if (!flush_text(k, e)) return false;
     if (kind != TOK_CONTROL && kind != TOK_USER) /* an ordinary token of that name could come out of any text */
-        return err_set(e, ERR_INPUT, "the tokenizer has no %.*s: this is not a model of that kind", STR_ARG(s->text));
+        return err_set(e, ERR_INPUT, "the tokenizer has no %.*s: the model is of another family", STR_ARG(s->text));
     if (s->kind == CHAT_SEG_MEDIA && !put_medium(k, s->part, e)) return false;
     k->p->in_thought = str_is(s->text, "<|channel>");
     if (tok_ids_put(&k->p->ids, id)) return true;

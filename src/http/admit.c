@@ -87,7 +87,7 @@ void http_tell_full(http_server *s, const char *what)
     s->stats.refused++;
     if (s->told_full && s->now - s->told_full < TELL_EVERY_S) return;
     s->told_full = s->now;
-    log_event(LOG_WARN, "http", "%s: new connections are turned away (said once a minute)", what);
+    log_event(LOG_WARN, "http", "%s: refusing new connections (logged once a minute)", what);
 }
 
 /* Clients that are turned away learn it now rather than by a time-out. */
@@ -95,7 +95,7 @@ static void turn_away(conn *c)
 {
     buf out;
     buf_init(&out, 1024);
-    http_put_refusal(&out, c->s, NULL, (http_verdict){503, "There are too many connections."});
+    http_put_refusal(&out, c->s, NULL, (http_verdict){503, "Too many connections."});
     if (!c->tls.ssl) {
         http_net_write(c, out.p, out.n);
         http_net_read(c, c->s->scratch, SCRATCH_BYTES, false); /* unread, it would turn the end into a reset */
@@ -146,11 +146,11 @@ static bool has_place(conn *c)
     int          places        = s->o.max_connections + (c->is_local ? s->o.reserved : 0);
     bool         may_be_greedy = !c->is_unix && c->from_peer->n > s->o.max_per_peer / TIGHTER;
     if (may_be_greedy && c->from_peer->n > max_of_peer(s) && !evict(s, c, c->from_peer)) {
-        http_tell_full(s, "One address has as many connections as allowed");
+        http_tell_full(s, "One address has reached its connection limit");
         return false;
     }
     if (s->stats.connections > places && !evict(s, c, NULL)) {
-        http_tell_full(s, "There are as many connections as allowed");
+        http_tell_full(s, "The connection limit is reached");
         return false;
     }
     return true;

@@ -218,7 +218,7 @@ http_fetch *http_fetch_start(http_client *c, const char *path, const http_field 
     put_head(c, &f->request, path, fields, n, body);
     if (body.n) buf_put(&f->request, body.s, body.n);
     if (f->request.failed) {
-        err_set(&f->failed, ERR_TOO_LARGE, "there is no memory for the request");
+        err_set(&f->failed, ERR_TOO_LARGE, "no memory for the request");
         fail_later(f);
     } else if (idle) {
         use_wire(f, idle);
@@ -295,7 +295,7 @@ static void finish_connect(wire *l)
         shake(l);
         return;
     }
-    err_set(&e, ERR_UNAVAILABLE, "TLS does not start");
+    err_set(&e, ERR_UNAVAILABLE, "cannot start TLS");
     fetch_fail(l->fetch, &e);
 }
 
@@ -351,7 +351,7 @@ static bool take_bytes(wire *l, str in)
         }
         f->body_bytes += body.n;
         if (ok && f->body_bytes > f->c->o.max_body)
-            ok = err_set(&e, ERR_TOO_LARGE, "the answer is larger than %llu MiB",
+            ok = err_set(&e, ERR_TOO_LARGE, "the response is larger than %llu MiB",
                          (unsigned long long)(f->c->o.max_body >> 20));
         if (!ok) {
             fetch_fail(f, &e);
@@ -380,7 +380,7 @@ static void read_reply(wire *l)
             finish(l, true);
             return;
         }
-        if (n != 0) err_set(&e, ERR_IO, "the connection broke");
+        if (n != 0) err_set(&e, ERR_IO, "the connection was lost");
         wire_lost(l, &e);
         return;
     }
@@ -410,7 +410,7 @@ static void wire_event(wire *l)
 static bool is_late(const http_client *c, const http_fetch *f, err *e)
 {
     const wire *l = f->wire;
-    if (c->now > f->deadline) return err_set(e, ERR_IO, "there was no whole answer within %g s", c->o.total_s), true;
+    if (c->now > f->deadline) return err_set(e, ERR_IO, "no complete response within %g s", c->o.total_s), true;
     bool connecting = l && (l->phase == WIRE_CONNECTING || l->phase == WIRE_SHAKING);
     if (!connecting || c->now <= l->began + c->o.connect_s) return false;
     err_set(e, ERR_IO, "%s %s port %d within %g s", l->phase == WIRE_SHAKING ? "no TLS with" : "cannot connect to",
@@ -478,7 +478,7 @@ static bool look_up(http_client *c, err *e)
     snprintf(port, sizeof port, "%d", c->url.port);
     int why = getaddrinfo(c->url.host, port, &hints, &c->addresses);
     c->good = c->addresses;
-    return !why || err_set(e, ERR_IO, "cannot find the host %s: %s", c->url.host, gai_strerror(why));
+    return !why || err_set(e, ERR_IO, "cannot resolve the host %s: %s", c->url.host, gai_strerror(why));
 }
 
 bool http_client_open(http_client **out, const http_url *url, const http_client_options *o, err *e)

@@ -10,14 +10,14 @@ bool http_tls_client_open(void **out, const http_client_options *o, err *e)
 {
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
     *out         = ctx;
-    if (!ctx) return err_set(e, ERR_UNAVAILABLE, "OpenSSL does not start");
+    if (!ctx) return err_set(e, ERR_UNAVAILABLE, "cannot initialize OpenSSL");
     SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_verify(ctx, o->insecure ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
     if (o->insecure) return true;
     if (!o->ca_file)
-        return SSL_CTX_set_default_verify_paths(ctx) == 1 || err_set(e, ERR_IO, "there are no certificates");
+        return SSL_CTX_set_default_verify_paths(ctx) == 1 || err_set(e, ERR_IO, "no certificates were found");
     bool ok = SSL_CTX_load_verify_locations(ctx, o->ca_file, NULL) == 1;
     ERR_clear_error();
     return ok || err_set(e, ERR_INPUT, "cannot use the certificates of '%s'", o->ca_file);
@@ -50,5 +50,5 @@ bool http_tls_client_fail(const http_tls *t, err *e)
     ERR_clear_error();
     if (why != X509_V_OK && SSL_get_verify_mode(t->ssl) != SSL_VERIFY_NONE)
         return err_set(e, ERR_IO, "the server's certificate is not trusted: %s", X509_verify_cert_error_string(why));
-    return err_set(e, ERR_IO, "no TLS with the server: %s", text ? text : "the connection closed");
+    return err_set(e, ERR_IO, "the TLS handshake failed: %s", text ? text : "the connection closed");
 }

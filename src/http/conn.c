@@ -177,7 +177,7 @@ static http_verdict count_body(conn *c)
     s->body_bytes += c->body.cap - c->body_counted;
     c->body_counted = c->body.cap;
     if (s->body_bytes > s->o.max_bodies)
-        return (http_verdict){503, "The server holds as many bytes of requests as it may."};
+        return (http_verdict){503, "The server has reached its memory limit for request bodies."};
     return (http_verdict){0};
 }
 

@@ -141,8 +141,7 @@ static bool listen_unix(http_server *s, err *e)
 
 bool http_listen(http_server *s, err *e)
 {
-    if (!s->o.host && !s->o.unix_path)
-        return err_set(e, ERR_INPUT, "there is neither an address nor a path to listen on");
+    if (!s->o.host && !s->o.unix_path) return err_set(e, ERR_INPUT, "no address or path to listen on");
     s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (s->spare < 0) return os_error(e, "open", "/dev/null");
     return (!s->o.host || listen_tcp(s, e)) && (!s->o.unix_path || listen_unix(s, e));
@@ -186,7 +185,7 @@ static bool accept_and_close(http_server *s, listener *l)
     int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) close(fd);
     s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    http_tell_full(s, "No descriptors are left");
+    http_tell_full(s, "No file descriptors are left");
     return fd >= 0 && s->spare >= 0;
 }
 

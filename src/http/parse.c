@@ -54,9 +54,9 @@ static http_verdict scan_byte(http_scan *s, char c)
 
     s->last = c;
     if (c == '\n') return last == '\r' ? end_line(s) : bad("A line of the request ends without a carriage return.");
-    if (last == '\r') return bad("A carriage return stands alone in the request's head.");
+    if (last == '\r') return bad("The request's head has a carriage return without a line feed.");
     if (c == '\r') return fine;
-    if ((u < 0x20 && c != '\t') || u == 0x7f) return bad("There is a control character in the request's head.");
+    if ((u < 0x20 && c != '\t') || u == 0x7f) return bad("The request's head has a control character.");
     s->in_line = true;
     return fine;
 }
@@ -111,8 +111,8 @@ static http_verdict parse_method(http_head *h)
         if (str_is(h->method, known[i])) return fine;
     if (!h->method.n) return bad("The request line has no method.");
     for (size_t i = 0; i < h->method.n; i++)
-        if (!is_token(h->method.s[i])) return bad("The request's method is not a word.");
-    return refuse(501, "This server does not know the request's method.");
+        if (!is_token(h->method.s[i])) return bad("The request's method is not a token.");
+    return refuse(501, "The request's method is not supported.");
 }
 
 static http_verdict parse_version(http_head *h, str v)
@@ -130,7 +130,7 @@ static http_verdict check_target(const http_head *h)
         return bad("The request's target does not begin with a slash.");
     for (size_t i = 0; i < h->target.n; i++)
         if ((unsigned char)h->target.s[i] <= 0x20 || (unsigned char)h->target.s[i] >= 0x7f || h->target.s[i] == '#')
-            return bad("There is a character in the request's target that may not stand there.");
+            return bad("The request's target has an invalid character.");
     return fine;
 }
 
@@ -154,7 +154,7 @@ static http_verdict parse_field(http_field *f, str line)
     str name = cut_at(&rest, ':');
     if (!name.n) return bad("A header line has no name.");
     for (size_t i = 0; i < name.n; i++)
-        if (!is_token(name.s[i])) return bad("There is a character in a header's name that may not stand there.");
+        if (!is_token(name.s[i])) return bad("A header's name has an invalid character.");
     *f = (http_field){name, trim(rest)};
     return fine;
 }
@@ -308,7 +308,7 @@ static http_verdict read_size_digit(http_body *b, char c)
 
 static http_verdict expect_byte(http_body *b, char c, char want, http_body_state next)
 {
-    if (c != want) return bad("A chunk of the body does not end where it should.");
+    if (c != want) return bad("A chunk of the body is not followed by CRLF.");
     b->state = next;
     return fine;
 }
@@ -327,7 +327,7 @@ static http_verdict read_frame_byte(http_body *b, char c)
     case BODY_SIZE_LF: b->total += b->left; return expect_byte(b, c, '\n', b->left ? BODY_DATA : BODY_END_CR);
     case BODY_DATA_CR: return expect_byte(b, c, '\r', BODY_DATA_LF);
     case BODY_DATA_LF: return expect_byte(b, c, '\n', BODY_SIZE_FIRST);
-    case BODY_END_CR: return c == '\r' ? expect_byte(b, c, '\r', BODY_END_LF) : bad("The body has trailers.");
+    case BODY_END_CR: return c == '\r' ? expect_byte(b, c, '\r', BODY_END_LF) : bad("Trailers are not supported.");
     default: return expect_byte(b, c, '\n', BODY_DONE);
     }
 }

@@ -128,7 +128,7 @@ static void put_no_memory(conn *c)
     c->out_at  = 0;
     c->status  = 503;
     c->closing = true;
-    http_put_refusal(&c->out, c->s, c, (http_verdict){503, "There is no memory for the reply."});
+    http_put_refusal(&c->out, c->s, c, (http_verdict){503, "There is no memory for the response."});
 }
 
 void http_reply(http_call *c, int status, const http_field *fields, size_t n, str body)

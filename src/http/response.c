@@ -152,8 +152,8 @@ static bool end_head(http_response *r, err *e)
     str rest = buf_str(&r->head);
     if (!parse_status(r, next_line(&rest), e) || !check_fields(r, e)) return false;
     if (r->status >= 200) return frame_body(r, e);
-    if (r->status == 101) return err_set(e, ERR_FORMAT, "the server wants to change the protocol");
-    if (++r->n_interim > MAX_INTERIM) return err_set(e, ERR_FORMAT, "the server sends one interim reply after another");
+    if (r->status == 101) return err_set(e, ERR_FORMAT, "the server switches protocols, which is not supported");
+    if (++r->n_interim > MAX_INTERIM) return err_set(e, ERR_FORMAT, "the server sends too many interim responses");
     buf_clear(&r->head);
     return true;
 }
@@ -229,7 +229,7 @@ static bool take_line(http_response *r, err *e)
     case RESPONSE_SIZE: return take_size_line(r, e);
     case RESPONSE_DATA_END:
         r->state = RESPONSE_SIZE;
-        return !r->line.n || err_set(e, ERR_FORMAT, "a chunk of the reply does not end where it should");
+        return !r->line.n || err_set(e, ERR_FORMAT, "a chunk of the reply is not followed by CRLF");
     default: return take_trailer(r, e);
     }
 }
@@ -266,6 +266,6 @@ bool http_response_end(http_response *r, err *e)
     if (r->state == RESPONSE_TO_END) r->state = RESPONSE_DONE;
     if (r->state == RESPONSE_DONE) return true;
     return err_set(e, ERR_IO,
-                   r->state == RESPONSE_HEAD ? "the server closed the connection without an answer"
-                                             : "the server closed the connection in the middle of its answer");
+                   r->state == RESPONSE_HEAD ? "the server closed the connection without a response"
+                                             : "the server closed the connection in the middle of its response");
 }

@@ -82,7 +82,7 @@ bool http_open(http_server **out, const http_options *o, const http_handler *h, 
     *out = NULL;
     if (!open_loop(s, e) || !http_tls_open(s, e) || !http_listen(s, e)) {
         http_close(s);
-        return err_wrap(e, "the server does not start");
+        return err_wrap(e, "cannot start the server");
     }
     *out = s;
     return true;

@@ -34,7 +34,7 @@ bool http_tls_open(http_server *s, err *e)
     if (!s->o.tls_cert && !s->o.tls_key) return true;
     if (!s->o.tls_cert || !s->o.tls_key) return err_set(e, ERR_INPUT, "TLS needs both a certificate and its key");
     s->tls = ctx = SSL_CTX_new(TLS_server_method());
-    if (!ctx) return err_set(e, ERR_UNAVAILABLE, "OpenSSL does not start");
+    if (!ctx) return err_set(e, ERR_UNAVAILABLE, "cannot initialize OpenSSL");
     SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_mode(ctx,

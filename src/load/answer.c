@@ -212,10 +212,10 @@ static void name_type(load_answer *a, const http_response *r)
     a->is_stream = begins_nocase(type, "text/event-stream");
     put_plain(&said, a->is_stream ? encoding : type);
     if (!a->is_stream)
-        err_set(&a->wrong, ERR_FORMAT, "the answer is of %s%.*s, not an event stream", said.n ? "type " : "no type",
+        err_set(&a->wrong, ERR_FORMAT, "the response has %s%.*s, not an event stream", said.n ? "type " : "no type",
                 (int)said.n, said.n ? said.p : "");
     else if (encoding.n && !str_is_nocase(encoding, STR("identity")))
-        err_set(&a->wrong, ERR_FORMAT, "the answer is compressed (%.*s), which nobody asked for", (int)said.n,
+        err_set(&a->wrong, ERR_FORMAT, "the response is compressed (%.*s), which was not requested", (int)said.n,
                 said.n ? said.p : "");
     buf_deinit(&said);
 }
@@ -228,7 +228,7 @@ void load_answer_head(load_answer *a, const http_response *r)
     a->status = r->status;
     put_plain(&said, where);
     if (r->status >= 300 && r->status < 400 && said.n)
-        err_set(&a->wrong, ERR_INPUT, "HTTP %d: the server sends us to %.*s", r->status, (int)said.n, said.p);
+        err_set(&a->wrong, ERR_INPUT, "HTTP %d: the server redirects to %.*s", r->status, (int)said.n, said.p);
     else if (r->status == 200)
         name_type(a, r);
     buf_deinit(&said);
@@ -251,9 +251,9 @@ bool load_answer_end(load_answer *a, double now, const err *why, err *e)
     if (!is_wrong(a) && a->status && a->status != 200) refuse(a, buf_str(&a->refusal));
     if (!is_wrong(a) && why) a->wrong = *why;
     if (!is_wrong(a) && !a->is_finished)
-        err_set(&a->wrong, ERR_FORMAT, "the stream ended without a reason to finish and without [DONE]");
+        err_set(&a->wrong, ERR_FORMAT, "the stream ended without a finish reason and without [DONE]");
     if (!a->s.has_usage) a->s.completion_tokens = a->s.pieces;
-    if (!is_wrong(a) && !a->s.completion_tokens) err_set(&a->wrong, ERR_FORMAT, "the answer is empty");
+    if (!is_wrong(a) && !a->s.completion_tokens) err_set(&a->wrong, ERR_FORMAT, "the response is empty");
     if (!is_wrong(a)) return true;
     if (e) *e = a->wrong;
     return false;

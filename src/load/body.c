@@ -58,7 +58,7 @@ static bool put_prompt(body *b, const load_prompt *p, str prefix, err *e)
 {
     const char *key = b->ask->is_chat ? "messages" : "prompt";
     if (!b->ask->is_chat && p->messages)
-        return err_set(e, ERR_INPUT, "prompts that are messages go to chat completions alone");
+        return err_set(e, ERR_INPUT, "prompts with messages need the chat completions endpoint");
     if (!is_ours(b, key)) return true;
     json_key(&b->w, key);
     if (p->messages)

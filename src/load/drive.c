@@ -50,7 +50,7 @@ static bool get_page(load_server *s, const char *path, page *p, err *e)
     while (!p->done && clock_s() < end) http_client_turn(s->http, end);
     if (!p->done) {
         http_fetch_cancel(f);
-        return err_set(e, ERR_IO, "%s was not answered within %g s", path, page_s);
+        return err_set(e, ERR_IO, "%s got no response within %g s", path, page_s);
     }
     if (p->why.code != ERR_NONE) {
         *e = p->why;
@@ -65,10 +65,10 @@ static bool take_model(load_server *s, const json_value *v, err *e)
     const json_value *list = json_get(v, "data");
     const json_value *id   = list && list->kind == JSON_ARRAY && list->n ? json_get(&list->item[0], "id") : NULL;
     if (!id || id->kind != JSON_STRING || !id->s.n || id->s.n > MAX_MODEL)
-        return err_set(e, ERR_FORMAT, "its list of models names none: give --model");
+        return err_set(e, ERR_FORMAT, "its list of models is empty: use --model");
     for (size_t i = 0; i < id->s.n; i++)
         if ((unsigned char)id->s.s[i] < ' ' || (unsigned char)id->s.s[i] >= 0x7f)
-            return err_set(e, ERR_FORMAT, "its first model has a name that cannot be printed: give --model");
+            return err_set(e, ERR_FORMAT, "its first model has a name that cannot be printed: use --model");
     memcpy(s->model, id->s.s, id->s.n);
     return true;
 }
@@ -80,7 +80,7 @@ static bool read_model(load_server *s, str body, err *e)
     arena_init(&mem, MAX_PAGE);
     bool ok = json_parse(&v, &mem, body, NULL, NULL)
                   ? take_model(s, v, e)
-                  : err_set(e, ERR_FORMAT, "its list of models is not JSON: this is no server for OpenAI's clients");
+                  : err_set(e, ERR_FORMAT, "its list of models is not JSON: it is not an OpenAI-compatible server");
     arena_deinit(&mem);
     return ok;
 }
@@ -227,7 +227,7 @@ static void user_end(void *ctx, const err *why)
     if (load_answer_end(&u->answer, http_client_now(d->s->http), why, &e)) {
         d->failed_in_a_row = 0;
         d->tokens += u->answer.s.completion_tokens;
-        if (!note_sample(d->run, &u->answer.s)) err_set(&d->broken, ERR_UNAVAILABLE, "there is no memory for figures");
+        if (!note_sample(d->run, &u->answer.s)) err_set(&d->broken, ERR_UNAVAILABLE, "no memory for the results");
     } else {
         d->failed_in_a_row++;
         note_reason(d->run, &e);
@@ -387,7 +387,7 @@ bool load_measure_prompt(load_server *s, int n_words, int64_t *n_tokens, err *e)
         ok = p.ok;
         if (!ok && e) *e = p.why;
     }
-    if (ok && !(*n_tokens = p.answer.s.prompt_tokens)) ok = err_set(e, ERR_FORMAT, "the server tells no usage");
+    if (ok && !(*n_tokens = p.answer.s.prompt_tokens)) ok = err_set(e, ERR_FORMAT, "the server reports no usage");
     load_answer_deinit(&p.answer);
     mem_free(gaps.s);
     buf_deinit(&body);

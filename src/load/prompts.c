@@ -23,11 +23,11 @@ const char *const load_own_prompts[] = {
 
 static bool add(load_prompts *p, load_prompt x, err *e)
 {
-    if (p->n == LOAD_MAX_PROMPTS) return err_set(e, ERR_INPUT, "more than %d prompts are too many", LOAD_MAX_PROMPTS);
+    if (p->n == LOAD_MAX_PROMPTS) return err_set(e, ERR_INPUT, "there are more than %d prompts", LOAD_MAX_PROMPTS);
     if (p->n == p->cap) {
         size_t cap = p->cap ? 2 * p->cap : 64;
         void  *got = mem_try_resize(p->item, cap * sizeof *p->item);
-        if (!got) return err_set(e, ERR_UNAVAILABLE, "there is no memory for the prompts");
+        if (!got) return err_set(e, ERR_UNAVAILABLE, "no memory for the prompts");
         p->item = got;
         p->cap  = cap;
     }
@@ -77,7 +77,7 @@ static bool read_conversations(const json_value *v, load_prompt *out, err *e)
             return true;
         }
     }
-    return err_set(e, ERR_FORMAT, "'conversations' has no part of a human");
+    return err_set(e, ERR_FORMAT, "'conversations' has no message from a human");
 }
 
 static bool read_turns(const json_value *v, load_prompt *out, err *e)

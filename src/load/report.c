@@ -16,7 +16,7 @@ static bool put(double **x, size_t *n, size_t *cap, double value, err *e)
     if (*n == *cap) {
         size_t more = *cap ? 2 * *cap : 256;
         void  *got  = mem_try_resize(*x, more * sizeof **x);
-        if (!got) return err_set(e, ERR_UNAVAILABLE, "there is no memory for figures");
+        if (!got) return err_set(e, ERR_UNAVAILABLE, "no memory for the results");
         *x   = got;
         *cap = more;
     }
@@ -208,7 +208,7 @@ void load_put_reasons(buf *out, const load_tally *t)
         buf_printf(out, "  %lld failed: %s\n", (long long)t->reason[i].n, t->reason[i].why.text);
     if (t->cut) buf_printf(out, "  %lld were cut\n", (long long)t->cut);
     if (t->counted)
-        buf_printf(out, "  %lld answers told no usage: their tokens are counted by pieces\n", (long long)t->counted);
+        buf_printf(out, "  %lld responses had no usage: their tokens are counted by events\n", (long long)t->counted);
 }
 
 /* --- for programs -------------------------------------------------------------------------------*/

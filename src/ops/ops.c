@@ -50,8 +50,8 @@ bool ops_check_weight(const weight_src *s, bool known, err *e)
     if (s->n_in < 1 || s->n_out < 1 || s->n_mats < 1)
         return err_set(e, ERR_FORMAT, "a weight has the shape %d x %d x %d", s->n_mats, s->n_out, s->n_in);
     if (s->n_in % quant_block(s->type))
-        return err_set(e, ERR_FORMAT, "a weight of type %s has rows of %d, which is no multiple of %d", name, s->n_in,
-                       quant_block(s->type));
+        return err_set(e, ERR_FORMAT, "a weight of type %s has rows of %d, which is not a multiple of %d", name,
+                       s->n_in, quant_block(s->type));
     return true;
 }
 
@@ -88,7 +88,7 @@ static bool parse_cpu(const char *name, const char **isa)
 
 static bool unknown(const char *name, err *e)
 {
-    return err_set(e, ERR_INPUT, "there is no device '%.40s': use auto, cpu, cpu:avx2, cuda, cuda:1 or ref", name);
+    return err_set(e, ERR_INPUT, "unknown device '%.40s': use auto, cpu, cpu:avx2, cuda, cuda:1 or ref", name);
 }
 
 /* What "auto" stands for. A build with CUDA that finds no GPU says why. */
@@ -127,7 +127,7 @@ bool ops_device_find(ops_device *out, const char *name, err *e)
     if (is_cpu)
         snprintf(out->what, sizeof out->what, "processor with %s, %d threads", isa, cpu_allowed());
     else
-        snprintf(out->what, sizeof out->what, "plain arithmetic, 1 thread");
+        snprintf(out->what, sizeof out->what, "reference arithmetic, 1 thread");
     return true;
 }
 

@@ -59,7 +59,7 @@ bool accounts_join(accounts *a, uint64_t key, const account_limits *l, account *
     *out          = NULL;
     if (is_at_limit(x, l) || (full && !make_place(a, x))) return err_set(e, ERR_BUSY, "%s", busy);
     if (!x) x = add_account(a, key);
-    if (!x) return err_set(e, ERR_UNAVAILABLE, "there is no memory for this request now");
+    if (!x) return err_set(e, ERR_UNAVAILABLE, "no memory for this request now");
     x->n_live++;
     a->n_live++;
     *out = x;

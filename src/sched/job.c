@@ -145,7 +145,7 @@ bool job_lane_options(lane_options *out, const target *model, const tandem_reque
 }
 
 /* --- a new job ----------------------------------------------------------------------------------*/
-static bool no_memory(err *e) { return err_set(e, ERR_UNAVAILABLE, "there is no memory for this request now"); }
+static bool no_memory(err *e) { return err_set(e, ERR_UNAVAILABLE, "no memory for this request now"); }
 
 static bool put_text_prompt(tandem_job *j, const tandem_request *r, err *e)
 {

@@ -88,7 +88,7 @@ int open_add_drafter(spec *s, const spec_draft_source *src)
 {
     err  e  = {0};
     bool ok = spec_add_drafter(s, src, &e);
-    if (!ok) log_event(LOG_WARN, "draft", "%s; going on without it", e.text);
+    if (!ok) log_event(LOG_WARN, "draft", "%s; continuing without it", e.text);
     return ok;
 }
 

@@ -19,7 +19,7 @@ static void note_problem(spec *s, draft_slot *k, const err *why)
     s->slot_changes++;
     if (strcmp(k->problem, why->text) == 0) return;
     snprintf(k->problem, sizeof k->problem, "%s", why->text);
-    log_event(LOG_WARN, "draft", "%s; going on without it", why->text);
+    log_event(LOG_WARN, "draft", "%s; continuing without it", why->text);
 }
 
 static const char *name_of(const spec_draft_source *src) { return src->name ? src->name : src->path; }
@@ -125,7 +125,7 @@ static bool add_slot(spec *s, draft_slot *fresh, spec_method *m, err *e)
     if (!probe(s, fresh, m, &kv_bytes, e)) return false;
     draft_slot *k = &s->slots[drafter_of(*m)];
     if (k->given)
-        return err_set(e, ERR_INPUT, "%s: there is a drafter of its kind already, %s", name_of(&fresh->src),
+        return err_set(e, ERR_INPUT, "%s: there is already a drafter of this kind, %s", name_of(&fresh->src),
                        name_of(&k->src));
     if (!make_room(s, kv_bytes, e) || (!fresh->src.lazy && !open_slot(s, fresh, e))) return false;
     *k = *fresh;

@@ -174,7 +174,7 @@ static void draft_with(spec *s, drafter_index k, spec_lane *const *lanes, int n_
 
 void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes)
 {
-    _Static_assert(2 * DRAFTERS <= QUEUE_MARKS, "a mark before and after each");
+    _Static_assert(2 * DRAFTERS <= QUEUE_MARKS, "one mark before and one after each");
     s->n_later = 0;
     for (int i = 0; i < n_lanes; i++) tree_start(&lanes[i]->tree, lanes[i]->text[lanes[i]->n_text - 1]);
     for (int k = 0; k < DRAFTERS; k++) draft_with(s, (drafter_index)k, lanes, n_lanes);

@@ -97,7 +97,7 @@ static bool cpu_alloc(const ops *o, dev *out, size_t bytes, err *e)
     char  *raw = size_add(&padded, bytes, ALIGN + sizeof(void *)) ? mem_try(padded) : NULL;
     (void)o;
     out->p = NULL;
-    if (!raw) return err_set(e, ERR_UNAVAILABLE, "there is no memory for a buffer of %zu bytes", bytes);
+    if (!raw) return err_set(e, ERR_UNAVAILABLE, "no memory for a buffer of %zu bytes", bytes);
     char *p = raw + sizeof(void *);
     p += ALIGN - (uintptr_t)p % ALIGN;
     memcpy(p - sizeof(void *), &raw, sizeof(void *));
@@ -158,7 +158,7 @@ static bool cpu_weight_load(const ops *o, weight **out, const weight_src *s, err
     if (!size_mul(&total, tile_bytes, all))
         return err_set(e, ERR_FORMAT, "a weight of %d x %d x %d is too large", s->n_mats, s->n_out, s->n_in);
     cpu_weight *w = mem_try(sizeof *w);
-    if (!w) return err_set(e, ERR_UNAVAILABLE, "there is no memory for a weight");
+    if (!w) return err_set(e, ERR_UNAVAILABLE, "no memory for a weight");
     if (!cpu_alloc(o, &tiles, total, e)) {
         mem_free(w);
         return false;
@@ -215,7 +215,7 @@ static bool cpu_queue_reserve(queue *q, const queue_limits *l, err *e)
         grown     = old;
     }
     free_scratch(&grown);
-    return ok || err_set(e, ERR_UNAVAILABLE, "there is no memory for the scratch of steps of %d rows", l->max_rows);
+    return ok || err_set(e, ERR_UNAVAILABLE, "no memory for the scratch of steps of %d rows", l->max_rows);
 }
 
 static void cpu_queue_free(queue *q)
@@ -230,7 +230,7 @@ static bool cpu_queue_new(const ops *o, queue **out, const queue_limits *l, err 
     const backend *b = o->state;
     queue         *q = mem_try(sizeof *q);
     *out             = NULL;
-    if (!q) return err_set(e, ERR_UNAVAILABLE, "there is no memory for a queue");
+    if (!q) return err_set(e, ERR_UNAVAILABLE, "no memory for a queue");
     q->b         = b;
     q->n_threads = pool_threads(b->pool);
     if (!cpu_queue_reserve(q, l, e)) {
@@ -704,7 +704,7 @@ static const cpu_kernels *find_kernels(const char *isa, err *e)
     else if (!strcmp(isa, "avx2"))
         err_set(e, ERR_INPUT, "this processor has no AVX2, FMA, F16C and BMI2, which the kernels 'avx2' need");
     else
-        err_set(e, ERR_INPUT, "there are no kernels '%.40s' for processors: use base, avx2 or vnni", isa);
+        err_set(e, ERR_INPUT, "unknown CPU kernels '%.40s': use base, avx2 or vnni", isa);
     return NULL;
 }
 

@@ -27,7 +27,7 @@ static bool take(const backend *b, void *out, size_t bytes, bool zero, const cha
     if (status != cudaSuccess) {
         cudaGetLastError();
         cudaFree(p);
-        return err_set(e, ERR_UNAVAILABLE, "there is no GPU memory for %s of %zu bytes: %s", what, bytes,
+        return err_set(e, ERR_UNAVAILABLE, "no GPU memory for %s of %zu bytes: %s", what, bytes,
                        cudaGetErrorString(status));
     }
     *(void **)out = p;
@@ -59,12 +59,12 @@ int cuda_devices(err *e)
     cudaError_t status = cudaGetDeviceCount(&n);
     if (status != cudaSuccess && (cudaDriverGetVersion(&driver) != cudaSuccess || !driver)) {
         cudaGetLastError();
-        err_set(e, ERR_UNAVAILABLE, "there is no GPU to use: no NVIDIA driver is installed");
+        err_set(e, ERR_UNAVAILABLE, "no GPU can be used: no NVIDIA driver is installed");
         return 0;
     }
     if (status != cudaSuccess) {
         cudaGetLastError();
-        err_set(e, ERR_UNAVAILABLE, "there is no GPU to use: %s", cudaGetErrorString(status));
+        err_set(e, ERR_UNAVAILABLE, "no GPU can be used: %s", cudaGetErrorString(status));
         return 0;
     }
     if (!n) err_set(e, ERR_UNAVAILABLE, "there is no GPU");
@@ -76,9 +76,8 @@ bool cuda_device_info(ops_device *out, int device, err *e)
     struct cudaDeviceProp prop;
     int                   n = cuda_devices(e);
     if (!n) return false;
-    if (device < 0 || device >= n)
-        return err_set(e, ERR_INPUT, "there is no GPU %d: they are numbered from 0 to %d", device, n - 1);
-    if (!cuda_ok(cudaGetDeviceProperties(&prop, device), ERR_UNAVAILABLE, "telling what it is", e)) return false;
+    if (device < 0 || device >= n) return err_set(e, ERR_INPUT, "there is no GPU %d, expected 0 to %d", device, n - 1);
+    if (!cuda_ok(cudaGetDeviceProperties(&prop, device), ERR_UNAVAILABLE, "reading its properties", e)) return false;
     *out = (ops_device){.total_bytes = prop.totalGlobalMem, .free_bytes = prop.totalGlobalMem};
     snprintf(out->name, sizeof out->name, "cuda:%d", device);
     snprintf(out->what, sizeof out->what, "%.80s, compute capability %d.%d", prop.name, prop.major, prop.minor);
@@ -86,7 +85,7 @@ bool cuda_device_info(ops_device *out, int device, err *e)
         return err_set(e, ERR_UNAVAILABLE, "GPU %d, a %s, is too old: at least %d.0 is needed", device, out->what,
                        OLDEST_MAJOR);
     cudaSetDevice(device);
-    return cuda_ok(cudaMemGetInfo(&out->free_bytes, &out->total_bytes), ERR_UNAVAILABLE, "telling its free memory", e);
+    return cuda_ok(cudaMemGetInfo(&out->free_bytes, &out->total_bytes), ERR_UNAVAILABLE, "reading its free memory", e);
 }
 
 /* --- the table's memory ---------------------------------------------------------------------------*/
@@ -109,7 +108,7 @@ static void cuda_close(ops *o)
 
 static bool open_streams(backend *b, err *e)
 {
-    static const char doing[] = "making a stream";
+    static const char doing[] = "creating a stream";
     if (!cuda_ok(cudaSetDevice(b->device), ERR_UNAVAILABLE, "being opened", e)) return false;
     if (!cuda_ok(cudaStreamCreateWithFlags(&b->load, cudaStreamNonBlocking), ERR_UNAVAILABLE, doing, e)) return false;
     for (int i = 0; i < STAGES; i++)

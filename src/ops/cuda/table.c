@@ -164,7 +164,7 @@ static bool take_scratch(const backend *b, scratch *s, const queue_limits *l, er
     *s                       = (scratch){0};
     if (!size_mul(&x_bytes, pairs + GROUP_ROWS, ((size_t)l->max_in + TILE_IN) * sizeof(uint16_t)) ||
         !size_mul(&vocab, PICK_BLOCKS * sizeof(double), (size_t)l->max_vocab))
-        return err_set(e, ERR_UNAVAILABLE, "there is no memory for steps of %d rows", l->max_rows);
+        return err_set(e, ERR_UNAVAILABLE, "no memory for steps of %d rows", l->max_rows);
     bool ok = true;
     for (int i = 0; ok && i < X_SLOTS; i++)
         ok = take_x(b, &s->x[i], i ? (size_t)l->max_rows : pairs, (size_t)l->max_in, e);
@@ -198,9 +198,9 @@ static void op_queue_free(queue *q)
 
 static bool open_stream(queue *q, err *e)
 {
-    static const char doing[] = "making a queue";
+    static const char doing[] = "creating a queue";
     void             *ring = NULL, *landing = NULL;
-    if (fault_now()) return err_set(e, ERR_UNAVAILABLE, "there is no memory for a queue");
+    if (fault_now()) return err_set(e, ERR_UNAVAILABLE, "no memory for a queue");
     if (!cuda_ok(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), ERR_UNAVAILABLE, doing, e) ||
         !cuda_ok(cudaStreamCreateWithFlags(&q->side, cudaStreamNonBlocking), ERR_UNAVAILABLE, doing, e) ||
         !cuda_ok(cudaEventCreateWithFlags(&q->parted, cudaEventDisableTiming), ERR_UNAVAILABLE, doing, e) ||
@@ -223,7 +223,7 @@ static bool op_queue_new(const ops *o, queue **out, const queue_limits *l, err *
     const backend *b = o->state;
     queue         *q = mem_try(sizeof *q);
     *out             = NULL;
-    if (!q) return err_set(e, ERR_UNAVAILABLE, "there is no memory for a queue");
+    if (!q) return err_set(e, ERR_UNAVAILABLE, "no memory for a queue");
     cudaSetDevice(b->device);
     *q = (queue){.b = b, .lim = *l};
     if (!open_stream(q, e) || !take_scratch(b, &q->s, l, e) ||

@@ -28,9 +28,9 @@ static bool take_stages(backend *b, err *e)
         void *p = NULL;
         if (!b->raw[i] && !cuda_take_raw(b, &b->raw[i], STAGE_BYTES, "loading weights", e)) return false;
         if (b->stage[i]) continue;
-        if (fault_now()) return err_set(e, ERR_UNAVAILABLE, "no memory to send weights through");
+        if (fault_now()) return err_set(e, ERR_UNAVAILABLE, "no memory to copy weights through");
         if (!cuda_ok(cudaHostAlloc(&p, STAGE_BYTES, cudaHostAllocDefault), ERR_UNAVAILABLE,
-                     "taking memory to send weights through", e))
+                     "allocating memory to copy weights through", e))
             return false;
         b->stage[i] = p;
     }
@@ -141,7 +141,7 @@ bool cuda_weight_load(const ops *o, weight **out, const weight_src *s, err *e)
     if (!size_mul(&panels, per_mat, (size_t)s->n_mats) || !size_mul(&bytes, panels, panel_bytes))
         return err_set(e, ERR_FORMAT, "a weight of %d x %d x %d is too large", s->n_mats, s->n_out, s->n_in);
     cuda_weight *w = mem_try(sizeof *w);
-    if (!w) return err_set(e, ERR_UNAVAILABLE, "there is no memory for a weight");
+    if (!w) return err_set(e, ERR_UNAVAILABLE, "no memory for a weight");
     *w = (cuda_weight){.pub         = {s->type, s->n_in, s->n_out, s->n_mats, bytes},
                        .panel_bytes = panel_bytes,
                        .n_tiles     = (int)layout_tiles((size_t)s->n_in),

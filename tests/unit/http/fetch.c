@@ -90,7 +90,7 @@ static void check_all(test_case *t, http_client *c)
         buf_deinit(&many[i].body);
     }
     fetch(c, &g, "/cut", (str){0});
-    CHECK(!g.ok && strstr(g.why.text, "in the middle of its answer"));
+    CHECK(!g.ok && strstr(g.why.text, "in the middle of its response"));
     buf_deinit(&g.body);
     http_fetch *f = start(c, &g, "/wait", (str){0});
     for (int i = 0; i < 5; i++) http_client_turn(c, clock_s() + 0.01);
@@ -122,10 +122,10 @@ TEST(http_client_fetches)
     o.total_s  = 0.3;
     CHECK_OK(open_client(&c, y, "http://127.0.0.1", &o, &e), e);
     fetch(c, &g, "/big?5001", (str){0});
-    CHECK(!g.ok && strstr(g.why.text, "the answer is larger than"));
+    CHECK(!g.ok && strstr(g.why.text, "the response is larger than"));
     buf_deinit(&g.body);
     fetch(c, &g, "/wait", (str){0});
-    CHECK(!g.ok && strstr(g.why.text, "no whole answer within 0.3 s"));
+    CHECK(!g.ok && strstr(g.why.text, "no complete response within 0.3 s"));
     buf_deinit(&g.body);
     http_client_close(c);
     toy_close(y);

@@ -48,13 +48,13 @@ static const struct {
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1 \r\nx\r\n000\r\nA: b\r\nC: d\r\n\r\nrest",
      "x|200 1 4 whole", false},
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
-     "hel|200 1 0 the server closed the connection in the middle of its answer", true},
+     "hel|200 1 0 the server closed the connection in the middle of its response", true},
     {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
-     "hell|200 1 0 the server closed the connection in the middle of its answer", true},
+     "hell|200 1 0 the server closed the connection in the middle of its response", true},
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
-     "hello|200 1 0 the server closed the connection in the middle of its answer", true},
-    {"HTTP/1.1 200 OK\r\n", "|0 0 0 the server closed the connection without an answer", true},
-    {"", "|0 0 0 the server closed the connection without an answer", true},
+     "hello|200 1 0 the server closed the connection in the middle of its response", true},
+    {"HTTP/1.1 200 OK\r\n", "|0 0 0 the server closed the connection without a response", true},
+    {"", "|0 0 0 the server closed the connection without a response", true},
     {"SSH-2.0-OpenSSH_9.2\r\n", "|0 0 0 the server does not speak HTTP/1.1", false},
     {"HTTP/2 200\r\n\r\n", "|0 0 2 the server does not speak HTTP/1.1", false},
     {"HTTP/1.1 2x0 OK\r\n\r\n", "|0 0 0 the server does not speak HTTP/1.1", false},
@@ -62,7 +62,7 @@ static const struct {
     {"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "|200 1 0 a line of the reply's head has no name", false},
     {"HTTP/1.1 200 OK\r\n: x\r\n\r\n", "|200 1 0 a line of the reply's head has no name", false},
     {"HTTP/1.1 200 OK\r\nA: \x01\r\n\r\n", "|0 0 2 there is a control character in the reply's head", false},
-    {"HTTP/1.1 101 X\r\n\r\n", "|101 1 0 the server wants to change the protocol", false},
+    {"HTTP/1.1 101 X\r\n\r\n", "|101 1 0 the server switches protocols, which is not supported", false},
     {"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", "|200 1 0 the reply's Content-Length is not a number", false},
     {"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
      "|200 1 0 the reply's Content-Length is not a number", false},
@@ -79,7 +79,7 @@ static const struct {
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1000000000000000\r\n",
      "|200 1 0 a chunk of the reply is too large", false},
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxy\r\n",
-     "x|200 1 0 a chunk of the reply does not end where it should", false},
+     "x|200 1 0 a chunk of the reply is not followed by CRLF", false},
 };
 
 TEST(http_response_is_the_same_in_all_pieces)
@@ -113,7 +113,7 @@ TEST(http_response_is_bounded)
 {
     check_long(t, "HTTP/1.1 200 OK\r\n", "A: b\r\n", "head is longer than 64 KiB");
     check_long(t, "HTTP/1.1 200 OK\r\nA:", "bbbb", "a line of the reply is longer than 16 KiB");
-    check_long(t, "", "HTTP/1.1 100 X\r\n\r\n", "one interim reply after another");
+    check_long(t, "", "HTTP/1.1 100 X\r\n\r\n", "too many interim responses");
     check_long(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", "A: b\r\n", "trailers are too long");
     check_long(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", "abc", "line of the reply is longer");
 }

@@ -468,7 +468,7 @@ TEST(http_server_open_says_what_is_wrong)
     err          e;
     toy         *y, *second;
     http_options_init(&none);
-    CHECK_FAILS(toy_open(&y, &none, 1, &e), e, "neither an address nor a path");
+    CHECK_FAILS(toy_open(&y, &none, 1, &e), e, "no address or path");
     o      = none;
     o.host = "example.org";
     CHECK_FAILS(toy_open(&y, &o, 1, &e), e, "'example.org' is not a numeric address");

@@ -478,7 +478,7 @@ TEST(json_skip_checks_what_it_passes)
     } bad[] = {
         {"{\"a\":1,\"a\":2}", "key 'a' appears twice"},
         {"[[1,2", "expected ',' or ']'"},
-        {"[\"\\q\"]", "this escape"},
+        {"[\"\\q\"]", "invalid escape"},
         {"[1e999]", "too large"},
         {"", "expected a value"},
     };

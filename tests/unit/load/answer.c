@@ -71,12 +71,12 @@ TEST(load_answer_says_what_is_wrong)
         const char *in, *why;
     } bad[] = {
         {"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>",
-         "the answer is of type text/html, not an event stream"},
-        {"HTTP/1.1 200 OK\r\nContent-Type: a\x9b\xc2\x9b\r\n\r\n", "of type a, not an event stream"},
-        {"HTTP/1.1 200 OK\r\n\r\n{}", "the answer is of no type, not an event stream"},
+         "the response has type text/html, not an event stream"},
+        {"HTTP/1.1 200 OK\r\nContent-Type: a\x9b\xc2\x9b\r\n\r\n", "has type a, not an event stream"},
+        {"HTTP/1.1 200 OK\r\n\r\n{}", "the response has no type, not an event stream"},
         {"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n\r\n", "compressed (gzip)"},
         {"HTTP/1.1 307 X\r\nLocation: http://h/x\r\nContent-Length: 0\r\n\r\n",
-         "HTTP 307: the server sends us to http://h/x"},
+         "HTTP 307: the server redirects to http://h/x"},
         {"HTTP/1.1 401 X\r\n\r\n{\"error\":{\"message\":\"no \\u001b[31mkey\",\"code\":1}}", "HTTP 401: no [31mkey"},
         {"HTTP/1.1 400 X\r\n\r\n{\"error\":\"bad\"}", "HTTP 400: bad"},
         {"HTTP/1.1 422 X\r\n\r\n{\"detail\":\"worse\"}", "HTTP 422: worse"},
@@ -88,12 +88,11 @@ TEST(load_answer_says_what_is_wrong)
         {"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n", "HTTP 500"},
         {SSE "data: nonsense\n\n", "an event is not JSON"},
         {SSE "data: {\"error\":{\"message\":\"out of memory\"}}\n\n", "the server broke off: out of memory"},
-        {SSE "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n",
-         "without a reason to finish and without [DONE]"},
-        {SSE "data: [DONE]\n\n", "the answer is empty"},
-        {SSE, "without a reason to finish"},
+        {SSE "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n", "without a finish reason and without [DONE]"},
+        {SSE "data: [DONE]\n\n", "the response is empty"},
+        {SSE, "without a finish reason"},
         {"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 500\r\n\r\ndata: [DONE]\n\n",
-         "in the middle of its answer"},
+         "in the middle of its response"},
         {"nonsense\n", "does not speak HTTP/1.1"},
     };
     for (size_t i = 0; i < COUNT(bad); i++) {

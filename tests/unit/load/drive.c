@@ -260,7 +260,7 @@ TEST(load_drive_cuts_what_takes_too_long)
     load_plan plan = {.users = 3, .requests = 3};
     CHECK_OK(load_drive(g.server, &plan, &r, &e), e);
     CHECK_INT(r.failed, 3);
-    CHECK_MSG(strstr(r.reason[0].why.text, "no whole answer within 0.3 s"), "%s", r.reason[0].why.text);
+    CHECK_MSG(strstr(r.reason[0].why.text, "no complete response within 0.3 s"), "%s", r.reason[0].why.text);
     load_run_deinit(&r);
     stage_close(&g);
 }
@@ -278,11 +278,11 @@ TEST(load_server_finds_its_model)
     static const struct {
         const char *page, *why;
     } pages[] = {{"{\"data\":[{\"id\":\"the one\"},{\"id\":\"x\"}]}", NULL},
-                 {"{\"data\":[]}", "names none: give --model"},
-                 {"{\"data\":[{\"id\":7}]}", "names none"},
+                 {"{\"data\":[]}", "is empty: use --model"},
+                 {"{\"data\":[{\"id\":7}]}", "list of models is empty"},
                  {"{\"data\":[{\"id\":\"\\u001b[31m\"}]}", "cannot be printed"},
-                 {"[]", "names none"},
-                 {"<html>", "is not JSON: this is no server"},
+                 {"[]", "list of models is empty"},
+                 {"<html>", "is not JSON: it is not an OpenAI-compatible server"},
                  {"", "is not JSON"}};
     for (size_t i = 0; i < COUNT(pages); i++) {
         stub        *s   = stub_open(reply_fixed, (void *)(uintptr_t)pages[i].page);
@@ -319,7 +319,7 @@ TEST(load_server_says_why_it_cannot_be_reached)
     stub_close(s);
     snprintf(url, sizeof url, "http://127.0.0.1:%d", port);
     CHECK_FAILS(load_server_open(&server, url, &ask, &e), e, "Connection refused");
-    CHECK_FAILS(load_server_open(&server, "http://host.invalid", &ask, &e), e, "cannot find the host host.invalid");
+    CHECK_FAILS(load_server_open(&server, "http://host.invalid", &ask, &e), e, "cannot resolve the host host.invalid");
 }
 
 /* Eight words are taken for ten tokens, and three more are around them. */
@@ -392,7 +392,7 @@ TEST(load_tally_has_the_right_figures)
     load_put_reasons(&out, &a);
     load_put_ratios(&out, "8", "one", "two", &a, &b);
     buf_putc(&out, 0);
-    CHECK(strstr(out.p, "1 were cut") && strstr(out.p, "1 answers told no usage"));
+    CHECK(strstr(out.p, "1 were cut") && strstr(out.p, "1 responses had no usage"));
     CHECK(strstr(out.p, "one / two: output tok/s 2.00 [2.00, 2.00]"));
     buf_deinit(&out);
     load_tally_deinit(&a);

@@ -41,7 +41,7 @@ TEST(load_prompts_say_what_is_wrong_and_where)
         {"{\"turns\": [1]}", "'turns' does not begin with a text"},
         {"{\"messages\": []}", "'messages' is empty"},
         {"{\"messages\": [{\"content\": \"x\"}]}", "message 1 of 'messages' has no role"},
-        {"{\"conversations\": [{\"from\": \"gpt\", \"value\": \"x\"}]}", "no part of a human"},
+        {"{\"conversations\": [{\"from\": \"gpt\", \"value\": \"x\"}]}", "no message from a human"},
         {"[\"a\", 1]", "item 2: "},
         {"<!DOCTYPE html>", "line 1: "},
         {"\x1f\x8b\x08", "it is compressed"},
@@ -101,7 +101,7 @@ TEST(load_bodies)
                "\"model\":\"x\"}");
     buf out;
     buf_init(&out, 1 << 16);
-    CHECK_FAILS(load_body_put(&out, &ask, "m", 1, 0, 0, &e), e, "go to chat completions alone");
+    CHECK_FAILS(load_body_put(&out, &ask, "m", 1, 0, 0, &e), e, "need the chat completions endpoint");
     buf_deinit(&out);
     load_prompts_deinit(&p);
     arena_deinit(&mem);

@@ -144,7 +144,7 @@ TEST(unknown_backends_are_named)
     err  e;
     ops *o = NULL;
     CHECK_FAILS(ops_open(&o, "tpu", 0, &e), e, "tpu");
-    CHECK_FAILS(ops_open(&o, "cpu:sse9", 0, &e), e, "'sse9' for processors: use base, avx2 or vnni");
+    CHECK_FAILS(ops_open(&o, "cpu:sse9", 0, &e), e, "unknown CPU kernels 'sse9': use base, avx2 or vnni");
     CHECK_FAILS(ops_open(&o, "cpu:", 0, &e), e, "use base, avx2 or vnni");
     CHECK_FAILS(ops_open(&o, "cuda:one", 0, &e), e, "cuda:one");
     CHECK_FAILS(ops_open(&o, "cuda:99999999999", 0, &e), e, ""); /* why depends on the machine */

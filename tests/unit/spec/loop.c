@@ -422,7 +422,7 @@ TEST(spec_refuses_drafters_with_a_reason)
             check_same(t, &a, &plain);
         }
         CHECK_OK(add_drafter(&g, test_path("models/nano/mtp.gguf"), false, &e), e);
-        CHECK_FAILS(add_drafter(&g, test_path("models/nano/mtp.gguf"), false, &e), e, "of its kind already");
+        CHECK_FAILS(add_drafter(&g, test_path("models/nano/mtp.gguf"), false, &e), e, "already a drafter of this kind");
     }
     close_loop(&g);
 }

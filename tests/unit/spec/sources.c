@@ -101,7 +101,7 @@ TEST(spec_drafters_from_images_and_files)
         CHECK_STR(str_of(v.shown), str_of(dflash_path));
         CHECK_INT(v.fingerprint[0], 0); /* nobody asked for it */
         CHECK_FAILS(spec_add_drafter(g.s, &image, &e), e,
-                    "the image: there is a drafter of its kind already, the image");
+                    "the image: there is already a drafter of this kind, the image");
     }
     spec_rig_close(&g);
     file_map_close(&map);
