@@ -69,7 +69,7 @@ bool cell_parse(cell *out, str line, err *e)
         return false;
     if (!prefill && !next_number(&line, 1, CELL_MAX_STEPS, &c.steps, "steps", e)) return false;
     str rest = next_word(&line);
-    if (rest.n) return err_set(e, ERR_INPUT, "'%.*s' is one word too many", STR_ARG(rest));
+    if (rest.n) return err_set(e, ERR_INPUT, "unexpected word '%.*s'", STR_ARG(rest));
     *out = c;
     return true;
 }

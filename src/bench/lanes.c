@@ -52,7 +52,7 @@ static const option opts[] = {
      .help = "of each user, one after the other (default 4)"},
     OPT_PROMPT_TOKENS(flags.n_prompt, GENERATE_MAX_CONTEXT / 2, NULL,
                       "length of the random questions that a shape gets (default 96)"),
-    OPT_PROMPTS(flags.with.prompts, "a question a line (default: some of our own)"),
+    OPT_PROMPTS(flags.with.prompts, "a question a line (default: built-in ones)"),
     {.name = "burst",
      .kind = OPT_INT,
      .dest = &flags.burst,

@@ -13,7 +13,7 @@ static struct {
 
 static const option opts[] = {
     {.name = "output", .letter = 'o', .kind = OPT_STR, .dest = &flags.out, .arg = "FILE", .help = "SVG file to write"},
-    {.name = "title", .kind = OPT_STR, .dest = &flags.title, .arg = "TEXT", .help = "what stands over it"},
+    {.name = "title", .kind = OPT_STR, .dest = &flags.title, .arg = "TEXT", .help = "title of the plot"},
     {.name = "metric",
      .kind = OPT_STR,
      .dest = &flags.metric,
@@ -46,8 +46,8 @@ int bench_plot(int argc, char **args)
     err e = {0};
     buf out;
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
-    if (!n_args) return opt_usage(&usage, "which results? Give files that bench wrote with --json");
-    if (!flags.out) return opt_usage(&usage, "where to? Give -o FILE");
+    if (!n_args) return opt_usage(&usage, "no results given: name files that bench wrote with --json");
+    if (!flags.out) return opt_usage(&usage, "-o FILE is missing");
     plot *p = xnew(plot);
     buf_init(&out, (size_t)16 << 20);
     snprintf(p->title, sizeof p->title, "%s", flags.title);

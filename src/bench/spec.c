@@ -33,7 +33,7 @@ static const option opts[] = {
     OPT_PROMPT_TOKENS(flags.n_prompt, 1 << 20, &flags.n_prompt_given,
                       "length of the random prompts that a shape gets (default 128)"),
     OPT_WORDS("methods", flags.with.methods, ARMS_HELP),
-    OPT_PROMPTS(flags.with.prompts, "a prompt a line (default: some of our own)"),
+    OPT_PROMPTS(flags.with.prompts, "a prompt a line (default: built-in ones)"),
     OPT_REPEATS(flags.repeats, 1000, NULL,
                 "times that every prompt is answered by every arm; a shape gets new prompts each time (default 3)"),
     {.name = "json",

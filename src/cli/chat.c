@@ -20,20 +20,20 @@ static const option opts[] = {
     OPT_GENERATE(flags),
     OPT_LOGGING,
 };
-static const opt_spec usage = {
-    "chat", "chat [-m MODEL] [FLAGS]",
-    "Talks with a model, a line at a time; a line that ends in a backslash goes on in the next.\n"
-    "Ctrl-C stops an answer, at the prompt it leaves. /help lists what else can be done.",
-    opts, COUNT(opts)};
+static const opt_spec usage = {"chat", "chat [-m MODEL] [FLAGS]",
+                               "Starts a conversation with a model. Each line is a message; a backslash at its end "
+                               "continues it on the next line.\n"
+                               "Ctrl-C stops a response, and leaves at the prompt. /help lists the commands.",
+                               opts, COUNT(opts)};
 
 static const char help[] = "/help            this text\n"
                            "/reset           forget the conversation, keep the instructions\n"
                            "/system [TEXT]   set the instructions (none without TEXT); forgets the conversation\n"
                            "/think on|off    let the model think before it answers\n"
-                           "/stats           rates of the last answer, and how full the context is\n"
+                           "/stats           speed of the last response, and use of the context\n"
                            "/save FILE       write the conversation as JSON\n"
-                           "/quit            leave; so do Ctrl-D and Ctrl-C at the prompt\n"
-                           "A line that ends in a backslash goes on in the next.\n";
+                           "/quit            leave, like Ctrl-D and Ctrl-C at the prompt\n"
+                           "A backslash at the end of a line continues it on the next line.\n";
 
 /* A question and its answer; the last one has no answer until it is given. */
 typedef struct {
@@ -178,8 +178,8 @@ static bool fit(session *s, bool *fits, err *e)
         drop_turns(s, 0, 1);
         n_dropped++;
     }
-    if (n_dropped == 1) fprintf(stderr, "tandem: the context was full: the oldest turn is forgotten\n");
-    if (n_dropped > 1) fprintf(stderr, "tandem: the context was full: the oldest %d turns are forgotten\n", n_dropped);
+    if (n_dropped == 1) fprintf(stderr, "tandem: the context is full: the oldest turn was dropped\n");
+    if (n_dropped > 1) fprintf(stderr, "tandem: the context is full: the oldest %d turns were dropped\n", n_dropped);
     return true;
 }
 
@@ -209,7 +209,7 @@ static bool answer(session *s, str question, err *e)
     view_deinit(&s->view);
     chat_answer_deinit(&s->stop);
     if (ok && s->gen.result.context_full)
-        fprintf(stderr, "tandem: the context of %d is full: the answer was cut\n", engine_info(s->g)->n_ctx);
+        fprintf(stderr, "tandem: the context of %d is full: the response was cut off\n", engine_info(s->g)->n_ctx);
     if (ok && flags.stats) generate_print_stats(&s->gen);
     return ok;
 }
@@ -308,7 +308,7 @@ static void command(session *s, str line)
     else if (str_is(name, "/quit") || str_is(name, "/exit"))
         s->leave = true;
     else
-        fprintf(stderr, "there is no %.*s; /help lists the commands\n", STR_ARG(name));
+        fprintf(stderr, "unknown command %.*s; /help lists the commands\n", STR_ARG(name));
 }
 
 /* --- the session --------------------------------------------------------------------------------*/
@@ -326,7 +326,7 @@ static bool talk(session *s, err *e)
         else
             ok = answer(s, text, e);
     }
-    ok = ok && (!line.failed || err_wrap(e, "cannot go on"));
+    ok = ok && (!line.failed || err_wrap(e, "cannot continue"));
     buf_deinit(&line);
     return ok;
 }
@@ -335,7 +335,7 @@ static bool open_session(session *s, err *e)
 {
     if (!engine_probe(flags.engine.path, e)) return false;
     tok *t;
-    if (!open_tok(&t, flags.engine.path, e)) return err_wrap(e, "no text without a tokenizer");
+    if (!open_tok(&t, flags.engine.path, e)) return err_wrap(e, "the model has no tokenizer");
     if (!generate_open(&s->g, &flags, t, e) || !engine_format(s->g, &s->format, e)) return false;
     /* Between an answer and the next question nothing is to be stopped: Ctrl-C must not end the process there. */
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, NULL);
@@ -357,7 +357,8 @@ int cmd_chat(int argc, char **args)
     int n_args, code;
     err e = {0};
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
-    if (n_args) return opt_usage(&usage, "'%s' is one word too many: a chat reads its questions", args[0]);
+    if (n_args)
+        return opt_usage(&usage, "unexpected argument '%s': a chat reads its questions from standard input", args[0]);
     if (!generate_check_flags(&flags, &usage)) return 2;
     if (!cli_resolve_model(&flags.engine.path, &e)) return cli_fail(&e);
     session *s = xnew(session);

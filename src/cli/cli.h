@@ -55,7 +55,7 @@ extern const char *const engine_devices[];
 /* clang-format off */
 #define OPT_THREADS(n)                                                                                                 \
     {.name = "threads", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = 256,                               \
-     .help = "processor threads, at most (default: as many as this process may use)"}
+     .help = "maximum of CPU threads (default: all that this process may use)"}
 #define OPT_IDS(ids)                                                                                                   \
     {.name = "ids", .kind = OPT_STR, .dest = &(ids), .arg = "LIST", .help = "token ids such as 2,15,9"}
 #define OPT_OUTPUT(path)                                                                                               \
@@ -66,10 +66,10 @@ extern const char *const engine_devices[];
      .help = "write parts of at most this size, such as 4G (default: one file)"}
 #define OPT_ENGINE(f)                                                                                                  \
     {.name = "model", .letter = 'm', .kind = OPT_STR, .dest = &(f).path, .arg = "MODEL",                               \
-     .help = "GGUF file, Hugging Face directory, or nano, the small one inside (default nano)"},                                                                   \
+     .help = "GGUF file, Hugging Face directory, or nano, the built-in small model (default nano)"},                                                                   \
     OPT_THREADS((f).n_threads),                                                                                        \
     {.name = "device", .kind = OPT_CHOICE, .dest = &(f).device, .arg = "NAME", .choices = engine_devices,              \
-     .help = "auto (a GPU when there is one), cpu, cpu:avx2 (base, vnni), cuda, cuda:1, or ref (slow, exact)"}
+     .help = "auto (a GPU if there is one), cpu, cpu:avx2 (base, vnni), cuda, cuda:1, or ref (slow, exact)"}
 /* clang-format on */
 /* Opens and closes the files: what is wrong with them is said before anything takes long. */
 bool engine_probe(const char *path, err *e);
@@ -106,10 +106,10 @@ typedef struct {
     {.name = "draft", .kind = OPT_LIST, .dest = &(f).paths, .arg = "DRAFTER",                                          \
      .help = "DFlash drafter or MTP assistant (one of each may be given), or nano (default for nano: its own)"},       \
     {.name = "draft-ctx", .kind = OPT_INT, .dest = &(f).n_ctx, .arg = "N", .min = 64, .max = 1 << 24,                  \
-     .help = "positions of context that a DFlash drafter sees (default: its trained length, else 4096)"},              \
+     .help = "context of a DFlash drafter in positions (default: its trained length, else 4096)"},              \
     {.name = "draft-quant", .kind = OPT_CHOICE, .dest = &(f).quantise, .arg = "TYPE",                                  \
      .given = &(f).quantise_given, .choices = open_draft_quants, .help = "quantise drafters at load: none, q8_0 or q4_0 (default none)"},          \
-    {.name = "lazy-draft", .kind = OPT_FLAG, .dest = &(f).lazy, .help = "load drafters when they are first wanted"}
+    {.name = "lazy-draft", .kind = OPT_FLAG, .dest = &(f).lazy, .help = "load drafters when they are first used"}
 /* clang-format on */
 /* Gives the loop its drafters; returns how many. What cannot be used is warned about, and the loop goes on without. */
 int engine_add_drafters(engine *g, const draft_options *d, quant_type kv_type);

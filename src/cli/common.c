@@ -75,7 +75,7 @@ int cli_threads(int asked)
 {
     int most = cpu_allowed();
     if (asked <= most) return asked;
-    log_event(LOG_INFO, "threads", "%d are asked for, but there are processors for %d", asked, most);
+    log_event(LOG_INFO, "threads", "%d threads are requested, but there are only %d processors", asked, most);
     return most;
 }
 

@@ -60,8 +60,8 @@ int cmd_convert(int argc, char **args)
     convert_options opt = {.as_stored = true};
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if (!n_args) return opt_usage(&usage, "which directory?");
-    if (n_args > 1) return opt_usage(&usage, "'%s' is one word too many", args[1]);
-    if (!flags.out) return opt_usage(&usage, "where to? Give -o OUT.gguf");
+    if (n_args > 1) return opt_usage(&usage, "unexpected argument '%s'", args[1]);
+    if (!flags.out) return opt_usage(&usage, "-o OUT.gguf is missing");
     if (flags.type && (!quant_parse(flags.type, &opt.type) || !quant_can_quantise(opt.type)))
         return opt_usage(&usage, "--type: '%s' is not a type that can be written", flags.type);
     opt.as_stored = !flags.type;

@@ -27,7 +27,7 @@ static const option opts[] = {
      .arg  = "N",
      .min  = 1,
      .max  = DRAFT_MAX,
-     .help = "rows of a drafter that guesses one token after the other, such as MTP (default 4)"},
+     .help = "rows of a drafter that drafts token by token, such as MTP (default 4)"},
     OPT_LOGGING,
 };
 static const opt_spec usage = {
@@ -129,7 +129,7 @@ static bool run_drafter(work *w, err *e)
                                     .params  = {.top_p = 1},
                                     .n_want  = n};
     if (!w->d->draft(w->d, w->g.kv, jobs, 1, e)) return false;
-    if (!w->job.n) return err_set(e, ERR_INPUT, "the drafter has no guess after this text");
+    if (!w->job.n) return err_set(e, ERR_INPUT, "the drafter has no draft token after this text");
     size_t rows = (size_t)n_rows(w), V = (size_t)w->g.model->n_vocab;
     download_floats(w, w->hidden, w->d->draft_hidden, rows * (size_t)w->d->n_draft_hidden);
     download_floats(w, w->logits, w->d->draft_logits, rows * V);
@@ -188,10 +188,10 @@ int cmd_draft(int argc, char **args)
     err  e = {0};
     work w = {0};
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
-    if (!flags.drafter) return opt_usage(&usage, "which drafter? Give --draft D");
-    if (!flags.ids) return opt_usage(&usage, "which tokens? Give --ids LIST");
-    if (!flags.out) return opt_usage(&usage, "where to? Give -o FILE");
-    if (n_args) return opt_usage(&usage, "'%s' is one word too many", args[0]);
+    if (!flags.drafter) return opt_usage(&usage, "--draft D is missing");
+    if (!flags.ids) return opt_usage(&usage, "--ids LIST is missing");
+    if (!flags.out) return opt_usage(&usage, "-o FILE is missing");
+    if (n_args) return opt_usage(&usage, "unexpected argument '%s'", args[0]);
     if (!cli_resolve_model(&flags.engine.path, &e) || !resolve_drafter(&e)) return cli_fail(&e);
     tok_ids_init(&w.ids, 1 << 24);
     if (!cli_parse_ids(&w.ids, str_of(flags.ids), 0, &e)) return opt_usage(&usage, "--ids: %s", e.text);

@@ -26,7 +26,7 @@ static bool parse_bias(const char *text, tandem_bias *out, int *n, err *e)
             return err_set(e, ERR_INPUT, "'%.*s' is not ID:BIAS", STR_ARG(word));
         for (int k = 0; k < *n; k++)
             if (out[k].token == i) return err_set(e, ERR_INPUT, "token %lld appears twice", (long long)i);
-        if (*n == TANDEM_MAX_BIAS) return err_set(e, ERR_INPUT, "there are over %d entries", TANDEM_MAX_BIAS);
+        if (*n == TANDEM_MAX_BIAS) return err_set(e, ERR_INPUT, "the list has more than %d entries", TANDEM_MAX_BIAS);
         out[(*n)++] = (tandem_bias){(int32_t)i, (float)d};
     }
     return true;
@@ -104,7 +104,7 @@ bool generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_token
     for (size_t i = 0; i < prompt->n; i++)
         if (prompt->p[i] >= n_vocab)
             return err_set(e, ERR_INPUT,
-                           "the tokenizer gives token %d, but the model has only %d: they do not belong together",
+                           "the tokenizer produces token %d, but the model has only %d: they do not match",
                            prompt->p[i], n_vocab);
     return true;
 }
@@ -114,7 +114,7 @@ bool generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_token
 static void check_method(const tandem_info *i, const generate_flags *f)
 {
     if (needs_drafter(f) && !(f->method == SPEC_MTP ? i->has_mtp : i->has_dflash) && (i->has_mtp || i->has_dflash))
-        log_event(LOG_WARN, "draft", "there is no drafter for --spec %s: decoding plainly",
+        log_event(LOG_WARN, "draft", "there is no drafter for --spec %s: decoding without speculation",
                   spec_method_names[f->method]);
 }
 
@@ -350,7 +350,7 @@ bool view_finish(answer_view *v, err *e)
     putchar('\n');
     ok = cli_flush(ok ? e : NULL) && ok;
     if (!v->show_thoughts && v->reasoning.n && !v->content.n)
-        fprintf(stderr, "tandem: the answer is all thinking (--think shows it)\n");
+        fprintf(stderr, "tandem: the response is only a thought (--think shows it)\n");
     return ok;
 }
 

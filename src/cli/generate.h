@@ -44,11 +44,11 @@ extern const char *const generate_kv_names[];
      .help = "positions of context (default: the model's, at most 8192)"},                                             \
     OPT_KV(kv),                                                                                                        \
     {.name = "kv-bytes", .kind = OPT_BYTES, .dest = &(engine).kv_bytes, .arg = "BYTES",                                \
-     .help = "memory for all K/V pages, such as 2G (default: what the context needs)"}
+     .help = "size of the K/V cache, such as 2G (default: as the context needs)"}
 #define OPT_GENERATE(f)                                                                                                \
     OPT_ENGINE((f).engine),                                                                                            \
     {.name = "max-tokens", .letter = 'n', .kind = OPT_INT, .dest = &(f).max_tokens, .arg = "N", .min = 0,              \
-     .max = GENERATE_MAX_CONTEXT, .help = "stop after N tokens (default: until the answer or the context ends)"},      \
+     .max = GENERATE_MAX_CONTEXT, .help = "stop after N tokens (default: at the end of the response or the context)"},      \
     OPT_CONTEXT((f).engine, (f).kv),                                                                                   \
     {.name = "spec", .kind = OPT_CHOICE, .dest = &(f).method, .arg = "METHOD", .choices = spec_method_names,           \
      .given = &(f).method_given,                                                                                       \
@@ -56,15 +56,15 @@ extern const char *const generate_kv_names[];
              "a drafter, off without)"},                                                                               \
     OPT_DRAFT((f).draft),                                                                                              \
     {.name = "draft-max", .kind = OPT_INT, .dest = &(f).spec.draft_max, .arg = "N", .min = 1, .max = DRAFT_MAX,        \
-     .help = "guesses in a row (default: a DFlash drafter's block, 3 for mtp, 8 for ngram; auto: up to 7 and 16)"},    \
+     .help = "maximum length of a chain of draft tokens (default: a DFlash drafter's block, 3 for mtp, 8 for ngram; auto: up to 7 and 16)"},    \
     {.name = "tree-budget", .kind = OPT_INT, .dest = &(f).spec.tree_budget, .arg = "N", .min = 1, .max = DRAFT_MAX,    \
-     .help = "guesses in a tree (default 22)"},                                                                        \
+     .help = "maximum of draft tokens in a tree (default 22)"},                                                                        \
     {.name = "tree-temp", .kind = OPT_REAL, .dest = &(f).spec.tree_temp, .arg = "T", .min = 0.001, .max = 100,         \
-     .help = "over 1 makes trees wider, under 1 deeper (default 1)"},                                                  \
+     .help = "above 1: wider trees; below 1: deeper trees (default 1)"},                                                  \
     {.name = "tree-chain-seed", .kind = OPT_SWITCH, .dest = &(f).chain_seed, .arg = "on|off",                          \
-     .help = "start a tree with the likeliest chain (default on)"},                                                    \
+     .help = "include the likeliest chain in a tree (default on)"},                                                    \
     {.name = "draft-noise", .kind = OPT_REAL, .dest = &(f).spec.draft_noise, .arg = "R", .min = 0, .max = 1,           \
-     .help = "share of the temperature that guesses are picked at (default 0: the likeliest)"},                        \
+     .help = "temperature of drafting as a share of --temp (default 0: the likeliest token)"},                        \
     {.name = "temp", .kind = OPT_REAL, .dest = &(f).temp, .arg = "T", .min = 0, .max = 100, .given = &(f).temp_given,  \
      .help = "temperature; 0 is greedy (default: the model's)"},                                                       \
     {.name = "top-k", .kind = OPT_INT, .dest = &(f).top_k, .arg = "K", .min = 0, .max = 1 << 22,                       \
@@ -74,24 +74,24 @@ extern const char *const generate_kv_names[];
     {.name = "min-p", .kind = OPT_REAL, .dest = &(f).min_p, .arg = "P", .min = 0, .max = 1, .given = &(f).min_p_given, \
      .help = "drop tokens under P times the likeliest; 0: none"},                                                      \
     {.name = "seed", .kind = OPT_U64, .dest = &(f).seed, .arg = "N", .given = &(f).seed_given,                         \
-     .help = "decides the text together with model, prompt and options"},                                              \
+     .help = "seed of sampling: the same seed, prompt and options give the same text"},                                              \
     {.name = "repeat-penalty", .kind = OPT_REAL, .dest = &(f).repeat, .arg = "R", .min = 0.01, .max = 100,             \
-     .help = "make tokens of prompt and answer less likely; 1: off"},                                                  \
+     .help = "divides the logits of tokens in the prompt and response; 1: off"},                                                  \
     {.name = "presence-penalty", .kind = OPT_REAL, .dest = &(f).presence, .arg = "P", .min = -100, .max = 100,         \
-     .help = "taken from the logits of tokens that the answer has; 0: off"},                                           \
+     .help = "subtracted from the logits of tokens that the response contains; 0: off"},                                           \
     {.name = "frequency-penalty", .kind = OPT_REAL, .dest = &(f).frequency, .arg = "P", .min = -100, .max = 100,       \
-     .help = "the same for each time that it has them; 0: off"},                                                       \
+     .help = "subtracted once for each time that the response contains a token; 0: off"},                                                       \
     {.name = "logit-bias", .kind = OPT_STR, .dest = &(f).bias, .arg = "LIST",                                          \
      .help = "added to logits: ID:BIAS,ID:BIAS; -inf bans a token"},                                                   \
     {.name = "stop", .kind = OPT_LIST, .dest = &(f).stops, .arg = "TEXT",                                              \
-     .help = "end the answer before this text; may be given several times"},                                           \
+     .help = "end the response before this text; may be repeated"},                                           \
     {.name = "logprobs", .kind = OPT_INT, .dest = &(f).logprobs, .arg = "N", .min = 0, .max = TANDEM_MAX_LOGPROBS,   \
      .help = "a JSON line on stderr for each token: its log-probability and the N likeliest"},                         \
     {.name = "system", .kind = OPT_STR, .dest = &(f).system, .arg = "TEXT",                                            \
-     .help = "instructions that come before the conversation"},                                                        \
+     .help = "system instructions"},                                                        \
     {.name = "think", .kind = OPT_FLAG, .dest = &(f).think,                                                            \
-     .help = "let the model think first, and show its thoughts, dimmed on a terminal"},                                \
-    {.name = "stats", .kind = OPT_FLAG, .dest = &(f).stats, .help = "rates and counts on stderr after an answer"}
+     .help = "let the model think first and show its thoughts, dimmed on a terminal"},                                \
+    {.name = "stats", .kind = OPT_FLAG, .dest = &(f).stats, .help = "print speed and counts to stderr after a response"}
 /* clang-format on */
 
 /* --- an answer ---------------------------------------------------------------------------------- */

@@ -12,14 +12,11 @@ static struct {
 static const option opts[] = {
     {.name = "tensors", .kind = OPT_FLAG, .dest = &flags.tensors, .help = "list every tensor"},
     {.name = "keys", .kind = OPT_FLAG, .dest = &flags.keys, .help = "list the metadata of a GGUF file"},
-    {.name = "devices",
-     .kind = OPT_FLAG,
-     .dest = &flags.devices,
-     .help = "list what models can run on, and its memory"},
+    {.name = "devices", .kind = OPT_FLAG, .dest = &flags.devices, .help = "list the devices and their memory"},
     OPT_LOGGING,
 };
 static const opt_spec usage = {"inspect", "inspect FILE|DIR|nano|--devices [FLAGS]",
-                               "Tells what is in a model file or directory, and what it needs to run.", opts,
+                               "Shows the contents of a model file or directory, and the memory it needs.", opts,
                                COUNT(opts)};
 
 /* 1234567 as "1.23 MB" */
@@ -127,7 +124,7 @@ static void print_tokenizer(const char *path)
     if (open_tok(&t, path, &e))
         printf("tokenizer    %d tokens\n", tok_size(t));
     else
-        printf("tokenizer    none that can be used (%s): token ids only\n", e.text);
+        printf("tokenizer    cannot be used (%s): token ids only\n", e.text);
     tok_free(t);
 }
 
@@ -139,7 +136,7 @@ static void print_template(const char *path)
     bool          ok = chat_template_load(&text, path, &e);
     chat_template t  = chat_detect(buf_str(&text));
     if (!ok)
-        printf("template     none that can be used (%s)\n", e.text);
+        printf("template     cannot be used (%s)\n", e.text);
     else if (!text.n)
         printf("template     none\n");
     else if (!t.gemma4)
@@ -147,7 +144,7 @@ static void print_template(const char *path)
     else if (t.published)
         printf("template     %s\n", chat_revision_name(t.revision));
     else
-        printf("template     not a published one; %d of %d signs are those of %s\n", t.n_same, t.n_signs,
+        printf("template     not a published one; %d of %d features match %s\n", t.n_same, t.n_signs,
                chat_revision_name(t.revision));
     buf_deinit(&text);
 }

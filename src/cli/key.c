@@ -23,7 +23,7 @@ int cmd_key(int argc, char **args)
     buf  line;
     int  n_args, code;
     if (!opt_parse(&key_spec, argc, args, &n_args, &code)) return code;
-    if (n_args > 1) return opt_usage(&key_spec, "'%s' is one word too many", args[1]);
+    if (n_args > 1) return opt_usage(&key_spec, "unexpected argument '%s'", args[1]);
     buf_init(&line, 1024);
     bool ok = key_make(key, &line, n_args ? args[0] : NULL, &e) &&
               (!flags.file || key_append(flags.file, buf_str(&line), &e));

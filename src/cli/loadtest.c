@@ -29,14 +29,14 @@ static const option      opts[]      = {
                .dest  = &flags.concurrency,
                .arg   = "N,N,...",
                .given = &flags.has_concurrency,
-               .help  = "users, each of whom asks again when it was answered; a run for each number (default 1)"},
+               .help  = "concurrent users, each with one request at a time; one run for each number (default 1)"},
               {.name = "rate",
                .kind = OPT_REAL,
                .dest = &flags.rate,
                .arg  = "R",
                .min  = 0.001,
                .max  = 100000,
-               .help = "requests in a second instead, at random times; --concurrency is then the most at once (default 1024)"},
+               .help = "requests per second, at random times; --concurrency is then the maximum (default 1024)"},
               {.name  = "requests",
                .kind  = OPT_INT,
                .dest  = &flags.requests,
@@ -51,30 +51,30 @@ static const option      opts[]      = {
                .arg  = "SECONDS",
                .min  = 0.1,
                .max  = 86400,
-               .help = "no new requests after that; those that run may end"},
+               .help = "start no new requests after this time; running ones finish"},
               {.name = "warmup",
                .kind = OPT_INT,
                .dest = &flags.warmup,
                .arg  = "N",
                .min  = 0,
                .max  = 100000,
-               .help = "requests before each run that do not count (default 1)"},
+               .help = "requests before each run that are not measured (default 1)"},
               {.name = "prompts",
                .kind = OPT_STR,
                .dest = &flags.prompts,
                .arg  = "FILE",
-               .help = "JSON lines with messages, conversations, turns, prompt, text or question (default: some of our own)"},
+               .help = "JSON lines with messages, conversations, turns, prompt, text or question (default: built-in ones)"},
               {.name = "prompt-len",
                .kind = OPT_INT,
                .dest = &flags.prompt_len,
                .arg  = "N",
                .min  = 1,
                .max  = 1 << 20,
-               .help = "made-up prompts of about so many tokens instead, no two alike"},
+               .help = "use generated prompts of about N tokens, all different"},
               {.name = "unique",
                .kind = OPT_FLAG,
                .dest = &flags.unique,
-               .help = "a number before each prompt, so that no cache knows it"},
+               .help = "put a number before each prompt, to avoid prefix hits"},
               {.name = "output-len",
                .kind = OPT_INT,
                .dest = &flags.output_len,
@@ -82,7 +82,10 @@ static const option      opts[]      = {
                .min  = 1,
                .max  = MAX_OUTPUT,
                .help = "max_tokens, with ignore_eos (default: the server's)"},
-              {.name = "may-end", .kind = OPT_FLAG, .dest = &flags.may_end, .help = "without ignore_eos: answers may be shorter"},
+              {.name = "may-end",
+               .kind = OPT_FLAG,
+               .dest = &flags.may_end,
+               .help = "do not send ignore_eos: responses may be shorter"},
               {.name  = "temp",
                .kind  = OPT_REAL,
                .dest  = &flags.temp,
@@ -96,12 +99,12 @@ static const option      opts[]      = {
                .dest  = &flags.seed,
                .arg   = "N",
                .given = &flags.has_seed,
-               .help  = "of the times of --rate and of made-up prompts; if given, sent along too (default 0)"},
+               .help  = "seed of the times of --rate and of generated prompts; also sent if given (default 0)"},
               {.name = "extra-body",
                .kind = OPT_STR,
                .dest = &flags.extra,
                .arg  = "JSON",
-               .help = "an object whose members go into every request, over ours"},
+               .help = "an object whose members are added to every request, or replace ours"},
               {.name     = "model",
                .kind     = OPT_STR,
                .dest     = &flags.model,
@@ -119,48 +122,48 @@ static const option      opts[]      = {
                .kind = OPT_LIST,
                .dest = &flags.headers,
                .arg  = "NAME: VALUE",
-               .help = "one more header; may be given several times"},
+               .help = "an additional header; may be repeated"},
               {.name = "timeout",
                .kind = OPT_INT,
                .dest = &flags.timeout_s,
                .arg  = "SECONDS",
                .min  = 1,
                .max  = 86400,
-               .help = "for one answer, then it failed (default 600)"},
+               .help = "timeout of one request (default 600)"},
               {.name = "ca-file", .kind = OPT_STR, .dest = &flags.ca_file, .arg = "FILE", .help = "certificates to trust, PEM"},
-              {.name = "insecure", .kind = OPT_FLAG, .dest = &flags.insecure, .help = "take any certificate"},
+              {.name = "insecure", .kind = OPT_FLAG, .dest = &flags.insecure, .help = "accept any certificate"},
               {.name = "compare",
                .kind = OPT_STR,
                .dest = &flags.compare,
                .arg  = "URL",
-               .help = "a second server: both get the same requests in turns, and the ratios are told with 90% intervals"},
+               .help = "a second server: both get the same requests in turns; reports ratios with 90% intervals"},
               {.name = "pairs",
                .kind = OPT_INT,
                .dest = &flags.pairs,
                .arg  = "N",
                .min  = 1,
                .max  = LOAD_MAX_PAIRS,
-               .help = "of --compare: turns of each server (default 5)"},
-              {.name = "names", .kind = OPT_STR, .dest = &flags.names, .arg = "A,B", .help = "what to call the servers"},
+               .help = "turns of each server with --compare (default 5)"},
+              {.name = "names", .kind = OPT_STR, .dest = &flags.names, .arg = "A,B", .help = "names of the servers in reports"},
               {.name     = "json",
                .kind     = OPT_STR,
                .dest     = &flags.json,
                .arg      = "FILE",
                .variable = "JSON_FILE",
-               .help     = "write the figures as JSON; -: to standard output"},
+               .help     = "write the results as JSON; -: to standard output"},
               {.name = "plot",
                .kind = OPT_STR,
                .dest = &flags.plot,
                .arg  = "FILE",
-               .help = "draw tokens per second over the users, SVG"},
-              {.name = "title", .kind = OPT_STR, .dest = &flags.title, .arg = "TEXT", .help = "what stands over the drawing"},
+               .help = "plot tokens per second by users as SVG"},
+              {.name = "title", .kind = OPT_STR, .dest = &flags.title, .arg = "TEXT", .help = "title of the plot"},
               OPT_LOGGING,
 };
 static const opt_spec usage = {
     "loadtest", "loadtest URL [FLAGS]",
-    "Drives a server that answers OpenAI's clients, such as http://127.0.0.1:8080, by streamed requests, and prints\n"
-    "tokens per second, times to the first token, per token and to the end, and what failed. Ctrl-C ends it with the\n"
-    "figures so far. The exit status is 1 when requests failed. docs/loadtest.md has more.",
+    "Sends streamed requests to an OpenAI-compatible server, such as http://127.0.0.1:8080, and prints\n"
+    "tokens per second, times to the first token, per token and to the end, and failures. Ctrl-C ends it with the\n"
+    "results so far. The exit status is 1 when requests failed. docs/loadtest.md has more.",
     opts, COUNT(opts)};
 
 typedef struct {
@@ -210,7 +213,7 @@ static int choose_headers(job *j)
         if (strlen(flags.api_key) > 512) return opt_usage(&usage, "--api-key: it is longer than 512 bytes");
         snprintf(j->bearer, sizeof j->bearer, "Bearer %s", flags.api_key);
         if (!add_header(j, STR("Authorization"), str_of(j->bearer)))
-            return opt_usage(&usage, "--api-key: there is a control character in it");
+            return opt_usage(&usage, "--api-key: it has a control character");
     }
     for (int i = 0; i < flags.headers.n; i++) {
         str         line  = str_of(flags.headers.item[i]);
@@ -231,7 +234,7 @@ static int choose_extra(job *j)
         return opt_usage(&usage, "--extra-body: %s", e.text);
     if (j->ask.extra->kind != JSON_OBJECT) return opt_usage(&usage, "--extra-body: it is not an object");
     const json_value *stream = json_get(j->ask.extra, "stream");
-    if (stream && !stream->b) return opt_usage(&usage, "--extra-body: times need a stream, and this turns it off");
+    if (stream && !stream->b) return opt_usage(&usage, "--extra-body: \"stream\" must stay true to measure times");
     return 0;
 }
 
@@ -242,7 +245,7 @@ static int choose_names(job *j)
     snprintf(j->names, sizeof j->names, "%s", flags.names);
     for (int i = 0; i < j->n_arms; i++) {
         str word = *at ? str_next_word(&at) : (str){0};
-        if (!word.n) return opt_usage(&usage, "--names: a name for each server, with a comma between them");
+        if (!word.n) return opt_usage(&usage, "--names: give one name per server, separated by a comma");
         size_t from             = (size_t)(word.s - flags.names);
         j->name[i]              = j->names + from;
         j->names[from + word.n] = 0;
@@ -253,11 +256,11 @@ static int choose_names(job *j)
 static int check_usage(job *j, int n_args, char **args)
 {
     err e = {0};
-    if (!n_args) return opt_usage(&usage, "which server? Give its URL, such as http://127.0.0.1:8080");
-    if (n_args > 1) return opt_usage(&usage, "'%s' is one word too many", args[1]);
+    if (!n_args) return opt_usage(&usage, "the URL of the server is missing, such as http://127.0.0.1:8080");
+    if (n_args > 1) return opt_usage(&usage, "unexpected argument '%s'", args[1]);
     if (!result_numbers(flags.concurrency, j->level, MAX_LEVELS, &j->n_levels, 1, LOAD_MAX_USERS, &e))
         return opt_usage(&usage, "--concurrency: %s", e.text);
-    if (flags.rate > 0 && j->n_levels > 1) return opt_usage(&usage, "--rate takes one --concurrency, the most at once");
+    if (flags.rate > 0 && j->n_levels > 1) return opt_usage(&usage, "--rate takes one --concurrency, the maximum");
     if (flags.rate > 0 && !flags.has_concurrency) j->level[0] = USERS_WITH_RATE;
     if (flags.rate > 0 && flags.plot) return opt_usage(&usage, "--plot draws numbers of users, not a --rate");
     if (flags.prompts && flags.prompt_len) return opt_usage(&usage, "--prompts and --prompt-len exclude each other");
@@ -287,7 +290,7 @@ static bool choose_words(job *j, err *e)
     int64_t few, many, words = flags.prompt_len > 64 ? flags.prompt_len : 64;
     if (!flags.prompt_len) return true;
     if (!load_measure_prompt(j->server[0], 16, &few, e) || !load_measure_prompt(j->server[0], (int)words, &many, e))
-        return err_wrap(e, "cannot find out how long a prompt is");
+        return err_wrap(e, "cannot measure the length of a prompt");
     double each    = (double)(many - few) / (double)(words - 16);
     double wanted  = 16 + (flags.prompt_len - (double)few) / (each > 0.1 ? each : 0.1);
     j->ask.n_words = wanted < 1 ? 1 : wanted > 1 << 22 ? 1 << 22 : (int)lround(wanted);
@@ -397,8 +400,8 @@ static bool warm_up(job *j, const load_plan *plan, int arm, err *e)
     p.first      = UINT32_MAX - (uint64_t)flags.warmup; /* prompts of its own, as far as they are made up */
     bool ok      = run_one(j, arm, &p, &r, e);
     if (ok && r.failed)
-        ok = err_set(e, ERR_IO, "%s: %lld of %lld requests to warm up failed: %.300s", j->name[arm],
-                     (long long)r.failed, (long long)r.asked, r.reason[0].why.text);
+        ok = err_set(e, ERR_IO, "%s: %lld of %lld warm-up requests failed: %.300s", j->name[arm], (long long)r.failed,
+                     (long long)r.asked, r.reason[0].why.text);
     load_run_deinit(&r);
     return ok;
 }
@@ -465,7 +468,7 @@ static void put_table(job *j, buf *out)
         }
         if (j->n_arms == 2) load_put_ratios(out, users, j->name[0], j->name[1], &j->tally[k][0], &j->tally[k][1]);
     }
-    if (j->stopped) buf_puts(out, "It was interrupted: these are the figures so far.\n");
+    if (j->stopped) buf_puts(out, "Interrupted: results so far.\n");
 }
 
 static void put_options(json_writer *w)

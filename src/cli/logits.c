@@ -122,9 +122,9 @@ int cmd_logits(int argc, char **args)
     err  e = {0};
     work w = {0};
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
-    if (!flags.ids) return opt_usage(&usage, "which tokens? Give --ids LIST");
-    if (!flags.out) return opt_usage(&usage, "where to? Give -o FILE");
-    if (n_args) return opt_usage(&usage, "'%s' is one word too many", args[0]);
+    if (!flags.ids) return opt_usage(&usage, "--ids LIST is missing");
+    if (!flags.out) return opt_usage(&usage, "-o FILE is missing");
+    if (n_args) return opt_usage(&usage, "unexpected argument '%s'", args[0]);
     if (!cli_resolve_model(&flags.engine.path, &e)) return cli_fail(&e);
     tok_ids_init(&w.ids, 1 << 24);
     if (!cli_parse_ids(&w.ids, str_of(flags.ids), 0, &e)) return opt_usage(&usage, "--ids: %s", e.text);

@@ -8,19 +8,19 @@ static const struct {
     const char *name, *about;
     int (*run)(int argc, char **args);
 } commands[] = {
-    {"serve", "answer OpenAI's clients over HTTP", cmd_serve},
+    {"serve", "serve a model over HTTP", cmd_serve},
     {"run", "answer one prompt", cmd_run},
-    {"chat", "talk with a model", cmd_chat},
+    {"chat", "chat with a model", cmd_chat},
     {"logits", "write the logits of given token ids to a file", cmd_logits},
     {"draft", "write one draft after given token ids to a file", cmd_draft},
-    {"tokenize", "text to token ids", cmd_tokenize},
-    {"detokenize", "token ids to text", cmd_detokenize},
-    {"bench", "measure prompts, answers, steps and what speculation is worth", cmd_bench},
-    {"loadtest", "drive a server by many users, and measure what they get", cmd_loadtest},
-    {"inspect", "what is in a model file or directory, and what it needs to run", cmd_inspect},
-    {"convert", "a Hugging Face directory to a GGUF file", cmd_convert},
-    {"quantize", "a GGUF file to one of another type", cmd_quantize},
-    {"key", "make an API key for the server", cmd_key},
+    {"tokenize", "convert text to token ids", cmd_tokenize},
+    {"detokenize", "convert token ids to text", cmd_detokenize},
+    {"bench", "measure prefill, decoding, steps and speculation", cmd_bench},
+    {"loadtest", "measure a server under load", cmd_loadtest},
+    {"inspect", "show the contents of a model file or directory", cmd_inspect},
+    {"convert", "convert a Hugging Face directory to a GGUF file", cmd_convert},
+    {"quantize", "convert a GGUF file to another type", cmd_quantize},
+    {"key", "create an API key for the server", cmd_key},
 };
 
 static int print_help(FILE *f)
@@ -28,7 +28,7 @@ static int print_help(FILE *f)
     fprintf(f, "tandem %s: runs Gemma 4 models from GGUF files and Hugging Face directories\n\n", TANDEM_VERSION);
     fprintf(f, "usage: tandem COMMAND [FLAGS]\n\n");
     for (size_t i = 0; i < COUNT(commands); i++) fprintf(f, "  %-12s %s\n", commands[i].name, commands[i].about);
-    fprintf(f, "\ntandem COMMAND --help tells more; tandem --version prints the version.\n");
+    fprintf(f, "\nRun tandem COMMAND --help for the flags of a command, tandem --version for the version.\n");
     return f == stdout ? 0 : 2;
 }
 
@@ -49,7 +49,7 @@ static int run_command(int argc, char **argv)
     if (!strcmp(name, "--version")) return printf("tandem %s\n", TANDEM_VERSION) < 0;
     for (size_t i = 0; i < COUNT(commands); i++)
         if (!strcmp(name, commands[i].name)) return commands[i].run(argc - 2, argv + 2);
-    fprintf(stderr, "tandem: there is no command '%s'. Commands:", name);
+    fprintf(stderr, "tandem: unknown command '%s'. Commands:", name);
     for (size_t i = 0; i < COUNT(commands); i++) fprintf(stderr, " %s", commands[i].name);
     fprintf(stderr, "\n");
     return 2;

@@ -46,8 +46,8 @@ int cmd_quantize(int argc, char **args)
     err        e = {0};
     quant_type want;
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
-    if (n_args < 3) return opt_usage(&usage, "it takes a file to read, a file to write and a type");
-    if (n_args > 3) return opt_usage(&usage, "'%s' is one word too many", args[3]);
+    if (n_args < 3) return opt_usage(&usage, "expected three arguments: a file to read, a file to write and a type");
+    if (n_args > 3) return opt_usage(&usage, "unexpected argument '%s'", args[3]);
     if (!quant_parse(args[2], &want) || !quant_can_quantise(want))
         return opt_usage(&usage, "'%s' is not a type that can be written", args[2]);
     return quantize(args, want, &e) ? 0 : cli_fail(&e);

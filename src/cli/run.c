@@ -20,17 +20,17 @@ static const option opts[] = {
      .kind = OPT_LIST,
      .dest = &flags.files,
      .arg  = "FILE",
-     .help = "put a text file before the prompt; may be given several times"},
+     .help = "put a text file before the prompt; may be repeated"},
     {.name = "grammar",
      .kind = OPT_STR,
      .dest = &flags.grammar,
      .arg  = "GBNF",
-     .help = "the answer fits this grammar: a file, or the text itself, which has a ::="},
+     .help = "GBNF grammar of the response: a file, or text that contains ::="},
     {.name = "json-schema",
      .kind = OPT_STR,
      .dest = &flags.schema,
      .arg  = "SCHEMA",
-     .help = "the answer is JSON that this schema allows: a file, or the text itself, which begins with {"},
+     .help = "JSON Schema of the response: a file, or text that begins with {"},
     {.name = "raw", .kind = OPT_FLAG, .dest = &flags.raw, .help = "no chat format: continue the text"},
     {.name = "ids",
      .kind = OPT_STR,
@@ -38,7 +38,7 @@ static const option opts[] = {
      .arg  = "LIST",
      .help = "token ids such as 2,15,9 instead of a prompt"},
     {.name = "print-ids", .kind = OPT_FLAG, .dest = &flags.print_ids, .help = "print token ids instead of text"},
-    {.name = "ignore-eos", .kind = OPT_FLAG, .dest = &flags.ignore_eos, .help = "go on after an end-of-answer token"},
+    {.name = "ignore-eos", .kind = OPT_FLAG, .dest = &flags.ignore_eos, .help = "continue after a stop token"},
     OPT_LOGGING,
 };
 static const opt_spec usage = {
@@ -96,8 +96,7 @@ static bool render(chat_prompt *out, const tandem *g, str text, err *e)
     }
     if (flags.gen.system) chat_add(c, CHAT_SYSTEM, str_of(flags.gen.system));
     chat_add(c, CHAT_USER, text);
-    bool ok = chat_render_ids(out, engine_tok(g), c, &o, e) ||
-              err_wrap(e, "no prompt for this model (--raw does without a format)");
+    bool ok = chat_render_ids(out, engine_tok(g), c, &o, e) || err_wrap(e, "the model has no chat format: use --raw");
     arena_deinit(&mem);
     return ok;
 }
@@ -263,7 +262,7 @@ static bool open_tok_of_model(tok **out, err *e)
         return true;
     }
     *e = why;
-    return err_wrap(e, "no text without a tokenizer (--ids and --print-ids do without)");
+    return err_wrap(e, "the model has no tokenizer: only --ids with --print-ids can be used");
 }
 
 static bool run(input *in, int n_args, char **args, err *e)
@@ -282,13 +281,12 @@ static bool run(input *in, int n_args, char **args, err *e)
 
 static int check_usage(int n_args, char **args)
 {
-    if (flags.ids && n_args)
-        return opt_usage(&usage, "--ids takes the place of a prompt, but '%s' was given too", args[0]);
+    if (flags.ids && n_args) return opt_usage(&usage, "--ids and the prompt '%s' exclude each other", args[0]);
     if (flags.ids && (flags.gen.system || flags.files.n || flags.gen.think))
-        return opt_usage(&usage, "--ids is the whole prompt: --system, --file and --think do not go with it");
+        return opt_usage(&usage, "--ids excludes --system, --file and --think");
     if (flags.raw && (flags.gen.system || flags.gen.think))
-        return opt_usage(&usage, "--raw has no chat format: --system and --think do not go with it");
-    if (flags.grammar && flags.schema) return opt_usage(&usage, "--grammar and --json-schema do not go together");
+        return opt_usage(&usage, "--raw excludes --system and --think");
+    if (flags.grammar && flags.schema) return opt_usage(&usage, "--grammar and --json-schema exclude each other");
     return generate_check_flags(&flags.gen, &usage) ? 0 : 2;
 }
 

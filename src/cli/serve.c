@@ -36,14 +36,14 @@ static const option opts[] = {
      .arg  = "N",
      .min  = 1,
      .max  = TANDEM_MAX_LANES,
-     .help = "answers that are made together (default 32)"},
+     .help = "requests that run at the same time (default 32)"},
     {.name = "step-tokens",
      .kind = OPT_INT,
      .dest = &flags.step_tokens,
      .arg  = "N",
      .min  = 16,
      .max  = STEP_MAX_ROWS,
-     .help = "rows of one step: prompts, tokens and guesses together (default 256)"},
+     .help = "maximum of rows in one step: prompt and draft tokens together (default 256)"},
     OPT_DRAFT(flags.draft),
     {.name = "settings",
      .kind = OPT_STR,
@@ -54,17 +54,17 @@ static const option opts[] = {
      .kind = OPT_LIST,
      .dest = &flags.set,
      .arg  = "NAME=VALUE",
-     .help = "one setting, over the file's; may be given several times"},
+     .help = "one setting, overrides the file's; may be repeated"},
     {.name = "routing-log",
      .kind = OPT_STR,
      .dest = &flags.routing_log,
      .arg  = "FILE",
-     .help = "JSON lines: how requests were speculated, and why"},
+     .help = "write routing decisions there as JSON lines"},
     {.name = "host",
      .kind = OPT_STR,
      .dest = &flags.host,
      .arg  = "ADDRESS",
-     .help = "address to listen on; any but this machine's own needs --api-key-file (default 127.0.0.1)"},
+     .help = "address to listen on; addresses other than loopback need --api-key-file (default 127.0.0.1)"},
     {.name = "port",
      .kind = OPT_INT,
      .dest = &flags.port,
@@ -76,7 +76,7 @@ static const option opts[] = {
      .kind = OPT_STR,
      .dest = &flags.unix_path,
      .arg  = "PATH",
-     .help = "a unix socket to listen on, beside the port; alone with --host ''"},
+     .help = "a unix socket to listen on in addition to the port; with --host '' instead of it"},
     {.name = "tls-cert",
      .kind = OPT_STR,
      .dest = &flags.tls_cert,
@@ -88,13 +88,12 @@ static const option opts[] = {
      .dest = &flags.cors,
      .arg  = "ORIGIN",
      .help = "let pages of this origin call, such as https://example.org; localhost: this machine, any port; *: all; "
-             "may be "
-             "given several times (default: none)"},
+             "may be repeated (default: none)"},
     {.name = "alias",
      .kind = OPT_LIST,
      .dest = &flags.alias,
      .arg  = "NAME",
-     .help = "the model's name in replies; given again: other names of it in /v1/models"},
+     .help = "the model's name in responses; further ones are listed in /v1/models"},
     {.name = "replica-id",
      .kind = OPT_STR,
      .dest = &flags.replica_id,
@@ -106,13 +105,13 @@ static const option opts[] = {
      .arg  = "SECONDS",
      .min  = 0,
      .max  = 86400,
-     .help = "for running answers to end after SIGTERM; a second signal cuts them (default 30)"},
+     .help = "grace period for running requests after SIGTERM; a second signal ends them (default 30)"},
     {.name = "api-key-file",
      .kind = OPT_STR,
      .dest = &flags.api_key_file,
      .arg  = "FILE",
-     .help = "hashes of the keys that may ask (docs/operating.md); everything but /health then needs one"},
-    {.name = "api-key", .kind = OPT_STR, .dest = &flags.api_key, .arg = "KEY", .help = "one key, in the clear"},
+     .help = "hashes of valid API keys (docs/operating.md); all endpoints except /health then need one"},
+    {.name = "api-key", .kind = OPT_STR, .dest = &flags.api_key, .arg = "KEY", .help = "one API key as plain text"},
     {.name = "admin-key-file",
      .kind = OPT_STR,
      .dest = &flags.admin_key_file,
@@ -122,13 +121,13 @@ static const option opts[] = {
      .kind = OPT_LIST,
      .dest = &flags.allow_host,
      .arg  = "NAME",
-     .help = "a name of this server, or several with commas: requests whose Host is another one are refused on a "
-             "server without keys, and on admin paths; *: any (default: localhost and addresses in numbers)"},
+     .help = "valid values of Host, separated by commas, checked on admin paths and on a server without keys; *: any "
+             "(default: localhost and numeric addresses)"},
     {.name = "request-memory",
      .kind = OPT_BYTES,
      .dest = &flags.request_bytes,
      .arg  = "BYTES",
-     .help = "memory that all requests may hold together, such as 500M; over it they get a 503 (default 1.07G, or an "
+     .help = "memory limit of all requests together, such as 500M; above it they get a 503 (default 1.07G, or an "
              "eighth of what the machine, the cgroup and ulimit -v leave)"},
     {.name = "body-memory",
      .kind = OPT_BYTES,
@@ -138,21 +137,21 @@ static const option opts[] = {
     {.name = "no-ollama",
      .kind = OPT_FLAG,
      .dest = &flags.no_ollama,
-     .help = "no endpoints of Ollama's API (docs/api.md)"},
+     .help = "disable the endpoints of Ollama's API (docs/api.md)"},
     {.name = "watchdog",
      .kind = OPT_INT,
      .dest = &flags.hang_s,
      .arg  = "SECONDS",
      .min  = 0,
      .max  = 86400,
-     .help = "a step that takes longer hangs, and /health says so; 0: never (default 60)"},
+     .help = "time of a step after which /health reports a hang; 0: never (default 60)"},
     OPT_LOGGING_FROM("info"),
 };
 static const opt_spec usage = {
     "serve", "serve [-m MODEL] [FLAGS]",
     "Answers OpenAI's, Anthropic's and Ollama's clients over HTTP: chat completions with tools and thinking, text "
     "completions, streamed or whole.\n"
-    "docs/api.md lists the endpoints. SIGTERM and Ctrl-C let running answers end.",
+    "docs/api.md lists the endpoints. SIGTERM and Ctrl-C let running requests finish.",
     opts, COUNT(opts)};
 
 /* --- the engine ---------------------------------------------------------------------------------*/
@@ -210,7 +209,7 @@ static bool open_engine(void *ctx, const settings *changed, tandem **out, void (
         (tandem_drafter){.quantise = flags.draft.quantise_given ? open_draft_quants[flags.draft.quantise] : NULL,
                          .n_ctx    = flags.draft.n_ctx,
                          .lazy     = flags.draft.lazy};
-    return (open_tok(&t, o.path, e) || err_wrap(e, "no text without a tokenizer")) &&
+    return (open_tok(&t, o.path, e) || err_wrap(e, "the model has no tokenizer")) &&
            engine_open_with(out, &o, t, changed, e);
 }
 
@@ -238,7 +237,7 @@ static void print_ready(void *ctx, const http_server *h)
 
 static int check_usage(int n_args, char **args)
 {
-    if (n_args) return opt_usage(&usage, "'%s' is one word too many: the model is given by -m", args[0]);
+    if (n_args) return opt_usage(&usage, "unexpected argument '%s': use -m for the model", args[0]);
     for (int i = 0; i < flags.set.n; i++)
         if (!parse_setting(flags.set.item[i], &given[i]))
             return opt_usage(&usage, "--set: '%s' is not NAME=VALUE", flags.set.item[i]);
@@ -250,12 +249,12 @@ static int check_usage(int n_args, char **args)
         err e = {0};
         if (!origin_list_check(flags.cors.item[i], &e)) return opt_usage(&usage, "--cors: %s", e.text);
     }
-    if (!flags.tls_cert != !flags.tls_key) return opt_usage(&usage, "--tls-cert and --tls-key go together");
+    if (!flags.tls_cert != !flags.tls_key) return opt_usage(&usage, "--tls-cert and --tls-key must be given together");
     if (flags.api_key && flags.api_key_file)
         return opt_usage(&usage, "--api-key and --api-key-file exclude each other");
     if (!flags.host[0] && !flags.unix_path) return opt_usage(&usage, "--host '' needs --unix: there is no address");
     if (flags.host[0] && !http_host_is_local(flags.host) && !flags.api_key && !flags.api_key_file)
-        return opt_usage(&usage, "--host %s can be reached from elsewhere: that needs --api-key-file", flags.host);
+        return opt_usage(&usage, "--host %s is reachable from other machines and needs --api-key-file", flags.host);
     return 0;
 }
 

@@ -126,7 +126,7 @@ static void log_format(const chat_template *t, bool has_template)
     else if (!t->published)
         log_event(LOG_WARN, "chat",
                   "the model's chat template is not a published one: prompts are written as by that of %s, which it "
-                  "resembles most (%d of %d signs)",
+                  "resembles most (%d of %d features)",
                   name, t->n_same, t->n_signs);
 }
 
