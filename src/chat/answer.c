@@ -1,25 +1,25 @@
 #include "chat/answer.h"
 
-static void tell(chat_answer *a, const gemma4_event *ev)
+static void tell(chat_answer *a, const chat_event *ev)
 {
     if (a->on_event) a->on_event(a->ctx, ev);
 }
 
 static void tell_safe(chat_answer *a, int call)
 {
-    if (a->safe.n) tell(a, &(gemma4_event){.kind = GEMMA4_CONTENT, .call = call, .text = buf_str(&a->safe)});
+    if (a->safe.n) tell(a, &(chat_event){.kind = CHAT_EVENT_CONTENT, .call = call, .text = buf_str(&a->safe)});
     a->failed |= a->safe.failed;
     buf_clear(&a->safe);
 }
 
-static void on_event(void *ctx, const gemma4_event *ev)
+static void on_event(void *ctx, const chat_event *ev)
 {
     chat_answer *a = ctx;
-    a->reasons |= ev->kind == GEMMA4_REASONING;
+    a->reasons |= ev->kind == CHAT_EVENT_REASONING;
     if (a->over) return;
-    if (ev->kind != GEMMA4_CONTENT) {
+    if (ev->kind != CHAT_EVENT_CONTENT) {
         tell(a, ev);
-        a->over = a->one_call && ev->kind == GEMMA4_CALL_DONE;
+        a->over = a->one_call && ev->kind == CHAT_EVENT_CALL_DONE;
     } else if (!a->stop.n_strings) {
         tell(a, ev);
     } else {
@@ -28,47 +28,47 @@ static void on_event(void *ctx, const gemma4_event *ev)
     }
 }
 
-bool chat_answer_init(chat_answer *a, const gemma4_parse_options *o)
+bool chat_answer_init(chat_answer *a, const chat_parse_options *o)
 {
-    gemma4_parse_options inner = *o;
-    *a                         = (chat_answer){.on_event = o->on_event, .ctx = o->ctx};
+    chat_parse_options inner = *o;
+    *a                       = (chat_answer){.on_event = o->on_event, .ctx = o->ctx};
     stop_init(&a->stop);
     buf_init(&a->safe, TOK_MAX_INPUT);
     inner.on_event = on_event;
     inner.ctx      = a;
-    a->parser      = gemma4_parser_new(&inner);
+    a->parser      = chat_parser_new(&inner);
     return a->parser != NULL;
 }
 
 void chat_answer_deinit(chat_answer *a)
 {
-    gemma4_parser_free(a->parser);
+    chat_parser_free(a->parser);
     buf_deinit(&a->safe);
     a->parser = NULL;
 }
 
 void chat_answer_put(chat_answer *a, int32_t id)
 {
-    gemma4_parser *p = a->parser;
+    chat_parser *p = a->parser;
     if (!p) return;
-    bool in_thought = gemma4_parser_in_thought(p);
+    bool in_thought = chat_parser_in_thought(p);
     a->reasons      = false;
-    gemma4_parse_id(p, id);
-    if (gemma4_parser_undecided(p)) {
+    chat_parser_put_id(p, id);
+    if (chat_parser_undecided(p)) {
         a->n_undecided++;
         return;
     }
-    if (a->n_undecided && (a->reasons || gemma4_parser_in_thought(p)))
+    if (a->n_undecided && (a->reasons || chat_parser_in_thought(p)))
         a->n_reasoning += a->n_undecided + 1;
     else
-        a->n_reasoning += in_thought || gemma4_parser_in_thought(p);
+        a->n_reasoning += in_thought || chat_parser_in_thought(p);
     a->n_undecided = 0;
 }
 
 bool chat_answer_finish(chat_answer *a, err *e)
 {
     if (!a->parser) return err_set(e, ERR_UNAVAILABLE, "no memory to parse the model's response");
-    bool ok = gemma4_parse_finish(a->parser, e);
+    bool ok = chat_parser_finish(a->parser, e);
     if (!a->over) stop_finish(&a->stop, &a->safe);
     tell_safe(a, 0);
     a->over = true;

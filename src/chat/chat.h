@@ -4,10 +4,10 @@
  * markers (special tokens, by name) and plain text. Text is encoded with the search for markers off, so nothing that a
  * user, a tool or a schema says can become a marker; only the structure makes them.
  *
- *      chat ----> chat_render_gemma4 ----> segments ----> chat_render_text   bytes, to compare with the template
- *                                                   `---> chat_render_ids    token ids, and where the media go
+ *      chat ----> chat_format.render ----> segments ----> chat_render_text   bytes, to compare with the template
+ *                                                        `---> chat_render_ids    token ids, and where the media go
  *
- * The model file's own template is not run: it only tells which of its published revisions to write (chat_detect).
+ * The model file's own template is not run: it only selects the published revision to write (chat_format.detect).
  *
  * Ownership: a chat and its arrays live in the caller's arena; texts and JSON trees are borrowed and must outlive it.
  * Thread: one at a time for a chat that is being built, any number once it is only rendered. */
@@ -100,52 +100,33 @@ bool chat_join(arena *mem, const chat_content *c, const char *between, str *out)
  * continue_final_message, which makes a prefill of the last message; other members are not looked at. ERR_INPUT with the path of what is wrong: "messages[3].content[0].type ...". */
 bool chat_parse(chat **out, arena *mem, const json_value *request, err *e);
 
-/* --- what is rendered -------------------------------------------------------------------------- */
-/* The published revisions of Gemma 4's template, by who published them and when: docs/chat.md. */
-typedef enum {
-    CHAT_GOOGLE_0402,
-    CHAT_GOOGLE_0410,
-    CHAT_GOOGLE_0428,
-    CHAT_GOOGLE_0518,
-    CHAT_GOOGLE_0709,
-    CHAT_LLAMA_0404,
-    CHAT_LLAMA_0410,
-    CHAT_VLLM_0408,
-    CHAT_VLLM_0510,
-    CHAT_VLLM_0529,
-    CHAT_VLLM_0616,
-    CHAT_VLLM_0617,
-    CHAT_UNSLOTH_0612,
-    CHAT_REVISIONS,
-} chat_revision;
-
-const char *chat_revision_name(chat_revision r); /* "google 2026-07-09" */
+/* --- prompt options ---------------------------------------------------------------------------- */
+typedef struct chat_format chat_format; /* chat/format.h: one per model family */
 
 typedef struct {
-    chat_revision revision;
-    bool          empty_thought; /* the large models: an answer without thinking starts with a closed, empty thought */
-    bool          thinking;
-    bool          preserve_thinking; /* replay earlier thoughts too, where the revision can */
-    bool          add_generation_prompt;
-    /* Write the template byte for byte and refuse what it cannot write. Otherwise its gaps are filled: the model gets a
-     * turn to answer in after a call with a text beside it, a tool's answer may be an object or lack a name, and a
-     * system text may come in parts. */
+    const chat_format *format;
+    int                revision;      /* of the format's published templates; 0 is the first one */
+    bool               empty_thought; /* an answer without thinking starts with a closed, empty thought */
+    bool               thinking;
+    bool               preserve_thinking; /* replay earlier thoughts too, where the revision can */
+    bool               add_generation_prompt;
+    /* Write exactly the bytes that the template writes, and fail where the template fails. If false, four gaps of the
+     * templates are filled: docs/chat.md. */
     bool exact;
 } chat_options;
 
-/* The request's own wishes over the defaults in o. */
+/* Overwrites the options in o that the request sets. */
 void chat_apply_wishes(const chat *c, chat_options *o);
 
-/* The result of chat_detect: which revision a template is, or resembles. */
+/* The result of comparing a template's text with a format: chat_format.detect. */
 typedef struct {
-    bool          gemma4;    /* it writes Gemma 4's turns */
-    bool          published; /* it is one of the published templates: `revision` is known, not guessed */
-    bool          empty_thought;
-    chat_revision revision;        /* the one that it resembles most; CHAT_GOOGLE_0410 when it is not Gemma 4's */
-    int           n_same, n_signs; /* how many of the signs by which revisions are told apart are the same */
-    uint64_t      hash;            /* of the text without comments and white space */
+    bool     known;     /* it writes the turns of the format */
+    bool     published; /* it is one of the published templates, so `revision` is certain */
+    bool     empty_thought;
+    int      revision;        /* the most similar one; the format's default when `known` is false */
+    int      n_same, n_signs; /* of n_signs text patterns that tell revisions apart, n_same agree with `revision` */
+    uint64_t hash;            /* of the text without comments and white space */
 } chat_template;
-chat_template chat_detect(str template_text);
 /* Appends the template text of a GGUF file or a Hugging Face directory. A GGUF file without one takes that of the files
  * beside it. Nothing is appended when there is none. */
 bool chat_template_load(buf *out, const char *path, err *e);
@@ -157,14 +138,6 @@ typedef struct {
     str               text; /* of a marker or a medium: its token's name */
     const chat_part  *part; /* CHAT_SEG_MEDIA */
 } chat_segment;
-
-/* Told every segment in order; texts may come in pieces. */
-typedef struct {
-    bool (*put)(void *ctx, const chat_segment *s, err *e);
-    void *ctx;
-} chat_sink;
-
-bool chat_render_gemma4(const chat *c, const chat_options *o, const chat_sink *sink, err *e);
 
 /* Appends the prompt with its markers written out. */
 bool chat_render_text(buf *out, const chat *c, const chat_options *o, err *e);

@@ -46,13 +46,34 @@ static const char *const printed_names[] = {"<|channel>",       "<channel|>",   
                                             "<|tool_response>", "<tool_response|>", "<|\"|>",       NULL};
 static const char *const stop_names[]    = {"<eos>", "<turn|>", "<|tool_response>", NULL};
 
-const tok_family gemma4_family = {.bos     = "<bos>",
-                                  .eos     = "<eos>",
-                                  .pad     = "<pad>",
-                                  .unk     = "<unk>",
-                                  .markers = marker_names,
-                                  .printed = printed_names,
-                                  .stops   = stop_names};
+static const tok_markup markup = {.turn_close    = "<turn|>",
+                                  .thought_open  = "<|channel>",
+                                  .thought_close = "<channel|>",
+                                  .call_open     = "<|tool_call>",
+                                  .call_prefix   = "call:",
+                                  .call_close    = "<tool_call|>",
+                                  .quote         = "<|\"|>"};
+
+const tok_family gemma4_tokens = {.gguf_model = "gemma4",
+                                  .bos        = "<bos>",
+                                  .eos        = "<eos>",
+                                  .pad        = "<pad>",
+                                  .unk        = "<unk>",
+                                  .markers    = marker_names,
+                                  .printed    = printed_names,
+                                  .stops      = stop_names,
+                                  .markup     = &markup};
+
+const chat_format gemma4_format = {
+    .title   = "Gemma 4",
+    .tokens  = &gemma4_tokens,
+    .outline = "{{- if .Tools }}{{ .Tools }}{{ end }}{{ range .Messages }}<|turn>{{ .Role }}\n{{ .Content }}<turn|>\n"
+               "{{ end }}<|turn>model\n",
+    .detect  = gemma4_detect,
+    .revision_name = gemma4_revision_name,
+    .render        = gemma4_render,
+    .parser        = &gemma4_parser_ops,
+};
 
 str gemma4_marker_name(gemma4_marker m) { return str_of(marker_names[m]); }
 
@@ -444,7 +465,7 @@ static void put_messages(walk *w)
         if (w->message[i].role != CHAT_TOOL || !follows(w, GEMMA4_ANSWERS)) put_message(w, i);
 }
 
-bool chat_render_gemma4(const chat *c, const chat_options *opt, const chat_sink *sink, err *e)
+bool gemma4_render(const chat *c, const chat_options *opt, const chat_sink *sink, err *e)
 {
     walk w = {.out       = {.sink = sink, .opt = opt, .rules = gemma4_rules_of(opt->revision), .e = e},
               .c         = c,

@@ -1,7 +1,33 @@
 /* chat/gemma4.h - Gemma 4's markers, and what the files that write and read its format share. */
 #ifndef TANDEM_CHAT_GEMMA4_H
 #define TANDEM_CHAT_GEMMA4_H
-#include "chat/chat.h"
+#include "chat/format.h"
+
+extern const chat_format gemma4_format;
+
+/* The published revisions of the template, by publisher and date: docs/chat.md. */
+typedef enum {
+    GEMMA4_GOOGLE_0402,
+    GEMMA4_GOOGLE_0410,
+    GEMMA4_GOOGLE_0428,
+    GEMMA4_GOOGLE_0518,
+    GEMMA4_GOOGLE_0709,
+    GEMMA4_LLAMA_0404,
+    GEMMA4_LLAMA_0410,
+    GEMMA4_VLLM_0408,
+    GEMMA4_VLLM_0510,
+    GEMMA4_VLLM_0529,
+    GEMMA4_VLLM_0616,
+    GEMMA4_VLLM_0617,
+    GEMMA4_UNSLOTH_0612,
+    GEMMA4_REVISIONS,
+} gemma4_revision;
+
+/* The members of gemma4_format. */
+const char                  *gemma4_revision_name(int revision);
+chat_template                gemma4_detect(str template_text);
+bool                         gemma4_render(const chat *c, const chat_options *o, const chat_sink *sink, err *e);
+extern const chat_parser_ops gemma4_parser_ops;
 
 typedef enum {
     GEMMA4_BOS,
@@ -26,8 +52,7 @@ typedef enum {
 
 str gemma4_marker_name(gemma4_marker m); /* "<|turn>" */
 
-/* For the tokenizer: which tokens a prompt or an answer is structured with. */
-extern const tok_family gemma4_family;
+extern const tok_family gemma4_tokens;
 
 /* Differences between the published revisions of the template; a revision is the set of rules that it follows. */
 typedef enum {
@@ -67,7 +92,7 @@ typedef enum {
 } gemma4_rule;
 typedef uint32_t gemma4_rules;
 
-gemma4_rules gemma4_rules_of(chat_revision r);
+gemma4_rules gemma4_rules_of(int revision);
 
 /* Where a renderer writes. After a failure nothing more is sent, so a run of puts needs one check at the end. */
 typedef struct {

@@ -1,7 +1,18 @@
-/* Two machines: the outer one tells reasoning, content and calls apart; the inner one turns the arguments of a call into
- * JSON. Both see whole characters and markers, one after another, and hold back only what is not decided yet; docs/chat.md
- * has the list. What is neither markup nor argument is content: no text is dropped, none is told twice. */
-#include "chat/parse_gemma4.h"
+/* The stream parser of Gemma 4's answers:
+ *
+ *      <|channel>thought\n REASONING <channel|> CONTENT <|tool_call>call:NAME{key:V,...}<tool_call|>
+ *
+ * It has two state machines. The outer one separates reasoning, content and calls. The inner one converts the arguments
+ * of a call to JSON. Both read whole characters and markers in order and hold back only undecided text; docs/chat.md has
+ * the list. Text that began as a call and is none is content with its markers; text inside a call that is no argument is
+ * content after the call. No text is dropped or reported twice.
+ *
+ * The parser accepts common mistakes of models: empty thoughts, a label without newline, markers that close nothing or
+ * open twice, a call inside a thought, a bare "thought\n" at the start, with or without a thought after it, alternating
+ * thoughts and contents, a call that ends with the answer, unfinished strings and brackets, missing and trailing commas,
+ * quoted keys, quotes inside strings, arguments written as JSON, Python's None, True and False, white space between
+ * calls. */
+#include "chat/gemma4.h"
 
 #include "base/mem.h"
 
@@ -48,11 +59,12 @@ typedef struct {
     const json_value *schema; /* NULL: unknown */
 } level;
 
-struct gemma4_parser {
-    gemma4_parse_options opt;
-    int32_t              marker_id[GEMMA4_MARKERS];
-    tok_stream           stream;
-    bool                 failed;
+typedef struct {
+    chat_parser        base;
+    chat_parse_options opt;
+    int32_t            marker_id[GEMMA4_MARKERS];
+    tok_stream         stream;
+    bool               failed;
     /* what came and is not looked at yet */
     buf    decoded; /* text of an id */
     buf    marked;  /* the start of a marker */
@@ -82,14 +94,14 @@ struct gemma4_parser {
     buf               left;   /* text of the call that is no argument: content, when the call ends */
     uint64_t         *keys;   /* hashes of (object, key); 0: free */
     size_t            n_keys, cap_keys;
-};
+} gemma4_parser;
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-static void emit(gemma4_parser *p, gemma4_event_kind kind, str text)
+static void emit(gemma4_parser *p, chat_event_kind kind, str text)
 {
     if (!text.n) return;
-    p->opt.on_event(p->opt.ctx, &(gemma4_event){.kind = kind, .call = p->n_calls, .text = text});
+    p->opt.on_event(p->opt.ctx, &(chat_event){.kind = kind, .call = p->n_calls, .text = text});
 }
 
 static void hold(gemma4_parser *p, buf *b, const char *s, size_t n)
@@ -127,7 +139,7 @@ static void write_string(gemma4_parser *p, str s)
 
 static void flush_json(gemma4_parser *p)
 {
-    emit(p, GEMMA4_CALL_ARGS, buf_str(&p->json));
+    emit(p, CHAT_EVENT_CALL_ARGS, buf_str(&p->json));
     buf_clear(&p->json);
 }
 
@@ -399,8 +411,8 @@ static str call_name(const gemma4_parser *p, bool *called)
 /* What was held is content, and so is the rest. */
 static void give_up_call(gemma4_parser *p)
 {
-    emit(p, GEMMA4_CONTENT, gemma4_marker_name(GEMMA4_CALL));
-    emit(p, GEMMA4_CONTENT, buf_str(&p->word));
+    emit(p, CHAT_EVENT_CONTENT, gemma4_marker_name(GEMMA4_CALL));
+    emit(p, CHAT_EVENT_CONTENT, buf_str(&p->word));
     p->no_call = true;
     p->state   = IN_CONTENT;
 }
@@ -409,7 +421,7 @@ static void begin_args(gemma4_parser *p)
 {
     bool called;
     str  name = call_name(p, &called);
-    emit(p, GEMMA4_CALL_NAME, name);
+    emit(p, CHAT_EVENT_CALL_NAME, name);
     p->named  = true;
     p->schema = find_schema(p, name);
     p->depth  = 0;
@@ -723,9 +735,9 @@ static void end_call(gemma4_parser *p, bool closed)
     bool cut = p->depth > 0 && !closed;
     close_brackets(p);
     flush_json(p);
-    p->opt.on_event(p->opt.ctx, &(gemma4_event){.kind = GEMMA4_CALL_DONE, .call = p->n_calls, .cut = cut});
+    p->opt.on_event(p->opt.ctx, &(chat_event){.kind = CHAT_EVENT_CALL_DONE, .call = p->n_calls, .cut = cut});
     p->n_calls++;
-    if (!is_slip(buf_str(&p->left))) emit(p, GEMMA4_CONTENT, buf_str(&p->left));
+    if (!is_slip(buf_str(&p->left))) emit(p, CHAT_EVENT_CONTENT, buf_str(&p->left));
 }
 
 static void begin_call(gemma4_parser *p)
@@ -745,7 +757,7 @@ static const char label[] = "thought"; /* at the start of an answer with a newli
 
 static void flush_newline(gemma4_parser *p)
 {
-    if (p->newline) emit(p, GEMMA4_REASONING, STR("\n"));
+    if (p->newline) emit(p, CHAT_EVENT_REASONING, STR("\n"));
     p->newline = false;
 }
 
@@ -754,7 +766,7 @@ static void put_thought(gemma4_parser *p, str s)
     if (!s.n) return;
     flush_newline(p);
     p->newline = s.s[s.n - 1] == '\n';
-    emit(p, GEMMA4_REASONING, (str){s.s, s.n - p->newline});
+    emit(p, CHAT_EVENT_REASONING, (str){s.s, s.n - p->newline});
 }
 
 /* The held start of a label turned out to be text, or is all there is. */
@@ -763,7 +775,7 @@ static void give_up_label(gemma4_parser *p)
     str held = {label, p->n_label};
     if (p->state == AT_START) {
         p->state = IN_CONTENT;
-        emit(p, GEMMA4_CONTENT, held);
+        emit(p, CHAT_EVENT_CONTENT, held);
     } else if (p->state == IN_LABEL) {
         p->state = IN_THOUGHT;
         put_thought(p, held);
@@ -805,7 +817,7 @@ static void after_spaces(gemma4_parser *p)
         put_thought(p, buf_str(&p->spaces));
     } else {
         p->state = IN_CONTENT;
-        emit(p, GEMMA4_CONTENT, buf_str(&p->spaces));
+        emit(p, CHAT_EVENT_CONTENT, buf_str(&p->spaces));
     }
 }
 
@@ -824,7 +836,7 @@ static void outer_text(gemma4_parser *p, str s)
         } else if (p->state == IN_THOUGHT) {
             put_thought(p, s);
         } else if (p->state == IN_CONTENT) {
-            emit(p, GEMMA4_CONTENT, s);
+            emit(p, CHAT_EVENT_CONTENT, s);
         } else {
             n = call_text(p, s);
         }
@@ -909,7 +921,7 @@ static void outer_marker(gemma4_parser *p, gemma4_marker m)
         outer_text(p, gemma4_marker_name(m));
     }
     if (m == GEMMA4_CALL_END && p->no_call) {
-        emit(p, GEMMA4_CONTENT, gemma4_marker_name(m));
+        emit(p, CHAT_EVENT_CONTENT, gemma4_marker_name(m));
         p->no_call = false;
     }
 }
@@ -961,8 +973,9 @@ static void take_decoded(gemma4_parser *p)
     buf_clear(&p->decoded);
 }
 
-void gemma4_parse_id(gemma4_parser *p, int32_t id)
+static void put_id(chat_parser *base, int32_t id)
 {
+    gemma4_parser *p = (gemma4_parser *)base;
     assert(p->opt.tok);
     for (gemma4_marker m = 0; m < GEMMA4_MARKERS; m++) {
         if (id < 0 || p->marker_id[m] != id) continue;
@@ -975,13 +988,15 @@ void gemma4_parse_id(gemma4_parser *p, int32_t id)
     take_decoded(p);
 }
 
-bool gemma4_parser_in_thought(const gemma4_parser *p)
+static bool is_in_thought(const chat_parser *base)
 {
+    const gemma4_parser *p = (const gemma4_parser *)base;
     return p->state == IN_LABEL || p->state == AT_THOUGHT || p->state == IN_THOUGHT;
 }
 
-bool gemma4_parser_undecided(const gemma4_parser *p)
+static bool is_undecided(const chat_parser *base)
 {
+    const gemma4_parser *p = (const gemma4_parser *)base;
     return p->state == AT_BARE || (p->state == AT_START && p->n_label);
 }
 
@@ -998,8 +1013,9 @@ static bool starts_with_marker(str s, gemma4_marker *out, bool *partly)
     return false;
 }
 
-void gemma4_parse_marked(gemma4_parser *p, str text)
+static void put_marked_text(chat_parser *base, str text)
 {
+    gemma4_parser *p = (gemma4_parser *)base;
     hold(p, &p->marked, text.s, text.n);
     str s = buf_str(&p->marked);
     while (s.n) {
@@ -1024,8 +1040,9 @@ void gemma4_parse_marked(gemma4_parser *p, str text)
     buf_drop_front(&p->marked, p->marked.n - s.n);
 }
 
-bool gemma4_parse_finish(gemma4_parser *p, err *e)
+static bool finish_answer(chat_parser *base, err *e)
 {
+    gemma4_parser *p = (gemma4_parser *)base;
     if (p->opt.tok) {
         tok_stream_finish(&p->stream, &p->decoded);
         take_decoded(p);
@@ -1038,7 +1055,7 @@ bool gemma4_parse_finish(gemma4_parser *p, err *e)
 }
 
 /* --- a parser -----------------------------------------------------------------------------------*/
-gemma4_parser *gemma4_parser_new(const gemma4_parse_options *opt)
+static chat_parser *create_parser(const chat_parse_options *opt)
 {
     gemma4_parser *p = mem_try(sizeof *p);
     if (!p) return NULL;
@@ -1055,12 +1072,12 @@ gemma4_parser *gemma4_parser_new(const gemma4_parse_options *opt)
     buf_init(&p->quoted, (size_t)8 * MAX_HELD);
     buf_init(&p->json, (size_t)8 * MAX_HELD);
     buf_init(&p->left, (size_t)8 * MAX_HELD);
-    return p;
+    return &p->base;
 }
 
-void gemma4_parser_free(gemma4_parser *p)
+static void destroy_parser(chat_parser *base)
 {
-    if (!p) return;
+    gemma4_parser *p = (gemma4_parser *)base;
     buf_deinit(&p->decoded);
     buf_deinit(&p->marked);
     buf_deinit(&p->spaces);
@@ -1072,3 +1089,11 @@ void gemma4_parser_free(gemma4_parser *p)
     mem_free(p->keys);
     mem_free(p);
 }
+
+const chat_parser_ops gemma4_parser_ops = {.create     = create_parser,
+                                           .destroy    = destroy_parser,
+                                           .put_id     = put_id,
+                                           .put_text   = put_marked_text,
+                                           .in_thought = is_in_thought,
+                                           .undecided  = is_undecided,
+                                           .finish     = finish_answer};

@@ -1,6 +1,6 @@
 /* The two sinks: a prompt as bytes and as token ids. */
 #include "base/mem.h"
-#include "chat/chat.h"
+#include "chat/format.h"
 
 /* `text` did not take what was put. */
 static bool text_failed(const buf *text, err *e)
@@ -13,7 +13,7 @@ static bool text_failed(const buf *text, err *e)
 static bool render(const chat *c, const chat_options *o, const chat_sink *sink, err *e)
 {
     chat_segment prefill = {.kind = CHAT_SEG_TEXT, .text = c->prefill};
-    return chat_render_gemma4(c, o, sink, e) && (!c->prefill.n || sink->put(sink->ctx, &prefill, e));
+    return o->format->render(c, o, sink, e) && (!c->prefill.n || sink->put(sink->ctx, &prefill, e));
 }
 
 /* --- bytes --------------------------------------------------------------------------------------*/
@@ -64,7 +64,7 @@ static bool put_marker(id_sink *k, const chat_segment *s, err *e)
     if (kind != TOK_CONTROL && kind != TOK_USER) /* an ordinary token of that name could come out of any text */
         return err_set(e, ERR_INPUT, "the tokenizer has no %.*s: the model is of another family", STR_ARG(s->text));
     if (s->kind == CHAT_SEG_MEDIA && !put_medium(k, s->part, e)) return false;
-    k->p->in_thought = str_is(s->text, "<|channel>");
+    k->p->in_thought = id == tok_find_marker(k->tok, tok_markup_of(k->tok)->thought_open);
     if (tok_ids_put(&k->p->ids, id)) return true;
     if (k->p->ids.n < k->p->ids.max) return err_set(e, ERR_UNAVAILABLE, "no memory for the tokens of a prompt");
     return err_set(e, ERR_TOO_LARGE, "the prompt has more than %zu tokens", k->p->ids.max);

@@ -26,53 +26,53 @@ static const struct {
     const char  *name;
     gemma4_rules rules;
 } revision[] = {
-    [CHAT_GOOGLE_0402]  = {"google 2026-04-02", APRIL_02},
-    [CHAT_GOOGLE_0410]  = {"google 2026-04-10", APRIL_10},
-    [CHAT_GOOGLE_0428]  = {"google 2026-04-28", APRIL_28},
-    [CHAT_GOOGLE_0518]  = {"google 2026-05-18", MAY_18},
-    [CHAT_GOOGLE_0709]  = {"google 2026-07-09", JUNE | GEMMA4_THOUGHTS_ALL | GEMMA4_JOIN_ANSWERED |
-                                                    GEMMA4_END_BEFORE_NEXT | GEMMA4_THINK_AGAIN},
-    [CHAT_LLAMA_0404]   = {"llama.cpp interleaved 2026-04-04", INTERLEAVE},
-    [CHAT_LLAMA_0410]   = {"llama.cpp interleaved 2026-04-10", (INTERLEAVE & ~GEMMA4_MEDIA_LINES) | GEMMA4_THINK_LINE},
-    [CHAT_VLLM_0408]    = {"vllm 2026-04-08", APRIL_02 | GEMMA4_ANSWERS | GEMMA4_ONE_TURN | GEMMA4_THOUGHTS},
-    [CHAT_VLLM_0510]    = {"vllm 2026-05-10", APRIL_28 | GEMMA4_UNNAMED},
-    [CHAT_VLLM_0529]    = {"vllm 2026-05-29", MAY_18 | GEMMA4_UNNAMED},
-    [CHAT_VLLM_0616]    = {"vllm 2026-06-16", VLLM_JUNE},
-    [CHAT_VLLM_0617]    = {"vllm 2026-06-17", VLLM_JUNE | GEMMA4_THOUGHTS_ALL},
-    [CHAT_UNSLOTH_0612] = {"unsloth 2026-06-12", PULL_118 | GEMMA4_EMPTY_AFTER_ANSWER},
+    [GEMMA4_GOOGLE_0402] = {"google 2026-04-02", APRIL_02},
+    [GEMMA4_GOOGLE_0410] = {"google 2026-04-10", APRIL_10},
+    [GEMMA4_GOOGLE_0428] = {"google 2026-04-28", APRIL_28},
+    [GEMMA4_GOOGLE_0518] = {"google 2026-05-18", MAY_18},
+    [GEMMA4_GOOGLE_0709] = {"google 2026-07-09", JUNE | GEMMA4_THOUGHTS_ALL | GEMMA4_JOIN_ANSWERED |
+                                                     GEMMA4_END_BEFORE_NEXT | GEMMA4_THINK_AGAIN},
+    [GEMMA4_LLAMA_0404]  = {"llama.cpp interleaved 2026-04-04", INTERLEAVE},
+    [GEMMA4_LLAMA_0410]  = {"llama.cpp interleaved 2026-04-10", (INTERLEAVE & ~GEMMA4_MEDIA_LINES) | GEMMA4_THINK_LINE},
+    [GEMMA4_VLLM_0408]   = {"vllm 2026-04-08", APRIL_02 | GEMMA4_ANSWERS | GEMMA4_ONE_TURN | GEMMA4_THOUGHTS},
+    [GEMMA4_VLLM_0510]   = {"vllm 2026-05-10", APRIL_28 | GEMMA4_UNNAMED},
+    [GEMMA4_VLLM_0529]   = {"vllm 2026-05-29", MAY_18 | GEMMA4_UNNAMED},
+    [GEMMA4_VLLM_0616]   = {"vllm 2026-06-16", VLLM_JUNE},
+    [GEMMA4_VLLM_0617]   = {"vllm 2026-06-17", VLLM_JUNE | GEMMA4_THOUGHTS_ALL},
+    [GEMMA4_UNSLOTH_0612] = {"unsloth 2026-06-12", PULL_118 | GEMMA4_EMPTY_AFTER_ANSWER},
 };
-_Static_assert(COUNT(revision) == CHAT_REVISIONS, "a revision has no rules");
+_Static_assert(COUNT(revision) == GEMMA4_REVISIONS, "a revision has no rules");
 
-gemma4_rules gemma4_rules_of(chat_revision r) { return revision[r].rules; }
+gemma4_rules gemma4_rules_of(int r) { return revision[r].rules; }
 
-const char *chat_revision_name(chat_revision r) { return revision[r].name; }
+const char *gemma4_revision_name(int r) { return revision[r].name; }
 
 /* str_hash of a template's compact text; docs/chat.md says where the templates are published. */
 static const struct {
-    uint64_t      hash;
-    chat_revision revision;
+    uint64_t        hash;
+    gemma4_revision revision;
 } published[] = {
-    {0x459455363fd3a503, CHAT_GOOGLE_0402},
-    {0x74b0060e072c8dd8, CHAT_GOOGLE_0402}, /* axolotl's copy, with other names */
-    {0x458c70b236a2bd32, CHAT_GOOGLE_0402},
-    {0x2ee666f5a13b8ab9, CHAT_GOOGLE_0410},
-    {0xa88f69f8ff9521e1, CHAT_GOOGLE_0410},
-    {0x5076862766654993, CHAT_GOOGLE_0428},
-    {0xcee11039e1bade2b, CHAT_GOOGLE_0428},
-    {0xfefbedfa93ad158a, CHAT_GOOGLE_0428}, /* trl's copy for training */
-    {0xd02016656844ac75, CHAT_GOOGLE_0518},
-    {0xba84f3cc8b186fd9, CHAT_GOOGLE_0518},
-    {0x5629bf33e98ab360, CHAT_GOOGLE_0709},
-    {0x380de9d21d80a7e8, CHAT_GOOGLE_0709},
-    {0xe2c7c5fc468bb45e, CHAT_LLAMA_0404},
-    {0x1c5c1f02e27b9240, CHAT_LLAMA_0410},
-    {0x0cc006aa497e4cdf, CHAT_VLLM_0408},
-    {0x6fa961293d85cebe, CHAT_VLLM_0510},
-    {0xddd69f54e6a1089e, CHAT_VLLM_0529},
-    {0x8a5cda7207f88bad, CHAT_VLLM_0616},
-    {0x6d300f309096a6b2, CHAT_VLLM_0617},
-    {0x43db17b8dd4ab227, CHAT_UNSLOTH_0612},
-    {0x6dc79fbf33f7a0db, CHAT_UNSLOTH_0612},
+    {0x459455363fd3a503, GEMMA4_GOOGLE_0402},
+    {0x74b0060e072c8dd8, GEMMA4_GOOGLE_0402}, /* axolotl's copy, with other names */
+    {0x458c70b236a2bd32, GEMMA4_GOOGLE_0402},
+    {0x2ee666f5a13b8ab9, GEMMA4_GOOGLE_0410},
+    {0xa88f69f8ff9521e1, GEMMA4_GOOGLE_0410},
+    {0x5076862766654993, GEMMA4_GOOGLE_0428},
+    {0xcee11039e1bade2b, GEMMA4_GOOGLE_0428},
+    {0xfefbedfa93ad158a, GEMMA4_GOOGLE_0428}, /* trl's copy for training */
+    {0xd02016656844ac75, GEMMA4_GOOGLE_0518},
+    {0xba84f3cc8b186fd9, GEMMA4_GOOGLE_0518},
+    {0x5629bf33e98ab360, GEMMA4_GOOGLE_0709},
+    {0x380de9d21d80a7e8, GEMMA4_GOOGLE_0709},
+    {0xe2c7c5fc468bb45e, GEMMA4_LLAMA_0404},
+    {0x1c5c1f02e27b9240, GEMMA4_LLAMA_0410},
+    {0x0cc006aa497e4cdf, GEMMA4_VLLM_0408},
+    {0x6fa961293d85cebe, GEMMA4_VLLM_0510},
+    {0xddd69f54e6a1089e, GEMMA4_VLLM_0529},
+    {0x8a5cda7207f88bad, GEMMA4_VLLM_0616},
+    {0x6d300f309096a6b2, GEMMA4_VLLM_0617},
+    {0x43db17b8dd4ab227, GEMMA4_UNSLOTH_0612},
+    {0x6dc79fbf33f7a0db, GEMMA4_UNSLOTH_0612},
 };
 
 /* --- signs --------------------------------------------------------------------------------------*/
@@ -137,9 +137,9 @@ static void find_nearest(str compact, chat_template *t)
     bool         tools = has(compact, "<|tool>");
     t->n_signs         = count_bits(known);
     t->n_same          = -1;
-    for (chat_revision r = 0; r < CHAT_REVISIONS; r++) {
+    for (gemma4_revision r = 0; r < GEMMA4_REVISIONS; r++) {
         int same = t->n_signs - count_bits((found ^ revision[r].rules) & known);
-        if (same <= t->n_same || (!tools && r != CHAT_GOOGLE_0410)) continue;
+        if (same <= t->n_same || (!tools && r != GEMMA4_GOOGLE_0410)) continue;
         t->n_same   = same;
         t->revision = r;
     }
@@ -172,18 +172,18 @@ static bool compact(buf *out, str text)
     return true;
 }
 
-chat_template chat_detect(str text)
+chat_template gemma4_detect(str text)
 {
     chat_template t = {0};
     buf           b;
     buf_init(&b, ALL_MAX);
     str code        = compact(&b, text) ? buf_str(&b) : (str){0};
-    t.gemma4        = has(code, "<|turn>") && has(code, "<turn|>");
+    t.known         = has(code, "<|turn>") && has(code, "<turn|>");
     t.empty_thought = has(code, "<|channel>thought\\n<channel|>") || has(code, "<|channel>thought<channel|>");
-    t.revision      = CHAT_GOOGLE_0410;
-    if (t.gemma4) find_nearest(code, &t);
+    t.revision      = GEMMA4_GOOGLE_0410;
+    if (t.known) find_nearest(code, &t);
     t.hash = str_hash(code);
-    for (size_t i = 0; t.gemma4 && i < COUNT(published); i++) {
+    for (size_t i = 0; t.known && i < COUNT(published); i++) {
         if (published[i].hash != t.hash) continue;
         t.published = true;
         t.revision  = published[i].revision;

@@ -199,8 +199,8 @@ static bool answer(session *s, str question, err *e)
         drop_turns(s, s->n_turns - 1, 1);
         return true;
     }
-    view_init(&s->view, engine_tok(s->g), &flags, s->prompt.in_thought, s->format.thinking);
-    generate_watch(&s->stop, engine_tok(s->g), &flags, s->prompt.in_thought, s->format.thinking);
+    view_init(&s->view, engine_tok(s->g), &flags, &s->format, s->prompt.in_thought);
+    generate_watch(&s->stop, engine_tok(s->g), &flags, &s->format, s->prompt.in_thought);
     bool ok =
         generate_check(&s->prompt.ids, engine_info(s->g)->n_ctx, engine_info(s->g)->n_vocab, flags.max_tokens, e) &&
         generate(&s->gen, &s->prompt.ids, e);

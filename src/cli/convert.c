@@ -29,7 +29,7 @@ static const option opts[] = {
     OPT_LOGGING,
 };
 static const opt_spec usage = {"convert", "convert DIR -o OUT.gguf [FLAGS]",
-                               "Writes a Gemma 4 text model, its assistant or a DFlash drafter as a GGUF file that "
+                               "Writes a text model, its assistant or a DFlash drafter as a GGUF file that "
                                "llama.cpp loads too.",
                                opts, COUNT(opts)};
 

@@ -298,10 +298,10 @@ void generate_print_stats(const generator *a)
 }
 
 /* --- showing an answer --------------------------------------------------------------------------*/
-static void show(answer_view *v, gemma4_event_kind kind, str text)
+static void show(answer_view *v, chat_event_kind kind, str text)
 {
-    bool dim = kind == GEMMA4_REASONING;
-    if (v->started && kind != v->last) fputs(v->last == GEMMA4_REASONING ? "\n\n" : "\n", stdout);
+    bool dim = kind == CHAT_EVENT_REASONING;
+    if (v->started && kind != v->last) fputs(v->last == CHAT_EVENT_REASONING ? "\n\n" : "\n", stdout);
     if (dim && v->colour) fputs("\033[2m", stdout);
     cli_print(text);
     if (dim && v->colour) fputs("\033[0m", stdout);
@@ -310,28 +310,33 @@ static void show(answer_view *v, gemma4_event_kind kind, str text)
 }
 
 /* A call cannot be answered here: it is shown as the model's text, name and arguments. */
-static void on_event(void *ctx, const gemma4_event *ev)
+static void on_event(void *ctx, const chat_event *ev)
 {
     answer_view *v = ctx;
-    if (ev->kind == GEMMA4_REASONING) {
+    if (ev->kind == CHAT_EVENT_REASONING) {
         buf_put(&v->reasoning, ev->text.s, ev->text.n);
-        if (v->show_thoughts) show(v, GEMMA4_REASONING, ev->text);
-    } else if (ev->kind == GEMMA4_CONTENT) {
+        if (v->show_thoughts) show(v, CHAT_EVENT_REASONING, ev->text);
+    } else if (ev->kind == CHAT_EVENT_CONTENT) {
         buf_put(&v->content, ev->text.s, ev->text.n);
-        show(v, GEMMA4_CONTENT, ev->text);
-    } else if (ev->kind != GEMMA4_CALL_DONE) {
+        show(v, CHAT_EVENT_CONTENT, ev->text);
+    } else if (ev->kind != CHAT_EVENT_CALL_DONE) {
         buf_put(&v->content, ev->text.s, ev->text.n);
-        show(v, GEMMA4_CALL_NAME, ev->text);
+        show(v, CHAT_EVENT_CALL_NAME, ev->text);
     }
 }
 
-void view_init(answer_view *v, const tok *t, const generate_flags *f, bool in_thought, bool thinking)
+void view_init(answer_view *v, const tok *t, const generate_flags *f, const chat_options *o, bool in_thought)
 {
-    *v = (answer_view){.show_thoughts = thinking, .colour = isatty(STDOUT_FILENO)};
+    *v = (answer_view){.show_thoughts = o->thinking, .colour = isatty(STDOUT_FILENO)};
     buf_init(&v->content, TOK_MAX_INPUT);
     buf_init(&v->reasoning, TOK_MAX_INPUT);
-    gemma4_parse_options o = {.on_event = on_event, .ctx = v, .tok = t, .in_thought = in_thought, .thinking = thinking};
-    chat_answer_init(&v->answer, &o);
+    chat_parse_options p = {.format     = o->format,
+                            .on_event   = on_event,
+                            .ctx        = v,
+                            .tok        = t,
+                            .in_thought = in_thought,
+                            .thinking   = o->thinking};
+    chat_answer_init(&v->answer, &p);
     generate_add_stops(&v->answer.stop, f);
 }
 
@@ -354,8 +359,9 @@ bool view_finish(answer_view *v, err *e)
     return ok;
 }
 
-void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, bool in_thought, bool thinking)
+void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, const chat_options *o, bool in_thought)
 {
-    chat_answer_init(a, &(gemma4_parse_options){.tok = t, .in_thought = in_thought, .thinking = thinking});
+    chat_answer_init(
+        a, &(chat_parse_options){.format = o->format, .tok = t, .in_thought = in_thought, .thinking = o->thinking});
     generate_add_stops(&a->stop, f);
 }

@@ -126,19 +126,19 @@ bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tan
 /* The content goes to standard output as it comes; reasoning too when show_thoughts (dimmed on a terminal). Both are
  * also kept. */
 typedef struct {
-    chat_answer       answer;
-    bool              show_thoughts, colour, started;
-    gemma4_event_kind last; /* shown */
-    buf               content, reasoning;
+    chat_answer     answer;
+    bool            show_thoughts, colour, started;
+    chat_event_kind last; /* shown */
+    buf             content, reasoning;
 } answer_view;
 
-void view_init(answer_view *v, const tok *t, const generate_flags *f, bool in_thought, bool thinking);
+void view_init(answer_view *v, const tok *t, const generate_flags *f, const chat_options *o, bool in_thought);
 void view_deinit(answer_view *v);
 void view_put(answer_view *v, int32_t id);
 bool view_finish(answer_view *v, err *e); /* ends the line */
 
 /* The same answer where its tokens are decided: ends with the flags' stop strings. For tandem_request.on_token. */
-void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, bool in_thought, bool thinking);
+void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, const chat_options *o, bool in_thought);
 
 /* What can be wrong with these flags before a model is there: true, or a message was printed (exit 2). */
 bool generate_check_flags(const generate_flags *f, const opt_spec *usage);

@@ -1,6 +1,6 @@
 #include "base/file.h"
 #include "cli/cli.h"
-#include "model/gemma4_config.h"
+#include "model/family.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -94,27 +94,16 @@ static void print_value(const gguf_value *v)
     putchar('\n');
 }
 
-/* Bytes of K and V that one position takes, all layers. */
-static double kv_rate(const gemma4_config *c, quant_type type)
+static void print_summary(const checkpoint *cp, const model_summary *c)
 {
-    double n = 0;
-    for (int l = 0; l < c->n_layers; l++)
-        if (gemma4_kv_donor(c, l) == l) n += 2.0 * c->n_kv_heads[l] * c->head_dim[l] * (double)quant_block_bytes(type);
-    return n;
-}
-
-static void print_gemma4(const checkpoint *cp, const gemma4_config *c)
-{
-    int  n_full = 0;
     char h[32], k[32];
-    for (int l = 0; l < c->n_layers; l++) n_full += !c->sliding[l];
-    printf("layers       %d: %d with full attention, %d with a window of %d\n", c->n_layers, n_full,
-           c->n_layers - n_full, c->window);
+    printf("layers       %d: %d with full attention, %d with a window of %d\n", c->n_layers, c->n_full,
+           c->n_layers - c->n_full, c->window);
     printf("width        %d, %d query heads, vocabulary %d, context %d\n", c->n_embd, c->n_heads, c->n_vocab, c->n_ctx);
     if (c->n_experts) printf("experts      %d of width %d, %d at a time\n", c->n_experts, c->n_ff_expert, c->n_used);
     if (c->n_ple) printf("per layer    embeddings of %d; %d layers share K/V\n", c->n_ple, c->n_kv_shared);
     printf("to run       %s of weights, and %s of K/V cache per 1000 positions (f16)\n", human((double)cp->bytes, h),
-           human(1000 * kv_rate(c, QUANT_F16), k));
+           human(1000 * c->kv_per_pos * (double)quant_block_bytes(QUANT_F16), k));
 }
 
 static void print_tokenizer(const char *path)
@@ -128,48 +117,57 @@ static void print_tokenizer(const char *path)
     tok_free(t);
 }
 
-static void print_template(const char *path)
+static void print_template(const chat_format *f, const char *path)
 {
     buf text;
     err e = {0};
     buf_init(&text, 1 << 24);
     bool          ok = chat_template_load(&text, path, &e);
-    chat_template t  = chat_detect(buf_str(&text));
+    chat_template t  = f->detect(buf_str(&text));
     if (!ok)
         printf("template     cannot be used (%s)\n", e.text);
     else if (!text.n)
         printf("template     none\n");
-    else if (!t.gemma4)
-        printf("template     not Gemma 4's\n");
+    else if (!t.known)
+        printf("template     not %s's\n", f->title);
     else if (t.published)
-        printf("template     %s\n", chat_revision_name(t.revision));
+        printf("template     %s\n", f->revision_name(t.revision));
     else
         printf("template     not a published one; %d of %d features match %s\n", t.n_same, t.n_signs,
-               chat_revision_name(t.revision));
+               f->revision_name(t.revision));
     buf_deinit(&text);
+}
+
+static void print_not_runnable(void)
+{
+    printf("to run       not supported alone: only");
+    for (const model_family *const *f = model_families; *f; f++)
+        printf("%s %s", f == model_families ? "" : ",", (*f)->name);
+    printf(" text models are\n");
 }
 
 static bool inspect(const char *path, err *e)
 {
     checkpoint   *cp;
-    gemma4_config c;
+    model_summary c;
     err           why  = {0};
     const char   *name = path;
     char          h[32];
     if (!cli_resolve_model(&path, e) || !checkpoint_open(&cp, path, e)) return false;
-    str arch = model_arch(cp);
+    str                 arch = model_arch(cp);
+    const model_family *f    = family_of_arch(arch);
     printf("%s\nkind         %s, ", name, cp->gguf ? "GGUF file" : "Hugging Face directory");
     print_name(arch.n ? arch : STR("unknown"));
     printf(", %s\n", human((double)cp->bytes, h));
     print_types(cp->tensors);
-    if (!str_starts(arch, "gemma4") || str_ends(arch, "assistant"))
-        printf("to run       not supported alone: only gemma4 text models are\n");
-    else if (gemma4_config_read(&c, cp, &why))
-        print_gemma4(cp, &c);
+    if (!f)
+        print_not_runnable();
+    else if (f->describe(&c, cp, &why))
+        print_summary(cp, &c);
     else
         printf("to run       not possible: %s\n", why.text);
     print_tokenizer(path);
-    print_template(path);
+    print_template((f ? f : model_families[0])->chat, path);
     for (size_t i = 0; flags.keys && cp->gguf && i < gguf_n_values(cp->gguf); i++)
         print_value(gguf_value_at(cp->gguf, i));
     if (flags.tensors) print_tensors(cp->tensors);

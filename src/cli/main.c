@@ -1,4 +1,5 @@
 #include "cli/cli.h"
+#include "model/family.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +26,12 @@ static const struct {
 
 static int print_help(FILE *f)
 {
-    fprintf(f, "tandem %s: runs Gemma 4 models from GGUF files and Hugging Face directories\n\n", TANDEM_VERSION);
+    buf titles;
+    buf_init(&titles, 256);
+    family_put_titles(&titles);
+    fprintf(f, "tandem %s: runs %.*s models from GGUF files and Hugging Face directories\n\n", TANDEM_VERSION,
+            STR_ARG(buf_str(&titles)));
+    buf_deinit(&titles);
     fprintf(f, "usage: tandem COMMAND [FLAGS]\n\n");
     for (size_t i = 0; i < COUNT(commands); i++) fprintf(f, "  %-12s %s\n", commands[i].name, commands[i].about);
     fprintf(f, "\nRun tandem COMMAND --help for the flags of a command, tandem --version for the version.\n");

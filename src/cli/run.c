@@ -190,14 +190,18 @@ static bool finish_output(output *o, err *e)
     return cli_flush(e);
 }
 
-static void open_output(output *o, const tok *t, bool in_thought)
+static void open_output(output *o, const tandem *g, bool in_thought)
 {
+    const tok   *t = engine_tok(g);
+    chat_options format;
+    engine_format(g, &format, NULL); /* --raw needs no template, and parses the answer all the same */
+    format.thinking = flags.gen.think;
     buf_init(&o->text, 1 << 20);
     buf_init(&o->safe, 1 << 20);
     generate_add_stops(&o->stop, &flags.gen);
-    generate_watch(&o->content, t, &flags.gen, in_thought, flags.gen.think);
+    generate_watch(&o->content, t, &flags.gen, &format, in_thought);
     if (t) tok_stream_init(&o->stream, t, false);
-    if (!o->plain) view_init(&o->view, t, &flags.gen, in_thought, flags.gen.think);
+    if (!o->plain) view_init(&o->view, t, &flags.gen, &format, in_thought);
 }
 
 static void close_output(output *o)
@@ -239,7 +243,7 @@ static bool answer(tandem *g, const chat_prompt *prompt, const tandem_grammar *f
     if (!generator_init(&a, g, &flags.gen, e) ||
         !generate_check(&prompt->ids, engine_info(g)->n_ctx, engine_info(g)->n_vocab, flags.gen.max_tokens, e))
         return false;
-    open_output(&o, engine_tok(g), prompt->in_thought);
+    open_output(&o, g, prompt->in_thought);
     ask_for(&a, &o);
     a.request.grammar            = *fit;
     a.request.grammar.may_think  = flags.gen.think;

@@ -50,16 +50,12 @@ bool grammar_from_gbnf(grammar **out, str text, const atomic_bool *cancel, err *
 /* Compiles a regular expression, as JSON Schema's `pattern` may be, that all of the text matches. */
 bool grammar_from_regex(grammar **out, str pattern, const atomic_bool *cancel, err *e);
 
-/* How a schema's values are written. */
-typedef enum {
-    GRAMMAR_JSON,
-    GRAMMAR_GEMMA4, /* the arguments of a tool call: bare keys, strings between <|"|> markers */
-} grammar_dialect;
-bool grammar_from_schema(grammar **out, const json_value *schema, grammar_dialect dialect, const atomic_bool *cancel,
+/* Compiles the values that fit a schema. call NULL: written as JSON; otherwise as the arguments of a tool call in this
+ * markup, with bare keys and strings between quote markers. */
+bool grammar_from_schema(grammar **out, const json_value *schema, const tok_markup *call, const atomic_bool *cancel,
                          err *e);
 bool grammar_any_object(grammar **out, err *e); /* response_format json_object */
-/* One call of one of the tools, as Gemma 4 writes it: <|tool_call>call:NAME{...}<tool_call|>, or several one after
- * another. */
+/* grammar_tool_calls compiles one call of one of the tools, or several one after another. */
 typedef struct {
     str               name;
     const json_value *parameters; /* NULL: it takes no arguments */
@@ -67,6 +63,7 @@ typedef struct {
     bool              free;       /* any arguments are allowed; also set here */
 } grammar_tool;
 typedef struct {
+    const tok_markup  *markup; /* how a call is written; all of its call_ members and quote are set */
     bool               several;
     const json_value  *answer;   /* a schema: its JSON is allowed instead of calls; NULL: only calls are */
     buf               *warnings; /* a sentence for each tool that was freed is appended */

@@ -32,9 +32,9 @@ bool guide_markers_init(guide_markers *k, const tok *t, const int32_t *end_ids, 
 {
     int32_t n     = tok_size(t);
     size_t  words = ((size_t)n + 63) / 64 + 1;
-    *k            = (guide_markers){.open    = tok_find(t, STR("<|channel>")),
-                                    .close   = tok_find(t, STR("<channel|>")),
-                                    .call    = tok_find(t, STR("<|tool_call>")),
+    *k            = (guide_markers){.open    = tok_find_marker(t, tok_markup_of(t)->thought_open),
+                                    .close   = tok_find_marker(t, tok_markup_of(t)->thought_close),
+                                    .call    = tok_find_marker(t, tok_markup_of(t)->call_open),
                                     .thought = mem_try_n(words, sizeof *k->thought),
                                     .any     = mem_try_n(words, sizeof *k->any)};
     if (!k->thought || !k->any) {

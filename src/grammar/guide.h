@@ -1,11 +1,13 @@
 /* grammar/guide.h - an answer that is held to a grammar: first perhaps a thought, then what the grammar allows, and an end
  * before the tokens run out.
  *
- *      before --<|channel>--> thought --<channel|>--> the grammar's start --> ... --> GRAMMAR_ENDED
- *         | `-----------------------------------------------^
- *         `--<|tool_call>--> free, also behind a thought
+ *      before --thought_open--> thought --thought_close--> the grammar's start --> ... --> GRAMMAR_ENDED
+ *         | `----------------------------------------------------^
+ *         `--call_open--> free, also after a thought
  *
- * With calls_only: free --<|tool_call>--> the grammar --<tool_call|>--> free
+ * With calls_only: free --call_open--> the grammar --call_close--> free
+ *
+ * These are the markers of the tokenizer's tok_markup.
  *
  * Where an answer stands is a grammar_state, or a place beside the grammar; all are held and dropped alike. The pick at
  * a place is a function of the logits, the place and the tokens that are left, so it is the same however it was guessed.

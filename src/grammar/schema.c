@@ -949,18 +949,18 @@ static node *write_shape(maker *m, shape *s, const path *at)
 }
 
 /* --- from outside ------------------------------------------------------------------------------ */
-void maker_speak(maker *m, grammar_dialect dialect)
+void maker_set_markup(maker *m, const tok_markup *call)
 {
-    m->dialect   = dialect;
+    m->call      = call;
     m->any_value = m->key = -1;
     m->n_strings = m->n_texts = 0;
     m->unit = m->key_unit = NULL;
 }
 
-void maker_init(maker *m, grammar_dialect dialect, const atomic_bool *cancel)
+void maker_init(maker *m, const tok_markup *call, const atomic_bool *cancel)
 {
     *m = (maker){.number = -1, .integer = -1};
-    maker_speak(m, dialect);
+    maker_set_markup(m, call);
     builder_init(&m->b, GRAMMAR_JSON_DEPTH, cancel);
 }
 
@@ -997,17 +997,17 @@ bool maker_finish(maker *m, node *root, grammar **out, err *e)
     return ok;
 }
 
-bool grammar_from_schema(grammar **out, const json_value *schema, grammar_dialect dialect, const atomic_bool *cancel,
+bool grammar_from_schema(grammar **out, const json_value *schema, const tok_markup *call, const atomic_bool *cancel,
                          err *e)
 {
     maker m;
-    maker_init(&m, dialect, cancel);
+    maker_init(&m, call, cancel);
     return maker_finish(&m, write_root(&m, schema, NULL), out, e) || err_wrap(e, "the schema cannot be used");
 }
 
 bool grammar_any_object(grammar **out, err *e)
 {
     maker m;
-    maker_init(&m, GRAMMAR_JSON, NULL);
+    maker_init(&m, NULL, NULL);
     return maker_finish(&m, any_members(&m, any_value(&m)), out, e);
 }

@@ -45,7 +45,7 @@ typedef struct {
     builder           b;
     const json_value *root;
     const path       *root_at;
-    grammar_dialect   dialect;
+    const tok_markup *call; /* NULL: values are written as JSON */
     known_rule       *known;
     int32_t           n_known, known_cap;
     int32_t           known_head[KNOWN_TABLE]; /* by hash */
@@ -182,8 +182,9 @@ typedef struct {
 } shape;
 
 /* schema.c */
-void   maker_init(maker *m, grammar_dialect dialect, const atomic_bool *cancel);
-void   maker_speak(maker *m, grammar_dialect dialect); /* from here on; rules of the other dialect are not used again */
+void maker_init(maker *m, const tok_markup *call, const atomic_bool *cancel);
+/* Writes all following values in this markup. Rules that were made before are not used again. */
+void   maker_set_markup(maker *m, const tok_markup *call);
 node  *write_root(maker *m, const json_value *schema, const json_value *also); /* also: to be kept too; NULL: none */
 bool   maker_finish(maker *m, node *root, grammar **out, err *e); /* compiles, and frees the maker's memory */
 shape *new_shape(maker *m, const path *at);                       /* of the caller's to free; NULL: the maker failed */

@@ -260,8 +260,8 @@ static bool list_properties(chain *c, const shape *s)
         for (size_t n = 0; list && n < list->n; n++)
             if (list->item[n].kind == JSON_STRING) add_property(c, list->item[n].s, false);
     }
-    if (m->dialect == GRAMMAR_GEMMA4 && !check_call_keys(c)) return false;
-    if (m->dialect == GRAMMAR_GEMMA4 && builder_spend_sort(&m->b, (size_t)c->n, 16 * (size_t)c->n))
+    if (m->call && !check_call_keys(c)) return false;
+    if (m->call && builder_spend_sort(&m->b, (size_t)c->n, 16 * (size_t)c->n))
         qsort(c->prop, (size_t)c->n, sizeof *c->prop, by_lower_name);
     for (int32_t i = 0; i < c->n; i++) {
         property *p = &c->prop[i];

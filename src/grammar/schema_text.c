@@ -19,7 +19,7 @@ static node *wrap_class(void *ctx, const char_range *r, int32_t n)
     char_range        plain[512];
     node_vec          v       = {0};
     int32_t           n_plain = 0;
-    if (m->dialect == GRAMMAR_GEMMA4) return node_class(b, r, n);
+    if (m->call) return node_class(b, r, n);
     for (int32_t i = 0; i < n; i++) {
         for (size_t k = 0; k < COUNT(json_plain) && n_plain < (int32_t)COUNT(plain); k++) {
             uint32_t lo = r[i].lo > json_plain[k].lo ? r[i].lo : json_plain[k].lo;
@@ -232,7 +232,7 @@ node *make_key(maker *m, regular *r, term *keys, const path *at)
 {
     static const char_range bare[] = {{'-', '-'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
     builder                *b      = &m->b;
-    bool                    json   = m->dialect == GRAMMAR_JSON, too_many;
+    bool                    json   = !m->call, too_many;
     if (!json) keys = term_and(r, keys, term_repeat(r, term_class(r, bare, COUNT(bare)), 1, -1));
     node *colon = node_seq(b, node_puts(b, ":"), make_space(m));
     node *x     = write_term(m, r, keys, 1, json ? node_seq(b, make_quote(m), colon) : colon, &too_many);

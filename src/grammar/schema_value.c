@@ -15,10 +15,7 @@
 enum { DIGITS = 15, FRACTION = 6, MAX_PLACES = 9, MAX_MULTIPLE = 100, MAX_LISTED = 4096, MAX_NAME = 64 };
 #define SAFE_INTEGER INT64_C(9007199254740991) /* 2^53 - 1 */
 
-node *make_space(maker *m)
-{
-    return m->dialect == GRAMMAR_JSON ? node_repeat(&m->b, node_puts(&m->b, " "), 0, 1) : node_empty(&m->b);
-}
+node *make_space(maker *m) { return !m->call ? node_repeat(&m->b, node_puts(&m->b, " "), 0, 1) : node_empty(&m->b); }
 
 node *make_comma(maker *m) { return node_seq(&m->b, node_puts(&m->b, ","), make_space(m)); }
 node *make_null(maker *m) { return node_puts(&m->b, "null"); }
@@ -49,16 +46,13 @@ static node *unicode_escape(maker *m)
 static node *make_unit(maker *m, bool key)
 {
     builder *b = &m->b;
-    if (m->dialect == GRAMMAR_GEMMA4) return node_not(b, NULL, 0);
+    if (m->call) return node_not(b, NULL, 0);
     node *simple = ascii_class(m, "\"\"\\\\//bbffnnrrtt");
     node *escape = key ? simple : node_alt(b, simple, unicode_escape(m));
     return node_alt(b, node_class(b, json_plain, COUNT(json_plain)), node_seq(b, node_puts(b, "\\"), escape));
 }
 
-node *make_quote(maker *m)
-{
-    return m->dialect == GRAMMAR_JSON ? node_puts(&m->b, "\"") : node_marker(&m->b, STR("<|\"|>"));
-}
+node *make_quote(maker *m) { return !m->call ? node_puts(&m->b, "\"") : node_marker(&m->b, str_of(m->call->quote)); }
 
 node *make_string(maker *m, int32_t min, int32_t max)
 {
@@ -568,14 +562,14 @@ static node *json_text(maker *m, const json_value *v)
 
 static node *quoted(maker *m, str s)
 {
-    if (m->dialect == GRAMMAR_JSON) return json_text(m, &(json_value){.kind = JSON_STRING, .s = s});
+    if (!m->call) return json_text(m, &(json_value){.kind = JSON_STRING, .s = s});
     return node_seq(&m->b, make_quote(m), node_text(&m->b, s), make_quote(m));
 }
 
 node *make_name(maker *m, str name)
 {
     builder *b   = &m->b;
-    node    *key = m->dialect == GRAMMAR_JSON ? quoted(m, name) : node_text(b, name);
+    node    *key = !m->call ? quoted(m, name) : node_text(b, name);
     return node_seq(b, key, node_puts(b, ":"), make_space(m));
 }
 
@@ -597,14 +591,14 @@ node *make_literal(maker *m, const json_value *v)
 }
 
 /* Characters of a key that no schema names. */
-static const char_range gemma_plain[] = {{'-', '-'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+static const char_range call_plain[] = {{'-', '-'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 
 /* Plain characters but those in `used`. */
 static node *plain_without(maker *m, const char_range *used, int32_t n_used)
 {
-    bool              json  = m->dialect == GRAMMAR_JSON;
-    const char_range *plain = json ? json_plain : gemma_plain;
-    size_t            n     = json ? COUNT(json_plain) : COUNT(gemma_plain);
+    bool              json  = !m->call;
+    const char_range *plain = json ? json_plain : call_plain;
+    size_t            n     = json ? COUNT(json_plain) : COUNT(call_plain);
     node             *rest  = node_not(&m->b, used, n_used);
     char_range        out[512];
     int32_t           k = 0;
@@ -654,7 +648,7 @@ static int by_name(const void *a, const void *b) { return str_order(*(const str 
 node *make_other_name(maker *m, const str *names, size_t n)
 {
     builder *b    = &m->b;
-    bool     json = m->dialect == GRAMMAR_JSON;
+    bool     json = !m->call;
     node    *mark = json ? make_quote(m) : node_empty(b), *key;
     if (json && !n) {
         if (!m->key_unit) m->key_unit = make_unit(m, true);

@@ -1,4 +1,4 @@
-/* Calls of tools, as Gemma 4 writes them: <|tool_call>call:NAME{...}<tool_call|>. */
+/* Compiles tool calls in a family's markup: call_open call_prefix NAME{...} call_close. */
 #include "base/mem.h"
 #include "grammar/schema.h"
 
@@ -20,8 +20,8 @@ static node *write_call(maker *m, const grammar_tool *tool)
     builder *b    = &m->b;
     node    *args = write_arguments(m, tool);
     if (!is_callable(tool->name)) builder_fail(b, ERR_INPUT, "its name cannot be written in a call");
-    return node_seq(b, node_marker(b, STR("<|tool_call>")), node_puts(b, "call:"), node_text(b, tool->name),
-                    args ? args : node_empty(b), node_marker(b, STR("<tool_call|>")));
+    return node_seq(b, node_marker(b, str_of(m->call->call_open)), node_puts(b, m->call->call_prefix),
+                    node_text(b, tool->name), args ? args : node_empty(b), node_marker(b, str_of(m->call->call_close)));
 }
 
 /* Writes a call of any of the tools; NULL when one of them fails, and *bad is its number. */
@@ -39,7 +39,7 @@ static node *write_calls(maker *m, const grammar_tool *tool, size_t n, size_t *b
 
 static node *write_answer(maker *m, const json_value *schema, node *calls)
 {
-    maker_speak(m, GRAMMAR_JSON);
+    maker_set_markup(m, NULL);
     node *answer = write_root(m, schema, NULL);
     return answer ? node_alt(&m->b, answer, calls) : calls;
 }
@@ -54,7 +54,7 @@ bool grammar_tool_calls(grammar **out, grammar_tool *tool, size_t n, const gramm
     int64_t work = GRAMMAR_MAX_WORK;
     *out         = NULL;
     for (;;) {
-        maker_init(&m, GRAMMAR_GEMMA4, how->cancel);
+        maker_init(&m, how->markup, how->cancel);
         m.b.work = work;
         calls    = write_calls(&m, tool, n, &bad);
         if (calls || m.b.why.code != ERR_INPUT || tool[bad].strict || tool[bad].free || !is_callable(tool[bad].name))

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "model/config_value.h"
 #include "model/convert_plan.h"
+#include "model/family.h"
 #include "model/model.h"
 
 #include <limits.h>
@@ -190,12 +191,10 @@ typedef bool plan_fn(convert_plan *p, err *e);
 
 static plan_fn *planner_for(const json_value *config)
 {
-    static const char *const text[] = {"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"};
-    static const char *const mtp[]  = {"gemma4_assistant", "gemma4_unified_assistant"};
+    static const char *const mtp[] = {"gemma4_assistant", "gemma4_unified_assistant"};
     const json_value        *kind = hf_present(config, "model_type"), *archs = hf_present(config, "architectures");
     str                      name = kind && kind->kind == JSON_STRING ? kind->s : (str){0};
-    for (size_t i = 0; i < COUNT(text); i++)
-        if (str_is(name, text[i])) return plan_gemma4;
+    if (family_of_arch(name)) return family_of_arch(name)->plan;
     for (size_t i = 0; i < COUNT(mtp); i++)
         if (str_is(name, mtp[i])) return plan_assistant;
     bool listed = archs && archs->kind == JSON_ARRAY && archs->n && archs->item[0].kind == JSON_STRING;

@@ -12,7 +12,7 @@ typedef struct {
     tensor out; /* GGUF's name, the type it gets */
 } plan_item;
 
-typedef struct {
+typedef struct convert_plan {
     const checkpoint *cp;
     gguf_writer      *w;
     const char       *arch; /* GGUF's */

@@ -1,9 +1,9 @@
 /* The tokenizer's keys. Tokens and their kinds come from the loaded vocabulary, merges as the file has them. */
 #include "base/log.h"
 #include "base/mem.h"
-#include "chat/gemma4.h"
 #include "model/config_value.h"
 #include "model/convert_plan.h"
+#include "model/family.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -139,7 +139,7 @@ static int64_t config_id(const convert_plan *p, const char *key)
     return v && v->kind == JSON_INT ? v->i : -1;
 }
 
-/* All stop tokens that the directory names, for those who read lists; llama.cpp knows Gemma's by their texts. */
+/* All stop tokens that the directory names, for readers of lists; llama.cpp finds them by their texts. */
 static void put_stops(convert_plan *p, int32_t eos)
 {
     tok_ids stops;
@@ -244,7 +244,7 @@ static void put_no_vocabulary(convert_plan *p)
 bool plan_tokenizer(convert_plan *p, const char *json, err *e)
 {
     tok *t = NULL;
-    if (json && !tok_from_json(&t, json, &gemma4_family, e)) return false;
+    if (json && !family_tok_from_json(&t, json, e)) return false;
     bool ok = !t || put_vocabulary(p, t, json, e);
     if (!t) put_no_vocabulary(p);
     put_suppressed(p);

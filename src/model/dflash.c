@@ -166,7 +166,7 @@ static bool load_drafter(dflash *m, binder *b, const drafter_options *opt, err *
     m->own.q       = m->q;
     m->layers      = xnew_n(layer, (size_t)c->n_layers);
     m->softcap     = c->softcap >= 0 ? (float)c->softcap : m->d.t->softcap;
-    m->embed_scale = strcmp(m->d.t->family, "gemma4") ? 1 : sqrtf((float)c->n_embd);
+    m->embed_scale = m->d.t->scaled_embed ? sqrtf((float)c->n_embd) : 1;
     if (!init_context(m, opt, e)) return false;
     m->lanes = xnew_n(draft_lane *, (size_t)m->max_lanes);
     if (!dflash_load_all(m, b, e) || !init_queue(m, e)) return false;

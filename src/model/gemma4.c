@@ -558,13 +558,14 @@ static void gemma4_close(target *t)
 static void init_target(gemma4 *m, const model_options *opt)
 {
     const gemma4_config *c = &m->c;
-    m->t                   = (target){.family        = "gemma4",
+    m->t                   = (target){.family        = family_of_arch(STR("gemma4")),
                                       .o             = m->o,
                                       .n_layers      = c->n_layers,
                                       .n_embd        = c->n_embd,
                                       .n_vocab       = c->n_vocab,
                                       .n_ctx         = c->n_ctx,
                                       .softcap       = c->softcap,
+                                      .scaled_embed  = true,
                                       .max_rows      = opt->max_rows ? opt->max_rows : STEP_MAX_ROWS,
                                       .empty_thought = c->n_ple == 0,
                                       .capture       = gemma4_capture,
@@ -603,6 +604,28 @@ bool gemma4_check(const checkpoint *cp, err *e)
     mem_free(m->layers);
     mem_free(m);
     return ok;
+}
+
+bool gemma4_describe(model_summary *out, const checkpoint *cp, err *e)
+{
+    gemma4_config c;
+    if (!gemma4_config_read(&c, cp, e)) return false;
+    *out = (model_summary){.n_layers    = c.n_layers,
+                           .window      = c.window,
+                           .n_embd      = c.n_embd,
+                           .n_heads     = c.n_heads,
+                           .n_vocab     = c.n_vocab,
+                           .n_ctx       = c.n_ctx,
+                           .n_experts   = c.n_experts,
+                           .n_used      = c.n_used,
+                           .n_ff_expert = c.n_ff_expert,
+                           .n_ple       = c.n_ple,
+                           .n_kv_shared = c.n_kv_shared};
+    for (int l = 0; l < c.n_layers; l++) {
+        out->n_full += !c.sliding[l];
+        if (gemma4_kv_donor(&c, l) == l) out->kv_per_pos += 2.0 * c.n_kv_heads[l] * c.head_dim[l];
+    }
+    return true;
 }
 
 bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, ops *o, err *e)

@@ -2,9 +2,11 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "model/gemma4.h"
+#include "model/drafter.h"
+#include "model/family.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 /* --- steps --------------------------------------------------------------------------------------*/
 void step_clear(step *s) { s->n_rows = s->n_want = s->n_given = 0; }
@@ -142,30 +144,31 @@ str model_arch(const checkpoint *c)
     return v && v->kind == JSON_STRING ? v->s : s;
 }
 
-static bool is_gemma4(str arch)
+/* Explains why the table has no family for the checkpoint. Always false. */
+static bool fail_unknown_arch(const checkpoint *c, err *e)
 {
-    static const char *const names[] = {"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"};
-    for (size_t i = 0; i < COUNT(names); i++)
-        if (str_is(arch, names[i])) return true;
-    return false;
-}
-
-static bool check_arch(str arch, err *e)
-{
-    if (is_gemma4(arch)) return true;
+    str  arch = model_arch(c);
+    char names[256];
+    buf  list;
     if (!arch.n) return err_set(e, ERR_FORMAT, "the file does not say what kind of model it is");
-    if (str_starts(arch, "gemma4") && (str_ends(arch, "assistant")))
+    if (drafter_kind(c))
         return err_set(e, ERR_INPUT, "this is a drafter (%.*s), not a model that can run alone", STR_ARG(arch));
-    return err_set(e, ERR_INPUT, "models of kind '%.*s' are not supported, only gemma4", STR_ARG(arch));
+    buf_init(&list, sizeof names);
+    for (const model_family *const *f = model_families; *f; f++)
+        buf_printf(&list, "%s%s", f == model_families ? "" : ", ", (*f)->name);
+    snprintf(names, sizeof names, "%.*s", (int)list.n, list.p);
+    buf_deinit(&list);
+    return err_set(e, ERR_INPUT, "models of kind '%.*s' are not supported, only %s", STR_ARG(arch), names);
 }
 
 static bool open_target(target **out, const checkpoint *c, const model_options *opt, err *e)
 {
-    ops *o;
-    if (!check_arch(model_arch(c), e)) return false;
+    ops                *o;
+    const model_family *f = family_of(c);
+    if (!f) return fail_unknown_arch(c, e);
     if (!ops_open(&o, opt->device ? opt->device : "auto", opt->n_threads, e)) return false;
     if (opt->wrap) o = opt->wrap(o);
-    return gemma4_open(out, c, opt, o, e); /* takes o over, also when it fails */
+    return f->open(out, c, opt, o, e); /* takes over o, also when it fails */
 }
 
 static bool open_all(target **out, const checkpoint *c, const model_options *opt, err *e)
@@ -173,7 +176,7 @@ static bool open_all(target **out, const checkpoint *c, const model_options *opt
     if (!open_target(out, c, opt, e)) return false;
     target *t      = *out;
     t->weight_type = checkpoint_type(c);
-    t->defaults    = (sample_params){.top_p = 1};
+    t->defaults    = t->family->sampling;
     if (c->gguf)
         defaults_from_gguf(&t->defaults, c->gguf);
     else

@@ -50,24 +50,25 @@ typedef struct {
     int  kv_class, kv_layer, n_kv_heads, head_dim, window;
 } kv_donor;
 
-typedef struct target target;
+typedef struct model_family model_family; /* model/family.h */
+typedef struct target       target;
 struct target {
-    const char   *family; /* "gemma4" */
-    const ops    *o;
-    queue        *q;
-    int           n_layers, n_embd, n_vocab, n_ctx;
-    int           max_rows;
-    kv_class_spec kv_class[KV_MAX_CLASSES]; /* type is the caller's to set */
-    int           n_kv_classes;
-    size_t        weight_bytes;
-    uint64_t      n_params;                 /* numbers in its matrices */
-    quant_type    weight_type;              /* of most of them, in the file */
-    int32_t       stop_id[MODEL_MAX_STOPS]; /* of the model's files; the tokenizer may know more */
-    int           n_stop_ids;
-    int32_t       suppress_id[MODEL_MAX_STOPS]; /* never to be picked */
-    int           n_suppress_ids;
-    bool          empty_thought; /* chat: an answer without thinking starts with an empty thought */
-    sample_params defaults;      /* of generation_config; greedy where the files say nothing */
+    const model_family *family;
+    const ops          *o;
+    queue              *q;
+    int                 n_layers, n_embd, n_vocab, n_ctx;
+    int                 max_rows;
+    kv_class_spec       kv_class[KV_MAX_CLASSES]; /* type is the caller's to set */
+    int                 n_kv_classes;
+    size_t              weight_bytes;
+    uint64_t            n_params;                 /* numbers in its matrices */
+    quant_type          weight_type;              /* of most of them, in the file */
+    int32_t             stop_id[MODEL_MAX_STOPS]; /* of the model's files; the tokenizer may know more */
+    int                 n_stop_ids;
+    int32_t             suppress_id[MODEL_MAX_STOPS]; /* never to be picked */
+    int                 n_suppress_ids;
+    bool                empty_thought; /* chat: an answer without thinking starts with an empty thought */
+    sample_params       defaults;      /* of generation_config; greedy where the files say nothing */
 
     /* Features: the residual stream before layer h (h = n_layers: after the last), of every row of the next steps,
      * side by side in `features` [max_rows][n_features * n_embd]. n_ids 0 ends it. Takes memory: not inside a step. */
@@ -90,8 +91,9 @@ struct target {
      * without the softcap, logits [n][n_vocab], n <= HEAD_ROWS. */
     void (*embed)(target *t, dev y, dev ids, int n);
     void (*project)(target *t, dev logits, dev hidden, int n);
-    float    softcap;  /* 0: none */
-    kv_donor donor[2]; /* full, sliding */
+    float    softcap;      /* 0: none */
+    bool     scaled_embed; /* embeddings are multiplied by the square root of their width */
+    kv_donor donor[2];     /* full, sliding */
 
     void (*close)(target *t);
 };

@@ -23,7 +23,7 @@ bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, con
 const tandem_info *engine_info(const tandem *t);
 const tok         *engine_tok(const tandem *t);      /* NULL: the model has no tokenizer */
 str                engine_template(const tandem *t); /* the text of the model's chat template; empty: it has none */
-/* Copies the prompt format. Fails when the model's chat template cannot be read. */
+/* Copies the prompt format. Fails when the model's chat template cannot be read; out->format is set also then. */
 bool engine_format(const tandem *t, chat_options *out, err *e);
 enum { ENGINE_FINGERPRINT_MAX = 24 };
 /* Writes "fp_" and 16 hex digits computed from the build, the model's bytes, the device, the context and all settings.

@@ -102,19 +102,23 @@ static bool read_tools(grammar_tool *out, const json_value *v, bool others_free,
 }
 
 /* v: the tools; of TANDEM_GRAMMAR_TOOLS an object with them, and perhaps the schema of an answer without calls. */
-static bool compile_tools(grammar **out, arena *mem, const json_value *v, const form_source *r, buf *warnings, err *e)
+static bool compile_tools(compiled *out, const answer_forms *f, arena *mem, const json_value *v, const form_source *r,
+                          err *e)
 {
-    bool              among = r->grammar->kind == TANDEM_GRAMMAR_TOOLS;
+    const tok_markup *markup = tok_markup_of(f->tok);
+    bool              among  = r->grammar->kind == TANDEM_GRAMMAR_TOOLS;
     const json_value *list = among ? json_get(v, "tools") : v, *answer = among ? json_get(v, "answer") : NULL;
     if (!list || list->kind != JSON_ARRAY || list->n < 1 || list->n > MAX_TOOLS)
         return err_set(e, ERR_INPUT, "the tools must be a list of 1 to %d", MAX_TOOLS);
+    if (!markup->call_open) return err_set(e, ERR_INPUT, "the model's chat format has no tool calls");
     grammar_tool *tool = arena_try(mem, list->n, sizeof *tool);
     if (!tool) return err_set(e, ERR_UNAVAILABLE, "no memory for the tools");
-    grammar_calls how = {.several  = r->grammar->kind == TANDEM_GRAMMAR_TOOL_CALLS || answer,
+    grammar_calls how = {.markup   = markup,
+                         .several  = r->grammar->kind == TANDEM_GRAMMAR_TOOL_CALLS || answer,
                          .answer   = answer,
-                         .warnings = warnings,
+                         .warnings = out->warnings,
                          .cancel   = r->cancel};
-    return read_tools(tool, list, among, e) && grammar_tool_calls(out, tool, list->n, &how, e);
+    return read_tools(tool, list, among, e) && grammar_tool_calls(&out->grammar, tool, list->n, &how, e);
 }
 
 /* Whether the answer is free outside of its calls. */
@@ -129,22 +133,21 @@ static bool not_json(err *e)
     return why.code == ERR_FORMAT && err_set(e, ERR_INPUT, "the schema is not JSON: %s", why.text);
 }
 
-static bool compile_json(compiled *out, const form_source *r, str text, err *e)
+static bool compile_json(compiled *out, const answer_forms *f, const form_source *r, str text, err *e)
 {
     arena             mem;
     const json_value *v;
     json_limits       limits = {.max_memory = PARSE_MEMORY};
     arena_init(&mem, (size_t)PARSE_MEMORY * 2);
-    bool ok =
-        (json_parse(&v, &mem, text, &limits, e) || not_json(e)) &&
-        (r->grammar->kind == TANDEM_GRAMMAR_SCHEMA ? grammar_from_schema(&out->grammar, v, GRAMMAR_JSON, r->cancel, e)
-                                                   : compile_tools(&out->grammar, &mem, v, r, out->warnings, e));
+    bool ok = (json_parse(&v, &mem, text, &limits, e) || not_json(e)) &&
+              (r->grammar->kind == TANDEM_GRAMMAR_SCHEMA ? grammar_from_schema(&out->grammar, v, NULL, r->cancel, e)
+                                                         : compile_tools(out, f, &mem, v, r, e));
     out->calls_only = ok && calls_only(v, r);
     arena_deinit(&mem);
     return ok;
 }
 
-static bool compile(compiled *out, const form_source *r, str text, err *e)
+static bool compile(compiled *out, const answer_forms *f, const form_source *r, str text, err *e)
 {
     switch (r->grammar->kind) {
     case TANDEM_GRAMMAR_GBNF: return grammar_from_gbnf(&out->grammar, text, r->cancel, e);
@@ -153,7 +156,7 @@ static bool compile(compiled *out, const form_source *r, str text, err *e)
     case TANDEM_GRAMMAR_SCHEMA:
     case TANDEM_GRAMMAR_TOOLS:
     case TANDEM_GRAMMAR_TOOL_CALL:
-    case TANDEM_GRAMMAR_TOOL_CALLS: return compile_json(out, r, text, e);
+    case TANDEM_GRAMMAR_TOOL_CALLS: return compile_json(out, f, r, text, e);
     default: return err_set(e, ERR_INPUT, "grammar.kind is %d, which is none", (int)r->grammar->kind);
     }
 }
@@ -257,7 +260,7 @@ static bool make(answer_forms *f, const form_source *r, const char *key, answer_
     *x = (answer_form){.of = f, .tenant = r->tenant};
     memcpy(x->key, key, KEY);
     buf_init(&warnings, FORM_WARNING);
-    bool ok = need_vocab(f, e) && compile(&made, r, text_of(r->grammar), e) &&
+    bool ok = need_vocab(f, e) && compile(&made, f, r, text_of(r->grammar), e) &&
               guide_new(&x->guide, made.grammar, made.calls_only, f->vocab, &f->markers, e);
     snprintf(x->warning, sizeof x->warning, "%.*s", (int)warnings.n, warnings.n ? warnings.p : "");
     buf_deinit(&warnings);

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "chat/gemma4.h"
+#include "model/family.h"
 
 enum { DEFAULT_CTX = 8192 };
 
@@ -97,7 +97,7 @@ static bool open_gguf_tok(tok **out, const char *path, err *e)
 {
     gguf *g;
     if (!gguf_open(&g, path, e)) return false;
-    bool ok = tok_from_gguf(out, g, &gemma4_family, e);
+    bool ok = family_tok_from_gguf(out, g, e);
     gguf_close(g);
     return ok;
 }
@@ -109,20 +109,21 @@ bool open_tok(tok **out, const char *path, err *e)
     if (file_is_dir(path)) {
         if (!file_join(json, sizeof json, path, "tokenizer.json")) return err_set(e, ERR_INPUT, "the path is too long");
         if (!file_exists(json)) return err_set(e, ERR_NOT_FOUND, "%s has no tokenizer.json", path);
-        return tok_from_json(out, json, &gemma4_family, e);
+        return family_tok_from_json(out, json, e);
     }
-    return str_ends(str_of(path), ".json") ? tok_from_json(out, path, &gemma4_family, e) : open_gguf_tok(out, path, e);
+    return str_ends(str_of(path), ".json") ? family_tok_from_json(out, path, e) : open_gguf_tok(out, path, e);
 }
 
 /* Logs how prompts are written when the model's template does not decide it. */
-static void log_format(const chat_template *t, bool has_template)
+static void log_format(const chat_format *f, const chat_template *t, bool has_template)
 {
-    const char *name = chat_revision_name(t->revision);
+    const char *name = f->revision_name(t->revision);
     if (!has_template)
-        log_event(LOG_INFO, "chat", "the model has no chat template: prompts are written as Gemma 4's of %s", name);
-    else if (!t->gemma4)
-        log_event(LOG_WARN, "chat",
-                  "the model's chat template is not Gemma 4's: prompts are written as Gemma 4's of %s", name);
+        log_event(LOG_INFO, "chat", "the model has no chat template: prompts are written as %s's of %s", f->title,
+                  name);
+    else if (!t->known)
+        log_event(LOG_WARN, "chat", "the model's chat template is not %s's: prompts are written as %s's of %s",
+                  f->title, f->title, name);
     else if (!t->published)
         log_event(LOG_WARN, "chat",
                   "the model's chat template is not a published one: prompts are written as by that of %s, which it "
@@ -135,11 +136,12 @@ bool open_chat_format(chat_options *o, buf *keep, const target *m, const char *p
     buf own, *text = keep ? keep : &own;
     buf_init(&own, OPEN_TEMPLATE_MAX);
     bool          ok = chat_template_load(text, path, e);
-    chat_template t  = chat_detect(buf_str(text));
-    *o               = (chat_options){.revision              = t.revision,
-                                      .empty_thought         = t.gemma4 ? t.empty_thought : m->empty_thought,
+    chat_template t  = m->family->chat->detect(buf_str(text));
+    *o               = (chat_options){.format                = m->family->chat,
+                                      .revision              = t.revision,
+                                      .empty_thought         = t.known ? t.empty_thought : m->empty_thought,
                                       .add_generation_prompt = true};
-    if (ok) log_format(&t, text->n > 0);
+    if (ok) log_format(o->format, &t, text->n > 0);
     buf_deinit(&own);
     return ok;
 }

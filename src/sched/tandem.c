@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "base/thread.h"
+#include "model/family.h"
 #include "sched/inside.h"
 
 #include <stdio.h>
@@ -197,7 +198,7 @@ static bool add_drafters(tandem *t, const tandem_options *o, const settings *s, 
 static void fill_info(tandem *t, const tandem_options *o)
 {
     tandem_info *i   = &t->info;
-    i->family        = t->model->family;
+    i->family        = t->model->family->name;
     i->device        = t->model->o->name;
     i->kv_type       = kv_type_of(o) == QUANT_F16 ? "f16" : "f32";
     i->n_threads     = t->model->o->n_threads;

@@ -2,13 +2,13 @@
 
 enum { BATCH = 64 };
 
-static void tell(server_choice *c, const gemma4_event *ev)
+static void tell(server_choice *c, const chat_event *ev)
 {
     c->sink.on_event(c->sink.ctx, c, ev);
-    c->n_calls += ev->kind == GEMMA4_CALL_NAME;
+    c->n_calls += ev->kind == CHAT_EVENT_CALL_NAME;
 }
 
-static void on_event(void *ctx, const gemma4_event *ev) { tell(ctx, ev); }
+static void on_event(void *ctx, const chat_event *ev) { tell(ctx, ev); }
 
 static void add_stops(stop_match *m, const server_request *r)
 {
@@ -17,12 +17,13 @@ static void add_stops(stop_match *m, const server_request *r)
 
 static bool open_chat(server_choice *c)
 {
-    gemma4_parse_options o = {.on_event   = on_event,
-                              .ctx        = c,
-                              .tok        = c->tok,
-                              .chat       = c->request->chat,
-                              .in_thought = c->request->in_thought,
-                              .thinking   = c->request->thinking};
+    chat_parse_options o = {.format     = c->request->format,
+                            .on_event   = on_event,
+                            .ctx        = c,
+                            .tok        = c->tok,
+                            .chat       = c->request->chat,
+                            .in_thought = c->request->in_thought,
+                            .thinking   = c->request->thinking};
     if (!chat_answer_init(&c->answer, &o)) return false;
     add_stops(&c->answer.stop, c->request);
     c->answer.one_call = c->request->one_call;
@@ -90,7 +91,7 @@ bool choice_submit(server_choice *c, tandem *t, err *e)
 /* --- tokens -------------------------------------------------------------------------------------*/
 static void tell_text(server_choice *c)
 {
-    if (c->safe.n) tell(c, &(gemma4_event){.kind = GEMMA4_CONTENT, .text = buf_str(&c->safe)});
+    if (c->safe.n) tell(c, &(chat_event){.kind = CHAT_EVENT_CONTENT, .text = buf_str(&c->safe)});
     c->lost |= c->safe.failed;
     buf_clear(&c->safe);
 }

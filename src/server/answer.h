@@ -16,7 +16,7 @@ typedef struct {
                         const tandem_progress *p); /* with the prompt, where it is wanted */
     /* Before all else, where the request has echo: so many tokens of the prompt; from 0: and its text. */
     void (*on_prompt)(void *ctx, server_choice *c, size_t from, size_t n);
-    void (*on_event)(void *ctx, server_choice *c, const gemma4_event *ev);
+    void (*on_event)(void *ctx, server_choice *c, const chat_event *ev);
     void (*on_token)(void *ctx, server_choice *c,
                      const tandem_token *x); /* after what it told; with log-probabilities, or of /completion;
                                                 of an end-of-answer token only with echo */

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/sha256.h"
-#include "chat/gemma4.h"
+#include "chat/format.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -176,12 +176,19 @@ void ollama_version(server *s, server_call *c)
 }
 
 /* --- show ---------------------------------------------------------------------------------------*/
-/* Writes lines such as `temperature 1` and `stop "<turn|>"`. */
+static const chat_format *chat_format_of(const tandem *t)
+{
+    chat_options o;
+    engine_format(t, &o, NULL); /* sets the format also for a model whose template cannot be read */
+    return o.format;
+}
+
+/* Writes lines such as `temperature 1` and `stop "..."`, the marker that ends a turn. */
 static void put_parameters(json_writer *w, const tandem *t)
 {
     tandem_request r;
     buf            text;
-    str            stop = gemma4_marker_name(GEMMA4_TURN_END);
+    str            stop = str_of(chat_format_of(t)->tokens->markup->turn_close);
     tandem_request_init(t, &r);
     buf_init(&text, 1 << 12);
     buf_printf(&text, "temperature %g\ntop_k %d\ntop_p %g\nmin_p %g\nrepeat_penalty %g\nstop \"%.*s\"", (double)r.temp,
@@ -195,12 +202,9 @@ static void put_parameters(json_writer *w, const tandem *t)
  * outline of the format that its prompts are written in. */
 static void put_template(json_writer *w, const tandem *t)
 {
-    static const char outline[] =
-        "{{- if .Tools }}{{ .Tools }}{{ end }}{{ range .Messages }}<|turn>{{ .Role }}\n{{ .Content }}<turn|>\n"
-        "{{ end }}<|turn>model\n";
     str text = engine_template(t);
     json_key(w, "template");
-    json_put_str(w, text.n ? text : str_of(outline));
+    json_put_str(w, text.n ? text : str_of(chat_format_of(t)->outline));
 }
 
 static void put_info(json_writer *w, const tandem *t, str model)

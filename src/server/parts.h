@@ -13,7 +13,7 @@ typedef struct {
     const char *role;        /* "model", "drafter" */
     const char *id;          /* its name */
     const char *path;        /* as the operator gave it; this and the next two: NULL while they are not known */
-    const char *family;      /* "gemma4", "dflash", "mtp" */
+    const char *family;      /* the model's family, or the drafter's kind: "dflash", "mtp" */
     const char *fingerprint; /* of its bytes (gguf/fingerprint.h) */
     const char *state;       /* "loaded", "parked", ... */
     const char *error;       /* why it is not loaded; NULL: nothing is wrong */

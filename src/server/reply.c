@@ -118,7 +118,7 @@ void reply_deinit(reply *r)
     buf_deinit(&r->tail);
 }
 
-static void on_event(void *ctx, server_choice *c, const gemma4_event *ev)
+static void on_event(void *ctx, server_choice *c, const chat_event *ev)
 {
     reply *r = ctx;
     r->form->on_event(r, c, ev);

@@ -23,7 +23,7 @@ typedef struct {
     void (*begin)(reply *r, server_choice *c);       /* of a stream; NULL: nothing */
     void (*on_progress)(reply *r, server_choice *c); /* of a stream: an event without text; NULL: there is none */
     void (*on_prompt)(reply *r, server_choice *c, size_t from, size_t n); /* as choice_sink's; NULL: there is none */
-    void (*on_event)(reply *r, server_choice *c, const gemma4_event *ev);
+    void (*on_event)(reply *r, server_choice *c, const chat_event *ev);
     void (*on_token)(reply *r, server_choice *c, const tandem_token *x); /* with log-probabilities; NULL: not told */
     void (*flush)(reply *r, server_choice *c); /* of a stream: the open part, if there is one */
     /* Of a stream: a choice has all its tokens. last: nothing of the others is to come. */

@@ -132,18 +132,18 @@ static void begin_call(reply *r, server_choice *c, str name)
     }
 }
 
-static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
+static void on_event(reply *r, server_choice *c, const chat_event *ev)
 {
     static const int part_of[] = {
-        [GEMMA4_REASONING] = REASONING, [GEMMA4_CONTENT] = CONTENT, [GEMMA4_CALL_NAME] = CALLS,
-        [GEMMA4_CALL_ARGS] = CALLS,     [GEMMA4_CALL_DONE] = CALLS,
+        [CHAT_EVENT_REASONING] = REASONING, [CHAT_EVENT_CONTENT] = CONTENT, [CHAT_EVENT_CALL_NAME] = CALLS,
+        [CHAT_EVENT_CALL_ARGS] = CALLS,     [CHAT_EVENT_CALL_DONE] = CALLS,
     };
     int part = part_of[ev->kind];
-    if (r->stream && (part != c->open || ev->kind == GEMMA4_CALL_NAME)) flush(r, c);
+    if (r->stream && (part != c->open || ev->kind == CHAT_EVENT_CALL_NAME)) flush(r, c);
     c->open = part;
-    if (ev->kind == GEMMA4_CALL_NAME)
+    if (ev->kind == CHAT_EVENT_CALL_NAME)
         begin_call(r, c, ev->text);
-    else if (ev->kind != GEMMA4_CALL_DONE)
+    else if (ev->kind != CHAT_EVENT_CALL_DONE)
         buf_put_json_text(&c->part[part], ev->text);
     else if (!r->stream)
         buf_puts(&c->part[CALLS], by_functions(c) ? "\"" : "\"}}");

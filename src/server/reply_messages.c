@@ -208,23 +208,23 @@ static void stop_block(reply *r, server_choice *c)
     c->open = NONE;
 }
 
-static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
+static void on_event(reply *r, server_choice *c, const chat_event *ev)
 {
-    static const int kind_of[] = {[GEMMA4_REASONING] = THINKING,
-                                  [GEMMA4_CONTENT]   = TEXT,
-                                  [GEMMA4_CALL_NAME] = CALL,
-                                  [GEMMA4_CALL_ARGS] = CALL,
-                                  [GEMMA4_CALL_DONE] = CALL};
+    static const int kind_of[] = {[CHAT_EVENT_REASONING] = THINKING,
+                                  [CHAT_EVENT_CONTENT]   = TEXT,
+                                  [CHAT_EVENT_CALL_NAME] = CALL,
+                                  [CHAT_EVENT_CALL_ARGS] = CALL,
+                                  [CHAT_EVENT_CALL_DONE] = CALL};
     int              kind      = kind_of[ev->kind];
-    if (kind != c->open || ev->kind == GEMMA4_CALL_NAME) {
+    if (kind != c->open || ev->kind == CHAT_EVENT_CALL_NAME) {
         stop_block(r, c);
         start_block(r, c, kind, ev->text);
     }
-    if (ev->kind == GEMMA4_CALL_ARGS && !r->stream)
+    if (ev->kind == CHAT_EVENT_CALL_ARGS && !r->stream)
         buf_put(&c->part[GROWN], ev->text.s, ev->text.n);
-    else if (ev->kind <= GEMMA4_CONTENT || ev->kind == GEMMA4_CALL_ARGS)
+    else if (ev->kind <= CHAT_EVENT_CONTENT || ev->kind == CHAT_EVENT_CALL_ARGS)
         buf_put_json_text(&c->part[GROWN], ev->text);
-    else if (ev->kind == GEMMA4_CALL_DONE)
+    else if (ev->kind == CHAT_EVENT_CALL_DONE)
         stop_block(r, c);
 }
 

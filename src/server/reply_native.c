@@ -9,7 +9,7 @@ enum { PICK_MEMORY = 64 << 20 }; /* bytes of a reply's tree, without its probabi
 
 static const char probabilities[] = "completion_probabilities";
 
-static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
+static void on_event(reply *r, server_choice *c, const chat_event *ev)
 {
     (void)r;
     c->new_line |= ev->text.n && memchr(ev->text.s, '\n', ev->text.n);

@@ -160,20 +160,20 @@ static void begin_call(server_choice *c, str name)
     buf_puts(out, ",\"arguments\":");
 }
 
-static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
+static void on_event(reply *r, server_choice *c, const chat_event *ev)
 {
     static const int part_of[] = {
-        [GEMMA4_REASONING] = THINKING, [GEMMA4_CONTENT] = CONTENT, [GEMMA4_CALL_NAME] = CALLS,
-        [GEMMA4_CALL_ARGS] = CALLS,    [GEMMA4_CALL_DONE] = CALLS,
+        [CHAT_EVENT_REASONING] = THINKING, [CHAT_EVENT_CONTENT] = CONTENT, [CHAT_EVENT_CALL_NAME] = CALLS,
+        [CHAT_EVENT_CALL_ARGS] = CALLS,    [CHAT_EVENT_CALL_DONE] = CALLS,
     };
     int part = part_of[ev->kind];
     if (r->stream && part != c->open) flush(r, c);
-    c->open = ev->kind == GEMMA4_CALL_DONE ? NONE : part;
-    if (ev->kind == GEMMA4_CALL_NAME)
+    c->open = ev->kind == CHAT_EVENT_CALL_DONE ? NONE : part;
+    if (ev->kind == CHAT_EVENT_CALL_NAME)
         begin_call(c, ev->text);
-    else if (ev->kind == GEMMA4_CALL_ARGS)
+    else if (ev->kind == CHAT_EVENT_CALL_ARGS)
         buf_put(&c->part[CALLS], ev->text.s, ev->text.n);
-    else if (ev->kind == GEMMA4_CALL_DONE)
+    else if (ev->kind == CHAT_EVENT_CALL_DONE)
         buf_puts(&c->part[CALLS], "}}");
     else
         buf_put_json_text(&c->part[part], ev->text);

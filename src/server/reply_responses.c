@@ -359,17 +359,17 @@ static void open_call(reply *r, server_choice *c, str shown)
     open_item(r, c, t && t->custom ? CUSTOM : FUNCTION);
 }
 
-static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
+static void on_event(reply *r, server_choice *c, const chat_event *ev)
 {
-    int kind = ev->kind == GEMMA4_CONTENT ? MESSAGE : r->request->f.summary.s ? SUMMARY : THOUGHT;
-    if (ev->kind == GEMMA4_CALL_NAME) {
+    int kind = ev->kind == CHAT_EVENT_CONTENT ? MESSAGE : r->request->f.summary.s ? SUMMARY : THOUGHT;
+    if (ev->kind == CHAT_EVENT_CALL_NAME) {
         open_call(r, c, ev->text);
-    } else if (ev->kind == GEMMA4_CALL_ARGS) {
+    } else if (ev->kind == CHAT_EVENT_CALL_ARGS) {
         if (c->open == CUSTOM)
             buf_put(&c->part[TEXT], ev->text.s, ev->text.n);
         else
             buf_put_json_text(&c->part[TEXT], ev->text);
-    } else if (ev->kind == GEMMA4_CALL_DONE) {
+    } else if (ev->kind == CHAT_EVENT_CALL_DONE) {
         if (ev->cut) close_item(r, c, "incomplete");
     } else {
         if (c->open != kind) {
@@ -385,7 +385,7 @@ static void on_token(reply *r, server_choice *c, const tandem_token *x)
 {
     tok_kind_t kind   = tok_kind(r->tok, x->id);
     bool       marker = kind == TOK_CONTROL || kind == TOK_USER;
-    if (marker || c->open == FUNCTION || c->open == CUSTOM || gemma4_parser_in_thought(c->answer.parser)) return;
+    if (marker || c->open == FUNCTION || c->open == CUSTOM || chat_parser_in_thought(c->answer.parser)) return;
     reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs, false);
 }
 

@@ -10,7 +10,7 @@ static size_t count_chars(str s)
     return n;
 }
 
-static void on_event(reply *r, server_choice *c, const gemma4_event *ev)
+static void on_event(reply *r, server_choice *c, const chat_event *ev)
 {
     (void)r;
     buf_put_json_text(&c->part[TEXT], ev->text);

@@ -1,7 +1,6 @@
 #include "server/request.h"
 
 #include "base/mem.h"
-#include "chat/gemma4.h"
 #include "server/dialects.h"
 #include "server/messages.h"
 #include "server/responses.h"
@@ -245,7 +244,8 @@ static bool read_biases(server_request *r, const tandem *t, server_error *why)
     for (size_t i = 0; v && i < v->n; i++)
         if (!(v->kind == JSON_OBJECT ? read_bias_member(&b, &v->member[i]) : read_bias_pair(&b, &v->item[i])))
             return false;
-    return !r->no_calls || ban(b.bias, &r->ask.n_bias, tok_find(engine_tok(t), gemma4_marker_name(GEMMA4_CALL)), why);
+    const tok *k = engine_tok(t);
+    return !r->no_calls || ban(b.bias, &r->ask.n_bias, tok_find_marker(k, tok_markup_of(k)->call_open), why);
 }
 
 /* --- speculation --------------------------------------------------------------------------------*/
@@ -384,6 +384,7 @@ static bool render(server_request *r, const tandem *t, chat_options *o, server_e
     if (!chat_render_ids(&r->rendered, engine_tok(t), r->chat, o, &e))
         return error_take(why, &e, request_param(r), false);
     if (r->rendered.n_media) return error_no_media(why, request_param(r));
+    r->format     = o->format;
     r->in_thought = r->rendered.in_thought;
     r->thinking   = o->thinking;
     r->prompt[0]  = (server_prompt){.ids = r->rendered.ids.p, .n = r->rendered.ids.n};

@@ -32,17 +32,18 @@ struct server_request {
     arena              mem;
     server_fields      f;
 
-    const json_value *root; /* the body's tree */
-    chat             *chat; /* NULL: text */
-    chat_prompt       rendered;
-    bool              in_thought, thinking, one_call;
-    bool              no_calls; /* tool_choice none: not even where the model would */
-    const char       *held_by;  /* the field that ask.grammar comes from; NULL: the answer is free */
-    response_tool    *tool;     /* of a response (responses.h), as are the next two */
-    size_t            n_tools;
-    json_value       *named_choice; /* the name in tool_choice, if there is one */
-    server_prompt    *prompt;
-    int               n_prompts, n_choices; /* choice i answers prompt i / n */
+    const json_value  *root; /* the body's tree */
+    chat              *chat; /* NULL: text */
+    chat_prompt        rendered;
+    const chat_format *format; /* of the answer */
+    bool               in_thought, thinking, one_call;
+    bool               no_calls; /* tool_choice none: not even where the model would */
+    const char        *held_by;  /* the field that ask.grammar comes from; NULL: the answer is free */
+    response_tool     *tool;     /* of a response (responses.h), as are the next two */
+    size_t             n_tools;
+    json_value        *named_choice; /* the name in tool_choice, if there is one */
+    server_prompt     *prompt;
+    int                n_prompts, n_choices; /* choice i answers prompt i / n */
 
     str         stop[STOP_MAX_STRINGS];
     const char *stop_text[STOP_MAX_STRINGS];

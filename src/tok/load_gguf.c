@@ -13,7 +13,7 @@ static const gguf_value *string_array(const gguf *g, const char *key)
     return v && v->type == GGUF_ARRAY && v->item == GGUF_STRING ? v : NULL;
 }
 
-static bool check_model(const gguf *g, err *e)
+static bool check_model(const gguf *g, const tok_family *f, err *e)
 {
     str               name = STR("");
     const gguf_value *v    = gguf_find(g, "tokenizer.ggml.model");
@@ -22,8 +22,9 @@ static bool check_model(const gguf *g, err *e)
     if (!v || !gguf_str(v, &name)) return wrong(e, "tokenizer.ggml.model", "a string");
     if (str_is(name, "none") || str_is(name, "no_vocab"))
         return err_set(e, ERR_NOT_FOUND, "the file has no tokenizer ('tokenizer.ggml.model' is '%.*s')", STR_ARG(name));
-    if (!str_is(name, "gemma4"))
-        return err_set(e, ERR_FORMAT, "the file's tokenizer is of the kind '%.*s', expected 'gemma4'", STR_ARG(name));
+    if (f && f->gguf_model && !str_is(name, f->gguf_model))
+        return err_set(e, ERR_FORMAT, "the file's tokenizer is of the kind '%.*s', expected '%s'", STR_ARG(name),
+                       f->gguf_model);
     return true;
 }
 
@@ -106,12 +107,12 @@ static bool read_specials(vocab_source *s, const gguf *g, err *e)
     return true;
 }
 
-/* Ignores add_bos_token: Gemma needs its <bos>, and files that say false were made by mistake. */
+/* Ignores add_bos_token: models with a bos token need it, and files that say false were made by mistake. */
 bool tok_from_gguf(tok **out, const gguf *g, const tok_family *f, err *e)
 {
     vocab_source s;
     *out = NULL;
-    if (!check_model(g, e)) return false;
+    if (!check_model(g, f, e)) return false;
     vocab_source_init(&s, f);
     bool ok = read_tokens(&s, g, e) && read_merges(&s, g, e) && read_specials(&s, g, e) && vocab_build(out, &s, e);
     vocab_source_deinit(&s);

@@ -176,7 +176,7 @@ static bool read_normalizer(loader *l, str key, err *e)
     return true;
 }
 
-/* Gemma's splits at spaces, of which the normalizer has left none. */
+/* Accepts no rule, and a split at spaces: the normalizer has replaced all spaces. */
 static bool read_pre_tokenizer(loader *l, str key, err *e)
 {
     if (!read_rule(l, key, e)) return false;
@@ -281,9 +281,10 @@ static bool read_document(loader *l, json_reader **r, str text, member_fn *fn, e
 static bool check_family(const loader *l, err *e)
 {
     if (!l->byte_fallback)
-        return err_set(e, ERR_FORMAT, "the tokenizer has no byte_fallback; only Gemma's kind of BPE is supported");
+        return err_set(e, ERR_FORMAT, "the tokenizer has no byte_fallback; only BPE with byte fallback is supported");
     if (!l->replaces_spaces)
-        return err_set(e, ERR_FORMAT, "the normalizer does not replace spaces by U+2581; only Gemma's is supported");
+        return err_set(e, ERR_FORMAT,
+                       "the normalizer does not replace spaces by U+2581, which is the only supported form");
     return true;
 }
 

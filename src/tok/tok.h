@@ -1,4 +1,4 @@
-/* tok/tok.h - text to token ids and back, as Gemma does it.
+/* tok/tok.h - converts text to token ids and back: BPE with byte fallback, spaces kept as U+2581.
  *
  * Encoding: spaces become U+2581, every character becomes its token, then the adjacent pair whose merge ranks
  * lowest is joined (the leftmost of equals) until no pair has a merge. Nothing is split into words first.
@@ -7,8 +7,8 @@
  * Added tokens are found in the text before that, the leftmost first and the longest of several; no merge crosses one.
  * The file's flags sort them:
  *   - user-defined tokens (<table>, runs of newlines, <unused7>) are part of the language and are found in every text;
- *   - markers are the control tokens (<bos>, <|turn>) and those user-defined tokens that the model's family names as its
- *     own (<|tool_call>). They are found only with parse_special; without it no text gives one, nor does a merge.
+ *   - markers are the control tokens (<bos>, <turn>) and those user-defined tokens that the model family lists as its
+ *     own (<call>). They are found only with parse_special; without it no text gives one, nor does a merge.
  * Byte tokens written out in a text ("<0x41>") are plain characters in either case.
  *
  * A tok does not change after it is made: any number of threads may use it. */
@@ -40,17 +40,32 @@ typedef enum { /* the values are GGUF's */
 
 typedef struct tok tok;
 
-/* The names that a family of models gives its tokens. Files flag tokens, but do not list what a chat is made of. Lists
- * end with NULL. A name counts only where the file has an added token of that text. */
+/* The tokens by which a model family structures its answers, and how it writes a tool call:
+ *
+ *     thought_open REASONING thought_close CONTENT turn_close
+ *     call_open call_prefix NAME {key:VALUE,...} call_close
+ *
+ * In a call keys are bare and strings stand between two `quote` tokens. Strings are the texts of tokens, except
+ * call_prefix, which is plain text. NULL: the family has no such token. */
 typedef struct {
+    const char *turn_close;
+    const char *thought_open, *thought_close;
+    const char *call_open, *call_prefix, *call_close, *quote;
+} tok_markup;
+
+/* The part of a model family that the tokenizer needs. Files flag tokens, but do not list the tokens that a chat is made
+ * of. Lists end with NULL. A name counts only where the file has an added token of that text. */
+typedef struct {
+    const char        *gguf_model;            /* the only tokenizer.ggml.model that is read; NULL: any */
     const char        *bos, *eos, *pad, *unk; /* where the file names none */
     const char *const *markers;               /* never made from plain text, whatever the file's flags say */
     const char *const *printed;               /* markers that decoding always prints: a parser of answers needs them */
     const char *const *stops;                 /* where generation ends, in addition to eos */
+    const tok_markup  *markup;                /* kept by the tok; NULL: none */
 } tok_family;
 
 /* --- loading ----------------------------------------------------------------------------------- */
-/* Reads tokenizer.ggml.*; ERR_NOT_FOUND when the file has none. The family is not kept. */
+/* Reads tokenizer.ggml.*; ERR_NOT_FOUND when the file has none. The tok keeps f->markup and nothing else of the family. */
 bool tok_from_gguf(tok **out, const gguf *g, const tok_family *f, err *e);
 /* Reads a tokenizer.json; the names of bos and eos also from a tokenizer_config.json in the same directory. */
 bool tok_from_json(tok **out, const char *path, const tok_family *f, err *e);
@@ -68,7 +83,11 @@ int32_t    tok_bos(const tok *t);                     /* -1 when absent, here an
 int32_t    tok_eos(const tok *t);
 int32_t    tok_pad(const tok *t);
 int32_t    tok_unk(const tok *t);
-bool       tok_add_bos(const tok *t); /* a sequence starts with tok_bos: always, where there is one, whatever the file
+/* Returns the family's markup; its members are NULL where the family has none. */
+const tok_markup *tok_markup_of(const tok *t);
+/* Returns the id of the token with this text, -1 when name is NULL or the vocabulary lacks it. */
+int32_t tok_find_marker(const tok *t, const char *name);
+bool    tok_add_bos(const tok *t); /* a sequence starts with tok_bos: always, where there is one, whatever the file
                                        * says. tok_encode leaves that to its caller. */
 
 /* --- ids --------------------------------------------------------------------------------------- */

@@ -412,13 +412,16 @@ static bool set_specials(tok *t, const vocab_source *s, err *e)
 }
 
 /* --- a tok ------------------------------------------------------------------------------------- */
+static const tok_markup no_markup;
+
 bool vocab_build(tok **out, const vocab_source *s, err *e)
 {
     bool ok = false;
     tok *t  = xnew(tok);
 
-    *out = NULL;
-    t->n = s->n;
+    *out      = NULL;
+    t->n      = s->n;
+    t->markup = s->family.markup ? s->family.markup : &no_markup;
     if (!t->n) {
         err_set(e, ERR_FORMAT, "the vocabulary is empty");
         goto done;
@@ -476,6 +479,10 @@ int32_t tok_unk(const tok *t) { return t->unk; }
 bool    tok_add_bos(const tok *t) { return t->bos >= 0; }
 
 int32_t tok_find(const tok *t, str text) { return find_id(t, text, str_hash(text)); }
+
+const tok_markup *tok_markup_of(const tok *t) { return t->markup; }
+
+int32_t tok_find_marker(const tok *t, const char *name) { return name ? tok_find(t, str_of(name)) : -1; }
 
 void tok_stop_ids(const tok *t, tok_ids *out)
 {

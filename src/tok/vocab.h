@@ -63,9 +63,10 @@ struct tok {
 
     added_trie added[2]; /* searched one after the other: tokens that match the text as it is, and normalized ones */
 
-    int32_t bos, eos, pad, unk;
-    int32_t stop[TOK_MAX_STOPS];
-    int32_t n_stop;
+    int32_t           bos, eos, pad, unk;
+    int32_t           stop[TOK_MAX_STOPS];
+    int32_t           n_stop;
+    const tok_markup *markup; /* not NULL */
 };
 
 /* What a loader has read. The strings are borrowed: they need to live until vocab_build returns. */

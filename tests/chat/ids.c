@@ -12,9 +12,9 @@
 static bool open_tokenizer(tok **out, const char *path, err *e)
 {
     gguf *g;
-    if (str_ends(str_of(path), ".json")) return tok_from_json(out, path, &gemma4_family, e);
+    if (str_ends(str_of(path), ".json")) return tok_from_json(out, path, &gemma4_tokens, e);
     if (!gguf_open(&g, path, e)) return false;
-    bool ok = tok_from_gguf(out, g, &gemma4_family, e);
+    bool ok = tok_from_gguf(out, g, &gemma4_tokens, e);
     gguf_close(g);
     return ok;
 }
@@ -27,9 +27,10 @@ static bool parse_case(chat **c, chat_options *o, arena *mem, str line, err *e)
     const json_value *name = json_get(form, "revision"), *large = json_get(form, "large");
     if (!name || !request || name->kind != JSON_STRING) return err_set(e, ERR_INPUT, "'template' or 'request' missing");
     if (!chat_parse(c, mem, request, e)) return false;
-    *o = (chat_options){.empty_thought = large && large->b, .add_generation_prompt = true, .exact = true};
-    while (o->revision < CHAT_REVISIONS && !str_is(name->s, chat_revision_name(o->revision))) o->revision++;
-    if (o->revision == CHAT_REVISIONS) return err_set(e, ERR_INPUT, "no revision '%.*s'", STR_ARG(name->s));
+    *o = (chat_options){
+        .format = &gemma4_format, .empty_thought = large && large->b, .add_generation_prompt = true, .exact = true};
+    while (o->revision < GEMMA4_REVISIONS && !str_is(name->s, gemma4_revision_name(o->revision))) o->revision++;
+    if (o->revision == GEMMA4_REVISIONS) return err_set(e, ERR_INPUT, "no revision '%.*s'", STR_ARG(name->s));
     chat_apply_wishes(*c, o);
     return true;
 }

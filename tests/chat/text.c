@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "chat/chat.h"
+#include "chat/gemma4.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,13 +56,16 @@ int main(int argc, char **args)
         fprintf(stderr, "chat_text: %s\n", e.text);
         return 1;
     }
-    chat_template t = chat_detect((str){template.p, template.n});
+    chat_template t = gemma4_detect((str){template.p, template.n});
     printf("{\"gemma4\": %s, \"published\": %s, \"revision\": \"%s\", \"large\": %s, \"same\": %d, \"signs\": %d, "
            "\"hash\": \"%016" PRIx64 "\"}\n",
-           t.gemma4 ? "true" : "false", t.published ? "true" : "false", chat_revision_name(t.revision),
+           t.known ? "true" : "false", t.published ? "true" : "false", gemma4_revision_name(t.revision),
            t.empty_thought ? "true" : "false", t.n_same, t.n_signs, t.hash);
-    chat_options o = {
-        .revision = t.revision, .empty_thought = t.empty_thought, .add_generation_prompt = true, .exact = true};
+    chat_options o = {.format                = &gemma4_format,
+                      .revision              = t.revision,
+                      .empty_thought         = t.empty_thought,
+                      .add_generation_prompt = true,
+                      .exact                 = true};
     while ((n = getline(&line, &cap, stdin)) > 0) print_prompt((str){line, (size_t)n}, o);
     free(line);
     file_map_close(&template);

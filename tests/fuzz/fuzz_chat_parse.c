@@ -2,7 +2,7 @@
  * text lost or told twice.
  * The first byte chooses the options, the second the cuts; after that bytes 1 to 17 stand for markers. */
 #include "base/mem.h"
-#include "chat/parse_gemma4.h"
+#include "chat/gemma4.h"
 #include "require.h"
 
 #include <stdio.h>
@@ -13,11 +13,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { IN_THOUGHT = 1, TYPED = 2, THINKING = 4 };
 
 typedef struct {
-    buf               text; /* all events, pieces of one kind joined */
-    buf               args; /* of the call that is open */
-    gemma4_event_kind last;
-    bool              any;
-    int               call;
+    buf             text; /* all events, pieces of one kind joined */
+    buf             args; /* of the call that is open */
+    chat_event_kind last;
+    bool            any;
+    int             call;
 } events;
 
 static void check_args(events *x)
@@ -35,16 +35,16 @@ static void check_args(events *x)
     buf_clear(&x->args);
 }
 
-static void note(void *ctx, const gemma4_event *ev)
+static void note(void *ctx, const chat_event *ev)
 {
-    events *x    = ctx;
-    bool    more = x->any && ev->kind == x->last && (ev->kind != GEMMA4_CALL_NAME && ev->kind != GEMMA4_CALL_DONE);
-    REQUIRE(ev->text.n || ev->kind == GEMMA4_CALL_DONE);
-    if (!more) buf_printf(&x->text, "\n[%d %d]", ev->kind, ev->kind >= GEMMA4_CALL_NAME ? ev->call : 0);
+    events *x = ctx;
+    bool more = x->any && ev->kind == x->last && (ev->kind != CHAT_EVENT_CALL_NAME && ev->kind != CHAT_EVENT_CALL_DONE);
+    REQUIRE(ev->text.n || ev->kind == CHAT_EVENT_CALL_DONE);
+    if (!more) buf_printf(&x->text, "\n[%d %d]", ev->kind, ev->kind >= CHAT_EVENT_CALL_NAME ? ev->call : 0);
     buf_put(&x->text, ev->text.s, ev->text.n);
-    if (ev->kind == GEMMA4_CALL_NAME) REQUIRE(ev->call == x->call);
-    if (ev->kind == GEMMA4_CALL_ARGS) buf_put(&x->args, ev->text.s, ev->text.n);
-    if (ev->kind == GEMMA4_CALL_DONE) {
+    if (ev->kind == CHAT_EVENT_CALL_NAME) REQUIRE(ev->call == x->call);
+    if (ev->kind == CHAT_EVENT_CALL_ARGS) buf_put(&x->args, ev->text.s, ev->text.n);
+    if (ev->kind == CHAT_EVENT_CALL_DONE) {
         check_args(x);
         x->call++;
     }
@@ -75,25 +75,26 @@ static const chat *typed(void)
 /* In pieces of one to seven bytes, or with cuts 0 in one. */
 static void run(events *x, str in, int options, uint32_t cuts)
 {
-    err                  e;
-    gemma4_parse_options opt = {.on_event   = note,
-                                .ctx        = x,
-                                .in_thought = options & IN_THOUGHT,
-                                .thinking   = options & THINKING,
-                                .chat       = options & TYPED ? typed() : NULL};
-    gemma4_parser       *p   = gemma4_parser_new(&opt);
-    *x                       = (events){0};
+    err                e;
+    chat_parse_options opt = {.format     = &gemma4_format,
+                              .on_event   = note,
+                              .ctx        = x,
+                              .in_thought = options & IN_THOUGHT,
+                              .thinking   = options & THINKING,
+                              .chat       = options & TYPED ? typed() : NULL};
+    chat_parser       *p   = chat_parser_new(&opt);
+    *x                     = (events){0};
     buf_init(&x->text, (size_t)1 << 28);
     buf_init(&x->args, (size_t)1 << 28);
     for (size_t i = 0, n; i < in.n; i += n) {
         n    = cuts ? 1 + (cuts >> 16) % 7 : in.n;
         cuts = cuts ? cuts * 1664525u + 1013904223u : 0;
         if (n > in.n - i) n = in.n - i;
-        gemma4_parse_marked(p, (str){in.s + i, n});
+        chat_parser_put_text(p, (str){in.s + i, n});
     }
-    REQUIRE(gemma4_parse_finish(p, &e) && !x->text.failed);
+    REQUIRE(chat_parser_finish(p, &e) && !x->text.failed);
     REQUIRE(!x->args.n);
-    gemma4_parser_free(p);
+    chat_parser_free(p);
 }
 
 /* Letters that no markup and no constant is written with come out as often as they went in; escapes may make new ones. */

@@ -16,7 +16,7 @@ static const tok *demo(void)
 {
     static tok *t;
     err         e;
-    REQUIRE(t || tok_from_json(&t, TANDEM_ROOT "/tests/golden/demo/tokenizer.json", &gemma4_family, &e));
+    REQUIRE(t || tok_from_json(&t, TANDEM_ROOT "/tests/golden/demo/tokenizer.json", &gemma4_tokens, &e));
     return t;
 }
 
@@ -136,7 +136,7 @@ static void check(const chat *c, const chat_options *o)
     err         e = {0};
     chat_prompt_init(&p, 1 << 22);
     buf_init(&text, 1 << 24);
-    bool ok = chat_render_gemma4(c, o, &(chat_sink){count_marker, &markers}, &e);
+    bool ok = gemma4_render(c, o, &(chat_sink){count_marker, &markers}, &e);
     REQUIRE(ok || e.text[0]);
     REQUIRE(chat_render_text(&text, c, o, &e) == ok);
     REQUIRE(chat_render_ids(&p, demo(), c, o, &e) == ok);
@@ -158,10 +158,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2 || size > 1 << 16) return 0;
     uint8_t f = data[0];
     /* any of the revisions, the same for the same input */
-    chat_revision rev  = (chat_revision)(str_hash((str){(const char *)data, size}) % CHAT_REVISIONS);
-    chat_options  o    = {rev, !(f & SMALL), f & THINKING, f & PRESERVE, f & PROMPT, f & EXACT};
-    str           text = {(const char *)data + 1, size - 1};
-    REQUIRE(chat_detect(text).revision < CHAT_REVISIONS);
+    gemma4_revision rev  = (gemma4_revision)(str_hash((str){(const char *)data, size}) % GEMMA4_REVISIONS);
+    chat_options    o    = {&gemma4_format, rev, !(f & SMALL), f & THINKING, f & PRESERVE, f & PROMPT, f & EXACT};
+    str             text = {(const char *)data + 1, size - 1};
+    REQUIRE(gemma4_detect(text).revision < GEMMA4_REVISIONS);
     arena_init(&mem, 1 << 26);
     if (f & BUILT) {
         c = build(&(source){data + 1, data + size, &mem});

@@ -71,7 +71,7 @@ static void read_both(const checkpoint *cp)
 /* Whether it fits a target is the last that is looked at: there is no backend to load anything into. */
 static void open_drafter(const checkpoint *cp)
 {
-    target          t   = {.family = "gemma4", .n_layers = 6, .n_embd = 128, .n_vocab = 512, .n_ctx = 4096};
+    target          t   = {.scaled_embed = true, .n_layers = 6, .n_embd = 128, .n_vocab = 512, .n_ctx = 4096};
     drafter_options opt = {.max_lanes = 1};
     drafter        *d;
     err             e = {0};

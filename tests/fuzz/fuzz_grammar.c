@@ -2,6 +2,7 @@
  * the masks. Every token of the mask is taken, none outside of it, and what the walk writes stays within the grammar.
  * The first byte chooses the reader and the walk. */
 #include "base/mem.h"
+#include "chat/gemma4.h"
 #include "grammar/grammar.h"
 #include "require.h"
 #include "tok/vocab.h"
@@ -113,7 +114,7 @@ static void walk(const grammar *g, uint32_t which)
 /* Of this process: one that is stopped for a while is not slow. */
 static double cpu_seconds(void) { return (double)clock() / CLOCKS_PER_SEC; }
 
-static bool compile_schema(grammar **g, str text, grammar_dialect dialect, err *e)
+static bool compile_schema(grammar **g, str text, const tok_markup *dialect, err *e)
 {
     arena             mem;
     const json_value *tree;
@@ -130,7 +131,7 @@ static bool compile(grammar **g, str text, uint8_t how, err *e)
     enum { REGEX = 8 };
     if (how < REGEX) return grammar_from_regex(g, text, NULL, e);
     if (how % 3 == 0) return grammar_from_gbnf(g, text, NULL, e);
-    return compile_schema(g, text, how % 3 == 1 ? GRAMMAR_JSON : GRAMMAR_GEMMA4, e);
+    return compile_schema(g, text, how % 3 == 1 ? NULL : gemma4_tokens.markup, e);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,5 +1,6 @@
 /* Bodies of Anthropic's Messages API: each is refused by the name of a field, or becomes a conversation in which every tool's
  * answer has its call, and which can be rendered or is refused with a sentence. */
+#include "chat/gemma4.h"
 #include "server/messages.h"
 
 #include <assert.h>
@@ -38,10 +39,11 @@ static void check_chat(const chat *c)
 
 static void render(const chat *c)
 {
-    for (chat_revision rev = 0; rev < CHAT_REVISIONS; rev++) {
-        chat_options o = {.revision = rev, .empty_thought = true, .add_generation_prompt = true};
-        err          e = {0};
-        buf          out;
+    for (gemma4_revision rev = 0; rev < GEMMA4_REVISIONS; rev++) {
+        chat_options o = {
+            .format = &gemma4_format, .revision = rev, .empty_thought = true, .add_generation_prompt = true};
+        err e = {0};
+        buf out;
         buf_init(&out, CHAT_MAX_PROMPT);
         chat_apply_wishes(c, &o);
         assert(chat_render_text(&out, c, &o, &e) ? out.n > 0 : e.text[0] != 0);

@@ -1,5 +1,6 @@
 /* The body of Ollama's /api/chat or /api/generate, then a NUL, then what the model writes: a chat completion's body that is read
  * as one, or a complaint; and an answer whose lines, joined, are the whole reply. The first byte tells the endpoint. */
+#include "chat/gemma4.h"
 #include "require.h"
 #include "server/reply.h"
 
@@ -48,13 +49,14 @@ static void tell(server_request *q, str text, bool stream, size_t piece, buf *ou
     tandem_result result = {.finish = text.n % 2 ? TANDEM_FINISH_STOP : TANDEM_FINISH_LENGTH};
     q->ask.logprobs      = -1;
     q->n_stop            = 0;
+    q->format            = &gemma4_format;
     reply_init(&r, &reply_ollama, q, NULL, "m");
     r.since          = r.opened;
     r.stream         = stream;
     choice_sink sink = reply_sink(&r);
     choice_init(&c, q, NULL, 0, &sink);
     for (size_t at = 0; at < text.n; at += piece) {
-        gemma4_parse_marked(c.answer.parser, (str){text.s + at, text.n - at < piece ? text.n - at : piece});
+        chat_parser_put_text(c.answer.parser, (str){text.s + at, text.n - at < piece ? text.n - at : piece});
         if (stream) r.form->flush(&r, &c);
     }
     REQUIRE(chat_answer_finish(&c.answer, NULL));

@@ -1,5 +1,6 @@
 /* The body of a response, then a NUL, then what the model writes: a conversation or a complaint, and an answer whose stream
  * ends in what the whole reply says, whose pieces are its texts. */
+#include "chat/gemma4.h"
 #include "require.h"
 #include "server/reply.h"
 #include "server/responses.h"
@@ -23,7 +24,7 @@ static bool open_request(server_request *q, str body)
 
 static void render(const chat *c)
 {
-    chat_options o = {.revision = CHAT_VLLM_0617, .add_generation_prompt = true};
+    chat_options o = {.format = &gemma4_format, .revision = GEMMA4_VLLM_0617, .add_generation_prompt = true};
     buf          text;
     err          e = {0};
     buf_init(&text, 1 << 26);
@@ -43,7 +44,7 @@ static void tell(const server_request *q, str text, bool stream, size_t piece, b
     choice_init(&c, q, NULL, 0, &sink);
     if (stream) reply_begin(&r, &c);
     for (size_t at = 0; at < text.n; at += piece) {
-        gemma4_parse_marked(c.answer.parser, (str){text.s + at, text.n - at < piece ? text.n - at : piece});
+        chat_parser_put_text(c.answer.parser, (str){text.s + at, text.n - at < piece ? text.n - at : piece});
         if (stream) r.form->flush(&r, &c);
     }
     REQUIRE(chat_answer_finish(&c.answer, NULL));
@@ -128,6 +129,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         buf_init(&want, 1 << 28);
         buf_init(&got, 1 << 28);
         render(q.chat);
+        q.format = &gemma4_format;
         tell(&q, text, false, 1 << 20, &made[0]);
         REQUIRE(json_parse(&v, &mem, buf_str(&made[0]), NULL, NULL));
         put(&want, json_get(v, "status"));

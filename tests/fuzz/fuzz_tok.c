@@ -15,7 +15,7 @@ static const tok *demo(void)
 {
     static tok *t;
     err         e;
-    if (!t && !tok_from_json(&t, TANDEM_ROOT "/tests/golden/demo/tokenizer.json", &gemma4_family, &e)) {
+    if (!t && !tok_from_json(&t, TANDEM_ROOT "/tests/golden/demo/tokenizer.json", &gemma4_tokens, &e)) {
         fprintf(stderr, "%s\n", e.text);
         abort();
     }

@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     tok *t;
     err  e = {0};
-    if (tok_from_json_bytes(&t, (str){(const char *)data, size}, &gemma4_family, &e)) {
+    if (tok_from_json_bytes(&t, (str){(const char *)data, size}, &gemma4_tokens, &e)) {
         use(t, false);
         use(t, true);
     } else if (t || e.code == ERR_NONE || !e.text[0]) {

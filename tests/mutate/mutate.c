@@ -275,7 +275,7 @@ static int open_everything(const runner *r, err *e)
     err         tok_err = {0};
     if (!checkpoint_open(&c, r->kind == DIR_MODELS ? r->dir : r->file, e)) return e->text[0] ? REFUSED : SILENT;
     if (r->kind == DRAFTERS) return run_one_draft(r, c, e) ? ACCEPTED : e->text[0] ? REFUSED : SILENT;
-    if (c->gguf && !tok_from_gguf(&t, c->gguf, &gemma4_family, &tok_err) && !tok_err.text[0]) return SILENT;
+    if (c->gguf && !tok_from_gguf(&t, c->gguf, &gemma4_tokens, &tok_err) && !tok_err.text[0]) return SILENT;
     if (!run_one_step(c, e)) return e->text[0] ? REFUSED : SILENT;
     return c->gguf && tok_err.text[0] ? REFUSED : ACCEPTED;
 }

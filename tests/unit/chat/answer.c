@@ -1,5 +1,6 @@
 /* An answer as its reader gets it: stop strings in the content, the end of a call, tokens of thoughts. */
 #include "chat/answer.h"
+#include "chat/gemma4.h"
 
 #include "base/fault.h"
 #include "chat/transcript.h"
@@ -19,12 +20,13 @@ static bool rig_init(test_case *t, rig *r, const char *text)
 {
     err e;
     *r = (rig){0};
-    if (!CHECK_OK(tok_from_json(&r->tok, test_path("tests/golden/demo/tokenizer.json"), &gemma4_family, &e), e))
+    if (!CHECK_OK(tok_from_json(&r->tok, test_path("tests/golden/demo/tokenizer.json"), &gemma4_tokens, &e), e))
         return false;
     tok_ids_init(&r->ids, 1 << 16);
     buf_init(&r->x.text, 1 << 16);
     CHECK_OK(tok_encode(r->tok, &r->ids, str_of(text), true, &e), e);
-    chat_answer_init(&r->a, &(gemma4_parse_options){.on_event = transcript_note, .ctx = &r->x, .tok = r->tok});
+    chat_answer_init(&r->a, &(chat_parse_options){
+                                .format = &gemma4_format, .on_event = transcript_note, .ctx = &r->x, .tok = r->tok});
     return true;
 }
 
@@ -144,7 +146,8 @@ TEST(answer_counts_tokens_of_thoughts_without_a_marker)
         rig r;
         if (!rig_init(t, &r, cases[i].text)) return;
         chat_answer_deinit(&r.a);
-        chat_answer_init(&r.a, &(gemma4_parse_options){.tok = r.tok, .thinking = cases[i].thinking});
+        chat_answer_init(&r.a,
+                         &(chat_parse_options){.format = &gemma4_format, .tok = r.tok, .thinking = cases[i].thinking});
         int32_t close = tok_find(r.tok, STR("<channel|>"));
         size_t  to    = 0;
         while (to < r.ids.n && r.ids.p[to] != close) to++;
@@ -159,7 +162,7 @@ TEST(answer_without_a_reader_finds_its_end)
     rig r;
     if (!rig_init(t, &r, "one stop two")) return;
     chat_answer_deinit(&r.a);
-    chat_answer_init(&r.a, &(gemma4_parse_options){.tok = r.tok});
+    chat_answer_init(&r.a, &(chat_parse_options){.format = &gemma4_format, .tok = r.tok});
     CHECK(stop_add(&r.a.stop, STR("stop")));
     CHECK(put_all(t, &r) < r.ids.n);
     CHECK(r.a.stop.found);

@@ -1,19 +1,20 @@
 /* Tool calls: what the renderer writes, the parser reads back; many keys, odd keys, markers at the edge of a slice. */
 #include "base/mem.h"
+#include "chat/gemma4.h"
 #include "chat/transcript.h"
 #include "test.h"
 
 #define Q "<|\"|>"
 
 /* Feeds text in pieces of 1 to max bytes, each in memory of exactly its size: the sanitizer sees a read past its end. */
-static void feed(gemma4_parser *p, str text, uint64_t *seed, size_t max)
+static void feed(chat_parser *p, str text, uint64_t *seed, size_t max)
 {
     for (size_t i = 0, n; i < text.n; i += n) {
         n = 1 + test_rand(seed) % max;
         if (n > text.n - i) n = text.n - i;
         char *piece = xalloc(n);
         memcpy(piece, text.s + i, n);
-        gemma4_parse_marked(p, (str){piece, n});
+        chat_parser_put_text(p, (str){piece, n});
         mem_free(piece);
     }
 }
@@ -23,11 +24,12 @@ static void parse(test_case *t, transcript *x, str text, uint64_t *seed, size_t 
     err e;
     *x = (transcript){0};
     buf_init(&x->text, 1 << 24);
-    gemma4_parser *p = gemma4_parser_new(&(gemma4_parse_options){.on_event = transcript_note, .ctx = x});
+    chat_parser *p =
+        chat_parser_new(&(chat_parse_options){.format = &gemma4_format, .on_event = transcript_note, .ctx = x});
     feed(p, text, seed, max);
-    CHECK_OK(gemma4_parse_finish(p, &e), e);
+    CHECK_OK(chat_parser_finish(p, &e), e);
     transcript_close(x);
-    gemma4_parser_free(p);
+    chat_parser_free(p);
 }
 
 /* --- there and back ----------------------------------------------------------------------------- */
@@ -80,10 +82,10 @@ static void random_value(json_writer *w, uint64_t *seed, int depth)
 }
 
 /* Renders an assistant's message with these calls and returns what stands between its turn's markers. */
-static void render_calls(test_case *t, buf *out, arena *mem, const buf *args, size_t n, chat_revision revision)
+static void render_calls(test_case *t, buf *out, arena *mem, const buf *args, size_t n, gemma4_revision revision)
 {
     chat         *c    = chat_new(mem);
-    chat_options  o    = {.revision = revision, .exact = true};
+    chat_options  o    = {.format = &gemma4_format, .revision = revision, .exact = true};
     const str     open = STR("<|turn>model\n");
     buf           text;
     err           e;
@@ -119,22 +121,23 @@ typedef struct {
     int  n, n_done, max;
 } call_log;
 
-static void note_call(void *ctx, const gemma4_event *ev)
+static void note_call(void *ctx, const chat_event *ev)
 {
     call_log *x = ctx;
-    if (ev->kind == GEMMA4_CALL_NAME) x->n++;
-    if (ev->kind == GEMMA4_CALL_ARGS && ev->call < x->max) buf_put(&x->args[ev->call], ev->text.s, ev->text.n);
-    if (ev->kind == GEMMA4_CALL_DONE && !ev->cut) x->n_done++;
+    if (ev->kind == CHAT_EVENT_CALL_NAME) x->n++;
+    if (ev->kind == CHAT_EVENT_CALL_ARGS && ev->call < x->max) buf_put(&x->args[ev->call], ev->text.s, ev->text.n);
+    if (ev->kind == CHAT_EVENT_CALL_DONE && !ev->cut) x->n_done++;
 }
 
 /* Makes calls at random, renders and parses them: the arguments are the same, up to the spelling of numbers. */
 static void check_round(test_case *t, uint64_t *seed, int n, uint64_t max_keys)
 {
-    buf            args[8], got[8], text;
-    arena          mem;
-    err            e;
-    call_log       log = {.args = got, .max = n};
-    gemma4_parser *p   = gemma4_parser_new(&(gemma4_parse_options){.on_event = note_call, .ctx = &log});
+    buf          args[8], got[8], text;
+    arena        mem;
+    err          e;
+    call_log     log = {.args = got, .max = n};
+    chat_parser *p =
+        chat_parser_new(&(chat_parse_options){.format = &gemma4_format, .on_event = note_call, .ctx = &log});
     arena_init(&mem, 1 << 26);
     buf_init(&text, 1 << 24);
     for (int i = 0; i < n; i++) {
@@ -144,9 +147,9 @@ static void check_round(test_case *t, uint64_t *seed, int n, uint64_t max_keys)
         json_writer_init(&w, &args[i]);
         random_object(&w, seed, 0, max_keys > 8 ? max_keys : test_rand(seed) % (max_keys + 1));
     }
-    render_calls(t, &text, &mem, args, (size_t)n, (chat_revision)(test_rand(seed) % CHAT_REVISIONS));
+    render_calls(t, &text, &mem, args, (size_t)n, (gemma4_revision)(test_rand(seed) % GEMMA4_REVISIONS));
     feed(p, buf_str(&text), seed, test_rand(seed) % 2 ? 3 : 100);
-    CHECK_OK(gemma4_parse_finish(p, &e), e);
+    CHECK_OK(chat_parser_finish(p, &e), e);
     CHECK(log.n == n && log.n_done == n);
     for (int i = 0; i < n; i++) {
         buf want, have;
@@ -160,7 +163,7 @@ static void check_round(test_case *t, uint64_t *seed, int n, uint64_t max_keys)
         buf_deinit(&args[i]);
         buf_deinit(&got[i]);
     }
-    gemma4_parser_free(p);
+    chat_parser_free(p);
     buf_deinit(&text);
     arena_deinit(&mem);
 }
@@ -274,26 +277,28 @@ TEST(parser_takes_no_byte_beyond_its_slice_for_a_marker)
     for (gemma4_marker m = 0; m < GEMMA4_MARKERS; m++) {
         str name = gemma4_marker_name(m);
         for (size_t n = 1; n < name.n; n++) {
-            err            e;
-            transcript     x = {0}, want = {0};
-            gemma4_parser *p = gemma4_parser_new(&(gemma4_parse_options){.on_event = transcript_note, .ctx = &x});
-            gemma4_parser *q = gemma4_parser_new(&(gemma4_parse_options){.on_event = transcript_note, .ctx = &want});
+            err          e;
+            transcript   x = {0}, want = {0};
+            chat_parser *p = chat_parser_new(
+                &(chat_parse_options){.format = &gemma4_format, .on_event = transcript_note, .ctx = &x});
+            chat_parser *q = chat_parser_new(
+                &(chat_parse_options){.format = &gemma4_format, .on_event = transcript_note, .ctx = &want});
             buf_init(&x.text, 1000);
             buf_init(&want.text, 1000);
-            gemma4_parse_marked(p, name);
-            gemma4_parse_marked(p, (str){name.s, n});
-            CHECK_OK(gemma4_parse_finish(p, &e), e);
-            gemma4_parse_marked(q, name);
-            for (size_t i = 0; i < n; i++) gemma4_parse_marked(q, (str){name.s + i, 1});
-            gemma4_parse_marked(q, STR("."));
-            CHECK_OK(gemma4_parse_finish(q, &e), e);
+            chat_parser_put_text(p, name);
+            chat_parser_put_text(p, (str){name.s, n});
+            CHECK_OK(chat_parser_finish(p, &e), e);
+            chat_parser_put_text(q, name);
+            for (size_t i = 0; i < n; i++) chat_parser_put_text(q, (str){name.s + i, 1});
+            chat_parser_put_text(q, STR("."));
+            CHECK_OK(chat_parser_finish(q, &e), e);
             transcript_close(&x);
             transcript_close(&want);
             CHECK_INT(x.text.n + 1, want.text.n);
             CHECK_MSG(memmem(x.text.p, x.text.n, name.s, n) != NULL, "'%.*s' of '%.*s' gives '%.*s'", (int)n, name.s,
                       STR_ARG(name), STR_ARG(buf_str(&x.text)));
-            gemma4_parser_free(p);
-            gemma4_parser_free(q);
+            chat_parser_free(p);
+            chat_parser_free(q);
             buf_deinit(&x.text);
             buf_deinit(&want.text);
         }
@@ -306,7 +311,7 @@ static void check_kept(test_case *t, const char *content, const char *kept)
     arena        mem;
     buf          text, want;
     err          e;
-    chat_options o = {.revision = CHAT_GOOGLE_0410};
+    chat_options o = {.format = &gemma4_format, .revision = GEMMA4_GOOGLE_0410};
     arena_init(&mem, 1 << 20);
     buf_init(&text, 1 << 16);
     buf_init(&want, 1 << 16);
@@ -338,9 +343,9 @@ TEST(thoughts_are_cut_out_of_an_earlier_answer)
 }
 
 /* --- calls that were cut -------------------------------------------------------------------------- */
-static void note_cut(void *ctx, const gemma4_event *ev)
+static void note_cut(void *ctx, const chat_event *ev)
 {
-    if (ev->kind == GEMMA4_CALL_DONE) buf_putc(ctx, ev->cut ? 'x' : '.');
+    if (ev->kind == CHAT_EVENT_CALL_DONE) buf_putc(ctx, ev->cut ? 'x' : '.');
 }
 
 /* A call is cut when the answer ends inside its arguments. */
@@ -363,11 +368,12 @@ TEST(calls_say_whether_they_were_cut)
         err      e;
         uint64_t seed = i;
         buf_init(&cut, 100);
-        gemma4_parser *p = gemma4_parser_new(&(gemma4_parse_options){.on_event = note_cut, .ctx = &cut});
+        chat_parser *p =
+            chat_parser_new(&(chat_parse_options){.format = &gemma4_format, .on_event = note_cut, .ctx = &cut});
         feed(p, str_of(cases[i].text), &seed, 5);
-        CHECK_OK(gemma4_parse_finish(p, &e), e);
+        CHECK_OK(chat_parser_finish(p, &e), e);
         CHECK_MSG(str_is(buf_str(&cut), cases[i].want), "'%s'", cases[i].text);
-        gemma4_parser_free(p);
+        chat_parser_free(p);
         buf_deinit(&cut);
     }
 }
@@ -381,7 +387,7 @@ TEST(calls_bound_the_depth_of_values)
         json_member  member[2]  = {{.key = STR("a"), .value = {0}}, {.key = STR("b"), .value = {0}}};
         json_value   args       = {.kind = JSON_OBJECT, .n = 2, .member = member};
         chat_call    call       = {.name = STR("f"), .args = &args};
-        chat_options o          = {.revision = CHAT_VLLM_0617};
+        chat_options o          = {.format = &gemma4_format, .revision = GEMMA4_VLLM_0617};
         arena        mem;
         buf          text;
         err          e = {0};

@@ -1,5 +1,6 @@
 /* Conversations built message by message. */
 #include "chat/chat.h"
+#include "chat/gemma4.h"
 
 #include "test.h"
 
@@ -77,7 +78,11 @@ TEST(chat_wishes_change_only_what_was_said)
     for (int bits = 0; bits < 27; bits++) {
         chat_wish    w[3] = {(chat_wish)(bits % 3), (chat_wish)(bits / 3 % 3), (chat_wish)(bits / 9)};
         chat         c    = {.thinking = w[0], .preserve_thinking = w[1], .add_generation_prompt = w[2]};
-        chat_options yes = {.thinking = true, .preserve_thinking = true, .add_generation_prompt = true}, no = {0};
+        chat_options yes  = {.format                = &gemma4_format,
+                             .thinking              = true,
+                             .preserve_thinking     = true,
+                             .add_generation_prompt = true},
+                     no   = {0};
         chat_apply_wishes(&c, &yes);
         chat_apply_wishes(&c, &no);
         CHECK(yes.thinking == (w[0] != CHAT_NO) && no.thinking == (w[0] == CHAT_YES));

@@ -1,4 +1,5 @@
 /* The answer's parser: every tolerance by name, each stream in one piece, byte by byte and cut at every place. */
+#include "chat/gemma4.h"
 #include "chat/transcript.h"
 #include "test.h"
 
@@ -10,19 +11,23 @@ typedef struct {
 /* Cut into pieces of `step` bytes, the first of `first`. */
 static void run(test_case *t, transcript *x, str in, size_t first, size_t step, how h)
 {
-    err                  e;
-    gemma4_parse_options opt = {
-        .on_event = transcript_note, .ctx = x, .in_thought = h.in_thought, .thinking = h.thinking, .chat = h.chat};
-    gemma4_parser *p = gemma4_parser_new(&opt);
-    *x               = (transcript){0};
+    err                e;
+    chat_parse_options opt = {.format     = &gemma4_format,
+                              .on_event   = transcript_note,
+                              .ctx        = x,
+                              .in_thought = h.in_thought,
+                              .thinking   = h.thinking,
+                              .chat       = h.chat};
+    chat_parser       *p   = chat_parser_new(&opt);
+    *x                     = (transcript){0};
     buf_init(&x->text, 1 << 20);
     for (size_t i = 0, n = first; i < in.n; i += n, n = step) {
         if (n > in.n - i) n = in.n - i;
-        gemma4_parse_marked(p, (str){in.s + i, n});
+        chat_parser_put_text(p, (str){in.s + i, n});
     }
-    CHECK_OK(gemma4_parse_finish(p, &e), e);
+    CHECK_OK(chat_parser_finish(p, &e), e);
     transcript_close(x);
-    gemma4_parser_free(p);
+    chat_parser_free(p);
 }
 
 static void check_how(test_case *t, const char *text, const char *want, how h)
@@ -529,8 +534,9 @@ TEST(chat_parse_gives_up_a_character_before_a_marker)
     tok_ids    ids;
     transcript x = {0};
     err        e;
-    if (!CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &gemma4_family, &e), e)) return;
-    gemma4_parser *p = gemma4_parser_new(&(gemma4_parse_options){.on_event = transcript_note, .ctx = &x, .tok = tk});
+    if (!CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &gemma4_tokens, &e), e)) return;
+    chat_parser *p = chat_parser_new(
+        &(chat_parse_options){.format = &gemma4_format, .on_event = transcript_note, .ctx = &x, .tok = tk});
     buf_init(&x.text, 1 << 20);
     tok_ids_init(&ids, 100);
     tok_ids_put(&ids, tok_find(tk, STR("<0xF0>")));
@@ -538,13 +544,13 @@ TEST(chat_parse_gives_up_a_character_before_a_marker)
     tok_ids_put(&ids, tok_find(tk, STR("<0xE2>")));
     tok_encode(tk, &ids, STR("<channel|>b"), true, &e);
     tok_ids_put(&ids, tok_find(tk, STR("<0xC3>")));
-    for (size_t i = 0; i < ids.n; i++) gemma4_parse_id(p, ids.p[i]);
-    gemma4_parse_id(p, -1);
-    gemma4_parse_id(p, tok_size(tk));
-    CHECK_OK(gemma4_parse_finish(p, &e), e);
+    for (size_t i = 0; i < ids.n; i++) chat_parser_put_id(p, ids.p[i]);
+    chat_parser_put_id(p, -1);
+    chat_parser_put_id(p, tok_size(tk));
+    CHECK_OK(chat_parser_finish(p, &e), e);
     transcript_close(&x);
     CHECK_STR(buf_str(&x.text), STR("C(\xEF\xBF\xBD)R(a\xEF\xBF\xBD)C(b\xEF\xBF\xBD)"));
-    gemma4_parser_free(p);
+    chat_parser_free(p);
     tok_ids_deinit(&ids);
     buf_deinit(&x.text);
     tok_free(tk);
@@ -558,18 +564,19 @@ TEST(chat_parse_knows_markers_by_id)
     tok_ids           ids;
     transcript        x = {0};
     err               e;
-    if (!CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &gemma4_family, &e), e)) return;
-    gemma4_parser *p = gemma4_parser_new(&(gemma4_parse_options){.on_event = transcript_note, .ctx = &x, .tok = tk});
+    if (!CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &gemma4_tokens, &e), e)) return;
+    chat_parser *p = chat_parser_new(
+        &(chat_parse_options){.format = &gemma4_format, .on_event = transcript_note, .ctx = &x, .tok = tk});
     buf_init(&x.text, 1 << 20);
     tok_ids_init(&ids, 1 << 16);
     tok_encode(tk, &ids, STR("<|channel>thought\nhm 🦙\n<channel|>"), true, &e);
     tok_encode(tk, &ids, str_of(literal), false, &e);
     tok_encode(tk, &ids, STR("<|tool_call>call:f{s:" Q "ü" Q "}<tool_call|><turn|>"), true, &e);
-    for (size_t i = 0; i < ids.n; i++) gemma4_parse_id(p, ids.p[i]);
-    CHECK_OK(gemma4_parse_finish(p, &e), e);
+    for (size_t i = 0; i < ids.n; i++) chat_parser_put_id(p, ids.p[i]);
+    CHECK_OK(chat_parser_finish(p, &e), e);
     transcript_close(&x);
     CHECK_STR(buf_str(&x.text), STR("R(hm 🦙)C(<|channel>thought\n<|tool_call>)0:f({\"s\":\"ü\"})|"));
-    gemma4_parser_free(p);
+    chat_parser_free(p);
     tok_ids_deinit(&ids);
     buf_deinit(&x.text);
     tok_free(tk);

@@ -31,9 +31,9 @@ TEST(chat_prompts_have_their_length_and_differ)
     tok         *k = NULL;
     prompt_maker p;
     err          e = {0};
-    chat_options o = {.add_generation_prompt = true};
+    chat_options o = {.format = &gemma4_format, .add_generation_prompt = true};
     if (!CHECK_OK(gguf_open(&g, test_path("models/nano/target.gguf"), &e), e)) return;
-    CHECK_OK(tok_from_gguf(&k, g, &gemma4_family, &e), e);
+    CHECK_OK(tok_from_gguf(&k, g, &gemma4_tokens, &e), e);
     gguf_close(g);
     if (CHECK_OK(prompts_init(&p, k, &o, tok_size(k), &e), e)) {
         CHECK(p.at > 0 && p.frame.n > p.at + 5);
@@ -53,9 +53,9 @@ TEST(chat_prompts_stay_as_they_are)
     tok_ids      ids;
     buf          text;
     err          e = {0};
-    chat_options o = {.add_generation_prompt = true};
+    chat_options o = {.format = &gemma4_format, .add_generation_prompt = true};
     if (!CHECK_OK(gguf_open(&g, test_path("models/nano/target.gguf"), &e), e)) return;
-    CHECK_OK(tok_from_gguf(&k, g, &gemma4_family, &e), e);
+    CHECK_OK(tok_from_gguf(&k, g, &gemma4_tokens, &e), e);
     gguf_close(g);
     tok_ids_init(&ids, 1 << 16);
     buf_init(&text, 1 << 16);

@@ -9,7 +9,7 @@ static tok *demo(test_case *t)
 {
     tok *tk = NULL;
     err  e;
-    CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &gemma4_family, &e), e);
+    CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &gemma4_tokens, &e), e);
     return tk;
 }
 
@@ -22,7 +22,7 @@ TEST(chat_ids_are_those_of_the_text)
     tok_ids      want;
     buf          text;
     err          e;
-    chat_options o = {.empty_thought = true, .add_generation_prompt = true};
+    chat_options o = {.format = &gemma4_format, .empty_thought = true, .add_generation_prompt = true};
     if (!tk) return;
     arena_init(&mem, 1 << 20);
     chat *c = chat_new(&mem);
@@ -57,7 +57,7 @@ TEST(chat_ids_say_where_media_go)
     arena            mem;
     chat_prompt      p;
     err              e;
-    chat_options     o = {0};
+    chat_options     o = {.format = &gemma4_format};
     if (!tk) return;
     arena_init(&mem, 1 << 20);
     chat *c = chat_new(&mem);
@@ -96,7 +96,7 @@ TEST(chat_ids_say_where_many_media_go)
     chat_prompt_init(&p, 4096);
     for (int round = 0; round < 2; round++) {
         size_t n = 0;
-        CHECK_OK(chat_render_ids(&p, tk, c, &(chat_options){0}, &e), e);
+        CHECK_OK(chat_render_ids(&p, tk, c, &(chat_options){.format = &gemma4_format}, &e), e);
         CHECK_INT(p.n_media, COUNT(parts) / 2);
         for (size_t i = 0; i < p.ids.n; i++) {
             if (!str_is(tok_text(tk, p.ids.p[i]), "<|image|>")) continue;
@@ -122,12 +122,13 @@ TEST(chat_ids_refuse_a_vocabulary_without_markers)
     arena             mem;
     chat_prompt       p;
     err               e;
-    if (!CHECK_OK(tok_from_json_bytes(&tk, str_of(vocabulary), &gemma4_family, &e), e)) return;
+    if (!CHECK_OK(tok_from_json_bytes(&tk, str_of(vocabulary), &gemma4_tokens, &e), e)) return;
     arena_init(&mem, 1 << 20);
     chat *c = chat_new(&mem);
     chat_add(c, CHAT_USER, STR("x"));
     chat_prompt_init(&p, 4096);
-    CHECK_FAILS(chat_render_ids(&p, tk, c, &(chat_options){0}, &e), e, "the tokenizer has no <|turn>");
+    CHECK_FAILS(chat_render_ids(&p, tk, c, &(chat_options){.format = &gemma4_format}, &e), e,
+                "the tokenizer has no <|turn>");
     CHECK_INT(e.code, ERR_INPUT);
     chat_prompt_deinit(&p);
     arena_deinit(&mem);
@@ -145,13 +146,14 @@ TEST(chat_ids_of_a_user_have_no_markers)
     if (!tk) return;
     arena_init(&mem, 1 << 20);
     buf_init(&text, 1 << 16);
-    for (const char *const *name = gemma4_family.markers; *name; name++) buf_printf(&text, "%s ", *name);
+    for (const char *const *name = gemma4_tokens.markers; *name; name++) buf_printf(&text, "%s ", *name);
     buf_puts(&text, "<mask><unk><pad>");
     chat *c = chat_new(&mem);
     chat_add(c, CHAT_SYSTEM, buf_str(&text));
     chat_add(c, CHAT_USER, buf_str(&text));
     chat_prompt_init(&p, 1 << 16);
-    CHECK_OK(chat_render_ids(&p, tk, c, &(chat_options){.revision = CHAT_VLLM_0617}, &e), e);
+    CHECK_OK(chat_render_ids(&p, tk, c, &(chat_options){.format = &gemma4_format, .revision = GEMMA4_VLLM_0617}, &e),
+             e);
     size_t n = 0;
     for (size_t i = 0; i < p.ids.n; i++) {
         tok_kind_t kind = tok_kind(tk, p.ids.p[i]);
@@ -172,7 +174,8 @@ TEST(chat_ids_tell_an_open_thought)
     arena         mem;
     chat_prompt   p;
     err           e;
-    chat_options  o = {.revision = CHAT_VLLM_0617, .thinking = true, .add_generation_prompt = true};
+    chat_options  o = {
+         .format = &gemma4_format, .revision = GEMMA4_VLLM_0617, .thinking = true, .add_generation_prompt = true};
     if (!tk) return;
     arena_init(&mem, 1 << 20);
     chat *c = chat_new(&mem);
@@ -201,7 +204,7 @@ TEST(chat_ids_refuse_what_does_not_fit)
     arena        mem;
     chat_prompt  p;
     err          e;
-    chat_options o = {0};
+    chat_options o = {.format = &gemma4_format};
     if (!tk) return;
     arena_init(&mem, 1 << 20);
     chat *c = chat_new(&mem);
@@ -231,19 +234,19 @@ TEST(chat_ids_refuse_what_does_not_fit)
 
 TEST(chat_detect_tells_sizes_and_other_formats)
 {
-    chat_template x = chat_detect(STR(TURNS));
-    CHECK(x.gemma4 && !x.published && x.revision == CHAT_GOOGLE_0410 && !x.empty_thought);
-    x = chat_detect(STR(TURNS "{{- '<|channel>thought\\n<channel|>' -}}"));
-    CHECK(x.gemma4 && x.empty_thought);
-    x = chat_detect(STR(TURNS "'<|channel>thought\n<channel|>'")); /* printed and read again */
-    CHECK(x.gemma4 && x.empty_thought);
-    x = chat_detect(STR("{# no <|channel>thought\\n<channel|> here #}" TURNS));
-    CHECK(x.gemma4 && !x.empty_thought);
-    CHECK(!chat_detect(STR("{# <|turn> <turn|> #}")).gemma4 && !chat_detect(STR("{# " TURNS)).gemma4);
-    CHECK(!chat_detect(STR("<|im_start|>user")).gemma4);
-    CHECK(!chat_detect(STR("'<|turn>'")).gemma4 && !chat_detect(STR("'<turn|>'")).gemma4); /* both or none */
-    x = chat_detect((str){0});
-    CHECK(!x.gemma4 && !x.published && x.revision == CHAT_GOOGLE_0410);
+    chat_template x = gemma4_detect(STR(TURNS));
+    CHECK(x.known && !x.published && x.revision == GEMMA4_GOOGLE_0410 && !x.empty_thought);
+    x = gemma4_detect(STR(TURNS "{{- '<|channel>thought\\n<channel|>' -}}"));
+    CHECK(x.known && x.empty_thought);
+    x = gemma4_detect(STR(TURNS "'<|channel>thought\n<channel|>'")); /* printed and read again */
+    CHECK(x.known && x.empty_thought);
+    x = gemma4_detect(STR("{# no <|channel>thought\\n<channel|> here #}" TURNS));
+    CHECK(x.known && !x.empty_thought);
+    CHECK(!gemma4_detect(STR("{# <|turn> <turn|> #}")).known && !gemma4_detect(STR("{# " TURNS)).known);
+    CHECK(!gemma4_detect(STR("<|im_start|>user")).known);
+    CHECK(!gemma4_detect(STR("'<|turn>'")).known && !gemma4_detect(STR("'<turn|>'")).known); /* both or none */
+    x = gemma4_detect((str){0});
+    CHECK(!x.known && !x.published && x.revision == GEMMA4_GOOGLE_0410);
 }
 
 /* The signs of each revision, in any layout; the more of them, the more it resembles the revision. */
@@ -257,34 +260,34 @@ TEST(chat_detect_tells_what_a_template_resembles)
                                            "if thinking_text and thinking_gate -%} tool_calls[].function.arguments "
                                            "prev_message_type == 'tool_call' and not ns_tr_out.flag ";
     char                             text[2048];
-    chat_template x = chat_detect(STR(TURNS TOOLS "prev_message_type = 'image' \\n\\n<|image|>\\n\\n"));
-    CHECK(!x.published && x.revision == CHAT_GOOGLE_0402 && x.n_same == x.n_signs && x.n_signs > 20);
+    chat_template x = gemma4_detect(STR(TURNS TOOLS "prev_message_type = 'image' \\n\\n<|image|>\\n\\n"));
+    CHECK(!x.published && x.revision == GEMMA4_GOOGLE_0402 && x.n_same == x.n_signs && x.n_signs > 20);
     snprintf(text, sizeof text, "%s and not next_nt.found) prev_message_type == 'tool_response' and enable_thinking",
              june);
-    x = chat_detect(str_of(text));
-    CHECK(!x.published && x.revision == CHAT_GOOGLE_0709 && x.n_same == x.n_signs);
+    x = gemma4_detect(str_of(text));
+    CHECK(!x.published && x.revision == GEMMA4_GOOGLE_0709 && x.n_same == x.n_signs);
     snprintf(text, sizeof text, "%s or preserve_thinking -%%} continues_into_next -%%}{{- '\\n' -}}", june);
-    x = chat_detect(str_of(text));
-    CHECK(!x.published && x.revision == CHAT_VLLM_0617 && x.n_same == x.n_signs - 1);
+    x = gemma4_detect(str_of(text));
+    CHECK(!x.published && x.revision == GEMMA4_VLLM_0617 && x.n_same == x.n_signs - 1);
 }
 
 /* Published templates are known by the hash of their code alone, which must stay what it is. */
 TEST(chat_detect_compares_code_alone)
 {
-    uint64_t plain = chat_detect(STR(TURNS TOOLS)).hash;
+    uint64_t plain = gemma4_detect(STR(TURNS TOOLS)).hash;
     CHECK_MSG(plain == 0xccc32d3210e709a2, "the hash is %016llx", (unsigned long long)plain);
-    CHECK(chat_detect(STR("{# what #}{#- why\n-#}\n" TURNS "\r\n\t " TOOLS "\n{#")).hash == plain);
-    CHECK(
-        chat_detect(STR("{%- generation -%}" TURNS "{% endgeneration %}{% generation %}" TOOLS "{%- endgeneration -%}"))
-            .hash == plain);
-    CHECK(chat_detect(STR(TURNS TOOLS "-")).hash != plain);
+    CHECK(gemma4_detect(STR("{# what #}{#- why\n-#}\n" TURNS "\r\n\t " TOOLS "\n{#")).hash == plain);
+    CHECK(gemma4_detect(
+              STR("{%- generation -%}" TURNS "{% endgeneration %}{% generation %}" TOOLS "{%- endgeneration -%}"))
+              .hash == plain);
+    CHECK(gemma4_detect(STR(TURNS TOOLS "-")).hash != plain);
 }
 
 TEST(chat_revisions_have_names)
 {
-    for (chat_revision a = 0; a < CHAT_REVISIONS; a++)
-        for (chat_revision b = 0; b < a; b++) {
-            CHECK(strcmp(chat_revision_name(a), chat_revision_name(b)));
+    for (gemma4_revision a = 0; a < GEMMA4_REVISIONS; a++)
+        for (gemma4_revision b = 0; b < a; b++) {
+            CHECK(strcmp(gemma4_revision_name(a), gemma4_revision_name(b)));
             CHECK(gemma4_rules_of(a) != gemma4_rules_of(b));
         }
 }
@@ -394,7 +397,7 @@ TEST(chat_text_that_does_not_fit_is_refused)
     arena_init(&mem, 1 << 20);
     chat *c = chat_new(&mem);
     chat_add(c, CHAT_USER, STR("a long question"));
-    CHECK_FAILS(chat_render_text(&text, c, &(chat_options){0}, &e), e, "the prompt is longer");
+    CHECK_FAILS(chat_render_text(&text, c, &(chat_options){.format = &gemma4_format}, &e), e, "the prompt is longer");
     CHECK_INT(e.code, ERR_TOO_LARGE);
     arena_deinit(&mem);
     buf_deinit(&text);

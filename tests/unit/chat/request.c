@@ -1,6 +1,7 @@
 /* Requests of wrong shapes: each is refused with the path of what is wrong. */
 #include "base/fault.h"
 #include "chat/chat.h"
+#include "chat/gemma4.h"
 #include "test.h"
 
 static bool parse(const char *request, arena *mem, chat **c, err *e)
@@ -204,7 +205,7 @@ TEST(chat_request_survives_no_memory)
         "\"tool_calls\":[{\"id\":\"1\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":[1]}\"}}]},{\"role\":"
         "\"tool\","
         "\"tool_call_id\":\"1\",\"content\":\"x\"}],\"tools\":[{\"function\":{\"name\":\"f\"}}]}";
-    chat_options o      = {.add_generation_prompt = true};
+    chat_options o      = {.format = &gemma4_format, .add_generation_prompt = true};
     int          failed = 0;
     for (long nth = 1;; nth++) {
         arena mem;

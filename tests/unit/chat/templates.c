@@ -1,6 +1,7 @@
 /* Our prompts against those of the published templates, byte for byte: tests/chat/templates.py rendered them. */
 #include "base/file.h"
 #include "chat/chat.h"
+#include "chat/gemma4.h"
 #include "test.h"
 
 typedef struct {
@@ -27,12 +28,12 @@ static void print_difference(str got, str want)
            (int)(want.n - from < 160 ? want.n - from : 160), want.s + from);
 }
 
-static chat_revision find_revision(test_case *t, str name)
+static gemma4_revision find_revision(test_case *t, str name)
 {
-    chat_revision r = 0;
-    while (r < CHAT_REVISIONS && !str_is(name, chat_revision_name(r))) r++;
-    CHECK_MSG(r < CHAT_REVISIONS, "no revision '%.*s'", STR_ARG(name));
-    return r < CHAT_REVISIONS ? r : 0;
+    gemma4_revision r = 0;
+    while (r < GEMMA4_REVISIONS && !str_is(name, gemma4_revision_name(r))) r++;
+    CHECK_MSG(r < GEMMA4_REVISIONS, "no revision '%.*s'", STR_ARG(name));
+    return r < GEMMA4_REVISIONS ? r : 0;
 }
 
 /* want: NULL when the template raised an error. */
@@ -42,7 +43,7 @@ static void check_one(test_case *t, str name, chat_options o, const json_value *
     arena       mem;
     buf         text;
     err         e    = {0};
-    const char *from = chat_revision_name(o.revision);
+    const char *from = gemma4_revision_name(o.revision);
     arena_init(&mem, 1 << 24);
     buf_init(&text, 1 << 24);
     bool ok = chat_parse(&c, &mem, request, &e);
@@ -66,7 +67,8 @@ static void check_case(test_case *t, const json_value *in, const json_value *tem
     const json_value *of = json_get(want, "of"), *texts = json_get(want, "texts");
     if (!CHECK(of && texts && of->n == templates->n)) return;
     for (size_t i = 0; i < templates->n; i++) {
-        chat_options o = {.revision              = find_revision(t, json_get(&templates->item[i], "revision")->s),
+        chat_options o = {.format                = &gemma4_format,
+                          .revision              = find_revision(t, json_get(&templates->item[i], "revision")->s),
                           .empty_thought         = json_get(&templates->item[i], "large")->b,
                           .add_generation_prompt = true,
                           .exact                 = true};
@@ -136,8 +138,9 @@ TEST(chat_opens_a_turn_after_a_call_with_a_text)
 {
     static const char request[] =
         "{\"messages\":[" CALL ",{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"x\"}]}";
-    chat_options a = {.revision = CHAT_GOOGLE_0410, .add_generation_prompt = true};
-    chat_options b = {.revision = CHAT_VLLM_0617, .add_generation_prompt = true, .thinking = true};
+    chat_options a = {.format = &gemma4_format, .revision = GEMMA4_GOOGLE_0410, .add_generation_prompt = true};
+    chat_options b = {
+        .format = &gemma4_format, .revision = GEMMA4_VLLM_0617, .add_generation_prompt = true, .thinking = true};
     check_text(t, request, a,
                "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:f{"
                "value:<|\"|>x<|\"|>}<tool_response|>See<turn|>\n<|turn>model\n");
@@ -150,7 +153,7 @@ TEST(chat_opens_a_turn_after_a_call_with_a_text)
 
 TEST(chat_fills_the_gaps_of_the_templates)
 {
-    chat_options a = {.revision = CHAT_GOOGLE_0410};
+    chat_options a = {.format = &gemma4_format, .revision = GEMMA4_GOOGLE_0410};
     check_text(
         t,
         "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\" one \"},{\"type\":\"text\","
@@ -166,7 +169,7 @@ TEST(chat_fills_the_gaps_of_the_templates)
     check_text(t, "{\"messages\":[" CALL ",{\"role\":\"tool\",\"content\":{\"temp\":3,\"Sky\":null}}]}", a,
                "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:"
                "unknown{Sky:None,temp:3}<tool_response|>See<turn|>\n");
-    a.revision = CHAT_GOOGLE_0402; /* an answer is a turn of its own, which can only be a text */
+    a.revision = GEMMA4_GOOGLE_0402; /* an answer is a turn of its own, which can only be a text */
     check_text(t, "{\"messages\":[{\"role\":\"tool\",\"content\":{\"temp\":3,\"Sky\":null}}]}", a,
                "<bos><|turn>tool\n{Sky:None,temp:3}<turn|>\n");
 }
@@ -197,7 +200,7 @@ TEST(chat_quotes_as_python_does)
             "<bos><|turn>system\n<|tool>declaration:f{description:<|\"|>[%s, {%s: 1}]<|\"|>}<tool|><turn|>\n<|turn>user"
             "\nx<turn|>\n",
             cases[i].python, cases[i].python);
-        check_text(t, request, (chat_options){.revision = CHAT_VLLM_0617}, want);
+        check_text(t, request, (chat_options){.format = &gemma4_format, .revision = GEMMA4_VLLM_0617}, want);
     }
 }
 
@@ -242,7 +245,7 @@ static bool second_is_first(test_case *t, uint32_t x, uint32_t y)
     chat             *c;
     const json_value *v;
     err               e;
-    chat_options      o = {.revision = CHAT_VLLM_0617};
+    chat_options      o = {.format = &gemma4_format, .revision = GEMMA4_VLLM_0617};
     arena_init(&mem, 1 << 20);
     buf_init(&request, 1 << 12);
     buf_init(&text, 1 << 12);

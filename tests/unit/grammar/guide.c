@@ -1,5 +1,6 @@
 /* Answers that are held to a grammar: thoughts and calls before it, ends that fit, drafts that are dropped when they fail. */
 #include "grammar/guide.h"
+#include "chat/gemma4.h"
 #include "grammar/rig.h"
 
 typedef struct {
@@ -239,7 +240,7 @@ TEST(guide_holds_only_calls)
     buf          warnings;
     err          e    = {0};
     way          w    = {.v = rig_nano()};
-    grammar_calls how = {.warnings = &warnings};
+    grammar_calls how = {.markup = gemma4_tokens.markup, .warnings = &warnings};
     buf_init(&warnings, 64);
     if (!CHECK_OK(guide_markers_init(&w.k, w.v->tok, &w.v->end, 1, &e), e) ||
         !CHECK_OK(grammar_tool_calls(&g, tool, 2, &how, &e), e) ||

@@ -23,7 +23,7 @@ rig_vocab *rig_nano(void)
     gguf            *g;
     err              e;
     if (v.tok) return &v;
-    if (!gguf_open(&g, test_path("models/nano/target.gguf"), &e) || !tok_from_gguf(&v.tok, g, &gemma4_family, &e))
+    if (!gguf_open(&g, test_path("models/nano/target.gguf"), &e) || !tok_from_gguf(&v.tok, g, &gemma4_tokens, &e))
         abort();
     gguf_close(g);
     finish(&v, tok_eos(v.tok));
@@ -141,8 +141,7 @@ grammar_machine *rig_schema(test_case *t, rig_vocab *v, const char *schema)
     grammar          *g;
     err               e;
     arena_init(&mem, 1 << 24);
-    bool ok =
-        json_parse(&tree, &mem, str_of(schema), NULL, &e) && grammar_from_schema(&g, tree, GRAMMAR_JSON, NULL, &e);
+    bool ok = json_parse(&tree, &mem, str_of(schema), NULL, &e) && grammar_from_schema(&g, tree, NULL, NULL, &e);
     arena_deinit(&mem);
     return test_check(t, ok, __FILE__, __LINE__, "%s: %s", schema, e.text) ? own(t, v, g) : NULL;
 }

@@ -1,6 +1,7 @@
 /* Schemas: a table of documents byte by byte, walks that follow the masks, and what is refused. */
 #include "base/clock.h"
 #include "base/fault.h"
+#include "chat/gemma4.h"
 #include "grammar/rig.h"
 #include "grammar/schemas.h"
 #include "tok/small.h"
@@ -23,7 +24,7 @@ static bool compiles(const char *schema, err *e)
     const json_value *tree;
     grammar          *g = NULL;
     arena_init(&mem, 1 << 24);
-    bool ok = json_parse(&tree, &mem, str_of(schema), NULL, e) && grammar_from_schema(&g, tree, GRAMMAR_JSON, NULL, e);
+    bool ok = json_parse(&tree, &mem, str_of(schema), NULL, e) && grammar_from_schema(&g, tree, NULL, NULL, e);
     arena_deinit(&mem);
     grammar_free(g);
     return ok;
@@ -384,8 +385,9 @@ static bool calls_of(grammar **g, grammar_tool *tool, size_t n, bool several, er
 {
     buf warnings;
     buf_init(&warnings, 256);
-    bool ok = grammar_tool_calls(g, tool, n, &(grammar_calls){.several = several, .warnings = &warnings}, e);
-    ok      = ok && !warnings.n;
+    bool ok = grammar_tool_calls(
+        g, tool, n, &(grammar_calls){.markup = gemma4_tokens.markup, .several = several, .warnings = &warnings}, e);
+    ok = ok && !warnings.n;
     buf_deinit(&warnings);
     return ok;
 }
@@ -406,7 +408,7 @@ TEST(grammar_frees_a_tool_that_cannot_be_kept)
     arena_init(&mem, 1 << 20);
     buf_init(&warnings, 1024);
     CHECK_OK(json_parse(&tree, &mem, str_of(schema), NULL, &e), e);
-    grammar_calls how    = {.warnings = &warnings};
+    grammar_calls how    = {.markup = gemma4_tokens.markup, .warnings = &warnings};
     grammar_tool  tool[] = {{.name = STR("good"), .parameters = json_get(tree, "good")},
                             {.name = STR("odd"), .parameters = json_get(tree, "bad")},
                             {.name = STR("good2"), .parameters = json_get(tree, "good"), .strict = true}};
@@ -532,8 +534,7 @@ static bool whole_life(err *e)
     grammar_machine  *m   = NULL;
     int32_t           end = 1;
     arena_init(&mem, 1 << 20);
-    bool ok = json_parse(&tree, &mem, str_of(schema), NULL, e) &&
-              grammar_from_schema(&g, tree, GRAMMAR_JSON, NULL, e) &&
+    bool ok = json_parse(&tree, &mem, str_of(schema), NULL, e) && grammar_from_schema(&g, tree, NULL, NULL, e) &&
               grammar_vocab_new(&v, rig_bytes()->tok, &end, 1, e) && grammar_machine_new(&m, g, v, e);
     grammar_machine_free(m);
     grammar_vocab_free(v);

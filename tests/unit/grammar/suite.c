@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "chat/gemma4.h"
 #include "grammar/rig.h"
 
 #include <stdlib.h>
@@ -134,7 +135,7 @@ static void run_row(test_case *t, const json_value *row, tally *n, buf *text)
     err               e  = {0};
     str               in = json_get(row, "in")->s, about = json_get(row, "about")->s;
     const json_value *yes = json_get(row, "yes"), *no = json_get(row, "no");
-    if (!grammar_from_schema(&g, json_get(row, "schema"), GRAMMAR_JSON, NULL, &e)) {
+    if (!grammar_from_schema(&g, json_get(row, "schema"), NULL, NULL, &e)) {
         CHECK_MSG(e.code == ERR_INPUT && e.text[0], "%.*s (%.*s): %s", STR_ARG(in), STR_ARG(about), e.text);
         n->refused++;
         return;
@@ -212,10 +213,10 @@ static void run_type(test_case *t, const json_value *row, const json_value *docu
     grammar          *g       = NULL;
     grammar_machine  *m       = NULL;
     err               e       = {0};
-    bool              ok      = grammar_from_schema(&g, schema, GRAMMAR_GEMMA4, NULL, &e);
+    bool              ok      = grammar_from_schema(&g, schema, gemma4_tokens.markup, NULL, &e);
     CHECK_MSG(ok != refused, "%.*s as arguments: %s", STR_ARG(in), e.text);
     grammar_free(g);
-    ok = grammar_from_schema(&g, schema, GRAMMAR_JSON, NULL, &e);
+    ok = grammar_from_schema(&g, schema, NULL, NULL, &e);
     CHECK_MSG(ok != refused, "%.*s: %s", STR_ARG(in), e.text);
     if (!ok || !CHECK_OK(grammar_machine_new(&m, g, rig_bytes()->vocab, &e), e)) return;
     for (size_t i = 0; no && i < no->n; i++)

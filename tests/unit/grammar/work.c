@@ -273,7 +273,7 @@ static bool compile(grammar **g, bool gbnf, str text, const atomic_bool *cancel,
     arena_init(&mem, (size_t)256 << 20);
     bool   ok     = gbnf || json_parse(&tree, &mem, text, NULL, e);
     double before = clock_thread_s();
-    ok = ok && (gbnf ? grammar_from_gbnf(g, text, cancel, e) : grammar_from_schema(g, tree, GRAMMAR_JSON, cancel, e));
+    ok    = ok && (gbnf ? grammar_from_gbnf(g, text, cancel, e) : grammar_from_schema(g, tree, NULL, cancel, e));
     *took = clock_thread_s() - before;
     arena_deinit(&mem);
     return ok;
@@ -449,7 +449,7 @@ TEST(grammar_pointers_are_undone_and_named)
                  LIST("\"\""), LIST("\"a\""));
     arena_init(&mem, 1 << 20);
     CHECK_OK(json_parse(&tree, &mem, STR("{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"unknown\":{}}}}"), NULL, &e), e);
-    CHECK(!grammar_from_schema(&g, tree, GRAMMAR_JSON, NULL, &e));
+    CHECK(!grammar_from_schema(&g, tree, NULL, NULL, &e));
     CHECK_MSG(strstr(e.text, ": #/$defs/a/unknown: "), "%s", e.text);
     arena_deinit(&mem);
 }

@@ -289,9 +289,9 @@ TEST(convert_keeps_the_tokenizer)
     char                     path[512];
     snprintf(path, sizeof path, "%s/tokenizer.json", golden_dir("demo"));
     CHECK_OK(convert(golden_dir("demo"), "q8_0", NULL, &e), e);
-    if (!CHECK_OK(tok_from_json(&json, path, &gemma4_family, &e), e) || !CHECK_OK(gguf_open(&g, out_path(), &e), e))
+    if (!CHECK_OK(tok_from_json(&json, path, &gemma4_tokens, &e), e) || !CHECK_OK(gguf_open(&g, out_path(), &e), e))
         return;
-    if (CHECK_OK(tok_from_gguf(&back, g, &gemma4_family, &e), e)) {
+    if (CHECK_OK(tok_from_gguf(&back, g, &gemma4_tokens, &e), e)) {
         CHECK_INT(tok_size(back), tok_size(json));
         for (int i = 0; i < tok_size(json); i++) {
             CHECK_STR(tok_text(back, i), tok_text(json, i));

@@ -1,5 +1,6 @@
 /* Bodies of Anthropic's Messages API: each gives the prompt of a chat's body that means the same; what is wrong is refused by
  * the place where it is. */
+#include "chat/gemma4.h"
 #include "test.h"
 
 #include "server/messages.h"
@@ -39,10 +40,11 @@ static bool read_body(reading *r, const char *body)
            messages_options(&r->f, &r->mem, &r->why) && messages_chat(&r->chat, &r->mem, &r->f, &r->why);
 }
 
-static void render(test_case *t, const chat *c, chat_revision revision, buf *out)
+static void render(test_case *t, const chat *c, gemma4_revision revision, buf *out)
 {
-    chat_options o = {.revision = revision, .empty_thought = true, .add_generation_prompt = true};
-    err          e = {0};
+    chat_options o = {
+        .format = &gemma4_format, .revision = revision, .empty_thought = true, .add_generation_prompt = true};
+    err e = {0};
     buf_init(out, 1 << 20);
     if (!CHECK(c != NULL)) return;
     chat_apply_wishes(c, &o);
@@ -60,7 +62,7 @@ static void same_prompt(test_case *t, const char *messages, const char *chat_bod
     arena_init(&mem, 1 << 26);
     CHECK_MSG(read_body(&r, messages), "%s: %s", messages, r.why.message);
     CHECK_MSG(json_parse(&v, &mem, str_of(chat_body), NULL, &e) && chat_parse(&c, &mem, v, &e), "%s", e.text);
-    for (chat_revision rev = 0; rev < CHAT_REVISIONS; rev++) {
+    for (gemma4_revision rev = 0; rev < GEMMA4_REVISIONS; rev++) {
         render(t, r.chat, rev, &got);
         render(t, c, rev, &want);
         CHECK_MSG(str_eq(buf_str(&got), buf_str(&want)), "'%.*s' instead of '%.*s'", (int)got.n, got.p, (int)want.n,

@@ -405,14 +405,15 @@ static void play_begin(play *p, bool is_chat, bool stream)
 static void tell(play *p, const char *script)
 {
     static const char kinds[] = "rcna.";
-    static const int  kind[] = {GEMMA4_REASONING, GEMMA4_CONTENT, GEMMA4_CALL_NAME, GEMMA4_CALL_ARGS, GEMMA4_CALL_DONE};
+    static const int  kind[]  = {CHAT_EVENT_REASONING, CHAT_EVENT_CONTENT, CHAT_EVENT_CALL_NAME, CHAT_EVENT_CALL_ARGS,
+                                 CHAT_EVENT_CALL_DONE};
     if (script[0] == '/') {
         if (p->r.stream) p->r.form->flush(&p->r, &p->c);
         return;
     }
-    gemma4_event ev = {.kind = (gemma4_event_kind)kind[strchr(kinds, script[0]) - kinds], .text = str_of(script + 1)};
+    chat_event ev = {.kind = (chat_event_kind)kind[strchr(kinds, script[0]) - kinds], .text = str_of(script + 1)};
     p->c.sink.on_event(p->c.sink.ctx, &p->c, &ev);
-    p->c.n_calls += ev.kind == GEMMA4_CALL_NAME;
+    p->c.n_calls += ev.kind == CHAT_EVENT_CALL_NAME;
 }
 
 /* Writes the lines without their heads and their counts, with 'x' for the letters of ids. */

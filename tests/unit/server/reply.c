@@ -5,12 +5,13 @@
 #include "server/reply.h"
 
 /* One letter for the kind, then the text: r reasoning, c content, n a call's name, a its arguments; "." ends a call. */
-static gemma4_event event_of(const char *script)
+static chat_event event_of(const char *script)
 {
     static const char kinds[] = "rcna.";
-    static const int  kind[] = {GEMMA4_REASONING, GEMMA4_CONTENT, GEMMA4_CALL_NAME, GEMMA4_CALL_ARGS, GEMMA4_CALL_DONE};
-    gemma4_event      ev     = {.text = str_of(script + 1)};
-    ev.kind                  = kind[strchr(kinds, script[0]) - kinds];
+    static const int  kind[]  = {CHAT_EVENT_REASONING, CHAT_EVENT_CONTENT, CHAT_EVENT_CALL_NAME, CHAT_EVENT_CALL_ARGS,
+                                 CHAT_EVENT_CALL_DONE};
+    chat_event        ev      = {.text = str_of(script + 1)};
+    ev.kind                   = kind[strchr(kinds, script[0]) - kinds];
     return ev;
 }
 
@@ -37,9 +38,9 @@ static void play_begin(play *p, const reply_form *form, int n, bool stream, bool
 
 static void tell(play *p, int i, const char *script)
 {
-    gemma4_event ev = event_of(script);
+    chat_event ev = event_of(script);
     p->c[i].sink.on_event(p->c[i].sink.ctx, &p->c[i], &ev);
-    p->c[i].n_calls += ev.kind == GEMMA4_CALL_NAME;
+    p->c[i].n_calls += ev.kind == CHAT_EVENT_CALL_NAME;
 }
 
 static void play_end(play *p)

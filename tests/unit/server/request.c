@@ -367,11 +367,11 @@ TEST(request_thinking)
     tandem_close(x.engine);
 }
 
-static void note_kinds(void *ctx, server_choice *c, const gemma4_event *ev)
+static void note_kinds(void *ctx, server_choice *c, const chat_event *ev)
 {
     char *kinds = ctx;
     (void)c;
-    if (strlen(kinds) < 31) kinds[strlen(kinds)] = ev->kind == GEMMA4_REASONING ? 'R' : 'C';
+    if (strlen(kinds) < 31) kinds[strlen(kinds)] = ev->kind == CHAT_EVENT_REASONING ? 'R' : 'C';
 }
 
 /* An answer that begins with a bare label is read as the request's thinking has it. */

@@ -1,4 +1,5 @@
 /* POST /v1/responses without a model: bodies become conversations, scripted answers become items. */
+#include "chat/gemma4.h"
 #include "test.h"
 
 #include "base/fault.h"
@@ -23,7 +24,7 @@ static void renders(test_case *t, const char *body, const char *want)
 {
     server_request q;
     server_error   why;
-    chat_options   o = {.revision = CHAT_VLLM_0617, .add_generation_prompt = true};
+    chat_options   o = {.format = &gemma4_format, .revision = GEMMA4_VLLM_0617, .add_generation_prompt = true};
     buf            text;
     err            e = {0};
     buf_init(&text, 1 << 26);
@@ -262,12 +263,13 @@ static bool play_on(play *p, const char *text, bool stream, size_t piece, tandem
 {
     p->result     = (tandem_result){.finish = finish};
     p->q.f.stream = stream;
+    p->q.format   = &gemma4_format;
     reply_init(&p->r, &reply_responses, &p->q, NULL, "m");
     choice_sink sink = reply_sink(&p->r);
     if (!choice_init(&p->c, &p->q, NULL, 0, &sink)) return false;
     if (stream) reply_begin(&p->r, &p->c);
     for (size_t at = 0, n = strlen(text); at < n; at += piece) {
-        gemma4_parse_marked(p->c.answer.parser, (str){text + at, n - at < piece ? n - at : piece});
+        chat_parser_put_text(p->c.answer.parser, (str){text + at, n - at < piece ? n - at : piece});
         if (stream) p->r.form->flush(&p->r, &p->c);
     }
     p->c.lost |= !chat_answer_finish(&p->c.answer, NULL);

@@ -11,7 +11,7 @@ static tok *real_tok(test_case *t)
     tok        *k    = NULL;
     err         e;
     if (file_exists(path))
-        CHECK_OK(tok_from_json(&k, path, &gemma4_family, &e), e);
+        CHECK_OK(tok_from_json(&k, path, &gemma4_tokens, &e), e);
     else
         test_skip(t, "no %s; run npm ci in tests/", path);
     return k;

@@ -239,7 +239,7 @@ TEST(demo_tokenizer_has_512_tokens_and_gives_text_back)
     tok_ids   ids;
     buf       out;
     err       e;
-    CHECK_OK(tok_from_json(&k, test_path("tests/golden/demo/tokenizer.json"), &gemma4_family, &e), e);
+    CHECK_OK(tok_from_json(&k, test_path("tests/golden/demo/tokenizer.json"), &gemma4_tokens, &e), e);
     if (!k) return;
     CHECK_INT(tok_size(k), 512);
     CHECK(tok_pad(k) == 0 && tok_eos(k) == 1 && tok_bos(k) == 2 && tok_unk(k) == 3);

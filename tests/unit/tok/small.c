@@ -8,13 +8,14 @@ static const char *const alphabet[] = {"a", "b", SP, "c", "\xC3\xA9", "\xE4\xB8\
 static const char *const markers[]    = {"<|turn>", "<turn|>", "<|channel>", NULL};
 static const char *const printed[]    = {"<|channel>", NULL};
 static const char *const stops[]      = {"<turn|>", NULL};
-const tok_family         small_family = {.bos     = "<bos>",
-                                         .eos     = "<eos>",
-                                         .pad     = "<pad>",
-                                         .unk     = "<unk>",
-                                         .markers = markers,
-                                         .printed = printed,
-                                         .stops   = stops};
+const tok_family         small_family = {.gguf_model = "gemma4",
+                                         .bos        = "<bos>",
+                                         .eos        = "<eos>",
+                                         .pad        = "<pad>",
+                                         .unk        = "<unk>",
+                                         .markers    = markers,
+                                         .printed    = printed,
+                                         .stops      = stops};
 
 int32_t small_token(small *s, str text, tok_kind_t kind)
 {

@@ -1,0 +1,56 @@
+/* chat/parser.h - reads an answer as it is generated: reasoning, content and tool calls.
+ *
+ * Markers are recognised by token id: the same characters in ordinary text are text. Events depend only on the tokens,
+ * not on how the answer was cut: consecutive pieces of one kind are to be joined. A call's arguments are reported as JSON
+ * text, strings as they grow, other values when they are complete; joined they are one object that json/ accepts.
+ *
+ * All text that is not markup is reported exactly once: as reasoning, as content, in a name or in arguments.
+ *
+ * Threads: a parser belongs to one thread at a time. */
+#ifndef TANDEM_CHAT_PARSER_H
+#define TANDEM_CHAT_PARSER_H
+#include "chat/chat.h"
+
+typedef enum {
+    CHAT_EVENT_REASONING,
+    CHAT_EVENT_CONTENT,
+    CHAT_EVENT_CALL_NAME, /* a call begins */
+    CHAT_EVENT_CALL_ARGS, /* a piece of its arguments, as JSON text */
+    CHAT_EVENT_CALL_DONE,
+} chat_event_kind;
+
+typedef struct {
+    chat_event_kind kind;
+    int             call; /* index of the call in the answer, from 0 */
+    str             text; /* valid until the callback returns */
+    bool            cut;  /* CHAT_EVENT_CALL_DONE: the answer ended before the arguments did */
+} chat_event;
+
+typedef struct {
+    const chat_format *format;
+    void (*on_event)(void *ctx, const chat_event *ev);
+    void      *ctx;
+    const tok *tok; /* required by chat_parser_put_id; may be NULL otherwise */
+    /* The request. Argument values are converted to the types that its tools declare, where possible; with a prefill the
+     * answer begins in content. May be NULL. */
+    const chat *chat;
+    bool        in_thought; /* the prompt ended inside a thought: chat_prompt.in_thought */
+    bool        thinking;   /* the prompt asked for a thought, so one may begin without its marker */
+} chat_parse_options;
+
+typedef struct chat_parser {
+    const chat_format *format;
+} chat_parser;
+
+chat_parser *chat_parser_new(const chat_parse_options *opt); /* NULL: no memory */
+void         chat_parser_free(chat_parser *p);               /* NULL is fine */
+void         chat_parser_put_id(chat_parser *p, int32_t id);
+/* Reads text with its markers written out. The start of a marker is held back until it is complete. */
+void chat_parser_put_text(chat_parser *p, str text);
+/* Returns true when the next text would be reasoning. */
+bool chat_parser_in_thought(const chat_parser *p);
+/* Returns true while the text so far may turn out to be a thought that began without its marker. */
+bool chat_parser_undecided(const chat_parser *p);
+/* Ends the answer: reports held text and closes an open call. False when memory ran out. */
+bool chat_parser_finish(chat_parser *p, err *e);
+#endif

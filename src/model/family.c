@@ -1,0 +1,54 @@
+#include "model/family.h"
+
+#include "chat/gemma4.h"
+#include "model/convert_plan.h"
+#include "model/gemma4.h"
+
+static const model_family gemma4_family = {
+    .name     = "gemma4",
+    .arch     = (const char *const[]){"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text", NULL},
+    .open     = gemma4_open,
+    .describe = gemma4_describe,
+    .plan     = plan_gemma4,
+    .chat     = &gemma4_format,
+    .sampling = {.top_p = 1}, /* greedy */
+};
+
+const model_family *const model_families[] = {&gemma4_family, NULL};
+
+/* --- lookup -------------------------------------------------------------------------------------*/
+const model_family *family_of_arch(str arch)
+{
+    for (const model_family *const *f = model_families; *f; f++)
+        for (const char *const *name = (*f)->arch; *name; name++)
+            if (str_is(arch, *name)) return *f;
+    return NULL;
+}
+
+const model_family *family_of(const checkpoint *c) { return family_of_arch(model_arch(c)); }
+
+void family_put_titles(buf *out)
+{
+    for (const model_family *const *f = model_families; *f; f++)
+        buf_printf(out, "%s%s", f == model_families ? "" : ", ", (*f)->chat->title);
+}
+
+/* --- tokenizers ---------------------------------------------------------------------------------*/
+bool family_tok_from_gguf(tok **out, const gguf *g, err *e)
+{
+    const tok_family *use  = model_families[0]->chat->tokens; /* its error names the kind that was expected */
+    str               kind = {0};
+    gguf_str(gguf_find(g, "tokenizer.ggml.model"), &kind);
+    for (const model_family *const *f = model_families; *f; f++)
+        if (str_is(kind, (*f)->chat->tokens->gguf_model)) use = (*f)->chat->tokens;
+    return tok_from_gguf(out, g, use, e);
+}
+
+bool family_tok_from_json(tok **out, const char *path, err *e)
+{
+    err other = {0};
+    if (tok_from_json(out, path, model_families[0]->chat->tokens, e)) return true;
+    for (const model_family *const *f = model_families + 1; *f; f++)
+        if (tok_from_json(out, path, (*f)->chat->tokens, &other)) return true;
+    return false;
+}

@@ -1,0 +1,44 @@
+/* model/family.h - the table of model families. All that the layers above know about a family is its entry here.
+ *
+ * A family is a configuration, a table of tensor roles and a forward pass (open), a chat format and a tokenizer (chat),
+ * and a converter (plan). docs/architecture.md says how to add one. */
+#ifndef TANDEM_MODEL_FAMILY_H
+#define TANDEM_MODEL_FAMILY_H
+#include "chat/format.h"
+#include "model/model.h"
+
+typedef struct convert_plan convert_plan; /* model/convert_plan.h */
+
+/* The figures of a checkpoint that `tandem inspect` prints. */
+typedef struct {
+    int    n_layers, n_full, window; /* n_full layers attend to all positions, the others to a window */
+    int    n_embd, n_heads, n_vocab, n_ctx;
+    int    n_experts, n_used, n_ff_expert; /* n_experts 0: a dense model */
+    int    n_ple, n_kv_shared;             /* width of per-layer embeddings, 0: none; layers without K/V of their own */
+    double kv_per_pos;                     /* K and V elements of one position, all layers */
+} model_summary;
+
+struct model_family {
+    const char        *name; /* "gemma4": in the API, in metrics and as prefix of GGUF keys */
+    const char *const *arch; /* values of general.architecture and model_type; ends with NULL */
+    /* Opens a target and takes over o, also on failure. Fills in all of `target` except stop_id, suppress_id, defaults
+     * and weight_type. */
+    bool (*open)(target **out, const checkpoint *c, const model_options *opt, ops *o, err *e);
+    bool (*describe)(model_summary *out, const checkpoint *c, err *e);
+    bool (*plan)(convert_plan *p, err *e); /* keys and tensors of a GGUF file made of a Hugging Face directory */
+    const chat_format *chat;
+    sample_params      sampling; /* where the model's files give no defaults */
+};
+
+extern const model_family *const model_families[]; /* ends with NULL */
+
+/* Returns the family of an architecture or of a checkpoint, NULL when it is not in the table. */
+const model_family *family_of_arch(str arch);
+const model_family *family_of(const checkpoint *c);
+/* Opens the tokenizer of a GGUF file: of the family with its tokenizer.ggml.model. */
+bool family_tok_from_gguf(tok **out, const gguf *g, err *e);
+/* Opens a tokenizer.json: of the first family that can read it. The error is the first family's. */
+bool family_tok_from_json(tok **out, const char *path, err *e);
+/* Appends the families' titles, such as "Gemma 4", separated by ", ". */
+void family_put_titles(buf *out);
+#endif
