@@ -27,13 +27,14 @@ OPT      ?= -O2 -g
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wwrite-strings -Werror
 # Stack protector, checked libc calls, position-independent code, read-only relocations. The sanitizers bring their own checks.
 ifeq ($(SAN),)
-HARDEN    := -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
-HARDEN_LD := -pie -Wl,-z,relro,-z,now,-z,noexecstack
+HARDEN    := -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+HARDEN_LD := -Wl,-z,relro,-z,now,-z,noexecstack
+PIE       := -pie
 endif
 # No contraction: a * b + c is rounded as written, on every compiler; kernels ask for fma by name.
 CFLAGS   += -std=c17 -D_GNU_SOURCE $(OPT) $(HARDEN) $(WARN) -ffp-contract=off -fno-math-errno -fno-strict-aliasing \
-            -Isrc -Iinclude -DTANDEM_VERSION='"$(VERSION)"' $(SAN)
-LDFLAGS  += $(SAN) $(HARDEN_LD)
+            -fPIC -fvisibility=hidden -Isrc -Iinclude -DTANDEM_VERSION='"$(VERSION)"' $(SAN)
+LDFLAGS  += $(SAN) $(HARDEN_LD) $(PIE)
 LDLIBS   := -lm -lpthread
 # What serves: SSL_LIBS='-l:libssl.a -l:libcrypto.a' for a program that runs where there is no OpenSSL.
 SSL_LIBS ?= -lssl -lcrypto
@@ -53,7 +54,7 @@ CUDA_ARCH ?= 80 90
 NVCC      ?= nvcc
 CUDA_C    := src/ops/cuda/absent.c
 NVCCFLAGS := -std=c++17 -O3 -fmad=false -Isrc -D_Static_assert=static_assert -Werror all-warnings \
-             -Xcompiler -Wall,-Wextra,-fno-strict-aliasing,-fno-exceptions,-fno-threadsafe-statics,-fPIE,-fstack-protector-strong $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
+             -Xcompiler -Wall,-Wextra,-fno-strict-aliasing,-fno-exceptions,-fno-threadsafe-statics,-fPIC,-fvisibility=hidden,-fstack-protector-strong $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
              -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
 ifneq ($(filter 1 emu,$(CUDA)),)
 CUDA_C    := $(filter-out src/ops/cuda/absent.c,$(wildcard src/ops/cuda/*.c))
@@ -73,6 +74,8 @@ CFLAGS    += -Itests/emu
 EMU       := $(wildcard tests/emu/*.c)
 LDLIBS    += -lstdc++
 endif
+
+ALL_FLAGS := $(strip $(CFLAGS) $(if $(CUDA),$(NVCCFLAGS))) # expanded here: some objects have flags of their own
 
 CPU_MAIN := src/ops/cpu/cpu.c
 KERNELS  := $(filter-out $(CPU_MAIN),$(wildcard src/ops/cpu/*.c))
@@ -98,7 +101,12 @@ endif
 obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIB_OBJS := $(call obj,$(SOURCES)) $(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/obj/%.$(i).o,$(KERNELS))) \
             $(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(CUDA_CU)) $(call obj,$(EMU)) $(BUILD)/obj/src/server/page.S.o
-LIB      := $(BUILD)/libtandem.a
+# The programs of this tree link with all objects. Other programs link with libtandem, which exports include/tandem.h alone.
+LIB      := $(BUILD)/objects.a
+API_OBJS := $(filter-out $(addprefix $(BUILD)/obj/src/,server/% http/% load/% figures/%),$(LIB_OBJS))
+ABI      := 0
+STATIC   := $(BUILD)/libtandem.a
+SHARED   := $(BUILD)/libtandem.so.$(ABI)
 WRAP     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
 # `make V=1` shows the commands.
@@ -117,12 +125,23 @@ $(LIB): $(LIB_OBJS) $(BUILD)/cuda.is | $(BUILD)/layers.ok
 	@rm -f $@
 	$(Q)ar rcs $@ $(LIB_OBJS)
 
+$(STATIC): $(API_OBJS) $(BUILD)/cuda.is
+	$(call say,AR,$@)
+	$(Q)$(LD) -r --force-group-allocation -o $(BUILD)/libtandem.o $(API_OBJS)
+	$(Q)objcopy --localize-hidden $(BUILD)/libtandem.o
+	@rm -f $@
+	$(Q)ar rcs $@ $(BUILD)/libtandem.o
+
+$(SHARED): $(API_OBJS) tools/libtandem.map $(BUILD)/cuda.is
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(SAN) $(HARDEN_LD) -Wl,-z,defs,-soname,$(@F),--version-script=tools/libtandem.map -o $@ $(API_OBJS) $(LDLIBS)
+
 $(BUILD)/layers.ok: tools/check_layers $(SOURCES) $(CLI) $(KERNELS) $(HEADERS)
 	@mkdir -p $(@D)
 	$(Q)tools/check_layers
 	@touch $@
 
-$(BUILD)/obj/tests/%.o: tests/%.c
+$(BUILD)/obj/tests/%.o: tests/%.c $(BUILD)/flags.is
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS) -Itests -Itests/unit -DTANDEM_ROOT='"$(CURDIR)"' -DTANDEM_BUILD='"$(abspath $(BUILD))"' -MMD -MP -c -o $@ $<
@@ -133,32 +152,34 @@ $(BUILD)/obj/%.S.o: %.S
 	@mkdir -p $(@D)
 	$(Q)$(CC) -c -o $@ $<
 
-$(BUILD)/obj/%.o: %.c
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags.is
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 ifeq ($(CUDA),1)
-$(BUILD)/obj/%.cu.o: %.cu
+$(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags.is
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MF $(@:.o=.d) -c -o $@ $<
 else
-$(BUILD)/obj/%.cu.o: %.cu
+$(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags.is
 	@mkdir -p $(@D)
 	$(call say,CXX,$< [emu])
 	$(Q)$(CXX) -x c++ -std=c++17 $(OPT) -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-expansion-to-defined -fno-ipa-icf -ffp-contract=off \
-	    -fno-strict-aliasing -fno-exceptions -Itests/emu -Isrc -D_GNU_SOURCE -D_Static_assert=static_assert $(SAN) \
+	    -fno-strict-aliasing -fno-exceptions -fPIC -fvisibility=hidden -Itests/emu -Isrc -D_GNU_SOURCE -D_Static_assert=static_assert $(SAN) \
 	    -MMD -MP -c -o $@ $<
 endif
 
-# The library is made again when CUDA= changes.
+# The library is made again when CUDA= changes, and all objects when the flags of the compilers do.
 $(BUILD)/cuda.is: FORCE
 	@mkdir -p $(@D); echo '$(CUDA)' | cmp -s - $@ || echo '$(CUDA)' > $@
+$(BUILD)/flags.is: FORCE
+	@mkdir -p $(@D); echo '$(subst ','\'',$(ALL_FLAGS))' | cmp -s - $@ || echo '$(subst ','\'',$(ALL_FLAGS))' > $@
 FORCE:
 
 define isa_rule
-$(BUILD)/obj/%.$(1).o: %.c
+$(BUILD)/obj/%.$(1).o: %.c $(BUILD)/flags.is
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$< [$(1)])
 	$$(Q)$$(CC) $$(CFLAGS) $$(ISA_$(1)) -DCPU_ISA=$(1) -MMD -MP -c -o $$@ $$<
@@ -202,10 +223,11 @@ $(SPEC): $(BUILD)/spec_%: $(BUILD)/obj/tests/spec/%.o $(BUILD)/obj/tests/spec/ri
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-# What an embedder builds: the public header and the library, nothing else.
-$(BUILD)/answers: examples/answers.c include/tandem.h $(LIB)
+# The examples are built as an embedder builds them: with the public header and the library.
+EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
+$(EXAMPLES): $(BUILD)/%: examples/%.c include/tandem.h $(STATIC)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(filter-out -Isrc,$(CFLAGS)) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
+	$(Q)$(CC) $(filter-out -Isrc,$(CFLAGS)) $(LDFLAGS) -o $@ $< $(STATIC) $(LDLIBS)
 
 # The engine with many requests.
 ENGINE   := $(BUILD)/engine_exact $(BUILD)/engine_soak
@@ -239,7 +261,7 @@ replay: $(FUZZERS)
 	@for f in $(FUZZ); do $(BUILD)/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; done
 
 # The programs of `make check`, and those that `make test` needs in addition.
-CHECK_PROGRAMS := $(addprefix $(BUILD)/,tandem unit http_hostile answers) $(ENGINE) $(FUZZERS)
+CHECK_PROGRAMS := $(addprefix $(BUILD)/,tandem unit http_hostile) $(EXAMPLES) $(SHARED) $(ENGINE) $(FUZZERS)
 programs: $(CHECK_PROGRAMS) $(addprefix $(BUILD)/,mutate spec_exact spec_accept chat_ids chat_text)
 check: $(CHECK_PROGRAMS)
 	@BUILD=$(BUILD) JOBS=$(JOBS) tests/run check
@@ -250,9 +272,13 @@ check-words:
 	@tools/check_docs --self-test
 	@tools/check_docs
 
-# Runs the example program, and compiles the public header as C++.
-example: $(BUILD)/answers
-	@tests/example $(BUILD)/answers
+# Runs the example programs, and compiles the public header as C++.
+example: $(EXAMPLES)
+	@tests/example $(BUILD)
+
+# Checks that the library exports the functions of include/tandem.h and nothing else, and that each of them has a caller.
+check-exports: $(STATIC) $(SHARED)
+	@tools/check_exports $(BUILD)
 
 # The GPU backend on a GPU, GPU_MODELS=a.gguf timed too; and its kernels on the processor.
 EMU_TESTS := matmul joined attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
@@ -356,7 +382,7 @@ $(BUILD)/peer/26b-a4b-%.gguf: | $(BUILD)/tandem
 deps-run:
 	@tools/install_deps gcc libc6-dev libssl-dev
 
-DEPS_TEST := gcc libc6-dev libssl-dev clang-format-14 libjansson-dev node-llhttp nodejs npm curl
+DEPS_TEST := gcc libc6-dev libssl-dev pkg-config clang-format-14 libjansson-dev node-llhttp nodejs npm curl
 deps-test:
 	@tools/install_deps $(DEPS_TEST)
 deps-test-all:
@@ -382,12 +408,18 @@ serve: deps-run
 $(BUILD)/tandem.1: $(BUILD)/tandem tools/make_man
 	$(Q)tools/make_man $(BUILD)/tandem > $@.tmp && mv $@.tmp $@
 
-install: all $(BUILD)/tandem.1
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include lib/systemd/system share/man/man1 share/tandem)
+install: all $(STATIC) $(SHARED) $(BUILD)/tandem.1
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include lib/pkgconfig lib/systemd/system share/man/man1 share/tandem)
 	install -m 755 $(BUILD)/tandem $(DESTDIR)$(PREFIX)/bin/tandem
 	install -m 644 $(BUILD)/tandem.1 $(DESTDIR)$(PREFIX)/share/man/man1/tandem.1
 	install -m 644 include/tandem.h $(DESTDIR)$(PREFIX)/include/tandem.h
-	install -m 644 $(LIB) $(DESTDIR)$(PREFIX)/lib/libtandem.a
+	install -m 644 $(STATIC) $(DESTDIR)$(PREFIX)/lib/libtandem.a
+	install -m 644 $(SHARED) $(DESTDIR)$(PREFIX)/lib/libtandem.so.$(VERSION)
+	ln -sf libtandem.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libtandem.so.$(ABI)
+	ln -sf libtandem.so.$(ABI) $(DESTDIR)$(PREFIX)/lib/libtandem.so
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@LIBS@|$(LDLIBS)|' packaging/tandem.pc \
+	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/tandem.pc
+	chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/tandem.pc
 	install -m 644 packaging/tandem.env deploy/haproxy.cfg $(DESTDIR)$(PREFIX)/share/tandem/
 	sed 's|@PREFIX@|$(PREFIX)|' packaging/tandem.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/tandem.service
 	chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/tandem.service
@@ -401,5 +433,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all bench-peer bench-server check programs example gpu-programs check-gpu emu-programs check-emu FORCE replay asan asan-programs asan-replay tsan tsan-programs fuzz run-fuzz soak faults test test-all python-clients deps-run deps-test deps-test-all deps-faults deps-fuzz run serve install format check-format check-words clean
+.PHONY: all bench-peer bench-server check check-exports programs example gpu-programs check-gpu emu-programs check-emu FORCE replay asan asan-programs asan-replay tsan tsan-programs fuzz run-fuzz soak faults test test-all python-clients deps-run deps-test deps-test-all deps-faults deps-fuzz run serve install format check-format check-words clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,6 +1,6 @@
 /* Two questions at once to one model: each answer is what it would be alone.
  *
- *   cc examples/answers.c -Iinclude build/libtandem.a -lm -lpthread -o answers
+ *   cc examples/answers.c $(pkg-config --cflags --libs tandem) -o answers
  *   ./answers MODEL [DRAFTER...] */
 #include <stdio.h>
 #include <string.h>

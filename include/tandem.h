@@ -33,6 +33,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default) /* the library is compiled with -fvisibility=hidden */
+#endif
 
 typedef struct tandem     tandem;     /* an engine with an open model */
 typedef struct tandem_job tandem_job; /* a submitted request and its response */
@@ -421,6 +424,9 @@ void tandem_get_stats(const tandem *t, tandem_stats *out);
 /* Returns the reason that routes[i] counts; NULL if there is none. */
 const char *tandem_route_name(int i);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif
