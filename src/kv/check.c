@@ -18,12 +18,28 @@ static void check_row(const kv_pool *p, const kv_seq *s, int cls, uint16_t *name
     }
 }
 
+/* (8) live states in all classes or in none, and saved ones as the lane has them. */
+static void check_states(const kv_pool *p, const kv_seq *s, uint16_t *named)
+{
+    const kv_lane *l = &p->lanes[s->lane];
+    for (int i = 0; i < p->group[0].n_states; i++) {
+        int            cls = state_class(p, i);
+        const int32_t *row = table_row(&p->cls[cls], s->lane), *first = table_row(&p->cls[state_class(p, 0)], s->lane);
+        assert((row[LIVE_STATE] == NO_PAGE) == (first[LIVE_STATE] == NO_PAGE)); /* (8) */
+        assert((row[SAVED_STATE] == NO_PAGE) == (l->n_saved == 0));             /* (8) */
+        for (int k = 0; k < LANE_STATES; k++)
+            if (row[k] != NO_PAGE) named[kv_page_info(p, &p->cls[cls], row[k]) - p->pages]++;
+    }
+    if (p->group[0].n_states && l->seq) assert(l->n_live == l->len); /* (9) */
+}
+
 static void check_seq(const kv_pool *p, const kv_seq *s, uint16_t *named)
 {
     const seq_group *g = &p->group[s->group];
     assert(s->n_pages >= pages_for(s->n_slots)); /* (3) */
     if (!s->live) assert(s->n_pages == 0);
     for (int i = g->first_class; i < g->first_class + g->n_classes; i++) check_row(p, s, i, named);
+    if (s->group == 0) check_states(p, s, named);
 }
 
 /* Walks a list of slabs that must all belong to class c; returns how many. */

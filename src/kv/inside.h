@@ -1,7 +1,10 @@
 /* kv/inside.h - what the files of kv share: slabs, pages, classes, sequences. Contracts are in kv/pages.h. */
 #ifndef TANDEM_KV_INSIDE_H
 #define TANDEM_KV_INSIDE_H
-#include "kv/pages.h"
+#include "kv/lane.h"
+
+/* Entries of a lane in the table of a state class: the live state, and the state at the end of a page (kv/lane.h). */
+enum { LIVE_STATE, SAVED_STATE, LANE_STATES };
 
 enum { NO_PAGE = -1, NO_SLAB = -1, NO_CLASS = -1, NO_NODE = -1 };
 
@@ -19,7 +22,8 @@ typedef struct {
 typedef struct {
     kv_class kv; /* what ops see */
     size_t   page_bytes;
-    int      group; /* NO_CLASS: there is no such class */
+    int      group;    /* NO_CLASS: there is no such class */
+    bool     is_state; /* a page is a state: no positions */
     int      window;
     int      per_slab; /* pages */
     int      open;     /* first slab with a free page */
@@ -31,6 +35,7 @@ typedef struct {
 
 typedef struct {
     int     first_class, n_classes; /* n_classes 0: there is no such group */
+    int     n_states;               /* state classes, which follow the page classes; only group 0 has any */
     int     max_seqs, max_slots;
     kv_seq *seqs;
 } seq_group;
@@ -61,6 +66,25 @@ struct kv_pool {
     seq_group   group[KV_MAX_CLASSES];
     size_t      used_bytes, pinned_bytes;
     cache_hooks cache;
+
+    /* lanes (lane.c) */
+    kv_lane        *lanes; /* [max_seqs of group 0] */
+    dev             moves; /* kv_move_item [KV_MAX_PATH] */
+    kv_state        state[KV_MAX_STATES];
+    kv_state_spec   state_spec[KV_MAX_STATES];
+    int             max_kept, n_kept; /* kept rows; n_kept: of the step at hand */
+    kv_replay_item *replay;           /* [max_seqs of group 0]: commits that wait for kv_step_begin */
+    int             n_replays;
+    int32_t        *replay_row; /* [max_kept] */
+    int             n_replay_rows;
+};
+
+struct kv_lane {
+    kv_seq *seq;                        /* NULL: not in use */
+    int32_t len;                        /* committed positions */
+    int32_t n_live;                     /* positions that the live states cover, with the commits that wait */
+    int32_t n_saved;                    /* positions that the saved states cover; 0: there are none */
+    int     n_sure, n_kept, first_kept; /* rows of the step at hand; first_kept: place of the first kept row */
 };
 
 struct kv_seq {
@@ -83,6 +107,9 @@ static inline int32_t first_seen_page(const page_class *c, int32_t n_slots)
     return c->window > 0 && n_slots >= c->window ? (n_slots - c->window + 1) / KV_PAGE : 0;
 }
 
+/* The index of state class i among all classes. */
+static inline int state_class(const kv_pool *p, int i) { return p->group[0].n_classes + i; }
+
 static inline int32_t *table_row(const page_class *c, int lane)
 {
     return c->table + (size_t)lane * (size_t)c->kv.table_stride;
@@ -90,6 +117,7 @@ static inline int32_t *table_row(const page_class *c, int lane)
 
 /* --- slabs.c ------------------------------------------------------------------------------------*/
 bool       kv_page_bytes(const kv_class_spec *s, size_t *out);
+bool       kv_state_page_bytes(const kv_state_spec *s, size_t *out);
 size_t     kv_slab_bytes(const size_t *page_bytes, int n, size_t max_bytes);
 bool       kv_slabs_init(kv_pool *p, size_t max_bytes, int n_classes, err *e);
 bool       kv_slabs_widen(kv_pool *p, int per_slab, err *e); /* for a class with smaller pages */
@@ -107,4 +135,15 @@ bool kv_within_reserved(const kv_pool *p, int cls);
 
 /* --- seq.c --------------------------------------------------------------------------------------*/
 void kv_seq_set_page(kv_seq *s, int cls, int32_t k, int32_t id); /* an entry of its table; counts no names */
+void kv_seq_let_go(kv_seq *s, int cls, int32_t k);               /* empties an entry and unnames its page */
+
+/* --- lane.c -------------------------------------------------------------------------------------*/
+bool kv_lanes_init(kv_pool *p, const kv_pool_spec *spec, err *e);
+void kv_lanes_deinit(kv_pool *p);
+
+/* --- prefix.c -----------------------------------------------------------------------------------*/
+/* Copies the states of the node into new live states of the sequence; false, and none, when the pool is full. */
+bool kv_prefix_take_states(kv_prefix *t, const kv_node *at, kv_seq *s);
+/* Gives the saved states of the sequence to the node. The sequence has none afterwards. */
+void kv_prefix_put_states(kv_prefix *t, kv_node *n, kv_seq *s);
 #endif

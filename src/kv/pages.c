@@ -5,28 +5,50 @@
 
 #include <assert.h>
 
-/* Whole slabs that a lane takes in a pool of max_bytes. */
+/* Sets page[i] to the bytes of a page of each class, state classes last. */
+static bool all_page_bytes(const kv_pool_spec *spec, size_t page[KV_MAX_CLASSES])
+{
+    assert(spec->n_classes >= 1 && spec->n_states <= KV_MAX_STATES);
+    assert(spec->n_classes + spec->n_states <= KV_MAX_CLASSES);
+    for (int i = 0; i < spec->n_classes; i++)
+        if (!kv_page_bytes(&spec->classes[i], &page[i])) return false;
+    for (int i = 0; i < spec->n_states; i++)
+        if (!kv_state_page_bytes(&spec->states[i], &page[spec->n_classes + i])) return false;
+    return true;
+}
+
+/* Sets *out to the bytes of the whole slabs that a lane takes in a pool of max_bytes. */
 static bool lane_bytes(const kv_pool_spec *spec, int n_slots, size_t max_bytes, size_t *out)
 {
     size_t page[KV_MAX_CLASSES] = {0}, n_slabs = 0;
-    for (int i = 0; i < spec->n_classes; i++)
-        if (!kv_page_bytes(&spec->classes[i], &page[i])) return false;
-    size_t slab_bytes = kv_slab_bytes(page, spec->n_classes, max_bytes);
-    for (int i = 0; i < spec->n_classes; i++) {
-        size_t per_slab = slab_bytes / page[i];
-        n_slabs += ((size_t)pages_for(n_slots) + per_slab - 1) / per_slab;
+    int    n = spec->n_classes + spec->n_states;
+    if (!all_page_bytes(spec, page)) return false;
+    size_t slab_bytes = kv_slab_bytes(page, n, max_bytes);
+    for (int i = 0; i < n; i++) {
+        size_t per_slab = slab_bytes / page[i], pages = i < spec->n_classes ? (size_t)pages_for(n_slots) : LANE_STATES;
+        n_slabs += (pages + per_slab - 1) / per_slab;
     }
     return size_mul(out, n_slabs, slab_bytes);
 }
 
+bool kv_kept_bytes(const kv_pool_spec *spec, size_t *out)
+{
+    size_t bytes = 0, n;
+    for (int i = 0; i < spec->n_states; i++)
+        if (!size_mul(&n, spec->states[i].row_bytes, (size_t)spec->max_kept_rows) || !size_add(&bytes, bytes, n))
+            return false;
+    *out = bytes;
+    return true;
+}
+
 bool kv_bytes_for(const kv_pool_spec *spec, int n_slots, size_t *out)
 {
-    size_t need = 0;
+    size_t need = 0, kept;
     do { /* a larger pool has larger slabs, up to a point */
         *out = need;
         if (!lane_bytes(spec, n_slots, *out, &need)) return false;
     } while (need > *out);
-    return true;
+    return kv_kept_bytes(spec, &kept) && size_add(out, *out, kept);
 }
 
 /* --- classes ------------------------------------------------------------------------------------*/
@@ -34,29 +56,27 @@ static bool init_group(kv_pool *p, int at, int n_classes, int max_seqs, int max_
 {
     seq_group *g = &p->group[at];
     assert(max_seqs >= 1 && max_slots >= 1);
-    *g = (seq_group){at, n_classes, max_seqs, max_slots, mem_try_n((size_t)max_seqs, sizeof *g->seqs)};
+    *g = (seq_group){.first_class = at,
+                     .n_classes   = n_classes,
+                     .max_seqs    = max_seqs,
+                     .max_slots   = max_slots,
+                     .seqs        = mem_try_n((size_t)max_seqs, sizeof *g->seqs)};
     if (!g->seqs) return err_set(e, ERR_LIMIT, "no memory for %d sequences", max_seqs);
     for (int i = 0; i < max_seqs; i++) g->seqs[i] = (kv_seq){.pool = p, .group = at, .lane = i};
     return true;
 }
 
-static bool init_class(kv_pool *p, int cls, int group, const kv_class_spec *s, err *e)
+/* Sets up the table of a class whose page_bytes is set. */
+static bool init_table(kv_pool *p, int cls, int group, int stride, err *e)
 {
     page_class *c      = &p->cls[cls];
-    int         stride = pages_for(p->group[group].max_slots) + 1;
     size_t      n      = (size_t)p->group[group].max_seqs * (size_t)stride;
-    if (!kv_page_bytes(s, &c->page_bytes)) return err_set(e, ERR_LIMIT, "a K/V page is too large");
-    c->kv       = (kv_class){.table_stride = stride,
-                             .n_layers     = s->n_layers,
-                             .n_kv_heads   = s->n_kv_heads,
-                             .head_dim     = s->head_dim,
-                             .type         = s->type,
-                             .pool         = p->memory};
-    c->group    = group;
-    c->window   = s->window;
-    c->per_slab = (int)(p->slab_bytes / c->page_bytes);
-    c->open     = NO_SLAB;
-    c->table    = mem_try_n(n, sizeof *c->table);
+    c->kv.table_stride = stride;
+    c->kv.pool         = p->memory;
+    c->group           = group;
+    c->per_slab        = (int)(p->slab_bytes / c->page_bytes);
+    c->open            = NO_SLAB;
+    c->table           = mem_try_n(n, sizeof *c->table);
     if (!c->table) return err_set(e, ERR_LIMIT, "no memory for a page table of %zu entries", n);
     for (size_t i = 0; i < n; i++) c->table[i] = NO_PAGE;
     for (int i = 0; i < p->group[group].max_seqs; i++) {
@@ -64,6 +84,24 @@ static bool init_class(kv_pool *p, int cls, int group, const kv_class_spec *s, e
         p->group[group].seqs[i].of[cls].dirty_to = stride;
     }
     return p->o->alloc(p->o, &c->kv.table, n * sizeof *c->table, e);
+}
+
+static bool init_class(kv_pool *p, int cls, int group, const kv_class_spec *s, err *e)
+{
+    page_class *c = &p->cls[cls];
+    if (!kv_page_bytes(s, &c->page_bytes)) return err_set(e, ERR_LIMIT, "a K/V page is too large");
+    c->kv = (kv_class){.n_layers = s->n_layers, .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim, .type = s->type};
+    c->window = s->window;
+    return init_table(p, cls, group, pages_for(p->group[group].max_slots) + 1, e);
+}
+
+static bool init_state_class(kv_pool *p, int i, const kv_state_spec *s, err *e)
+{
+    page_class *c = &p->cls[state_class(p, i)];
+    if (!kv_state_page_bytes(s, &c->page_bytes)) return err_set(e, ERR_LIMIT, "a lane's state is too large");
+    c->is_state = true;
+    p->group[0].n_states++;
+    return init_table(p, state_class(p, i), 0, LANE_STATES, e);
 }
 
 static void free_class(kv_pool *p, int cls)
@@ -116,19 +154,22 @@ static void choose_anchor(kv_pool *p)
 
 static bool init_pool(kv_pool *p, const kv_pool_spec *spec, err *e)
 {
-    size_t page[KV_MAX_CLASSES] = {0};
-    assert(spec->n_classes >= 1 && spec->n_classes <= KV_MAX_CLASSES);
-    for (int i = 0; i < spec->n_classes; i++)
-        if (!kv_page_bytes(&spec->classes[i], &page[i])) return err_set(e, ERR_LIMIT, "a K/V page is too large");
-    p->slab_bytes = kv_slab_bytes(page, spec->n_classes, spec->max_bytes);
-    for (int i = 0; i < spec->n_classes; i++)
+    size_t page[KV_MAX_CLASSES] = {0}, kept, bytes = spec->max_bytes;
+    int    n = spec->n_classes + spec->n_states;
+    if (!all_page_bytes(spec, page) || !kv_kept_bytes(spec, &kept))
+        return err_set(e, ERR_LIMIT, "a K/V page is too large");
+    bytes         = bytes > kept ? bytes - kept : 0;
+    p->slab_bytes = kv_slab_bytes(page, n, bytes);
+    for (int i = 0; i < n; i++)
         if ((int)(p->slab_bytes / page[i]) > p->max_per_slab) p->max_per_slab = (int)(p->slab_bytes / page[i]);
-    if (!kv_slabs_init(p, spec->max_bytes, spec->n_classes, e)) return false;
+    if (!kv_slabs_init(p, bytes, n, e)) return false;
     if (!init_group(p, 0, spec->n_classes, spec->max_lanes, spec->max_slots, e)) return false;
     for (int i = 0; i < spec->n_classes; i++)
         if (!init_class(p, i, 0, &spec->classes[i], e)) return false;
+    for (int i = 0; i < spec->n_states; i++)
+        if (!init_state_class(p, i, &spec->states[i], e)) return false;
     choose_anchor(p);
-    return true;
+    return kv_lanes_init(p, spec, e);
 }
 
 bool kv_pool_new(kv_pool **out, const ops *o, const kv_pool_spec *spec, err *e)
@@ -148,6 +189,7 @@ bool kv_pool_new(kv_pool **out, const ops *o, const kv_pool_spec *spec, err *e)
 void kv_pool_free(kv_pool *p)
 {
     if (!p) return;
+    kv_lanes_deinit(p);
     for (int i = 0; i < KV_MAX_CLASSES; i++) free_class(p, i);
     if (p->memory.p) p->o->free(p->o, p->memory);
     mem_free(p->slabs);
@@ -158,6 +200,7 @@ void kv_pool_free(kv_pool *p)
 
 void            kv_pool_set_queue(kv_pool *p, queue *q) { p->q = q; }
 const kv_class *kv_pool_class(const kv_pool *p, int i) { return &p->cls[i].kv; }
+const kv_state *kv_pool_state(const kv_pool *p, int i) { return &p->state[i]; }
 
 uint64_t kv_pool_key(const kv_pool *p)
 {

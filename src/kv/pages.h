@@ -33,23 +33,63 @@
 typedef struct kv_pool kv_pool;
 typedef struct kv_seq  kv_seq;
 
-enum { KV_MAX_CLASSES = 6 };
+enum {
+    KV_MAX_CLASSES = 6, /* of pages and states together */
+    KV_MAX_STATES  = 2,
+};
 typedef struct {
     int        n_layers, n_kv_heads, head_dim;
     quant_type type;   /* QUANT_F32 or QUANT_F16 */
     int        window; /* positions that a row sees, its own included; 0: all */
 } kv_class_spec;
 
+/* --- state classes (kv/lane.h) --------------------------------------------------------------------
+ * The memory of recurrent layers: of a fixed size per lane, whatever the length of its text. */
+/* As the target sees it. The live state of a lane is at byte KV_UNIT * table[lane * table_stride] of the pool. */
+typedef struct {
+    dev    pool, table;
+    int    table_stride;
+    size_t bytes;     /* of a state */
+    dev    kept;      /* [max_kept_rows][row_bytes] */
+    size_t row_bytes; /* bytes that a kept row stores for the commit */
+} kv_state;
+
+/* Rows to be applied to the live states of lanes. */
+typedef struct {
+    int     lane;
+    int32_t pos;      /* positions that the live state covers; 0: it is all zeros, whatever its page holds */
+    int     first, n; /* row[first .. first + n - 1] are the kept rows to apply, in this order */
+} kv_replay_item;
+typedef struct {
+    const kv_replay_item *item;
+    int                   n_items;
+    const int32_t        *row; /* [n_rows] */
+    int                   n_rows;
+} kv_replay;
+
+typedef struct {
+    size_t bytes, row_bytes;
+    /* Enqueues the update of live states by kept rows. NULL: a kept row is the whole state after that row, and row_bytes is
+     * bytes. */
+    void (*replay)(void *ctx, const kv_state *s, const kv_replay *r);
+    void *ctx;
+} kv_state_spec;
+
 typedef struct {
     const kv_class_spec *classes;
     int                  n_classes; /* the first without a window, or else the first, is held whole by every sequence */
-    size_t               max_bytes; /* of pages */
+    size_t               max_bytes; /* of pages, states and kept rows */
     int                  max_lanes;
-    int                  max_slots; /* per lane */
+    int                  max_slots;     /* per lane */
+    const kv_state_spec *states;        /* each lane of the pool has one of each */
+    int                  n_states;      /* 0: no layer is recurrent */
+    int                  max_kept_rows; /* of a step, all lanes together */
 } kv_pool_spec;
 
 /* Bytes that one lane of n_slots needs, in whole slabs: what kv_pool_new must be given for it to fit alone. */
 bool kv_bytes_for(const kv_pool_spec *spec, int n_slots, size_t *out);
+/* Sets *out to the bytes that the kept rows of all lanes take together. */
+bool kv_kept_bytes(const kv_pool_spec *spec, size_t *out);
 
 bool kv_pool_new(kv_pool **out, const ops *o, const kv_pool_spec *spec, err *e);
 void kv_pool_free(kv_pool *p); /* NULL is fine, here and below */
@@ -60,6 +100,7 @@ bool kv_pool_add_class(kv_pool *p, const kv_class_spec *s, int max_seqs, int max
 /* None of its sequences and reservations is left. The index may be given out again. */
 void            kv_pool_drop_class(kv_pool *p, int cls);
 const kv_class *kv_pool_class(const kv_pool *p, int i);
+const kv_state *kv_pool_state(const kv_pool *p, int i);
 uint64_t        kv_pool_key(const kv_pool *p); /* of all that ops are told of its classes, for graph_key */
 size_t          kv_pool_used_bytes(const kv_pool *p);
 size_t          kv_pool_pinned_bytes(const kv_pool *p); /* of pages that sequences name */
@@ -75,7 +116,7 @@ void kv_pool_check(const kv_pool *p); /* asserts the invariants; for tests */
 typedef struct {
     int32_t pages[KV_MAX_CLASSES];
 } kv_need;
-/* Adds what a sequence needs to have n_slots at most, n_ahead of them at most beyond those that are settled. */
+/* Adds the needs of a sequence of up to n_slots, up to n_ahead of them beyond the settled ones; for group 0 its states too. */
 void   kv_need_add(const kv_pool *p, kv_need *n, int group, int32_t n_slots, int32_t n_ahead);
 size_t kv_need_bytes(const kv_pool *p, const kv_need *n); /* alone, in whole slabs */
 /* false: it does not fit beside the other reservations into this share of the pool, at most 1. */

@@ -42,10 +42,12 @@ static int32_t  index_of(const kv_prefix *t, const kv_node *n) { return (int32_t
 static uint32_t bit_of(int cls) { return (uint32_t)1 << cls; }
 
 /* --- idle pages ---------------------------------------------------------------------------------*/
-/* A class without window is kept with the anchor: a text is there up to some length or not at all. */
+/* Returns whether the marks include the class. Classes without a window are marked with the anchor: a text is there up to some
+ * length or not at all. */
 static bool in_marks(const kv_prefix *t, uint32_t marks, int cls)
 {
-    return marks & bit_of(t->p->cls[cls].window > 0 ? cls : t->anchor);
+    const page_class *c = &t->p->cls[cls];
+    return marks & bit_of(c->window > 0 || c->is_state ? cls : t->anchor);
 }
 static bool is_kept(const kv_prefix *t, const kv_node *n, int cls) { return in_marks(t, n->kept, cls); }
 
@@ -236,6 +238,7 @@ static void keep_node(kv_prefix *t, kv_node *n, int32_t n_pos)
     uint32_t marks = n->kept, moved = 0;
     for (int i = 0; i < t->p->group[0].n_classes; i++)
         if (n->end / KV_PAGE > first_seen_page(&t->p->cls[i], n_pos)) marks |= bit_of(i);
+    for (int i = 0; i < t->p->group[0].n_states && n->end == n_pos; i++) marks |= bit_of(state_class(t->p, i));
     for (int i = 0; i < KV_MAX_CLASSES; i++)
         if (n->of[i].stamp && (i == t->anchor || in_marks(t, marks, i) != is_kept(t, n, i))) {
             unlink_idle(t, n, i);
@@ -252,7 +255,7 @@ static bool all_kept(const kv_prefix *t, const kv_node *n, int32_t n_pos)
     if (!(n->kept & bit_of(t->anchor)) || n->of[t->anchor].stamp) return false;
     for (int i = 0; i < t->p->group[0].n_classes; i++)
         if (t->p->cls[i].window > 0 && n->end / KV_PAGE > first_seen_page(&t->p->cls[i], n_pos)) return false;
-    return true;
+    return t->p->group[0].n_states == 0 || n->end != n_pos;
 }
 
 void kv_prefix_keep(kv_prefix *t, kv_node *n)
@@ -278,11 +281,20 @@ static void reach_add(reach *r, const kv_node *n)
     }
 }
 
+/* Returns whether the last node has all pages of the target that a row at n_pos sees. */
+static bool has_pages(const kv_prefix *t, const reach *r, int32_t n_pos)
+{
+    for (int i = 0; i < t->p->group[0].n_classes; i++)
+        if (r->run[i] < n_pos / KV_PAGE - first_seen_page(&t->p->cls[i], n_pos)) return false;
+    return true;
+}
+
 static bool reach_allows(const kv_prefix *t, const reach *r, int32_t n_pos, const kv_wish *w, int n_wishes)
 {
     int32_t n_pages = n_pos / KV_PAGE;
-    for (int i = 0; i < t->p->group[0].n_classes; i++)
-        if (r->run[i] < n_pages - first_seen_page(&t->p->cls[i], n_pos)) return false;
+    if (!has_pages(t, r, n_pos)) return false;
+    for (int i = 0; i < t->p->group[0].n_states; i++)
+        if (!r->run[state_class(t->p, i)]) return false; /* a state is there at this very length or not at all */
     for (int i = 0; i < n_wishes; i++) {
         int32_t head = w[i].head_pages < n_pages ? w[i].head_pages : n_pages;
         if (r->head[w[i].cls] < head) return false;
@@ -311,6 +323,20 @@ int32_t kv_prefix_reach(const kv_prefix *t, uint64_t salt, const int32_t *text, 
 {
     const kv_node *at = longest_hit(t, salt, text, n, w, n_wishes);
     return at ? at->end : 0;
+}
+
+int32_t kv_prefix_reach_pages(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n)
+{
+    const kv_node *node = NULL;
+    reach          r    = {0};
+    int32_t        best = 0;
+    for (int32_t pos = 0; pos + KV_PAGE < n; pos += KV_PAGE) {
+        node = find_child(t, salt, node, text + pos);
+        if (!node) break;
+        reach_add(&r, node);
+        if (has_pages(t, &r, node->end)) best = node->end;
+    }
+    return best;
 }
 
 int32_t kv_prefix_find(kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w, int n_wishes,
@@ -373,6 +399,36 @@ static void put_page(kv_prefix *t, kv_node *n, int cls, kv_seq *s, int k)
     kv_page_name(t->p, cls, known);
     kv_seq_set_page(s, cls, k, known);
     kv_page_unname(t->p, cls, own);
+}
+
+/* --- states -------------------------------------------------------------------------------------*/
+/* The node's page is named while room is made, so that it is not evicted. */
+static bool take_state(kv_prefix *t, const kv_node *at, int cls, kv_seq *s)
+{
+    kv_pool *p = t->p;
+    kv_page_name(p, cls, at->of[cls].page);
+    int32_t id = kv_page_take(p, cls); /* may move the node's page */
+    if (id != NO_PAGE) {
+        kv_seq_set_page(s, cls, LIVE_STATE, id);
+        kv_page_copy(p, cls, id, at->of[cls].page);
+    }
+    kv_page_unname(p, cls, at->of[cls].page);
+    return id != NO_PAGE;
+}
+
+bool kv_prefix_take_states(kv_prefix *t, const kv_node *at, kv_seq *s)
+{
+    for (int i = 0; i < t->p->group[0].n_states; i++)
+        if (!take_state(t, at, state_class(t->p, i), s)) return false;
+    return true;
+}
+
+void kv_prefix_put_states(kv_prefix *t, kv_node *n, kv_seq *s)
+{
+    for (int i = 0; i < t->p->group[0].n_states; i++) {
+        put_page(t, n, state_class(t->p, i), s, SAVED_STATE);
+        kv_seq_let_go(s, state_class(t->p, i), SAVED_STATE);
+    }
 }
 
 kv_node *kv_prefix_put(kv_prefix *t, uint64_t salt, kv_node *at, const int32_t *tokens, kv_seq *s, int page_index)

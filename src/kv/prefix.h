@@ -44,6 +44,8 @@ int32_t kv_prefix_find(kv_prefix *t, uint64_t salt, const int32_t *text, int32_t
 /* Returns what kv_prefix_find would, without counting it as a lookup. */
 int32_t kv_prefix_reach(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w,
                         int n_wishes);
+/* Returns the length in tokens of the longest prefix whose pages of group 0 are there, with or without states. */
+int32_t kv_prefix_reach_pages(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n);
 /* To an empty sequence of group 0: the pages of the prefix that ends with `at`, as far as its next row sees them. */
 void kv_prefix_take(kv_prefix *t, kv_node *at, kv_seq *s);
 /* To an empty sequence of an added class: pages 0 .. head_pages - 1 of the prefix, then those from position `from` on. */

@@ -16,6 +16,7 @@ void kv_need_add(const kv_pool *p, kv_need *n, int group, int32_t n_slots, int32
                 some = (seen + KV_PAGE - 2) / KV_PAGE + 1;
         n->pages[i] += p->cls[i].window > 0 && some < all ? some : all;
     }
+    for (int i = 0; i < g->n_states; i++) n->pages[state_class(p, i)] += LANE_STATES;
 }
 
 /* Slabs for so many pages beside those that are reserved. */

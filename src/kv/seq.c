@@ -25,7 +25,7 @@ void kv_seq_set_page(kv_seq *s, int cls, int32_t k, int32_t id)
     mark_dirty(s, cls, k, k + 1);
 }
 
-static void let_go(kv_seq *s, int cls, int32_t k)
+void kv_seq_let_go(kv_seq *s, int cls, int32_t k)
 {
     int32_t id = row_of(s, cls)[k];
     kv_seq_set_page(s, cls, k, NO_PAGE);
@@ -50,7 +50,7 @@ static void drop_pages_from(kv_seq *s, int32_t first)
 {
     EACH_CLASS(s, i)
     {
-        for (int32_t k = s->n_pages; k-- > max_int(first, s->of[i].first);) let_go(s, i, k);
+        for (int32_t k = s->n_pages; k-- > max_int(first, s->of[i].first);) kv_seq_let_go(s, i, k);
         s->of[i].first = min_int(s->of[i].first, first);
     }
     s->n_pages = min_int(s->n_pages, first);
@@ -101,7 +101,7 @@ static bool add_page(kv_seq *s)
     {
         int32_t id = kv_page_take(s->pool, i);
         if (id == NO_PAGE) {
-            while (i-- > s->pool->group[s->group].first_class) let_go(s, i, s->n_pages);
+            while (i-- > s->pool->group[s->group].first_class) kv_seq_let_go(s, i, s->n_pages);
             return false;
         }
         kv_seq_set_page(s, i, s->n_pages, id);
@@ -178,7 +178,7 @@ void kv_seq_settle(kv_seq *s, int32_t n_slots)
     EACH_CLASS(s, i)
     {
         int32_t first = first_seen_page(&s->pool->cls[i], n_slots);
-        for (int32_t k = first; k-- > s->of[i].first;) let_go(s, i, k);
+        for (int32_t k = first; k-- > s->of[i].first;) kv_seq_let_go(s, i, k);
         s->of[i].first = max_int(s->of[i].first, first);
     }
 }
@@ -191,7 +191,7 @@ void kv_seq_drop(kv_seq *s, int first_page, int n_pages)
     {
         int32_t *row = row_of(s, i);
         assert(s->of[i].first <= first_page);
-        for (int32_t k = end; k-- > first_page;) let_go(s, i, k);
+        for (int32_t k = end; k-- > first_page;) kv_seq_let_go(s, i, k);
         memmove(row + first_page, row + end, (size_t)(s->n_pages - end) * sizeof *row);
         for (int32_t k = s->n_pages - n_pages; k < s->n_pages; k++) row[k] = NO_PAGE;
         mark_dirty(s, i, first_page, s->n_pages);

@@ -15,6 +15,13 @@ bool kv_page_bytes(const kv_class_spec *s, size_t *out)
            size_add(&n, n, KV_UNIT - 1) && (*out = n / KV_UNIT * KV_UNIT, true);
 }
 
+bool kv_state_page_bytes(const kv_state_spec *s, size_t *out)
+{
+    size_t n;
+    assert(s->bytes > 0 && s->bytes % sizeof(float) == 0 && s->row_bytes % sizeof(float) == 0);
+    return s->bytes <= INT32_MAX && size_add(&n, s->bytes, KV_UNIT - 1) && (*out = n / KV_UNIT * KV_UNIT, true);
+}
+
 /* How much of a slab its worst class fills. */
 static double fill_of(size_t slab_bytes, const size_t *page, int n)
 {
@@ -232,7 +239,8 @@ static void rename_pages(kv_pool *p, int cls, int s)
     for (int i = 0; i < g->max_seqs; i++) {
         kv_seq  *seq = &g->seqs[i];
         int32_t *row = table_row(c, i);
-        for (int32_t k = seq->of[cls].first; k <= seq->n_pages; k++) { /* the last: one that it is just taking */
+        int32_t  end = c->is_state ? LANE_STATES : seq->n_pages + 1; /* the last page is one that it is just taking */
+        for (int32_t k = seq->of[cls].first; k < end; k++) {
             if (row[k] == NO_PAGE || kv_page_slab(p, row[k]) != s) continue;
             size_t at = (size_t)(row[k] - page_id(p, c, s, 0)) * KV_UNIT;
             kv_seq_set_page(seq, cls, k, p->moved[at / c->page_bytes]);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 /* --- steps --------------------------------------------------------------------------------------*/
-void step_clear(step *s) { s->n_rows = s->n_want = s->n_given = 0; }
+void step_clear(step *s) { s->n_rows = s->n_want = s->n_given = s->n_kept = 0; }
 
 static void add_row(step *s, int lane, int32_t pos, int32_t slot, int32_t root, int parent, int32_t token, bool want)
 {
@@ -43,6 +43,14 @@ void step_add_tree(step *s, int lane, int32_t root, int index, int parent, int32
 {
     int32_t pos = parent < 0 ? root : s->pos[parent] + 1;
     add_row(s, lane, pos, root + index, root, parent, token, want);
+}
+
+void step_keep(step *s, int n, int at)
+{
+    assert(n > 0 && n <= s->n_rows && s->lane[s->n_rows - n] == s->lane[s->n_rows - 1]);
+    s->kept[s->n_kept].first = s->n_rows - n;
+    s->kept[s->n_kept].n     = n;
+    s->kept[s->n_kept++].at  = at;
 }
 
 /* --- what the files say about stopping and sampling ---------------------------------------------*/

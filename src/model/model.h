@@ -1,10 +1,11 @@
 /* model/model.h - what the layers above see of a model: a step of rows goes in, hidden states and logits come out.
  *
  * A *step* is a batch of rows of several lanes: prompt chunks, single tokens and trees of drafts together. A lane's
- * rows are contiguous and come after their parents. The caller grows the lanes' pages first (kv/pages.h).
+ * rows are contiguous and come after their parents. The caller makes room in the lanes first (kv/lane.h).
  *
- * A target holds weights, one queue and scratch for a step, and no state of any lane: all that a lane is lives in its
- * pages. Thread: one at a time. */
+ * A target holds weights, one queue and scratch for a step, and no state of any lane: a lane's pages and states are in the
+ * pool. A lane whose first row has position 0 starts from states that are all zeros, whatever the pool holds.
+ * Thread: one at a time. */
 #ifndef TANDEM_MODEL_MODEL_H
 #define TANDEM_MODEL_MODEL_H
 #include "gguf/checkpoint.h"
@@ -33,6 +34,12 @@ typedef struct {
         dev ids;                /* int32 [n] */
     } given[STEP_MAX_ROWS / 2]; /* rows whose tokens only the device knows, -1 where there is none */
     int n_given;
+    /* Rows that the commit may reject, for targets with states (kv/lane.h): rows first .. first + n - 1, the last of their lane.
+     * Row first + i stores its inputs, or its state, in place `at` + i of the kept rows. All other rows change the live state. */
+    struct {
+        int first, n, at;
+    } kept[STEP_MAX_ROWS];
+    int n_kept;
 } step;
 
 void step_clear(step *s);
@@ -43,6 +50,9 @@ void step_add_given(step *s, int lane, int32_t pos, dev ids, int n);
 /* A row of a tree whose committed part ends at `root`: parent is a row of this step, or -1 for the tree's first row;
  * index counts the lane's rows in this step from 0. */
 void step_add_tree(step *s, int lane, int32_t root, int index, int parent, int32_t token, bool want);
+
+/* Declares the last n rows that were added kept rows, from place `at` on. */
+void step_keep(step *s, int n, int at);
 
 /* A layer whose K/V a drafter may read: the last of its kind that has its own. */
 typedef struct {
@@ -60,6 +70,9 @@ struct target {
     int                 max_rows;
     kv_class_spec       kv_class[KV_MAX_CLASSES]; /* type is the caller's to set */
     int                 n_kv_classes;
+    kv_state_spec       state[KV_MAX_STATES]; /* of recurrent layers */
+    int                 n_states;             /* 0: there are none */
+    int                 max_kept_rows;        /* of a step; 0: max_rows */
     size_t              weight_bytes;
     uint64_t            n_params;                 /* numbers in its matrices */
     quant_type          weight_type;              /* of most of them, in the file */

@@ -43,7 +43,7 @@ struct spec {
     step           step;
     judged_row     judged[STEP_MAX_ROWS];
     int32_t        pick[STEP_MAX_ROWS]; /* [n_want] */
-    dev            params, picked, changes, logprobs, moves;
+    dev            params, picked, changes, logprobs;
     dev            guesses;      /* int32 [max_lanes][DRAFT_MAX]: those that nobody waited for */
     int32_t       *host_guesses; /* the same, after the step */
     int            n_later;      /* lanes that have such */
@@ -68,7 +68,8 @@ struct spec_lane {
     int32_t      n_run_again; /* rows of the prompt that were run although the target's K/V of them was there */
     int32_t      n_max;       /* positions that are reserved for: n_ctx or fewer */
     bool         live;        /* a request is under way */
-    kv_seq      *seq;         /* of the request */
+    kv_lane     *kv;          /* of the request */
+    int32_t      branch;      /* where its text leaves the texts in the tree: a state is saved there; 0: nowhere */
     kv_need      need, draft; /* reserved for it: of the target's pages, of drafters' */
     draft_text   shared;      /* its pages in the tree: all that are complete; none without a tree */
     bool         prompt_is_marked;
@@ -101,10 +102,11 @@ struct spec_lane {
     draft_tree tree;
     int32_t    shadow[SHADOW_MAX]; /* what n-grams say, taken or not, to know their worth */
     int        n_shadow;
-    int32_t    shadow_at;              /* tokens of the text that they follow; 0: not asked yet */
-    bool       later;                  /* the tree is a chain whose guesses are still on the device */
-    int        first_row, n_chunk;     /* rows up to the anchor; the tree's other rows follow */
-    int        first_want;             /* -1: the step only runs a piece of the prompt */
+    int32_t    shadow_at;          /* tokens of the text that they follow; 0: not asked yet */
+    bool       later;              /* the tree is a chain whose guesses are still on the device */
+    int        first_row, n_chunk; /* rows up to the anchor; the tree's other rows follow */
+    int        n_kept_text; /* the last of these that the commit may reject: the anchor at least, if it is there */
+    int        first_want;  /* -1: the step only runs a piece of the prompt */
     int        first_scored, n_scored; /* wanted rows of the prompt (judged_row.scored) */
     int        path[1 + DRAFT_MAX];
     int        n_path; /* rows of the tree that were walked, the anchor included */
@@ -123,6 +125,17 @@ void lane_give_pages(spec_lane *l); /* all of them, and the reservation */
 /* The drafters' part of the reservation, for those that come or go in the middle of a request. */
 bool lane_reserve_drafts(spec_lane *l);
 void lane_unreserve_drafts(spec_lane *l);
+
+/* Starts the request's text anew, from the longest prefix that is there: the lane's states were lost in a failed step. */
+void lane_restart(spec_lane *l);
+
+/* checkpoint.c: states of recurrent layers; lanes of targets without any pass through */
+/* Sets n_kept_text, and ends the planned rows of text where a state is to be saved. */
+void lane_plan_states(spec_lane *l, int kept_rows);
+/* Commits the rows that the step was sure of, and saves the state after them where one is wanted. */
+void lane_commit_sure(spec_lane *l);
+/* Gives the lane's saved state to the prefix tree. */
+void lane_give_state(spec_lane *l);
 
 /* drafters.c */
 drafter_index drafter_of(spec_method m);

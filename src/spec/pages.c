@@ -8,16 +8,20 @@
 /* The rows of a tree need slots beyond the last position. */
 static kv_pool_spec pool_spec(const target *t, const spec_options *o)
 {
-    return (kv_pool_spec){.classes   = t->kv_class,
-                          .n_classes = t->n_kv_classes,
-                          .max_lanes = o->max_lanes,
-                          .max_slots = o->n_ctx + DRAFT_MAX};
+    return (kv_pool_spec){.classes       = t->kv_class,
+                          .n_classes     = t->n_kv_classes,
+                          .max_lanes     = o->max_lanes,
+                          .max_slots     = o->n_ctx + DRAFT_MAX,
+                          .states        = t->state,
+                          .n_states      = t->n_states,
+                          .max_kept_rows = t->max_kept_rows > 0 ? t->max_kept_rows : t->max_rows};
 }
 
 bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)
 {
     kv_class_spec typed[KV_MAX_CLASSES];
-    kv_pool_spec  pool = pool_spec(t, o);
+    kv_pool_spec  pool = pool_spec(t, o), alone = pool;
+    size_t        kept;
     if (o->kv_bytes) {
         *out = o->kv_bytes;
         return true;
@@ -26,8 +30,10 @@ bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)
         typed[i]      = t->kv_class[i];
         typed[i].type = o->kv_type;
     }
-    pool.classes = typed;
-    return kv_bytes_for(&pool, pool.max_slots, out) && size_mul(out, *out, (size_t)o->max_lanes);
+    alone.classes       = typed;
+    alone.max_kept_rows = 0; /* kept rows are for all lanes together */
+    return kv_bytes_for(&alone, pool.max_slots, out) && size_mul(out, *out, (size_t)o->max_lanes) &&
+           kv_kept_bytes(&pool, &kept) && size_add(out, *out, kept);
 }
 
 static double cap(const spec *s) { return s->opt.kv_cap > 0 ? s->opt.kv_cap : 1; }
@@ -149,7 +155,7 @@ static void begin_drafts(spec_lane *l)
 
 static void take_prefix(spec_lane *l, kv_node *at)
 {
-    kv_prefix_take(l->s->tree, at, l->seq);
+    if (!kv_lane_take(l->kv, l->s->tree, at)) return;
     for (int i = 0; i < DRAFTERS; i++) {
         drafter *d = l->s->slots[i].d;
         if (l->uses[i] && d->take) d->take(d, l->draft_lane[i], at);
@@ -172,8 +178,8 @@ static int make_wishes(const spec_lane *l, kv_wish *wish)
 /* Begins an empty sequence. */
 static void new_sequence(spec_lane *l)
 {
-    l->seq = kv_seq_new(l->s->kv, 0);
-    assert(l->seq);
+    l->kv = kv_lane_new(l->s->kv);
+    assert(l->kv);
     l->n_cached       = 0;
     l->shared.n_nodes = 0;
 }
@@ -214,16 +220,18 @@ static void show_first_page(spec_lane *l)
 static void run_first_page(spec_lane *l)
 {
     spec *s = l->s;
-    if (!kv_seq_grow(l->seq, KV_PAGE, NULL)) return;
+    kv_step_begin(s->kv);
+    if (!kv_lane_grow(l->kv, KV_PAGE, 0, NULL)) return;
     step_clear(&s->step);
-    for (int i = 0; i < KV_PAGE; i++) step_add(&s->step, kv_seq_lane(l->seq), i, l->text[i], false);
+    for (int i = 0; i < KV_PAGE; i++) step_add(&s->step, kv_lane_index(l->kv), i, l->text[i], false);
     if (s->t->step(s->t, s->kv, &s->step, NULL)) {
+        kv_lane_commit(l->kv, NULL, 0);
         l->n_cached = KV_PAGE;
         lane_share_pages(l);
         show_first_page(l);
         l->n_run_again = KV_PAGE;
     }
-    kv_seq_free(l->seq);
+    kv_lane_free(l->kv);
     new_sequence(l);
 }
 
@@ -235,6 +243,14 @@ static void find_prefix(spec_lane *l)
     if (lacks_first_page(l, wish, n_wishes)) run_first_page(l);
     kv_prefix_find(l->s->tree, l->shared.salt, l->text, l->n_prompt, wish, n_wishes, &at);
     if (at) take_prefix(l, at);
+    if (l->s->t->n_states) l->branch = kv_prefix_reach_pages(l->s->tree, l->shared.salt, l->text, l->n_prompt);
+}
+
+static void start_text(spec_lane *l)
+{
+    l->branch = 0;
+    begin_drafts(l);
+    if (l->s->tree && !l->opt.score_prompt) find_prefix(l);
 }
 
 bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
@@ -247,9 +263,15 @@ bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
     l->shared.tree      = l->s->tree;
     l->shared.salt      = salt;
     l->prompt_is_marked = false;
-    begin_drafts(l);
-    if (l->s->tree && !l->opt.score_prompt) find_prefix(l);
+    start_text(l);
     return true;
+}
+
+void lane_restart(spec_lane *l)
+{
+    kv_lane_free(l->kv);
+    new_sequence(l);
+    start_text(l);
 }
 
 static void mark_end(spec_lane *l, int32_t n_pos)
@@ -264,25 +286,26 @@ void lane_share_pages(spec_lane *l)
     while (t->tree && (t->n_nodes + 1) * KV_PAGE <= l->n_cached) {
         kv_node       *at    = t->n_nodes ? t->node[t->n_nodes - 1] : NULL;
         const int32_t *token = t->token + (size_t)t->n_nodes * KV_PAGE;
-        t->node[t->n_nodes]  = kv_prefix_put(t->tree, t->salt, at, token, l->seq, t->n_nodes);
+        t->node[t->n_nodes]  = kv_prefix_put(t->tree, t->salt, at, token, kv_lane_pages(l->kv), t->n_nodes);
         t->n_nodes++;
     }
     if (!l->prompt_is_marked && l->n_cached >= l->n_prompt) {
         mark_end(l, l->n_prompt);
         l->prompt_is_marked = true;
     }
-    kv_seq_settle(l->seq, l->n_cached);
+    kv_lane_settle(l->kv);
 }
 
 void lane_give_pages(spec_lane *l)
 {
+    lane_give_state(l);
     mark_end(l, l->n_cached);
     for (int i = 0; i < DRAFTERS; i++) {
         drafter *d = l->s->slots[i].d;
         if (l->draft_lane[i] && d->end) d->end(d, l->draft_lane[i]);
     }
-    kv_seq_free(l->seq);
-    l->seq = NULL;
+    kv_lane_free(l->kv);
+    l->kv = NULL;
     lane_unreserve_drafts(l);
     kv_unreserve(l->s->kv, &l->need);
 }

@@ -31,7 +31,7 @@ static void fill_job(spec_lane *l, drafter_index k, int n_want)
 {
     draft_job *j = &l->job;
     j->lane      = l->draft_lane[k];
-    j->kv_lane   = kv_seq_lane(l->seq);
+    j->kv_lane   = kv_lane_index(l->kv);
     j->text      = l->text;
     j->n_text    = l->n_text;
     j->params    = l->opt.params;

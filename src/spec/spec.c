@@ -27,7 +27,6 @@ static bool take_scratch(spec *s, err *e)
            o->alloc(o, &s->picked, HEAD_ROWS * sizeof(int32_t), e) &&
            o->alloc(o, &s->changes, (size_t)s->max_changes * sizeof(logit_change), e) &&
            o->alloc(o, &s->logprobs, (size_t)HEAD_ROWS * (1 + SPEC_MAX_TOP) * sizeof(token_logprob), e) &&
-           o->alloc(o, &s->moves, DRAFT_MAX * sizeof(kv_move_item), e) &&
            o->alloc(o, &s->guesses, (size_t)s->opt.max_lanes * DRAFT_MAX * sizeof(int32_t), e) &&
            o->alloc(o, &s->masks, HEAD_ROWS * sampling_mask_words(s->t->n_vocab) * sizeof(uint64_t), e) &&
            o->alloc(o, &s->masked, HEAD_ROWS * sizeof(int32_t), e);
@@ -54,7 +53,7 @@ bool spec_new(spec **out, target *t, const spec_options *o, err *e)
 void spec_free(spec *s)
 {
     if (!s) return;
-    const dev bufs[] = {s->params, s->picked, s->changes, s->logprobs, s->moves, s->guesses, s->masks, s->masked};
+    const dev bufs[] = {s->params, s->picked, s->changes, s->logprobs, s->guesses, s->masks, s->masked};
     for (int i = 0; i < s->opt.max_lanes; i++) assert(!s->lanes[i]);
     close_drafters(s);
     for (size_t i = 0; i < COUNT(bufs); i++)

@@ -20,7 +20,7 @@
 #ifndef TANDEM_SPEC_SPEC_H
 #define TANDEM_SPEC_SPEC_H
 #include "grammar/guide.h"
-#include "kv/prefix.h"
+#include "kv/lane.h"
 #include "spec/counts.h"
 #include "spec/policy.h"
 #include "spec/tree.h"
@@ -72,6 +72,7 @@ typedef struct {
     size_t     kv_bytes;                              /* of all pages; 0: what max_lanes lanes of n_ctx need */
     double     kv_cap;                                /* share of the pages that reservations may take; 0: all */
     bool       no_prefix;                             /* nothing is kept between requests */
+    int32_t    save_every;                            /* of a prompt, positions between saved states; 0: 4096 */
     void (*on_round)(void *ctx, const spec_round *r); /* NULL: nobody looks */
     void *on_round_ctx;
 } spec_options;

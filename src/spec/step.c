@@ -6,8 +6,8 @@
 #include <assert.h>
 
 /* --- a step -------------------------------------------------------------------------------------*/
-/* Plans the rows of text, at most `rows`. */
-static void plan_chunk(const spec_turn *t, int rows)
+/* Plans the rows of text, at most `rows`, of which the commit may reject at most `kept`. */
+static void plan_chunk(const spec_turn *t, int rows, int kept)
 {
     spec_lane *l       = t->lane;
     int        pending = spec_lane_pending(l);
@@ -16,6 +16,7 @@ static void plan_chunk(const spec_turn *t, int rows)
     l->first_want      = l->n_chunk == pending ? 0 : -1;
     l->out.n           = 0;
     l->later           = false;
+    lane_plan_states(l, kept);
 }
 
 /* Adds a row of text that is not the anchor. */
@@ -31,7 +32,7 @@ static void add_rows(spec *s, spec_lane *l)
 {
     step             *st   = &s->step;
     const draft_tree *t    = &l->tree;
-    int               lane = kv_seq_lane(l->seq), before = l->n_chunk - (l->first_want >= 0);
+    int               lane = kv_lane_index(l->kv), before = l->n_chunk - (l->first_want >= 0);
     bool              chain = tree_is_chain(t);
     int32_t           base  = l->n_text - 1;
     l->first_row            = st->n_rows;
@@ -45,32 +46,36 @@ static void add_rows(spec *s, spec_lane *l)
     if (l->later && t->n > 1) {
         step_add(st, lane, base, t->token[0], true);
         step_add_given(st, lane, base + 1, lane_guesses(l), t->n - 1);
-        return;
+    } else {
+        for (int i = 0; i < t->n; i++) {
+            if (chain)
+                step_add(st, lane, base + i, t->token[i], true);
+            else
+                step_add_tree(st, lane, base, i, i ? anchor + t->parent[i] : -1, t->token[i], true);
+        }
     }
-    for (int i = 0; i < t->n; i++) {
-        if (chain)
-            step_add(st, lane, base + i, t->token[i], true);
-        else
-            step_add_tree(st, lane, base, i, i ? anchor + t->parent[i] : -1, t->token[i], true);
-    }
+    if (s->t->n_states) step_keep(st, l->n_kept_text - 1 + t->n, kv_lane_kept(l->kv));
 }
 
-static bool grow_pages(spec_lane *l, err *e)
+static bool grow_lane(spec_lane *l, err *e)
 {
-    int32_t text = l->n_cached + l->n_chunk;
-    if (kv_seq_grow(l->seq, text + l->tree.n - 1, NULL)) return true;
-    l->tree.n = 1; /* no room for guesses */
+    int n_sure = l->n_chunk - l->n_kept_text;
+    if (kv_lane_grow(l->kv, n_sure, l->n_kept_text + l->tree.n - 1, NULL)) return true;
+    l->tree.n = 1; /* no room for draft tokens */
     l->plan   = (spec_plan){.method = SPEC_OFF};
-    return kv_seq_grow(l->seq, text, e);
+    return kv_lane_grow(l->kv, n_sure, l->n_kept_text, e);
 }
 
-static bool run_rows(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
+/* *ran: the target may have run the rows. */
+static bool run_rows(spec *s, spec_lane *const *lanes, int n_lanes, bool *ran, err *e)
 {
     step_clear(&s->step);
+    kv_step_begin(s->kv);
     for (int i = 0; i < n_lanes; i++) {
-        if (!grow_pages(lanes[i], e)) return false;
+        if (!grow_lane(lanes[i], e)) return false;
         add_rows(s, lanes[i]);
     }
+    *ran = true;
     return s->t->step(s->t, s->kv, &s->step, e) && judge_rows(s, e);
 }
 
@@ -109,6 +114,12 @@ static void walk(const spec *s, spec_lane *l)
     }
 }
 
+/* Forgets the rows of the step. Where that costs the lane its states, its text is run again. */
+static void roll_back(spec_lane *l, bool ran)
+{
+    if (kv_lane_rollback(l->kv, ran) < l->n_cached) lane_restart(l);
+}
+
 /* The rows of text that the step ran, from pos on, and n_tree rows of the path, the anchor counted in both. */
 static void tell_drafters(spec_lane *l, int32_t pos, int n_tree, int hidden)
 {
@@ -126,7 +137,9 @@ static void tell_drafters(spec_lane *l, int32_t pos, int n_tree, int hidden)
 static void end_chunk(spec_lane *l)
 {
     int32_t pos = l->n_cached;
-    l->n_cached += l->n_chunk;
+    lane_commit_sure(l);
+    kv_lane_commit(l->kv, NULL, 0);
+    l->n_cached = kv_lane_len(l->kv);
     lane_share_pages(l);
     tell_drafters(l, pos, 0, -1);
 }
@@ -145,14 +158,17 @@ static int plan_guesses(const spec_turn *t, int rows)
  * where not all of them fit: the first lanes would be served faster in every step otherwise. */
 static void plan_lanes(spec *s, const spec_turn *turns, int n_turns, spec_lane **lanes)
 {
-    int left = s->t->max_rows, guesses[STEP_MAX_ROWS], all = 0;
-    assert(n_turns >= 1 && n_turns <= left);
+    int left = s->t->max_rows, kept = s->t->max_kept_rows > 0 ? s->t->max_kept_rows : left;
+    int guesses[STEP_MAX_ROWS], all = 0;
+    assert(n_turns >= 1 && n_turns <= left && n_turns <= kept);
     for (int i = 0; i < n_turns; i++) {
         spec_lane *l = lanes[i] = turns[i].lane;
         assert(l->s == s && l->live && spec_lane_pending(l) > 0 && !spec_lane_full(l));
-        plan_chunk(&turns[i], left - (n_turns - 1 - i));
+        plan_chunk(&turns[i], left - (n_turns - 1 - i), kept - (n_turns - 1 - i));
         left -= l->n_chunk;
+        kept -= l->n_kept_text;
     }
+    if (s->t->n_states) left = min_int(left, kept);
     for (int i = 0; i < n_turns; i++) all += guesses[i] = plan_guesses(&turns[i], DRAFT_MAX);
     if (all <= left) return;
     choice_share_rows(guesses, n_turns, left);
@@ -190,8 +206,9 @@ bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e)
     plan_lanes(s, turns, n_turns, lanes);
     double start = clock_s();
     draft_trees(s, lanes, n_turns);
-    if (!run_rows(s, lanes, n_turns, e)) {
-        for (int i = 0; i < n_turns; i++) kv_seq_cut(lanes[i]->seq, lanes[i]->n_cached);
+    bool ran = false;
+    if (!run_rows(s, lanes, n_turns, &ran, e)) {
+        for (int i = 0; i < n_turns; i++) roll_back(lanes[i], ran);
         return false;
     }
     double took = clock_s() - start - drafts_done(s, lanes, n_turns);
@@ -201,6 +218,7 @@ bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e)
             end_chunk(l);
         else
             walk(s, l);
+        if (l->out.problem) roll_back(l, true);
         l->stats.verify_s += took;
     }
     note_cost(s, lanes, n_turns, took);
@@ -215,19 +233,18 @@ bool spec_step_alone(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
 }
 
 /* --- what is kept -------------------------------------------------------------------------------*/
-/* The accepted rows' K/V to the slots of their positions. */
-static void compact(spec_lane *l, int n_keep)
+/* Commits the rows of text before the anchor and the first n_keep rows of the accepted path. */
+static void commit_rows(spec_lane *l, int n_keep)
 {
-    spec        *s = l->s;
-    kv_move_item move[DRAFT_MAX];
-    int          n = 0, lane = kv_seq_lane(l->seq);
-    int32_t      base = l->n_text - 1;
-    for (int i = 1; i < n_keep; i++)
-        if (l->path[i] != i) move[n++] = (kv_move_item){lane, base + l->path[i], lane, base + i, 0};
-    if (n == 0) return;
-    kv_pool_flush(s->kv, s->t->q); /* other lanes' pages may have been moved since the step */
-    s->t->o->upload(s->t->q, s->moves, move, (size_t)n * sizeof *move);
-    for (int i = 0; i < s->t->n_kv_classes; i++) s->t->o->kv_move(s->t->q, kv_pool_class(s->kv, i), s->moves, n, NULL);
+    int path[KV_PAGE + 1 + DRAFT_MAX], n = 0, before = l->n_kept_text - 1;
+    lane_commit_sure(l);
+    while (n < before) {
+        path[n] = n;
+        n++;
+    }
+    for (int i = 0; i < n_keep; i++) path[n++] = before + l->path[i];
+    kv_lane_commit(l->kv, path, n);
+    l->n_cached = kv_lane_len(l->kv);
 }
 
 static void count_round(spec_lane *l, int n_keep)
@@ -275,11 +292,9 @@ void spec_lane_keep(spec_lane *l, int n_keep)
     double start = clock_s();
     if (l->out.n == 0) return;
     assert(n_keep >= 0 && n_keep <= l->out.n && l->n_text + n_keep <= l->n_max + 1);
-    if (n_keep == 0) l->n_chunk--; /* the anchor stays one */
-    compact(l, n_keep);
     int32_t pos = l->n_cached;
-    l->n_cached = l->n_text - 1 + n_keep;
-    kv_seq_cut(l->seq, l->n_cached);
+    commit_rows(l, n_keep);
+    if (n_keep == 0) l->n_chunk--; /* the anchor is not part of the text yet */
     add_text(l, n_keep);
     lane_guide_keep(l, n_keep);
     lane_share_pages(l);

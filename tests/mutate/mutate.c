@@ -137,7 +137,8 @@ static void open_target(runner *r)
     model_options opt = {.device = "cpu", .n_threads = 1, .max_rows = 32};
     need(checkpoint_open(&c, test_path("models/nano/target.gguf"), &e) && model_open(&r->target, c, &opt, &e), &e);
     checkpoint_close(c);
-    kv_pool_spec spec = {r->target->kv_class, r->target->n_kv_classes, 0, 1, CONTEXT};
+    kv_pool_spec spec = {
+        .classes = r->target->kv_class, .n_classes = r->target->n_kv_classes, .max_lanes = 1, .max_slots = CONTEXT};
     need(kv_bytes_for(&spec, CONTEXT, &spec.max_bytes) && kv_pool_new(&r->kv, r->target->o, &spec, &e), &e);
     r->seq = kv_seq_new(r->kv, 0);
     need(kv_seq_grow(r->seq, PROMPT, &e), &e);
@@ -230,7 +231,7 @@ static bool run_one_step(const checkpoint *c, err *e)
     step         *s   = xnew(step);
     model_options opt = {.device = "cpu", .n_threads = 1, .max_rows = 2};
     if (!model_open(&m, c, &opt, e)) return false;
-    kv_pool_spec spec = {m->kv_class, m->n_kv_classes, 0, 1, 32};
+    kv_pool_spec spec = {.classes = m->kv_class, .n_classes = m->n_kv_classes, .max_lanes = 1, .max_slots = 32};
     if (!kv_bytes_for(&spec, 32, &spec.max_bytes) || !kv_pool_new(&kv, m->o, &spec, e)) return false;
     kv_seq *seq = kv_seq_new(kv, 0);
     if (!kv_seq_grow(seq, 2, e)) return false;

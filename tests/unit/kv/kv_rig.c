@@ -11,7 +11,11 @@ kv_rig kv_rig_open(test_case *t, size_t max_bytes, int max_lanes, int max_slots)
     kv_rig       g    = {.t = t};
     err          e    = {0};
     queue_limits lim  = {.max_rows = 1, .max_in = 8, .max_vocab = 8};
-    kv_pool_spec spec = {kv_rig_classes, COUNT(kv_rig_classes), max_bytes, max_lanes, max_slots};
+    kv_pool_spec spec = {.classes   = kv_rig_classes,
+                         .n_classes = COUNT(kv_rig_classes),
+                         .max_bytes = max_bytes,
+                         .max_lanes = max_lanes,
+                         .max_slots = max_slots};
     if (!max_bytes) CHECK(kv_bytes_for(&spec, max_slots, &spec.max_bytes));
     CHECK_OK(ops_open(&g.o, "ref", 1, &e), e);
     CHECK_OK(g.o->queue_new(g.o, &g.q, &lim, &e), e);

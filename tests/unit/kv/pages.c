@@ -86,7 +86,11 @@ TEST(kv_pool_survives_each_failed_allocation)
 {
     ops         *o;
     err          e    = {0};
-    kv_pool_spec spec = {kv_rig_classes, COUNT(kv_rig_classes), 1 << 20, 2, 100};
+    kv_pool_spec spec = {.classes   = kv_rig_classes,
+                         .n_classes = COUNT(kv_rig_classes),
+                         .max_bytes = 1 << 20,
+                         .max_lanes = 2,
+                         .max_slots = 100};
     CHECK_OK(ops_open(&o, "ref", 1, &e), e);
     int n_failed = 0;
     for (long n = 1;; n++) {
@@ -100,7 +104,12 @@ TEST(kv_pool_survives_each_failed_allocation)
         n_failed++;
     }
     CHECK(n_failed >= 5);
-    CHECK_FAILS(kv_pool_new(&(kv_pool *){0}, o, &(kv_pool_spec){kv_rig_classes, 2, 1000, 1, 10}, &e), e, "not enough");
+    CHECK_FAILS(
+        kv_pool_new(&(kv_pool *){0}, o,
+                    &(kv_pool_spec){
+                        .classes = kv_rig_classes, .n_classes = 2, .max_bytes = 1000, .max_lanes = 1, .max_slots = 10},
+                    &e),
+        e, "not enough");
     ops_close(o);
 }
 
@@ -116,7 +125,7 @@ static size_t used_by(test_case *t, const kv_class_spec *classes)
     ops         *o    = NULL;
     kv_pool     *p    = NULL;
     err          e    = {0};
-    kv_pool_spec spec = {classes, 2, 0, 1, 400};
+    kv_pool_spec spec = {.classes = classes, .n_classes = 2, .max_lanes = 1, .max_slots = 400};
     size_t       used = 0;
     CHECK(kv_bytes_for(&spec, 400, &spec.max_bytes));
     if (CHECK_OK(ops_open(&o, "ref", 1, &e), e) && CHECK_OK(kv_pool_new(&p, o, &spec, &e), e)) {

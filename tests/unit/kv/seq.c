@@ -245,10 +245,10 @@ TEST(kv_flush_sends_the_entries_that_changed)
 TEST(kv_first_of_windowed_classes_is_held_whole)
 {
     static const kv_class_spec sliding[] = {{1, 1, 8, QUANT_F32, 20}, {2, 1, 8, QUANT_F32, 20}};
-    kv_pool_spec               spec      = {sliding, 2, 1 << 16, 1, 200};
-    kv_rig                     g         = kv_rig_open(t, 1 << 16, 1, 100);
-    kv_pool                   *p;
-    err                        e = {0};
+    kv_pool_spec spec = {.classes = sliding, .n_classes = 2, .max_bytes = 1 << 16, .max_lanes = 1, .max_slots = 200};
+    kv_rig       g    = kv_rig_open(t, 1 << 16, 1, 100);
+    kv_pool     *p;
+    err          e = {0};
     CHECK_OK(kv_pool_new(&p, g.o, &spec, &e), e);
     kv_seq *s = kv_seq_new(p, 0);
     CHECK_OK(kv_seq_grow(s, 160, &e), e);

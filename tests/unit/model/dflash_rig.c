@@ -35,7 +35,8 @@ bool dflash_rig_model(test_case *t, rig *g, const char *path, const char *device
     checkpoint_close(cp);
     if (!ok) return false;
     for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].type = QUANT_F32;
-    kv_pool_spec spec = {g->m->kv_class, g->m->n_kv_classes, 0, LANES, MAX_TEXT};
+    kv_pool_spec spec = {
+        .classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = LANES, .max_slots = MAX_TEXT};
     CHECK(kv_bytes_for(&spec, MAX_TEXT, &spec.max_bytes));
     spec.max_bytes *= LANES;
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;

@@ -155,7 +155,7 @@ static bool logits_of(test_case *t, const checkpoint *cp, float *out, int T, int
     model_options opt = {.device = "cpu", .n_threads = 1};
     step         *s   = xnew(step);
     if (!CHECK_OK(model_open(&m, cp, &opt, &e), e)) return false;
-    kv_pool_spec spec = {m->kv_class, m->n_kv_classes, 0, 1, T};
+    kv_pool_spec spec = {.classes = m->kv_class, .n_classes = m->n_kv_classes, .max_lanes = 1, .max_slots = T};
     CHECK(kv_bytes_for(&spec, T, &spec.max_bytes));
     CHECK_OK(kv_pool_new(&kv, m->o, &spec, &e), e);
     kv_seq *seq = kv_seq_new(kv, 0);

@@ -28,7 +28,7 @@ static bool open_rig(test_case *t, rig2 *g, const char *name, const char *device
     checkpoint_close(cp);
     if (!ok) return false;
     for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].type = QUANT_F32;
-    kv_pool_spec spec = {g->m->kv_class, g->m->n_kv_classes, 0, 1, 256};
+    kv_pool_spec spec = {.classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = 1, .max_slots = 256};
     CHECK(kv_bytes_for(&spec, 256, &spec.max_bytes));
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
     g->seq = kv_seq_new(g->kv, 0);

@@ -40,7 +40,8 @@ static bool open_target(test_case *t, rig *g, const char *path, const char *dev_
     checkpoint_close(cp);
     if (!ok) return false;
     for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].type = kv_type;
-    kv_pool_spec spec = {g->m->kv_class, g->m->n_kv_classes, 0, N_LANES, N_SLOTS};
+    kv_pool_spec spec = {
+        .classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = N_LANES, .max_slots = N_SLOTS};
     CHECK(kv_bytes_for(&spec, N_SLOTS, &spec.max_bytes));
     spec.max_bytes *= N_LANES;
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;

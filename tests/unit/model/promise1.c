@@ -25,7 +25,8 @@ static bool open_rig(test_case *t, rig1 *g, const char *path, const test_backend
     checkpoint_close(cp);
     if (!ok) return false;
     for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].type = kv_type;
-    kv_pool_spec spec = {g->m->kv_class, g->m->n_kv_classes, 0, LANES, MAX_SLOTS};
+    kv_pool_spec spec = {
+        .classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = LANES, .max_slots = MAX_SLOTS};
     CHECK(kv_bytes_for(&spec, MAX_SLOTS, &spec.max_bytes));
     spec.max_bytes *= LANES;
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;

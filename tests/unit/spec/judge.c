@@ -86,7 +86,7 @@ static bool open_court(test_case *t, court *c)
     if (!spec_rig_open(t, &c->r, &so, true)) return false;
     c->m             = c->r.m;
     c->logits        = xnew_n(float, (size_t)c->m->n_vocab);
-    kv_pool_spec kvs = {c->m->kv_class, c->m->n_kv_classes, 0, 1, CTX};
+    kv_pool_spec kvs = {.classes = c->m->kv_class, .n_classes = c->m->n_kv_classes, .max_lanes = 1, .max_slots = CTX};
     return CHECK(kv_bytes_for(&kvs, CTX, &kvs.max_bytes)) && CHECK_OK(kv_pool_new(&c->kv, c->m->o, &kvs, &e), e) &&
            CHECK_OK(guide_markers_init(&c->markers, rig_nano()->tok, &rig_nano()->end, 1, &e), e);
 }
