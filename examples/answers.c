@@ -32,7 +32,7 @@ static bool ask(tandem *t, const char *question, tandem_job **job, tandem_error 
     return ok;
 }
 
-/* Streams one answer; the other one goes on meanwhile, whoever reads it. */
+/* Streams one answer. The other one is generated meanwhile. */
 static bool show(const char *question, tandem_job *job, tandem_error *e)
 {
     char   text[256];

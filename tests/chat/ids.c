@@ -1,8 +1,8 @@
 /* Prints the token ids of chat prompts: chat_ids MODEL < CASES
  *
- * MODEL is a GGUF file or a tokenizer.json. Each line of standard input is {"template": {"revision": NAME, "large": BOOLEAN},
- * "request": R}: NAME is a revision's (docs/chat.md), R an OpenAI request. Each line of the output has the ids, separated
- * by spaces. */
+ * MODEL is a GGUF file or a tokenizer.json. Each line of standard input is
+ * {"template": {"revision": NAME, "large": BOOLEAN}, "request": R}: NAME is the name of a revision (docs/chat.md), R an
+ * OpenAI request. Each line of the output has the ids, separated by spaces. */
 #include "base/mem.h"
 #include "chat/gemma4.h"
 

@@ -1,9 +1,9 @@
 /* tests/emu - enough of CUDA, on the processor, to run the kernels of src/ops/cuda where there is no GPU.
  *
- * It stands before CUDA's own headers in the include path of `make CUDA=emu`. A thread of a block is a fiber; blocks run one
- * after the other, the threads of a block in an order that changes from turn to turn, so that what needs a barrier
- * and has none is likely to show. Barriers that not all threads reach end the program with a message. Device memory is heap
- * memory, so the address sanitizer sees what a kernel reads and writes. Nothing here is fast. */
+ * `make CUDA=emu` puts this header before CUDA's own ones in the include path. A thread of a block is a fiber. Blocks
+ * run one after the other; the order of the threads of a block changes at every switch, so that a missing barrier is
+ * likely to show. A barrier that not all threads reach ends the program with a message. Device memory is heap memory,
+ * so the address sanitizer checks the reads and writes of kernels. Nothing here is fast. */
 #ifndef TANDEM_EMU_CUDA_RUNTIME_API_H
 #define TANDEM_EMU_CUDA_RUNTIME_API_H
 #include <stddef.h>
@@ -68,9 +68,9 @@ typedef struct {
     emu_dim thread, block, block_dim, grid_dim;
     void   *dynamic; /* shared memory of the launch */
 } emu_place;
-extern emu_place emu_at; /* of the fiber that runs */
+extern emu_place emu_at; /* the running fiber's */
 
-/* A launch: what to call, and with what; the rest of the struct behind it is the kernel's arguments. */
+/* A launch. The kernel's arguments follow the struct in memory. */
 typedef struct emu_node emu_node;
 struct emu_node {
     emu_node *next;
@@ -78,7 +78,7 @@ struct emu_node {
     size_t    shared;
     void (*kernel)(void *node);
     void (*free)(emu_node *node);
-    int refs; /* of the list: a graph and what was made of it share one */
+    int refs; /* to the list: a graph and its executable share one */
 };
 int  emu_recording(void); /* launches are to be kept, not run */
 void emu_record(emu_node *n);

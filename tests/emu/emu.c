@@ -120,7 +120,7 @@ static uint64_t next_rand(void)
     return emu.rand >> 33;
 }
 
-/* How many of the fibers [from, to) are in state s. */
+/* Returns the number of fibers [from, to) in state s. */
 static int count(int from, int to, fiber_state s)
 {
     int n = 0;
@@ -293,8 +293,8 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    size_t most = (size_t)16 << 30;
-    *out        = bytes > most ? NULL : aligned_alloc(ALIGN, (bytes + ALIGN - 1) / ALIGN * ALIGN);
+    size_t max = (size_t)16 << 30;
+    *out       = bytes > max ? NULL : aligned_alloc(ALIGN, (bytes + ALIGN - 1) / ALIGN * ALIGN);
     return *out ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 

@@ -1,6 +1,6 @@
-/* A model's answer, in one piece and cut at places that the input chooses: the same events, arguments that are JSON, and no
- * text lost or told twice.
- * The first byte chooses the options, the second the cuts; after that bytes 1 to 17 stand for markers. */
+/* Parses a model's output in one piece and in pieces cut where the input says. Both must give the same events,
+ * arguments that are JSON, and every byte of text exactly once. The first byte chooses the options, the second the
+ * cuts; after that, bytes 1 to 17 stand for markers. */
 #include "base/mem.h"
 #include "chat/gemma4.h"
 #include "require.h"
@@ -14,7 +14,7 @@ enum { IN_THOUGHT = 1, TYPED = 2, THINKING = 4 };
 
 typedef struct {
     buf             text; /* all events, pieces of one kind joined */
-    buf             args; /* of the call that is open */
+    buf             args; /* arguments of the open call */
     chat_event_kind last;
     bool            any;
     int             call;
@@ -97,7 +97,8 @@ static void run(events *x, str in, int options, uint32_t cuts)
     chat_parser_free(p);
 }
 
-/* Letters that no markup and no constant is written with come out as often as they went in; escapes may make new ones. */
+/* Checks that letters which occur in no marker and no constant come out as often as they went in. Escapes may add
+ * some. */
 static void check_letters(str in, str out)
 {
     int count[256] = {0};

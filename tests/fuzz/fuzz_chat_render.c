@@ -1,6 +1,6 @@
-/* A request, or a conversation put together from the input's bytes: it is refused or rendered, and the prompt has exactly
- * the markers that its structure calls for, whatever the texts say. The first byte chooses options and form. The input is
- * also taken for a template. */
+/* Renders a request, or a conversation made of the input's bytes. It must be refused or rendered, and the prompt must
+ * have exactly the markers of its structure, whatever the texts contain. The first byte chooses options and format.
+ * The input is also read as a template. */
 #include "base/mem.h"
 #include "chat/gemma4.h"
 #include "require.h"

@@ -1,5 +1,5 @@
-/* A config.json of any content, on its way to a GGUF file: keys and shapes of every kind of model that is converted. The
- * tensors are those of a small drafter, so that a configuration that fits goes through to the header. */
+/* Converts a config.json of any content to a GGUF file: keys and shapes of every kind of model that can be converted.
+ * The tensors are those of a small drafter, so that a matching configuration reaches the header. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/convert_plan.h"

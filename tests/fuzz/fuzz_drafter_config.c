@@ -68,7 +68,7 @@ static void read_both(const checkpoint *cp)
         assert(f.text[0]);
 }
 
-/* Whether it fits a target is the last that is looked at: there is no backend to load anything into. */
+/* The check against the target comes last: there is no backend to load weights into. */
 static void open_drafter(const checkpoint *cp)
 {
     target          t   = {.scaled_embed = true, .n_layers = 6, .n_embd = 128, .n_vocab = 512, .n_ctx = 4096};

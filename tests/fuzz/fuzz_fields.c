@@ -1,5 +1,5 @@
-/* Request bodies of any content: what the table of fields accepts is of its kind and within its limits; what it refuses is
- * refused by the name of a field. */
+/* Reads request bodies of any content. An accepted field must have its kind and be within its limits; an error must
+ * name a field. */
 #include "server/fields.h"
 
 #include <assert.h>

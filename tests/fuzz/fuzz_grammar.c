@@ -1,6 +1,6 @@
-/* Any bytes as a grammar, as a schema and as a regular expression: compiled in bounded time and memory or refused with a sentence; then a walk along
- * the masks. Every token of the mask is taken, none outside of it, and what the walk writes stays within the grammar.
- * The first byte chooses the reader and the walk. */
+/* Compiles any bytes as a grammar, as a schema and as a regular expression. It must compile in bounded time and
+ * memory or be refused with a sentence. Then walks along the masks: the machine must accept every token of a mask and
+ * no other, and the text must stay within the grammar. The first byte chooses the reader and the walk. */
 #include "base/mem.h"
 #include "chat/gemma4.h"
 #include "grammar/grammar.h"
@@ -111,7 +111,7 @@ static void walk(const grammar *g, uint32_t which)
     grammar_machine_free(m);
 }
 
-/* Of this process: one that is stopped for a while is not slow. */
+/* Returns the CPU time of this process: a stopped process is not slow. */
 static double cpu_seconds(void) { return (double)clock() / CLOCKS_PER_SEC; }
 
 static bool compile_schema(grammar **g, str text, const tok_markup *dialect, err *e)

@@ -1,8 +1,9 @@
-/* What holds for any bytes:
- *   - whole, byte by byte and in random pieces: the same requests, the same refusals at the same byte;
- *   - what is accepted is well formed: names are words, values have no control characters, lengths fit the limits;
- *   - no more is held than the limits allow;
- *   - an allocation that fails gives a 503 or the same answer. */
+/* Parses any bytes as HTTP requests. It must hold that
+ *   - the input whole, byte by byte and in random pieces gives the same requests and the same refusals at the same
+ *     byte;
+ *   - accepted requests are well formed: names are words, values have no control characters, lengths fit the limits;
+ *   - no more memory is used than the limits allow;
+ *   - an allocation that fails gives a 503 or the same result. */
 #include "base/fault.h"
 #include "http_stream.h"
 

@@ -1,8 +1,8 @@
-/* What we accept, llhttp (the parser of Node.js, strict) accepts, and reads the same method, target, fields and body from
- * the same bytes. The differences, all meant, are on the side of refusing, but for these:
+/* Compares with llhttp, the parser of Node.js, in its strict mode: it must accept every request that we accept, with
+ * the same method, target, fields and body. We refuse more, on purpose. Two differences are evened out:
  *
- *   - blanks at the end of a value: llhttp keeps them, they are cut off before the comparison;
- *   - Upgrade: we ignore it, so llhttp is told to. */
+ *   - blanks at the end of a value: llhttp keeps them, so they are removed before the comparison;
+ *   - Upgrade: we ignore it, so llhttp is set to ignore it. */
 #include "http_stream.h"
 
 #include <llhttp.h>

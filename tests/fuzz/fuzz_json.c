@@ -1,8 +1,8 @@
-/* What holds for any bytes:
- *   - tree, events and json_skip give one verdict, with one sentence;
- *   - events come balanced, in order, inside the text; strings are UTF-8; no object has a key twice;
+/* Reads any bytes as JSON. It must hold that
+ *   - tree, events and json_skip agree on the result, and on the sentence of an error;
+ *   - events are balanced, in order and inside the text; strings are UTF-8; no object has a key twice;
  *   - a tree that is written and read again is the same tree, and is written the same way again;
- *   - tight limits and an allocation that fails give an error or the same answer, and keep no memory. */
+ *   - tight limits and an allocation that fails give an error or the same result, and keep no memory. */
 #include "base/fault.h"
 #include "json/json.h"
 

@@ -2,9 +2,9 @@
  *
  *   - a lone surrogate escape: jansson refuses it, we read U+FFFD. The text that jansson gets has
  *     \ufffd in its place, so all the rest is still compared.
- *   - a NUL byte right behind a number, a word or the document: jansson loses it, we refuse it.
- *   - depth: 64 with us unless told otherwise, 2048 with jansson. Here we are told 2000, and deeper texts are
- *     not compared.
+ *   - a NUL byte right after a number, a word or the document: jansson loses it, we refuse it.
+ *   - depth: our default is 64, jansson's is 2048. Here our limit is 2000, and deeper texts are not
+ *     compared.
  *   - \u0000 in a string: jansson refuses it unless asked; it is asked. In a key both refuse it.
  *   - integers beyond int64: jansson refuses them, we read reals. Where jansson says so it is asked again, to read
  *     all integers as reals; what does not fit a double both refuse.
@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MAX_DEPTH = 2000 };
 
-static bool as_reals; /* jansson was told to read integers so */
+static bool as_reals; /* jansson reads integers as reals */
 
 static bool same(const json_value *v, const json_t *j);
 

@@ -1,5 +1,5 @@
-/* Bodies of Anthropic's Messages API: each is refused by the name of a field, or becomes a conversation in which every tool's
- * answer has its call, and which can be rendered or is refused with a sentence. */
+/* Reads bodies of Anthropic's Messages API. Each must be refused by the name of a field, or become a conversation in
+ * which every tool result has its call, and which can be rendered or is refused with a sentence. */
 #include "chat/gemma4.h"
 #include "server/messages.h"
 

@@ -1,5 +1,6 @@
-/* The body of Ollama's /api/chat or /api/generate, then a NUL, then what the model writes: a chat completion's body that is read
- * as one, or a complaint; and an answer whose lines, joined, are the whole reply. The first byte tells the endpoint. */
+/* Reads the body of Ollama's /api/chat or /api/generate, a NUL, then the model's output. The body must become that of a
+ * chat completion or an error; the lines of a stream, joined, must be the whole reply. The first byte chooses the
+ * endpoint. */
 #include "chat/gemma4.h"
 #include "require.h"
 #include "server/reply.h"

@@ -1,7 +1,7 @@
-/* A server's bytes through all that reads them: the reply, its events, their JSON. What holds for any bytes:
- *   - whole, byte by byte and in random pieces: the same answer or the same sentence;
- *   - what is told as body lies inside what was given;
- *   - sentences and what they quote are UTF-8 without control characters. */
+/* Reads a server's bytes as a client does: the response, its events, their JSON. It must hold that
+ *   - the input whole, byte by byte and in random pieces gives the same result or the same error;
+ *   - the body that is reported lies inside the input;
+ *   - error sentences, with the text that they quote, are UTF-8 without control characters. */
 #include "http_stream.h"
 #include "load/drive.h"
 
@@ -43,7 +43,7 @@ static bool feed(http_response *r, load_answer *a, str in, bool *told, err *e)
     return true;
 }
 
-/* How: 0 whole, 1 byte by byte, 2 in random pieces. */
+/* pieces: 0 whole, 1 byte by byte, 2 random. */
 static void transcribe(str in, int how, buf *out)
 {
     http_response r;

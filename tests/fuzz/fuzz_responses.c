@@ -1,5 +1,5 @@
-/* The body of a response, then a NUL, then what the model writes: a conversation or a complaint, and an answer whose stream
- * ends in what the whole reply says, whose pieces are its texts. */
+/* Reads the body of a response, a NUL, then the model's output. The body must become a conversation or an error; the
+ * stream must end with the same reply as the whole one, and its pieces must add up to its texts. */
 #include "chat/gemma4.h"
 #include "require.h"
 #include "server/reply.h"
@@ -32,7 +32,7 @@ static void render(const chat *c)
     buf_deinit(&text);
 }
 
-/* All that is told of an answer, its ids made equal. */
+/* The output for one response, with its ids made equal. */
 static void tell(const server_request *q, str text, bool stream, size_t piece, buf *out)
 {
     reply         r;

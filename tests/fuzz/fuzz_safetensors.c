@@ -5,7 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static uint64_t sum; /* what was read, so that no read is optimised away */
+static uint64_t sum; /* sum of all bytes read, so that no read is optimised away */
 
 static void walk_tensor(const tensor_table *tt, const tensor *t)
 {

@@ -1,4 +1,5 @@
-/* Settings of any content: what is accepted is in range, is kept when written and read again, and can be drafted with. */
+/* Reads settings of any content. Accepted values must be in range, survive being written and read again, and be usable
+ * for drafting. */
 #include "sched/settings.h"
 
 #include <assert.h>

@@ -22,7 +22,7 @@ static const tok *demo(void)
     return t;
 }
 
-/* What any encoding must give back, byte for byte: the text, with U+2581 as a space. */
+/* Checks that decoding returns the text byte for byte, with U+2581 as a space. */
 static void put_expected(buf *out, str text)
 {
     for (size_t i = 0; i < text.n; i++) {
@@ -32,7 +32,7 @@ static void put_expected(buf *out, str text)
     }
 }
 
-/* The rule itself, in one piece and with all pairs looked at for every merge. */
+/* Encodes by the definition: searches all pairs for every merge. */
 static void check_merges(const tok *t, str text, const tok_ids *ids)
 {
     int32_t id[REFERENCE_CHARS];

@@ -23,7 +23,7 @@ typedef struct {
     http_body    left;
     buf          body;
     http_verdict verdict;
-    size_t       at; /* of the first byte behind it, in the input */
+    size_t       at; /* offset in the input of the first byte after it */
     bool         has_head, done;
 } one_request;
 

@@ -1,4 +1,4 @@
-/* What must hold for every input: if it does not, the fuzzer keeps the input. */
+/* Aborts when a property does not hold, so that the fuzzer keeps the input. */
 #ifndef TANDEM_TESTS_FUZZ_REQUIRE_H
 #define TANDEM_TESTS_FUZZ_REQUIRE_H
 #include <stdio.h>

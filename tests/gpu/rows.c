@@ -1,8 +1,8 @@
-/* tests/gpu/rows.c - nano on a device, for every number of rows from 1 to 32 and with every way of drafting: the text is the
- * one that a lane writes alone, to the token. Then the same prompts on the processor: the text is equal, or the first token
- * that differs is a near-tie on both.
+/* tests/gpu/rows.c - runs nano on a device with every number of rows from 1 to 32 and every method of drafting. The
+ * text must be the one that a lane writes alone, to the token. Then runs the same prompts on the processor: the text
+ * must be equal, or the first token that differs must be a near-tie on both.
  *
- *   rows DEVICE [TOKENS]        exit 0 when both hold */
+ * rows DEVICE [TOKENS]        exit 0 when both hold */
 #include "../spec/rig.h"
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { LANES = 32, MOST_TOKENS = 128 };
-#define NEAR_TIE 0.05f /* of a logit: the processor rounds activations to int8, the GPU to f16 */
+#define NEAR_TIE 0.05f /* difference of two logits: the processor rounds activations to int8, the GPU to f16 */
 
 static const spec_settings modes[] = {
     {.method = SPEC_OFF},

@@ -259,7 +259,7 @@ typedef struct {
     client *c;
     int     n, n_open;
     double  last_close; /* since the start */
-    double *probe;      /* seconds of each /hello beside it */
+    double *probe;      /* seconds of each /hello meanwhile */
     int     n_probes;
 } crowd;
 
@@ -299,7 +299,7 @@ static void probe_health(crowd *w, client *c)
     client_reply r     = {0};
     double       start = clock_s();
     if (!client_say(c, "GET /hello HTTP/1.1\r\n" HOST "\r\n") || !client_read(c, &r, PATIENCE_S) || r.status != 200)
-        must(false, "/hello beside it");
+        must(false, "/hello meanwhile");
     if (w->n_probes < MAX_PROBES) w->probe[w->n_probes++] = clock_s() - start;
     client_reply_deinit(&r);
 }
@@ -326,7 +326,7 @@ static void crowd_report(crowd *w, double deadline)
 {
     must(!w->n_open, "all but %d were closed", w->n_open);
     in_time(w->last_close * 1e3, (deadline + 1) * 1e3, "the last one");
-    in_time(percentile(w->probe, w->n_probes, 99) * 1e3, full ? 10 : 30, "p99 of /hello beside it");
+    in_time(percentile(w->probe, w->n_probes, 99) * 1e3, full ? 10 : 30, "p99 of /hello meanwhile");
 }
 
 static int crowd_size(void) { return full ? 600 : 60; }
@@ -520,7 +520,7 @@ static void stalled_reader(void)
     end_stage(&g);
 }
 
-static void junk_behind_a_stream(void)
+static void junk_after_a_stream(void)
 {
     static const char junk[64 << 10];
     setup             s;
@@ -544,7 +544,7 @@ static void junk_behind_a_stream(void)
     must(stage_stat(&g, "puts") > puts + 5 && client_more(&c, PATIENCE_S), "the stream goes on");
     client_reply_deinit(&r);
     client_close(&c);
-    must(stage_stat_becomes(&g, "calls", 1, PATIENCE_S), "its leaving is seen behind the junk");
+    must(stage_stat_becomes(&g, "calls", 1, PATIENCE_S), "a closed connection is noticed after the junk");
     end_stage(&g);
 }
 
@@ -590,7 +590,7 @@ static void many_streams(void)
     end_stage(&g);
 }
 
-static void idle_beside_streaming(void)
+static void idle_among_streams(void)
 {
     setup     s;
     stage     g;
@@ -603,7 +603,7 @@ static void idle_beside_streaming(void)
     must(hear_hello(idle, 256) == 256, "256 connections were answered");
     client *c = open_many(&g, 64, "GET /stream?100 HTTP/1.1\r\n" HOST "\r\n");
     listen_to(c, 64, &l);
-    must(l.n_whole == 64 && l.n_events == 6400, "64 streams beside them are whole");
+    must(l.n_whole == 64 && l.n_events == 6400, "64 other streams are whole");
     in_time(percentile(l.gap, l.n_gaps, 99) * 1e3, full ? 30 : 60, "p99 between events that are 20 ms apart");
     for (int i = 0; i < 256; i++) client_say(&idle[i], "GET /hello HTTP/1.1\r\n" HOST "\r\n");
     must(hear_hello(idle, 256) == 256, "and the 256 are answered again");
@@ -794,7 +794,7 @@ static void half_open(void)
                       hear_hello(&other, 1);
             client_close(&other);
         }
-        must(served == OTHERS, "%d of %d others are served beside half-open %s", served, OTHERS,
+        must(served == OTHERS, "%d of %d others are served during half-open %s", served, OTHERS,
              tls ? "handshakes" : "heads");
         for (int i = 0; i < HALF_OPEN; i++) client_close(&c[i]);
         end_stage(&g);
@@ -883,10 +883,10 @@ static const struct {
     {"slow_read", slow_read},
     {"idle_ones", idle_ones},
     {"stalled_reader", stalled_reader},
-    {"junk_behind_a_stream", junk_behind_a_stream},
+    {"junk_after_a_stream", junk_after_a_stream},
     {"cpu_per_event", cpu_per_event},
     {"many_streams", many_streams},
-    {"idle_beside_streaming", idle_beside_streaming},
+    {"idle_among_streams", idle_among_streams},
     {"disconnects", disconnects},
     {"half-open", half_open},
     {"connect_abort_cycles", connect_abort_cycles},

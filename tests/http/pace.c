@@ -16,7 +16,7 @@ enum { PERIOD_US = 5000 };
 
 static struct {
     _Atomic int64_t began;   /* the exchange in progress */
-    _Atomic int64_t longest; /* of the interval, in ns */
+    _Atomic int64_t longest; /* delay in the interval, in ns */
 } * shared;
 
 static void fail(const char *what)

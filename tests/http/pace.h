@@ -1,8 +1,7 @@
 /* tests/http/pace.h - how long the machine keeps a process waiting that should run.
  *
- * Two processes exchange a byte every 5 ms. What the exchange takes beyond those 5 ms is time that a server would lose
- * too, for reasons that are not the server's: other processes, a slow virtual machine. Bounds on wall-clock times are
- * judged relative to it. */
+ * Two processes exchange a byte every 5 ms. The time of the exchange beyond those 5 ms is time that a server would lose
+ * too, to other processes or a slow virtual machine. Limits on wall-clock times are relative to it. */
 #ifndef TANDEM_TEST_HTTP_PACE_H
 #define TANDEM_TEST_HTTP_PACE_H
 

@@ -67,7 +67,7 @@ void stage_open(stage *g, const setup *s)
     int tell[2];
     *g = (stage){.dir = "/tmp/http_stage_XXXXXX", .tls = s->tls};
     fflush(stdout);
-    malloc_trim(0); /* what the child inherits is not to look like its own */
+    malloc_trim(0); /* inherited memory must not count as the child's own */
     if (!mkdtemp(g->dir) || pipe(tell) != 0) give_up("stage");
     g->pid = fork();
     if (g->pid < 0) give_up("fork");

@@ -32,7 +32,7 @@ bool stage_close(stage *g); /* false: it did not end well */
 bool stage_connect(const stage *g, client *c);
 long stage_memory_kib(const stage *g); /* anonymous */
 int  stage_descriptors(const stage *g);
-long stage_cpu_us(const stage *g); /* of the I/O thread */
+long stage_cpu_us(const stage *g); /* the I/O thread's CPU time */
 int  stage_log_lines(const stage *g);
 long stage_stat(const stage *g, const char *name);
 bool stage_stat_becomes(const stage *g, const char *name, long value, double seconds);

@@ -1,9 +1,9 @@
 /* Hostile files by the thousand: mutate gguf|safetensors|drafters COUNT [SEED]
  *
- * Takes good files, damages their headers (bits, bytes, big numbers, cuts, repeats), and opens each in a child process
- * as the program would: checkpoint, tokenizer, model, one step. Drafters are nano's two, in turn: opened for nano, shown
- * a prompt, asked for a draft. A child must end by itself with "accepted" or with a sentence, within two seconds and
- * within the file's size plus 64 MiB. At least half must be refused. */
+ * Takes good files, damages their headers (bits, bytes, big numbers, cuts, repeats), and opens each in a child
+ * process as the program would: checkpoint, tokenizer, model, one step. Drafters are nano's two in turn: each is
+ * opened for nano, observes a prompt and makes a draft. A child must end by itself with "accepted" or with a
+ * sentence, within two seconds and within the file's size plus 64 MiB. At least half must be refused. */
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -42,7 +42,7 @@ typedef struct {
     int      n_seeds;
     uint64_t rand;
     kind     kind;
-    target  *target; /* of drafters: opened once, and each child has its copy */
+    target  *target; /* for drafters: opened once, each child has a copy */
     kv_pool *kv;
     kv_seq  *seq;
     step     prompt;
@@ -241,7 +241,7 @@ static bool run_one_step(const checkpoint *c, err *e)
     return true;
 }
 
-/* What the loop does with a drafter: a prompt is shown to it in two pieces, then it is asked for all that it may guess. */
+/* Uses a drafter as the loop does: observes a prompt in two pieces, then asks for a draft of the maximum length. */
 static bool run_one_draft(const runner *r, const checkpoint *c, err *e)
 {
     drafter        *d;
@@ -266,7 +266,7 @@ static bool run_one_draft(const runner *r, const checkpoint *c, err *e)
     if (!d->draft(d, r->kv, &job, 1, e)) return false;
     for (int i = 0; i < job->n; i++)
         if (job->token[i] < 0 || job->token[i] >= m->n_vocab) abort();
-    return job->n > 0 || err_set(e, ERR_INPUT, "no guesses"); /* an unharmed one has some */
+    return job->n > 0 || err_set(e, ERR_INPUT, "no draft tokens"); /* an undamaged drafter has some */
 }
 
 static int open_everything(const runner *r, err *e)

@@ -25,9 +25,9 @@ enum { MAX_WORKERS = 64 };
 
 typedef struct {
     bool        verbose, list;
-    int         level; /* of the longest tests to run */
+    int         level; /* the longest tests that run */
     int         n_workers;
-    const char *parts[256]; /* of names; none: all tests */
+    const char *parts[256]; /* parts of names; none: all tests */
     int         n_parts;
 } options;
 

@@ -1,4 +1,4 @@
-/* What tests and the mutation runner share: scratch files, paths, reproducible random numbers. */
+/* Shared by the unit tests and the mutation runner: scratch files, paths, reproducible random numbers. */
 #include "test.h"
 
 #include "base/log.h"

@@ -42,7 +42,7 @@ const char *test_tmp_dir(void);
 void test_tmp_clear(void);
 /* Writes a scratch file there and returns its path, good until the next call. */
 const char *test_tmp_file(const char *name, const void *bytes, size_t n);
-/* What is logged from here on, at LOG_INFO, until the end: its text is good until the next begin. */
+/* Collects the log at LOG_INFO until the end. The text is valid until the next begin. */
 void        test_listen_begin(bool json);
 const char *test_listen_end(void);
 /* A path below the repository's root, whatever the working directory: good until the next call but three. */

@@ -1,4 +1,4 @@
-/* The oracle: as right as it was told to be, and the text stays the target's. */
+/* The oracle drafter has the accuracy that was set, and the text stays the target's. */
 #include "bench/oracle.h"
 
 #include "backends.h"
@@ -108,7 +108,7 @@ static void check_oracle(test_case *t, const char *device)
     text                plain[2], a[2], b[2];
     if (open_rig(t, &g, device)) {
         answer(t, &g, SPEC_OFF, 2, plain);
-        answer(t, &g, SPEC_DFLASH, 1, a); /* what it does not know it does not change */
+        answer(t, &g, SPEC_DFLASH, 1, a); /* an unknown text is not changed */
         check_same(t, &a[0], &plain[0]);
         CHECK_NEAR(spec_acceptance_length(&a[0].stats), 1, 0.05);
         for (int k = 0; k < 2; k++) oracle_learn(g.o, plain[k].token, (size_t)plain[k].n);
@@ -119,7 +119,7 @@ static void check_oracle(test_case *t, const char *device)
             answer(t, &g, SPEC_DFLASH, 1, b);
             for (int k = 0; k < 2; k++) check_same(t, &a[k], &plain[k]);
             check_same(t, &b[0], &plain[0]);
-            CHECK_INT(a[0].stats.accepted, b[0].stats.accepted); /* the same beside another lane */
+            CHECK_INT(a[0].stats.accepted, b[0].stats.accepted); /* the same with another lane */
             CHECK_INT(a[0].stats.rounds, b[0].stats.rounds);
             tandem_spec_counts both = a[0].stats;
             spec_counts_add(&both, &a[1].stats);

@@ -65,7 +65,7 @@ static int64_t count_numbers(const checkpoint *cp)
     return sum;
 }
 
-/* Of the published models; their layer scalars and such are a millionth. */
+/* Parameters of the published models; layer scalars and the like are a millionth of them. */
 TEST(shape_has_the_real_sizes)
 {
     static const struct {

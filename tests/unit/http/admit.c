@@ -139,7 +139,8 @@ TEST(http_admit_keeps_places_for_this_machine)
     hall_close(&h, fd, n);
 }
 
-/* An address gets a quarter of its share while three quarters of the places carry calls; unfinished heads count for nothing. */
+/* An address gets a quarter of its share while three quarters of the places carry calls. Unfinished heads do not
+ * count. */
 TEST(http_admit_shares_shrink_under_pressure)
 {
     hall h;

@@ -1,4 +1,4 @@
-/* tests/unit/http/client.h - a client that says exactly what it is told to, and reads replies with a time limit. */
+/* tests/unit/http/client.h - a client that sends exactly the given bytes and reads responses with a timeout. */
 #ifndef TANDEM_TEST_HTTP_CLIENT_H
 #define TANDEM_TEST_HTTP_CLIENT_H
 #include "base/buf.h"
@@ -17,7 +17,7 @@ typedef struct {
 } client_reply;
 
 bool client_open(client *c, int port);
-bool client_open_small(client *c, int port, int receive_bytes); /* with a receive buffer of about so many */
+bool client_open_small(client *c, int port, int receive_bytes); /* with a receive buffer of about receive_bytes */
 bool client_open_from(client *c, int port, int last);           /* from 127.0.0.last */
 bool client_open_unix(client *c, const char *path);
 bool client_open_tls(client *c, int port, const char *alpn); /* alpn: "\x02h2", or NULL */

@@ -1,4 +1,4 @@
-/* Deadlines, to the quarter second at which they are looked at. */
+/* Timeouts, exact to the quarter second at which they are checked. */
 #include "base/mem.h"
 #include "hall.h"
 

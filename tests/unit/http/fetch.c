@@ -186,7 +186,7 @@ TEST(http_client_checks_certificates)
     toy_close(y);
 }
 
-/* An address that cannot be reached is known at once; each fetch is told in the next turn, once, unless it is cancelled. */
+/* An unreachable address fails at once. Each fetch is reported in the next turn, once, unless it was cancelled. */
 TEST(http_client_tells_of_failures_later)
 {
     http_client_options o;

@@ -18,7 +18,7 @@ http_from hall_v4(int a, int b, int c, int d);
 /* A connection of this address that has said `text`; returns the client's end. */
 int  hall_arrive(hall *h, const http_from *from, const char *text);
 void hall_say(hall *h, int fd, conn *c, const char *text);
-/* Lets so many seconds pass, in ticks of a quarter, and checks every deadline. */
+/* Lets the seconds pass in ticks of a quarter, and checks every timeout. */
 void hall_pass(hall *h, double seconds);
 /* 0: the server closed it; -1: it is open and silent; else the status that came. */
 int  hall_look(int fd);

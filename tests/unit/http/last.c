@@ -39,7 +39,7 @@ TEST(http_replies_say_when_they_are_the_last)
     hall_close(&h, NULL, 0);
 }
 
-/* Every byte of a target: printable ASCII but for '#', which never leaves a client. */
+/* Every byte of a target: printable ASCII except '#', which clients never send. */
 TEST(http_targets_by_every_byte)
 {
     hall h;

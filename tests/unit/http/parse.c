@@ -70,7 +70,7 @@ TEST(http_parse_takes_a_request_apart)
     CHECK_STR(p.head.field[2].value, STR("a b"));
     CHECK_STR(buf_str(&p.body), STR("abc"));
     CHECK(p.head.keep_alive && !p.head.expects_continue);
-    CHECK_INT(p.scan.bytes.n + 3, p.used); /* what follows is not touched */
+    CHECK_INT(p.scan.bytes.n + 3, p.used); /* the bytes after it are not touched */
     drop(&p);
 }
 

@@ -3,7 +3,7 @@
 #include "http/client.h"
 #include "test.h"
 
-/* What a reader makes of bytes that come in pieces of this size: status, body, how it ended. */
+/* Reads bytes in pieces of this size and writes down status, body and end. */
 static void transcribe(str in, size_t piece, bool ends, buf *out)
 {
     http_response r;

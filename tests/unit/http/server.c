@@ -202,7 +202,7 @@ TEST(http_server_sends_what_the_client_is_slow_to_take)
     close_both(y, &c);
 }
 
-/* Eight times what may wait: the handler pauses and is told to go on. */
+/* Sends eight times the limit of unsent bytes: the handler pauses and is called again. */
 TEST(http_server_goes_on_when_there_is_room)
 {
     client c;
@@ -528,7 +528,7 @@ TEST(http_server_holds_no_more_bodies_than_allowed)
     toy_close(y);
 }
 
-/* Who took a body may need it for longer than its client stays. */
+/* A body that was taken outlives its connection. */
 TEST(http_server_counts_a_taken_body_until_it_is_given_back)
 {
     http_options o;

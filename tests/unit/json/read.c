@@ -285,14 +285,14 @@ TEST(json_depth_has_a_limit)
     for (int objects = 0; objects < 2; objects++)
         for (int limit = 0; limit <= 3; limit++) { /* 0: the default */
             json_limits limits = {.max_depth = limit};
-            int         most   = limit ? limit : 64;
+            int         max    = limit ? limit : 64;
             buf         b;
             err         e = {0};
             buf_init(&b, 10000);
-            nest(&b, most, objects);
+            nest(&b, max, objects);
             CHECK_OK(read_all(buf_str(&b), limit ? &limits : NULL, &e), e);
             buf_clear(&b);
-            nest(&b, most + 1, objects);
+            nest(&b, max + 1, objects);
             CHECK_FAILS(read_all(buf_str(&b), limit ? &limits : NULL, &e), e, "nested deeper than");
             CHECK_INT(e.code, ERR_TOO_LARGE);
             buf_deinit(&b);

@@ -65,7 +65,7 @@ TEST(json_reals_are_read_exactly)
 }
 
 /* 1 + 2^-53 lies halfway between two doubles: it goes to the even one, and up when anything follows it,
- * however far behind. */
+ * at any distance. */
 TEST(json_reals_of_any_length_are_read_exactly)
 {
     static const char half[] = "1.00000000000000011102230246251565404236316680908203125";

@@ -140,7 +140,7 @@ static void make(maker *m, uint64_t seed)
     put_space(m);
 }
 
-/* What the reader's events say, written down again. */
+/* Writes the reader's events as JSON. */
 static bool copy_events(buf *out, str text, err *e)
 {
     json_reader *r;

@@ -6,7 +6,7 @@
 typedef struct stub stub;
 typedef struct {
     str path, head, body;
-    int number;     /* of this request, over all connections, from 0 */
+    int number;     /* index of this request over all connections, from 0 */
     int connection; /* from 0 */
 } stub_request;
 

@@ -195,7 +195,8 @@ static size_t space_at(str s)
     return s.n >= 3 && !memcmp(s.s, SP, 3) ? 3 : 0;
 }
 
-/* Whether text starts with the token's text, for a normalized one with a space counting as U+2581; its length in text. */
+/* Returns the length of the token's text at the start of text, else 0. For a normalized token a space counts as
+ * U+2581. */
 static bool starts_with(str text, vocab_entry v, size_t *len)
 {
     size_t i = 0;

@@ -102,7 +102,7 @@ TEST(gemma_prompt_with_markers)
     tok_free(k);
 }
 
-/* The file lists tags as user-defined tokens and turns as control tokens: nothing else tells them apart. */
+/* The file lists tags as user-defined tokens and turns as control tokens: nothing else distinguishes them. */
 TEST(gemma_tags_are_tokens_in_any_text)
 {
     static const int32_t want[] = {236746, 236743, 200, 236781, 209, 236743, 168, 173, 108, 97};

@@ -17,7 +17,7 @@ extern const tok_family small_family; /* marks <|turn> <turn|> <|channel>; print
 
 typedef struct {
     vocab_source src;
-    arena        mem; /* of texts made here */
+    arena        mem; /* memory of texts made here */
     tok         *tok; /* after small_build */
     int32_t      first_byte;
 } small;

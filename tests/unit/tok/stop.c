@@ -108,7 +108,7 @@ TEST(stop_strings_that_make_no_sense_are_refused)
     CHECK(!stop_add(&m, STR("x")));
     buf out;
     buf_init(&out, 100);
-    stop_init(&m); /* of equal ones the first is named */
+    stop_init(&m); /* the first of two equal strings is named */
     CHECK(stop_add(&m, STR("y")) && stop_add(&m, STR("x")) && stop_add(&m, STR("x")));
     CHECK(stop_put(&m, STR("abxcd"), &out) && m.which == 1);
     CHECK(stop_put(&m, STR("ef"), &out)); /* the rest is swallowed */
