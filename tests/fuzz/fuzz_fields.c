@@ -16,13 +16,13 @@ static void check_field(const field_info *f, const void *at)
 {
     if (f->kind == FIELD_BOOL) {
         int b = *(const int *)at;
-        assert(b == (int)f->otherwise || (b >= 0 && b <= (int)f->max));
+        assert(b == (int)f->default_value || (b >= 0 && b <= (int)f->max));
     } else if (f->kind == FIELD_INT || f->kind == FIELD_MOST) {
         int64_t i = *(const int64_t *)at;
-        assert(i == (int64_t)f->otherwise || ((double)i >= f->min && (double)i <= f->max));
+        assert(i == (int64_t)f->default_value || ((double)i >= f->min && (double)i <= f->max));
     } else if (f->kind == FIELD_REAL) {
         double d = *(const double *)at;
-        assert(isnan(d) ? isnan(f->otherwise) : d == f->otherwise || (d >= f->min && d <= f->max));
+        assert(isnan(d) ? isnan(f->default_value) : d == f->default_value || (d >= f->min && d <= f->max));
     } else if (f->kind == FIELD_STRING) {
         check_size(f, ((const str *)at)->n, ((const str *)at)->s);
     } else if (f->kind != FIELD_ANY) {

@@ -43,7 +43,7 @@ static bool feed(http_response *r, load_answer *a, str in, bool *told, err *e)
     return true;
 }
 
-/* pieces: 0 whole, 1 byte by byte, 2 random. */
+/* how: 0 whole, 1 byte by byte, 2 random. */
 static void transcribe(str in, int how, buf *out)
 {
     http_response r;
