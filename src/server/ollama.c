@@ -173,9 +173,9 @@ static bool read_generate(ollama_reader *r, bool unload)
 }
 
 /* --- all of it ----------------------------------------------------------------------------------*/
-bool ollama_translate(server_request *q, const tandem *t, const json_value **body, server_error *why)
+bool ollama_translate(server_request *q, const json_value **body, server_error *why)
 {
-    ollama_reader r      = {.q = q, .t = t, .from = *body, .why = why};
+    ollama_reader r      = {.q = q, .from = *body, .why = why};
     bool          stream = true, unload = false, is_chat = q->where == FIELD_OLLAMA_CHAT;
     json_value   *made = arena_try(&q->mem, 1, sizeof *made);
     if (!made) return error_no_memory(why);

@@ -10,7 +10,6 @@ enum { OLLAMA_MAX_MEMBERS = 24 }; /* of an object that is made here */
 
 typedef struct {
     server_request   *q;
-    const tandem     *t;
     const json_value *from; /* the client's body */
     json_value        body; /* the new one */
     server_error     *why;

@@ -576,7 +576,7 @@ static bool open_body(server_request *r, const tandem *t, const json_value **bod
     if ((*body)->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
     if (!engine_tok(t))
         return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
-    if (r->where & FIELD_OLLAMA && !ollama_translate(r, t, body, why)) return false;
+    if (r->where & FIELD_OLLAMA && !ollama_translate(r, body, why)) return false;
     r->root = *body;
     if (!fields_read(&r->f, *body, r->where, why) || !dialects_check(r, *body, why)) return false;
     if (r->where == FIELD_MESSAGES) return messages_options(&r->f, &r->mem, why);

@@ -10,12 +10,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* False: it was refused, has no prompt, or is raw, which needs a tokenizer. */
 static bool open_request(server_request *q, int where, str text)
 {
-    static const tandem no_engine;
-    server_error        why    = {0};
-    json_limits         limits = {.max_memory = 16 << 20};
-    const json_value   *body, *raw;
-    buf                 b;
-    err                 e = {0};
+    server_error      why    = {0};
+    json_limits       limits = {.max_memory = 16 << 20};
+    const json_value *body, *raw;
+    buf               b;
+    err               e = {0};
     buf_init(&b, 1 << 24);
     buf_put(&b, text.s, text.n);
     request_init(q, where, &b);
@@ -23,7 +22,7 @@ static bool open_request(server_request *q, int where, str text)
     if (!json_parse(&body, &q->mem, buf_str(&q->body), &limits, NULL) || body->kind != JSON_OBJECT) return false;
     raw = json_get(body, "raw");
     if (raw && raw->kind == JSON_BOOL && raw->b) return false;
-    bool ok = ollama_translate(q, &no_engine, &body, &why);
+    bool ok = ollama_translate(q, &body, &why);
     REQUIRE(ok ? body->kind == JSON_OBJECT && q->ollama.model.n : why.status >= 400 && why.message[0]);
     if (!ok || q->ollama.loaded) return false;
     if (fields_read(&q->f, body, q->where, &why) && chat_parse(&q->chat, &q->mem, body, &e)) return true;
