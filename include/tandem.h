@@ -47,12 +47,13 @@ typedef enum {
     TANDEM_OK,
     TANDEM_INPUT,       /* the request is invalid; it fails again if repeated */
     TANDEM_NOT_FOUND,   /* no such file */
-    TANDEM_TOO_LARGE,   /* over a fixed limit */
+    TANDEM_TOO_LARGE,   /* over a fixed limit, such as a grammar that takes too long to follow */
     TANDEM_BUSY,        /* try again later */
     TANDEM_UNAVAILABLE, /* shutting down, or out of memory */
     TANDEM_FORMAT,      /* a file is malformed, or the model produces invalid numbers */
-    TANDEM_LIMIT,       /* a buffer is full, or a grammar is too ambiguous */
+    TANDEM_LIMIT,       /* an internal buffer is full */
     TANDEM_IO,          /* a system call failed */
+    TANDEM_CONTEXT,     /* the prompt does not fit in the context, or the request in the K/V memory */
 } tandem_code;
 
 typedef struct {

@@ -19,7 +19,19 @@ bool err_set(err *e, err_code code, const char *fmt, ...)
         vsnprintf(e->text, sizeof e->text, fmt, ap);
         va_end(ap);
         make_printable(e->text);
-        e->code = code;
+        e->code     = code;
+        e->field[0] = 0;
+        e->limit    = 0;
+    }
+    return false;
+}
+
+bool err_blame(err *e, const char *field, int64_t limit)
+{
+    if (e) {
+        snprintf(e->field, sizeof e->field, "%s", field ? field : "");
+        make_printable(e->field);
+        e->limit = limit;
     }
     return false;
 }

@@ -1,31 +1,40 @@
-/* base/err.h - why a call failed: a code for programs, a sentence for people.
+/* base/err.h - why a call failed: a code and a field for programs, a sentence for people.
  *
  * Functions that can fail return bool, true on success, and take an `err *e` last.
- * On success *e is untouched, so calls chain; on failure it holds one sentence.
- * `e` may be NULL where the caller does not want the reason. */
+ * On success *e is unchanged, so that calls chain. On failure it holds one sentence.
+ * `e` may be NULL when the caller does not need the reason.
+ *
+ * Callers decide by the code and the field, never by the sentence. */
 #ifndef TANDEM_BASE_ERR_H
 #define TANDEM_BASE_ERR_H
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef enum {
     ERR_NONE,
-    ERR_INPUT,       /* the caller's request is wrong: HTTP 400, exit 1 */
-    ERR_NOT_FOUND,   /* no such file or model: 404 */
-    ERR_TOO_LARGE,   /* over a stated limit: 413 */
-    ERR_BUSY,        /* try again later: 429 */
-    ERR_UNAVAILABLE, /* loading, draining or out of memory for this: 503 */
-    ERR_FORMAT,      /* a file is not what it claims to be */
-    ERR_LIMIT,       /* a pool or a buffer is full */
-    ERR_IO,          /* the operating system said no */
+    ERR_INPUT,       /* the request is invalid: HTTP 400 */
+    ERR_NOT_FOUND,   /* there is no such file or model: 404 */
+    ERR_TOO_LARGE,   /* a field is over its limit: 400 with the field's name; a whole body is: 413 */
+    ERR_BUSY,        /* try again later: 429; when the request was queued already: 503 */
+    ERR_UNAVAILABLE, /* loading, draining or out of memory: 503 */
+    ERR_FORMAT,      /* malformed data: 400 when the client sent it, 500 when it is a file */
+    ERR_LIMIT,       /* an internal pool or buffer is full: 500 */
+    ERR_IO,          /* a system call failed: 500 */
+    ERR_CONTEXT,     /* the prompt does not fit in the context: 400 context_length_exceeded */
 } err_code;
 
 typedef struct {
     err_code code;
-    char     text[512]; /* one sentence, no newline; cut at the end when too long */
+    char     text[512];  /* one sentence, no newline; cut at the end when too long */
+    char     field[128]; /* the field or setting at fault, as a path: "messages[3].role"; empty: none */
+    int64_t  limit;      /* the maximum that was exceeded; 0: none */
 } err;
 
-/* Both return false, so that `return err_set(...)` reads as the failure it is. */
+/* All return false, so that `return err_set(...)` reads as the failure it is. */
+/* Sets the code and the sentence, and clears the field and the limit. */
 bool err_set(err *e, err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Puts "fmt: " before the sentence that is there. */
+/* Names the field at fault (NULL: none) and its limit (0: none) after err_set. */
+bool err_blame(err *e, const char *field, int64_t limit);
+/* Puts "fmt: " before the sentence. Keeps the code, the field and the limit. */
 bool err_wrap(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #endif

@@ -28,9 +28,10 @@ static int print_path(char *out, size_t cap, const place *at)
 
 static bool bad(const reader *r, const place *at, const char *what)
 {
-    char path[128] = "the request";
+    char path[128] = "";
     print_path(path, sizeof path, at);
-    return err_set(r->e, ERR_INPUT, "%s %s", path, what);
+    err_set(r->e, ERR_INPUT, "%s %s", at ? path : "the request", what);
+    return err_blame(r->e, path, 0);
 }
 
 static void *take(const reader *r, const place *at, size_t n, size_t each)

@@ -73,7 +73,7 @@ static bool copy_name(gguf_writer *w, str name, str *out)
 {
     char *copy = arena_str(&w->text, name);
     *out       = (str){copy, name.n};
-    if (!copy) fail(w, &(err){ERR_UNAVAILABLE, "no memory for names"});
+    if (!copy) fail(w, &(err){.code = ERR_UNAVAILABLE, .text = "no memory for names"});
     return copy != NULL;
 }
 
@@ -329,7 +329,7 @@ static bool begin_part(gguf_writer *w, int no, err *e)
 static bool is_whole(gguf_writer *w, err *e)
 {
     close_items(w);
-    if (w->keys.failed) fail(w, &(err){ERR_UNAVAILABLE, "no memory for the keys"});
+    if (w->keys.failed) fail(w, &(err){.code = ERR_UNAVAILABLE, .text = "no memory for the keys"});
     if (w->failed.code != ERR_NONE && e) *e = w->failed;
     return w->failed.code == ERR_NONE;
 }
@@ -342,7 +342,7 @@ bool gguf_writer_header(gguf_writer *w, buf *out, err *e)
 bool gguf_writer_begin(gguf_writer *w, const char *path, uint64_t part_bytes, err *e)
 {
     w->path = arena_str(&w->text, str_of(path));
-    if (!w->path) fail(w, &(err){ERR_UNAVAILABLE, "no memory for the keys"});
+    if (!w->path) fail(w, &(err){.code = ERR_UNAVAILABLE, .text = "no memory for the keys"});
     return is_whole(w, e) && plan_parts(w, part_bytes, e) && check_paths(w, e) && begin_part(w, 0, e);
 }
 

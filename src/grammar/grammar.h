@@ -12,8 +12,8 @@
  * not be ended within the depth limit is not allowed to begin. What is nested over GRAMMAR_JSON_DEPTH deep is not written by
  * a schema's grammar.
  *
- * Errors: ERR_INPUT for a grammar or schema that cannot be kept, with line or path; ERR_TOO_LARGE over a limit;
- * ERR_UNAVAILABLE when there is no memory; ERR_LIMIT when following a text needs more than a machine has.
+ * Errors: ERR_INPUT for a grammar or schema that cannot be kept, with line or path; ERR_TOO_LARGE over a limit,
+ * also when following a text needs too much work or memory; ERR_UNAVAILABLE when there is no memory.
  *
  * Threads: a grammar and a grammar_vocab do not change: any number of threads. A machine belongs to one thread at a time; it
  * may serve any number of answers. It borrows the grammar and the vocabulary, and takes all its memory at birth. */
@@ -108,7 +108,7 @@ bool grammar_can_end(const grammar_machine *m, grammar_state s);
 bool grammar_must_end(const grammar_machine *m, grammar_state s); /* nothing else may follow */
 
 /* The tokens that may come next: never none. Borrowed until the next call of grammar_mask or grammar_forced. NULL with
- * ERR_LIMIT when the grammar is so ambiguous that the work or the memory has no bound that a step could bear. */
+ * ERR_TOO_LARGE when the grammar is so ambiguous that the work or the memory has no bound that a step could bear. */
 const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e);
 /* Works on the mask of s for about *work steps, and takes from *work what it used. GRAMMAR_READY: grammar_mask is a lookup
  * now, until some hundred other masks were asked for. GRAMMAR_LATER: call it again; what was done is kept. GRAMMAR_NO: as NULL of

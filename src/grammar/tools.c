@@ -68,7 +68,8 @@ bool grammar_tool_calls(grammar **out, grammar_tool *tool, size_t n, const gramm
     if (!calls) {
         err_set(e, m.b.why.code, "%s", m.b.why.text);
         builder_deinit(&m.b);
-        return err_wrap(e, "the parameters of tool '%.*s' cannot be used", STR_ARG(tool[bad].name));
+        err_wrap(e, "the parameters of tool '%.*s' cannot be used", STR_ARG(tool[bad].name));
+        return err_blame(e, "tools", 0);
     }
     calls = node_repeat(&m.b, calls, 1, how->several ? -1 : 1);
     if (how->answer) calls = write_answer(&m, how->answer, calls);

@@ -160,9 +160,10 @@ static bool check_context(const job_maker *m, size_t n_prompt, int32_t max_token
 {
     size_t room = (size_t)m->n_ctx - (max_tokens != 0);
     if (n_prompt == 0) return err_set(e, ERR_INPUT, "the prompt is empty");
-    return n_prompt <= room ||
-           err_set(e, ERR_INPUT, "the prompt has %zu tokens and the context holds %d, with room for an answer",
-                   n_prompt, m->n_ctx);
+    if (n_prompt <= room) return true;
+    err_set(e, ERR_CONTEXT, "the prompt has %zu tokens and the context holds %d, with room for an answer", n_prompt,
+            m->n_ctx);
+    return err_blame(e, NULL, m->n_ctx);
 }
 
 static bool take_prompt(tandem_job *j, const tandem_request *r, err *e)

@@ -409,7 +409,8 @@ static void end_costly(sched *s)
     if (s->set.max_mask_ms == SETTING_UNLIMITED) return;
     for (int i = s->n_running - 1; i >= 0; i--)
         if (s->running[i]->mask_s * 1e3 > (double)s->set.max_mask_ms)
-            fail_job(s, s->running[i], ERR_LIMIT, "the grammar is too costly: its masks took longer than max_mask_ms");
+            fail_job(s, s->running[i], ERR_TOO_LARGE,
+                     "the grammar is too costly: its masks took longer than max_mask_ms");
 }
 
 static void share_out(sched *s)

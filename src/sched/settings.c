@@ -112,7 +112,7 @@ static bool refuse(const setting_info *info, const json_value *v, err *e)
     }
     err_set(e, ERR_INPUT, "%.*s", (int)b.n, b.p ? b.p : info->name);
     buf_deinit(&b);
-    return false;
+    return err_blame(e, info->name, 0);
 }
 
 static bool is_word(const setting_info *info, const json_value *v)
@@ -231,13 +231,16 @@ bool settings_check(const settings *s, err *e)
             group = s->dflash_draft_quant_group_size;
     if (weight != 4 && weight != 8)
         return err_set(e, ERR_INPUT, "dflash_draft_quant_weight_bits is %lld, expected 4 (q4_0) or 8 (q8_0)",
-                       (long long)weight);
+                       (long long)weight),
+               err_blame(e, "dflash_draft_quant_weight_bits", 0);
     if (row != SETTING_UNLIMITED && row != 8 && row != 16)
         return err_set(e, ERR_INPUT, "dflash_draft_quant_activation_bits is %lld, expected 8, 16 or \"none\"",
-                       (long long)row);
+                       (long long)row),
+               err_blame(e, "dflash_draft_quant_activation_bits", 0);
     if (group != 32)
         return err_set(e, ERR_INPUT, "dflash_draft_quant_group_size is %lld, expected 32, the block of q4_0 and q8_0",
-                       (long long)group);
+                       (long long)group),
+               err_blame(e, "dflash_draft_quant_group_size", 0);
     return true;
 }
 
@@ -248,13 +251,14 @@ bool settings_check_device(const settings *s, const char *device, err *e)
     if (str_starts(str_of(device), "cuda")) bits = 16;
     if (asked == SETTING_UNLIMITED || asked == bits) return true;
     if (!bits)
-        return err_set(
-            e, ERR_INPUT,
-            "dflash_draft_quant_activation_bits is %lld, but %s does not round activations: expected \"none\"",
-            (long long)asked, device);
-    return err_set(e, ERR_INPUT,
-                   "dflash_draft_quant_activation_bits is %lld, but %s computes with %lld: expected %lld or \"none\"",
-                   (long long)asked, device, (long long)bits, (long long)bits);
+        err_set(e, ERR_INPUT,
+                "dflash_draft_quant_activation_bits is %lld, but %s does not round activations: expected \"none\"",
+                (long long)asked, device);
+    else
+        err_set(e, ERR_INPUT,
+                "dflash_draft_quant_activation_bits is %lld, but %s computes with %lld: expected %lld or \"none\"",
+                (long long)asked, device, (long long)bits, (long long)bits);
+    return err_blame(e, "dflash_draft_quant_activation_bits", 0);
 }
 
 bool settings_draft_type(const settings *s, quant_type *out)

@@ -4,12 +4,14 @@
 /* Refuses a value that would never take effect. */
 static bool check_effect(const settings_owner *of, const settings *now, const setting_info *info, err *e)
 {
-    if (of->file) return true;
-    if (settings_holds(now, info))
-        return err_set(e, ERR_INPUT, "%s is set by the environment, and there is no settings file", info->name);
-    return info->live || of->carried ||
-           err_set(e, ERR_INPUT, "%s is for the next time that the model is opened, and there is no settings file",
-                   info->name);
+    bool held = settings_holds(now, info);
+    if (of->file || (!held && (info->live || of->carried))) return true;
+    if (held)
+        err_set(e, ERR_INPUT, "%s is set by the environment, and there is no settings file", info->name);
+    else
+        err_set(e, ERR_INPUT, "%s takes effect when the model is next opened, and there is no settings file",
+                info->name);
+    return err_blame(e, info->name, 0);
 }
 
 static bool change_one(const settings_owner *of, settings *s, const json_member *m, uint64_t *names, err *e)

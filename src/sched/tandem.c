@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 _Static_assert((int)TANDEM_INPUT == ERR_INPUT && (int)TANDEM_BUSY == ERR_BUSY && (int)TANDEM_IO == ERR_IO &&
-                   sizeof(((tandem_error *)0)->text) == sizeof(((err *)0)->text),
+                   (int)TANDEM_CONTEXT == ERR_CONTEXT && sizeof(((tandem_error *)0)->text) == sizeof(((err *)0)->text),
                "the public errors are ours");
 
 const char *tandem_version(void) { return TANDEM_VERSION; }

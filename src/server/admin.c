@@ -285,25 +285,16 @@ bool admin_read_body(str body, arena *mem, const json_value **out, server_error 
     static const json_value empty = {.kind = JSON_OBJECT};
     err                     e     = {0};
     *out                          = &empty;
-    if (body.n && !json_parse(out, mem, body, NULL, &e))
-        return error_set(why, 400, NULL, NULL, "The body is not JSON: %s", e.text);
+    if (body.n && !json_parse(out, mem, body, NULL, &e)) return error_body(why, &e);
     return (*out)->kind == JSON_OBJECT || error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
 }
 
-/* The setting that a sentence is about. */
-static const char *name_in(const char *text)
-{
-    for (int i = 0; i < n_settings; i++)
-        if (str_starts(str_of(text), setting_table[i].name) && text[strlen(setting_table[i].name)] == ' ')
-            return setting_table[i].name;
-    return NULL;
-}
-
-/* What the disk says is for the operator to hear. */
+/* An error of the settings file is reported as it is: it is for the operator. */
 static bool refuse_change(server_error *why, const err *e)
 {
-    if (e->code == ERR_INPUT) return error_set(why, 400, name_in(e->text), NULL, "%s", e->text);
-    return error_set(why, e->code == ERR_BUSY ? 503 : 500, NULL, "not_kept", "Nothing was changed: %s", e->text);
+    if (e->code == ERR_INPUT) return error_take(why, e, NULL, false);
+    return error_set(why, e->code == ERR_BUSY || e->code == ERR_UNAVAILABLE ? 503 : 500, NULL, "not_kept",
+                     "Nothing was changed: %s", e->text);
 }
 
 static bool change_parked(admin_job *x, const json_value *members, err *e)

@@ -295,7 +295,7 @@ static const err *of_engine(const tandem_error *from, err *to)
 /* --- polling ------------------------------------------------------------------------------------*/
 static void blame(completion *x, const server_choice *c)
 {
-    err                  e;
+    err                  e = {0};
     const tandem_result *r = c->result;
     if (x->why.status || choice_finish_reason(c)) return;
     if (r->finish == TANDEM_FINISH_TIMEOUT)
@@ -303,7 +303,7 @@ static void blame(completion *x, const server_choice *c)
     else if (r->finish == TANDEM_FINISH_CANCELLED)
         server_why_cancelled(x->s, &x->why);
     else
-        error_take(&x->why, of_engine(&r->error, &e), NULL, true);
+        error_take(&x->why, of_engine(&r->error, &e), x->request.held_by, true);
     cancel(x); /* the others */
 }
 

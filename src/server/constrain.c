@@ -4,6 +4,11 @@
 
 static bool is_word(const json_value *v, const char *word) { return v && v->kind == JSON_STRING && str_is(v->s, word); }
 
+static bool bad_kind(const char *field, const char *what, server_error *why)
+{
+    return error_set(why, 400, field, NULL, "'%s' must be %s.", field, what);
+}
+
 /* One grammar only: the second is refused by its name. */
 static bool hold_to(server_request *r, const char *field, tandem_grammar_kind kind, str text, server_error *why)
 {
@@ -40,15 +45,13 @@ static bool hold_to_schema(server_request *r, const char *field, const json_valu
 
 static bool is_schema(const json_value *v) { return v->kind == JSON_OBJECT || v->kind == JSON_BOOL; }
 
-static bool check_about_schema(const json_value *about, server_error *why)
+static bool check_about_schema(const server_request *r, const json_value *about, server_error *why)
 {
     const json_value *name = json_find(about, "name"), *strict = json_find(about, "strict");
     if (name && (name->kind != JSON_STRING || !name->s.n || name->s.n > 64))
-        return error_set(why, 400, "response_format.json_schema.name", NULL,
-                         "'response_format.json_schema.name' must be a string of 1 to 64 bytes.");
+        return bad_kind(field_name(r->where, "response_format.json_schema.name"), "a string of 1 to 64 bytes", why);
     return !strict || strict->kind == JSON_BOOL ||
-           error_set(why, 400, "response_format.json_schema.strict", NULL,
-                     "'response_format.json_schema.strict' must be true or false.");
+           bad_kind(field_name(r->where, "response_format.json_schema.strict"), "true or false", why);
 }
 
 /* OpenAI's {json_schema: {name, strict, schema}}, or the schema beside the type: `schema` or `value`. */
@@ -57,28 +60,22 @@ static bool read_format(server_request *r, const json_value *v, server_error *wh
     const json_value *type = json_find(v, "type"), *about = json_find(v, "json_schema");
     const json_value *schema = json_find(about ? about : v, "schema");
     if (!schema) schema = json_find(v, "value");
-    bool named = is_word(type, "json_schema");
+    bool        named = is_word(type, "json_schema");
+    const char *field = field_name(r->where, "response_format");
     if (!v || is_word(type, "text")) return true;
     if (!named && !is_word(type, "json_object"))
-        return error_set(why, 400, "response_format.type", NULL,
-                         "'response_format.type' must be text, json_object or json_schema.");
+        return bad_kind(field_name(r->where, "response_format.type"), "text, json_object or json_schema", why);
     if (named && !schema)
-        return error_set(why, 400, "response_format.json_schema", NULL,
-                         "'response_format.json_schema.schema' must be a JSON Schema.");
+        return error_set(why, 400, field_name(r->where, "response_format.json_schema"), NULL,
+                         "'%s' must be a JSON Schema.", field_name(r->where, "response_format.json_schema.schema"));
     if (schema && !is_schema(schema))
-        return error_set(why, 400, "response_format", NULL, "The schema of 'response_format' must be an object.");
-    if (about && !check_about_schema(about, why)) return false;
-    return schema ? hold_to_schema(r, "response_format", schema, why)
-                  : hold_to(r, "response_format", TANDEM_GRAMMAR_OBJECT, (str){0}, why);
+        return error_set(why, 400, field, NULL, "The schema of '%s' must be an object.", field);
+    if (about && !check_about_schema(r, about, why)) return false;
+    return schema ? hold_to_schema(r, field, schema, why) : hold_to(r, field, TANDEM_GRAMMAR_OBJECT, (str){0}, why);
 }
 
 /* --- vLLM's -------------------------------------------------------------------------------------*/
 typedef bool hold_fn(server_request *r, const char *field, const json_value *v, server_error *why);
-
-static bool bad_kind(const char *field, const char *what, server_error *why)
-{
-    return error_set(why, 400, field, NULL, "'%s' must be %s.", field, what);
-}
 
 /* Takes a schema, or its text. */
 static bool hold_json(server_request *r, const char *field, const json_value *v, server_error *why)
@@ -395,14 +392,20 @@ void request_drop_form(server_request *r)
     r->form = NULL;
 }
 
-bool request_compile_form(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why)
+/* Returns the field that a grammar comes from that cannot be compiled: the tools, where it forces a call or `e` blames
+ * them. */
+static const char *field_of_grammar(const server_request *r, const err *e)
 {
-    tandem_grammar *g = &r->ask.grammar;
-    err             e = {0};
+    tandem_grammar_kind kind = r->ask.grammar.kind;
+    if (kind == TANDEM_GRAMMAR_TOOL_CALL || kind == TANDEM_GRAMMAR_TOOL_CALLS) return "tools";
+    return e->field[0] ? e->field : r->held_by;
+}
+
+bool request_compile(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why)
+{
+    err e = {0};
     if (engine_compile(t, &r->ask, cancel, &r->form, &e)) return warn_of_tools(r), true;
     if (e.code == ERR_BUSY || e.code == ERR_UNAVAILABLE) return error_take(why, &e, NULL, false);
-    bool calls = g->kind == TANDEM_GRAMMAR_TOOL_CALL || g->kind == TANDEM_GRAMMAR_TOOL_CALLS ||
-                 (g->kind == TANDEM_GRAMMAR_TOOLS && str_starts(str_of(e.text), "the parameters of tool"));
-    return error_set(why, 400, calls ? "tools" : r->held_by, NULL, "'%s' cannot be kept: %s.",
-                     calls ? "tools" : r->held_by, e.text);
+    const char *field = field_of_grammar(r, &e);
+    return error_set(why, 400, field, NULL, "'%s' cannot be kept: %s.", field, e.text);
 }

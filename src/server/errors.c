@@ -42,46 +42,45 @@ bool error_no_media(server_error *x, const char *param)
     return error_set(x, 400, param, "unsupported_value", "This model is given text only: no images, audio or video.");
 }
 
-/* What a request meets that was let into the queue and out of it again is no fault of its own: 503, not 429. What goes
- * wrong inside is told without its insides. */
-bool error_take(server_error *x, const err *why, const char *param, bool running)
+/* Internal errors are reported without details. */
+bool error_take(server_error *x, const err *e, const char *param, bool running)
 {
-    switch (why->code) {
+    if (e->field[0]) param = e->field;
+    switch (e->code) {
     case ERR_BUSY:
         return error_set(x, running ? 503 : 429, NULL, running ? "unavailable" : "busy",
                          "The server is busy. Please try again later.");
     case ERR_UNAVAILABLE:
         return error_set(x, 503, NULL, "unavailable",
                          "The server cannot take this request now. Please try again later.");
-    case ERR_INPUT: return error_set(x, 400, param, NULL, "%s", why->text);
-    case ERR_TOO_LARGE: return error_set(x, 400, param, "context_length_exceeded", "%s", why->text);
-    case ERR_LIMIT: /* of a grammar, which is the client's */
-        if (running && why->text[0]) return error_set(x, 400, param, NULL, "%s.", why->text);
+    case ERR_INPUT: return error_set(x, 400, param, NULL, "%s", e->text);
+    case ERR_CONTEXT:
+        error_set(x, 400, param, "context_length_exceeded", "%s", e->text);
+        x->n_ctx = (int)e->limit;
+        return false;
+    case ERR_TOO_LARGE:
+        if (!param) return error_set(x, 413, NULL, "request_too_large", "%s", e->text);
+        return error_set(x, 400, param, NULL, "'%s' is over a limit: %s.", param, e->text);
+    case ERR_NOT_FOUND:
+        if (!running) return error_set(x, 404, param, "not_found", "%s", e->text);
         break;
     case ERR_FORMAT:
-        if (!running) return error_set(x, 400, param, NULL, "%s", why->text);
+        if (!running) return error_set(x, 400, param, NULL, "%s", e->text);
         break;
     default: break;
     }
     return error_set(x, 500, NULL, "internal_error", "The server failed to answer this request.");
 }
 
+bool error_body(server_error *x, const err *e)
+{
+    if (e->code == ERR_UNAVAILABLE) return error_no_memory(x);
+    if (e->code == ERR_TOO_LARGE)
+        return error_set(x, 413, NULL, "request_too_large", "The body is too large or too deep: %s.", e->text);
+    return error_set(x, 400, NULL, "invalid_json", "The body is not JSON: %s.", e->text);
+}
+
 bool error_no_memory(server_error *x) { return error_take(x, &(err){.code = ERR_UNAVAILABLE}, NULL, false); }
-
-static void replace(char *text, size_t cap, const char *from, const char *to)
-{
-    char  rest[sizeof((server_error *)0)->message];
-    char *at = strstr(text, from);
-    if (!at) return;
-    snprintf(rest, sizeof rest, "%s", at + strlen(from));
-    snprintf(at, cap - (size_t)(at - text), "%s%s", to, rest);
-}
-
-void error_rename(server_error *x, const char *from, const char *to)
-{
-    replace(x->param, sizeof x->param, from, to);
-    replace(x->message, sizeof x->message, from, to);
-}
 
 const char *error_type(int status)
 {
@@ -116,9 +115,7 @@ void error_put(buf *out, const server_error *x)
     put_member(&w, "type", error_type(x->status));
     put_member(&w, "param", x->param);
     put_member(&w, "code", x->code);
-    if (x->n_ctx) {
-        json_member_int(&w, "n_prompt_tokens", x->n_prompt_tokens);
-        json_member_int(&w, "n_ctx", x->n_ctx);
-    }
+    if (x->n_prompt_tokens) json_member_int(&w, "n_prompt_tokens", x->n_prompt_tokens);
+    if (x->n_ctx) json_member_int(&w, "n_ctx", x->n_ctx);
     json_end(&w);
 }

@@ -1,42 +1,43 @@
-/* server/errors.h - what a client is told when its request fails: a status, and a body in the words that clients look for.
+/* server/errors.h - the error response of a failed request: a status and a body.
  *
  *      {"error":{"message":"...","type":"invalid_request_error","param":"temperature","code":null}}
  *
- * Clients decide by regular expressions on the message whether to shorten a conversation, and by the status whether to
- * ask again; docs/api.md lists what is told when. Busy and unavailable say nothing about who else is there. */
+ * Clients match regular expressions against the message to decide whether to shorten a conversation, and retry by the
+ * status. docs/api.md lists all errors. The messages for a busy server do not reveal other clients. */
 #ifndef TANDEM_SERVER_ERRORS_H
 #define TANDEM_SERVER_ERRORS_H
 #include "base/buf.h"
 #include "base/err.h"
 
 typedef struct {
-    int         status; /* 0: nothing is wrong */
+    int         status; /* 0: no error */
     char        message[640];
-    char        param[96]; /* the field; empty: none */
-    const char *code;      /* a fixed word; NULL: none */
+    char        param[128]; /* the field at fault, by the name that the API has for it; empty: none */
+    const char *code;       /* static; NULL: none */
     int64_t     n_prompt_tokens;
-    int         n_ctx; /* of a prompt that does not fit; 0: another error */
+    int         n_ctx; /* the context that the prompt does not fit in; 0: another error */
 } server_error;
 
-/* All return false, so that a failure reads as one. param and code may be NULL. */
+/* Functions that return bool return false, so that `return error_set(...)` reads as a failure. */
+/* Sets all members. param and code may be NULL. */
 bool error_set(server_error *x, int status, const char *param, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-/* From below: while a request is made (running: false) or of an answer that was begun. */
-bool error_take(server_error *x, const err *why, const char *param, bool running);
+/* Converts an error of a lower layer; base/err.h lists the status of each code. param: the field at fault when `e` names
+ * none; may be NULL. running: the request was queued, so that a busy server is 503 and malformed data is ours. */
+bool error_take(server_error *x, const err *e, const char *param, bool running);
+/* Refuses a body that json_parse refused: 400, 413 over a limit, 503 without memory. */
+bool error_body(server_error *x, const err *e);
 bool error_no_memory(server_error *x);
 bool error_shutting_down(server_error *x);
-bool error_drained(server_error *x);                     /* an operator has said so */
-bool error_no_media(server_error *x, const char *param); /* a part of the prompt is no text */
-/* Of a tool's answer it is said instead: clients send it again each time, and the conversation is to go on. */
+bool error_drained(server_error *x);                     /* drained by POST /api/drain */
+bool error_no_media(server_error *x, const char *param); /* a part of the prompt is not text */
+/* Replaces media in a tool's result. An error would end the conversation, since clients send the result each time. */
 #define ERROR_NOT_SHOWN "(an image or a file, which cannot be shown here)"
-/* The prompt leaves no room to answer. */
+/* Refuses a prompt of n_prompt tokens. noun: the prompt's field as a word of the sentence. */
 bool error_context(server_error *x, const char *param, const char *noun, int n_ctx, size_t n_prompt);
 
-/* What is said of one field is said of another. */
-void error_rename(server_error *x, const char *from, const char *to);
-
-const char *error_type(int status);
-void        error_put(buf *out, const server_error *x); /* the object without what is around it */
-/* Seconds after which asking again makes sense; 0: it does not. */
+const char *error_type(int status);                     /* returns the "type" member */
+void        error_put(buf *out, const server_error *x); /* appends the value of "error" */
+/* Returns the seconds after which a retry makes sense; 0: it does not. */
 int error_retry_after(int status);
 #endif

@@ -167,11 +167,48 @@ void field_describe(const field_info *f, char *out, size_t cap)
     }
 }
 
-static bool refuse(const field_info *f, server_error *why)
+/* Names of the other APIs for the fields of chat completions; NULL: the same name. */
+static const struct {
+    const char *name, *responses, *messages, *ollama;
+} field_names[] = {
+    {"response_format", "text.format", "output_config.format", "format"},
+    {"response_format.type", "text.format.type", "output_config.format.type", "format"},
+    {"response_format.json_schema", "text.format", "output_config.format", "format"},
+    {"response_format.json_schema.schema", "text.format.schema", "output_config.format.schema", "format"},
+    {"response_format.json_schema.name", "text.format.name", "output_config.format.name", "format"},
+    {"response_format.json_schema.strict", "text.format.strict", "output_config.format.strict", "format"},
+    {"messages", "input", NULL, NULL},
+    {"reasoning_effort", "reasoning.effort", NULL, "think"},
+    {"stop", NULL, "stop_sequences", "options.stop"},
+    {"temperature", NULL, NULL, "options.temperature"},
+    {"top_k", NULL, NULL, "options.top_k"},
+    {"top_p", NULL, NULL, "options.top_p"},
+    {"min_p", NULL, NULL, "options.min_p"},
+    {"repeat_penalty", NULL, NULL, "options.repeat_penalty"},
+    {"presence_penalty", NULL, NULL, "options.presence_penalty"},
+    {"frequency_penalty", NULL, NULL, "options.frequency_penalty"},
+    {"seed", NULL, NULL, "options.seed"},
+};
+
+const char *field_name(int where, const char *name)
 {
-    char what[128];
+    for (size_t i = 0; i < COUNT(field_names); i++) {
+        if (strcmp(field_names[i].name, name)) continue;
+        const char *own = where & FIELD_RESPONSES  ? field_names[i].responses
+                          : where & FIELD_MESSAGES ? field_names[i].messages
+                          : where & FIELD_OLLAMA   ? field_names[i].ollama
+                                                   : NULL;
+        return own ? own : name;
+    }
+    return name;
+}
+
+static bool refuse_value(const field_info *f, int where, server_error *why)
+{
+    const char *name = field_name(where, f->name);
+    char        what[128];
     field_describe(f, what, sizeof what);
-    return error_set(why, 400, f->name, NULL, "'%s' must be %s.", f->name, what);
+    return error_set(why, 400, name, NULL, "'%s' must be %s.", name, what);
 }
 
 const json_value *fields_find(const json_value *v, const char *path)
@@ -249,7 +286,7 @@ bool fields_read(server_fields *out, const json_value *body, int where, server_e
     for (int i = 0; i < n_fields; i++) {
         const field_info *f = &field_table[i];
         const json_value *v = f->where & where ? fields_find(body, f->name) : NULL;
-        if (v && !read_value(f, v, (char *)out + f->at)) return refuse(f, why);
+        if (v && !read_value(f, v, (char *)out + f->at)) return refuse_value(f, where, why);
     }
     return true;
 }

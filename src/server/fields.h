@@ -88,6 +88,8 @@ extern const int        n_fields;
 
 /* body is an object. */
 bool fields_read(server_fields *out, const json_value *body, int where, server_error *why);
+/* Returns the name that clients of an endpoint have for a field of chat completions. Static. */
+const char *field_name(int where, const char *name);
 /* Returns a member of a body by its path, "a.b"; NULL where it is absent or null. */
 const json_value *fields_find(const json_value *body, const char *path);
 /* One line for a person: "a whole number from 1 to 32". */

@@ -91,7 +91,7 @@ size_t request_repeat_bytes(const server_request *r)
 /* --- stop strings -------------------------------------------------------------------------------*/
 static bool add_stop(server_request *r, const json_value *v, server_error *why)
 {
-    const char *field = r->where == FIELD_MESSAGES ? "stop_sequences" : "stop";
+    const char *field = field_name(r->where, "stop");
     if (v->kind != JSON_STRING || !v->s.n || v->s.n > STOP_MAX_BYTES || memchr(v->s.s, 0, v->s.n) ||
         r->n_stop == STOP_MAX_STRINGS)
         return error_set(why, 400, field, NULL, "'%s' must be a string, or a list of up to %d, of 1 to %d bytes.",
@@ -323,7 +323,7 @@ static bool read_effort(const server_request *r, chat_wish *out, server_error *w
     for (size_t i = 0; i < COUNT(on); i++)
         if (str_is(s, on[i])) *out = CHAT_YES;
     if (str_is(s, "none")) *out = CHAT_NO;
-    const char *name = r->where == FIELD_RESPONSES ? "reasoning.effort" : "reasoning_effort";
+    const char *name = field_name(r->where, "reasoning_effort");
     return *out ||
            error_set(why, 400, name, NULL, "'%s' must be none, minimal, low, medium, high, xhigh or max.", name);
 }
@@ -331,8 +331,7 @@ static bool read_effort(const server_request *r, chat_wish *out, server_error *w
 /* --- the prompt ---------------------------------------------------------------------------------*/
 const char *request_param(const server_request *r)
 {
-    if (r->where == FIELD_RESPONSES) return "input";
-    return request_is_text(r) ? "prompt" : "messages";
+    return field_name(r->where, request_is_text(r) ? "prompt" : "messages");
 }
 
 static int context_of(const server_request *r, const tandem *t)
@@ -368,21 +367,19 @@ static bool take_prompts(server_request *r, int n, server_error *why)
     return r->prompt || error_no_memory(why);
 }
 
-/* What chat_parse complains about begins with the field's path. */
-static bool blame_path(server_error *why, const err *e)
+/* Refuses a prompt that cannot be rendered or tokenised. Limits of these are above every context. */
+static bool refuse_prompt(const server_request *r, err *e, server_error *why)
 {
-    char param[64];
-    snprintf(param, sizeof param, "%.*s", (int)strcspn(e->text, " "), e->text);
-    return error_take(why, e, param, false);
+    if (e->code == ERR_TOO_LARGE) e->code = ERR_CONTEXT;
+    return error_take(why, e, request_param(r), false);
 }
 
 static bool render(server_request *r, const tandem *t, chat_options *o, server_error *why)
 {
     err e = {0};
-    if (!engine_format(t, o, &e)) return error_take(why, &e, request_param(r), false);
+    if (!engine_format(t, o, &e)) return refuse_prompt(r, &e, why);
     chat_apply_wishes(r->chat, o);
-    if (!chat_render_ids(&r->rendered, engine_tok(t), r->chat, o, &e))
-        return error_take(why, &e, request_param(r), false);
+    if (!chat_render_ids(&r->rendered, engine_tok(t), r->chat, o, &e)) return refuse_prompt(r, &e, why);
     if (r->rendered.n_media) return error_no_media(why, request_param(r));
     r->format     = o->format;
     r->in_thought = r->rendered.in_thought;
@@ -398,7 +395,7 @@ static bool parse_chat(server_request *r, const json_value *body, server_error *
     if (r->where == FIELD_RESPONSES) return responses_read(r, why);
     if (!r->f.messages)
         return error_set(why, 400, "messages", NULL, "'messages' must be a list with at least one message.");
-    return chat_parse(&r->chat, &r->mem, body, &e) || blame_path(why, &e);
+    return chat_parse(&r->chat, &r->mem, body, &e) || error_take(why, &e, NULL, false);
 }
 
 static bool read_messages(server_request *r, const json_value *body, server_error *why)
@@ -477,7 +474,7 @@ static bool put_text(server_request *r, const tandem *t, str text, bool begins, 
     err      e     = {0};
     bool     there = r->markers && name.n && text.n >= name.n && !memcmp(text.s, name.s, name.n);
     if (begins && !there && r->f.add_special_tokens && tok_add_bos(engine_tok(t))) tok_ids_put(ids, bos);
-    if (!tok_encode(engine_tok(t), ids, text, r->markers, &e)) return error_take(why, &e, "prompt", false);
+    if (!tok_encode(engine_tok(t), ids, text, r->markers, &e)) return refuse_prompt(r, &e, why);
     return !ids->failed || error_no_memory(why);
 }
 
@@ -559,20 +556,12 @@ static bool choose_tenant(server_request *r, str key, server_error *why)
     return true;
 }
 
-static bool blame_json(server_error *why, const err *e)
-{
-    if (e->code == ERR_UNAVAILABLE) return error_no_memory(why);
-    if (e->code == ERR_TOO_LARGE)
-        return error_set(why, 413, NULL, "request_too_large", "The body is too large or too deep: %s.", e->text);
-    return error_set(why, 400, NULL, "invalid_json", "The body is not JSON: %s.", e->text);
-}
-
 static bool open_body(server_request *r, const tandem *t, const json_value **body, server_error *why)
 {
     json_limits limits = {.max_memory = TREE_MEMORY};
     err         e      = {0};
     if (r->where & FIELD_OLLAMA && !r->body.n) return error_set(why, 400, NULL, NULL, "missing request body");
-    if (!json_parse(body, &r->mem, buf_str(&r->body), &limits, &e)) return blame_json(why, &e);
+    if (!json_parse(body, &r->mem, buf_str(&r->body), &limits, &e)) return error_body(why, &e);
     if ((*body)->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
     if (!engine_tok(t))
         return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
@@ -597,7 +586,7 @@ bool request_render(server_request *r, const tandem *t, buf *out, server_error *
     if (!open_body(r, t, &body, why) || !read_messages(r, body, why)) return false;
     bool ok = engine_format(t, &o, &e);
     if (ok) chat_apply_wishes(r->chat, &o);
-    return (ok && chat_render_text(out, r->chat, &o, &e)) || error_take(why, &e, "messages", false);
+    return (ok && chat_render_text(out, r->chat, &o, &e)) || refuse_prompt(r, &e, why);
 }
 
 bool request_count(server_request *r, const tandem *t, size_t *n, server_error *why)
@@ -634,13 +623,13 @@ static bool check_min_tokens(const server_request *r, server_error *why)
            error_set(why, 400, "min_tokens", NULL, "'min_tokens' and '%s' do not go together.", r->held_by);
 }
 
-static bool read_all(server_request *r, const tandem *t, str key, server_error *why)
+bool request_read(server_request *r, const tandem *t, str key, server_error *why)
 {
     const json_value *body;
     if (!open_body(r, t, &body, why)) return false;
     if (r->ollama.loaded) return true;
     tandem_request_init(t, &r->ask);
-    if (r->where & FIELD_BOTH && !r->ollama.model.n) engine_fingerprint(t, r->fingerprint);
+    if (r->where & FIELD_BOTH && !(r->where & FIELD_OLLAMA)) engine_fingerprint(t, r->fingerprint);
     read_sampling(r);
     if (!check_response_fields(r, why) || !read_logprobs(r, why) || !read_stop(r, why) || !read_stop_ids(r, t, why) ||
         !read_speculative(r, why) || !choose_tenant(r, key, why))
@@ -650,27 +639,4 @@ static bool read_all(server_request *r, const tandem *t, str key, server_error *
         return false;
     ollama_limit(r, t);
     return true;
-}
-
-/* By the name that the client knows. */
-static bool blame_format(const server_request *r, server_error *why)
-{
-    const char *own = r->ollama.model.n            ? "format"
-                      : r->where == FIELD_MESSAGES ? "output_config.format"
-                                                   : "text.format";
-    if (!(r->where & (FIELD_MESSAGES | FIELD_RESPONSES)) && !r->ollama.model.n) return false;
-    if (why->code && !strcmp(why->code, "unsupported_parameter")) return false; /* the client has written it so */
-    error_rename(why, "response_format.json_schema", own);
-    error_rename(why, "response_format", own);
-    return false;
-}
-
-bool request_compile(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why)
-{
-    return request_compile_form(r, t, cancel, why) || blame_format(r, why);
-}
-
-bool request_read(server_request *r, const tandem *t, str key, server_error *why)
-{
-    return read_all(r, t, key, why) || blame_format(r, why);
 }

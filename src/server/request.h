@@ -86,9 +86,8 @@ bool request_count(server_request *r, const tandem *t, size_t *n, server_error *
  * fields json_schema and grammar too. */
 bool request_constrain(server_request *r, const json_value *response_format, const json_value *tool_choice,
                        server_error *why);
-/* constrain.c, for request.c: looks for its grammar among the compiled ones; compiles it. */
+/* constrain.c, for request.c: looks for its grammar among the compiled ones. */
 void request_find_form(server_request *r, const tandem *t, bool thinking);
-bool request_compile_form(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why);
 /* Whether the request was read and its grammar was not found compiled. */
 bool request_needs_compiling(const server_request *r);
 /* Compiles its grammar, on the worker for it. cancel: set when the client has left. */

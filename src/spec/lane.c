@@ -88,8 +88,8 @@ static void choose_policy(spec_lane *l)
 bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err *e)
 {
     if (r->n_prompt < 1 || r->n_prompt > (size_t)l->s->opt.n_ctx)
-        return err_set(e, ERR_INPUT, "the prompt has %zu tokens and the context holds %d", r->n_prompt,
-                       l->s->opt.n_ctx);
+        return err_set(e, r->n_prompt ? ERR_CONTEXT : ERR_INPUT, "the prompt has %zu tokens and the context holds %d",
+                       r->n_prompt, l->s->opt.n_ctx);
     spec_lane_end(l);
     set_options(l, r);
     set_text(l, r);

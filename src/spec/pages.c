@@ -124,7 +124,7 @@ static bool reserve(spec_lane *l, err *e)
     if (kv_reserve(s->kv, &all, cap(s))) return true;
     l->need = l->draft = (kv_need){0};
     if (kv_could_reserve(s->kv, &all, cap(s))) return err_set(e, ERR_BUSY, "there is no room for this request now");
-    return err_set(e, ERR_TOO_LARGE, "the request needs %.1f MB of K/V, more than the whole cache",
+    return err_set(e, ERR_CONTEXT, "the request needs %.1f MB of K/V, more than the whole cache",
                    (double)kv_need_bytes(s->kv, &all) / 1e6);
 }
 

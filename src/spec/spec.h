@@ -154,8 +154,8 @@ typedef struct {
     guide_begins begins;
 } lane_request;
 /* A new request (the last one is ended where it was not). All that it can need is reserved (promise 5); what is there of the
- * prompt's K/V is taken over, *n_reused says how much. The last prompt token is always run. ERR_INPUT: the context does not
- * hold the prompt; ERR_TOO_LARGE: it will never fit; ERR_BUSY: it does not fit beside the others now. */
+ * prompt's K/V is taken over, *n_reused says how much. The last prompt token is always run. ERR_CONTEXT: the
+ * prompt is longer than the context, or the request needs more K/V memory than there is; ERR_BUSY: it does not fit now. */
 bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err *e);
 /* The request's pages and its reservation go back. Its text and its counts can still be asked for. */
 void spec_lane_end(spec_lane *l);

@@ -243,7 +243,7 @@ TEST(constrained_trouble_is_its_own)
     if (CHECK_OK(tandem_submit(e, &r, &j, &why), why)) {
         nano_collect(j, &a);
         CHECK_INT(a.result.finish, TANDEM_FINISH_ERROR);
-        CHECK_INT(a.result.error.code, TANDEM_LIMIT);
+        CHECK_INT(a.result.error.code, TANDEM_TOO_LARGE);
         CHECK_MSG(strstr(a.result.error.text, "ambiguous"), "%s", a.result.error.text);
     }
     nano_collect(other, &a);

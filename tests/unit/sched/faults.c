@@ -180,7 +180,7 @@ static uint64_t pool_for_one(test_case *t, tandem_options *o, nano_answer *a)
             return bytes;
         }
         refused++;
-        CHECK_INT(why.code, TANDEM_TOO_LARGE);
+        CHECK_INT(why.code, TANDEM_CONTEXT);
         CHECK_MSG(why.text[0] && !strstr(why.text, "busy"), "the reason is %s", why.text);
     }
     return CHECK(!"no pool is large enough"), 0;
@@ -324,7 +324,7 @@ TEST(sched_context_is_checked_first)
     r.ids   = ids;
     r.n_ids = 300;
     CHECK(!tandem_submit(e, &r, &none, &why));
-    CHECK_INT(why.code, TANDEM_INPUT);
+    CHECK_INT(why.code, TANDEM_CONTEXT);
     CHECK_MSG(strstr(why.text, "300") && strstr(why.text, "256"), "%s", why.text);
     tandem_request other;
     nano_request(e, &other, 100);

@@ -195,12 +195,14 @@ static tandem_job *make(workshop *w)
     return ok ? j : NULL;
 }
 
-static bool is_refused(workshop *w, const char *part)
+static bool is_refused_as(workshop *w, err_code code, const char *part)
 {
     tandem_job *j = make(w);
     if (j) job_drop(j);
-    return !j && w->e.code == ERR_INPUT && strstr(w->e.text, part);
+    return !j && w->e.code == code && strstr(w->e.text, part);
 }
+
+static bool is_refused(workshop *w, const char *part) { return is_refused_as(w, ERR_INPUT, part); }
 
 static bool is_taken(workshop *w)
 {
@@ -223,7 +225,7 @@ TEST(job_lengths_fit_the_context)
             if (n == 0) {
                 CHECK(is_refused(&w, "the prompt is empty"));
             } else if (n > CTX || (n == CTX && asked != 0)) {
-                CHECK(is_refused(&w, "tokens and the context holds 32"));
+                CHECK(is_refused_as(&w, ERR_CONTEXT, "tokens and the context holds 32") && w.e.limit == CTX);
             } else {
                 tandem_job *j = make(&w);
                 if (!CHECK_MSG(j, "%d and %d: %s", n, asked, w.e.text)) continue;

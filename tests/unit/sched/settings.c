@@ -352,7 +352,7 @@ TEST(settings_change_without_a_file)
     CHECK_OK(change(&s, &of, "{\"queue_max\": 5}", &names, &e), e);
     CHECK(names == most && s.queue_max == 5 && s.given == cap && s.changed == most && !s.pending && !s.in_file);
     CHECK_FAILS(change(&s, &of, "{\"kv_cap\": 0.5}", &names, &e), e,
-                "kv_cap is for the next time that the model is opened, and there is no settings file");
+                "kv_cap takes effect when the model is next opened, and there is no settings file");
     of.carried = true;
     CHECK_OK(change(&s, &of, "{\"kv_cap\": 0.5, \"queue_max\": null}", &names, &e), e);
     CHECK(names == (cap | most) && s.kv_cap == 0.5 && s.queue_max == 256 && !s.given);

@@ -57,7 +57,7 @@ TEST(sched_refuses_what_never_fits)
     r.n_ids = 1000;
     nano_ask(t, e, &r, &a);
     CHECK_INT(a.result.finish, TANDEM_FINISH_ERROR);
-    CHECK_INT(a.result.error.code, TANDEM_TOO_LARGE);
+    CHECK_INT(a.result.error.code, TANDEM_CONTEXT);
     CHECK(strlen(a.result.error.text) > 10);
     CHECK_INT(a.n, 0);
     nano_request(e, &r, 20); /* others are not held up */

@@ -289,7 +289,7 @@ TEST(ollama_refuses_what_is_wrong)
         {FIELD_OLLAMA_CHAT, 400, CHAT(SAYS("user", "Hi"), ",\"logprobs\":1"), "'logprobs' must be true or false"},
         {FIELD_OLLAMA_CHAT, 400, CHAT(SAYS("user", "Hi"), ",\"top_logprobs\":1.5"), "between 0 and 20"},
         {FIELD_OLLAMA_CHAT, 400, CHAT(SAYS("user", "Hi"), ",\"tools\":7"), "tools"},
-        {FIELD_OLLAMA_CHAT, 400, OPTIONS("\"temperature\":-1"), "'temperature' must be a number from 0"},
+        {FIELD_OLLAMA_CHAT, 400, OPTIONS("\"temperature\":-1"), "'options.temperature' must be a number from 0"},
         {FIELD_OLLAMA_CHAT, 400, OPTIONS("\"num_ctx\":5"), "maximum context length is 5 tokens"},
         {FIELD_OLLAMA_CHAT, 400, OPTIONS("\"stop\":[7]"), "option \"stop\" must be of type array"},
         {FIELD_OLLAMA_CHAT, 400, OPTIONS("\"numa\":7"), "option \"numa\" must be of type boolean"},

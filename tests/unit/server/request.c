@@ -495,6 +495,38 @@ TEST(request_forms)
     tandem_close(x.engine);
 }
 
+/* Names of the client's own that are names of fields elsewhere are repeated as they are. */
+TEST(request_errors_use_the_names_of_the_api)
+{
+#define RESPONSE_TOOL(name) ",\"tools\":[{\"type\":\"function\",\"name\":\"" name "\"}]"
+    reading x;
+    if (!open_engine(t, &x)) return;
+    refused(&x, FIELD_RESPONSES,
+            INPUT(RESPONSE_TOOL("add") ",\"tool_choice\":{\"type\":\"function\",\"name\":\"response_format\"}"),
+            "tool_choice", "names 'response_format', which is none");
+    refused(&x, FIELD_MESSAGES,
+            MESSAGES(",\"tools\":[{\"name\":\"add\",\"input_schema\":{}}],"
+                     "\"tool_choice\":{\"type\":\"tool\",\"name\":\"response_format\"}"),
+            "tool_choice", "names 'response_format', which is none");
+    refused(&x, FIELD_RESPONSES, INPUT(",\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":7,\"schema\":{}}}"),
+            "text.format.name", "'text.format.name' must be a string");
+    refused(&x, FIELD_MESSAGES, MESSAGES(",\"stop_sequences\":[7]"), "stop_sequences", "'stop_sequences' must be");
+    refused(&x, FIELD_RESPONSES, INPUT(",\"reasoning\":{\"effort\":\"some\"}"), "reasoning.effort",
+            "'reasoning.effort' must be");
+    refused(&x, FIELD_CHAT, CHAT(",\"reasoning_effort\":\"some\""), "reasoning_effort", "'reasoning_effort' must be");
+    /* A tool of this name is not the reason why the schema of the answer cannot be kept. */
+    atomic_bool cancel = false;
+    ask(&x, FIELD_RESPONSES,
+        INPUT(",\"tools\":[{\"type\":\"function\",\"name\":\"response_format\",\"strict\":true}],\"text\":{\"format\":"
+              "{\"type\":\"json_schema\",\"name\":\"n\",\"schema\":{\"properties\":{\"a\":{\"not\":1}}}}}"));
+    CHECK(!request_compile(&x.r, x.engine, &cancel, &x.why));
+    CHECK_INT(x.why.status, 400);
+    CHECK_STR(str_of(x.why.param), STR("text.format"));
+    CHECK_MSG(strstr(x.why.message, "'text.format' cannot be kept"), "%s", x.why.message);
+    request_forget(&x.r);
+    tandem_close(x.engine);
+}
+
 /* A form is compiled once for equal requests of a tenant; one that cannot be kept is told by its field. */
 TEST(request_forms_are_compiled_once)
 {

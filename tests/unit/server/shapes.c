@@ -187,9 +187,13 @@ TEST(server_errors_by_their_cause)
              {ERR_UNAVAILABLE, true, 503, "unavailable", "overloaded_error", false, false},
              {ERR_INPUT, false, 400, NULL, "invalid_request_error", true, true},
              {ERR_INPUT, true, 400, NULL, "invalid_request_error", true, true},
-             {ERR_TOO_LARGE, false, 400, "context_length_exceeded", "invalid_request_error", true, true},
-             {ERR_LIMIT, true, 400, NULL, "invalid_request_error", true, true},
+             {ERR_CONTEXT, false, 400, "context_length_exceeded", "invalid_request_error", true, true},
+             {ERR_CONTEXT, true, 400, "context_length_exceeded", "invalid_request_error", true, true},
+             {ERR_TOO_LARGE, false, 400, NULL, "invalid_request_error", true, true},
+             {ERR_TOO_LARGE, true, 400, NULL, "invalid_request_error", true, true},
+             {ERR_LIMIT, true, 500, "internal_error", "server_error", false, false},
              {ERR_LIMIT, false, 500, "internal_error", "server_error", false, false},
+             {ERR_NOT_FOUND, false, 404, "not_found", "not_found_error", true, true},
              {ERR_FORMAT, false, 400, NULL, "invalid_request_error", true, true},
              {ERR_FORMAT, true, 500, "internal_error", "server_error", false, false},
              {ERR_IO, false, 500, "internal_error", "server_error", false, false},
@@ -205,9 +209,38 @@ TEST(server_errors_by_their_cause)
         CHECK_MSG(!strstr(x.message, "secret") == !k[i].has_text && x.message[0], "case %zu: %s", i, x.message);
         CHECK_INT(error_retry_after(x.status), x.status == 429 || x.status == 503);
     }
+}
+
+/* The field that a lower layer names comes first. A whole body is over its limit where there is no field. */
+TEST(server_errors_name_the_field_at_fault)
+{
     server_error x = {0};
-    CHECK(!error_take(&x, &(err){.code = ERR_LIMIT}, NULL, true)); /* one without a sentence is ours */
-    CHECK_INT(x.status, 500);
+    err          e = {0};
+    err_blame(&e, "nothing", 7);
+    err_set(&e, ERR_TOO_LARGE, "it has 9 bytes, more than 8");
+    CHECK(!e.field[0] && !e.limit);
+    CHECK(!error_take(&x, &e, NULL, false));
+    CHECK_INT(x.status, 413);
+    CHECK_STR(str_of(x.code), STR("request_too_large"));
+    CHECK(!err_blame(&e, "tools", 8) && !error_take(&x, &e, "messages", false));
+    CHECK_INT(x.status, 400);
+    CHECK(!x.code);
+    CHECK_STR(str_of(x.param), STR("tools"));
+    CHECK_STR(str_of(x.message), STR("'tools' is over a limit: it has 9 bytes, more than 8."));
+    err_set(&e, ERR_CONTEXT, "the prompt has 9 tokens");
+    err_blame(&e, NULL, 8);
+    err_wrap(&e, "the first prompt");
+    CHECK(!error_take(&x, &e, "prompt", true));
+    CHECK_STR(str_of(x.param), STR("prompt"));
+    CHECK_INT(x.n_ctx, 8);
+    CHECK_INT(e.limit, 8);
+    CHECK(!error_body(&x, &(err){.code = ERR_TOO_LARGE, .text = "deep"}));
+    CHECK_INT(x.status, 413);
+    CHECK(!error_body(&x, &(err){.code = ERR_UNAVAILABLE, .text = "full"}));
+    CHECK_INT(x.status, 503);
+    CHECK(!error_body(&x, &(err){.code = ERR_FORMAT, .text = "odd"}));
+    CHECK_INT(x.status, 400);
+    CHECK(!err_blame(NULL, "tools", 1)); /* nobody asked why */
 }
 
 TEST(server_errors_have_types_by_status)
@@ -220,13 +253,6 @@ TEST(server_errors_have_types_by_status)
              {499, "invalid_request_error"}, {500, "server_error"},          {501, "server_error"},
              {503, "overloaded_error"},      {504, "timeout_error"}};
     for (size_t i = 0; i < COUNT(k); i++) CHECK_STR(str_of(error_type(k[i].status)), str_of(k[i].type));
-    server_error x = {0};
-    error_set(&x, 400, "max_tokens", NULL, "'max_tokens' is too large for max_tokens.");
-    error_rename(&x, "max_tokens", "n_predict");
-    CHECK_STR(str_of(x.param), STR("n_predict"));
-    CHECK_STR(str_of(x.message), STR("'n_predict' is too large for max_tokens."));
-    error_rename(&x, "other", "none");
-    CHECK_STR(str_of(x.param), STR("n_predict"));
 }
 
 /* --- streams ----------------------------------------------------------------------------------------*/

@@ -445,7 +445,7 @@ TEST(spec_goes_without_a_drafter_whose_context_does_not_fit)
         lane_request r = {.opt = spec_rig_options(SPEC_DFLASH), .prompt = rig_prompt, .n_prompt = RIG_PROMPT};
         if (spec_rig_open(t, &g, &so, true)) {
             if (!spec_lane_begin(g.l[0], &r, &reused, &e))
-                CHECK_INT(e.code, ERR_TOO_LARGE);
+                CHECK_INT(e.code, ERR_CONTEXT);
             else {
                 const char *why = spec_drafter_problem(g.s, SPEC_DFLASH);
                 CHECK(spec_kv_reserved(g.s) > 0 && spec_kv_reserved(g.s) <= spec_kv_bytes_total(g.s));

@@ -716,8 +716,8 @@ TEST(spec_a_grammar_that_cannot_be_followed_says_so)
                 CHECK((x->n == 0) == (x->problem != NULL));
                 if (x->n) spec_lane_keep(c.r.l[0], x->n);
             }
-            CHECK_MSG(x->problem && strstr(x->problem, "ambiguous") && x->problem_code == ERR_LIMIT, "method %d: %s", m,
-                      x->problem ? x->problem : "no problem");
+            CHECK_MSG(x->problem && strstr(x->problem, "ambiguous") && x->problem_code == ERR_TOO_LARGE,
+                      "method %d: %s", m, x->problem ? x->problem : "no problem");
             for (int i = 0; i < 2; i++) spec_lane_end(c.r.l[i]);
             guide_free(g);
         }

@@ -585,7 +585,7 @@ TEST(spec_reserves_before_it_begins)
         CHECK_OK(spec_lane_begin(l[2], &r, &reused, &e), e);
         for (int i = 0; i < 3; i++) spec_lane_end(l[i]);
         r.max_new = 0;
-        CHECK(!spec_lane_begin(l[0], &r, &reused, &e) && e.code == ERR_TOO_LARGE);
+        CHECK(!spec_lane_begin(l[0], &r, &reused, &e) && e.code == ERR_CONTEXT);
         CHECK_INT(spec_kv_reserved(g.s), 0);
         for (int i = 1; i < 3; i++) spec_lane_free(l[i]);
     }
