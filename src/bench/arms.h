@@ -13,7 +13,8 @@ typedef struct {
     tandem_speculation spec;
 } arm_choice;
 
-#define ARMS_HELP "arms beside off, such as dflash:7,tree:22,mtp:3,ngram,auto (default: all that the drafters allow)"
+#define ARMS_HELP                                                                                                      \
+    "arms in addition to off, such as dflash:7,tree:22,mtp:3,ngram,auto (default: all that the drafters allow)"
 /* "dflash:7,tree:22,auto"; off and plain may be in the list, they run anyway. Before a model is there. */
 bool arms_check(const char *list, err *e);
 /* list NULL: all methods that s has drafters for, and auto. base: the settings that a method's own number changes. */

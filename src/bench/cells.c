@@ -165,7 +165,7 @@ bool cell_reserve(cell_rig *g, const cell *c, size_t free_bytes, err *e)
     memcpy(want, g->want, sizeof want);
     for (int i = 0; i < lanes_of(c); i++)
         if (slots_of(c) > want[i]) want[i] = slots_of(c);
-    if (!pool_spec(g, want, &spec)) return err_set(e, ERR_LIMIT, "so much context is too large");
+    if (!pool_spec(g, want, &spec)) return err_set(e, ERR_LIMIT, "the context is too large");
     size_t held = g->kv ? kv_pool_bytes(g->kv) : 0;
     if (spec.max_bytes > free_bytes + held)
         return err_set(e, ERR_UNAVAILABLE, "the K/V needs %.1f GB of memory, and %.1f GB are free",

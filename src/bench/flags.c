@@ -9,7 +9,7 @@ static bool check_generate(const generate_flags *f, const opt_spec *usage)
 {
     if (!generate_check_flags(f, usage)) return false;
     if (f->method_given || f->stops.n || f->stats || f->system || f->think || f->logprobs >= 0)
-        return opt_usage(usage, "--spec, --stop, --stats, --system, --think and --logprobs do not go with bench"),
+        return opt_usage(usage, "--spec, --stop, --stats, --system, --think and --logprobs cannot be used with bench"),
                false;
     if (f->max_tokens == 0 || f->max_tokens == 1)
         return opt_usage(usage, "-n %d leaves nothing to measure: rates count the tokens after the first",
@@ -20,7 +20,7 @@ static bool check_generate(const generate_flags *f, const opt_spec *usage)
 
 bool bench_check_shape(const shape_flags *f, const char *path, const opt_spec *usage)
 {
-    if (f->given && path) return opt_usage(usage, "--shape and --model do not go together"), false;
+    if (f->given && path) return opt_usage(usage, "--shape and --model exclude each other"), false;
     if (!f->given && (f->layers_given || f->quant_given))
         return opt_usage(usage, "--%s needs --shape", f->layers_given ? "layers" : "quant"), false;
     return true;
@@ -70,7 +70,8 @@ bool bench_check_methods(method_flags *f, int answer, const opt_spec *usage)
     err e = {0};
     if (!check_generate(&f->gen, usage) || !bench_check_shape(&f->shape, f->gen.engine.path, usage)) return false;
     if (!arms_check(f->methods, &e)) return opt_usage(usage, "--methods: %s", e.text), false;
-    if (f->shape.given && f->prompts) return opt_usage(usage, "--prompts are texts, and a shape has none"), false;
+    if (f->shape.given && f->prompts)
+        return opt_usage(usage, "--prompts cannot be used with --shape, which has no tokenizer"), false;
     if (!f->gen.seed_given) f->gen.seed = 1, f->gen.seed_given = true;
     if (f->gen.max_tokens < 0) f->gen.max_tokens = answer ? answer : f->shape.given ? 128 : 256;
     return true;

@@ -49,7 +49,7 @@ static const option opts[] = {
      .arg  = "N",
      .min  = 1,
      .max  = MAX_QUESTIONS,
-     .help = "of each user, one after the other (default 4)"},
+     .help = "requests of each user (default 4)"},
     OPT_PROMPT_TOKENS(flags.n_prompt, GENERATE_MAX_CONTEXT / 2, NULL,
                       "length of the random questions that a shape gets (default 96)"),
     OPT_PROMPTS(flags.with.prompts, "a question a line (default: built-in ones)"),
@@ -59,7 +59,7 @@ static const option opts[] = {
      .arg  = "N",
      .min  = 0,
      .max  = MAX_USERS,
-     .help = "users between two answers to a single one, with the last arm; 0: no burst (default 16)"},
+     .help = "burst of users between two requests of a single user, with the last arm; 0: none (default 16)"},
     OPT_REPEATS(flags.repeats, MAX_REPEATS, NULL, "turns of each number of users (default 9)"),
     OPT_RESULT(flags.json, flags.with.no_hash),
     OPT_LOGGING,
@@ -297,8 +297,8 @@ static void print_table(const bench *b)
     for (int c = 0; c < b->n_cells; c++) print_cell(b, c);
     if (flags.burst) {
         interval i = median_of(b->after_burst, flags.repeats);
-        printf("one user right after %d at once, to one before: %.2f [%.2f, %.2f]\n", flags.burst, i.median, i.low,
-               i.high);
+        printf("one user right after a burst of %d, relative to before: %.2f [%.2f, %.2f]\n", flags.burst, i.median,
+               i.low, i.high);
     }
     printf("%s\n", b->n_different ? "THE TEXTS DIFFER" : "all arms wrote the same text");
 }

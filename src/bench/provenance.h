@@ -12,7 +12,7 @@ typedef struct {
 #define OPT_NO_HASH(f)                                                                                                 \
     {                                                                                                                  \
         .name = "no-hash", .kind = OPT_FLAG, .dest = &(f),                                                             \
-        .help = "do not read the files for their SHA-256, which results otherwise carry"                               \
+        .help = "do not compute the SHA-256 of the files for the results"                                              \
     }
 
 /* Before the flags are parsed: that moves the arguments. */

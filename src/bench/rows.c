@@ -67,7 +67,7 @@ static const option opts[] = {
 };
 static const opt_spec usage = {"bench", "bench rows [-m MODEL | --shape SHAPE] [FLAGS]",
                                "Times steps of 1 to 32 rows after given contexts, and prompts; counts the experts that "
-                               "they touch.\nThe contexts are made up, not computed.",
+                               "they touch.\nThe contexts are random, not computed.",
                                opts, COUNT(opts)};
 
 typedef struct {
@@ -173,7 +173,7 @@ static void print_table(bench *b)
     bench_print_engine(&b->g, flags.engine.path, flags.kv);
     printf("; median of %d with a 90%% interval, %d steps each\n", flags.repeats, flags.steps);
     printf("%-8s %6s %8s %10s %9s %s\n", "kind", "rows", "context", "ms", "tok/s",
-           "[90%]  experts touched per layer: mean, least to most (if drawn evenly)");
+           "[90%]  experts touched per layer: mean, minimum to maximum (if drawn evenly)");
     for (int i = 0; i < b->n_cells; i++) print_cell(&b->cells[i]);
 }
 
@@ -288,7 +288,7 @@ static bool check_flags(void *ctx)
     err    e = {0};
     if (!bench_check_shape(&flags.shape, flags.engine.path, &usage)) return false;
     if (flags.ask && (flags.json || flags.profile))
-        return opt_usage(&usage, "--json and --profile do not go with --ask, which answers on standard output"), false;
+        return opt_usage(&usage, "--ask excludes --json and --profile"), false;
     if (!choose_cells(b, &e)) return opt_usage(&usage, "%s", e.text), false;
     if (flags.profile && !flags.repeats_given) flags.repeats = 1;
     return true;

@@ -28,8 +28,7 @@ static const option opts[] = {
     OPT_GENERATE(flags.with.gen),
     OPT_SHAPE(flags.with.shape),
     OPT_WORDS("accept", flags.accept,
-              "drafters work in full, but guess so well that a round of the longest draft commits so many tokens: "
-              "7.7,1.5"),
+              "simulated acceptance: drafters run, and a round of the longest draft commits N tokens, such as 7.7,1.5"),
     OPT_PROMPT_TOKENS(flags.n_prompt, 1 << 20, &flags.n_prompt_given,
                       "length of the random prompts that a shape gets (default 128)"),
     OPT_WORDS("methods", flags.with.methods, ARMS_HELP),
@@ -45,7 +44,7 @@ static const option opts[] = {
 };
 static const opt_spec usage = {
     "bench", "bench spec [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
-    "Compares ways of speculating with plain decoding, in interleaved pairs: the ratio of the rates with a 90% "
+    "Compares methods of speculation with plain decoding, in interleaved pairs: the ratio of the rates with a 90% "
     "interval,\n"
     "acceptance as vLLM counts it, and the time of each phase. Also checks that all arms write the same text.",
     opts, COUNT(opts)};
@@ -195,7 +194,7 @@ static void print_arm(arm *a)
 static void print_table(bench *b, double accept)
 {
     if (flags.with.shape.given) printf("%s; ", flags.with.shape.target.name);
-    if (b->oracle) printf("an oracle's guesses, %g tokens a round; ", accept);
+    if (b->oracle) printf("simulated acceptance, %g tokens a round; ", accept);
     printf("%s, %d threads, temperature %g; %d prompts, %d pairs, %lld tokens an arm\n", b->rig.g.model->o->name,
            b->rig.g.model->o->n_threads, (double)b->gen.lane.params.temp, b->rig.prompts.n, b->n_pairs,
            (long long)b->arms[0].tokens);

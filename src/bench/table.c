@@ -352,7 +352,7 @@ static const bench_command command = {
     .check   = check_flags,
     .measure = measure,
     .json    = &flags.json,
-    .stray   = "is no part of bench: there are table, rows, spec, raw, lanes, plot and shape"};
+    .stray   = "is not a part of bench, expected table, rows, spec, raw, lanes, plot or shape"};
 
 int bench_table(int argc, char **args)
 {

@@ -17,7 +17,11 @@ static const option opts[] = {
      .dest   = &flags.path,
      .arg    = "FILE",
      .help   = "GGUF file to write"},
-    {.name = "draft-out", .kind = OPT_STR, .dest = &flags.draft_path, .arg = "FILE", .help = "and its drafter's"},
+    {.name = "draft-out",
+     .kind = OPT_STR,
+     .dest = &flags.draft_path,
+     .arg  = "FILE",
+     .help = "GGUF file of its drafter to write"},
     OPT_LOGGING,
 };
 static const opt_spec usage = {"bench", "bench shape --shape SHAPE -o FILE.gguf [--draft-out FILE.gguf] [FLAGS]",

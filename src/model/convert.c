@@ -131,8 +131,7 @@ static void tell_left_out(const convert_plan *p)
     if (n_media) log_event(LOG_WARN, "convert", "%zu tensors for images and sound are left out", n_media);
     if (n_ordered) log_event(LOG_WARN, "convert", "the ordered output table (masked_embedding) is left out");
     if (n_other)
-        log_event(LOG_INFO, "convert", "%zu tensors that nothing reads are left out, the first is '%.*s'", n_other,
-                  STR_ARG(other));
+        log_event(LOG_INFO, "convert", "%zu unused tensors are left out, the first is '%.*s'", n_other, STR_ARG(other));
 }
 
 /* --- types -------------------------------------------------------------------------------------- */

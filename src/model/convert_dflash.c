@@ -10,7 +10,7 @@ static bool check_config(const dflash_config *c, err *e)
 {
     if (!c->n_captures) return config_missing("dflash_config.target_layer_ids", e);
     if (c->n_features % c->n_captures)
-        return err_set(e, ERR_FORMAT, "features %d wide cannot be those of %d layers", c->n_features, c->n_captures);
+        return err_set(e, ERR_FORMAT, "features of width %d do not match %d layers", c->n_features, c->n_captures);
     if (c->window && !c->causal_sliding)
         return err_set(e, ERR_FORMAT, "its sliding layers see the whole block, for which GGUF has no key");
     return true;

@@ -17,7 +17,7 @@ static bool put_tokens(convert_plan *p, const tok *t, err *e)
 {
     int n = p->n_vocab;
     if (tok_size(t) > n)
-        return err_set(e, ERR_FORMAT, "the tokenizer has %d tokens and the model only %d: they do not belong together",
+        return err_set(e, ERR_FORMAT, "the tokenizer has %d tokens and the model only %d: they do not match",
                        tok_size(t), n);
     int32_t *kind  = xnew_n(int32_t, (size_t)n);
     float   *score = xnew_n(float, (size_t)n);

@@ -45,7 +45,8 @@ static bool read_d2t(const dflash *m, const tensor *t, int32_t *map, err *e)
         int64_t id = tensor_int(t, (size_t)i);
         if (m->c.layout == DFLASH_DIR && id > -n_vocab && id < n_vocab) id += i;
         ok = (id >= 0 && id < n_vocab) ||
-             err_set(e, ERR_FORMAT, "'d2t' leads from row %d to token %lld of %d", i, (long long)id, n_vocab);
+             err_set(e, ERR_FORMAT, "'d2t' maps row %d to token %lld, but there are %d tokens", i, (long long)id,
+                     n_vocab);
         ok = ok && (!seen[id]++ || err_set(e, ERR_FORMAT, "'d2t' names token %lld twice", (long long)id));
         if (ok) map[i] = (int32_t)id;
     }
@@ -117,15 +118,14 @@ static bool fit_captures(dflash *m, err *e)
         dflash_default_captures(c->capture, c->n_captures, t->n_layers);
     }
     if (!c->n_captures || (int64_t)c->n_captures * t->n_embd != c->n_features)
-        return err_set(e, ERR_INPUT,
-                       "its features are %d wide, and %d layers of the target, %d wide each, do not make that",
+        return err_set(e, ERR_INPUT, "its features are %d wide, but %d layers of the target have a width of %d each",
                        c->n_features, c->n_captures, t->n_embd);
     if (c->n_captures > t->n_layers)
-        return err_set(e, ERR_INPUT, "it wants the outputs of %d layers, the target has %d", c->n_captures,
+        return err_set(e, ERR_INPUT, "it reads the outputs of %d layers, the target has %d", c->n_captures,
                        t->n_layers);
     for (int i = 0; i < c->n_captures; i++) {
         if (c->capture[i] >= t->n_layers)
-            return err_set(e, ERR_INPUT, "it wants the output of layer %d, the target has %d", c->capture[i],
+            return err_set(e, ERR_INPUT, "it reads the output of layer %d, the target has %d", c->capture[i],
                            t->n_layers);
         m->d.capture_id[i] = c->capture[i] + 1; /* what comes out of a layer goes into the next */
     }

@@ -87,7 +87,7 @@ static bool check_tensors(const dflash_config *c, const checkpoint *cp, err *e)
     for (size_t i = 0; i < tensor_count(cp->tensors); i++) {
         str name = tensor_at(cp->tensors, i)->name;
         if (!is_known(c, name))
-            return err_set(e, ERR_FORMAT, "tensor '%.*s' is not one of a DFlash drafter's", STR_ARG(name));
+            return err_set(e, ERR_FORMAT, "tensor '%.*s' is not part of a DFlash drafter", STR_ARG(name));
     }
     return true;
 }
@@ -142,7 +142,8 @@ static bool read_heads(dflash_config *c, const tensor *q, const tensor *k, err *
         !config_int("the width of the K/V heads together", k->dim[1], 8, MAX_WIDTH, &nk, e))
         return false;
     if (D % 8 || D > OPS_MAX_HEAD_DIM || nq % D || nk % D || nq % nk)
-        return err_set(e, ERR_FORMAT, "queries %d wide, keys %d wide and heads of %d do not go together", nq, nk, D);
+        return err_set(e, ERR_FORMAT, "queries of width %d, keys of width %d and heads of size %d do not match", nq, nk,
+                       D);
     c->n_heads    = nq / D;
     c->n_kv_heads = nk / D;
     return true;
@@ -265,7 +266,8 @@ static bool g_rope(dflash_config *c, const checkpoint *cp, err *e)
         !g_real(cp, "rope.freq_base", base, 1, 1e12, &c->theta, e))
         return false;
     return n_rot == c->head_dim ||
-           err_set(e, ERR_FORMAT, "rope turns %d numbers of a head of %d, which is not known", n_rot, c->head_dim);
+           err_set(e, ERR_FORMAT, "rope rotates %d of %d dimensions of a head, which is not supported", n_rot,
+                   c->head_dim);
 }
 
 static bool g_vocab(dflash_config *c, const checkpoint *cp, err *e)

@@ -66,7 +66,7 @@ static bool pick_rows(draft_picker *p, draft_job *job, dev logits, int first, in
     if (!p->o->check(p->q, e)) return false;
     for (int i = 0; i < n; i++)
         if (job->token[first + i] < 0)
-            return err_set(e, ERR_FORMAT, "its output is not a number, or all tokens that it knows are banned");
+            return err_set(e, ERR_FORMAT, "its output is not a number, or all its tokens are banned");
     return true;
 }
 

@@ -201,7 +201,7 @@ static bool h_rope(const json_value *o, gemma4_config *c, err *e)
         !h_rope_kind(rope, "sliding_attention", false, 1e4, &c->theta_sliding, &part_sliding, &c->rope_factor_sliding,
                      e))
         return false;
-    return part_sliding == 1 || err_set(e, ERR_FORMAT, "sliding layers that turn only some pairs are not known");
+    return part_sliding == 1 || err_set(e, ERR_FORMAT, "sliding layers with partial rotation are not supported");
 }
 
 static bool h_feed_forward(const json_value *o, gemma4_config *c, err *e)
@@ -310,7 +310,7 @@ static bool check_tensors(const gemma4_config *c, const checkpoint *cp, err *e)
         for (size_t k = 0; k < sizeof sign / sizeof *sign; k++) {
             str name = tensor_at(cp->tensors, i)->name;
             if (str_ends(name, sign[k].suffix) && (sign[k].is_ple ? c->n_ple : c->n_experts) == 0)
-                return err_set(e, ERR_FORMAT, "tensor '%.*s' is there, but the configuration says no %s", STR_ARG(name),
+                return err_set(e, ERR_FORMAT, "tensor '%.*s' is there, but the configuration has no %s", STR_ARG(name),
                                sign[k].what);
         }
     return true;

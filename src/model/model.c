@@ -158,7 +158,7 @@ static bool fail_unknown_arch(const checkpoint *c, err *e)
     str  arch = model_arch(c);
     char names[256];
     buf  list;
-    if (!arch.n) return err_set(e, ERR_FORMAT, "the file does not say what kind of model it is");
+    if (!arch.n) return err_set(e, ERR_FORMAT, "the file does not name its architecture");
     if (drafter_kind(c))
         return err_set(e, ERR_INPUT, "this is a drafter (%.*s), not a model that can run alone", STR_ARG(arch));
     buf_init(&list, sizeof names);

@@ -103,7 +103,7 @@ static bool read_config(mtp *m, const checkpoint *cp, err *e)
     if (!gemma4_config_read(&m->c, cp, e) || !(cp->gguf ? read_gguf(m, cp, e) : read_hf(m, cp->config, e)))
         return false;
     if (m->c.n_ple || m->c.n_experts)
-        return err_set(e, ERR_FORMAT, "assistants with experts or per-layer embeddings are not known");
+        return err_set(e, ERR_FORMAT, "assistants with experts or per-layer embeddings are not supported");
     return true;
 }
 

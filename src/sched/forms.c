@@ -157,7 +157,7 @@ static bool compile(compiled *out, const answer_forms *f, const form_source *r, 
     case TANDEM_GRAMMAR_TOOLS:
     case TANDEM_GRAMMAR_TOOL_CALL:
     case TANDEM_GRAMMAR_TOOL_CALLS: return compile_json(out, f, r, text, e);
-    default: return err_set(e, ERR_INPUT, "grammar.kind is %d, which is none", (int)r->grammar->kind);
+    default: return err_set(e, ERR_INPUT, "grammar.kind is %d, which is unknown", (int)r->grammar->kind);
     }
 }
 
@@ -292,7 +292,7 @@ bool forms_take(answer_forms *f, const form_source *r, answer_form **out, err *e
 {
     char key[KEY];
     *out = NULL;
-    if (!f->tok) return err_set(e, ERR_INPUT, "the model has no tokenizer: its answers cannot be held to a grammar");
+    if (!f->tok) return err_set(e, ERR_INPUT, "the model has no tokenizer: a grammar cannot be used");
     hash_source(r, key);
     *out = find_key(f, key);
     return *out || make(f, r, key, out, e);

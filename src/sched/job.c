@@ -22,9 +22,9 @@ bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, 
     for (int i = 0; i < model->n_stop_ids; i++) tok_ids_put(&m->stops, model->stop_id[i]);
     if (t) tok_stop_ids(t, &m->stops);
     if (getrandom(m->secret, sizeof m->secret, 0) != (ssize_t)sizeof m->secret)
-        return err_set(e, ERR_IO, "the system has no random numbers: %s", strerror(errno));
+        return err_set(e, ERR_IO, "cannot get random numbers from the system: %s", strerror(errno));
     m->forms = forms_new(t, m->stops.p, m->stops.n);
-    return !m->stops.failed || err_set(e, ERR_UNAVAILABLE, "no memory for the ends of answers");
+    return !m->stops.failed || err_set(e, ERR_UNAVAILABLE, "no memory for stop tokens");
 }
 
 void job_maker_deinit(job_maker *m)
@@ -36,7 +36,7 @@ void job_maker_deinit(job_maker *m)
 /* --- checks -------------------------------------------------------------------------------------*/
 static bool in_range(const char *name, double x, double min, double max, err *e)
 {
-    return (x >= min && x <= max) || err_set(e, ERR_INPUT, "%s is %g, which is not from %g to %g", name, x, min, max);
+    return (x >= min && x <= max) || err_set(e, ERR_INPUT, "%s must be between %g and %g, got %g", name, min, max, x);
 }
 
 static bool check_sampling(const tandem_request *r, err *e)
@@ -87,7 +87,7 @@ static bool put_bias(logit_bias *room, int *n, const target *m, tandem_bias b, e
     if (b.token < 0 || b.token >= m->n_vocab)
         return err_set(e, ERR_INPUT, "bias: token %d is not in the vocabulary of %d", b.token, m->n_vocab);
     if (isnan(b.bias) || b.bias == INFINITY)
-        return err_set(e, ERR_INPUT, "bias: that of token %d is not a number", b.token);
+        return err_set(e, ERR_INPUT, "bias: the value of token %d is not a number", b.token);
     for (int i = 0; i < *n; i++)
         if (room[i].token == b.token) return err_set(e, ERR_INPUT, "bias: token %d appears twice", b.token);
     room[(*n)++] = (logit_bias){b.token, b.bias};
@@ -161,7 +161,7 @@ static bool check_context(const job_maker *m, size_t n_prompt, int32_t max_token
     size_t room = (size_t)m->n_ctx - (max_tokens != 0);
     if (n_prompt == 0) return err_set(e, ERR_INPUT, "the prompt is empty");
     if (n_prompt <= room) return true;
-    err_set(e, ERR_CONTEXT, "the prompt has %zu tokens and the context holds %d, with room for an answer", n_prompt,
+    err_set(e, ERR_CONTEXT, "the prompt has %zu tokens and the context holds %d, including the response", n_prompt,
             m->n_ctx);
     return err_blame(e, NULL, m->n_ctx);
 }
@@ -216,7 +216,7 @@ static bool copy_stops(tandem_job *j, const tandem_request *r, err *e)
     if (!j->stop_id) return no_memory(e);
     if (r->n_stop_ids) memcpy(j->stop_id, r->stop_ids, r->n_stop_ids * sizeof *j->stop_id);
     if (r->n_stop && !j->maker->tok)
-        return err_set(e, ERR_INPUT, "the model has no tokenizer: there is no text to stop at");
+        return err_set(e, ERR_INPUT, "the model has no tokenizer: stop strings cannot be used");
     for (size_t i = 0; i < r->n_stop; i++) {
         char *copy = arena_str(&j->mem, str_of(r->stop[i]));
         if (!copy) return no_memory(e);
@@ -245,8 +245,7 @@ static bool take_ends(tandem_job *j, const tandem_request *r, err *e)
     size_t         n   = r->ignore_stop_ids ? 0 : own->n;
     if (!r->min_tokens) return true;
     if (r->grammar.kind != TANDEM_GRAMMAR_NONE)
-        return err_set(e, ERR_INPUT,
-                       "min_tokens does not go together with a grammar, which says where the answer ends");
+        return err_set(e, ERR_INPUT, "min_tokens and a grammar exclude each other");
     int32_t *id = arena_try(&j->mem, n + r->n_stop_ids + 1, sizeof *id);
     if (!id) return no_memory(e);
     if (n) memcpy(id, own->p, n * sizeof *id);
@@ -377,7 +376,7 @@ bool job_scratch_init(job_scratch *s, const tok *t, err *e)
     buf_init(&s->text, ROOM);
     buf_init(&s->safe, ROOM);
     if (t && (!buf_put(&s->text, blank, ROOM) || !buf_put(&s->safe, blank, ROOM)))
-        return err_set(e, ERR_UNAVAILABLE, "no memory to look for stop strings");
+        return err_set(e, ERR_UNAVAILABLE, "no memory to find stop strings");
     return true;
 }
 

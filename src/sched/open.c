@@ -126,8 +126,8 @@ static void log_format(const chat_format *f, const chat_template *t, bool has_te
                   f->title, f->title, name);
     else if (!t->published)
         log_event(LOG_WARN, "chat",
-                  "the model's chat template is not a published one: prompts are written as by that of %s, which it "
-                  "resembles most (%d of %d features)",
+                  "the model's chat template is not a published one: prompts are written as by the most similar one, "
+                  "%s (%d of %d features)",
                   name, t->n_same, t->n_signs);
 }
 

@@ -184,7 +184,7 @@ static void rotate(routing_log *l)
 static void say_full(routing_log *l)
 {
     if (!l->said_full)
-        log_event(LOG_WARN, "routing_log", "%s has reached its limit of %lld bytes: nothing more is written", l->path,
+        log_event(LOG_WARN, "routing_log", "%s has reached its limit of %lld bytes: writing stops", l->path,
                   (long long)l->max_bytes);
     l->said_full = true;
 }
@@ -278,7 +278,7 @@ void routing_log_close(routing_log *l)
     pthread_join(l->thread, NULL);
     if (l->fd >= 0) close(l->fd);
     if (l->n_dropped > 0)
-        log_event(LOG_WARN, "routing_log", "%lld records were dropped: the disk was slower", (long long)l->n_dropped);
+        log_event(LOG_WARN, "routing_log", "%lld records were dropped: the disk is too slow", (long long)l->n_dropped);
     sem_destroy(&l->some);
     buf_deinit(&l->text);
     mem_free(l);

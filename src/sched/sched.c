@@ -652,7 +652,7 @@ static void *engine_main(void *arg)
 static bool start_thread(sched *s, err *e)
 {
     s->started = thread_start(&s->thread, engine_main, s);
-    return s->started || err_set(e, ERR_UNAVAILABLE, "the system gives no thread to the engine");
+    return s->started || err_set(e, ERR_UNAVAILABLE, "cannot start the engine thread");
 }
 
 /* --- from other threads -------------------------------------------------------------------------*/

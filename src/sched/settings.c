@@ -13,51 +13,51 @@
 #define AT(field) offsetof(settings, field)
 const setting_info setting_table[] = {
     {"dflash_enabled", SETTING_BOOL, AT(dflash_enabled), 0, 1, NULL, "true", NULL, true,
-     "false: nothing is guessed, n-grams included"},
+     "false: no speculation, n-grams included"},
     {"dflash_max_concurrent", SETTING_INT, AT(dflash_max_concurrent), 0, 4096, "auto", "auto", NULL, true,
-     "requests that may use a drafter at a time, the oldest first; the others decode plainly"},
+     "maximum of concurrent requests that use a drafter, the oldest first; others decode without"},
     {"dflash_lazy_drafter", SETTING_BOOL, AT(dflash_lazy_drafter), 0, 1, NULL, "false", NULL, false,
-     "the drafter is opened when a request first wants it"},
+     "the drafter is opened when a request first uses it"},
     {"dflash_kv_pressure_threshold", SETTING_REAL, AT(dflash_kv_pressure_threshold), 0, 1, NULL, "0.7", NULL, true,
-     "no drafter above this share of the K/V pool in live requests' hands"},
+     "no drafter while running requests use more than this share of the K/V cache"},
     {"dflash_max_ctx", SETTING_INT, AT(dflash_max_ctx), 0, 1 << 30, "none", "none", "DFLASH_MAX_CTX", true,
      "no drafter for prompts of this many tokens or more"},
     {"dflash_draft_model", SETTING_TEXT, AT(dflash_draft_model), 0, 0, NULL, "", NULL, false,
-     "the DFlash drafter, a file or a directory; takes the place of one given by --draft"},
+     "the DFlash drafter, a file or a directory; replaces the one of --draft"},
     {"mtp_draft_model", SETTING_TEXT, AT(mtp_draft_model), 0, 0, NULL, "", NULL, false,
-     "the MTP assistant, a file or a directory; takes the place of one given by --draft"},
+     "the MTP assistant, a file or a directory; replaces the one of --draft"},
     {"dflash_draft_quant_enabled", SETTING_BOOL, AT(dflash_draft_quant_enabled), 0, 1, NULL, "false", NULL, false,
      "the drafters' weights are quantised at load"},
     {"dflash_draft_quant_weight_bits", SETTING_INT, AT(dflash_draft_quant_weight_bits), 1, 32, NULL, "8", NULL, false,
      "8: q8_0, 4: q4_0"},
     {"dflash_draft_quant_activation_bits", SETTING_INT, AT(dflash_draft_quant_activation_bits), 1, 32, "none", "none", NULL, false,
-     "none, or the bits that the device computes with: 8 on a processor, 16 on a GPU; others are refused"},
+     "none, or the bits that the device computes with: 8 on a CPU, 16 on a GPU; others are refused"},
     {"dflash_draft_quant_group_size", SETTING_INT, AT(dflash_draft_quant_group_size), 1, 4096, NULL, "32", NULL, false,
      "weights that share a scale: 32"},
     {"default_max_tokens", SETTING_INT, AT(default_max_tokens), 1, 1 << 30, NULL, "8192", NULL, true,
-     "tokens of an answer at most where the request does not say"},
+     "default maximum of tokens in a response"},
     {"kv_cap", SETTING_REAL, AT(kv_cap), 0.01, 1, NULL, "0.9", NULL, false,
      "share of the K/V pool that requests may reserve"},
     {"max_mask_ms", SETTING_INT, AT(max_mask_ms), 1, 3600000, "none", "10000", NULL, true,
-     "CPU time of the masks of one request's grammar; one that needs more ends with an error"},
+     "maximum CPU time of the grammar masks of one request; above it the request fails"},
     {"max_stall_ms", SETTING_INT, AT(max_stall_ms), 0, 600000, NULL, "200", NULL, true,
-     "a step with a piece of a prompt makes the others wait this long at most"},
+     "maximum time that a step with a prompt chunk delays other requests"},
     {"queue_max", SETTING_INT, AT(queue_max), 0, 1 << 20, NULL, "256", NULL, true,
-     "requests that may wait; 0: one that cannot start at once is refused"},
+     "maximum of waiting requests; 0: a request that cannot start immediately is refused"},
     {"max_lanes_per_key", SETTING_INT, AT(max_lanes_per_key), 1, 4096, "none", "none", NULL, true,
-     "requests of one API key that may run at a time; none: all lanes, given to waiting keys in turns"},
+     "maximum of running requests per API key; none: all lanes, shared by waiting keys in turns"},
     {"max_queue_per_key", SETTING_INT, AT(max_queue_per_key), 0, 1 << 20, "none", "none", NULL, true,
-     "requests of one API key that may wait; none: the whole queue, shared equally when it is full"},
+     "maximum of waiting requests per API key; none: the whole queue, shared equally when it is full"},
     {"queue_timeout_ms", SETTING_INT, AT(queue_timeout_ms), 0, 1 << 30, "none", "30000", NULL, true,
-     "a request that has waited this long is refused"},
+     "maximum time in the queue; then a request is refused"},
     {"request_timeout_ms", SETTING_INT, AT(request_timeout_ms), 0, 1 << 30, "none", "none", NULL, true,
-     "a request ends after this time, counted from its arrival"},
+     "timeout of a request, from its arrival"},
     {"routing_log", SETTING_BOOL, AT(routing_log), 0, 1, NULL, "true", NULL, true,
-     "decisions and outcomes go to routing.jsonl"},
+     "log decisions and outcomes to routing.jsonl"},
     {"routing_log_max_bytes", SETTING_INT, AT(routing_log_max_bytes), 0, 1e15, NULL, "500000000", "DFLASH_METRIC_MAX_SIZE", true,
-     "bytes of all files of the routing log together; nothing is written beyond them"},
+     "maximum size of all files of the routing log together"},
     {"routing_log_files", SETTING_INT, AT(routing_log_files), 1, 100, NULL, "4", NULL, false,
-     "files of the routing log, the oldest is dropped when a new one begins; 1: writing stops at the limit"},
+     "number of files of the routing log; the oldest is deleted for a new one; 1: writing stops at the limit"},
 };
 /* clang-format on */
 const int n_settings = (int)COUNT(setting_table);
@@ -185,7 +185,7 @@ void settings_init(settings *s)
 bool settings_set_all(settings *s, const json_value *object, int *unknown, err *e)
 {
     settings new = *s;
-    if (object->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings are to be an object of names and values");
+    if (object->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings must be an object of names and values");
     for (size_t i = 0; i < object->n; i++) {
         const setting_info *info = setting_find(object->member[i].key);
         if (!info)
@@ -341,7 +341,7 @@ bool settings_warning(const settings *s, int trained_ctx, char *out, size_t cap)
     if (trained_ctx <= 0 || s->dflash_max_ctx <= trained_ctx) return false;
     snprintf(
         out, cap,
-        "dflash_max_ctx is %lld, but the drafter was trained on %d tokens: it sees the last %d of a longer text only",
+        "dflash_max_ctx is %lld, but the drafter was trained on %d tokens: it only reads the last %d of a longer text",
         (long long)s->dflash_max_ctx, trained_ctx, trained_ctx);
     return true;
 }

@@ -44,7 +44,7 @@ bool settings_change(settings *s, const settings_owner *of, const json_value *me
     settings now = *s, unheld = *s; /* unheld: checks what the environment hides */
     uint64_t changed = 0;
     unheld.held      = 0;
-    if (members->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings are to be an object of names and values");
+    if (members->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings must be an object of names and values");
     if (!change_all(of, &now, members, &changed, e) || !change_all(of, &unheld, members, &changed, e) ||
         !settings_check(&unheld, e) || !settings_check_device(&unheld, of->device, e) ||
         (of->file && !settings_file_put(of->file, str_of(of->model), members, e)))

@@ -89,7 +89,7 @@ static void warn_of_unknown(const json_value *models)
         for (size_t i = 0; i < models->member[m].value.n; i++) {
             str key = models->member[m].value.member[i].key;
             if (!setting_find(key))
-                log_event(LOG_WARN, "settings", "'%.*s' of '%.*s' is not known and is kept as it is", STR_ARG(key),
+                log_event(LOG_WARN, "settings", "'%.*s' of '%.*s' is unknown and is kept", STR_ARG(key),
                           STR_ARG(models->member[m].key));
         }
 }
@@ -125,9 +125,9 @@ bool settings_file_get(const settings_file *f, str model, settings *out, err *e)
     int               unknown = 0;
     settings_init(out);
     if (!f->doc.root)
-        log_event(LOG_WARN, "settings", "there is no %s: the settings are the defaults", f->path);
+        log_event(LOG_WARN, "settings", "%s does not exist: using the default settings", f->path);
     else if (!v)
-        log_event(LOG_WARN, "settings", "%s has nothing for '%.*s': its settings are the defaults", f->path,
+        log_event(LOG_WARN, "settings", "%s has no entry for '%.*s': using the default settings", f->path,
                   STR_ARG(model));
     for (size_t i = 0; v && i < v->n; i++) {
         const setting_info *info = setting_find(v->member[i].key);
@@ -242,7 +242,7 @@ bool settings_file_put(settings_file *f, str model, const json_value *members, e
 {
     document new = {0};
     int dir      = -1;
-    if (members->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings are to be an object of names and values");
+    if (members->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings must be an object of names and values");
     buf_init(&new.text, MAX_BYTES);
     bool ok = lock_directory(&dir, f->path, e) && change(&new, f, dir, model, members, e);
     if (dir >= 0) close(dir); /* and the lock is gone */

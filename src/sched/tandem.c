@@ -41,14 +41,14 @@ void tandem_options_init(tandem_options *o)
 
 static bool in_range(const char *name, double x, double min, double max, err *e)
 {
-    return (x >= min && x <= max) || err_set(e, ERR_INPUT, "%s is %g, which is not from %g to %g", name, x, min, max);
+    return (x >= min && x <= max) || err_set(e, ERR_INPUT, "%s must be between %g and %g, got %g", name, min, max, x);
 }
 
 static bool check_options(const tandem_options *o, err *e)
 {
-    if (!o->path) return err_set(e, ERR_INPUT, "there is no path of a model");
+    if (!o->path) return err_set(e, ERR_INPUT, "no path of a model is given");
     if (strcmp(o->kv_type, "f16") != 0 && strcmp(o->kv_type, "f32") != 0)
-        return err_set(e, ERR_INPUT, "kv_type is '%s', which is not f16 or f32", o->kv_type);
+        return err_set(e, ERR_INPUT, "kv_type must be f16 or f32, got '%s'", o->kv_type);
     return in_range("n_threads", o->n_threads, 0, 256, e) && in_range("n_ctx", o->n_ctx, 0, TANDEM_MAX_PROMPT, e) &&
            in_range("max_lanes", o->max_lanes, 1, SCHED_MAX_LANES, e) &&
            in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16, STEP_MAX_ROWS, e) &&
@@ -128,7 +128,7 @@ static bool draft_type(const settings *s, const tandem_drafter *d, quant_type *o
     if (!d->quantise && settings_draft_type(s, out)) return true;
     while (d->quantise && open_draft_quants[k] && strcmp(d->quantise, open_draft_quants[k]) != 0) k++;
     if (!open_draft_quants[k])
-        return err_set(e, ERR_INPUT, "a drafter cannot be quantised to '%s': none, q8_0 or q4_0", d->quantise);
+        return err_set(e, ERR_INPUT, "a drafter cannot be quantised to '%s', expected none, q8_0 or q4_0", d->quantise);
     *out = open_draft_types[k];
     return true;
 }
@@ -154,7 +154,7 @@ static bool add_drafter(tandem *t, const spec_draft_source *src, bool required, 
         open_add_drafter(t->spec, src);
     else if (!spec_add_drafter(t->spec, src, e))
         return false;
-    return spec_kv_bytes_total(t->spec) || err_set(e, ERR_UNAVAILABLE, "there is no memory left for the K/V cache");
+    return spec_kv_bytes_total(t->spec) || err_set(e, ERR_UNAVAILABLE, "no memory is left for the K/V cache");
 }
 
 /* The setting's drafter of the same kind, NULL where there is none. */
@@ -398,7 +398,7 @@ void tandem_get_stats(const tandem *t, tandem_stats *out) { sched_get_stats(t->s
 /* --- text ---------------------------------------------------------------------------------------*/
 static bool need_tok(const tandem *t, err *e)
 {
-    return t->tok || err_set(e, ERR_INPUT, "the model has no tokenizer: there is no text in or out");
+    return t->tok || err_set(e, ERR_INPUT, "the model has no tokenizer, which text needs");
 }
 
 static bool give_ids(tok_ids *from, tandem_ids *out, err *e)
@@ -470,7 +470,7 @@ static bool add_message(chat *c, const tandem_message *m, err *e)
         if (strcmp(m->role, roles[i].name) == 0)
             return chat_add(c, roles[i].role, str_of(m->content)) ||
                    err_set(e, ERR_TOO_LARGE, "the conversation has too many messages");
-    return err_set(e, ERR_INPUT, "'%.40s' is not a role: system, developer, user or assistant", m->role);
+    return err_set(e, ERR_INPUT, "'%.40s' is not a role, expected system, developer, user or assistant", m->role);
 }
 
 bool tandem_chat_prompt(const tandem *t, const tandem_message *messages, size_t n, bool think, tandem_ids *out,

@@ -221,7 +221,7 @@ bool key_make(char key[KEY_MAX], buf *line, const char *name, err *e)
     if (name && !take_name(checked, str_of(name)))
         return err_set(e, ERR_INPUT, "a key's name has up to %d letters, digits and ._-@", KEY_NAME_MAX);
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
-        return err_set(e, ERR_IO, "the system gives no random numbers: %s", strerror(errno));
+        return err_set(e, ERR_IO, "cannot get random numbers from the system: %s", strerror(errno));
     int n = snprintf(key, KEY_MAX, "tandem-");
     for (size_t i = 0; i < sizeof bits; i++) n += snprintf(key + n, (size_t)(KEY_MAX - n), "%02x", bits[i]);
     hash_key(str_of(key), hash);

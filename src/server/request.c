@@ -563,8 +563,7 @@ static bool open_body(server_request *r, const tandem *t, const json_value **bod
     if (r->where & FIELD_OLLAMA && !r->body.n) return error_set(why, 400, NULL, NULL, "missing request body");
     if (!json_parse(body, &r->mem, buf_str(&r->body), &limits, &e)) return error_body(why, &e);
     if ((*body)->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
-    if (!engine_tok(t))
-        return error_set(why, 400, NULL, NULL, "The model has no tokenizer: there is no text in or out.");
+    if (!engine_tok(t)) return error_set(why, 400, NULL, NULL, "The model has no tokenizer, which text needs.");
     if (r->where & FIELD_OLLAMA && !ollama_translate(r, body, why)) return false;
     r->root = *body;
     if (!fields_read(&r->f, *body, r->where, why) || !dialects_check(r, *body, why)) return false;

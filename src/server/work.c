@@ -127,7 +127,7 @@ static bool start(work *w, int n, err *e)
     for (int i = 0; i <= n; i++) {
         w->worker[i] = (worker){.w = w, .compiles = i == n};
         if (!thread_start(&w->worker[i].thread, worker_main, &w->worker[i]))
-            return err_set(e, ERR_UNAVAILABLE, "the system gives no thread to the server");
+            return err_set(e, ERR_UNAVAILABLE, "cannot start a worker thread");
         pthread_mutex_lock(&w->lock);
         w->n_workers++;
         w->n_running++;

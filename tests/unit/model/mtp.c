@@ -688,7 +688,7 @@ static const misfit misfits_moe[] = {
     {SET(MOE, "model_type", "\"gemma4_assistant\"", "\"gemma4_text\""),
      "'gemma4_text' is neither a DFlash drafter nor a Gemma 4 assistant"},
     {SET(MOE, "hidden_size_per_layer_input", "0", "8"),
-     "assistants with experts or per-layer embeddings are not known"},
+     "assistants with experts or per-layer embeddings are not supported"},
     {RENAME(MOE, "pre_projection.weight", "pre_projectionXweight"), "'pre_projection.weight' is missing"},
     {RENAME(MOE, "layers.2.layer_scalar", "layers.2.layer_scalaX"), "layers.2.layer_scalar' is missing"},
     {SET(MOE, "use_ordered_embeddings", "false", "true"), "'masked_embedding.centroids.weight' is missing"},

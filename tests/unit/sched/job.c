@@ -281,7 +281,7 @@ TEST(job_numbers_have_ends)
     w.r.n_stop_ids = 0;
     w.r.stop       = (const char *const[]){"x"};
     w.r.n_stop     = 1;
-    CHECK(is_refused(&w, "no tokenizer: there is no text to stop at"));
+    CHECK(is_refused(&w, "no tokenizer: stop strings cannot be used"));
     w.r.n_stop = 0;
     w.r.ids    = NULL;
     w.r.text   = "text";
