@@ -35,13 +35,13 @@ bool builder_stop(builder *b)
     if (b->failed) return false;
     if (b->work >= 0) return builder_fail(b, ERR_UNAVAILABLE, "the compilation was cancelled");
     b->too_long = true;
-    return builder_fail(b, ERR_TOO_LARGE, "it takes more than %d steps to compile", GRAMMAR_MAX_WORK);
+    return builder_fail(b, ERR_TOO_LARGE, "compiling it takes more than %d steps", GRAMMAR_MAX_WORK);
 }
 
 bool builder_full(builder *b)
 {
     if (!b->mem.over) return builder_fail(b, ERR_UNAVAILABLE, "no memory to compile it");
-    return builder_fail(b, ERR_TOO_LARGE, "it needs more than %zu MiB to compile", GRAMMAR_MAX_MEMORY >> 20);
+    return builder_fail(b, ERR_TOO_LARGE, "compiling it needs more than %zu MiB", GRAMMAR_MAX_MEMORY >> 20);
 }
 
 static void *take(builder *b, size_t n, size_t each)

@@ -742,9 +742,9 @@ static bool name_bad_rule(const compiler *c, const bool *left)
             return err_set(c->e, ERR_INPUT, "rule '%.*s' can never be completed", STR_ARG(r[i].name));
     }
     int32_t h = g->place[g->start[g->root]].height;
-    if (h >= HEIGHT_NEVER) return err_set(c->e, ERR_INPUT, "the grammar allows nothing");
+    if (h >= HEIGHT_NEVER) return err_set(c->e, ERR_INPUT, "the grammar matches nothing");
     if (h > g->max_depth)
-        return err_set(c->e, ERR_TOO_LARGE, "the shortest answer needs %d nested rules, more than %d", h, g->max_depth);
+        return err_set(c->e, ERR_TOO_LARGE, "the shortest match needs %d nested rules, more than %d", h, g->max_depth);
     return true;
 }
 
@@ -753,7 +753,7 @@ static bool no_empty_rounds(const compiler *c, const bool *empty)
     const grammar *g = c->g;
     for (int32_t i = 0; i < g->n_places; i++)
         if (g->place[i].kind == PLACE_LOOP && empty[g->start[g->place[i].rule]])
-            return err_set(c->e, ERR_INPUT, "something that may be empty is repeated up to %d times: write * instead",
+            return err_set(c->e, ERR_INPUT, "an expression that may be empty is repeated up to %d times: use * instead",
                            g->place[i].max < 0 ? g->place[i].min : g->place[i].max);
     return true;
 }

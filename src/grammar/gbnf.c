@@ -91,7 +91,7 @@ static uint32_t read_hex(reader *r, int n)
     if (!scan_hex(&r->in, n, &c))
         fail(r, "a hexadecimal digit is missing");
     else if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
-        fail(r, "this escape is no character");
+        fail(r, "this escape is not a character");
     return r->failed ? 0 : c;
 }
 
@@ -190,8 +190,8 @@ static node *read_braces(reader *r, node *x)
         max = scan_peek(&r->in) == '}' ? -1 : read_count(r);
         skip_space(r, false);
     }
-    if (!scan_accept(&r->in, "}")) return fail(r, "} is missing behind a count");
-    if (max >= 0 && max < min) return fail(r, "a repetition's most is below its least");
+    if (!scan_accept(&r->in, "}")) return fail(r, "} is missing after a count");
+    if (max >= 0 && max < min) return fail(r, "the maximum of a repetition is below its minimum");
     return node_repeat(&r->b, x, min, max);
 }
 
@@ -218,7 +218,7 @@ static node *read_alternatives(reader *r);
 
 static node *read_group(reader *r)
 {
-    if (r->nested == MAX_NESTED) return fail(r, "parentheses are nested more than 64 deep");
+    if (r->nested == MAX_NESTED) return fail(r, "parentheses are nested more than 64 levels deep");
     r->nested++;
     node *x = read_alternatives(r);
     r->nested--;
@@ -273,7 +273,7 @@ static bool read_rule(reader *r)
     if (!is_name_char(scan_peek(&r->in))) return fail(r, "expected a rule's name"), false;
     int32_t i = find_rule(r, read_name(r));
     skip_space(r, false);
-    if (!scan_accept(&r->in, "::=")) return fail(r, "expected ::= behind a rule's name"), false;
+    if (!scan_accept(&r->in, "::=")) return fail(r, "expected ::= after a rule's name"), false;
     if (r->b.failed) return false;
     if (r->b.rule[i].body) return fail(r, "this rule is defined twice"), false;
     node *body = read_alternatives(r);

@@ -59,7 +59,7 @@ bool grammar_any_object(grammar **out, err *e); /* response_format json_object *
 typedef struct {
     str               name;
     const json_value *parameters; /* NULL: it takes no arguments */
-    bool              strict;     /* a schema that cannot be kept is an error; otherwise it frees the tool */
+    bool              strict;     /* a schema that cannot be enforced is an error; otherwise it frees the tool */
     bool              free;       /* any arguments are allowed; also set here */
 } grammar_tool;
 typedef struct {

@@ -65,7 +65,7 @@ bool guide_new(guide **out, grammar *gr, bool calls_only, const grammar_vocab *v
     *out     = NULL;
     if (!g) {
         grammar_free(gr);
-        return err_set(e, ERR_UNAVAILABLE, "no memory to follow a grammar");
+        return err_set(e, ERR_UNAVAILABLE, "no memory for the state of a grammar");
     }
     *g = (guide){.g = gr, .k = k, .calls_only = calls_only, .start = GRAMMAR_NO, .n_words = grammar_mask_words(v)};
     if (!grammar_machine_new(&g->m, gr, v, e)) {
@@ -77,7 +77,7 @@ bool guide_new(guide **out, grammar *gr, bool calls_only, const grammar_vocab *v
     if (g->start < 0) {
         bool full = g->first != NULL;
         guide_free(g);
-        return full ? err_set(e, ERR_TOO_LARGE, "the grammar is too ambiguous to be followed")
+        return full ? err_set(e, ERR_TOO_LARGE, "the grammar is too ambiguous")
                     : err_set(e, ERR_UNAVAILABLE, "no memory for a mask");
     }
     grammar_machine_warm(g->m);

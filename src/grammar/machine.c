@@ -434,7 +434,7 @@ static bool find_markers(grammar_machine *m, err *e)
                            m->g->marker[i]);
         for (size_t k = 0; k < m->v->n_ends; k++)
             if (m->v->end_id[k] == id)
-                return err_set(e, ERR_INPUT, "the grammar names the token %s, which ends answers", m->g->marker[i]);
+                return err_set(e, ERR_INPUT, "the grammar names the token %s, which is a stop token", m->g->marker[i]);
         m->marker_id[i] = (int32_t)id;
     }
     return true;
@@ -468,14 +468,15 @@ static bool take_pools(grammar_machine *m, err *e)
     m->seen_round   = take(m, SEEN_TABLE, sizeof *m->seen_round, &ok);
     m->symbol       = take(m, GRAMMAR_MAX_AHEAD, sizeof *m->symbol, &ok);
     m->cache        = ok ? mask_cache_new(m->v, &m->stats.bytes) : NULL;
-    return m->cache || err_set(e, ERR_UNAVAILABLE, "no memory to follow a grammar (%zu MiB)", m->stats.bytes >> 20);
+    return m->cache ||
+           err_set(e, ERR_UNAVAILABLE, "no memory for the state of a grammar (%zu MiB)", m->stats.bytes >> 20);
 }
 
 bool grammar_machine_new(grammar_machine **out, const grammar *g, const grammar_vocab *v, err *e)
 {
     grammar_machine *m = mem_try(sizeof *m);
     *out               = NULL;
-    if (!m) return err_set(e, ERR_UNAVAILABLE, "no memory to follow a grammar");
+    if (!m) return err_set(e, ERR_UNAVAILABLE, "no memory for the state of a grammar");
     m->g = g;
     m->v = v;
     if (!find_markers(m, e) || !take_pools(m, e)) {

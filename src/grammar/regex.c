@@ -95,7 +95,7 @@ static uint32_t read_unicode(reader *r)
     uint32_t c;
     if (scan_accept(&r->in, "{")) {
         for (c = 0; !r->failed && !scan_accept(&r->in, "}");)
-            if ((c = c << 4 | read_hex(r, 1)) > MAX_CODE) fail(r, "this escape is no character");
+            if ((c = c << 4 | read_hex(r, 1)) > MAX_CODE) fail(r, "this escape is not a character");
         return c;
     }
     c = read_hex(r, 4);
@@ -103,7 +103,7 @@ static uint32_t read_unicode(reader *r)
         uint32_t low = read_hex(r, 4);
         if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
     }
-    if (c >= 0xD800 && c <= 0xDFFF) fail(r, "half a character");
+    if (c >= 0xD800 && c <= 0xDFFF) fail(r, "a lone surrogate");
     return c;
 }
 
@@ -209,7 +209,7 @@ static part read_braces(reader *r, part x)
         max = -1;
     }
     if (!scan_accept(&r->in, "}")) return fail(r, "} is missing");
-    if (max >= 0 && max < min) return fail(r, "a repetition's most is below its least");
+    if (max >= 0 && max < min) return fail(r, "the maximum of a repetition is below its minimum");
     return repeat(r, x, min, max);
 }
 
@@ -232,7 +232,7 @@ static part read_alternatives(reader *r, where at);
 
 static part read_inside(reader *r, where at)
 {
-    if (r->nested == MAX_NESTED) return fail(r, "groups are nested too deep");
+    if (r->nested == MAX_NESTED) return fail(r, "groups are nested too deeply");
     r->nested++;
     part x = read_alternatives(r, at);
     r->nested--;
@@ -242,7 +242,7 @@ static part read_inside(reader *r, where at)
 static part read_ahead(reader *r, bool negative)
 {
     part x = read_inside(r, AHEAD);
-    if (r->ahead++ == MAX_AHEAD) return fail(r, "too many look-aheads");
+    if (r->ahead++ == MAX_AHEAD) return fail(r, "too many lookaheads");
     return (part){.x = node_ahead(r->b, x.x, negative)};
 }
 
@@ -251,7 +251,7 @@ static part read_group(reader *r)
     if (scan_accept(&r->in, "?=")) return read_ahead(r, false);
     if (scan_accept(&r->in, "?!")) return read_ahead(r, true);
     if (scan_accept(&r->in, "?<") && (scan_peek(&r->in) == '=' || scan_peek(&r->in) == '!'))
-        return fail(r, "a look behind");
+        return fail(r, "a lookbehind");
     if (r->in.p[-1] == '<') { /* a name */
         while (scan_peek(&r->in) >= 0 && !scan_accept(&r->in, ">")) r->in.p++;
     } else if (scan_accept(&r->in, "?:")) {
@@ -343,7 +343,7 @@ static node *write_ahead(builder *b, str pattern, const regex *x, err *e)
     regular r;
     bool    too_many = false;
     if (pattern.n > REGULAR_MAX_PATTERN) {
-        err_set(e, ERR_TOO_LARGE, "with look-aheads it may have %d bytes", REGULAR_MAX_PATTERN);
+        err_set(e, ERR_TOO_LARGE, "with lookaheads it may have at most %d bytes", REGULAR_MAX_PATTERN);
         return NULL;
     }
     regular_init(&r, b);
@@ -352,11 +352,11 @@ static node *write_ahead(builder *b, str pattern, const regex *x, err *e)
     if (b->failed)
         *e = b->why;
     else if (!all)
-        err_set(e, ERR_INPUT, "a look-ahead inside a repetition cannot be kept");
+        err_set(e, ERR_INPUT, "a lookahead inside a repetition cannot be enforced");
     else if (too_many)
-        err_set(e, ERR_TOO_LARGE, "its look-aheads need more than %d states", REGULAR_MAX_STATES);
+        err_set(e, ERR_TOO_LARGE, "its lookaheads need more than %d states", REGULAR_MAX_STATES);
     else if (!body)
-        err_set(e, ERR_INPUT, "nothing matches it");
+        err_set(e, ERR_INPUT, "it matches nothing");
     return b->failed ? NULL : body;
 }
 

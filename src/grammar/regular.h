@@ -31,7 +31,7 @@ term *term_any_of(regular *r, term *const *x, int32_t n);
 term *term_and(regular *r, term *a, term *b);
 term *term_not(regular *r, term *a);
 term *term_repeat(regular *r, term *a, int32_t min, int32_t max); /* max < 0: no end */
-/* A pattern as regex_parse reads it with plain classes. Returns NULL for a look-ahead inside a repetition. */
+/* A pattern as regex_parse reads it with plain classes. Returns NULL for a lookahead inside a repetition. */
 term *term_of_node(regular *r, const node *x);
 
 bool term_has(regular *r, term *x, str s); /* whether the string is one of them */

@@ -112,7 +112,7 @@ static bool read_count(maker *m, spot p, const char *key, int32_t *out)
 {
     const json_value *v     = p.v;
     bool              whole = v->kind == JSON_INT || (v->kind == JSON_REAL && v->d == floor(v->d));
-    if (!whole || v->d < 0) return refuse(m, p.at, key, "is not a number of things");
+    if (!whole || v->d < 0) return refuse(m, p.at, key, "is not a non-negative integer");
     *out = v->d > MAX_COUNT ? MAX_COUNT : (int32_t)v->d;
     return true;
 }
@@ -150,7 +150,7 @@ static bool read_type(maker *m, shape *s, spot p, bool nullable)
     for (size_t i = 0; i < n; i++) {
         const json_value *v = p.v->kind == JSON_ARRAY ? &p.v->item[i] : p.v;
         unsigned          t = v->kind == JSON_STRING ? type_named(v->s) : 0;
-        if (!t) return refuse(m, p.at, "type", "'%.*s' is no type", STR_ARG(v->s));
+        if (!t) return refuse(m, p.at, "type", "'%.*s' is not a type", STR_ARG(v->s));
         types |= t;
     }
     s->types &= types;
@@ -180,7 +180,8 @@ static bool read_bound(maker *m, shape *s, spot p, str key, const json_value *sc
     bool low = str_ends(key, "inimum"), out = str_starts(key, "exclusive");
     if (out && p.v->kind == JSON_BOOL) {
         if (json_get(schema, low ? "minimum" : "maximum")) return true;
-        return !p.v->b || refuse(m, p.at, low ? "exclusiveMinimum" : "exclusiveMaximum", "there is no bound beside it");
+        return !p.v->b ||
+               refuse(m, p.at, low ? "exclusiveMinimum" : "exclusiveMaximum", "there is no bound next to it");
     }
     if (p.v->kind != JSON_INT && p.v->kind != JSON_REAL)
         return refuse(m, path_down(m, p.at, key), NULL, "is not a number");
@@ -193,7 +194,7 @@ static bool read_bound(maker *m, shape *s, spot p, str key, const json_value *sc
 
 static bool put_spot(maker *m, spot *list, int32_t *n, int32_t max, spot p, const char *key)
 {
-    if (*n == max) return refuse(m, p.at, key, "is said more than %d times of one value", max);
+    if (*n == max) return refuse(m, p.at, key, "applies more than %d times to one value", max);
     list[(*n)++] = p;
     return true;
 }
@@ -208,7 +209,7 @@ static bool take_string(maker *m, shape *s, spot p, str key)
         if (is_number_format(p.v->s)) s->number_format = p;
         if (!is_text_format(p.v->s)) return true;
         if (d->format.v && !d->n_patterns && !str_eq(d->format.v->s, p.v->s))
-            return refuse(m, p.at, "format", "two of them cannot be kept at once");
+            return refuse(m, p.at, "format", "two of them cannot be enforced together");
         d->format = p;
         return true;
     }
@@ -224,7 +225,7 @@ static bool take_number(maker *m, shape *s, spot p, str key, const json_value *s
     if (p.v->kind != JSON_INT && p.v->kind != JSON_REAL) return refuse(m, p.at, "multipleOf", "is not a number");
     if (p.v->d <= 0) return refuse(m, p.at, "multipleOf", "is not above 0");
     if (!read_decimal(p.v->d, &x) || !join_decimals(s->multiple, x, &s->multiple))
-        return refuse(m, p.at, "multipleOf", "has too many digits to be kept");
+        return refuse(m, p.at, "multipleOf", "has too many digits to be enforced");
     s->multiple_at = p;
     return true;
 }
@@ -238,7 +239,7 @@ static members *own_members(maker *m, members *list, int32_t *n, bool *mine, con
 {
     if (*mine) return &list[*n - 1];
     if (*n == MAX_PARTS) {
-        refuse(m, at, NULL, "more than %d schemas speak of one value", MAX_PARTS);
+        refuse(m, at, NULL, "more than %d schemas apply to one value", MAX_PARTS);
         return NULL;
     }
     *mine    = true;
@@ -260,7 +261,7 @@ static bool take_contains(maker *m, shape *s, spot p, const json_value *schema)
     if (max && !read_most(m, (spot){max, p.at}, "maxContains", &c.max)) return false;
     if (!c.min && c.max < 0 && !m->scope) return true; /* nothing is demanded, and nobody asks what it fits */
     if (s->n_contain == MAX_CONTAIN)
-        return refuse(m, p.at, "contains", "is said more than %d times of one value", MAX_CONTAIN);
+        return refuse(m, p.at, "contains", "applies more than %d times to one value", MAX_CONTAIN);
     c.other = (spot){wrap_not(m, p.v), c.fits.at};
     if (!c.other.v) return false;
     s->contain[s->n_contain++] = c;
@@ -356,7 +357,7 @@ static bool take_choice(maker *m, shape *s, const json_value *list, const path *
     if (!list->n) return s->types = 0, true;
     if (list->n == 1) return collect(m, s, (spot){&list->item[0], at});
     if (s->n_choices == MAX_CHOICES)
-        return refuse(m, at, NULL, "more than %d anyOf, oneOf, not, if or dependencies speak of one value",
+        return refuse(m, at, NULL, "more than %d anyOf, oneOf, not, if or dependencies apply to one value",
                       MAX_CHOICES);
     s->choice[s->n_choices++] = (choice){{list, at}, one, m->scope};
     return true;
@@ -394,7 +395,7 @@ static bool take_unevaluated(maker *m, shape *s, spot p, str key)
     bool array = str_is(key, "unevaluatedItems");
     if (!is_schema(p.v)) return bad_schema(m, p.at, key);
     if (s->n_left == MAX_LEFT)
-        return refuse(m, path_down(m, p.at, key), NULL, "more than %d speak of one value", MAX_LEFT);
+        return refuse(m, path_down(m, p.at, key), NULL, "more than %d apply to one value", MAX_LEFT);
     s->hinted |= array ? T_ARRAY : T_OBJECT;
     s->left[s->n_left++] = (leftover){{p.v, path_down(m, p.at, key)}, m->scope, array};
     return true;
@@ -451,7 +452,7 @@ static bool take_keyword(maker *m, shape *s, spot p, str key, const json_value *
         return put_spot(m, s->outside, &s->n_outside, MAX_OUTSIDE, p, NULL);
     }
     if (str_eq(key, KEY_WITHOUT)) return put_spot(m, s->text.without, &s->text.n_without, MAX_TEXTS, p, "pattern");
-    return refuse(m, path_down(m, p.at, key), NULL, "this keyword cannot be kept");
+    return refuse(m, path_down(m, p.at, key), NULL, "this keyword cannot be enforced");
 }
 
 /* --- schemas that were collected into a shape --------------------------------------------------- */
@@ -497,7 +498,7 @@ static bool is_open(const maker *m, const json_value *v)
 static bool open_schema(maker *m, spot p)
 {
     if (m->deep == MAX_DEEP)
-        return refuse(m, p.at, NULL, "references, allOf and anyOf are nested over %d deep", MAX_DEEP);
+        return refuse(m, p.at, NULL, "references, allOf and anyOf are nested more than %d levels deep", MAX_DEEP);
     m->open_level[m->deep] = m->level;
     m->open[m->deep++]     = p.v;
     return true;
@@ -634,7 +635,7 @@ static bool same_spots(const known_rule *k, const spot *p, int32_t n)
 static node *use_known(maker *m, const known_rule *k, const path *at)
 {
     if (k->level == m->level)
-        return refuse(m, at, NULL, "the schema refers to itself without an object or an array between"), NULL;
+        return refuse(m, at, NULL, "the schema refers to itself without an object or array in between"), NULL;
     return k->rule < 0 ? NULL : node_rule(&m->b, k->rule);
 }
 
@@ -647,7 +648,7 @@ node *write_spots(maker *m, spot *p, int32_t n, const path *at)
     for (int32_t i = *known_head(m, p, n); i && builder_spend(&m->b, 1); i = m->known[i - 1].next)
         if (same_spots(&m->known[i - 1], p, n)) return use_known(m, &m->known[i - 1], p[0].at);
     if (m->b.failed) return NULL;
-    if (m->nested == MAX_NESTED) return refuse_too_large(m, at, "values are nested too deep"), NULL;
+    if (m->nested == MAX_NESTED) return refuse_too_large(m, at, "values are nested too deeply"), NULL;
     m->nested++;
     int32_t k = add_known(m, p, n);
     shape  *s = k < 0 ? NULL : new_shape(m, at);
@@ -724,7 +725,7 @@ bool constant_fits(maker *m, const shape *s, const json_value *v, const path *at
     }
     if (type == T_STRING) return text_allows(m, &s->text, v->s);
     if ((type == T_ARRAY && (s->hinted & T_ARRAY)) || (type == T_OBJECT && (s->hinted & T_OBJECT)))
-        return refuse(m, at, NULL, "constants beside demands on their members cannot be kept");
+        return refuse(m, at, NULL, "constants combined with constraints on their members cannot be enforced");
     return true;
 }
 
@@ -870,7 +871,7 @@ static int32_t alternative(maker *m, const choice *c, size_t i, bool apart, spot
         spot other = {&list->item[k], c->list.at};
         if (k == i || are_disjoint(m, out[0], other)) continue;
         if (n == MAX_PARTS) {
-            refuse(m, c->list.at, NULL, "too many of its alternatives might fit at once; anyOf has no such limit");
+            refuse(m, c->list.at, NULL, "too many of its alternatives may match together; anyOf has no such limit");
             return n;
         }
         out[n++] = (spot){wrap_not(m, other.v), c->list.at};
@@ -883,7 +884,7 @@ static bool begins_anew(maker *m, spot p)
 {
     for (int i = 0; i < m->deep; i++)
         if (m->open[i] == p.v && m->open_level[i] == m->level)
-            return refuse(m, p.at, NULL, "the schema refers to itself without an object or an array between");
+            return refuse(m, p.at, NULL, "the schema refers to itself without an object or array in between");
     return true;
 }
 
@@ -983,7 +984,7 @@ node *write_root(maker *m, const json_value *schema, const json_value *also)
     memset(m->known_head, 0, sizeof m->known_head);
     spot  p[] = {{schema, m->root_at}, {also, m->root_at}};
     node *x   = write_spots(m, p, also ? 2 : 1, m->root_at);
-    if (!x && !m->b.failed) refuse(m, m->root_at, NULL, also ? "it must be an object" : "no value fits the schema");
+    if (!x && !m->b.failed) refuse(m, m->root_at, NULL, also ? "it must be an object" : "no value matches the schema");
     name_long_part(m);
     return x;
 }

@@ -192,7 +192,7 @@ static node *write_containing(maker *m, const shape *s, const path *at)
         if (s->contain[i].max >= 0 && s->contain[i].max < s->contain[i].min) return NULL;
     }
     if (n > MAX_CHAIN || (n + 1) * c.n_counts > MAX_CHAIN)
-        return refuse_too_large(m, s->contain[0].fits.at, "it has too many items to be counted"), NULL;
+        return refuse_too_large(m, s->contain[0].fits.at, "it has too many items to count"), NULL;
     c.n_pos        = (int32_t)n;
     size_t n_rules = (size_t)(n + 1) * (size_t)c.n_counts;
     c.rule         = arena_try(&m->b.mem, n_rules, sizeof *c.rule);
@@ -316,7 +316,7 @@ static node *write_in_order(maker *m, const shape *s, const constants *all, cons
     int32_t  cap = max_int(1, max_int(s->min_items, s->max_items));
     if (cap > all->n) cap = max_int(1, all->n);
     if ((int64_t)(all->n + 1) * (cap + 1) > MAX_CHAIN)
-        return refuse_too_large(m, at, "uniqueItems has too many constants to be counted"), NULL;
+        return refuse_too_large(m, at, "uniqueItems has too many constants to count"), NULL;
     size_t   width = (size_t)cap + 1, n_rules = (size_t)(all->n + 1) * width;
     int32_t *of_set = arena_try(&b->mem, n_rules, sizeof *of_set);
     if (!of_set || !builder_spend(b, n_rules)) return builder_full(b), NULL;
@@ -349,14 +349,15 @@ static node *write_unique(maker *m, const shape *s, const path *at)
     constants all      = {0};
     int32_t   n_prefix = count_prefix(s);
     bool      ok       = true;
-    if (s->n_contain) return refuse_unique(m, s, "cannot be kept together with contains"), NULL;
+    if (s->n_contain) return refuse_unique(m, s, "cannot be enforced together with contains"), NULL;
     for (int32_t i = 0; ok && i < n_prefix; i++) ok = list_item(m, s, i, &all, at);
     ok = ok && list_item(m, s, MAX_PREFIX, &all, at);
     if (!ok)
-        return refuse_unique(m, s, "can be kept only where the items are constants: an enum, booleans or null"), NULL;
+        return refuse_unique(m, s, "can be enforced only where the items are constants: an enum, booleans or null"),
+               NULL;
     if (s->min_items > all.n) return NULL;
     if (all.n > MAX_SET && n_prefix)
-        return refuse_unique(m, s, "cannot be kept for prefixItems with more than 8 constants"), NULL;
+        return refuse_unique(m, s, "cannot be enforced for prefixItems with more than 8 constants"), NULL;
     return all.n <= MAX_SET ? write_set(m, s, &all, n_prefix, at) : write_in_order(m, s, &all, s->unique_at.at);
 }
 

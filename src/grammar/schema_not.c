@@ -174,7 +174,7 @@ static bool negate_count(alternatives *l, str key, const json_value *v)
                                           {"minProperties", "maxProperties", "object"}};
     double                   n         = v->d;
     if ((v->kind != JSON_INT && v->kind != JSON_REAL) || n < 0 || n != floor(n))
-        return refuse(l->m, path_down(l->m, l->at, key), NULL, "is not a number of things");
+        return refuse(l->m, path_down(l->m, l->at, key), NULL, "is not a non-negative integer");
     if (n >= MAX_COUNT) n = MAX_COUNT - 1;
     for (size_t i = 0; i < COUNT(pair); i++) {
         if (str_is(key, pair[i][0]) && n > 0) put(l, typed(l->m, pair[i][2], pair[i][1], json_of_int((int64_t)n - 1)));
@@ -189,7 +189,7 @@ static bool negate_bound(alternatives *l, str key, const json_value *v)
                                           {"maximum", "exclusiveMinimum"},
                                           {"exclusiveMinimum", "maximum"},
                                           {"exclusiveMaximum", "minimum"}};
-    if (v->kind == JSON_BOOL) return refuse(l->m, path_down(l->m, l->at, key), NULL, "cannot be kept inside a not");
+    if (v->kind == JSON_BOOL) return refuse(l->m, path_down(l->m, l->at, key), NULL, "cannot be enforced inside a not");
     for (size_t i = 0; i < COUNT(pair); i++)
         if (str_is(key, pair[i][0])) put(l, typed(l->m, "number", pair[i][1], *v));
     return true;
@@ -241,7 +241,7 @@ static bool negate_items(alternatives *l, str key, const json_value *v, const js
     if (v->kind == JSON_BOOL && v->b) return true;
     if (v->kind == JSON_BOOL)
         return put(l, typed(m, "array", "minItems", json_of_int(prefix ? (int64_t)prefix->n + 1 : 1))), true;
-    if (prefix) return refuse(m, path_down(m, l->at, key), NULL, "cannot be kept beside prefixItems inside a not");
+    if (prefix) return refuse(m, path_down(m, l->at, key), NULL, "cannot be enforced with prefixItems inside a not");
     put(l, typed(m, "array", "contains", not_of(m, v)));
     return true;
 }
@@ -250,7 +250,7 @@ static bool negate_contains(alternatives *l, const json_value *v, const json_val
 {
     maker            *m   = l->m;
     const json_value *min = get(m, schema, "minContains"), *max = get(m, schema, "maxContains");
-    if (max || (min && min->d != 1)) return refuse(m, l->at, "contains", "cannot be kept with counts inside a not");
+    if (max || (min && min->d != 1)) return refuse(m, l->at, "contains", "cannot be enforced with counts inside a not");
     put(l, typed(m, "array", "items", not_of(m, v)));
     return true;
 }
@@ -352,9 +352,8 @@ static bool negate_keyword(alternatives *l, str key, const json_value *v, const 
     if (str_is(key, "patternProperties") && v->kind == JSON_OBJECT && !v->n) return true;
     if (str_is(key, "additionalProperties") && v->kind == JSON_OBJECT && !v->n) return true;
     return refuse(m, path_down(m, l->at, key), NULL,
-                  "cannot be kept where a schema must not fit: inside not or if, or in a "
-                  "oneOf whose alternatives are not told apart by a type, a constant "
-                  "or a required key");
+                  "cannot be enforced inside not or if, or in a oneOf whose alternatives do not differ by a type, a "
+                  "constant or a required key");
 }
 
 const json_value *negate(maker *m, spot p)

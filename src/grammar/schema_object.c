@@ -63,7 +63,7 @@ static int32_t add_pattern(keys *k, str pattern, const path *at)
     for (int32_t i = 0; i < k->n; i++)
         if (str_eq(k->pattern[i], pattern)) return i;
     if (k->n == MAX_KEY_PATTERNS) {
-        refuse(k->m, at, NULL, "more than %d patterns of one object cannot be kept", MAX_KEY_PATTERNS);
+        refuse(k->m, at, NULL, "more than %d patterns of one object cannot be enforced", MAX_KEY_PATTERNS);
         return -1;
     }
     term *x = make_text_term(k->m, &k->re, &one);
@@ -157,7 +157,7 @@ typedef struct {
 static bool put_speaker(maker *m, speakers *all, spot p)
 {
     if (all->n == (int32_t)COUNT(all->at))
-        return refuse(m, all->path, NULL, "more than %zu schemas speak of one property", COUNT(all->at));
+        return refuse(m, all->path, NULL, "more than %zu schemas apply to one property", COUNT(all->at));
     all->at[all->n++] = p;
     return true;
 }
@@ -231,7 +231,7 @@ static bool check_call_keys(const chain *c)
     for (int32_t i = 0; i < c->n; i++) {
         str name = c->prop[i].name;
         if (!is_callable(name) || memchr(name.s, ':', name.n))
-            return refuse(c->m, c->at, "properties", "the key '%.*s' cannot be written in a call", STR_ARG(name));
+            return refuse(c->m, c->at, "properties", "the key '%.*s' cannot be used in a call", STR_ARG(name));
     }
     return true;
 }
@@ -435,7 +435,7 @@ node *write_object(maker *m, const shape *s, const path *at)
     if (c.min > n_possible && !c.other) return NULL;
     /* Two other keys may be the same word, which a reader counts once. */
     if (c.min > 1 && c.other)
-        return refuse(m, s->min_props_at.at, "minProperties", "cannot be kept where other properties are allowed"),
+        return refuse(m, s->min_props_at.at, "minProperties", "cannot be enforced where other properties are allowed"),
                NULL;
     c.cap = max_int(1, max_int(c.min, c.max));
     return write_chain(&c);

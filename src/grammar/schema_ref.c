@@ -282,7 +282,7 @@ bool find_ref(maker *m, const json_value *ref, const path *at, bool dynamic, spo
     int32_t          in   = slot && slot->ref ? slot->in : 0;
     size_t           n    = fragment_at(ref->s);
     if (in < 0 && !scheme_length(ref->s))
-        return refuse(m, at, key, "beside $id means another schema in old drafts than in new ones: give the $schema");
+        return refuse(m, at, key, "next to $id refers to different schemas in old and new drafts: add $schema");
     if (n) in = find_resource(m, resolve(m, x->resource[in < 0 ? 0 : in].uri, cut(ref->s, 0, n)));
     if (in < 0) return refuse(m, at, key, "'%.*s' is not in this document", STR_ARG(ref->s));
     str               rest = n < ref->s.n ? cut(ref->s, n + 1, ref->s.n) : (str){"", 0};
@@ -293,7 +293,7 @@ bool find_ref(maker *m, const json_value *ref, const path *at, bool dynamic, spo
         v = find_anchor(m, in, rest, &several);
     if (!v) return refuse(m, at, key, "there is no '%.*s'", STR_ARG(ref->s));
     if (dynamic && several)
-        return refuse(m, at, key, "'%.*s' cannot be kept where there are several $dynamicAnchor of this name",
+        return refuse(m, at, key, "'%.*s' cannot be enforced where there are several $dynamicAnchor of this name",
                       STR_ARG(ref->s));
     *out = (spot){v, v == m->root ? m->root_at : path_down(m, NULL, ref->s)};
     return !m->b.failed;

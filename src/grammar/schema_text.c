@@ -98,13 +98,13 @@ static term *pattern_term(maker *m, regular *r, str pattern, const path *at, con
     regex         x;
     err           why = {0};
     if (pattern.n > REGULAR_MAX_PATTERN) {
-        refuse(m, at, key, "has more than %d bytes, which cannot be kept together with other demands",
+        refuse(m, at, key, "has more than %d bytes, which cannot be enforced together with other constraints",
                REGULAR_MAX_PATTERN);
         return NULL;
     }
-    if (!regex_parse(&x, pattern, &o, &why)) return refuse(m, at, key, "%s cannot be kept", why.text), NULL;
+    if (!regex_parse(&x, pattern, &o, &why)) return refuse(m, at, key, "%s cannot be enforced", why.text), NULL;
     term *t = term_of_node(r, x.body);
-    if (!t) refuse(m, at, key, "a look-ahead inside a repetition in '%.*s' cannot be kept", STR_ARG(pattern));
+    if (!t) refuse(m, at, key, "a lookahead inside a repetition in '%.*s' cannot be enforced", STR_ARG(pattern));
     return m->b.failed ? NULL : t;
 }
 
@@ -170,7 +170,7 @@ static node *write_alone(maker *m, const text_demand *d, bool *done)
     err                why = {0};
     *done                  = true;
     if (!regex_parse(&x, format ? str_of(format[1]) : p.v->s, &o, &why))
-        return refuse(m, p.at, key, "%s cannot be kept", why.text), NULL;
+        return refuse(m, p.at, key, "%s cannot be enforced", why.text), NULL;
     *done = !x.ahead && fit_lengths(m, &x, d->min, d->max);
     return *done && x.body ? node_seq(&m->b, make_quote(m), x.body, make_quote(m)) : NULL;
 }
@@ -183,7 +183,7 @@ static node *write_automaton(maker *m, const text_demand *d, const path *at)
     term *all = make_text_term(m, &r, d);
     node *x   = all ? write_term(m, &r, all, d->min, make_quote(m), &too_many) : NULL;
     if (all && too_many && !m->b.failed)
-        refuse(m, at, d->n_patterns ? "pattern" : NULL, "these demands on a string need more than %d states",
+        refuse(m, at, d->n_patterns ? "pattern" : NULL, "these constraints on a string need more than %d states",
                REGULAR_MAX_STATES);
     return x && !m->b.failed ? node_seq(&m->b, make_quote(m), x) : NULL;
 }
@@ -237,6 +237,6 @@ node *make_key(maker *m, regular *r, term *keys, const path *at)
     node *colon = node_seq(b, node_puts(b, ":"), make_space(m));
     node *x     = write_term(m, r, keys, 1, json ? node_seq(b, make_quote(m), colon) : colon, &too_many);
     if (too_many && !b->failed)
-        refuse(m, at, NULL, "the demands on its keys need more than %d states", REGULAR_MAX_STATES);
+        refuse(m, at, NULL, "the constraints on its keys need more than %d states", REGULAR_MAX_STATES);
     return !x || b->failed ? NULL : json ? node_seq(b, make_quote(m), x) : x;
 }

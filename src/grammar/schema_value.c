@@ -326,7 +326,7 @@ node *make_integer(maker *m, const path *at, const bounds *x, decimal of)
             return listed_multiples(m, lo, hi, multiple);
         if (multiple <= MAX_MULTIPLE)
             return bounded ? bounded_multiples(m, lo, hi, (int)multiple) : any_multiple(m, (int)multiple, 0);
-        refuse(m, at, "multipleOf", "%lld can be kept up to %d, or among at most %d numbers between bounds",
+        refuse(m, at, "multipleOf", "%lld can be enforced up to %d, or among at most %d numbers between bounds",
                (long long)multiple, MAX_MULTIPLE, MAX_LISTED);
         return NULL;
     }
@@ -507,12 +507,12 @@ static node *make_multiple(maker *m, const path *at, const bounds *x, decimal of
     if (!x->has_low && !x->has_high && of.k <= MAX_MULTIPLE) return any_multiple(m, (int)of.k, of.places);
     if ((x->has_low && fabsl(x->low) >= 1e15L / power_of_ten(of.places)) ||
         (x->has_high && fabsl(x->high) >= 1e15L / power_of_ten(of.places)))
-        return refuse(m, at, "multipleOf", "cannot be kept with so large a bound"), NULL;
+        return refuse(m, at, "multipleOf", "cannot be enforced with so large a bound"), NULL;
     if (!unit_bounds(x, of.places, &lo, &hi)) return NULL;
     if (of.k == 1) return signed_units(m, lo, hi, of.places);
     if ((hi - lo) / of.k <= MAX_LISTED) return listed_units(m, lo, hi, of);
     refuse(m, at, "multipleOf",
-           "can be kept up to %d units of its last digit, or among at most %d numbers between bounds", MAX_MULTIPLE,
+           "can be enforced up to %d units of its last digit, or among at most %d numbers between bounds", MAX_MULTIPLE,
            MAX_LISTED);
     return NULL;
 }

@@ -19,7 +19,7 @@ static node *write_call(maker *m, const grammar_tool *tool)
 {
     builder *b    = &m->b;
     node    *args = write_arguments(m, tool);
-    if (!is_callable(tool->name)) builder_fail(b, ERR_INPUT, "its name cannot be written in a call");
+    if (!is_callable(tool->name)) builder_fail(b, ERR_INPUT, "its name cannot be used in a call");
     return node_seq(b, node_marker(b, str_of(m->call->call_open)), node_puts(b, m->call->call_prefix),
                     node_text(b, tool->name), args ? args : node_empty(b), node_marker(b, str_of(m->call->call_close)));
 }
@@ -44,7 +44,7 @@ static node *write_answer(maker *m, const json_value *schema, node *calls)
     return answer ? node_alt(&m->b, answer, calls) : calls;
 }
 
-/* Frees a tool whose schema cannot be kept and that is not strict, and writes all again with the steps that are
+/* Frees a tool whose schema cannot be enforced and that is not strict, and writes all again with the steps that are
  * left. */
 bool grammar_tool_calls(grammar **out, grammar_tool *tool, size_t n, const grammar_calls *how, err *e)
 {

@@ -147,8 +147,8 @@ await group("tools", async () => {
   same(parsed.choices[0].message.parsed, fits, "the openai client's own parse");
   const cut = await chat.create({ model, ...held, max_tokens: 20 });
   same([Object.keys(JSON.parse(cut.choices[0].message.content)), cut.choices[0].finish_reason], [["city", "sunny", "degrees"], "length"], "a schema and a length");
-  const refusedSchema = await errorOf(chat.create({ model, ...held, response_format: { type: "json_schema", json_schema: { name: "x", schema: { not: {} } } } }), "a schema that cannot be kept");
-  same([refusedSchema.status, refusedSchema.param], [400, "response_format"], "a schema that cannot be kept");
+  const refusedSchema = await errorOf(chat.create({ model, ...held, response_format: { type: "json_schema", json_schema: { name: "x", schema: { not: {} } } } }), "a schema that cannot be enforced");
+  same([refusedSchema.status, refusedSchema.param], [400, "response_format"], "a schema that cannot be enforced");
 
   const asked = [];
   const weather = { type: "function", function: { ...get_weather.function, parse: JSON.parse, function: (args) => (asked.push(args), { sky: "sunny", temp: 21 }) } };

@@ -7,7 +7,7 @@ const Tree = z.object({ name: z.string(), get kids() { return z.array(Tree); } }
 
 // The schema says less than the type does (a protocol, a refinement, a value that is not JSON): answers that fit it need not parse.
 export const loose = new Set(["httpUrl", "url_https", "jwt", "file", "refined", "stringbool"]);
-// Unicode properties in a pattern cannot be kept.
+// Unicode properties in a pattern cannot be enforced.
 export const refused = new Set(["emoji"]);
 // Date, bigint, Set, Map, transforms, undefined, void, NaN, symbols and custom types have no JSON Schema, says zod.
 export const types = {

@@ -125,7 +125,7 @@ TYPES = {
 }
 # The schema says less than the type does: answers that fit the schema need not parse.
 LOOSE = {"decimal", "decimal_digits", "base64", "json_text", "uuid4", "dict_int", "dict_pattern", "http_url"}
-# There is a keyword that cannot be kept: uniqueItems of strings.
+# There is a keyword that cannot be enforced: uniqueItems of strings.
 REFUSED = {"set_str"}
 
 

@@ -99,8 +99,8 @@ TEST(grammar_gbnf_refuses_with_a_place)
         {"root ::= \"a\"\nroot ::= \"b\"", "line 2, column 9: this rule is defined twice"},
         {"root ::= \"\\q\"", "unknown escape"},
         {"root ::= \"\\x4\"", "hexadecimal digit"},
-        {"root ::= \"\\ud800\"", "no character"},
-        {"root ::= \"a\"{3,2}", "most is below its least"},
+        {"root ::= \"\\ud800\"", "not a character"},
+        {"root ::= \"a\"{3,2}", "maximum of a repetition is below its minimum"},
         {"root ::= \"a\"{99999999}", "count is over"},
         {"root ::= \"a\"{x}", "a count is missing"},
         {"root ::= root \"a\" | \"b\"", "rule 'root' is left-recursive"},
@@ -187,7 +187,7 @@ TEST(grammar_gbnf_names_tokens)
     CHECK_FAILS(grammar_machine_new(&none, g, v->vocab, &e), e, "<nowhere>");
     grammar_free(g);
     CHECK_OK(grammar_from_gbnf(&g, STR("root ::= <eos> \"a\""), NULL, &e), e);
-    CHECK_FAILS(grammar_machine_new(&none, g, v->vocab, &e), e, "which ends answers");
+    CHECK_FAILS(grammar_machine_new(&none, g, v->vocab, &e), e, "which is a stop token");
     grammar_free(g);
 }
 

@@ -190,9 +190,9 @@ TEST(grammar_schema_refuses_with_a_path)
     static const char *const bad[][2] = {
         {"{'type':'array','uniqueItems':true}", "#/uniqueItems"},
         {"{'unevaluatedProperties':3}", "#/unevaluatedProperties: is not a schema"},
-        {"{'$recursiveRef':'#'}", "#/$recursiveRef: this keyword cannot be kept"},
+        {"{'$recursiveRef':'#'}", "#/$recursiveRef: this keyword cannot be enforced"},
         {"{'minlength':3}", "#/minlength"},
-        {"{'type':'strin'}", "'strin' is no type"},
+        {"{'type':'strin'}", "'strin' is not a type"},
         {"{'type':3}", "#/type"},
         {"{'type':'string','pattern':'a\\\\1'}", "a reference to a group"},
         {"{'type':'string','pattern':'[b-a]'}", "ends before it begins"},
@@ -202,7 +202,7 @@ TEST(grammar_schema_refuses_with_a_path)
         {"{'type':'integer','multipleOf':101}", "#/multipleOf"},
         {"{'type':'number','minimum':1e300}", "#/minimum"},
         {"{'minimum':'a'}", "#/minimum"},
-        {"{'type':'integer','exclusiveMinimum':true}", "there is no bound beside it"},
+        {"{'type':'integer','exclusiveMinimum':true}", "there is no bound next to it"},
         {"{'const':{},'not':{'additionalProperties':false}}", "#"},
         {"{'minItems':-1}", "#/minItems"},
         {"{'maxLength':1.5}", "#/maxLength"},
@@ -216,7 +216,7 @@ TEST(grammar_schema_refuses_with_a_path)
         {"{'$ref':'http://a/b'}", "not in this document"},
         {"{'$ref':'#name'}", "there is no '#name'"},
         {"{'$ref':'other.json#/a'}", "not in this document"},
-        {"{'$ref':'b','$defs':{'b':{'$id':'b','$ref':'#/c'}}}", "b/$ref: beside $id"},
+        {"{'$ref':'b','$defs':{'b':{'$id':'b','$ref':'#/c'}}}", "b/$ref: next to $id"},
         {"{'$dynamicRef':'#a','$defs':{'b':{'$dynamicAnchor':'a'},'c':{'$id':'c','$dynamicAnchor':'a'}}}",
          "#/$dynamicRef"},
         {"{'$ref':'#'}", "refers to itself"},
@@ -229,13 +229,13 @@ TEST(grammar_schema_refuses_with_a_path)
         {"{'$defs':{'a':{'minimum':1,'anyOf':[{'maximum':9,'allOf':[{'$ref':'#/$defs/a'}]},{'type':'null'}]}},'items':{"
          "'$ref':'#/$defs/a'}}",
          "#/$defs/a/anyOf: the schema refers to itself without an object"},
-        {"{'type':'array','items':{'type':'string'},'uniqueItems':true}", "#/uniqueItems: can be kept only where"},
+        {"{'type':'array','items':{'type':'string'},'uniqueItems':true}", "#/uniqueItems: can be enforced only where"},
         {"{'type':'array','prefixItems':[{'type':'integer'}],'items':false,'uniqueItems':true}", "#/uniqueItems"},
         {"{'type':'array','items':{'enum':[1,2]},'contains':{'const':1},'uniqueItems':true}", "#/uniqueItems"},
         {"{'uniqueItems':1}", "#/uniqueItems: is not true or false"},
-        {"{'type':'string','pattern':'^(a(?=b))*$'}", "a look-ahead inside a repetition"},
+        {"{'type':'string','pattern':'^(a(?=b))*$'}", "a lookahead inside a repetition"},
         {"{'type':'string','pattern':'(?i)a'}", "a flag"},
-        {"{'type':'string','pattern':'(?<=a)b'}", "a look behind"},
+        {"{'type':'string','pattern':'(?<=a)b'}", "a lookbehind"},
         {"{'type':'string','pattern':'\\\\p{Letter}'}", "#/pattern: \\p"},
         {"{'type':'string','pattern':'^[a-z]{999}[0-9]{999}[a-z]{999}[0-9]{999}$','minLength':3997}", "states"},
         {"{'type':'number','multipleOf':1e-12}", "#/multipleOf: has too many digits"},
@@ -250,29 +250,29 @@ TEST(grammar_schema_refuses_with_a_path)
         {"{'dependentRequired':{'a':{}}}", "#/dependentRequired/a"},
         {"{'dependentSchemas':{'a':[]}}", "#/dependentSchemas/a"},
         {"{'not':3}", "#/not: is not a schema"},
-        {"{'not':{'type':'number','multipleOf':2}}", "#/not/multipleOf: cannot be kept where a schema must not fit"},
+        {"{'not':{'type':'number','multipleOf':2}}", "#/not/multipleOf: cannot be enforced inside not or if"},
         {"{'not':{'uniqueItems':true}}", "#/not/uniqueItems"},
         {"{'not':{'const':[1]},'type':'array'}", "#/not"},
         {"{'if':{'unevaluatedItems':false},'then':{'minItems':1}}",
-         "unevaluatedItems: cannot be kept where a schema must not fit"},
+         "unevaluatedItems: cannot be enforced inside not or if"},
         {"{'oneOf':[{'type':'integer','multipleOf':2},{'type':'integer','multipleOf':3}]}",
-         "#/oneOf/not/multipleOf: cannot be kept where a schema must not fit"},
+         "#/oneOf/not/multipleOf: cannot be enforced inside not or if"},
         {"{'oneOf':[{'type':'object','additionalProperties':{'const':1}},{'type':'object','properties':{'a':{}}}]}",
          "told apart by a type, a constant or a required key"},
         {"{'contains':3}", "#/contains: is not a schema"},
         {"{'contains':{},'minContains':-1}", "#/minContains"},
-        {"{'type':'array','contains':{'const':1},'minContains':9000}", "too many items to be counted"},
-        {"{'type':'object','properties':{'a':{'$ref':'#'}},'required':['a']}", "allows nothing"},
+        {"{'type':'array','contains':{'const':1},'minContains':9000}", "too many items to count"},
+        {"{'type':'object','properties':{'a':{'$ref':'#'}},'required':['a']}", "matches nothing"},
         {"{'type':'object','minProperties':2}", "#/minProperties"},
-        {"{'enum':[[1]],'items':{}}", "constants beside demands"},
-        {"false", "no value fits"},
-        {"{'enum':[]}", "no value fits"},
-        {"{'type':'integer','minimum':3,'maximum':2}", "no value fits"},
-        {"{'type':'string','minLength':3,'maxLength':2}", "no value fits"},
-        {"{'type':'string','minLength':3,'maxLength':2,'not':{'const':'a'}}", "no value fits"},
-        {"{'type':'array','minItems':3,'maxItems':2}", "no value fits"},
-        {"{'type':'object','required':['a'],'additionalProperties':false}", "no value fits"},
-        {"{'allOf':[{'type':'string'},{'type':'null'}]}", "no value fits"},
+        {"{'enum':[[1]],'items':{}}", "constants combined with constraints"},
+        {"false", "no value matches"},
+        {"{'enum':[]}", "no value matches"},
+        {"{'type':'integer','minimum':3,'maximum':2}", "no value matches"},
+        {"{'type':'string','minLength':3,'maxLength':2}", "no value matches"},
+        {"{'type':'string','minLength':3,'maxLength':2,'not':{'const':'a'}}", "no value matches"},
+        {"{'type':'array','minItems':3,'maxItems':2}", "no value matches"},
+        {"{'type':'object','required':['a'],'additionalProperties':false}", "no value matches"},
+        {"{'allOf':[{'type':'string'},{'type':'null'}]}", "no value matches"},
         {"3", "is not a schema"},
         {"{'properties':{'a':3}}", "#/properties/a: is not a schema"},
         {"{'properties':{'a':{'items':{'anyOf':[{'$ref':'#/x'}]}}}}", "#/properties/a/items/anyOf/$ref"},
@@ -392,7 +392,7 @@ static bool calls_of(grammar **g, grammar_tool *tool, size_t n, bool several, er
     return ok;
 }
 
-/* A tool whose schema cannot be kept takes any arguments, unless it is strict; the others are kept as they are. */
+/* A tool whose schema cannot be enforced takes any arguments, unless it is strict; the others are kept as they are. */
 TEST(grammar_frees_a_tool_that_cannot_be_kept)
 {
     static const char schema[] = "{\"bad\":{\"properties\":{\"a\":{\"minlength\":3}}},"
@@ -561,7 +561,7 @@ TEST(grammar_schema_survives_every_failed_allocation)
     fault_fail_nth(0);
 }
 
-/* Many schemas speak of one property: all of them hold, or the schema is refused. */
+/* Many schemas apply to one property: all of them hold, or the schema is refused. */
 TEST(grammar_schema_refuses_what_too_many_speak_of)
 {
     static const char named[] =
@@ -582,7 +582,7 @@ TEST(grammar_schema_refuses_what_too_many_speak_of)
         buf_printf(&b, "%s]}", k[i].last);
         buf_putc(&b, 0);
         bool ok = compiles(b.p, &e);
-        CHECK_MSG(!ok && strstr(e.text, "schemas speak of one property"), "%zu: %s", i, ok ? "was accepted" : e.text);
+        CHECK_MSG(!ok && strstr(e.text, "schemas apply to one property"), "%zu: %s", i, ok ? "was accepted" : e.text);
         buf_deinit(&b);
     }
 }

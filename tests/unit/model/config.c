@@ -84,8 +84,8 @@ TEST(model_config_that_switches_off_what_the_file_holds_is_refused)
     moe.n_experts = 4;
     ple.n_ple     = 32;
     ple.n_layers  = 6;
-    CHECK_FAILS(load_gguf(drop_experts, &moe, &e), e, "the configuration says no experts");
-    CHECK_FAILS(load_gguf(drop_ple, &ple, &e), e, "the configuration says no per-layer embeddings");
+    CHECK_FAILS(load_gguf(drop_experts, &moe, &e), e, "the configuration has no experts");
+    CHECK_FAILS(load_gguf(drop_ple, &ple, &e), e, "the configuration has no per-layer embeddings");
 }
 
 static int n_stops(test_case *t, void (*change)(gguf_builder *b))

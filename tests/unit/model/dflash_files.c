@@ -321,7 +321,8 @@ TEST(dflash_refuses_configurations)
         {"\"mask_token_id\": 4", "\"mask_token_id\": 512", "mask_token_id is 512"},
         {"\"vocab_size\": 512", "\"vocab_size\": 600", "its vocabulary has 600 tokens, the target's 512"},
         {"\"target_layer_ids\": [\n   0", "\"target_layer_ids\": [\n   6", "the output of layer 6, the target has 6"},
-        {"\"target_layer_ids\": [\n   0", "\"target_layer_ids\": [\n   2, 0", "do not make that"},
+        {"\"target_layer_ids\": [\n   0", "\"target_layer_ids\": [\n   2, 0",
+         "layers of the target have a width of 128 each"},
         {"\"target_layer_ids\": [\n   0", "\"target_layer_ids\": [\n   0.5", "is not an integer"},
         {"\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"", "not default but 'yarn'"},
         {"\"use_cache\": true", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", "scaled ropes"},
@@ -379,14 +380,14 @@ TEST(dflash_refuses_tensors)
     part *d2t = add_part(&p, DFLASH_D2T, NULL, shaped(QUANT_I64, 2, 1, twice));
     check_refused(t, &g, write_dir(t, &p, NULL, NULL), "'d2t' names token 3 twice");
     d2t->x = shaped(QUANT_I64, 2, 1, outside);
-    check_refused(t, &g, write_dir(t, &p, NULL, NULL), "'d2t' leads from row 1 to token 512 of 512");
+    check_refused(t, &g, write_dir(t, &p, NULL, NULL), "'d2t' maps row 1 to token 512, but there are 512 tokens");
     d2t->x = shaped(QUANT_I64, 1, 1, outside);
     check_refused(t, &g, write_dir(t, &p, NULL, NULL), "'d2t' is not a list of 2 integers");
     p.n = n;
 
     part *q = find_part(&p, DFLASH_Q_NORM);
     q->x    = shaped(QUANT_F32, 48, 1, zero);
-    check_refused(t, &g, write_dir(t, &p, NULL, NULL), "do not go together");
+    check_refused(t, &g, write_dir(t, &p, NULL, NULL), "do not match");
     p.item[0] = p.item[--p.n]; /* fc */
     check_refused(t, &g, write_dir(t, &p, NULL, NULL), "tensor 'fc.weight' is missing");
     close_parts(&p);
@@ -404,7 +405,8 @@ TEST(dflash_refuses_keys)
     parts p;
     if (!dflash_rig_target(t, &g, "gemma4-moe", "cpu") || !take_apart(t, &p, "gemma4-moe")) return;
     check_refused(t, &g, write_gguf(t, &p, "dflash", DFLASH_LLAMA, yarn), "rope.scaling.type is 'yarn'");
-    check_refused(t, &g, write_gguf(t, &p, "dflash", DFLASH_LLAMA, half_rope), "rope turns 32 numbers of a head of 64");
+    check_refused(t, &g, write_gguf(t, &p, "dflash", DFLASH_LLAMA, half_rope),
+                  "rope rotates 32 of 64 dimensions of a head");
     check_refused(t, &g, write_gguf(t, &p, "dflash", DFLASH_LLAMA, other_vocab), "its vocabulary has 513 tokens");
     check_refused(t, &g, write_gguf(t, &p, "dflash", DFLASH_LLAMA, anchor), "a DSpark drafter");
     dflash_config c     = p.c;
@@ -427,7 +429,7 @@ TEST(dflash_refuses_another_width)
     parts      p;
     tiny_model tiny = {.type = QUANT_F32, .n_embd = 64, .n_layers = 8, .n_vocab = 512, .seed = 1};
     if (dflash_rig_model(t, &g, tiny_model_write(&tiny, "tiny.gguf"), "cpu") && take_apart(t, &p, "gemma4-moe")) {
-        check_refused(t, &g, dflash_rig_path("gemma4-moe"), "4 layers of the target, 64 wide each, do not make that");
+        check_refused(t, &g, dflash_rig_path("gemma4-moe"), "4 layers of the target have a width of 64 each that");
         const char *path = write_dir(t, &p, "\"target_layer_ids\": [", "\"target_layer_ids\": [2, 5, 6, 7, ");
         check_refused(t, &g, path, "it is 128 wide and borrows the embeddings of the target, which is 64 wide");
         close_parts(&p);

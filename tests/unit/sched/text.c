@@ -182,7 +182,7 @@ TEST(sched_options_have_ends)
     o.n_drafters = -1;
     CHECK_FAILS(opens(&o, &why), why, "n_drafters is -1");
     o.n_drafters = 65;
-    CHECK_FAILS(opens(&o, &why), why, "n_drafters is 65, which is not from 0 to 64");
+    CHECK_FAILS(opens(&o, &why), why, "n_drafters must be between 0 and 64, got 65");
     nano_options(&o);
     o.kv_bytes = (uint64_t)1 << 50;
     CHECK_FAILS(opens(&o, &why), why, "the K/V cache of this context needs 1125899.9 GB of memory");

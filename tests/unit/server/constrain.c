@@ -74,7 +74,7 @@ TEST(server_content_fits_its_schema)
     rig_stop(&r);
 }
 
-/* A tool whose schema can be kept, and one whose cannot. `strict` is text behind the name. */
+/* A tool whose schema can be enforced, and one whose cannot. `strict` is text behind the name. */
 #define STRICT(n, p, strict) "{\"type\":\"function\",\"function\":{\"name\":\"" n "\"" strict ",\"parameters\":" p "}}"
 #define YES                  ",\"strict\":true"
 #define ODD                  "{\"type\":\"object\",\"maxproperties\":3}"
@@ -124,9 +124,9 @@ TEST(server_warns_of_a_tool_that_takes_any_arguments)
         {STRICT("odd", ODD, "") "," STRICT("look", CITY, ""), FUNCTION("look"), 200, ""},
         {STRICT("odd", ODD, ""), "\"auto\"", 200, ""},
         {STRICT("odd", ODD, "") "," STRICT("look", CITY, YES), "\"auto\"", 200, ""},
-        {STRICT("odd", ODD, YES), "\"auto\"", 400, "'tools' cannot be kept: the parameters of tool 'odd'"},
+        {STRICT("odd", ODD, YES), "\"auto\"", 400, "'tools' cannot be enforced: the parameters of tool 'odd'"},
         {STRICT("odd", ODD, YES) "," STRICT("look", CITY, ""), "\"required\"", 400,
-         "'tools' cannot be kept: the parameters"},
+         "'tools' cannot be enforced: the parameters"},
         {STRICT("odd", ODD, ",\"strict\":1"), "\"auto\"", 400, "tools[0].function.strict"},
     };
     server_rig r;

@@ -553,7 +553,7 @@ TEST(request_forms_are_compiled_once)
     ask(&x, FIELD_TEXT, bad);
     CHECK(!request_compile(&x.r, x.engine, &cancel, &x.why));
     CHECK_MSG(x.why.status == 400 && !strcmp(x.why.param, "grammar") &&
-                  strstr(x.why.message, "'grammar' cannot be kept: "),
+                  strstr(x.why.message, "'grammar' cannot be enforced: "),
               "%s", x.why.message);
     request_forget(&x.r);
     tandem_close(x.engine);
