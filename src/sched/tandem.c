@@ -41,7 +41,8 @@ void tandem_options_init(tandem_options *o)
 
 static bool in_range(const char *name, double x, double min, double max, err *e)
 {
-    return (x >= min && x <= max) || err_set(e, ERR_INPUT, "%s must be between %g and %g, got %g", name, min, max, x);
+    return (x >= min && x <= max) ||
+           err_set(e, ERR_INPUT, "%s must be between %.10g and %.10g, got %.10g", name, min, max, x);
 }
 
 static bool check_options(const tandem_options *o, err *e)

@@ -256,14 +256,14 @@ TEST(job_numbers_have_ends)
         CHECK(is_refused(&w, name));                                                                                   \
         w.r.field = 0;                                                                                                 \
     } while (0)
-    ENDS(priority, -100, 100, 1, "priority is");
-    ENDS(time_limit_s, 0, 1e9, 1, "time_limit_s is");
+    ENDS(priority, -100, 100, 1, "priority must be between -100 and 100");
+    ENDS(time_limit_s, 0, 1e9, 1, "time_limit_s must be between");
     w.r.ids        = id;
     w.r.n_ids      = 2;
     w.r.max_tokens = INT32_MAX;
     CHECK(is_taken(&w));
     w.r.max_tokens = -2;
-    CHECK(is_refused(&w, "max_tokens is -2"));
+    CHECK(is_refused(&w, "max_tokens must be between -1 and"));
     w.r.max_tokens = 1;
     for (int i = 0; i < 2; i++) {
         static const int32_t bad[] = {-1, VOCAB};
@@ -277,7 +277,7 @@ TEST(job_numbers_have_ends)
     w.r.n_stop_ids = 1024;
     CHECK(is_taken(&w));
     w.r.n_stop_ids = 1025;
-    CHECK(is_refused(&w, "stop_ids is 1025"));
+    CHECK(is_refused(&w, "stop_ids must be between 0 and 1024, got 1025"));
     w.r.n_stop_ids = 0;
     w.r.stop       = (const char *const[]){"x"};
     w.r.n_stop     = 1;

@@ -467,7 +467,7 @@ TEST(settings_file_that_says_nothing_of_a_model)
     static const char text[] = "{\"models\":{\"a\":{\"queue_max\":5}}}";
     char              of_a[600];
     const char       *path[]  = {of_a, "/nowhere/settings.json"};
-    const char       *words[] = {"of_a.json has nothing for 'b'", "there is no /nowhere/settings.json"};
+    const char       *words[] = {"of_a.json has no entry for 'b'", "/nowhere/settings.json does not exist"};
     settings_file    *f;
     settings          s;
     err               e = {0};
@@ -713,7 +713,7 @@ TEST(settings_file_paths)
     test_listen_begin(false);
     CHECK_OK(settings_file_open(&f, link, &e), e);
     const char *said = test_listen_end();
-    CHECK_MSG(strstr(said, "'hat' of 'a' is not known") && !strstr(said, "'queue_max'"), "%s", said);
+    CHECK_MSG(strstr(said, "'hat' of 'a' is unknown") && !strstr(said, "'queue_max'"), "%s", said);
     CHECK_FAILS(put(f, "a", "[1]", &e), e, "an object of names and values");
     CHECK_OK(put(f, "a", "{\"queue_max\": 3}", &e), e);
     settings_file_close(f);

@@ -88,7 +88,8 @@ TEST(sched_chats_have_these_roles)
         CHECK_MSG(n > 6 && thinking != n, "%s: %zu and %zu tokens", good[i], n, thinking);
     }
     for (size_t i = 0; i < COUNT(bad); i++) {
-        CHECK_FAILS(asks(e, bad[i], false, &n, NULL, &why), why, "is not a role: system, developer, user or assistant");
+        CHECK_FAILS(asks(e, bad[i], false, &n, NULL, &why), why,
+                    "is not a role, expected system, developer, user or assistant");
         CHECK_INT(why.code, TANDEM_INPUT);
         CHECK_INT(n, 0);
     }
@@ -115,8 +116,8 @@ TEST(sched_without_a_tokenizer)
     if (!CHECK_OK(engine_open_with(&e, &o, NULL, NULL, &bad), bad)) return;
     tandem_get_info(e, &info);
     CHECK(!info.has_tokenizer && !info.has_dflash && !info.has_mtp);
-    CHECK_FAILS(tandem_tokenize(e, "x", 1, false, &ids, &why), why, "there is no text in or out");
-    CHECK_FAILS(tandem_chat_prompt(e, talk, 1, false, &ids, NULL, &why), why, "there is no text in or out");
+    CHECK_FAILS(tandem_tokenize(e, "x", 1, false, &ids, &why), why, "which text needs");
+    CHECK_FAILS(tandem_chat_prompt(e, talk, 1, false, &ids, NULL, &why), why, "which text needs");
     CHECK_INT(tandem_detokenize(e, nano_prompt, 3, false, text, sizeof text), 0);
     CHECK_INT(text[0], 0);
     nano_request(e, &r, 5);
@@ -153,11 +154,11 @@ TEST(sched_options_have_ends)
         o.field      = low;                                                                                            \
         CHECK_OK(opens(&o, &why), why);                                                                                \
         o.field = (low)-1;                                                                                             \
-        CHECK_FAILS(opens(&o, &why), why, name " is ");                                                                \
+        CHECK_FAILS(opens(&o, &why), why, name " must be between ");                                                   \
         o.field = high;                                                                                                \
         CHECK_OK(opens(&o, &why), why);                                                                                \
         o.field = (high) + 1;                                                                                          \
-        CHECK_FAILS(opens(&o, &why), why, name " is ");                                                                \
+        CHECK_FAILS(opens(&o, &why), why, name " must be between ");                                                   \
     } while (0)
     ENDS(max_lanes, 1, 64, "max_lanes");
     ENDS(step_tokens, 16, STEP_MAX_ROWS, "step_tokens");
@@ -169,15 +170,15 @@ TEST(sched_options_have_ends)
     o.step_tokens = 20;
     CHECK_OK(opens(&o, &why), why);
     o.step_tokens = 19;
-    CHECK_FAILS(opens(&o, &why), why, "step_tokens is 19, which is not from 20");
+    CHECK_FAILS(opens(&o, &why), why, "step_tokens must be between 20 and 256, got 19");
     nano_options(&o);
     o.n_threads = -1;
-    CHECK_FAILS(opens(&o, &why), why, "n_threads is -1, which is not from 0 to 256");
+    CHECK_FAILS(opens(&o, &why), why, "n_threads must be between 0 and 256, got -1");
     o.n_threads = 257;
-    CHECK_FAILS(opens(&o, &why), why, "n_threads is 257");
+    CHECK_FAILS(opens(&o, &why), why, "n_threads must be between 0 and 256, got 257");
     nano_options(&o);
     o.n_ctx = -1;
-    CHECK_FAILS(opens(&o, &why), why, "n_ctx is -1");
+    CHECK_FAILS(opens(&o, &why), why, "n_ctx must be between 0 and 16777216, got -1");
     nano_options(&o);
     o.n_drafters = -1;
     CHECK_FAILS(opens(&o, &why), why, "n_drafters is -1");
@@ -294,7 +295,7 @@ TEST(sched_drafters_are_named_by_their_method)
     list[0].quantise       = "q5_0";
     o.drafters             = list;
     o.n_drafters           = 1;
-    CHECK_FAILS(opens(&o, &why), why, "a drafter cannot be quantised to 'q5_0': none, q8_0 or q4_0");
+    CHECK_FAILS(opens(&o, &why), why, "a drafter cannot be quantised to 'q5_0', expected none, q8_0 or q4_0");
     list[0].quantise = NULL;
     list[0].path     = "/nowhere/drafter.gguf";
     CHECK_OK(opens(&o, &why), why); /* with a warning */
