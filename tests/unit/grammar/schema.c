@@ -258,7 +258,7 @@ TEST(grammar_schema_refuses_with_a_path)
         {"{'oneOf':[{'type':'integer','multipleOf':2},{'type':'integer','multipleOf':3}]}",
          "#/oneOf/not/multipleOf: cannot be enforced inside not or if"},
         {"{'oneOf':[{'type':'object','additionalProperties':{'const':1}},{'type':'object','properties':{'a':{}}}]}",
-         "told apart by a type, a constant or a required key"},
+         "do not differ by a type, a constant or a required key"},
         {"{'contains':3}", "#/contains: is not a schema"},
         {"{'contains':{},'minContains':-1}", "#/minContains"},
         {"{'type':'array','contains':{'const':1},'minContains':9000}", "too many items to count"},

@@ -429,7 +429,7 @@ TEST(dflash_refuses_another_width)
     parts      p;
     tiny_model tiny = {.type = QUANT_F32, .n_embd = 64, .n_layers = 8, .n_vocab = 512, .seed = 1};
     if (dflash_rig_model(t, &g, tiny_model_write(&tiny, "tiny.gguf"), "cpu") && take_apart(t, &p, "gemma4-moe")) {
-        check_refused(t, &g, dflash_rig_path("gemma4-moe"), "4 layers of the target have a width of 64 each that");
+        check_refused(t, &g, dflash_rig_path("gemma4-moe"), "4 layers of the target have a width of 64 each");
         const char *path = write_dir(t, &p, "\"target_layer_ids\": [", "\"target_layer_ids\": [2, 5, 6, 7, ");
         check_refused(t, &g, path, "it is 128 wide and borrows the embeddings of the target, which is 64 wide");
         close_parts(&p);

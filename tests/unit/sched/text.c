@@ -181,7 +181,7 @@ TEST(sched_options_have_ends)
     CHECK_FAILS(opens(&o, &why), why, "n_ctx must be between 0 and 16777216, got -1");
     nano_options(&o);
     o.n_drafters = -1;
-    CHECK_FAILS(opens(&o, &why), why, "n_drafters is -1");
+    CHECK_FAILS(opens(&o, &why), why, "n_drafters must be between 0 and 64, got -1");
     o.n_drafters = 65;
     CHECK_FAILS(opens(&o, &why), why, "n_drafters must be between 0 and 64, got 65");
     nano_options(&o);
