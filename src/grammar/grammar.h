@@ -12,7 +12,7 @@
  * not be ended within the depth limit is not allowed to begin. What is nested over GRAMMAR_JSON_DEPTH deep is not written by
  * a schema's grammar.
  *
- * Errors: ERR_INPUT for a grammar or schema that cannot be kept, with line or path; ERR_TOO_LARGE over a limit,
+ * Errors: ERR_INPUT for a grammar or schema that cannot be enforced, with line or path; ERR_TOO_LARGE over a limit,
  * also when following a text needs too much work or memory; ERR_UNAVAILABLE when there is no memory.
  *
  * Threads: a grammar and a grammar_vocab do not change: any number of threads. A machine belongs to one thread at a time; it

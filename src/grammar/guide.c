@@ -154,7 +154,7 @@ const uint64_t *guide_mask(guide *g, grammar_state s, err *e)
 {
     if (s >= 0) return grammar_mask(g->m, s, e);
     if (is_beside(s)) return mask_beside(g, flags_of(s), e);
-    err_set(e, ERR_TOO_LARGE, "the grammar is too ambiguous to be followed here");
+    err_set(e, ERR_TOO_LARGE, "the grammar is too ambiguous");
     return NULL;
 }
 
@@ -162,7 +162,7 @@ int guide_mask_work(guide *g, grammar_state s, int64_t *work, err *e)
 {
     if (is_beside(s) && flags_of(s) & (FREE | IN_THOUGHT)) return GRAMMAR_READY;
     if (s >= 0 || is_beside(s)) return grammar_mask_work(g->m, s >= 0 ? s : g->start, work, e);
-    err_set(e, ERR_TOO_LARGE, "the grammar is too ambiguous to be followed here");
+    err_set(e, ERR_TOO_LARGE, "the grammar is too ambiguous");
     return GRAMMAR_NO;
 }
 

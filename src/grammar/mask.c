@@ -648,7 +648,7 @@ static int go_on(grammar_machine *m, int64_t *work, err *e)
     end_job(m);
     if (!there) {
         forget_part(m);
-        err_set(e, ERR_TOO_LARGE, "the grammar is too ambiguous to be followed here");
+        err_set(e, ERR_TOO_LARGE, "the grammar is too ambiguous");
         return GRAMMAR_NO;
     }
     c->mask[slot]    = (mask_slot){s, ++c->clock};

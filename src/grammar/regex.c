@@ -232,7 +232,7 @@ static part read_alternatives(reader *r, where at);
 
 static part read_inside(reader *r, where at)
 {
-    if (r->nested == MAX_NESTED) return fail(r, "groups are nested too deeply");
+    if (r->nested == MAX_NESTED) return fail(r, "groups are nested too deeplyly");
     r->nested++;
     part x = read_alternatives(r, at);
     r->nested--;

@@ -407,5 +407,5 @@ bool request_compile(server_request *r, const tandem *t, const atomic_bool *canc
     if (engine_compile(t, &r->ask, cancel, &r->form, &e)) return warn_of_tools(r), true;
     if (e.code == ERR_BUSY || e.code == ERR_UNAVAILABLE) return error_take(why, &e, NULL, false);
     const char *field = field_of_grammar(r, &e);
-    return error_set(why, 400, field, NULL, "'%s' cannot be kept: %s.", field, e.text);
+    return error_set(why, 400, field, NULL, "'%s' cannot be enforced: %s.", field, e.text);
 }

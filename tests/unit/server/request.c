@@ -514,7 +514,7 @@ TEST(request_errors_use_the_names_of_the_api)
     refused(&x, FIELD_RESPONSES, INPUT(",\"reasoning\":{\"effort\":\"some\"}"), "reasoning.effort",
             "'reasoning.effort' must be");
     refused(&x, FIELD_CHAT, CHAT(",\"reasoning_effort\":\"some\""), "reasoning_effort", "'reasoning_effort' must be");
-    /* A tool of this name is not the reason why the schema of the answer cannot be kept. */
+    /* A tool of this name is not the reason why the schema of the answer cannot be enforced. */
     atomic_bool cancel = false;
     ask(&x, FIELD_RESPONSES,
         INPUT(",\"tools\":[{\"type\":\"function\",\"name\":\"response_format\",\"strict\":true}],\"text\":{\"format\":"
@@ -522,12 +522,12 @@ TEST(request_errors_use_the_names_of_the_api)
     CHECK(!request_compile(&x.r, x.engine, &cancel, &x.why));
     CHECK_INT(x.why.status, 400);
     CHECK_STR(str_of(x.why.param), STR("text.format"));
-    CHECK_MSG(strstr(x.why.message, "'text.format' cannot be kept"), "%s", x.why.message);
+    CHECK_MSG(strstr(x.why.message, "'text.format' cannot be enforced"), "%s", x.why.message);
     request_forget(&x.r);
     tandem_close(x.engine);
 }
 
-/* A form is compiled once for equal requests of a tenant; one that cannot be kept is told by its field. */
+/* A form is compiled once for equal requests of a tenant; one that cannot be enforced is told by its field. */
 TEST(request_forms_are_compiled_once)
 {
     static const char good[] = TEXT(",\"json_schema\":" SCHEMA), bad[] = TEXT(",\"grammar\":\"root ::= (\"");
