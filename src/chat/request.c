@@ -278,7 +278,7 @@ static bool read_tools(const reader *r, const json_value *request, chat *c)
 {
     const json_value *list = json_find(request, "tools");
     place             at   = {NULL, "tools", 0};
-    if (list && json_find(request, "functions")) return bad(r, &at, "and functions do not go together");
+    if (list && json_find(request, "functions")) return bad(r, &at, "and functions exclude each other");
     if (!list) return read_functions(r, request, c);
     if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
     if (list->n && !(c->tool = take(r, &at, list->n, sizeof *c->tool))) return false;

@@ -590,7 +590,7 @@ static bool take_memory(bench_run *x, server_error *why)
 static bool can_start(server *s, server_error *why)
 {
     if (!admin_takes(s, why)) return false;
-    return !s->bench || error_set(why, 409, NULL, "bench_running", "Another bench is running: one at a time.");
+    return !s->bench || error_set(why, 409, NULL, "bench_running", "Another benchmark is running.");
 }
 
 void bench_endpoint(server *s, server_call *c)

@@ -299,7 +299,7 @@ static void blame(completion *x, const server_choice *c)
     const tandem_result *r = c->result;
     if (x->why.status || choice_finish_reason(c)) return;
     if (r->finish == TANDEM_FINISH_TIMEOUT)
-        error_set(&x->why, 504, NULL, "timeout", "The request ran out of time.");
+        error_set(&x->why, 504, NULL, "timeout", "The request timed out.");
     else if (r->finish == TANDEM_FINISH_CANCELLED)
         server_why_cancelled(x->s, &x->why);
     else

@@ -13,8 +13,8 @@ static bool bad_kind(const char *field, const char *what, server_error *why)
 static bool hold_to(server_request *r, const char *field, tandem_grammar_kind kind, str text, server_error *why)
 {
     if (r->held_by)
-        return error_set(why, 400, field, NULL, "'%s' and '%s' do not go together: an answer is held to one of them.",
-                         field, r->held_by);
+        return error_set(why, 400, field, NULL,
+                         "'%s' and '%s' exclude each other: a response can have only one of them.", field, r->held_by);
     r->held_by     = field;
     r->ask.grammar = (tandem_grammar){.kind = kind, .text = text.s, .n_text = text.n};
     return true;
@@ -276,8 +276,8 @@ static bool need_tool(const server_request *r, const json_value *v, const chat_t
     str name;
     if (!name_of(v, &name)) return bad_choice(why);
     *out = find_tool(r->chat, name);
-    return *out || error_set(why, 400, "tool_choice", NULL, "'tool_choice' names '%.*s', which is none of the tools.",
-                             STR_ARG(name));
+    return *out || error_set(why, 400, "tool_choice", NULL,
+                             "'tool_choice' names '%.*s', which is not one of the tools.", STR_ARG(name));
 }
 
 /* Where calls are not forced the others are not shown either; where they are, they cannot be called. */
@@ -338,7 +338,7 @@ static bool read_function_call(server_request *r, server_error *why)
     const chat_tool *tool = find_tool(r->chat, name->s);
     if (!tool)
         return error_set(why, 400, "function_call", NULL,
-                         "'function_call' names '%.*s', which is none of the functions.", STR_ARG(name->s));
+                         "'function_call' names '%.*s', which is not one of the functions.", STR_ARG(name->s));
     return hold_to_calls(r, &tool, 1, false, why);
 }
 

@@ -156,7 +156,7 @@ void endpoint_drain(server *s, server_call *c)
 {
     bool wanted = strcmp(c->route->method, "GET") ? !strcmp(c->route->method, "POST") : s->drained;
     if (wanted != s->drained)
-        log_event(LOG_INFO, "drain", wanted ? "no new requests; %d are running" : "new requests are taken again",
+        log_event(LOG_INFO, "drain", wanted ? "refusing new requests; %d are running" : "accepting new requests again",
                   s->n_completions);
     s->drained = wanted;
     http_keep_alive(s->http, !wanted);

@@ -34,12 +34,12 @@ bool error_shutting_down(server_error *x)
 
 bool error_drained(server_error *x)
 {
-    return error_set(x, 503, NULL, "draining", "The server takes no new requests now. Please try again later.");
+    return error_set(x, 503, NULL, "draining", "The server is not accepting new requests. Please try again later.");
 }
 
 bool error_no_media(server_error *x, const char *param)
 {
-    return error_set(x, 400, param, "unsupported_value", "This model is given text only: no images, audio or video.");
+    return error_set(x, 400, param, "unsupported_value", "This model accepts text only: no images, audio or video.");
 }
 
 /* Internal errors are reported without details. */

@@ -112,15 +112,14 @@ static bool read_line(keys *k, str line, size_t number, err *e)
     entry *x = add_entry(k, e);
     if (!x) return false;
     if (!take_hash(x->hash, hash))
-        return err_set(
-            e, ERR_FORMAT,
-            "line %zu is not the SHA-256 of a key: write what this prints in its place: printf %%s \"$KEY\" | "
-            "sha256sum",
-            number);
+        return err_set(e, ERR_FORMAT,
+                       "line %zu is not the SHA-256 of a key; compute it with: printf %%s \"$KEY\" | "
+                       "sha256sum",
+                       number);
     if (next_word(&line).n || !take_name(x->name, name))
-        return err_set(e, ERR_FORMAT, "line %zu: behind the hash may be one name of up to %d letters, digits and ._-@",
+        return err_set(e, ERR_FORMAT, "line %zu: only a name may follow the hash, of up to %d letters, digits and ._-@",
                        number, KEY_NAME_MAX);
-    return !is_known(k, x) || err_set(e, ERR_FORMAT, "line %zu: this key is there already", number);
+    return !is_known(k, x) || err_set(e, ERR_FORMAT, "line %zu: duplicate key", number);
 }
 
 bool keys_read(keys **out, str text, err *e)
@@ -129,7 +128,7 @@ bool keys_read(keys **out, str text, err *e)
     bool  ok = true;
     *out     = NULL;
     for (size_t number = 1; ok && text.n; number++) ok = read_line(k, next_line(&text), number, e);
-    if (ok && !k->n) ok = err_set(e, ERR_FORMAT, "there is no key in it");
+    if (ok && !k->n) ok = err_set(e, ERR_FORMAT, "it has no key");
     if (ok)
         *out = k;
     else

@@ -51,7 +51,8 @@ static void answer(server *s, server_call *c, bool park)
     const model_life *l = &s->life;
     server_error      why;
     if (l->park != park)
-        error_set(&why, 409, NULL, "conflict", "Another call wants the model %s.", l->park ? "parked" : "loaded");
+        error_set(&why, 409, NULL, "conflict", "Another request is changing the state of the model to %s.",
+                  l->park ? "parked" : "loaded");
     else if (l->state == MODEL_FAILED)
         error_set(&why, 503, NULL, "load_failed", "The model could not be loaded again: %s", l->why.text);
     else {

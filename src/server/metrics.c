@@ -48,20 +48,23 @@ static const struct {
     {                                                                                                                  \
         x, COUNT(x)                                                                                                    \
     }
-    [H_FIRST_TOKEN]    = {"time_to_first_token_seconds", "From the submission of an answer to its first token.",
-                          B(request_bounds)},
-    [H_BETWEEN_TOKENS] = {"inter_token_latency_seconds",
-                          "Between two tokens of an answer; of tokens that come together, "
-                          "the time since the last ones is shared.",
-                          B(token_bounds)},
-    [H_TOTAL]          = {"e2e_request_latency_seconds", "From a request's head to the last byte of its reply.",
-                          B(request_bounds)},
-    [H_QUEUE] = {"request_queue_time_seconds", "From the submission of an answer to its admission.", B(request_bounds)},
-    [H_PREFILL] = {"request_prefill_time_seconds", "From the admission of an answer to its first token.",
+    [H_FIRST_TOKEN] = {"time_to_first_token_seconds", "Time from the submission of a response to its first token.",
+                       B(request_bounds)},
+    [H_BETWEEN_TOKENS] =
+        {"inter_token_latency_seconds",
+         "Time between two tokens of a response; tokens delivered together share the time since the previous ones.",
+         B(token_bounds)},
+    [H_TOTAL]   = {"e2e_request_latency_seconds", "Time from the head of a request to the last byte of its response.",
                    B(request_bounds)},
-    [H_DECODE]  = {"request_decode_time_seconds", "From the first token of an answer to its last.", B(request_bounds)},
-    [H_PROMPT_SIZE] = {"request_prompt_tokens", "Tokens of prompts; of several answers to one, once.", B(size_bounds)},
-    [H_ANSWER_SIZE] = {"request_generation_tokens", "Tokens of answers.", B(size_bounds)},
+    [H_QUEUE]   = {"request_queue_time_seconds", "Time from the submission of a response to its admission.",
+                   B(request_bounds)},
+    [H_PREFILL] = {"request_prefill_time_seconds", "Time from the admission of a response to its first token.",
+                   B(request_bounds)},
+    [H_DECODE]  = {"request_decode_time_seconds", "Time from the first token of a response to its last.",
+                   B(request_bounds)},
+    [H_PROMPT_SIZE] = {"request_prompt_tokens", "Prompt tokens; counted once for several responses to one prompt.",
+                       B(size_bounds)},
+    [H_ANSWER_SIZE] = {"request_generation_tokens", "Generated tokens.", B(size_bounds)},
 #undef B
 };
 
@@ -304,29 +307,30 @@ static void put_answers(page *p, const tandem_stats *s)
                                  {"abort", (double)f[TANDEM_FINISH_CANCELLED]},
                                  {"timeout", (double)f[TANDEM_FINISH_TIMEOUT]},
                                  {"error", (double)f[TANDEM_FINISH_ERROR]}};
-    single(p, BOTH, "gauge", "num_requests_running", "Answers that are being made.", s->running);
-    single(p, BOTH, "gauge", "num_requests_waiting", "Answers that wait for room.", s->queued);
-    several(p, BOTH, "counter", "request_success_total", "Answers that ended, by why.", "finished_reason", finished,
-            COUNT(finished));
-    single(p, BOTH, "counter", "num_preemptions_total", "Answers that were put off after they began: never.", 0);
+    single(p, BOTH, "gauge", "num_requests_running", "Running responses.", s->running);
+    single(p, BOTH, "gauge", "num_requests_waiting", "Responses waiting for admission.", s->queued);
+    several(p, BOTH, "counter", "request_success_total", "Finished responses by finish reason.", "finished_reason",
+            finished, COUNT(finished));
+    single(p, BOTH, "counter", "num_preemptions_total", "Responses preempted after admission: always 0.", 0);
 }
 
 static void put_admission(page *p, const tandem_stats *s)
 {
-    single(p, OURS, "counter", "requests_submitted_total", "Answers that were asked for and taken.",
-           (double)s->submitted);
-    single(p, OURS, "counter", "requests_refused_total", "Answers that the queue had no room for.", (double)s->refused);
-    single(p, OURS, "counter", "requests_admitted_total", "Answers that were begun.", (double)s->admitted);
+    single(p, OURS, "counter", "requests_submitted_total", "Responses submitted and accepted.", (double)s->submitted);
+    single(p, OURS, "counter", "requests_refused_total", "Responses refused because the queue was full.",
+           (double)s->refused);
+    single(p, OURS, "counter", "requests_admitted_total", "Admitted responses.", (double)s->admitted);
 }
 
 static void put_tokens(page *p, const tandem_stats *s)
 {
     single(p, BOTH, "counter", "prompt_tokens_total",
-           "Tokens of prompts whose answers were begun; of several answers to one, once.", (double)s->prompt_tokens);
-    single(p, BOTH, "counter", "generation_tokens_total", "Tokens of answers.", (double)s->completion_tokens);
-    single(p, BOTH, "counter", "prefix_cache_queries_total", "Tokens of prompts that were looked for in the cache.",
+           "Prompt tokens of admitted responses; counted once for several responses to one prompt.",
            (double)s->prompt_tokens);
-    single(p, BOTH, "counter", "prefix_cache_hits_total", "Tokens of prompts that were found there, and not run again.",
+    single(p, BOTH, "counter", "generation_tokens_total", "Generated tokens.", (double)s->completion_tokens);
+    single(p, BOTH, "counter", "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
+           (double)s->prompt_tokens);
+    single(p, BOTH, "counter", "prefix_cache_hits_total", "Prompt tokens found in the prefix cache and not run again.",
            (double)s->cached_tokens);
 }
 
@@ -338,14 +342,13 @@ static void put_cache(page *p, const tandem_stats *s)
                           {"cached", (double)s->kv_cached_bytes}};
     labelled lookups[] = {{"hit", (double)s->prefix_hits}, {"miss", (double)s->prefix_misses}};
     double   used      = s->kv_bytes ? (double)s->kv_pinned_bytes / (double)s->kv_bytes : 0;
-    single(p, BOTH, "gauge", "kv_cache_usage_perc", "Share of the K/V pages that answers in flight hold, 0 to 1.",
-           used);
+    single(p, BOTH, "gauge", "kv_cache_usage_perc", "Share of the K/V pages used by running responses, 0 to 1.", used);
     several(p, OURS, "gauge", "kv_cache_bytes",
-            "K/V pages: all, held by answers in flight, promised to them, and kept for prefixes that may come again.",
-            "state", bytes, COUNT(bytes));
-    several(p, OURS, "counter", "prefix_cache_lookups_total", "Prompts that were looked for in the cache.", "result",
+            "K/V memory: total, used by running responses, reserved for them, and held by the prefix cache.", "state",
+            bytes, COUNT(bytes));
+    several(p, OURS, "counter", "prefix_cache_lookups_total", "Prompts looked up in the prefix cache.", "result",
             lookups, COUNT(lookups));
-    single(p, OURS, "counter", "prefix_cache_evicted_total", "Cached pieces that made room for others.",
+    single(p, OURS, "counter", "prefix_cache_evicted_total", "Entries evicted from the prefix cache.",
            (double)s->prefix_evicted);
 }
 
@@ -369,15 +372,15 @@ static void put_speculation(page *p, const tandem_stats *s)
     labelled method[TANDEM_SPEC_METHODS];
     for (int i = 0; i < TANDEM_SPEC_METHODS; i++)
         method[i] = (labelled){tandem_method_name(i), (double)s->spec.rounds_by_method[i]};
-    single(p, BOTH, "counter", "spec_decode_num_drafts_total", "Rounds with guesses.", (double)s->spec.rounds);
+    single(p, BOTH, "counter", "spec_decode_num_drafts_total", "Rounds with draft tokens.", (double)s->spec.rounds);
     single(p, BOTH, "counter", "spec_decode_num_draft_tokens_total", "Guesses.", (double)s->spec.drafted);
-    single(p, BOTH, "counter", "spec_decode_num_accepted_tokens_total", "Guesses that were right.",
+    single(p, BOTH, "counter", "spec_decode_num_accepted_tokens_total", "Accepted draft tokens.",
            (double)s->spec.accepted);
-    put_places(p, BOTH, "spec_decode_num_accepted_tokens_per_pos_total", "Right guesses by place in the draft.",
-               s->spec.tried_at, s->spec.right_at);
-    put_places(p, OURS, "spec_decode_num_tried_tokens_per_pos_total", "Guesses by place in the draft.",
+    put_places(p, BOTH, "spec_decode_num_accepted_tokens_per_pos_total",
+               "Accepted draft tokens by position in the draft.", s->spec.tried_at, s->spec.right_at);
+    put_places(p, OURS, "spec_decode_num_tried_tokens_per_pos_total", "Draft tokens by position in the draft.",
                s->spec.tried_at, s->spec.tried_at);
-    single(p, OURS, "counter", "plain_rounds_total", "Rounds without guesses.", (double)s->spec.plain_rounds);
+    single(p, OURS, "counter", "plain_rounds_total", "Rounds without draft tokens.", (double)s->spec.plain_rounds);
     several(p, OURS, "counter", "rounds_total", "Rounds by method.", "method", method, COUNT(method));
 }
 
@@ -385,7 +388,7 @@ static void put_routes(page *p, const tandem_stats *s)
 {
     labelled reason[TANDEM_MAX_ROUTES];
     for (int i = 0; i < TANDEM_MAX_ROUTES; i++) reason[i] = (labelled){tandem_route_name(i), (double)s->routes[i]};
-    several(p, OURS, "counter", "route_rounds_total", "Rounds by why their method was chosen.", "reason", reason,
+    several(p, OURS, "counter", "route_rounds_total", "Rounds by the reason for their method.", "reason", reason,
             COUNT(reason));
 }
 
@@ -395,13 +398,12 @@ static void put_steps(page *p, const tandem_stats *s)
     for (int i = 0; i < TANDEM_STEP_BUCKETS - 1; i++) at[i] = ldexp(0.000125, i);
     put_histogram(p, OURS, "step_seconds", "Steps of the model.", &(bounds){at, TANDEM_STEP_BUCKETS - 1},
                   s->step_bucket, s->step_s);
-    put_histogram(p, OURS, "grammar_mask_seconds", "CPU time that a step spent on the masks of grammars.",
+    put_histogram(p, OURS, "grammar_mask_seconds", "CPU time of grammar masks per step.",
                   &(bounds){at, TANDEM_STEP_BUCKETS - 1}, s->mask_bucket, s->mask_s);
-    single(p, OURS, "counter", "failed_steps_total", "Steps that a device failed.", (double)s->failed_steps);
+    single(p, OURS, "counter", "failed_steps_total", "Steps that failed on the device.", (double)s->failed_steps);
     single(p, OURS, "counter", "step_rows_total", "Rows of all steps.", (double)s->rows);
-    single(p, OURS, "counter", "step_prompt_rows_total", "Rows of prompts in all steps.", (double)s->prompt_rows);
-    single(p, OURS, "gauge", "engine_busy_seconds", "How long the engine has been at its step; 0: it waits for work.",
-           s->busy_s);
+    single(p, OURS, "counter", "step_prompt_rows_total", "Prompt rows of all steps.", (double)s->prompt_rows);
+    single(p, OURS, "gauge", "engine_busy_seconds", "Age of the current step; 0 when idle.", s->busy_s);
 }
 
 static void put_histograms(page *p, const sheet *s)
@@ -419,32 +421,32 @@ static void put_replies(page *p, const sheet *s)
         snprintf(code[i], sizeof code[i], "%zu", i);
         status[i] = (labelled){s->replies[i] ? code[i] : NULL, (double)s->replies[i]};
     }
-    several(p, OURS, "counter", "http_requests_total", "Replies by status.", "code", status, MAX_STATUS);
-    single(p, OURS, "counter", "http_disconnects_total", "Clients that did not wait for the end of their reply.",
+    several(p, OURS, "counter", "http_requests_total", "Responses by HTTP status.", "code", status, MAX_STATUS);
+    single(p, OURS, "counter", "http_disconnects_total", "Clients that disconnected before the end of their response.",
            (double)s->left);
 }
 
 static void put_http(page *p, const metrics_view *v)
 {
-    single(p, OURS, "gauge", "http_connections", "Connections that are open.", v->http.connections);
-    single(p, OURS, "counter", "http_accepted_total", "Connections that were opened.", (double)v->http.accepted);
-    single(p, OURS, "counter", "http_refused_total", "Connections beyond the limits.", (double)v->http.refused);
-    single(p, OURS, "counter", "http_evicted_total", "Connections without a request that gave way to others.",
+    single(p, OURS, "gauge", "http_connections", "Open connections.", v->http.connections);
+    single(p, OURS, "counter", "http_accepted_total", "Accepted connections.", (double)v->http.accepted);
+    single(p, OURS, "counter", "http_refused_total", "Connections refused by a limit.", (double)v->http.refused);
+    single(p, OURS, "counter", "http_evicted_total", "Connections without a request closed in favour of others.",
            (double)v->http.evicted);
-    single(p, OURS, "counter", "http_bad_requests_total", "Requests that were no HTTP.", (double)v->http.bad_requests);
-    single(p, OURS, "counter", "http_timeouts_total", "Connections that were cut for being slow.",
-           (double)v->http.timeouts);
-    single(p, OURS, "counter", "http_received_bytes_total", "Bytes from clients.", (double)v->http.bytes_in);
-    single(p, OURS, "counter", "http_sent_bytes_total", "Bytes to clients.", (double)v->http.bytes_out);
+    single(p, OURS, "counter", "http_bad_requests_total", "Requests that were not valid HTTP.",
+           (double)v->http.bad_requests);
+    single(p, OURS, "counter", "http_timeouts_total", "Connections closed by a timeout.", (double)v->http.timeouts);
+    single(p, OURS, "counter", "http_received_bytes_total", "Bytes received from clients.", (double)v->http.bytes_in);
+    single(p, OURS, "counter", "http_sent_bytes_total", "Bytes sent to clients.", (double)v->http.bytes_out);
 }
 
 static void put_server(page *p, const metrics *m, const metrics_view *v)
 {
     labelled version = {tandem_version(), 1};
-    several(p, OURS, "gauge", "build_info", "Which program this is.", "version", &version, 1);
-    single(p, OURS, "gauge", "start_time_seconds", "When the server began, since 1970.", m->start);
-    single(p, OURS, "gauge", "draining", "1: it takes no new requests.", v->draining);
-    single(p, OURS, "gauge", "model_loaded", "0: it is being loaded, or parked.", v->loaded);
+    several(p, OURS, "gauge", "build_info", "Version of the program.", "version", &version, 1);
+    single(p, OURS, "gauge", "start_time_seconds", "Start time of the server, seconds since 1970.", m->start);
+    single(p, OURS, "gauge", "draining", "1 while the server refuses new requests.", v->draining);
+    single(p, OURS, "gauge", "model_loaded", "0 while the model is loading or parked.", v->loaded);
 }
 
 /* --- llama.cpp's names ---------------------------------------------------------------------------*/
@@ -460,26 +462,24 @@ static void put_llamacpp(page *p, const sheet *h, const tandem_stats *s, bool wh
         double      x;
         bool        of_all; /* not known of one key */
     } all[] = {
-        {"counter", "prompt_tokens_total", "Tokens of prompts that were run.", prompt, false},
-        {"counter", "prompt_tokens_cached_total", "Tokens of prompts that were cached.", (double)s->cached_tokens,
+        {"counter", "prompt_tokens_total", "Prompt tokens that were run.", prompt, false},
+        {"counter", "prompt_tokens_cached_total", "Prompt tokens that were cached.", (double)s->cached_tokens, false},
+        {"counter", "prompt_seconds_total", "Time from the admission of responses to their first tokens.", prompt_s,
          false},
-        {"counter", "prompt_seconds_total", "From the admission of answers to their first tokens.", prompt_s, false},
-        {"gauge", "prompt_tokens_seconds", "Tokens of prompts a second, since the start.", ratio(prompt, prompt_s),
-         false},
-        {"counter", "tokens_predicted_total", "Tokens of answers.", predicted, false},
-        {"counter", "tokens_predicted_seconds_total", "From first tokens to last ones.", predicted_s, false},
-        {"gauge", "predicted_tokens_seconds", "Tokens of answers a second, since the start.",
+        {"gauge", "prompt_tokens_seconds", "Prompt tokens per second since the start.", ratio(prompt, prompt_s), false},
+        {"counter", "tokens_predicted_total", "Generated tokens.", predicted, false},
+        {"counter", "tokens_predicted_seconds_total", "Time from first tokens to last tokens.", predicted_s, false},
+        {"gauge", "predicted_tokens_seconds", "Generated tokens per second since the start.",
          ratio(predicted, predicted_s), false},
-        {"gauge", "requests_processing", "Answers that are being made.", s->running, false},
-        {"gauge", "requests_deferred", "Answers that wait for room.", s->queued, false},
-        {"counter", "n_tokens_max", "Tokens of the longest prompt with its answer.", (double)h->longest, false},
+        {"gauge", "requests_processing", "Running responses.", s->running, false},
+        {"gauge", "requests_deferred", "Responses waiting for admission.", s->queued, false},
+        {"counter", "n_tokens_max", "Tokens of the longest prompt with its response.", (double)h->longest, false},
         {"counter", "n_decode_total", "Steps of the model.", steps, true},
-        {"gauge", "n_busy_slots_per_decode", "Answers that a step makes tokens for, since the start.",
+        {"gauge", "n_busy_slots_per_decode", "Mean number of responses per step since the start.",
          ratio((double)(s->spec.rounds + s->spec.plain_rounds), steps), true},
         {"counter", "spec_decode_num_draft_tokens_total", "Guesses.", (double)s->spec.drafted, false},
-        {"counter", "spec_decode_num_accepted_tokens_total", "Guesses that were right.", (double)s->spec.accepted,
-         false},
-        {"counter", "spec_decode_num_drafts_total", "Rounds with guesses.", (double)s->spec.rounds, false},
+        {"counter", "spec_decode_num_accepted_tokens_total", "Accepted draft tokens.", (double)s->spec.accepted, false},
+        {"counter", "spec_decode_num_drafts_total", "Rounds with draft tokens.", (double)s->spec.rounds, false},
     };
     for (size_t i = 0; i < COUNT(all); i++) {
         if (all[i].of_all && !whole) continue;
@@ -487,7 +487,7 @@ static void put_llamacpp(page *p, const sheet *h, const tandem_stats *s, bool wh
         sample(p, LLAMACPP, all[i].name, "", "", all[i].x);
     }
     head(p, LLAMACPP, "spec_decode_num_accepted_tokens_per_pos_total", "counter",
-         "Right guesses by place in the draft.");
+         "Accepted draft tokens by position in the draft.");
     for (int i = 0; i < TANDEM_MAX_DRAFT && s->spec.tried_at[i]; i++) {
         char more[32];
         snprintf(more, sizeof more, "position=\"%d\"", i);
@@ -517,13 +517,14 @@ static void put_keys(page *p, const metrics *m)
         const char *name, *type, *help;
         double (*value)(const tenant *x);
     } of_key[] = {
-        {"key_requests_running", "gauge", "Answers of each API key that are being made.", n_running},
-        {"key_requests_waiting", "gauge", "Answers of each API key that wait for room.", n_waiting},
-        {"key_requests_finished_total", "counter", "Answers of each API key that ended.", n_finished},
-        {"key_requests_refused_total", "counter", "Replies 429 and 503 to each API key.", n_refused},
-        {"key_prompt_tokens_total", "counter", "Tokens of prompts of each API key.", prompt_tokens},
-        {"key_cached_tokens_total", "counter", "Of them found in the prefix cache.", cached_tokens},
-        {"key_generation_tokens_total", "counter", "Tokens of answers of each API key.", generation_tokens},
+        {"key_requests_running", "gauge", "Running responses of each API key.", n_running},
+        {"key_requests_waiting", "gauge", "Responses of each API key waiting for admission.", n_waiting},
+        {"key_requests_finished_total", "counter", "Finished responses of each API key.", n_finished},
+        {"key_requests_refused_total", "counter", "Responses 429 and 503 to each API key.", n_refused},
+        {"key_prompt_tokens_total", "counter", "Prompt tokens of each API key.", prompt_tokens},
+        {"key_cached_tokens_total", "counter", "Prompt tokens of each API key found in the prefix cache.",
+         cached_tokens},
+        {"key_generation_tokens_total", "counter", "Generated tokens of each API key.", generation_tokens},
     };
     char more[128];
     for (size_t k = 0; k < COUNT(of_key); k++) {
@@ -552,7 +553,7 @@ static void put_label(buf *out, const char *name, const char *value)
 
 static void put_parts(page *p, const model_parts *all)
 {
-    head(p, prefixes[0], "model_info", "gauge", "The model and its drafters; 1: it is loaded.");
+    head(p, prefixes[0], "model_info", "gauge", "The model and its drafters; 1 if loaded.");
     for (int i = 0; i <= all->n_drafters; i++) {
         const model_part *x = &all->part[i];
         const struct {
@@ -588,7 +589,7 @@ static void put_all(page *p, const metrics *m, const metrics_view *v)
     put_replies(p, &m->all);
     put_http(p, v);
     put_server(p, m, v);
-    single(p, OURS, "gauge", "stats_streams", "Clients that are told live numbers.", v->streams);
+    single(p, OURS, "gauge", "stats_streams", "Clients of the live statistics stream.", v->streams);
     put_parts(p, &v->parts);
     if (m->n_tenants) put_keys(p, m);
     if (v->llamacpp) put_llamacpp(p, &m->all, s, true);

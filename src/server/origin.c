@@ -89,7 +89,7 @@ static bool refuse_host(str name, err *e)
 {
     if (!is_name(name)) return err_set(e, ERR_INPUT, "the Host of this request is not a name of this server");
     return err_set(e, ERR_INPUT,
-                   "the Host of this request, %.*s, is not a name of this server; --allow-host %.*s makes it one",
+                   "the Host of this request, %.*s, is not a name of this server; --allow-host %.*s allows it",
                    STR_ARG(name), STR_ARG(name));
 }
 
@@ -129,5 +129,5 @@ bool origin_check(str host, str origin, const char *const *names, size_t n_names
     if (!is_ours(name, names, n_names)) return refuse_host(name, e);
     str from = without_scheme(origin);
     return !origin.s || (from.n && str_is_nocase(from, host)) ||
-           err_set(e, ERR_INPUT, "this request comes from a page of another origin; --cors ORIGIN lets pages call");
+           err_set(e, ERR_INPUT, "this request comes from a page of another origin; --cors ORIGIN allows it");
 }

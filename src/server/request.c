@@ -619,7 +619,7 @@ static bool check_response_fields(const server_request *r, server_error *why)
 static bool check_min_tokens(const server_request *r, server_error *why)
 {
     return !r->f.min_tokens || !r->ask.grammar.kind ||
-           error_set(why, 400, "min_tokens", NULL, "'min_tokens' and '%s' do not go together.", r->held_by);
+           error_set(why, 400, "min_tokens", NULL, "'min_tokens' and '%s' exclude each other.", r->held_by);
 }
 
 bool request_read(server_request *r, const tandem *t, str key, server_error *why)

@@ -230,7 +230,7 @@ static bool read_part(const reader *in, const char *key, size_t i, const json_va
     *out                      = (chat_part){.kind = CHAT_TEXT};
     if (is_medium(v)) {
         out->text = STR(ERROR_NOT_SHOWN);
-        return of_tool || (bad(in, ".%s[%zu] must be a text: this model is given no images, audio or files", key, i),
+        return of_tool || (bad(in, ".%s[%zu] must be text: this model accepts no images, audio or files", key, i),
                            in->why->code = "unsupported_value", false);
     }
     if (!refusal && !is(v, "type", "input_text") && !is(v, "type", "output_text") && !is(v, "type", "text"))

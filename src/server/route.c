@@ -286,7 +286,7 @@ static void refuse_path(server *s, server_call *c, str others)
         error_set(&why, 405, NULL, "method_not_allowed", "The method %.*s is not allowed here.", STR_ARG(q->method));
         refuse_with(s, c, &why, NULL, 0, (http_field){STR("Allow"), others});
     } else {
-        error_set(&why, 404, NULL, "not_found", "There is nothing at this path.");
+        error_set(&why, 404, NULL, "not_found", "There is no endpoint at this path.");
         server_refuse(s, c, &why);
     }
 }

@@ -103,7 +103,7 @@ static bool open_keys(server *s, err *e)
     a->names                = o->names;
     a->n_names              = o->n_names;
     a->cors                 = o->cors;
-    if (o->api_key && o->api_key_file) return err_set(e, ERR_INPUT, "there are both a key and a file of keys");
+    if (o->api_key && o->api_key_file) return err_set(e, ERR_INPUT, "both a key and a key file are given");
     return (!o->api_key || keys_of_one(&a->api, str_of(o->api_key), "default", e)) &&
            (!o->api_key_file || keys_load(&a->api, o->api_key_file, e)) &&
            (!o->admin_key_file || keys_load(&a->admin, o->admin_key_file, e));
@@ -114,9 +114,9 @@ static void reload_keys(keys **k, const char *path)
     err e = {0};
     if (!path) return;
     if (keys_reload(k, path, &e))
-        log_event(LOG_INFO, "keys", "%s was read again; keys: %zu", path, keys_count(*k));
+        log_event(LOG_INFO, "keys", "%s reloaded; %zu keys", path, keys_count(*k));
     else
-        log_event(LOG_ERROR, "keys", "%s; the keys are as they were", e.text);
+        log_event(LOG_ERROR, "keys", "%s; the keys are unchanged", e.text);
 }
 
 static void look_at_keys(server *s)
@@ -131,7 +131,7 @@ static void drain(server *s)
 {
     s->draining = true;
     s->cut_at   = clock_s() + s->opt->grace_s;
-    log_event(LOG_INFO, "drain", "no new requests; %d running ones may end within %.0f s", s->n_completions,
+    log_event(LOG_INFO, "drain", "refusing new requests; %d running requests have %.0f s to finish", s->n_completions,
               s->opt->grace_s);
     notify_manager("STOPPING=1");
     http_drain(s->http);
@@ -269,7 +269,7 @@ bool server_run(const server_options *o, err *e)
     bool    ok = open_server(&s, e);
     if (ok) {
         take_signals(&before, &s);
-        log_event(LOG_INFO, "memory", "requests may hold %zu MB together, and their bodies %zu MB",
+        log_event(LOG_INFO, "memory", "memory limits: %zu MB for requests, %zu MB for their bodies",
                   o->max_held / 1000000, o->http.max_bodies / 1000000);
         life_begin(&s);
         http_run(s.http);
@@ -279,7 +279,7 @@ bool server_run(const server_options *o, err *e)
         s.draining = s.cut = true;
         completions_cut(&s);
         if (!work_stop(s.work, WORKER_END_S)) {
-            log_event(LOG_WARN, "drain", "a worker has not finished its request; it is not waited for");
+            log_event(LOG_WARN, "drain", "a worker has not finished its request; exiting without it");
             _exit(0);
         }
     }

@@ -6,8 +6,8 @@
 void watchdog_look(watchdog *w, double busy_s)
 {
     bool hangs = w->limit_s > 0 && busy_s > w->limit_s;
-    if (hangs && !w->hangs) log_event(LOG_ERROR, "watchdog", "a step has taken %.1f s and is not over", busy_s);
-    if (!hangs && w->hangs) log_event(LOG_WARN, "watchdog", "steps go on");
+    if (hangs && !w->hangs) log_event(LOG_ERROR, "watchdog", "a step has been running for %.1f s", busy_s);
+    if (!hangs && w->hangs) log_event(LOG_WARN, "watchdog", "the engine responds again");
     w->hangs = hangs;
 }
 

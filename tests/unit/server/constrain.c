@@ -241,7 +241,7 @@ TEST(server_says_which_form_cannot_be_kept)
     refused(&r, TEXT, "\"json_schema\":{\"type\":\"nothing\"}", "json_schema", "nothing");
     refused(&r, TEXT, "\"grammar\":\"root ::= yes\"", "grammar", "'yes'");
     refused(&r, TEXT, "\"grammar\":\"root ::= <nothing>\"", "grammar", "<nothing>");
-    refused(&r, TEXT, "\"json_schema\":{},\"grammar\":\"root ::= [a]\"", "grammar", "do not go together");
+    refused(&r, TEXT, "\"json_schema\":{},\"grammar\":\"root ::= [a]\"", "grammar", "exclude each other");
     rig_wait_idle(&r);
     rig_stop(&r);
 }

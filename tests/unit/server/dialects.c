@@ -303,7 +303,7 @@ TEST(dialects_of_constraints)
         request_forget(&x.r);
     }
     refused(&x, FIELD_TEXT, TEXT(",\"guided_regex\":\"a\",\"guided_choice\":[\"b\"]"), "guided_regex",
-            "do not go together");
+            "exclude each other");
     refused(&x, FIELD_TEXT, TEXT(",\"guided_choice\":[\"a\",5]"), "guided_choice", "a list of texts");
     refused(&x, FIELD_TEXT, TEXT(",\"guided_json\":5"), "guided_json", "a JSON Schema");
     refused(&x, FIELD_TEXT, TEXT(",\"guided_json\":\"5\""), "guided_json", "a JSON Schema");
@@ -344,7 +344,7 @@ TEST(dialects_functions_are_tools)
     request_forget(&x.r);
     refused(&x, FIELD_CHAT, CHAT(FUNCTIONS ",\"function_call\":{\"name\":\"mul\"}"), "function_call", "'mul'");
     refused(&x, FIELD_CHAT, CHAT(FUNCTIONS ",\"function_call\":5"), "function_call", "name a function");
-    refused(&x, FIELD_CHAT, CHAT(TOOL FUNCTIONS), "tools", "do not go together");
+    refused(&x, FIELD_CHAT, CHAT(TOOL FUNCTIONS), "tools", "exclude each other");
     refused(&x, FIELD_CHAT, CHAT(",\"functions\":[{}]"), "functions[0].name", "missing");
     tandem_close(x.engine);
 }

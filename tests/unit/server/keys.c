@@ -124,11 +124,11 @@ TEST(server_keys_refuse_what_is_no_hash)
     snprintf(text, sizeof text, "%s\nX%s\n", hash_of("one"), hash_of("two") + 1);
     CHECK_FAILS(keys_read(&k, str_of(text), &e), e, "line 2 is not the SHA-256");
     snprintf(text, sizeof text, "%s alice bob\n", hash_of("one"));
-    CHECK_FAILS(keys_read(&k, str_of(text), &e), e, "may be one name");
+    CHECK_FAILS(keys_read(&k, str_of(text), &e), e, "only a name may follow");
     snprintf(text, sizeof text, "%s ali\"ce\n", hash_of("one"));
-    CHECK_FAILS(keys_read(&k, str_of(text), &e), e, "may be one name");
+    CHECK_FAILS(keys_read(&k, str_of(text), &e), e, "only a name may follow");
     snprintf(text, sizeof text, "%s a\n\n%s b\n", hash_of("one"), hash_of("one"));
-    CHECK_FAILS(keys_read(&k, str_of(text), &e), e, "line 3: this key is there already");
+    CHECK_FAILS(keys_read(&k, str_of(text), &e), e, "line 3: duplicate key");
     CHECK_FAILS(keys_read(&k, STR("# nothing\n"), &e), e, "no key");
     CHECK_FAILS(keys_read(&k, STR(""), &e), e, "no key");
     CHECK_FAILS(keys_load(&k, "/nowhere/keys", &e), e, "/nowhere/keys");

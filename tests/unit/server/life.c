@@ -286,7 +286,7 @@ static void expect_timeout(server_rig *r, bool stream)
     rig_post(r, path, body, &a);
     const char *usage = strstr(a.body.p, "\"usage\":{\"prompt_tokens\":1");
     CHECK(usage && !strstr(a.body.p, "\"completion_tokens\":0") && !strstr(a.body.p, "[DONE]"));
-    CHECK(strstr(a.body.p, "\"error\":{\"message\":\"The request ran out of time.\",\"type\":\"timeout_error\""));
+    CHECK(strstr(a.body.p, "\"error\":{\"message\":\"The request timed out.\",\"type\":\"timeout_error\""));
     CHECK_INT(a.status, stream ? 200 : 504);
     CHECK_INT(a.complete, !stream);
     rig_reply_deinit(&a);

@@ -459,11 +459,11 @@ TEST(request_forms)
                {CHAT(",\"response_format\":{}"), "response_format.type", "text, json_object"},
                {CHAT(",\"json_schema\":7"), "json_schema", "must be a JSON Schema"},
                {CHAT(",\"json_schema\":true,\"response_format\":{\"type\":\"json_object\"}"), "json_schema",
-                "do not go together"},
-               {CHAT(",\"json_schema\":true,\"grammar\":\"root ::= \\\"x\\\"\""), "grammar", "do not go together"},
+                "exclude each other"},
+               {CHAT(",\"json_schema\":true,\"grammar\":\"root ::= \\\"x\\\"\""), "grammar", "exclude each other"},
                {CHAT(",\"tool_choice\":\"required\""), "tool_choice", "there are no 'tools'"},
                {CHAT(TOOL ",\"tool_choice\":{\"type\":\"function\",\"name\":\"sub\"}"), "tool_choice",
-                "names 'sub', which is none"},
+                "names 'sub', which is not one"},
                {CHAT(TOOL ",\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"auto\",\"tools\":[]}"),
                 "tool_choice", "must be auto, none"},
                {CHAT(TOOL ",\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"maybe\",\"tools\":[{\"type\":"
@@ -503,11 +503,11 @@ TEST(request_errors_use_the_names_of_the_api)
     if (!open_engine(t, &x)) return;
     refused(&x, FIELD_RESPONSES,
             INPUT(RESPONSE_TOOL("add") ",\"tool_choice\":{\"type\":\"function\",\"name\":\"response_format\"}"),
-            "tool_choice", "names 'response_format', which is none");
+            "tool_choice", "names 'response_format', which is not one");
     refused(&x, FIELD_MESSAGES,
             MESSAGES(",\"tools\":[{\"name\":\"add\",\"input_schema\":{}}],"
                      "\"tool_choice\":{\"type\":\"tool\",\"name\":\"response_format\"}"),
-            "tool_choice", "names 'response_format', which is none");
+            "tool_choice", "names 'response_format', which is not one");
     refused(&x, FIELD_RESPONSES, INPUT(",\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":7,\"schema\":{}}}"),
             "text.format.name", "'text.format.name' must be a string");
     refused(&x, FIELD_MESSAGES, MESSAGES(",\"stop_sequences\":[7]"), "stop_sequences", "'stop_sequences' must be");

@@ -369,7 +369,8 @@ TEST(server_logs_draining_once)
         const char *said = test_listen_end();
         CHECK(rig_at(rig_json(&a), "draining")->b == drains[i]);
         CHECK_MSG(!strstr(said, "drain:") == !changes, "%zu, %s: '%s'", i, method[i], said);
-        if (changes) CHECK(strstr(said, drains[i] ? "no new requests; 0 are running" : "new requests are taken again"));
+        if (changes)
+            CHECK(strstr(said, drains[i] ? "refusing new requests; 0 are running" : "accepting new requests again"));
         rig_reply_deinit(&a);
     }
     rig_stop(&r);

@@ -107,7 +107,8 @@ TEST(server_status_watchdog)
     watchdog_look(&w, 0.1);
     CHECK(!w.hangs);
     const char *said = test_listen_end();
-    CHECK(strstr(said, "a step has taken 10.1 s") && !strstr(said, "10.4 s") && strstr(said, "steps go on"));
+    CHECK(strstr(said, "a step has been running for 10.1 s") && !strstr(said, "10.4 s") &&
+          strstr(said, "the engine responds again"));
 }
 
 TEST(server_status_models)
