@@ -1,4 +1,4 @@
-/* The invariants of kv/pages.h, by counting everything anew. */
+/* Checks the invariants of kv/pages.h by counting everything again. */
 #include "kv/inside.h"
 
 #include "base/mem.h"
@@ -18,7 +18,7 @@ static void check_row(const kv_pool *p, const kv_seq *s, int cls, uint16_t *name
     }
 }
 
-/* (8) live states in all classes or in none, and saved ones as the lane has them. */
+/* Checks (8) and (9): the states of a lane. */
 static void check_states(const kv_pool *p, const kv_seq *s, uint16_t *named)
 {
     const kv_lane *l = &p->lanes[s->lane];
@@ -42,7 +42,7 @@ static void check_seq(const kv_pool *p, const kv_seq *s, uint16_t *named)
     if (s->group == 0) check_states(p, s, named);
 }
 
-/* Walks a list of slabs that must all belong to class c; returns how many. */
+/* Returns the length of a list of slabs, which must all belong to class c. */
 static int list_length(const kv_pool *p, int first, int c)
 {
     int n = 0;
@@ -54,7 +54,7 @@ static int list_length(const kv_pool *p, int first, int c)
     return n;
 }
 
-/* No slab is lost: the free ones and the partly used ones are all in their lists. */
+/* Checks that all free and all partly used slabs are in their lists. */
 static void check_lists(const kv_pool *p)
 {
     int n_free = 0, n_open[KV_MAX_CLASSES] = {0}, n_slabs[KV_MAX_CLASSES] = {0};

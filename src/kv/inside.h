@@ -1,4 +1,5 @@
-/* kv/inside.h - what the files of kv share: slabs, pages, classes, sequences. Contracts are in kv/pages.h. */
+/* kv/inside.h - types and functions shared by the files of kv: slabs, pages, classes, sequences, lanes. The contracts
+ * are in kv/pages.h, kv/prefix.h and kv/lane.h. */
 #ifndef TANDEM_KV_INSIDE_H
 #define TANDEM_KV_INSIDE_H
 #include "kv/lane.h"
@@ -10,44 +11,44 @@ enum { NO_PAGE = -1, NO_SLAB = -1, NO_CLASS = -1, NO_NODE = -1 };
 
 typedef struct {
     int cls;        /* NO_CLASS: free */
-    int n_used;     /* pages */
-    int prev, next; /* in the list of free slabs, or of its class's slabs with a free page */
+    int n_used;     /* number of pages in use */
+    int prev, next; /* neighbours in the list of free slabs, or in its class's list of open slabs */
 } slab;
 
 typedef struct {
-    int32_t  node; /* of the prefix tree, or NO_NODE */
-    uint16_t refs; /* table entries that name it */
+    int32_t  node; /* index of the prefix tree's node that refers to it, or NO_NODE */
+    uint16_t refs; /* number of table entries that refer to it */
 } page_info;
 
 typedef struct {
-    kv_class kv; /* what ops see */
+    kv_class kv; /* the class as ops see it */
     size_t   page_bytes;
-    int      group;    /* NO_CLASS: there is no such class */
-    bool     is_state; /* a page is a state: no positions */
+    int      group;    /* NO_CLASS: the class does not exist */
+    bool     is_state; /* a page is the state of a lane and has no positions */
     int      window;
-    int      per_slab; /* pages */
-    int      open;     /* first slab with a free page */
+    int      per_slab; /* pages per slab */
+    int      open;     /* head of the list of open slabs: those with a free page */
     int      n_slabs;
-    int      n_used, n_pinned; /* pages; pinned: named by sequences */
-    int32_t  reserved;         /* pages */
+    int      n_used, n_pinned; /* numbers of pages; pinned: sequences refer to them */
+    int32_t  reserved;         /* number of pages */
     int32_t *table;            /* host mirror: [seqs of the group][kv.table_stride] */
 } page_class;
 
 typedef struct {
-    int     first_class, n_classes; /* n_classes 0: there is no such group */
+    int     first_class, n_classes; /* n_classes 0: the group does not exist */
     int     n_states;               /* state classes, which follow the page classes; only group 0 has any */
     int     max_seqs, max_slots;
     kv_seq *seqs;
 } seq_group;
 
-/* What the pool tells the prefix tree. A page is idle when the tree names it and no sequence does. */
+/* Callbacks from the pool to the prefix tree. A page is idle when a node refers to it and no sequence does. */
 typedef struct {
     void *ctx;
-    void (*idle)(void *ctx, int32_t node, int cls);
-    void (*wanted)(void *ctx, int32_t node, int cls); /* no longer idle */
-    void (*forget)(void *ctx, int32_t node, int cls); /* the page, and what cannot be there without it */
-    void (*moved)(void *ctx, int32_t node, int cls, int32_t id);
-    bool (*evict)(void *ctx); /* one page at least; false when none is idle */
+    void (*idle)(void *ctx, int32_t node, int cls);              /* the page became idle */
+    void (*busy)(void *ctx, int32_t node, int cls);              /* the page is no longer idle */
+    void (*remove)(void *ctx, int32_t node, int cls);            /* removes the page, and nodes that depend on it */
+    void (*moved)(void *ctx, int32_t node, int cls, int32_t id); /* the page has a new id */
+    bool (*evict)(void *ctx);                                    /* evicts at least one page; false when none is idle */
     void (*drop_class)(void *ctx, int cls);
     void (*check)(const void *ctx);
 } cache_hooks;
@@ -59,9 +60,9 @@ struct kv_pool {
     size_t      slab_bytes;
     int         n_slabs, max_per_slab;
     slab       *slabs;
-    int         free_slab; /* first of the list */
+    int         free_slab; /* head of the list of free slabs */
     page_info  *pages;     /* [n_slabs][max_per_slab] */
-    int32_t    *moved;     /* [max_per_slab]: where the pages of a slab went that is being emptied */
+    int32_t    *moved;     /* [max_per_slab]: new ids of the pages of the slab that is being emptied */
     page_class  cls[KV_MAX_CLASSES];
     seq_group   group[KV_MAX_CLASSES];
     size_t      used_bytes, pinned_bytes;
@@ -72,8 +73,8 @@ struct kv_pool {
     dev             moves; /* kv_move_item [KV_MAX_PATH] */
     kv_state        state[KV_MAX_STATES];
     kv_state_spec   state_spec[KV_MAX_STATES];
-    int             max_kept, n_kept; /* kept rows; n_kept: of the step at hand */
-    kv_replay_item *replay;           /* [max_seqs of group 0]: commits that wait for kv_step_begin */
+    int             max_kept, n_kept; /* kept rows: the limit, and those of the current step */
+    kv_replay_item *replay;           /* [max_seqs of group 0]: pending commits, applied by kv_step_begin */
     int             n_replays;
     int32_t        *replay_row; /* [max_kept] */
     int             n_replay_rows;
@@ -82,32 +83,32 @@ struct kv_pool {
 struct kv_lane {
     kv_seq *seq;                        /* NULL: not in use */
     int32_t len;                        /* committed positions */
-    int32_t n_live;                     /* positions that the live states cover, with the commits that wait */
-    int32_t n_saved;                    /* positions that the saved states cover; 0: there are none */
-    int     n_sure, n_kept, first_kept; /* rows of the step at hand; first_kept: place of the first kept row */
+    int32_t n_live;                     /* length that the live states cover once pending commits are applied */
+    int32_t n_saved;                    /* length that the saved states cover; 0: there are none */
+    int     n_sure, n_kept, first_kept; /* rows of the current step; first_kept: place of the first kept row */
 };
 
 struct kv_seq {
     kv_pool *pool;
     int      group, lane;
     bool     live, dirty; /* dirty: its table rows differ from the device's */
-    int32_t  n_slots;     /* in use */
-    int32_t  n_pages;     /* capacity, the same in every class */
+    int32_t  n_slots;     /* slots in use */
+    int32_t  n_pages;     /* capacity in pages, equal in every class */
     struct {
-        int32_t first;                /* pages below were let go */
-        int32_t dirty_from, dirty_to; /* entries; none when from >= to */
+        int32_t first;                /* pages below this index were released */
+        int32_t dirty_from, dirty_to; /* range of changed entries; none when from >= to */
     } of[KV_MAX_CLASSES];
 };
 
 static inline int pages_for(int32_t n_slots) { return (n_slots + KV_PAGE - 1) / KV_PAGE; }
 
-/* The first page that a row at position n_slots or later sees. */
+/* Returns the first page that a row at position n_slots or later sees. */
 static inline int32_t first_seen_page(const page_class *c, int32_t n_slots)
 {
     return c->window > 0 && n_slots >= c->window ? (n_slots - c->window + 1) / KV_PAGE : 0;
 }
 
-/* The index of state class i among all classes. */
+/* Returns the index of state class i among all classes. */
 static inline int state_class(const kv_pool *p, int i) { return p->group[0].n_classes + i; }
 
 static inline int32_t *table_row(const page_class *c, int lane)
@@ -120,22 +121,22 @@ bool       kv_page_bytes(const kv_class_spec *s, size_t *out);
 bool       kv_state_page_bytes(const kv_state_spec *s, size_t *out);
 size_t     kv_slab_bytes(const size_t *page_bytes, int n, size_t max_bytes);
 bool       kv_slabs_init(kv_pool *p, size_t max_bytes, int n_classes, err *e);
-bool       kv_slabs_widen(kv_pool *p, int per_slab, err *e); /* for a class with smaller pages */
+bool       kv_slabs_widen(kv_pool *p, int per_slab, err *e); /* for a class with smaller pages than all before */
 int        kv_page_slab(const kv_pool *p, int32_t id);
 page_info *kv_page_info(const kv_pool *p, const page_class *c, int32_t id);
-int32_t    kv_page_take(kv_pool *p, int cls);             /* named once; NO_PAGE when the pool is full */
-void       kv_page_name(kv_pool *p, int cls, int32_t id); /* by one more table entry */
-void       kv_page_unname(kv_pool *p, int cls, int32_t id);
-void       kv_page_uncache(kv_pool *p, int cls, int32_t id); /* its node names it no longer */
+int32_t    kv_page_take(kv_pool *p, int cls);            /* refs is 1; NO_PAGE when the pool is full */
+void       kv_page_ref(kv_pool *p, int cls, int32_t id); /* counts one more table entry that refers to it */
+void       kv_page_unref(kv_pool *p, int cls, int32_t id);
+void       kv_page_uncache(kv_pool *p, int cls, int32_t id); /* its node no longer refers to it */
 void       kv_page_copy(kv_pool *p, int cls, int32_t to, int32_t from);
 
 /* --- reserve.c ----------------------------------------------------------------------------------*/
-/* Whether a page more in this class is within what is reserved, and all else that sequences name. */
+/* Returns whether one more pinned page of this class, and all pages pinned now, are within the reservations. */
 bool kv_within_reserved(const kv_pool *p, int cls);
 
 /* --- seq.c --------------------------------------------------------------------------------------*/
-void kv_seq_set_page(kv_seq *s, int cls, int32_t k, int32_t id); /* an entry of its table; counts no names */
-void kv_seq_let_go(kv_seq *s, int cls, int32_t k);               /* empties an entry and unnames its page */
+void kv_seq_set_page(kv_seq *s, int cls, int32_t k, int32_t id); /* sets an entry of its table; refs are the caller's */
+void kv_seq_release(kv_seq *s, int cls, int32_t k);              /* clears an entry and unrefs its page */
 
 /* --- lane.c -------------------------------------------------------------------------------------*/
 bool kv_lanes_init(kv_pool *p, const kv_pool_spec *spec, err *e);

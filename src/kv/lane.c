@@ -1,4 +1,4 @@
-/* Lanes of the target: pages and states, committed and rolled back together. */
+/* Lanes of the target: commits and rolls back pages and states together. */
 #include "base/mem.h"
 #include "kv/inside.h"
 
@@ -63,7 +63,7 @@ kv_lane *kv_lane_new(kv_pool *p)
     return l;
 }
 
-/* Removes the commit of this lane that waits, if there is one. */
+/* Removes the pending commit of this lane, if there is one. */
 static void drop_replay(kv_lane *l)
 {
     kv_pool *p = pool_of(l);
@@ -71,23 +71,23 @@ static void drop_replay(kv_lane *l)
         if (p->replay[i].lane == l->seq->lane) p->replay[i] = p->replay[--p->n_replays];
 }
 
-/* Gives up the states of the kind `which`. */
+/* Releases the live or the saved states. */
 static void drop_states(kv_lane *l, int which)
 {
     kv_pool *p = pool_of(l);
     for (int i = 0; i < p->group[0].n_states; i++)
-        if (state_page(l, i, which) != NO_PAGE) kv_seq_let_go(l->seq, state_class(p, i), which);
+        if (state_page(l, i, which) != NO_PAGE) kv_seq_release(l->seq, state_class(p, i), which);
     if (which == SAVED_STATE) l->n_saved = 0;
 }
 
-/* Forgets everything. */
+/* Releases all pages and states. */
 static void empty_lane(kv_lane *l)
 {
     drop_replay(l);
     drop_states(l, LIVE_STATE);
     drop_states(l, SAVED_STATE);
     kv_seq_free(l->seq);
-    l->seq->live = true; /* all pages are gone, the sequence stays this lane's */
+    l->seq->live = true; /* its pages are gone; the lane keeps the sequence */
     *l           = (kv_lane){.seq = l->seq};
 }
 
@@ -106,7 +106,7 @@ int     kv_lane_kept(const kv_lane *l) { return l->first_kept; }
 int32_t kv_lane_saved(const kv_lane *l) { return l->n_saved; }
 
 /* --- room ---------------------------------------------------------------------------------------*/
-/* Takes pages for the states of the kind `which`, in all state classes or in none. */
+/* Takes pages for the live or the saved states, in all state classes or in none. */
 static bool take_states(kv_lane *l, int which)
 {
     kv_pool *p = pool_of(l);
@@ -166,7 +166,7 @@ static void copy_kept(kv_lane *l, int i, int place)
                     dev_at(s->kept, (size_t)place * s->row_bytes), n, (dev){0}, 1, n);
 }
 
-/* Applies kept rows of the lane to its live states, at once or with the commits that wait. */
+/* Applies kept rows of the lane to its live states. Classes with `replay` follow at the next kv_step_begin. */
 static void add_replay(kv_lane *l, const int *path, int n)
 {
     kv_pool *p = pool_of(l);
@@ -178,7 +178,7 @@ static void add_replay(kv_lane *l, const int *path, int n)
     l->n_live += n;
 }
 
-/* Copies the live states to the saved ones. Without room for them there are none. */
+/* Copies the live states to the saved ones. If there is no room, the lane has no saved states. */
 static void save_states(kv_lane *l)
 {
     kv_pool *p = pool_of(l);

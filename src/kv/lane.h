@@ -1,63 +1,65 @@
 /* kv/lane.h - the state of a lane of the target: its pages, and the states of recurrent layers.
  *
- * Attention layers can forget positions: pages are cut. A recurrent layer has one state per lane that covers a text up to some
- * length and cannot be taken back. So a step runs two kinds of rows of a lane, sure rows first:
+ * Attention layers can forget positions: their pages are cut. A recurrent layer has one state per lane, which covers
+ * the text up to some length and cannot be undone. Therefore a step runs two kinds of rows of a lane, sure rows
+ * first:
  *
  *   sure rows   text that is committed whatever the target picks. The target applies them to the live state in place.
- *   kept rows   rows that the commit may reject: the anchor, draft tokens, and the last rows of a prompt. The target reads the
- *               live state but does not change it. For each kept row it stores what the commit needs: the inputs of the
- *               layer's update, or the whole state after the row.
+ *   kept rows   rows that the commit may reject: the anchor, draft tokens, and the last rows of a prompt. The target
+ *               reads the live state but does not change it. For each kept row it stores what the commit needs: the
+ *               inputs of the layer's update, or the whole state after the row.
  *
  *      positions    n   n+1 | n+2    n+3
  *      step         s0  s1  | A ---- b              live state after the step: up to s1
  *      kept row             | 0    \ 1
  *                           |       \ c
  *                           |         2
- *      commit A, c: the live state takes rows 0 and 2; the K/V of row 2 moves to slot n+3; the rest is cut
+ *      commit A, c: rows 0 and 2 are applied to the live state, the K/V of row 2 moves to slot n+3, the rest is cut
  *
- * A commit that passes the end of a page copies the state there to the lane's saved state. kv_lane_save gives it to a node of
- * the prefix tree, and kv_lane_take starts a lane from the pages and the states of a node. A lane therefore needs two states
- * of each class, and kv_need_add counts them.
+ * When a commit passes the end of a page, the state at that length is copied to the lane's saved state. kv_lane_save
+ * gives it to a node of the prefix tree. kv_lane_take starts a lane from the pages and states of a node. A lane
+ * therefore needs two states of each class, which kv_need_add counts.
  *
- * Commits of states wait until kv_step_begin, so that one call of `replay` serves all lanes of a step. Without state classes a
- * lane is its pages, and nothing of this costs anything.
+ * Commits of states are applied at the next kv_step_begin, so that one call of `replay` serves all lanes of a step. For
+ * a target without state classes a lane is only its pages, and none of this takes time.
  *
- * Invariants, asserted by kv_pool_check: (8) a lane has live states of all classes or of none, and saved ones exactly when
- * n_saved > 0; (9) the live states cover the committed length.
+ * Invariants, asserted by kv_pool_check: (8) a lane has live states of all classes or of none, and saved states exactly
+ * when n_saved > 0; (9) the live states cover the committed length.
  *
- * Nothing is allocated after kv_pool_new. Thread: the scheduler's only. */
+ * Nothing is allocated after kv_pool_new. Thread: the engine thread only. */
 #ifndef TANDEM_KV_LANE_H
 #define TANDEM_KV_LANE_H
 #include "kv/prefix.h"
 
 typedef struct kv_lane kv_lane;
 
-enum { KV_MAX_PATH = 128 }; /* kept rows of one lane */
+enum { KV_MAX_PATH = 128 }; /* maximum number of kept rows of one lane */
 
-/* Applies the commits that wait. The kept rows of the last step may be overwritten afterwards. Call it before the rows of a step
- * are added. */
+/* Applies the pending commits of states. Call it before the rows of a step are added: the step overwrites the kept
+ * rows of the step before. */
 void kv_step_begin(kv_pool *p);
 
 kv_lane *kv_lane_new(kv_pool *p); /* NULL when all lanes are taken */
 void     kv_lane_free(kv_lane *l);
-int      kv_lane_index(const kv_lane *l); /* the lane of its rows in a step */
+int      kv_lane_index(const kv_lane *l); /* value of `lane` for its rows in a step */
 kv_seq  *kv_lane_pages(kv_lane *l);
 int32_t  kv_lane_len(const kv_lane *l); /* committed positions */
 
-/* Makes room for the rows of a step after the committed length. Returns false, and changes nothing, when the pool is full. */
+/* Makes room for the rows of a step after the committed length. Returns false, and changes nothing, when the pool is
+ * full. */
 bool kv_lane_grow(kv_lane *l, int n_sure, int n_kept, err *e);
 /* Returns the place of the lane's first kept row among the kept rows of the step. */
 int kv_lane_kept(const kv_lane *l);
-/* Commits the sure rows and leaves the kept rows for kv_lane_commit. With `save` the state after them becomes the saved one; they
- * must end with a page then. */
+/* Commits the sure rows and leaves the kept rows to kv_lane_commit. With `save`, the state after the sure rows becomes
+ * the saved state; they must end at the end of a page. */
 void kv_lane_commit_sure(kv_lane *l, bool save);
-/* Commits the sure rows, if that was not done, and the kept rows path[0 .. n - 1], counted from the lane's first kept row. Each is
- * the parent of the next. All other rows of the step are forgotten. */
+/* Commits the sure rows, unless kv_lane_commit_sure did, and the kept rows path[0 .. n - 1], counted from the lane's
+ * first kept row. Each row of the path is the parent of the next. All other rows of the step are removed. */
 void kv_lane_commit(kv_lane *l, const int *path, int n);
-/* Forgets the rows of the step and returns the committed length. When the step ran (`ran`) and may have changed the live states,
- * the lane is empty afterwards and the result is 0: its text must be run again. */
+/* Removes the rows of the step and returns the committed length. If the step ran (`ran`) and may have changed the live
+ * states, the lane becomes empty and the result is 0: the caller must run its text again. */
 int32_t kv_lane_rollback(kv_lane *l, bool ran);
-/* Gives up pages that no later row can see. */
+/* Releases the pages that no later row can see. */
 void kv_lane_settle(kv_lane *l);
 
 /* Starts an empty lane with the prefix that ends with `at`. Returns false when there is no room for its states. */

@@ -1,4 +1,4 @@
-/* The pool: its classes, and the tables that the device reads. */
+/* The pool: its classes and the tables that the device reads. */
 #include "kv/inside.h"
 
 #include "base/mem.h"
@@ -144,7 +144,7 @@ void kv_pool_drop_class(kv_pool *p, int cls)
 }
 
 /* --- the pool -----------------------------------------------------------------------------------*/
-/* Something must hold a sequence whole. */
+/* The prefix tree needs a class whose pages a sequence never releases: the anchor. */
 static void choose_anchor(kv_pool *p)
 {
     for (int i = 0; i < p->group[0].n_classes; i++)

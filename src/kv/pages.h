@@ -1,31 +1,35 @@
-/* kv/pages.h - the paged cache: pages of KV_PAGE positions, one class of pages per layer geometry.
+/* kv/pages.h - the paged K/V cache: pages of KV_PAGE positions, one page class per layer geometry.
  *
- * A kv_pool owns all cache memory, taken once at start. It is cut into slabs of one size; a slab is given to a class
- * when the class needs pages and comes back when its last page is free, so that classes share the memory. A kv_seq is
- * one conversation (a lane): for each class of its group a list of pages, mirrored as a row of the table that attention
- * reads. Group 0 is the target's classes; a class that was added later, a drafter's, is a group of its own.
+ * A kv_pool owns all cache memory, which is allocated once at start and divided into slabs of one size. A class gets
+ * a slab when it needs pages and returns it when the last page of the slab is free, so that all classes share the
+ * memory. A kv_seq is one sequence of positions. It has a list of pages for each class of its group, and the list is
+ * mirrored as a row of the table that attention reads. Group 0 holds the classes of the target. A class that is added
+ * later, by a drafter, is a group of its own.
  *
  *      pool    | slab: full layers  p p p p | slab: sliding layers  P | free | ...
- *      table   class 0:  lane 0 -> p3 p0 p1      class 1:  lane 0 -> -- P2 P1        --: behind the window, let go
+ *      table   class 0:  lane 0 -> p3 p0 p1      class 1:  lane 0 -> -- P2 P1        --: left the window, released
  *
- * Positions and slots: a chain keeps position p in slot p. The rows of a tree take one slot each beyond the committed
- * length, so a sequence may hold more slots than positions until it is cut.
+ * Positions and slots: a chain keeps position p in slot p. The rows of a tree take one slot each after the committed
+ * length, so a sequence may have more slots than positions until it is cut.
  *
- * Sharing: sequences, and the prefix tree (kv/prefix.h), may name the same page. A page that somebody else names too is
- * copied before it is written; what kv_seq_grow made room for, from the old length on, is the sequence's alone.
+ * Sharing: several sequences and the prefix tree (kv/prefix.h) may refer to the same page. A page with another
+ * reference is copied before it is written. The slots that kv_seq_grow adds are in pages that no other sequence
+ * refers to.
  *
  * Invariants, asserted by kv_pool_check:
- *  (1) a page's refs equal the table entries that name it; it is in use when there are any, or when the tree names it;
- *  (2) a slab belongs to one class or is free; it is free exactly when none of its pages is used, and it is in the
- *      list of free slabs, or of its class's slabs with a free page, exactly when it should be;
- *  (3) the entries of a sequence from the first page that it holds in a class up to its capacity are pages of that class,
- *      the others are -1; what its next row sees, and all of a class without window, is held;
- *  (4) counts of pages and bytes, in use and named by sequences, are what counting finds;
- *  (5) (6) the prefix tree's, in kv/prefix.h;
- *  (7) what is reserved fits into the pool in whole slabs of each class, and while sequences hold no more than that no page
- *      that is taken within it is refused.
+ *  (1) refs of a page equals the number of table entries that refer to it; a page is in use when refs > 0 or when a
+ *      node of the prefix tree refers to it;
+ *  (2) a slab belongs to one class or is free. It is free exactly when none of its pages is in use. It is in the list
+ *      of free slabs exactly when it is free, and in its class's list of open slabs exactly when it has a free page;
+ *  (3) in each class, the table entries of a sequence from its first page to its capacity are pages of that class,
+ *      and all others are -1. A sequence has all pages that its next row sees, and all pages of a class without a
+ *      window;
+ *  (4) the counters of pages and bytes, in use and pinned, equal the numbers found by counting;
+ *  (5) (6) belong to kv/prefix.h, (8) (9) to kv/lane.h;
+ *  (7) reservations fit into the pool, rounded up to whole slabs of each class. While sequences hold no more pages than
+ *      are reserved, taking a page never fails.
  *
- * Ownership: what *_new or *_fork gives you, you return with the matching *_free. Thread: the scheduler's only. */
+ * Ownership: free what *_new and *_fork return with the matching *_free. Thread: the engine thread only. */
 #ifndef TANDEM_KV_PAGES_H
 #define TANDEM_KV_PAGES_H
 #include "ops/ops.h"
@@ -34,30 +38,31 @@ typedef struct kv_pool kv_pool;
 typedef struct kv_seq  kv_seq;
 
 enum {
-    KV_MAX_CLASSES = 6, /* of pages and states together */
+    KV_MAX_CLASSES = 6, /* page classes and state classes together */
     KV_MAX_STATES  = 2,
 };
 typedef struct {
     int        n_layers, n_kv_heads, head_dim;
     quant_type type;   /* QUANT_F32 or QUANT_F16 */
-    int        window; /* positions that a row sees, its own included; 0: all */
+    int        window; /* number of positions that a row sees, including its own; 0: all */
 } kv_class_spec;
 
 /* --- state classes (kv/lane.h) --------------------------------------------------------------------
- * The memory of recurrent layers: of a fixed size per lane, whatever the length of its text. */
-/* As the target sees it. The live state of a lane is at byte KV_UNIT * table[lane * table_stride] of the pool. */
+ * The memory of recurrent layers. Its size per lane is fixed and does not depend on the length of the text. */
+/* A state class as the target sees it. The live state of a lane is at byte KV_UNIT * table[lane * table_stride] of the
+ * pool. */
 typedef struct {
     dev    pool, table;
     int    table_stride;
-    size_t bytes;     /* of a state */
+    size_t bytes;     /* size of one state */
     dev    kept;      /* [max_kept_rows][row_bytes] */
-    size_t row_bytes; /* bytes that a kept row stores for the commit */
+    size_t row_bytes; /* size of what one kept row stores for the commit */
 } kv_state;
 
-/* Rows to be applied to the live states of lanes. */
+/* Kept rows that are to be applied to the live states of lanes. */
 typedef struct {
     int     lane;
-    int32_t pos;      /* positions that the live state covers; 0: it is all zeros, whatever its page holds */
+    int32_t pos;      /* length that the live state covers; 0: treat the state as all zeros */
     int     first, n; /* row[first .. first + n - 1] are the kept rows to apply, in this order */
 } kv_replay_item;
 typedef struct {
@@ -69,78 +74,82 @@ typedef struct {
 
 typedef struct {
     size_t bytes, row_bytes;
-    /* Enqueues the update of live states by kept rows. NULL: a kept row is the whole state after that row, and row_bytes is
-     * bytes. */
+    /* Enqueues the update of live states by kept rows. NULL: each kept row stores the whole state after that row, and
+     * row_bytes equals bytes. */
     void (*replay)(void *ctx, const kv_state *s, const kv_replay *r);
     void *ctx;
 } kv_state_spec;
 
 typedef struct {
     const kv_class_spec *classes;
-    int                  n_classes; /* the first without a window, or else the first, is held whole by every sequence */
-    size_t               max_bytes; /* of pages, states and kept rows */
-    int                  max_lanes;
-    int                  max_slots;     /* per lane */
-    const kv_state_spec *states;        /* each lane of the pool has one of each */
-    int                  n_states;      /* 0: no layer is recurrent */
-    int                  max_kept_rows; /* of a step, all lanes together */
+    int    n_classes; /* every sequence keeps all pages of the first class without a window, or of the first */
+    size_t max_bytes; /* limit for pages, states and kept rows together */
+    int    max_lanes;
+    int    max_slots;                   /* per lane */
+    const kv_state_spec *states;        /* a lane has states of each of these classes */
+    int                  n_states;      /* 0: the target has no recurrent layer */
+    int                  max_kept_rows; /* per step, all lanes together */
 } kv_pool_spec;
 
-/* Bytes that one lane of n_slots needs, in whole slabs: what kv_pool_new must be given for it to fit alone. */
+/* Sets *out to the max_bytes of a pool that holds exactly one lane of n_slots. Returns false on overflow. */
 bool kv_bytes_for(const kv_pool_spec *spec, int n_slots, size_t *out);
 /* Sets *out to the bytes that the kept rows of all lanes take together. */
 bool kv_kept_bytes(const kv_pool_spec *spec, size_t *out);
 
 bool kv_pool_new(kv_pool **out, const ops *o, const kv_pool_spec *spec, err *e);
-void kv_pool_free(kv_pool *p); /* NULL is fine, here and below */
-/* Where pages are copied: the queue of the steps that read them. Needed before pages are shared. */
+void kv_pool_free(kv_pool *p); /* accepts NULL, like all *_free here */
+/* Sets the queue on which pages are copied: that of the steps that read them. Required before pages are shared. */
 void kv_pool_set_queue(kv_pool *p, queue *q);
-/* One class more, with max_seqs sequences of its own; *cls is its index and its group. Not inside a step. */
+/* Adds a class with max_seqs sequences of its own. Sets *cls to its index, which is also its group. Not inside a
+ * step. */
 bool kv_pool_add_class(kv_pool *p, const kv_class_spec *s, int max_seqs, int max_slots, int *cls, err *e);
-/* None of its sequences and reservations is left. The index may be given out again. */
+/* Removes an added class. Requires that all its sequences are free and nothing is reserved. The index may be reused. */
 void            kv_pool_drop_class(kv_pool *p, int cls);
 const kv_class *kv_pool_class(const kv_pool *p, int i);
 const kv_state *kv_pool_state(const kv_pool *p, int i);
-uint64_t        kv_pool_key(const kv_pool *p); /* of all that ops are told of its classes, for graph_key */
+uint64_t        kv_pool_key(const kv_pool *p); /* hash of everything that ops see of the classes, for graph_key */
 size_t          kv_pool_used_bytes(const kv_pool *p);
-size_t          kv_pool_pinned_bytes(const kv_pool *p); /* of pages that sequences name */
+size_t          kv_pool_pinned_bytes(const kv_pool *p); /* bytes of pages that sequences refer to */
 size_t          kv_pool_bytes(const kv_pool *p);
-/* Sends the table entries that changed since the last call to the device: before any op reads them, kv_move too, since
- * taking a page may move others. */
+/* Uploads the table entries that changed since the last call. Call it before any op reads the tables, kv_move included:
+ * taking a page may move other pages. */
 void kv_pool_flush(kv_pool *p, queue *q);
-void kv_pool_check(const kv_pool *p); /* asserts the invariants; for tests */
+void kv_pool_check(const kv_pool *p); /* asserts the invariants, for tests */
 
 /* --- reservations (promise 5) -------------------------------------------------------------------
- * Pages of each class, counted in whole slabs of each. What is reserved can be had: pages that only the prefix tree names are
- * evicted for it, and partly used slabs are merged. */
+ * A reservation is a number of pages of each class, rounded up to whole slabs. Reserved pages are always available:
+ * pages that only the prefix tree refers to are evicted for them, and partly used slabs are merged. */
 typedef struct {
     int32_t pages[KV_MAX_CLASSES];
 } kv_need;
-/* Adds the needs of a sequence of up to n_slots, up to n_ahead of them beyond the settled ones; for group 0 its states too. */
-void   kv_need_add(const kv_pool *p, kv_need *n, int group, int32_t n_slots, int32_t n_ahead);
-size_t kv_need_bytes(const kv_pool *p, const kv_need *n); /* alone, in whole slabs */
-/* false: it does not fit beside the other reservations into this share of the pool, at most 1. */
+/* Adds the pages of a sequence with up to n_slots slots, of which up to n_unsettled follow the settled length. For
+ * group 0 the states of the lane are added too. */
+void   kv_need_add(const kv_pool *p, kv_need *n, int group, int32_t n_slots, int32_t n_unsettled);
+size_t kv_need_bytes(const kv_pool *p, const kv_need *n); /* in whole slabs, without other reservations */
+/* Reserves n. Returns false when it and the other reservations exceed this share of the pool; share is at most 1. */
 bool   kv_reserve(kv_pool *p, const kv_need *n, double share);
-bool   kv_could_reserve(const kv_pool *p, const kv_need *n, double share); /* were there no others */
+bool   kv_could_reserve(const kv_pool *p, const kv_need *n, double share); /* if nothing else were reserved */
 void   kv_unreserve(kv_pool *p, const kv_need *n);
 size_t kv_pool_reserved_bytes(const kv_pool *p);
 
 /* --- sequences ----------------------------------------------------------------------------------*/
-kv_seq *kv_seq_new(kv_pool *p, int group); /* NULL when all lanes are taken */
+kv_seq *kv_seq_new(kv_pool *p, int group); /* NULL when all sequences of the group are taken */
 void    kv_seq_free(kv_seq *s);
-/* Shares all pages of the first n_slots, a partly filled one too; NULL when all lanes are taken. */
+/* Returns a new sequence that shares the pages of the first n_slots, including a partly filled one, or NULL when all
+ * sequences of the group are taken. */
 kv_seq *kv_seq_fork(kv_seq *s, int32_t n_slots);
 int     kv_seq_lane(const kv_seq *s);
-/* Pages for the slots below n_slots, in every class or (on failure) in none. ERR_LIMIT when the pool is full. */
+/* Takes pages for the slots below n_slots, in all classes of the group or, on failure, in none. ERR_LIMIT: the pool is
+ * full. */
 bool kv_seq_grow(kv_seq *s, int32_t n_slots, err *e);
-/* Forgets the slots from n_slots on. One page more than needed is kept: the next round of drafts wants it again. What was
- * let go does not come back: a row at n_slots must see nothing of it, or n_slots is 0. */
+/* Removes the slots from n_slots on. Keeps one page more than needed, because the next draft needs it. Released pages
+ * do not come back: either n_slots is 0, or a row at n_slots sees no page that kv_seq_settle released. */
 void kv_seq_cut(kv_seq *s, int32_t n_slots);
-/* The slots below n_slots are committed: pages that no row from there on can see are let go. */
+/* Declares the slots below n_slots committed and releases the pages that no later row can see. */
 void kv_seq_settle(kv_seq *s, int32_t n_slots);
-/* Takes full pages out of the middle of a sequence of an added class; what is behind them moves down. */
+/* Removes full pages from the middle of a sequence of an added class. The pages after them move down. */
 void kv_seq_drop(kv_seq *s, int first_page, int n_pages);
-/* The page of a sequence of an added class is its alone afterwards: it may be written. */
+/* Makes the page of a sequence of an added class private, by a copy if it is shared, so that it may be written. */
 bool    kv_seq_own(kv_seq *s, int page_index, err *e);
-int32_t kv_seq_len(const kv_seq *s); /* slots in use */
+int32_t kv_seq_len(const kv_seq *s); /* number of slots */
 #endif

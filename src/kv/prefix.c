@@ -7,33 +7,33 @@
 #include <string.h>
 
 struct kv_node {
-    kv_node *parent;              /* of a node that is not in use: the next such */
-    kv_node *child, *prev, *next; /* the first child; siblings */
-    int32_t  in_bucket;           /* the next node there, or NO_NODE */
-    int32_t  end;                 /* positions; 0: not in use */
+    kv_node *parent;              /* in the list of unused nodes: the next one */
+    kv_node *child, *prev, *next; /* first child; previous and next sibling */
+    int32_t  in_bucket;           /* next node of the hash bucket, or NO_NODE */
+    int32_t  end;                 /* length of the text up to its end; 0: the node is unused */
     uint64_t salt;
     int32_t  tokens[KV_PAGE];
-    uint32_t kept; /* a bit for each class that was marked */
+    uint32_t marks; /* a bit for each marked class (kv_prefix_keep) */
     struct {
         int32_t  page;       /* or NO_PAGE */
-        int32_t  prev, next; /* idle pages of the class */
-        uint64_t stamp;      /* when it became idle; 0: it is not */
+        int32_t  prev, next; /* neighbours in the idle list of the class */
+        uint64_t stamp;      /* when it became idle; 0: it is not idle */
     } of[KV_MAX_CLASSES];
 };
 
 typedef struct {
-    int32_t first, last; /* nodes; first: idle longest */
+    int32_t first, last; /* node indices; first: idle longest */
 } idle_list;
 
 struct kv_prefix {
     kv_pool        *p;
     int             anchor;
     kv_node        *nodes;
-    int32_t         max_nodes, n_ever; /* nodes below n_ever were used once */
+    int32_t         max_nodes, n_ever; /* nodes from n_ever on were never used */
     kv_node        *unused;
     int32_t        *buckets;
     uint32_t        bucket_mask;
-    idle_list       idle[2][KV_MAX_CLASSES]; /* [kept] */
+    idle_list       idle[2][KV_MAX_CLASSES]; /* [marked] */
     uint64_t        now;
     kv_prefix_stats stats;
 };
@@ -42,18 +42,18 @@ static int32_t  index_of(const kv_prefix *t, const kv_node *n) { return (int32_t
 static uint32_t bit_of(int cls) { return (uint32_t)1 << cls; }
 
 /* --- idle pages ---------------------------------------------------------------------------------*/
-/* Returns whether the marks include the class. Classes without a window are marked with the anchor: a text is there up to some
- * length or not at all. */
+/* Returns whether the marks include the class. Classes without a window are marked with the anchor: a text is there
+ * up to some length or not at all. */
 static bool in_marks(const kv_prefix *t, uint32_t marks, int cls)
 {
     const page_class *c = &t->p->cls[cls];
     return marks & bit_of(c->window > 0 || c->is_state ? cls : t->anchor);
 }
-static bool is_kept(const kv_prefix *t, const kv_node *n, int cls) { return in_marks(t, n->kept, cls); }
+static bool is_marked(const kv_prefix *t, const kv_node *n, int cls) { return in_marks(t, n->marks, cls); }
 
 static void link_idle(kv_prefix *t, kv_node *n, int cls)
 {
-    idle_list *l                                                        = &t->idle[is_kept(t, n, cls)][cls];
+    idle_list *l                                                        = &t->idle[is_marked(t, n, cls)][cls];
     int32_t    at                                                       = index_of(t, n);
     n->of[cls].prev                                                     = l->last;
     n->of[cls].next                                                     = NO_NODE;
@@ -64,7 +64,7 @@ static void link_idle(kv_prefix *t, kv_node *n, int cls)
 
 static void unlink_idle(kv_prefix *t, kv_node *n, int cls)
 {
-    idle_list *l    = &t->idle[is_kept(t, n, cls)][cls];
+    idle_list *l    = &t->idle[is_marked(t, n, cls)][cls];
     int32_t    prev = n->of[cls].prev, next = n->of[cls].next;
     assert(n->of[cls].stamp); /* (6) */
     *(prev == NO_NODE ? &l->first : &t->nodes[prev].of[cls].next) = next;
@@ -73,7 +73,7 @@ static void unlink_idle(kv_prefix *t, kv_node *n, int cls)
 }
 
 static void on_idle(void *ctx, int32_t node, int cls) { link_idle(ctx, &((kv_prefix *)ctx)->nodes[node], cls); }
-static void on_wanted(void *ctx, int32_t node, int cls) { unlink_idle(ctx, &((kv_prefix *)ctx)->nodes[node], cls); }
+static void on_busy(void *ctx, int32_t node, int cls) { unlink_idle(ctx, &((kv_prefix *)ctx)->nodes[node], cls); }
 static void on_moved(void *ctx, int32_t node, int cls, int32_t id)
 {
     ((kv_prefix *)ctx)->nodes[node].of[cls].page = id;
@@ -109,7 +109,7 @@ static kv_node *unused_node(kv_prefix *t)
         t->unused = n->parent;
     else
         n = &t->nodes[t->n_ever++];
-    assert(t->n_ever <= t->max_nodes); /* (5) as many as the pool may have pages of the anchor class */
+    assert(t->n_ever <= t->max_nodes); /* (5) one for each page that the anchor class can have */
     return n;
 }
 
@@ -130,7 +130,7 @@ static kv_node *new_node(kv_prefix *t, uint64_t salt, kv_node *parent, const int
     return n;
 }
 
-static void name_page(kv_prefix *t, kv_node *n, int cls, int32_t id)
+static void add_page(kv_prefix *t, kv_node *n, int cls, int32_t id)
 {
     page_info *x = kv_page_info(t->p, &t->p->cls[cls], id);
     assert(x->refs > 0 && x->node == NO_NODE); /* (5) */
@@ -140,7 +140,7 @@ static void name_page(kv_prefix *t, kv_node *n, int cls, int32_t id)
     t->stats.bytes += t->p->cls[cls].page_bytes;
 }
 
-static void forget_page(kv_prefix *t, kv_node *n, int cls)
+static void remove_page(kv_prefix *t, kv_node *n, int cls)
 {
     if (n->of[cls].page == NO_PAGE) return;
     if (n->of[cls].stamp) unlink_idle(t, n, cls);
@@ -154,7 +154,7 @@ static void free_node(kv_prefix *t, kv_node *n)
 {
     int32_t *at = bucket_of(t, n->salt, n->parent, n->tokens);
     assert(!n->child);
-    for (int i = 0; i < KV_MAX_CLASSES; i++) forget_page(t, n, i);
+    for (int i = 0; i < KV_MAX_CLASSES; i++) remove_page(t, n, i);
     while (*at != index_of(t, n)) at = &t->nodes[*at].in_bucket;
     *at = n->in_bucket;
     if (n->next) n->next->prev = n->prev;
@@ -168,8 +168,8 @@ static void free_node(kv_prefix *t, kv_node *n)
     t->stats.nodes--;
 }
 
-/* The node and all that follow it. */
-static void forget_from(kv_prefix *t, kv_node *n)
+/* Frees the node and all nodes below it. */
+static void remove_from(kv_prefix *t, kv_node *n)
 {
     for (kv_node *m = n, *up;; m = up) {
         while (m->child) m = m->child;
@@ -179,24 +179,24 @@ static void forget_from(kv_prefix *t, kv_node *n)
     }
 }
 
-static void on_forget(void *ctx, int32_t node, int cls)
+static void on_remove(void *ctx, int32_t node, int cls)
 {
     kv_prefix *t = ctx;
     if (cls == t->anchor)
-        forget_from(t, &t->nodes[node]);
+        remove_from(t, &t->nodes[node]);
     else
-        forget_page(t, &t->nodes[node], cls);
+        remove_page(t, &t->nodes[node], cls);
 }
 
 static void on_drop_class(void *ctx, int cls)
 {
     kv_prefix *t = ctx;
     for (int32_t i = 0; i < t->n_ever; i++)
-        if (t->nodes[i].end) forget_page(t, &t->nodes[i], cls);
+        if (t->nodes[i].end) remove_page(t, &t->nodes[i], cls);
 }
 
 /* --- eviction -----------------------------------------------------------------------------------*/
-/* The class of the page that has been idle longest, or NO_CLASS. */
+/* Returns the class of the page that has been idle longest, or NO_CLASS. */
 static int oldest(const kv_prefix *t, const idle_list *lists)
 {
     int      best  = NO_CLASS;
@@ -212,12 +212,12 @@ static int oldest(const kv_prefix *t, const idle_list *lists)
 static bool on_evict(void *ctx)
 {
     kv_prefix *t = ctx;
-    for (int kept = 0; kept < 2; kept++) {
-        int cls = oldest(t, t->idle[kept]);
+    for (int marked = 0; marked < 2; marked++) {
+        int cls = oldest(t, t->idle[marked]);
         if (cls == NO_CLASS) continue;
-        int32_t node = t->idle[kept][cls].first;
+        int32_t node = t->idle[marked][cls].first;
         size_t  had  = t->stats.pages;
-        on_forget(t, node, cls);
+        on_remove(t, node, cls);
         t->stats.evicted += (int64_t)(had - t->stats.pages);
         return true;
     }
@@ -231,28 +231,29 @@ void kv_prefix_forget(kv_prefix *t)
     t->stats.evicted = evicted;
 }
 
-/* Marks the node, in its windowed classes only where a row at n_pos sees it. Pages that are idle change lists; in the anchor's
- * class the node takes its place before its parent's, which follows. */
-static void keep_node(kv_prefix *t, kv_node *n, int32_t n_pos)
+/* Marks the node: in classes with a window only if a row at n_pos sees its page, in state classes only if it ends at
+ * n_pos. Idle pages move to the list of marked pages; the anchor page goes in front of that of its parent, which is
+ * marked next. */
+static void mark_node(kv_prefix *t, kv_node *n, int32_t n_pos)
 {
-    uint32_t marks = n->kept, moved = 0;
+    uint32_t marks = n->marks, moved = 0;
     for (int i = 0; i < t->p->group[0].n_classes; i++)
         if (n->end / KV_PAGE > first_seen_page(&t->p->cls[i], n_pos)) marks |= bit_of(i);
     for (int i = 0; i < t->p->group[0].n_states && n->end == n_pos; i++) marks |= bit_of(state_class(t->p, i));
     for (int i = 0; i < KV_MAX_CLASSES; i++)
-        if (n->of[i].stamp && (i == t->anchor || in_marks(t, marks, i) != is_kept(t, n, i))) {
+        if (n->of[i].stamp && (i == t->anchor || in_marks(t, marks, i) != is_marked(t, n, i))) {
             unlink_idle(t, n, i);
             moved |= bit_of(i);
         }
-    n->kept = marks;
+    n->marks = marks;
     for (int i = 0; i < KV_MAX_CLASSES; i++)
         if (moved & bit_of(i)) link_idle(t, n, i);
 }
 
-/* Whether all nodes from here up are marked already as far as a mark at n_pos reaches, and need no place in a list. */
-static bool all_kept(const kv_prefix *t, const kv_node *n, int32_t n_pos)
+/* Returns whether this node and its ancestors already have the marks that a mark at n_pos sets, and none is idle. */
+static bool all_marked(const kv_prefix *t, const kv_node *n, int32_t n_pos)
 {
-    if (!(n->kept & bit_of(t->anchor)) || n->of[t->anchor].stamp) return false;
+    if (!(n->marks & bit_of(t->anchor)) || n->of[t->anchor].stamp) return false;
     for (int i = 0; i < t->p->group[0].n_classes; i++)
         if (t->p->cls[i].window > 0 && n->end / KV_PAGE > first_seen_page(&t->p->cls[i], n_pos)) return false;
     return t->p->group[0].n_states == 0 || n->end != n_pos;
@@ -261,14 +262,14 @@ static bool all_kept(const kv_prefix *t, const kv_node *n, int32_t n_pos)
 void kv_prefix_keep(kv_prefix *t, kv_node *n)
 {
     int32_t n_pos = n ? n->end : 0;
-    for (; n && !all_kept(t, n, n_pos); n = n->parent) keep_node(t, n, n_pos);
+    for (; n && !all_marked(t, n, n_pos); n = n->parent) mark_node(t, n, n_pos);
 }
 
 /* --- hits ---------------------------------------------------------------------------------------*/
-/* How far a walk down the tree has all pages. */
+/* Counts of a walk down the tree. */
 typedef struct {
-    int32_t run[KV_MAX_CLASSES];  /* pages up to here without a gap */
-    int32_t head[KV_MAX_CLASSES]; /* pages from the start without a gap */
+    int32_t run[KV_MAX_CLASSES];  /* pages up to the current node without a gap */
+    int32_t head[KV_MAX_CLASSES]; /* pages from the root without a gap */
 } reach;
 
 static void reach_add(reach *r, const kv_node *n)
@@ -294,7 +295,7 @@ static bool reach_allows(const kv_prefix *t, const reach *r, int32_t n_pos, cons
     int32_t n_pages = n_pos / KV_PAGE;
     if (!has_pages(t, r, n_pos)) return false;
     for (int i = 0; i < t->p->group[0].n_states; i++)
-        if (!r->run[state_class(t->p, i)]) return false; /* a state is there at this very length or not at all */
+        if (!r->run[state_class(t->p, i)]) return false; /* a state is valid at its own length only */
     for (int i = 0; i < n_wishes; i++) {
         int32_t head = w[i].head_pages < n_pages ? w[i].head_pages : n_pages;
         if (r->head[w[i].cls] < head) return false;
@@ -355,7 +356,7 @@ int32_t kv_prefix_find(kv_prefix *t, uint64_t salt, const int32_t *text, int32_t
 static void share_page(kv_prefix *t, const kv_node *n, int cls, kv_seq *s, int32_t k)
 {
     assert(n->of[cls].page != NO_PAGE);
-    kv_page_name(t->p, cls, n->of[cls].page);
+    kv_page_ref(t->p, cls, n->of[cls].page);
     kv_seq_set_page(s, cls, k, n->of[cls].page);
 }
 
@@ -387,32 +388,33 @@ void kv_prefix_take_class(kv_prefix *t, kv_node *at, kv_seq *s, int head_pages, 
     }
 }
 
-/* --- what is kept -------------------------------------------------------------------------------*/
+/* --- adding -------------------------------------------------------------------------------*/
 static void put_page(kv_prefix *t, kv_node *n, int cls, kv_seq *s, int k)
 {
     int32_t own = table_row(&t->p->cls[cls], s->lane)[k], known = n->of[cls].page;
     if (own == NO_PAGE || own == known) return;
     if (known == NO_PAGE) {
-        name_page(t, n, cls, own);
+        add_page(t, n, cls, own);
         return;
     }
-    kv_page_name(t->p, cls, known);
+    kv_page_ref(t->p, cls, known);
     kv_seq_set_page(s, cls, k, known);
-    kv_page_unname(t->p, cls, own);
+    kv_page_unref(t->p, cls, own);
 }
 
 /* --- states -------------------------------------------------------------------------------------*/
-/* The node's page is named while room is made, so that it is not evicted. */
+/* Copies the node's state into a new live state. The node's page is referenced while room is made, so that it is not
+ * evicted. */
 static bool take_state(kv_prefix *t, const kv_node *at, int cls, kv_seq *s)
 {
     kv_pool *p = t->p;
-    kv_page_name(p, cls, at->of[cls].page);
+    kv_page_ref(p, cls, at->of[cls].page);
     int32_t id = kv_page_take(p, cls); /* may move the node's page */
     if (id != NO_PAGE) {
         kv_seq_set_page(s, cls, LIVE_STATE, id);
         kv_page_copy(p, cls, id, at->of[cls].page);
     }
-    kv_page_unname(p, cls, at->of[cls].page);
+    kv_page_unref(p, cls, at->of[cls].page);
     return id != NO_PAGE;
 }
 
@@ -427,7 +429,7 @@ void kv_prefix_put_states(kv_prefix *t, kv_node *n, kv_seq *s)
 {
     for (int i = 0; i < t->p->group[0].n_states; i++) {
         put_page(t, n, state_class(t->p, i), s, SAVED_STATE);
-        kv_seq_let_go(s, state_class(t->p, i), SAVED_STATE);
+        kv_seq_release(s, state_class(t->p, i), SAVED_STATE);
     }
 }
 
@@ -460,7 +462,7 @@ static void check_node(const kv_prefix *t, const kv_node *n, size_t *n_pages)
     assert(n->of[t->anchor].page != NO_PAGE && find_child(t, n->salt, up, n->tokens) == n); /* (5) */
     assert(n->end == (up ? up->end : 0) + KV_PAGE && (!up || up->salt == n->salt));         /* (5) */
     assert(!up || (n->prev ? n->prev->next == n : up->child == n));                         /* (5) */
-    assert(!up || !(n->kept & bit_of(t->anchor)) || up->kept & bit_of(t->anchor));          /* (6) */
+    assert(!up || !(n->marks & bit_of(t->anchor)) || up->marks & bit_of(t->anchor));        /* (6) */
     for (int i = 0; i < KV_MAX_CLASSES; i++) {
         if (n->of[i].page == NO_PAGE) {
             assert(!n->of[i].stamp); /* (6) */
@@ -473,15 +475,15 @@ static void check_node(const kv_prefix *t, const kv_node *n, size_t *n_pages)
     }
 }
 
-static size_t check_idle(const kv_prefix *t, const idle_list *l, int cls, int kept)
+static size_t check_idle(const kv_prefix *t, const idle_list *l, int cls, int marked)
 {
     size_t   n     = 0;
     uint64_t stamp = 0;
     int32_t  prev  = NO_NODE;
     for (int32_t i = l->first; i != NO_NODE; prev = i, i = t->nodes[i].of[cls].next) {
         const kv_node *x = &t->nodes[i];
-        assert(x->end && x->of[cls].prev == prev && is_kept(t, x, cls) == kept); /* (6) */
-        assert(x->of[cls].stamp > stamp);                                        /* (6) */
+        assert(x->end && x->of[cls].prev == prev && is_marked(t, x, cls) == marked); /* (6) */
+        assert(x->of[cls].stamp > stamp);                                            /* (6) */
         stamp = x->of[cls].stamp;
         n++;
     }
@@ -502,13 +504,13 @@ static void on_check(const void *ctx)
     }
     for (size_t i = 0; i < (size_t)t->p->n_slabs * (size_t)t->p->max_per_slab; i++)
         n_named += t->p->pages[i].node != NO_NODE;
-    for (int kept = 0; kept < 2; kept++)
-        for (int i = 0; i < KV_MAX_CLASSES; i++) n_idle += check_idle(t, &t->idle[kept][i], i, kept);
+    for (int marked = 0; marked < 2; marked++)
+        for (int i = 0; i < KV_MAX_CLASSES; i++) n_idle += check_idle(t, &t->idle[marked][i], i, marked);
     assert(n_nodes == t->stats.nodes && n_pages == t->stats.pages && n_pages == n_named &&
            n_idle == idle); /* (5) (6) */
 }
 
-/* --- life ---------------------------------------------------------------------------------------*/
+/* --- creation ---------------------------------------------------------------------------------------*/
 static bool init_nodes(kv_prefix *t, err *e)
 {
     size_t n = (size_t)t->p->n_slabs * (size_t)t->p->cls[t->anchor].per_slab, n_buckets = 16;
@@ -534,7 +536,7 @@ bool kv_prefix_new(kv_prefix **out, kv_pool *p, err *e)
         kv_prefix_free(t);
         return false;
     }
-    p->cache = (cache_hooks){t, on_idle, on_wanted, on_forget, on_moved, on_evict, on_drop_class, on_check};
+    p->cache = (cache_hooks){t, on_idle, on_busy, on_remove, on_moved, on_evict, on_drop_class, on_check};
     *out     = t;
     return true;
 }

@@ -1,25 +1,26 @@
-/* Reservations. Why they hold: sequences name at most the reserved pages of each class, and when a page of class c is refused,
- * nothing is idle in the tree any more, no slab is free, the slabs of c are full and no class has a slab's worth of free pages.
- * So class d has at most ceil(named d / per slab d) slabs, at most what is reserved for it, and c has fewer: the slabs add up to
- * less than the pool has, and one is free after all. */
+/* Reservations. Proof that a reserved page can always be taken: suppose that sequences refer to at most the reserved
+ * pages of each class, and that taking a page of class c fails. Then no page is idle, no slab is free, all slabs of c
+ * are full, and no class has free pages worth a slab. So each class d has at most ceil(pinned pages of d / pages per
+ * slab of d) slabs, which is at most its reservation, and c has fewer than its reservation. All slabs together are
+ * fewer than those of the pool, so one is free: a contradiction. */
 #include "kv/inside.h"
 
 #include <assert.h>
 
-void kv_need_add(const kv_pool *p, kv_need *n, int group, int32_t n_slots, int32_t n_ahead)
+void kv_need_add(const kv_pool *p, kv_need *n, int group, int32_t n_slots, int32_t n_unsettled)
 {
     const seq_group *g = &p->group[group];
     if (n_slots > g->max_slots) n_slots = g->max_slots;
     for (int i = g->first_class; i < g->first_class + g->n_classes; i++) {
-        /* positions seen from the first row that is not settled up to the last, wherever pages begin */
-        int32_t all = pages_for(n_slots), seen = p->cls[i].window - 1 + n_ahead,
+        /* pages of the positions that unsettled rows see, for any alignment */
+        int32_t all = pages_for(n_slots), seen = p->cls[i].window - 1 + n_unsettled,
                 some = (seen + KV_PAGE - 2) / KV_PAGE + 1;
         n->pages[i] += p->cls[i].window > 0 && some < all ? some : all;
     }
     for (int i = 0; i < g->n_states; i++) n->pages[state_class(p, i)] += LANE_STATES;
 }
 
-/* Slabs for so many pages beside those that are reserved. */
+/* Returns the number of slabs for the pages of n and, unless `alone`, all reserved pages. */
 static int64_t slabs_for(const kv_pool *p, const kv_need *n, bool alone)
 {
     int64_t slabs = 0;

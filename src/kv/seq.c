@@ -1,4 +1,4 @@
-/* Sequences: their lists of pages, and how they share them. */
+/* Sequences: their lists of pages, and sharing of pages. */
 #include "base/num.h"
 #include "kv/inside.h"
 
@@ -25,14 +25,14 @@ void kv_seq_set_page(kv_seq *s, int cls, int32_t k, int32_t id)
     mark_dirty(s, cls, k, k + 1);
 }
 
-void kv_seq_let_go(kv_seq *s, int cls, int32_t k)
+void kv_seq_release(kv_seq *s, int cls, int32_t k)
 {
     int32_t id = row_of(s, cls)[k];
     kv_seq_set_page(s, cls, k, NO_PAGE);
-    kv_page_unname(s->pool, cls, id);
+    kv_page_unref(s->pool, cls, id);
 }
 
-/* --- life ---------------------------------------------------------------------------------------*/
+/* --- creation ---------------------------------------------------------------------------------------*/
 kv_seq *kv_seq_new(kv_pool *p, int group)
 {
     seq_group *g = &p->group[group];
@@ -45,12 +45,12 @@ kv_seq *kv_seq_new(kv_pool *p, int group)
     return NULL;
 }
 
-/* From the end: where the tree keeps pages, it lets go of those that nothing follows first. */
+/* Releases pages from the end, so that in the prefix tree a page becomes idle before its predecessor. */
 static void drop_pages_from(kv_seq *s, int32_t first)
 {
     EACH_CLASS(s, i)
     {
-        for (int32_t k = s->n_pages; k-- > max_int(first, s->of[i].first);) kv_seq_let_go(s, i, k);
+        for (int32_t k = s->n_pages; k-- > max_int(first, s->of[i].first);) kv_seq_release(s, i, k);
         s->of[i].first = min_int(s->of[i].first, first);
     }
     s->n_pages = min_int(s->n_pages, first);
@@ -67,7 +67,7 @@ void kv_seq_free(kv_seq *s)
 int     kv_seq_lane(const kv_seq *s) { return s->lane; }
 int32_t kv_seq_len(const kv_seq *s) { return s->n_slots; }
 
-/* Whether all that a row at n_slots sees is held. */
+/* Returns whether the sequence has all pages that a row at n_slots sees. */
 static bool has_window(const kv_seq *s, int32_t n_slots)
 {
     EACH_CLASS(s, i)
@@ -86,7 +86,7 @@ kv_seq *kv_seq_fork(kv_seq *s, int32_t n_slots)
     {
         f->of[i].first = s->of[i].first;
         for (int32_t k = f->of[i].first; k < f->n_pages; k++) {
-            kv_page_name(s->pool, i, row_of(s, i)[k]);
+            kv_page_ref(s->pool, i, row_of(s, i)[k]);
             kv_seq_set_page(f, i, k, row_of(s, i)[k]);
         }
     }
@@ -94,14 +94,14 @@ kv_seq *kv_seq_fork(kv_seq *s, int32_t n_slots)
 }
 
 /* --- room ---------------------------------------------------------------------------------------*/
-/* One more page in every class, or in none. */
+/* Adds one page in every class, or in none. */
 static bool add_page(kv_seq *s)
 {
     EACH_CLASS(s, i)
     {
         int32_t id = kv_page_take(s->pool, i);
         if (id == NO_PAGE) {
-            while (i-- > s->pool->group[s->group].first_class) kv_seq_let_go(s, i, s->n_pages);
+            while (i-- > s->pool->group[s->group].first_class) kv_seq_release(s, i, s->n_pages);
             return false;
         }
         kv_seq_set_page(s, i, s->n_pages, id);
@@ -110,27 +110,27 @@ static bool add_page(kv_seq *s)
     return true;
 }
 
-/* A page of its own instead of one that others name too; when `copy`, with what is in it. */
+/* Replaces a page that has other references by a private one, with the same content when `copy` is set. */
 static bool own_page(kv_seq *s, int cls, int32_t k, bool copy)
 {
     kv_pool          *p = s->pool;
     const page_class *c = &p->cls[cls];
     const page_info  *x = kv_page_info(p, c, row_of(s, cls)[k]);
     if (x->refs == 1 && x->node == NO_NODE) return true;
-    int32_t id = kv_page_take(p, cls), old = row_of(s, cls)[k]; /* in this order: taking may move pages */
+    int32_t id = kv_page_take(p, cls), old = row_of(s, cls)[k]; /* taking first: it may move pages */
     x = kv_page_info(p, c, old);
     if (id == NO_PAGE && x->refs > 1) return false;
-    if (id == NO_PAGE) { /* the tree's and ours: the tree gives in, if it has not yet */
-        if (x->node != NO_NODE) p->cache.forget(p->cache.ctx, x->node, cls);
+    if (id == NO_PAGE) { /* only the tree and this sequence refer to it: the tree removes its page */
+        if (x->node != NO_NODE) p->cache.remove(p->cache.ctx, x->node, cls);
         return true;
     }
     if (copy) kv_page_copy(p, cls, id, old);
     kv_seq_set_page(s, cls, k, id);
-    kv_page_unname(p, cls, old);
+    kv_page_unref(p, cls, old);
     return true;
 }
 
-/* Pages k .. end - 1, which will be written from slot n_slots on. */
+/* Makes the pages from slot n_slots on private, up to page end - 1. */
 static bool own_pages(kv_seq *s, int32_t end)
 {
     for (int32_t k = s->n_slots / KV_PAGE; k < end; k++) EACH_CLASS(s, i)
@@ -178,7 +178,7 @@ void kv_seq_settle(kv_seq *s, int32_t n_slots)
     EACH_CLASS(s, i)
     {
         int32_t first = first_seen_page(&s->pool->cls[i], n_slots);
-        for (int32_t k = first; k-- > s->of[i].first;) kv_seq_let_go(s, i, k);
+        for (int32_t k = first; k-- > s->of[i].first;) kv_seq_release(s, i, k);
         s->of[i].first = max_int(s->of[i].first, first);
     }
 }
@@ -191,7 +191,7 @@ void kv_seq_drop(kv_seq *s, int first_page, int n_pages)
     {
         int32_t *row = row_of(s, i);
         assert(s->of[i].first <= first_page);
-        for (int32_t k = end; k-- > first_page;) kv_seq_let_go(s, i, k);
+        for (int32_t k = end; k-- > first_page;) kv_seq_release(s, i, k);
         memmove(row + first_page, row + end, (size_t)(s->n_pages - end) * sizeof *row);
         for (int32_t k = s->n_pages - n_pages; k < s->n_pages; k++) row[k] = NO_PAGE;
         mark_dirty(s, i, first_page, s->n_pages);

@@ -1,4 +1,4 @@
-/* Slabs and pages: which page is free, whose it is, and how many name it. */
+/* Slabs and pages: free pages, owners and reference counts. */
 #include "kv/inside.h"
 
 #include "base/mem.h"
@@ -22,7 +22,7 @@ bool kv_state_page_bytes(const kv_state_spec *s, size_t *out)
     return s->bytes <= INT32_MAX && size_add(&n, s->bytes, KV_UNIT - 1) && (*out = n / KV_UNIT * KV_UNIT, true);
 }
 
-/* How much of a slab its worst class fills. */
+/* Returns the share of a slab that the class with the most waste can use. */
 static double fill_of(size_t slab_bytes, const size_t *page, int n)
 {
     double fill = 1;
@@ -33,15 +33,15 @@ static double fill_of(size_t slab_bytes, const size_t *page, int n)
     return fill;
 }
 
-/* A multiple of the largest page, of at least 1 MiB or a 64th of the pool, so that a class that comes later fits: the smallest
- * that every class fills to 95% or better, or the best of eight. */
+/* Returns the slab size: a multiple of the largest page of at min_bytes min(1 MiB, pool / 64), so that classes added
+ * later fit. It is the smallest of eight candidates that every class fills to 95%, or the best of them. */
 size_t kv_slab_bytes(const size_t *page, int n, size_t max_bytes)
 {
-    size_t largest = 0, best = 0, least = max_bytes / 64 < (1 << 20) ? max_bytes / 64 : 1 << 20;
+    size_t largest = 0, best = 0, min_bytes = max_bytes / 64 < (1 << 20) ? max_bytes / 64 : 1 << 20;
     double best_fill = 0;
     for (int i = 0; i < n; i++)
         if (page[i] > largest) largest = page[i];
-    size_t m = (least + largest - 1) / largest;
+    size_t m = (min_bytes + largest - 1) / largest;
     for (int i = 0; i < 8 && best_fill < 0.95; i++) {
         size_t bytes = (m + (size_t)i + (m == 0)) * largest;
         double fill  = fill_of(bytes, page, n);
@@ -142,7 +142,7 @@ static void open_slab(kv_pool *p, int cls)
     p->cls[cls].n_slabs++;
 }
 
-/* It is empty, and in no list. */
+/* Frees a slab that is empty and in no list. */
 static void close_slab(kv_pool *p, page_class *c, int s)
 {
     c->n_slabs--;
@@ -158,7 +158,7 @@ static void pin(kv_pool *p, page_class *c, int by)
 
 static bool in_use(const page_info *x) { return x->refs || x->node != NO_NODE; }
 
-/* A free page of a slab that has one; the slab counts it as used. */
+/* Returns a free page of an open slab, which counts it as used. */
 static int32_t place_page(kv_pool *p, int cls, page_info **out)
 {
     page_class *c = &p->cls[cls];
@@ -171,7 +171,7 @@ static int32_t place_page(kv_pool *p, int cls, page_info **out)
     return page_id(p, c, s, i);
 }
 
-/* Nobody names it. */
+/* Frees a page without references. */
 static void free_page(kv_pool *p, page_class *c, int s)
 {
     c->n_used--;
@@ -183,16 +183,16 @@ static void free_page(kv_pool *p, page_class *c, int s)
     }
 }
 
-void kv_page_name(kv_pool *p, int cls, int32_t id)
+void kv_page_ref(kv_pool *p, int cls, int32_t id)
 {
     page_info *x = kv_page_info(p, &p->cls[cls], id);
     assert(x->refs || x->node != NO_NODE); /* (1) */
     if (x->refs++) return;
     pin(p, &p->cls[cls], 1);
-    p->cache.wanted(p->cache.ctx, x->node, cls);
+    p->cache.busy(p->cache.ctx, x->node, cls);
 }
 
-void kv_page_unname(kv_pool *p, int cls, int32_t id)
+void kv_page_unref(kv_pool *p, int cls, int32_t id)
 {
     page_info *x = kv_page_info(p, &p->cls[cls], id);
     assert(x->refs > 0); /* (1) */
@@ -221,7 +221,7 @@ void kv_page_copy(kv_pool *p, int cls, int32_t to, int32_t from)
 }
 
 /* --- room ---------------------------------------------------------------------------------------*/
-/* The slab of a class that is emptied with the least work, when its pages fit into the class's others. */
+/* Returns the slab of a class with the fewest pages, if they fit into the free pages of its other slabs, or NO_SLAB. */
 static int slab_to_empty(const kv_pool *p, const page_class *c)
 {
     int best = NO_SLAB;
@@ -231,7 +231,7 @@ static int slab_to_empty(const kv_pool *p, const page_class *c)
     return best;
 }
 
-/* Table entries that name pages of slab s name what p->moved says. */
+/* Updates the table entries that refer to pages of slab s to the ids in p->moved. */
 static void rename_pages(kv_pool *p, int cls, int s)
 {
     const page_class *c = &p->cls[cls];
@@ -239,7 +239,7 @@ static void rename_pages(kv_pool *p, int cls, int s)
     for (int i = 0; i < g->max_seqs; i++) {
         kv_seq  *seq = &g->seqs[i];
         int32_t *row = table_row(c, i);
-        int32_t  end = c->is_state ? LANE_STATES : seq->n_pages + 1; /* the last page is one that it is just taking */
+        int32_t  end = c->is_state ? LANE_STATES : seq->n_pages + 1; /* + 1: a page that the sequence is taking now */
         for (int32_t k = seq->of[cls].first; k < end; k++) {
             if (row[k] == NO_PAGE || kv_page_slab(p, row[k]) != s) continue;
             size_t at = (size_t)(row[k] - page_id(p, c, s, 0)) * KV_UNIT;
@@ -266,15 +266,15 @@ static void empty_slab(kv_pool *p, int cls, int s)
     close_slab(p, c, s);
 }
 
-/* A free slab out of partly used ones. */
+/* Frees a slab by moving its pages into other slabs of its class. */
 static bool merge_slabs(kv_pool *p)
 {
     int    best_class = NO_CLASS, best = NO_SLAB;
-    size_t least = SIZE_MAX;
+    size_t min_bytes = SIZE_MAX;
     for (int i = 0; i < KV_MAX_CLASSES && p->q; i++) {
         int s = slab_to_empty(p, &p->cls[i]);
-        if (s == NO_SLAB || (size_t)p->slabs[s].n_used * p->cls[i].page_bytes >= least) continue;
-        least      = (size_t)p->slabs[s].n_used * p->cls[i].page_bytes;
+        if (s == NO_SLAB || (size_t)p->slabs[s].n_used * p->cls[i].page_bytes >= min_bytes) continue;
+        min_bytes  = (size_t)p->slabs[s].n_used * p->cls[i].page_bytes;
         best_class = i;
         best       = s;
     }
@@ -283,7 +283,7 @@ static bool merge_slabs(kv_pool *p)
     return true;
 }
 
-/* Moving pages costs less than computing them again. */
+/* Merges slabs before it evicts: moving pages costs less than computing them again. */
 static bool make_room(kv_pool *p) { return merge_slabs(p) || (p->cache.evict && p->cache.evict(p->cache.ctx)); }
 
 int32_t kv_page_take(kv_pool *p, int cls)
