@@ -79,8 +79,8 @@ typedef struct {
     target    *model;
     int        n_ctx;
     kv_pool   *kv;
-    kv_seq    *seq;
-    step       step; /* scratch */
+    kv_lane   *lane_kv; /* of the rows that a command runs itself */
+    step       step;    /* scratch */
     spec      *spec;
     spec_lane *lane;
 } engine;

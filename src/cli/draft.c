@@ -95,9 +95,10 @@ static bool feed(work *w, int from, int rows, err *e)
     step_clear(&g->step);
     for (int i = 0; i < rows; i++) {
         row[i] = i;
-        step_add(&g->step, kv_seq_lane(g->seq), from + i, w->ids.p[from + i], is_last && i == rows - 1);
+        step_add(&g->step, kv_lane_index(g->lane_kv), from + i, w->ids.p[from + i], is_last && i == rows - 1);
     }
-    if (!m->step(m, g->kv, &g->step, e)) return false;
+    if (!kv_lane_grow(g->lane_kv, rows, 0, e) || !m->step(m, g->kv, &g->step, e)) return false;
+    kv_lane_commit(g->lane_kv, NULL, 0);
     if (F) download_floats(w, w->features + (size_t)from * F, m->features, (size_t)rows * F);
     return w->d->observe(w->d, w->lane, &kept, e);
 }
@@ -107,7 +108,6 @@ static bool run_target(work *w, err *e)
     engine *g = &w->g;
     int32_t next;
     int     T = (int)w->ids.n, most = g->model->max_rows;
-    if (!kv_seq_grow(g->seq, T, e)) return false;
     for (int from = 0; from < T; from += most)
         if (!feed(w, from, T - from < most ? T - from : most, e)) return false;
     g->model->head(g->model, 0, 1);
@@ -123,7 +123,7 @@ static bool run_drafter(work *w, err *e)
     int        most = w->d->max_draft, n = w->d->one_pass || flags.n_guesses > most ? most : flags.n_guesses;
     draft_job *jobs[] = {&w->job};
     w->job            = (draft_job){.lane    = w->lane,
-                                    .kv_lane = kv_seq_lane(w->g.seq),
+                                    .kv_lane = kv_lane_index(w->g.lane_kv),
                                     .text    = w->ids.p,
                                     .n_text  = (int32_t)w->ids.n,
                                     .params  = {.top_p = 1},

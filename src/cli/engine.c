@@ -34,7 +34,12 @@ static bool open_pages(engine *g, const engine_options *opt, err *e)
 {
     target *m = g->model;
     for (int i = 0; i < m->n_kv_classes; i++) m->kv_class[i].type = opt->kv_type;
-    kv_pool_spec pages = {.classes = m->kv_class, .n_classes = m->n_kv_classes, .max_lanes = 1, .max_slots = g->n_ctx};
+    kv_pool_spec pages = {.classes   = m->kv_class,
+                          .n_classes = m->n_kv_classes,
+                          .max_lanes = 1,
+                          .max_slots = g->n_ctx,
+                          .states    = m->state,
+                          .n_states  = m->n_states};
     if (!kv_bytes_for(&pages, g->n_ctx, &pages.max_bytes))
         return err_set(e, ERR_LIMIT, "a context of %d is too large", g->n_ctx);
     return open_check_cache(g->device.name, pages.max_bytes, e) && kv_pool_new(&g->kv, m->o, &pages, e);
@@ -51,7 +56,7 @@ static bool open_with(engine *g, const engine_options *opt, bool loop, err *e)
 {
     *g = (engine){0};
     if (open_model(g, opt, e) && (loop ? open_loop : open_pages)(g, opt, e)) {
-        if (g->kv) g->seq = kv_seq_new(g->kv, 0);
+        if (g->kv) g->lane_kv = kv_lane_new(g->kv);
         return true;
     }
     engine_close(g);
@@ -63,7 +68,7 @@ bool engine_open_loop(engine *g, const engine_options *opt, err *e) { return ope
 
 void engine_close(engine *g)
 {
-    if (g->seq) kv_seq_free(g->seq);
+    kv_lane_free(g->lane_kv);
     kv_pool_free(g->kv);
     spec_lane_free(g->lane);
     spec_free(g->spec);

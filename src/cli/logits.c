@@ -73,12 +73,14 @@ static bool run_steps(work *w, err *e)
     target *m        = g->model;
     int     T        = (int)w->ids.n;
     float  *features = flags.hidden ? xnew_n(float, (size_t)m->max_rows *(size_t)m->n_layers *(size_t)m->n_embd) : NULL;
-    bool    ok       = kv_seq_grow(g->seq, T, e);
+    bool    ok       = true;
     for (int from = 0; ok && from < T; from += m->max_rows) {
         int rows = T - from < m->max_rows ? T - from : m->max_rows;
         step_clear(&g->step);
-        for (int i = 0; i < rows; i++) step_add(&g->step, kv_seq_lane(g->seq), from + i, w->ids.p[from + i], true);
-        ok = m->step(m, g->kv, &g->step, e);
+        for (int i = 0; i < rows; i++)
+            step_add(&g->step, kv_lane_index(g->lane_kv), from + i, w->ids.p[from + i], true);
+        ok = kv_lane_grow(g->lane_kv, rows, 0, e) && m->step(m, g->kv, &g->step, e);
+        if (ok) kv_lane_commit(g->lane_kv, NULL, 0);
         if (ok) collect(w, from, rows, features);
         ok = ok && m->o->check(m->q, e);
     }
