@@ -70,6 +70,8 @@ typedef struct {
     bool           has_call_id; /* tool, as are the next two */
     str            call_id, name;
 } chat_message;
+/* Returns whether the message is a system or developer message. */
+static inline bool chat_is_system(const chat_message *m) { return m->role == CHAT_SYSTEM || m->role == CHAT_DEVELOPER; }
 
 typedef struct {
     str               name;

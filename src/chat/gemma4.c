@@ -151,8 +151,6 @@ static void empty_thought(gemma4_out *o)
 }
 
 /* --- the system turn ----------------------------------------------------------------------------*/
-static bool is_system(const chat_message *m) { return m->role == CHAT_SYSTEM || m->role == CHAT_DEVELOPER; }
-
 /* Refuses what the template cannot write when it is to be followed exactly. */
 static void beyond_template(walk *w, const char *what)
 {
@@ -174,7 +172,7 @@ static void system_text(walk *w, const chat_content *c)
 static void system_turn(walk *w)
 {
     gemma4_out *o     = &w->out;
-    bool        first = w->n && is_system(&w->message[0]);
+    bool        first = w->n && chat_is_system(&w->message[0]);
     if (!first && !o->opt->thinking && !w->c->n_tools) return;
     gemma4_mark(o, GEMMA4_TURN);
     gemma4_puts(o, "system\n");

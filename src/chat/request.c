@@ -159,11 +159,11 @@ static bool read_calls(const reader *r, const place *up, const json_value *v, ch
 {
     const json_value *list = json_find(v, "tool_calls");
     place             at   = {up, "tool_calls", 0};
-    if (!list) return read_function_call(r, up, v, m);
-    if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
-    if (list->n && m->role != CHAT_ASSISTANT) return bad(r, &at, "is only allowed in an assistant message");
+    if (list && list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
+    if (!list || !list->n) return read_function_call(r, up, v, m);
+    if (m->role != CHAT_ASSISTANT) return bad(r, &at, "is only allowed in an assistant message");
     if (list->n > CHAT_MAX_CALLS) return bad(r, &at, "has more than 256 calls");
-    if (list->n && !(m->call = take(r, &at, list->n, sizeof *m->call))) return false;
+    if (!(m->call = take(r, &at, list->n, sizeof *m->call))) return false;
     m->n_calls = list->n;
     for (size_t i = 0; i < list->n; i++)
         if (!read_call(r, &(place){&at, NULL, i}, &list->item[i], &m->call[i])) return false;
@@ -307,13 +307,13 @@ static bool read_wishes(const reader *r, const place *up, const json_value *v, c
 /* Takes the last message out of the conversation and makes it the beginning of the answer. */
 static bool read_prefill(const reader *r, const json_value *request, chat *c)
 {
-    chat_wish     wanted = CHAT_UNSAID;
-    place         list = {NULL, "messages", 0}, at = {&list, NULL, c->n - 1};
-    chat_message *m = &c->message[c->n - 1];
+    chat_wish wanted = CHAT_UNSAID;
     if (!read_wish(r, NULL, request, "continue_final_message", &wanted)) return false;
     if (wanted != CHAT_YES) return true;
     if (c->add_generation_prompt == CHAT_YES)
         return bad(r, &(place){NULL, "continue_final_message", 0}, "and add_generation_prompt exclude each other");
+    place         list = {NULL, "messages", 0}, at = {&list, NULL, c->n ? c->n - 1 : 0};
+    chat_message *m = c->n ? &c->message[c->n - 1] : NULL;
     if (c->n < 2 || m->role != CHAT_ASSISTANT || m->n_calls || m->n_responses || m->reasoning.n)
         return bad(r, &at, "cannot be continued: it must be an assistant's text, without calls or reasoning");
     if (m->content.kind == CHAT_STRING)

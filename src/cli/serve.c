@@ -269,17 +269,6 @@ static void raise_descriptors(const http_options *o)
     (void)setrlimit(RLIMIT_NOFILE, &r);
 }
 
-/* Returns the items with commas between them, as long as the process lives; NULL: there are none. */
-static const char *joined(const opt_list *list)
-{
-    buf all;
-    if (!list->n) return NULL;
-    buf_init(&all, 1 << 16);
-    for (int i = 0; i < list->n; i++) buf_printf(&all, "%s%s", i ? "," : "", list->item[i]);
-    buf_putc(&all, 0);
-    return all.p;
-}
-
 int cmd_serve(int argc, char **args)
 {
     int            n_args, code;
@@ -303,7 +292,8 @@ int cmd_serve(int argc, char **args)
     o.http.tls_cert  = flags.tls_cert;
     o.http.tls_key   = flags.tls_key;
     o.open           = open_engine;
-    o.cors           = joined(&flags.cors);
+    o.cors           = flags.cors.item;
+    o.n_cors         = (size_t)flags.cors.n;
     o.grace_s        = flags.grace_s;
     o.replica_id     = flags.replica_id;
     o.api_key_file   = flags.api_key_file;

@@ -36,7 +36,7 @@ static bool refuse_user(const access_rules *r, server_error *why)
  * browser always sends Host, and does not speak to unix sockets. */
 static bool check_keyless(const access_rules *r, const access_fields *f, err *e)
 {
-    bool cors = origin_allowed(f->origin, r->cors).s;
+    bool cors = origin_allowed(f->origin, r->cors, r->n_cors).s;
     if (f->by_unix_socket || (!f->host.s && !f->origin.s)) return true;
     return origin_check(f->host, cors ? (str){0} : f->origin, r->names, r->n_names, e);
 }

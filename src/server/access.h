@@ -20,7 +20,8 @@ typedef struct {
     keys              *api, *admin; /* NULL: there are none */
     const char *const *names;       /* of this server, as origin_check has them */
     size_t             n_names;
-    const char        *cors; /* as origin_allowed has them; NULL: none */
+    const char *const *cors; /* as origin_allowed has them */
+    size_t             n_cors;
 } access_rules;
 
 typedef struct {

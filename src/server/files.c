@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PIECE = 1 << 18, LOW_PRIORITY = 10 };
@@ -23,6 +24,7 @@ typedef struct {
 
 struct model_files {
     arena       mem;
+    path_info   first; /* of the first source */
     one_file   *file;
     size_t      n, cap;
     pthread_t   thread;
@@ -66,10 +68,20 @@ static bool add_source(model_files *m, const file_source *from, err *e)
     return ok;
 }
 
+path_info files_read_path(const char *path)
+{
+    struct stat st;
+    if (!path || stat(path, &st) != 0) return (path_info){0};
+    return (path_info){st.st_mtime, S_ISDIR(st.st_mode)};
+}
+
+path_info files_first(const model_files *m) { return m ? m->first : (path_info){0}; }
+
 model_files *files_open(const file_source *source, size_t n)
 {
     model_files *m = xnew(model_files);
     arena_init(&m->mem, 1 << 24);
+    if (n) m->first = files_read_path(source[0].path);
     for (size_t i = 0; i < n; i++) {
         err    e     = {0};
         size_t there = m->n;

@@ -8,11 +8,20 @@
 #define TANDEM_SERVER_FILES_H
 #include "json/json.h"
 
+#include <time.h>
+
 typedef struct {
     const char *role; /* "model", "draft" */
     const char *path; /* a GGUF file or a directory */
     const char *name; /* in place of the file's; NULL: its own */
 } file_source;
+
+typedef struct {
+    time_t modified; /* 0: not known */
+    bool   is_dir;
+} path_info;
+/* Reads the properties of a file or a directory from the disk. */
+path_info files_read_path(const char *path);
 
 typedef struct model_files model_files;
 /* What cannot be opened is warned about and left out: the engine goes on without it, too. */
@@ -20,6 +29,7 @@ model_files *files_open(const file_source *source, size_t n);
 void         files_close(model_files *m); /* NULL is fine; ends the thread */
 void         files_want(model_files *m);  /* the hashes, soon */
 bool         files_ready(const model_files *m);
+path_info    files_first(const model_files *m); /* properties of the first source when it was opened; m may be NULL */
 void         files_write(const model_files *m,
                          json_writer       *w); /* an array of {role, name, bytes, sha256}; sha256 may be null */
 #endif

@@ -157,8 +157,6 @@ bool ollama_add_messages(ollama_reader *r, const json_value *list)
 }
 
 /* --- long conversations -------------------------------------------------------------------------*/
-static bool is_system(const chat_message *m) { return m->role == CHAT_SYSTEM || m->role == CHAT_DEVELOPER; }
-
 /* Returns the place of the first message after n turns. */
 static size_t after_turns(const chat *c, size_t from, size_t n)
 {
@@ -172,7 +170,7 @@ static size_t after_turns(const chat *c, size_t from, size_t n)
 static size_t n_leading(const chat *c)
 {
     size_t n = 0;
-    while (n < c->n && is_system(&c->message[n])) n++;
+    while (n < c->n && chat_is_system(&c->message[n])) n++;
     return n;
 }
 

@@ -4,14 +4,12 @@
 #include "server/ollama.h"
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "chat/format.h"
 
 #include <ctype.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <time.h>
 
 enum { MAX_REPLY = 1 << 20, DIGEST = 64, CENTURY = 36525 };
@@ -27,12 +25,10 @@ static void put_time(json_writer *w, const char *key, time_t at)
     buf_deinit(&text);
 }
 
-/* Writes the modification time of the model's file, default_time where it is not known. */
-static void put_modified(json_writer *w, const tandem_info *i, time_t default_time)
+/* Writes the modification time of the model's file, or default_time if it is not known. */
+static void put_modified(json_writer *w, path_info path, time_t default_time)
 {
-    struct stat st;
-    bool        known = i->path && stat(i->path, &st) == 0;
-    put_time(w, "modified_at", known ? st.st_mtime : default_time);
+    put_time(w, "modified_at", path.modified ? path.modified : default_time);
 }
 
 static void put_name(json_writer *w, const char *key, const char *name)
@@ -71,7 +67,7 @@ static void put_size(json_writer *w, uint64_t n)
     json_member_str(w, "parameter_size", text);
 }
 
-static void put_details(json_writer *w, const tandem_info *i)
+static void put_details(json_writer *w, const tandem_info *i, path_info path)
 {
     char type[32];
     snprintf(type, sizeof type, "%s", i->quantisation);
@@ -79,7 +75,7 @@ static void put_details(json_writer *w, const tandem_info *i)
     json_key(w, "details");
     json_begin_object(w);
     json_member_str(w, "parent_model", "");
-    json_member_str(w, "format", i->path && file_is_dir(i->path) ? "safetensors" : "gguf");
+    json_member_str(w, "format", path.is_dir ? "safetensors" : "gguf");
     json_member_str(w, "family", i->family);
     json_key(w, "families");
     json_begin_array(w);
@@ -104,7 +100,7 @@ typedef void put_fn(json_writer *w, const server *s, const tandem_info *i);
 
 static void put_listed(json_writer *w, const server *s, const tandem_info *i)
 {
-    put_modified(w, i, (time_t)s->created);
+    put_modified(w, files_first(s->files), (time_t)s->created);
     json_member_int(w, "size", (int64_t)i->weight_bytes);
     put_capabilities(w);
 }
@@ -124,7 +120,7 @@ static void put_model(json_writer *w, const server *s, const char *name, const t
     put_name(w, "name", name);
     put_name(w, "model", name);
     put_digest(w, i);
-    put_details(w, i);
+    put_details(w, i, files_first(s->files));
     put(w, s, i);
     json_end(w);
 }
@@ -243,6 +239,7 @@ bool ollama_show(server_request *r, const tandem *t, buf *out, server_error *why
 {
     json_writer w;
     str         model;
+    path_info   path = files_read_path(engine_info(t)->path);
     if (!read_model(r, &model, why)) return false;
     json_writer_init(&w, out);
     json_begin_object(&w);
@@ -250,10 +247,10 @@ bool ollama_show(server_request *r, const tandem *t, buf *out, server_error *why
     json_member_str(&w, "modelfile", "");
     put_parameters(&w, t);
     put_template(&w, t);
-    put_details(&w, engine_info(t));
+    put_details(&w, engine_info(t), path);
     put_info(&w, t, model);
     put_capabilities(&w);
-    put_modified(&w, engine_info(t), time(NULL));
+    put_modified(&w, path, time(NULL));
     json_end(&w);
     return !out->failed || error_no_memory(why);
 }

@@ -101,15 +101,16 @@ static str without_scheme(str origin)
     return (str){0};
 }
 
-str origin_allowed(str origin, const char *list)
+str origin_allowed(str origin, const char *const *cors, size_t n)
 {
-    str  name = host_name(without_scheme(origin)), rest = list && origin.s ? str_of(list) : (str){0}, found = {0};
+    str  name = host_name(without_scheme(origin)), found = {0};
     bool local = str_is_nocase(name, STR("localhost")) || str_is(name, "127.0.0.1") || str_is(name, "::1");
-    while (rest.n) {
-        str one = next_name(&rest);
-        if (str_is(one, "*")) return one;
-        if (str_eq(one, origin) || (local && str_is(one, "localhost"))) found = origin;
-    }
+    for (size_t i = 0; origin.s && i < n; i++)
+        for (str rest = str_of(cors[i]); rest.n;) {
+            str one = next_name(&rest);
+            if (str_is(one, "*")) return one;
+            if (str_eq(one, origin) || (local && str_is(one, "localhost"))) found = origin;
+        }
     return found;
 }
 

@@ -12,9 +12,10 @@
 bool origin_check(str host, str origin, const char *const *names, size_t n_names, err *e);
 /* Checks such a list of names. */
 bool origin_names_check(const char *list, err *e);
-/* Returns what Access-Control-Allow-Origin is for a page of this origin: the origin, or "*" where the list has that; s NULL: its
- * pages may not call. list: origins with commas between them; "localhost" is this machine with any scheme and port; may be NULL. */
-str origin_allowed(str origin, const char *list);
-/* Checks such a list of origins. */
+/* Returns the value of Access-Control-Allow-Origin for a page of this origin: the origin, or "*" if `cors` has that; s
+ * NULL: its pages may not call. cors: n lists of origins, each separated by commas; "localhost" is this machine with any
+ * scheme and port. */
+str origin_allowed(str origin, const char *const *cors, size_t n);
+/* Checks one list of origins. */
 bool origin_list_check(const char *list, err *e);
 #endif

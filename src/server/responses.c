@@ -435,8 +435,7 @@ static size_t copy_text(char *to, const chat_content *c)
 static bool join_system(chat *c, server_error *why)
 {
     size_t run = 0, n = 0, at = 0;
-    for (; run < c->n && (c->message[run].role == CHAT_SYSTEM || c->message[run].role == CHAT_DEVELOPER); run++)
-        n += copy_text(NULL, &c->message[run].content) + 2;
+    for (; run < c->n && chat_is_system(&c->message[run]); run++) n += copy_text(NULL, &c->message[run].content) + 2;
     if (run < 2) return true;
     char *all = arena_try(c->mem, n, 1);
     if (!all) return error_no_memory(why);

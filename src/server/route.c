@@ -76,8 +76,8 @@ int server_fields_for(server *s, server_call *c, http_field *out)
     if (again) out[n++] = (http_field){str_of(again), str_of(c->id)};
     if (s->replica_id[0]) out[n++] = (http_field){STR("X-Replica-Id"), str_of(s->replica_id)};
     if (c->warning && c->warning[0]) out[n++] = (http_field){STR("X-Tandem-Warning"), str_of(c->warning)};
-    if (s->opt->cors) out[n++] = (http_field){STR("Vary"), STR("Origin")};
-    str allowed = c->http ? origin_allowed(http_call_field(c->http, "Origin"), s->opt->cors) : (str){0};
+    if (s->opt->n_cors) out[n++] = (http_field){STR("Vary"), STR("Origin")};
+    str allowed = c->http ? origin_allowed(http_call_field(c->http, "Origin"), s->opt->cors, s->opt->n_cors) : (str){0};
     if (allowed.s) {
         out[n++] = (http_field){STR("Access-Control-Allow-Origin"), allowed};
         out[n++] = (http_field){STR("Access-Control-Expose-Headers"),
@@ -269,7 +269,7 @@ static bool answer_preflight(server *s, server_call *c)
     http_field f[SERVER_MAX_FIELDS];
     int        n     = server_fields_for(s, c, f);
     str        asked = http_call_field(c->http, "Access-Control-Request-Headers");
-    if (!origin_allowed(http_call_field(c->http, "Origin"), s->opt->cors).s) return false;
+    if (!origin_allowed(http_call_field(c->http, "Origin"), s->opt->cors, s->opt->n_cors).s) return false;
     if (!is_name_list(asked)) asked = STR("Authorization, Content-Type, X-Api-Key, X-Request-Id");
     f[n++] = (http_field){STR("Access-Control-Allow-Methods"), STR("GET, POST, OPTIONS")};
     f[n++] = (http_field){STR("Access-Control-Allow-Headers"), asked};

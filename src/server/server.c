@@ -103,6 +103,7 @@ static bool open_keys(server *s, err *e)
     a->names                = o->names;
     a->n_names              = o->n_names;
     a->cors                 = o->cors;
+    a->n_cors               = o->n_cors;
     if (o->api_key && o->api_key_file) return err_set(e, ERR_INPUT, "both a key and a key file are given");
     return (!o->api_key || keys_of_one(&a->api, str_of(o->api_key), "default", e)) &&
            (!o->api_key_file || keys_load(&a->api, o->api_key_file, e)) &&

@@ -29,7 +29,8 @@ typedef struct {
     const char        *model;   /* its name in replies, and in the settings file */
     const char *const *aliases; /* of the model, in addition to its name */
     size_t             n_aliases;
-    const char        *cors;    /* origins whose pages may call, as origin_allowed has them; NULL: none */
+    const char *const *cors; /* origins whose pages may call, as origin_allowed has them */
+    size_t             n_cors;
     double             grace_s; /* for running answers after the first signal to end */
     size_t max_held; /* bytes that all requests hold together, their prompts and tools. 1 GiB, and http.max_bodies
                              256 MiB; or an eighth and a sixteenth of what this process may take, where that is less */

@@ -156,6 +156,24 @@ TEST(chat_request_ignores_tools_of_other_types)
     arena_deinit(&mem);
 }
 
+/* Clients that know both shapes of a call send the one that they do not use empty. */
+TEST(chat_request_reads_a_function_call_beside_empty_tool_calls)
+{
+    arena mem;
+    chat *c;
+    err   e = {0};
+    arena_init(&mem, 1 << 20);
+    if (CHECK_OK(
+            parse("{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"tool_calls\":[],"
+                  "\"function_call\":{\"name\":\"add\",\"arguments\":\"{}\"}}]}",
+                  &mem, &c, &e),
+            e)) {
+        CHECK_INT(c->message[1].n_calls, 1);
+        CHECK_STR(c->message[1].call->name, STR("add"));
+    }
+    arena_deinit(&mem);
+}
+
 TEST(chat_request_bounds_calls_and_memory)
 {
     arena mem;

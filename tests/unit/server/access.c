@@ -86,13 +86,15 @@ TEST(server_access_without_keys_is_not_for_pages_of_others)
     CHECK(!may_ask(&r, NULL, "http://evil.example", false));
     CHECK(!may_ask(&r, "evil.example", NULL, false) && may_ask(&r, "evil.example", NULL, true));
     CHECK(!may_ask(&r, "localhost", "http://evil.example", false) && !may_ask(&r, "localhost", "null", false));
-    r.cors = "http://page.example";
+    r.cors   = (const char *const[]){"http://page.example"};
+    r.n_cors = 1;
     CHECK(may_ask(&r, "localhost", "http://page.example", false) &&
           !may_ask(&r, "localhost", "http://evil.example", false));
     CHECK(!may_ask(&r, "evil.example", "http://page.example", false));
-    r.cors = "*";
+    r.cors   = (const char *const[]){"http://page.example", "*"};
+    r.n_cors = 2;
     CHECK(may_ask(&r, "localhost", "http://evil.example", false) && may_ask(&r, "localhost", "null", false));
-    r.cors = NULL;
+    r.n_cors = 0;
     CHECK_OK(keys_of_one(&r.api, STR("user"), "u", &e), e);
     CHECK(may_ask(&r, "evil.example", "http://evil.example:1", false)); /* no page has the key */
     keys_free(r.api);

@@ -12,7 +12,8 @@
 static int place_of(const dialect_field *f)
 {
     if (f->where & FIELD_CHAT) return FIELD_CHAT;
-    return f->where & FIELD_MESSAGES ? FIELD_MESSAGES : FIELD_NATIVE;
+    if (f->where & FIELD_MESSAGES) return FIELD_MESSAGES;
+    return f->where & FIELD_RESPONSES ? FIELD_RESPONSES : FIELD_NATIVE;
 }
 
 /* A body with the field, for place_of; a point in the name makes a path. */
@@ -29,6 +30,7 @@ static const char *with_field(const dialect_field *f, const char *value)
     switch (place_of(f)) {
     case FIELD_CHAT: snprintf(body, sizeof body, CHAT("%s"), member); break;
     case FIELD_MESSAGES: snprintf(body, sizeof body, MESSAGES("%s"), member); break;
+    case FIELD_RESPONSES: snprintf(body, sizeof body, INPUT("%s"), member); break;
     default: snprintf(body, sizeof body, TEXT("%s"), member); break;
     }
     return body;
@@ -76,6 +78,11 @@ TEST(dialects_that_are_off_change_nothing)
     }
     refused(&x, FIELD_TEXT, TEXT(",\"mirostat\":2,\"mirostat_tau\":5.0"), "mirostat", "set it to 0");
     refused(&x, FIELD_RESPONSES, INPUT(",\"min_keep\":3"), "min_keep", "set it to 0 1");
+    refused(&x, FIELD_RESPONSES, INPUT(",\"max_tokens\":3"), "max_tokens", "use max_output_tokens");
+    refused(&x, FIELD_RESPONSES, INPUT(",\"stop\":[\"a\"]"), "stop", "is not supported");
+    refused(&x, FIELD_RESPONSES, INPUT(",\"n\":2"), "n", "is not supported");
+    refused(&x, FIELD_MESSAGES, MESSAGES(",\"stop\":\"a\""), "stop", "stop_sequences");
+    refused(&x, FIELD_MESSAGES, MESSAGES(",\"n\":2"), "n", "is not supported");
     tandem_close(x.engine);
 }
 

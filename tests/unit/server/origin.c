@@ -85,10 +85,18 @@ TEST(origin_lists_of_pages_that_may_call)
              {NULL, "*", NULL},
              {"http://localhost", NULL, NULL}};
     for (size_t i = 0; i < COUNT(k); i++) {
-        str got = origin_allowed(k[i].origin ? str_of(k[i].origin) : (str){0}, k[i].list);
+        str got = origin_allowed(k[i].origin ? str_of(k[i].origin) : (str){0}, &k[i].list, k[i].list != NULL);
         CHECK_MSG(k[i].allowed ? str_is(got, k[i].allowed) : !got.s, "%s of %s gives %.*s",
                   k[i].origin ? k[i].origin : "no origin", k[i].list ? k[i].list : "none", STR_ARG(got));
     }
+}
+
+/* Each --cors is a list of its own. */
+TEST(origins_are_allowed_by_any_of_several_lists)
+{
+    static const char *const cors[] = {"https://a.example", "https://b.example,https://c.example"};
+    CHECK(origin_allowed(STR("https://a.example"), cors, 2).s && origin_allowed(STR("https://c.example"), cors, 2).s);
+    CHECK(!origin_allowed(STR("https://c.example"), cors, 1).s && !origin_allowed(STR("https://a.example"), cors, 0).s);
 }
 
 TEST(origin_lists_are_checked)

@@ -44,7 +44,8 @@ TEST(server_every_reply_has_its_ids)
     buf        large;
     rig_init(&r, t);
     r.opt.api_key       = "k";
-    r.opt.cors          = "*";
+    r.opt.cors          = (const char *const[]){"*"};
+    r.opt.n_cors        = 1;
     r.opt.replica_id    = "left.1";
     r.opt.http.max_body = 1 << 20;
     r.opt.http.head_s = r.opt.http.body_s = 0.3;

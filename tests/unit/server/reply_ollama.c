@@ -30,41 +30,11 @@ static bool told_whole(rig_reply *a, buf *content, size_t *n_logprobs)
     return done && !rest.n;
 }
 
-static void check_lost_bytes(test_case *t, const char *path, const char *members)
+TEST_LONG(server_ollama_tells_no_chat_that_lost_bytes) { rig_check_lost_bytes(t, "/api/chat", CHAT, CHAT, told_whole); }
+TEST_LONG(server_ollama_tells_no_text_that_lost_bytes)
 {
-    server_rig r;
-    rig_reply  a;
-    buf        want, got;
-    size_t     n_want, n_got;
-    char       body[512];
-    int        failed = 0;
-    rig_init(&r, t);
-    rig_start(&r);
-    buf_init(&want, 1 << 20);
-    buf_init(&got, 1 << 20);
-    snprintf(body, sizeof body, "{%s}", members);
-    rig_post(&r, path, body, &a);
-    CHECK(told_whole(&a, &want, &n_want) && want.n && n_want > 4);
-    rig_reply_deinit(&a);
-    for (long nth = 1; nth <= 240; nth++) {
-        snprintf(body, sizeof body, "{\"stream\":%s,%s}", nth % 2 ? "true" : "false", members);
-        rig_post_with_fault(&r, path, body, 1 + nth / 2, &a);
-        buf_clear(&got);
-        bool whole = told_whole(&a, &got, &n_got);
-        CHECK_MSG(!whole || (str_eq(buf_str(&got), buf_str(&want)) && n_got == n_want), "%ld: '%.*s', %zu of %zu", nth,
-                  STR_ARG(buf_str(&got)), n_got, n_want);
-        failed += !whole;
-        rig_reply_deinit(&a);
-    }
-    CHECK(failed > 5);
-    buf_deinit(&want);
-    buf_deinit(&got);
-    rig_wait_idle(&r);
-    rig_stop(&r);
+    rig_check_lost_bytes(t, "/api/generate", TEXT, TEXT, told_whole);
 }
-
-TEST_LONG(server_ollama_tells_no_chat_that_lost_bytes) { check_lost_bytes(t, "/api/chat", CHAT); }
-TEST_LONG(server_ollama_tells_no_text_that_lost_bytes) { check_lost_bytes(t, "/api/generate", TEXT); }
 
 TEST(server_ollama_streams_what_it_says_whole)
 {

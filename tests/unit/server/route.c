@@ -36,7 +36,8 @@ TEST(server_preflights_name_the_fields_that_were_asked_for)
              {"A, Z, 0, 9", true}};
     server_rig r;
     rig_init(&r, t);
-    r.opt.cors = "https://app.example";
+    r.opt.cors   = (const char *const[]){"https://app.example"};
+    r.opt.n_cors = 1;
     rig_start(&r);
     for (size_t i = 0; i < COUNT(k); i++) {
         rig_reply a;

@@ -272,3 +272,41 @@ void rig_expect(const server_rig *r, const char *method, const char *path, const
     CHECK_MSG(str_is(rig_str(v, at), want), "%s %s: %s is not '%s' in %s", method, path, at, want, a.body.p);
     rig_reply_deinit(&a);
 }
+
+void rig_check_lost_bytes(test_case *t, const char *path, const char *first, const char *members,
+                          rig_read_fn *told_whole)
+{
+    server_rig r;
+    rig_reply  a;
+    buf        want, got;
+    size_t     n_want, n_got;
+    char       body[512];
+    int        failed = 0;
+    rig_init(&r, t);
+    rig_start(&r);
+    buf_init(&want, 1 << 20);
+    buf_init(&got, 1 << 20);
+    snprintf(body, sizeof body, "{%s}", first);
+    rig_post(&r, path, body, &a); /* the prompt is cached from here on */
+    rig_reply_deinit(&a);
+    snprintf(body, sizeof body, "{%s}", members);
+    rig_post(&r, path, body, &a);
+    CHECK(told_whole(&a, &want, &n_want) && want.n && n_want > 4);
+    rig_reply_deinit(&a);
+    for (long nth = 1; nth <= 240; nth++) {
+        bool streams = nth % 2;
+        snprintf(body, sizeof body, "{\"stream\":%s,%s}", streams ? "true" : "false", members);
+        rig_post_with_fault(&r, path, body, 1 + nth / 2, &a);
+        buf_clear(&got);
+        bool whole = told_whole(&a, &got, &n_got);
+        CHECK_MSG(!whole || (str_eq(buf_str(&got), buf_str(&want)) && n_got == n_want), "%ld: '%.*s', %zu of %zu", nth,
+                  STR_ARG(buf_str(&got)), n_got, n_want);
+        failed += !whole;
+        rig_reply_deinit(&a);
+    }
+    CHECK(failed > 5);
+    buf_deinit(&want);
+    buf_deinit(&got);
+    rig_wait_idle(&r);
+    rig_stop(&r);
+}

@@ -62,4 +62,10 @@ int64_t           rig_int(const json_value *v, const char *path); /* -1 */
 bool rig_event(const rig_reply *r, size_t *at, str *data);
 /* Until the engine has nothing to do; its pages and lanes must be free then. */
 void rig_wait_idle(const server_rig *r);
+/* Appends the text of a reply and counts its log-probabilities. Returns false when the reply is an error or is cut. */
+typedef bool rig_read_fn(rig_reply *a, buf *text, size_t *n_logprobs);
+/* Checks that every reply is whole or an error when one allocation of its request fails, streamed or not. first: the
+ * members of a request that puts the prompt into the cache; members: those of the requests that are checked. */
+void rig_check_lost_bytes(test_case *t, const char *path, const char *first, const char *members,
+                          rig_read_fn *told_whole);
 #endif
