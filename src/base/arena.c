@@ -11,7 +11,7 @@ enum { CHUNK_BYTES = 64 * 1024, ALIGN = 16 };
 
 struct arena_chunk {
     arena_chunk *below;
-    size_t       at, cap; /* bytes of data[] used, there */
+    size_t       at, cap; /* bytes used in data[], size of data[] */
     alignas(ALIGN) char data[];
 };
 
@@ -59,7 +59,7 @@ void *arena_try(arena *a, size_t n, size_t each)
 void *arena_alloc(arena *a, size_t bytes)
 {
     assert(bytes <= a->limit - a->used && "the limit of the arena is below what its owner needs");
-    if (!a->top || bytes + ALIGN > a->top->cap - a->top->at) { /* sizes we choose do not fail */
+    if (!a->top || bytes + ALIGN > a->top->cap - a->top->at) { /* sizes chosen by the program do not fail */
         size_t       cap = bytes + ALIGN > CHUNK_BYTES ? bytes + ALIGN : CHUNK_BYTES;
         arena_chunk *c   = xalloc(sizeof(arena_chunk) + cap);
         c->cap           = cap;

@@ -1,8 +1,8 @@
-/* base/arena.h - many small objects that die together.
+/* base/arena.h - an allocator for many small objects that are freed together.
  *
- * arena_new and arena_alloc take sizes that we chose: they never return NULL. A size that a file or a
- * client chose goes through arena_try, which returns NULL beyond the arena's ceiling.
- * Memory is zeroed. Pointers live until arena_deinit, or until arena_restore to an earlier save. */
+ * arena_new and arena_alloc take sizes chosen by the program and never return NULL. arena_try takes sizes chosen by
+ * a file or a client and returns NULL above the arena's limit. Memory is zeroed. Pointers are valid until arena_deinit,
+ * or until arena_restore to an earlier save. */
 #ifndef TANDEM_BASE_ARENA_H
 #define TANDEM_BASE_ARENA_H
 #include "base/str.h"
@@ -12,9 +12,9 @@
 
 typedef struct arena_chunk arena_chunk;
 typedef struct {
-    arena_chunk *top;   /* newest chunk; each knows the one before */
-    size_t       used;  /* bytes handed out, all chunks */
-    size_t       limit; /* ceiling for `used` */
+    arena_chunk *top;   /* newest chunk of a linked list */
+    size_t       used;  /* bytes allocated in all chunks */
+    size_t       limit; /* maximum of `used` */
     bool         over;  /* an arena_try returned NULL because it would have passed `limit` */
 } arena;
 typedef struct {
@@ -28,8 +28,8 @@ typedef struct {
 void       arena_init(arena *a, size_t limit);
 void       arena_deinit(arena *a);
 void      *arena_alloc(arena *a, size_t bytes);        /* 16-byte aligned */
-void      *arena_try(arena *a, size_t n, size_t each); /* NULL: over the ceiling, or no memory */
-char      *arena_str(arena *a, str s);                 /* copy with a NUL; NULL as arena_try */
+void      *arena_try(arena *a, size_t n, size_t each); /* NULL: over the limit, or out of memory */
+char      *arena_str(arena *a, str s);                 /* copies s and adds a NUL; NULL as arena_try */
 arena_mark arena_save(const arena *a);
 void       arena_restore(arena *a, arena_mark m);
 #endif

@@ -1,11 +1,11 @@
-/* base/bell.h - one sleeper, any number of ringers; nothing is polled and no ring is lost.
+/* base/bell.h - lets one thread sleep until another one has work for it; no wake-up is lost.
  *
- * The sleeper reads the bell, looks whether there is work, and waits only while nobody has rung since:
+ * The sleeper reads the bell, checks for work, and waits unless the bell was rung in between:
  *
  *      unsigned seen = bell_read(b);
  *      if (!work()) bell_wait(b, seen, -1);
  *
- * Ringing a bell that nobody sleeps on is one atomic addition. What was written before a ring is seen after it. */
+ * Without a sleeper, a ring is one atomic addition. Writes before a ring are visible after the wait it ends. */
 #ifndef TANDEM_BASE_BELL_H
 #define TANDEM_BASE_BELL_H
 #include <stdatomic.h>
@@ -13,10 +13,10 @@
 
 typedef struct {
     atomic_uint rings, sleepers;
-} bell; /* zeroed storage is one */
+} bell; /* zero-initialized storage is valid */
 
 unsigned bell_read(bell *b);
 void     bell_ring(bell *b);
-/* Until a ring after `seen`, or so many seconds, < 0: for ever. False: time passed. May return early. */
+/* Blocks until a ring after `seen`. Returns false after `seconds`; < 0: no timeout. May return early. */
 bool bell_wait(bell *b, unsigned seen, double seconds);
 #endif

@@ -76,12 +76,12 @@ static bool put_json_char(buf *b, uint32_t cp, const char *s, int len)
     case '\r': return buf_puts(b, "\\r");
     case '\t': return buf_puts(b, "\\t");
     }
-    /* U+0085, U+2028 and U+2029 end a line for some readers of event streams and of lines of JSON */
+    /* some readers of event streams and JSON lines end a line at U+0085, U+2028 and U+2029 */
     if (cp < 0x20 || cp == 0x7f || cp == 0x85 || cp == 0x2028 || cp == 0x2029) return buf_printf(b, "\\u%04x", cp);
     return buf_put(b, s, (size_t)len);
 }
 
-/* Most of any text: characters that stand for themselves, and need no second look. */
+/* True for characters that need no escape, which most texts consist of. */
 static size_t plain_run(str s)
 {
     size_t n = 0;

@@ -1,4 +1,4 @@
-/* base/clock.h - monotonic time, which never goes back and does not know the date; and dates as text. */
+/* base/clock.h - monotonic time, CPU time, and dates as text. */
 #ifndef TANDEM_BASE_CLOCK_H
 #define TANDEM_BASE_CLOCK_H
 #include "base/buf.h"
@@ -9,6 +9,6 @@
 int64_t              clock_ns(void);
 static inline double clock_s(void) { return (double)clock_ns() * 1e-9; }
 double               clock_thread_s(void); /* CPU time of this thread */
-/* Appends a date as RFC 3339 has it, 2026-01-31T23:59:59.123Z, with so many digits of the second's fraction (0 to 9). */
+/* Appends a date in the format of RFC 3339, 2026-01-31T23:59:59.123Z, with `digits` (0 to 9) after the point. */
 void clock_put_utc(buf *out, const struct timespec *at, int digits);
 #endif

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A sentence is shown on terminals and in logs: bytes of a hostile file must not steer them. */
+/* Replaces control characters, because messages are printed to terminals and may contain bytes of hostile files. */
 static void make_printable(char *s)
 {
     for (; *s; s++)
@@ -36,7 +36,7 @@ bool err_blame(err *e, const char *field, int64_t limit)
     return false;
 }
 
-/* The cause matters most: a prefix that would push it out (a long path) is cut instead, down to PREFIX_MIN bytes. */
+/* Cuts a long prefix, down to PREFIX_MIN bytes, so that the cause after it fits. */
 enum { PREFIX_MIN = 80 };
 
 bool err_wrap(err *e, const char *fmt, ...)
@@ -49,8 +49,8 @@ bool err_wrap(err *e, const char *fmt, ...)
         vsnprintf(e->text, sizeof e->text, fmt, ap);
         va_end(ap);
         size_t room = sizeof e->text - 3, cause = strlen(inner), n = strlen(e->text);
-        size_t most = cause + PREFIX_MIN < room ? room - cause : PREFIX_MIN;
-        if (n > most) memcpy(e->text + (n = most) - 3, "...", 3);
+        size_t limit = cause + PREFIX_MIN < room ? room - cause : PREFIX_MIN;
+        if (n > limit) memcpy(e->text + (n = limit) - 3, "...", 3);
         if (cause > room - n) cause = room - n;
         memcpy(e->text + n, ": ", 2);
         memcpy(e->text + n + 2, inner, cause);

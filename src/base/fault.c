@@ -8,7 +8,7 @@
 
 static atomic_long               fail_at, n_tries;
 static _Thread_local const char *no_alloc_scope;
-static _Thread_local int         n_inner; /* scopes inside the one that counts */
+static _Thread_local int         n_inner; /* depth inside the outermost scope */
 
 void fault_fail_nth(long n)
 {

@@ -31,7 +31,7 @@ static bool map_fd(file_map *out, int fd, const char *path, err *e)
 bool file_map_open(file_map *out, const char *path, err *e)
 {
     *out   = (file_map){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO must not block */
     if (fd < 0)
         return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot open %s: %s", path, strerror(errno));
     bool ok = map_fd(out, fd, path, e);

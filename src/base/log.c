@@ -11,13 +11,13 @@
 #include <unistd.h>
 
 static const char *const level_name[LOG_LEVELS] = {"error", "warn", "info", "debug"};
-static log_level         most_level             = LOG_WARN;
+static log_level         max_level              = LOG_WARN;
 static bool              as_json;
 
-void log_setup(log_level most, bool json)
+void log_setup(log_level max, bool json)
 {
-    most_level = most;
-    as_json    = json;
+    max_level = max;
+    as_json   = json;
 }
 
 static void put_time(buf *b)
@@ -32,7 +32,7 @@ typedef struct {
     const char *scope;
 } line;
 
-/* What went wrong in a step may be said, and a line takes memory. */
+/* Allows allocations: logging is permitted inside a step, and a line needs memory. */
 static void begin_line(line *x, log_level l, const char *event)
 {
     x->scope = fault_scope();
@@ -46,7 +46,7 @@ static void begin_line(line *x, log_level l, const char *event)
 static void end_line(line *x)
 {
     buf_puts(&x->b, as_json ? "}\n" : "\n");
-    ssize_t done = write(STDERR_FILENO, x->b.p, x->b.n); /* one write: lines of threads do not mix */
+    ssize_t done = write(STDERR_FILENO, x->b.p, x->b.n); /* a single write, so that lines of threads do not mix */
     (void)done;
     buf_deinit(&x->b);
     fault_scope_set(x->scope);
@@ -54,7 +54,7 @@ static void end_line(line *x)
 
 void log_event(log_level l, const char *event, const char *fmt, ...)
 {
-    if (l > most_level) return;
+    if (l > max_level) return;
     char    text[1024];
     line    x;
     va_list ap;
@@ -74,7 +74,7 @@ void log_event(log_level l, const char *event, const char *fmt, ...)
     end_line(&x);
 }
 
-/* In text, a value that could be taken for two is written as in JSON. */
+/* In text, quotes a value with spaces or quotes as in JSON. */
 static void put_text(buf *b, const char *s)
 {
     if (as_json || !s[0] || strpbrk(s, " =\"\\\n\r\t"))
@@ -85,7 +85,7 @@ static void put_text(buf *b, const char *s)
 
 void log_fields(log_level l, const char *event, const log_field *f, size_t n)
 {
-    if (l > most_level) return;
+    if (l > max_level) return;
     line x;
     begin_line(&x, l, event);
     for (; n--; f++) {

@@ -103,7 +103,7 @@ static size_t left_in_groups(const char *root, const char *mount, char *group, c
     }
 }
 
-/* A line of /proc/self/cgroup: "0::/path" of version 2, "5:memory:/path" of version 1. */
+/* Reads a line of /proc/self/cgroup: "0::/path" of version 2, "5:memory:/path" of version 1. */
 static size_t left_by_line(const char *root, char *line)
 {
     char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;

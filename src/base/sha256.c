@@ -15,7 +15,7 @@ static const uint32_t K[64] = {
 
 static uint32_t turn(uint32_t x, int n) { return x >> n | x << (32 - n); }
 
-/* One round; what the eight variables are called turns instead of their values. */
+/* One round. The names of the eight variables rotate instead of their values. */
 #define ROUND(a, b, c, d, e, f, g, h, i)                                                                               \
     do {                                                                                                               \
         uint32_t t = h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + (g ^ (e & (f ^ g))) + K[i] + w[i];                 \
@@ -75,7 +75,7 @@ void sha256_hex(sha256 *s, char out[65])
 {
     uint64_t bits    = s->n * 8;
     uint8_t  end[72] = {0x80};
-    size_t   n       = 64 - (s->n + 8) % 64; /* the mark and zeros, up to the length */
+    size_t   n       = 64 - (s->n + 8) % 64; /* padding up to the length */
     for (int i = 0; i < 8; i++) end[n + (size_t)i] = (uint8_t)(bits >> (56 - 8 * i));
     sha256_put(s, end, n + 8);
     for (int i = 0; i < 64; i++) out[i] = "0123456789abcdef"[s->h[i / 8] >> (28 - 4 * (i % 8)) & 15];

@@ -1,4 +1,4 @@
-/* base/sha256.h - SHA-256 (FIPS 180-4), so that a result names its files as `sha256sum` does. */
+/* base/sha256.h - SHA-256 (FIPS 180-4), with the same output as `sha256sum`. */
 #ifndef TANDEM_BASE_SHA256_H
 #define TANDEM_BASE_SHA256_H
 #include "base/err.h"
@@ -9,10 +9,10 @@
 typedef struct {
     uint32_t h[8];
     uint64_t n;         /* bytes so far */
-    uint8_t  block[64]; /* the unfinished one */
+    uint8_t  block[64]; /* incomplete block */
 } sha256;
 
 void sha256_init(sha256 *s);
 void sha256_put(sha256 *s, const void *p, size_t n);
-void sha256_hex(sha256 *s, char out[65]); /* ends it */
+void sha256_hex(sha256 *s, char out[65]); /* finishes the hash; s cannot be used after it */
 #endif

@@ -26,7 +26,7 @@ bool str_ends(str s, const char *suffix)
     return s.n >= n && !memcmp(s.s + s.n - n, suffix, n);
 }
 
-/* Eight bytes at a time through a multiply and a fold; the length is mixed in first. */
+/* Mixes in the length, then eight bytes at a time by a multiply and a fold. */
 str str_next_word(const char **at)
 {
     str word = {*at, strcspn(*at, ",")};
@@ -140,8 +140,7 @@ int utf8_encode(char out[4], uint32_t cp)
     return 4;
 }
 
-/* The tail is open when some bytes could still follow it and make it valid: the lead byte fits,
- * and so do the continuation bytes that are there. */
+/* Returns true when more bytes could complete the tail: its lead byte and its continuation bytes are valid so far. */
 size_t utf8_open_tail(const char *s, size_t n)
 {
     static const char fill[3] = {(char)0x80, (char)0x80, (char)0x80};

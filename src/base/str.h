@@ -1,4 +1,4 @@
-/* base/str.h - a borrowed run of bytes: it is not ended by NUL and owns nothing. */
+/* base/str.h - a borrowed byte string with a length; it has no NUL and owns nothing. */
 #ifndef TANDEM_BASE_STR_H
 #define TANDEM_BASE_STR_H
 #include <stdbool.h>
@@ -12,28 +12,28 @@ typedef struct {
 } str;
 
 #define STR(literal) ((str){"" literal, sizeof(literal) - 1})
-/* For "%.*s": a long string is cut, so that a sentence stays a sentence. */
+/* Arguments of "%.*s". Long strings are cut to 120 bytes, to keep messages readable. */
 #define STR_ARG(x) ((int)((x).n < 120 ? (x).n : 120)), ((x).n ? (x).s : "")
 
 static inline str  str_of(const char *s) { return (str){s, strlen(s)}; }
 static inline bool str_eq(str a, str b) { return a.n == b.n && (!a.n || !memcmp(a.s, b.s, a.n)); }
 static inline bool str_is(str a, const char *b) { return str_eq(a, str_of(b)); }
-bool               str_is_nocase(str a, str b); /* letters of ASCII */
+bool               str_is_nocase(str a, str b); /* ignores case of ASCII letters */
 bool               str_starts(str s, const char *prefix);
 bool               str_ends(str s, const char *suffix);
-uint64_t           str_hash(str s); /* 64-bit, the same on every machine */
-/* The next word of "a,b,c", which *at moves behind; there is one while **at is not NUL. */
+uint64_t           str_hash(str s); /* the same on every machine */
+/* Returns the next word of "a,b,c" and moves *at after it. Call it while **at is not NUL. */
 str str_next_word(const char **at);
 
-/* Whole-string numbers: no spaces, no rest, in range; *out is written only on success. */
+/* Convert a whole string to a number: no spaces, no other characters, in range. *out is set only on success. */
 bool str_to_i64(str s, int64_t *out);
 bool str_to_u64(str s, uint64_t *out);
 bool str_to_f64(str s, double *out); /* finite only */
 
-/* UTF-8. Decodes one code point of s[0..n), n > 0; returns its length, or 0 when it is not valid
- * (overlong, surrogate, above U+10FFFF, cut off). */
+/* Decodes one code point of s[0..n), n > 0. Returns its length, or 0 when it is not valid UTF-8 (overlong, surrogate,
+ * above U+10FFFF, truncated). */
 int utf8_decode(const char *s, size_t n, uint32_t *cp);
 int utf8_encode(char out[4], uint32_t cp); /* cp must be a scalar value */
-/* How many bytes at the end of s[0..n) may be the start of a character still to come: 0 to 3. */
+/* Returns the length of an incomplete character at the end of s[0..n): 0 to 3 bytes. */
 size_t utf8_open_tail(const char *s, size_t n);
 #endif

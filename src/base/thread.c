@@ -1,7 +1,7 @@
-/* One job at a time. `generation` counts jobs: a worker that sees it move joins the crew, if the job is still open, takes
- * chunks from `next` until none is left, and leaves the crew. The caller takes chunks too, closes the job when none is left
- * and waits for those who are inside. Who comes late finds the job closed: nobody waits for a worker that the machine
- * has no processor for. While the crew is not empty no field of the job changes. */
+/* A pool runs one job at a time. `generation` counts jobs. A worker that sees it change joins the crew if the job is
+ * still open, takes chunks from `next` until none is left, and leaves the crew. The caller takes chunks too, closes the
+ * job when none is left and waits until the crew is empty. A late worker finds the job closed, so nothing waits for a
+ * worker without a processor. While the crew is not empty, no field of the job changes. */
 #include "base/thread.h"
 
 #include "base/clock.h"
@@ -24,15 +24,15 @@ enum { SPIN_NS = 30000, MAX_THREADS = 256 };
 
 struct pool {
     int         n_threads;
-    int64_t     spin_ns; /* 0 where threads outnumber processors: spinning would only steal */
+    int64_t     spin_ns; /* 0 when there are more threads than processors */
     pthread_t  *worker;  /* [n_threads - 1] */
-    pool_fn    *fn;      /* the job: written before it is open, read inside */
+    pool_fn    *fn;      /* the job; written before it is opened */
     void       *ctx;
     int         n_chunks;
     const char *fault_scope;
-    atomic_int  next; /* first chunk not yet taken */
+    atomic_int  next; /* first chunk that is not taken */
     atomic_uint generation;
-    atomic_uint crew;     /* OPEN while one may join, plus the number of workers inside */
+    atomic_uint crew;     /* OPEN while workers may join, plus the number of workers inside */
     atomic_uint sleepers; /* workers asleep on `generation` */
     atomic_bool stop;
 };
@@ -59,7 +59,7 @@ static void relax(void)
 #endif
 }
 
-/* True as soon as *word is no longer `seen`; false when the spin time is over. */
+/* Spins until *word differs from `seen`. Returns false when the spin time is over. */
 static bool spin_while(const pool *p, atomic_uint *word, unsigned seen)
 {
     if (!p->spin_ns) return atomic_load_explicit(word, memory_order_acquire) != seen;
@@ -86,7 +86,7 @@ static void wait_for_job(pool *p, unsigned seen)
 {
     while (!spin_while(p, &p->generation, seen)) {
         atomic_fetch_add(&p->sleepers, 1);
-        futex_wait(&p->generation, seen); /* returns at once when it has moved already */
+        futex_wait(&p->generation, seen); /* returns immediately when it has changed */
         atomic_fetch_sub(&p->sleepers, 1);
     }
 }
@@ -124,7 +124,7 @@ static void *worker_main(void *arg)
 }
 
 /* --- how many processors there are for us -------------------------------------------------------*/
-/* The numbers of a file such as cpu.max ("200000 100000", or "max 100000"); how many could be read. */
+/* Reads the numbers of a file such as cpu.max ("200000 100000" or "max 100000"). Returns how many there are. */
 static int read_longs(const char *root, const char *dir, const char *name, long *a, long *b)
 {
     char path[1024];
@@ -142,7 +142,7 @@ static int processors(long quota, long period)
 
 static int smaller(int a, int b) { return !a ? b : !b || a < b ? a : b; } /* 0: no limit */
 
-/* The group's limit and those of the groups above it; dir is cut short on the way. */
+/* Returns the minimum limit of the group and its parents. Shortens dir. */
 static int limit_of_group(const char *root, char *dir, bool v2)
 {
     int limit = 0;
@@ -161,7 +161,7 @@ static int limit_of_group(const char *root, char *dir, bool v2)
     }
 }
 
-/* A line of /proc/self/cgroup: "0::/group" (version 2), or "4:cpu,cpuacct:/group". */
+/* Reads a line of /proc/self/cgroup: "0::/group" (version 2), or "4:cpu,cpuacct:/group". */
 static int limit_of_line(const char *root, char *line)
 {
     char *kinds = strchr(line, ':'), *group = kinds ? strchr(kinds + 1, ':') : NULL, dir[600];
@@ -177,7 +177,7 @@ static int limit_of_line(const char *root, char *line)
 int cpu_quota(const char *root)
 {
     char path[512], line[512], top[8] = "";
-    int  limit = limit_of_group(root, top, true); /* in a container our group is often the root that we see */
+    int  limit = limit_of_group(root, top, true); /* in a container, the visible root is often our group */
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     FILE *f = fopen(path, "re");
     while (f && fgets(line, sizeof line, f)) limit = smaller(limit, limit_of_line(root, line));
@@ -215,7 +215,7 @@ pool *pool_new(int n_threads)
     for (int i = 1; i < p->n_threads; i++) {
         worker_arg *a = xnew(worker_arg);
         *a            = (worker_arg){p, i};
-        if (!thread_start(&p->worker[i - 1], worker_main, a)) { /* a limit on threads: use those we got */
+        if (!thread_start(&p->worker[i - 1], worker_main, a)) { /* at a limit of threads: use those that started */
             mem_free(a);
             p->n_threads = i;
         }
@@ -229,7 +229,7 @@ static void call_workers(pool *p)
     if (atomic_load(&p->sleepers)) futex_wake_all(&p->generation);
 }
 
-/* No more may join; returns when nobody is inside. */
+/* Closes the job and returns when the crew is empty. */
 static void close_job(pool *p)
 {
     unsigned inside = atomic_fetch_and_explicit(&p->crew, ~OPEN, memory_order_acquire) & ~OPEN;

@@ -49,7 +49,7 @@ static plot_series *add_series(plot *p, str label, err *e)
     return s;
 }
 
-/* The value with its interval: key, key_low, key_high. */
+/* Reads a value with its interval: key, key_low, key_high. */
 static bool add_point(plot_series *s, const json_value *o, double x, const char *key, err *e)
 {
     char       name[PLOT_LABEL];
@@ -79,7 +79,7 @@ static bool read_curve(plot *p, const json_value *o, err *e)
     return s != NULL;
 }
 
-/* A context size, or of bench spec what an oracle accepts. */
+/* Adds a group: a context size, or an acceptance of bench spec. */
 static int find_group(plot *p, const json_value *cell)
 {
     char              text[PLOT_LABEL];
@@ -104,7 +104,7 @@ static plot_series *find_series(plot *p, int from, str label, err *e)
     return add_series(p, label, e);
 }
 
-/* from: the first series of this file */
+/* Adds the bars of a result. from: first series of this file. */
 static bool read_bars(plot *p, const json_value *cell, int from, const char *metric, err *e)
 {
     const json_value *arms  = json_get(cell, "arms");
@@ -123,7 +123,7 @@ static bool read_spec(plot *p, const json_value *o, const char *metric, err *e)
     return read_bars(p, o, 0, metric, e);
 }
 
-/* A point of every arm's curve: so many users. */
+/* Adds a point to the curve of each arm, for a number of users. */
 static bool read_users(plot *p, const json_value *cell, int from, const char *metric, err *e)
 {
     const json_value *arms = json_get(cell, "arms");
@@ -136,11 +136,11 @@ static bool read_users(plot *p, const json_value *cell, int from, const char *me
     return true;
 }
 
-/* What the parts of bench write, and how it is drawn. */
+/* The kinds of results and how each is drawn. */
 typedef struct {
     const char *bench, *list, *metric, *x_label;
     plot_kind   kind;
-    bool        fixed; /* there is no other metric */
+    bool        fixed; /* the metric cannot be chosen */
 } result_kind;
 static const result_kind kinds[] = {
     {"rows", "series", "tokens per second", "rows of a step", PLOT_CURVES, true},
@@ -196,8 +196,8 @@ bool plot_add(plot *p, str json, const char *metric, err *e)
 typedef struct {
     const plot *p;
     buf        *out;
-    double      top;    /* the axis's end */
-    double      x0, x1; /* log2 of rows; of bars 0 and the groups */
+    double      top;    /* maximum of the y axis */
+    double      x0, x1; /* log2 of rows; for bars, 0 and the number of groups */
 } canvas;
 
 static double x_at(const canvas *c, double x) { return LEFT + (x - c->x0) / (c->x1 - c->x0) * (WIDTH - LEFT - RIGHT); }
@@ -221,7 +221,7 @@ static void put_line(buf *out, double x1, double y1, double x2, double y2, const
                y1, x2, y2, colour, width);
 }
 
-/* 1, 2 or 5 times a power of ten, so that MAX_TICKS of them reach the top. */
+/* Returns the tick distance, 1, 2 or 5 times a power of ten, such that MAX_TICKS reach the top. */
 static double tick_of(double top)
 {
     double unit = pow(10, floor(log10(top / MAX_TICKS)));
@@ -265,7 +265,7 @@ static void draw_x_groups(canvas *c)
 }
 
 static const char *colour_of(int i) { return colours[i % (int)COUNT(colours)]; }
-/* More curves than colours: the second round is dashed, the third dotted. */
+/* Returns the dash pattern of a curve: colours repeat dashed, then dotted. */
 static const char *dash_of(int i)
 {
     static const char *const dashes[] = {"", " stroke-dasharray=\"8 4\"", " stroke-dasharray=\"2 3\"",
@@ -317,20 +317,20 @@ static void draw_legend(const canvas *c)
     }
 }
 
-/* Where the curves begin and end, and how high they go. */
+/* Computes the ranges of both axes. */
 static double find_range(canvas *c)
 {
-    double highest = 0, least = INFINITY, most = 0;
+    double highest = 0, min = INFINITY, max = 0;
     for (int i = 0; i < c->p->n_series; i++)
         for (int k = 0; k < c->p->series[i].n; k++) {
             const plot_point *pt = &c->p->series[i].point[k];
             highest              = fmax(highest, fmax(pt->y, pt->high));
-            least                = fmin(least, pt->x);
-            most                 = fmax(most, pt->x);
+            min                  = fmin(min, pt->x);
+            max                  = fmax(max, pt->x);
         }
     bool bars = c->p->kind == PLOT_BARS;
-    c->x0     = bars ? 0 : floor(log2(least));
-    c->x1     = bars ? c->p->n_groups : fmax(ceil(log2(most)), c->x0 + 1);
+    c->x0     = bars ? 0 : floor(log2(min));
+    c->x1     = bars ? c->p->n_groups : fmax(ceil(log2(max)), c->x0 + 1);
     return highest;
 }
 

@@ -1,6 +1,6 @@
-/* figures/plot.h - results as a picture: curves over the number of rows, or bars by context size.
+/* figures/plot.h - draws results as SVG: curves by number of rows, or bars by context size.
  *
- * Colours and greys are such that they can be read on a light page and on a dark one; there is no background. */
+ * There is no background. The colours are readable on light and dark pages. */
 #ifndef TANDEM_FIGURES_PLOT_H
 #define TANDEM_FIGURES_PLOT_H
 #include "base/buf.h"
@@ -9,7 +9,7 @@
 enum { PLOT_MAX_SERIES = 32, PLOT_MAX_POINTS = 64, PLOT_LABEL = 128 };
 
 typedef struct {
-    double x;            /* rows; of bars, the group's index */
+    double x;            /* rows; for bars, the index of the group */
     double y, low, high; /* low == high: no interval is drawn */
 } plot_point;
 
@@ -25,13 +25,13 @@ typedef struct {
     char        title[PLOT_LABEL], x_label[PLOT_LABEL], y_label[PLOT_LABEL];
     plot_series series[PLOT_MAX_SERIES];
     int         n_series;
-    char        group[PLOT_MAX_POINTS][PLOT_LABEL]; /* of bars: what is under them */
+    char        group[PLOT_MAX_POINTS][PLOT_LABEL]; /* labels of the groups of bars */
     int         n_groups;
 } plot;
 
-/* Adds a result of bench rows (all series that have rows), of bench lanes or loadtest (the metric of each arm; NULL:
- * tok_s), of bench table (NULL: gen_tps) or of bench spec with an oracle (NULL: the ratio). Kinds do not mix. On failure p
- * means nothing. */
+/* Adds a result of bench rows (all series with rows), bench lanes or loadtest (`metric` of each arm; NULL: tok_s),
+ * bench table (NULL: gen_tps) or bench spec --accept (NULL: the ratio). All results of a plot must be of one kind.
+ * After a failure p must not be used. */
 bool plot_add(plot *p, str json, const char *metric, err *e);
 bool plot_svg(const plot *p, buf *out, err *e);
 #endif

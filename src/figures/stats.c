@@ -9,13 +9,14 @@ static int by_size(const void *x, const void *y)
     return a < b ? -1 : a > b;
 }
 
-/* The median, and order statistics k and n - 1 - k with at most 5% below and above: k from the binomial distribution. */
+/* Returns the median and the order statistics k and n - 1 - k. The binomial distribution gives the k with at most 5% on
+ * each side. */
 interval stats_median(double *x, int n)
 {
     interval r = {NAN, NAN, NAN};
     if (n == 0) return r;
     qsort(x, (size_t)n, sizeof *x, by_size);
-    int    k   = n > 200 ? (int)(n / 2 - 0.8224 * sqrt(n)) : 0; /* the normal distribution, where it is one */
+    int    k   = n > 200 ? (int)(n / 2 - 0.8224 * sqrt(n)) : 0; /* by the normal approximation */
     double sum = 0, p = exp2(-n);                               /* C(n, i) / 2^n */
     for (int i = 0; n <= 200 && i < n / 2 && (sum += p) <= 0.05; i++, p = p * (n - i + 1) / i) k = i + 1;
     r.median = n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;

@@ -48,15 +48,15 @@ static const json_value *error_message(const json_value *v)
     return NULL;
 }
 
-/* Neither controls nor blanks, nor what is not seen and moves or hides what is: marks of no width or of direction, breaks
- * of lines. */
+/* Returns true for visible characters. False for control characters, spaces, line breaks, and zero-width or
+ * bidirectional marks, which move or hide others. */
 static bool is_plain(uint32_t cp)
 {
     if (cp <= ' ' || (cp >= 0x7f && cp < 0xa0) || cp == 0xfeff) return false;
     return !((cp >= 0x200b && cp <= 0x200f) || (cp >= 0x2028 && cp <= 0x202e) || (cp >= 0x2060 && cp <= 0x2069));
 }
 
-/* For a terminal: one line of plain text. */
+/* Writes s as one line of plain text for a terminal. */
 static void put_plain(buf *out, str s)
 {
     size_t from = out->n;
@@ -202,7 +202,7 @@ static bool begins_nocase(str s, const char *prefix)
     return s.n >= n && str_is_nocase((str){s.s, n}, str_of(prefix));
 }
 
-/* What the reply is, when it is not what it should be. */
+/* Sets the error of a response that is not an uncompressed event stream. */
 static void name_type(load_answer *a, const http_response *r)
 {
     str type     = http_response_field(r, "content-type");

@@ -5,7 +5,7 @@ typedef struct {
     const load_ask *ask;
 } body;
 
-/* What the user gave stands in the place of ours. */
+/* Members that the user gave replace ours. */
 static bool is_ours(const body *b, const char *key) { return !json_get(b->ask->extra, key); }
 
 static void put_text(body *b, str prefix, str text)

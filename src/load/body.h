@@ -3,7 +3,8 @@
 #define TANDEM_LOAD_BODY_H
 #include "load/drive.h"
 
-/* number: which prompt; they go round. n_words, max_tokens: in place of what the ask has, unless 0. */
+/* Writes the body of request `number`; prompts are used in turn. n_words and max_tokens override those of `ask`
+ * unless 0. */
 bool load_body_put(buf *out, const load_ask *ask, const char *model, uint64_t number, int n_words, int max_tokens,
                    err *e);
 #endif

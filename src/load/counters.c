@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-/* NAME{labels} VALUE, NAME VALUE; false: it is none, or another's. */
+/* Reads "NAME{labels} VALUE" or "NAME VALUE". Returns false when the line has another name or no value. */
 static bool value_of(str line, const char *prefix, const char *name, double *out)
 {
     size_t n = strlen(prefix) + strlen(name);

@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 enum { MAX_PAGE = 16 << 20, MAX_BODY = 128 << 20, MIN_ROW = 10, MAX_MODEL = 512 };
-static const double look_s = 0.2; /* how often go_on is asked */
-static const double page_s = 15;  /* for what is not an answer */
+static const double look_s = 0.2; /* interval of calls to go_on */
+static const double page_s = 15;  /* timeout of requests other than completions */
 
 struct load_server {
     const load_ask *ask;
@@ -27,7 +27,7 @@ typedef struct {
     int  status;
     buf  body;
     bool done;
-    err  why; /* code ERR_NONE: whole */
+    err  why; /* ERR_NONE: complete */
 } page;
 
 static void page_head(void *ctx, const http_response *r) { ((page *)ctx)->status = r->status; }
@@ -39,7 +39,7 @@ static void page_end(void *ctx, const err *why)
     if (why) p->why = *why;
 }
 
-/* The page's body is the caller's to end, also after a failure. */
+/* Fetches a page. The caller frees its body, also after a failure. */
 static bool get_page(load_server *s, const char *path, page *p, err *e)
 {
     http_fetch_handler h = {page_head, page_body, page_end, p};
@@ -114,7 +114,7 @@ static load_counters read_counters(load_server *s)
     return c;
 }
 
-/* The metrics stand beside /v1, not below it. */
+/* The metrics are at /metrics, not below /v1. */
 static void choose_paths(load_server *s)
 {
     str root = str_of(s->url.path);
@@ -161,7 +161,7 @@ typedef struct drive drive;
 typedef struct user  user;
 struct user {
     drive      *d;
-    user       *next; /* of the free */
+    user       *next; /* in the list of free users */
     load_answer answer;
     http_fetch *fetch; /* NULL: free */
 };
@@ -174,9 +174,9 @@ struct drive {
     int64_t          running, tokens;
     int              failed_in_a_row;
     double           start, next_due, next_look;
-    uint64_t         state; /* of the times */
+    uint64_t         state; /* random state of arrival times */
     buf              body;
-    err              broken; /* code ERR_NONE: it is not */
+    err              broken; /* ERR_NONE: no failure of the client itself */
 };
 
 static void note_reason(load_run *r, const err *why)
@@ -258,7 +258,7 @@ static bool is_open(const drive *d, double now)
 
 static bool is_broken(const drive *d) { return d->broken.code != ERR_NONE; }
 
-/* With a rate, one that comes while all users are busy waits, and its time runs. */
+/* With a rate, a request that arrives while all users are busy waits, and the wait counts. */
 static void launch_due(drive *d)
 {
     double now = clock_s();

@@ -12,7 +12,7 @@ static inline uint64_t random_next(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* How long until the next of arrivals that know nothing of each other, `rate` in a second. */
+/* Returns the time to the next arrival of a Poisson process with `rate` arrivals per second. */
 static inline double random_wait(uint64_t *state, double rate)
 {
     double u = ((double)(random_next(state) >> 11) + 0.5) * 0x1p-53;

@@ -41,7 +41,7 @@ static bool add_sample(load_tally *t, const load_sample *s, err *e)
     return s->completion_tokens < 2 || PUT(t->tpot, (s->last - s->first) * 1e3 / (double)(s->completion_tokens - 1), e);
 }
 
-/* What the answers say themselves comes first: a server's counters have everybody's in them. */
+/* Prefers the numbers in responses: the server's counters include the requests of other clients. */
 static void add_speculation(load_tally *t, const load_run *r)
 {
     double drafted = 0, accepted = 0;

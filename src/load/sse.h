@@ -1,7 +1,7 @@
-/* load/sse.h - reads server-sent events, from bytes in any pieces.
+/* load/sse.h - reads server-sent events, from bytes in chunks of any size.
  *
- * Lines end in LF, CR LF or CR; comments, ids, names and retry times are skipped. An event's data lines are joined by LF and
- * told when the empty line behind them is there: what is unfinished at the end was no event. */
+ * Lines end in LF, CR LF or CR; comments, ids, names and retry times are skipped. The data lines of an event are joined
+ * by LF and reported at the empty line after them. An unfinished event at the end is dropped. */
 #ifndef TANDEM_LOAD_SSE_H
 #define TANDEM_LOAD_SSE_H
 #include "base/buf.h"
@@ -18,6 +18,6 @@ typedef struct {
 
 void sse_init(sse_reader *r, void (*on_data)(void *ctx, str data), void *ctx);
 void sse_deinit(sse_reader *r);
-void sse_reset(sse_reader *r); /* for another stream */
+void sse_reset(sse_reader *r); /* begins another stream */
 bool sse_feed(sse_reader *r, str in, err *e);
 #endif
