@@ -92,7 +92,7 @@ typedef struct {
 
     int         n_ctx;     /* maximum of prompt and response in tokens; 0: the model's, up to 8192 */
     int         max_lanes; /* requests that run at the same time, 1 to TANDEM_MAX_LANES */
-    const char *kv_type;   /* "f16", "f32" */
+    const char *kv_type;   /* "f16", "f32", or K and V apart: "f16/f32" */
     uint64_t    kv_bytes;  /* size of the K/V cache; 0: max_lanes full contexts, limited by free memory */
     bool        no_prefix; /* disables the prefix cache */
 

@@ -6,7 +6,6 @@
 
 bool bare_open(engine *g, generate_flags *f, err *e)
 {
-    f->engine.kv_type = f->kv == 0 ? QUANT_F16 : QUANT_F32;
     if (!engine_open_loop(g, &f->engine, e) || !cli_resolve_drafters(&f->draft, cli_is_nano(f->engine.path), e))
         return false;
     engine_add_drafters(g, &f->draft, f->engine.kv_type);

@@ -102,15 +102,15 @@ static void make_noise(cell_rig *g)
     mem_free(host);
 }
 
-bool cell_rig_new(cell_rig **out, target *m, quant_type kv_type, const ops *profiled, err *e)
+bool cell_rig_new(cell_rig **out, target *m, cache_types kv_type, const ops *profiled, err *e)
 {
     cell_rig  *g = xnew(cell_rig);
     const ops *o = m->o;
     g->m         = m;
     g->profiled  = profiled;
     for (int i = 0; i < m->n_kv_classes; i++) {
-        g->classes[i]      = m->kv_class[i];
-        g->classes[i].type = kv_type;
+        g->classes[i]       = m->kv_class[i];
+        g->classes[i].types = kv_type;
     }
     *out = g;
     if (!o->alloc(o, &g->picked, CELL_MAX_ROWS * sizeof(int32_t), e) ||

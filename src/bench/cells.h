@@ -28,7 +28,7 @@ bool cell_parse(cell *out, str line, err *e);
 
 typedef struct cell_rig cell_rig;
 /* The model stays the caller's. profiled: a table of ops_profile under the model's, cleared before what is timed, or NULL. */
-bool cell_rig_new(cell_rig **out, target *m, quant_type kv_type, const ops *profiled, err *e);
+bool cell_rig_new(cell_rig **out, target *m, cache_types kv_type, const ops *profiled, err *e);
 void cell_rig_free(cell_rig *g); /* NULL is fine */
 /* Makes room for the cell beside those reserved before: false when the machine has not enough. */
 bool cell_reserve(cell_rig *g, const cell *c, size_t free_bytes, err *e);

@@ -57,11 +57,12 @@ bool bench_open_prompts(prompt_maker *p, tok **t, const target *m, const char *p
     return prompts_init(p, NULL, NULL, m->n_vocab, e);
 }
 
-void bench_print_engine(const engine *g, const char *path, int kv)
+void bench_print_engine(const engine *g, const char *path, cache_types kv)
 {
+    char       kv_text[CACHE_TYPES_TEXT];
     const ops *o = g->model->o;
     printf("%s on %s (%s kernels), %d threads, K/V %s", cli_path_name(path), g->device.name,
-           o->kernels ? o->kernels : "its own", o->n_threads, generate_kv_names[kv]);
+           o->kernels ? o->kernels : "its own", o->n_threads, cache_types_text(kv, kv_text));
 }
 
 /* --- of the parts that compare methods ----------------------------------------------------------- */

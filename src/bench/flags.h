@@ -50,7 +50,7 @@ bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e);
 /* Questions in the model's chat format, and its tokenizer; random ids for a shape (path NULL) or a model without one. */
 bool bench_open_prompts(prompt_maker *p, tok **t, const target *m, const char *path, err *e);
 /* "MODEL on DEVICE (its kernels), threads, K/V": the beginning of a table's first line. */
-void bench_print_engine(const engine *g, const char *path, int kv);
+void bench_print_engine(const engine *g, const char *path, cache_types kv);
 
 /* --- of the parts that compare methods ----------------------------------------------------------- */
 typedef struct {

@@ -17,9 +17,10 @@ static struct {
     engine_options engine;
     shape_flags    shape;
     const char    *rows, *contexts, *prefill, *json, *label;
-    int            steps, repeats, kv;
+    int            steps, repeats;
     bool           chain, ask, profile, repeats_given, no_hash;
-} flags = {.shape    = SHAPE_DEFAULTS,
+} flags = {.engine   = {.kv_type = {CACHE_F16, CACHE_F16}},
+           .shape    = SHAPE_DEFAULTS,
            .rows     = "1,2,4,8,16,32",
            .contexts = "512",
            .prefill  = "512",
@@ -46,7 +47,7 @@ static const option opts[] = {
      .help = "steps that make one measurement (default 8)"},
     OPT_REPEATS(flags.repeats, MAX_REPEATS, &flags.repeats_given,
                 "measurements of each cell (default 9, with --profile 1)"),
-    OPT_KV(flags.kv),
+    OPT_KV(flags.engine),
     OPT_RESULT(flags.json, flags.no_hash),
     {.name = "label",
      .kind = OPT_STR,
@@ -170,7 +171,7 @@ static void print_cell(measured *x)
 
 static void print_table(bench *b)
 {
-    bench_print_engine(&b->g, flags.engine.path, flags.kv);
+    bench_print_engine(&b->g, flags.engine.path, flags.engine.kv_type);
     printf("; median of %d with a 90%% interval, %d steps each\n", flags.repeats, flags.steps);
     printf("%-8s %6s %8s %10s %9s %s\n", "kind", "rows", "context", "ms", "tok/s",
            "[90%]  experts touched per layer: mean, minimum to maximum (if drawn evenly)");
@@ -215,7 +216,7 @@ static bool write_json(bench *b, err *e)
 {
     result_doc   doc;
     json_writer *w = result_begin(&doc, "rows");
-    provenance_put(&b->from, w, &b->g, cli_path_name(flags.engine.path), generate_kv_names[flags.kv]);
+    provenance_put(&b->from, w, &b->g, cli_path_name(flags.engine.path), flags.engine.kv_type);
     json_member_int(w, "steps", flags.steps);
     json_member_int(w, "repeats", flags.repeats);
     json_key(w, "series");
@@ -269,9 +270,8 @@ static bool measure(void *ctx, err *e)
 {
     bench *b = ctx;
     if (!bench_open_model(&flags.shape, &flags.engine, e)) return false;
-    flags.engine.wrap    = wrap;
-    flags.engine.n_ctx   = 1; /* the cells have pages of their own */
-    flags.engine.kv_type = flags.kv == 0 ? QUANT_F16 : QUANT_F32;
+    flags.engine.wrap  = wrap;
+    flags.engine.n_ctx = 1; /* the cells have pages of their own */
     if (!engine_open(&b->g, &flags.engine, e) || !cell_rig_new(&b->rig, b->g.model, flags.engine.kv_type, profiled, e))
         return false;
     if (flags.ask) return answer_all(b, e);

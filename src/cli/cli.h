@@ -46,7 +46,7 @@ typedef struct {
     str         image;            /* a GGUF file in memory, in place of the path, which then is its name */
     int         device;           /* index into engine_devices */
     int         n_threads, n_ctx; /* 0: the default */
-    quant_type  kv_type;
+    cache_types kv_type;
     uint64_t    kv_bytes;     /* of the loop; 0: what the context needs */
     int         more_lanes;   /* of the loop, beside the one that it opens */
     ops *(*wrap)(ops *inner); /* as model_options has it */
@@ -112,7 +112,7 @@ typedef struct {
     {.name = "lazy-draft", .kind = OPT_FLAG, .dest = &(f).lazy, .help = "load drafters when they are first used"}
 /* clang-format on */
 /* Gives the loop its drafters; returns how many. What cannot be used is warned about, and the loop goes on without. */
-int engine_add_drafters(engine *g, const draft_options *d, quant_type kv_type);
+int engine_add_drafters(engine *g, const draft_options *d, cache_types kv_type);
 /* Paths of the drafters inside the program; n is how many there are. */
 bool cli_resolve_drafters(draft_options *d, bool model_is_nano, err *e);
 

@@ -59,7 +59,8 @@ static bool open_drafter(work *w, err *e)
 {
     checkpoint     *cp;
     int             T   = (int)w->ids.n;
-    drafter_options opt = {.n_ctx = T > ROOMY_CTX ? T : ROOMY_CTX, .kv_type = QUANT_F32, .keep_rows = true};
+    drafter_options opt = {
+        .n_ctx = T > ROOMY_CTX ? T : ROOMY_CTX, .kv_type = {CACHE_F32, CACHE_F32}, .keep_rows = true};
     if (!checkpoint_open(&cp, flags.drafter, e)) return false;
     bool ok = drafter_open(&w->d, w->g.model, cp, &opt, e);
     checkpoint_close(cp);
@@ -152,7 +153,7 @@ static bool write_results(const work *w, err *e)
 
 static bool open_and_run(work *w, err *e)
 {
-    flags.engine.kv_type = QUANT_F32;
+    flags.engine.kv_type = cache_types_both(CACHE_F32);
     flags.engine.n_ctx   = (int)w->ids.n;
     if (!engine_probe(flags.drafter, e) || !engine_open(&w->g, &flags.engine, e)) return false;
     for (size_t i = 0; i < w->ids.n; i++)

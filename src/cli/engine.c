@@ -33,7 +33,7 @@ static bool open_model(engine *g, const engine_options *opt, err *e)
 static bool open_pages(engine *g, const engine_options *opt, err *e)
 {
     target *m = g->model;
-    for (int i = 0; i < m->n_kv_classes; i++) m->kv_class[i].type = opt->kv_type;
+    for (int i = 0; i < m->n_kv_classes; i++) m->kv_class[i].types = opt->kv_type;
     kv_pool_spec pages = {.classes   = m->kv_class,
                           .n_classes = m->n_kv_classes,
                           .max_lanes = 1,
@@ -76,7 +76,7 @@ void engine_close(engine *g)
     *g = (engine){0};
 }
 
-static int add_drafter(engine *g, const draft_options *d, quant_type kv_type, const char *path, str image)
+static int add_drafter(engine *g, const draft_options *d, cache_types kv_type, const char *path, str image)
 {
     spec_draft_source src = {.path  = path,
                              .image = image,
@@ -87,7 +87,7 @@ static int add_drafter(engine *g, const draft_options *d, quant_type kv_type, co
     return open_add_drafter(g->spec, &src);
 }
 
-int engine_add_drafters(engine *g, const draft_options *d, quant_type kv_type)
+int engine_add_drafters(engine *g, const draft_options *d, cache_types kv_type)
 {
     int n = d->image.n ? add_drafter(g, d, kv_type, d->image_name, d->image) : 0;
     for (int i = 0; i < d->paths.n; i++) n += add_drafter(g, d, kv_type, d->paths.item[i], (str){0});

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-const char *const generate_kv_names[] = {"f16", "f32", NULL};
+bool generate_parse_kv(void *dest, const char *value, err *e) { return cache_types_parse(dest, str_of(value), e); }
 
 /* --- flags --------------------------------------------------------------------------------------*/
 /* "5:1.5,9:-inf" */
@@ -118,7 +118,7 @@ static void check_method(const tandem_info *i, const generate_flags *f)
                   spec_method_names[f->method]);
 }
 
-static void set_options(tandem_options *o, const generate_flags *f)
+static void set_options(tandem_options *o, generate_flags *f)
 {
     /* One lane, nobody to keep prefixes for but itself, and who asks for as much as fits shall have it. */
     static const tandem_setting alone[] = {{"kv_cap", "1"}, {"default_max_tokens", "16777216"}};
@@ -128,7 +128,7 @@ static void set_options(tandem_options *o, const generate_flags *f)
     o->device     = engine_devices[f->engine.device];
     o->n_threads  = cli_threads(f->engine.n_threads);
     o->n_ctx      = f->engine.n_ctx;
-    o->kv_type    = generate_kv_names[f->kv];
+    o->kv_type    = cache_types_text(f->engine.kv_type, f->kv_text);
     o->kv_bytes   = f->engine.kv_bytes;
     o->max_lanes  = 1;
     o->settings   = alone;

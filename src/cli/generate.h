@@ -13,7 +13,8 @@ enum { GENERATE_MAX_CONTEXT = 1 << 24 };
 typedef struct {
     engine_options     engine;
     int                max_tokens; /* -1: no limit */
-    int                kv, logprobs;
+    char               kv_text[CACHE_TYPES_TEXT];
+    int                logprobs;
     int                method; /* spec_method or SPEC_AUTO */
     tandem_speculation spec;
     bool               chain_seed;
@@ -30,26 +31,27 @@ typedef struct {
 
 #define GENERATE_DEFAULTS                                                                                              \
     {                                                                                                                  \
-        .max_tokens = -1, .logprobs = -1, .repeat = 1, .chain_seed = true                                              \
+        .engine = {.kv_type = {CACHE_F16, CACHE_F16}}, .max_tokens = -1, .logprobs = -1, .repeat = 1,                  \
+        .chain_seed = true                                                                                             \
     }
-extern const char *const generate_kv_names[];
+bool generate_parse_kv(void *dest, const char *value, err *e); /* dest: cache_types */
 
 /* The entries of an option table for the flags in `f`. */
 /* clang-format off */
-#define OPT_KV(kv)                                                                                                     \
-    {.name = "kv", .kind = OPT_CHOICE, .dest = &(kv), .arg = "TYPE", .choices = generate_kv_names,                     \
-     .help = "K/V cache: f16 or f32 (default f16)"}
-#define OPT_CONTEXT(engine, kv)                                                                                        \
+#define OPT_KV(engine)                                                                                                 \
+    {.name = "kv", .kind = OPT_PARSED, .dest = &(engine).kv_type, .arg = "TYPE", .parse = generate_parse_kv,           \
+     .help = "K/V cache: f16 or f32, or K and V apart as in f16/f32 (default f16)"}
+#define OPT_CONTEXT(engine)                                                                                            \
     {.name = "ctx", .kind = OPT_INT, .dest = &(engine).n_ctx, .arg = "N", .min = 1, .max = GENERATE_MAX_CONTEXT,       \
      .help = "positions of context (default: the model's, at most 8192)"},                                             \
-    OPT_KV(kv),                                                                                                        \
+    OPT_KV(engine),                                                                                                      \
     {.name = "kv-bytes", .kind = OPT_BYTES, .dest = &(engine).kv_bytes, .arg = "BYTES",                                \
      .help = "size of the K/V cache, such as 2G (default: as the context needs)"}
 #define OPT_GENERATE(f)                                                                                                \
     OPT_ENGINE((f).engine),                                                                                            \
     {.name = "max-tokens", .letter = 'n', .kind = OPT_INT, .dest = &(f).max_tokens, .arg = "N", .min = 0,              \
      .max = GENERATE_MAX_CONTEXT, .help = "stop after N tokens (default: at the end of the response or the context)"},      \
-    OPT_CONTEXT((f).engine, (f).kv),                                                                                   \
+    OPT_CONTEXT((f).engine),                                                                                           \
     {.name = "spec", .kind = OPT_CHOICE, .dest = &(f).method, .arg = "METHOD", .choices = spec_method_names,           \
      .given = &(f).method_given,                                                                                       \
      .help = "speculation, which never changes the text: off, dflash, tree, mtp, ngram or auto (default auto with "    \

@@ -103,7 +103,7 @@ static void print_summary(const checkpoint *cp, const model_summary *c)
     if (c->n_experts) printf("experts      %d of width %d, %d at a time\n", c->n_experts, c->n_ff_expert, c->n_used);
     if (c->n_ple) printf("per layer    embeddings of %d; %d layers share K/V\n", c->n_ple, c->n_kv_shared);
     printf("to run       %s of weights, and %s of K/V cache per 1000 positions (f16)\n", human((double)cp->bytes, h),
-           human(1000 * c->kv_per_pos * (double)quant_block_bytes(QUANT_F16), k));
+           human(1000 * c->kv_bytes_per_pos, k));
 }
 
 static void print_tokenizer(const char *path)

@@ -108,7 +108,7 @@ static bool write_results(const work *w, err *e)
 
 static bool open_and_run(work *w, err *e)
 {
-    flags.engine.kv_type = QUANT_F32;
+    flags.engine.kv_type = cache_types_both(CACHE_F32);
     flags.engine.n_ctx   = (int)w->ids.n;
     if (!engine_open(&w->g, &flags.engine, e)) return false;
     for (size_t i = 0; i < w->ids.n; i++)

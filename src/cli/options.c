@@ -128,7 +128,8 @@ static int switch_of(const char *value)
 
 static bool set_value(const opt_spec *spec, const option *o, const char *from, const char *value)
 {
-    bool ok = true;
+    bool ok  = true;
+    err  why = {0};
     switch (o->kind) {
     case OPT_FLAG:
         ok               = !strcmp(value, "0") || !strcmp(value, "1");
@@ -141,8 +142,10 @@ static bool set_value(const opt_spec *spec, const option *o, const char *from, c
     case OPT_STR: *(const char **)o->dest = value; break;
     case OPT_CHOICE: ok = parse_choice(o, value); break;
     case OPT_LIST: ok = add_item(o->dest, value); break;
+    case OPT_PARSED: ok = o->parse(o->dest, value, &why); break;
     default: ok = parse_number(o, str_of(value)); break;
     }
+    if (!ok && why.code) return opt_usage(spec, "%s: %s", from, why.text), false;
     if (!ok) return bad_value(spec, o, from, value);
     if (o->given) *o->given = true;
     return true;

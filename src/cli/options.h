@@ -5,6 +5,8 @@
  * Both `--flag value` and `--flag=value` work; `--` ends the flags. */
 #ifndef TANDEM_CLI_OPTIONS_H
 #define TANDEM_CLI_OPTIONS_H
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,6 +21,7 @@ typedef enum {
     OPT_STR,    /* const char * */
     OPT_CHOICE, /* int: index into choices */
     OPT_LIST,   /* opt_list: may be given several times */
+    OPT_PARSED, /* what the option's `parse` writes */
 } opt_kind;
 
 enum { OPT_LIST_MAX = 64 };
@@ -36,9 +39,10 @@ typedef struct {
     const char        *arg;  /* the value's name in --help */
     const char        *help; /* one line */
     double             min, max;
-    const char *const *choices;  /* NULL at the end */
-    bool              *given;    /* set when the user gave it; may be NULL */
-    const char        *variable; /* of the environment, where the flag's own name means something else elsewhere */
+    const char *const *choices; /* NULL at the end */
+    bool (*parse)(void *dest, const char *value, err *e);
+    bool       *given;    /* set when the user gave it; may be NULL */
+    const char *variable; /* of the environment, where the flag's own name means something else elsewhere */
 } option;
 
 typedef struct {

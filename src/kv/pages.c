@@ -90,7 +90,8 @@ static bool init_class(kv_pool *p, int cls, int group, const kv_class_spec *s, e
 {
     page_class *c = &p->cls[cls];
     if (!kv_page_bytes(s, &c->page_bytes)) return err_set(e, ERR_LIMIT, "a K/V page is too large");
-    c->kv = (kv_class){.n_layers = s->n_layers, .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim, .type = s->type};
+    c->kv =
+        (kv_class){.n_layers = s->n_layers, .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim, .types = s->types};
     c->window = s->window;
     return init_table(p, cls, group, pages_for(p->group[group].max_slots) + 1, e);
 }
@@ -208,9 +209,9 @@ uint64_t kv_pool_key(const kv_pool *p)
     for (int i = 0; i < KV_MAX_CLASSES; i++) {
         const kv_class *c = &p->cls[i].kv;
         key               = graph_key_at(graph_key_at(key, c->pool.p), c->table.p);
-        key               = graph_key(graph_key(key, (uint64_t)c->table_stride), (uint64_t)c->type);
+        key               = graph_key(graph_key(key, (uint64_t)c->table_stride), (uint64_t)c->types.k);
         key               = graph_key(graph_key(key, (uint64_t)c->n_layers), (uint64_t)c->n_kv_heads);
-        key               = graph_key(key, (uint64_t)c->head_dim);
+        key               = graph_key(graph_key(key, (uint64_t)c->head_dim), (uint64_t)c->types.v);
     }
     return key;
 }

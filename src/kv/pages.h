@@ -42,9 +42,9 @@ enum {
     KV_MAX_STATES  = 2,
 };
 typedef struct {
-    int        n_layers, n_kv_heads, head_dim;
-    quant_type type;   /* QUANT_F32 or QUANT_F16 */
-    int        window; /* number of positions that a row sees, including its own; 0: all */
+    int         n_layers, n_kv_heads, head_dim;
+    cache_types types;
+    int         window; /* number of positions that a row sees, including its own; 0: all */
 } kv_class_spec;
 
 /* --- state classes (kv/lane.h) --------------------------------------------------------------------

@@ -82,9 +82,10 @@ static bool init_queue(dflash *m, err *e)
 
 int32_t dflash_max_slots(const dflash *m) { return m->n_ctx + m->n_drop + m->c.block; }
 
-static kv_class_spec class_spec(const dflash_config *c, quant_type type)
+static kv_class_spec class_spec(const dflash_config *c, cache_types types)
 {
-    return (kv_class_spec){.n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .type = type};
+    return (kv_class_spec){
+        .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .types = types};
 }
 
 /* Twice the pages, since up to half of a slab may be too small for one; 0: it would be too much. */

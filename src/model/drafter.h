@@ -96,12 +96,12 @@ struct drafter {
 };
 
 typedef struct {
-    kv_pool   *pool;      /* where its own K/V goes; NULL: it makes one */
-    int        n_ctx;     /* positions of context per lane, made whole pages; 0: the trained length, else 4096 */
-    int        max_lanes; /* 0: 1 */
-    quant_type quantise;  /* QUANT_F32: as the file has them; QUANT_Q8_0, QUANT_Q4_0 */
-    quant_type kv_type;   /* of its own K/V: QUANT_F16 or QUANT_F32 */
-    bool       keep_rows; /* draft_hidden and draft_logits are wanted */
+    kv_pool    *pool;      /* where its own K/V goes; NULL: it makes one */
+    int         n_ctx;     /* positions of context per lane, made whole pages; 0: the trained length, else 4096 */
+    int         max_lanes; /* 0: 1 */
+    quant_type  quantise;  /* QUANT_F32: as the file has them; QUANT_Q8_0, QUANT_Q4_0 */
+    cache_types kv_type;   /* of its own K/V */
+    bool        keep_rows; /* draft_hidden and draft_logits are wanted */
 } drafter_options;
 
 /* Opens what the checkpoint describes, for this target. Refused with the reason when the two do not fit. */

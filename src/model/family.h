@@ -15,7 +15,7 @@ typedef struct {
     int    n_embd, n_heads, n_vocab, n_ctx;
     int    n_experts, n_used, n_ff_expert; /* n_experts 0: a dense model */
     int    n_ple, n_kv_shared;             /* width of per-layer embeddings, 0: none; layers without K/V of their own */
-    double kv_per_pos;                     /* K and V elements of one position, all layers */
+    double kv_bytes_per_pos;               /* f16 K and V of one position, all layers */
 } model_summary;
 
 struct model_family {

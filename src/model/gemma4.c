@@ -198,7 +198,7 @@ static void init_kv_classes(gemma4 *m)
             of_kind[kind]                = t->n_kv_classes;
             t->kv_class[t->n_kv_classes] = (kv_class_spec){.n_kv_heads = c->n_kv_heads[l],
                                                            .head_dim   = c->head_dim[l],
-                                                           .type       = QUANT_F16,
+                                                           .types      = {CACHE_F16, CACHE_F16},
                                                            .window     = kind ? c->window : 0};
             t->n_kv_classes++;
         }
@@ -623,7 +623,9 @@ bool gemma4_describe(model_summary *out, const checkpoint *cp, err *e)
                            .n_kv_shared = c.n_kv_shared};
     for (int l = 0; l < c.n_layers; l++) {
         out->n_full += !c.sliding[l];
-        if (gemma4_kv_donor(&c, l) == l) out->kv_per_pos += 2.0 * c.n_kv_heads[l] * c.head_dim[l];
+        if (gemma4_kv_donor(&c, l) != l) continue;
+        double head = (double)cache_head_bytes(cache_layout_of(CACHE_F16), c.head_dim[l]) / KV_PAGE;
+        out->kv_bytes_per_pos += 2 * c.n_kv_heads[l] * head;
     }
     return true;
 }

@@ -9,8 +9,11 @@ typedef struct {
     const int32_t *table;
     size_t         table_stride;
     int            n_layers, n_kv_heads, head_dim;
-    quant_type     type;
-    size_t         plane_bytes, head_bytes, vec_bytes; /* of K or V of a layer; of one head of it; of one position */
+    cache_types    types;
+    size_t         layer_bytes;               /* K and V of a layer */
+    size_t         plane_bytes;               /* K of a layer; V of the layer follows */
+    size_t         head_bytes, vec_bytes;     /* K of one head; of one position of it */
+    size_t         v_head_bytes, v_vec_bytes; /* V, the same */
 } kv_view;
 
 kv_view kv_view_of(const kv_class *c);

@@ -28,18 +28,21 @@ rope_view rope_view_of(const rope_params *p)
 
 kv_view kv_view_of(const kv_class *c)
 {
-    assert((c->type == QUANT_F32 || c->type == QUANT_F16) && c->head_dim % 8 == 0);
-    size_t vec = (size_t)c->head_dim * quant_block_bytes(c->type);
+    const cache_layout *k = cache_layout_of(c->types.k), *v = cache_layout_of(c->types.v);
+    assert(c->head_dim % 8 == 0);
     return (kv_view){.pool         = c->pool.p,
                      .table        = c->table.p,
                      .table_stride = (size_t)c->table_stride,
                      .n_layers     = c->n_layers,
                      .n_kv_heads   = c->n_kv_heads,
                      .head_dim     = c->head_dim,
-                     .type         = c->type,
-                     .plane_bytes  = kv_plane_bytes(c),
-                     .head_bytes   = KV_PAGE * vec,
-                     .vec_bytes    = vec};
+                     .types        = c->types,
+                     .layer_bytes  = kv_layer_bytes(c),
+                     .plane_bytes  = kv_plane_bytes(c, c->types.k),
+                     .head_bytes   = cache_head_bytes(k, c->head_dim),
+                     .vec_bytes    = cache_code_bytes(k, c->head_dim),
+                     .v_head_bytes = cache_head_bytes(v, c->head_dim),
+                     .v_vec_bytes  = cache_code_bytes(v, c->head_dim)};
 }
 
 bool ops_check_weight(const weight_src *s, bool known, err *e)

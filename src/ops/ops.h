@@ -12,6 +12,7 @@
 #define TANDEM_OPS_OPS_H
 #include "base/err.h"
 #include "gguf/quant.h"
+#include "ops/cache_type.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -74,18 +75,24 @@ typedef struct {
 
 /* --- the paged cache, as ops see it ---------------------------------------------------------------
  * A page holds KV_PAGE positions of all layers of one class:
- *     [layer][K, V][kv head][position in page][head_dim]
+ *     [layer][K, V][kv head][position in page][head_dim]      (types with scales: cache_type.h)
  * Its id is its offset in the pool in units of KV_UNIT bytes. table[lane * table_stride + slot / KV_PAGE]. */
-enum { KV_PAGE = 16, KV_UNIT = 256, OPS_MAX_HEAD_DIM = 1024 };
+enum { KV_UNIT = 256, OPS_MAX_HEAD_DIM = 1024 };
 typedef struct {
-    dev        pool, table;
-    int        table_stride;
-    int        n_layers, n_kv_heads, head_dim;
-    quant_type type; /* of K and V: QUANT_F32 or QUANT_F16 */
+    dev         pool, table;
+    int         table_stride;
+    int         n_layers, n_kv_heads, head_dim;
+    cache_types types;
 } kv_class;
-static inline size_t kv_plane_bytes(const kv_class *c) /* K or V of one layer in one page */
+/* Returns the bytes of K or V of one layer in one page. */
+static inline size_t kv_plane_bytes(const kv_class *c, cache_type t)
 {
-    return (size_t)c->n_kv_heads * KV_PAGE * (size_t)c->head_dim * quant_block_bytes(c->type);
+    return (size_t)c->n_kv_heads * cache_head_bytes(cache_layout_of(t), c->head_dim);
+}
+/* Returns the bytes of K and V of one layer in one page. */
+static inline size_t kv_layer_bytes(const kv_class *c)
+{
+    return kv_plane_bytes(c, c->types.k) + kv_plane_bytes(c, c->types.v);
 }
 typedef struct {
     int32_t from_lane, from, to_lane, to; /* slots */

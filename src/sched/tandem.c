@@ -47,16 +47,22 @@ static bool in_range(const char *name, double x, double min, double max, err *e)
 
 static bool check_options(const tandem_options *o, err *e)
 {
+    cache_types t;
     if (!o->path) return err_set(e, ERR_INPUT, "no path of a model is given");
-    if (strcmp(o->kv_type, "f16") != 0 && strcmp(o->kv_type, "f32") != 0)
-        return err_set(e, ERR_INPUT, "kv_type must be f16 or f32, got '%s'", o->kv_type);
+    if (!cache_types_parse(&t, str_of(o->kv_type), e)) return err_wrap(e, "kv_type");
     return in_range("n_threads", o->n_threads, 0, 256, e) && in_range("n_ctx", o->n_ctx, 0, TANDEM_MAX_PROMPT, e) &&
            in_range("max_lanes", o->max_lanes, 1, SCHED_MAX_LANES, e) &&
            in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16, STEP_MAX_ROWS, e) &&
            in_range("wake_ms", o->wake_ms, 0, 1000, e) && in_range("n_drafters", o->n_drafters, 0, 64, e);
 }
 
-static quant_type kv_type_of(const tandem_options *o) { return strcmp(o->kv_type, "f32") ? QUANT_F16 : QUANT_F32; }
+/* check_options accepted the text. */
+static cache_types kv_type_of(const tandem_options *o)
+{
+    cache_types t = cache_types_both(CACHE_F16);
+    cache_types_parse(&t, str_of(o->kv_type), NULL);
+    return t;
+}
 
 /* Names and paths are wanted for longer than the call. */
 static const char *keep_name(tandem *t, const char *s) { return arena_str(&t->mem, str_of(s)); }
@@ -198,10 +204,11 @@ static bool add_drafters(tandem *t, const tandem_options *o, const settings *s, 
 /* --- the engine ---------------------------------------------------------------------------------*/
 static void fill_info(tandem *t, const tandem_options *o)
 {
-    tandem_info *i   = &t->info;
+    tandem_info *i = &t->info;
+    char         kv_text[CACHE_TYPES_TEXT];
     i->family        = t->model->family->name;
     i->device        = t->model->o->name;
-    i->kv_type       = kv_type_of(o) == QUANT_F16 ? "f16" : "f32";
+    i->kv_type       = keep_name(t, cache_types_text(kv_type_of(o), kv_text));
     i->n_threads     = t->model->o->n_threads;
     i->n_vocab       = t->model->n_vocab;
     i->n_layers      = t->model->n_layers;

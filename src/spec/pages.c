@@ -27,8 +27,8 @@ bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)
         return true;
     }
     for (int i = 0; i < t->n_kv_classes; i++) {
-        typed[i]      = t->kv_class[i];
-        typed[i].type = o->kv_type;
+        typed[i]       = t->kv_class[i];
+        typed[i].types = o->kv_type;
     }
     alone.classes       = typed;
     alone.max_kept_rows = 0; /* kept rows are for all lanes together */

@@ -8,9 +8,9 @@
 enum { ROOM_FOR_CHANGES = 32768 }; /* of logits, beyond one for each token: several rows go together */
 
 /* --- one per target -----------------------------------------------------------------------------*/
-static void set_kv_type(target *t, quant_type type)
+static void set_kv_type(target *t, cache_types types)
 {
-    for (int i = 0; i < t->n_kv_classes; i++) t->kv_class[i].type = type;
+    for (int i = 0; i < t->n_kv_classes; i++) t->kv_class[i].types = types;
 }
 
 static bool take_scratch(spec *s, err *e)

@@ -66,13 +66,13 @@ typedef struct {
 } spec_round;
 
 typedef struct {
-    int        n_ctx; /* positions of a lane */
-    int        max_lanes;
-    quant_type kv_type;
-    size_t     kv_bytes;                              /* of all pages; 0: what max_lanes lanes of n_ctx need */
-    double     kv_cap;                                /* share of the pages that reservations may take; 0: all */
-    bool       no_prefix;                             /* nothing is kept between requests */
-    int32_t    save_every;                            /* of a prompt, positions between saved states; 0: 4096 */
+    int         n_ctx; /* positions of a lane */
+    int         max_lanes;
+    cache_types kv_type;
+    size_t      kv_bytes;                             /* of all pages; 0: what max_lanes lanes of n_ctx need */
+    double      kv_cap;                               /* share of the pages that reservations may take; 0: all */
+    bool        no_prefix;                            /* nothing is kept between requests */
+    int32_t     save_every;                           /* of a prompt, positions between saved states; 0: 4096 */
     void (*on_round)(void *ctx, const spec_round *r); /* NULL: nobody looks */
     void *on_round_ctx;
 } spec_options;

@@ -219,7 +219,7 @@ int main(int argc, char **argv)
     rig        g;
     spec_lane *lanes[LANES];
     int        wrong = 0, together = 0;
-    rig_open(&g, &(rig_options){.loop = {.n_ctx = 1024, .max_lanes = LANES, .kv_type = QUANT_F16}});
+    rig_open(&g, &(rig_options){.loop = {.n_ctx = 1024, .max_lanes = LANES, .kv_type = {CACHE_F16, CACHE_F16}}});
     for (int i = 0; i < LANES; i++)
         if (!spec_lane_new(g.spec, &lanes[i], NULL)) return 1;
     if (n_prompts > g.n_samples) n_prompts = g.n_samples;

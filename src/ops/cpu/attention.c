@@ -26,17 +26,17 @@ enum { WIDE = 8, SUMS = 16 }; /* queries that a kernel takes at most, and v16f o
 enum { WIDE = 4, SUMS = 4 };
 #endif
 
-INLINE v16f load_stored(quant_type t, const char *p, int i)
+INLINE v16f load_stored(cache_type t, const char *p, int i)
 {
-    return t == QUANT_F32 ? v16_load((const float *)p + i) : v16_from_f16((const uint16_t *)p + i);
+    return t == CACHE_F32 ? v16_load((const float *)p + i) : v16_from_f16((const uint16_t *)p + i);
 }
 
-INLINE v16f load_stored_half(quant_type t, const char *p, int i)
+INLINE v16f load_stored_half(cache_type t, const char *p, int i)
 {
-    return v16_from_low(t == QUANT_F32 ? v8_load((const float *)p + i) : v8_from_f16((const uint16_t *)p + i));
+    return v16_from_low(t == CACHE_F32 ? v8_load((const float *)p + i) : v8_from_f16((const uint16_t *)p + i));
 }
 
-INLINE size_t element_bytes(quant_type t) { return t == QUANT_F32 ? 4 : 2; }
+INLINE size_t element_bytes(cache_type t) { return t == CACHE_F32 ? 4 : 2; }
 
 INLINE void prefetch(const char *p, size_t bytes)
 {
@@ -52,7 +52,9 @@ typedef struct {
     size_t       step; /* floats from one 16 to the next */
     int          head_dim;
     float        scale;
-    size_t       vec_bytes, to_v; /* of the cache */
+    size_t       vec_bytes; /* of a key */
+
+    const char *const *v; /* the values of the keys, to prefetch */
 } packed;
 
 INLINE void fma_keys(int n, int m, v16f acc[BLOCK][BLOCK], const float *q, const v16f *key)
@@ -67,7 +69,7 @@ INLINE void fma_keys(int n, int m, v16f acc[BLOCK][BLOCK], const float *q, const
 
 /* sum[query][key] of n queries and m keys, in 16 chains by element mod 16, joined by halves to 8. Asks for as many
  * at `ahead` on the way. */
-INLINE void dot_keys(quant_type t, int n, int m, v8f *sum, int sum_step, const packed *x, const char *const *k,
+INLINE void dot_keys(cache_type t, int n, int m, v8f *sum, int sum_step, const packed *x, const char *const *k,
                      const char *ahead)
 {
     v16f         acc[BLOCK][BLOCK], key[BLOCK];
@@ -96,7 +98,7 @@ INLINE void dot_keys(quant_type t, int n, int m, v8f *sum, int sum_step, const p
 
 /* s[query][key] = scale * q.k; writes up to 7 scores past the last key. Keys are asked for AHEAD bytes early, and with
  * many queries the first of the values. */
-INLINE void score_keys(quant_type t, int n, float *s, const packed *x, const char *const *k, int n_keys)
+INLINE void score_keys(cache_type t, int n, float *s, const packed *x, const char *const *k, int n_keys)
 {
     const int side = n < 4 ? n : 4, m = 8 / side, at_once = SUMS / n < m ? SUMS / n : m; /* side * m is 8 */
     int       early = AHEAD / (int)x->vec_bytes;
@@ -105,8 +107,9 @@ INLINE void score_keys(quant_type t, int n, float *s, const packed *x, const cha
         v8f         sum[16];
 #pragma GCC unroll 8
         for (int j = 0; j < m; j++) {
-            key[j] = k[i + j < n_keys ? i + j : n_keys - 1];
-            if (n >= FEW) __builtin_prefetch(key[j] + x->to_v);
+            int place = i + j < n_keys ? i + j : n_keys - 1;
+            key[j]    = k[place];
+            if (n >= FEW) __builtin_prefetch(x->v[place]);
         }
 #pragma GCC unroll 8
         for (int j = 0; j < m; j += at_once)
@@ -143,10 +146,10 @@ static float soften(float *s, int first, int last, float *max)
 
 /* o[query] += p v over the keys, for `width` times 16 elements from i on, or for the 8 of a last half. Key by key it asks
  * for as much at `ahead`, or for what follows in the same vector. */
-INLINE void add_columns(quant_type t, int n, int width, bool half, float *o, size_t o_step, const float *p,
-                        const char *const *k, size_t to_v, int n_keys, int i, const char *ahead)
+INLINE void add_columns(cache_type t, int n, int width, bool half, float *o, size_t o_step, const float *p,
+                        const char *const *value, int n_keys, int i, const char *ahead)
 {
-    const size_t bytes = 16 * (size_t)width * element_bytes(t), at = (size_t)i * element_bytes(t) + to_v;
+    const size_t bytes = 16 * (size_t)width * element_bytes(t), at = (size_t)i * element_bytes(t);
     v16f         acc[BLOCK][4];
 #pragma GCC unroll 8
     for (int h = 0; h < n; h++)
@@ -156,8 +159,8 @@ INLINE void add_columns(quant_type t, int n, int width, bool half, float *o, siz
         v16f v[4];
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++)
-            v[j] = half ? load_stored_half(t, k[key] + to_v, i) : load_stored(t, k[key] + to_v, i + 16 * j);
-        prefetch(n < FEW ? ahead + (size_t)key * bytes : k[key] + at + bytes, bytes);
+            v[j] = half ? load_stored_half(t, value[key], i) : load_stored(t, value[key], i + 16 * j);
+        prefetch(n < FEW ? ahead + (size_t)key * bytes : value[key] + at + bytes, bytes);
 #pragma GCC unroll 8
         for (int h = 0; h < n; h++) {
             v16f w = v16_set1(p[h * SCORES + key]);
@@ -172,27 +175,26 @@ INLINE void add_columns(quant_type t, int n, int width, bool half, float *o, siz
 }
 
 /* All elements. The 8 after a last half are PART_EXTRA's; they stay zero. */
-INLINE void add_all_columns(quant_type t, int n, float *o, int head_dim, const float *p, const char *const *k,
-                            size_t to_v, int n_keys, const char *ahead)
+INLINE void add_all_columns(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v,
+                            int n_keys, const char *ahead)
 {
     const int width  = SUMS / n < 4 ? SUMS / n : 4;
     size_t    o_step = (size_t)head_dim + PART_EXTRA, line = (size_t)n_keys * element_bytes(t);
     int       i = 0;
     for (; i + 16 * width <= head_dim; i += 16 * width)
-        add_columns(t, n, width, false, o, o_step, p, k, to_v, n_keys, i, ahead + (size_t)i * line);
+        add_columns(t, n, width, false, o, o_step, p, v, n_keys, i, ahead + (size_t)i * line);
     for (; i + 16 <= head_dim; i += 16)
-        add_columns(t, n, 1, false, o, o_step, p, k, to_v, n_keys, i, ahead + (size_t)i * line);
-    if (i < head_dim) add_columns(t, n, 1, true, o, o_step, p, k, to_v, n_keys, i, ahead + (size_t)i * line);
+        add_columns(t, n, 1, false, o, o_step, p, v, n_keys, i, ahead + (size_t)i * line);
+    if (i < head_dim) add_columns(t, n, 1, true, o, o_step, p, v, n_keys, i, ahead + (size_t)i * line);
 }
 
 /* Few queries wait for memory: they go through it in its own order, a page at a time. */
-INLINE void add_values(quant_type t, int n, float *o, int head_dim, const float *p, const char *const *k, size_t to_v,
-                       int n_keys)
+INLINE void add_values(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v, int n_keys)
 {
     const int most = n < FEW ? KV_PAGE : KEY_TILE;
     for (int i = 0, count; i < n_keys; i += count) {
         count = n_keys - i < most ? n_keys - i : most;
-        add_all_columns(t, n, o, head_dim, p + i, k + i, to_v, count, k[i + count < n_keys ? i + count : i] + to_v);
+        add_all_columns(t, n, o, head_dim, p + i, v + i, count, v[i + count < n_keys ? i + count : i]);
     }
 }
 
@@ -214,7 +216,7 @@ typedef struct {
     int         n_rows, head, n_heads;
     int         first[BLOCK], last[BLOCK], from, to;
     float      *o; /* the first query's part */
-    const char *k[KEY_TILE];
+    const char *k[KEY_TILE], *v[KEY_TILE];
     _Alignas(64) float s[BLOCK * SCORES];
     _Alignas(64) float q[BLOCK * OPS_MAX_HEAD_DIM];
 } block;
@@ -228,7 +230,7 @@ static float *part_of(const cpu_attention_args *a, size_t unit_number, size_t qu
 
 INLINE int piece_of(int n) { return n >= WIDE ? WIDE : n >= 4 ? 4 : n >= 2 ? 2 : 1; }
 
-INLINE void score_pieces(quant_type t, int n, float *s, packed x, const char *const *k, int n_keys)
+INLINE void score_pieces(cache_type t, int n, float *s, packed x, const char *const *k, int n_keys)
 {
     for (int piece; n > 0; n -= piece, s += piece * SCORES, x.q += piece * 16) {
         piece = piece_of(n);
@@ -239,15 +241,14 @@ INLINE void score_pieces(quant_type t, int n, float *s, packed x, const char *co
     }
 }
 
-INLINE void add_pieces(quant_type t, int n, float *o, int head_dim, const float *p, const char *const *k, size_t to_v,
-                       int n_keys)
+INLINE void add_pieces(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v, int n_keys)
 {
     for (int piece; n > 0; n -= piece, p += piece * SCORES, o += piece * (head_dim + PART_EXTRA)) {
         piece = piece_of(n);
-        if (WIDE == 8 && piece == 8) add_values(t, 8, o, head_dim, p, k, to_v, n_keys);
-        if (piece == 4) add_values(t, 4, o, head_dim, p, k, to_v, n_keys);
-        if (piece == 2) add_values(t, 2, o, head_dim, p, k, to_v, n_keys);
-        if (piece == 1) add_values(t, 1, o, head_dim, p, k, to_v, n_keys);
+        if (WIDE == 8 && piece == 8) add_values(t, 8, o, head_dim, p, v, n_keys);
+        if (piece == 4) add_values(t, 4, o, head_dim, p, v, n_keys);
+        if (piece == 2) add_values(t, 2, o, head_dim, p, v, n_keys);
+        if (piece == 1) add_values(t, 1, o, head_dim, p, v, n_keys);
     }
 }
 
@@ -256,13 +257,13 @@ static void score_places(const unit *u, block *b, int r, int n, int first, int l
 {
     const cpu_attention_args *a  = u->a;
     int                       at = r * b->n_heads, count = n * b->n_heads, n_keys = last - first + 1;
-    packed x = {b->q + 16 * at,  16 * (size_t)(b->n_rows * b->n_heads), a->c.head_dim, a->scale, a->c.vec_bytes,
-                a->c.plane_bytes};
+    packed x = {b->q + 16 * at, 16 * (size_t)(b->n_rows * b->n_heads), a->c.head_dim, a->scale, a->c.vec_bytes,
+                b->v + first};
     float *s = b->s + at * SCORES + first;
-    if (a->c.type == QUANT_F32)
-        score_pieces(QUANT_F32, count, s, x, b->k + first, n_keys);
+    if (a->c.types.k == CACHE_F32)
+        score_pieces(CACHE_F32, count, s, x, b->k + first, n_keys);
     else
-        score_pieces(QUANT_F16, count, s, x, b->k + first, n_keys);
+        score_pieces(CACHE_F16, count, s, x, b->k + first, n_keys);
 }
 
 static void add_places(const unit *u, block *b, int r, int n, int first, int last)
@@ -270,10 +271,10 @@ static void add_places(const unit *u, block *b, int r, int n, int first, int las
     const cpu_attention_args *a  = u->a;
     int                       at = r * b->n_heads, count = n * b->n_heads, n_keys = last - first + 1;
     float                    *o = b->o + (size_t)at * part_floats(a), *p = b->s + at * SCORES + first;
-    if (a->c.type == QUANT_F32)
-        add_pieces(QUANT_F32, count, o, a->c.head_dim, p, b->k + first, a->c.plane_bytes, n_keys);
+    if (a->c.types.v == CACHE_F32)
+        add_pieces(CACHE_F32, count, o, a->c.head_dim, p, b->v + first, n_keys);
     else
-        add_pieces(QUANT_F16, count, o, a->c.head_dim, p, b->k + first, a->c.plane_bytes, n_keys);
+        add_pieces(CACHE_F16, count, o, a->c.head_dim, p, b->v + first, n_keys);
 }
 
 /* path[p - root] = slot of position p, for the row's own ancestors in this step and itself. */
@@ -288,18 +289,21 @@ static void walk_path(const cpu_attention_args *a, int32_t *path, size_t row)
     }
 }
 
-/* b->k of places first .. last, as the row finds them. */
+/* Sets b->k and b->v of places first .. last, as the row finds them. */
 static void find_keys(const unit *u, block *b, size_t row, int first, int last)
 {
     const cpu_attention_args *a    = u->a;
     int32_t                   root = a->root[row];
     if (root <= u->p0 + last) walk_path(a, u->path, row);
     for (int i = first; i <= last; i++) {
-        int32_t p = u->p0 + i;
-        if (i > first && p < root && p % KV_PAGE)
+        int32_t p = u->p0 + i, slot = p < root ? p : u->path[p - root];
+        if (i > first && p < root && p % KV_PAGE) {
             b->k[i] = b->k[i - 1] + a->c.vec_bytes;
-        else
-            b->k[i] = cpu_cache_k(&a->c, a->layer, u->kv_head, a->lane[row], p < root ? p : u->path[p - root]);
+            b->v[i] = b->v[i - 1] + a->c.v_vec_bytes;
+        } else {
+            b->k[i] = cpu_cache_k(&a->c, a->layer, u->kv_head, a->lane[row], slot);
+            b->v[i] = cpu_cache_v(&a->c, a->layer, u->kv_head, a->lane[row], slot);
+        }
     }
 }
 

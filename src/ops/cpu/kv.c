@@ -4,12 +4,12 @@
 
 #include <assert.h>
 
-static void store(const kv_view *c, char *dst, const float *x)
+static void store(cache_type type, char *dst, const float *x, int n)
 {
-    if (c->type == QUANT_F32)
-        memcpy(dst, x, c->vec_bytes);
+    if (type == CACHE_F32)
+        memcpy(dst, x, (size_t)n * sizeof *x);
     else
-        for (int i = 0; i < c->head_dim; i += 8) v8_to_f16((uint16_t *)dst + i, v8_load(x + i));
+        for (int i = 0; i < n; i += 8) v8_to_f16((uint16_t *)dst + i, v8_load(x + i));
 }
 
 void CPU_FN(kv_store)(const void *args, size_t from, size_t to, int thread)
@@ -20,18 +20,17 @@ void CPU_FN(kv_store)(const void *args, size_t from, size_t to, int thread)
     for (size_t r = from; r < to; r++)
         for (int h = 0; h < c->n_kv_heads; h++) {
             size_t at = (r * (size_t)c->n_kv_heads + (size_t)h) * (size_t)c->head_dim;
-            char  *k  = cpu_cache_k(c, a->layer, h, a->lane[r], a->slot[r]);
-            store(c, k, a->k + at);
-            store(c, k + c->plane_bytes, a->v + at);
+            store(c->types.k, cpu_cache_k(c, a->layer, h, a->lane[r], a->slot[r]), a->k + at, c->head_dim);
+            store(c->types.v, cpu_cache_v(c, a->layer, h, a->lane[r], a->slot[r]), a->v + at, c->head_dim);
         }
 }
 
-static void load(const kv_view *c, float *x, const char *src)
+static void load(cache_type type, float *x, const char *src, int n)
 {
-    if (c->type == QUANT_F32)
-        memcpy(x, src, c->vec_bytes);
+    if (type == CACHE_F32)
+        memcpy(x, src, (size_t)n * sizeof *x);
     else
-        for (int i = 0; i < c->head_dim; i += 8) v8_store(x + i, v8_from_f16((const uint16_t *)src + i));
+        for (int i = 0; i < n; i += 8) v8_store(x + i, v8_from_f16((const uint16_t *)src + i));
 }
 
 typedef struct { /* kept from one move to the next: they mostly turn alike */
@@ -45,9 +44,17 @@ static void move_turned(const cpu_kv_move_args *a, turning *t, char *to, const c
     int   half = a->rope.n_dims / 2;
     if (t->by != by) pair_angles(t->cosine, t->sine, by, a->rope.freq, half);
     t->by = by;
-    load(&a->c, x, from);
+    load(a->c.types.k, x, from, a->c.head_dim);
     rotate_pairs(x, t->cosine, t->sine, 0, half, half);
-    store(&a->c, to, x);
+    store(a->c.types.k, to, x, a->c.head_dim);
+}
+
+static void move_key(const cpu_kv_move_args *a, turning *t, char *to, const char *from, int32_t by)
+{
+    if (by)
+        move_turned(a, t, to, from, by);
+    else
+        memmove(to, from, a->c.vec_bytes);
 }
 
 void CPU_FN(kv_move)(const void *args, size_t from, size_t to, int thread)
@@ -59,16 +66,16 @@ void CPU_FN(kv_move)(const void *args, size_t from, size_t to, int thread)
     t.by = 0;
     assert(c->head_dim % 8 == 0 && c->head_dim <= OPS_MAX_HEAD_DIM);
     for (size_t item = from; item < to; item++) {
-        int    head = (int)(item % (size_t)c->n_kv_heads), plane = (int)(item / (size_t)c->n_kv_heads);
-        size_t v = plane % 2 ? c->plane_bytes : 0;
+        int  head = (int)(item % (size_t)c->n_kv_heads), plane = (int)(item / (size_t)c->n_kv_heads), layer = plane / 2;
+        bool is_v = plane % 2;
         for (int i = 0; i < a->n_moves; i++) {
-            const kv_move_item *m   = &a->move[i];
-            const char         *src = cpu_cache_k(c, plane / 2, head, m->from_lane, m->from) + v;
-            char               *dst = cpu_cache_k(c, plane / 2, head, m->to_lane, m->to) + v;
-            if (m->turn && plane % 2 == 0)
-                move_turned(a, &t, dst, src, m->turn);
+            const kv_move_item *m = &a->move[i];
+            if (is_v)
+                memmove(cpu_cache_v(c, layer, head, m->to_lane, m->to),
+                        cpu_cache_v(c, layer, head, m->from_lane, m->from), c->v_vec_bytes);
             else
-                memmove(dst, src, c->vec_bytes);
+                move_key(a, &t, cpu_cache_k(c, layer, head, m->to_lane, m->to),
+                         cpu_cache_k(c, layer, head, m->from_lane, m->from), m->turn);
         }
     }
 }

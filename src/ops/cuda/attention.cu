@@ -22,7 +22,8 @@ enum { SPLIT_BLOCKS = 64 }; /* over the tiles of one head of one row */
 
 /* What a block works on, and the tile at hand. */
 struct tile_keys {
-    const char *k[TILE_KEYS]; /* stored vectors; V lies plane_bytes further */
+    const char *k[TILE_KEYS]; /* stored keys; NULL where the row sees nothing */
+    const char *v[TILE_KEYS]; /* stored values */
     float       p[TILE_KEYS]; /* scores, then weights; 0 where the row sees nothing */
     float       max, sum;
 };
@@ -54,7 +55,9 @@ static __device__ inline void weigh_tile(tile_keys *t, const cuda_attention_args
     if (threadIdx.x < TILE_KEYS) {
         int32_t p         = p0 + (int)threadIdx.x;
         bool    seen      = p >= v.first && p <= v.last;
-        t->k[threadIdx.x] = seen ? cache_k(a.c, a.layer, v.kv_head, a.lane[v.row], slot_of(a, v.row, p)) : NULL;
+        int32_t slot      = seen ? slot_of(a, v.row, p) : 0;
+        t->k[threadIdx.x] = seen ? cache_k(a.c, a.layer, v.kv_head, a.lane[v.row], slot) : NULL;
+        t->v[threadIdx.x] = seen ? cache_v(a.c, a.layer, v.kv_head, a.lane[v.row], slot) : NULL;
     }
     __syncthreads();
     for (int key = warp; key < TILE_KEYS; key += ATTENTION_WARPS) {
@@ -76,11 +79,11 @@ static __device__ inline void weigh_tile(tile_keys *t, const cuda_attention_args
 }
 
 /* Element i of the tile's output. */
-template <typename S> static __device__ inline float tile_value(const tile_keys *t, size_t to_v, int i)
+template <typename S> static __device__ inline float tile_value(const tile_keys *t, int i)
 {
     float acc = 0;
     for (int key = 0; key < TILE_KEYS; key++)
-        if (t->k[key]) acc = fmaf(t->p[key], stored<S>(t->k[key] + to_v, i), acc);
+        if (t->k[key]) acc = fmaf(t->p[key], stored<S>(t->v[key], i), acc);
     return acc;
 }
 
@@ -117,7 +120,8 @@ static __device__ inline void store_head(const cuda_attention_args &a, const hea
 }
 
 /* Grid: x over heads, y over rows. */
-template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS) attend_kernel(cuda_attention_args a)
+template <typename K, typename V>
+static __global__ void __launch_bounds__(ATTENTION_THREADS) attend_kernel(cuda_attention_args a)
 {
     let_next_start();
     wait_for_previous();
@@ -130,12 +134,12 @@ template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS
     float                out[MAX_PARTS] = {};
     for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS) q[i] = a.q[at + i];
     for (int32_t p0 = v.first / TILE_KEYS * TILE_KEYS; p0 <= v.last; p0 += TILE_KEYS) {
-        weigh_tile<S>(&t, a, v, q, p0);
+        weigh_tile<K>(&t, a, v, q, p0);
         shares f = merge(&r, t.max, t.sum);
 #pragma unroll
         for (int j = 0; j < MAX_PARTS; j++) {
             int i = threadIdx.x + j * ATTENTION_THREADS;
-            if (i < dim) out[j] = merge_output(out[j], tile_value<S>(&t, a.c.plane_bytes, i), f);
+            if (i < dim) out[j] = merge_output(out[j], tile_value<V>(&t, i), f);
         }
     }
     store_head(a, v, r, out);
@@ -147,7 +151,8 @@ static __device__ inline float *partial_at(const cuda_attention_args &a, const h
 }
 
 /* Grid: x over tiles, SPLIT_BLOCKS at most; y over heads, z over rows. */
-template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS) tiles_kernel(cuda_attention_args a)
+template <typename K, typename V>
+static __global__ void __launch_bounds__(ATTENTION_THREADS) tiles_kernel(cuda_attention_args a)
 {
     let_next_start();
     wait_for_previous();
@@ -159,9 +164,9 @@ template <typename S> static __global__ void __launch_bounds__(ATTENTION_THREADS
         q[i] = a.q[((size_t)v.row * a.n_heads + v.head) * dim + i];
     for (int tile = v.first / TILE_KEYS + blockIdx.x; tile * TILE_KEYS <= v.last; tile += gridDim.x) {
         float *to = partial_at(a, v, tile);
-        weigh_tile<S>(&t, a, v, q, tile * TILE_KEYS);
+        weigh_tile<K>(&t, a, v, q, tile * TILE_KEYS);
         if (threadIdx.x == 0) to[0] = t.max, to[1] = t.sum;
-        for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS) to[2 + i] = tile_value<S>(&t, a.c.plane_bytes, i);
+        for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS) to[2 + i] = tile_value<V>(&t, i);
     }
 }
 
@@ -186,23 +191,28 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) merge_kernel(cuda_at
     store_head(a, v, r, out);
 }
 
-template <typename S> static void launch_attention(cudaStream_t s, const cuda_attention_args *a)
+template <typename K, typename V> static void launch_attention(cudaStream_t s, const cuda_attention_args *a)
 {
     dim3 heads((unsigned)a->n_heads, (unsigned)a->n_rows);
     if (!a->partial) {
-        LAUNCH_EARLY(attend_kernel<S>, heads, ATTENTION_THREADS, 0, s, *a);
+        LAUNCH_EARLY((attend_kernel<K, V>), heads, ATTENTION_THREADS, 0, s, *a);
         return;
     }
     unsigned n = (unsigned)(a->n_tiles < SPLIT_BLOCKS ? a->n_tiles : (int)SPLIT_BLOCKS);
-    LAUNCH_EARLY(tiles_kernel<S>, dim3(n, (unsigned)a->n_heads, (unsigned)a->n_rows), ATTENTION_THREADS, 0, s, *a);
+    LAUNCH_EARLY((tiles_kernel<K, V>), dim3(n, (unsigned)a->n_heads, (unsigned)a->n_rows), ATTENTION_THREADS, 0, s, *a);
     LAUNCH_EARLY(merge_kernel, heads, ATTENTION_THREADS, 0, s, *a);
 }
 
 extern "C" cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a)
 {
-    if (a->c.type == QUANT_F32)
-        launch_attention<float>(s, a);
+    bool k32 = a->c.types.k == CACHE_F32, v32 = a->c.types.v == CACHE_F32;
+    if (k32 && v32)
+        launch_attention<float, float>(s, a);
+    else if (k32)
+        launch_attention<float, __half>(s, a);
+    else if (v32)
+        launch_attention<__half, float>(s, a);
     else
-        launch_attention<__half>(s, a);
+        launch_attention<__half, __half>(s, a);
     return cudaGetLastError();
 }

@@ -12,10 +12,10 @@ static __global__ void kv_store_kernel(kv_view c, int layer, const int32_t *lane
     wait_for_previous();
     int    row = blockIdx.y, head = blockIdx.x;
     size_t from = ((size_t)row * c.n_kv_heads + head) * c.head_dim;
-    char  *to   = cache_k(c, layer, head, lane[row], slot[row]);
+    char  *to_k = cache_k(c, layer, head, lane[row], slot[row]), *to_v = cache_v(c, layer, head, lane[row], slot[row]);
     for (int i = threadIdx.x; i < c.head_dim; i += KV_THREADS) {
-        cache_put(c.type, to, i, k[from + i]);
-        cache_put(c.type, to + c.plane_bytes, i, v[from + i]);
+        cache_put(c.types.k, to_k, i, k[from + i]);
+        cache_put(c.types.v, to_v, i, v[from + i]);
     }
 }
 
@@ -27,9 +27,9 @@ extern "C" cudaError_t cuda_kv_store(cudaStream_t s, const kv_view *c, int layer
     return cudaGetLastError();
 }
 
-static __device__ inline float get(quant_type type, const char *vec, int i)
+static __device__ inline float get(cache_type type, const char *vec, int i)
 {
-    return type == QUANT_F32 ? ((const float *)vec)[i] : from_f16(((const uint16_t *)vec)[i]);
+    return type == CACHE_F32 ? ((const float *)vec)[i] : from_f16(((const uint16_t *)vec)[i]);
 }
 
 static __device__ inline void move_turned(const kv_view &c, char *to, const char *from, int32_t turn,
@@ -37,12 +37,12 @@ static __device__ inline void move_turned(const kv_view &c, char *to, const char
 {
     int half = p.n_dims / 2;
     for (int i = threadIdx.x + p.n_dims; i < c.head_dim; i += KV_THREADS)
-        cache_put(c.type, to, i, get(c.type, from, i));
+        cache_put(c.types.k, to, i, get(c.types.k, from, i));
     for (int i = threadIdx.x; i < half; i += KV_THREADS) {
-        float a = get(c.type, from, i), b = get(c.type, from, i + half), sine, cosine;
+        float a = get(c.types.k, from, i), b = get(c.types.k, from, i + half), sine, cosine;
         sincosf((float)turn * p.freq[i], &sine, &cosine);
-        cache_put(c.type, to, i, a * cosine - b * sine);
-        cache_put(c.type, to, i + half, b * cosine + a * sine);
+        cache_put(c.types.k, to, i, a * cosine - b * sine);
+        cache_put(c.types.k, to, i + half, b * cosine + a * sine);
     }
 }
 
@@ -53,15 +53,17 @@ static __global__ void kv_move_kernel(kv_view c, const kv_move_item *items, int 
     let_next_start();
     wait_for_previous();
     int    layer = blockIdx.y / 2, head = blockIdx.x;
-    size_t v = blockIdx.y % 2 ? c.plane_bytes : 0;
+    bool   is_v  = blockIdx.y % 2;
+    size_t bytes = is_v ? c.v_vec_bytes : c.vec_bytes;
     for (int n = 0; n < n_items; n++) {
-        kv_move_item m    = items[n];
-        const char  *from = cache_k(c, layer, head, m.from_lane, m.from) + v;
-        char        *to   = cache_k(c, layer, head, m.to_lane, m.to) + v;
-        if (m.turn && !v)
+        kv_move_item m = items[n];
+        const char  *from =
+            is_v ? cache_v(c, layer, head, m.from_lane, m.from) : cache_k(c, layer, head, m.from_lane, m.from);
+        char *to = is_v ? cache_v(c, layer, head, m.to_lane, m.to) : cache_k(c, layer, head, m.to_lane, m.to);
+        if (m.turn && !is_v)
             move_turned(c, to, from, m.turn, p);
         else
-            for (size_t i = threadIdx.x; i < c.vec_bytes / sizeof(uint32_t); i += KV_THREADS)
+            for (size_t i = threadIdx.x; i < bytes / sizeof(uint32_t); i += KV_THREADS)
                 ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
         __syncthreads();
     }

@@ -157,11 +157,11 @@ extern "C" cudaError_t cuda_norms(cudaStream_t s, const cuda_norms_args *a, int 
  * Grid: x over q's heads, then k's, then v's; y over rows. */
 enum { HEAD_THREADS = 64, HEAD_QUADS = OPS_MAX_HEAD_DIM / 4 / HEAD_THREADS };
 
-/* Puts element i of a head where it belongs: q stays, k and v go into the cache at `to`. */
-static __device__ inline void put_head(const cuda_heads_args &a, char *to, size_t at, int i, float v)
+/* Stores element i of a head: of q in place, of k and v in the cache at `to`. */
+static __device__ inline void put_head(const cuda_heads_args &a, char *to, cache_type type, size_t at, int i, float v)
 {
     if (to)
-        cache_put(a.c.type, to, i, v);
+        cache_put(type, to, i, v);
     else
         a.q[at + i] = v;
 }
@@ -187,23 +187,26 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
     let_next_start();
     wait_for_previous();
     r.load(from + at, dim);
-    char *to = is_q ? NULL : cache_k(a.c, a.layer, head, a.lane[row], a.slot[row]) + (is_v ? a.c.plane_bytes : 0);
+    cache_type type = is_v ? a.c.types.v : a.c.types.k;
+    char      *to   = is_q   ? NULL
+                      : is_v ? cache_v(a.c, a.layer, head, a.lane[row], a.slot[row])
+                             : cache_k(a.c, a.layer, head, a.lane[row], a.slot[row]);
     if (!is_v || a.norm_v) scale_row(r, inverse_rms<0>(r, dim, a.eps), is_v ? NULL : &by);
     r.store(x, dim);
     __syncthreads();
     if (is_v) {
-        for (int i = threadIdx.x; i < dim; i += HEAD_THREADS) put_head(a, to, at, i, x[i]);
+        for (int i = threadIdx.x; i < dim; i += HEAD_THREADS) put_head(a, to, type, at, i, x[i]);
         return;
     }
-    for (int i = threadIdx.x + a.rope.n_dims; i < dim; i += HEAD_THREADS) put_head(a, to, at, i, x[i]);
+    for (int i = threadIdx.x + a.rope.n_dims; i < dim; i += HEAD_THREADS) put_head(a, to, type, at, i, x[i]);
 #pragma unroll
     for (int j = 0; j < TURNS; j++) {
         int   i = threadIdx.x + j * HEAD_THREADS;
         float sine, cosine;
         if (i >= half) break;
         sincosf((float)rope_pos(a.rope, a.pos, a.section_pos, row, i) * freq[j], &sine, &cosine);
-        put_head(a, to, at, i, x[i] * cosine - x[i + half] * sine);
-        put_head(a, to, at, i + half, x[i + half] * cosine + x[i] * sine);
+        put_head(a, to, type, at, i, x[i] * cosine - x[i + half] * sine);
+        put_head(a, to, type, at, i + half, x[i + half] * cosine + x[i] * sine);
     }
 }
 

@@ -618,7 +618,9 @@ static int mma_chunk(const cuda_attention_args *a)
 {
     int    D = a->c.head_dim, per_kv = a->n_heads / a->c.n_kv_heads, group = MAX_QUERIES / per_kv;
     size_t row = (size_t)a->n_heads * (size_t)a->n_tiles * (size_t)(4 + D) * sizeof(float);
-    if (a->c.type != QUANT_F16 || (D != 64 && D != 128 && D != 256 && D != 512) || !group) return 0;
+    if (a->c.types.k != CACHE_F16 || a->c.types.v != CACHE_F16 || (D != 64 && D != 128 && D != 256 && D != 512) ||
+        !group)
+        return 0;
     return (int)((size_t)PARTIAL_BYTES / row / (size_t)group) * group;
 }
 

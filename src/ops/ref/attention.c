@@ -26,16 +26,11 @@ static const void *stored(const view *v, int k_or_v, int32_t p)
     return ref_kv_at(v->c, v->layer, k_or_v, v->kv_head, lane[v->row], slot_of(v->rows, v->row, p));
 }
 
-static double element(quant_type type, const void *x, int i)
-{
-    return type == QUANT_F32 ? ((const float *)x)[i] : f16_to_f32(((const uint16_t *)x)[i]);
-}
-
 static double score(const view *v, const float *q, int32_t p, float scale)
 {
     const void *k   = stored(v, KV_K, p);
     double      sum = 0;
-    for (int i = 0; i < v->c->head_dim; i++) sum += q[i] * element(v->c->type, k, i);
+    for (int i = 0; i < v->c->head_dim; i++) sum += (double)q[i] * ref_kv_get(v->c->types.k, k, i);
     return scale * sum;
 }
 
@@ -48,7 +43,7 @@ static void attend(float *y, const float *q, const view *v, float scale)
         const void *value = stored(v, KV_V, p);
         double      w     = exp(score(v, q, p, scale) - max);
         total += w;
-        for (int i = 0; i < v->c->head_dim; i++) out[i] += w * element(v->c->type, value, i);
+        for (int i = 0; i < v->c->head_dim; i++) out[i] += w * ref_kv_get(v->c->types.v, value, i);
     }
     for (int i = 0; i < v->c->head_dim; i++) y[i] = v->first <= v->last ? (float)(out[i] / total) : 0;
 }

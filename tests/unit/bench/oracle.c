@@ -34,12 +34,12 @@ static bool open_rig(test_case *t, rig *g, const char *device)
     err e = {0};
     *g    = (rig){.o = oracle_new(1)};
     if (!open_model(t, g, device)) return false;
-    spec_options      so  = {.n_ctx = 1024, .max_lanes = 2, .kv_type = QUANT_F16};
+    spec_options      so  = {.n_ctx = 1024, .max_lanes = 2, .kv_type = {CACHE_F16, CACHE_F16}};
     spec_draft_source src = {.name     = "shape",
                              .image    = g->image[1].bytes,
                              .wrap     = oracle_wrap,
                              .wrap_ctx = g->o,
-                             .opt      = {.kv_type = QUANT_F16}};
+                             .opt      = {.kv_type = {CACHE_F16, CACHE_F16}}};
     return CHECK_OK(spec_new(&g->s, g->m, &so, &e), e) && CHECK_OK(spec_add_drafter(g->s, &src, &e), e) &&
            CHECK_OK(spec_lane_new(g->s, &g->lane[0], &e), e) && CHECK_OK(spec_lane_new(g->s, &g->lane[1], &e), e);
 }

@@ -149,7 +149,7 @@ static bool run_rows(test_case *t, target *m, int n_rows)
     kv_pool     *kv;
     uint64_t     seed = 3;
     kv_pool_spec spec = {.classes = m->kv_class, .n_classes = m->n_kv_classes, .max_lanes = 1, .max_slots = n_rows};
-    for (int i = 0; i < m->n_kv_classes; i++) m->kv_class[i].type = QUANT_F16;
+    for (int i = 0; i < m->n_kv_classes; i++) m->kv_class[i].types = cache_types_both(CACHE_F16);
     if (!CHECK(kv_bytes_for(&spec, n_rows, &spec.max_bytes)) || !CHECK_OK(kv_pool_new(&kv, m->o, &spec, &e), e))
         return false;
     kv_seq *seq = kv_seq_new(kv, 0);

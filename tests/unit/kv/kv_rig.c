@@ -1,10 +1,11 @@
 #include "kv_rig.h"
 
 const kv_class_spec kv_rig_classes[2] = {
-    {.n_layers = 2, .n_kv_heads = 1, .head_dim = 8, .type = QUANT_F32, .window = 0},
-    {.n_layers = 3, .n_kv_heads = 2, .head_dim = 8, .type = QUANT_F16, .window = RIG_WINDOW},
+    {.n_layers = 2, .n_kv_heads = 1, .head_dim = 8, .types = {CACHE_F32, CACHE_F32}, .window = 0},
+    {.n_layers = 3, .n_kv_heads = 2, .head_dim = 8, .types = {CACHE_F16, CACHE_F16}, .window = RIG_WINDOW},
 };
-const kv_class_spec kv_rig_drafter = {.n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .type = QUANT_F32, .window = 0};
+const kv_class_spec kv_rig_drafter = {
+    .n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .types = {CACHE_F32, CACHE_F32}, .window = 0};
 
 kv_rig kv_rig_open(test_case *t, size_t max_bytes, int max_lanes, int max_slots)
 {
@@ -47,7 +48,7 @@ static char *vector(kv_rig *g, int cls, const kv_seq *s, int32_t slot, size_t *s
 {
     const kv_class *c  = kv_pool_class(g->p, cls);
     int32_t         id = kv_rig_entry(g, cls, s, slot / KV_PAGE);
-    *step              = kv_plane_bytes(c) / (size_t)c->n_kv_heads;
+    *step              = kv_plane_bytes(c, c->types.k) / (size_t)c->n_kv_heads; /* K and V have one type here */
     if (!test_check(g->t, id >= 0, __FILE__, __LINE__, "slot %d of class %d has no page", slot, cls)) return NULL;
     return (char *)c->pool.p + (size_t)id * KV_UNIT + (size_t)(slot % KV_PAGE) * (*step / KV_PAGE);
 }

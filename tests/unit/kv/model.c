@@ -269,11 +269,12 @@ static void cut(world *w, lane *l)
 /* The drafter goes, or another comes. */
 static void change_class(world *w)
 {
-    static const kv_class_spec kinds[] = {{.n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .type = QUANT_F16},
-                                          {.n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .type = QUANT_F32},
-                                          {.n_layers = 2, .n_kv_heads = 2, .head_dim = 8, .type = QUANT_F32}};
-    test_case                 *t       = w->g.t;
-    err                        e       = {0};
+    static const kv_class_spec kinds[] = {
+        {.n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .types = {CACHE_F16, CACHE_F16}},
+        {.n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .types = {CACHE_F32, CACHE_F32}},
+        {.n_layers = 2, .n_kv_heads = 2, .head_dim = 8, .types = {CACHE_F32, CACHE_F32}}};
+    test_case *t = w->g.t;
+    err        e = {0};
     if (w->cls) {
         for (int i = 0; i < LANES; i++)
             if (w->lanes[i].d) end(w, &w->lanes[i]);

@@ -166,7 +166,7 @@ TEST(kv_added_class_has_sequences_of_its_own)
 TEST(kv_add_class_says_what_does_not_fit)
 {
     kv_rig        g    = kv_rig_open(t, 1 << 20, 1, 100);
-    kv_class_spec huge = {.n_layers = 400, .n_kv_heads = 8, .head_dim = 64, .type = QUANT_F32};
+    kv_class_spec huge = {.n_layers = 400, .n_kv_heads = 8, .head_dim = 64, .types = {CACHE_F32, CACHE_F32}};
     err           e    = {0};
     int           cls;
     CHECK_FAILS(kv_pool_add_class(g.p, &huge, 1, 10, &cls, &e), e, "does not fit into a cache of");
@@ -244,7 +244,8 @@ TEST(kv_flush_sends_the_entries_that_changed)
 /* Where every class has a window, the first is held whole all the same: the tree hangs on it. */
 TEST(kv_first_of_windowed_classes_is_held_whole)
 {
-    static const kv_class_spec sliding[] = {{1, 1, 8, QUANT_F32, 20}, {2, 1, 8, QUANT_F32, 20}};
+    static const kv_class_spec sliding[] = {{1, 1, 8, {CACHE_F32, CACHE_F32}, 20},
+                                            {2, 1, 8, {CACHE_F32, CACHE_F32}, 20}};
     kv_pool_spec spec = {.classes = sliding, .n_classes = 2, .max_bytes = 1 << 16, .max_lanes = 1, .max_slots = 200};
     kv_rig       g    = kv_rig_open(t, 1 << 16, 1, 100);
     kv_pool     *p;

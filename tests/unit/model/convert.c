@@ -49,7 +49,7 @@ static bool logits_of(test_case *t, const char *path, const char *device, float 
     if (!ok) return false;
     step        *s    = xnew(step);
     kv_pool_spec spec = {.classes = m->kv_class, .n_classes = m->n_kv_classes, .max_lanes = 1, .max_slots = T};
-    for (int i = 0; i < m->n_kv_classes; i++) m->kv_class[i].type = QUANT_F32;
+    for (int i = 0; i < m->n_kv_classes; i++) m->kv_class[i].types = cache_types_both(CACHE_F32);
     CHECK(kv_bytes_for(&spec, T, &spec.max_bytes));
     CHECK_OK(kv_pool_new(&kv, m->o, &spec, &e), e);
     kv_seq *seq = kv_seq_new(kv, 0);

@@ -358,7 +358,7 @@ TEST(dflash_quantised_at_load)
         for (size_t i = 0; i < COUNT(type); i++) {
             drafter_options opt = dflash_rig_exact;
             opt.quantise        = type[i];
-            opt.kv_type         = QUANT_F16;
+            opt.kv_type         = cache_types_both(CACHE_F16);
             if (dflash_rig_drafter(t, &g, dflash_rig_path("gemma4-moe"), &opt)) {
                 text x = dflash_rig_text(t, &g, 2);
                 CHECK(g.d->weight_bytes < bytes);
@@ -419,7 +419,7 @@ TEST(dflash_nano_drafts_as_it_was_trained_to)
     file_map          file = {0};
     arena             mem;
     const json_value *all      = NULL;
-    drafter_options   opt      = {.kv_type = QUANT_F16, .max_lanes = 1};
+    drafter_options   opt      = {.kv_type = {CACHE_F16, CACHE_F16}, .max_lanes = 1};
     int               n_rounds = 0, n_expected = 0;
     int32_t           unused[MAX_TEXT];
     arena_init(&mem, 64 << 20);

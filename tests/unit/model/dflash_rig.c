@@ -1,6 +1,6 @@
 #include "model/dflash_rig.h"
 
-const drafter_options dflash_rig_exact = {.max_lanes = LANES, .kv_type = QUANT_F32, .keep_rows = true};
+const drafter_options dflash_rig_exact = {.max_lanes = LANES, .kv_type = {CACHE_F32, CACHE_F32}, .keep_rows = true};
 
 /* --- set-up -------------------------------------------------------------------------------------*/
 bool dflash_rig_drafter(test_case *t, rig *g, const char *path, const drafter_options *opt)
@@ -34,7 +34,7 @@ bool dflash_rig_model(test_case *t, rig *g, const char *path, const char *device
     bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
     checkpoint_close(cp);
     if (!ok) return false;
-    for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].type = QUANT_F32;
+    for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].types = cache_types_both(CACHE_F32);
     kv_pool_spec spec = {
         .classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = LANES, .max_slots = MAX_TEXT};
     CHECK(kv_bytes_for(&spec, MAX_TEXT, &spec.max_bytes));

@@ -27,7 +27,7 @@ static bool open_rig(test_case *t, rig2 *g, const char *name, const char *device
     bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
     checkpoint_close(cp);
     if (!ok) return false;
-    for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].type = QUANT_F32;
+    for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].types = cache_types_both(CACHE_F32);
     kv_pool_spec spec = {.classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = 1, .max_slots = 256};
     CHECK(kv_bytes_for(&spec, 256, &spec.max_bytes));
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;

@@ -29,7 +29,7 @@ static const char *golden_path(const char *name)
     return test_path(rel);
 }
 
-static bool open_target(test_case *t, rig *g, const char *path, const char *dev_name, quant_type kv_type)
+static bool open_target(test_case *t, rig *g, const char *path, const char *dev_name, cache_types kv_type)
 {
     err           e   = {0};
     checkpoint   *cp  = NULL;
@@ -39,7 +39,7 @@ static bool open_target(test_case *t, rig *g, const char *path, const char *dev_
     bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
     checkpoint_close(cp);
     if (!ok) return false;
-    for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].type = kv_type;
+    for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].types = kv_type;
     kv_pool_spec spec = {
         .classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = N_LANES, .max_slots = N_SLOTS};
     CHECK(kv_bytes_for(&spec, N_SLOTS, &spec.max_bytes));
@@ -78,7 +78,8 @@ static bool open_rig(test_case *t, rig *g, const char *target_path, const char *
 {
     err             e   = {0};
     drafter_options opt = {.max_lanes = N_LANES, .keep_rows = true};
-    return open_target(t, g, target_path, dev_name, QUANT_F32) && CHECK_OK(open_drafter(g, path, &opt, &e), e);
+    return open_target(t, g, target_path, dev_name, cache_types_both(CACHE_F32)) &&
+           CHECK_OK(open_drafter(g, path, &opt, &e), e);
 }
 
 /* The ids through the target, and what the drafter is told of it; returns the target's next token. */
@@ -448,7 +449,7 @@ TEST(mtp_nano_drafts_as_it_was_trained_to)
     int               n_rounds = 0, n_expected = 0;
     int32_t           text[N_SLOTS], unused[N_SLOTS];
     arena_init(&mem, 64 << 20);
-    if (open_target(t, &g, test_path("models/nano/target.gguf"), "cpu", QUANT_F16) &&
+    if (open_target(t, &g, test_path("models/nano/target.gguf"), "cpu", cache_types_both(CACHE_F16)) &&
         CHECK_OK(open_drafter(&g, test_path("models/nano/mtp.gguf"), &opt, &e), e) &&
         CHECK_OK(file_map_open(&file, test_path("tests/golden/nano/mtp-acceptance.json"), &e), e) &&
         CHECK_OK(json_parse(&all, &mem, (str){file.p, file.n}, NULL, &e), e)) {
@@ -509,7 +510,7 @@ TEST(mtp_gguf_drafts_as_the_directory)
 
     const char *device[TEST_BACKENDS_MAX];
     for (int i = 0, n = test_devices(device); i < n; i++) {
-        if (open_target(t, &g, golden_path("gemma4-moe"), device[i], QUANT_F32) &&
+        if (open_target(t, &g, golden_path("gemma4-moe"), device[i], cache_types_both(CACHE_F32)) &&
             draft_with(t, &g, golden_path("gemma4-moe-assistant"), QUANT_F32, &a) &&
             draft_with(t, &g, converted(t, "gemma4-moe-assistant"), QUANT_F32, &b))
             CHECK(memcmp(&a, &b, sizeof a) == 0);
@@ -522,7 +523,7 @@ TEST(mtp_dense_head_agrees_with_the_ordered_one)
 {
     rig     g;
     drafted a, b;
-    if (open_target(t, &g, golden_path("gemma4-ple"), "cpu", QUANT_F32) &&
+    if (open_target(t, &g, golden_path("gemma4-ple"), "cpu", cache_types_both(CACHE_F32)) &&
         draft_with(t, &g, golden_path("gemma4-ple-assistant"), QUANT_F32, &a) &&
         draft_with(t, &g, converted(t, "gemma4-ple-assistant"), QUANT_F32, &b)) {
         int   n_same = 0;
@@ -548,7 +549,7 @@ TEST(mtp_quantised_at_load)
 {
     rig     g;
     drafted a, b;
-    if (open_target(t, &g, golden_path("gemma4-moe"), "cpu", QUANT_F32) &&
+    if (open_target(t, &g, golden_path("gemma4-moe"), "cpu", cache_types_both(CACHE_F32)) &&
         draft_with(t, &g, golden_path("gemma4-moe-assistant"), QUANT_F32, &a)) {
         if (draft_with(t, &g, golden_path("gemma4-moe-assistant"), QUANT_Q8_0, &b))
             CHECK_MSG(distance(&a, &b) > 0 && distance(&a, &b) < 0.05, "q8_0 is %g away", distance(&a, &b));
@@ -556,7 +557,7 @@ TEST(mtp_quantised_at_load)
             CHECK_MSG(distance(&a, &b) > 0.01 && distance(&a, &b) < 0.5, "q4_0 is %g away", distance(&a, &b));
     }
     close_rig(&g);
-    if (open_target(t, &g, golden_path("gemma4-ple"), "cpu", QUANT_F32) &&
+    if (open_target(t, &g, golden_path("gemma4-ple"), "cpu", cache_types_both(CACHE_F32)) &&
         draft_with(t, &g, golden_path("gemma4-ple-assistant"), QUANT_F32, &a) &&
         draft_with(t, &g, golden_path("gemma4-ple-assistant"), QUANT_Q8_0, &b))
         CHECK_MSG(distance(&a, &b) < 0.5, "q8_0 with the ordered head is %g away", distance(&a, &b));
@@ -708,10 +709,10 @@ static const misfit misfits_ple[] = {
 TEST(mtp_refuses_what_does_not_fit)
 {
     rig g;
-    if (open_target(t, &g, golden_path("gemma4-moe"), "ref", QUANT_F32))
+    if (open_target(t, &g, golden_path("gemma4-moe"), "ref", cache_types_both(CACHE_F32)))
         for (size_t i = 0; i < COUNT(misfits_moe); i++) check_refused(t, &g, &misfits_moe[i].d, misfits_moe[i].want);
     close_rig(&g);
-    if (open_target(t, &g, golden_path("gemma4-ple"), "ref", QUANT_F32))
+    if (open_target(t, &g, golden_path("gemma4-ple"), "ref", cache_types_both(CACHE_F32)))
         for (size_t i = 0; i < COUNT(misfits_ple); i++) check_refused(t, &g, &misfits_ple[i].d, misfits_ple[i].want);
     close_rig(&g);
 }
@@ -721,7 +722,7 @@ TEST(mtp_refuses_a_target_without_donors)
     static const char *const want[] = {"no full layer whose K/V", "no sliding layer whose K/V"};
     rig                      g;
     drafter_options          opt = {0};
-    if (open_target(t, &g, golden_path("gemma4-moe"), "ref", QUANT_F32))
+    if (open_target(t, &g, golden_path("gemma4-moe"), "ref", cache_types_both(CACHE_F32)))
         for (int kind = 0; kind < 2; kind++) {
             err e                  = {0};
             g.m->donor[kind].there = false;
@@ -755,7 +756,7 @@ TEST(mtp_refuses_a_gguf_with_wrong_keys)
     static const uint32_t width = 64, many = 5;
     rig                   g;
     converted(t, MOE);
-    if (open_target(t, &g, golden_path("gemma4-moe"), "ref", QUANT_F32)) {
+    if (open_target(t, &g, golden_path("gemma4-moe"), "ref", cache_types_both(CACHE_F32))) {
         check_gguf_refused(t, &g, "gemma4-assistant.rope.freq_base_swa", &not_a_number, "freq_base_swa is nan");
         check_gguf_refused(t, &g, "gemma4-assistant.embedding_length_out", &width, "for a target of width 64");
         check_gguf_refused(t, &g, "gemma4-assistant.attention.shared_kv_layers", &many, "is 5, expected 0 to 4");
@@ -770,7 +771,7 @@ TEST(mtp_weights_that_are_no_numbers_end_a_draft)
     static const char *const names[]  = {"model.norm.weight", "pre_projection.weight",
                                          "masked_embedding.centroids.weight"};
     rig                      g;
-    if (open_target(t, &g, golden_path("gemma4-ple"), "cpu", QUANT_F32))
+    if (open_target(t, &g, golden_path("gemma4-ple"), "cpu", cache_types_both(CACHE_F32)))
         for (size_t i = 0; i < COUNT(names); i++) {
             err             e   = {0};
             drafter_options opt = {.max_lanes = N_LANES};
@@ -801,7 +802,7 @@ TEST(mtp_open_survives_a_lack_of_memory)
     checkpoint     *cp  = NULL;
     drafter_options opt = {.max_lanes = 2, .keep_rows = true, .quantise = QUANT_Q8_0};
     long            n   = 1;
-    if (open_target(t, &g, golden_path("gemma4-ple"), "ref", QUANT_F32) &&
+    if (open_target(t, &g, golden_path("gemma4-ple"), "ref", cache_types_both(CACHE_F32)) &&
         CHECK_OK(checkpoint_open(&cp, golden_path(PLE), &e), e))
         for (bool ok = false; !ok && n < 1000; n++) {
             e.text[0] = 0;

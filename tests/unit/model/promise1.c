@@ -14,7 +14,7 @@ typedef struct {
     step     s;
 } rig1;
 
-static bool open_rig(test_case *t, rig1 *g, const char *path, const test_backend *b, quant_type kv_type)
+static bool open_rig(test_case *t, rig1 *g, const char *path, const test_backend *b, cache_types kv_type)
 {
     err           e   = {0};
     checkpoint   *cp  = NULL;
@@ -24,7 +24,7 @@ static bool open_rig(test_case *t, rig1 *g, const char *path, const test_backend
     bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
     checkpoint_close(cp);
     if (!ok) return false;
-    for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].type = kv_type;
+    for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].types = kv_type;
     kv_pool_spec spec = {
         .classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = LANES, .max_slots = MAX_SLOTS};
     CHECK(kv_bytes_for(&spec, MAX_SLOTS, &spec.max_bytes));
@@ -141,7 +141,7 @@ static void as_tree(test_case *t, rig1 *g, const int32_t *id, int root, const fl
     g->m->o->free(g->m->o, items);
 }
 
-static void check_model(test_case *t, const tiny_model *m, quant_type kv_type)
+static void check_model(test_case *t, const tiny_model *m, cache_types kv_type)
 {
     static const int chunks[] = {1, 7, 64, T};
     static float     alone[T * VOCAB], out[T * VOCAB];
@@ -176,18 +176,18 @@ static void check_model(test_case *t, const tiny_model *m, quant_type kv_type)
     (&(tiny_model){                                                                                                    \
         .type = type_, .n_embd = 256, .n_layers = ple ? 6 : 3, .n_vocab = VOCAB, .n_experts = experts, .n_ple = ple})
 
-TEST(model_promise1_f32) { check_model(t, MODEL(QUANT_F32, 4, 0), QUANT_F32); }
-TEST(model_promise1_f16) { check_model(t, MODEL(QUANT_F16, 0, 0), QUANT_F16); }
-TEST(model_promise1_bf16) { check_model(t, MODEL(QUANT_BF16, 4, 0), QUANT_F16); }
-TEST(model_promise1_q8_0) { check_model(t, MODEL(QUANT_Q8_0, 4, 0), QUANT_F16); }
-TEST(model_promise1_q4_0) { check_model(t, MODEL(QUANT_Q4_0, 4, 0), QUANT_F32); }
-TEST(model_promise1_q5_0) { check_model(t, MODEL(QUANT_Q5_0, 0, 0), QUANT_F16); }
-TEST(model_promise1_q4_k) { check_model(t, MODEL(QUANT_Q4_K, 4, 0), QUANT_F16); }
-TEST(model_promise1_q5_k) { check_model(t, MODEL(QUANT_Q5_K, 0, 0), QUANT_F16); }
-TEST(model_promise1_q6_k) { check_model(t, MODEL(QUANT_Q6_K, 4, 0), QUANT_F32); }
-TEST(model_promise1_q2_k) { check_model(t, MODEL(QUANT_Q2_K, 4, 0), QUANT_F16); }
-TEST(model_promise1_q3_k) { check_model(t, MODEL(QUANT_Q3_K, 0, 0), QUANT_F32); }
-TEST(model_promise1_iq4_nl) { check_model(t, MODEL(QUANT_IQ4_NL, 0, 0), QUANT_F16); }
-TEST(model_promise1_iq4_xs) { check_model(t, MODEL(QUANT_IQ4_XS, 4, 0), QUANT_F32); }
-TEST(model_promise1_mxfp4) { check_model(t, MODEL(QUANT_MXFP4, 4, 0), QUANT_F16); }
-TEST(model_promise1_per_layer_embeddings) { check_model(t, MODEL(QUANT_Q8_0, 0, 64), QUANT_F16); }
+TEST(model_promise1_f32) { check_model(t, MODEL(QUANT_F32, 4, 0), cache_types_both(CACHE_F32)); }
+TEST(model_promise1_f16) { check_model(t, MODEL(QUANT_F16, 0, 0), cache_types_both(CACHE_F16)); }
+TEST(model_promise1_bf16) { check_model(t, MODEL(QUANT_BF16, 4, 0), cache_types_both(CACHE_F16)); }
+TEST(model_promise1_q8_0) { check_model(t, MODEL(QUANT_Q8_0, 4, 0), cache_types_both(CACHE_F16)); }
+TEST(model_promise1_q4_0) { check_model(t, MODEL(QUANT_Q4_0, 4, 0), cache_types_both(CACHE_F32)); }
+TEST(model_promise1_q5_0) { check_model(t, MODEL(QUANT_Q5_0, 0, 0), cache_types_both(CACHE_F16)); }
+TEST(model_promise1_q4_k) { check_model(t, MODEL(QUANT_Q4_K, 4, 0), cache_types_both(CACHE_F16)); }
+TEST(model_promise1_q5_k) { check_model(t, MODEL(QUANT_Q5_K, 0, 0), cache_types_both(CACHE_F16)); }
+TEST(model_promise1_q6_k) { check_model(t, MODEL(QUANT_Q6_K, 4, 0), cache_types_both(CACHE_F32)); }
+TEST(model_promise1_q2_k) { check_model(t, MODEL(QUANT_Q2_K, 4, 0), (cache_types){CACHE_F16, CACHE_F32}); }
+TEST(model_promise1_q3_k) { check_model(t, MODEL(QUANT_Q3_K, 0, 0), cache_types_both(CACHE_F32)); }
+TEST(model_promise1_iq4_nl) { check_model(t, MODEL(QUANT_IQ4_NL, 0, 0), cache_types_both(CACHE_F16)); }
+TEST(model_promise1_iq4_xs) { check_model(t, MODEL(QUANT_IQ4_XS, 4, 0), cache_types_both(CACHE_F32)); }
+TEST(model_promise1_mxfp4) { check_model(t, MODEL(QUANT_MXFP4, 4, 0), cache_types_both(CACHE_F16)); }
+TEST(model_promise1_per_layer_embeddings) { check_model(t, MODEL(QUANT_Q8_0, 0, 64), cache_types_both(CACHE_F16)); }

@@ -8,8 +8,8 @@ static void store_random(rig *g, const kv_class *c, int layer, const step_rows *
 }
 
 typedef struct {
-    quant_type type;
-    int        head_dim, n_heads, n_kv_heads, n_ctx, n_rows, window;
+    cache_types type;
+    int         head_dim, n_heads, n_kv_heads, n_ctx, n_rows, window;
 } shape;
 
 /* n_rows queries at the end of n_ctx positions. */
@@ -29,22 +29,31 @@ static rig_result play_attention(rig *g, const void *arg)
 
 TEST(attention_agrees_with_ref)
 {
-    static const shape s[] = {{QUANT_F32, 8, 1, 1, 1, 1, 0},      {QUANT_F32, 64, 4, 4, 33, 33, 0},
-                              {QUANT_F32, 64, 8, 2, 15, 2, 0},    {QUANT_F16, 64, 6, 2, 16, 3, 0},
-                              {QUANT_F16, 128, 8, 1, 17, 7, 0},   {QUANT_F32, 256, 4, 2, 200, 7, 64},
-                              {QUANT_F16, 256, 8, 4, 300, 33, 5}, {QUANT_F16, 512, 8, 1, 130, 1, 0},
-                              {QUANT_F32, 512, 2, 2, 64, 33, 1},  {QUANT_F16, 64, 2, 1, 1030, 3, 512}};
+    static const shape s[] = {{RIG_F32, 8, 1, 1, 1, 1, 0},
+                              {RIG_F32, 64, 4, 4, 33, 33, 0},
+                              {RIG_F32, 64, 8, 2, 15, 2, 0},
+                              {RIG_F16, 64, 6, 2, 16, 3, 0},
+                              {RIG_F16, 128, 8, 1, 17, 7, 0},
+                              {RIG_F32, 256, 4, 2, 200, 7, 64},
+                              {RIG_F16, 256, 8, 4, 300, 33, 5},
+                              {RIG_F16, 512, 8, 1, 130, 1, 0},
+                              {RIG_F32, 512, 2, 2, 64, 33, 1},
+                              {RIG_F16, 64, 2, 1, 1030, 3, 512},
+                              {{CACHE_F16, CACHE_F32}, 64, 4, 2, 90, 5, 0},
+                              {{CACHE_F32, CACHE_F16}, 64, 4, 2, 90, 5, 0},
+                              {{CACHE_F16, CACHE_F32}, 256, 8, 1, 300, 1, 70},
+                              {{CACHE_F32, CACHE_F16}, 72, 6, 2, 270, 9, 0}};
     for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_attention, &s[i]);
 }
 
 /* Every head size and type, lengths on both sides of where contexts are cut, and rows that are many together. */
 TEST_LONG(attention_agrees_with_ref_at_length)
 {
-    static const shape s[] = {{QUANT_F16, 64, 4, 1, 4097, 2, 0},   {QUANT_F32, 64, 2, 2, 513, 1, 0},
-                              {QUANT_F16, 128, 4, 2, 1500, 3, 0},  {QUANT_F32, 128, 4, 1, 512, 9, 300},
-                              {QUANT_F16, 256, 4, 2, 1500, 17, 0}, {QUANT_F32, 256, 2, 1, 511, 20, 256},
-                              {QUANT_F16, 512, 8, 1, 560, 48, 0},  {QUANT_F32, 512, 8, 1, 1025, 2, 0},
-                              {QUANT_F16, 72, 12, 1, 300, 5, 100}, {QUANT_F32, 24, 6, 2, 700, 11, 0}};
+    static const shape s[] = {{RIG_F16, 64, 4, 1, 4097, 2, 0},   {RIG_F32, 64, 2, 2, 513, 1, 0},
+                              {RIG_F16, 128, 4, 2, 1500, 3, 0},  {RIG_F32, 128, 4, 1, 512, 9, 300},
+                              {RIG_F16, 256, 4, 2, 1500, 17, 0}, {RIG_F32, 256, 2, 1, 511, 20, 256},
+                              {RIG_F16, 512, 8, 1, 560, 48, 0},  {RIG_F32, 512, 8, 1, 1025, 2, 0},
+                              {RIG_F16, 72, 12, 1, 300, 5, 100}, {RIG_F32, 24, 6, 2, 700, 11, 0}};
     for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_attention, &s[i]);
 }
 
@@ -52,7 +61,7 @@ TEST_LONG(attention_agrees_with_ref_at_length)
 static void large_scores(rig *g)
 {
     enum { D = 64, N = 40 };
-    kv_class  c    = rig_kv(g, QUANT_F32, 1, 1, D, 1, N);
+    kv_class  c    = rig_kv(g, cache_types_both(CACHE_F32), 1, 1, D, 1, N);
     step_rows rows = rig_chain(g, 0, 0, N), last = rig_chain(g, 0, N - 1, 1);
     float    *k = arena_new_n(&g->host, float, N *D), *v = rig_randn(g, N * D), q[D];
     for (int i = 0; i < N * D; i++) k[i] = i / D == 11 ? 40.0f : -40.0f;
@@ -67,7 +76,7 @@ TEST(attention_survives_large_scores) { rig_each(t, large_scores); }
 /* --- what a row sees -------------------------------------------------------------------------------- */
 /* With equal keys every visible position weighs the same, so y is the mean of the visible values. v[p] = p, so a
  * mean over first .. pos is (first + pos) / 2. */
-static void equal_keys(rig *g, quant_type type, int window)
+static void equal_keys(rig *g, cache_types type, int window)
 {
     enum { D = 16, N = 60 };
     kv_class  c    = rig_kv(g, type, 1, 1, D, 1, N);
@@ -92,8 +101,8 @@ static void averages(rig *g)
 {
     static const int windows[] = {0, 1, 2, 15, 16, 17, 32, 59, 60, 61};
     for (size_t i = 0; i < COUNT(windows); i++) {
-        equal_keys(g, QUANT_F32, windows[i]);
-        equal_keys(g, QUANT_F16, windows[i]);
+        equal_keys(g, cache_types_both(CACHE_F32), windows[i]);
+        equal_keys(g, cache_types_both(CACHE_F16), windows[i]);
     }
 }
 TEST(attention_with_equal_keys_averages_the_window) { rig_each(t, averages); }
@@ -102,7 +111,7 @@ TEST(attention_with_equal_keys_averages_the_window) { rig_each(t, averages); }
 static void head_mapping(rig *g)
 {
     enum { D = 8, N = 5, KV = 3, HEADS = 12 };
-    kv_class  c    = rig_kv(g, QUANT_F32, 2, KV, D, 1, N);
+    kv_class  c    = rig_kv(g, cache_types_both(CACHE_F32), 2, KV, D, 1, N);
     step_rows rows = rig_chain(g, 0, 0, N);
     float     v[N * KV * D];
     for (int i = 0; i < N * KV * D; i++) v[i] = (float)(100 + i / D % KV);
@@ -122,7 +131,7 @@ static void two_keys(rig *g)
     enum { D = 8 };
     static const float k[2 * D] = {1, [D] = -1}, v[2 * D] = {1, 0.1f, [D] = 3, 0.1f}, q[2 * D] = {5, 5, [D] = 2, 7};
     for (int f16 = 0; f16 < 2; f16++) {
-        kv_class  c    = rig_kv(g, f16 ? QUANT_F16 : QUANT_F32, 1, 1, D, 1, 2);
+        kv_class  c    = rig_kv(g, cache_types_both(f16 ? CACHE_F16 : CACHE_F32), 1, 1, D, 1, 2);
         step_rows rows = rig_chain(g, 0, 0, 2);
         dev       y    = rig_new(g, sizeof q);
         OP(g, kv_store, &c, 0, &rows, rig_put_f32(g, k, 2 * D), rig_put_f32(g, v, 2 * D));
@@ -154,7 +163,7 @@ static step_rows looking(rig *g, int lane, const int32_t *pos, const int32_t *la
 }
 
 /* K and V of L_N positions of two lanes. */
-static kv_class full_lanes(rig *g, quant_type type)
+static kv_class full_lanes(rig *g, cache_types type)
 {
     kv_class c = rig_kv(g, type, 1, L_KV, L_D, 2, L_N);
     for (int lane = 0; lane < 2; lane++)
@@ -178,7 +187,7 @@ static void both_ways(rig *g)
 {
     enum { FROM = 120, N = 15 };
     int32_t  pos[N], end[N], at_end[N];
-    kv_class c = full_lanes(g, QUANT_F16);
+    kv_class c = full_lanes(g, cache_types_both(CACHE_F16));
     float   *q = rig_randn(g, N * L_Q);
     for (int i = 0; i < N; i++) {
         pos[i] = FROM + i;
@@ -197,7 +206,7 @@ static void not_itself(rig *g)
     static const int32_t pos[N] = {1, 2, 16, 63, 64, 65, 128, 129, 139};
 
     int32_t  before[N];
-    kv_class c = full_lanes(g, QUANT_F32);
+    kv_class c = full_lanes(g, cache_types_both(CACHE_F32));
     float   *q = rig_randn(g, N * L_Q);
     for (int i = 0; i < N; i++) before[i] = pos[i] - 1;
     step_rows rows = looking(g, 0, pos, before, N), own = looking(g, 0, before, before, N);
@@ -215,7 +224,7 @@ static void mean_of_seen(rig *g)
     static const int32_t last[ROWS] = {99, 99, 49, 40, 63, 64, 98};
     static const int     windows[]  = {0, 20, 28, 51, 200};
 
-    kv_class  c        = rig_kv(g, QUANT_F32, 1, 1, D, 1, N);
+    kv_class  c        = rig_kv(g, cache_types_both(CACHE_F32), 1, 1, D, 1, N);
     float     k[N * D] = {0}, v[N * D];
     step_rows all = rig_chain(g, 0, 0, N), rows = looking(g, 0, pos, last, ROWS);
     for (int i = 0; i < N * D; i++) v[i] = (float)(i / D);
@@ -239,7 +248,7 @@ static void nothing_seen(rig *g)
     static const int32_t pos[N] = {0, 5, 70, 130}, last[N] = {-1, -1, 60, 128};
     static const float   zeros[N * L_Q];
 
-    kv_class  c    = rig_kv(g, QUANT_F16, 1, L_KV, L_D, 1, L_N);
+    kv_class  c    = rig_kv(g, cache_types_both(CACHE_F16), 1, L_KV, L_D, 1, L_N);
     step_rows rows = looking(g, 0, pos, last, N);
     dev       y = rig_put_randn(g, N * L_Q), q = rig_put_randn(g, N * L_Q);
     OP(g, attention, y, q, L_HEADS, &c, 0, &rows, 0.2f, 2);
@@ -255,7 +264,7 @@ static void looking_alone(rig *g)
     static const int32_t last[N] = {134, 134, 134, 138, 63, -1, 7, 20};
     static const int32_t lane[N] = {0, 0, 0, 1, 1, 0, 1, 1};
 
-    kv_class c = full_lanes(g, QUANT_F16);
+    kv_class c = full_lanes(g, cache_types_both(CACHE_F16));
     float   *q = rig_randn(g, N * L_Q);
     for (int window = 0; window <= 70; window += 35) {
         step_rows rows = looking(g, 0, pos, last, N);
@@ -278,7 +287,7 @@ static rig_result play_outlook(rig *g, const void *arg)
     enum { N = 12 };
     const outlook *o = arg;
     int32_t        pos[N], last[N];
-    kv_class       c = full_lanes(g, QUANT_F16);
+    kv_class       c = full_lanes(g, cache_types_both(CACHE_F16));
     for (int i = 0; i < N; i++) {
         pos[i]  = 50 + 6 * i;
         last[i] = pos[i] - o->n_back + o->n_ahead;
@@ -302,7 +311,7 @@ static void chunked(rig *g)
     enum { D = 64, HEADS = 4, KV = 2, N = 33, Q = HEADS * D, ONE = KV * D };
     static const int chunks[] = {N, 7, 1};
 
-    kv_class c = rig_kv(g, QUANT_F16, 1, KV, D, COUNT(chunks), N);
+    kv_class c = rig_kv(g, cache_types_both(CACHE_F16), 1, KV, D, COUNT(chunks), N);
     dev      k = rig_put_randn(g, N * ONE), v = rig_put_randn(g, N * ONE), q = rig_put_randn(g, N * Q);
     float   *want = NULL;
     for (size_t lane = 0; lane < COUNT(chunks); lane++) {
@@ -336,7 +345,7 @@ static step_rows rows_of(const step_rows *all, int first, int n_rows)
 }
 
 /* The end of a long context, in one step, in steps of 7 and a row at a time, each in a lane of its own. */
-static void chunked_at(rig *g, quant_type type, int n_ctx, int window)
+static void chunked_at(rig *g, cache_types type, int n_ctx, int window)
 {
     enum { D = 32, HEADS = 4, KV = 2, N = 20, Q = HEADS * D, ONE = KV * D };
     static const int chunks[] = {N, 7, 1};
@@ -365,8 +374,8 @@ static void chunked_at_length(rig *g)
 {
     static const int n_ctx[] = {255, 256, 257, 275, 511, 512, 513, 532, 1500, 4097};
     for (size_t i = 0; i < COUNT(n_ctx); i++) {
-        chunked_at(g, QUANT_F16, n_ctx[i], 0);
-        chunked_at(g, QUANT_F32, n_ctx[i], 245);
+        chunked_at(g, cache_types_both(CACHE_F16), n_ctx[i], 0);
+        chunked_at(g, cache_types_both(CACHE_F32), n_ctx[i], 245);
     }
 }
 TEST(attention_rows_are_their_own_at_every_length) { rig_each(t, chunked_at_length); }
@@ -421,7 +430,7 @@ static float *attend_tree(rig *g, const tree_scene *s)
     return rig_get_f32(g, y, T_N * T_Q);
 }
 
-static void tree_is_chains(rig *g, quant_type type, int n_past, int window)
+static void tree_is_chains(rig *g, cache_types type, int n_past, int window)
 {
     size_t     n = (size_t)n_past * T_ONE;
     tree_scene s = {rig_kv(g, type, 1, T_KV, T_D, 2, n_past + T_N),
@@ -438,14 +447,18 @@ static void tree_is_chains(rig *g, quant_type type, int n_past, int window)
     for (int r = 0; r < T_N; r++) SAME_F32(g, tree + (size_t)r * T_Q, attend_path(g, &s, r), T_Q);
 }
 
-static void trees_full(rig *g) { tree_is_chains(g, QUANT_F32, 61, 0); }
+static void trees_full(rig *g) { tree_is_chains(g, cache_types_both(CACHE_F32), 61, 0); }
 static void trees_where_contexts_are_cut(rig *g)
 {
-    tree_is_chains(g, QUANT_F16, 251, 0);
-    tree_is_chains(g, QUANT_F32, 508, 260);
+    tree_is_chains(g, cache_types_both(CACHE_F16), 251, 0);
+    tree_is_chains(g, cache_types_both(CACHE_F32), 508, 260);
 }
-static void trees_windowed(rig *g) { tree_is_chains(g, QUANT_F16, 27, 6); }
-static void trees_from_nothing(rig *g) { tree_is_chains(g, QUANT_F32, 0, 0); }
+static void trees_windowed(rig *g)
+{
+    tree_is_chains(g, cache_types_both(CACHE_F16), 27, 6);
+    tree_is_chains(g, (cache_types){CACHE_F16, CACHE_F32}, 27, 6);
+}
+static void trees_from_nothing(rig *g) { tree_is_chains(g, cache_types_both(CACHE_F32), 0, 0); }
 TEST(attention_tree_rows_equal_their_chains) { rig_each(t, trees_full); }
 TEST(attention_tree_rows_equal_their_chains_where_contexts_are_cut) { rig_each(t, trees_where_contexts_are_cut); }
 TEST(attention_tree_rows_equal_their_chains_in_a_window) { rig_each(t, trees_windowed); }
@@ -457,7 +470,7 @@ static void compacted(rig *g)
     static const kv_move_item keep[] = {
         {0, 20 + 3, 0, 20 + 1, 0}, {0, 20 + 7, 0, 20 + 2, 0}, {0, 20 + 12, 0, 20 + 3, 0}};
 
-    tree_scene s = {rig_kv(g, QUANT_F16, 1, T_KV, T_D, 2, 20 + T_N),
+    tree_scene s = {rig_kv(g, cache_types_both(CACHE_F16), 1, T_KV, T_D, 2, 20 + T_N),
                     rig_randn(g, 20 * T_ONE),
                     rig_randn(g, 20 * T_ONE),
                     rig_randn(g, T_N * T_ONE),
@@ -483,7 +496,7 @@ static void two_lanes(rig *g)
     static const int32_t pos[N] = {0, 0, 1, 1}, lane[N] = {0, 1, 1, 1}, slot[N] = {0, 0, 1, 2};
     static const int32_t parent[N] = {-1, -1, 1, 1}, root[N] = {1, 0, 0, 0};
 
-    kv_class  c        = rig_kv(g, QUANT_F32, 1, 1, D, 2, 16);
+    kv_class  c        = rig_kv(g, cache_types_both(CACHE_F32), 1, 1, D, 2, 16);
     float     k[N * D] = {0}, v[N * D];
     step_rows rows     = {.n_rows = N,
                           .token  = rig_put_i32(g, pos, N),
@@ -509,7 +522,7 @@ TEST(attention_over_lanes_of_one_step) { rig_each(t, two_lanes); }
 static void many_rows(rig *g)
 {
     enum { D = 16, HEADS = 16, KV = 2, PAST = 150, ROWS = RIG_ROWS, ONE = KV * D, Q = HEADS * D };
-    kv_class  c   = rig_kv(g, QUANT_F16, 1, KV, D, 1, PAST + ROWS);
+    kv_class  c   = rig_kv(g, cache_types_both(CACHE_F16), 1, KV, D, 1, PAST + ROWS);
     step_rows old = rig_chain(g, 0, 0, PAST), rows = rig_chain(g, 0, PAST, ROWS);
     dev q = rig_put_randn(g, ROWS * Q), y = rig_new(g, ROWS * Q * sizeof(float)), z = rig_new(g, Q * sizeof(float));
     store_random(g, &c, 0, &old);
@@ -533,7 +546,7 @@ static void set_entry(rig *g, const kv_class *c, int lane, int page, int32_t id)
 /* n_rows rows at the end of W_CTX positions, as a chain or as a tree; pages that none of them sees are let go (-1), or hold
  * NaN: the same bits. */
 enum { W_CTX = 700, W_KV = 2, W_HEADS = 4, W_D = 64 };
-static void behind_window(rig *g, quant_type type, int window, int n_rows, bool tree)
+static void behind_window(rig *g, cache_types type, int window, int n_rows, bool tree)
 {
     static const int32_t parent[] = {-1, 0, 0, 1, 2, 2, 3, 6};
     int                  past     = W_CTX - n_rows;
@@ -561,9 +574,9 @@ static void pages_let_go(rig *g)
 {
     static const int windows[] = {1, 16, 17, 63, 64, 65, 100, 256, 300, 512};
     for (size_t i = 0; i < COUNT(windows); i++) {
-        behind_window(g, i % 2 ? QUANT_F16 : QUANT_F32, windows[i], 1, false);
-        behind_window(g, i % 2 ? QUANT_F32 : QUANT_F16, windows[i], 33, false);
-        behind_window(g, QUANT_F16, windows[i], 8, true);
+        behind_window(g, cache_types_both(i % 2 ? CACHE_F16 : CACHE_F32), windows[i], 1, false);
+        behind_window(g, cache_types_both(i % 2 ? CACHE_F32 : CACHE_F16), windows[i], 33, false);
+        behind_window(g, cache_types_both(CACHE_F16), windows[i], 8, true);
     }
 }
 TEST(attention_never_looks_at_pages_behind_the_window) { rig_each(t, pages_let_go); }

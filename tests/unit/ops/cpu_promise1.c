@@ -70,11 +70,11 @@ typedef struct row_case row_case;
 struct row_case {
     const char *name;
     void (*run)(const row_case *c, const bed *b, float *y, int first, int n);
-    int        width; /* floats of a row of y */
-    weight    *w;
-    act_kind   act;
-    quant_type kv_type;
-    int        head_dim, n_heads, n_kv_heads, window, ahead; /* ahead: last - pos */
+    int         width; /* floats of a row of y */
+    weight     *w;
+    act_kind    act;
+    cache_types kv_type;
+    int         head_dim, n_heads, n_kv_heads, window, ahead; /* ahead: last - pos */
 };
 
 static float X[MAX_ROWS * 4096], X2[MAX_ROWS * 4096], W[4096];
@@ -323,8 +323,8 @@ static void cache_init(cache *k, const row_case *rc, int turn)
                              .n_layers     = N_LAYERS,
                              .n_kv_heads   = rc->n_kv_heads,
                              .head_dim     = rc->head_dim,
-                             .type         = rc->kv_type};
-    size_t page = N_LAYERS * 2 * kv_plane_bytes(&k->c) / KV_UNIT;
+                             .types        = rc->kv_type};
+    size_t page = N_LAYERS * kv_layer_bytes(&k->c) / KV_UNIT;
     k->pool     = xalloc((size_t)n_pages * page * KV_UNIT);
     k->c.pool   = at(k->pool);
     for (int i = 0; i < n_pages; i++) k->table[i] = (int32_t)((size_t)((i * 5 + turn) % n_pages) * page);
@@ -363,14 +363,16 @@ static void run_attention(const row_case *c, const bed *b, float *y, int first, 
 }
 
 static const row_case ATTENTION[] = {
-    {.kv_type = QUANT_F32, .head_dim = 64, .n_heads = 4, .n_kv_heads = 4, .window = 0},
-    {.kv_type = QUANT_F16, .head_dim = 64, .n_heads = 7, .n_kv_heads = 1, .window = 70},
-    {.kv_type = QUANT_F16, .head_dim = 256, .n_heads = 4, .n_kv_heads = 2, .window = 64},
-    {.kv_type = QUANT_F16, .head_dim = 512, .n_heads = 8, .n_kv_heads = 1, .window = 0},
-    {.kv_type = QUANT_F32, .head_dim = 72, .n_heads = 6, .n_kv_heads = 2, .window = 1},
-    {.kv_type = QUANT_F16, .head_dim = 64, .n_heads = 4, .n_kv_heads = 2, .window = 70, .ahead = 15},
-    {.kv_type = QUANT_F16, .head_dim = 64, .n_heads = 4, .n_kv_heads = 2, .window = 0, .ahead = -1},
-    {.kv_type = QUANT_F32, .head_dim = 64, .n_heads = 2, .n_kv_heads = 2, .window = 5, .ahead = -5},
+    {.kv_type = {CACHE_F32, CACHE_F32}, .head_dim = 64, .n_heads = 4, .n_kv_heads = 4, .window = 0},
+    {.kv_type = {CACHE_F16, CACHE_F16}, .head_dim = 64, .n_heads = 7, .n_kv_heads = 1, .window = 70},
+    {.kv_type = {CACHE_F16, CACHE_F16}, .head_dim = 256, .n_heads = 4, .n_kv_heads = 2, .window = 64},
+    {.kv_type = {CACHE_F16, CACHE_F32}, .head_dim = 128, .n_heads = 4, .n_kv_heads = 2, .window = 0},
+    {.kv_type = {CACHE_F32, CACHE_F16}, .head_dim = 64, .n_heads = 6, .n_kv_heads = 2, .window = 70},
+    {.kv_type = {CACHE_F16, CACHE_F16}, .head_dim = 512, .n_heads = 8, .n_kv_heads = 1, .window = 0},
+    {.kv_type = {CACHE_F32, CACHE_F32}, .head_dim = 72, .n_heads = 6, .n_kv_heads = 2, .window = 1},
+    {.kv_type = {CACHE_F16, CACHE_F16}, .head_dim = 64, .n_heads = 4, .n_kv_heads = 2, .window = 70, .ahead = 15},
+    {.kv_type = {CACHE_F16, CACHE_F16}, .head_dim = 64, .n_heads = 4, .n_kv_heads = 2, .window = 0, .ahead = -1},
+    {.kv_type = {CACHE_F32, CACHE_F32}, .head_dim = 64, .n_heads = 2, .n_kv_heads = 2, .window = 5, .ahead = -5},
 };
 
 static void fill_lanes(const bed *b, const cache *k)

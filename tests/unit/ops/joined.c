@@ -67,10 +67,10 @@ TEST(joined_norms_agree_with_ref)
 }
 
 typedef struct {
-    int        dim, n_heads, n_kv_heads;
-    bool       stores, norm_v, k_as_v;
-    quant_type type;
-    int        n_rotated; /* 0: all; otherwise with sections */
+    int         dim, n_heads, n_kv_heads;
+    bool        stores, norm_v, k_as_v;
+    cache_types type;
+    int         n_rotated; /* 0: all; otherwise with sections */
 } head_shape;
 
 /* The rotated queries, then what attention finds in the cache. */
@@ -113,10 +113,13 @@ static rig_result play_heads(rig *g, const void *arg)
 
 TEST(joined_heads_agree_with_ref)
 {
-    static const head_shape s[] = {
-        {32, 4, 2, true, true, false, QUANT_F32, 0},    {256, 2, 1, true, true, true, QUANT_F16, 0},
-        {512, 2, 2, false, true, false, QUANT_F16, 0},  {64, 3, 3, true, false, false, QUANT_F32, 0},
-        {256, 4, 2, true, false, false, QUANT_F16, 64}, {128, 2, 1, true, false, false, QUANT_F32, 98}};
+    static const head_shape s[] = {{32, 4, 2, true, true, false, RIG_F32, 0},
+                                   {256, 2, 1, true, true, true, RIG_F16, 0},
+                                   {512, 2, 2, false, true, false, RIG_F16, 0},
+                                   {64, 3, 3, true, false, false, RIG_F32, 0},
+                                   {256, 4, 2, true, false, false, RIG_F16, 64},
+                                   {128, 2, 1, true, false, false, {CACHE_F16, CACHE_F32}, 98},
+                                   {64, 4, 2, true, true, false, {CACHE_F32, CACHE_F16}, 0}};
     for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_heads, &s[i]);
 }
 

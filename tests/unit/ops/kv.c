@@ -7,20 +7,22 @@ static float stored(rig *g, const kv_class *c, int layer, int v, int head, int l
     g->o->download(g->q, &page, dev_at(c->table, sizeof page * (size_t)(lane * c->table_stride + slot / 16)),
                    sizeof page);
     g->o->sync(g->q);
-    size_t element = (((size_t)(layer * 2 + v) * (size_t)c->n_kv_heads + (size_t)head) * 16 + (size_t)(slot % 16)) *
-                         (size_t)c->head_dim +
-                     (size_t)i;
+    size_t k_bytes = c->types.k == CACHE_F16 ? 2 : 4, v_bytes = c->types.v == CACHE_F16 ? 2 : 4;
+    size_t bytes = v ? v_bytes : k_bytes, plane = (size_t)c->n_kv_heads * 16 * (size_t)c->head_dim;
+    size_t element = ((size_t)head * 16 + (size_t)(slot % 16)) * (size_t)c->head_dim + (size_t)i;
+    size_t at      = (size_t)layer * plane * (k_bytes + v_bytes) + (v ? plane * k_bytes : 0) + element * bytes;
     union {
         uint16_t h;
         float    f;
     } x;
-    size_t bytes = c->type == QUANT_F16 ? sizeof x.h : sizeof x.f;
-    g->o->download(g->q, &x, dev_at(c->pool, (size_t)page * 256 + element * bytes), bytes);
+    g->o->download(g->q, &x, dev_at(c->pool, (size_t)page * 256 + at), bytes);
     g->o->sync(g->q);
-    return c->type == QUANT_F16 ? f16_to_f32(x.h) : x.f;
+    return bytes == 2 ? f16_to_f32(x.h) : x.f;
 }
 
-static const quant_type kv_types[] = {QUANT_F32, QUANT_F16};
+static const cache_types kv_types[] = {RIG_F32, RIG_F16, {CACHE_F16, CACHE_F32}, {CACHE_F32, CACHE_F16}};
+
+static float as_stored(cache_type t, float x) { return t == CACHE_F16 ? f16_to_f32(f32_to_f16(x)) : x; }
 
 static void layout(rig *g)
 {
@@ -32,8 +34,7 @@ static void layout(rig *g)
         OP(g, kv_store, &c, 1, &rows, rig_put_f32(g, key, ROWS * HEADS * D), rig_put_f32(g, val, ROWS * HEADS * D));
         for (int i = 0; i < ROWS * HEADS * D; i++) {
             int   r = i / (HEADS * D), h = i / D % HEADS;
-            float want_k = k ? f16_to_f32(f32_to_f16(key[i])) : key[i],
-                  want_v = k ? f16_to_f32(f32_to_f16(val[i])) : val[i];
+            float want_k = as_stored(c.types.k, key[i]), want_v = as_stored(c.types.v, val[i]);
             NEAR(g, stored(g, &c, 1, 0, h, 1, FIRST + r, i % D), want_k, 0);
             NEAR(g, stored(g, &c, 1, 1, h, 1, FIRST + r, i % D), want_v, 0);
         }
@@ -87,7 +88,7 @@ static rope_params put_rope(rig *g, int n_dims)
 }
 
 /* Keys turned to their positions, values as they come, in both layers of lane 0. */
-static kv_class turned_lane(rig *g, quant_type type, int head_dim, const rope_params *rope)
+static kv_class turned_lane(rig *g, cache_types type, int head_dim, const rope_params *rope)
 {
     kv_class  c    = rig_kv(g, type, T_LAYERS, T_HEADS, head_dim, 2, T_SLOTS);
     step_rows rows = rig_chain(g, 0, 0, T_SLOTS);
@@ -116,11 +117,11 @@ static const kv_move_item turned[] = {{0, 0, 1, 2, 512}, {0, 1, 1, 1, 512},   {0
                                       {0, 3, 1, 3, 64},  {0, 17, 1, 4, -300}, {0, 5, 1, 5, 100000}};
 
 typedef struct {
-    quant_type type;
-    int        head_dim, n_rotated;
+    cache_types type;
+    int         head_dim, n_rotated;
 } turn_case;
-static const turn_case turn_cases[] = {{QUANT_F32, 64, 64}, {QUANT_F16, 64, 64}, {QUANT_F32, 72, 72},
-                                       {QUANT_F16, 8, 8},   {QUANT_F16, 64, 16}, {QUANT_F32, 72, 18}};
+static const turn_case turn_cases[] = {{RIG_F32, 64, 64}, {RIG_F16, 64, 64}, {RIG_F32, 72, 72},
+                                       {RIG_F16, 8, 8},   {RIG_F16, 64, 16}, {{CACHE_F32, CACHE_F16}, 72, 18}};
 
 static rig_result play_turn(rig *g, const void *arg)
 {
@@ -129,7 +130,7 @@ static rig_result play_turn(rig *g, const void *arg)
     kv_class         c    = turned_lane(g, a->type, a->head_dim, &rope);
     size_t           n    = COUNT(turned) * (size_t)(T_LAYERS * 2 * T_HEADS * a->head_dim);
     OP(g, kv_move, &c, rig_put(g, turned, sizeof turned), COUNT(turned), &rope);
-    return rig_give(g, rig_put_f32(g, read_lane(g, &c, 1, COUNT(turned)), n), n, a->type == QUANT_F16 ? 1e-3 : 1e-6,
+    return rig_give(g, rig_put_f32(g, read_lane(g, &c, 1, COUNT(turned)), n), n, a->type.k == CACHE_F16 ? 1e-3 : 1e-6,
                     1e-6);
 }
 TEST(kv_move_turns_keys_as_ref_does)
@@ -157,8 +158,8 @@ static void turn_adds_up(rig *g)
         const float *far_key = rig_get_f32(g, want, N * T_HEADS * D);
         for (int i = 0; i < N * T_HEADS * D; i++) {
             int slot = i / (T_HEADS * D), h = i / D % T_HEADS;
-            NEAR(g, stored(g, &c, 1, 0, h, 1, slot, i % D), far_key[i], k ? 5e-3 : 2e-4);
-            NEAR(g, stored(g, &c, 1, 1, h, 1, slot, i % D), k ? f16_to_f32(f32_to_f16(v[i])) : v[i], 0);
+            NEAR(g, stored(g, &c, 1, 0, h, 1, slot, i % D), far_key[i], c.types.k == CACHE_F16 ? 5e-3 : 2e-4);
+            NEAR(g, stored(g, &c, 1, 1, h, 1, slot, i % D), as_stored(c.types.v, v[i]), 0);
         }
     }
 }

@@ -344,7 +344,7 @@ static void matmul_after_attention(rig *g)
         rig_weight(g, QUANT_Q4_0, KEPT_IN, KEPT_OUT, 1, rig_rand_blocks(g, QUANT_Q4_0, KEPT_IN * KEPT_OUT));
     dev x = rig_put_randn(g, KEPT_N), k = rig_put_randn(g, KEPT_ROWS * DIM), y = rig_new(g, KEPT_N * sizeof(float));
     for (int n_slots = 32; n_slots <= 320; n_slots *= 10) {
-        kv_class  kv   = rig_kv(g, QUANT_F16, 1, 1, DIM, 1, n_slots);
+        kv_class  kv   = rig_kv(g, cache_types_both(CACHE_F16), 1, 1, DIM, 1, n_slots);
         step_rows rows = rig_chain(g, 0, 0, KEPT_ROWS);
         OP(g, matmul, y, w, x, KEPT_ROWS);
         OP(g, kv_store, &kv, 0, &rows, k, k);

@@ -224,12 +224,12 @@ const weight *rig_weight(rig *g, quant_type type, int n_in, int n_out, int n_mat
 }
 
 /* --- cache and rows --------------------------------------------------------------------------------- */
-kv_class rig_kv(rig *g, quant_type type, int n_layers, int n_kv_heads, int head_dim, int n_lanes, int n_slots)
+kv_class rig_kv(rig *g, cache_types types, int n_layers, int n_kv_heads, int head_dim, int n_lanes, int n_slots)
 {
-    kv_class c       = {.n_layers = n_layers, .n_kv_heads = n_kv_heads, .head_dim = head_dim, .type = type};
+    kv_class c       = {.n_layers = n_layers, .n_kv_heads = n_kv_heads, .head_dim = head_dim, .types = types};
     c.table_stride   = (n_slots + KV_PAGE - 1) / KV_PAGE;
     size_t n_pages   = (size_t)n_lanes * (size_t)c.table_stride;
-    size_t units     = ((size_t)n_layers * 2 * kv_plane_bytes(&c) + KV_UNIT - 1) / KV_UNIT + 1; /* one unit of gap */
+    size_t units     = ((size_t)n_layers * kv_layer_bytes(&c) + KV_UNIT - 1) / KV_UNIT + 1; /* one unit of gap */
     size_t pool_size = (n_pages + 1) * units * KV_UNIT;
 
     int32_t *table = arena_new_n(&g->host, int32_t, n_pages);

@@ -63,7 +63,15 @@ void          rig_close_weights(rig *g);                                    /* b
 const weight *rig_weight(rig *g, quant_type type, int n_in, int n_out, int n_mats, const void *data);
 
 /* A cache whose pages lie in random order with gaps, and whose every byte is 0xFF: what was not stored is NaN. */
-kv_class  rig_kv(rig *g, quant_type type, int n_layers, int n_kv_heads, int head_dim, int n_lanes, int n_slots);
+#define RIG_F16                                                                                                        \
+    {                                                                                                                  \
+        CACHE_F16, CACHE_F16                                                                                           \
+    } /* cache_types, in tables */
+#define RIG_F32                                                                                                        \
+    {                                                                                                                  \
+        CACHE_F32, CACHE_F32                                                                                           \
+    }
+kv_class  rig_kv(rig *g, cache_types types, int n_layers, int n_kv_heads, int head_dim, int n_lanes, int n_slots);
 step_rows rig_chain(rig *g, int lane, int32_t first_pos, int n_rows);
 /* parent: index below n_rows, or -1 for the rows that follow position root - 1. */
 step_rows rig_tree(rig *g, int lane, int32_t root, const int32_t *parent, int n_rows);

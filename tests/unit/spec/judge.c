@@ -81,8 +81,11 @@ static bool open_court(test_case *t, court *c)
 {
     err e           = {0};
     *c              = (court){.t = t};
-    spec_options so = {
-        .n_ctx = CTX, .max_lanes = LANES, .kv_type = QUANT_F16, .on_round = look_at_round, .on_round_ctx = c};
+    spec_options so = {.n_ctx        = CTX,
+                       .max_lanes    = LANES,
+                       .kv_type      = {CACHE_F16, CACHE_F16},
+                       .on_round     = look_at_round,
+                       .on_round_ctx = c};
     if (!spec_rig_open(t, &c->r, &so, true)) return false;
     c->m             = c->r.m;
     c->logits        = xnew_n(float, (size_t)c->m->n_vocab);

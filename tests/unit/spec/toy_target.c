@@ -170,19 +170,20 @@ static void toy_replay(void *ctx, const kv_state *s, const kv_replay *r)
 
 toy *toy_target_open(test_case *t, const char *device, int n_vocab, int max_rows, int max_kept_rows)
 {
-    toy         *y     = xnew(toy);
-    err          e     = {0};
-    queue_limits lim   = {.max_rows = STEP_MAX_ROWS, .max_in = HEAD_DIM, .max_vocab = n_vocab};
-    y->t               = (target){.n_layers     = 1,
-                                  .n_embd       = 2,
-                                  .n_vocab      = n_vocab,
-                                  .n_ctx        = 4096,
-                                  .max_rows     = max_rows,
-                                  .n_kv_classes = 1,
-                                  .n_states     = 2,
-                                  .step         = toy_step,
-                                  .head         = toy_head};
-    y->t.kv_class[0]   = (kv_class_spec){.n_layers = 1, .n_kv_heads = 1, .head_dim = HEAD_DIM, .type = QUANT_F32};
+    toy         *y   = xnew(toy);
+    err          e   = {0};
+    queue_limits lim = {.max_rows = STEP_MAX_ROWS, .max_in = HEAD_DIM, .max_vocab = n_vocab};
+    y->t             = (target){.n_layers     = 1,
+                                .n_embd       = 2,
+                                .n_vocab      = n_vocab,
+                                .n_ctx        = 4096,
+                                .max_rows     = max_rows,
+                                .n_kv_classes = 1,
+                                .n_states     = 2,
+                                .step         = toy_step,
+                                .head         = toy_head};
+    y->t.kv_class[0] =
+        (kv_class_spec){.n_layers = 1, .n_kv_heads = 1, .head_dim = HEAD_DIM, .types = {CACHE_F32, CACHE_F32}};
     y->t.state[0]      = (kv_state_spec){sizeof y->row[0].hash, sizeof(int32_t), toy_replay, y};
     y->t.state[1]      = (kv_state_spec){sizeof y->row[0].last, sizeof y->row[0].last, NULL, NULL};
     y->t.max_kept_rows = max_kept_rows;
