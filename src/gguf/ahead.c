@@ -8,15 +8,15 @@ enum { PIECE_BYTES = 4 << 20 };
 
 struct ahead {
     const tensor *const *list;
-    size_t               n, asked; /* bytes, of all tensors counted through */
+    size_t               n, asked; /* bytes, counted over all tensors */
     pthread_t            thread;
-    pthread_mutex_t      lock; /* of what follows */
+    pthread_mutex_t      lock; /* protects the fields below */
     pthread_cond_t       moved;
     size_t               taken;
     bool                 stop;
 };
 
-/* False when there is nobody left to read for. */
+/* Returns false when the reader was stopped. */
 static bool wait_for_room(ahead *a)
 {
     pthread_mutex_lock(&a->lock);

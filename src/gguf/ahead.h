@@ -1,7 +1,7 @@
-/* gguf/ahead.h - reads tensors from the disk ahead of the one who loads them, on a thread of its own.
+/* gguf/ahead.h - reads tensors from the disk ahead of the loader, on its own thread.
  *
- * The tensors come in the order in which they will be loaded. At most AHEAD_BYTES are asked for beyond what was taken, so
- * that a file larger than the memory passes through it. */
+ * The list has the tensors in the order in which they are loaded. The thread requests at most AHEAD_BYTES beyond the
+ * bytes taken so far, so a file larger than memory can pass through. */
 #ifndef TANDEM_GGUF_AHEAD_H
 #define TANDEM_GGUF_AHEAD_H
 #include "gguf/tensor.h"
@@ -9,9 +9,10 @@
 enum { AHEAD_BYTES = 64 << 20 };
 typedef struct ahead ahead;
 
-/* The list is borrowed until ahead_stop. NULL when there is no thread to be had: loading is slower then, and right. */
+/* Starts the thread. Borrows the list until ahead_stop. Returns NULL when no thread can be started: loading is then
+ * slower. */
 ahead *ahead_start(const tensor *const *list, size_t n);
-/* So many more bytes of the list are done with. NULL is fine, here and below. */
+/* Reports that n_bytes more of the list were loaded. a may be NULL, here and below. */
 void ahead_take(ahead *a, size_t n_bytes);
 void ahead_stop(ahead *a);
 #endif

@@ -16,7 +16,7 @@ static bool join_path(char out[MAX_PATH], const char *dir, const char *name, err
            err_set(e, ERR_INPUT, "a path of more than %d bytes: .../%s", MAX_PATH - 1, name);
 }
 
-/* A small JSON file that must hold an object. */
+/* Reads a small JSON file that must contain an object. */
 static bool read_object(const json_value **out, checkpoint *c, file_map *text, const char *path, err *e)
 {
     json_limits       limits = {.max_bytes = MAX_CONFIG_BYTES, .max_memory = MAX_CONFIG_MEMORY};
@@ -88,14 +88,14 @@ const maps *checkpoint_files(const checkpoint *c) { return c->gguf ? gguf_files(
 quant_type checkpoint_type(const checkpoint *c)
 {
     size_t bytes[QUANT_TYPES] = {0};
-    int    most               = QUANT_F32;
+    int    largest            = QUANT_F32;
     for (size_t i = 0; i < tensor_count(c->tensors); i++) {
         const tensor *t = tensor_at(c->tensors, i);
         if (quant_name(t->type)) bytes[t->type] += t->bytes;
     }
     for (int i = 0; i < QUANT_TYPES; i++)
-        if (bytes[i] > bytes[most]) most = i;
-    return (quant_type)most;
+        if (bytes[i] > bytes[largest]) largest = i;
+    return (quant_type)largest;
 }
 
 void checkpoint_drop(const checkpoint *c, const tensor *t)

@@ -15,18 +15,18 @@ typedef struct {
     const json_value   *generation; /* generation_config.json, or NULL */
     arena               json;       /* owns the two trees */
     file_map            config_text, generation_text;
-    file_map            image; /* of a file in memory: not ours */
-    size_t              bytes; /* of all mapped files */
+    file_map            image; /* a file in memory; borrowed */
+    size_t              bytes; /* bytes of all mapped files */
 } checkpoint;
 
 bool checkpoint_open(checkpoint **out, const char *path, err *e);
-/* A GGUF file in memory, borrowed until the close: pages of a shared mapping, which come back after they were dropped. The
- * name is for messages. */
+/* Opens a GGUF file in memory, borrowed until checkpoint_close. Its pages belong to a shared mapping and can be read
+ * again after they were dropped. name is used in messages. */
 bool        checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e);
 void        checkpoint_close(checkpoint *c);       /* NULL is fine */
-const maps *checkpoint_files(const checkpoint *c); /* that hold the weights */
-/* How most bytes of its tensors are stored. */
+const maps *checkpoint_files(const checkpoint *c); /* the files with the weights */
+/* Returns the type of most bytes of the tensors. */
 quant_type checkpoint_type(const checkpoint *c);
-/* The tensor's pages are not needed soon: it was repacked. Reading it again is slow but right. */
+/* Drops the tensor's pages from memory, after it was repacked. It can still be read, slowly. */
 void checkpoint_drop(const checkpoint *c, const tensor *t);
 #endif

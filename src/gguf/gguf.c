@@ -35,7 +35,7 @@ typedef struct {
 typedef struct {
     gguf_value *value;
     size_t      cap;
-    names       keys; /* their count is the values' */
+    names       keys; /* as many as values */
     uint64_t    n_tensors;
     size_t      alignment;
 } header;
@@ -49,7 +49,7 @@ struct gguf {
 /* --- reading bytes ----------------------------------------------------------------------------- */
 static size_t bytes_left(const reader *r) { return r->bytes.n - r->at; }
 
-/* The next n bytes, or NULL past the end. */
+/* Returns the next n bytes, or NULL past the end. */
 static const char *take(reader *r, uint64_t n)
 {
     if (r->failed || n > bytes_left(r)) {
@@ -113,14 +113,14 @@ static bool check_bools(const gguf_value *v, err *e)
     return true;
 }
 
-/* v->item and v->n are known: moves over the items. */
+/* Skips the items of an array whose item type and count are known. */
 static bool read_items(reader *r, gguf_value *v, err *e)
 {
-    size_t each = gguf_type_bytes(v->item), least = each ? each : sizeof(uint64_t), bytes;
-    if (!size_mul(&bytes, v->n, least) || bytes > bytes_left(r))
+    size_t each = gguf_type_bytes(v->item), min_bytes = each ? each : sizeof(uint64_t), bytes;
+    if (!size_mul(&bytes, v->n, min_bytes) || bytes > bytes_left(r))
         return err_set(e, ERR_FORMAT,
-                       "key '%.*s' claims %" PRIu64 " items of at least %zu bytes, but only %zu bytes are left",
-                       STR_ARG(v->key), v->n, least, bytes_left(r));
+                       "key '%.*s' claims %" PRIu64 " items of at min_bytes %zu bytes, but only %zu bytes are left",
+                       STR_ARG(v->key), v->n, min_bytes, bytes_left(r));
     v->data = r->bytes.s + r->at;
     if (v->item == GGUF_STRING) return skip_strings(r, v, e);
     take(r, bytes);
@@ -245,7 +245,7 @@ static bool read_shape(reader *r, tensor *t, err *e)
     return true;
 }
 
-/* Name, shape, type and size; *offset counts from the data's start. */
+/* Reads name, shape, type and size. *offset counts from the start of the data. */
 static bool read_tensor(reader *r, tensor *t, uint64_t *offset, err *e)
 {
     t->name = read_str(r);
@@ -260,7 +260,7 @@ static bool read_tensor(reader *r, tensor *t, uint64_t *offset, err *e)
     return tensor_size(t, e);
 }
 
-/* Checks the tensor's place in the file and gives it its pointer. */
+/* Checks that the tensor lies inside the file, and sets its data pointer. */
 static bool place_tensor(tensor *t, uint64_t offset, size_t data_at, const header *h, str file, err *e)
 {
     size_t at;
@@ -293,8 +293,8 @@ static bool check_overlap(tensor *t, size_t n, str file, err *e)
     return true;
 }
 
-/* r stands on the first tensor; h->n_tensors was checked against the bytes left, but those may be data, so
- * the table is walked once before memory is taken for it. */
+/* Reads the tensor table, at which r stands. h->n_tensors was checked against the bytes that are left, but these may be
+ * data, so the table is walked once before memory is allocated for it. */
 static bool read_tensors(gguf *g, const header *h, reader *r, err *e)
 {
     reader   again = *r;
@@ -315,7 +315,7 @@ static bool read_tensors(gguf *g, const header *h, reader *r, err *e)
 }
 
 /* --- split models ------------------------------------------------------------------------------ */
-/* How many parts the model has: 1 when the file does not say that it is split. */
+/* Returns the number of parts, 1 when the file has no split keys. */
 static bool read_split_count(const header *h, int *out, err *e)
 {
     const gguf_value *v = find_value(h, "split.count");
@@ -331,7 +331,7 @@ static void part_suffix(char out[PART_SUFFIX + 1], int part, int n_parts)
     snprintf(out, PART_SUFFIX + 1, "-%05u-of-%05u.gguf", (unsigned)part % 100000, (unsigned)n_parts % 100000);
 }
 
-/* Checks that the name is that of a part, and that the file is that part: the numbers agree. */
+/* Checks that the numbers in the name of a part agree with its header. */
 static bool check_part(const header *h, str path, int n_parts, err *e)
 {
     char    suffix[PART_SUFFIX + 1];
@@ -353,7 +353,7 @@ static bool map_file(gguf *g, const char *path, reader *r, err *e)
     return maps_add(&g->files, path, &r->bytes, e);
 }
 
-/* Reads part `no`, from 1. The first one's header is kept. */
+/* Reads part `no`, counted from 1. Keeps the header of the first one. */
 static bool read_part(gguf *g, const char *path, int no, int n_parts, err *e)
 {
     header h = {0};
@@ -378,7 +378,7 @@ static bool check_split_total(const gguf *g, int n_parts, err *e)
     return true;
 }
 
-/* path is one part, whose header agreed with its name. */
+/* Opens all parts. path is one of them, and its header agreed with its name. */
 static bool read_parts(gguf *g, const char *path, int n_parts, err *e)
 {
     char  suffix[PART_SUFFIX + 1];
@@ -395,7 +395,7 @@ static bool read_parts(gguf *g, const char *path, int n_parts, err *e)
 }
 
 /* --- opening ----------------------------------------------------------------------------------- */
-/* The one file is read, or found to be a part: then nothing is kept, and *n_parts is above 1. */
+/* Reads a single file. When it turns out to be a part, keeps nothing and sets *n_parts above 1. */
 static bool read_file(gguf *g, reader *r, str path, int *n_parts, err *e)
 {
     if (!read_header(&g->head, r, e) || !read_split_count(&g->head, n_parts, e)) return false;
@@ -460,7 +460,7 @@ void gguf_close(gguf *g)
     mem_free(g);
 }
 
-/* --- asking ------------------------------------------------------------------------------------ */
+/* --- access ------------------------------------------------------------------------------------ */
 const maps         *gguf_files(const gguf *g) { return &g->files; }
 size_t              gguf_bytes(const gguf *g) { return g->files.bytes; }
 void                gguf_drop(const gguf *g, const tensor *t) { maps_drop(&g->files, t->data, t->bytes); }

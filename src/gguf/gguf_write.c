@@ -1,5 +1,5 @@
-/* gguf/gguf_write.c - the layout is gguf.c's. A part of a split file has its own header: the first one all keys, the others
- * only split.no, split.count and split.tensors.count, which the first one has too, and an alignment other than 32. */
+/* gguf/gguf_write.c - the writer; gguf.c describes the layout. Each part of a split file has a header: the first part
+ * has all keys, the others only split.no, split.count, split.tensors.count and an alignment other than 32. */
 #include "gguf/gguf_write.h"
 
 #include "base/buf.h"
@@ -23,9 +23,9 @@ struct gguf_writer {
     arena         text;  /* names */
     names         named; /* keys */
     tensor_table *tensors;
-    err           failed;     /* the first thing that went wrong among the puts */
+    err           failed;     /* the first error of a put */
     bool          items_open; /* an array of strings */
-    size_t        items_at;   /* where its count lies in keys */
+    size_t        items_at;   /* offset of its count in keys */
     uint64_t      n_items;
     size_t        alignment;
 
@@ -36,7 +36,7 @@ struct gguf_writer {
     int         n_parts;
     int         at_part;      /* the part being written */
     size_t      at_tensor;    /* the tensor that the next data belongs to */
-    size_t      tensor_bytes; /* of it already written */
+    size_t      tensor_bytes; /* bytes of it written so far */
 };
 
 gguf_writer *gguf_writer_new(void)
@@ -92,7 +92,7 @@ static void put_text(buf *b, str s)
     buf_put(b, s.s, s.n);
 }
 
-/* The key and its type; the value follows. */
+/* Puts a key and its type. The value follows. */
 static void begin_key(gguf_writer *w, str key, gguf_type type)
 {
     str copy;
@@ -200,7 +200,7 @@ static bool add_part(gguf_writer *w, size_t first, err *e)
 
 static bool plan_parts(gguf_writer *w, uint64_t part_bytes, err *e)
 {
-    uint64_t bytes = w->keys.n; /* of the part so far */
+    uint64_t bytes = w->keys.n; /* size of the part so far */
     if (!add_part(w, 0, e)) return false;
     for (size_t i = 0; i < tensor_count(w->tensors); i++) {
         uint64_t more = padded(w, tensor_at(w->tensors, i)->bytes);
@@ -253,7 +253,7 @@ static void pad(const gguf_writer *w, buf *b)
     for (size_t left = padded(w, b->n) - b->n; left; left--) buf_putc(b, 0);
 }
 
-/* Every part has its own. */
+/* Puts the split keys of one part. */
 static void put_alignment(const gguf_writer *w, buf *b)
 {
     put_text(b, STR("general.alignment"));
@@ -325,7 +325,7 @@ static bool begin_part(gguf_writer *w, int no, err *e)
     return ok;
 }
 
-/* Whether all puts went well. */
+/* Returns whether all puts succeeded. */
 static bool is_whole(gguf_writer *w, err *e)
 {
     close_items(w);
@@ -346,7 +346,7 @@ bool gguf_writer_begin(gguf_writer *w, const char *path, uint64_t part_bytes, er
     return is_whole(w, e) && plan_parts(w, part_bytes, e) && check_paths(w, e) && begin_part(w, 0, e);
 }
 
-/* The tensor is complete: fills up to the alignment. */
+/* Completes a tensor: pads the file to the alignment. */
 static bool end_tensor(gguf_writer *w, err *e)
 {
     static const char zeros[64] = {0};
@@ -360,7 +360,7 @@ static bool end_tensor(gguf_writer *w, err *e)
     return true;
 }
 
-/* Moves on to the part of the next tensor. */
+/* Switches to the part of the next tensor. */
 static bool seek_part(gguf_writer *w, err *e)
 {
     const part *p = &w->parts[w->at_part];
@@ -390,7 +390,7 @@ bool gguf_writer_end(gguf_writer *w, err *e)
     if (!out_file_close(&w->files[w->at_part], e)) return false;
     while (kept < w->n_parts && out_file_keep(&w->files[kept], e)) kept++;
     if (kept == w->n_parts) return true;
-    while (kept--) unlink(w->files[kept].path); /* half a model is none */
+    while (kept--) unlink(w->files[kept].path); /* never leave half a model */
     return false;
 }
 

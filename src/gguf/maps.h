@@ -11,12 +11,13 @@ typedef struct {
 typedef struct {
     mapped_file *file;
     size_t       n, cap;
-    size_t       bytes; /* of all files */
-} maps;                 /* a zeroed one is empty */
+    size_t       bytes; /* bytes of all files */
+} maps;                 /* zeroed: empty */
 
+/* Maps a file and sets *bytes to its content. */
 bool maps_add(maps *m, const char *path, str *bytes, err *e);
-bool maps_holds(const maps *m, size_t i, const void *p);      /* p lies in file i */
-void maps_drop(const maps *m, const void *p, size_t n_bytes); /* not needed soon; other memory is left alone */
-bool maps_has_file(const maps *m, const char *path);          /* path names one of them */
+bool maps_holds(const maps *m, size_t i, const void *p);      /* returns whether p points into file i */
+void maps_drop(const maps *m, const void *p, size_t n_bytes); /* drops pages; ignores other memory */
+bool maps_has_file(const maps *m, const char *path);          /* returns whether path names one of the files */
 void maps_deinit(maps *m);
 #endif

@@ -6,7 +6,7 @@
 #include <sys/random.h>
 
 /* A polynomial over the prime 2^61 - 1 with the name's bytes, seven at a time, as coefficients, at a secret
- * point: two names of m coefficients agree with probability m / 2^61, whoever chose them. */
+ * point: two names of m coefficients collide with probability m / 2^61, also when they were chosen to collide. */
 static const uint64_t PRIME = ((uint64_t)1 << 61) - 1;
 
 static uint64_t mul_mod(uint64_t a, uint64_t b) /* a, b < 2^62; the result is below 2^62 too */
@@ -27,7 +27,7 @@ static uint64_t hash(const names *x, str s)
     return h * x->key[1];
 }
 
-/* The slot where the name is, or the free one where it would be. The table is never more than half full. */
+/* Returns the slot of the name, or the free slot where it belongs. The table is never more than half full. */
 static size_t slot_of(const names *x, str name)
 {
     size_t mask = 2 * x->cap - 1, i = (size_t)(hash(x, name) >> 32) & mask;
@@ -38,7 +38,7 @@ static size_t slot_of(const names *x, str name)
 static void draw_key(names *x)
 {
     if (getrandom(x->key, sizeof x->key, GRND_NONBLOCK) != sizeof x->key) {
-        x->key[0] = (uint64_t)clock_ns() * 0x9E3779B97F4A7C15u; /* early in a boot: the time will do */
+        x->key[0] = (uint64_t)clock_ns() * 0x9E3779B97F4A7C15u; /* no random numbers early in a boot: use the time */
         x->key[1] = (uint64_t)(uintptr_t)x * 0xBF58476D1CE4E5B9u;
     }
     x->key[0] = x->key[0] % (PRIME - 2) + 2;

@@ -1,21 +1,21 @@
-/* gguf/names.h - a list of names, each with its place; the inside of the tensor table and of GGUF's keys.
+/* gguf/names.h - a list of names with a hash table; used by the tensor table and for the keys of a GGUF file.
  *
- * The table's hash has a random key, so no file can choose names that collide. Memory grows with what was
- * added. Names are borrowed: they must outlive the list. */
+ * The hash has a random key, so no file can choose names that collide. Memory grows with the number of names. Names are
+ * borrowed and must outlive the list. */
 #ifndef TANDEM_GGUF_NAMES_H
 #define TANDEM_GGUF_NAMES_H
 #include "base/str.h"
 
 typedef struct {
-    str      *name;   /* in the order they came */
-    uint32_t *slot;   /* 2 * cap of them: place + 1, 0 is free */
+    str      *name;   /* in the order of names_add */
+    uint32_t *slot;   /* [2 * cap]: index + 1 in name; 0: free */
     size_t    n, cap; /* cap is a power of two */
-    uint64_t  key[2]; /* drawn with the first name */
-} names;              /* a zeroed one is empty */
+    uint64_t  key[2]; /* set when the first name is added */
+} names;              /* zeroed: empty */
 
 typedef enum { NAMES_ADDED, NAMES_TWICE, NAMES_NO_MEMORY } names_result;
 
 void         names_deinit(names *x);
-names_result names_add(names *x, str name); /* its place is the old x->n */
-bool         names_find(const names *x, str name, size_t *at);
+names_result names_add(names *x, str name);                    /* the new name's index is the old x->n */
+bool         names_find(const names *x, str name, size_t *at); /* sets *at to its index */
 #endif

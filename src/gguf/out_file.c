@@ -18,7 +18,7 @@ static bool cannot_write(const out_file *f, err *e)
     return err_set(e, ERR_IO, "cannot write %s: %s", f->path, strerror(errno));
 }
 
-/* A device or a directory of that name is not to be replaced. */
+/* Refuses to replace a device or a directory. */
 static bool check_target(const char *path, err *e)
 {
     struct stat st;
@@ -26,7 +26,7 @@ static bool check_target(const char *path, err *e)
     return err_set(e, ERR_IO, "cannot write %s: it exists and is not a regular file", path);
 }
 
-/* Where the bytes are to end up: a link stays, the file behind it is replaced. */
+/* Resolves a symbolic link, so that its target is replaced and the link stays. */
 static char *resolve(const char *path)
 {
     char *real = realpath(path, NULL), *copy = mem_try(strlen(real ? real : path) + 1);
@@ -49,7 +49,7 @@ bool out_file_open(out_file *f, const char *path, err *e)
     }
     if (f->fd >= 0) return true;
     cannot_write(f, e);
-    f->temp[0] = 0; /* not ours */
+    f->temp[0] = 0; /* it was not created here */
     return false;
 }
 

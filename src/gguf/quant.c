@@ -1,14 +1,15 @@
-/* gguf/quant.c - the table of types, and each block turned into floats as written.
+/* gguf/quant.c - the table of types, and the conversion of blocks to f32.
  *
- * Where the elements of a block lie (x is element, j its place in the bytes):
- *   Q4_0 Q4_1   qs[j] holds x[j] in its low and x[j + 16] in its high half; Q5_* the same, and bit x of qh is the fifth
- *   Q4_K Q5_K   four groups of 64: qs[32 * g + j] holds x[64 g + j] low and x[64 g + 32 + j] high; each 32 elements
+ * The layout of blocks (x is an element, j an index of the bytes): Q4_0 Q4_1   qs[j] holds x[j] in its low and x[j +
+ * 16] in its high half; Q5_* the same, and bit x of qh is the fifth Q4_K Q5_K   four groups of 64: qs[32 * g + j]
+ * holds x[64 g + j] low and x[64 g + 32 + j] high; each 32 elements
  *               are a sub-block with a scale and a minimum; Q5_K: bit (sub-block) of qh[j] is the fifth
- *   Q2_K Q3_K   two halves of 128: bits 2q, 2q + 1 of qs[32 h + j], j < 32, are x[128 h + 32 q + j]; each 16 elements have a
+ * Q2_K Q3_K   two halves of 128: bits 2q, 2q + 1 of qs[32 h + j], j < 32, are x[128 h + 32 q + j]; each 16 elements
+ *   have a
  *               scale; Q3_K: bit 4h + q of hmask[j] is the third
- *   Q6_K        two halves of 128: ql[64 h + j], j < 64, holds x[128 h + j] low and x[128 h + 64 + j] high;
+ * Q6_K        two halves of 128: ql[64 h + j], j < 64, holds x[128 h + j] low and x[128 h + 64 + j] high;
  *               bits 2q, 2q + 1 of qh[32 h + j], j < 32, top x[128 h + 32 q + j]; each 16 elements have a scale
- *   IQ4_NL MXFP4  as Q4_0; IQ4_XS: eight times that, bits 2b, 2b + 1 of scales_h top the half-byte b of scales_l */
+ * IQ4_NL MXFP4  as Q4_0; IQ4_XS: eight times that, bits 2b, 2b + 1 of scales_h top the half-byte b of scales_l */
 #include "gguf/quant.h"
 
 #include "base/mem.h"
@@ -45,7 +46,7 @@ float f16_to_f32(uint16_t h)
     return sign ? -tiny : tiny;
 }
 
-/* Drops the low `n` bits, n >= 1, to nearest with ties to even. */
+/* Drops the low n bits (n >= 1). Rounds to nearest, ties to even. */
 static uint32_t round_off(uint32_t u, uint32_t n)
 {
     uint32_t half = 1u << (n - 1), odd = u >> n & 1;
@@ -59,7 +60,7 @@ uint16_t f32_to_f16(float f)
     if (size >= 0x477ff000) return (uint16_t)(sign | 0x7c00);                       /* 65520 and above: infinity */
     if (size >= 0x38800000) return (uint16_t)(sign | round_off(size - (112u << 23), 13)); /* normal: 2^-14 and above */
     if (size < 0x33000000) return (uint16_t)sign; /* below half of the smallest subnormal */
-    uint32_t shift = 126 - (size >> 23);          /* 14 .. 24: how far the fraction lies below 2^-24's grid */
+    uint32_t shift = 126 - (size >> 23);          /* 14 .. 24: bits of the fraction below 2^-24 */
     return (uint16_t)(sign | round_off((size & 0x7fffff) | 0x800000, shift));
 }
 
@@ -90,7 +91,7 @@ static void dequantise_bf16(const char *src, float *dst, size_t n)
     }
 }
 
-/* Runs a block function over the blocks of src, each copied to an aligned place first. */
+/* Calls a block function for each block of src, copied to an aligned place. */
 #define DEQUANTISE(type, per_block)                                                                                    \
     static void dequantise_##type(const char *src, float *dst, size_t n)                                               \
     {                                                                                                                  \
@@ -119,7 +120,7 @@ static void one_q4_1(const block_q4_1 *b, float *y)
     }
 }
 
-/* The fifth bit of element i, in its place. */
+/* Returns the fifth bit of element i, shifted to bit 4. */
 static int fifth_bit(const uint8_t qh[4], int i) { return (qh[i / 8] >> (i % 8) & 1) << 4; }
 
 static void one_q5_0(const block_q5_0 *b, float *y)
@@ -166,7 +167,8 @@ static void one_q3_K(const block_q3_K *b, float *y)
     }
 }
 
-/* y = scale * q - min by sub-blocks of 32. Two share 32 bytes of low halves; qh, where there is one, has fifth bits. */
+/* Computes y = scale * q - min by sub-blocks of 32. Two sub-blocks share 32 bytes of 4-bit codes. qh, if any, has
+ * fifth bits. */
 static inline void from_k(float d, float dmin, const uint8_t scales[12], const uint8_t *qs, const uint8_t *qh, float *y)
 {
     for (int sub = 0; sub < QK_K / QK; sub++, y += QK) {
@@ -244,7 +246,7 @@ DEQUANTISE(mxfp4, QK)
 static const struct {
     const char    *name;
     int            block; /* elements */
-    size_t         bytes; /* of a block */
+    size_t         bytes; /* size of a block */
     dequantise_fn *dequantise;
 } types[QUANT_TYPES] = {
     [QUANT_F32]    = {"F32", 1, 4, dequantise_f32},

@@ -1,7 +1,7 @@
-/* gguf/quant.h - how numbers lie in weight files: plain floats and blocks of small integers.
+/* gguf/quant.h - number formats of weight files: plain floats and blocks of small integers.
  *
- * The enum's values are GGUF's own. A type is `block` elements in `bytes` bytes; a row's length must be a
- * multiple of `block`. Blocks are as llama.cpp defines them; their structs are here, once. */
+ * The values of the enum are those of GGUF. A type stores `block` elements in `bytes` bytes; the length of a row must
+ * be a multiple of `block`. The blocks have llama.cpp's layout. */
 #ifndef TANDEM_GGUF_QUANT_H
 #define TANDEM_GGUF_QUANT_H
 #include <stdbool.h>
@@ -104,7 +104,7 @@ _Static_assert(sizeof(block_q5_K) == 176 && sizeof(block_q6_K) == 210 && sizeof(
 _Static_assert(sizeof(block_q3_K) == 110 && sizeof(block_iq4_nl) == 18 && sizeof(block_iq4_xs) == 136, "block sizes");
 _Static_assert(sizeof(block_mxfp4) == 17, "block sizes");
 
-/* NULL for a type we do not know. */
+/* Returns NULL for an unknown type. */
 const char *quant_name(quant_type t);
 bool        quant_parse(const char *name, quant_type *out); /* "q4_0", "Q4_0", ... */
 int         quant_block(quant_type t);                      /* elements; 0 for an unknown type */
@@ -112,23 +112,23 @@ size_t      quant_block_bytes(quant_type t);
 bool        quant_is_float(quant_type t); /* F32 F16 BF16 F64 */
 bool        quant_can_dequantise(quant_type t);
 bool        quant_can_quantise(quant_type t); /* F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K IQ4_* MXFP4 */
-/* Bytes of n elements; false when n is not a multiple of the block or the size overflows. */
+/* Computes the bytes of n elements. Returns false when n is not a multiple of the block or the size overflows. */
 bool quant_bytes(quant_type t, uint64_t n, size_t *out);
-/* n a multiple of the block; src may be unaligned. */
+/* Converts to f32. n: a multiple of the block. src may be unaligned. */
 void quant_dequantise(quant_type t, const void *src, float *dst, size_t n);
-/* The other way: each block is the closest that the search finds, in the sum of squares. n a multiple of the block, dst
- * may be unaligned. F32 and BF16 take any number. The others are scaled by f16 numbers and take what an f16 holds:
- * false on NaN, infinity and beyond 65504; dst is then spoilt. */
+/* Converts from f32. Each block is the best one of a search, by the sum of squared errors. n: a multiple of the
+ * block. dst may be unaligned. F32 and BF16 accept every number. The others have f16 scales: returns false for NaN,
+ * infinity and magnitudes above 65504, and dst is undefined then. */
 bool quant_quantise(quant_type t, const float *src, void *dst, size_t n);
-/* Levels of IQ4_NL and IQ4_XS, and MXFP4's sixteen numbers doubled. */
+/* The levels of IQ4_NL and IQ4_XS, and the sixteen numbers of MXFP4 times two. */
 extern const int8_t quant_iq4_level[16], quant_fp4_level[16];
 #ifdef __CUDACC__
 #define QUANT_INLINE static __host__ __device__ inline
 #else
 #define QUANT_INLINE static inline
 #endif
-/* Returns the scale of elements 16 j to 16 j + 15 (j 0..15) of a Q3_K super-block, -32 to 31. The 12 bytes hold 16 scales of
- * 6 bits: the low halves two to a byte in 0-7, the upper two bits four to a byte in 8-11. */
+/* Returns the scale of elements 16 j to 16 j + 15 (j 0..15) of a Q3_K super-block, -32 to 31. The 12 bytes hold 16
+ * scales of 6 bits: the low halves two to a byte in 0-7, the upper two bits four to a byte in 8-11. */
 QUANT_INLINE int quant_q3_k_scale(const uint8_t s[12], int j)
 {
     int low = s[j % 8] >> (j / 8 * 4) & 15, high = s[8 + j % 4] >> (j / 4 * 2) & 3;
@@ -140,8 +140,9 @@ QUANT_INLINE int quant_iq4_xs_scale(const block_iq4_xs *b, int j)
     int low = b->scales_l[j / 2] >> (j % 2 * 4) & 15, high = b->scales_h >> (2 * j) & 3;
     return (low | high << 4) - 32;
 }
-/* Gives the 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K super-block. Bytes 0-3: scales 0-3, bytes 4-7:
- * minima 0-3, their upper two bits lent to scales and minima 4-7, whose low halves share bytes 8-11. */
+/* Returns the 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K super-block. Bytes 0-3 hold scales 0-3
+ * and bytes 4-7 minima 0-3 in their low six bits. Bytes 8-11 hold the low halves of scales and minima 4-7, whose
+ * upper bits are the upper two bits of bytes 0-7. */
 QUANT_INLINE void quant_k_scale_min(const uint8_t s[12], int j, uint8_t *scale, uint8_t *min)
 {
     if (j < 4) {
@@ -155,7 +156,7 @@ QUANT_INLINE void quant_k_scale_min(const uint8_t s[12], int j, uint8_t *scale, 
 
 float               f16_to_f32(uint16_t h);
 uint16_t            f32_to_f16(float f);  /* to nearest, ties to even */
-uint16_t            f32_to_bf16(float f); /* likewise; NaN stays NaN */
+uint16_t            f32_to_bf16(float f); /* the same; NaN stays NaN */
 static inline float bf16_to_f32(uint16_t b)
 {
     union {

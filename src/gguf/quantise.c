@@ -1,21 +1,21 @@
-/* gguf/quantise.c - floats turned into blocks.
+/* gguf/quantise.c - conversion of f32 to blocks.
  *
- * A block is one or two scales and small integers. Given the scales, the best integers are the nearest ones; given the
- * integers, the best scales solve a least-squares problem. So a search tries about ten scales around the one that just
- * covers the range, rounds, solves, and keeps what has the smallest sum of squared errors. The integers are chosen last,
- * with the scales as they are stored. How it compares with others: docs/quantisation.md. */
+ * A block is one or two scales and small integers. Given the scales, the best integers are the nearest ones; given
+ * the integers, the best scales solve a least-squares problem. So a search tries about ten scales around the one that
+ * just covers the range, rounds, solves, and keeps the result with the smallest sum of squared errors. The integers
+ * are chosen last, with the stored scales. docs/quantisation.md compares the errors with those of llama.cpp. */
 #include "gguf/quant.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-static const float TINY = 0x1p-40f; /* below this no f16 scale can help: all zeros */
+static const float TINY = 0x1p-40f; /* below this no f16 scale is small enough: all zeros */
 
-/* To the nearest whole number, ties to even; |v| < 2^22. */
+/* Rounds to the nearest integer, ties to even. |v| < 2^22. */
 static float nearest(float v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
 
-/* lo for NaN: whatever comes in, a whole number from lo to hi comes out. */
+/* Rounds and clamps to lo .. hi. Returns lo for NaN. */
 static float whole(float v, float lo, float hi)
 {
     v = v > lo ? v : lo;
@@ -30,23 +30,23 @@ typedef struct {
     float xq, qq, q; /* sums of x * q, q * q, q */
 } moments;
 
-/* Four side by side: every processor has such vectors. */
+/* Four floats: every processor has such vectors. */
 typedef float   v4 __attribute__((vector_size(16)));
 typedef int32_t v4i __attribute__((vector_size(16)));
 
 static inline v4    pick(v4i yes, v4 a, v4 b) { return (v4)(((v4i)a & yes) | ((v4i)b & ~yes)); }
 static inline float sum(v4 v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 
-/* Sums over x with q = whole((x - base) * inv, lo, hi). */
+/* Computes the sums over x, with q = whole((x - base) * inv, lo, hi). */
 static inline moments measure(const float *x, int n, float base, float inv, float lo, float hi)
 {
-    v4 xq = {0}, qq = {0}, sq = {0}, least = (v4){0} + lo, most = (v4){0} + hi;
+    v4 xq = {0}, qq = {0}, sq = {0}, min = (v4){0} + lo, max = (v4){0} + hi;
     for (int i = 0; i < n; i += 4) {
         v4 v, q;
         memcpy(&v, x + i, sizeof v);
         q = (v - base) * inv;
-        q = pick(q > least, q, least);
-        q = pick(q < most, q, most);
+        q = pick(q > min, q, min);
+        q = pick(q < max, q, max);
         q = (q + 0x1.8p23f) - 0x1.8p23f; /* as nearest */
         xq += v * q;
         qq += q * q;
@@ -55,8 +55,9 @@ static inline moments measure(const float *x, int n, float base, float inv, floa
     return (moments){sum(xq), sum(qq), sum(sq)};
 }
 
-/* The scale s that brings s * q closest to x, q from -top to top - 1. The element of the largest size gets the side that
- * reaches further. For integers q the best s is (x q) / (q q), and it takes (x q)^2 / (q q) off the sum of squares. */
+/* Returns the scale s that minimises the error of s * q against x, q from -top to top - 1. The element of largest
+ * magnitude becomes -top. For given integers q the best s is (x q) / (q q); it reduces the sum of squares by (x q)^2
+ * / (q q). */
 static inline float fit_scale(const float *x, int n, int top)
 {
     float far = 0, scale = 0, best = 0;
@@ -78,8 +79,8 @@ typedef struct {
     float scale, min;
 } affine;
 
-/* Scale and minimum that bring scale * q + min closest to x, q from 0 to top. K-quants store the minimum as a negated
- * magnitude: there it is not above 0, and 0 is part of the range. */
+/* Finds the scale and minimum that minimise the error of scale * q + min against x, q from 0 to top. K-quants store the
+ * minimum as a negated magnitude: there it is at most 0, and 0 is part of the range. */
 static inline affine fit_affine(const float *x, int n, int top, bool any_min)
 {
     float lo = any_min ? x[0] : 0, hi = lo, sx = 0;
@@ -90,7 +91,7 @@ static inline affine fit_affine(const float *x, int n, int top, bool any_min)
     }
     if (hi - lo < TINY) return (affine){0, lo};
     affine best   = {(hi - lo) / (float)top, lo};
-    double gained = -INFINITY; /* what it takes off the sum of squares */
+    double gained = -INFINITY; /* reduction of the sum of squares */
     for (int step = -10; step <= 10; step += 2) {
         float   inv = ((float)top + 0.1f * (float)step) / (hi - lo);
         moments m   = measure(x, n, lo, inv, 0, (float)top);
@@ -113,14 +114,14 @@ static inline affine fit_affine(const float *x, int n, int top, bool any_min)
 /* --- plain blocks ---------------------------------------------------------------------------------*/
 static void make_q8_0(block_q8_0 *b, const float *x)
 {
-    float most = 0;
-    for (int i = 0; i < QK; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    b->d      = f32_to_f16(most / 127);
+    float max = 0;
+    for (int i = 0; i < QK; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    b->d      = f32_to_f16(max / 127);
     float inv = inverse(f16_to_f32(b->d));
     for (int i = 0; i < QK; i++) b->qs[i] = (int8_t)whole(x[i] * inv, -127, 127);
 }
 
-/* Four low bits of 32 numbers, x[j] beside x[j + 16]. */
+/* Packs the low four bits of 32 numbers, x[j] with x[j + 16]. */
 static void pack_low(uint8_t qs[QK / 2], const uint8_t q[QK])
 {
     for (int j = 0; j < QK / 2; j++) qs[j] = (uint8_t)((q[j] & 15) | q[j + QK / 2] << 4);
@@ -186,7 +187,7 @@ enum { MAX_LEVELS = 16 };
 typedef struct {
     int   n;
     float lowest, highest;
-    float middle[MAX_LEVELS], step[MAX_LEVELS]; /* between a level and the one below it, from level 1 on */
+    float middle[MAX_LEVELS], step[MAX_LEVELS]; /* between a level and the next lower one, from level 1 on */
 } book;
 
 static book book_of(const int8_t *level, int n) /* ascending */
@@ -199,7 +200,7 @@ static book book_of(const int8_t *level, int n) /* ascending */
     return b;
 }
 
-/* Which level is nearest to v, counted from the lowest. */
+/* Returns the index of the level nearest to v, from the lowest. */
 static int nearest_level(const book *b, float v)
 {
     int at = 0;
@@ -207,7 +208,8 @@ static int nearest_level(const book *b, float v)
     return at;
 }
 
-/* As measure, with q the level nearest to x * inv: the lowest, and each step that this is beyond the middle of. */
+/* Computes the sums as measure does, with q the level nearest to x * inv: the lowest plus every step whose middle it
+ * exceeds. */
 static inline moments measure_levels(const float *x, int n, float inv, const book *b)
 {
     v4 xq = {0}, qq = {0}, zero = {0};
@@ -222,7 +224,7 @@ static inline moments measure_levels(const float *x, int n, float inv, const boo
     return (moments){sum(xq), sum(qq), 0};
 }
 
-/* As fit_scale; the largest number may become the lowest or the highest level. */
+/* Returns a scale as fit_scale does. The largest number may become the lowest or the highest level. */
 static float fit_levels(const float *x, int n, const book *b)
 {
     float far = 0, scale = 0, best = 0;
@@ -255,19 +257,19 @@ static void make_iq4_nl(block_iq4_nl *b, const float *x)
     round_levels(b->qs, x, inverse(f16_to_f32(b->d)), &iq4);
 }
 
-/* The scale is the power of two that makes the largest number 8 to 16, or 4 to 8, whichever leaves less. */
+/* Chooses the power of two that scales the largest number to 8 .. 16 or to 4 .. 8, by the smaller error. */
 static void make_mxfp4(block_mxfp4 *b, const float *x)
 {
     static const int8_t level[] = {-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12};
     enum { ZERO = 7 };
-    book    fp4  = book_of(level, sizeof level);
-    float   most = 0, gained = -INFINITY;
+    book    fp4 = book_of(level, sizeof level);
+    float   max = 0, gained = -INFINITY;
     uint8_t q[QK];
-    for (int i = 0; i < QK; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    for (int i = 0; i < QK; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
     memset(b, 0, sizeof *b);
-    if (most < TINY) return;
+    if (max < TINY) return;
     for (int up = 0; up < 2; up++) {
-        int     e    = ilogbf(most) - 3 + up;
+        int     e    = ilogbf(max) - 3 + up;
         float   d    = ldexpf(1, e);
         moments m    = measure_levels(x, QK, 1 / d, &fp4);
         float   gain = d * (2 * m.xq - d * m.qq);
@@ -287,7 +289,7 @@ static void make_mxfp4(block_mxfp4 *b, const float *x)
 /* --- super-blocks ---------------------------------------------------------------------------------*/
 enum { SUBS = QK_K / QK };
 
-/* The other way round of quant_k_scale_min, for sub-blocks 0 to 7 in this order. */
+/* Stores a scale and minimum for quant_k_scale_min. Call it for sub-blocks 0 to 7 in this order. */
 static void pack_scale_min(uint8_t s[12], int j, uint8_t scale, uint8_t min)
 {
     if (j < 4) {
@@ -300,7 +302,7 @@ static void pack_scale_min(uint8_t s[12], int j, uint8_t scale, uint8_t min)
     }
 }
 
-/* Q4_K and Q5_K up to the packing of q. */
+/* Computes scales and codes of Q4_K and Q5_K, not yet packed. */
 static inline void round_super(uint8_t q[QK_K], uint16_t *d, uint16_t *dmin, uint8_t scales[12], const float *x,
                                int top)
 {
@@ -322,7 +324,7 @@ static inline void round_super(uint8_t q[QK_K], uint16_t *d, uint16_t *dmin, uin
     }
 }
 
-/* Sub-block 2g in the low halves, 2g + 1 in the high ones. */
+/* Packs sub-block 2g into the low halves and 2g + 1 into the high ones. */
 static void pack_groups(uint8_t qs[QK_K / 2], const uint8_t q[QK_K])
 {
     for (int g = 0; g < QK_K / 64; g++)
@@ -356,7 +358,7 @@ static void pack_q6(block_q6_K *b, const uint8_t q[QK_K])
     }
 }
 
-/* d * s * (q - 32); the scale of the largest size becomes -128. */
+/* d * s * (q - 32); the scale of largest magnitude becomes -128. */
 static void make_q6_K(block_q6_K *b, const float *x)
 {
     enum { N = 16 };
@@ -376,7 +378,7 @@ static void make_q6_K(block_q6_K *b, const float *x)
     pack_q6(b, q);
 }
 
-/* d * s * level; the scale of the largest size becomes -32. */
+/* d * s * level; the scale of largest magnitude becomes -32. */
 static void make_iq4_xs(block_iq4_xs *b, const float *x)
 {
     book  iq4 = book_of(quant_iq4_level, 16);
@@ -449,7 +451,7 @@ static quantise_fn *const quantisers[QUANT_TYPES] = {
 
 bool quant_can_quantise(quant_type t) { return (unsigned)t < QUANT_TYPES && quantisers[t]; }
 
-/* Every number rounds to a finite f16. */
+/* Returns whether every number rounds to a finite f16. */
 static bool fits_f16(const float *x, size_t n)
 {
     int bad = 0;

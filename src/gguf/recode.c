@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 enum {
-    PIECE       = 64 * 1024, /* elements that a thread takes at a time: whole blocks of every type */
+    PIECE       = 64 * 1024, /* elements per thread and turn; a multiple of every block */
     SLAB_PIECES = 64,        /* pieces between two writes */
 };
 _Static_assert(PIECE % QK_K == 0, "a piece is whole blocks");
@@ -27,7 +27,7 @@ static bool is_token_table(str name)
     return str_is(name, "token_embd.weight") || str_is(name, "per_layer_token_embd.weight");
 }
 
-/* blk.7.attn_v.weight -> 7; -1 when it is no layer's */
+/* Returns the layer number: 7 for blk.7.attn_v.weight; -1 for a tensor outside the layers. */
 static int layer_of(str name)
 {
     int64_t l;
@@ -38,8 +38,8 @@ static int layer_of(str name)
     return str_to_i64((str){rest.s, n}, &l) && l >= 0 && l < INT32_MAX ? (int)l : -1;
 }
 
-/* The mixes Q4_K and Q5_K: values and the way down are what suffers most, so in the first and the last eighth of the layers
- * and in every third one between they are Q6_K. */
+/* Returns whether Q4_K and Q5_K files store this tensor as Q6_K: attn_v and ffn_down, which lose most, in the first
+ * and last eighth of the layers and in every third layer between. */
 static bool has_more_bits(const recode_rules *r, const tensor *t)
 {
     int  l = layer_of(t->name), n = r->n_layers;
@@ -49,7 +49,7 @@ static bool has_more_bits(const recode_rules *r, const tensor *t)
     return l < n / 8 || l >= 7 * n / 8 || (l - n / 8) % 3 == 2;
 }
 
-/* A type whose blocks divide the rows. */
+/* Returns a type whose block divides the rows. */
 static quant_type that_fits(quant_type type, const tensor *t)
 {
     if (t->dim[0] % quant_block(type) && quant_block(type) == QK_K)
@@ -98,7 +98,7 @@ struct recoder {
     gguf_writer *w;
     pool        *pool;
     float       *floats; /* [threads][PIECE] */
-    char        *out;    /* a slab as written, at most 4 bytes an element */
+    char        *out;    /* a slab as written, at most 4 bytes per element */
     size_t       done, total;
     void (*progress)(void *ctx, size_t done, size_t total);
     void *progress_ctx;
@@ -150,7 +150,7 @@ static void recode_piece(void *ctx, int chunk, int thread)
     if (!quant_quantise(s->to, x, s->r->out + bytes_of(s->to, first), n)) atomic_store(&s->bad, true);
 }
 
-/* The piece of the source is written. */
+/* Reports a piece of the source as written. */
 static void step_on(recoder *r, const tensor *src, const char *data, size_t bytes)
 {
     tensor piece = *src;

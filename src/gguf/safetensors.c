@@ -57,7 +57,7 @@ static bool read_dtype(json_reader *r, entry *x, err *e)
                    STR_ARG(ev.s));
 }
 
-/* The outermost dimension comes first; a 1 that would be the fifth from the end falls off. */
+/* Reads a shape, outermost dimension first. Drops leading dimensions of 1 beyond four. */
 static bool push_dim(tensor *t, const json_event *ev, err *e)
 {
     if (ev->kind != JSON_INT || ev->i < 1)
@@ -143,7 +143,7 @@ static bool read_entry(json_reader *r, entry *x, err *e)
                                    : "data_offsets");
 }
 
-/* Checks the tensor's place and gives it its pointer. */
+/* Checks the tensor's place and sets its data pointer. */
 static bool place_tensor(entry *x, str data, err *e)
 {
     tensor *t = &x->t;
@@ -195,7 +195,7 @@ static bool read_header(safetensors *s, json_reader *r, str data, err *e)
         bool is_metadata = str_is(ev.s, "__metadata__");
         if (is_metadata ? !check_metadata(r, e) : !add_tensor(s, r, ev.s, data, e)) return false;
     }
-    return json_next(r, &ev, e); /* JSON_END: nothing but white space follows */
+    return json_next(r, &ev, e); /* JSON_END: only white space follows */
 }
 
 static int by_place(const void *a, const void *b)
@@ -219,7 +219,7 @@ static bool check_covered(const tensor **t, size_t n, str data, err *e)
     return true;
 }
 
-/* The file's tensors are those from place `first` on. */
+/* Reads one file. Its tensors are those from index `first` on. */
 static bool check_places(const safetensors *s, size_t first, str data, err *e)
 {
     size_t         n = tensor_count(s->tensors) - first;
@@ -265,14 +265,14 @@ static bool join_path(char out[MAX_PATH], const char *dir, const char *name, err
            err_set(e, ERR_INPUT, "a path of more than %d bytes: ...%.100s", MAX_PATH - 1, name);
 }
 
-/* A file of this very directory: not a path, not a way out of it. */
+/* Returns whether the name is a plain file name, without a path. */
 static bool is_plain_name(str s)
 {
     return s.n && s.n <= 255 && !memchr(s.s, '/', s.n) && !memchr(s.s, 0, s.n) && !memmem(s.s, s.n, "..", 2) &&
            !str_is(s, ".");
 }
 
-/* Opens the shard when its name is new; *at is its place among the mapped files. */
+/* Opens the shard if its name is new. Sets *at to its index among the mapped files. */
 static bool find_shard(safetensors *s, names *shards, const char *dir, str file, size_t *at, err *e)
 {
     char path[MAX_PATH], name[256] = {0};
@@ -325,7 +325,7 @@ static bool open_index(safetensors *s, const char *dir, const char *path, err *e
 {
     json_limits  limits = {.max_bytes = MAX_HEADER_BYTES};
     json_reader *r      = NULL;
-    names        shards = {0}; /* in the order of s->files; the names live as long as r */
+    names        shards = {0}; /* in the order of s->files; the names are valid as long as r */
     file_map     text;
     if (!file_map_open(&text, path, e)) return false;
     bool ok = json_reader_open(&r, (str){text.p, text.n}, &limits, e) && read_index(s, r, &shards, dir, e);
@@ -349,7 +349,7 @@ static bool open_dir(safetensors *s, const char *dir, err *e)
 static safetensors *new_safetensors(err *e)
 {
     safetensors *s = xnew(safetensors);
-    arena_init(&s->names, SIZE_MAX / 2); /* bounded by the headers that the names come from */
+    arena_init(&s->names, SIZE_MAX / 2); /* bounded by the size of the headers */
     s->tensors = tensor_table_new(SIZE_MAX);
     if (s->tensors) return s;
     safetensors_close(s);
@@ -425,13 +425,13 @@ static void put_entry(json_writer *w, const safetensors_out *t, size_t from, siz
     json_end(w);
 }
 
-/* Length, JSON and spaces: everything before the data. */
+/* Writes the length, the JSON and padding. */
 static bool build_header(buf *b, const safetensors_out *t, size_t n, err *e)
 {
     uint64_t    n_bytes = 0;
     size_t      at      = 0, bytes;
     json_writer w;
-    buf_put(b, &n_bytes, sizeof n_bytes); /* its place */
+    buf_put(b, &n_bytes, sizeof n_bytes); /* filled in below */
     json_writer_init(&w, b);
     json_begin_object(&w);
     for (size_t i = 0; i < n; i++) {

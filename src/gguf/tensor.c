@@ -41,7 +41,7 @@ int64_t tensor_int(const tensor *t, size_t i)
 struct tensor_table {
     tensor *item;
     size_t  cap, max;
-    names   names; /* their count is the tensors' */
+    names   names; /* as many as tensors */
 };
 
 tensor_table *tensor_table_new(size_t max_tensors)
