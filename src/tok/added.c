@@ -1,4 +1,4 @@
-/* The search for added tokens in a text: the leftmost, and the longest of those that start there. */
+/* Searches a text for added tokens: the leftmost one, and the longest of several that start there. */
 #include "base/mem.h"
 #include "tok/vocab.h"
 
@@ -7,11 +7,11 @@
 static const char SPACE[] = "\xE2\x96\x81"; /* U+2581 */
 
 typedef struct {
-    str     text; /* as it is looked for */
+    str     text; /* as it is searched for */
     int32_t id;
 } added_key;
 
-typedef struct { /* of one added_build */
+typedef struct { /* state of one added_build */
     added_key *key;
     int32_t    n;
     char      *spelled;   /* texts of normalized tokens */

@@ -1,17 +1,17 @@
-/* Encoding.
+/* Encodes text.
  *
- * A text is cut where no merge can cross (vocab.h), so most pieces are words. A piece can still be the whole text, a
- * megabyte of one letter, so merging has to be fast at any length. Symbols stay at the index of their first
- * character; a symbol's length stands at its first and at its last index, which makes both neighbours one step away:
+ * A text is cut where no merge can cross (vocab.h), so most pieces are words. A piece can still be the whole text,
+ * such as a megabyte of one letter, so merging must be fast at any length. A symbol is stored at the index of its
+ * first character. Its length is stored at its first and last index, so both neighbours are found in one step:
  *
  *      index    0   1   2   3   4   5         "hel" "l" "o!"
  *      id       hel .   .   l   o!  .
  *      len      3   .   3   1   2   2
- *      rank     r0  -   -   r3  -   -         of the symbol with its right neighbour; - is VOCAB_NO_RANK
+ *      rank     r0  -   -   r3  -   -         rank of the symbol and its right neighbour; - is VOCAB_NO_RANK
  *
- * Over the ranks stands a tree of minima with fan-out 16: level[l + 1][i] is the lowest of level[l][16i .. 16i + 15]. The
- * leftmost lowest rank is found by going down, a merge changes three ranks and the few minima above them. A piece of
- * up to 16 characters has no tree, only its ranks. So n characters take n log n steps, in any order of merges. */
+ * A tree of minima with fan-out 16 covers the ranks: level[l + 1][i] is the minimum of level[l][16i .. 16i + 15]. A
+ * walk down the tree finds the leftmost lowest rank. A merge changes three ranks and the few minima above them. A
+ * piece of up to 16 characters needs no tree. So n characters take n log n steps, in any order of merges. */
 #include "base/mem.h"
 #include "tok/vocab.h"
 
@@ -27,7 +27,7 @@ typedef struct {
     tok_ids   *out;
     symbol    *sym; /* the piece being gathered */
     size_t     n, cap;
-    int32_t   *level[MAX_LEVELS]; /* of the piece being merged; level[0] are the ranks */
+    int32_t   *level[MAX_LEVELS]; /* the piece being merged; level[0] are the ranks */
     int        n_levels;
     int32_t   *ranks; /* memory for the levels */
     size_t     rank_cap;
@@ -40,7 +40,7 @@ typedef struct {
 } bpe;
 
 /* --- the tree of ranks ------------------------------------------------------------------------- */
-/* The lowest of 16 ranks times 16 plus where it stands, so the leftmost of equals wins. */
+/* Returns the minimum of rank * 16 + index over 16 ranks, so the leftmost of equal ranks wins. */
 static int32_t lowest16(const int32_t *r)
 {
     int32_t best = INT32_MAX;
@@ -53,7 +53,7 @@ static int32_t lowest16(const int32_t *r)
 
 static size_t round_up(size_t n) { return (n + FAN - 1) / FAN * FAN; }
 
-/* Lays out the levels for the piece, every one padded with NO_RANK to a multiple of FAN. */
+/* Allocates the levels for the piece, each padded with NO_RANK to a multiple of FAN. */
 static bool lay_levels(bpe *b)
 {
     size_t at[MAX_LEVELS], total = 0, n = b->n;
@@ -87,7 +87,7 @@ static void fill_levels(bpe *b)
     }
 }
 
-/* Brings the minima above rank i up to date. */
+/* Updates the minima above rank i. */
 static void refresh(bpe *b, size_t i)
 {
     for (int l = 0; l + 1 < b->n_levels; l++) {
@@ -98,7 +98,7 @@ static void refresh(bpe *b, size_t i)
     }
 }
 
-/* Index of the leftmost lowest rank; false when no pair has a merge. */
+/* Finds the index of the leftmost lowest rank. Returns false when no pair has a merge. */
 static bool find_lowest(const bpe *b, size_t *out)
 {
     size_t  at = 0;
@@ -118,7 +118,7 @@ static void rank_pair(bpe *b, size_t i)
     b->level[0][i] = j < b->n ? vocab_rank(b->t, b->sym[i].id, b->sym[j].id) : VOCAB_NO_RANK;
 }
 
-/* Symbol i takes in its right neighbour. */
+/* Merges symbol i with its right neighbour. */
 static void merge_at(bpe *b, size_t i)
 {
     size_t j = i + b->sym[i].len, len = b->sym[i].len + b->sym[j].len;
@@ -135,7 +135,7 @@ static void merge_at(bpe *b, size_t i)
     if (left / FAN != i / FAN) refresh(b, left);
 }
 
-/* Merges the gathered piece, puts out its ids and starts a new one. */
+/* Merges the gathered piece, appends its ids and starts a new piece. */
 static void end_piece(bpe *b)
 {
     size_t at;
@@ -173,7 +173,7 @@ static void add_char(bpe *b, int32_t id)
     b->sym[b->n++] = (symbol){id, 1};
 }
 
-/* A character that has no token, or a byte that is not UTF-8: no merge touches it. */
+/* Appends byte tokens for a character without a token, or for a byte that is not UTF-8. No merge crosses them. */
 static void add_bytes(bpe *b, const char *s, size_t n)
 {
     end_piece(b);
@@ -218,8 +218,8 @@ static bool may_give(const bpe *b, int32_t id)
     return b->parse_special || !vocab_is_marker((tok_kind_t)b->t->kind[id]);
 }
 
-/* Encodes text, searching it for the added tokens of trie `which` and what lies between them for those of later tries. A
- * marker that is not wanted is passed over as a whole: a user-defined token inside it is not found either. */
+/* Encodes text: searches it for added tokens of trie `which`, and the text between them for those of later tries. A
+ * marker without parse_special is skipped as a whole: a user-defined token inside it is not found. */
 static void encode_part(bpe *b, str text, int which)
 {
     if (which == (int)COUNT(b->t->added)) {
@@ -240,7 +240,7 @@ static void encode_part(bpe *b, str text, int which)
     encode_part(b, (str){text.s + from, text.n - from}, which + 1);
 }
 
-/* --- the whole --------------------------------------------------------------------------------- */
+/* --- entry point --------------------------------------------------------------------------------- */
 static bool outcome(const bpe *b, err *e)
 {
     if (b->failed || (b->out->failed && b->out->n < b->out->max))

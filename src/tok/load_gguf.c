@@ -1,4 +1,4 @@
-/* A vocabulary out of a GGUF file's tokenizer.ggml.* keys. */
+/* Reads a vocabulary from the tokenizer.ggml.* keys of a GGUF file. */
 #include "tok/vocab.h"
 
 static bool wrong(err *e, const char *key, const char *expected)
@@ -6,7 +6,7 @@ static bool wrong(err *e, const char *key, const char *expected)
     return err_set(e, ERR_FORMAT, "'%s' is not %s", key, expected);
 }
 
-/* An array of strings, checked; NULL when the key is absent or something else. */
+/* Returns an array of strings; NULL when the key is absent or of another type. */
 static const gguf_value *string_array(const gguf *g, const char *key)
 {
     const gguf_value *v = gguf_find(g, key);
@@ -60,7 +60,7 @@ static bool read_merges(vocab_source *s, const gguf *g, err *e)
     return true;
 }
 
-/* An id of the file: fits an int32, is not negative. */
+/* Reads an id, which must not be negative and must fit an int32. */
 static bool check_id(const char *key, int64_t id, int32_t *out, err *e)
 {
     if (id < 0 || id >= TOK_MAX_TOKENS)
@@ -79,7 +79,7 @@ static bool read_id(const gguf *g, const char *key, int32_t *out, err *e)
     return check_id(key, id, out, e);
 }
 
-/* One id or several, into the stop set. */
+/* Adds one id or an array of ids to the stop set. */
 static bool read_stops(vocab_source *s, const gguf *g, const char *key, err *e)
 {
     const gguf_value *v = gguf_find(g, key);
@@ -107,7 +107,7 @@ static bool read_specials(vocab_source *s, const gguf *g, err *e)
     return true;
 }
 
-/* Ignores add_bos_token: models with a bos token need it, and files that say false were made by mistake. */
+/* Ignores add_bos_token: models with a bos token need it, and files that set it to false are wrong. */
 bool tok_from_gguf(tok **out, const gguf *g, const tok_family *f, err *e)
 {
     vocab_source s;

@@ -1,4 +1,4 @@
-/* A vocabulary out of a Hugging Face tokenizer.json. What would give other ids than this tokenizer's is refused by name. */
+/* Reads a vocabulary from a Hugging Face tokenizer.json. Refuses, by name, every option that would change the ids. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "tok/vocab.h"
@@ -10,7 +10,7 @@ typedef struct { /* an entry of added_tokens */
     int64_t id;
     str     content;
     bool    special, normalized;
-    bool    trims; /* takes white space beside it, or wants to be a word of its own */
+    bool    trims; /* lstrip, rstrip or single_word is set */
 } added_token;
 
 typedef struct { /* a normalizer or a pre_tokenizer */
@@ -27,7 +27,7 @@ typedef struct {
 } loader;
 
 /* --- walking ----------------------------------------------------------------------------------- */
-/* Called after a key or before an item; reads the value. */
+/* Called after a key or before an item. Reads the value. */
 typedef bool member_fn(loader *l, str key, err *e);
 typedef bool item_fn(loader *l, const json_event *first, err *e);
 
@@ -36,7 +36,7 @@ static bool wrong(err *e, str key, const char *expected)
     return err_set(e, ERR_FORMAT, "'%.*s' is not %s", STR_ARG(key), expected);
 }
 
-/* The members of an object whose brace has been read. */
+/* Reads the members of an object whose opening brace was read. */
 static bool read_members(loader *l, member_fn *fn, err *e)
 {
     json_event ev;
@@ -66,7 +66,7 @@ static bool read_array(loader *l, str key, item_fn *fn, err *e)
     }
 }
 
-/* A string; null is an empty one. */
+/* Reads a string; null gives an empty one. */
 static bool read_string(loader *l, str key, str *out, err *e)
 {
     json_event ev;
@@ -207,7 +207,7 @@ static bool merge_item(loader *l, const json_event *first, err *e)
     return err_set(e, ERR_FORMAT, "merge %d is neither a string nor a pair of strings", l->src.n_merges);
 }
 
-/* Options that would change the ids; their neutral values pass. */
+/* Refuses options that would change the ids. Accepts their neutral values. */
 static bool neutral_member(loader *l, str key, err *e)
 {
     json_event ev;
@@ -248,7 +248,7 @@ static bool content_member(loader *l, str key, err *e)
     return str_is(key, "content") ? read_string(l, key, &l->rule.content, e) : json_skip(l->r, e);
 }
 
-/* A token's name: a string, an object with its content, or null. */
+/* Reads the name of a token: a string, an object with "content", or null. */
 static bool read_name(loader *l, str key, str *out, err *e)
 {
     json_event ev;
@@ -268,8 +268,8 @@ static bool config_member(loader *l, str key, err *e)
     return json_skip(l->r, e);
 }
 
-/* --- the whole --------------------------------------------------------------------------------- */
-/* One document; the reader stays open, since it owns strings that the source borrows. */
+/* --- entry points --------------------------------------------------------------------------------- */
+/* Reads one document. Leaves the reader open, since it owns strings that the source borrows. */
 static bool read_document(loader *l, json_reader **r, str text, member_fn *fn, err *e)
 {
     json_event end;
@@ -314,7 +314,7 @@ done:
 
 bool tok_from_json_bytes(tok **out, str text, const tok_family *f, err *e) { return load(out, text, STR(""), f, e); }
 
-/* The config beside the file, when there is one. */
+/* Reads tokenizer_config.json in the same directory, if there is one. */
 static bool map_config(file_map *m, const char *path, err *e)
 {
     char        dir[PATH_MAX], config[PATH_MAX];

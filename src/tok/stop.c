@@ -9,16 +9,16 @@ bool stop_add(stop_match *m, str s)
     return true;
 }
 
-/* Returns the length of the longest prefix of s that held[0 .. n) ends in, which is at most `most`. */
-static size_t longest_start(const char *held, size_t n, str s, size_t most)
+/* Returns the length of the longest prefix of s, at max `max` bytes, that held[0 .. n) ends in. */
+static size_t longest_start(const char *held, size_t n, str s, size_t max)
 {
-    for (size_t len = most < s.n ? most : s.n; len > 0; len--)
+    for (size_t len = max < s.n ? max : s.n; len > 0; len--)
         if (!memcmp(held + n - len, s.s, len)) return len;
     return 0;
 }
 
-/* Returns whether held[0 .. n) ends in a stop string, of length *cut; if not, its last *keep bytes may be the start of one. A
- * byte makes the start of a string longer by one at most, so that strings that do not begin here cost one comparison. */
+/* Returns whether held[0 .. n) ends in a stop string, and its length in *cut. If not, the last *keep bytes may be the
+ * start of one. One byte extends a match by at most one, so a string that does not begin here costs one comparison. */
 static bool judge(stop_match *m, const char *held, size_t n, size_t *cut, size_t *keep)
 {
     *cut = *keep = 0;

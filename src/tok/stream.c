@@ -1,4 +1,4 @@
-/* Decoding, and the array of ids. */
+/* Decodes ids; the array of ids. */
 #include "base/mem.h"
 #include "tok/vocab.h"
 
@@ -47,7 +47,7 @@ void tok_stream_init(tok_stream *s, const tok *t, bool show_control)
     *s = (tok_stream){.tok = t, .show_control = show_control};
 }
 
-/* Length of the maximal invalid piece that s starts with: the longest start of some character, or one byte. */
+/* Returns the length of the maximal invalid part at the start of s: the longest start of a character, or one byte. */
 static size_t invalid_piece(const char *s, size_t n)
 {
     size_t len = n < 3 ? n : 3;
@@ -55,7 +55,8 @@ static size_t invalid_piece(const char *s, size_t n)
     return len;
 }
 
-/* Puts out what is whole or beyond repair; returns how many bytes that was. The rest is the start of a character. */
+/* Writes complete characters and replaces invalid bytes. Returns the bytes consumed; the rest is the start of a
+ * character. */
 static size_t put_whole(buf *out, const char *s, size_t n)
 {
     size_t from = 0, i = 0, end = n - utf8_open_tail(s, n);
@@ -75,7 +76,7 @@ static size_t put_whole(buf *out, const char *s, size_t n)
     return i;
 }
 
-/* The held bytes and the first of the new ones make up at most one character: they go first. */
+/* Completes the held bytes with the first new ones: together they are at most one character. */
 static void put_text(tok_stream *s, str text, buf *out)
 {
     while (s->n_held && text.n) {

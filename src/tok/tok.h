@@ -22,7 +22,7 @@
 enum {
     TOK_MAX_TOKENS     = 1 << 20,
     TOK_MAX_MERGES     = 1 << 22,
-    TOK_MAX_TEXT_BYTES = 1 << 16, /* of one token */
+    TOK_MAX_TEXT_BYTES = 1 << 16, /* bytes of one token */
     TOK_MAX_ADDED      = 1024,    /* bytes of an added token: a search at one place of a text reads no more */
     TOK_MAX_STOPS      = 64,
 };
@@ -53,11 +53,11 @@ typedef struct {
     const char *call_open, *call_prefix, *call_close, *quote;
 } tok_markup;
 
-/* The part of a model family that the tokenizer needs. Files flag tokens, but do not list the tokens that a chat is made
- * of. Lists end with NULL. A name counts only where the file has an added token of that text. */
+/* The part of a model family that the tokenizer needs. Files flag tokens, but do not list the tokens that a chat is
+ * made of. Lists end with NULL. A name counts only where the file has an added token of that text. */
 typedef struct {
     const char        *gguf_model;            /* the only tokenizer.ggml.model that is read; NULL: any */
-    const char        *bos, *eos, *pad, *unk; /* where the file names none */
+    const char        *bos, *eos, *pad, *unk; /* used when the file names none */
     const char *const *markers;               /* never made from plain text, whatever the file's flags say */
     const char *const *printed;               /* markers that decoding always prints: a parser of answers needs them */
     const char *const *stops;                 /* where generation ends, in addition to eos */
@@ -65,7 +65,8 @@ typedef struct {
 } tok_family;
 
 /* --- loading ----------------------------------------------------------------------------------- */
-/* Reads tokenizer.ggml.*; ERR_NOT_FOUND when the file has none. The tok keeps f->markup and nothing else of the family. */
+/* Reads tokenizer.ggml.*; ERR_NOT_FOUND when the file has none. The tok keeps f->markup and nothing else of the
+ * family. */
 bool tok_from_gguf(tok **out, const gguf *g, const tok_family *f, err *e);
 /* Reads a tokenizer.json; the names of bos and eos also from a tokenizer_config.json in the same directory. */
 bool tok_from_json(tok **out, const char *path, const tok_family *f, err *e);
@@ -74,8 +75,8 @@ void tok_free(tok *t); /* NULL is fine */
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */
 int32_t    tok_size(const tok *t);
-str        tok_text(const tok *t, int32_t id);        /* as the file spells it, U+2581 and all; empty out of range */
-str        tok_bytes(const tok *t, int32_t id);       /* what it stands for: U+2581 is a space, <0x41> is 'A' */
+str        tok_text(const tok *t, int32_t id);        /* as the file spells it, with U+2581; empty out of range */
+str        tok_bytes(const tok *t, int32_t id);       /* the bytes it decodes to: U+2581 is a space, <0x41> is 'A' */
 tok_kind_t tok_kind(const tok *t, int32_t id);        /* TOK_UNUSED out of range */
 tok_kind_t tok_listed_kind(const tok *t, int32_t id); /* as files list it: every user-defined token is TOK_USER */
 int32_t    tok_find(const tok *t, str text);          /* by tok_text, the lowest id; -1 when absent */
@@ -87,11 +88,12 @@ int32_t    tok_unk(const tok *t);
 const tok_markup *tok_markup_of(const tok *t);
 /* Returns the id of the token with this text, -1 when name is NULL or the vocabulary lacks it. */
 int32_t tok_find_marker(const tok *t, const char *name);
-bool    tok_add_bos(const tok *t); /* a sequence starts with tok_bos: always, where there is one, whatever the file
-                                       * says. tok_encode leaves that to its caller. */
+/* Returns whether a sequence starts with tok_bos: true for every vocabulary that has one, whatever the file says.
+ * tok_encode does not add it. */
+bool tok_add_bos(const tok *t);
 
 /* --- ids --------------------------------------------------------------------------------------- */
-/* A growing array with a ceiling from birth. As with buf, a put that does not fit sets `failed`. */
+/* A growing array with a maximum size. As with buf, a put that does not fit sets `failed`. */
 typedef struct {
     int32_t *p;
     size_t   n, cap, max;
@@ -113,9 +115,9 @@ void tok_stop_ids(const tok *t, tok_ids *out);
 bool tok_encode(const tok *t, tok_ids *out, str text, bool parse_special, err *e);
 
 /* --- decoding ---------------------------------------------------------------------------------- */
-/* Ids come one at a time, text goes out as soon as its characters are whole. What comes out is always UTF-8: each
- * maximal piece of a character that was never completed, and each byte that starts none, becomes one U+FFFD. So
- * the text depends only on the ids, not on when they came. A marker ends an unfinished character, printed or not. */
+/* Decodes one id at a time. Text comes out as soon as its characters are complete, and is always UTF-8: each maximal
+ * part of a character that is never completed, and each byte that cannot start one, becomes one U+FFFD. So the text
+ * depends on the ids alone, not on when they arrive. A marker, printed or not, ends an unfinished character. */
 typedef struct {
     const tok *tok;
     bool       show_control;
@@ -125,7 +127,7 @@ typedef struct {
 
 void tok_stream_init(tok_stream *s, const tok *t, bool show_control);
 void tok_stream_put(tok_stream *s, int32_t id, buf *out); /* appends; an id out of range prints nothing */
-void tok_stream_finish(tok_stream *s, buf *out);          /* gives up what is held; the stream may be used again */
-/* All of it at once. */
+void tok_stream_finish(tok_stream *s, buf *out);          /* writes U+FFFD for held bytes; the stream may be reused */
+/* Decodes all ids at once. */
 void tok_decode(const tok *t, const int32_t *id, size_t n, bool show_control, buf *out);
 #endif

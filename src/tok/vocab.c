@@ -5,9 +5,9 @@
 
 #include <stdlib.h>
 
-enum { AHEAD = 32 }; /* merges whose memory is asked for before use */
+enum { AHEAD = 32 }; /* merges whose memory is prefetched */
 
-/* --- what a loader has read -------------------------------------------------------------------- */
+/* --- vocab_source -------------------------------------------------------------------- */
 static str name_or_empty(const char *name) { return name ? str_of(name) : STR(""); }
 
 void vocab_source_init(vocab_source *s, const tok_family *f)
@@ -32,7 +32,7 @@ void vocab_source_deinit(vocab_source *s)
     *s = (vocab_source){0};
 }
 
-/* Room for item n of an array of items of `each` bytes; new items are zero. */
+/* Makes room for item n of an array of items of `each` bytes. New items are zero. */
 static bool grow(void **p, int32_t *cap, int32_t n, size_t each, err *e)
 {
     if (n < *cap) return true;
@@ -72,7 +72,7 @@ bool vocab_source_merge(vocab_source *s, str left, str right, err *e)
     return true;
 }
 
-/* The parts contain no spaces; the first byte is never the separator. */
+/* Splits "left right". The parts contain no spaces; the first byte is never the separator. */
 bool vocab_source_merge_text(vocab_source *s, str both, err *e)
 {
     const char *space = both.n > 1 ? memchr(both.s + 1, ' ', both.n - 1) : NULL;
@@ -88,7 +88,7 @@ static bool no_memory(err *e) { return err_set(e, ERR_UNAVAILABLE, "no memory fo
 
 static str pool_get(const text_pool *p, int32_t i) { return (str){p->p + p->at[i], p->at[i + 1] - p->at[i]}; }
 
-/* -1, or the value of a text of the form <0xHH>. */
+/* Returns the value of a text of the form <0xHH>, else -1. */
 static int byte_value(str s)
 {
     static const char digits[] = "0123456789ABCDEF";
@@ -104,8 +104,8 @@ static bool is_named(const char *const *names, str text)
     return false;
 }
 
-/* Returns the kind as files list it. The family may make a control token of a file one that is printed; byte tokens are
- * normal ones in some files, so there the text decides. */
+/* Returns the kind as files list it. The family may mark a control token as printed. Some files list byte tokens as
+ * normal tokens, so their text decides. */
 static tok_kind_t listed_kind(vocab_entry v, const tok_family *f)
 {
     if (!v.kind) return TOK_UNUSED;
@@ -115,14 +115,14 @@ static tok_kind_t listed_kind(vocab_entry v, const tok_family *f)
     return v.kind;
 }
 
-/* A user-defined token that is not a marker of the family is plain text: any text gives it, and merges may too (a run of
- * spaces is spelled with U+2581 in the file, so only merges find it). */
+/* Returns the kind. A user-defined token that is not a marker of the family is plain text: it is found in every text,
+ * and by merges (a run of spaces is spelled with U+2581 in the file, so only merges find it). */
 static tok_kind_t settled_kind(tok_kind_t listed, str text, const tok_family *f)
 {
     return listed == TOK_USER && !is_named(f->markers, text) ? TOK_NORMAL : listed;
 }
 
-/* Writes the bytes that a token's text stands for; returns how many. */
+/* Writes the bytes that a token's text decodes to. Returns their number. */
 static size_t put_bytes(char *out, str text, tok_kind_t kind)
 {
     size_t n = 0;
@@ -166,7 +166,7 @@ static bool store_texts(tok *t, const vocab_source *s, err *e)
     return true;
 }
 
-/* The table has places for half as many entries again, or more. */
+/* Returns log2 of the table's size: at least 1.5 times the entries. */
 static int table_bits(size_t n)
 {
     int bits = 4;
@@ -181,7 +181,7 @@ static uint64_t *new_table(int bits)
     return p;
 }
 
-/* The place of a text in the table: where it is, or where it would go. NULL when it is not there and has no room. */
+/* Returns the slot of a text, or the free slot where it belongs; NULL when it is absent and there is no free slot. */
 static uint64_t *find_slot(const tok *t, str text, uint64_t hash)
 {
     uint64_t mask = (UINT64_C(1) << (64 - t->slot_shift)) - 1;
@@ -215,13 +215,13 @@ static bool index_texts(tok *t, err *e)
         if (!text.n) continue;
         uint64_t hash = str_hash(text), *slot = find_slot(t, text, hash);
         if (!slot) return crowded(e, "texts");
-        if (*slot == UINT64_MAX) *slot = hash << 32 | (uint32_t)i; /* of equal texts the first counts */
+        if (*slot == UINT64_MAX) *slot = hash << 32 | (uint32_t)i; /* the first of equal texts wins */
     }
     return true;
 }
 
 /* --- characters -------------------------------------------------------------------------------- */
-/* The code point of a token that is one character and may come out of plain text, -1 for others. */
+/* Returns the code point of a token that is one character and may come from plain text, else -1. */
 static int64_t only_char(const tok *t, int32_t id)
 {
     uint32_t c;
@@ -255,7 +255,7 @@ static bool index_chars(tok *t, err *e)
 /* --- merges ------------------------------------------------------------------------------------ */
 static bool filter_init(pair_filter *f, size_t n)
 {
-    int bits = table_bits(n) + 3; /* 16 to 32 bits an entry: 3 to 6 wrong answers of 100 */
+    int bits = table_bits(n) + 3; /* 16 to 32 bits per entry: 3 to 6% false positives */
     if (bits > 23) bits = 23;     /* 1 MiB stays in the second-level cache */
     f->shift = 64 - bits;
     f->bits  = mem_try((size_t)1 << (bits - 3));
@@ -268,7 +268,7 @@ static void filter_add(pair_filter *f, uint64_t hash)
     f->bits[bit >> 6] |= UINT64_C(1) << (bit & 63);
 }
 
-/* The text's first and last characters' tokens, -1 where it has none. */
+/* Finds the tokens of the first and last character of a text, -1 when there is none. */
 static int32_t first_char(const tok *t, str s)
 {
     uint32_t c;
@@ -283,7 +283,7 @@ static int32_t last_char(const tok *t, str s)
     return -1;
 }
 
-/* A merge's three texts: left, right, both; empty where they are too long for a token. */
+/* The three texts of a merge: left, right, both. Empty when too long for a token. */
 static void merge_texts(vocab_merge m, char joined[TOK_MAX_TEXT_BYTES], str out[3])
 {
     size_t n = m.left.n + m.right.n;
@@ -296,8 +296,8 @@ static void merge_texts(vocab_merge m, char joined[TOK_MAX_TEXT_BYTES], str out[
     out[2].n = n;
 }
 
-/* Half a million merges look up three texts each, all over the tables: asking for the memory some merges ahead of its use
- * halves the time. */
+/* Prefetches the slots of a later merge. Half a million merges look up three texts each at random places of the tables;
+ * prefetching halves the time. */
 static void hash_merge(const tok *t, vocab_merge m, char *joined, uint64_t hash[3])
 {
     str text[3];
@@ -308,7 +308,7 @@ static void hash_merge(const tok *t, vocab_merge m, char *joined, uint64_t hash[
     }
 }
 
-/* The ids of a merge's texts; false when one is not in the vocabulary or may not come out of plain text. */
+/* Finds the ids of a merge's texts. Returns false when one is not in the vocabulary or may not come from plain text. */
 static bool merge_ids(const tok *t, vocab_merge m, char *joined, const uint64_t hash[3], int32_t id[3])
 {
     str text[3];
@@ -320,7 +320,7 @@ static bool merge_ids(const tok *t, vocab_merge m, char *joined, const uint64_t 
     return true;
 }
 
-/* False when the table is crowded. */
+/* Adds a merge. Returns false when too many entries collide. */
 static bool add_merge(tok *t, const int32_t id[3], int32_t rank)
 {
     uint64_t key = pair_key(id[0], id[1]), hash = pair_hash(key), k = 0;
@@ -380,7 +380,7 @@ static bool special_id(const tok *t, int32_t *out, int32_t id, str name, const c
     return err_set(e, ERR_FORMAT, "the %s token's id is %d, but the vocabulary has %d tokens", what, id, t->n);
 }
 
-/* Keeps the list ascending and without repeats; what does not fit is not a stop set. */
+/* Inserts an id. Keeps the list ascending and without duplicates. Fails when the list is full. */
 static bool add_stop(tok *t, int32_t id, err *e)
 {
     int32_t i = 0;
@@ -411,7 +411,7 @@ static bool set_specials(tok *t, const vocab_source *s, err *e)
     return true;
 }
 
-/* --- a tok ------------------------------------------------------------------------------------- */
+/* --- construction ------------------------------------------------------------------------------------- */
 static const tok_markup no_markup;
 
 bool vocab_build(tok **out, const vocab_source *s, err *e)

@@ -1,28 +1,28 @@
-/* tok/vocab.h - the tables behind a tok, and how the loaders make them. Private to tok/ and its tests.
+/* tok/vocab.h - the tables of a tok, and their construction by the loaders. Private to tok/ and its tests.
  *
  * A merge joins two tokens into a third. It is found by a hash of the two ids; an entry is one word:
  *
  *     63      44 43      24 23        0
- *    |  left id  | right id  |   rank   |         rank = the merge's place in the file
+ *    |  left id  | right id  |   rank   |         rank = the merge's index in the file
  *
- * and merged[rank] is the result. Two bit filters answer most questions without touching that table:
+ * and merged[rank] is the result. Two bit filters answer most lookups without reading that table:
  * `pairs` has a bit for every merge, `joins` a bit for every (last character of a left part, first character of a right
  * part). Where a text has two neighbours that are not in `joins` no merge can ever cross, so it may be cut there.
- * A filter that says yes wrongly costs time, never exactness.
+ * A false positive of a filter costs time, never exactness.
  *
- * (1) In both hash tables an entry stands less than VOCAB_MAX_PROBES places after its own; a file whose entries crowd
- *     more than that, as no honest one does, is refused. So no lookup is long, whoever chose the texts. */
+ * (1) In both hash tables an entry lies less than VOCAB_MAX_PROBES places after its first choice. A file whose entries
+ *     collide more than that is refused, so no lookup is long, even for texts chosen to collide. */
 #ifndef TANDEM_TOK_VOCAB_H
 #define TANDEM_TOK_VOCAB_H
 #include "tok/tok.h"
 
 enum {
-    VOCAB_NO_RANK    = 1 << 26, /* above all ranks, and 16 times it is still an int32 */
+    VOCAB_NO_RANK    = 1 << 26, /* above all ranks; 16 times it still fits an int32 */
     VOCAB_MAX_PROBES = 512,
     VOCAB_PAGES      = 0x110000 >> 8,
 };
 
-typedef struct { /* a set of ids' pairs that may say yes to others too */
+typedef struct { /* a set of pairs of ids, with false positives */
     uint64_t *bits;
     int       shift; /* 64 - log2(number of bits) */
 } pair_filter;
@@ -32,8 +32,8 @@ typedef struct { /* strings one after another: string i is p[at[i]] .. p[at[i + 
     uint32_t *at;
 } text_pool;
 
-/* A trie of added tokens: markers and all other user-defined ones. States are numbered level by level, so the children of a state are neighbours, in the order of
- * their labels. State 0 is the root. */
+/* A trie of added tokens: markers and all other user-defined tokens. States are numbered level by level, so the
+ * children of a state are adjacent, in the order of their labels. State 0 is the root. */
 typedef struct {
     int32_t *child;      /* children of state s: child[s] .. child[s + 1] - 1 */
     int32_t *found;      /* the token whose text ends in this state, or -1 */
@@ -46,14 +46,14 @@ struct tok {
     int32_t   n;
     text_pool text, bytes;
     uint8_t  *kind;   /* tok_kind_t */
-    uint8_t  *listed; /* the same as files list it: what tok_listed_kind returns */
+    uint8_t  *listed; /* as files list it, for tok_listed_kind */
 
-    uint64_t *slots; /* text -> id: hash's lower half << 32 | id, ~0 when empty */
+    uint64_t *slots; /* text -> id: lower half of the hash << 32 | id; ~0: empty */
     int       slot_shift;
 
     int32_t  *page_ids;   /* character -> id of its token or -1: page_ids[page[c >> 8] << 8 | (c & 255)] */
     uint16_t *page;       /* page 0 holds -1 only */
-    int32_t   ascii[128]; /* the same for ASCII, but that a space gives U+2581's token */
+    int32_t   ascii[128]; /* the same for ASCII; a space gives the token of U+2581 */
     int32_t   byte_id[256];
 
     uint64_t   *merges; /* ~0 when empty */
@@ -69,11 +69,11 @@ struct tok {
     const tok_markup *markup; /* not NULL */
 };
 
-/* What a loader has read. The strings are borrowed: they need to live until vocab_build returns. */
+/* The input of vocab_build, filled by a loader. The strings are borrowed until vocab_build returns. */
 typedef struct {
     str        text;
     tok_kind_t kind;       /* 0: no such token */
-    bool       normalized; /* of an added token: see added_trie */
+    bool       normalized; /* for an added token: see added_trie */
 } vocab_entry;
 typedef struct {
     str left, right;
@@ -84,7 +84,7 @@ typedef struct {
     vocab_merge *merge;
     int32_t      n_merges, merge_cap;
     tok_family   family;
-    int32_t      bos, eos, pad, unk;                     /* ids, or -1: then by name */
+    int32_t      bos, eos, pad, unk;                     /* ids; -1: find by name */
     str          bos_name, eos_name, pad_name, unk_name; /* may be empty */
     int32_t      stop[TOK_MAX_STOPS];                    /* as the file names them */
     int32_t      n_stop;
@@ -92,7 +92,8 @@ typedef struct {
 
 void vocab_source_init(vocab_source *s, const tok_family *f); /* the family's names, no entries; f may be NULL */
 void vocab_source_deinit(vocab_source *s);
-bool vocab_source_set(vocab_source *s, int64_t id, str text, tok_kind_t kind, err *e); /* an id once only */
+bool vocab_source_set(vocab_source *s, int64_t id, str text, tok_kind_t kind,
+                      err *e); /* refuses an id that was set before */
 bool vocab_source_merge(vocab_source *s, str left, str right, err *e);
 bool vocab_source_merge_text(vocab_source *s, str both, err *e); /* "left right" */
 bool vocab_build(tok **out, const vocab_source *s, err *e);
@@ -116,7 +117,7 @@ static inline bool pair_filter_has(const pair_filter *f, uint64_t hash)
     uint64_t bit = hash >> f->shift;
     return f->bits[bit >> 6] >> (bit & 63) & 1;
 }
-/* Rank of the merge of two tokens, VOCAB_NO_RANK when they have none. */
+/* Returns the rank of the merge of two tokens, VOCAB_NO_RANK when they have none. */
 static inline int32_t vocab_rank(const tok *t, int32_t left, int32_t right)
 {
     uint64_t key = pair_key(left, right), hash = pair_hash(key);
@@ -129,6 +130,6 @@ static inline int32_t vocab_rank(const tok *t, int32_t left, int32_t right)
     }
     return VOCAB_NO_RANK;
 }
-/* The token of a character, -1 when it has none. */
+/* Returns the token of a character, -1 when it has none. */
 static inline int32_t vocab_char(const tok *t, uint32_t c) { return t->page_ids[t->page[c >> 8] << 8 | (c & 255)]; }
 #endif
