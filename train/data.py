@@ -1,5 +1,7 @@
 """Training rows from worker processes, and the held-out questions."""
 import multiprocessing
+import os
+import random
 import time
 
 import numpy as np
@@ -9,11 +11,14 @@ import gen
 from tokenizer import STOPS, Tokenizer
 
 LONGEST = 512       # of what drafters are trained and judged on
+LENGTHS = (64, 128, 192, 256, 384, 512)     # of the rows that drafters are trained on
 _tok = None
 
 
 def _start():
+    """Starts a worker; it yields to the process that trains and to its compiler."""
     global _tok
+    os.nice(10)
     _tok = Tokenizer()
 
 
@@ -78,11 +83,60 @@ def held_out_items(tok, seed, per_class, skip=("long",), classes=None):
     return items
 
 
+def padded(rows, length):
+    """A batch: ids [B, T], where the answers start, lengths"""
+    ids = np.zeros((len(rows), length), np.uint16)
+    for j, (i, _) in enumerate(rows): ids[j, :len(i)] = i
+    return ids, np.array([p for _, p in rows], np.int32), np.array([len(i) for i, _ in rows], np.int32)
+
+
+def batched(rows, tokens, r):
+    """The rows (ids, where the answer starts) as batches of about `tokens` ids, each of rows of about one length, in random order. Rows that fill no
+    batch are left out: all batches of one length have one shape."""
+    by_length, out = {}, []
+    for row in rows: by_length.setdefault(next(n for n in LENGTHS if n >= len(row[0])), []).append(row)
+    for length, group in by_length.items():
+        r.shuffle(group)
+        size = max(1, tokens // length)
+        out += [padded(group[i:i + size], length) for i in range(0, len(group), size) if i + size <= len(group)]
+    r.shuffle(out)
+    return out
+
+
+def _answered(job):
+    seed, part, n, tokens, boost = job
+    m, rows = gen.Maker("%s:answered:%d" % (seed, part), boost=boost), []
+    while len(rows) < n:
+        s = m.sample()
+        if not s.exact: continue
+        ids, _, starts = _tok.encode_sample(s)
+        for at in starts[-2:] if s.turns[-1].calls and s.turns[-1].responses else starts[-1:]:
+            i = item_of(_tok, s, at, ids)
+            row = i["prompt"] + i["expected"]
+            if len(row) <= LONGEST: rows.append((row, at))
+    return batched(rows, tokens, random.Random("%s:%d" % (seed, part)))
+
+
+class Answered:
+    """Endless batches of questions with their expected answers, of the classes whose answer follows from the question"""
+
+    def __init__(self, seed, tokens, processes, boost=None, part=8000):
+        self.pool = multiprocessing.get_context("fork").Pool(processes, _start)
+        self.jobs = ((seed, i, part, tokens, boost) for i in range(1 << 30))
+        self.running = [self.pool.apply_async(_answered, (next(self.jobs),)) for _ in range(2 * processes)]
+
+    def __iter__(self):
+        while True:
+            done = self.running.pop(0).get()
+            self.running.append(self.pool.apply_async(_answered, (next(self.jobs),)))
+            yield from done
+
+
 def _questions(job):
-    seed, part, n = job
+    seed, part, n, cls = job
     m, out = gen.Maker("%s:questions:%d" % (seed, part)), []
     while len(out) < n:
-        s = m.sample()
+        s = m.sample(cls)
         if s.cls == "long": continue
         ids, _, starts = _tok.encode_sample(s)
         if len(ids) > LONGEST: continue
@@ -91,7 +145,7 @@ def _questions(job):
     return out[:n]
 
 
-def questions(seed, n, processes, part=2000):
+def questions(seed, n, processes, part=2000, cls=None):
     """Prompts of the training split, for the target's own answers: (about how long the answer will be, prompt)"""
     with multiprocessing.get_context("fork").Pool(processes, _start) as pool:
-        return [q for qs in pool.map(_questions, [(seed, i, min(part, n - i * part)) for i in range((n + part - 1) // part)]) for q in qs]
+        return [q for qs in pool.map(_questions, [(seed, i, min(part, n - i * part), cls) for i in range((n + part - 1) // part)]) for q in qs]

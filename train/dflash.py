@@ -84,8 +84,8 @@ class DFlash(nn.Module):
         h = target.embed(block).flatten(1, 2).to(g.dtype)
         q = (anchors[..., None] + torch.arange(c.block, device=ids.device)).flatten(1)
         k = torch.arange(t, device=ids.device)[None].expand(b, -1)
-        number = torch.arange(n, device=ids.device).repeat_interleave(c.block)
-        context = (k[:, None] < anchors.repeat_interleave(c.block, 1)[..., None])
+        number = torch.arange(n * c.block, device=ids.device) // c.block
+        context = (k[:, None] < anchors[..., None].expand(-1, -1, c.block).flatten(1)[..., None])
         near = context & (q[..., None] - k[:, None] < c.window)
         own = (number[:, None] == number[None])[None].expand(b, -1, -1)
         causal = own & (q[:, None] <= q[..., None])

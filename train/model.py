@@ -61,7 +61,7 @@ def linear(n_in, n_out):
 def rope_table(positions, dim, theta, rotated=1.0):
     """cos and sin [.., dim/2] of the positions; the pairs beyond `rotated` of them stand still."""
     i = torch.arange(dim // 2, device=positions.device, dtype=torch.float32)
-    f = torch.where(i < int(rotated * dim / 2), theta ** (-2 * i / dim), 0.0)
+    f = theta ** (-2 * i / dim) * (i < int(rotated * dim / 2))
     angle = positions.float()[..., None] * f
     return angle.cos(), angle.sin()
 
@@ -73,13 +73,18 @@ def rope(x, table):
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
 
+def shared(x, n):
+    """Each head n times"""
+    return x[:, :, None].expand(-1, -1, n, -1, -1).flatten(1, 2)
+
+
 def attend(q, k, v, mask, scale=1.0):
     """mask: bool [B, 1, Tq, Tk], or what flex_masks makes"""
     if callable(mask): return mask(q, k, v)
     n = q.shape[1] // k.shape[1]
     if q.shape[2] == 1:             # the heads that share keys become the rows of one
         return F.scaled_dot_product_attention(q.unflatten(1, (-1, n)).squeeze(3), k, v, attn_mask=mask, scale=scale).flatten(1, 2)[:, :, None]
-    return F.scaled_dot_product_attention(q, k.repeat_interleave(n, 1), v.repeat_interleave(n, 1), attn_mask=mask, scale=scale)
+    return F.scaled_dot_product_attention(q, shared(k, n), shared(v, n), attn_mask=mask, scale=scale)
 
 
 class Attention(nn.Module):

@@ -83,14 +83,13 @@ def chain(assistant, target, ids, y, donors, positions, steps, own=False):
     return out
 
 
-def loss_of(assistant, target, y, donors, ids, first, lengths, steps=4, decay=0.85):
-    """Cross entropy of all steps from every place of the answers, and how many tokens of 3 are right in a row."""
-    positions = torch.arange(ids.shape[1], device=ids.device)[None].expand_as(ids)
+def loss_of(assistant, target, y, donors, ids, lengths, positions, steps=4, decay=0.85):
+    """Cross entropy of all steps from the positions [B, P] of the answers, and how many tokens of 3 are right in a row."""
     logits = chain(assistant, target, ids, y, donors, positions, steps)
     total, norm, run, hits, asked = 0.0, 0.0, None, 0.0, 1.0
     for i, z in enumerate(logits):
         at = positions + i + 1
-        ok = (positions >= first[:, None]) & (at < lengths[:, None])
+        ok = at < lengths[:, None]
         want = ids.gather(1, at.clamp(max=ids.shape[1] - 1))
         ce = F.cross_entropy(z.flatten(0, 1), want.flatten(), reduction="none").view_as(want)
         total, norm = total + decay ** i * (ce * ok).sum(), norm + decay ** i * ok.sum()

@@ -3,6 +3,7 @@ context of every round, and the drafts of all places are made at once; `referenc
 import collections
 
 import torch
+import torch.nn.functional as F
 
 import model as M
 import mtp
@@ -12,6 +13,15 @@ import mtp
 def run_target(target, ids, want):
     positions = torch.arange(ids.shape[1], device=ids.device)[None].expand_as(ids)
     return target(ids, positions, M.causal_masks(target.c, positions), want=want)
+
+
+@torch.no_grad()
+def own_part(target, y, ids, first, lengths):
+    """The lengths up to the first token of the answer that the target itself would not have chosen"""
+    own = F.linear(y, target.embed_tokens.weight.to(y.dtype)).argmax(-1)
+    at = torch.arange(1, ids.shape[1], device=ids.device)[None]
+    wrong = (own[:, :-1] != ids[:, 1:]) & (at >= first[:, None]) & (at < lengths[:, None])
+    return torch.where(wrong, at, lengths[:, None]).amin(1)
 
 
 @torch.no_grad()

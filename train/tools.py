@@ -694,11 +694,21 @@ def same_noun(k, tool):
     return [made_up(k, tool.words, r.choice([v for v in VERBS[x] if v not in ("find", "open")])) for x in r.sample(kinds, r.randrange(1, 3))]
 
 
-def long_text(k, n):
+def odd_word(k):
+    """A word, a name or a fragment of code that the tokenizer cuts into small pieces"""
+    r = k.r
+    w = k.word()
+    return r.choice([w, w, w.capitalize(), w.upper(), "`%s`" % w, "--" + w, "%s_%s" % (w, r.choice(NOUNS)), "%s()" % w, k.file(), k.link(), str(k.number()),
+                     '{"%s": %d}' % (w, k.number()), "<%s>" % w, "**%s**" % w, "".join(r.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(r.randrange(2, 9)))])
+
+
+def long_text(k, n, odd=0.0):
+    """About n words; `odd` is the share of unusual ones"""
     r = k.r
     out = []
     while len(out) < n:
         s = [r.choice(FILLERS) if r.random() < 0.8 else r.choice(NOUNS) for _ in range(r.randrange(4, 16))]
+        if odd: s = [odd_word(k) if r.random() < odd else x for x in s]
         out += [s[0].capitalize()] + s[1:-1] + [s[-1] + r.choice([".", ".", ":", "\n", ".\n\n"])]
         if r.random() < 0.1: out.append("\n- ")
     return " ".join(out).replace("\n ", "\n").strip()
@@ -754,15 +764,99 @@ def agent(m, gen):
     """What coding agents send: long instructions, many tools, a reminder behind the question, and a question that needs none of them"""
     k, r = Kit(m, gen), m.rng
     k.hard = True
-    s = Sample("", [], tools=[t.declared() for t in others(k, r.choice([0, 1, 2, 4, 6, 8, 10, 12]))])
+    s = Sample("", [], tools=[t.declared() for t in others(k, r.choice([0, 1, 2, 4, 6, 8, 10, 12, 16]))])
+    odd = r.choice([0, 0.15, 0.3])
     if r.random() < 0.5: s.turns, s.thinking = gen.think(m).turns, True
     else: s.turns = r.choices([gen.arith, gen.word, gen.sort, gen.facts, gen.count], [70, 10, 8, 7, 5])[0](m).turns
-    s.system = long_text(k, r.choice([0, 20, 100, 300, 700]))
-    room = r.choice([0, 0, 100, 400])
-    s.tools = [(n, (d + " " if d else "") + long_text(k, max(5, room // len(s.tools))) if room else d, ps) for n, d, ps in s.tools]
-    if r.random() < 0.5: s.reminder = long_text(k, r.choice([10, 60, 200, 500, 900]))
-    if r.random() < 0.4: s.turns[0].user = long_text(k, r.choice([10, 40, 100])) + r.choice(["\n", "\n\n"]) + s.turns[0].user
+    s.system = long_text(k, r.choice([0, 20, 100, 300, 700]), odd)
+    room = r.choice([0, 0, 100, 400, 700])
+    s.tools = [(n, (d + " " if d else "") + long_text(k, max(5, room // len(s.tools)), odd) if room else d, ps) for n, d, ps in s.tools]
+    if r.random() < 0.5: s.reminder = long_text(k, r.choice([10, 60, 200, 500, 900, 1400]), odd)
+    if r.random() < 0.4: s.turns[0].user = long_text(k, r.choice([10, 40, 100, 200]), odd) + r.choice(["\n", "\n\n"]) + s.turns[0].user
     return s
+
+
+INSTRUCTIONS = """You are an assistant that works in a terminal and helps people with their code.
+You have access to the tools that are listed below; call one when it helps and answer at once when it does not.
+You have a working directory, and you must not write outside of it.
+You can read, edit and run files, and you should say what you did in one or two lines.
+You may be asked about files that do not exist. Say so then.
+You will be given the name of the branch, the date and a list of open files.
+I have no access to the network in this mode, and I can not install packages.
+The user sees only your final message, so it must be complete.
+The answer is shown as plain text; keep it short and do not repeat the question.
+There are two modes: in the first one you plan, in the second one you change files.
+Each tool returns its output as text, or an error with a reason.
+If a command fails, read the message before you try again.
+Never guess a path, a name or an address: look it up first.
+Do not commit or push anything unless the user asks you to.
+When several calls do not depend on each other, make them together.
+Before you edit a file, read it; after you edited it, run the tests.
+Use absolute paths. A relative path is taken from the directory that the session was started in.
+IMPORTANT: answer in fewer than four lines unless the user wants detail.
+Your context is limited, and older messages may be replaced with a summary.
+Today's date is 2026-03-14. The platform is linux, the shell is bash.
+This is a reminder of your list of tasks: it is empty at the moment. Do not mention it.
+As you answer, you can use the following notes if they are relevant, which they often are not.
+Please write tests in the style of the tests that are already there.
+It has 12 files, 3 of them changed; 85 tests passed and 2 were skipped.
+Returns the lines of the file with their numbers; long lines are cut after 2000 characters.
+Runs a command in a new shell, with an optional timeout in milliseconds (up to 600000).
+Example: if the user says "fix the build", you look for the first error and start there.
+What is not in the list of tools can not be called. How many times you call one does not matter.
+He or she may write in another language; you answer in the same one.
+Type: string. Required: yes. Default: none. The description of what this call does, in five to ten words.""".split("\n")
+
+
+def prose(k, n, odd):
+    """About n words as in the instructions of coding agents: sentences, fillers, lists and names"""
+    r = k.r
+    out, size = [], 0
+    while size < n:
+        s = r.choice(INSTRUCTIONS) if r.random() < 0.6 else long_text(k, r.randrange(5, 30), odd)
+        if r.random() < 0.3: s = " ".join(odd_word(k) if r.random() < 0.15 else w for w in s.split(" "))
+        if r.random() < 0.1: s += "\n" + environment(k)
+        size += s.count(" ") + 1
+        out.append(s + r.choice([" ", " ", "\n", "\n\n", "\n- ", "\n\n# "]))
+    return "".join(out).strip()
+
+
+def environment(k):
+    """Lines with dates, versions and counts, whose numbers belong to no question"""
+    r = k.r
+    n = lambda: r.choice([r.randrange(10), r.randrange(100), r.randrange(100), r.randrange(1000), r.randrange(10000)])
+    lines = ["Today's date is %s." % k.date(), "The date is %s, the time %s." % (k.date(), k.clock()), " - OS Version: Linux %d.%d.%d-%s-v%d" % (n(), n(), n(), k.word(), n()),
+             " - Files: %d changed, %d lines added, %d removed" % (n(), n(), n()), " - Shell: bash %d.%d" % (n(), n()), "%s %d.%d.%d" % (k.word(), n(), n(), n()),
+             "Your knowledge ends in 20%02d-%02d." % (r.randrange(20, 30), r.randrange(1, 13)), "%d of %d tests passed." % (n(), n()), "Port %d, %d workers" % (n(), n()),
+             "There's %s is %d-%02d-%02d." % (r.choice(FILLERS), 2000 + r.randrange(40), r.randrange(32), r.randrange(32)), "%d. %s" % (n(), r.choice(INSTRUCTIONS)), "%d %s and %d %s" % (n(), r.choice(NOUNS), n(), r.choice(NOUNS))]
+    return "\n".join(r.choice(lines) for _ in range(r.choice([1, 1, 2, 4])))
+
+
+def long_agent(m, gen, words):
+    """A request of a coding agent of about this many words before the first question; often several questions follow each other"""
+    k, r = Kit(m, gen), m.rng
+    k.hard, odd = True, r.choice([0.1, 0.25, 0.4])
+    parts = [r.random() ** 2 for _ in range(3)]
+    sizes = [int(words * p / sum(parts)) for p in parts]
+    s = Sample("", [], tools=[t.declared() for t in others(k, r.choice([0, 4, 8, 10, 12, 16, 24]))])
+    s.thinking = r.random() < 0.5
+    makers, weights = [gen.arith, gen.word, gen.sort, gen.facts, gen.count, gen.convert], [70, 8, 8, 6, 4, 4]
+    for i in range(1 if r.random() < 0.7 else r.randrange(2, 9)):
+        s.turns.append(r.choices(makers, weights)[0](m).turns[0])
+        if i and r.random() < 0.5: s.turns[-1].user = prose(k, r.choice([10, 40, 100]), odd) + "\n\n" + s.turns[-1].user
+    if s.thinking: s.turns[-1] = (plain_thought(m, gen) if r.random() < 0.85 else gen.think(m)).turns[0]
+    s.system = prose(k, sizes[0], odd)
+    s.tools = [(n, (d + " " if d else "") + prose(k, max(3, sizes[1] // len(s.tools)), odd), ps) for n, d, ps in s.tools]
+    if r.random() < 0.7: s.reminder = prose(k, sizes[2], odd)
+    if s.reminder and r.random() < 0.7: s.reminder += r.choice(["\n", "\n\n"]) + environment(k)
+    if not s.reminder or r.random() < 0.5: s.turns[0].user = prose(k, min(sizes[2], r.choice([50, 200, 1500])), odd) + r.choice(["\n", "\n\n"]) + s.turns[0].user
+    return s
+
+
+def plain_thought(m, gen):
+    """A sum, thought about"""
+    wordings, steps, result = gen.operation(m)
+    return Sample("", [Turn(m.say(*wordings), "The answer is %s." % result, "\n".join(steps))], thinking=True)
 
 
 def called(k, ts, user):

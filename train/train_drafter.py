@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
-"""Trains drafters on the target's own greedy answers, both at once: `train_drafter.py --target DIR --out DIR`."""
+"""Trains drafters on the target's own greedy answers, both at once: `train_drafter.py --target DIR --out DIR`. Where the answer follows from the
+question, the expected answer is taken up to the first token that the target would not have chosen; stories are written by the target."""
 import argparse
 import json
 import os
 import random
 import time
 
+import numpy as np
 import torch
 
 import dflash
+import graphs
 import model as M
 import mtp
 import spec
-from data import STOPS, held_out_items, questions
+from data import STOPS, Answered, batched, held_out_items, questions
 from evaluate import score, table
-from optim import Optimizer
 from tokenizer import Tokenizer
 from train_target import Log
 
@@ -25,13 +27,15 @@ def options():
     p.add_argument("--target", required=True)
     p.add_argument("--out", required=True)
     p.add_argument("--seed", default="nano-1")
-    p.add_argument("--questions", type=int, default=100000)
-    p.add_argument("--answer-seconds", type=float, default=90, help="for the target's answers; what is not answered by then is left out")
+    p.add_argument("--stories", type=int, default=16384, help="stories that the target writes")
+    p.add_argument("--story-share", type=float, default=0.08, help="of the batches")
+    p.add_argument("--answer-seconds", type=float, default=90, help="for the stories; those not written by then are left out")
+    p.add_argument("--boost", default="{}", help="JSON: {class: factor of its weight}")
     p.add_argument("--seconds", type=float, default=270, help="of training")
     p.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     p.add_argument("--steps", type=int, default=20000)
     p.add_argument("--tokens", type=int, default=32768, help="tokens a batch")
-    p.add_argument("--anchors", type=int, default=16, help="blocks a row and step")
+    p.add_argument("--anchors", type=int, default=16, help="blocks a row and step; the assistant starts at twice as many places")
     p.add_argument("--per-class", type=int, default=40)
     p.add_argument("--max-new", type=int, default=256)
     p.add_argument("--resume", help="a directory with dflash/ or mtp/ to go on from, at a lower rate")
@@ -51,30 +55,26 @@ def own_answers(target, tok, asked, o, device, log):
     begin, out = time.time(), []
     for g in groups:
         if time.time() - begin > o.answer_seconds: break
-        for (_, prompt), a in zip(g, M.generate(half.eval(), [q for _, q in g], stops, min(o.max_new, g[-1][0] + 16))):
+        for (_, prompt), a in zip(g, M.generate(half.eval(), [q for _, q in g], stops, min(o.max_new, g[-1][0] + 64))):
             if a[-1] in stops and len(a) > 1: out.append((prompt + a, len(prompt)))
     if not out: raise SystemExit("the target finished no answer")
     log("%d answers, %.1fM tokens, %.1f s" % (len(out), sum(len(i) for i, _ in out) / 1e6, time.time() - begin))
     return out
 
 
-def batches(rows, tokens, device):
-    """Endless batches of rows of about one length: ids [B, T], where the answers start, lengths"""
-    rows, r = sorted(rows, key=lambda x: len(x[0])), random.Random(2)
-    groups, at = [], 0
-    while at < len(rows):
-        n = max(1, tokens // ((len(rows[min(len(rows) - 1, at + tokens // max(1, len(rows[at][0])))][0]) + 63) // 64 * 64))
-        groups.append(rows[at:at + n])
-        at += n
-    made = []
-    for g in groups:
-        t = (max(len(i) for i, _ in g) + 63) // 64 * 64
-        ids = torch.zeros(len(g), t, dtype=torch.long)
-        for j, (i, _) in enumerate(g): ids[j, :len(i)] = torch.tensor(i)
-        made.append((ids.to(device), torch.tensor([p for _, p in g], device=device), torch.tensor([len(i) for i, _ in g], device=device)))
-    while True:
-        r.shuffle(made)
-        yield from made
+def batches(own, answered, share, tokens):
+    """Endless batches ids [B, T], where the answers start, lengths: of the target's `own` answers in this share, else of `answered`"""
+    r = random.Random(2)
+    made, rest = batched(own, tokens, r), []
+    for batch in answered:
+        while r.random() < share:
+            if not rest: rest = r.sample(made, len(made))
+            yield wide(rest.pop())
+        yield wide(batch)
+
+
+def wide(batch):
+    return tuple(torch.from_numpy(x.astype(np.int64)) for x in batch)
 
 
 class Trained:
@@ -83,50 +83,41 @@ class Trained:
     def __init__(self, kind, target, device, resume=None):
         self.kind = kind
         old = resume and os.path.join(resume, kind)
-        if old and os.path.isdir(old): self.net = dflash.load(old, device) if kind == "dflash" else mtp.load(old, target, device)
-        else: self.net, old = (dflash.DFlash(dflash.for_target(target.c)) if kind == "dflash" else mtp.Assistant(mtp.for_target(target.c), target.c)).to(device), None
-        self.opt, self.losses, self.gains = Optimizer([self.net], **(dict(lr=(0.01, 0.002, 0.002), warmup=30, falls=0.8) if old else {})), [], []
+        if old and os.path.isdir(old): self.net = (dflash.load(old, device) if kind == "dflash" else mtp.load(old, target, device)).train()
+        else: self.net = (dflash.DFlash(dflash.for_target(target.c)) if kind == "dflash" else mtp.Assistant(mtp.for_target(target.c), target.c)).to(device)
 
-    def loss(self, target, y, outputs, donors, ids, first, lengths, n_anchors):
-        if self.kind == "mtp": return mtp.loss_of(self.net, target, y, donors, ids, first, lengths)
-        anchors = first[:, None] + (torch.rand(len(ids), n_anchors, device=ids.device) * (lengths - first - 1)[:, None]).long()
+    def loss(self, target, y, outputs, donors, ids, first, lengths, places):
+        """places: random numbers [B, P] of 0 to 1, where in the answers to start"""
+        anchors = first[:, None] + (places * (lengths - first - 1).clamp(min=0)[:, None]).long()
+        if self.kind == "mtp": return mtp.loss_of(self.net, target, y, donors, ids, lengths, anchors)
         return dflash.loss_of(self.net, target, outputs, ids, first, lengths, anchors)
-
-    def recent(self):
-        return "%s loss %.4f accepted %.2f" % (self.kind, torch.stack(self.losses[-250:]).mean(), 1 + torch.stack(self.gains[-250:]).float().mean())
 
     def export(self, target, out):
         (dflash if self.kind == "dflash" else mtp).export(self.net, target, os.path.join(out, self.kind))
 
 
-def train(target, drafters, rows, o, device, log):
-    want = tuple({i for d in drafters if d.kind == "dflash" for i in d.net.c.captures})
-    begin, step = time.time(), 0
-    for ids, first, lengths in batches(rows, o.tokens, device):
-        progress = max(step / o.steps, (time.time() - begin) / o.seconds)
+def train(target, drafters, feed, o, device, log, rate=1.0, warmup=100, falls=0.9):
+    """feed: as `batches` gives it. The rate rises for `warmup` steps, stays, and falls to zero over the last part."""
+    step = graphs.Step(target, drafters, device, o.anchors, rate, not getattr(o, "eager", False))
+    begin, n = time.time(), 0
+    for batch in feed:
+        progress = max(n / o.steps, (time.time() - begin) / o.seconds)
         if progress >= 1: break
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            y, _, outputs, donors = spec.run_target(target, ids, want)
-            found = [d.loss(target, y, outputs, donors, ids, first, lengths, o.anchors) for d in drafters]
-        for d, (loss, gain) in zip(drafters, found):
-            loss.backward()
-            d.opt.step(step, progress)
-            d.losses.append(loss.detach())
-            d.gains.append(gain.detach())
-        step += 1
-        if step % 250 == 0 or step in (1, 10, 50): log("step %d progress %.2f %s" % (step, progress, ", ".join(d.recent() for d in drafters)))
-        if step % 1000 == 0:
+        step(batch, min(1, (n + 1) / warmup, (1 - progress) / falls))
+        n += 1
+        if n % 250 == 0 or n in (1, 10, 50): log("step %d progress %.2f %s" % (n, progress, step.recent()))
+        if n % 1000 == 0:
             for d in drafters: d.export(target, o.out)
     for d in drafters: d.export(target, o.out)
-    log("exported after %d steps, %.1f s" % (step, time.time() - begin))
+    log("exported after %d steps, %.1f s" % (n, time.time() - begin))
 
 
 def main():
     o = options()
     os.makedirs(o.out, exist_ok=True)
     log = Log(os.path.join(o.out, "drafters.log"))
-    asked = questions(o.seed, o.questions, o.processes)     # forks before the GPU is touched
-    log("%d questions" % len(asked))
+    asked = questions(o.seed, o.stories, o.processes, cls="story")      # forks before the GPU is touched
+    answered = Answered(o.seed, o.tokens, o.processes, json.loads(o.boost))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(2)
     tok = Tokenizer()
@@ -134,8 +125,9 @@ def main():
     drafters = [Trained(k, target, device, o.resume) for k in o.kinds.split(",")]
     log("%s for a target of %d parameters, %s" % (["%s of %d" % (d.kind, M.parameters(d.net)) for d in drafters], M.parameters(target), vars(o)))
     torch.set_float32_matmul_precision("high")
-    rows = own_answers(target, tok, asked, o, device, log)
-    train(target, drafters, rows, o, device, log)
+    own = own_answers(target, tok, asked, o, device, log)
+    train(target, drafters, batches(own, answered, o.story_share, o.tokens), o, device, log, *((0.5,) if o.resume else (1.0, 100, 0.5)))
+    answered.pool.terminate()
     torch.set_float32_matmul_precision("highest")
     items = held_out_items(tok, o.seed, o.per_class)
     log("target in f32:\n" + table(score(target, tok, items)))
