@@ -1,14 +1,14 @@
 /* y = softmax(scale q.k) v over the positions of a row's own path.
  *
- * Positions are cut into tiles of KEY_TILE at its multiples, whatever the row or the step. Of the keys that a row sees
- * in a tile: scores, their maximum m, weights p = e^(s - m), their sum l, o = sum of p v in ascending order. Tiles merge
- * from left to right:
+ * Positions are cut into tiles at multiples of KEY_TILE, for every row and step. For the keys of a tile that a row
+ * sees, the kernel computes scores, their maximum m, weights p = e^(s - m), their sum l, and o = sum of p v in
+ * ascending order. Tiles merge from left to right:
  *
- *     M' = max(M, m)    L' = L e^(M - M') + l e^(m - M')    O' = O e^(M - M') + o e^(m - M')    at last y = O / L
+ *     M' = max(M, m)    L' = L e^(M - M') + l e^(m - M')    O' = O e^(M - M') + o e^(m - M')    finally y = O / L
  *
- * Sums run in lanes fixed by a key's place in its tile and an element's place in its head, so a number depends on the
- * query, the keys and their positions alone (promise 1). A query is a head of a row. Those that read one kv head go
- * together, up to BLOCK at a time, to share its loads; each keeps its own chains. */
+ * The index of a key in its tile and of an element in its head fix the SIMD lane of every sum, so a number depends on
+ * the query, the keys and their positions alone (promise 1). A query is a head of a row. Up to BLOCK queries that
+ * read the same kv head run together and share its loads. Each has its own sums. */
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/vec.h"
 
@@ -16,12 +16,12 @@
 
 enum {
     BLOCK  = 8,            /* queries */
-    SCORES = KEY_TILE + 8, /* floats from one query's scores to the next one's */
-    AHEAD  = 4096,         /* bytes */
-    FEW    = 4             /* fewer queries than this wait for memory */
+    SCORES = KEY_TILE + 8, /* floats between the scores of two queries */
+    AHEAD  = 4096,         /* bytes of prefetch distance */
+    FEW    = 4             /* fewer queries than this are bound by memory */
 };
 #ifdef __AVX512F__
-enum { WIDE = 8, SUMS = 16 }; /* queries that a kernel takes at most, and v16f of sums that it keeps in registers */
+enum { WIDE = 8, SUMS = 16 }; /* maximum of queries per kernel call, and of v16f sums in registers */
 #else
 enum { WIDE = 4, SUMS = 4 };
 #endif
@@ -46,13 +46,13 @@ INLINE void prefetch(const char *p, size_t bytes)
 
 /* --- scores ----------------------------------------------------------------------------------------*/
 
-/* Queries of a block, side by side: q[i / 16][query][i % 16], zeros after the end of a head. */
+/* The queries of a block, interleaved: q[i / 16][query][i % 16], zeros after the end of a head. */
 typedef struct {
     const float *q;
-    size_t       step; /* floats from one 16 to the next */
+    size_t       step; /* floats between two groups of 16 */
     int          head_dim;
     float        scale;
-    size_t       vec_bytes; /* of a key */
+    size_t       vec_bytes; /* bytes of a key */
 
     const char *const *v; /* the values of the keys, to prefetch */
 } packed;
@@ -67,8 +67,8 @@ INLINE void fma_keys(int n, int m, v16f acc[BLOCK][BLOCK], const float *q, const
     }
 }
 
-/* sum[query][key] of n queries and m keys, in 16 chains by element mod 16, joined by halves to 8. Asks for as many
- * at `ahead` on the way. */
+/* Computes sum[query][key] of n queries and m keys in 16 partial sums by element mod 16, added by halves to 8.
+ * Prefetches as many bytes at `ahead`. */
 INLINE void dot_keys(cache_type t, int n, int m, v8f *sum, int sum_step, const packed *x, const char *const *k,
                      const char *ahead)
 {
@@ -96,8 +96,8 @@ INLINE void dot_keys(cache_type t, int n, int m, v8f *sum, int sum_step, const p
         for (int j = 0; j < m; j++) sum[h * sum_step + j] = v16_low(acc[h][j]) + v16_high(acc[h][j]);
 }
 
-/* s[query][key] = scale * q.k; writes up to 7 scores past the last key. Keys are asked for AHEAD bytes early, and with
- * many queries the first of the values. */
+/* Computes s[query][key] = scale * q.k. Writes up to 7 scores past the last key. Prefetches keys AHEAD bytes early,
+ * and the first values when there are many queries. */
 INLINE void score_keys(cache_type t, int n, float *s, const packed *x, const char *const *k, int n_keys)
 {
     const int side = n < 4 ? n : 4, m = 8 / side, at_once = SUMS / n < m ? SUMS / n : m; /* side * m is 8 */
@@ -125,7 +125,7 @@ INLINE void score_keys(cache_type t, int n, float *s, const packed *x, const cha
     }
 }
 
-/* s becomes p; returns the sum, the maximum through *max. Lanes beside first .. last get weight 0. */
+/* Replaces s by p. Returns the sum, and the maximum in *max. Lanes outside first .. last get weight 0. */
 static float soften(float *s, int first, int last, float *max)
 {
     int from = first & ~7, to = last | 7;
@@ -144,8 +144,8 @@ static float soften(float *s, int first, int last, float *max)
 
 /* --- values ----------------------------------------------------------------------------------------*/
 
-/* o[query] += p v over the keys, for `width` times 16 elements from i on, or for the 8 of a last half. Key by key it asks
- * for as much at `ahead`, or for what follows in the same vector. */
+/* Adds p v over the keys to o[query], for `width` times 16 elements from i on, or for the 8 of a last half. With each
+ * key it prefetches as many bytes at `ahead`, or the next ones of the same vector. */
 INLINE void add_columns(cache_type t, int n, int width, bool half, float *o, size_t o_step, const float *p,
                         const char *const *value, int n_keys, int i, const char *ahead)
 {
@@ -174,7 +174,7 @@ INLINE void add_columns(cache_type t, int n, int width, bool half, float *o, siz
         for (int j = 0; j < width; j++) v16_store(o + (size_t)h * o_step + i + 16 * j, acc[h][j]);
 }
 
-/* All elements. The 8 after a last half are PART_EXTRA's; they stay zero. */
+/* Adds p v for all elements. The 8 after a last half belong to PART_EXTRA and stay zero. */
 INLINE void add_all_columns(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v,
                             int n_keys, const char *ahead)
 {
@@ -188,12 +188,12 @@ INLINE void add_all_columns(cache_type t, int n, float *o, int head_dim, const f
     if (i < head_dim) add_columns(t, n, 1, true, o, o_step, p, v, n_keys, i, ahead + (size_t)i * line);
 }
 
-/* Few queries wait for memory: they go through it in its own order, a page at a time. */
+/* Adds p v for few queries, which are bound by memory: reads it in its own order, a page at a time. */
 INLINE void add_values(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v, int n_keys)
 {
-    const int most = n < FEW ? KV_PAGE : KEY_TILE;
+    const int max_keys = n < FEW ? KV_PAGE : KEY_TILE;
     for (int i = 0, count; i < n_keys; i += count) {
-        count = n_keys - i < most ? n_keys - i : most;
+        count = n_keys - i < max_keys ? n_keys - i : max_keys;
         add_all_columns(t, n, o, head_dim, p + i, v + i, count, v[i + count < n_keys ? i + count : i]);
     }
 }
@@ -209,13 +209,13 @@ typedef struct {
     int32_t                  *path;
 } unit;
 
-/* Heads `head` and on of rows `row` and on: n_heads of each of n_rows, BLOCK queries at most. A row sees the places first
- * to last of the tile; the places from .. to are seen by all rows, and the same keys lie there for all. */
+/* A block: n_heads heads from `head` on, of n_rows rows from `row` on, at most BLOCK queries. A row sees positions
+ * first to last of the tile. All rows see positions from .. to, with the same keys. */
 typedef struct {
     size_t      row;
     int         n_rows, head, n_heads;
     int         first[BLOCK], last[BLOCK], from, to;
-    float      *o; /* the first query's part */
+    float      *o; /* part of the first query */
     const char *k[KEY_TILE], *v[KEY_TILE];
     _Alignas(64) float s[BLOCK * SCORES];
     _Alignas(64) float q[BLOCK * OPS_MAX_HEAD_DIM];
@@ -252,7 +252,7 @@ INLINE void add_pieces(cache_type t, int n, float *o, int head_dim, const float 
     }
 }
 
-/* n rows from r on of the block, with the keys at first .. last, which b->k holds. */
+/* Runs n rows from r on of the block over the keys first .. last in b->k. */
 static void score_places(const unit *u, block *b, int r, int n, int first, int last)
 {
     const cpu_attention_args *a  = u->a;
@@ -277,7 +277,7 @@ static void add_places(const unit *u, block *b, int r, int n, int first, int las
         add_pieces(CACHE_F16, count, o, a->c.head_dim, p, b->v + first, n_keys);
 }
 
-/* path[p - root] = slot of position p, for the row's own ancestors in this step and itself. */
+/* Sets path[p - root] to the slot of position p, for the row and its ancestors in this step. */
 static void walk_path(const cpu_attention_args *a, int32_t *path, size_t row)
 {
     int32_t root = a->root[row], pos = a->pos[row];
@@ -289,7 +289,7 @@ static void walk_path(const cpu_attention_args *a, int32_t *path, size_t row)
     }
 }
 
-/* Sets b->k and b->v of places first .. last, as the row finds them. */
+/* Sets b->k and b->v of positions first .. last, as this row sees them. */
 static void find_keys(const unit *u, block *b, size_t row, int first, int last)
 {
     const cpu_attention_args *a    = u->a;
@@ -309,7 +309,7 @@ static void find_keys(const unit *u, block *b, size_t row, int first, int last)
 
 typedef void places_fn(const unit *u, block *b, int r, int n, int first, int last);
 
-/* Places of one row that the others do not share. */
+/* Runs the positions of one row that the others do not share. */
 static void do_own_places(const unit *u, block *b, places_fn *fn, int r, int first, int last)
 {
     if (last < first) return;
@@ -328,7 +328,7 @@ static void do_places_after(const unit *u, block *b, places_fn *fn)
     for (int r = 0; r < b->n_rows; r++) do_own_places(u, b, fn, r, b->to + 1, b->last[r]);
 }
 
-/* Which places the rows see; false when none sees any. */
+/* Finds the positions that the rows see. Returns false when there are none. */
 static bool look(const unit *u, block *b)
 {
     bool any = false, all = true;
@@ -345,7 +345,7 @@ static bool look(const unit *u, block *b)
         if (b->last[r] < b->to) b->to = b->last[r];
         if (root <= u->p0 + b->to) b->to = root - 1 - u->p0;
     }
-    if (!all || b->to < b->from) { /* each row for itself */
+    if (!all || b->to < b->from) { /* nothing is shared */
         b->from = KEY_TILE;
         b->to   = KEY_TILE - 1;
     }
@@ -365,7 +365,7 @@ static void pack_queries(const unit *u, block *b)
     }
 }
 
-/* Maximum and sum of each query into its part; outputs begin at 0. */
+/* Initialises the part of each query: maximum, sum, output 0. */
 static void soften_block(const unit *u, block *b)
 {
     int dim = u->a->c.head_dim;
@@ -399,7 +399,7 @@ static void do_block(const unit *u, block *b)
 
 /* --- units ----------------------------------------------------------------------------------------*/
 
-/* The last of the tiles for which `at` is not before its start. */
+/* Returns the last tile that starts at or before `at`. */
 static const cpu_row_tile *find_tile(const cpu_attention_args *a, size_t unit_number)
 {
     int low = 0, high = a->n_tiles;

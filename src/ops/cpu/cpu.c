@@ -1,7 +1,8 @@
-/* The cpu backend: host memory, weights in tiles, scratch per queue, and each op cut into items for the pool.
+/* The cpu backend: host memory, weights in tiles, scratch per queue, and each op divided into items for the thread
+ * pool.
  *
- * Ops run at once, on the caller and the pool's threads together; sync has nothing to wait for. One thread at a time
- * may use the backend. */
+ * Ops run immediately, on the caller and the pool's threads; sync does nothing. One thread at a time may use the
+ * backend. */
 #include "ops/cpu/cpu.h"
 
 #include "base/clock.h"
@@ -20,12 +21,12 @@
 
 enum {
     ALIGN        = 256,
-    HUGE_BYTES   = 4 << 20, /* from here on ask for huge pages */
-    SMALL_JOB    = 200000,  /* multiplies: below this, waking a thread costs more than it brings */
+    HUGE_BYTES   = 4 << 20, /* larger blocks use huge pages */
+    SMALL_JOB    = 200000,  /* multiplications: below this, waking a thread costs more than it saves */
     CHUNK_JOB    = SMALL_JOB / 2,
     PART_SCRATCH = 512 << 10, /* floats per thread for parts of attention */
-    SLAB_BYTES   = 8 << 20,   /* of weights that are packed at a time */
-    TILE_CHUNK   = 128 << 10, /* bytes of tiles that a thread takes at a time: they stay in its L2 for all rows */
+    SLAB_BYTES   = 8 << 20,   /* bytes of weights packed at a time */
+    TILE_CHUNK   = 128 << 10, /* bytes of tiles per thread and turn: they stay in its L2 cache for all rows */
 };
 
 typedef struct {
@@ -76,8 +77,8 @@ static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
-/* n items that cost about `cost` multiplies each: a few chunks per thread, none too small to be worth its while.
- * Grains are multiples of 8 items where there are many, so that vectors of elements are not cut. */
+/* Returns the items per chunk for n items of about `cost` multiplications each: a few chunks per thread, none too
+ * small. With many items it is a multiple of 8, so that vectors of elements are not cut. */
 static void run(const backend *b, cpu_kernel *kernel, const void *args, size_t n, size_t cost)
 {
     if (!n) return;
@@ -90,7 +91,7 @@ static void run(const backend *b, cpu_kernel *kernel, const void *args, size_t n
 }
 
 /* --- memory ---------------------------------------------------------------------------------------
- * A block starts at the first multiple of ALIGN that leaves room for the address that the heap gave. */
+ * A block starts at the first multiple of ALIGN that leaves room for the pointer returned by malloc. */
 static bool cpu_alloc(const ops *o, dev *out, size_t bytes, err *e)
 {
     size_t padded;
@@ -101,7 +102,7 @@ static bool cpu_alloc(const ops *o, dev *out, size_t bytes, err *e)
     char *p = raw + sizeof(void *);
     p += ALIGN - (uintptr_t)p % ALIGN;
     memcpy(p - sizeof(void *), &raw, sizeof(void *));
-    if (bytes >= HUGE_BYTES) { /* advice only: without huge pages all works, a little slower */
+    if (bytes >= HUGE_BYTES) { /* advice only: without huge pages it is a little slower */
         size_t page = HUGE_BYTES / 2, skip = page - (uintptr_t)p % page;
         madvise(p + skip, (bytes - skip) / page * page, MADV_HUGEPAGE);
     }
@@ -120,7 +121,7 @@ static void cpu_free(const ops *o, dev d)
 
 /* --- weights --------------------------------------------------------------------------------------*/
 
-/* Tile bytes per unit of the type's own block: 8 source blocks, and what super-blocks' scales grow by. */
+/* Returns the tile bytes per block of the type: 8 source blocks, plus the growth of the scales of super-blocks. */
 static size_t unit_bytes(quant_type t)
 {
     bool grows = t == QUANT_Q3_K || t == QUANT_Q4_K || t == QUANT_Q5_K;
@@ -134,7 +135,7 @@ static void cpu_weight_free(const ops *o, weight *w)
     mem_free(w);
 }
 
-/* Slab by slab, so that what was read can be told and given back. */
+/* Packs slab by slab, so that the source's pages can be reported and dropped. */
 static void pack_slabs(const backend *b, const cpu_weight *w, const weight_src *s, size_t row_bytes)
 {
     size_t n = w->n_tiles * (size_t)s->n_mats, per_slab = max_size(SLAB_BYTES / w->tile_bytes, 1);
@@ -204,7 +205,7 @@ static bool take_scratch(queue *q)
            (q->seen = mem_try_n(threads * rows, sizeof *q->seen));
 }
 
-/* The new scratch is whole before the old one goes, so that a queue without memory for more is still what it was. */
+/* Allocates all new scratch before it frees the old one, so that the queue stays usable when memory runs out. */
 static bool cpu_queue_reserve(queue *q, const queue_limits *l, err *e)
 {
     queue grown = {.b = q->b, .lim = queue_limits_max(&q->lim, l), .n_threads = q->n_threads};
@@ -274,7 +275,7 @@ static void cpu_embed(queue *q, dev y, const weight *table, dev ids, int n_rows,
     run(q->b, q->b->k->embed, &a, (size_t)n_rows, (size_t)table->n_in * 4);
 }
 
-/* Sets x of `a`: the rows themselves, or their quantised form in the queue's scratch. */
+/* Sets a->x to the rows, or to their quantised form in the queue's scratch. */
 static void prepare_x(queue *q, cpu_matmul_args *a, const float *x, size_t n_rows)
 {
     size_t n_in = (size_t)a->w->pub.n_in, n_blocks = n_in / QK;
@@ -293,8 +294,7 @@ static void prepare_x(queue *q, cpu_matmul_args *a, const float *x, size_t n_row
 static void run_matmul(queue *q, const cpu_matmul_args *a, size_t n_runs, size_t n_pairs)
 {
     size_t n = n_runs * a->w->n_tiles, cost = n_pairs * (size_t)a->w->pub.n_in * (size_t)a->w->pub.n_out;
-    size_t chunk =
-        n_pairs > n_runs * CPU_ROW_BLOCK ? TILE_CHUNK : 8 * TILE_CHUNK; /* read once: the fewer ends the better */
+    size_t chunk = n_pairs > n_runs * CPU_ROW_BLOCK ? TILE_CHUNK : 8 * TILE_CHUNK; /* read once: few chunk ends */
     size_t grain = min_size(max_size(chunk / a->w->tile_bytes, 1), ceil_div(n, 4 * (size_t)q->n_threads));
     run_grains(q->b, q->b->k->matmul, a, n, cost < SMALL_JOB ? n : ceil_div(grain, TILE_STRIP) * TILE_STRIP);
 }
@@ -311,7 +311,7 @@ static void matmul_rows(queue *q, float *y, const cpu_top_args *top, const weigh
 
 static void cpu_matmul(queue *q, dev y, const weight *w, dev x, int n_rows) { matmul_rows(q, y.p, NULL, w, x, n_rows); }
 
-/* Any split over threads leaves the same best ones. */
+/* Merges the threads' rankings. Every division among threads gives the same result. */
 static void cpu_matmul_top(queue *q, dev out, const weight *w, dev x, int n_rows, float cap, int n_top)
 {
     cpu_top_args a = {q->seen, n_rows, n_top, cap};
@@ -329,7 +329,7 @@ static void cpu_matmul_top(queue *q, dev out, const weight *w, dev x, int n_rows
     }
 }
 
-/* Sorts the pairs by expert, those of one expert staying in order; returns the number of experts touched. */
+/* Sorts the pairs by expert, stable. Returns the number of experts used. */
 static size_t sort_pairs(queue *q, const int32_t *id, int n_pairs, int n_mats)
 {
     int n_runs = 0, at = 0;
@@ -448,7 +448,7 @@ static void cpu_kv_move(queue *q, const kv_class *c, dev items, int n_items, con
         (size_t)n_items * (size_t)c->head_dim);
 }
 
-/* Rows from `row` up to `end` and the tiles of keys that they see between them; adds up the keys. */
+/* Makes a row tile of rows `row` to `end` with the range of key tiles that they see. Adds up the keys. */
 static cpu_row_tile row_tile(const cpu_attention_args *a, int32_t row, int32_t end, size_t unit, size_t *n_keys)
 {
     cpu_seen all = {INT32_MAX, -1};
@@ -463,13 +463,13 @@ static cpu_row_tile row_tile(const cpu_attention_args *a, int32_t row, int32_t e
     return (cpu_row_tile){row, all.first / KEY_TILE, all.last / KEY_TILE - all.first / KEY_TILE + 1, unit};
 }
 
-/* Rows of a lane that follow each other go together. Returns the multiplies of all units. */
+/* Groups adjacent rows of a lane into tiles. Returns the multiplications of all units. */
 static size_t cut_rows(queue *q, cpu_attention_args *a)
 {
-    int    group = a->n_heads / a->c.n_kv_heads, most = ROW_TILE / group > 1 ? ROW_TILE / group : 1;
+    int    group = a->n_heads / a->c.n_kv_heads, max_rows = ROW_TILE / group > 1 ? ROW_TILE / group : 1;
     size_t unit = 0, n_keys = 0;
     for (int32_t row = 0, end; row < a->n_rows; row = end) {
-        for (end = row + 1; end < a->n_rows && end - row < most && a->lane[end] == a->lane[row];) end++;
+        for (end = row + 1; end < a->n_rows && end - row < max_rows && a->lane[end] == a->lane[row];) end++;
         cpu_row_tile *t = &q->tiles[a->n_tiles++];
         *t              = row_tile(a, row, end, unit, &n_keys);
         unit += (size_t)t->n_key_tiles * (size_t)a->c.n_kv_heads;
@@ -503,7 +503,7 @@ static int32_t start_row(const cpu_attention_args *a)
     return a->tiles[i].row;
 }
 
-/* As many units at a time as there is room for their parts. */
+/* Runs as many units at a time as the scratch for their parts holds. */
 static void run_units(queue *q, cpu_attention_args *a, size_t cost)
 {
     size_t n = a->tiles[a->n_tiles].unit, part = (size_t)a->c.head_dim + PART_EXTRA;
@@ -676,7 +676,7 @@ static void cpu_close(ops *o)
 }
 
 #ifdef __x86_64__
-/* All that the avx2 kernels are compiled for; the system must also keep the wide registers, which the builtin asks. */
+/* Returns whether the processor has everything that the avx2 kernels use and the system saves the wide registers. */
 static bool has_avx2(void)
 {
     unsigned a, b, c = 0, d;
@@ -684,7 +684,7 @@ static bool has_avx2(void)
            __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 }
 
-/* The same, and AVX-512's integer dots in registers of 256 bits. */
+/* Returns the same for the vnni kernels: also AVX-512 integer dot products in 256-bit registers. */
 static bool has_vnni(void)
 {
     return has_avx2() && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&

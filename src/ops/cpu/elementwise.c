@@ -1,4 +1,4 @@
-/* Sums, caps and copies. A tail is loaded into the same vectors, so an element's place changes no bit. */
+/* Sums, caps and copies. A tail uses the same vectors, so the index of an element changes no bit. */
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/vec.h"
 

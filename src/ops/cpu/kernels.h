@@ -1,8 +1,8 @@
-/* ops/cpu/kernels.h - what cpu.c asks of the kernels, which are compiled once per instruction set.
+/* ops/cpu/kernels.h - the kernels that cpu.c calls. They are compiled once per instruction set.
  *
- * A kernel does items [from, to) of a job that `args` describes; what an item is stands beside each struct
- * of arguments. Items never write the same number, so any split over threads gives the same bits
- * (promise 1). Kernels allocate nothing and know nothing of queues. */
+ * A kernel runs items [from, to) of a job described by `args`. The comment of each argument struct defines an item.
+ * No two items write the same number, so every division among threads gives the same bits (promise 1). Kernels
+ * allocate nothing and do not know queues. */
 #ifndef TANDEM_OPS_CPU_KERNELS_H
 #define TANDEM_OPS_CPU_KERNELS_H
 #include "ops/kv_view.h"
@@ -21,7 +21,7 @@ typedef struct {
     CPU_KERNELS(CPU_MEMBER)
 } cpu_kernels;
 
-extern const cpu_kernels cpu_base_kernels, cpu_avx2_kernels, cpu_vnni_kernels; /* base: all there is off x86-64 */
+extern const cpu_kernels cpu_base_kernels, cpu_avx2_kernels, cpu_vnni_kernels; /* base: the only one outside x86-64 */
 
 #ifdef CPU_ISA /* inside a kernel file: CPU_FN(pack) is cpu_avx2_pack */
 #define CPU_PASTE_(isa, name) cpu_##isa##_##name
@@ -34,20 +34,20 @@ CPU_KERNELS(CPU_DECLARE)
 /* --- weights --------------------------------------------------------------------------------------*/
 enum {
     TILE_ROWS  = 8, /* output rows of a tile, one per SIMD lane */
-    TILE_STRIP = 4  /* tiles that a kernel takes at most */
+    TILE_STRIP = 4  /* maximum tiles per kernel call */
 };
 typedef struct {
-    weight   pub; /* first: model code holds a pointer to this */
+    weight   pub; /* first member: model code holds a pointer to it */
     uint8_t *tiles;
     size_t   tile_bytes; /* TILE_ROWS rows, all inputs; layouts in tile.h */
-    size_t   n_tiles;    /* of one matrix: n_out / 8, rounded up; the rows added are zero */
+    size_t   n_tiles;    /* per matrix: n_out / 8, rounded up; padding rows are zero */
 } cpu_weight;
 
-typedef struct { /* item: a tile, all matrices counted through */
+typedef struct { /* item: a tile; numbered over all matrices */
     const cpu_weight *w;
     const uint8_t    *src;
     size_t            row_bytes;
-    size_t            first; /* tile that is item 0 */
+    size_t            first; /* tile of item 0 */
 } cpu_pack_args;
 
 typedef struct { /* item: a row */
@@ -62,15 +62,15 @@ typedef struct { /* 32 activations: x = d * q, with |q| <= 127 */
     int8_t  q[QK];
     float   d;
     float   ds;         /* d * sum of q, for types with a minimum */
-    int32_t off8, low8; /* -8 * sum of q, and of its first half: what an offset of 8 adds */
+    int32_t off8, low8; /* -8 * sum of q, and of its first half: the effect of an offset of 8 */
 } cpu_xblock;
 
-typedef struct { /* item: a block; rows lie one after the other */
+typedef struct { /* item: a block; rows are contiguous */
     cpu_xblock  *out;
     const float *x;
 } cpu_quantise_args;
 
-typedef struct { /* what a thread has seen of a row's outputs */
+typedef struct { /* a thread's best outputs of a row */
     int         n;
     token_logit best[SAMPLE_TOP_MAX];
 } cpu_ranking;
@@ -80,19 +80,19 @@ typedef struct {
     float        cap; /* 0: none */
 } cpu_top_args;
 
-/* Pairs (row, slot), numbered row * n_slots + slot, in runs of one matrix each: run g is order[first[g]] up to
- * order[first[g + 1]], multiplied by matrix mat[g]. A plain matmul has one run, one slot and no `order`. */
-enum { CPU_ROW_BLOCK = 32 }; /* rows that a chunk of tiles serves before the next ones come */
-typedef struct {             /* item: a tile of a run's matrix, all runs counted through */
+/* Pairs (row, slot) are numbered row * n_slots + slot and sorted into runs of one matrix each: run g is
+ * order[first[g]] to order[first[g + 1]] and uses matrix mat[g]. A plain matmul has one run, one slot, no `order`. */
+enum { CPU_ROW_BLOCK = 32 }; /* rows that use a chunk of tiles before the next chunk */
+typedef struct {             /* item: a tile of a run's matrix; numbered over all runs */
     const cpu_weight *w;
     float            *y;          /* [pair][n_out] */
     const void       *x;          /* f32, or cpu_xblock for quantised weights */
-    size_t            x_bytes;    /* of a row of x */
+    size_t            x_bytes;    /* bytes of a row of x */
     int               pairs_to_x; /* row of x = pair / pairs_to_x: n_slots, or 1 */
     const int32_t    *order;      /* NULL: pair i is i */
     const int32_t    *first, *mat;
 
-    const cpu_top_args *top; /* outputs are ranked, and y is not written */
+    const cpu_top_args *top; /* not NULL: ranks the outputs and does not write y */
 } cpu_matmul_args;
 
 /* --- rows and elements ----------------------------------------------------------------------------*/
@@ -136,7 +136,7 @@ typedef struct { /* item: a row */
 typedef struct { /* item: an element */
     float       *y;
     const float *a, *b;
-    float        scale; /* of add; of softcap, the cap */
+    float        scale; /* for add; the cap for softcap */
 } cpu_elements_args;
 
 typedef struct { /* item: a row */
@@ -177,28 +177,28 @@ typedef struct { /* item: a row */
     const float   *k, *v;
 } cpu_kv_store_args;
 
-typedef struct { /* item: a head of K or V of a layer; it makes all the moves, in order */
+typedef struct { /* item: a head of K or V of a layer; does all moves in order */
     kv_view             c;
     const kv_move_item *move;
     int                 n_moves;
     rope_view           rope; /* zeros when no item has a turn */
 } cpu_kv_move_args;
 
-/* A unit of attention: the queries of a row tile that read one kv head, over one tile of keys; its result is a part,
- * which attention_merge adds to y. Units are numbered by row tile, kv head and tile of keys. A job does some of them,
- * units `first` to `end`; a query whose tiles do not all fall in one job is carried over to the next. */
+/* A unit of attention is the queries of a row tile that read one kv head, over one tile of keys. Its result is a
+ * part, which attention_merge adds to y. Units are numbered by row tile, kv head and key tile. A job runs units
+ * `first` to `end`; a query whose tiles belong to two jobs is carried over to the second. */
 enum {
-    KEY_TILE   = 256, /* absolute positions; the arithmetic hangs on it */
-    ROW_TILE   = 32,  /* queries of a row tile that go together, at least one row */
-    PART_EXTRA = 16   /* floats of a part after the output: max, sum, and what keeps parts aligned */
+    KEY_TILE   = 256, /* absolute positions; part of the arithmetic */
+    ROW_TILE   = 32,  /* queries of a row tile; at least one row */
+    PART_EXTRA = 16   /* floats of a part after the output: maximum, sum, padding */
 };
-typedef struct { /* rows from `row` on, up to the next one's, of one lane */
+typedef struct { /* rows of one lane, from `row` to the next tile's `row` */
     int32_t row, key_tile;
     int     n_key_tiles;
-    size_t  unit; /* its first */
+    size_t  unit; /* its first unit */
 } cpu_row_tile;
 
-typedef struct { /* item: a unit, counted from `first`; of attention_merge, a head of a row, counted from first_row */
+typedef struct { /* item: a unit, counted from `first`; for attention_merge a head of a row, from first_row */
     kv_view             c;
     float              *y;
     const float        *q;
@@ -207,7 +207,7 @@ typedef struct { /* item: a unit, counted from `first`; of attention_merge, a he
     float               scale;
     int32_t            *path; /* [thread][max_path] */
     int                 max_path;
-    const cpu_row_tile *tiles; /* one more than n_tiles */
+    const cpu_row_tile *tiles; /* [n_tiles + 1] */
     int                 n_tiles, tile_queries;
     size_t              first, end;
     int32_t             first_row;
@@ -215,7 +215,7 @@ typedef struct { /* item: a unit, counted from `first`; of attention_merge, a he
     float              *carry_in, *carry_out; /* [tile_queries][2]: max, sum */
 } cpu_attention_args;
 
-/* The positions that a row sees are first to last of these, none when last < first. */
+/* Finds the first and last position that a row sees; none when last < first. */
 typedef struct {
     int32_t first, last;
 } cpu_seen;

@@ -1,4 +1,4 @@
-/* Writing into the paged cache, and moving what an accepted branch of a tree left apart. */
+/* Writes into the paged cache, and moves the rows of an accepted branch to consecutive slots. */
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/rotate.h"
 
@@ -33,7 +33,7 @@ static void load(cache_type type, float *x, const char *src, int n)
         for (int i = 0; i < n; i += 8) v8_store(x + i, v8_from_f16((const uint16_t *)src + i));
 }
 
-typedef struct { /* kept from one move to the next: they mostly turn alike */
+typedef struct { /* kept between moves, which mostly rotate by the same angle */
     int32_t by;
     float   cosine[OPS_MAX_HEAD_DIM / 2], sine[OPS_MAX_HEAD_DIM / 2];
 } turning;

@@ -1,13 +1,12 @@
 /* y[r][o] = sum over i of w[o][i] x[r][i].
  *
- * The arithmetic of a number y[r][o] is fixed by the weight's type and n_in (promise 1):
- *   quantised   for blocks of 32 inputs in order: acc = fma(dw * dx, exact integer dot, acc), and where the type has a
- *               minimum acc = fma(m, dx * sum of x, acc); of Q2_K acc = fma(m * dx, exact sum of minima times x, acc)
- *   floats      acc = fma(w, x, acc), inputs in order
- * A kernel takes up to 4 tiles and 6 rows: a decoded block serves all rows, a row's activations all tiles, and 4 tiles
- * come from memory as 4 streams, faster than one. Each (row, output) has its own chain, so how many rows there are, and
- * how they are grouped, changes nothing. Loops over accumulators are unrolled: an index known only at run time would
- * keep them in memory. */
+ * The arithmetic of a number y[r][o] is fixed by the weight's type and n_in (promise 1): quantised   for blocks of 32
+ * inputs in order: acc = fma(dw * dx, exact integer dot, acc), and where the type has a
+ *               minimum acc = fma(m, dx * sum of x, acc); for Q2_K acc = fma(m * dx, exact sum of minima times x, acc)
+ * floats      acc = fma(w, x, acc), inputs in order A kernel call has up to 4 tiles and 6 rows: all rows use a
+ *   decoded block, all tiles use a row's activations, and 4 tiles are 4 memory streams, which are faster than one.
+ *   Each (row, output) has its own sum, so the number and grouping of rows change nothing. Loops over accumulators
+ *   are unrolled, since a run-time index would keep them in memory. */
 #include "ops/cpu/tile.h"
 #include "ops/sampling.h"
 
@@ -15,12 +14,12 @@
 #include <float.h>
 #include <math.h>
 
-enum { MAX_N = 6, MAX_M = 4 }; /* rows and (W-fold) tiles that a kernel takes at most */
+enum { MAX_N = 6, MAX_M = 4 }; /* maximum of rows and of (W-fold) tiles per kernel call */
 
 /* --- activations ----------------------------------------------------------------------------------*/
 
-/* d = max|x| / 127, q = x * (1 / d) to nearest, ties to even. What is too small for 1 / d counts as 0; a NaN or an
- * infinity makes d NaN, so that it is seen in the product. */
+/* Quantises 32 activations: d = max|x| / 127, q = x * (1 / d) to nearest, ties to even. A block too small for 1 / d
+ * becomes 0. NaN and infinity make d NaN, so that the product shows it. */
 static void quantise_block(cpu_xblock *out, const float *x)
 {
     const v8f magic = v8_set1(12582912.0f); /* 1.5 * 2^23: adding it rounds, and leaves the integer in the low bits */
@@ -52,7 +51,7 @@ void CPU_FN(quantise)(const void *args, size_t from, size_t to, int thread)
     for (size_t b = from; b < to; b++) quantise_block(&a->out[b], a->x + b * QK);
 }
 
-/* --- W tiles side by side -------------------------------------------------------------------------
+/* --- W interleaved tiles -------------------------------------------------------------------------
  * A wide vector is as wide as the registers: one tile, or with AVX-512 two, which share their activations. */
 #ifdef __AVX512VNNI__
 enum { W = 2 };
@@ -66,7 +65,7 @@ typedef uint8_t wide_u8 __attribute__((vector_size(W * LINE)));
 INLINE wide_f wide_set1(float x) { return x - (wide_f){0}; }
 INLINE wide_i wide_set1i(int32_t x) { return x - (wide_i){0}; }
 
-/* From W places: floats, f16, bf16, bytes and int8 to floats, line i of 32 bytes. */
+/* Load line i of 32 bytes from W places: floats, f16, bf16, bytes and int8, as floats. */
 #ifdef __AVX512VNNI__
 INLINE __m512i join(v8i a, v8i b) { return _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)a), (__m256i)b, 1); }
 INLINE __m128i join_8(const uint8_t *a, const uint8_t *b)
@@ -126,19 +125,19 @@ INLINE wide_u8 look_up(wide_u8 book, wide_u8 q)
 INLINE wide_f wide_fma(wide_f a, wide_f b, wide_f c) { return v8_fma(a, b, c); }
 #endif
 
-/* Bytes: tiles are asked for this far ahead, since the processor's own guesses stop at the end of each page; into the second
- * cache, which can wait for more lines at a time than the first. */
+/* Prefetch distance in bytes. The hardware prefetcher stops at page ends. The target is the L2 cache, which can have
+ * more lines in flight than L1. */
 enum { AHEAD = 2048 };
 
 INLINE wide_f
-wide_exp2(wide_i e) /* 2^(e - 128), e from 0 to 255, in two factors since the smallest is no normal float */
+wide_exp2(wide_i e) /* 2^(e - 128), e from 0 to 255; in two factors, since the smallest result is subnormal */
 {
     wide_i half = e >> 1;
     return (wide_f)((half + 63) << 23) * (wide_f)((e - half + 63) << 23);
 }
 
-/* Rows that need more than one kernel pass over the same tiles: pass `now` of `all`. Each asks for its share of the next
- * strip's blocks, so that memory is as busy in the last pass as in the first. */
+/* Rows that need several kernel passes over the same tiles: pass `now` of `all`. Each pass prefetches its share of
+ * the next strip's blocks, so that memory is equally busy in all passes. */
 typedef struct {
     int now, all;
 } turns;
@@ -146,7 +145,7 @@ typedef struct {
 /* A block of W tiles: weight = d * (q - offset) + m. */
 typedef struct {
     wide_f         d, m;
-    wide_f         all_d, all_m; /* of the block or super-block, decoded where it begins */
+    wide_f         all_d, all_m; /* scales of the block or super-block, decoded at its start */
     const uint8_t *sc[W], *q[W], *h[W];
 } wide_block;
 
@@ -181,7 +180,7 @@ INLINE void go_to_block(quant_type t, wide_block *k, const uint8_t *const tile[W
     if (tile_has_min(t)) k->m = scaled ? -(k->all_m * load_u8(sm)) : k->all_m;
 }
 
-/* Of the types whose halves have their own: the scale, and Q2_K's minimum. */
+/* Returns the scale of a half block, and Q2_K's minimum, for types that have one per 16 inputs. */
 INLINE wide_f half_scale(quant_type t, const wide_block *k, int half)
 {
     if (t != QUANT_Q2_K) return load_i8(k->sc, half * TILE_ROWS);
@@ -193,17 +192,17 @@ INLINE wide_f half_min(const wide_block *k, int half)
     return __builtin_convertvector(load_u8i(k->sc, half * TILE_ROWS) >> 4, wide_f);
 }
 
-/* -8 times the sum of minima times x, a whole number. */
+/* Returns -8 times the sum of minima times x, an integer. */
 INLINE wide_f half_minima(const wide_block *k, const cpu_xblock *x)
 {
     wide_f low = half_min(k, 0) * wide_set1((float)x->low8);
     return wide_fma(half_min(k, 1), wide_set1((float)(x->off8 - x->low8)), low);
 }
 
-/* What a number of wide_group is above the weight's: VNNI takes unsigned numbers only. */
+/* Returns the offset of wide_group's numbers over the weight's: VNNI needs unsigned numbers. */
 INLINE int offset(quant_type t) { return W == 2 && tile_number_bits(t) == 8 ? 128 : tile_offset(t); }
 
-/* The type's code book with the offset added, once per 16 bytes. */
+/* Returns the type's code book with the offset added, repeated every 16 bytes. */
 INLINE wide_u8 wide_book(quant_type t)
 {
     wide_u8 book = {0};
@@ -213,7 +212,7 @@ INLINE wide_u8 wide_book(quant_type t)
     return book + (uint8_t)offset(t);
 }
 
-/* The numbers of group g, as dot_add takes them. */
+/* Returns the numbers of group g in the form that dot_add needs. */
 INLINE wide_u8 wide_group(quant_type t, const wide_block *k, int g)
 {
     if (tile_bits(t) == 8) return load_line(k->q, g) ^ (uint8_t)offset(t);
@@ -261,10 +260,10 @@ INLINE int span(quant_type t)
     case 8: return 1;
     case 6: return 2;
     case 4: return 8;
-    default: return 4; /* of Q2_K and Q3_K half a block */
+    default: return 4; /* half a block for Q2_K and Q3_K */
     }
 }
-/* Here and now: the compiler would keep all products, in memory, and add them at the end. */
+/* Forces the addition here: the compiler would keep all products in memory and add them at the end. */
 INLINE wide_i now(__m256i v)
 {
     __asm__ volatile("" : "+x"(v));
@@ -274,7 +273,7 @@ INLINE wide_i dot_begin(wide_i from) { return from ^ from; }
 INLINE wide_i dot_add(quant_type t, wide_u8 w, wide_i x, wide_i part)
 {
     __m256i wi = (__m256i)w, xi = (__m256i)x;
-    if (tile_number_bits(t) == 8) /* |w| <= 128 is unsigned, and w's sign goes to x */
+    if (tile_number_bits(t) == 8) /* |w| <= 128 is unsigned; the sign of w moves to x */
         return (wide_i)_mm256_maddubs_epi16(_mm256_abs_epi8(wi), _mm256_sign_epi8(xi, wi));
     return now(_mm256_add_epi16((__m256i)part, _mm256_maddubs_epi16(wi, xi)));
 }
@@ -300,14 +299,14 @@ INLINE wide_i dot_end(wide_i from, wide_i part)
 }
 #endif
 
-INLINE wide_i four_of(const cpu_xblock *x, int g) /* the activations of group g, once per output */
+INLINE wide_i four_of(const cpu_xblock *x, int g) /* the activations of group g, repeated for each output */
 {
     int32_t four;
     memcpy(&four, x->q + 4 * g, sizeof four);
     return wide_set1i(four);
 }
 
-/* sum += groups [g0, g0 + groups), each row against each block; sums take turns, so that none waits for itself. */
+/* Adds groups [g0, g0 + groups) to the sums, each row against each block. The sums alternate, to hide latency. */
 INLINE void dot_groups(quant_type t, int m, int n, const wide_block *k, const cpu_xblock *const *x, int g0, int groups,
                        wide_i sum[MAX_M][MAX_N])
 {
@@ -335,7 +334,7 @@ INLINE void dot_groups(quant_type t, int m, int n, const wide_block *k, const cp
     }
 }
 
-/* dot = the dots of groups [g0, g0 + groups), offset taken off: whole numbers below 2^24, which a float holds. */
+/* Computes the dot products of groups [g0, g0 + groups) without the offset: integers below 2^24, exact in a float. */
 INLINE void dot_block(quant_type t, int m, int n, const wide_block *k, const cpu_xblock *const *x, int g0, int groups,
                       wide_f dot[MAX_M][MAX_N])
 {
@@ -354,7 +353,7 @@ INLINE void dot_block(quant_type t, int m, int n, const wide_block *k, const cpu
         for (int j = 0; j < m; j++) dot[j][r] = __builtin_convertvector(sum[j][r], wide_f);
 }
 
-/* The same for a whole block, the scales of its halves included: of Q6_K 2^16 times 2^7, twice. */
+/* Computes the dot product of a whole block with the scales of its halves: for Q6_K 2^16 times 2^7, twice. */
 INLINE void dot_scaled(quant_type t, int m, int n, const wide_block *k, const cpu_xblock *const *x,
                        wide_f dot[MAX_M][MAX_N])
 {
@@ -373,7 +372,7 @@ INLINE void dot_scaled(quant_type t, int m, int n, const wide_block *k, const cp
 }
 
 /* --- m times W tiles against n rows ---------------------------------------------------------------
- * tile: m * W of them. y[r]: where the outputs of row r go, n_out of them, tile after tile. */
+ * tile: m * W tiles. y[r]: the outputs of row r, n_out of them, tile after tile. */
 typedef void tile_fn(const uint8_t *const *tile, int n_in, const void *const *x, float *const *y, int n_out, turns go);
 
 INLINE void put_rows(int m, int n, float *const *y, wide_f acc[MAX_M][MAX_N], int n_out)
@@ -398,7 +397,7 @@ INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, in
     for (int r = 0; r < n; r++) x[r] = rows[r];
     for (int b = 0; b < n_in / QK; b++) {
         wide_f dot[MAX_M][MAX_N];
-        bool   ends  = b >= n_in / QK - AHEAD / (QK * tile_bits(t)); /* then it is the next tiles that are asked for */
+        bool   ends  = b >= n_in / QK - AHEAD / (QK * tile_bits(t)); /* prefetch the next tiles from here on */
         size_t ahead = go.all == 1 ? AHEAD + (ends ? skip : 0) : go.now ? 0 : TILE_STRIP * tile_bytes;
         go.now       = go.now ? go.now - 1 : go.all - 1;
 #pragma GCC unroll 4
@@ -420,7 +419,7 @@ INLINE void tile_ints(quant_type t, int m, int n, const uint8_t *const *tile, in
     put_rows(m, n, y, acc, n_out);
 }
 
-/* Input i of W tiles. */
+/* Loads input i of W tiles. */
 INLINE wide_f load_floats(quant_type t, const uint8_t *const *tile, int i)
 {
     size_t         at = (size_t)i * TILE_ROWS * (t == QUANT_F32 ? 4 : 2);
@@ -445,7 +444,7 @@ INLINE void add_input(quant_type t, int m, int n, const uint8_t *const *tile, co
 INLINE void tile_floats(quant_type t, int m, int n, const uint8_t *const *tile, int n_in, const void *const *rows,
                         float *const *y, int n_out, turns go)
 {
-    enum { STEP = 4 }; /* inputs: a line of the cache or two of each tile */
+    enum { STEP = 4 }; /* inputs: one or two cache lines of each tile */
     wide_f       acc[MAX_M][MAX_N] = {0};
     const float *x[MAX_N];
     int          i = 0;
@@ -480,7 +479,7 @@ INLINE void tile_floats(quant_type t, int m, int n, const uint8_t *const *tile, 
     [QUANT_##type] = {[1] = {4, tile_##type##_2x1}, [2] = {4, tile_##type##_2x2}, [3] = {4, tile_##type##_2x3},        \
                       [4] = {4, tile_##type##_2x4}, [5] = {4, tile_##type##_2x5}, [6] = {4, tile_##type##_2x6}}
 #define FLOATS(type) INTS(type)
-#else /* of floats 12 sums, which take turns and leave registers for what is multiplied */
+#else /* floats: 12 sums, which alternate and leave registers for the factors */
 #define INT_FNS(type)                                                                                                  \
     TILE_FN(ints, type, 4, 1) TILE_FN(ints, type, 2, 2) TILE_FN(ints, type, 2, 3) TILE_FN(ints, type, 2, 4)
 #define FLOAT_FNS(type) TILE_FN(floats, type, 4, 1) TILE_FN(floats, type, 4, 2) TWO_BY_3_TO_6(floats, type)
@@ -510,9 +509,9 @@ FLOAT_FNS(F32)
 FLOAT_FNS(F16)
 FLOAT_FNS(BF16)
 
-/* By type and number of rows: as many accumulators as fit the registers. */
+/* The kernels by type and number of rows: as many accumulators as fit the registers. */
 static const struct {
-    int      n_tiles; /* that it takes at a time */
+    int      n_tiles; /* per call */
     tile_fn *fn;
 } TILE[QUANT_TYPES][MAX_N + 1] = {INTS(Q4_0),  INTS(Q4_1),  INTS(Q5_0),  INTS(Q5_1),  INTS(Q8_0),   INTS(Q2_K),
                                   INTS(Q3_K),  INTS(Q4_K),  INTS(Q5_K),  INTS(Q6_K),  INTS(IQ4_NL), INTS(IQ4_XS),
@@ -520,33 +519,33 @@ static const struct {
 
 /* --- tiles against the pairs of a run -------------------------------------------------------------*/
 
-/* How many of `left` rows the next kernel takes: shares as even as they come, since few rows cost more each. */
+/* Returns how many of the remaining rows the next kernel call gets: even shares, since few rows cost more each. */
 static int rows_at_once(quant_type t, int left)
 {
-    int most = MAX_N, n;
-    while (!TILE[t][most].fn) most--;
-    n = (left + most - 1) / most;
+    int max = MAX_N, n;
+    while (!TILE[t][max].fn) max--;
+    n = (left + max - 1) / max;
     for (n = (left + n - 1) / n; !TILE[t][n].fn; n--) {}
     return n;
 }
 
-/* A row's outputs from out0 on, at most a strip of them, among the best that this thread has seen. The cap makes nothing
- * larger, but for its rounding: most strips are passed over before it. */
+/* Ranks a row's outputs from out0 on, at most a strip, among this thread's best. The cap makes no output larger,
+ * except by rounding, so most strips are skipped before it. */
 static void rank_outputs(const cpu_top_args *a, int thread, int row, float *y, int n_out, size_t out0)
 {
-    cpu_ranking *seen  = &a->seen[(size_t)thread * (size_t)a->n_rows + (size_t)row];
-    float        least = seen->n == a->n_top ? seen->best[a->n_top - 1].logit : -INFINITY;
-    v8f          most  = v8_set1(-INFINITY);
-    for (int i = 0; i < n_out; i += TILE_ROWS) most = v8_max(v8_load(y + i), most);
-    if (least > 0 && v8_hmax(most) * 1.001f < least) return;
+    cpu_ranking *seen   = &a->seen[(size_t)thread * (size_t)a->n_rows + (size_t)row];
+    float        cutoff = seen->n == a->n_top ? seen->best[a->n_top - 1].logit : -INFINITY;
+    v8f          max    = v8_set1(-INFINITY);
+    for (int i = 0; i < n_out; i += TILE_ROWS) max = v8_max(v8_load(y + i), max);
+    if (cutoff > 0 && v8_hmax(max) * 1.001f < cutoff) return;
     for (int i = 0; a->cap > 0 && i < n_out; i += TILE_ROWS)
         v8_store(y + i, v8_softcap(v8_load(y + i), v8_set1(a->cap)));
     for (int i = 0; i < n_out; i++)
-        if (y[i] >= least) seen->n = sampling_rank(seen->best, seen->n, a->n_top, (int32_t)out0 + i, y[i]);
+        if (y[i] >= cutoff) seen->n = sampling_rank(seen->best, seen->n, a->n_top, (int32_t)out0 + i, y[i]);
 }
 
-/* Pairs [first, last) of the order, n_tiles tiles, at most a strip. Where a kernel takes more tiles than there are, it
- * gets the last one again and its outputs go nowhere. */
+/* Multiplies pairs [first, last) of the order by n_tiles tiles, at most a strip. Missing tiles of a kernel call
+ * repeat the last one, and their outputs are dropped. */
 static void strip_pairs(const cpu_matmul_args *a, const uint8_t *strip, int n_tiles, size_t out0, int first, int last,
                         int thread)
 {
@@ -568,15 +567,15 @@ static void strip_pairs(const cpu_matmul_args *a, const uint8_t *strip, int n_ti
             y[j]     = a->top ? ranked[j] : a->y + (size_t)pair * (size_t)w->n_out + out0;
         }
         for (int t = 0; t < n_tiles; t += TILE[w->type][n].n_tiles) {
-            int out = n_out - t * TILE_ROWS, most = TILE[w->type][n].n_tiles * TILE_ROWS;
-            TILE[w->type][n].fn(tile + t, w->n_in, x, y, out < most ? out : most, go);
+            int out = n_out - t * TILE_ROWS, max_out = TILE[w->type][n].n_tiles * TILE_ROWS;
+            TILE[w->type][n].fn(tile + t, w->n_in, x, y, out < max_out ? out : max_out, go);
             for (int j = 0; j < n; j++) y[j] += TILE[w->type][n].n_tiles * TILE_ROWS;
         }
         for (int j = 0; a->top && j < n; j++) rank_outputs(a->top, thread, i + j, ranked[j], n_out, out0);
     }
 }
 
-/* Items [from, to) of run g. Rows go in blocks, so that they stay in the cache while the tiles pass by. */
+/* Runs items [from, to) of run g in blocks of rows, so that the rows stay in the cache while the tiles stream by. */
 static void run_tiles(const cpu_matmul_args *a, size_t g, size_t from, size_t to, int thread)
 {
     const uint8_t *tiles = a->w->tiles + (size_t)a->mat[g] * a->w->n_tiles * a->w->tile_bytes;

@@ -1,17 +1,17 @@
-/* Rows of a file into tiles, and a row of a tile back into floats. The layouts are drawn in tile.h. */
+/* Packs rows of a file into tiles, and unpacks a row of a tile to floats. tile.h describes the layouts. */
 #include "ops/cpu/tile.h"
 
 #include <assert.h>
 
 /* --- one row's share of a block ------------------------------------------------------------------*/
 
-/* The bytes of q that belong to row r, from 16 bytes that pair elements (j, j + 16), as the plain types do. */
+/* Packs the bytes of q of row r, from 16 bytes that pair elements (j, j + 16), as in the plain types. */
 static void put_pairs(uint8_t q[4][LINE], int r, const uint8_t pairs[QK / 2])
 {
     for (int j = 0; j < 4; j++) memcpy(q[j] + 4 * r, pairs + 4 * j, 4);
 }
 
-/* Bit `which` of v[i]. */
+/* Packs bit `which` of v[i]. */
 static void put_bit(uint8_t h[LINE], int r, const uint8_t v[QK], int which)
 {
     for (int k = 0; k < 4; k++) {
@@ -28,7 +28,7 @@ static void put_fifth_bits(uint8_t h[LINE], int r, const uint8_t qh[4])
     put_bit(h, r, v, 4);
 }
 
-/* Bits `low` and `low` + 1 of v[i]. */
+/* Packs bits `low` and `low` + 1 of v[i]. */
 static void put_two(uint8_t hh[2][LINE], int r, const uint8_t v[QK], int low)
 {
     for (int line = 0; line < 2; line++)
@@ -39,7 +39,7 @@ static void put_two(uint8_t hh[2][LINE], int r, const uint8_t v[QK], int low)
         }
 }
 
-/* Bits 0 to 3 of v[i]. */
+/* Packs bits 0 to 3 of v[i]. */
 static void put_low(uint8_t q[4][LINE], int r, const uint8_t v[QK])
 {
     uint8_t pairs[QK / 2];
@@ -47,7 +47,7 @@ static void put_low(uint8_t q[4][LINE], int r, const uint8_t v[QK])
     put_pairs(q, r, pairs);
 }
 
-/* The stored numbers of row r of a block; 8-bit ones as their bytes. */
+/* Reads the stored numbers of row r of a block; 8-bit ones as bytes. */
 static void get_row(quant_type t, const tile_block *k, int r, uint8_t v[QK])
 {
     for (int g = 0; g < 8; g++)
@@ -197,7 +197,7 @@ static void one_iq4_xs(tile_iq4_xs *t, int r, const block_iq4_xs *s)
 }
 
 /* --- a row -----------------------------------------------------------------------------------------
- * n blocks of the type into lane r of a tile. Source blocks lie anywhere, so each is copied to an aligned place. */
+ * Packs n blocks into lane r of a tile. Source blocks may be unaligned, so each is copied to an aligned place. */
 typedef void pack_fn(uint8_t *tile, int r, const uint8_t *src, size_t n);
 
 #define PACK_ROW(type)                                                                                                 \
@@ -205,7 +205,7 @@ typedef void pack_fn(uint8_t *tile, int r, const uint8_t *src, size_t n);
     {                                                                                                                  \
         for (size_t i = 0; i < n; i++) {                                                                               \
             block_##type s;                                                                                            \
-            memcpy(&s, src + i * sizeof s, 2); /* apart: no 4 bytes behind the scale lie across two stores */          \
+            memcpy(&s, src + i * sizeof s, 2); /* separate: no 4 bytes after the scale span two stores */              \
             memcpy((uint8_t *)&s + 2, src + i * sizeof s + 2, sizeof s - 2);                                           \
             one_##type((tile_##type *)tile + i, r, &s);                                                                \
         }                                                                                                              \
@@ -241,7 +241,7 @@ static pack_fn *const PACK[QUANT_TYPES] = {
     [QUANT_IQ4_XS] = pack_iq4_xs, [QUANT_MXFP4] = pack_mxfp4, [QUANT_Q2_K] = pack_q2_K,    [QUANT_Q3_K] = pack_q3_K,
 };
 
-/* The tiles start zeroed, so rows beyond n_out need nothing. */
+/* The tiles are zeroed, so rows beyond n_out need no code. */
 void CPU_FN(pack)(const void *args, size_t from, size_t to, int thread)
 {
     const cpu_pack_args *a       = args;

@@ -1,7 +1,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/vec.h"
 
-/* 32 partial sums by i mod 32, then a fixed tree. */
+/* Returns the sum of squares: 32 partial sums by i mod 32, then a fixed tree. */
 static float sum_of_squares(const float *x, int n)
 {
     v8f acc[4] = {0};

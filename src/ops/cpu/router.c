@@ -1,7 +1,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/vec.h"
 
-/* p = e^(logit - max): softmax without its divisor, which the weights' own sum makes superfluous. */
+/* Computes p = e^(logit - max): softmax without its divisor, which cancels when the weights are normalised. */
 static void numerators(float *p, const float *logits, int n)
 {
     float max = logits[0];
@@ -9,8 +9,8 @@ static void numerators(float *p, const float *logits, int n)
     for (int i = 0; i < n; i += 8) v8_store_n(p + i, v8_exp(v8_load_n(logits + i, n - i) - v8_set1(max)), n - i);
 }
 
-/* The n_slots best, ranked, the lower id first where two are equal. Logits rank, not their exponentials, which may be
- * equal where logits are not. Even among NaNs the ids are valid and differ. */
+/* Finds the n_slots best, ranked, the lower id first of equals. Compares logits, not their exponentials, which may be
+ * equal for different logits. With NaNs the ids are still valid and distinct. */
 static void rank_best(int32_t *id, int n_slots, const float *logits, int n)
 {
     int taken = 0;

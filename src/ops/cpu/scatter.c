@@ -1,4 +1,4 @@
-/* Logits of some tokens to logits of all: the floor first, then what is known. */
+/* Expands the logits of some tokens to all tokens: writes the floor first, then the known logits. */
 #include "ops/cpu/kernels.h"
 
 #include <assert.h>

@@ -1,14 +1,14 @@
-/* ops/cpu/tile.h - how weights lie in memory: tiles of 8 output rows, so that a SIMD lane is an output.
+/* ops/cpu/tile.h - the memory layout of weights: tiles of 8 output rows, so that a SIMD lane is an output.
  *
- * A tile holds its 8 rows' inputs in order, in blocks of 32 (super-blocks of 256 for the K types). Inside a block
- * the numbers of the 8 rows stand side by side in groups of 4 inputs:
+ * A tile holds the inputs of its 8 rows in order, in blocks of 32 (super-blocks of 256 for the K types). Inside a block
+ * the numbers of the 8 rows are interleaved in groups of 4 inputs:
  *
  *     group g:   row 0        row 1              row 7
  *                4g .. 4g+3   4g .. 4g+3   ...   4g .. 4g+3        32 numbers, g = 0 .. 7
  *
  * so 32 bytes of weights times 4 activations, repeated 8 times, are 8 partial sums. Parts of a number:
  *     q     low 4 bits: line j holds group j in the low half of its bytes and group j + 4 in the high half
- *           (8-bit types: line g holds group g; Q2 and Q3: two bits, lying as hh)
+ *           (8-bit types: line g holds group g; Q2 and Q3: two bits, stored as hh)
  *     h     Q5: bit g of a byte is bit 4 of its number in group g; Q3: bit 2
  *     hh    Q6: line g / 4, bits 2 (g % 4) and up of a byte are bits 4 and 5 of its number in group g
  * Floats keep their type: [input][8 rows]. */
@@ -23,10 +23,10 @@ typedef struct {
     uint16_t d[8];
     uint8_t  q[4][LINE];
 } tile_q4_0;
-typedef tile_q4_0 tile_iq4_nl; /* q are places in a code book */
+typedef tile_q4_0 tile_iq4_nl; /* q are indices of a code book */
 typedef struct {
     uint8_t e[8], q[4][LINE];
-} tile_mxfp4; /* likewise */
+} tile_mxfp4; /* the same */
 typedef struct {
     uint16_t d[8], m[8];
     uint8_t  q[4][LINE];
@@ -99,11 +99,10 @@ _Static_assert(sizeof(tile_iq4_xs) == 8 * sizeof(block_iq4_xs) + 16, "1.5% more"
 _Static_assert(sizeof(tile_q2_K) == 8 * sizeof(block_q2_K), "no growth");
 _Static_assert(sizeof(tile_q3_K) == 8 * sizeof(block_q3_K) + 32, "3.6% more");
 
-/* Where the parts of one block of 32 inputs lie; `t` is always a constant where this is inlined. A weight is
- * d * q + m, after q's offset; in the K types it is d * sc * q - m * sm, with d and m of the whole super-block. Where
- * there is a code book, q is what stands in it.
- * sc is of super-blocks: bytes; of IQ4_XS int8; of Q3_K and Q6_K int8 [2][8]; of Q2_K [2][8], with the minima. MXFP4 has
- * its exponents there, and no d. */
+/* The addresses of the parts of one block of 32 inputs. `t` is a constant at every call. A weight is d * q + m, after
+ * the offset of q; in the K types it is d * sc * q - m * sm, with d and m of the whole super-block. With a code book,
+ * q is the entry. sc of super-blocks are bytes; for IQ4_XS int8; for Q3_K and Q6_K int8 [2][8]; for Q2_K [2][8] with
+ * the minima. For MXFP4 they are the exponents, and there is no d. */
 typedef struct {
     const uint16_t *d, *m; /* f16; m only where the type has a minimum */
     const uint8_t  *sc, *sm;
@@ -125,7 +124,10 @@ INLINE tile_block tile_at(quant_type t, const uint8_t *tile, int b)
     case QUANT_MXFP4: { PLAIN(tile_mxfp4); return (tile_block){.sc = p->e, .q = p->q[0]}; }
     case QUANT_IQ4_XS: { SUPER(iq4_xs); return (tile_block){.d = s->d, .sc = (const uint8_t *)p->sc, .q = p->q[0]}; }
     case QUANT_Q2_K: { SUPER(q2_K); return (tile_block){.d = s->d, .m = s->dmin, .sc = p->sc[0], .q = p->q[0]}; }
-    case QUANT_Q3_K: { SUPER(q3_K); return (tile_block){.d = s->d, .sc = (const uint8_t *)p->sc[0], .q = p->q[0], .h = p->h}; }
+    case QUANT_Q3_K: {
+        SUPER(q3_K);
+        return (tile_block){.d = s->d, .sc = (const uint8_t *)p->sc[0], .q = p->q[0], .h = p->h};
+    }
     case QUANT_Q4_K: { SUPER(q4_K); return (tile_block){s->d, s->dmin, p->sc, p->m, p->q[0], NULL}; }
     case QUANT_Q5_K: { SUPER(q5_K); return (tile_block){s->d, s->dmin, p->sc, p->m, p->q[0], p->h}; }
     default: { /* QUANT_Q6_K */
@@ -180,10 +182,10 @@ INLINE int tile_bits(quant_type t)
     }
 }
 
-/* Bits of a number as it is multiplied: a code book's are more than those of q. With 8 it has a sign. */
+/* Returns the bits of a number as multiplied; entries of a code book have more than q. Numbers of 8 bits are signed. */
 INLINE int tile_number_bits(quant_type t) { return t == QUANT_MXFP4 ? 5 : tile_book(t) ? 8 : tile_bits(t); }
 
-/* What is taken from such a number to give the weight's. */
+/* Returns the offset to subtract from such a number. */
 INLINE int tile_offset(quant_type t)
 {
     switch (t) {

@@ -1,8 +1,8 @@
 /* ops/cpu/vec.h - eight floats at a time.
  *
- * Each function has one meaning for all instruction sets, but v8_fma rounds once where the machine has it and
- * twice where it does not: results are the same bits on one instruction set, close between two. Sums over lanes
- * have one fixed order. */
+ * Each function means the same on all instruction sets, except that v8_fma rounds once with hardware support and twice
+ * without. So results are the same bits on one instruction set, and close between two. Sums over lanes have a fixed
+ * order. */
 #ifndef TANDEM_OPS_CPU_VEC_H
 #define TANDEM_OPS_CPU_VEC_H
 #include "gguf/quant.h"
@@ -36,7 +36,7 @@ INLINE v8f v8_load(const float *p)
 
 INLINE void v8_store(float *p, v8f v) { memcpy(p, &v, sizeof v); }
 
-/* The first n lanes, 1 to 8; the others are zero. */
+/* Loads the first n lanes, 1 to 8; the others are zero. */
 INLINE v8f v8_load_n(const float *p, int n)
 {
     v8f v = {0};
@@ -62,7 +62,7 @@ INLINE v32u8 v32_load(const uint8_t *p)
 
 INLINE v8i v8i_from_u8(const uint8_t *p)
 {
-#ifdef __AVX2__ /* by name: the compiler goes through memory for these, or by halves */
+#ifdef __AVX2__ /* intrinsics: the compiler would use memory or halves for these */
     return (v8i)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 #else
     v8u8 b;
@@ -123,7 +123,7 @@ INLINE v8f v8_fma(v8f a, v8f b, v8f c)
 #endif
 }
 
-/* yes where the mask is set; `a > b` and the like make masks */
+/* Returns `yes` where the mask is set. `a > b` and the like make masks. */
 INLINE v8f v8_select(v8i mask, v8f yes, v8f no)
 {
 #ifdef __AVX2__
@@ -219,7 +219,7 @@ INLINE int32_t v8i_sum(v8i v)
 #endif
 }
 
-INLINE float v8_hmax(v8f v) /* no NaN among them */
+INLINE float v8_hmax(v8f v) /* without NaN */
 {
 #ifdef __AVX2__
     __m128 four = _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
@@ -245,8 +245,8 @@ INLINE void v32_store_i8(int8_t *p, const v8i v[4])
 #endif
 }
 
-/* e^x = 2^n * (1 + *em1), |x| <= 89; returns 2^n. n is the nearest integer to x / ln 2, em1 the series of e^r - 1 for
- * the rest r, |r| <= 0.347, whose first term left out is below 6e-9. ln 2 is split so that n times its head is exact. */
+/* Splits e^x = 2^n * (1 + *em1), |x| <= 89. Returns 2^n. n is the integer next to x / ln 2, em1 the series of e^r - 1
+ * for the rest r, |r| <= 0.347, with an omitted term below 6e-9. ln 2 is split so that n times its head is exact. */
 INLINE v8f v8_exp_parts(v8f x, v8f *em1)
 {
     const v8f magic = v8_set1(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer, ties to even */
@@ -263,7 +263,7 @@ INLINE v8f v8_exp_parts(v8f x, v8f *em1)
     return (v8f)(((v8u)t - (v8u)magic + 127) << 23);
 }
 
-/* Relative error below 3e-7; 0 below -87.7, infinite above 88.4, NaN for NaN. */
+/* Returns e^x with a relative error below 3e-7; 0 below -87.7, infinity above 88.4, NaN for NaN. */
 INLINE v8f v8_exp(v8f x)
 {
     v8f em1;
@@ -273,7 +273,7 @@ INLINE v8f v8_exp(v8f x)
     return (v8_set1(1) + em1) * scale;
 }
 
-/* t / (t + 2) with t = e^2|x| - 1, which keeps its digits near 0; 1 beyond |x| = 20. */
+/* Returns tanh x as t / (t + 2) with t = e^2|x| - 1, which is accurate near 0; 1 beyond |x| = 20. */
 INLINE v8f v8_tanh(v8f x)
 {
     v8f em1, y = v8_abs(x) * v8_set1(2);
