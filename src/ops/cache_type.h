@@ -18,18 +18,18 @@ static inline cache_types cache_types_both(cache_type t) { return (cache_types){
 
 typedef struct {
     const char *name;
-    int         bits;  /* of a code; a code is one value */
+    int         bits;  /* bits of a code; a code is one value */
     int         group; /* values that share an f16 scale, or the whole head where it is smaller; 0: no scales */
 } cache_layout;
 
 const cache_layout *cache_layout_of(cache_type t);
-size_t              cache_code_bytes(const cache_layout *l, int head_dim);  /* of one position of one head */
-size_t              cache_scale_bytes(const cache_layout *l, int head_dim); /* of one position of one head */
-size_t              cache_head_bytes(const cache_layout *l, int head_dim);  /* of one head of one page, K or V */
+size_t              cache_code_bytes(const cache_layout *l, int head_dim);  /* per position and head */
+size_t              cache_scale_bytes(const cache_layout *l, int head_dim); /* per position and head */
+size_t              cache_head_bytes(const cache_layout *l, int head_dim);  /* K or V of one head in one page */
 
 /* Reads "f16", or "f16/f32": the types of K and of V. */
 bool cache_types_parse(cache_types *out, str text, err *e);
-/* Writes what cache_types_parse reads and returns out. */
+/* Writes text for cache_types_parse and returns out. */
 enum { CACHE_TYPES_TEXT = 24 };
 const char *cache_types_text(cache_types t, char out[CACHE_TYPES_TEXT]);
 #endif

@@ -1,5 +1,5 @@
-/* Two arrays, as for a sparse set: `entries` lists the distinct tokens in the order they came, `where` finds a token's entry.
- * An entry whose counts are both 0 (a popped push) stays and changes nothing. */
+/* A sparse set of two arrays: `entries` lists the distinct tokens in order of arrival, `where` has the index of a
+ * token's entry. An entry with two counts of 0 (after a pop) stays and changes nothing. */
 #include "ops/history.h"
 
 #include "base/mem.h"
@@ -15,7 +15,7 @@ typedef struct {
 
 struct history {
     int      n_vocab, n;
-    int32_t *where;   /* [n_vocab]: index in entries + 1, 0 where the token was never seen */
+    int32_t *where;   /* [n_vocab]: index in entries + 1; 0: never seen */
     entry   *entries; /* [n_vocab] */
 };
 

@@ -1,4 +1,4 @@
-/* ops/joined.h - ops that some backends do in one kernel, and others one by one. The arguments are in ops.h. */
+/* ops/joined.h - ops that some backends run as one kernel and others one by one. ops.h describes the arguments. */
 #ifndef TANDEM_OPS_JOINED_H
 #define TANDEM_OPS_JOINED_H
 #include "ops/ops.h"
@@ -8,6 +8,6 @@ void ops_matmuls(const ops *o, queue *q, const dev *y, const weight *const *w, i
 /* q = rope(norm(q) w_q); k = rope(norm(k) w_k) and v = norm(v) go into the cache. */
 void ops_heads(const ops *o, queue *q, const head_rows *h, const step_rows *rows);
 void ops_norms(const ops *o, queue *q, const norm_rows *c, int n_rows);
-/* Lets ops run beside others, where a backend can. */
+/* Lets ops run concurrently with others, if the backend can. */
 void ops_aside(const ops *o, queue *q, aside_part part);
 #endif

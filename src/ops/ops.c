@@ -94,7 +94,7 @@ static bool unknown(const char *name, err *e)
     return err_set(e, ERR_INPUT, "unknown device '%.40s': use auto, cpu, cpu:avx2, cuda, cuda:1 or ref", name);
 }
 
-/* What "auto" stands for. A build with CUDA that finds no GPU says why. */
+/* Resolves "auto". A build with CUDA that finds no GPU logs the reason. */
 static const char *best_device(void)
 {
     err why = {0};

@@ -20,11 +20,11 @@ typedef struct {
     ops  *inner;
     entry entries[MAX_ENTRIES];
     int   n;
-    entry other; /* what found no room */
+    entry other; /* ops beyond the table's size */
 } profile;
 
 struct queue {
-    queue   *q; /* the inner one's */
+    queue   *q; /* the inner table's queue */
     profile *p;
 };
 
@@ -64,7 +64,7 @@ static void end(queue *q, double start, size_t bytes, const char *fmt, ...)
     x->bytes += (double)bytes;
 }
 
-/* The inner op between two waits. */
+/* Runs the inner op between two waits. */
 #define TIMED(call, bytes, ...)                                                                                        \
     do {                                                                                                               \
         const ops *o     = q->p->inner;                                                                                \
@@ -157,13 +157,13 @@ static void p_matmul_top(queue *q, dev out, const weight *w, dev x, int n_rows, 
 
 static void p_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots)
 {
-    int    pairs = n_rows * n_slots, most = pairs < w->n_mats ? pairs : w->n_mats;
-    size_t bytes = w->bytes / (size_t)w->n_mats * (size_t)most;
+    int    pairs = n_rows * n_slots, used = pairs < w->n_mats ? pairs : w->n_mats;
+    size_t bytes = w->bytes / (size_t)w->n_mats * (size_t)used;
     TIMED(matmul_experts(q->q, y, w, x, x_per_slot, id, n_rows, n_slots), bytes, "experts %s %d -> %d x %d",
           quant_name(w->type), w->n_in, w->n_out, w->n_mats);
 }
 
-/* Matrices of the same rows; named by their first type, n_in and the sum of their outputs. */
+/* Times matrices of the same rows, named by their first type, n_in and the sum of their outputs. */
 static void p_matmuls(queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows)
 {
     size_t bytes = 0;

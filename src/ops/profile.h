@@ -1,17 +1,17 @@
-/* ops/profile.h - a table of ops that times another one's, op by op.
+/* ops/profile.h - a table of ops that times the ops of another table.
  *
- * Before and after each op it waits for the queue, so a number is an op's own time plus the price of one launch and one
- * wait, and a step takes longer than it does otherwise; nothing is recorded as a graph. For measuring, not for serving. */
+ * It waits for the queue before and after each op. So a time includes one launch and one wait, a step takes longer than
+ * usual, and nothing is recorded as a graph. For measurements, not for serving. */
 #ifndef TANDEM_OPS_PROFILE_H
 #define TANDEM_OPS_PROFILE_H
 #include "ops/ops.h"
 
 #include <stdio.h>
 
-ops *ops_profile(ops *inner); /* takes it over: closing the new one closes both */
-/* Of a table that ops_profile gave. */
+ops *ops_profile(ops *inner); /* owns inner: closing the new table closes both */
+/* Clears the times. o: from ops_profile. */
 void ops_profile_clear(const ops *o);
-/* A line per op and shape, the longest time first: calls, seconds, share, and for matmuls the rate at which weights were
- * read (of experts at most: as if no two rows shared one). */
+/* Prints a line per op and shape, the longest time first: calls, seconds, share, and for matmuls the rate of reading
+ * weights. For experts the rate is an upper bound: as if no two rows shared one. */
 void ops_profile_print(const ops *o, FILE *to);
 #endif

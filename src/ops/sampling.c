@@ -21,7 +21,7 @@ double sampling_noise(uint64_t seed, int32_t pos, int32_t token)
 
 int32_t sampling_argmax(const float *logits, int n_vocab)
 {
-    float   max = -INFINITY; /* one comparison for most: a NaN is not above it either */
+    float   max = -INFINITY; /* mostly one comparison; false for NaN too */
     int32_t id  = -1;
     for (int32_t i = 0; i < n_vocab; i++)
         if (logits[i] > max && isfinite(logits[i])) {
@@ -31,7 +31,7 @@ int32_t sampling_argmax(const float *logits, int n_vocab)
     return id;
 }
 
-/* a goes before b: higher first, ties to the lower id. */
+/* Returns whether a ranks before b: higher first, ties to the lower id. */
 static bool before(const sampling_candidate *a, const sampling_candidate *b)
 {
     return a->z > b->z || (a->z == b->z && a->id < b->id);
@@ -44,7 +44,7 @@ static void swap(sampling_candidate *a, sampling_candidate *b)
     *b                   = t;
 }
 
-/* Restores the heap below i. Its top is the candidate that goes first, or (last_on_top) the one that goes last. */
+/* Restores the heap below i. Its top is the first candidate of the ranking, or with last_on_top the last one. */
 static void sift_down(sampling_candidate *heap, int n, int i, bool last_on_top)
 {
     for (int child; (child = 2 * i + 1) < n; i = child) {
@@ -59,7 +59,7 @@ static void make_heap(sampling_candidate *c, int n, bool last_on_top)
     for (int i = n / 2 - 1; i >= 0; i--) sift_down(c, n, i, last_on_top);
 }
 
-/* First to last. */
+/* Sorts the candidates, best first. */
 static void rank(sampling_candidate *c, int n)
 {
     make_heap(c, n, true);
@@ -81,7 +81,7 @@ static int gather_top_k(const float *logits, int n_vocab, double temp, int k, sa
 {
     int n = 0;
     for (int32_t i = 0; i < n_vocab; i++) {
-        if (n == k && logits[i] <= logits[c[0].id]) continue; /* a tie is lost by the higher id */
+        if (n == k && logits[i] <= logits[c[0].id]) continue; /* the higher id loses a tie */
         if (!isfinite(logits[i])) continue;
         sampling_candidate x = {(double)logits[i] / temp, i};
         if (n < k) {
@@ -103,8 +103,8 @@ static int keep_above(sampling_candidate *c, int n, double floor)
     return m;
 }
 
-/* The shortest run of the ranking whose probability reaches top_p, to the front. Candidates leave a heap one by one, so
- * only as much is ranked as is kept. */
+/* Moves to the front the shortest start of the ranking whose probability reaches top_p. Takes candidates from a heap
+ * one by one, so that it ranks only those that are kept. */
 static int keep_top_p(sampling_candidate *c, int n, double z_max, double top_p)
 {
     uint64_t total = 0, sum = 0;
@@ -121,13 +121,14 @@ static int keep_top_p(sampling_candidate *c, int n, double z_max, double top_p)
     return n - left;
 }
 
-/* The k candidates with the best scores z + noise, to the front as a heap with the last on top; z becomes the score. */
+/* Moves to the front the k candidates with the best scores z + noise, as a heap with the last on top. z becomes the
+ * score. */
 static int keep_scored(sampling_candidate *c, int n, const sample_params *p, int k)
 {
     uint64_t key = sampling_position_key(p->seed, p->pos);
     for (int i = 0; i < n; i++) {
         uint64_t bits = sampling_token_bits(key, c[i].id);
-        if (i >= k && c[i].z + sampling_noise_bound(bits) < c[0].z) continue; /* cannot win any more */
+        if (i >= k && c[i].z + sampling_noise_bound(bits) < c[0].z) continue; /* cannot win */
         sampling_candidate x = {c[i].z + sampling_noise_of(bits), c[i].id};
         if (i < k) {
             c[i] = x;
@@ -151,7 +152,7 @@ static int filter(sampling_candidate *c, int n, const sample_params *p)
     return n;
 }
 
-/* What the filters leave of the tokens; z is logit / temp. */
+/* Finds the candidates that pass the filters. z is logit / temp. */
 static int gather_filtered(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *c)
 {
     bool by_k = p->top_k > 0 && p->top_k < n_vocab;
@@ -166,27 +167,27 @@ int32_t sampling_pick(const float *logits, int n_vocab, const sample_params *p, 
     return keep_scored(scratch, n, p, 1) ? scratch[0].id : -1;
 }
 
-/* --- from the best alone ------------------------------------------------------------------------*/
+/* --- from a ranked list ------------------------------------------------------------------------*/
 int sampling_needs(const sample_params *p)
 {
     return p->temp <= 0 ? 1 : p->top_k > 0 && p->top_k <= SAMPLE_TOP_MAX ? p->top_k : 0;
 }
 
-/* Division by the temperature keeps every two floats apart, so the best by logit are the best by z. */
+/* Division by the temperature keeps distinct floats distinct, so the best by logit are the best by z. */
 int32_t sampling_pick_best(const token_logit *best, int n, const sample_params *p)
 {
     sampling_candidate c[SAMPLE_TOP_MAX];
-    int                most = sampling_needs(p), m = 0;
+    int                max = sampling_needs(p), m = 0;
     if (p->temp <= 0) return n > 0 ? best[0].id : -1;
-    for (; m < n && m < most && best[m].id >= 0; m++)
+    for (; m < n && m < max && best[m].id >= 0; m++)
         c[m] = (sampling_candidate){(double)best[m].logit / p->temp, best[m].id};
     return keep_scored(c, filter(c, m, p), p, 1) ? c[0].id : -1;
 }
 
-int sampling_rank(token_logit *best, int n, int most, int32_t id, float logit)
+int sampling_rank(token_logit *best, int n, int max, int32_t id, float logit)
 {
     if (!isfinite(logit)) return n;
-    int at = n < most ? n++ : most; /* the last one falls off */
+    int at = n < max ? n++ : max; /* a full list drops its last entry */
     for (; at > 0; at--) {
         const token_logit *above = &best[at - 1];
         if (above->logit > logit || (above->logit == logit && above->id < id)) break;
@@ -196,7 +197,7 @@ int sampling_rank(token_logit *best, int n, int most, int32_t id, float logit)
     return n;
 }
 
-/* The SAMPLE_TOP_MAX tokens that come first, ranked; z is the score. */
+/* Finds the SAMPLE_TOP_MAX best tokens, ranked. z is the score. */
 static int gather_scored(const float *logits, int n_vocab, const sample_params *p, sampling_candidate *c)
 {
     int n = p->temp <= 0 ? gather_top_k(logits, n_vocab, 1, SAMPLE_TOP_MAX, c)
@@ -218,7 +219,7 @@ void sampling_top(const float *logits, int n_vocab, const sample_params *p, int 
                        : (token_logprob){-1, -INFINITY};
 }
 
-/* --- what comes before and after a pick ---------------------------------------------------------*/
+/* --- before and after a pick ---------------------------------------------------------*/
 void sampling_change(float *logits, int n_vocab, logit_change *c, int n)
 {
     for (int i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
 /* ops/sampling_math.h - the arithmetic under ops/sampling.h, for processors and GPUs alike.
  *
- * IEEE additions, multiplications, divisions and integers alone, never contracted: every compiler that includes this makes
- * the same bits (gcc with -ffp-contract=off, nvcc with -fmad=false). */
+ * It uses IEEE additions, multiplications, divisions and integers alone, never contracted: all compilers make the
+ * same bits (gcc with -ffp-contract=off, nvcc with -fmad=false). */
 #ifndef TANDEM_OPS_SAMPLING_MATH_H
 #define TANDEM_OPS_SAMPLING_MATH_H
 #include <stdint.h>
@@ -54,7 +54,8 @@ SAMPLING_FN double sampling_math_exp(double x)
     return sum * scale;
 }
 
-/* e^x, x <= 0, in units of 2^-44, to nearest: whole numbers, so that a sum of shares has no order. Up to 2^19 of them fit. */
+/* Returns e^x, x <= 0, as an integer in units of 2^-44, to nearest, so that a sum of shares has no order. Up to 2^19
+ * fit. */
 #define SAMPLING_SHARE_ONE 0x1p44
 SAMPLING_FN uint64_t sampling_share(double x)
 {
@@ -85,7 +86,7 @@ SAMPLING_FN double sampling_noise_of(uint64_t bits)
     return -sampling_math_log(-sampling_math_log(u));
 }
 
-/* Never below sampling_noise_of: -log u >= 1 - u >= 2^-(leading ones of u + 1). No logarithm is taken for it. */
+/* Returns an upper bound of sampling_noise_of without a logarithm: -log u >= 1 - u >= 2^-(leading ones of u + 1). */
 SAMPLING_FN double sampling_noise_bound(uint64_t bits)
 {
 #ifdef __CUDA_ARCH__

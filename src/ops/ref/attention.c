@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <math.h>
 
-/* One query head of one row: which keys it may see, and where they lie. */
+/* One query head of one row, and the keys that it sees. */
 typedef struct {
     const kv_class  *c;
     const step_rows *rows;
@@ -34,7 +34,8 @@ static double score(const view *v, const float *q, int32_t p, float scale)
     return scale * sum;
 }
 
-/* y = sum over p of softmax(score)[p] * v[p], 0 when there is none; the scores are computed twice instead of kept */
+/* Computes y = sum over p of softmax(score)[p] * v[p], 0 without positions. Computes the scores twice instead of
+ * storing them. */
 static void attend(float *y, const float *q, const view *v, float scale)
 {
     double max = -INFINITY, total = 0, out[OPS_MAX_HEAD_DIM] = {0};

@@ -13,7 +13,7 @@ void *ref_kv_at(const kv_class *c, int layer, int k_or_v, int head, int32_t lane
     size_t         vec     = cache_code_bytes(cache_layout_of(type), c->head_dim);
     size_t         to_v    = k_or_v == KV_V ? kv_plane_bytes(c, c->types.k) : 0;
     size_t         in_head = (size_t)(slot % KV_PAGE) * vec;
-    assert(id >= 0); /* a page that was let go is not looked at */
+    assert(id >= 0); /* a released page is never read */
     return (char *)c->pool.p + page * KV_UNIT + (size_t)layer * kv_layer_bytes(c) + to_v +
            (size_t)head * cache_head_bytes(cache_layout_of(type), c->head_dim) + in_head;
 }

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <math.h>
 
-/* The angle is rounded to f32, as in training; at large positions the difference is not small. */
+/* Rounds the angle to f32, as training does; at large positions the difference is not small. */
 void ref_rotate_head(float *x, const rope_params *p, int32_t pos, const int32_t *section_pos)
 {
     const float   *freq    = p->freq.p;

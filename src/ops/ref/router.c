@@ -10,7 +10,7 @@ static bool chosen(const int32_t *id, int n, int32_t expert)
     return false;
 }
 
-/* Ranks by the logits themselves: softmax keeps their order, but may round two of them together. */
+/* Ranks by the logits: softmax keeps their order, but may round two of them to the same number. */
 static void rank(int32_t *id, const float *logit, int n_experts, int n_slots)
 {
     for (int s = 0; s < n_slots; s++) {
@@ -21,7 +21,7 @@ static void rank(int32_t *id, const float *logit, int n_experts, int n_slots)
     }
 }
 
-/* The sum over all experts cancels: softmax, then renormalised over the chosen, is softmax over the chosen. */
+/* Softmax over the chosen experts: the sum over all experts cancels in the renormalisation. */
 static void weigh(float *w, const int32_t *id, const float *logit, const float *expert_scale, int n_slots)
 {
     double sum = 0;
