@@ -1,12 +1,12 @@
-/* Which connections get a place in the table.
+/* Decides which connections are accepted.
  *
- * Connections that carry no call give way when there is no place: handshakes and heads that are not whole, idle ones, and
- * those that only wait for the client to close. The address that holds the most connections loses its oldest such one first,
- * so that a few addresses with many unfinished requests cannot keep others out. A client that is not greedier than its
- * victim must leave it GRACE_S to speak.
+ * When the table is full, a connection without a call is closed for a new one: an incomplete handshake or head, an idle
+ * connection, or one that waits for the client to close. The address with the most connections loses its oldest such
+ * connection first, so that a few addresses with many unfinished requests cannot exclude others. If the new client has
+ * as many connections as the other, the other has GRACE_S to send a request first.
  *
- * `reserved` places beyond max_connections are for 127.0.0.1, ::1 and the unix socket. An address may hold max_per_peer
- * connections, and a quarter of it while three quarters of all places carry calls. */
+ * `reserved` connections above max_connections are for 127.0.0.1, ::1 and the unix socket. An address may have
+ * max_per_peer connections, and a quarter of that while three quarters of all connections have calls. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "http/inside.h"
@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 #define GRACE_S 1.0
-enum { TELL_EVERY_S = 60, TIGHTER = 4 };
+enum { LOG_INTERVAL_S = 60, TIGHTER = 4 };
 
 struct http_peer {
     uint8_t    key[16];
-    int        n; /* connections */
+    int        n; /* number of connections */
     http_peer *next;
 };
 
@@ -35,7 +35,7 @@ static bool is_loopback(const http_from *a)
     return !memcmp(a, &v4, sizeof v4) || !memcmp(a, &v6, sizeof v6);
 }
 
-/* Clients that count as one: an IPv4 address, an IPv6 /64, the unix socket. */
+/* Writes the key that identifies the peer of an address: an IPv4 address, an IPv6 /64, or the unix socket. */
 static void peer_key(uint8_t key[16], const http_from *a)
 {
     memset(key, a ? 0 : 0xff, 16);
@@ -51,7 +51,7 @@ static http_peer **find_peer(http_server *s, const uint8_t key[16])
     return at;
 }
 
-/* Counts the connection among its peer's. False: there is no memory. */
+/* Adds the connection to the count of its peer. Returns false when there is no memory. */
 static bool join_peer(conn *c, const http_from *a)
 {
     uint8_t key[16];
@@ -82,15 +82,15 @@ static bool gives_way(const conn *c)
     return c->phase == PHASE_HANDSHAKE || c->phase == PHASE_HEAD || c->phase == PHASE_LINGER;
 }
 
-void http_tell_full(http_server *s, const char *what)
+void http_refuse_full(http_server *s, const char *what)
 {
     s->stats.refused++;
-    if (s->told_full && s->now - s->told_full < TELL_EVERY_S) return;
+    if (s->told_full && s->now - s->told_full < LOG_INTERVAL_S) return;
     s->told_full = s->now;
     log_event(LOG_WARN, "http", "%s: refusing new connections (logged once a minute)", what);
 }
 
-/* Clients that are turned away learn it now rather than by a time-out. */
+/* Sends a refusal, so that the client need not wait for a timeout. */
 static void turn_away(conn *c)
 {
     buf out;
@@ -98,20 +98,20 @@ static void turn_away(conn *c)
     http_put_refusal(&out, c->s, NULL, (http_verdict){503, "Too many connections."});
     if (!c->tls.ssl) {
         http_net_write(c, out.p, out.n);
-        http_net_read(c, c->s->scratch, SCRATCH_BYTES, false); /* unread, it would turn the end into a reset */
+        http_net_read(c, c->s->scratch, SCRATCH_BYTES, false); /* unread bytes would cause a reset at close */
     }
     buf_deinit(&out);
     http_conn_lose(c);
 }
 
-/* Whether `c` may lose its place to a client that holds so many connections. */
+/* Returns whether `c` may be closed for a client that has n_of_newcomer connections. */
 static bool may_lose_to(const conn *c, int n_of_newcomer)
 {
     bool had_time = c->s->now - c->since > GRACE_S || (c->was_used && http_conn_is_idle(c));
     return gives_way(c) && (had_time || c->from_peer->n > n_of_newcomer);
 }
 
-/* Closes the connection that gives way first, of all or of one peer. */
+/* Closes the first candidate, of all connections or of one peer. */
 static bool evict(http_server *s, const conn *newcomer, const http_peer *of)
 {
     conn *first = NULL;
@@ -139,18 +139,18 @@ static int max_of_peer(const http_server *s)
     return busy < s->o.max_connections - s->o.max_connections / TIGHTER ? s->o.max_per_peer : tight > 0 ? tight : 1;
 }
 
-/* Whether there is a place, made if need be. */
+/* Returns whether a connection can be accepted, after closing another one if necessary. */
 static bool has_place(conn *c)
 {
     http_server *s             = c->s;
     int          places        = s->o.max_connections + (c->is_local ? s->o.reserved : 0);
     bool         may_be_greedy = !c->is_unix && c->from_peer->n > s->o.max_per_peer / TIGHTER;
     if (may_be_greedy && c->from_peer->n > max_of_peer(s) && !evict(s, c, c->from_peer)) {
-        http_tell_full(s, "One address has reached its connection limit");
+        http_refuse_full(s, "One address has reached its connection limit");
         return false;
     }
     if (s->stats.connections > places && !evict(s, c, NULL)) {
-        http_tell_full(s, "The connection limit is reached");
+        http_refuse_full(s, "The connection limit is reached");
         return false;
     }
     return true;
@@ -162,7 +162,7 @@ void http_admit(http_server *s, int fd, bool is_tls, const http_from *from)
     s->stats.accepted++;
     if (!c) {
         close(fd);
-        http_tell_full(s, "There is no memory for connections");
+        http_refuse_full(s, "There is no memory for connections");
     } else if (c->phase != PHASE_DEAD) {
         if (!join_peer(c, from))
             http_conn_lose(c);

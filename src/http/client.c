@@ -16,14 +16,14 @@
 #include <unistd.h>
 
 enum { READ_BYTES = 64 << 10, MAX_REQUEST = 256 << 20, MAX_EVENTS = 256 };
-static const double look_s = 0.1; /* how often deadlines are looked at */
+static const double look_s = 0.1; /* interval of checking deadlines */
 
 typedef enum { WIRE_CONNECTING, WIRE_SHAKING, WIRE_RUNNING, WIRE_IDLE, WIRE_DEAD } wire_phase;
 
 typedef struct wire wire;
 struct wire {
     http_client     *c;
-    wire            *prev, *next; /* of all wires, or of the dead, whose memory goes at the end of a turn */
+    wire            *prev, *next; /* list of all wires, or of dead ones, which are freed at the end of a turn */
     int              fd;
     http_tls         tls;
     wire_phase       phase;
@@ -38,14 +38,14 @@ struct wire {
 struct http_fetch {
     http_client       *c;
     http_fetch        *prev, *next;
-    wire              *wire; /* NULL: it failed before there was one */
+    wire              *wire; /* NULL: it failed before a connection was made */
     http_fetch_handler h;
     buf                request;
     size_t             sent;
     double             deadline;
     uint64_t           body_bytes;
     bool               told_head;
-    err                failed; /* to be told in the next turn; code ERR_NONE: none */
+    err                failed; /* reported in the next turn; ERR_NONE: none */
 };
 
 struct http_client {
@@ -56,7 +56,7 @@ struct http_client {
     struct addrinfo    *addresses, *good;
     wire               *wires, *dead;
     http_fetch         *fetches;
-    bool                has_failed; /* some fetch waits to be told so */
+    bool                has_failed; /* a fetch has a failure to report */
     double              now, next_look;
     char                scratch[READ_BYTES];
 };
@@ -110,7 +110,7 @@ static void bury(http_client *c)
     }
 }
 
-/* From this address on; false with errno: none of them can be tried. */
+/* Connects to this address or one after it. Returns false with errno if none can be tried. */
 static bool begin_connect(wire *l)
 {
     int one = 1;
@@ -309,7 +309,7 @@ static ssize_t wire_read(wire *l, void *p, size_t n)
     return l->tls.ssl ? http_tls_read(&l->tls, p, n, false) : http_net_outcome(recv(l->fd, p, n, 0));
 }
 
-/* A server that refuses closes before it has all: what it said is still to be read. */
+/* A server may respond and close before it has read the whole request: read its response. */
 static void send_request(wire *l)
 {
     http_fetch *f = l->fetch;
@@ -336,7 +336,7 @@ static void finish(wire *l, bool has_rest)
     fetch_end(f, NULL);
 }
 
-/* False: the fetch has ended. */
+/* Returns false if the fetch has ended. */
 static bool take_bytes(wire *l, str in)
 {
     http_fetch *f = l->fetch;
@@ -418,7 +418,7 @@ static bool is_late(const http_client *c, const http_fetch *f, err *e)
     return true;
 }
 
-/* A handler may start and cancel fetches: after each call the search begins anew. */
+/* Restarts the search after each callback, which may start and cancel fetches. */
 static void tell_failed(http_client *c)
 {
     while (c->has_failed) {

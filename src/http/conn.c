@@ -48,7 +48,7 @@ static void end_call(conn *c, bool delivered)
     if (s->h.on_done) s->h.on_done(s->h.ctx, c, delivered);
 }
 
-/* What a call has held, so that an idle connection holds next to nothing. */
+/* Frees the memory of a call, so that an idle connection needs little. */
 static void clear_call(conn *c)
 {
     http_drop_body(c);
@@ -150,7 +150,8 @@ static void fill_request(conn *c)
 static void head_is_there(conn *c)
 {
     http_server *s = c->s;
-    http_verdict v = http_head_parse(&c->head, &c->scan, s->o.max_fields, SIZE_MAX / 16); /* max_body: after on_head */
+    http_verdict v =
+        http_head_parse(&c->head, &c->scan, s->o.max_fields, SIZE_MAX / 16); /* max_body is checked after on_head */
     if (v.status) {
         refuse(c, v);
         return;
@@ -170,7 +171,7 @@ static void head_is_there(conn *c)
         begin_body(c);
 }
 
-/* The memory of all bodies is bounded. */
+/* Updates the memory of all bodies. Refuses the request when it is over max_bodies. */
 static http_verdict count_body(conn *c)
 {
     http_server *s = c->s;
@@ -181,26 +182,26 @@ static http_verdict count_body(conn *c)
     return (http_verdict){0};
 }
 
-/* The first byte of a request after another. */
+/* Handles the first byte of another request. */
 static void begin_head(conn *c)
 {
     c->since    = c->s->now;
     c->deadline = c->since + c->s->o.head_s;
 }
 
-/* Takes no byte behind the request: that stays in the kernel. */
+/* Reads no byte after the request: later ones stay in the kernel. */
 static void read_some(conn *c)
 {
     http_server *s       = c->s;
     bool         counted = c->phase == PHASE_BODY && c->to_read.state == BODY_COUNTED;
-    size_t       most    = counted && c->to_read.left < SCRATCH_BYTES ? (size_t)c->to_read.left : SCRATCH_BYTES;
-    ssize_t      n       = http_net_read(c, s->scratch, most, !counted);
+    size_t       limit   = counted && c->to_read.left < SCRATCH_BYTES ? (size_t)c->to_read.left : SCRATCH_BYTES;
+    ssize_t      n       = http_net_read(c, s->scratch, limit, !counted);
     str          in      = {s->scratch, n > 0 ? (size_t)n : 0};
     size_t       used    = 0;
     http_verdict v;
 
     if (n <= 0) {
-        if (!n) http_net_say_end(c); /* a client that only ended its side sees a clean end */
+        if (!n) http_net_shut_down(c); /* a half-closed client sees a clean end */
         if (n != IO_AGAIN) http_conn_lose(c);
         return;
     }
@@ -222,7 +223,7 @@ static void read_some(conn *c)
 
 static bool is_reading(const conn *c) { return c->phase == PHASE_HEAD || c->phase == PHASE_BODY; }
 
-/* epoll does not know what the TLS holds. */
+/* epoll does not report bytes that TLS has buffered. */
 static void read_all(conn *c)
 {
     do read_some(c);
@@ -250,7 +251,7 @@ static void discard(conn *c)
         c->may_waste -= (size_t)n;
 }
 
-/* The client may wait for its reply or may be gone: writes tell. */
+/* The client may still wait for its response, or be gone: a write shows which. */
 static void half_close(conn *c)
 {
     c->half_closed = true;
@@ -283,7 +284,7 @@ static uint32_t wanted(const conn *c)
     case PHASE_HANDSHAKE: return c->tls.wants_out ? EPOLLOUT : EPOLLIN;
     case PHASE_HEAD:
     case PHASE_BODY: return EPOLLIN | out;
-    case PHASE_RUNNING: return (c->half_closed ? EPOLLERR : EPOLLRDHUP) | out; /* EPOLLERR comes in any case */
+    case PHASE_RUNNING: return (c->half_closed ? EPOLLERR : EPOLLRDHUP) | out; /* EPOLLERR is always reported */
     case PHASE_FLUSH: return EPOLLOUT;
     default: return EPOLLIN;
     }
@@ -336,13 +337,13 @@ static void send_out(conn *c)
 static void linger(conn *c)
 {
     clear_call(c);
-    http_net_say_end(c);
+    http_net_shut_down(c);
     c->phase     = PHASE_LINGER;
     c->deadline  = c->s->now + LINGER_S;
     c->may_waste = c->s->o.max_body;
 }
 
-/* All of the reply was handed to the system. */
+/* Handles the end of a response that the kernel has taken. */
 static void finish(conn *c)
 {
     bool closing = c->closing;
@@ -382,7 +383,7 @@ static bool body_is_slow(const conn *c)
     return seconds > 0 && (double)c->body.n < seconds * (double)c->s->o.min_rate;
 }
 
-/* stall_s of patience; each byte that arrives buys more, at min_rate, but never more than stall_s in all. */
+/* Gives a slow client stall_s. Each acknowledged byte extends that at min_rate, up to stall_s from now. */
 static bool reader_is_slow(conn *c)
 {
     const http_options *o       = &c->s->o;
@@ -395,8 +396,8 @@ static bool reader_is_slow(conn *c)
     return c->s->now > c->patience_end;
 }
 
-/* Writes to a half-closed client whose reply has not begun: one that closed its socket as well answers by a reset, which
- * ends the call. An interim reply is the one thing that may be written; a client of HTTP/1.0 would not know it. */
+/* Sends an interim response to a half-closed client without a response. If the client has closed its socket too, it
+ * replies with a reset, which ends the call. HTTP/1.0 has no interim responses. */
 static void probe_half_closed(conn *c)
 {
     if (!c->half_closed || c->replying || !c->head.minor || c->s->now < c->next_probe) return;

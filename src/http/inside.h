@@ -1,18 +1,18 @@
-/* http/inside.h - what the files of the server share.
+/* http/inside.h - shared by the files of the server.
  *
- * A connection carries one call at a time, so they are one object. Its phases:
+ * A connection has one call at a time, so they are one object. Its phases:
  *
- *      HANDSHAKE -> HEAD -> BODY -> RUNNING -> FLUSH -> HEAD ...      the client's bytes are read in the first three
- *                    |       |                   |                    alone: what he sends behind a request waits in
- *                    +-------+-- refused ------->+--> LINGER -> DEAD  the kernel, and blocks him when that is full
+ *      HANDSHAKE -> HEAD -> BODY -> RUNNING -> FLUSH -> HEAD ...      Only the first three read bytes of the client.
+ *                    |       |                   |                    Bytes after a request stay in the kernel, and
+ *                    +-------+-- refused ------->+--> LINGER -> DEAD  block the client when its buffers are full.
  *
- * RUNNING listens for the client's leaving only. A client that ends its own sending has not left: it gets its reply, and is
- * found to have gone when a write fails (http_conn_check_deadline). LINGER has sent all and said so, and throws away what still comes, so
- * that no reset overtakes the reply. DEAD has no descriptor; the memory goes at the end of the loop's turn, because
- * events of this turn may name it.
+ * RUNNING only waits for a disconnect. A client that shuts down its sending side still gets its response; a failed
+ * write shows that it is gone (http_conn_check_deadline). LINGER has sent everything and the end, and discards further
+ * bytes, so that no reset overtakes the response. DEAD has no descriptor; its memory is freed at the end of the loop
+ * iteration, because events of this iteration may refer to it.
  *
- * Whatever changes a connection calls http_touch; at the end of the turn http_settle sends, ends and arms what was
- * touched. */
+ * Every change of a connection calls http_touch. At the end of the iteration http_settle sends, ends and arms the
+ * touched connections. */
 #ifndef TANDEM_HTTP_INSIDE_H
 #define TANDEM_HTTP_INSIDE_H
 #include "http/http.h"
@@ -40,40 +40,40 @@ typedef struct {
 typedef struct http_call conn;
 struct http_call {
     http_server *s;
-    conn        *prev, *next; /* of all connections, or of the dead */
+    conn        *prev, *next; /* list of all connections, or of dead ones */
     conn        *next_touched;
     bool         touched;
     int          fd;
     http_tls     tls;
     phase        phase;
-    uint32_t     armed;    /* events that epoll was asked for */
-    double       since;    /* when it began to wait for a head, or for a body */
-    double       deadline; /* of this phase; unused while RUNNING and in FLUSH */
+    uint32_t     armed;    /* events registered with epoll */
+    double       since;    /* start of the wait for a head or body */
+    double       deadline; /* end of this phase; unused in RUNNING and FLUSH */
     http_peer   *from_peer;
     bool         is_local, is_unix; /* 127.0.0.1, ::1 or the unix socket; the latter alone */
-    bool         half_closed;       /* the client sends no more */
-    double       next_probe;        /* when a half-closed client without a reply is written to */
+    bool         half_closed;       /* the client has shut down its sending side */
+    double       next_probe;        /* time of the next write to a half-closed client without a response */
     char         peer[PEER_TEXT];
 
     http_scan    scan;
     http_head    head;
     http_body    to_read;
     buf          body;
-    size_t       body_counted; /* bytes of it in the server's sum */
+    size_t       body_counted; /* its bytes in n_body_bytes of the server */
     http_request request;
     void        *user;
-    int          status; /* that was answered; 0: none */
+    int          status; /* HTTP status of the response; 0: none */
     bool         live;   /* between on_head and on_done */
     bool         was_used;
 
     buf     out;
-    size_t  out_at; /* bytes of it that are sent */
+    size_t  out_at; /* bytes sent */
     bool    replying, chunked, no_body, ended, cut, closing;
-    bool    was_over;     /* max_unsent; on_room is owed */
-    int64_t sent;         /* bytes that the system took, over the connection's life */
-    double  patience_end; /* when a client that is behind is cut; 0: it is not behind */
-    int64_t arrived;      /* http_net_arrived at the last look */
-    size_t  may_waste;    /* bytes that LINGER still throws away */
+    bool    was_over;     /* over max_unsent; on_room must follow */
+    int64_t sent;         /* bytes that the kernel has taken in total */
+    double  patience_end; /* time at which a slow client is disconnected; 0: it is not slow */
+    int64_t arrived;      /* last value of http_net_arrived */
+    size_t  may_waste;    /* bytes that LINGER may still discard */
 };
 
 typedef struct {
@@ -84,10 +84,10 @@ typedef struct {
 struct http_server {
     http_options o;
     http_handler h;
-    int          epoll, event, spare; /* spare: given up for a moment when there are no descriptors left */
+    int          epoll, event, spare; /* spare: closed for a moment when no descriptors are left */
     listener     listener[LISTENERS];
     int          port;
-    char        *unix_path; /* that we made */
+    char        *unix_path; /* path of the socket that we created */
     void        *tls;       /* SSL_CTX */
     atomic_bool  woken, stopped;
     bool         draining, no_keep_alive;
@@ -103,27 +103,27 @@ struct http_server {
 };
 
 /* conn.c */
-conn *http_conn_new(http_server *s, int fd, bool is_tls); /* NULL: there is no memory */
+conn *http_conn_new(http_server *s, int fd, bool is_tls); /* NULL: out of memory */
 void  http_conn_event(conn *c, uint32_t events);
 void  http_conn_check_deadline(conn *c);
-void  http_conn_lose(conn *c);          /* at once; a live call ends undelivered */
-bool  http_conn_is_idle(const conn *c); /* no byte of a next request is there */
+void  http_conn_lose(conn *c);          /* closes immediately; a live call ends undelivered */
+bool  http_conn_is_idle(const conn *c); /* true if no byte of the next request has arrived */
 void  http_touch(conn *c);
 void  http_settle(conn *c);
 
 /* reply.c */
 void http_put_refusal(buf *out, http_server *s, conn *live, http_verdict v); /* live: NULL when there is no call */
 
-/* net.c: bytes, plain or by TLS. 0: the client ended; IO_AGAIN: none for now; IO_BROKEN. */
+/* net.c: reads and writes, plain or TLS. 0: the client shut down; IO_AGAIN: nothing for now; IO_BROKEN: failed. */
 enum { IO_AGAIN = -1, IO_BROKEN = -2 };
-ssize_t http_net_outcome(ssize_t n); /* of recv and send */
+ssize_t http_net_outcome(ssize_t n); /* result of recv or send as IO_... */
 ssize_t http_net_read(conn *c, void *p, size_t n, bool peek);
 ssize_t http_net_write(conn *c, const void *p, size_t n);
-int64_t http_net_arrived(const conn *c); /* of what was sent, the bytes that the client's side has acknowledged */
-bool    http_net_pending(const conn *c); /* bytes were taken from the system and wait in the TLS */
-void    http_net_say_end(conn *c);       /* no more comes from us */
+int64_t http_net_arrived(const conn *c); /* sent bytes that the client has acknowledged */
+bool    http_net_pending(const conn *c); /* TLS has buffered bytes */
+void    http_net_shut_down(conn *c);     /* shuts down our sending side */
 void    http_net_close(conn *c);
-void http_net_drop_unsent(conn *c); /* when it closes: the system need not hold what a stalled client does not take */
+void    http_net_drop_unsent(conn *c); /* makes the kernel drop unsent bytes on close */
 
 /* tls.c */
 bool    http_tls_open(http_server *s, err *e);
@@ -138,9 +138,9 @@ void    http_tls_say_end(http_tls *t);
 
 /* admit.c */
 void http_admit(http_server *s, int fd, bool is_tls, const http_from *from); /* from: NULL for the unix socket */
-bool http_make_room(http_server *s, const conn *newcomer); /* closes one that gives way; newcomer: NULL when unknown */
+bool http_make_room(http_server *s, const conn *newcomer); /* closes a connection for newcomer, which may be NULL */
 void http_leave_peer(conn *c);
-void http_tell_full(http_server *s, const char *what); /* counts a refusal */
+void http_refuse_full(http_server *s, const char *what); /* counts a refusal */
 
 /* listen.c */
 bool http_listen(http_server *s, err *e);

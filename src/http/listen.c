@@ -64,7 +64,7 @@ static bool add_listener(http_server *s, int i, int fd, err *e)
     return true;
 }
 
-/* Accepted sockets inherit these. Keep-alive finds clients that vanished while nothing is sent. */
+/* Sets options that accepted sockets inherit. Keep-alive finds clients that vanished without a FIN. */
 static void tune(int fd)
 {
     static const struct {
@@ -99,7 +99,7 @@ static bool listen_tcp(http_server *s, err *e)
     return add_listener(s, 0, l->fd, e);
 }
 
-/* A socket's file outlives its server: it is in the way only while somebody answers. */
+/* Removes the socket file of a server that no longer runs: one on which connecting fails. */
 static void remove_stale(const address *a, socklen_t n)
 {
     struct stat st;
@@ -110,7 +110,7 @@ static void remove_stale(const address *a, socklen_t n)
     if (fd >= 0) close(fd);
 }
 
-/* Adds the bits that the umask took from a socket's file. */
+/* Adds the mode bits of a socket file that the umask removed. */
 static bool restore_mode(const char *path)
 {
     struct stat st;
@@ -130,7 +130,7 @@ static bool listen_unix(http_server *s, err *e)
     l->fd      = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (l->fd < 0) return os_error(e, "open a socket for", s->o.unix_path);
     remove_stale(&a, sizeof a.un);
-    /* bind gives the file the descriptor's mode, less the umask: at no time is it wider than the one wanted */
+    /* bind applies the descriptor's mode and the umask, so the file never has more permissions than wanted */
     if (fchmod(l->fd, UNIX_MODE) != 0) return os_error(e, "set the mode of", s->o.unix_path);
     if (bind(l->fd, &a.any, sizeof a.un) != 0) return os_error(e, "listen on", s->o.unix_path);
     s->unix_path = xnew_n(char, n + 1);
@@ -159,7 +159,7 @@ void http_unlisten(http_server *s)
 }
 
 /* --- accepting ------------------------------------------------------------------------------------ */
-/* Returns the address as 16 bytes, IPv4 mapped as an IPv6 socket has it; NULL for a unix socket. */
+/* Returns the address as 16 bytes, IPv4 mapped to IPv6; NULL for a unix socket. */
 static const http_from *read_address(http_from *out, const address *a)
 {
     *out = (http_from){{[10] = 0xff, [11] = 0xff}};
@@ -177,19 +177,19 @@ static bool somebody_waits(const listener *l)
     return poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 0) == 1;
 }
 
-/* With no descriptor left the connection would wait for ever and epoll would report it for ever: it is taken with the
- * spare descriptor, and closed. */
+/* Accepts a connection with the spare descriptor and closes it. Without descriptors it would stay in the queue, and
+ * epoll would report it again and again. */
 static bool accept_and_close(http_server *s, listener *l)
 {
     close(s->spare);
     int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) close(fd);
     s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    http_tell_full(s, "No file descriptors are left");
+    http_refuse_full(s, "No file descriptors are left");
     return fd >= 0 && s->spare >= 0;
 }
 
-/* Until the next tick. */
+/* Stops accepting until the next tick. */
 static void pause_accepting(http_server *s, listener *l)
 {
     struct epoll_event ev = {.data.ptr = l};
@@ -205,14 +205,14 @@ void http_accept(http_server *s, listener *l)
         int       fd = accept4(l->fd, &a.any, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             http_admit(s, fd, l->is_tls, read_address(&from, &a));
-        } else if (errno == EMFILE || errno == ENFILE) { /* also said when nobody waits */
+        } else if (errno == EMFILE || errno == ENFILE) { /* also returned when no connection waits */
             if (!somebody_waits(l)) return;
             if (!http_make_room(s, NULL) && !accept_and_close(s, l)) {
                 pause_accepting(s, l);
                 return;
             }
         } else if (errno == ENOBUFS || errno == ENOMEM) {
-            http_tell_full(s, "The system has no memory for sockets");
+            http_refuse_full(s, "The system has no memory for sockets");
             pause_accepting(s, l);
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {

@@ -39,7 +39,7 @@ int64_t http_net_arrived(const conn *c)
 
 bool http_net_pending(const conn *c) { return c->tls.ssl && http_tls_pending(&c->tls); }
 
-void http_net_say_end(conn *c)
+void http_net_shut_down(conn *c)
 {
     if (c->tls.ssl) http_tls_say_end(&c->tls);
     shutdown(c->fd, SHUT_WR);

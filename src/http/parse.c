@@ -34,7 +34,7 @@ void http_scan_init(http_scan *s, size_t max_head)
 
 void http_scan_deinit(http_scan *s) { buf_deinit(&s->bytes); }
 
-/* One empty line before the request is skipped, as RFC 9112 2.2 has it. */
+/* Skips one empty line before the request (RFC 9112 2.2). */
 static http_verdict end_line(http_scan *s)
 {
     if (s->in_line)
@@ -76,7 +76,7 @@ http_verdict http_scan_feed(http_scan *s, str in, size_t *used)
 }
 
 /* --- the head taken apart ------------------------------------------------------------------------- */
-/* The next line without its CR LF; the scan made sure that it has one. */
+/* Returns the next line without its CR LF, which the scan has checked. */
 static str next_line(str *rest)
 {
     const char *end  = memchr(rest->s, '\r', rest->n);
@@ -86,7 +86,7 @@ static str next_line(str *rest)
     return line;
 }
 
-/* What stands before the first `c`, and behind it; s NULL: there is none. */
+/* Cuts *rest at the first `c`. Returns the part before it and moves *rest after it; s NULL: there is none. */
 static str cut_at(str *rest, char c)
 {
     const char *p = rest->n ? memchr(rest->s, c, rest->n) : NULL;
@@ -159,7 +159,7 @@ static http_verdict parse_field(http_field *f, str line)
     return fine;
 }
 
-/* A tab beside a value that decides where the body ends: parsers do not agree on it. */
+/* Refuses a tab next to a value that decides where the body ends, because parsers treat it differently. */
 static bool has_tab_beside(str v)
 {
     for (const char *p = v.s; p[-1] != ':'; p--)
@@ -188,7 +188,7 @@ static bool is_host(str v)
     return true;
 }
 
-/* The words of "a, b, c". */
+/* Returns the next word of "a, b, c". */
 static void parse_connection(http_head *h, str v)
 {
     while (v.n) {
@@ -269,7 +269,7 @@ http_verdict http_head_parse(http_head *out, const http_scan *s, size_t max_fiel
     if (out->n_fields > max_fields) return refuse(431, "The request has too many header lines.");
     if (s->n_blank) next_line(&rest);
     if (v = parse_request_line(out, next_line(&rest)), v.status) return v;
-    /* one piece of memory: the fields, then the path, which decoded is not longer */
+    /* one allocation: the fields, then the decoded path, which is not longer than the path */
     out->field = mem_try(out->n_fields * sizeof *out->field + out->target.n);
     if (!out->field) return refuse(503, "There is no memory for the request.");
     for (size_t i = 0; i < out->n_fields; i++)

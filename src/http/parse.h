@@ -1,35 +1,34 @@
-/* http/parse.h - the strict reader of requests: bytes in, in any pieces; no sockets.
+/* http/parse.h - the strict parser of requests: takes bytes in chunks of any size; no sockets.
  *
- * A head is gathered up to its empty line (http_scan), then taken apart in one go (http_head_parse); a body is read by
- * http_body_read. Where the pieces were cut changes nothing. What is refused has a status for the client and a fixed
- * sentence without a byte of his.
+ * http_scan collects a head up to its empty line, http_head_parse parses it, and http_body_read reads a body. The sizes
+ * of the chunks do not change the result. A refusal has a status and a fixed message without bytes of the client.
  *
- * Refused, beyond what is malformed: bare LF and CR, folded lines, blanks before a colon, Content-Length beside
- * Transfer-Encoding or twice, codings other than `chunked`, chunk extensions and trailers, a missing or a second Host,
- * versions other than 1.0 and 1.1, methods that are not in the list, targets that do not begin with a slash. */
+ * Refused, in addition to malformed requests: bare LF and CR, folded lines, blanks before a colon, Content-Length
+ * together with Transfer-Encoding or twice, codings other than `chunked`, chunk extensions and trailers, a missing or
+ * second Host, versions other than 1.0 and 1.1, unknown methods, targets that do not begin with a slash. */
 #ifndef TANDEM_HTTP_PARSE_H
 #define TANDEM_HTTP_PARSE_H
 #include "http/http.h"
 
 typedef struct {
-    int         status; /* 0: fine so far */
+    int         status; /* 0: valid so far */
     const char *why;
 } http_verdict;
 
-/* The bytes of a head as they come. */
+/* Collects the bytes of a head. */
 typedef struct {
-    buf    bytes;            /* with its ceiling: a longer head is a 431 */
-    size_t n_lines, n_blank; /* that ended: with something in them; before the first of those */
+    buf    bytes;            /* its maximum is that of a head: 431 above it */
+    size_t n_lines, n_blank; /* complete lines; empty lines before the first */
     bool   in_line, done;
     char   last;
 } http_scan;
 
 void         http_scan_init(http_scan *s, size_t max_head);
 void         http_scan_deinit(http_scan *s);
-http_verdict http_scan_feed(http_scan *s, str in, size_t *used); /* stops behind the empty line */
+http_verdict http_scan_feed(http_scan *s, str in, size_t *used); /* stops after the empty line */
 
 typedef struct {
-    str         method, target, path, query; /* in the bytes of the scan; path: behind the fields */
+    str         method, target, path, query; /* pointers into the scan; path: after the fields */
     int         minor;
     http_field *field;
     size_t      n_fields;
@@ -38,10 +37,10 @@ typedef struct {
     bool        keep_alive, expects_continue;
 } http_head;
 
-/* Of a scan that is done. out->field is the caller's to mem_free, also after a refusal. */
+/* Parses a complete scan. The caller frees out->field with mem_free, also after a refusal. */
 http_verdict http_head_parse(http_head *out, const http_scan *s, size_t max_fields, size_t max_body);
 
-/* What is left of a body. Chunks: size CR LF, bytes, CR LF; the last has size 0. */
+/* The state of reading a body. A chunk is size CR LF, bytes, CR LF; the last has size 0. */
 typedef enum {
     BODY_DONE,
     BODY_COUNTED, /* `left` bytes */
@@ -56,15 +55,15 @@ typedef enum {
 } http_body_state;
 typedef struct {
     http_body_state state;
-    uint64_t        left;   /* of the body, or of the chunk */
-    uint64_t        total;  /* of all chunks so far, the one whose size was just read included */
-    uint64_t        max;    /* of total */
-    int             digits; /* of the size being read */
+    uint64_t        left;   /* bytes left of the body or chunk */
+    uint64_t        total;  /* sizes of all chunks so far */
+    uint64_t        max;    /* maximum of total */
+    int             digits; /* digits of the size read so far */
 } http_body;
 
 void         http_body_init(http_body *b, const http_head *h, size_t max_body);
-http_verdict http_body_check(const http_body *b); /* its head's length against max, which may be less by now */
-/* Puts what belongs to the body into out; stops behind the body's end, where state is BODY_DONE. */
+http_verdict http_body_check(const http_body *b); /* checks Content-Length against max */
+/* Appends bytes of the body to out. Stops after its end, where state is BODY_DONE. */
 http_verdict http_body_read(http_body *b, str in, size_t *used, buf *out);
 
 #endif

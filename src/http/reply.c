@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-enum { MOST_OVER = 4 }; /* times max_unsent: a handler that does not stop is cut off */
+enum { MAX_OVER = 4 }; /* multiple of max_unsent at which the client is disconnected */
 
 static const struct {
     int         status;
@@ -66,7 +66,7 @@ static bool has_control(str s)
     return false;
 }
 
-/* The status line and the fields, without the empty line. A field that would break out of its line is left out. */
+/* Writes the status line and the fields, without the empty line. Omits fields with line breaks. */
 static void put_head(buf *out, http_server *s, int status, const http_field *fields, size_t n)
 {
     buf_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, status_text(status), date_now(s));
@@ -95,7 +95,7 @@ void http_put_refusal(buf *out, http_server *s, conn *live, http_verdict v)
     buf_deinit(&body);
 }
 
-/* What was not read of the request would be taken for the next one. */
+/* Closes the connection if some of the request was not read, as it would be taken for the next one. */
 static void put_connection(conn *c)
 {
     c->closing = !c->head.keep_alive || c->s->draining || c->s->no_keep_alive || c->to_read.state != BODY_DONE;
@@ -121,7 +121,7 @@ static void end(conn *c)
     http_touch(c);
 }
 
-/* The reply found no memory and none of it was sent: a short one takes its place. */
+/* Replaces a response that ran out of memory, and of which nothing was sent, by a short one. */
 static void put_no_memory(conn *c)
 {
     buf_deinit(&c->out);
@@ -153,8 +153,8 @@ void http_begin(http_call *c, int status, const http_field *fields, size_t n)
 void http_put(http_call *c, str bytes)
 {
     assert(c->replying && !c->ended);
-    if (c->no_body || !bytes.n) return; /* a chunk of no bytes would be the end */
-    if (http_unsent(c) / MOST_OVER > c->s->o.max_unsent) c->out.failed = true;
+    if (c->no_body || !bytes.n) return; /* an empty chunk would end the response */
+    if (http_unsent(c) / MAX_OVER > c->s->o.max_unsent) c->out.failed = true;
     if (c->chunked) buf_printf(&c->out, "%zx\r\n", bytes.n);
     buf_put(&c->out, bytes.s, bytes.n);
     if (c->chunked) buf_puts(&c->out, "\r\n");
@@ -191,9 +191,9 @@ str http_call_field(const http_call *c, const char *name)
     return (str){0};
 }
 
-void http_limit_body(http_call *c, size_t most)
+void http_limit_body(http_call *c, size_t max)
 {
-    if (most < c->to_read.max) c->to_read.max = most;
+    if (max < c->to_read.max) c->to_read.max = max;
 }
 
 void http_drop_body(http_call *c)

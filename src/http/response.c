@@ -39,7 +39,7 @@ static str trim(str s)
     return s;
 }
 
-/* The next line of a head, without its LF. */
+/* Returns the next line of a head without its LF. */
 static str next_line(str *rest)
 {
     const char *end  = memchr(rest->s, '\n', rest->n);
@@ -58,7 +58,7 @@ static bool cut_field(str line, str *name, str *value)
     return true;
 }
 
-/* The first such field from *at on, which moves behind it; s NULL: there is none. */
+/* Returns the next field with this name from *at on and moves *at after it; s NULL: there is none. */
 static str find_field(str *at, const char *name)
 {
     while (at->n) {
@@ -75,7 +75,7 @@ str http_response_field(const http_response *r, const char *name)
     return find_field(&at, name);
 }
 
-/* "a, b, c" has this word. */
+/* Returns true if the list "a, b, c" has this word. */
 static bool has_word(str list, const char *word)
 {
     while (list.n) {
@@ -108,7 +108,7 @@ static bool parse_length(http_response *r, str value, err *e)
     return true;
 }
 
-/* How the body ends. */
+/* Determines how the body ends. */
 static bool frame_body(http_response *r, err *e)
 {
     str all = buf_str(&r->head);
@@ -159,7 +159,7 @@ static bool end_head(http_response *r, err *e)
 }
 
 /* --- lines --------------------------------------------------------------------------------------*/
-/* Adds up to a LF; *whole: it was there, and the line stands without its end. */
+/* Appends bytes up to an LF. Sets *whole when it was found; the line then has no line end. */
 static bool gather_line(http_response *r, str in, size_t *used, bool *whole, err *e)
 {
     const char *end = memchr(in.s, '\n', in.n);
@@ -211,7 +211,7 @@ static bool take_size_line(http_response *r, err *e)
     return true;
 }
 
-/* Trailers are thrown away; all of them together are as long as a head may be. */
+/* Skips trailers; together they may be as long as a head. */
 static bool take_trailer(http_response *r, err *e)
 {
     if (!r->line.n) {

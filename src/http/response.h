@@ -1,8 +1,8 @@
-/* http/response.h - the reader of replies: bytes in, in any pieces; no sockets.
+/* http/response.h - the parser of responses: takes bytes in chunks of any size; no sockets.
  *
- * Where the pieces were cut changes nothing. Lines may end in a bare LF, chunks may have extensions and trailers: servers
- * that are on the way between us and the one that was meant write such things. Heads, chunk lines and trailers are bounded;
- * a body is handed on in pieces and never held. */
+ * The sizes of the chunks do not change the result. Lines may end with a bare LF, and chunks may have extensions and
+ * trailers, because proxies send them. Heads, chunk lines and trailers are bounded. A body is passed on and never
+ * stored. */
 #ifndef TANDEM_HTTP_RESPONSE_H
 #define TANDEM_HTTP_RESPONSE_H
 #include "base/buf.h"
@@ -13,9 +13,9 @@ typedef enum {
     RESPONSE_HEAD,
     RESPONSE_COUNTED, /* `left` bytes */
     RESPONSE_TO_END,  /* until the connection closes */
-    RESPONSE_SIZE,    /* a chunk's line */
+    RESPONSE_SIZE,    /* the line with the size of a chunk */
     RESPONSE_DATA,
-    RESPONSE_DATA_END, /* the line end behind a chunk */
+    RESPONSE_DATA_END, /* the line end after a chunk */
     RESPONSE_TRAILER,
     RESPONSE_DONE,
 } response_state;
@@ -24,23 +24,23 @@ typedef struct {
     response_state state;
     int            status;
     bool           keep_alive; /* the connection may carry another request */
-    buf            head;       /* its lines, each ended by LF */
-    buf            line;       /* the unfinished one; while the body is read a chunk's */
+    buf            head;       /* its lines, each with LF at the end */
+    buf            line;       /* incomplete line of the head or of a chunk */
     uint64_t       left;
-    int            n_interim; /* 1xx replies before this one */
+    int            n_interim; /* number of 1xx responses before this one */
 } http_response;
 
 enum { RESPONSE_MAX_HEAD = 64 << 10 };
 
 void http_response_init(http_response *r);
 void http_response_deinit(http_response *r);
-/* For the next reply. */
+/* Resets the parser for the next response. */
 void http_response_reset(http_response *r);
-/* Takes some of `in`: *used bytes, at least one, of which *body are the body's, if any. To be called until all is used or
- * the state is RESPONSE_DONE. */
+/* Consumes *used bytes of `in`, at least one; *body is the part of them that belongs to the body. Call it until all
+ * bytes are used or the state is RESPONSE_DONE. */
 bool http_response_feed(http_response *r, str in, size_t *used, str *body, err *e);
-/* The connection ended. */
+/* Handles the end of the connection. Fails if the response is incomplete. */
 bool http_response_end(http_response *r, err *e);
-/* Of the head, any case; n 0: absent. */
+/* Returns a header field by name, ignoring case; n is 0 if absent. */
 str http_response_field(const http_response *r, const char *name);
 #endif

@@ -34,7 +34,7 @@ void http_options_init(http_options *o)
 static void ring(http_server *s)
 {
     uint64_t one = 1;
-    ssize_t  n   = write(s->event, &one, sizeof one); /* fails when the count is full: then it is rung already */
+    ssize_t  n   = write(s->event, &one, sizeof one); /* fails when the count is full: a wake is then pending */
     (void)n;
 }
 
@@ -54,7 +54,7 @@ static void hear_wake(http_server *s)
     uint64_t count;
     ssize_t  n = read(s->event, &count, sizeof count);
     (void)n;
-    /* forgotten before it is told: a wake during on_wake rings again */
+    /* cleared before the callback, so that a wake during on_wake is not lost */
     if (atomic_exchange(&s->woken, false) && s->h.on_wake) s->h.on_wake(s->h.ctx);
 }
 
@@ -171,7 +171,7 @@ static void tick(http_server *s)
     if (s->h.on_tick) s->h.on_tick(s->h.ctx);
 }
 
-/* One pass: what is touched meanwhile has its turn in the next one. */
+/* Handles each touched connection once. A connection touched meanwhile follows in the next iteration. */
 static void settle_touched(http_server *s)
 {
     conn *c        = s->touched;

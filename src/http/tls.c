@@ -1,10 +1,10 @@
-/* OpenSSL, of the server and what it shares with the client. Writes go to the descriptor by write(2): the I/O thread blocks SIGPIPE. */
+/* OpenSSL for the server, and functions shared with the client. The I/O thread blocks SIGPIPE for its writes. */
 #include "http/inside.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-/* What the system said, where it said something; OpenSSL's last word otherwise. */
+/* Returns the system error if there is one, else the last error of OpenSSL. */
 static bool fail(err *e, const char *what, const char *path)
 {
     const char   *why = NULL;
@@ -67,14 +67,14 @@ void http_tls_detach(http_tls *t)
     *t = (http_tls){0};
 }
 
-/* What others left in the queue of errors would be taken for ours. */
+/* Clears old errors, which would be taken for errors of the next call. */
 static SSL *begin(http_tls *t)
 {
     ERR_clear_error();
     return t->ssl;
 }
 
-/* How a call went: `good`, or what stopped it. */
+/* Returns `good`, or the reason why a call stopped. */
 static ssize_t outcome(http_tls *t, int result, size_t good)
 {
     int why      = result == 1 ? SSL_ERROR_NONE : SSL_get_error(t->ssl, result);

@@ -20,7 +20,7 @@ static bool is_host(str s, bool v6)
     return s.n > 0;
 }
 
-/* host, host:port, [v6], [v6]:port */
+/* Parses host, host:port, [v6] or [v6]:port. */
 static bool parse_authority(http_url *u, str s, err *e)
 {
     bool        v6   = s.n && s.s[0] == '[';
