@@ -107,7 +107,7 @@ API_OBJS := $(filter-out $(addprefix $(BUILD)/obj/src/,server/% http/% load/% fi
 ABI      := 0
 STATIC   := $(BUILD)/libtandem.a
 SHARED   := $(BUILD)/libtandem.so.$(ABI)
-WRAP     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+WRAP     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=open
 
 # `make V=1` shows the commands.
 ifeq ($(V),)

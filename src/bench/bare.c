@@ -4,15 +4,15 @@
 
 #include <limits.h>
 
-bool bare_open(engine *g, generate_flags *f, err *e)
+bool bare_open(opened_model *g, generate_flags *f, err *e)
 {
-    if (!engine_open_loop(g, &f->engine, e) || !cli_resolve_drafters(&f->draft, cli_is_nano(f->engine.path), e))
+    if (!cli_open_loop(g, &f->engine, e) || !cli_resolve_drafters(&f->draft, cli_is_nano(f->engine.path), e))
         return false;
-    engine_add_drafters(g, &f->draft, f->engine.kv_type);
+    cli_add_drafters(g, &f->draft, f->engine.kv_type);
     return true;
 }
 
-bool bare_init(bare *a, engine *g, const tok *t, const generate_flags *f, err *e)
+bool bare_init(bare *a, opened_model *g, const tok *t, const generate_flags *f, err *e)
 {
     tandem_request r;
     tandem_bias    bias[TANDEM_MAX_BIAS];

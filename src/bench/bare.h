@@ -6,11 +6,11 @@
 #include "sched/job.h"
 
 typedef struct {
-    engine      *g;
-    tok_ids      stops;
-    lane_options lane;
-    int          max_tokens; /* -1: no limit */
-    bool         ignore_eos;
+    opened_model *g;
+    tok_ids       stops;
+    lane_options  lane;
+    int           max_tokens; /* -1: no limit */
+    bool          ignore_eos;
     bool (*on_token)(void *ctx, int32_t id); /* false ends the answer */
     void      *ctx;
     logit_bias bias[JOB_MAX_BIAS];
@@ -21,9 +21,9 @@ typedef struct {
 } bare;
 
 /* Opens the model, the loop and its drafters. */
-bool bare_open(engine *g, generate_flags *f, err *e);
+bool bare_open(opened_model *g, generate_flags *f, err *e);
 /* t may be NULL: then only the model's own stop ids are known. */
-bool bare_init(bare *a, engine *g, const tok *t, const generate_flags *f, err *e);
+bool bare_init(bare *a, opened_model *g, const tok *t, const generate_flags *f, err *e);
 void bare_deinit(bare *a);
 bool bare_check(const bare *a, const tok_ids *prompt, err *e); /* as generate_check */
 /* Runs the prompt and then one token after another until a stop token, the limit or the end of the context. */

@@ -44,20 +44,18 @@ bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e)
     return true;
 }
 
-bool bench_open_prompts(prompt_maker *p, tok **t, const target *m, const char *path, err *e)
+bool bench_open_prompts(prompt_maker *p, const opened_model *g, err *e)
 {
-    chat_options format;
-    err          why = {0};
-    if (!path) return prompts_init(p, NULL, NULL, m->n_vocab, e);
-    if (open_tok(t, path, &why) && open_chat_format(&format, NULL, m, path, &why) &&
-        prompts_init(p, *t, &format, m->n_vocab, &why))
-        return true;
-    log_event(LOG_WARN, "bench", "%s: the prompts are random token ids", why.text);
+    const err *why = g->no_tok.code ? &g->no_tok : &g->no_format;
+    err        bad = {0};
+    if (g->tok && !g->no_format.code && prompts_init(p, g->tok, &g->format, g->model->n_vocab, &bad)) return true;
+    if (bad.code) why = &bad;
+    if (why->code) log_event(LOG_WARN, "bench", "%s: the prompts are random token ids", why->text);
     prompts_deinit(p);
-    return prompts_init(p, NULL, NULL, m->n_vocab, e);
+    return prompts_init(p, NULL, NULL, g->model->n_vocab, e);
 }
 
-void bench_print_engine(const engine *g, const char *path, cache_types kv)
+void bench_print_engine(const opened_model *g, const char *path, cache_types kv)
 {
     char       kv_text[CACHE_TYPES_TEXT];
     const ops *o = g->model->o;

@@ -3,7 +3,7 @@
  *   static struct { engine_options engine; shape_flags shape; } flags = {.shape = SHAPE_DEFAULTS};
  *   OPT_ENGINE(flags.engine), OPT_SHAPE(flags.shape)
  *   if (!bench_check_shape(&flags.shape, flags.engine.path, &usage)) return 2;
- *   bench_open_model(&flags.shape, &flags.engine, e) && engine_open(&g, &flags.engine, e)
+ *   bench_open_model(&flags.shape, &flags.engine, e) && cli_open_pages(&g, &flags.engine, e)
  *   shape_free(&flags.shape.target);                                                        after engine_open, or later */
 #ifndef TANDEM_BENCH_FLAGS_H
 #define TANDEM_BENCH_FLAGS_H
@@ -47,10 +47,10 @@ bool bench_check_shape(const shape_flags *f, const char *path, const opt_spec *u
 bool bench_open_model(shape_flags *f, engine_options *opt, err *e);
 /* The shape's drafter, unless files were given; nothing without a shape. */
 bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e);
-/* Questions in the model's chat format, and its tokenizer; random ids for a shape (path NULL) or a model without one. */
-bool bench_open_prompts(prompt_maker *p, tok **t, const target *m, const char *path, err *e);
+/* Makes questions in the model's chat format; random ids for a model that was opened without text or has no tokenizer. */
+bool bench_open_prompts(prompt_maker *p, const opened_model *g, err *e);
 /* "MODEL on DEVICE (its kernels), threads, K/V": the beginning of a table's first line. */
-void bench_print_engine(const engine *g, const char *path, cache_types kv);
+void bench_print_engine(const opened_model *g, const char *path, cache_types kv);
 
 /* --- of the parts that compare methods ----------------------------------------------------------- */
 typedef struct {

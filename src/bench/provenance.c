@@ -88,7 +88,7 @@ static void cpu_name(char *out, size_t cap)
     if (f) fclose(f);
 }
 
-void provenance_put(const provenance *p, json_writer *w, const engine *g, const char *model, cache_types kv)
+void provenance_put(const provenance *p, json_writer *w, const opened_model *g, const char *model, cache_types kv)
 {
     char       kv_text[CACHE_TYPES_TEXT];
     const ops *o = g->model->o;

@@ -22,6 +22,6 @@ bool provenance_file(provenance *p, const char *path, bool hash, err *e);
 /* The model (NULL: it has no file) and the drafters. */
 bool provenance_files(provenance *p, const char *model, const draft_options *d, bool hash, err *e);
 /* One member, "provenance", of the object that is being written. */
-void provenance_put(const provenance *p, json_writer *w, const engine *g, const char *model, cache_types kv);
+void provenance_put(const provenance *p, json_writer *w, const opened_model *g, const char *model, cache_types kv);
 void provenance_deinit(provenance *p);
 #endif

@@ -200,7 +200,7 @@ static bool open_all(bench *b, err *e)
 {
     arm_choice choice[ARMS_MAX];
     flags.with.gen.engine.more_lanes = 1;
-    if (!rig_open(&b->rig, &flags.with, true, e) || !bare_init(&b->loop, &b->rig.g, b->rig.tok, &flags.with.gen, e) ||
+    if (!rig_open(&b->rig, &flags.with, true, e) || !bare_init(&b->loop, &b->rig.g, b->rig.g.tok, &flags.with.gen, e) ||
         !rig_choose_arms(&b->rig, &flags.with, choice, &b->n_arms, e))
         return false;
     b->n_arms--; /* the bare loop again is what shows the noise */

@@ -18,8 +18,13 @@ bool rig_open(bench_rig *r, method_flags *f, bool with_texts, err *e)
 {
     generate_flags *g = &f->gen;
     g->method         = SPEC_AUTO; /* all drafters are wanted */
-    return bench_open_model(&f->shape, &g->engine, e) && bench_open_drafter(&f->shape, &g->draft, e) &&
-           (!with_texts || f->shape.given || open_tok(&r->tok, g->engine.path, e)) && bare_open(&r->g, g, e);
+    g->engine.text    = !f->shape.given;
+    if (!bench_open_model(&f->shape, &g->engine, e) || !bench_open_drafter(&f->shape, &g->draft, e) ||
+        !bare_open(&r->g, g, e))
+        return false;
+    if (!with_texts || f->shape.given || r->g.tok) return true;
+    *e = r->g.no_tok;
+    return false;
 }
 
 bool rig_note_files(bench_rig *r, const method_flags *f, err *e)
@@ -36,11 +41,12 @@ bool rig_choose_arms(const bench_rig *r, const method_flags *f, arm_choice out[A
 bool rig_fill_prompts(bench_rig *r, const method_flags *f, int n_random, int n_tokens, err *e)
 {
     const char   *path = bench_model_path(f);
-    prompt_source from = {.n_vocab = r->g.model->n_vocab, .tok = r->tok, .file = f->prompts, .n_tokens = n_tokens};
+    prompt_source from = {.n_vocab = r->g.model->n_vocab, .tok = r->g.tok, .file = f->prompts, .n_tokens = n_tokens};
     if (!path)
         from.n_random = n_random;
-    else if (!open_chat_format(&from.format, NULL, r->g.model, path, e))
-        return false;
+    else if (r->g.no_format.code)
+        return err_set(e, r->g.no_format.code, "%s", r->g.no_format.text);
+    from.format = r->g.format;
     return prompt_set_fill(&r->prompts, &from, e);
 }
 
@@ -50,7 +56,7 @@ bool rig_serve(bench_rig *r, const method_flags *f, int lanes, bell *news, err *
 {
     sched_options so = {.spec        = r->g.spec,
                         .model       = r->g.model,
-                        .tok         = r->tok,
+                        .tok         = r->g.tok,
                         .n_ctx       = r->g.n_ctx,
                         .max_lanes   = lanes,
                         .step_tokens = r->g.model->max_rows,
@@ -69,9 +75,8 @@ void rig_close(bench_rig *r, method_flags *f)
 {
     sched_free(r->sched);
     prompt_set_deinit(&r->prompts);
-    engine_close(&r->g);
+    open_close(&r->g);
     provenance_deinit(&r->from);
     shape_free(&f->shape.target);
     shape_free(&f->shape.drafter);
-    tok_free(r->tok);
 }

@@ -23,8 +23,7 @@ typedef struct {
 int bench_run(const bench_command *c, provenance *from, void *ctx, int argc, char **args);
 
 typedef struct {
-    engine         g;
-    tok           *tok; /* NULL: none */
+    opened_model   g;
     provenance     from;
     prompt_set     prompts;
     sched         *sched;   /* NULL: not served */

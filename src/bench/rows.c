@@ -79,11 +79,11 @@ typedef struct {
 } measured;
 
 typedef struct {
-    engine     g;
-    provenance from;
-    cell_rig  *rig;
-    measured  *cells;
-    int        n_cells, n_contexts, context[MAX_LIST];
+    opened_model g;
+    provenance   from;
+    cell_rig    *rig;
+    measured    *cells;
+    int          n_cells, n_contexts, context[MAX_LIST];
 } bench;
 
 static ops *profiled;
@@ -272,7 +272,8 @@ static bool measure(void *ctx, err *e)
     if (!bench_open_model(&flags.shape, &flags.engine, e)) return false;
     flags.engine.wrap  = wrap;
     flags.engine.n_ctx = 1; /* the cells have pages of their own */
-    if (!engine_open(&b->g, &flags.engine, e) || !cell_rig_new(&b->rig, b->g.model, flags.engine.kv_type, profiled, e))
+    if (!cli_open_pages(&b->g, &flags.engine, e) ||
+        !cell_rig_new(&b->rig, b->g.model, flags.engine.kv_type, profiled, e))
         return false;
     if (flags.ask) return answer_all(b, e);
     if (flags.json && !provenance_file(&b->from, flags.shape.given ? NULL : flags.engine.path, !flags.no_hash, e))
@@ -303,7 +304,7 @@ int bench_rows(int argc, char **args)
     b->cells = xnew_n(measured, MAX_CELLS);
     int code = bench_run(&command, &b->from, b, argc, args);
     cell_rig_free(b->rig);
-    engine_close(&b->g);
+    open_close(&b->g);
     shape_free(&flags.shape.target);
     provenance_deinit(&b->from);
     mem_free(b->cells);

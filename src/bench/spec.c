@@ -257,7 +257,7 @@ static bool open_all(bench *b, err *e)
         f->draft.wrap     = oracle_wrap;
         f->draft.wrap_ctx = b->oracle;
     }
-    if (!rig_open(&b->rig, &flags.with, true, e) || !bare_init(&b->gen, &b->rig.g, b->rig.tok, f, e)) return false;
+    if (!rig_open(&b->rig, &flags.with, true, e) || !bare_init(&b->gen, &b->rig.g, b->rig.g.tok, f, e)) return false;
     b->gen.on_token   = on_token;
     b->gen.ctx        = b;
     b->gen.ignore_eos = flags.with.shape.given;

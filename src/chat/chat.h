@@ -129,9 +129,9 @@ typedef struct {
     int      n_same, n_signs; /* of n_signs text patterns that tell revisions apart, n_same agree with `revision` */
     uint64_t hash;            /* of the text without comments and white space */
 } chat_template;
-/* Appends the template text of a GGUF file or a Hugging Face directory. A GGUF file without one takes that of the files
- * beside it. Nothing is appended when there is none. */
-bool chat_template_load(buf *out, const char *path, err *e);
+/* Appends the template text of a model to out. g: the open GGUF file at path; without a template in it, the files in its
+ * directory are read. g NULL: path is a Hugging Face directory. Appends nothing when there is no template. */
+bool chat_template_load(buf *out, const char *path, const gguf *g, err *e);
 
 /* --- rendering --------------------------------------------------------------------------------- */
 typedef enum { CHAT_SEG_TEXT, CHAT_SEG_MARKER, CHAT_SEG_MEDIA } chat_segment_kind;

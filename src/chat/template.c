@@ -5,14 +5,10 @@
 
 static bool no_room(err *e) { return err_set(e, ERR_TOO_LARGE, "the chat template is too large"); }
 
-static bool load_gguf(buf *out, const char *path, err *e)
+static bool load_gguf(buf *out, const gguf *g, err *e)
 {
-    gguf *g;
-    str   text;
-    if (!gguf_open(&g, path, e)) return false;
-    bool ok = !gguf_str(gguf_find(g, "tokenizer.chat_template"), &text) || buf_put(out, text.s, text.n) || no_room(e);
-    gguf_close(g);
-    return ok;
+    str text;
+    return !gguf_str(gguf_find(g, "tokenizer.chat_template"), &text) || buf_put(out, text.s, text.n) || no_room(e);
 }
 
 /* "chat_template" is the text, or a list of {"name", "template"} of which "default" is the one for chats. */
@@ -82,8 +78,8 @@ static bool load_beside(buf *out, const char *path, err *e)
     return load_directory(out, dir, e);
 }
 
-bool chat_template_load(buf *out, const char *path, err *e)
+bool chat_template_load(buf *out, const char *path, const gguf *g, err *e)
 {
-    if (file_is_dir(path)) return load_directory(out, path, e);
-    return load_gguf(out, path, e) && (out->n || load_beside(out, path, e));
+    if (!g) return load_directory(out, path, e);
+    return load_gguf(out, g, e) && (out->n || load_beside(out, path, e));
 }

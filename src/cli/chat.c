@@ -333,10 +333,8 @@ static bool talk(session *s, err *e)
 
 static bool open_session(session *s, err *e)
 {
-    if (!engine_probe(flags.engine.path, e)) return false;
-    tok *t;
-    if (!open_tok(&t, flags.engine.path, e)) return err_wrap(e, "the model has no tokenizer");
-    if (!generate_open(&s->g, &flags, t, e) || !engine_format(s->g, &s->format, e)) return false;
+    if (!generate_open(&s->g, &flags, NULL, "the model has no tokenizer", e) || !engine_format(s->g, &s->format, e))
+        return false;
     /* Between an answer and the next question nothing is to be stopped: Ctrl-C must not end the process there. */
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, NULL);
     s->terminal        = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);

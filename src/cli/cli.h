@@ -49,6 +49,7 @@ typedef struct {
     cache_types kv_type;
     uint64_t    kv_bytes;     /* of the loop; 0: what the context needs */
     int         more_lanes;   /* of the loop, beside the one that it opens */
+    bool        text;         /* open the tokenizer and the chat format */
     ops *(*wrap)(ops *inner); /* as model_options has it */
 } engine_options;
 extern const char *const engine_devices[];
@@ -71,23 +72,10 @@ extern const char *const engine_devices[];
     {.name = "device", .kind = OPT_CHOICE, .dest = &(f).device, .arg = "NAME", .choices = engine_devices,              \
      .help = "auto (a GPU if there is one), cpu, cpu:avx2 (base, vnni), cuda, cuda:1, or ref (slow, exact)"}
 /* clang-format on */
-/* Opens and closes the files: what is wrong with them is said before anything takes long. */
-bool engine_probe(const char *path, err *e);
-/* With its own pages, for commands that run steps by hand; or with the loop, and one lane of it. */
-typedef struct {
-    ops_device device; /* that the model is on */
-    target    *model;
-    int        n_ctx;
-    kv_pool   *kv;
-    kv_lane   *lane_kv; /* of the rows that a command runs itself */
-    step       step;    /* scratch */
-    spec      *spec;
-    spec_lane *lane;
-} engine;
-
-bool engine_open(engine *g, const engine_options *opt, err *e);
-bool engine_open_loop(engine *g, const engine_options *opt, err *e);
-void engine_close(engine *g); /* a zeroed one is fine */
+/* Opens the model that the flags name, with a progress bar: with pages, for commands that run steps by hand, or with the
+ * loop of spec/ and one lane of it. open_close closes it. */
+bool cli_open_pages(opened_model *m, const engine_options *opt, err *e);
+bool cli_open_loop(opened_model *m, const engine_options *opt, err *e);
 
 /* Where drafters come from. */
 typedef struct {
@@ -111,8 +99,8 @@ typedef struct {
      .given = &(f).quantise_given, .choices = open_draft_quants, .help = "quantise drafters at load: none, q8_0 or q4_0 (default none)"},          \
     {.name = "lazy-draft", .kind = OPT_FLAG, .dest = &(f).lazy, .help = "load drafters when they are first used"}
 /* clang-format on */
-/* Gives the loop its drafters; returns how many. What cannot be used is warned about, and the loop goes on without. */
-int engine_add_drafters(engine *g, const draft_options *d, cache_types kv_type);
+/* Adds the drafters to the loop; one that cannot be used is logged as a warning. Returns how many were added. */
+int cli_add_drafters(opened_model *m, const draft_options *d, cache_types kv_type);
 /* Paths of the drafters inside the program; n is how many there are. */
 bool cli_resolve_drafters(draft_options *d, bool model_is_nano, err *e);
 

@@ -42,13 +42,14 @@ static const opt_spec usage = {
     opts, COUNT(opts)};
 
 typedef struct {
-    engine      g;
-    drafter    *d;
-    draft_lane *lane;
-    tok_ids     ids; /* and, in the end, the next token */
-    draft_job   job;
-    int32_t     token[DRAFT_MAX + 1];       /* [rows] */
-    float      *features, *hidden, *logits; /* [T][F], [rows][H], [rows][V] */
+    opened_model g;
+    checkpoint  *files; /* of the drafter */
+    drafter     *d;
+    draft_lane  *lane;
+    tok_ids      ids; /* and, in the end, the next token */
+    draft_job    job;
+    int32_t      token[DRAFT_MAX + 1];       /* [rows] */
+    float       *features, *hidden, *logits; /* [T][F], [rows][H], [rows][V] */
 } work;
 
 static size_t feature_width(const work *w) { return (size_t)w->d->n_capture * (size_t)w->g.model->n_embd; }
@@ -57,14 +58,10 @@ static int    n_rows(const work *w) { return w->job.n + w->d->one_pass; }
 /* A context as long as the text: a draft here is the reference's, which forgets nothing. */
 static bool open_drafter(work *w, err *e)
 {
-    checkpoint     *cp;
     int             T   = (int)w->ids.n;
     drafter_options opt = {
         .n_ctx = T > ROOMY_CTX ? T : ROOMY_CTX, .kv_type = {CACHE_F32, CACHE_F32}, .keep_rows = true};
-    if (!checkpoint_open(&cp, flags.drafter, e)) return false;
-    bool ok = drafter_open(&w->d, w->g.model, cp, &opt, e);
-    checkpoint_close(cp);
-    return ok && w->d->lane_new(w->d, &w->lane, e) &&
+    return drafter_open(&w->d, w->g.model, w->files, &opt, e) && w->d->lane_new(w->d, &w->lane, e) &&
            w->g.model->capture(w->g.model, w->d->capture_id, w->d->n_capture, e);
 }
 
@@ -87,12 +84,12 @@ static void download_floats(const work *w, float *to, dev from, size_t n)
 /* One step of the target, shown to the drafter. */
 static bool feed(work *w, int from, int rows, err *e)
 {
-    engine    *g = &w->g;
-    target    *m = g->model;
-    int32_t    row[STEP_MAX_ROWS];
-    bool       is_last = from + rows == (int)w->ids.n;
-    size_t     F       = feature_width(w);
-    draft_rows kept    = {.pos = from, .row = row, .n = rows, .hidden = is_last ? 0 : -1};
+    opened_model *g = &w->g;
+    target       *m = g->model;
+    int32_t       row[STEP_MAX_ROWS];
+    bool          is_last = from + rows == (int)w->ids.n;
+    size_t        F       = feature_width(w);
+    draft_rows    kept    = {.pos = from, .row = row, .n = rows, .hidden = is_last ? 0 : -1};
     step_clear(&g->step);
     for (int i = 0; i < rows; i++) {
         row[i] = i;
@@ -106,9 +103,9 @@ static bool feed(work *w, int from, int rows, err *e)
 
 static bool run_target(work *w, err *e)
 {
-    engine *g = &w->g;
-    int32_t next;
-    int     T = (int)w->ids.n, most = g->model->max_rows;
+    opened_model *g = &w->g;
+    int32_t       next;
+    int           T = (int)w->ids.n, most = g->model->max_rows;
     for (int from = 0; from < T; from += most)
         if (!feed(w, from, T - from < most ? T - from : most, e)) return false;
     g->model->head(g->model, 0, 1);
@@ -155,7 +152,7 @@ static bool open_and_run(work *w, err *e)
 {
     flags.engine.kv_type = cache_types_both(CACHE_F32);
     flags.engine.n_ctx   = (int)w->ids.n;
-    if (!engine_probe(flags.drafter, e) || !engine_open(&w->g, &flags.engine, e)) return false;
+    if (!checkpoint_open(&w->files, flags.drafter, e) || !cli_open_pages(&w->g, &flags.engine, e)) return false;
     for (size_t i = 0; i < w->ids.n; i++)
         if (w->ids.p[i] >= w->g.model->n_vocab)
             return err_set(e, ERR_INPUT, "token id %d is not in the vocabulary of %d", w->ids.p[i],
@@ -171,7 +168,8 @@ static void close_all(work *w)
     tok_ids_deinit(&w->ids);
     if (w->d) w->d->lane_free(w->d, w->lane);
     drafter_close(w->d);
-    engine_close(&w->g);
+    open_close(&w->g);
+    checkpoint_close(w->files);
 }
 
 /* nano has two: the first, DFlash's, is meant. */

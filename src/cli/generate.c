@@ -150,7 +150,7 @@ bool generate_add_drafters(tandem_options *o, draft_options *d, bool model_is_na
     return true;
 }
 
-bool generate_open(tandem **out, generate_flags *f, tok *t, err *e)
+bool generate_open(tandem **out, generate_flags *f, const checkpoint *files, const char *need_tok, err *e)
 {
     tandem_drafter drafters[OPT_LIST_MAX];
     tandem_options o;
@@ -160,11 +160,11 @@ bool generate_open(tandem **out, generate_flags *f, tok *t, err *e)
     if (!f->method_given) f->method = f->draft.paths.n || nano ? SPEC_AUTO : SPEC_OFF;
     set_options(&o, f);
     if (f->method != SPEC_OFF && f->method != SPEC_NGRAM && !generate_add_drafters(&o, &f->draft, nano, drafters, e))
-        return tok_free(t), false;
+        return false;
     o.progress     = progress_show;
     o.progress_ctx = &bar;
     progress_start(&bar, "loading");
-    bool ok = engine_open_with(out, &o, t, NULL, e);
+    bool ok = engine_open(out, &o, &(engine_extra){.files = files, .need_tok = need_tok}, e);
     progress_end(&bar);
     if (!ok) return false;
     tandem_get_info(*out, &info);

@@ -111,8 +111,8 @@ typedef struct {
 /* The drafters of the flags, for tandem_options; `room` must live until it is opened. */
 bool generate_add_drafters(tandem_options *o, draft_options *d, bool model_is_nano, tandem_drafter room[OPT_LIST_MAX],
                            err *e);
-/* Opens the model and its drafters, with `t` as its tokenizer, which is the engine's from here on; NULL: none. */
-bool generate_open(tandem **out, generate_flags *f, tok *t, err *e);
+/* Opens the model and its drafters. files, need_tok: as in engine_extra. */
+bool generate_open(tandem **out, generate_flags *f, const checkpoint *files, const char *need_tok, err *e);
 bool generator_init(generator *a, tandem *t, const generate_flags *f, err *e);
 /* One answer: until a stop token, the limit, the end of the context or Ctrl-C. */
 bool generate(generator *a, const tok_ids *prompt, err *e);

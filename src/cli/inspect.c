@@ -106,23 +106,23 @@ static void print_summary(const checkpoint *cp, const model_summary *c)
            human(1000 * c->kv_bytes_per_pos, k));
 }
 
-static void print_tokenizer(const char *path)
+static void print_tokenizer(const checkpoint *cp)
 {
     tok *t;
     err  e = {0};
-    if (open_tok(&t, path, &e))
+    if (open_tok_of(&t, cp, &e))
         printf("tokenizer    %d tokens\n", tok_size(t));
     else
         printf("tokenizer    cannot be used (%s): token ids only\n", e.text);
     tok_free(t);
 }
 
-static void print_template(const chat_format *f, const char *path)
+static void print_template(const chat_format *f, const checkpoint *cp)
 {
     buf text;
     err e = {0};
     buf_init(&text, 1 << 24);
-    bool          ok = chat_template_load(&text, path, &e);
+    bool          ok = chat_template_load(&text, cp->path, cp->gguf, &e);
     chat_template t  = f->detect(buf_str(&text));
     if (!ok)
         printf("template     cannot be used (%s)\n", e.text);
@@ -166,8 +166,8 @@ static bool inspect(const char *path, err *e)
         print_summary(cp, &c);
     else
         printf("to run       not possible: %s\n", why.text);
-    print_tokenizer(path);
-    print_template((f ? f : model_families[0])->chat, path);
+    print_tokenizer(cp);
+    print_template((f ? f : model_families[0])->chat, cp);
     for (size_t i = 0; flags.keys && cp->gguf && i < gguf_n_values(cp->gguf); i++)
         print_value(gguf_value_at(cp->gguf, i));
     if (flags.tensors) print_tensors(cp->tensors);

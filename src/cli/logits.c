@@ -24,9 +24,9 @@ static const opt_spec usage = {
     "Writes the tensor `logits` [tokens, vocabulary], after the softcap, computed with f32 K/V.", opts, COUNT(opts)};
 
 typedef struct {
-    engine  g;
-    tok_ids ids;
-    float  *logits, *hidden; /* [T][V], [n_layers + 1][T][H] */
+    opened_model g;
+    tok_ids      ids;
+    float       *logits, *hidden; /* [T][V], [n_layers + 1][T][H] */
 } work;
 
 static bool take_memory(work *w, err *e)
@@ -69,11 +69,11 @@ static void collect(work *w, int from, int rows, float *features)
 
 static bool run_steps(work *w, err *e)
 {
-    engine *g        = &w->g;
-    target *m        = g->model;
-    int     T        = (int)w->ids.n;
-    float  *features = flags.hidden ? xnew_n(float, (size_t)m->max_rows *(size_t)m->n_layers *(size_t)m->n_embd) : NULL;
-    bool    ok       = true;
+    opened_model *g = &w->g;
+    target       *m = g->model;
+    int           T = (int)w->ids.n;
+    float *features = flags.hidden ? xnew_n(float, (size_t)m->max_rows *(size_t)m->n_layers *(size_t)m->n_embd) : NULL;
+    bool   ok       = true;
     for (int from = 0; ok && from < T; from += m->max_rows) {
         int rows = T - from < m->max_rows ? T - from : m->max_rows;
         step_clear(&g->step);
@@ -110,7 +110,7 @@ static bool open_and_run(work *w, err *e)
 {
     flags.engine.kv_type = cache_types_both(CACHE_F32);
     flags.engine.n_ctx   = (int)w->ids.n;
-    if (!engine_open(&w->g, &flags.engine, e)) return false;
+    if (!cli_open_pages(&w->g, &flags.engine, e)) return false;
     for (size_t i = 0; i < w->ids.n; i++)
         if (w->ids.p[i] >= w->g.model->n_vocab)
             return err_set(e, ERR_INPUT, "token id %d is not in the vocabulary of %d", w->ids.p[i],
@@ -135,6 +135,6 @@ int cmd_logits(int argc, char **args)
     mem_free(w.logits);
     mem_free(w.hidden);
     tok_ids_deinit(&w.ids);
-    engine_close(&w.g);
+    open_close(&w.g);
     return ok ? 0 : cli_fail(&e);
 }

@@ -255,29 +255,20 @@ static bool answer(tandem *g, const chat_prompt *prompt, const tandem_grammar *f
     return ok;
 }
 
-/* The tokenizer also knows where answers end, so it is opened whenever there is one. */
-static bool open_tok_of_model(tok **out, err *e)
+/* The files are checked before the prompt is read, and the prompt is read before the weights are. */
+static bool run_prompt(input *in, int n_args, char **args, err *e)
 {
-    bool need_text = !flags.ids || !flags.print_ids || flags.gen.stops.n;
-    err  why       = {0};
-    if (open_tok(out, flags.gen.engine.path, &why)) return true;
-    if (!need_text) {
-        if (why.code != ERR_NOT_FOUND) log_event(LOG_WARN, "load", "the tokenizer cannot be used: %s", why.text);
-        return true;
-    }
-    *e = why;
-    return err_wrap(e, "the model has no tokenizer: only --ids with --print-ids can be used");
-}
-
-static bool run(input *in, int n_args, char **args, err *e)
-{
-    tok           *t   = NULL;
-    tandem        *g   = NULL;
-    file_map       m   = {0};
-    tandem_grammar fit = {0};
-    bool           ok  = read_grammar(&fit, &m, e) && engine_probe(flags.gen.engine.path, e) &&
-              (flags.ids || read_prompt(&in->text, n_args, args, e)) && open_tok_of_model(&t, e) &&
-              generate_open(&g, &flags.gen, t, e) && make_prompt(in, g, e) && answer(g, &in->prompt, &fit, e);
+    bool           need_text = !flags.ids || !flags.print_ids || flags.gen.stops.n;
+    const char    *need_tok  = "the model has no tokenizer: only --ids with --print-ids can be used";
+    checkpoint    *files     = NULL;
+    tandem        *g         = NULL;
+    file_map       m         = {0};
+    tandem_grammar fit       = {0};
+    bool           ok        = read_grammar(&fit, &m, e) && checkpoint_open(&files, flags.gen.engine.path, e) &&
+              (flags.ids || read_prompt(&in->text, n_args, args, e)) &&
+              generate_open(&g, &flags.gen, files, need_text ? need_tok : NULL, e);
+    checkpoint_close(files);
+    ok = ok && make_prompt(in, g, e) && answer(g, &in->prompt, &fit, e);
     tandem_close(g);
     file_map_close(&m);
     return ok;
@@ -308,7 +299,7 @@ int cmd_run(int argc, char **args)
     if (flags.ids && !cli_parse_ids(&in.prompt.ids, str_of(flags.ids), 0, &e))
         code = opt_usage(&usage, "--ids: %s", e.text);
     else
-        code = run(&in, n_args, args, &e) ? 0 : cli_fail(&e);
+        code = run_prompt(&in, n_args, args, &e) ? 0 : cli_fail(&e);
     chat_prompt_deinit(&in.prompt);
     buf_deinit(&in.text);
     return code;

@@ -158,6 +158,7 @@ static const opt_spec usage = {
 
 /* --- the engine ---------------------------------------------------------------------------------*/
 static tandem_setting given[OPT_LIST_MAX];
+static checkpoint *first_files; /* checked at the start and lent to the first load; later loads open the files again */
 
 /* "queue_max=8"; texts live as long as the process. */
 static bool parse_setting(const char *text, tandem_setting *out)
@@ -180,7 +181,6 @@ static bool open_engine(void *ctx, const settings *changed, tandem **out, void (
 {
     tandem_drafter drafters[OPT_LIST_MAX];
     tandem_options o;
-    tok           *t;
     (void)ctx;
     tandem_options_init(&o);
     o.path      = flags.engine.path;
@@ -211,8 +211,11 @@ static bool open_engine(void *ctx, const settings *changed, tandem **out, void (
         (tandem_drafter){.quantise = flags.draft.quantise_given ? open_draft_quants[flags.draft.quantise] : NULL,
                          .n_ctx    = flags.draft.n_ctx,
                          .lazy     = flags.draft.lazy};
-    return (open_tok(&t, o.path, e) || err_wrap(e, "the model has no tokenizer")) &&
-           engine_open_with(out, &o, t, changed, e);
+    engine_extra x  = {.files = first_files, .need_tok = "the model has no tokenizer", .changed = changed};
+    bool         ok = engine_open(out, &o, &x, e);
+    checkpoint_close(first_files);
+    first_files = NULL;
+    return ok;
 }
 
 /* --- the server ---------------------------------------------------------------------------------*/
@@ -281,7 +284,7 @@ int cmd_serve(int argc, char **args)
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if ((code = check_usage(n_args, args))) return code;
     server_options_init(&o);
-    if (!cli_resolve_model(&flags.engine.path, &e) || !engine_probe(flags.engine.path, &e) ||
+    if (!cli_resolve_model(&flags.engine.path, &e) || !checkpoint_open(&first_files, flags.engine.path, &e) ||
         !cli_resolve_drafters(&flags.draft, cli_is_nano(flags.engine.path), &e))
         return cli_fail(&e);
     if (!flags.alias.n) flags.alias.item[flags.alias.n++] = cli_id(flags.engine.path);
@@ -312,5 +315,7 @@ int cmd_serve(int argc, char **args)
     o.ready     = print_ready;
     o.ready_ctx = &o;
     raise_descriptors(&o.http);
-    return server_run(&o, &e) ? 0 : cli_fail(&e);
+    bool ok = server_run(&o, &e);
+    checkpoint_close(first_files);
+    return ok ? 0 : cli_fail(&e);
 }

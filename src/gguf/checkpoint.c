@@ -85,6 +85,37 @@ bool checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e
 
 const maps *checkpoint_files(const checkpoint *c) { return c->gguf ? gguf_files(c->gguf) : safetensors_files(c->st); }
 
+checkpoint_list *checkpoint_list_new(const checkpoint *c)
+{
+    char             config[MAX_PATH] = "";
+    const maps      *files            = checkpoint_files(c);
+    bool             has_config       = c->config_text.n && file_join(config, sizeof config, c->path, "config.json");
+    size_t           n = 0, bytes = has_config ? strlen(config) + 1 : 0;
+    checkpoint_list *l;
+    for (size_t i = 0; i < files->n; i++) bytes += strlen(files->file[i].path) + 1;
+    l        = xalloc(sizeof *l + (files->n + has_config) * sizeof *l->file + bytes);
+    char *at = (char *)&l->file[files->n + has_config];
+    for (size_t i = 0; i < files->n + has_config; i++) {
+        bool        first = has_config && i == 0;
+        const char *path  = first ? config : files->file[i - has_config].path;
+        l->file[n].path   = strcpy(at, path);
+        l->file[n].bytes  = first ? c->config_text.n : files->file[i - has_config].map.n;
+        at += strlen(path) + 1;
+        n++;
+    }
+    l->n    = n;
+    l->next = NULL;
+    return l;
+}
+
+bool checkpoint_list_same(const checkpoint_list *a, const checkpoint_list *b)
+{
+    if (!a || !b || a->n != b->n) return a == b;
+    for (size_t i = 0; i < a->n; i++)
+        if (a->file[i].bytes != b->file[i].bytes || strcmp(a->file[i].path, b->file[i].path)) return false;
+    return true;
+}
+
 quant_type checkpoint_type(const checkpoint *c)
 {
     size_t bytes[QUANT_TYPES] = {0};

@@ -25,6 +25,19 @@ bool checkpoint_open(checkpoint **out, const char *path, err *e);
 bool        checkpoint_open_bytes(checkpoint **out, const char *name, str bytes, err *e);
 void        checkpoint_close(checkpoint *c);       /* NULL is fine */
 const maps *checkpoint_files(const checkpoint *c); /* the files with the weights */
+/* The files of a checkpoint: config.json of a directory, then those that hold the weights. One allocation. */
+typedef struct checkpoint_list checkpoint_list;
+struct checkpoint_list {
+    checkpoint_list *next; /* the owner's */
+    size_t           n;
+    struct {
+        const char *path;
+        size_t      bytes;
+    } file[];
+};
+/* Returns a new list, which mem_free frees; empty for a file in memory. */
+checkpoint_list *checkpoint_list_new(const checkpoint *c);
+bool             checkpoint_list_same(const checkpoint_list *a, const checkpoint_list *b); /* either may be NULL */
 /* Returns the type of most bytes of the tensors. */
 quant_type checkpoint_type(const checkpoint *c);
 /* Drops the tensor's pages from memory, after it was repacked. It can still be read, slowly. */

@@ -1,10 +1,11 @@
 /* sched/engine.h - the functions on a `tandem` that the server and the command line need in addition to include/tandem.h.
  *
  * They work on types of lower layers (tok, chat_options, settings, err), which the public header does not show. Pointers
- * that they return stay valid until tandem_close. Any thread may call them, except engine_open_with. */
+ * that they return stay valid until tandem_close. Any thread may call them, except engine_open. */
 #ifndef TANDEM_SCHED_ENGINE_H
 #define TANDEM_SCHED_ENGINE_H
 #include "chat/chat.h"
+#include "gguf/checkpoint.h"
 #include "sched/forms.h"
 #include "sched/settings.h"
 #include "spec/counts.h"
@@ -14,9 +15,15 @@
 
 #include <stdatomic.h>
 
-/* Opens an engine as tandem_open does. tokenizer: taken over by the engine, also on failure; NULL: none. changed: settings
- * of the engine before this one; those that were changed while it ran are kept. NULL: settings are not carried over. */
-bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, const settings *changed, err *e);
+/* Options that tandem_options does not have; all may be 0. */
+typedef struct {
+    const checkpoint *files;    /* the model's files, borrowed during the call; NULL: opened there */
+    const char       *need_tok; /* prefix of the error when the model has no tokenizer; NULL: it may have none */
+    /* Settings of the engine before this one: those that were changed while it ran are kept. NULL: not carried over. */
+    const settings *changed;
+} engine_extra;
+/* Opens an engine as tandem_open does. */
+bool engine_open(tandem **out, const tandem_options *o, const engine_extra *x, err *e);
 
 /* --- what was opened ------------------------------------------------------------------------------ */
 /* Returns what is fixed when the engine is opened: kv_bytes, has_dflash and has_mtp are set by tandem_get_info alone. */
@@ -31,6 +38,16 @@ enum { ENGINE_FINGERPRINT_MAX = 24 };
 void engine_fingerprint(const tandem *t, char out[ENGINE_FINGERPRINT_MAX]);
 /* Returns the context length that the DFlash drafter among them was trained with; 0: not known. */
 int engine_trained_ctx(const tandem_drafter_info *all, int n);
+
+/* The files of the model or of a drafter that could be opened. */
+typedef struct {
+    const char            *role; /* "model", "drafter" */
+    const char            *path;
+    const char            *name;  /* shown instead of the path; NULL: the path */
+    const checkpoint_list *files; /* NULL: not known */
+} engine_part;
+enum { ENGINE_MAX_PARTS = 1 + TANDEM_MAX_DRAFTERS };
+int engine_parts(const tandem *t, engine_part out[ENGINE_MAX_PARTS]); /* returns how many there are */
 
 /* --- requests ------------------------------------------------------------------------------------- */
 /* Submits as tandem_submit does. form: the compiled grammar of the request; NULL: it has none, or it is compiled here. */

@@ -9,15 +9,9 @@
 #include <pthread.h>
 
 struct tandem {
-    arena        mem; /* names, paths, the chat template */
-    tandem_info  info;
-    ops_device   device;
-    target      *model;
-    tok         *tok; /* NULL: the model has no tokenizer */
-    chat_options format;
-    str template;              /* empty: the model has none */
-    err             no_format; /* why the chat template cannot be used; code 0: it can */
-    spec           *spec;
+    arena           mem; /* names and paths */
+    tandem_info     info;
+    opened_model    m;
     sched          *sched;
     routing_log    *log;
     settings_file  *file;    /* NULL: none; guarded by settings_lock */

@@ -1,40 +1,76 @@
-/* sched/open.h - from paths to a model that can run: what the engine does, and commands that run steps by hand. */
+/* sched/open.h - opens a model: its files, tokenizer, chat format and weights, then either the loop of spec/ or pages.
+ *
+ *      open_model(&m, &options, e) && open_loop(&m, &spec_options, e)     the engine, and benchmarks of the loop
+ *      open_model(&m, &options, e) && open_pages(&m, kv_type, e)          commands that run steps by hand
+ *      open_close(&m)                                                     in any state
+ *
+ * The files of a model are opened and parsed once. Everything that is read from them (tokenizer, template, weights,
+ * fingerprint, names and sizes) comes from that one checkpoint, which the caller may have open already and lend.
+ * Threads: a model is used by one thread at a time; its tok and format are never changed and may be read by any. */
 #ifndef TANDEM_SCHED_OPEN_H
 #define TANDEM_SCHED_OPEN_H
 #include "chat/chat.h"
+#include "gguf/fingerprint.h"
 #include "spec/spec.h"
 
 typedef struct {
-    const char *path, *name;  /* name: in messages */
-    str         image;        /* a GGUF file in memory, in place of the path */
-    const char *device;       /* as ops_open */
-    int         n_threads;    /* 0: as many as this process may use */
-    ops *(*wrap)(ops *inner); /* as model_options has it, and the next two */
+    const char       *path, *name; /* name: used in messages */
+    str               image;       /* a GGUF file in memory that is used instead of the path */
+    const checkpoint *files;       /* the model's files, borrowed during open_model; NULL: opened there */
+    const char       *device;      /* as in ops_open */
+    int               n_threads;   /* 0: all processors that this process may use */
+    int               n_ctx;       /* 0: the model's context length, at most 8192 */
+    bool              text;        /* open the tokenizer and the chat format; a model without them opens, too */
+    const char       *need_tok;    /* prefix of the error when there is no tokenizer; NULL: none is needed */
+    bool              fingerprint; /* compute the fingerprint */
+    ops *(*wrap)(ops *inner);      /* these as in model_options */
     void (*progress)(void *ctx, size_t done, size_t total);
     void *progress_ctx;
 } open_options;
 
-/* *device: what it is on. Refused with numbers when the weights do not fit into what is free. */
-bool open_target(target **out, ops_device *device, const open_options *o, err *e);
-/* *n_ctx 0: the model's, at most 8192. */
+typedef struct {
+    ops_device       device;
+    target          *model;
+    int              n_ctx;
+    tok             *tok;                          /* NULL: none */
+    err              no_tok;                       /* why; code 0: not asked for */
+    chat_options     format;                       /* the prompt format */
+    buf              template_text;                /* text of the chat template; empty: none */
+    err              no_format;                    /* why the template cannot be read; code 0: it can */
+    char             fingerprint[FINGERPRINT_MAX]; /* "": not asked for */
+    checkpoint_list *files;
+    spec            *spec; /* open_loop */
+    /* open_pages, for steps by hand; lane: a lane of the loop, where a command has one */
+    kv_pool   *kv;
+    kv_lane   *lane_kv; /* of the rows that a command runs itself */
+    step       step;
+    spec_lane *lane;
+} opened_model;
+
+enum { OPEN_TEMPLATE_MAX = 1 << 24 }; /* bytes of a chat template */
+
+/* Opens the model. Fails with the sizes when its weights do not fit into the free memory. A failed *m is closed. */
+bool open_model(opened_model *m, const open_options *o, err *e);
+/* Opens the loop of an open model. o->n_ctx is ignored; o->kv_bytes 0: open_pool_bytes. */
+bool open_loop(opened_model *m, const spec_options *o, err *e);
+/* Takes pages for one sequence of n_ctx positions, with kv_type for all K/V. */
+bool open_pages(opened_model *m, cache_types kv_type, err *e);
+void open_close(opened_model *m); /* zeroed storage is closed */
+
+/* Sets *n_ctx to the default where it is 0; fails when it is over the model's limit. */
 bool open_context(int *n_ctx, const target *m, err *e);
 /* Returns the default size of the K/V pool in bytes: a large share of the free memory, at least what one lane needs.
  * 0: all lanes fit. all, single: the bytes that all lanes need, and one. */
 size_t open_pool_bytes(int max_lanes, size_t all, size_t single, size_t free_bytes);
-bool   open_check_cache(const char *device, size_t bytes, err *e);
-/* Opens the speculative loop. o->kv_bytes 0: the size of open_pool_bytes. */
-bool open_spec(spec **out, target *m, const char *device, const spec_options *o, err *e);
 
 /* "none", "q8_0", "q4_0", NULL; and the type of each. */
 extern const char *const open_draft_quants[];
 extern const quant_type  open_draft_types[];
-/* 1, or 0 after a warning: the loop goes on without it. What src names must live as long as s. */
-int open_add_drafter(spec *s, const spec_draft_source *src);
+/* Adds a drafter to the loop, or logs a warning and returns false. Pointers of src except files must live as long as s. */
+bool open_add_drafter(spec *s, const spec_draft_source *src);
 
-/* The tokenizer of a GGUF file, of a Hugging Face directory, or a tokenizer.json itself. */
+/* Opens the tokenizer of a GGUF file, of a Hugging Face directory, or a tokenizer.json. */
 bool open_tok(tok **out, const char *path, err *e);
-/* Chooses the prompt format of the model at `path` by its chat template, which is also written to keep (unless NULL); a format that had to
- * be guessed is logged. */
-enum { OPEN_TEMPLATE_MAX = 1 << 24 }; /* bytes of a chat template */
-bool open_chat_format(chat_options *o, buf *keep, const target *m, const char *path, err *e);
+/* Opens the tokenizer of an open model. */
+bool open_tok_of(tok **out, const checkpoint *files, err *e);
 #endif

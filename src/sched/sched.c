@@ -21,8 +21,9 @@ const char sched_busy[] = "the server is busy; try again";
 enum { MAX_KINDS = 64 };
 
 typedef struct {
-    bool                there;
-    tandem_drafter_info info;
+    bool                   there;
+    tandem_drafter_info    info;
+    const checkpoint_list *files;
 } drafter_shown;
 
 struct sched {
@@ -145,15 +146,16 @@ static drafter_shown view_drafter(const sched *s, spec_method m)
     drafter_view  v;
     drafter_shown x = {.there = spec_drafter_view(s->opt.spec, m, &v)};
     if (!x.there) return x;
-    x.info = (tandem_drafter_info){.method       = (tandem_method)m,
-                                   .state        = (tandem_drafter_state)v.state,
-                                   .name         = v.name,
-                                   .path         = v.path,
-                                   .shown        = v.shown,
-                                   .quantisation = v.weight_bytes ? quant_name(v.type) : "",
-                                   .weight_bytes = v.weight_bytes,
-                                   .max_draft    = v.max_draft,
-                                   .trained_ctx  = v.trained_ctx};
+    x.files = v.files;
+    x.info  = (tandem_drafter_info){.method       = (tandem_method)m,
+                                    .state        = (tandem_drafter_state)v.state,
+                                    .name         = v.name,
+                                    .path         = v.path,
+                                    .shown        = v.shown,
+                                    .quantisation = v.weight_bytes ? quant_name(v.type) : "",
+                                    .weight_bytes = v.weight_bytes,
+                                    .max_draft    = v.max_draft,
+                                    .trained_ctx  = v.trained_ctx};
     snprintf(x.info.fingerprint, sizeof x.info.fingerprint, "%s", v.fingerprint);
     snprintf(x.info.problem, sizeof x.info.problem, "%s", v.problem);
     return x;
@@ -817,12 +819,16 @@ size_t sched_recent(sched *s, const char *request_id, routing_seen *out, size_t 
 }
 
 /* --- drafters -----------------------------------------------------------------------------------*/
-int sched_drafters(sched *s, tandem_drafter_info out[TANDEM_MAX_DRAFTERS])
+int sched_drafters(sched *s, tandem_drafter_info out[TANDEM_MAX_DRAFTERS],
+                   const checkpoint_list *files[TANDEM_MAX_DRAFTERS])
 {
     int n = 0;
     pthread_mutex_lock(&s->lock);
-    for (int i = 0; i < TANDEM_MAX_DRAFTERS; i++)
-        if (s->drafter[i].there) out[n++] = s->drafter[i].info;
+    for (int i = 0; i < TANDEM_MAX_DRAFTERS; i++) {
+        if (!s->drafter[i].there) continue;
+        if (files) files[n] = s->drafter[i].files;
+        out[n++] = s->drafter[i].info;
+    }
     pthread_mutex_unlock(&s->lock);
     return n;
 }

@@ -47,7 +47,9 @@ void         sched_get_stats(sched *s, tandem_stats *out);
 int sched_bucket(double seconds);
 /* The newest decisions first, as routing_recent_get. */
 size_t sched_recent(sched *s, const char *request_id, routing_seen *out, size_t max);
-int    sched_drafters(sched *s, tandem_drafter_info out[TANDEM_MAX_DRAFTERS]); /* how many there are */
+/* Fills the drafters and their files (files may be NULL); returns how many there are. */
+int sched_drafters(sched *s, tandem_drafter_info out[TANDEM_MAX_DRAFTERS],
+                   const checkpoint_list *files[TANDEM_MAX_DRAFTERS]);
 /* As tandem_park_drafter and tandem_unpark_drafter. */
 bool sched_park_drafter(sched *s, int method, bool park, err *e);
 

@@ -23,13 +23,13 @@ void engine_tell(tandem_error *to, const err *from)
 }
 
 const tandem_info *engine_info(const tandem *t) { return &t->info; }
-const tok         *engine_tok(const tandem *t) { return t->tok; }
-str                engine_template(const tandem *t) { return t->template; }
+const tok         *engine_tok(const tandem *t) { return t->m.tok; }
+str                engine_template(const tandem *t) { return buf_str(&t->m.template_text); }
 
 bool engine_format(const tandem *t, chat_options *out, err *e)
 {
-    *out = t->format;
-    return !t->no_format.code || err_set(e, t->no_format.code, "%s", t->no_format.text);
+    *out = t->m.format;
+    return !t->m.no_format.code || err_set(e, t->m.no_format.code, "%s", t->m.no_format.text);
 }
 
 /* --- opening ------------------------------------------------------------------------------------*/
@@ -95,37 +95,35 @@ static bool open_settings(tandem *t, const tandem_options *o, const settings *ch
     return settings_take_environment(s, e) && settings_check(s, e);
 }
 
-static bool open_weights(tandem *t, const tandem_options *o, err *e)
-{
-    open_options oo = {.path         = o->path,
-                       .name         = o->name ? o->name : o->path,
-                       .device       = o->device,
-                       .n_threads    = o->n_threads,
-                       .progress     = o->progress,
-                       .progress_ctx = o->progress_ctx};
-    t->info.n_ctx   = o->n_ctx;
-    return open_target(&t->model, &t->device, &oo, e) && open_context(&t->info.n_ctx, t->model, e);
-}
-
 static bool wants_fingerprints(const tandem_options *o) { return o->fingerprints || o->routing_log; }
 
-static bool open_fingerprint(tandem *t, const tandem_options *o, err *e)
+static bool open_files(tandem *t, const tandem_options *o, const engine_extra *x, err *e)
 {
-    char text[FINGERPRINT_MAX] = "";
-    if (wants_fingerprints(o) && !fingerprint_path(o->path, text, e)) return false;
-    t->info.fingerprint = keep_name(t, text);
+    open_options oo = {.path         = o->path,
+                       .name         = t->info.name,
+                       .files        = x->files,
+                       .device       = o->device,
+                       .n_threads    = o->n_threads,
+                       .n_ctx        = o->n_ctx,
+                       .text         = true,
+                       .need_tok     = x->need_tok,
+                       .fingerprint  = wants_fingerprints(o),
+                       .progress     = o->progress,
+                       .progress_ctx = o->progress_ctx};
+    if (!open_model(&t->m, &oo, e)) return false;
+    t->info.n_ctx       = t->m.n_ctx;
+    t->info.fingerprint = t->m.fingerprint;
     return true;
 }
 
-static bool open_loop(tandem *t, const tandem_options *o, const settings *s, err *e)
+static bool open_lanes(tandem *t, const tandem_options *o, const settings *s, err *e)
 {
-    spec_options so = {.n_ctx     = t->info.n_ctx,
-                       .max_lanes = o->max_lanes,
+    spec_options so = {.max_lanes = o->max_lanes,
                        .kv_type   = kv_type_of(o),
                        .kv_bytes  = (size_t)o->kv_bytes,
                        .kv_cap    = s->kv_cap,
                        .no_prefix = o->no_prefix};
-    return open_spec(&t->spec, t->model, t->device.name, &so, e);
+    return open_loop(&t->m, &so, e);
 }
 
 /* --- drafters at start --------------------------------------------------------------------------*/
@@ -158,17 +156,17 @@ static bool draft_source(tandem *t, const tandem_options *o, const settings *s, 
 static bool add_drafter(tandem *t, const spec_draft_source *src, bool required, err *e)
 {
     if (!required)
-        open_add_drafter(t->spec, src);
-    else if (!spec_add_drafter(t->spec, src, e))
+        open_add_drafter(t->m.spec, src);
+    else if (!spec_add_drafter(t->m.spec, src, e))
         return false;
-    return spec_kv_bytes_total(t->spec) || err_set(e, ERR_UNAVAILABLE, "no memory is left for the K/V cache");
+    return spec_kv_bytes_total(t->m.spec) || err_set(e, ERR_UNAVAILABLE, "no memory is left for the K/V cache");
 }
 
-/* The setting's drafter of the same kind, NULL where there is none. */
+/* Returns the path of the drafter that a setting names for the method of src; NULL: there is none. */
 static const char *setting_instead(const settings *s, const spec_draft_source *src)
 {
     spec_method m;
-    if (!spec_drafter_method(src, &m, NULL)) return NULL;
+    if (!src->files || !spec_drafter_method(src, &m, NULL)) return NULL;
     const char *path = m == SPEC_MTP ? s->mtp_draft_model : s->dflash_draft_model;
     return path[0] ? path : NULL;
 }
@@ -176,11 +174,14 @@ static const char *setting_instead(const settings *s, const spec_draft_source *s
 static bool add_listed(tandem *t, const tandem_options *o, const settings *s, const tandem_drafter *d, err *e)
 {
     spec_draft_source src;
+    checkpoint       *files = NULL;
     if (!draft_source(t, o, s, d, SPEC_OFF, &src, e)) return false;
+    if (checkpoint_open(&files, src.path, NULL)) src.files = files; /* else spec_add_drafter reports it */
     const char *other = setting_instead(s, &src);
-    if (!other) return add_drafter(t, &src, d->required, e);
-    log_event(LOG_WARN, "draft", "%s is not used: a setting names %s", d->name ? d->name : d->path, other);
-    return true;
+    bool        ok    = other || add_drafter(t, &src, d->required, e);
+    if (other) log_event(LOG_WARN, "draft", "%s is not used: a setting names %s", d->name ? d->name : d->path, other);
+    checkpoint_close(files);
+    return ok;
 }
 
 static bool add_by_setting(tandem *t, const tandem_options *o, const settings *s, const char *path, spec_method m,
@@ -206,19 +207,19 @@ static void fill_info(tandem *t, const tandem_options *o)
 {
     tandem_info *i = &t->info;
     char         kv_text[CACHE_TYPES_TEXT];
-    i->family        = t->model->family->name;
-    i->device        = t->model->o->name;
+    i->family        = t->m.model->family->name;
+    i->device        = t->m.model->o->name;
     i->kv_type       = keep_name(t, cache_types_text(kv_type_of(o), kv_text));
-    i->n_threads     = t->model->o->n_threads;
-    i->n_vocab       = t->model->n_vocab;
-    i->n_layers      = t->model->n_layers;
-    i->n_embd        = t->model->n_embd;
+    i->n_threads     = t->m.model->o->n_threads;
+    i->n_vocab       = t->m.model->n_vocab;
+    i->n_layers      = t->m.model->n_layers;
+    i->n_embd        = t->m.model->n_embd;
     i->max_lanes     = o->max_lanes;
     i->step_tokens   = o->step_tokens;
-    i->weight_bytes  = t->model->weight_bytes;
-    i->n_params      = t->model->n_params;
-    i->quantisation  = quant_name(t->model->weight_type);
-    i->has_tokenizer = t->tok;
+    i->weight_bytes  = t->m.model->weight_bytes;
+    i->n_params      = t->m.model->n_params;
+    i->quantisation  = quant_name(t->m.model->weight_type);
+    i->has_tokenizer = t->m.tok;
 }
 
 static bool open_log(tandem *t, const tandem_options *o, const settings *s, err *e)
@@ -234,12 +235,12 @@ static bool open_log(tandem *t, const tandem_options *o, const settings *s, err 
 
 static bool start(tandem *t, const tandem_options *o, const settings *s, err *e)
 {
-    sched_options so = {.spec        = t->spec,
-                        .model       = t->model,
-                        .tok         = t->tok,
+    sched_options so = {.spec        = t->m.spec,
+                        .model       = t->m.model,
+                        .tok         = t->m.tok,
                         .n_ctx       = t->info.n_ctx,
                         .max_lanes   = o->max_lanes,
-                        .step_tokens = o->step_tokens < t->model->max_rows ? o->step_tokens : t->model->max_rows,
+                        .step_tokens = o->step_tokens < t->m.model->max_rows ? o->step_tokens : t->m.model->max_rows,
                         .settings    = *s,
                         .log         = t->log,
                         .wake_s      = o->wake_ms / 1e3,
@@ -282,43 +283,30 @@ static void set_settings(tandem *t, const settings *s)
     make_fingerprint(t, s);
 }
 
-static void open_format(tandem *t, const char *path)
-{
-    buf text;
-    buf_init(&text, OPEN_TEMPLATE_MAX);
-    open_chat_format(&t->format, &text, t->model, path, &t->no_format);
-    t->template.n = text.n;
-    t->template.s = text.n ? arena_str(&t->mem, buf_str(&text)) : "";
-    buf_deinit(&text);
-}
-
-static bool open_all(tandem *t, const tandem_options *o, const settings *changed, err *e)
+static bool open_all(tandem *t, const tandem_options *o, const engine_extra *x, err *e)
 {
     settings s;
     if (!check_options(o, e)) return false;
     t->info.name  = keep_name(t, o->name ? o->name : o->path);
     t->info.path  = keep_name(t, o->path);
     t->info.shown = keep_name(t, o->shown ? o->shown : o->path);
-    if (!open_settings(t, o, changed, &s, e) || !open_weights(t, o, e) ||
-        !settings_check_device(&s, t->model->o->name, e) || !open_fingerprint(t, o, e) || !open_loop(t, o, &s, e) ||
-        !add_drafters(t, o, &s, e))
+    if (!open_settings(t, o, x->changed, &s, e) || !open_files(t, o, x, e) ||
+        !settings_check_device(&s, t->m.model->o->name, e) || !open_lanes(t, o, &s, e) || !add_drafters(t, o, &s, e))
         return false;
-    open_format(t, o->path);
     fill_info(t, o);
     make_fingerprint(t, &s);
-    settings_log(&s, t->info.name, spec_trained_ctx(t->spec));
+    settings_log(&s, t->info.name, spec_trained_ctx(t->m.spec));
     return open_log(t, o, &s, e) && start(t, o, &s, e);
 }
 
-bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, const settings *changed, err *e)
+bool engine_open(tandem **out, const tandem_options *o, const engine_extra *x, err *e)
 {
     tandem *t  = xnew(tandem);
     *out       = NULL;
-    t->tok     = tokenizer;
-    t->carried = changed;
-    arena_init(&t->mem, OPEN_TEMPLATE_MAX + (1 << 20));
+    t->carried = x->changed;
+    arena_init(&t->mem, 1 << 20);
     pthread_mutex_init(&t->settings_lock, NULL);
-    if (open_all(t, o, changed, e)) {
+    if (open_all(t, o, x, e)) {
         *out = t;
         return true;
     }
@@ -326,21 +314,10 @@ bool engine_open_with(tandem **out, const tandem_options *o, tok *tokenizer, con
     return false;
 }
 
-/* A model without a tokenizer opens; only text in or out is refused. */
-static tok *find_tok(const char *path)
-{
-    tok *t;
-    err  why = {0};
-    if (!open_tok(&t, path, &why) && why.code != ERR_NOT_FOUND)
-        log_event(LOG_WARN, "load", "the tokenizer cannot be used: %s", why.text);
-    return t;
-}
-
 bool tandem_open(tandem **out, const tandem_options *o, tandem_error *e)
 {
     err  why = {0};
-    bool ok  = check_options(o, &why) && engine_open_with(out, o, find_tok(o->path), NULL, &why);
-    if (!ok) *out = NULL;
+    bool ok  = engine_open(out, o, &(engine_extra){0}, &why);
     if (!ok) engine_tell(e, &why);
     return ok;
 }
@@ -352,9 +329,7 @@ void tandem_close(tandem *t)
     if (!t) return;
     sched_free(t->sched);
     routing_log_close(t->log);
-    spec_free(t->spec);
-    model_close(t->model);
-    tok_free(t->tok);
+    open_close(&t->m);
     settings_file_close(t->file);
     pthread_mutex_destroy(&t->settings_lock);
     arena_deinit(&t->mem);
@@ -379,7 +354,7 @@ void tandem_get_info(const tandem *t, tandem_info *out)
 }
 
 /* --- requests -----------------------------------------------------------------------------------*/
-void tandem_request_init(const tandem *t, tandem_request *r) { job_request_init(r, t->model); }
+void tandem_request_init(const tandem *t, tandem_request *r) { job_request_init(r, t->m.model); }
 
 bool engine_submit(tandem *t, const tandem_request *r, answer_form *form, tandem_job **out, err *e)
 {
@@ -406,7 +381,7 @@ void tandem_get_stats(const tandem *t, tandem_stats *out) { sched_get_stats(t->s
 /* --- text ---------------------------------------------------------------------------------------*/
 static bool need_tok(const tandem *t, err *e)
 {
-    return t->tok || err_set(e, ERR_INPUT, "the model has no tokenizer, which text needs");
+    return t->m.tok || err_set(e, ERR_INPUT, "the model has no tokenizer, which text needs");
 }
 
 static bool give_ids(tok_ids *from, tandem_ids *out, err *e)
@@ -423,7 +398,8 @@ bool tandem_tokenize(const tandem *t, const char *text, size_t n, bool markers, 
     tok_ids ids;
     *out = (tandem_ids){0};
     tok_ids_init(&ids, TANDEM_MAX_PROMPT);
-    bool ok = need_tok(t, &why) && tok_encode(t->tok, &ids, (str){text, n}, markers, &why) && give_ids(&ids, out, &why);
+    bool ok =
+        need_tok(t, &why) && tok_encode(t->m.tok, &ids, (str){text, n}, markers, &why) && give_ids(&ids, out, &why);
     if (!ok) engine_tell(e, &why);
     tok_ids_deinit(&ids);
     return ok;
@@ -447,7 +423,7 @@ size_t tandem_detokenize(const tandem *t, const int32_t *ids, size_t n, bool mar
 {
     buf text;
     buf_init(&text, (size_t)1 << 31);
-    if (t->tok) tok_decode(t->tok, ids, n, markers, &text);
+    if (t->m.tok) tok_decode(t->m.tok, ids, n, markers, &text);
     size_t needed = give_bytes(&text, out, cap);
     buf_deinit(&text);
     return needed;
@@ -461,7 +437,7 @@ static bool render(const tandem *t, const chat *c, bool think, tandem_ids *out, 
     o.thinking = think;
     chat_apply_wishes(c, &o);
     chat_prompt_init(&p, TANDEM_MAX_PROMPT);
-    bool ok = chat_render_ids(&p, t->tok, c, &o, e) && give_ids(&p.ids, out, e);
+    bool ok = chat_render_ids(&p, t->m.tok, c, &o, e) && give_ids(&p.ids, out, e);
     if (ok && in_thought) *in_thought = p.in_thought;
     chat_prompt_deinit(&p);
     return ok;
@@ -517,7 +493,7 @@ void engine_get_settings(const tandem *t, settings *out) { sched_get_settings(t-
 bool engine_change_settings(tandem *t, const json_value *members, err *e)
 {
     settings       s;
-    settings_owner of    = {t->file, t->info.name, t->model->o->name, t->carried};
+    settings_owner of    = {t->file, t->info.name, t->m.model->o->name, t->carried};
     uint64_t       names = 0;
     char           warning[256];
     pthread_mutex_lock(&t->settings_lock);
@@ -572,10 +548,22 @@ void engine_fingerprint(const tandem *t, char out[ENGINE_FINGERPRINT_MAX])
     pthread_mutex_unlock(lock);
 }
 
+int engine_parts(const tandem *t, engine_part out[ENGINE_MAX_PARTS])
+{
+    tandem_drafter_info    all[TANDEM_MAX_DRAFTERS];
+    const checkpoint_list *files[TANDEM_MAX_DRAFTERS];
+    int                    n = 1, n_drafters = sched_drafters(t->sched, all, files);
+    out[0] = (engine_part){"model", t->info.path, t->info.shown, t->m.files};
+    for (int i = 0; i < n_drafters; i++)
+        if (all[i].state != TANDEM_DRAFTER_FAILED)
+            out[n++] = (engine_part){"drafter", all[i].path, all[i].name, files[i]};
+    return n;
+}
+
 /* --- drafters -----------------------------------------------------------------------------------*/
 int tandem_drafters(const tandem *t, tandem_drafter_info out[TANDEM_MAX_DRAFTERS])
 {
-    return sched_drafters(t->sched, out);
+    return sched_drafters(t->sched, out, NULL);
 }
 
 static bool park_drafter(tandem *t, tandem_method m, bool park, tandem_error *e)

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "base/thread.h"
-#include "gguf/checkpoint.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -33,39 +32,19 @@ struct model_files {
 };
 
 /* --- which ----------------------------------------------------------------------------------------*/
-static bool add_file(model_files *m, const file_source *from, const char *path, bool alone, size_t bytes, err *e)
+static bool add_file(model_files *m, const engine_part *part, size_t i, err *e)
 {
-    const char *name = from->name && alone ? from->name : path;
+    const char *path = part->files->file[i].path, *name = part->name && part->files->n == 1 ? part->name : path;
     one_file   *more = m->file;
     if (m->n == m->cap) more = mem_try_resize(m->file, (m->cap ? 2 * m->cap : 8) * sizeof *more);
     if (!more) return err_set(e, ERR_UNAVAILABLE, "no memory for more than %zu files", m->n);
     if (m->n == m->cap) m->cap = m->cap ? 2 * m->cap : 8;
     m->file           = more;
-    *(more += m->n++) = (one_file){.role  = from->role,
+    *(more += m->n++) = (one_file){.role  = part->role,
                                    .path  = arena_str(&m->mem, str_of(path)),
                                    .name  = arena_str(&m->mem, str_of(file_name(name))),
-                                   .bytes = bytes};
+                                   .bytes = part->files->file[i].bytes};
     return (more->path && more->name) || err_set(e, ERR_UNAVAILABLE, "no memory for the names of files");
-}
-
-static bool add_config(model_files *m, const file_source *from, const checkpoint *cp, err *e)
-{
-    char path[4096];
-    if (!cp->config_text.n) return true;
-    return (file_join(path, sizeof path, from->path, "config.json") || err_set(e, ERR_INPUT, "the path is too long")) &&
-           add_file(m, from, path, false, cp->config_text.n, e);
-}
-
-static bool add_source(model_files *m, const file_source *from, err *e)
-{
-    checkpoint *cp;
-    if (!checkpoint_open(&cp, from->path, e)) return false;
-    const maps *files = checkpoint_files(cp);
-    bool        ok    = add_config(m, from, cp, e);
-    for (size_t i = 0; ok && i < files->n; i++)
-        ok = add_file(m, from, files->file[i].path, files->n == 1, files->file[i].map.n, e);
-    checkpoint_close(cp);
-    return ok;
 }
 
 path_info files_read_path(const char *path)
@@ -77,15 +56,16 @@ path_info files_read_path(const char *path)
 
 path_info files_first(const model_files *m) { return m ? m->first : (path_info){0}; }
 
-model_files *files_open(const file_source *source, size_t n)
+model_files *files_open(const engine_part *part, int n)
 {
     model_files *m = xnew(model_files);
     arena_init(&m->mem, 1 << 24);
-    if (n) m->first = files_read_path(source[0].path);
-    for (size_t i = 0; i < n; i++) {
+    if (n) m->first = files_read_path(part[0].path);
+    for (int k = 0; k < n; k++) {
         err    e     = {0};
-        size_t there = m->n;
-        if (add_source(m, &source[i], &e)) continue;
+        size_t there = m->n, i = 0, n_files = part[k].files ? part[k].files->n : 0;
+        while (i < n_files && add_file(m, &part[k], i, &e)) i++;
+        if (i == n_files) continue;
         m->n = there;
         log_event(LOG_WARN, "files", "%s", e.text);
     }

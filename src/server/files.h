@@ -6,15 +6,9 @@
  * Thread: one caller. */
 #ifndef TANDEM_SERVER_FILES_H
 #define TANDEM_SERVER_FILES_H
-#include "json/json.h"
+#include "sched/engine.h"
 
 #include <time.h>
-
-typedef struct {
-    const char *role; /* "model", "draft" */
-    const char *path; /* a GGUF file or a directory */
-    const char *name; /* in place of the file's; NULL: its own */
-} file_source;
 
 typedef struct {
     time_t modified; /* 0: not known */
@@ -24,8 +18,8 @@ typedef struct {
 path_info files_read_path(const char *path);
 
 typedef struct model_files model_files;
-/* What cannot be opened is warned about and left out: the engine goes on without it, too. */
-model_files *files_open(const file_source *source, size_t n);
+/* Lists the files of the parts. */
+model_files *files_open(const engine_part *part, int n);
 void         files_close(model_files *m); /* NULL is fine; ends the thread */
 void         files_want(model_files *m);  /* the hashes, soon */
 bool         files_ready(const model_files *m);

@@ -93,14 +93,8 @@ static server *closing_of(work_item *item) { return (server *)((char *)item - of
 
 model_files *life_list_files(const tandem *t)
 {
-    tandem_drafter_info all[TANDEM_MAX_DRAFTERS];
-    file_source         source[1 + TANDEM_MAX_DRAFTERS];
-    size_t              n          = 0;
-    int                 n_drafters = tandem_drafters(t, all);
-    source[n++]                    = (file_source){"model", engine_info(t)->path, engine_info(t)->shown};
-    for (int i = 0; i < n_drafters; i++)
-        if (all[i].state != TANDEM_DRAFTER_FAILED) source[n++] = (file_source){"drafter", all[i].path, all[i].name};
-    return files_open(source, n);
+    engine_part part[ENGINE_MAX_PARTS];
+    return files_open(part, engine_parts(t, part));
 }
 
 static void load(work_item *item)

@@ -22,7 +22,7 @@
 typedef struct {
     http_options http;
     /* Opens the engine, on a worker; the server answers that it is loading meanwhile. It is to tell `wake` of news. changed: as
-     * engine_open_with's. */
+     * engine_open's. */
     bool (*open)(void *ctx, const settings *changed, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx,
                  err *e);
     void              *open_ctx;

@@ -31,21 +31,30 @@ static bool open_file(checkpoint **cp, const spec_draft_source *src, err *e)
            err_wrap(e, "no drafter");
 }
 
-static bool open_slot(spec *s, draft_slot *k, err *e)
+/* Notes the names and sizes of the drafter's files. A list that was given out lives as long as s. */
+static void note_files(spec *s, draft_slot *k, const checkpoint *cp)
 {
-    checkpoint     *cp;
+    checkpoint_list *l = checkpoint_list_new(cp);
+    if (checkpoint_list_same(k->files, l)) {
+        mem_free(l);
+        return;
+    }
+    l->next       = s->file_lists;
+    s->file_lists = l;
+    k->files      = l;
+}
+
+static bool open_slot_from(spec *s, draft_slot *k, const checkpoint *cp, err *e)
+{
     drafter_options opt   = k->src.opt;
     double          start = clock_s();
     opt.max_lanes         = s->opt.max_lanes;
     opt.pool              = s->kv;
-    if (!open_file(&cp, &k->src, e)) return false;
-    if (cp->bytes > mem_available()) {
-        checkpoint_close(cp);
+    if (cp->bytes > mem_available())
         return err_set(e, ERR_UNAVAILABLE, "drafter %s: no memory for its weights", name_of(&k->src));
-    }
     bool ok = drafter_open(&k->d, s->t, cp, &opt, e);
     k->type = opt.quantise == QUANT_F32 ? checkpoint_type(cp) : opt.quantise;
-    checkpoint_close(cp);
+    note_files(s, k, cp);
     if (ok && k->d->n_capture && !s->t->capture(s->t, k->d->capture_id, k->d->n_capture, e)) {
         drafter_close(k->d);
         k->d = NULL;
@@ -60,6 +69,15 @@ static bool open_slot(spec *s, draft_slot *k, err *e)
     log_event(LOG_INFO, "draft", "%s: %s drafter, %.2f GB of weights in %.1f s", name_of(&k->src), k->d->kind,
               (double)k->d->weight_bytes / 1e9, clock_s() - start);
     return true;
+}
+
+static bool open_slot(spec *s, draft_slot *k, err *e)
+{
+    checkpoint *cp;
+    if (!open_file(&cp, &k->src, e)) return false;
+    bool ok = open_slot_from(s, k, cp, e);
+    checkpoint_close(cp);
+    return ok;
 }
 
 /* --- adding -------------------------------------------------------------------------------------*/
@@ -77,25 +95,19 @@ static bool method_of(const checkpoint *cp, const spec_draft_source *src, spec_m
 
 bool spec_drafter_method(const spec_draft_source *src, spec_method *out, err *e)
 {
-    checkpoint *cp;
-    if (!open_file(&cp, src, e)) return false;
-    bool ok = method_of(cp, src, out, e);
-    checkpoint_close(cp);
-    return ok;
+    return method_of(src->files, src, out, e);
 }
 
-/* Sets *out to its kind, *kv_bytes to the K/V of its own that it needs, and the slot's fingerprint. */
-static bool probe(const spec *s, draft_slot *k, spec_method *out, size_t *kv_bytes, err *e)
+/* Sets *out to the drafter's method, *kv_bytes to the size of its own K/V, and the fingerprint and files of the slot. */
+static bool probe(spec *s, draft_slot *k, const checkpoint *cp, spec_method *out, size_t *kv_bytes, err *e)
 {
-    checkpoint *cp;
-    if (!open_file(&cp, &k->src, e)) return false;
-    bool            ok  = method_of(cp, &k->src, out, e);
     drafter_options opt = k->src.opt;
     opt.max_lanes       = s->opt.max_lanes;
-    if (ok) *kv_bytes = drafter_kv_bytes(s->t, cp, &opt);
-    if (ok && k->src.fingerprint) fingerprint_checkpoint(cp, k->fingerprint);
-    checkpoint_close(cp);
-    return ok;
+    if (!method_of(cp, &k->src, out, e)) return false;
+    *kv_bytes = drafter_kv_bytes(s->t, cp, &opt);
+    if (k->src.fingerprint) fingerprint_checkpoint(cp, k->fingerprint);
+    note_files(s, k, cp);
+    return true;
 }
 
 /* Makes room for the drafter in a pool whose size nobody gave. */
@@ -119,15 +131,15 @@ static void keep_failed(spec *s, draft_slot *fresh, spec_method m, const err *wh
     s->slot_changes++;
 }
 
-static bool add_slot(spec *s, draft_slot *fresh, spec_method *m, err *e)
+static bool add_slot(spec *s, draft_slot *fresh, const checkpoint *cp, spec_method *m, err *e)
 {
     size_t kv_bytes = 0;
-    if (!probe(s, fresh, m, &kv_bytes, e)) return false;
+    if (!probe(s, fresh, cp, m, &kv_bytes, e)) return false;
     draft_slot *k = &s->slots[drafter_of(*m)];
     if (k->given)
         return err_set(e, ERR_INPUT, "%s: there is already a drafter of this kind, %s", name_of(&fresh->src),
                        name_of(&k->src));
-    if (!make_room(s, kv_bytes, e) || (!fresh->src.lazy && !open_slot(s, fresh, e))) return false;
+    if (!make_room(s, kv_bytes, e) || (!fresh->src.lazy && !open_slot_from(s, fresh, cp, e))) return false;
     *k = *fresh;
     return true;
 }
@@ -137,19 +149,28 @@ bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e)
     draft_slot  fresh = {.src = *src, .given = true};
     spec_method m     = src->method;
     err         why   = {0};
-    if (add_slot(s, &fresh, &m, &why)) return true;
+    checkpoint *own   = NULL;
+    fresh.src.files   = NULL;
+    bool ok           = src->files || open_file(&own, src, &why);
+    ok                = ok && add_slot(s, &fresh, own ? own : src->files, &m, &why);
+    checkpoint_close(own);
+    if (ok) return true;
     keep_failed(s, &fresh, src->method ? src->method : m, &why);
     if (e) *e = why;
     return false;
 }
 
-/* Opens one that could not be opened before: its file may be another one by now. */
+/* Opens a drafter that could not be opened before: its file may have been replaced. */
 static bool retry_slot(spec *s, draft_slot *k, drafter_index i, err *e)
 {
-    size_t kv_bytes = 0;
-    k->src.method   = i == WITH_MTP ? SPEC_MTP : SPEC_DFLASH;
+    size_t      kv_bytes = 0;
     spec_method m;
-    return probe(s, k, &m, &kv_bytes, e) && make_room(s, kv_bytes, e) && open_slot(s, k, e);
+    checkpoint *cp;
+    k->src.method = i == WITH_MTP ? SPEC_MTP : SPEC_DFLASH;
+    if (!open_file(&cp, &k->src, e)) return false;
+    bool ok = probe(s, k, cp, &m, &kv_bytes, e) && make_room(s, kv_bytes, e) && open_slot_from(s, k, cp, e);
+    checkpoint_close(cp);
+    return ok;
 }
 
 bool spec_has_drafter(const spec *s, spec_method m)
@@ -327,6 +348,7 @@ bool spec_drafter_view(const spec *s, spec_method m, drafter_view *out)
                                          .path         = k->src.path,
                                          .shown        = k->src.shown ? k->src.shown : k->src.path,
                                          .fingerprint  = k->fingerprint,
+                                         .files        = k->files,
                                          .state        = k->parked   ? DRAFTER_PARKED
                                                          : k->failed ? DRAFTER_FAILED
                                                          : k->d      ? DRAFTER_OPEN

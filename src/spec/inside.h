@@ -8,17 +8,18 @@
 typedef enum { WITH_DFLASH, WITH_MTP, WITH_NGRAM, DRAFTERS } drafter_index;
 
 typedef struct {
-    spec_draft_source src;
-    bool              given;    /* there is such a drafter, open or not */
-    bool              parked;   /* closed until spec_unpark */
-    bool              was_open; /* before it was parked */
-    bool              failed;   /* could not be opened */
-    drafter          *d;        /* NULL: not open */
-    quant_type        type;     /* these: as it was when last open */
-    size_t            weight_bytes;
-    int               max_draft, trained_ctx;
-    char              fingerprint[FINGERPRINT_MAX];
-    char              problem[512];
+    spec_draft_source      src;
+    bool                   given;    /* there is such a drafter, open or not */
+    bool                   parked;   /* closed until spec_unpark */
+    bool                   was_open; /* before it was parked */
+    bool                   failed;   /* could not be opened */
+    drafter               *d;        /* NULL: not open */
+    quant_type             type;     /* these: as it was when last open */
+    size_t                 weight_bytes;
+    int                    max_draft, trained_ctx;
+    char                   fingerprint[FINGERPRINT_MAX];
+    const checkpoint_list *files; /* one of spec.file_lists; NULL: never opened */
+    char                   problem[512];
 } draft_slot;
 
 /* Picking: one row of a step that wants logits. */
@@ -29,15 +30,16 @@ typedef struct {
 } judged_row;
 
 struct spec {
-    target      *t;
-    kv_pool     *kv;
-    kv_prefix   *tree;  /* NULL: nothing is shared */
-    size_t       extra; /* bytes of the pool that are for the drafter's own K/V */
-    spec_options opt;
-    draft_slot   slots[DRAFTERS];
-    unsigned     slot_changes;
-    spec_lane  **lanes; /* [max_lanes], NULL where free */
-    cost_table   cost;
+    target          *t;
+    kv_pool         *kv;
+    kv_prefix       *tree;  /* NULL: nothing is shared */
+    size_t           extra; /* bytes of the pool that are for the drafter's own K/V */
+    spec_options     opt;
+    draft_slot       slots[DRAFTERS];
+    checkpoint_list *file_lists; /* of drafters, linked by next */
+    unsigned         slot_changes;
+    spec_lane      **lanes; /* [max_lanes], NULL where free */
+    cost_table       cost;
 
     /* of the step at hand */
     step           step;

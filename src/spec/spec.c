@@ -56,6 +56,10 @@ void spec_free(spec *s)
     const dev bufs[] = {s->params, s->picked, s->changes, s->logprobs, s->guesses, s->masks, s->masked};
     for (int i = 0; i < s->opt.max_lanes; i++) assert(!s->lanes[i]);
     close_drafters(s);
+    for (checkpoint_list *l = s->file_lists, *next; l; l = next) {
+        next = l->next;
+        mem_free(l);
+    }
     for (size_t i = 0; i < COUNT(bufs); i++)
         if (bufs[i].p) s->t->o->free(s->t->o, bufs[i]);
     close_pool(s);

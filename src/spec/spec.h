@@ -92,15 +92,16 @@ kv_prefix_stats   spec_prefix_stats(const spec *s);   /* all 0 where nothing is 
 void              spec_forget(spec *s);               /* what ended requests have left is not found any more */
 
 typedef struct {
-    const char     *path;
-    const char     *name;  /* in messages; NULL: the path */
-    const char     *shown; /* in place of the path in reports; NULL: the path */
-    str             image; /* a GGUF file in memory, in place of the path */
-    drafter_options opt;
-    bool            lazy;        /* opened when a lane first wants it */
-    bool            fingerprint; /* computed when the file is opened, for drafter_view */
-    spec_method     method;      /* SPEC_DFLASH or SPEC_MTP: a file of another kind is refused; SPEC_OFF: either */
-    bool            keep;        /* where it cannot be opened: as a failed one, that spec_unpark_one tries again */
+    const char       *path;
+    const char       *name;  /* in messages; NULL: the path */
+    const char       *shown; /* in place of the path in reports; NULL: the path */
+    str               image; /* a GGUF file in memory, in place of the path */
+    const checkpoint *files; /* the drafter's files, borrowed during the call; NULL: opened there */
+    drafter_options   opt;
+    bool              lazy;        /* opened when a lane first wants it */
+    bool              fingerprint; /* computed when the file is opened, for drafter_view */
+    spec_method       method;      /* SPEC_DFLASH or SPEC_MTP: a file of another kind is refused; SPEC_OFF: either */
+    bool              keep;        /* where it cannot be opened: as a failed one, that spec_unpark_one tries again */
     /* Not NULL: what lanes draft with in place of the drafter that was opened, which is the new one's to close. */
     drafter *(*wrap)(void *ctx, drafter *d);
     void *wrap_ctx;
@@ -108,7 +109,7 @@ typedef struct {
 /* Adds a DFlash drafter or an assistant, one of each; path, name and image must live as long as s. False when the file cannot be
  * used. */
 bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e);
-/* Sets *out to SPEC_DFLASH or SPEC_MTP, the kind of the file. */
+/* Sets *out to SPEC_DFLASH or SPEC_MTP, the method of src->files, which must be open. */
 bool spec_drafter_method(const spec_draft_source *src, spec_method *out, err *e);
 bool spec_has_drafter(const spec *s, spec_method m);
 int spec_trained_ctx(const spec *s); /* positions that the DFlash drafter was trained on; 0: not known, or never open */
@@ -124,13 +125,14 @@ bool spec_unpark_one(spec *s, spec_method m, err *e);
 
 typedef enum { DRAFTER_OPEN, DRAFTER_LAZY, DRAFTER_PARKED, DRAFTER_FAILED } drafter_state;
 typedef struct {
-    const char   *name, *path, *shown;
-    const char   *fingerprint; /* of the file as it was last opened; "": not known */
-    drafter_state state;
-    quant_type    type;         /* as drafter_options.quantise says, else as in the file */
-    size_t        weight_bytes; /* these three: 0 where it was never open */
-    int           max_draft, trained_ctx;
-    const char   *problem; /* "": none */
+    const char            *name, *path, *shown;
+    const char            *fingerprint; /* of the file as it was last opened; "": not known */
+    const checkpoint_list *files;       /* as long as the spec; NULL: it was never opened */
+    drafter_state          state;
+    quant_type             type;         /* as drafter_options.quantise says, else as in the file */
+    size_t                 weight_bytes; /* these three: 0 where it was never open */
+    int                    max_draft, trained_ctx;
+    const char            *problem; /* "": none */
 } drafter_view;
 bool spec_drafter_view(const spec *s, spec_method m, drafter_view *out); /* false: there is none */
 /* Grows whenever a view may have changed. */

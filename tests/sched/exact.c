@@ -102,9 +102,9 @@ static void look_at_round(void *ctx, const spec_round *r)
 
 static tandem *open_watched(const tandem_options *o)
 {
-    tandem *t                 = need_engine(o);
-    t->spec->opt.on_round     = look_at_round;
-    t->spec->opt.on_round_ctx = t->spec;
+    tandem *t                   = need_engine(o);
+    t->m.spec->opt.on_round     = look_at_round;
+    t->m.spec->opt.on_round_ctx = t->m.spec;
     return t;
 }
 
@@ -355,7 +355,7 @@ static void try_sizes(void)
     rounds.salt = 0;
     o.max_lanes = MAX_COMPANY;
     tandem *t   = open_watched(&o);
-    together.s  = t->spec;
+    together.s  = t->m.spec;
     for (size_t i = 0; i < COUNT(sizes); i++) try_size(t, sizes[i], &random);
     tandem_close(t);
 }

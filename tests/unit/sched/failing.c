@@ -22,8 +22,8 @@ static bool failing_step(target *t, kv_pool *kv, const step *s, err *e)
 /* While no request is there the engine's thread does not look at the model. */
 static void fail_steps(tandem *e, int after, int n)
 {
-    if (e->model->step != failing_step) real_step = e->model->step;
-    e->model->step = failing_step;
+    if (e->m.model->step != failing_step) real_step = e->m.model->step;
+    e->m.model->step = failing_step;
     atomic_store(&n_good, after);
     atomic_store(&n_bad, n);
 }

@@ -370,7 +370,7 @@ TEST(sched_settings_know_where_they_come_from)
     tandem_close(e);
     err bad       = {0};
     before.kv_cap = 0.25; /* the file has 0.5 */
-    if (!CHECK_OK(engine_open_with(&e, &o, NULL, &before, &bad), bad)) return;
+    if (!CHECK_OK(engine_open(&e, &o, &(engine_extra){.changed = &before}, &bad), bad)) return;
     sched_get_settings(e->sched, &s);
     CHECK_INT(s.dflash_max_concurrent, 3);
     CHECK_NEAR(s.kv_cap, 0.5, 1e-9);
@@ -379,7 +379,7 @@ TEST(sched_settings_know_where_they_come_from)
     tandem_close(e);
     /* Without a file, what was changed is kept by itself, also what is not live. */
     o.settings_path = NULL;
-    if (!CHECK_OK(engine_open_with(&e, &o, NULL, &before, &bad), bad)) return;
+    if (!CHECK_OK(engine_open(&e, &o, &(engine_extra){.changed = &before}, &bad), bad)) return;
     sched_get_settings(e->sched, &s);
     CHECK_INT(s.dflash_max_concurrent, 3);
     CHECK_NEAR(s.kv_cap, 0.25, 1e-9);

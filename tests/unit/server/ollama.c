@@ -1,7 +1,6 @@
 /* Bodies of Ollama's API: each asks the engine for what a chat or text completion's body of the same meaning asks for; and their
  * replies, of scripted events. */
 #include "../sched/engine_rig.h"
-#include "sched/open.h"
 #include "server/reply.h"
 
 enum { CTX = 256 };
@@ -16,13 +15,12 @@ typedef struct {
 static bool open_engine(test_case *t, reading *x)
 {
     tandem_options o;
-    tok           *words;
     err            e = {0};
     *x               = (reading){.t = t};
     nano_options(&o);
     o.n_ctx      = CTX;
     o.n_drafters = 0;
-    return CHECK_OK(open_tok(&words, o.path, &e) && engine_open_with(&x->engine, &o, words, NULL, &e), e);
+    return CHECK_OK(engine_open(&x->engine, &o, &(engine_extra){0}, &e), e);
 }
 
 static bool read_body(reading *x, server_request *r, int where, const char *body)

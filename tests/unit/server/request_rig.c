@@ -1,17 +1,14 @@
 #include "request_rig.h"
 
-#include "sched/open.h"
-
 bool open_engine(test_case *t, reading *x)
 {
     tandem_options o;
-    tok           *words;
     err            e = {0};
     *x               = (reading){.t = t};
     nano_options(&o);
     o.n_ctx      = CTX;
     o.n_drafters = 0;
-    return CHECK_OK(open_tok(&words, o.path, &e) && engine_open_with(&x->engine, &o, words, NULL, &e), e);
+    return CHECK_OK(engine_open(&x->engine, &o, &(engine_extra){0}, &e), e);
 }
 
 bool read_body(reading *x, int where, const char *body)

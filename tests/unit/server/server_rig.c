@@ -2,7 +2,6 @@
 
 #include "../sched/engine_rig.h"
 #include "base/fault.h"
-#include "sched/open.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -15,11 +14,10 @@ static bool open_nano(void *ctx, const settings *changed, tandem **out, void (*w
                       err *e)
 {
     server_rig *r          = ctx;
-    tok        *t          = NULL;
     r->engine_opt.wake     = wake;
     r->engine_opt.wake_ctx = wake_ctx;
-    bool ok = open_tok(&t, r->engine_opt.path, e) && engine_open_with(&r->engine, &r->engine_opt, t, changed, e);
-    *out    = r->engine;
+    bool ok                = engine_open(&r->engine, &r->engine_opt, &(engine_extra){.changed = changed}, e);
+    *out                   = r->engine;
     return ok;
 }
 

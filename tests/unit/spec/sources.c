@@ -29,21 +29,31 @@ static int64_t drafted(test_case *t, spec_rig *g, int method)
     return spec_lane_stats(g->l[0])->drafted;
 }
 
+static bool find_method(spec_draft_source src, spec_method *out, err *e)
+{
+    checkpoint *cp;
+    if (!checkpoint_open(&cp, src.path, e)) return false;
+    src.files = cp;
+    bool ok   = spec_drafter_method(&src, out, e);
+    checkpoint_close(cp);
+    return ok;
+}
+
 TEST(spec_kinds_of_drafter_files)
 {
     spec_rig    g;
     err         e = {0};
     spec_method m = SPEC_OFF;
     if (open_bare(t, &g, &one_lane)) {
-        CHECK_OK(spec_drafter_method(&(spec_draft_source){.path = dflash_path}, &m, &e), e);
+        CHECK_OK(find_method((spec_draft_source){.path = dflash_path}, &m, &e), e);
         CHECK_INT(m, SPEC_DFLASH);
-        CHECK_OK(spec_drafter_method(&(spec_draft_source){.path = mtp_path, .method = SPEC_MTP}, &m, &e), e);
+        CHECK_OK(find_method((spec_draft_source){.path = mtp_path, .method = SPEC_MTP}, &m, &e), e);
         CHECK_INT(m, SPEC_MTP);
-        CHECK_FAILS(spec_drafter_method(&(spec_draft_source){.path = mtp_path, .method = SPEC_DFLASH}, &m, &e), e,
+        CHECK_FAILS(find_method((spec_draft_source){.path = mtp_path, .method = SPEC_DFLASH}, &m, &e), e,
                     "is a drafter of kind mtp, expected dflash");
-        CHECK_FAILS(spec_drafter_method(&(spec_draft_source){.path = target_path, .name = "it"}, &m, &e), e,
+        CHECK_FAILS(find_method((spec_draft_source){.path = target_path, .name = "it"}, &m, &e), e,
                     "it is not a drafter, but a model of kind");
-        CHECK_FAILS(spec_drafter_method(&(spec_draft_source){.path = "/nowhere.gguf"}, &m, &e), e, "no drafter");
+        CHECK_FAILS(spec_add_drafter(g.s, &(spec_draft_source){.path = "/nowhere.gguf"}, &e), e, "no drafter");
         spec_draft_source other = {.path = dflash_path, .method = SPEC_MTP};
         CHECK_FAILS(spec_add_drafter(g.s, &other, &e), e, "is a drafter of kind dflash, expected mtp");
         CHECK_INT(e.code, ERR_INPUT);

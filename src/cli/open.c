@@ -1,0 +1,59 @@
+#include "cli/cli.h"
+
+const char *const engine_devices[] = {"auto",   "cpu",    "ref",    "cpu:base", "cpu:avx2", "cpu:vnni",
+                                      "cuda",   "cuda:0", "cuda:1", "cuda:2",   "cuda:3",   "cuda:4",
+                                      "cuda:5", "cuda:6", "cuda:7", NULL};
+
+static bool open_files(opened_model *m, const engine_options *opt, err *e)
+{
+    progress_bar bar;
+    open_options o = {.path         = opt->path,
+                      .name         = cli_path_name(opt->path),
+                      .image        = opt->image,
+                      .device       = engine_devices[opt->device],
+                      .n_threads    = cli_threads(opt->n_threads),
+                      .n_ctx        = opt->n_ctx,
+                      .text         = opt->text,
+                      .wrap         = opt->wrap,
+                      .progress     = progress_show,
+                      .progress_ctx = &bar};
+    progress_start(&bar, "loading");
+    bool ok = open_model(m, &o, e);
+    progress_end(&bar);
+    return ok;
+}
+
+bool cli_open_pages(opened_model *m, const engine_options *opt, err *e)
+{
+    if (!open_files(m, opt, e)) return false;
+    if (open_pages(m, opt->kv_type, e)) return true;
+    open_close(m);
+    return false;
+}
+
+bool cli_open_loop(opened_model *m, const engine_options *opt, err *e)
+{
+    spec_options so = {.max_lanes = 1 + opt->more_lanes, .kv_type = opt->kv_type, .kv_bytes = opt->kv_bytes};
+    if (!open_files(m, opt, e)) return false;
+    if (open_loop(m, &so, e) && spec_lane_new(m->spec, &m->lane, e)) return true;
+    open_close(m);
+    return false;
+}
+
+static int add_drafter(opened_model *m, const draft_options *d, cache_types kv_type, const char *path, str image)
+{
+    spec_draft_source src = {.path  = path,
+                             .image = image,
+                             .opt  = {.n_ctx = d->n_ctx, .quantise = open_draft_types[d->quantise], .kv_type = kv_type},
+                             .lazy = d->lazy,
+                             .wrap = d->wrap,
+                             .wrap_ctx = d->wrap_ctx};
+    return open_add_drafter(m->spec, &src);
+}
+
+int cli_add_drafters(opened_model *m, const draft_options *d, cache_types kv_type)
+{
+    int n = d->image.n ? add_drafter(m, d, kv_type, d->image_name, d->image) : 0;
+    for (int i = 0; i < d->paths.n; i++) n += add_drafter(m, d, kv_type, d->paths.item[i], (str){0});
+    return n;
+}
