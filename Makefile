@@ -256,9 +256,11 @@ $(BUILD)/server_rates: $(BUILD)/obj/tests/server/rates.o $(LIB)
 # --- tests -------------------------------------------------------------------------------------
 JOBS     ?= $(shell nproc)
 FUZZERS  := $(addprefix $(BUILD)/,$(FUZZ))
+# The corpus of the target $$f: one folder per format. Comparisons with other parsers (_jansson, _llhttp) share that of ours.
+corpus    = tests/fuzz/corpus/$$(echo $$f | sed 's/^fuzz_//; s/_jansson$$//; s/_llhttp$$//')
 replay: $(FUZZERS)
 	@$(if $(NO_FUZZ),echo "SKIP $(NO_FUZZ): libjansson-dev or node-llhttp is not installed"; [ "$$CI" != true ])
-	@for f in $(FUZZ); do $(BUILD)/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; done
+	@for f in $(FUZZ); do $(BUILD)/$$f $(corpus) || exit 1; done
 
 # The programs of `make check`, and those that `make test` needs in addition.
 CHECK_PROGRAMS := $(addprefix $(BUILD)/,tandem unit http_hostile) $(EXAMPLES) $(SHARED) $(ENGINE) $(FUZZERS)
@@ -323,7 +325,7 @@ run-fuzz: $(addprefix $(BUILD)/,$(FUZZ))
 	    mkdir -p build/fuzz/new/$$f; \
 	    limits=-timeout=2; [ $$f != fuzz_grammar ] || limits="-timeout=20 -max_len=262144"; \
 	    build/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) $$limits -rss_limit_mb=2048 -print_final_stats=1 \
-	        build/fuzz/new/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; \
+	        build/fuzz/new/$$f $(corpus) || exit 1; \
 	done
 
 # Over 60 held-out prompts, again with other seeds until 100,000 tokens were compared.

@@ -8,6 +8,10 @@ enum {
     TRIAL_CHAIN    = 6, /* guesses are enough to see whether a method is any good, */
     TRIAL_TREE     = 8, /* so many rows of a tree */
     MAX_TREE_PLANS = 6,
+    /* Steps after which the cost of plain decoding is measured again: where speculation is little faster, and where it is
+     * much faster. */
+    PLAIN_AGE_NEAR = 64,
+    PLAIN_AGE_FAR  = 256,
 };
 extern const double HOPED_RATE; /* of every guess, to choose the length of a trial */
 extern const double BEST_RATE;  /* a method that would lose even so is not tried */

@@ -20,9 +20,7 @@ enum {
     SWEEPS    = 8, /* they end before that, nearly always */
     SORT_BINS = 128,
     SPAN      = 16,
-    PLAIN_AGE = 64,
-    FAR_AGE   = 256
-}; /* steps, of the cost of plain decoding */
+};
 enum { CHAIN_DFLASH, CHAIN_MTP, CHAIN_NGRAM, CHAINS };
 static const spec_method chain_method[CHAINS] = {SPEC_DFLASH, SPEC_MTP, SPEC_NGRAM};
 static const double      MARGIN               = 0.03;  /* what is won by less is not worth it, */
@@ -477,7 +475,8 @@ static bool plain_due(const table *t, const outcome *best, const outcome *plain,
 {
     bool near = best->rate < NEAR * plain->rate;
     int  low = near ? t->n - t->n / 8 : t->n / 2, high = near ? t->n + t->n / 16 : 2 * t->n;
-    if (fixed_rows > 0 || best->s.rows == t->n || cost_step_is_known(c, low, high, ctx, near ? PLAIN_AGE : FAR_AGE))
+    if (fixed_rows > 0 || best->s.rows == t->n ||
+        cost_step_is_known(c, low, high, ctx, near ? PLAIN_AGE_NEAR : PLAIN_AGE_FAR))
         return false;
     for (int i = 0; i < t->n; i++)
         if (t->lanes[i].fixed) return false;

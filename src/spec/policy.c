@@ -16,7 +16,6 @@ enum {
     LONG_WAIT   = 512, /* rounds; once the free trials are over WAIT_MAX */
     WAIT_MAX    = 8192,
     NEXT_WAIT   = 192, /* with a new text waits become shorter, down to this */
-    PLAIN_AGE   = 256, /* steps, of the cost of plain decoding */
     KNOWN       = 3,   /* rounds, the weight of what is known of a new text */
 };
 const double        HOPED_RATE  = 0.8;
@@ -215,7 +214,7 @@ static bool is_hopeless(const choice *k, const spec_plan *best, spec_method m)
 /* All else is compared with plain decoding, so its cost must be known, and of late. */
 static bool plain_due(const choice *k)
 {
-    return k->base_rows == 1 && !cost_step_is_known(k->c, 1, 1, k->l->ctx, PLAIN_AGE);
+    return k->base_rows == 1 && !cost_step_is_known(k->c, 1, 1, k->l->ctx, PLAIN_AGE_FAR);
 }
 
 /* A method whose turn has come, at the length that would be best if it were good. */
