@@ -353,14 +353,14 @@ double cost_step(const cost_table *c, int rows, int32_t ctx)
     return cost_pace(c) * v.step[rows];
 }
 
-double cost_draft(const cost_table *c, spec_method m, int n_guesses)
+double cost_draft(const cost_table *c, spec_method m, int n_draft)
 {
     cost_view v;
-    if (m == SPEC_OFF || n_guesses < 1) return 0;
+    if (m == SPEC_OFF || n_draft < 1) return 0;
     cost_view_init(&v, c, 0);
-    return cost_pace(c) * (m == SPEC_MTP     ? n_guesses * v.pass[1]
-                           : m == SPEC_NGRAM ? n_guesses * v.ngram
-                                             : v.block[m][1 + n_guesses]);
+    return cost_pace(c) * (m == SPEC_MTP     ? n_draft * v.pass[1]
+                           : m == SPEC_NGRAM ? n_draft * v.ngram
+                                             : v.block[m][1 + n_draft]);
 }
 
 bool cost_step_is_known(const cost_table *c, int low, int high, int32_t ctx, int max_age)

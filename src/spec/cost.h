@@ -1,13 +1,13 @@
-/* spec/cost.h - what steps and drafts cost, as measured while serving.
+/* spec/cost.h - the cost of steps and drafts, as measured while serving.
  *
- * A step costs by its rows, of all lanes together, and by how long the lanes' texts are; a draft of DFlash by the rows of
- * its pass, one of MTP by its passes, each for so many lanes. Numbers are moving averages, shared by all lanes. Every
- * note makes the curve that it changes anew, so that a choice only looks numbers up.
+ * The cost of a step depends on its rows, of all lanes together, and on the length of the lanes' texts. A DFlash
+ * draft costs by the rows of its pass, an MTP draft by its passes and the lanes in each. Values are moving averages
+ * shared by all lanes. Each measurement updates its curve, so that a choice only looks values up.
  *
- * A machine that is busy with something else makes all of it slower, and for a while. Were that taken for the cost of the
- * steps of that while, whatever was measured before would look cheap beside them. So there is a pace, the median of the last
- * few steps where that is unusual, and costs are kept as they would be at pace 1: a choice compares these, and what is
- * reported is multiplied by the pace. */
+ * A machine that is busy with other work slows down all steps for a while. If these measurements were stored as they
+ * are, older ones would look cheap in comparison. Therefore costs are stored as they would be at pace 1. The pace is
+ * the median of the last few steps relative to their expected cost, when that is unusual. Choices compare costs at
+ * pace 1; reported costs are multiplied by the pace. */
 #ifndef TANDEM_SPEC_COST_H
 #define TANDEM_SPEC_COST_H
 #include "model/model.h"
@@ -16,62 +16,63 @@
 enum {
     COST_MAX_ROWS = STEP_MAX_ROWS,
     COST_RECENT   = 5,
-    COST_CONTEXTS = 5, /* texts of up to 1K, 4K, 16K, 64K tokens on average, and longer ones */
+    COST_CONTEXTS = 5, /* average length of the texts: up to 1K, 4K, 16K, 64K tokens, and longer */
 };
 
 typedef struct {
     double seconds; /* 0: not measured */
-    double last;    /* measurement */
-    int    n;       /* measurements, for the first ones to count more */
+    double last;    /* the last measurement */
+    int    n;       /* number of measurements: the first ones count more */
     long   at;      /* cost_table.n_steps when it was last measured */
 } cost;
 
 typedef struct {
-    cost   at[COST_MAX_ROWS + 1];    /* by rows (of MTP: lanes) */
-    double curve[COST_MAX_ROWS + 1]; /* between and beyond what was measured; never falls */
-    int    low, high;                /* rows that were ever measured lie between; 0: none was */
-    int    n_known;                  /* 0: nothing is, or all of it is old */
-    bool   drawn;                    /* the curve is there: what is old counts half, and half of that later */
-    long   good_until;               /* n_steps at which this will change */
+    cost   at[COST_MAX_ROWS + 1];    /* by rows; for MTP by lanes */
+    double curve[COST_MAX_ROWS + 1]; /* interpolated and extrapolated; never decreases */
+    int    low, high;                /* range of rows that were measured; 0: none */
+    int    n_known;                  /* number of valid measurements; 0: none, or all are old */
+    bool   drawn;                    /* the curve exists; old measurements lose half of their weight */
+    long   good_until;               /* n_steps at which the curve must be made again */
 } cost_series;
 
 typedef struct {
-    cost_series step[COST_CONTEXTS];  /* of a target step, judging included */
-    cost_series block[SPEC_TREE + 1]; /* DFlash, tree: a pass of so many rows, anchors and guesses of all lanes */
-    cost_series pass;                 /* MTP: one guess for each of so many lanes */
-    cost        ngram;                /* one guess */
-    double      noise;                /* by how much steps differ from the curve, as a share of it, of late */
+    cost_series step[COST_CONTEXTS];  /* step of the target, including the picks */
+    cost_series block[SPEC_TREE + 1]; /* DFlash, tree: one pass, by rows of all lanes, anchors included */
+    cost_series pass;                 /* MTP: one draft token per lane, by lanes */
+    cost        ngram;                /* one draft token */
+    double      noise;                /* recent deviation of steps from the curve, as a share of it */
     double      slower;               /* the pace is 1 + slower */
-    double      recent[COST_RECENT];  /* the last steps, in times of what was expected of them */
+    double      recent[COST_RECENT];  /* the last steps, relative to the expected cost */
     unsigned    n_recent;
-    int         odd_for;      /* steps, that they have not been as expected */
-    long        n_steps;      /* measured, of any number of rows */
-    double      tokens, lost; /* made of late; of these, what trials cost (policy_note) */
-} cost_table;                 /* a zeroed one knows nothing */
+    int         odd_for;      /* number of steps since they were as expected */
+    long        n_steps;      /* number of measured steps */
+    double      tokens, lost; /* recent tokens; tokens lost by trials (policy_note) */
+} cost_table;                 /* all zeros: nothing was measured */
 
-/* rows: of all lanes; steps with pieces of prompts are not to be noted. ctx: tokens of a lane's text, on average. */
+/* Records a step without prompt chunks. rows: rows of all lanes; ctx: average length of the lanes' texts in tokens. */
 void cost_note_step(cost_table *c, int rows, int32_t ctx, double seconds);
-/* n: rows of the pass (DFlash, tree; anchors included), passes (MTP: the longest draft), guesses of each lane (n-grams).
- * n_lanes that took part: of MTP, in a pass on average. */
+/* Records a draft. n: rows of the pass with anchors (DFlash, tree), number of passes (MTP), draft tokens per lane
+ * (n-grams). n_lanes: lanes that took part; for MTP, the average per pass. */
 void cost_note_draft(cost_table *c, spec_method m, int n_lanes, int n, double seconds);
-/* After numbers were written into the table by hand. */
+/* Makes all curves again, after a test has written into the table. */
 void cost_refresh(cost_table *c);
 
-/* All curves at one context, in seconds at pace 1. What was not measured is assumed. */
+/* All curves for one context length, in seconds at pace 1. Costs that were not measured are assumed. */
 typedef struct {
     const double *step;                 /* by rows */
     const double *block[SPEC_TREE + 1]; /* by rows of the pass */
     const double *pass;                 /* by lanes */
-    double        ngram;                /* a guess */
-    bool          measured;             /* a step was */
+    double        ngram;                /* one draft token */
+    bool          measured;             /* at least one step was measured */
     double        assumed_step[COST_MAX_ROWS + 1], assumed_block[COST_MAX_ROWS + 1], assumed_pass[COST_MAX_ROWS + 1];
-} cost_view; /* points into itself and the table: not to be copied */
+} cost_view; /* points into itself and the table: must not be copied */
 void cost_view_init(cost_view *v, const cost_table *c, int32_t ctx);
 
 double cost_pace(const cost_table *c);
-/* In seconds, as they pass now. */
+/* Return expected seconds at the current pace. */
 double cost_step(const cost_table *c, int rows, int32_t ctx);
-double cost_draft(const cost_table *c, spec_method m, int n_guesses); /* one lane's; in a row: the depth of a tree */
-/* Whether a step of `low` to `high` rows was measured in the last max_age steps. */
+double cost_draft(const cost_table *c, spec_method m,
+                  int n_draft); /* for one lane; n_draft tokens in a row, or the depth of a tree */
+/* Returns whether a step of `low` to `high` rows was measured in the last max_age steps. */
 bool cost_step_is_known(const cost_table *c, int low, int high, int32_t ctx, int max_age);
 #endif

@@ -6,16 +6,16 @@ static void note_work(spec_lane *l, int64_t before) { l->mask_work += guide_work
 
 static void drop_rows(spec_lane *l)
 {
-    for (int i = 1; i < l->n_held; i++) guide_drop(l->guide, l->row_at[i]);
-    l->n_held = 0;
+    for (int i = 1; i < l->n_row_states; i++) guide_drop(l->guide, l->row_at[i]);
+    l->n_row_states = 0;
 }
 
 void lane_guide_begin(spec_lane *l, const lane_request *r)
 {
-    l->guide     = r->guide;
-    l->n_held    = 0;
-    l->by_guide  = false;
-    l->mask_work = 0;
+    l->guide        = r->guide;
+    l->n_row_states = 0;
+    l->by_guide     = false;
+    l->mask_work    = 0;
     if (l->guide) l->at = guide_begin(l->guide, &r->begins);
 }
 
@@ -34,14 +34,14 @@ void lane_guide_plan(spec_lane *l, int room_rows)
 {
     enum { ENOUGH = 4 };
     l->by_guide = false;
-    l->n_ahead  = 0;
+    l->n_forced = 0;
     if (!l->guide || l->opt.spec.method == SPEC_OFF || !guide_draft_pays(l->guide)) return;
     int64_t before = guide_work(l->guide);
     int     room   = min_int(min_int(room_rows, l->room), DRAFT_MAX);
-    l->n_ahead     = room > 0 ? guide_draft(l->guide, l->at, lane_tokens_left(l), l->ahead, room) : 0;
+    l->n_forced    = room > 0 ? guide_draft(l->guide, l->at, lane_tokens_left(l), l->forced, room) : 0;
     note_work(l, before);
-    l->by_guide = l->n_ahead > 0 && l->n_ahead >= min_int(l->plan.n, ENOUGH);
-    if (l->by_guide) l->plan = (spec_plan){.method = SPEC_NGRAM, .n = l->n_ahead};
+    l->by_guide = l->n_forced > 0 && l->n_forced >= min_int(l->plan.n, ENOUGH);
+    if (l->by_guide) l->plan = (spec_plan){.method = SPEC_NGRAM, .n = l->n_forced};
 }
 
 /* The tree without what the grammar does not allow, and where each of its rows stands. */
@@ -62,7 +62,7 @@ static void cut_tree(spec_lane *l)
         t->depth[n]  = t->depth[i];
         n++;
     }
-    t->n = l->n_held = n;
+    t->n = l->n_row_states = n;
 }
 
 static void add_row(spec_lane *l, int32_t token)
@@ -75,7 +75,7 @@ static void add_row(spec_lane *l, int32_t token)
     t->token[i]  = token;
     t->parent[i] = i - 1;
     t->depth[i]  = t->depth[i - 1] + 1;
-    t->n = l->n_held = i + 1;
+    t->n = l->n_row_states = i + 1;
 }
 
 /* Behind the last guess of a chain, as far as the plan reaches. */
@@ -83,11 +83,11 @@ static void extend(spec_lane *l)
 {
     draft_tree *t    = &l->tree;
     int         room = min_int(l->plan.n, l->room) - (t->n - 1), n;
-    if (l->plan.method == SPEC_OFF || !l->n_ahead || room <= 0 || !tree_is_chain(t)) return;
+    if (l->plan.method == SPEC_OFF || !l->n_forced || room <= 0 || !tree_is_chain(t)) return;
     n = t->n == 1
-            ? min_int(l->n_ahead, room)
-            : guide_draft(l->guide, l->row_at[t->n - 1], lane_tokens_left(l) - t->depth[t->n - 1], l->ahead, room);
-    for (int i = 0, before = t->n; i < n && t->n == before + i; i++) add_row(l, l->ahead[i]);
+            ? min_int(l->n_forced, room)
+            : guide_draft(l->guide, l->row_at[t->n - 1], lane_tokens_left(l) - t->depth[t->n - 1], l->forced, room);
+    for (int i = 0, before = t->n; i < n && t->n == before + i; i++) add_row(l, l->forced[i]);
 }
 
 /* Guesses whose mask would take too long leave the tree, with what follows them: their place has its turn in a later step. */
@@ -110,7 +110,7 @@ static void cut_costly(spec_lane *l)
         t->depth[n]  = t->depth[i];
         n++;
     }
-    t->n = l->n_held = n;
+    t->n = l->n_row_states = n;
 }
 
 void lane_guide_tree(spec_lane *l)
@@ -118,8 +118,8 @@ void lane_guide_tree(spec_lane *l)
     if (!l->guide) return;
     int64_t before = guide_work(l->guide);
     drop_rows(l);
-    l->row_at[0] = l->at;
-    l->n_held    = 1;
+    l->row_at[0]    = l->at;
+    l->n_row_states = 1;
     cut_tree(l);
     extend(l);
     cut_costly(l);

@@ -1,4 +1,4 @@
-/* spec/inside.h - what the files of spec/ share: the insides of spec and spec_lane. */
+/* spec/inside.h - types and functions shared by the files of spec: the contents of spec and spec_lane. */
 #ifndef TANDEM_SPEC_INSIDE_H
 #define TANDEM_SPEC_INSIDE_H
 #include "base/num.h"
@@ -9,12 +9,12 @@ typedef enum { WITH_DFLASH, WITH_MTP, WITH_NGRAM, DRAFTERS } drafter_index;
 
 typedef struct {
     spec_draft_source      src;
-    bool                   given;    /* there is such a drafter, open or not */
+    bool                   given;    /* a drafter was added, open or not */
     bool                   parked;   /* closed until spec_unpark */
-    bool                   was_open; /* before it was parked */
+    bool                   was_open; /* open when it was parked */
     bool                   failed;   /* could not be opened */
     drafter               *d;        /* NULL: not open */
-    quant_type             type;     /* these: as it was when last open */
+    quant_type             type;     /* this and the following: values when it was last open */
     size_t                 weight_bytes;
     int                    max_draft, trained_ctx;
     char                   fingerprint[FINGERPRINT_MAX];
@@ -22,155 +22,157 @@ typedef struct {
     char                   problem[512];
 } draft_slot;
 
-/* Picking: one row of a step that wants logits. */
+/* One row of a step whose logits are computed. */
 typedef struct {
     spec_lane *lane;
-    int        node;   /* row of the lane's tree */
-    int32_t    scored; /* of a row of the prompt: the token behind it, whose log-probability is wanted; -1: a pick is */
+    int        node;   /* its row in the lane's tree */
+    int32_t    scored; /* prompt row: the next prompt token, whose log-probability is computed; -1: a token is picked */
 } judged_row;
 
 struct spec {
     target          *t;
     kv_pool         *kv;
-    kv_prefix       *tree;  /* NULL: nothing is shared */
-    size_t           extra; /* bytes of the pool that are for the drafter's own K/V */
+    kv_prefix       *tree;  /* NULL: no prefix cache */
+    size_t           extra; /* bytes of the pool that were added for the drafter's K/V */
     spec_options     opt;
     draft_slot       slots[DRAFTERS];
-    checkpoint_list *file_lists; /* of drafters, linked by next */
+    checkpoint_list *file_lists; /* lists of the drafters' files, linked by next */
     unsigned         slot_changes;
     spec_lane      **lanes; /* [max_lanes], NULL where free */
     cost_table       cost;
 
-    /* of the step at hand */
+    /* the current step */
     step           step;
     judged_row     judged[STEP_MAX_ROWS];
     int32_t        pick[STEP_MAX_ROWS]; /* [n_want] */
     dev            params, picked, changes, logprobs;
-    dev            guesses;      /* int32 [max_lanes][DRAFT_MAX]: those that nobody waited for */
-    int32_t       *host_guesses; /* the same, after the step */
-    int            n_later;      /* lanes that have such */
-    logit_change  *host_changes; /* max_changes of them */
+    dev            guesses; /* int32 [max_lanes][DRAFT_MAX]: draft tokens that stay on the device (draft_job.later) */
+    int32_t       *host_guesses; /* copy on the host, valid after the step */
+    int            n_later;      /* number of lanes with such draft tokens */
+    logit_change  *host_changes; /* [max_changes] */
     int            max_changes;
-    token_logprob *host_logprobs; /* [STEP_MAX_ROWS][1 + n_shown] */
-    int            n_shown;       /* -1: none; at most SPEC_MAX_TOP */
-    token_logit   *host_best;     /* [STEP_MAX_ROWS][n_best], n_best <= SAMPLE_TOP_MAX */
-    dev            masks, masked; /* of a piece: [HEAD_ROWS] masks, and the rows that they are for */
-    uint64_t      *host_mask;     /* one */
-    int64_t        mask_work;     /* steps left for masks of guesses */
-    bool           closing[STEP_MAX_ROWS], lost[STEP_MAX_ROWS]; /* [n_want]: as spec_out.closing; cannot be followed */
+    token_logprob *host_logprobs;                     /* [STEP_MAX_ROWS][1 + n_shown] */
+    int            n_shown;                           /* maximum n_top of the step; -1: no log-probabilities */
+    token_logit   *host_best;                         /* [STEP_MAX_ROWS][n_best], n_best <= SAMPLE_TOP_MAX */
+    dev            masks, masked;                     /* [HEAD_ROWS] masks, and the indices of their rows */
+    uint64_t      *host_mask;                         /* one mask */
+    int64_t        mask_work;                         /* steps that masks of draft tokens may still take in this step */
+    bool closing[STEP_MAX_ROWS], lost[STEP_MAX_ROWS]; /* [n_want]: see spec_out.closing; the row has no mask */
 };
 
 enum { SHADOW_MAX = 16 };
 
 struct spec_lane {
     spec        *s;
-    int          index; /* in s->lanes */
-    int32_t     *text;  /* room for n_ctx + 1 */
+    int          index; /* index in s->lanes */
+    int32_t     *text;  /* [n_ctx + 1] */
     int32_t      n_prompt, n_text, n_cached;
-    int32_t      n_run_again; /* rows of the prompt that were run although the target's K/V of them was there */
-    int32_t      n_max;       /* positions that are reserved for: n_ctx or fewer */
-    bool         live;        /* a request is under way */
-    kv_lane     *kv;          /* of the request */
-    int32_t      branch;      /* where its text leaves the texts in the tree: a state is saved there; 0: nowhere */
-    kv_need      need, draft; /* reserved for it: of the target's pages, of drafters' */
-    draft_text   shared;      /* its pages in the tree: all that are complete; none without a tree */
+    int32_t      n_run_again; /* prompt rows that were run although the target's K/V of them was cached */
+    int32_t      n_max;       /* reserved positions: at most n_ctx */
+    bool         live;        /* a request is running */
+    kv_lane     *kv;          /* pages and states of the request */
+    int32_t      branch; /* length at which its text leaves the texts in the tree: a state is saved there; 0: none */
+    kv_need      need, draft; /* reservations: for the target, for drafters */
+    draft_text   shared;      /* its complete pages in the prefix tree; none without a tree */
     bool         prompt_is_marked;
-    int          limit; /* tokens that will still be kept */
+    int          limit; /* maximum tokens that will still be kept */
     lane_options opt;
-    history     *history; /* made when first wanted; in use when `counting` */
+    history     *history; /* created when first needed; used when `counting` */
     bool         counting;
 
-    guide        *guide;                 /* NULL: the answer is free */
-    grammar_state at;                    /* where it stands, held */
-    grammar_state row_at[1 + DRAFT_MAX]; /* the same behind each guess of the tree, held from 1 on; [0] is `at` */
-    int           n_held;
-    err           lost;             /* why the anchor has no mask */
-    int32_t       ahead[DRAFT_MAX]; /* what the grammar says will follow */
-    int           n_ahead;
-    bool          by_guide;  /* the tree is made of these alone */
-    int64_t       mask_work; /* steps that its masks took, of the request */
+    guide        *guide;                 /* NULL: no grammar */
+    grammar_state at;                    /* grammar state after the text; the lane holds a reference */
+    grammar_state row_at[1 + DRAFT_MAX]; /* state after each row of the tree, with references from 1 on; [0] is `at` */
+    int           n_row_states;
+    err           lost;              /* why the anchor has no mask */
+    int32_t       forced[DRAFT_MAX]; /* tokens that the grammar forces after the anchor */
+    int           n_forced;
+    bool          by_guide;  /* the tree consists of forced tokens only */
+    int64_t       mask_work; /* steps that the masks of the request took */
 
-    draft_lane        *draft_lane[DRAFTERS]; /* NULL: has none */
-    bool               uses[DRAFTERS];       /* in this request, unless it failed in it */
+    draft_lane        *draft_lane[DRAFTERS]; /* NULL: none */
+    bool               uses[DRAFTERS];       /* the request uses it, and it has not failed in the request */
     policy             policy;
-    policy_classes    *classes; /* of the request; NULL: none */
+    policy_classes    *classes; /* request classes; NULL: none */
     uint64_t           class_key;
     tandem_spec_counts stats;
 
-    /* of the step at hand */
+    /* the current step */
     spec_plan  plan;
-    int        room; /* positions that guesses may take */
+    int        room; /* maximum draft tokens in a row */
     draft_job  job;
     draft_tree tree;
-    int32_t    shadow[SHADOW_MAX]; /* what n-grams say, taken or not, to know their worth */
+    int32_t    shadow[SHADOW_MAX]; /* draft tokens of n-grams, used or not, to measure their acceptance */
     int        n_shadow;
-    int32_t    shadow_at;          /* tokens of the text that they follow; 0: not asked yet */
-    bool       later;              /* the tree is a chain whose guesses are still on the device */
-    int        first_row, n_chunk; /* rows up to the anchor; the tree's other rows follow */
-    int        n_kept_text; /* the last of these that the commit may reject: the anchor at least, if it is there */
-    int        first_want;  /* -1: the step only runs a piece of the prompt */
-    int        first_scored, n_scored; /* wanted rows of the prompt (judged_row.scored) */
+    int32_t    shadow_at;          /* length of the text that they follow; 0: not drafted yet */
+    bool       later;              /* the tree is a chain whose tokens are still on the device */
+    int        first_row, n_chunk; /* rows of text up to the anchor; the tree's other rows follow */
+    int        n_kept_text; /* number of the last rows of text that are kept rows (kv/lane.h); includes the anchor */
+    int        first_want;  /* -1: the step only runs a chunk of the prompt */
+    int        first_scored, n_scored; /* prompt rows with log-probabilities (judged_row.scored) */
     int        path[1 + DRAFT_MAX];
-    int        n_path; /* rows of the tree that were walked, the anchor included */
+    int        n_path; /* length of the accepted path, including the anchor */
     spec_out   out;
 };
 
 /* pages.c */
-/* A pool with `extra` bytes for a drafter's own K/V; no lane is live. */
+/* Opens a pool with `extra` bytes for the drafter's K/V. Requires that no request is running. */
 bool open_pool(spec *s, size_t extra, err *e);
 void close_pool(spec *s);
-/* Reserves for the request whose text and options are set, and takes over what is there of it. */
+/* Reserves memory for the request, whose text and options are set, and takes over its cached prefix. */
 bool lane_take_pages(spec_lane *l, uint64_t salt, err *e);
-/* After rows became text: complete pages into the tree, what is behind the windows back to the pool. */
+/* After a commit: adds complete pages to the prefix tree, releases pages that left their window. */
 void lane_share_pages(spec_lane *l);
-void lane_give_pages(spec_lane *l); /* all of them, and the reservation */
-/* The drafters' part of the reservation, for those that come or go in the middle of a request. */
+void lane_give_pages(spec_lane *l); /* releases all pages, states and reservations */
+/* Reserve and unreserve for drafters that are opened or closed during a request. */
 bool lane_reserve_drafts(spec_lane *l);
 void lane_unreserve_drafts(spec_lane *l);
 
-/* Starts the request's text anew, from the longest prefix that is there: the lane's states were lost in a failed step. */
+/* Starts the request's text anew, from the longest prefix that is there: the lane's states were lost in a failed
+ * step. */
 void lane_restart(spec_lane *l);
 
-/* checkpoint.c: states of recurrent layers; lanes of targets without any pass through */
-/* Sets n_kept_text, and ends the planned rows of text where a state is to be saved. */
+/* checkpoint.c: saves states of recurrent layers; does nothing for targets without any */
+/* Sets n_kept_text, and ends the planned chunk where a state is to be saved. */
 void lane_plan_states(spec_lane *l, int kept_rows);
-/* Commits the rows that the step was sure of, and saves the state after them where one is wanted. */
+/* If the state after the sure rows is to be saved: commits them and saves it. */
 void lane_commit_sure(spec_lane *l);
-/* Gives the lane's saved state to the prefix tree. */
+/* Moves the lane's saved state into the prefix tree. */
 void lane_give_state(spec_lane *l);
 
 /* drafters.c */
 drafter_index drafter_of(spec_method m);
-/* Opens what the lane's request may use, and gives it a draft lane there; what cannot be opened is said once. */
+/* Opens the drafters that the request may use, and creates the draft lanes. A drafter that cannot be opened is logged
+ * once. */
 void lane_take_drafters(spec_lane *l);
 void lane_drop_drafter(spec_lane *l, drafter_index k);
-/* The lane goes on without this drafter. */
+/* Marks the drafter failed for this lane's request and logs why. */
 void lane_drafter_failed(spec_lane *l, drafter_index k, const err *why);
-/* It goes on without those that have K/V of their own: that would not fit. */
+/* Marks the drafters with K/V of their own failed, because there is no room for it. */
 void lane_no_room_for_drafts(spec_lane *l);
 void close_drafters(spec *s);
 
 /* plan.c */
-/* What is planned for the lane, as far as it can be done with at most so many rows. */
+/* Returns the plan, shortened to what the lane can do with at most room_rows draft tokens. */
 spec_plan lane_fit_plan(spec_lane *l, const spec_plan *wanted, int room_rows);
-/* Guesses for all lanes whose plan wants some, into their trees. */
+/* Drafts for all lanes whose plan asks for it, and fills their trees. */
 void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes);
 dev  lane_guesses(const spec_lane *l);
-/* After the step: the guesses that were on the device, and what drafting took, in seconds. */
+/* After the step: reads the draft tokens that stayed on the device, and returns the seconds that drafting took. */
 double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes);
 
-/* guided.c: lanes whose answer is held to a grammar; the others pass through */
+/* guided.c: lanes with a grammar; does nothing for the others */
 void lane_guide_begin(spec_lane *l, const lane_request *r);
 void lane_guide_end(spec_lane *l);
-int  lane_tokens_left(const spec_lane *l); /* that may still become text, the next one counted */
-/* What must follow the anchor is a better plan than `l->plan`, where it is about as long. */
+int  lane_tokens_left(const spec_lane *l); /* maximum tokens that may still be added to the text */
+/* Replaces l->plan by the tokens that the grammar forces, if they are about as many. */
 void lane_guide_plan(spec_lane *l, int room_rows);
-/* Guesses that the grammar does not allow leave the tree; what must follow a chain is added. */
+/* Removes draft tokens that the grammar does not allow, and extends a chain by forced tokens. */
 void    lane_guide_tree(spec_lane *l);
 int32_t lane_guide_settle(spec_lane *l, grammar_state at, int32_t pick, int32_t left); /* as guide_settle */
-void    lane_guide_keep(spec_lane *l, int n); /* so many of the tokens just decided became text */
+void    lane_guide_keep(spec_lane *l, int n); /* the first n decided tokens were added to the text */
 
 /* judge.c */
-/* Logits of all rows that want them, and the token picked after each. */
+/* Computes the logits of all rows that need them, and picks a token after each. */
 bool judge_rows(spec *s, err *e);
 #endif

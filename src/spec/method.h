@@ -1,4 +1,4 @@
-/* spec/method.h - the ways to guess what follows. */
+/* spec/method.h - the methods of drafting. */
 #ifndef TANDEM_SPEC_METHOD_H
 #define TANDEM_SPEC_METHOD_H
 

@@ -1,14 +1,15 @@
-/* spec/policy.h - how far each lane speculates in the next step, from measured costs and the lanes' own records.
+/* spec/policy.h - chooses how many tokens each lane drafts in the next step, and with which method.
  *
- * The choice is a pure function: no clock, no randomness, no hidden state. What it maximises is tokens per second,
+ * The choice is a pure function of measured costs and of the lanes' acceptance records: no clock, no randomness, no
+ * hidden state. It maximises tokens per second,
  *
- *     sum over lanes of (1 + sum over d of P(the first d guesses are right))
- *     -------------------------------------------------------------------------
- *     cost of the drafts + cost of one step of all rows: 1 + n a lane
+ *     sum over lanes of (1 + sum over d of P(the first d draft tokens are accepted))
+ *     ------------------------------------------------------------------------------
+ *     cost of the drafts + cost of one step of all rows: 1 + n per lane
  *
- * over all methods and lengths, plain decoding (n = 0) included. Costs are shared by all lanes (cost.h); survival is the
- * lane's own, per method and depth. A method that does not pay is tried again now and then, at growing distances, so that
- * no choice is for ever; a trial is one round. docs/speculation.md has the reasons. */
+ * over all methods and lengths, including plain decoding (n = 0). Costs are shared by all lanes (cost.h). Acceptance
+ * is recorded per lane, method and depth. A method that does not pay is tried again in single rounds, at growing
+ * intervals, so that every choice can be revised. docs/speculation.md has the reasons. */
 #ifndef TANDEM_SPEC_POLICY_H
 #define TANDEM_SPEC_POLICY_H
 #include "spec/cost.h"
@@ -16,70 +17,70 @@
 
 typedef struct {
     spec_method method;
-    int         n;     /* guesses; a tree's budget of rows beside the anchor */
-    bool        trial; /* chosen to learn, not to win */
-    double      rate;  /* tokens per second at pace 1 that are expected, of all lanes; 0: no step was measured yet */
-    double      par;   /* of a trial: tokens of this round that would be as good as the best other plan */
+    int         n;     /* draft tokens; for a tree, rows without the anchor */
+    bool        trial; /* chosen to measure the method, not because it is expected to be best */
+    double      rate;  /* expected tokens per second of all lanes at pace 1; 0: no step was measured yet */
+    double      par;   /* for a trial: tokens of this round that would equal the best other plan */
 } spec_plan;
 
 typedef struct {
-    bool there[SPEC_METHODS];     /* methods that the lane may use; plain decoding always */
-    int  max_draft[SPEC_METHODS]; /* guesses; a tree's depth */
-    int  tree_budget;             /* rows beside the anchor */
+    bool there[SPEC_METHODS];     /* methods that the lane may use; plain decoding is always allowed */
+    int  max_draft[SPEC_METHODS]; /* draft tokens in a row; for a tree, its depth */
+    int  tree_budget;             /* rows without the anchor */
 } policy_limits;
 
 typedef struct {
-    policy_limits limits; /* may change between rounds: say, max_draft of n-grams to the guesses that were found */
+    policy_limits limits; /* may change between rounds: n-grams are limited to the tokens that they found */
     survival      record[SPEC_METHODS];
-    double        tree_gain;          /* of the budgets in the tree's record, on average (policy.c) */
-    int           wait[SPEC_METHODS]; /* rounds until the method is tried again; plain: if its cost is old */
-    int           gap[SPEC_METHODS];  /* the last distance between two trials */
-    int lost[SPEC_METHODS]; /* trials that were not worth their time, since it was last chosen for its merit */
+    double        tree_gain;          /* average gain of the budgets in the tree's record (policy.c) */
+    int           wait[SPEC_METHODS]; /* rounds until the next trial of the method; plain: if its cost is old */
+    int           gap[SPEC_METHODS];  /* rounds between the last two trials */
+    int           lost[SPEC_METHODS]; /* failed trials since the method was last chosen as the best */
 } policy;
 
 void policy_init(policy *p, const policy_limits *l);
-/* A new text: what the lane knows is a guess about it, and methods that did not pay are tried again before long. */
+/* Starts a new text: reduces the weight of the record, and shortens the waits for trials. */
 void policy_next_text(policy *p);
-/* A new text of a kind that others had before: what they learnt, as policy_next_text leaves it. The limits stay. */
+/* Starts a new text with the record of another lane, as policy_next_text leaves it. Keeps the limits of p. */
 void policy_seed(policy *p, const policy *from);
 
 /* A lane that decodes in this step. */
 typedef struct {
-    const policy *p;
-    int      room;    /* guesses that may still be verified (context, length limit); a tree's budget keeps to it too */
-    int32_t  ctx;     /* tokens of its text */
-    unsigned without; /* methods that it may not use now: bit m */
-    const spec_plan *fixed; /* not NULL: settled elsewhere; it only counts in the costs */
+    const policy    *p;
+    int              room;    /* maximum draft tokens in a row (context, length limit), and rows of a tree */
+    int32_t          ctx;     /* length of its text in tokens */
+    unsigned         without; /* bit m: the lane may not use method m in this step */
+    const spec_plan *fixed;   /* not NULL: the plan is given and only adds to the costs */
 } policy_lane;
 
-/* What is expected of the step, and of the same step without any guess; less what pieces of prompts add to both. */
+/* Expectations for the step and for the same step without draft tokens. The cost of prompt chunks is not included. */
 typedef struct {
     double tokens, draft_s, step_s;
     double plain_tokens, plain_s;
 } policy_forecast;
 
 enum { POLICY_MAX_LANES = STEP_MAX_ROWS };
-/* fixed_rows: of prompts, in the same step. max_rows: of the step in all; n_lanes + fixed_rows fit. forecast may be NULL.
- * One lane: the best of its plans. Several: plans of which no lane has a better one given the others', from several
- * starts the best. */
+/* Chooses a plan for each lane. fixed_rows is the number of prompt rows in the same step, max_rows the limit of the
+ * step; n_lanes + fixed_rows <= max_rows. forecast may be NULL. For one lane the result is its best plan. For
+ * several, no lane can improve the result by changing its plan alone; the best of several starts is taken. */
 void policy_choose_all(const policy_lane *lanes, int n_lanes, const cost_table *c, int fixed_rows, int max_rows,
                        spec_plan *out, policy_forecast *forecast);
-/* One lane alone. */
+/* Returns the best plan for a lane that is alone in the step. */
 spec_plan policy_choose(const policy *p, const cost_table *c, int room, int32_t ctx);
 
-/* After the round: n_judged guesses in a row were judged, n_right of them were right. No guess at all (n_judged 0) counts
- * as a wrong one. What a trial cost is kept in the table, for all lanes together. */
+/* Records a round: n_judged draft tokens in a row were verified and n_right of them accepted. A round without draft
+ * tokens (n_judged 0) counts as one rejected token. The cost of trials is added up in the table, for all lanes. */
 void policy_note(policy *p, cost_table *c, const spec_plan *plan, int n_judged, int n_right);
-/* What a chain would have got that was not verified, but can be compared with the text: n-grams cost nothing to judge. */
+/* Records a chain that was not verified but compared with the text: n-grams are free to judge. */
 void policy_note_idle(policy *p, spec_method m, int n_judged, int n_right);
 
-/* --- what requests of a kind have in common ------------------------------------------------------ */
-/* A bounded number of classes by key; the one that was not used for longest makes room. Thread: one at a time. */
+/* --- records by request class ------------------------------------------------------ */
+/* A bounded number of classes by key; the least recently used one is replaced. Thread: one at a time. */
 typedef struct policy_classes policy_classes;
 policy_classes               *policy_classes_new(int max_classes);
-void                          policy_classes_free(policy_classes *s); /* NULL is fine */
-/* A request begins: false, and p as it was, when nothing is known of its class. */
+void                          policy_classes_free(policy_classes *s); /* accepts NULL */
+/* Starts p with the record of the class. Returns false, and leaves p unchanged, when the class is unknown. */
 bool policy_classes_seed(policy_classes *s, uint64_t key, policy *p);
-/* A request ends. */
+/* Updates the record of the class with p, when a request ends. */
 void policy_classes_learn(policy_classes *s, uint64_t key, const policy *p);
 #endif

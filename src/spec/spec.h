@@ -1,21 +1,21 @@
-/* spec/spec.h - draft, verify, accept, cut: the loop that all decoding goes through.
+/* spec/spec.h - draft, verify, accept, commit: the loop of all decoding.
  *
- * A lane is one conversation: its text, and the K/V of all of it but the last token, the anchor. A round drafts guesses
- * that may follow the anchor, runs anchor and guesses through the target as one step, and walks from the anchor to the
- * guess that equals the token which the target picks there, as long as there is one:
+ * A lane holds the text of one request, and the K/V and states (kv/lane.h) of all of it except the last token, the
+ * anchor. A round drafts tokens that may follow the anchor, runs the anchor and the draft tokens through the target as
+ * one step, and accepts draft tokens from the anchor on as long as each equals the target's pick at its place:
  *
  *      text      ... w x A            K/V of ... w x
- *      step          A -> b -> c      guesses b, c (and perhaps siblings)
- *      picks         b    c'          the target picks b after A and c' after b: b was right, c was not
+ *      step          A -> b -> c      draft tokens b, c (and siblings, in a tree)
+ *      picks         b    c'          the target picks b after A and c' after b: b is accepted, c is rejected
  *      text      ... w x A b c'       K/V of ... w x A b; c' is the new anchor
  *
- * Every token is the target's own pick at its place, made from numbers that do not depend on the guesses (promises 1 and
- * 2), so the text is that of plain decoding. A round without guesses is plain decoding.
+ * Every token is the target's own pick at its place, computed from numbers that do not depend on the draft (promises
+ * 1 and 2). So the text is that of plain decoding. A round without draft tokens is plain decoding.
  *
- * The caller looks at the new tokens one by one and says how many it keeps (a stop token, a length limit); the rest is
- * forgotten, and the next round starts from the last token kept.
+ * The caller checks the new tokens one by one and commits as many as it keeps (a stop token or a length limit may end
+ * the response). The others are dropped, and the next round starts from the last token kept.
  *
- * A drafter that cannot be opened or fails is said once; the lane goes on without it from its last committed token.
+ * A drafter that cannot be opened or fails is logged once; the lane continues without it from its last committed token.
  * Thread: one at a time. */
 #ifndef TANDEM_SPEC_SPEC_H
 #define TANDEM_SPEC_SPEC_H
@@ -26,198 +26,204 @@
 #include "spec/tree.h"
 
 enum {
-    SPEC_AUTO    = SPEC_METHODS,
-    SPEC_MAX_TOP = 20
-}; /* a way to choose the method; log-probabilities shown per token */
+    SPEC_AUTO    = SPEC_METHODS, /* the policy chooses the method of each round */
+    SPEC_MAX_TOP = 20,           /* maximum of lane_options.n_top */
+};
 
-/* How a lane speculates. Zero numbers: the default. */
+/* Speculation settings of a lane. A zero means the default. */
 typedef struct {
-    int   method;    /* spec_method or SPEC_AUTO */
-    int   draft_max; /* guesses in a row: all of the block for DFlash, 3 for MTP (auto: 7), 8 for n-grams (auto: 16) */
-    int   tree_budget; /* rows of a tree beside the anchor: 22 */
-    float tree_temp;   /* flattens (above 1) or sharpens the drafter's candidates: 1 */
+    int method; /* spec_method or SPEC_AUTO */
+    /* Maximum draft tokens in a row. Default: the whole block (DFlash), 3 (MTP; auto: 7), 8 (n-grams; auto: 16). */
+    int   draft_max;
+    int   tree_budget; /* rows of a tree without the anchor; default 22 */
+    float tree_temp;   /* flattens (above 1) or sharpens (below 1) the drafter's candidates; default 1 */
     bool  no_chain_seed;
-    float draft_noise; /* share of the target's temperature that guesses are picked at; 0: the likeliest */
+    float draft_noise; /* draft temperature as a share of the target's; 0: the likeliest tokens */
 } spec_settings;
 
-/* What decides a lane's text, and how it is made. */
+/* Options that decide a lane's text, and how it is drafted. */
 typedef struct {
-    sample_params  params; /* pos is not looked at */
+    sample_params  params; /* pos is ignored */
     penalty_params penalty;
-    int            n_top;        /* log-probabilities of so many tokens beside the picked one; -1: none at all */
-    bool           score_prompt; /* the log-probabilities of the prompt's tokens too: all of it is run, n_top >= 0 */
-    int32_t        min_tokens;   /* of the answer, before one of the next can be picked */
-    const int32_t *end_id;       /* [n_ends]; must live as long as the request */
+    int            n_top;  /* log-probabilities of the picked token and the n_top likeliest ones; -1: none */
+    bool    score_prompt;  /* also log-probabilities of the prompt's tokens: runs all of it, requires n_top >= 0 */
+    int32_t min_tokens;    /* minimum length of the response: no end_id is picked before */
+    const int32_t *end_id; /* [n_ends] tokens that end the response; must live as long as the request */
     int            n_ends;
     spec_settings  spec;
 } lane_options;
 
-/* --- one per target ----------------------------------------------------------------------------- */
-/* A round's guesses, as they went to the target; for tests. */
+/* --- the loop, one per target ----------------------------------------------------------------------------- */
+/* The draft tokens of a round as they were verified, for tests. */
 typedef struct {
-    int            lane;   /* index */
-    int32_t        n_text; /* tokens that they follow, */
-    const int32_t *text;   /* and these */
+    int            lane; /* index of the lane */
+    int32_t        n_text;
+    const int32_t *text; /* [n_text]: the text before the draft tokens */
     spec_method    method;
-    int            n_want; /* of the plan: guesses, or a tree's rows */
+    int            n_want; /* planned number of draft tokens, or of rows of a tree */
     const int32_t *token;  /* [n] */
-    const int     *parent; /* [n] row of the tree, the anchor is 0 */
+    const int     *parent; /* [n] row of the parent; row 0 is the anchor */
     int            n;
 } spec_round;
 
 typedef struct {
-    int         n_ctx; /* positions of a lane */
+    int         n_ctx; /* maximum positions per lane */
     int         max_lanes;
     cache_types kv_type;
-    size_t      kv_bytes;                             /* of all pages; 0: what max_lanes lanes of n_ctx need */
-    double      kv_cap;                               /* share of the pages that reservations may take; 0: all */
-    bool        no_prefix;                            /* nothing is kept between requests */
-    int32_t     save_every;                           /* of a prompt, positions between saved states; 0: 4096 */
-    void (*on_round)(void *ctx, const spec_round *r); /* NULL: nobody looks */
+    size_t      kv_bytes;   /* limit for all K/V; 0: as much as max_lanes lanes of n_ctx need */
+    double      kv_cap;     /* share of the pool that reservations may take; 0: all */
+    bool        no_prefix;  /* no prefix cache */
+    int32_t     save_every; /* positions of a prompt between saved recurrent states; 0: 4096 */
+    void (*on_round)(void *ctx, const spec_round *r); /* called for each round with draft tokens; may be NULL */
     void *on_round_ctx;
 } spec_options;
 
 typedef struct spec      spec;
 typedef struct spec_lane spec_lane;
 
-/* Bytes of K/V that spec_new will take. */
+/* Sets *out to the bytes of K/V memory that spec_new allocates. */
 bool              spec_kv_bytes(const target *t, const spec_options *o, size_t *out);
 bool              spec_new(spec **out, target *t, const spec_options *o, err *e);
-void              spec_free(spec *s); /* NULL is fine; lanes are gone */
+void              spec_free(spec *s); /* accepts NULL; requires that all lanes are freed */
 const cost_table *spec_costs(const spec *s);
-size_t            spec_kv_pinned(const spec *s);      /* bytes of pages that lanes hold: what cannot be evicted */
-size_t            spec_kv_bytes_total(const spec *s); /* of all pages; 0: adding a drafter has cost them all */
-size_t            spec_kv_reserved(const spec *s);    /* for what was admitted */
-kv_prefix_stats   spec_prefix_stats(const spec *s);   /* all 0 where nothing is kept */
-void              spec_forget(spec *s);               /* what ended requests have left is not found any more */
+size_t            spec_kv_pinned(const spec *s); /* bytes that lanes use and that cannot be evicted, states included */
+size_t          spec_kv_bytes_total(const spec *s); /* bytes of the pool; 0: it was lost when adding a drafter failed */
+size_t          spec_kv_reserved(const spec *s);    /* bytes reserved for admitted requests */
+kv_prefix_stats spec_prefix_stats(const spec *s);   /* all 0 without a prefix cache */
+void            spec_forget(spec *s);               /* empties the prefix cache */
 
 typedef struct {
     const char       *path;
-    const char       *name;  /* in messages; NULL: the path */
-    const char       *shown; /* in place of the path in reports; NULL: the path */
-    str               image; /* a GGUF file in memory, in place of the path */
-    const checkpoint *files; /* the drafter's files, borrowed during the call; NULL: opened there */
+    const char       *name;  /* shown in messages; NULL: the path */
+    const char       *shown; /* shown in reports instead of the path; NULL: the path */
+    str               image; /* not empty: a GGUF file in memory, used instead of the path */
+    const checkpoint *files; /* the drafter's files, borrowed during the call; NULL: spec_add_drafter opens them */
     drafter_options   opt;
-    bool              lazy;        /* opened when a lane first wants it */
-    bool              fingerprint; /* computed when the file is opened, for drafter_view */
-    spec_method       method;      /* SPEC_DFLASH or SPEC_MTP: a file of another kind is refused; SPEC_OFF: either */
-    bool              keep;        /* where it cannot be opened: as a failed one, that spec_unpark_one tries again */
-    /* Not NULL: what lanes draft with in place of the drafter that was opened, which is the new one's to close. */
+    bool              lazy;        /* open it when a lane first needs it */
+    bool              fingerprint; /* compute the fingerprint when the file is opened */
+    spec_method       method;      /* required kind: SPEC_DFLASH or SPEC_MTP; SPEC_OFF: either */
+    bool              keep;        /* if opening fails, keep it as failed, so that spec_unpark_one can retry */
+    /* Not NULL: returns the drafter that lanes use instead of d. The returned drafter owns d and closes it. */
     drafter *(*wrap)(void *ctx, drafter *d);
     void *wrap_ctx;
 } spec_draft_source;
-/* Adds a DFlash drafter or an assistant, one of each; path, name and image must live as long as s. False when the file cannot be
- * used. */
+/* Adds a drafter, at most one of each kind. The strings and the image must live as long as s. Returns false when the
+ * file cannot be used. */
 bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e);
 /* Sets *out to SPEC_DFLASH or SPEC_MTP, the method of src->files, which must be open. */
 bool spec_drafter_method(const spec_draft_source *src, spec_method *out, err *e);
 bool spec_has_drafter(const spec *s, spec_method m);
-int spec_trained_ctx(const spec *s); /* positions that the DFlash drafter was trained on; 0: not known, or never open */
-const char *spec_drafter_problem(const spec *s, spec_method m); /* why it is not used; NULL: nothing is wrong */
-/* Gives the drafters' memory back until spec_unpark, which opens again what was open; not between a step and its keep.
- * Lanes go on plainly meanwhile. */
+int spec_trained_ctx(const spec *s); /* positions that the DFlash drafter was trained on; 0: unknown, or never opened */
+const char *spec_drafter_problem(const spec *s, spec_method m); /* why the drafter is not used; NULL: no problem */
+/* Closes all drafters until spec_unpark, which opens those that were open. Not between spec_step and spec_lane_keep.
+ * Lanes decode without drafts meanwhile. */
 void spec_park(spec *s);
 bool spec_unpark(spec *s, err *e);
-/* The same of the one that makes m's guesses, SPEC_DFLASH or SPEC_MTP. Unparking one that could not be opened tries again; what
- * there is nothing to do for is fine. ERR_NOT_FOUND: there is none. */
+/* Parks or unparks the drafter of method m, SPEC_DFLASH or SPEC_MTP. Unparking a failed drafter tries to open it
+ * again. Does nothing when the drafter is in that state already. ERR_NOT_FOUND: no such drafter was added. */
 bool spec_park_one(spec *s, spec_method m, err *e);
 bool spec_unpark_one(spec *s, spec_method m, err *e);
 
 typedef enum { DRAFTER_OPEN, DRAFTER_LAZY, DRAFTER_PARKED, DRAFTER_FAILED } drafter_state;
 typedef struct {
     const char            *name, *path, *shown;
-    const char            *fingerprint; /* of the file as it was last opened; "": not known */
-    const checkpoint_list *files;       /* as long as the spec; NULL: it was never opened */
+    const char            *fingerprint; /* fingerprint of the file when it was last opened; "": unknown */
+    const checkpoint_list *files;       /* valid as long as the spec; NULL: never opened */
     drafter_state          state;
-    quant_type             type;         /* as drafter_options.quantise says, else as in the file */
-    size_t                 weight_bytes; /* these three: 0 where it was never open */
+    quant_type             type;         /* drafter_options.quantise, or the type in the file */
+    size_t                 weight_bytes; /* this and the next two: 0 if it was never open */
     int                    max_draft, trained_ctx;
     const char            *problem; /* "": none */
 } drafter_view;
-bool spec_drafter_view(const spec *s, spec_method m, drafter_view *out); /* false: there is none */
-/* Grows whenever a view may have changed. */
+bool spec_drafter_view(const spec *s, spec_method m, drafter_view *out); /* false: there is no such drafter */
+/* Returns a number that grows whenever a drafter_view may have changed. */
 unsigned spec_drafter_changes(const spec *s);
 
 /* --- lanes -------------------------------------------------------------------------------------- */
 bool spec_lane_new(spec *s, spec_lane **out, err *e); /* ERR_BUSY when all lanes are taken */
-void spec_lane_free(spec_lane *l);                    /* NULL is fine */
+void spec_lane_free(spec_lane *l);                    /* accepts NULL */
 
 typedef struct {
     lane_options   opt; /* opt.penalty.bias must live as long as the request */
     const int32_t *prompt;
     size_t         n_prompt;
-    int32_t        max_new; /* tokens at most; 0: as many as the context holds */
-    uint64_t       salt;    /* of the tenant: prefixes are shared under the same salt only */
-    /* Not NULL: what requests of its class have shown of drafts is known to it, and it adds to that when it ends. */
+    int32_t        max_new; /* maximum length of the response; 0: up to the end of the context */
+    uint64_t       salt;    /* tenant: requests share prefixes only under the same salt */
+    /* Not NULL: acceptance statistics by request class. The request starts from them and updates them when it ends. */
     policy_classes *classes;
     uint64_t        class_key;
-    /* Not NULL: the answer is held to it. It must live until the request has ended. */
+    /* Not NULL: the grammar that the response must follow. It must live until the request has ended. */
     guide       *guide;
     guide_begins begins;
 } lane_request;
-/* A new request (the last one is ended where it was not). All that it can need is reserved (promise 5); what is there of the
- * prompt's K/V is taken over, *n_reused says how much. The last prompt token is always run. ERR_CONTEXT: the
- * prompt is longer than the context, or the request needs more K/V memory than there is; ERR_BUSY: it does not fit now. */
+/* Begins a request, and ends the previous one if that was not done. Reserves all memory that the request can need
+ * (promise 5). Takes over the longest cached prefix of the prompt and sets *n_reused to its length; at least the last
+ * prompt token is run. Errors: ERR_INPUT, the prompt is empty;
+ * ERR_CONTEXT, the prompt exceeds the context or the request needs more K/V memory than there is; ERR_BUSY, it does not
+ * fit now. */
 bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err *e);
-/* The request's pages and its reservation go back. Its text and its counts can still be asked for. */
+/* Ends the request: releases its pages, states and reservation. Its text and counters remain readable. */
 void spec_lane_end(spec_lane *l);
 
-/* Tokens that a step decided, in order; logprob[i][0] is of the token itself. */
+/* Tokens that a step decided, in order. logprob[i][0] belongs to token[i] itself. */
 typedef struct {
-    int           n;       /* 0: a part of the prompt was run, nothing was decided */
-    const char   *problem; /* why none can be: the lane is at its end; NULL: nothing is wrong */
+    int           n;       /* 0: the step ran a part of the prompt and decided nothing */
+    const char   *problem; /* why no token can be decided, which ends the lane; NULL: no problem */
     err_code      problem_code;
     int32_t       token[1 + DRAFT_MAX];
-    bool          closing[1 + DRAFT_MAX]; /* not what was picked: the grammar's end was in sight of the length limit */
+    bool          closing[1 + DRAFT_MAX]; /* differs from the pick, to complete the grammar within the length limit */
     token_logprob logprob[1 + DRAFT_MAX][1 + SPEC_MAX_TOP];
 } spec_out;
 
-/* Rows of text that were not run yet; 1: only the anchor. */
+/* Returns the number of tokens of the text that were not run yet; 1: only the anchor. */
 int spec_lane_pending(const spec_lane *l);
-/* The next step can be a round with guesses: drafters guess behind the model's own words. */
+/* Returns whether the next step can verify draft tokens: the response has begun and only the anchor is pending. */
 bool spec_lane_can_draft(const spec_lane *l);
-/* What a plan for the lane's next round is made from. */
+/* Input of the policy for the lane's next round. */
 typedef struct {
     const policy *p;      /* with the limits of this round */
-    int           method; /* that the request asks for: spec_method or SPEC_AUTO */
-    int           room;   /* guesses in a row that may still be kept */
-    int32_t       n_ctx;  /* tokens of its text */
+    int           method; /* requested method: spec_method or SPEC_AUTO */
+    int           room;   /* maximum draft tokens in a row: more could not be kept */
+    int32_t       n_ctx;  /* length of its text in tokens */
     int32_t       n_prompt;
 } policy_facts;
 void spec_lane_facts(spec_lane *l, policy_facts *out);
-/* The plan of a lane that has the steps for itself. */
+/* Returns the best plan for a lane that is alone in its steps. */
 spec_plan spec_choose_alone(spec_lane *l);
 
-/* A lane's share of a step. */
+/* The part of a lane in a step. */
 typedef struct {
     spec_lane *lane;
-    int        max_rows; /* of the prompt; 0: as many as there is room for */
-    spec_plan  plan;     /* where it can draft; cut to what the lane and the step have room for */
+    int        max_rows; /* maximum rows of prompt; 0: as many as fit */
+    spec_plan  plan;     /* used if the lane can draft; shortened to what fits into the lane and the step */
 } spec_turn;
-/* Works on the mask that the lane's next pick needs for about *work steps of its grammar's machine, and takes from *work what it
- * used. False: it is not done, and the lane is to sit out the step. A lane without a grammar needs none. */
+/* Computes the grammar mask of the lane's next pick, for about *work steps of the grammar's machine, and subtracts the
+ * steps used from *work. Returns false when the mask is not complete: the lane must not take part in the step. Returns
+ * true at once for a lane without a grammar. */
 bool    spec_lane_prepare(spec_lane *l, int64_t *work);
-bool    spec_lane_is_guided(const spec_lane *l);     /* a grammar holds its answer */
-int64_t spec_lane_mask_work(const spec_lane *l);     /* steps of the machine, of the request */
-void    spec_grant_mask_work(spec *s, int64_t work); /* for masks of guesses in the next step; otherwise no limit */
-/* One step of the target for all these lanes: of each a piece of the prompt, or a round. */
+bool    spec_lane_is_guided(const spec_lane *l);  /* whether it has a grammar */
+int64_t spec_lane_mask_work(const spec_lane *l);  /* steps of the machine that its masks took */
+void spec_grant_mask_work(spec *s, int64_t work); /* limit for masks of draft tokens in the next step; default: none */
+/* Runs one step of the target: for each lane a chunk of its prompt, or one round. On failure the lanes are as before.
+ * */
 bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e);
-/* The same with the plan that each would have alone. */
+/* Runs spec_step with the plan of spec_choose_alone for each lane. */
 bool            spec_step_alone(spec *s, spec_lane *const *lanes, int n_lanes, err *e);
 const spec_out *spec_lane_out(const spec_lane *l);
-/* Log-probabilities of tokens of the prompt that the step has found (score_prompt), until the next step: of the tokens from
- * `first` on, item[i * stride] is of token first + i itself, 1 + n_top items of each are good. */
+/* Log-probabilities of prompt tokens (score_prompt) that the last step computed, valid until the next step. For token
+ * first + i, item[i * stride] belongs to the token itself, and 1 + n_top items are valid. */
 typedef struct {
     int                  n, stride;
     int32_t              first;
     const token_logprob *item;
 } spec_scores;
 spec_scores spec_lane_scores(const spec_lane *l);
-/* How many of the tokens just decided become text; before the next step, when there are any. */
+/* Commits the first n_keep of the tokens that the last step decided, and drops the others. Call it before the next step
+ * if spec_lane_out has tokens. */
 void spec_lane_keep(spec_lane *l, int n_keep);
 
-bool           spec_lane_full(const spec_lane *l);   /* no position is left for the anchor */
-void           spec_lane_limit(spec_lane *l, int n); /* tokens that will still be kept: no more are guessed */
+bool           spec_lane_full(const spec_lane *l);   /* whether the anchor has no position left */
+void           spec_lane_limit(spec_lane *l, int n); /* maximum tokens that will still be kept: limits drafts */
 const int32_t *spec_lane_text(const spec_lane *l, int32_t *n);
 const tandem_spec_counts *spec_lane_stats(const spec_lane *l);
 #endif

@@ -1,22 +1,25 @@
-/* spec/survival.h - how often guesses were right, by their place in the draft. */
+/* spec/survival.h - acceptance statistics of draft tokens, by their place in the draft. */
 #ifndef TANDEM_SPEC_SURVIVAL_H
 #define TANDEM_SPEC_SURVIVAL_H
 #include "model/drafter.h"
 
 typedef struct {
-    double right[DRAFT_MAX], tried[DRAFT_MAX]; /* decayed counts: guess d right, given that those before it were */
-    double surprise; /* smoothed, in standard deviations: by how much the last rounds were better than the record */
+    /* Decayed counts for each depth d. tried: token d was verified after all before it were accepted; right: it was
+     * accepted. */
+    double right[DRAFT_MAX], tried[DRAFT_MAX];
+    double surprise; /* smoothed deviation of the last rounds from the record, in standard deviations */
 } survival;
 
-/* n guesses in a row (the depth of a tree) were judged, the first `right` of them were right. */
+/* Records a round: n draft tokens in a row (the depth of a tree) were verified, the first `right` were accepted. */
 void survival_note(survival *s, int n, int right);
-/* Counts shrink to this share. */
+/* Multiplies all counts by `kept`. */
 void survival_forget(survival *s, double kept);
-/* P(guess d is right | those before it were), d from 0. What was not seen is taken to be as `before`, the depth above. */
+/* Returns P(token d is accepted | those before it were), d from 0. Without data it is `before`, the rate of depth d -
+ * 1. */
 double survival_rate(const survival *s, int d, double before);
-/* out[d]: the chance that guesses 0 .. d are all right. */
+/* Sets out[d] to the probability that tokens 0 .. d are all accepted. */
 void survival_curve(const survival *s, double *out, int n);
-/* P(the first d guesses are all right), d >= 1. */
+/* Returns P(the first d tokens are all accepted), d >= 1. */
 double              survival_at(const survival *s, int d);
-extern const double SURVIVAL_FIRST; /* assumed of a first guess, with the weight of one that was seen */
+extern const double SURVIVAL_FIRST; /* assumed rate of a first token, with the weight of one observation */
 #endif

@@ -1,7 +1,7 @@
-/* spec/tree.h - the guesses of a round as a tree: row 0 is the anchor, parents come before their children.
+/* spec/tree.h - the draft tokens of a round as a tree: row 0 is the anchor, parents come before their children.
  *
- * A chain is a tree of width one. A best-first tree takes independent candidates for each position, scores a path by the
- * sum of its logarithms, and grows the best paths until the budget is spent:
+ * A chain is a tree of width one. A best-first tree takes independent candidates for each position, scores a path by
+ * the sum of its log-probabilities, and extends the best paths until the budget is spent:
  *
  *      anchor - the - cat - sat          position 1: the a       2: cat dog       3: sat
  *             \      \ dog
@@ -12,7 +12,7 @@
 #include "model/drafter.h"
 
 typedef struct {
-    int     n; /* rows, the anchor included */
+    int     n; /* number of rows, including the anchor */
     int32_t token[1 + DRAFT_MAX];
     int     parent[1 + DRAFT_MAX]; /* -1 for the anchor */
     int     depth[1 + DRAFT_MAX];
@@ -20,11 +20,11 @@ typedef struct {
 
 void tree_start(draft_tree *t, int32_t anchor);
 void tree_add_chain(draft_tree *t, const int32_t *token, int n);
-/* top[d]: candidates for depth d + 1, best first, id -1 ends them; at most `budget` rows beside the anchor. With chain_seed
- * the best candidate of every depth comes first, so that the tree is never worse than the chain. */
+/* Adds up to `budget` rows, best path first. top[d] holds the candidates for depth d + 1, best first; id -1 ends
+ * them. With chain_seed the best candidate of every depth is added first, so that the tree contains the chain. */
 void tree_add_best(draft_tree *t, const token_logprob (*top)[DRAFT_TOP_MAX], int n_depths, int n_top, int budget,
                    bool chain_seed);
-int  tree_child(const draft_tree *t, int row, int32_t token); /* -1: there is none */
-int  tree_depth(const draft_tree *t);                         /* of its deepest row */
+int  tree_child(const draft_tree *t, int row, int32_t token); /* -1: no such child */
+int  tree_depth(const draft_tree *t);                         /* depth of the deepest row */
 bool tree_is_chain(const draft_tree *t);
 #endif
