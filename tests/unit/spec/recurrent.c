@@ -1,9 +1,12 @@
-/* Lanes whose state is more than pages: every way of drafting, sharing and failing over a target with recurrent layers writes the text
- * of plain decoding, which is known without any of them (toy_next). */
+/* Lanes whose state is more than pages: every way of drafting, sharing and failing over a target with recurrent
+ * layers writes the text of plain decoding, which is known without any of them (toy_next). */
 #include "base/fault.h"
 #include "grammar/rig.h"
 #include "kv/inside.h"
 #include "toy_target.h"
+
+enum { N_METHODS = 6 };
+static const int methods[N_METHODS] = {SPEC_OFF, SPEC_DFLASH, SPEC_TREE, SPEC_MTP, SPEC_NGRAM, SPEC_AUTO};
 
 enum { LANES = 4, CTX = 512, VOCAB = 96, PROMPT = 45, TEXT = 120 };
 
@@ -92,7 +95,7 @@ static void every_method(test_case *t, const char *device)
     int32_t prompt[PROMPT];
     make_prompt(prompt, PROMPT, 7);
     if (open_stage(t, &g, device, VOCAB, 0, 0))
-        for (int m = SPEC_OFF; m <= SPEC_AUTO; m++) {
+        for (int k = 0, m; k < N_METHODS && (m = methods[k], true); k++) {
             spec_forget(g.s);
             CHECK_INT(begin(t, &g, 0, m, prompt, PROMPT), 0);
             decode(t, &g, 0, PROMPT + TEXT, 0);
@@ -119,7 +122,7 @@ TEST(recurrent_goes_on_from_the_tokens_kept)
     int32_t prompt[PROMPT];
     make_prompt(prompt, PROMPT, 8);
     if (open_stage(t, &g, "cpu", VOCAB, 0, 0))
-        for (int m = SPEC_OFF; m <= SPEC_AUTO; m++)
+        for (int k = 0, m; k < N_METHODS && (m = methods[k], true); k++)
             for (int keep = 1; keep < 4; keep++) {
                 begin(t, &g, 0, m, prompt, PROMPT - keep);
                 for (int i = 0; i < 3 && step_alone(t, &g, 0); i++) spec_lane_keep(g.l[0], 0);
@@ -136,7 +139,7 @@ TEST(recurrent_sampled_text_is_the_plain_text)
     int32_t prompt[PROMPT], plain[PROMPT + TEXT];
     make_prompt(prompt, PROMPT, 9);
     if (open_stage(t, &g, "cpu", VOCAB, 0, 0))
-        for (int m = SPEC_OFF; m <= SPEC_AUTO; m++) {
+        for (int k = 0, m; k < N_METHODS && (m = methods[k], true); k++) {
             err          e = {0};
             size_t       reused;
             lane_request r       = {.opt = options(m), .prompt = prompt, .n_prompt = PROMPT};
@@ -180,7 +183,7 @@ TEST(recurrent_answers_held_to_a_grammar)
     if (open_stage(t, &g, "cpu", 4096, 0, 0) &&
         CHECK_OK(guide_markers_init(&markers, rig_nano()->tok, &rig_nano()->end, 1, &e), e)) {
         g.y->favour = favour;
-        for (int m = SPEC_OFF; m <= SPEC_AUTO; m++) {
+        for (int k = 0, m; k < N_METHODS && (m = methods[k], true); k++) {
             guide       *held = make_guide(t, &markers);
             lane_request r = {.opt = options(m), .prompt = prompt, .n_prompt = PROMPT, .guide = held, .max_new = TEXT};
             size_t       reused;
@@ -216,7 +219,7 @@ TEST(recurrent_hits_end_where_a_state_was_saved)
     stage   g;
     int32_t prompt[PROMPT], longer[CTX], other[150];
     make_prompt(prompt, PROMPT, 11);
-    for (int m = SPEC_OFF; m <= SPEC_AUTO; m++) {
+    for (int k = 0, m; k < N_METHODS && (m = methods[k], true); k++) {
         if (!open_stage(t, &g, "cpu", VOCAB, 0, 0)) break;
         CHECK_INT(begin(t, &g, 0, m, prompt, PROMPT), 0);
         decode(t, &g, 0, PROMPT + 100, 0);
@@ -273,14 +276,15 @@ typedef struct {
 
 static int below(crowd *w, int n) { return (int)(test_rand(&w->rng) % (uint64_t)n); }
 
-/* Prompts of few beginnings, so that texts meet. */
+/* Admits a request. Prompts have few beginnings, so that texts meet. The method is not auto, which depends on
+ * measured times. */
 static void admit(test_case *t, crowd *w, int lane)
 {
     err          e = {0};
     size_t       reused;
     int32_t      prompt[200];
     int          n = 20 + below(w, 180), shared = below(w, n);
-    lane_request r = {.opt = options(below(w, SPEC_AUTO + 1)), .prompt = prompt, .n_prompt = (size_t)n};
+    lane_request r = {.opt = options(methods[below(w, N_METHODS - 1)]), .prompt = prompt, .n_prompt = (size_t)n};
     r.max_new      = 40 + below(w, 80);
     make_prompt(prompt, n, 20 + (uint32_t)below(w, 3));
     for (int i = shared; i < n; i++) prompt[i] = below(w, 2);
@@ -354,7 +358,9 @@ static void run_crowd(test_case *t, size_t kv_bytes, int max_kept_rows, int n_st
             crowd_step(t, w);
             kv_pool_check(w->g.s->kv);
         }
-        CHECK(w->n_ends > 10 && w->n_cancels > 10 && w->n_hits > 10 && w->n_failed > 5);
+        CHECK_MSG(w->n_ends > 10 && w->n_cancels > 10 && w->n_hits > 10 && w->n_failed > 5,
+                  "%d ends, %d cancels, %d hits, %d failed steps, %d busy", w->n_ends, w->n_cancels, w->n_hits,
+                  w->n_failed, w->n_busy);
     }
 }
 
@@ -434,7 +440,8 @@ TEST(recurrent_admission_reserves_states)
 }
 
 /* --- mistakes -----------------------------------------------------------------------------------*/
-/* The tests above would find a commit that takes the state of another row: with such a mistake planted the text differs. */
+/* The tests above would find a commit that takes the state of another row: with such a mistake planted the text
+ * differs. */
 TEST(recurrent_planted_mistakes_change_the_text)
 {
     static const struct {

@@ -61,7 +61,8 @@ static float *key_at(const kv_class *c, int lane, int32_t slot)
     return (float *)((char *)c->pool.p + (size_t)id * KV_UNIT) + (slot % KV_PAGE) * HEAD_DIM;
 }
 
-/* The sum over the row's path: positions below root are in the slots of their number, the others in those of its ancestors. */
+/* The sum over the row's path: positions below root are in the slots of their number, the others in those of its
+ * ancestors. */
 static uint32_t attend(const kv_pool *kv, const step *s, int row)
 {
     const kv_class *c   = kv_pool_class(kv, 0);

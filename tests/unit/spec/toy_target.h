@@ -1,5 +1,5 @@
-/* tests/unit/spec/toy_target.h - a target with recurrent layers whose next token is a plain function of the whole text, and drafters
- * that are right most of the time.
+/* tests/unit/spec/toy_target.h - a target with recurrent layers whose next token is a plain function of the whole
+ * text, and drafters that are right most of the time.
  *
  * A row's logits depend on three things, each of which alone would give away a wrong commit:
  *   - a hash of all tokens in order, a state whose kept rows are inputs (the token), applied by `replay`;
