@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "server/parts.h"
 #include "server/query.h"
+#include "server/route.h"
 
 #include <stdio.h>
 
@@ -13,7 +14,7 @@ enum { MAX_REPLY = 2 << 20 };
 /* Finds what the path names: the model, at 0, or a drafter, by its id or its family. */
 static bool find(const server *s, const server_call *c, model_parts *all, int *found, server_error *why)
 {
-    str id = server_name_of(c);
+    str id = route_name(c);
     parts_list(all, s);
     for (int i = 0; i <= all->n_drafters; i++) {
         const model_part *p = &all->part[i];
@@ -28,9 +29,9 @@ static void reply_with(server *s, server_call *c, buf *body, bool ok, const serv
     server_error full;
     if (ok && body->failed) ok = error_no_memory(&full), why = &full;
     if (ok)
-        server_reply(s, c, 200, "application/json", buf_str(body));
+        call_reply(s, c, 200, "application/json", buf_str(body));
     else
-        server_refuse(s, c, why);
+        call_refuse(s, c, why);
     buf_deinit(body);
 }
 
@@ -266,8 +267,9 @@ typedef struct admin_job admin_job;
 struct admin_job {
     work_item    item;
     server      *s;
-    server_call *call; /* NULL: it ended */
-    bool (*fn)(admin_job *x);
+    server_call *call;            /* NULL: it ended */
+    bool (*change)(admin_job *x); /* on a worker */
+    void (*finish)(admin_job *x); /* on the I/O thread, after a successful change: writes the reply */
     buf           body, out;
     size_t        of_body;
     tandem_method method; /* of the drafter */
@@ -330,7 +332,7 @@ static bool park_drafter(admin_job *x)
 static void run(work_item *item)
 {
     admin_job *x = (admin_job *)item;
-    x->ok        = x->fn(x);
+    x->ok        = x->change(x);
 }
 
 static void drop(admin_job *x)
@@ -342,7 +344,7 @@ static void drop(admin_job *x)
     mem_free(x);
 }
 
-static void write_drafter(admin_job *x)
+static void finish_drafter(admin_job *x)
 {
     model_parts all;
     json_writer w;
@@ -352,14 +354,15 @@ static void write_drafter(admin_job *x)
         if (all.drafter[i].method == x->method) put_drafter(&w, x->s, &all, i + 1);
 }
 
-static void write_changed(admin_job *x)
+static void finish_settings(admin_job *x)
 {
     settings now;
+    if (!x->engine) life_keep_settings(x->s, &x->set, x->names);
     life_settings(x->s, &now);
     put_settings(&x->out, x->s, &now);
 }
 
-/* On the I/O thread: what the worker did becomes the server's. */
+/* Takes over the results of the worker. */
 static void take_result(admin_job *x)
 {
     if (x->files) {
@@ -367,12 +370,7 @@ static void take_result(admin_job *x)
         x->s->files = x->files;
         x->files    = NULL;
     }
-    if (!x->ok) return;
-    if (x->fn == change_settings && !x->engine) life_keep_settings(x->s, &x->set, x->names);
-    if (x->fn == park_drafter)
-        write_drafter(x);
-    else
-        write_changed(x);
+    if (x->ok) x->finish(x);
 }
 
 static void done(work_item *item)
@@ -382,7 +380,7 @@ static void done(work_item *item)
     if (item->skipped) x->ok = error_shutting_down(&x->why);
     take_result(x);
     if (c) {
-        c->left = NULL;
+        c->on_end = NULL;
         reply_with(x->s, c, &x->out, x->ok, &x->why);
         buf_init(&x->out, 0);
     }
@@ -398,7 +396,7 @@ static void left(void *owner)
 
 static void start(server *s, server_call *c, const admin_job *what)
 {
-    admin_job *x = server_alloc(s, c, sizeof *x);
+    admin_job *x = call_alloc(s, c, sizeof *x);
     if (!x) return;
     *x         = *what;
     x->item    = (work_item){.run = run, .done = done, .kind = WORK_SLOW};
@@ -407,8 +405,8 @@ static void start(server *s, server_call *c, const admin_job *what)
     x->engine  = s->engine;
     x->of_body = http_take_body(c->http, &x->body);
     buf_init(&x->out, MAX_REPLY);
-    c->left  = left;
-    c->owner = x;
+    c->on_end = left;
+    c->owner  = x;
     s->n_users++;
     work_put(s->work, &x->item);
 }
@@ -417,12 +415,12 @@ static void start(server *s, server_call *c, const admin_job *what)
 void admin_change_settings(server *s, server_call *c)
 {
     server_error why;
-    admin_job    x = {.fn = change_settings, .set = s->life.set};
+    admin_job    x = {.change = change_settings, .finish = finish_settings, .set = s->life.set};
     snprintf(x.device, sizeof x.device, "%s", s->life.info.device ? s->life.info.device : "");
     if (find_model(s, c, &why) && takes_settings(s, &why))
         start(s, c, &x);
     else
-        server_refuse(s, c, &why);
+        call_refuse(s, c, &why);
 }
 
 static bool read_wish(server_call *c, server_fields *f, server_error *why)
@@ -447,20 +445,22 @@ static bool park(server *s, server_call *c, bool away, server_error *why)
         return true;
     }
     if (!admin_takes(s, why)) return false;
-    start(s, c, &(admin_job){.fn = park_drafter, .method = all.drafter[at - 1].method, .park = away});
+    start(s, c,
+          &(admin_job){
+              .change = park_drafter, .finish = finish_drafter, .method = all.drafter[at - 1].method, .park = away});
     return true;
 }
 
 void admin_park(server *s, server_call *c)
 {
     server_error why;
-    if (!park(s, c, true, &why)) server_refuse(s, c, &why);
+    if (!park(s, c, true, &why)) call_refuse(s, c, &why);
 }
 
 void admin_unpark(server *s, server_call *c)
 {
     server_error why;
-    if (!park(s, c, false, &why)) server_refuse(s, c, &why);
+    if (!park(s, c, false, &why)) call_refuse(s, c, &why);
 }
 
 /* --- decisions ----------------------------------------------------------------------------------*/

@@ -10,7 +10,7 @@
 #ifndef TANDEM_SERVER_ADMIN_H
 #define TANDEM_SERVER_ADMIN_H
 #include "server/bench.h"
-#include "server/server.h"
+#include "server/inside.h"
 
 enum { ADMIN_MAX_BODY = 64 << 10 };
 

@@ -307,9 +307,9 @@ static void answer(bench_run *x)
     server_call *c = x->call;
     buf          body;
     buf_init(&body, MAX_REPLY);
-    c->left = NULL;
+    c->on_end = NULL;
     if (x->why.status && !x->begun) {
-        server_refuse(x->s, c, &x->why);
+        call_refuse(x->s, c, &x->why);
     } else if (x->why.status) {
         reply_chat.put_error(&body, NULL, 0, &x->why);
         put_event(x, "error", &body);
@@ -320,7 +320,7 @@ static void answer(bench_run *x)
         http_end(c->http);
     } else {
         put_result(x, &body);
-        server_reply(x->s, c, 200, "application/json", buf_str(&body));
+        call_reply(x->s, c, 200, "application/json", buf_str(&body));
     }
     x->call = NULL;
     buf_deinit(&body);
@@ -552,7 +552,7 @@ static void on_made(work_item *item)
     if (item->skipped) error_shutting_down(&x->why);
     if (x->made.code && !x->why.status) error_take(&x->why, &x->made, "prompt_tokens", false);
     if (x->call && x->stream && !is_through(x)) {
-        server_begin_events(x->s, x->call);
+        call_begin_events(x->s, x->call);
         x->begun = true;
     }
     if (!is_through(x)) open_cell(x);
@@ -596,19 +596,19 @@ static bool can_start(server *s, server_error *why)
 void bench_endpoint(server *s, server_call *c)
 {
     server_error why;
-    bench_run   *x = server_alloc(s, c, sizeof *x);
+    bench_run   *x = call_alloc(s, c, sizeof *x);
     if (!x) return;
     *x = (bench_run){
         .item = {.run = make_prompts, .done = on_made, .kind = WORK_SLOW}, .s = s, .call = c, .since = clock_s()};
     memcpy(x->tenant, c->tenant, sizeof x->tenant);
     if (!can_start(s, &why) || !read(x, &why) || !take_memory(x, &why)) {
         free_all(x);
-        server_refuse(s, c, &why);
+        call_refuse(s, c, &why);
         return;
     }
     reply_make_id(x->id, sizeof x->id, "bench_", 20);
     x->with_worker = true;
-    c->left        = left;
+    c->on_end      = left;
     c->owner       = x;
     s->bench       = x;
     s->n_users++;

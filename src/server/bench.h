@@ -9,7 +9,7 @@
  * Thread: the I/O thread. A worker makes the prompts. */
 #ifndef TANDEM_SERVER_BENCH_H
 #define TANDEM_SERVER_BENCH_H
-#include "server/server.h"
+#include "server/inside.h"
 
 void bench_endpoint(server *s, server_call *c); /* of the route */
 /* The one that runs, if there is one: looks for answers; ends it. */

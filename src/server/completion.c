@@ -4,7 +4,8 @@
  * has it and all its jobs are done; its memory is freed only then, since the engine may still read it. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "server/server.h"
+#include "server/inside.h"
+#include "server/route.h"
 
 #include <stdatomic.h>
 
@@ -159,7 +160,7 @@ static bool is_over(completion *x)
     return true;
 }
 
-void completion_left(completion *x, bool delivered)
+void completion_on_end(completion *x, bool delivered)
 {
     atomic_store(&x->left, true);
     x->delivered = delivered;
@@ -182,13 +183,13 @@ static int n_entered(const completion *x)
 /* Reports the usage of its responses with the error. */
 static void refuse_begun(completion *x)
 {
-    server_refuse_begun(x->s, x->call, &x->why, x->choice, n_entered(x) ? x->n_choices : 0);
+    call_refuse_begun(x->s, x->call, &x->why, x->choice, n_entered(x) ? x->n_choices : 0);
     x->ended = true;
 }
 
 static void begin(completion *x)
 {
-    server_begin_events(x->s, x->call);
+    call_begin_events(x->s, x->call);
     x->begun = true;
     x->put_s = clock_s();
 }
@@ -211,7 +212,7 @@ static bool refuse_in_stream(completion *x)
 static void refuse(completion *x)
 {
     cancel(x);
-    if (!refuse_in_stream(x)) server_refuse(x->s, x->call, &x->why);
+    if (!refuse_in_stream(x)) call_refuse(x->s, x->call, &x->why);
     x->ended = true;
 }
 
@@ -254,7 +255,7 @@ static void end_whole(completion *x)
         refuse_begun(x);
         return;
     }
-    server_reply(x->s, x->call, 200, "application/json", buf_str(&x->reply.out));
+    call_reply(x->s, x->call, 200, "application/json", buf_str(&x->reply.out));
     x->ended = true;
 }
 
@@ -488,7 +489,7 @@ static void reply_loaded(completion *x)
     buf out;
     buf_init(&out, 1 << 16);
     ollama_put_loaded(&out, &x->request.ollama);
-    server_reply(x->s, x->call, 200, "application/json", buf_str(&out));
+    call_reply(x->s, x->call, 200, "application/json", buf_str(&out));
     buf_deinit(&out);
     x->ended = true;
 }
@@ -517,10 +518,10 @@ static void start(server *s, server_call *c, int where)
     server_error why;
     buf          body;
     if (!server_takes(s, WORK_QUICK, &why)) {
-        server_refuse(s, c, &why);
+        call_refuse(s, c, &why);
         return;
     }
-    completion *x = server_alloc(s, c, sizeof *x);
+    completion *x = call_alloc(s, c, sizeof *x);
     if (!x) return;
     size_t of_body = http_take_body(c->http, &body);
     *x             = (completion){.item        = {.run = read_and_submit, .done = on_read},

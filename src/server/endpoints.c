@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "server/page.h"
 #include "server/query.h"
+#include "server/route.h"
 #include "server/status.h"
 
 #include <stdio.h>
@@ -48,9 +49,9 @@ static void reply_as(server *s, server_call *c, bool ok, const char *type, buf *
         why = &full;
     }
     if (ok)
-        server_reply(s, c, 200, type, buf_str(body));
+        call_reply(s, c, 200, type, buf_str(body));
     else
-        server_refuse(s, c, why);
+        call_refuse(s, c, why);
     buf_deinit(body);
 }
 
@@ -102,7 +103,7 @@ static bool write_models(server *s, server_call *c, const status_view *v, buf *o
 
 static bool write_model(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
 {
-    return server_is_loaded(s, why) && status_model(v, server_name_of(c), out, why);
+    return server_is_loaded(s, why) && status_model(v, route_name(c), out, why);
 }
 
 static bool write_tokenizer(server *s, server_call *c, const status_view *v, buf *out, server_error *why)
@@ -179,7 +180,7 @@ void endpoint_metrics(server *s, server_call *c)
     server_error why;
     metrics_view v = {.model = s->opt->model, .draining = s->draining || s->drained};
     if (!read_names(c, &v.llamacpp, &why)) {
-        server_refuse(s, c, &why);
+        call_refuse(s, c, &why);
         return;
     }
     http_get_stats(s->http, &v.http);
@@ -202,7 +203,7 @@ static void reply_page(server *s, server_call *c, int status, page_part part, ht
     str                 host = http_call_field(c->http, "Host");
     char                base[300];
     buf                 body;
-    int                 n = server_fields_for(s, c, f);
+    int                 n = call_headers(s, c, f);
     snprintf(base, sizeof base, "%s://%.*s", q->is_tls ? "https" : "http", host.n ? (int)host.n : 9,
              host.n ? host.s : "localhost");
     buf_init(&body, MAX_BODY);
@@ -233,5 +234,5 @@ void endpoint_no_embeddings(server *s, server_call *c)
     server_error why;
     error_set(&why, c->form == &reply_ollama ? 501 : 400, NULL, "not_supported",
               "This server makes no embeddings: its model generates text.");
-    server_refuse(s, c, &why);
+    call_refuse(s, c, &why);
 }

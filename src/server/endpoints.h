@@ -1,7 +1,7 @@
 /* server/endpoints.h - what the server tells of itself, as handlers of routes. */
 #ifndef TANDEM_SERVER_ENDPOINTS_H
 #define TANDEM_SERVER_ENDPOINTS_H
-#include "server/server.h"
+#include "server/inside.h"
 
 void endpoint_health(server *s, server_call *c);
 void endpoint_ready(server *s, server_call *c);

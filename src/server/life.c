@@ -4,9 +4,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/admin.h"
+#include "server/inside.h"
 #include "server/notify.h"
 #include "server/parts.h"
-#include "server/server.h"
 
 const char *const model_state_names[] = {[MODEL_LOADED]  = "loaded",
                                          [MODEL_LOADING] = "loading",
@@ -59,7 +59,7 @@ static void answer(server *s, server_call *c, bool park)
         admin_reply_model(s, c);
         return;
     }
-    server_refuse(s, c, &why);
+    call_refuse(s, c, &why);
 }
 
 /* Those that want otherwise hear of it at once, the others when it is so. */
@@ -71,7 +71,7 @@ static void tell_waiters(server *s)
         bool         park = x->park;
         next              = x->next;
         if (!settled && park == s->life.park) continue;
-        c->left = NULL;
+        c->on_end = NULL;
         forget(x);
         answer(s, c, park);
     }
@@ -231,10 +231,10 @@ void life_want(server *s, server_call *c, bool park, double grace_s, bool wait)
     if (n >= MAX_WAITING) {
         server_error why;
         error_take(&why, &(err){.code = ERR_BUSY}, NULL, false);
-        server_refuse(s, c, &why);
+        call_refuse(s, c, &why);
         return;
     }
-    life_waiter *x = wait ? server_alloc(s, c, sizeof *x) : NULL;
+    life_waiter *x = wait ? call_alloc(s, c, sizeof *x) : NULL;
     if (wait && !x) return;
     if (!park && l->state == MODEL_FAILED) enter(s, MODEL_PARKED); /* to be tried again */
     double cut_at = clock_s() + grace_s;
@@ -247,7 +247,7 @@ void life_want(server *s, server_call *c, bool park, double grace_s, bool wait)
     }
     *x         = (life_waiter){.s = s, .call = c, .park = park, .next = l->waiting};
     l->waiting = x;
-    c->left    = forget;
+    c->on_end  = forget;
     c->owner   = x;
     life_look(s);
 }

@@ -2,8 +2,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/inside.h"
 #include "server/query.h"
-#include "server/server.h"
+#include "server/route.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -186,7 +187,7 @@ static void put_process(json_writer *w, const server *s)
     json_key(w, "process");
     json_begin_object(w);
     json_member_int(w, "resident_bytes", resident_bytes());
-    json_member_int(w, "held_bytes", (int64_t)atomic_load(&s->held));
+    json_member_int(w, "held_bytes", (int64_t)atomic_load(&s->held_bytes));
     json_member_real(w, "uptime_s", clock_s() - s->started);
     json_end(w);
     json_key(w, "http");
@@ -279,14 +280,14 @@ void live_end(server *s)
         server_call *c = x->call;
         http_put(c->http, STR("event: end\ndata: {\"reason\":\"draining\"}\n\n"));
         http_end(c->http);
-        c->left = NULL;
+        c->on_end = NULL;
         forget(x);
     }
 }
 
 static void start(server *s, server_call *c, double window_s, double interval_s)
 {
-    live_stream *x = server_alloc(s, c, sizeof *x);
+    live_stream *x = call_alloc(s, c, sizeof *x);
     if (!x) return;
     *x            = (live_stream){.s          = s,
                                   .call       = c,
@@ -296,9 +297,9 @@ static void start(server *s, server_call *c, double window_s, double interval_s)
                                   .next       = s->live.first};
     s->live.first = x;
     s->live.n_streams++;
-    c->left  = forget;
-    c->owner = x;
-    server_begin_events(s, c);
+    c->on_end = forget;
+    c->owner  = x;
+    call_begin_events(s, c);
     send_one(x);
 }
 
@@ -321,7 +322,7 @@ static bool answer(server *s, server_call *c, server_error *why)
         buf body;
         buf_init(&body, MAX_BODY);
         put_object(s, (double)window_s, &body);
-        server_reply(s, c, 200, "application/json", buf_str(&body));
+        call_reply(s, c, 200, "application/json", buf_str(&body));
         buf_deinit(&body);
         return true;
     }
@@ -335,5 +336,5 @@ static bool answer(server *s, server_call *c, server_error *why)
 void live_endpoint(server *s, server_call *c)
 {
     server_error why;
-    if (!answer(s, c, &why)) server_refuse(s, c, &why);
+    if (!answer(s, c, &why)) call_refuse(s, c, &why);
 }

@@ -139,7 +139,7 @@ static void reply_list(server *s, server_call *c, bool any, const tandem_info *i
     for (size_t k = 0; any && k < s->opt->n_aliases; k++) put_model(&w, s, s->opt->aliases[k], i, put);
     json_end(&w);
     json_end(&w);
-    server_reply(s, c, 200, "application/json", buf_str(&out));
+    call_reply(s, c, 200, "application/json", buf_str(&out));
     buf_deinit(&out);
 }
 
@@ -151,7 +151,7 @@ void ollama_tags(server *s, server_call *c)
     if (known || life_check(s->life.state, &why))
         reply_list(s, c, known, &info, put_listed);
     else
-        server_refuse(s, c, &why);
+        call_refuse(s, c, &why);
 }
 
 void ollama_ps(server *s, server_call *c)
@@ -165,7 +165,7 @@ void ollama_ps(server *s, server_call *c)
 void ollama_version(server *s, server_call *c)
 {
     http_field f[SERVER_MAX_FIELDS + 2];
-    int        n = server_fields_for(s, c, f);
+    int        n = call_headers(s, c, f);
     f[n++]       = (http_field){STR("Content-Type"), STR("application/json")};
     f[n++]       = (http_field){STR("X-Tandem-Version"), STR(TANDEM_VERSION)};
     http_reply(c->http, 200, f, (size_t)n, STR("{\"version\":\"" OLLAMA_VERSION "\"}"));
@@ -273,5 +273,5 @@ void ollama_no_files(server *s, server_call *c)
     server_error why;
     error_set(&why, 501, NULL, "not_supported",
               "This server does not create, copy, push or delete models: it serves the one that it was started with.");
-    server_refuse(s, c, &why);
+    call_refuse(s, c, &why);
 }

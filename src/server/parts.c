@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "server/server.h"
+#include "server/inside.h"
 
 static const char *text_or_null(const char *s) { return s && *s ? s : NULL; }
 

@@ -1,4 +1,5 @@
-/* Which handler a call goes to, who may make it, and the replies that all handlers share. */
+#include "server/route.h"
+
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/admin.h"
@@ -65,127 +66,6 @@ const route_info route_table[] = {
 };
 const int n_routes = (int)COUNT(route_table);
 
-/* --- replies ------------------------------------------------------------------------------------*/
-static const reply_form *form_of(const server_call *c) { return c->form ? c->form : &reply_chat; }
-
-int server_fields_for(server *s, server_call *c, http_field *out)
-{
-    int         n     = 0;
-    const char *again = form_of(c)->id_field;
-    out[n++]          = (http_field){STR("X-Request-Id"), str_of(c->id)};
-    if (again) out[n++] = (http_field){str_of(again), str_of(c->id)};
-    if (s->replica_id[0]) out[n++] = (http_field){STR("X-Replica-Id"), str_of(s->replica_id)};
-    if (c->warning && c->warning[0]) out[n++] = (http_field){STR("X-Tandem-Warning"), str_of(c->warning)};
-    if (s->opt->n_cors) out[n++] = (http_field){STR("Vary"), STR("Origin")};
-    str allowed = c->http ? origin_allowed(http_call_field(c->http, "Origin"), s->opt->cors, s->opt->n_cors) : (str){0};
-    if (allowed.s) {
-        out[n++] = (http_field){STR("Access-Control-Allow-Origin"), allowed};
-        out[n++] = (http_field){STR("Access-Control-Expose-Headers"),
-                                STR("X-Request-Id, Request-Id, X-Replica-Id, X-Tandem-Warning, Retry-After")};
-    }
-    return n;
-}
-
-void server_reply(server *s, server_call *c, int status, const char *type, str body)
-{
-    http_field f[SERVER_MAX_FIELDS];
-    int        n = server_fields_for(s, c, f);
-    f[n++]       = (http_field){STR("Content-Type"), str_of(type)};
-    http_reply(c->http, status, f, (size_t)n, body);
-}
-
-void server_begin_events(server *s, server_call *c)
-{
-    http_field  f[SERVER_MAX_FIELDS];
-    int         n    = server_fields_for(s, c, f);
-    const char *type = form_of(c)->stream_type;
-    f[n++]           = (http_field){STR("Content-Type"), type ? str_of(type) : STR("text/event-stream")};
-    f[n++]           = (http_field){STR("Cache-Control"), STR("no-cache")};
-    f[n++]           = (http_field){STR("X-Accel-Buffering"), STR("no")};
-    http_begin(c->http, 200, f, (size_t)n);
-}
-
-/* The fields of an error, and its body; returns how many. */
-static int write_error(server *s, server_call *c, const server_error *why, const server_choice *all, int n_all,
-                       http_field *f, buf *body)
-{
-    int n = server_fields_for(s, c, f);
-    form_of(c)->put_error(body, all, n_all, why);
-    f[n++] = (http_field){STR("Content-Type"), STR("application/json")};
-    if (error_retry_after(why->status)) f[n++] = (http_field){STR("Retry-After"), STR("1")};
-    return n;
-}
-
-/* What waits or holds too much; a server that goes is 503 for everybody, since proxies ask another one then. */
-static int status_of(const server_call *c, const server_error *why)
-{
-    bool is_overload = why->status == 503 && why->code && !strcmp(why->code, "unavailable");
-    return is_overload && form_of(c)->overloaded ? form_of(c)->overloaded : why->status;
-}
-
-static void refuse_with(server *s, server_call *c, const server_error *why, const server_choice *all, int n_all,
-                        http_field more)
-{
-    http_field f[SERVER_MAX_FIELDS];
-    buf        body;
-    buf_init(&body, 1 << 16);
-    int n = write_error(s, c, why, all, n_all, f, &body);
-    if (more.name.n) f[n++] = more;
-    http_reply(c->http, status_of(c, why), f, (size_t)n, buf_str(&body));
-    buf_deinit(&body);
-}
-
-void server_refuse(server *s, server_call *c, const server_error *why)
-{
-    refuse_with(s, c, why, NULL, 0, (http_field){0});
-}
-
-static void refuse_no_memory(server *s, server_call *c)
-{
-    server_error why;
-    error_no_memory(&why);
-    server_refuse(s, c, &why);
-}
-
-void *server_alloc(server *s, server_call *c, size_t bytes)
-{
-    void *p = mem_try(bytes);
-    if (!p) refuse_no_memory(s, c);
-    return p;
-}
-
-void server_refuse_begun(server *s, server_call *c, const server_error *why, const server_choice *all, int n)
-{
-    refuse_with(s, c, why, all, n, (http_field){0});
-}
-
-bool server_is_loaded(const server *s, server_error *why) { return s->engine || life_check(s->life.state, why); }
-
-bool server_is_ready(const server *s, server_error *why)
-{
-    if (s->draining) return error_shutting_down(why);
-    return s->drained ? error_drained(why) : life_check(s->life.state, why);
-}
-
-bool server_why_cancelled(const server *s, server_error *why)
-{
-    return s->life.state == MODEL_PARKING && !s->cut ? life_check(s->life.state, why) : error_shutting_down(why);
-}
-
-bool server_takes(const server *s, work_kind kind, server_error *why)
-{
-    if (!server_is_ready(s, why)) return false;
-    return !work_is_full(s->work, kind, 0) || error_take(why, &(err){.code = ERR_BUSY}, NULL, false);
-}
-
-/* A small body can make a large tree and a large reply, and both may wait for long. */
-bool server_hold(server *s, size_t bytes, size_t most, server_error *why)
-{
-    return atomic_fetch_add(&s->held, bytes) + bytes <= most || error_no_memory(why);
-}
-
-void server_let_go(server *s, size_t bytes) { atomic_fetch_sub(&s->held, bytes); }
-
 /* --- routes -------------------------------------------------------------------------------------*/
 static str without_version(str path) { return str_starts(path, "/v1/") ? (str){path.s + 3, path.n - 3} : path; }
 
@@ -200,7 +80,7 @@ static bool is_at(const route_info *r, str path, str *name)
     return true;
 }
 
-str server_name_of(const server_call *c)
+str route_name(const server_call *c)
 {
     str name = {0};
     is_at(c->route, without_version(http_call_request(c->http)->path), &name);
@@ -231,23 +111,11 @@ static void find_route(const server *s, server_call *c, str method, str path, bu
     }
 }
 
-static bool is_id_char(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || strchr("-_.:/+=@", c);
-}
-
-bool server_id_is_good(str id)
-{
-    bool good = id.n > 0 && id.n <= REQUEST_ID_MAX;
-    for (size_t i = 0; good && i < id.n; i++) good = id.s[i] && is_id_char(id.s[i]);
-    return good;
-}
-
 /* The client's own is kept where it can be. */
 static void choose_id(server_call *c)
 {
     str given = http_call_field(c->http, "X-Request-Id");
-    if (server_id_is_good(given))
+    if (call_id_is_valid(given))
         snprintf(c->id, sizeof c->id, "%.*s", (int)given.n, given.s);
     else
         reply_make_id(c->id, sizeof c->id, "req_", 20);
@@ -267,7 +135,7 @@ static bool is_name_list(str s)
 static bool answer_preflight(server *s, server_call *c)
 {
     http_field f[SERVER_MAX_FIELDS];
-    int        n     = server_fields_for(s, c, f);
+    int        n     = call_headers(s, c, f);
     str        asked = http_call_field(c->http, "Access-Control-Request-Headers");
     if (!origin_allowed(http_call_field(c->http, "Origin"), s->opt->cors, s->opt->n_cors).s) return false;
     if (!is_name_list(asked)) asked = STR("Authorization, Content-Type, X-Api-Key, X-Request-Id");
@@ -284,10 +152,10 @@ static void refuse_path(server *s, server_call *c, str others)
     server_error        why;
     if (others.n) {
         error_set(&why, 405, NULL, "method_not_allowed", "The method %.*s is not allowed here.", STR_ARG(q->method));
-        refuse_with(s, c, &why, NULL, 0, (http_field){STR("Allow"), others});
+        call_refuse_with(s, c, &why, (http_field){STR("Allow"), others});
     } else {
         error_set(&why, 404, NULL, "not_found", "There is no endpoint at this path.");
-        server_refuse(s, c, &why);
+        call_refuse(s, c, &why);
     }
 }
 
@@ -310,7 +178,7 @@ static bool check_access(server *s, server_call *c)
     if (why.status == 401 && c->route && !strcmp(c->route->path, "/"))
         endpoint_locked_page(s, c);
     else
-        refuse_with(s, c, &why, NULL, 0, why.status == 401 ? ask : (http_field){0});
+        call_refuse_with(s, c, &why, why.status == 401 ? ask : (http_field){0});
     return false;
 }
 
@@ -320,7 +188,7 @@ static bool refuse_without_call(server *s, http_call *h)
     server_call *c = &s->nobody;
     reply_make_id(c->id, sizeof c->id, "req_", 20);
     c->http = h;
-    refuse_no_memory(s, c);
+    call_refuse_no_memory(s, c);
     c->http = NULL;
     return false;
 }
@@ -367,7 +235,7 @@ size_t route_on_refuse(void *ctx, http_call *h, int status, const char *text, ht
     if (!c) c = &s->nobody;
     if (!is_known) reply_make_id(c->id, sizeof c->id, "req_", 20);
     error_set(&why, status, NULL, status == 413 ? "request_too_large" : NULL, "%s", text);
-    return (size_t)write_error(s, c, &why, NULL, 0, fields, body);
+    return (size_t)call_write_error(s, c, &why, fields, body);
 }
 
 /* A call that never became a completion. Who only looks leaves no line. */
@@ -390,10 +258,10 @@ void route_on_done(void *ctx, http_call *h, bool delivered)
     server_call *c = http_call_user(h);
     if (!c) return;
     metrics_reply(s->metrics, str_of(c->tenant), http_call_status(h));
-    if (c->text) text_left(c->text);
-    if (c->left) c->left(c->owner);
-    server_let_go(s, c->held);
+    if (c->text) text_on_end(c->text);
+    if (c->on_end) c->on_end(c->owner);
+    server_let_go(s, c->reply_bytes);
     if (!c->completion) note_other(c, delivered);
-    if (c->completion) completion_left(c->completion, delivered);
+    if (c->completion) completion_on_end(c->completion, delivered);
     mem_free(c);
 }

@@ -4,8 +4,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/admin.h"
+#include "server/inside.h"
 #include "server/notify.h"
 #include "server/request_log.h"
+#include "server/route.h"
 
 #include <assert.h>
 #include <signal.h>
@@ -212,13 +214,13 @@ static bool name_replica(server *s, err *e)
 {
     const char *given = s->opt->replica_id;
     char       *out   = s->replica_id;
-    if (given && given[0] && !server_id_is_good(str_of(given)))
+    if (given && given[0] && !call_id_is_valid(str_of(given)))
         return err_set(e, ERR_INPUT, "a replica's id has up to %d letters, digits and -_.:/+=@", REQUEST_ID_MAX);
     if (given) {
         snprintf(out, sizeof s->replica_id, "%s", given);
     } else {
         char host[64] = "";
-        if (gethostname(host, sizeof host - 1) != 0 || !server_id_is_good(str_of(host))) strcpy(host, "tandem");
+        if (gethostname(host, sizeof host - 1) != 0 || !call_id_is_valid(str_of(host))) strcpy(host, "tandem");
         snprintf(out, sizeof s->replica_id, http_port(s->http) ? "%s:%d" : "%s", host, http_port(s->http));
     }
     return true;
@@ -301,3 +303,31 @@ void server_note(server *s, const server_record *r)
     metrics_request(s->metrics, r);
     request_log(LOG_INFO, r);
 }
+
+/* --- checks and accounting ------------------------------------------------------------------------*/
+bool server_is_loaded(const server *s, server_error *why) { return s->engine || life_check(s->life.state, why); }
+
+bool server_is_ready(const server *s, server_error *why)
+{
+    if (s->draining) return error_shutting_down(why);
+    return s->drained ? error_drained(why) : life_check(s->life.state, why);
+}
+
+bool server_why_cancelled(const server *s, server_error *why)
+{
+    return s->life.state == MODEL_PARKING && !s->cut ? life_check(s->life.state, why) : error_shutting_down(why);
+}
+
+bool server_takes(const server *s, work_kind kind, server_error *why)
+{
+    if (!server_is_ready(s, why)) return false;
+    return !work_is_full(s->work, kind, 0) || error_take(why, &(err){.code = ERR_BUSY}, NULL, false);
+}
+
+/* A small body can make a large tree and a large reply, and both may wait for long. */
+bool server_hold(server *s, size_t bytes, size_t most, server_error *why)
+{
+    return atomic_fetch_add(&s->held_bytes, bytes) + bytes <= most || error_no_memory(why);
+}
+
+void server_let_go(server *s, size_t bytes) { atomic_fetch_sub(&s->held_bytes, bytes); }

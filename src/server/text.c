@@ -170,9 +170,9 @@ static void drop(text_job *x)
 /* The reply goes on to be held, until it was sent. */
 static void reply_whole(text_job *x)
 {
-    x->call->held = x->out.cap;
+    x->call->reply_bytes = x->out.cap;
     x->held -= x->out.cap;
-    server_reply(x->s, x->call, 200, "application/json", buf_str(&x->out));
+    call_reply(x->s, x->call, 200, "application/json", buf_str(&x->out));
 }
 
 static void done(work_item *item)
@@ -185,13 +185,13 @@ static void done(work_item *item)
         if (x->ok)
             reply_whole(x);
         else
-            server_refuse(x->s, x->call, &x->why);
+            call_refuse(x->s, x->call, &x->why);
         x->call->warning = NULL;
     }
     drop(x);
 }
 
-void text_left(text_job *x)
+void text_on_end(text_job *x)
 {
     x->call = NULL;
     if (work_withdraw(x->s->work, &x->item)) drop(x);
@@ -202,10 +202,10 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
     buf          body;
     server_error why;
     if (!server_takes(s, WORK_SLOW, &why)) {
-        server_refuse(s, c, &why);
+        call_refuse(s, c, &why);
         return;
     }
-    text_job *x = server_alloc(s, c, sizeof *x);
+    text_job *x = call_alloc(s, c, sizeof *x);
     if (!x) return;
     size_t of_body = http_take_body(c->http, &body);
     *x             = (text_job){

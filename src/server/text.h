@@ -5,8 +5,8 @@
  * hold is bounded, and gives way to completions. */
 #ifndef TANDEM_SERVER_TEXT_H
 #define TANDEM_SERVER_TEXT_H
+#include "server/inside.h"
 #include "server/request.h"
-#include "server/server.h"
 
 enum { TEXT_MAX_BODY = 4 << 20, TEXT_MAX_REPLY = 64 << 20 };
 
@@ -26,5 +26,5 @@ void endpoint_count_chat(server *s, server_call *c); /* of llama.cpp's chat/comp
 void endpoint_ollama_show(server *s, server_call *c);
 void endpoint_ollama_pull(server *s, server_call *c);
 void endpoint_count_responses(server *s, server_call *c); /* of OpenAI's responses/input_tokens */
-void text_left(text_job *x);
+void text_on_end(text_job *x);
 #endif

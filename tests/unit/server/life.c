@@ -620,9 +620,9 @@ TEST(server_holds_bytes_up_to_a_limit)
     CHECK(!server_hold(&s, 1, 100, &why));
     CHECK_INT(why.status, 503);
     server_let_go(&s, 1);
-    CHECK_INT(atomic_load(&s.held), 100);
+    CHECK_INT(atomic_load(&s.held_bytes), 100);
     server_let_go(&s, 40);
     CHECK(server_hold(&s, 40, 100, &why));
     server_let_go(&s, 100);
-    CHECK_INT(atomic_load(&s.held), 0);
+    CHECK_INT(atomic_load(&s.held_bytes), 0);
 }

@@ -10,12 +10,12 @@ TEST(server_request_ids_are_of_these_characters)
     for (int c = 0; c < 256; c++) {
         char text[3] = {'a', (char)c, 'b'};
         bool want    = c && strchr(allowed, c);
-        CHECK_MSG(server_id_is_good((str){text, 3}) == want, "character %d", c);
-        CHECK_MSG(server_id_is_good((str){text + 1, 1}) == want, "character %d alone", c);
+        CHECK_MSG(call_id_is_valid((str){text, 3}) == want, "character %d", c);
+        CHECK_MSG(call_id_is_valid((str){text + 1, 1}) == want, "character %d alone", c);
     }
     memset(id, 'x', sizeof id);
-    CHECK(server_id_is_good((str){id, REQUEST_ID_MAX}) && !server_id_is_good((str){id, REQUEST_ID_MAX + 1}));
-    CHECK(!server_id_is_good((str){id, 0}) && !server_id_is_good((str){0}));
+    CHECK(call_id_is_valid((str){id, REQUEST_ID_MAX}) && !call_id_is_valid((str){id, REQUEST_ID_MAX + 1}));
+    CHECK(!call_id_is_valid((str){id, 0}) && !call_id_is_valid((str){0}));
 }
 
 TEST(server_preflights_name_the_fields_that_were_asked_for)

@@ -3,7 +3,8 @@
 #define TANDEM_TEST_SERVER_RIG_H
 #include "test.h"
 
-#include "server/server.h"
+#include "server/inside.h"
+#include "server/route.h"
 #include "json/json.h"
 
 #include <pthread.h>

@@ -82,10 +82,10 @@ static const char question[] =
 
 TEST(server_metrics_of_a_key_are_its_own)
 {
-    static const char *const of_all[] = {"kv_cache",       "_connections", "step_",        "route_rounds",
-                                         "busy_seconds",   "sent_bytes",   "admitted",     "ubmitt",
-                                         "requests_refus", "key_requests", "stats_streams"};
-    server_rig               r;
+    static const char *const of_all[] = {
+        "kv_cache",          "_connections", "step_",          "route_rounds", "busy_seconds", "sent_bytes",
+        "requests_admitted", "ubmitt",       "requests_refus", "key_requests", "stats_streams"};
+    server_rig r;
     start(&r, t, true);
     rig_start(&r);
     int64_t prompt = tokens_of(&r, ali, question, "usage.prompt_tokens");
