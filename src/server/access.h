@@ -1,38 +1,37 @@
-/* server/access.h - what a request may do, by its key and by where it comes from.
+/* server/access.h - decides whether a request may use a route, by its key, its Host and its Origin.
  *
- *      open     everybody
- *      key      whoever has a key, when there are any
- *      admin    whoever has an admin key, or any key when there are no others; no page of another origin
- *      operate  whoever has an admin key, or everybody when there are no keys at all; no page of another origin
+ *      open     no check
+ *      key      needs a key if the server has keys
+ *      admin    needs an admin key if the server has admin keys, else as `key`; refuses pages of other origins
+ *      operate  needs an admin key if the server has any keys; refuses pages of other origins
  *
- * What has no path here is asked for a key, too: who has none learns nothing of what there is. */
+ * Paths without a route need a key as well, so that a client without one cannot find out which paths exist. */
 #ifndef TANDEM_SERVER_ACCESS_H
 #define TANDEM_SERVER_ACCESS_H
 #include "server/errors.h"
 #include "server/keys.h"
 
-/* ROUTE_ADMIN: needs an admin's key, where there are such. ROUTE_OPERATE shows what other keys do, or changes the server for
- * everybody: it needs an admin's key where there are keys at all. Both check Host and Origin; ROUTE_KEY does where there
- * are no keys. */
+/* ROUTE_OPERATE is for routes that show the requests of other keys or change the server for all clients. ROUTE_KEY checks
+ * Host and Origin only on a server without keys. */
 typedef enum { ROUTE_OPEN, ROUTE_KEY, ROUTE_ADMIN, ROUTE_OPERATE } route_access;
 
 typedef struct {
-    keys              *api, *admin; /* NULL: there are none */
-    const char *const *names;       /* of this server, as origin_check has them */
+    keys              *api, *admin; /* NULL: none */
+    const char *const *names;       /* of this server, as for origin_check */
     size_t             n_names;
-    const char *const *cors; /* as origin_allowed has them */
+    const char *const *cors; /* as for origin_allowed */
     size_t             n_cors;
 } access_rules;
 
 typedef struct {
-    str  authorization, x_api_key, host, origin; /* the request's fields; s NULL: absent */
+    str  authorization, x_api_key, host, origin; /* headers of the request; s NULL: absent */
     bool by_unix_socket;
 } access_fields;
 
 typedef struct {
-    const char *tenant;   /* the owner of the key, as keys_find returns it; NULL: no key was needed */
-    bool        sees_all; /* may see numbers of the whole server: an admin, or everybody when there are no keys */
+    const char *tenant;   /* name of the key, as returned by keys_find; NULL: no key was needed */
+    bool        sees_all; /* may see data of all clients: it has an admin key, or the server has no keys */
 } access_grant;
-/* 401: the key is missing or wrong; 403: it may not do this. */
+/* Fails with 401 when the key is missing or wrong, and with 403 when it does not suffice. */
 bool access_check(const access_rules *r, route_access to, const access_fields *f, access_grant *out, server_error *why);
 #endif

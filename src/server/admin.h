@@ -1,12 +1,12 @@
-/* server/admin.h - what an operator looks at and changes while the server runs, as handlers of routes (docs/admin.md).
+/* server/admin.h - handlers of the administration endpoints (docs/admin.md).
  *
  *      GET  /api/models                    the model and its drafters
- *      GET  /api/models/ID[/settings]      one of them; what can be set, and from where each value comes
- *      PUT  /api/models/ID/settings        some of that, all or nothing
- *      POST /api/models/ID/park, unpark    memory given back, and taken again (life.h)
- *      GET  /api/routing                   the last decisions on how requests were speculated
+ *      GET  /api/models/ID[/settings]      one of them; its settings and the source of each value
+ *      PUT  /api/models/ID/settings        changes settings, all or none
+ *      POST /api/models/ID/park, unpark    frees its memory; loads it again (life.h)
+ *      GET  /api/routing                   the last routing decisions
  *
- * What may wait, for a disk or for the engine's next step, is a worker's. */
+ * Work that may wait for a disk or for the engine's next step runs on a worker. */
 #ifndef TANDEM_SERVER_ADMIN_H
 #define TANDEM_SERVER_ADMIN_H
 #include "server/bench.h"
@@ -22,9 +22,9 @@ void admin_park(server *s, server_call *c);
 void admin_unpark(server *s, server_call *c);
 void admin_routing(server *s, server_call *c);
 
-/* The model as /api/models has it. */
+/* Replies with the description of the model in /api/models. */
 void admin_reply_model(server *s, server_call *c);
-bool admin_takes(const server *s, server_error *why); /* the model is there, and a worker will come to it */
-/* A body into its tree, in the arena; an empty one is an empty object. */
+bool admin_takes(const server *s, server_error *why); /* false: no model is loaded, or the queue of workers is full */
+/* Parses a body into the arena. An empty body is an empty object. */
 bool admin_read_body(str body, arena *mem, const json_value **out, server_error *why);
 #endif

@@ -1,9 +1,9 @@
-/* server/answer.h - one answer of a reply: a job of the engine, and its tokens as they are taken apart.
+/* server/answer.h - one choice of a response: a job of the engine, and its tokens parsed into events.
  *
- * Of a chat the answer is told as reasoning, content and calls (chat/answer.h), of a text completion as content alone. What is
- * told depends on the tokens, not on when they were polled.
+ * A chat has events for reasoning, content and calls (chat/answer.h), a text completion only for content. The events depend
+ * on the tokens, not on when they are polled.
  *
- * Thread: the I/O thread's, but for what looks at tokens where they are decided, which is the engine's until the job is done. */
+ * Thread: the I/O thread, except `watch`, which the engine's thread uses until the job is done. */
 #ifndef TANDEM_SERVER_ANSWER_H
 #define TANDEM_SERVER_ANSWER_H
 #include "chat/answer.h"
@@ -13,13 +13,12 @@
 typedef struct server_choice server_choice;
 typedef struct {
     void (*on_progress)(void *ctx, server_choice *c,
-                        const tandem_progress *p); /* with the prompt, where it is wanted */
-    /* Before all else, where the request has echo: so many tokens of the prompt; from 0: and its text. */
+                        const tandem_progress *p); /* while the prompt is run, if requested */
+    /* For a request with echo, before all other events: n tokens of the prompt; from == 0: its text as well. */
     void (*on_prompt)(void *ctx, server_choice *c, size_t from, size_t n);
     void (*on_event)(void *ctx, server_choice *c, const chat_event *ev);
-    void (*on_token)(void *ctx, server_choice *c,
-                     const tandem_token *x); /* after what it told; with log-probabilities, or of /completion;
-                                                of an end-of-answer token only with echo */
+    /* After the events of the token; only with log-probabilities or for /completion. A stop token only with echo. */
+    void (*on_token)(void *ctx, server_choice *c, const tandem_token *x);
     void *ctx;
 } choice_sink;
 
@@ -30,44 +29,45 @@ struct server_choice {
     const tok            *tok;
     choice_sink           sink;
     tandem_job           *job;    /* NULL: not submitted */
-    const tandem_result  *result; /* NULL until all its tokens were taken */
+    const tandem_result  *result; /* NULL until all its tokens were polled */
 
-    chat_answer watch, answer; /* of a chat: where tokens are decided, where they are shown */
-    tok_stream  text;          /* of a text completion */
+    chat_answer watch;  /* parses a chat on the engine's thread, to stop it */
+    chat_answer answer; /* parses a chat on the I/O thread, to send it */
+    tok_stream  text;   /* decodes a text completion */
     stop_match  stop;
     buf         decoded, safe;
 
-    /* what the form of the reply keeps of it */
+    /* State of the reply format. */
     buf     part[CHOICE_PARTS];
-    int     open;    /* the part that grows */
-    int     n_calls; /* that were told; not yet the one whose name is being told */
+    int     open;    /* the part that text is appended to */
+    int     n_calls; /* calls sent, without the one whose name is being sent */
     bool    begun, ended, echoed;
-    bool    new_line;            /* its text has one */
-    bool    lost;                /* some of it found no room */
-    size_t  n_chars;             /* told, of a text completion */
-    size_t  sent, sent_logprobs; /* bytes of the open item, of a response */
-    int     n_items, n_events;   /* closed, blocks of a message too; told */
-    double  polled_s;            /* when there were tokens last; 0: never */
+    bool    new_line;            /* its text contains a newline */
+    bool    lost;                /* part of it was lost for lack of memory */
+    size_t  n_chars;             /* characters sent, of a text completion */
+    size_t  sent, sent_logprobs; /* bytes sent of the open item, of a response */
+    int     n_items, n_events;   /* closed items or blocks; events sent */
+    double  polled_s;            /* clock_s of the last poll that had tokens; 0: none */
     int32_t n_tokens;
-    size_t  n_echoed; /* tokens of the prompt that were told */
-    int32_t n_done;   /* tokens of the prompt that the client was told of; -1: none yet */
+    size_t  n_echoed; /* tokens of the prompt sent by echo */
+    int32_t n_done;   /* progress through the prompt that was sent; -1: none */
 };
 
-/* False: there is no memory. */
+/* Returns false without memory. */
 bool choice_init(server_choice *c, const server_request *r, const tok *t, int index, const choice_sink *sink);
-/* The job must be done, if there is one. */
+/* The job must have ended. */
 void choice_deinit(server_choice *c);
 bool choice_submit(server_choice *c, tandem *t, err *e);
-/* Takes apart what is new, at most about `most` tokens; returns how many there were. */
-int         choice_poll(server_choice *c, int most);
-bool        choice_is_echoing(const server_choice *c);    /* some of its prompt is to be told yet: poll it again soon */
-const char *choice_finish_reason(const server_choice *c); /* of one that ended well; NULL: it did not */
-/* The prompt that it answers, and what is known of its tokens: 1 + logprobs items of each, NULL: nothing. Choices of a request lie
- * side by side: the first one to each prompt has these. */
+/* Parses new tokens, about `most` at a time, and returns their number. */
+int  choice_poll(server_choice *c, int most);
+bool choice_is_echoing(const server_choice *c); /* part of the echoed prompt has not been sent: poll again soon */
+const char *choice_finish_reason(const server_choice *c); /* NULL: it has not ended, or failed */
+/* Return its prompt, and the log-probabilities of the prompt's tokens: 1 + logprobs items each; NULL: none. The choices of a
+ * request must be one array, since the first choice of each prompt has the log-probabilities. */
 const server_prompt  *choice_prompt(const server_choice *c);
 const tandem_logprob *choice_prompt_logprobs(const server_choice *c);
-/* Exact: of a chat's answer. */
+/* Returns the number of reasoning tokens of a chat. */
 int32_t choice_reasoning_tokens(const server_choice *c);
-/* What came of those that had a lane and are done, for the log, the metrics and the usage alike. */
+/* Adds the results of choices that had a lane and have ended, for log, metrics and usage. */
 void choices_record(const server_choice *all, int n, server_record *out);
 #endif

@@ -11,8 +11,8 @@
 #define TANDEM_SERVER_BENCH_H
 #include "server/inside.h"
 
-void bench_endpoint(server *s, server_call *c); /* of the route */
-/* The one that runs, if there is one: looks for answers; ends it. */
+void bench_endpoint(server *s, server_call *c); /* handler of the route */
+/* Poll the responses of the running benchmark; end it. Do nothing if none runs. */
 void bench_pump(server *s);
 void bench_cut(server *s);
 #endif

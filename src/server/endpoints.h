@@ -1,4 +1,4 @@
-/* server/endpoints.h - what the server tells of itself, as handlers of routes. */
+/* server/endpoints.h - handlers of the status endpoints. */
 #ifndef TANDEM_SERVER_ENDPOINTS_H
 #define TANDEM_SERVER_ENDPOINTS_H
 #include "server/inside.h"
@@ -7,14 +7,15 @@ void endpoint_health(server *s, server_call *c);
 void endpoint_ready(server *s, server_call *c);
 void endpoint_version(server *s, server_call *c);
 void endpoint_models(server *s, server_call *c);
-void endpoint_model(server *s, server_call *c); /* one of them, by its name */
+void endpoint_model(server *s, server_call *c); /* one model by its name */
 void endpoint_tokenizer(server *s, server_call *c);
 void endpoint_props(server *s, server_call *c);
 void endpoint_slots(server *s, server_call *c);
 void endpoint_metrics(server *s, server_call *c);
-void endpoint_drain(server *s, server_call *c); /* no new requests, or new ones again; or how far it is */
-void endpoint_page(server *s, server_call *c);  /* and what it loads */
-/* Refuses embeddings with a sentence: 501 to Ollama's clients, 400 to OpenAI's, which ask again after a 5xx. */
+void endpoint_drain(server      *s,
+                    server_call *c); /* POST refuses new requests, DELETE accepts them again, GET shows the state */
+void endpoint_page(server *s, server_call *c); /* and its style sheet and icon */
+/* Refuses embeddings: 501 for Ollama's clients, 400 for OpenAI's, which retry after a 5xx. */
 void endpoint_no_embeddings(server *s, server_call *c);
 /* Replies 401 with a page that says how to send a key. */
 void endpoint_locked_page(server *s, server_call *c);

@@ -1,8 +1,8 @@
-/* server/fields.h - every field of a request, in one table: what it is, from where to where, and what it is when absent.
+/* server/fields.h - the table of request fields: type, limits and default of each.
  *
- * Fields that are not in the table are ignored; null is the same as absent; what is wrong is refused by name. A name with a
- * point is a member of an object: it is looked at when that is one. Some fields take several forms (stop, tool_choice, speculative):
- * the table only finds them, server/request.c reads them. */
+ * Fields that are not in the table are ignored, null counts as absent, and an invalid value is refused with the field's
+ * name. A name with a point is a member of an object; it is read if the object is one. Fields that accept several types
+ * (stop, tool_choice, speculative) are only found here; server/request.c reads them. */
 #ifndef TANDEM_SERVER_FIELDS_H
 #define TANDEM_SERVER_FIELDS_H
 #include "server/errors.h"
@@ -18,14 +18,14 @@ enum { /* endpoints */
        FIELD_RESPONSES  = 32,
        FIELD_PARK       = 64,
        FIELD_BENCH      = 128,
-       /* Ollama's: ollama.c makes another endpoint's body of theirs before fields are read */
+       /* Ollama's: ollama.c converts their bodies before fields are read */
        FIELD_OLLAMA_CHAT     = 256,
        FIELD_OLLAMA_GENERATE = 512,
        FIELD_NATIVE          = 1024, /* llama.cpp's own /completion */
        FIELD_OLLAMA          = FIELD_OLLAMA_CHAT | FIELD_OLLAMA_GENERATE,
        FIELD_TEXTS           = FIELD_TEXT | FIELD_NATIVE,
        FIELD_GENERATE        = FIELD_CHAT | FIELD_TEXTS,
-       FIELD_FRAMED          = FIELD_MESSAGES | FIELD_RESPONSES, /* whose formats have names of their own */
+       FIELD_FRAMED          = FIELD_MESSAGES | FIELD_RESPONSES, /* APIs with their own names for formats */
        FIELD_ANSWERS         = FIELD_GENERATE | FIELD_FRAMED
 };
 #define FIELD_ABSENT INT64_MIN
@@ -33,11 +33,11 @@ enum { /* endpoints */
 typedef enum {
     FIELD_BOOL,   /* int: 0, 1; -1 when absent without a default */
     FIELD_INT,    /* int64_t; a real without a fraction is one */
-    FIELD_MOST,   /* the same; beyond max it is max */
+    FIELD_MOST,   /* int64_t; a larger value is cut to max */
     FIELD_REAL,   /* double; NAN when absent without a default */
     FIELD_STRING, /* str; min and max are bytes */
-    FIELD_ARRAY,  /* const json_value *; items */
-    FIELD_OBJECT, /* const json_value *; members */
+    FIELD_ARRAY,  /* const json_value *; min and max are items */
+    FIELD_OBJECT, /* const json_value *; max members */
     FIELD_ANY,    /* const json_value * */
 } field_kind;
 
@@ -53,11 +53,11 @@ typedef struct {
     int64_t draft_max, tree_budget;
     double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty, tree_temp, draft_noise;
 
-    str               content, token_prompt; /* to be tokenised, as these say; token_prompt: vLLM's */
+    str               content, token_prompt; /* of /tokenize; token_prompt: vLLM's name */
     int               add_special, parse_special, with_pieces;
     const json_value *tokens;
 
-    double            grace_s; /* of parking, and of bench */
+    double            grace_s; /* of parking and bench */
     int               wait;
     const json_value *concurrency, *methods;
     int64_t           prompt_tokens, output_tokens, requests, repeats, max_seconds;
@@ -72,7 +72,7 @@ typedef struct {
     str               instructions, summary; /* of a response */
     int               background;
     const json_value *input, *include, *reasoning, *text, *previous_response_id, *conversation, *stored_prompt;
-    const json_value *allowed_tools; /* no field: of tool_choice */
+    const json_value *allowed_tools; /* not a field: a member of tool_choice */
 } server_fields;
 
 typedef struct {
@@ -80,18 +80,18 @@ typedef struct {
     field_kind  kind;
     int         where;
     double      min, max, default_value;
-    size_t      at; /* in server_fields */
+    size_t      at; /* offset in server_fields */
     const char *about;
 } field_info;
 extern const field_info field_table[];
 extern const int        n_fields;
 
-/* body is an object. */
+/* Reads the fields of an endpoint from an object. Absent fields get their defaults. */
 bool fields_read(server_fields *out, const json_value *body, int where, server_error *why);
 /* Returns the name that clients of an endpoint have for a field of chat completions. Static. */
 const char *field_name(int where, const char *name);
 /* Returns a member of a body by its path, "a.b"; NULL where it is absent or null. */
 const json_value *fields_find(const json_value *body, const char *path);
-/* One line for a person: "a whole number from 1 to 32". */
+/* Writes the accepted values: "a whole number from 1 to 32". */
 void field_describe(const field_info *f, char *out, size_t cap);
 #endif

@@ -1,6 +1,6 @@
-/* server/live.h - GET /api/stats: what happens now, as one JSON object or as a stream of them for a page that looks on.
+/* server/live.h - GET /api/stats: current statistics, as one JSON object or as an event stream for dashboards.
  *
- * Counts are those of /metrics; rates are over the last seconds, from counts that are noted four times a second. */
+ * Counters are those of /metrics. Rates are computed over the last seconds, from samples taken four times a second. */
 #ifndef TANDEM_SERVER_LIVE_H
 #define TANDEM_SERVER_LIVE_H
 #include "json/json.h"
@@ -21,20 +21,21 @@ typedef struct {
 typedef struct live_stream live_stream;
 typedef struct {
     live_sample  ring[LIVE_SAMPLES];
-    int64_t      n; /* noted so far */
+    int64_t      n; /* samples taken */
     live_stream *first;
     int          n_streams;
 } live_stats;
 
+/* Adds a sample. */
 void live_note(live_stats *l, double now, const tandem_stats *s);
-/* What was counted between the last note and one that is about window_s older, or the oldest: *seconds lie between them, 0: there
- * are no two. */
+/* Computes the difference between the last sample and one about window_s older, or the oldest. *seconds: the time between
+ * them; 0: there are less than two samples. */
 void live_since(const live_stats *l, double window_s, live_sample *out, double *seconds);
 
 /* Members: rounds, drafted, accepted, and the two rates of them, as vLLM has them. */
 void live_put_guesses(json_writer *w, int64_t rounds, int64_t drafted, int64_t accepted);
 
-void live_endpoint(server *s, server_call *c); /* of the route */
+void live_endpoint(server *s, server_call *c); /* handler of the route */
 void live_tick(server *s);
-void live_end(server *s); /* the streams end */
+void live_end(server *s); /* ends all streams */
 #endif

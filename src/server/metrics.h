@@ -1,17 +1,15 @@
-/* server/metrics.h - numbers for Prometheus: what the engine counts, and what only the server sees.
+/* server/metrics.h - metrics for Prometheus: counters of the engine, and latencies measured by the server.
  *
- * Every name is there with our prefix, "tandem_". Names that vLLM has, with vLLM's meaning, are there as "vllm:" too, always:
- * dashboards and load balancers that were made for them work as they are, and nobody has to find a switch first.
+ * Every metric has the prefix "tandem_". Metrics that vLLM has with the same meaning are written as "vllm:" as well, for
+ * existing dashboards and load balancers. Names of llama.cpp's server ("llamacpp:") are added on request.
  *
- * Those of llama.cpp's server are added, as "llamacpp:", on request.
+ * Counters of tokens, requests and speculation are the engine's, which are the sums of all usage (promise 6). Counters of
+ * speculation grow when a request ends.
  *
- * Tokens, requests and speculation are the engine's own counts, which are the sums of all usage (promise 6); those of
- * speculation grow when a request ends. Latencies are seen here.
+ * A client with an admin key, or any client of a server without keys, gets the metrics of the whole server and some per
+ * key. A client with a user key gets metrics of its own requests only.
  *
- * The page of an admin, or of anybody when there are no keys, has the numbers of the whole server and a few of each key. A
- * user's key gets a page with the numbers of its own requests (those of its tenant), and none that depend on others.
- *
- * Thread: the I/O thread's. */
+ * Thread: the I/O thread. */
 #ifndef TANDEM_SERVER_METRICS_H
 #define TANDEM_SERVER_METRICS_H
 #include "http/http.h"
@@ -20,27 +18,27 @@
 
 typedef struct metrics metrics;
 metrics               *metrics_new(void);
-void                   metrics_free(metrics *m); /* NULL is fine */
+void                   metrics_free(metrics *m); /* m may be NULL */
 
-enum { METRICS_MAX_TENANTS = 4096 }; /* whose numbers are kept; a new one replaces the one that was quiet for longest */
+enum { METRICS_MAX_TENANTS = 4096 }; /* max tenants; a new one replaces the one without requests for longest */
 
-/* n tokens of an answer came, so many seconds after those before them (not the first ones). tenant: empty for none. */
+/* Adds n tokens of a response that came `seconds` after the tokens before them. tenant: empty for none. */
 void metrics_tokens(metrics *m, str tenant, int n, double seconds);
-void metrics_request(metrics *m, const server_record *r); /* it ended */
-void metrics_reply(metrics *m, str tenant, int status);   /* of any path; 0, who left before there was one, is none */
-/* Answers that run or wait now: before metrics_write, clear and note each. */
+void metrics_request(metrics *m, const server_record *r); /* adds an ended request */
+void metrics_reply(metrics *m, str tenant, int status);   /* counts a reply of any path; status 0 is ignored */
+/* Set the numbers of running and waiting responses before metrics_write: clear, then note each. */
 void metrics_clear_live(metrics *m);
 void metrics_note_live(metrics *m, str tenant, bool running);
 
-/* What else the page tells. */
+/* Values that the server passes to the page. */
 typedef struct {
     const char  *model;
-    str          tenant; /* not empty: the page is for this one's key */
+    str          tenant; /* not empty: write only metrics of this tenant */
     tandem_stats engine;
     http_stats   http;
     bool         draining, loaded;
-    bool         llamacpp; /* llama.cpp's names as well */
-    int          streams;  /* of live numbers */
+    bool         llamacpp; /* add llama.cpp's names */
+    int          streams;  /* open streams of /api/stats */
     model_parts  parts;
 } metrics_view;
 void metrics_write(const metrics *m, const metrics_view *v, buf *out);

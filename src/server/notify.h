@@ -1,10 +1,10 @@
-/* server/notify.h - tells a service manager (systemd, Type=notify) how the server is. */
+/* server/notify.h - sends the state of the server to a service manager (systemd, Type=notify). */
 #ifndef TANDEM_SERVER_NOTIFY_H
 #define TANDEM_SERVER_NOTIFY_H
 #include <stdbool.h>
 
-/* "READY=1", "STOPPING=1", "WATCHDOG=1": one datagram to the socket that NOTIFY_SOCKET names. False: nobody listens. */
+/* Sends "READY=1", "STOPPING=1" or "WATCHDOG=1" to the socket in NOTIFY_SOCKET. Returns false if that fails. */
 bool notify_manager(const char *state);
-/* Seconds within which a WATCHDOG=1 must come, for this process; 0: none is waited for. */
+/* Returns the interval in seconds within which the manager expects WATCHDOG=1 of this process; 0: none. */
 double notify_watchdog_s(void);
 #endif

@@ -1,15 +1,15 @@
 /* server/ollama.h - Ollama's API: POST /api/chat and /api/generate, and the endpoints that describe the model.
  *
- * A body of Ollama's is rewritten as the body of an OpenAI request that means the same, before its fields are read:
- * prompts, sampling, formats and the cache are the same for all APIs.
+ * A body is converted to the equivalent body of an OpenAI request before its fields are read, so that prompts, sampling,
+ * formats and the prefix cache are the same for all APIs.
  *
- *      messages           messages; thinking becomes reasoning_content; a tool's answer gets its call's id
- *      prompt, system     messages of a user and a system; with raw, the prompt of a text completion
+ *      messages           messages; thinking becomes reasoning_content; a tool message gets the id of its call
+ *      prompt, system     messages of a user and a system; with raw: the prompt of a text completion
  *      format             response_format
- *      think              enable_thinking; absent means true, as it does in Ollama for a model that can think
- *      options            the fields of the same meaning; num_ctx limits this request, and loads nothing anew
+ *      think              enable_thinking; default true, as in Ollama for a model that can think
+ *      options            the equivalent fields; num_ctx limits this request only
  *
- * Replies are reply_ollama.c's: lines of JSON. */
+ * reply_ollama.c writes the replies: lines of JSON. */
 #ifndef TANDEM_SERVER_OLLAMA_H
 #define TANDEM_SERVER_OLLAMA_H
 #include "chat/chat.h"
@@ -20,22 +20,22 @@ typedef struct server_call    server_call;
 typedef struct tandem         tandem;
 typedef struct server_request server_request;
 
-/* A request of Ollama's, in addition to the OpenAI request that it becomes. Zeroed: it is not one. */
+/* Data of an Ollama request that has no field in the converted body. Zeroed: the request is of another API. */
 typedef struct {
     str         model;    /* as the client spells it */
     bool        is_chat;  /* /api/chat, else /api/generate */
     const char *loaded;   /* "load" or "unload", the reply's done_reason: there is no prompt. NULL: there is one */
     bool        truncate; /* drop the oldest turns of a conversation that is longer than the context */
-    int         n_ctx;    /* of this request; 0: the model's */
+    int         n_ctx;    /* limit of this request; 0: the model's context */
 } ollama_call;
 
-/* The version of Ollama whose API this is: clients read three integers. */
+/* The version of Ollama that is reported; clients parse three integers. */
 #define OLLAMA_VERSION "0.12.0"
 
 /* Appends the name with its tag: "nano" becomes "nano:latest". */
 void ollama_put_name(buf *out, str name);
-/* Checks that the model of a body, `model` or its old spelling `name`, is the one that is served: or 400, 404. Sets
- * *out to the client's spelling. */
+/* Checks that the model of a body, `model` or its old spelling `name`, is served; fails with 400 or 404. Sets *out
+ * to the name as the client spells it. */
 bool ollama_check_model(const server_request *r, const json_value *body, str *out, server_error *why);
 /* Rewrites the body *body of r, sets r->ollama, and adds to r->where the endpoint that the new body is for. */
 bool ollama_translate(server_request *r, const json_value **body, server_error *why);
@@ -43,7 +43,7 @@ bool ollama_translate(server_request *r, const json_value **body, server_error *
 size_t ollama_turns(const chat *c);
 /* Makes *c the conversation `whole` without its oldest n turns. */
 bool ollama_leave_out(chat *c, const chat *whole, size_t n, server_error *why);
-/* Holds the answer of a request that was read to its num_ctx. */
+/* Limits max_tokens of a request to its num_ctx. */
 void ollama_limit(server_request *r, const tandem *t);
 /* Appends the reply to a request without a prompt. */
 void ollama_put_loaded(buf *out, const ollama_call *c);

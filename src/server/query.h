@@ -1,11 +1,11 @@
-/* server/query.h - what follows the question mark of a path: n=5&request_id=a%2Fb. */
+/* server/query.h - reads parameters of a query string: n=5&request_id=a%2Fb. */
 #ifndef TANDEM_SERVER_QUERY_H
 #define TANDEM_SERVER_QUERY_H
 #include "server/errors.h"
 
-/* The first one of this name, its percent signs and pluses undone, with a NUL; "" where there is none. 400: it has no bytes, or
- * cap or more, or is not well written. */
+/* Copies the first parameter of this name, decoded, with a NUL; "" if absent. Fails with 400 when it is empty, has `cap` or
+ * more bytes, or is malformed. */
 bool query_text(str query, const char *name, char *out, size_t cap, server_error *why);
-/* *out is left alone where there is none. 400: it is not a whole number from min to max. */
+/* Reads an integer; *out is unchanged if the parameter is absent. Fails with 400 unless it is from min to max. */
 bool query_int(str query, const char *name, int64_t min, int64_t max, int64_t *out, server_error *why);
 #endif

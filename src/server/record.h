@@ -1,38 +1,40 @@
-/* server/record.h - a request that has ended, as the log and the metrics are told of it: one record for both, made from the
- * results that usage was made from, so that the three cannot differ (promise 6). Nothing of its text is in it. */
+/* server/record.h - an ended request, for the log and the metrics.
+ *
+ * The record is made from the same results as the usage in the response, so that the three cannot differ (promise 6). It
+ * contains no text. */
 #ifndef TANDEM_SERVER_RECORD_H
 #define TANDEM_SERVER_RECORD_H
 #include "tandem.h"
 
-enum { RECORD_MAX_CHOICES = 64 }; /* prompts times answers to each */
+enum { RECORD_MAX_CHOICES = 64 }; /* prompts times choices per prompt */
 
 typedef struct {
-    const char *id;       /* that the client was told */
-    const char *endpoint; /* of the table of routes, never the client's own words */
-    const char *tenant;   /* NULL: there are no keys */
-    int         status;   /* 0: the client left before there was one */
+    const char *id;       /* as sent to the client */
+    const char *endpoint; /* path of the route, never the path that the client sent */
+    const char *tenant;   /* name of the key; NULL: none */
+    int         status;   /* 0: the client disconnected before the reply */
     bool        stream;
-    bool        delivered; /* to its last byte */
+    bool        delivered; /* the client received the last byte */
     double      total_s;   /* from the end of the head to the last byte of the reply */
-    /* An answer each; none for a request that was refused or had no answers. */
+    /* Results of its choices; none for a request that was refused or generated nothing. */
     const tandem_result *choice[RECORD_MAX_CHOICES];
-    bool                 again[RECORD_MAX_CHOICES]; /* to the same prompt as one before it */
+    bool                 again[RECORD_MAX_CHOICES]; /* same prompt as an earlier choice */
     int                  n_choices;
 } server_record;
 
-/* All answers of one request taken together. Rates are 0 where there is nothing to divide. */
+/* Sums over all choices of a request. Rates are 0 when the divisor is 0. */
 typedef struct {
-    int64_t            prompt_tokens, cached_tokens; /* of each prompt once, as its first answer found it */
-    int64_t            completion_tokens;
-    double             queue_s, prefill_s, decode_s; /* the longest of them */
-    double             first_s;                      /* to the first token of any, from the submission on */
-    double             decode_rate;                  /* tokens after the first of each answer, per second of decode_s */
-    double             total_rate;                   /* all tokens, per second of total_s */
+    int64_t prompt_tokens, cached_tokens; /* each prompt counts once, with the cache hits of its first choice */
+    int64_t completion_tokens;
+    double  queue_s, prefill_s, decode_s; /* maximum over the choices */
+    double  first_s;                      /* from submission to the first token of any choice */
+    double  decode_rate;                  /* tokens per second of decode_s, without the first of each choice */
+    double  total_rate;                   /* tokens per second of total_s */
     tandem_spec_counts spec;
-    double             acceptance_rate;   /* accepted / drafted, as vLLM has it */
-    double             acceptance_length; /* 1 + accepted / rounds, as vLLM has it */
-    const char        *finish;            /* of the first answer; "": there is none */
-    int                route;             /* of the first answer: tandem_method */
+    double             acceptance_rate;   /* accepted / drafted, as in vLLM */
+    double             acceptance_length; /* 1 + accepted / rounds, as in vLLM */
+    const char        *finish;            /* of the first choice; "": there is none */
+    int                route;             /* tandem_method of the first choice */
     const char        *route_reason;      /* never NULL */
 } record_sums;
 void record_sum(record_sums *out, const server_record *r);

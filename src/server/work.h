@@ -1,10 +1,11 @@
-/* server/work.h - what is too slow for the I/O thread: parsing, rendering, tokenising, compiling grammars, loading a model.
+/* server/work.h - worker threads for work that is too slow for the I/O thread: parsing, rendering, tokenising, compiling
+ * grammars, loading a model.
  *
- *      I/O thread: work_put ---> a worker: run ---> wake ---> I/O thread: work_collect, which calls done
+ *      I/O thread: work_put ---> worker: run ---> wake ---> I/O thread: work_collect, which calls done
  *
- * Everything that was put and is not withdrawn is run, or skipped at the end, and its done is called, once each. Slow items may
- * take seconds: they wait for quick ones and never have all workers. Grammars have a worker of their own, which serves the
- * shares that wait in turns, so costly ones delay neither other requests nor other clients' grammars for long. */
+ * Every item that was put and not withdrawn is run, or skipped at shutdown. Then its `done` is called once. Slow items may
+ * take seconds: quick items go first, and slow ones never occupy all workers. Grammars have a worker of their own that
+ * serves the clients in turns, so that expensive grammars delay neither other requests nor other clients' grammars. */
 #ifndef TANDEM_SERVER_WORK_H
 #define TANDEM_SERVER_WORK_H
 #include "base/err.h"
@@ -15,28 +16,28 @@ typedef enum { WORK_QUICK, WORK_SLOW, WORK_GRAMMAR, WORK_KINDS } work_kind;
 
 typedef struct work      work;
 typedef struct work_item work_item;
-struct work_item { /* inside what it is about; its owner's again when done is called */
+struct work_item { /* a member of the job; the workers use it from work_put until `done` is called */
     void (*run)(work_item *item);
     void (*done)(work_item *item);
     work_item *next;
     work_kind  kind;
-    uint64_t   share;   /* of WORK_GRAMMAR: whose it is */
-    bool       skipped; /* told to done: it was not run */
+    uint64_t   share;   /* for WORK_GRAMMAR: identifies the client */
+    bool       skipped; /* set before `done`: the item was not run */
 };
 
-/* Starts n_threads workers, and one for grammars. wake: called on a worker whenever something is to be collected. */
+/* Starts n_threads workers and one for grammars. wake is called on a worker when an item can be collected. */
 bool work_new(work **out, int n_threads, void (*wake)(void *ctx), void *ctx, err *e);
-/* As many wait as may, in all or of this share: another one would wait for too long. */
+/* Returns whether the queue of this kind is full, or this share of it. */
 bool work_is_full(work *w, work_kind kind, uint64_t share);
 void work_put(work *w, work_item *item);
-/* It was not begun, and will not be: it is its owner's again. False: it was. */
+/* Removes an item that has not been started. Returns false if it was started already. */
 bool work_withdraw(work *w, work_item *item);
-void work_collect(work *w);
-void work_skip(work *w); /* what was not begun; it is to be collected */
-/* Seconds that a worker has spent on one item that is not slow; the longest of all workers. */
+void work_collect(work *w); /* calls `done` of all finished and skipped items */
+void work_skip(work *w);    /* marks all items that have not been started as skipped */
+/* Returns the longest time in seconds that a worker has spent on its current item, slow items excluded. */
 double work_longest_s(work *w);
-/* Skips what was not begun and lets the workers end. Returns false when one of them still runs after wait_s: the work must
- * not be freed then. */
+/* Skips all items that have not been started and ends the workers. Returns false when one still runs after wait_s; the
+ * work must not be freed then. */
 bool work_stop(work *w, double wait_s);
-void work_free(work *w); /* stops without a limit, and collects; NULL is fine */
+void work_free(work *w); /* stops without a timeout and collects; w may be NULL */
 #endif
