@@ -1,11 +1,11 @@
-/* What comes next when there is no choice, or when the shortest end is wanted: symbols first, then tokens.
+/* Computes the text that must come next, or the shortest end: symbols first, then tokens.
  *
- * The shortest way goes by distances: of the places of a state, those that are nearest to the end, and of their symbols
- * the first that comes nearer. It is decided by the state alone, so what follows its first token is the shortest way
- * from there. */
+ * The shortest path follows distances: it takes the configs of a state that are nearest to the end, and the first of
+ * their symbols that comes nearer. It depends on the state alone, so the rest after its first token is the shortest
+ * path from there. */
 #include "grammar/inside.h"
 
-enum { MAX_LOOKS = 1 << 15 }; /* configs of all states of a shortest way */
+enum { MAX_LOOKS = 1 << 15 }; /* maximum of configs visited for a shortest path */
 
 static int32_t distance_of(const grammar_machine *m, config c)
 {
@@ -24,7 +24,7 @@ int32_t grammar_distance(const grammar_machine *m, grammar_state s)
     return nearest;
 }
 
-/* The first class of symbols that leads from a place `nearest` from the end to one that is nearer; -1: none does. */
+/* Returns the first class of symbols that leads from a place at distance `nearest` to a nearer one; -1: none. */
 static int32_t nearer_class(const grammar_machine *m, int32_t s, int32_t nearest)
 {
     int32_t first = -1;
@@ -40,7 +40,7 @@ static int32_t nearer_class(const grammar_machine *m, int32_t s, int32_t nearest
     return first;
 }
 
-/* Symbols of the shortest way into m->symbol; -1: it is too long or too ambiguous, or the depth limit is in the way. */
+/* Writes the symbols of the shortest path to m->symbol. Returns -1 if it is too long, too ambiguous or too deep. */
 static int32_t shortest_symbols(grammar_machine *m, int32_t s)
 {
     int32_t n = grammar_distance(m, s), left = n, looks = 0;
@@ -82,7 +82,7 @@ static uint32_t child_of(const grammar_vocab *v, uint32_t at, uint16_t symbol)
     return 0;
 }
 
-/* The token that covers most of the symbols; *n of them. -1: none begins so. */
+/* Returns the token that covers the most symbols, *n of them; -1: none. */
 static int32_t longest_token(const grammar_machine *m, const uint16_t *symbol, int32_t n_symbols, int32_t *n)
 {
     int32_t  best = -1;
@@ -101,7 +101,7 @@ static int32_t longest_token(const grammar_machine *m, const uint16_t *symbol, i
     return best;
 }
 
-/* The first `max` tokens are written; how many there are, -1: some of it is no token. */
+/* Writes the first `max` tokens. Returns their total number, -1 if a part is not a token. */
 static int cut(const grammar_machine *m, int32_t n_symbols, int32_t *out, int max)
 {
     int n = 0;
@@ -118,7 +118,8 @@ int grammar_shortest(grammar_machine *m, grammar_state s, int32_t *out, int max)
 {
     if (s < 0) return -1;
     machine_begin(m);
-    m->budget = INT64_MAX; /* so many closures, each of so many steps: it ends, and is not told by what is cached */
+    m->budget =
+        INT64_MAX; /* the number of closures and their steps are bounded; the result must not depend on the cache */
     int32_t n = shortest_symbols(m, s);
     return n < 0 ? -1 : cut(m, n, out, max);
 }

@@ -1,4 +1,4 @@
-/* Nodes and rules, as the readers make them. */
+/* Builds nodes and rules for the readers. */
 #include "base/mem.h"
 #include "grammar/inside.h"
 
@@ -82,7 +82,7 @@ static int by_lo(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Sorted, joined, in a new array with room for one more. */
+/* Sorts and joins ranges into a new array with room for one more. */
 static char_range *tidy(builder *b, const char_range *r, int32_t *n)
 {
     char_range *p    = take(b, (size_t)*n + 1, sizeof *p);

@@ -1,10 +1,10 @@
-/* Rules to automata.
+/* Compiles rules to automata.
  *
- * A node is emitted from its end: emit(x, then) gives the place where x begins, given the place behind it. Equal places are
- * made once, so common ends (the continuation bytes of characters, closing quotes) are shared between rules. Place 0 is
- * the end of every rule.
+ * A node is emitted from its end: emit(x, then) returns the place where x begins, given the place after it. Equal
+ * places are merged, so common ends (continuation bytes of characters, closing quotes) are shared between rules. Place
+ * 0 is the end of every rule.
  *
- * What is repeated a few times is written out; what would take more than MAX_WRITTEN_OUT places becomes a counted loop. */
+ * A short repetition is unrolled; one of more than MAX_WRITTEN_OUT places becomes a counted loop. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "grammar/inside.h"
@@ -15,11 +15,11 @@
 enum {
     END             = 0,
     MAX_WRITTEN_OUT = 96,
-    MAX_INLINED     = 64,      /* weight of a rule that is written out in a repetition of its caller */
-    MAX_TINY        = 8,       /* anywhere */
+    MAX_INLINED     = 64,      /* maximum weight of a rule that is inlined in a repetition */
+    MAX_TINY        = 8,       /* maximum weight of a rule that is inlined anywhere */
     MAX_INLINE_DEEP = 4,       /* inlined inside inlined */
     INLINE_BUDGET   = 1 << 14, /* places */
-    MAX_BRANCHES    = 64,      /* one inside another, of a tree of words */
+    MAX_BRANCHES    = 64,      /* maximum depth of a tree of words */
     WEIGHT_MOST     = 1 << 20,
     MAX_EDGES       = GRAMMAR_MAX_STATES * 4,
 };
@@ -30,7 +30,7 @@ typedef struct {
     int32_t  place_cap, edge_cap, start_cap;
     int32_t *table; /* places by hash, + 1 */
     uint32_t table_mask;
-    node   **round; /* bodies of loops: rules behind the builder's */
+    node   **round; /* bodies of loops: rules after those of the builder */
     int32_t  n_rounds, round_cap;
     bool    *refers; /* [rule] calls others */
     bool    *cyclic; /* [rule] can reach itself */
@@ -114,7 +114,7 @@ static void add_edge(compiler *c, int lo, int hi, int32_t to)
     g->edge[g->n_edges++] = (edge){(uint16_t)lo, (uint16_t)hi, to};
 }
 
-/* The place, or the equal one that is there; p's edges are the last ones and go again then. */
+/* Returns the place, or an equal existing one; then removes p's edges, which are the last ones. */
 static int32_t settle(compiler *c, place p)
 {
     grammar *g = c->g;
@@ -218,7 +218,7 @@ static void join_range(compiler *c, first_edges *f, uint32_t lo, uint32_t hi, in
     }
 }
 
-/* Up to 256 first bytes, each with few places behind it; a class of more pieces than fit is cut into several. */
+/* A class has up to 256 first bytes, each with few places after it; larger ones are split. */
 static int32_t emit_class(compiler *c, const node *x, int32_t then)
 {
     static const char_range span[] = {{0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, 0x10FFFF}};
@@ -275,7 +275,7 @@ static int32_t weigh(node *x)
 
 static int by_text(const void *a, const void *b) { return str_order(*(const str *)a, *(const str *)b); }
 
-/* Sorted words that agree in the first `from` bytes, as a tree: one place for each byte that may follow. */
+/* Emits sorted words with a common prefix of `from` bytes as a tree with one place for each next byte. */
 static int32_t emit_words(compiler *c, const str *w, int32_t n, size_t from, int deep, int32_t then)
 {
     if (deep > MAX_BRANCHES) { /* side by side */
@@ -341,7 +341,8 @@ static int32_t emit_body(compiler *c, node *body, int32_t then)
     return at;
 }
 
-/* Without end: the body and then a choice to go back to it. Entered at the choice, or at the body when once is a must. */
+/* Emits an unbounded repetition: the body, then a choice to repeat it. It begins at the choice, or at the body if one
+ * round is required. */
 static int32_t emit_star(compiler *c, node *body, bool once, int32_t then)
 {
     int32_t loop = add_place(c, (place){.kind = PLACE_SPLIT});
@@ -516,11 +517,11 @@ static bool note_calls(compiler *c)
 }
 
 /* --- what can be empty, and how many calls an end takes ----------------------------------------- */
-typedef struct { /* who waits for place p: at[from[p]] .. at[from[p + 1]] */
+typedef struct { /* the places that depend on place p: at[from[p]] .. at[from[p + 1]] */
     int32_t *from, *at;
 } waiters;
 
-/* The i-th place that p goes on to, -1 behind the last. */
+/* Returns the i-th successor of p, -1 after the last. */
 static int32_t follow(const grammar *g, const place *p, int32_t i)
 {
     if (i < p->n) return g->edge[p->first + i].to;
@@ -546,7 +547,7 @@ static bool find_waiters(const grammar *g, waiters *w)
     return true;
 }
 
-/* Whether p can be completed without consuming, given what is known of others. */
+/* Returns whether p can be completed without consuming a symbol, given the known places. */
 static bool is_empty(const grammar *g, const bool *empty, const place *p)
 {
     switch (p->kind) {
@@ -584,7 +585,8 @@ static int32_t height_now(const grammar *g, const place *p)
     }
 }
 
-/* Knuth's generalisation of Dijkstra's way; heights rise by at most one, so two queues do: this height's, and the next's. */
+/* Computes heights by Knuth's generalisation of Dijkstra's algorithm. They increase by at most one, so two queues
+ * suffice: one for this height, one for the next. */
 static void find_heights(grammar *g, const waiters *w, int32_t *queue, int32_t *later)
 {
     int32_t n = 0, n_later = 0, level = 0;
@@ -656,8 +658,8 @@ static int32_t distance_now(const grammar *g, const place *p, int32_t nearest)
     return d < GRAMMAR_FAR ? (int32_t)d : GRAMMAR_FAR;
 }
 
-/* Knuth's way again, with a heap: distances rise by any number. A place's is final when it leaves the heap. Places leave it
- * nearest first, so the first edge of a place that leads to a final one is its shortest way. */
+/* Computes distances by the same algorithm with a heap, because they increase by any number. Places leave the heap
+ * nearest first, and their distance is then final, so the first edge to a final place is on the shortest path. */
 static bool find_distances(grammar *g, const waiters *w)
 {
     far_heap h = {mem_try_n((size_t)w->from[g->n_places] + 2, sizeof *h.p), 0};
@@ -679,7 +681,7 @@ static bool find_distances(grammar *g, const waiters *w)
 }
 
 /* --- left recursion ---------------------------------------------------------------------------- */
-typedef struct { /* places to look at, each once a rule */
+typedef struct { /* places to visit, each once per rule */
     int32_t *seen, *todo, n, mark;
 } search;
 

@@ -1,8 +1,8 @@
-/* GBNF: rules as llama.cpp's users write them.
+/* Reads GBNF, in llama.cpp's notation.
  *
  *      root  ::= "a" b* | ( [^0-9\x41] "\n" ){2,3} .   # comment
  *
- * A rule goes on over line ends inside parentheses, behind "::=" and behind "|". "\xHH", "\uHHHH" and "\UHHHHHHHH" are
+ * A rule continues over line ends inside parentheses, after "::=" and after "|". "\xHH", "\uHHHH" and "\UHHHHHHHH" are
  * characters, also in literals; other escapes are \n \r \t \\ \" \[ \] \- \^ and the like: the character itself. */
 #include "base/mem.h"
 #include "grammar/inside.h"

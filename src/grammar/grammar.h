@@ -1,22 +1,23 @@
-/* grammar/grammar.h - what an answer may be: a grammar, where a text stands in it, and the tokens that may come next.
+/* grammar/grammar.h - compiles grammars, follows texts through them, and computes the tokens that may come next.
  *
  *      GBNF ---------.                                     vocabulary --> grammar_vocab (a trie of the tokens' bytes)
  *      JSON Schema ---+--> grammar (rules as automata) ------------------------. |
  *      any object ---'                                                         grammar_machine
  *                                     state --token--> state ...    state --> mask, forced token, forced text
  *
- * A state is a number: equal texts, and texts after which the same may follow, often have the same one. Keeping a state
- * costs a count, so every row of a tree of guesses has its own.
+ * A state is a number. Equal texts, and texts that the same may follow, often have the same state. Holding a state is a
+ * reference count, so every row of a tree of draft tokens can have its own.
  *
- * Limits are counts, not clocks, so a grammar is refused everywhere or nowhere. A text can always be completed: what could
- * not be ended within the depth limit is not allowed to begin. What is nested over GRAMMAR_JSON_DEPTH deep is not written by
- * a schema's grammar.
+ * Limits are counts of steps, not times, so a grammar is refused on every machine or on none. Every text can be
+ * completed: nothing is allowed to begin that could not end within the depth limit. The grammar of a schema writes no
+ * value that is nested deeper than GRAMMAR_JSON_DEPTH.
  *
  * Errors: ERR_INPUT for a grammar or schema that cannot be enforced, with line or path; ERR_TOO_LARGE over a limit,
  * also when following a text needs too much work or memory; ERR_UNAVAILABLE when there is no memory.
  *
- * Threads: a grammar and a grammar_vocab do not change: any number of threads. A machine belongs to one thread at a time; it
- * may serve any number of answers. It borrows the grammar and the vocabulary, and takes all its memory at birth. */
+ * Threads: a grammar and a grammar_vocab are immutable and can be shared. A machine belongs to one thread at a time and
+ * may serve any number of responses. It borrows the grammar and the vocabulary, and allocates all its memory when it is
+ * created. */
 #ifndef TANDEM_GRAMMAR_GRAMMAR_H
 #define TANDEM_GRAMMAR_GRAMMAR_H
 #include "tok/tok.h"
@@ -27,12 +28,12 @@
 enum {
     GRAMMAR_MAX_TEXT    = 1 << 20, /* bytes of a GBNF text, or of a schema's names and constants */
     GRAMMAR_MAX_RULES   = 1 << 14,
-    GRAMMAR_MAX_STATES  = 1 << 17, /* of all automata together */
+    GRAMMAR_MAX_STATES  = 1 << 17, /* states of all automata together */
     GRAMMAR_MAX_REPEAT  = 1 << 24,
     GRAMMAR_MAX_TOKEN   = 255, /* bytes; longer tokens are never allowed */
     GRAMMAR_MAX_MARKERS = 32,
-    GRAMMAR_MASK_WORK   = 8 * 1000 * 1000,  /* steps of one mask, 5 to 25 ns each */
-    GRAMMAR_JSON_DEPTH  = 63,               /* open calls of a schema's grammar: about as many open brackets */
+    GRAMMAR_MASK_WORK   = 8 * 1000 * 1000,  /* maximum of steps of one mask, 5 to 25 ns each */
+    GRAMMAR_JSON_DEPTH  = 63,               /* open calls of a schema's grammar, about the number of open brackets */
     GRAMMAR_GBNF_DEPTH  = 1024,             /* open calls of a GBNF grammar; calls at the end of a rule do not count */
     GRAMMAR_MAX_WORK    = 16 * 1000 * 1000, /* steps of one compilation, 5 to 15 ns each: about 100 ms */
 };
@@ -41,110 +42,112 @@ enum {
 /* --- compiling --------------------------------------------------------------------------------- */
 typedef struct grammar grammar;
 
-/* Compiling takes at most GRAMMAR_MAX_WORK steps: a larger grammar is ERR_TOO_LARGE, on any machine and under any load.
- * cancel: ends the compilation soon with ERR_UNAVAILABLE once another thread sets it; may be NULL.
+/* Compiles a GBNF grammar, in llama.cpp's notation, that starts at the rule `root`. <name> is the token whose text is
+ * <name>, and <[7]> is token 7; only these produce markers.
  *
- * grammar_from_gbnf compiles GBNF as llama.cpp's users write it; it starts at the rule `root`. <name> is the one token whose
- * text is <name>, <[7]> the token 7: the only way to a marker. */
+ * All compilations take at most GRAMMAR_MAX_WORK steps and fail with ERR_TOO_LARGE above that, on any machine and under
+ * any load. When another thread sets *cancel, which may be NULL, a compilation ends soon with ERR_UNAVAILABLE. */
 bool grammar_from_gbnf(grammar **out, str text, const atomic_bool *cancel, err *e);
-/* Compiles a regular expression, as JSON Schema's `pattern` may be, that all of the text matches. */
+/* Compiles a regular expression, in the notation of JSON Schema's `pattern`, that the whole text matches. */
 bool grammar_from_regex(grammar **out, str pattern, const atomic_bool *cancel, err *e);
 
-/* Compiles the values that fit a schema. call NULL: written as JSON; otherwise as the arguments of a tool call in this
+/* Compiles the values that match a schema: as JSON if call is NULL, else as the arguments of a tool call in this
  * markup, with bare keys and strings between quote markers. */
 bool grammar_from_schema(grammar **out, const json_value *schema, const tok_markup *call, const atomic_bool *cancel,
                          err *e);
 bool grammar_any_object(grammar **out, err *e); /* response_format json_object */
-/* grammar_tool_calls compiles one call of one of the tools, or several one after another. */
+/* A tool of grammar_tool_calls, which compiles one call of one of the tools, or several. */
 typedef struct {
     str               name;
-    const json_value *parameters; /* NULL: it takes no arguments */
-    bool              strict;     /* a schema that cannot be enforced is an error; otherwise it frees the tool */
-    bool              free;       /* any arguments are allowed; also set here */
+    const json_value *parameters; /* NULL: no arguments */
+    bool              strict;     /* if its schema cannot be enforced: an error if set, else `free` is set */
+    bool              free;       /* any arguments are allowed; may be set by the compilation */
 } grammar_tool;
 typedef struct {
     const tok_markup  *markup; /* how a call is written; all of its call_ members and quote are set */
     bool               several;
-    const json_value  *answer;   /* a schema: its JSON is allowed instead of calls; NULL: only calls are */
-    buf               *warnings; /* a sentence for each tool that was freed is appended */
+    const json_value  *answer;   /* a schema whose JSON is allowed instead of calls; NULL: only calls */
+    buf               *warnings; /* a warning is appended for each tool with free arguments */
     const atomic_bool *cancel;
 } grammar_calls;
 bool grammar_tool_calls(grammar **out, grammar_tool *tool, size_t n, const grammar_calls *how, err *e);
-void grammar_free(grammar *g); /* NULL is fine, here and below */
+void grammar_free(grammar *g); /* g may be NULL, here and below */
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */
 typedef struct grammar_vocab grammar_vocab;
 
-/* Normal and byte tokens take part by their bytes. end_ids end an answer: allowed exactly where the grammar can end. */
+/* Builds the trie of a vocabulary from normal and byte tokens. end_ids are the stop tokens, allowed exactly where the
+ * grammar can end. */
 bool    grammar_vocab_new(grammar_vocab **out, const tok *t, const int32_t *end_ids, size_t n_ends, err *e);
 void    grammar_vocab_free(grammar_vocab *v);
 int32_t grammar_vocab_size(const grammar_vocab *v);
-size_t  grammar_mask_words(const grammar_vocab *v); /* of a mask: bit id & 63 of word id >> 6 */
+size_t  grammar_mask_words(const grammar_vocab *v); /* length of a mask; token id is bit id & 63 of word id >> 6 */
 
 /* --- following a text -------------------------------------------------------------------------- */
 typedef struct grammar_machine grammar_machine;
 typedef int32_t                grammar_state;
 enum {
     GRAMMAR_NO    = -1, /* the grammar does not allow it */
-    GRAMMAR_ENDED = -2, /* behind an end token: nothing follows */
-    GRAMMAR_FULL  = -3, /* following it needs more than a machine has: only grammars made for it get there */
+    GRAMMAR_ENDED = -2, /* after a stop token: nothing follows */
+    GRAMMAR_FULL  = -3, /* the text needs more memory than a machine has; only hostile grammars do */
 };
 
-/* ERR_INPUT when the grammar names a marker that the vocabulary lacks, or one that ends answers. */
+/* Creates a machine. Fails with ERR_INPUT when the grammar names a marker that the vocabulary lacks, or a stop
+ * token. */
 bool grammar_machine_new(grammar_machine **out, const grammar *g, const grammar_vocab *v, err *e);
 void grammar_machine_free(grammar_machine *m);
-/* Works out beforehand where nearly every token is allowed (inside strings): some milliseconds for 262,144 tokens, better
- * spent where the grammar was compiled than in the first step that gets there. */
+/* Computes the masks inside strings, where nearly every token is allowed, in advance. It takes some milliseconds for
+ * 262,144 tokens; call it after compiling rather than in a step. */
 void grammar_machine_warm(grammar_machine *m);
 
-/* What these return is held once for the caller, who drops it; negative values need no dropping. */
+/* Return a state with one reference for the caller, who releases it with grammar_drop. Negative values need no
+ * release. */
 grammar_state grammar_start(grammar_machine *m);
 grammar_state grammar_take(grammar_machine *m, grammar_state s, int32_t token);
 grammar_state grammar_take_bytes(grammar_machine *m, grammar_state s, str bytes);
-grammar_state grammar_fork(grammar_machine *m, grammar_state s); /* holds it once more and returns it */
+grammar_state grammar_fork(grammar_machine *m, grammar_state s); /* adds a reference and returns s */
 void          grammar_drop(grammar_machine *m, grammar_state s);
 
 bool grammar_can_end(const grammar_machine *m, grammar_state s);
-bool grammar_must_end(const grammar_machine *m, grammar_state s); /* nothing else may follow */
+bool grammar_must_end(const grammar_machine *m, grammar_state s); /* only a stop token may follow */
 
-/* The tokens that may come next: never none. Borrowed until the next call of grammar_mask or grammar_forced. NULL with
- * ERR_TOO_LARGE when the grammar is so ambiguous that the work or the memory has no bound that a step could bear. */
+/* Returns the mask of the tokens that may come next; it is never empty, and valid until the next call of grammar_mask
+ * or grammar_forced. Returns NULL with ERR_TOO_LARGE when the grammar is too ambiguous. */
 const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e);
-/* Works on the mask of s for about *work steps, and takes from *work what it used. GRAMMAR_READY: grammar_mask is a lookup
- * now, until some hundred other masks were asked for. GRAMMAR_LATER: call it again; what was done is kept. GRAMMAR_NO: as NULL of
- * grammar_mask. A machine works on one mask at a time: another one that was begun is finished first. */
+/* Computes the mask of s for about *work steps and subtracts the steps used from *work. GRAMMAR_READY: grammar_mask is
+ * a lookup now, until some hundred other masks are computed. GRAMMAR_LATER: call it again to continue. GRAMMAR_NO: as
+ * NULL of grammar_mask. A machine computes one mask at a time and finishes an earlier one first. */
 typedef enum { GRAMMAR_LATER, GRAMMAR_READY } grammar_progress;
 int grammar_mask_work(grammar_machine *m, grammar_state s, int64_t *work, err *e);
-/* The only token that may come next, -1 when there are several. */
+/* Returns the only token that may come next, -1 when there are several. */
 int32_t grammar_forced(grammar_machine *m, grammar_state s);
-/* The bytes that must come next whatever the tokens, at most cap: a draft for the tokenizer to cut. Stops before a place
- * where the text may end. */
+/* Writes the bytes that must come next, at most cap. Stops before a position where the text may end. */
 size_t grammar_forced_text(grammar_machine *m, grammar_state s, char *out, size_t cap);
 
 /* --- beforehand -------------------------------------------------------------------------------- */
 enum {
     GRAMMAR_FAR       = 1 << 28,
-    GRAMMAR_MAX_AHEAD = 1024, /* symbols that are worked out beforehand */
+    GRAMMAR_MAX_AHEAD = 1024, /* maximum of symbols computed in advance */
 };
-/* Symbols (bytes and markers) of the shortest way to an end, at most GRAMMAR_FAR. */
+/* Returns the symbols (bytes and markers) of the shortest path to an end, at most GRAMMAR_FAR. */
 int32_t grammar_distance(const grammar_machine *m, grammar_state s);
-/* The tokens of the shortest way to an end, each the longest that fits: how many; at most the first `max` are written. -1: the
- * way is longer than GRAMMAR_MAX_AHEAD or too ambiguous, or no tokens spell it: a matter of the state alone, whatever is cached.
- * Behind the first of them the rest is the shortest way from there. */
+/* Returns the number of tokens of the shortest path to an end, each as long as possible, and writes the first `max` of
+ * them. Returns -1 if the path is longer than GRAMMAR_MAX_AHEAD, too ambiguous, or cannot be spelled by tokens; this
+ * depends on the state alone. After the first token, the rest is the shortest path from there. */
 int     grammar_shortest(grammar_machine *m, grammar_state s, int32_t *out, int max);
-int32_t grammar_longest(const grammar_machine *m); /* symbols that one token can be */
-/* The tokens of what must come next whatever the tokens, cut in the same way: a draft. Up to a place where the text may end,
- * or max of them. */
+int32_t grammar_longest(const grammar_machine *m); /* maximum of symbols of one token */
+/* Writes the tokens of the text that must come next, each as long as possible: a draft. Stops at a position where the
+ * text may end, or after max tokens. */
 int grammar_ahead(grammar_machine *m, grammar_state s, int32_t *out, int max);
 
 typedef struct {
-    int64_t masks, cached;       /* asked for; answered from the cache */
-    int64_t steps;               /* configs looked at */
+    int64_t masks, cached;       /* requested; found in the cache */
+    int64_t steps;               /* configs visited */
     int64_t work;                /* steps of all calls, 5 to 25 ns each */
-    int64_t locals, sweeps;      /* rule positions worked out for the whole vocabulary; times the pools were swept */
-    int32_t n_states, n_classes; /* live now; of bytes */
-    size_t  bytes, used;         /* of memory taken at birth; of it written to so far, about */
+    int64_t locals, sweeps;      /* positions of rules computed for the whole vocabulary; sweeps of the pools */
+    int32_t n_states, n_classes; /* live states; classes of bytes */
+    size_t  bytes, used;         /* memory allocated; about the part written so far */
 } grammar_stats;
 grammar_stats grammar_machine_stats(const grammar_machine *m);
-int64_t       grammar_machine_work(const grammar_machine *m); /* .work of these */
+int64_t       grammar_machine_work(const grammar_machine *m); /* grammar_stats.work */
 #endif

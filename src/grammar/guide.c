@@ -8,11 +8,11 @@ struct guide {
     grammar             *g;
     grammar_machine     *m;
     const guide_markers *k;
-    bool                 calls_only; /* what is not a call is free */
+    bool                 calls_only; /* text outside calls is free */
     grammar_state        start;
     size_t               n_words;
-    int                  tried, right, asked; /* of drafts; since they stopped to pay */
-    uint64_t            *first;               /* room for the mask of a place before it */
+    int       tried, right, asked; /* draft tokens tried and accepted; requests since drafts were suspended */
+    uint64_t *first;               /* mask of a state before the grammar */
 };
 
 /* --- places beside the grammar ------------------------------------------------------------------*/
@@ -167,15 +167,16 @@ int guide_mask_work(guide *g, grammar_state s, int64_t *work, err *e)
 }
 
 /* --- the end ------------------------------------------------------------------------------------*/
-/* Where the grammar stands or will begin, and the tokens before that; -1: nothing is held to it. */
+/* Returns the grammar state, or the one that the grammar will start with, and the tokens before it; -1:
+ * unconstrained. */
 static grammar_state grammar_at(const guide *g, grammar_state s, int32_t *wait)
 {
     *wait = is_beside(s) && flags_of(s) & IN_THOUGHT;
     return !is_beside(s) ? s : flags_of(s) & FREE ? -1 : g->start;
 }
 
-/* Tokens of the shortest end if they are n_left at most, and the first of them; -1: it does not fit. A token has no more symbols
- * than the longest: where they cannot do it, no way is looked for. */
+/* Returns the tokens of the shortest end, at most n_left, and its first token; -1: it does not fit. No path is searched
+ * when even the longest tokens would not be enough. */
 static int shortest_within(guide *g, grammar_state at, int32_t n_left, int32_t *out, int max)
 {
     if (grammar_distance(g->m, at) > (int64_t)n_left * grammar_longest(g->m)) return -1;
@@ -183,7 +184,7 @@ static int shortest_within(guide *g, grammar_state at, int32_t n_left, int32_t *
     return n <= n_left ? n : -1;
 }
 
-/* A token is one symbol at least: most are seen to fit without looking for the way. */
+/* Most ends are known to fit without a search, because a token has at least one symbol. */
 static bool end_fits(guide *g, grammar_state s, int32_t n_left)
 {
     int32_t       wait;
@@ -191,7 +192,7 @@ static bool end_fits(guide *g, grammar_state s, int32_t n_left)
     return at < 0 || grammar_distance(g->m, at) <= n_left - wait || shortest_within(g, at, n_left - wait, NULL, 0) >= 0;
 }
 
-/* The first tokens of the shortest way to an end from s; how many of them were written. 0: it does not fit. */
+/* Writes the first tokens of the shortest path to an end from s. Returns their number; 0: it does not fit. */
 static int way_out(guide *g, grammar_state s, int32_t n_left, int32_t *out, int max)
 {
     int32_t       wait;
@@ -234,7 +235,8 @@ void guide_note(guide *g, int n_tried, int n_right)
     g->right /= 2;
 }
 
-/* Three of four: a row that is wrong costs about as much as one that is right brings. The first few are not held against it. */
+/* Requires three of four accepted: a rejected row costs about as much as an accepted one saves. Ignores the first
+ * few. */
 bool guide_draft_pays(guide *g)
 {
     enum { FIRST = 4, AGAIN = 64 };

@@ -1,7 +1,7 @@
 /* grammar/inside.h - what the files of grammar/ share.
  *
- * Readers (gbnf.c, schema.c) build rules out of nodes; compile.c turns every rule into an automaton over symbols: bytes, and
- * behind them the markers that the grammar names. All automata lie in one array of places.
+ * Readers (gbnf.c, schema.c) build rules out of nodes; compile.c turns every rule into an automaton over symbols:
+ * bytes, and behind them the markers that the grammar names. All automata lie in one array of places.
  *
  *      PLACE_BYTES   consumes one symbol: edges lo..hi -> to
  *      PLACE_SPLIT   any of its edges, consuming nothing
@@ -120,8 +120,8 @@ bool builder_full(builder *b);
 bool builder_fail(builder *b, err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 bool builder_stop(builder *b); /* fails: out of work, or cancelled. Always false */
 
-/* Counts n steps of work, some 10 ns each. Returns false when the builder has failed, also by this. Every loop whose length
- * a client chooses counts its rounds. */
+/* Counts n steps of work, some 10 ns each. Returns false when the builder has failed, also by this. Every loop whose
+ * length a client chooses counts its rounds. */
 static inline bool builder_spend(builder *b, size_t n)
 {
     b->work -= (int64_t)n;
@@ -159,8 +159,9 @@ typedef struct {
 } node_vec;
 void node_vec_put(builder *b, node_vec *v, node *x);
 
-/* A regular expression as a node over a string's characters. `wrap` turns a class into what is written for it. Refuses what
- * has no place in a grammar, naming it. min and max: characters of the shortest and the longest match, max < 0: no end. */
+/* A regular expression as a node over a string's characters. `wrap` turns a class into what is written for it. Refuses
+ * what has no place in a grammar, naming it. min and max: characters of the shortest and the longest match, max < 0: no
+ * end. */
 typedef struct {
     builder *b;
     node *(*wrap)(void *ctx, const char_range *r, int32_t n);

@@ -3,15 +3,15 @@
  *      config   a PLACE_BYTES and the stack of calls under it
  *      state    a sorted set of configs, plus whether the grammar may end here
  *
- * Stacks are lists that share their lower parts. Equal stacks are one node and equal sets one state, so a state is compared,
- * kept and forked as a number, and the step from (state, class of symbols) is remembered: after a while a text is followed
- * by looking up a table.
+ * Stacks are lists that share their lower parts. Equal stacks are one node and equal sets one state, so a state is
+ * compared, kept and forked as a number, and the step from (state, class of symbols) is remembered: after a while a
+ * text is followed by looking up a table.
  *
- * (1) All pools are taken at birth. When one is full, what no held or cached state needs is swept; nothing moves but the
- *     configs, which are copied side by side. Numbers of states and stacks stay good.
- * (2) A closure looks at no more than MAX_WORK configs. A byte that needs more is refused, whatever was cached before.
- * (3) So is a state of more than MAX_FOUND configs or MAX_NODES stack nodes. The pools have room for so many of each for every
- *     row and every lane of a step, and for a walk: whoever else is there and whatever is guessed, a text is followed or not. */
+ * (1) All pools are taken at birth. When one is full, what no held or cached state needs is swept; nothing moves but
+ * the configs, which are copied side by side. Numbers of states and stacks stay good. (2) A closure looks at no more
+ * than MAX_WORK configs. A byte that needs more is refused, whatever was cached before. (3) So is a state of more than
+ * MAX_FOUND configs or MAX_NODES stack nodes. The pools have room for so many of each for every row and every lane of a
+ * step, and for a walk: whoever else is there and whatever is guessed, a text is followed or not. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "grammar/inside.h"
@@ -195,7 +195,8 @@ static void sort_configs(config *c, int32_t n)
         }
 }
 
-/* Whether the stacks of what was found have more than MAX_NODES nodes. The marks are a sweep's, and left as they were: none. */
+/* Whether the stacks of what was found have more than MAX_NODES nodes. The marks are a sweep's, and left as they were:
+ * none. */
 static bool too_many_nodes(grammar_machine *m)
 {
     int32_t deepest = 0, n = 0, i, k;

@@ -1,20 +1,20 @@
 /* Which tokens may come next.
  *
- * The vocabulary is a trie in the order of a walk; a walk takes a state along and jumps over what it cannot enter. From most
- * states that is short. Inside a string nearly every token is allowed, and the walk sees all of the trie: milliseconds. But
- * what happens there hardly depends on who called the string's rule, so a run of configs with the same stack is looked at
- * alone, with its stack cut off below ("local"):
+ * The vocabulary is a trie in the order of a walk; a walk takes a state along and jumps over what it cannot enter. From
+ * most states that is short. Inside a string nearly every token is allowed, and the walk sees all of the trie:
+ * milliseconds. But what happens there hardly depends on who called the string's rule, so a run of configs with the
+ * same stack is looked at alone, with its stack cut off below ("local"):
  *
  *      tokens that stay inside the call, or end exactly with it         allowed whatever is below
  *      exits: nodes of the trie where the call ends inside of tokens     walked on with the state below
  *
- * The first part is worked out once for each place of the grammar, and only the exits again for each stack. The counts of
- * loops on top of the stack are kept, but only as far as the longest token could tell them apart.
+ * The first part is worked out once for each place of the grammar, and only the exits again for each stack. The counts
+ * of loops on top of the stack are kept, but only as far as the longest token could tell them apart.
  *
  * A cut stack is lower: where the depth limit could have shown, the state's own walk is done instead.
  *
- * A mask can be worked out in slices (grammar_mask_work). The walk at hand is left at a node of the trie, with the states on its
- * path held, and `mask_job` remembers which runs and exits are done. */
+ * A mask can be worked out in slices (grammar_mask_work). The walk at hand is left at a node of the trie, with the
+ * states on its path held, and `mask_job` remembers which runs and exits are done. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "grammar/inside.h"
@@ -327,7 +327,8 @@ static uint32_t resume_walk(grammar_machine *m, walk_rest *r)
     return at;
 }
 
-/* Allows what state s can take of the tokens below a node of the trie. It may be paused: then it goes on where r says. */
+/* Allows what state s can take of the tokens below a node of the trie. It may be paused: then it goes on where r
+ * says. */
 static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, exits *x, walk_rest *r)
 {
     const trie_node *trie    = m->v->node;
@@ -411,8 +412,8 @@ static int32_t local_state(grammar_machine *m, int32_t s, int32_t first, int32_t
 
 static const local_slot *work_out_local(grammar_machine *m, int32_t local);
 
-/* The local of the same places where their loop's ends are out of sight: it says the same of tokens of up to *bytes. NULL:
- * there is none. */
+/* The local of the same places where their loop's ends are out of sight: it says the same of tokens of up to *bytes.
+ * NULL: there is none. */
 static const local_slot *far_local(grammar_machine *m, int32_t local, int *bytes)
 {
     const state *s = &m->state[local];
@@ -506,7 +507,8 @@ static const local_slot *work_out_local(grammar_machine *m, int32_t local)
     return &c->local[slot];
 }
 
-/* Takes what is allowed whatever is below the run, and finds its exits; false when only the whole state can tell, or paused. */
+/* Takes what is allowed whatever is below the run, and finds its exits; false when only the whole state can tell, or
+ * paused. */
 static bool begin_run(grammar_machine *m, mask_job *j, int32_t n, uint64_t *bits)
 {
     int32_t           cut, local = local_state(m, j->state, j->first, n, &cut);

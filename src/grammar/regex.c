@@ -13,7 +13,7 @@ typedef struct {
     node   *x;
     int32_t min, max;           /* characters; max < 0: no end */
     node   *only;               /* a class, repeated */
-    int32_t only_min, only_max; /* so often */
+    int32_t only_min, only_max; /* number of repetitions */
 } part;
 
 typedef struct {
@@ -107,7 +107,7 @@ static uint32_t read_unicode(reader *r)
     return c;
 }
 
-/* Behind a backslash; a set of several goes to x and the result is -1. */
+/* Reads an escape after its backslash. A set of characters is added to x, and the result is -1. */
 static int64_t read_escape(reader *r, ranges *x)
 {
     static const char from[] = "nrtfv0", to[] = {'\n', '\r', '\t', '\f', '\v', 0};
@@ -223,9 +223,9 @@ static part read_repeat(reader *r, part x)
 }
 
 typedef enum {
-    INSIDE, /* of a group */
-    TOP,    /* ^ and $ may stand at the ends; without them anything may */
-    AHEAD,  /* of a look-ahead: $ may stand at the end */
+    INSIDE, /* inside a group */
+    TOP,    /* ^ and $ are allowed at the ends; without them, any text may precede or follow */
+    AHEAD,  /* inside a lookahead: $ is allowed at the end */
 } where;
 
 static part read_alternatives(reader *r, where at);

@@ -14,10 +14,10 @@ struct term {
     bool        nullable; /* the empty string is one of them */
     uint32_t    id;       /* in order of creation */
     uint64_t    hash;
-    int32_t     state;    /* of the automaton that is being written, + 1 */
+    int32_t     state;    /* number in the automaton being written, + 1 */
     int32_t     min, max; /* RE_REPEAT */
     char_range *range;    /* RE_CLASS: n of them, sorted */
-    int32_t     n;        /* of ranges or kids */
+    int32_t     n;        /* number of ranges or kids */
     term      **kid;      /* RE_SEQ: two; RE_ALT, RE_AND: sorted by id; RE_NOT, RE_REPEAT: one */
 };
 
@@ -315,7 +315,7 @@ bool term_has(regular *r, term *x, str s)
 }
 
 /* --- the alphabet ------------------------------------------------------------------------------ */
-typedef struct { /* characters that no class of a term tells apart */
+typedef struct { /* groups of characters that no class of a term distinguishes */
     uint32_t lo, hi, group;
 } piece;
 
