@@ -1,5 +1,5 @@
-/* Checkpoints: which states of recurrent layers a lane leaves in the prefix tree. A prefix hit can end only at a length whose state was
- * saved, so states are saved where texts are likely to meet again:
+/* Checkpoints: which states of recurrent layers a lane leaves in the prefix tree. A prefix hit can end only at a
+ * length whose state was saved, so states are saved where texts are likely to meet again:
  *  - at the last full page of a prompt, for the same prompt and for the next turn;
  *  - where the prompt leaves a text that is in the tree, for further requests with the same beginning;
  *  - every save_every positions of a long prompt;

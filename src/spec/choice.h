@@ -9,8 +9,8 @@ enum {
     TRIAL_CHAIN    = 6, /* maximum draft tokens of a trial */
     TRIAL_TREE     = 8, /* maximum rows of a tree in a trial */
     MAX_TREE_PLANS = 6,
-    /* Steps after which the cost of plain decoding is measured again: where speculation is little faster, and where it is
-     * much faster. */
+    /* Steps after which the cost of plain decoding is measured again: where speculation is little faster, and where
+     * it is much faster. */
     PLAIN_AGE_NEAR = 64,
     PLAIN_AGE_FAR  = 256,
 };

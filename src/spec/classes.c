@@ -1,4 +1,4 @@
-/* Records by class of request. A list of at most a few hundred, searched from end to end: once a request. */
+/* Records by request class: a list of up to a few hundred, searched linearly once per request. */
 #include "base/mem.h"
 #include "spec/policy.h"
 
@@ -6,7 +6,7 @@
 
 typedef struct {
     uint64_t key;
-    uint64_t used; /* when; 0: free */
+    uint64_t used; /* time of the last use; 0: free */
     policy   p;
 } class_entry;
 
@@ -50,7 +50,7 @@ bool policy_classes_seed(policy_classes *s, uint64_t key, policy *p)
     return true;
 }
 
-/* All that is new, and half of what was known: a class may change. */
+/* Combines the new counts with half of the old ones, because a class may change. */
 static void add_known(policy *p, const policy *known)
 {
     for (int m = 0; m < SPEC_METHODS; m++)

@@ -1,4 +1,5 @@
-/* The numbers here are of two kinds: what is assumed before anything was measured, and how fast estimates follow. */
+/* Measured costs. The constants are of two kinds: assumptions before anything is measured, and how fast estimates
+ * adapt. */
 #include "spec/cost.h"
 
 #include "base/num.h"
@@ -7,25 +8,26 @@
 #include <string.h>
 
 static const double ASSUMED_STEP_S  = 0.02;
-static const double ASSUMED_PER_ROW = 0.05; /* of a step of one row */
-/* Of a step of one row: one draft, or one guess. */
+static const double ASSUMED_PER_ROW = 0.05; /* relative to a step of one row */
+/* One draft, or one draft token, relative to a step of one row. */
 static const double ASSUMED_DRAFT[SPEC_METHODS] = {[SPEC_DFLASH] = 0.2, [SPEC_TREE] = 0.2, [SPEC_MTP] = 0.05};
-static const double IN_STEP                     = 1.15; /* times what was expected, or less: as usual */
-static const double FAR                         = 1.5;  /* times what was expected: may have been the machine's doing */
-enum { FEW = 3, OLD = 512, FIRST_AGE = 16, PACE_MAX = 48 }; /* measurements; steps */
+static const double IN_STEP = 1.15; /* up to this factor of the expected cost, a step counts as usual */
+static const double FAR =
+    1.5; /* from this factor of the expected cost on, other work on the machine may be the reason */
+enum { FEW = 3, OLD = 512, FIRST_AGE = 16, PACE_MAX = 48 }; /* FEW: measurements; the others: steps */
 
 static int context_of(int32_t ctx)
 {
     int i = 0;
-    for (int64_t most = 1024; i < COST_CONTEXTS - 1 && ctx > most; most *= 4) i++;
+    for (int64_t max_ctx = 1024; i < COST_CONTEXTS - 1 && ctx > max_ctx; max_ctx *= 4) i++;
     return i;
 }
 
 /* --- measurements ------------------------------------------------------------------------------- */
-/* The first few measurements leave their smallest: a busy machine makes a step slower, nothing makes it faster. Then a
- * moving average. Its memory is short in steps, not in measurements, so that a number that was not used for a while (the
- * context grew meanwhile) is soon right again. One measurement far above it is not believed before the next one says so
- * too, and counts as twice the average at most. */
+/* Adds a measurement. The smallest of the first few counts, because other work can only make a step slower. After
+ * that it is a moving average whose weights depend on the steps since the last measurement, so that a value that was
+ * not updated for a while (the context has grown) adapts quickly. A measurement far above the average is ignored
+ * unless the next one confirms it, and counts as at most twice the average. */
 static void note_cost(cost *c, long now, double seconds)
 {
     if (!(seconds > 0) || isinf(seconds)) return;
@@ -40,8 +42,8 @@ static void note_cost(cost *c, long now, double seconds)
     if (c->n < 1 << 20) c->n++;
 }
 
-/* Many rows in eighths of an octave: each number of them by itself would be measured too seldom, and of a hundred numbers
- * that are not known well the one that looks cheapest is mostly one that was lucky. */
+/* Returns the bin of a number of rows. Large numbers share bins of an eighth of an octave. Separate bins would be
+ * measured too rarely, and the cheapest of a hundred uncertain values is usually an outlier. */
 static int bin_of(int rows)
 {
     int width = 1;
@@ -60,9 +62,9 @@ static void note_at(cost_series *s, int rows, long now, double seconds)
 static bool is_old(const cost_table *c, const cost *k) { return c->n_steps - k->at > OLD; }
 
 /* --- curves ------------------------------------------------------------------------------------- */
-/* The measured costs as a curve that never falls: flat over each span of rows, straight between them. */
+/* The measured costs as a non-decreasing curve: constant over each span of rows, linear between spans. */
 typedef struct {
-    int    first, last; /* rows */
+    int    first, last; /* range of rows */
     double seconds, weight;
 } span;
 typedef struct {
@@ -70,8 +72,8 @@ typedef struct {
     int  n;
 } spans;
 
-/* Neighbours that fall become one span at their mean, weighted so that a number measured once does not move one that was
- * measured often. */
+/* Merges neighbours that decrease into one span at their weighted mean. A value that was measured once hardly moves one
+ * that was measured often. */
 static void add_span(spans *v, int rows, const cost *k)
 {
     v->at[v->n++] = (span){rows, rows, k->seconds, k->n < FEW ? 0.25 : fmin(k->n, 16)};
@@ -82,7 +84,7 @@ static void add_span(spans *v, int rows, const cost *k)
     }
 }
 
-/* Inside what was measured. */
+/* Fills the curve between the measured rows. */
 static double between(const spans *v, double rows)
 {
     int i = 0;
@@ -92,10 +94,11 @@ static double between(const spans *v, double rows)
     return a->seconds + (b->seconds - a->seconds) * (rows - a->last) / (b->first - a->last);
 }
 
-/* What one row would take, judged by the lowest that was measured. */
+/* Estimates the cost of one row from the smallest measured number of rows. */
 static double one_row(const spans *v) { return v->at[0].seconds / (1 + ASSUMED_PER_ROW * (v->at[0].first - 1)); }
 
-/* Beyond what was measured the cost goes on as it rose over the upper half: two neighbours alone would make a slope of noise. */
+/* Extrapolates with the slope of the upper half of the measured rows. The slope between two neighbours would be
+ * noise. */
 static double slope_beyond(const spans *v)
 {
     const span *low = &v->at[0], *high = &v->at[v->n - 1];
@@ -126,7 +129,7 @@ static void draw(const spans *v, double *curve)
     for (; rows <= COST_MAX_ROWS; rows++) curve[rows] = high->seconds + slope * (rows - high->last);
 }
 
-/* A series, and where it has no number that of a neighbour, `scale` times as much. */
+/* A series that uses the values of a neighbour, multiplied by `scale`, where it has none of its own. */
 typedef struct {
     const cost_series *own, *other; /* other may be NULL */
     double             scale;
@@ -139,12 +142,13 @@ static bool number_at(const cost_table *c, const sources *from, int rows, cost *
     if (!from->other) return false;
     *out = from->other->at[rows];
     out->seconds *= from->scale;
-    out->n = min_int(out->n, FEW - 1); /* what was measured here weighs more */
+    out->n = min_int(out->n, FEW - 1); /* own measurements have more weight */
     return out->seconds > 0 && !is_old(c, out);
 }
 
-/* Two kinds of numbers are left out: old ones, so that a length that was too dear once is tried again; and one that was
- * measured only once and is more than twice what the others say, which may have been the machine's doing. */
+/* Makes the curve. Skips old values, so that a length that was too expensive once is tried again, and values that
+ * were measured once and are more than twice what the others predict, because other work on the machine may be the
+ * reason. */
 static void measured_spans(spans *v, const cost_table *c, const sources *from)
 {
     spans sure;
@@ -171,7 +175,7 @@ static void measured_spans(spans *v, const cost_table *c, const sources *from)
     }
 }
 
-/* The first step at which something known will not be any more. */
+/* Returns the first step at which a valid value becomes old. */
 static long good_until(const cost_table *c, const cost_series *s)
 {
     long until = c->n_steps + OLD;
@@ -198,7 +202,7 @@ static void redraw(cost_table *c, cost_series *s, const sources *from)
 static void redraw_alone(cost_table *c, cost_series *s) { redraw(c, s, &(sources){.own = s}); }
 
 /* --- contexts ----------------------------------------------------------------------------------- */
-/* The nearest context of which something is known; at equal distance the shorter one. */
+/* Returns the nearest context with measurements; of two at equal distance, the shorter one. */
 static const cost_series *neighbour(const cost_table *c, int at)
 {
     for (int away = 1; away < COST_CONTEXTS; away++) {
@@ -208,7 +212,7 @@ static const cost_series *neighbour(const cost_table *c, int at)
     return NULL;
 }
 
-/* How much dearer steps are here than there, by the numbers of rows that were measured here. */
+/* Returns the ratio of step costs between two contexts, from the rows that were measured in the first. */
 static double dearer(const cost_table *c, const cost_series *own, const cost_series *other)
 {
     double here = 0, there = 0;
@@ -242,7 +246,8 @@ static double median_recent(const cost_table *c)
     return x[COST_RECENT / 2];
 }
 
-/* Only steps of which enough is known tell of the pace. What lasts is no busy moment: then costs are found anew. */
+/* Updates the pace from steps whose cost is well known. A deviation that lasts is not a busy moment: the pace returns
+ * to 1 and the costs are measured again. */
 static void note_pace(cost_table *c, const cost_series *s, int rows, double seconds)
 {
     const cost *k = &s->at[bin_of(rows)];
@@ -313,13 +318,13 @@ static const double *step_curve(cost_view *v, const cost_table *c, int32_t ctx)
     return v->assumed_step;
 }
 
-/* What was measured long ago, unless it has shrunk to less than is assumed of what was never measured. */
+/* Returns an old measured value, or the assumed one if that is larger. */
 static const double *old_or(const cost_series *s, const double *assumed)
 {
     return s->drawn && s->curve[1] > assumed[1] ? s->curve : assumed;
 }
 
-/* A tree and a chain come from the same pass: what is not known of one is taken from the other. */
+/* Trees and chains come from the same pass, so each uses the measurements of the other where it has none. */
 static const double *block_curve(cost_view *v, const cost_table *c, spec_method m)
 {
     const cost_series *own = &c->block[m], *other = &c->block[m == SPEC_TREE ? SPEC_DFLASH : SPEC_TREE];

@@ -1,4 +1,4 @@
-/* Drafters of a target: opened at once or when first wanted, parked, and left out when something is wrong with them. */
+/* Drafters of a target: opening at once or when first needed, parking, and leaving out drafters that fail. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -13,7 +13,7 @@ drafter_index drafter_of(spec_method m)
     return m == SPEC_MTP ? WITH_MTP : m == SPEC_NGRAM ? WITH_NGRAM : WITH_DFLASH;
 }
 
-/* A problem is said once; the same one again is not. */
+/* Logs a problem, unless it is the same as the last one. */
 static void note_problem(spec *s, draft_slot *k, const err *why)
 {
     s->slot_changes++;
@@ -98,8 +98,9 @@ bool spec_drafter_method(const spec_draft_source *src, spec_method *out, err *e)
     return method_of(src->files, src, out, e);
 }
 
-/* Sets *out to the drafter's method, *kv_bytes to the size of its own K/V, and the fingerprint and files of the slot. */
-static bool probe(spec *s, draft_slot *k, const checkpoint *cp, spec_method *out, size_t *kv_bytes, err *e)
+/* Sets *out to the drafter's method, *kv_bytes to the size of its own K/V, and the fingerprint and files of the slot.
+ * */
+static bool probe_slot(spec *s, draft_slot *k, const checkpoint *cp, spec_method *out, size_t *kv_bytes, err *e)
 {
     drafter_options opt = k->src.opt;
     opt.max_lanes       = s->opt.max_lanes;
@@ -110,7 +111,7 @@ static bool probe(spec *s, draft_slot *k, const checkpoint *cp, spec_method *out
     return true;
 }
 
-/* Makes room for the drafter in a pool whose size nobody gave. */
+/* Enlarges the pool for the drafter, if its size was not given and no request is running. */
 static bool make_room(spec *s, size_t kv_bytes, err *e)
 {
     if (s->opt.kv_bytes || kv_bytes <= s->extra) return true;
@@ -120,7 +121,7 @@ static bool make_room(spec *s, size_t kv_bytes, err *e)
     return open_pool(s, kv_bytes, e) || (open_pool(s, before, NULL), false);
 }
 
-/* Keeps what could not be opened, unless there is another one of its kind. */
+/* Keeps a drafter that could not be opened as failed, unless there is another one of its kind. */
 static void keep_failed(spec *s, draft_slot *fresh, spec_method m, const err *why)
 {
     draft_slot *k = m == SPEC_OFF ? NULL : &s->slots[drafter_of(m)];
@@ -134,7 +135,7 @@ static void keep_failed(spec *s, draft_slot *fresh, spec_method m, const err *wh
 static bool add_slot(spec *s, draft_slot *fresh, const checkpoint *cp, spec_method *m, err *e)
 {
     size_t kv_bytes = 0;
-    if (!probe(s, fresh, cp, m, &kv_bytes, e)) return false;
+    if (!probe_slot(s, fresh, cp, m, &kv_bytes, e)) return false;
     draft_slot *k = &s->slots[drafter_of(*m)];
     if (k->given)
         return err_set(e, ERR_INPUT, "%s: there is already a drafter of this kind, %s", name_of(&fresh->src),
@@ -168,7 +169,7 @@ static bool retry_slot(spec *s, draft_slot *k, drafter_index i, err *e)
     checkpoint *cp;
     k->src.method = i == WITH_MTP ? SPEC_MTP : SPEC_DFLASH;
     if (!open_file(&cp, &k->src, e)) return false;
-    bool ok = probe(s, k, cp, &m, &kv_bytes, e) && make_room(s, kv_bytes, e) && open_slot_from(s, k, cp, e);
+    bool ok = probe_slot(s, k, cp, &m, &kv_bytes, e) && make_room(s, kv_bytes, e) && open_slot_from(s, k, cp, e);
     checkpoint_close(cp);
     return ok;
 }
@@ -187,7 +188,7 @@ const char *spec_drafter_problem(const spec *s, spec_method m)
     return k->problem[0] ? k->problem : NULL;
 }
 
-/* --- a lane's share -----------------------------------------------------------------------------*/
+/* --- drafters of a lane -----------------------------------------------------------------------------*/
 void lane_drop_drafter(spec_lane *l, drafter_index k)
 {
     if (l->draft_lane[k]) l->s->slots[k].d->lane_free(l->s->slots[k].d, l->draft_lane[k]);
@@ -211,19 +212,19 @@ void lane_no_room_for_drafts(spec_lane *l)
         if (l->uses[i] && l->s->slots[i].d->need) lane_drafter_failed(l, (drafter_index)i, &why);
 }
 
-static bool wanted(const spec_lane *l, drafter_index k)
+static bool is_requested(const spec_lane *l, drafter_index k)
 {
     int m = l->opt.spec.method;
     return m == SPEC_AUTO || (m != SPEC_OFF && drafter_of((spec_method)m) == k);
 }
 
-/* For a request that begins, or a lane that goes on after parking. */
-static void take(spec_lane *l, drafter_index i)
+/* Makes the drafter available to the lane, for a request that begins or that continues after parking. */
+static void take_drafter(spec_lane *l, drafter_index i)
 {
     draft_slot *k   = &l->s->slots[i];
     err         why = {0};
     l->uses[i]      = false;
-    if (!wanted(l, i) || !k->given || k->failed || k->parked) return;
+    if (!is_requested(l, i) || !k->given || k->failed || k->parked) return;
     if (!k->d && !open_slot(l->s, k, &why)) {
         k->failed = true;
         note_problem(l->s, k, &why);
@@ -238,15 +239,15 @@ static void take(spec_lane *l, drafter_index i)
 
 void lane_take_drafters(spec_lane *l)
 {
-    for (int i = 0; i < DRAFTERS; i++) take(l, (drafter_index)i);
+    for (int i = 0; i < DRAFTERS; i++) take_drafter(l, (drafter_index)i);
 }
 
-/* In the middle of a request. */
-static void take_again(spec_lane *l, drafter_index i)
+/* Makes the drafter available to a lane in the middle of a request. */
+static void retake_drafter(spec_lane *l, drafter_index i)
 {
     drafter *d = l->s->slots[i].d;
-    assert(l->out.n == 0); /* the step's features are not of this drafter */
-    take(l, i);
+    assert(l->out.n == 0); /* the features of the last step were not captured for this drafter */
+    take_drafter(l, i);
     if (!l->live || !l->uses[i] || !d->begin) return;
     if (lane_reserve_drafts(l))
         d->begin(d, l->draft_lane[i], &l->shared);
@@ -275,7 +276,7 @@ void close_drafters(spec *s)
     for (int i = 0; i < DRAFTERS; i++) close_slot(s, (drafter_index)i);
 }
 
-static void park(spec *s, drafter_index i)
+static void park_slot(spec *s, drafter_index i)
 {
     draft_slot *k = &s->slots[i];
     if (!k->given || k->parked) return;
@@ -285,7 +286,7 @@ static void park(spec *s, drafter_index i)
     close_slot(s, i);
 }
 
-static bool unpark(spec *s, drafter_index i, err *e)
+static bool unpark_slot(spec *s, drafter_index i, err *e)
 {
     draft_slot *k   = &s->slots[i];
     err         why = {0};
@@ -301,20 +302,20 @@ static bool unpark(spec *s, drafter_index i, err *e)
         return false;
     }
     for (int n = 0; n < s->opt.max_lanes; n++)
-        if (s->lanes[n]) take_again(s->lanes[n], i);
+        if (s->lanes[n]) retake_drafter(s->lanes[n], i);
     return true;
 }
 
 void spec_park(spec *s)
 {
     for (int i = 0; i < DRAFTERS; i++)
-        if (i != WITH_NGRAM) park(s, (drafter_index)i);
+        if (i != WITH_NGRAM) park_slot(s, (drafter_index)i);
 }
 
 bool spec_unpark(spec *s, err *e)
 {
     bool ok = true;
-    for (int i = 0; i < DRAFTERS; i++) ok = unpark(s, (drafter_index)i, ok ? e : NULL) && ok;
+    for (int i = 0; i < DRAFTERS; i++) ok = unpark_slot(s, (drafter_index)i, ok ? e : NULL) && ok;
     return ok;
 }
 
@@ -327,7 +328,7 @@ static bool check_given(const spec *s, spec_method m, err *e)
 bool spec_park_one(spec *s, spec_method m, err *e)
 {
     if (!check_given(s, m, e)) return false;
-    park(s, drafter_of(m));
+    park_slot(s, drafter_of(m));
     return true;
 }
 
@@ -337,10 +338,10 @@ bool spec_unpark_one(spec *s, spec_method m, err *e)
     draft_slot *k = &s->slots[drafter_of(m)];
     if (k->failed) k->parked = k->was_open = true;
     k->problem[0] = 0;
-    return unpark(s, drafter_of(m), e);
+    return unpark_slot(s, drafter_of(m), e);
 }
 
-/* --- what there is ------------------------------------------------------------------------------*/
+/* --- views ------------------------------------------------------------------------------*/
 bool spec_drafter_view(const spec *s, spec_method m, drafter_view *out)
 {
     const draft_slot *k = &s->slots[drafter_of(m)];

@@ -1,7 +1,7 @@
-/* Answers that are held to a grammar: where each row of a lane's tree stands, and the guesses that the grammar gives. */
+/* Lanes with a grammar: the grammar state after each row of a lane's tree, and draft tokens that the grammar forces. */
 #include "spec/inside.h"
 
-/* Counts what the machine has done since `before` as the lane's. */
+/* Adds the work of the machine since `before` to the lane's count. */
 static void note_work(spec_lane *l, int64_t before) { l->mask_work += guide_work(l->guide) - before; }
 
 static void drop_rows(spec_lane *l)
@@ -29,7 +29,7 @@ void lane_guide_end(spec_lane *l)
 
 int lane_tokens_left(const spec_lane *l) { return min_int(l->limit, l->n_max + 1 - l->n_text); }
 
-/* A drafter that sees further goes first: what the grammar says is added where its guesses end. */
+/* A drafter with a longer plan goes first; forced tokens are then added after its draft tokens. */
 void lane_guide_plan(spec_lane *l, int room_rows)
 {
     enum { ENOUGH = 4 };
@@ -44,7 +44,7 @@ void lane_guide_plan(spec_lane *l, int room_rows)
     if (l->by_guide) l->plan = (spec_plan){.method = SPEC_NGRAM, .n = l->n_forced};
 }
 
-/* The tree without what the grammar does not allow, and where each of its rows stands. */
+/* Removes rows that the grammar does not allow, and sets the state after each row. */
 static void cut_tree(spec_lane *l)
 {
     draft_tree *t = &l->tree;
@@ -65,7 +65,7 @@ static void cut_tree(spec_lane *l)
     t->n = l->n_row_states = n;
 }
 
-static void add_row(spec_lane *l, int32_t token)
+static void add_forced_row(spec_lane *l, int32_t token)
 {
     draft_tree   *t = &l->tree;
     int           i = t->n;
@@ -78,8 +78,8 @@ static void add_row(spec_lane *l, int32_t token)
     t->n = l->n_row_states = i + 1;
 }
 
-/* Behind the last guess of a chain, as far as the plan reaches. */
-static void extend(spec_lane *l)
+/* Adds forced tokens after the last draft token of a chain, up to the length of the plan. */
+static void extend_chain(spec_lane *l)
 {
     draft_tree *t    = &l->tree;
     int         room = min_int(l->plan.n, l->room) - (t->n - 1), n;
@@ -87,10 +87,11 @@ static void extend(spec_lane *l)
     n = t->n == 1
             ? min_int(l->n_forced, room)
             : guide_draft(l->guide, l->row_at[t->n - 1], lane_tokens_left(l) - t->depth[t->n - 1], l->forced, room);
-    for (int i = 0, before = t->n; i < n && t->n == before + i; i++) add_row(l, l->forced[i]);
+    for (int i = 0, before = t->n; i < n && t->n == before + i; i++) add_forced_row(l, l->forced[i]);
 }
 
-/* Guesses whose mask would take too long leave the tree, with what follows them: their place has its turn in a later step. */
+/* Removes rows whose mask would take too long, with all rows below them. Their positions are decided in a later step.
+ * */
 static void cut_costly(spec_lane *l)
 {
     draft_tree *t = &l->tree;
@@ -121,7 +122,7 @@ void lane_guide_tree(spec_lane *l)
     l->row_at[0]    = l->at;
     l->n_row_states = 1;
     cut_tree(l);
-    extend(l);
+    extend_chain(l);
     cut_costly(l);
     note_work(l, before);
 }

@@ -1,15 +1,16 @@
-/* Many lanes in one step: what is right for one depends on the others.
+/* Plans for many lanes in one step, where the best plan of a lane depends on those of the others.
  *
- * The rows of all lanes are one step, and the guesses of all lanes that use a drafter are one pass of it (MTP: a pass for
- * each place in the draft). So the first lane pays for the pass, the others add rows to it; and where rows become dear,
- * each lane's draft makes all the others wait. The search:
+ * The rows of all lanes are one step, and the drafts of all lanes that use a drafter are one pass of it (for MTP, one
+ * pass per position of the draft). The first lane pays for the pass, and the others add rows to it. Where rows are
+ * expensive, each lane's draft delays all others. The search:
  *
- *   starts    nobody guesses; or all lanes use one method, and guesses are given out, up to the number at which tokens per
- *             second are most (of all numbers: costs have stairs)
- *   sweeps    lane by lane the plan with the most (tokens - rate * seconds), given the others', until none changes. With
- *             `rate` that of the plans so far, tokens per second can only rise
+ *   starts    no lane drafts; or all lanes use one method, and draft tokens are distributed up to the number with
+ *             the most tokens per second (all numbers are tried, because costs rise in steps)
+ *   sweeps    each lane in turn gets the plan with the largest (tokens - rate * seconds), given the plans of the
+ *             others, until no plan changes. `rate` is that of the plans so far, so tokens per second can only rise
  *
- * and the best of what comes out. Seconds are sums of looked-up numbers, so a lane's plans are compared in a plain loop. */
+ * The best result is taken. Seconds are sums of values from tables, so the plans of a lane are compared in a plain
+ * loop. */
 #include "spec/choice.h"
 
 #include <assert.h>
@@ -17,37 +18,37 @@
 #include <string.h>
 
 enum {
-    SWEEPS    = 8, /* they end before that, nearly always */
+    SWEEPS    = 8, /* maximum; nearly all searches end earlier */
     SORT_BINS = 128,
     SPAN      = 16,
 };
 enum { CHAIN_DFLASH, CHAIN_MTP, CHAIN_NGRAM, CHAINS };
 static const spec_method chain_method[CHAINS] = {SPEC_DFLASH, SPEC_MTP, SPEC_NGRAM};
-static const double      MARGIN               = 0.03;  /* what is won by less is not worth it, */
-static const double      NEAR                 = 1.5;   /* times plain decoding: more is far ahead of it */
-static const double      OF_NOISE             = 0.75;  /* or by less than this share of the noise */
-static const double      BATCH_SHARE          = 0.006; /* of the tokens, for the trials of all lanes together */
-static const double      WORTHLESS            = 1e-3;  /* tokens: no longer drafts are looked at */
+static const double      MARGIN               = 0.03; /* minimum relative gain over plain decoding, */
+static const double      NEAR                 = 1.5; /* factor of plain decoding below which the gain counts as small */
+static const double      OF_NOISE             = 0.75; /* at least this share of the noise */
+static const double      BATCH_SHARE = 0.006; /* share of the tokens that trials of all lanes together may cost */
+static const double      WORTHLESS   = 1e-3;  /* tokens: longer drafts are not considered */
 
-/* What a lane may do, and how many tokens that is expected to bring. */
+/* The possible plans of a lane, with their expected tokens. */
 typedef struct {
     int   n_chain[CHAINS];
-    float chain[CHAINS][1 + DRAFT_MAX]; /* of so many guesses */
+    float chain[CHAINS][1 + DRAFT_MAX]; /* by number of draft tokens */
     int   n_trees, budget[MAX_TREE_PLANS], depth[MAX_TREE_PLANS];
     float tree[MAX_TREE_PLANS];
 } menu;
 
 typedef struct {
     spec_method method;
-    int         n, depth; /* rows beside the anchor; in a row */
+    int         n, depth; /* rows without the anchor; draft tokens in a row */
     double      tokens;
 } pick;
 
-/* The step as the picks so far make it. */
+/* The step with the plans chosen so far. */
 typedef struct {
-    int    rows;                 /* of the step */
-    int    block_rows, n_trees;  /* of the pass of DFlash; lanes that want a tree of it */
-    int    mtp_lanes[DRAFT_MAX]; /* that want a guess in this place */
+    int    rows;                 /* rows of the step */
+    int    block_rows, n_trees;  /* rows of the DFlash pass; number of lanes with trees in it */
+    int    mtp_lanes[DRAFT_MAX]; /* number of lanes with a draft token in this position */
     int    ngram_guesses;
     double tokens;
 } load;
@@ -56,7 +57,7 @@ typedef struct {
     const policy_lane *lanes;
     int                n, max_rows;
     cost_view          v;
-    double             steps[COST_MAX_ROWS + 1]; /* v.step is this */
+    double             steps[COST_MAX_ROWS + 1]; /* storage of v.step */
     menu               menus[POLICY_MAX_LANES];
 } table;
 
@@ -88,12 +89,12 @@ static void make_menu(menu *m, const policy_lane *l)
     }
 }
 
-/* Pieces of prompts have to be run, whatever the lanes guess: what they add to the step is no cost of the guesses, and
- * must not make them look cheap beside it. They only move the place on the curve where rows are added.
+/* Sets up the cost of added rows. Prompt chunks run in any case: their cost is not a cost of drafting, and must not
+ * make drafts look cheap in comparison. They only move the point on the curve at which rows are added.
  *
- * One row among many costs less than two measurements differ, so noise makes it look free, and what is done for nothing is
- * never found to be dear. So a row costs at least a quarter of what rows cost on average: around here, or up to as many as
- * could be asked for, whichever is less. */
+ * One row among many costs less than the noise of a measurement, so it may look free, and a row that looks free would
+ * always be used. Therefore a row costs at least a quarter of the average cost per row, around this point or up to the
+ * maximum number of rows, whichever is less. */
 static double mean_row(const double *steps, int from, int to)
 {
     return to > from ? (steps[to] - steps[from]) / (to - from) : 0;
@@ -112,7 +113,7 @@ static void draw_steps(table *t, int fixed_rows)
     t->v.step = t->steps;
 }
 
-/* --- the step as it is --------------------------------------------------------------------------- */
+/* --- the current step --------------------------------------------------------------------------- */
 static const double *block_costs(const cost_view *v, int n_trees)
 {
     return v->block[n_trees > 0 ? SPEC_TREE : SPEC_DFLASH];
@@ -137,7 +138,7 @@ static double draft_seconds(const cost_view *v, const load *s)
 
 static double seconds(const cost_view *v, const load *s) { return draft_seconds(v, s) + v->step[s->rows]; }
 
-/* Adds the pick to the step, or takes it out again. */
+/* Adds the pick to the step, or removes it. */
 static void count_pick(load *s, const pick *p, int sign)
 {
     s->rows += sign * p->n;
@@ -151,7 +152,7 @@ static void count_pick(load *s, const pick *p, int sign)
 /* --- sweeps -------------------------------------------------------------------------------------- */
 typedef struct {
     pick   p;
-    double worth; /* tokens - rate * seconds that it adds */
+    double worth; /* added tokens - rate * added seconds */
 } offer;
 
 static void offer_plan(offer *best, spec_method m, int n, int depth, double tokens, double worth)
@@ -159,17 +160,17 @@ static void offer_plan(offer *best, spec_method m, int n, int depth, double toke
     if (worth > best->worth) *best = (offer){{m, n, depth, tokens}, worth};
 }
 
-/* A lane's choice: what the step is without its guesses. */
+/* The choice of one lane: the step without its draft tokens. */
 typedef struct {
     const cost_view *v;
     const load      *s;
-    const double    *steps; /* by guesses added */
+    const double    *steps; /* by number of added draft tokens */
     int              room;
     double           rate, block_now;
 } seat;
 
-/* The best of a chain's lengths. extra[n]: seconds of drafting with n guesses, `before` without any. Costs only rise: when
- * all tokens of the chain would not pay for what was spent so far, no longer one does. */
+/* Finds the best length of a chain. extra[n]: seconds of drafting n tokens; `before`: without any. Costs never
+ * decrease: once all tokens of the chain do not pay for the cost so far, no longer chain does. */
 static void best_length(const seat *k, offer *best, spec_method m, const float *tokens, int n, const double *extra,
                         double before)
 {
@@ -218,7 +219,7 @@ static void offer_ngrams(const seat *k, const menu *m, offer *best)
     best_length(k, best, SPEC_NGRAM, m->chain[CHAIN_NGRAM], n, extra, 0);
 }
 
-/* The best plan of a lane whose pick is not in s. */
+/* Returns the best plan of a lane whose pick is not in s. */
 static offer best_offer(const table *t, const menu *m, const load *s, double rate)
 {
     seat  k    = {.v         = &t->v,
@@ -260,7 +261,7 @@ static bool sweep(const table *t, load *s, pick *picks)
 }
 
 /* --- starts -------------------------------------------------------------------------------------- */
-/* A plan for the lane that was made elsewhere, cut to the rows that are left. */
+/* Returns a given plan of the lane, shortened to the remaining rows. */
 static pick pick_of(const table *t, int i, const spec_plan *plan, int room)
 {
     const policy_lane *l = &t->lanes[i];
@@ -275,7 +276,7 @@ static pick pick_of(const table *t, int i, const spec_plan *plan, int room)
     return p;
 }
 
-/* Only the lanes whose plans are settled have guesses; where not all of them fit, each has about as many. */
+/* Starts with draft tokens only for lanes with given plans; if they do not all fit, each gets an equal share. */
 static void start_plain(const table *t, int fixed_rows, load *s, pick *picks)
 {
     int rows[POLICY_MAX_LANES];
@@ -289,7 +290,7 @@ static void start_plain(const table *t, int fixed_rows, load *s, pick *picks)
     }
 }
 
-/* Lanes in the order in which they are given guesses, each as often as it may have one: the guess that is likeliest right
+/* Lists lanes in the order in which they get draft tokens, once for each token: the token most likely to be accepted
  * first. */
 static int by_worth(const table *t, int k, uint16_t *order)
 {
@@ -311,7 +312,7 @@ static int by_worth(const table *t, int k, uint16_t *order)
     return n;
 }
 
-/* One for each lane, the best lane first, then a second one: a pass is dear, and is one for all. */
+/* Lists one draft token per lane, the best lane first, then a second one: a pass is expensive and shared by all. */
 static int by_place(const table *t, int k, uint16_t *order)
 {
     uint16_t lane[POLICY_MAX_LANES];
@@ -343,7 +344,8 @@ static void give_guess(const table *t, int k, load *s, pick *p, int lane)
     s->ngram_guesses += k == CHAIN_NGRAM;
 }
 
-/* From the plain start: so many guesses of one method as make the best step. False: none do. */
+/* Adds the number of draft tokens of one method that gives the best step to the plain start. Returns false if none
+ * does. */
 static bool start_chains(const table *t, int k, load *s, pick *picks)
 {
     uint16_t order[POLICY_MAX_LANES * DRAFT_MAX];
@@ -381,7 +383,7 @@ static void best_outcome(const table *t, const cost_table *c, const outcome *pla
 {
     *best = *plain;
     improve(t, best);
-    for (int k = 0; k < CHAIN_NGRAM; k++) { /* n-grams have no pass to share: the sweeps find them */
+    for (int k = 0; k < CHAIN_NGRAM; k++) { /* n-grams share no pass: the sweeps find them */
         outcome o = *plain;
         if (!start_chains(t, k, &o.s, o.picks)) continue;
         improve(t, &o);
@@ -391,16 +393,16 @@ static void best_outcome(const table *t, const cost_table *c, const outcome *pla
 }
 
 /* --- trials -------------------------------------------------------------------------------------- */
-/* All lanes whose turn it is try the method together: they share its pass. */
+/* Lanes that try a method together, because they share its pass. */
 typedef struct {
     spec_method method;
     bool        in[POLICY_MAX_LANES];
     int         n;
     outcome     o;
-    double      par;    /* tokens of them all that would be as good as the best plans */
-    double      hoped;  /* if it were good */
-    double      most;   /* if nearly all guesses were right */
-    double      record; /* as their records have it */
+    double      par;    /* tokens of all these lanes that would equal the best plans */
+    double      hoped;  /* expected tokens if the method were good */
+    double      max;    /* expected tokens if nearly all draft tokens were accepted */
+    double      record; /* expected tokens by the records of the lanes */
 } group;
 
 static bool may_try(const table *t, const outcome *best, int i, spec_method m)
@@ -414,9 +416,9 @@ static void make_group(const table *t, const outcome *best, spec_method m, int n
 {
     g->method = m;
     g->n      = 0;
-    g->hoped = g->most = g->record = 0;
-    g->o.s                         = best->s;
-    double par                     = 0;
+    g->hoped = g->max = g->record = 0;
+    g->o.s                        = best->s;
+    double par                    = 0;
     for (int i = 0; i < t->n; i++) {
         int room = t->max_rows - g->o.s.rows + best->picks[i].n;
         g->in[i] = may_try(t, best, i, m) && room > 0;
@@ -430,13 +432,13 @@ static void make_group(const table *t, const outcome *best, spec_method m, int n
         g->n++;
         par += best->picks[i].tokens;
         g->hoped += choice_hoped_tokens(HOPED_RATE, p.depth);
-        g->most += choice_hoped_tokens(BEST_RATE, p.depth);
+        g->max += choice_hoped_tokens(BEST_RATE, p.depth);
         g->record += p.tokens;
     }
     g->par = par + best->rate * (seconds(&t->v, &g->o.s) - seconds(&t->v, &best->s));
 }
 
-/* Lanes that have just begun may lose a little: nothing is known of them. */
+/* Allows a small loss for lanes that have just begun, because they have no record. */
 static bool within_budget(const table *t, const cost_table *c, const group *g)
 {
     double free_tokens = 2.0 * t->n;
@@ -451,7 +453,7 @@ static bool is_hopeless(const table *t, const group *g)
     return g->record < 0.7 * g->par;
 }
 
-/* The length at which a group would gain most if the method were good. */
+/* Finds the length with the largest gain of the group if the method were good. */
 static bool best_group(const table *t, const outcome *best, const cost_table *c, spec_method m, group *g)
 {
     double top = 0;
@@ -465,11 +467,11 @@ static bool best_group(const table *t, const outcome *best, const cost_table *c,
         }
     }
     make_group(t, best, m, at, g);
-    return g->most > g->par && !is_hopeless(t, g) && within_budget(t, c, g);
+    return g->max > g->par && !is_hopeless(t, g) && within_budget(t, c, g);
 }
 
-/* All else is compared with plain decoding: that its cost is known, and of late, is worth a step of all lanes. Where guessing
- * is far ahead the cost of about as many rows, some time ago, is good enough. */
+/* Returns whether all lanes should decode plainly once, to measure its cost: every plan is compared with it. If
+ * drafting gains much, an older cost of a similar number of rows suffices. */
 static bool plain_due(const table *t, const outcome *best, const outcome *plain, const cost_table *c, int fixed_rows,
                       int32_t ctx)
 {
@@ -489,7 +491,7 @@ static void put_plans(const table *t, const outcome *o, double rate, spec_plan *
         out[i] = (spec_plan){.method = o->picks[i].method, .n = o->picks[i].n, .rate = t->v.measured ? rate : 0};
 }
 
-/* What the trial adds to or takes from the cost of the step is shared by the lanes that try. */
+/* Divides the change of the step's cost by the trial among the lanes that try. */
 static void put_trial(const outcome *best, const outcome *o, int i, double each, spec_plan *out)
 {
     *out = (spec_plan){.method = o->picks[i].method,
@@ -519,7 +521,7 @@ static void put_group(const table *t, const outcome *best, const group *g, spec_
 static void forecast_step(const table *t, const cost_table *c, const load *s, int fixed_rows, policy_forecast *f)
 {
     double pace = cost_pace(c), prompts = t->v.step[fixed_rows + t->n] - t->v.step[t->n];
-    if (t->v.step == t->steps) prompts = 0; /* left out already */
+    if (t->v.step == t->steps) prompts = 0; /* already excluded */
     *f = (policy_forecast){.tokens       = s->tokens,
                            .draft_s      = pace * draft_seconds(&t->v, s),
                            .step_s       = pace * (t->v.step[s->rows] - prompts),

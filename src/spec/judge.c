@@ -1,4 +1,4 @@
-/* The target's verdict: the token that it picks after each row of the step. */
+/* The target's picks: masks, penalties, sampling and log-probabilities of the rows of a step. */
 #include "ops/sampling.h"
 #include "spec/inside.h"
 
@@ -6,22 +6,22 @@ static sample_params row_params(const spec *s, int row)
 {
     sample_params p = s->judged[row].lane->opt.params;
     p.pos           = s->step.pos[s->step.want[row]] + 1;
-    if (s->judged[row].scored >= 0) p.temp = 0; /* nobody looks at the pick */
+    if (s->judged[row].scored >= 0) p.temp = 0; /* the pick is not used */
     return p;
 }
 
-/* How many of the best logits decide all rows of the step; 0: somebody needs all of them. */
+/* Returns how many of the best logits suffice to pick in every row of the step; 0: a row needs all logits. */
 static int best_needed(const spec *s)
 {
-    int most = 0;
+    int max = 0;
     if (!s->t->head_top) return 0;
     for (int i = 0; i < s->step.n_want; i++) {
         const spec_lane *l = s->judged[i].lane;
         int              n = sampling_needs(&l->opt.params);
         if (n == 0 || l->counting || l->guide || l->opt.n_top >= 0) return 0;
-        most = n > most ? n : most;
+        max = n > max ? n : max;
     }
-    return most;
+    return max;
 }
 
 static void upload_params(spec *s, int first, int n)
@@ -31,35 +31,36 @@ static void upload_params(spec *s, int first, int n)
     s->t->o->upload(s->t->q, s->params, rows, (size_t)n * sizeof *rows);
 }
 
-/* Log-probabilities that a row of the step is to show at most; -1: none shows any. */
-static int most_asked(const spec *s)
+/* Returns the maximum n_top of the rows of the step; -1: no row needs log-probabilities. */
+static int max_shown(const spec *s)
 {
-    int most = -1;
+    int max = -1;
     for (int i = 0; i < s->step.n_want; i++)
-        if (s->judged[i].lane->opt.n_top > most) most = s->judged[i].lane->opt.n_top;
-    return most;
+        if (s->judged[i].lane->opt.n_top > max) max = s->judged[i].lane->opt.n_top;
+    return max;
 }
 
-/* Returns whether the answer has fewer tokens than it must have before the one that is picked after the row. */
+/* Returns whether the token picked after the row is one of the first min_tokens of the response. */
 static bool is_early(const judged_row *j)
 {
     const spec_lane *l = j->lane;
     return l->n_text - l->n_prompt + l->tree.depth[j->node] < l->opt.min_tokens;
 }
 
-/* Every row is judged by its own text: the lane's, and the guesses on the way to the row. */
+/* Collects the changes of the row's logits for its own text: the lane's, and the draft tokens on the path to the row.
+ * */
 static int row_changes(const judged_row *j, int row, logit_change *out)
 {
     spec_lane        *l    = j->lane;
     const draft_tree *t    = &l->tree;
-    int               leaf = penalty_counts(&l->opt.penalty) ? j->node : 0; /* biases are the same for every text */
+    int               leaf = penalty_counts(&l->opt.penalty) ? j->node : 0; /* biases do not depend on the text */
     for (int r = leaf; r > 0; r = t->parent[r]) history_push(l->history, t->token[r]);
     int n = history_changes(l->history, &l->opt.penalty, row, is_early(j), out);
     for (int r = leaf; r > 0; r = t->parent[r]) history_pop(l->history, t->token[r]);
     return n;
 }
 
-/* Changes of the rows from `from` on, as many rows as fit; *n_changes of them. Returns the row after the last. */
+/* Collects the changes of as many rows from `from` on as fit, and sets *n_changes. Returns the row after the last. */
 static int collect_changes(spec *s, const judged_row *j, int from, int n, int *n_changes)
 {
     int row    = from;
@@ -73,7 +74,7 @@ static int collect_changes(spec *s, const judged_row *j, int from, int n, int *n
 }
 
 /* --- grammars -----------------------------------------------------------------------------------*/
-/* False: it has none, and the row's pick means nothing. */
+/* Uploads the row's mask. Returns false when it has none; its pick is then invalid. */
 static bool upload_mask(spec *s, const judged_row *j, int to)
 {
     spec_lane      *l     = j->lane;
@@ -95,17 +96,17 @@ static void mask_piece(spec *s, int first, int n)
     int32_t row[HEAD_ROWS];
     int     m = 0;
     for (int i = 0; i < n; i++) {
-        const judged_row *j    = &s->judged[first + i];
-        bool              held = j->lane->guide && j->scored < 0;
-        s->lost[first + i]     = held && !upload_mask(s, j, m);
-        if (held && !s->lost[first + i]) row[m++] = i;
+        const judged_row *j      = &s->judged[first + i];
+        bool              masked = j->lane->guide && j->scored < 0;
+        s->lost[first + i]       = masked && !upload_mask(s, j, m);
+        if (masked && !s->lost[first + i]) row[m++] = i;
     }
     if (m == 0) return;
     s->t->o->upload(s->t->q, s->masked, row, (size_t)m * sizeof *row);
     s->t->o->mask_logits(s->t->q, s->t->logits, s->t->n_vocab, s->masks, s->masked, m);
 }
 
-/* Picks that would leave no room for the grammar's end give way. */
+/* Replaces picks after which the grammar could not end within the length limit. */
 static void settle_picks(spec *s)
 {
     for (int i = 0; i < s->step.n_want; i++) {
@@ -114,11 +115,11 @@ static void settle_picks(spec *s)
         s->closing[i]       = false;
         if (j->scored >= 0) s->pick[i] = j->scored;
         if (!l->guide || j->scored >= 0) continue;
-        int32_t pick = s->pick[i], left = lane_tokens_left(l) - l->tree.depth[j->node];
+        int32_t pick = s->pick[i], tokens_left = lane_tokens_left(l) - l->tree.depth[j->node];
         if (s->lost[i])
             s->pick[i] = -1;
         else if (pick >= 0)
-            s->pick[i] = lane_guide_settle(l, l->row_at[j->node], pick, left);
+            s->pick[i] = lane_guide_settle(l, l->row_at[j->node], pick, tokens_left);
         s->closing[i] = s->pick[i] != pick;
     }
 }
@@ -148,7 +149,7 @@ static void pick_piece(spec *s, int first, int n)
     o->download(q, s->pick + first, s->picked, (size_t)n * sizeof(int32_t));
 }
 
-/* Of the logits as the target made them; every row of the step has room for as many as the most that is asked for. */
+/* Computes log-probabilities from the unchanged logits. All rows of the step have room for n_shown tokens. */
 static void logprobs_piece(spec *s, int first, int n)
 {
     const ops *o    = s->t->o;
@@ -159,13 +160,13 @@ static void logprobs_piece(spec *s, int first, int n)
                 (size_t)n * each * sizeof(token_logprob));
 }
 
-/* Puts the tokens of the prompt in the place of the picks, where their log-probabilities are wanted. */
+/* Replaces picks by prompt tokens in the rows that score the prompt. */
 static void put_scored(spec *s, int first, int n)
 {
     bool any = false;
     for (int i = first; i < first + n; i++) any |= s->judged[i].scored >= 0;
     if (!any) return;
-    s->t->o->sync(s->t->q); /* the picks are there */
+    s->t->o->sync(s->t->q); /* waits for the picks */
     for (int i = first; i < first + n; i++)
         if (s->judged[i].scored >= 0) s->pick[i] = s->judged[i].scored;
     s->t->o->upload(s->t->q, s->picked, s->pick + first, (size_t)n * sizeof *s->pick);
@@ -182,8 +183,9 @@ static void judge_piece(spec *s, int first, int n, bool guided)
     logprobs_piece(s, first, n);
 }
 
-/* Masks and penalties have changed the logits, and a pick may have given way: all rows once more. */
-static bool logprobs_again(spec *s, err *e)
+/* Computes logits and log-probabilities again: masks and penalties have changed the logits, and picks may have
+ * changed. */
+static bool redo_logprobs(spec *s, err *e)
 {
     for (int first = 0; first < s->step.n_want; first += HEAD_ROWS) {
         int n = min_int(s->step.n_want - first, HEAD_ROWS);
@@ -214,7 +216,7 @@ bool judge_rows(spec *s, err *e)
 {
     int  n_best = best_needed(s);
     bool guided = any_guided(s);
-    s->n_shown  = most_asked(s);
+    s->n_shown  = max_shown(s);
     for (int first = 0; first < s->step.n_want; first += HEAD_ROWS) {
         int n = min_int(s->step.n_want - first, HEAD_ROWS);
         if (n_best)
@@ -229,5 +231,5 @@ bool judge_rows(spec *s, err *e)
     if (!s->t->o->check(s->t->q, e)) return false;
     if (n_best) pick_of_best(s, n_best);
     if (guided) settle_picks(s);
-    return !guided || s->n_shown < 0 || logprobs_again(s, e);
+    return !guided || s->n_shown < 0 || redo_logprobs(s, e);
 }

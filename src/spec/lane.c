@@ -24,7 +24,7 @@ bool spec_lane_new(spec *s, spec_lane **out, err *e)
     l->index       = i;
     l->text        = x;
     l->shared.node = n;
-    policy_init(&l->policy, &(policy_limits){0}); /* limits are known when a round begins */
+    policy_init(&l->policy, &(policy_limits){0}); /* limits are set before each round */
     s->lanes[i] = l;
     *out        = l;
     return true;
@@ -76,7 +76,8 @@ static void set_text(spec_lane *l, const lane_request *r)
     l->n_max                = r->max_new > 0 && r->max_new < n_ctx - n ? n + r->max_new : n_ctx;
 }
 
-/* What is known of guesses: of the request's class, nothing when that is new; without one, what the lane's last text showed. */
+/* Chooses the acceptance record to start from: that of the request's class, an empty one for a new class, or without
+ * classes that of the lane's last text. */
 static void choose_policy(spec_lane *l)
 {
     if (!l->classes)

@@ -1,11 +1,11 @@
-/* A request's pages: what it reserves, what it finds of its text, what it leaves for others. */
+/* Memory of requests: the pool, reservations, prefix hits, and pages added to the prefix tree. */
 #include "base/mem.h"
 #include "spec/inside.h"
 
 #include <assert.h>
 
 /* --- the pool -----------------------------------------------------------------------------------*/
-/* The rows of a tree need slots beyond the last position. */
+/* Returns the geometry of the pool. The rows of a tree need slots after the last position. */
 static kv_pool_spec pool_spec(const target *t, const spec_options *o)
 {
     return (kv_pool_spec){.classes       = t->kv_class,
@@ -31,21 +31,21 @@ bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)
         typed[i].types = o->kv_type;
     }
     alone.classes       = typed;
-    alone.max_kept_rows = 0; /* kept rows are for all lanes together */
+    alone.max_kept_rows = 0; /* counted once for all lanes */
     return kv_bytes_for(&alone, pool.max_slots, out) && size_mul(out, *out, (size_t)o->max_lanes) &&
            kv_kept_bytes(&pool, &kept) && size_add(out, *out, kept);
 }
 
-static double cap(const spec *s) { return s->opt.kv_cap > 0 ? s->opt.kv_cap : 1; }
+static double kv_cap(const spec *s) { return s->opt.kv_cap > 0 ? s->opt.kv_cap : 1; }
 
-/* Where nobody gave a size all lanes fit under the cap, which is of whole slabs. */
+/* Sets *out to the size of the pool. If none was given, all lanes fit under the kv_cap, which counts whole slabs. */
 static bool pool_bytes(const spec *s, size_t *out)
 {
     if (!spec_kv_bytes(s->t, &s->opt, out)) return false;
     if (s->opt.kv_bytes) return true;
     if (!size_add(out, *out, s->extra)) return false;
-    double under_cap = 1.05 * (double)*out / cap(s) + (2 << 20);
-    if (cap(s) < 1 && under_cap < (double)SIZE_MAX / 2) *out = (size_t)under_cap;
+    double under_cap = 1.05 * (double)*out / kv_cap(s) + (2 << 20);
+    if (kv_cap(s) < 1 && under_cap < (double)SIZE_MAX / 2) *out = (size_t)under_cap;
     return true;
 }
 
@@ -102,28 +102,28 @@ static kv_need need_of_drafts(const spec_lane *l)
     return n;
 }
 
-static kv_need both(const kv_need *a, const kv_need *b)
+static kv_need add_needs(const kv_need *a, const kv_need *b)
 {
     kv_need n = *a;
     for (int i = 0; i < KV_MAX_CLASSES; i++) n.pages[i] += b->pages[i];
     return n;
 }
 
-/* A drafter whose context will never fit beside the text is left alone. */
-static bool reserve(spec_lane *l, err *e)
+/* Reserves for the text and the drafters. If the drafters' context can never fit, the request runs without them. */
+static bool reserve_memory(spec_lane *l, err *e)
 {
     spec *s     = l->s;
     l->need     = need_of_text(l);
     l->draft    = need_of_drafts(l);
-    kv_need all = both(&l->need, &l->draft);
-    if (!kv_could_reserve(s->kv, &all, cap(s))) {
+    kv_need all = add_needs(&l->need, &l->draft);
+    if (!kv_could_reserve(s->kv, &all, kv_cap(s))) {
         lane_no_room_for_drafts(l);
         l->draft = (kv_need){0};
         all      = l->need;
     }
-    if (kv_reserve(s->kv, &all, cap(s))) return true;
+    if (kv_reserve(s->kv, &all, kv_cap(s))) return true;
     l->need = l->draft = (kv_need){0};
-    if (kv_could_reserve(s->kv, &all, cap(s))) return err_set(e, ERR_BUSY, "there is no room for this request now");
+    if (kv_could_reserve(s->kv, &all, kv_cap(s))) return err_set(e, ERR_BUSY, "there is no room for this request now");
     return err_set(e, ERR_CONTEXT, "the request needs %.1f MB of K/V, more than the whole cache",
                    (double)kv_need_bytes(s->kv, &all) / 1e6);
 }
@@ -131,7 +131,7 @@ static bool reserve(spec_lane *l, err *e)
 bool lane_reserve_drafts(spec_lane *l)
 {
     kv_need n = need_of_drafts(l);
-    if (!kv_reserve(l->s->kv, &n, cap(l->s))) return false;
+    if (!kv_reserve(l->s->kv, &n, kv_cap(l->s))) return false;
     l->draft = n;
     return true;
 }
@@ -175,8 +175,8 @@ static int make_wishes(const spec_lane *l, kv_wish *wish)
     return n;
 }
 
-/* Begins an empty sequence. */
-static void new_sequence(spec_lane *l)
+/* Gives the lane empty pages and states. */
+static void new_lane_state(spec_lane *l)
 {
     l->kv = kv_lane_new(l->s->kv);
     assert(l->kv);
@@ -184,11 +184,11 @@ static void new_sequence(spec_lane *l)
     l->shared.n_nodes = 0;
 }
 
-/* Returns whether only the first page of a drafter's own K/V keeps a much longer hit away: requests without the drafter leave
+/* Returns whether a much longer hit only lacks the first page of a drafter's K/V. Requests without the drafter leave
  * only the target's pages. */
 static bool lacks_first_page(const spec_lane *l, const kv_wish *wish, int n_wishes)
 {
-    enum { WORTH = 4 * KV_PAGE }; /* of a hit, in tokens: more than the extra step costs */
+    enum { WORTH = 4 * KV_PAGE }; /* minimum length of a hit, in tokens, that is worth the extra step */
     kv_wish    rest[DRAFTERS];
     kv_prefix *t = l->s->tree;
     for (int i = 0; i < n_wishes; i++) {
@@ -200,7 +200,7 @@ static bool lacks_first_page(const spec_lane *l, const kv_wish *wish, int n_wish
            kv_prefix_reach(t, l->shared.salt, l->text, l->n_prompt, rest, n_wishes) > WORTH;
 }
 
-/* Lets the drafters with K/V of their own see the first page, and leave it in the tree. */
+/* Shows the first page to the drafters with K/V of their own, which add it to the prefix tree. */
 static void show_first_page(spec_lane *l)
 {
     int32_t    row[KV_PAGE];
@@ -211,12 +211,12 @@ static void show_first_page(spec_lane *l)
         if (!l->uses[i] || !d->begin) continue;
         d->observe(d, l->draft_lane[i], &r, NULL);
         d->end(d, l->draft_lane[i]);
-        d->begin(d, l->draft_lane[i], &l->shared); /* folds in what `end` has left, if anything */
+        d->begin(d, l->draft_lane[i], &l->shared); /* computes K/V of the features that `end` left, if any */
     }
 }
 
-/* Runs the first page of the text, for the drafters' sake. The target's K/V of it is in the tree already, bit for bit
- * (promise 1), and the lane's own copy is given up again. */
+/* Runs the first page of the text for the drafters. The tree has the same K/V of the target bit by bit (promise 1),
+ * so the lane releases its own copy afterwards. */
 static void run_first_page(spec_lane *l)
 {
     spec *s = l->s;
@@ -232,7 +232,7 @@ static void run_first_page(spec_lane *l)
         l->n_run_again = KV_PAGE;
     }
     kv_lane_free(l->kv);
-    new_sequence(l);
+    new_lane_state(l);
 }
 
 static void find_prefix(spec_lane *l)
@@ -246,6 +246,7 @@ static void find_prefix(spec_lane *l)
     if (l->s->t->n_states) l->branch = kv_prefix_reach_pages(l->s->tree, l->shared.salt, l->text, l->n_prompt);
 }
 
+/* Starts the drafters' contexts and takes the longest cached prefix of the text. */
 static void start_text(spec_lane *l)
 {
     l->branch = 0;
@@ -255,8 +256,8 @@ static void start_text(spec_lane *l)
 
 bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
 {
-    if (!reserve(l, e)) return false;
-    new_sequence(l);
+    if (!reserve_memory(l, e)) return false;
+    new_lane_state(l);
     l->n_run_again      = 0;
     l->shared.n_prompt  = l->n_prompt;
     l->shared.token     = l->text;
@@ -270,7 +271,7 @@ bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
 void lane_restart(spec_lane *l)
 {
     kv_lane_free(l->kv);
-    new_sequence(l);
+    new_lane_state(l);
     start_text(l);
 }
 

@@ -1,4 +1,4 @@
-/* What a lane drafts, and the drafts of a step. */
+/* Plans of lanes, and the drafts of a step. */
 #include "base/clock.h"
 #include "spec/inside.h"
 
@@ -10,7 +10,7 @@ static const int auto_draft[SPEC_METHODS] = {
     [SPEC_DFLASH] = DRAFT_MAX, [SPEC_TREE] = DRAFT_MAX, [SPEC_MTP] = 7, [SPEC_NGRAM] = SHADOW_MAX};
 enum { DEFAULT_TREE_BUDGET = 22 };
 
-/* Guesses in a row that the lane may want of a method: 0 when it cannot use it. */
+/* Returns the maximum draft tokens in a row of a method; 0 when the lane cannot use it. */
 static int draft_limit(const spec_lane *l, spec_method m)
 {
     const spec_settings *o = &l->opt.spec;
@@ -26,7 +26,7 @@ static int tree_budget(const spec_lane *l)
     return l->opt.spec.tree_budget > 0 ? l->opt.spec.tree_budget : DEFAULT_TREE_BUDGET;
 }
 
-/* --- what a round is planned from ---------------------------------------------------------------*/
+/* --- input of the policy ---------------------------------------------------------------*/
 static void fill_job(spec_lane *l, drafter_index k, int n_want)
 {
     draft_job *j = &l->job;
@@ -46,8 +46,9 @@ static void fill_job(spec_lane *l, drafter_index k, int n_want)
     j->params.temp *= l->opt.spec.draft_noise;
 }
 
-/* What n-grams would say costs next to nothing to know: how far they could go, and later whether they were right. */
-static void ask_ngrams(spec_lane *l)
+/* Drafts with n-grams in any case, because it costs almost nothing: the policy learns how long the draft is, and later
+ * how much of it was right. */
+static void draft_ngrams(spec_lane *l)
 {
     drafter   *d   = l->s->slots[WITH_NGRAM].d;
     draft_job *job = &l->job;
@@ -59,12 +60,12 @@ static void ask_ngrams(spec_lane *l)
     memcpy(l->shadow, job->token, (size_t)l->n_shadow * sizeof *l->shadow);
 }
 
-static void look(spec_lane *l)
+static void update_limits(spec_lane *l)
 {
     policy_limits *lim = &l->policy.limits;
     *lim               = (policy_limits){.tree_budget = tree_budget(l)};
     l->room            = min_int(l->n_max - l->n_text, l->limit - 1);
-    if (l->shadow_at != l->n_text) ask_ngrams(l);
+    if (l->shadow_at != l->n_text) draft_ngrams(l);
     for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++) {
         lim->max_draft[m] = draft_limit(l, (spec_method)m);
         if (m == SPEC_NGRAM && l->opt.spec.method == SPEC_AUTO)
@@ -75,7 +76,7 @@ static void look(spec_lane *l)
 
 void spec_lane_facts(spec_lane *l, policy_facts *out)
 {
-    look(l);
+    update_limits(l);
     *out = (policy_facts){.p        = &l->policy,
                           .method   = l->opt.spec.method,
                           .room     = l->room > 0 ? l->room : 0,
@@ -99,7 +100,7 @@ spec_plan spec_choose_alone(spec_lane *l)
 spec_plan lane_fit_plan(spec_lane *l, const spec_plan *wanted, int room_rows)
 {
     spec_plan plan = *wanted;
-    look(l);
+    update_limits(l);
     const policy_limits *lim = &l->policy.limits;
     if (plan.method == SPEC_OFF || !lim->there[plan.method] || l->room <= 0) plan.n = 0;
     if (plan.method != SPEC_TREE) plan.n = min_int(plan.n, min_int(lim->max_draft[plan.method], l->room));
@@ -122,7 +123,8 @@ static void plan_job(spec_lane *l)
     }
 }
 
-/* Together; when that fails one by one, so that a lane's trouble is its own. */
+/* Drafts for all lanes together. If that fails, drafts for one lane after another, so that only the lanes that fail
+ * lose the drafter. */
 static void run_jobs(spec *s, drafter_index k, spec_lane *const *lanes, int n)
 {
     drafter   *d = s->slots[k].d;
@@ -181,8 +183,8 @@ void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes)
     for (int i = 0; i < n_lanes; i++) lane_guide_tree(lanes[i]);
 }
 
-/* The tree ends before a guess that is none. */
-static void learn_guesses(spec_lane *l)
+/* Reads the draft tokens that stayed on the device. An invalid one ends the tree. */
+static void read_draft_tokens(spec_lane *l)
 {
     draft_tree    *t    = &l->tree;
     const int32_t *from = l->s->host_guesses + (size_t)l->index * DRAFT_MAX;
@@ -196,7 +198,7 @@ static void learn_guesses(spec_lane *l)
     }
 }
 
-/* What the lanes that drafted with k asked of it, as cost_note_draft counts. */
+/* Records the cost of a draft by drafter k, in the units of cost_note_draft. */
 static void note_cost(spec *s, drafter_index k, spec_lane *const *lanes, int n_lanes, double seconds)
 {
     spec_method m    = k == WITH_MTP ? SPEC_MTP : k == WITH_NGRAM ? SPEC_NGRAM : SPEC_DFLASH;
@@ -247,7 +249,7 @@ double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes)
     double seconds = 0;
     for (int k = 0; k < DRAFTERS; k++) seconds += drafted_with(s, (drafter_index)k, lanes, n_lanes);
     for (int i = 0; i < n_lanes; i++)
-        if (lanes[i]->later) learn_guesses(lanes[i]);
+        if (lanes[i]->later) read_draft_tokens(lanes[i]);
     for (int i = 0; s->opt.on_round && i < n_lanes; i++)
         if (lanes[i]->plan.method != SPEC_OFF) show_round(lanes[i]);
     return seconds;

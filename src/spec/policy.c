@@ -1,5 +1,5 @@
-/* One lane: its best plan, its record, when it tries what it does not use. The numbers here say how often a method that
- * lost is tried. None of them decides which method is good: that is measured. */
+/* The choice for one lane: its best plan, its record, and trials of methods that it does not use. The constants set how
+ * often a method that lost is tried. None of them decides which method is good: that is measured. */
 #include "spec/policy.h"
 
 #include "base/mem.h"
@@ -10,26 +10,27 @@
 
 enum {
     GAP_FIRST   = 16,
-    GAP_MAX     = 64, /* times the number of methods */
+    GAP_MAX     = 64, /* multiplied by the number of methods */
     START_GAP   = GAP_FIRST / 2,
-    FREE_TRIALS = 3,   /* a method is not judged by less; the following ones have to keep to TRIAL_SHARE */
-    LONG_WAIT   = 512, /* rounds; once the free trials are over WAIT_MAX */
+    FREE_TRIALS = 3,   /* trials before a method is judged; later ones are limited by TRIAL_SHARE */
+    LONG_WAIT   = 512, /* rounds; after the free trials, WAIT_MAX */
     WAIT_MAX    = 8192,
-    NEXT_WAIT   = 192, /* with a new text waits become shorter, down to this */
-    KNOWN       = 3,   /* rounds, the weight of what is known of a new text */
+    NEXT_WAIT   = 192, /* a new text shortens waits, down to this */
+    KNOWN       = 3,   /* weight of the record at the start of a text, in rounds */
 };
 const double        HOPED_RATE  = 0.8;
 const double        BEST_RATE   = 0.95;
-static const double TRIAL_SHARE = 0.015; /* of the time, for all trials of a lane together */
-static const double TREE_KEPT  = 0.957; /* of a tree's counts, each round without one: it is judged by DFlash's again */
-static const double TREE_DOUBT = 3;     /* rounds, the weight of what a chain's record says of trees */
-static const double LEDGER     = 1 << 14; /* tokens; beyond it what trials cost counts half */
+static const double TRIAL_SHARE = 0.015; /* share of the time that all trials of a lane together may take */
+static const double TREE_KEPT =
+    0.957; /* factor of a tree's counts per round without a tree: DFlash's record takes over again */
+static const double TREE_DOUBT = 3;       /* weight of the chain's record for predicting trees, in rounds */
+static const double LEDGER     = 1 << 14; /* tokens after which the account of trials is halved */
 
 void policy_init(policy *p, const policy_limits *l)
 {
     *p = (policy){.limits = *l};
     for (int m = 0; m < SPEC_METHODS; m++) {
-        p->wait[m] = 2 * m; /* each is soon tried, not all at once */
+        p->wait[m] = 2 * m; /* each is tried soon, but not all at once */
         p->gap[m]  = START_GAP;
     }
 }
@@ -51,7 +52,7 @@ void policy_seed(policy *p, const policy *from)
     policy_next_text(p);
 }
 
-/* --- what plans bring ---------------------------------------------------------------------------- */
+/* --- expected tokens ---------------------------------------------------------------------------- */
 int choice_depth(const policy_lane *l, spec_method m)
 {
     const policy_limits *lim = &l->p->limits;
@@ -63,25 +64,26 @@ int choice_depth(const policy_lane *l, spec_method m)
 int choice_budgets(const policy_lane *l, int out[MAX_TREE_PLANS])
 {
     static const int budget[] = {8, 16, 22, 32, 48};
-    int              n = 0, most = min_int(min_int(l->p->limits.tree_budget, DRAFT_MAX), l->room);
+    int              n = 0, max_budget = min_int(min_int(l->p->limits.tree_budget, DRAFT_MAX), l->room);
     _Static_assert(COUNT(budget) < MAX_TREE_PLANS, "and one more");
     if (choice_depth(l, SPEC_TREE) == 0) return 0;
-    while (n < (int)COUNT(budget) && budget[n] < most) {
+    while (n < (int)COUNT(budget) && budget[n] < max_budget) {
         out[n] = budget[n];
         n++;
     }
-    if (most > 0) out[n++] = most;
+    if (max_budget > 0) out[n++] = max_budget;
     return n;
 }
 
-/* The share of a chain's misses that a tree of this budget catches with its other branches: it rises with the logarithm of
- * the budget. Only the differences between budgets rest on this; the level is the tree's record. */
+/* Returns the share of a chain's rejected tokens that a tree of this budget recovers with its other branches. It
+ * grows with the logarithm of the budget. Only differences between budgets depend on it; the level comes from the
+ * tree's record. */
 static double tree_gain(int budget) { return budget > 8 ? fmin(0.5, 0.1 * log2(budget / 8.0)) : 0; }
 
 static double hoped_tree_rate(int budget) { return 1 - (1 - HOPED_RATE) * (1 - tree_gain(budget)); }
 
-/* out[d]: how often guess d of a tree is right, those before it being so, at the budgets of its record. DFlash's record says
- * what to expect, and the tree's own, where it is long enough, by how much that is wrong. */
+/* Sets out[d] to the acceptance rate of a tree at depth d, given that all before were accepted, at the budgets of its
+ * record. DFlash's record gives the expectation; the tree's own record, if long enough, corrects it. */
 static void tree_rates(const policy *p, double *out, int n)
 {
     const survival *own = &p->record[SPEC_TREE], *chain = &p->record[SPEC_DFLASH];
@@ -114,7 +116,7 @@ double choice_hoped_tokens(double rate, int n)
 
 bool choice_knows_dflash(const policy *p) { return p->record[SPEC_DFLASH].tried[0] >= FREE_TRIALS - 1; }
 
-/* The number that all wishes are cut to: with one more they would not fit. */
+/* Returns the largest limit per entry with which the sum fits. */
 static int highest_level(const int *n, int count, int room)
 {
     for (int level = 0;; level++) {
@@ -143,8 +145,8 @@ typedef struct {
     const policy_lane *l;
     const cost_table  *c;
     const cost_view   *v;
-    int                base_rows; /* of the step, without guesses */
-    double             prompts;   /* seconds that pieces of prompts add to it: no cost of the guesses */
+    int                base_rows; /* rows of the step without draft tokens */
+    double             prompts;   /* seconds of prompt chunks in the step: not a cost of drafting */
 } choice;
 
 static double plan_cost(const choice *k, spec_method m, int n)
@@ -185,7 +187,7 @@ static void consider_trees(const choice *k, spec_plan *best, bool hoped)
                  hoped ? choice_hoped_tokens(hoped_tree_rate(budget[i]), min_int(depth, budget[i])) : tokens[i]);
 }
 
-/* The method's best length, if it beats what *best holds. */
+/* Replaces *best by the method's best length, if that is better. */
 static void consider_method(const choice *k, spec_plan *best, spec_method m, bool hoped)
 {
     if (m == SPEC_OFF)
@@ -196,13 +198,14 @@ static void consider_method(const choice *k, spec_plan *best, spec_method m, boo
         consider_chains(k, best, m, hoped);
 }
 
-/* Whether a trial could show anything: the best that can be hoped for is better than what we have. */
+/* Returns whether the trial would reach par at the best possible acceptance. */
 static bool may_pay(const choice *k, const spec_plan *trial)
 {
     int n = min_int(trial->n, choice_depth(k->l, trial->method));
     return choice_hoped_tokens(BEST_RATE, n) > trial->par;
 }
 
+/* Returns whether trees are far from paying according to DFlash's record, so that a trial is useless. */
 static bool is_hopeless(const choice *k, const spec_plan *best, spec_method m)
 {
     spec_plan own = {0};
@@ -211,20 +214,20 @@ static bool is_hopeless(const choice *k, const spec_plan *best, spec_method m)
     return own.rate < 0.7 * best->rate;
 }
 
-/* All else is compared with plain decoding, so its cost must be known, and of late. */
+/* Returns whether the cost of plain decoding, with which all plans are compared, must be measured again. */
 static bool plain_due(const choice *k)
 {
     return k->base_rows == 1 && !cost_step_is_known(k->c, 1, 1, k->l->ctx, PLAIN_AGE_FAR);
 }
 
-/* A method whose turn has come, at the length that would be best if it were good. */
+/* Chooses a method whose trial is due, with the length that would be best if it were good. */
 static bool due_trial(const choice *k, const spec_plan *best, spec_plan *trial)
 {
     for (int m = 0; m < SPEC_METHODS; m++) {
         if (m == (int)best->method || k->l->p->wait[m] > 0 || (m == SPEC_OFF && !plain_due(k))) continue;
         *trial = (spec_plan){0};
         consider_method(k, trial, m, true);
-        if (!(trial->rate > 0) || is_hopeless(k, best, m)) continue; /* not there, no room, or no use */
+        if (!(trial->rate > 0) || is_hopeless(k, best, m)) continue; /* not available, no room, or useless */
         trial->trial = true;
         trial->n     = min_int(trial->n, m == SPEC_TREE ? TRIAL_TREE : TRIAL_CHAIN);
         trial->par   = best->rate * plan_cost(k, m, trial->n);
@@ -275,10 +278,10 @@ static int n_methods(const policy_limits *l)
     return n;
 }
 
-/* A trial that reached par is repeated at once, until the record speaks for the method or a trial fails. Each that fails
- * doubles the distance to the next; one that lost more than two tokens makes it longer still, and after the first few all
- * of them together may lose only a small share of the tokens. Being chosen for its merit brings the distance back to the
- * first one. */
+/* Schedules the next trial. A trial that reached par is repeated at once, until the method is chosen by its record or a
+ * trial fails. Each failure doubles the interval; a loss of more than two tokens makes it longer still, and after the
+ * first few all trials together may lose only a small share of the tokens. When the method is chosen as the best, the
+ * interval returns to the first one. */
 static void set_next_trial(policy *p, const spec_plan *plan, int n_right)
 {
     int   *gap = &p->gap[plan->method], *wait = &p->wait[plan->method];
@@ -296,7 +299,7 @@ static void set_next_trial(policy *p, const spec_plan *plan, int n_right)
     }
 }
 
-/* What all lanes made, and what their trials cost of it. */
+/* Adds to the tokens of all lanes, and to the tokens that trials cost. */
 static void keep_ledger(cost_table *c, const spec_plan *plan, int n_right)
 {
     c->tokens += 1 + n_right;

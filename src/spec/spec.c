@@ -5,7 +5,9 @@
 
 #include <assert.h>
 
-enum { ROOM_FOR_CHANGES = 32768 }; /* of logits, beyond one for each token: several rows go together */
+enum {
+    ROOM_FOR_CHANGES = 32768
+}; /* logit changes of several rows are uploaded together: room in addition to one per token */
 
 /* --- one per target -----------------------------------------------------------------------------*/
 static void set_kv_type(target *t, cache_types types)

@@ -1,4 +1,4 @@
-/* One step of the target for many lanes: plans rows, drafts, verifies, walks the accepted path, commits the kept tokens. */
+/* One step of the target for many lanes: plan, draft, verify, accept, commit. */
 #include "base/clock.h"
 #include "spec/choice.h"
 #include "spec/inside.h"
@@ -6,7 +6,7 @@
 #include <assert.h>
 
 /* --- a step -------------------------------------------------------------------------------------*/
-/* Plans the rows of text, at most `rows`, of which the commit may reject at most `kept`. */
+/* Plans the rows of text: at most `rows`, of which at most `kept` are kept rows (kv/lane.h). */
 static void plan_chunk(const spec_turn *t, int rows, int kept)
 {
     spec_lane *l       = t->lane;
@@ -27,7 +27,7 @@ static void add_text_row(spec *s, spec_lane *l, int lane, int32_t pos)
     step_add(&s->step, lane, pos, l->text[pos], scored);
 }
 
-/* Rows of text up to the anchor, then the guesses; a tree's rows have slots of their own. */
+/* Adds the rows of text up to the anchor, then the draft tokens. The rows of a tree have slots of their own. */
 static void add_rows(spec *s, spec_lane *l)
 {
     step             *st   = &s->step;
@@ -66,7 +66,7 @@ static bool grow_lane(spec_lane *l, err *e)
     return kv_lane_grow(l->kv, n_sure, l->n_kept_text, e);
 }
 
-/* *ran: the target may have run the rows. */
+/* Runs the rows of all lanes. Sets *ran when the target may have run them. */
 static bool run_rows(spec *s, spec_lane *const *lanes, int n_lanes, bool *ran, err *e)
 {
     step_clear(&s->step);
@@ -96,9 +96,9 @@ static void set_problem(spec_lane *l, err_code code, const char *why)
     l->out.problem_code = code;
 }
 
-/* From the anchor along the target's picks, as far as the guesses go. A guess after which nothing can be picked is left
- * for the next round, which will say so. */
-static void walk(const spec *s, spec_lane *l)
+/* Follows the target's picks from the anchor as far as the draft tokens go. A draft token after which no token can be
+ * picked is not accepted: the next round reports the problem. */
+static void accept_path(const spec *s, spec_lane *l)
 {
     l->n_path      = 0;
     l->out.problem = NULL;
@@ -114,14 +114,15 @@ static void walk(const spec *s, spec_lane *l)
     }
 }
 
-/* Forgets the rows of the step. Where that costs the lane its states, its text is run again. */
+/* Removes the rows of the step. If that costs the lane its states, its text starts again. */
 static void roll_back(spec_lane *l, bool ran)
 {
     if (kv_lane_rollback(l->kv, ran) < l->n_cached) lane_restart(l);
 }
 
-/* The rows of text that the step ran, from pos on, and n_tree rows of the path, the anchor counted in both. */
-static void tell_drafters(spec_lane *l, int32_t pos, int n_tree, int hidden)
+/* Shows the drafters the committed rows: the rows of text from pos on, and n_tree rows of the accepted path. The
+ * anchor is the last of the text and the first of the path. */
+static void show_drafters(spec_lane *l, int32_t pos, int n_tree, int hidden)
 {
     int32_t    row[STEP_MAX_ROWS];
     draft_rows r = {.pos = pos, .row = row, .n = l->n_chunk, .hidden = hidden};
@@ -141,10 +142,10 @@ static void end_chunk(spec_lane *l)
     kv_lane_commit(l->kv, NULL, 0);
     l->n_cached = kv_lane_len(l->kv);
     lane_share_pages(l);
-    tell_drafters(l, pos, 0, -1);
+    show_drafters(l, pos, 0, -1);
 }
 
-/* Plans the guesses, at most `rows`, and returns how many they are. */
+/* Plans up to `rows` draft tokens and returns their number. */
 static int plan_guesses(const spec_turn *t, int rows)
 {
     spec_lane *l = t->lane;
@@ -154,29 +155,30 @@ static int plan_guesses(const spec_turn *t, int rows)
     return l->plan.n;
 }
 
-/* Every lane gets a row at least, then prompts get rows in the order of the lanes. Guesses get what is left, in equal shares
- * where not all of them fit: the first lanes would be served faster in every step otherwise. */
+/* Divides the rows of the step. Every lane gets at least one row, then prompts get rows in the order of the lanes.
+ * Draft tokens get the remaining rows, in equal shares if they do not all fit: otherwise the first lanes would be
+ * faster in every step. */
 static void plan_lanes(spec *s, const spec_turn *turns, int n_turns, spec_lane **lanes)
 {
-    int left = s->t->max_rows, kept = s->t->max_kept_rows > 0 ? s->t->max_kept_rows : left;
-    int guesses[STEP_MAX_ROWS], all = 0;
-    assert(n_turns >= 1 && n_turns <= left && n_turns <= kept);
+    int rows_left = s->t->max_rows, kept = s->t->max_kept_rows > 0 ? s->t->max_kept_rows : rows_left;
+    int guesses[STEP_MAX_ROWS], all      = 0;
+    assert(n_turns >= 1 && n_turns <= rows_left && n_turns <= kept);
     for (int i = 0; i < n_turns; i++) {
         spec_lane *l = lanes[i] = turns[i].lane;
         assert(l->s == s && l->live && spec_lane_pending(l) > 0 && !spec_lane_full(l));
-        plan_chunk(&turns[i], left - (n_turns - 1 - i), kept - (n_turns - 1 - i));
-        left -= l->n_chunk;
+        plan_chunk(&turns[i], rows_left - (n_turns - 1 - i), kept - (n_turns - 1 - i));
+        rows_left -= l->n_chunk;
         kept -= l->n_kept_text;
     }
-    if (s->t->n_states) left = min_int(left, kept);
+    if (s->t->n_states) rows_left = min_int(rows_left, kept);
     for (int i = 0; i < n_turns; i++) all += guesses[i] = plan_guesses(&turns[i], DRAFT_MAX);
-    if (all <= left) return;
-    choice_share_rows(guesses, n_turns, left);
+    if (all <= rows_left) return;
+    choice_share_rows(guesses, n_turns, rows_left);
     for (int i = 0; i < n_turns; i++)
         if (guesses[i] < lanes[i]->plan.n) plan_guesses(&turns[i], guesses[i]);
 }
 
-/* Steps with pieces of prompts say little about those without. */
+/* Records the cost of a step, unless it has prompt chunks: they say little about steps without. */
 static void note_cost(spec *s, spec_lane *const *lanes, int n_lanes, double seconds)
 {
     int     rows = 0;
@@ -217,7 +219,7 @@ bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e)
         if (l->first_want < 0)
             end_chunk(l);
         else
-            walk(s, l);
+            accept_path(s, l);
         if (l->out.problem) roll_back(l, true);
         l->stats.verify_s += took;
     }
@@ -232,7 +234,7 @@ bool spec_step_alone(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
     return spec_step(s, turns, n_lanes, e);
 }
 
-/* --- what is kept -------------------------------------------------------------------------------*/
+/* --- commit -------------------------------------------------------------------------------*/
 /* Commits the rows of text before the anchor and the first n_keep rows of the accepted path. */
 static void commit_rows(spec_lane *l, int n_keep)
 {
@@ -266,7 +268,7 @@ static void count_round(spec_lane *l, int n_keep)
     for (int i = 0; i < right; i++) st->right_at[i]++;
 }
 
-/* The guesses that the round judged, whether or not the caller keeps them all. */
+/* Records the acceptance of the round, including accepted tokens that the caller did not keep. */
 static void note_outcome(spec_lane *l)
 {
     const spec_out *out = &l->out;
@@ -298,7 +300,7 @@ void spec_lane_keep(spec_lane *l, int n_keep)
     add_text(l, n_keep);
     lane_guide_keep(l, n_keep);
     lane_share_pages(l);
-    tell_drafters(l, pos, n_keep, n_keep ? l->first_want + l->path[n_keep - 1] : -1);
+    show_drafters(l, pos, n_keep, n_keep ? l->first_want + l->path[n_keep - 1] : -1);
     count_round(l, n_keep);
     note_outcome(l);
     l->out.n = 0;

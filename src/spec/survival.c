@@ -4,8 +4,8 @@
 #include <math.h>
 
 const double        SURVIVAL_FIRST = 0.75;
-static const double KEPT           = 0.9928; /* of the counts, each round: half of them after 96 */
-static const double SURPRISED      = 1;      /* standard deviations, smoothed over four rounds: 2.6 of them in effect */
+static const double KEPT           = 0.9928; /* factor of the counts per round: one half after 96 rounds */
+static const double SURPRISED      = 1;      /* standard deviations, smoothed over four rounds: 2.6 in effect */
 
 double survival_rate(const survival *s, int d, double before)
 {
@@ -30,7 +30,7 @@ double survival_at(const survival *s, int d)
     return curve[d - 1];
 }
 
-/* How many standard deviations `right` lies above what the record expects of n guesses. */
+/* Returns the deviation of `right` from the expected number of accepted tokens of n, in standard deviations. */
 static double surprise_of(const survival *s, int n, int right)
 {
     double curve[DRAFT_MAX], mean = 0, square = 0;
@@ -50,8 +50,8 @@ void survival_forget(survival *s, double kept)
     }
 }
 
-/* A lane's text changes its kind at once, from prose to a copied table. When the last rounds do not look like the record,
- * it shrinks, to the weight of three rounds at least, and the new ones decide. */
+/* A text can change its kind abruptly, for example from prose to a copied table. When the last rounds deviate from the
+ * record, its weight is reduced, to that of three rounds at least, so that new rounds decide. */
 void survival_note(survival *s, int n, int right)
 {
     assert(n >= 1 && n <= DRAFT_MAX && right >= 0 && right <= n);

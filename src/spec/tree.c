@@ -10,7 +10,7 @@ void tree_start(draft_tree *t, int32_t anchor)
     t->depth[0]  = 0;
 }
 
-static int add(draft_tree *t, int parent, int32_t token)
+static int add_tree_row(draft_tree *t, int parent, int32_t token)
 {
     int row = t->n++;
     assert(row <= DRAFT_MAX && parent < row);
@@ -22,7 +22,7 @@ static int add(draft_tree *t, int parent, int32_t token)
 
 void tree_add_chain(draft_tree *t, const int32_t *token, int n)
 {
-    for (int i = 0; i < n; i++) add(t, t->n - 1, token[i]);
+    for (int i = 0; i < n; i++) add_tree_row(t, t->n - 1, token[i]);
 }
 
 int tree_child(const draft_tree *t, int row, int32_t token)
@@ -48,13 +48,13 @@ bool tree_is_chain(const draft_tree *t)
 }
 
 /* --- best first ---------------------------------------------------------------------------------*/
-/* A row that could be added: candidate `rank` of its depth, below `parent`. */
+/* A row that can be added: candidate `rank` of its depth, as a child of `parent`. */
 typedef struct {
     double score;
     int    parent, depth, rank;
 } branch;
 
-/* Each row that is added offers at most a sibling and a child, so this is all there can be. */
+/* Each added row opens at most two branches: its next sibling and its first child. */
 enum { MAX_BRANCHES = 2 * DRAFT_MAX + 2 };
 
 typedef struct {
@@ -64,7 +64,8 @@ typedef struct {
     int    n_open;
 } search;
 
-/* The better score; then the shallower row, the earlier parent. Never equal: a (parent, rank) is offered once. */
+/* Orders branches: better score, then smaller depth, then earlier parent. No two are equal: a (parent, rank) occurs
+ * once. */
 static bool goes_first(const branch *a, const branch *b)
 {
     if (a->score != b->score) return a->score > b->score;
@@ -72,7 +73,7 @@ static bool goes_first(const branch *a, const branch *b)
     return a->parent != b->parent ? a->parent < b->parent : a->rank < b->rank;
 }
 
-static void offer(search *s, double score_before, int parent, int depth, int rank)
+static void open_branch(search *s, double score_before, int parent, int depth, int rank)
 {
     if (depth >= s->n_depths || rank >= s->n_top) return;
     const token_logprob *c = &s->top[depth][rank];
@@ -81,7 +82,7 @@ static void offer(search *s, double score_before, int parent, int depth, int ran
     s->open[s->n_open++] = (branch){score_before + (double)c->logprob, parent, depth, rank};
 }
 
-static branch take_best(search *s)
+static branch take_best_branch(search *s)
 {
     int best = 0;
     for (int i = 1; i < s->n_open; i++)
@@ -91,14 +92,14 @@ static branch take_best(search *s)
     return b;
 }
 
-/* The likeliest chain, with its siblings on offer. */
+/* Adds the likeliest chain, and opens the branches of its siblings. */
 static void seed_chain(draft_tree *t, search *s, int budget)
 {
     double before = 0;
     for (int d = 0; d < s->n_depths && t->n <= budget && s->top[d][0].id >= 0; d++) {
         int parent = t->n - 1;
-        add(t, parent, s->top[d][0].id);
-        offer(s, before, parent, d, 1);
+        add_tree_row(t, parent, s->top[d][0].id);
+        open_branch(s, before, parent, d, 1);
         before += (double)s->top[d][0].logprob;
     }
 }
@@ -111,11 +112,11 @@ void tree_add_best(draft_tree *t, const token_logprob (*top)[DRAFT_TOP_MAX], int
     if (chain_seed)
         seed_chain(t, &s, budget);
     else
-        offer(&s, 0, 0, 0, 0);
+        open_branch(&s, 0, 0, 0, 0);
     while (s.n_open > 0 && t->n <= budget) {
-        branch b   = take_best(&s);
-        int    row = add(t, b.parent, top[b.depth][b.rank].id);
-        offer(&s, b.score - (double)top[b.depth][b.rank].logprob, b.parent, b.depth, b.rank + 1);
-        offer(&s, b.score, row, b.depth + 1, 0);
+        branch b   = take_best_branch(&s);
+        int    row = add_tree_row(t, b.parent, top[b.depth][b.rank].id);
+        open_branch(&s, b.score - (double)top[b.depth][b.rank].logprob, b.parent, b.depth, b.rank + 1);
+        open_branch(&s, b.score, row, b.depth + 1, 0);
     }
 }
