@@ -15,13 +15,13 @@ struct guide {
     uint64_t *first;               /* mask of a state before the grammar */
 };
 
-/* --- places beside the grammar ------------------------------------------------------------------*/
-/* Negative, below GRAMMAR_NO and its like. Answers of all kinds share a guide: what may come next is in the place. */
-enum { THINK = 1, CALL = 2, IN_THOUGHT = 4, FREE = 8, BESIDE = -16 };
+/* --- states outside the grammar ------------------------------------------------------------------*/
+/* They are below all negative grammar states. The state itself says what may follow, so all responses share a guide. */
+enum { THINK = 1, CALL = 2, IN_THOUGHT = 4, FREE = 8, OUTSIDE = -16 };
 
-static bool          is_beside(grammar_state s) { return s <= BESIDE; }
-static unsigned      flags_of(grammar_state s) { return (unsigned)(BESIDE - s); }
-static grammar_state beside(unsigned flags) { return BESIDE - (grammar_state)flags; }
+static bool          is_outside(grammar_state s) { return s <= OUTSIDE; }
+static unsigned      flags_of(grammar_state s) { return (unsigned)(OUTSIDE - s); }
+static grammar_state beside(unsigned flags) { return OUTSIDE - (grammar_state)flags; }
 static grammar_state before(guide *g, unsigned flags) { return flags ? beside(flags) : grammar_fork(g->m, g->start); }
 
 /* --- markers ------------------------------------------------------------------------------------*/
@@ -121,7 +121,7 @@ static grammar_state take_beside(guide *g, unsigned at, int32_t token)
 
 grammar_state guide_take(guide *g, grammar_state s, int32_t token)
 {
-    if (is_beside(s)) return take_beside(g, flags_of(s), token);
+    if (is_outside(s)) return take_beside(g, flags_of(s), token);
     grammar_state to = grammar_take(g->m, s, token);
     if (!g->calls_only || to < 0 || !grammar_can_end(g->m, to)) return to;
     grammar_drop(g->m, to); /* the call is complete */
@@ -134,7 +134,7 @@ grammar_stats guide_stats(const guide *g) { return grammar_machine_stats(g->m); 
 
 int64_t guide_work(const guide *g) { return grammar_machine_work(g->m); }
 
-bool guide_goes_on(grammar_state s) { return s >= 0 || is_beside(s); }
+bool guide_goes_on(grammar_state s) { return s >= 0 || is_outside(s); }
 
 size_t guide_mask_words(const guide *g) { return g->n_words; }
 
@@ -153,15 +153,15 @@ static const uint64_t *mask_beside(guide *g, unsigned at, err *e)
 const uint64_t *guide_mask(guide *g, grammar_state s, err *e)
 {
     if (s >= 0) return grammar_mask(g->m, s, e);
-    if (is_beside(s)) return mask_beside(g, flags_of(s), e);
+    if (is_outside(s)) return mask_beside(g, flags_of(s), e);
     err_set(e, ERR_TOO_LARGE, "the grammar is too ambiguous");
     return NULL;
 }
 
 int guide_mask_work(guide *g, grammar_state s, int64_t *work, err *e)
 {
-    if (is_beside(s) && flags_of(s) & (FREE | IN_THOUGHT)) return GRAMMAR_READY;
-    if (s >= 0 || is_beside(s)) return grammar_mask_work(g->m, s >= 0 ? s : g->start, work, e);
+    if (is_outside(s) && flags_of(s) & (FREE | IN_THOUGHT)) return GRAMMAR_READY;
+    if (s >= 0 || is_outside(s)) return grammar_mask_work(g->m, s >= 0 ? s : g->start, work, e);
     err_set(e, ERR_TOO_LARGE, "the grammar is too ambiguous");
     return GRAMMAR_NO;
 }
@@ -171,8 +171,8 @@ int guide_mask_work(guide *g, grammar_state s, int64_t *work, err *e)
  * unconstrained. */
 static grammar_state grammar_at(const guide *g, grammar_state s, int32_t *wait)
 {
-    *wait = is_beside(s) && flags_of(s) & IN_THOUGHT;
-    return !is_beside(s) ? s : flags_of(s) & FREE ? -1 : g->start;
+    *wait = is_outside(s) && flags_of(s) & IN_THOUGHT;
+    return !is_outside(s) ? s : flags_of(s) & FREE ? -1 : g->start;
 }
 
 /* Returns the tokens of the shortest end, at most n_left, and its first token; -1: it does not fit. No path is searched

@@ -1,17 +1,17 @@
-/* grammar/inside.h - what the files of grammar/ share.
+/* grammar/inside.h - shared by the files of grammar/.
  *
- * Readers (gbnf.c, schema.c) build rules out of nodes; compile.c turns every rule into an automaton over symbols:
- * bytes, and behind them the markers that the grammar names. All automata lie in one array of places.
+ * Readers (gbnf.c, schema.c) build rules from nodes. compile.c turns every rule into an automaton over symbols: bytes,
+ * followed by the markers that the grammar names. All automata are in one array of places.
  *
  *      PLACE_BYTES   consumes one symbol: edges lo..hi -> to
  *      PLACE_SPLIT   any of its edges, consuming nothing
- *      PLACE_CALL    rule `rule`, then `then`; without a `then` the rule takes the caller's place (a call at the end)
+ *      PLACE_CALL    rule `rule`, then `then`; without a `then` the rule replaces the caller's place (a tail call)
  *      PLACE_LOOP    rule `rule` min to max times, counted on the stack, then `then`
  *      PLACE_END     the rule is complete
  *
- * `height` of a place: calls that must be opened on top of the present ones to complete the rule from there. A place is
- * entered only where its height still fits the grammar's depth, so nothing is begun that could not be ended.
- * `distance`: symbols of the shortest way to complete the rule from there. */
+ * `height` of a place: the number of calls that must be opened on top of the current ones to complete the rule from
+ * there. A place is entered only if its height fits the grammar's depth, so nothing begins that could not end.
+ * `distance`: symbols of the shortest path to complete the rule from there. */
 #ifndef TANDEM_GRAMMAR_INSIDE_H
 #define TANDEM_GRAMMAR_INSIDE_H
 #include "grammar/grammar.h"
@@ -23,14 +23,14 @@ static inline uint64_t hash_mix(uint64_t h, uint64_t x)
     return h ^ h >> 29;
 }
 
-/* By bytes; the shorter of two that begin alike comes first. */
+/* Compares by bytes; a prefix comes first. */
 static inline int str_order(str a, str b)
 {
     int d = memcmp(a.n ? a.s : "", b.n ? b.s : "", a.n < b.n ? a.n : b.n);
     return d ? d : a.n < b.n ? -1 : a.n > b.n;
 }
 
-typedef struct { /* a text as it is read */
+typedef struct { /* a text being read */
     const char *p, *end;
 } scan;
 
@@ -44,7 +44,7 @@ static inline bool scan_accept(scan *s, const char *what)
     return true;
 }
 
-/* Takes n hexadecimal digits; false where one is missing. */
+/* Reads n hexadecimal digits. Returns false if one is missing. */
 static inline bool scan_hex(scan *s, int n, uint32_t *out)
 {
     for (*out = 0; n; n--, s->p++) {
@@ -58,7 +58,7 @@ static inline bool scan_hex(scan *s, int n, uint32_t *out)
     return true;
 }
 
-/* Takes a number of up to GRAMMAR_MAX_REPEAT; false where there is none, or a larger one. */
+/* Reads a number up to GRAMMAR_MAX_REPEAT. Returns false if there is none, or a larger one. */
 static inline bool scan_count(scan *s, int32_t *out)
 {
     int32_t n     = 0;
@@ -72,28 +72,28 @@ static inline bool scan_count(scan *s, int32_t *out)
 /* --- building ---------------------------------------------------------------------------------- */
 typedef enum { NODE_TEXT, NODE_CLASS, NODE_SEQ, NODE_ALT, NODE_REPEAT, NODE_RULE, NODE_MARKER, NODE_AHEAD } node_kind;
 typedef struct {
-    uint32_t lo, hi; /* code points, both counted in */
+    uint32_t lo, hi; /* code points, inclusive */
 } char_range;
 typedef struct node node;
 struct node {
     node_kind kind;
-    int32_t   n;      /* of kids or ranges */
-    int32_t   weight; /* places it takes, about; 0: not known yet */
-    int32_t   round;  /* of a repeated body: the rule made of it + 1 */
+    int32_t   n;      /* number of kids or ranges */
+    int32_t   weight; /* about the number of its places; 0: unknown */
+    int32_t   round;  /* repeated body: its rule + 1 */
     union {
         str         text; /* bytes */
         char_range *range;
-        node      **kid; /* an ALT of none matches nothing */
+        node      **kid; /* an ALT without kids matches nothing */
         struct {
-            node   *body;     /* of a repetition, or of a look-ahead, which is never compiled */
-            int32_t min, max; /* max < 0: no end. Of a look-ahead: max 0 when it is negative */
+            node   *body;     /* body of a repetition, or of a lookahead, which is never compiled */
+            int32_t min, max; /* max < 0: unbounded. For a lookahead, max 0: negative */
         };
-        int32_t index; /* of a rule or a marker */
+        int32_t index; /* index of a rule or marker */
     };
 };
 
 typedef struct {
-    str   name; /* for sentences; empty: a made-up rule */
+    str   name; /* for messages; empty: a generated rule */
     node *body; /* NULL: not defined yet */
 } rule;
 
@@ -103,14 +103,14 @@ typedef struct {
     int32_t            n_rules, rule_cap;
     str                marker[GRAMMAR_MAX_MARKERS];
     int32_t            n_markers;
-    size_t             n_bytes; /* of texts */
+    size_t             n_bytes; /* bytes of texts */
     int                max_depth;
-    bool               inlines;  /* small rules that are repeated are written out in their callers */
+    bool               inlines;  /* inline small repeated rules in their callers */
     int64_t            work;     /* steps left of GRAMMAR_MAX_WORK */
-    bool               too_long; /* `failed` because they were used up */
-    bool               failed;   /* memory ran out, a limit was passed or the caller cancelled; `why` is set */
+    bool               too_long; /* failed because the work was used up */
+    bool               failed;   /* out of memory, over a limit, or cancelled; see `why` */
     err                why;
-    const atomic_bool *cancel; /* NULL: nobody does */
+    const atomic_bool *cancel; /* may be NULL */
 } builder;
 
 void builder_init(builder *b, int max_depth, const atomic_bool *cancel);
@@ -129,22 +129,22 @@ static inline bool builder_spend(builder *b, size_t n)
     return !b->failed;
 }
 
-/* The same for sorting n things, with n_bytes of text to compare. */
+/* Counts the work of sorting n items with n_bytes of text. */
 static inline bool builder_spend_sort(builder *b, size_t n, size_t n_bytes)
 {
     return builder_spend(b, 8 * n + n_bytes / 2);
 }
-/* Nodes: never NULL, after a failure a node that matches nothing. The kids' array is copied. */
+/* Return a new node, never NULL; after a failure, a node that matches nothing. Arrays of kids are copied. */
 node   *node_text(builder *b, str s); /* copied */
 node   *node_puts(builder *b, const char *s);
 node   *node_class(builder *b, const char_range *r, int32_t n); /* sorted and joined here */
-node   *node_not(builder *b, const char_range *r, int32_t n);   /* every other character */
+node   *node_not(builder *b, const char_range *r, int32_t n);   /* all other characters */
 node   *node_list(builder *b, node_kind kind, node *const *kid, int32_t n);
 node   *node_repeat(builder *b, node *body, int32_t min, int32_t max);
 node   *node_rule(builder *b, int32_t index);
 node   *node_marker(builder *b, str name);
-node   *node_ahead(builder *b, node *body, bool negative); /* for regular.c alone */
-int32_t builder_rule(builder *b, str name);                /* a new one, without a body */
+node   *node_ahead(builder *b, node *body, bool negative); /* used by regular.c only */
+int32_t builder_rule(builder *b, str name);                /* adds a rule without a body */
 void    builder_define(builder *b, int32_t index, node *body);
 #define node_seq(b, ...)                                                                                               \
     node_list((b), NODE_SEQ, (node *[]){__VA_ARGS__}, (int32_t)(sizeof((node *[]){__VA_ARGS__}) / sizeof(node *)))
@@ -159,20 +159,20 @@ typedef struct {
 } node_vec;
 void node_vec_put(builder *b, node_vec *v, node *x);
 
-/* A regular expression as a node over a string's characters. `wrap` turns a class into what is written for it. Refuses
- * what has no place in a grammar, naming it. min and max: characters of the shortest and the longest match, max < 0: no
- * end. */
+/* Parses a regular expression to a node over the characters of a string. `wrap` converts a class to its written form.
+ * Unsupported syntax is refused by name. min and max: characters of the shortest and longest match; max < 0:
+ * unbounded. */
 typedef struct {
     builder *b;
     node *(*wrap)(void *ctx, const char_range *r, int32_t n);
     void *ctx;
-    bool  whole; /* the pattern matches all of the text, anchored or not */
+    bool  whole; /* the pattern must match the whole text */
 } regex_options;
 typedef struct {
     node   *body;
-    bool    ahead; /* the body has look-aheads: only term_of_node understands it */
+    bool    ahead; /* the body has lookaheads, which only term_of_node supports */
     int32_t min, max;
-    node   *only; /* the pattern is this class from only_min to only_max times; NULL: it is not so simple */
+    node   *only; /* the pattern is this class, only_min to only_max times; NULL: it is another pattern */
     int32_t only_min, only_max;
 } regex;
 bool regex_parse(regex *out, str pattern, const regex_options *o, err *e);
@@ -196,10 +196,10 @@ typedef struct {
 struct grammar {
     place   *place;
     edge    *edge;
-    int32_t *start; /* of each rule */
+    int32_t *start; /* start place of each rule */
     int32_t  n_places, n_edges, n_rules, root;
     int      max_depth;
-    int32_t  n_classes; /* symbols that no edge tells apart */
+    int32_t  n_classes; /* classes of symbols that no edge distinguishes */
     uint16_t class_of[MAX_SYMBOLS], symbol_of[MAX_SYMBOLS];
     char    *marker[GRAMMAR_MAX_MARKERS];
     int32_t  n_markers;
@@ -210,8 +210,8 @@ bool grammar_compile(grammar **out, builder *b, int32_t root, err *e);
 /* A trie in the order of a walk: a node's descendants follow it, up to `next`. Node 0 is the root, of depth 0. */
 typedef struct {
     uint32_t next;
-    int32_t  token;                /* the lowest that ends here, -1: none; vocab.same chains the others */
-    uint8_t  byte, depth, deepest; /* deepest: of the nodes below */
+    int32_t  token;                /* lowest token that ends here, -1: none; vocab.same links the others */
+    uint8_t  byte, depth, deepest; /* deepest: maximum depth below */
     bool     twins;                /* several tokens end here */
 } trie_node;
 struct grammar_vocab {
@@ -231,18 +231,17 @@ struct grammar_vocab {
 /* --- the machine ------------------------------------------------------------------------------- */
 enum {
     STACK_BOTTOM = 0,
-    COUNT_FREE   = 1 << 30, /* of a loop in a cut stack: enough rounds, and the most is out of sight */
-    COUNT_BELOW,            /* the least is out of sight */
-    NEXT_UNKNOWN = -2,      /* in state.next, beside GRAMMAR_NO */
+    COUNT_FREE   = 1 << 30, /* loop in a cut stack: the minimum is reached, the maximum is far */
+    COUNT_BELOW,            /* the minimum is far */
+    NEXT_UNKNOWN = -2,      /* in state.next, in addition to GRAMMAR_NO */
 };
 typedef struct {
-    int32_t then;   /* the place to go on at; of a loop: the loop itself */
-    int32_t count;  /* of a loop: rounds begun, from 1 */
-    int32_t parent; /* stack node */
-    int32_t depth;  /* bottom: 0 */
-    int32_t
-        distance; /* symbols of the shortest way to the grammar's end when the call on top ends; at most GRAMMAR_FAR */
-    int32_t next; /* with the same hash, 0: none */
+    int32_t then;     /* place to continue at; for a loop, the loop itself */
+    int32_t count;    /* loop: rounds begun, from 1 */
+    int32_t parent;   /* stack node */
+    int32_t depth;    /* bottom: 0 */
+    int32_t distance; /* shortest path in symbols to the end after the call on top; at most GRAMMAR_FAR */
+    int32_t next;     /* with the same hash, 0: none */
 } stack_node;
 typedef struct {
     int32_t place, stack; /* a PLACE_BYTES */
@@ -250,9 +249,9 @@ typedef struct {
 typedef struct {
     int32_t  first, n; /* configs, sorted by stack and place */
     uint32_t refs;
-    int32_t need; /* the deepest that a place asked for on the way here or out of here: INT32_MAX when refused for it */
-    int32_t mask; /* slot of the cache, -1: none */
-    int32_t local; /* the same */
+    int32_t  need;  /* maximum depth needed on the way here or from here; INT32_MAX: refused for it */
+    int32_t  mask;  /* slot of the cache, -1: none */
+    int32_t  local; /* the same */
     uint64_t hash;
     bool     live, can_end, marked;
 } state;
@@ -269,51 +268,51 @@ struct grammar_machine {
     int32_t *state_table; /* hash -> state + 1 */
 
     config *config, *config_spare;
-    int32_t n_configs, max_configs, most_configs; /* now; at most; at most so far */
+    int32_t n_configs, max_configs, most_configs; /* now; limit; maximum so far */
 
     stack_node *stack; /* free ones: depth < 0, parent is the next free */
     uint8_t    *stack_mark;
     int32_t     n_stack, max_stack, free_stack;
-    int32_t     n_nodes;     /* that a sweep left */
+    int32_t     n_nodes;     /* nodes left by the last sweep */
     int32_t    *stack_table; /* hash -> the first node, 0: none */
 
-    config   *work; /* of a closure, as it was reached; its stacks are not swept */
+    config   *work; /* configs of a closure in order; their stacks are not swept */
     int32_t   n_work;
     config   *found; /* its result */
     int32_t   n_found;
     uint32_t *seen; /* work index + 1 by hash, good when seen_round matches */
     uint32_t *seen_round, round;
     bool      found_end, refused_depth;
-    bool      overflow; /* this closure is too large, whatever the pools hold */
-    bool      starved;  /* the pools or the budget of this call are used up */
+    bool      overflow; /* this closure is too large, regardless of the pools */
+    bool      starved;  /* the pools or the budget of this call are exhausted */
     int32_t   need;
-    int32_t   path[GRAMMAR_MAX_TOKEN + 2], n_path; /* states of a walk through the vocabulary: not swept */
+    int32_t   path[GRAMMAR_MAX_TOKEN + 2], n_path; /* states of a walk through the vocabulary, which are not swept */
 
-    uint16_t     *symbol; /* [GRAMMAR_MAX_AHEAD] of a text that is worked out beforehand */
-    int64_t       budget; /* of steps for the call at hand */
-    int64_t       pause;  /* budget at which a mask is left for later */
-    bool          paused; /* it was */
+    uint16_t     *symbol; /* [GRAMMAR_MAX_AHEAD] text computed in advance */
+    int64_t       budget; /* steps left for the current call */
+    int64_t       pause;  /* budget at which a mask is paused */
+    bool          paused; /* the mask was paused */
     mask_cache   *cache;
     grammar_stats stats;
 };
 
-void machine_begin(grammar_machine *m); /* of each call from outside */
+void machine_begin(grammar_machine *m); /* at the start of each public function */
 /* Counts steps, 5 to 25 ns each. */
 static inline void machine_spend(grammar_machine *m, int64_t n)
 {
     m->budget -= n;
     m->stats.work += n;
 }
-/* State after one symbol's class; GRAMMAR_NO. Not held. */
+/* Returns the state after a class of symbols, or GRAMMAR_NO, without a reference. */
 int32_t machine_next(grammar_machine *m, int32_t s, int32_t cls);
-/* The state that follows when the call on top of this stack ends. */
+/* Returns the state after the call on top of this stack ends. */
 int32_t machine_pop(grammar_machine *m, int32_t stack);
-/* The state in which a rule is called with nothing below. */
+/* Returns the state in which a rule is called on an empty stack. */
 int32_t machine_rule(grammar_machine *m, int32_t index);
-/* The state of these configs alone, none of them closed further. */
+/* Returns the state of exactly these configs, without a closure. */
 int32_t machine_intern(grammar_machine *m, config *c, int32_t n, bool can_end, int32_t need);
 int32_t machine_push(grammar_machine *m, int32_t then, int32_t count, int32_t parent);
-/* The only symbol that may come next and the state behind it, held; -1 when there are several, or none. */
+/* Returns the only symbol that may come next and a reference to the state after it; -1: several or none. */
 int32_t machine_only(grammar_machine *m, int32_t s, int32_t *to);
 void    machine_hold(grammar_machine *m, int32_t s);
 void    machine_let_go(grammar_machine *m, int32_t s);
@@ -321,5 +320,5 @@ void    machine_let_go(grammar_machine *m, int32_t s);
 mask_cache *mask_cache_new(const grammar_vocab *v, size_t *bytes);
 void        mask_cache_free(mask_cache *c);
 size_t      mask_cache_used(const mask_cache *c);  /* bytes, about */
-void        mask_cache_forget(grammar_machine *m); /* everything: its states may then be swept */
+void        mask_cache_forget(grammar_machine *m); /* clears it, so that its states can be swept */
 #endif

@@ -1,17 +1,17 @@
-/* A text's place in a grammar: a set of stacks, each with the place on top of it.
+/* Follows texts: a position in a grammar is a set of stacks, each with a place on top.
  *
  *      config   a PLACE_BYTES and the stack of calls under it
  *      state    a sorted set of configs, plus whether the grammar may end here
  *
- * Stacks are lists that share their lower parts. Equal stacks are one node and equal sets one state, so a state is
- * compared, kept and forked as a number, and the step from (state, class of symbols) is remembered: after a while a
- * text is followed by looking up a table.
+ * Stacks are lists that share their lower parts. Equal stacks are one node and equal sets are one state, so a state is
+ * compared, kept and forked as a number. The transition of (state, class of symbols) is cached: after a while,
+ * following a text is a table lookup.
  *
- * (1) All pools are taken at birth. When one is full, what no held or cached state needs is swept; nothing moves but
- * the configs, which are copied side by side. Numbers of states and stacks stay good. (2) A closure looks at no more
- * than MAX_WORK configs. A byte that needs more is refused, whatever was cached before. (3) So is a state of more than
- * MAX_FOUND configs or MAX_NODES stack nodes. The pools have room for so many of each for every row and every lane of a
- * step, and for a walk: whoever else is there and whatever is guessed, a text is followed or not. */
+ * (1) All pools are allocated at creation. When one is full, entries that no referenced or cached state needs are
+ * swept. Only configs move; numbers of states and stacks stay valid. (2) A closure visits at most MAX_WORK configs. A
+ * byte that needs more is refused, regardless of the cache. (3) So is a state of more than MAX_FOUND configs or
+ * MAX_NODES stack nodes. The pools have room for that for every row and lane of a step, and for a walk, so other
+ * requests and draft tokens do not change whether a text is accepted. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "grammar/inside.h"
@@ -21,11 +21,11 @@
 #include <stdlib.h>
 
 enum {
-    MAX_LIVE    = 8192, /* states */
-    MAX_HELD    = 384,  /* states that are held for sure: 256 rows of a step, 64 lanes, and some on the way */
-    MAX_FOUND   = 2048, /* configs of a state */
-    MAX_NODES   = 2048, /* of its stacks together */
-    MAX_WORK    = 8192, /* of a closure */
+    MAX_LIVE  = 8192, /* states */
+    MAX_HELD  = 384, /* referenced states with guaranteed room: 256 rows of a step, 64 lanes, and some temporary ones */
+    MAX_FOUND = 2048, /* configs of a state */
+    MAX_NODES = 2048, /* nodes of its stacks together */
+    MAX_WORK  = 8192, /* configs of a closure */
     STATE_TABLE = MAX_LIVE * 4,
     STACK_TABLE = 1 << 17,
     SEEN_TABLE  = MAX_WORK * 4,
@@ -62,7 +62,7 @@ static void put_stack(grammar_machine *m, uint64_t hash, int32_t i)
     *head            = i;
 }
 
-/* Counts that are out of sight only stand in cut stacks, whose distances nobody asks for. */
+/* COUNT_FREE and COUNT_BELOW occur only in cut stacks, whose distances are never used. */
 static int32_t distance_behind(const grammar_machine *m, int32_t then, int32_t count, int32_t parent)
 {
     const place *p = &m->g->place[then];
@@ -75,7 +75,7 @@ static int32_t distance_behind(const grammar_machine *m, int32_t then, int32_t c
     return d < GRAMMAR_FAR ? (int32_t)d : GRAMMAR_FAR;
 }
 
-/* -1 and `overflow` when there is no room. */
+/* Returns -1 and sets `overflow` when there is no room. */
 int32_t machine_push(grammar_machine *m, int32_t then, int32_t count, int32_t parent)
 {
     uint64_t hash = stack_hash(then, count, parent);
@@ -148,7 +148,7 @@ static void end_call(grammar_machine *m, int32_t stack)
         m->found_end = true;
         return;
     }
-    /* A call pushes a place behind it, which may itself be a loop: count tells a loop's own frame. */
+    /* A call pushes the place after it, which may itself be a loop; count marks the frame of a loop. */
     if (!f.count) {
         add(m, f.then, f.parent);
         return;
@@ -182,7 +182,7 @@ static void look_at(grammar_machine *m, config c)
 
 static bool comes_before(config a, config b) { return a.stack != b.stack ? a.stack < b.stack : a.place < b.place; }
 
-/* By stack and place: Shell's sort, which takes no memory. */
+/* Sorts by stack and place with Shell's sort, which needs no memory. */
 static void sort_configs(config *c, int32_t n)
 {
     static const int32_t gaps[] = {701, 301, 132, 57, 23, 10, 4, 1};
@@ -195,8 +195,8 @@ static void sort_configs(config *c, int32_t n)
         }
 }
 
-/* Whether the stacks of what was found have more than MAX_NODES nodes. The marks are a sweep's, and left as they were:
- * none. */
+/* Returns whether the stacks of the result have more than MAX_NODES nodes. Uses the marks of a sweep and clears
+ * them. */
 static bool too_many_nodes(grammar_machine *m)
 {
     int32_t deepest = 0, n = 0, i, k;
@@ -275,7 +275,7 @@ int32_t machine_intern(grammar_machine *m, config *c, int32_t n, bool can_end, i
     m->n_configs += n;
     m->most_configs = max_int(m->most_configs, m->n_configs);
     m->n_live++;
-    machine_spend(m, m->g->n_classes); /* its share of a sweep, too */
+    machine_spend(m, m->g->n_classes); /* includes its share of a sweep */
     int32_t *next = m->next + (size_t)i * (size_t)m->g->n_classes;
     for (int32_t k = 0; k < m->g->n_classes; k++) next[k] = NEXT_UNKNOWN;
     table_put(m->state_table, STATE_TABLE, hash, i);
@@ -290,7 +290,7 @@ void machine_let_go(grammar_machine *m, int32_t s)
     m->state[s].refs--;
 }
 
-/* Where the edges of a class lead: they are sorted and do not overlap. */
+/* Returns the target of a class; edges are sorted and do not overlap. */
 static int32_t follow_edge(const grammar *g, const place *p, int32_t cls)
 {
     const edge *e = g->edge + p->first;
@@ -452,7 +452,7 @@ static void *take(grammar_machine *m, size_t n, size_t each, bool *ok)
 static bool take_pools(grammar_machine *m, err *e)
 {
     bool    ok      = true;
-    int32_t held    = MAX_HELD + 3 * (m->v->max_depth + 2); /* (3); a walk, and two that were left for later */
+    int32_t held    = MAX_HELD + 3 * (m->v->max_depth + 2); /* (3); one walk and two paused ones */
     m->max_configs  = held * MAX_FOUND;
     m->max_stack    = held * MAX_NODES + 2 * MAX_WORK;
     m->state        = take(m, MAX_LIVE, sizeof *m->state, &ok);
@@ -525,7 +525,7 @@ void machine_begin(grammar_machine *m)
     m->n_work              = 0;
 }
 
-/* Held for the caller. */
+/* Returns a reference for the caller. */
 static grammar_state give(grammar_machine *m, int32_t s)
 {
     if (m->starved) return GRAMMAR_FULL;
@@ -553,7 +553,7 @@ void grammar_drop(grammar_machine *m, grammar_state s)
 grammar_state grammar_take_bytes(grammar_machine *m, grammar_state s, str bytes)
 {
     machine_begin(m);
-    m->budget = INT64_MAX; /* so many closures, as in grammar_shortest */
+    m->budget = INT64_MAX; /* the number of closures is bounded, as in grammar_shortest */
     for (size_t i = 0; i < bytes.n && s >= 0; i++) s = machine_next(m, s, m->g->class_of[(uint8_t)bytes.s[i]]);
     return give(m, s);
 }

@@ -1,20 +1,20 @@
-/* Which tokens may come next.
+/* Computes which tokens may come next.
  *
- * The vocabulary is a trie in the order of a walk; a walk takes a state along and jumps over what it cannot enter. From
- * most states that is short. Inside a string nearly every token is allowed, and the walk sees all of the trie:
- * milliseconds. But what happens there hardly depends on who called the string's rule, so a run of configs with the
- * same stack is looked at alone, with its stack cut off below ("local"):
+ * The vocabulary is a trie in preorder. A walk carries a state and skips subtrees that it cannot enter, which is short
+ * from most states. Inside a string nearly every token is allowed, and the walk visits the whole trie: milliseconds.
+ * But the result hardly depends on the caller of the string's rule. So configs with the same stack are walked
+ * separately, with the stack cut off below ("local"):
  *
- *      tokens that stay inside the call, or end exactly with it         allowed whatever is below
+ *      tokens that stay inside the call, or end exactly with it         allowed with any stack below
  *      exits: nodes of the trie where the call ends inside of tokens     walked on with the state below
  *
- * The first part is worked out once for each place of the grammar, and only the exits again for each stack. The counts
- * of loops on top of the stack are kept, but only as far as the longest token could tell them apart.
+ * The first part is computed once for each place of the grammar, and only the exits for each stack. The counts of loops
+ * on top of the stack are kept, but only as far as the longest token can reach.
  *
- * A cut stack is lower: where the depth limit could have shown, the state's own walk is done instead.
+ * A cut stack is lower: where the depth limit could matter, the state's own walk is done instead.
  *
- * A mask can be worked out in slices (grammar_mask_work). The walk at hand is left at a node of the trie, with the
- * states on its path held, and `mask_job` remembers which runs and exits are done. */
+ * A mask can be computed in slices (grammar_mask_work). The walk is paused at a node of the trie, with references to
+ * the states on its path, and `mask_job` records which runs and exits are done. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "grammar/inside.h"
@@ -23,12 +23,12 @@
 #include <stdlib.h>
 
 enum {
-    MAX_MASKS    = 336, /* of states, as asked for: more than a step has rows and lanes */
+    MAX_MASKS    = 336, /* cached masks: more than a step has rows and lanes */
     MAX_LOCALS   = 160,
     MAX_LOOPS    = 4,  /* counted loops kept on top of a cut stack */
     MAX_RUNS     = 16, /* stacks of a state; with more it is walked as a whole */
-    WORDS_A_STEP = 32, /* of a mask, that take the time of a step */
-    MANY_SYMBOLS = 64, /* a state that takes so many is worth a walk beforehand */
+    WORDS_A_STEP = 32, /* words of a mask that take the time of one step */
+    MANY_SYMBOLS = 64, /* states with this number of symbols are computed in advance */
 };
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */
@@ -44,7 +44,7 @@ static int by_bytes(const void *pa, const void *pb)
     return d ? d : a->id < b->id ? -1 : 1;
 }
 
-/* Bytes that a token's text shares with the one before it. */
+/* Returns the length of the common prefix of a token and the one before it. */
 static size_t same_start(const spelled *s, int32_t i)
 {
     size_t n = 0;
@@ -178,7 +178,7 @@ typedef struct {
     uint64_t used;
 } mask_slot;
 typedef struct {
-    int32_t  state, need; /* need: calls above the cut; INT32_MAX: it cannot be told without the stack */
+    int32_t  state, need; /* need: calls above the cut; INT32_MAX: it depends on the stack */
     uint32_t first_exit, n_exits;
 } local_slot;
 
@@ -188,11 +188,11 @@ typedef struct { /* a walk that was left; the states on its path are held */
     int32_t  path[GRAMMAR_MAX_TOKEN + 2];
 } walk_rest;
 
-typedef struct { /* of a local */
+typedef struct { /* a local being computed */
     uint32_t *exit;
     uint32_t  n, max;
     int32_t   need;
-    int       known; /* bytes: what ends within them was told by another local */
+    int       known; /* shorter tokens are known from another local */
 } exits;
 
 typedef struct {     /* a local whose walk was left; held */
@@ -224,7 +224,7 @@ struct mask_cache {
     local_slot local[MAX_LOCALS];
     int32_t    n_locals, most_locals; /* now; so far */
     uint64_t  *local_bits;
-    uint32_t  *exit; /* of all locals */
+    uint32_t  *exit; /* exits of all locals */
     uint32_t   n_exits, max_exits;
 };
 
@@ -318,7 +318,7 @@ static void forget_walk(grammar_machine *m, walk_rest *r)
     r->at = 0;
 }
 
-/* The node to go on at, with the path as it was. */
+/* Returns the node to continue at, with the path restored. */
 static uint32_t resume_walk(grammar_machine *m, walk_rest *r)
 {
     uint32_t at = r->at;
@@ -327,8 +327,7 @@ static uint32_t resume_walk(grammar_machine *m, walk_rest *r)
     return at;
 }
 
-/* Allows what state s can take of the tokens below a node of the trie. It may be paused: then it goes on where r
- * says. */
+/* Adds the tokens below a node of the trie that state s allows. A paused walk continues where r says. */
 static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, exits *x, walk_rest *r)
 {
     const trie_node *trie    = m->v->node;
@@ -375,7 +374,7 @@ static void walk(grammar_machine *m, uint32_t from, int32_t s, uint64_t *bits, e
 }
 
 /* --- locals ------------------------------------------------------------------------------------ */
-/* The count of a loop as far as tokens of so many bytes can tell. */
+/* Returns the count of a loop, reduced to the values that tokens of up to `bytes` bytes distinguish. */
 static int32_t plain_count(const place *p, int32_t count, int32_t bytes)
 {
     if (count >= COUNT_FREE) return count;
@@ -383,7 +382,7 @@ static int32_t plain_count(const place *p, int32_t count, int32_t bytes)
     return p->max < 0 || p->max - count > bytes ? COUNT_FREE : count;
 }
 
-/* The stack of a run without what is below its loops; *cut is what was cut off. */
+/* Returns the stack of a run with its loops only; *cut is the part below. */
 static int32_t cut_stack(grammar_machine *m, int32_t stack, int32_t *cut)
 {
     int32_t loop[MAX_LOOPS], n = 0, local = STACK_BOTTOM;
@@ -412,8 +411,8 @@ static int32_t local_state(grammar_machine *m, int32_t s, int32_t first, int32_t
 
 static const local_slot *work_out_local(grammar_machine *m, int32_t local);
 
-/* The local of the same places where their loop's ends are out of sight: it says the same of tokens of up to *bytes.
- * NULL: there is none. */
+/* Returns the local of the same places with their loops far from the end, which is equal for tokens of up to *bytes;
+ * NULL: none. */
 static const local_slot *far_local(grammar_machine *m, int32_t local, int *bytes)
 {
     const state *s = &m->state[local];
@@ -432,7 +431,7 @@ static const local_slot *far_local(grammar_machine *m, int32_t local, int *bytes
     return twin < 0 ? NULL : work_out_local(m, twin);
 }
 
-/* Begins a local with what its far twin knows of short tokens. */
+/* Begins a local with the short tokens of the local far from the end. */
 static void begin_as(grammar_machine *m, const local_slot *far, int bytes, uint64_t *bits, exits *x)
 {
     mask_cache          *c = m->cache;
@@ -473,7 +472,7 @@ static void begin_local(grammar_machine *m, int32_t local)
     if (far && far->need < INT32_MAX && m->state[far->state].local >= 0) begin_as(m, far, bytes, bits, &p->x);
 }
 
-/* NULL: the machine starved, or paused. */
+/* Returns NULL when the machine starved or paused. */
 static const local_slot *work_out_local(grammar_machine *m, int32_t local)
 {
     mask_cache *c = m->cache;
@@ -507,8 +506,8 @@ static const local_slot *work_out_local(grammar_machine *m, int32_t local)
     return &c->local[slot];
 }
 
-/* Takes what is allowed whatever is below the run, and finds its exits; false when only the whole state can tell, or
- * paused. */
+/* Adds the tokens allowed with any stack below the run, and finds its exits. Returns false when the whole state must be
+ * walked, or when paused. */
 static bool begin_run(grammar_machine *m, mask_job *j, int32_t n, uint64_t *bits)
 {
     int32_t           cut, local = local_state(m, j->state, j->first, n, &cut);
@@ -533,7 +532,7 @@ static void end_exits(grammar_machine *m, mask_job *j)
     j->below = -1;
 }
 
-/* Adds the tokens that a run of n configs allows. Returns false when only the whole state can tell, or when paused. */
+/* Adds the tokens that a run of n configs allows. Returns false when the whole state must be walked, or when paused. */
 static bool allow_run(grammar_machine *m, mask_job *j, int32_t n, uint64_t *bits)
 {
     if (j->below < 0 && !begin_run(m, j, n, bits)) return false;
@@ -547,7 +546,7 @@ static bool allow_run(grammar_machine *m, mask_job *j, int32_t n, uint64_t *bits
     return true;
 }
 
-/* The config behind those with the same stack as the i-th. */
+/* Returns the first config after those with the same stack as the i-th. */
 static int32_t run_end(const grammar_machine *m, int32_t s, int32_t i)
 {
     const config *c = m->config + m->state[s].first;
@@ -590,7 +589,7 @@ static void allow_markers_and_ends(grammar_machine *m, int32_t s, uint64_t *bits
     }
 }
 
-/* Goes on with a mask until it is done, paused or starved. */
+/* Continues a mask until it is done, paused or starved. */
 static void work_out(grammar_machine *m, mask_job *j, uint64_t *bits)
 {
     if (!j->begun) clear_bits(m, bits);
@@ -631,7 +630,7 @@ static void end_job(grammar_machine *m)
     j->state = -1;
 }
 
-/* Works on the mask at hand for *work steps; GRAMMAR_READY: it is in the cache. */
+/* Computes the current mask for *work steps. GRAMMAR_READY: it is in the cache. */
 static int go_on(grammar_machine *m, int64_t *work, err *e)
 {
     mask_cache *c     = m->cache;

@@ -1,10 +1,10 @@
-/* JSON Schema to rules.
+/* Converts JSON Schema to rules.
  *
- * A value must fit a set of schemas at once (a schema, what its allOf and $ref add, what a sibling says of a
- * property). Such a set is read into a `shape`: what all of them together demand. anyOf, oneOf and keywords that are
- * expressed by them (not, if, dependentRequired, ...; schema_not.c) wait in the shape and are multiplied out when it
- * is written. A set of schemas that was met before is its rule, so references may go round in circles. Every keyword
- * is kept, is an annotation, or is refused with its path. */
+ * A value must match a set of schemas: a schema, those that its allOf and $ref add, and those of siblings that apply to
+ * a property. A `shape` collects all constraints of such a set. anyOf, oneOf and keywords that are expressed by them
+ * (not, if, dependentRequired, ...; schema_not.c) are stored in the shape and multiplied out when it is written. Each
+ * set of schemas has one rule, so references may be recursive. Every keyword is enforced, is an annotation, or is
+ * refused with its path. */
 #include "grammar/schema.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -174,7 +174,7 @@ static void bound_high(bounds *b, long double x, bool out)
     b->high_out = out;
 }
 
-/* exclusiveMinimum and exclusiveMaximum are numbers; in old schemas booleans beside minimum and maximum. */
+/* Reads exclusiveMinimum and exclusiveMaximum: numbers, or in old schemas booleans that modify minimum and maximum. */
 static bool read_bound(maker *m, shape *s, spot p, str key, const json_value *schema)
 {
     bool low = str_ends(key, "inimum"), out = str_starts(key, "exclusive");
@@ -234,7 +234,7 @@ static bool is_schema(const json_value *v) { return v->kind == JSON_OBJECT || v-
 
 bool bad_schema(maker *m, const path *at, str key) { return refuse(m, path_down(m, at, key), NULL, "is not a schema"); }
 
-/* The members of this schema; made for the first keyword that asks. */
+/* Returns the entry for the members of this schema, created on first use. */
 static members *own_members(maker *m, members *list, int32_t *n, bool *mine, const path *at)
 {
     if (*mine) return &list[*n - 1];
@@ -259,7 +259,7 @@ static bool take_contains(maker *m, shape *s, spot p, const json_value *schema)
     if (min) c.min = 0;
     if (min && !read_least(m, (spot){min, p.at}, "minContains", &c.min)) return false;
     if (max && !read_most(m, (spot){max, p.at}, "maxContains", &c.max)) return false;
-    if (!c.min && c.max < 0 && !m->scope) return true; /* nothing is demanded, and nobody asks what it fits */
+    if (!c.min && c.max < 0 && !m->scope) return true; /* no constraint, and no scope needs the matches */
     if (s->n_contain == MAX_CONTAIN)
         return refuse(m, p.at, "contains", "applies more than %d times to one value", MAX_CONTAIN);
     c.other = (spot){wrap_not(m, p.v), c.fits.at};
@@ -288,7 +288,7 @@ static bool take_array(maker *m, shape *s, spot p, str key, const json_value *sc
         x->named_at = path_down(m, p.at, key);
         return true;
     }
-    /* additionalItems speaks of items behind an array of `items`, and of nothing where there is none */
+    /* additionalItems applies to items after an array of `items`, and has no effect without one */
     const json_value *items = json_get(schema, "items");
     if (str_is(key, "additionalItems") && (!items || items->kind != JSON_ARRAY)) return true;
     x->rest = (spot){p.v, path_down(m, p.at, key)};
@@ -297,7 +297,7 @@ static bool take_array(maker *m, shape *s, spot p, str key, const json_value *sc
 
 static bool read_required(maker *m, shape *s, spot p)
 {
-    if (p.v->kind == JSON_BOOL) return true; /* of an old draft: said to the object above */
+    if (p.v->kind == JSON_BOOL) return true; /* old drafts: it applies to the object above */
     bool ok = p.v->kind == JSON_ARRAY;
     for (size_t i = 0; ok && i < p.v->n; i++) ok = p.v->item[i].kind == JSON_STRING;
     if (!ok) return refuse(m, p.at, "required", "is not an array of names");
@@ -350,7 +350,7 @@ static bool collect_all(maker *m, shape *s, spot p, str key)
     return true;
 }
 
-/* Adds alternatives, of which one must fit. One alone is a demand as any other, none is a demand that nothing meets. */
+/* Adds alternatives, one of which must match. A single one is an ordinary constraint; without any, nothing matches. */
 static bool take_choice(maker *m, shape *s, const json_value *list, const path *at, bool one)
 {
     if (!list) return false;
@@ -487,7 +487,7 @@ static bool note_collected(maker *m, shape *s, const json_value *v)
     return true;
 }
 
-/* Whether the schema is being collected now, further up: it refers to itself then. */
+/* Returns whether the schema is being collected already, so that it refers to itself. */
 static bool is_open(const maker *m, const json_value *v)
 {
     for (int i = 0; i < m->deep; i++)
@@ -527,7 +527,7 @@ static bool open_scope(maker *m, const json_value *v)
     return true;
 }
 
-/* Adds what one schema demands. A schema that was added before adds nothing. */
+/* Adds the constraints of one schema. A schema that was added before adds nothing. */
 bool collect(maker *m, shape *s, spot p)
 {
     mine         own = {0};
@@ -557,7 +557,7 @@ bool collect(maker *m, shape *s, spot p)
 /* --- rules of sets of schemas ------------------------------------------------------------------ */
 static node *write_shape(maker *m, shape *s, const path *at);
 
-/* Schemas that demand nothing and repeat others go; pure references are followed. */
+/* Removes schemas without constraints and duplicates, and follows pure references. */
 static int32_t tidy_spots(maker *m, spot *p, int32_t n)
 {
     int32_t kept = 0;
@@ -594,7 +594,7 @@ shape *new_shape(maker *m, const path *at)
     return s;
 }
 
-/* The first known rule with the same hash, + 1. */
+/* Returns the first known rule with the same hash, + 1. */
 static int32_t *known_head(maker *m, const spot *p, int32_t n)
 {
     uint64_t h = (uint32_t)n;
@@ -639,7 +639,7 @@ static node *use_known(maker *m, const known_rule *k, const path *at)
     return k->rule < 0 ? NULL : node_rule(&m->b, k->rule);
 }
 
-/* p is changed. */
+/* Changes p. */
 node *write_spots(maker *m, spot *p, int32_t n, const path *at)
 {
     n = tidy_spots(m, p, n);
@@ -699,7 +699,7 @@ static unsigned type_of(const json_value *v)
     }
 }
 
-/* Whether one of the shape's `except` lists has the value. */
+/* Returns whether one of the `except` lists of the shape has the value. */
 static bool is_excepted(maker *m, const shape *s, const json_value *v)
 {
     for (int32_t i = 0; i < s->text.n_except; i++)
@@ -708,7 +708,7 @@ static bool is_excepted(maker *m, const shape *s, const json_value *v)
     return false;
 }
 
-/* Whether a constant keeps what else is demanded; refuses where that cannot be told here. */
+/* Returns whether a constant satisfies the other constraints; refuses the schema if that cannot be decided here. */
 bool constant_fits(maker *m, const shape *s, const json_value *v, const path *at)
 {
     const bounds *r    = &s->range;
@@ -854,7 +854,7 @@ static node *write_types(maker *m, shape *s, const path *at)
     return v.n && !b->failed ? node_list(b, NODE_ALT, v.p, v.n) : NULL;
 }
 
-/* Whether the last anyOf is all that the shape demands: its alternatives are then rules of their own. */
+/* Returns whether the last anyOf is the only constraint of the shape; its alternatives then have their own rules. */
 static bool only_choice(const shape *s)
 {
     return s->types == T_ALL && !s->typed && !s->hinted && !s->text.format.v && !s->number_format.v && !s->n_values &&
@@ -896,7 +896,7 @@ static shape *with_spots(maker *m, const shape *s, const spot *p, int32_t n, con
     if (ok) {
         *with = *s;
         with->n_choices--;
-        /* what the alternatives refer to is demanded of each of them anew */
+        /* references of the alternatives apply to each of them again */
         with->collected   = NULL;
         with->n_collected = with->collected_cap = 0;
         ok                                      = begins_anew(m, p[0]) && open_schema(m, p[0]);
@@ -965,7 +965,7 @@ void maker_init(maker *m, const tok_markup *call, const atomic_bool *cancel)
     builder_init(&m->b, GRAMMAR_JSON_DEPTH, cancel);
 }
 
-/* Says where a schema was when its work ran out. */
+/* Adds the path of the schema at which the work ran out to the error. */
 static void name_long_part(maker *m)
 {
     if (!m->b.too_long || !m->at) return;

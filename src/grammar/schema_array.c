@@ -1,8 +1,8 @@
 /* Arrays.
  *
- * A plain array is a sequence of its prefixItems and a repetition of its items. With `contains` rule (i, counts)
- * writes the items from i on when so many fitted each `contains`. With uniqueItems the items are constants: a rule
- * for each set of those that were written, or, where there are many, constants in the order of the schema. */
+ * A plain array is a sequence of its prefixItems and a repetition of its items. With `contains`, rule (i, counts)
+ * writes the items from i on after `counts` matches of each `contains`. With uniqueItems the items are constants: a
+ * rule for each set of those that were written, or, where there are many, constants in the order of the schema. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "grammar/schema.h"
@@ -27,7 +27,7 @@ static int32_t count_prefix(const shape *s)
     return n;
 }
 
-/* Whether a schema in the scope speaks of item i. */
+/* Returns whether a schema in the scope applies to item i. */
 static bool is_evaluated(const shape *s, const leftover *left, int32_t i)
 {
     for (int32_t k = 0; k < s->n_arrays; k++) {
@@ -47,7 +47,7 @@ static spot unless_contained(maker *m, const shape *s, const leftover *left)
     return all ? (spot){all, left->rest.at} : left->rest;
 }
 
-/* Lists all that is said of item i; MAX_PREFIX: of those behind all prefixItems. */
+/* Lists the schemas of item i; MAX_PREFIX: of items after all prefixItems. */
 static int32_t item_spots(maker *m, const shape *s, int32_t i, spot *out)
 {
     int32_t n = 0;
@@ -64,7 +64,7 @@ static int32_t item_spots(maker *m, const shape *s, int32_t i, spot *out)
     return n;
 }
 
-/* Writes item i, which must also fit n more schemas; NULL when nothing does. */
+/* Writes item i, which must also match n more schemas; NULL: nothing does. */
 static node *write_item(maker *m, const shape *s, int32_t i, const spot *more, int32_t n_more, const path *at)
 {
     spot    all[MAX_PARTS + MAX_CONTAIN + MAX_LEFT];
@@ -153,7 +153,7 @@ static node *tally_item(tally *c, int32_t pos, const int32_t *count, unsigned se
         const containing *x   = &s->contain[i];
         bool              fit = set >> i & 1;
         next[i]               = count[i];
-        if (fit && x->max < 0 && count[i] >= x->min) return NULL; /* no need to tell any more */
+        if (fit && x->max < 0 && count[i] >= x->min) return NULL; /* further matches are not distinguished */
         if (fit && count[i] == c->cap[i]) return NULL;
         if (fit) next[i]++;
         if (fit || x->max >= 0) more[n++] = fit ? x->fits : x->other;
@@ -233,7 +233,7 @@ static void put_constant(maker *m, constants *c, const json_value *v)
     c->p[c->n++] = v;
 }
 
-/* Adds the values that fit a shape. False: they are not constants. */
+/* Adds the values that match a shape. Returns false if they are not constants. */
 static bool list_shape(maker *m, const shape *s, constants *out, const path *at)
 {
     if (!s->types) return true;

@@ -226,7 +226,7 @@ static bool negate_items(alternatives *l, str key, const json_value *v, const js
 {
     maker            *m      = l->m;
     const json_value *prefix = get(m, schema, "prefixItems");
-    if (v->kind == JSON_ARRAY) { /* of prefixItems */
+    if (v->kind == JSON_ARRAY) { /* prefixItems */
         for (size_t i = 0; i < v->n; i++) {
             json_value *first = schema_take(m, i + 1, sizeof *first);
             if (!first) return false;
@@ -505,7 +505,7 @@ static const json_value *property_of(maker *m, const json_value *v, str name)
     return all && all->kind == JSON_OBJECT ? find_member(m, all, name) : NULL;
 }
 
-/* Whether an object that fits v never has the property. */
+/* Returns whether an object that matches v never has the property. */
 static bool forbids(maker *m, const json_value *v, str name)
 {
     const json_value *p = property_of(m, v, name), *rest = get(m, v, "additionalProperties");
@@ -515,7 +515,7 @@ static bool forbids(maker *m, const json_value *v, str name)
 
 static bool are_disjoint_at(maker *m, spot a, spot b, int deep);
 
-/* Whether no object fits both. */
+/* Returns whether no object matches both. */
 static bool objects_differ(maker *m, spot a, spot b, int deep)
 {
     const json_value *list = get(m, a.v, "required");
@@ -543,8 +543,8 @@ static bool ranges_differ(maker *m, const json_value *a, const json_value *b)
     return number_high && out_low && out_low->kind != JSON_BOOL && number_of(high) <= number_of(out_low);
 }
 
-/* Whether no value fits both, as far as types, constants, bounds and required keys tell. A key of `a` that both
- * require is enough: it is in every object that fits both. */
+/* Returns whether types, constants, bounds or required keys show that no value matches both. One key that both require
+ * is enough, because every object that matches both has it. */
 static bool are_disjoint_at(maker *m, spot a, spot b, int deep)
 {
     enum { MAX_LOOK = 4 };

@@ -48,15 +48,15 @@ typedef struct {
     uint32_t    table_mask;
     int32_t     n, min, max; /* max < 0: no end */
     keys        keys;
-    const spot *outside; /* of the shape: a property in none of these objects must be written, for each */
+    const spot *outside; /* objects of the shape; for each, a property that is not in it must be written */
     int32_t     n_outside;
     node       *other; /* a key that is not named and its value; NULL: none */
     int32_t     cap;   /* counts from here on are alike */
     int32_t    *rule;  /* [n + 1][cap + 1], -1: not made yet */
 } chain;
 
-/* --- keys that a pattern tells apart ------------------------------------------------------------- */
-/* Finds or adds a pattern; its number, -1: the maker failed. */
+/* --- keys and the patterns they match ------------------------------------------------------------- */
+/* Finds or adds a pattern. Returns its number, -1: the maker failed. */
 static int32_t add_pattern(keys *k, str pattern, const path *at)
 {
     text_demand one = {.pattern = {{&(json_value){.kind = JSON_STRING, .s = pattern}, at}}, .n_patterns = 1, .max = -1};
@@ -132,7 +132,7 @@ static unsigned matches(keys *k, str name)
     return set;
 }
 
-/* Whether a schema in the scope speaks of the member. */
+/* Returns whether a schema in the scope applies to the member. */
 static bool is_evaluated(keys *k, const shape *s, const leftover *left, const str *name, unsigned set)
 {
     for (int32_t i = 0; i < s->n_objects && !k->m->b.failed; i++) {
@@ -147,7 +147,7 @@ static bool is_evaluated(keys *k, const shape *s, const leftover *left, const st
     return is_covered(s, left);
 }
 
-/* The schemas that speak of one property. */
+/* The schemas that apply to one property. */
 typedef struct {
     spot        at[MAX_PARTS * 2 + MAX_LEFT];
     int32_t     n;

@@ -175,8 +175,8 @@ bool is_old_draft(const maker *m)
     return is_text(draft) && memmem(draft->s.s, draft->s.n, "draft-0", 7);
 }
 
-/* Returns the resource that the $ref beside an $id stands in: the $id's own since draft 2019-09, the one around it
- * before. Without a $schema that tells which, it is -1. */
+/* Returns the resource of a $ref next to an $id: that of the $id since draft 2019-09, the enclosing one before. Returns
+ * -1 without a $schema to decide. */
 static int32_t beside_id(maker *m, int32_t outer, int32_t own)
 {
     if (outer == own) return own;

@@ -85,8 +85,8 @@ static node *digit(maker *m, char lo, char hi) { return node_class(&m->b, &(char
 
 typedef enum {
     EXACTLY, /* n digits */
-    SOME,    /* of a fraction: 1 to n, as if zeros followed */
-    ANY,     /* of a fraction: 0 to n */
+    SOME,    /* fraction: 1 to n digits, as if zeros followed */
+    ANY,     /* fraction: 0 to n digits */
 } how_many;
 
 static const char zeros[] = "0000000000000000000", nines[] = "9999999999999999999";
@@ -121,10 +121,10 @@ static node *digits_between(maker *m, const char *lo, const char *hi, int n, how
 typedef struct { /* multiples of k among strings of digits */
     maker  *m;
     int     k;
-    int32_t free[20][MAX_MULTIPLE]; /* [n][r]: any n digits behind the remainder r; -1: not made yet */
+    int32_t free[20][MAX_MULTIPLE]; /* [n][r]: rule of any n digits after the remainder r; -1: none yet */
 } multiples;
 
-/* Writes any n digits behind the remainder r. */
+/* Writes any n digits after the remainder r. */
 static node *free_digits(multiples *x, int n, int r)
 {
     builder *b = &x->m->b;
@@ -141,7 +141,7 @@ static node *free_digits(multiples *x, int n, int r)
     return node_rule(b, x->free[n][r]);
 }
 
-/* Writes what digits_between does, behind the remainder r. */
+/* Writes the same as digits_between after the remainder r. */
 static node *multiples_between(multiples *x, const char *lo, const char *hi, int n, int r)
 {
     builder *b = &x->m->b;
@@ -159,7 +159,7 @@ static node *multiples_between(multiples *x, const char *lo, const char *hi, int
 static node *whole_between(maker *m, multiples *of, uint64_t lo, uint64_t hi)
 {
     node_vec v     = {0};
-    uint64_t first = 0; /* of this many digits */
+    uint64_t first = 0; /* smallest number with n digits */
     for (int n = 1; n <= 19; n++) {
         uint64_t last = first ? first * 10 - 1 : 9;
         uint64_t a = lo > first ? lo : first, z = hi < last ? hi : last;
@@ -178,7 +178,7 @@ static node *whole_between(maker *m, multiples *of, uint64_t lo, uint64_t hi)
 /* --- integers ---------------------------------------------------------------------------------- */
 long double number_of(const json_value *v) { return v->kind == JSON_INT ? (long double)v->i : (long double)v->d; }
 
-/* Bounds are kept as they are, up to 2^63; a side without one ends where doubles stop to tell integers apart.
+/* Bounds up to 2^63 are exact; a side without one ends where doubles no longer distinguish integers.
  * Returns false when nothing is left. */
 static bool integer_bounds(const bounds *b, int64_t *lo, int64_t *hi)
 {
@@ -259,7 +259,7 @@ static node *next_digits(maker *m, int r, int k, const int32_t *below, int first
 }
 
 /* Defines what follows digits of remainder r modulo k for each r: the end where that is a multiple, or more digits.
- * `last` are the rules with one digit less to come, NULL: none; `point` those behind a decimal point, NULL: there is
+ * `last` are the rules with one digit less to come, NULL: none; `point` those after a decimal point, NULL: there is
  * none. n_zeros are left out at the end. */
 static void define_remainders(maker *m, int k, int32_t *rule_of, const int32_t *last, const int32_t *point, int n_zeros)
 {
@@ -380,7 +380,7 @@ static int places_of(double d)
     return n;
 }
 
-/* Numbers from lo to hi units without a sign, with up to `places` digits behind the point. */
+/* Numbers from lo to hi units without a sign, with up to `places` digits after the point. */
 static node *units_between(maker *m, uint64_t lo, uint64_t hi, int places)
 {
     builder *b    = &m->b;
@@ -425,7 +425,8 @@ static bool unit_bounds(const bounds *b, int places, int64_t *lo, int64_t *hi)
     return *lo <= *hi;
 }
 
-/* Digits behind the point: as many as the bounds have, at least some, and no more than leave room before the point. */
+/* Returns the digits after the point: as many as the bounds have, at least some, and no more than leave room before the
+ * point. */
 static int choose_places(const bounds *b)
 {
     double largest = 0;
