@@ -21,8 +21,8 @@ enum { THINK = 1, CALL = 2, IN_THOUGHT = 4, FREE = 8, OUTSIDE = -16 };
 
 static bool          is_outside(grammar_state s) { return s <= OUTSIDE; }
 static unsigned      flags_of(grammar_state s) { return (unsigned)(OUTSIDE - s); }
-static grammar_state beside(unsigned flags) { return OUTSIDE - (grammar_state)flags; }
-static grammar_state before(guide *g, unsigned flags) { return flags ? beside(flags) : grammar_fork(g->m, g->start); }
+static grammar_state outside(unsigned flags) { return OUTSIDE - (grammar_state)flags; }
+static grammar_state before(guide *g, unsigned flags) { return flags ? outside(flags) : grammar_fork(g->m, g->start); }
 
 /* --- markers ------------------------------------------------------------------------------------*/
 static bool has_bit(const uint64_t *mask, int32_t id) { return mask[id >> 6] >> (id & 63) & 1; }
@@ -97,10 +97,10 @@ void guide_free(guide *g)
 /* --- following an answer ------------------------------------------------------------------------*/
 grammar_state guide_begin(guide *g, const guide_begins *b)
 {
-    if (g->calls_only) return beside(FREE | CALL);
+    if (g->calls_only) return outside(FREE | CALL);
     unsigned call = b->may_call && g->k->call >= 0 ? CALL : 0, think = b->may_think && g->k->open >= 0 ? THINK : 0;
     if (g->k->close < 0) think = 0;
-    return b->in_thought && g->k->close >= 0 ? beside(IN_THOUGHT | call) : before(g, think | call);
+    return b->in_thought && g->k->close >= 0 ? outside(IN_THOUGHT | call) : before(g, think | call);
 }
 
 static grammar_state take_beside(guide *g, unsigned at, int32_t token)
@@ -108,14 +108,14 @@ static grammar_state take_beside(guide *g, unsigned at, int32_t token)
     if (token < 0 || (size_t)token >= g->n_words * 64) return GRAMMAR_NO;
     if (at & FREE) {
         if (at & CALL && token == g->k->call) return grammar_take(g->m, g->start, token);
-        return has_bit(g->k->any, token) ? beside(at) : GRAMMAR_NO;
+        return has_bit(g->k->any, token) ? outside(at) : GRAMMAR_NO;
     }
     if (at & IN_THOUGHT) {
         if (token == g->k->close) return before(g, at & CALL);
-        return has_bit(g->k->thought, token) ? beside(at) : GRAMMAR_NO;
+        return has_bit(g->k->thought, token) ? outside(at) : GRAMMAR_NO;
     }
-    if (at & THINK && token == g->k->open) return beside(IN_THOUGHT | (at & CALL));
-    if (at & CALL && token == g->k->call) return beside(FREE);
+    if (at & THINK && token == g->k->open) return outside(IN_THOUGHT | (at & CALL));
+    if (at & CALL && token == g->k->call) return outside(FREE);
     return grammar_take(g->m, g->start, token);
 }
 
@@ -125,7 +125,7 @@ grammar_state guide_take(guide *g, grammar_state s, int32_t token)
     grammar_state to = grammar_take(g->m, s, token);
     if (!g->calls_only || to < 0 || !grammar_can_end(g->m, to)) return to;
     grammar_drop(g->m, to); /* the call is complete */
-    return beside(FREE | CALL);
+    return outside(FREE | CALL);
 }
 
 void guide_drop(guide *g, grammar_state s) { grammar_drop(g->m, s); }

@@ -76,7 +76,7 @@ same(fields, Object.values(shown).reduce((sum, s) => sum + s.size, 0), "docs/api
 
 // --- fields of other servers
 const rules = { REFUSED: "refused", WARNED: "ignored, with a warning", IDLE: "no effect" };
-const places = { FIELD_ANSWERS: "all", FIELD_CHAT: "C", FIELD_MESSAGES: "M", FIELD_NATIVE: "N", FIELD_BOTH: "C, T", FIELD_FRAMED: "R, M" };
+const places = { FIELD_ANSWERS: "all", FIELD_CHAT: "C", FIELD_MESSAGES: "M", FIELD_NATIVE: "N", FIELD_BOTH: "C, T", FIELD_FRAMED: "R, M", FIELD_RESPONSES: "R" };
 const others = [...readFileSync(join(root, "src/server/dialects.c"), "utf8").matchAll(/^ {4}\{"([a-z_.]+)",\s+(FIELD_\w+),\s+(\w+),\s+"((?:[^"\\]|\\.)*)",/gm)].map(
   ([, name, where, rule, off]) => `${name} | ${places[where]} | ${rules[rule]} | ${off.replaceAll("\\", "").split(" ").filter(Boolean).map((x) => `\`${x}\``).join(" ")}`);
 const listed = [...page.matchAll(/^\| `([a-z_.]+)` \| ([A-Z, ]+|all) \| (refused|ignored, with a warning|no effect) \| (.*?) \| .*\|$/gm)].map(
