@@ -12,8 +12,7 @@ static const double ASSUMED_PER_ROW = 0.05; /* relative to a step of one row */
 /* One draft, or one draft token, relative to a step of one row. */
 static const double ASSUMED_DRAFT[SPEC_METHODS] = {[SPEC_DFLASH] = 0.2, [SPEC_TREE] = 0.2, [SPEC_MTP] = 0.05};
 static const double IN_STEP = 1.15; /* up to this factor of the expected cost, a step counts as usual */
-static const double FAR =
-    1.5; /* from this factor of the expected cost on, other work on the machine may be the reason */
+static const double FAR     = 1.5;  /* from this factor on, other work on the machine may be the reason */
 enum { FEW = 3, OLD = 512, FIRST_AGE = 16, PACE_MAX = 48 }; /* FEW: measurements; the others: steps */
 
 static int context_of(int32_t ctx)
