@@ -1,27 +1,27 @@
 #include "chat/answer.h"
 
-static void tell(chat_answer *a, const chat_event *ev)
+static void forward_event(chat_answer *a, const chat_event *ev)
 {
     if (a->on_event) a->on_event(a->ctx, ev);
 }
 
 static void tell_safe(chat_answer *a, int call)
 {
-    if (a->safe.n) tell(a, &(chat_event){.kind = CHAT_EVENT_CONTENT, .call = call, .text = buf_str(&a->safe)});
+    if (a->safe.n) forward_event(a, &(chat_event){.kind = CHAT_EVENT_CONTENT, .call = call, .text = buf_str(&a->safe)});
     a->failed |= a->safe.failed;
     buf_clear(&a->safe);
 }
 
-static void on_event(void *ctx, const chat_event *ev)
+static void on_parser_event(void *ctx, const chat_event *ev)
 {
     chat_answer *a = ctx;
     a->reasons |= ev->kind == CHAT_EVENT_REASONING;
     if (a->over) return;
     if (ev->kind != CHAT_EVENT_CONTENT) {
-        tell(a, ev);
+        forward_event(a, ev);
         a->over = a->one_call && ev->kind == CHAT_EVENT_CALL_DONE;
     } else if (!a->stop.n_strings) {
-        tell(a, ev);
+        forward_event(a, ev);
     } else {
         a->over = stop_put(&a->stop, ev->text, &a->safe);
         tell_safe(a, ev->call);
@@ -34,7 +34,7 @@ bool chat_answer_init(chat_answer *a, const chat_parse_options *o)
     *a                       = (chat_answer){.on_event = o->on_event, .ctx = o->ctx};
     stop_init(&a->stop);
     buf_init(&a->safe, TOK_MAX_INPUT);
-    inner.on_event = on_event;
+    inner.on_event = on_parser_event;
     inner.ctx      = a;
     a->parser      = chat_parser_new(&inner);
     return a->parser != NULL;

@@ -51,7 +51,7 @@ ahead *ahead_start(const tensor *const *list, size_t n)
     return NULL;
 }
 
-static void tell(ahead *a, size_t n_bytes, bool stop)
+static void post_bytes(ahead *a, size_t n_bytes, bool stop)
 {
     pthread_mutex_lock(&a->lock);
     a->taken += n_bytes;
@@ -62,13 +62,13 @@ static void tell(ahead *a, size_t n_bytes, bool stop)
 
 void ahead_take(ahead *a, size_t n_bytes)
 {
-    if (a) tell(a, n_bytes, false);
+    if (a) post_bytes(a, n_bytes, false);
 }
 
 void ahead_stop(ahead *a)
 {
     if (!a) return;
-    tell(a, 0, true);
+    post_bytes(a, 0, true);
     pthread_join(a->thread, NULL);
     mem_free(a);
 }

@@ -102,7 +102,7 @@ void http_conn_lose(conn *c)
 
 bool http_conn_is_idle(const conn *c) { return c->phase == PHASE_HEAD && !c->scan.bytes.n; }
 
-static void refuse(conn *c, http_verdict v)
+static void refuse_request(conn *c, http_verdict v)
 {
     http_server *s = c->s;
     *(v.status == 408 ? &s->stats.timeouts : &s->stats.bad_requests) += 1;
@@ -116,7 +116,7 @@ static void refuse(conn *c, http_verdict v)
 }
 
 /* --- requests ------------------------------------------------------------------------------------- */
-static void run(conn *c)
+static void run_connection(conn *c)
 {
     c->phase        = PHASE_RUNNING;
     c->request.body = buf_str(&c->body);
@@ -153,7 +153,7 @@ static void head_is_there(conn *c)
     http_verdict v =
         http_head_parse(&c->head, &c->scan, s->o.max_fields, SIZE_MAX / 16); /* max_body is checked after on_head */
     if (v.status) {
-        refuse(c, v);
+        refuse_request(c, v);
         return;
     }
     fill_request(c);
@@ -164,9 +164,9 @@ static void head_is_there(conn *c)
     s->stats.calls++;
     if (!s->h.on_head(s->h.ctx, c) || c->replying || c->ended) return;
     if (v = http_body_check(&c->to_read), v.status)
-        refuse(c, v);
+        refuse_request(c, v);
     else if (c->to_read.state == BODY_DONE)
-        run(c);
+        run_connection(c);
     else
         begin_body(c);
 }
@@ -214,11 +214,11 @@ static void read_some(conn *c)
     }
     if (!counted) http_net_read(c, s->scratch, used, false);
     if (v.status)
-        refuse(c, v);
+        refuse_request(c, v);
     else if (c->phase == PHASE_HEAD && c->scan.done)
         head_is_there(c);
     else if (c->phase == PHASE_BODY && c->to_read.state == BODY_DONE)
-        run(c);
+        run_connection(c);
 }
 
 static bool is_reading(const conn *c) { return c->phase == PHASE_HEAD || c->phase == PHASE_BODY; }
@@ -412,12 +412,12 @@ void http_conn_check_deadline(conn *c)
     switch (c->phase) {
     case PHASE_HEAD:
         if (late && c->scan.bytes.n) {
-            refuse(c, (http_verdict){408, "The request's head took too long."});
+            refuse_request(c, (http_verdict){408, "The request's head took too long."});
             return;
         }
         break;
     case PHASE_BODY:
-        if (late || body_is_slow(c)) refuse(c, (http_verdict){408, "The request's body took too long."});
+        if (late || body_is_slow(c)) refuse_request(c, (http_verdict){408, "The request's body took too long."});
         return;
     case PHASE_RUNNING: probe_half_closed(c); /* fall through */
     case PHASE_FLUSH:

@@ -7,9 +7,9 @@
 
 static const http_verdict fine;
 
-static http_verdict refuse(int status, const char *why) { return (http_verdict){status, why}; }
-static http_verdict bad(const char *why) { return refuse(400, why); }
-static http_verdict too_large(void) { return refuse(413, "The request's body is too large."); }
+static http_verdict verdict_of(int status, const char *why) { return (http_verdict){status, why}; }
+static http_verdict bad(const char *why) { return verdict_of(400, why); }
+static http_verdict too_large(void) { return verdict_of(413, "The request's body is too large."); }
 
 /* --- characters ----------------------------------------------------------------------------------- */
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -69,8 +69,8 @@ http_verdict http_scan_feed(http_scan *s, str in, size_t *used)
 
     assert(!s->done);
     while (i < in.n && i < room && !s->done && !v.status) v = scan_byte(s, in.s[i++]);
-    if (i < in.n && !s->done && !v.status) v = refuse(431, "The request's head is too long.");
-    if (!buf_put(&s->bytes, in.s, i) && !v.status) v = refuse(503, "There is no memory for the request.");
+    if (i < in.n && !s->done && !v.status) v = verdict_of(431, "The request's head is too long.");
+    if (!buf_put(&s->bytes, in.s, i) && !v.status) v = verdict_of(503, "There is no memory for the request.");
     *used = i;
     return v;
 }
@@ -112,14 +112,14 @@ static http_verdict parse_method(http_head *h)
     if (!h->method.n) return bad("The request line has no method.");
     for (size_t i = 0; i < h->method.n; i++)
         if (!is_token(h->method.s[i])) return bad("The request's method is not a token.");
-    return refuse(501, "The request's method is not supported.");
+    return verdict_of(501, "The request's method is not supported.");
 }
 
 static http_verdict parse_version(http_head *h, str v)
 {
     if (v.n != 8 || memcmp(v.s, "HTTP/", 5) || !is_digit(v.s[5]) || v.s[6] != '.' || !is_digit(v.s[7]))
         return bad("The request line does not end with a version of HTTP.");
-    if (v.s[5] != '1' || v.s[7] > '1') return refuse(505, "This server speaks HTTP/1.1 and HTTP/1.0.");
+    if (v.s[5] != '1' || v.s[7] > '1') return verdict_of(505, "This server speaks HTTP/1.1 and HTTP/1.0.");
     h->minor = v.s[7] - '0';
     return fine;
 }
@@ -225,7 +225,7 @@ static http_verdict read_fields(http_head *h, size_t max_body)
         } else if (str_is_nocase(name, STR("connection"))) {
             parse_connection(h, value);
         } else if (str_is_nocase(name, STR("expect")) && h->minor) {
-            if (!str_is_nocase(value, STR("100-continue"))) return refuse(417, "Expect is not '100-continue'.");
+            if (!str_is_nocase(value, STR("100-continue"))) return verdict_of(417, "Expect is not '100-continue'.");
             h->expects_continue = true;
         }
     }
@@ -266,12 +266,12 @@ http_verdict http_head_parse(http_head *out, const http_scan *s, size_t max_fiel
 
     assert(s->done);
     *out = (http_head){.keep_alive = true, .n_fields = s->n_lines - 1};
-    if (out->n_fields > max_fields) return refuse(431, "The request has too many header lines.");
+    if (out->n_fields > max_fields) return verdict_of(431, "The request has too many header lines.");
     if (s->n_blank) next_line(&rest);
     if (v = parse_request_line(out, next_line(&rest)), v.status) return v;
     /* one allocation: the fields, then the decoded path, which is not longer than the path */
     out->field = mem_try(out->n_fields * sizeof *out->field + out->target.n);
-    if (!out->field) return refuse(503, "There is no memory for the request.");
+    if (!out->field) return verdict_of(503, "There is no memory for the request.");
     for (size_t i = 0; i < out->n_fields; i++)
         if (v = parse_field(&out->field[i], next_line(&rest)), v.status) return v;
     if (v = decode_path(out, (char *)(out->field + out->n_fields)), v.status) return v;
@@ -342,7 +342,7 @@ http_verdict http_body_read(http_body *b, str in, size_t *used, buf *out)
             continue;
         }
         size_t n = in.n - i < b->left ? in.n - i : (size_t)b->left;
-        if (!buf_put(out, in.s + i, n)) v = refuse(503, "There is no memory for the request.");
+        if (!buf_put(out, in.s + i, n)) v = verdict_of(503, "There is no memory for the request.");
         i += n;
         b->left -= n;
         if (!b->left) b->state = b->state == BODY_DATA ? BODY_DATA_CR : BODY_DONE;

@@ -6,12 +6,12 @@
 
 enum { MAX_TREE = 16 << 20, MAX_REFUSAL = 64 << 10, MAX_SAID = 160 };
 
-static void on_event(void *ctx, str data);
+static void on_stream_event(void *ctx, str data);
 
 void load_answer_init(load_answer *a)
 {
     *a = (load_answer){0};
-    sse_init(&a->events, on_event, a);
+    sse_init(&a->events, on_stream_event, a);
     arena_init(&a->mem, MAX_TREE);
     buf_init(&a->refusal, MAX_REFUSAL);
 }
@@ -82,7 +82,7 @@ void load_error_text(buf *out, str body)
     arena_deinit(&mem);
 }
 
-static void refuse(load_answer *a, str body)
+static void read_refusal(load_answer *a, str body)
 {
     buf said;
     buf_init(&said, 1024);
@@ -169,7 +169,7 @@ static void read_choices(load_answer *a, const json_value *choices)
     if (piece) note_piece(a);
 }
 
-static void on_event(void *ctx, str data)
+static void on_stream_event(void *ctx, str data)
 {
     load_answer      *a    = ctx;
     arena_mark        mark = arena_save(&a->mem);
@@ -186,7 +186,7 @@ static void on_event(void *ctx, str data)
     }
     const json_value *error = json_get(v, "error"), *usage = json_get(v, "usage"), *timings = json_get(v, "timings");
     if (error && error->kind != JSON_NULL) {
-        refuse(a, data);
+        read_refusal(a, data);
     } else {
         read_choices(a, json_get(v, "choices"));
         if (usage && usage->kind == JSON_OBJECT) read_usage(&a->s, usage);
@@ -248,7 +248,7 @@ void load_answer_body(load_answer *a, str bytes, double now)
 bool load_answer_end(load_answer *a, double now, const err *why, err *e)
 {
     a->s.end = now;
-    if (!is_wrong(a) && a->status && a->status != 200) refuse(a, buf_str(&a->refusal));
+    if (!is_wrong(a) && a->status && a->status != 200) read_refusal(a, buf_str(&a->refusal));
     if (!is_wrong(a) && why) a->wrong = *why;
     if (!is_wrong(a) && !a->is_finished)
         err_set(&a->wrong, ERR_FORMAT, "the stream ended without a finish reason and without [DONE]");

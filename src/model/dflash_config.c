@@ -105,7 +105,7 @@ static const struct {
 } tensor_signs[] = {{"_conv.", "DFlash-2"}, {"selector", "DFlash-2"}, {"markov", "DSpark"}, {"conf", "DSpark"}},
   arch_signs[]   = {{"DFlash2", "DFlash-2"}, {"DSpark", "DSpark"}, {"Laguna", "Laguna"}};
 
-static bool refuse(const char *kind, str why, err *e)
+static bool refuse_config(const char *kind, str why, err *e)
 {
     return err_set(e, ERR_INPUT, "this is a %s drafter ('%.*s'), which is not supported, only DFlash is", kind,
                    STR_ARG(why));
@@ -117,11 +117,11 @@ static bool refuse_relatives(const checkpoint *cp, err *e)
     bool              listed = archs && archs->kind == JSON_ARRAY && archs->n && archs->item[0].kind == JSON_STRING;
     str               arch   = listed ? archs->item[0].s : (str){0};
     for (size_t k = 0; k < COUNT(arch_signs); k++)
-        if (contains(arch, arch_signs[k].sign)) return refuse(arch_signs[k].kind, arch, e);
+        if (contains(arch, arch_signs[k].sign)) return refuse_config(arch_signs[k].kind, arch, e);
     for (size_t i = 0; i < tensor_count(cp->tensors); i++)
         for (size_t k = 0; k < COUNT(tensor_signs); k++) {
             str name = tensor_at(cp->tensors, i)->name;
-            if (contains(name, tensor_signs[k].sign)) return refuse(tensor_signs[k].kind, name, e);
+            if (contains(name, tensor_signs[k].sign)) return refuse_config(tensor_signs[k].kind, name, e);
         }
     return true;
 }
@@ -281,7 +281,7 @@ static bool g_anchor(const checkpoint *cp, err *e)
 {
     char key[DFLASH_NAME_MAX];
     bool on = false;
-    return !gguf_bool(find(cp, "sample_from_anchor", key), &on) || !on || refuse("DSpark", str_of(key), e);
+    return !gguf_bool(find(cp, "sample_from_anchor", key), &on) || !on || refuse_config("DSpark", str_of(key), e);
 }
 
 static bool from_gguf(dflash_config *c, const checkpoint *cp, err *e)
@@ -399,7 +399,7 @@ static bool h_refuse_unknown(const json_value *o, const json_value *dflash, err 
                        "its weights are quantised in a way that only other engines read (quantization_config)");
     if (hf_bool(o, "attention_bias")) return err_set(e, ERR_FORMAT, "attention_bias is true, which is not supported");
     if (hf_bool(o, "sample_from_anchor") || hf_bool(dflash, "sample_from_anchor"))
-        return refuse("DSpark", STR("sample_from_anchor"), e);
+        return refuse_config("DSpark", STR("sample_from_anchor"), e);
     if (!hf_real(o, "logit_scale", 1, -1e6, 1e6, &scale, e)) return false;
     return scale == 1 || err_set(e, ERR_FORMAT, "logit_scale is %g, which is not supported", scale);
 }

@@ -79,7 +79,7 @@ static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
 /* Returns the items per chunk for n items of about `cost` multiplications each: a few chunks per thread, none too
  * small. With many items it is a multiple of 8, so that vectors of elements are not cut. */
-static void run(const backend *b, cpu_kernel *kernel, const void *args, size_t n, size_t cost)
+static void run_items(const backend *b, cpu_kernel *kernel, const void *args, size_t n, size_t cost)
 {
     if (!n) return;
     if (n * cost < SMALL_JOB) {
@@ -142,7 +142,7 @@ static void pack_slabs(const backend *b, const cpu_weight *w, const weight_src *
     for (size_t from = 0, to; from < n; from = to) {
         to              = min_size(from + per_slab, n);
         cpu_pack_args a = {w, s->data, row_bytes, from};
-        run(b, b->k->pack, &a, to - from, (size_t)s->n_in * TILE_ROWS);
+        run_items(b, b->k->pack, &a, to - from, (size_t)s->n_in * TILE_ROWS);
         size_t row = min_size(to % w->n_tiles * TILE_ROWS, (size_t)s->n_out);
         if (s->took) s->took(s->ctx, (to / w->n_tiles * (size_t)s->n_out + row) * row_bytes);
     }
@@ -272,7 +272,7 @@ static const cpu_weight *tiles_of(const weight *w) { return (const cpu_weight *)
 static void cpu_embed(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale)
 {
     cpu_embed_args a = {y.p, tiles_of(table), ids.p, scale};
-    run(q->b, q->b->k->embed, &a, (size_t)n_rows, (size_t)table->n_in * 4);
+    run_items(q->b, q->b->k->embed, &a, (size_t)n_rows, (size_t)table->n_in * 4);
 }
 
 /* Sets a->x to the rows, or to their quantised form in the queue's scratch. */
@@ -286,7 +286,7 @@ static void prepare_x(queue *q, cpu_matmul_args *a, const float *x, size_t n_row
     }
     assert(n_in <= (size_t)q->lim.max_in);
     cpu_quantise_args args = {q->x, x};
-    run(q->b, q->b->k->quantise, &args, n_rows * n_blocks, 2 * QK);
+    run_items(q->b, q->b->k->quantise, &args, n_rows * n_blocks, 2 * QK);
     a->x       = q->x;
     a->x_bytes = n_blocks * sizeof(cpu_xblock);
 }
@@ -371,66 +371,67 @@ static void cpu_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_p
 static void cpu_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps)
 {
     cpu_norm_args a = {y.p, NULL, x.p, w.p, n, eps, 1};
-    run(q->b, q->b->k->rms_norm, &a, (size_t)n_rows, (size_t)n);
+    run_items(q->b, q->b->k->rms_norm, &a, (size_t)n_rows, (size_t)n);
 }
 
 static void cpu_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale)
 {
     cpu_norm_args a = {y.p, res.p, x.p, w.p, n, eps, scale};
-    run(q->b, q->b->k->rms_norm, &a, (size_t)n_rows, (size_t)n);
+    run_items(q->b, q->b->k->rms_norm, &a, (size_t)n_rows, (size_t)n);
 }
 
 static void cpu_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, const rope_params *p)
 {
     cpu_rope_args a = {x.p, rows->pos.p, rows->section_pos.p, rope_view_of(p), n_heads, head_dim};
     assert(p->n_dims % 2 == 0 && p->n_dims <= head_dim);
-    run(q->b, q->b->k->rope, &a, (size_t)rows->n_rows, (size_t)head_dim * (size_t)(n_heads + 20)); /* 20: sin and cos */
+    run_items(q->b, q->b->k->rope, &a, (size_t)rows->n_rows,
+              (size_t)head_dim * (size_t)(n_heads + 20)); /* 20: sin and cos */
 }
 
 static void cpu_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n,
                       act_kind act)
 {
     cpu_gated_args a = {y.p, gate.p, up.p, (size_t)gate_stride, (size_t)up_stride, n, act};
-    run(q->b, q->b->k->gated, &a, (size_t)n_rows * ceil_div((size_t)n, GATED_SPAN),
-        4 * min_size((size_t)n, GATED_SPAN));
+    run_items(q->b, q->b->k->gated, &a, (size_t)n_rows * ceil_div((size_t)n, GATED_SPAN),
+              4 * min_size((size_t)n, GATED_SPAN));
 }
 
 static void cpu_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
 {
     cpu_router_args a = {id.p, w.p, logits.p, expert_scale.p, n_experts, n_slots, q->numerators};
     assert(n_experts <= q->lim.n_experts && n_slots <= n_experts);
-    run(q->b, q->b->k->router, &a, (size_t)n_rows, (size_t)n_experts * (size_t)(n_slots * n_slots + 8));
+    run_items(q->b, q->b->k->router, &a, (size_t)n_rows, (size_t)n_experts * (size_t)(n_slots * n_slots + 8));
 }
 
 static void cpu_experts_sum(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int n)
 {
     cpu_experts_sum_args a = {y.p, x.p, w.p, n_slots, n};
-    run(q->b, q->b->k->experts_sum, &a, (size_t)n_rows, (size_t)n_slots * (size_t)n);
+    run_items(q->b, q->b->k->experts_sum, &a, (size_t)n_rows, (size_t)n_slots * (size_t)n);
 }
 
 static void cpu_add(queue *q, dev y, dev a, dev b, size_t n, float scale)
 {
     cpu_elements_args args = {y.p, a.p, b.p, scale};
-    run(q->b, q->b->k->add, &args, n, 1);
+    run_items(q->b, q->b->k->add, &args, n, 1);
 }
 
 static void cpu_softcap(queue *q, dev x, size_t n, float cap)
 {
     cpu_elements_args args = {x.p, x.p, NULL, cap};
-    run(q->b, q->b->k->softcap, &args, n, 4);
+    run_items(q->b, q->b->k->softcap, &args, n, 4);
 }
 
 static void cpu_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, int n_rows, int n)
 {
     cpu_copy_args a = {y.p, x.p, (size_t)y_stride, (size_t)x_stride, idx.p, n};
-    run(q->b, q->b->k->copy_rows, &a, (size_t)n_rows, (size_t)n);
+    run_items(q->b, q->b->k->copy_rows, &a, (size_t)n_rows, (size_t)n);
 }
 
 static void cpu_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                                float below)
 {
     cpu_scatter_args a = {y.p, x.p, sel.p, map.p, n_slots, n, n_vocab, below};
-    run(q->b, q->b->k->scatter_logits, &a, (size_t)n_rows, (size_t)n_vocab + 4 * (size_t)n_slots * (size_t)n);
+    run_items(q->b, q->b->k->scatter_logits, &a, (size_t)n_rows, (size_t)n_vocab + 4 * (size_t)n_slots * (size_t)n);
 }
 
 /* --- the paged cache ------------------------------------------------------------------------------*/
@@ -438,14 +439,14 @@ static void cpu_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_r
 static void cpu_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v)
 {
     cpu_kv_store_args a = {kv_view_of(c), layer, rows->lane.p, rows->slot.p, k.p, v.p};
-    run(q->b, q->b->k->kv_store, &a, (size_t)rows->n_rows, (size_t)c->n_kv_heads * (size_t)c->head_dim);
+    run_items(q->b, q->b->k->kv_store, &a, (size_t)rows->n_rows, (size_t)c->n_kv_heads * (size_t)c->head_dim);
 }
 
 static void cpu_kv_move(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p)
 {
     cpu_kv_move_args a = {kv_view_of(c), items.p, n_items, rope_view_of(p)};
-    run(q->b, q->b->k->kv_move, &a, (size_t)c->n_layers * 2 * (size_t)c->n_kv_heads,
-        (size_t)n_items * (size_t)c->head_dim);
+    run_items(q->b, q->b->k->kv_move, &a, (size_t)c->n_layers * 2 * (size_t)c->n_kv_heads,
+              (size_t)n_items * (size_t)c->head_dim);
 }
 
 /* Makes a row tile of rows `row` to `end` with the range of key tiles that they see. Adds up the keys. */
@@ -520,7 +521,7 @@ static void run_units(queue *q, cpu_attention_args *a, size_t cost)
         size_t units = a->end - a->first, each = ceil_div(cost, n);
         size_t items = (size_t)(end_row(a) - a->first_row) * (size_t)a->n_heads;
         run_grains(q->b, q->b->k->attention, a, units, units * each < SMALL_JOB ? units : ceil_div(CHUNK_JOB, each));
-        run(q->b, q->b->k->attention_merge, a, items, ceil_div(units * queries * (size_t)a->c.head_dim, items));
+        run_items(q->b, q->b->k->attention_merge, a, items, ceil_div(units * queries * (size_t)a->c.head_dim, items));
         float *swap  = a->carry_in;
         a->carry_in  = a->carry_out;
         a->carry_out = swap;
