@@ -31,7 +31,7 @@ static bool is_at_limit(const account *x, const account_limits *l)
     return x && x->n_live - x->n_yield >= lanes + l->max_queue_per_key;
 }
 
-/* Lets the account with the most waiting requests yield a place, if it still has no fewer than the newcomer after that. */
+/* Makes the account with the most waiting requests yield a place, if it then still has no fewer than the newcomer. */
 static bool make_place(accounts *a, const account *newcomer)
 {
     account *longest = find_longest(a);

@@ -1,6 +1,6 @@
-/* sched/engine.h - the functions on a `tandem` that the server and the command line need in addition to include/tandem.h.
+/* sched/engine.h - the functions on a `tandem` for the server and the command line, in addition to include/tandem.h.
  *
- * They work on types of lower layers (tok, chat_options, settings, err), which the public header does not show. Pointers
+ * They use types of lower layers (tok, chat_options, settings, err), which the public header does not show. Pointers
  * that they return stay valid until tandem_close. Any thread may call them, except engine_open. */
 #ifndef TANDEM_SCHED_ENGINE_H
 #define TANDEM_SCHED_ENGINE_H
@@ -26,7 +26,8 @@ typedef struct {
 bool engine_open(tandem **out, const tandem_options *o, const engine_extra *x, err *e);
 
 /* --- what was opened ------------------------------------------------------------------------------ */
-/* Returns what is fixed when the engine is opened: kv_bytes, has_dflash and has_mtp are set by tandem_get_info alone. */
+/* Returns the properties that are fixed when the engine is opened. Only tandem_get_info sets kv_bytes, has_dflash and
+ * has_mtp. */
 const tandem_info *engine_info(const tandem *t);
 const tok         *engine_tok(const tandem *t);      /* NULL: the model has no tokenizer */
 str                engine_template(const tandem *t); /* the text of the model's chat template; empty: it has none */
@@ -50,7 +51,7 @@ enum { ENGINE_MAX_PARTS = 1 + TANDEM_MAX_DRAFTERS };
 int engine_parts(const tandem *t, engine_part out[ENGINE_MAX_PARTS]); /* returns how many there are */
 
 /* --- requests ------------------------------------------------------------------------------------- */
-/* Submits as tandem_submit does. form: the compiled grammar of the request; NULL: it has none, or it is compiled here. */
+/* Submits as tandem_submit does. form: the compiled grammar of the request; NULL: none, or it is compiled here. */
 bool engine_submit(tandem *t, const tandem_request *r, answer_form *form, tandem_job **out, err *e);
 /* Finds or compiles the grammar of a request that has one. The caller drops it. Errors as forms_take. */
 bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool *cancel, answer_form **out, err *e);

@@ -1,4 +1,4 @@
-/* sched/errand.h - what other threads want done on the engine's thread, between two steps, and wait for.
+/* sched/errand.h - runs functions of other threads on the engine's thread, between two steps.
  *
  *      any thread: errands_do(fn, ctx) ---> the engine's: errands_run, which calls fn(ctx) ---> errands_do returns */
 #ifndef TANDEM_SCHED_ERRAND_H
@@ -15,10 +15,11 @@ typedef struct {
 } errands;
 
 void errands_init(errands *x);
-void errands_deinit(errands *x); /* they were closed, or never run */
-/* Returns when fn was called; false: it was not and never will be, the thread has ended. `ring` is called once it waits. */
+void errands_deinit(errands *x); /* after errands_close, or when errands_run was never called */
+/* Blocks until the engine's thread has called fn. Returns false when it was not called and never will be, because the
+ * thread has ended. Calls `ring` once the errand is queued. */
 bool errands_do(errands *x, void (*fn)(void *ctx), void *ctx, void (*ring)(void *ring_ctx), void *ring_ctx);
-/* On the engine's thread; whether there was any. */
+/* Runs the queued errands, on the engine's thread. Returns whether there were any. */
 bool errands_run(errands *x);
-void errands_close(errands *x); /* what waits is not done, and nothing will be */
+void errands_close(errands *x); /* drops queued errands and refuses new ones */
 #endif

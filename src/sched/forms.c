@@ -205,8 +205,9 @@ static bool goes_first(const answer_forms *f, const answer_form *a, const answer
     return of_a != of_b ? of_a > of_b : a->used < b->used;
 }
 
-/* Takes an idle form out of the list, if there are more than `most` of them or they have used too much memory. Under the lock. */
-static answer_form *take_idle(answer_forms *f, int most)
+/* Removes an idle form from the list if there are more than `max` of them or they use too much memory. Under the lock.
+ */
+static answer_form *take_idle(answer_forms *f, int max)
 {
     answer_form **first = NULL;
     int           n     = 0;
@@ -217,7 +218,7 @@ static answer_form *take_idle(answer_forms *f, int most)
         bytes += (*at)->bytes;
         if (!first || goes_first(f, *at, *first)) first = at;
     }
-    if (!first || (n <= most && bytes <= FORMS_IDLE_BYTES)) return NULL;
+    if (!first || (n <= max && bytes <= FORMS_IDLE_BYTES)) return NULL;
     answer_form *x = *first;
     *first         = x->next;
     f->n--;

@@ -1,9 +1,9 @@
 /* sched/forms.h - the grammars that answers are held to, compiled once: agents send the same schema every turn.
  *
- * A form is found by the hash of its tenant and its source: no tenant can measure what another one has compiled. Lanes follow
- * a form on the engine's thread alone; making, finding, holding and dropping is for any thread. Forms that nobody holds stay
- * for the next request as long as they are among the newest, of the tenant too, and have little memory. The vocabulary's
- * trie is made with the first form. */
+ * A form is found by the hash of its tenant and its source: no tenant can measure what another one has compiled. Lanes
+ * follow a form on the engine's thread alone; making, finding, holding and dropping is for any thread. Forms that
+ * nobody holds stay for the next request as long as they are among the newest, of the tenant too, and have little
+ * memory. The vocabulary's trie is made with the first form. */
 #ifndef TANDEM_SCHED_FORMS_H
 #define TANDEM_SCHED_FORMS_H
 #include "grammar/guide.h"
@@ -29,8 +29,8 @@ typedef struct {
     uint64_t              tenant;
     const atomic_bool    *cancel; /* as for grammar_from_gbnf; may be NULL */
 } form_source;
-/* Finds or compiles a form and holds it. ERR_INPUT and ERR_TOO_LARGE: what is wrong with the grammar; ERR_BUSY: too many are
- * in use; ERR_UNAVAILABLE: no memory, or cancelled. */
+/* Finds or compiles a form and holds it. ERR_INPUT and ERR_TOO_LARGE: what is wrong with the grammar; ERR_BUSY: too
+ * many are in use; ERR_UNAVAILABLE: no memory, or cancelled. */
 bool         forms_take(answer_forms *f, const form_source *r, answer_form **out, err *e);
 answer_form *forms_find(answer_forms *f, const form_source *r); /* the same without compiling; NULL: it is not there */
 answer_form *form_hold(answer_form *x);                         /* once more; returns it */

@@ -156,7 +156,7 @@ static bool put_text_prompt(tandem_job *j, const tandem_request *r, err *e)
     return tok_encode(t, &j->prompt, (str){r->text, r->n_text ? r->n_text : strlen(r->text)}, false, e);
 }
 
-/* Deterministic, and first of all: what can never be answered is said before anything else is looked at. */
+/* Checks the length first, so that the error of a prompt that never fits is deterministic. */
 static bool check_context(const job_maker *m, size_t n_prompt, int32_t max_tokens, err *e)
 {
     size_t room = (size_t)m->n_ctx - (max_tokens != 0);
@@ -295,7 +295,7 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
 {
     snprintf(j->id, sizeof j->id, "%s", r->id ? r->id : "");
     j->priority         = r->priority;
-    j->again            = r->choice > 0;
+    j->is_repeat        = r->choice > 0;
     j->salt             = r->tenant ? hash_name(j->maker, r->tenant) : 0;
     j->account_key      = r->account ? hash_name(j->maker, r->account) : 0;
     j->kind             = r->kind ? str_hash(str_of(r->kind)) : 0;
@@ -463,11 +463,11 @@ static void tell(tandem_job *j)
     if (j->wake) j->wake(j->wake_ctx);
 }
 
-bool job_tell(tandem_job *j, double now)
+bool job_wake_reader(tandem_job *j, double now)
 {
     if (!j->news_waits) return false;
     j->news_waits = false;
-    j->told       = now;
+    j->woken      = now;
     tell(j);
     return true;
 }
@@ -478,7 +478,7 @@ bool job_publish(tandem_job *j, double now, double quiet_s)
     atomic_store(&j->n_out, j->n_kept);
     j->progressed = false;
     j->news_waits = true;
-    return now - j->told >= quiet_s && job_tell(j, now);
+    return now - j->woken >= quiet_s && job_wake_reader(j, now);
 }
 
 void job_finish(tandem_job *j)

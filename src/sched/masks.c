@@ -4,10 +4,10 @@
 
 #include <math.h>
 
-#define SHARE       0.125 /* of the model's part of a step */
-#define ALONE_S     2e-3  /* where no lane is ready: until mail is looked at again */
-#define LEAST_S     20e-6 /* of a lane's slice */
-#define MAX_DEBTS   4     /* allowances; with more, lanes with a grammar sit out */
+#define SHARE       0.125 /* share of the model's part of a step */
+#define ALONE_S     2e-3  /* budget when no lane is ready: the inbox is checked after it */
+#define MIN_S       20e-6 /* minimum slice of a lane */
+#define MAX_DEBTS   4     /* budgets of debt from which lanes with a grammar skip steps */
 #define FIRST_STEP  1e-3
 #define FIRST_UNIT  10e-9
 #define ENOUGH_WORK 1000  /* steps that are worth measuring */
@@ -60,7 +60,7 @@ void masks_prepare(mask_budget *b, spec *s, spec_lane *const *lane, int n, bool 
     for (int k = 0; k < n && waiting && left > 0; k++) {
         int i = (int)((first + (unsigned)k) % (unsigned)n);
         if (ready[i]) continue;
-        double took = work_on(b, lane[i], fmax(left / waiting--, LEAST_S), &ready[i]);
+        double took = work_on(b, lane[i], fmax(left / waiting--, MIN_S), &ready[i]);
         left -= took;
         b->spent_s += took;
     }

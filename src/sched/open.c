@@ -69,7 +69,7 @@ static void choose_format(opened_model *m, const checkpoint *files)
 }
 
 /* --- the model ----------------------------------------------------------------------------------*/
-/* Refused with numbers now, rather than ended by the system later. */
+/* Fails with the sizes, before the system ends the process for lack of memory. */
 static bool check_memory(const char *device, double bytes, const char *what, err *e)
 {
     ops_device d;
@@ -158,12 +158,12 @@ static bool check_cache(const char *device, size_t bytes, err *e)
     return check_memory(device, (double)bytes, "the K/V cache of this context needs", e);
 }
 
-/* All lanes at once are rarely at the end of their contexts: what is scarce is shared. */
+/* Lanes are rarely all at the end of their contexts, so they share the memory when it is scarce. */
 size_t open_pool_bytes(int max_lanes, size_t all, size_t single, size_t free_bytes)
 {
-    size_t most = free_bytes / 5 * 4;
-    if (max_lanes == 1 || all < most) return 0;
-    return single < most ? most : single;
+    size_t max = free_bytes / 5 * 4;
+    if (max_lanes == 1 || all < max) return 0;
+    return single < max ? max : single;
 }
 
 static bool choose_bytes(size_t *out, const target *m, const char *device, const spec_options *o, err *e)

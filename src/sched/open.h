@@ -42,7 +42,7 @@ typedef struct {
     spec            *spec; /* open_loop */
     /* open_pages, for steps by hand; lane: a lane of the loop, where a command has one */
     kv_pool   *kv;
-    kv_lane   *lane_kv; /* of the rows that a command runs itself */
+    kv_lane   *lane_kv; /* for rows that a command runs itself */
     step       step;
     spec_lane *lane;
 } opened_model;
@@ -66,7 +66,8 @@ size_t open_pool_bytes(int max_lanes, size_t all, size_t single, size_t free_byt
 /* "none", "q8_0", "q4_0", NULL; and the type of each. */
 extern const char *const open_draft_quants[];
 extern const quant_type  open_draft_types[];
-/* Adds a drafter to the loop, or logs a warning and returns false. Pointers of src except files must live as long as s. */
+/* Adds a drafter to the loop, or logs a warning and returns false. Pointers in src, except files, must live as long as
+ * s. */
 bool open_add_drafter(spec *s, const spec_draft_source *src);
 
 /* Opens the tokenizer of a GGUF file, of a Hugging Face directory, or a tokenizer.json. */

@@ -20,9 +20,9 @@ static tandem_token token_at(const tandem_job *j, int32_t i)
 
 size_t tandem_poll(tandem_job *j, tandem_token *out, size_t max)
 {
-    size_t  n    = 0;
-    int32_t most = n_there(j);
-    while (n < max && j->n_read < most) out[n++] = token_at(j, j->n_read++);
+    size_t  n     = 0;
+    int32_t n_out = n_there(j);
+    while (n < max && j->n_read < n_out) out[n++] = token_at(j, j->n_read++);
     return n;
 }
 
@@ -78,7 +78,7 @@ const tandem_result *tandem_job_result(const tandem_job *j)
 }
 
 /* --- as text ------------------------------------------------------------------------------------*/
-/* What of the text cannot become a stop string any more. */
+/* Appends the part of the text that cannot become a stop string to the text to read. */
 static void put_text(tandem_job *j, buf *text) { stop_put(&j->text_stop, buf_str(text), &j->read); }
 
 static void read_token(tandem_job *j, const tandem_token *x)

@@ -1,4 +1,5 @@
-/* The ring has one writer and one reader: head is the engine's, tail the log's. A record is copied in, then head moves. */
+/* The ring has one writer and one reader: head is the engine's, tail the log's. A record is copied in, then head moves.
+ */
 #include "sched/routing_log.h"
 
 #include "base/buf.h"

@@ -1,4 +1,4 @@
-/* sched/routing_recent.h - the last records of the routing log, in memory, whether there is a file or not.
+/* sched/routing_recent.h - keeps the last records of the routing log in memory, with or without a file.
  *
  * Threads: put from one, read from any. */
 #ifndef TANDEM_SCHED_ROUTING_RECENT_H
@@ -22,6 +22,7 @@ typedef struct {
 void routing_recent_init(routing_recent *x);
 void routing_recent_deinit(routing_recent *x);
 void routing_recent_put(routing_recent *x, const routing_record *r);
-/* The newest first, at most max; request_id: of this one alone, NULL: of all. */
+/* Copies at most max records, the newest first: of the request with this id, or of all when it is NULL. Returns how
+ * many. */
 size_t routing_recent_get(routing_recent *x, const char *request_id, routing_seen *out, size_t max);
 #endif

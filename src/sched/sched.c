@@ -32,9 +32,9 @@ struct sched {
     job_scratch   scratch;
     pthread_t     thread;
     bool          started;
-    bell          bell;       /* there is mail, or somebody cancelled */
-    atomic_int    n_live;     /* jobs that are not done; grows under the lock alone */
-    atomic_llong  busy_since; /* clock_ns when the engine's thread began what it does; 0: it sleeps */
+    bell          bell;       /* rung for a new request, an errand or a cancellation */
+    atomic_int    n_live;     /* unfinished jobs; grows under the lock only */
+    atomic_llong  busy_since; /* clock_ns when the thread began its current work; 0: it sleeps */
 
     pthread_mutex_t lock;
     pthread_cond_t  stopped_now;
@@ -56,17 +56,17 @@ struct sched {
     job_queue       queue;
     tandem_job     *running[SCHED_MAX_LANES]; /* by priority, then by age */
     int             n_running;
-    policy_classes *classes; /* what kinds of requests have shown of drafts */
+    policy_classes *classes; /* measurements of drafts by kind of request */
     spec_lane      *idle[SCHED_MAX_LANES];
     int             n_idle;
-    tandem_job     *in_step[SCHED_MAX_LANES]; /* those of `turn` */
+    tandem_job     *in_step[SCHED_MAX_LANES]; /* the jobs of `turn` */
     spec_turn       turn[SCHED_MAX_LANES];
     int             n_turns;
-    int             rows, prompt_rows; /* of the step, guesses not counted */
+    int             rows, prompt_rows; /* without draft tokens */
     double          row_s;             /* seconds of a prompt row, a moving average */
     mask_budget     masks;
-    int             calm;          /* steps for which the last choice, that nobody guesses, holds */
-    bool            told;          /* some job has news */
+    int             calm;          /* steps for which the last choice, no drafts, stays valid */
+    bool            told;          /* some reader is to be woken */
     unsigned        drafters_seen; /* spec_drafter_changes of what is shown */
     tandem_stats    stats;
 };
@@ -174,7 +174,7 @@ static void show_drafters(sched *s)
     }
 }
 
-/* Before a reader hears of what was counted (promise 6). */
+/* Publishes the statistics, before a reader is woken for what was counted (promise 6). */
 static void show_stats(sched *s)
 {
     show_drafters(s);
@@ -193,7 +193,7 @@ static void show_stats(sched *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* result.finish is set; what the job had is free when its reader hears of it. */
+/* Ends a job with result.finish set. Its lane and memory are free before its reader is woken. */
 static void end_job(sched *s, tandem_job *j)
 {
     if (j->lane)
@@ -238,7 +238,7 @@ static void take_mail(sched *s)
     for (tandem_job *j = queue_first(&s->queue); cancel && j; j = queue_after(j)) atomic_store(&j->cancelled, true);
 }
 
-/* Whoever was cancelled or has run out of time. */
+/* Returns the finish of a job that was cancelled or has timed out, else TANDEM_FINISH_NONE. */
 static tandem_finish unwanted(const sched *s, const tandem_job *j)
 {
     if (atomic_load_explicit(&j->cancelled, memory_order_relaxed)) return TANDEM_FINISH_CANCELLED;
@@ -319,7 +319,7 @@ static void enter_lane(sched *s, tandem_job *j)
     queue_note_admission(&s->queue, j->account);
     count_running(s, j->account, 1);
     s->stats.admitted++;
-    if (!j->again) {
+    if (!j->is_repeat) {
         s->stats.prompt_tokens += (int64_t)j->prompt.n;
         s->stats.cached_tokens += j->result.usage.cached_tokens;
     }
@@ -327,8 +327,8 @@ static void enter_lane(sched *s, tandem_job *j)
     atomic_store(&j->entered, true);
 }
 
-/* Admits requests in the order of the queue. One that does not fit holds up all others, unless nothing runs: then waiting
- * would never end. */
+/* Admits requests in the order of the queue. One that does not fit blocks all others, unless nothing runs: then it
+ * would wait without end. */
 static void admit(sched *s)
 {
     tandem_job *j;
@@ -354,8 +354,8 @@ static int prompt_rank(const sched *s, int i)
     return n;
 }
 
-/* Puts running jobs in the order in which prompts get rows: by priority, then the first prompt of every account, then the
- * second ones. Otherwise a new account's prompt would wait for all prompts of one that came before it. */
+/* Sorts running jobs by the order in which prompts get rows: by priority, then the first prompt of every account, then
+ * the second ones, so that the prompt of a new account does not wait for all prompts of an older one. */
 static void order_prompts(const sched *s, tandem_job **out)
 {
     int rank[SCHED_MAX_LANES];
@@ -450,11 +450,11 @@ static void note_route(sched *s, int turn, const route *r)
     u->route_reason = route_reason_names[r->reason];
 }
 
-/* Which turns may draft, and what the router is told about them; the others are plain by request. */
+/* Collects the turns that may draft and their input for the router. The others are plain by request. */
 static int ask_lanes(sched *s, route_lane *lane, int *turn)
 {
     static const route plain = {.reason = ROUTE_REQUEST};
-    int                n = 0, first = share_first_turn(s->stats.steps, s->n_turns);
+    int                n = 0, first = share_first_lane(s->stats.steps, s->n_turns);
     for (int k = 0; k < s->n_turns; k++) {
         int          i = (first + k) % s->n_turns;
         policy_facts f;
@@ -473,8 +473,8 @@ static int ask_lanes(sched *s, route_lane *lane, int *turn)
     return n;
 }
 
-/* Choosing for many lanes takes a percent or two of a small model's step, and where guessing did not pay a moment ago it
- * will not now: the choice holds for a few steps, unless somebody comes or goes. */
+/* Choosing for many lanes takes a percent or two of a step of a small model. Where drafts did not pay a moment ago they
+ * do not pay now: the choice stays valid for a few steps, unless a lane joins or leaves. */
 static void note_calm(sched *s, const route *out, int n)
 {
     enum { SEVERAL = 2, STEPS = 3 };
@@ -483,7 +483,7 @@ static void note_calm(sched *s, const route *out, int n)
     s->calm = calm ? STEPS : 0;
 }
 
-/* As in the last step: the plans of new turns are plain. False: somebody has not been asked yet. */
+/* Repeats the choice of the last step: all plans are plain. Returns false when a lane has had no choice yet. */
 static bool stay_calm(sched *s)
 {
     bool asked[SCHED_MAX_LANES];
@@ -548,7 +548,7 @@ static void tell_owner(sched *s)
     s->told = false;
 }
 
-/* While steps are short the next tokens tell of these too. */
+/* Publishes the tokens of the step. While steps are short, readers are woken for several steps together. */
 static void deliver(sched *s, double took)
 {
     double quiet_s = took < s->opt.wake_s ? s->opt.wake_s : 0;
@@ -562,11 +562,11 @@ static void deliver(sched *s, double took)
     }
 }
 
-/* What would have to wait for a step that is longer than the last ones. */
-static void tell_before_prompts(sched *s)
+/* Wakes readers before a step with prompt rows, which takes longer than the last ones. */
+static void wake_before_prompts(sched *s)
 {
     if (!s->prompt_rows) return;
-    for (int i = 0; i < s->n_running; i++) s->told |= job_tell(s->running[i], s->now);
+    for (int i = 0; i < s->n_running; i++) s->told |= job_wake_reader(s->running[i], s->now);
     tell_owner(s);
 }
 
@@ -588,7 +588,7 @@ static void one_step(sched *s)
         end_costly(s);
         return;
     }
-    tell_before_prompts(s);
+    wake_before_prompts(s);
     fault_no_alloc_begin("a step");
     choose_plans(s);
     double begun = clock_s();
@@ -607,8 +607,8 @@ static void one_step(sched *s)
 }
 
 /* --- the thread ---------------------------------------------------------------------------------*/
-/* Sleeps until there is mail. The queue is empty: where nothing runs, what waits was admitted or refused. Returns true when
- * there is nothing left to do, ever. */
+/* Sleeps until the bell rings. The queue is empty: while nothing runs, waiting requests are admitted or refused.
+ * Returns true when the thread is to end. */
 static bool rest(sched *s, unsigned seen)
 {
     pthread_mutex_lock(&s->lock);

@@ -30,7 +30,8 @@ const setting_info setting_table[] = {
      "the drafters' weights are quantised at load"},
     {"dflash_draft_quant_weight_bits", SETTING_INT, AT(dflash_draft_quant_weight_bits), 1, 32, NULL, "8", NULL, false,
      "8: q8_0, 4: q4_0"},
-    {"dflash_draft_quant_activation_bits", SETTING_INT, AT(dflash_draft_quant_activation_bits), 1, 32, "none", "none", NULL, false,
+    {"dflash_draft_quant_activation_bits", SETTING_INT, AT(dflash_draft_quant_activation_bits), 1, 32, "none", "none",
+     NULL, false,
      "none, or the bits that the device computes with: 8 on a CPU, 16 on a GPU; others are refused"},
     {"dflash_draft_quant_group_size", SETTING_INT, AT(dflash_draft_quant_group_size), 1, 4096, NULL, "32", NULL, false,
      "weights that share a scale: 32"},
@@ -54,7 +55,8 @@ const setting_info setting_table[] = {
      "timeout of a request, from its arrival"},
     {"routing_log", SETTING_BOOL, AT(routing_log), 0, 1, NULL, "true", NULL, true,
      "log decisions and outcomes to routing.jsonl"},
-    {"routing_log_max_bytes", SETTING_INT, AT(routing_log_max_bytes), 0, 1e15, NULL, "500000000", "DFLASH_METRIC_MAX_SIZE", true,
+    {"routing_log_max_bytes", SETTING_INT, AT(routing_log_max_bytes), 0, 1e15, NULL, "500000000",
+     "DFLASH_METRIC_MAX_SIZE", true,
      "maximum size of all files of the routing log together"},
     {"routing_log_files", SETTING_INT, AT(routing_log_files), 1, 100, NULL, "4", NULL, false,
      "number of files of the routing log; the oldest is deleted for a new one; 1: writing stops at the limit"},
@@ -149,11 +151,10 @@ bool settings_set(settings *s, const setting_info *info, const json_value *v, er
 {
     if (v->kind == JSON_NULL && !info->word) return settings_set_text(s, info, str_of(info->default_text), e);
     if (!is_valid(info, v)) return refuse(info, v, e);
-    if (!settings_holds(s, info)) store(s, info, v);
+    if (settings_source(s, info) != SETTING_FROM_ENVIRONMENT) store(s, info, v);
     return true;
 }
 
-/* What the text says, by the kind that is wanted; a string where it is nothing else. */
 json_value settings_value(const setting_info *info, str text)
 {
     json_value v  = {.kind = JSON_STRING, .s = text};
@@ -203,7 +204,7 @@ static bool take_variable(settings *s, const setting_info *info, err *e)
     const char *text = info->variable ? getenv(info->variable) : NULL;
     if (!text) return true;
     if (!settings_set_text(s, info, str_of(text), e)) return err_wrap(e, "environment variable %s", info->variable);
-    s->held |= settings_bit(info);
+    settings_note(s, info, SETTING_FROM_ENVIRONMENT);
     return true;
 }
 
@@ -219,11 +220,19 @@ bool settings_take_environment(settings *s, err *e)
         return err_set(e, ERR_INPUT,
                        "environment variable DFLASH_METRIC_DISABLE is \"%.100s\", expected 0, 1, true or false", text);
     s->routing_log = !off;
-    s->held |= settings_bit(on);
+    settings_note(s, on, SETTING_FROM_ENVIRONMENT);
     return true;
 }
 
-bool settings_holds(const settings *s, const setting_info *info) { return s->held & settings_bit(info); }
+setting_source settings_source(const settings *s, const setting_info *info)
+{
+    return (setting_source)s->source[info - setting_table];
+}
+
+void settings_note(settings *s, const setting_info *info, setting_source from)
+{
+    s->source[info - setting_table] = (uint8_t)from;
+}
 
 bool settings_check(const settings *s, err *e)
 {
@@ -281,11 +290,10 @@ void settings_take(settings *to, const settings *from, uint64_t names)
 {
     for (int i = 0; i < n_settings; i++) {
         const setting_info *info = &setting_table[i];
-        if (!(names & settings_bit(info)) || settings_holds(to, info)) continue;
+        if (!(names & settings_bit(info)) || settings_source(to, info) == SETTING_FROM_ENVIRONMENT) continue;
         memcpy((char *)to + info->at, (const char *)from + info->at, bytes_of(info));
+        to->source[i] = from->source[i];
     }
-    to->given   = (to->given & ~names) | (from->given & names);
-    to->in_file = (to->in_file & ~names) | (from->in_file & names);
     to->changed |= from->changed & names;
     to->pending |= from->pending & names;
 }
@@ -354,7 +362,7 @@ void settings_log(const settings *s, const char *model, int trained_ctx)
     for (int i = 0; i < n_settings; i++) {
         buf_printf(&b, " %s=", setting_table[i].name);
         settings_put_text(s, &setting_table[i], &b);
-        if (settings_holds(s, &setting_table[i])) buf_puts(&b, " (environment)");
+        if (s->source[i] == SETTING_FROM_ENVIRONMENT) buf_puts(&b, " (environment)");
     }
     log_event(LOG_INFO, "settings", "%s:%.*s", model, (int)b.n, b.p ? b.p : "");
     buf_deinit(&b);

@@ -1,10 +1,12 @@
-/* Changing settings of a model that is open, or parked. */
+/* Changes settings of a model that is open or parked. */
 #include "sched/settings.h"
+
+#include <string.h>
 
 /* Refuses a value that would never take effect. */
 static bool check_effect(const settings_owner *of, const settings *now, const setting_info *info, err *e)
 {
-    bool held = settings_holds(now, info);
+    bool held = settings_source(now, info) == SETTING_FROM_ENVIRONMENT;
     if (of->file || (!held && (info->live || of->carried))) return true;
     if (held)
         err_set(e, ERR_INPUT, "%s is set by the environment, and there is no settings file", info->name);
@@ -18,17 +20,15 @@ static bool change_one(const settings_owner *of, settings *s, const json_member 
 {
     const setting_info *info = setting_find(m->key);
     if (!info) return err_set(e, ERR_INPUT, "there is no setting '%.*s'", m->key.n < 80 ? (int)m->key.n : 80, m->key.s);
-    uint64_t bit  = settings_bit(info);
-    bool     gone = m->value.kind == JSON_NULL;
+    bool gone = m->value.kind == JSON_NULL;
     if (!check_effect(of, s, info, e) ||
         !(gone ? settings_set_text(s, info, str_of(info->default_text), e) : settings_set(s, info, &m->value, e)))
         return false;
-    *names |= bit;
-    s->given &= ~bit;
-    s->in_file = of->file && !gone ? s->in_file | bit : s->in_file & ~bit;
-    if (settings_holds(s, info)) return true;
-    s->changed |= bit;
-    if (!info->live) s->pending |= bit;
+    *names |= settings_bit(info);
+    if (settings_source(s, info) == SETTING_FROM_ENVIRONMENT) return true;
+    settings_note(s, info, of->file && !gone ? SETTING_FROM_FILE : SETTING_FROM_API);
+    s->changed |= settings_bit(info);
+    if (!info->live) s->pending |= settings_bit(info);
     return true;
 }
 
@@ -41,12 +41,12 @@ static bool change_all(const settings_owner *of, settings *s, const json_value *
 
 bool settings_change(settings *s, const settings_owner *of, const json_value *members, uint64_t *names, err *e)
 {
-    settings now = *s, unheld = *s; /* unheld: checks what the environment hides */
+    settings now = *s, free = *s; /* free: checks the values that the environment overrides */
     uint64_t changed = 0;
-    unheld.held      = 0;
+    memset(free.source, SETTING_FROM_DEFAULT, sizeof free.source);
     if (members->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings must be an object of names and values");
-    if (!change_all(of, &now, members, &changed, e) || !change_all(of, &unheld, members, &changed, e) ||
-        !settings_check(&unheld, e) || !settings_check_device(&unheld, of->device, e) ||
+    if (!change_all(of, &now, members, &changed, e) || !change_all(of, &free, members, &changed, e) ||
+        !settings_check(&free, e) || !settings_check_device(&free, of->device, e) ||
         (of->file && !settings_file_put(of->file, str_of(of->model), members, e)))
         return false;
     *s = now;

@@ -131,7 +131,7 @@ bool settings_file_get(const settings_file *f, str model, settings *out, err *e)
                   STR_ARG(model));
     for (size_t i = 0; v && i < v->n; i++) {
         const setting_info *info = setting_find(v->member[i].key);
-        if (info) out->in_file |= settings_bit(info);
+        if (info) settings_note(out, info, SETTING_FROM_FILE);
     }
     return !v || settings_set_all(out, v, &unknown, e);
 }
@@ -200,7 +200,7 @@ static bool wait_for_lock(int fd, const char *path, err *e)
     return true;
 }
 
-/* Of the file behind a link, which is the one that is replaced. */
+/* Locks the directory of the file; for a symbolic link, of the file that it points to, which is replaced. */
 static bool lock_directory(int *fd, const char *path, err *e)
 {
     char dir[PATH_MAX];
@@ -227,7 +227,7 @@ static bool save(const char *path, int dir, str text, err *e)
     return ok;
 }
 
-/* What is in the file now, with the new members; a file that has become broken stays as it is. */
+/* Reads the file again and applies the new members. A file that has become broken is left unchanged. */
 static bool change(document *out, const settings_file *f, int dir, str model, const json_value *members, err *e)
 {
     document now = {0};

@@ -9,10 +9,10 @@ static int prompt_budget(const share_limits *l, int n_running)
 {
     int left = l->step_rows - n_running;
     if (n_running == 0) return left;
-    double fits = l->row_s > 0 ? l->max_stall_s / l->row_s : 2 * SHARE_LEAST;
+    double fits = l->row_s > 0 ? l->max_stall_s / l->row_s : 2 * SHARE_MIN;
     int    want = fits < l->step_rows ? (int)fits : l->step_rows;
-    int    free = min_int(SHARE_GUESSES * n_running, l->step_rows / 4);
-    return min_int(left, max_int(SHARE_LEAST, min_int(want, left - free)));
+    int    free = min_int(SHARE_DRAFT * n_running, l->step_rows / 4);
+    return min_int(left, max_int(SHARE_MIN, min_int(want, left - free)));
 }
 
 int share_rows(const share_limits *l, const int *pending, int n, int *rows)
@@ -30,7 +30,7 @@ int share_rows(const share_limits *l, const int *pending, int n, int *rows)
 
 double share_average(double average, double row_s) { return average > 0 ? average + 0.25 * (row_s - average) : row_s; }
 
-int share_first_turn(int64_t step, int n)
+int share_first_lane(int64_t step, int n)
 {
     double turns = 0.6180339887498949 * (double)(step % (1 << 20));
     return (int)((turns - floor(turns)) * n);

@@ -87,9 +87,11 @@ static bool open_settings(tandem *t, const tandem_options *o, const settings *ch
         const setting_info *info = setting_find(str_of(o->settings[i].name));
         if (info && again & settings_bit(info)) continue;
         if (!set_one(s, o->settings[i].name, o->settings[i].value, e)) return false;
-        s->given |= settings_bit(info);
+        settings_note(s, info, SETTING_FROM_OPTIONS);
     }
     if (changed && !t->file) settings_take(s, changed, again);
+    for (int i = 0; i < n_settings; i++)
+        if (again >> i & 1 && s->source[i] == SETTING_FROM_DEFAULT) s->source[i] = SETTING_FROM_API;
     s->changed |= again;
     s->pending = 0;
     return settings_take_environment(s, e) && settings_check(s, e);
@@ -580,9 +582,9 @@ bool tandem_unpark_drafter(tandem *t, tandem_method m, tandem_error *e) { return
 /* --- decisions ----------------------------------------------------------------------------------*/
 void engine_put_routing(const tandem *t, const char *request_id, int n, json_writer *w)
 {
-    size_t        most = n < 0 ? 0 : n < ENGINE_ROUTING_MAX ? (size_t)n : ENGINE_ROUTING_MAX;
+    size_t        max  = n < 0 ? 0 : n < ENGINE_ROUTING_MAX ? (size_t)n : ENGINE_ROUTING_MAX;
     routing_seen *seen = mem_try_n(ENGINE_ROUTING_MAX, sizeof *seen);
-    size_t        got  = seen ? sched_recent(t->sched, request_id, seen, most) : 0;
+    size_t        got  = seen ? sched_recent(t->sched, request_id, seen, max) : 0;
     json_begin_array(w);
     for (size_t i = 0; i < got; i++) {
         json_begin_object(w);

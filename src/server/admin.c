@@ -124,14 +124,11 @@ void admin_models(server *s, server_call *c)
 }
 
 /* --- settings -----------------------------------------------------------------------------------*/
-static const char *source_of(const settings *s, const setting_info *info)
-{
-    uint64_t bit = settings_bit(info);
-    if (settings_holds(s, info)) return "environment";
-    if (s->given & bit) return "options";
-    if (s->in_file & bit) return "file";
-    return s->changed & bit ? "api" : "default";
-}
+static const char *const source_names[] = {[SETTING_FROM_DEFAULT]     = "default",
+                                           [SETTING_FROM_FILE]        = "file",
+                                           [SETTING_FROM_OPTIONS]     = "options",
+                                           [SETTING_FROM_API]         = "api",
+                                           [SETTING_FROM_ENVIRONMENT] = "environment"};
 
 static void put_range(json_writer *w, const setting_info *info)
 {
@@ -169,7 +166,7 @@ static void put_setting(json_writer *w, const settings *s, const settings *defau
     settings_put_value(defaults, info, w);
     put_range(w, info);
     if (info->at == offsetof(settings, dflash_max_ctx) && trained) json_member_int(w, "trained_length", trained);
-    json_member_str(w, "source", source_of(s, info));
+    json_member_str(w, "source", source_names[settings_source(s, info)]);
     json_member_bool(w, "live", info->live);
     json_member_bool(w, "pending", s->pending & settings_bit(info));
     json_member_str(w, "help", info->help);

@@ -329,7 +329,7 @@ TEST(job_names_are_hashed)
         j[i]                                         = make(&w);
         if (!CHECK_MSG(j[i], "%s", w.e.text)) return;
         CHECK_STR(str_of(j[i]->id), str_of(name[i] ? name[i] : ""));
-        CHECK_INT(j[i]->again, i > 0);
+        CHECK_INT(j[i]->is_repeat, i > 0);
     }
     for (size_t a = 0; a < COUNT(name); a++)
         for (size_t b = 0; b < a; b++) {
@@ -458,12 +458,12 @@ TEST(job_readers_are_told)
     w.r.wake_ctx   = &told;
     tandem_job *j  = make(&w);
     atomic_store(&j->holders, 2);
-    CHECK(!job_publish(j, 100, 0) && !job_tell(j, 100)); /* nothing is new */
+    CHECK(!job_publish(j, 100, 0) && !job_wake_reader(j, 100)); /* nothing is new */
     keep_all(j, 2);
     CHECK_INT(tandem_poll(j, x, 8), 0);
     CHECK(!tandem_wait(j, 0));
     CHECK(job_publish(j, 100, 100)); /* a long time since never */
-    CHECK(tandem_wait(j, 0) && told == 1 && !job_tell(j, 100));
+    CHECK(tandem_wait(j, 0) && told == 1 && !job_wake_reader(j, 100));
     CHECK_INT(tandem_poll(j, x, 1), 1);
     CHECK(x[0].id == 5 && !x[0].is_stop);
     CHECK_INT(tandem_poll(j, x, 8), 1);
@@ -472,9 +472,9 @@ TEST(job_readers_are_told)
     keep_all(j, 1);
     CHECK(!job_publish(j, 100.5, 1) && told == 1);
     CHECK(tandem_wait(j, 0) && tandem_poll(j, x, 8) == 1); /* though nobody said so */
-    CHECK(job_tell(j, 100.6) && told == 2 && !job_tell(j, 100.7));
+    CHECK(job_wake_reader(j, 100.6) && told == 2 && !job_wake_reader(j, 100.7));
     keep_all(j, 1);
-    CHECK(!job_publish(j, 101.5, 1) && job_tell(j, 101.5) && told == 3);
+    CHECK(!job_publish(j, 101.5, 1) && job_wake_reader(j, 101.5) && told == 3);
     keep_all(j, 1);
     CHECK(job_publish(j, 102.5, 1) && told == 4); /* just long enough ago */
     keep_all(j, 8);                               /* 6, 7, 8 and END */

@@ -200,6 +200,21 @@ TEST(settings_that_differ)
     CHECK(settings_differ(&a, &b));
 }
 
+/* Returns the bits of the settings with this source. */
+static uint64_t with_source(const settings *s, setting_source from)
+{
+    uint64_t names = 0;
+    for (int i = 0; i < n_settings; i++)
+        if (s->source[i] == from) names |= settings_bit(&setting_table[i]);
+    return names;
+}
+
+static void put_source(settings *s, uint64_t names, setting_source from)
+{
+    for (int i = 0; i < n_settings; i++)
+        if (names >> i & 1) s->source[i] = (uint8_t)from;
+}
+
 /* Each setting by itself: its value and its origin are copied if it is named, and nothing else is. */
 TEST(settings_take_copies_what_is_named)
 {
@@ -210,20 +225,22 @@ TEST(settings_take_copies_what_is_named)
         settings_init(&defaults);
         from = defaults;
         memset((char *)&from + info->at, 1, 1); /* another value of any kind */
-        from.given = from.in_file = from.changed = from.pending = ~0ull;
+        from.changed = from.pending = ~0ull;
+        put_source(&from, ~0ull, SETTING_FROM_FILE);
         if (!settings_differ(&defaults, &from)) *((char *)&from + info->at) = 0;
         CHECK(settings_differ(&defaults, &from) == bit);
         to = defaults;
         settings_take(&to, &from, ~bit);
         CHECK(!settings_differ(&to, &defaults));
-        CHECK(to.given == ~bit && to.in_file == ~bit && to.changed == ~bit && to.pending == ~bit);
+        CHECK(with_source(&to, SETTING_FROM_DEFAULT) == bit && to.changed == ~bit && to.pending == ~bit);
         settings_take(&to, &from, bit);
-        CHECK(!settings_differ(&to, &from) && to.given == ~0ull && to.in_file == ~0ull);
-        from.given = from.in_file = from.changed = from.pending = 0;
+        CHECK(!settings_differ(&to, &from) && !with_source(&to, SETTING_FROM_DEFAULT));
+        from.changed = from.pending = 0;
+        put_source(&from, ~0ull, SETTING_FROM_DEFAULT);
         settings_take(&to, &from, bit);
-        CHECK(to.given == ~bit && to.in_file == ~bit && to.changed == ~0ull && to.pending == ~0ull);
-        to      = defaults;
-        to.held = bit;
+        CHECK(with_source(&to, SETTING_FROM_DEFAULT) == bit && to.changed == ~0ull && to.pending == ~0ull);
+        to = defaults;
+        put_source(&to, bit, SETTING_FROM_ENVIRONMENT);
         settings_take(&to, &from, bit);
         CHECK(!settings_differ(&to, &defaults)); /* the environment's value stays */
     }
@@ -309,7 +326,7 @@ TEST(settings_are_logged)
     settings_init(&s);
     CHECK(logs(&s, 0, "nano: dflash_enabled=true dflash_max_concurrent=auto"));
     CHECK(logs(&s, 0, " kv_cap=0.9 max_mask_ms=10000") && !logs(&s, 0, "(environment)"));
-    s.held = settings_bit(setting_find(STR("dflash_max_ctx")));
+    settings_note(&s, setting_find(STR("dflash_max_ctx")), SETTING_FROM_ENVIRONMENT);
     CHECK(logs(&s, 0, " dflash_max_ctx=none (environment) dflash_draft_model=\"\" "));
     CHECK(!settings_warning(&s, 4096, text, sizeof text)); /* no limit of its own: the drafter's is meant */
     static const struct {
@@ -348,16 +365,17 @@ TEST(settings_change_without_a_file)
     err  e        = {0};
     char name[200], text[300];
     settings_init(&s);
-    s.given = most | cap;
+    put_source(&s, most | cap, SETTING_FROM_OPTIONS);
     CHECK_OK(change(&s, &of, "{\"queue_max\": 5}", &names, &e), e);
-    CHECK(names == most && s.queue_max == 5 && s.given == cap && s.changed == most && !s.pending && !s.in_file);
+    CHECK(names == most && s.queue_max == 5 && with_source(&s, SETTING_FROM_OPTIONS) == cap && s.changed == most &&
+          !s.pending && with_source(&s, SETTING_FROM_API) == most);
     CHECK_FAILS(change(&s, &of, "{\"kv_cap\": 0.5}", &names, &e), e,
                 "kv_cap takes effect when the model is next opened, and there is no settings file");
     of.carried = true;
     CHECK_OK(change(&s, &of, "{\"kv_cap\": 0.5, \"queue_max\": null}", &names, &e), e);
-    CHECK(names == (cap | most) && s.kv_cap == 0.5 && s.queue_max == 256 && !s.given);
-    CHECK(s.changed == (cap | most) && s.pending == cap && !s.in_file);
-    s.held = ctx;
+    CHECK(names == (cap | most) && s.kv_cap == 0.5 && s.queue_max == 256 && !with_source(&s, SETTING_FROM_OPTIONS));
+    CHECK(s.changed == (cap | most) && s.pending == cap && with_source(&s, SETTING_FROM_API) == (cap | most));
+    put_source(&s, ctx, SETTING_FROM_ENVIRONMENT);
     before = s;
     CHECK_FAILS(change(&s, &of, "{\"queue_max\": 6, \"dflash_max_ctx\": 1}", &names, &e), e,
                 "dflash_max_ctx is set by the environment, and there is no settings file");
@@ -388,16 +406,17 @@ TEST(settings_change_with_a_file)
     snprintf(path, sizeof path, "%s", test_tmp_file("changed.json", "{\"x\":[1],\"models\":{},\"y\":2}\n", 28));
     CHECK_OK(settings_file_open(&of.file, path, &e), e);
     settings_init(&s);
-    s.held           = settings_bit(ctx);
+    settings_note(&s, ctx, SETTING_FROM_ENVIRONMENT);
     s.dflash_max_ctx = 100;
     CHECK_OK(change(&s, &of, "{\"dflash_max_ctx\": 7, \"kv_cap\": 0.5}", &names, &e), e);
     CHECK(s.dflash_max_ctx == 100 && s.kv_cap == 0.5 && names == (settings_bit(ctx) | s.pending));
-    CHECK(s.in_file == names && s.changed == s.pending && s.pending == settings_bit(setting_find(STR("kv_cap"))));
+    CHECK(with_source(&s, SETTING_FROM_FILE) == s.pending && s.changed == s.pending &&
+          s.pending == settings_bit(setting_find(STR("kv_cap"))));
     CHECK_FAILS(change(&s, &of, "{\"dflash_max_ctx\": -7}", &names, &e), e, "dflash_max_ctx is -7");
     CHECK_OK(settings_file_get(of.file, STR("nano"), &again, &e), e);
-    CHECK(again.dflash_max_ctx == 7 && again.kv_cap == 0.5 && again.in_file == names);
+    CHECK(again.dflash_max_ctx == 7 && again.kv_cap == 0.5 && with_source(&again, SETTING_FROM_FILE) == names);
     CHECK_OK(change(&s, &of, "{\"dflash_max_ctx\": null}", &names, &e), e);
-    CHECK(names == settings_bit(ctx) && s.in_file == s.pending && s.dflash_max_ctx == 100);
+    CHECK(names == settings_bit(ctx) && with_source(&s, SETTING_FROM_FILE) == s.pending && s.dflash_max_ctx == 100);
     settings_file_close(of.file);
     char text[200];
     file_text(path, text, sizeof text);

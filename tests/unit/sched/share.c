@@ -18,7 +18,7 @@ TEST(share_running_answers_have_their_row)
             if (pending[i] > 1) prompts += rows[i];
         }
         CHECK(used <= 64);
-        if (n > 1 && n <= 48) CHECK_INT(prompts, SHARE_LEAST); /* rows are slow: as few as there may be, but some */
+        if (n > 1 && n <= 48) CHECK_INT(prompts, SHARE_MIN); /* rows are slow: as few as there may be, but some */
     }
 }
 
@@ -42,21 +42,21 @@ TEST(share_stall_limit)
     CHECK_INT(rows[1], 100); /* 0.2 s at 2 ms a row */
     l.row_s = 1e-6;
     share(&l, 2, (int[]){1, 1000}, rows);
-    CHECK_INT(rows[1], 256 - 1 - SHARE_GUESSES); /* room for guesses stays */
+    CHECK_INT(rows[1], 256 - 1 - SHARE_DRAFT); /* room for guesses stays */
     l.row_s = 0;
     share(&l, 2, (int[]){1, 1000}, rows);
-    CHECK_INT(rows[1], 2 * SHARE_LEAST); /* not measured yet: careful */
+    CHECK_INT(rows[1], 2 * SHARE_MIN); /* not measured yet: careful */
     l = (share_limits){.step_rows = 256, .max_stall_s = 0, .row_s = 0.002};
     share(&l, 2, (int[]){1, 1000}, rows);
-    CHECK_INT(rows[1], SHARE_LEAST);
+    CHECK_INT(rows[1], SHARE_MIN);
 }
 
-/* At most a quarter of the step is kept for guesses, and prompts have SHARE_LEAST rows while there are as many. */
+/* At most a quarter of the step is kept for guesses, and prompts have SHARE_MIN rows while there are as many. */
 TEST(share_rows_beside_many_answers)
 {
     static const struct {
         int n_running, prompt;
-    } k[]          = {{1, 64 - 1 - SHARE_GUESSES},
+    } k[]          = {{1, 64 - 1 - SHARE_DRAFT},
                       {2, 64 - 2 - 16},
                       {3, 64 - 3 - 16},
                       {20, 64 - 20 - 16},
@@ -92,12 +92,12 @@ TEST(share_average_follows_the_rows)
 }
 
 /* Every turn comes first equally often, in any number of steps, and none waits for long. */
-TEST(share_first_turns_are_fair)
+TEST(share_first_lanes_are_fair)
 {
     for (int n = 1; n <= 64; n++) {
         int count[64] = {0}, last[64] = {0};
         for (int step = 0; step < 50 * n; step++) {
-            int i = share_first_turn(step, n);
+            int i = share_first_lane(step, n);
             if (!CHECK(i >= 0 && i < n)) return;
             CHECK_MSG(step - last[i] <= 3 * n, "%d of %d waits for %d steps", i, n, step - last[i]);
             last[i] = step;
@@ -105,5 +105,5 @@ TEST(share_first_turns_are_fair)
         }
         for (int i = 0; i < n; i++) CHECK_MSG(count[i] >= 45 && count[i] <= 55, "%d of %d: %d times", i, n, count[i]);
     }
-    CHECK_INT(share_first_turn((int64_t)1 << 40, 7), share_first_turn(0, 7));
+    CHECK_INT(share_first_lane((int64_t)1 << 40, 7), share_first_lane(0, 7));
 }

@@ -350,13 +350,13 @@ TEST(sched_settings_know_where_they_come_from)
     nano_setting(&o, "dflash_max_concurrent", "2");
     if (!nano_open(t, &e, &o)) return;
     sched_get_settings(e->sched, &s);
-    CHECK(s.in_file & settings_bit(waiting) && !(s.given & settings_bit(waiting)));
-    CHECK(s.given & settings_bit(most) && !(s.in_file & settings_bit(most)));
+    CHECK_INT(settings_source(&s, waiting), SETTING_FROM_FILE);
+    CHECK_INT(settings_source(&s, most), SETTING_FROM_OPTIONS);
     CHECK_INT(s.changed, 0);
     CHECK_OK(set_json(e, "{\"queue_max\": null, \"dflash_max_concurrent\": 3, \"kv_cap\": 0.5}", &why), why);
     sched_get_settings(e->sched, &s);
-    CHECK(!((s.in_file | s.given) & settings_bit(waiting)));
-    CHECK(s.in_file & settings_bit(most) && !(s.given & settings_bit(most)));
+    CHECK_INT(settings_source(&s, waiting), SETTING_FROM_API);
+    CHECK_INT(settings_source(&s, most), SETTING_FROM_FILE);
     CHECK(s.changed == (settings_bit(waiting) | settings_bit(most) | settings_bit(cap)));
     tandem_close(e);
     /* Opened by somebody else, the option is over the file. Opened with what was changed, the file is over the option. */
@@ -375,7 +375,7 @@ TEST(sched_settings_know_where_they_come_from)
     CHECK_INT(s.dflash_max_concurrent, 3);
     CHECK_NEAR(s.kv_cap, 0.5, 1e-9);
     CHECK(s.changed == before.changed && s.pending == 0);
-    CHECK(s.in_file & settings_bit(most) && !(s.given & settings_bit(most)));
+    CHECK_INT(settings_source(&s, most), SETTING_FROM_FILE);
     tandem_close(e);
     /* Without a file, what was changed is kept by itself, also what is not live. */
     o.settings_path = NULL;
