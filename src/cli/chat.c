@@ -1,5 +1,5 @@
-/* A conversation at the terminal. Each turn renders the whole conversation anew; the engine runs only what its cache does
- * not have yet. */
+/* A conversation at the terminal. Each turn renders the whole conversation; the engine runs only the part that is not a
+ * prefix hit. */
 #include "cli/generate.h"
 
 #include <ctype.h>
@@ -35,7 +35,7 @@ static const char help[] = "/help            this text\n"
                            "/quit            leave, like Ctrl-D and Ctrl-C at the prompt\n"
                            "A backslash at the end of a line continues it on the next line.\n";
 
-/* A question and its answer; the last one has no answer until it is given. */
+/* A question and its response; the last one has no response yet. */
 typedef struct {
     buf question, answer, reasoning;
 } turn;
@@ -50,7 +50,7 @@ typedef struct {
     chat_prompt  prompt;
     answer_view  view;
     chat_answer  stop;
-    bool         terminal; /* someone types */
+    bool         terminal; /* standard input is a terminal */
     bool         leave;
 } session;
 
@@ -103,7 +103,7 @@ static bool render(session *s, err *e)
 /* --- input --------------------------------------------------------------------------------------*/
 static void on_interrupt(int sig) { (void)sig; }
 
-/* One line without its newline. False at the end of the input or after Ctrl-C. */
+/* Reads a line without its newline. Returns false at the end of the input or after Ctrl-C. */
 static bool read_line(session *s, buf *out, const char *sign, err *e)
 {
     char            *line = NULL;
@@ -124,7 +124,7 @@ static bool read_line(session *s, buf *out, const char *sign, err *e)
     return n >= 0;
 }
 
-/* A line and those that a backslash at its end adds. */
+/* Reads a line and its continuation lines after a backslash. */
 static bool read_input(session *s, buf *out, err *e)
 {
     buf_clear(out);
@@ -155,8 +155,8 @@ static void on_token(void *ctx, int32_t id, bool stop)
     if (!stop) view_put(&s->view, id);
 }
 
-/* Renders, and drops the oldest turns until the prompt leaves room. *fits is false when the user would rather not, or
- * when even the last question alone does not fit. */
+/* Renders the conversation and drops the oldest turns until it fits. *fits is false when the user declines, or when
+ * even the last question does not fit. */
 static bool fit(session *s, bool *fits, err *e)
 {
     int    room = engine_info(s->g)->n_ctx > 2 * MIN_ROOM ? MIN_ROOM : 1, n_dropped = 0;
@@ -335,7 +335,7 @@ static bool open_session(session *s, err *e)
 {
     if (!generate_open(&s->g, &flags, NULL, "the model has no tokenizer", e) || !engine_format(s->g, &s->format, e))
         return false;
-    /* Between an answer and the next question nothing is to be stopped: Ctrl-C must not end the process there. */
+    /* Between a response and the next question, Ctrl-C must not end the process. */
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, NULL);
     s->terminal        = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     s->format.thinking = flags.think;

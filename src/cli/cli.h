@@ -1,4 +1,4 @@
-/* cli/cli.h - the commands, and what they share. Each command returns the process's exit code. */
+/* cli/cli.h - the commands and their common functions. Each command returns the exit code of the process. */
 #ifndef TANDEM_CLI_CLI_H
 #define TANDEM_CLI_CLI_H
 #include "base/buf.h"
@@ -22,33 +22,33 @@ int cmd_key(int argc, char **args);
 
 /* Prints "tandem: sentence" and returns 1. */
 int cli_fail(const err *e);
-/* To standard output, buffered; cli_flush sends it and says when it cannot be written. */
+/* Writes to standard output, buffered. cli_flush writes the buffer and reports errors. */
 void cli_print(str s);
 bool cli_flush(err *e);
-/* All of standard input, or with n_args > 0 the arguments joined by spaces. */
+/* Reads all of standard input, or with n_args > 0 joins the arguments by spaces. */
 bool cli_input(buf *out, int n_args, char **args, err *e);
-/* "2,15,9" or "2 15 9": ids from 0 to n_vocab - 1 (n_vocab 0: any). */
+/* Parses "2,15,9" or "2 15 9": ids from 0 to n_vocab - 1 (n_vocab 0: any). */
 bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e);
-/* As asked for with --threads, but no more than there are processors for: they would stand in each other's way. */
+/* Returns the number of threads to use: `asked`, at most the number of available processors. */
 int cli_threads(int asked);
-/* A directory that cannot be written to is found out before the work, not after. */
+/* Checks that the output can be written, before the work begins. */
 bool cli_check_output(const char *path, err *e);
-/* "nano", or no path at all: the model inside this program, under a path that only this process can open. */
+/* Resolves "nano", or NULL, to the built-in model, under a path that only this process can open. */
 bool        cli_resolve_model(const char **path, err *e);
-bool        cli_is_nano(const char *path);   /* a resolved path: whether it is that model */
-const char *cli_path_name(const char *path); /* what to call it in messages: the path, or nano's parts by name */
-const char *cli_id(const char *path); /* its name on a server: the last part of the path, or nano's parts by name */
+bool        cli_is_nano(const char *path);   /* true if a resolved path is the built-in model */
+const char *cli_path_name(const char *path); /* name in messages: the path, or a name for parts of nano */
+const char *cli_id(const char *path); /* name on a server: the last part of the path, or a name for parts of nano */
 const char *cli_shown_path(const char *path); /* as the user wrote it: "nano" for nano's parts */
 
-/* A model, and what runs it. */
+/* Options for opening a model. */
 typedef struct {
     const char *path;
-    str         image;            /* a GGUF file in memory, in place of the path, which then is its name */
+    str         image;            /* a GGUF file in memory, used instead of the path, which is then its name */
     int         device;           /* index into engine_devices */
     int         n_threads, n_ctx; /* 0: the default */
     cache_types kv_type;
-    uint64_t    kv_bytes;     /* of the loop; 0: what the context needs */
-    int         more_lanes;   /* of the loop, beside the one that it opens */
+    uint64_t    kv_bytes;     /* K/V memory of the loop; 0: as the context needs */
+    int         more_lanes;   /* lanes in addition to the first */
     bool        text;         /* open the tokenizer and the chat format */
     ops *(*wrap)(ops *inner); /* as model_options has it */
 } engine_options;
@@ -67,17 +67,17 @@ extern const char *const engine_devices[];
      .help = "write parts of at most this size, such as 4G (default: one file)"}
 #define OPT_ENGINE(f)                                                                                                  \
     {.name = "model", .letter = 'm', .kind = OPT_STR, .dest = &(f).path, .arg = "MODEL",                               \
-     .help = "GGUF file, Hugging Face directory, or nano, the built-in small model (default nano)"},                                                                   \
+     .help = "GGUF file, Hugging Face directory, or nano, the built-in small model (default nano)"},                   \
     OPT_THREADS((f).n_threads),                                                                                        \
     {.name = "device", .kind = OPT_CHOICE, .dest = &(f).device, .arg = "NAME", .choices = engine_devices,              \
      .help = "auto (a GPU if there is one), cpu, cpu:avx2 (base, vnni), cuda, cuda:1, or ref (slow, exact)"}
 /* clang-format on */
-/* Opens the model that the flags name, with a progress bar: with pages, for commands that run steps by hand, or with the
- * loop of spec/ and one lane of it. open_close closes it. */
+/* Opens the model of the flags, with a progress bar: with pages, for commands that run steps directly, or with the loop
+ * of spec/ and one lane. open_close closes it. */
 bool cli_open_pages(opened_model *m, const engine_options *opt, err *e);
 bool cli_open_loop(opened_model *m, const engine_options *opt, err *e);
 
-/* Where drafters come from. */
+/* Sources of drafters. */
 typedef struct {
     opt_list    paths; /* as given: files, directories, nano */
     str         image; /* one more, a GGUF file in memory, and its name */
@@ -96,20 +96,21 @@ typedef struct {
     {.name = "draft-ctx", .kind = OPT_INT, .dest = &(f).n_ctx, .arg = "N", .min = 64, .max = 1 << 24,                  \
      .help = "context of a DFlash drafter in positions (default: its trained length, else 4096)"},              \
     {.name = "draft-quant", .kind = OPT_CHOICE, .dest = &(f).quantise, .arg = "TYPE",                                  \
-     .given = &(f).quantise_given, .choices = open_draft_quants, .help = "quantise drafters at load: none, q8_0 or q4_0 (default none)"},          \
+     .given = &(f).quantise_given, .choices = open_draft_quants,                                                       \
+     .help = "quantise drafters at load: none, q8_0 or q4_0 (default none)"},                                          \
     {.name = "lazy-draft", .kind = OPT_FLAG, .dest = &(f).lazy, .help = "load drafters when they are first used"}
 /* clang-format on */
 /* Adds the drafters to the loop; one that cannot be used is logged as a warning. Returns how many were added. */
 int cli_add_drafters(opened_model *m, const draft_options *d, cache_types kv_type);
-/* Paths of the drafters inside the program; n is how many there are. */
+/* Returns the paths of the built-in drafters; n is their number. */
 bool cli_resolve_drafters(draft_options *d, bool model_is_nano, err *e);
 
-/* A bar for work that takes over a second, drawn over itself; only where stderr is a terminal. */
+/* A progress bar for work that takes over a second, if stderr is a terminal. */
 typedef struct {
     const char *what;
     double      start, shown; /* seconds */
     bool        open, quiet;
-    bool        no_bytes; /* what is counted is something else */
+    bool        no_bytes; /* the count is not in bytes */
 } progress_bar;
 void progress_start(progress_bar *b, const char *what);
 void progress_show(void *bar, size_t done, size_t total); /* fits model_options.progress */

@@ -73,10 +73,10 @@ bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e)
 
 int cli_threads(int asked)
 {
-    int most = cpu_allowed();
-    if (asked <= most) return asked;
-    log_event(LOG_INFO, "threads", "%d threads are requested, but there are only %d processors", asked, most);
-    return most;
+    int max = cpu_allowed();
+    if (asked <= max) return asked;
+    log_event(LOG_INFO, "threads", "%d threads are requested, but there are only %d processors", asked, max);
+    return max;
 }
 
 bool cli_check_output(const char *path, err *e)

@@ -32,21 +32,19 @@ static const option opts[] = {
 };
 static const opt_spec usage = {
     "draft", "draft [-m MODEL] --draft D --ids LIST -o FILE [FLAGS]",
-    "One draft after the given ids and the model's greedy next token, computed with f32 K/V. Tensors: `next` [1], "
-    "that\n"
-    "token; `draft_hidden` [rows, width] and `draft_logits` [rows, vocabulary], before any softcap; `draft_tokens` "
-    "[rows],\n"
-    "the likeliest of each row; and, of drafters that read hidden states of the model, those as `context_features`\n"
-    "[tokens, width]. DFlash: all rows of the block, the row of `next` first; row i guesses the token i places after\n"
-    "`next`, row 0 guesses nothing. MTP: --draft-max rows, a guess each.",
+    "Writes one draft after the given ids and the model's greedy next token, computed with f32 K/V. Tensors: `next`\n"
+    "[1], that token; `draft_hidden` [rows, width] and `draft_logits` [rows, vocabulary], before any softcap;\n"
+    "`draft_tokens` [rows], the likeliest token of each row; for drafters that read hidden states of the model, these\n"
+    "as `context_features` [tokens, width]. DFlash: all rows of the block, the row of `next` first; row i drafts the\n"
+    "token i places after `next`, row 0 drafts none. MTP: --draft-max rows with a draft token each.",
     opts, COUNT(opts)};
 
 typedef struct {
     opened_model g;
-    checkpoint  *files; /* of the drafter */
+    checkpoint  *files; /* files of the drafter */
     drafter     *d;
     draft_lane  *lane;
-    tok_ids      ids; /* and, in the end, the next token */
+    tok_ids      ids; /* at the end also the next token */
     draft_job    job;
     int32_t      token[DRAFT_MAX + 1];       /* [rows] */
     float       *features, *hidden, *logits; /* [T][F], [rows][H], [rows][V] */
@@ -55,7 +53,7 @@ typedef struct {
 static size_t feature_width(const work *w) { return (size_t)w->d->n_capture * (size_t)w->g.model->n_embd; }
 static int    n_rows(const work *w) { return w->job.n + w->d->one_pass; }
 
-/* A context as long as the text: a draft here is the reference's, which forgets nothing. */
+/* Uses a context as long as the text, like the reference. */
 static bool open_drafter(work *w, err *e)
 {
     int             T   = (int)w->ids.n;
@@ -81,7 +79,7 @@ static void download_floats(const work *w, float *to, dev from, size_t n)
     m->o->sync(m->q);
 }
 
-/* One step of the target, shown to the drafter. */
+/* Runs one step of the target and passes its results to the drafter. */
 static bool feed(work *w, int from, int rows, err *e)
 {
     opened_model *g = &w->g;
@@ -105,9 +103,9 @@ static bool run_target(work *w, err *e)
 {
     opened_model *g = &w->g;
     int32_t       next;
-    int           T = (int)w->ids.n, most = g->model->max_rows;
-    for (int from = 0; from < T; from += most)
-        if (!feed(w, from, T - from < most ? T - from : most, e)) return false;
+    int           T = (int)w->ids.n, max = g->model->max_rows;
+    for (int from = 0; from < T; from += max)
+        if (!feed(w, from, T - from < max ? T - from : max, e)) return false;
     g->model->head(g->model, 0, 1);
     download_floats(w, w->logits, g->model->logits, (size_t)g->model->n_vocab);
     if (!g->model->o->check(g->model->q, e)) return false;
@@ -118,7 +116,7 @@ static bool run_target(work *w, err *e)
 
 static bool run_drafter(work *w, err *e)
 {
-    int        most = w->d->max_draft, n = w->d->one_pass || flags.n_guesses > most ? most : flags.n_guesses;
+    int        max = w->d->max_draft, n = w->d->one_pass || flags.n_guesses > max ? max : flags.n_guesses;
     draft_job *jobs[] = {&w->job};
     w->job            = (draft_job){.lane    = w->lane,
                                     .kv_lane = kv_lane_index(w->g.lane_kv),
@@ -172,7 +170,7 @@ static void close_all(work *w)
     checkpoint_close(w->files);
 }
 
-/* nano has two: the first, DFlash's, is meant. */
+/* Selects the first of nano's two drafters, DFlash. */
 static bool resolve_drafter(err *e)
 {
     draft_options d = {.paths = {.item = {flags.drafter}, .n = 1}};

@@ -110,7 +110,7 @@ bool generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_token
 }
 
 /* --- opening ------------------------------------------------------------------------------------*/
-/* A drafter of the wrong kind is no reason to give no answer: the text is the same without. */
+/* Continues without speculation if the drafter has the wrong kind: the text is the same. */
 static void check_method(const tandem_info *i, const generate_flags *f)
 {
     if (needs_drafter(f) && !(f->method == SPEC_MTP ? i->has_mtp : i->has_dflash) && (i->has_mtp || i->has_dflash))
@@ -120,7 +120,7 @@ static void check_method(const tandem_info *i, const generate_flags *f)
 
 static void set_options(tandem_options *o, generate_flags *f)
 {
-    /* One lane, nobody to keep prefixes for but itself, and who asks for as much as fits shall have it. */
+    /* Uses one lane, whose own prefix alone is cached, and allows it the whole K/V memory. */
     static const tandem_setting alone[] = {{"kv_cap", "1"}, {"default_max_tokens", "16777216"}};
     tandem_options_init(o);
     o->path       = f->engine.path;
@@ -214,7 +214,7 @@ static void print_logprobs(const generator *a, const tandem_logprob *x)
     buf_deinit(&line);
 }
 
-/* Ctrl-C; a second one ends us. What is decided is still shown, so that no token is lost. */
+/* Handles Ctrl-C; a second one ends the process. Tokens produced before are still shown. */
 static _Atomic(tandem_job *) current;
 static void                  on_interrupt(int sig)
 {
@@ -222,7 +222,7 @@ static void                  on_interrupt(int sig)
     tandem_cancel(current);
 }
 
-/* Tokens as they come, until the last. */
+/* Reads tokens until the end of the response. */
 static bool show_tokens(generator *a, tandem_job *j, err *e)
 {
     tandem_token x[64];
@@ -256,7 +256,7 @@ bool generate(generator *a, const tok_ids *prompt, err *e)
     sigaction(SIGINT, &act, &before);
     bool ok = show_tokens(a, j, e) && take_result(a, tandem_job_result(j), e);
     sigaction(SIGINT, &before, NULL);
-    tandem_cancel(j); /* what looks at its tokens is the caller's, and is free when this returns */
+    tandem_cancel(j); /* the callback of the job must not be called after this returns */
     for (tandem_token rest[64]; !tandem_job_result(j); tandem_poll(j, rest, COUNT(rest))) tandem_wait(j, -1);
     tandem_release(j);
     return ok;
@@ -309,7 +309,7 @@ static void show(answer_view *v, chat_event_kind kind, str text)
     v->last    = kind;
 }
 
-/* A call cannot be answered here: it is shown as the model's text, name and arguments. */
+/* Shows a tool call as text: name and arguments. */
 static void on_event(void *ctx, const chat_event *ev)
 {
     answer_view *v = ctx;

@@ -19,7 +19,7 @@ static const opt_spec usage = {"inspect", "inspect FILE|DIR|nano|--devices [FLAG
                                "Shows the contents of a model file or directory, and the memory it needs.", opts,
                                COUNT(opts)};
 
-/* 1234567 as "1.23 MB" */
+/* Formats 1234567 as "1.23 MB". */
 static const char *human(double bytes, char out[32])
 {
     static const char *const unit[] = {"bytes", "kB", "MB", "GB", "TB"};
@@ -29,7 +29,7 @@ static const char *human(double bytes, char out[32])
     return out;
 }
 
-/* Names come out of a file: they must not steer the terminal, nor be endless. */
+/* Prints a name from a file without control characters and cut to a maximum length. */
 static void print_name(str s)
 {
     for (size_t i = 0; i < s.n && i < 200; i++) putchar((unsigned char)s.s[i] < 0x20 || s.s[i] == 0x7f ? '?' : s.s[i]);

@@ -1,4 +1,4 @@
-/* tandem loadtest URL: drives any server that answers OpenAI's clients, and tells what they would have got. */
+/* tandem loadtest URL: sends requests to an OpenAI-compatible server and reports throughput and latency. */
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "figures/plot.h"
@@ -23,141 +23,142 @@ static struct {
 } flags = {.concurrency = "1", .warmup = 1, .pairs = 5, .timeout_s = 600, .title = ""};
 
 static const char *const endpoints[] = {"chat", "completions", NULL};
-static const option      opts[]      = {
-              {.name  = "concurrency",
-               .kind  = OPT_STR,
-               .dest  = &flags.concurrency,
-               .arg   = "N,N,...",
-               .given = &flags.has_concurrency,
-               .help  = "concurrent users, each with one request at a time; one run for each number (default 1)"},
-              {.name = "rate",
-               .kind = OPT_REAL,
-               .dest = &flags.rate,
-               .arg  = "R",
-               .min  = 0.001,
-               .max  = 100000,
-               .help = "requests per second, at random times; --concurrency is then the maximum (default 1024)"},
-              {.name  = "requests",
-               .kind  = OPT_INT,
-               .dest  = &flags.requests,
-               .arg   = "N",
-               .min   = 1,
-               .max   = 1 << 24,
-               .given = &flags.has_requests,
-               .help  = "requests of a run (default 8 for each user, at least 32; with --duration no limit)"},
-              {.name = "duration",
-               .kind = OPT_REAL,
-               .dest = &flags.duration_s,
-               .arg  = "SECONDS",
-               .min  = 0.1,
-               .max  = 86400,
-               .help = "start no new requests after this time; running ones finish"},
-              {.name = "warmup",
-               .kind = OPT_INT,
-               .dest = &flags.warmup,
-               .arg  = "N",
-               .min  = 0,
-               .max  = 100000,
-               .help = "requests before each run that are not measured (default 1)"},
-              {.name = "prompts",
-               .kind = OPT_STR,
-               .dest = &flags.prompts,
-               .arg  = "FILE",
-               .help = "JSON lines with messages, conversations, turns, prompt, text or question (default: built-in ones)"},
-              {.name = "prompt-len",
-               .kind = OPT_INT,
-               .dest = &flags.prompt_len,
-               .arg  = "N",
-               .min  = 1,
-               .max  = 1 << 20,
-               .help = "use generated prompts of about N tokens, all different"},
-              {.name = "unique",
-               .kind = OPT_FLAG,
-               .dest = &flags.unique,
-               .help = "put a number before each prompt, to avoid prefix hits"},
-              {.name = "output-len",
-               .kind = OPT_INT,
-               .dest = &flags.output_len,
-               .arg  = "N",
-               .min  = 1,
-               .max  = MAX_OUTPUT,
-               .help = "max_tokens, with ignore_eos (default: the server's)"},
-              {.name = "may-end",
-               .kind = OPT_FLAG,
-               .dest = &flags.may_end,
-               .help = "do not send ignore_eos: responses may be shorter"},
-              {.name  = "temp",
-               .kind  = OPT_REAL,
-               .dest  = &flags.temp,
-               .arg   = "T",
-               .min   = 0,
-               .max   = 100,
-               .given = &flags.has_temp,
-               .help  = "temperature (default: the server's)"},
-              {.name  = "seed",
-               .kind  = OPT_U64,
-               .dest  = &flags.seed,
-               .arg   = "N",
-               .given = &flags.has_seed,
-               .help  = "seed of the times of --rate and of generated prompts; also sent if given (default 0)"},
-              {.name = "extra-body",
-               .kind = OPT_STR,
-               .dest = &flags.extra,
-               .arg  = "JSON",
-               .help = "an object whose members are added to every request, or replace ours"},
-              {.name     = "model",
-               .kind     = OPT_STR,
-               .dest     = &flags.model,
-               .arg      = "NAME",
-               .variable = "MODEL_ID",
-               .help     = "the model's name on the server (default: the first that it lists)"},
-              {.name    = "endpoint",
-               .kind    = OPT_CHOICE,
-               .dest    = &flags.endpoint,
-               .arg     = "NAME",
-               .choices = endpoints,
-               .help    = "chat or completions (default chat)"},
-              {.name = "api-key", .kind = OPT_STR, .dest = &flags.api_key, .arg = "KEY", .help = "sent as a bearer token"},
-              {.name = "header",
-               .kind = OPT_LIST,
-               .dest = &flags.headers,
-               .arg  = "NAME: VALUE",
-               .help = "an additional header; may be repeated"},
-              {.name = "timeout",
-               .kind = OPT_INT,
-               .dest = &flags.timeout_s,
-               .arg  = "SECONDS",
-               .min  = 1,
-               .max  = 86400,
-               .help = "timeout of one request (default 600)"},
-              {.name = "ca-file", .kind = OPT_STR, .dest = &flags.ca_file, .arg = "FILE", .help = "certificates to trust, PEM"},
-              {.name = "insecure", .kind = OPT_FLAG, .dest = &flags.insecure, .help = "accept any certificate"},
-              {.name = "compare",
-               .kind = OPT_STR,
-               .dest = &flags.compare,
-               .arg  = "URL",
-               .help = "a second server: both get the same requests in turns; reports ratios with 90% intervals"},
-              {.name = "pairs",
-               .kind = OPT_INT,
-               .dest = &flags.pairs,
-               .arg  = "N",
-               .min  = 1,
-               .max  = LOAD_MAX_PAIRS,
-               .help = "turns of each server with --compare (default 5)"},
-              {.name = "names", .kind = OPT_STR, .dest = &flags.names, .arg = "A,B", .help = "names of the servers in reports"},
-              {.name     = "json",
-               .kind     = OPT_STR,
-               .dest     = &flags.json,
-               .arg      = "FILE",
-               .variable = "JSON_FILE",
-               .help     = "write the results as JSON; -: to standard output"},
-              {.name = "plot",
-               .kind = OPT_STR,
-               .dest = &flags.plot,
-               .arg  = "FILE",
-               .help = "plot tokens per second by users as SVG"},
-              {.name = "title", .kind = OPT_STR, .dest = &flags.title, .arg = "TEXT", .help = "title of the plot"},
-              OPT_LOGGING,
+
+static const option opts[] = {
+    {.name  = "concurrency",
+     .kind  = OPT_STR,
+     .dest  = &flags.concurrency,
+     .arg   = "N,N,...",
+     .given = &flags.has_concurrency,
+     .help  = "concurrent users, each with one request at a time; one run for each number (default 1)"},
+    {.name = "rate",
+     .kind = OPT_REAL,
+     .dest = &flags.rate,
+     .arg  = "R",
+     .min  = 0.001,
+     .max  = 100000,
+     .help = "requests per second, at random times; --concurrency is then the maximum (default 1024)"},
+    {.name  = "requests",
+     .kind  = OPT_INT,
+     .dest  = &flags.requests,
+     .arg   = "N",
+     .min   = 1,
+     .max   = 1 << 24,
+     .given = &flags.has_requests,
+     .help  = "requests of a run (default 8 for each user, at least 32; with --duration no limit)"},
+    {.name = "duration",
+     .kind = OPT_REAL,
+     .dest = &flags.duration_s,
+     .arg  = "SECONDS",
+     .min  = 0.1,
+     .max  = 86400,
+     .help = "start no new requests after this time; running ones finish"},
+    {.name = "warmup",
+     .kind = OPT_INT,
+     .dest = &flags.warmup,
+     .arg  = "N",
+     .min  = 0,
+     .max  = 100000,
+     .help = "requests before each run that are not measured (default 1)"},
+    {.name = "prompts",
+     .kind = OPT_STR,
+     .dest = &flags.prompts,
+     .arg  = "FILE",
+     .help = "JSON lines with messages, conversations, turns, prompt, text or question (default: built-in ones)"},
+    {.name = "prompt-len",
+     .kind = OPT_INT,
+     .dest = &flags.prompt_len,
+     .arg  = "N",
+     .min  = 1,
+     .max  = 1 << 20,
+     .help = "use generated prompts of about N tokens, all different"},
+    {.name = "unique",
+     .kind = OPT_FLAG,
+     .dest = &flags.unique,
+     .help = "put a number before each prompt, to avoid prefix hits"},
+    {.name = "output-len",
+     .kind = OPT_INT,
+     .dest = &flags.output_len,
+     .arg  = "N",
+     .min  = 1,
+     .max  = MAX_OUTPUT,
+     .help = "max_tokens, with ignore_eos (default: the server's)"},
+    {.name = "may-end",
+     .kind = OPT_FLAG,
+     .dest = &flags.may_end,
+     .help = "do not send ignore_eos: responses may be shorter"},
+    {.name  = "temp",
+     .kind  = OPT_REAL,
+     .dest  = &flags.temp,
+     .arg   = "T",
+     .min   = 0,
+     .max   = 100,
+     .given = &flags.has_temp,
+     .help  = "temperature (default: the server's)"},
+    {.name  = "seed",
+     .kind  = OPT_U64,
+     .dest  = &flags.seed,
+     .arg   = "N",
+     .given = &flags.has_seed,
+     .help  = "seed of the times of --rate and of generated prompts; also sent if given (default 0)"},
+    {.name = "extra-body",
+     .kind = OPT_STR,
+     .dest = &flags.extra,
+     .arg  = "JSON",
+     .help = "an object whose members are added to every request, or replace ours"},
+    {.name     = "model",
+     .kind     = OPT_STR,
+     .dest     = &flags.model,
+     .arg      = "NAME",
+     .variable = "MODEL_ID",
+     .help     = "the model's name on the server (default: the first that it lists)"},
+    {.name    = "endpoint",
+     .kind    = OPT_CHOICE,
+     .dest    = &flags.endpoint,
+     .arg     = "NAME",
+     .choices = endpoints,
+     .help    = "chat or completions (default chat)"},
+    {.name = "api-key", .kind = OPT_STR, .dest = &flags.api_key, .arg = "KEY", .help = "sent as a bearer token"},
+    {.name = "header",
+     .kind = OPT_LIST,
+     .dest = &flags.headers,
+     .arg  = "NAME: VALUE",
+     .help = "an additional header; may be repeated"},
+    {.name = "timeout",
+     .kind = OPT_INT,
+     .dest = &flags.timeout_s,
+     .arg  = "SECONDS",
+     .min  = 1,
+     .max  = 86400,
+     .help = "timeout of one request (default 600)"},
+    {.name = "ca-file", .kind = OPT_STR, .dest = &flags.ca_file, .arg = "FILE", .help = "certificates to trust, PEM"},
+    {.name = "insecure", .kind = OPT_FLAG, .dest = &flags.insecure, .help = "accept any certificate"},
+    {.name = "compare",
+     .kind = OPT_STR,
+     .dest = &flags.compare,
+     .arg  = "URL",
+     .help = "a second server: both get the same requests in turns; reports ratios with 90% intervals"},
+    {.name = "pairs",
+     .kind = OPT_INT,
+     .dest = &flags.pairs,
+     .arg  = "N",
+     .min  = 1,
+     .max  = LOAD_MAX_PAIRS,
+     .help = "turns of each server with --compare (default 5)"},
+    {.name = "names", .kind = OPT_STR, .dest = &flags.names, .arg = "A,B", .help = "names of the servers in reports"},
+    {.name     = "json",
+     .kind     = OPT_STR,
+     .dest     = &flags.json,
+     .arg      = "FILE",
+     .variable = "JSON_FILE",
+     .help     = "write the results as JSON; -: to standard output"},
+    {.name = "plot",
+     .kind = OPT_STR,
+     .dest = &flags.plot,
+     .arg  = "FILE",
+     .help = "plot tokens per second by users as SVG"},
+    {.name = "title", .kind = OPT_STR, .dest = &flags.title, .arg = "TEXT", .help = "title of the plot"},
+    OPT_LOGGING,
 };
 static const opt_spec usage = {
     "loadtest", "loadtest URL [FLAGS]",
@@ -284,7 +285,7 @@ static bool read_prompts(job *j, err *e)
     return true;
 }
 
-/* Two lengths tell how many tokens a word is, and how many the chat format adds. */
+/* Two prompt lengths give the tokens per word and those that the chat format adds. */
 static bool choose_words(job *j, err *e)
 {
     int64_t few, many, words = flags.prompt_len > 64 ? flags.prompt_len : 64;
@@ -330,7 +331,7 @@ static bool open_all(job *j, const char *url, err *e)
 static volatile sig_atomic_t was_interrupted;
 static void                  on_signal(int sig) { was_interrupted = sig; }
 
-/* A second one ends the process. */
+/* Handles Ctrl-C; a second one ends the process. */
 static void listen_for_signals(void)
 {
     struct sigaction a = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
@@ -387,7 +388,7 @@ static bool run_one(job *j, int arm, const load_plan *plan, load_run *r, err *e)
     return ok;
 }
 
-/* Fails where the server does: it is not worth going on. */
+/* Runs the warm-up requests. Fails if they fail. */
 static bool warm_up(job *j, const load_plan *plan, int arm, err *e)
 {
     load_plan p = *plan;
@@ -408,20 +409,20 @@ static bool warm_up(job *j, const load_plan *plan, int arm, err *e)
 
 static bool run_pair(job *j, int level, int pair, load_plan *plan, err *e)
 {
-    uint64_t most = 0;
-    plan->first   = j->next_prompt;
-    plan->seed    = flags.seed + (uint64_t)pair;
+    uint64_t max_asked = 0;
+    plan->first        = j->next_prompt;
+    plan->seed         = flags.seed + (uint64_t)pair;
     for (int i = 0; i < j->n_arms && !j->stopped; i++) {
         int      arm = pair % 2 ? j->n_arms - 1 - i : i;
         load_run r   = {0};
         bool     ok  = run_one(j, arm, plan, &r, e) && load_tally_add(&j->tally[level][arm], &r, e);
         bool     bad = r.gave_up;
-        if ((uint64_t)r.asked > most) most = (uint64_t)r.asked;
+        if ((uint64_t)r.asked > max_asked) max_asked = (uint64_t)r.asked;
         load_run_deinit(&r);
         if (!ok) return false;
         if (bad) return err_set(e, ERR_IO, "%s: too many requests failed in a row", j->name[arm]);
     }
-    j->next_prompt += most;
+    j->next_prompt += max_asked;
     return true;
 }
 

@@ -47,7 +47,7 @@ static bool capture_all(target *m, err *e)
     return m->capture(m, ids, m->n_layers, e);
 }
 
-/* The rows of one step, from position `from` on, out of the model and into place. */
+/* Copies the results of one step, from position `from` on. */
 static void collect(work *w, int from, int rows, float *features)
 {
     target *m = w->g.model;

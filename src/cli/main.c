@@ -38,7 +38,7 @@ static int print_help(FILE *f)
     return f == stdout ? 0 : 2;
 }
 
-/* A model file that shrinks while it is mapped: nothing can be saved, but it can be said. */
+/* Handles SIGBUS: a model file shrank while it was mapped. Prints a message and ends the process. */
 static void on_bus_error(int sig)
 {
     static const char text[] = "tandem: a file became shorter while it was being read\n";

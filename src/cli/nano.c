@@ -29,7 +29,7 @@ static bool write_all(int fd, const char *p, size_t n)
     return true;
 }
 
-/* Files are what all readers take, so the bytes become one: in memory, gone with the process. */
+/* Makes the bytes available as a file in memory, because all readers take files. */
 static bool unpack(int i, const char **path, err *e)
 {
     if (!paths[i][0]) {
@@ -52,7 +52,7 @@ bool cli_resolve_model(const char **path, err *e)
 
 bool cli_is_nano(const char *path) { return paths[TARGET][0] && strcmp(path, paths[TARGET]) == 0; }
 
-/* NULL: it is none of nano's parts. */
+/* Returns NULL if the path is not a part of nano. */
 static const char *part_name(const char *path)
 {
     for (int i = 0; i < BLOBS; i++)

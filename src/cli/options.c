@@ -47,7 +47,7 @@ static int print_help(const opt_spec *spec)
 }
 
 /* --- values -------------------------------------------------------------------------------------*/
-/* `from` is how the user spelled the flag or the variable, for messages. */
+/* Sets an option. `from`: the flag or variable as the user wrote it, for messages. */
 static bool bad_value(const opt_spec *spec, const option *o, const char *from, const char *value)
 {
     if (o->kind == OPT_CHOICE) {
@@ -165,7 +165,7 @@ static bool read_environment(const opt_spec *spec)
 }
 
 /* --- variables that a command does not use -------------------------------------------------------*/
-/* Returns the number of characters to insert, remove or replace to get from a to b. Looks at 63 characters at most. */
+/* Returns the number of characters to insert, remove or replace to get from a to b. Compares at most 63 characters. */
 static size_t edit_distance(const char *a, const char *b)
 {
     size_t row[64], n = strnlen(b, 63);
@@ -225,7 +225,7 @@ static const option *find_letter(const opt_spec *spec, char letter)
     return NULL;
 }
 
-/* One flag at args[*at], with its value if it has one; *at moves to the last word that belongs to it. */
+/* Parses the flag at args[*at] and its value. Moves *at to its last word. */
 static bool parse_flag(const opt_spec *spec, int argc, char **args, int *at)
 {
     const char *word = args[*at], *equals = NULL;

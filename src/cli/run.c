@@ -48,7 +48,7 @@ static const opt_spec usage = {
     opts, COUNT(opts)};
 
 /* --- the prompt ---------------------------------------------------------------------------------*/
-/* Where a text stops being one: a byte that is not UTF-8, or NUL; its length when it does not. */
+/* Returns the offset of the first byte that is NUL or not UTF-8, or the length if there is none. */
 static size_t text_length(str s)
 {
     size_t at = 0;
@@ -101,7 +101,7 @@ static bool render(chat_prompt *out, const tandem *g, str text, err *e)
     return ok;
 }
 
-/* What was typed, before the model is there; --ids need nothing more. */
+/* Reads the prompt, before the model is opened. */
 typedef struct {
     buf         text;
     chat_prompt prompt;
@@ -145,16 +145,16 @@ static bool read_grammar(tandem_grammar *out, file_map *m, err *e)
 
 /* --- the answer ---------------------------------------------------------------------------------*/
 typedef struct {
-    answer_view view; /* of a chat's answer; */
+    answer_view view; /* view of a chat response */
     chat_answer content;
-    tok_stream  stream; /* all text otherwise, */
-    stop_match  stop;   /* up to a stop string */
+    tok_stream  stream; /* without a chat format: the text */
+    stop_match  stop;   /* and its stop strings */
     buf         text, safe;
     bool        plain;
     int         n_shown;
 } output;
 
-/* What of the text cannot become a stop string any more. */
+/* Writes the part of the text that cannot become part of a stop string. */
 static void show_text(output *o)
 {
     buf_clear(&o->safe);
@@ -194,7 +194,7 @@ static void open_output(output *o, const tandem *g, bool in_thought)
 {
     const tok   *t = engine_tok(g);
     chat_options format;
-    engine_format(g, &format, NULL); /* --raw needs no template, and parses the answer all the same */
+    engine_format(g, &format, NULL); /* --raw needs no template, but the response is parsed */
     format.thinking = flags.gen.think;
     buf_init(&o->text, 1 << 20);
     buf_init(&o->safe, 1 << 20);
@@ -212,7 +212,7 @@ static void close_output(output *o)
     buf_deinit(&o->safe);
 }
 
-/* Stop strings end all text, or where there are thoughts the content. */
+/* Sets up stop strings: for all text, or for the content of a chat response. */
 static void ask_for(generator *a, output *o)
 {
     a->on_token                = on_token;
@@ -255,7 +255,7 @@ static bool answer(tandem *g, const chat_prompt *prompt, const tandem_grammar *f
     return ok;
 }
 
-/* The files are checked before the prompt is read, and the prompt is read before the weights are. */
+/* Checks the files before reading the prompt, and reads the prompt before the weights. */
 static bool run_prompt(input *in, int n_args, char **args, err *e)
 {
     bool           need_text = !flags.ids || !flags.print_ids || flags.gen.stops.n;

@@ -160,7 +160,7 @@ static const opt_spec usage = {
 static tandem_setting given[OPT_LIST_MAX];
 static checkpoint *first_files; /* checked at the start and lent to the first load; later loads open the files again */
 
-/* "queue_max=8"; texts live as long as the process. */
+/* Parses "queue_max=8". The texts live as long as the process. */
 static bool parse_setting(const char *text, tandem_setting *out)
 {
     const char *at   = strchr(text, '=');
@@ -172,8 +172,7 @@ static bool parse_setting(const char *text, tandem_setting *out)
     return true;
 }
 
-/* Tokens that come faster than this leave together: nobody reads so fast, and each chunk costs a small model a part of its
- * rate. */
+/* Minimum time between chunks of a stream; tokens in between are sent together, because each chunk costs time. */
 enum { WAKE_MS = 8 };
 
 static bool open_engine(void *ctx, const settings *changed, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx,
@@ -263,7 +262,7 @@ static int check_usage(int n_args, char **args)
     return 0;
 }
 
-/* Raises the soft limit of descriptors to what all connections need, where the hard one lets it. */
+/* Raises the soft limit of file descriptors to the number that all connections need, up to the hard limit. */
 static void raise_descriptors(const http_options *o)
 {
     enum { OTHERS = 256 };
@@ -280,7 +279,7 @@ int cmd_serve(int argc, char **args)
     err            e = {0};
     server_options o;
     opt_log_level = LOG_INFO;
-    mallopt(M_MMAP_THRESHOLD, 128 << 10); /* fixed: large buffers of requests go back when they are freed */
+    mallopt(M_MMAP_THRESHOLD, 128 << 10); /* fixed, so that large buffers are returned to the system when freed */
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if ((code = check_usage(n_args, args))) return code;
     server_options_init(&o);
