@@ -32,8 +32,8 @@ static bool refuse_user(const access_rules *r, server_error *why)
                                           : "This needs an admin key, and this server has none (--admin-key-file).");
 }
 
-/* Host and Origin of a request that needs a key, on a server without keys: the browser of whoever runs it can reach it. A
- * browser always sends Host, and does not speak to unix sockets. */
+/* Checks Host and Origin of a request to a server without keys, which the browser of its operator can reach. A browser
+ * always sends Host and cannot use Unix sockets. */
 static bool check_keyless(const access_rules *r, const access_fields *f, err *e)
 {
     bool cors = origin_allowed(f->origin, r->cors, r->n_cors).s;

@@ -11,13 +11,13 @@
 #include "server/errors.h"
 #include "server/keys.h"
 
-/* ROUTE_OPERATE is for routes that show the requests of other keys or change the server for all clients. ROUTE_KEY checks
- * Host and Origin only on a server without keys. */
+/* ROUTE_OPERATE is for routes that show the requests of other keys or change the server for all clients. ROUTE_KEY
+ * checks Host and Origin only on a server without keys. */
 typedef enum { ROUTE_OPEN, ROUTE_KEY, ROUTE_ADMIN, ROUTE_OPERATE } route_access;
 
 typedef struct {
     keys              *api, *admin; /* NULL: none */
-    const char *const *names;       /* of this server, as for origin_check */
+    const char *const *names;       /* host names, as for origin_check */
     size_t             n_names;
     const char *const *cors; /* as for origin_allowed */
     size_t             n_cors;

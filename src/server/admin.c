@@ -12,7 +12,7 @@ enum { MAX_REPLY = 2 << 20 };
 
 /* --- which one ----------------------------------------------------------------------------------*/
 /* Finds what the path names: the model, at 0, or a drafter, by its id or its family. */
-static bool find(const server *s, const server_call *c, model_parts *all, int *found, server_error *why)
+static bool find_part(const server *s, const server_call *c, model_parts *all, int *found, server_error *why)
 {
     str id = route_name(c);
     parts_list(all, s);
@@ -211,7 +211,7 @@ static bool write_model(server *s, server_call *c, buf *out, server_error *why)
     model_parts all;
     json_writer w;
     int         at;
-    if (!find(s, c, &all, &at, why)) return false;
+    if (!find_part(s, c, &all, &at, why)) return false;
     json_writer_init(&w, out);
     put_part(&w, s, &all, at);
     return true;
@@ -221,7 +221,7 @@ static bool find_model(const server *s, const server_call *c, server_error *why)
 {
     model_parts all;
     int         at;
-    if (!find(s, c, &all, &at, why)) return false;
+    if (!find_part(s, c, &all, &at, why)) return false;
     return !at ||
            error_set(why, 404, "model", "not_found", "A drafter has no settings of its own: its model has them.");
 }
@@ -269,12 +269,12 @@ struct admin_job {
     void (*finish)(admin_job *x); /* on the I/O thread, after a successful change: writes the reply */
     buf           body, out;
     size_t        of_body;
-    tandem_method method; /* of the drafter */
-    model_files  *files;  /* with the drafter that was unparked; NULL: as before */
-    settings      set;    /* while there is no engine: as they were, and then as they are */
-    uint64_t      names;  /* of what was changed in set */
+    tandem_method method; /* selects the drafter */
+    model_files  *files;  /* new list after a drafter was loaded; NULL: unchanged */
+    settings      set;    /* without an engine: the settings before and after the change */
+    uint64_t      names;  /* bits of the settings that were changed in `set` */
     char          device[64];
-    tandem       *engine; /* NULL: there was none when the job began */
+    tandem       *engine; /* NULL: there was none when the job started */
     bool          park, ok;
     server_error  why;
 };
@@ -326,13 +326,13 @@ static bool park_drafter(admin_job *x)
     return ok || error_set(&x->why, 503, NULL, "load_failed", "%s", e.text);
 }
 
-static void run(work_item *item)
+static void run_admin_job(work_item *item)
 {
     admin_job *x = (admin_job *)item;
     x->ok        = x->change(x);
 }
 
-static void drop(admin_job *x)
+static void free_admin_job(admin_job *x)
 {
     server_body_is_freed(x->s, x->of_body);
     buf_deinit(&x->body);
@@ -370,7 +370,7 @@ static void take_result(admin_job *x)
     if (x->ok) x->finish(x);
 }
 
-static void done(work_item *item)
+static void admin_job_done(work_item *item)
 {
     admin_job   *x = (admin_job *)item;
     server_call *c = x->call;
@@ -381,28 +381,28 @@ static void done(work_item *item)
         reply_with(x->s, c, &x->out, x->ok, &x->why);
         buf_init(&x->out, 0);
     }
-    drop(x);
+    free_admin_job(x);
 }
 
-/* What was begun goes on: somebody asked for it. */
-static void left(void *owner)
+/* The job continues without its client. */
+static void admin_call_ended(void *owner)
 {
     admin_job *x = owner;
     x->call      = NULL;
 }
 
-static void start(server *s, server_call *c, const admin_job *what)
+static void start_admin_job(server *s, server_call *c, const admin_job *what)
 {
     admin_job *x = call_alloc(s, c, sizeof *x);
     if (!x) return;
     *x         = *what;
-    x->item    = (work_item){.run = run, .done = done, .kind = WORK_SLOW};
+    x->item    = (work_item){.run = run_admin_job, .done = admin_job_done, .kind = WORK_SLOW};
     x->s       = s;
     x->call    = c;
     x->engine  = s->engine;
     x->of_body = http_take_body(c->http, &x->body);
     buf_init(&x->out, MAX_REPLY);
-    c->on_end = left;
+    c->on_end = admin_call_ended;
     c->owner  = x;
     s->n_users++;
     work_put(s->work, &x->item);
@@ -415,7 +415,7 @@ void admin_change_settings(server *s, server_call *c)
     admin_job    x = {.change = change_settings, .finish = finish_settings, .set = s->life.set};
     snprintf(x.device, sizeof x.device, "%s", s->life.info.device ? s->life.info.device : "");
     if (find_model(s, c, &why) && takes_settings(s, &why))
-        start(s, c, &x);
+        start_admin_job(s, c, &x);
     else
         call_refuse(s, c, &why);
 }
@@ -435,16 +435,17 @@ static bool park(server *s, server_call *c, bool away, server_error *why)
     model_parts   all;
     server_fields f;
     int           at;
-    if (!find(s, c, &all, &at, why) || !read_wish(c, &f, why)) return false;
+    if (!find_part(s, c, &all, &at, why) || !read_wish(c, &f, why)) return false;
     if (s->draining) return error_shutting_down(why);
     if (!at) {
         life_want(s, c, away, f.grace_s >= 0 ? f.grace_s : s->opt->grace_s, f.wait);
         return true;
     }
     if (!admin_takes(s, why)) return false;
-    start(s, c,
-          &(admin_job){
-              .change = park_drafter, .finish = finish_drafter, .method = all.drafter[at - 1].method, .park = away});
+    start_admin_job(
+        s, c,
+        &(admin_job){
+            .change = park_drafter, .finish = finish_drafter, .method = all.drafter[at - 1].method, .park = away});
     return true;
 }
 

@@ -2,13 +2,13 @@
 
 enum { BATCH = 64 };
 
-static void tell(server_choice *c, const chat_event *ev)
+static void send_event(server_choice *c, const chat_event *ev)
 {
     c->sink.on_event(c->sink.ctx, c, ev);
     c->n_calls += ev->kind == CHAT_EVENT_CALL_NAME;
 }
 
-static void on_event(void *ctx, const chat_event *ev) { tell(ctx, ev); }
+static void on_parser_event(void *ctx, const chat_event *ev) { send_event(ctx, ev); }
 
 static void add_stops(stop_match *m, const server_request *r)
 {
@@ -18,7 +18,7 @@ static void add_stops(stop_match *m, const server_request *r)
 static bool open_chat(server_choice *c)
 {
     chat_parse_options o = {.format     = c->request->format,
-                            .on_event   = on_event,
+                            .on_event   = on_parser_event,
                             .ctx        = c,
                             .tok        = c->tok,
                             .chat       = c->request->chat,
@@ -91,7 +91,7 @@ bool choice_submit(server_choice *c, tandem *t, err *e)
 /* --- tokens -------------------------------------------------------------------------------------*/
 static void tell_text(server_choice *c)
 {
-    if (c->safe.n) tell(c, &(chat_event){.kind = CHAT_EVENT_CONTENT, .text = buf_str(&c->safe)});
+    if (c->safe.n) send_event(c, &(chat_event){.kind = CHAT_EVENT_CONTENT, .text = buf_str(&c->safe)});
     c->lost |= c->safe.failed;
     buf_clear(&c->safe);
 }
@@ -118,7 +118,7 @@ static void take_token(server_choice *c, const tandem_token *x)
         tok_stream_put(&c->text, x->id, &c->decoded);
         take_text(c);
     }
-    if (x->logprobs || c->request->where == FIELD_NATIVE) c->sink.on_token(c->sink.ctx, c, x);
+    if (x->logprobs || c->request->endpoint == FIELD_NATIVE) c->sink.on_token(c->sink.ctx, c, x);
 }
 
 static void finish(server_choice *c)
@@ -133,7 +133,7 @@ static void finish(server_choice *c)
     tell_text(c);
 }
 
-/* Tells how far the prompt is, when that has changed and there is no token yet. */
+/* Sends the progress through the prompt if it has changed and there is no token yet. */
 static void send_progress(server_choice *c)
 {
     tandem_progress p;
@@ -144,8 +144,8 @@ static void send_progress(server_choice *c)
     c->sink.on_progress(c->sink.ctx, c, &p);
 }
 
-/* Tells of the next tokens of the prompt, a piece at a time: log-probabilities of a long prompt take long to write. False: there
- * is more to tell, or nothing can be told before the first token. */
+/* Sends the next piece of an echoed prompt; log-probabilities of a long prompt take long to write. Returns false
+ * when more is left, or when the first token has not come yet. */
 static bool echo_piece(server_choice *c, bool done)
 {
     enum { PIECE = 64 };
@@ -163,11 +163,11 @@ static bool echo_piece(server_choice *c, bool done)
 
 bool choice_is_echoing(const server_choice *c) { return c->n_echoed && !c->echoed; }
 
-int choice_poll(server_choice *c, int most)
+int choice_poll(server_choice *c, int max_tokens)
 {
     tandem_token x[BATCH];
     int          taken = 0;
-    while (c->job && !c->result && taken < most) {
+    while (c->job && !c->result && taken < max_tokens) {
         const tandem_result *r = tandem_job_result(c->job); /* before the tokens: what is final has all of them */
         send_progress(c);
         if (!echo_piece(c, r)) break;

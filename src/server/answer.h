@@ -1,7 +1,7 @@
 /* server/answer.h - one choice of a response: a job of the engine, and its tokens parsed into events.
  *
- * A chat has events for reasoning, content and calls (chat/answer.h), a text completion only for content. The events depend
- * on the tokens, not on when they are polled.
+ * A chat has events for reasoning, content and calls (chat/answer.h), a text completion only for content. The events
+ * depend on the tokens, not on when they are polled.
  *
  * Thread: the I/O thread, except `watch`, which the engine's thread uses until the job is done. */
 #ifndef TANDEM_SERVER_ANSWER_H
@@ -59,11 +59,11 @@ bool choice_init(server_choice *c, const server_request *r, const tok *t, int in
 void choice_deinit(server_choice *c);
 bool choice_submit(server_choice *c, tandem *t, err *e);
 /* Parses new tokens, about `most` at a time, and returns their number. */
-int  choice_poll(server_choice *c, int most);
+int  choice_poll(server_choice *c, int max_tokens);
 bool choice_is_echoing(const server_choice *c); /* part of the echoed prompt has not been sent: poll again soon */
 const char *choice_finish_reason(const server_choice *c); /* NULL: it has not ended, or failed */
-/* Return its prompt, and the log-probabilities of the prompt's tokens: 1 + logprobs items each; NULL: none. The choices of a
- * request must be one array, since the first choice of each prompt has the log-probabilities. */
+/* Return its prompt, and the log-probabilities of the prompt's tokens: 1 + logprobs items each; NULL: none. The
+ * choices of a request must be one array, since the first choice of each prompt has the log-probabilities. */
 const server_prompt  *choice_prompt(const server_choice *c);
 const tandem_logprob *choice_prompt_logprobs(const server_choice *c);
 /* Returns the number of reasoning tokens of a chat. */

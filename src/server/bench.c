@@ -15,14 +15,14 @@ enum { MAX_CELLS = 16 * (TANDEM_SPEC_AUTO + 1), MAX_PROMPT_TOKENS = 4 << 20, MAX
 typedef struct {
     int           n_lanes;
     tandem_method method;
-    /* what came of it */
+    /* results */
     int                n_failed, n_answers;
     int64_t            tokens;
     tandem_spec_counts spec;
     int64_t            reasons[TANDEM_MAX_ROUTES]; /* rounds of all lanes by why their method was chosen */
     double            *rate;                       /* [repeats] tokens of all lanes per second */
     int                n_rates;
-    double *first_s, *decode_rate; /* of each answer: seconds to its first token, tokens per second after it */
+    double            *first_s, *decode_rate; /* per response: seconds to the first token, tokens per second after it */
 } bench_cell;
 
 typedef struct {
@@ -44,7 +44,7 @@ struct bench_run {
     float    temp;
     double   since, give_up_at;
     char     id[REPLY_ID_MAX];
-    char     tenant[KEY_NAME_MAX + 1]; /* of its request; empty: none */
+    char     tenant[KEY_NAME_MAX + 1]; /* tenant of the request; empty: none */
     int32_t *prompt;                   /* [n_prompts][prompt_tokens] */
 
     uint64_t  *text; /* [n_prompts] a hash of the first answer to each; 0: none yet */
@@ -55,10 +55,10 @@ struct bench_run {
     int        n_next; /* prompt of the cell */
     double     cell_since;
     int64_t    cell_tokens, reasons_before[TANDEM_MAX_ROUTES];
-    int        most_others; /* requests that were there beside its own */
+    int        most_others; /* max number of requests of other clients */
 };
 
-static bool refuse(server_error *why, const char *param, const char *what)
+static bool refuse_plan(server_error *why, const char *param, const char *what)
 {
     return error_set(why, 400, param, NULL, "'%s' %s", param, what);
 }
@@ -71,7 +71,7 @@ static bool read_lanes(const server_fields *f, int max_lanes, int *out, int *n, 
     snprintf(text, sizeof text, "must be a list of whole numbers from 1 to %d, the server's lanes.", max_lanes);
     for (size_t i = 0; f->concurrency && i < f->concurrency->n; i++) {
         const json_value *v = &f->concurrency->item[i];
-        if (v->kind != JSON_INT || v->i < 1 || v->i > max_lanes) return refuse(why, "concurrency", text);
+        if (v->kind != JSON_INT || v->i < 1 || v->i > max_lanes) return refuse_plan(why, "concurrency", text);
         out[i] = (int)v->i;
         *n     = (int)i + 1;
     }
@@ -89,8 +89,8 @@ static bool has_drafter(const server *s, tandem_method m)
     return false;
 }
 
-/* Whether settings leave the method anything to do: what is measured under its name must be that method. Others than off
- * and auto, which mean what the settings make of them. */
+/* Checks that the settings allow the method, so that the results are of that method. off and auto are always
+ * allowed. */
 static bool check_settings(const server *s, tandem_method m, int prompt_tokens, server_error *why)
 {
     settings now;
@@ -118,7 +118,7 @@ static bool read_method(const server *s, const json_value *v, tandem_method *out
                error_set(why, 400, "methods", NULL, "There is no drafter for '%s', or it is parked.",
                          tandem_method_name(m));
     }
-    return refuse(why, "methods", "must be a list of off, auto, dflash, tree, mtp and ngram.");
+    return refuse_plan(why, "methods", "must be a list of off, auto, dflash, tree, mtp and ngram.");
 }
 
 static bool read_methods(const server *s, const server_fields *f, tandem_method *out, int *n, server_error *why)
@@ -203,7 +203,7 @@ static void free_all(bench_run *x)
     mem_free(x);
 }
 
-static void drop(bench_run *x)
+static void free_bench(bench_run *x)
 {
     x->s->bench = NULL;
     x->s->n_users--;
@@ -302,7 +302,7 @@ static void put_event(bench_run *x, const char *name, const buf *data)
 }
 
 /* The call is answered, and goes its own way. */
-static void answer(bench_run *x)
+static void reply_bench(bench_run *x)
 {
     server_call *c = x->call;
     buf          body;
@@ -383,8 +383,7 @@ static uint64_t hash_text(tandem_job *j)
     return h ? h : 1;
 }
 
-/* Each of its answers is one of the engine's counts, so each has a record (6). No client is sent any: status and delivery
- * are of the bench, which takes them all. */
+/* Records a response. The engine counts all of them, so each has a record (6), delivered with status 200. */
 static void note_record(const bench_run *x, const bench_lane *l, const tandem_result *r)
 {
     server_record rec = {.id        = x->id,
@@ -398,7 +397,7 @@ static void note_record(const bench_run *x, const bench_lane *l, const tandem_re
     server_note(x->s, &rec);
 }
 
-static void note(bench_run *x, bench_lane *l, const tandem_result *r)
+static void note_result(bench_run *x, bench_lane *l, const tandem_result *r)
 {
     bench_cell         *c = cell_now(x);
     const tandem_usage *u = &r->usage;
@@ -431,7 +430,7 @@ static void collect(bench_run *x)
         const tandem_result *r = l->job ? tandem_job_result(l->job) : NULL;
         if (!r) continue;
         note_record(x, l, r);
-        if (!x->stopped) note(x, l, r);
+        if (!x->stopped) note_result(x, l, r);
         tandem_release(l->job);
         l->job = NULL;
     }
@@ -519,8 +518,8 @@ static void pump(bench_run *x)
     }
     if (!is_through(x)) return;
     stop(x);
-    if (x->call) answer(x);
-    if (!n_running(x)) drop(x);
+    if (x->call) reply_bench(x);
+    if (!n_running(x)) free_bench(x);
 }
 
 void bench_pump(server *s)
@@ -536,7 +535,7 @@ void bench_cut(server *s)
     stop(x);
 }
 
-static void left(void *owner)
+static void bench_call_ended(void *owner)
 {
     bench_run *x = owner;
     x->call      = NULL;
@@ -608,7 +607,7 @@ void bench_endpoint(server *s, server_call *c)
     }
     reply_make_id(x->id, sizeof x->id, "bench_", 20);
     x->with_worker = true;
-    c->on_end      = left;
+    c->on_end      = bench_call_ended;
     c->owner       = x;
     s->bench       = x;
     s->n_users++;

@@ -1,4 +1,5 @@
-/* server/call.h - one HTTP request and its reply. Every reply carries the request id, the replica id and CORS headers. */
+/* server/call.h - one HTTP request and its reply. Every reply carries the request id, the replica id and CORS
+ * headers. */
 #ifndef TANDEM_SERVER_CALL_H
 #define TANDEM_SERVER_CALL_H
 #include "http/http.h"

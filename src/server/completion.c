@@ -1,7 +1,7 @@
-/* A completion from the body to the last byte: a worker reads the body, another one compiles its grammar if that is new,
- * and the first job is submitted; from then on the I/O thread polls, formats and sends. The compiled grammar is kept
- * until all jobs are submitted, so the I/O thread compiles nothing. A completion ends when its call has ended, no worker
- * has it and all its jobs are done; its memory is freed only then, since the engine may still read it. */
+/* Requests that generate text. A worker reads the body, another one compiles the grammar if it is new, and the first
+ * job is submitted. From then on the I/O thread polls, formats and sends. The compiled grammar is kept until all
+ * jobs are submitted, so that the I/O thread never compiles. A completion is freed when its call has ended, no
+ * worker uses it and all its jobs are done, since the engine may read its memory until then. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/inside.h"
@@ -9,31 +9,31 @@
 
 #include <stdatomic.h>
 
-enum { POLL = 64 }; /* tokens that are formatted before the client's side is looked at again: some 150 KB at most */
+enum { POLL = 64 }; /* tokens formatted between two checks of the client's buffer: up to 150 KB */
 
 struct completion {
     work_item         item;
     server           *s;
-    server_call      *call; /* NULL: it ended */
+    server_call      *call; /* NULL: the call ended */
     completion       *next, **prev;
     server_request    request;
-    size_t            held;                     /* bytes of it that are counted */
-    size_t            of_body;                  /* that are counted among the bodies */
+    size_t            held;                     /* bytes counted in server.held_bytes */
+    size_t            of_body;                  /* bytes counted by the HTTP layer */
     char              tenant[KEY_NAME_MAX + 1]; /* empty: none */
     char              id[REQUEST_ID_MAX + 1];
     const char       *endpoint;
     const reply_form *form;
     double            since, put_s; /* clock_s */
-    atomic_bool       left;         /* told to the worker */
+    atomic_bool       left;         /* the client disconnected; read by the worker */
     bool              with_worker, begun, ended, delivered, lost;
     int               status;
-    server_error      why; /* status 0: nothing is wrong */
+    server_error      why; /* status 0: no error */
     reply             reply;
     server_choice    *choice;
     int               n_choices, n_submitted;
 };
 
-static void cancel(completion *x)
+static void cancel_jobs(completion *x)
 {
     request_drop_form(&x->request);
     for (int i = 0; i < x->n_choices; i++)
@@ -41,7 +41,8 @@ static void cancel(completion *x)
 }
 
 /* --- on a worker --------------------------------------------------------------------------------*/
-/* The other answers to a prompt find in the cache what the first one has read, if they come after it. */
+/* Returns whether choice i is the first of its prompt. The others are submitted later and find the prompt in the
+ * cache. */
 static bool comes_first(const completion *x, int i) { return i % (int)x->request.f.n == 0; }
 
 static bool submit(completion *x, bool first)
@@ -72,17 +73,17 @@ static bool open_choices(completion *x)
     return ok || error_no_memory(&x->why);
 }
 
-static bool hold(completion *x)
+static bool hold_memory(completion *x)
 {
-    size_t most = x->s->opt->max_held, of_logprobs = request_logprob_bytes(&x->request, x->s->engine);
-    if (of_logprobs > most)
+    size_t max = x->s->opt->max_held, of_logprobs = request_logprob_bytes(&x->request, x->s->engine);
+    if (of_logprobs > max)
         return error_set(
             &x->why, 400, request_is_text(&x->request) ? "logprobs" : "top_logprobs", NULL,
             "The log-probabilities of this request may need %zu MB, and all requests together have %zu MB. "
             "Please ask for fewer of them, fewer tokens, fewer answers, or a stream.",
-            of_logprobs / 1000000, most / 1000000);
+            of_logprobs / 1000000, max / 1000000);
     x->held = request_bytes(&x->request) + of_logprobs + request_repeat_bytes(&x->request);
-    return server_hold(x->s, x->held, most, &x->why);
+    return server_hold(x->s, x->held, max, &x->why);
 }
 
 static void let_go(completion *x)
@@ -100,14 +101,15 @@ static void open_and_submit(completion *x)
 static void read_and_submit(work_item *item)
 {
     completion *x = (completion *)item;
-    if (atomic_load(&x->left) || !request_read(&x->request, x->s->engine, str_of(x->tenant), &x->why) || !hold(x)) {
+    if (atomic_load(&x->left) || !request_read(&x->request, x->s->engine, str_of(x->tenant), &x->why) ||
+        !hold_memory(x)) {
         let_go(x);
         return;
     }
     if (!request_needs_compiling(&x->request) && !x->request.ollama.loaded) open_and_submit(x);
 }
 
-/* On the worker for grammars; a client that leaves ends it. */
+/* Runs on the worker for grammars; cancelled when the client disconnects. */
 static void compile_and_submit(work_item *item)
 {
     completion *x = (completion *)item;
@@ -125,7 +127,7 @@ static bool jobs_are_done(const completion *x)
     return true;
 }
 
-static void note(completion *x)
+static void note_completion(completion *x)
 {
     server_record r = {.id        = x->id,
                        .endpoint  = x->endpoint,
@@ -138,7 +140,7 @@ static void note(completion *x)
     server_note(x->s, &r);
 }
 
-static void drop(completion *x)
+static void free_completion(completion *x)
 {
     *x->prev = x->next;
     if (x->next) x->next->prev = x->prev;
@@ -155,8 +157,8 @@ static void drop(completion *x)
 static bool is_over(completion *x)
 {
     if (x->call || x->with_worker || !jobs_are_done(x)) return false;
-    note(x);
-    drop(x);
+    note_completion(x);
+    free_completion(x);
     return true;
 }
 
@@ -167,7 +169,7 @@ void completion_on_end(completion *x, bool delivered)
     x->status    = http_call_status(x->call->http);
     x->call      = NULL;
     if (x->with_worker) x->with_worker = !work_withdraw(x->s->work, &x->item);
-    if (!x->with_worker) cancel(x);
+    if (!x->with_worker) cancel_jobs(x);
     is_over(x);
 }
 
@@ -187,7 +189,7 @@ static void refuse_begun(completion *x)
     x->ended = true;
 }
 
-static void begin(completion *x)
+static void begin_stream(completion *x)
 {
     call_begin_events(x->s, x->call);
     x->begun = true;
@@ -201,7 +203,7 @@ static bool refuse_in_stream(completion *x)
     buf_init(&out, 1 << 16);
     bool told = x->form->put_refused(&out, x->s->opt->model, &x->why);
     if (told) {
-        begin(x);
+        begin_stream(x);
         http_put(x->call->http, buf_str(&out));
         http_end(x->call->http);
     }
@@ -209,9 +211,9 @@ static bool refuse_in_stream(completion *x)
     return told;
 }
 
-static void refuse(completion *x)
+static void refuse_completion(completion *x)
 {
-    cancel(x);
+    cancel_jobs(x);
     if (!refuse_in_stream(x)) call_refuse(x->s, x->call, &x->why);
     x->ended = true;
 }
@@ -225,14 +227,15 @@ static void put_out(completion *x)
     x->put_s = clock_s();
 }
 
-/* Bytes that found no room are an error, and nothing is sent behind them: an answer never looks whole without them. */
+/* Returns whether bytes were lost for lack of memory. Nothing is sent after them, so that no response looks
+ * complete. */
 static bool is_lost(completion *x)
 {
     x->lost |= reply_lost(&x->reply, x->choice, x->n_choices);
     if (!x->lost) return false;
     buf_clear(&x->reply.out);
     if (!x->why.status) error_no_memory(&x->why);
-    cancel(x);
+    cancel_jobs(x);
     return true;
 }
 
@@ -272,7 +275,7 @@ static void end_failed(completion *x)
     x->ended = true;
 }
 
-/* It may have been admitted and done between two looks. */
+/* The job may have been admitted and finished between two polls. */
 static void end_stream(completion *x)
 {
     x->form->done(&x->reply, x->choice, x->n_choices);
@@ -280,7 +283,7 @@ static void end_stream(completion *x)
         end_failed(x);
         return;
     }
-    if (!x->begun) begin(x);
+    if (!x->begun) begin_stream(x);
     put_out(x);
     http_end(x->call->http);
     x->ended = true;
@@ -294,7 +297,7 @@ static const err *of_engine(const tandem_error *from, err *to)
 }
 
 /* --- polling ------------------------------------------------------------------------------------*/
-static void blame(completion *x, const server_choice *c)
+static void set_error(completion *x, const server_choice *c)
 {
     err                  e = {0};
     const tandem_result *r = c->result;
@@ -305,7 +308,7 @@ static void blame(completion *x, const server_choice *c)
         server_why_cancelled(x->s, &x->why);
     else
         error_take(&x->why, of_engine(&r->error, &e), x->request.held_by, true);
-    cancel(x); /* the others */
+    cancel_jobs(x); /* the others */
 }
 
 static bool is_behind(const completion *x)
@@ -318,12 +321,12 @@ static void note_tokens(completion *x, server_choice *c, int n)
     double now = clock_s();
     if (c->polled_s > 0)
         metrics_tokens(x->s->metrics, str_of(x->tenant), n, now - c->polled_s);
-    else /* those that came with the first: no time was between them */
+    else /* tokens that came together with the first one */
         metrics_tokens(x->s->metrics, str_of(x->tenant), n - 1, 0);
     c->polled_s = now;
 }
 
-/* New tokens of one answer; false: the client is behind. */
+/* Polls one choice. Returns false when the client reads too slowly. */
 static bool poll_choice(completion *x, server_choice *c)
 {
     bool streams = x->reply.stream;
@@ -337,7 +340,7 @@ static bool poll_choice(completion *x, server_choice *c)
             http_wake(x->s->http);
             return false;
         }
-        if (c->result) blame(x, c);
+        if (c->result) set_error(x, c);
         if (n < POLL) break;
         put_whole_out(x);
         if (is_behind(x)) return false;
@@ -372,10 +375,10 @@ static bool poll_all(completion *x)
 static void go_on(completion *x)
 {
     if (is_behind(x)) return;
-    if (x->reply.stream && !x->begun && !x->why.status && is_admitted(x)) begin(x);
+    if (x->reply.stream && !x->begun && !x->why.status && is_admitted(x)) begin_stream(x);
     if (!poll_all(x)) return;
     if (x->n_submitted < x->n_choices && !x->why.status && first_have_read(x)) {
-        if (!submit(x, false)) cancel(x);
+        if (!submit(x, false)) cancel_jobs(x);
         go_on(x);
         return;
     }
@@ -418,7 +421,7 @@ void completions_cut(server *s)
 {
     for (completion *x = s->first; x; x = x->next)
         if (!x->with_worker)
-            cancel(x);
+            cancel_jobs(x);
         else if (s->cut)
             atomic_store(&x->left, true); /* and on_read does the rest */
 }
@@ -473,7 +476,7 @@ static void begin_compiling(completion *x)
     uint64_t share = str_hash(str_of(x->tenant));
     if (work_is_full(x->s->work, WORK_GRAMMAR, share)) {
         error_take(&x->why, &(err){.code = ERR_BUSY}, NULL, false);
-        refuse(x);
+        refuse_completion(x);
         return;
     }
     x->item.run    = compile_and_submit;
@@ -499,12 +502,13 @@ static void on_read(work_item *item)
     completion *x  = (completion *)item;
     x->with_worker = false;
     if (item->skipped) error_shutting_down(&x->why);
-    if (!x->call || x->s->cut) cancel(x);
+    if (!x->call || x->s->cut) cancel_jobs(x);
     if (is_over(x) || !x->call) return;
     x->call->warning = x->request.warning;
-    if (x->s->cut && !x->n_submitted && !x->why.status) error_shutting_down(&x->why); /* it was told to end */
+    if (x->s->cut && !x->n_submitted && !x->why.status)
+        error_shutting_down(&x->why); /* cancelled before it was submitted */
     if (x->why.status)
-        refuse(x);
+        refuse_completion(x);
     else if (x->request.ollama.loaded)
         reply_loaded(x);
     else if (!x->n_choices)
@@ -513,7 +517,7 @@ static void on_read(work_item *item)
         go_on(x);
 }
 
-static void start(server *s, server_call *c, int where)
+static void start_completion(server *s, server_call *c, int endpoint)
 {
     server_error why;
     buf          body;
@@ -536,7 +540,7 @@ static void start(server *s, server_call *c, int where)
                                   .with_worker = true};
     memcpy(x->id, c->id, sizeof x->id);
     memcpy(x->tenant, c->tenant, sizeof x->tenant);
-    request_init(&x->request, where, &body);
+    request_init(&x->request, endpoint, &body);
     x->request.sees_all = c->sees_all;
     request_name(&x->request, s->opt->model, s->opt->aliases, s->opt->n_aliases);
     if (s->first) s->first->prev = &x->next;
@@ -546,10 +550,10 @@ static void start(server *s, server_call *c, int where)
     work_put(s->work, &x->item);
 }
 
-void completion_chat(server *s, server_call *c) { start(s, c, FIELD_CHAT); }
-void completion_text(server *s, server_call *c) { start(s, c, FIELD_TEXT); }
-void completion_native(server *s, server_call *c) { start(s, c, FIELD_NATIVE); }
-void completion_responses(server *s, server_call *c) { start(s, c, FIELD_RESPONSES); }
-void completion_messages(server *s, server_call *c) { start(s, c, FIELD_MESSAGES); }
-void completion_ollama_chat(server *s, server_call *c) { start(s, c, FIELD_OLLAMA_CHAT); }
-void completion_ollama_generate(server *s, server_call *c) { start(s, c, FIELD_OLLAMA_GENERATE); }
+void completion_chat(server *s, server_call *c) { start_completion(s, c, FIELD_CHAT); }
+void completion_text(server *s, server_call *c) { start_completion(s, c, FIELD_TEXT); }
+void completion_native(server *s, server_call *c) { start_completion(s, c, FIELD_NATIVE); }
+void completion_responses(server *s, server_call *c) { start_completion(s, c, FIELD_RESPONSES); }
+void completion_messages(server *s, server_call *c) { start_completion(s, c, FIELD_MESSAGES); }
+void completion_ollama_chat(server *s, server_call *c) { start_completion(s, c, FIELD_OLLAMA_CHAT); }
+void completion_ollama_generate(server *s, server_call *c) { start_completion(s, c, FIELD_OLLAMA_GENERATE); }

@@ -1,4 +1,4 @@
-/* What an answer must be: response_format, tool_choice and their kin, made into one grammar for the engine. */
+/* Makes one grammar for the engine from response_format, tool_choice and similar fields. */
 #include "base/mem.h"
 #include "server/request.h"
 
@@ -9,7 +9,7 @@ static bool bad_kind(const char *field, const char *what, server_error *why)
     return error_set(why, 400, field, NULL, "'%s' must be %s.", field, what);
 }
 
-/* One grammar only: the second is refused by its name. */
+/* Sets the grammar. Refuses a second one. */
 static bool hold_to(server_request *r, const char *field, tandem_grammar_kind kind, str text, server_error *why)
 {
     if (r->held_by)
@@ -49,25 +49,25 @@ static bool check_about_schema(const server_request *r, const json_value *about,
 {
     const json_value *name = json_find(about, "name"), *strict = json_find(about, "strict");
     if (name && (name->kind != JSON_STRING || !name->s.n || name->s.n > 64))
-        return bad_kind(field_name(r->where, "response_format.json_schema.name"), "a string of 1 to 64 bytes", why);
+        return bad_kind(field_name(r->endpoint, "response_format.json_schema.name"), "a string of 1 to 64 bytes", why);
     return !strict || strict->kind == JSON_BOOL ||
-           bad_kind(field_name(r->where, "response_format.json_schema.strict"), "true or false", why);
+           bad_kind(field_name(r->endpoint, "response_format.json_schema.strict"), "true or false", why);
 }
 
-/* OpenAI's {json_schema: {name, strict, schema}}, or the schema beside the type: `schema` or `value`. */
+/* OpenAI's {json_schema: {name, strict, schema}}, or the schema as a member `schema` or `value`. */
 static bool read_format(server_request *r, const json_value *v, server_error *why)
 {
     const json_value *type = json_find(v, "type"), *about = json_find(v, "json_schema");
     const json_value *schema = json_find(about ? about : v, "schema");
     if (!schema) schema = json_find(v, "value");
     bool        named = is_word(type, "json_schema");
-    const char *field = field_name(r->where, "response_format");
+    const char *field = field_name(r->endpoint, "response_format");
     if (!v || is_word(type, "text")) return true;
     if (!named && !is_word(type, "json_object"))
-        return bad_kind(field_name(r->where, "response_format.type"), "text, json_object or json_schema", why);
+        return bad_kind(field_name(r->endpoint, "response_format.type"), "text, json_object or json_schema", why);
     if (named && !schema)
-        return error_set(why, 400, field_name(r->where, "response_format.json_schema"), NULL,
-                         "'%s' must be a JSON Schema.", field_name(r->where, "response_format.json_schema.schema"));
+        return error_set(why, 400, field_name(r->endpoint, "response_format.json_schema"), NULL,
+                         "'%s' must be a JSON Schema.", field_name(r->endpoint, "response_format.json_schema.schema"));
     if (schema && !is_schema(schema))
         return error_set(why, 400, field, NULL, "The schema of '%s' must be an object.", field);
     if (about && !check_about_schema(r, about, why)) return false;
@@ -213,8 +213,8 @@ static bool any_strict(const chat *c)
     return false;
 }
 
-/* Holds the calls of an answer that may have calls to the schemas of strict tools. A schema that the answer is held to already
- * becomes that of the answer without calls. */
+/* Constrains calls to the schemas of strict tools. A schema of response_format then applies to responses without
+ * calls. */
 static bool hold_strict_calls(server_request *r, server_error *why)
 {
     tandem_grammar *g = &r->ask.grammar;
@@ -235,7 +235,7 @@ static bool hold_strict_calls(server_request *r, server_error *why)
     for (size_t i = 0; i < r->chat->n_tools; i++) put_tool(&w, &r->chat->tool[i]);
     json_end(&w);
     buf_puts(&text, "}");
-    r->held_by = NULL; /* both are kept */
+    r->held_by = NULL; /* the new grammar includes the old one */
     bool ok    = hold_to_json(r, field, TANDEM_GRAMMAR_TOOLS, &text, why);
     buf_deinit(&text);
     return ok;
@@ -262,7 +262,7 @@ static bool bad_choice(server_error *why)
                      "'tool_choice' must be auto, none, required, or name a function, or the allowed_tools.");
 }
 
-/* {"type": "function", "function": {"name": N}}, or the name beside the type. */
+/* {"type": "function", "function": {"name": N}}, or {"type": "function", "name": N}. */
 static bool name_of(const json_value *v, str *out)
 {
     const json_value *f = json_find(v, "function"), *name = json_find(f ? f : v, "name");
@@ -280,7 +280,7 @@ static bool need_tool(const server_request *r, const json_value *v, const chat_t
                              "'tool_choice' names '%.*s', which is not one of the tools.", STR_ARG(name));
 }
 
-/* Where calls are not forced the others are not shown either; where they are, they cannot be called. */
+/* Reads allowed_tools. Other tools are removed from the prompt in mode auto; in mode required they cannot be called. */
 static bool read_allowed(server_request *r, const json_value *v, server_error *why)
 {
     const json_value *about = json_find(v, "allowed_tools"), *list;
@@ -352,7 +352,7 @@ bool request_constrain(server_request *r, const json_value *response_format, con
     } else if (r->chat && !read_choice(r, tool_choice, why)) {
         return false;
     }
-    /* a call that is asked for is the whole answer: there is no content that could have a form */
+    /* a forced call is the whole response: there is no content that could have a format */
     if (!r->held_by && !read_format(r, response_format, why)) return false;
     if (r->f.json_schema && !is_schema(r->f.json_schema))
         return error_set(why, 400, "json_schema", NULL, "'json_schema' must be a JSON Schema.");
@@ -362,7 +362,7 @@ bool request_constrain(server_request *r, const json_value *response_format, con
     bool json   = g->kind == TANDEM_GRAMMAR_SCHEMA || g->kind == TANDEM_GRAMMAR_OBJECT;
     g->may_call = r->chat && r->chat->n_tools && json;
     if (r->chat && any_strict(r->chat) && (g->may_call || !g->kind)) {
-        g->may_call = false; /* the grammar has the calls */
+        g->may_call = false; /* the grammar includes the calls */
         return hold_strict_calls(r, why);
     }
     return true;

@@ -48,7 +48,8 @@ const dialect_field dialect_table[] = {
     {"grammar_triggers",      FIELD_ANSWERS, REFUSED, "[]", "of grammar_lazy"},
     {"preserved_tokens",      FIELD_ANSWERS, IDLE,    "", "of grammar_lazy"},
     {"guided_decoding_backend", FIELD_ANSWERS, IDLE,  "", "there is one"},
-    {"guided_whitespace_pattern", FIELD_ANSWERS, WARNED, "", "white space between JSON tokens is as in docs/grammar.md"},
+    {"guided_whitespace_pattern", FIELD_ANSWERS, WARNED, "",
+     "white space between JSON tokens is as in docs/grammar.md"},
     {"thinking_token_budget", FIELD_ANSWERS, WARNED,  "-1", "thoughts have no limit of their own"},
     {"thinking_budget_tokens", FIELD_ANSWERS, WARNED, "-1", "thoughts have no limit of their own"},
     {"thinking_budget",       FIELD_ANSWERS, WARNED,  "-1", "thoughts have no limit of their own"},
@@ -161,7 +162,7 @@ static bool is_off(const dialect_field *f, const json_value *v)
     return false;
 }
 
-static bool refuse(const dialect_field *f, server_error *why)
+static bool refuse_field(const dialect_field *f, server_error *why)
 {
     if (f->off[0])
         return error_set(why, 400, f->name, "unsupported_parameter",
@@ -170,14 +171,14 @@ static bool refuse(const dialect_field *f, server_error *why)
                      f->about);
 }
 
-/* A key with a point in it is written as it is, or as a path. */
-static const json_value *find(const json_value *body, const char *name)
+/* Finds a field. A name with a point is a key or a path. */
+static const json_value *find_field(const json_value *body, const char *name)
 {
     const json_value *v = json_find(body, name);
     return v ? v : fields_find(body, name);
 }
 
-/* Warns of tools that the model is not told of: those of other types are run by other servers. */
+/* Warns of tools that are not functions: they are not in the prompt. */
 static void warn_of_tools(server_request *r, const json_value *body)
 {
     const json_value *list = json_find(body, "tools");
@@ -192,12 +193,12 @@ static void warn_of_tools(server_request *r, const json_value *body)
 
 bool dialects_check(server_request *r, const json_value *body, server_error *why)
 {
-    if (r->where & FIELD_CHAT) warn_of_tools(r, body);
+    if (r->endpoint & FIELD_CHAT) warn_of_tools(r, body);
     for (int i = 0; i < n_dialect_fields; i++) {
         const dialect_field *f = &dialect_table[i];
-        const json_value    *v = f->where & r->where && f->rule != DIALECT_IDLE ? find(body, f->name) : NULL;
+        const json_value *v = f->endpoint & r->endpoint && f->rule != DIALECT_IDLE ? find_field(body, f->name) : NULL;
         if (!v || is_off(f, v)) continue;
-        if (f->rule == DIALECT_REFUSED) return refuse(f, why);
+        if (f->rule == DIALECT_REFUSED) return refuse_field(f, why);
         request_warn(r, "'%s' is ignored: %s", f->name, f->about);
     }
     return true;

@@ -1,7 +1,8 @@
 /* server/dialects.h - request fields of vLLM, llama.cpp and other servers that are not supported.
  *
- * A field that would change the response is never ignored silently. Each has a rule: it is refused unless its value turns
- * it off, or ignored with a warning, or accepted because it has no effect here. Supported fields are in fields.c. */
+ * A field that would change the response is never ignored silently. Each has a rule: it is refused unless its value
+ * turns it off, or ignored with a warning, or accepted because it has no effect here. Supported fields are in
+ * fields.c. */
 #ifndef TANDEM_SERVER_DIALECTS_H
 #define TANDEM_SERVER_DIALECTS_H
 #include "server/request.h"
@@ -14,7 +15,7 @@ typedef enum {
 
 typedef struct {
     const char  *name; /* a name with a point is a key with a point, or a path */
-    int          where;
+    int          endpoint;
     dialect_rule rule;
     const char  *off; /* JSON values that turn it off, in addition to null; separated by spaces */
     const char  *about;

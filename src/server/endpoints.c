@@ -12,11 +12,11 @@ enum {
     MAX_BODY     = 1 << 20,
     MAX_METRICS  = 16 << 20,
     MAX_SETTINGS = 1 << 14,
-    STUCK_S      = 5 /* of a worker with one request */
+    STUCK_S      = 5 /* time of a worker for one request */
 };
 
 /* --- one reply ------------------------------------------------------------------------------------*/
-static void look(const server *s, status_view *v)
+static void fill_view(const server *s, status_view *v)
 {
     *v = (status_view){.state         = s->life.state,
                        .again         = s->life.again,
@@ -62,7 +62,7 @@ static void reply_json(server *s, server_call *c, write_fn *fn)
     status_view  v;
     server_error why = {0};
     buf          body;
-    look(s, &v);
+    fill_view(s, &v);
     buf_init(&body, MAX_BODY);
     bool ok = fn(s, c, &v, &body, &why);
     reply_as(s, c, ok, "application/json", &body, &why);

@@ -22,8 +22,8 @@ typedef struct {
 /* Sets all members. param and code may be NULL. */
 bool error_set(server_error *x, int status, const char *param, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-/* Converts an error of a lower layer; base/err.h lists the status of each code. param: the field at fault when `e` names
- * none; may be NULL. running: the request was queued, so that a busy server is 503 and malformed data is ours. */
+/* Converts an error of a lower layer; base/err.h lists the status of each code. param: the field at fault when `e`
+ * names none; may be NULL. running: the request was queued, so that a busy server is 503 and malformed data is ours. */
 bool error_take(server_error *x, const err *e, const char *param, bool running);
 /* Refuses a body that json_parse refused: 400, 413 over a limit, 503 without memory. */
 bool error_body(server_error *x, const err *e);

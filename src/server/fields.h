@@ -43,7 +43,7 @@ typedef enum {
 
 typedef struct {
     str model, reasoning_effort, cache_salt, spec_method, response_type, suffix, grammar;
-    str choice_type, choice_name, thinking_type; /* of Anthropic's tool_choice and thinking */
+    str choice_type, choice_name, thinking_type; /* Anthropic's tool_choice and thinking */
     int stream, include_usage, want_logprobs, parallel_tool_calls, enable_thinking, kwargs_thinking, kwargs_preserve,
         kwargs_prompt, ignore_eos, echo, add_generation_prompt, continue_final_message, add_special_tokens,
         return_tokens, return_progress, timings_per_token;
@@ -53,11 +53,11 @@ typedef struct {
     int64_t draft_max, tree_budget;
     double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty, tree_temp, draft_noise;
 
-    str               content, token_prompt; /* of /tokenize; token_prompt: vLLM's name */
+    str               content, token_prompt; /* /tokenize; token_prompt: vLLM's name */
     int               add_special, parse_special, with_pieces;
     const json_value *tokens;
 
-    double            grace_s; /* of parking and bench */
+    double            grace_s; /* parking and bench */
     int               wait;
     const json_value *concurrency, *methods;
     int64_t           prompt_tokens, output_tokens, requests, repeats, max_seconds;
@@ -69,7 +69,7 @@ typedef struct {
         *response_fields;
     str guided_regex, guided_grammar;
 
-    str               instructions, summary; /* of a response */
+    str               instructions, summary; /* /v1/responses */
     int               background;
     const json_value *input, *include, *reasoning, *text, *previous_response_id, *conversation, *stored_prompt;
     const json_value *allowed_tools; /* not a field: a member of tool_choice */
@@ -78,7 +78,7 @@ typedef struct {
 typedef struct {
     const char *name;
     field_kind  kind;
-    int         where;
+    int         endpoint;
     double      min, max, default_value;
     size_t      at; /* offset in server_fields */
     const char *about;
@@ -87,9 +87,9 @@ extern const field_info field_table[];
 extern const int        n_fields;
 
 /* Reads the fields of an endpoint from an object. Absent fields get their defaults. */
-bool fields_read(server_fields *out, const json_value *body, int where, server_error *why);
+bool fields_read(server_fields *out, const json_value *body, int endpoint, server_error *why);
 /* Returns the name that clients of an endpoint have for a field of chat completions. Static. */
-const char *field_name(int where, const char *name);
+const char *field_name(int endpoint, const char *name);
 /* Returns a member of a body by its path, "a.b"; NULL where it is absent or null. */
 const json_value *fields_find(const json_value *body, const char *path);
 /* Writes the accepted values: "a whole number from 1 to 32". */

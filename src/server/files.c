@@ -23,7 +23,7 @@ typedef struct {
 
 struct model_files {
     arena       mem;
-    path_info   first; /* of the first source */
+    path_info   first; /* properties of the first part */
     one_file   *file;
     size_t      n, cap;
     pthread_t   thread;
@@ -102,7 +102,7 @@ static void *hash_all(void *arg)
 {
     model_files *m     = arg;
     char        *piece = xnew_n(char, PIECE);
-    setpriority(PRIO_PROCESS, (id_t)gettid(), LOW_PRIORITY); /* of this thread alone, on Linux */
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOW_PRIORITY); /* applies to this thread only, on Linux */
     for (size_t i = 0; i < m->n && !atomic_load(&m->stop); i++) {
         int  fd = open(m->file[i].path, O_RDONLY | O_CLOEXEC);
         bool ok = fd >= 0 && hash_bytes(m, &m->file[i], fd, piece);

@@ -1,7 +1,7 @@
 /* server/files.h - the files of the model and its drafters, with their SHA-256 hashes.
  *
- * Hashing takes as long as loading, so a thread of low priority does it once, after the first request for it. Until then
- * the hashes are absent.
+ * Hashing takes as long as loading, so a thread of low priority does it once, after the first request for it. Until
+ * then the hashes are absent.
  *
  * Thread: one caller. */
 #ifndef TANDEM_SERVER_FILES_H

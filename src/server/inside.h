@@ -32,7 +32,7 @@ struct server {
     bench_run            *bench;      /* NULL: none runs */
     completion           *first;      /* list of completions that have not ended */
     int                   n_users;    /* users of the engine other than completions */
-    atomic_size_t         held_bytes; /* of all requests and of large replies; workers add to it */
+    atomic_size_t         held_bytes; /* memory of requests and large replies; workers add to it */
     int                   n_completions;
     bool                  draining; /* shutting down */
     bool                  cut;      /* the grace period is over */
@@ -59,7 +59,7 @@ bool server_takes(const server *s, work_kind kind, server_error *why);
  * server_let_go. Any thread. */
 bool server_hold(server *s, size_t bytes, size_t max, server_error *why);
 void server_let_go(server *s, size_t bytes);
-/* Tells the HTTP layer that a body was freed. counted: as returned by http_take_body. */
+/* Reports to the HTTP layer that a body was freed. counted: as returned by http_take_body. */
 void server_body_is_freed(server *s, size_t counted);
 /* Adds an ended request to the metrics and the log. */
 void server_note(server *s, const server_record *r);

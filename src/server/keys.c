@@ -104,7 +104,7 @@ static bool is_known(const keys *k, const entry *x)
     return false;
 }
 
-/* What a wrong line says may be a key: it is never repeated. */
+/* Errors never repeat the line, since it may be a key in clear text. */
 static bool read_line(keys *k, str line, size_t number, err *e)
 {
     str hash = next_word(&line), name = next_word(&line);

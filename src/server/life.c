@@ -33,7 +33,7 @@ struct life_waiter {
     life_waiter *next;
 };
 
-static void forget(void *owner)
+static void free_waiter(void *owner)
 {
     life_waiter *x = owner, **at = &x->s->life.waiting;
     while (*at != x) at = &(*at)->next;
@@ -46,7 +46,7 @@ static bool is_settled(const model_life *l)
     return l->state == MODEL_FAILED || l->state == (l->park ? MODEL_PARKED : MODEL_LOADED);
 }
 
-static void answer(server *s, server_call *c, bool park)
+static void reply_state(server *s, server_call *c, bool park)
 {
     const model_life *l = &s->life;
     server_error      why;
@@ -62,7 +62,7 @@ static void answer(server *s, server_call *c, bool park)
     call_refuse(s, c, &why);
 }
 
-/* Those that want otherwise hear of it at once, the others when it is so. */
+/* Replies to calls that requested the other state, and to the others when the state is reached. */
 static void tell_waiters(server *s)
 {
     bool settled = is_settled(&s->life);
@@ -72,13 +72,13 @@ static void tell_waiters(server *s)
         next              = x->next;
         if (!settled && park == s->life.park) continue;
         c->on_end = NULL;
-        forget(x);
-        answer(s, c, park);
+        free_waiter(x);
+        reply_state(s, c, park);
     }
 }
 
 /* --- states -------------------------------------------------------------------------------------*/
-static void enter(server *s, model_state state)
+static void enter_state(server *s, model_state state)
 {
     model_life *l = &s->life;
     l->state      = state;
@@ -86,7 +86,7 @@ static void enter(server *s, model_state state)
     if (l->again) log_event(LOG_INFO, "model", "%s is %s", s->opt->model, model_state_names[state]);
 }
 
-static void wake(void *ctx) { http_wake(ctx); }
+static void wake_server(void *ctx) { http_wake(ctx); }
 
 static server *loading_of(work_item *item) { return (server *)((char *)item - offsetof(server, life.loading)); }
 static server *closing_of(work_item *item) { return (server *)((char *)item - offsetof(server, life.closing)); }
@@ -97,12 +97,12 @@ model_files *life_list_files(const tandem *t)
     return files_open(part, engine_parts(t, part));
 }
 
-static void load(work_item *item)
+static void load_engine(work_item *item)
 {
     server     *s = loading_of(item);
     model_life *l = &s->life;
     l->opened     = NULL;
-    l->failed     = !s->opt->open(s->opt->open_ctx, &l->handed, &l->opened, wake, s->http, &l->why);
+    l->failed     = !s->opt->open(s->opt->open_ctx, &l->handed, &l->opened, wake_server, s->http, &l->why);
     if (!l->failed) l->found = life_list_files(l->opened);
 }
 
@@ -132,7 +132,7 @@ static void on_loaded(work_item *item)
     l->opened = NULL;
     if (s->engine)
         engine_take_settings(s->engine, &l->set, settings_differ(&l->set, &l->handed)); /* changed meanwhile */
-    enter(s, l->failed ? MODEL_FAILED : MODEL_LOADED);
+    enter_state(s, l->failed ? MODEL_FAILED : MODEL_LOADED);
     if (!l->failed) parts_log(s);
     if (!l->failed && first && !s->draining) {
         notify_manager("READY=1");
@@ -145,7 +145,7 @@ static void start_loading(server *s)
 {
     s->life.why    = (err){0};
     s->life.handed = s->life.set;
-    enter(s, MODEL_LOADING);
+    enter_state(s, MODEL_LOADING);
     work_put(s->work, &s->life.loading);
 }
 
@@ -186,7 +186,7 @@ static void on_closed(work_item *item)
 {
     server *s = closing_of(item);
     if (item->skipped) return;
-    enter(s, MODEL_PARKED);
+    enter_state(s, MODEL_PARKED);
     life_look(s);
 }
 
@@ -214,9 +214,9 @@ static void look_at_users(server *s)
 void life_look(server *s)
 {
     model_life *l = &s->life;
-    if (l->park && l->state == MODEL_LOADED) enter(s, MODEL_PARKING);
-    if (l->park && l->state == MODEL_FAILED) enter(s, MODEL_PARKED);
-    if (!l->park && l->state == MODEL_PARKING && s->engine) enter(s, MODEL_LOADED);
+    if (l->park && l->state == MODEL_LOADED) enter_state(s, MODEL_PARKING);
+    if (l->park && l->state == MODEL_FAILED) enter_state(s, MODEL_PARKED);
+    if (!l->park && l->state == MODEL_PARKING && s->engine) enter_state(s, MODEL_LOADED);
     if (!l->park && l->state == MODEL_PARKED) start_loading(s);
     if (l->state == MODEL_PARKING && s->engine) look_at_users(s);
     tell_waiters(s);
@@ -236,18 +236,18 @@ void life_want(server *s, server_call *c, bool park, double grace_s, bool wait)
     }
     life_waiter *x = wait ? call_alloc(s, c, sizeof *x) : NULL;
     if (wait && !x) return;
-    if (!park && l->state == MODEL_FAILED) enter(s, MODEL_PARKED); /* to be tried again */
+    if (!park && l->state == MODEL_FAILED) enter_state(s, MODEL_PARKED); /* to be tried again */
     double cut_at = clock_s() + grace_s;
     l->cut_at     = park && l->park ? (cut_at < l->cut_at ? cut_at : l->cut_at) : cut_at;
     l->park       = park;
     if (!wait) {
         life_look(s);
-        answer(s, c, park);
+        reply_state(s, c, park);
         return;
     }
     *x         = (life_waiter){.s = s, .call = c, .park = park, .next = l->waiting};
     l->waiting = x;
-    c->on_end  = forget;
+    c->on_end  = free_waiter;
     c->owner   = x;
     life_look(s);
 }
@@ -255,7 +255,7 @@ void life_want(server *s, server_call *c, bool park, double grace_s, bool wait)
 /* --- from one to the next -----------------------------------------------------------------------*/
 void life_begin(server *s)
 {
-    s->life = (model_life){.loading = {.run = load, .done = on_loaded},
+    s->life = (model_life){.loading = {.run = load_engine, .done = on_loaded},
                            .closing = {.run = close_engine, .done = on_closed},
                            .state   = MODEL_LOADING,
                            .since   = clock_s()};
@@ -297,35 +297,35 @@ void life_keep_settings(server *s, const settings *changed, uint64_t names)
 }
 
 /* --- counts -------------------------------------------------------------------------------------*/
-static void add(int64_t *to, const int64_t *from, size_t n)
+static void add_counts(int64_t *to, const int64_t *from, size_t n)
 {
     for (size_t i = 0; i < n; i++) to[i] += from[i];
 }
 
-/* What is now is the engine's, what was counted is all of theirs. */
+/* Gauges are of the current engine; counters are summed over all engines. */
 void life_stats(const server *s, tandem_stats *out)
 {
     const tandem_stats *b = &s->life.before;
     *out                  = (tandem_stats){0};
     if (s->engine) tandem_get_stats(s->engine, out);
-    add(&out->submitted, &b->submitted, 1);
-    add(&out->refused, &b->refused, 1);
-    add(&out->admitted, &b->admitted, 1);
-    add(out->finished, b->finished, COUNT(b->finished));
-    add(&out->prompt_tokens, &b->prompt_tokens, 1);
-    add(&out->cached_tokens, &b->cached_tokens, 1);
-    add(&out->completion_tokens, &b->completion_tokens, 1);
-    add(&out->steps, &b->steps, 1);
-    add(&out->failed_steps, &b->failed_steps, 1);
-    add(&out->rows, &b->rows, 1);
-    add(&out->prompt_rows, &b->prompt_rows, 1);
+    add_counts(&out->submitted, &b->submitted, 1);
+    add_counts(&out->refused, &b->refused, 1);
+    add_counts(&out->admitted, &b->admitted, 1);
+    add_counts(out->finished, b->finished, COUNT(b->finished));
+    add_counts(&out->prompt_tokens, &b->prompt_tokens, 1);
+    add_counts(&out->cached_tokens, &b->cached_tokens, 1);
+    add_counts(&out->completion_tokens, &b->completion_tokens, 1);
+    add_counts(&out->steps, &b->steps, 1);
+    add_counts(&out->failed_steps, &b->failed_steps, 1);
+    add_counts(&out->rows, &b->rows, 1);
+    add_counts(&out->prompt_rows, &b->prompt_rows, 1);
     out->step_s += b->step_s;
-    add(out->step_bucket, b->step_bucket, COUNT(b->step_bucket));
+    add_counts(out->step_bucket, b->step_bucket, COUNT(b->step_bucket));
     out->mask_s += b->mask_s;
-    add(out->mask_bucket, b->mask_bucket, COUNT(b->mask_bucket));
-    add(&out->prefix_hits, &b->prefix_hits, 1);
-    add(&out->prefix_misses, &b->prefix_misses, 1);
-    add(&out->prefix_evicted, &b->prefix_evicted, 1);
+    add_counts(out->mask_bucket, b->mask_bucket, COUNT(b->mask_bucket));
+    add_counts(&out->prefix_hits, &b->prefix_hits, 1);
+    add_counts(&out->prefix_misses, &b->prefix_misses, 1);
+    add_counts(&out->prefix_evicted, &b->prefix_evicted, 1);
     spec_counts_add(&out->spec, &b->spec);
-    add(out->routes, b->routes, COUNT(b->routes));
+    add_counts(out->routes, b->routes, COUNT(b->routes));
 }

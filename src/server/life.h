@@ -3,8 +3,9 @@
  *      loading ---> loaded ---> parking ---> parked ---> loading ...        the requested state: loaded or parked
  *         `-> failed                `-> loaded, if that is requested before the engine is closed
  *
- * A parked model uses no memory: weights, K/V cache and drafters are freed. While the model is parking, running responses
- * may finish and new requests are refused. Workers load and close the engine. All other functions are for the I/O thread. */
+ * A parked model uses no memory: weights, K/V cache and drafters are freed. While the model is parking, running
+ * responses may finish and new requests are refused. Workers load and close the engine. All other functions are for
+ * the I/O thread. */
 #ifndef TANDEM_SERVER_LIFE_H
 #define TANDEM_SERVER_LIFE_H
 #include "sched/engine.h"
@@ -49,15 +50,17 @@ void life_look(server *s);  /* enters the next state when possible; called perio
 /* Closes the engine at shutdown, after the workers have ended. */
 void life_end(server *s);
 
-/* Requests a state. Replies to the call when the model has it, when loading fails, or when a later call requests the other
- * state. wait false: replies at once. */
+/* Requests a state. Replies to the call when the model has it, when loading fails, or when a later call requests the
+ * other state. wait false: replies at once. */
 void life_want(server *s, server_call *c, bool park, double grace_s, bool wait);
 
 bool life_check(model_state state, server_error *why); /* false with 503: not loaded */
-/* Copies the properties of the engine, or of the last one if it is parked. all and n may be NULL. False: there was none. */
+/* Copies the properties of the engine, or of the last one if it is parked. all and n may be NULL. False: there was
+ * none. */
 bool life_info(const server *s, tandem_info *out, tandem_drafter_info all[TANDEM_MAX_DRAFTERS], int *n);
 bool life_settings(const server *s, settings *out);
-/* Stores settings that were changed while there was no engine. If one was opened meanwhile, it gets the live settings. */
+/* Stores settings that were changed while there was no engine. If one was opened meanwhile, it gets the live
+ * settings. */
 void life_keep_settings(server *s, const settings *changed, uint64_t names);
 /* Lists the files of the model and of the drafters that could be opened. Any thread. */
 model_files *life_list_files(const tandem *t);

@@ -237,7 +237,7 @@ struct live_stream {
     live_stream *next;
 };
 
-static void forget(void *owner)
+static void free_stream(void *owner)
 {
     live_stream *x = owner, **at = &x->s->live.first;
     while (*at != x) at = &(*at)->next;
@@ -246,7 +246,7 @@ static void forget(void *owner)
     mem_free(x);
 }
 
-/* Who does not read misses some. */
+/* Skips the event if the client reads too slowly. */
 static void send_one(live_stream *x)
 {
     buf out;
@@ -261,7 +261,7 @@ static void send_one(live_stream *x)
 
 void live_tick(server *s)
 {
-    enum { EARLY_MS = 20 }; /* of a tick before the time, so that a second is four of them */
+    enum { EARLY_MS = 20 }; /* tolerance, so that four ticks make a second */
     tandem_stats st;
     double       now = clock_s();
     life_stats(s, &st);
@@ -281,11 +281,11 @@ void live_end(server *s)
         http_put(c->http, STR("event: end\ndata: {\"reason\":\"draining\"}\n\n"));
         http_end(c->http);
         c->on_end = NULL;
-        forget(x);
+        free_stream(x);
     }
 }
 
-static void start(server *s, server_call *c, double window_s, double interval_s)
+static void start_stream(server *s, server_call *c, double window_s, double interval_s)
 {
     live_stream *x = call_alloc(s, c, sizeof *x);
     if (!x) return;
@@ -297,7 +297,7 @@ static void start(server *s, server_call *c, double window_s, double interval_s)
                                   .next       = s->live.first};
     s->live.first = x;
     s->live.n_streams++;
-    c->on_end = forget;
+    c->on_end = free_stream;
     c->owner  = x;
     call_begin_events(s, c);
     send_one(x);
@@ -310,7 +310,7 @@ static bool wants_stream(const server_call *c, int64_t asked)
     return asked || (accept.s && memmem(accept.s, accept.n, "text/event-stream", 17));
 }
 
-static bool answer(server *s, server_call *c, server_error *why)
+static bool reply_stats(server *s, server_call *c, server_error *why)
 {
     str     query    = http_call_request(c->http)->query;
     int64_t window_s = 5, interval_ms = 1000, stream = 0;
@@ -329,12 +329,12 @@ static bool answer(server *s, server_call *c, server_error *why)
     if (s->draining) return error_shutting_down(why);
     if (s->live.n_streams >= LIVE_MAX_STREAMS)
         return error_set(why, 429, NULL, "too_many_streams", "There are %d streams already.", LIVE_MAX_STREAMS);
-    start(s, c, (double)window_s, (double)interval_ms / 1e3);
+    start_stream(s, c, (double)window_s, (double)interval_ms / 1e3);
     return true;
 }
 
 void live_endpoint(server *s, server_call *c)
 {
     server_error why;
-    if (!answer(s, c, &why)) call_refuse(s, c, &why);
+    if (!reply_stats(s, c, &why)) call_refuse(s, c, &why);
 }

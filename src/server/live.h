@@ -28,8 +28,8 @@ typedef struct {
 
 /* Adds a sample. */
 void live_note(live_stats *l, double now, const tandem_stats *s);
-/* Computes the difference between the last sample and one about window_s older, or the oldest. *seconds: the time between
- * them; 0: there are less than two samples. */
+/* Computes the difference between the last sample and one about window_s older, or the oldest. *seconds: the time
+ * between them; 0: there are less than two samples. */
 void live_since(const live_stats *l, double window_s, live_sample *out, double *seconds);
 
 /* Members: rounds, drafted, accepted, and the two rates of them, as vLLM has them. */

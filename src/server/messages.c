@@ -9,7 +9,7 @@ enum { DEEPEST = 3 }; /* messages[1].content[2].content[3] */
 
 typedef struct {
     str    id;
-    size_t message; /* of the chat */
+    size_t message; /* index in the chat */
 } open_call;
 
 typedef struct {
@@ -22,7 +22,7 @@ typedef struct {
     bool          answered;             /* an assistant's message was read */
     open_call     call[CHAT_MAX_CALLS]; /* the last ones, around and around: those that may be answered */
     size_t        n_calls;              /* in all */
-    size_t       *place; /* of each of the chat's messages: behind which it belongs, itself or its call's */
+    size_t       *place; /* for each message the index that it belongs after: its own or that of its call */
 } reader;
 
 static void print_path(const reader *r, const char *member, char *out, size_t cap)
@@ -33,7 +33,7 @@ static void print_path(const reader *r, const char *member, char *out, size_t ca
     if (member && n < cap) snprintf(out + n, cap - n, ".%s", member);
 }
 
-static bool bad(const reader *r, const char *member, const char *what)
+static bool bad_member(const reader *r, const char *member, const char *what)
 {
     char path[96];
     print_path(r, member, path, sizeof path);
@@ -47,7 +47,7 @@ static bool no_media(const reader *r)
     return error_no_media(r->why, path);
 }
 
-static void *take(const reader *r, size_t n, size_t each)
+static void *alloc(const reader *r, size_t n, size_t each)
 {
     void *p = arena_try(r->mem, n ? n : 1, each);
     if (!p) error_no_memory(r->why);
@@ -57,7 +57,7 @@ static void *take(const reader *r, size_t n, size_t each)
 static bool read_str(const reader *r, const json_value *v, const char *key, str *out)
 {
     const json_value *s = json_find(v, key);
-    if (!s || s->kind != JSON_STRING) return bad(r, key, "must be a string");
+    if (!s || s->kind != JSON_STRING) return bad_member(r, key, "must be a string");
     *out = s->s;
     return true;
 }
@@ -65,7 +65,7 @@ static bool read_str(const reader *r, const json_value *v, const char *key, str 
 static bool read_object(const reader *r, const json_value *v, const char *key, const json_value **out)
 {
     *out = json_find(v, key);
-    return !*out || (*out)->kind == JSON_OBJECT || bad(r, key, "must be an object");
+    return !*out || (*out)->kind == JSON_OBJECT || bad_member(r, key, "must be an object");
 }
 
 /* --- blocks -------------------------------------------------------------------------------------*/
@@ -94,14 +94,14 @@ static bool refuse_type(const reader *r, int role)
     for (size_t i = 0; i < COUNT(blocks) && n < sizeof what; i++)
         if (blocks[i].roles & role)
             n += (size_t)snprintf(what + n, sizeof what - n, "%s%s", k++ ? ", " : "", blocks[i].type);
-    return bad(r, "type", what);
+    return bad_member(r, "type", what);
 }
 
-/* What an assistant's message has that is not known here came from another server. */
+/* Finds the kind of a block. Unknown blocks of assistant messages come from other servers and are ignored. */
 static bool read_kind(const reader *r, const json_value *v, int role, block_kind *out)
 {
     const json_value *type = json_find(v, "type");
-    if (v->kind != JSON_OBJECT) return bad(r, NULL, "must be an object with a type");
+    if (v->kind != JSON_OBJECT) return bad_member(r, NULL, "must be an object with a type");
     if (!type || type->kind != JSON_STRING) return refuse_type(r, role);
     for (size_t i = 0; i < COUNT(blocks); i++)
         if ((blocks[i].roles & role) && str_is(type->s, blocks[i].type)) {
@@ -123,12 +123,12 @@ static bool read_document(const reader *r, const json_value *v, int role, str *o
     const json_value *source = json_find(v, "source"), *type = json_find(source, "type"),
                      *data = json_find(source, "data");
     if (!type || type->kind != JSON_STRING || !str_is(type->s, "text")) return read_media(r, role, out);
-    if (!data || data->kind != JSON_STRING) return bad(r, "source.data", "must be a string");
+    if (!data || data->kind != JSON_STRING) return bad_member(r, "source.data", "must be a string");
     *out = data->s;
     return true;
 }
 
-/* Of a block that is text for the model. */
+/* Reads the text of a block. */
 static bool read_text(const reader *r, const json_value *v, int role, block_kind kind, str *out)
 {
     switch (kind) {
@@ -145,7 +145,7 @@ static bool is_text(block_kind kind) { return kind <= DOCUMENT; }
 /* The texts of a list of blocks. */
 static bool read_parts(reader *r, const json_value *list, int role, chat_content *out)
 {
-    chat_part *part = take(r, list->n, sizeof *part);
+    chat_part *part = alloc(r, list->n, sizeof *part);
     size_t     n    = 0;
     block_kind kind;
     if (!part) return false;
@@ -165,7 +165,7 @@ static bool join(const reader *r, const chat_content *c, const char *between, st
     return chat_join(r->mem, c, between, out) || error_no_memory(r->why);
 }
 
-static chat_message *add(reader *r, chat_role role, str text)
+static chat_message *add_message_of(reader *r, chat_role role, str text)
 {
     chat_message *m = chat_add(r->chat, role, text);
     if (!m)
@@ -192,7 +192,7 @@ static bool read_system(reader *r, const json_value *v, const char *field, str *
         *out = without_billing(v->s);
         return true;
     }
-    if (v->kind != JSON_ARRAY) return bad(r, field, "must be a string or a list of text blocks");
+    if (v->kind != JSON_ARRAY) return bad_member(r, field, "must be a string or a list of text blocks");
     if (!read_parts(r, v, SYSTEM, &c)) return false;
     for (size_t i = 0; i < c.n_parts; i++) c.part[i].text = without_billing(c.part[i].text);
     return join(r, &c, "\n\n", out);
@@ -204,11 +204,11 @@ static bool has_role(const json_value *message, const char *role)
     return v && v->kind == JSON_STRING && str_is(v->s, role);
 }
 
-/* What the system says before the first answer is its turn: behind the question it would be what the model answers to. */
+/* Adds system texts before the first assistant message as one system message at the start. */
 static bool add_lead(reader *r, const server_fields *f)
 {
     const json_value *list = f->messages;
-    chat_content      all  = {.part = take(r, 1 + (list ? list->n : 0), sizeof *all.part)};
+    chat_content      all  = {.part = alloc(r, 1 + (list ? list->n : 0), sizeof *all.part)};
     str               text;
     if (!all.part || (f->system && !read_system(r, f->system, NULL, &all.part[all.n_parts++].text))) return false;
     r->list  = "messages";
@@ -221,14 +221,14 @@ static bool add_lead(reader *r, const server_fields *f)
             return false;
     }
     r->depth = 0;
-    return join(r, &all, "\n\n", &text) && (!text.n || add(r, CHAT_SYSTEM, text));
+    return join(r, &all, "\n\n", &text) && (!text.n || add_message_of(r, CHAT_SYSTEM, text));
 }
 
 static bool add_system(reader *r, const json_value *content)
 {
     str text;
     if (!r->answered) return true;
-    return read_system(r, content, "content", &text) && (!text.n || add(r, CHAT_SYSTEM, text));
+    return read_system(r, content, "content", &text) && (!text.n || add_message_of(r, CHAT_SYSTEM, text));
 }
 
 /* --- the assistant's ----------------------------------------------------------------------------*/
@@ -246,15 +246,15 @@ static bool count_calls(const reader *r, const json_value *list, size_t *n)
         const json_value *type = json_find(&list->item[i], "type");
         *n += type && type->kind == JSON_STRING && str_is(type->s, "tool_use");
     }
-    return *n <= CHAT_MAX_CALLS || bad(r, "content", "has more than 256 calls");
+    return *n <= CHAT_MAX_CALLS || bad_member(r, "content", "has more than 256 calls");
 }
 
 static bool read_calls_and_thoughts(reader *r, const json_value *list, chat_message *m)
 {
-    chat_content thoughts = {.part = take(r, list->n, sizeof *thoughts.part)};
+    chat_content thoughts = {.part = alloc(r, list->n, sizeof *thoughts.part)};
     block_kind   kind;
     if (!thoughts.part || !count_calls(r, list, &m->n_calls)) return false;
-    if (!(m->call = take(r, m->n_calls, sizeof *m->call))) return false;
+    if (!(m->call = alloc(r, m->n_calls, sizeof *m->call))) return false;
     m->n_calls = 0;
     r->depth++;
     for (size_t i = 0; i < list->n; i++) {
@@ -276,7 +276,7 @@ static bool add_assistant(reader *r, const json_value *content)
         m.content = (chat_content){.kind = CHAT_STRING, .text = content->s};
     else if (!read_parts(r, content, ASSISTANT, &m.content) || !read_calls_and_thoughts(r, content, &m))
         return false;
-    chat_message *to = add(r, CHAT_ASSISTANT, (str){0});
+    chat_message *to = add_message_of(r, CHAT_ASSISTANT, (str){0});
     if (!to) return false;
     *to         = m;
     r->answered = true;
@@ -301,15 +301,15 @@ static bool read_result(reader *r, const json_value *v, chat_content *out)
     *out                = (chat_content){.kind = CHAT_STRING, .text = STR("")};
     if (!c) return true;
     if (c->kind == JSON_ARRAY) return read_parts(r, c, TOOL, out);
-    if (c->kind != JSON_STRING) return bad(r, "content", "must be a string or a list of blocks");
+    if (c->kind != JSON_STRING) return bad_member(r, "content", "must be a string or a list of blocks");
     out->text = c->s;
     return true;
 }
 
 static bool tell_error(const reader *r, chat_content *c)
 {
-    json_value  *v = take(r, 1, sizeof *v);
-    json_member *m = take(r, 1, sizeof *m);
+    json_value  *v = alloc(r, 1, sizeof *v);
+    json_member *m = alloc(r, 1, sizeof *m);
     str          text;
     if (!v || !m) return false;
     if (c->kind == CHAT_STRING)
@@ -327,11 +327,11 @@ static bool add_result(reader *r, const json_value *v)
     const json_value *is_error = json_find(v, "is_error");
     chat_message      m        = {.role = CHAT_TOOL, .has_call_id = true};
     if (!read_str(r, v, "tool_use_id", &m.call_id) || !read_result(r, v, &m.content)) return false;
-    if (is_error && is_error->kind != JSON_BOOL) return bad(r, "is_error", "must be true or false");
+    if (is_error && is_error->kind != JSON_BOOL) return bad_member(r, "is_error", "must be true or false");
     const open_call *call = find_call(r, m.call_id);
-    if (!call) return bad(r, "tool_use_id", "is not the id of one of the last 256 tool_use blocks before it");
+    if (!call) return bad_member(r, "tool_use_id", "is not the id of one of the last 256 tool_use blocks before it");
     if (is_error && is_error->b && !tell_error(r, &m.content)) return false;
-    chat_message *to = add(r, CHAT_TOOL, (str){0});
+    chat_message *to = add_message_of(r, CHAT_TOOL, (str){0});
     if (!to) return false;
     *to                      = m;
     r->place[r->chat->n - 1] = call->message;
@@ -363,7 +363,7 @@ static bool add_user(reader *r, const json_value *content)
     else if (!add_results(r, content, &n_results) || !read_parts(r, content, USER, &c))
         return false;
     if (n_results && !c.n_parts) return true;
-    chat_message *m = add(r, CHAT_USER, (str){0});
+    chat_message *m = add_message_of(r, CHAT_USER, (str){0});
     if (m) m->content = c;
     return m;
 }
@@ -376,16 +376,16 @@ static bool take_places(reader *r, const json_value *list)
         const json_value *content = json_find(&list->item[i], "content");
         n += 1 + (content && content->kind == JSON_ARRAY ? content->n : 0);
     }
-    r->place = take(r, n, sizeof *r->place);
+    r->place = alloc(r, n, sizeof *r->place);
     return r->place;
 }
 
-/* Templates show a result only right behind its call. */
+/* Moves results directly after their calls, since templates show only these. */
 static bool move_results(reader *r)
 {
     chat         *c  = r->chat;
-    chat_message *to = take(r, c->n, sizeof *to);
-    size_t       *at = take(r, c->n + 1, sizeof *at);
+    chat_message *to = alloc(r, c->n, sizeof *to);
+    size_t       *at = alloc(r, c->n + 1, sizeof *at);
     if (!to || !at) return false;
     for (size_t i = 0; i < c->n; i++) at[r->place[i] + 1]++;
     for (size_t i = 0; i < c->n; i++) at[i + 1] += at[i];
@@ -398,17 +398,17 @@ static bool move_results(reader *r)
 static bool add_message(reader *r, const json_value *v)
 {
     const json_value *content = json_find(v, "content");
-    if (v->kind != JSON_OBJECT) return bad(r, NULL, "must be an object with role and content");
+    if (v->kind != JSON_OBJECT) return bad_member(r, NULL, "must be an object with role and content");
     if (!content || (content->kind != JSON_STRING && content->kind != JSON_ARRAY))
-        return bad(r, "content", "must be a string or a list of blocks");
+        return bad_member(r, "content", "must be a string or a list of blocks");
     if (has_role(v, "user")) return add_user(r, content);
     if (has_role(v, "assistant")) return add_assistant(r, content);
-    return has_role(v, "system") ? add_system(r, content) : bad(r, "role", "must be user or assistant");
+    return has_role(v, "system") ? add_system(r, content) : bad_member(r, "role", "must be user or assistant");
 }
 
 static bool add_messages(reader *r, const json_value *list)
 {
-    if (!list) return bad(r, NULL, "must be a list with at least one message");
+    if (!list) return bad_member(r, NULL, "must be a list with at least one message");
     for (size_t i = 0; i < list->n; i++) {
         r->depth    = 1;
         r->index[0] = i;
@@ -425,14 +425,15 @@ static bool add_messages(reader *r, const json_value *list)
 static bool read_tool(const reader *r, const json_value *v, chat_tool *out)
 {
     out->description = json_find(v, "description");
-    if (out->description && out->description->kind != JSON_STRING) return bad(r, "description", "must be a string");
+    if (out->description && out->description->kind != JSON_STRING)
+        return bad_member(r, "description", "must be a string");
     const json_value *strict = json_find(v, "strict");
-    if (strict && strict->kind != JSON_BOOL) return bad(r, "strict", "must be true or false");
+    if (strict && strict->kind != JSON_BOOL) return bad_member(r, "strict", "must be true or false");
     out->strict = strict && strict->b;
     return read_str(r, v, "name", &out->name) && read_object(r, v, "input_schema", &out->parameters);
 }
 
-/* Those with a type of their own are run by Anthropic's server, or are known to its models alone. */
+/* Returns whether the client runs the tool. Tools of other types are run by Anthropic's server. */
 static bool is_custom(const json_value *v)
 {
     const json_value *type = json_find(v, "type");
@@ -444,10 +445,11 @@ static bool add_tools(reader *r, const json_value *list)
     r->list  = "tools";
     r->depth = 1;
     if (!list) return true;
-    if (!(r->chat->tool = take(r, list->n, sizeof *r->chat->tool))) return false;
+    if (!(r->chat->tool = alloc(r, list->n, sizeof *r->chat->tool))) return false;
     for (size_t i = 0; i < list->n; i++) {
         r->index[0] = i;
-        if (list->item[i].kind != JSON_OBJECT) return bad(r, NULL, "must be an object with name and input_schema");
+        if (list->item[i].kind != JSON_OBJECT)
+            return bad_member(r, NULL, "must be an object with name and input_schema");
         if (!is_custom(&list->item[i])) continue;
         if (!read_tool(r, &list->item[i], &r->chat->tool[r->chat->n_tools++])) return false;
     }
@@ -468,7 +470,7 @@ bool messages_chat(chat **out, arena *mem, const server_fields *f, server_error 
 {
     reader r = {.mem = mem, .why = why, .list = "system"};
     *out     = NULL;
-    if (!(r.chat = take(&r, 1, sizeof *r.chat))) return false;
+    if (!(r.chat = alloc(&r, 1, sizeof *r.chat))) return false;
     r.chat->mem = mem;
     if (!take_places(&r, f->messages) || !add_lead(&r, f) || !add_messages(&r, f->messages) ||
         !add_tools(&r, f->tools) || !read_thinking(f, &r.chat->thinking, why))

@@ -78,9 +78,9 @@ typedef struct {
 
 typedef struct {
     char         name[KEY_NAME_MAX + 1];
-    uint64_t     hash, used_at; /* of the name; n_uses when it was last counted for */
+    uint64_t     hash, used_at; /* hash of the name; n_uses at its last use */
     sheet        sheet;
-    tandem_stats stats; /* of its requests: finished, tokens and speculation of those that ended; running, queued */
+    tandem_stats stats; /* its requests: counters of ended ones; running and queued */
 } tenant;
 
 struct metrics {
@@ -373,7 +373,7 @@ static void put_speculation(page *p, const tandem_stats *s)
     for (int i = 0; i < TANDEM_SPEC_METHODS; i++)
         method[i] = (labelled){tandem_method_name(i), (double)s->spec.rounds_by_method[i]};
     single(p, BOTH, "counter", "spec_decode_num_drafts_total", "Rounds with draft tokens.", (double)s->spec.rounds);
-    single(p, BOTH, "counter", "spec_decode_num_draft_tokens_total", "Guesses.", (double)s->spec.drafted);
+    single(p, BOTH, "counter", "spec_decode_num_draft_tokens_total", "Draft tokens.", (double)s->spec.drafted);
     single(p, BOTH, "counter", "spec_decode_num_accepted_tokens_total", "Accepted draft tokens.",
            (double)s->spec.accepted);
     put_places(p, BOTH, "spec_decode_num_accepted_tokens_per_pos_total",
@@ -477,7 +477,7 @@ static void put_llamacpp(page *p, const sheet *h, const tandem_stats *s, bool wh
         {"counter", "n_decode_total", "Steps of the model.", steps, true},
         {"gauge", "n_busy_slots_per_decode", "Mean number of responses per step since the start.",
          ratio((double)(s->spec.rounds + s->spec.plain_rounds), steps), true},
-        {"counter", "spec_decode_num_draft_tokens_total", "Guesses.", (double)s->spec.drafted, false},
+        {"counter", "spec_decode_num_draft_tokens_total", "Draft tokens.", (double)s->spec.drafted, false},
         {"counter", "spec_decode_num_accepted_tokens_total", "Accepted draft tokens.", (double)s->spec.accepted, false},
         {"counter", "spec_decode_num_drafts_total", "Rounds with draft tokens.", (double)s->spec.rounds, false},
     };

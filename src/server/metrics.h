@@ -1,13 +1,13 @@
 /* server/metrics.h - metrics for Prometheus: counters of the engine, and latencies measured by the server.
  *
- * Every metric has the prefix "tandem_". Metrics that vLLM has with the same meaning are written as "vllm:" as well, for
- * existing dashboards and load balancers. Names of llama.cpp's server ("llamacpp:") are added on request.
+ * Every metric has the prefix "tandem_". Metrics that vLLM has with the same meaning are written as "vllm:" as well,
+ * for existing dashboards and load balancers. Names of llama.cpp's server ("llamacpp:") are added on request.
  *
- * Counters of tokens, requests and speculation are the engine's, which are the sums of all usage (promise 6). Counters of
- * speculation grow when a request ends.
+ * Counters of tokens, requests and speculation are the engine's, which are the sums of all usage (promise 6).
+ * Counters of speculation grow when a request ends.
  *
- * A client with an admin key, or any client of a server without keys, gets the metrics of the whole server and some per
- * key. A client with a user key gets metrics of its own requests only.
+ * A client with an admin key, or any client of a server without keys, gets the metrics of the whole server and some
+ * per key. A client with a user key gets metrics of its own requests only.
  *
  * Thread: the I/O thread. */
 #ifndef TANDEM_SERVER_METRICS_H

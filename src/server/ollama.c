@@ -100,7 +100,7 @@ static bool read_chat(ollama_reader *r, bool unload)
 {
     const json_value *list = json_find(r->from, "messages");
     r->q->ollama.is_chat   = true;
-    r->q->where            = FIELD_CHAT | FIELD_OLLAMA_CHAT;
+    r->q->endpoint         = FIELD_CHAT | FIELD_OLLAMA_CHAT;
     if (list && list->kind != JSON_ARRAY) return ollama_bad(r, "messages", "must be a list");
     if (!list || !list->n) {
         r->q->ollama.loaded = unload ? "unload" : "load";
@@ -163,7 +163,7 @@ static bool read_generate(ollama_reader *r, bool unload)
     if (!ollama_read_bool(r, "raw", &raw) || !ollama_read_text(r, "prompt", &prompt) ||
         !ollama_read_text(r, "system", &system) || !check_unsupported(r, raw, system))
         return false;
-    r->q->where = FIELD_OLLAMA_GENERATE | (raw ? FIELD_TEXT : FIELD_CHAT);
+    r->q->endpoint = FIELD_OLLAMA_GENERATE | (raw ? FIELD_TEXT : FIELD_CHAT);
     if (!prompt.n) {
         r->q->ollama.loaded = unload ? "unload" : "load";
         return true;
@@ -176,7 +176,7 @@ static bool read_generate(ollama_reader *r, bool unload)
 bool ollama_translate(server_request *q, const json_value **body, server_error *why)
 {
     ollama_reader r      = {.q = q, .from = *body, .why = why};
-    bool          stream = true, unload = false, is_chat = q->where == FIELD_OLLAMA_CHAT;
+    bool          stream = true, unload = false, is_chat = q->endpoint == FIELD_OLLAMA_CHAT;
     json_value   *made = arena_try(&q->mem, 1, sizeof *made);
     if (!made) return error_no_memory(why);
     if (!ollama_new_object(&r, &r.body) || !ollama_check_model(q, *body, &q->ollama.model, why) ||

@@ -1,7 +1,7 @@
 /* server/ollama.h - Ollama's API: POST /api/chat and /api/generate, and the endpoints that describe the model.
  *
- * A body is converted to the equivalent body of an OpenAI request before its fields are read, so that prompts, sampling,
- * formats and the prefix cache are the same for all APIs.
+ * A body is converted to the equivalent body of an OpenAI request before its fields are read, so that prompts,
+ * sampling, formats and the prefix cache are the same for all APIs.
  *
  *      messages           messages; thinking becomes reasoning_content; a tool message gets the id of its call
  *      prompt, system     messages of a user and a system; with raw: the prompt of a text completion

@@ -54,7 +54,7 @@ typedef struct {
 } call;
 
 typedef struct {
-    call   of[CHAT_MAX_CALLS]; /* of the last message with calls */
+    call   of[CHAT_MAX_CALLS]; /* calls of the last message with calls */
     size_t n, n_all;           /* n_all: of all messages */
 } call_list;
 

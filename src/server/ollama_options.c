@@ -134,10 +134,10 @@ static bool check_option(const ollama_reader *r, size_t i, const json_value *v)
 }
 
 /* Returns an option as a whole number that is not beyond `most` in either direction; `absent` when it is not given. */
-static int64_t whole(const json_value *all, const char *name, int64_t most, int64_t absent)
+static int64_t whole(const json_value *all, const char *name, int64_t limit, int64_t absent)
 {
     const json_value *v = json_find(all, name);
-    return v ? (int64_t)fmax(fmin(trunc(v->d), (double)most), -(double)most) : absent;
+    return v ? (int64_t)fmax(fmin(trunc(v->d), (double)limit), -(double)limit) : absent;
 }
 
 static bool add_speculation(ollama_reader *r, const json_value *all)

@@ -1,11 +1,12 @@
 /* server/ollama_reader.h - converts an Ollama body to a body of an OpenAI request; for ollama*.c only.
  *
- * Functions that return bool set the reader's error when they return false. Thread: any. All memory is the request's. */
+ * Functions that return bool set the reader's error when they return false. Thread: any. All memory is the
+ * request's. */
 #ifndef TANDEM_SERVER_OLLAMA_READER_H
 #define TANDEM_SERVER_OLLAMA_READER_H
 #include "server/request.h"
 
-enum { OLLAMA_MAX_MEMBERS = 24 }; /* of an object built here */
+enum { OLLAMA_MAX_MEMBERS = 24 }; /* max members of an object built here */
 
 typedef struct {
     server_request   *q;
@@ -27,7 +28,8 @@ bool ollama_read_bool(const ollama_reader *r, const char *key, bool *out);
 bool ollama_read_text(const ollama_reader *r, const char *key, str *out); /* empty where there is none */
 
 /* --- ollama_options.c: fields of the new body other than the conversation ------------------------*/
-/* Checks keep_alive. The model always stays loaded: a time of 0 only changes the reply to a request without a prompt. */
+/* Checks keep_alive. The model always stays loaded: a time of 0 only changes the reply to a request without a
+ * prompt. */
 bool ollama_read_keep_alive(const ollama_reader *r, bool *unload);
 bool ollama_add_options(ollama_reader *r);
 bool ollama_add_format(ollama_reader *r);

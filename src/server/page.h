@@ -1,5 +1,5 @@
-/* server/page.h - the page at /, which describes the server and shows how to call it. It has no scripts and loads nothing
- * from other servers. */
+/* server/page.h - the page at /, which describes the server and shows how to call it. It has no scripts and loads
+ * nothing from other servers. */
 #ifndef TANDEM_SERVER_PAGE_H
 #define TANDEM_SERVER_PAGE_H
 #include "base/buf.h"
@@ -16,6 +16,7 @@ typedef struct {
 } page_part;
 page_part page_find(str path);      /* "/", "/page.css", "/favicon.svg", "/favicon.ico" */
 page_part page_for_strangers(void); /* "/" for a client without a key: how to send one */
-/* Appends `body` with {{model}}, {{version}} and {{base}} replaced, HTML-escaped. base: such as "http://127.0.0.1:8080". */
+/* Appends `body` with {{model}}, {{version}} and {{base}} replaced, HTML-escaped. base: such as
+ * "http://127.0.0.1:8080". */
 void page_fill(buf *out, str body, const char *model, const char *base);
 #endif

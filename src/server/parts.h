@@ -14,7 +14,7 @@ typedef struct {
     const char *id;          /* its name */
     const char *path;        /* as given by the operator; NULL while unknown, like the next two */
     const char *family;      /* the model's family, or the drafter's kind: "dflash", "mtp" */
-    const char *fingerprint; /* of its bytes (gguf/fingerprint.h) */
+    const char *fingerprint; /* hash of its bytes (gguf/fingerprint.h) */
     const char *state;       /* "loaded", "parked", ... */
     const char *error;       /* why it is not loaded; NULL: no error */
 } model_part;

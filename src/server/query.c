@@ -6,7 +6,7 @@ static int hex_digit(char c)
     return c >= '0' && c <= '9' ? c - '0' : l >= 'a' && l <= 'f' ? l - 'a' + 10 : -1;
 }
 
-/* One character of s at *at, which moves behind it; -1: it is not well written. */
+/* Decodes one character of s at *at and moves *at after it. Returns -1 when it is malformed. */
 static int decode_one(str s, size_t *at)
 {
     char c = s.s[(*at)++];
@@ -30,7 +30,7 @@ static bool decode(str s, char *out, size_t cap)
     return n > 0;
 }
 
-static bool find(str query, const char *name, str *out)
+static bool find_parameter(str query, const char *name, str *out)
 {
     size_t n = strlen(name);
     for (size_t at = 0; at < query.n;) {
@@ -48,7 +48,7 @@ bool query_text(str query, const char *name, char *out, size_t cap, server_error
 {
     str value;
     out[0] = 0;
-    if (!find(query, name, &value) || decode(value, out, cap)) return true;
+    if (!find_parameter(query, name, &value) || decode(value, out, cap)) return true;
     return error_set(why, 400, name, NULL, "'%s' must be a text of 1 to %zu bytes.", name, cap - 1);
 }
 
@@ -57,7 +57,7 @@ bool query_int(str query, const char *name, int64_t min, int64_t max, int64_t *o
     str     value;
     int64_t x;
     char    text[32];
-    if (!find(query, name, &value)) return true;
+    if (!find_parameter(query, name, &value)) return true;
     if (!decode(value, text, sizeof text) || !str_to_i64(str_of(text), &x) || x < min || x > max)
         return error_set(why, 400, name, NULL, "'%s' must be a whole number from %lld to %lld.", name, (long long)min,
                          (long long)max);

@@ -7,7 +7,7 @@
 
 static double over(double a, double b) { return b > 0 ? a / b : 0; }
 
-static void add(record_sums *s, const tandem_usage *u)
+static void add_usage(record_sums *s, const tandem_usage *u)
 {
     double first = u->queue_s + u->prefill_s;
     s->completion_tokens += u->completion_tokens;
@@ -24,7 +24,7 @@ void record_sum(record_sums *s, const server_record *r)
     *s            = (record_sums){.finish = "", .route_reason = ""};
     for (int i = 0; i < r->n_choices; i++) {
         const tandem_usage *u = &r->choice[i]->usage;
-        add(s, u);
+        add_usage(s, u);
         if (!r->again[i]) {
             s->prompt_tokens += u->prompt_tokens;
             s->cached_tokens += u->cached_tokens;

@@ -1,7 +1,7 @@
 /* server/record.h - an ended request, for the log and the metrics.
  *
- * The record is made from the same results as the usage in the response, so that the three cannot differ (promise 6). It
- * contains no text. */
+ * The record is made from the same results as the usage in the response, so that the three cannot differ (promise
+ * 6). It contains no text. */
 #ifndef TANDEM_SERVER_RECORD_H
 #define TANDEM_SERVER_RECORD_H
 #include "tandem.h"
@@ -33,7 +33,7 @@ typedef struct {
     tandem_spec_counts spec;
     double             acceptance_rate;   /* accepted / drafted, as in vLLM */
     double             acceptance_length; /* 1 + accepted / rounds, as in vLLM */
-    const char        *finish;            /* of the first choice; "": there is none */
+    const char        *finish;            /* reason of the first choice; "": there is none */
     int                route;             /* tandem_method of the first choice */
     const char        *route_reason;      /* never NULL */
 } record_sums;

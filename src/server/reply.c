@@ -27,7 +27,7 @@ void reply_sum(reply_usage *out, const server_choice *all, int n)
     for (int i = 0; i < n; i++) out->reasoning_tokens += choice_reasoning_tokens(&all[i]);
 }
 
-/* Three digits behind the point: of milliseconds, that is the clock's. */
+/* Writes a number with three decimal places: for milliseconds, the resolution of the clock. */
 static void put_real(json_writer *w, const char *key, double x)
 {
     json_key(w, key);
@@ -118,20 +118,20 @@ void reply_deinit(reply *r)
     buf_deinit(&r->tail);
 }
 
-static void on_event(void *ctx, server_choice *c, const chat_event *ev)
+static void sink_on_event(void *ctx, server_choice *c, const chat_event *ev)
 {
     reply *r = ctx;
     r->form->on_event(r, c, ev);
 }
 
-static void on_token(void *ctx, server_choice *c, const tandem_token *x)
+static void sink_on_token(void *ctx, server_choice *c, const tandem_token *x)
 {
     reply *r = ctx;
     if (r->form->on_token) r->form->on_token(r, c, x);
 }
 
-/* "prompt_progress" is a member of the event that the form writes. */
-static void on_progress(void *ctx, server_choice *c, const tandem_progress *p)
+/* Puts "prompt_progress" into r->tail for the event that the format writes. */
+static void sink_on_progress(void *ctx, server_choice *c, const tandem_progress *p)
 {
     reply *r = ctx;
     if (!r->form->on_progress) return;
@@ -142,7 +142,7 @@ static void on_progress(void *ctx, server_choice *c, const tandem_progress *p)
     buf_clear(&r->tail);
 }
 
-static void on_prompt(void *ctx, server_choice *c, size_t from, size_t n)
+static void sink_on_prompt(void *ctx, server_choice *c, size_t from, size_t n)
 {
     reply *r = ctx;
     if (r->form->on_prompt) r->form->on_prompt(r, c, from, n);
@@ -150,8 +150,11 @@ static void on_prompt(void *ctx, server_choice *c, size_t from, size_t n)
 
 choice_sink reply_sink(reply *r)
 {
-    return (choice_sink){
-        .on_progress = on_progress, .on_prompt = on_prompt, .on_event = on_event, .on_token = on_token, .ctx = r};
+    return (choice_sink){.on_progress = sink_on_progress,
+                         .on_prompt   = sink_on_prompt,
+                         .on_event    = sink_on_event,
+                         .on_token    = sink_on_token,
+                         .ctx         = r};
 }
 
 bool reply_lost(const reply *r, const server_choice *all, int n)

@@ -1,7 +1,7 @@
 /* server/reply.h - writes responses: one JSON object, or an event stream.
  *
- * Both are made from the same events, so that the texts of a stream, joined, equal the texts of the object byte for byte.
- * Text is escaped once, when it arrives.
+ * Both are made from the same events, so that the texts of a stream, joined, equal the texts of the object byte for
+ * byte. Text is escaped once, when it arrives.
  *
  *      whole   choice ---> parts of each choice ---> reply_whole
  *      stream  choice ---> the open part ---> a chunk when the kind changes or the poll ends ---> reply.out
@@ -20,25 +20,25 @@ void reply_make_id(char *out, size_t cap, const char *prefix, int n);
 typedef struct reply reply;
 typedef struct {
     void (*open)(reply *r, const char *model);       /* writes r->head and r->tail before the first token */
-    void (*begin)(reply *r, server_choice *c);       /* of a stream; NULL: does nothing */
-    void (*on_progress)(reply *r, server_choice *c); /* of a stream: writes an event without text; may be NULL */
+    void (*begin)(reply *r, server_choice *c);       /* stream only; may be NULL */
+    void (*on_progress)(reply *r, server_choice *c); /* stream only: writes an event without text; may be NULL */
     void (*on_prompt)(reply *r, server_choice *c, size_t from, size_t n); /* as in choice_sink; may be NULL */
     void (*on_event)(reply *r, server_choice *c, const chat_event *ev);
     void (*on_token)(reply *r, server_choice *c, const tandem_token *x); /* as in choice_sink; may be NULL */
-    void (*flush)(reply *r, server_choice *c);                           /* of a stream: writes the open part */
+    void (*flush)(reply *r, server_choice *c);                           /* stream only: writes the open part */
     /* For a stream: a choice has all its tokens. last: all other choices have ended. */
     void (*end)(reply *r, server_choice *c, const server_choice *all, int n, bool last);
-    void (*done)(reply *r, const server_choice *all, int n); /* of a stream: all choices succeeded */
+    void (*done)(reply *r, const server_choice *all, int n); /* stream only: all choices succeeded */
     void (*fail)(reply *r, const server_choice *all, int n,
-                 const server_error *why); /* of a stream: writes usage and error */
+                 const server_error *why); /* stream only: writes usage and error */
     void (*ping)(reply *r);
     void (*put_whole)(reply *r, server_choice *all, int n); /* writes the whole response */
     /* Writes the body of an error, with the usage of the choices if n > 0. */
     void (*put_error)(buf *out, const server_choice *all, int n, const server_error *why);
     int         overloaded; /* status for overload instead of 503; 0: 503 */
     const char *id_field;   /* a second header with the request id; NULL: none */
-    /* Writes the error of a refused stream as events after a 200, for clients that expect it there. Returns false to send
-     * a normal error. May be NULL. */
+    /* Writes the error of a refused stream as events after a 200, for clients that expect it there. Returns false to
+     * send a normal error. May be NULL. */
     bool (*put_refused)(buf *out, const char *model, const server_error *why);
     const char *stream_type; /* Content-Type of a stream; NULL: text/event-stream */
 } reply_form;
@@ -50,17 +50,18 @@ struct reply {
     const tok            *tok;
     bool                  stream, with_usage, with_logprobs;
     buf                   out;           /* bytes for the client; the owner of the reply sends and clears them */
-    buf                   head;          /* of the format: the start of every object */
-    buf                   tail;          /* of the format: members at the end of the last object */
+    buf                   head;          /* written by the format: the start of every object */
+    buf                   tail;          /* written by the format: members at the end of the last object */
     double                since, opened; /* clock_s of the head of the request, and of reply_init */
 };
 
 void        reply_init(reply *r, const reply_form *form, const server_request *q, const tok *t, const char *model);
 void        reply_deinit(reply *r);
 choice_sink reply_sink(reply *r);
-/* Returns whether part of it was lost for lack of memory. r->out must not be sent then, since it would look complete. */
+/* Returns whether part of it was lost for lack of memory. r->out must not be sent then, since it would look
+ * complete. */
 bool reply_lost(const reply *r, const server_choice *all, int n);
-void reply_begin(reply *r, server_choice *c); /* of a stream; does nothing when called again */
+void reply_begin(reply *r, server_choice *c); /* stream only; does nothing when called again */
 void reply_end(reply *r, server_choice *c, const server_choice *all, int n, bool last);
 
 /* --- for the formats --- */
@@ -68,7 +69,8 @@ void   reply_put_index(buf *out, int i);
 void   reply_put_part(reply *r, server_choice *c, int part);      /* appends a part and clears it */
 void   reply_put_token(json_writer *w, const tok *t, int32_t id); /* writes its text as a string */
 double reply_logprob(double x);                                   /* returns a number that JSON can hold */
-/* Appends the log-probabilities of one token to a list: {"token":...,"top_logprobs":[...]}. with_ids: adds token ids. */
+/* Appends the log-probabilities of one token to a list: {"token":...,"top_logprobs":[...]}. with_ids: adds token
+ * ids. */
 void reply_put_logprobs(buf *out, const tok *t, const tandem_token *x, int n_top, bool with_ids);
 /* Sums of tokens and times over choices. */
 typedef struct {

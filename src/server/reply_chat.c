@@ -3,15 +3,15 @@
 
 #include <stdio.h>
 
-enum { NONE = -1, REASONING, CONTENT, CALLS, LOGPROBS }; /* of server_choice.part */
+enum { NONE = -1, REASONING, CONTENT, CALLS, LOGPROBS }; /* indices of server_choice.part */
 
 /* --- log-probabilities --------------------------------------------------------------------------*/
-static void on_token(reply *r, server_choice *c, const tandem_token *x)
+static void chat_on_token(reply *r, server_choice *c, const tandem_token *x)
 {
     reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs, false);
 }
 
-/* Those of the tokens since the last time, wherever their text went. */
+/* Writes the log-probabilities of the tokens since the last event. */
 static void put_logprobs(reply *r, server_choice *c)
 {
     buf_puts(&r->out, ",\"logprobs\":");
@@ -39,13 +39,13 @@ static void end_chunk(reply *r, server_choice *c, const char *reason)
     completions_chunk_end(r, reason);
 }
 
-static void begin(reply *r, server_choice *c)
+static void chat_begin(reply *r, server_choice *c)
 {
     put_chunk(r, c, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", NONE, "");
     end_chunk(r, c, NULL);
 }
 
-static void on_progress(reply *r, server_choice *c)
+static void chat_on_progress(reply *r, server_choice *c)
 {
     reply_begin(r, c);
     put_chunk(r, c, "\"delta\":{}", NONE, "");
@@ -55,7 +55,7 @@ static void on_progress(reply *r, server_choice *c)
 /* The request has `functions`, the former `tools`: so has the answer, and it has one call. */
 static bool by_functions(const server_choice *c) { return c->request->chat && c->request->chat->by_functions; }
 
-static void flush(reply *r, server_choice *c)
+static void chat_flush(reply *r, server_choice *c)
 {
     char before[80];
     if (!c->part[c->open].n || c->open == LOGPROBS) return;
@@ -77,7 +77,7 @@ static const char *former_reason(const server_choice *c, const char *reason)
     return by_functions(c) && reason && !strcmp(reason, "tool_calls") ? "function_call" : reason;
 }
 
-static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+static void chat_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
 {
     if (last) completions_last(r, all, n);
     put_chunk(r, c, "\"delta\":{}", NONE, "");
@@ -85,7 +85,7 @@ static void end(reply *r, server_choice *c, const server_choice *all, int n, boo
 }
 
 /* --- events -------------------------------------------------------------------------------------*/
-/* "name":"...","arguments":" and the arguments behind it */
+/* "name":"...","arguments":" followed by the arguments */
 static void put_name(buf *out, str name)
 {
     buf_puts(out, "\"name\":");
@@ -132,14 +132,14 @@ static void begin_call(reply *r, server_choice *c, str name)
     }
 }
 
-static void on_event(reply *r, server_choice *c, const chat_event *ev)
+static void chat_on_event(reply *r, server_choice *c, const chat_event *ev)
 {
     static const int part_of[] = {
         [CHAT_EVENT_REASONING] = REASONING, [CHAT_EVENT_CONTENT] = CONTENT, [CHAT_EVENT_CALL_NAME] = CALLS,
         [CHAT_EVENT_CALL_ARGS] = CALLS,     [CHAT_EVENT_CALL_DONE] = CALLS,
     };
     int part = part_of[ev->kind];
-    if (r->stream && (part != c->open || ev->kind == CHAT_EVENT_CALL_NAME)) flush(r, c);
+    if (r->stream && (part != c->open || ev->kind == CHAT_EVENT_CALL_NAME)) chat_flush(r, c);
     c->open = part;
     if (ev->kind == CHAT_EVENT_CALL_NAME)
         begin_call(r, c, ev->text);
@@ -176,22 +176,22 @@ static void put_choice(reply *r, server_choice *c, const char *reason)
     buf_printf(out, ",\"finish_reason\":\"%s\"", former_reason(c, reason));
 }
 
-static void put_whole(reply *r, server_choice *all, int n) { completions_whole(r, all, n, put_choice); }
+static void chat_put_whole(reply *r, server_choice *all, int n) { completions_whole(r, all, n, put_choice); }
 
-static void open(reply *r, const char *model)
+static void chat_open(reply *r, const char *model)
 {
     completions_open(r, model, &(completions_names){"chatcmpl-", "chat.completion", "chat.completion.chunk"});
 }
 
-const reply_form reply_chat = {.open        = open,
-                               .begin       = begin,
-                               .on_progress = on_progress,
-                               .on_event    = on_event,
-                               .on_token    = on_token,
-                               .flush       = flush,
-                               .end         = end,
+const reply_form reply_chat = {.open        = chat_open,
+                               .begin       = chat_begin,
+                               .on_progress = chat_on_progress,
+                               .on_event    = chat_on_event,
+                               .on_token    = chat_on_token,
+                               .flush       = chat_flush,
+                               .end         = chat_end,
                                .done        = completions_done,
                                .fail        = completions_fail,
                                .ping        = completions_ping,
-                               .put_whole   = put_whole,
+                               .put_whole   = chat_put_whole,
                                .put_error   = completions_error};

@@ -1,4 +1,4 @@
-/* What chat.completion and text_completion have in common: the envelope of an object and of a chunk, the usage, the end. */
+/* The common parts of chat.completion and text_completion: the envelope of an object and of an event, usage and end. */
 #include "server/reply.h"
 
 #include <time.h>

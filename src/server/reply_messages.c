@@ -1,8 +1,9 @@
-/* Anthropic's message: a list of blocks (thinking, text, tool_use) in the order in which the model wrote them, whole or as events.
+/* Anthropic's message: a list of blocks (thinking, text, tool_use) in the order in which the model wrote them, whole
+ * or as events.
  *
- *      message_start  [ content_block_start  content_block_delta ...  content_block_stop ] ...  message_delta  message_stop
+ *      message_start [ content_block_start content_block_delta ... content_block_stop ] ... message_delta message_stop
  *
- * A thought has a signature, since clients keep no thought without one. It says nothing: whatever they send back is read. */
+ * A thinking block has a signature, since clients drop blocks without one. Its value is not used. */
 #include "server/reply.h"
 
 enum { NONE, THINKING, TEXT, CALL }; /* server_choice.open: the block that grows */
@@ -38,7 +39,7 @@ static const char *type_of(int status)
     }
 }
 
-static void put_error(buf *out, const server_choice *all, int n, const server_error *why)
+static void messages_put_error(buf *out, const server_choice *all, int n, const server_error *why)
 {
     buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type_of(why->status));
     buf_put_json_string(out, str_of(why->message));
@@ -102,7 +103,7 @@ static void delta(reply *r, const server_choice *c, const char *what)
     buf_puts(&r->out, what);
 }
 
-static void flush(reply *r, server_choice *c)
+static void messages_flush(reply *r, server_choice *c)
 {
     static const char *const what[] = {[THINKING] = "\"thinking_delta\",\"thinking\":\"",
                                        [TEXT]     = "\"text_delta\",\"text\":\"",
@@ -114,8 +115,8 @@ static void flush(reply *r, server_choice *c)
     end_event(r);
 }
 
-/* What is cached is known at the end. */
-static void begin(reply *r, server_choice *c)
+/* Begins a message. The number of cached tokens is known only at its end. */
+static void messages_begin(reply *r, server_choice *c)
 {
     reply_usage u = {.sums = {.prompt_tokens = (int64_t)r->request->prompt[c->index].n}};
     event(r, "message_start");
@@ -139,22 +140,22 @@ static void put_message_delta(reply *r, const server_choice *all, int n)
     end_event(r);
 }
 
-static void done(reply *r, const server_choice *all, int n)
+static void messages_done(reply *r, const server_choice *all, int n)
 {
     put_message_delta(r, all, n);
     event(r, "message_stop");
     end_event(r);
 }
 
-static void fail(reply *r, const server_choice *all, int n, const server_error *why)
+static void messages_fail(reply *r, const server_choice *all, int n, const server_error *why)
 {
     put_message_delta(r, all, n);
     buf_puts(&r->out, "event: error\ndata: ");
-    put_error(&r->out, all, 0, why);
+    messages_put_error(&r->out, all, 0, why);
     buf_puts(&r->out, "\n\n");
 }
 
-static void ping(reply *r)
+static void messages_ping(reply *r)
 {
     event(r, "ping");
     end_event(r);
@@ -192,7 +193,7 @@ static void stop_block(reply *r, server_choice *c)
 {
     int kind = c->open;
     if (r->stream && kind) {
-        flush(r, c);
+        messages_flush(r, c);
         if (kind == THINKING) {
             delta(r, c, "\"signature_delta\",\"signature\":\"" SIGNATURE "\"}");
             end_event(r);
@@ -200,15 +201,15 @@ static void stop_block(reply *r, server_choice *c)
         block_event(r, c, "content_block_stop");
         end_event(r);
     } else if (kind) {
-        static const char *const end[] = {
+        static const char *const messages_end[] = {
             [THINKING] = "\",\"signature\":\"" SIGNATURE "\"}", [TEXT] = "\"}", [CALL] = "}"};
-        buf_puts(&c->part[GROWN], end[kind]);
+        buf_puts(&c->part[GROWN], messages_end[kind]);
     }
     c->n_items += kind != NONE;
     c->open = NONE;
 }
 
-static void on_event(reply *r, server_choice *c, const chat_event *ev)
+static void messages_on_event(reply *r, server_choice *c, const chat_event *ev)
 {
     static const int kind_of[] = {[CHAT_EVENT_REASONING] = THINKING,
                                   [CHAT_EVENT_CONTENT]   = TEXT,
@@ -228,14 +229,14 @@ static void on_event(reply *r, server_choice *c, const chat_event *ev)
         stop_block(r, c);
 }
 
-static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+static void messages_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
 {
     (void)all, (void)n, (void)last;
     stop_block(r, c);
 }
 
 /* --- one object ---------------------------------------------------------------------------------*/
-static void open(reply *r, const char *model)
+static void messages_open(reply *r, const char *model)
 {
     char id[REPLY_ID_MAX];
     reply_make_id(id, sizeof id, "msg_", 24);
@@ -244,7 +245,7 @@ static void open(reply *r, const char *model)
     buf_puts(&r->head, ",\"content\":[");
 }
 
-static void put_whole(reply *r, server_choice *all, int n)
+static void messages_put_whole(reply *r, server_choice *all, int n)
 {
     stop_block(r, &all[0]);
     buf_put(&r->out, r->head.p, r->head.n);
@@ -258,15 +259,15 @@ static void put_whole(reply *r, server_choice *all, int n)
     buf_putc(&r->out, '}');
 }
 
-const reply_form reply_messages = {.open       = open,
-                                   .begin      = begin,
-                                   .on_event   = on_event,
-                                   .flush      = flush,
-                                   .end        = end,
-                                   .done       = done,
-                                   .fail       = fail,
-                                   .ping       = ping,
-                                   .put_whole  = put_whole,
-                                   .put_error  = put_error,
+const reply_form reply_messages = {.open       = messages_open,
+                                   .begin      = messages_begin,
+                                   .on_event   = messages_on_event,
+                                   .flush      = messages_flush,
+                                   .end        = messages_end,
+                                   .done       = messages_done,
+                                   .fail       = messages_fail,
+                                   .ping       = messages_ping,
+                                   .put_whole  = messages_put_whole,
+                                   .put_error  = messages_put_error,
                                    .overloaded = 529,
                                    .id_field   = "request-id"};

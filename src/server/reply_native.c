@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-enum { TEXT, TOKENS, PROBS };    /* of server_choice.part */
+enum { TEXT, TOKENS, PROBS };    /* indices of server_choice.part */
 enum { PICK_MEMORY = 64 << 20 }; /* bytes of a reply's tree, without its probabilities, while members are picked */
 
 static const char probabilities[] = "completion_probabilities";
 
-static void on_event(reply *r, server_choice *c, const chat_event *ev)
+static void native_on_event(reply *r, server_choice *c, const chat_event *ev)
 {
     (void)r;
     c->new_line |= ev->text.n && memchr(ev->text.s, '\n', ev->text.n);
@@ -71,12 +71,12 @@ static void put_off(json_writer *w)
 
 static void put_settings(json_writer *w, const server_choice *c)
 {
-    const server_request *q    = c->request;
-    const tandem_request *a    = &q->ask;
-    int64_t               most = a->max_tokens < 0 || a->max_tokens == INT32_MAX ? -1 : a->max_tokens;
+    const server_request *q     = c->request;
+    const tandem_request *a     = &q->ask;
+    int64_t               limit = a->max_tokens < 0 || a->max_tokens == INT32_MAX ? -1 : a->max_tokens;
     json_begin_object(w);
-    json_member_int(w, "n_predict", most);
-    json_member_int(w, "max_tokens", most);
+    json_member_int(w, "n_predict", limit);
+    json_member_int(w, "max_tokens", limit);
     json_member_int(w, "min_tokens", a->min_tokens);
     json_member_int(w, "seed", (int64_t)c->result->usage.seed);
     json_member_real(w, "temperature", (double)a->temp);
@@ -217,7 +217,7 @@ static void put_event(reply *r, server_choice *c)
     buf_puts(&r->out, "}\n\n");
 }
 
-static void flush(reply *r, server_choice *c)
+static void native_flush(reply *r, server_choice *c)
 {
     if (!c->part[TOKENS].n) return; /* text that was held back goes with the last one */
     if (r->request->f.timings_per_token) reply_put_live_timings(&r->tail, c);
@@ -226,14 +226,14 @@ static void flush(reply *r, server_choice *c)
 }
 
 /* Clients count an event for each token. */
-static void on_token(reply *r, server_choice *c, const tandem_token *x)
+static void native_on_token(reply *r, server_choice *c, const tandem_token *x)
 {
     buf_printf(&c->part[TOKENS], "%s%d", c->part[TOKENS].n ? "," : "", x->id);
     if (x->logprobs) reply_put_logprobs(&c->part[PROBS], r->tok, x, c->request->ask.logprobs, true);
-    if (r->stream) flush(r, c);
+    if (r->stream) native_flush(r, c);
 }
 
-static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+static void native_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
 {
     (void)all, (void)n, (void)last;
     buf_puts(&r->out, "data: ");
@@ -241,16 +241,16 @@ static void end(reply *r, server_choice *c, const server_choice *all, int n, boo
     buf_puts(&r->out, "\n\n");
 }
 
-static void done(reply *r, const server_choice *all, int n) { (void)r, (void)all, (void)n; }
+static void native_done(reply *r, const server_choice *all, int n) { (void)r, (void)all, (void)n; }
 
-static void fail(reply *r, const server_choice *all, int n, const server_error *why)
+static void native_fail(reply *r, const server_choice *all, int n, const server_error *why)
 {
     buf_puts(&r->out, "data: ");
     completions_error(&r->out, all, n, why);
     buf_puts(&r->out, "\n\n");
 }
 
-static void put_whole(reply *r, server_choice *all, int n)
+static void native_put_whole(reply *r, server_choice *all, int n)
 {
     if (n > 1) buf_putc(&r->out, '[');
     for (int i = 0; i < n; i++) {
@@ -261,16 +261,16 @@ static void put_whole(reply *r, server_choice *all, int n)
 }
 
 /* The head is the model's name. */
-static void open(reply *r, const char *model) { buf_puts(&r->head, model); }
+static void native_open(reply *r, const char *model) { buf_puts(&r->head, model); }
 
-const reply_form reply_native = {.open        = open,
+const reply_form reply_native = {.open        = native_open,
                                  .on_progress = put_event,
-                                 .on_event    = on_event,
-                                 .on_token    = on_token,
-                                 .flush       = flush,
-                                 .end         = end,
-                                 .done        = done,
-                                 .fail        = fail,
+                                 .on_event    = native_on_event,
+                                 .on_token    = native_on_token,
+                                 .flush       = native_flush,
+                                 .end         = native_end,
+                                 .done        = native_done,
+                                 .fail        = native_fail,
                                  .ping        = completions_ping,
-                                 .put_whole   = put_whole,
+                                 .put_whole   = native_put_whole,
                                  .put_error   = completions_error};

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <time.h>
 
-enum { NONE, THINKING, CONTENT, CALLS, LOGPROBS }; /* of server_choice.part and .open */
+enum { NONE, THINKING, CONTENT, CALLS, LOGPROBS }; /* indices of server_choice.part and .open */
 
 /* --- envelopes ----------------------------------------------------------------------------------*/
 static void put_head(buf *out, str model)
@@ -106,22 +106,22 @@ static void put_line(reply *r, server_choice *c)
     buf_puts(&r->out, ",\"done\":false}\n");
 }
 
-static void flush(reply *r, server_choice *c)
+static void ollama_flush(reply *r, server_choice *c)
 {
     bool call = c->part[CALLS].n && c->open != CALLS;
     if (c->part[THINKING].n || c->part[CONTENT].n || call) put_line(r, c);
 }
 
-static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+static void ollama_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
 {
     (void)all, (void)last;
     put_last(r, c, n);
     buf_putc(&r->out, '\n');
 }
 
-static void done(reply *r, const server_choice *all, int n) { (void)r, (void)all, (void)n; }
+static void ollama_done(reply *r, const server_choice *all, int n) { (void)r, (void)all, (void)n; }
 
-static void put_error(buf *out, const server_choice *all, int n, const server_error *why)
+static void ollama_put_error(buf *out, const server_choice *all, int n, const server_error *why)
 {
     reply_usage u;
     buf_puts(out, "{\"error\":");
@@ -133,14 +133,14 @@ static void put_error(buf *out, const server_choice *all, int n, const server_er
     buf_putc(out, '}');
 }
 
-static void fail(reply *r, const server_choice *all, int n, const server_error *why)
+static void ollama_fail(reply *r, const server_choice *all, int n, const server_error *why)
 {
-    put_error(&r->out, all, n, why);
+    ollama_put_error(&r->out, all, n, why);
     buf_putc(&r->out, '\n');
 }
 
 /* Appends a line without text: clients know no comments. */
-static void ping(reply *r)
+static void ollama_ping(reply *r)
 {
     const ollama_call *call = &r->request->ollama;
     put_head(&r->out, call->model);
@@ -160,14 +160,14 @@ static void begin_call(server_choice *c, str name)
     buf_puts(out, ",\"arguments\":");
 }
 
-static void on_event(reply *r, server_choice *c, const chat_event *ev)
+static void ollama_on_event(reply *r, server_choice *c, const chat_event *ev)
 {
     static const int part_of[] = {
         [CHAT_EVENT_REASONING] = THINKING, [CHAT_EVENT_CONTENT] = CONTENT, [CHAT_EVENT_CALL_NAME] = CALLS,
         [CHAT_EVENT_CALL_ARGS] = CALLS,    [CHAT_EVENT_CALL_DONE] = CALLS,
     };
     int part = part_of[ev->kind];
-    if (r->stream && part != c->open) flush(r, c);
+    if (r->stream && part != c->open) ollama_flush(r, c);
     c->open = ev->kind == CHAT_EVENT_CALL_DONE ? NONE : part;
     if (ev->kind == CHAT_EVENT_CALL_NAME)
         begin_call(c, ev->text);
@@ -179,14 +179,14 @@ static void on_event(reply *r, server_choice *c, const chat_event *ev)
         buf_put_json_text(&c->part[part], ev->text);
 }
 
-static void on_token(reply *r, server_choice *c, const tandem_token *x)
+static void ollama_on_token(reply *r, server_choice *c, const tandem_token *x)
 {
     reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs, false);
 }
 
-static void put_whole(reply *r, server_choice *all, int n) { put_last(r, &all[0], n); }
+static void ollama_put_whole(reply *r, server_choice *all, int n) { put_last(r, &all[0], n); }
 
-static void open(reply *r, const char *model) { (void)r, (void)model; }
+static void ollama_open(reply *r, const char *model) { (void)r, (void)model; }
 
 void ollama_put_loaded(buf *out, const ollama_call *c)
 {
@@ -195,14 +195,14 @@ void ollama_put_loaded(buf *out, const ollama_call *c)
                c->is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":\"\"}" : "\"response\":\"\"", c->loaded);
 }
 
-const reply_form reply_ollama = {.open        = open,
-                                 .on_event    = on_event,
-                                 .on_token    = on_token,
-                                 .flush       = flush,
-                                 .end         = end,
-                                 .done        = done,
-                                 .fail        = fail,
-                                 .ping        = ping,
-                                 .put_whole   = put_whole,
-                                 .put_error   = put_error,
+const reply_form reply_ollama = {.open        = ollama_open,
+                                 .on_event    = ollama_on_event,
+                                 .on_token    = ollama_on_token,
+                                 .flush       = ollama_flush,
+                                 .end         = ollama_end,
+                                 .done        = ollama_done,
+                                 .fail        = ollama_fail,
+                                 .ping        = ollama_ping,
+                                 .put_whole   = ollama_put_whole,
+                                 .put_error   = ollama_put_error,
                                  .stream_type = "application/x-ndjson"};

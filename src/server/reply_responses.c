@@ -1,19 +1,19 @@
 /* response, whole and in events: a list of items, in the order in which the model wrote them.
  *
- * An item is open until another one begins, or the answer ends: only then it is known whether it is complete. Its text is
- * kept until it is closed, and all items until the end, since the last event repeats the whole response. */
+ * An item is open until another one begins, or the answer ends: only then it is known whether it is complete. Its
+ * text is kept until it is closed, and all items until the end, since the last event repeats the whole response. */
 #include "server/reply.h"
 #include "server/responses.h"
 
 #include <math.h>
 #include <time.h>
 
-enum { OUTPUT, TEXT, LOGPROBS, CALL };                      /* of server_choice.part; CALL: what names the open one */
-enum { NONE, THOUGHT, SUMMARY, MESSAGE, FUNCTION, CUSTOM }; /* of server_choice.open */
+enum { OUTPUT, TEXT, LOGPROBS, CALL }; /* indices of server_choice.part; CALL: name of the open call */
+enum { NONE, THOUGHT, SUMMARY, MESSAGE, FUNCTION, CUSTOM }; /* values of server_choice.open */
 enum { MAX_ECHO = 256 << 10 };                              /* bytes of a field that is repeated to the client */
 
 typedef struct {
-    const char *prefix, *type;       /* of the item */
+    const char *prefix, *type;       /* id prefix and type of the item */
     const char *text, *delta, *done; /* the member with its text, and the events of that */
     const char *part, *part_added, *part_done, *index;
 } item_info;
@@ -244,7 +244,7 @@ static void tell_item(reply *r, server_choice *c, const char *type, const char *
     end_event(r);
 }
 
-/* Up to what is told of the open item. */
+/* Begins an event of the open item. */
 static void begin_of_item(reply *r, server_choice *c, const char *type)
 {
     const item_info *k = &infos[c->open];
@@ -264,7 +264,7 @@ static void tell_part(reply *r, server_choice *c, const char *type, bool whole)
     end_event(r);
 }
 
-/* What has come since the last time. */
+/* Sends the text since the last event. */
 static void tell_delta(reply *r, server_choice *c)
 {
     const buf *text = &c->part[TEXT];
@@ -280,7 +280,7 @@ static void tell_delta(reply *r, server_choice *c)
 }
 
 /* The text of a custom tool's call is known when all of it is there. */
-static void flush(reply *r, server_choice *c)
+static void responses_flush(reply *r, server_choice *c)
 {
     if (c->open != NONE && c->open != CUSTOM) tell_delta(r, c);
 }
@@ -359,7 +359,7 @@ static void open_call(reply *r, server_choice *c, str shown)
     open_item(r, c, t && t->custom ? CUSTOM : FUNCTION);
 }
 
-static void on_event(reply *r, server_choice *c, const chat_event *ev)
+static void responses_on_event(reply *r, server_choice *c, const chat_event *ev)
 {
     int kind = ev->kind == CHAT_EVENT_CONTENT ? MESSAGE : r->request->f.summary.s ? SUMMARY : THOUGHT;
     if (ev->kind == CHAT_EVENT_CALL_NAME) {
@@ -380,8 +380,8 @@ static void on_event(reply *r, server_choice *c, const chat_event *ev)
     }
 }
 
-/* Those of the tokens of a text; what begins a message may still be held back. */
-static void on_token(reply *r, server_choice *c, const tandem_token *x)
+/* Keeps log-probabilities of text tokens; the first ones may come before the message is opened. */
+static void responses_on_token(reply *r, server_choice *c, const tandem_token *x)
 {
     tok_kind_t kind   = tok_kind(r->tok, x->id);
     bool       marker = kind == TOK_CONTROL || kind == TOK_USER;
@@ -402,13 +402,13 @@ static void close_all(reply *r, server_choice *c)
     close_item(r, c, status_of(c));
 }
 
-static void begin(reply *r, server_choice *c)
+static void responses_begin(reply *r, server_choice *c)
 {
     tell_response(r, c, "response.created");
     tell_response(r, c, "response.in_progress");
 }
 
-static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+static void responses_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
 {
     (void)all;
     (void)n;
@@ -425,7 +425,10 @@ static void tell_last(reply *r, const server_choice *all, int n, const char *sta
     end_event(r);
 }
 
-static void done(reply *r, const server_choice *all, int n) { tell_last(r, all, n, status_of(&all[0]), NULL); }
+static void responses_done(reply *r, const server_choice *all, int n)
+{
+    tell_last(r, all, n, status_of(&all[0]), NULL);
+}
 
 static void put_error_event(buf *out, int number, const server_error *why)
 {
@@ -441,7 +444,7 @@ static void put_error_event(buf *out, int number, const server_error *why)
     buf_puts(out, "}\n\n");
 }
 
-static void fail(reply *r, const server_choice *all, int n, const server_error *why)
+static void responses_fail(reply *r, const server_choice *all, int n, const server_error *why)
 {
     tell_last(r, all, n, "failed", why);
     put_error_event(&r->out, all[0].n_events + 1, why);
@@ -460,7 +463,7 @@ static void put_refused_event(buf *out, int number, const char *status, const ch
     buf_puts(out, "}}\n\n");
 }
 
-/* codex shortens a conversation when a stream tells it, and not when a status does. */
+/* Writes a context error as events: codex shortens a conversation only when a stream reports it. */
 static bool put_refused(buf *out, const char *model, const server_error *why)
 {
     buf  head;
@@ -485,21 +488,21 @@ static bool put_refused(buf *out, const char *model, const server_error *why)
     return ok && !out->failed;
 }
 
-static void put_whole(reply *r, server_choice *all, int n)
+static void responses_put_whole(reply *r, server_choice *all, int n)
 {
     close_all(r, &all[0]);
     put_response(r, all, n, status_of(&all[0]), NULL);
 }
 
 const reply_form reply_responses = {.open        = open_reply,
-                                    .begin       = begin,
-                                    .on_event    = on_event,
-                                    .on_token    = on_token,
-                                    .flush       = flush,
-                                    .end         = end,
-                                    .done        = done,
-                                    .fail        = fail,
+                                    .begin       = responses_begin,
+                                    .on_event    = responses_on_event,
+                                    .on_token    = responses_on_token,
+                                    .flush       = responses_flush,
+                                    .end         = responses_end,
+                                    .done        = responses_done,
+                                    .fail        = responses_fail,
                                     .ping        = completions_ping,
-                                    .put_whole   = put_whole,
+                                    .put_whole   = responses_put_whole,
                                     .put_error   = completions_error,
                                     .put_refused = put_refused};

@@ -1,7 +1,7 @@
 /* text_completion, whole and in events, with the older form of log-probabilities: four lists of the same length. */
 #include "server/reply.h"
 
-enum { TEXT, TOKENS, LOGPROBS, TOP, OFFSETS }; /* of server_choice.part */
+enum { TEXT, TOKENS, LOGPROBS, TOP, OFFSETS }; /* indices of server_choice.part */
 
 static size_t count_chars(str s)
 {
@@ -10,7 +10,7 @@ static size_t count_chars(str s)
     return n;
 }
 
-static void on_event(reply *r, server_choice *c, const chat_event *ev)
+static void text_on_event(reply *r, server_choice *c, const chat_event *ev)
 {
     (void)r;
     buf_put_json_text(&c->part[TEXT], ev->text);
@@ -68,7 +68,7 @@ static void put_probs(reply *r, server_choice *c, const tandem_logprob *x)
     put_top(r, c, x);
 }
 
-static void on_token(reply *r, server_choice *c, const tandem_token *x)
+static void text_on_token(reply *r, server_choice *c, const tandem_token *x)
 {
     put_token(r, c, x->id);
     put_probs(r, c, x->logprobs);
@@ -90,7 +90,7 @@ static void put_prompt_text(reply *r, server_choice *c)
     buf_deinit(&text);
 }
 
-static void on_prompt(reply *r, server_choice *c, size_t from, size_t n)
+static void text_on_prompt(reply *r, server_choice *c, size_t from, size_t n)
 {
     const server_prompt  *p     = choice_prompt(c);
     const tandem_logprob *probs = choice_prompt_logprobs(c);
@@ -139,14 +139,14 @@ static void put_event(reply *r, server_choice *c, const char *reason)
     completions_chunk_end(r, reason);
 }
 
-static void flush(reply *r, server_choice *c)
+static void text_flush(reply *r, server_choice *c)
 {
     if (c->part[TEXT].n || choice_is_echoing(c)) put_event(r, c, NULL);
 }
 
-static void on_progress(reply *r, server_choice *c) { put_event(r, c, NULL); }
+static void text_on_progress(reply *r, server_choice *c) { put_event(r, c, NULL); }
 
-static void end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+static void text_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
 {
     if (last) completions_last(r, all, n);
     put_event(r, c, choice_finish_reason(c));
@@ -158,22 +158,22 @@ static void put_choice(reply *r, server_choice *c, const char *reason)
     buf_printf(&r->out, ",\"finish_reason\":\"%s\"", reason);
 }
 
-static void put_whole(reply *r, server_choice *all, int n) { completions_whole(r, all, n, put_choice); }
+static void text_put_whole(reply *r, server_choice *all, int n) { completions_whole(r, all, n, put_choice); }
 
-static void open(reply *r, const char *model)
+static void text_open(reply *r, const char *model)
 {
     completions_open(r, model, &(completions_names){"cmpl-", "text_completion", "text_completion"});
 }
 
-const reply_form reply_text = {.open        = open,
-                               .on_progress = on_progress,
-                               .on_prompt   = on_prompt,
-                               .on_event    = on_event,
-                               .on_token    = on_token,
-                               .flush       = flush,
-                               .end         = end,
+const reply_form reply_text = {.open        = text_open,
+                               .on_progress = text_on_progress,
+                               .on_prompt   = text_on_prompt,
+                               .on_event    = text_on_event,
+                               .on_token    = text_on_token,
+                               .flush       = text_flush,
+                               .end         = text_end,
                                .done        = completions_done,
                                .fail        = completions_fail,
                                .ping        = completions_ping,
-                               .put_whole   = put_whole,
+                               .put_whole   = text_put_whole,
                                .put_error   = completions_error};

@@ -9,12 +9,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Bytes that the tree of a body may take, and all of a request. Ten bytes of a hostile body make a hundred of a tree. */
+/* Bytes that the tree of a body may take, and all of a request. Ten bytes of a hostile body make a hundred of a
+ * tree. */
 enum { TREE_MEMORY = 96 << 20, MEMORY = 160 << 20, MAX_PROMPTS = RECORD_MAX_CHOICES };
 
-void request_init(server_request *r, int where, buf *body)
+void request_init(server_request *r, int endpoint, buf *body)
 {
-    *r    = (server_request){.where = where, .body = *body, .markers = where == FIELD_NATIVE};
+    *r    = (server_request){.endpoint = endpoint, .body = *body, .markers = endpoint == FIELD_NATIVE};
     *body = (buf){.max = body->max};
     arena_init(&r->mem, MEMORY);
     chat_prompt_init(&r->rendered, TANDEM_MAX_PROMPT);
@@ -64,7 +65,8 @@ static size_t most_tokens(const server_request *r, const tandem *t, const server
 
 size_t request_logprob_bytes(const server_request *r, const tandem *t)
 {
-    /* an entry as JSON; it is in the choice's part, in the reply and among the bytes to send, and these grow by doubling */
+    /* an entry as JSON; it is in the choice's part, in the reply and among the bytes to send, and these grow by
+     * doubling */
     enum { TEXT = 72, COPIES = 4 };
     size_t each = (size_t)(1 + r->ask.logprobs), n = 0, echoed = 0;
     for (int i = 0; i < r->n_prompts; i++) {
@@ -72,8 +74,8 @@ size_t request_logprob_bytes(const server_request *r, const tandem *t)
         if (r->ask.prompt_logprobs) echoed += r->prompt[i].n * (size_t)r->f.n;
     }
     /* a response's last events repeat all of them, several times */
-    size_t copies = !r->f.stream ? COPIES : r->where == FIELD_RESPONSES ? 2 * COPIES : 0;
-    /* those of a prompt come all at once, in a stream too */
+    size_t copies = !r->f.stream ? COPIES : r->endpoint == FIELD_RESPONSES ? 2 * COPIES : 0;
+    /* log-probabilities of a prompt come all at once, in a stream too */
     return n * each * (sizeof(tandem_logprob) + TEXT * copies) +
            echoed * each * (sizeof(tandem_logprob) + TEXT * COPIES);
 }
@@ -83,7 +85,7 @@ size_t request_repeat_bytes(const server_request *r)
     /* the text of a token; it is in the answer, in the reply and among the bytes to send, and these grow by doubling */
     enum { TEXT = 8, COPIES = 4 };
     size_t n = 0;
-    if (r->where != FIELD_NATIVE && !r->f.echo) return 0;
+    if (r->endpoint != FIELD_NATIVE && !r->f.echo) return 0;
     for (int i = 0; i < r->n_prompts; i++) n += (r->prompt[i].n * TEXT + r->f.grammar.n) * (size_t)r->f.n;
     return n * COPIES;
 }
@@ -91,7 +93,7 @@ size_t request_repeat_bytes(const server_request *r)
 /* --- stop strings -------------------------------------------------------------------------------*/
 static bool add_stop(server_request *r, const json_value *v, server_error *why)
 {
-    const char *field = field_name(r->where, "stop");
+    const char *field = field_name(r->endpoint, "stop");
     if (v->kind != JSON_STRING || !v->s.n || v->s.n > STOP_MAX_BYTES || memchr(v->s.s, 0, v->s.n) ||
         r->n_stop == STOP_MAX_STRINGS)
         return error_set(why, 400, field, NULL, "'%s' must be a string, or a list of up to %d, of 1 to %d bytes.",
@@ -292,14 +294,14 @@ static void read_sampling(server_request *r)
     a->presence_penalty  = (float)f->presence_penalty;
     a->frequency_penalty = (float)f->frequency_penalty;
     a->repeat_penalty    = (float)f->repeat_penalty;
-    a->has_seed          = f->seed != FIELD_ABSENT && (r->where != FIELD_NATIVE || f->seed != -1); /* -1: any */
+    a->has_seed          = f->seed != FIELD_ABSENT && (r->endpoint != FIELD_NATIVE || f->seed != -1); /* -1: any */
     a->seed              = a->has_seed ? (uint64_t)f->seed : 0;
     a->ignore_stop_ids   = f->ignore_eos;
     a->min_tokens        = (int32_t)f->min_tokens;
     a->wake_on_prefill   = f->return_progress && f->stream;
-    int64_t most         = f->max_completion_tokens != FIELD_ABSENT ? f->max_completion_tokens : f->max_tokens;
-    if (f->n_predict != FIELD_ABSENT) most = f->n_predict;
-    if (most != FIELD_ABSENT) a->max_tokens = most < 0 ? INT32_MAX : (int32_t)most;
+    int64_t limit        = f->max_completion_tokens != FIELD_ABSENT ? f->max_completion_tokens : f->max_tokens;
+    if (f->n_predict != FIELD_ABSENT) limit = f->n_predict;
+    if (limit != FIELD_ABSENT) a->max_tokens = limit < 0 ? INT32_MAX : (int32_t)limit;
 }
 
 static bool read_logprobs(server_request *r, server_error *why)
@@ -323,7 +325,7 @@ static bool read_effort(const server_request *r, chat_wish *out, server_error *w
     for (size_t i = 0; i < COUNT(on); i++)
         if (str_is(s, on[i])) *out = CHAT_YES;
     if (str_is(s, "none")) *out = CHAT_NO;
-    const char *name = field_name(r->where, "reasoning_effort");
+    const char *name = field_name(r->endpoint, "reasoning_effort");
     return *out ||
            error_set(why, 400, name, NULL, "'%s' must be none, minimal, low, medium, high, xhigh or max.", name);
 }
@@ -331,7 +333,7 @@ static bool read_effort(const server_request *r, chat_wish *out, server_error *w
 /* --- the prompt ---------------------------------------------------------------------------------*/
 const char *request_param(const server_request *r)
 {
-    return field_name(r->where, request_is_text(r) ? "prompt" : "messages");
+    return field_name(r->endpoint, request_is_text(r) ? "prompt" : "messages");
 }
 
 static int context_of(const server_request *r, const tandem *t)
@@ -348,11 +350,11 @@ static bool fits(const server_request *r, const tandem *t, size_t n) { return n 
 
 static bool check_context(const server_request *r, const tandem *t, size_t n, server_error *why)
 {
-    size_t most = most_prompt(r, t);
+    size_t limit = most_prompt(r, t);
     if (fits(r, t, n)) return true;
-    if (r->where == FIELD_MESSAGES)
+    if (r->endpoint == FIELD_MESSAGES)
         return error_set(why, 400, "messages", "context_length_exceeded",
-                         "prompt is too long: %zu tokens > %zu maximum", n, most);
+                         "prompt is too long: %zu tokens > %zu maximum", n, limit);
     return error_context(why, request_param(r), r->chat ? "messages" : "prompt", context_of(r, t), n);
 }
 
@@ -391,8 +393,8 @@ static bool render(server_request *r, const tandem *t, chat_options *o, server_e
 static bool parse_chat(server_request *r, const json_value *body, server_error *why)
 {
     err e = {0};
-    if (r->where == FIELD_MESSAGES) return messages_chat(&r->chat, &r->mem, &r->f, why);
-    if (r->where == FIELD_RESPONSES) return responses_read(r, why);
+    if (r->endpoint == FIELD_MESSAGES) return messages_chat(&r->chat, &r->mem, &r->f, why);
+    if (r->endpoint == FIELD_RESPONSES) return responses_read(r, why);
     if (!r->f.messages)
         return error_set(why, 400, "messages", NULL, "'messages' must be a list with at least one message.");
     return chat_parse(&r->chat, &r->mem, body, &e) || error_take(why, &e, NULL, false);
@@ -414,8 +416,9 @@ static bool render_last(server_request *r, const tandem *t, const chat *whole, s
     return ollama_leave_out(r->chat, whole, left_out, why) && render(r, t, o, why);
 }
 
-/* Renders the prompt. Where the client wants it, the oldest turns of a conversation that is too long are left out, as few as
- * possible. The search goes from the end by doubling, then by halves, so that it renders little more than what fits. */
+/* Renders the prompt. Where the client wants it, the oldest turns of a conversation that is too long are left out,
+ * as few as possible. The search goes from the end by doubling, then by halves, so that it renders little more than
+ * what fits. */
 static bool render_fitting(server_request *r, const tandem *t, chat_options *o, server_error *why)
 {
     chat   whole = *r->chat;
@@ -442,7 +445,7 @@ static bool render_fitting(server_request *r, const tandem *t, chat_options *o, 
 static bool read_chat(server_request *r, const tandem *t, const json_value *body, server_error *why)
 {
     chat_options o;
-    if (r->where == FIELD_MESSAGES && r->f.max_tokens == FIELD_ABSENT)
+    if (r->endpoint == FIELD_MESSAGES && r->f.max_tokens == FIELD_ABSENT)
         return error_set(why, 400, "max_tokens", NULL, "'max_tokens' is missing.");
     if (!read_messages(r, body, why) || !take_prompts(r, 1, why) || !render_fitting(r, t, &o, why) ||
         !check_context(r, t, r->prompt[0].n, why))
@@ -494,7 +497,7 @@ static bool put_sequence(server_request *r, const tandem *t, const json_value *v
 /* A text, token ids, or llama.cpp's {"prompt_string": TEXT}. */
 static bool read_prompt(server_request *r, const tandem *t, const json_value *v, server_prompt *out, server_error *why)
 {
-    tok_ids          *ids   = &r->rendered.ids; /* of all prompts, one after another */
+    tok_ids          *ids   = &r->rendered.ids; /* tokens of all prompts */
     size_t            from  = ids->n;
     const json_value *media = json_find(v, "multimodal_data"), *inner = json_find(v, "prompt_string");
     if (media && (media->kind != JSON_ARRAY || media->n)) return error_no_media(why, "prompt");
@@ -539,8 +542,8 @@ static bool read_text_request(server_request *r, const tandem *t, server_error *
     return true;
 }
 
-/* Prefixes are shared by who has the same key and says the same salt. The key's length comes first: no salt can stand for
- * the end of a key. */
+/* Prefixes are shared by who has the same key and says the same salt. The key's length comes first: no salt can
+ * stand for the end of a key. */
 static bool choose_tenant(server_request *r, str key, server_error *why)
 {
     enum { LENGTH = 24 };
@@ -560,15 +563,15 @@ static bool open_body(server_request *r, const tandem *t, const json_value **bod
 {
     json_limits limits = {.max_memory = TREE_MEMORY};
     err         e      = {0};
-    if (r->where & FIELD_OLLAMA && !r->body.n) return error_set(why, 400, NULL, NULL, "missing request body");
+    if (r->endpoint & FIELD_OLLAMA && !r->body.n) return error_set(why, 400, NULL, NULL, "missing request body");
     if (!json_parse(body, &r->mem, buf_str(&r->body), &limits, &e)) return error_body(why, &e);
     if ((*body)->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
     if (!engine_tok(t)) return error_set(why, 400, NULL, NULL, "The model has no tokenizer, which text needs.");
-    if (r->where & FIELD_OLLAMA && !ollama_translate(r, body, why)) return false;
+    if (r->endpoint & FIELD_OLLAMA && !ollama_translate(r, body, why)) return false;
     r->root = *body;
-    if (!fields_read(&r->f, *body, r->where, why) || !dialects_check(r, *body, why)) return false;
-    if (r->where == FIELD_MESSAGES) return messages_options(&r->f, &r->mem, why);
-    return r->where != FIELD_RESPONSES || responses_translate(r, why);
+    if (!fields_read(&r->f, *body, r->endpoint, why) || !dialects_check(r, *body, why)) return false;
+    if (r->endpoint == FIELD_MESSAGES) return messages_options(&r->f, &r->mem, why);
+    return r->endpoint != FIELD_RESPONSES || responses_translate(r, why);
 }
 
 bool request_open(server_request *r, const tandem *t, server_error *why)
@@ -628,7 +631,7 @@ bool request_read(server_request *r, const tandem *t, str key, server_error *why
     if (!open_body(r, t, &body, why)) return false;
     if (r->ollama.loaded) return true;
     tandem_request_init(t, &r->ask);
-    if (r->where & FIELD_BOTH && !(r->where & FIELD_OLLAMA)) engine_fingerprint(t, r->fingerprint);
+    if (r->endpoint & FIELD_BOTH && !(r->endpoint & FIELD_OLLAMA)) engine_fingerprint(t, r->fingerprint);
     read_sampling(r);
     if (!check_response_fields(r, why) || !read_logprobs(r, why) || !read_stop(r, why) || !read_stop_ids(r, t, why) ||
         !read_speculative(r, why) || !choose_tenant(r, key, why))

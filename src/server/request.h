@@ -1,7 +1,7 @@
 /* server/request.h - reads the body of a completion request and makes a request for the engine: prompts and options.
  *
- * Reading (parsing, rendering, tokenising) is slow and runs on a worker. It uses only the request and constant data of the
- * engine. A request owns all its memory. */
+ * Reading (parsing, rendering, tokenising) is slow and runs on a worker. It uses only the request and constant data
+ * of the engine. A request owns all its memory. */
 #ifndef TANDEM_SERVER_REQUEST_H
 #define TANDEM_SERVER_REQUEST_H
 #include "sched/engine.h"
@@ -21,8 +21,8 @@ typedef struct response_tool response_tool;
 enum { REQUEST_WARNING_MAX = 1023 }; /* max bytes of all warnings of a request */
 
 struct server_request {
-    int                where;  /* endpoint: bits of fields.h; a converted Ollama body has those of both endpoints */
-    const char        *served; /* name of the model; Ollama's clients must send it or an alias */
+    int                endpoint; /* endpoint: bits of fields.h; a converted Ollama body has those of both endpoints */
+    const char        *served;   /* name of the model; Ollama's clients must send it or an alias */
     const char *const *aliases;
     size_t             n_aliases;
     ollama_call        ollama;   /* model.n 0: the request is of another API */
@@ -35,11 +35,11 @@ struct server_request {
     const json_value  *root; /* the parsed body */
     chat              *chat; /* NULL: text */
     chat_prompt        rendered;
-    const chat_format *format; /* of the answer */
+    const chat_format *format; /* format of the response */
     bool               in_thought, thinking, one_call;
     bool               no_calls; /* tool_choice none: the marker of a call is banned */
     const char        *held_by;  /* name of the field that ask.grammar comes from; NULL: no grammar */
-    response_tool     *tool;     /* of /v1/responses (responses.h), like the next two */
+    response_tool     *tool;     /* /v1/responses (responses.h), like the next two */
     size_t             n_tools;
     json_value        *named_choice; /* the name in tool_choice; NULL: none */
     server_prompt     *prompt;
@@ -57,24 +57,25 @@ struct server_request {
     tandem_request ask;
 };
 
-/* Adds a sentence to the header X-Tandem-Warning: a part of the request has no effect or another one. Sentences are joined
- * by "; ", and characters that a header cannot hold become '?'. A sentence that does not fit is cut. Called before the
- * first byte of the reply is sent. */
+/* Adds a sentence to the header X-Tandem-Warning: a part of the request has no effect or another one. Sentences are
+ * joined by "; ", and characters that a header cannot hold become '?'. A sentence that does not fit is cut. Called
+ * before the first byte of the reply is sent. */
 void request_warn(server_request *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Takes ownership of the bytes of *body. */
-void request_init(server_request *r, int where, buf *body);
+void request_init(server_request *r, int endpoint, buf *body);
 /* Sets the names of the model, which are borrowed. */
 void request_name(server_request *r, const char *served, const char *const *aliases, size_t n_aliases);
 /* Frees its memory; numbers in its fields stay valid. May be called again. */
 void   request_forget(server_request *r);
 size_t request_bytes(const server_request *r); /* returns the memory that it uses */
-/* Returns about how many bytes its log-probabilities may take, in the engine and as text of a reply that is not a stream. */
+/* Returns about how many bytes its log-probabilities may take, in the engine and as text of a reply that is not a
+ * stream. */
 size_t request_logprob_bytes(const server_request *r, const tandem *t);
 /* Returns about how many bytes the reply uses to repeat the prompt and the grammar in each choice. */
 size_t request_repeat_bytes(const server_request *r);
 /* Returns whether it is a text completion, not a chat. */
-static inline bool request_is_text(const server_request *r) { return r->where & FIELD_TEXTS; }
+static inline bool request_is_text(const server_request *r) { return r->endpoint & FIELD_TEXTS; }
 /* Returns the name of the field with the prompt. */
 const char *request_param(const server_request *r);
 /* Reads only the fields, for endpoints that do not use the engine. */
@@ -83,8 +84,8 @@ bool request_open(server_request *r, const tandem *t, server_error *why);
 bool request_render(server_request *r, const tandem *t, buf *out, server_error *why);
 bool request_count(server_request *r, const tandem *t, size_t *n,
                    server_error *why); /* counts the tokens of a chat's prompt */
-/* Sets ask.grammar from response_format and tool_choice (either may be NULL), json_schema, grammar and similar fields. The
- * chat and one_call must be set. */
+/* Sets ask.grammar from response_format and tool_choice (either may be NULL), json_schema, grammar and similar
+ * fields. The chat and one_call must be set. */
 bool request_constrain(server_request *r, const json_value *response_format, const json_value *tool_choice,
                        server_error *why);
 /* Finds its grammar among the compiled ones. */

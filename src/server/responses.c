@@ -11,16 +11,16 @@ typedef struct {
     server_request *r;
     chat           *chat;
     server_error   *why;
-    size_t          item;     /* of the input: where it reads */
-    size_t          n_tools;  /* that were looked at */
-    bool            in_turn;  /* the last message is the model's, and goes on */
+    size_t          item;     /* index of the current item of the input */
+    size_t          n_tools;  /* tools read so far */
+    bool            in_turn;  /* the last message is the model's and may continue */
     chat_content    thoughts; /* for the next message of the model */
 } reader;
 
 /* --- complaints ---------------------------------------------------------------------------------*/
 /* fmt begins with what follows the item's own place in the input. */
-static bool bad(const reader *in, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static bool bad(const reader *in, const char *fmt, ...)
+static bool bad_item(const reader *in, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool bad_item(const reader *in, const char *fmt, ...)
 {
     char    text[256], param[96];
     va_list ap;
@@ -52,7 +52,7 @@ static json_value *object(arena *mem, const char *key1, json_value v1, const cha
     return v;
 }
 
-/* Room for one more behind n items; what is full is copied to twice the room. NULL: no memory. */
+/* Returns an array with room for item n; copies a full array to one twice as large. NULL: no memory. */
 static void *grow(arena *mem, void *items, size_t n, size_t each)
 {
     if (n & (n - 1)) return items; /* no power of two: it is not full */
@@ -150,7 +150,8 @@ static const json_value *custom_parameters(arena *mem)
 {
     const json_value *v;
     const str         schema = STR("{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\","
-                                           "\"description\":\"All of the input, as it is\"}},\"required\":[\"input\"]}");
+                                           "\"description\":\"All of the input, as it is\"}},"
+                                           "\"required\":[\"input\"]}");
     return json_parse(&v, mem, schema, NULL, NULL) ? v : NULL;
 }
 
@@ -230,12 +231,12 @@ static bool read_part(const reader *in, const char *key, size_t i, const json_va
     *out                      = (chat_part){.kind = CHAT_TEXT};
     if (is_medium(v)) {
         out->text = STR(ERROR_NOT_SHOWN);
-        return of_tool || (bad(in, ".%s[%zu] must be text: this model accepts no images, audio or files", key, i),
+        return of_tool || (bad_item(in, ".%s[%zu] must be text: this model accepts no images, audio or files", key, i),
                            in->why->code = "unsupported_value", false);
     }
     if (!refusal && !is(v, "type", "input_text") && !is(v, "type", "output_text") && !is(v, "type", "text"))
-        return bad(in, ".%s[%zu].type must be input_text, output_text or refusal", key, i);
-    if (!text || text->kind != JSON_STRING) return bad(in, ".%s[%zu].text must be a string", key, i);
+        return bad_item(in, ".%s[%zu].type must be input_text, output_text or refusal", key, i);
+    if (!text || text->kind != JSON_STRING) return bad_item(in, ".%s[%zu].text must be a string", key, i);
     out->text = text->s;
     return true;
 }
@@ -244,7 +245,7 @@ static bool read_content(const reader *in, const json_value *v, const char *key,
 {
     const json_value *c = json_find(v, key);
     if (!c || (c->kind != JSON_STRING && c->kind != JSON_ARRAY))
-        return bad(in, ".%s must be a string or a list of parts", key);
+        return bad_item(in, ".%s must be a string or a list of parts", key);
     *out = (chat_content){.kind = CHAT_STRING, .text = c->s};
     if (c->kind == JSON_STRING) return true;
     *out = (chat_content){.kind = CHAT_PARTS, .n_parts = c->n};
@@ -255,7 +256,7 @@ static bool read_content(const reader *in, const json_value *v, const char *key,
 }
 
 /* --- items --------------------------------------------------------------------------------------*/
-static chat_message *add(reader *in, chat_role role)
+static chat_message *add_message_of(reader *in, chat_role role)
 {
     chat_message *m = chat_add(in->chat, role, (str){0});
     in->in_turn     = role == CHAT_ASSISTANT;
@@ -267,12 +268,12 @@ static chat_message *add(reader *in, chat_role role)
     return m;
 }
 
-/* The message that the model is at; a thought begins another one, and so does a text behind a text. */
+/* Returns the current message of the model. Reasoning begins a new message, and so does a text after a text. */
 static chat_message *in_turn(reader *in, bool for_text)
 {
     chat_message *last    = in->in_turn ? &in->chat->message[in->chat->n - 1] : NULL;
     bool          goes_on = last && !in->thoughts.n_parts && (!for_text || last->content.kind == CHAT_NO_CONTENT);
-    return goes_on ? last : add(in, CHAT_ASSISTANT);
+    return goes_on ? last : add_message_of(in, CHAT_ASSISTANT);
 }
 
 static bool read_message(reader *in, const json_value *v)
@@ -285,10 +286,10 @@ static bool read_message(reader *in, const json_value *v)
     chat_message *m = NULL;
     for (size_t i = 0; i < COUNT(known); i++) {
         if (!is(v, "role", known[i].name)) continue;
-        m = known[i].role == CHAT_ASSISTANT ? in_turn(in, true) : add(in, known[i].role);
+        m = known[i].role == CHAT_ASSISTANT ? in_turn(in, true) : add_message_of(in, known[i].role);
         if (!m) return false;
     }
-    if (!m) return bad(in, ".role must be user, assistant, system or developer");
+    if (!m) return bad_item(in, ".role must be user, assistant, system or developer");
     return read_content(in, v, "content", false, &m->content);
 }
 
@@ -296,7 +297,7 @@ static bool add_call(reader *in, const json_value *v, str name, const json_value
 {
     chat_message *m = in_turn(in, false);
     if (!m) return false;
-    if (m->n_calls == CHAT_MAX_CALLS) return bad(in, " is one of more than %d calls in a turn", CHAT_MAX_CALLS);
+    if (m->n_calls == CHAT_MAX_CALLS) return bad_item(in, " is one of more than %d calls in a turn", CHAT_MAX_CALLS);
     if (!(m->call = grow(&in->r->mem, m->call, m->n_calls, sizeof *m->call))) return error_no_memory(in->why);
     m->call[m->n_calls++] = (chat_call){.has_id = true, .id = string(v, "call_id"), .name = name, .args = args};
     return true;
@@ -306,8 +307,8 @@ static bool read_function_call(reader *in, const json_value *v)
 {
     response_tool     t    = {.name = string(v, "name"), .space = string(v, "namespace")};
     const json_value *text = json_find(v, "arguments"), *args = NULL;
-    if (!t.name.n) return bad(in, ".name must be the name of a function");
-    if (!text || text->kind != JSON_STRING) return bad(in, ".arguments must be a string");
+    if (!t.name.n) return bad_item(in, ".name must be the name of a function");
+    if (!text || text->kind != JSON_STRING) return bad_item(in, ".arguments must be a string");
     if (chat_trim(text->s).n && !json_parse(&args, &in->r->mem, text->s, NULL, NULL)) args = text;
     return show(in, &t) && add_call(in, v, t.shown, args);
 }
@@ -316,8 +317,8 @@ static bool read_custom_call(reader *in, const json_value *v)
 {
     const json_value *input = json_find(v, "input");
     response_tool     t     = {.name = string(v, "name"), .space = string(v, "namespace")};
-    if (!t.name.n) return bad(in, ".name must be the name of a tool");
-    if (!input || input->kind != JSON_STRING) return bad(in, ".input must be a string");
+    if (!t.name.n) return bad_item(in, ".name must be the name of a tool");
+    if (!input || input->kind != JSON_STRING) return bad_item(in, ".input must be a string");
     const json_value *args = object(&in->r->mem, "input", *input, NULL, (json_value){0});
     return args ? show(in, &t) && add_call(in, v, t.shown, args) : error_no_memory(in->why);
 }
@@ -325,17 +326,17 @@ static bool read_custom_call(reader *in, const json_value *v)
 static bool read_shell_call(reader *in, const json_value *v)
 {
     const json_value *action = json_find(v, "action");
-    if (!action || action->kind != JSON_OBJECT) return bad(in, ".action must be an object");
+    if (!action || action->kind != JSON_OBJECT) return bad_item(in, ".action must be an object");
     return add_call(in, v, STR("local_shell"), action);
 }
 
 static bool read_output(reader *in, const json_value *v)
 {
     str           id = string(v, "call_id");
-    chat_message *m  = add(in, CHAT_TOOL);
+    chat_message *m  = add_message_of(in, CHAT_TOOL);
     if (!m) return false;
-    if (!id.s) id = string(v, "id"); /* of a local_shell_call_output */
-    if (!id.s) return bad(in, ".call_id must be that of a call");
+    if (!id.s) id = string(v, "id"); /* in a local_shell_call_output */
+    if (!id.s) return bad_item(in, ".call_id must be that of a call");
     m->has_call_id = true;
     m->call_id     = id;
     return read_content(in, v, "output", true, &m->content);
@@ -357,7 +358,8 @@ static bool add_thoughts(reader *in, const json_value *list)
     return true;
 }
 
-/* As it was told: in the clear, sealed by us, or as its summary. What others sealed says nothing here. */
+/* Reads reasoning as clear text, as our encrypted_content, or as its summary. Content encrypted by others is
+ * ignored. */
 static bool read_reasoning(reader *in, const json_value *v)
 {
     const size_t n = strlen(RESPONSES_SEAL), before = in->thoughts.n_parts;
@@ -371,8 +373,9 @@ static bool read_reasoning(reader *in, const json_value *v)
 static bool refuse_reference(reader *in, const json_value *v)
 {
     (void)v;
-    bad(in, ".type cannot be item_reference: nothing is stored here, please send the item itself (clients do so where "
-            "'store' is false)");
+    bad_item(in,
+             ".type cannot be item_reference: nothing is stored here, please send the item itself (clients do so where "
+             "'store' is false)");
     in->why->code = "unsupported_value";
     return false;
 }
@@ -395,7 +398,7 @@ static bool read_item(reader *in, const json_value *v)
     };
     str type = string(v, "type");
     if (!type.s && json_find(v, "role")) return read_message(in, v);
-    if (!type.s) return bad(in, " must be an object with a type, or with a role");
+    if (!type.s) return bad_item(in, " must be an object with a type, or with a role");
     for (size_t i = 0; i < COUNT(known); i++)
         if (str_is(type, known[i].type)) return known[i].read(in, v);
     return true;

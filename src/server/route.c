@@ -93,8 +93,8 @@ static void add_method(buf *others, const char *method)
     buf_printf(others, "%s%s", others->n ? ", " : "", strcmp(method, "GET") ? method : "GET, HEAD");
 }
 
-/* Sets the call's route, and its form, which a path without a route has too. HEAD goes where GET goes. others: the methods that
- * the path has, when it does not have this one. */
+/* Sets the call's route, and its form, which a path without a route has too. HEAD goes where GET goes. others: the
+ * methods that the path has, when it does not have this one. */
 static void find_route(const server *s, server_call *c, str method, str path, buf *others)
 {
     str name, bare = without_version(path);
@@ -159,7 +159,7 @@ static void refuse_path(server *s, server_call *c, str others)
     }
 }
 
-/* What has no path wants a key, too. */
+/* Checks the access of a call. A path without a route needs a key as well. */
 static bool check_access(server *s, server_call *c)
 {
     access_grant  grant;
@@ -193,7 +193,7 @@ static bool refuse_without_call(server *s, http_call *h)
     return false;
 }
 
-/* What needs no body is answered here, whatever body it says to have. */
+/* Runs handlers that need no body at once, even if the request has one. */
 bool route_on_head(void *ctx, http_call *h)
 {
     server             *s = ctx;
@@ -225,7 +225,7 @@ void route_on_request(void *ctx, http_call *h)
     c->route->handle(ctx, c);
 }
 
-/* What HTTP itself refuses is told as everything else is. */
+/* Writes errors of the HTTP layer in the format of the API. */
 size_t route_on_refuse(void *ctx, http_call *h, int status, const char *text, http_field *fields, buf *body)
 {
     server      *s = ctx;
@@ -238,7 +238,7 @@ size_t route_on_refuse(void *ctx, http_call *h, int status, const char *text, ht
     return (size_t)call_write_error(s, c, &why, fields, body);
 }
 
-/* A call that never became a completion. Who only looks leaves no line. */
+/* Logs a call that is no completion; successful GET requests at debug level. */
 static void note_other(const server_call *c, bool delivered)
 {
     int           status = http_call_status(c->http);

@@ -19,10 +19,10 @@
 enum { WORKERS = 2, WORKER_END_S = 5 /* for workers to end after the last reply */ };
 
 /* At most `most`, and a share of what this process may still take. */
-static size_t share_of_memory(size_t most, size_t available, size_t share)
+static size_t share_of_memory(size_t max, size_t available, size_t share)
 {
     enum { LEAST = 8 << 20 };
-    size_t n = available / share < most ? available / share : most;
+    size_t n = available / share < max ? available / share : max;
     return n < LEAST ? LEAST : n;
 }
 
@@ -43,8 +43,8 @@ static _Atomic(double)        closing_since; /* clock_s; 0: the loop runs */
 static atomic_bool            keys_changed;
 static _Atomic(http_server *) serving;
 
-/* The first signal drains, the second cuts. Once the loop has ended, all replies are out: whoever still waits for the engine's
- * last step can end the process, which exits as it would have. */
+/* The first signal drains, the second cuts. After the loop has ended all replies are sent, and a further signal ends
+ * the process while it waits for the engine's last step. */
 static void on_signal(int sig)
 {
     enum { PATIENCE_S = 2 };
@@ -142,7 +142,7 @@ static void drain(server *s)
     bench_cut(s);
 }
 
-static void cut(server *s, double now)
+static void cut_responses(server *s, double now)
 {
     s->cut    = true;
     s->cut_at = now;
@@ -161,13 +161,13 @@ static void look_at_signals(server *s)
     int        n   = atomic_load(&n_signals);
     if (n && !s->draining) drain(s);
     if (!s->draining) return;
-    if (!s->cut && (n > 1 || now >= s->cut_at)) cut(s, now);
+    if (!s->cut && (n > 1 || now >= s->cut_at)) cut_responses(s, now);
     http_get_stats(s->http, &h);
     if (!h.calls || (s->cut && now >= s->cut_at + LINGER_S)) http_stop(s->http);
 }
 
 /* --- watching -----------------------------------------------------------------------------------*/
-/* The service manager hears nothing while a step hangs, and starts the service again. */
+/* Sends no watchdog message while a step hangs, so that the service manager restarts the service. */
 static void watch_engine(server *s)
 {
     tandem_stats st;
@@ -209,7 +209,7 @@ static void on_room(void *ctx, http_call *h)
     if (c->completion) completion_pump(c->completion);
 }
 
-/* The default stays the same from start to start, and tells an operator where to look. */
+/* Sets the replica id. The default, host name and port, is the same after a restart. */
 static bool name_replica(server *s, err *e)
 {
     const char *given = s->opt->replica_id;
@@ -226,7 +226,7 @@ static bool name_replica(server *s, err *e)
     return true;
 }
 
-static void wake(void *ctx) { http_wake(ctx); }
+static void wake_server(void *ctx) { http_wake(ctx); }
 
 static bool open_server(server *s, err *e)
 {
@@ -239,10 +239,10 @@ static bool open_server(server *s, err *e)
                       .on_refuse  = route_on_refuse,
                       .ctx        = s};
     return open_keys(s, e) && http_open(&s->http, &s->opt->http, &h, e) && name_replica(s, e) &&
-           work_new(&s->work, WORKERS, wake, s->http, e);
+           work_new(&s->work, WORKERS, wake_server, s->http, e);
 }
 
-/* What is asked for ends first, then who could wake the loop, then the calls, then what all of it stands on. */
+/* Ends requests first, then threads that wake the loop, then calls, then the state that they use. */
 static void close_server(server *s)
 {
     s->draining = s->cut = true;
@@ -252,7 +252,7 @@ static void close_server(server *s)
     if (s->engine) tandem_shutdown(s->engine, 0);
     http_close(s->http);
     s->http = NULL;
-    completions_pump(s); /* whose clients had left */
+    completions_pump(s); /* completions whose clients disconnected */
     bench_pump(s);
     assert(!s->n_completions && !s->n_users && !s->bench);
     life_end(s);
@@ -325,9 +325,9 @@ bool server_takes(const server *s, work_kind kind, server_error *why)
 }
 
 /* A small body can make a large tree and a large reply, and both may wait for long. */
-bool server_hold(server *s, size_t bytes, size_t most, server_error *why)
+bool server_hold(server *s, size_t bytes, size_t max, server_error *why)
 {
-    return atomic_fetch_add(&s->held_bytes, bytes) + bytes <= most || error_no_memory(why);
+    return atomic_fetch_add(&s->held_bytes, bytes) + bytes <= max || error_no_memory(why);
 }
 
 void server_let_go(server *s, size_t bytes) { atomic_fetch_sub(&s->held_bytes, bytes); }

@@ -1,4 +1,5 @@
-/* server/server.h - serves an engine over HTTP: options and the main loop. The rest of the module is in server/inside.h. */
+/* server/server.h - serves an engine over HTTP: options and the main loop. The rest of the module is in
+ * server/inside.h. */
 #ifndef TANDEM_SERVER_SERVER_H
 #define TANDEM_SERVER_SERVER_H
 #include "http/http.h"
@@ -8,8 +9,8 @@
 
 typedef struct {
     http_options http;
-    /* Opens the engine; called on a worker thread while the server replies 503. The engine must call `wake` when a job has
-     * news. changed: as for engine_open. */
+    /* Opens the engine; called on a worker thread while the server replies 503. The engine must call `wake` when a
+     * job has news. changed: as for engine_open. */
     bool (*open)(void *ctx, const settings *changed, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx,
                  err *e);
     void              *open_ctx;

@@ -1,7 +1,7 @@
 /* server/status.h - writes the bodies of the status endpoints: health, models, properties and slots.
  *
- * The functions append a JSON body to `out`. Those that return bool return false with an error instead. The bodies have
- * the members of llama.cpp's and vLLM's endpoints of the same names, for their clients. */
+ * The functions append a JSON body to `out`. Functions that return bool may return false with an error instead. The
+ * bodies have the members of llama.cpp's and vLLM's endpoints of the same names, for their clients. */
 #ifndef TANDEM_SERVER_STATUS_H
 #define TANDEM_SERVER_STATUS_H
 #include "base/buf.h"

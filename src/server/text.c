@@ -126,7 +126,7 @@ bool text_count(server_request *r, const tandem *t, buf *out, server_error *why)
 {
     size_t n;
     if (!request_count(r, t, &n, why)) return false;
-    bool object = r->where != FIELD_MESSAGES;
+    bool object = r->endpoint != FIELD_MESSAGES;
     buf_printf(out, "{%s\"input_tokens\":%zu}", object ? "\"object\":\"response.input_tokens\"," : "", n);
     return check_room(out, why);
 }
@@ -145,19 +145,19 @@ struct text_job {
 };
 
 /* Half of what there is stays for completions. */
-static bool hold(text_job *x)
+static bool hold_memory(text_job *x)
 {
     x->held = request_bytes(&x->request) + x->out.cap;
     return server_hold(x->s, x->held, x->s->opt->max_held / 2, &x->why);
 }
 
-static void run(work_item *item)
+static void run_text_job(work_item *item)
 {
     text_job *x = (text_job *)item;
-    x->ok       = x->fn(&x->request, x->s->engine, &x->out, &x->why) && hold(x);
+    x->ok       = x->fn(&x->request, x->s->engine, &x->out, &x->why) && hold_memory(x);
 }
 
-static void drop(text_job *x)
+static void free_text_job(text_job *x)
 {
     request_forget(&x->request);
     server_body_is_freed(x->s, x->of_body);
@@ -175,7 +175,7 @@ static void reply_whole(text_job *x)
     call_reply(x->s, x->call, 200, "application/json", buf_str(&x->out));
 }
 
-static void done(work_item *item)
+static void text_job_done(work_item *item)
 {
     text_job *x = (text_job *)item;
     if (item->skipped) x->ok = error_shutting_down(&x->why);
@@ -188,16 +188,16 @@ static void done(work_item *item)
             call_refuse(x->s, x->call, &x->why);
         x->call->warning = NULL;
     }
-    drop(x);
+    free_text_job(x);
 }
 
 void text_on_end(text_job *x)
 {
     x->call = NULL;
-    if (work_withdraw(x->s->work, &x->item)) drop(x);
+    if (work_withdraw(x->s->work, &x->item)) free_text_job(x);
 }
 
-static void start(server *s, server_call *c, int where, text_fn *fn)
+static void start_text_job(server *s, server_call *c, int endpoint, text_fn *fn)
 {
     buf          body;
     server_error why;
@@ -208,21 +208,24 @@ static void start(server *s, server_call *c, int where, text_fn *fn)
     text_job *x = call_alloc(s, c, sizeof *x);
     if (!x) return;
     size_t of_body = http_take_body(c->http, &body);
-    *x             = (text_job){
-                    .item = {.run = run, .done = done, .kind = WORK_SLOW}, .s = s, .call = c, .fn = fn, .of_body = of_body};
+    *x             = (text_job){.item    = {.run = run_text_job, .done = text_job_done, .kind = WORK_SLOW},
+                                .s       = s,
+                                .call    = c,
+                                .fn      = fn,
+                                .of_body = of_body};
     buf_init(&x->out, TEXT_MAX_REPLY);
-    request_init(&x->request, where, &body);
+    request_init(&x->request, endpoint, &body);
     request_name(&x->request, s->opt->model, s->opt->aliases, s->opt->n_aliases);
     c->text = x;
     s->n_users++;
     work_put(s->work, &x->item);
 }
 
-void endpoint_tokenize(server *s, server_call *c) { start(s, c, FIELD_TOKENIZE, text_tokenize); }
-void endpoint_detokenize(server *s, server_call *c) { start(s, c, FIELD_DETOKENIZE, text_detokenize); }
-void endpoint_template(server *s, server_call *c) { start(s, c, FIELD_CHAT, text_template); }
-void endpoint_count(server *s, server_call *c) { start(s, c, FIELD_MESSAGES, text_count); }
-void endpoint_ollama_show(server *s, server_call *c) { start(s, c, FIELD_OLLAMA_CHAT, ollama_show); }
-void endpoint_ollama_pull(server *s, server_call *c) { start(s, c, FIELD_OLLAMA_CHAT, ollama_pull); }
-void endpoint_count_chat(server *s, server_call *c) { start(s, c, FIELD_CHAT, text_count); }
-void endpoint_count_responses(server *s, server_call *c) { start(s, c, FIELD_RESPONSES, text_count); }
+void endpoint_tokenize(server *s, server_call *c) { start_text_job(s, c, FIELD_TOKENIZE, text_tokenize); }
+void endpoint_detokenize(server *s, server_call *c) { start_text_job(s, c, FIELD_DETOKENIZE, text_detokenize); }
+void endpoint_template(server *s, server_call *c) { start_text_job(s, c, FIELD_CHAT, text_template); }
+void endpoint_count(server *s, server_call *c) { start_text_job(s, c, FIELD_MESSAGES, text_count); }
+void endpoint_ollama_show(server *s, server_call *c) { start_text_job(s, c, FIELD_OLLAMA_CHAT, ollama_show); }
+void endpoint_ollama_pull(server *s, server_call *c) { start_text_job(s, c, FIELD_OLLAMA_CHAT, ollama_pull); }
+void endpoint_count_chat(server *s, server_call *c) { start_text_job(s, c, FIELD_CHAT, text_count); }
+void endpoint_count_responses(server *s, server_call *c) { start_text_job(s, c, FIELD_RESPONSES, text_count); }

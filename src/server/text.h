@@ -1,8 +1,8 @@
-/* server/text.h - endpoints that convert text: /tokenize, /detokenize and /apply-template of llama.cpp's server, and the
- * endpoints of Anthropic and OpenAI that count input tokens.
+/* server/text.h - endpoints that convert text: /tokenize, /detokenize and /apply-template of llama.cpp's server, and
+ * the endpoints of Anthropic and OpenAI that count input tokens.
  *
- * They run on a worker, since they may take seconds, and read only constant data of the engine. Their memory is bounded to
- * half of what completions may hold. */
+ * They run on a worker, since they may take seconds, and read only constant data of the engine. Their memory is
+ * bounded to half of what completions may hold. */
 #ifndef TANDEM_SERVER_TEXT_H
 #define TANDEM_SERVER_TEXT_H
 #include "server/inside.h"

@@ -28,7 +28,7 @@ struct work {
     pthread_cond_t  more, more_grammars, ended;
     item_list       waiting[WORK_KINDS], finished; /* under the lock, as the rest */
     int             n_slow, most_slow;             /* that are being run, and may be */
-    uint64_t        last_share;                    /* whose grammar was begun last */
+    uint64_t        last_share;                    /* share of the grammar that was started last */
     bool            closing;
     worker          worker[MAX_THREADS + 1];
     int             n_workers, n_running; /* started; of them not ended */
@@ -87,7 +87,7 @@ static work_item *take_next(work *w, bool compiles)
     return item || w->n_slow >= w->most_slow ? item : take_first(&w->waiting[WORK_SLOW]);
 }
 
-static void run(worker *me, work_item *item)
+static void run_item(worker *me, work_item *item)
 {
     work *w    = me->w;
     bool  slow = item->kind == WORK_SLOW;
@@ -112,7 +112,7 @@ static void *worker_main(void *arg)
         work_item *item = take_next(w, me->compiles);
         if (!item && w->closing) break;
         if (item)
-            run(me, item);
+            run_item(me, item);
         else
             pthread_cond_wait(me->compiles ? &w->more_grammars : &w->more, &w->lock);
     }
@@ -122,7 +122,7 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-static bool start(work *w, int n, err *e)
+static bool start_workers(work *w, int n, err *e)
 {
     for (int i = 0; i <= n; i++) {
         w->worker[i] = (worker){.w = w, .compiles = i == n};
@@ -152,7 +152,7 @@ bool work_new(work **out, int n_threads, void (*wake)(void *ctx), void *ctx, err
     pthread_cond_init(&w->more_grammars, NULL);
     pthread_cond_init(&w->ended, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (start(w, n_threads < MAX_THREADS ? n_threads : MAX_THREADS, e)) {
+    if (start_workers(w, n_threads < MAX_THREADS ? n_threads : MAX_THREADS, e)) {
         *out = w;
         return true;
     }

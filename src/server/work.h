@@ -1,11 +1,12 @@
-/* server/work.h - worker threads for work that is too slow for the I/O thread: parsing, rendering, tokenising, compiling
- * grammars, loading a model.
+/* server/work.h - worker threads for work that is too slow for the I/O thread: parsing, rendering, tokenising,
+ * compiling grammars, loading a model.
  *
  *      I/O thread: work_put ---> worker: run ---> wake ---> I/O thread: work_collect, which calls done
  *
- * Every item that was put and not withdrawn is run, or skipped at shutdown. Then its `done` is called once. Slow items may
- * take seconds: quick items go first, and slow ones never occupy all workers. Grammars have a worker of their own that
- * serves the clients in turns, so that expensive grammars delay neither other requests nor other clients' grammars. */
+ * Every item that was put and not withdrawn is run, or skipped at shutdown. Then its `done` is called once. Slow
+ * items may take seconds: quick items go first, and slow ones never occupy all workers. Grammars have a worker of
+ * their own that serves the clients in turns, so that expensive grammars delay neither other requests nor other
+ * clients' grammars. */
 #ifndef TANDEM_SERVER_WORK_H
 #define TANDEM_SERVER_WORK_H
 #include "base/err.h"

@@ -38,27 +38,27 @@ static bool is_field(const char *name)
     return false;
 }
 
-static void read_as(const json_value *body, int where)
+static void read_as(const json_value *body, int endpoint)
 {
     server_fields f;
     server_error  why = {0};
-    if (!fields_read(&f, body, where, &why)) {
+    if (!fields_read(&f, body, endpoint, &why)) {
         assert(why.status == 400 && is_field(why.param) && why.message[0]);
         return;
     }
     for (int i = 0; i < n_fields; i++)
-        if (field_table[i].where & where) check_field(&field_table[i], (const char *)&f + field_table[i].at);
+        if (field_table[i].endpoint & endpoint) check_field(&field_table[i], (const char *)&f + field_table[i].at);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const int  where[] = {FIELD_CHAT,     FIELD_TEXT,      FIELD_TOKENIZE, FIELD_DETOKENIZE,
+    static const int  endpoint[] = {FIELD_CHAT,     FIELD_TEXT,      FIELD_TOKENIZE, FIELD_DETOKENIZE,
                                  FIELD_MESSAGES, FIELD_RESPONSES, FIELD_PARK,     FIELD_BENCH};
     const json_value *body;
     arena             mem;
     arena_init(&mem, 1 << 26);
     if (json_parse(&body, &mem, (str){(const char *)data, size}, NULL, NULL) && body->kind == JSON_OBJECT)
-        for (size_t i = 0; i < sizeof where / sizeof *where; i++) read_as(body, where[i]);
+        for (size_t i = 0; i < sizeof endpoint / sizeof *endpoint; i++) read_as(body, endpoint[i]);
     arena_deinit(&mem);
     return 0;
 }

@@ -8,7 +8,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* False: it was refused, has no prompt, or is raw, which needs a tokenizer. */
-static bool open_request(server_request *q, int where, str text)
+static bool open_request(server_request *q, int endpoint, str text)
 {
     server_error      why    = {0};
     json_limits       limits = {.max_memory = 16 << 20};
@@ -17,7 +17,7 @@ static bool open_request(server_request *q, int where, str text)
     err               e = {0};
     buf_init(&b, 1 << 24);
     buf_put(&b, text.s, text.n);
-    request_init(q, where, &b);
+    request_init(q, endpoint, &b);
     request_name(q, "nano", NULL, 0);
     if (!json_parse(&body, &q->mem, buf_str(&q->body), &limits, NULL) || body->kind != JSON_OBJECT) return false;
     raw = json_get(body, "raw");
@@ -25,7 +25,7 @@ static bool open_request(server_request *q, int where, str text)
     bool ok = ollama_translate(q, &body, &why);
     REQUIRE(ok ? body->kind == JSON_OBJECT && q->ollama.model.n : why.status >= 400 && why.message[0]);
     if (!ok || q->ollama.loaded) return false;
-    if (fields_read(&q->f, body, q->where, &why) && chat_parse(&q->chat, &q->mem, body, &e)) return true;
+    if (fields_read(&q->f, body, q->endpoint, &why) && chat_parse(&q->chat, &q->mem, body, &e)) return true;
     REQUIRE(why.message[0] || e.text[0]);
     return false;
 }
@@ -147,12 +147,12 @@ static void check_answer(server_request *q, str text, size_t piece)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!size) return 0;
-    int            where = data[0] == 'g' ? FIELD_OLLAMA_GENERATE : FIELD_OLLAMA_CHAT;
+    int            endpoint = data[0] == 'g' ? FIELD_OLLAMA_GENERATE : FIELD_OLLAMA_CHAT;
     const uint8_t *nul   = memchr(data, 0, size);
     str            body  = {(const char *)data + 1, nul > data ? (size_t)(nul - data) - 1 : size - 1};
     str            text  = nul > data ? (str){(const char *)nul + 1, (size_t)(data + size - nul) - 1} : (str){0};
     server_request q;
-    if (open_request(&q, where, body)) {
+    if (open_request(&q, endpoint, body)) {
         check_turns(q.chat, size);
         check_answer(&q, text, 1 + size % 7);
     }

@@ -11,9 +11,9 @@
 /* --- the table ----------------------------------------------------------------------------------*/
 static int place_of(const dialect_field *f)
 {
-    if (f->where & FIELD_CHAT) return FIELD_CHAT;
-    if (f->where & FIELD_MESSAGES) return FIELD_MESSAGES;
-    return f->where & FIELD_RESPONSES ? FIELD_RESPONSES : FIELD_NATIVE;
+    if (f->endpoint & FIELD_CHAT) return FIELD_CHAT;
+    if (f->endpoint & FIELD_MESSAGES) return FIELD_MESSAGES;
+    return f->endpoint & FIELD_RESPONSES ? FIELD_RESPONSES : FIELD_NATIVE;
 }
 
 /* A body with the field, for place_of; a point in the name makes a path. */
@@ -86,10 +86,10 @@ TEST(dialects_that_are_off_change_nothing)
     tandem_close(x.engine);
 }
 
-static bool is_kept(const char *name, int where)
+static bool is_kept(const char *name, int endpoint)
 {
     for (int i = 0; i < n_fields; i++)
-        if (!strcmp(field_table[i].name, name) && field_table[i].where & where) return true;
+        if (!strcmp(field_table[i].name, name) && field_table[i].endpoint & endpoint) return true;
     return false;
 }
 
@@ -97,9 +97,9 @@ TEST(dialects_are_in_one_table_only)
 {
     for (int i = 0; i < n_dialect_fields; i++) {
         const dialect_field *f = &dialect_table[i];
-        CHECK_MSG(!is_kept(f->name, f->where), "%s is kept, too", f->name);
+        CHECK_MSG(!is_kept(f->name, f->endpoint), "%s is kept, too", f->name);
         for (int k = 0; k < i; k++)
-            CHECK_MSG(strcmp(f->name, dialect_table[k].name) || !(f->where & dialect_table[k].where),
+            CHECK_MSG(strcmp(f->name, dialect_table[k].name) || !(f->endpoint & dialect_table[k].endpoint),
                       "%s appears twice", f->name);
     }
 }

@@ -32,7 +32,7 @@ static bool read_one(reading *r, const field_info *f, const char *value)
     r->why  = (server_error){0};
     bool ok = json_parse(&v, &r->mem, buf_str(&b), NULL, &e);
     if (ok)
-        ok = fields_read(&r->f, v, f->where, &r->why);
+        ok = fields_read(&r->f, v, f->endpoint, &r->why);
     else
         error_set(&r->why, 400, f->name, NULL, "%s", e.text);
     arena_deinit(&r->mem);
@@ -167,20 +167,20 @@ TEST(fields_are_described_in_words)
 
 static int all_places(const char *name)
 {
-    int where = 0;
+    int endpoint = 0;
     for (int i = 0; i < n_fields; i++)
-        if (!strcmp(field_table[i].name, name)) where |= field_table[i].where;
-    return where;
+        if (!strcmp(field_table[i].name, name)) endpoint |= field_table[i].endpoint;
+    return endpoint;
 }
 
 TEST(fields_that_are_unknown_or_elsewhere_are_ignored)
 {
     reading    r;
-    field_info unknown = {.name = "no_such_field", .where = FIELD_CHAT};
+    field_info unknown = {.name = "no_such_field", .endpoint = FIELD_CHAT};
     CHECK(read_one(&r, &unknown, "{\"a\":[1,2,\"x\"]}"));
     for (int i = 0; i < n_fields; i++) {
         field_info f = field_table[i];
-        f.where      = FIELD_ANSWERS & ~all_places(f.name);
+        f.endpoint   = FIELD_ANSWERS & ~all_places(f.name);
         CHECK_MSG(read_one(&r, &f, "[[]]"), "%s is looked at where it does not belong", f.name);
     }
 }
@@ -188,7 +188,7 @@ TEST(fields_that_are_unknown_or_elsewhere_are_ignored)
 TEST(fields_have_defaults)
 {
     reading r;
-    CHECK(read_one(&r, &(field_info){.name = "x", .where = FIELD_BOTH}, "1"));
+    CHECK(read_one(&r, &(field_info){.name = "x", .endpoint = FIELD_BOTH}, "1"));
     CHECK_INT(r.f.n, 1);
     CHECK_INT(r.f.stream, 0);
     CHECK_INT(r.f.parallel_tool_calls, 1);
@@ -203,7 +203,7 @@ TEST(fields_take_whole_reals_and_all_seeds)
     const field_info *seed = NULL, *most = NULL;
     for (int i = 0; i < n_fields; i++) {
         if (!strcmp(field_table[i].name, "seed")) seed = &field_table[i];
-        if (!strcmp(field_table[i].name, "max_tokens") && field_table[i].where & FIELD_CHAT) most = &field_table[i];
+        if (!strcmp(field_table[i].name, "max_tokens") && field_table[i].endpoint & FIELD_CHAT) most = &field_table[i];
     }
     CHECK(read_one(&r, most, "100.0") && r.f.max_tokens == 100);
     CHECK(read_one(&r, most, "-1") && r.f.max_tokens == -1);

@@ -23,28 +23,28 @@ static bool open_engine(test_case *t, reading *x)
     return CHECK_OK(engine_open(&x->engine, &o, &(engine_extra){0}, &e), e);
 }
 
-static bool read_body(reading *x, server_request *r, int where, const char *body)
+static bool read_body(reading *x, server_request *r, int endpoint, const char *body)
 {
     static const char *const aliases[] = {"gemma:4b"};
     buf                      b;
     buf_init(&b, (size_t)1 << 28);
     buf_puts(&b, body);
-    request_init(r, where, &b);
+    request_init(r, endpoint, &b);
     request_name(r, "nano", aliases, 1);
     x->why = (server_error){0};
     return request_read(r, x->engine, (str){0}, &x->why);
 }
 
-static bool is_taken(reading *x, int where, const char *body)
+static bool is_taken(reading *x, int endpoint, const char *body)
 {
     test_case *t = x->t;
-    return CHECK_MSG(read_body(x, &x->r, where, body), "%s: %s", body, x->why.message);
+    return CHECK_MSG(read_body(x, &x->r, endpoint, body), "%s: %s", body, x->why.message);
 }
 
-static void refused(reading *x, int where, const char *body, int status, const char *words)
+static void refused(reading *x, int endpoint, const char *body, int status, const char *words)
 {
     test_case *t = x->t;
-    CHECK_MSG(!read_body(x, &x->r, where, body), "%s is taken", body);
+    CHECK_MSG(!read_body(x, &x->r, endpoint, body), "%s is taken", body);
     CHECK_MSG(x->why.status == status && strstr(x->why.message, words), "%s: %d '%s' instead of %d '%s'", body,
               x->why.status, x->why.message, status, words);
     request_forget(&x->r);
@@ -69,10 +69,10 @@ static void same_ask(reading *x, const char *body)
     CHECK_INT(x->r.f.stream, x->other.f.stream);
 }
 
-static void same_request(reading *x, int where, const char *body, int other, const char *other_body)
+static void same_request(reading *x, int endpoint, const char *body, int other, const char *other_body)
 {
     test_case *t = x->t;
-    if (!is_taken(x, where, body)) return;
+    if (!is_taken(x, endpoint, body)) return;
     if (CHECK_MSG(read_body(x, &x->other, other, other_body), "%s: %s", other_body, x->why.message)) {
         const server_prompt *a = &x->r.prompt[0], *b = &x->other.prompt[0];
         CHECK_MSG(a->n == b->n && !memcmp(a->ids, b->ids, a->n * sizeof *a->ids), "%s is not %s", body, other_body);
@@ -238,12 +238,12 @@ TEST(ollama_loads_by_keep_alive)
     if (!open_engine(t, &x)) return;
     for (size_t i = 0; i < COUNT(k); i++) {
         snprintf(body, sizeof body, "{\"model\":\"nano\",\"prompt\":\"\",\"keep_alive\":%s}", k[i].value);
-        for (int where = FIELD_OLLAMA_CHAT; where <= FIELD_OLLAMA_GENERATE; where *= 2) {
+        for (int endpoint = FIELD_OLLAMA_CHAT; endpoint <= FIELD_OLLAMA_GENERATE; endpoint *= 2) {
             if (!k[i].reason) {
-                refused(&x, where, body, 400, "");
+                refused(&x, endpoint, body, 400, "");
                 continue;
             }
-            if (is_taken(&x, where, body)) CHECK_STR(str_of(x.r.ollama.loaded), str_of(k[i].reason));
+            if (is_taken(&x, endpoint, body)) CHECK_STR(str_of(x.r.ollama.loaded), str_of(k[i].reason));
             CHECK(!x.r.n_choices);
             request_forget(&x.r);
         }
@@ -254,7 +254,7 @@ TEST(ollama_loads_by_keep_alive)
 TEST(ollama_refuses_what_is_wrong)
 {
     static const struct {
-        int         where, status;
+        int         endpoint, status;
         const char *body, *words;
     } k[] = {
         {FIELD_OLLAMA_CHAT, 400, "", "missing request body"},
@@ -306,7 +306,7 @@ TEST(ollama_refuses_what_is_wrong)
     reading x;
     buf     b;
     if (!open_engine(t, &x)) return;
-    for (size_t i = 0; i < COUNT(k); i++) refused(&x, k[i].where, k[i].body, k[i].status, k[i].words);
+    for (size_t i = 0; i < COUNT(k); i++) refused(&x, k[i].endpoint, k[i].body, k[i].status, k[i].words);
     refused(&x, FIELD_OLLAMA_CHAT,
             "{\"model\":\"nano\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
             "\"options\":{\"seed\":1e300}}",

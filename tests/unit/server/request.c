@@ -46,7 +46,7 @@ TEST(request_logprobs)
     reading x;
     if (!open_engine(t, &x)) return;
     static const struct {
-        int         where;
+        int         endpoint;
         const char *body;
         int         n; /* -1: none */
     } k[] = {{FIELD_CHAT, CHAT(""), -1},
@@ -61,7 +61,7 @@ TEST(request_logprobs)
              {FIELD_RESPONSES, INPUT(",\"top_logprobs\":1"), 1},
              {FIELD_RESPONSES, INPUT(",\"include\":[\"message.output_text.logprobs\"]"), 0}};
     for (size_t i = 0; i < COUNT(k); i++) {
-        CHECK_MSG(ask(&x, k[i].where, k[i].body)->logprobs == k[i].n, "%s: %d", k[i].body, x.r.ask.logprobs);
+        CHECK_MSG(ask(&x, k[i].endpoint, k[i].body)->logprobs == k[i].n, "%s: %d", k[i].body, x.r.ask.logprobs);
         request_forget(&x.r);
     }
     refused(&x, FIELD_CHAT, CHAT(",\"top_logprobs\":1"), "top_logprobs", "needs 'logprobs'");
@@ -74,7 +74,7 @@ TEST(request_logprobs_need_memory)
     reading x;
     if (!open_engine(t, &x)) return;
     static const struct {
-        int         where;
+        int         endpoint;
         const char *body;
         int         tokens; /* of all answers; of prompts of 3 tokens */
         bool        streams;
@@ -88,12 +88,12 @@ TEST(request_logprobs_need_memory)
              {FIELD_TEXT, "{\"prompt\":[5,6,7],\"logprobs\":2,\"max_tokens\":0}", 0, false},
              {FIELD_TEXT, "{\"prompt\":[5,6,7],\"logprobs\":2}", 62, false},
              {FIELD_TEXT, "{\"prompt\":[5,6,7],\"logprobs\":2,\"max_tokens\":10,\"n\":3,\"echo\":true}", 39, false}};
-    ask(&x, k[0].where, k[0].body);
+    ask(&x, k[0].endpoint, k[0].body);
     size_t whole = request_logprob_bytes(&x.r, x.engine) / 10, streamed = 3 * sizeof(tandem_logprob);
     request_forget(&x.r);
     CHECK(whole > 10 * streamed);
     for (size_t i = 0; i < COUNT(k); i++) {
-        ask(&x, k[i].where, k[i].body);
+        ask(&x, k[i].endpoint, k[i].body);
         CHECK_INT(request_logprob_bytes(&x.r, x.engine), (size_t)k[i].tokens * (k[i].streams ? streamed : whole));
         request_forget(&x.r);
     }
@@ -282,7 +282,7 @@ TEST(request_prompts)
 TEST(request_conversations_fit_the_context)
 {
     static const struct {
-        int         where;
+        int         endpoint;
         const char *before, *after, *param, *words;
     } k[] = {{FIELD_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"", "\"}]}", "messages",
               "your messages resulted in"},
@@ -301,7 +301,7 @@ TEST(request_conversations_fit_the_context)
             for (int w = 0; w < words; w++) buf_puts(&b, "7 ");
             buf_puts(&b, k[i].after);
             buf_putc(&b, 0);
-            if (read_body(&x, k[i].where, b.p))
+            if (read_body(&x, k[i].endpoint, b.p))
                 CHECK(x.r.prompt[0].n < CTX);
             else
                 most = words;
@@ -407,7 +407,7 @@ TEST(request_thinking_decides_about_a_bare_thought)
 TEST(request_forms)
 {
     static const struct {
-        int                 where;
+        int                 endpoint;
         const char         *body, *held_by;
         tandem_grammar_kind kind;
         bool                may_call;
@@ -473,7 +473,7 @@ TEST(request_forms)
     char    body[400];
     if (!open_engine(t, &x)) return;
     for (size_t i = 0; i < COUNT(good); i++) {
-        const tandem_grammar *g = &ask(&x, good[i].where, good[i].body)->grammar;
+        const tandem_grammar *g = &ask(&x, good[i].endpoint, good[i].body)->grammar;
         CHECK_MSG(g->kind == good[i].kind && g->may_call == good[i].may_call, "%s: %d", good[i].body, g->kind);
         CHECK_STR(str_of(x.r.held_by ? x.r.held_by : ""), str_of(good[i].held_by ? good[i].held_by : ""));
         CHECK_INT(request_needs_compiling(&x.r), g->kind != TANDEM_GRAMMAR_NONE);

@@ -15,12 +15,12 @@ typedef struct {
 } reading;
 
 bool open_engine(test_case *t, reading *x);
-bool read_body(reading *x, int where, const char *body);
+bool read_body(reading *x, int endpoint, const char *body);
 /* Reads a body that must be good; the caller forgets it. */
-const tandem_request *ask(reading *x, int where, const char *body);
+const tandem_request *ask(reading *x, int endpoint, const char *body);
 /* Checks that a body is refused for this field, in these words. */
-void refused(reading *x, int where, const char *body, const char *param, const char *words);
-void taken(reading *x, int where, const char *body);
+void refused(reading *x, int endpoint, const char *body, const char *param, const char *words);
+void taken(reading *x, int endpoint, const char *body);
 
 #define TEXT(more)     "{\"prompt\":\"Hi\"" more "}"
 #define CHAT(more)     "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]" more "}"
