@@ -154,10 +154,11 @@ typedef enum {
     TANDEM_SPEC_TREE,
     TANDEM_SPEC_MTP,
     TANDEM_SPEC_NGRAM,
-    TANDEM_SPEC_AUTO, /* the fastest method, chosen for each round */
-    TANDEM_SPEC_METHODS = TANDEM_SPEC_AUTO,
+    TANDEM_SPEC_AUTO,    /* in requests only: the fastest method, chosen for each round */
+    TANDEM_SPEC_GRAMMAR, /* in results only: tokens that the request's grammar forces */
+    TANDEM_SPEC_METHODS, /* size of the arrays by method; their entry of TANDEM_SPEC_AUTO is 0 */
 } tandem_method;
-/* Returns "off", "dflash", ... "auto"; NULL for an unknown method. */
+/* Returns "off", "dflash", ... "auto", "grammar"; NULL for an unknown method. */
 const char *tandem_method_name(int method);
 
 /* Options of speculative decoding. A number that is 0 selects the default. They change the speed, never the text. */

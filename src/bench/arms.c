@@ -79,7 +79,7 @@ void arms_put_rounds(json_writer *w, const tandem_spec_counts *s)
     json_key(w, "rounds");
     json_begin_object(w);
     json_member_int(w, "plain", s->plain_rounds);
-    for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
-        if (s->rounds_by_method[m]) json_member_int(w, spec_method_names[m], s->rounds_by_method[m]);
+    for (int m = SPEC_OFF + 1; m < SPEC_COUNTED; m++)
+        if (s->rounds_by_method[m]) json_member_int(w, spec_method_name(m), s->rounds_by_method[m]);
     json_end(w);
 }

@@ -38,10 +38,7 @@ void generate_add_stops(stop_match *m, const generate_flags *f)
     for (int i = 0; i < f->stops.n; i++) stop_add(m, str_of(f->stops.item[i]));
 }
 
-static bool needs_drafter(const generate_flags *f)
-{
-    return f->method == SPEC_DFLASH || f->method == SPEC_TREE || f->method == SPEC_MTP;
-}
+static bool needs_drafter(const generate_flags *f) { return spec_needs_file((spec_method)f->method); }
 
 bool generate_check_flags(const generate_flags *f, const opt_spec *usage)
 {
@@ -266,9 +263,9 @@ bool generate(generator *a, const tok_ids *prompt, err *e)
 static void print_methods(const tandem_usage *u)
 {
     fputs("rounds:", stderr);
-    for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++)
+    for (int m = SPEC_OFF + 1; m < SPEC_COUNTED; m++)
         if (u->spec.rounds_by_method[m])
-            fprintf(stderr, " %s %lld,", spec_method_names[m], (long long)u->spec.rounds_by_method[m]);
+            fprintf(stderr, " %s %lld,", spec_method_name(m), (long long)u->spec.rounds_by_method[m]);
     fprintf(stderr, " plain %lld; draft %.3f s, verify %.3f s, commit %.3f s\n", (long long)u->spec.plain_rounds,
             u->spec.draft_s, u->spec.verify_s, u->spec.commit_s);
 }

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "model/config_value.h"
 #include "model/convert_plan.h"
+#include "model/drafter.h"
 #include "model/family.h"
 #include "model/model.h"
 
@@ -188,16 +189,12 @@ static void put_sampling(convert_plan *p)
 /* --- the whole ---------------------------------------------------------------------------------- */
 typedef bool plan_fn(convert_plan *p, err *e);
 
-static plan_fn *planner_for(const json_value *config)
+/* Returns the planner of the checkpoint's family or drafter kind, NULL when it has none. */
+static plan_fn *planner_for(const checkpoint *cp)
 {
-    static const char *const mtp[] = {"gemma4_assistant", "gemma4_unified_assistant"};
-    const json_value        *kind = hf_present(config, "model_type"), *archs = hf_present(config, "architectures");
-    str                      name = kind && kind->kind == JSON_STRING ? kind->s : (str){0};
-    if (family_of_arch(name)) return family_of_arch(name)->plan;
-    for (size_t i = 0; i < COUNT(mtp); i++)
-        if (str_is(name, mtp[i])) return plan_assistant;
-    bool listed = archs && archs->kind == JSON_ARRAY && archs->n && archs->item[0].kind == JSON_STRING;
-    return listed && str_is(archs->item[0].s, "DFlashDraftModel") ? plan_dflash : NULL;
+    const model_family *f = family_of(cp);
+    int                 k = drafter_kind_of(cp);
+    return k >= 0 ? drafter_kinds[k].plan : f ? f->plan : NULL;
 }
 
 /* The directory's own name. */
@@ -222,7 +219,7 @@ static bool make_plan(convert_plan *p, const convert_options *opt, err *e)
 {
     char        path[PATH_MAX];
     const char *tokenizer;
-    plan_fn    *plan = planner_for(p->cp->config);
+    plan_fn    *plan = planner_for(p->cp);
     if (!plan)
         return err_set(e, ERR_INPUT,
                        "models of kind '%.*s' cannot be converted, only gemma4, its assistants and DFlash "

@@ -104,15 +104,28 @@ typedef struct {
     bool        keep_rows; /* draft_hidden and draft_logits are wanted */
 } drafter_options;
 
-/* Opens what the checkpoint describes, for this target. Refused with the reason when the two do not fit. */
+typedef struct convert_plan convert_plan; /* model/convert_plan.h */
+
+/* The table of drafter kinds. */
+typedef enum { DRAFTER_DFLASH, DRAFTER_MTP, DRAFTER_NGRAM, DRAFTER_KINDS } drafter_kind;
+typedef struct {
+    const char *name;
+    bool (*matches)(const checkpoint *c); /* the checkpoint is of this kind; NULL here and below: there is no file */
+    bool (*open)(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
+    size_t (*kv_bytes)(target *t, const checkpoint *c, const drafter_options *opt); /* as drafter_kv_bytes */
+    bool (*plan)(convert_plan *p, err *e); /* keys and tensors of a GGUF file made of a Hugging Face directory */
+} drafter_kind_info;
+extern const drafter_kind_info drafter_kinds[DRAFTER_KINDS];
+/* Returns the drafter_kind of a checkpoint, -1 when it is not a drafter. */
+int drafter_kind_of(const checkpoint *c);
+
+/* Opens the drafter in a checkpoint for this target. Fails with the reason when the two do not fit. */
 bool drafter_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
 /* Bytes of K/V of its own that the drafter would like for so many lanes, in any pool; 0: none, or it will be refused. */
 size_t drafter_kv_bytes(target *t, const checkpoint *c, const drafter_options *opt);
 /* Guesses from the lane's own text: no weights. */
 drafter *drafter_open_ngram(target *t, int32_t max_text); /* tokens of a lane's text */
 void     drafter_close(drafter *d);                       /* NULL is fine */
-/* Whether the checkpoint is a drafter at all, and of which kind; NULL when it is not. */
-const char *drafter_kind(const checkpoint *c);
 
 /* --- for drafters: from logits to guesses ------------------------------------------------------- */
 /* Scratch of picking, one per drafter. */

@@ -159,7 +159,7 @@ static bool fail_unknown_arch(const checkpoint *c, err *e)
     char names[256];
     buf  list;
     if (!arch.n) return err_set(e, ERR_FORMAT, "the file does not name its architecture");
-    if (drafter_kind(c))
+    if (drafter_kind_of(c) >= 0)
         return err_set(e, ERR_INPUT, "this is a drafter (%.*s), not a model that can run alone", STR_ARG(arch));
     buf_init(&list, sizeof names);
     for (const model_family *const *f = model_families; *f; f++)

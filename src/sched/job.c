@@ -130,7 +130,9 @@ spec_settings job_spec_settings(const tandem_speculation *s)
 bool job_lane_options(lane_options *out, const target *model, const tandem_request *r, logit_bias *room, err *e)
 {
     const tandem_speculation *s = &r->spec;
-    _Static_assert((int)TANDEM_SPEC_AUTO == (int)SPEC_AUTO && (int)TANDEM_SPEC_NGRAM == (int)SPEC_NGRAM, "one list");
+    _Static_assert((int)TANDEM_SPEC_NGRAM == (int)SPEC_NGRAM && (int)TANDEM_SPEC_AUTO == (int)SPEC_AUTO &&
+                       (int)TANDEM_SPEC_METHODS == (int)SPEC_COUNTED,
+                   "one list");
     if (!check_sampling(r, e) || !check_speculation(s, e)) return false;
     *out = (lane_options){
         .params  = {.temp  = r->temp,

@@ -132,7 +132,4 @@ const char *tandem_finish_name(tandem_finish f)
     return f >= 0 && f < TANDEM_FINISHES ? names[f] : NULL;
 }
 
-const char *tandem_method_name(int method)
-{
-    return method >= 0 && method <= SPEC_AUTO ? spec_method_names[method] : NULL;
-}
+const char *tandem_method_name(int method) { return spec_method_name(method); }

@@ -10,7 +10,15 @@ const char *const route_reason_names[ROUTE_REASONS] = {
     [ROUTE_KV_PRESSURE] = "kv_pressure", [ROUTE_MAX_CTX] = "max_ctx",   [ROUTE_NO_DRAFTER] = "no_drafter",
     [ROUTE_NO_ROOM] = "no_room"};
 
-enum { ALL_METHODS = (1 << SPEC_METHODS) - 2, WITH_WEIGHTS = 1 << SPEC_DFLASH | 1 << SPEC_TREE | 1 << SPEC_MTP };
+enum { ALL_METHODS = (1 << SPEC_METHODS) - 2 };
+
+/* Returns the methods that use a drafter with weights, as bits. */
+static unsigned methods_with_weights(void)
+{
+    unsigned bits = 0;
+    for (int m = SPEC_OFF + 1; m < SPEC_METHODS; m++) bits |= (unsigned)spec_needs_file((spec_method)m) << m;
+    return bits;
+}
 
 /* Methods that the lane may use, by its request and by what is loaded. */
 static unsigned methods_of(const route_lane *l)
@@ -29,7 +37,7 @@ static bool is_over_ctx(const route_lane *l, const settings *s)
 /* A lane that may not use a drafter anyway takes no one's place. */
 static bool wants_place(const route_lane *l, const settings *s)
 {
-    return (methods_of(l) & WITH_WEIGHTS) != 0 && !is_over_ctx(l, s);
+    return (methods_of(l) & methods_with_weights()) != 0 && !is_over_ctx(l, s);
 }
 
 static bool came_before(const route_lane *lanes, int a, int b)
@@ -59,7 +67,7 @@ static route_reason limit_of(const route_lane *lanes, int n, int i, const route_
 static unsigned barred_by(route_reason limit)
 {
     if (limit == ROUTE_DEFAULT) return 0;
-    return limit == ROUTE_REQUEST || limit == ROUTE_DISABLED ? ALL_METHODS : WITH_WEIGHTS;
+    return limit == ROUTE_REQUEST || limit == ROUTE_DISABLED ? ALL_METHODS : methods_with_weights();
 }
 
 /* The whole draft that a request asked for by name. */
@@ -74,7 +82,7 @@ static spec_plan asked_plan(const route_lane *l, unsigned may_use)
 static route_reason reason_of(const route_lane *l, const spec_plan *plan, route_reason limit, unsigned barred)
 {
     unsigned had             = methods_of(l);
-    bool     free_of_weights = plan->method == SPEC_OFF || plan->method == SPEC_NGRAM;
+    bool     free_of_weights = !spec_needs_file(plan->method);
     if (limit == ROUTE_REQUEST || limit == ROUTE_DISABLED) return limit;
     if (had == 0) return ROUTE_NO_DRAFTER;
     if (free_of_weights && (had & barred)) return limit;

@@ -67,7 +67,7 @@ static void put_plan(json_writer *w, const route *to)
 {
     json_key(w, "plan");
     json_begin_object(w);
-    put_str(w, "method", spec_method_names[to->plan.method]);
+    put_str(w, "method", spec_method_name((int)to->plan.method));
     put_int(w, "guesses", to->plan.n);
     json_key(w, "trial");
     json_put_bool(w, to->plan.trial);
@@ -87,6 +87,11 @@ static void put_outcome(json_writer *w, const routing_record *r)
     put_int(w, "drafted", r->drafted);
     put_int(w, "accepted", r->accepted);
     put_ratio(w, "acceptance", r->drafted > 0 ? (double)r->accepted / (double)r->drafted : -1);
+    json_key(w, "rounds");
+    json_begin_object(w);
+    for (int m = 0; m < SPEC_COUNTED; m++)
+        if (r->rounds[m]) put_int(w, spec_method_name(m), r->rounds[m]);
+    json_end(w);
     put_ratio(w, "seconds", r->seconds);
     put_ratio(w, "tokens_per_s", r->seconds > 0 ? (double)r->tokens / r->seconds : -1);
     put_int(w, "route_changes", r->n_changes);
@@ -111,7 +116,7 @@ void routing_put_record(json_writer *w, const routing_record *r, double ts)
     put_int(w, "active_count", r->active_count);
     put_ratio(w, "kv_usage_ratio", r->kv_usage_ratio);
     put_ratio(w, "projected_kv_after", r->projected_kv_after);
-    put_str(w, "routed_to", r->to.plan.method == SPEC_OFF ? "plain" : spec_method_names[r->to.plan.method]);
+    put_str(w, "routed_to", r->to.plan.method == SPEC_OFF ? "plain" : spec_method_name((int)r->to.plan.method));
     put_str(w, "reason", route_reason_names[r->to.reason]);
     put_plan(w, &r->to);
     if (r->end) put_outcome(w, r);

@@ -25,6 +25,7 @@ typedef struct {
     double  kv_usage_ratio, projected_kv_after; /* now, and with all reservations used; below 0: not known */
     route   to;
     int     n_changes;                                     /* route changes so far; not all have a line */
+    int64_t rounds[SPEC_COUNTED];                          /* rounds with draft tokens, by method */
     char    dflash[FINGERPRINT_MAX], mtp[FINGERPRINT_MAX]; /* fingerprints of open drafters; "": none */
     /* at the end */
     int64_t tokens, drafted, accepted;

@@ -110,6 +110,7 @@ static void log_route(sched *s, const tandem_job *j, bool end)
                              .drafted            = u->spec.drafted,
                              .accepted           = u->spec.accepted,
                              .seconds            = u->decode_s};
+    memcpy(r.rounds, u->spec.rounds_by_method, sizeof r.rounds);
     memcpy(r.request_id, j->id, sizeof r.request_id);
     copy_fingerprint(s, SPEC_DFLASH, r.dflash);
     copy_fingerprint(s, SPEC_MTP, r.mtp);
@@ -139,8 +140,6 @@ static void leave_lane(sched *s, tandem_job *j)
     count_running(s, j->account, -1);
 }
 
-static const spec_method drafter_methods[TANDEM_MAX_DRAFTERS] = {SPEC_DFLASH, SPEC_MTP};
-
 static drafter_shown view_drafter(const sched *s, spec_method m)
 {
     drafter_view  v;
@@ -166,10 +165,12 @@ static void show_drafters(sched *s)
     unsigned now = spec_drafter_changes(s->opt.spec) + 1; /* 0: nothing was shown yet */
     if (s->drafters_seen == now) return;
     s->drafters_seen = now;
-    for (int i = 0; i < TANDEM_MAX_DRAFTERS; i++) {
-        drafter_shown x = view_drafter(s, drafter_methods[i]);
+    for (int k = 0, i = 0; k < DRAFTER_KINDS; k++) {
+        if (!drafter_kinds[k].matches) continue;
+        assert(i < TANDEM_MAX_DRAFTERS);
+        drafter_shown x = view_drafter(s, spec_chain_method((drafter_kind)k));
         pthread_mutex_lock(&s->lock);
-        s->drafter[i] = x;
+        s->drafter[i++] = x;
         pthread_mutex_unlock(&s->lock);
     }
 }

@@ -5,6 +5,7 @@
 #include "chat/prompts.h"
 #include "figures/stats.h"
 #include "server/admin.h"
+#include "spec/method.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -82,10 +83,10 @@ static bool has_drafter(const server *s, tandem_method m)
 {
     tandem_drafter_info all[TANDEM_MAX_DRAFTERS];
     int                 n = tandem_drafters(s->engine, all);
-    if (m == TANDEM_SPEC_TREE) m = TANDEM_SPEC_DFLASH;
-    if (m != TANDEM_SPEC_DFLASH && m != TANDEM_SPEC_MTP) return true;
+    if (!spec_needs_file((spec_method)m)) return true;
+    tandem_method owner = (tandem_method)spec_chain_method(spec_method_drafter((spec_method)m));
     for (int i = 0; i < n; i++)
-        if (all[i].method == m) return all[i].state == TANDEM_DRAFTER_OPEN || all[i].state == TANDEM_DRAFTER_LAZY;
+        if (all[i].method == owner) return all[i].state == TANDEM_DRAFTER_OPEN || all[i].state == TANDEM_DRAFTER_LAZY;
     return false;
 }
 
@@ -95,7 +96,7 @@ static bool check_settings(const server *s, tandem_method m, int prompt_tokens, 
 {
     settings now;
     char     bar[96] = "";
-    bool     weights = m == TANDEM_SPEC_DFLASH || m == TANDEM_SPEC_TREE || m == TANDEM_SPEC_MTP;
+    bool     weights = spec_needs_file((spec_method)m);
     if (m == TANDEM_SPEC_OFF || m == TANDEM_SPEC_AUTO) return true;
     engine_get_settings(s->engine, &now);
     if (!now.dflash_enabled)

@@ -125,6 +125,7 @@ static void put_speculation(json_writer *w, const tandem_stats *s, const live_sa
     json_key(w, "methods");
     json_begin_object(w);
     for (int m = TANDEM_SPEC_OFF + 1; m < TANDEM_SPEC_METHODS; m++) {
+        if (m == TANDEM_SPEC_AUTO) continue;
         json_key(w, tandem_method_name(m));
         json_begin_object(w);
         live_put_guesses(w, s->spec.rounds_by_method[m], s->spec.drafted_by_method[m], s->spec.accepted_by_method[m]);

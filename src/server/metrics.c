@@ -370,8 +370,10 @@ static void put_places(page *p, int n_prefixes, const char *name, const char *he
 static void put_speculation(page *p, const tandem_stats *s)
 {
     labelled method[TANDEM_SPEC_METHODS];
+    int      n_methods = 0;
     for (int i = 0; i < TANDEM_SPEC_METHODS; i++)
-        method[i] = (labelled){tandem_method_name(i), (double)s->spec.rounds_by_method[i]};
+        if (i != TANDEM_SPEC_AUTO)
+            method[n_methods++] = (labelled){tandem_method_name(i), (double)s->spec.rounds_by_method[i]};
     single(p, BOTH, "counter", "spec_decode_num_drafts_total", "Rounds with draft tokens.", (double)s->spec.rounds);
     single(p, BOTH, "counter", "spec_decode_num_draft_tokens_total", "Draft tokens.", (double)s->spec.drafted);
     single(p, BOTH, "counter", "spec_decode_num_accepted_tokens_total", "Accepted draft tokens.",
@@ -381,7 +383,7 @@ static void put_speculation(page *p, const tandem_stats *s)
     put_places(p, OURS, "spec_decode_num_tried_tokens_per_pos_total", "Draft tokens by position in the draft.",
                s->spec.tried_at, s->spec.tried_at);
     single(p, OURS, "counter", "plain_rounds_total", "Rounds without draft tokens.", (double)s->spec.plain_rounds);
-    several(p, OURS, "counter", "rounds_total", "Rounds by method.", "method", method, COUNT(method));
+    several(p, OURS, "counter", "rounds_total", "Rounds by method.", "method", method, n_methods);
 }
 
 static void put_routes(page *p, const tandem_stats *s)

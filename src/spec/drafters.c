@@ -7,12 +7,6 @@
 #include <assert.h>
 #include <stdio.h>
 
-drafter_index drafter_of(spec_method m)
-{
-    assert(m != SPEC_OFF && m < SPEC_METHODS);
-    return m == SPEC_MTP ? WITH_MTP : m == SPEC_NGRAM ? WITH_NGRAM : WITH_DFLASH;
-}
-
 /* Logs a problem, unless it is the same as the last one. */
 static void note_problem(spec *s, draft_slot *k, const err *why)
 {
@@ -83,11 +77,11 @@ static bool open_slot(spec *s, draft_slot *k, err *e)
 /* --- adding -------------------------------------------------------------------------------------*/
 static bool method_of(const checkpoint *cp, const spec_draft_source *src, spec_method *out, err *e)
 {
-    const char *kind = drafter_kind(cp);
-    if (!kind)
+    int kind = drafter_kind_of(cp);
+    if (kind < 0)
         return err_set(e, ERR_INPUT, "%s is not a drafter, but a model of kind '%.*s'", name_of(src),
                        STR_ARG(model_arch(cp)));
-    *out = strcmp(kind, "mtp") == 0 ? SPEC_MTP : SPEC_DFLASH;
+    *out = spec_chain_method((drafter_kind)kind);
     return src->method == SPEC_OFF || src->method == *out ||
            err_set(e, ERR_INPUT, "%s is a drafter of kind %s, expected %s", name_of(src), spec_method_names[*out],
                    spec_method_names[src->method]);
@@ -124,7 +118,7 @@ static bool make_room(spec *s, size_t kv_bytes, err *e)
 /* Keeps a drafter that could not be opened as failed, unless there is another one of its kind. */
 static void keep_failed(spec *s, draft_slot *fresh, spec_method m, const err *why)
 {
-    draft_slot *k = m == SPEC_OFF ? NULL : &s->slots[drafter_of(m)];
+    draft_slot *k = m == SPEC_OFF ? NULL : &s->slots[spec_method_drafter(m)];
     if (!fresh->src.keep || !k || k->given) return;
     *k        = *fresh;
     k->failed = true;
@@ -136,7 +130,7 @@ static bool add_slot(spec *s, draft_slot *fresh, const checkpoint *cp, spec_meth
 {
     size_t kv_bytes = 0;
     if (!probe_slot(s, fresh, cp, m, &kv_bytes, e)) return false;
-    draft_slot *k = &s->slots[drafter_of(*m)];
+    draft_slot *k = &s->slots[spec_method_drafter(*m)];
     if (k->given)
         return err_set(e, ERR_INPUT, "%s: there is already a drafter of this kind, %s", name_of(&fresh->src),
                        name_of(&k->src));
@@ -162,12 +156,12 @@ bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e)
 }
 
 /* Opens a drafter that could not be opened before: its file may have been replaced. */
-static bool retry_slot(spec *s, draft_slot *k, drafter_index i, err *e)
+static bool retry_slot(spec *s, draft_slot *k, drafter_kind i, err *e)
 {
     size_t      kv_bytes = 0;
     spec_method m;
     checkpoint *cp;
-    k->src.method = i == WITH_MTP ? SPEC_MTP : SPEC_DFLASH;
+    k->src.method = spec_chain_method(i);
     if (!open_file(&cp, &k->src, e)) return false;
     bool ok = probe_slot(s, k, cp, &m, &kv_bytes, e) && make_room(s, kv_bytes, e) && open_slot_from(s, k, cp, e);
     checkpoint_close(cp);
@@ -176,26 +170,26 @@ static bool retry_slot(spec *s, draft_slot *k, drafter_index i, err *e)
 
 bool spec_has_drafter(const spec *s, spec_method m)
 {
-    const draft_slot *k = &s->slots[drafter_of(m)];
+    const draft_slot *k = &s->slots[spec_method_drafter(m)];
     return k->given && !k->failed;
 }
 
-int spec_trained_ctx(const spec *s) { return s->slots[WITH_DFLASH].trained_ctx; }
+int spec_trained_ctx(const spec *s) { return s->slots[DRAFTER_DFLASH].trained_ctx; }
 
 const char *spec_drafter_problem(const spec *s, spec_method m)
 {
-    const draft_slot *k = &s->slots[drafter_of(m)];
+    const draft_slot *k = &s->slots[spec_method_drafter(m)];
     return k->problem[0] ? k->problem : NULL;
 }
 
 /* --- drafters of a lane -----------------------------------------------------------------------------*/
-void lane_drop_drafter(spec_lane *l, drafter_index k)
+void lane_drop_drafter(spec_lane *l, drafter_kind k)
 {
     if (l->draft_lane[k]) l->s->slots[k].d->lane_free(l->s->slots[k].d, l->draft_lane[k]);
     l->draft_lane[k] = NULL;
 }
 
-void lane_drafter_failed(spec_lane *l, drafter_index k, const err *why)
+void lane_drafter_failed(spec_lane *l, drafter_kind k, const err *why)
 {
     draft_slot *slot  = &l->s->slots[k];
     err         named = *why;
@@ -208,18 +202,18 @@ void lane_no_room_for_drafts(spec_lane *l)
 {
     err why = {0};
     err_set(&why, ERR_LIMIT, "there are too few K/V pages for its context");
-    for (int i = 0; i < DRAFTERS; i++)
-        if (l->uses[i] && l->s->slots[i].d->need) lane_drafter_failed(l, (drafter_index)i, &why);
+    for (int i = 0; i < DRAFTER_KINDS; i++)
+        if (l->uses[i] && l->s->slots[i].d->need) lane_drafter_failed(l, (drafter_kind)i, &why);
 }
 
-static bool is_requested(const spec_lane *l, drafter_index k)
+static bool is_requested(const spec_lane *l, drafter_kind k)
 {
     int m = l->opt.spec.method;
-    return m == SPEC_AUTO || (m != SPEC_OFF && drafter_of((spec_method)m) == k);
+    return m == SPEC_AUTO || (m != SPEC_OFF && spec_method_drafter((spec_method)m) == k);
 }
 
 /* Makes the drafter available to the lane, for a request that begins or that continues after parking. */
-static void take_drafter(spec_lane *l, drafter_index i)
+static void take_drafter(spec_lane *l, drafter_kind i)
 {
     draft_slot *k   = &l->s->slots[i];
     err         why = {0};
@@ -239,11 +233,11 @@ static void take_drafter(spec_lane *l, drafter_index i)
 
 void lane_take_drafters(spec_lane *l)
 {
-    for (int i = 0; i < DRAFTERS; i++) take_drafter(l, (drafter_index)i);
+    for (int i = 0; i < DRAFTER_KINDS; i++) take_drafter(l, (drafter_kind)i);
 }
 
 /* Makes the drafter available to a lane in the middle of a request. */
-static void retake_drafter(spec_lane *l, drafter_index i)
+static void retake_drafter(spec_lane *l, drafter_kind i)
 {
     drafter *d = l->s->slots[i].d;
     assert(l->out.n == 0); /* the features of the last step were not captured for this drafter */
@@ -256,7 +250,7 @@ static void retake_drafter(spec_lane *l, drafter_index i)
 }
 
 /* --- parking ------------------------------------------------------------------------------------*/
-static void close_slot(spec *s, drafter_index i)
+static void close_slot(spec *s, drafter_kind i)
 {
     draft_slot *k = &s->slots[i];
     if (!k->d) return;
@@ -273,10 +267,10 @@ static void close_slot(spec *s, drafter_index i)
 
 void close_drafters(spec *s)
 {
-    for (int i = 0; i < DRAFTERS; i++) close_slot(s, (drafter_index)i);
+    for (int i = 0; i < DRAFTER_KINDS; i++) close_slot(s, (drafter_kind)i);
 }
 
-static void park_slot(spec *s, drafter_index i)
+static void park_slot(spec *s, drafter_kind i)
 {
     draft_slot *k = &s->slots[i];
     if (!k->given || k->parked) return;
@@ -286,7 +280,7 @@ static void park_slot(spec *s, drafter_index i)
     close_slot(s, i);
 }
 
-static bool unpark_slot(spec *s, drafter_index i, err *e)
+static bool unpark_slot(spec *s, drafter_kind i, err *e)
 {
     draft_slot *k   = &s->slots[i];
     err         why = {0};
@@ -308,43 +302,43 @@ static bool unpark_slot(spec *s, drafter_index i, err *e)
 
 void spec_park(spec *s)
 {
-    for (int i = 0; i < DRAFTERS; i++)
-        if (i != WITH_NGRAM) park_slot(s, (drafter_index)i);
+    for (int i = 0; i < DRAFTER_KINDS; i++)
+        if (drafter_kinds[i].matches) park_slot(s, (drafter_kind)i);
 }
 
 bool spec_unpark(spec *s, err *e)
 {
     bool ok = true;
-    for (int i = 0; i < DRAFTERS; i++) ok = unpark_slot(s, (drafter_index)i, ok ? e : NULL) && ok;
+    for (int i = 0; i < DRAFTER_KINDS; i++) ok = unpark_slot(s, (drafter_kind)i, ok ? e : NULL) && ok;
     return ok;
 }
 
 static bool check_given(const spec *s, spec_method m, err *e)
 {
-    return (m != SPEC_NGRAM && s->slots[drafter_of(m)].given) ||
+    return (spec_needs_file(m) && s->slots[spec_method_drafter(m)].given) ||
            err_set(e, ERR_NOT_FOUND, "there is no drafter for %s", spec_method_names[m]);
 }
 
 bool spec_park_one(spec *s, spec_method m, err *e)
 {
     if (!check_given(s, m, e)) return false;
-    park_slot(s, drafter_of(m));
+    park_slot(s, spec_method_drafter(m));
     return true;
 }
 
 bool spec_unpark_one(spec *s, spec_method m, err *e)
 {
     if (!check_given(s, m, e)) return false;
-    draft_slot *k = &s->slots[drafter_of(m)];
+    draft_slot *k = &s->slots[spec_method_drafter(m)];
     if (k->failed) k->parked = k->was_open = true;
     k->problem[0] = 0;
-    return unpark_slot(s, drafter_of(m), e);
+    return unpark_slot(s, spec_method_drafter(m), e);
 }
 
 /* --- views ------------------------------------------------------------------------------*/
 bool spec_drafter_view(const spec *s, spec_method m, drafter_view *out)
 {
-    const draft_slot *k = &s->slots[drafter_of(m)];
+    const draft_slot *k = &s->slots[spec_method_drafter(m)];
     *out                = (drafter_view){.name         = name_of(&k->src),
                                          .path         = k->src.path,
                                          .shown        = k->src.shown ? k->src.shown : k->src.path,

@@ -41,7 +41,7 @@ void lane_guide_plan(spec_lane *l, int room_rows)
     l->n_forced    = room > 0 ? guide_draft(l->guide, l->at, lane_tokens_left(l), l->forced, room) : 0;
     note_work(l, before);
     l->by_guide = l->n_forced > 0 && l->n_forced >= min_int(l->plan.n, ENOUGH);
-    if (l->by_guide) l->plan = (spec_plan){.method = SPEC_NGRAM, .n = l->n_forced};
+    if (l->by_guide) l->plan = (spec_plan){.method = SPEC_GRAMMAR, .n = l->n_forced};
 }
 
 /* Removes rows that the grammar does not allow, and sets the state after each row. */

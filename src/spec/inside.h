@@ -5,8 +5,6 @@
 #include "gguf/fingerprint.h"
 #include "spec/spec.h"
 
-typedef enum { WITH_DFLASH, WITH_MTP, WITH_NGRAM, DRAFTERS } drafter_index;
-
 typedef struct {
     spec_draft_source      src;
     bool                   given;    /* a drafter was added, open or not */
@@ -35,7 +33,7 @@ struct spec {
     kv_prefix       *tree;  /* NULL: no prefix cache */
     size_t           extra; /* bytes of the pool that were added for the drafter's K/V */
     spec_options     opt;
-    draft_slot       slots[DRAFTERS];
+    draft_slot       slots[DRAFTER_KINDS];
     checkpoint_list *file_lists; /* lists of the drafters' files, linked by next */
     unsigned         slot_changes;
     spec_lane      **lanes; /* [max_lanes], NULL where free */
@@ -90,8 +88,8 @@ struct spec_lane {
     bool          by_guide;  /* the tree consists of forced tokens only */
     int64_t       mask_work; /* steps that the masks of the request took */
 
-    draft_lane        *draft_lane[DRAFTERS]; /* NULL: none */
-    bool               uses[DRAFTERS];       /* the request uses it, and it has not failed in the request */
+    draft_lane        *draft_lane[DRAFTER_KINDS]; /* NULL: none */
+    bool               uses[DRAFTER_KINDS];       /* the request uses it, and it has not failed in the request */
     policy             policy;
     policy_classes    *classes; /* request classes; NULL: none */
     uint64_t           class_key;
@@ -140,14 +138,12 @@ void lane_commit_sure(spec_lane *l);
 /* Moves the lane's saved state into the prefix tree. */
 void lane_give_state(spec_lane *l);
 
-/* drafters.c */
-drafter_index drafter_of(spec_method m);
 /* Opens the drafters that the request may use, and creates the draft lanes. A drafter that cannot be opened is logged
  * once. */
 void lane_take_drafters(spec_lane *l);
-void lane_drop_drafter(spec_lane *l, drafter_index k);
+void lane_drop_drafter(spec_lane *l, drafter_kind k);
 /* Marks the drafter failed for this lane's request and logs why. */
-void lane_drafter_failed(spec_lane *l, drafter_index k, const err *why);
+void lane_drafter_failed(spec_lane *l, drafter_kind k, const err *why);
 /* Marks the drafters with K/V of their own failed, because there is no room for it. */
 void lane_no_room_for_drafts(spec_lane *l);
 void close_drafters(spec *s);

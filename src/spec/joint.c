@@ -22,18 +22,16 @@ enum {
     SORT_BINS = 128,
     SPAN      = 16,
 };
-enum { CHAIN_DFLASH, CHAIN_MTP, CHAIN_NGRAM, CHAINS };
-static const spec_method chain_method[CHAINS] = {SPEC_DFLASH, SPEC_MTP, SPEC_NGRAM};
-static const double      MARGIN               = 0.03; /* minimum relative gain over plain decoding, */
-static const double      NEAR                 = 1.5; /* factor of plain decoding below which the gain counts as small */
-static const double      OF_NOISE             = 0.75; /* at least this share of the noise */
-static const double      BATCH_SHARE = 0.006; /* share of the tokens that trials of all lanes together may cost */
-static const double      WORTHLESS   = 1e-3;  /* tokens: longer drafts are not considered */
+static const double MARGIN      = 0.03;  /* minimum relative gain over plain decoding, */
+static const double NEAR        = 1.5;   /* factor of plain decoding below which the gain counts as small */
+static const double OF_NOISE    = 0.75;  /* at least this share of the noise */
+static const double BATCH_SHARE = 0.006; /* share of the tokens that trials of all lanes together may cost */
+static const double WORTHLESS   = 1e-3;  /* tokens: longer drafts are not considered */
 
 /* The possible plans of a lane, with their expected tokens. */
 typedef struct {
-    int   n_chain[CHAINS];
-    float chain[CHAINS][1 + DRAFT_MAX]; /* by number of draft tokens */
+    int   n_chain[DRAFTER_KINDS];
+    float chain[DRAFTER_KINDS][1 + DRAFT_MAX]; /* by number of draft tokens */
     int   n_trees, budget[MAX_TREE_PLANS], depth[MAX_TREE_PLANS];
     float tree[MAX_TREE_PLANS];
 } menu;
@@ -64,9 +62,9 @@ typedef struct {
 /* --- menus --------------------------------------------------------------------------------------- */
 static void chain_menu(menu *m, int k, const policy_lane *l)
 {
-    const survival *record = &l->p->record[chain_method[k]];
+    const survival *record = &l->p->record[spec_chain_method((drafter_kind)k)];
     double          rate = SURVIVAL_FIRST, all = 1;
-    int             n = choice_depth(l, chain_method[k]), i = 0;
+    int             n = choice_depth(l, spec_chain_method((drafter_kind)k)), i = 0;
     m->chain[k][0] = 1;
     for (; i < n; i++) {
         rate = survival_rate(record, i, rate);
@@ -80,7 +78,7 @@ static void chain_menu(menu *m, int k, const policy_lane *l)
 static void make_menu(menu *m, const policy_lane *l)
 {
     double tokens[MAX_TREE_PLANS];
-    for (int k = 0; k < CHAINS; k++) chain_menu(m, k, l);
+    for (int k = 0; k < DRAFTER_KINDS; k++) chain_menu(m, k, l);
     m->n_trees = choice_budgets(l, m->budget);
     choice_tree_tokens(l, m->budget, m->n_trees, tokens);
     for (int i = 0; i < m->n_trees; i++) {
@@ -189,10 +187,10 @@ static void best_length(const seat *k, offer *best, spec_method m, const float *
 
 static void offer_blocks(const seat *k, const menu *m, offer *best)
 {
-    int           n     = min_int(m->n_chain[CHAIN_DFLASH], k->room);
+    int           n     = min_int(m->n_chain[DRAFTER_DFLASH], k->room);
     const double *extra = block_costs(k->v, k->s->n_trees) + k->s->block_rows + 1;
     const double *tree  = k->v->block[SPEC_TREE] + k->s->block_rows + 1;
-    best_length(k, best, SPEC_DFLASH, m->chain[CHAIN_DFLASH], n, extra, k->block_now);
+    best_length(k, best, SPEC_DFLASH, m->chain[DRAFTER_DFLASH], n, extra, k->block_now);
     for (int i = 0; i < m->n_trees && m->budget[i] <= k->room; i++) {
         double more = tree[m->depth[i]] - k->block_now + k->steps[m->budget[i]] - k->steps[0];
         offer_plan(best, SPEC_TREE, m->budget[i], m->depth[i], (double)m->tree[i], (double)m->tree[i] - k->rate * more);
@@ -202,21 +200,21 @@ static void offer_blocks(const seat *k, const menu *m, offer *best)
 static void offer_mtp(const seat *k, const menu *m, offer *best)
 {
     double extra[1 + DRAFT_MAX];
-    int    n = min_int(m->n_chain[CHAIN_MTP], k->room);
+    int    n = min_int(m->n_chain[DRAFTER_MTP], k->room);
     extra[0] = 0;
     for (int i = 0; i < n; i++) {
         int lanes    = k->s->mtp_lanes[i];
         extra[i + 1] = extra[i] + k->v->pass[lanes + 1] - (lanes > 0 ? k->v->pass[lanes] : 0);
     }
-    best_length(k, best, SPEC_MTP, m->chain[CHAIN_MTP], n, extra, 0);
+    best_length(k, best, SPEC_MTP, m->chain[DRAFTER_MTP], n, extra, 0);
 }
 
 static void offer_ngrams(const seat *k, const menu *m, offer *best)
 {
     double extra[1 + DRAFT_MAX];
-    int    n = min_int(m->n_chain[CHAIN_NGRAM], k->room);
+    int    n = min_int(m->n_chain[DRAFTER_NGRAM], k->room);
     for (int i = 1; i <= n; i++) extra[i] = k->v->ngram * i;
-    best_length(k, best, SPEC_NGRAM, m->chain[CHAIN_NGRAM], n, extra, 0);
+    best_length(k, best, SPEC_NGRAM, m->chain[DRAFTER_NGRAM], n, extra, 0);
 }
 
 /* Returns the best plan of a lane whose pick is not in s. */
@@ -230,8 +228,8 @@ static offer best_offer(const table *t, const menu *m, const load *s, double rat
                   .block_now = block_cost(&t->v, s)};
     offer best = {{SPEC_OFF, 0, 0, 1}, 1};
     offer_blocks(&k, m, &best);
-    if (m->n_chain[CHAIN_MTP] > 0) offer_mtp(&k, m, &best);
-    if (m->n_chain[CHAIN_NGRAM] > 0) offer_ngrams(&k, m, &best);
+    if (m->n_chain[DRAFTER_MTP] > 0) offer_mtp(&k, m, &best);
+    if (m->n_chain[DRAFTER_NGRAM] > 0) offer_ngrams(&k, m, &best);
     return best;
 }
 
@@ -271,8 +269,9 @@ static pick pick_of(const table *t, int i, const spec_plan *plan, int room)
     if (plan->method == SPEC_OFF || n <= 0) return p;
     p = (pick){plan->method, n, min_int(n, choice_depth(l, plan->method)), 1};
     if (p.method == SPEC_TREE) choice_tree_tokens(l, &n, 1, &p.tokens);
-    for (int k = 0; k < CHAINS; k++)
-        if (p.method == chain_method[k]) p.tokens = (double)m->chain[k][min_int(p.depth, m->n_chain[k])];
+    for (int k = 0; k < DRAFTER_KINDS; k++)
+        if (p.method == spec_chain_method((drafter_kind)k))
+            p.tokens = (double)m->chain[k][min_int(p.depth, m->n_chain[k])];
     return p;
 }
 
@@ -336,12 +335,12 @@ static void give_guess(const table *t, int k, load *s, pick *p, int lane)
 {
     const float *tokens = t->menus[lane].chain[k];
     int          n      = p->method == SPEC_OFF ? 0 : p->n;
-    *p                  = (pick){chain_method[k], n + 1, n + 1, (double)tokens[n + 1]};
+    *p                  = (pick){spec_chain_method((drafter_kind)k), n + 1, n + 1, (double)tokens[n + 1]};
     s->rows++;
     s->tokens += (double)(tokens[n + 1] - tokens[n]);
-    s->block_rows += k == CHAIN_DFLASH ? (n == 0) + 1 : 0;
-    if (k == CHAIN_MTP) s->mtp_lanes[n]++;
-    s->ngram_guesses += k == CHAIN_NGRAM;
+    s->block_rows += k == DRAFTER_DFLASH ? (n == 0) + 1 : 0;
+    if (k == DRAFTER_MTP) s->mtp_lanes[n]++;
+    s->ngram_guesses += k == DRAFTER_NGRAM;
 }
 
 /* Adds the number of draft tokens of one method that gives the best step to the plain start. Returns false if none
@@ -351,7 +350,7 @@ static bool start_chains(const table *t, int k, load *s, pick *picks)
     uint16_t order[POLICY_MAX_LANES * DRAFT_MAX];
     pick     trial[POLICY_MAX_LANES];
     load     at  = *s;
-    int      all = k == CHAIN_MTP ? by_place(t, k, order) : by_worth(t, k, order);
+    int      all = k == DRAFTER_MTP ? by_place(t, k, order) : by_worth(t, k, order);
     int      n = min_int(all, t->max_rows - s->rows), best_n = 0;
     double   best = s->tokens / seconds(&t->v, s);
     memcpy(trial, picks, (size_t)t->n * sizeof *picks);
@@ -383,7 +382,7 @@ static void best_outcome(const table *t, const cost_table *c, const outcome *pla
 {
     *best = *plain;
     improve(t, best);
-    for (int k = 0; k < CHAIN_NGRAM; k++) { /* n-grams share no pass: the sweeps find them */
+    for (int k = 0; k < DRAFTER_NGRAM; k++) { /* n-grams share no pass: the sweeps find them */
         outcome o = *plain;
         if (!start_chains(t, k, &o.s, o.picks)) continue;
         improve(t, &o);

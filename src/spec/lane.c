@@ -34,7 +34,7 @@ void spec_lane_free(spec_lane *l)
 {
     if (!l) return;
     spec_lane_end(l);
-    for (int i = 0; i < DRAFTERS; i++) lane_drop_drafter(l, (drafter_index)i);
+    for (int i = 0; i < DRAFTER_KINDS; i++) lane_drop_drafter(l, (drafter_kind)i);
     l->s->lanes[l->index] = NULL;
     history_free(l->history);
     mem_free(l->shared.node);

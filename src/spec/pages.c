@@ -95,7 +95,7 @@ static kv_need need_of_text(const spec_lane *l)
 static kv_need need_of_drafts(const spec_lane *l)
 {
     kv_need n = {0};
-    for (int i = 0; i < DRAFTERS; i++) {
+    for (int i = 0; i < DRAFTER_KINDS; i++) {
         const drafter *d = l->s->slots[i].d;
         if (l->uses[i] && d->need) d->need(d, &n, l->n_max);
     }
@@ -145,7 +145,7 @@ void lane_unreserve_drafts(spec_lane *l)
 /* --- the prefix tree ----------------------------------------------------------------------------*/
 static void begin_drafts(spec_lane *l)
 {
-    for (int i = 0; i < DRAFTERS; i++) {
+    for (int i = 0; i < DRAFTER_KINDS; i++) {
         drafter *d = l->s->slots[i].d;
         if (!l->uses[i]) continue;
         d->cut(d, l->draft_lane[i], 0);
@@ -156,7 +156,7 @@ static void begin_drafts(spec_lane *l)
 static void take_prefix(spec_lane *l, kv_node *at)
 {
     if (!kv_lane_take(l->kv, l->s->tree, at)) return;
-    for (int i = 0; i < DRAFTERS; i++) {
+    for (int i = 0; i < DRAFTER_KINDS; i++) {
         drafter *d = l->s->slots[i].d;
         if (l->uses[i] && d->take) d->take(d, l->draft_lane[i], at);
     }
@@ -168,7 +168,7 @@ static void take_prefix(spec_lane *l, kv_node *at)
 static int make_wishes(const spec_lane *l, kv_wish *wish)
 {
     int n = 0;
-    for (int i = 0; i < DRAFTERS; i++) {
+    for (int i = 0; i < DRAFTER_KINDS; i++) {
         const drafter *d = l->s->slots[i].d;
         if (l->uses[i] && d->wish) d->wish(d, l->draft_lane[i], &wish[n++]);
     }
@@ -189,7 +189,7 @@ static void new_lane_state(spec_lane *l)
 static bool lacks_first_page(const spec_lane *l, const kv_wish *wish, int n_wishes)
 {
     enum { WORTH = 4 * KV_PAGE }; /* minimum length of a hit, in tokens, that is worth the extra step */
-    kv_wish    rest[DRAFTERS];
+    kv_wish    rest[DRAFTER_KINDS];
     kv_prefix *t = l->s->tree;
     for (int i = 0; i < n_wishes; i++) {
         rest[i]            = wish[i];
@@ -206,7 +206,7 @@ static void show_first_page(spec_lane *l)
     int32_t    row[KV_PAGE];
     draft_rows r = {.pos = 0, .row = row, .n = KV_PAGE, .hidden = -1};
     for (int i = 0; i < KV_PAGE; i++) row[i] = i;
-    for (int i = 0; i < DRAFTERS; i++) {
+    for (int i = 0; i < DRAFTER_KINDS; i++) {
         drafter *d = l->s->slots[i].d;
         if (!l->uses[i] || !d->begin) continue;
         d->observe(d, l->draft_lane[i], &r, NULL);
@@ -237,7 +237,7 @@ static void run_first_page(spec_lane *l)
 
 static void find_prefix(spec_lane *l)
 {
-    kv_wish  wish[DRAFTERS];
+    kv_wish  wish[DRAFTER_KINDS];
     kv_node *at       = NULL;
     int      n_wishes = make_wishes(l, wish);
     if (lacks_first_page(l, wish, n_wishes)) run_first_page(l);
@@ -301,7 +301,7 @@ void lane_give_pages(spec_lane *l)
 {
     lane_give_state(l);
     mark_end(l, l->n_cached);
-    for (int i = 0; i < DRAFTERS; i++) {
+    for (int i = 0; i < DRAFTER_KINDS; i++) {
         drafter *d = l->s->slots[i].d;
         if (l->draft_lane[i] && d->end) d->end(d, l->draft_lane[i]);
     }

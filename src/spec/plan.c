@@ -14,7 +14,7 @@ enum { DEFAULT_TREE_BUDGET = 22 };
 static int draft_limit(const spec_lane *l, spec_method m)
 {
     const spec_settings *o = &l->opt.spec;
-    drafter_index        k = drafter_of(m);
+    drafter_kind         k = spec_method_drafter(m);
     if (!l->uses[k]) return 0;
     const drafter *d = l->s->slots[k].d;
     int            n = o->draft_max > 0 ? o->draft_max : (o->method == SPEC_AUTO ? auto_draft : default_draft)[m];
@@ -27,7 +27,7 @@ static int tree_budget(const spec_lane *l)
 }
 
 /* --- input of the policy ---------------------------------------------------------------*/
-static void fill_job(spec_lane *l, drafter_index k, int n_want)
+static void fill_job(spec_lane *l, drafter_kind k, int n_want)
 {
     draft_job *j = &l->job;
     j->lane      = l->draft_lane[k];
@@ -50,12 +50,12 @@ static void fill_job(spec_lane *l, drafter_index k, int n_want)
  * how much of it was right. */
 static void draft_ngrams(spec_lane *l)
 {
-    drafter   *d   = l->s->slots[WITH_NGRAM].d;
+    drafter   *d   = l->s->slots[DRAFTER_NGRAM].d;
     draft_job *job = &l->job;
     l->n_shadow    = 0;
     l->shadow_at   = l->n_text;
-    if (l->opt.spec.method != SPEC_AUTO || !l->uses[WITH_NGRAM]) return;
-    fill_job(l, WITH_NGRAM, SHADOW_MAX);
+    if (l->opt.spec.method != SPEC_AUTO || !l->uses[DRAFTER_NGRAM]) return;
+    fill_job(l, DRAFTER_NGRAM, SHADOW_MAX);
     if (d->draft(d, l->s->kv, &job, 1, NULL)) l->n_shadow = job->n;
     memcpy(l->shadow, job->token, (size_t)l->n_shadow * sizeof *l->shadow);
 }
@@ -113,7 +113,7 @@ dev lane_guesses(const spec_lane *l) { return dev_at(l->s->guesses, (size_t)l->i
 
 static void plan_job(spec_lane *l)
 {
-    drafter_index k = drafter_of(l->plan.method);
+    drafter_kind k = spec_method_drafter(l->plan.method);
     if (l->plan.method == SPEC_TREE) {
         fill_job(l, k, min_int(min_int(draft_limit(l, SPEC_TREE), l->room), l->plan.n));
         l->job.n_top = min_int(l->plan.n, DRAFT_TOP_MAX);
@@ -125,7 +125,7 @@ static void plan_job(spec_lane *l)
 
 /* Drafts for all lanes together. If that fails, drafts for one lane after another, so that only the lanes that fail
  * lose the drafter. */
-static void run_jobs(spec *s, drafter_index k, spec_lane *const *lanes, int n)
+static void run_jobs(spec *s, drafter_kind k, spec_lane *const *lanes, int n)
 {
     drafter   *d = s->slots[k].d;
     draft_job *jobs[STEP_MAX_ROWS];
@@ -151,12 +151,12 @@ static void grow_tree(spec_lane *l)
         tree_add_chain(&l->tree, j->token, min_int(j->n, l->plan.n));
 }
 
-static bool drafts_with(const spec_lane *l, drafter_index k)
+static bool drafts_with(const spec_lane *l, drafter_kind k)
 {
-    return l->plan.method != SPEC_OFF && !l->by_guide && drafter_of(l->plan.method) == k;
+    return l->plan.method != SPEC_OFF && !l->by_guide && spec_method_drafter(l->plan.method) == k;
 }
 
-static void draft_with(spec *s, drafter_index k, spec_lane *const *lanes, int n_lanes)
+static void draft_with(spec *s, drafter_kind k, spec_lane *const *lanes, int n_lanes)
 {
     const ops *o = s->t->o;
     spec_lane *some[STEP_MAX_ROWS];
@@ -176,10 +176,10 @@ static void draft_with(spec *s, drafter_index k, spec_lane *const *lanes, int n_
 
 void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes)
 {
-    _Static_assert(2 * DRAFTERS <= QUEUE_MARKS, "one mark before and one after each");
+    _Static_assert(2 * DRAFTER_KINDS <= QUEUE_MARKS, "one mark before and one after each");
     s->n_later = 0;
     for (int i = 0; i < n_lanes; i++) tree_start(&lanes[i]->tree, lanes[i]->text[lanes[i]->n_text - 1]);
-    for (int k = 0; k < DRAFTERS; k++) draft_with(s, (drafter_index)k, lanes, n_lanes);
+    for (int k = 0; k < DRAFTER_KINDS; k++) draft_with(s, (drafter_kind)k, lanes, n_lanes);
     for (int i = 0; i < n_lanes; i++) lane_guide_tree(lanes[i]);
 }
 
@@ -194,14 +194,14 @@ static void read_draft_tokens(spec_lane *l)
         if (t->token[i] >= 0) continue;
         t->n = i;
         err_set(&why, ERR_FORMAT, "its output is not a number");
-        lane_drafter_failed(l, drafter_of(l->plan.method), &why);
+        lane_drafter_failed(l, spec_method_drafter(l->plan.method), &why);
     }
 }
 
 /* Records the cost of a draft by drafter k, in the units of cost_note_draft. */
-static void note_cost(spec *s, drafter_index k, spec_lane *const *lanes, int n_lanes, double seconds)
+static void note_cost(spec *s, drafter_kind k, spec_lane *const *lanes, int n_lanes, double seconds)
 {
-    spec_method m    = k == WITH_MTP ? SPEC_MTP : k == WITH_NGRAM ? SPEC_NGRAM : SPEC_DFLASH;
+    spec_method m    = spec_chain_method(k);
     int         some = 0, guesses = 0, longest = 0;
     for (int i = 0; i < n_lanes; i++) {
         const spec_lane *l = lanes[i];
@@ -212,13 +212,13 @@ static void note_cost(spec *s, drafter_index k, spec_lane *const *lanes, int n_l
         longest = l->job.n > longest ? l->job.n : longest;
     }
     if (some == 0) return;
-    if (k == WITH_DFLASH && some + guesses <= COST_MAX_ROWS)
+    if (k == DRAFTER_DFLASH && some + guesses <= COST_MAX_ROWS)
         cost_note_draft(&s->cost, m, some, some + guesses, seconds);
-    if (k == WITH_MTP) cost_note_draft(&s->cost, m, (guesses + longest / 2) / longest, longest, seconds);
-    if (k == WITH_NGRAM) cost_note_draft(&s->cost, m, some, (guesses + some / 2) / some, seconds);
+    if (k == DRAFTER_MTP) cost_note_draft(&s->cost, m, (guesses + longest / 2) / longest, longest, seconds);
+    if (k == DRAFTER_NGRAM) cost_note_draft(&s->cost, m, some, (guesses + some / 2) / some, seconds);
 }
 
-static double drafted_with(spec *s, drafter_index k, spec_lane *const *lanes, int n_lanes)
+static double drafted_with(spec *s, drafter_kind k, spec_lane *const *lanes, int n_lanes)
 {
     int    n = 0;
     double seconds;
@@ -247,7 +247,7 @@ static void show_round(const spec_lane *l)
 double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes)
 {
     double seconds = 0;
-    for (int k = 0; k < DRAFTERS; k++) seconds += drafted_with(s, (drafter_index)k, lanes, n_lanes);
+    for (int k = 0; k < DRAFTER_KINDS; k++) seconds += drafted_with(s, (drafter_kind)k, lanes, n_lanes);
     for (int i = 0; i < n_lanes; i++)
         if (lanes[i]->later) read_draft_tokens(lanes[i]);
     for (int i = 0; s->opt.on_round && i < n_lanes; i++)

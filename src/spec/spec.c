@@ -44,8 +44,8 @@ bool spec_new(spec **out, target *t, const spec_options *o, err *e)
     s->lanes     = xnew_n(spec_lane *, (size_t)o->max_lanes);
     set_kv_type(t, o->kv_type);
     if (open_pool(s, 0, e) && take_scratch(s, e)) {
-        s->slots[WITH_NGRAM] = (draft_slot){.given = true, .d = drafter_open_ngram(t, o->n_ctx + 1)};
-        *out                 = s;
+        s->slots[DRAFTER_NGRAM] = (draft_slot){.given = true, .d = drafter_open_ngram(t, o->n_ctx + 1)};
+        *out                    = s;
         return true;
     }
     spec_free(s);

@@ -26,8 +26,7 @@
 #include "spec/tree.h"
 
 enum {
-    SPEC_AUTO    = SPEC_METHODS, /* the policy chooses the method of each round */
-    SPEC_MAX_TOP = 20,           /* maximum of lane_options.n_top */
+    SPEC_MAX_TOP = 20, /* maximum of lane_options.n_top */
 };
 
 /* Speculation settings of a lane. A zero means the default. */

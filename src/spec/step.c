@@ -128,10 +128,10 @@ static void show_drafters(spec_lane *l, int32_t pos, int n_tree, int hidden)
     draft_rows r = {.pos = pos, .row = row, .n = l->n_chunk, .hidden = hidden};
     for (int i = 0; i < l->n_chunk; i++) row[i] = l->first_row + i;
     for (int i = 1; i < n_tree; i++) row[r.n++] = l->first_row + l->n_chunk - 1 + l->path[i];
-    for (int i = 0; i < DRAFTERS; i++) {
+    for (int i = 0; i < DRAFTER_KINDS; i++) {
         drafter *d   = l->s->slots[i].d;
         err      why = {0};
-        if (l->uses[i] && !d->observe(d, l->draft_lane[i], &r, &why)) lane_drafter_failed(l, (drafter_index)i, &why);
+        if (l->uses[i] && !d->observe(d, l->draft_lane[i], &r, &why)) lane_drafter_failed(l, (drafter_kind)i, &why);
     }
 }
 

@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { MAX_COMPANY = 32, N_METHODS = TANDEM_SPEC_METHODS + 1, ROUNDS = 1 << 18 };
+enum { MAX_COMPANY = 32, N_METHODS = TANDEM_SPEC_AUTO + 1, ROUNDS = 1 << 18 };
 
 static prompt_set set;
 static int        max_tokens = 40;
@@ -42,7 +42,7 @@ typedef struct {
 static struct {
     seen_round *slot;
     uint64_t    salt; /* of what else may decide guesses: the drafter's context */
-    long        n, met_again[SPEC_METHODS], different[SPEC_METHODS];
+    long        n, met_again[SPEC_COUNTED], different[SPEC_COUNTED];
 } rounds;
 
 static uint64_t mix(uint64_t h, uint64_t x)

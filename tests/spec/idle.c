@@ -18,11 +18,18 @@
 enum { WARM_TOKENS = 160, TOKENS = 800, TURN = 80, MAX_ROUNDS = 99 };
 enum { ALONE, AGAIN, IDLE, AUTO, ARMS };
 
-static bool (*real_draft[DRAFTERS])(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
+static bool (*real_draft[DRAFTER_KINDS])(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
+
+static drafter_kind kind_named(const char *name)
+{
+    int k = 0;
+    while (strcmp(drafter_kinds[k].name, name)) k++;
+    return (drafter_kind)k;
+}
 
 static bool wrong_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n, err *e)
 {
-    drafter_index k = d->kind[0] == 'd' ? WITH_DFLASH : d->kind[0] == 'm' ? WITH_MTP : WITH_NGRAM;
+    drafter_kind k = kind_named(d->kind);
     for (int i = 0; i < n; i++) jobs[i]->guesses = (dev){0}; /* they are to be seen here */
     if (!real_draft[k](d, kv, jobs, n, e)) return false;
     for (int i = 0; i < n; i++)
@@ -79,7 +86,7 @@ static void decode_to(arm *a, int n)
 
 static void spoil_drafters(rig *g)
 {
-    for (int k = 0; k < DRAFTERS; k++) {
+    for (int k = 0; k < DRAFTER_KINDS; k++) {
         drafter *d    = g->spec->slots[k].d;
         real_draft[k] = d->draft;
         d->draft      = wrong_draft;

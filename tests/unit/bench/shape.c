@@ -91,7 +91,7 @@ TEST(shape_has_the_real_sizes)
         shape_free(&image);
         if (CHECK_OK(shape_drafter(&image, &s, &e), e) &&
             CHECK_OK(checkpoint_open_bytes(&cp, image.name, image.bytes, &e), e)) {
-            CHECK(drafter_kind(cp) && !strcmp(drafter_kind(cp), "dflash"));
+            CHECK(drafter_kind_of(cp) == DRAFTER_DFLASH);
             if (k[i].drafter > 0) CHECK_NEAR((double)count_numbers(cp) / 1e6, k[i].drafter, 0.5);
         }
         checkpoint_close(cp);

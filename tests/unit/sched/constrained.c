@@ -299,3 +299,39 @@ TEST_LONG(constrained_grammars_are_shared_and_forgotten)
     CHECK(tandem_job_result(last));
     tandem_release(last);
 }
+
+/* Draft tokens that a grammar forces are counted as the method "grammar" in usage, statistics and the routing log, not as
+ * n-grams. */
+TEST(constrained_drafts_are_counted_as_grammar)
+{
+    static const tandem_method methods[] = {TANDEM_SPEC_DFLASH, TANDEM_SPEC_MTP, TANDEM_SPEC_AUTO};
+    tandem_options             o;
+    tandem                    *e;
+    tandem_request             r;
+    tandem_stats               s;
+    nano_answer                a;
+    int64_t                    rounds = 0;
+    char                      *text   = malloc(1 << 20);
+    nano_options(&o);
+    if (!nano_open(t, &e, &o)) return;
+    for (size_t i = 0; i < COUNT(methods); i++) {
+        char words[128]; /* one of its own for each: a grammar whose drafts are rejected drafts no more */
+        snprintf(words, sizeof words, "root ::= (\"the same words again and again %zu \" [a-z]){30}", i);
+        form_request(e, &r, &(tandem_grammar){.kind = TANDEM_GRAMMAR_GBNF, .text = words}, 60, 0, 2);
+        r.spec.method = methods[i];
+        r.id          = "words";
+        nano_ask(t, e, &r, &a);
+        const tandem_spec_counts *c = &a.result.usage.spec;
+        CHECK_MSG(c->rounds_by_method[TANDEM_SPEC_GRAMMAR] > 0 && c->drafted_by_method[TANDEM_SPEC_GRAMMAR] > 0,
+                  "%s: the grammar drafted nothing", tandem_method_name((int)methods[i]));
+        if (methods[i] != TANDEM_SPEC_AUTO) CHECK_INT(c->rounds_by_method[TANDEM_SPEC_NGRAM], 0);
+        CHECK_INT(c->rounds_by_method[TANDEM_SPEC_AUTO], 0);
+        rounds += c->rounds_by_method[TANDEM_SPEC_GRAMMAR];
+    }
+    tandem_get_stats(e, &s);
+    CHECK_INT(s.spec.rounds_by_method[TANDEM_SPEC_GRAMMAR], rounds);
+    size_t n = nano_routing(e, "words", 100, text, 1 << 20);
+    CHECK(n < 1 << 20 && memmem(text, n, "\"grammar\":", 10));
+    free(text);
+    tandem_close(e);
+}

@@ -514,10 +514,11 @@ TEST(job_names_of_enums)
     for (int i = 0; i < TANDEM_FINISHES; i++)
         CHECK_STR(str_of(tandem_finish_name((tandem_finish)i)), str_of(finishes[i]));
     CHECK(!tandem_finish_name((tandem_finish)-1) && !tandem_finish_name(TANDEM_FINISHES));
-    for (int i = 0; i <= SPEC_AUTO; i++) CHECK(tandem_method_name(i));
+    for (int i = 0; i < TANDEM_SPEC_METHODS; i++) CHECK(tandem_method_name(i));
     CHECK_STR(str_of(tandem_method_name(0)), STR("off"));
     CHECK_STR(str_of(tandem_method_name(SPEC_AUTO)), STR("auto"));
-    CHECK(!tandem_method_name(-1) && !tandem_method_name(SPEC_AUTO + 1));
+    CHECK_STR(str_of(tandem_method_name(TANDEM_SPEC_GRAMMAR)), STR("grammar"));
+    CHECK(!tandem_method_name(-1) && !tandem_method_name(TANDEM_SPEC_METHODS));
     for (int i = 0; i < ROUTE_REASONS; i++) CHECK_STR(str_of(tandem_route_name(i)), str_of(route_reason_names[i]));
     CHECK(!tandem_route_name(-1) && !tandem_route_name(ROUTE_REASONS));
 }

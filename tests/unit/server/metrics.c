@@ -408,6 +408,7 @@ TEST(server_metrics_tell_every_number)
                 {"spec_decode_num_tried_tokens_per_pos_total", "position=\"63\"", 63},
                 {"rounds_total", "method=\"off\"", 81},
                 {"rounds_total", "method=\"ngram\"", 82},
+                {"rounds_total", "method=\"grammar\"", 83},
                 {"route_rounds_total", "reason=\"default\"", 91},
                 {"route_rounds_total", "reason=\"no_room\"", 92},
                 {"http_connections", "", 51},
@@ -424,15 +425,16 @@ TEST(server_metrics_tell_every_number)
     buf page;
     buf_init(&page, 1 << 20);
     for (int i = 0; i < TANDEM_FINISHES; i++) v.engine.finished[i] = 100 * i;
-    v.engine.spec.right_at[0]                         = 61;
-    v.engine.spec.right_at[63]                        = 62;
-    v.engine.spec.tried_at[63]                        = 63;
-    v.engine.step_bucket[0]                           = 71;
-    v.engine.step_bucket[TANDEM_STEP_BUCKETS - 1]     = 72;
-    v.engine.spec.rounds_by_method[TANDEM_SPEC_OFF]   = 81;
-    v.engine.spec.rounds_by_method[TANDEM_SPEC_NGRAM] = 82;
-    v.engine.routes[ROUTE_DEFAULT]                    = 91;
-    v.engine.routes[ROUTE_NO_ROOM]                    = 92;
+    v.engine.spec.right_at[0]                           = 61;
+    v.engine.spec.right_at[63]                          = 62;
+    v.engine.spec.tried_at[63]                          = 63;
+    v.engine.step_bucket[0]                             = 71;
+    v.engine.step_bucket[TANDEM_STEP_BUCKETS - 1]       = 72;
+    v.engine.spec.rounds_by_method[TANDEM_SPEC_OFF]     = 81;
+    v.engine.spec.rounds_by_method[TANDEM_SPEC_NGRAM]   = 82;
+    v.engine.spec.rounds_by_method[TANDEM_SPEC_GRAMMAR] = 83;
+    v.engine.routes[ROUTE_DEFAULT]                      = 91;
+    v.engine.routes[ROUTE_NO_ROOM]                      = 92;
     write_page(m, &v, &page);
     for (size_t i = 0; i < COUNT(both); i++) check_both(t, &page, both[i].name, both[i].more, both[i].value);
     for (size_t i = 0; i < COUNT(ours); i++) {

@@ -7,7 +7,8 @@
 
 #include <stdio.h>
 
-/* Writes the names of all members, nested ones in braces; of an array its first item. Not those of settings and counts by reason. */
+/* Writes the names of all members, nested ones in braces; of an array its first item. Leaves out the members of settings
+ * and of counts by reason or method. */
 static void put_shape(const json_value *v, buf *out)
 {
     if (v->kind == JSON_ARRAY && v->n) {
@@ -21,7 +22,8 @@ static void put_shape(const json_value *v, buf *out)
         str key = v->member[i].key;
         if (i) buf_putc(out, ' ');
         buf_put(out, key.s, key.n);
-        if (!str_is(key, "settings") && !str_is(key, "routes") && !str_is(key, "reasons"))
+        if (!str_is(key, "settings") && !str_is(key, "routes") && !str_is(key, "reasons") &&
+            (!str_is(key, "rounds") || v->member[i].value.kind != JSON_OBJECT))
             put_shape(&v->member[i].value, out);
     }
     buf_putc(out, '}');
@@ -64,7 +66,7 @@ TEST(server_replies_have_all_their_members)
         {"GET", "/api/routing", "",
          "{object data[{ts event request_id ctx_len active_count kv_usage_ratio projected_kv_after routed_to reason "
          "plan{method guesses trial} costs{plain_tokens_per_s plan_tokens_per_s} outcome{tokens drafted accepted "
-         "acceptance "
+         "acceptance rounds "
          "seconds tokens_per_s route_changes} drafters{dflash mtp}}]}"},
         {"POST", "/api/bench", "{\"methods\":[\"dflash\"],\"prompt_tokens\":60,\"output_tokens\":8,\"requests\":1}",
          "{object id model prompt_tokens output_tokens requests repeats temperature complete same_text others seconds "
@@ -77,7 +79,7 @@ TEST(server_replies_have_all_their_members)
          "requests_per_s steps_per_s rows_per_step} requests{running queued submitted admitted refused finished{stop "
          "stop_string length cancelled timeout error}} tokens{prompt cached completion} kv{bytes pinned_bytes "
          "reserved_bytes cached_bytes pressure prefix_hits prefix_misses prefix_evicted} speculation{" GUESSES
-         " plain_rounds methods{dflash" METHOD " tree" METHOD " mtp" METHOD " ngram" METHOD
+         " plain_rounds methods{dflash" METHOD " tree" METHOD " mtp" METHOD " ngram" METHOD " grammar" METHOD
          "} routes} steps{steps failed rows prompt_rows seconds busy_s} slots process{resident_bytes held_bytes "
          "uptime_s} "
          "http{connections calls accepted refused bytes_in bytes_out stats_streams}}"},

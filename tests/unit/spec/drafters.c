@@ -145,7 +145,7 @@ TEST(spec_problems_of_a_drafter_are_logged_once)
     spec_rig g;
     if (spec_rig_open(t, &g, &two_lanes, true)) {
         lane_options o                                                    = spec_rig_options(SPEC_DFLASH);
-        drafter     *d                                                    = g.s->slots[WITH_DFLASH].d;
+        drafter     *d                                                    = g.s->slots[DRAFTER_DFLASH].d;
         bool (*own)(drafter *, kv_pool *, draft_job *const *, int, err *) = d->draft;
         unsigned changes                                                  = spec_drafter_changes(g.s);
         d->draft                                                          = failing_draft;
@@ -335,7 +335,7 @@ TEST(spec_facts_of_a_lane)
         CHECK(f.method == SPEC_AUTO && f.n_ctx == RIG_PROMPT && f.n_prompt == RIG_PROMPT && f.room == 29);
         CHECK(f.p->limits.there[SPEC_DFLASH] && f.p->limits.there[SPEC_TREE] && f.p->limits.there[SPEC_MTP]);
         CHECK(f.p->limits.max_draft[SPEC_MTP] == 7 && f.p->limits.tree_budget == 22 && !f.p->limits.there[SPEC_OFF]);
-        CHECK(f.p->limits.max_draft[SPEC_DFLASH] == g.s->slots[WITH_DFLASH].d->max_draft);
+        CHECK(f.p->limits.max_draft[SPEC_DFLASH] == g.s->slots[DRAFTER_DFLASH].d->max_draft);
         spec_lane_limit(g.l[0], 7);
         spec_lane_facts(g.l[0], &f);
         CHECK_INT(f.room, 6);
@@ -453,7 +453,7 @@ TEST(spec_goes_without_a_drafter_whose_context_does_not_fit)
                 CHECK(!spec_drafter_problem(g.s, SPEC_MTP)); /* has no K/V of its own */
                 without |= why != NULL;
                 with |= !why;
-                CHECK(with || g.l[0]->uses[WITH_DFLASH] == false);
+                CHECK(with || g.l[0]->uses[DRAFTER_DFLASH] == false);
                 spec_lane_end(g.l[0]);
                 tandem_spec_counts st;
                 decode(t, &g, &r.opt, 10, &st);

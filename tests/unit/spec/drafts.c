@@ -312,7 +312,7 @@ typedef struct {
     int      folded;   /* rows that became the drafter's K/V for it, before its first step */
 } talk_turn;
 
-static int64_t n_folded(const world *w) { return w->s->slots[WITH_DFLASH].d->n_folded; }
+static int64_t n_folded(const world *w) { return w->s->slots[DRAFTER_DFLASH].d->n_folded; }
 
 /* The lane's turn before this one ends with it. */
 static void check_turn(test_case *t, world *w, const talk_turn *x)

@@ -338,7 +338,7 @@ TEST_LONG(spec_tokens_and_log_probabilities_are_the_oracles)
     static answer a;
     court         c;
     if (open_court(t, &c)) {
-        drafter *d                                                        = c.r.s->slots[WITH_DFLASH].d;
+        drafter *d                                                        = c.r.s->slots[DRAFTER_DFLASH].d;
         bool (*own)(drafter *, kv_pool *, draft_job *const *, int, err *) = d->draft;
         for (size_t i = 0; i < COUNT(wishes); i++) {
             const wish *w = &wishes[i];
@@ -403,7 +403,7 @@ TEST_LONG(spec_changes_of_logits_go_in_pieces_that_fit)
     static const wish *w[LANES] = {&wishes[1], &wishes[4], &wishes[3], &wishes[7]};
     court              c;
     if (open_court(t, &c)) {
-        drafter *d = c.r.s->slots[WITH_DFLASH].d;
+        drafter *d = c.r.s->slots[DRAFTER_DFLASH].d;
         ops     *o = (ops *)c.m->o;
         for (int i = 0; i < LANES; i++) {
             oracle(t, &c, w[i], &a[i]);
@@ -472,7 +472,7 @@ TEST(spec_guesses_keep_to_the_grammar_and_go_on_with_it)
     wish          easy = recital;
     const wish   *w    = &easy;
     if (open_court(t, &c)) {
-        drafter *d = c.r.s->slots[WITH_DFLASH].d;
+        drafter *d = c.r.s->slots[DRAFTER_DFLASH].d;
         favour_guesses(t, &c, &easy, 6);
         oracle(t, &c, w, &a);
         d->draft = draft_truth;
@@ -505,9 +505,9 @@ TEST(spec_guesses_of_a_drafter_go_on_with_the_grammar)
     if (open_court(t, &c)) {
         favour_guesses(t, &c, &mixed, 1);
         oracle(t, &c, w, &a);
-        c.r.s->slots[WITH_DFLASH].d->draft = draft_truth;
-        c.watch                            = guide_for(t, &c, w);
-        c.n_want                           = w->n_want;
+        c.r.s->slots[DRAFTER_DFLASH].d->draft = draft_truth;
+        c.watch                               = guide_for(t, &c, w);
+        c.n_want                              = w->n_want;
         for (int every = 2; every <= 5; every++) {
             script[0].wrong_every = every;
             c.n_rounds = c.n_ends = 0;
@@ -622,7 +622,7 @@ TEST(spec_guesses_wait_for_their_masks)
     if (open_court(t, &c)) {
         int64_t guesses[COUNT(grant)] = {0};
         oracle(t, &c, &prose, &a);
-        c.r.s->slots[WITH_DFLASH].d->draft = draft_truth;
+        c.r.s->slots[DRAFTER_DFLASH].d->draft = draft_truth;
         for (size_t i = 0; i < COUNT(grant); i++) {
             spec_lane *l = c.r.l[0];
             guide     *g = guide_for(t, &c, &prose);

@@ -470,7 +470,7 @@ TEST(spec_auto_does_not_ask_a_drafter_that_failed)
     loop g;
     if (open_loop(t, &g, 512, "cpu") && add_both(t, &g)) {
         text     plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 150);
-        drafter *d     = g.s->slots[WITH_DFLASH].d;
+        drafter *d     = g.s->slots[DRAFTER_DFLASH].d;
         real_draft     = d->draft;
         drafts_left    = 1;
         d->draft       = failing_draft;
@@ -630,7 +630,7 @@ TEST(spec_goes_on_when_a_drafter_fails_in_the_middle)
     loop g;
     if (open_loop(t, &g, 256, "cpu") && add_both(t, &g)) {
         text plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 80);
-        for (int k = WITH_DFLASH; k <= WITH_MTP; k++)
+        for (int k = DRAFTER_DFLASH; k <= DRAFTER_MTP; k++)
             for (int observing = 0; observing < 2; observing++) {
                 drafter *d   = g.s->slots[k].d;
                 real_draft   = d->draft;
@@ -640,16 +640,16 @@ TEST(spec_goes_on_when_a_drafter_fails_in_the_middle)
                     d->observe = failing_observe;
                 else
                     d->draft = failing_draft;
-                text a     = answer_with(t, &g, k == WITH_MTP ? SPEC_MTP : SPEC_DFLASH, prompt, N_PROMPT, 80);
+                text a     = answer_with(t, &g, k == DRAFTER_MTP ? SPEC_MTP : SPEC_DFLASH, prompt, N_PROMPT, 80);
                 d->draft   = real_draft;
                 d->observe = real_observe;
                 check_same(t, &a, &plain);
                 CHECK_MSG(a.stats.rounds >= 2 && a.stats.rounds <= 4 && a.stats.plain_rounds > 5,
                           "%s: %lld rounds, %lld plain", d->kind, (long long)a.stats.rounds,
                           (long long)a.stats.plain_rounds);
-                const char *why = spec_drafter_problem(g.s, k == WITH_MTP ? SPEC_MTP : SPEC_DFLASH);
+                const char *why = spec_drafter_problem(g.s, k == DRAFTER_MTP ? SPEC_MTP : SPEC_DFLASH);
                 CHECK(why && strstr(why, observing ? "lost its place" : "fell over"));
-                a = answer_with(t, &g, k == WITH_MTP ? SPEC_MTP : SPEC_DFLASH, prompt, N_PROMPT, 80);
+                a = answer_with(t, &g, k == DRAFTER_MTP ? SPEC_MTP : SPEC_DFLASH, prompt, N_PROMPT, 80);
                 check_same(t, &a, &plain);
                 CHECK(a.stats.rounds > 4); /* the next request tries again */
             }
@@ -664,14 +664,14 @@ TEST(spec_opens_lazy_drafters_when_they_are_wanted)
     err  e = {0};
     if (open_loop(t, &g, 128, "cpu")) {
         CHECK_OK(add_drafter(&g, test_path("models/nano/dflash.gguf"), true, &e), e);
-        CHECK(spec_has_drafter(g.s, SPEC_TREE) && !g.s->slots[WITH_DFLASH].d);
+        CHECK(spec_has_drafter(g.s, SPEC_TREE) && !g.s->slots[DRAFTER_DFLASH].d);
         answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 5);
         answer_with(t, &g, SPEC_NGRAM, prompt, N_PROMPT, 5);
-        CHECK(!g.s->slots[WITH_DFLASH].d);
+        CHECK(!g.s->slots[DRAFTER_DFLASH].d);
         text a = answer_with(t, &g, SPEC_TREE, prompt, N_PROMPT, 40);
-        CHECK(g.s->slots[WITH_DFLASH].d && a.stats.accepted > 0);
+        CHECK(g.s->slots[DRAFTER_DFLASH].d && a.stats.accepted > 0);
         CHECK_OK(add_drafter(&g, copy_with(t, "later.gguf", "models/nano/mtp.gguf", 0, NULL), true, &e), e);
-        remove(g.s->slots[WITH_MTP].src.path);
+        remove(g.s->slots[DRAFTER_MTP].src.path);
         a = answer_with(t, &g, SPEC_MTP, prompt, N_PROMPT, 10); /* gone in the meantime */
         CHECK_INT(a.stats.rounds, 0);
         CHECK(!spec_has_drafter(g.s, SPEC_MTP) && spec_drafter_problem(g.s, SPEC_MTP));
@@ -722,7 +722,7 @@ TEST(spec_parks_and_unparks)
         size_t full = 0, parked = 0;
         for (int i = 0; i < 100; i++) {
             spec_park(g.s);
-            CHECK(!g.s->slots[WITH_DFLASH].d && !g.s->slots[WITH_MTP].d);
+            CHECK(!g.s->slots[DRAFTER_DFLASH].d && !g.s->slots[DRAFTER_MTP].d);
             if (i == 0) parked = in_use();
             CHECK_NEAR((double)in_use(), (double)parked, 32768);
             if (i == 0) go_on(t, &g, 40, &a); /* plainly meanwhile */

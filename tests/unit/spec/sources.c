@@ -101,7 +101,7 @@ TEST(spec_drafters_from_images_and_files)
         CHECK_OK(fingerprint_path(mtp_path, sum[1], &e), e);
         CHECK_STR(str_of(v.fingerprint), str_of(sum[0]));
         CHECK_STR(str_of(v.fingerprint), str_of(sum[1]));
-        CHECK(n_wraps == 1 && wrapped == g.s->slots[WITH_MTP].d);
+        CHECK(n_wraps == 1 && wrapped == g.s->slots[DRAFTER_MTP].d);
         CHECK(drafted(t, &g, SPEC_MTP) > 0);
         spec_park(g.s);
         CHECK_OK(spec_unpark(g.s, &e), e);

@@ -278,18 +278,19 @@ static void close_drafter(drafter *d) { mem_free(d); }
 
 void toy_add_drafter(spec *s, toy *y, spec_method m)
 {
-    toy_drafter *d          = xnew(toy_drafter);
-    bool         chain      = m == SPEC_MTP;
-    d->y                    = y;
-    d->d                    = (drafter){.kind      = chain ? "mtp" : "dflash",
-                                        .t         = &y->t,
-                                        .max_draft = chain ? 7 : 15,
-                                        .one_pass  = !chain,
-                                        .lane_new  = lane_new,
-                                        .lane_free = lane_free,
-                                        .cut       = cut_lane,
-                                        .observe   = observe,
-                                        .draft     = draft,
-                                        .close     = close_drafter};
-    s->slots[drafter_of(m)] = (draft_slot){.src.name = "toy", .given = true, .d = &d->d, .max_draft = d->d.max_draft};
+    toy_drafter *d     = xnew(toy_drafter);
+    bool         chain = m == SPEC_MTP;
+    d->y               = y;
+    d->d               = (drafter){.kind      = chain ? "mtp" : "dflash",
+                                   .t         = &y->t,
+                                   .max_draft = chain ? 7 : 15,
+                                   .one_pass  = !chain,
+                                   .lane_new  = lane_new,
+                                   .lane_free = lane_free,
+                                   .cut       = cut_lane,
+                                   .observe   = observe,
+                                   .draft     = draft,
+                                   .close     = close_drafter};
+    s->slots[spec_method_drafter(m)] =
+        (draft_slot){.src.name = "toy", .given = true, .d = &d->d, .max_draft = d->d.max_draft};
 }
