@@ -13,7 +13,7 @@
 #include "gguf/out_file.h"
 #include "model/convert_plan.h"
 #include "model/dflash_config.h"
-#include "model/gemma4_names.h"
+#include "model/gemma4_roles.h"
 #include "ops/sampling_math.h"
 
 #include <assert.h>
@@ -175,7 +175,7 @@ static void fill_slab(quant_type t, uint8_t *p, size_t bytes, uint64_t seed, dou
 /* --- what the file holds ------------------------------------------------------------------------ */
 typedef struct {
     tensor t;
-    char   name[GEMMA4_NAME_MAX];
+    char   name[ROLE_NAME_MAX];
     bool   is_vector;
     float  value; /* of all its numbers */
     int    n_one; /* of a rope's divisors: so many are 1; 0: it is none */
@@ -227,18 +227,23 @@ static void add_vector(maker *m, const char *name, int64_t n, float value)
     i->value     = value;
 }
 
-static void matrix(maker *m, gemma4_role r, int l, int64_t d0, int64_t d1, int64_t d2)
+static int size_of(const gemma4_config *c, gemma4_role r, int i, int l)
 {
-    char name[GEMMA4_NAME_MAX];
-    gemma4_tensor_name(r, NULL, l, name);
-    add_matrix(m, name, d0, d1, d2);
+    return role_size(&gemma4_roles, c, (int)r, i, l);
 }
 
-static void vector(maker *m, gemma4_role r, int l, int64_t n, float value)
+static void matrix(maker *m, const gemma4_config *c, gemma4_role r, int l)
 {
-    char name[GEMMA4_NAME_MAX];
-    gemma4_tensor_name(r, NULL, l, name);
-    add_vector(m, name, n, value);
+    char name[ROLE_NAME_MAX];
+    role_name(&gemma4_roles, r, NULL, l, name);
+    add_matrix(m, name, size_of(c, r, 0, l), size_of(c, r, 1, l), size_of(c, r, 2, l));
+}
+
+static void vector(maker *m, const gemma4_config *c, gemma4_role r, int l, float value)
+{
+    char name[ROLE_NAME_MAX];
+    role_name(&gemma4_roles, r, NULL, l, name);
+    add_vector(m, name, size_of(c, r, 0, l), value);
 }
 
 /* What a sublayer adds, in units of the embedding: the last token's own share of the final state is small then, or with tied
@@ -247,50 +252,48 @@ static const float SUBLAYER = 8;
 
 static void add_experts(maker *m, const gemma4_config *c, int l)
 {
-    int  H = c->n_embd, E = c->n_experts, F = c->n_ff_expert;
-    char name[GEMMA4_NAME_MAX];
-    gemma4_tensor_name(ROLE_ROUTER, NULL, l, name);
+    int  H = c->n_embd, E = c->n_experts;
+    char name[ROLE_NAME_MAX];
+    role_name(&gemma4_roles, ROLE_ROUTER, NULL, l, name);
     add(m, name, H, E, 1, QUANT_F32);
-    vector(m, ROLE_ROUTER_SCALE, l, H, 2 * sqrtf((float)H)); /* the router's logits then have a deviation of 2 */
-    vector(m, ROLE_EXPERT_SCALE, l, E, 1);
-    matrix(m, ROLE_EXP_GATE_UP, l, H, 2 * F, E);
-    matrix(m, ROLE_EXP_DOWN, l, F, H, E);
-    vector(m, ROLE_FF_NORM_2, l, H, 1);
-    vector(m, ROLE_POST_FF_NORM_1, l, H, 1);
-    vector(m, ROLE_POST_FF_NORM_2, l, H, 1);
+    vector(m, c, ROLE_ROUTER_SCALE, l, 2 * sqrtf((float)H)); /* the router's logits then have a deviation of 2 */
+    vector(m, c, ROLE_EXPERT_SCALE, l, 1);
+    matrix(m, c, ROLE_EXP_GATE_UP, l);
+    matrix(m, c, ROLE_EXP_DOWN, l);
+    vector(m, c, ROLE_FF_NORM_2, l, 1);
+    vector(m, c, ROLE_POST_FF_NORM_1, l, 1);
+    vector(m, c, ROLE_POST_FF_NORM_2, l, 1);
 }
 
 static void add_attention(maker *m, const gemma4_config *c, int l)
 {
-    int H = c->n_embd, D = c->head_dim[l], nq = c->n_heads * D, nk = c->n_kv_heads[l] * D;
-    vector(m, ROLE_ATTN_NORM, l, H, 1);
-    matrix(m, ROLE_ATTN_Q, l, H, nq, 1);
-    vector(m, ROLE_Q_NORM, l, D, 1);
+    vector(m, c, ROLE_ATTN_NORM, l, 1);
+    matrix(m, c, ROLE_ATTN_Q, l);
+    vector(m, c, ROLE_Q_NORM, l, 1);
     if (gemma4_kv_donor(c, l) == l) {
-        matrix(m, ROLE_ATTN_K, l, H, nk, 1);
-        vector(m, ROLE_K_NORM, l, D, 1);
-        if (!c->k_is_v[l]) matrix(m, ROLE_ATTN_V, l, H, nk, 1);
+        matrix(m, c, ROLE_ATTN_K, l);
+        vector(m, c, ROLE_K_NORM, l, 1);
+        if (!c->k_is_v[l]) matrix(m, c, ROLE_ATTN_V, l);
     }
-    matrix(m, ROLE_ATTN_O, l, nq, H, 1);
-    vector(m, ROLE_POST_ATTN_NORM, l, H, SUBLAYER);
+    matrix(m, c, ROLE_ATTN_O, l);
+    vector(m, c, ROLE_POST_ATTN_NORM, l, SUBLAYER);
 }
 
 static void add_layer(maker *m, const gemma4_config *c, int l)
 {
-    int H = c->n_embd, F = c->n_ff[l];
     add_attention(m, c, l);
-    vector(m, ROLE_FF_NORM, l, H, 1);
-    matrix(m, ROLE_FF_GATE, l, H, F, 1);
-    matrix(m, ROLE_FF_UP, l, H, F, 1);
-    matrix(m, ROLE_FF_DOWN, l, F, H, 1);
+    vector(m, c, ROLE_FF_NORM, l, 1);
+    matrix(m, c, ROLE_FF_GATE, l);
+    matrix(m, c, ROLE_FF_UP, l);
+    matrix(m, c, ROLE_FF_DOWN, l);
     if (c->n_experts) add_experts(m, c, l);
-    vector(m, ROLE_POST_FF_NORM, l, H, SUBLAYER);
+    vector(m, c, ROLE_POST_FF_NORM, l, SUBLAYER);
     if (c->n_ple) {
-        matrix(m, ROLE_PLE_GATE, l, H, c->n_ple, 1);
-        matrix(m, ROLE_PLE_PROJ, l, c->n_ple, H, 1);
-        vector(m, ROLE_PLE_NORM, l, H, 1);
+        matrix(m, c, ROLE_PLE_GATE, l);
+        matrix(m, c, ROLE_PLE_PROJ, l);
+        vector(m, c, ROLE_PLE_NORM, l, 1);
     }
-    vector(m, ROLE_LAYER_SCALAR, l, 1, 1);
+    vector(m, c, ROLE_LAYER_SCALAR, l, 1);
 }
 
 /* Small types leave the embeddings, which are the output matrix too, one more bit or two, as quantisers do. */
@@ -304,13 +307,13 @@ static void add_target(maker *m, const dims *d, const gemma4_config *c)
 {
     int H = c->n_embd, half = d->head_dim_full / 2;
     add(m, "token_embd.weight", H, c->n_vocab, 1, embed_type(m, H));
-    vector(m, ROLE_OUT_NORM, 0, H, 1);
+    vector(m, c, ROLE_OUT_NORM, 0, 1);
     add_vector(m, "rope_freqs.weight", half, 1e30f);
     m->items[m->n_items - 1].n_one = half / 4;
     if (c->n_ple) {
-        matrix(m, ROLE_PLE_EMBED, 0, (int64_t)c->n_layers * c->n_ple, c->n_vocab, 1);
-        matrix(m, ROLE_PLE_MODEL, 0, H, (int64_t)c->n_layers * c->n_ple, 1);
-        vector(m, ROLE_PLE_MODEL_NORM, 0, c->n_ple, 1);
+        matrix(m, c, ROLE_PLE_EMBED, 0);
+        matrix(m, c, ROLE_PLE_MODEL, 0);
+        vector(m, c, ROLE_PLE_MODEL_NORM, 0, 1);
     }
     for (int l = 0; l < c->n_layers; l++) add_layer(m, c, l);
 }

@@ -3,8 +3,7 @@
 #include "model/config_value.h"
 #include "model/convert_plan.h"
 #include "model/gemma4.h"
-#include "model/gemma4_config.h"
-#include "model/gemma4_names.h"
+#include "model/gemma4_roles.h"
 
 #include <math.h>
 
@@ -71,9 +70,9 @@ static bool put_rope(convert_plan *p, const gemma4_config *c, err *e)
 /* --- tensors ------------------------------------------------------------------------------------ */
 static bool put_role(convert_plan *p, gemma4_role r, const char *prefix, int l, err *e)
 {
-    char from[GEMMA4_NAME_MAX], to[GEMMA4_NAME_MAX];
-    gemma4_tensor_name(r, prefix, l, from);
-    gemma4_tensor_name(r, NULL, l, to);
+    char from[ROLE_NAME_MAX], to[ROLE_NAME_MAX];
+    role_name(&gemma4_roles, r, prefix, l, from);
+    role_name(&gemma4_roles, r, NULL, l, to);
     return plan_optional(p, from, to, e);
 }
 
@@ -82,12 +81,12 @@ static bool is_kv(gemma4_role r) { return r == ROLE_ATTN_K || r == ROLE_ATTN_V |
 /* All that the directory has, the layers in order; K/V of layers that read another's stay behind. */
 static bool put_tensors(convert_plan *p, const gemma4_config *c, err *e)
 {
-    const char *prefix = gemma4_hf_prefix(p->cp->tensors);
+    const char *prefix = role_hf_prefix(&gemma4_roles, p->cp->tensors);
     for (gemma4_role r = 0; r < GEMMA4_ROLES; r++)
-        if (!gemma4_role_has_layers(r) && !put_role(p, r, prefix, 0, e)) return false;
+        if (!role_has_layers(&gemma4_roles, r) && !put_role(p, r, prefix, 0, e)) return false;
     for (int l = 0; l < c->n_layers; l++)
         for (gemma4_role r = 0; r < GEMMA4_ROLES; r++) {
-            bool skip = !gemma4_role_has_layers(r) || (is_kv(r) && gemma4_kv_donor(c, l) != l) ||
+            bool skip = !role_has_layers(&gemma4_roles, r) || (is_kv(r) && gemma4_kv_donor(c, l) != l) ||
                         (r == ROLE_ATTN_V && c->k_is_v[l]);
             if (!skip && !put_role(p, r, prefix, l, e)) return false;
         }
@@ -107,23 +106,23 @@ bool plan_gemma4(convert_plan *p, err *e)
 }
 
 /* --- the assistant ------------------------------------------------------------------------------ */
-static bool require_role(convert_plan *p, gemma4_role r, int l, int64_t d0, int64_t d1, err *e)
+/* Plans the tensor of a role; it must be there in the shape of the role. */
+static bool require_role(convert_plan *p, const gemma4_config *c, gemma4_role r, int l, err *e)
 {
-    char from[GEMMA4_NAME_MAX], to[GEMMA4_NAME_MAX];
-    gemma4_tensor_name(r, gemma4_hf_prefix(p->cp->tensors), l, from);
-    gemma4_tensor_name(r, NULL, l, to);
-    return plan_tensor(p, from, to, d0, d1, e);
+    char from[ROLE_NAME_MAX], to[ROLE_NAME_MAX];
+    role_name(&gemma4_roles, r, role_hf_prefix(&gemma4_roles, p->cp->tensors), l, from);
+    role_name(&gemma4_roles, r, NULL, l, to);
+    return plan_tensor(p, from, to, role_size(&gemma4_roles, c, r, 0, l), role_size(&gemma4_roles, c, r, 1, l), e);
 }
 
 static bool put_assistant_layer(convert_plan *p, const gemma4_config *c, int l, err *e)
 {
-    int H = c->n_embd, D = c->head_dim[l], F = c->n_ff[l];
-    return require_role(p, ROLE_ATTN_NORM, l, H, 1, e) && require_role(p, ROLE_ATTN_Q, l, H, c->n_heads * D, e) &&
-           require_role(p, ROLE_Q_NORM, l, D, 1, e) && require_role(p, ROLE_ATTN_O, l, c->n_heads * D, H, e) &&
-           require_role(p, ROLE_POST_ATTN_NORM, l, H, 1, e) && require_role(p, ROLE_FF_NORM, l, H, 1, e) &&
-           require_role(p, ROLE_FF_GATE, l, H, F, e) && require_role(p, ROLE_FF_UP, l, H, F, e) &&
-           require_role(p, ROLE_FF_DOWN, l, F, H, e) && require_role(p, ROLE_POST_FF_NORM, l, H, 1, e) &&
-           require_role(p, ROLE_LAYER_SCALAR, l, 1, 1, e);
+    static const gemma4_role layer[] = {ROLE_ATTN_NORM,      ROLE_ATTN_Q,       ROLE_Q_NORM,      ROLE_ATTN_O,
+                                        ROLE_POST_ATTN_NORM, ROLE_FF_NORM,      ROLE_FF_GATE,     ROLE_FF_UP,
+                                        ROLE_FF_DOWN,        ROLE_POST_FF_NORM, ROLE_LAYER_SCALAR};
+    for (size_t i = 0; i < COUNT(layer); i++)
+        if (!require_role(p, c, layer[i], l, e)) return false;
+    return true;
 }
 
 bool plan_assistant(convert_plan *p, err *e)
@@ -137,8 +136,7 @@ bool plan_assistant(convert_plan *p, err *e)
     plan_gemma4_keys(p, &c);
     plan_u32(p, "embedding_length_out", backbone);
     plan_u32(p, "nextn_predict_layers", c.n_layers);
-    if (!put_rope(p, &c, e) || !require_role(p, ROLE_EMBED, 0, c.n_embd, c.n_vocab, e) ||
-        !require_role(p, ROLE_OUT_NORM, 0, c.n_embd, 1, e) ||
+    if (!put_rope(p, &c, e) || !require_role(p, &c, ROLE_EMBED, 0, e) || !require_role(p, &c, ROLE_OUT_NORM, 0, e) ||
         !plan_tensor(p, "pre_projection.weight", "nextn.pre_projection.weight", 2 * (int64_t)backbone, c.n_embd, e) ||
         !plan_tensor(p, "post_projection.weight", "nextn.post_projection.weight", c.n_embd, backbone, e))
         return false;

@@ -18,8 +18,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
-#include "model/gemma4_bind.h"
-#include "model/gemma4_config.h"
+#include "model/gemma4_roles.h"
 #include "ops/joined.h"
 
 #include <assert.h>
@@ -66,64 +65,54 @@ typedef struct {
 
 /* --- binding ------------------------------------------------------------------------------------*/
 typedef struct {
-    gemma4       *m;
-    gemma4_binder g;
+    gemma4     *m;
+    role_binder g;
 } loader;
 
 static bool load_attention(loader *ld, layer *y, int l, err *e)
 {
     const gemma4_config *c = &ld->m->c;
-    int                  H = c->n_embd, D = c->head_dim[l], nq = c->n_heads * D, nk = c->n_kv_heads[l] * D;
-    if (!gemma4_vector(&ld->g, &y->n_in, ROLE_ATTN_NORM, l, H, e) ||
-        !gemma4_vector(&ld->g, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, H, e) ||
-        !gemma4_vector(&ld->g, &y->n_q, ROLE_Q_NORM, l, D, e) ||
-        !gemma4_matrix(&ld->g, &y->q, ROLE_ATTN_Q, l, H, nq, 1, e) ||
-        !gemma4_matrix(&ld->g, &y->o, ROLE_ATTN_O, l, nq, H, 1, e))
+    if (!role_vector(&ld->g, &y->n_in, ROLE_ATTN_NORM, l, 1, e) ||
+        !role_vector(&ld->g, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, 1, e) ||
+        !role_vector(&ld->g, &y->n_q, ROLE_Q_NORM, l, 1, e) || !role_matrix(&ld->g, &y->q, ROLE_ATTN_Q, l, e) ||
+        !role_matrix(&ld->g, &y->o, ROLE_ATTN_O, l, e))
         return false;
     if (gemma4_kv_donor(c, l) != l) return true; /* files may hold K/V tensors of such layers: not used */
-    return gemma4_vector(&ld->g, &y->n_k, ROLE_K_NORM, l, D, e) &&
-           gemma4_matrix(&ld->g, &y->k, ROLE_ATTN_K, l, H, nk, 1, e) &&
-           (c->k_is_v[l] || gemma4_matrix(&ld->g, &y->v, ROLE_ATTN_V, l, H, nk, 1, e));
+    return role_vector(&ld->g, &y->n_k, ROLE_K_NORM, l, 1, e) && role_matrix(&ld->g, &y->k, ROLE_ATTN_K, l, e) &&
+           (c->k_is_v[l] || role_matrix(&ld->g, &y->v, ROLE_ATTN_V, l, e));
 }
 
 static bool load_mlp(loader *ld, layer *y, int l, err *e)
 {
-    const gemma4_config *c = &ld->m->c;
-    int                  H = c->n_embd, F = c->n_ff[l];
-    return gemma4_vector(&ld->g, &y->n_pre_ff, ROLE_FF_NORM, l, H, e) &&
-           gemma4_vector(&ld->g, &y->n_post_ff, ROLE_POST_FF_NORM, l, H, e) &&
-           gemma4_matrix(&ld->g, &y->gate, ROLE_FF_GATE, l, H, F, 1, e) &&
-           gemma4_matrix(&ld->g, &y->up, ROLE_FF_UP, l, H, F, 1, e) &&
-           gemma4_matrix(&ld->g, &y->down, ROLE_FF_DOWN, l, F, H, 1, e) &&
-           gemma4_scalar(&ld->g, &y->scalar, ROLE_LAYER_SCALAR, l, e);
+    return role_vector(&ld->g, &y->n_pre_ff, ROLE_FF_NORM, l, 1, e) &&
+           role_vector(&ld->g, &y->n_post_ff, ROLE_POST_FF_NORM, l, 1, e) &&
+           role_matrix(&ld->g, &y->gate, ROLE_FF_GATE, l, e) && role_matrix(&ld->g, &y->up, ROLE_FF_UP, l, e) &&
+           role_matrix(&ld->g, &y->down, ROLE_FF_DOWN, l, e) &&
+           role_scalar(&ld->g, &y->scalar, ROLE_LAYER_SCALAR, l, e);
 }
 
 static bool load_moe(loader *ld, layer *y, int l, err *e)
 {
     const gemma4_config *c = &ld->m->c;
-    int                  H = c->n_embd, F = c->n_ff_expert;
-    const tensor        *t;
-    if (!gemma4_require(&ld->g, ROLE_ROUTER_SCALE, l, &t, e) ||
-        !bind_vector(&ld->g.b, &y->n_router, t, H, 1 / sqrtf((float)H), e) ||
-        !gemma4_matrix(&ld->g, &y->router, ROLE_ROUTER, l, H, c->n_experts, 1, e) ||
-        !gemma4_vector(&ld->g, &y->expert_scale, ROLE_EXPERT_SCALE, l, c->n_experts, e) ||
-        !gemma4_vector(&ld->g, &y->n_pre_ff_2, ROLE_FF_NORM_2, l, H, e) ||
-        !gemma4_vector(&ld->g, &y->n_post_ff_1, ROLE_POST_FF_NORM_1, l, H, e) ||
-        !gemma4_vector(&ld->g, &y->n_post_ff_2, ROLE_POST_FF_NORM_2, l, H, e) ||
-        !gemma4_matrix(&ld->g, &y->exp_down, ROLE_EXP_DOWN, l, F, H, c->n_experts, e))
+    if (!role_vector(&ld->g, &y->n_router, ROLE_ROUTER_SCALE, l, 1 / sqrtf((float)c->n_embd), e) ||
+        !role_matrix(&ld->g, &y->router, ROLE_ROUTER, l, e) ||
+        !role_vector(&ld->g, &y->expert_scale, ROLE_EXPERT_SCALE, l, 1, e) ||
+        !role_vector(&ld->g, &y->n_pre_ff_2, ROLE_FF_NORM_2, l, 1, e) ||
+        !role_vector(&ld->g, &y->n_post_ff_1, ROLE_POST_FF_NORM_1, l, 1, e) ||
+        !role_vector(&ld->g, &y->n_post_ff_2, ROLE_POST_FF_NORM_2, l, 1, e) ||
+        !role_matrix(&ld->g, &y->exp_down, ROLE_EXP_DOWN, l, e))
         return false;
-    if (ld->g.b.cp->gguf && gemma4_find(&ld->g, ROLE_EXP_GATE, l))
-        return gemma4_matrix(&ld->g, &y->exp_gate, ROLE_EXP_GATE, l, H, F, c->n_experts, e) &&
-               gemma4_matrix(&ld->g, &y->exp_up, ROLE_EXP_UP, l, H, F, c->n_experts, e);
-    return gemma4_matrix(&ld->g, &y->exp_gate_up, ROLE_EXP_GATE_UP, l, H, 2 * F, c->n_experts, e);
+    if (ld->g.b.cp->gguf && role_find(&ld->g, ROLE_EXP_GATE, l))
+        return role_matrix(&ld->g, &y->exp_gate, ROLE_EXP_GATE, l, e) &&
+               role_matrix(&ld->g, &y->exp_up, ROLE_EXP_UP, l, e);
+    return role_matrix(&ld->g, &y->exp_gate_up, ROLE_EXP_GATE_UP, l, e);
 }
 
 static bool load_ple(loader *ld, layer *y, int l, err *e)
 {
-    int H = ld->m->c.n_embd, P = ld->m->c.n_ple;
-    return gemma4_matrix(&ld->g, &y->ple_gate, ROLE_PLE_GATE, l, H, P, 1, e) &&
-           gemma4_matrix(&ld->g, &y->ple_proj, ROLE_PLE_PROJ, l, P, H, 1, e) &&
-           gemma4_vector(&ld->g, &y->n_ple, ROLE_PLE_NORM, l, H, e);
+    return role_matrix(&ld->g, &y->ple_gate, ROLE_PLE_GATE, l, e) &&
+           role_matrix(&ld->g, &y->ple_proj, ROLE_PLE_PROJ, l, e) &&
+           role_vector(&ld->g, &y->n_ple, ROLE_PLE_NORM, l, 1, e);
 }
 
 static bool load_head(loader *ld, err *e)
@@ -144,13 +133,12 @@ static bool load_all(loader *ld, err *e)
 {
     gemma4              *m = ld->m;
     const gemma4_config *c = &m->c;
-    int                  H = c->n_embd, LP = c->n_layers * c->n_ple;
-    if (!gemma4_matrix(&ld->g, &m->embed, ROLE_EMBED, 0, H, c->n_vocab, 1, e) || !load_head(ld, e) ||
-        !gemma4_vector(&ld->g, &m->n_out, ROLE_OUT_NORM, 0, H, e))
+    if (!role_matrix(&ld->g, &m->embed, ROLE_EMBED, 0, e) || !load_head(ld, e) ||
+        !role_vector(&ld->g, &m->n_out, ROLE_OUT_NORM, 0, 1, e))
         return false;
-    if (c->n_ple && (!gemma4_matrix(&ld->g, &m->ple_embed, ROLE_PLE_EMBED, 0, LP, c->n_vocab, 1, e) ||
-                     !gemma4_matrix(&ld->g, &m->ple_model, ROLE_PLE_MODEL, 0, H, LP, 1, e) ||
-                     !gemma4_vector(&ld->g, &m->n_ple_model, ROLE_PLE_MODEL_NORM, 0, c->n_ple, e)))
+    if (c->n_ple && (!role_matrix(&ld->g, &m->ple_embed, ROLE_PLE_EMBED, 0, e) ||
+                     !role_matrix(&ld->g, &m->ple_model, ROLE_PLE_MODEL, 0, e) ||
+                     !role_vector(&ld->g, &m->n_ple_model, ROLE_PLE_MODEL_NORM, 0, 1, e)))
         return false;
     for (int l = 0; l < c->n_layers; l++) {
         layer *y = &m->layers[l];
@@ -596,7 +584,7 @@ static bool load_model(loader *ld, err *e)
 bool gemma4_check(const checkpoint *cp, err *e)
 {
     gemma4 *m  = xnew(gemma4);
-    loader  ld = {m, gemma4_binder_of((binder){.cp = cp, .dry = true})};
+    loader  ld = {m, role_binder_of((binder){.cp = cp, .dry = true}, &gemma4_roles, &m->c)};
     bool    ok = gemma4_config_read(&m->c, cp, e);
     m->layers  = xnew_n(layer, GEMMA4_MAX_LAYERS);
     ok         = ok && load_all(&ld, e);
@@ -634,7 +622,7 @@ bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, o
 {
     gemma4 *m  = xnew(gemma4);
     binder  b  = {.cp = cp, .own = &m->own, .progress = opt->progress, .progress_ctx = opt->progress_ctx};
-    loader  ld = {m, gemma4_binder_of(b)};
+    loader  ld = {m, role_binder_of(b, &gemma4_roles, &m->c)};
     *out       = NULL;
     m->o       = o;
     if (!gemma4_config_read(&m->c, cp, e)) {

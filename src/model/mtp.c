@@ -19,8 +19,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "model/config_value.h"
-#include "model/gemma4_bind.h"
-#include "model/gemma4_config.h"
+#include "model/gemma4_roles.h"
 
 #include <assert.h>
 
@@ -138,26 +137,21 @@ static bool check_fit(const mtp *m, err *e)
 
 /* --- binding ------------------------------------------------------------------------------------*/
 typedef struct {
-    mtp          *m;
-    gemma4_binder g;
+    mtp        *m;
+    role_binder g;
 } loader;
 
 static bool load_layer(loader *ld, int l, err *e)
 {
-    const gemma4_config *c = &ld->m->c;
-    layer               *y = &ld->m->layers[l];
-    int                  d = c->n_embd, D = c->head_dim[l], nq = c->n_heads * D, F = c->n_ff[l];
-    return gemma4_vector(&ld->g, &y->n_in, ROLE_ATTN_NORM, l, d, e) &&
-           gemma4_matrix(&ld->g, &y->q, ROLE_ATTN_Q, l, d, nq, 1, e) &&
-           gemma4_vector(&ld->g, &y->n_q, ROLE_Q_NORM, l, D, e) &&
-           gemma4_matrix(&ld->g, &y->o, ROLE_ATTN_O, l, nq, d, 1, e) &&
-           gemma4_vector(&ld->g, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, d, e) &&
-           gemma4_vector(&ld->g, &y->n_pre_ff, ROLE_FF_NORM, l, d, e) &&
-           gemma4_matrix(&ld->g, &y->gate, ROLE_FF_GATE, l, d, F, 1, e) &&
-           gemma4_matrix(&ld->g, &y->up, ROLE_FF_UP, l, d, F, 1, e) &&
-           gemma4_matrix(&ld->g, &y->down, ROLE_FF_DOWN, l, F, d, 1, e) &&
-           gemma4_vector(&ld->g, &y->n_post_ff, ROLE_POST_FF_NORM, l, d, e) &&
-           gemma4_scalar(&ld->g, &y->scalar, ROLE_LAYER_SCALAR, l, e);
+    layer *y = &ld->m->layers[l];
+    return role_vector(&ld->g, &y->n_in, ROLE_ATTN_NORM, l, 1, e) && role_matrix(&ld->g, &y->q, ROLE_ATTN_Q, l, e) &&
+           role_vector(&ld->g, &y->n_q, ROLE_Q_NORM, l, 1, e) && role_matrix(&ld->g, &y->o, ROLE_ATTN_O, l, e) &&
+           role_vector(&ld->g, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, 1, e) &&
+           role_vector(&ld->g, &y->n_pre_ff, ROLE_FF_NORM, l, 1, e) &&
+           role_matrix(&ld->g, &y->gate, ROLE_FF_GATE, l, e) && role_matrix(&ld->g, &y->up, ROLE_FF_UP, l, e) &&
+           role_matrix(&ld->g, &y->down, ROLE_FF_DOWN, l, e) &&
+           role_vector(&ld->g, &y->n_post_ff, ROLE_POST_FF_NORM, l, 1, e) &&
+           role_scalar(&ld->g, &y->scalar, ROLE_LAYER_SCALAR, l, e);
 }
 
 /* Every token once, as int32; for mem_free. */
@@ -208,7 +202,7 @@ static bool load_head(loader *ld, err *e)
     int           d = m->c.n_embd, V = m->c.n_vocab;
     const tensor *table, *centroids, *order;
     int32_t      *ids;
-    if (!gemma4_require(&ld->g, ROLE_EMBED, 0, &table, e)) return false;
+    if (!role_require(&ld->g, ROLE_EMBED, 0, &table, e)) return false;
     if (!m->n_clusters) return bind_matrix(&ld->g.b, &m->head, table, d, V, 1, e);
     if (!bind_check_shape(table, d, V, 1, e) ||
         !bind_require(&ld->g.b, "masked_embedding.centroids.weight", &centroids, e) ||
@@ -232,7 +226,7 @@ static bool load_all(loader *ld, err *e)
         !bind_matrix(&ld->g.b, &m->pre, pre, 2 * H, d, 1, e) ||
         !bind_require(&ld->g.b, ld->g.hf_prefix ? "post_projection.weight" : "nextn.post_projection.weight", &post,
                       e) ||
-        !bind_matrix(&ld->g.b, &m->post, post, d, H, 1, e) || !gemma4_vector(&ld->g, &m->n_out, ROLE_OUT_NORM, 0, d, e))
+        !bind_matrix(&ld->g.b, &m->post, post, d, H, 1, e) || !role_vector(&ld->g, &m->n_out, ROLE_OUT_NORM, 0, 1, e))
         return false;
     for (int l = 0; l < m->c.n_layers; l++)
         if (!load_layer(ld, l, e)) return false;
@@ -577,7 +571,7 @@ bool mtp_open(drafter **out, target *t, const checkpoint *cp, const drafter_opti
 {
     mtp   *m  = xnew(mtp);
     binder b  = {.cp = cp, .own = &m->own, .recode = opt->quantise};
-    loader ld = {m, gemma4_binder_of(b)};
+    loader ld = {m, role_binder_of(b, &gemma4_roles, &m->c)};
     *out      = NULL;
     m->d      = (drafter){.kind      = "mtp",
                           .t         = t,

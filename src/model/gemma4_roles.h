@@ -1,9 +1,8 @@
-/* model/gemma4_names.h - what the tensors of a Gemma 4 are called, in GGUF files and in Hugging Face directories. */
-#ifndef TANDEM_MODEL_GEMMA4_NAMES_H
-#define TANDEM_MODEL_GEMMA4_NAMES_H
-#include "gguf/tensor.h"
-
-enum { GEMMA4_NAME_MAX = 160 };
+/* model/gemma4_roles.h - the tensors of Gemma 4 models and their assistants. */
+#ifndef TANDEM_MODEL_GEMMA4_ROLES_H
+#define TANDEM_MODEL_GEMMA4_ROLES_H
+#include "model/gemma4_config.h"
+#include "model/roles.h"
 
 typedef enum {
     ROLE_EMBED,
@@ -41,9 +40,5 @@ typedef enum {
     GEMMA4_ROLES,
 } gemma4_role;
 
-/* hf_prefix NULL: GGUF's name. `layer` is not looked at where the role has no layers. */
-void gemma4_tensor_name(gemma4_role r, const char *hf_prefix, int layer, char out[GEMMA4_NAME_MAX]);
-bool gemma4_role_has_layers(gemma4_role r);
-/* What stands before Hugging Face's names in this directory: "model." or "model.language_model.", ... */
-const char *gemma4_hf_prefix(const tensor_table *t);
+extern const role_table gemma4_roles; /* its sizes are those of a gemma4_config */
 #endif

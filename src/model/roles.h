@@ -1,0 +1,49 @@
+/* model/roles.h - the tensors of a model by role. A family lists its roles in one table: the tensor's name in GGUF files
+ * and in Hugging Face directories, and its shape in terms of the configuration. The loader, the converter and the checks
+ * of a checkpoint read the same table. */
+#ifndef TANDEM_MODEL_ROLES_H
+#define TANDEM_MODEL_ROLES_H
+#include "model/bind.h"
+
+enum { ROLE_NAME_MAX = 160, ROLE_MAX_DIMS = 3 };
+
+typedef struct {
+    const char *gguf, *hf;          /* %d stands for the layer; hf without the directory's prefix; "": it has no name */
+    uint8_t     dim[ROLE_MAX_DIMS]; /* sizes, innermost first: [n_in][n_out][n_matrices]. Names of the family; 0: 1 */
+} tensor_role;
+
+typedef struct {
+    const tensor_role *role;
+    int                n_roles, prefix_role; /* prefix_role: the role by which the prefix of a directory is found */
+    const char *const *prefixes;             /* of Hugging Face names, the first match counts; ends with NULL */
+    /* Returns the value of a size name for a layer. Sizes without layers ignore it. */
+    int (*size)(const void *config, int dim, int layer);
+} role_table;
+
+/* Writes the name of a tensor. hf_prefix NULL: the GGUF name. `layer` is ignored where the role has no layers. */
+void role_name(const role_table *t, int role, const char *hf_prefix, int layer, char out[ROLE_NAME_MAX]);
+bool role_has_layers(const role_table *t, int role);
+/* Returns the prefix of the names in a directory; the second of the list when no tensor matches. */
+const char *role_hf_prefix(const role_table *t, const tensor_table *tensors);
+
+/* Returns size i of a role's tensor, 1 where it has fewer dimensions. */
+int role_size(const role_table *t, const void *config, int role, int i, int layer);
+
+/* Binds tensors of a checkpoint by role. */
+typedef struct {
+    binder            b;
+    const role_table *t;
+    const void       *config;    /* passed to t->size */
+    const char       *hf_prefix; /* NULL: a GGUF file */
+} role_binder;
+
+role_binder   role_binder_of(binder b, const role_table *t, const void *config);
+const tensor *role_find(const role_binder *g, int role, int layer); /* NULL: absent */
+bool          role_require(const role_binder *g, int role, int layer, const tensor **out, err *e);
+/* Binds a matrix, or a stack of them, of the role's shape. */
+bool role_matrix(role_binder *g, weight **out, int role, int layer, err *e);
+/* Binds a vector of the role's size, multiplied by scale. */
+bool role_vector(role_binder *g, dev *out, int role, int layer, float scale, err *e);
+/* Reads one number; 1 where a GGUF file lacks it. */
+bool role_scalar(const role_binder *g, float *out, int role, int layer, err *e);
+#endif
