@@ -54,6 +54,12 @@ static void w_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int 
     if (watch.counting) count(q, id, n_rows, n_experts, n_slots);
 }
 
+static void w_experts(queue *q, const expert_rows *e, int n_rows)
+{
+    watch.inner->experts(q, e, n_rows);
+    if (watch.counting) count(q, e->id, n_rows, e->n_experts, e->n_slots);
+}
+
 static bool w_replay(queue *q, uint64_t key) { return !watch.counting && watch.inner->replay(q, key); }
 static bool w_record_end(queue *q) { return watch.counting || watch.inner->record_end(q); }
 
@@ -66,10 +72,11 @@ static void w_close(ops *o)
 
 ops *experts_watch(ops *inner)
 {
-    ops *o        = xnew(ops);
-    watch.inner   = inner;
-    *o            = *inner; /* its queues, weights and state are the inner one's own */
-    o->router     = w_router;
+    ops *o      = xnew(ops);
+    watch.inner = inner;
+    *o          = *inner; /* its queues, weights and state are the inner one's own */
+    o->router   = w_router;
+    if (inner->experts) o->experts = w_experts;
     o->replay     = w_replay;
     o->record_end = w_record_end;
     o->close      = w_close;

@@ -320,33 +320,30 @@ static void dense_block(gemma4 *m, const layer *y, int l, int n)
     o->matmul(q, m->s.f, y->down, m->s.gate, n);
 }
 
-/* exp_act = gelu(G y) * (U y) for the chosen experts, y = s.n_exp */
-static void expert_inner(gemma4 *m, const layer *y, int n)
-{
-    const ops *o = m->o;
-    queue     *q = m->t.q;
-    int        K = m->c.n_used, F = m->c.n_ff_expert;
-    if (y->exp_gate_up) {
-        o->matmul_experts(q, m->s.exp_gate_up, y->exp_gate_up, m->s.n_exp, false, m->s.exp_id, n, K);
-        o->gated(q, m->s.exp_act, m->s.exp_gate_up, 2 * F, dev_at_f32(m->s.exp_gate_up, (size_t)F), 2 * F, n * K, F,
-                 ACT_GELU_TANH);
-    } else {
-        o->matmul_experts(q, m->s.exp_act, y->exp_gate, m->s.n_exp, false, m->s.exp_id, n, K);
-        o->matmul_experts(q, m->s.exp_gate_up, y->exp_up, m->s.n_exp, false, m->s.exp_id, n, K);
-        o->gated(q, m->s.exp_act, m->s.exp_act, F, m->s.exp_gate_up, F, n * K, F, ACT_GELU_TANH);
-    }
-}
-
 /* exp_out: the outputs of the chosen experts for N_pre_ff_2(u); the router reads N_router(u) */
 static void expert_block(gemma4 *m, const layer *y, int n)
 {
-    const gemma4_config *c = &m->c;
-    const ops           *o = m->o;
-    queue               *q = m->t.q;
+    const gemma4_config *c  = &m->c;
+    const ops           *o  = m->o;
+    queue               *q  = m->t.q;
+    expert_rows          to = {.logits       = m->s.exp_logits,
+                               .expert_scale = y->expert_scale,
+                               .id           = m->s.exp_id,
+                               .w            = m->s.exp_w,
+                               .y            = m->s.exp_out,
+                               .x            = m->s.n_exp,
+                               .inner        = m->s.exp_gate_up,
+                               .act          = m->s.exp_act,
+                               .gate_up      = y->exp_gate_up,
+                               .gate         = y->exp_gate,
+                               .up           = y->exp_up,
+                               .down         = y->exp_down,
+                               .n_experts    = c->n_experts,
+                               .n_slots      = c->n_used,
+                               .n_ff         = c->n_ff_expert,
+                               .kind         = ACT_GELU_TANH};
     o->matmul(q, m->s.exp_logits, y->router, m->s.n_router, n);
-    o->router(q, m->s.exp_id, m->s.exp_w, m->s.exp_logits, y->expert_scale, n, c->n_experts, c->n_used);
-    expert_inner(m, y, n);
-    o->matmul_experts(q, m->s.exp_out, y->exp_down, m->s.exp_act, true, m->s.exp_id, n, c->n_used);
+    ops_experts(o, q, &to, n);
 }
 
 /* The layer's end: x = (u + N_post_ff(f)) * scalar, with experts f = N_post_ff_1(f) + N_post_ff_2(their sum); with a

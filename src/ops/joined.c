@@ -43,6 +43,25 @@ void ops_norms(const ops *o, queue *q, const norm_rows *c, int n_rows)
     for (int i = 0; i < c->n_outs; i++) o->rms_norm(q, c->out[i].y, c->y, c->out[i].w, n_rows, c->n, c->eps);
 }
 
+void ops_experts(const ops *o, queue *q, const expert_rows *e, int n_rows)
+{
+    int K = e->n_slots, F = e->n_ff;
+    if (o->experts) {
+        o->experts(q, e, n_rows);
+        return;
+    }
+    o->router(q, e->id, e->w, e->logits, e->expert_scale, n_rows, e->n_experts, K);
+    if (e->gate_up) {
+        o->matmul_experts(q, e->inner, e->gate_up, e->x, false, e->id, n_rows, K);
+        o->gated(q, e->act, e->inner, 2 * F, dev_at_f32(e->inner, (size_t)F), 2 * F, n_rows * K, F, e->kind);
+    } else {
+        o->matmul_experts(q, e->act, e->gate, e->x, false, e->id, n_rows, K);
+        o->matmul_experts(q, e->inner, e->up, e->x, false, e->id, n_rows, K);
+        o->gated(q, e->act, e->act, F, e->inner, F, n_rows * K, F, e->kind);
+    }
+    o->matmul_experts(q, e->y, e->down, e->act, true, e->id, n_rows, K);
+}
+
 void ops_aside(const ops *o, queue *q, aside_part part)
 {
     if (o->aside) o->aside(q, part);

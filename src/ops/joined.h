@@ -8,6 +8,8 @@ void ops_matmuls(const ops *o, queue *q, const dev *y, const weight *const *w, i
 /* q = rope(norm(q) w_q); k = rope(norm(k) w_k) and v = norm(v) go into the cache. */
 void ops_heads(const ops *o, queue *q, const head_rows *h, const step_rows *rows);
 void ops_norms(const ops *o, queue *q, const norm_rows *c, int n_rows);
+/* Chooses experts by their logits, then runs them: y[row][slot] = down(act(gate x) * (up x)). */
+void ops_experts(const ops *o, queue *q, const expert_rows *e, int n_rows);
 /* Lets ops run concurrently with others, if the backend can. */
 void ops_aside(const ops *o, queue *q, aside_part part);
 #endif

@@ -159,6 +159,15 @@ typedef struct
     } out[JOINED_NORMS];
 } norm_rows;
 
+typedef struct { /* Experts that `router` chooses by logits: y[row][slot] = down(act(gate x) * (up x)) */
+    dev           logits, expert_scale, id, w; /* router's */
+    dev           y, x;                        /* [n_rows][n_slots][n_embd], [n_rows][n_embd] */
+    dev           inner, act;                  /* scratch: [n_rows][n_slots][2 n_ff], [n_rows][n_slots][n_ff] */
+    const weight *gate_up, *gate, *up, *down;  /* gate_up, or gate and up */
+    int           n_experts, n_slots, n_ff;
+    act_kind      kind;
+} expert_rows;
+
 typedef enum { ASIDE_BEGIN, ASIDE_END, ASIDE_JOIN } aside_part;
 
 enum { QUEUE_MARKS = 8 };
@@ -278,6 +287,7 @@ struct ops {
     void (*matmuls)(queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows);
     void (*heads)(queue *q, const head_rows *h, const step_rows *rows);
     void (*norms)(queue *q, const norm_rows *c, int n_rows);
+    void (*experts)(queue *q, const expert_rows *e, int n_rows);
 
     /* Ops that may run beside others: those between aside(q, ASIDE_BEGIN) and aside(q, ASIDE_END) write nothing that the ops
      * from there to aside(q, ASIDE_JOIN) read or write, and the other way round. Call it through joined.h. */

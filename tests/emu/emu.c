@@ -13,7 +13,7 @@
 #error "fibers are switched on x86-64 only"
 #endif
 
-enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 99 << 10 };
+enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 227 << 10 };
 
 typedef enum { RUNS, AT_WARP, AT_BLOCK, DONE } fiber_state;
 typedef struct {

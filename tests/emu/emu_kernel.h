@@ -28,6 +28,9 @@ struct alignas(16) uint4 {
 struct alignas(8) uint2 {
     unsigned x, y;
 };
+struct alignas(8) float2 {
+    float x, y;
+};
 struct alignas(16) float4 {
     float x, y, z, w;
 };
@@ -66,10 +69,11 @@ static void emu_launch(dim3 grid, dim3 block, size_t shared, void (*kernel)(P...
 
 #define LAUNCH_EARLY LAUNCH
 template <typename... P> static void allow_shared(void (*)(P...), size_t) {}
-static inline int                    shared_limit() { return 99 << 10; } /* as GPUs have that have little */
+static inline int                    shared_limit() { return 227 << 10; }
 
 static inline void __syncthreads() { emu_sync_block(); }
 static inline void __syncwarp() { emu_sync_warp(0); }
+static inline void __threadfence() {}
 
 template <typename T> static inline T emu_from(const uint64_t *all, int lane)
 {

@@ -43,7 +43,7 @@ struct emu_copy {
     const void     *from;
     int             bytes;
 };
-enum { EMU_COPIES = 1024 };
+enum { EMU_COPIES = 1 << 14 };
 static emu_copy emu_copies[EMU_COPIES];
 static int      emu_n_copies;
 
@@ -88,6 +88,20 @@ template <int PENDING> static inline void gate_wait(uint64_t *gate, unsigned pha
         ++*gate;
     }
     emu_sync_warp(0);
+}
+
+static inline int32_t read_l2(const int32_t *p) { return *p; }
+
+static inline void copy_piece(uint64_t *gate, void *shared, const void *global)
+{
+    emu_put_copy(gate, shared, global, 16);
+}
+static inline void                        copy_commit() {}
+template <int PENDING> static inline void copy_wait(uint64_t *gate)
+{
+    emu_sync_block();
+    if (threadIdx.x == 0) emu_take_copies(gate, true);
+    emu_sync_block();
 }
 
 static inline uint32_t warp_max_u32(uint32_t v)

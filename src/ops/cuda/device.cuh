@@ -49,10 +49,11 @@ static inline int shared_limit()
         cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     return bytes;
 }
-/* Lets the kernel have more than 48 KB of shared memory. */
+/* Lets the kernel have so much dynamic shared memory. A kernel has 48 KB without asking, less its static shared memory,
+ * which is at most 8 KB. */
 template <typename... P> static void allow_shared(void (*kernel)(P...), size_t bytes)
 {
-    if (bytes > 48 << 10) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    if (bytes > 40 << 10) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 #define LAUNCH_EARLY(kernel, grid, block, shared, stream, ...)                                                         \
     launch_early(grid, block, shared, stream, kernel, __VA_ARGS__)
@@ -76,8 +77,8 @@ static __device__ inline float warp_max(float v)
     return v;
 }
 
-/* The same of N numbers over a block of THREADS, a power of two of warps: the warps' sums by halves too. Calls of one kernel
- * that no other barrier parts have different tags. */
+/* The same of N numbers over a block of THREADS, a power of two of warps: the warps' sums by halves too. Calls of one
+ * kernel that no other barrier parts have different tags. */
 template <int THREADS, int TAG, int N> static __device__ inline void block_sums_of(float (&v)[N])
 {
     __shared__ float part[N][THREADS / WARP];

@@ -50,6 +50,22 @@ typedef struct { /* pairs that share a matrix: order[first .. first + n - 1] */
 enum { RUN_PAIRS_MIN = 8, RUN_PAIRS_MAX = 32 };
 
 typedef struct {
+    int32_t       *order;
+    cuda_run      *run;
+    int            n_runs, run_pairs;
+    const int32_t *id;
+    int            n_pairs, n_mats;
+} cuda_group_args;
+
+typedef struct {
+    int32_t     *id;             /* [n_rows][n_slots] */
+    float       *w;              /* the same */
+    const float *logits, *scale; /* [n_rows][n_experts], [n_experts]; scale NULL: 1 */
+    int          n_experts, n_slots;
+} cuda_router_args;
+enum { CHOICE_WORDS = 384 }; /* of shared memory, where a matmul makes the choice */
+
+typedef struct {
     const char *data;
     float      *y; /* [pair][n_out] */
     int         n_out, n_panels, first_block;
@@ -59,7 +75,7 @@ typedef struct {
 /* Pairs (row, slot), numbered row * n_slots + slot; a plain matmul has one slot and matrix 0. */
 typedef struct {
     cuda_matmul_part part[JOINED_MATMULS]; /* weights of one type and n_in */
-    int              n_parts, n_tiles;
+    int              n_parts, n_tiles, n_in;
     size_t           panel_bytes;
     cuda_x           x;
     int              pairs_to_x; /* row of x = pair / pairs_to_x: n_slots, or 1 */
@@ -68,13 +84,18 @@ typedef struct {
     const int32_t   *order; /* pairs sorted by matrix; NULL: pair i is i */
     const cuda_run  *run;   /* with order; n is 0 after the last */
     int              n_runs, run_pairs;
+    bool             gives;   /* the kernel after the next, or the next, reads id, order and run before it waits: */
+    bool             settled; /* ... this one does */
+    int              act;     /* of one row's experts: -1, or y[pair][n_out / 2] = act(first half) * second half */
+    cuda_router_args router;  /* of one row's experts: they are chosen here, logits not NULL */
+    const float     *rows;    /* of one row's experts: [pair][n_in], instead of x, not longer than a segment */
 } cuda_matmul_args;
 
 cudaError_t cuda_convert(cudaStream_t s, cuda_x out, const float *x, int n_rows, int n);
-/* Sorts the pairs by matrix, in runs of up to run_pairs. */
-cudaError_t cuda_group_pairs(cudaStream_t s, int32_t *order, cuda_run *run, int n_runs, int run_pairs,
-                             const int32_t *id, int n_pairs, int n_mats);
 cudaError_t cuda_matmul(cudaStream_t s, quant_type type, const cuda_matmul_args *a);
+/* Return whether one row's experts can take `act`, and `rows`. */
+bool cuda_matmul_can_gate(quant_type type, int n_tiles);
+bool cuda_matmul_can_convert(quant_type type, int n_tiles);
 
 /* --- rows and elements ----------------------------------------------------------------------------*/
 /* y = (res + norm(x) * w) * scale; res and w may be NULL. to, here and in gated: y as f16 too, when there is room */
@@ -99,7 +120,7 @@ typedef struct { /* head_rows; k NULL: none */
     kv_view        c;
     rope_view      rope;
     int            n_heads, layer;
-    bool           norm_v, k_as_v;
+    bool           norm_v, k_as_v, settled; /* settled: step_rows' */
     float          eps;
 } cuda_heads_args;
 cudaError_t cuda_heads(cudaStream_t s, const cuda_heads_args *a, int n_rows);
@@ -108,8 +129,12 @@ cudaError_t cuda_rope(cudaStream_t s, float *x, const int32_t *pos, const int32_
                       int n_rows, int n_heads, int head_dim);
 cudaError_t cuda_gated(cudaStream_t s, float *y, cuda_x to, const float *gate, int gate_stride, const float *up,
                        int up_stride, int n_rows, int n, act_kind act);
-cudaError_t cuda_router(cudaStream_t s, int32_t *id, float *w, const float *logits, const float *expert_scale,
-                        int n_rows, int n_experts, int n_slots);
+cudaError_t cuda_router(cudaStream_t s, const cuda_router_args *a, int n_rows);
+/* Sorts the pairs by matrix, in runs of up to run_pairs. */
+cudaError_t cuda_group_pairs(cudaStream_t s, const cuda_group_args *a);
+/* Both in one kernel, where the rows fit. */
+bool        cuda_route_fits(int n_rows, int n_experts, int n_slots);
+cudaError_t cuda_route(cudaStream_t s, const cuda_router_args *a, const cuda_group_args *g);
 cudaError_t cuda_experts_sum(cudaStream_t s, float *y, const float *x, const float *w, int n_rows, int n_slots, int n);
 cudaError_t cuda_add(cudaStream_t s, float *y, const float *a, const float *b, size_t n, float scale);
 cudaError_t cuda_softcap(cudaStream_t s, float *x, size_t n, float cap);
@@ -131,8 +156,11 @@ typedef struct {
     float          scale;
     float         *partial; /* [row][head][tile][2 + head_dim]: maximum, sum, output of each tile; NULL: one pass */
     int            n_tiles;
-    int            first_row; /* on tensor cores: of those whose tiles are in partial, [..][4 + head_dim] */
-    bool           settled;   /* step_rows' */
+    bool           settled; /* step_rows' */
+    /* On tensor cores: */
+    int    first_row; /* of those whose tiles are in partial, [..][4 + head_dim] */
+    int    few_tiles; /* rows with fewer go tile by tile */
+    cuda_x to;        /* y as f16; none: nowhere */
 } cuda_attention_args;
 cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);
 /* On tensor cores, `chunk` rows at a time; an F16 cache, heads of 64, 128, 256 or 512. */

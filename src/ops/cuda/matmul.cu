@@ -11,10 +11,12 @@
  *
  * A warp makes one segment of a panel of 16 outputs, for up to 8 COLS pairs;
  * the segments of a panel are warps of one block. */
+#include "ops/cuda/act.cuh"
 #include "ops/cuda/convert.cuh"
 #include "ops/cuda/panel.cuh"
+#include "ops/cuda/router.cuh"
 
-enum { MATMUL_WARPS = 12, MATMUL_THREADS = MATMUL_WARPS * WARP, LONG_THREADS = 512, GROUP_THREADS = 256 };
+enum { MATMUL_WARPS = 12, MATMUL_THREADS = MATMUL_WARPS * WARP, LONG_THREADS = 512 };
 enum { PART_STRIDE = 20 }; /* floats of a column of 16 outputs in shared memory, without bank conflicts */
 
 /* --- activations ---------------------------------------------------------------------------------
@@ -62,67 +64,17 @@ extern "C" cudaError_t cuda_convert(cudaStream_t s, cuda_x out, const float *x, 
 
 /* --- pairs by matrix -----------------------------------------------------------------------------*/
 
-/* One block. Counts, adds up, places. Where a pair stands among those of its
- * matrix changes no bit of it. */
-static __global__ void group_pairs_kernel(int32_t *order, cuda_run *run, int n_runs, int run_pairs, const int32_t *id,
-                                          int n_pairs, int n_mats)
-{
-    DYNAMIC_SHARED(int32_t, group_shared); /* [n_mats] pairs: how many, then where;
-                                   [n_mats] where they begin; [n_mats] runs */
-    int32_t *at = group_shared, *first = at + n_mats, *runs = first + n_mats;
-    int      lane = threadIdx.x % WARP;
-    let_next_start();
-    for (int m = threadIdx.x; m < n_mats; m += GROUP_THREADS) at[m] = 0;
-    __syncthreads();
-    wait_for_previous();
-    for (int i = threadIdx.x; i < n_pairs; i += GROUP_THREADS) atomicAdd(&at[id[i]], 1);
-    __syncthreads();
-    if (threadIdx.x < WARP) {
-        int pairs = 0, n = 0;
-        for (int m0 = 0; m0 < n_mats; m0 += WARP) {
-            int mine = m0 + lane < n_mats ? at[m0 + lane] : 0, mine_runs = (mine + run_pairs - 1) / run_pairs;
-            int p = mine, r = mine_runs;
-            for (int k = 1; k < WARP; k *= 2) {
-                int before_p = __shfl_sync(ALL_LANES, p, lane - k), before_r = __shfl_sync(ALL_LANES, r, lane - k);
-                if (lane >= k) p += before_p, r += before_r;
-            }
-            if (m0 + lane < n_mats) {
-                first[m0 + lane] = at[m0 + lane] = pairs + p - mine;
-                runs[m0 + lane]                  = n + r - mine_runs;
-            }
-            pairs += __shfl_sync(ALL_LANES, p, WARP - 1);
-            n += __shfl_sync(ALL_LANES, r, WARP - 1);
-        }
-        for (int r = n + lane; r < n_runs; r += WARP) run[r].n = 0;
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < n_pairs; i += GROUP_THREADS) order[atomicAdd(&at[id[i]], 1)] = i;
-    __syncthreads();
-    for (int m = threadIdx.x; m < n_mats; m += GROUP_THREADS)
-        for (int from = first[m], r = runs[m]; from < at[m]; from += run_pairs, r++) {
-            run[r].mat   = m;
-            run[r].first = from;
-            run[r].n     = min_of(at[m] - from, run_pairs);
-        }
-}
-
-extern "C" cudaError_t cuda_group_pairs(cudaStream_t s, int32_t *order, cuda_run *run, int n_runs, int run_pairs,
-                                        const int32_t *id, int n_pairs, int n_mats)
-{
-    size_t shared = 3 * (size_t)n_mats * sizeof(int32_t);
-    allow_shared(group_pairs_kernel, shared);
-    LAUNCH_EARLY(group_pairs_kernel, 1, GROUP_THREADS, shared, s, order, run, n_runs, run_pairs, id, n_pairs, n_mats);
-    return cudaGetLastError();
-}
-
 /* The pairs of block y, at most n. */
 static __device__ inline cuda_run find_run(const cuda_matmul_args &a, int y, int n)
 {
-    if (a.order) return a.run[y];
     cuda_run r;
+    if (a.order) {
+        r.mat = read_l2(&a.run[y].mat), r.first = read_l2(&a.run[y].first), r.n = read_l2(&a.run[y].n);
+        return r;
+    }
     r.first = y * n;
     r.n     = a.n_pairs - r.first < n ? a.n_pairs - r.first : n;
-    r.mat   = a.id ? a.id[r.first] : 0;
+    r.mat   = a.id ? read_l2(&a.id[r.first]) : 0;
     return r;
 }
 
@@ -236,6 +188,31 @@ template <quant_type T> struct staged_rows {
         mine = to + min_of(lane / 4, n - 1) * STRIDE + lane % 4 * 16;
         __syncwarp();
     }
+    /* The same for a row of floats that is one segment; returns its scale. */
+    __device__ inline float convert(char *to, const float *from, int n_in, int lane)
+    {
+        enum { QUADS = TILES * TILE_IN / 4 / WARP };
+        int      n_tiles = (int)layout_tiles(n_in);
+        float4   v[QUADS];
+        uint32_t largest = 0;
+#pragma unroll
+        for (int j = 0; j < QUADS; j++) v[j] = load_quad(from, 4 * (lane + j * WARP), n_in);
+#pragma unroll
+        for (int j = 0; j < QUADS; j++) largest = largest_of(v[j], largest);
+        row_scale s = scale_of_row(warp_max_u32(largest));
+#pragma unroll
+        for (int j = 0; j < QUADS; j++) {
+            int    in = 4 * (lane + j * WARP);
+            float4 u  = s.up != 0 ? make_float4(v[j].x * s.up, v[j].y * s.up, v[j].z * s.up, v[j].w * s.up)
+                                  : make_float4(0, 0, 0, 0);
+            if (in < n_tiles * TILE_IN)
+                *(uint2 *)(to + in / TILE_IN * 128 + in % TILE_IN / 32 * 64 + in % STEP_IN / 4 * 16 +
+                           in % 32 / STEP_IN * 8) = {h2_from_f32(u.x, u.y), h2_from_f32(u.z, u.w)};
+        }
+        mine = to + lane % 4 * 16;
+        __syncwarp();
+        return s.down;
+    }
     __device__ inline void take(uint4 (&rows)[1][2 * PLANES], int t) const
     {
 #pragma unroll
@@ -272,6 +249,7 @@ static __device__ inline void add_tile(float (&acc)[COLS][4], const lane_tile<T>
  * more segments than that, it takes several turns at it. */
 struct matmul_cut {
     int panels, segments, n_segments, turns, steps;
+    int apart, ahead; /* panels from one of a block's to the next; from one step to the next */
     int each, longer; /* tiles of a segment; how many have one more */
 
     __device__ inline int first_tile(int segment) const
@@ -315,7 +293,7 @@ static __device__ inline block_part part_of(const cuda_matmul_args &a, const mat
     for (int i = 1; i < JOINED_MATMULS; i++)
         if (i < a.n_parts && (int)blockIdx.x >= a.part[i].first_block)
             p.of = a.part[i], block = (int)blockIdx.x - a.part[i].first_block;
-    p.panel = block * cut.panels * cut.steps;
+    p.panel = block * cut.ahead * cut.steps;
     return p;
 }
 
@@ -325,7 +303,7 @@ static __device__ inline segment_at unit_of(const cuda_matmul_args &a, const mat
                                             int u)
 {
     int step = cut.turns == 1 ? u : 0, turn = cut.turns == 1 ? 0 : u;
-    int panel   = min_of(part.panel + step * cut.panels + (int)threadIdx.z, part.of.n_panels - 1);
+    int panel   = min_of(part.panel + step * cut.ahead + (int)threadIdx.z * cut.apart, part.of.n_panels - 1);
     int segment = turn * cut.segments + (int)threadIdx.y, first = cut.first_tile(segment);
     return {part.of.data + (size_t)panel * a.panel_bytes, first, cut.first_tile(segment + 1) - first};
 }
@@ -421,6 +399,42 @@ static __device__ inline void add_parts(const block_sums<COLS> &sums, const matm
     }
 }
 
+/* The same for the two halves of a gate: panel p of the first, and of the second. A block has all segments of both. */
+template <int COLS>
+static __device__ inline void add_gated(const block_sums<COLS> &sums, const matmul_cut &cut, const block_part &part,
+                                        int panel, int n_pairs, act_kind act)
+{
+    int thread    = (threadIdx.z * blockDim.y + threadIdx.y) * WARP + threadIdx.x,
+        n_threads = WARP * blockDim.y * blockDim.z;
+    for (int i = thread; i < n_pairs * PANEL_OUTS; i += n_threads) {
+        int   col = i / PANEL_OUTS, out = i % PANEL_OUTS;
+        float v[2];
+#pragma unroll
+        for (int p = 0; p < 2; p++) {
+            v[p] = sums.part[p * cut.segments][col][out];
+            for (int s = 1; s < cut.segments; s++) v[p] += sums.part[p * cut.segments + s][col][out];
+            v[p] = v[p] * sums.scale[col] * part.of.down;
+        }
+        part.of.y[(size_t)sums.pair[col] * (part.of.n_out / 2) + panel * PANEL_OUTS + out] = gate_of(v[0], act) * v[1];
+    }
+}
+
+/* Returns the expert of pair `slot`. Every block chooses for itself, one tells the kernels that follow. */
+static __device__ inline int choose_here(const cuda_router_args &a, int slot, int warp, int lane)
+{
+    __shared__ uint32_t room[CHOICE_WORDS];
+    choice              c;
+    if (warp == 0) {
+        c.make(room, a.logits, a.n_experts, a.n_slots, lane);
+        if (blockIdx.x == 0 && blockIdx.y == 0) {
+            c.put(a.id, a.w, a.scale, a.n_slots, lane);
+            __threadfence(); /* before let_next_start: read_l2 of the next kernel sees the ids */
+        }
+    }
+    __syncthreads();
+    return ((const int32_t *)room)[a.n_experts + a.n_slots + slot];
+}
+
 template <quant_type T, int COLS, bool STAGED>
 static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matmul_args a, matmul_cut cut)
 {
@@ -435,8 +449,8 @@ static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matm
     sums.scale         = (float *)(sums.total + (cut.turns > 1 ? cut.panels : 0));
     sums.pair          = (int32_t *)(sums.scale + 8 * COLS);
     block_part part    = part_of(a, cut);
-    int        left    = part.of.n_panels - part.panel;
-    int        n_units = (left < cut.steps * cut.panels ? (left + cut.panels - 1) / cut.panels : cut.steps) * cut.turns;
+    int        left    = (STAGED && a.act >= 0 ? part.of.n_panels / 2 : part.of.n_panels) - part.panel;
+    int        n_units = (left < cut.steps * cut.ahead ? (left + cut.ahead - 1) / cut.ahead : cut.steps) * cut.turns;
 
     weights           ring;
     row_ring<T, COLS> rows;
@@ -445,23 +459,34 @@ static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matm
     ring.gates = gates + warp * weights::S;
     if (lane < weights::S) gate_init(&ring.gates[lane]);
     __syncwarp();
-    if (!a.id) ring.start(a, cut, part, n_units); /* weights wait for nothing, their choice does */
-    let_next_start();
-    wait_for_previous();
-    cuda_run r = find_run(a, blockIdx.y, a.id ? 1 : 8 * COLS);
-    if (r.n < 1) return; /* the whole block */
-    if (a.id) {
-        part.of.data += (size_t)r.mat * part.of.n_panels * a.panel_bytes;
+    /* Weights wait for nothing, their choice may. */
+    cuda_run r = {};
+    if (a.gives || (a.id && !a.settled)) wait_for_previous();
+    if (STAGED && a.router.logits) {
+        r = {choose_here(a.router, blockIdx.y, warp, lane), (int32_t)blockIdx.y, 1};
+        let_next_start();
+    } else {
+        let_next_start();
+        r = find_run(a, blockIdx.y, a.id ? 1 : 8 * COLS);
+    }
+    if (r.n > 0) {
+        if (a.id) part.of.data += (size_t)r.mat * part.of.n_panels * a.panel_bytes;
         ring.start(a, cut, part, n_units);
     }
+    if (!a.gives && (!a.id || a.settled)) wait_for_previous();
+    if (r.n < 1) return; /* the whole block */
     segment_at now     = unit_of(a, cut, part, 0);
     char      *rows_at = (char *)(sums.pair + 8 * COLS) + warp * staged.bytes(STAGED ? r.n : 0);
     if constexpr (STAGED) {
-        int row[STAGED_ROWS] = {row_of(a, r.first), row_of(a, r.first + r.n - 1)};
-        staged.load(rows_at, a, now, row, r.n, lane);
+        int   row[STAGED_ROWS] = {row_of(a, r.first), row_of(a, r.first + r.n - 1)};
+        float scale            = 1;
+        if (!is_float<T>() && a.rows)
+            scale = staged.convert(rows_at, a.rows + (size_t)r.first * a.n_in, a.n_in, lane);
+        else
+            staged.load(rows_at, a, now, row, r.n, lane);
         if (warp == 0 && lane < r.n) { /* read after a barrier */
             sums.pair[lane]  = r.first + lane;
-            sums.scale[lane] = a.x.scale[row_of(a, r.first + lane)];
+            sums.scale[lane] = a.rows ? scale : a.x.scale[row_of(a, r.first + lane)];
         }
     } else {
         rows.x.to_low = (size_t)(a.x.low - a.x.high);
@@ -528,7 +553,10 @@ static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matm
             for (int i = 0; i < 4; i++) sums.part[warp][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = acc[j][i];
         __syncthreads();
         int step = cut.turns == 1 ? unit : 0, turn = cut.turns == 1 ? 0 : unit;
-        add_parts<COLS>(sums, cut, part, part.panel + step * cut.panels, r.n, turn * cut.segments);
+        if (STAGED && a.act >= 0)
+            add_gated<COLS>(sums, cut, part, part.panel + step, r.n, (act_kind)a.act);
+        else
+            add_parts<COLS>(sums, cut, part, part.panel + step * cut.panels, r.n, turn * cut.segments);
     }
 }
 
@@ -542,13 +570,14 @@ enum {
 static matmul_cut cut_of(quant_type type, int n_tiles, int most_warps)
 {
     int n = layout_segments(type, n_tiles), each = n_tiles / n, longer = n_tiles % n;
-    int turns = (n + most_warps - 1) / most_warps;
-    return {n == 1 ? 4 : n == 2 ? 2 : 1, (n + turns - 1) / turns, n, turns, 1, each, longer};
+    int turns  = (n + most_warps - 1) / most_warps;
+    int panels = n == 1 ? 4 : n == 2 ? 2 : 1;
+    return {panels, (n + turns - 1) / turns, n, turns, 1, 1, panels, each, longer};
 }
 
 template <quant_type T, int COLS, bool STAGED> static void launch(cudaStream_t s, const cuda_matmul_args *args)
 {
-    enum { REST = 2560 }; /* bytes: where turns are added up, and the pairs */
+    enum { REST = 4352 }; /* bytes: where turns are added up, the pairs, and room for the experts' choice */
     cuda_matmul_args a          = *args;
     size_t           warp_bytes = (size_t)weight_ring<T>::WARP_BYTES + block_sums<COLS>::bytes(1, 0) +
                         (STAGED ? (size_t)staged_rows<T>::bytes(a.id ? 1 : a.n_pairs) : 0);
@@ -557,13 +586,15 @@ template <quant_type T, int COLS, bool STAGED> static void launch(cudaStream_t s
     unsigned   blocks = 0, n_y = a.order ? (unsigned)a.n_runs : blocks_for((size_t)a.n_pairs, a.id ? 1 : 8 * COLS);
     size_t     panels = 0, busy_y = a.order ? (size_t)min_int(a.n_runs, a.n_pairs) : n_y;
     for (int i = 0; i < a.n_parts; i++) panels += (size_t)a.part[i].n_panels;
-    if (cut.turns == 1) {
+    if (a.act >= 0) {
+        cut.panels = 2, cut.apart = a.part[0].n_panels / 2, cut.ahead = 1;
+    } else if (cut.turns == 1) {
         size_t steps = panels / (size_t)cut.panels * busy_y / ENOUGH_BLOCKS;
         cut.steps    = steps < 1 ? 1 : steps > MOST_STEPS ? (int)MOST_STEPS : (int)steps;
     }
     for (int i = 0; i < a.n_parts; i++) {
         a.part[i].first_block = (int)blocks;
-        blocks += blocks_for((size_t)a.part[i].n_panels, (size_t)(cut.panels * cut.steps));
+        blocks += blocks_for((size_t)(a.act >= 0 ? cut.apart : a.part[i].n_panels), (size_t)(cut.ahead * cut.steps));
     }
     int    n_warps = cut.panels * cut.segments;
     size_t shared  = (size_t)(n_warps * weight_ring<T>::WARP_BYTES) +
@@ -585,6 +616,31 @@ template <quant_type T> static void launch_type(cudaStream_t s, const cuda_matmu
         launch<T, 2, false>(s, a);
     else
         launch<T, 4, false>(s, a);
+}
+
+template <quant_type T> static bool can_gate(int n_tiles)
+{
+    int n = layout_segments(T, n_tiles);
+    return !is_float<T>() && 2 * n <= MATMUL_WARPS &&
+           2 * n * (weight_ring<T>::WARP_BYTES + (int)block_sums<1>::bytes(1, 0) + staged_rows<T>::bytes(1)) <=
+               shared_limit();
+}
+
+extern "C" bool cuda_matmul_can_gate(quant_type type, int n_tiles)
+{
+    switch (type) {
+#define CASE(T)                                                                                                        \
+    case QUANT_##T: return can_gate<QUANT_##T>(n_tiles);
+        EACH_TYPE(CASE)
+#undef CASE
+    default: return false;
+    }
+}
+
+extern "C" bool cuda_matmul_can_convert(quant_type type, int n_tiles)
+{
+    bool is_float = type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16;
+    return !is_float && layout_segments(type, n_tiles) == 1;
 }
 
 extern "C" cudaError_t cuda_matmul(cudaStream_t s, quant_type type, const cuda_matmul_args *a)

@@ -56,10 +56,11 @@ static __device__ inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4],
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Copies by a warp to shared memory, in order. A gate counts the bytes of one copy at a time, which gate_expect announces and
- * gate_piece asks for, piece by piece, both with all lanes; gate_wait waits for its copy number `phase`, 0, 1, 0, ... Before Hopper
- * lanes copy, and gates are not used: each copy, or none, is followed by a gate_commit, and gate_wait lets at most PENDING of the
- * later copies be under way. Addresses and lengths are multiples of 16. A slot is filled again after a __syncwarp. */
+/* Copies by a warp to shared memory, in order. A gate counts the bytes of one copy at a time, which gate_expect
+ * announces and gate_piece asks for, piece by piece, both with all lanes; gate_wait waits for its copy number `phase`,
+ * 0, 1, 0, ... Before Hopper lanes copy, and gates are not used: each copy, or none, is followed by a gate_commit, and
+ * gate_wait lets at most PENDING of the later copies be under way. Addresses and lengths are multiples of 16. A slot is
+ * filled again after a __syncwarp. */
 static __device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
 /* By one lane; a __syncwarp follows. */
@@ -118,6 +119,29 @@ template <int PENDING> static __device__ inline void gate_wait(uint64_t *gate, u
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
     __syncwarp();
 #endif
+}
+
+/* Copies of 16 bytes by single threads, in groups that copy_commit ends. copy_wait, by all threads of a block, lets at
+ * most PENDING of the later groups be under way. gate names the group, for the emulator. */
+static __device__ inline void copy_piece(uint64_t *gate, void *shared, const void *global)
+{
+    (void)gate;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+}
+static __device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING> static __device__ inline void copy_wait(uint64_t *gate)
+{
+    (void)gate;
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+    __syncthreads();
+}
+
+/* Reads past the first cache, which may hold what was there before an earlier kernel wrote. */
+static __device__ inline int32_t read_l2(const int32_t *p)
+{
+    int32_t v;
+    asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
 }
 
 /* The largest and the smallest over a warp. */

@@ -177,20 +177,22 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
     const float                        *from = is_q ? a.q : is_v && !a.k_as_v ? a.v : a.k;
     size_t                              at   = ((size_t)row * (is_q ? a.n_heads : nk) + head) * dim;
     row_quads<HEAD_THREADS, HEAD_QUADS> r, by = {};
-    float                               freq[TURNS];
+    float                               sine[TURNS] = {}, cosine[TURNS] = {};
     if (!is_v) by.load(is_q ? a.w_q : a.w_k, dim);
-#pragma unroll
-    for (int j = 0; j < TURNS; j++) {
-        int i   = threadIdx.x + j * HEAD_THREADS;
-        freq[j] = !is_v && i < half ? a.rope.freq[i] : 0;
-    }
     let_next_start();
-    wait_for_previous();
-    r.load(from + at, dim);
+    if (!a.settled) wait_for_previous();
     cache_type type = is_v ? a.c.types.v : a.c.types.k;
     char      *to   = is_q   ? NULL
                       : is_v ? cache_v(a.c, a.layer, head, a.lane[row], a.slot[row])
                              : cache_k(a.c, a.layer, head, a.lane[row], a.slot[row]);
+#pragma unroll
+    for (int j = 0; j < TURNS; j++) {
+        int i = threadIdx.x + j * HEAD_THREADS;
+        if (!is_v && i < half)
+            sincosf((float)rope_pos(a.rope, a.pos, a.section_pos, row, i) * a.rope.freq[i], &sine[j], &cosine[j]);
+    }
+    if (a.settled) wait_for_previous();
+    r.load(from + at, dim);
     if (!is_v || a.norm_v) scale_row(r, inverse_rms<0>(r, dim, a.eps), is_v ? NULL : &by);
     r.store(x, dim);
     __syncthreads();
@@ -201,12 +203,10 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
     for (int i = threadIdx.x + a.rope.n_dims; i < dim; i += HEAD_THREADS) put_head(a, to, type, at, i, x[i]);
 #pragma unroll
     for (int j = 0; j < TURNS; j++) {
-        int   i = threadIdx.x + j * HEAD_THREADS;
-        float sine, cosine;
+        int i = threadIdx.x + j * HEAD_THREADS;
         if (i >= half) break;
-        sincosf((float)rope_pos(a.rope, a.pos, a.section_pos, row, i) * freq[j], &sine, &cosine);
-        put_head(a, to, type, at, i, x[i] * cosine - x[i + half] * sine);
-        put_head(a, to, type, at, i + half, x[i + half] * cosine + x[i] * sine);
+        put_head(a, to, type, at, i, x[i] * cosine[j] - x[i + half] * sine[j]);
+        put_head(a, to, type, at, i + half, x[i + half] * cosine[j] + x[i] * sine[j]);
     }
 }
 

@@ -1,79 +1,121 @@
-#include "ops/cuda/device.cuh"
-#include "ops/cuda/ptx.cuh"
+#include "ops/cuda/router.cuh"
 
-/* A whole number that orders as the logit does; a NaN ranks last, so that even among NaNs the ids are valid ones. */
-static __device__ inline uint32_t rank_of(float z)
+enum { GROUP_THREADS = 256, CHOICE_WARPS = 32 };
+
+/* A warp per row. */
+static __global__ void router_kernel(cuda_router_args a)
 {
-    uint32_t bits = __float_as_uint(z);
-    if (isnan(z)) return 1;
-    if (z == 0) bits = 0; /* -0 is 0 */
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-/* The logit of a rank. */
-static __device__ inline float logit_of(uint32_t rank)
-{
-    return __uint_as_float(rank & 0x80000000u ? rank & 0x7fffffffu : ~rank);
-}
-
-/* A lane's best of its experts, lane, lane + 32, ...; the lower of equals. */
-struct lane_best {
-    uint32_t rank;
-    int      at;
-
-    __device__ inline void find(const uint32_t *ranks, int lane, int n_experts)
-    {
-        rank = 0, at = n_experts;
-        for (int e = lane; e < n_experts; e += WARP)
-            if (ranks[e] > rank) rank = ranks[e], at = e;
-    }
-};
-
-/* A warp per row. Logits rank, not their exponentials, which may be equal where logits are not; ties go to the lower id. The
- * sum over all experts cancels: softmax, then made to sum to 1 over the chosen, is softmax over the chosen. */
-static __global__ void router_kernel(int32_t *id, float *w, const float *logits, const float *expert_scale,
-                                     int n_experts, int n_slots)
-{
-    DYNAMIC_SHARED(uint32_t,
-                   ranks); /* [n_experts], 0: taken; then [n_experts] scales, [n_slots] weights, [n_slots] ids */
-    int          lane  = threadIdx.x;
-    float       *scale = (float *)ranks + n_experts, *weights = scale + n_experts;
-    int32_t     *chosen = (int32_t *)(weights + n_slots);
-    const float *z      = logits + (size_t)blockIdx.x * n_experts;
-    for (int e = lane; e < n_experts; e += WARP) scale[e] = expert_scale ? expert_scale[e] : 1;
+    DYNAMIC_SHARED(uint32_t, room);
+    size_t row = blockIdx.x;
+    choice c;
     let_next_start();
     wait_for_previous();
-    for (int e = lane; e < n_experts; e += WARP) ranks[e] = rank_of(z[e]);
-    lane_best mine;
-    mine.find(ranks, lane, n_experts);
-    float first = 0, sum = 0;
-    for (int slot = 0; slot < n_slots; slot++) {
-        uint32_t top = warp_max_u32(mine.rank);
-        int      at  = (int)warp_min_u32(mine.rank == top ? (uint32_t)mine.at : 0x7fffffffu);
-        float    z0  = logit_of(top);
-        if (slot == 0) first = z0;
-        float p = expf(z0 - first);
-        sum += p;
-        if (at == mine.at) { /* a lane's alone */
-            ranks[at]     = 0;
-            weights[slot] = p;
-            chosen[slot]  = at;
-            mine.find(ranks, lane, n_experts);
-        }
-    }
-    __syncwarp();
-    for (int slot = lane; slot < n_slots; slot += WARP) {
-        id[(size_t)blockIdx.x * n_slots + slot] = chosen[slot];
-        w[(size_t)blockIdx.x * n_slots + slot]  = weights[slot] / sum * scale[chosen[slot]];
-    }
+    c.make(room, a.logits + row * a.n_experts, a.n_experts, a.n_slots, threadIdx.x);
+    c.put(a.id + row * a.n_slots, a.w + row * a.n_slots, a.scale, a.n_slots, threadIdx.x);
 }
 
-extern "C" cudaError_t cuda_router(cudaStream_t s, int32_t *id, float *w, const float *logits,
-                                   const float *expert_scale, int n_rows, int n_experts, int n_slots)
+extern "C" cudaError_t cuda_router(cudaStream_t s, const cuda_router_args *a, int n_rows)
 {
-    size_t shared = 2 * ((size_t)n_experts + (size_t)n_slots) * sizeof(uint32_t);
+    size_t shared = choice::words(a->n_experts, a->n_slots) * sizeof(uint32_t);
     allow_shared(router_kernel, shared);
-    LAUNCH_EARLY(router_kernel, (unsigned)n_rows, WARP, shared, s, id, w, logits, expert_scale, n_experts, n_slots);
+    LAUNCH_EARLY(router_kernel, (unsigned)n_rows, WARP, shared, s, *a);
+    return cudaGetLastError();
+}
+
+/* --- pairs by matrix ------------------------------------------------------------------------------*/
+
+/* By one block. Counts, adds up, places. Where a pair stands among those of its matrix changes no bit of it. at:
+ * shared, [n_mats] pairs: how many, then where; [n_mats] where they begin; [n_mats] runs */
+static __device__ inline void group_pairs(int32_t *at, const cuda_group_args &a)
+{
+    int32_t *first = at + a.n_mats, *runs = first + a.n_mats;
+    int      lane = threadIdx.x % WARP, n_threads = blockDim.x;
+    for (int i = threadIdx.x; i < a.n_pairs; i += n_threads) atomicAdd(&at[a.id[i]], 1);
+    __syncthreads();
+    if (threadIdx.x < WARP) {
+        int pairs = 0, n = 0;
+        for (int m0 = 0; m0 < a.n_mats; m0 += WARP) {
+            int mine = m0 + lane < a.n_mats ? at[m0 + lane] : 0, mine_runs = (mine + a.run_pairs - 1) / a.run_pairs;
+            int p = mine, r = mine_runs;
+            for (int k = 1; k < WARP; k *= 2) {
+                int before_p = __shfl_sync(ALL_LANES, p, lane - k), before_r = __shfl_sync(ALL_LANES, r, lane - k);
+                if (lane >= k) p += before_p, r += before_r;
+            }
+            if (m0 + lane < a.n_mats) {
+                first[m0 + lane] = at[m0 + lane] = pairs + p - mine;
+                runs[m0 + lane]                  = n + r - mine_runs;
+            }
+            pairs += __shfl_sync(ALL_LANES, p, WARP - 1);
+            n += __shfl_sync(ALL_LANES, r, WARP - 1);
+        }
+        for (int r = n + lane; r < a.n_runs; r += WARP) a.run[r].n = 0;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < a.n_pairs; i += n_threads) a.order[atomicAdd(&at[a.id[i]], 1)] = i;
+    __syncthreads();
+    for (int m = threadIdx.x; m < a.n_mats; m += n_threads)
+        for (int from = first[m], r = runs[m]; from < at[m]; from += a.run_pairs, r++) {
+            a.run[r].mat   = m;
+            a.run[r].first = from;
+            a.run[r].n     = min_of(at[m] - from, a.run_pairs);
+        }
+}
+
+static __global__ void group_pairs_kernel(cuda_group_args a)
+{
+    DYNAMIC_SHARED(int32_t, group_shared);
+    let_next_start();
+    for (int m = threadIdx.x; m < a.n_mats; m += GROUP_THREADS) group_shared[m] = 0;
+    __syncthreads();
+    wait_for_previous();
+    group_pairs(group_shared, a);
+}
+
+static size_t group_bytes(int n_mats) { return 3 * (size_t)n_mats * sizeof(int32_t); }
+
+extern "C" cudaError_t cuda_group_pairs(cudaStream_t s, const cuda_group_args *a)
+{
+    size_t shared = group_bytes(a->n_mats);
+    allow_shared(group_pairs_kernel, shared);
+    LAUNCH_EARLY(group_pairs_kernel, 1, GROUP_THREADS, shared, s, *a);
+    return cudaGetLastError();
+}
+
+/* Both by one block: a warp per row chooses, then the pairs are sorted. */
+static __global__ void __launch_bounds__(CHOICE_WARPS *WARP) route_kernel(cuda_router_args a, cuda_group_args g)
+{
+    DYNAMIC_SHARED(int32_t, route_shared); /* of group_pairs, then of each warp's choice */
+    int    warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    choice c;
+    let_next_start();
+    for (int m = threadIdx.x; m < g.n_mats; m += (int)blockDim.x) route_shared[m] = 0;
+    wait_for_previous();
+    for (int row = warp; row < g.n_pairs / a.n_slots; row += (int)blockDim.x / WARP) {
+        uint32_t *room = (uint32_t *)route_shared + 3 * g.n_mats + warp * choice::words(a.n_experts, a.n_slots);
+        c.make(room, a.logits + (size_t)row * a.n_experts, a.n_experts, a.n_slots, lane);
+        c.put(a.id + (size_t)row * a.n_slots, a.w + (size_t)row * a.n_slots, a.scale, a.n_slots, lane);
+        __syncwarp(); /* the room may be written again */
+    }
+    __syncthreads();
+    group_pairs(route_shared, g);
+}
+
+static size_t route_bytes(int n_experts, int n_slots, int warps)
+{
+    return group_bytes(n_experts) + (size_t)warps * choice::words(n_experts, n_slots) * sizeof(uint32_t);
+}
+
+extern "C" bool cuda_route_fits(int n_rows, int n_experts, int n_slots)
+{
+    return n_rows <= CHOICE_WARPS && route_bytes(n_experts, n_slots, n_rows) <= (size_t)shared_limit();
+}
+
+extern "C" cudaError_t cuda_route(cudaStream_t s, const cuda_router_args *a, const cuda_group_args *g)
+{
+    int    n_rows = g->n_pairs / a->n_slots;
+    size_t shared = route_bytes(a->n_experts, a->n_slots, n_rows);
+    allow_shared(route_kernel, shared);
+    LAUNCH_EARLY(route_kernel, 1, (unsigned)(n_rows * WARP), shared, s, *a, *g);
     return cudaGetLastError();
 }
 

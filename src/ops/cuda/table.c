@@ -426,6 +426,8 @@ static cuda_matmul_args matmul_args(const weight *w, dev y, int n_pairs, int pai
     return (cuda_matmul_args){.part        = {matmul_part(w, y)},
                               .n_parts     = 1,
                               .n_tiles     = packed(w)->n_tiles,
+                              .n_in        = w->n_in,
+                              .act         = -1,
                               .panel_bytes = packed(w)->panel_bytes,
                               .n_pairs     = n_pairs,
                               .pairs_to_x  = pairs_to_x};
@@ -451,25 +453,47 @@ static void op_matmuls(queue *q, const dev *y, const weight *const *w, int n_w, 
 static void op_matmul(queue *q, dev y, const weight *w, dev x, int n_rows) { op_matmuls(q, &y, &w, 1, x, n_rows); }
 
 /* One row's experts differ; pairs of several rows are sorted, so that a matrix is read once for up to run_pairs of them. */
-static void op_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots)
+static cuda_group_args group_args(queue *q, dev id, int n_pairs, int n_mats)
+{
+    return (cuda_group_args){.order     = q->s.order,
+                             .run       = q->s.run,
+                             .n_runs    = max_runs(n_pairs, n_mats),
+                             .run_pairs = run_pairs(n_pairs, n_mats),
+                             .id        = id.p,
+                             .n_pairs   = n_pairs,
+                             .n_mats    = n_mats};
+}
+
+/* Whether the pairs of these ids are sorted; from now on they are. */
+static bool is_grouped(queue *q, const cuda_group_args *g)
+{
+    return is_made(&q->order, g->id, (size_t)g->n_pairs * sizeof(int32_t), g->n_pairs, g->n_mats);
+}
+
+static cuda_matmul_args experts_args(queue *q, dev y, const weight *w, bool x_per_slot, dev id, int n_rows, int n_slots)
 {
     int              n_pairs = n_rows * n_slots;
     cuda_matmul_args a       = matmul_args(w, y, n_pairs, x_per_slot ? 1 : n_slots);
     assert(n_rows <= q->lim.max_rows && n_slots <= q->lim.max_expert_slots && w->n_mats <= q->lim.n_experts);
-    if (n_pairs < 1) return;
     a.id = id.p;
-    a.x  = prepare_x(q, w, x.p, x_per_slot ? n_pairs : n_rows);
     if (n_rows > 1) {
-        a.order     = q->s.order;
-        a.run       = q->s.run;
-        a.run_pairs = run_pairs(n_pairs, w->n_mats);
-        a.n_runs    = max_runs(n_pairs, w->n_mats);
-        if (!is_made(&q->order, id.p, (size_t)n_pairs * sizeof(int32_t), n_pairs, w->n_mats))
-            note(q, "group_pairs",
-                 cuda_group_pairs(on(q), q->s.order, q->s.run, a.n_runs, a.run_pairs, id.p, n_pairs, w->n_mats));
+        cuda_group_args g = group_args(q, id, n_pairs, w->n_mats);
+        a.order           = g.order;
+        a.run             = g.run;
+        a.run_pairs       = g.run_pairs;
+        a.n_runs          = g.n_runs;
+        if (!is_grouped(q, &g)) note(q, "group_pairs", cuda_group_pairs(on(q), &g));
     }
+    return a;
+}
+
+static void op_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots)
+{
+    if (n_rows < 1) return;
+    cuda_matmul_args a = experts_args(q, y, w, x_per_slot, id, n_rows, n_slots);
+    a.x                = prepare_x(q, w, x.p, x_per_slot ? a.n_pairs : n_rows);
     note(q, "matmul_experts", cuda_matmul(on(q), w->type, &a));
-    wrote_f32(q, y, n_pairs, w->n_out);
+    wrote_f32(q, y, a.n_pairs, w->n_out);
 }
 
 /* --- rows and elements ----------------------------------------------------------------------------*/
@@ -532,6 +556,7 @@ static void op_heads(queue *q, const head_rows *h, const step_rows *rows)
                          .layer       = h->layer,
                          .norm_v      = h->norm_v,
                          .k_as_v      = h->k_as_v,
+                         .settled     = rows->settled,
                          .eps         = h->eps};
     assert(h->c->head_dim <= OPS_MAX_HEAD_DIM && h->rope.n_dims % 2 == 0 && h->rope.n_dims <= h->c->head_dim);
     wrote_f32(q, h->q, rows->n_rows, h->n_heads * h->c->head_dim);
@@ -556,11 +581,88 @@ static void op_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_
 
 static void op_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
 {
+    cuda_router_args a = {id.p, w.p, logits.p, expert_scale.p, n_experts, n_slots};
     assert(n_slots <= n_experts);
     wrote_f32(q, id, n_rows, n_slots);
     wrote_f32(q, w, n_rows, n_slots);
-    if (n_rows > 0)
-        note(q, "router", cuda_router(on(q), id.p, w.p, logits.p, expert_scale.p, n_rows, n_experts, n_slots));
+    if (n_rows > 0) note(q, "router", cuda_router(on(q), &a, n_rows));
+}
+
+static cuda_router_args router_args(const expert_rows *e)
+{
+    return (cuda_router_args){e->id.p, e->w.p, e->logits.p, e->expert_scale.p, e->n_experts, e->n_slots};
+}
+
+static void wrote_chosen(queue *q, const expert_rows *e, int n_rows)
+{
+    wrote_f32(q, e->id, n_rows, e->n_slots);
+    wrote_f32(q, e->w, n_rows, e->n_slots);
+}
+
+/* The choice of several rows' experts, and the order of the pairs. */
+static void route(queue *q, const expert_rows *e, int n_rows)
+{
+    cuda_router_args r = router_args(e);
+    cuda_group_args  g = group_args(q, e->id, n_rows * e->n_slots, e->n_experts);
+    wrote_chosen(q, e, n_rows);
+    if (n_rows > 1 && e->down->n_mats == e->n_experts && cuda_route_fits(n_rows, e->n_experts, e->n_slots)) {
+        is_grouped(q, &g);
+        note(q, "router", cuda_route(on(q), &r, &g));
+    } else
+        note(q, "router", cuda_router(on(q), &r, n_rows));
+}
+
+/* One row's experts: one kernel makes the choice, gate, up and act. */
+static void experts_inner_one(queue *q, const expert_rows *e)
+{
+    cuda_matmul_args a = experts_args(q, e->act, e->gate_up, false, e->id, 1, e->n_slots);
+    a.x                = prepare_x(q, e->gate_up, e->x.p, 1);
+    a.router           = router_args(e);
+    a.act              = (int)e->kind;
+    a.gives            = true;
+    note(q, "matmul_experts", cuda_matmul(on(q), e->gate_up->type, &a));
+    wrote_f32(q, e->act, a.n_pairs, e->n_ff);
+    wrote_chosen(q, e, 1);
+}
+
+static void experts_inner(queue *q, const expert_rows *e, int n_rows)
+{
+    int F = e->n_ff, K = e->n_slots;
+    if (!e->gate_up) op_matmul_experts(q, e->act, e->gate, e->x, false, e->id, n_rows, K);
+    const weight    *w = e->gate_up ? e->gate_up : e->up;
+    cuda_matmul_args a = experts_args(q, e->inner, w, false, e->id, n_rows, K);
+    a.x                = prepare_x(q, w, e->x.p, n_rows);
+    a.gives            = true;
+    note(q, "matmul_experts", cuda_matmul(on(q), w->type, &a));
+    wrote_f32(q, e->inner, a.n_pairs, w->n_out);
+    if (e->gate_up)
+        op_gated(q, e->act, e->inner, 2 * F, dev_at_f32(e->inner, (size_t)F), 2 * F, n_rows * K, F, e->kind);
+    else
+        op_gated(q, e->act, e->act, F, e->inner, F, n_rows * K, F, e->kind);
+}
+
+/* The experts were chosen before the first kernel of these waited, so the last one may ask for its weights before it waits. */
+static void op_experts(queue *q, const expert_rows *e, int n_rows)
+{
+    if (n_rows < 1) return;
+    bool one = n_rows == 1 && e->gate_up && e->n_ff % PANEL_OUTS == 0 &&
+               e->n_experts + 2 * e->n_slots <= CHOICE_WORDS &&
+               cuda_matmul_can_gate(e->gate_up->type, packed(e->gate_up)->n_tiles) &&
+               cuda_matmul_can_convert(e->down->type, packed(e->down)->n_tiles);
+    if (one) {
+        experts_inner_one(q, e);
+    } else {
+        route(q, e, n_rows);
+        experts_inner(q, e, n_rows);
+    }
+    cuda_matmul_args a = experts_args(q, e->y, e->down, true, e->id, n_rows, e->n_slots);
+    if (one)
+        a.rows = e->act.p;
+    else
+        a.x = prepare_x(q, e->down, e->act.p, a.n_pairs);
+    a.settled = true;
+    note(q, "matmul_experts", cuda_matmul(on(q), e->down->type, &a));
+    wrote_f32(q, e->y, a.n_pairs, e->down->n_out);
 }
 
 static void op_experts_sum(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int n)
@@ -658,6 +760,7 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
     m.n_tiles             = tiles_seen(a.n_tiles, window, q->lim.max_rows);
     int chunk             = mma_chunk(&m);
     if (split_tiles(&a)) a.partial = q->partial;
+    if (chunk) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim);
     note(q, "attention", chunk ? cuda_attention_mma(on(q), &m, chunk) : cuda_attention(on(q), &a));
 }
 
@@ -761,5 +864,6 @@ const ops cuda_table = {
     .matmuls        = op_matmuls,
     .heads          = op_heads,
     .norms          = op_norms,
+    .experts        = op_experts,
     .aside          = op_aside,
 };

@@ -344,28 +344,29 @@ static step_rows rows_of(const step_rows *all, int first, int n_rows)
                        .last   = dev_at(all->last, at)};
 }
 
-/* The end of a long context, in one step, in steps of 7 and a row at a time, each in a lane of its own. */
-static void chunked_at(rig *g, cache_types type, int n_ctx, int window)
+/* The last N rows of a long context, in one step, in steps of 7 and a row at a time, each in a lane of its own. */
+static void chunked_at(rig *g, cache_types type, int D, int N, int n_ctx, int window)
 {
-    enum { D = 32, HEADS = 4, KV = 2, N = 20, Q = HEADS * D, ONE = KV * D };
-    static const int chunks[] = {N, 7, 1};
+    enum { HEADS = 4, KV = 2 };
+    const int chunks[] = {N, 7, 1};
+    int       Q = HEADS * D, ONE = KV * D;
 
-    size_t   n = (size_t)n_ctx * ONE;
+    size_t   n = (size_t)n_ctx * (size_t)ONE, n_q = (size_t)N * (size_t)Q;
     kv_class c = rig_kv(g, type, 1, KV, D, COUNT(chunks), n_ctx);
-    dev      k = rig_put_randn(g, n), v = rig_put_randn(g, n), q = rig_put_randn(g, N * Q);
+    dev      k = rig_put_randn(g, n), v = rig_put_randn(g, n), q = rig_put_randn(g, n_q);
     float   *want = NULL;
     for (int lane = 0; lane < (int)COUNT(chunks); lane++) {
-        dev       y   = rig_new(g, N * Q * sizeof(float));
+        dev       y   = rig_new(g, n_q * sizeof(float));
         step_rows all = rig_chain(g, lane, 0, n_ctx);
         OP(g, kv_store, &c, 0, &all, k, v);
         for (int at = 0, rows; at < N; at += rows) {
             rows           = chunks[lane] < N - at ? chunks[lane] : N - at;
             step_rows some = rows_of(&all, n_ctx - N + at, rows);
-            size_t    from = (size_t)at * Q;
+            size_t    from = (size_t)at * (size_t)Q;
             OP(g, attention, dev_at_f32(y, from), dev_at_f32(q, from), HEADS, &c, 0, &some, 0.2f, window);
         }
-        float *got = rig_get_f32(g, y, N * Q);
-        if (want) SAME_F32(g, got, want, N * Q);
+        float *got = rig_get_f32(g, y, n_q);
+        if (want) SAME_F32(g, got, want, n_q);
         want = got;
     }
 }
@@ -374,11 +375,22 @@ static void chunked_at_length(rig *g)
 {
     static const int n_ctx[] = {255, 256, 257, 275, 511, 512, 513, 532, 1500, 4097};
     for (size_t i = 0; i < COUNT(n_ctx); i++) {
-        chunked_at(g, cache_types_both(CACHE_F16), n_ctx[i], 0);
-        chunked_at(g, cache_types_both(CACHE_F32), n_ctx[i], 245);
+        chunked_at(g, cache_types_both(CACHE_F16), 32, 20, n_ctx[i], 0);
+        chunked_at(g, cache_types_both(CACHE_F32), 32, 20, n_ctx[i], 245);
     }
 }
 TEST(attention_rows_are_their_own_at_every_length) { rig_each(t, chunked_at_length); }
+
+/* Heads that a backend may treat specially, among many rows, and contexts on both sides of where it may call them long. */
+static void chunked_many(rig *g)
+{
+    chunked_at(g, cache_types_both(CACHE_F16), 64, 40, 310, 0);
+    chunked_at(g, cache_types_both(CACHE_F16), 128, 33, 600, 290);
+    chunked_at(g, cache_types_both(CACHE_F16), 64, 9, 2052, 0);
+    chunked_at(g, cache_types_both(CACHE_F16), 64, 17, 2500, 0);
+    chunked_at(g, cache_types_both(CACHE_F16), 64, 9, 2600, 2200);
+}
+TEST(attention_rows_are_their_own_among_many) { rig_each(t, chunked_many); }
 
 /* A context, then a tree across page ends. Its rows come level by level, so that a parent is seldom the row before:
  *

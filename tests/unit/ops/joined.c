@@ -147,3 +147,64 @@ TEST(joined_ops_aside_are_done_when_they_join)
     rig_compare(t, play_aside, &aside[0]);
     rig_compare(t, play_aside, &aside[1]);
 }
+
+typedef struct {
+    quant_type type;
+    int        n_in, n_ff;
+    bool       both; /* gate and up are one stack */
+} expert_shape;
+
+/* What experts make of n_rows rows, joined or by the single ops. */
+static float *run_experts(rig *g, const expert_rows *e, int n_rows, size_t n, bool joined)
+{
+    ops single     = *g->o;
+    single.experts = NULL;
+    ops_experts(joined ? g->o : &single, g->q, e, n_rows);
+    return rig_get_f32(g, e->y, n);
+}
+
+static void experts_of(rig *g, const expert_shape *s)
+{
+    enum { MATS = 11, SLOTS = 4, MOST = 9 };
+    size_t        in = (size_t)s->n_in, ff = (size_t)s->n_ff;
+    const weight *w[3];
+    for (int i = 0; i < 3; i++) {
+        int from = i < 2 ? s->n_in : s->n_ff, to = i == 2 ? s->n_in : s->both ? 2 * s->n_ff : s->n_ff;
+        w[i] = rig_weight(g, s->type, from, to, MATS, rig_rand_blocks(g, s->type, MATS * (size_t)from * (size_t)to));
+    }
+    expert_rows e = {.y         = rig_new(g, MOST * SLOTS * in * sizeof(float)),
+                     .x         = rig_put_randn(g, MOST * in),
+                     .inner     = rig_new(g, MOST * SLOTS * 2 * ff * sizeof(float)),
+                     .act       = rig_new(g, MOST * SLOTS * ff * sizeof(float)),
+                     .down      = w[2],
+                     .n_experts = MATS,
+                     .n_slots   = SLOTS,
+                     .n_ff      = s->n_ff,
+                     .kind      = s->both ? ACT_GELU_TANH : ACT_SILU};
+    if (s->both)
+        e.gate_up = w[0];
+    else
+        e.gate = w[0], e.up = w[1];
+    e.logits = rig_put_randn(g, MOST * MATS), e.expert_scale = rig_put_randn(g, MATS);
+    e.w = rig_new(g, MOST * SLOTS * sizeof(float)), e.id = rig_new(g, MOST * SLOTS * sizeof(int32_t));
+    float *all = run_experts(g, &e, MOST, MOST * SLOTS * in, true);
+    SAME_F32(g, all, run_experts(g, &e, MOST, MOST * SLOTS * in, false), MOST * SLOTS * in);
+    for (size_t row = 0; row < 3; row++) { /* alone, and the third with the one after it */
+        expert_rows one = e;
+        int         n   = row == 2 ? 2 : 1;
+        one.x           = dev_at_f32(e.x, row * in);
+        one.logits      = dev_at_f32(e.logits, row * MATS);
+        float *alone    = run_experts(g, &one, n, (size_t)n * SLOTS * in, true);
+        SAME_F32(g, alone, all + row * SLOTS * in, (size_t)n * SLOTS * in);
+    }
+    rig_close_weights(g);
+}
+
+static void experts_joined(rig *g)
+{
+    static const expert_shape s[] = {{QUANT_Q4_0, 256, 704, true}, {QUANT_Q8_0, 1600, 96, true},
+                                     {QUANT_Q4_K, 256, 256, true}, {QUANT_Q4_0, 128, 800, true},
+                                     {QUANT_F16, 96, 48, true},    {QUANT_Q4_0, 96, 64, false}};
+    for (size_t i = 0; i < COUNT(s); i++) experts_of(g, &s[i]);
+}
+TEST(joined_experts_are_the_single_ops) { rig_each(t, experts_joined); }
