@@ -6,7 +6,7 @@
 
 static bool is_plain(str word) { return str_is(word, "off") || str_is(word, "plain"); }
 
-/* dflash:7, tree:22, auto */
+/* Parses an arm: dflash:7, tree:22, auto. */
 static bool parse_arm(str word, tandem_speculation *how, err *e)
 {
     size_t  n = 0;

@@ -1,5 +1,5 @@
-/* bench/arms.h - the ways of decoding that a comparison has side by side. The first two are plain decoding, so that what
- * they differ by shows the noise. */
+/* bench/arms.h - the methods that a benchmark compares. The first two are plain decoding; their difference shows the
+ * noise. */
 #ifndef TANDEM_BENCH_ARMS_H
 #define TANDEM_BENCH_ARMS_H
 #include "spec/spec.h"
@@ -15,13 +15,14 @@ typedef struct {
 
 #define ARMS_HELP                                                                                                      \
     "arms in addition to off, such as dflash:7,tree:22,mtp:3,ngram,auto (default: all that the drafters allow)"
-/* "dflash:7,tree:22,auto"; off and plain may be in the list, they run anyway. Before a model is there. */
+/* Checks "dflash:7,tree:22,auto" before a model is opened. off and plain always run and may be in the list. */
 bool arms_check(const char *list, err *e);
-/* list NULL: all methods that s has drafters for, and auto. base: the settings that a method's own number changes. */
+/* Sets up the arms. list NULL: all methods that s has drafters for, and auto. base: options that the number of a method
+ * overrides. */
 bool arms_choose(arm_choice out[ARMS_MAX], int *n, const char *list, const spec *s, const tandem_speculation *base,
                  err *e);
-/* Whether an arm wrote what the first one did; the first one's text is kept in *was. */
+/* Returns whether an arm wrote the same text as the first one, which is stored in *was. */
 bool arms_agree(tok_ids *was, const tok_ids *text, bool first);
-/* One member, "rounds": how many each method had, plain decoding too. */
+/* Writes the member "rounds": the number of rounds of each method, including plain decoding. */
 void arms_put_rounds(json_writer *w, const tandem_spec_counts *s);
 #endif

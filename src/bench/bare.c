@@ -42,7 +42,7 @@ static bool is_stop(const bare *a, int32_t id)
 
 static int token_limit(const bare *a) { return a->max_tokens >= 0 ? a->max_tokens : INT_MAX; }
 
-/* The tokens of one step, each charged by itself: those after the last one of the answer never were. */
+/* Delivers the tokens of one step one by one, up to the end of the response. */
 static bool take_tokens(bare *a)
 {
     const spec_out *out  = spec_lane_out(a->g->lane);

@@ -1,4 +1,4 @@
-/* tandem bench: offline measurements, by the name of what is measured; without one, the table. */
+/* tandem bench: offline measurements, selected by the name of the part; the default is the table. */
 #include "bench/bench.h"
 
 #include "cli/cli.h"

@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 enum {
-    SPREAD       = 61, /* places in the noise where a chunk of K/V may start */
-    WARM_UP_ROWS = 32, /* of a prefill */
+    SPREAD       = 61, /* offsets in the noise where a chunk of K/V may start */
+    WARM_UP_ROWS = 32, /* rows of a warm-up prefill */
 };
 
 const char *const cell_kinds[] = {"rows", "chain", "prefill"};
@@ -21,13 +21,13 @@ struct cell_rig {
     kv_class_spec classes[KV_MAX_CLASSES];
     kv_pool      *kv;
     kv_seq       *seq[CELL_MAX_ROWS];
-    int           want[CELL_MAX_ROWS]; /* slots of each lane that cells were reserved for */
+    int           want[CELL_MAX_ROWS]; /* reserved slots of each lane */
     int           have[CELL_MAX_ROWS];
     step          s;
     dev           picked, rows, noise;
-    token_logit   best[HEAD_ROWS]; /* where a step's picks end up, one way or the other */
+    token_logit   best[HEAD_ROWS]; /* the best tokens of a step */
     int32_t       id[HEAD_ROWS];
-    uint64_t      turn; /* decides the tokens */
+    uint64_t      turn; /* selects the tokens */
 };
 
 /* --- cells ----------------------------------------------------------------------------------------*/
@@ -90,7 +90,7 @@ static size_t widest(const cell_rig *g)
     return n;
 }
 
-/* Keys and values come out of norms: their elements have a mean square of 1. */
+/* Fills K/V with noise of mean square 1, because norms give keys and values that size. */
 static void make_noise(cell_rig *g)
 {
     target *m    = g->m;
@@ -143,7 +143,7 @@ void cell_rig_free(cell_rig *g)
     mem_free(g);
 }
 
-/* What the pool must be for lanes of these lengths. */
+/* Returns the size of the pool for lanes of these lengths. */
 static bool pool_spec(const cell_rig *g, const int *slots, kv_pool_spec *out)
 {
     *out = (kv_pool_spec){.classes = g->classes, .n_classes = g->m->n_kv_classes, .max_lanes = CELL_MAX_ROWS};
@@ -174,7 +174,7 @@ bool cell_reserve(cell_rig *g, const cell *c, size_t free_bytes, err *e)
     return true;
 }
 
-/* Slots from .. from + n - 1 of a lane, in every layer. */
+/* Fills slots from .. from + n - 1 of a lane, in every layer. */
 static void fill_chunk(cell_rig *g, int lane, int from, int n)
 {
     const ops *o = g->m->o;
@@ -216,7 +216,7 @@ static bool make_pages(cell_rig *g, err *e)
 {
     kv_pool_spec spec;
     bool         ok = pool_spec(g, g->want, &spec);
-    assert(ok); /* cell_reserve looked */
+    assert(ok); /* cell_reserve has checked it */
     drop_pages(g);
     if (!kv_pool_new(&g->kv, g->m->o, &spec, e)) return false;
     for (int i = 0; i < CELL_MAX_ROWS; i++) g->seq[i] = kv_seq_new(g->kv, 0);
@@ -232,7 +232,7 @@ static void add_row(cell_rig *g, int lane, int pos, bool want)
     step_add(&g->s, kv_seq_lane(g->seq[lane]), pos, (int32_t)(r % (uint64_t)g->m->n_vocab), want);
 }
 
-/* As greedy decoding does it. */
+/* Reads the best token of each row, as greedy decoding does. */
 static void pick_rows(cell_rig *g, int first, int n)
 {
     target *m = g->m;

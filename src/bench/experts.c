@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <math.h>
 
-enum { MAX_PAIRS = 1 << 14, MAX_EXPERTS = 1 << 14 }; /* of a step that is counted; a larger one is passed over */
+enum { MAX_PAIRS = 1 << 14, MAX_EXPERTS = 1 << 14 }; /* maximum of a step that is counted; larger ones are skipped */
 
 static struct {
     ops            *inner;
@@ -42,8 +42,8 @@ static void count(queue *q, dev id, int n_rows, int n_experts, int n_slots)
     int              here = experts_distinct(watch.id, n, n_experts);
     t->distinct += here;
     t->uniform += experts_uniform(n_experts, n_slots, n_rows);
-    t->least     = t->n_layers == 0 || here < t->least ? here : t->least;
-    t->most      = here > t->most ? here : t->most;
+    t->min       = t->n_layers == 0 || here < t->min ? here : t->min;
+    t->max       = here > t->max ? here : t->max;
     t->n_experts = n_experts;
     t->n_layers++;
 }

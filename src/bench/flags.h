@@ -1,10 +1,11 @@
-/* bench/flags.h - flags that the parts of `tandem bench` share: a made-up model in place of a file.
+/* bench/flags.h - flags shared by the parts of `tandem bench`: a generated model instead of a file.
  *
  *   static struct { engine_options engine; shape_flags shape; } flags = {.shape = SHAPE_DEFAULTS};
  *   OPT_ENGINE(flags.engine), OPT_SHAPE(flags.shape)
  *   if (!bench_check_shape(&flags.shape, flags.engine.path, &usage)) return 2;
  *   bench_open_model(&flags.shape, &flags.engine, e) && cli_open_pages(&g, &flags.engine, e)
- *   shape_free(&flags.shape.target);                                                        after engine_open, or later */
+ * shape_free(&flags.shape.target);                                                        after engine_open, or
+ * later */
 #ifndef TANDEM_BENCH_FLAGS_H
 #define TANDEM_BENCH_FLAGS_H
 #include "bench/prompt_set.h"
@@ -29,11 +30,11 @@ typedef struct {
      .help = "type of its matrices: q4_0 (default), q8_0, q4_k, q5_k, q6_k, q5_0, iq4_xs, mxfp4, bf16, f16 or f32"}
 #define OPT_WORDS(flag, list, text) {.name = (flag), .kind = OPT_STR, .dest = &(list), .arg = "LIST", .help = (text)}
 #define OPT_PROMPTS(path, text) {.name = "prompts", .kind = OPT_STR, .dest = &(path), .arg = "FILE", .help = (text)}
-#define OPT_PROMPT_TOKENS(n, most, was_given, text)                                                                    \
-    {.name = "prompt-tokens", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = (most),                      \
+#define OPT_PROMPT_TOKENS(n, max_n, was_given, text)                                                                    \
+    {.name = "prompt-tokens", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = (max_n),                      \
      .given = (was_given), .help = (text)}
-#define OPT_REPEATS(n, most, was_given, text)                                                                          \
-    {.name = "repeats", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = (most), .given = (was_given),      \
+#define OPT_REPEATS(n, max_n, was_given, text)                                                                          \
+    {.name = "repeats", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = (max_n), .given = (was_given),      \
      .help = (text)}
 #define OPT_RESULT(json, no_hash)                                                                                      \
     {.name = "json", .kind = OPT_STR, .dest = &(json), .arg = "FILE",                                    \
@@ -41,30 +42,31 @@ typedef struct {
     OPT_NO_HASH(no_hash)
 /* clang-format on */
 
-/* Flags that do not go together: true, or a message was printed (exit 2). path: what --model says, or NULL. */
+/* Checks for flags that exclude each other. Returns false after printing a message (exit 2). path: --model, or NULL. */
 bool bench_check_shape(const shape_flags *f, const char *path, const opt_spec *usage);
-/* Sets the model that the engine opens: the shape, or the path with nano resolved. */
+/* Sets the model to open: the shape, or the path with nano resolved. */
 bool bench_open_model(shape_flags *f, engine_options *opt, err *e);
-/* The shape's drafter, unless files were given; nothing without a shape. */
+/* Sets the drafter of the shape, unless files were given; does nothing without a shape. */
 bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e);
-/* Makes questions in the model's chat format; random ids for a model that was opened without text or has no tokenizer. */
+/* Makes questions in the model's chat format; random ids for a model that was opened without text or has no
+ * tokenizer. */
 bool bench_open_prompts(prompt_maker *p, const opened_model *g, err *e);
-/* "MODEL on DEVICE (its kernels), threads, K/V": the beginning of a table's first line. */
+/* Prints "MODEL on DEVICE (its kernels), threads, K/V", the beginning of the first line of a table. */
 void bench_print_engine(const opened_model *g, const char *path, cache_types kv);
 
 /* --- of the parts that compare methods ----------------------------------------------------------- */
 typedef struct {
     generate_flags gen;
     shape_flags    shape;
-    const char    *methods, *prompts; /* NULL: none were given */
+    const char    *methods, *prompts; /* NULL: not given */
     bool           no_hash;
 } method_flags;
 #define METHOD_DEFAULTS                                                                                                \
     {                                                                                                                  \
         .gen = GENERATE_DEFAULTS, .shape = SHAPE_DEFAULTS                                                              \
     }
-/* What a measurement cannot use: true, or a message was printed (exit 2). Where they were not given, the seed is 1 and -n is
- * `answer`, or 0: 256, of a shape 128. */
+/* Checks for flags that a measurement cannot use. Returns false after printing a message (exit 2). Default seed: 1;
+ * default -n: `answer`, or if that is 0, 256 (128 for a shape). */
 bool        bench_check_methods(method_flags *f, int answer, const opt_spec *usage);
 const char *bench_model_path(const method_flags *f); /* NULL: a shape, which has none */
 #endif

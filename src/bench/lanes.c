@@ -1,14 +1,14 @@
-/* tandem bench lanes: what many users get together, by their number and by way of decoding.
+/* tandem bench lanes: throughput of many users, by their number and by method.
  *
- * A cell is so many concurrent users, each with a few questions one after the other. All arms answer the same questions, in an
- * order that turns, plain decoding twice (bench/arms.h), and what they write is compared. Every user of every run is a tenant
- * of its own, so that nothing is answered from the cache.
+ * A cell is a number of concurrent users, each with a few questions in sequence. All arms run the same questions in
+ * rotating order, plain decoding twice (bench/arms.h), and their texts are compared. Every user of every run is a
+ * separate tenant, so that there are no prefix hits.
  *
  *      tok_s   answer tokens of all users / time from the first question to the last answer
  *      ratio   of tok_s to plain decoding's in the same turn
  *      better  of auto's tok_s to that of the better of the other arms, by their medians
  *
- * A burst: one user alone, then many at once, then one alone again, who must be as fast as the first. */
+ * A burst: one user alone, then many together, then one alone again, who should be as fast as the first. */
 #include "base/clock.h"
 #include "bench/arms.h"
 #include "bench/bench.h"
@@ -91,7 +91,7 @@ typedef struct {
     int        n_arms, n_different, n_runs;
     int        users[MAX_CELLS], n_cells;
     user       user[MAX_USERS];
-    int        first_question; /* of the turn */
+    int        first_question; /* first question of the turn */
     tok_ids    first_text[MAX_USERS];
     tally     *tally[MAX_CELLS]; /* [n_arms] */
     double     after_burst[MAX_REPEATS];
@@ -120,7 +120,7 @@ static void take_tokens(user *x)
         for (size_t i = 0; i < n; i++) tok_ids_put(&x->text, got[i].id);
 }
 
-/* Of a question that was answered. */
+/* Records the times of a finished question. */
 static bool note_answer(user *x, tally *t, double *ttft_s, err *e)
 {
     const tandem_result *r = tandem_job_result(x->job);
@@ -134,7 +134,7 @@ static bool note_answer(user *x, tally *t, double *ttft_s, err *e)
     return true;
 }
 
-/* Takes what one user has got; the next question follows an answer. */
+/* Reads the tokens of one user, and submits the next question after a response. */
 static bool serve(bench *b, int u, int arm, tally *t, double *ttft_s, err *e)
 {
     user *x    = &b->user[u];
@@ -155,7 +155,7 @@ static void release_all(bench *b)
     }
 }
 
-/* All questions of n users; *tok_s of all together. */
+/* Runs all questions of n users. *tok_s: total tokens per second. */
 static bool run_users(bench *b, int n, int arm, tally *t, double *tok_s, double *ttft_s, err *e)
 {
     double start = clock_s();
@@ -214,7 +214,7 @@ static bool run_burst(bench *b, int turn, err *e)
     return true;
 }
 
-/* Pages, and what auto knows about costs. */
+/* Warms up the pages and the cost model of auto. */
 static bool warm_up(bench *b, int cell, err *e)
 {
     double tok_s, ttft_s;
@@ -254,7 +254,7 @@ static int auto_arm(const bench *b)
     return -1;
 }
 
-/* auto against the better of the others: false when it is not among the arms. The second plain arm shows the noise. */
+/* Compares auto with the best other arm. Returns false when it is not among the arms. */
 static bool against_better(const bench *b, int cell, interval *out, int *better)
 {
     double ratio[MAX_REPEATS], best = 0;
@@ -353,23 +353,23 @@ static bool write_json(const bench *b, err *e)
 }
 
 /* --- the command ----------------------------------------------------------------------------------*/
-static int most_users(const bench *b)
+static int max_users(const bench *b)
 {
-    int most = flags.burst;
-    for (int c = 0; c < b->n_cells; c++) most = b->users[c] > most ? b->users[c] : most;
-    return most;
+    int users = flags.burst;
+    for (int c = 0; c < b->n_cells; c++) users = b->users[c] > users ? b->users[c] : users;
+    return users;
 }
 
 static bool open_all(bench *b, err *e)
 {
-    generate_flags *f    = &flags.with.gen;
-    int             most = most_users(b);
-    f->engine.more_lanes = most;
+    generate_flags *f     = &flags.with.gen;
+    int             users = max_users(b);
+    f->engine.more_lanes  = users;
     if (!f->engine.n_ctx) f->engine.n_ctx = 1024;
     if (!rig_open(&b->rig, &flags.with, true, e) ||
         !rig_fill_prompts(&b->rig, &flags.with, RANDOM_PROMPTS, flags.n_prompt, e) ||
         !rig_choose_arms(&b->rig, &flags.with, b->arm, &b->n_arms, e) ||
-        !rig_serve(&b->rig, &flags.with, most, &b->news, e))
+        !rig_serve(&b->rig, &flags.with, users, &b->news, e))
         return false;
     for (int c = 0; c < b->n_cells; c++) b->tally[c] = xnew_n(tally, (size_t)b->n_arms);
     return true;

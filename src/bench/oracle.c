@@ -13,7 +13,7 @@ typedef struct {
 struct oracle {
     uint64_t    seed;
     double      tokens;
-    int         longest; /* draft of the drafters */
+    int         longest; /* longest draft of the drafters */
     known_text *texts;
     size_t      n_texts;
 };
@@ -68,8 +68,8 @@ double oracle_chance(double tokens, int n)
     return (low + high) / 2;
 }
 
-/* --- guesses ------------------------------------------------------------------------------------- */
-/* The text that the job's begins. */
+/* --- draft tokens ------------------------------------------------------------------------------------- */
+/* Returns the known text that begins with the text of the job. */
 static const known_text *find(const oracle *o, const draft_job *j)
 {
     for (size_t i = 0; i < o->n_texts; i++) {

@@ -1,22 +1,22 @@
-/* bench/oracle.h - a drafter that takes all the time that it takes, and guesses as well as it is told to.
+/* bench/oracle.h - simulated acceptance: a real drafter's time with a chosen acceptance rate.
  *
- * The oracle knows what the target will say, from texts that were written before. It stands before a real drafter, lets it
- * do its whole work and then changes the guesses: the one for a position is right with a fixed chance, which a hash of (seed,
- * text, position) decides, so a text's coins fall the same way whatever is in a step. Candidates of a tree beside the first are
- * always wrong. Behind the end of a known text, and in an unknown one, guesses stay the drafter's. */
+ * The oracle knows the target's text from earlier runs. It wraps a real drafter, lets it do its whole work and then
+ * replaces the draft tokens: each is correct with a fixed probability, decided by a hash of (seed, text, position), so
+ * the result does not depend on other rows. Candidates of a tree other than the first are always wrong. After the end
+ * of a known text, and in an unknown one, the drafter's own tokens are used. */
 #ifndef TANDEM_BENCH_ORACLE_H
 #define TANDEM_BENCH_ORACLE_H
 #include "model/drafter.h"
 
 typedef struct oracle oracle;
 oracle               *oracle_new(uint64_t seed);
-void                  oracle_free(oracle *o); /* NULL is fine; drafters that it stands before are closed */
-/* Prompt and answer; copied. */
+void                  oracle_free(oracle *o); /* o may be NULL; the wrapped drafters must be closed */
+/* Adds a known text: prompt and response. Copies them. */
 void oracle_learn(oracle *o, const int32_t *text, size_t n);
-/* Tokens that a round with a drafter's longest draft is to commit on average, the target's own included. */
-bool oracle_accept(oracle *o, double tokens, err *e); /* refused when no drafter's draft is long enough */
+/* Sets the mean number of tokens that a round with the longest draft commits, including the target's own. */
+bool oracle_accept(oracle *o, double tokens, err *e); /* fails if no draft is long enough */
 /* As spec_draft_source.wrap: ctx is the oracle. */
 drafter *oracle_wrap(void *ctx, drafter *d);
-/* The chance p with 1 + p + p^2 + ... + p^n = tokens, tokens from 1 to n + 1. */
+/* Returns p with 1 + p + p^2 + ... + p^n = tokens, for tokens from 1 to n + 1. */
 double oracle_chance(double tokens, int n);
 #endif

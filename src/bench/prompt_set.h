@@ -1,4 +1,4 @@
-/* bench/prompt_set.h - the prompts of a comparison: texts of a file, some of our own, or random ids. */
+/* bench/prompt_set.h - the prompts of a comparison: texts of a file, built-in ones, or random ids. */
 #ifndef TANDEM_BENCH_PROMPT_SET_H
 #define TANDEM_BENCH_PROMPT_SET_H
 #include "chat/prompts.h"
@@ -7,13 +7,13 @@ enum { PROMPT_SET_MAX = 256 };
 typedef struct {
     chat_prompt prompt[PROMPT_SET_MAX];
     int         n;
-} prompt_set; /* zeroed storage is an empty one */
+} prompt_set; /* zeroed storage is an empty set */
 
 typedef struct {
     const tok   *tok;
     chat_options format;
-    const char  *file;     /* a prompt a line; NULL: our own */
-    int          n_random; /* more than 0: so many of n_tokens random ids instead, no two alike */
+    const char  *file;     /* one prompt per line; NULL: built-in ones */
+    int          n_random; /* > 0: the number of prompts of n_tokens random ids to use instead, all different */
     int          n_tokens, n_vocab;
 } prompt_source;
 

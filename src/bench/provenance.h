@@ -1,4 +1,4 @@
-/* bench/provenance.h - where a result comes from: all that one needs to judge it, or to measure it again. */
+/* bench/provenance.h - the provenance of a result: everything needed to judge or repeat a measurement. */
 #ifndef TANDEM_BENCH_PROVENANCE_H
 #define TANDEM_BENCH_PROVENANCE_H
 #include "cli/cli.h"
@@ -15,13 +15,14 @@ typedef struct {
         .help = "do not compute the SHA-256 of the files for the results"                                              \
     }
 
-/* Before the flags are parsed: that moves the arguments. */
+/* Records the command line. Call it before the flags are parsed, which moves the arguments. */
 void provenance_command(provenance *p, const char *part, int argc, char **args);
-/* The files of a model: all parts of a GGUF, a directory's config.json and safetensors; NULL: none. hash: read them all. */
+/* Adds the files of a model: all parts of a GGUF, or config.json and safetensors of a directory; NULL: none. hash:
+ * compute the SHA-256. */
 bool provenance_file(provenance *p, const char *path, bool hash, err *e);
-/* The model (NULL: it has no file) and the drafters. */
+/* Adds the model (NULL: it has no file) and the drafters. */
 bool provenance_files(provenance *p, const char *model, const draft_options *d, bool hash, err *e);
-/* One member, "provenance", of the object that is being written. */
+/* Writes the member "provenance". */
 void provenance_put(const provenance *p, json_writer *w, const opened_model *g, const char *model, cache_types kv);
 void provenance_deinit(provenance *p);
 #endif

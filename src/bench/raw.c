@@ -1,8 +1,8 @@
-/* tandem bench raw: the bare loop, and what the engine around it costs.
+/* tandem bench raw: the bare loop, and the overhead of the engine.
  *
- * Every prompt is answered by every method three times, in turns: by the bare loop on this thread, by the engine on its own
- * thread with this one as its reader, and by the bare loop again: what those two differ by is the noise. Both run on one
- * model and one set of pages. Times are those of the caller, from the request to the last token in its hands. */
+ * Every method runs every prompt three times, in turns: by the bare loop on this thread, by the engine on its own
+ * thread with this one as reader, and by the bare loop again, which shows the noise. All use one model and one set of
+ * pages. Times are measured by the caller, from the request to the last token. */
 #include "base/clock.h"
 #include "bench/arms.h"
 #include "bench/bare.h"
@@ -42,7 +42,7 @@ static const opt_spec usage = {
     opts, COUNT(opts)};
 
 typedef struct {
-    double  wall_s, decode_s; /* decode: behind the first token, as the loop itself sees it */
+    double  wall_s, decode_s; /* decode: after the first token, measured by the loop */
     int64_t tokens;
 } timing;
 
@@ -59,7 +59,7 @@ typedef struct {
     int       n_arms, n_different;
     arm       arms[ARMS_MAX];
     tok_ids   text, first_text;
-    double    decode_s; /* of the last answer of the engine */
+    double    decode_s; /* last response of the engine */
 } bench;
 
 /* --- both ways ------------------------------------------------------------------------------------*/
@@ -131,7 +131,7 @@ static bool run_all(bench *b, err *e)
     int          turn = 0, total = (flags.repeats + 1) * b->rig.prompts.n;
     progress_start(&bar, "measuring");
     bar.no_bytes = true;
-    for (int r = -1; r < flags.repeats; r++) { /* once to warm up: drafters, pages, and what is known about costs */
+    for (int r = -1; r < flags.repeats; r++) { /* once to warm up drafters, pages and the cost model */
         for (int i = 0; i < b->rig.prompts.n; i++, turn++)
             for (int k = 0; k < b->n_arms; k++) {
                 progress_show(&bar, (size_t)turn, (size_t)total);

@@ -1,8 +1,8 @@
-/* tandem bench rows: what a step costs by its rows and its context: the curve that speculation lives on.
+/* tandem bench rows: the time of a step by its rows and its context.
  *
- * The cells (bench/cells.h) are run in turn, again and again, so that what the machine does meanwhile hits all alike;
- * reported is the median of each with a 90% interval. With --ask the cells come from standard input instead, so that
- * another program can run its own measurements in between. */
+ * The cells (bench/cells.h) run in turns, repeatedly, so that disturbances affect all of them alike. The result is the
+ * median of each with a 90% interval. With --ask the cells are read from standard input, so that another program can
+ * interleave its own measurements. */
 #include "bench/bench.h"
 #include "bench/cells.h"
 #include "bench/rig.h"
@@ -100,7 +100,7 @@ static bool reserve(bench *b, const cell *c, err *e)
     return ops_device_find(&d, b->g.device.name, e) && cell_reserve(b->rig, c, d.free_bytes, e);
 }
 
-/* What this machine has no room for is said and left out. */
+/* Reports and skips cells that do not fit into memory. */
 static void add_cell(bench *b, cell c)
 {
     err e = {0};
@@ -120,7 +120,7 @@ static bool choose_cells(bench *b, err *e)
     if (!result_numbers(flags.prefill, prompt, MAX_LIST, &n_prompts, 0, CELL_MAX_CONTEXT, e))
         return err_wrap(e, "--prefill");
     if (n_rows * b->n_contexts + n_prompts > MAX_CELLS) return err_set(e, ERR_INPUT, "over %d cells", MAX_CELLS);
-    if (!b->rig) return true; /* only looked at */
+    if (!b->rig) return true; /* nothing to run */
     for (int k = 0; k < b->n_contexts; k++)
         for (int i = 0; i < n_rows; i++) add_cell(b, (cell){kind, rows[i], b->context[k], flags.steps});
     for (int i = 0; i < n_prompts; i++)
@@ -164,8 +164,8 @@ static void print_cell(measured *x)
     printf("%-8s %6d %8d %10.3f %9.1f [%.1f, %.1f]", cell_kinds[x->c.kind], x->c.rows, x->c.context, ms.median,
            rate.median, rate.low, rate.high);
     if (x->experts.n_layers)
-        printf("  %.1f, %d to %d (%.1f) of %d", x->experts.distinct, x->experts.least, x->experts.most,
-               x->experts.uniform, x->experts.n_experts);
+        printf("  %.1f, %d to %d (%.1f) of %d", x->experts.distinct, x->experts.min, x->experts.max, x->experts.uniform,
+               x->experts.n_experts);
     putchar('\n');
 }
 
@@ -188,8 +188,8 @@ static void put_point(json_writer *w, measured *x)
     if (x->experts.n_layers) {
         json_member_int(w, "experts", x->experts.n_experts);
         json_member_real(w, "experts_touched", x->experts.distinct);
-        json_member_int(w, "experts_least", x->experts.least);
-        json_member_int(w, "experts_most", x->experts.most);
+        json_member_int(w, "experts_least", x->experts.min);
+        json_member_int(w, "experts_most", x->experts.max);
         json_member_real(w, "experts_uniform", x->experts.uniform);
     }
     json_end(w);

@@ -4,8 +4,8 @@
  *                      a memfd of its own   |     |           |
  *                                        slab: the blocks of one type, in a memfd, from a page of its own on and round
  *
- * A tensor starts at a page, so the file's alignment is one. A slab is whole pages and whole blocks, and a row is no whole
- * part of it, so the rows of a matrix that are the same lie tens of thousands apart. */
+ * A tensor starts at a page, so the alignment of the file is a page. A slab has whole pages and whole blocks, and its
+ * size is not a multiple of a row, so equal rows of a matrix are tens of thousands of rows apart. */
 #include "bench/shape.h"
 
 #include "base/mem.h"
@@ -47,7 +47,7 @@ static const dims shape_of_all[] = {
 const char *const shape_quants[] = {"q4_0",   "q8_0",  "q4_k", "q5_k", "q6_k", "q5_0",
                                     "iq4_xs", "mxfp4", "bf16", "f16",  "f32",  NULL};
 
-/* Of layers that share K/V the first has a whole period before it, as in the real one: full and sliding donors. */
+/* Like in the real model, a whole period precedes the first layer that shares K/V: full and sliding donors. */
 static int own_layers(const dims *d, int n_layers)
 {
     int periods = (int)lrint((double)n_layers * d->n_kv_own / d->n_layers / d->period);
@@ -94,7 +94,7 @@ static void fill_random(uint8_t *p, size_t n, uint64_t seed)
     }
 }
 
-/* Minima that are as the scales, so that numbers lie evenly about zero: d * scale * (q - middle). */
+/* Sets minima equal to the scales, so that numbers are symmetric about zero: d * scale * (q - middle). */
 static void even_minima(uint8_t scales[12])
 {
     for (int j = 0; j < 4; j++) {
@@ -109,8 +109,8 @@ static void set_min(uint16_t *d, uint16_t *min, float scale, float middle)
     *min = f32_to_f16(middle * scale);
 }
 
-/* Random bytes become a block: integers stay as they are, the scale is set. Where integers lean to one side of zero, half
- * of the scales are negative. */
+/* Random bytes become a block: integers stay as they are, the scale is set. Where integers lean to one side of zero,
+ * half of the scales are negative. */
 static void set_scale(quant_type t, void *block, float scale)
 {
     float turned = *(uint8_t *)block & 1 ? -scale : scale;
@@ -177,8 +177,8 @@ typedef struct {
     tensor t;
     char   name[ROLE_NAME_MAX];
     bool   is_vector;
-    float  value; /* of all its numbers */
-    int    n_one; /* of a rope's divisors: so many are 1; 0: it is none */
+    float  value; /* value of all its numbers */
+    int    n_one; /* rope divisors: number of leading ones; 0: not a rope tensor */
 } item;
 
 typedef struct {
@@ -246,8 +246,8 @@ static void vector(maker *m, const gemma4_config *c, gemma4_role r, int l, float
     add_vector(m, name, size_of(c, r, 0, l), value);
 }
 
-/* What a sublayer adds, in units of the embedding: the last token's own share of the final state is small then, or with tied
- * embeddings the next token would be the last one again. */
+/* The size of a sublayer's output relative to the embedding. It makes the last token's share of the final state small;
+ * otherwise, with tied embeddings, the next token would repeat it. */
 static const float SUBLAYER = 8;
 
 static void add_experts(maker *m, const gemma4_config *c, int l)
@@ -386,7 +386,7 @@ static void put_general(maker *m, const char *arch, const char *name)
     gguf_put_value(w, &(gguf_value){STR("general.alignment"), GGUF_U32, GGUF_U32, 1, (const char *)&page});
 }
 
-/* As the generation_config of the real ones. */
+/* Sets the values of the real generation_config. */
 static void put_sampling(gguf_writer *w)
 {
     gguf_put_f32(w, "general.sampling.temp", 1);
@@ -416,7 +416,7 @@ static size_t quantum_of(const maker *m, quant_type t)
     return n;
 }
 
-/* Widths are made of small primes. */
+/* Returns a size with small prime factors, like the widths. */
 static size_t coprime_from(size_t n)
 {
     while (n % 2 == 0 || n % 3 == 0 || n % 5 == 0 || n % 7 == 0 || n % 11 == 0) n++;
@@ -438,7 +438,7 @@ static bool make_slab(maker *m, quant_type t, err *e)
     return true;
 }
 
-/* The slab from one of its quanta on, round and round. */
+/* Maps the slab repeatedly, from one of its quanta on. */
 static bool map_matrix(maker *m, const item *i, char *to, size_t bytes, err *e)
 {
     const slab *s     = &m->slabs[i->t.type];

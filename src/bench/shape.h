@@ -1,10 +1,10 @@
-/* bench/shape.h - models of random weights that have the shape of real ones, made in memory: speed without weights.
+/* bench/shape.h - models with random weights and the shape of real ones, generated in memory, to measure speed.
  *
- * A shape_image is a whole GGUF file in memory, deterministic from the seed, and small: the bytes of all matrices of a type
- * are one slab of random blocks that is mapped again and again, so only what the engine makes of it takes room. Blocks have
- * scales such that every product of a normed vector is about 1, norms behind a sublayer are such that the next token and the
- * experts hang on the whole text and not on the last token: routing is close to uniform, text does not repeat itself.
- * Norms have no other effect on speed, nor have the vocabulary's texts, which are fillers. */
+ * A shape_image is a whole GGUF file in memory, determined by the seed. It is small: all matrices of a type share one
+ * slab of random blocks that is mapped repeatedly. The scales of blocks make every product with a normed vector about
+ * 1. The norms after a sublayer make the next token and the experts depend on the whole text: routing is close to
+ * uniform, and text does not repeat. Norms and the texts of the vocabulary, which are fillers, have no other effect on
+ * speed. */
 #ifndef TANDEM_BENCH_SHAPE_H
 #define TANDEM_BENCH_SHAPE_H
 #include "base/err.h"
@@ -14,7 +14,7 @@
 
 typedef struct {
     int      shape;    /* index into shape_names */
-    int      n_layers; /* 0: as many as the real one */
+    int      n_layers; /* 0: as in the real model */
     int      quant;    /* index into shape_quants: of the matrices whose rows it divides, else Q8_0 or BF16 */
     uint64_t seed;
 } shape_spec;
@@ -27,7 +27,7 @@ typedef struct {
 } shape_image; /* a zeroed one is empty */
 
 bool shape_target(shape_image *out, const shape_spec *s, err *e);
-/* A DFlash drafter for it, of the published one's shape. */
+/* Generates a DFlash drafter for it with the published shape. */
 bool shape_drafter(shape_image *out, const shape_spec *s, err *e);
 bool shape_write(const shape_image *i, const char *path, err *e);
 void shape_free(shape_image *i);

@@ -1,10 +1,10 @@
-/* tandem bench spec: what speculation is worth, measured so that a difference is one.
+/* tandem bench spec: the speedup of speculation, measured in interleaved pairs.
  *
- * Every prompt is answered by every arm, one after the other in an order that turns by one each time, so that what the
- * machine does in between hits all arms alike; the answers of one prompt in one repeat are a pair. Plain decoding runs
- * twice, as `off` and `off again`: what those two differ by is the noise. Reported is the median of the pairs' ratios with
- * a 90% interval from order statistics, which assumes nothing about the noise. Rates count tokens after the first one.
- * The arms share one loop, so `auto` knows the costs that the others were measured at. */
+ * Every arm runs every prompt, in an order that rotates by one each time, so that disturbances affect all arms alike.
+ * The responses to one prompt in one repeat are a pair. Plain decoding runs twice, as `off` and `off again`: their
+ * difference shows the noise. The result is the median of the ratios of the pairs with a 90% interval from order
+ * statistics, without assumptions about the noise. Rates count tokens after the first. The arms share one loop, so
+ * `auto` uses costs measured by the others. */
 #include "bench/arms.h"
 #include "bench/bare.h"
 #include "bench/bench.h"
@@ -61,8 +61,8 @@ typedef struct {
 typedef struct {
     bench_rig rig;
     bare      gen;
-    oracle   *oracle;              /* NULL: drafters guess as they do */
-    double    accept[MAX_ACCEPTS]; /* what the oracle is told, table by table */
+    oracle   *oracle;              /* NULL: no simulated acceptance */
+    double    accept[MAX_ACCEPTS]; /* simulated acceptance of each table */
     int       n_accepts;
     int       n_repeats, n_arms, n_pairs, n_different;
     arm       arms[ARMS_MAX];
@@ -123,7 +123,7 @@ static bool run_arm(bench *b, arm *a, const chat_prompt *p, double *seconds, err
     return true;
 }
 
-/* What plain decoding says, for the oracle. */
+/* Records the text of plain decoding, for the oracle. */
 static bool learn_texts(bench *b, err *e)
 {
     tok_ids all;
@@ -162,7 +162,7 @@ static bool run_all(bench *b, err *e)
     int          turn = 0, total = b->n_repeats * b->rig.prompts.n;
     double       unused;
     b->n_pairs = b->n_different = 0;
-    for (int k = 0; k < b->n_arms; k++) { /* warm up: drafters, pages, and what auto knows about costs */
+    for (int k = 0; k < b->n_arms; k++) { /* warms up drafters, pages and the cost model of auto */
         if (!run_arm(b, &b->arms[k], &b->rig.prompts.prompt[0], &unused, e)) return false;
         b->arms[k].stats   = (tandem_spec_counts){0};
         b->arms[k].seconds = 0;

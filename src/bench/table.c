@@ -1,14 +1,15 @@
-/* tandem bench table: what a user waits for, by context size and by way of decoding.
+/* tandem bench table: latency and throughput by context size and method.
  *
- * Every prompt is new and exactly as long as its row says; the answer has a fixed length. All arms answer the same prompt,
- * one after the other in an order that turns, plain decoding twice (bench/arms.h), and what they write is compared.
+ * Every prompt is new and has exactly the length of its row; the response has a fixed length. All arms run the same
+ * prompt in rotating order, plain decoding twice (bench/arms.h), and their texts are compared.
  *
  *  clean     every answer starts from nothing: a new lane
- *  session   an arm answers one prompt of each size in one lane, the sizes ascending, and then a probe: a new prompt of the
+ * session   an arm answers one prompt of each size in one lane, the sizes ascending, and then a probe: a new prompt of
+ * the
  *            smallest size, which must be as fast as the first one was
  *
  *      |<------ ttft ------>|<-- decoding -->|       pp_tps      = prompt tokens / ttft
- *      prompt               first token  ... last    gen_tps     = tokens after the first / decoding; tpot is its inverse
+ * prompt               first token  ... last    gen_tps     = tokens after the first / decoding; tpot is its inverse
  *      |<---------------- e2e -------------->|       wall_tg_tps = answer tokens / e2e
  *
  * Ratios compare the same metric of the same prompt's answers, pair by pair. */
@@ -64,8 +65,8 @@ static const char *const metric_names[METRICS] = {"ttft_ms", "pp_tps",         "
 typedef struct {
     double             x[METRICS][MAX_REPEATS];
     int                n;
-    size_t             reused;     /* prompt tokens that an earlier answer had left, at most */
-    size_t             peak_bytes; /* of this process */
+    size_t             reused;     /* maximum of prompt tokens reused from earlier responses */
+    size_t             peak_bytes; /* peak memory of this process */
     size_t             device_bytes;
     tandem_spec_counts stats;
 } tally;
@@ -82,13 +83,13 @@ typedef struct {
 } bench;
 
 /* --- memory ---------------------------------------------------------------------------------------*/
-/* Starts the kernel's record of the largest resident size anew. */
+/* Resets the kernel's record of the peak resident size. */
 static void clear_peak(void)
 {
     int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
     if (fd < 0) return;
     ssize_t n = write(fd, "5", 1);
-    (void)n; /* where it is not allowed the figure is that of the whole run */
+    (void)n; /* if not permitted, the peak is that of the whole run */
     close(fd);
 }
 
@@ -167,7 +168,7 @@ static void note_ratios(bench *b, int cell)
     }
 }
 
-/* New prompts for the cells first .. last, answered by every arm in a lane of its own. */
+/* Runs new prompts for the cells first .. last with every arm, each in its own lane. */
 static bool run_unit(bench *b, int first, int last, int turn, err *e)
 {
     for (int c = first; c <= last; c++)
@@ -184,7 +185,7 @@ static bool run_unit(bench *b, int first, int last, int turn, err *e)
     return true;
 }
 
-/* Drafters, pages, and what auto knows about costs. */
+/* Warms up drafters, pages and the cost model of auto. */
 static bool warm_up(bench *b, err *e)
 {
     if (!prompts_next(&b->prompts, &b->prompt[0], b->size[0], e)) return false;

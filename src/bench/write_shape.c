@@ -1,4 +1,4 @@
-/* tandem bench shape: a made-up model as a file, for other programs. */
+/* tandem bench shape: writes a generated model to a file, for other programs. */
 #include "bench/bench.h"
 #include "bench/flags.h"
 

@@ -71,8 +71,8 @@ static void run_cells(test_case *t, target *m)
         CHECK_NEAR(cell_rate(&c, ms), c.rows * 1000 / ms, 1e-6);
         CHECK_INT(touch.n_experts, 8);
         CHECK_INT(touch.n_layers, 3); /* a router per layer, one step */
-        CHECK(touch.least >= 2 && touch.least <= touch.distinct && touch.distinct <= touch.most && touch.most <= 8);
-        if (c.rows == 1) CHECK_INT(touch.most, 2);
+        CHECK(touch.min >= 2 && touch.min <= touch.distinct && touch.distinct <= touch.max && touch.max <= 8);
+        if (c.rows == 1) CHECK_INT(touch.max, 2);
     }
     cell_rig_free(g);
 }
