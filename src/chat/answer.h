@@ -1,8 +1,8 @@
-/* chat/answer.h - an answer as its reader gets it: what a parser tells, with stop strings looked for in the content alone.
+/* chat/answer.h - a response as its reader gets it: the events of a parser, with stop strings matched in the content.
  *
- * What the model thinks and what it calls may hold a stop string; what it says to the user ends before the first one. Content that
- * may still become one is held back. The same tokens give the same events wherever they are looked at: where they are
- * decided (chat_answer_on_token, so that the answer ends with the token that completes one) and where they are shown. */
+ * Thoughts and calls may contain a stop string; content ends before the first one. Content that may still become a stop
+ * string is held back. The same tokens give the same events on the engine thread (chat_answer_on_token, which ends the
+ * response with the token that completes a stop string) and where the response is shown. */
 #ifndef TANDEM_CHAT_ANSWER_H
 #define TANDEM_CHAT_ANSWER_H
 #include "chat/parser.h"
@@ -10,11 +10,11 @@
 
 typedef struct {
     chat_parser *parser;
-    stop_match   stop;        /* filled by the owner: stop_add */
-    bool         one_call;    /* the answer ends with its first call */
-    bool         over;        /* nothing more is told */
-    bool         failed;      /* some of it found no memory */
-    int32_t      n_reasoning; /* tokens of thoughts, their markers counted in */
+    stop_match   stop;        /* filled by the caller with stop_add */
+    bool         one_call;    /* the response ends with its first call */
+    bool         over;        /* no more events are reported */
+    bool         failed;      /* out of memory */
+    int32_t      n_reasoning; /* tokens of thoughts, including markers */
     int32_t      n_undecided; /* tokens that are counted when they turn out to be a thought */
     bool         reasons;     /* a piece of reasoning came with this token */
     buf          safe;
@@ -22,10 +22,11 @@ typedef struct {
     void *ctx;
 } chat_answer; /* must not move while it is in use */
 
-/* As a parser's; without on_event it only finds the end. False: there is no memory; the answer then fails when it is finished. */
+/* Initializes it with the options of a parser; without on_event it only finds the end. Returns false when there is no
+ * memory; chat_answer_finish then fails. */
 bool chat_answer_init(chat_answer *a, const chat_parse_options *o);
-void chat_answer_deinit(chat_answer *a); /* zeroed storage is fine */
+void chat_answer_deinit(chat_answer *a); /* a may be zeroed */
 void chat_answer_put(chat_answer *a, int32_t id);
-bool chat_answer_finish(chat_answer *a, err *e);          /* what is held comes out */
-bool chat_answer_on_token(void *chat_answer, int32_t id); /* puts the token; false: it ends the answer */
+bool chat_answer_finish(chat_answer *a, err *e);          /* reports held text */
+bool chat_answer_on_token(void *chat_answer, int32_t id); /* adds the token; false: it ends the response */
 #endif

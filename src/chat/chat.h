@@ -18,7 +18,7 @@
 
 enum {
     CHAT_MAX_MESSAGES = 1 << 16,
-    CHAT_MAX_CALLS    = 256, /* of one message: each answer looks through them for its own */
+    CHAT_MAX_CALLS    = 256, /* calls of one message, which each result is searched in */
 };
 #define CHAT_MAX_PROMPT ((size_t)256 << 20) /* bytes of one prompt as text */
 
@@ -29,14 +29,14 @@ typedef enum { CHAT_TEXT, CHAT_IMAGE, CHAT_AUDIO, CHAT_VIDEO } chat_part_kind;
 typedef struct {
     chat_part_kind    kind;
     str               text;   /* CHAT_TEXT */
-    const json_value *source; /* of media: the part as the client wrote it; NULL when built here */
+    const json_value *source; /* media: the part as the client wrote it; NULL when built here */
 } chat_part;
 
 typedef enum {
     CHAT_NO_CONTENT,
     CHAT_STRING,
     CHAT_PARTS,
-    CHAT_VALUE, /* a tool's answer as JSON */
+    CHAT_VALUE, /* a tool's result as JSON */
 } chat_content_kind;
 
 typedef struct {
@@ -53,7 +53,7 @@ typedef struct {
     const json_value *args; /* an object; NULL: none; a string when the client's was not JSON */
 } chat_call;
 
-/* An answer kept on the message that made the call, as Gemma's own format has it. */
+/* A result stored in the message of its call, as in Gemma's own format. */
 typedef struct {
     str               name; /* empty: unknown */
     const json_value *response;
@@ -76,7 +76,7 @@ static inline bool chat_is_system(const chat_message *m) { return m->role == CHA
 typedef struct {
     str               name;
     const json_value *description, *parameters, *response; /* NULL when absent */
-    bool              strict;                              /* its arguments must fit its parameters */
+    bool              strict;                              /* its arguments must match its parameters */
 } chat_tool;
 
 typedef enum { CHAT_UNSAID, CHAT_NO, CHAT_YES } chat_wish;
@@ -87,19 +87,20 @@ typedef struct {
     size_t        n, cap;
     chat_tool    *tool;
     size_t        n_tools;
-    chat_wish     thinking, preserve_thinking, add_generation_prompt; /* what the request said */
+    chat_wish     thinking, preserve_thinking, add_generation_prompt; /* values of the request */
     bool          by_functions; /* the request has `functions`, the former `tools` */
-    str           prefill;      /* the answer's beginning, written behind the prompt as it is; empty: none */
+    str           prefill;      /* beginning of the response, added unchanged after the prompt; empty: none */
 } chat;
 
-chat *chat_new(arena *mem); /* NULL: there is no memory */
+chat *chat_new(arena *mem); /* NULL: out of memory */
 /* Appends a message; a text content unless text.s is NULL. The pointer is good until the next call. NULL when the arena
  * or CHAT_MAX_MESSAGES is full. */
 chat_message *chat_add(chat *c, chat_role role, str text);
-/* The texts of the parts that are not empty. False when the arena is full. */
+/* Joins the texts of the parts that are not empty. Returns false when the arena is full. */
 bool chat_join(arena *mem, const chat_content *c, const char *between, str *out);
-/* {"messages": [...], "tools": [...], "enable_thinking": ..., "chat_template_kwargs": {...}}, `functions` in place of `tools`, and
- * continue_final_message, which makes a prefill of the last message; other members are not looked at. ERR_INPUT with the path of what is wrong: "messages[3].content[0].type ...". */
+/* Reads {"messages": [...], "tools": [...], "enable_thinking": ..., "chat_template_kwargs": {...}}, `functions` instead
+ * of `tools`, and continue_final_message, which makes the last message a prefill; ignores other members. Fails with
+ * ERR_INPUT and the path of the invalid value: "messages[3].content[0].type ...". */
 bool chat_parse(chat **out, arena *mem, const json_value *request, err *e);
 
 /* --- prompt options ---------------------------------------------------------------------------- */
@@ -107,7 +108,7 @@ typedef struct chat_format chat_format; /* chat/format.h: one per model family *
 
 typedef struct {
     const chat_format *format;
-    int                revision;      /* of the format's published templates; 0 is the first one */
+    int                revision;      /* index of a published template of the format; 0 is the first */
     bool               empty_thought; /* an answer without thinking starts with a closed, empty thought */
     bool               thinking;
     bool               preserve_thinking; /* replay earlier thoughts too, where the revision can */
@@ -126,10 +127,10 @@ typedef struct {
     bool     published; /* it is one of the published templates, so `revision` is certain */
     bool     empty_thought;
     int      revision;        /* the most similar one; the format's default when `known` is false */
-    int      n_same, n_signs; /* of n_signs text patterns that tell revisions apart, n_same agree with `revision` */
-    uint64_t hash;            /* of the text without comments and white space */
+    int      n_same, n_signs; /* n_same of n_signs text patterns that distinguish revisions match `revision` */
+    uint64_t hash;            /* hash of the text without comments and white space */
 } chat_template;
-/* Appends the template text of a model to out. g: the open GGUF file at path; without a template in it, the files in its
+/* Appends the template text of a model to out. g: the open GGUF file at path; if it has no template, the files in its
  * directory are read. g NULL: path is a Hugging Face directory. Appends nothing when there is no template. */
 bool chat_template_load(buf *out, const char *path, const gguf *g, err *e);
 
@@ -137,7 +138,7 @@ bool chat_template_load(buf *out, const char *path, const gguf *g, err *e);
 typedef enum { CHAT_SEG_TEXT, CHAT_SEG_MARKER, CHAT_SEG_MEDIA } chat_segment_kind;
 typedef struct {
     chat_segment_kind kind;
-    str               text; /* of a marker or a medium: its token's name */
+    str               text; /* marker or medium: name of its token */
     const chat_part  *part; /* CHAT_SEG_MEDIA */
 } chat_segment;
 
@@ -146,20 +147,20 @@ bool chat_render_text(buf *out, const chat *c, const chat_options *o, err *e);
 
 typedef struct {
     const chat_part *part;
-    size_t           at; /* its placeholder's index in the ids */
+    size_t           at; /* index of its placeholder in the ids */
 } chat_medium;
 typedef struct {
     tok_ids      ids;
     chat_medium *media; /* in the order of the prompt */
     size_t       n_media;
-    bool         in_thought; /* the prompt ends inside a thought: the answer goes on with it */
+    bool         in_thought; /* the prompt ends inside a thought, which the response continues */
 } chat_prompt;
 
 void chat_prompt_init(chat_prompt *p, size_t max_ids);
 void chat_prompt_deinit(chat_prompt *p);
-/* Replaces what p had. ERR_INPUT when the vocabulary lacks a marker. */
+/* Replaces the contents of p. Fails with ERR_INPUT when the vocabulary lacks a marker. */
 bool chat_render_ids(chat_prompt *p, const tok *t, const chat *c, const chat_options *o, err *e);
 
-/* Without white space at both ends, as Python's str.strip sees it: Unicode's, and U+001C to U+001F. */
+/* Removes white space at both ends like Python's str.strip: that of Unicode, and U+001C to U+001F. */
 str chat_trim(str s);
 #endif

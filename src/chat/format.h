@@ -25,7 +25,7 @@ typedef struct {
 } chat_parser_ops;
 
 struct chat_format {
-    const char       *title;   /* of the family, for messages: "Gemma 4" */
+    const char       *title;   /* name of the family in messages: "Gemma 4" */
     const tok_family *tokens;  /* the tokenizer it needs, its markers and how it writes a tool call */
     const char       *outline; /* the turns as a short Go template, shown for a model without a template */
     /* Compares a template's text with the published revisions of this format. */

@@ -6,8 +6,8 @@
  *          <|tool_response>response:...<tool_response|> TEXT <turn|>\n
  *
  * (spaces are for the reader only.) A tool's answer has no turn: it follows the call. The order of the steps and
- * their conditions are those of the published templates, odd ones included; where the revisions differ, their rules say how
- * (gemma4.h). */
+ * their conditions are those of the published templates, odd ones included; the rules of a revision (gemma4.h) describe
+ * the differences. */
 #include "chat/gemma4.h"
 
 #include "base/mem.h"
@@ -122,10 +122,10 @@ typedef enum { AFTER_TEXT, AFTER_CALL, AFTER_RESPONSE } after;
 typedef struct {
     gemma4_out          out;
     const chat         *c;
-    const chat_message *message;       /* those after the system turn */
-    size_t              n, after_user; /* after_user: index behind the last user message */
-    int                 prev_role;     /* of the last message that is not a tool's; -1 before the first */
-    after               prev;          /* what the last message ended with */
+    const chat_message *message;       /* messages after the system turn */
+    size_t              n, after_user; /* after_user: index after the last user message */
+    int                 prev_role;     /* role of the last message other than a tool's; -1 before the first */
+    after               prev;          /* how the last message ended */
     bool                turn_closed;   /* the last thing written was <turn|>\n */
 } walk;
 
@@ -452,7 +452,7 @@ static void generation_prompt(walk *w)
     }
     if (empty && !o->opt->thinking && o->opt->empty_thought) empty_thought(o);
     bool again = follows(w, GEMMA4_THINK_AGAIN) && w->prev == AFTER_RESPONSE && o->opt->thinking;
-    if (again && !w->c->prefill.n) open_thought(o); /* an answer that was begun is behind its thought */
+    if (again && !w->c->prefill.n) open_thought(o); /* a prefill comes after the thought */
 }
 
 static void put_messages(walk *w)

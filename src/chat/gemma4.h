@@ -101,7 +101,7 @@ typedef struct {
     gemma4_rules        rules;
     err                *e;
     bool                failed;
-    int                 depth;   /* of nested values */
+    int                 depth;   /* depth of nested values */
     arena               scratch; /* sorted members */
     buf                 text;    /* a value as Python prints it */
 } gemma4_out;

@@ -388,7 +388,8 @@ static void put_items_of(gemma4_out *o, const json_value *schema, bool *any)
     put_array_items(o, items);
 }
 
-/* Writes a parameter as the first templates did: they separate items and properties with a comma that they do not count. */
+/* Writes a parameter like the first templates, which separate items and properties with a comma that they do not
+ * count. */
 static void put_early_property(gemma4_out *o, const json_value *schema)
 {
     bool any = false, counted;

@@ -3,15 +3,15 @@
  *      <|channel>thought\n REASONING <channel|> CONTENT <|tool_call>call:NAME{key:V,...}<tool_call|>
  *
  * It has two state machines. The outer one separates reasoning, content and calls. The inner one converts the arguments
- * of a call to JSON. Both read whole characters and markers in order and hold back only undecided text; docs/chat.md has
- * the list. Text that began as a call and is none is content with its markers; text inside a call that is no argument is
- * content after the call. No text is dropped or reported twice.
+ * of a call to JSON. Both read whole characters and markers in order and hold back only undecided text; docs/chat.md
+ * has the list. Text that began as a call but is not one is content with its markers; text inside a call that is not an
+ * argument is content after the call. No text is dropped or reported twice.
  *
  * The parser accepts common mistakes of models: empty thoughts, a label without newline, markers that close nothing or
  * open twice, a call inside a thought, a bare "thought\n" at the start, with or without a thought after it, alternating
- * thoughts and contents, a call that ends with the answer, unfinished strings and brackets, missing and trailing commas,
- * quoted keys, quotes inside strings, arguments written as JSON, Python's None, True and False, white space between
- * calls. */
+ * thoughts and contents, a call that ends with the response, unfinished strings and brackets, missing and trailing
+ * commas, quoted keys, quotes inside strings, arguments written as JSON, Python's None, True and False, white space
+ * between calls. */
 #include "chat/gemma4.h"
 
 #include "base/mem.h"
@@ -45,7 +45,7 @@ typedef enum {
     AT_ITEM,
     IN_BARE,
     IN_STRING,
-    AFTER_STRING, /* behind a quote that closes it, unless the text goes on */
+    AFTER_STRING, /* after a quote that closes it, unless the text continues */
     AFTER_VALUE,
     IN_JUNK_STRING,
     IN_DEEP, /* inside brackets beyond MAX_LEVELS */
@@ -55,7 +55,7 @@ typedef enum {
 
 typedef struct {
     bool              is_object, has_item;
-    uint64_t          id;     /* tells this object's keys from others' */
+    uint64_t          id;     /* distinguishes keys of this object from others */
     const json_value *schema; /* NULL: unknown */
 } level;
 
@@ -65,7 +65,7 @@ typedef struct {
     int32_t            marker_id[GEMMA4_MARKERS];
     tok_stream         stream;
     bool               failed;
-    /* what came and is not looked at yet */
+    /* input that is not parsed yet */
     buf    decoded; /* text of an id */
     buf    marked;  /* the start of a marker */
     char   tail[4]; /* the start of a character */
@@ -75,22 +75,22 @@ typedef struct {
     size_t      n_label; /* characters of the label seen */
     bool        newline; /* held in a thought */
     bool        no_call; /* in content that began as a call */
-    buf         spaces;  /* held after a call, before a thought, behind a string */
+    buf         spaces;  /* held after a call, before a thought, after a string */
     buf         bare;    /* held after a bare label */
     /* inner */
     inner_state       in;
     int               n_calls;
-    bool              named;   /* the call's name was told */
+    bool              named;   /* the name of the call was reported */
     bool              whole;   /* the string is held in `word`: its declared type is another */
     bool              quoting; /* in a bare word that began with a plain quote */
-    bool              escaped; /* behind its backslash */
+    bool              escaped; /* after its backslash */
     level             lv[MAX_LEVELS];
     int               depth, deep, mute; /* mute: the depth at which a repeated key's value is dropped, or 0 */
     uint64_t          n_objects;
-    const json_value *schema; /* of the value that comes */
+    const json_value *schema; /* schema of the next value */
     buf               word;   /* name, key or bare value */
     buf               quoted; /* the key as JSON */
-    buf               json;   /* arguments not told yet */
+    buf               json;   /* arguments not reported yet */
     buf               left;   /* text of the call that is no argument: content, when the call ends */
     uint64_t         *keys;   /* hashes of (object, key); 0: free */
     size_t            n_keys, cap_keys;
@@ -111,7 +111,7 @@ static void hold(gemma4_parser *p, buf *b, const char *s, size_t n)
 
 static void hold_str(gemma4_parser *p, buf *b, str s) { hold(p, b, s.s, s.n); }
 
-/* Text that has no place in the arguments. That of a repeated key's value is kept as a whole. */
+/* Stores text that is not part of the arguments. The value of a repeated key is stored as a whole. */
 static void leave(gemma4_parser *p, str s)
 {
     if (!p->mute) hold_str(p, &p->left, s);
@@ -123,7 +123,7 @@ static void write_json(gemma4_parser *p, const char *s, size_t n)
     if (!p->mute) hold(p, &p->json, s, n);
 }
 
-/* s escaped, without quotes. */
+/* Writes s escaped, without quotes. */
 static void write_escaped(gemma4_parser *p, str s)
 {
     if (p->mute || !s.n) return;
@@ -164,7 +164,7 @@ static bool grow_keys(gemma4_parser *p)
     return true;
 }
 
-/* Notes a key of the innermost object; true when it had it already. */
+/* Records a key of the innermost object. Returns true when it is a duplicate. */
 static bool seen_key(gemma4_parser *p, str key)
 {
     uint64_t h = (str_hash(key) ^ p->lv[p->depth - 1].id * 0x9E3779B97F4A7C15u) | 1;
@@ -352,7 +352,7 @@ static void pop(gemma4_parser *p)
     if (!p->depth) p->in = AFTER_ARGS;
 }
 
-/* A key as JSON in p->quoted. Our reader does not take NUL in a key: it becomes U+FFFD, like bytes that are no character. */
+/* Writes a key as JSON to p->quoted. NUL, which our reader refuses in a key, becomes U+FFFD, like invalid bytes. */
 static void quote_key(gemma4_parser *p, str key)
 {
     buf *q = &p->quoted;
@@ -408,7 +408,7 @@ static str call_name(const gemma4_parser *p, bool *called)
     return *called ? chat_trim((str){name.s + 5, name.n - 5}) : name;
 }
 
-/* What was held is content, and so is the rest. */
+/* Reports held text as content; the rest is content too. */
 static void give_up_call(gemma4_parser *p)
 {
     emit(p, CHAT_EVENT_CONTENT, gemma4_marker_name(GEMMA4_CALL));
@@ -635,7 +635,8 @@ static size_t call_text(gemma4_parser *p, str s)
             break;
         }
         call_char(p, s.s[i]);
-        if (mute && (p->mute || depth > mute)) hold(p, &p->left, &s.s[i], 1); /* the value's, not the end behind it */
+        if (mute && (p->mute || depth > mute))
+            hold(p, &p->left, &s.s[i], 1); /* text of the value, not the end after it */
         if (p->state != IN_CALL) return i + 1;
     }
     return s.n;
@@ -713,7 +714,7 @@ static bool is_slip(str s)
     return true;
 }
 
-/* The call ends before its arguments: with a marker behind it a name alone is a call, without arguments. */
+/* Ends a call before its arguments: a name followed by a marker is a call without arguments. */
 static bool end_name(gemma4_parser *p, bool closed)
 {
     bool called;
@@ -753,7 +754,7 @@ static void begin_call(gemma4_parser *p)
 }
 
 /* --- the outer machine --------------------------------------------------------------------------*/
-static const char label[] = "thought"; /* at the start of an answer with a newline behind it */
+static const char label[] = "thought"; /* at the start of a response, followed by a newline */
 
 static void flush_newline(gemma4_parser *p)
 {
@@ -783,7 +784,7 @@ static void give_up_label(gemma4_parser *p)
     p->n_label = 0;
 }
 
-/* How many bytes of s belong to the label and the one white space behind it; the state says whether it goes on. */
+/* Returns the bytes of s that belong to the label and one white space after it; the state says whether it continues. */
 static size_t label_text(gemma4_parser *p, str s)
 {
     size_t full = sizeof label - 1, i = 0;
@@ -809,7 +810,7 @@ static size_t skip_space(str s)
     return n;
 }
 
-/* What was held belongs to the text that follows. */
+/* Reports held text before the text that follows. */
 static void after_spaces(gemma4_parser *p)
 {
     if (p->state == AT_THOUGHT) {
@@ -844,7 +845,7 @@ static void outer_text(gemma4_parser *p, str s)
     }
 }
 
-/* A label without the newline behind it. */
+/* Handles a label without a newline after it. */
 static void end_label(gemma4_parser *p, bool at_start)
 {
     if (p->n_label == sizeof label - 1 && (at_start || p->state == IN_LABEL)) p->n_label = 0;

@@ -1,8 +1,9 @@
 /* chat/parser.h - reads an answer as it is generated: reasoning, content and tool calls.
  *
  * Markers are recognised by token id: the same characters in ordinary text are text. Events depend only on the tokens,
- * not on how the answer was cut: consecutive pieces of one kind are to be joined. A call's arguments are reported as JSON
- * text, strings as they grow, other values when they are complete; joined they are one object that json/ accepts.
+ * not on how the response was split: consecutive events of one kind must be joined. The arguments of a call are
+ * reported as JSON text, strings as they grow, other values when complete; joined they are one object that json/
+ * accepts.
  *
  * All text that is not markup is reported exactly once: as reasoning, as content, in a name or in arguments.
  *
@@ -31,8 +32,8 @@ typedef struct {
     void (*on_event)(void *ctx, const chat_event *ev);
     void      *ctx;
     const tok *tok; /* required by chat_parser_put_id; may be NULL otherwise */
-    /* The request. Argument values are converted to the types that its tools declare, where possible; with a prefill the
-     * answer begins in content. May be NULL. */
+    /* The request, may be NULL. Argument values are converted to the types that its tools declare, where possible; with
+     * a prefill the response begins in content. */
     const chat *chat;
     bool        in_thought; /* the prompt ended inside a thought: chat_prompt.in_thought */
     bool        thinking;   /* the prompt asked for a thought, so one may begin without its marker */

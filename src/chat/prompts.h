@@ -1,7 +1,8 @@
-/* chat/prompts.h - prompts of a wanted length, no two alike, the same ones in every run.
+/* chat/prompts.h - generates prompts of a given length, all different, the same in every run.
  *
- * A prompt is a list of made-up records and a request to copy the last ones, as the model's chat format writes it: text that
- * drafters find partly easy, as lists and copies are, and partly not. For a model without a tokenizer it is random ids. */
+ * A prompt is a list of generated records and an instruction to copy the last ones, in the model's chat format: text
+ * that drafters predict partly well, like lists and copies, and partly not. For a model without a tokenizer it is
+ * random ids. */
 #ifndef TANDEM_CHAT_PROMPTS_H
 #define TANDEM_CHAT_PROMPTS_H
 #include "chat/chat.h"

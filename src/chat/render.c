@@ -9,7 +9,7 @@ static bool text_failed(const buf *text, err *e)
     return err_set(e, ERR_TOO_LARGE, "the prompt is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
 }
 
-/* Renders the conversation, and behind it the beginning of the answer. */
+/* Renders the conversation and adds the prefill of the response. */
 static bool render(const chat *c, const chat_options *o, const chat_sink *sink, err *e)
 {
     chat_segment prefill = {.kind = CHAT_SEG_TEXT, .text = c->prefill};

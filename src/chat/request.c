@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* A step of the path, kept on the stack of whoever goes down. */
+/* A step of the path, on the stack of the caller. */
 typedef struct place place;
 struct place {
     const place *up;
@@ -253,7 +253,7 @@ static bool read_tool(const reader *r, const place *at, const json_value *v, cha
     return read_function(r, &(place){at, "function", 0}, json_find(v, "function"), out);
 }
 
-/* Those of other types are for servers that run them: nothing is known of them here. */
+/* Ignores tools of other types, which are for servers that run them. */
 static bool is_function(const json_value *v)
 {
     const json_value *type = json_find(v, "type");

@@ -1,8 +1,8 @@
-/* The published revisions of Gemma 4's chat template: what each one does, and which one a model carries.
+/* The published revisions of Gemma 4's chat template: their rules, and detection of the revision of a model.
  *
- * A revision is a set of rules (gemma4.h). A template is compared without its comments, its white space and the tags that
- * mark a training target, so a copy that was indented anew is still known. A text that is not known is compared with
- * the revisions by their signs: pieces of template code, one or more for a rule. */
+ * A revision is a set of rules (gemma4.h). A template is compared without comments, white space and the tags that mark
+ * a training target, so an indented copy is recognized. An unknown text is compared with the revisions by their signs:
+ * fragments of template code, one or more for a rule. */
 #include "base/mem.h"
 #include "chat/gemma4.h"
 
@@ -76,7 +76,7 @@ static const struct {
 };
 
 /* --- signs --------------------------------------------------------------------------------------*/
-/* Written without white space. A rule without a sign cannot be told from the text of every size of model. */
+/* Written without white space. Rules without a sign cannot be detected in the templates of all model sizes. */
 static const struct {
     gemma4_rules rule;
     const char  *text;
@@ -129,8 +129,8 @@ static int count_bits(gemma4_rules x)
     return n;
 }
 
-/* Finds the revision whose signs differ least; of several the first. A template that declares no tools has too few signs:
- * its revision stays. */
+/* Finds the first revision with the fewest different signs. A template without tools has too few signs: its revision is
+ * not changed. */
 static void find_nearest(str compact, chat_template *t)
 {
     gemma4_rules known, found = read_signs(compact, &known);
