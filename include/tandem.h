@@ -96,7 +96,9 @@ typedef struct {
     uint64_t    kv_bytes;  /* size of the K/V cache; 0: max_lanes full contexts, limited by free memory */
     bool        no_prefix; /* disables the prefix cache */
 
-    int step_tokens; /* maximum of rows in one step: prompt and draft tokens together; default 256 */
+    /* Maximum of rows in one step, prompt and draft tokens together: at least 16 and max_lanes, at most
+     * TANDEM_MAX_STEP_TOKENS. Default 256. */
+    int step_tokens;
 
     const char           *settings_path; /* a file with the settings of models by name; NULL: none */
     const tandem_setting *settings;      /* override those of the file; the environment overrides both */
@@ -116,7 +118,7 @@ typedef struct {
     void *wake_ctx;
 } tandem_options;
 
-enum { TANDEM_MAX_LANES = 64 };
+enum { TANDEM_MAX_LANES = 256, TANDEM_MAX_STEP_TOKENS = 4096 };
 /* Sets the defaults. */
 void tandem_options_init(tandem_options *o);
 /* Opens the model and its drafters and starts the engine thread. The caller frees *out with tandem_close. */

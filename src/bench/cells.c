@@ -94,7 +94,7 @@ static size_t widest(const cell_rig *g)
 static void make_noise(cell_rig *g)
 {
     target *m    = g->m;
-    size_t  n    = (STEP_MAX_ROWS + SPREAD) * widest(g);
+    size_t  n    = (STEP_DEFAULT_ROWS + SPREAD) * widest(g);
     float  *host = xnew_n(float, n);
     for (size_t i = 0; i < n; i++) host[i] = 1.7320508f * ((float)(sampling_mix(i + 1) >> 40) * 0x1p-23f - 1);
     m->o->upload(m->q, g->noise, host, n * sizeof *host);
@@ -114,10 +114,11 @@ bool cell_rig_new(cell_rig **out, target *m, cache_types kv_type, const ops *pro
     }
     *out = g;
     if (!o->alloc(o, &g->picked, CELL_MAX_ROWS * sizeof(int32_t), e) ||
-        !o->alloc(o, &g->rows, 2 * STEP_MAX_ROWS * sizeof(int32_t), e) ||
-        !o->alloc(o, &g->noise, (STEP_MAX_ROWS + SPREAD) * widest(g) * sizeof(float), e))
+        !o->alloc(o, &g->rows, 2 * STEP_DEFAULT_ROWS * sizeof(int32_t), e) ||
+        !o->alloc(o, &g->noise, (STEP_DEFAULT_ROWS + SPREAD) * widest(g) * sizeof(float), e))
         return false;
     make_noise(g);
+    step_init(&g->s, m->max_rows);
     return true;
 }
 
@@ -140,6 +141,7 @@ void cell_rig_free(cell_rig *g)
     drop_pages(g);
     for (size_t i = 0; i < COUNT(d); i++)
         if (d[i].p) o->free(o, d[i]);
+    step_deinit(&g->s);
     mem_free(g);
 }
 
@@ -179,13 +181,13 @@ static void fill_chunk(cell_rig *g, int lane, int from, int n)
 {
     const ops *o = g->m->o;
     queue     *q = g->m->q;
-    int32_t    host[2 * STEP_MAX_ROWS];
+    int32_t    host[2 * STEP_DEFAULT_ROWS];
     for (int i = 0; i < n; i++) {
-        host[i]                 = from + i;
-        host[STEP_MAX_ROWS + i] = lane;
+        host[i]                     = from + i;
+        host[STEP_DEFAULT_ROWS + i] = lane;
     }
     o->upload(q, g->rows, host, sizeof host);
-    dev       lanes = dev_at(g->rows, STEP_MAX_ROWS * sizeof(int32_t));
+    dev       lanes = dev_at(g->rows, STEP_DEFAULT_ROWS * sizeof(int32_t));
     step_rows rows  = {.n_rows = n, .lane = lanes, .pos = g->rows, .slot = g->rows};
     for (int c = 0; c < g->m->n_kv_classes; c++) {
         const kv_class *k     = kv_pool_class(g->kv, c);
@@ -204,9 +206,9 @@ static bool fill_lane(cell_rig *g, int lane, err *e)
     if (!g->want[lane]) return true;
     if (!kv_seq_grow(g->seq[lane], g->want[lane], e)) return false;
     kv_pool_flush(g->kv, g->m->q);
-    for (int from = 0; from < g->want[lane]; from += STEP_MAX_ROWS) {
+    for (int from = 0; from < g->want[lane]; from += STEP_DEFAULT_ROWS) {
         int left = g->want[lane] - from;
-        fill_chunk(g, kv_seq_lane(g->seq[lane]), from, left < STEP_MAX_ROWS ? left : STEP_MAX_ROWS);
+        fill_chunk(g, kv_seq_lane(g->seq[lane]), from, left < STEP_DEFAULT_ROWS ? left : STEP_DEFAULT_ROWS);
     }
     g->have[lane] = g->want[lane];
     return true;

@@ -20,7 +20,7 @@
 
 enum {
     MAX_CELLS      = 16,
-    MAX_USERS      = SCHED_MAX_LANES,
+    MAX_USERS      = TANDEM_MAX_LANES,
     MAX_REPEATS    = 200,
     MAX_QUESTIONS  = 16,
     ANSWER         = 128,

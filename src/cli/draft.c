@@ -82,9 +82,9 @@ static void download_floats(const work *w, float *to, dev from, size_t n)
 /* Runs one step of the target and passes its results to the drafter. */
 static bool feed(work *w, int from, int rows, err *e)
 {
-    opened_model *g = &w->g;
-    target       *m = g->model;
-    int32_t       row[STEP_MAX_ROWS];
+    opened_model *g       = &w->g;
+    target       *m       = g->model;
+    int32_t      *row     = xnew_n(int32_t, (size_t)rows);
     bool          is_last = from + rows == (int)w->ids.n;
     size_t        F       = feature_width(w);
     draft_rows    kept    = {.pos = from, .row = row, .n = rows, .hidden = is_last ? 0 : -1};
@@ -93,10 +93,12 @@ static bool feed(work *w, int from, int rows, err *e)
         row[i] = i;
         step_add(&g->step, kv_lane_index(g->lane_kv), from + i, w->ids.p[from + i], is_last && i == rows - 1);
     }
-    if (!kv_lane_grow(g->lane_kv, rows, 0, e) || !m->step(m, g->kv, &g->step, e)) return false;
-    kv_lane_commit(g->lane_kv, NULL, 0);
-    if (F) download_floats(w, w->features + (size_t)from * F, m->features, (size_t)rows * F);
-    return w->d->observe(w->d, w->lane, &kept, e);
+    bool ok = kv_lane_grow(g->lane_kv, rows, 0, e) && m->step(m, g->kv, &g->step, e);
+    if (ok) kv_lane_commit(g->lane_kv, NULL, 0);
+    if (ok && F) download_floats(w, w->features + (size_t)from * F, m->features, (size_t)rows * F);
+    ok = ok && w->d->observe(w->d, w->lane, &kept, e);
+    mem_free(row);
+    return ok;
 }
 
 static bool run_target(work *w, err *e)

@@ -22,7 +22,7 @@
 
 enum {
     MAX_LIVE  = 8192, /* states */
-    MAX_HELD  = 384, /* referenced states with guaranteed room: 256 rows of a step, 64 lanes, and some temporary ones */
+    MAX_HELD  = 576,  /* referenced states with guaranteed room: 256 draft tokens, 256 lanes, and some temporary ones */
     MAX_FOUND = 2048, /* configs of a state */
     MAX_NODES = 2048, /* nodes of its stacks together */
     MAX_WORK  = 8192, /* configs of a closure */

@@ -154,6 +154,8 @@ static void dflash_close(drafter *d)
     owned_free(&m->own);
     mem_free(m->layers);
     mem_free(m->lanes);
+    mem_free(m->live);
+    mem_free(m->drafting);
     mem_free(m->left);
     mem_free(m);
 }
@@ -169,7 +171,9 @@ static bool load_drafter(dflash *m, binder *b, const drafter_options *opt, err *
     m->softcap     = c->softcap >= 0 ? (float)c->softcap : m->d.t->softcap;
     m->embed_scale = m->d.t->scaled_embed ? sqrtf((float)c->n_embd) : 1;
     if (!init_context(m, opt, e)) return false;
-    m->lanes = xnew_n(draft_lane *, (size_t)m->max_lanes);
+    m->lanes    = xnew_n(draft_lane *, (size_t)m->max_lanes);
+    m->live     = xnew_n(draft_job *, (size_t)m->max_lanes);
+    m->drafting = xnew_n(draft_lane *, (size_t)m->max_lanes);
     if (!dflash_load_all(m, b, e) || !init_queue(m, e)) return false;
     bind_begin(b);
     return dflash_load_all(m, b, e) && bind_rope(&m->own, &m->rope, c->head_dim, c->theta, 1, 1, NULL, e) &&

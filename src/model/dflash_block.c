@@ -232,9 +232,9 @@ static bool draft_passes(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 /* One whose context is not that of its text gets no guesses. */
 static bool draft_all(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 {
-    draft_job  *live[STEP_MAX_ROWS];
-    draft_lane *lanes[STEP_MAX_ROWS];
-    int         n = 0;
+    draft_job  **live  = m->live;
+    draft_lane **lanes = m->drafting;
+    int          n     = 0;
     for (int i = 0; i < n_jobs; i++)
         if (jobs[i]->n_want > 0 && dflash_next_pos(jobs[i]->lane) == jobs[i]->n_text - 1) {
             live[n]    = jobs[i];
@@ -249,7 +249,7 @@ static bool draft_all(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 
 bool dflash_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
 {
-    assert(n_jobs <= STEP_MAX_ROWS);
+    assert(n_jobs <= ((dflash *)d)->max_lanes);
     (void)kv; /* its context is its own */
     for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0, jobs[i]->later = false;
     fault_no_alloc_begin("draft"); /* promise 4 */

@@ -261,14 +261,21 @@ static bool fold_now(dflash *m, draft_lane *l, const int32_t *row, int n, err *e
         m, l, dense ? dev_at_f32(m->d.t->features, (size_t)row[0] * (size_t)m->c.n_features) : m->s.features, n, e);
 }
 
-static bool take_rows(dflash *m, draft_lane *l, const int32_t *row, int n, err *e)
+/* n <= MAX_ROWS. */
+static bool take_piece(dflash *m, draft_lane *l, const int32_t *row, int n, err *e)
 {
     size_t F = (size_t)m->c.n_features;
-    if (n <= 0) return true;
     if (l->n_wait + n > m->n_waiting && !fold_waiting(m, l, e)) return false;
     if (n > m->n_waiting) return fold_now(m, l, row, n, e);
     gather(m, dev_at_f32(l->waiting, (size_t)l->n_wait * F), row, n);
     l->n_wait += n;
+    return true;
+}
+
+static bool take_rows(dflash *m, draft_lane *l, const int32_t *row, int n, err *e)
+{
+    for (int i = 0; i < n; i += MAX_ROWS)
+        if (!take_piece(m, l, row + i, min_int(n - i, MAX_ROWS), e)) return false;
     return true;
 }
 
@@ -286,7 +293,7 @@ static bool observe_rows(dflash *m, draft_lane *l, const draft_rows *r, err *e)
 bool dflash_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
 {
     dflash *m = (dflash *)d;
-    assert(d->t->n_features == d->n_capture && r->n <= MAX_ROWS);
+    assert(d->t->n_features == d->n_capture);
     fault_no_alloc_begin("observe"); /* promise 4 */
     bool ok = r->n <= 0 || observe_rows(m, l, r, e);
     fault_no_alloc_end();

@@ -7,9 +7,9 @@
 #include "model/dflash_config.h"
 
 enum {
-    MAX_ROWS      = STEP_MAX_ROWS, /* of a pass */
-    WAITING_BYTES = 1 << 20,       /* for features of a lane that wait to be folded in, */
-    MIN_WAITING   = 64,            /* unless so many rows are more */
+    MAX_ROWS      = 256,     /* of a pass; more rows take several */
+    WAITING_BYTES = 1 << 20, /* for features of a lane that wait to be folded in, */
+    MIN_WAITING   = 64,      /* unless so many rows are more */
     MAX_WAITING   = MAX_ROWS,
     MIN_LEFT      = 8, /* requests whose rows are kept: as many as there are lanes, or so many */
     MIN_CTX       = 2 * KV_PAGE,
@@ -100,8 +100,10 @@ typedef struct {
     int           cls;
     bool          has_cls;
     int           n_lanes, max_lanes;
-    draft_lane  **lanes; /* [max_lanes], NULL where free */
-    left_rows    *left;  /* [n_left] */
+    draft_lane  **lanes;    /* [max_lanes], NULL where free */
+    draft_job   **live;     /* [max_lanes]: jobs of the call that can draft */
+    draft_lane  **drafting; /* [max_lanes]: their lanes */
+    left_rows    *left;     /* [n_left] */
     int           n_left;
     uint64_t      now;           /* the last stamp */
     int           n_waiting;     /* rows that may wait in a lane */

@@ -224,7 +224,7 @@ static bool init_scratch(gemma4 *m, err *e)
            take_floats(m, &s->gate, F, e) && take_floats(m, &s->up, F, e) && take_floats(m, &m->t.hidden, H, e) &&
            owned_buf(&m->own, &m->t.logits, (size_t)HEAD_ROWS * (size_t)c->n_vocab * sizeof(float), e) &&
            owned_buf(&m->own, &m->t.best, (size_t)HEAD_ROWS * SAMPLE_TOP_MAX * sizeof(token_logit), e) &&
-           owned_buf(&m->own, &s->rows, offsetof(step, n_rows), e) &&
+           owned_buf(&m->own, &s->rows, step_bytes(m->t.max_rows), e) &&
            (!K || (take_floats(m, &s->exp_logits, (size_t)c->n_experts, e) && take_floats(m, &s->exp_id, K, e) &&
                    take_floats(m, &s->exp_w, K, e) && take_floats(m, &s->exp_gate_up, K * 2 * FE, e) &&
                    take_floats(m, &s->exp_act, K * FE, e) && take_floats(m, &s->exp_out, K * H, e) &&
@@ -420,25 +420,6 @@ static void run_layer(gemma4 *m, int l, kv_pool *pool, const step_rows *r)
     if (m->c.n_ple) ple_block(m, y, l, n);
 }
 
-static step_rows upload_rows(gemma4 *m, const step *s)
-{
-    dev d     = m->s.rows;
-    dev token = dev_at(d, offsetof(step, token));
-    m->o->upload(m->t.q, d, s, offsetof(step, n_rows));
-    for (int i = 0; i < s->n_given; i++) /* ids travel as floats do: 4 bytes each */
-        m->o->copy_rows(m->t.q, dev_at(token, (size_t)s->given[i].first * sizeof(int32_t)), s->given[i].n,
-                        s->given[i].ids, s->given[i].n, (dev){0}, 1, s->given[i].n);
-    return (step_rows){.n_rows  = s->n_rows,
-                       .token   = token,
-                       .pos     = dev_at(d, offsetof(step, pos)),
-                       .lane    = dev_at(d, offsetof(step, lane)),
-                       .slot    = dev_at(d, offsetof(step, slot)),
-                       .parent  = dev_at(d, offsetof(step, parent)),
-                       .root    = dev_at(d, offsetof(step, root)),
-                       .last    = dev_at(d, offsetof(step, last)),
-                       .settled = true};
-}
-
 static void gemma4_embed(target *t, dev y, dev ids, int n)
 {
     gemma4 *m = (gemma4 *)t;
@@ -446,7 +427,7 @@ static void gemma4_embed(target *t, dev y, dev ids, int n)
 }
 
 /* From token ids to the wanted rows' final states. */
-static void forward(gemma4 *m, kv_pool *kv, const step_rows *r, int n_want)
+static void forward(gemma4 *m, kv_pool *kv, const step_rows *r, dev want, int n_want)
 {
     target *t = &m->t;
     int     H = m->c.n_embd;
@@ -456,7 +437,7 @@ static void forward(gemma4 *m, kv_pool *kv, const step_rows *r, int n_want)
     for (int l = 0; l < m->c.n_layers; l++) run_layer(m, l, kv, r);
     capture_before(m, m->c.n_layers, r->n_rows);
     if (!n_want) return;
-    m->o->copy_rows(t->q, m->s.n, H, m->s.x, H, dev_at(m->s.rows, offsetof(step, want)), n_want, H);
+    m->o->copy_rows(t->q, m->s.n, H, m->s.x, H, want, n_want, H);
     m->o->rms_norm(t->q, t->hidden, m->s.n, m->n_out, n_want, H, m->c.eps);
 }
 
@@ -474,9 +455,10 @@ static bool gemma4_step(target *t, kv_pool *kv, const step *s, err *e)
     for (int i = 0; i < s->n_rows; i++) assert(s->token[i] >= 0 && s->token[i] < t->n_vocab);
     fault_no_alloc_begin("step"); /* promise 4 */
     kv_pool_flush(kv, t->q);
-    step_rows r    = upload_rows(m, s);
+    dev       want;
+    step_rows r    = step_upload(s, m->o, t->q, m->s.rows, &want);
     bool      done = s->n_rows <= GRAPH_MAX_ROWS && m->o->replay(t->q, step_key(m, kv, s));
-    for (; !done; done = m->o->record_end(t->q)) forward(m, kv, &r, s->n_want);
+    for (; !done; done = m->o->record_end(t->q)) forward(m, kv, &r, want, s->n_want);
     fault_no_alloc_end();
     return true;
 }
@@ -551,7 +533,7 @@ static void init_target(gemma4 *m, const model_options *opt)
                                       .n_ctx         = c->n_ctx,
                                       .softcap       = c->softcap,
                                       .scaled_embed  = true,
-                                      .max_rows      = opt->max_rows ? opt->max_rows : STEP_MAX_ROWS,
+                                      .max_rows      = opt->max_rows ? opt->max_rows : STEP_DEFAULT_ROWS,
                                       .empty_thought = c->n_ple == 0,
                                       .capture       = gemma4_capture,
                                       .step          = gemma4_step,

@@ -7,14 +7,72 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 /* --- steps --------------------------------------------------------------------------------------*/
+enum { STEP_FIELDS = 8 }; /* int32 arrays of a step */
+
+void step_init(step *s, int max_rows)
+{
+    size_t n = (size_t)max_rows;
+    assert(max_rows >= 1 && max_rows <= STEP_MAX_ROWS);
+    *s          = (step){.max_rows = max_rows};
+    s->token    = xnew_n(int32_t, STEP_FIELDS * n);
+    s->pos      = s->token + n;
+    s->lane     = s->pos + n;
+    s->slot     = s->lane + n;
+    s->parent   = s->slot + n;
+    s->root     = s->parent + n;
+    s->last     = s->root + n;
+    s->want     = s->last + n;
+    s->packed   = xnew_n(int32_t, STEP_FIELDS * n);
+    void *given = xalloc_n(n, sizeof *s->given), *kept = xalloc_n(n, sizeof *s->kept);
+    s->given = given;
+    s->kept  = kept;
+}
+
+void step_deinit(step *s)
+{
+    mem_free(s->token);
+    mem_free(s->packed);
+    mem_free(s->given);
+    mem_free(s->kept);
+    *s = (step){0};
+}
+
+size_t step_bytes(int max_rows) { return STEP_FIELDS * (size_t)max_rows * sizeof(int32_t); }
+
+/* On the device the arrays are n_rows apart, so that a small step uploads little. */
+step_rows step_upload(const step *s, const ops *o, queue *q, dev to, dev *want)
+{
+    size_t n = (size_t)s->n_rows;
+    dev    at[STEP_FIELDS];
+    for (size_t i = 0; i < STEP_FIELDS; i++) {
+        memcpy(s->packed + i * n, s->token + i * (size_t)s->max_rows, n * sizeof(int32_t));
+        at[i] = dev_at(to, i * n * sizeof(int32_t));
+    }
+    o->upload(q, to, s->packed, STEP_FIELDS * n * sizeof(int32_t));
+    for (int i = 0; i < s->n_given; i++) /* ids travel as floats do: 4 bytes each */
+        o->copy_rows(q, dev_at(at[0], (size_t)s->given[i].first * sizeof(int32_t)), s->given[i].n, s->given[i].ids,
+                     s->given[i].n, (dev){0}, 1, s->given[i].n);
+    *want = at[7];
+    return (step_rows){.n_rows  = s->n_rows,
+                       .token   = at[0],
+                       .pos     = at[1],
+                       .lane    = at[2],
+                       .slot    = at[3],
+                       .parent  = at[4],
+                       .root    = at[5],
+                       .last    = at[6],
+                       .settled = true};
+}
+
 void step_clear(step *s) { s->n_rows = s->n_want = s->n_given = s->n_kept = 0; }
 
 static void add_row(step *s, int lane, int32_t pos, int32_t slot, int32_t root, int parent, int32_t token, bool want)
 {
     int i = s->n_rows++;
-    assert(i < STEP_MAX_ROWS && parent < i);
+    assert(i < s->max_rows && parent < i);
     s->token[i]  = token;
     s->pos[i]    = pos;
     s->lane[i]   = lane;
@@ -32,7 +90,7 @@ void step_add(step *s, int lane, int32_t pos, int32_t token, bool want)
 
 void step_add_given(step *s, int lane, int32_t pos, dev ids, int n)
 {
-    assert(s->n_given < STEP_MAX_ROWS / 2);
+    assert(s->n_given < s->max_rows);
     s->given[s->n_given].first = s->n_rows;
     s->given[s->n_given].n     = n;
     s->given[s->n_given++].ids = ids;

@@ -13,34 +13,37 @@
 #include "ops/ops.h"
 
 enum {
-    STEP_MAX_ROWS   = 256,
-    HEAD_ROWS       = 32, /* logits are made for so many rows at a time */
-    MODEL_MAX_STOPS = 64,
+    STEP_MAX_ROWS     = 4096, /* the largest max_rows of a target */
+    STEP_DEFAULT_ROWS = 256,
+    HEAD_ROWS         = 32, /* logits are made for so many rows at a time */
+    MODEL_MAX_STOPS   = 64,
 };
 
-/* The rows of one step, as the host fills them in; uploaded in one piece. The meaning of each is step_rows'. */
+/* The rows of one step, as the host fills them in. step_rows describes the fields. Each array has max_rows elements. */
 typedef struct {
-    int32_t token[STEP_MAX_ROWS]; /* at least 0: no family takes uploaded embeddings yet */
-    int32_t pos[STEP_MAX_ROWS];
-    int32_t lane[STEP_MAX_ROWS];
-    int32_t slot[STEP_MAX_ROWS];
-    int32_t parent[STEP_MAX_ROWS];
-    int32_t root[STEP_MAX_ROWS];
-    int32_t last[STEP_MAX_ROWS];
-    int32_t want[STEP_MAX_ROWS]; /* rows whose final hidden state and logits are wanted, ascending */
-    int32_t n_rows, n_want;
+    int32_t *token; /* at least 0: no family takes uploaded embeddings yet */
+    int32_t *pos, *lane, *slot, *parent, *root, *last;
+    int32_t *want; /* rows whose final hidden state and logits are wanted, ascending */
+    int32_t  n_rows, n_want, max_rows;
     struct {
-        int first, n;           /* rows */
-        dev ids;                /* int32 [n] */
-    } given[STEP_MAX_ROWS / 2]; /* rows whose tokens only the device knows, -1 where there is none */
+        int first, n; /* rows */
+        dev ids;      /* int32 [n] */
+    } * given;        /* rows whose tokens only the device knows, -1 where there is none */
     int n_given;
     /* Rows that the commit may reject, for targets with states (kv/lane.h): rows first .. first + n - 1, the last of their lane.
      * Row first + i stores its inputs, or its state, in place `at` + i of the kept rows. All other rows change the live state. */
     struct {
         int first, n, at;
-    } kept[STEP_MAX_ROWS];
-    int n_kept;
+    } * kept;
+    int      n_kept;
+    int32_t *packed; /* of step_upload */
 } step;
+
+void step_init(step *s, int max_rows);
+void step_deinit(step *s); /* a zeroed one is fine */
+/* Uploads the rows in one piece to `to`, which has step_bytes(max_rows) bytes. *want is the address of `want` there. */
+step_rows step_upload(const step *s, const ops *o, queue *q, dev to, dev *want);
+size_t    step_bytes(int max_rows);
 
 void step_clear(step *s);
 /* A row that follows position pos - 1 of its lane in the cache (or the row before it in this step). */
@@ -114,7 +117,7 @@ struct target {
 typedef struct {
     const char *device;       /* as ops_open; NULL: "auto" */
     int         n_threads;    /* 0: as many as this process may use */
-    int         max_rows;     /* of a step; 0: STEP_MAX_ROWS */
+    int         max_rows;     /* of a step, up to STEP_MAX_ROWS; 0: STEP_DEFAULT_ROWS */
     ops *(*wrap)(ops *inner); /* a table that looks on, such as ops_profile; NULL: none */
     /* Told now and then, and after each tensor: bytes done of all. May be NULL. */
     void (*progress)(void *ctx, size_t done, size_t total);

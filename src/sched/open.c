@@ -84,6 +84,7 @@ static bool open_weights(opened_model *m, const open_options *o, const checkpoin
     double        start = clock_s();
     model_options mo    = {.device       = m->device.name,
                            .n_threads    = o->n_threads,
+                           .max_rows     = o->max_rows,
                            .wrap         = o->wrap,
                            .progress     = o->progress,
                            .progress_ctx = o->progress_ctx};
@@ -134,6 +135,7 @@ bool open_model(opened_model *m, const open_options *o, err *e)
 
 void open_close(opened_model *m)
 {
+    step_deinit(&m->step);
     kv_lane_free(m->lane_kv);
     kv_pool_free(m->kv);
     spec_lane_free(m->lane);
@@ -203,6 +205,7 @@ bool open_pages(opened_model *m, cache_types kv_type, err *e)
         return err_set(e, ERR_LIMIT, "a context of %d is too large", m->n_ctx);
     if (!check_cache(m->device.name, pages.max_bytes, e) || !kv_pool_new(&m->kv, t->o, &pages, e)) return false;
     m->lane_kv = kv_lane_new(m->kv);
+    step_init(&m->step, t->max_rows);
     return true;
 }
 

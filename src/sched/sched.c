@@ -54,13 +54,13 @@ struct sched {
     double          now;
     settings        set; /* a copy, for the step */
     job_queue       queue;
-    tandem_job     *running[SCHED_MAX_LANES]; /* by priority, then by age */
+    tandem_job    **running; /* [max_lanes]: by priority, then by age */
     int             n_running;
     policy_classes *classes; /* measurements of drafts by kind of request */
-    spec_lane      *idle[SCHED_MAX_LANES];
+    spec_lane     **idle;    /* [max_lanes] */
     int             n_idle;
-    tandem_job     *in_step[SCHED_MAX_LANES]; /* the jobs of `turn` */
-    spec_turn       turn[SCHED_MAX_LANES];
+    tandem_job    **in_step; /* [max_lanes]: the jobs of `turn` */
+    spec_turn      *turn;    /* [max_lanes] */
     int             n_turns;
     int             rows, prompt_rows; /* without draft tokens */
     double          row_s;             /* seconds of a prompt row, a moving average */
@@ -69,6 +69,15 @@ struct sched {
     bool            told;          /* some reader is to be woken */
     unsigned        drafters_seen; /* spec_drafter_changes of what is shown */
     tandem_stats    stats;
+
+    struct { /* scratch of a step, [max_lanes] each */
+        tandem_job **order;
+        spec_lane  **lane;
+        int         *rank, *pending, *rows, *turn;
+        bool        *ready, *asked;
+        route_lane  *route_lane;
+        route       *route;
+    } by_lane;
 };
 
 /* --- the end of a job ---------------------------------------------------------------------------*/
@@ -359,7 +368,7 @@ static int prompt_rank(const sched *s, int i)
  * the second ones, so that the prompt of a new account does not wait for all prompts of an older one. */
 static void order_prompts(const sched *s, tandem_job **out)
 {
-    int rank[SCHED_MAX_LANES];
+    int *rank = s->by_lane.rank;
     for (int i = 0; i < s->n_running; i++) {
         tandem_job *j = s->running[i];
         int         r = prompt_rank(s, i), at = i;
@@ -384,7 +393,7 @@ static int64_t count_masks(sched *s, tandem_job *j)
 /* Lanes whose mask is not there yet sit out the step. */
 static void prepare_masks(sched *s, tandem_job *const *order, bool *ready)
 {
-    spec_lane *lane[SCHED_MAX_LANES];
+    spec_lane **lane = s->by_lane.lane;
     for (int i = 0; i < s->n_running; i++) lane[i] = order[i]->lane;
     masks_prepare(&s->masks, s->opt.spec, lane, s->n_running, ready);
     for (int i = 0; i < s->n_running; i++) count_masks(s, order[i]);
@@ -420,9 +429,9 @@ static void share_out(sched *s)
 {
     share_limits limits = {
         .step_rows = s->opt.step_tokens, .max_stall_s = (double)s->set.max_stall_ms / 1e3, .row_s = s->row_s};
-    tandem_job *order[SCHED_MAX_LANES];
-    int         pending[SCHED_MAX_LANES], rows[SCHED_MAX_LANES];
-    bool        ready[SCHED_MAX_LANES];
+    tandem_job **order   = s->by_lane.order;
+    int         *pending = s->by_lane.pending, *rows = s->by_lane.rows;
+    bool        *ready = s->by_lane.ready;
     order_prompts(s, order);
     prepare_masks(s, order, ready);
     for (int i = 0; i < s->n_running; i++) pending[i] = ready[i] ? spec_lane_pending(order[i]->lane) : 0;
@@ -487,7 +496,7 @@ static void note_calm(sched *s, const route *out, int n)
 /* Repeats the choice of the last step: all plans are plain. Returns false when a lane has had no choice yet. */
 static bool stay_calm(sched *s)
 {
-    bool asked[SCHED_MAX_LANES];
+    bool *asked = s->by_lane.asked;
     for (int i = 0; i < s->n_turns; i++) {
         asked[i] = spec_lane_can_draft(s->turn[i].lane);
         if (asked[i] && !s->in_step[i]->result.usage.route_reason[0]) return false;
@@ -499,9 +508,9 @@ static bool stay_calm(sched *s)
 
 static void choose_plans(sched *s)
 {
-    route_lane lane[SCHED_MAX_LANES];
-    route      out[SCHED_MAX_LANES];
-    int        turn[SCHED_MAX_LANES], n;
+    route_lane *lane = s->by_lane.route_lane;
+    route      *out  = s->by_lane.route;
+    int        *turn = s->by_lane.turn, n;
     if (s->calm > 0 && s->calm-- && stay_calm(s)) return;
     n = ask_lanes(s, lane, turn);
     if (n == 0) return;
@@ -666,11 +675,50 @@ static bool take_lanes(sched *s, err *e)
     return true;
 }
 
+static void take_scratch(sched *s)
+{
+    size_t n              = (size_t)s->opt.max_lanes;
+    s->running            = xnew_n(tandem_job *, n);
+    s->idle               = xnew_n(spec_lane *, n);
+    s->in_step            = xnew_n(tandem_job *, n);
+    s->turn               = xnew_n(spec_turn, n);
+    s->by_lane.order      = xnew_n(tandem_job *, n);
+    s->by_lane.lane       = xnew_n(spec_lane *, n);
+    s->by_lane.rank       = xnew_n(int, n);
+    s->by_lane.pending    = xnew_n(int, n);
+    s->by_lane.rows       = xnew_n(int, n);
+    s->by_lane.turn       = xnew_n(int, n);
+    s->by_lane.ready      = xnew_n(bool, n);
+    s->by_lane.asked      = xnew_n(bool, n);
+    s->by_lane.route_lane = xnew_n(route_lane, n);
+    s->by_lane.route      = xnew_n(route, n);
+}
+
+static void free_scratch(sched *s)
+{
+    void *all[] = {s->running,
+                   s->idle,
+                   s->in_step,
+                   s->turn,
+                   s->by_lane.order,
+                   s->by_lane.lane,
+                   s->by_lane.rank,
+                   s->by_lane.rows,
+                   s->by_lane.turn,
+                   s->by_lane.pending,
+                   s->by_lane.ready,
+                   s->by_lane.asked,
+                   s->by_lane.route_lane,
+                   s->by_lane.route};
+    for (size_t i = 0; i < COUNT(all); i++) mem_free(all[i]);
+}
+
 bool sched_new(sched **out, const sched_options *o, err *e)
 {
-    sched *s    = xnew(sched);
-    *out        = NULL;
-    s->opt      = *o;
+    sched *s = xnew(sched);
+    *out     = NULL;
+    s->opt   = *o;
+    take_scratch(s);
     s->settings = s->set = o->settings;
     s->inbox_end         = &s->inbox;
     s->classes           = policy_classes_new(MAX_KINDS);
@@ -719,6 +767,7 @@ void sched_free(sched *s)
     job_maker_deinit(&s->maker);
     pthread_cond_destroy(&s->stopped_now);
     pthread_mutex_destroy(&s->lock);
+    free_scratch(s);
     mem_free(s);
 }
 

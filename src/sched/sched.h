@@ -12,8 +12,7 @@
 #include "sched/routing_recent.h"
 
 enum {
-    SCHED_MAX_LANES = TANDEM_MAX_LANES,
-    SCHED_WAKE_MS   = 2 /* default minimum time between two wake-ups of a reader */
+    SCHED_WAKE_MS = 2 /* default minimum time between two wake-ups of a reader */
 };
 
 typedef struct {

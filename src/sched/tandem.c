@@ -35,8 +35,11 @@ bool engine_format(const tandem *t, chat_options *out, err *e)
 /* --- opening ------------------------------------------------------------------------------------*/
 void tandem_options_init(tandem_options *o)
 {
-    *o = (tandem_options){
-        .device = "auto", .max_lanes = 32, .kv_type = "f16", .step_tokens = STEP_MAX_ROWS, .wake_ms = SCHED_WAKE_MS};
+    *o = (tandem_options){.device      = "auto",
+                          .max_lanes   = 32,
+                          .kv_type     = "f16",
+                          .step_tokens = STEP_DEFAULT_ROWS,
+                          .wake_ms     = SCHED_WAKE_MS};
 }
 
 static bool in_range(const char *name, double x, double min, double max, err *e)
@@ -51,8 +54,8 @@ static bool check_options(const tandem_options *o, err *e)
     if (!o->path) return err_set(e, ERR_INPUT, "no path of a model is given");
     if (!cache_types_parse(&t, str_of(o->kv_type), e)) return err_wrap(e, "kv_type");
     return in_range("n_threads", o->n_threads, 0, 256, e) && in_range("n_ctx", o->n_ctx, 0, TANDEM_MAX_PROMPT, e) &&
-           in_range("max_lanes", o->max_lanes, 1, SCHED_MAX_LANES, e) &&
-           in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16, STEP_MAX_ROWS, e) &&
+           in_range("max_lanes", o->max_lanes, 1, TANDEM_MAX_LANES, e) &&
+           in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16, TANDEM_MAX_STEP_TOKENS, e) &&
            in_range("wake_ms", o->wake_ms, 0, 1000, e) && in_range("n_drafters", o->n_drafters, 0, 64, e);
 }
 
@@ -106,6 +109,7 @@ static bool open_files(tandem *t, const tandem_options *o, const engine_extra *x
                        .files        = x->files,
                        .device       = o->device,
                        .n_threads    = o->n_threads,
+                       .max_rows     = o->step_tokens > STEP_DEFAULT_ROWS ? o->step_tokens : STEP_DEFAULT_ROWS,
                        .n_ctx        = o->n_ctx,
                        .text         = true,
                        .need_tok     = x->need_tok,

@@ -14,7 +14,7 @@
 #include "spec/method.h"
 
 enum {
-    COST_MAX_ROWS = STEP_MAX_ROWS,
+    COST_MAX_ROWS = 256, /* rows of decoding steps; policies treat larger steps as this one */
     COST_RECENT   = 5,
     COST_CONTEXTS = 5, /* average length of the texts: up to 1K, 4K, 16K, 64K tokens, and longer */
 };

@@ -27,6 +27,8 @@ typedef struct {
     int32_t    scored; /* prompt row: the next prompt token, whose log-probability is computed; -1: a token is picked */
 } judged_row;
 
+enum { SPEC_MAX_GUESSES = 256 }; /* draft tokens of a step; the cost model and grammars have room for so many */
+
 struct spec {
     target          *t;
     kv_pool         *kv;
@@ -40,22 +42,29 @@ struct spec {
     cost_table       cost;
 
     /* the current step */
-    step           step;
-    judged_row     judged[STEP_MAX_ROWS];
-    int32_t        pick[STEP_MAX_ROWS]; /* [n_want] */
+    step        step;
+    judged_row *judged; /* [n_want], as `pick`, `closing` and `lost` */
+    int32_t    *pick;
+    int32_t    *row; /* [max_rows]: of tell_drafters */
+    struct {         /* [max_lanes] each */
+        spec_lane **lane, **drafting;
+        draft_job **job;
+        int        *guesses;
+        spec_turn  *turn;
+    } by_lane;
     dev            params, picked, changes, logprobs;
     dev            guesses; /* int32 [max_lanes][DRAFT_MAX]: draft tokens that stay on the device (draft_job.later) */
     int32_t       *host_guesses; /* copy on the host, valid after the step */
     int            n_later;      /* number of lanes with such draft tokens */
     logit_change  *host_changes; /* [max_changes] */
     int            max_changes;
-    token_logprob *host_logprobs;                     /* [STEP_MAX_ROWS][1 + n_shown] */
-    int            n_shown;                           /* maximum n_top of the step; -1: no log-probabilities */
-    token_logit   *host_best;                         /* [STEP_MAX_ROWS][n_best], n_best <= SAMPLE_TOP_MAX */
-    dev            masks, masked;                     /* [HEAD_ROWS] masks, and the indices of their rows */
-    uint64_t      *host_mask;                         /* one mask */
-    int64_t        mask_work;                         /* steps that masks of draft tokens may still take in this step */
-    bool closing[STEP_MAX_ROWS], lost[STEP_MAX_ROWS]; /* [n_want]: see spec_out.closing; the row has no mask */
+    token_logprob *host_logprobs;  /* [max_rows][1 + n_shown] */
+    int            n_shown;        /* maximum n_top of the step; -1: no log-probabilities */
+    token_logit   *host_best;      /* [max_rows][n_best], n_best <= SAMPLE_TOP_MAX */
+    dev            masks, masked;  /* [HEAD_ROWS] masks, and the indices of their rows */
+    uint64_t      *host_mask;      /* one mask */
+    int64_t        mask_work;      /* steps that masks of draft tokens may still take in this step */
+    bool          *closing, *lost; /* [n_want]: see spec_out.closing; the row has no mask */
 };
 
 enum { SHADOW_MAX = 16 };

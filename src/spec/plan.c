@@ -127,9 +127,9 @@ static void plan_job(spec_lane *l)
  * lose the drafter. */
 static void run_jobs(spec *s, drafter_kind k, spec_lane *const *lanes, int n)
 {
-    drafter   *d = s->slots[k].d;
-    draft_job *jobs[STEP_MAX_ROWS];
-    err        why = {0};
+    drafter    *d    = s->slots[k].d;
+    draft_job **jobs = s->by_lane.job;
+    err         why  = {0};
     for (int i = 0; i < n; i++) jobs[i] = &lanes[i]->job;
     if (n > 1 && d->draft(d, s->kv, jobs, n, NULL)) return;
     for (int i = 0; i < n; i++)
@@ -158,9 +158,9 @@ static bool drafts_with(const spec_lane *l, drafter_kind k)
 
 static void draft_with(spec *s, drafter_kind k, spec_lane *const *lanes, int n_lanes)
 {
-    const ops *o = s->t->o;
-    spec_lane *some[STEP_MAX_ROWS];
-    int        n = 0;
+    const ops  *o    = s->t->o;
+    spec_lane **some = s->by_lane.drafting;
+    int         n    = 0;
     for (int i = 0; i < n_lanes; i++)
         if (drafts_with(lanes[i], k)) some[n++] = lanes[i];
     if (n == 0) return;

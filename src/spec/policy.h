@@ -59,7 +59,7 @@ typedef struct {
     double plain_tokens, plain_s;
 } policy_forecast;
 
-enum { POLICY_MAX_LANES = STEP_MAX_ROWS };
+enum { POLICY_MAX_LANES = COST_MAX_ROWS };
 /* Chooses a plan for each lane. fixed_rows is the number of prompt rows in the same step, max_rows the limit of the
  * step; n_lanes + fixed_rows <= max_rows. forecast may be NULL. For one lane the result is its best plan. For
  * several, no lane can improve the result by changing its plan alone; the best of several starts is taken. */

@@ -17,13 +17,25 @@ static void set_kv_type(target *t, cache_types types)
 
 static bool take_scratch(spec *s, err *e)
 {
-    const ops *o     = s->t->o;
-    s->max_changes   = s->t->n_vocab + ROOM_FOR_CHANGES;
-    s->host_changes  = mem_try_n((size_t)s->max_changes, sizeof *s->host_changes);
-    s->host_logprobs = xnew_n(token_logprob, (size_t)STEP_MAX_ROWS * (1 + SPEC_MAX_TOP));
-    s->host_best     = xnew_n(token_logit, (size_t)STEP_MAX_ROWS * SAMPLE_TOP_MAX);
-    s->host_mask     = xnew_n(uint64_t, sampling_mask_words(s->t->n_vocab));
-    s->host_guesses  = xnew_n(int32_t, (size_t)s->opt.max_lanes * DRAFT_MAX);
+    const ops *o    = s->t->o;
+    size_t     rows = (size_t)s->t->max_rows, lanes = (size_t)s->opt.max_lanes;
+    step_init(&s->step, s->t->max_rows);
+    s->judged           = xnew_n(judged_row, rows);
+    s->pick             = xnew_n(int32_t, rows);
+    s->row              = xnew_n(int32_t, rows + DRAFT_MAX);
+    s->closing          = xnew_n(bool, rows);
+    s->lost             = xnew_n(bool, rows);
+    s->by_lane.lane     = xnew_n(spec_lane *, lanes);
+    s->by_lane.drafting = xnew_n(spec_lane *, lanes);
+    s->by_lane.job      = xnew_n(draft_job *, lanes);
+    s->by_lane.guesses  = xnew_n(int, lanes);
+    s->by_lane.turn     = xnew_n(spec_turn, lanes);
+    s->max_changes      = s->t->n_vocab + ROOM_FOR_CHANGES;
+    s->host_changes     = mem_try_n((size_t)s->max_changes, sizeof *s->host_changes);
+    s->host_logprobs    = xnew_n(token_logprob, rows * (1 + SPEC_MAX_TOP));
+    s->host_best        = xnew_n(token_logit, rows * SAMPLE_TOP_MAX);
+    s->host_mask        = xnew_n(uint64_t, sampling_mask_words(s->t->n_vocab));
+    s->host_guesses     = xnew_n(int32_t, (size_t)s->opt.max_lanes * DRAFT_MAX);
     if (!s->host_changes) return err_set(e, ERR_UNAVAILABLE, "no memory to count tokens");
     return o->alloc(o, &s->params, HEAD_ROWS * sizeof(sample_params), e) &&
            o->alloc(o, &s->picked, HEAD_ROWS * sizeof(int32_t), e) &&
@@ -70,6 +82,17 @@ void spec_free(spec *s)
     mem_free(s->host_best);
     mem_free(s->host_guesses);
     mem_free(s->host_mask);
+    mem_free(s->judged);
+    mem_free(s->pick);
+    mem_free(s->row);
+    mem_free(s->closing);
+    mem_free(s->lost);
+    mem_free(s->by_lane.lane);
+    mem_free(s->by_lane.drafting);
+    mem_free(s->by_lane.job);
+    mem_free(s->by_lane.guesses);
+    mem_free(s->by_lane.turn);
+    step_deinit(&s->step);
     mem_free(s->lanes);
     mem_free(s);
 }

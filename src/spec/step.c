@@ -124,8 +124,8 @@ static void roll_back(spec_lane *l, bool ran)
  * anchor is the last of the text and the first of the path. */
 static void show_drafters(spec_lane *l, int32_t pos, int n_tree, int hidden)
 {
-    int32_t    row[STEP_MAX_ROWS];
-    draft_rows r = {.pos = pos, .row = row, .n = l->n_chunk, .hidden = hidden};
+    int32_t   *row = l->s->row;
+    draft_rows r   = {.pos = pos, .row = row, .n = l->n_chunk, .hidden = hidden};
     for (int i = 0; i < l->n_chunk; i++) row[i] = l->first_row + i;
     for (int i = 1; i < n_tree; i++) row[r.n++] = l->first_row + l->n_chunk - 1 + l->path[i];
     for (int i = 0; i < DRAFTER_KINDS; i++) {
@@ -160,9 +160,9 @@ static int plan_guesses(const spec_turn *t, int rows)
  * faster in every step. */
 static void plan_lanes(spec *s, const spec_turn *turns, int n_turns, spec_lane **lanes)
 {
-    int rows_left = s->t->max_rows, kept = s->t->max_kept_rows > 0 ? s->t->max_kept_rows : rows_left;
-    int guesses[STEP_MAX_ROWS], all      = 0;
-    assert(n_turns >= 1 && n_turns <= rows_left && n_turns <= kept);
+    int  rows_left = s->t->max_rows, kept = s->t->max_kept_rows > 0 ? s->t->max_kept_rows : rows_left;
+    int *guesses = s->by_lane.guesses, all = 0;
+    assert(n_turns >= 1 && n_turns <= rows_left && n_turns <= kept && n_turns <= s->opt.max_lanes);
     for (int i = 0; i < n_turns; i++) {
         spec_lane *l = lanes[i] = turns[i].lane;
         assert(l->s == s && l->live && spec_lane_pending(l) > 0 && !spec_lane_full(l));
@@ -170,6 +170,7 @@ static void plan_lanes(spec *s, const spec_turn *turns, int n_turns, spec_lane *
         rows_left -= l->n_chunk;
         kept -= l->n_kept_text;
     }
+    rows_left = min_int(rows_left, SPEC_MAX_GUESSES);
     if (s->t->n_states) rows_left = min_int(rows_left, kept);
     for (int i = 0; i < n_turns; i++) all += guesses[i] = plan_guesses(&turns[i], DRAFT_MAX);
     if (all <= rows_left) return;
@@ -204,7 +205,7 @@ spec_scores spec_lane_scores(const spec_lane *l)
 
 bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e)
 {
-    spec_lane *lanes[STEP_MAX_ROWS];
+    spec_lane **lanes = s->by_lane.lane;
     plan_lanes(s, turns, n_turns, lanes);
     double start = clock_s();
     draft_trees(s, lanes, n_turns);
@@ -229,7 +230,7 @@ bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e)
 
 bool spec_step_alone(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
 {
-    spec_turn turns[STEP_MAX_ROWS];
+    spec_turn *turns = s->by_lane.turn;
     for (int i = 0; i < n_lanes; i++) turns[i] = (spec_turn){.lane = lanes[i], .plan = spec_choose_alone(lanes[i])};
     return spec_step(s, turns, n_lanes, e);
 }

@@ -142,6 +142,7 @@ static void open_target(runner *r)
     need(kv_bytes_for(&spec, CONTEXT, &spec.max_bytes) && kv_pool_new(&r->kv, r->target->o, &spec, &e), &e);
     r->seq = kv_seq_new(r->kv, 0);
     need(kv_seq_grow(r->seq, PROMPT, &e), &e);
+    step_init(&r->prompt, PROMPT);
     for (int i = 0; i < PROMPT; i++) step_add(&r->prompt, kv_seq_lane(r->seq), i, 281 + i, i == PROMPT - 1);
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
@@ -228,13 +229,14 @@ static bool run_one_step(const checkpoint *c, err *e)
 {
     target       *m;
     kv_pool      *kv  = NULL;
-    step         *s   = xnew(step);
+    step         *s   = &(step){0};
     model_options opt = {.device = "cpu", .n_threads = 1, .max_rows = 2};
     if (!model_open(&m, c, &opt, e)) return false;
     kv_pool_spec spec = {.classes = m->kv_class, .n_classes = m->n_kv_classes, .max_lanes = 1, .max_slots = 32};
     if (!kv_bytes_for(&spec, 32, &spec.max_bytes) || !kv_pool_new(&kv, m->o, &spec, e)) return false;
     kv_seq *seq = kv_seq_new(kv, 0);
     if (!kv_seq_grow(seq, 2, e)) return false;
+    step_init(s, 2);
     for (int i = 0; i < 2; i++) step_add(s, 0, i, 5 % m->n_vocab, true);
     if (!m->step(m, kv, s, e)) return false;
     m->head(m, 0, 2);

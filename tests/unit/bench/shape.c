@@ -152,6 +152,7 @@ static bool run_rows(test_case *t, target *m, int n_rows)
     for (int i = 0; i < m->n_kv_classes; i++) m->kv_class[i].types = cache_types_both(CACHE_F16);
     if (!CHECK(kv_bytes_for(&spec, n_rows, &spec.max_bytes)) || !CHECK_OK(kv_pool_new(&kv, m->o, &spec, &e), e))
         return false;
+    step_init(&st, 16);
     kv_seq *seq = kv_seq_new(kv, 0);
     bool    ok  = CHECK_OK(kv_seq_grow(seq, n_rows, &e), e);
     for (int at = 0; ok && at < n_rows; at += st.n_rows) {
@@ -163,6 +164,7 @@ static bool run_rows(test_case *t, target *m, int n_rows)
     if (ok) m->head(m, 0, 1);
     kv_seq_free(seq);
     kv_pool_free(kv);
+    step_deinit(&st);
     return ok;
 }
 

@@ -41,6 +41,7 @@ bool dflash_rig_model(test_case *t, rig *g, const char *path, const char *device
     spec.max_bytes *= LANES;
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
     for (int i = 0; i < LANES; i++) g->seq[i] = kv_seq_new(g->kv, 0);
+    step_init(&g->s, g->m->max_rows);
     return true;
 }
 
@@ -60,6 +61,7 @@ void dflash_rig_close(rig *g)
     dflash_rig_drop(g);
     for (int i = 0; i < LANES; i++) kv_seq_free(g->seq[i]);
     kv_pool_free(g->kv);
+    step_deinit(&g->s);
     model_close(g->m);
     safetensors_close(g->ref);
 }

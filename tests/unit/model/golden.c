@@ -32,6 +32,7 @@ static bool open_rig(test_case *t, rig2 *g, const char *name, const char *device
     CHECK(kv_bytes_for(&spec, 256, &spec.max_bytes));
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
     g->seq = kv_seq_new(g->kv, 0);
+    step_init(&g->s, g->m->max_rows);
     return true;
 }
 
@@ -39,6 +40,7 @@ static void close_rig(rig2 *g)
 {
     if (g->seq) kv_seq_free(g->seq);
     kv_pool_free(g->kv);
+    step_deinit(&g->s);
     model_close(g->m);
     safetensors_close(g->ref);
 }

@@ -46,6 +46,7 @@ static bool open_target(test_case *t, rig *g, const char *path, const char *dev_
     spec.max_bytes *= N_LANES;
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
     for (int i = 0; i < N_LANES; i++) g->seq[i] = kv_seq_new(g->kv, 0);
+    step_init(&g->s, g->m->max_rows);
     return true;
 }
 
@@ -71,6 +72,7 @@ static void close_rig(rig *g)
     close_drafter(g);
     for (int i = 0; i < N_LANES; i++) kv_seq_free(g->seq[i]);
     kv_pool_free(g->kv);
+    step_deinit(&g->s);
     model_close(g->m);
 }
 

@@ -31,6 +31,7 @@ static bool open_rig(test_case *t, rig1 *g, const char *path, const test_backend
     spec.max_bytes *= LANES;
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
     for (int i = 0; i < LANES; i++) g->lane[i] = kv_seq_new(g->kv, 0);
+    step_init(&g->s, g->m->max_rows);
     return true;
 }
 
@@ -38,6 +39,7 @@ static void close_rig(rig1 *g)
 {
     for (int i = 0; i < LANES && g->kv; i++) kv_seq_free(g->lane[i]);
     kv_pool_free(g->kv);
+    step_deinit(&g->s);
     model_close(g->m);
 }
 

@@ -645,7 +645,7 @@ TEST(sched_opening_fails_with_a_sentence)
     REFUSED(o.path = "nowhere.gguf", "nowhere.gguf");
     REFUSED(o.path = NULL, "no path");
     REFUSED(o.max_lanes = 0, "max_lanes must be between");
-    REFUSED(o.max_lanes = 65, "max_lanes must be between");
+    REFUSED(o.max_lanes = 257, "max_lanes must be between");
     REFUSED(o.step_tokens = 8, "step_tokens must be between");
     REFUSED(nano_setting(&o, "kv_cap", "0"), "kv_cap is 0");
     REFUSED(nano_setting(&o, "kv_hat", "0"), "there is no setting 'kv_hat'");

@@ -178,8 +178,8 @@ TEST(sched_options_have_ends)
         o.field = (high) + 1;                                                                                          \
         CHECK_FAILS(opens(&o, &why), why, name " must be between ");                                                   \
     } while (0)
-    ENDS(max_lanes, 1, 64, "max_lanes");
-    ENDS(step_tokens, 16, STEP_MAX_ROWS, "step_tokens");
+    ENDS(max_lanes, 1, TANDEM_MAX_LANES, "max_lanes");
+    ENDS(step_tokens, 16, TANDEM_MAX_STEP_TOKENS, "step_tokens");
     ENDS(wake_ms, 0, 1000, "wake_ms");
 #undef ENDS
     nano_options(&o);
@@ -188,7 +188,7 @@ TEST(sched_options_have_ends)
     o.step_tokens = 20;
     CHECK_OK(opens(&o, &why), why);
     o.step_tokens = 19;
-    CHECK_FAILS(opens(&o, &why), why, "step_tokens must be between 20 and 256, got 19");
+    CHECK_FAILS(opens(&o, &why), why, "step_tokens must be between 20 and 4096, got 19");
     nano_options(&o);
     o.n_threads = -1;
     CHECK_FAILS(opens(&o, &why), why, "n_threads must be between 0 and 256, got -1");

@@ -87,8 +87,9 @@ static bool open_court(test_case *t, court *c)
                        .on_round     = look_at_round,
                        .on_round_ctx = c};
     if (!spec_rig_open(t, &c->r, &so, true)) return false;
-    c->m             = c->r.m;
-    c->logits        = xnew_n(float, (size_t)c->m->n_vocab);
+    c->m      = c->r.m;
+    c->logits = xnew_n(float, (size_t)c->m->n_vocab);
+    step_init(&c->st, 1);
     kv_pool_spec kvs = {.classes = c->m->kv_class, .n_classes = c->m->n_kv_classes, .max_lanes = 1, .max_slots = CTX};
     return CHECK(kv_bytes_for(&kvs, CTX, &kvs.max_bytes)) && CHECK_OK(kv_pool_new(&c->kv, c->m->o, &kvs, &e), e) &&
            CHECK_OK(guide_markers_init(&c->markers, rig_nano()->tok, &rig_nano()->end, 1, &e), e);
@@ -100,6 +101,7 @@ static void close_court(court *c)
     spec_rig_close(&c->r);
     guide_markers_deinit(&c->markers);
     mem_free(c->logits);
+    step_deinit(&c->st);
 }
 
 static guide *guide_for(test_case *t, court *c, const wish *w)

@@ -173,7 +173,7 @@ toy *toy_target_open(test_case *t, const char *device, int n_vocab, int max_rows
 {
     toy         *y   = xnew(toy);
     err          e   = {0};
-    queue_limits lim = {.max_rows = STEP_MAX_ROWS, .max_in = HEAD_DIM, .max_vocab = n_vocab};
+    queue_limits lim = {.max_rows = STEP_DEFAULT_ROWS, .max_in = HEAD_DIM, .max_vocab = n_vocab};
     y->t             = (target){.n_layers     = 1,
                                 .n_embd       = 2,
                                 .n_vocab      = n_vocab,
@@ -191,7 +191,7 @@ toy *toy_target_open(test_case *t, const char *device, int n_vocab, int max_rows
     if (!CHECK_OK(ops_open(&y->o, device, 1, &e), e)) return NULL;
     y->t.o = y->o;
     CHECK_OK(y->o->queue_new(y->o, &y->t.q, &lim, &e), e);
-    CHECK_OK(y->o->alloc(y->o, &y->t.hidden, (size_t)STEP_MAX_ROWS * 2 * sizeof(uint32_t), &e), e);
+    CHECK_OK(y->o->alloc(y->o, &y->t.hidden, (size_t)STEP_DEFAULT_ROWS * 2 * sizeof(uint32_t), &e), e);
     CHECK_OK(y->o->alloc(y->o, &y->t.logits, (size_t)HEAD_ROWS * (size_t)n_vocab * sizeof(float), &e), e);
     return y;
 }

@@ -31,9 +31,9 @@ typedef struct {
     target      t; /* first: a target * is a toy * */
     ops        *o;
     toy_mistake mistake;
-    float      *favour;             /* [n_vocab] added to the logits; NULL: nothing */
-    toy_state   row[STEP_MAX_ROWS]; /* after each row of the step */
-    int64_t     n_rows, n_replays;  /* so far: rows run, rows applied by replay */
+    float      *favour;                 /* [n_vocab] added to the logits; NULL: nothing */
+    toy_state   row[STEP_DEFAULT_ROWS]; /* after each row of the step */
+    int64_t     n_rows, n_replays;      /* so far: rows run, rows applied by replay */
 } toy;
 
 /* Fails the test, and returns NULL, when something cannot be opened. */
