@@ -1,4 +1,5 @@
-/* model/bind.h - tensors of a file into the backend's own form: shapes checked, and all that was taken kept in one place.
+/* model/bind.h - tensors of a file into the backend's own form: shapes checked, and all that was taken kept in one
+ * place.
  *
  * A model binds twice: dry first (names and shapes only, so that a broken file costs nothing), then for good. */
 #ifndef TANDEM_MODEL_BIND_H
@@ -52,8 +53,8 @@ bool bind_matrix(binder *b, weight **out, const tensor *t, int n_in, int n_out, 
 bool bind_vector(binder *b, dev *out, const tensor *t, int n, float scale, err *e);
 /* One plain number. */
 bool bind_scalar(float *out, const tensor *t, err *e);
-/* Sets *out to rotate whole heads of D elements: freq[i] = theta^(-2i/D) / factor for the first `part` of the D/2 pairs,
- * 0 for the rest. divisor[D/2], if not NULL, replaces factor and part. */
+/* Sets *out to rotate whole heads of D elements: freq[i] = theta^(-2i/D) / factor for the first `part` of the D/2
+ * pairs, 0 for the rest. divisor[D/2], if not NULL, replaces factor and part. */
 bool bind_rope(owned *w, rope_params *out, int D, double theta, double factor, double part, const float *divisor,
                err *e);
 /* rope_freqs.weight of a GGUF file: D/2 divisors for mem_free, or NULL when the file has none. */

@@ -105,7 +105,7 @@ bool plan_made(convert_plan *p, const char *to, const float *v, int n, err *e)
     return add_item(p, &t, to, e);
 }
 
-/* --- what stays behind -------------------------------------------------------------------------- */
+/* --- tensors that are not converted -------------------------------------------------------------------------- */
 static bool is_media(str name)
 {
     static const char *const part[] = {"vision", "audio"};
@@ -146,10 +146,10 @@ static quant_type plain_type(const tensor *t, const convert_options *opt)
 
 static void choose_types(convert_plan *p, const convert_options *opt)
 {
-    recode_rules rules      = {.want = opt->type, .n_layers = p->n_layers, .tied = true};
-    bool         quantised  = false;
-    quant_type   most       = QUANT_F32; /* what the file is said to be */
-    size_t       most_bytes = 0;
+    recode_rules rules     = {.want = opt->type, .n_layers = p->n_layers, .tied = true};
+    bool         quantised = false;
+    quant_type   main_type = QUANT_F32; /* for general.file_type */
+    size_t       max_bytes = 0;
     for (size_t i = 0; i < p->n; i++)
         if (str_is(p->item[i].out.name, "output.weight")) rules.tied = false;
     for (size_t i = 0; i < p->n; i++) {
@@ -157,13 +157,13 @@ static void choose_types(convert_plan *p, const convert_options *opt)
         t->type   = plain_type(t, opt);
         if (!opt->as_stored) t->type = recode_type(&rules, t);
         quantised |= quant_block(t->type) > 1;
-        if (p->item[i].src.bytes > most_bytes) {
-            most_bytes = p->item[i].src.bytes;
-            most       = t->type;
+        if (p->item[i].src.bytes > max_bytes) {
+            max_bytes = p->item[i].src.bytes;
+            main_type = t->type;
         }
         gguf_put_tensor(p->w, t);
     }
-    gguf_put_u32(p->w, "general.file_type", recode_file_type(opt->as_stored ? most : opt->type));
+    gguf_put_u32(p->w, "general.file_type", recode_file_type(opt->as_stored ? main_type : opt->type));
     if (quantised) gguf_put_u32(p->w, "general.quantization_version", RECODE_FORMAT_VERSION);
 }
 

@@ -5,7 +5,7 @@
 
 enum { DEFAULT_CONTEXT = 131072 };
 
-/* What a GGUF file cannot say would be lost. */
+/* Refuses configurations that GGUF keys cannot express. */
 static bool check_config(const dflash_config *c, err *e)
 {
     if (!c->n_captures) return config_missing("dflash_config.target_layer_ids", e);

@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* --- keys --------------------------------------------------------------------------------------- */
-/* Of the full layers or of the sliding ones; of the others where there is none. */
+/* Returns the head size of the full or the sliding layers; that of the others when there are none. */
 static int head_dim(const gemma4_config *c, bool sliding)
 {
     for (int l = 0; l < c->n_layers; l++)
@@ -53,7 +53,7 @@ void plan_gemma4_keys(convert_plan *p, const gemma4_config *c)
     plan_u32(p, "expert_feed_forward_length", c->n_ff_expert);
 }
 
-/* What the frequencies of full layers are divided by: 1e30 stops a pair. Only these layers have such a table. */
+/* Puts the divisors of the frequencies of full layers; 1e30 stops a pair. Only full layers have such a table. */
 static bool put_rope(convert_plan *p, const gemma4_config *c, err *e)
 {
     int    half = head_dim(c, false) / 2, turning = (int)(c->rotary_part * half);
@@ -78,7 +78,7 @@ static bool put_role(convert_plan *p, gemma4_role r, const char *prefix, int l, 
 
 static bool is_kv(gemma4_role r) { return r == ROLE_ATTN_K || r == ROLE_ATTN_V || r == ROLE_K_NORM; }
 
-/* All that the directory has, the layers in order; K/V of layers that read another's stay behind. */
+/* Puts all tensors of the directory, the layers in order, except K/V of layers that read another layer's. */
 static bool put_tensors(convert_plan *p, const gemma4_config *c, err *e)
 {
     const char *prefix = role_hf_prefix(&gemma4_roles, p->cp->tensors);

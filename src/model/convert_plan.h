@@ -15,36 +15,36 @@ typedef struct {
 typedef struct convert_plan {
     const checkpoint *cp;
     gguf_writer      *w;
-    const char       *arch; /* GGUF's */
+    const char       *arch; /* the GGUF name */
     int               n_layers, n_vocab;
-    int               mask_id; /* of a drafter's blocks; -1: none */
+    int               mask_id; /* mask token of a drafter; -1: none */
     arena             mem;
     plan_item        *item;
     size_t            n, cap;
-    bool             *used; /* of the directory's tensors */
+    bool             *used; /* by index in the directory's tensors */
 } convert_plan;
 
-/* gemma4.block_count and such: a key under the architecture's name. */
+/* Put a key under the architecture's name, such as gemma4.block_count. */
 void plan_u32(convert_plan *p, const char *key, int v);
 void plan_f32(convert_plan *p, const char *key, double v);
 void plan_bools(convert_plan *p, const char *key, const bool *v, int n);
-/* One number when all are the same, else a list. */
+/* Puts one number when all layers have the same, else a list. */
 void plan_u32_per_layer(convert_plan *p, const char *key, const int *v);
 
-/* The directory's tensor `from` as `to`; d0 > 0: it must have the shape [d0, d1]. */
+/* Puts the directory's tensor `from` as `to`. d0 > 0: it must have the shape [d0, d1]. */
 bool plan_tensor(convert_plan *p, const char *from, const char *to, int64_t d0, int64_t d1, err *e);
-/* The same where it may be missing; then nothing happens. */
+/* Does the same, or nothing when the tensor is missing. */
 bool plan_optional(convert_plan *p, const char *from, const char *to, err *e);
-/* A tensor of n floats that the directory does not have. */
+/* Puts a computed tensor of n floats. */
 bool plan_made(convert_plan *p, const char *to, const float *v, int n, err *e);
 
-/* Keys and tensors of each kind. */
+/* Put all keys and tensors of a kind of model. */
 bool plan_gemma4(convert_plan *p, err *e);    /* convert_gemma4.c */
 bool plan_assistant(convert_plan *p, err *e); /* convert_gemma4.c */
 bool plan_dflash(convert_plan *p, err *e);    /* convert_dflash.c */
-/* The keys alone: of p only w and arch are looked at. */
+/* Put the keys alone. They use only p->w and p->arch. */
 void plan_gemma4_keys(convert_plan *p, const gemma4_config *c);
 void plan_dflash_keys(convert_plan *p, const dflash_config *c);
-/* tokenizer.*; json: the path of a tokenizer.json, NULL when there is none. */
+/* Puts tokenizer.* keys. json: the path of a tokenizer.json; NULL: none. */
 bool plan_tokenizer(convert_plan *p, const char *json, err *e); /* convert_tok.c */
 #endif

@@ -10,7 +10,7 @@
 
 enum { MAX_TEMPLATE = 4 << 20, MAX_CONFIG_MEMORY = 64 << 20 };
 
-static const float NO_SCORE = -1000; /* what others write: this kind of tokenizer has no scores */
+static const float NO_SCORE = -1000; /* as other converters write it: this kind of tokenizer has no scores */
 
 /* --- tokens ------------------------------------------------------------------------------------- */
 static bool put_tokens(convert_plan *p, const tok *t, err *e)

@@ -1,32 +1,31 @@
-/* The DFlash drafter: a small decoder that fills in a block of masked tokens in one pass, reading the target's mind.
+/* The DFlash drafter: a small decoder that fills in a block of masked tokens in one pass, from the target's features.
  *
- * Context row of position p, from c, the outputs of some layers of the target side by side:
- *   g = N_hidden(Wfc c)                              what all layers of the drafter see of p
- *   layer:  k = rope(N_k(Wk g), p)   v = Wv g        so context K/V is made once and never changes
+ * Context row of position p, from c, the concatenated outputs of some layers of the target: g = N_hidden(Wfc c)
+ * input of all layers of the drafter for p layer:  k = rope(N_k(Wk g), p)   v = Wv g        context K/V is computed
+ * once and never changes
  *
- * Block of B rows: the anchor (the newest token, not yet through the target) and B - 1 masks, at positions n ..
- *   x = E[token]                                     the target's table, scaled as the target scales it
- *   layer:  y = N_in(x)
+ * Block of B rows: the anchor (the newest token, not run by the target yet) and B - 1 masks, at positions n .. x =
+ * E[token]                                     the target's table, scaled as the target scales it layer:  y = N_in(x)
  *           q = rope(N_q(Wq y))   k = rope(N_k(Wk y))   v = Wv y
  *           x = x + Wo attention(q, k, v)            over the context and the block; scale 1/sqrt(D)
  *           x = x + Wdown(silu(Wgate z) * Wup z)     z = N_ff(x)
- *   row j of N(x) guesses the token at position n + j; the anchor's row guesses nothing.
+ * row j of N(x) predicts the token at position n + j; the anchor's row predicts nothing.
  *
- * Full layers see the whole block, sliding ones are causal in it. The block's K/V goes to the slots behind the context
- * and is cut away after the pass.
+ * Full layers attend to the whole block, sliding layers are causal in it. The block's K/V uses the slots after the
+ * context and is removed after the pass.
  *
- * A lane's context is a pure function of its text. With N positions folded in, slot s holds
+ * A lane's context is a pure function of its text. With N positions converted, slot s holds
  *
- *   slots   | first page |     recent ...      |        position s + shift for s >= KV_PAGE, and of the first page
- *   text    | first page |  left out  | recent ... |    what positions s + shift would be: models lean on first rows
+ * slots   | first page |     recent ...      |        position s + shift for s >= KV_PAGE, and of the first page text
+ *   | first page |  left out  | recent ... |    rotated to positions s + shift: models rely on first rows
  *
- *   shift(N) = 0 while N <= n_ctx, then n_drop * ceil((N - n_ctx) / n_drop)
+ * shift(N) = 0 while N <= n_ctx, then n_drop * ceil((N - n_ctx) / n_drop)
  *
- * Keys are turned by absolute positions and masked by slots; both see only differences, so the drafter never meets one
- * that it was not trained on. Recent pages are the same for every shift, so that requests share them (kv/prefix.h); a
- * slide drops pages. The keys of the first page are turned further, from the page as it was made, which a second sequence
- * keeps. What no draft can see is not folded in: of a long prompt the rows before shift(prompt), less n_drop for the
- * next request whose prompt is a little shorter. */
+ * Keys are rotated by absolute positions and masked by slots. Both depend on differences only, so the drafter never
+ * sees a distance beyond its training. Recent pages are the same for every shift, so requests share them
+ * (kv/prefix.h); a slide drops pages. The keys of the first page are rotated again from the page as made, which a
+ * second sequence keeps. Rows that no draft attends to are not converted: of a long prompt those before
+ * shift(prompt), less n_drop for the next request with a slightly shorter prompt. */
 #include "base/mem.h"
 #include "model/dflash_inside.h"
 
@@ -88,7 +87,7 @@ static kv_class_spec class_spec(const dflash_config *c, cache_types types)
         .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .types = types};
 }
 
-/* Twice the pages, since up to half of a slab may be too small for one; 0: it would be too much. */
+/* Returns twice the bytes of the pages, since up to half of a slab may be too small for one; 0: too many. */
 static size_t kv_bytes(const dflash *m, const kv_class_spec *cls)
 {
     kv_pool_spec spec = {.classes = cls, .n_classes = 1, .max_slots = dflash_max_slots(m)};
@@ -96,7 +95,7 @@ static size_t kv_bytes(const dflash *m, const kv_class_spec *cls)
     return kv_bytes_for(&spec, dflash_max_slots(m) + KV_PAGE, &n) && size_mul(&n, n, 2 * (size_t)m->max_lanes) ? n : 0;
 }
 
-/* Without a pool to share; the class that a pool has from the start is not used. */
+/* Makes its own pool. The first class of a pool is not used. */
 static bool make_pool(dflash *m, const kv_class_spec *cls, err *e)
 {
     kv_pool_spec spec = {
@@ -114,14 +113,15 @@ static bool init_kv(dflash *m, const drafter_options *opt, err *e)
     kv_class_spec cls = class_spec(&m->c, opt->kv_type);
     m->kv             = opt->pool;
     if (!m->kv && !make_pool(m, &cls, e)) return false;
-    /* two sequences for a lane: the second is its first page as it was made */
+    /* two sequences per lane: the second is its first page as made */
     m->has_cls = kv_pool_add_class(m->kv, &cls, 2 * m->max_lanes, dflash_max_slots(m), &m->cls, e);
     return m->has_cls;
 }
 
 static int whole_pages(int n) { return (n + KV_PAGE - 1) / KV_PAGE * KV_PAGE; }
 
-/* So that a plain answer of usual length is never folded in, where its features are small. */
+/* Chooses the rows that may wait, so that a plain answer of usual length is never converted if its features are
+ * small. */
 static int rows_that_wait(const dflash *m)
 {
     size_t n = WAITING_BYTES / ((size_t)m->c.n_features * sizeof(float)) / KV_PAGE * KV_PAGE;
@@ -160,7 +160,7 @@ static void dflash_close(drafter *d)
     mem_free(m);
 }
 
-/* Shapes first: they bound every size that is taken. */
+/* Checks shapes first: they bound all allocations. */
 static bool load_drafter(dflash *m, binder *b, const drafter_options *opt, err *e)
 {
     if (!dflash_config_read(&m->c, b->cp, e) || !dflash_fit_target(m, e)) return false;

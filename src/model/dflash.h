@@ -1,4 +1,5 @@
-/* model/dflash.h - the DFlash drafter: a block of guesses in one pass, conditioned on hidden states of the target. */
+/* model/dflash.h - the DFlash drafter: a block of draft tokens in one pass, conditioned on hidden states of the
+ * target. */
 #ifndef TANDEM_MODEL_DFLASH_H
 #define TANDEM_MODEL_DFLASH_H
 #include "model/drafter.h"

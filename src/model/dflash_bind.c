@@ -1,4 +1,4 @@
-/* Binding a DFlash drafter: its tensors by name, and whether it fits its target. */
+/* Binds a DFlash drafter: finds its tensors by name and checks it against its target. */
 #include "base/mem.h"
 #include "model/dflash_inside.h"
 
@@ -35,7 +35,8 @@ static bool load_layer(dflash *m, binder *b, int l, err *e)
            load_matrix(m, b, &y->up, DFLASH_UP, l, H, F, e) && load_matrix(m, b, &y->down, DFLASH_DOWN, l, F, H, e);
 }
 
-/* A table of ids, one per row of the head: in directories an offset from the row's own number, in GGUF the id itself. */
+/* Reads the table of ids, one per row of the head. Directories store the offset from the row number, GGUF files the
+ * id. */
 static bool read_d2t(const dflash *m, const tensor *t, int32_t *map, err *e)
 {
     int      n_vocab = m->d.t->n_vocab;
@@ -65,7 +66,7 @@ static bool load_d2t(dflash *m, binder *b, const tensor *t, err *e)
     return ok;
 }
 
-/* A head of its own: for all tokens of the target, or with d2t for some. */
+/* Loads its own head: for all tokens of the target, or with d2t for some. */
 static bool load_head(dflash *m, binder *b, const tensor *t, err *e)
 {
     const tensor *d2t     = dflash_tensor(&m->c, b->cp, DFLASH_D2T, 0);
@@ -127,7 +128,7 @@ static bool fit_captures(dflash *m, err *e)
         if (c->capture[i] >= t->n_layers)
             return err_set(e, ERR_INPUT, "it reads the output of layer %d, the target has %d", c->capture[i],
                            t->n_layers);
-        m->d.capture_id[i] = c->capture[i] + 1; /* what comes out of a layer goes into the next */
+        m->d.capture_id[i] = c->capture[i] + 1; /* the output of a layer is the input of the next */
     }
     m->d.n_capture = c->n_captures;
     return true;

@@ -1,4 +1,4 @@
-/* A DFlash draft: one pass over the blocks of several lanes, then the picks of their rows. */
+/* Makes DFlash drafts: one pass over the blocks of several lanes, then picks draft tokens. */
 #include "base/fault.h"
 #include "model/dflash_inside.h"
 
@@ -15,9 +15,10 @@ step_rows dflash_upload_rows(dflash *m)
                        .pos    = dev_at(d, offsetof(block_rows, pos)),
                        .lane   = dev_at(d, offsetof(block_rows, lane)),
                        .slot   = dev_at(d, offsetof(block_rows, slot)),
-                       .parent = dev_at(d, offsetof(block_rows, slot)), /* not read: all that is seen lies below root */
-                       .root   = dev_at(d, offsetof(block_rows, root)),
-                       .last   = dev_at(d, offsetof(block_rows, last_full))};
+                       .parent =
+                           dev_at(d, offsetof(block_rows, slot)), /* not read: all attended slots are below root */
+                       .root = dev_at(d, offsetof(block_rows, root)),
+                       .last = dev_at(d, offsetof(block_rows, last_full))};
 }
 
 void dflash_add_row(dflash *m, const draft_lane *l, int32_t token, int32_t slot, int32_t end)
@@ -50,7 +51,7 @@ void dflash_store_kv(dflash *m, int l, dev x, const step_rows *r)
     o->kv_store(m->q, kv_pool_class(m->kv, m->cls), l, r, m->s.k, m->s.v);
 }
 
-/* A pass over the rows at hand, from x; false: it is to be enqueued op by op. */
+/* Replays a recorded pass over the rows. Returns false when it must be enqueued op by op. */
 bool dflash_replay(dflash *m, dev x)
 {
     uint64_t key = graph_key_at(graph_key_at(kv_pool_key(m->kv), m), x.p);
@@ -108,7 +109,7 @@ static void run_layers(dflash *m, const step_rows *r)
     m->o->rms_norm(m->q, m->s.y, m->s.x, m->n_out, r->n_rows, m->c.n_embd, (float)m->c.eps);
 }
 
-/* The pass's rows through all layers; s.y has them after the last norm. */
+/* Runs the rows through all layers. s.y has them after the last norm. */
 static void forward(dflash *m)
 {
     kv_pool_flush(m->kv, m->q);
@@ -116,7 +117,8 @@ static void forward(dflash *m)
     for (bool done = dflash_replay(m, m->s.rows); !done; done = m->o->record_end(m->q)) run_layers(m, &r);
 }
 
-/* Logits of n <= HEAD_ROWS states. The cap comes before tokens that the drafter does not know get their -inf. */
+/* Computes the logits of n <= HEAD_ROWS states. Applies the softcap before tokens outside a reduced vocabulary get
+ * -infinity. */
 static void project(dflash *m, dev logits, dev hidden, int n, float cap)
 {
     target *t    = m->d.t;
@@ -136,8 +138,8 @@ static int wanted(const dflash *m, const draft_job *job)
 
 typedef struct {
     draft_job *job;
-    int        first, n; /* guesses of the job */
-    int        at;       /* row of the logits */
+    int        first, n; /* draft tokens of the job */
+    int        at;       /* first row of the logits */
 } guess_run;
 
 static bool pick_runs(dflash *m, const guess_run *run, int n_runs, err *e)
@@ -150,11 +152,11 @@ static bool pick_runs(dflash *m, const guess_run *run, int n_runs, err *e)
     return true;
 }
 
-/* Row after row, HEAD_ROWS at a time, whosever they are: the output matrix is the largest of all. */
+/* Picks all rows, HEAD_ROWS at a time across jobs, since the output matrix is the largest weight. */
 static bool pick_guesses(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 {
     int H = m->c.n_embd;
-    for (int j = 0, done = 0, block = 0; j < n_jobs;) { /* block: row where job j's begins */
+    for (int j = 0, done = 0, block = 0; j < n_jobs;) { /* block: first row of job j */
         guess_run run[HEAD_ROWS];
         int32_t   row[HEAD_ROWS];
         int       n = 0, n_runs = 0;
@@ -172,7 +174,7 @@ static bool pick_guesses(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
     return true;
 }
 
-/* The rows of the pass's first block, n of them, for whoever wants to look. */
+/* Copies the n rows of the first block to draft_hidden and draft_logits. */
 static void keep_rows(dflash *m, int n_rows)
 {
     drafter *d = &m->d;
@@ -196,14 +198,14 @@ static bool add_block(dflash *m, const draft_job *job, err *e)
     return true;
 }
 
-/* A pass over the blocks of these jobs, whose contexts are complete. */
+/* Runs the blocks of these jobs. Their contexts must be complete. */
 static bool run_blocks(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 {
     bool ok   = true;
     m->rows.n = 0;
     for (int i = 0; ok && i < n_jobs; i++) ok = add_block(m, jobs[i], e);
     if (ok) forward(m);
-    for (int i = 0; i < n_jobs; i++) { /* the next rows of the text come where the blocks were */
+    for (int i = 0; i < n_jobs; i++) { /* the next rows of the text use these slots */
         draft_lane *l = jobs[i]->lane;
         kv_seq_cut(l->seq, dflash_slot(l, l->n_seen));
     }
@@ -217,7 +219,7 @@ static bool draft_pass(dflash *m, draft_job *const *jobs, int n_jobs, bool first
     return pick_guesses(m, jobs, n_jobs, e);
 }
 
-/* As many blocks in a pass as it has rows for. */
+/* Runs as many blocks per pass as there are rows. */
 static bool draft_passes(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 {
     for (int i = 0, end; i < n_jobs; i = end) {
@@ -229,7 +231,7 @@ static bool draft_passes(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
     return true;
 }
 
-/* One whose context is not that of its text gets no guesses. */
+/* Selects the jobs whose context matches their text. The others get no draft. */
 static bool draft_all(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 {
     draft_job  **live  = m->live;
@@ -250,7 +252,7 @@ static bool draft_all(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 bool dflash_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
 {
     assert(n_jobs <= ((dflash *)d)->max_lanes);
-    (void)kv; /* its context is its own */
+    (void)kv; /* not used: the context has its own pages */
     for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0, jobs[i]->later = false;
     fault_no_alloc_begin("draft"); /* promise 4 */
     bool ok = draft_all((dflash *)d, jobs, n_jobs, e);

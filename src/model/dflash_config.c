@@ -13,7 +13,7 @@ enum { MAX_WIDTH = 1 << 20, MAX_CONTEXT = 1 << 24, MAX_VOCAB = 1 << 22, DEFAULT_
 /* --- names --------------------------------------------------------------------------------------*/
 static const struct {
     const char *dir, *gguf; /* %d: the layer */
-    const char *ik, *luce;  /* where they differ from llama.cpp */
+    const char *ik, *luce;  /* where they differ from llama.cpp's */
 } names[DFLASH_ROLES] = {
     [DFLASH_FC]          = {"fc.weight", "fc.weight", "dflash_fc.weight", "dflash.fc.weight"},
     [DFLASH_HIDDEN_NORM] = {"hidden_norm.weight", "enc.output_norm.weight", "dflash_hidden_norm.weight",
@@ -55,7 +55,7 @@ const tensor *dflash_tensor(const dflash_config *c, const checkpoint *cp, dflash
     return tensor_find(cp->tensors, str_of(name));
 }
 
-/* The number after "layers." or "blk."; 0 for tensors of no layer. */
+/* Returns the number after "layers." or "blk."; 0 for other tensors. */
 static int layer_of(str name)
 {
     static const char *const before[] = {"model.layers.", "layers.", "blk."};
@@ -72,7 +72,7 @@ static int layer_of(str name)
 static bool is_known(const dflash_config *c, str name)
 {
     int l = layer_of(name);
-    if (str_is(name, "t2d")) return true; /* of use in training only */
+    if (str_is(name, "t2d")) return true; /* used in training only */
     for (int r = 0; l >= 0 && l < c->n_layers && r < DFLASH_ROLES; r++) {
         char known[DFLASH_NAME_MAX];
         dflash_tensor_name(c->layout, c->prefix, (dflash_role)r, l, known);
@@ -81,7 +81,7 @@ static bool is_known(const dflash_config *c, str name)
     return false;
 }
 
-/* A tensor that this code knows nothing of would be left out, and the drafter be worse than it is. */
+/* Refuses unknown tensors: without them the drafter would be worse than it is. */
 static bool check_tensors(const dflash_config *c, const checkpoint *cp, err *e)
 {
     for (size_t i = 0; i < tensor_count(cp->tensors); i++) {
@@ -189,7 +189,7 @@ static bool g_real(const checkpoint *cp, const char *suffix, double fallback, do
     return config_real(key, d, lo, hi, out, e);
 }
 
-/* llama.cpp captures what goes into a layer, and counts so: its ids are one higher. */
+/* Reads capture ids. llama.cpp captures the input of a layer, so its ids are one higher. */
 static bool g_captures(dflash_config *c, const checkpoint *cp, err *e)
 {
     char              key[DFLASH_NAME_MAX];
@@ -219,7 +219,8 @@ static bool g_mask(dflash_config *c, const checkpoint *cp, int64_t hi, err *e)
     return config_int(key, id, 0, hi, &c->mask_id, e);
 }
 
-/* A list of flags, or a period. A window without either: all layers slide but the last, as in the published hybrids. */
+/* Reads the sliding pattern: a list of flags, or a period. With a window and neither, all layers except the last
+ * slide. */
 static bool g_window(dflash_config *c, const checkpoint *cp, err *e)
 {
     char              key[DFLASH_NAME_MAX];
@@ -239,7 +240,7 @@ static bool g_window(dflash_config *c, const checkpoint *cp, err *e)
     return true;
 }
 
-/* attention.causal says "not everywhere" when it is false: the layers that slide are causal all the same. */
+/* attention.causal false means "not everywhere": sliding layers are causal in any case. */
 static bool g_causal(dflash_config *c, const checkpoint *cp, err *e)
 {
     char              key[DFLASH_NAME_MAX];
@@ -323,7 +324,7 @@ static bool is_false(const json_value *o, const char *key)
     return v && v->kind == JSON_BOOL && !v->b;
 }
 
-/* layer_types decide; where they say nothing of sliding, use_swa does. use_sliding_window: false takes the window away. */
+/* Reads which layers slide: layer_types, else use_swa. use_sliding_window false disables the window. */
 static bool h_window(dflash_config *c, const json_value *o, const json_value *dflash, err *e)
 {
     bool any = false, all = hf_bool(dflash, "use_swa");
@@ -347,7 +348,7 @@ static bool h_causal(dflash_config *c, const json_value *o, const json_value *df
     return true;
 }
 
-/* "default", under either of the names that the kind of scaling has. */
+/* Returns whether the rope scaling is "default", under either of its key names. */
 static bool h_rope_kind(const json_value *rope, const char *name, err *e)
 {
     static const char *const keys[] = {"rope_type", "type"};
@@ -374,7 +375,7 @@ static bool h_rope(dflash_config *c, const json_value *o, err *e)
     return part == 1 || err_set(e, ERR_FORMAT, "partial_rotary_factor is %g, which is not supported", part);
 }
 
-/* A size that the configuration names must be the tensor's. */
+/* Checks a size of the configuration against the tensor. */
 static bool h_agrees(const json_value *o, const char *key, int is, err *e)
 {
     int said;
@@ -390,7 +391,7 @@ static bool h_sizes(dflash_config *c, const checkpoint *cp, err *e)
            h_agrees(o, "num_key_value_heads", c->n_kv_heads, e) && h_agrees(o, "head_dim", c->head_dim, e);
 }
 
-/* What some drafters are that this code would run wrongly. */
+/* Refuses variants of drafters that this code does not implement. */
 static bool h_refuse_unknown(const json_value *o, const json_value *dflash, err *e)
 {
     double scale;

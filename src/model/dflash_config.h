@@ -1,8 +1,9 @@
-/* model/dflash_config.h - what makes a DFlash drafter, from a Hugging Face directory or one of three GGUF layouts.
+/* model/dflash_config.h - the configuration of a DFlash drafter, from a Hugging Face directory or one of three GGUF
+ * layouts.
  *
- * The layouts name the same tensors differently and are told apart by general.architecture (docs/speculation.md has the
- * table). Sizes are those of the tensors, since files exist whose keys are wrong; keys give only what tensors cannot: ids,
- * block size, rope, epsilon, windows. All of it is foreign and checked for range here. */
+ * The layouts name the same tensors differently; general.architecture identifies them (docs/speculation.md has the
+ * table). Sizes come from the tensors, since some files have wrong keys. Keys give the rest: ids, block size, rope,
+ * epsilon, windows. Every value is checked for range here. */
 #ifndef TANDEM_MODEL_DFLASH_CONFIG_H
 #define TANDEM_MODEL_DFLASH_CONFIG_H
 #include "gguf/checkpoint.h"
@@ -44,18 +45,18 @@ typedef enum {
 
 typedef struct {
     dflash_layout layout;
-    const char   *prefix; /* of a directory's tensor names: "" or "model." */
+    const char   *prefix; /* prefix of a directory's tensor names: "" or "model." */
     int           n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim;
-    int           n_features; /* floats of a context row: all captures side by side */
-    int           n_vocab;    /* 0: the file does not say */
-    int           n_ctx; /* max_position_embeddings: the positions that rope was made for; 0: the file does not say */
-    int           block; /* rows of a draft: the anchor and the masks */
+    int           n_features; /* floats of a context row: all captures concatenated */
+    int           n_vocab;    /* 0: not in the file */
+    int           n_ctx;      /* max_position_embeddings; 0: not in the file */
+    int           block;      /* rows of a draft: the anchor and the masks */
     int           mask_id;
     int           n_captures;                   /* 0: the file has no list */
-    int           capture[DFLASH_MAX_CAPTURES]; /* layers of the target whose output is taken */
-    int           window;                       /* of sliding layers; 0: there is none */
+    int           capture[DFLASH_MAX_CAPTURES]; /* layers of the target whose output is captured */
+    int           window;                       /* positions of sliding layers; 0: none */
     bool          sliding[DFLASH_MAX_LAYERS];
-    bool          causal_full, causal_sliding; /* inside the block; otherwise its rows see each other */
+    bool          causal_full, causal_sliding; /* inside the block; if false its rows attend to each other */
     bool          own_embed;                   /* the file's table is to be used where it has one */
     bool          tied;                        /* a file with a table and no output matrix uses the table */
     double        eps, theta;
@@ -68,6 +69,6 @@ void dflash_tensor_name(dflash_layout layout, const char *prefix, dflash_role r,
 const tensor *dflash_tensor(const dflash_config *c, const checkpoint *cp, dflash_role r, int l);
 /* Refuses what this is not: DFlash-2, DSpark, scaled ropes, biases, tensors of no known name. */
 bool dflash_config_read(dflash_config *out, const checkpoint *cp, err *e);
-/* Which outputs n captures are of, of a target with n_layers, where a file does not say. */
+/* Sets the default captures, n outputs of a target with n_layers, for files without a list. */
 void dflash_default_captures(int *out, int n, int n_layers);
 #endif

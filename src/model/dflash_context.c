@@ -1,4 +1,4 @@
-/* The context of a DFlash lane: the target's features of committed rows become K/V of the drafter. */
+/* The context of a DFlash lane: converts the target's features of committed rows to K/V of the drafter. */
 #include "base/fault.h"
 #include "base/mem.h"
 #include "model/dflash_inside.h"
@@ -31,7 +31,7 @@ static void list_lane(dflash *m, draft_lane *l)
     m->lanes[i] = l;
 }
 
-/* Pages are taken when rows come. */
+/* Makes a lane. Pages are allocated when rows arrive. */
 bool dflash_lane_new(drafter *d, draft_lane **out, err *e)
 {
     dflash     *m = (dflash *)d;
@@ -51,14 +51,14 @@ int32_t dflash_next_pos(const draft_lane *l) { return l->base + l->n_seen; }
 
 int32_t dflash_slot(const draft_lane *l, int32_t pos) { return pos < KV_PAGE ? pos : pos - l->shift; }
 
-/* The first position that is not folded in, of those that a draft can see. */
+/* Returns the first position that a draft attends to and that is not converted yet. */
 int32_t dflash_folded_end(const draft_lane *l)
 {
     int32_t len = kv_seq_len(l->seq);
     return len < KV_PAGE ? len : len + l->shift;
 }
 
-/* An empty context whose first row is the text's at `pos`; `skip` rows behind its first page will not be seen. */
+/* Starts an empty context at text position `pos`. No draft attends to the first `skip` rows after its first page. */
 void dflash_start_at(const dflash *m, draft_lane *l, int32_t pos, int32_t skip)
 {
     kv_seq_free(l->seq);
@@ -72,7 +72,7 @@ void dflash_start_at(const dflash *m, draft_lane *l, int32_t pos, int32_t skip)
     if (pos) l->text = NULL;
 }
 
-/* What is in its pages may not be what it should be: the next rows start a new context. */
+/* Invalidates the context after a failure: the next rows start a new one. */
 void dflash_lose(const dflash *m, draft_lane *l)
 {
     dflash_start_at(m, l, 0, 0);
@@ -84,7 +84,7 @@ void dflash_cut(drafter *d, draft_lane *l, int32_t n_pos)
     dflash *m = (dflash *)d;
     int32_t n = n_pos - l->base, folded = dflash_folded_end(l);
     if (n_pos >= dflash_next_pos(l)) return;
-    if (n <= 0 || l->shift > dflash_shift(m, n)) { /* what was before it is no more */
+    if (n <= 0 || l->shift > dflash_shift(m, n)) { /* the rows before it were dropped */
         dflash_start_at(m, l, n_pos, 0);
         return;
     }
@@ -115,20 +115,20 @@ void dflash_take(drafter *d, draft_lane *l, kv_node *at)
     l->shift   = l->wished - KV_PAGE;
 }
 
-/* Pages that are complete go into the tree; where others were faster, the lane goes on with theirs. */
+/* Adds complete pages to the tree. Where the tree has the page already, the lane uses that one. */
 static void give_pages(draft_lane *l)
 {
     const draft_text *t = l->text;
     if (!t || !t->tree) return;
     for (int k; (k = l->n_given) < t->n_nodes && (k + 1) * KV_PAGE <= dflash_folded_end(l); l->n_given++) {
         kv_seq *s = k == 0 && l->first ? l->first : l->seq;
-        if (k > 0 && k * KV_PAGE < KV_PAGE + l->shift) continue; /* left out, or dropped */
+        if (k > 0 && k * KV_PAGE < KV_PAGE + l->shift) continue; /* skipped or dropped */
         kv_prefix_put(t->tree, t->salt, k ? t->node[k - 1] : NULL, t->token + (size_t)k * KV_PAGE, s,
                       dflash_slot(l, k * KV_PAGE) / KV_PAGE);
     }
 }
 
-/* No more than this can be in the context at once, a block and the page as it was made counted. */
+/* Counts the maximum of pages: the context, a block, and the first page as made. */
 void dflash_need(const drafter *d, kv_need *n, int32_t n_pos)
 {
     const dflash *m     = (const dflash *)d;
@@ -138,7 +138,7 @@ void dflash_need(const drafter *d, kv_need *n, int32_t n_pos)
 }
 
 /* --- the context --------------------------------------------------------------------------------*/
-/* K/V of the pass's rows from g, whose rows they are. */
+/* Computes K/V of the pass's rows from g. */
 static void store_context(dflash *m, dev g)
 {
     kv_pool_flush(m->kv, m->q);
@@ -147,7 +147,7 @@ static void store_context(dflash *m, dev g)
         for (int l = 0; l < m->c.n_layers; l++) dflash_store_kv(m, l, g, &r);
 }
 
-/* Forgets what no draft behind the folded rows can see. */
+/* Drops pages that no later draft attends to. */
 static void slide(const dflash *m, draft_lane *l)
 {
     int32_t shift = dflash_shift(m, dflash_folded_end(l)), more = shift - l->shift;
@@ -156,13 +156,13 @@ static void slide(const dflash *m, draft_lane *l)
     l->shift = shift;
 }
 
-/* The first page for the positions before the recent ones. */
+/* Rotates the first page to the positions before the recent pages. */
 bool dflash_turn_first(dflash *m, draft_lane *l, err *e)
 {
     kv_move_item item[KV_PAGE];
     if (l->turned == l->shift) return true;
     if (!l->first) l->first = kv_seq_fork(l->seq, KV_PAGE);
-    assert(l->first); /* there are two sequences for every lane */
+    assert(l->first); /* every lane has two sequences */
     if (!kv_seq_own(l->seq, 0, e)) return false;
     for (int s = 0; s < KV_PAGE; s++)
         item[s] = (kv_move_item){
@@ -174,7 +174,7 @@ bool dflash_turn_first(dflash *m, draft_lane *l, err *e)
     return true;
 }
 
-/* The lane's next n rows join the pass. */
+/* Adds the lane's next n rows to the pass. */
 bool dflash_add_context(dflash *m, draft_lane *l, int n, err *e)
 {
     int32_t len = kv_seq_len(l->seq);
@@ -183,7 +183,7 @@ bool dflash_add_context(dflash *m, draft_lane *l, int n, err *e)
     return true;
 }
 
-/* The pass's rows from features to K/V. */
+/* Runs the pass: features to K/V. */
 void dflash_fold(dflash *m, dev features)
 {
     int n = m->rows.n;
@@ -200,7 +200,7 @@ static void folded(const dflash *m, draft_lane *l)
     slide(m, l);
 }
 
-/* Rows of features that lie side by side, n_drop at most at a time: so much room there always is. */
+/* Converts contiguous rows of features, at most n_drop at a time, for which there is always room. */
 bool dflash_fold_rows(dflash *m, draft_lane *l, dev features, int n_rows, err *e)
 {
     size_t F = (size_t)m->c.n_features;
@@ -221,7 +221,7 @@ static bool fold_waiting(dflash *m, draft_lane *l, err *e)
     return dflash_fold_rows(m, l, l->waiting, n, e);
 }
 
-/* What waits in these lanes: gathered, so that a pass over the weights serves several. */
+/* Converts the waiting rows of several lanes in shared passes. */
 bool dflash_fold_together(dflash *m, draft_lane *const *lanes, int n_lanes, err *e)
 {
     size_t F = (size_t)m->c.n_features;
@@ -243,7 +243,7 @@ bool dflash_fold_together(dflash *m, draft_lane *const *lanes, int n_lanes, err 
     return true;
 }
 
-/* Features of the target's rows, side by side at `to`. */
+/* Gathers the features of the target's rows at `to`. */
 static void gather(dflash *m, dev to, const int32_t *row, int n)
 {
     int F = m->c.n_features;
@@ -251,7 +251,7 @@ static void gather(dflash *m, dev to, const int32_t *row, int n)
     m->o->copy_rows(m->q, to, F, m->d.t->features, F, m->s.index, n, F);
 }
 
-/* Many rows at once, such as a prompt's: they need not wait. Where they lie side by side they need no gathering. */
+/* Converts many rows at once, such as those of a prompt. Contiguous rows need no gathering. */
 static bool fold_now(dflash *m, draft_lane *l, const int32_t *row, int n, err *e)
 {
     bool dense = true;
@@ -279,7 +279,7 @@ static bool take_rows(dflash *m, draft_lane *l, const int32_t *row, int n, err *
     return true;
 }
 
-/* Rows of the first page, and those that a draft can see. */
+/* Returns whether a row is in the first page or a draft can attend to it. */
 static bool observe_rows(dflash *m, draft_lane *l, const draft_rows *r, err *e)
 {
     if (r->pos != dflash_next_pos(l)) dflash_start_at(m, l, r->pos, 0);

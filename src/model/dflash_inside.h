@@ -1,4 +1,5 @@
-/* model/dflash_inside.h - types and functions that the files of the DFlash drafter share. The model is described in dflash.c. */
+/* model/dflash_inside.h - types and functions shared by the files of the DFlash drafter. dflash.c describes the
+ * model. */
 #ifndef TANDEM_MODEL_DFLASH_INSIDE_H
 #define TANDEM_MODEL_DFLASH_INSIDE_H
 #include "base/num.h"
@@ -7,14 +8,14 @@
 #include "model/dflash_config.h"
 
 enum {
-    MAX_ROWS      = 256,     /* of a pass; more rows take several */
-    WAITING_BYTES = 1 << 20, /* for features of a lane that wait to be folded in, */
-    MIN_WAITING   = 64,      /* unless so many rows are more */
+    MAX_ROWS      = 256,     /* rows of a pass; more rows take several */
+    WAITING_BYTES = 1 << 20, /* size of a lane's buffer of features that are not converted yet, */
+    MIN_WAITING   = 64,      /* but at least so large for this number of rows */
     MAX_WAITING   = MAX_ROWS,
-    MIN_LEFT      = 8, /* requests whose rows are kept: as many as there are lanes, or so many */
+    MIN_LEFT      = 8, /* minimum of ended requests whose rows are kept; else max_lanes */
     MIN_CTX       = 2 * KV_PAGE,
-    DEFAULT_CTX   = 4096,  /* what drafters are trained on, where their files do not say */
-    MAX_TRAINED   = 32768, /* a larger max_position_embeddings is the target's, not what the drafter was trained on */
+    DEFAULT_CTX   = 4096,  /* for files without a trained length */
+    MAX_TRAINED   = 32768, /* a larger max_position_embeddings is the target's, not the drafter's trained length */
     PER_LAYER     = 11,    /* tensors */
 };
 
@@ -26,16 +27,16 @@ typedef struct {
 /* The rows of one pass, uploaded in one piece. */
 typedef struct {
     int32_t token[MAX_ROWS];
-    int32_t pos[MAX_ROWS]; /* in the text: what rope turns by */
+    int32_t pos[MAX_ROWS]; /* position in the text, for rope */
     int32_t lane[MAX_ROWS];
-    int32_t slot[MAX_ROWS];         /* where K/V goes; to attention, the position */
-    int32_t root[MAX_ROWS];         /* above all slots that the row sees */
-    int32_t last_full[MAX_ROWS];    /* last slot that it sees in full layers, */
+    int32_t slot[MAX_ROWS];         /* slot of its K/V; the position for attention */
+    int32_t root[MAX_ROWS];         /* above all slots that the row attends to */
+    int32_t last_full[MAX_ROWS];    /* last slot attended to in full layers, */
     int32_t last_sliding[MAX_ROWS]; /* and in sliding ones */
     int     n;
 } block_rows;
 
-/* Scratch of a pass; [MAX_ROWS][n] floats unless said. */
+/* Scratch of a pass: [MAX_ROWS][n] floats unless noted. */
 typedef struct {
     dev features; /* [MAX_ROWS][n_features]: gathered */
     dev x, y, f;  /* [n_embd] */
@@ -50,71 +51,71 @@ typedef struct {
     dev moves;    /* kv_move_item [MAX_ROWS] */
 } scratch;
 
-/* Positions are counted from the context's first, which is 0 unless the drafter came in the middle of a text. */
+/* Positions count from the first of the context, which is 0 unless the drafter joined in the middle of a text. */
 struct draft_lane {
-    kv_seq           *seq;           /* the rows folded in; between calls nothing else */
-    kv_seq           *first;         /* its first page as it was made, once that of seq is turned; NULL: seq's is */
-    int32_t           base;          /* the text's position that is the context's first */
+    kv_seq           *seq;           /* K/V of the converted rows; nothing else between calls */
+    kv_seq           *first;         /* its first page as made, after that of seq was rotated; NULL: not rotated */
+    int32_t           base;          /* position in the text of the context's first row */
     int32_t           n_seen;        /* positions of the context */
-    int32_t           shift, turned; /* turned: the shift that seq's first page is turned for */
-    int32_t           wished;        /* the first position behind the first page that this request's drafts can see */
-    int               n_wait;        /* rows in `waiting`: the last of those seen */
+    int32_t           shift, turned; /* turned: the shift for which seq's first page is rotated */
+    int32_t           wished;        /* first position after the first page that drafts of this request attend to */
+    int               n_wait;        /* rows in `waiting`: the latest ones */
     dev               waiting;       /* [n_waiting][n_features] */
-    const draft_text *text;          /* NULL: it shares nothing */
-    int               n_given;       /* pages of the text that are in the tree, or never will be */
+    const draft_text *text;          /* NULL: nothing is shared */
+    int               n_given;       /* pages of the text that are in the tree or will not be added */
 };
 
-/* Rows of a text that are not folded in: whole pages. */
+/* Rows of a text that were not converted to K/V: whole pages. */
 typedef struct {
-    int32_t        first; /* position, the first of a page */
+    int32_t        first; /* first position; starts a page */
     int            n;     /* rows */
     const int32_t *token; /* [n] */
     dev            features;
 } unfolded;
 
-/* Those that a request left: features that no draft had to see are kept as they are, for a text that goes on there. */
+/* Rows left by an ended request: features that no draft needed, kept for a text that continues there. */
 typedef struct {
-    unfolded rows;   /* n 0: nothing is left here */
-    uint64_t salt;   /* of the text, */
-    uint64_t before; /* and a hash of what comes before the rows */
+    unfolded rows;   /* n 0: empty */
+    uint64_t salt;   /* tenant salt of the text, */
+    uint64_t before; /* and a hash of the text before the rows */
     int32_t  token[MAX_WAITING];
-    uint64_t stamp; /* when they were left */
+    uint64_t stamp; /* order of storing */
 } left_rows;
 
 typedef struct {
-    drafter       d; /* first: a drafter * is a dflash * */
+    drafter       d; /* first member: a drafter * is a dflash * */
     dflash_config c;
     const ops    *o;
     queue        *q;
     weight       *fc, *embed, *head; /* embed, head NULL: the target's */
-    float         embed_scale;       /* of its own table */
+    float         embed_scale;       /* factor of its own table */
     float         softcap;
-    int           n_few; /* rows of a head of its own for fewer tokens; 0: all */
+    int           n_few; /* rows of its own head with a reduced vocabulary; 0: all tokens */
     dev           d2t;   /* [n_few]: their ids */
     dev           n_hidden, n_out;
     rope_params   rope;
     layer        *layers;
     scratch       s;
     block_rows    rows;
-    kv_pool      *kv, *own_kv; /* own_kv NULL: somebody else's */
+    kv_pool      *kv, *own_kv; /* own_kv NULL: kv is borrowed */
     int           cls;
     bool          has_cls;
     int           n_lanes, max_lanes;
-    draft_lane  **lanes;    /* [max_lanes], NULL where free */
+    draft_lane  **lanes;    /* [max_lanes]; NULL: free */
     draft_job   **live;     /* [max_lanes]: jobs of the call that can draft */
     draft_lane  **drafting; /* [max_lanes]: their lanes */
     left_rows    *left;     /* [n_left] */
     int           n_left;
     uint64_t      now;           /* the last stamp */
-    int           n_waiting;     /* rows that may wait in a lane */
-    int           n_ctx, n_drop; /* slots of context; dropped when they are full */
+    int           n_waiting;     /* rows of a lane's buffer */
+    int           n_ctx, n_drop; /* slots of context; slots dropped when it is full */
     draft_picker  pick;
     owned         own;
 } dflash;
 
 /* --- dflash.c: memory ---------------------------------------------------------------------------*/
-bool    dflash_take_waiting(const dflash *m, dev *out, err *e); /* room for the features of n_waiting rows */
-int32_t dflash_max_slots(const dflash *m);                      /* of a lane's sequence */
+bool    dflash_take_waiting(const dflash *m, dev *out, err *e); /* allocates features of n_waiting rows */
+int32_t dflash_max_slots(const dflash *m);                      /* slots of a lane's sequence */
 
 /* --- dflash_bind.c ------------------------------------------------------------------------------*/
 /* Checks that the drafter can work with its target, and fills in the captures. */
@@ -139,7 +140,8 @@ int32_t dflash_next_pos(const draft_lane *l);
 int32_t dflash_slot(const draft_lane *l, int32_t pos);
 /* Returns the first position that has no K/V yet, of those that a draft can see. */
 int32_t dflash_folded_end(const draft_lane *l);
-/* Starts an empty context whose first row is the text's row at `pos`, and which leaves out `skip` rows after its first page. */
+/* Starts an empty context whose first row is the text's row at `pos`, and which leaves out `skip` rows after its
+ * first page. */
 void dflash_start_at(const dflash *m, draft_lane *l, int32_t pos, int32_t skip);
 /* Drops the context after a failure. The next rows start a new one. */
 void dflash_lose(const dflash *m, draft_lane *l);
@@ -161,7 +163,8 @@ step_rows dflash_upload_rows(dflash *m);
 void dflash_add_row(dflash *m, const draft_lane *l, int32_t token, int32_t slot, int32_t end);
 /* Stores k = rope(N_k(Wk x)) and v = Wv x of layer l in the pages. */
 void dflash_store_kv(dflash *m, int l, dev x, const step_rows *r);
-/* Runs the recorded graph of a pass over the rows, which starts from x. Returns false when the caller must enqueue it op by op. */
+/* Runs the recorded graph of a pass over the rows, which starts from x. Returns false when the caller must enqueue it
+ * op by op. */
 bool dflash_replay(dflash *m, dev x);
 
 /* --- dflash_left.c: features that ended requests leave --------------------------------------------*/

@@ -1,4 +1,4 @@
-/* Features that ended requests leave: rows that no draft needed are kept, and become K/V when a text continues there. */
+/* Keeps features that ended requests leave. Rows that no draft needed become K/V when a text continues there. */
 #include "model/dflash_inside.h"
 
 static uint64_t hash_of(const int32_t *token, int32_t n)
@@ -11,7 +11,8 @@ static uint64_t hash_of(const int32_t *token, int32_t n)
     return h;
 }
 
-/* The complete pages among the rows that wait in the lane; false: there is none, or a part of the first is folded in. */
+/* Finds the complete pages among the lane's waiting rows. Returns false when there are none, or when the first is
+ * partly converted. */
 static bool unfolded_pages(const draft_lane *l, unfolded *out)
 {
     const draft_text *t     = l->text;
@@ -29,7 +30,7 @@ static left_rows *place_for_more(dflash *m)
     return best;
 }
 
-/* The lane gets the features that were there. */
+/* Exchanges the features of the lane and of the kept rows. */
 static void leave(dflash *m, draft_lane *l, const unfolded *rows)
 {
     left_rows *x      = place_for_more(m);
@@ -43,7 +44,7 @@ static void leave(dflash *m, draft_lane *l, const unfolded *rows)
     l->waiting    = unused;
 }
 
-/* A request's end. What cannot be folded in is not found by others: no more than that. */
+/* Ends a request: keeps its waiting rows. Rows that cannot be kept are only missing for later hits. */
 void dflash_end(drafter *d, draft_lane *l)
 {
     dflash  *m = (dflash *)d;
@@ -58,7 +59,7 @@ void dflash_end(drafter *d, draft_lane *l)
     dflash_lose(m, l);
 }
 
-/* How many of the rows are of this text and of use to a hit, in whole pages. */
+/* Returns how many of the rows belong to this text and help a hit, in whole pages. */
 static int rows_alike(const unfolded *x, const draft_text *t)
 {
     int n = 0;
@@ -70,8 +71,8 @@ static int rows_alike(const unfolded *x, const draft_text *t)
 
 static bool is_wished(const draft_lane *l, int32_t pos) { return pos < KV_PAGE || pos >= l->wished; }
 
-/* The first page before `end` that a hit needs and that only the target has; end: there is none. *before: the node that it
- * lies behind. */
+/* Returns the first page before `end` that a hit needs and of which the tree has only the target's part; `end`: none.
+ * Sets *before to the node of the page before it. */
 static int32_t first_missing(const dflash *m, const draft_lane *l, const draft_text *t, int32_t end, kv_node **before)
 {
     *before = NULL;
@@ -84,7 +85,8 @@ static int32_t first_missing(const dflash *m, const draft_lane *l, const draft_t
     return end;
 }
 
-/* n rows from `pos` on, the first page that is missing, into the tree. The room for them may cost what lies before them. */
+/* Converts n rows from `pos` on, the first missing page, and adds them to the tree. Making room may evict pages
+ * before them. */
 static bool fold_pages(dflash *m, draft_lane *l, const draft_text *t, const unfolded *x, int32_t pos, int n)
 {
     kv_node *at;
@@ -99,7 +101,7 @@ static bool fold_pages(dflash *m, draft_lane *l, const draft_text *t, const unfo
     return true;
 }
 
-/* The first n of these rows, as far as they are missing and nothing is before them. */
+/* Adds the first n of these rows that are missing and directly follow the tree. */
 static void fold_missing(dflash *m, draft_lane *l, const draft_text *t, const unfolded *x, int n)
 {
     int32_t  end = x->first + n, pos;
@@ -120,7 +122,7 @@ static left_rows *next_left(const dflash *m, uint64_t stamp)
     return next;
 }
 
-/* What others left of this text, the oldest first: later rows may start where they end. Rows of another text stay. */
+/* Adds kept rows of this text, oldest first, since later rows may start where they end. Leaves rows of other texts. */
 static void fold_left(dflash *m, draft_lane *l, const draft_text *t)
 {
     uint64_t stamp = 0;
@@ -132,7 +134,7 @@ static void fold_left(dflash *m, draft_lane *l, const draft_text *t)
     }
 }
 
-/* What waits in other lanes, where it goes on waiting. */
+/* Adds rows that wait in other lanes. They stay there too. */
 static void fold_of_lanes(dflash *m, draft_lane *l, const draft_text *t)
 {
     unfolded x;
@@ -145,7 +147,7 @@ static void fold_of_lanes(dflash *m, draft_lane *l, const draft_text *t)
     }
 }
 
-/* A request's begin. It finds what was folded in, so rows of its text that were not are now. */
+/* Begins a request: converts the kept rows of its text, so that its prefix hit finds them. */
 void dflash_begin(drafter *d, draft_lane *l, const draft_text *t)
 {
     dflash *m    = (dflash *)d;

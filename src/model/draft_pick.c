@@ -1,4 +1,5 @@
-/* From a drafter's logits to guesses: the same bias and penalties as the target's logits will get, the same way to pick. */
+/* Picks draft tokens from a drafter's logits, with the bias, penalties and sampling that the target's logits will
+ * get. */
 #include "base/mem.h"
 #include "model/drafter.h"
 
@@ -29,7 +30,7 @@ static void upload_params(draft_picker *p, const draft_job *job, int first, int 
     sample_params rows[HEAD_ROWS];
     for (int i = 0; i < n; i++) {
         rows[i]     = job->params;
-        rows[i].pos = job->n_text + first + i; /* the first guess follows the anchor */
+        rows[i].pos = job->n_text + first + i; /* the first draft token follows the anchor */
     }
     p->o->upload(p->q, p->params, rows, (size_t)n * sizeof *rows);
 }
@@ -70,7 +71,7 @@ static bool pick_rows(draft_picker *p, draft_job *job, dev logits, int first, in
     return true;
 }
 
-/* Biases are the same for all rows. */
+/* Picks all rows at once: biases are the same for all. */
 static bool pick_with_bias(draft_picker *p, draft_job *job, dev logits, int first, int n, err *e)
 {
     int m = 0;
@@ -80,7 +81,7 @@ static bool pick_with_bias(draft_picker *p, draft_job *job, dev logits, int firs
     return pick_rows(p, job, logits, first, n, e);
 }
 
-/* Row by row, since each guess changes what the next one's logits become. */
+/* Picks row by row, since each draft token changes the penalties of the next row. */
 static bool pick_with_penalties(draft_picker *p, draft_job *job, dev logits, int first, int n, err *e)
 {
     bool ok = true;

@@ -1,7 +1,6 @@
 /* The Gemma 4 text decoder. H wide, L layers; a layer is sliding (S) or full (F) in its attention.
  *
- *   x0 = E[token] * sqrt(H)
- *   layer:  n = N_in(x)
+ * x0 = E[token] * sqrt(H) layer:  n = N_in(x)
  *           q = rope(N_q(Wq n))   k = rope(N_k(Wk n))   v = N(Wv n), or N(Wk n) where K is V     N: per head
  *           u = x + N_post_attn(Wo attention(q, k, v))                                 attention scale is 1
  *           f = MLP(N_pre_ff(u))
@@ -9,11 +8,11 @@
  *           v = u + N_post_ff(f)
  *           with per-layer embeddings: v = v + N_ple(Wp(gelu(Wg v) * p[layer]))
  *           x = v * layer_scalar
- *   y = N(x), logits = cap * tanh(E y / cap)
+ * y = N(x), logits = cap * tanh(E y / cap)
  *
- * All norms are RMS norms. Trailing layers may have no K/V: they read those of the last layer of their kind that has.
- * The per-layer inputs p are made once per step: p = (N_p(M x0 / sqrt(H)) + E_ple[token] * sqrt(P)) / sqrt(2).
- * Scale factors in front of a norm are folded into its epsilon, those behind it into its weight. */
+ * All norms are RMS norms. Trailing layers may have no K/V: they read the K/V of the last layer of their kind that
+ * has some. The per-layer inputs p are made once per step: p = (N_p(M x0 / sqrt(H)) + E_ple[token] * sqrt(P)) /
+ * sqrt(2). Scale factors before a norm are folded into its epsilon, those after it into its weight. */
 #include "model/gemma4.h"
 
 #include "base/fault.h"
@@ -26,7 +25,7 @@
 #include <stdio.h>
 
 typedef struct {
-    weight *q, *k, *v, *o; /* k, v NULL where the layer has none of its own */
+    weight *q, *k, *v, *o; /* k, v NULL: the layer has no K/V of its own */
     weight *gate, *up, *down;
     weight *router, *exp_gate_up, *exp_gate, *exp_up, *exp_down; /* exp_gate_up, or exp_gate and exp_up */
     weight *ple_gate, *ple_proj;
@@ -34,10 +33,10 @@ typedef struct {
     dev     n_router, expert_scale, n_pre_ff_2, n_post_ff_1, n_post_ff_2;
     dev     n_ple;
     float   scalar;
-    int     kv_class, kv_layer; /* whose K/V it reads; its own when k is not NULL */
+    int     kv_class, kv_layer; /* the K/V that it reads; its own when k is not NULL */
 } layer;
 
-/* Scratch of a step; [max_rows][n] floats unless said. */
+/* Scratch of a step: [max_rows][n] floats unless noted. */
 typedef struct {
     dev x, u, n, attn, f;                       /* [H] */
     dev n_router, n_exp;                        /* [H]: u, normed for the router and for the experts */
@@ -59,7 +58,7 @@ typedef struct {
     layer        *layers;
     scratch       s;
     int           capture_id[GEMMA4_MAX_LAYERS + 1];
-    uint64_t      capture_key; /* of what is captured, and to where */
+    uint64_t      capture_key; /* hash of the captures and their address */
     owned         own;
 } gemma4;
 
@@ -200,10 +199,10 @@ static void init_kv_classes(gemma4 *m)
 
 static int max_of(const int *v, int n)
 {
-    int most = 0;
+    int max = 0;
     for (int i = 0; i < n; i++)
-        if (v[i] > most) most = v[i];
-    return most;
+        if (v[i] > max) max = v[i];
+    return max;
 }
 
 static bool take_floats(gemma4 *m, dev *out, size_t n, err *e)

@@ -1,7 +1,7 @@
-/* model/gemma4_config.h - the numbers that make a Gemma 4, from GGUF keys or from config.json.
+/* model/gemma4_config.h - the configuration of a Gemma 4 model, from GGUF keys or from config.json.
  *
- * Both are foreign: every number is checked for range here, so that the code behind can multiply and divide freely.
- * Per-layer arrays are always filled, whether the file gives one number or a list. */
+ * Every number is checked for range here, so that the forward pass can multiply and divide freely. Per-layer arrays are
+ * always filled, whether the file has one number or a list. */
 #ifndef TANDEM_MODEL_GEMMA4_CONFIG_H
 #define TANDEM_MODEL_GEMMA4_CONFIG_H
 #include "gguf/checkpoint.h"
@@ -10,7 +10,7 @@ enum { GEMMA4_MAX_LAYERS = 256, GEMMA4_MAX_EXPERTS = 1024, GEMMA4_MAX_USED = 64 
 
 typedef struct {
     int    n_layers, n_embd, n_vocab, n_heads, n_ctx;
-    int    window;                         /* positions a sliding layer sees, itself included */
+    int    window;                         /* positions that a row of a sliding layer attends to, its own included */
     int    n_ple;                          /* width of the per-layer embeddings; 0: none */
     int    n_kv_shared;                    /* trailing layers without K/V of their own */
     bool   assistant;                      /* a drafter: it reads the K/V of its target, and all layers are shared */
@@ -18,7 +18,7 @@ typedef struct {
     float  eps;
     float  softcap; /* 0: none */
     double theta_full, theta_sliding;
-    double rotary_part;                           /* of a full layer's pairs; the rest do not turn */
+    double rotary_part;                           /* rotated share of a full layer's pairs */
     double rope_factor_full, rope_factor_sliding; /* divide the frequencies */
     bool   sliding[GEMMA4_MAX_LAYERS];
     bool   k_is_v[GEMMA4_MAX_LAYERS];

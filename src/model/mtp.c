@@ -1,19 +1,19 @@
 /* The Gemma 4 assistant. H is the target's width, d its own; a few layers, each sliding or full in its attention.
  *
- *   a guess after token t, from a state h of width H, at position p:
+ * a draft token after token t, from a state h of width H, at position p:
  *           x = W_pre [E_target[t] * sqrt(H); h]
- *   layer:  u = x + N_post_attn(Wo attention(rope(N_q(Wq N_in(x))), K and V of the target))       scale is 1
+ * layer:  u = x + N_post_attn(Wo attention(rope(N_q(Wq N_in(x))), K and V of the target))       scale is 1
  *           x = (u + N_post_ff(MLP(N_pre_ff(u)))) * layer_scalar
- *           y = N(x),  logits = E y (no softcap),  h for the next guess = W_post y
+ *           y = N(x),  logits = E y (no softcap),  h for the next draft token = W_post y
  *
- * It has no K/V: a layer reads those of the target's last layer of its kind that has any, and writes nothing. The first
- * guess follows the anchor, whose position p the target has not seen: h is the target's final state of position p - 1, and
- * positions 0 .. p - 1 are seen, in sliding layers those with p - k < window. All guesses of a round have the same p and
- * see the same keys; what tells them apart is t and h.
+ * It has no K/V: a layer reads the K/V of the target's last layer of its kind that has any. The first draft token
+ * follows the anchor at position p, which the target has not run: h is the target's final state of position p - 1,
+ * and the keys are those of positions 0 .. p - 1, in sliding layers those with p - k < window. All draft tokens of a
+ * round have the same p and the same keys; only t and h differ.
  *
- * The centroid head of the small assistants: tokens are in n_clusters clusters of one size. c = C y ranks the clusters,
- * and only the tokens of the best n_chosen get a logit; all others get the smallest of these minus 1. Rows of E are
- * laid out cluster by cluster at load, so a cluster is one matrix of a stack and the head is an expert layer. */
+ * The centroid head of the small assistants: tokens are in n_clusters clusters of one size. c = C y ranks the
+ * clusters, and only the tokens of the best n_chosen get a logit; all others get the smallest of these minus 1. The
+ * rows of E are sorted by cluster at load, so a cluster is one matrix of a stack and the head is an expert layer. */
 #include "model/mtp.h"
 
 #include "base/fault.h"
@@ -31,32 +31,32 @@ typedef struct {
     float   scalar;
 } layer;
 
-/* The rows of one guess: one per lane that still wants guesses. */
+/* The rows of one draft position: one per lane that still wants draft tokens. */
 typedef struct {
     int32_t token[HEAD_ROWS], pos[HEAD_ROWS], lane[HEAD_ROWS], last[HEAD_ROWS], place[HEAD_ROWS];
-} guess_rows;
+} draft_step_rows;
 
-/* [max_rows][n] floats unless said. */
+/* [max_rows][n] floats unless noted. */
 typedef struct {
     dev in, embd, h;      /* [2H], [H], [H] */
     dev x, u, n, f, y;    /* [d] */
-    dev q, heads;         /* widest layer's heads */
+    dev q, heads;         /* heads of the widest layer */
     dev gate, up;         /* [n_ff] */
     dev c, id, w, chosen; /* [n_clusters], int32 [n_chosen], [n_chosen], [n_chosen][tokens of a cluster] */
     dev logits;           /* [n_vocab] */
-    dev rows;             /* guess_rows */
+    dev rows;             /* draft_step_rows */
 } scratch;
 
 struct draft_lane {
     bool    used, known; /* known: h is the state of position n_pos - 1 */
-    int32_t n_pos;       /* positions that became text */
-    int32_t place;       /* of h, in `states` */
+    int32_t n_pos;       /* committed positions */
+    int32_t place;       /* index of h in `states` */
 };
 
 typedef struct {
-    drafter       d; /* first: a drafter * is an mtp * */
+    drafter       d; /* first member: a drafter * is an mtp * */
     gemma4_config c;
-    int           n_target;             /* H that the file says */
+    int           n_target;             /* H from the file */
     int           n_clusters, n_chosen; /* 0: the dense head */
     int           max_lanes, max_rows;
     weight       *pre, *post, *head, *centroids; /* head: [n_vocab][d], or a stack of clusters */
@@ -86,7 +86,7 @@ static bool read_gguf(mtp *m, const checkpoint *cp, err *e)
 static bool read_hf(mtp *m, const json_value *o, err *e)
 {
     if (!hf_int(o, "backbone_hidden_size", CONFIG_REQUIRED, 8, 1 << 20, &m->n_target, e)) return false;
-    if (!hf_bool(o, "use_ordered_embeddings")) return true; /* the other keys may be there all the same */
+    if (!hf_bool(o, "use_ordered_embeddings")) return true; /* the other keys may still be present */
     if (!hf_int(o, "num_centroids", CONFIG_REQUIRED, 1, MAX_CLUSTERS, &m->n_clusters, e) ||
         !hf_int(o, "centroid_intermediate_top_k", CONFIG_REQUIRED, 1, MAX_CHOSEN, &m->n_chosen, e))
         return false;
@@ -154,7 +154,7 @@ static bool load_layer(loader *ld, int l, err *e)
            role_scalar(&ld->g, &y->scalar, ROLE_LAYER_SCALAR, l, e);
 }
 
-/* Every token once, as int32; for mem_free. */
+/* Reads the order of tokens, each exactly once, as int32. The caller frees it. */
 static bool read_order(const tensor *t, int n_vocab, int32_t **out, err *e)
 {
     int32_t *order = mem_try_n((size_t)n_vocab, sizeof *order);
@@ -175,7 +175,7 @@ static bool read_order(const tensor *t, int n_vocab, int32_t **out, err *e)
     return ok;
 }
 
-/* The table's rows in that order, as a stack of clusters. */
+/* Loads the rows of the table in that order, as a stack of clusters. */
 static bool load_ordered(loader *ld, const tensor *table, const int32_t *order, err *e)
 {
     mtp   *m         = ld->m;
@@ -234,11 +234,11 @@ static bool load_all(loader *ld, err *e)
 }
 
 /* --- rope, scratch ------------------------------------------------------------------------------*/
-static int widest(const int *v, int n, int least)
+static int widest(const int *v, int n, int min)
 {
     for (int i = 0; i < n; i++)
-        if (v[i] > least) least = v[i];
-    return least;
+        if (v[i] > min) min = v[i];
+    return min;
 }
 
 static int first_of_kind(const gemma4_config *c, bool sliding)
@@ -283,7 +283,7 @@ static bool init_scratch(mtp *m, err *e)
            take_floats(m, &s->x, d, e) && take_floats(m, &s->u, d, e) && take_floats(m, &s->n, d, e) &&
            take_floats(m, &s->f, d, e) && take_floats(m, &s->y, d, e) && take_floats(m, &s->q, heads, e) &&
            take_floats(m, &s->heads, heads, e) && take_floats(m, &s->gate, F, e) && take_floats(m, &s->up, F, e) &&
-           take_floats(m, &s->logits, V, e) && owned_buf(&m->own, &s->rows, sizeof(guess_rows), e) &&
+           take_floats(m, &s->logits, V, e) && owned_buf(&m->own, &s->rows, sizeof(draft_step_rows), e) &&
            (!K || (take_floats(m, &s->c, (size_t)m->n_clusters, e) && take_floats(m, &s->id, K, e) &&
                    take_floats(m, &s->w, K, e) && take_floats(m, &s->chosen, K * (V / (size_t)m->n_clusters), e)));
 }
@@ -299,8 +299,9 @@ static bool reserve_queue(mtp *m, err *e)
 {
     const gemma4_config *c      = &m->c;
     int                  wide[] = {2 * m->n_target, c->n_heads * widest(c->head_dim, c->n_layers, 1)};
+    int                  min_in = widest(wide, COUNT(wide), c->n_embd);
     queue_limits         lim    = {.max_rows         = m->max_rows,
-                                   .max_in           = widest(c->n_ff, c->n_layers, widest(wide, COUNT(wide), c->n_embd)),
+                                   .max_in           = widest(c->n_ff, c->n_layers, min_in),
                                    .max_expert_slots = m->n_chosen,
                                    .n_experts        = m->n_clusters,
                                    .max_vocab        = c->n_vocab};
@@ -358,13 +359,14 @@ static void head(mtp *m, int n)
     o->scatter_logits(q, m->s.logits, m->s.chosen, m->s.id, m->order, n, K, V / C, V, 1);
 }
 
-/* Logits of the rows' next guess, and y. The first one starts from the lanes' states, the others from y. */
+/* Computes the logits of the next draft token of each row, and y. The first starts from the lanes' states, the others
+ * from y. */
 static void guess_pass(mtp *m, kv_pool *kv, const step_rows *r, bool first)
 {
     target    *t = m->d.t;
     const ops *o = t->o;
     int        H = m->n_target, n = r->n_rows;
-    dev h = first ? m->states : m->s.h, place = first ? dev_at(m->s.rows, offsetof(guess_rows, place)) : (dev){0};
+    dev h = first ? m->states : m->s.h, place = first ? dev_at(m->s.rows, offsetof(draft_step_rows, place)) : (dev){0};
     if (!first) o->matmul(t->q, m->s.h, m->post, m->s.y, n);
     t->embed(t, m->s.embd, r->token, n);
     o->copy_rows(t->q, m->s.in, 2 * H, m->s.embd, H, (dev){0}, n, H);
@@ -430,7 +432,7 @@ static bool mtp_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
 }
 
 /* --- a round of drafting ------------------------------------------------------------------------*/
-/* Jobs that go together, those that want more first: a job that has its guesses is then always the last row. */
+/* Sorts the jobs of a group, longest first, so that a finished job is always the last row. */
 typedef struct {
     draft_job *job[HEAD_ROWS];
     int        n;
@@ -445,11 +447,11 @@ static void group_add(group *g, draft_job *j)
     g->job[i] = j;
 }
 
-/* Positions and lanes stay what they are for the whole round. */
+/* Uploads positions and lanes, which stay the same for the whole round. */
 static step_rows upload_rows(mtp *m, const group *g)
 {
-    guess_rows r = {0};
-    dev        d = m->s.rows;
+    draft_step_rows r = {0};
+    dev             d = m->s.rows;
     for (int i = 0; i < g->n; i++) {
         const draft_job *j = g->job[i];
         r.token[i]         = j->text[j->n_text - 1];
@@ -460,13 +462,13 @@ static step_rows upload_rows(mtp *m, const group *g)
         assert(r.token[i] >= 0 && r.token[i] < m->c.n_vocab);
     }
     m->d.t->o->upload(m->d.t->q, d, &r, sizeof r);
-    dev pos = dev_at(d, offsetof(guess_rows, pos)); /* no slot is written and no parent looked for */
+    dev pos = dev_at(d, offsetof(draft_step_rows, pos)); /* no slot is written and no parent is read */
     return (step_rows){.token = d,
                        .pos   = pos,
-                       .lane  = dev_at(d, offsetof(guess_rows, lane)),
+                       .lane  = dev_at(d, offsetof(draft_step_rows, lane)),
                        .slot  = pos,
                        .root  = pos,
-                       .last  = dev_at(d, offsetof(guess_rows, last))};
+                       .last  = dev_at(d, offsetof(draft_step_rows, last))};
 }
 
 static void keep_row(mtp *m, int guess, int row)
@@ -479,7 +481,7 @@ static void keep_row(mtp *m, int guess, int row)
                  (dev){0}, 1, (int)V);
 }
 
-/* Guess number `guess` of the group's jobs; the tokens go where the next one reads them. */
+/* Picks a draft token of each of the group's jobs, and stores it where the next pass reads it. */
 static bool pick_guess(mtp *m, group *g, int guess, const draft_job *kept, err *e)
 {
     const ops *o = m->d.t->o;
@@ -490,7 +492,7 @@ static bool pick_guess(mtp *m, group *g, int guess, const draft_job *kept, err *
         if (m->keep_rows && j == kept) keep_row(m, guess, i);
         if (!draft_pick(&m->pick, j, dev_at_f32(m->s.logits, (size_t)i * (size_t)m->c.n_vocab), guess, 1, e))
             return false;
-        if (j->later) /* ids travel as floats do: 4 bytes each */
+        if (j->later) /* copied as floats: 4 bytes each */
             o->copy_rows(q, next, 1, dev_at(j->guesses, (size_t)guess * sizeof(int32_t)), 1, (dev){0}, 1, 1);
         else
             o->upload(q, next, &j->token[guess], sizeof(int32_t));
@@ -553,7 +555,7 @@ static void init_drafter(mtp *m, const drafter_options *opt)
     m->d.n_draft_hidden = m->c.n_embd;
 }
 
-/* Names and shapes first: a broken file costs nothing, and they bound all that follows. */
+/* Checks names and shapes first: they bound all allocations, and a broken file costs nothing. */
 static bool load_drafter(loader *ld, err *e)
 {
     mtp *m      = ld->m;

@@ -1,4 +1,4 @@
-/* model/mtp.h - the Gemma 4 assistant: one guess after another from the target's last hidden state and its K/V. */
+/* model/mtp.h - the Gemma 4 assistant: drafts token by token from the target's last hidden state and its K/V. */
 #ifndef TANDEM_MODEL_MTP_H
 #define TANDEM_MODEL_MTP_H
 #include "model/drafter.h"

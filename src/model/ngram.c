@@ -1,17 +1,17 @@
-/* Guesses from the lane's own text: what followed the last place that reads as the text's end does now.
+/* Drafts from the lane's own text: the tokens that followed an earlier occurrence of the text's end.
  *
  *     text:   ... the cat sat on | the mat . Then ... the cat sat on |
- *                            `at`^ ^ guesses                  the end^
+ *                            `at`^ ^ draft tokens             the end^
  *
- * Every position p >= 2 is filed under the hash of the tokens p-2, p-1, p: head[] holds the latest position of a hash,
- * before[p] the one filed before p. A draft walks that list back from the end, latest first, and compares backwards
- * beyond the three tokens. The longest match wins, the latest of equals; a match counts up to MATCH_MAX tokens, and at
- * most PLACES_MAX places are looked at, so that no text makes a draft slow. Fewer than three tokens in common are no
- * reason to guess: on plain text such guesses are mostly wrong, and every one of them is a row to verify.
+ * Every position p >= 2 is in a list by the hash of tokens p-2, p-1, p: head[] has the latest position of a hash,
+ * before[p] the previous one. A draft walks the list of the text's end, latest first, and compares backwards beyond
+ * the three tokens. The longest match wins, the latest of equals. A match counts up to MATCH_MAX tokens, and at most
+ * PLACES_MAX places are compared, so that no text makes a draft slow. Fewer than three common tokens give no draft:
+ * on plain text such drafts are mostly wrong, and each draft token is a row to verify.
  *
- * Invariants: (1) the positions below n_filed, from 2 on, are on exactly one list, each list falls from its head on;
- * (2) lists are unwound from the end only, so `before` is also the journal that cut() plays back. What the text said
- * when a position was filed is not kept: a list may hold places that read differently, and the comparison sorts them out. */
+ * Invariants: (1) each position from 2 to n_filed - 1 is on exactly one list, and each list descends from its head;
+ * (2) positions leave lists from the end only, so `before` is also the log that cut() undoes. The text at the time of
+ * filing is not stored: a list may contain places with other tokens, and the comparison skips them. */
 #include "base/mem.h"
 #include "model/drafter.h"
 
@@ -19,21 +19,21 @@
 
 enum {
     GRAM       = 3,
-    PLACES_MAX = 32,  /* that end with the same three tokens */
-    LINKS_MAX  = 256, /* followed in all: others of the same hash */
+    PLACES_MAX = 32,  /* places with the same three tokens */
+    LINKS_MAX  = 256, /* list entries visited, with hash collisions */
     MATCH_MAX  = 64,
 };
 
 struct draft_lane {
     int32_t *head;   /* [1 << hash_bits] position + 1; 0: none */
     int32_t *before; /* [max_text] position + 1 filed before this one; 0: none */
-    int32_t *hash;   /* [max_text] where the position is filed */
+    int32_t *hash;   /* [max_text] hash of the position's list */
     int      hash_bits;
     int32_t  n_filed;
 };
 
 typedef struct {
-    drafter d; /* first: a drafter * is an ngram * */
+    drafter d; /* first member: a drafter * is an ngram * */
     int32_t max_text;
 } ngram;
 
@@ -56,7 +56,7 @@ static void file_text(draft_lane *l, const int32_t *text, int32_t n)
     if (n > l->n_filed) l->n_filed = n;
 }
 
-/* Tokens in common, backwards from positions `at` and `end`. */
+/* Returns the number of equal tokens, backwards from positions `at` and `end`. */
 static int match_length(const int32_t *text, int32_t at, int32_t end)
 {
     int n = 0;
@@ -64,7 +64,7 @@ static int match_length(const int32_t *text, int32_t at, int32_t end)
     return n;
 }
 
-/* The place that matches the text's end best, or -1. */
+/* Returns the best match of the text's end, or -1. */
 static int32_t find_place(const draft_lane *l, const int32_t *text, int32_t end)
 {
     int32_t best   = -1;
@@ -82,7 +82,7 @@ static int32_t find_place(const draft_lane *l, const int32_t *text, int32_t end)
     return best;
 }
 
-/* Where what followed runs into the end of the text, the text is taken to be periodic from there. */
+/* Copies the tokens after the match. At the end of the text it continues as if the text were periodic. */
 static void draft_one(int32_t max_text, draft_job *job)
 {
     draft_lane *l   = job->lane;
@@ -115,7 +115,7 @@ static void ngram_cut(drafter *d, draft_lane *l, int32_t n_pos)
     }
 }
 
-/* All that it needs to know is in the text. */
+/* Does nothing: the text has all that is needed. */
 static bool ngram_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
 {
     (void)d, (void)l, (void)r, (void)e;

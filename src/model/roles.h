@@ -1,6 +1,6 @@
-/* model/roles.h - the tensors of a model by role. A family lists its roles in one table: the tensor's name in GGUF files
- * and in Hugging Face directories, and its shape in terms of the configuration. The loader, the converter and the checks
- * of a checkpoint read the same table. */
+/* model/roles.h - the tensors of a model by role. A family lists its roles in one table: the tensor's name in GGUF
+ * files and in Hugging Face directories, and its shape in terms of the configuration. The loader, the converter and
+ * the checks of a checkpoint read the same table. */
 #ifndef TANDEM_MODEL_ROLES_H
 #define TANDEM_MODEL_ROLES_H
 #include "model/bind.h"
@@ -8,14 +8,14 @@
 enum { ROLE_NAME_MAX = 160, ROLE_MAX_DIMS = 3 };
 
 typedef struct {
-    const char *gguf, *hf;          /* %d stands for the layer; hf without the directory's prefix; "": it has no name */
+    const char *gguf, *hf;          /* %d: the layer; hf without the directory's prefix; "": no such name */
     uint8_t     dim[ROLE_MAX_DIMS]; /* sizes, innermost first: [n_in][n_out][n_matrices]. Names of the family; 0: 1 */
 } tensor_role;
 
 typedef struct {
     const tensor_role *role;
     int                n_roles, prefix_role; /* prefix_role: the role by which the prefix of a directory is found */
-    const char *const *prefixes;             /* of Hugging Face names, the first match counts; ends with NULL */
+    const char *const *prefixes; /* prefixes of Hugging Face names; the first match counts; ends with NULL */
     /* Returns the value of a size name for a layer. Sizes without layers ignore it. */
     int (*size)(const void *config, int dim, int layer);
 } role_table;
