@@ -91,8 +91,8 @@ static route_reason reason_of(const route_lane *l, const spec_plan *plan, route_
     return plan->trial ? ROUTE_TRIAL : plan->method == SPEC_OFF ? ROUTE_COST : ROUTE_DEFAULT;
 }
 
-/* The cost model ends at COST_MAX_ROWS. A larger step is planned as one whose prompts have fewer rows, with as many rows
- * left for drafts. */
+/* The cost model ends at COST_MAX_ROWS. A larger step is planned as one whose prompts have fewer rows, with as many
+ * rows left for drafts. */
 static route_load modelled_load(const route_load *load)
 {
     route_load l    = *load;
