@@ -27,7 +27,9 @@ typedef struct {
     int32_t    scored; /* prompt row: the next prompt token, whose log-probability is computed; -1: a token is picked */
 } judged_row;
 
-enum { SPEC_MAX_GUESSES = 256 }; /* draft tokens of a step; the cost model and grammars have room for so many */
+enum {
+    SPEC_MAX_GUESSES = 256
+}; /* maximum of draft tokens in a step, for which the cost model and grammars have room */
 
 struct spec {
     target          *t;
@@ -45,7 +47,7 @@ struct spec {
     step        step;
     judged_row *judged; /* [n_want], as `pick`, `closing` and `lost` */
     int32_t    *pick;
-    int32_t    *row; /* [max_rows]: of tell_drafters */
+    int32_t    *row; /* [max_rows]: rows for the drafters */
     struct {         /* [max_lanes] each */
         spec_lane **lane, **drafting;
         draft_job **job;
