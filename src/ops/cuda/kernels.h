@@ -171,8 +171,10 @@ enum { PICK_BLOCKS = 16, LOGPROBS_MAX = 256 };
 enum { ARGMAX_SLICES = 32, ARGMAX_BYTES = 16 };
 /* scratch: [n_rows][ARGMAX_SLICES] of ARGMAX_BYTES */
 cudaError_t cuda_argmax(cudaStream_t s, int32_t *id, const float *logits, void *scratch, int n_rows, int n_vocab);
-cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, const sample_params *p, int n_rows,
-                        int n_vocab);
+enum { SAMPLE_SLICES = 32, SLICE_BEST = 64, SAMPLE_ROWS = 64 };
+/* candidates: [SAMPLE_ROWS][SAMPLE_SLICES][SLICE_BEST] */
+cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, int32_t *candidates, const sample_params *p,
+                        int n_rows, int n_vocab);
 /* scores: [PICK_BLOCKS][n_vocab] */
 cudaError_t cuda_sample_top(cudaStream_t s, token_logprob *out, const float *logits, const sample_params *p,
                             double *scores, int n_rows, int n_vocab, int n_top, float soft);

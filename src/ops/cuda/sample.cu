@@ -1,10 +1,10 @@
 /* Picking on the GPU: the same tokens, to the bit, as ops/sampling.c.
  *
- * Tokens are ranked by keys, whole numbers that order as (logit, lower id first) does; every key is its own. What top-k and
- * top-p keep is the keys from some key on, found digit by digit: of the tokens that agree with the digits so far, how much
+ * Tokens are ranked by keys, whole numbers that order as (logit, lower id first) does; every key is its own. Top-k and
+ * top-p keep the keys from some key on, found digit by digit: of the tokens that agree with the digits so far, how much
  * (tokens, or shares of probability) each next digit has. Shares are whole numbers too, so sums have no order, and a
- * block of threads finds what the processor's heap finds. A row is one block's work,
- * but for argmax. */
+ * block of threads finds what the processor's heap finds. A row is one block's work, but for argmax and for samples
+ * that depend on few tokens: there the blocks of a row's slices leave candidates, and one block picks among them. */
 #include "ops/cuda/device.cuh"
 #include "ops/sampling_math.h"
 
@@ -82,18 +82,52 @@ static __device__ inline u64 key_of_score(double score)
     return bits >> 63 ? ~bits : bits | (u64)1 << 63;
 }
 
-/* One row on its way through the filters. */
+/* One row on its way through the filters: all its tokens, or candidates that include every token that top-k keeps. */
 struct row_view {
-    const float *z;
-    int          n;
-    double       temp, z_max;
-    u64          floor;   /* keys below are out */
-    double       z_floor; /* and so is what lies under this (min-p) */
+    const float   *z;  /* [n] */
+    const int32_t *id; /* [n], -1: no candidate; NULL: i itself */
+    int            n;
+    double         temp, z_max;
+    u64            floor;   /* keys below are out */
+    double         z_floor; /* and so is what lies under this (min-p) */
 };
+
+static __device__ inline int32_t token_of(const row_view &r, int i) { return r.id ? r.id[i] : i; }
+static __device__ inline u64     row_key(const row_view &r, int i)
+{
+    int32_t id = token_of(r, i);
+    return id < 0 ? 0 : key_of(r.z[i], id);
+}
 
 static __device__ inline u64 share_of(const row_view &r, int i)
 {
     return sampling_share((double)r.z[i] / r.temp - r.z_max);
+}
+
+/* By a warp: finds the largest digit with which the amounts from the top reach `need`, -1: none; above becomes what
+ * lies over it. A lane has eight digits, the first lane the largest. */
+static __device__ inline void find_digit(const u64 *amount, u64 *above, int *digit, double need)
+{
+    enum { EACH = DIGITS / WARP };
+    int lane = threadIdx.x, top = DIGITS - 1 - lane * EACH, mine = -1;
+    u64 own = 0, before = *above;
+    for (int j = 0; j < EACH; j++) own += amount[top - j];
+    u64 sum = own; /* of this lane and those before it */
+    for (int k = 1; k < WARP; k *= 2) {
+        u64 other = __shfl_sync(ALL_LANES, sum, lane - k);
+        if (lane >= k) sum += other;
+    }
+    before += sum - own;
+    for (int j = 0; j < EACH && mine < 0; j++) {
+        u64 a = amount[top - j];
+        if (a && (double)(before + a) >= need)
+            mine = top - j;
+        else
+            before += a;
+    }
+    uint32_t first = warp_min_u32(mine >= 0 ? (uint32_t)lane : (uint32_t)WARP);
+    if (first == WARP && lane == 0) *digit = -1;
+    if ((uint32_t)lane == first) *digit = mine, *above = before;
 }
 
 /* Digit by digit, highest first: the largest key from which on the weights of all keys sum up to `need`; 0 when all of
@@ -114,14 +148,7 @@ template <typename Key, typename Weight> static __device__ u64 find_floor(int n,
             if (w) atomicAdd(&amount[k >> shift & (DIGITS - 1)], w);
         }
         __syncthreads();
-        if (threadIdx.x == 0) {
-            int d = DIGITS - 1;
-            for (; d >= 0; d--) {
-                if (amount[d] && (double)(above + amount[d]) >= need) break;
-                above += amount[d];
-            }
-            digit = d;
-        }
+        if (threadIdx.x < WARP) find_digit(amount, &above, &digit, need);
         __syncthreads();
         if (digit < 0) return 0;
         found |= (u64)digit << shift;
@@ -131,8 +158,8 @@ template <typename Key, typename Weight> static __device__ u64 find_floor(int n,
     return found;
 }
 
-/* The k-th largest key, of equal ones each counted; 0 when there are fewer. At least k keys reach the k-th largest of the
- * threads' own maxima, so all below it is left out, and few are counted digit by digit. */
+/* The k-th largest key, of equal ones each counted; 0 when there are fewer. At least k keys reach the k-th largest of
+ * the threads' own maxima, so all below it is left out, and few are counted digit by digit. */
 template <typename Key> static __device__ u64 find_kth(int n, Key key, int k)
 {
     auto one  = [](int) { return (u64)1; };
@@ -144,16 +171,17 @@ template <typename Key> static __device__ u64 find_kth(int n, Key key, int k)
     return find_floor(n, high, one, (double)k);
 }
 
-/* Temperature, top-k, top-p and min-p; `best` is the row's highest logit. */
-static __device__ row_view filtered(const float *z, int n, const sample_params &p, scored best)
+/* Temperature, top-k, top-p and min-p of a row of n_vocab tokens; `best` is its highest logit. */
+static __device__ row_view filtered(const float *z, const int32_t *id, int n, int n_vocab, const sample_params &p,
+                                    scored best)
 {
-    row_view r   = {z, n, (double)p.temp, best.score / (double)p.temp, 1, -INFINITY};
+    row_view r   = {z, id, n, (double)p.temp, best.score / (double)p.temp, 1, -INFINITY};
     auto     key = [&](int i) {
-        u64 k = key_of(r.z[i], i);
+        u64 k = row_key(r, i);
         return k >= r.floor ? k : 0;
     };
     auto share = [&](int i) { return share_of(r, i); };
-    if (p.top_k > 0 && p.top_k < n) {
+    if (p.top_k > 0 && p.top_k < n_vocab) {
         u64 floor = find_kth(n, key, p.top_k);
         if (floor) r.floor = floor;
     }
@@ -173,7 +201,7 @@ static __device__ row_view filtered(const float *z, int n, const sample_params &
 static __device__ inline bool passes(const row_view &r, int i, double *z)
 {
     *z = (double)r.z[i] / r.temp;
-    return key_of(r.z[i], i) >= r.floor && *z >= r.z_floor;
+    return row_key(r, i) >= r.floor && *z >= r.z_floor;
 }
 
 /* --- argmax and sample ----------------------------------------------------------------------------*/
@@ -212,35 +240,92 @@ extern "C" cudaError_t cuda_argmax(cudaStream_t s, int32_t *id, const float *log
     return cudaGetLastError();
 }
 
-static __device__ int32_t pick(const float *z, int n, const sample_params &p)
+/* Picks among the n tokens or candidates (row_view) of a row of n_vocab. */
+static __device__ int32_t pick(const float *z, const int32_t *id, int n, int n_vocab, const sample_params &p)
 {
-    scored best = best_logit(z, n);
+    scored best = {0, -1};
+    for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
+        scored x = {(double)z[i], id ? id[i] : i};
+        if (x.id >= 0 && isfinite(z[i]) && better(x, best)) best = x;
+    }
+    best = block_best(best);
     if (best.id < 0 || p.temp <= 0) return best.id;
-    row_view r   = filtered(z, n, p, best);
+    row_view r   = filtered(z, id, n, n_vocab, p, best);
     u64      key = sampling_position_key(p.seed, p.pos);
     best         = {0, -1};
     for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
-        double zi;
-        if (!passes(r, i, &zi)) continue;
-        u64 bits = sampling_token_bits(key, i);
+        double  zi;
+        int32_t token = token_of(r, i);
+        if (token < 0 || !passes(r, i, &zi)) continue;
+        u64 bits = sampling_token_bits(key, token);
         if (best.id >= 0 && zi + sampling_noise_bound(bits) < best.score) continue; /* cannot win any more */
-        scored x = {zi + sampling_noise_of(bits), i};
+        scored x = {zi + sampling_noise_of(bits), token};
         if (better(x, best)) best = x;
     }
     return block_best(best).id;
 }
 
-static __global__ void __launch_bounds__(PICK_THREADS)
-    sample_kernel(int32_t *id, const float *logits, const sample_params *params, int n_vocab)
+/* Returns how many of the highest logits a row's pick can depend on; 0: it may be any. */
+static __device__ inline int candidates_of(const sample_params &p, int n_vocab)
 {
-    int32_t picked = pick(logits + (size_t)blockIdx.x * n_vocab, n_vocab, params[blockIdx.x]);
+    if (p.temp <= 0) return 1;
+    return p.top_k > 0 && p.top_k < n_vocab && p.top_k <= SLICE_BEST ? p.top_k : 0;
+}
+
+/* Grid: x over slices of a row, y over rows. The slice's candidates, in any order; -1 after the last. */
+static __global__ void __launch_bounds__(PICK_THREADS)
+    candidates_kernel(int32_t *out, const float *logits, const sample_params *params, int n_vocab)
+{
+    __shared__ int n_found;
+    int            per_block = (n_vocab + SAMPLE_SLICES - 1) / SAMPLE_SLICES, from = (int)blockIdx.x * per_block;
+    int            n = min_of(per_block, n_vocab - from), want = candidates_of(params[blockIdx.y], n_vocab);
+    const float   *z = logits + (size_t)blockIdx.y * n_vocab;
+    if (want == 0) return; /* the whole block */
+    auto key   = [&](int i) { return key_of(z[from + i], from + i); };
+    u64  floor = find_kth(n, key, want);
+    out += ((size_t)blockIdx.y * SAMPLE_SLICES + blockIdx.x) * SLICE_BEST;
+    if (threadIdx.x == 0) n_found = 0;
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
+        u64 k = key(i);
+        if (k && k >= floor) out[atomicAdd(&n_found, 1)] = from + i; /* keys differ: no more than `want` */
+    }
+    __syncthreads();
+    for (int i = n_found + (int)threadIdx.x; i < SLICE_BEST; i += PICK_THREADS) out[i] = -1;
+}
+
+static __global__ void __launch_bounds__(PICK_THREADS)
+    sample_kernel(int32_t *id, const float *logits, const int32_t *candidates, const sample_params *params, int n_vocab)
+{
+    __shared__ float   z[SAMPLE_SLICES * SLICE_BEST];
+    __shared__ int32_t ids[SAMPLE_SLICES * SLICE_BEST];
+    enum { N = SAMPLE_SLICES * SLICE_BEST };
+    const float  *row = logits + (size_t)blockIdx.x * n_vocab;
+    sample_params p   = params[blockIdx.x];
+    int32_t       picked;
+    if (candidates_of(p, n_vocab)) {
+        for (int i = threadIdx.x; i < N; i += PICK_THREADS) {
+            ids[i] = candidates[(size_t)blockIdx.x * N + i];
+            z[i]   = ids[i] < 0 ? 0 : row[ids[i]];
+        }
+        __syncthreads();
+        picked = pick(z, ids, N, n_vocab, p);
+    } else {
+        picked = pick(row, NULL, n_vocab, n_vocab, p);
+    }
     if (threadIdx.x == 0) id[blockIdx.x] = picked;
 }
 
-extern "C" cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, const sample_params *p, int n_rows,
-                                   int n_vocab)
+/* Rows whose pick depends on few tokens are searched by all multiprocessors. */
+extern "C" cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, int32_t *candidates,
+                                   const sample_params *p, int n_rows, int n_vocab)
 {
-    LAUNCH(sample_kernel, (unsigned)n_rows, PICK_THREADS, 0, s, id, logits, p, n_vocab);
+    for (int at = 0; at < n_rows; at += SAMPLE_ROWS) {
+        unsigned     n = (unsigned)min_int(n_rows - at, SAMPLE_ROWS);
+        const float *z = logits + (size_t)at * (size_t)n_vocab;
+        LAUNCH(candidates_kernel, dim3(SAMPLE_SLICES, n), PICK_THREADS, 0, s, candidates, z, p + at, n_vocab);
+        LAUNCH(sample_kernel, n, PICK_THREADS, 0, s, id + at, z, (const int32_t *)candidates, p + at, n_vocab);
+    }
     return cudaGetLastError();
 }
 
@@ -272,7 +357,7 @@ static __device__ void score_all(double *score, const float *z, int n, const sam
         __syncthreads();
         return;
     }
-    row_view r   = filtered(z, n, p, best);
+    row_view r   = filtered(z, NULL, n, n, p, best);
     u64      key = sampling_position_key(p.seed, p.pos);
     for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
         double zi;

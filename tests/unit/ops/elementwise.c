@@ -117,3 +117,34 @@ static void picks(rig *g)
     SAME_F32(g, rig_get_f32(g, logits, ROWS * VOCAB), z, ROWS * VOCAB);
 }
 TEST(argmax_and_sample_pick_as_the_contract_says) { rig_each(t, picks); }
+
+/* Few tokens decide, or all of them: top-k about the sizes at which a backend may change its way, equal logits all over
+ * the row, rows with few finite logits or none, and more rows than it may take at a time. */
+static void picks_of_few(rig *g)
+{
+    static const int32_t top_k[] = {1, 2, 40, 63, 64, 65, 0};
+    enum { ROWS = 70, VOCAB = 2049 };
+    sampling_candidate *scratch = arena_new_n(&g->host, sampling_candidate, VOCAB);
+    sample_params       p[ROWS];
+    float              *z = rig_randn(g, ROWS * VOCAB);
+    for (int r = 0; r < ROWS; r++) {
+        p[r]       = (sample_params){.temp  = r % 9 ? 0.25f * (float)(1 + r % 6) : 0,
+                                     .top_p = r % 3 ? 0.8f : 1,
+                                     .min_p = r % 5 ? 0 : 0.05f,
+                                     .top_k = top_k[r % (int)COUNT(top_k)],
+                                     .seed  = 11,
+                                     .pos   = r};
+        float *row = z + (size_t)r * VOCAB;
+        for (int i = 0; i < VOCAB; i++) {
+            if (r % 4 == 1) row[i] = 0.5f * floorf(row[i]);
+            if (r % 4 == 2 && i % (10 * r) != 7) row[i] = r % 8 == 2 ? -INFINITY : NAN;
+            if (r % 4 == 3 && i < 64) row[i] += 10; /* the best are neighbours */
+            if (r == 69) row[i] = NAN;
+        }
+    }
+    dev logits = rig_put_f32(g, z, ROWS * VOCAB), id = rig_new(g, ROWS * sizeof(int32_t));
+    OP(g, sample, id, logits, rig_put(g, p, sizeof p), ROWS, VOCAB);
+    int32_t *got = rig_get_i32(g, id, ROWS);
+    for (int r = 0; r < ROWS; r++) SAME(g, got[r], sampling_pick(z + (size_t)r * VOCAB, VOCAB, &p[r], scratch));
+}
+TEST(sample_of_few_tokens_picks_as_the_contract_says) { rig_each(t, picks_of_few); }
