@@ -420,21 +420,22 @@ void admin_change_settings(server *s, server_call *c)
         call_refuse(s, c, &why);
 }
 
-static bool read_wish(server_call *c, server_fields *f, server_error *why)
+static bool read_wish(server_call *c, park_fields *f, server_error *why)
 {
     const json_value *v;
     arena             mem;
     arena_init(&mem, 1 << 20);
-    bool ok = admin_read_body(http_call_request(c->http)->body, &mem, &v, why) && fields_read(f, v, FIELD_PARK, why);
+    bool ok = admin_read_body(http_call_request(c->http)->body, &mem, &v, why) &&
+              fields_read(f, &fields_park, v, FIELD_PARK, why);
     arena_deinit(&mem);
     return ok;
 }
 
 static bool park(server *s, server_call *c, bool away, server_error *why)
 {
-    model_parts   all;
-    server_fields f;
-    int           at;
+    model_parts all;
+    park_fields f;
+    int         at;
     if (!find_part(s, c, &all, &at, why) || !read_wish(c, &f, why)) return false;
     if (s->draining) return error_shutting_down(why);
     if (!at) {

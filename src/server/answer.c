@@ -109,7 +109,7 @@ static void take_token(server_choice *c, const tandem_token *x)
     c->n_tokens++;
     if (x->is_stop) {
         /* evaluation harnesses cut the last item of an echo off, whatever it is */
-        if (c->request->f.echo && x->logprobs) c->sink.on_token(c->sink.ctx, c, x);
+        if (c->request->f.text.echo && x->logprobs) c->sink.on_token(c->sink.ctx, c, x);
         return;
     }
     if (c->request->chat) {
@@ -150,7 +150,7 @@ static bool echo_piece(server_choice *c, bool done)
 {
     enum { PIECE = 64 };
     tandem_progress p;
-    if (!c->request->f.echo || c->echoed) return true;
+    if (!c->request->f.text.echo || c->echoed) return true;
     tandem_job_progress(c->job, &p);
     if (!p.completion_tokens && !done) return false;
     size_t all = choice_prompt_logprobs(c) ? choice_prompt(c)->n : 0, left = all - c->n_echoed;

@@ -64,7 +64,7 @@ static bool refuse_plan(server_error *why, const char *param, const char *what)
     return error_set(why, 400, param, NULL, "'%s' %s", param, what);
 }
 
-static bool read_lanes(const server_fields *f, int max_lanes, int *out, int *n, server_error *why)
+static bool read_lanes(const bench_fields *f, int max_lanes, int *out, int *n, server_error *why)
 {
     *n     = 1;
     out[0] = 1;
@@ -122,7 +122,7 @@ static bool read_method(const server *s, const json_value *v, tandem_method *out
     return refuse_plan(why, "methods", "must be a list of off, auto, dflash, tree, mtp and ngram.");
 }
 
-static bool read_methods(const server *s, const server_fields *f, tandem_method *out, int *n, server_error *why)
+static bool read_methods(const server *s, const bench_fields *f, tandem_method *out, int *n, server_error *why)
 {
     int prompt_tokens = (int)f->prompt_tokens;
     *n                = 2;
@@ -136,7 +136,7 @@ static bool read_methods(const server *s, const server_fields *f, tandem_method 
     return true;
 }
 
-static bool read_sizes(bench_run *x, const server_fields *f, const tandem_info *info, server_error *why)
+static bool read_sizes(bench_run *x, const bench_fields *f, const tandem_info *info, server_error *why)
 {
     x->prompt_tokens = (int)f->prompt_tokens;
     x->output_tokens = (int)f->output_tokens;
@@ -152,7 +152,7 @@ static bool read_sizes(bench_run *x, const server_fields *f, const tandem_info *
     return true;
 }
 
-static bool read_plan(bench_run *x, const server_fields *f, server_error *why)
+static bool read_plan(bench_run *x, const bench_fields *f, server_error *why)
 {
     tandem_info   info;
     int           lanes[16], n_lanes, n_methods;
@@ -562,11 +562,11 @@ static void on_made(work_item *item)
 static bool read(bench_run *x, server_error *why)
 {
     const json_value *v;
-    server_fields     f;
+    bench_fields      f;
     arena             mem;
     arena_init(&mem, 4 << 20);
     bool ok = admin_read_body(http_call_request(x->call->http)->body, &mem, &v, why) &&
-              fields_read(&f, v, FIELD_BENCH, why) && read_plan(x, &f, why);
+              fields_read(&f, &fields_bench, v, FIELD_BENCH, why) && read_plan(x, &f, why);
     arena_deinit(&mem);
     return ok;
 }

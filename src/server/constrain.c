@@ -331,7 +331,7 @@ static bool read_choice(server_request *r, const json_value *v, server_error *wh
 /* The former tool_choice: auto, none, or {"name": N}. */
 static bool read_function_call(server_request *r, server_error *why)
 {
-    const json_value *v = r->f.function_call, *name = json_find(v, "name");
+    const json_value *v = r->f.chat.function_call, *name = json_find(v, "name");
     if (!v || is_word(v, "auto") || is_word(v, "none")) return read_choice(r, v, why);
     if (!name || name->kind != JSON_STRING)
         return error_set(why, 400, "function_call", NULL, "'function_call' must be auto, none, or name a function.");
@@ -347,7 +347,7 @@ bool request_constrain(server_request *r, const json_value *response_format, con
                        server_error *why)
 {
     tandem_grammar *g = &r->ask.grammar;
-    if (r->chat && r->f.function_call && !tool_choice) {
+    if (r->chat && r->f.chat.function_call && !tool_choice) {
         if (!read_function_call(r, why)) return false;
     } else if (r->chat && !read_choice(r, tool_choice, why)) {
         return false;

@@ -10,14 +10,18 @@
 #include <stdio.h>
 
 #define AT(member) offsetof(server_fields, member)
+#define T(member)  offsetof(tokenize_fields, member)
+#define P(member)  offsetof(park_fields, member)
+#define B(member)  offsetof(bench_fields, member)
 #define MOST_INT   ((double)INT64_MAX)
 #define NONE       ((double)FIELD_ABSENT)
 /* clang-format off */
-const field_info field_table[] = {
+static const field_info generate_rows[] = {
     {"model",                 FIELD_STRING, FIELD_ANSWERS, 0, 512, 0, AT(model),
      "any name; the reply repeats that of the model"},
     {"messages",              FIELD_ARRAY,  FIELD_CHAT, 1, CHAT_MAX_MESSAGES, 0, AT(messages), "the conversation"},
-    {"prompt",                FIELD_ANY,    FIELD_TEXTS, 0, 0, 0, AT(prompt), "a text, token ids, or a list of either"},
+    {"prompt",                FIELD_ANY,    FIELD_TEXTS, 0, 0, 0, AT(text.prompt),
+     "a text, token ids, or a list of either"},
     {"stream",                FIELD_BOOL,   FIELD_ANSWERS, 0, 1, 0, AT(stream),
      "server-sent events as the answer grows"},
     {"stream_options",        FIELD_OBJECT, FIELD_BOTH, 0, 64, 0, AT(stream_options), "include_usage"},
@@ -28,10 +32,10 @@ const field_info field_table[] = {
      "timings in every event of a stream"},
     {"n",                     FIELD_INT,    FIELD_GENERATE, 1, 32, 1, AT(n), "answers"},
     {"n_cmpl",                FIELD_INT,    FIELD_NATIVE, 1, 32, 1, AT(n), "the same"},
-    {"best_of",               FIELD_INT,    FIELD_TEXT, 1, 1, 1, AT(best_of), "only 1"},
+    {"best_of",               FIELD_INT,    FIELD_TEXT, 1, 1, 1, AT(text.best_of), "only 1"},
     {"max_tokens",            FIELD_MOST,   FIELD_GENERATE, -1, INT32_MAX, NONE, AT(max_tokens),
      "cut to what the context has left; -1: all of that"},
-    {"max_completion_tokens", FIELD_MOST,   FIELD_CHAT, -1, INT32_MAX, NONE, AT(max_completion_tokens),
+    {"max_completion_tokens", FIELD_MOST,   FIELD_CHAT, -1, INT32_MAX, NONE, AT(chat.max_completion_tokens),
      "the same; this one wins"},
     {"n_predict",              FIELD_MOST,   FIELD_GENERATE, -1, INT32_MAX, NONE, AT(n_predict),
      "llama.cpp's max_tokens; this one wins over both"},
@@ -62,12 +66,13 @@ const field_info field_table[] = {
     {"logprobs",              FIELD_BOOL,   FIELD_CHAT, 0, 1, 0, AT(want_logprobs), "log-probabilities of all tokens"},
     {"top_logprobs",          FIELD_INT,    FIELD_CHAT, 0, TANDEM_MAX_LOGPROBS, NONE, AT(top_logprobs),
      "and those of this many likely tokens for each"},
-    {"logprobs",              FIELD_INT,    FIELD_TEXT, 0, TANDEM_MAX_LOGPROBS, NONE, AT(text_logprobs), "both in one"},
-    {"n_probs",               FIELD_INT,    FIELD_NATIVE, 0, TANDEM_MAX_LOGPROBS, 0, AT(n_probs),
+    {"logprobs",              FIELD_INT,    FIELD_TEXT, 0, TANDEM_MAX_LOGPROBS, NONE, AT(text.text_logprobs),
+     "both in one"},
+    {"n_probs",               FIELD_INT,    FIELD_NATIVE, 0, TANDEM_MAX_LOGPROBS, 0, AT(native.n_probs),
      "log-probabilities of all tokens, and of this many likely ones"},
-    {"return_tokens",         FIELD_BOOL,   FIELD_NATIVE, 0, 1, 0, AT(return_tokens),
+    {"return_tokens",         FIELD_BOOL,   FIELD_NATIVE, 0, 1, 0, AT(native.return_tokens),
      "token ids, of a reply that is no stream"},
-    {"response_fields",       FIELD_ARRAY,  FIELD_NATIVE, 0, 64, 0, AT(response_fields),
+    {"response_fields",       FIELD_ARRAY,  FIELD_NATIVE, 0, 64, 0, AT(native.response_fields),
      "paths of the members that the reply is to have"},
     {"tools",                 FIELD_ARRAY,  FIELD_CHAT, 0, 1024, 0, AT(tools), "functions that may be called"},
     {"tool_choice",           FIELD_ANY,    FIELD_CHAT, 0, 0, 0, AT(tool_choice),
@@ -76,19 +81,20 @@ const field_info field_table[] = {
      "false: the answer ends with its first call"},
     {"reasoning_effort",      FIELD_STRING, FIELD_CHAT, 0, 32, 0, AT(reasoning_effort),
      "none, or any other: think first"},
-    {"enable_thinking",       FIELD_BOOL,   FIELD_CHAT, 0, 1, -1, AT(enable_thinking), "the same, said plainly"},
-    {"chat_template_kwargs",  FIELD_OBJECT, FIELD_CHAT, 0, 64, 0, AT(chat_template_kwargs), "enable_thinking"},
-    {"chat_template_kwargs.enable_thinking", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(kwargs_thinking), "this one wins"},
-    {"chat_template_kwargs.preserve_thinking", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(kwargs_preserve),
+    {"enable_thinking",       FIELD_BOOL,   FIELD_CHAT, 0, 1, -1, AT(chat.enable_thinking), "the same, said plainly"},
+    {"chat_template_kwargs",  FIELD_OBJECT, FIELD_CHAT, 0, 64, 0, AT(chat.chat_template_kwargs), "enable_thinking"},
+    {"chat_template_kwargs.enable_thinking", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(chat.kwargs_thinking),
+     "this one wins"},
+    {"chat_template_kwargs.preserve_thinking", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(chat.kwargs_preserve),
      "earlier thoughts stay in the prompt"},
-    {"chat_template_kwargs.add_generation_prompt", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(kwargs_prompt),
+    {"chat_template_kwargs.add_generation_prompt", FIELD_BOOL, FIELD_CHAT, 0, 1, -1, AT(chat.kwargs_prompt),
      "false: the last message goes on"},
-    {"functions",              FIELD_ARRAY,  FIELD_CHAT, 0, 1024, 0, AT(functions), "the former name of tools"},
-    {"function_call",          FIELD_ANY,    FIELD_CHAT, 0, 0, 0, AT(function_call),
+    {"functions",              FIELD_ARRAY,  FIELD_CHAT, 0, 1024, 0, AT(chat.functions), "the former name of tools"},
+    {"function_call",          FIELD_ANY,    FIELD_CHAT, 0, 0, 0, AT(chat.function_call),
      "auto, none, or an object with a name"},
-    {"add_generation_prompt",  FIELD_BOOL,   FIELD_CHAT, 0, 1, -1, AT(add_generation_prompt),
+    {"add_generation_prompt",  FIELD_BOOL,   FIELD_CHAT, 0, 1, -1, AT(chat.add_generation_prompt),
      "false: the prompt ends with the last message"},
-    {"continue_final_message", FIELD_BOOL,   FIELD_CHAT, 0, 1, 0, AT(continue_final_message),
+    {"continue_final_message", FIELD_BOOL,   FIELD_CHAT, 0, 1, 0, AT(chat.continue_final_message),
      "the answer continues the last message, the assistant's"},
     {"response_format",       FIELD_OBJECT, FIELD_GENERATE, 0, 16, 0, AT(response_format), "type, and the schema"},
     {"response_format.type",  FIELD_STRING, FIELD_GENERATE, 0, 64, 0, AT(response_type),
@@ -106,33 +112,34 @@ const field_info field_table[] = {
      "texts: the answer is one of them"},
     {"guided_grammar",         FIELD_STRING, FIELD_GENERATE, 1, 1 << 20, 0, AT(guided_grammar),
      "GBNF that the answer fits"},
-    {"input",                 FIELD_ANY,    FIELD_RESPONSES, 0, 0, 0, AT(input), "a text, or a list of items"},
-    {"instructions",          FIELD_STRING, FIELD_RESPONSES, 0, TOK_MAX_INPUT, 0, AT(instructions),
+    {"input",                 FIELD_ANY,    FIELD_RESPONSES, 0, 0, 0, AT(responses.input),
+     "a text, or a list of items"},
+    {"instructions",          FIELD_STRING, FIELD_RESPONSES, 0, TOK_MAX_INPUT, 0, AT(responses.instructions),
      "a system text before the input"},
     {"max_output_tokens",     FIELD_MOST,   FIELD_RESPONSES, -1, INT32_MAX, NONE, AT(max_tokens),
      "cut to what the context has left; -1: all of that"},
     {"top_logprobs",          FIELD_INT,    FIELD_RESPONSES, 0, TANDEM_MAX_LOGPROBS, NONE, AT(top_logprobs),
      "log-probabilities of this many likely tokens"},
-    {"include",               FIELD_ARRAY,  FIELD_RESPONSES, 0, 64, 0, AT(include),
+    {"include",               FIELD_ARRAY,  FIELD_RESPONSES, 0, 64, 0, AT(responses.include),
      "message.output_text.logprobs, reasoning.encrypted_content"},
     {"tools",                 FIELD_ARRAY,  FIELD_RESPONSES, 0, 1024, 0, AT(tools), "functions that may be called"},
     {"tool_choice",           FIELD_ANY,    FIELD_RESPONSES, 0, 0, 0, AT(tool_choice),
      "auto, none, required or a tool"},
     {"parallel_tool_calls",   FIELD_BOOL,   FIELD_RESPONSES, 0, 1, 1, AT(parallel_tool_calls),
      "false: the answer ends with its first call"},
-    {"reasoning",             FIELD_OBJECT, FIELD_RESPONSES, 0, 64, 0, AT(reasoning), "effort, summary"},
+    {"reasoning",             FIELD_OBJECT, FIELD_RESPONSES, 0, 64, 0, AT(responses.reasoning), "effort, summary"},
     {"reasoning.effort",      FIELD_STRING, FIELD_RESPONSES, 0, 32, 0, AT(reasoning_effort),
      "none, or any other: think first"},
-    {"reasoning.summary",     FIELD_STRING, FIELD_RESPONSES, 0, 32, 0, AT(summary),
+    {"reasoning.summary",     FIELD_STRING, FIELD_RESPONSES, 0, 32, 0, AT(responses.summary),
      "any: the reasoning is sent as its summary"},
-    {"text",                  FIELD_OBJECT, FIELD_RESPONSES, 0, 64, 0, AT(text), "format"},
+    {"text",                  FIELD_OBJECT, FIELD_RESPONSES, 0, 64, 0, AT(responses.text), "format"},
     {"text.format",           FIELD_OBJECT, FIELD_RESPONSES, 0, 64, 0, AT(response_format), "type"},
     {"text.format.type",      FIELD_STRING, FIELD_RESPONSES, 0, 64, 0, AT(response_type),
      "text, json_object or json_schema"},
-    {"background",            FIELD_BOOL,   FIELD_RESPONSES, 0, 1, 0, AT(background), "only false"},
-    {"previous_response_id",  FIELD_ANY,    FIELD_RESPONSES, 0, 0, 0, AT(previous_response_id), "only null"},
-    {"conversation",          FIELD_ANY,    FIELD_RESPONSES, 0, 0, 0, AT(conversation), "only null"},
-    {"prompt",                FIELD_ANY,    FIELD_RESPONSES, 0, 0, 0, AT(stored_prompt), "only null"},
+    {"background",            FIELD_BOOL,   FIELD_RESPONSES, 0, 1, 0, AT(responses.background), "only false"},
+    {"previous_response_id",  FIELD_ANY,    FIELD_RESPONSES, 0, 0, 0, AT(responses.previous_response_id), "only null"},
+    {"conversation",          FIELD_ANY,    FIELD_RESPONSES, 0, 0, 0, AT(responses.conversation), "only null"},
+    {"prompt",                FIELD_ANY,    FIELD_RESPONSES, 0, 0, 0, AT(responses.stored_prompt), "only null"},
     {"speculative",           FIELD_ANY,    FIELD_ANSWERS, 0, 0, 0, AT(speculative),
      "off, auto or a method; or an object"},
     {"speculative.enabled",   FIELD_BOOL,   FIELD_ANSWERS, 0, 1, 1, AT(spec_enabled),
@@ -151,61 +158,75 @@ const field_info field_table[] = {
     {"cache_salt",            FIELD_STRING, FIELD_ANSWERS, 1, 256, 0, AT(cache_salt),
      "prefixes are shared only where it is the same"},
     {"messages",              FIELD_ARRAY,  FIELD_MESSAGES, 1, CHAT_MAX_MESSAGES, 0, AT(messages), "the conversation"},
-    {"system",                FIELD_ANY,    FIELD_MESSAGES, 0, 0, 0, AT(system), "a text, or a list of text blocks"},
+    {"system",                FIELD_ANY,    FIELD_MESSAGES, 0, 0, 0, AT(messages_api.system),
+     "a text, or a list of text blocks"},
     {"max_tokens",            FIELD_MOST,   FIELD_MESSAGES, 0, INT32_MAX, NONE, AT(max_tokens),
      "cut to what the context has left"},
     {"stop_sequences",        FIELD_ARRAY,  FIELD_MESSAGES, 0, STOP_MAX_STRINGS, 0, AT(stop),
      "texts of 1 to 256 bytes"},
     {"tools",                 FIELD_ARRAY,  FIELD_MESSAGES, 0, 1024, 0, AT(tools), "tools that may be used"},
     {"tool_choice",           FIELD_OBJECT, FIELD_MESSAGES, 0, 16, 0, AT(tool_choice), "type"},
-    {"tool_choice.type",      FIELD_STRING, FIELD_MESSAGES, 0, 32, 0, AT(choice_type), "auto, any, tool or none"},
-    {"tool_choice.name",      FIELD_STRING, FIELD_MESSAGES, 1, 256, 0, AT(choice_name), "of a tool that must be used"},
-    {"tool_choice.disable_parallel_tool_use", FIELD_BOOL, FIELD_MESSAGES, 0, 1, 0, AT(one_tool_call),
+    {"tool_choice.type",      FIELD_STRING, FIELD_MESSAGES, 0, 32, 0, AT(messages_api.choice_type),
+     "auto, any, tool or none"},
+    {"tool_choice.name",      FIELD_STRING, FIELD_MESSAGES, 1, 256, 0, AT(messages_api.choice_name),
+     "of a tool that must be used"},
+    {"tool_choice.disable_parallel_tool_use", FIELD_BOOL, FIELD_MESSAGES, 0, 1, 0, AT(messages_api.one_tool_call),
      "the answer ends with its first call"},
-    {"thinking",              FIELD_OBJECT, FIELD_MESSAGES, 0, 16, 0, AT(thinking), "type"},
-    {"thinking.type",         FIELD_STRING, FIELD_MESSAGES, 0, 32, 0, AT(thinking_type),
+    {"thinking",              FIELD_OBJECT, FIELD_MESSAGES, 0, 16, 0, AT(messages_api.thinking), "type"},
+    {"thinking.type",         FIELD_STRING, FIELD_MESSAGES, 0, 32, 0, AT(messages_api.thinking_type),
      "enabled or adaptive: think first; disabled"},
-    {"output_config",         FIELD_OBJECT, FIELD_MESSAGES, 0, 64, 0, AT(output_config), "format"},
+    {"output_config",         FIELD_OBJECT, FIELD_MESSAGES, 0, 64, 0, AT(messages_api.output_config), "format"},
     {"output_config.format",  FIELD_OBJECT, FIELD_MESSAGES, 0, 64, 0, AT(response_format), "type and schema"},
     {"output_format",         FIELD_OBJECT, FIELD_MESSAGES, 0, 64, 0, AT(response_format), "the same"},
-    {"thread",                FIELD_ANY,    FIELD_MESSAGES, 0, 0, 0, AT(thread),
+    {"thread",                FIELD_ANY,    FIELD_MESSAGES, 0, 0, 0, AT(messages_api.thread),
      "only null: conversations are not kept"},
-    {"add_special_tokens",     FIELD_BOOL,   FIELD_TEXT, 0, 1, 1, AT(add_special_tokens),
+    {"add_special_tokens",     FIELD_BOOL,   FIELD_TEXT, 0, 1, 1, AT(text.add_special_tokens),
      "begin with the token that begins a sequence"},
-    {"echo",                  FIELD_BOOL,   FIELD_TEXT, 0, 1, 0, AT(echo), "the text begins with the prompt"},
-    {"content",               FIELD_STRING, FIELD_TOKENIZE, 0, TOK_MAX_INPUT, 0, AT(content), "the text"},
-    {"prompt",                FIELD_STRING, FIELD_TOKENIZE, 0, TOK_MAX_INPUT, 0, AT(token_prompt),
+    {"echo",                  FIELD_BOOL,   FIELD_TEXT, 0, 1, 0, AT(text.echo), "the text begins with the prompt"},
+    {"suffix",                FIELD_STRING, FIELD_TEXT, 0, 0, 0, AT(text.suffix), "only empty"},
+};
+static const field_info tokenize_rows[] = {
+    {"content",               FIELD_STRING, FIELD_TOKENIZE, 0, TOK_MAX_INPUT, 0, T(content), "the text"},
+    {"prompt",                FIELD_STRING, FIELD_TOKENIZE, 0, TOK_MAX_INPUT, 0, T(prompt),
      "the text, as vLLM's clients write it"},
-    {"add_special_tokens",    FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 1, AT(add_special_tokens),
+    {"add_special_tokens",    FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 1, T(add_special_tokens),
      "with prompt: begin with the token that begins a sequence"},
-    {"add_special",           FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 0, AT(add_special),
+    {"add_special",           FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 0, T(add_special),
      "begin with the token that begins a sequence"},
-    {"parse_special",         FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 1, AT(parse_special),
+    {"parse_special",         FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 1, T(parse_special),
      "markers such as <|turn> become tokens"},
-    {"with_pieces",           FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 0, AT(with_pieces), "each token with its text"},
-    {"tokens",                FIELD_ARRAY,  FIELD_DETOKENIZE, 0, 1 << 20, 0, AT(tokens), "token ids"},
-    {"suffix",                FIELD_STRING, FIELD_TEXT, 0, 0, 0, AT(suffix), "only empty"},
-    {"grace_s",               FIELD_REAL,   FIELD_PARK, 0, 86400, -1, AT(grace_s),
+    {"with_pieces",           FIELD_BOOL,   FIELD_TOKENIZE, 0, 1, 0, T(with_pieces), "each token with its text"},
+    {"tokens",                FIELD_ARRAY,  FIELD_DETOKENIZE, 0, 1 << 20, 0, T(tokens), "token ids"},
+};
+static const field_info park_rows[] = {
+    {"grace_s",               FIELD_REAL,   FIELD_PARK, 0, 86400, -1, P(grace_s),
      "seconds for running answers to end"},
-    {"wait",                  FIELD_BOOL,   FIELD_PARK, 0, 1, 1, AT(wait),
+    {"wait",                  FIELD_BOOL,   FIELD_PARK, 0, 1, 1, P(wait),
      "false: the reply does not wait until it is so"},
-    {"concurrency",           FIELD_ARRAY,  FIELD_BENCH, 1, 16, 0, AT(concurrency),
+};
+static const field_info bench_rows[] = {
+    {"concurrency",           FIELD_ARRAY,  FIELD_BENCH, 1, 16, 0, B(concurrency),
      "answers that are made together, one number or more"},
-    {"methods",               FIELD_ARRAY,  FIELD_BENCH, 1, TANDEM_SPEC_AUTO + 1, 0, AT(methods),
+    {"methods",               FIELD_ARRAY,  FIELD_BENCH, 1, TANDEM_SPEC_AUTO + 1, 0, B(methods),
      "off, auto, dflash, tree, mtp, ngram"},
-    {"prompt_tokens",         FIELD_INT,    FIELD_BENCH, 1, 1 << 20, 128, AT(prompt_tokens),
+    {"prompt_tokens",         FIELD_INT,    FIELD_BENCH, 1, 1 << 20, 128, B(prompt_tokens),
      "of each prompt; the chat format sets the least"},
-    {"output_tokens",         FIELD_INT,    FIELD_BENCH, 2, 1 << 16, 64, AT(output_tokens), "of each answer"},
-    {"requests",              FIELD_INT,    FIELD_BENCH, 1, 64, 2, AT(requests),
+    {"output_tokens",         FIELD_INT,    FIELD_BENCH, 2, 1 << 16, 64, B(output_tokens), "of each answer"},
+    {"requests",              FIELD_INT,    FIELD_BENCH, 1, 64, 2, B(requests),
      "answers one after another in each lane"},
-    {"repeats",               FIELD_INT,    FIELD_BENCH, 1, 50, 1, AT(repeats), "of all of it, the methods in turns"},
-    {"max_seconds",           FIELD_INT,    FIELD_BENCH, 1, 3600, 600, AT(max_seconds),
+    {"repeats",               FIELD_INT,    FIELD_BENCH, 1, 50, 1, B(repeats), "of all of it, the methods in turns"},
+    {"max_seconds",           FIELD_INT,    FIELD_BENCH, 1, 3600, 600, B(max_seconds),
      "then the results so far are sent"},
-    {"temperature",           FIELD_REAL,   FIELD_BENCH, 0, 100, NAN, AT(temperature), "0, or absent: greedy"},
-    {"stream",                FIELD_BOOL,   FIELD_BENCH, 0, 1, 0, AT(stream), "server-sent events as it goes on"},
+    {"temperature",           FIELD_REAL,   FIELD_BENCH, 0, 100, NAN, B(temperature), "0, or absent: greedy"},
+    {"stream",                FIELD_BOOL,   FIELD_BENCH, 0, 1, 0, B(stream), "server-sent events as it goes on"},
 };
 /* clang-format on */
-const int n_fields = (int)COUNT(field_table);
+const field_table        fields_generate = {generate_rows, COUNT(generate_rows), sizeof(server_fields)};
+const field_table        fields_tokenize = {tokenize_rows, COUNT(tokenize_rows), sizeof(tokenize_fields)};
+const field_table        fields_park     = {park_rows, COUNT(park_rows), sizeof(park_fields)};
+const field_table        fields_bench    = {bench_rows, COUNT(bench_rows), sizeof(bench_fields)};
+const field_table *const field_tables[]  = {&fields_generate, &fields_tokenize, &fields_park, &fields_bench};
+const int                n_field_tables  = (int)COUNT(field_tables);
 
 /* Describes a string or a list by the least and the most that it may have. */
 static void describe_count(const field_info *f, const char *what, const char *of, char *out, size_t cap)
@@ -349,12 +370,12 @@ static void set_default(const field_info *f, void *to)
     if (f->kind == FIELD_REAL) *(double *)to = f->default_value;
 }
 
-bool fields_read(server_fields *out, const json_value *body, int endpoint, server_error *why)
+bool fields_read(void *out, const field_table *t, const json_value *body, int endpoint, server_error *why)
 {
-    *out = (server_fields){0};
-    for (int i = 0; i < n_fields; i++) set_default(&field_table[i], (char *)out + field_table[i].at);
-    for (int i = 0; i < n_fields; i++) {
-        const field_info *f = &field_table[i];
+    memset(out, 0, t->bytes);
+    for (int i = 0; i < t->n; i++) set_default(&t->row[i], (char *)out + t->row[i].at);
+    for (int i = 0; i < t->n; i++) {
+        const field_info *f = &t->row[i];
         const json_value *v = f->endpoint & endpoint ? fields_find(body, f->name) : NULL;
         if (v && !read_value(f, v, (char *)out + f->at)) return refuse_value(f, endpoint, why);
     }

@@ -41,53 +41,102 @@ typedef enum {
     FIELD_ANY,    /* const json_value * */
 } field_kind;
 
-typedef struct {
-    str model, reasoning_effort, cache_salt, spec_method, response_type, suffix, grammar;
-    str choice_type, choice_name, thinking_type; /* Anthropic's tool_choice and thinking */
-    int stream, include_usage, want_logprobs, parallel_tool_calls, enable_thinking, kwargs_thinking, kwargs_preserve,
-        kwargs_prompt, ignore_eos, echo, add_generation_prompt, continue_final_message, add_special_tokens,
-        return_tokens, return_progress, timings_per_token;
-    int     spec_enabled, chain_seed, one_tool_call;
-    int64_t n, best_of, max_tokens, max_completion_tokens, n_predict, min_tokens, n_probs, top_k, seed, top_logprobs,
-        text_logprobs;
-    int64_t draft_max, tree_budget;
-    double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty, tree_temp, draft_noise;
+/* --- fields by API ------------------------------------------------------------------------------*/
+typedef struct { /* POST /v1/chat/completions */
+    const json_value *chat_template_kwargs, *functions, *function_call;
+    int               enable_thinking, kwargs_thinking, kwargs_preserve, kwargs_prompt;
+    int               add_generation_prompt, continue_final_message;
+    int64_t           max_completion_tokens;
+} chat_fields;
 
-    str               content, token_prompt; /* /tokenize; token_prompt: vLLM's name */
-    int               add_special, parse_special, with_pieces;
-    const json_value *tokens;
+typedef struct { /* POST /v1/completions; the prompt of /completion */
+    const json_value *prompt;
+    str               suffix;
+    int               echo, add_special_tokens;
+    int64_t           best_of, text_logprobs;
+} text_fields;
 
-    double            grace_s; /* parking and bench */
-    int               wait;
-    const json_value *concurrency, *methods;
-    int64_t           prompt_tokens, output_tokens, requests, repeats, max_seconds;
+typedef struct { /* POST /completion */
+    int64_t           n_probs;
+    int               return_tokens;
+    const json_value *response_fields;
+} native_fields;
 
-    const json_value *messages, *prompt, *stop, *logit_bias, *tools, *tool_choice, *speculative;
-    const json_value *stream_options, *chat_template_kwargs, *response_format, *json_schema, *system, *thinking,
-        *thread, *output_config;
-    const json_value *stop_token_ids, *functions, *function_call, *structured_outputs, *guided_json, *guided_choice,
-        *response_fields;
-    str guided_regex, guided_grammar;
-
-    str               instructions, summary; /* /v1/responses */
+typedef struct { /* POST /v1/responses */
+    str               instructions, summary;
     int               background;
     const json_value *input, *include, *reasoning, *text, *previous_response_id, *conversation, *stored_prompt;
     const json_value *allowed_tools; /* not a field: a member of tool_choice */
+} responses_fields;
+
+typedef struct { /* POST /v1/messages */
+    const json_value *system, *thinking, *thread, *output_config;
+    str               choice_type, choice_name, thinking_type; /* members of tool_choice and thinking */
+    int               one_tool_call;
+} messages_fields;
+
+/* Fields of a request that generates text: common ones, and those of its API. */
+typedef struct {
+    str     model, reasoning_effort, cache_salt, response_type;
+    int     stream, include_usage, want_logprobs, parallel_tool_calls, ignore_eos, return_progress, timings_per_token;
+    int64_t n, max_tokens, n_predict, min_tokens, top_k, seed, top_logprobs;
+    double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty;
+    const json_value *messages, *stop, *stop_token_ids, *logit_bias, *tools, *tool_choice, *stream_options;
+    /* Constraints of the response. */
+    const json_value *response_format, *json_schema, *structured_outputs, *guided_json, *guided_choice;
+    str               grammar, guided_regex, guided_grammar;
+    /* Speculation. */
+    const json_value *speculative;
+    str               spec_method;
+    int               spec_enabled, chain_seed;
+    int64_t           draft_max, tree_budget;
+    double            tree_temp, draft_noise;
+
+    chat_fields      chat;
+    text_fields      text;
+    native_fields    native;
+    responses_fields responses;
+    messages_fields  messages_api;
 } server_fields;
+
+typedef struct {                       /* POST /tokenize and /detokenize */
+    str               content, prompt; /* prompt: vLLM's name of the text */
+    int               add_special, add_special_tokens, parse_special, with_pieces;
+    const json_value *tokens;
+} tokenize_fields;
+
+typedef struct { /* POST /api/models/ID/park and unpark */
+    double grace_s;
+    int    wait;
+} park_fields;
+
+typedef struct { /* POST /api/bench */
+    const json_value *concurrency, *methods;
+    int64_t           prompt_tokens, output_tokens, requests, repeats, max_seconds;
+    double            temperature;
+    int               stream;
+} bench_fields;
 
 typedef struct {
     const char *name;
     field_kind  kind;
     int         endpoint;
     double      min, max, default_value;
-    size_t      at; /* offset in server_fields */
+    size_t      at; /* offset in the struct of its table */
     const char *about;
 } field_info;
-extern const field_info field_table[];
-extern const int        n_fields;
 
-/* Reads the fields of an endpoint from an object. Absent fields get their defaults. */
-bool fields_read(server_fields *out, const json_value *body, int endpoint, server_error *why);
+typedef struct {
+    const field_info *row;
+    int               n;
+    size_t            bytes; /* of the struct */
+} field_table;
+extern const field_table        fields_generate, fields_tokenize, fields_park, fields_bench;
+extern const field_table *const field_tables[]; /* all of them */
+extern const int                n_field_tables;
+
+/* Reads the fields of an endpoint from an object into the struct of the table. Absent fields get their defaults. */
+bool fields_read(void *out, const field_table *t, const json_value *body, int endpoint, server_error *why);
 /* Returns the name that clients of an endpoint have for a field of chat completions. Static. */
 const char *field_name(int endpoint, const char *name);
 /* Returns a member of a body by its path, "a.b"; NULL where it is absent or null. */

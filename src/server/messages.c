@@ -210,7 +210,9 @@ static bool add_lead(reader *r, const server_fields *f)
     const json_value *list = f->messages;
     chat_content      all  = {.part = alloc(r, 1 + (list ? list->n : 0), sizeof *all.part)};
     str               text;
-    if (!all.part || (f->system && !read_system(r, f->system, NULL, &all.part[all.n_parts++].text))) return false;
+    if (!all.part ||
+        (f->messages_api.system && !read_system(r, f->messages_api.system, NULL, &all.part[all.n_parts++].text)))
+        return false;
     r->list  = "messages";
     r->depth = 1;
     for (size_t i = 0; list && i < list->n && !has_role(&list->item[i], "assistant"); i++) {
@@ -459,10 +461,10 @@ static bool add_tools(reader *r, const json_value *list)
 static bool read_thinking(const server_fields *f, chat_wish *out, server_error *why)
 {
     static const char *const on[] = {"enabled", "adaptive", "between_tools"};
-    if (!f->thinking) return true;
-    if (str_is(f->thinking_type, "disabled")) *out = CHAT_NO;
+    if (!f->messages_api.thinking) return true;
+    if (str_is(f->messages_api.thinking_type, "disabled")) *out = CHAT_NO;
     for (size_t i = 0; i < COUNT(on); i++)
-        if (str_is(f->thinking_type, on[i])) *out = CHAT_YES;
+        if (str_is(f->messages_api.thinking_type, on[i])) *out = CHAT_YES;
     return *out || error_set(why, 400, "thinking.type", NULL, "'thinking.type' must be enabled, adaptive or disabled.");
 }
 
@@ -511,17 +513,17 @@ bool messages_options(server_fields *f, arena *mem, server_error *why)
     bool    known = false;
     choice *c     = arena_try(mem, 1, sizeof *c);
     if (!c) return error_no_memory(why);
-    if (f->thread)
+    if (f->messages_api.thread)
         return error_set(why, 400, "thread", "thread_unsupported_request",
                          "'thread' is not known here: conversations are not kept. Send all messages without it.");
     if (!check_format(f->response_format, why)) return false;
-    f->parallel_tool_calls = !f->one_tool_call;
+    f->parallel_tool_calls = !f->messages_api.one_tool_call;
     if (!f->tool_choice) return true;
     f->tool_choice = &c->value;
     for (size_t i = 0; i < COUNT(theirs) && !known; i++)
-        if ((known = str_is(f->choice_type, theirs[i]))) c->value = json_of_text(str_of(ours[i]));
-    if (str_is(f->choice_type, "tool") && f->choice_name.n) {
-        choose_tool(c, f->choice_name);
+        if ((known = str_is(f->messages_api.choice_type, theirs[i]))) c->value = json_of_text(str_of(ours[i]));
+    if (str_is(f->messages_api.choice_type, "tool") && f->messages_api.choice_name.n) {
+        choose_tool(c, f->messages_api.choice_name);
         known = true;
     }
     return known || error_set(why, 400, "tool_choice", NULL,

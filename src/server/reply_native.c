@@ -20,7 +20,7 @@ static void native_on_event(reply *r, server_choice *c, const chat_event *ev)
 /* Puts the members that every event has, except probabilities; empties their parts. */
 static void put_growth(reply *r, server_choice *c, bool stop)
 {
-    bool ids = r->stream || c->request->f.return_tokens;
+    bool ids = r->stream || c->request->f.native.return_tokens;
     buf_printf(&r->out, "{\"index\":%d,\"content\":\"", c->index);
     reply_put_part(r, c, TEXT);
     buf_puts(&r->out, "\",\"tokens\":[");
@@ -168,7 +168,7 @@ static const json_value *find_path(const json_value *v, str path)
  * in it: they are long, and are added as they are. */
 static void pick_members(reply *r, server_choice *c, size_t from)
 {
-    const json_value *list                = r->request->f.response_fields, *whole;
+    const json_value *list                = r->request->f.native.response_fields, *whole;
     bool              wants_probabilities = false;
     arena             mem;
     buf               kept;
@@ -196,7 +196,7 @@ static void pick_members(reply *r, server_choice *c, size_t from)
 
 static void put_answer(reply *r, server_choice *c)
 {
-    const json_value *list  = r->request->f.response_fields;
+    const json_value *list  = r->request->f.native.response_fields;
     size_t            from  = r->out.n;
     bool              picks = list && list->n;
     put_growth(r, c, true);

@@ -57,7 +57,7 @@ static const json_value *echoed(const server_request *q, const char *key, json_k
 static void put_settings(buf *out, const server_request *q)
 {
     const server_fields *f    = &q->f;
-    const json_value    *text = f->text, *choice = json_get(q->root, "tool_choice");
+    const json_value    *text = f->responses.text, *choice = json_get(q->root, "tool_choice");
     json_writer          w;
     echo(out, "instructions", echoed(q, "instructions", JSON_STRING), "null");
     echo(out, "metadata", echoed(q, "metadata", JSON_OBJECT), "{}");
@@ -74,7 +74,7 @@ static void put_settings(buf *out, const server_request *q)
     json_key(&w, "effort");
     f->reasoning_effort.s ? json_put_str(&w, f->reasoning_effort) : json_put_null(&w);
     json_key(&w, "summary");
-    f->summary.s ? json_put_str(&w, f->summary) : json_put_null(&w);
+    f->responses.summary.s ? json_put_str(&w, f->responses.summary) : json_put_null(&w);
     json_end(&w);
     buf_printf(out, ",\"parallel_tool_calls\":%s,\"temperature\":", f->parallel_tool_calls ? "true" : "false");
     json_writer_init(&w, out);
@@ -361,7 +361,7 @@ static void open_call(reply *r, server_choice *c, str shown)
 
 static void responses_on_event(reply *r, server_choice *c, const chat_event *ev)
 {
-    int kind = ev->kind == CHAT_EVENT_CONTENT ? MESSAGE : r->request->f.summary.s ? SUMMARY : THOUGHT;
+    int kind = ev->kind == CHAT_EVENT_CONTENT ? MESSAGE : r->request->f.responses.summary.s ? SUMMARY : THOUGHT;
     if (ev->kind == CHAT_EVENT_CALL_NAME) {
         open_call(r, c, ev->text);
     } else if (ev->kind == CHAT_EVENT_CALL_ARGS) {

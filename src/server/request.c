@@ -85,7 +85,7 @@ size_t request_repeat_bytes(const server_request *r)
     /* the text of a token; it is in the answer, in the reply and among the bytes to send, and these grow by doubling */
     enum { TEXT = 8, COPIES = 4 };
     size_t n = 0;
-    if (r->endpoint != FIELD_NATIVE && !r->f.echo) return 0;
+    if (r->endpoint != FIELD_NATIVE && !r->f.text.echo) return 0;
     for (int i = 0; i < r->n_prompts; i++) n += (r->prompt[i].n * TEXT + r->f.grammar.n) * (size_t)r->f.n;
     return n * COPIES;
 }
@@ -299,7 +299,7 @@ static void read_sampling(server_request *r)
     a->ignore_stop_ids   = f->ignore_eos;
     a->min_tokens        = (int32_t)f->min_tokens;
     a->wake_on_prefill   = f->return_progress && f->stream;
-    int64_t limit        = f->max_completion_tokens != FIELD_ABSENT ? f->max_completion_tokens : f->max_tokens;
+    int64_t limit = f->chat.max_completion_tokens != FIELD_ABSENT ? f->chat.max_completion_tokens : f->max_tokens;
     if (f->n_predict != FIELD_ABSENT) limit = f->n_predict;
     if (limit != FIELD_ABSENT) a->max_tokens = limit < 0 ? INT32_MAX : (int32_t)limit;
 }
@@ -310,9 +310,9 @@ static bool read_logprobs(server_request *r, server_error *why)
     if (f->top_logprobs != FIELD_ABSENT && f->top_logprobs > 0 && !f->want_logprobs)
         return error_set(why, 400, "top_logprobs", NULL, "'top_logprobs' needs 'logprobs' to be true.");
     if (f->want_logprobs) r->ask.logprobs = f->top_logprobs == FIELD_ABSENT ? 0 : (int)f->top_logprobs;
-    if (f->text_logprobs != FIELD_ABSENT) r->ask.logprobs = (int)f->text_logprobs;
-    if (f->n_probs > 0) r->ask.logprobs = (int)f->n_probs;
-    r->ask.prompt_logprobs = f->echo && r->ask.logprobs >= 0;
+    if (f->text.text_logprobs != FIELD_ABSENT) r->ask.logprobs = (int)f->text.text_logprobs;
+    if (f->native.n_probs > 0) r->ask.logprobs = (int)f->native.n_probs;
+    r->ask.prompt_logprobs = f->text.echo && r->ask.logprobs >= 0;
     return true;
 }
 
@@ -476,7 +476,7 @@ static bool put_text(server_request *r, const tandem *t, str text, bool begins, 
     str      name  = bos >= 0 ? tok_text(engine_tok(t), bos) : (str){0};
     err      e     = {0};
     bool     there = r->markers && name.n && text.n >= name.n && !memcmp(text.s, name.s, name.n);
-    if (begins && !there && r->f.add_special_tokens && tok_add_bos(engine_tok(t))) tok_ids_put(ids, bos);
+    if (begins && !there && r->f.text.add_special_tokens && tok_add_bos(engine_tok(t))) tok_ids_put(ids, bos);
     if (!tok_encode(engine_tok(t), ids, text, r->markers, &e)) return refuse_prompt(r, &e, why);
     return !ids->failed || error_no_memory(why);
 }
@@ -525,7 +525,7 @@ static bool is_sequence(const json_value *v)
 
 static bool read_prompts(server_request *r, const tandem *t, server_error *why)
 {
-    const json_value *v = r->f.prompt;
+    const json_value *v = r->f.text.prompt;
     if (!v || (v->kind == JSON_ARRAY && !v->n)) return bad_prompt(why);
     bool several = v->kind == JSON_ARRAY && !is_sequence(v);
     if (several && v->n > MAX_PROMPTS) return bad_prompt(why);
@@ -569,7 +569,9 @@ static bool open_body(server_request *r, const tandem *t, const json_value **bod
     if (!engine_tok(t)) return error_set(why, 400, NULL, NULL, "The model has no tokenizer, which text needs.");
     if (r->endpoint & FIELD_OLLAMA && !ollama_translate(r, body, why)) return false;
     r->root = *body;
-    if (!fields_read(&r->f, *body, r->endpoint, why) || !dialects_check(r, *body, why)) return false;
+    if (r->endpoint & (FIELD_TOKENIZE | FIELD_DETOKENIZE))
+        return fields_read(&r->tokenize, &fields_tokenize, *body, r->endpoint, why);
+    if (!fields_read(&r->f, &fields_generate, *body, r->endpoint, why) || !dialects_check(r, *body, why)) return false;
     if (r->endpoint == FIELD_MESSAGES) return messages_options(&r->f, &r->mem, why);
     return r->endpoint != FIELD_RESPONSES || responses_translate(r, why);
 }
@@ -605,7 +607,7 @@ bool request_count(server_request *r, const tandem *t, size_t *n, server_error *
 /* Checks that the paths of response_fields are texts, and that none comes twice: a reply has each member once. */
 static bool check_response_fields(const server_request *r, server_error *why)
 {
-    const json_value *list = r->f.response_fields;
+    const json_value *list = r->f.native.response_fields;
     for (size_t i = 0; list && i < list->n; i++) {
         const json_value *v  = &list->item[i];
         bool              ok = v->kind == JSON_STRING && v->s.n;

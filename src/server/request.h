@@ -31,6 +31,7 @@ struct server_request {
     buf                body;
     arena              mem;
     server_fields      f;
+    tokenize_fields    tokenize; /* of /tokenize and /detokenize, in place of f */
 
     const json_value  *root; /* the parsed body */
     chat              *chat; /* NULL: text */

@@ -64,7 +64,7 @@ static void *grow(arena *mem, void *items, size_t n, size_t each)
 /* --- fields -------------------------------------------------------------------------------------*/
 bool responses_includes(const server_request *r, const char *what)
 {
-    const json_value *list = r->f.include;
+    const json_value *list = r->f.responses.include;
     for (size_t i = 0; list && i < list->n; i++)
         if (list->item[i].kind == JSON_STRING && str_is(list->item[i].s, what)) return true;
     return false;
@@ -73,13 +73,13 @@ bool responses_includes(const server_request *r, const char *what)
 static bool refuse_stored(const server_request *r, server_error *why)
 {
     const server_fields *f = &r->f;
-    if (f->background)
+    if (f->responses.background)
         return error_set(why, 400, "background", "unsupported_value",
                          "'background' can only be false: a response lives as long as its request.");
-    const char *name = f->previous_response_id ? "previous_response_id"
-                       : f->conversation       ? "conversation"
-                       : f->stored_prompt      ? "prompt"
-                                               : NULL;
+    const char *name = f->responses.previous_response_id ? "previous_response_id"
+                       : f->responses.conversation       ? "conversation"
+                       : f->responses.stored_prompt      ? "prompt"
+                                                         : NULL;
     return !name || error_set(why, 400, name, "unsupported_value",
                               "'%s' is not supported: nothing is stored here. Please send the whole conversation as "
                               "'input'.",
@@ -107,9 +107,9 @@ static bool translate_choice(server_request *r, server_error *why)
                              MAX_TOOLS);
         json_value *copy = arena_try(&r->mem, 1, sizeof *copy);
         if (!copy) return error_no_memory(why);
-        *copy              = mode ? *mode : json_of_text(STR("auto"));
-        r->f.tool_choice   = copy;
-        r->f.allowed_tools = list;
+        *copy                        = mode ? *mode : json_of_text(STR("auto"));
+        r->f.tool_choice             = copy;
+        r->f.responses.allowed_tools = list;
         return true;
     }
     str name = string(v, "name");
@@ -132,7 +132,7 @@ bool responses_translate(server_request *r, server_error *why)
 /* --- tools --------------------------------------------------------------------------------------*/
 static bool is_allowed(const server_request *r, str name)
 {
-    const json_value *list = r->f.allowed_tools;
+    const json_value *list = r->f.responses.allowed_tools;
     for (size_t i = 0; list && i < list->n; i++)
         if (str_eq(string(&list->item[i], "name"), name)) return true;
     return !list;
@@ -411,7 +411,7 @@ static bool bad_input(server_error *why)
 
 static bool read_input(reader *in)
 {
-    const json_value *v = in->r->f.input;
+    const json_value *v = in->r->f.responses.input;
     if (!v || (v->kind != JSON_STRING && v->kind != JSON_ARRAY)) return bad_input(in->why);
     if (v->kind == JSON_STRING) return chat_add(in->chat, CHAT_USER, v->s) || error_no_memory(in->why);
     if (v->n > CHAT_MAX_MESSAGES)
@@ -458,7 +458,8 @@ bool responses_read(server_request *r, server_error *why)
 {
     reader in = {.r = r, .chat = chat_new(&r->mem), .why = why};
     if (!in.chat) return error_no_memory(why);
-    if (r->f.instructions.n && !chat_add(in.chat, CHAT_SYSTEM, r->f.instructions)) return error_no_memory(why);
+    if (r->f.responses.instructions.n && !chat_add(in.chat, CHAT_SYSTEM, r->f.responses.instructions))
+        return error_no_memory(why);
     if (!read_tools(&in) || !read_input(&in) || !join_system(in.chat, why)) return false;
     r->chat = in.chat;
     return true;

@@ -41,13 +41,13 @@ bool text_tokenize(server_request *r, const tandem *t, buf *out, server_error *w
     json_writer w;
     err         e = {0};
     if (!request_open(r, t, why)) return false;
-    bool        vllm = r->f.token_prompt.s; /* their defaults differ */
+    bool        vllm = r->tokenize.prompt.s; /* their defaults differ */
     const char *name = vllm ? "prompt" : "content";
-    str         text = vllm ? r->f.token_prompt : r->f.content;
-    bool        bos  = vllm ? r->f.add_special_tokens : r->f.add_special;
+    str         text = vllm ? r->tokenize.prompt : r->tokenize.content;
+    bool        bos  = vllm ? r->tokenize.add_special_tokens : r->tokenize.add_special;
     if (!text.s) return error_set(why, 400, "content", NULL, "'content' must be a string.");
     if (bos && tok_bos(engine_tok(t)) >= 0) tok_ids_put(ids, tok_bos(engine_tok(t)));
-    if (!tok_encode(engine_tok(t), ids, text, r->f.parse_special, &e)) return error_take(why, &e, name, false);
+    if (!tok_encode(engine_tok(t), ids, text, r->tokenize.parse_special, &e)) return error_take(why, &e, name, false);
     json_writer_init(&w, out);
     json_begin_object(&w);
     if (vllm) {
@@ -57,7 +57,7 @@ bool text_tokenize(server_request *r, const tandem *t, buf *out, server_error *w
     json_key(&w, "tokens");
     json_begin_array(&w);
     for (size_t i = 0; i < ids->n; i++)
-        if (r->f.with_pieces)
+        if (r->tokenize.with_pieces)
             put_piece(&w, engine_tok(t), ids->p[i]);
         else
             json_put_int(&w, ids->p[i]);
@@ -69,7 +69,7 @@ bool text_tokenize(server_request *r, const tandem *t, buf *out, server_error *w
 
 static bool read_tokens(server_request *r, const tandem *t, server_error *why)
 {
-    const json_value *v = r->f.tokens;
+    const json_value *v = r->tokenize.tokens;
     if (!v) return error_set(why, 400, "tokens", NULL, "'tokens' must be a list of token ids.");
     for (size_t i = 0; i < v->n; i++) {
         const json_value *x = &v->item[i];

@@ -31,34 +31,44 @@ static void check_field(const field_info *f, const void *at)
     }
 }
 
-static bool is_field(const char *name)
+static bool is_field(const field_table *t, const char *name)
 {
-    for (int i = 0; i < n_fields; i++)
-        if (!strcmp(field_table[i].name, name)) return true;
+    for (int i = 0; i < t->n; i++)
+        if (!strcmp(t->row[i].name, name)) return true;
     return false;
 }
 
-static void read_as(const json_value *body, int endpoint)
+static void read_as(const json_value *body, const field_table *t, int endpoint)
 {
-    server_fields f;
-    server_error  why = {0};
-    if (!fields_read(&f, body, endpoint, &why)) {
-        assert(why.status == 400 && is_field(why.param) && why.message[0]);
+    union {
+        server_fields   generate;
+        tokenize_fields tokenize;
+        park_fields     park;
+        bench_fields    bench;
+    } f;
+    server_error why = {0};
+    if (!fields_read(&f, t, body, endpoint, &why)) {
+        assert(why.status == 400 && is_field(t, why.param) && why.message[0]);
         return;
     }
-    for (int i = 0; i < n_fields; i++)
-        if (field_table[i].endpoint & endpoint) check_field(&field_table[i], (const char *)&f + field_table[i].at);
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].endpoint & endpoint) check_field(&t->row[i], (const char *)&f + t->row[i].at);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const int  endpoint[] = {FIELD_CHAT,     FIELD_TEXT,      FIELD_TOKENIZE, FIELD_DETOKENIZE,
-                                 FIELD_MESSAGES, FIELD_RESPONSES, FIELD_PARK,     FIELD_BENCH};
+    static const struct {
+        const field_table *table;
+        int                endpoint;
+    } read[] = {{&fields_generate, FIELD_CHAT},     {&fields_generate, FIELD_TEXT},
+                {&fields_tokenize, FIELD_TOKENIZE}, {&fields_tokenize, FIELD_DETOKENIZE},
+                {&fields_generate, FIELD_MESSAGES}, {&fields_generate, FIELD_RESPONSES},
+                {&fields_park, FIELD_PARK},         {&fields_bench, FIELD_BENCH}};
     const json_value *body;
     arena             mem;
     arena_init(&mem, 1 << 26);
     if (json_parse(&body, &mem, (str){(const char *)data, size}, NULL, NULL) && body->kind == JSON_OBJECT)
-        for (size_t i = 0; i < sizeof endpoint / sizeof *endpoint; i++) read_as(body, endpoint[i]);
+        for (size_t i = 0; i < sizeof read / sizeof *read; i++) read_as(body, read[i].table, read[i].endpoint);
     arena_deinit(&mem);
     return 0;
 }

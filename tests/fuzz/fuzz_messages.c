@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena             mem;
     arena_init(&mem, 1 << 26);
     if (json_parse(&body, &mem, (str){(const char *)data, size}, NULL, NULL) && body->kind == JSON_OBJECT &&
-        fields_read(&f, body, FIELD_MESSAGES, &why)) {
+        fields_read(&f, &fields_generate, body, FIELD_MESSAGES, &why)) {
         if (!messages_options(&f, &mem, &why) || !messages_chat(&c, &mem, &f, &why)) {
             assert(!c);
             check_refusal(&why);

@@ -25,7 +25,8 @@ static bool open_request(server_request *q, int endpoint, str text)
     bool ok = ollama_translate(q, &body, &why);
     REQUIRE(ok ? body->kind == JSON_OBJECT && q->ollama.model.n : why.status >= 400 && why.message[0]);
     if (!ok || q->ollama.loaded) return false;
-    if (fields_read(&q->f, body, q->endpoint, &why) && chat_parse(&q->chat, &q->mem, body, &e)) return true;
+    if (fields_read(&q->f, &fields_generate, body, q->endpoint, &why) && chat_parse(&q->chat, &q->mem, body, &e))
+        return true;
     REQUIRE(why.message[0] || e.text[0]);
     return false;
 }
@@ -148,9 +149,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!size) return 0;
     int            endpoint = data[0] == 'g' ? FIELD_OLLAMA_GENERATE : FIELD_OLLAMA_CHAT;
-    const uint8_t *nul   = memchr(data, 0, size);
-    str            body  = {(const char *)data + 1, nul > data ? (size_t)(nul - data) - 1 : size - 1};
-    str            text  = nul > data ? (str){(const char *)nul + 1, (size_t)(data + size - nul) - 1} : (str){0};
+    const uint8_t *nul      = memchr(data, 0, size);
+    str            body     = {(const char *)data + 1, nul > data ? (size_t)(nul - data) - 1 : size - 1};
+    str            text     = nul > data ? (str){(const char *)nul + 1, (size_t)(data + size - nul) - 1} : (str){0};
     server_request q;
     if (open_request(&q, endpoint, body)) {
         check_turns(q.chat, size);

@@ -16,7 +16,8 @@ static bool open_request(server_request *q, str body)
     buf_put(&b, body.s, body.n);
     request_init(q, FIELD_RESPONSES, &b);
     if (!json_parse(&q->root, &q->mem, buf_str(&q->body), &limits, NULL) || q->root->kind != JSON_OBJECT) return false;
-    if (fields_read(&q->f, q->root, FIELD_RESPONSES, &why) && responses_translate(q, &why) && responses_read(q, &why))
+    if (fields_read(&q->f, &fields_generate, q->root, FIELD_RESPONSES, &why) && responses_translate(q, &why) &&
+        responses_read(q, &why))
         return true;
     REQUIRE(why.status >= 400 && why.message[0]);
     return false;

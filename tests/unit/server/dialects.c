@@ -88,8 +88,8 @@ TEST(dialects_that_are_off_change_nothing)
 
 static bool is_kept(const char *name, int endpoint)
 {
-    for (int i = 0; i < n_fields; i++)
-        if (!strcmp(field_table[i].name, name) && field_table[i].endpoint & endpoint) return true;
+    for (int i = 0; i < fields_generate.n; i++)
+        if (!strcmp(fields_generate.row[i].name, name) && fields_generate.row[i].endpoint & endpoint) return true;
     return false;
 }
 

@@ -4,9 +4,14 @@
 #include "server/fields.h"
 
 typedef struct {
-    arena         mem;
-    server_fields f;
-    server_error  why;
+    arena mem;
+    union {
+        server_fields   f;
+        tokenize_fields tokenize;
+        park_fields     park;
+        bench_fields    bench;
+    };
+    server_error why;
 } reading;
 
 /* {"a":VALUE}, or {"a":{"b":VALUE}} for a.b */
@@ -21,6 +26,15 @@ static void put_body(buf *b, const char *name, const char *value)
     buf_putc(b, '}');
 }
 
+/* Returns the table of an endpoint. */
+static const field_table *table_for(int endpoint)
+{
+    for (int i = 0; i < n_field_tables; i++)
+        for (int k = 0; k < field_tables[i]->n; k++)
+            if (field_tables[i]->row[k].endpoint & endpoint) return field_tables[i];
+    return &fields_generate;
+}
+
 static bool read_one(reading *r, const field_info *f, const char *value)
 {
     const json_value *v;
@@ -32,7 +46,7 @@ static bool read_one(reading *r, const field_info *f, const char *value)
     r->why  = (server_error){0};
     bool ok = json_parse(&v, &r->mem, buf_str(&b), NULL, &e);
     if (ok)
-        ok = fields_read(&r->f, v, f->endpoint, &r->why);
+        ok = fields_read(&r->f, table_for(f->endpoint), v, f->endpoint, &r->why);
     else
         error_set(&r->why, 400, f->name, NULL, "%s", e.text);
     arena_deinit(&r->mem);
@@ -115,6 +129,21 @@ static void most(test_case *t, const field_info *f)
     (f->min < 0 ? takes : refuses)(t, f, "-1");
 }
 
+/* All rows of all tables. */
+static int n_rows(void)
+{
+    int n = 0;
+    for (int i = 0; i < n_field_tables; i++) n += field_tables[i]->n;
+    return n;
+}
+
+static const field_info *row(int n)
+{
+    int i = 0;
+    for (; n >= field_tables[i]->n; i++) n -= field_tables[i]->n;
+    return &field_tables[i]->row[n];
+}
+
 TEST(fields_hold_their_limits)
 {
     static const char *const wrong[] = {"\"x\"", "7", "[]", "{}", "true"};
@@ -122,8 +151,8 @@ TEST(fields_hold_their_limits)
     static const json_kind   right[] = {
           [FIELD_BOOL] = JSON_BOOL,     [FIELD_INT] = JSON_INT,     [FIELD_MOST] = JSON_INT,     [FIELD_REAL] = JSON_INT,
           [FIELD_STRING] = JSON_STRING, [FIELD_ARRAY] = JSON_ARRAY, [FIELD_OBJECT] = JSON_OBJECT};
-    for (int i = 0; i < n_fields; i++) {
-        const field_info *f = &field_table[i];
+    for (int n = 0; n < n_rows(); n++) {
+        const field_info *f = row(n);
         takes(t, f, "null");
         if (f->kind == FIELD_ANY) continue;
         for (size_t k = 0; k < COUNT(wrong); k++)
@@ -168,8 +197,8 @@ TEST(fields_are_described_in_words)
 static int all_places(const char *name)
 {
     int endpoint = 0;
-    for (int i = 0; i < n_fields; i++)
-        if (!strcmp(field_table[i].name, name)) endpoint |= field_table[i].endpoint;
+    for (int i = 0; i < fields_generate.n; i++)
+        if (!strcmp(fields_generate.row[i].name, name)) endpoint |= fields_generate.row[i].endpoint;
     return endpoint;
 }
 
@@ -178,8 +207,8 @@ TEST(fields_that_are_unknown_or_elsewhere_are_ignored)
     reading    r;
     field_info unknown = {.name = "no_such_field", .endpoint = FIELD_CHAT};
     CHECK(read_one(&r, &unknown, "{\"a\":[1,2,\"x\"]}"));
-    for (int i = 0; i < n_fields; i++) {
-        field_info f = field_table[i];
+    for (int i = 0; i < fields_generate.n; i++) {
+        field_info f = fields_generate.row[i];
         f.endpoint   = FIELD_ANSWERS & ~all_places(f.name);
         CHECK_MSG(read_one(&r, &f, "[[]]"), "%s is looked at where it does not belong", f.name);
     }
@@ -201,9 +230,10 @@ TEST(fields_take_whole_reals_and_all_seeds)
 {
     reading           r;
     const field_info *seed = NULL, *most = NULL;
-    for (int i = 0; i < n_fields; i++) {
-        if (!strcmp(field_table[i].name, "seed")) seed = &field_table[i];
-        if (!strcmp(field_table[i].name, "max_tokens") && field_table[i].endpoint & FIELD_CHAT) most = &field_table[i];
+    for (int i = 0; i < fields_generate.n; i++) {
+        const field_info *f = &fields_generate.row[i];
+        if (!strcmp(f->name, "seed")) seed = f;
+        if (!strcmp(f->name, "max_tokens") && f->endpoint & FIELD_CHAT) most = f;
     }
     CHECK(read_one(&r, most, "100.0") && r.f.max_tokens == 100);
     CHECK(read_one(&r, most, "-1") && r.f.max_tokens == -1);

@@ -36,7 +36,8 @@ static bool read_body(reading *r, const char *body)
     err               e = {0};
     *r                  = (reading){0};
     arena_init(&r->mem, 1 << 26);
-    return json_parse(&v, &r->mem, str_of(body), NULL, &e) && fields_read(&r->f, v, FIELD_MESSAGES, &r->why) &&
+    return json_parse(&v, &r->mem, str_of(body), NULL, &e) &&
+           fields_read(&r->f, &fields_generate, v, FIELD_MESSAGES, &r->why) &&
            messages_options(&r->f, &r->mem, &r->why) && messages_chat(&r->chat, &r->mem, &r->f, &r->why);
 }
 
@@ -347,14 +348,14 @@ TEST(messages_without_memory)
     arena_init(&tree, 1 << 20);
     CHECK(json_parse(&v, &tree, str_of(body), NULL, NULL));
     arena_init(&mem, 1 << 20);
-    CHECK(fields_read(&f, v, FIELD_MESSAGES, &why) && messages_options(&f, &mem, &why) &&
+    CHECK(fields_read(&f, &fields_generate, v, FIELD_MESSAGES, &why) && messages_options(&f, &mem, &why) &&
           messages_chat(&c, &mem, &f, &why));
     need = mem.used;
     arena_deinit(&mem);
     for (size_t limit = 0; limit < need; limit += 16) {
         arena_init(&mem, limit);
         why = (server_error){0};
-        CHECK(fields_read(&f, v, FIELD_MESSAGES, &why));
+        CHECK(fields_read(&f, &fields_generate, v, FIELD_MESSAGES, &why));
         CHECK(!messages_options(&f, &mem, &why) || (!messages_chat(&c, &mem, &f, &why) && !c));
         CHECK_MSG(why.status == 503 || why.status == 400, "%zu: %d", limit, why.status);
         arena_deinit(&mem);

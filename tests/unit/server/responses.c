@@ -16,7 +16,8 @@ static bool open_body(server_request *q, const char *body, server_error *why)
     request_init(q, FIELD_RESPONSES, &b);
     *why = (server_error){0};
     if (!json_parse(&q->root, &q->mem, buf_str(&q->body), NULL, &e)) return error_set(why, 400, "", NULL, "%s", e.text);
-    return fields_read(&q->f, q->root, FIELD_RESPONSES, why) && responses_translate(q, why) && responses_read(q, why);
+    return fields_read(&q->f, &fields_generate, q->root, FIELD_RESPONSES, why) && responses_translate(q, why) &&
+           responses_read(q, why);
 }
 
 /* The prompt without its first marker. */
