@@ -129,7 +129,7 @@ typedef struct {
 typedef struct {
     const field_info *row;
     int               n;
-    size_t            bytes; /* of the struct */
+    size_t            bytes; /* size of the struct */
 } field_table;
 extern const field_table        fields_generate, fields_tokenize, fields_park, fields_bench;
 extern const field_table *const field_tables[]; /* all of them */

@@ -31,7 +31,7 @@ struct server_request {
     buf                body;
     arena              mem;
     server_fields      f;
-    tokenize_fields    tokenize; /* of /tokenize and /detokenize, in place of f */
+    tokenize_fields    tokenize; /* used instead of f by /tokenize and /detokenize */
 
     const json_value  *root; /* the parsed body */
     chat              *chat; /* NULL: text */
