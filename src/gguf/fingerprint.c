@@ -48,12 +48,3 @@ void fingerprint_checkpoint(const checkpoint *cp, char out[FINGERPRINT_MAX])
     for (size_t i = 0; i < files->n; i++) sampled |= put_bytes(&s, (str){files->file[i].map.p, files->file[i].map.n});
     finish(&s, sampled, out);
 }
-
-bool fingerprint_path(const char *path, char out[FINGERPRINT_MAX], err *e)
-{
-    checkpoint *cp;
-    if (!checkpoint_open(&cp, path, e)) return false;
-    fingerprint_checkpoint(cp, out);
-    checkpoint_close(cp);
-    return true;
-}

@@ -12,5 +12,4 @@ enum { FINGERPRINT_MAX = 96 };
 /* Write the fingerprint. */
 void fingerprint_bytes(str bytes, char out[FINGERPRINT_MAX]);
 void fingerprint_checkpoint(const checkpoint *cp, char out[FINGERPRINT_MAX]);
-bool fingerprint_path(const char *path, char out[FINGERPRINT_MAX], err *e);
 #endif

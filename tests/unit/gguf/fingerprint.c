@@ -12,6 +12,15 @@ static const char *tmp_path(const char *name)
     return path;
 }
 
+static bool fingerprint_path(const char *path, char out[FINGERPRINT_MAX], err *e)
+{
+    checkpoint *cp;
+    if (!checkpoint_open(&cp, path, e)) return false;
+    fingerprint_checkpoint(cp, out);
+    checkpoint_close(cp);
+    return true;
+}
+
 TEST(fingerprint_tells_bytes_apart)
 {
     char   mark[FINGERPRINT_MAX], other[FINGERPRINT_MAX];

@@ -98,7 +98,9 @@ TEST(spec_drafters_from_images_and_files)
         CHECK_STR(str_of(v.name), STR("the image"));
         CHECK_STR(str_of(v.shown), STR("builtin"));
         fingerprint_bytes((str){(const char *)map.p, map.n}, sum[0]);
-        CHECK_OK(fingerprint_path(mtp_path, sum[1], &e), e);
+        checkpoint *cp;
+        if (CHECK_OK(checkpoint_open(&cp, mtp_path, &e), e)) fingerprint_checkpoint(cp, sum[1]);
+        checkpoint_close(cp);
         CHECK_STR(str_of(v.fingerprint), str_of(sum[0]));
         CHECK_STR(str_of(v.fingerprint), str_of(sum[1]));
         CHECK(n_wraps == 1 && wrapped == g.s->slots[DRAFTER_MTP].d);
