@@ -47,6 +47,8 @@ static void check_lanes(test_case *t, int lanes, int rows, int tokens, int alone
 }
 
 TEST(sched_hundred_lanes_give_their_own_texts) { check_lanes(t, 100, 256, 3, 10, TANDEM_SPEC_OFF); }
+/* More rows than the cost model has. */
+TEST(sched_large_steps_give_their_own_texts) { check_lanes(t, 20, TANDEM_MAX_STEP_TOKENS, 12, 5, TANDEM_SPEC_AUTO); }
 TEST_SLOW(sched_all_lanes_give_their_own_texts)
 {
     check_lanes(t, MOST, 256, 24, 1, TANDEM_SPEC_OFF);
