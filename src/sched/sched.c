@@ -59,9 +59,9 @@ struct sched {
     policy_classes *classes; /* measurements of drafts by kind of request */
     spec_lane     **idle;    /* [max_lanes] */
     int             n_idle;
-    tandem_job    **in_step; /* [max_lanes]: the jobs of `turn` */
-    spec_turn      *turn;    /* [max_lanes] */
-    int             n_turns;
+    tandem_job    **in_step; /* [max_lanes]: the jobs of `part` */
+    spec_part      *part;    /* [max_lanes] */
+    int             n_parts;
     int             rows, prompt_rows; /* without draft tokens */
     double          row_s;             /* seconds of a prompt row, a moving average */
     mask_budget     masks;
@@ -73,7 +73,7 @@ struct sched {
     struct { /* scratch of a step, [max_lanes] each */
         tandem_job **order;
         spec_lane  **lane;
-        int         *rank, *pending, *rows, *turn;
+        int         *rank, *pending, *rows, *part;
         bool        *ready, *asked;
         route_lane  *route_lane;
         route       *route;
@@ -409,8 +409,8 @@ int sched_bucket(double seconds)
 static void note_masks(sched *s, double step_s)
 {
     int64_t work = 0;
-    for (int i = 0; i < s->n_turns; i++) work += count_masks(s, s->in_step[i]);
-    if (s->n_turns) masks_note_step(&s->masks, step_s, work);
+    for (int i = 0; i < s->n_parts; i++) work += count_masks(s, s->in_step[i]);
+    if (s->n_parts) masks_note_step(&s->masks, step_s, work);
     if (s->masks.spent_s <= 0) return;
     s->stats.mask_s += s->masks.spent_s;
     s->stats.mask_bucket[sched_bucket(s->masks.spent_s)]++;
@@ -436,22 +436,22 @@ static void share_out(sched *s)
     prepare_masks(s, order, ready);
     for (int i = 0; i < s->n_running; i++) pending[i] = ready[i] ? spec_lane_pending(order[i]->lane) : 0;
     s->rows    = share_rows(&limits, pending, s->n_running, rows);
-    s->n_turns = s->prompt_rows = 0;
+    s->n_parts = s->prompt_rows = 0;
     for (int i = 0; i < s->n_running; i++) {
         if (!rows[i]) continue;
         tandem_job *j = order[i];
         spec_lane_limit(j->lane, j->max_out - j->n_kept);
-        s->in_step[s->n_turns] = j;
-        s->turn[s->n_turns++]  = (spec_turn){.lane = j->lane, .max_rows = rows[i]};
+        s->in_step[s->n_parts] = j;
+        s->part[s->n_parts++]  = (spec_part){.lane = j->lane, .max_rows = rows[i]};
         if (pending[i] > 1) s->prompt_rows += rows[i];
     }
 }
 
-static void note_route(sched *s, int turn, const route *r)
+static void note_route(sched *s, int part, const route *r)
 {
-    tandem_job   *j    = s->in_step[turn];
+    tandem_job   *j    = s->in_step[part];
     tandem_usage *u    = &j->result.usage;
-    s->turn[turn].plan = r->plan;
+    s->part[part].plan = r->plan;
     j->reason          = r->reason;
     s->stats.routes[r->reason]++;
     if (routing_trace_note(&j->trace, r)) log_route(s, j, false);
@@ -460,21 +460,21 @@ static void note_route(sched *s, int turn, const route *r)
     u->route_reason = route_reason_names[r->reason];
 }
 
-/* Collects the turns that may draft and their input for the router. The others are plain by request. */
-static int ask_lanes(sched *s, route_lane *lane, int *turn)
+/* Collects the lanes of the step that may draft and their input for the router. The others are plain by request. */
+static int ask_lanes(sched *s, route_lane *lane, int *part)
 {
     static const route plain = {.reason = ROUTE_REQUEST};
-    int                n = 0, first = share_first_lane(s->stats.steps, s->n_turns);
-    for (int k = 0; k < s->n_turns; k++) {
-        int          i = (first + k) % s->n_turns;
+    int                n = 0, first = share_first_lane(s->stats.steps, s->n_parts);
+    for (int k = 0; k < s->n_parts; k++) {
+        int          i = (first + k) % s->n_parts;
         policy_facts f;
-        if (!spec_lane_can_draft(s->turn[i].lane)) continue;
+        if (!spec_lane_can_draft(s->part[i].lane)) continue;
         if (s->in_step[i]->opt.spec.method == SPEC_OFF) {
             note_route(s, i, &plain);
             continue;
         }
-        spec_lane_facts(s->turn[i].lane, &f);
-        turn[n]   = i;
+        spec_lane_facts(s->part[i].lane, &f);
+        part[n]   = i;
         lane[n++] = (route_lane){.method   = f.method,
                                  .lane     = {.p = f.p, .room = f.room, .ctx = f.n_ctx},
                                  .n_prompt = f.n_prompt,
@@ -497,11 +497,11 @@ static void note_calm(sched *s, const route *out, int n)
 static bool stay_calm(sched *s)
 {
     bool *asked = s->by_lane.asked;
-    for (int i = 0; i < s->n_turns; i++) {
-        asked[i] = spec_lane_can_draft(s->turn[i].lane);
+    for (int i = 0; i < s->n_parts; i++) {
+        asked[i] = spec_lane_can_draft(s->part[i].lane);
         if (asked[i] && !s->in_step[i]->result.usage.route_reason[0]) return false;
     }
-    for (int i = 0; i < s->n_turns; i++)
+    for (int i = 0; i < s->n_parts; i++)
         if (asked[i]) s->stats.routes[s->in_step[i]->reason]++;
     return true;
 }
@@ -510,14 +510,14 @@ static void choose_plans(sched *s)
 {
     route_lane *lane = s->by_lane.route_lane;
     route      *out  = s->by_lane.route;
-    int        *turn = s->by_lane.turn, n;
+    int        *part = s->by_lane.part, n;
     if (s->calm > 0 && s->calm-- && stay_calm(s)) return;
-    n = ask_lanes(s, lane, turn);
+    n = ask_lanes(s, lane, part);
     if (n == 0) return;
     route_load load = {.kv_pressure = kv_pressure(s), .fixed_rows = s->rows - n, .max_rows = s->opt.step_tokens};
     route_lanes(lane, n, &load, spec_costs(s->opt.spec), &s->set, out);
     note_calm(s, out, n);
-    for (int i = 0; i < n; i++) note_route(s, turn[i], &out[i]);
+    for (int i = 0; i < n; i++) note_route(s, part[i], &out[i]);
 }
 
 static void keep(sched *s, tandem_job *j)
@@ -563,7 +563,7 @@ static void deliver(sched *s, double took)
 {
     double quiet_s = took < s->opt.wake_s ? s->opt.wake_s : 0;
     show_stats(s);
-    for (int i = 0; i < s->n_turns; i++) {
+    for (int i = 0; i < s->n_parts; i++) {
         tandem_job *j = s->in_step[i];
         if (j->result.finish)
             end_job(s, j);
@@ -585,7 +585,7 @@ static void fail_step(sched *s, const err *why)
 {
     log_event(LOG_ERROR, "step", "%s", why->text);
     s->stats.failed_steps++;
-    for (int i = 0; i < s->n_turns; i++) fail_job(s, s->in_step[i], why->code, why->text);
+    for (int i = 0; i < s->n_parts; i++) fail_job(s, s->in_step[i], why->code, why->text);
 }
 
 static void one_step(sched *s)
@@ -593,7 +593,7 @@ static void one_step(sched *s)
     err    why   = {0};
     double start = s->now;
     share_out(s);
-    if (!s->n_turns) { /* all wait for their masks */
+    if (!s->n_parts) { /* all wait for their masks */
         note_masks(s, 0);
         end_costly(s);
         return;
@@ -602,9 +602,9 @@ static void one_step(sched *s)
     fault_no_alloc_begin("a step");
     choose_plans(s);
     double begun = clock_s();
-    bool   ok    = spec_step(s->opt.spec, s->turn, s->n_turns, &why);
+    bool   ok    = spec_step(s->opt.spec, s->part, s->n_parts, &why);
     s->now       = clock_s();
-    for (int i = 0; ok && i < s->n_turns; i++) keep(s, s->in_step[i]);
+    for (int i = 0; ok && i < s->n_parts; i++) keep(s, s->in_step[i]);
     fault_no_alloc_end();
     note_masks(s, s->now - begun);
     if (!ok) {
@@ -681,13 +681,13 @@ static void take_scratch(sched *s)
     s->running            = xnew_n(tandem_job *, n);
     s->idle               = xnew_n(spec_lane *, n);
     s->in_step            = xnew_n(tandem_job *, n);
-    s->turn               = xnew_n(spec_turn, n);
+    s->part               = xnew_n(spec_part, n);
     s->by_lane.order      = xnew_n(tandem_job *, n);
     s->by_lane.lane       = xnew_n(spec_lane *, n);
     s->by_lane.rank       = xnew_n(int, n);
     s->by_lane.pending    = xnew_n(int, n);
     s->by_lane.rows       = xnew_n(int, n);
-    s->by_lane.turn       = xnew_n(int, n);
+    s->by_lane.part       = xnew_n(int, n);
     s->by_lane.ready      = xnew_n(bool, n);
     s->by_lane.asked      = xnew_n(bool, n);
     s->by_lane.route_lane = xnew_n(route_lane, n);
@@ -699,12 +699,12 @@ static void free_scratch(sched *s)
     void *all[] = {s->running,
                    s->idle,
                    s->in_step,
-                   s->turn,
+                   s->part,
                    s->by_lane.order,
                    s->by_lane.lane,
                    s->by_lane.rank,
                    s->by_lane.rows,
-                   s->by_lane.turn,
+                   s->by_lane.part,
                    s->by_lane.pending,
                    s->by_lane.ready,
                    s->by_lane.asked,

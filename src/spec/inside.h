@@ -52,7 +52,7 @@ struct spec {
         spec_lane **lane, **drafting;
         draft_job **job;
         int        *guesses;
-        spec_turn  *turn;
+        spec_part  *part;
     } by_lane;
     dev            params, picked, changes, logprobs;
     dev            guesses; /* int32 [max_lanes][DRAFT_MAX]: draft tokens that stay on the device (draft_job.later) */

@@ -29,7 +29,7 @@ static bool take_scratch(spec *s, err *e)
     s->by_lane.drafting = xnew_n(spec_lane *, lanes);
     s->by_lane.job      = xnew_n(draft_job *, lanes);
     s->by_lane.guesses  = xnew_n(int, lanes);
-    s->by_lane.turn     = xnew_n(spec_turn, lanes);
+    s->by_lane.part     = xnew_n(spec_part, lanes);
     s->max_changes      = s->t->n_vocab + ROOM_FOR_CHANGES;
     s->host_changes     = mem_try_n((size_t)s->max_changes, sizeof *s->host_changes);
     s->host_logprobs    = xnew_n(token_logprob, rows * (1 + SPEC_MAX_TOP));
@@ -91,7 +91,7 @@ void spec_free(spec *s)
     mem_free(s->by_lane.drafting);
     mem_free(s->by_lane.job);
     mem_free(s->by_lane.guesses);
-    mem_free(s->by_lane.turn);
+    mem_free(s->by_lane.part);
     step_deinit(&s->step);
     mem_free(s->lanes);
     mem_free(s);

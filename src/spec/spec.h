@@ -195,7 +195,7 @@ typedef struct {
     spec_lane *lane;
     int        max_rows; /* maximum rows of prompt; 0: as many as fit */
     spec_plan  plan;     /* used if the lane can draft; shortened to what fits into the lane and the step */
-} spec_turn;
+} spec_part;
 /* Computes the grammar mask of the lane's next pick, for about *work steps of the grammar's machine, and subtracts the
  * steps used from *work. Returns false when the mask is not complete: the lane must not take part in the step. Returns
  * true at once for a lane without a grammar. */
@@ -205,7 +205,7 @@ int64_t spec_lane_mask_work(const spec_lane *l);  /* steps of the machine that i
 void spec_grant_mask_work(spec *s, int64_t work); /* limit for masks of draft tokens in the next step; default: none */
 /* Runs one step of the target: for each lane a chunk of its prompt, or one round. On failure the lanes are as before.
  * */
-bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e);
+bool spec_step(spec *s, const spec_part *parts, int n_parts, err *e);
 /* Runs spec_step with the plan of spec_choose_alone for each lane. */
 bool            spec_step_alone(spec *s, spec_lane *const *lanes, int n_lanes, err *e);
 const spec_out *spec_lane_out(const spec_lane *l);

@@ -7,7 +7,7 @@
 
 /* --- a step -------------------------------------------------------------------------------------*/
 /* Plans the rows of text: at most `rows`, of which at most `kept` are kept rows (kv/lane.h). */
-static void plan_chunk(const spec_turn *t, int rows, int kept)
+static void plan_chunk(const spec_part *t, int rows, int kept)
 {
     spec_lane *l       = t->lane;
     int        pending = spec_lane_pending(l);
@@ -146,7 +146,7 @@ static void end_chunk(spec_lane *l)
 }
 
 /* Plans up to `rows` draft tokens and returns their number. */
-static int plan_guesses(const spec_turn *t, int rows)
+static int plan_guesses(const spec_part *t, int rows)
 {
     spec_lane *l = t->lane;
     if (!spec_lane_can_draft(l)) return 0;
@@ -158,25 +158,25 @@ static int plan_guesses(const spec_turn *t, int rows)
 /* Divides the rows of the step. Every lane gets at least one row, then prompts get rows in the order of the lanes.
  * Draft tokens get the remaining rows, in equal shares if they do not all fit: otherwise the first lanes would be
  * faster in every step. */
-static void plan_lanes(spec *s, const spec_turn *turns, int n_turns, spec_lane **lanes)
+static void plan_lanes(spec *s, const spec_part *parts, int n_parts, spec_lane **lanes)
 {
     int  rows_left = s->t->max_rows, kept = s->t->max_kept_rows > 0 ? s->t->max_kept_rows : rows_left;
     int *guesses = s->by_lane.guesses, all = 0;
-    assert(n_turns >= 1 && n_turns <= rows_left && n_turns <= kept && n_turns <= s->opt.max_lanes);
-    for (int i = 0; i < n_turns; i++) {
-        spec_lane *l = lanes[i] = turns[i].lane;
+    assert(n_parts >= 1 && n_parts <= rows_left && n_parts <= kept && n_parts <= s->opt.max_lanes);
+    for (int i = 0; i < n_parts; i++) {
+        spec_lane *l = lanes[i] = parts[i].lane;
         assert(l->s == s && l->live && spec_lane_pending(l) > 0 && !spec_lane_full(l));
-        plan_chunk(&turns[i], rows_left - (n_turns - 1 - i), kept - (n_turns - 1 - i));
+        plan_chunk(&parts[i], rows_left - (n_parts - 1 - i), kept - (n_parts - 1 - i));
         rows_left -= l->n_chunk;
         kept -= l->n_kept_text;
     }
     rows_left = min_int(rows_left, SPEC_MAX_GUESSES);
     if (s->t->n_states) rows_left = min_int(rows_left, kept);
-    for (int i = 0; i < n_turns; i++) all += guesses[i] = plan_guesses(&turns[i], DRAFT_MAX);
+    for (int i = 0; i < n_parts; i++) all += guesses[i] = plan_guesses(&parts[i], DRAFT_MAX);
     if (all <= rows_left) return;
-    choice_share_rows(guesses, n_turns, rows_left);
-    for (int i = 0; i < n_turns; i++)
-        if (guesses[i] < lanes[i]->plan.n) plan_guesses(&turns[i], guesses[i]);
+    choice_share_rows(guesses, n_parts, rows_left);
+    for (int i = 0; i < n_parts; i++)
+        if (guesses[i] < lanes[i]->plan.n) plan_guesses(&parts[i], guesses[i]);
 }
 
 /* Records the cost of a step, unless it has prompt chunks: they say little about steps without. */
@@ -203,19 +203,19 @@ spec_scores spec_lane_scores(const spec_lane *l)
                          .item   = s->host_logprobs + (size_t)l->first_scored * (size_t)stride};
 }
 
-bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e)
+bool spec_step(spec *s, const spec_part *parts, int n_parts, err *e)
 {
     spec_lane **lanes = s->by_lane.lane;
-    plan_lanes(s, turns, n_turns, lanes);
+    plan_lanes(s, parts, n_parts, lanes);
     double start = clock_s();
-    draft_trees(s, lanes, n_turns);
+    draft_trees(s, lanes, n_parts);
     bool ran = false;
-    if (!run_rows(s, lanes, n_turns, &ran, e)) {
-        for (int i = 0; i < n_turns; i++) roll_back(lanes[i], ran);
+    if (!run_rows(s, lanes, n_parts, &ran, e)) {
+        for (int i = 0; i < n_parts; i++) roll_back(lanes[i], ran);
         return false;
     }
-    double took = clock_s() - start - drafts_done(s, lanes, n_turns);
-    for (int i = 0; i < n_turns; i++) {
+    double took = clock_s() - start - drafts_done(s, lanes, n_parts);
+    for (int i = 0; i < n_parts; i++) {
         spec_lane *l = lanes[i];
         if (l->first_want < 0)
             end_chunk(l);
@@ -224,15 +224,15 @@ bool spec_step(spec *s, const spec_turn *turns, int n_turns, err *e)
         if (l->out.problem) roll_back(l, true);
         l->stats.verify_s += took;
     }
-    note_cost(s, lanes, n_turns, took);
+    note_cost(s, lanes, n_parts, took);
     return true;
 }
 
 bool spec_step_alone(spec *s, spec_lane *const *lanes, int n_lanes, err *e)
 {
-    spec_turn *turns = s->by_lane.turn;
-    for (int i = 0; i < n_lanes; i++) turns[i] = (spec_turn){.lane = lanes[i], .plan = spec_choose_alone(lanes[i])};
-    return spec_step(s, turns, n_lanes, e);
+    spec_part *parts = s->by_lane.part;
+    for (int i = 0; i < n_lanes; i++) parts[i] = (spec_part){.lane = lanes[i], .plan = spec_choose_alone(lanes[i])};
+    return spec_step(s, parts, n_lanes, e);
 }
 
 /* --- commit -------------------------------------------------------------------------------*/

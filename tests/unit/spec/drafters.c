@@ -296,16 +296,16 @@ TEST(spec_plans_are_cut_to_what_there_is_room_for)
             lane_request r         = {.opt = spec_rig_options(SPEC_AUTO), .prompt = rig_prompt, .n_prompt = RIG_PROMPT};
             r.opt.spec.draft_max   = c[i].draft_max;
             r.opt.spec.tree_budget = c[i].tree_budget;
-            spec_turn turn         = {.lane = g.l[0]};
+            spec_part part         = {.lane = g.l[0]};
             CHECK_OK(spec_lane_begin(g.l[0], &r, &reused, &e), e);
             CHECK(!spec_lane_can_draft(g.l[0])); /* the prompt comes first */
-            CHECK_OK(spec_step(g.s, &turn, 1, &e), e);
+            CHECK_OK(spec_step(g.s, &part, 1, &e), e);
             spec_lane_keep(g.l[0], 1);
             CHECK(spec_lane_can_draft(g.l[0]));
             spec_lane_limit(g.l[0], c[i].limit);
-            turn.plan = c[i].plan;
+            part.plan = c[i].plan;
             n_shown = last_n = last_depth = 0;
-            CHECK_OK(spec_step(g.s, &turn, 1, &e), e);
+            CHECK_OK(spec_step(g.s, &part, 1, &e), e);
             CHECK_INT(n_shown, c[i].n > 0);
             CHECK_MSG(last_n <= c[i].n && last_depth <= c[i].depth && (last_n > 0) == (c[i].n > 0),
                       "case %zu: %d guesses, %d deep", i, last_n, last_depth);
@@ -512,20 +512,20 @@ static void one_round(test_case *t, spec_rig *g, int n, spec_plan plan)
 {
     err       e = {0};
     size_t    reused;
-    spec_turn turn[RIG_LANES] = {0};
+    spec_part part[RIG_LANES] = {0};
     for (int i = 0; i < n; i++) {
         lane_request r = {.opt = spec_rig_options(SPEC_AUTO), .prompt = rig_prompt, .n_prompt = RIG_PROMPT};
         CHECK_OK(spec_lane_begin(g->l[i], &r, &reused, &e), e);
-        turn[i] = (spec_turn){.lane = g->l[i]};
+        part[i] = (spec_part){.lane = g->l[i]};
     }
     g->s->cost = (cost_table){0};
-    CHECK_OK(spec_step(g->s, turn, n, &e), e);
+    CHECK_OK(spec_step(g->s, part, n, &e), e);
     CHECK_INT(spec_costs(g->s)->n_steps, 0); /* steps with pieces of prompts say nothing */
     for (int i = 0; i < n; i++) {
         spec_lane_keep(g->l[i], 1);
-        turn[i].plan = plan;
+        part[i].plan = plan;
     }
-    CHECK_OK(spec_step(g->s, turn, n, &e), e);
+    CHECK_OK(spec_step(g->s, part, n, &e), e);
     for (int i = 0; i < n; i++) spec_lane_keep(g->l[i], 1);
     CHECK_INT(spec_costs(g->s)->n_steps, 1);
 }

@@ -134,12 +134,12 @@ static bool begin_at(world *w, int lane, int which, int method, int n_out, uint6
 /* A request that may use all methods: the plans say which. */
 static bool begin(world *w, int lane, int which, int method) { return begin_at(w, lane, which, method, 0, 0); }
 
-static bool run(world *w, const spec_turn *turns, int n)
+static bool run(world *w, const spec_part *parts, int n)
 {
     test_case *t = w->t;
     err        e = {0};
     fault_no_alloc_begin("step"); /* promise 4 */
-    bool ok = spec_step(w->s, turns, n, &e);
+    bool ok = spec_step(w->s, parts, n, &e);
     fault_no_alloc_end();
     return CHECK_OK(ok, e);
 }
@@ -184,7 +184,7 @@ static void decode_plainly(world *w, int p)
     story *x = &w->story[p];
     begin(w, 0, p, SPEC_OFF);
     while (x->n < x->n_prompt + MAX_NEW) {
-        if (!run(w, &(spec_turn){.lane = w->lane[0]}, 1)) return;
+        if (!run(w, &(spec_part){.lane = w->lane[0]}, 1)) return;
         const spec_out *o = spec_lane_out(w->lane[0]);
         for (int i = 0; i < o->n; i++) x->text[x->n++] = o->token[i];
         spec_lane_keep(w->lane[0], o->n);
@@ -197,8 +197,8 @@ static void learn_guesses(world *w, int p, spec_method m)
     const story *x = &w->story[p];
     begin(w, 0, p, m);
     while (x->n_prompt + w->n_out[0] < x->n - 1) {
-        spec_turn turn = {.lane = w->lane[0], .plan = {.method = m, .n = n_guesses[m]}};
-        if (!run(w, &turn, 1)) return;
+        spec_part part = {.lane = w->lane[0], .plan = {.method = m, .n = n_guesses[m]}};
+        if (!run(w, &part, 1)) return;
         keep(w, 0, 1);
     }
 }
@@ -221,14 +221,14 @@ static void learn(test_case *t, const char *device, story *x, int draft_ctx)
 /* One step with these lanes, each with a method of its own that changes from round to round. */
 static bool step_some(world *w, const int *which, int n)
 {
-    spec_turn turn[MANY];
+    spec_part part[MANY];
     for (int i = 0; i < n; i++) {
         int m   = below(w, SPEC_METHODS);
-        turn[i] = (spec_turn){.lane     = w->lane[which[i]],
+        part[i] = (spec_part){.lane     = w->lane[which[i]],
                               .max_rows = 1 + below(w, 48),
                               .plan     = {.method = (spec_method)m, .n = n_guesses[m]}};
     }
-    if (!run(w, turn, n)) return false;
+    if (!run(w, part, n)) return false;
     for (int i = 0; i < n; i++) keep(w, which[i], below(w, 4) ? MAX_NEW : below(w, 3));
     return true;
 }
@@ -306,7 +306,7 @@ TEST_LONG(spec_drafts_are_a_function_of_the_text_when_the_context_slides) { chec
 typedef struct {
     int      lane, story;
     uint64_t salt;
-    int      from, to; /* tokens of the answer: given, and when the turn ends */
+    int      from, to; /* tokens of the answer: given, and when the request ends */
     bool     drafts;   /* with DFlash; else it might, but never does */
     int      cached;   /* positions that were there */
     int      folded;   /* rows that became the drafter's K/V for it, before its first step */
@@ -314,11 +314,11 @@ typedef struct {
 
 static int64_t n_folded(const world *w) { return w->s->slots[DRAFTER_DFLASH].d->n_folded; }
 
-/* The lane's turn before this one ends with it. */
+/* The lane's request before this one ends with it. */
 static void check_turn(test_case *t, world *w, const talk_turn *x)
 {
     spec_method m      = x->drafts ? SPEC_DFLASH : SPEC_OFF;
-    spec_turn   plan   = {.lane = w->lane[x->lane], .plan = {.method = m, .n = n_guesses[m]}};
+    spec_part   plan   = {.lane = w->lane[x->lane], .plan = {.method = m, .n = n_guesses[m]}};
     long        rounds = w->compared[m];
     int64_t     before = n_folded(w);
     if (!begin_at(w, x->lane, x->story, SPEC_AUTO, x->from, x->salt)) return;
@@ -359,12 +359,12 @@ TEST(spec_rows_that_were_left_are_of_their_text)
             if (!begin_at(&w, 0, ask[i].story, ask[i].method, ask[i].n - 78, 0)) break;
             CHECK_INT(w.n_reused[0], ask[i].cached);
             CHECK_INT(n_folded(&w) - before, ask[i].folded);
-            if (run(&w, &(spec_turn){.lane = w.lane[0]}, 1)) spec_lane_keep(w.lane[0], 0);
+            if (run(&w, &(spec_part){.lane = w.lane[0]}, 1)) spec_lane_keep(w.lane[0], 0);
         }
     close_world(&w);
 }
 
-/* Others take the place of what a turn left: a shorter hit, and no more than that. */
+/* Others take the place of what a request left: a shorter hit, and no more than that. */
 TEST_LONG(spec_turns_without_drafts_are_forgotten)
 {
     enum { PLACES = 8 }; /* for rows that requests left */
@@ -454,17 +454,17 @@ TEST_LONG(spec_a_lane_without_numbers_is_alone_with_it)
         w.m->head     = poisoned_head;
         for (int i = 0; i < 4; i++) begin(&w, i, i, SPEC_AUTO);
         for (int round = 0; round < 20; round++) {
-            spec_turn turn[4];
+            spec_part part[4];
             int       n = 0;
             if (round == 8) poison.victim = w.lane[2];
             for (int i = 0; i < 4; i++)
                 if (!spec_lane_out(w.lane[i])->problem)
-                    turn[n++] = (spec_turn){.lane = w.lane[i], .plan = {.method = (spec_method)(1 + i), .n = 3}};
+                    part[n++] = (spec_part){.lane = w.lane[i], .plan = {.method = (spec_method)(1 + i), .n = 3}};
             CHECK_INT(n, round <= 8 ? 4 : 3);
-            if (!CHECK_OK(spec_step(w.s, turn, n, &e), e)) break;
+            if (!CHECK_OK(spec_step(w.s, part, n, &e), e)) break;
             for (int i = 0; i < n; i++) {
-                int lane = (int)(turn[i].lane->index);
-                if (!spec_lane_out(turn[i].lane)->problem && w.n_out[lane] < MAX_NEW)
+                int lane = (int)(part[i].lane->index);
+                if (!spec_lane_out(part[i].lane)->problem && w.n_out[lane] < MAX_NEW)
                     keep(&w, lane, MAX_NEW - w.n_out[lane]);
             }
         }

@@ -213,7 +213,7 @@ TEST(recurrent_answers_held_to_a_grammar)
 }
 
 /* --- prefix hits --------------------------------------------------------------------------------*/
-/* The same prompt again, a next turn, and a text that leaves the first one in the middle. */
+/* The same prompt again, the next turn of a conversation, and a text that leaves the first one in the middle. */
 TEST(recurrent_hits_end_where_a_state_was_saved)
 {
     stage   g;
@@ -307,21 +307,21 @@ static bool failing_step(target *t, kv_pool *kv, const step *st, err *e)
 static void crowd_step(test_case *t, crowd *w)
 {
     err       e = {0};
-    spec_turn turn[LANES];
+    spec_part part[LANES];
     int       n     = 0;
     bool      fails = below(w, 25) == 0;
     for (int i = 0; i < LANES; i++) {
         spec_lane *l = w->g.l[i];
         if (!w->alive[i] || below(w, 4) == 0) continue;
-        turn[n++] = (spec_turn){.lane = l, .max_rows = below(w, 3) * 13, .plan = spec_choose_alone(l)};
+        part[n++] = (spec_part){.lane = l, .max_rows = below(w, 3) * 13, .plan = spec_choose_alone(l)};
     }
     if (n == 0) return;
     w->g.y->t.step = fails ? failing_step : real_step;
     fault_no_alloc_begin("a step");
-    bool ok = spec_step(w->g.s, turn, n, &e);
+    bool ok = spec_step(w->g.s, part, n, &e);
     for (int i = 0; ok && i < n; i++) {
-        int got = spec_lane_out(turn[i].lane)->n;
-        if (got) spec_lane_keep(turn[i].lane, below(w, 3) ? got : below(w, got + 1));
+        int got = spec_lane_out(part[i].lane)->n;
+        if (got) spec_lane_keep(part[i].lane, below(w, 3) ? got : below(w, got + 1));
     }
     fault_no_alloc_end();
     w->g.y->t.step = real_step;

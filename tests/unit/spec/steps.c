@@ -18,8 +18,8 @@ static bool begin(test_case *t, spec_lane *l, int method, const int32_t *prompt,
 static bool step_one(test_case *t, spec_rig *g, int lane, spec_plan plan)
 {
     err       e    = {0};
-    spec_turn turn = {.lane = g->l[lane], .plan = plan};
-    return CHECK_OK(spec_step(g->s, &turn, 1, &e), e);
+    spec_part part = {.lane = g->l[lane], .plan = plan};
+    return CHECK_OK(spec_step(g->s, &part, 1, &e), e);
 }
 
 /* The answer to the rig's prompt, plainly. */
@@ -34,30 +34,30 @@ static void plain_text(test_case *t, spec_rig *g, int32_t *out)
 }
 
 /* --- rows -----------------------------------------------------------------------------------------*/
-/* Rows of text and guesses that each turn is to have: a row for every lane, then prompts in the order of the lanes, and
+/* Rows of text and guesses that each part is to have: a row for every lane, then prompts in the order of the lanes, and
  * equal shares of the rest for guesses. */
-static void expect_rows(const spec_turn *turn, int n, int max_rows, int *text, int *guesses)
+static void expect_rows(const spec_part *part, int n, int max_rows, int *text, int *guesses)
 {
     int left = max_rows - n;
     for (int i = 0; i < n; i++) {
-        const spec_lane *l    = turn[i].lane;
+        const spec_lane *l    = part[i].lane;
         int              want = spec_lane_pending(l);
-        if (turn[i].max_rows) want = min_int(want, turn[i].max_rows);
+        if (part[i].max_rows) want = min_int(want, part[i].max_rows);
         text[i] = 1 + min_int(want - 1, left);
         left -= text[i] - 1;
-        guesses[i] = spec_lane_can_draft(l) ? turn[i].plan.n : 0;
+        guesses[i] = spec_lane_can_draft(l) ? part[i].plan.n : 0;
     }
     choice_share_rows(guesses, n, left);
 }
 
-static void check_rows(test_case *t, const spec_rig *g, const spec_turn *turn, int n, const int *text,
+static void check_rows(test_case *t, const spec_rig *g, const spec_part *part, int n, const int *text,
                        const int *guesses)
 {
     int rows = 0;
     for (int i = 0; i < n; i++) {
-        const spec_lane *l = turn[i].lane;
+        const spec_lane *l = part[i].lane;
         CHECK_MSG(l->n_chunk == text[i] && l->tree.n - 1 == guesses[i],
-                  "turn %d of %d, %d rows: %d of text and %d guesses, expected %d and %d", i, n, g->m->max_rows,
+                  "part %d of %d, %d rows: %d of text and %d guesses, expected %d and %d", i, n, g->m->max_rows,
                   l->n_chunk, l->tree.n - 1, text[i], guesses[i]);
         rows += text[i] + guesses[i];
     }
@@ -82,22 +82,22 @@ TEST(spec_rows_of_a_step_are_given_to_all_lanes)
             for (int i = 0; i < LANES; i++) begin(t, g.l[i], SPEC_AUTO, rig_prompt, RIG_PROMPT);
             for (int round = 0; round < 12 && !t->n_failed; round++) {
                 err       e = {0};
-                spec_turn turn[LANES];
+                spec_part part[LANES];
                 int       text[LANES], guesses[LANES], n = 0;
                 for (int i = 0; i < LANES; i++)
                     if (n_out[i] < TEXT - 8 && (test_rand(&rng) % 4 || (i == LANES - 1 && n == 0)))
-                        turn[n++] = (spec_turn){.lane     = g.l[i],
+                        part[n++] = (spec_part){.lane     = g.l[i],
                                                 .max_rows = (int)(test_rand(&rng) % 3) * 3,
                                                 .plan     = {.method = SPEC_DFLASH, .n = (int)(test_rand(&rng) % 7)}};
                 if (n == 0) continue;
-                expect_rows(turn, n, size[k], text, guesses);
-                if (!CHECK_OK(spec_step(g.s, turn, n, &e), e)) break;
-                check_rows(t, &g, turn, n, text, guesses);
+                expect_rows(part, n, size[k], text, guesses);
+                if (!CHECK_OK(spec_step(g.s, part, n, &e), e)) break;
+                check_rows(t, &g, part, n, text, guesses);
                 for (int i = 0; i < n; i++) {
-                    const spec_out *x   = spec_lane_out(turn[i].lane);
-                    int            *out = &n_out[turn[i].lane->index];
+                    const spec_out *x   = spec_lane_out(part[i].lane);
+                    int            *out = &n_out[part[i].lane->index];
                     for (int j = 0; j < x->n; j++) CHECK_INT(x->token[j], plain[(*out)++]);
-                    spec_lane_keep(turn[i].lane, x->n);
+                    spec_lane_keep(part[i].lane, x->n);
                 }
             }
             for (int i = 0; i < LANES; i++) spec_lane_end(g.l[i]);
@@ -132,11 +132,11 @@ TEST(spec_goes_on_after_a_step_that_failed)
                 err                e      = {0};
                 tandem_spec_counts before = *spec_lane_stats(g.l[0]);
                 int32_t            cached = g.l[0]->n_cached;
-                spec_turn          turn   = {.lane = g.l[0], .plan = spec_choose_alone(g.l[0])};
+                spec_part          part   = {.lane = g.l[0], .plan = spec_choose_alone(g.l[0])};
                 spec_lane_limit(g.l[0], TEXT - n);
                 steps_left = round % 2;
                 g.m->step  = failing_step;
-                bool ok    = spec_step(g.s, &turn, 1, &e);
+                bool ok    = spec_step(g.s, &part, 1, &e);
                 g.m->step  = real_step;
                 if (steps_left < 0) {
                     CHECK(!ok && strstr(e.text, "the device is gone") && e.code == ERR_UNAVAILABLE);
