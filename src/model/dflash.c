@@ -1,25 +1,26 @@
 /* The DFlash drafter: a small decoder that fills in a block of masked tokens in one pass, from the target's features.
  *
- * Context row of position p, from c, the concatenated outputs of some layers of the target: g = N_hidden(Wfc c)
- * input of all layers of the drafter for p layer:  k = rope(N_k(Wk g), p)   v = Wv g        context K/V is computed
- * once and never changes
+ * Context row of position p, from c, the concatenated outputs of some layers of the target:
+ *   g = N_hidden(Wfc c)                              input of all layers of the drafter for p
+ *   layer:  k = rope(N_k(Wk g), p)   v = Wv g        context K/V is computed once and never changes
  *
- * Block of B rows: the anchor (the newest token, not run by the target yet) and B - 1 masks, at positions n .. x =
- * E[token]                                     the target's table, scaled as the target scales it layer:  y = N_in(x)
+ * Block of B rows: the anchor (the newest token, not run by the target yet) and B - 1 masks, at positions n ..
+ *   x = E[token]                                     the target's table, scaled as the target scales it
+ *   layer:  y = N_in(x)
  *           q = rope(N_q(Wq y))   k = rope(N_k(Wk y))   v = Wv y
  *           x = x + Wo attention(q, k, v)            over the context and the block; scale 1/sqrt(D)
  *           x = x + Wdown(silu(Wgate z) * Wup z)     z = N_ff(x)
- * row j of N(x) predicts the token at position n + j; the anchor's row predicts nothing.
+ *   row j of N(x) predicts the token at position n + j; the anchor's row predicts nothing.
  *
  * Full layers attend to the whole block, sliding layers are causal in it. The block's K/V uses the slots after the
  * context and is removed after the pass.
  *
  * A lane's context is a pure function of its text. With N positions converted, slot s holds
  *
- * slots   | first page |     recent ...      |        position s + shift for s >= KV_PAGE, and of the first page text
- *   | first page |  left out  | recent ... |    rotated to positions s + shift: models rely on first rows
+ *   slots   | first page |     recent ...      |        position s + shift for s >= KV_PAGE; the first page is
+ *   text    | first page |  left out  | recent ... |    rotated to positions s + shift: models rely on first rows
  *
- * shift(N) = 0 while N <= n_ctx, then n_drop * ceil((N - n_ctx) / n_drop)
+ *   shift(N) = 0 while N <= n_ctx, then n_drop * ceil((N - n_ctx) / n_drop)
  *
  * Keys are rotated by absolute positions and masked by slots. Both depend on differences only, so the drafter never
  * sees a distance beyond its training. Recent pages are the same for every shift, so requests share them

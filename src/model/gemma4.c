@@ -1,6 +1,7 @@
 /* The Gemma 4 text decoder. H wide, L layers; a layer is sliding (S) or full (F) in its attention.
  *
- * x0 = E[token] * sqrt(H) layer:  n = N_in(x)
+ *   x0 = E[token] * sqrt(H)
+ *   layer:  n = N_in(x)
  *           q = rope(N_q(Wq n))   k = rope(N_k(Wk n))   v = N(Wv n), or N(Wk n) where K is V     N: per head
  *           u = x + N_post_attn(Wo attention(q, k, v))                                 attention scale is 1
  *           f = MLP(N_pre_ff(u))
@@ -8,11 +9,11 @@
  *           v = u + N_post_ff(f)
  *           with per-layer embeddings: v = v + N_ple(Wp(gelu(Wg v) * p[layer]))
  *           x = v * layer_scalar
- * y = N(x), logits = cap * tanh(E y / cap)
+ *   y = N(x), logits = cap * tanh(E y / cap)
  *
  * All norms are RMS norms. Trailing layers may have no K/V: they read the K/V of the last layer of their kind that
- * has some. The per-layer inputs p are made once per step: p = (N_p(M x0 / sqrt(H)) + E_ple[token] * sqrt(P)) /
- * sqrt(2). Scale factors before a norm are folded into its epsilon, those after it into its weight. */
+ * has some. The per-layer inputs are made once per step: p = (N_p(M x0 / sqrt(H)) + E_ple[token] * sqrt(P)) / sqrt(2).
+ * Scale factors before a norm are folded into its epsilon, those after it into its weight. */
 #include "model/gemma4.h"
 
 #include "base/fault.h"

@@ -1,8 +1,8 @@
 /* The Gemma 4 assistant. H is the target's width, d its own; a few layers, each sliding or full in its attention.
  *
- * a draft token after token t, from a state h of width H, at position p:
+ *   a draft token after token t, from a state h of width H, at position p:
  *           x = W_pre [E_target[t] * sqrt(H); h]
- * layer:  u = x + N_post_attn(Wo attention(rope(N_q(Wq N_in(x))), K and V of the target))       scale is 1
+ *   layer:  u = x + N_post_attn(Wo attention(rope(N_q(Wq N_in(x))), K and V of the target))       scale is 1
  *           x = (u + N_post_ff(MLP(N_pre_ff(u)))) * layer_scalar
  *           y = N(x),  logits = E y (no softcap),  h for the next draft token = W_post y
  *
