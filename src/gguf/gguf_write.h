@@ -1,10 +1,12 @@
 /* gguf/gguf_write.h - writes GGUF v3, as one file or split, tensor data streamed.
  *
- * gguf_writer *w = gguf_writer_new(); gguf_put_str(w, "general.architecture", STR("gemma4"));     keys
+ *   gguf_writer *w = gguf_writer_new();
+ *   gguf_put_str(w, "general.architecture", STR("gemma4"));     keys
  *   gguf_put_tensor(w, &t);                                     name, type and shape of every tensor, in order
- *   gguf_writer_begin(w, "out.gguf", 0, e)                      writes the header gguf_writer_data(w, p, n, e)
- *   the tensors' bytes in order, in any pieces gguf_writer_end(w, e)                                       renames it
- *   to out.gguf gguf_writer_free(w);
+ *   gguf_writer_begin(w, "out.gguf", 0, e)                      writes the header
+ *   gguf_writer_data(w, p, n, e)                                the tensors' bytes in order, in any pieces
+ *   gguf_writer_end(w, e)                                       renames it to out.gguf
+ *   gguf_writer_free(w);
  *
  * Files are written under temporary names in the target directory and renamed at the end. After a failure, or after
  * gguf_writer_free before the end, no file remains. Puts do not fail: gguf_writer_begin returns their first error,

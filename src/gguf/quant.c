@@ -1,15 +1,14 @@
 /* gguf/quant.c - the table of types, and the conversion of blocks to f32.
  *
- * The layout of blocks (x is an element, j an index of the bytes): Q4_0 Q4_1   qs[j] holds x[j] in its low and x[j +
- * 16] in its high half; Q5_* the same, and bit x of qh is the fifth Q4_K Q5_K   four groups of 64: qs[32 * g + j]
- * holds x[64 g + j] low and x[64 g + 32 + j] high; each 32 elements
+ * The layout of blocks (x is an element, j an index of the bytes):
+ *   Q4_0 Q4_1   qs[j] holds x[j] in its low and x[j + 16] in its high half; Q5_* the same, bit x of qh is the fifth
+ *   Q4_K Q5_K   four groups of 64: qs[32 * g + j] holds x[64 g + j] low and x[64 g + 32 + j] high; each 32 elements
  *               are a sub-block with a scale and a minimum; Q5_K: bit (sub-block) of qh[j] is the fifth
- * Q2_K Q3_K   two halves of 128: bits 2q, 2q + 1 of qs[32 h + j], j < 32, are x[128 h + 32 q + j]; each 16 elements
- *   have a
- *               scale; Q3_K: bit 4h + q of hmask[j] is the third
- * Q6_K        two halves of 128: ql[64 h + j], j < 64, holds x[128 h + j] low and x[128 h + 64 + j] high;
+ *   Q2_K Q3_K   two halves of 128: bits 2q, 2q + 1 of qs[32 h + j], j < 32, are x[128 h + 32 q + j]; each 16 elements
+ *               have a scale; Q3_K: bit 4h + q of hmask[j] is the third
+ *   Q6_K        two halves of 128: ql[64 h + j], j < 64, holds x[128 h + j] low and x[128 h + 64 + j] high;
  *               bits 2q, 2q + 1 of qh[32 h + j], j < 32, top x[128 h + 32 q + j]; each 16 elements have a scale
- * IQ4_NL MXFP4  as Q4_0; IQ4_XS: eight times that, bits 2b, 2b + 1 of scales_h top the half-byte b of scales_l */
+ *   IQ4_NL MXFP4  as Q4_0; IQ4_XS: eight times that, bits 2b, 2b + 1 of scales_h top the half-byte b of scales_l */
 #include "gguf/quant.h"
 
 #include "base/mem.h"
