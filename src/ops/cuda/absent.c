@@ -1,4 +1,4 @@
-/* What a build without CUDA answers. */
+/* The functions of cuda.h in a build without CUDA. */
 #include "ops/cuda/cuda.h"
 
 static bool absent(err *e)

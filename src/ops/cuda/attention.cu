@@ -1,16 +1,16 @@
 /* y = softmax(scale q.k) v over the positions of a row's own path.
  *
- * Positions are cut into tiles of 64 at multiples of 64, whatever the row or the step. Of the keys that a row sees in
- * a tile: scores, their maximum m, weights p = e^(s - m), their sum l, o = sum of p v in ascending order. Tiles merge
+ * Positions are cut into tiles of 64 at multiples of 64, for every row and step. For the keys that a row sees in a
+ * tile: scores, their maximum m, weights p = e^(s - m), their sum l, o = sum of p v in ascending order. Tiles merge
  * from left to right:
  *
  *     M' = max(M, m)    L' = L e^(M - M') + l e^(m - M')    O' = O e^(M - M') + o e^(m - M')    at last y = O / L
  *
- * A dot runs in 32 chains, elements 2 i and 2 i + 1 in chain i mod 32; l is summed by a key's place in its tile, by halves. So a
- * number depends on the query, the keys and their positions alone (promise 1).
+ * A dot runs in 32 chains, elements 2 i and 2 i + 1 in chain i mod 32; l is summed by a key's place in its tile, by
+ * halves. So a number depends on the query, the keys and their positions alone (promise 1).
  *
- * A block works for one head of one row. Either it walks all tiles, or (few rows, so that many multiprocessors
- * would idle) blocks make the tiles side by side and a second kernel merges them: the same functions, the same bits. */
+ * A block works for one head of one row. Either it walks all tiles, or (few rows, so that many multiprocessors would
+ * idle) blocks make the tiles side by side and a second kernel merges them: the same functions, the same bits. */
 #include "ops/cuda/attention.cuh"
 
 enum {
@@ -20,7 +20,7 @@ enum {
 };
 enum { SPLIT_BLOCKS = 64 }; /* over the tiles of one head of one row */
 
-/* What a block works on, and the tile at hand. */
+/* The work of a block, and its current tile. */
 struct tile_keys {
     const char *k[TILE_KEYS]; /* stored keys; NULL where the row sees nothing */
     const char *v[TILE_KEYS]; /* stored values */

@@ -1,9 +1,10 @@
 /* Attention on tensor cores, for an F16 cache and heads of 64, 128, 256 or 512.
  *
- * Positions are cut into tiles of 64 at multiples of 64. Of the keys that a row sees in a tile: scores s, their maximum
- * m, weights p = e^(s - m), their sum l, o = sum of p v. Queries and weights are two f16 each (high, low), so that
- * nothing is lost. Scores go through the tensor core in steps of 16 elements, outputs in steps of 16 keys. The tiles of
- * a span of 256 positions join one after the other, and the spans of a row join at the end, both from left to right:
+ * Positions are cut into tiles of 64 at multiples of 64. For the keys that a row sees in a tile: scores s, their
+ * maximum m, weights p = e^(s - m), their sum l, o = sum of p v. Queries and weights are two f16 each (high, low), so
+ * that nothing is lost. Scores go through the tensor core in steps of 16 elements, outputs in steps of 16 keys. The
+ * tiles of a span of 256 positions join one after the other, and the spans of a row join at the end, both from left
+ * to right:
  *
  *     span   m' = max(m, m[t])    a = e^(m - m')    b = e^(m[t] - m')    l = l a + b l[t]    o = o a + b o[t]
  *     row    M = max of m[s]      f[s] = e^(m[s] - M)    L = sum of f[s] l[s]    O = sum of f[s] o[s]    y = O / L
@@ -11,14 +12,14 @@
  * A number depends on the query, the keys and their positions alone (promise 1). A span is joined by the block that
  * worked through its tiles, or by the merge, with the same result.
  *
- * A block works for up to 16 queries that share a K/V head: the heads of one row, or of several rows of a lane that see
- * the same keys. A unit of work is a span that a row sees as a whole, or a single tile. Where rows see different keys of
- * a tile (the ends of windows and of chains, branches of a tree), each has its own block, and V that it does not see
- * counts as zero: a page may hold anything there.
+ * A block works for up to 16 queries that share a K/V head: the heads of one row, or of several rows of a lane that
+ * see the same keys. A unit of work is a span that a row sees as a whole, or a single tile. Where rows see different
+ * keys of a tile (the ends of windows and of chains, branches of a tree), each has its own block, and V that it does
+ * not see counts as zero: a page may hold anything there.
  *
  * There are two kernels. One works on single tiles, which it has in registers; it takes little shared memory, so that
- * other kernels of the step run beside it. The one for long contexts works on spans: K of the next tile is on its way to
- * registers, and V to shared memory, while a tile is worked on. */
+ * other kernels of the step run concurrently. The one for long contexts works on spans: K of the next tile is on its
+ * way to registers, and V to shared memory, while a tile is worked on. */
 #include "ops/cuda/attention.cuh"
 #include "ops/cuda/convert.cuh"
 
@@ -33,7 +34,7 @@ enum {
 template <int DIM> struct head_cut {
     static constexpr int WARPS     = DIM == 512 ? 8 : 4;
     static constexpr int THREADS   = WARPS * WARP;
-    static constexpr int KEY_TILES = TILE_KEYS / 8 / WARPS; /* of 8 keys, by a warp */
+    static constexpr int KEY_TILES = TILE_KEYS / 8 / WARPS; /* groups of 8 keys per warp */
     static constexpr int PIECES    = DIM / 32;
     static constexpr int PER_QUERY = THREADS / QUERIES; /* threads */
     /* Bytes from key to key of V in shared memory, without bank conflicts, and of a tile. */
@@ -46,13 +47,13 @@ template <int DIM> struct tile_shared {
     alignas(16) uint16_t low[QUERIES][DIM + 32];
     alignas(16) float s[QUERIES][TILE_KEYS + 4];
     alignas(16) uint16_t p[2][QUERIES][TILE_KEYS + 8]; /* high, low */
-    float       max[QUERIES], sum[QUERIES];            /* of the tiles so far */
+    float       max[QUERIES], sum[QUERIES];            /* over the tiles so far */
     float       old[QUERIES], now[QUERIES];            /* factors of the tiles before and of this one */
     const char *at[SPAN_KEYS];                         /* stored keys; V lies plane_bytes further */
     uint64_t    gate[2];                               /* names of the copies of V */
-    int32_t     row[QUERIES];                          /* whose queries these are */
+    int32_t     row[QUERIES];                          /* row of each query */
     int         n_rows;
-    bool        same[QUERIES]; /* of the row's neighbours: sees the whole unit, in the same lane */
+    bool        same[QUERIES]; /* the row sees the whole unit and is in the same lane as its neighbours */
 };
 
 /* --- units of work --------------------------------------------------------------------------------*/
@@ -207,7 +208,7 @@ template <int DIM>
 static __device__ inline void ask_values(tile_shared<DIM> *t, const cuda_attention_args &a, const seen_keys &seen,
                                          int i)
 {
-    constexpr int PIECES = DIM / 8; /* of 16 bytes */
+    constexpr int PIECES = DIM / 8; /* pieces of 16 bytes */
     int           part   = threadIdx.x % PIECES * 16;
     char         *to     = (char *)(t + 1) + i % 2 * head_cut<DIM>::V_BYTES + part;
     size_t        from   = a.c.plane_bytes + part;
@@ -290,8 +291,8 @@ struct joint {
 };
 static __device__ inline joint join(float max0, float sum0, float max, float sum)
 {
-    float most = fmaxf(max0, max), old = expf(max0 - most), now = expf(max - most);
-    return {most, fmaf(sum, now, sum0 * old), old, now};
+    float both = fmaxf(max0, max), old = expf(max0 - both), now = expf(max - both);
+    return {both, fmaf(sum, now, sum0 * old), old, now};
 }
 
 /* Scores to weights; a query by neighbouring lanes. */
@@ -594,13 +595,13 @@ static __global__ void __launch_bounds__(MERGE_THREADS) mma_merge_kernel(cuda_at
     part_list    list  = parts_of(v, spans_of(a, v));
     const float *parts = part_at(a, v, 0), *from = parts + 4 + (mine ? at : 0);
     part_batch   batch;
-    merged       m    = {};
-    uint32_t     most = 0;
+    merged       m   = {};
+    uint32_t     top = 0;
     if (a.settled) wait_for_previous();
     batch.load(list, from, stride, 0);
     for (int i = MERGE_THREADS + (int)threadIdx.x; i < list.n; i += MERGE_THREADS) {
         uint32_t o = order_of(parts[(ptrdiff_t)list.tile(i) * stride]);
-        most       = o > most ? o : most;
+        top        = o > top ? o : top;
     }
     float max = 0;
     for (int i0 = 0; i0 < list.n; i0 += MERGE_THREADS) {
@@ -609,7 +610,7 @@ static __global__ void __launch_bounds__(MERGE_THREADS) mma_merge_kernel(cuda_at
         if (i < n) p = find_part(list, parts, stride, i0 + i);
         if (i0 == 0) {
             uint32_t o = i < n ? order_of(parts[(ptrdiff_t)list.tile(i) * stride]) : 0;
-            max        = float_of(block_max<MERGE_THREADS>(o > most ? o : most));
+            max        = float_of(block_max<MERGE_THREADS>(o > top ? o : top));
         } else {
             __syncthreads(); /* the parts before are added */
         }

@@ -12,7 +12,7 @@ typedef struct {
     cudaStream_t load;          /* uploads and repacks them */
     char        *stage[STAGES]; /* pinned; taken when the first weight is loaded */
     char        *raw[STAGES];   /* the same on the device */
-    uint32_t    *largest;       /* of a weight, on the device */
+    uint32_t    *largest;       /* largest magnitude of a weight, on the device */
     cudaEvent_t  sent[STAGES];  /* both are free again */
 } backend;
 

@@ -3,7 +3,8 @@
 #define TANDEM_OPS_CUDA_CACHE_CUH
 #include "ops/cuda/device.cuh"
 
-/* Returns the address of the key of one head at `slot`. Where K and V have one type, its value is plane_bytes further. */
+/* Returns the address of the key of one head at `slot`. Where K and V have one type, its value is plane_bytes
+ * further. */
 static __device__ inline char *cache_k(const kv_view &c, int layer, int head, int32_t lane, int32_t slot)
 {
     size_t page = (size_t)c.table[lane * c.table_stride + slot / KV_PAGE];

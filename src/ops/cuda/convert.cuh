@@ -1,7 +1,8 @@
 /* ops/cuda/convert.cuh - rows of floats as f16, for the tensor cores.
  *
- * A row is scaled by a power of two that puts its largest number into [2^14, 2^15): high = f16(x s), low = f16(x s - high). A row
- * of zeros has scale 1; a NaN or an infinity makes the whole product NaN. Weights of float types use low, others do not. */
+ * A row is scaled by a power of two that puts its largest number into [2^14, 2^15): high = f16(x s), low = f16(x s -
+ * high). A row of zeros has scale 1; a NaN or an infinity makes the whole product NaN. Weights of float types use
+ * low, others do not. */
 #ifndef TANDEM_OPS_CUDA_CONVERT_CUH
 #define TANDEM_OPS_CUDA_CONVERT_CUH
 #include "ops/cuda/device.cuh"
@@ -83,10 +84,10 @@ template <int THREADS, int QUADS> struct row_quads {
     }
     __device__ inline uint32_t largest() const
     {
-        uint32_t most = 0;
+        uint32_t top = 0;
 #pragma unroll
-        for (int j = 0; j < QUADS; j++) most = largest_of(v[j], most);
-        return most;
+        for (int j = 0; j < QUADS; j++) top = largest_of(v[j], top);
+        return top;
     }
     /* Writes the row's f16 form, padding included; largest: of the whole row. */
     __device__ inline void convert(const cuda_x &to, int row, int n, uint32_t largest) const

@@ -8,7 +8,7 @@
 #include "ops/ops.h"
 
 bool cuda_ops_open(ops **out, int device, int n_threads, err *e);
-/* How many GPUs there are; 0 with the reason in *e: ERR_NOT_FOUND when this build has no CUDA at all. */
+/* Returns the number of GPUs. 0 with the reason in *e: ERR_NOT_FOUND in a build without CUDA. */
 int  cuda_devices(err *e);
 bool cuda_device_info(ops_device *out, int device, err *e);
 #endif

@@ -12,7 +12,7 @@
 enum { WARP = 32 };
 #define ALL_LANES 0xffffffffu
 
-/* What only nvcc can read; tests/emu has its own. */
+/* Declarations for nvcc alone; tests/emu has its own. */
 #ifndef LAUNCH
 #define LAUNCH(kernel, grid, block, shared, stream, ...) kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
 #define DYNAMIC_SHARED(type, name)                       extern __shared__ type name[]

@@ -1,7 +1,7 @@
 /* ops/cuda/graph.h - runs of launches, recorded as graphs of the CUDA runtime and launched as one.
  *
- * A key is run plainly the first time: what comes once is not worth a graph, and the runtime loads the kernels' code then.
- * The second time it is recorded. The cache is bounded; the graph that was not used for longest makes room. */
+ * A key is run plainly the first time: what comes once is not worth a graph, and the runtime loads the kernels' code
+ * then. The second time it is recorded. The cache is bounded; the graph that was not used for longest makes room. */
 #ifndef TANDEM_OPS_CUDA_GRAPH_H
 #define TANDEM_OPS_CUDA_GRAPH_H
 #include <cuda_runtime_api.h>
@@ -17,7 +17,7 @@ typedef struct {
     graph_slot  slot[MAX_GRAPHS];
     uint64_t    clock;
     graph_slot *recording; /* NULL: launches run */
-    cudaError_t error;     /* of a launch while recording */
+    cudaError_t error;     /* first error of a launch while recording */
     bool        off;       /* recording has failed */
 } graph_cache;
 

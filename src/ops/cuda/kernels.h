@@ -1,7 +1,7 @@
 /* ops/cuda/kernels.h - what the C side asks of the kernels: one launcher per op, or two where an op has two steps.
  *
- * A launcher enqueues on the stream and returns cudaGetLastError(). Pointers are device memory unless a comment
- * says otherwise. Kernels are compiled without contraction (a * b + c is rounded as written; they ask for fma by name), so
+ * A launcher enqueues on the stream and returns cudaGetLastError(). Pointers are device memory unless a comment says
+ * otherwise. Kernels are compiled without contraction (a * b + c is rounded as written; they ask for fma by name), so
  * variants of one kernel for other numbers of rows give the same bits. */
 #ifndef TANDEM_OPS_CUDA_KERNELS_H
 #define TANDEM_OPS_CUDA_KERNELS_H
@@ -16,7 +16,7 @@ typedef struct {
     weight pub;  /* first: model code holds a pointer to this */
     char  *data; /* [n_mats * n_panels] panels of panel_bytes, layout.h */
     size_t panel_bytes;
-    int    n_tiles, n_panels; /* of a panel; of a matrix */
+    int    n_tiles, n_panels; /* tiles per panel; panels per matrix */
     float  up, down;          /* a power of two that puts the largest weight where f16 holds it, and its inverse */
 } cuda_weight;
 
@@ -63,7 +63,7 @@ typedef struct {
     const float *logits, *scale; /* [n_rows][n_experts], [n_experts]; scale NULL: 1 */
     int          n_experts, n_slots;
 } cuda_router_args;
-enum { CHOICE_WORDS = 384 }; /* of shared memory, where a matmul makes the choice */
+enum { CHOICE_WORDS = 384 }; /* words of shared memory in a matmul that chooses experts */
 
 typedef struct {
     const char *data;
@@ -86,9 +86,9 @@ typedef struct {
     int              n_runs, run_pairs;
     bool             gives;   /* the kernel after the next, or the next, reads id, order and run before it waits: */
     bool             settled; /* ... this one does */
-    int              act;     /* of one row's experts: -1, or y[pair][n_out / 2] = act(first half) * second half */
-    cuda_router_args router;  /* of one row's experts: they are chosen here, logits not NULL */
-    const float     *rows;    /* of one row's experts: [pair][n_in], instead of x, not longer than a segment */
+    int              act;     /* experts of one row: -1, or y[pair][n_out / 2] = act(first half) * second half */
+    cuda_router_args router;  /* experts of one row: chosen in this kernel when logits is not NULL */
+    const float     *rows;    /* experts of one row: [pair][n_in] instead of x, at most a segment */
 } cuda_matmul_args;
 
 cudaError_t cuda_convert(cudaStream_t s, cuda_x out, const float *x, int n_rows, int n);
@@ -158,7 +158,7 @@ typedef struct {
     int            n_tiles;
     bool           settled; /* step_rows' */
     /* On tensor cores: */
-    int    first_row; /* of those whose tiles are in partial, [..][4 + head_dim] */
+    int    first_row; /* first row whose tiles are in partial, [..][4 + head_dim] */
     int    few_tiles; /* rows with fewer go tile by tile */
     cuda_x to;        /* y as f16; none: nowhere */
 } cuda_attention_args;

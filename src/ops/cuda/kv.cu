@@ -46,8 +46,8 @@ static __device__ inline void move_turned(const kv_view &c, char *to, const char
     }
 }
 
-/* Grid: x over kv heads, y over K and V of the layers. A block makes all the moves, in order; what one move writes the next
- * one may read. */
+/* Grid: x over kv heads, y over K and V of the layers. A block makes all the moves, in order; what one move writes
+ * the next one may read. */
 static __global__ void kv_move_kernel(kv_view c, const kv_move_item *items, int n_items, rope_view p)
 {
     let_next_start();

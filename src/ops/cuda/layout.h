@@ -1,10 +1,10 @@
 /* ops/cuda/layout.h - how weights and activations lie in GPU memory, for the C side that sizes them and the kernels.
  *
- * Weights. A matrix is panels of 16 outputs over all inputs; outputs and inputs are padded with zeros, to 16 and to 64. A
- * panel is tiles of 16 outputs x 64 inputs, then what scales super-blocks. A tile is a warp's operand A of four tensor-core
- * steps of 16 inputs: lane 4 g + c has outputs g and g + 8, and of step s the inputs 16 s + 4 c to 16 s + 4 c + 3. Its eight
- * numbers of a step are four pairs, a[i], as the instruction takes them: output g + 8 (i % 2), inputs 2 (i / 2) and
- * 2 (i / 2) + 1 of the four.
+ * Weights. A matrix is panels of 16 outputs over all inputs; outputs and inputs are padded with zeros, to 16 and to
+ * 64. A panel is tiles of 16 outputs x 64 inputs, then what scales super-blocks. A tile is a warp's operand A of four
+ * tensor-core steps of 16 inputs: lane 4 g + c has outputs g and g + 8, and of step s the inputs 16 s + 4 c to 16 s +
+ * 4 c + 3. Its eight numbers of a step are four pairs, a[i], as the instruction takes them: output g + 8 (i % 2),
+ * inputs 2 (i / 2) and 2 (i / 2) + 1 of the four.
  *
  *     q   per lane; 4-bit types: 16 bytes, word s is step s, pair i in bits 4 i and 16 + 4 i
  *         8-bit types: two pieces of 16 bytes, piece j has steps 2 j and 2 j + 1, two words a step, a byte each
@@ -13,15 +13,16 @@
  *         Piece p of all lanes lies before piece p + 1.
  *     h   per lane; 5-bit types and Q3_K: 4 bytes, pair i of step s in bits 4 s + i and 16 further
  *         6-bit types: 8 bytes, as q of the 2-bit types
- *     s   per g (0..7): output g, then g + 8. Q4_0, Q5_0, Q8_0, IQ4_NL: f16 d of both blocks of 32. Q4_1, Q5_1: f16 d, m of
- *         both. Q4_K, Q5_K: bytes scale, minimum of both. Q6_K, Q3_K: int8 scale of each step. Q2_K: a byte for each step,
- *         scale and minimum. IQ4_XS: int8 scale of both. MXFP4: exponent of both
+ *     s   per g (0..7): output g, then g + 8. Q4_0, Q5_0, Q8_0, IQ4_NL: f16 d of both blocks of 32. Q4_1, Q5_1: f16 d, m
+ *         of both. Q4_K, Q5_K: bytes scale, minimum of both. Q6_K, Q3_K: int8 scale of each step. Q2_K: a byte for each
+ *         step, scale and minimum. IQ4_XS: int8 scale of both. MXFP4: exponent of both
  *     d   after all tiles, per super-block (4 tiles) and g, output g, then g + 8: f16 d, dmin, or f16 d
  *
  * All numbers are those of the file, so that embeddings can be read from the panels exactly.
  *
- * Activations. f16 numbers in groups of 8 rows, a group is tiles of 64 inputs, a tile (1 KB) is a warp's operand B: two pieces of
- * 16 bytes a lane; lane 4 g + c has row g, piece j has steps 2 j and 2 j + 1, inputs 4 c to 4 c + 3 of each. */
+ * Activations. f16 numbers in groups of 8 rows, a group is tiles of 64 inputs, a tile (1 KB) is a warp's operand B:
+ * two pieces of 16 bytes a lane; lane 4 g + c has row g, piece j has steps 2 j and 2 j + 1, inputs 4 c to 4 c + 3 of
+ * each. */
 #ifndef TANDEM_OPS_CUDA_LAYOUT_H
 #define TANDEM_OPS_CUDA_LAYOUT_H
 #include "gguf/quant.h"
@@ -89,8 +90,8 @@ BOTH size_t layout_x_bytes(size_t n_rows, size_t n_in)
     return (n_rows + GROUP_ROWS - 1) / GROUP_ROWS * layout_tiles(n_in) * XTILE_BYTES;
 }
 
-/* Sums run through segments of whole tiles, as even as possible, longer ones first: up to 12 tiles, 768 inputs; F32, which takes
- * three products a step, up to 4. */
+/* Sums run through segments of whole tiles, as even as possible, longer ones first: up to 12 tiles, 768 inputs; F32,
+ * which takes three products a step, up to 4. */
 BOTH int layout_segment_max(quant_type t) { return t == QUANT_F32 ? 4 : 12; }
 BOTH int layout_segments(quant_type t, int n_tiles)
 {

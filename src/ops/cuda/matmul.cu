@@ -93,7 +93,7 @@ template <quant_type T> static __host__ __device__ constexpr bool is_float()
 {
     return T == QUANT_F32 || T == QUANT_F16 || T == QUANT_BF16;
 }
-/* How many tiles of weights make a chunk, which is asked for at once, and how
+/* Sets how many tiles of weights make a chunk, which is requested at once, and how
  * many chunks a warp has room for; how many tiles of the rows it asks for before
  * it needs them, a divisor of the chunk. */
 template <quant_type T> static __host__ __device__ constexpr int chunk_tiles()
@@ -153,7 +153,7 @@ enum { STAGED_ROWS = 2 };
 template <quant_type T> struct staged_rows {
     static constexpr int PLANES = is_float<T>() ? 2 : 1;
     static constexpr int TILES  = layout_segment_max(T);
-    static constexpr int STRIDE = PLANES * TILES * 128 + 64; /* of a row; without bank conflicts */
+    static constexpr int STRIDE = PLANES * TILES * 128 + 64; /* bytes of a row, without bank conflicts */
 
     const char *mine; /* the lane's first piece */
 
@@ -319,12 +319,12 @@ template <quant_type T> struct weight_ring {
 
     char       *slots;
     uint64_t   *gates;
-    segment_at  next;                /* of the next chunk to ask for, */
+    segment_at  next;                /* the next chunk to request, */
     int         unit, from, n_units; /* its unit, and its first tile in the segment */
     const char *tile;                /* that comes next */
     int         slot;
     unsigned    phase;
-    int         ordinal; /* of the tile in its panel, for super-blocks */
+    int         ordinal; /* index of the tile in its panel, for super-blocks */
 
     __device__ inline void ask(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part, int to)
     {
@@ -419,7 +419,7 @@ static __device__ inline void add_gated(const block_sums<COLS> &sums, const matm
     }
 }
 
-/* Returns the expert of pair `slot`. Every block chooses for itself, one tells the kernels that follow. */
+/* Returns the expert of pair `slot`. Every block chooses for itself; one writes the choice for later kernels. */
 static __device__ inline int choose_here(const cuda_router_args &a, int slot, int warp, int lane)
 {
     __shared__ uint32_t room[CHOICE_WORDS];

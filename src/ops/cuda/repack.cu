@@ -50,8 +50,8 @@ template <quant_type T> static __device__ inline uint32_t stored(const typename 
                (uint32_t)(b->qh[half * 32 + j] >> (sub % 4 * 2) & 3) << 4;
 }
 
-/* One of the four bytes that scale a tile's 64 inputs of one output, in types that have bytes; i0: the tile's first input in
- * its block. */
+/* One of the four bytes that scale a tile's 64 inputs of one output, in types that have bytes; i0: the tile's first
+ * input in its block. */
 template <quant_type T> static __device__ inline int scale_byte(const typename block_of<T>::block *b, int i0, int n)
 {
     if constexpr (T == QUANT_Q4_K || T == QUANT_Q5_K) {

@@ -1,6 +1,7 @@
 /* Norms: alone, with a residual, as the chain between two blocks of a layer, and of heads.
  *
- * A block per row. Squares are summed in one chain per thread, quad by quad (convert.cuh), and the chains by a fixed tree. */
+ * A block per row. Squares are summed in one chain per thread, quad by quad (convert.cuh), and the chains by a fixed
+ * tree. */
 #include "ops/cuda/cache.cuh"
 #include "ops/cuda/convert.cuh"
 #include "ops/cuda/rotate.cuh"

@@ -84,7 +84,7 @@ extern "C" cudaError_t cuda_group_pairs(cudaStream_t s, const cuda_group_args *a
 /* Both by one block: a warp per row chooses, then the pairs are sorted. */
 static __global__ void __launch_bounds__(CHOICE_WARPS *WARP) route_kernel(cuda_router_args a, cuda_group_args g)
 {
-    DYNAMIC_SHARED(int32_t, route_shared); /* of group_pairs, then of each warp's choice */
+    DYNAMIC_SHARED(int32_t, route_shared); /* for group_pairs, then for each warp's choice */
     int    warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     choice c;
     let_next_start();

@@ -37,7 +37,7 @@ struct choice {
     uint32_t *ranks;
     float    *weights;
     int32_t  *chosen;
-    float     sum; /* of the weights */
+    float     sum; /* sum of the weights */
 
     static __host__ __device__ inline size_t words(int n_experts, int n_slots)
     {

@@ -3,14 +3,14 @@
  * Tokens are ranked by keys, whole numbers that order as (logit, lower id first) does; every key is its own. Top-k and
  * top-p keep the keys from some key on, found digit by digit: of the tokens that agree with the digits so far, how much
  * (tokens, or shares of probability) each next digit has. Shares are whole numbers too, so sums have no order, and a
- * block of threads finds what the processor's heap finds. A row is one block's work, but for argmax and for samples
+ * block of threads finds what the processor's heap finds. A row is one block's work, except for argmax and for samples
  * that depend on few tokens: there the blocks of a row's slices leave candidates, and one block picks among them. */
 #include "ops/cuda/device.cuh"
 #include "ops/sampling_math.h"
 
 enum { PICK_THREADS = 1024, DIGITS = 256, DIGIT_BITS = 8 };
 
-typedef unsigned long long u64; /* what CUDA's atomics take */
+typedef unsigned long long u64; /* the type of CUDA's atomics */
 
 /* --- over a block ---------------------------------------------------------------------------------*/
 struct scored {
@@ -112,7 +112,7 @@ static __device__ inline void find_digit(const u64 *amount, u64 *above, int *dig
     int lane = threadIdx.x, top = DIGITS - 1 - lane * EACH, mine = -1;
     u64 own = 0, before = *above;
     for (int j = 0; j < EACH; j++) own += amount[top - j];
-    u64 sum = own; /* of this lane and those before it */
+    u64 sum = own; /* sum over this lane and those before it */
     for (int k = 1; k < WARP; k *= 2) {
         u64 other = __shfl_sync(ALL_LANES, sum, lane - k);
         if (lane >= k) sum += other;
@@ -381,7 +381,7 @@ static __device__ void lead_scores(leaders<SAMPLE_TOP_MAX> *l, const double *sco
     for (int32_t after = -1; floor && l->n < SAMPLE_TOP_MAX;) { /* l->n is the same for all threads here */
         scored next = {0, -1};
         for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
-            scored x = {0, i}; /* of equal scores the lowest id is best */
+            scored x = {0, i}; /* the lowest id wins among equal scores */
             if (i > after && key(i) == floor && better(x, next)) next = x;
         }
         next = block_best(next);

@@ -13,14 +13,14 @@ enum {
     RING_ALIGN    = 64,
     LANDING_BYTES = 256 << 10, /* downloads land here, pinned, and go on to their place at the next sync */
     MAX_LANDED    = 64,
-    PARTIAL_BYTES = 128 << 20, /* of attention's tiles, see below */
-    MAX_QUERIES   = 16,        /* of a block of attention on tensor cores */
+    PARTIAL_BYTES = 128 << 20, /* scratch for attention's tiles, see below */
+    MAX_QUERIES   = 16,        /* queries per block of attention on tensor cores */
     SPLIT_HEADS   = 512, /* (row, head) pairs below this leave multiprocessors idle: their tiles go side by side */
 };
 
 enum { X_SLOTS = 7 };
 
-/* What grows with the limits. */
+/* Scratch that grows with the limits. */
 typedef struct {
     cuda_x    x[X_SLOTS]; /* the first [max_rows * max(1, slots)][max_in], the others [max_rows][max_in] */
     int32_t  *order;      /* [max_rows * slots]: pairs by expert */
@@ -57,9 +57,9 @@ struct queue {
     made           x[X_SLOTS], order; /* in s.x; in s.order and s.run */
     uint64_t       clock;             /* counts uses of x */
     char          *ring;              /* pinned */
-    int            half;              /* of the ring that is being filled */
+    int            half;              /* half of the ring that is being filled */
     size_t         half_used;         /* bytes */
-    cudaEvent_t    sent[2];           /* what lay in a half has left it */
+    cudaEvent_t    sent[2];           /* the contents of a half were copied */
     cudaEvent_t    mark[QUEUE_MARKS];
     char          *landing; /* pinned */
     size_t         landing_used;
@@ -293,7 +293,7 @@ static void op_upload(queue *q, dev dst, const void *src, size_t bytes)
     note(q, "upload", cudaMemcpyAsync(dst.p, src, bytes, cudaMemcpyHostToDevice, s));
 }
 
-/* What does not fit the landing goes straight, and the runtime waits for it. */
+/* Downloads that do not fit the buffer go directly to their target, and the runtime waits for them. */
 static void op_download(queue *q, void *dst, dev src, size_t bytes)
 {
     assert(!q->graphs.recording);
@@ -455,7 +455,8 @@ static void op_matmuls(queue *q, const dev *y, const weight *const *w, int n_w, 
 
 static void op_matmul(queue *q, dev y, const weight *w, dev x, int n_rows) { op_matmuls(q, &y, &w, 1, x, n_rows); }
 
-/* One row's experts differ; pairs of several rows are sorted, so that a matrix is read once for up to run_pairs of them. */
+/* One row's experts differ; pairs of several rows are sorted, so that a matrix is read once for up to run_pairs of
+ * them. */
 static cuda_group_args group_args(queue *q, dev id, int n_pairs, int n_mats)
 {
     return (cuda_group_args){.order     = q->s.order,
@@ -644,7 +645,8 @@ static void experts_inner(queue *q, const expert_rows *e, int n_rows)
         op_gated(q, e->act, e->act, F, e->inner, F, n_rows * K, F, e->kind);
 }
 
-/* The experts were chosen before the first kernel of these waited, so the last one may ask for its weights before it waits. */
+/* The experts were chosen before the first kernel of these waited, so the last one may ask for its weights before it
+ * waits. */
 static void op_experts(queue *q, const expert_rows *e, int n_rows)
 {
     if (n_rows < 1) return;
@@ -709,7 +711,8 @@ static void op_kv_move(queue *q, const kv_class *c, dev items, int n_items, cons
     if (n_items > 0) note(q, "kv_move", cuda_kv_move(on(q), &cache, items.p, n_items, &v));
 }
 
-/* Whether tiles go side by side follows from shapes alone, so that a captured launch stays right as a sequence grows. */
+/* Returns whether tiles run in parallel. Depends on shapes alone, so that a captured launch stays valid as a sequence
+ * grows. */
 static bool split_tiles(const cuda_attention_args *a)
 {
     size_t heads = (size_t)a->n_rows * (size_t)a->n_heads;
@@ -717,8 +720,8 @@ static bool split_tiles(const cuda_attention_args *a)
     return heads < SPLIT_HEADS && a->n_tiles > 1 && bytes <= PARTIAL_BYTES;
 }
 
-/* Returns how many rows attention on tensor cores does at a time; 0: it has no kernel for this cache, or no room for the tiles
- * of one group of rows. The number of rows at hand decides nothing. */
+/* Returns how many rows attention on tensor cores does at a time; 0: it has no kernel for this cache, or no room for
+ * the tiles of one group of rows. The number of rows at hand decides nothing. */
 static int mma_chunk(const cuda_attention_args *a)
 {
     int    D = a->c.head_dim, per_kv = a->n_heads / a->c.n_kv_heads, group = MAX_QUERIES / per_kv;
@@ -732,8 +735,8 @@ static int mma_chunk(const cuda_attention_args *a)
 /* A row that looks back over a window sees no more tiles than that, and those of the rows after it in its block. */
 static int tiles_seen(int n_tiles, int window, int max_rows)
 {
-    int most = window / TILE_KEYS + max_rows / TILE_KEYS + 3;
-    return window > 0 && most < n_tiles ? most : n_tiles;
+    int max_tiles = window / TILE_KEYS + max_rows / TILE_KEYS + 3;
+    return window > 0 && max_tiles < n_tiles ? max_tiles : n_tiles;
 }
 
 static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 256 << 10 }; /* what a thread copies at a time */
+enum { CHUNK_BYTES = 256 << 10 }; /* bytes that a thread copies at a time */
 
 static size_t row_bytes(const weight_src *s)
 {
@@ -78,10 +78,10 @@ static bool send_panels(backend *b, int turn, const cuda_weight *w, const weight
 /* Panels go stage by stage; a stage is filled again when the device has repacked it. */
 static bool send_weight(backend *b, const cuda_weight *w, const weight_src *s, err *e)
 {
-    size_t n = (size_t)w->n_panels * (size_t)s->n_mats, most = STAGE_BYTES / (PANEL_OUTS * row_bytes(s)), count;
+    size_t n = (size_t)w->n_panels * (size_t)s->n_mats, max = STAGE_BYTES / (PANEL_OUTS * row_bytes(s)), count;
     int    turn = 0;
     for (size_t panel = 0; panel < n; panel += count, turn = (turn + 1) % STAGES) {
-        count              = n - panel < most ? n - panel : most;
+        count              = n - panel < max ? n - panel : max;
         cuda_repack_args a = {.to          = w->data,
                               .first_panel = panel,
                               .first_row   = first_row(w, panel),
@@ -95,8 +95,8 @@ static bool send_weight(backend *b, const cuda_weight *w, const weight_src *s, e
     return true;
 }
 
-/* --- the power of two -----------------------------------------------------------------------------
- * Floats: the largest weight goes into [2^14, 2^15), so that f16 holds what is 2^-31 of it; others into [1, 2), and the power is
+/* --- the power of two ----------------------------------------------------------------------------- Floats: the
+ * largest weight goes into [2^14, 2^15), so that f16 holds what is 2^-31 of it; others into [1, 2), and the power is
  * an f16 too. F16 needs none. */
 static void choose_scale(cuda_weight *w, float largest)
 {
