@@ -4,8 +4,7 @@
  *   OPT_ENGINE(flags.engine), OPT_SHAPE(flags.shape)
  *   if (!bench_check_shape(&flags.shape, flags.engine.path, &usage)) return 2;
  *   bench_open_model(&flags.shape, &flags.engine, e) && cli_open_pages(&g, &flags.engine, e)
- * shape_free(&flags.shape.target);                                                        after engine_open, or
- * later */
+ *   shape_free(&flags.shape.target);                  after the model is open, or later */
 #ifndef TANDEM_BENCH_FLAGS_H
 #define TANDEM_BENCH_FLAGS_H
 #include "bench/prompt_set.h"

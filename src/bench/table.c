@@ -4,12 +4,11 @@
  * prompt in rotating order, plain decoding twice (bench/arms.h), and their texts are compared.
  *
  *  clean     every answer starts from nothing: a new lane
- * session   an arm answers one prompt of each size in one lane, the sizes ascending, and then a probe: a new prompt of
- * the
- *            smallest size, which must be as fast as the first one was
+ *  session   an arm answers one prompt of each size in one lane, the sizes ascending, and then a probe: a new prompt
+ *            of the smallest size, which must be as fast as the first one was
  *
  *      |<------ ttft ------>|<-- decoding -->|       pp_tps      = prompt tokens / ttft
- * prompt               first token  ... last    gen_tps     = tokens after the first / decoding; tpot is its inverse
+ *      prompt               first token  ... last    gen_tps     = tokens after the first / decoding; tpot: 1 / gen_tps
  *      |<---------------- e2e -------------->|       wall_tg_tps = answer tokens / e2e
  *
  * Ratios compare the same metric of the same prompt's answers, pair by pair. */

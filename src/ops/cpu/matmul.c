@@ -1,12 +1,13 @@
 /* y[r][o] = sum over i of w[o][i] x[r][i].
  *
- * The arithmetic of a number y[r][o] is fixed by the weight's type and n_in (promise 1): quantised   for blocks of 32
- * inputs in order: acc = fma(dw * dx, exact integer dot, acc), and where the type has a
+ * The arithmetic of a number y[r][o] is fixed by the weight's type and n_in (promise 1):
+ *   quantised   for blocks of 32 inputs in order: acc = fma(dw * dx, exact integer dot, acc), and where the type has a
  *               minimum acc = fma(m, dx * sum of x, acc); for Q2_K acc = fma(m * dx, exact sum of minima times x, acc)
- * floats      acc = fma(w, x, acc), inputs in order A kernel call has up to 4 tiles and 6 rows: all rows use a
- *   decoded block, all tiles use a row's activations, and 4 tiles are 4 memory streams, which are faster than one.
- *   Each (row, output) has its own sum, so the number and grouping of rows change nothing. Loops over accumulators
- *   are unrolled, since a run-time index would keep them in memory. */
+ *   floats      acc = fma(w, x, acc), inputs in order
+ *
+ * A kernel call has up to 4 tiles and 6 rows: all rows use a decoded block, all tiles use a row's activations, and 4
+ * tiles are 4 memory streams, which are faster than one. Each (row, output) has its own sum, so the number and grouping
+ * of rows change nothing. Loops over accumulators are unrolled, since a run-time index would keep them in memory. */
 #include "ops/cpu/tile.h"
 #include "ops/sampling.h"
 
