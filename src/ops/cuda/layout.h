@@ -13,9 +13,9 @@
  *         Piece p of all lanes lies before piece p + 1.
  *     h   per lane; 5-bit types and Q3_K: 4 bytes, pair i of step s in bits 4 s + i and 16 further
  *         6-bit types: 8 bytes, as q of the 2-bit types
- *     s   per g (0..7): output g, then g + 8. Q4_0, Q5_0, Q8_0, IQ4_NL: f16 d of both blocks of 32. Q4_1, Q5_1: f16 d, m
- *         of both. Q4_K, Q5_K: bytes scale, minimum of both. Q6_K, Q3_K: int8 scale of each step. Q2_K: a byte for each
- *         step, scale and minimum. IQ4_XS: int8 scale of both. MXFP4: exponent of both
+ *     s   per g (0..7): output g, then g + 8. Q4_0, Q5_0, Q8_0, IQ4_NL: f16 d of both blocks of 32. Q4_1, Q5_1: f16 d,
+ *         m of both. Q4_K, Q5_K: bytes scale, minimum of both. Q6_K, Q3_K: int8 scale of each step. Q2_K: a byte for
+ *         each step, scale and minimum. IQ4_XS: int8 scale of both. MXFP4: exponent of both
  *     d   after all tiles, per super-block (4 tiles) and g, output g, then g + 8: f16 d, dmin, or f16 d
  *
  * All numbers are those of the file, so that embeddings can be read from the panels exactly.

@@ -335,7 +335,7 @@ TEST(grammar_too_much_work_is_said_with_its_path)
     CHECK_INT(e.code, ERR_TOO_LARGE);
     CHECK_MSG(strstr(e.text, "#/anyOf: the schema takes too much work to compile"), "%s", e.text);
     CHECK(!compile_kind(put_prefix, 4000, NULL, &took, &e));
-    CHECK_MSG(strstr(e.text, "takes more than 16000000 steps to compile"), "%s", e.text);
+    CHECK_MSG(strstr(e.text, "compiling it takes more than 16000000 steps"), "%s", e.text);
 }
 
 /* As many steps on any machine: what is refused here is refused everywhere. */
@@ -474,7 +474,7 @@ TEST(grammar_schemas_said_twice_are_joined_once)
     buf    b;
     CHECK_OK(compile_kind(put_doubled, 30, NULL, &took, &e), e);
     CHECK(!compile_kind(put_doubled, 40, NULL, &took, &e));
-    CHECK_MSG(strstr(e.text, "nested over 64 deep") && !strstr(e.text, "itself"), "%s", e.text);
+    CHECK_MSG(strstr(e.text, "nested more than 64 levels deep") && !strstr(e.text, "itself"), "%s", e.text);
     buf_init(&b, 1 << 16);
     put_doubled(&b, 30);
     buf_putc(&b, 0);
