@@ -26,7 +26,6 @@ bool str_ends(str s, const char *suffix)
     return s.n >= n && !memcmp(s.s + s.n - n, suffix, n);
 }
 
-/* Mixes in the length, then eight bytes at a time by a multiply and a fold. */
 str str_next_word(const char **at)
 {
     str word = {*at, strcspn(*at, ",")};
@@ -34,6 +33,7 @@ str str_next_word(const char **at)
     return word;
 }
 
+/* Mixes in the length, then eight bytes at a time by a multiply and a fold. */
 uint64_t str_hash(str s)
 {
     const uint64_t mul = 0x9E3779B97F4A7C15u;
@@ -140,7 +140,6 @@ int utf8_encode(char out[4], uint32_t cp)
     return 4;
 }
 
-/* Returns true when more bytes could complete the tail: its lead byte and its continuation bytes are valid so far. */
 size_t utf8_open_tail(const char *s, size_t n)
 {
     static const char fill[3] = {(char)0x80, (char)0x80, (char)0x80};

@@ -6,7 +6,7 @@
 
 typedef struct {
     buf command; /* as it was given */
-    buf files;   /* JSON: an array of {path, bytes, sha256} */
+    buf files;   /* JSON objects {path, bytes, sha256} with commas between them, without brackets */
 } provenance;    /* a zeroed one is empty */
 
 #define OPT_NO_HASH(f)                                                                                                 \
@@ -15,14 +15,15 @@ typedef struct {
         .help = "do not compute the SHA-256 of the files for the results"                                              \
     }
 
-/* Records the command line. Call it before the flags are parsed, which moves the arguments. */
+/* Records "tandem bench PART ARGS". Call it once, before the flags are parsed, because parsing moves the arguments. */
 void provenance_command(provenance *p, const char *part, int argc, char **args);
-/* Adds the files of a model: all parts of a GGUF, or config.json and safetensors of a directory; NULL: none. hash:
- * compute the SHA-256. */
+/* Adds the files of a model: all parts of a GGUF, or config.json and safetensors of a directory. path NULL: adds
+ * nothing. Without hash the member sha256 is left out. Returns false if the model cannot be opened. */
 bool provenance_file(provenance *p, const char *path, bool hash, err *e);
 /* Adds the model (NULL: it has no file) and the drafters. */
 bool provenance_files(provenance *p, const char *model, const draft_options *d, bool hash, err *e);
-/* Writes the member "provenance". */
+/* Writes the member "provenance" of the open object: version, command, files, and the layers, backend, device and
+ * processor of g, which must not be NULL. model and kv are written as given. */
 void provenance_put(const provenance *p, json_writer *w, const opened_model *g, const char *model, cache_types kv);
 void provenance_deinit(provenance *p);
 #endif

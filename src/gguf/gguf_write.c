@@ -253,7 +253,7 @@ static void pad(const gguf_writer *w, buf *b)
     for (size_t left = padded(w, b->n) - b->n; left; left--) buf_putc(b, 0);
 }
 
-/* Puts the split keys of one part. */
+/* Puts general.alignment, which every part repeats. */
 static void put_alignment(const gguf_writer *w, buf *b)
 {
     put_text(b, STR("general.alignment"));

@@ -3,14 +3,16 @@
  *   gguf_writer *w = gguf_writer_new();
  *   gguf_put_str(w, "general.architecture", STR("gemma4"));     keys
  *   gguf_put_tensor(w, &t);                                     name, type and shape of every tensor, in order
- *   gguf_writer_begin(w, "out.gguf", 0, e)                      writes the header
+ *   gguf_writer_begin(w, "out.gguf", 0, e)                      writes the first header
  *   gguf_writer_data(w, p, n, e)                                the tensors' bytes in order, in any pieces
- *   gguf_writer_end(w, e)                                       renames it to out.gguf
+ *   gguf_writer_end(w, e)                                       renames the file to out.gguf
  *   gguf_writer_free(w);
  *
- * Files are written under temporary names in the target directory and renamed at the end. After a failure, or after
- * gguf_writer_free before the end, no file remains. Puts do not fail: gguf_writer_begin returns their first error,
- * such as a duplicate key or tensor. Data is aligned to general.alignment, by default 32 bytes. Thread: one. */
+ * Files are written under temporary names in the target directory and renamed at the end. gguf_writer_free removes the
+ * temporary files if gguf_writer_end did not succeed. If a rename fails, parts that were renamed already are removed.
+ * Puts return no error: gguf_writer_begin and gguf_writer_header return the first one, such as a duplicate key or
+ * tensor. The writer pads each tensor to the alignment: 32 bytes, or the general.alignment given to gguf_put_value.
+ * Thread: one. */
 #ifndef TANDEM_GGUF_GGUF_WRITE_H
 #define TANDEM_GGUF_GGUF_WRITE_H
 #include "base/buf.h"
@@ -46,16 +48,20 @@ void gguf_put_value(gguf_writer *w, const gguf_value *v);
 /* Declares a tensor by its name, type, n_dims and dim. Copies the name. */
 void gguf_put_tensor(gguf_writer *w, const tensor *t);
 
-/* Makes gguf_writer_begin refuse to replace a file of g. Borrows g until then. */
+/* Makes gguf_writer_begin fail if an output file is a file of g. Borrows g until gguf_writer_begin returns. */
 void gguf_writer_spare(gguf_writer *w, const gguf *g);
 
 /* --- the file ----------------------------------------------------------------------------------- */
-/* Writes the header. part_bytes > 0 limits the size of a file: a tensor that would exceed it starts a new part, and a
- * larger tensor has a part of its own. Parts are named out-00001-of-00003.gguf and so on, unless one file is enough. */
+/* Opens the first file and writes its header; gguf_writer_data begins later parts. part_bytes > 0 limits the size of a
+ * part: a tensor that would exceed it starts a new part, so only a part with a single tensor can be larger. 0: one
+ * file. Parts are named out-00001-of-00003.gguf and so on, unless one file is enough. */
 bool gguf_writer_begin(gguf_writer *w, const char *path, uint64_t part_bytes, err *e);
-/* Appends the header to out, instead of writing a file. The data follows at the alignment. */
+/* Appends the header with its padding to out, which must be empty; used instead of gguf_writer_begin. The caller writes
+ * the data and must not call gguf_writer_data or gguf_writer_end. */
 bool gguf_writer_header(gguf_writer *w, buf *out, err *e);
+/* Writes the next n bytes of the tensors, without padding. Asserts that the tensors have as many. */
 bool gguf_writer_data(gguf_writer *w, const void *p, size_t n, err *e);
+/* Closes and renames the files. Asserts that all bytes of all tensors were written. */
 bool gguf_writer_end(gguf_writer *w, err *e);
 int  gguf_writer_parts(const gguf_writer *w); /* valid after gguf_writer_begin */
 #endif

@@ -1,7 +1,7 @@
-/* gguf/names.h - a list of names with a hash table; used by the tensor table and for the keys of a GGUF file.
+/* gguf/names.h - a list of distinct names with a hash table; used by the tensor table and for the keys of a GGUF file.
  *
- * The hash has a random key, so no file can choose names that collide. Memory grows with the number of names. Names are
- * borrowed and must outlive the list. */
+ * The hash has a random key, so no file can choose names that collide. Memory depends only on the number of names. The
+ * bytes of the names are borrowed and must outlive the list. */
 #ifndef TANDEM_GGUF_NAMES_H
 #define TANDEM_GGUF_NAMES_H
 #include "base/str.h"
@@ -15,7 +15,8 @@ typedef struct {
 
 typedef enum { NAMES_ADDED, NAMES_TWICE, NAMES_NO_MEMORY } names_result;
 
-void         names_deinit(names *x);
-names_result names_add(names *x, str name);                    /* the new name's index is the old x->n */
-bool         names_find(const names *x, str name, size_t *at); /* sets *at to its index */
+void names_deinit(names *x);
+/* Adds a name. NAMES_ADDED: its index is x->n - 1. NAMES_TWICE: it is in the list already, and nothing changes. */
+names_result names_add(names *x, str name);
+bool         names_find(const names *x, str name, size_t *at); /* sets *at to its index if found */
 #endif

@@ -219,7 +219,7 @@ static bool check_covered(const tensor **t, size_t n, str data, err *e)
     return true;
 }
 
-/* Reads one file. Its tensors are those from index `first` on. */
+/* Checks that the tensors from index `first` on cover the data of a file without overlap or gap. */
 static bool check_places(const safetensors *s, size_t first, str data, err *e)
 {
     size_t         n = tensor_count(s->tensors) - first;

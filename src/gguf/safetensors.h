@@ -1,9 +1,11 @@
-/* gguf/safetensors.h - reads one safetensors file, or a directory's shards by their index, mapped.
+/* gguf/safetensors.h - maps and reads a safetensors file, or the files that a directory's index names; writes one
+ * file.
  *
  * The reader checks that the header is strict JSON of at most 100 MB inside the file; that tensors cover the data
- * without overlap or gap; that sizes equal shape times type; that names are unique and not empty; that shard names
- * stay in the directory. Shapes are reversed: dim[0] is the contiguous dimension. A scalar has one dimension of 1.
- * With more than four dimensions, the outermost ones must be 1 and are dropped. U8 and BOOL become I8. */
+ * without overlap or gap; that each tensor has the size of its shape and type, with dimensions of at least 1; that
+ * names are not empty and unique over all files; that shard names stay in the directory. Shapes are reversed: dim[0]
+ * is the contiguous dimension. A scalar has one dimension of 1. Outermost dimensions beyond four must be 1 and are
+ * dropped. U8 and BOOL become I8. */
 #ifndef TANDEM_GGUF_SAFETENSORS_H
 #define TANDEM_GGUF_SAFETENSORS_H
 #include "gguf/maps.h"
@@ -11,22 +13,22 @@
 
 typedef struct safetensors safetensors;
 
-/* path: a .safetensors file, or a directory with model.safetensors or model.safetensors.index.json */
+/* path: a .safetensors file, or a directory with model.safetensors or else model.safetensors.index.json */
 bool                safetensors_open(safetensors **out, const char *path, err *e);
 bool                safetensors_open_bytes(safetensors **out, str bytes, err *e); /* one file, borrowed until close */
 void                safetensors_close(safetensors *s);                            /* NULL is fine */
 const tensor_table *safetensors_tensors(const safetensors *s);
-const maps         *safetensors_files(const safetensors *s);
-size_t              safetensors_bytes(const safetensors *s);                 /* bytes of all mapped files */
-void                safetensors_drop(const safetensors *s, const tensor *t); /* drops its pages from memory */
+const maps         *safetensors_files(const safetensors *s);                 /* empty after safetensors_open_bytes */
+size_t              safetensors_bytes(const safetensors *s);                 /* 0 after safetensors_open_bytes */
+void                safetensors_drop(const safetensors *s, const tensor *t); /* lets the system drop its pages */
 
-/* Writes tensors in order, to a temporary name that is then renamed to path. */
-typedef struct {
+typedef struct { /* a tensor to write */
     const char *name;
     quant_type  type; /* a plain float or integer type */
     int         n_dims;
     int64_t     dim[TENSOR_MAX_DIMS]; /* dim[0] is contiguous */
     const void *data;
 } safetensors_out;
+/* Writes n tensors in order, under a temporary name that is then renamed to path. A failure leaves path as it was. */
 bool safetensors_write(const char *path, const safetensors_out *t, size_t n, err *e);
 #endif

@@ -5,19 +5,20 @@
  *      any object ---'                                                         grammar_machine
  *                                     state --token--> state ...    state --> mask, forced token, forced text
  *
- * A state is a number. Equal texts, and texts that the same may follow, often have the same state. Holding a state is a
- * reference count, so every row of a tree of draft tokens can have its own.
+ * A state is a number. Two texts after which the same may follow often have the same state. States are counted
+ * references, so every row of a tree of draft tokens can hold its own. A symbol is a byte or a marker; a marker is a
+ * token that is matched as a whole, not by its bytes.
  *
- * Limits are counts of steps, not times, so a grammar is refused on every machine or on none. Every text can be
- * completed: nothing is allowed to begin that could not end within the depth limit. The grammar of a schema writes no
- * value that is nested deeper than GRAMMAR_JSON_DEPTH.
+ * Limits are counts of steps, not times, so a grammar is refused on every machine or on none. Every allowed text can
+ * be completed: a rule may begin only if it can end within the depth limit. The grammar of a schema writes no value
+ * that is nested deeper than GRAMMAR_JSON_DEPTH.
  *
  * Errors: ERR_INPUT for a grammar or schema that cannot be enforced, with line or path; ERR_TOO_LARGE over a limit,
  * also when following a text needs too much work or memory; ERR_UNAVAILABLE when there is no memory.
  *
- * Threads: a grammar and a grammar_vocab are immutable and can be shared. A machine belongs to one thread at a time and
- * may serve any number of responses. It borrows the grammar and the vocabulary, and allocates all its memory when it is
- * created. */
+ * Threads: a grammar and a grammar_vocab are immutable and can be shared. A machine belongs to one thread at a time
+ * and may serve any number of responses. It borrows the grammar and the vocabulary, and allocates all its memory when
+ * it is created. */
 #ifndef TANDEM_GRAMMAR_GRAMMAR_H
 #define TANDEM_GRAMMAR_GRAMMAR_H
 #include "tok/tok.h"
@@ -32,9 +33,9 @@ enum {
     GRAMMAR_MAX_REPEAT  = 1 << 24,
     GRAMMAR_MAX_TOKEN   = 255, /* bytes; longer tokens are never allowed */
     GRAMMAR_MAX_MARKERS = 32,
-    GRAMMAR_MASK_WORK   = 8 * 1000 * 1000,  /* maximum of steps of one mask, 5 to 25 ns each */
-    GRAMMAR_JSON_DEPTH  = 63,               /* open calls of a schema's grammar, about the number of open brackets */
-    GRAMMAR_GBNF_DEPTH  = 1024,             /* open calls of a GBNF grammar; calls at the end of a rule do not count */
+    GRAMMAR_MASK_WORK   = 8 * 1000 * 1000, /* maximum of steps of one mask, 5 to 25 ns each */
+    GRAMMAR_JSON_DEPTH  = 63,              /* nested rules of a schema's grammar, about the number of open brackets */
+    GRAMMAR_GBNF_DEPTH  = 1024, /* nested rules of a GBNF grammar; a rule at the end of another does not count */
     GRAMMAR_MAX_WORK    = 16 * 1000 * 1000, /* steps of one compilation, 5 to 15 ns each: about 100 ms */
 };
 #define GRAMMAR_MAX_MEMORY ((size_t)64 << 20) /* bytes of one compilation */
@@ -43,20 +44,20 @@ enum {
 typedef struct grammar grammar;
 
 /* Compiles a GBNF grammar, in llama.cpp's notation, that starts at the rule `root`. <name> is the token whose text is
- * <name>, and <[7]> is token 7; only these produce markers.
+ * <name>, and <[7]> is token 7; only these two forms match a token as a whole (a marker).
  *
  * All compilations take at most GRAMMAR_MAX_WORK steps and fail with ERR_TOO_LARGE above that, on any machine and under
  * any load. When another thread sets *cancel, which may be NULL, a compilation ends soon with ERR_UNAVAILABLE. */
 bool grammar_from_gbnf(grammar **out, str text, const atomic_bool *cancel, err *e);
-/* Compiles a regular expression, in the notation of JSON Schema's `pattern`, that the whole text matches. */
+/* Compiles a regular expression, in the notation of JSON Schema's `pattern`, which must match the whole text. */
 bool grammar_from_regex(grammar **out, str pattern, const atomic_bool *cancel, err *e);
 
-/* Compiles the values that match a schema: as JSON if call is NULL, else as the arguments of a tool call in this
- * markup, with bare keys and strings between quote markers. */
+/* Compiles a grammar of the values that match a schema: written as JSON if call is NULL, else as the arguments of a
+ * tool call in this markup, with bare keys and strings between quote markers. */
 bool grammar_from_schema(grammar **out, const json_value *schema, const tok_markup *call, const atomic_bool *cancel,
                          err *e);
 bool grammar_any_object(grammar **out, err *e); /* response_format json_object */
-/* A tool of grammar_tool_calls, which compiles one call of one of the tools, or several. */
+/* A tool that grammar_tool_calls allows to be called. */
 typedef struct {
     str               name;
     const json_value *parameters; /* NULL: no arguments */
@@ -64,20 +65,20 @@ typedef struct {
     bool              free;       /* any arguments are allowed; may be set by the compilation */
 } grammar_tool;
 typedef struct {
-    const tok_markup  *markup; /* how a call is written; all of its call_ members and quote are set */
-    bool               several;
+    const tok_markup  *markup;   /* how a call is written; all of its call_ members and quote are set */
+    bool               several;  /* allow more than one call in a row */
     const json_value  *answer;   /* a schema whose JSON is allowed instead of calls; NULL: only calls */
-    buf               *warnings; /* a warning is appended for each tool with free arguments */
+    buf               *warnings; /* appended for each tool whose `free` is set here; not NULL unless all are strict */
     const atomic_bool *cancel;
 } grammar_calls;
 bool grammar_tool_calls(grammar **out, grammar_tool *tool, size_t n, const grammar_calls *how, err *e);
-void grammar_free(grammar *g); /* g may be NULL, here and below */
+void grammar_free(grammar *g); /* all _free functions accept NULL */
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */
 typedef struct grammar_vocab grammar_vocab;
 
-/* Builds the trie of a vocabulary from normal and byte tokens. end_ids are the stop tokens, allowed exactly where the
- * grammar can end. */
+/* Builds the trie of a vocabulary from normal and byte tokens. Borrows t until grammar_vocab_free, copies end_ids.
+ * end_ids are the stop tokens, allowed exactly where the grammar can end. */
 bool    grammar_vocab_new(grammar_vocab **out, const tok *t, const int32_t *end_ids, size_t n_ends, err *e);
 void    grammar_vocab_free(grammar_vocab *v);
 int32_t grammar_vocab_size(const grammar_vocab *v);
@@ -92,48 +93,52 @@ enum {
     GRAMMAR_FULL  = -3, /* the text needs more memory than a machine has; only hostile grammars do */
 };
 
-/* Creates a machine. Fails with ERR_INPUT when the grammar names a marker that the vocabulary lacks, or a stop
- * token. */
+/* Creates a machine. Fails with ERR_INPUT if a marker of the grammar is not in the vocabulary or is a stop token. */
 bool grammar_machine_new(grammar_machine **out, const grammar *g, const grammar_vocab *v, err *e);
 void grammar_machine_free(grammar_machine *m);
 /* Computes the masks inside strings, where nearly every token is allowed, in advance. It takes some milliseconds for
- * 262,144 tokens; call it after compiling rather than in a step. */
+ * 262,144 tokens; call it for a new machine, not in a step. */
 void grammar_machine_warm(grammar_machine *m);
 
-/* Return a state with one reference for the caller, who releases it with grammar_drop. Negative values need no
- * release. */
+/* Return a state with one reference for the caller, who releases it with grammar_drop, or a negative value, which
+ * needs no release. The reference to s stays with the caller. grammar_take of a negative s returns GRAMMAR_NO. */
 grammar_state grammar_start(grammar_machine *m);
 grammar_state grammar_take(grammar_machine *m, grammar_state s, int32_t token);
 grammar_state grammar_take_bytes(grammar_machine *m, grammar_state s, str bytes);
 grammar_state grammar_fork(grammar_machine *m, grammar_state s); /* adds a reference and returns s */
 void          grammar_drop(grammar_machine *m, grammar_state s);
 
-bool grammar_can_end(const grammar_machine *m, grammar_state s);
-bool grammar_must_end(const grammar_machine *m, grammar_state s); /* only a stop token may follow */
+bool grammar_can_end(const grammar_machine *m, grammar_state s);  /* a stop token may follow; false if s < 0 */
+bool grammar_must_end(const grammar_machine *m, grammar_state s); /* nothing else may follow; also GRAMMAR_ENDED */
 
 /* Returns the mask of the tokens that may come next; it is never empty, and valid until the next call of grammar_mask
- * or grammar_forced. Returns NULL with ERR_TOO_LARGE when the grammar is too ambiguous. */
+ * or grammar_forced. Returns NULL with ERR_TOO_LARGE when the mask takes more than GRAMMAR_MASK_WORK steps or no
+ * token is allowed. s must not be negative. */
 const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e);
 /* Computes the mask of s for about *work steps and subtracts the steps used from *work. GRAMMAR_READY: grammar_mask is
- * a lookup now, until some hundred other masks are computed. GRAMMAR_LATER: call it again to continue. GRAMMAR_NO: as
- * NULL of grammar_mask. A machine computes one mask at a time and finishes an earlier one first. */
+ * a lookup now, until some hundred other masks are computed. GRAMMAR_LATER: call it again to continue. GRAMMAR_NO,
+ * with e set: grammar_mask would return NULL. A machine computes one mask at a time: it first finishes an earlier one,
+ * unless that state has no reference any more. */
 typedef enum { GRAMMAR_LATER, GRAMMAR_READY } grammar_progress;
 int grammar_mask_work(grammar_machine *m, grammar_state s, int64_t *work, err *e);
-/* Returns the only token that may come next, -1 when there are several. */
+/* Returns the only token that may come next, which can be a stop token; -1 when there are several or grammar_mask
+ * fails. */
 int32_t grammar_forced(grammar_machine *m, grammar_state s);
-/* Writes the bytes that must come next, at most cap. Stops before a position where the text may end. */
+/* Writes the bytes that must come next, at most cap, without NUL, and returns their number. Stops where the text may
+ * end and before a marker. */
 size_t grammar_forced_text(grammar_machine *m, grammar_state s, char *out, size_t cap);
 
-/* --- beforehand -------------------------------------------------------------------------------- */
+/* --- looking ahead ----------------------------------------------------------------------------- */
 enum {
     GRAMMAR_FAR       = 1 << 28,
     GRAMMAR_MAX_AHEAD = 1024, /* maximum of symbols computed in advance */
 };
-/* Returns the symbols (bytes and markers) of the shortest path to an end, at most GRAMMAR_FAR. */
+/* Returns the number of symbols (bytes and markers) of the shortest path to an end, at most GRAMMAR_FAR; 0 if s < 0. */
 int32_t grammar_distance(const grammar_machine *m, grammar_state s);
-/* Returns the number of tokens of the shortest path to an end, each as long as possible, and writes the first `max` of
- * them. Returns -1 if the path is longer than GRAMMAR_MAX_AHEAD, too ambiguous, or cannot be spelled by tokens; this
- * depends on the state alone. After the first token, the rest is the shortest path from there. */
+/* Splits the shortest path to an end into tokens, each as long as possible, without the stop token. Returns their
+ * number and writes the first `max`. Returns -1 if the path is longer than GRAMMAR_MAX_AHEAD, too ambiguous, or
+ * cannot be spelled by tokens; this depends on the state alone. After the first token, the rest is the shortest path
+ * from there. */
 int     grammar_shortest(grammar_machine *m, grammar_state s, int32_t *out, int max);
 int32_t grammar_longest(const grammar_machine *m); /* maximum of symbols of one token */
 /* Writes the tokens of the text that must come next, each as long as possible: a draft. Stops at a position where the
@@ -142,9 +147,9 @@ int grammar_ahead(grammar_machine *m, grammar_state s, int32_t *out, int max);
 
 typedef struct {
     int64_t masks, cached;       /* requested; found in the cache */
-    int64_t steps;               /* configs visited */
+    int64_t steps;               /* positions (place and stack) visited while following symbols */
     int64_t work;                /* steps of all calls, 5 to 25 ns each */
-    int64_t locals, sweeps;      /* positions of rules computed for the whole vocabulary; sweeps of the pools */
+    int64_t locals, sweeps;      /* masks of a place of a rule without its callers; collections of unused states */
     int32_t n_states, n_classes; /* live states; classes of bytes */
     size_t  bytes, used;         /* memory allocated; about the part written so far */
 } grammar_stats;

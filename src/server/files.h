@@ -1,9 +1,9 @@
 /* server/files.h - the files of the model and its drafters, with their SHA-256 hashes.
  *
- * Hashing takes as long as loading, so a thread of low priority does it once, after the first request for it. Until
- * then the hashes are absent.
+ * Hashing takes as long as loading, so a thread of low priority does it once, after the first request for it. A
+ * hash is absent until its file is done.
  *
- * Thread: one caller. */
+ * Thread: all functions are called on one thread. The hashing thread is internal. */
 #ifndef TANDEM_SERVER_FILES_H
 #define TANDEM_SERVER_FILES_H
 #include "sched/engine.h"
@@ -14,16 +14,18 @@ typedef struct {
     time_t modified; /* 0: not known */
     bool   is_dir;
 } path_info;
-/* Reads the properties of a file or a directory from the disk. */
+/* Reads the properties of a file or a directory from the disk; all zero if path is NULL or cannot be read. */
 path_info files_read_path(const char *path);
 
 typedef struct model_files model_files;
-/* Lists the files of the parts. */
+/* Lists the files of n parts. Starts no thread. Copies paths and names, borrows each role until files_close. Never
+ * returns NULL: a part without memory for its files is left out, with a warning in the log. */
 model_files *files_open(const engine_part *part, int n);
-void         files_close(model_files *m);       /* ends the thread; m may be NULL */
-void         files_want(model_files *m);        /* starts hashing, once */
-bool         files_ready(const model_files *m); /* returns whether all files are hashed */
-path_info    files_first(const model_files *m); /* properties of the first part when it was opened; m may be NULL */
-/* Writes an array of {role, name, bytes, sha256}; sha256 is null while unknown. */
+void         files_close(model_files *m);       /* cancels hashing, waits for the thread, frees m; m may be NULL */
+void         files_want(model_files *m);        /* starts the hashing thread if it is not started */
+bool         files_ready(const model_files *m); /* whether every file is hashed or could not be read */
+path_info    files_first(const model_files *m); /* properties of part[0].path, read by files_open; m may be NULL */
+/* Writes an array of {role, name, bytes, sha256}. sha256 is null until the file is hashed, and stays null if it
+ * cannot be read or its size has changed. */
 void files_write(const model_files *m, json_writer *w);
 #endif
