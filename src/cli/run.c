@@ -96,7 +96,8 @@ static bool render(chat_prompt *out, const tandem *g, str text, err *e)
     }
     if (flags.gen.system) chat_add(c, CHAT_SYSTEM, str_of(flags.gen.system));
     chat_add(c, CHAT_USER, text);
-    bool ok = chat_render_ids(out, engine_tok(g), c, &o, e) || err_wrap(e, "the model has no chat format: use --raw");
+    bool ok = chat_render_ids(out, engine_tok(g), c, &o, e) ||
+              err_wrap(e, "cannot write the prompt in the model's chat format (--raw needs none)");
     arena_deinit(&mem);
     return ok;
 }

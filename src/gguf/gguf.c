@@ -119,7 +119,7 @@ static bool read_items(reader *r, gguf_value *v, err *e)
     size_t each = gguf_type_bytes(v->item), min_bytes = each ? each : sizeof(uint64_t), bytes;
     if (!size_mul(&bytes, v->n, min_bytes) || bytes > bytes_left(r))
         return err_set(e, ERR_FORMAT,
-                       "key '%.*s' claims %" PRIu64 " items of at min_bytes %zu bytes, but only %zu bytes are left",
+                       "key '%.*s' claims %" PRIu64 " items of at least %zu bytes, but only %zu bytes are left",
                        STR_ARG(v->key), v->n, min_bytes, bytes_left(r));
     v->data = r->bytes.s + r->at;
     if (v->item == GGUF_STRING) return skip_strings(r, v, e);
@@ -315,7 +315,7 @@ static bool read_tensors(gguf *g, const header *h, reader *r, err *e)
 }
 
 /* --- split models ------------------------------------------------------------------------------ */
-/* Returns the number of parts, 1 when the file has no split keys. */
+/* Sets *out to the number of parts, 1 when the file has no split keys. */
 static bool read_split_count(const header *h, int *out, err *e)
 {
     const gguf_value *v = find_value(h, "split.count");

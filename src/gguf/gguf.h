@@ -1,4 +1,4 @@
-/* gguf/gguf.h - reads GGUF v3, single or split files (-00001-of-0000N.gguf), mapped.
+/* gguf/gguf.h - reads GGUF v2 and v3, single or split files (-00001-of-0000N.gguf), mapped.
  *
  * Every count, size, offset, alignment, type and string length is checked against the file before use; keys and
  * tensor names are unique and not empty; tensors do not overlap. Returned pointers point into the mapping and are valid
@@ -31,7 +31,7 @@ typedef struct gguf gguf;
 typedef struct {
     str         key;
     gguf_type   type; /* GGUF_ARRAY for an array */
-    gguf_type   item; /* type of the items of an array */
+    gguf_type   item; /* type of the items of an array; of a scalar its type */
     uint64_t    n;    /* items of an array, else 1 */
     const char *data; /* first item, unaligned little endian; strings are u64 length + bytes */
 } gguf_value;

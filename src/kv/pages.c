@@ -213,6 +213,8 @@ uint64_t kv_pool_key(const kv_pool *p)
         key               = graph_key(graph_key(key, (uint64_t)c->n_layers), (uint64_t)c->n_kv_heads);
         key               = graph_key(graph_key(key, (uint64_t)c->head_dim), (uint64_t)c->types.v);
     }
+    for (int i = 0; i < p->group[0].n_states; i++)
+        key = graph_key(graph_key_at(key, p->state[i].kept.p), (uint64_t)p->state[i].row_bytes);
     return key;
 }
 

@@ -40,7 +40,7 @@ bool family_tok_from_gguf(tok **out, const gguf *g, err *e)
     str               kind = {0};
     gguf_str(gguf_find(g, "tokenizer.ggml.model"), &kind);
     for (const model_family *const *f = model_families; *f; f++)
-        if (str_is(kind, (*f)->chat->tokens->gguf_model)) use = (*f)->chat->tokens;
+        if ((*f)->chat->tokens->gguf_model && str_is(kind, (*f)->chat->tokens->gguf_model)) use = (*f)->chat->tokens;
     return tok_from_gguf(out, g, use, e);
 }
 

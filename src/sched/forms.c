@@ -1,6 +1,7 @@
 #include "sched/forms.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/sha256.h"
 
 #include <pthread.h>
@@ -24,6 +25,7 @@ struct answer_forms {
     const tok     *tok;
     const int32_t *end_ids;
     size_t         n_ends;
+    int            n_lanes; /* for the maximum of forms */
 
     pthread_mutex_t vocab_lock; /* held while the trie is made; the other is not */
     grammar_vocab  *vocab;
@@ -35,12 +37,13 @@ struct answer_forms {
     uint64_t        clock;
 };
 
-answer_forms *forms_new(const tok *t, const int32_t *end_ids, size_t n_ends)
+answer_forms *forms_new(const tok *t, const int32_t *end_ids, size_t n_ends, int max_lanes)
 {
     answer_forms *f = xnew(answer_forms);
     f->tok          = t;
     f->end_ids      = end_ids;
     f->n_ends       = n_ends;
+    f->n_lanes      = max_int(max_lanes, FORMS_LANES);
     pthread_mutex_init(&f->vocab_lock, NULL);
     pthread_mutex_init(&f->lock, NULL);
     return f;
@@ -229,7 +232,7 @@ static bool has_room(const answer_forms *f, uint64_t tenant)
 {
     int held = 0;
     for (const answer_form *x = f->first; x; x = x->next) held += x->holders && x->tenant == tenant;
-    return f->n < FORMS_MAX && held < FORMS_OF_TENANT;
+    return f->n < f->n_lanes + FORMS_SPARE && held < f->n_lanes + FORMS_WAITING;
 }
 
 /* Two may have made the same: the first is everybody's. False: there are too many. */
@@ -237,7 +240,7 @@ static bool put(answer_forms *f, answer_form **x, answer_form **spare)
 {
     pthread_mutex_lock(&f->lock);
     answer_form *other = find(f, (*x)->key);
-    *spare             = other ? *x : f->n == FORMS_MAX ? take_idle(f, 0) : NULL;
+    *spare             = other ? *x : f->n == f->n_lanes + FORMS_SPARE ? take_idle(f, 0) : NULL;
     bool room          = other || has_room(f, (*x)->tenant);
     if (other) {
         *x = other;

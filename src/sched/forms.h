@@ -13,16 +13,17 @@
 enum {
     FORMS_IDLE       = 16,        /* forms that are not held */
     FORMS_IDLE_BYTES = 256 << 20, /* memory that they use */
-    FORMS_MAX        = 96,        /* all forms; each reserves 50 MB and uses a few */
+    FORMS_LANES      = 64,        /* a smaller max_lanes counts as this */
+    FORMS_WAITING    = 8,         /* of one tenant in addition to the lanes, for waiting requests */
+    FORMS_SPARE      = 32,        /* of all tenants in addition to the lanes; a form reserves 50 MB and uses a few */
     FORM_WARNING     = 767,       /* bytes */
-    FORMS_OF_TENANT  = 72,        /* one tenant's: the lanes, and some waiting requests */
 };
 
 typedef struct answer_forms answer_forms;
 typedef struct answer_form  answer_form;
 
 /* t and end_ids must live as long as the cache. t NULL: every grammar is refused. */
-answer_forms *forms_new(const tok *t, const int32_t *end_ids, size_t n_ends);
+answer_forms *forms_new(const tok *t, const int32_t *end_ids, size_t n_ends, int max_lanes);
 void          forms_free(answer_forms *f); /* no form is held any more; NULL is fine */
 typedef struct {
     const tandem_grammar *grammar;

@@ -17,6 +17,7 @@ struct tandem {
     settings_file  *file;    /* NULL: none; guarded by settings_lock */
     bool            carried; /* the settings are handed to the next engine */
     pthread_mutex_t settings_lock;
-    char            fingerprint[ENGINE_FINGERPRINT_MAX]; /* engine_fingerprint; guarded by settings_lock */
+    pthread_mutex_t fingerprint_lock;                    /* held for a copy only */
+    char            fingerprint[ENGINE_FINGERPRINT_MAX]; /* engine_fingerprint; guarded by fingerprint_lock */
 };
 #endif

@@ -15,7 +15,7 @@
 enum { MAX_PRIORITY = 100 };
 
 /* --- what requests are made for -----------------------------------------------------------------*/
-bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, err *e)
+bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, int max_lanes, err *e)
 {
     *m = (job_maker){.model = model, .tok = t, .n_ctx = n_ctx};
     tok_ids_init(&m->stops, TANDEM_MAX_STOP_IDS);
@@ -23,7 +23,7 @@ bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, 
     if (t) tok_stop_ids(t, &m->stops);
     if (getrandom(m->secret, sizeof m->secret, 0) != (ssize_t)sizeof m->secret)
         return err_set(e, ERR_IO, "cannot get random numbers from the system: %s", strerror(errno));
-    m->forms = forms_new(t, m->stops.p, m->stops.n);
+    m->forms = forms_new(t, m->stops.p, m->stops.n, max_lanes);
     return !m->stops.failed || err_set(e, ERR_UNAVAILABLE, "no memory for stop tokens");
 }
 

@@ -101,7 +101,7 @@ struct tandem_job {
     bool       read_over;
 };
 
-bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, err *e);
+bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, int max_lanes, err *e);
 void job_maker_deinit(job_maker *m);
 
 void job_request_init(tandem_request *r, const target *m); /* as tandem_request_init */

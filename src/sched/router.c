@@ -91,15 +91,16 @@ static route_reason reason_of(const route_lane *l, const spec_plan *plan, route_
     return plan->trial ? ROUTE_TRIAL : plan->method == SPEC_OFF ? ROUTE_COST : ROUTE_DEFAULT;
 }
 
-/* The cost model ends at COST_MAX_ROWS. A larger step is planned as one whose prompts have fewer rows, with as many
- * rows left for drafts. */
-static route_load modelled_load(const route_load *load)
+/* Returns the load for the cost model, which ends at COST_MAX_ROWS. A larger step is planned as one whose prompts have
+ * fewer rows, at least one if they had any, with as many rows left for drafts as n lanes allow. */
+static route_load modelled_load(const route_load *load, int n)
 {
     route_load l    = *load;
     int        left = l.max_rows - l.fixed_rows;
     if (l.max_rows <= COST_MAX_ROWS) return l;
     l.max_rows   = COST_MAX_ROWS;
     l.fixed_rows = left < COST_MAX_ROWS ? COST_MAX_ROWS - left : 0;
+    if (load->fixed_rows > 0 && l.fixed_rows == 0) l.fixed_rows = min_int(1, COST_MAX_ROWS - n);
     return l;
 }
 
@@ -121,7 +122,7 @@ void route_lanes(const route_lane *lanes, int n, const route_load *load, const c
         asked[i]       = asked_plan(&lanes[i], may_use);
         seats[i].fixed = &asked[i];
     }
-    route_load l = modelled_load(load);
+    route_load l = modelled_load(load, n);
     policy_choose_all(seats, n, costs, l.fixed_rows, l.max_rows, plan, &f);
     for (int i = 0; i < n; i++) {
         bool measured = plan[i].rate > 0;

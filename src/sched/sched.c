@@ -727,8 +727,8 @@ bool sched_new(sched **out, const sched_options *o, err *e)
     routing_recent_init(&s->recent);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->stopped_now, NULL);
-    if (job_maker_init(&s->maker, o->model, o->tok, o->n_ctx, e) && job_scratch_init(&s->scratch, o->tok, e) &&
-        take_lanes(s, e)) {
+    if (job_maker_init(&s->maker, o->model, o->tok, o->n_ctx, o->max_lanes, e) &&
+        job_scratch_init(&s->scratch, o->tok, e) && take_lanes(s, e)) {
         show_stats(s);
         if (start_thread(s, e)) {
             *out = s;

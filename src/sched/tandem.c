@@ -278,7 +278,9 @@ static void make_fingerprint(tandem *t, const settings *s)
     sha256_init(&sum);
     sha256_put(&sum, text.p, text.n);
     sha256_hex(&sum, hex);
+    pthread_mutex_lock(&t->fingerprint_lock);
     snprintf(t->fingerprint, sizeof t->fingerprint, "fp_%.16s", hex);
+    pthread_mutex_unlock(&t->fingerprint_lock);
     buf_deinit(&text);
 }
 
@@ -312,6 +314,7 @@ bool engine_open(tandem **out, const tandem_options *o, const engine_extra *x, e
     t->carried = x->changed;
     arena_init(&t->mem, 1 << 20);
     pthread_mutex_init(&t->settings_lock, NULL);
+    pthread_mutex_init(&t->fingerprint_lock, NULL);
     if (open_all(t, o, x, e)) {
         *out = t;
         return true;
@@ -338,6 +341,7 @@ void tandem_close(tandem *t)
     open_close(&t->m);
     settings_file_close(t->file);
     pthread_mutex_destroy(&t->settings_lock);
+    pthread_mutex_destroy(&t->fingerprint_lock);
     arena_deinit(&t->mem);
     mem_free(t);
 }
@@ -548,7 +552,7 @@ size_t tandem_settings(const tandem *t, char *out, size_t cap)
 
 void engine_fingerprint(const tandem *t, char out[ENGINE_FINGERPRINT_MAX])
 {
-    pthread_mutex_t *lock = (pthread_mutex_t *)&t->settings_lock;
+    pthread_mutex_t *lock = (pthread_mutex_t *)&t->fingerprint_lock;
     pthread_mutex_lock(lock);
     memcpy(out, t->fingerprint, ENGINE_FINGERPRINT_MAX);
     pthread_mutex_unlock(lock);

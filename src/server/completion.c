@@ -307,7 +307,8 @@ static void set_error(completion *x, const server_choice *c)
     else if (r->finish == TANDEM_FINISH_CANCELLED)
         server_why_cancelled(x->s, &x->why);
     else
-        error_take(&x->why, of_engine(&r->error, &e), x->request.held_by, true);
+        error_take(&x->why, of_engine(&r->error, &e), r->error.code == TANDEM_TOO_LARGE ? x->request.held_by : NULL,
+                   true);
     cancel_jobs(x); /* the others */
 }
 

@@ -53,7 +53,7 @@ static int32_t lowest16(const int32_t *r)
 
 static size_t round_up(size_t n) { return (n + FAN - 1) / FAN * FAN; }
 
-/* Allocates the levels for the piece, each padded with NO_RANK to a multiple of FAN. */
+/* Allocates the levels for the piece, each padded with VOCAB_NO_RANK to a multiple of FAN. */
 static bool lay_levels(bpe *b)
 {
     size_t at[MAX_LEVELS], total = 0, n = b->n;

@@ -6,6 +6,6 @@
 /* Opens the backend. isa: "base", "avx2" or "vnni"; NULL: the best that the processor supports. n_threads 0: as many as
  * this process may use. */
 bool cpu_ops_open_isa(ops **out, const char *isa, int n_threads, err *e);
-/* Returns the instruction set that cpu_open would use; NULL: none. */
+/* Returns the instruction set that cpu_ops_open_isa would use; NULL: none. */
 const char *cpu_ops_isa(const char *isa, err *e);
 #endif

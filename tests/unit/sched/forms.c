@@ -7,11 +7,13 @@
 
 #include <stdio.h>
 
+enum { OF_TENANT = FORMS_LANES + FORMS_WAITING, ALL = FORMS_LANES + FORMS_SPARE };
+
 static answer_forms *open_forms(void)
 {
     static int32_t end;
     end = rig_nano()->end;
-    return forms_new(rig_nano()->tok, &end, 1);
+    return forms_new(rig_nano()->tok, &end, 1, 1);
 }
 
 /* A grammar that allows one word. */
@@ -78,11 +80,11 @@ TEST(forms_of_one_tenant_do_not_push_out_anothers)
 TEST(forms_of_one_tenant_leave_room_for_others)
 {
     answer_forms  *f = open_forms();
-    answer_form   *held[FORMS_OF_TENANT], *x;
+    answer_form   *held[OF_TENANT], *x;
     char           text[64];
     tandem_grammar g = word(text, -1);
     err            e = {0};
-    for (int i = 0; i < FORMS_OF_TENANT; i++) held[i] = take(t, f, i, 1);
+    for (int i = 0; i < OF_TENANT; i++) held[i] = take(t, f, i, 1);
     CHECK(!forms_take(f, &(form_source){&g, 1, NULL}, &x, &e));
     CHECK_INT(e.code, ERR_BUSY);
     CHECK_OK(forms_take(f, &(form_source){&g, 2, NULL}, &x, &e), e);
@@ -90,7 +92,19 @@ TEST(forms_of_one_tenant_leave_room_for_others)
     form_drop(held[0]);
     CHECK_OK(forms_take(f, &(form_source){&g, 1, NULL}, &x, &e), e);
     form_drop(x);
-    for (int i = 1; i < FORMS_OF_TENANT; i++) form_drop(held[i]);
+    for (int i = 1; i < OF_TENANT; i++) form_drop(held[i]);
+    forms_free(f);
+}
+
+/* Every lane may hold a grammar of its own. */
+TEST(forms_are_enough_for_all_lanes)
+{
+    enum { LANES = 200 };
+    int32_t       end = 1;
+    answer_forms *f   = forms_new(rig_nano()->tok, &end, 1, LANES);
+    answer_form  *held[LANES];
+    for (int i = 0; i < LANES; i++) held[i] = take(t, f, i, 1);
+    for (int i = 0; i < LANES; i++) form_drop(held[i]);
     forms_free(f);
 }
 
@@ -212,7 +226,7 @@ TEST(forms_of_texts)
     CHECK(!compiles(f, &part, &e) && !compiles(f, &none, &e));
     CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = TANDEM_GRAMMARS}, &e), e, "grammar.kind is");
     forms_free(f);
-    f = forms_new(NULL, NULL, 0);
+    f = forms_new(NULL, NULL, 0, 1);
     CHECK_FAILS(compiles(f, &whole, &e), e, "the model has no tokenizer");
     forms_free(f);
 }
@@ -221,11 +235,11 @@ TEST(forms_of_texts)
 TEST(forms_are_so_many)
 {
     answer_forms  *f = open_forms();
-    answer_form   *held[FORMS_MAX], *x;
+    answer_form   *held[ALL], *x;
     char           text[64];
     tandem_grammar g = word(text, -1);
     err            e = {0};
-    for (int i = 0; i < FORMS_MAX; i++) held[i] = take(t, f, i, (uint64_t)(1 + i % 3));
+    for (int i = 0; i < ALL; i++) held[i] = take(t, f, i, (uint64_t)(1 + i % 3));
     CHECK(!forms_take(f, &(form_source){&g, 9, NULL}, &x, &e) && !x);
     CHECK_INT(e.code, ERR_BUSY);
     form_drop(held[6]);
@@ -234,10 +248,10 @@ TEST(forms_are_so_many)
     CHECK_OK(forms_take(f, &(form_source){&g, 9, NULL}, &x, &e), e);
     CHECK(!is_there(f, 3, 1) && is_there(f, 6, 1));
     form_drop(x);
-    for (int i = 0; i < FORMS_MAX; i++)
+    for (int i = 0; i < ALL; i++)
         if (i != 3 && i != 6) form_drop(held[i]);
     int n = 0;
-    for (int i = 0; i < FORMS_MAX; i++) n += is_there(f, i, (uint64_t)(1 + i % 3));
+    for (int i = 0; i < ALL; i++) n += is_there(f, i, (uint64_t)(1 + i % 3));
     CHECK_INT(n + is_there(f, -1, 9), FORMS_IDLE);
     forms_free(f);
 }

@@ -184,7 +184,7 @@ static bool open_workshop(test_case *t, workshop *w)
     job_request_init(&w->r, &short_model);
     w->r.ids   = some_ids;
     w->r.n_ids = 4;
-    return CHECK_OK(job_maker_init(&w->maker, &short_model, NULL, CTX, &w->e), w->e);
+    return CHECK_OK(job_maker_init(&w->maker, &short_model, NULL, CTX, 1, &w->e), w->e);
 }
 
 static tandem_job *make(workshop *w)

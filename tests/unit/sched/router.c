@@ -229,6 +229,20 @@ TEST(router_places_go_to_the_oldest)
     CHECK_ROUTE(k, 0, ROUTE_DEFAULT);
 }
 
+/* Prompt rows do not vanish from steps larger than the cost model: such steps never measure plain decoding. */
+TEST(router_plans_large_steps_with_their_prompts)
+{
+    scene *k           = new_scene(2, SPEC_AUTO, &ALL);
+    k->load.fixed_rows = 100;
+    k->costs           = (cost_table){0};
+    run(k);
+    spec_plan small  = k->out[0].plan;
+    k->load.max_rows = 4096;
+    run(k);
+    CHECK_INT(k->out[0].plan.method, small.method);
+    CHECK_INT(k->out[0].plan.n > 0, small.n > 0);
+}
+
 /* No state: after a burst the next request has what it had before. */
 TEST(router_has_no_memory)
 {
