@@ -1,5 +1,7 @@
-/* base/log.h - one line per event on stderr, as text or as JSON. Any thread may log.
- * Never log the text of a prompt or response. */
+/* base/log.h - one line per event on stderr, as text or as JSON, with the time in UTC and the level.
+ *
+ * Any thread may log; each line is a single write. Errors of writing are ignored. Never log the text of a prompt or
+ * response. */
 #ifndef TANDEM_BASE_LOG_H
 #define TANDEM_BASE_LOG_H
 #include "base/str.h"
@@ -8,16 +10,21 @@
 
 typedef enum { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_LEVELS } log_level;
 
-void log_setup(log_level max, bool json); /* before other threads start; default LOG_WARN, text */
-/* Logs a message. event: a short fixed word such as "load". */
+/* Sets the last level that is logged and the form of lines. Call it before other threads start. Without a call:
+ * LOG_WARN and text. */
+void log_setup(log_level max, bool json);
+/* Logs a message of at most 1023 bytes; the rest is cut off. In text, line breaks become spaces. event: a short fixed
+ * word such as "load", written without escapes. */
 void log_event(log_level l, const char *event, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* A field of a structured event: "event: id=x tokens=7" in text, a member of the object in JSON. */
+/* A field of a structured event: "event: id=x tokens=7" in text, a member of the object in JSON. Values are quoted
+ * where necessary, names are not. */
 typedef struct {
     enum { LOG_INT, LOG_REAL, LOG_STR } kind;
     const char *name;
-    int64_t     i;
-    double      d;
-    const char *s; /* NULL: omit the field */
+    int64_t     i; /* LOG_INT */
+    double      d; /* LOG_REAL; NaN and infinities are written as 0 */
+    const char *s; /* LOG_STR; NULL: omit the field */
 } log_field;
+/* Logs n fields in one line. Keeps no pointer. */
 void log_fields(log_level l, const char *event, const log_field *f, size_t n);
 #endif

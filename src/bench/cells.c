@@ -145,7 +145,7 @@ void cell_rig_free(cell_rig *g)
     mem_free(g);
 }
 
-/* Returns the size of the pool for lanes of these lengths. */
+/* Sets *out to the pool for lanes of these lengths. Returns false on overflow. */
 static bool pool_spec(const cell_rig *g, const int *slots, kv_pool_spec *out)
 {
     *out = (kv_pool_spec){.classes = g->classes, .n_classes = g->m->n_kv_classes, .max_lanes = CELL_MAX_ROWS};

@@ -7,15 +7,19 @@
 #include "chat/chat.h"
 #include "chat/parser.h"
 
-/* A sink receives the segments of a prompt in order. A text may come in several pieces. */
+/* A sink receives the segments of a prompt in order. A text may come in several pieces. The segment and its text are
+ * valid only during put; `part` is the chat's. put returns false and sets e to stop: render then calls it no more and
+ * returns false. */
 typedef struct {
     bool (*put)(void *ctx, const chat_segment *s, err *e);
     void *ctx;
 } chat_sink;
 
-/* The stream parser of a format. Each function is called through its namesake of parser.h. */
+/* The stream parser of a format. Each function is called only through its namesake of parser.h, which describes it:
+ * create by chat_parser_new, which then sets chat_parser.format, and destroy by chat_parser_free, never with NULL. */
 typedef struct {
-    chat_parser *(*create)(const chat_parse_options *opt); /* NULL: no memory; chat_parser is its first member */
+    /* Returns a struct of the format whose first member is a chat_parser; NULL: no memory. */
+    chat_parser *(*create)(const chat_parse_options *opt);
     void (*destroy)(chat_parser *p);
     void (*put_id)(chat_parser *p, int32_t id);
     void (*put_text)(chat_parser *p, str text);
@@ -24,13 +28,17 @@ typedef struct {
     bool (*finish)(chat_parser *p, err *e);
 } chat_parser_ops;
 
+/* Constant data; any thread may use it. */
 struct chat_format {
     const char       *title;   /* name of the family in messages: "Gemma 4" */
     const tok_family *tokens;  /* the tokenizer it needs, its markers and how it writes a tool call */
     const char       *outline; /* the turns as a short Go template, shown for a model without a template */
-    /* Compares a template's text with the published revisions of this format. */
+    /* Compares a template's text with the published revisions of this format. Returns the same or the most similar
+     * one, or for a text of another format the default (chat.h). */
     chat_template (*detect)(str template_text);
-    const char *(*revision_name)(int revision); /* such as "google 2026-07-09" */
+    /* Returns the name of chat_template.revision, a constant such as "google 2026-07-09". */
+    const char *(*revision_name)(int revision);
+    /* Writes the prompt of a chat to the sink, without the prefill, which the caller adds. */
     bool (*render)(const chat *c, const chat_options *o, const chat_sink *sink, err *e);
     const chat_parser_ops *parser;
 };

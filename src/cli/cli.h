@@ -1,4 +1,7 @@
-/* cli/cli.h - the commands and their common functions. Each command returns the exit code of the process. */
+/* cli/cli.h - the commands and their common functions.
+ *
+ * A command gets the arguments after its name (args[0] is the first of argc) and returns the exit code of the process;
+ * main calls cli_flush after it. */
 #ifndef TANDEM_CLI_CLI_H
 #define TANDEM_CLI_CLI_H
 #include "base/buf.h"
@@ -20,29 +23,31 @@ int cmd_quantize(int argc, char **args);
 int cmd_loadtest(int argc, char **args);
 int cmd_key(int argc, char **args);
 
-/* Prints "tandem: sentence" and returns 1. */
+/* Prints "tandem: " and the text of e on stderr, and returns 1. */
 int cli_fail(const err *e);
-/* Writes to standard output, buffered. cli_flush writes the buffer and reports errors. */
+/* Writes to standard output, buffered. cli_flush writes the buffer and fails if this or an earlier write failed. */
 void cli_print(str s);
 bool cli_flush(err *e);
-/* Reads all of standard input, or with n_args > 0 joins the arguments by spaces. */
+/* Appends to out all of standard input, or with n_args > 0 the arguments, joined by spaces. */
 bool cli_input(buf *out, int n_args, char **args, err *e);
-/* Parses "2,15,9" or "2 15 9": ids from 0 to n_vocab - 1 (n_vocab 0: any). */
+/* Parses "2,15,9" or "2 15 9" and appends to out: ids from 0 to n_vocab - 1 (n_vocab 0: any). */
 bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e);
-/* Returns the number of threads to use: `asked`, at most the number of available processors. */
+/* Returns `asked`, at most the number of processors that this process may use. 0 stays 0, the default. */
 int cli_threads(int asked);
-/* Checks that the output can be written, before the work begins. */
+/* Checks before the work begins that the directory of `path` can be written. Does not open or create the file. */
 bool cli_check_output(const char *path, err *e);
-/* Resolves "nano", or NULL, to the built-in model, under a path that only this process can open. */
+/* Replaces "nano", or NULL, by a path of the built-in model that only this process can open and that stays valid until
+ * it ends. Leaves other paths as they are. The functions after it take resolved paths, also those of
+ * cli_resolve_drafters, and return a constant or a part of `path`. */
 bool        cli_resolve_model(const char **path, err *e);
 bool        cli_is_nano(const char *path);   /* true if a resolved path is the built-in model */
-const char *cli_path_name(const char *path); /* name in messages: the path, or a name for parts of nano */
+const char *cli_path_name(const char *path); /* in messages: the path, or for a part of nano a name such as nano-mtp */
 const char *cli_id(const char *path); /* name on a server: the last part of the path, or a name for parts of nano */
 const char *cli_shown_path(const char *path); /* as the user wrote it: "nano" for nano's parts */
 
-/* Options for opening a model. */
+/* Options for opening a model. cli_open_pages ignores kv_bytes and more_lanes. */
 typedef struct {
-    const char *path;
+    const char *path;             /* resolved by cli_resolve_model; not NULL */
     str         image;            /* a GGUF file in memory, used instead of the path, which is then its name */
     int         device;           /* index into engine_devices */
     int         n_threads, n_ctx; /* 0: the default */
@@ -72,8 +77,9 @@ extern const char *const engine_devices[];
     {.name = "device", .kind = OPT_CHOICE, .dest = &(f).device, .arg = "NAME", .choices = engine_devices,              \
      .help = "auto (a GPU if there is one), cpu, cpu:avx2 (base, vnni), cuda, cuda:1, or ref (slow, exact)"}
 /* clang-format on */
-/* Opens the model of the flags, with a progress bar: with pages, for commands that run steps directly, or with the loop
- * of spec/ and one lane. open_close closes it. */
+/* Opens a model and shows a progress bar meanwhile. cli_open_pages opens it with pages, for commands that run steps
+ * directly; cli_open_loop with the loop of spec/ and its first lane, m->lane. The caller closes *m with open_close;
+ * after a failure it is closed already. */
 bool cli_open_pages(opened_model *m, const engine_options *opt, err *e);
 bool cli_open_loop(opened_model *m, const engine_options *opt, err *e);
 
@@ -100,19 +106,21 @@ typedef struct {
      .help = "quantise drafters at load: none, q8_0 or q4_0 (default none)"},                                          \
     {.name = "lazy-draft", .kind = OPT_FLAG, .dest = &(f).lazy, .help = "load drafters when they are first used"}
 /* clang-format on */
-/* Adds the drafters to the loop; one that cannot be used is logged as a warning. Returns how many were added. */
+/* Adds the drafters to the loop of cli_open_loop. Call cli_resolve_drafters first. A drafter that cannot be used is
+ * logged as a warning. Returns how many were added. */
 int cli_add_drafters(opened_model *m, const draft_options *d, cache_types kv_type);
-/* Returns the paths of the built-in drafters; n is their number. */
+/* Replaces each "nano" in d->paths by the paths of the two built-in drafters. If no path is given and the model is
+ * nano, adds these two. Fails if there are then more than OPT_LIST_MAX paths. */
 bool cli_resolve_drafters(draft_options *d, bool model_is_nano, err *e);
 
-/* A progress bar for work that takes over a second, if stderr is a terminal. */
+/* A progress bar on stderr for work that takes over a second. Shows nothing if stderr is not a terminal. */
 typedef struct {
     const char *what;
     double      start, shown; /* seconds */
     bool        open, quiet;
-    bool        no_bytes; /* the count is not in bytes */
+    bool        no_bytes; /* set after progress_start: the count is not in bytes, so no MB/s are shown */
 } progress_bar;
-void progress_start(progress_bar *b, const char *what);
+void progress_start(progress_bar *b, const char *what);   /* resets all of *b; keeps `what`, the text before the bar */
 void progress_show(void *bar, size_t done, size_t total); /* fits model_options.progress */
-void progress_end(progress_bar *b);
+void progress_end(progress_bar *b);                       /* erases the bar */
 #endif

@@ -140,9 +140,9 @@ QUANT_INLINE int quant_iq4_xs_scale(const block_iq4_xs *b, int j)
     int low = b->scales_l[j / 2] >> (j % 2 * 4) & 15, high = b->scales_h >> (2 * j) & 3;
     return (low | high << 4) - 32;
 }
-/* Sets *scale and *min to the 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K super-block. Bytes 0-3 hold scales 0-3
- * and bytes 4-7 minima 0-3 in their low six bits. Bytes 8-11 hold the low halves of scales and minima 4-7, whose
- * upper bits are the upper two bits of bytes 0-7. */
+/* Sets *scale and *min to the 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K super-block. Bytes 0-3
+ * hold scales 0-3 and bytes 4-7 minima 0-3 in their low six bits. Bytes 8-11 hold the low halves of scales and minima
+ * 4-7, whose upper bits are the upper two bits of bytes 0-7. */
 QUANT_INLINE void quant_k_scale_min(const uint8_t s[12], int j, uint8_t *scale, uint8_t *min)
 {
     if (j < 4) {

@@ -4,12 +4,16 @@
  * pointers. The states of its automaton are its derivatives: the term of what may follow after a character. A
  * pattern together with lengths, other patterns, look-aheads or excluded words is one term.
  *
- * All memory is the builder's. Every function counts its work (builder_spend); after a failure terms are RE_NONE. */
+ * All memory is the builder's; there is nothing to free. Every function counts its work (builder_spend). No memory,
+ * too much work and too many terms fail the builder (builder.failed). The functions may still be called then, but the
+ * sets are wrong, often but not always the empty one, so check it before using a result. Terms of one `regular` must
+ * not be used with another, and only one thread may use it. */
 #ifndef TANDEM_GRAMMAR_REGULAR_H
 #define TANDEM_GRAMMAR_REGULAR_H
 #include "grammar/inside.h"
 
-/* Bytes of a pattern: terms are as deep as it is long. */
+/* REGULAR_MAX_PATTERN: bytes of a pattern for term_of_node, which the caller checks: terms are as deep as a pattern is
+ * long, and functions recurse. */
 enum { REGULAR_MAX_STATES = 3000, REGULAR_MAX_PATTERN = 4096 };
 
 typedef struct term term;
@@ -23,22 +27,24 @@ typedef struct {
 } regular;
 
 void  regular_init(regular *r, builder *b);
-term *term_class(regular *r, const char_range *range, int32_t n);
-term *term_word(regular *r, str s); /* one string */
-term *term_seq(regular *r, term *a, term *b);
-term *term_alt(regular *r, term *a, term *b);
-term *term_any_of(regular *r, term *const *x, int32_t n);
-term *term_and(regular *r, term *a, term *b);
-term *term_not(regular *r, term *a);
-term *term_repeat(regular *r, term *a, int32_t min, int32_t max); /* max < 0: no end */
-/* A pattern as regex_parse reads it with plain classes. Returns NULL for a lookahead inside a repetition. */
+term *term_class(regular *r, const char_range *range, int32_t n); /* one character of the ranges, in any order */
+term *term_word(regular *r, str s);                               /* one string; not UTF-8: no string */
+term *term_seq(regular *r, term *a, term *b);                     /* a string of a, then one of b */
+term *term_alt(regular *r, term *a, term *b);                     /* the strings of a and those of b */
+term *term_any_of(regular *r, term *const *x, int32_t n);         /* the strings of all n; n 0: no string */
+term *term_and(regular *r, term *a, term *b);                     /* the strings that are in both */
+term *term_not(regular *r, term *a);                              /* all other strings */
+term *term_repeat(regular *r, term *a, int32_t min, int32_t max); /* max < 0: no end; 0 <= max < min: no string */
+/* Returns the strings that a pattern matches as a whole. x: regex.body of regex_parse, whose option `wrap` writes plain
+ * classes (NODE_CLASS). Returns NULL for a lookahead inside a repetition other than "?". */
 term *term_of_node(regular *r, const node *x);
 
-bool term_has(regular *r, term *x, str s); /* whether the string is one of them */
+bool term_has(regular *r, term *x, str s); /* whether s is in the set; false if the builder failed */
 
-/* Writes the strings as rules: `wrap` writes a class of characters, `end` follows every string. Returns NULL when
- * there is no string, when the builder failed, or, with *too_many set, when there are more than REGULAR_MAX_STATES. */
-
+/* Writes the set as rules of the builder, one for each state of its automaton, and returns a node that refers to the
+ * first. `wrap` returns the node of a class of characters; `end` is put after every string. Returns NULL when there is
+ * no string, when the builder failed, or when there are more than REGULAR_MAX_STATES states. *too_many is written
+ * in every case, true only for the last. */
 node *term_write(regular *r, term *x, node *(*wrap)(void *ctx, const char_range *range, int32_t n), void *ctx,
                  node *end, bool *too_many);
 #endif

@@ -59,7 +59,7 @@ struct http_call {
     http_head    head;
     http_body    to_read;
     buf          body;
-    size_t       body_counted; /* its bytes in n_body_bytes of the server */
+    size_t       body_counted; /* its bytes in body_bytes of the server */
     http_request request;
     void        *user;
     int          status; /* HTTP status of the response; 0: none */

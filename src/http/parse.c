@@ -188,7 +188,7 @@ static bool is_host(str v)
     return true;
 }
 
-/* Returns the next word of "a, b, c". */
+/* Clears keep_alive when the list "a, b, c" contains close. */
 static void parse_connection(http_head *h, str v)
 {
     while (v.n) {

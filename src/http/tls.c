@@ -4,7 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-/* Returns the system error if there is one, else the last error of OpenSSL. */
+/* Fails with the system error if there is one, else with the last error of OpenSSL. */
 static bool fail(err *e, const char *what, const char *path)
 {
     const char   *why = NULL;

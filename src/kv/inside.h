@@ -143,7 +143,8 @@ bool kv_lanes_init(kv_pool *p, const kv_pool_spec *spec, err *e);
 void kv_lanes_deinit(kv_pool *p);
 
 /* --- prefix.c -----------------------------------------------------------------------------------*/
-/* Copies the states of the node into new live states of the sequence; false, and none, when the pool is full. */
+/* Copies the states of the node into new live states of the sequence; false when the pool is full: the
+ * caller drops those already taken. */
 bool kv_prefix_take_states(kv_prefix *t, const kv_node *at, kv_seq *s);
 /* Gives the saved states of the sequence to the node. The sequence has none afterwards. */
 void kv_prefix_put_states(kv_prefix *t, kv_node *n, kv_seq *s);

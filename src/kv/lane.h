@@ -20,11 +20,12 @@
  * gives it to a node of the prefix tree. kv_lane_take starts a lane from the pages and states of a node. A lane
  * therefore needs two states of each class, which kv_need_add counts.
  *
- * Commits of states are applied at the next kv_step_begin, so that one call of `replay` serves all lanes of a step. For
- * a target without state classes a lane is only its pages, and none of this takes time.
+ * Commits of states are applied at the next kv_step_begin, or earlier when a state is saved, so that one call of
+ * `replay` serves all lanes of a step. For a target without state classes a lane is only its pages, and none of this
+ * takes time.
  *
- * Invariants, asserted by kv_pool_check: (8) a lane has live states of all classes or of none, and saved states exactly
- * when n_saved > 0; (9) the live states cover the committed length.
+ * Invariants, asserted by kv_pool_check: (8) a lane has live states of all classes or of none, and saved states
+ * exactly when n_saved > 0; (9) the live states cover the committed length.
  *
  * Nothing is allocated after kv_pool_new. Thread: the engine thread only. */
 #ifndef TANDEM_KV_LANE_H
@@ -45,8 +46,8 @@ int      kv_lane_index(const kv_lane *l); /* value of `lane` for its rows in a s
 kv_seq  *kv_lane_pages(kv_lane *l);
 int32_t  kv_lane_len(const kv_lane *l); /* committed positions */
 
-/* Makes room for the rows of a step after the committed length. Returns false, and changes nothing, when the pool is
- * full. */
+/* Makes room for the rows of a step after the committed length. Returns false when the pool is full: no row is
+ * added, but the lane may have got its live states. */
 bool kv_lane_grow(kv_lane *l, int n_sure, int n_kept, err *e);
 /* Returns the place of the lane's first kept row among the kept rows of the step. */
 int kv_lane_kept(const kv_lane *l);

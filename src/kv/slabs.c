@@ -33,8 +33,8 @@ static double fill_of(size_t slab_bytes, const size_t *page, int n)
     return fill;
 }
 
-/* Returns the slab size: a multiple of the largest page of at min_bytes min(1 MiB, pool / 64), so that classes added
- * later fit. It is the smallest of eight candidates that every class fills to 95%, or the best of them. */
+/* Returns the slab size: a multiple of the largest page, at least min(1 MiB, pool / 64), so that classes added later
+ * fit. It is the smallest of eight candidates that every class fills to 95%, or the best of them. */
 size_t kv_slab_bytes(const size_t *page, int n, size_t max_bytes)
 {
     size_t largest = 0, best = 0, min_bytes = max_bytes / 64 < (1 << 20) ? max_bytes / 64 : 1 << 20;

@@ -1,22 +1,29 @@
-/* load/answer.h - reads one streamed response: its tokens, times and errors. */
+/* load/answer.h - reads one streamed response: its tokens, times and errors.
+ *
+ *      load_answer_init, then for each response: begin, head, body ..., end; at last load_answer_deinit
+ *
+ * An error is kept in `wrong`, the first one wins, and load_answer_end returns it. Nothing here locks: a load_answer
+ * and its load_gaps belong to one thread. */
 #ifndef TANDEM_LOAD_ANSWER_H
 #define TANDEM_LOAD_ANSWER_H
 #include "base/arena.h"
 #include "http/response.h"
 #include "load/sse.h"
 
-/* Measurements of a response. Times are clock_s; first and last refer to events with text. */
+/* Measurements of a response, complete after load_answer_end. Times are clock_s: due is the argument of
+ * load_answer_begin, first and last are of events with text, reasoning or tool calls, and `pieces` counts these. */
 typedef struct {
     double  due, first, last, end;
     int64_t pieces;
     int64_t prompt_tokens, completion_tokens,
-        cached_tokens; /* completion_tokens: number of events if there is no usage */
-    int64_t drafted, accepted;
+        cached_tokens;         /* completion_tokens: number of events if there is no usage */
+    int64_t drafted, accepted; /* draft tokens, if the server reports them */
     double  acceptance_length; /* 0: not reported */
     bool    has_usage;
 } load_sample;
 
-/* Times between events of many responses. */
+/* Seconds between consecutive events of a response, for many responses. Begins zeroed; the caller frees s with
+ * mem_free. Above LOAD_MAX_GAPS, or without memory, gaps are not recorded. */
 enum { LOAD_MAX_GAPS = 1 << 22 };
 typedef struct {
     double *s;
@@ -26,22 +33,27 @@ typedef struct {
 typedef struct {
     load_sample s;
     double      now;
-    load_gaps  *gaps;
+    load_gaps  *gaps; /* the caller's */
     sse_reader  events;
-    arena       mem; /* tree of the current event */
-    buf         refusal;
+    arena       mem;     /* tree of the current event */
+    buf         refusal; /* the body of a response that is not a stream */
     int         status;
     bool        is_stream, is_finished; /* finished: a finish reason or [DONE] was received */
     err         wrong;                  /* ERR_NONE: no error so far */
 } load_answer;
 
-void load_answer_init(load_answer *a);
+void load_answer_init(load_answer *a); /* *a must not be moved afterwards */
 void load_answer_deinit(load_answer *a);
-void load_answer_begin(load_answer *a, double due, load_gaps *gaps); /* begins the next response */
-void load_answer_head(load_answer *a, const http_response *r);
-void load_answer_body(load_answer *a, str bytes, double now);
-/* Ends a response; `why` is the reason if it is incomplete, else NULL. Returns false if the response is not valid. */
+/* Begins the next response. due: the time at which its request was to be sent. Borrows gaps, not NULL, and adds to it
+ * until load_answer_end. */
+void load_answer_begin(load_answer *a, double due, load_gaps *gaps);
+void load_answer_head(load_answer *a, const http_response *r); /* call it once, when the head is complete */
+void load_answer_body(load_answer *a, str bytes, double now);  /* reads bytes of the body that came at `now` */
+/* Ends a response; `why` is the reason if it is incomplete, else NULL. Returns false and sets e, which may be NULL,
+ * if the status is not 200, the body is not an event stream, an event is an error, or the stream is incomplete
+ * or empty. */
 bool load_answer_end(load_answer *a, double now, const err *why, err *e);
-/* Writes the message of an error body: from the JSON of several kinds of servers, or its text. */
+/* Appends the message of an error body, from the JSON of several kinds of servers, else the body itself: one line of
+ * about 160 bytes at most, without control characters. */
 void load_error_text(buf *out, str body);
 #endif

@@ -48,7 +48,7 @@ typedef struct {
     dev few;      /* [HEAD_ROWS][n_few]: logits of a reduced vocabulary */
     dev rows;     /* block_rows */
     dev index;    /* int32 [MAX_ROWS]: rows to gather */
-    dev moves;    /* kv_move_item [MAX_ROWS] */
+    dev moves;    /* kv_move_item [KV_PAGE] */
 } scratch;
 
 /* Positions count from the first of the context, which is 0 unless the drafter joined in the middle of a text. */

@@ -34,8 +34,9 @@ str                engine_template(const tandem *t); /* the text of the model's 
 /* Copies the prompt format. Fails when the model's chat template cannot be read; out->format is set also then. */
 bool engine_format(const tandem *t, chat_options *out, err *e);
 enum { ENGINE_FINGERPRINT_MAX = 24 };
-/* Writes "fp_" and 16 hex digits computed from the build, the model's bytes, the device, the context and all settings.
- * Equal requests with equal seeds get equal texts from engines with equal fingerprints. */
+/* Writes "fp_" and 16 hex digits computed from the build, the model's fingerprint (its path where fingerprints are
+ * off), the device, the K/V types, the context and all settings. Equal requests with equal seeds get equal texts from
+ * engines with equal fingerprints. */
 void engine_fingerprint(const tandem *t, char out[ENGINE_FINGERPRINT_MAX]);
 /* Returns the context length that the DFlash drafter among them was trained with; 0: not known. */
 int engine_trained_ctx(const tandem_drafter_info *all, int n);

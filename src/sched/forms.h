@@ -14,8 +14,8 @@ enum {
     FORMS_IDLE       = 16,        /* forms that are not held */
     FORMS_IDLE_BYTES = 256 << 20, /* memory that they use */
     FORMS_LANES      = 64,        /* a smaller max_lanes counts as this */
-    FORMS_WAITING    = 8,         /* of one tenant in addition to the lanes, for waiting requests */
-    FORMS_SPARE      = 32,        /* of all tenants in addition to the lanes; a form reserves 50 MB and uses a few */
+    FORMS_WAITING    = 8,         /* in addition to the lanes, for waiting requests of one tenant */
+    FORMS_SPARE      = 32,        /* in addition to the lanes, for all tenants; a form reserves 50 MB, uses a few */
     FORM_WARNING     = 767,       /* bytes */
 };
 

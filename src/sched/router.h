@@ -36,7 +36,7 @@ typedef struct {
 
 typedef struct {
     double kv_pressure; /* bytes that live lanes hold / bytes of the pool; below 0: not known */
-    int    fixed_rows;  /* prompt rows of this step */
+    int    fixed_rows;  /* rows of this step without a choice of plan: prompts, and lanes with method off */
     int    max_rows;    /* maximum of rows in a step */
 } route_load;
 

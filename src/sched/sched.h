@@ -33,8 +33,9 @@ bool sched_new(sched **out, const sched_options *o, err *e);
 void sched_free(sched *s);                     /* shuts down first; NULL is fine */
 void sched_shutdown(sched *s, double grace_s); /* as tandem_shutdown */
 
-/* Submits a request. ERR_INPUT: the request is wrong, the message names the numbers; ERR_BUSY: try again;
- * ERR_UNAVAILABLE: no memory, or shutting down. */
+/* Submits a request. ERR_INPUT: the request is wrong, the message names the numbers; ERR_CONTEXT: the prompt
+ * does not fit in the context; ERR_TOO_LARGE: the grammar is over a limit; ERR_BUSY: try again; ERR_UNAVAILABLE: no
+ * memory, or shutting down. */
 bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e);
 /* Submits with a compiled grammar. form NULL: the request has no grammar, or it is compiled here. */
 bool sched_submit_with(sched *s, const tandem_request *r, answer_form *form, tandem_job **out, err *e);

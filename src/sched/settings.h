@@ -26,7 +26,7 @@ typedef enum {
     SETTING_FROM_DEFAULT,
     SETTING_FROM_FILE,
     SETTING_FROM_OPTIONS, /* tandem_options.settings */
-    SETTING_FROM_API,     /* changed while the program runs, without a file */
+    SETTING_FROM_API,     /* changed while the program runs, without a file; with one, reset to the default */
     SETTING_FROM_ENVIRONMENT,
 } setting_source;
 

@@ -58,7 +58,7 @@ bool choice_init(server_choice *c, const server_request *r, const tok *t, int in
 /* The job must have ended. */
 void choice_deinit(server_choice *c);
 bool choice_submit(server_choice *c, tandem *t, err *e);
-/* Parses new tokens, about `most` at a time, and returns their number. */
+/* Parses new tokens, about max_tokens at a time, and returns their number. */
 int  choice_poll(server_choice *c, int max_tokens);
 bool choice_is_echoing(const server_choice *c); /* part of the echoed prompt has not been sent: poll again soon */
 const char *choice_finish_reason(const server_choice *c); /* NULL: it has not ended, or failed */

@@ -15,7 +15,7 @@ typedef struct {
     char        param[128]; /* the field at fault, by the name that the API has for it; empty: none */
     const char *code;       /* static; NULL: none */
     int64_t     n_prompt_tokens;
-    int         n_ctx; /* the context that the prompt does not fit in; 0: another error */
+    int         n_ctx; /* the context that the prompt does not fit in; 0: unknown, or another error */
 } server_error;
 
 /* Functions that return bool return false, so that `return error_set(...)` reads as a failure. */

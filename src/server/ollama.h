@@ -37,7 +37,7 @@ void ollama_put_name(buf *out, str name);
 /* Checks that the model of a body, `model` or its old spelling `name`, is served; fails with 400 or 404. Sets *out
  * to the name as the client spells it. */
 bool ollama_check_model(const server_request *r, const json_value *body, str *out, server_error *why);
-/* Rewrites the body *body of r, sets r->ollama, and adds to r->where the endpoint that the new body is for. */
+/* Rewrites the body *body of r, sets r->ollama, and adds to r->endpoint the endpoint that the new body is for. */
 bool ollama_translate(server_request *r, const json_value **body, server_error *why);
 /* Returns how many turns a conversation has: messages from a user's to the next user's, after the system's. */
 size_t ollama_turns(const chat *c);

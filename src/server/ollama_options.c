@@ -68,7 +68,7 @@ bool ollama_read_keep_alive(const ollama_reader *r, bool *unload)
 typedef enum { OPTION_INT, OPTION_REAL, OPTION_BOOL, OPTION_TEXTS } option_kind;
 typedef enum {
     SAME,    /* a field of OpenAI's or of ours has the same name and meaning */
-    HANDLED, /* in add_options */
+    HANDLED, /* in add_handled */
     NO_TEXT, /* it would not change the text: accepted, without effect */
     WITHOUT, /* it would change the text, and does not here */
 } option_use;
@@ -133,7 +133,7 @@ static bool check_option(const ollama_reader *r, size_t i, const json_value *v)
                      type[options[i].kind]);
 }
 
-/* Returns an option as a whole number that is not beyond `most` in either direction; `absent` when it is not given. */
+/* Returns an option as a whole number that is not beyond `limit` in either direction; `absent` when it is not given. */
 static int64_t whole(const json_value *all, const char *name, int64_t limit, int64_t absent)
 {
     const json_value *v = json_find(all, name);

@@ -18,7 +18,7 @@
 
 enum { WORKERS = 2, WORKER_END_S = 5 /* for workers to end after the last reply */ };
 
-/* At most `most`, and a share of what this process may still take. */
+/* Returns at most `max`, and a share of the memory that this process may still take; at least 8 MiB. */
 static size_t share_of_memory(size_t max, size_t available, size_t share)
 {
     enum { LEAST = 8 << 20 };

@@ -47,7 +47,7 @@ struct spec {
     step        step;
     judged_row *judged; /* [n_want], as `pick`, `closing` and `lost` */
     int32_t    *pick;
-    int32_t    *row; /* [max_rows]: rows for the drafters */
+    int32_t    *row; /* [max_rows + DRAFT_MAX]: rows for the drafters */
     struct {         /* [max_lanes] each */
         spec_lane **lane, **drafting;
         draft_job **job;
@@ -137,8 +137,8 @@ void lane_give_pages(spec_lane *l); /* releases all pages, states and reservatio
 bool lane_reserve_drafts(spec_lane *l);
 void lane_unreserve_drafts(spec_lane *l);
 
-/* Starts the request's text anew, from the longest prefix that is there: the lane's states were lost in a failed
- * step. */
+/* Starts the request's text anew, from the longest prefix that is there: the lane's states were lost in a step
+ * that failed or decided no token. */
 void lane_restart(spec_lane *l);
 
 /* checkpoint.c: saves states of recurrent layers; does nothing for targets without any */

@@ -80,7 +80,8 @@ typedef struct {
 typedef struct spec      spec;
 typedef struct spec_lane spec_lane;
 
-/* Sets *out to the bytes of K/V memory that spec_new allocates. */
+/* Sets *out to the bytes of K/V memory that max_lanes lanes need, or to o->kv_bytes. With kv_cap below 1 spec_new
+ * allocates more. */
 bool              spec_kv_bytes(const target *t, const spec_options *o, size_t *out);
 bool              spec_new(spec **out, target *t, const spec_options *o, err *e);
 void              spec_free(spec *s); /* accepts NULL; requires that all lanes are freed */
@@ -203,8 +204,8 @@ bool    spec_lane_prepare(spec_lane *l, int64_t *work);
 bool    spec_lane_is_guided(const spec_lane *l);  /* whether it has a grammar */
 int64_t spec_lane_mask_work(const spec_lane *l);  /* steps of the machine that its masks took */
 void spec_grant_mask_work(spec *s, int64_t work); /* limit for masks of draft tokens in the next step; default: none */
-/* Runs one step of the target: for each lane a chunk of its prompt, or one round. On failure the lanes are as before.
- * */
+/* Runs one step of the target: for each lane a chunk of its prompt, or one round. On failure the lanes keep
+ * their text; a lane with recurrent states may have to run it again. */
 bool spec_step(spec *s, const spec_part *parts, int n_parts, err *e);
 /* Runs spec_step with the plan of spec_choose_alone for each lane. */
 bool            spec_step_alone(spec *s, spec_lane *const *lanes, int n_lanes, err *e);

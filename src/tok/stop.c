@@ -9,7 +9,7 @@ bool stop_add(stop_match *m, str s)
     return true;
 }
 
-/* Returns the length of the longest prefix of s, at max `max` bytes, that held[0 .. n) ends in. */
+/* Returns the length of the longest prefix of s, at most `max` bytes, that held[0 .. n) ends in. */
 static size_t longest_start(const char *held, size_t n, str s, size_t max)
 {
     for (size_t len = max < s.n ? max : s.n; len > 0; len--)

@@ -399,7 +399,7 @@ static void do_block(const unit *u, block *b)
 
 /* --- units ----------------------------------------------------------------------------------------*/
 
-/* Returns the last tile that starts at or before `at`. */
+/* Returns the last tile whose first unit is at or before unit_number. */
 static const cpu_row_tile *find_tile(const cpu_attention_args *a, size_t unit_number)
 {
     int low = 0, high = a->n_tiles;

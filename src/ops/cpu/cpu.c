@@ -77,8 +77,8 @@ static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
-/* Returns the items per chunk for n items of about `cost` multiplications each: a few chunks per thread, none too
- * small. With many items it is a multiple of 8, so that vectors of elements are not cut. */
+/* Runs n items of about `cost` multiplications each, in chunks: a few per thread, none too small. With many items a
+ * chunk is a multiple of 8, so that vectors of elements are not cut. */
 static void run_items(const backend *b, cpu_kernel *kernel, const void *args, size_t n, size_t cost)
 {
     if (!n) return;
