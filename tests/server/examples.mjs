@@ -1,5 +1,5 @@
-// The examples of docs/api.md and docs/admin.md, run: every command gives what is shown behind it, every field's example is taken, and every
-// field and path that the server has is on the page. Usage: node examples.mjs TANDEM
+// Runs the examples of docs/api.md and docs/admin.md and the tool call of README.md: every command gives the result that the page shows,
+// every field's example is accepted, and every field and path of the server is on the page. Usage: node examples.mjs TANDEM
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -30,14 +30,21 @@ function differs(got, want, path) {
 }
 
 let n = 0;
-for (const [, command, kind, shown] of pages.matchAll(/```sh\n(curl [^]*?)```\n```(json|text)\n([^]*?)```/g)) {
-  n++;
+function runs(command, kind, shown) {
   const out = execFileSync("bash", ["-c", command.replaceAll("http://127.0.0.1:8080", server.url)], { encoding: "utf8" }).replaceAll("\r", "");
   const what = command.split("\n")[0];
   if (kind === "text") check(glob(shown.trim()).test(out.trim()), `${what} gives ${out}`);
   else same(differs(JSON.parse(out), JSON.parse(shown), "reply"), "", `${what} gives ${out.slice(0, 600)}`);
 }
+for (const [, ...example] of pages.matchAll(/```sh\n(curl [^]*?)```\n```(json|text)\n([^]*?)```/g)) {
+  n++;
+  runs(...example);
+}
 same(n, pages.split("```sh\n").length - 1, "every command has its outcome");
+
+const demos = [...readFileSync(join(root, "README.md"), "utf8").matchAll(/```sh\n(curl [^`]*)```\n```(json|text)\n([^`]*)```/g)];
+same(demos.length, 1, "README.md shows a call of a tool");
+for (const [, ...demo] of demos) runs(...demo);
 check(n > 12, `${n} commands`);
 
 // --- fields
