@@ -62,6 +62,7 @@ static bool poll_line(tandem *t, line *l)
     if (!done) return false;
     char text[MAX_LINE];
     tandem_detokenize(t, l->ids, l->n, false, text, sizeof text);
+    for (char *c = text; (c = strchr(c, '\n'));) *c = ' '; /* one line per prompt */
     printf("%s|%s [%s]\n", l->prompt, text, tandem_finish_name(done->finish));
     tandem_release(l->job);
     l->job = NULL;
