@@ -54,7 +54,8 @@ typedef struct {
     float        scale;
     size_t       vec_bytes; /* bytes of a key */
 
-    const char *const *v; /* the values of the keys, to prefetch */
+    const char *const *v; /* value i lies at v[i] + to_v; for prefetches */
+    size_t             to_v;
 } packed;
 
 INLINE void fma_keys(int n, int m, v16f acc[BLOCK][BLOCK], const float *q, const v16f *key)
@@ -109,7 +110,7 @@ INLINE void score_keys(cache_type t, int n, float *s, const packed *x, const cha
         for (int j = 0; j < m; j++) {
             int place = i + j < n_keys ? i + j : n_keys - 1;
             key[j]    = k[place];
-            if (n >= FEW) __builtin_prefetch(x->v[place]);
+            if (n >= FEW) __builtin_prefetch(x->v[place] + x->to_v);
         }
 #pragma GCC unroll 8
         for (int j = 0; j < m; j += at_once)
@@ -147,9 +148,9 @@ static float soften(float *s, int first, int last, float *max)
 /* Adds p v over the keys to o[query], for `width` times 16 elements from i on, or for the 8 of a last half. With each
  * key it prefetches as many bytes at `ahead`, or the next ones of the same vector. */
 INLINE void add_columns(cache_type t, int n, int width, bool half, float *o, size_t o_step, const float *p,
-                        const char *const *value, int n_keys, int i, const char *ahead)
+                        const char *const *value, size_t to_v, int n_keys, int i, const char *ahead)
 {
-    const size_t bytes = 16 * (size_t)width * element_bytes(t), at = (size_t)i * element_bytes(t);
+    const size_t bytes = 16 * (size_t)width * element_bytes(t), at = (size_t)i * element_bytes(t) + to_v;
     v16f         acc[BLOCK][4];
 #pragma GCC unroll 8
     for (int h = 0; h < n; h++)
@@ -159,7 +160,7 @@ INLINE void add_columns(cache_type t, int n, int width, bool half, float *o, siz
         v16f v[4];
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++)
-            v[j] = half ? load_stored_half(t, value[key], i) : load_stored(t, value[key], i + 16 * j);
+            v[j] = half ? load_stored_half(t, value[key] + to_v, i) : load_stored(t, value[key] + to_v, i + 16 * j);
         prefetch(n < FEW ? ahead + (size_t)key * bytes : value[key] + at + bytes, bytes);
 #pragma GCC unroll 8
         for (int h = 0; h < n; h++) {
@@ -176,25 +177,26 @@ INLINE void add_columns(cache_type t, int n, int width, bool half, float *o, siz
 
 /* Adds p v for all elements. The 8 after a last half belong to PART_EXTRA and stay zero. */
 INLINE void add_all_columns(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v,
-                            int n_keys, const char *ahead)
+                            size_t to_v, int n_keys, const char *ahead)
 {
     const int width  = SUMS / n < 4 ? SUMS / n : 4;
     size_t    o_step = (size_t)head_dim + PART_EXTRA, line = (size_t)n_keys * element_bytes(t);
     int       i = 0;
     for (; i + 16 * width <= head_dim; i += 16 * width)
-        add_columns(t, n, width, false, o, o_step, p, v, n_keys, i, ahead + (size_t)i * line);
+        add_columns(t, n, width, false, o, o_step, p, v, to_v, n_keys, i, ahead + (size_t)i * line);
     for (; i + 16 <= head_dim; i += 16)
-        add_columns(t, n, 1, false, o, o_step, p, v, n_keys, i, ahead + (size_t)i * line);
-    if (i < head_dim) add_columns(t, n, 1, true, o, o_step, p, v, n_keys, i, ahead + (size_t)i * line);
+        add_columns(t, n, 1, false, o, o_step, p, v, to_v, n_keys, i, ahead + (size_t)i * line);
+    if (i < head_dim) add_columns(t, n, 1, true, o, o_step, p, v, to_v, n_keys, i, ahead + (size_t)i * line);
 }
 
 /* Adds p v for few queries, which are bound by memory: reads it in its own order, a page at a time. */
-INLINE void add_values(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v, int n_keys)
+INLINE void add_values(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v, size_t to_v,
+                       int n_keys)
 {
     const int max_keys = n < FEW ? KV_PAGE : KEY_TILE;
     for (int i = 0, count; i < n_keys; i += count) {
         count = n_keys - i < max_keys ? n_keys - i : max_keys;
-        add_all_columns(t, n, o, head_dim, p + i, v + i, count, v[i + count < n_keys ? i + count : i]);
+        add_all_columns(t, n, o, head_dim, p + i, v + i, to_v, count, v[i + count < n_keys ? i + count : i] + to_v);
     }
 }
 
@@ -241,15 +243,26 @@ INLINE void score_pieces(cache_type t, int n, float *s, packed x, const char *co
     }
 }
 
-INLINE void add_pieces(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v, int n_keys)
+INLINE void add_pieces(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v, size_t to_v,
+                       int n_keys)
 {
     for (int piece; n > 0; n -= piece, p += piece * SCORES, o += piece * (head_dim + PART_EXTRA)) {
         piece = piece_of(n);
-        if (WIDE == 8 && piece == 8) add_values(t, 8, o, head_dim, p, v, n_keys);
-        if (piece == 4) add_values(t, 4, o, head_dim, p, v, n_keys);
-        if (piece == 2) add_values(t, 2, o, head_dim, p, v, n_keys);
-        if (piece == 1) add_values(t, 1, o, head_dim, p, v, n_keys);
+        if (WIDE == 8 && piece == 8) add_values(t, 8, o, head_dim, p, v, to_v, n_keys);
+        if (piece == 4) add_values(t, 4, o, head_dim, p, v, to_v, n_keys);
+        if (piece == 2) add_values(t, 2, o, head_dim, p, v, to_v, n_keys);
+        if (piece == 1) add_values(t, 1, o, head_dim, p, v, to_v, n_keys);
     }
+}
+
+/* Returns whether K and V have the same type: then every value lies plane_bytes after its key. */
+static bool same_types(const cpu_attention_args *a) { return a->c.types.k == a->c.types.v; }
+
+/* Returns the list of addresses of values, to each of which *to_v is added. */
+static const char *const *values_of(const cpu_attention_args *a, const block *b, size_t *to_v)
+{
+    *to_v = same_types(a) ? a->c.plane_bytes : 0;
+    return same_types(a) ? b->k : b->v;
 }
 
 /* Runs n rows from r on of the block over the keys first .. last in b->k. */
@@ -257,9 +270,16 @@ static void score_places(const unit *u, block *b, int r, int n, int first, int l
 {
     const cpu_attention_args *a  = u->a;
     int                       at = r * b->n_heads, count = n * b->n_heads, n_keys = last - first + 1;
-    packed x = {b->q + 16 * at, 16 * (size_t)(b->n_rows * b->n_heads), a->c.head_dim, a->scale, a->c.vec_bytes,
-                b->v + first};
-    float *s = b->s + at * SCORES + first;
+    size_t                    to_v;
+    const char *const        *values = values_of(a, b, &to_v);
+    packed                    x      = {b->q + 16 * at,
+                                        16 * (size_t)(b->n_rows * b->n_heads),
+                                        a->c.head_dim,
+                                        a->scale,
+                                        a->c.vec_bytes,
+                                        values + first,
+                                        to_v};
+    float                    *s      = b->s + at * SCORES + first;
     if (a->c.types.k == CACHE_F32)
         score_pieces(CACHE_F32, count, s, x, b->k + first, n_keys);
     else
@@ -271,10 +291,12 @@ static void add_places(const unit *u, block *b, int r, int n, int first, int las
     const cpu_attention_args *a  = u->a;
     int                       at = r * b->n_heads, count = n * b->n_heads, n_keys = last - first + 1;
     float                    *o = b->o + (size_t)at * part_floats(a), *p = b->s + at * SCORES + first;
+    size_t                    to_v;
+    const char *const        *values = values_of(a, b, &to_v);
     if (a->c.types.v == CACHE_F32)
-        add_pieces(CACHE_F32, count, o, a->c.head_dim, p, b->v + first, n_keys);
+        add_pieces(CACHE_F32, count, o, a->c.head_dim, p, values + first, to_v, n_keys);
     else
-        add_pieces(CACHE_F16, count, o, a->c.head_dim, p, b->v + first, n_keys);
+        add_pieces(CACHE_F16, count, o, a->c.head_dim, p, values + first, to_v, n_keys);
 }
 
 /* Sets path[p - root] to the slot of position p, for the row and its ancestors in this step. */
@@ -289,20 +311,21 @@ static void walk_path(const cpu_attention_args *a, int32_t *path, size_t row)
     }
 }
 
-/* Sets b->k and b->v of positions first .. last, as this row sees them. */
+/* Sets b->k, and b->v unless K and V have the same type, of positions first .. last, as this row sees them. */
 static void find_keys(const unit *u, block *b, size_t row, int first, int last)
 {
     const cpu_attention_args *a    = u->a;
     int32_t                   root = a->root[row];
+    bool                      same = same_types(a);
     if (root <= u->p0 + last) walk_path(a, u->path, row);
     for (int i = first; i <= last; i++) {
         int32_t p = u->p0 + i, slot = p < root ? p : u->path[p - root];
         if (i > first && p < root && p % KV_PAGE) {
             b->k[i] = b->k[i - 1] + a->c.vec_bytes;
-            b->v[i] = b->v[i - 1] + a->c.v_vec_bytes;
+            if (!same) b->v[i] = b->v[i - 1] + a->c.v_vec_bytes;
         } else {
             b->k[i] = cpu_cache_k(&a->c, a->layer, u->kv_head, a->lane[row], slot);
-            b->v[i] = cpu_cache_v(&a->c, a->layer, u->kv_head, a->lane[row], slot);
+            if (!same) b->v[i] = cpu_cache_v(&a->c, a->layer, u->kv_head, a->lane[row], slot);
         }
     }
 }
