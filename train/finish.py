@@ -117,9 +117,9 @@ def move(a, b, name):
     os.remove(os.path.join(a, name))
 
 
-def judge(target, drafters, tok, items, work, log):
+def judge(target, drafters, tok, items, work, log, got=None):
     torch.set_float32_matmul_precision("highest")
-    log("target in f32:\n" + table(score(target, tok, items)))
+    log("target in f32:\n" + table(score(target, tok, items, got=got)))
     for i in [i for i in items if i["cls"] == "story"][:4]: log(tok.decode(i["answer"]))
     stops = {tok.special[s] for s in STOPS}
     for d in drafters:

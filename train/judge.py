@@ -8,6 +8,7 @@ import torch
 
 import model as M
 from data import LONGEST, held_out_items
+from evaluate import checked_answers
 from finish import judge
 from tokenizer import Tokenizer
 from train_drafter import Trained
@@ -28,7 +29,8 @@ def main():
     items = [i for i in held_out_items(tok, o.seed, o.per_class) if len(i["prompt"]) + len(i["expected"]) <= LONGEST]
     target = M.load(o.target, device).eval().requires_grad_(False)
     drafters = [Trained(k, target, device, o.drafters) for k in ("dflash", "mtp")]
-    judge(target, drafters, tok, items, o.out, Log(os.path.join(o.out, "judge.log")))
+    got = checked_answers(target, tok, items) if device == "cpu" else None
+    judge(target, drafters, tok, items, o.out, Log(os.path.join(o.out, "judge.log")), got)
 
 
 if __name__ == "__main__":
