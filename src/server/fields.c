@@ -200,25 +200,25 @@ static const field_info tokenize_rows[] = {
 };
 static const field_info park_rows[] = {
     {"grace_s",               FIELD_REAL,   FIELD_PARK, 0, 86400, -1, P(grace_s),
-     "seconds for running answers to end"},
+     "seconds for running responses to end"},
     {"wait",                  FIELD_BOOL,   FIELD_PARK, 0, 1, 1, P(wait),
-     "false: the reply does not wait until it is so"},
+     "false: reply before the change is complete"},
 };
 static const field_info bench_rows[] = {
     {"concurrency",           FIELD_ARRAY,  FIELD_BENCH, 1, 16, 0, B(concurrency),
-     "answers that are made together, one number or more"},
+     "concurrent responses: a list of numbers"},
     {"methods",               FIELD_ARRAY,  FIELD_BENCH, 1, TANDEM_SPEC_AUTO + 1, 0, B(methods),
      "off, auto, dflash, tree, mtp, ngram"},
     {"prompt_tokens",         FIELD_INT,    FIELD_BENCH, 1, 1 << 20, 128, B(prompt_tokens),
-     "of each prompt; the chat format sets the least"},
-    {"output_tokens",         FIELD_INT,    FIELD_BENCH, 2, 1 << 16, 64, B(output_tokens), "of each answer"},
+     "tokens per prompt; the chat format sets the minimum"},
+    {"output_tokens",         FIELD_INT,    FIELD_BENCH, 2, 1 << 16, 64, B(output_tokens), "tokens per response"},
     {"requests",              FIELD_INT,    FIELD_BENCH, 1, 64, 2, B(requests),
-     "answers one after another in each lane"},
-    {"repeats",               FIELD_INT,    FIELD_BENCH, 1, 50, 1, B(repeats), "of all of it, the methods in turns"},
+     "responses in sequence per lane"},
+    {"repeats",               FIELD_INT,    FIELD_BENCH, 1, 50, 1, B(repeats), "repetitions of the whole run, methods interleaved"},
     {"max_seconds",           FIELD_INT,    FIELD_BENCH, 1, 3600, 600, B(max_seconds),
      "then the results so far are sent"},
     {"temperature",           FIELD_REAL,   FIELD_BENCH, 0, 100, NAN, B(temperature), "0, or absent: greedy"},
-    {"stream",                FIELD_BOOL,   FIELD_BENCH, 0, 1, 0, B(stream), "server-sent events as it goes on"},
+    {"stream",                FIELD_BOOL,   FIELD_BENCH, 0, 1, 0, B(stream), "server-sent events during the run"},
 };
 /* clang-format on */
 const field_table        fields_generate = {generate_rows, COUNT(generate_rows), sizeof(server_fields)};
@@ -228,7 +228,7 @@ const field_table        fields_bench    = {bench_rows, COUNT(bench_rows), sizeo
 const field_table *const field_tables[]  = {&fields_generate, &fields_tokenize, &fields_park, &fields_bench};
 const int                n_field_tables  = (int)COUNT(field_tables);
 
-/* Describes a string or a list by the least and the most that it may have. */
+/* Describes a string or a list by its minimum and maximum size. */
 static void describe_count(const field_info *f, const char *what, const char *of, char *out, size_t cap)
 {
     if (f->max == 0)
