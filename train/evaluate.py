@@ -22,8 +22,8 @@ def answers(target, tok, prompts, max_new=256, batch=1024, dtype=None):
 
 @torch.no_grad()
 def checked_answers(target, tok, items, max_new=256):
-    """The same answers on a processor, where generating is slow: one pass over the expected answer finds its first token that the target would not
-    choose, and only the rest is generated."""
+    """The same answers on a processor, where generating is slow: one pass over the expected answer finds the first token that the target
+    would not choose, and only the rest is generated."""
     stops, device = {tok.special[s] for s in STOPS}, target.norm.weight.device
     out = []
     for item in items:
