@@ -138,7 +138,7 @@ bool lane_reserve_drafts(spec_lane *l);
 void lane_unreserve_drafts(spec_lane *l);
 
 /* Starts the request's text anew, from the longest prefix that is there: the lane's states were lost in a step
- * that failed or decided no token. */
+ * that failed or decided no token. Runs no step: other lanes may still read the rows of that step. */
 void lane_restart(spec_lane *l);
 
 /* checkpoint.c: saves states of recurrent layers; does nothing for targets without any */

@@ -181,6 +181,7 @@ static void new_lane_state(spec_lane *l)
     l->kv = kv_lane_new(l->s->kv);
     assert(l->kv);
     l->n_cached       = 0;
+    l->branch         = 0;
     l->shared.n_nodes = 0;
 }
 
@@ -235,27 +236,22 @@ static void run_first_page(spec_lane *l)
     new_lane_state(l);
 }
 
+static bool shares_prefixes(const spec_lane *l) { return l->s->tree && !l->opt.score_prompt; }
+
+/* Takes the longest cached prefix of the text. */
 static void find_prefix(spec_lane *l)
 {
     kv_wish  wish[DRAFTER_KINDS];
     kv_node *at       = NULL;
     int      n_wishes = make_wishes(l, wish);
-    if (lacks_first_page(l, wish, n_wishes)) run_first_page(l);
     kv_prefix_find(l->s->tree, l->shared.salt, l->text, l->n_prompt, wish, n_wishes, &at);
     if (at) take_prefix(l, at);
     if (l->s->t->n_states) l->branch = kv_prefix_reach_pages(l->s->tree, l->shared.salt, l->text, l->n_prompt);
 }
 
-/* Starts the drafters' contexts and takes the longest cached prefix of the text. */
-static void start_text(spec_lane *l)
-{
-    l->branch = 0;
-    begin_drafts(l);
-    if (l->s->tree && !l->opt.score_prompt) find_prefix(l);
-}
-
 bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
 {
+    kv_wish wish[DRAFTER_KINDS];
     if (!reserve_memory(l, e)) return false;
     new_lane_state(l);
     l->n_run_again      = 0;
@@ -264,7 +260,10 @@ bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
     l->shared.tree      = l->s->tree;
     l->shared.salt      = salt;
     l->prompt_is_marked = false;
-    start_text(l);
+    begin_drafts(l);
+    if (!shares_prefixes(l)) return true;
+    if (lacks_first_page(l, wish, make_wishes(l, wish))) run_first_page(l);
+    find_prefix(l);
     return true;
 }
 
@@ -272,7 +271,8 @@ void lane_restart(spec_lane *l)
 {
     kv_lane_free(l->kv);
     new_lane_state(l);
-    start_text(l);
+    begin_drafts(l);
+    if (shares_prefixes(l)) find_prefix(l);
 }
 
 static void mark_end(spec_lane *l, int32_t n_pos)
