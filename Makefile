@@ -267,7 +267,7 @@ CHECK_PROGRAMS := $(addprefix $(BUILD)/,tandem unit http_hostile) $(EXAMPLES) $(
 programs: $(CHECK_PROGRAMS) $(addprefix $(BUILD)/,mutate spec_exact spec_accept chat_ids chat_text)
 check: $(CHECK_PROGRAMS)
 	@BUILD=$(BUILD) JOBS=$(JOBS) tests/run check
-# Checks the language of the sources and docs listed in tools/checked_words, and the names in the docs.
+# Checks the language of the sources and docs, and the names in the docs.
 check-words:
 	@tools/check_words --self-test
 	@tools/check_words
