@@ -435,6 +435,16 @@ static __device__ inline int choose_here(const cuda_router_args &a, int slot, in
     return ((const int32_t *)room)[a.n_experts + a.n_slots + slot];
 }
 
+/* Stores a warp's sums of one unit where add_parts and add_gated read them. */
+template <int COLS>
+static __device__ inline void store_part(const block_sums<COLS> &sums, const float (&acc)[COLS][4], int warp, int lane)
+{
+#pragma unroll
+    for (int j = 0; j < COLS; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums.part[warp][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = acc[j][i];
+}
+
 template <quant_type T, int COLS, bool STAGED>
 static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matmul_args a, matmul_cut cut)
 {
@@ -547,10 +557,7 @@ static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matm
             now = next;
         }
         if (unit) __syncthreads(); /* the parts before are added */
-#pragma unroll
-        for (int j = 0; j < COLS; j++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) sums.part[warp][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = acc[j][i];
+        store_part<COLS>(sums, acc, warp, lane);
         __syncthreads();
         int step = cut.turns == 1 ? unit : 0, turn = cut.turns == 1 ? 0 : unit;
         if (STAGED && a.act >= 0)
