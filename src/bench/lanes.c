@@ -73,7 +73,7 @@ static const opt_spec usage = {
 
 /* One arm with one number of users. */
 typedef struct {
-    double  tok_s[MAX_REPEATS], ratio[MAX_REPEATS], ttft_ms[MAX_REPEATS];
+    double  tok_s[MAX_REPEATS], ttft_ms[MAX_REPEATS]; /* by turn */
     int     n;
     int64_t rounds, drafted, accepted;
 } tally;
@@ -98,7 +98,7 @@ typedef struct {
 } bench;
 
 /* --- running --------------------------------------------------------------------------------------*/
-static bool ask(bench *b, int u, int arm, err *e)
+static bool ask_question(bench *b, int u, int arm, err *e)
 {
     user          *x      = &b->user[u];
     int            number = b->first_question + u * flags.questions + x->asked++;
@@ -135,7 +135,7 @@ static bool note_answer(user *x, tally *t, double *ttft_s, err *e)
 }
 
 /* Reads the tokens of one user, and submits the next question after a response. */
-static bool serve(bench *b, int u, int arm, tally *t, double *ttft_s, err *e)
+static bool serve_user(bench *b, int u, int arm, tally *t, double *ttft_s, err *e)
 {
     user *x    = &b->user[u];
     bool  done = tandem_job_result(x->job) != NULL; /* before the last tokens are taken */
@@ -144,7 +144,7 @@ static bool serve(bench *b, int u, int arm, tally *t, double *ttft_s, err *e)
     if (!note_answer(x, t, ttft_s, e)) return false;
     tandem_release(x->job);
     x->job = NULL;
-    return x->asked == flags.questions || ask(b, u, arm, e);
+    return x->asked == flags.questions || ask_question(b, u, arm, e);
 }
 
 static void release_all(bench *b)
@@ -164,13 +164,13 @@ static bool run_users(bench *b, int n, int arm, tally *t, double *tok_s, double 
     b->n_runs++;
     for (int u = 0; u < n; u++) {
         b->user[u].asked = 0, b->user[u].text.n = 0;
-        if (!ask(b, u, arm, e)) return false;
+        if (!ask_question(b, u, arm, e)) return false;
     }
     for (bool busy = true; busy;) {
         unsigned seen = bell_read(&b->news);
         busy          = false;
         for (int u = 0; u < n; u++) {
-            if (b->user[u].job && !serve(b, u, arm, t, ttft_s, e)) return false;
+            if (b->user[u].job && !serve_user(b, u, arm, t, ttft_s, e)) return false;
             busy |= b->user[u].job != NULL;
         }
         if (busy) bell_wait(&b->news, seen, -1);
@@ -181,71 +181,47 @@ static bool run_users(bench *b, int n, int arm, tally *t, double *tok_s, double 
     return true;
 }
 
-/* Every arm answers the same questions. */
-static bool run_turn(bench *b, int cell, int turn, err *e)
+/* Runs one arm of a turn. All arms of a turn get the same questions. The warm-up is for the pages and the cost model
+ * of auto. */
+static bool measure_users(void *ctx, const measure_run *at, err *e)
 {
-    int n             = b->users[cell];
-    b->first_question = turn * 7;
-    for (int i = 0; i < b->n_arms; i++) {
-        int    k = (i + turn) % b->n_arms;
-        tally *t = &b->tally[cell][k];
-        double ttft_s;
-        if (!run_users(b, n, k, t, &t->tok_s[turn], &ttft_s, e)) return false;
-        t->ttft_ms[turn] = 1e3 * ttft_s;
-        for (int u = 0; u < n; u++) b->n_different += !arms_agree(&b->first_text[u], &b->user[u].text, i == 0);
-    }
-    for (int k = 0; k < b->n_arms; k++) {
-        tally *t       = &b->tally[cell][k];
-        t->ratio[turn] = t->tok_s[turn] / b->tally[cell][0].tok_s[turn];
-        t->n           = turn + 1;
-    }
+    bench *b = ctx;
+    tally *t = &b->tally[at->cell][at->arm];
+    int    n = b->users[at->cell];
+    double tok_s, ttft_s;
+    b->first_question = at->warm_up ? 0 : at->turn * 7;
+    if (!run_users(b, n, at->arm, at->warm_up ? NULL : t, &tok_s, &ttft_s, e)) return false;
+    for (int u = 0; u < n; u++) b->n_different += !arms_agree(&b->first_text[u], &b->user[u].text, at->first);
+    if (at->warm_up) return true;
+    t->tok_s[at->turn]   = tok_s;
+    t->ttft_ms[at->turn] = 1e3 * ttft_s;
+    t->n                 = at->turn + 1;
     return true;
 }
 
-static bool run_burst(bench *b, int turn, err *e)
+static bool measure_burst(void *ctx, const measure_run *at, err *e)
 {
+    bench *b = ctx;
     double before, burst, after, ttft_s;
     int    arm        = b->n_arms - 1;
-    b->first_question = turn * 7;
+    b->first_question = at->turn * 7;
     if (!run_users(b, 1, arm, NULL, &before, &ttft_s, e) || !run_users(b, flags.burst, arm, NULL, &burst, &ttft_s, e) ||
         !run_users(b, 1, arm, NULL, &after, &ttft_s, e))
         return false;
-    b->after_burst[turn] = after / before;
+    b->after_burst[at->turn] = after / before;
     return true;
 }
 
-/* Warms up the pages and the cost model of auto. */
-static bool warm_up(bench *b, int cell, err *e)
+static bool measure_cells(bench *b, err *e)
 {
-    double tok_s, ttft_s;
-    for (int k = 0; k < b->n_arms; k++)
-        if (!run_users(b, b->users[cell], k, NULL, &tok_s, &ttft_s, e)) return false;
-    return true;
-}
-
-static bool run_all(bench *b, err *e)
-{
-    progress_bar bar;
-    int          units = b->n_cells + (flags.burst > 0);
-    progress_start(&bar, "measuring");
-    bar.no_bytes = true;
-    for (int c = 0; c < units; c++)
-        for (int r = 0; r < flags.repeats; r++) {
-            progress_show(&bar, (size_t)(c * flags.repeats + r), (size_t)(units * flags.repeats));
-            if (c < b->n_cells && r == 0 && !warm_up(b, c, e)) return false;
-            if (!(c < b->n_cells ? run_turn(b, c, r, e) : run_burst(b, r, e))) return false;
-        }
-    progress_end(&bar);
-    return true;
+    measure_plan users = {.n_cells = b->n_cells, .n_arms = b->n_arms, .n_turns = flags.repeats, .n_warm_up = 1};
+    measure_plan burst = {.n_cells = 1, .n_arms = 1, .n_turns = flags.repeats};
+    return bench_measure(&users, measure_users, b, e) && (!flags.burst || bench_measure(&burst, measure_burst, b, e));
 }
 
 /* --- results --------------------------------------------------------------------------------------*/
-static interval median_of(const double *x, int n)
-{
-    double sorted[MAX_REPEATS];
-    memcpy(sorted, x, (size_t)n * sizeof *x);
-    return stats_median(sorted, n);
-}
+/* Returns the ratio of the rates of two arms in the same turns. */
+static interval ratio_of(const tally *a, const tally *b) { return stats_ratio(a->tok_s, b->tok_s, a->n); }
 
 static int auto_arm(const bench *b)
 {
@@ -257,16 +233,15 @@ static int auto_arm(const bench *b)
 /* Compares auto with the best other arm. Returns false when it is not among the arms. */
 static bool against_better(const bench *b, int cell, interval *out, int *better)
 {
-    double ratio[MAX_REPEATS], best = 0;
+    double best = 0;
     int    mine = auto_arm(b);
     tally *t    = b->tally[cell];
     if (mine < 0) return false;
     for (int k = 0; k < b->n_arms; k++) {
-        double m = median_of(t[k].tok_s, t[k].n).median;
+        double m = stats_median(t[k].tok_s, t[k].n).median;
         if (k != mine && k != 1 && m > best) best = m, *better = k;
     }
-    for (int i = 0; i < t[mine].n; i++) ratio[i] = t[mine].tok_s[i] / t[*better].tok_s[i];
-    *out = stats_median(ratio, t[mine].n);
+    *out = ratio_of(&t[mine], &t[*better]);
     return true;
 }
 
@@ -276,9 +251,9 @@ static void print_cell(const bench *b, int cell)
     int      better = 0;
     for (int k = 0; k < b->n_arms; k++) {
         const tally *t = &b->tally[cell][k];
-        interval     r = median_of(t->ratio, t->n);
+        interval     r = ratio_of(t, &b->tally[cell][0]);
         printf("%5d  %-12s %9.1f  %5.2f [%.2f, %.2f] %9.1f", b->users[cell], b->arm[k].name,
-               median_of(t->tok_s, t->n).median, r.median, r.low, r.high, median_of(t->ttft_ms, t->n).median);
+               stats_median(t->tok_s, t->n).median, r.median, r.low, r.high, stats_median(t->ttft_ms, t->n).median);
         if (t->rounds)
             printf("  %6.2f %5.1f%%", 1 + (double)t->accepted / (double)t->rounds,
                    100 * (double)t->accepted / (double)t->drafted);
@@ -296,7 +271,7 @@ static void print_table(const bench *b)
     printf("users  %-12s %9s  %-19s %9s  %6s %6s\n", "arm", "tok/s", "to off [90%]", "ttft ms", "length", "rate");
     for (int c = 0; c < b->n_cells; c++) print_cell(b, c);
     if (flags.burst) {
-        interval i = median_of(b->after_burst, flags.repeats);
+        interval i = stats_median(b->after_burst, flags.repeats);
         printf("one user right after a burst of %d, relative to before: %.2f [%.2f, %.2f]\n", flags.burst, i.median,
                i.low, i.high);
     }
@@ -308,9 +283,9 @@ static void put_arm(json_writer *w, const bench *b, int cell, int k)
     const tally *t = &b->tally[cell][k];
     json_begin_object(w);
     json_member_str(w, "name", b->arm[k].name);
-    result_interval(w, "tok_s", median_of(t->tok_s, t->n));
-    result_interval(w, "ratio", median_of(t->ratio, t->n));
-    result_interval(w, "ttft_ms", median_of(t->ttft_ms, t->n));
+    result_interval(w, "tok_s", stats_median(t->tok_s, t->n));
+    result_interval(w, "ratio", ratio_of(t, &b->tally[cell][0]));
+    result_interval(w, "ttft_ms", stats_median(t->ttft_ms, t->n));
     json_member_int(w, "rounds", t->rounds);
     json_member_int(w, "drafted", t->drafted);
     json_member_int(w, "accepted", t->accepted);
@@ -344,7 +319,7 @@ static bool write_json(const bench *b, err *e)
     json_member_int(w, "questions", flags.questions);
     json_member_int(w, "repeats", flags.repeats);
     json_member_int(w, "different_texts", b->n_different);
-    if (flags.burst) result_interval(w, "after_burst", median_of(b->after_burst, flags.repeats));
+    if (flags.burst) result_interval(w, "after_burst", stats_median(b->after_burst, flags.repeats));
     json_key(w, "cells");
     json_begin_array(w);
     for (int c = 0; c < b->n_cells; c++) put_cell(w, b, c);
@@ -375,10 +350,11 @@ static bool open_all(bench *b, err *e)
     return true;
 }
 
-static bool measure(void *ctx, err *e)
+static bool measure_lanes(void *ctx, err *e)
 {
     bench *b = ctx;
-    if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !run_all(b, e)) return false;
+    if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !measure_cells(b, e))
+        return false;
     print_table(b);
     if (flags.json && !write_json(b, e)) return false;
     return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from the first arm's", b->n_different);
@@ -405,7 +381,7 @@ static void each_text(bench *b, void (*f)(tok_ids *ids))
 static void begin_text(tok_ids *ids) { tok_ids_init(ids, GENERATE_MAX_CONTEXT); }
 
 static const bench_command command = {
-    .part = "lanes", .usage = &usage, .check = check_flags, .measure = measure, .json = &flags.json};
+    .part = "lanes", .usage = &usage, .check = check_flags, .measure = measure_lanes, .json = &flags.json};
 
 int bench_lanes(int argc, char **args)
 {

@@ -49,7 +49,7 @@ typedef struct {
 typedef struct {
     arm_choice choice;
     timing     sum[WAYS];
-    double     wall[WAYS][MAX_PAIRS], decode[WAYS][MAX_PAIRS]; /* ratios of the bare loop's time to it */
+    double     wall[WAYS][MAX_PAIRS], decode[WAYS][MAX_PAIRS]; /* seconds of each pair */
     int        n;
 } arm;
 
@@ -59,7 +59,8 @@ typedef struct {
     int       n_arms, n_different;
     arm       arms[ARMS_MAX];
     tok_ids   text, first_text;
-    double    decode_s; /* last response of the engine */
+    timing    now[WAYS]; /* times in the current pair */
+    double    decode_s;  /* last response of the engine */
 } bench;
 
 /* --- both ways ------------------------------------------------------------------------------------*/
@@ -95,7 +96,7 @@ static bool ask_engine(bench *b, const arm *a, const chat_prompt *p, err *e)
     return ok;
 }
 
-static bool answer(bench *b, const arm *a, const chat_prompt *p, int way, timing *out, err *e)
+static bool answer_prompt(bench *b, const arm *a, const chat_prompt *p, int way, timing *out, err *e)
 {
     double start      = clock_s();
     b->text.n         = 0;
@@ -105,49 +106,48 @@ static bool answer(bench *b, const arm *a, const chat_prompt *p, int way, timing
     return true;
 }
 
-static bool answer_all_ways(bench *b, arm *a, const chat_prompt *p, int turn, bool first, err *e)
+static void note_pair(arm *a, const timing x[WAYS])
 {
-    timing x[WAYS];
-    for (int i = 0; i < WAYS; i++) {
-        int way = (i + turn) % WAYS;
-        if (!answer(b, a, p, way, &x[way], e)) return false;
-        b->n_different += !arms_agree(&b->first_text, &b->text, first && i == 0);
-    }
-    if (x[RAW].tokens < 2 || a->n == MAX_PAIRS) return true; /* nothing was decoded */
+    if (x[RAW].tokens < 2) return; /* nothing was decoded */
     for (int way = 0; way < WAYS; way++) {
         a->sum[way].wall_s += x[way].wall_s;
         a->sum[way].decode_s += x[way].decode_s;
         a->sum[way].tokens += x[way].tokens;
-        a->wall[way][a->n]   = x[RAW].wall_s / x[way].wall_s;
-        a->decode[way][a->n] = x[RAW].decode_s / x[way].decode_s;
+        a->wall[way][a->n]   = x[way].wall_s;
+        a->decode[way][a->n] = x[way].decode_s;
     }
     a->n++;
+}
+
+/* Answers the prompt of the turn with a method (the cell) in one way (the arm). */
+static bool measure_way(void *ctx, const measure_run *at, err *e)
+{
+    bench             *b      = ctx;
+    int                n      = b->rig.prompts.n;
+    const chat_prompt *prompt = &b->rig.prompts.prompt[(at->turn + n) % n];
+    if (!answer_prompt(b, &b->arms[at->cell], prompt, at->arm, &b->now[at->arm], e)) return false;
+    b->n_different += !arms_agree(&b->first_text, &b->text, at->first && at->cell == 0);
+    if (at->last && !at->warm_up) note_pair(&b->arms[at->cell], b->now);
     return true;
 }
 
-static bool run_all(bench *b, err *e)
+/* Every prompt runs once to warm up drafters, pages and the cost model. */
+static bool measure_ways(bench *b, err *e)
 {
-    progress_bar bar;
-    int          turn = 0, total = (flags.repeats + 1) * b->rig.prompts.n;
-    progress_start(&bar, "measuring");
-    bar.no_bytes = true;
-    for (int r = -1; r < flags.repeats; r++) { /* once to warm up drafters, pages and the cost model */
-        for (int i = 0; i < b->rig.prompts.n; i++, turn++)
-            for (int k = 0; k < b->n_arms; k++) {
-                progress_show(&bar, (size_t)turn, (size_t)total);
-                if (!answer_all_ways(b, &b->arms[k], &b->rig.prompts.prompt[i], turn, k == 0, e)) return false;
-            }
-        for (int k = 0; r < 0 && k < b->n_arms; k++) {
-            b->arms[k].n = 0;
-            memset(b->arms[k].sum, 0, sizeof b->arms[k].sum);
-        }
-    }
-    progress_end(&bar);
-    return true;
+    int          n    = flags.repeats * b->rig.prompts.n;
+    measure_plan plan = {.n_cells    = b->n_arms,
+                         .n_arms     = WAYS,
+                         .n_turns    = n < MAX_PAIRS ? n : MAX_PAIRS,
+                         .n_warm_up  = b->rig.prompts.n,
+                         .interleave = true};
+    return bench_measure(&plan, measure_way, b, e);
 }
 
 /* --- results --------------------------------------------------------------------------------------*/
 static double rate(const timing *x) { return (double)x->tokens / x->wall_s; }
+
+/* Returns the ratio of the time of the bare loop to that of another way. */
+static interval speedup(double s[WAYS][MAX_PAIRS], int way, int n) { return stats_ratio(s[RAW], s[way], n); }
 
 static void print_table(bench *b)
 {
@@ -157,8 +157,8 @@ static void print_table(bench *b)
            "raw again");
     for (int k = 0; k < b->n_arms; k++) {
         arm     *a    = &b->arms[k];
-        interval wall = stats_median(a->wall[ENGINE], a->n), again = stats_median(a->wall[RAW_AGAIN], a->n);
-        interval decode = stats_median(a->decode[ENGINE], a->n);
+        interval wall = speedup(a->wall, ENGINE, a->n), again = speedup(a->wall, RAW_AGAIN, a->n);
+        interval decode = speedup(a->decode, ENGINE, a->n);
         printf("%-12s %9.1f %9.1f   %5.3f [%.3f, %.3f]   %5.3f [%.3f, %.3f]   %5.3f [%.3f, %.3f]\n", a->choice.name,
                rate(&a->sum[RAW]), rate(&a->sum[ENGINE]), wall.median, wall.low, wall.high, decode.median, decode.low,
                decode.high, again.median, again.low, again.high);
@@ -173,9 +173,9 @@ static void put_arm(json_writer *w, arm *a)
     json_member_int(w, "tokens", a->sum[RAW].tokens);
     json_member_real(w, "raw_tokens_per_second", rate(&a->sum[RAW]));
     json_member_real(w, "engine_tokens_per_second", rate(&a->sum[ENGINE]));
-    result_interval(w, "ratio", stats_median(a->wall[ENGINE], a->n));
-    result_interval(w, "decode_ratio", stats_median(a->decode[ENGINE], a->n));
-    result_interval(w, "raw_again", stats_median(a->wall[RAW_AGAIN], a->n));
+    result_interval(w, "ratio", speedup(a->wall, ENGINE, a->n));
+    result_interval(w, "decode_ratio", speedup(a->decode, ENGINE, a->n));
+    result_interval(w, "raw_again", speedup(a->wall, RAW_AGAIN, a->n));
     json_end(w);
 }
 
@@ -220,11 +220,11 @@ static bool choose_prompts(bench *b, err *e)
     return true;
 }
 
-static bool measure(void *ctx, err *e)
+static bool measure_raw(void *ctx, err *e)
 {
     bench *b = ctx;
     if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !choose_prompts(b, e) ||
-        !run_all(b, e))
+        !measure_ways(b, e))
         return false;
     if (!flags.json) print_table(b);
     if (flags.json && !print_json(b, e)) return false;
@@ -237,7 +237,7 @@ static bool check_flags(void *ctx)
     return bench_check_methods(&flags.with, 0, &usage);
 }
 
-static const bench_command command = {.part = "raw", .usage = &usage, .check = check_flags, .measure = measure};
+static const bench_command command = {.part = "raw", .usage = &usage, .check = check_flags, .measure = measure_raw};
 
 int bench_raw(int argc, char **args)
 {

@@ -14,6 +14,23 @@ int bench_run(const bench_command *c, provenance *from, void *ctx, int argc, cha
     return c->measure(ctx, &e) ? 0 : cli_fail(&e);
 }
 
+bool bench_measure(const measure_plan *plan, bool (*measure_arm)(void *ctx, const measure_run *at, err *e), void *ctx,
+                   err *e)
+{
+    progress_bar bar;
+    measure_loop loop;
+    measure_run  at;
+    bool         ok = true;
+    progress_start(&bar, "measuring");
+    bar.no_bytes = true;
+    for (measure_begin(&loop, plan); ok && measure_next(&loop, &at);) {
+        progress_show(&bar, loop.n_begun - 1, measure_total(plan));
+        ok = measure_arm(ctx, &at, e);
+    }
+    progress_end(&bar);
+    return ok;
+}
+
 bool rig_open(bench_rig *r, method_flags *f, bool with_texts, err *e)
 {
     generate_flags *g = &f->gen;

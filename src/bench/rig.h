@@ -9,6 +9,7 @@
 #include "base/bell.h"
 #include "bench/arms.h"
 #include "bench/flags.h"
+#include "figures/measure.h"
 #include "sched/sched.h"
 
 typedef struct {
@@ -21,6 +22,9 @@ typedef struct {
 } bench_command;
 /* Records, parses and checks the arguments, and measures. Returns the exit code. */
 int bench_run(const bench_command *c, provenance *from, void *ctx, int argc, char **args);
+/* Calls measure_arm for each run of the plan, and shows a progress bar. Stops at the first failure. */
+bool bench_measure(const measure_plan *plan, bool (*measure_arm)(void *ctx, const measure_run *at, err *e), void *ctx,
+                   err *e);
 
 typedef struct {
     opened_model   g;

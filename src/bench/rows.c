@@ -87,14 +87,14 @@ typedef struct {
 } bench;
 
 static ops *profiled;
-static ops *wrap(ops *inner)
+static ops *wrap_ops(ops *inner)
 {
     if (flags.profile) inner = profiled = ops_profile(inner);
     return experts_watch(inner);
 }
 
 /* --- cells ----------------------------------------------------------------------------------------*/
-static bool reserve(bench *b, const cell *c, err *e)
+static bool reserve_cell(bench *b, const cell *c, err *e)
 {
     ops_device d;
     return ops_device_find(&d, b->g.device.name, e) && cell_reserve(b->rig, c, d.free_bytes, e);
@@ -104,7 +104,7 @@ static bool reserve(bench *b, const cell *c, err *e)
 static void add_cell(bench *b, cell c)
 {
     err e = {0};
-    if (reserve(b, &c, &e))
+    if (reserve_cell(b, &c, &e))
         b->cells[b->n_cells++].c = c;
     else
         fprintf(stderr, "left out: %s of %d after %d: %s\n", cell_kinds[c.kind], c.rows, c.context, e.text);
@@ -128,9 +128,11 @@ static bool choose_cells(bench *b, err *e)
     return b->n_cells > 0 || err_set(e, ERR_INPUT, "nothing is left to measure");
 }
 
-static bool run_cell(bench *b, measured *x, err *e)
+static bool measure_cell(void *ctx, const measure_run *at, err *e)
 {
-    bool experts = x->n == 0 && x->c.kind != CELL_PREFILL;
+    bench    *b       = ctx;
+    measured *x       = &b->cells[at->arm];
+    bool      experts = x->n == 0 && x->c.kind != CELL_PREFILL;
     if (!cell_run(b->rig, &x->c, &x->ms[x->n++], experts ? &x->experts : NULL, e)) return false;
     if (!profiled) return true;
     printf("%s of %d after %d: %.3f ms\n", cell_kinds[x->c.kind], x->c.rows, x->c.context, x->ms[x->n - 1]);
@@ -138,18 +140,11 @@ static bool run_cell(bench *b, measured *x, err *e)
     return true;
 }
 
-static bool run_all(bench *b, err *e)
+/* The cells are the arms; cell_run does the warm-up. */
+static bool measure_cells(bench *b, err *e)
 {
-    progress_bar bar;
-    progress_start(&bar, "measuring");
-    bar.no_bytes = true;
-    for (int r = 0, done = 0; r < flags.repeats; r++)
-        for (int i = 0; i < b->n_cells; i++, done++) {
-            progress_show(&bar, (size_t)done, (size_t)(flags.repeats * b->n_cells));
-            if (!run_cell(b, &b->cells[(i + r) % b->n_cells], e)) return false;
-        }
-    progress_end(&bar);
-    return true;
+    measure_plan plan = {.n_cells = 1, .n_arms = b->n_cells, .n_turns = flags.repeats};
+    return bench_measure(&plan, measure_cell, b, e);
 }
 
 /* --- results --------------------------------------------------------------------------------------*/
@@ -158,7 +153,7 @@ static interval rate_of(const cell *c, interval ms)
     return (interval){cell_rate(c, ms.median), cell_rate(c, ms.high), cell_rate(c, ms.low)};
 }
 
-static void print_cell(measured *x)
+static void print_cell(const measured *x)
 {
     interval ms = stats_median(x->ms, x->n), rate = rate_of(&x->c, ms);
     printf("%-8s %6d %8d %10.3f %9.1f [%.1f, %.1f]", cell_kinds[x->c.kind], x->c.rows, x->c.context, ms.median,
@@ -178,7 +173,7 @@ static void print_table(bench *b)
     for (int i = 0; i < b->n_cells; i++) print_cell(&b->cells[i]);
 }
 
-static void put_point(json_writer *w, measured *x)
+static void put_point(json_writer *w, const measured *x)
 {
     interval ms = stats_median(x->ms, x->n);
     json_begin_object(w);
@@ -227,14 +222,14 @@ static bool write_json(bench *b, err *e)
     return result_end(&doc, flags.json, e);
 }
 
-/* --- asked ----------------------------------------------------------------------------------------*/
-static void answer(bench *b, str line, buf *out)
+/* --- cells from standard input ---------------------------------------------------------------------*/
+static void answer_line(bench *b, str line, buf *out)
 {
     cell        c;
     double      ms;
     err         e = {0};
     json_writer w;
-    bool        ok = cell_parse(&c, line, &e) && reserve(b, &c, &e) && cell_run(b->rig, &c, &ms, NULL, &e);
+    bool        ok = cell_parse(&c, line, &e) && reserve_cell(b, &c, &e) && cell_run(b->rig, &c, &ms, NULL, &e);
     buf_clear(out);
     json_writer_init(&w, out);
     json_begin_object(&w);
@@ -249,7 +244,7 @@ static void answer(bench *b, str line, buf *out)
     printf("%.*s\n", (int)out->n, out->p);
 }
 
-static bool answer_all(bench *b, err *e)
+static bool answer_stdin(bench *b, err *e)
 {
     char text[MAX_LINE];
     buf  out;
@@ -258,7 +253,7 @@ static bool answer_all(bench *b, err *e)
     while (ok && fgets(text, sizeof text, stdin)) {
         str line = {text, strcspn(text, "\r\n")};
         if (!line.n) continue;
-        answer(b, line, &out);
+        answer_line(b, line, &out);
         ok = cli_flush(e);
     }
     buf_deinit(&out);
@@ -266,19 +261,19 @@ static bool answer_all(bench *b, err *e)
 }
 
 /* --- the command ----------------------------------------------------------------------------------*/
-static bool measure(void *ctx, err *e)
+static bool measure_rows(void *ctx, err *e)
 {
     bench *b = ctx;
     if (!bench_open_model(&flags.shape, &flags.engine, e)) return false;
-    flags.engine.wrap  = wrap;
+    flags.engine.wrap  = wrap_ops;
     flags.engine.n_ctx = 1; /* the cells have pages of their own */
     if (!cli_open_pages(&b->g, &flags.engine, e) ||
         !cell_rig_new(&b->rig, b->g.model, flags.engine.kv_type, profiled, e))
         return false;
-    if (flags.ask) return answer_all(b, e);
+    if (flags.ask) return answer_stdin(b, e);
     if (flags.json && !provenance_file(&b->from, flags.shape.given ? NULL : flags.engine.path, !flags.no_hash, e))
         return false;
-    if (!choose_cells(b, e) || !run_all(b, e)) return false;
+    if (!choose_cells(b, e) || !measure_cells(b, e)) return false;
     print_table(b);
     return !flags.json || write_json(b, e);
 }
@@ -296,7 +291,7 @@ static bool check_flags(void *ctx)
 }
 
 static const bench_command command = {
-    .part = "rows", .usage = &usage, .check = check_flags, .measure = measure, .json = &flags.json};
+    .part = "rows", .usage = &usage, .check = check_flags, .measure = measure_rows, .json = &flags.json};
 
 int bench_rows(int argc, char **args)
 {

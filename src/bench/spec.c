@@ -54,8 +54,7 @@ typedef struct {
     tandem_spec_counts stats;
     int64_t            tokens;
     double             seconds;
-    double             ratio[MAX_PAIRS]; /* plain time over this arm's, pair by pair */
-    int                n_ratios;
+    double             pair_s[MAX_PAIRS]; /* seconds of each pair */
 } arm;
 
 typedef struct {
@@ -142,47 +141,39 @@ static bool learn_texts(bench *b, err *e)
     return ok;
 }
 
-static bool run_pair(bench *b, const chat_prompt *p, int turn, err *e)
+/* Runs one arm on the prompt of the turn. The warm-up is for drafters, pages and the cost model of auto. */
+static bool measure_arm(void *ctx, const measure_run *at, err *e)
 {
-    double seconds[ARMS_MAX];
-    for (int i = 0; i < b->n_arms; i++) {
-        int k = (i + turn) % b->n_arms;
-        if (!run_arm(b, &b->arms[k], p, &seconds[k], e)) return false;
-        b->n_different += !arms_agree(&b->first_text, &b->text, i == 0);
+    bench             *b = ctx;
+    arm               *a = &b->arms[at->arm];
+    const chat_prompt *p = &b->rig.prompts.prompt[at->warm_up ? 0 : at->turn % b->rig.prompts.n];
+    if (!run_arm(b, a, p, &a->pair_s[b->n_pairs], e)) return false;
+    b->n_different += !arms_agree(&b->first_text, &b->text, at->first);
+    if (at->warm_up) {
+        a->stats   = (tandem_spec_counts){0};
+        a->seconds = 0;
+        a->tokens  = 0;
+    } else if (at->last && b->gen.n_out >= 2) { /* fewer: nothing was decoded */
+        b->n_pairs++;
     }
-    if (b->gen.n_out < 2) return true; /* nothing was decoded */
-    for (int k = 0; k < b->n_arms; k++) b->arms[k].ratio[b->arms[k].n_ratios++] = seconds[0] / seconds[k];
-    b->n_pairs++;
     return true;
 }
 
-static bool run_all(bench *b, err *e)
+static bool measure_arms(bench *b, err *e)
 {
-    progress_bar bar;
-    int          turn = 0, total = b->n_repeats * b->rig.prompts.n;
-    double       unused;
+    int          n    = b->n_repeats * b->rig.prompts.n;
+    measure_plan plan = {.n_cells = 1, .n_arms = b->n_arms, .n_turns = n < MAX_PAIRS ? n : MAX_PAIRS, .n_warm_up = 1};
     b->n_pairs = b->n_different = 0;
-    for (int k = 0; k < b->n_arms; k++) { /* warms up drafters, pages and the cost model of auto */
-        if (!run_arm(b, &b->arms[k], &b->rig.prompts.prompt[0], &unused, e)) return false;
-        b->arms[k].stats   = (tandem_spec_counts){0};
-        b->arms[k].seconds = 0;
-        b->arms[k].tokens = b->arms[k].n_ratios = 0;
-    }
-    progress_start(&bar, "measuring");
-    bar.no_bytes = true;
-    for (int r = 0; r < b->n_repeats; r++)
-        for (int i = 0; i < b->rig.prompts.n && b->n_pairs < MAX_PAIRS; i++) {
-            progress_show(&bar, (size_t)turn, (size_t)total);
-            if (!run_pair(b, &b->rig.prompts.prompt[i], turn++, e)) return false;
-        }
-    progress_end(&bar);
-    return true;
+    return bench_measure(&plan, measure_arm, b, e);
 }
 
 /* --- results --------------------------------------------------------------------------------------*/
-static void print_arm(arm *a)
+/* Returns the ratio of the time of plain decoding to that of an arm. */
+static interval speedup(const bench *b, const arm *a) { return stats_ratio(b->arms[0].pair_s, a->pair_s, b->n_pairs); }
+
+static void print_arm(const bench *b, const arm *a)
 {
-    interval                  r = stats_median(a->ratio, a->n_ratios);
+    interval                  r = speedup(b, a);
     const tandem_spec_counts *s = &a->stats;
     int64_t                   n = s->rounds + s->plain_rounds;
     printf("%-12s %9.1f   %5.2f [%.2f, %.2f] %7.2f %6.1f%% %8.2f %8.2f %8.3f\n", a->choice.name,
@@ -200,19 +191,18 @@ static void print_table(bench *b, double accept)
            (long long)b->arms[0].tokens);
     printf("%-12s %9s   %-18s %7s %7s %8s %8s %8s\n", "arm", "tok/s", "ratio [90%]", "length", "rate", "draft ms",
            "verify", "commit");
-    for (int i = 0; i < b->n_arms; i++) print_arm(&b->arms[i]);
+    for (int i = 0; i < b->n_arms; i++) print_arm(b, &b->arms[i]);
     printf("%s\n", b->n_different ? "THE TEXTS DIFFER" : "all arms wrote the same text");
 }
 
-static void put_arm(json_writer *w, arm *a)
+static void put_arm(json_writer *w, const bench *b, const arm *a)
 {
-    interval                  r = stats_median(a->ratio, a->n_ratios);
     const tandem_spec_counts *s = &a->stats;
     json_begin_object(w);
     json_member_str(w, "name", a->choice.name);
     json_member_int(w, "tokens", a->tokens);
     json_member_real(w, "tokens_per_second", (double)a->tokens / a->seconds);
-    result_interval(w, "ratio", r);
+    result_interval(w, "ratio", speedup(b, a));
     arms_put_rounds(w, s);
     json_member_int(w, "drafted", s->drafted);
     json_member_int(w, "accepted", s->accepted);
@@ -243,7 +233,7 @@ static bool print_json(bench *b, double accept, err *e)
     json_member_int(w, "different_texts", b->n_different);
     json_key(w, "arms");
     json_begin_array(w);
-    for (int i = 0; i < b->n_arms; i++) put_arm(w, &b->arms[i]);
+    for (int i = 0; i < b->n_arms; i++) put_arm(w, b, &b->arms[i]);
     json_end(w);
     return result_end(&doc, NULL, e);
 }
@@ -264,23 +254,23 @@ static bool open_all(bench *b, err *e)
     return true;
 }
 
-static bool measure_one(bench *b, double accept, err *e)
+static bool measure_accept(bench *b, double accept, err *e)
 {
-    if ((b->oracle && !oracle_accept(b->oracle, accept, e)) || !run_all(b, e)) return false;
+    if ((b->oracle && !oracle_accept(b->oracle, accept, e)) || !measure_arms(b, e)) return false;
     if (!flags.json) print_table(b, accept);
     if (flags.json && !print_json(b, accept, e)) return false;
     return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from the first arm's", b->n_different);
 }
 
-static bool measure(void *ctx, err *e)
+static bool measure_spec(void *ctx, err *e)
 {
     bench *b = ctx;
     if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !choose_arms(b, e) ||
         !choose_prompts(b, e) || !learn_texts(b, e))
         return false;
-    if (!b->n_accepts) return measure_one(b, 0, e);
+    if (!b->n_accepts) return measure_accept(b, 0, e);
     for (int i = 0; i < b->n_accepts; i++)
-        if (!measure_one(b, b->accept[i], e)) return false;
+        if (!measure_accept(b, b->accept[i], e)) return false;
     return true;
 }
 
@@ -295,7 +285,7 @@ static bool check_flags(void *ctx)
     return true;
 }
 
-static const bench_command command = {.part = "spec", .usage = &usage, .check = check_flags, .measure = measure};
+static const bench_command command = {.part = "spec", .usage = &usage, .check = check_flags, .measure = measure_spec};
 
 int bench_spec(int argc, char **args)
 {

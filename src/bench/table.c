@@ -56,9 +56,9 @@ static const opt_spec usage = {
     "(rates by number of users), bench plot (results as SVG), bench shape (a made-up model as a file).",
     opts, COUNT(opts)};
 
-typedef enum { TTFT, PP, TPOT, GEN, WALL, E2E, THROUGHPUT, GEN_RATIO, WALL_RATIO, METRICS } metric;
-static const char *const metric_names[METRICS] = {"ttft_ms", "pp_tps",         "tpot_ms",   "gen_tps",   "wall_tg_tps",
-                                                  "e2e_ms",  "throughput_tps", "gen_ratio", "wall_ratio"};
+typedef enum { TTFT, PP, TPOT, GEN, WALL, E2E, THROUGHPUT, METRICS } metric;
+static const char *const metric_names[METRICS] = {"ttft_ms",     "pp_tps", "tpot_ms",       "gen_tps",
+                                                  "wall_tg_tps", "e2e_ms", "throughput_tps"};
 
 /* The answers of one arm to the prompts of one size. */
 typedef struct {
@@ -125,20 +125,20 @@ static bool renew_lane(bench *b, err *e)
     return spec_lane_new(b->rig.g.spec, &b->rig.g.lane, e);
 }
 
-static void note(bench *b, tally *t)
+static void note_answer(bench *b, tally *t)
 {
-    const bare *a                 = &b->gen;
-    size_t      n_run             = a->n_prompt - a->n_reused;
-    double      e2e               = a->prefill_s + a->decode_s;
-    double      values[GEN_RATIO] = {[TTFT]       = 1e3 * a->prefill_s,
-                                     [PP]         = (double)n_run / a->prefill_s,
-                                     [TPOT]       = 1e3 * a->decode_s / (a->n_out - 1),
-                                     [GEN]        = (a->n_out - 1) / a->decode_s,
-                                     [WALL]       = a->n_out / e2e,
-                                     [E2E]        = 1e3 * e2e,
-                                     [THROUGHPUT] = ((double)n_run + a->n_out) / e2e};
+    const bare *a               = &b->gen;
+    size_t      n_run           = a->n_prompt - a->n_reused;
+    double      e2e             = a->prefill_s + a->decode_s;
+    double      values[METRICS] = {[TTFT]       = 1e3 * a->prefill_s,
+                                   [PP]         = (double)n_run / a->prefill_s,
+                                   [TPOT]       = 1e3 * a->decode_s / (a->n_out - 1),
+                                   [GEN]        = (a->n_out - 1) / a->decode_s,
+                                   [WALL]       = a->n_out / e2e,
+                                   [E2E]        = 1e3 * e2e,
+                                   [THROUGHPUT] = ((double)n_run + a->n_out) / e2e};
     size_t      peak = read_peak(), device = device_used(b);
-    for (int m = 0; m < GEN_RATIO; m++) t->x[m][t->n] = values[m];
+    for (int m = 0; m < METRICS; m++) t->x[m][t->n] = values[m];
     t->n++;
     if (a->n_reused > t->reused) t->reused = a->n_reused;
     if (peak > t->peak_bytes) t->peak_bytes = peak;
@@ -146,83 +146,72 @@ static void note(bench *b, tally *t)
     spec_counts_add(&t->stats, spec_lane_stats(b->rig.g.lane));
 }
 
-static bool answer(bench *b, int arm, int cell, tally *t, err *e)
+static bool answer_prompt(bench *b, int arm, int cell, tally *t, err *e)
 {
     b->gen.lane.spec = job_spec_settings(&b->arm[arm].spec);
     b->text.n        = 0;
     clear_peak();
     if (!bare_check(&b->gen, &b->prompt[cell], e) || !bare_run(&b->gen, &b->prompt[cell], e)) return false;
     if (b->gen.n_out < 2) return err_set(e, ERR_INPUT, "the context leaves no room for an answer: use a larger --ctx");
-    if (t) note(b, t);
+    if (t) note_answer(b, t);
     return true;
 }
 
-static void note_ratios(bench *b, int cell)
-{
-    tally *t = b->tally[cell];
-    int    n = t->n - 1;
-    for (int k = 0; k < b->n_arms; k++) {
-        t[k].x[GEN_RATIO][n]  = t[k].x[GEN][n] / t[0].x[GEN][n];
-        t[k].x[WALL_RATIO][n] = t[k].x[WALL][n] / t[0].x[WALL][n];
-    }
-}
-
-/* Runs new prompts for the cells first .. last with every arm, each in its own lane. */
-static bool run_unit(bench *b, int first, int last, int turn, err *e)
+/* Makes the prompts of a turn for the cells first .. last. */
+static bool renew_prompts(bench *b, int first, int last, err *e)
 {
     for (int c = first; c <= last; c++)
         if (!prompts_next(&b->prompts, &b->prompt[c], b->size[c], e)) return false;
-    for (int i = 0; i < b->n_arms; i++) {
-        int k = (i + turn) % b->n_arms;
-        if (!renew_lane(b, e)) return false;
-        for (int c = first; c <= last; c++) {
-            if (!answer(b, k, c, &b->tally[c][k], e)) return false;
-            b->n_different += !arms_agree(&b->first_text[c], &b->text, i == 0);
-        }
+    return true;
+}
+
+/* Answers the prompts of a turn with one arm, in a new lane: of one cell, or of all cells in a session. */
+static bool measure_arm(void *ctx, const measure_run *at, err *e)
+{
+    bench *b    = ctx;
+    int    last = flags.session ? b->n_cells - 1 : at->cell;
+    if ((at->first && !renew_prompts(b, at->cell, last, e)) || !renew_lane(b, e)) return false;
+    for (int c = at->cell; c <= last; c++) {
+        if (!answer_prompt(b, at->arm, c, &b->tally[c][at->arm], e)) return false;
+        b->n_different += !arms_agree(&b->first_text[c], &b->text, at->first);
     }
-    for (int c = first; c <= last; c++) note_ratios(b, c);
     return true;
 }
 
-/* Warms up drafters, pages and the cost model of auto. */
-static bool warm_up(bench *b, err *e)
+/* Answers a prompt of the smallest size, which warms up drafters, pages and the cost model of auto. */
+static bool warm_up_arm(void *ctx, const measure_run *at, err *e)
 {
-    if (!prompts_next(&b->prompts, &b->prompt[0], b->size[0], e)) return false;
-    for (int k = 0; k < b->n_arms; k++)
-        if (!renew_lane(b, e) || !answer(b, k, 0, NULL, e)) return false;
-    return true;
+    bench *b = ctx;
+    return (!at->first || renew_prompts(b, 0, 0, e)) && renew_lane(b, e) && answer_prompt(b, at->arm, 0, NULL, e);
 }
 
-static bool run_all(bench *b, err *e)
+static bool measure_arms(bench *b, err *e)
 {
-    progress_bar bar;
-    int          units = flags.session ? 1 : b->n_cells, turn = 0;
-    if (!warm_up(b, e)) return false;
-    progress_start(&bar, "measuring");
-    bar.no_bytes = true;
-    for (int u = 0; u < units; u++)
-        for (int r = 0; r < flags.repeats; r++) {
-            progress_show(&bar, (size_t)turn, (size_t)(units * flags.repeats));
-            if (!run_unit(b, u, flags.session ? b->n_cells - 1 : u, turn++, e)) return false;
-        }
-    progress_end(&bar);
-    return true;
+    measure_plan first = {.n_cells = 1, .n_arms = b->n_arms, .n_turns = 1};
+    measure_plan plan  = {.n_cells = flags.session ? 1 : b->n_cells, .n_arms = b->n_arms, .n_turns = flags.repeats};
+    return bench_measure(&first, warm_up_arm, b, e) && bench_measure(&plan, measure_arm, b, e);
 }
 
 /* --- results --------------------------------------------------------------------------------------*/
-static interval of(tally *t, metric m) { return stats_median(t->x[m], t->n); }
-static bool     is_probe(const bench *b, int cell) { return cell == b->n_sizes; }
+static interval median_of(const tally *t, metric m) { return stats_median(t->x[m], t->n); }
+/* Returns the ratio of an arm to plain decoding, which is the first arm of the cell. */
+static interval ratio_of(const tally *t, const tally *plain, metric m)
+{
+    return stats_ratio(t->x[m], plain->x[m], t->n);
+}
+static bool is_probe(const bench *b, int cell) { return cell == b->n_sizes; }
 
 static void print_arm(bench *b, int cell, int k)
 {
-    tally   *t   = &b->tally[cell][k];
-    interval gen = of(t, GEN_RATIO), wall = of(t, WALL_RATIO);
-    char     size[24];
+    const tally *t = &b->tally[cell][k], *plain = &b->tally[cell][0];
+    interval     gen = ratio_of(t, plain, GEN), wall = ratio_of(t, plain, WALL);
+    char         size[24];
     snprintf(size, sizeof size, "%d%s", b->size[cell], is_probe(b, cell) ? " probe" : "");
     printf("%-12s %-12s %9.1f %8.1f %8.2f %8.1f %5.2f [%.2f, %.2f] %8.1f %5.2f [%.2f, %.2f] %8.0f %8.1f %8.0f", size,
-           b->arm[k].name, of(t, TTFT).median, of(t, PP).median, of(t, TPOT).median, of(t, GEN).median, gen.median,
-           gen.low, gen.high, of(t, WALL).median, wall.median, wall.low, wall.high, of(t, E2E).median,
-           of(t, THROUGHPUT).median, (double)(t->device_bytes ? t->device_bytes : t->peak_bytes) / 1e6);
+           b->arm[k].name, median_of(t, TTFT).median, median_of(t, PP).median, median_of(t, TPOT).median,
+           median_of(t, GEN).median, gen.median, gen.low, gen.high, median_of(t, WALL).median, wall.median, wall.low,
+           wall.high, median_of(t, E2E).median, median_of(t, THROUGHPUT).median,
+           (double)(t->device_bytes ? t->device_bytes : t->peak_bytes) / 1e6);
     if (t->stats.rounds)
         printf(" %6.2f %5.1f%%", spec_acceptance_length(&t->stats), 100 * spec_acceptance_rate(&t->stats));
     putchar('\n');
@@ -241,7 +230,7 @@ static void print_table(bench *b)
     printf("%s\n", b->n_different ? "THE TEXTS DIFFER" : "all arms wrote the same text");
 }
 
-static void put_arm(json_writer *w, const arm_choice *a, tally *t)
+static void put_arm(json_writer *w, const arm_choice *a, const tally *t, const tally *plain)
 {
     char kv[CACHE_TYPES_TEXT];
     json_begin_object(w);
@@ -249,7 +238,9 @@ static void put_arm(json_writer *w, const arm_choice *a, tally *t)
     json_member_str(w, "kv", cache_types_text(flags.with.gen.engine.kv_type, kv));
     json_member_int(w, "answers", t->n);
     json_member_int(w, "reused_tokens", (int64_t)t->reused);
-    for (int m = 0; m < METRICS; m++) result_interval(w, metric_names[m], of(t, (metric)m));
+    for (int m = 0; m < METRICS; m++) result_interval(w, metric_names[m], median_of(t, (metric)m));
+    result_interval(w, "gen_ratio", ratio_of(t, plain, GEN));
+    result_interval(w, "wall_ratio", ratio_of(t, plain, WALL));
     json_member_int(w, "peak_bytes", (int64_t)t->peak_bytes);
     json_member_int(w, "device_bytes", (int64_t)t->device_bytes);
     json_member_int(w, "drafted", t->stats.drafted);
@@ -268,7 +259,7 @@ static void put_cell(json_writer *w, bench *b, int cell)
     json_put_bool(w, is_probe(b, cell));
     json_key(w, "arms");
     json_begin_array(w);
-    for (int k = 0; k < b->n_arms; k++) put_arm(w, &b->arm[k], &b->tally[cell][k]);
+    for (int k = 0; k < b->n_arms; k++) put_arm(w, &b->arm[k], &b->tally[cell][k], b->tally[cell]);
     json_end(w);
     json_end(w);
 }
@@ -318,10 +309,11 @@ static bool open_all(bench *b, err *e)
     return true;
 }
 
-static bool measure(void *ctx, err *e)
+static bool measure_table(void *ctx, err *e)
 {
     bench *b = ctx;
-    if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !run_all(b, e)) return false;
+    if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !measure_arms(b, e))
+        return false;
     print_table(b);
     if (flags.json && !write_json(b, e)) return false;
     return b->n_different == 0 || err_set(e, ERR_FORMAT, "%d answers differ from the first arm's", b->n_different);
@@ -350,7 +342,7 @@ static const bench_command command = {
     .part    = "table",
     .usage   = &usage,
     .check   = check_flags,
-    .measure = measure,
+    .measure = measure_table,
     .json    = &flags.json,
     .stray   = "is not a part of bench, expected table, rows, spec, raw, lanes, plot or shape"};
 

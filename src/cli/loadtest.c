@@ -1,6 +1,7 @@
 /* tandem loadtest URL: sends requests to an OpenAI-compatible server and reports throughput and latency. */
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "figures/measure.h"
 #include "figures/plot.h"
 #include "figures/result.h"
 #include "load/report.h"
@@ -180,6 +181,7 @@ typedef struct {
     int          level[MAX_LEVELS], n_levels, n_done; /* done: levels with figures */
     load_tally  *tally[MAX_LEVELS];                   /* [n_arms] */
     uint64_t     next_prompt;
+    uint64_t     max_asked; /* requests of the arm that sent the most in the current turn */
     bool         stopped;
     bool         line_is_open;
     const char  *now_name;
@@ -188,7 +190,7 @@ typedef struct {
     int64_t      now_requests;
 } job;
 
-/* --- what is asked ------------------------------------------------------------------------------*/
+/* --- the requests --------------------------------------------------------------------------------*/
 static bool is_header(str name, str value)
 {
     for (size_t i = 0; i < name.n; i++)
@@ -407,38 +409,36 @@ static bool warm_up(job *j, const load_plan *plan, int arm, err *e)
     return ok;
 }
 
-static bool run_pair(job *j, int level, int pair, load_plan *plan, err *e)
+/* Runs one server of a pair. All servers of a pair get the same prompts. */
+static bool run_arm(job *j, const measure_run *at, load_plan *plan, err *e)
 {
-    uint64_t max_asked = 0;
-    plan->first        = j->next_prompt;
-    plan->seed         = flags.seed + (uint64_t)pair;
-    for (int i = 0; i < j->n_arms && !j->stopped; i++) {
-        int      arm = pair % 2 ? j->n_arms - 1 - i : i;
-        load_run r   = {0};
-        bool     ok  = run_one(j, arm, plan, &r, e) && load_tally_add(&j->tally[level][arm], &r, e);
-        bool     bad = r.gave_up;
-        if ((uint64_t)r.asked > max_asked) max_asked = (uint64_t)r.asked;
-        load_run_deinit(&r);
-        if (!ok) return false;
-        if (bad) return err_set(e, ERR_IO, "%s: too many requests failed in a row", j->name[arm]);
+    if (at->first) j->max_asked = 0;
+    plan->seed   = flags.seed + (uint64_t)at->turn;
+    load_run r   = {0};
+    bool     ok  = run_one(j, at->arm, plan, &r, e) && load_tally_add(&j->tally[at->cell][at->arm], &r, e);
+    bool     bad = r.gave_up;
+    if ((uint64_t)r.asked > j->max_asked) j->max_asked = (uint64_t)r.asked;
+    load_run_deinit(&r);
+    if (at->last) j->next_prompt += j->max_asked;
+    return ok && (!bad || err_set(e, ERR_IO, "%s: too many requests failed in a row", j->name[at->arm]));
+}
+
+static bool run_levels(job *j, err *e)
+{
+    measure_plan plan = {.n_cells = j->n_levels, .n_arms = j->n_arms, .n_turns = j->n_pairs, .n_warm_up = 1};
+    measure_loop loop;
+    measure_run  at;
+    bool         ok = true;
+    for (measure_begin(&loop, &plan); ok && !j->stopped && measure_next(&loop, &at);) {
+        load_plan load = plan_of(j, at.cell);
+        ok             = at.warm_up ? warm_up(j, &load, at.arm, e) : run_arm(j, &at, &load, e);
+        if (at.warm_up && was_interrupted) j->stopped = true;
+        if (at.warm_up && at.last && !j->stopped) j->n_done = at.cell + 1;
     }
-    j->next_prompt += max_asked;
-    return true;
+    return ok;
 }
 
-static bool run_level(job *j, int level, err *e)
-{
-    load_plan plan = plan_of(j, level);
-    for (int i = 0; i < j->n_arms; i++)
-        if (!warm_up(j, &plan, i, e)) return false;
-    if (was_interrupted) j->stopped = true;
-    if (!j->stopped) j->n_done = level + 1;
-    for (int p = 0; p < j->n_pairs && !j->stopped; p++)
-        if (!run_pair(j, level, p, &plan, e)) return false;
-    return true;
-}
-
-/* --- telling ------------------------------------------------------------------------------------*/
+/* --- results ------------------------------------------------------------------------------------*/
 static void put_what(job *j, buf *out)
 {
     for (int i = 0; i < j->n_arms; i++)
@@ -521,7 +521,7 @@ static void put_json(job *j, json_writer *w)
     json_end(w);
 }
 
-static bool draw(str json, err *e)
+static bool draw_plot(str json, err *e)
 {
     plot *p = xnew(plot);
     buf   out;
@@ -533,7 +533,7 @@ static bool draw(str json, err *e)
     return ok;
 }
 
-static bool tell(job *j, err *e)
+static bool write_report(job *j, err *e)
 {
     result_doc doc;
     buf        table;
@@ -544,7 +544,7 @@ static bool tell(job *j, err *e)
     buf_deinit(&table);
     put_json(j, result_begin(&doc, "loadtest"));
     json_end(&doc.w);
-    bool ok = !flags.plot || draw(buf_str(&doc.text), e);
+    bool ok = !flags.plot || draw_plot(buf_str(&doc.text), e);
     if (to_stdout) cli_print(buf_str(&doc.text)), cli_print(STR("\n"));
     if (flags.json && !to_stdout) ok = result_write(flags.json, buf_str(&doc.text), e) && ok;
     buf_deinit(&doc.text);
@@ -560,18 +560,18 @@ static int64_t count_failed(const job *j)
     return n;
 }
 
-static int run_all(job *j, const char *url)
+static int run_loadtest(job *j, const char *url)
 {
     err  e = {0}, other = {0};
     bool ok = (!flags.json || !strcmp(flags.json, "-") || cli_check_output(flags.json, &e)) &&
               (!flags.plot || cli_check_output(flags.plot, &e)) && open_all(j, url, &e);
     if (!ok) return cli_fail(&e);
     listen_for_signals();
-    for (int k = 0; k < j->n_levels && ok && !j->stopped; k++) ok = run_level(j, k, &e);
-    bool told = !j->n_done || tell(j, &other);
-    if (!told) cli_fail(&other);
+    ok           = run_levels(j, &e);
+    bool written = !j->n_done || write_report(j, &other);
+    if (!written) cli_fail(&other);
     if (!ok) return cli_fail(&e);
-    return j->stopped ? 130 : !told || count_failed(j) > 0;
+    return j->stopped ? 130 : !written || count_failed(j) > 0;
 }
 
 int cmd_loadtest(int argc, char **args)
@@ -581,7 +581,7 @@ int cmd_loadtest(int argc, char **args)
     arena_init(&j->mem, (size_t)64 << 20);
     if (opt_parse(&usage, argc, args, &n_args, &code) && !(code = check_usage(j, n_args, args))) {
         for (int k = 0; k < j->n_levels; k++) j->tally[k] = xnew_n(load_tally, (size_t)j->n_arms);
-        code = run_all(j, args[0]);
+        code = run_loadtest(j, args[0]);
     }
     for (int k = 0; k < j->n_levels; k++)
         for (int i = 0; j->tally[k] && i < j->n_arms; i++) load_tally_deinit(&j->tally[k][i]);

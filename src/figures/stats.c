@@ -1,5 +1,7 @@
 #include "figures/stats.h"
 
+#include "base/mem.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -9,9 +11,9 @@ static int by_size(const void *x, const void *y)
     return a < b ? -1 : a > b;
 }
 
-/* Returns the median and the order statistics k and n - 1 - k. The binomial distribution gives the k with at most 5% on
- * each side. */
-interval stats_median(double *x, int n)
+/* Sorts x. Returns the median and the order statistics k and n - 1 - k. The binomial distribution gives the k with at
+ * most 5% on each side. */
+static interval sort_median(double *x, int n)
 {
     interval r = {NAN, NAN, NAN};
     if (n == 0) return r;
@@ -22,6 +24,26 @@ interval stats_median(double *x, int n)
     r.median = n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
     r.low    = x[k > 0 ? k - 1 : 0];
     r.high   = x[n - (k > 0 ? k : 1)];
+    return r;
+}
+
+interval stats_median(const double *x, int n)
+{
+    double *sorted = xnew_n(double, (size_t)n);
+    for (int i = 0; i < n; i++) sorted[i] = x[i];
+    interval r = sort_median(sorted, n);
+    mem_free(sorted);
+    return r;
+}
+
+interval stats_ratio(const double *a, const double *b, int n)
+{
+    double *ratio    = xnew_n(double, (size_t)n);
+    int     n_finite = 0;
+    for (int i = 0; i < n; i++)
+        if (isfinite(a[i] / b[i])) ratio[n_finite++] = a[i] / b[i];
+    interval r = sort_median(ratio, n_finite);
+    mem_free(ratio);
     return r;
 }
 

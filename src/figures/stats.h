@@ -7,7 +7,9 @@ typedef struct {
     double median, low, high; /* low, high: 90% interval of the median; all NaN without measurements */
 } interval;
 
-interval stats_median(double *x, int n); /* sorts x */
+interval stats_median(const double *x, int n);
+/* Returns the median of the ratios a[i] / b[i], those that are finite. */
+interval stats_ratio(const double *a, const double *b, int n);
 
 /* A summary of waiting times. p95: the smallest value that 95% do not exceed. All NaN without measurements. */
 typedef struct {

@@ -131,20 +131,8 @@ double load_acceptance_rate(const load_tally *t) { return t->drafted > 0 ? t->ac
 
 interval load_ratio_of(const load_tally *a, const load_tally *b, load_ratio which)
 {
-    double x[LOAD_MAX_PAIRS];
-    int    n = 0;
-    for (int i = 0; i < a->n_pairs && i < b->n_pairs; i++) {
-        double r = a->of_pair[which][i] / b->of_pair[which][i];
-        if (isfinite(r)) x[n++] = r;
-    }
-    return stats_median(x, n);
-}
-
-static interval rate_of(const double *x, int n)
-{
-    double copy[LOAD_MAX_PAIRS];
-    memcpy(copy, x, (size_t)n * sizeof *x);
-    return stats_median(copy, n);
+    int n = a->n_pairs < b->n_pairs ? a->n_pairs : b->n_pairs;
+    return stats_ratio(a->of_pair[which], b->of_pair[which], n);
 }
 
 /* --- for people ---------------------------------------------------------------------------------*/
@@ -179,8 +167,8 @@ static void put_spread(buf *out, double *x, size_t n)
 void load_put_row(buf *out, const char *users, const char *name, load_tally *t)
 {
     buf_printf(out, "%-7s %-16.40s %6lld %6lld", users, name, (long long)t->answered, (long long)t->failed);
-    put_number(out, 9, rate_of(t->tok_s, t->n_pairs).median);
-    put_number(out, 9, rate_of(t->total_s, t->n_pairs).median);
+    put_number(out, 9, stats_median(t->tok_s, t->n_pairs).median);
+    put_number(out, 9, stats_median(t->total_s, t->n_pairs).median);
     put_spread(out, t->ttft.x, t->ttft.n);
     put_spread(out, t->tpot.x, t->tpot.n);
     put_spread(out, t->itl.x, t->itl.n);
@@ -248,8 +236,8 @@ void load_put_json(json_writer *w, const char *name, load_tally *t)
     json_member_int(w, "completion_tokens", t->completion_tokens);
     json_member_int(w, "cached_tokens", t->cached_tokens);
     json_member_bool(w, "tokens_by_pieces", t->counted > 0);
-    result_interval(w, "tok_s", rate_of(t->tok_s, t->n_pairs));
-    result_interval(w, "total_tok_s", rate_of(t->total_s, t->n_pairs));
+    result_interval(w, "tok_s", stats_median(t->tok_s, t->n_pairs));
+    result_interval(w, "total_tok_s", stats_median(t->total_s, t->n_pairs));
     put_json_spread(w, "ttft_ms", t->ttft.x, t->ttft.n);
     put_json_spread(w, "tpot_ms", t->tpot.x, t->tpot.n);
     put_json_spread(w, "itl_ms", t->itl.x, t->itl.n);

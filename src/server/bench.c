@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "chat/prompts.h"
+#include "figures/measure.h"
 #include "figures/stats.h"
 #include "server/admin.h"
 #include "spec/method.h"
@@ -12,7 +13,7 @@
 
 enum { MAX_CELLS = 16 * (TANDEM_SPEC_AUTO + 1), MAX_PROMPT_TOKENS = 4 << 20, MAX_REPLY = 1 << 20, LOWEST = -100 };
 
-/* --- what is asked for --------------------------------------------------------------------------*/
+/* --- the request --------------------------------------------------------------------------------*/
 typedef struct {
     int           n_lanes;
     tandem_method method;
@@ -35,28 +36,31 @@ typedef struct {
 struct bench_run {
     work_item    item;
     server      *s;
-    server_call *call; /* NULL: it left */
+    server_call *call; /* NULL: the client disconnected */
     bool         with_worker, begun, stopped;
-    server_error why;  /* status 0: nothing is wrong */
-    err          made; /* the worker's word; `why` is the loop's alone */
+    server_error why;  /* status 0: no error */
+    err          made; /* set by the worker; `why` is of the I/O thread */
 
     int      n_prompts, prompt_tokens, output_tokens, requests, repeats;
     bool     stream;
     float    temp;
-    double   since, give_up_at;
+    double   since;
     char     id[REPLY_ID_MAX];
     char     tenant[KEY_NAME_MAX + 1]; /* tenant of the request; empty: none */
     int32_t *prompt;                   /* [n_prompts][prompt_tokens] */
 
-    uint64_t  *text; /* [n_prompts] a hash of the first answer to each; 0: none yet */
-    int        n_different;
-    bench_cell cell[MAX_CELLS];
-    int        n_methods, n_cells, n_done; /* n_done: cells times repeats */
-    bench_lane lane[TANDEM_MAX_LANES];
-    int        n_next; /* prompt of the cell */
-    double     cell_since;
-    int64_t    cell_tokens, reasons_before[TANDEM_MAX_ROUTES];
-    int        most_others; /* max number of requests of other clients */
+    uint64_t    *text; /* [n_prompts] a hash of the first answer to each; 0: none yet */
+    int          n_different;
+    bench_cell   cell[MAX_CELLS]; /* the arms of the measurement */
+    int          n_methods, n_cells;
+    measure_loop loop;
+    measure_run  now; /* the running cell */
+    bool         complete;
+    bench_lane   lane[TANDEM_MAX_LANES];
+    int          n_next; /* prompt of the cell */
+    double       cell_since;
+    int64_t      cell_tokens, reasons_before[TANDEM_MAX_ROUTES];
+    int          max_others; /* max number of requests of other clients */
 };
 
 static bool refuse_plan(server_error *why, const char *param, const char *what)
@@ -144,7 +148,6 @@ static bool read_sizes(bench_run *x, const bench_fields *f, const tandem_info *i
     x->repeats       = (int)f->repeats;
     x->stream        = f->stream;
     x->temp          = isnan(f->temperature) ? 0 : (float)f->temperature;
-    x->give_up_at    = x->since + (double)f->max_seconds;
     if (f->prompt_tokens + f->output_tokens > info->n_ctx)
         return error_set(why, 400, "prompt_tokens", "context_length_exceeded",
                          "'prompt_tokens' and 'output_tokens' together are over the context of %d tokens.",
@@ -167,6 +170,10 @@ static bool read_plan(bench_run *x, const bench_fields *f, server_error *why)
         for (int k = 0; k < n_methods; k++)
             x->cell[x->n_cells++] = (bench_cell){.n_lanes = lanes[i], .method = methods[k]};
     }
+    measure_begin(&x->loop, &(measure_plan){.n_cells = 1,
+                                            .n_arms  = x->n_cells,
+                                            .n_turns = x->repeats,
+                                            .end_at  = x->since + (double)f->max_seconds});
     return (int64_t)x->n_prompts * x->prompt_tokens <= MAX_PROMPT_TOKENS ||
            error_set(why, 400, "prompt_tokens", NULL, "The prompts would have more than %d tokens together.",
                      MAX_PROMPT_TOKENS);
@@ -280,9 +287,9 @@ static void put_result(bench_run *x, buf *out)
     json_member_int(&w, "requests", x->requests);
     json_member_int(&w, "repeats", x->repeats);
     json_member_real(&w, "temperature", (double)x->temp);
-    json_member_bool(&w, "complete", x->n_done == x->n_cells * x->repeats);
+    json_member_bool(&w, "complete", x->complete);
     json_member_bool(&w, "same_text", !x->n_different);
-    json_member_int(&w, "others", x->most_others);
+    json_member_int(&w, "others", x->max_others);
     json_member_real(&w, "seconds", clock_s() - x->since);
     json_key(&w, "cells");
     json_begin_array(&w);
@@ -302,7 +309,7 @@ static void put_event(bench_run *x, const char *name, const buf *data)
     buf_deinit(&out);
 }
 
-/* The call is answered, and goes its own way. */
+/* Sends the result or the error. The call then belongs to its connection alone. */
 static void reply_bench(bench_run *x)
 {
     server_call *c = x->call;
@@ -330,26 +337,28 @@ static void reply_bench(bench_run *x)
 /* --- a cell -------------------------------------------------------------------------------------*/
 static int n_prompts_of(const bench_run *x, const bench_cell *c) { return c->n_lanes * x->requests; }
 
-/* Repeats begin with another method each, so that none is always the first after a pause. */
-static bench_cell *cell_now(bench_run *x) { return &x->cell[(x->n_done + x->n_done / x->n_cells) % x->n_cells]; }
+static bench_cell *cell_now(bench_run *x) { return &x->cell[x->now.arm]; }
 
-static void open_cell(bench_run *x)
+/* Begins the next cell. Returns false after the last one or when the time is over. */
+static bool open_cell(bench_run *x)
 {
     tandem_stats now;
+    if (!measure_next(&x->loop, &x->now)) return false;
     tandem_get_stats(x->s->engine, &now);
     memcpy(x->reasons_before, now.routes, sizeof x->reasons_before);
     x->n_next      = 0;
     x->cell_tokens = 0;
     x->cell_since  = clock_s();
+    return true;
 }
 
-static bool submit(bench_run *x, bench_lane *l)
+static bool submit_prompt(bench_run *x, bench_lane *l)
 {
     bench_cell    *c = cell_now(x);
     tandem_request r;
     tandem_error   e = {0};
     char           tenant[96];
-    snprintf(tenant, sizeof tenant, "%s/%d", x->id, x->n_done);
+    snprintf(tenant, sizeof tenant, "%s/%zu", x->id, x->loop.n_begun);
     tandem_request_init(x->s->engine, &r);
     r.ids             = x->prompt + (size_t)x->n_next * (size_t)x->prompt_tokens;
     r.n_ids           = (size_t)x->prompt_tokens;
@@ -368,7 +377,7 @@ static bool submit(bench_run *x, bench_lane *l)
         l->since  = clock_s();
         return true;
     }
-    if (e.code == TANDEM_BUSY) return false; /* others come first: again at the next look */
+    if (e.code == TANDEM_BUSY) return false; /* the queue is full: bench_pump tries again */
     err why = {.code = (err_code)e.code};
     memcpy(why.text, e.text, sizeof why.text);
     error_take(&x->why, &why, NULL, false);
@@ -424,7 +433,7 @@ static int n_running(const bench_run *x)
     return n;
 }
 
-static void collect(bench_run *x)
+static void collect_results(bench_run *x)
 {
     for (int i = 0; i < TANDEM_MAX_LANES; i++) {
         bench_lane          *l = &x->lane[i];
@@ -445,8 +454,8 @@ static void send_progress(bench_run *x, bench_cell *c)
     buf_init(&data, MAX_REPLY);
     json_writer_init(&w, &data);
     json_begin_object(&w);
-    json_member_int(&w, "done", x->n_done);
-    json_member_int(&w, "of", x->n_cells * x->repeats);
+    json_member_int(&w, "done", (int64_t)x->loop.n_begun);
+    json_member_int(&w, "of", (int64_t)measure_total(&x->loop.plan));
     json_key(&w, "cell");
     put_cell(&w, c, &x->cell[(c - x->cell) / x->n_methods * x->n_methods]);
     json_end(&w);
@@ -462,7 +471,7 @@ static void close_cell(bench_run *x)
     tandem_get_stats(x->s->engine, &now);
     for (int i = 0; i < TANDEM_MAX_ROUTES; i++) c->reasons[i] += now.routes[i] - x->reasons_before[i];
     c->rate[c->n_rates++] = took > 0 ? (double)x->cell_tokens / took : 0;
-    x->n_done++;
+    x->complete           = x->loop.n_begun == measure_total(&x->loop.plan);
     send_progress(x, c);
 }
 
@@ -470,62 +479,59 @@ static void fill_lanes(bench_run *x)
 {
     bench_cell *c = cell_now(x);
     for (int i = 0; i < c->n_lanes && x->n_next < n_prompts_of(x, c); i++)
-        if (!x->lane[i].job && !submit(x, &x->lane[i])) return;
+        if (!x->lane[i].job && !submit_prompt(x, &x->lane[i])) return;
 }
 
-static void look_at_others(bench_run *x)
+static void count_others(bench_run *x)
 {
     tandem_stats st;
     tandem_get_stats(x->s->engine, &st);
     int others = st.running + st.queued - n_running(x);
-    if (others > x->most_others) x->most_others = others;
+    if (others > x->max_others) x->max_others = others;
 }
 
-/* --- all of it ----------------------------------------------------------------------------------*/
-static void stop(bench_run *x)
+/* --- the loop ----------------------------------------------------------------------------------*/
+static void stop_bench(bench_run *x)
 {
     x->stopped = true;
     for (int i = 0; i < TANDEM_MAX_LANES; i++)
         if (x->lane[i].job) tandem_cancel(x->lane[i].job);
 }
 
-static void go_on(bench_run *x)
+/* Submits the requests of the current cell and of those after it, as far as lanes are free. */
+static void run_cells(bench_run *x)
 {
     while (!x->why.status) {
         bench_cell *c = cell_now(x);
         fill_lanes(x);
         if (x->n_next < n_prompts_of(x, c) || n_running(x)) return;
         close_cell(x);
-        if (x->n_done == x->n_cells * x->repeats) return;
-        open_cell(x);
+        if (!open_cell(x)) return;
     }
 }
 
-static bool is_through(const bench_run *x)
+static bool is_over(const bench_run *x)
 {
-    return x->stopped || x->why.status || x->n_done == x->n_cells * x->repeats;
+    return x->stopped || x->why.status || x->complete || measure_time_over(&x->loop.plan);
 }
 
-static void pump(bench_run *x)
+static void pump_bench(bench_run *x)
 {
     if (x->with_worker) return;
-    collect(x);
-    if (!is_through(x)) {
-        look_at_others(x);
-        if (clock_s() >= x->give_up_at)
-            stop(x);
-        else
-            go_on(x);
+    collect_results(x);
+    if (!is_over(x)) {
+        count_others(x);
+        run_cells(x);
     }
-    if (!is_through(x)) return;
-    stop(x);
+    if (!is_over(x)) return;
+    stop_bench(x);
     if (x->call) reply_bench(x);
     if (!n_running(x)) free_bench(x);
 }
 
 void bench_pump(server *s)
 {
-    if (s->bench) pump(s->bench);
+    if (s->bench) pump_bench(s->bench);
 }
 
 void bench_cut(server *s)
@@ -533,7 +539,7 @@ void bench_cut(server *s)
     bench_run *x = s->bench;
     if (!x || x->stopped) return;
     if (!x->why.status) server_why_cancelled(s, &x->why);
-    stop(x);
+    stop_bench(x);
 }
 
 static void bench_call_ended(void *owner)
@@ -541,25 +547,25 @@ static void bench_call_ended(void *owner)
     bench_run *x = owner;
     x->call      = NULL;
     if (!x->with_worker || work_withdraw(x->s->work, &x->item)) x->with_worker = false;
-    stop(x);
-    pump(x);
+    stop_bench(x);
+    pump_bench(x);
 }
 
-static void on_made(work_item *item)
+static void on_prompts_made(work_item *item)
 {
     bench_run *x   = (bench_run *)item;
     x->with_worker = false;
     if (item->skipped) error_shutting_down(&x->why);
     if (x->made.code && !x->why.status) error_take(&x->why, &x->made, "prompt_tokens", false);
-    if (x->call && x->stream && !is_through(x)) {
+    if (x->call && x->stream && !is_over(x)) {
         call_begin_events(x->s, x->call);
         x->begun = true;
     }
-    if (!is_through(x)) open_cell(x);
-    pump(x);
+    if (!is_over(x)) open_cell(x);
+    pump_bench(x);
 }
 
-static bool read(bench_run *x, server_error *why)
+static bool read_request(bench_run *x, server_error *why)
 {
     const json_value *v;
     bench_fields      f;
@@ -598,10 +604,12 @@ void bench_endpoint(server *s, server_call *c)
     server_error why;
     bench_run   *x = call_alloc(s, c, sizeof *x);
     if (!x) return;
-    *x = (bench_run){
-        .item = {.run = make_prompts, .done = on_made, .kind = WORK_SLOW}, .s = s, .call = c, .since = clock_s()};
+    *x = (bench_run){.item  = {.run = make_prompts, .done = on_prompts_made, .kind = WORK_SLOW},
+                     .s     = s,
+                     .call  = c,
+                     .since = clock_s()};
     memcpy(x->tenant, c->tenant, sizeof x->tenant);
-    if (!can_start(s, &why) || !read(x, &why) || !take_memory(x, &why)) {
+    if (!can_start(s, &why) || !read_request(x, &why) || !take_memory(x, &why)) {
         free_all(x);
         call_refuse(s, c, &why);
         return;

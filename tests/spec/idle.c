@@ -9,6 +9,7 @@
 #include "rig.h"
 
 #include "base/mem.h"
+#include "figures/stats.h"
 #include "spec/inside.h"
 
 #include <stdio.h>
@@ -93,18 +94,6 @@ static void spoil_drafters(rig *g)
     }
 }
 
-static int by_size(const void *x, const void *y)
-{
-    double a = *(const double *)x, b = *(const double *)y;
-    return a < b ? -1 : a > b;
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_size);
-    return x[n / 2];
-}
-
 static void open_arms(arm *a, rig *without, rig *with)
 {
     rig_options o = {
@@ -133,7 +122,8 @@ int main(int argc, char **argv)
             for (int i = 0; i < ARMS; i++) decode_to(&a[(i + to / TURN) % ARMS], to);
         for (int i = 0; i < ARMS; i++) ratio[i][r] = a[i].seconds / a[ALONE].seconds;
     }
-    double again = median(ratio[AGAIN], n), idle = median(ratio[IDLE], n), zero = median(ratio[AUTO], n);
+    double again = stats_median(ratio[AGAIN], n).median, idle = stats_median(ratio[IDLE], n).median,
+           zero = stats_median(ratio[AUTO], n).median;
     printf(
         "time over plain decoding without drafters, medians of %d: the same again %.3f, drafters idle %.3f, auto with "
         "useless drafters %.3f\n",

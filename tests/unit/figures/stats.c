@@ -9,9 +9,21 @@ TEST(figures_medians)
     CHECK_NEAR(i.median, 5, 0);
     CHECK_NEAR(i.low, 2, 0); /* with nine the second and the eighth: 2 * (1 + 9) / 512 is 4% */
     CHECK_NEAR(i.high, 8, 0);
+    CHECK_NEAR(x[0], 9, 0); /* not sorted */
     i = stats_median((double[]){4, 2}, 2);
     CHECK_NEAR(i.median, 3, 0);
     CHECK(isnan(stats_median(x, 0).median));
+}
+
+TEST(figures_ratio_compares_pair_by_pair)
+{
+    double   a[] = {2, 40, 600, 8}, b[] = {1, 10, 100, 0};
+    interval i = stats_ratio(a, b, 4); /* 2, 4, 6; the last is not finite */
+    CHECK_NEAR(i.median, 4, 0);
+    CHECK_NEAR(i.low, 2, 0);
+    CHECK_NEAR(i.high, 6, 0);
+    CHECK_NEAR(stats_ratio(a, b, 2).median, 3, 0);
+    CHECK(isnan(stats_ratio(a, b, 0).median) && isnan(stats_ratio(a + 3, b + 3, 1).median));
 }
 
 TEST(figures_spread_is_mean_median_p95_and_p99)
