@@ -36,20 +36,21 @@ bool result_write(const char *path, str text, err *e)
     return ok || err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
-json_writer *result_begin(result_doc *r, const char *part)
+json_writer *result_begin(result_doc *r, const char *bench)
 {
     buf_init(&r->text, 1 << 24);
     json_writer_init(&r->w, &r->text);
     json_begin_object(&r->w);
-    json_member_str(&r->w, "bench", part);
+    json_member_str(&r->w, "bench", bench);
     return &r->w;
 }
 
 bool result_end(result_doc *r, const char *path, err *e)
 {
     json_end(&r->w);
-    bool ok = !path || result_write(path, buf_str(&r->text), e);
-    if (!path) printf("%.*s\n", (int)r->text.n, r->text.p);
+    bool ok = !r->text.failed || err_set(e, ERR_LIMIT, "the result is larger than %zu MiB", r->text.max >> 20);
+    if (ok && path) ok = result_write(path, buf_str(&r->text), e);
+    if (ok && !path) printf("%.*s\n", (int)r->text.n, r->text.p);
     buf_deinit(&r->text);
     return ok;
 }
