@@ -52,7 +52,7 @@ void file_map_drop(const file_map *m, size_t from, size_t n)
     if (m->p && lo < hi && hi <= m->n) madvise((void *)(uintptr_t)(m->p + lo), hi - lo, MADV_DONTNEED);
 }
 
-void file_want(const void *p, size_t n)
+void file_prefetch(const void *p, size_t n)
 {
     size_t    page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = (uintptr_t)p / page * page;

@@ -33,7 +33,7 @@ static void *read_all(void *arg)
         for (size_t at = 0; at < a->list[i]->bytes;) {
             size_t left = a->list[i]->bytes - at, n = left < PIECE_BYTES ? left : PIECE_BYTES;
             if (!wait_for_room(a)) return NULL;
-            file_want((const char *)a->list[i]->data + at, n);
+            file_prefetch((const char *)a->list[i]->data + at, n);
             a->asked += n;
             at += n;
         }

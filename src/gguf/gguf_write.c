@@ -232,7 +232,7 @@ static char *part_path(const gguf_writer *w, const char *path, int no, err *e)
     return out;
 }
 
-void gguf_writer_spare(gguf_writer *w, const gguf *g) { w->spared = g; }
+void gguf_writer_protect(gguf_writer *w, const gguf *g) { w->spared = g; }
 
 static bool check_paths(const gguf_writer *w, err *e)
 {

@@ -247,7 +247,7 @@ bool recode_file(const char *in, const char *out, quant_type want, const recode_
     if (!gguf_open(&g, in, e)) return false;
     recode_rules rules = rules_for(g, want);
     gguf_writer *w     = gguf_writer_new();
-    gguf_writer_spare(w, g);
+    gguf_writer_protect(w, g);
     put_header(w, g, &rules);
     bool ok = gguf_writer_begin(w, out, opt->part_bytes, e) && copy_tensors(w, g, &rules, opt, n_lossy, e) &&
               gguf_writer_end(w, e);

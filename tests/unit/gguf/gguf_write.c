@@ -254,7 +254,7 @@ TEST(gguf_write_replaces_a_file_only_when_complete)
     CHECK_OK(write_all(out_path("old.gguf"), 0, &n, &e), e);
     CHECK_OK(gguf_open(&g, out_path("old.gguf"), &e), e);
     w = gguf_writer_new();
-    gguf_writer_spare(w, g);
+    gguf_writer_protect(w, g);
     CHECK_FAILS(gguf_writer_begin(w, out_path("old.gguf"), 0, &e), e, "it is the file that is being read");
     gguf_writer_free(w);
     gguf_close(g);
