@@ -1,8 +1,9 @@
 /* base/arena.h - an allocator for many small objects that are freed together.
  *
- * arena_new and arena_alloc take sizes chosen by the program and never return NULL. arena_try takes sizes chosen by
- * a file or a client and returns NULL above the arena's limit. Memory is zeroed. Pointers are valid until arena_deinit,
- * or until arena_restore to an earlier save. */
+ * arena_new, arena_new_n and arena_alloc take sizes chosen by the program. They never return NULL: they abort when the
+ * system has no memory, and assert that the limit is not passed. arena_try and arena_str take sizes chosen by a file or
+ * a client, and return NULL above the arena's limit or without memory. New memory is zeroed and 16-byte aligned. It is
+ * valid until arena_deinit, or until arena_restore to a mark saved before the allocation. One thread at a time. */
 #ifndef TANDEM_BASE_ARENA_H
 #define TANDEM_BASE_ARENA_H
 #include "base/str.h"
@@ -13,10 +14,11 @@
 typedef struct arena_chunk arena_chunk;
 typedef struct {
     arena_chunk *top;   /* newest chunk of a linked list */
-    size_t       used;  /* bytes allocated in all chunks */
+    size_t       used;  /* bytes allocated, each allocation rounded up to 16 */
     size_t       limit; /* maximum of `used` */
-    bool         over;  /* an arena_try returned NULL because it would have passed `limit` */
+    bool         over;  /* an arena_try returned NULL because it would have passed `limit`; never cleared */
 } arena;
+/* The state of an arena at an arena_save. */
 typedef struct {
     arena_chunk *top;
     size_t       at, used;
@@ -25,11 +27,11 @@ typedef struct {
 #define arena_new(a, T)      ((T *)arena_alloc((a), sizeof(T)))
 #define arena_new_n(a, T, n) ((T *)arena_alloc((a), (size_t)(n) * sizeof(T)))
 
-void       arena_init(arena *a, size_t limit);
-void       arena_deinit(arena *a);
-void      *arena_alloc(arena *a, size_t bytes);        /* 16-byte aligned */
-void      *arena_try(arena *a, size_t n, size_t each); /* NULL: over the limit, or out of memory */
-char      *arena_str(arena *a, str s);                 /* copies s and adds a NUL; NULL as arena_try */
+void       arena_init(arena *a, size_t limit); /* limit in bytes; allocates nothing */
+void       arena_deinit(arena *a);             /* frees all memory; the arena is then empty and can be used again */
+void      *arena_alloc(arena *a, size_t bytes);
+void      *arena_try(arena *a, size_t n, size_t each); /* allocates n * each bytes; an overflow is over the limit */
+char      *arena_str(arena *a, str s);                 /* copies s and adds a NUL */
 arena_mark arena_save(const arena *a);
-void       arena_restore(arena *a, arena_mark m);
+void       arena_restore(arena *a, arena_mark m); /* frees all that was allocated since the save of m */
 #endif

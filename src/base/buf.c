@@ -81,7 +81,7 @@ static bool put_json_char(buf *b, uint32_t cp, const char *s, int len)
     return buf_put(b, s, (size_t)len);
 }
 
-/* True for characters that need no escape, which most texts consist of. */
+/* Returns the length of the part at the start of s that needs no escape. */
 static size_t plain_run(str s)
 {
     size_t n = 0;

@@ -7,12 +7,13 @@
 #include <stdint.h>
 
 typedef struct {
-    uint32_t h[8];
+    uint32_t h[8];      /* state after the complete blocks */
     uint64_t n;         /* bytes so far */
     uint8_t  block[64]; /* incomplete block */
-} sha256;
+} sha256;               /* nothing to free */
 
 void sha256_init(sha256 *s);
-void sha256_put(sha256 *s, const void *p, size_t n);
-void sha256_hex(sha256 *s, char out[65]); /* finishes the hash; s cannot be used after it */
+void sha256_put(sha256 *s, const void *p, size_t n); /* hashes n more bytes */
+/* Finishes the hash and writes 64 lowercase hexadecimal digits and a NUL. Call sha256_init before s is used again. */
+void sha256_hex(sha256 *s, char out[65]);
 #endif

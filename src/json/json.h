@@ -1,15 +1,16 @@
 /* json/json.h - strict JSON: a pull reader, a tree for small documents, a writer.
  *
- * Strict: UTF-8 only, no duplicate keys, no leading zeros, no trailing bytes, only white space after the
- * value; integers are exact int64 (others are reals), reals are finite. One leniency: a lone
- * surrogate escape becomes U+FFFD, since clients cut strings in the middle of an emoji. NUL in a
- * key is refused; in a string it is a byte like any other.
+ * Strict: UTF-8 only, no duplicate keys, no leading zeros, only white space after the value. A number without point and
+ * exponent that fits in int64 is a JSON_INT, any other a JSON_REAL. A number too large for a double is an error. One
+ * leniency: a lone surrogate escape becomes U+FFFD, since clients cut strings in the middle of an emoji. An escaped NUL
+ * is allowed in strings and refused in keys.
  *
- * The reader works on the caller's bytes and stores only the keys of open objects. Strings without escapes point
- * into the text, others into the reader's arena. The work is linear in the length of any text.
+ * The reader works on the caller's text, which must outlive it, and stores only decoded strings and the keys of open
+ * objects. Strings without escapes point into the text, others into the reader's memory. The work is linear in the
+ * length of the text.
  *
  * Errors: ERR_FORMAT with line and column (in bytes, from 1) for invalid JSON, ERR_TOO_LARGE over a limit,
- * ERR_UNAVAILABLE when there is no memory. The server maps ERR_FORMAT of a request to 400.
+ * ERR_UNAVAILABLE when there is no memory.
  *
  * Threads: a reader or a writer belongs to one thread at a time. The locale of the process has no effect. */
 #ifndef TANDEM_JSON_JSON_H
@@ -19,6 +20,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
+/* The kind of a value in a tree, or of an event of the reader. */
 typedef enum {
     JSON_NULL,
     JSON_BOOL,
@@ -27,35 +29,38 @@ typedef enum {
     JSON_STRING,
     JSON_ARRAY,  /* as an event: its opening bracket */
     JSON_OBJECT, /* as an event: its opening brace */
-    JSON_KEY,    /* events only, from here on */
+    JSON_KEY,    /* this and the following are events only */
     JSON_ARRAY_END,
     JSON_OBJECT_END,
     JSON_END, /* the document is complete; every later call returns it again */
 } json_kind;
 
+/* 0 means the default. */
 typedef struct {
-    int    max_depth;  /* open arrays and objects; 0: 64 */
-    size_t max_bytes;  /* length of the text; 0: 1 GiB */
-    size_t max_memory; /* for decoded strings, keys and trees; 0: 1 GiB */
+    int    max_depth;  /* open arrays and objects; default 64 */
+    size_t max_bytes;  /* length of the text; default 1 GiB */
+    size_t max_memory; /* bytes for decoded strings, keys and the tree; default 1 GiB */
 } json_limits;
 
 /* --- reading as a stream ----------------------------------------------------------------------- */
 typedef struct json_reader json_reader;
 typedef struct {
     json_kind kind;
-    bool      b;
+    bool      b;  /* JSON_BOOL */
     int64_t   i;  /* JSON_INT */
-    double    d;  /* JSON_REAL; also set for JSON_INT */
-    str       s;  /* JSON_STRING, JSON_KEY: valid as long as the text and the reader */
-    size_t    at; /* byte offset of the token, for messages */
+    double    d;  /* JSON_REAL; for JSON_INT the nearest double */
+    str       s;  /* JSON_STRING, JSON_KEY: valid until the reader is closed */
+    size_t    at; /* byte offset of the token in the text */
 } json_event;
 
-bool json_reader_open(json_reader **out, str text, const json_limits *limits, err *e); /* limits may be NULL */
-void json_reader_close(json_reader *r);                                                /* NULL is fine */
+/* limits may be NULL: all defaults. On failure *out is NULL. */
+bool json_reader_open(json_reader **out, str text, const json_limits *limits, err *e);
+void json_reader_close(json_reader *r); /* r may be NULL */
 /* Reads the next event. After a failure every call fails with the same error. */
 bool json_next(json_reader *r, json_event *ev, err *e);
-/* Skips one whole value: after a key, inside an array or at the start of the document. The value is checked, but its
- * strings are not decoded. Fails with ERR_FORMAT at the end of an array. */
+/* Skips one whole value: after a key, inside an array or at the start of the document; asserts that it is called there.
+ * The value is checked as json_next does, but only its keys are decoded. Fails with ERR_FORMAT when the array has no
+ * further value. */
 bool json_skip(json_reader *r, err *e);
 
 /* --- reading as a tree ------------------------------------------------------------------------- */
@@ -63,11 +68,11 @@ typedef struct json_value  json_value;
 typedef struct json_member json_member;
 struct json_value {
     json_kind kind;
-    bool      b;
-    int64_t   i;
-    double    d; /* JSON_REAL and JSON_INT */
-    str       s;
-    size_t    n; /* items of an array, members of an object */
+    bool      b; /* JSON_BOOL */
+    int64_t   i; /* JSON_INT */
+    double    d; /* JSON_REAL; for JSON_INT the nearest double */
+    str       s; /* JSON_STRING */
+    size_t    n; /* number of items of an array, of members of an object */
     union {
         json_value  *item;
         json_member *member; /* in the order of the text */
@@ -78,28 +83,32 @@ struct json_member {
     json_value value;
 };
 
-/* Return values of a tree that is made, not read. The text is borrowed. */
+/* Return values for trees that the program builds itself. The text is borrowed. */
 static inline json_value json_of_text(str s) { return (json_value){.kind = JSON_STRING, .s = s}; }
 static inline json_value json_of_bool(bool b) { return (json_value){.kind = JSON_BOOL, .b = b}; }
 static inline json_value json_of_int(int64_t i) { return (json_value){.kind = JSON_INT, .i = i, .d = (double)i}; }
 
-/* Parses a document into a tree in the arena. Strings without escapes point into the text: keep both.
- * max_memory bounds the bytes added to the arena. On failure *out is NULL and the arena is unchanged. */
+/* Parses a document into a tree in the arena. Strings without escapes point into the text: keep both while the tree is
+ * used. The bytes added to the arena are bounded by max_memory and by the arena's limit. On failure *out is NULL and
+ * the arena's contents are as before. */
 bool json_parse(const json_value **out, arena *a, str text, const json_limits *limits, err *e);
-/* Returns the value of a key; NULL when v is NULL, is not an object, or has no such key. */
+/* Returns the value of a key; NULL when v is NULL, is not an object, or has no such key. Searches the members one by
+ * one. */
 const json_value *json_get(const json_value *v, const char *key);
 const json_value *json_find(const json_value *v, const char *key); /* as json_get; also NULL for a JSON null */
 
 /* --- writing ----------------------------------------------------------------------------------- */
-/* The writer adds commas and colons. json_end closes the innermost array or object. b->failed is set on errors. */
-enum { JSON_WRITER_DEPTH = 64 }; /* maximum of open arrays and objects, asserted */
+/* The writer appends to a buf and adds commas and colons. json_end closes the innermost array or object. Errors are
+ * those of the buf: check b->failed at the end. Asserts that in an object each value follows a key. Duplicate keys are
+ * not detected. */
+enum { JSON_WRITER_DEPTH = 64 }; /* maximum number of open arrays and objects, asserted */
 typedef struct {
-    buf     *b;
-    int      depth;
+    buf     *b;                              /* borrowed */
+    int      depth;                          /* open arrays and objects */
     uint64_t is_object, has_item, after_key; /* bit d - 1 for depth d */
 } json_writer;
 
-void json_writer_init(json_writer *w, buf *b);
+void json_writer_init(json_writer *w, buf *b); /* nothing to free */
 void json_begin_object(json_writer *w);
 void json_begin_array(json_writer *w);
 void json_end(json_writer *w);
@@ -117,6 +126,6 @@ void json_member_int(json_writer *w, const char *key, int64_t i);
 void json_member_real(json_writer *w, const char *key, double d);
 void json_member_bool(json_writer *w, const char *key, bool b);
 void json_member_str(json_writer *w, const char *key, const char *s); /* NULL becomes null */
-/* Writes a tree. Sets b->failed when it is deeper than JSON_WRITER_DEPTH allows. */
+/* Writes a tree. Sets b->failed when more than JSON_WRITER_DEPTH arrays and objects would be open. */
 void json_put_value(json_writer *w, const json_value *v);
 #endif
