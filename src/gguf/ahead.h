@@ -1,7 +1,7 @@
-/* gguf/ahead.h - reads tensors from the disk ahead of the loader, on its own thread.
+/* gguf/ahead.h - reads the mapped data of tensors from the disk ahead of the loader, on its own thread.
  *
- * The list has the tensors in the order in which they are loaded. The thread requests at most AHEAD_BYTES beyond the
- * bytes taken so far, so a file larger than memory can pass through. */
+ * The list has the tensors in the order in which they are loaded. The thread stays about AHEAD_BYTES ahead of the bytes
+ * loaded so far, so that a file larger than memory can be loaded. */
 #ifndef TANDEM_GGUF_AHEAD_H
 #define TANDEM_GGUF_AHEAD_H
 #include "gguf/tensor.h"
@@ -9,10 +9,10 @@
 enum { AHEAD_BYTES = 64 << 20 };
 typedef struct ahead ahead;
 
-/* Starts the thread. Borrows the list until ahead_stop. Returns NULL when no thread can be started: loading is then
- * slower. */
+/* Starts the thread. Borrows the list, the tensors and their data until ahead_stop. Returns NULL when no thread can be
+ * started: loading is then slower. */
 ahead *ahead_start(const tensor *const *list, size_t n);
 /* Reports that n_bytes more of the list were loaded. a may be NULL, here and below. */
 void ahead_take(ahead *a, size_t n_bytes);
-void ahead_stop(ahead *a);
+void ahead_stop(ahead *a); /* ends and joins the thread, and frees a */
 #endif

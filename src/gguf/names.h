@@ -1,7 +1,7 @@
 /* gguf/names.h - a list of distinct names with a hash table; used by the tensor table and for the keys of a GGUF file.
  *
- * The hash has a random key, so no file can choose names that collide. Memory depends only on the number of names. The
- * bytes of the names are borrowed and must outlive the list. */
+ * The hash has a random key, so a file cannot contain names that are prepared to collide. The bytes of the names are
+ * borrowed and must outlive the list; memory use depends only on their number. */
 #ifndef TANDEM_GGUF_NAMES_H
 #define TANDEM_GGUF_NAMES_H
 #include "base/str.h"
@@ -15,8 +15,9 @@ typedef struct {
 
 typedef enum { NAMES_ADDED, NAMES_TWICE, NAMES_NO_MEMORY } names_result;
 
-void names_deinit(names *x);
-/* Adds a name. NAMES_ADDED: its index is x->n - 1. NAMES_TWICE: it is in the list already, and nothing changes. */
+void names_deinit(names *x); /* frees the memory; *x is then empty */
+/* Adds a name. NAMES_ADDED: its index is x->n - 1. NAMES_TWICE: it is in the list already. NAMES_NO_MEMORY: there is no
+ * memory for it. In the last two cases the list has the same names as before. */
 names_result names_add(names *x, str name);
-bool         names_find(const names *x, str name, size_t *at); /* sets *at to its index if found */
+bool names_find(const names *x, str name, size_t *at); /* if it is found, sets *at to its index and returns true */
 #endif

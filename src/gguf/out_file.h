@@ -1,7 +1,8 @@
 /* gguf/out_file.h - a file that appears whole or not at all.
  *
- * The bytes go to a temporary name in the target's directory, which is renamed at the end. A caller that writes several
- * files closes all of them before it keeps any. */
+ * The bytes go to a temporary name in the target's directory, which is renamed at the end: open, put, close, keep,
+ * discard. A caller that writes several files closes all of them before it keeps any. Nothing is synced to the disk.
+ * After any failure, and at the end, call out_file_discard. */
 #ifndef TANDEM_GGUF_OUT_FILE_H
 #define TANDEM_GGUF_OUT_FILE_H
 #include "base/err.h"
@@ -9,14 +10,16 @@
 #include <stddef.h>
 
 typedef struct {
-    int   fd; /* -1: not open */
-    char *path, *temp;
-    bool  kept;
-} out_file; /* zeroed: empty */
+    int   fd;          /* -1: not open */
+    char *path, *temp; /* owned: the target with links resolved, the temporary name */
+    bool  kept;        /* out_file_keep succeeded */
+} out_file;            /* zeroed: empty; out_file_discard may be called */
 
+/* Creates the temporary file. If path is a symbolic link, the file that it names is replaced later. Fails when path
+ * exists and is not a regular file. */
 bool out_file_open(out_file *f, const char *path, err *e);
-bool out_file_put(out_file *f, const void *p, size_t n, err *e);
-bool out_file_close(out_file *f, err *e); /* flushes; fails when not all bytes were written */
-bool out_file_keep(out_file *f, err *e);  /* renames it to path; replaces an old file */
-void out_file_discard(out_file *f);       /* frees f and removes its temporary file, if any */
+bool out_file_put(out_file *f, const void *p, size_t n, err *e); /* appends n bytes */
+bool out_file_close(out_file *f, err *e);                        /* closes the temporary file */
+bool out_file_keep(out_file *f, err *e); /* renames the closed file to path; replaces an old file */
+void out_file_discard(out_file *f);      /* closes the file, removes it unless it was kept, and frees the members */
 #endif

@@ -1,13 +1,14 @@
-/* gguf/quant.h - number formats of weight files: plain floats and blocks of small integers.
+/* gguf/quant.h - number formats of weight files: plain floats and integers, and blocks of small integers with scales.
  *
- * The values of the enum are those of GGUF. A type stores `block` elements in `bytes` bytes; the length of a row must
- * be a multiple of `block`. The blocks have llama.cpp's layout. */
+ * A type stores quant_block elements in quant_block_bytes bytes; the length of a row must be a multiple of quant_block.
+ * The blocks have llama.cpp's layout, which quant.c describes. All functions may be called on any thread. */
 #ifndef TANDEM_GGUF_QUANT_H
 #define TANDEM_GGUF_QUANT_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+/* The numbers are those of GGUF. */
 typedef enum {
     QUANT_F32    = 0,
     QUANT_F16    = 1,
@@ -30,10 +31,13 @@ typedef enum {
     QUANT_F64    = 28,
     QUANT_BF16   = 30,
     QUANT_MXFP4  = 39,
-    QUANT_TYPES  = 40, /* above all known values */
+    QUANT_TYPES  = 40, /* one above the largest value */
 } quant_type;
 
 enum { QK = 32, QK_K = 256 }; /* elements of a plain block, of a super-block */
+
+/* The blocks. The comment after each is the value of an element. q: the element's integer, from qs (low bits) and qh or
+ * hmask (high bits). d, m, dmin: f16. sc, m of the K types: the scale and minimum of the element's sub-block. */
 
 typedef struct {
     uint16_t d;
@@ -78,7 +82,7 @@ typedef struct {
     uint8_t  scales[12];
     uint8_t  qh[QK_K / 8];
     uint8_t  qs[QK_K / 2];
-} block_q5_K;
+} block_q5_K; /* d*sc * q - dmin*m */
 typedef struct {
     uint8_t  ql[QK_K / 2];
     uint8_t  qh[QK_K / 4];
@@ -88,39 +92,40 @@ typedef struct {
 typedef struct {
     uint16_t d;
     uint8_t  qs[QK / 2];
-} block_iq4_nl; /* d * level[q], sixteen levels that lie closer near zero */
+} block_iq4_nl; /* d * quant_iq4_level[q]: sixteen levels that lie closer near zero */
 typedef struct {
     uint16_t d, scales_h;
     uint8_t  scales_l[QK_K / 64];
     uint8_t  qs[QK_K / 2];
-} block_iq4_xs; /* d*(sc - 32) * level[q] */
+} block_iq4_xs; /* d*(sc - 32) * quant_iq4_level[q] */
 typedef struct {
     uint8_t e;
     uint8_t qs[QK / 2];
-} block_mxfp4; /* 2^(e - 127) * q, q a float of four bits */
+} block_mxfp4; /* 2^(e - 127) * q, q a float of four bits: quant_fp4_level[q] / 2 */
 _Static_assert(sizeof(block_q4_0) == 18 && sizeof(block_q4_1) == 20 && sizeof(block_q5_0) == 22, "block sizes");
 _Static_assert(sizeof(block_q5_1) == 24 && sizeof(block_q8_0) == 34 && sizeof(block_q4_K) == 144, "block sizes");
 _Static_assert(sizeof(block_q5_K) == 176 && sizeof(block_q6_K) == 210 && sizeof(block_q2_K) == 84, "block sizes");
 _Static_assert(sizeof(block_q3_K) == 110 && sizeof(block_iq4_nl) == 18 && sizeof(block_iq4_xs) == 136, "block sizes");
 _Static_assert(sizeof(block_mxfp4) == 17, "block sizes");
 
-/* Returns NULL for an unknown type. */
-const char *quant_name(quant_type t);
-bool        quant_parse(const char *name, quant_type *out); /* "q4_0", "Q4_0", ... */
-int         quant_block(quant_type t);                      /* elements; 0 for an unknown type */
-size_t      quant_block_bytes(quant_type t);
-bool        quant_is_float(quant_type t); /* F32 F16 BF16 F64 */
-bool        quant_can_dequantise(quant_type t);
+const char *quant_name(quant_type t);                       /* "Q4_0", static; NULL for an unknown type */
+bool        quant_parse(const char *name, quant_type *out); /* a name in any case; false: unknown, *out unchanged */
+int         quant_block(quant_type t);                      /* elements of a block; 0 for an unknown type */
+size_t      quant_block_bytes(quant_type t);                /* bytes of a block; 0 for an unknown type */
+bool        quant_is_float(quant_type t);                   /* F32 F16 BF16 F64 */
+bool        quant_can_dequantise(quant_type t);             /* all except integers and F64 */
 bool        quant_can_quantise(quant_type t); /* F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K IQ4_* MXFP4 */
-/* Computes the bytes of n elements. Returns false when n is not a multiple of the block or the size overflows. */
+/* Computes the bytes of n elements. Returns false when the type is unknown, n is not a multiple of the block or the
+ * size overflows. */
 bool quant_bytes(quant_type t, uint64_t n, size_t *out);
-/* Converts to f32. n: a multiple of the block. src may be unaligned. */
+/* Converts n elements to f32. n: a multiple of the block. src may be unaligned. Asserts quant_can_dequantise. */
 void quant_dequantise(quant_type t, const void *src, float *dst, size_t n);
-/* Converts from f32. Each block is the best one of a search, by the sum of squared errors. n: a multiple of the
- * block. dst may be unaligned. F32 and BF16 accept every number. The others have f16 scales: returns false for NaN,
- * infinity and magnitudes above 65504, and dst is undefined then. */
+/* Converts n elements from f32. n: a multiple of the block. dst may be unaligned. Asserts quant_can_quantise. The
+ * scales of Q8_0 follow from the largest magnitude; those of other blocks from a search for the smallest sum of squared
+ * errors. F32 and BF16 accept every number. For other types, returns false and leaves dst unchanged when src contains
+ * NaN, an infinity or a magnitude that does not round to a finite f16 (65520 and above). */
 bool quant_quantise(quant_type t, const float *src, void *dst, size_t n);
-/* The levels of IQ4_NL and IQ4_XS, and the sixteen numbers of MXFP4 times two. */
+/* The levels of IQ4_NL and IQ4_XS, and the sixteen numbers of MXFP4 times two, by the four bits of an element. */
 extern const int8_t quant_iq4_level[16], quant_fp4_level[16];
 #ifdef __CUDACC__
 #define QUANT_INLINE static __host__ __device__ inline
@@ -155,8 +160,8 @@ QUANT_INLINE void quant_k_scale_min(const uint8_t s[12], int j, uint8_t *scale, 
 }
 
 float               f16_to_f32(uint16_t h);
-uint16_t            f32_to_f16(float f);  /* to nearest, ties to even */
-uint16_t            f32_to_bf16(float f); /* the same; NaN stays NaN */
+uint16_t            f32_to_f16(float f);  /* rounds to nearest, ties to even; too large: infinity; NaN stays NaN */
+uint16_t            f32_to_bf16(float f); /* rounds the same way */
 static inline float bf16_to_f32(uint16_t b)
 {
     union {
