@@ -1,4 +1,5 @@
-/* figures/result.h - writes the result of a measurement: one JSON object that begins with the name of the part. */
+/* figures/result.h - writes the result of a measurement: one JSON object, whose first member "bench" names the
+ * measurement. Also reads lists of numbers from the command line. */
 #ifndef TANDEM_FIGURES_RESULT_H
 #define TANDEM_FIGURES_RESULT_H
 #include "base/buf.h"
@@ -6,12 +7,13 @@
 #include "figures/stats.h"
 #include "json/json.h"
 
-/* Writes key, key_low and key_high. */
+/* Writes the members key (the median), key_low and key_high. NaN becomes null. key: at most 58 bytes. */
 void result_interval(json_writer *w, const char *key, interval i);
 
-/* Parses "1,2,4": up to max_n numbers from min to max. */
+/* Parses a list such as "1,2,4": 1 to max_n numbers from min to max. Sets out[0..*n). On failure *n is the number of
+ * numbers before the error. */
 bool result_numbers(const char *text, int *out, int max_n, int *n, int min, int max, err *e);
-/* Writes the text to a file. */
+/* Writes the text to a file, replacing its contents. After a failure the file may have a part of the text. */
 bool result_write(const char *path, str text, err *e);
 
 /* A result in progress. */
@@ -19,6 +21,9 @@ typedef struct {
     buf         text;
     json_writer w;
 } result_doc;
-json_writer *result_begin(result_doc *r, const char *part);
-bool         result_end(result_doc *r, const char *path, err *e); /* writes and frees; path NULL: a line on stdout */
+/* Opens the object and writes the member "bench". Returns &r->w, for the other members. */
+json_writer *result_begin(result_doc *r, const char *bench);
+/* Closes the object, writes it to a file, or with path NULL as a line to stdout, and frees r's memory, also on
+ * failure. */
+bool result_end(result_doc *r, const char *path, err *e);
 #endif

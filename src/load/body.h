@@ -1,10 +1,11 @@
-/* load/body.h - the body of a request. */
+/* load/body.h - writes the body of a request of a load test, as JSON. */
 #ifndef TANDEM_LOAD_BODY_H
 #define TANDEM_LOAD_BODY_H
 #include "load/drive.h"
 
-/* Writes the body of request `number`; prompts are used in turn. n_words and max_tokens override those of `ask`
- * unless 0. */
+/* Appends the body of request `number`. Its prompt has n_words generated words (0: ask->n_words), or if both are 0 it
+ * is the prompt number modulo ask->prompts->n. max_tokens: 0: ask->output_len. Fails with ERR_INPUT when the prompt has
+ * messages and ask is not for chat, with ERR_TOO_LARGE when out is full; out then has a part. */
 bool load_body_put(buf *out, const load_ask *ask, const char *model, uint64_t number, int n_words, int max_tokens,
                    err *e);
 #endif

@@ -27,7 +27,7 @@ static load_counters read_named(str page, const char *prefix)
         if (value_of(line, prefix, "spec_decode_num_accepted_tokens_total", &x)) c.accepted += x;
         if (value_of(line, prefix, "spec_decode_num_draft_tokens_total", &x)) {
             c.drafted += x;
-            c.told = true;
+            c.reported = true;
         }
     }
     return c;
@@ -36,5 +36,5 @@ static load_counters read_named(str page, const char *prefix)
 load_counters load_counters_read(str page)
 {
     load_counters c = read_named(page, "vllm:");
-    return c.told ? c : read_named(page, "tandem_");
+    return c.reported ? c : read_named(page, "tandem_");
 }

@@ -138,7 +138,7 @@ bool load_server_open(load_server **out, const char *url, const load_ask *ask, e
     else
         ok = ok && ask_model(s, e);
     if (ok) {
-        s->has_counters = read_counters(s).told;
+        s->has_counters = read_counters(s).reported;
         *out            = s;
         return true;
     }
@@ -309,7 +309,7 @@ static void keep_busy(drive *d)
 
 static load_counters since(load_counters now, load_counters then)
 {
-    return (load_counters){.told     = now.told && then.told && now.drafted >= then.drafted,
+    return (load_counters){.reported = now.reported && then.reported && now.drafted >= then.drafted,
                            .rounds   = now.rounds - then.rounds,
                            .drafted  = now.drafted - then.drafted,
                            .accepted = now.accepted - then.accepted};

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdint.h>
 
+/* Returns the next number of the sequence (SplitMix64). *state starts as any seed and is advanced. */
 static inline uint64_t random_next(uint64_t *state)
 {
     uint64_t z = *state += 0x9E3779B97F4A7C15u;
@@ -12,7 +13,7 @@ static inline uint64_t random_next(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* Returns the time to the next arrival of a Poisson process with `rate` arrivals per second. */
+/* Returns the seconds to the next arrival of a Poisson process with `rate` > 0 arrivals per second. */
 static inline double random_wait(uint64_t *state, double rate)
 {
     double u = ((double)(random_next(state) >> 11) + 0.5) * 0x1p-53;

@@ -49,11 +49,11 @@ static void add_speculation(load_tally *t, const load_run *r)
         drafted += (double)r->sample[i].drafted;
         accepted += (double)r->sample[i].accepted;
     }
-    if (drafted == 0 && r->speculation.told) {
+    if (drafted == 0 && r->speculation.reported) {
         drafted  = r->speculation.drafted;
         accepted = r->speculation.accepted;
     }
-    if (r->speculation.told) t->rounds += r->speculation.rounds;
+    if (r->speculation.reported) t->rounds += r->speculation.rounds;
     t->drafted += drafted;
     t->accepted += accepted;
 }

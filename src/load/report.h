@@ -1,4 +1,7 @@
-/* load/report.h - reports the runs at one load as a row of a table and a JSON object. */
+/* load/report.h - adds up the runs of one server at one load, and writes them as a row of a table and as a JSON object.
+ *
+ * With two servers, runs alternate between them: the i-th runs of both are a pair, and ratios are taken pair by
+ * pair. */
 #ifndef TANDEM_LOAD_REPORT_H
 #define TANDEM_LOAD_REPORT_H
 #include "figures/stats.h"
@@ -7,43 +10,50 @@
 
 enum { LOAD_MAX_PAIRS = 100 };
 
-/* Values of one pair, for ratios. */
+/* The values of a run of which ratios are taken: completion tokens per second, and the medians of ttft, tpot and e2e
+ * (see load_tally). LOAD_RATIOS is their number. */
 typedef enum { LOAD_TOK_S, LOAD_TTFT, LOAD_TPOT, LOAD_E2E, LOAD_RATIOS } load_ratio;
-extern const char *const load_ratio_names[LOAD_RATIOS];
+extern const char *const load_ratio_names[LOAD_RATIOS]; /* as in JSON: "tok_s", "ttft_ms", ... */
 
-/* One server at one load; times in milliseconds. */
+/* Sums over the runs of one server at one load. Zeroed: no run. */
 typedef struct {
-    int64_t answered, failed, cut;
+    int64_t answered, failed, cut; /* requests: successful, failed, cancelled */
     int64_t prompt_tokens, completion_tokens, cached_tokens;
-    int64_t counted; /* responses without usage, whose events are counted as tokens */
+    int64_t counted; /* responses without usage, whose pieces are counted as tokens */
     double  seconds;
-    double  tok_s[LOAD_MAX_PAIRS], total_s[LOAD_MAX_PAIRS], of_pair[LOAD_RATIOS][LOAD_MAX_PAIRS];
-    int     n_pairs;
-    /* ttft: time to the first event; tpot: time per later token; itl: time between events; e2e: total time */
+    /* Values of each run: completion tokens per second, all tokens per second, and the values of load_ratio. */
+    double tok_s[LOAD_MAX_PAIRS], total_s[LOAD_MAX_PAIRS], of_pair[LOAD_RATIOS][LOAD_MAX_PAIRS];
+    int    n_pairs; /* runs in these arrays; runs beyond LOAD_MAX_PAIRS are only in the sums */
+    /* Times in milliseconds. ttft: from due to the first piece; tpot: from the first to the last piece, per token after
+     * the first; itl: between pieces; e2e: from due to the end. */
     struct {
         double *x;
         size_t  n, cap;
     } ttft, tpot, itl, e2e;
-    double      rounds, drafted, accepted; /* drafted 0: unknown */
-    double      length_sum;                /* sum over responses that report an acceptance length */
-    int64_t     n_lengths;
+    double      rounds;            /* from the server's counters; 0: unknown */
+    double      drafted, accepted; /* draft tokens, from the responses or else the counters; drafted 0: unknown */
+    double      length_sum;        /* sum over responses that report an acceptance length */
+    int64_t     n_lengths;         /* number of these responses */
     load_reason reason[LOAD_MAX_REASONS];
     int         n_reasons;
 } load_tally;
 
-bool load_tally_add(load_tally *t, const load_run *r, err *e); /* adds a run */
+bool load_tally_add(load_tally *t, const load_run *r, err *e); /* adds a run; after a failure, a part of it */
 void load_tally_deinit(load_tally *t);
-/* Return the mean number of accepted draft tokens plus one, and the share of accepted draft tokens; NaN: unknown. */
+/* Returns the mean number of tokens per round: accepted draft tokens plus one. NaN: unknown. */
 double load_acceptance_length(const load_tally *t);
-double load_acceptance_rate(const load_tally *t);
-/* Returns the ratios of a to b, pair by pair. */
+double load_acceptance_rate(const load_tally *t); /* accepted draft tokens / draft tokens; NaN: unknown */
+/* Returns the median, with interval, of the ratios a / b of the pairs; NaN without pairs. */
 interval load_ratio_of(const load_tally *a, const load_tally *b, load_ratio which);
 
+/* Append lines of text: the head of the table, a row, the ratios of x to y, and the reasons of failures. users and name
+ * are the labels of the row. load_put_row sorts t's lists of times, as load_put_json does. */
 void load_put_head(buf *out);
 void load_put_row(buf *out, const char *users, const char *name, load_tally *t);
 void load_put_ratios(buf *out, const char *users, const char *a, const char *b, const load_tally *x,
                      const load_tally *y);
 void load_put_reasons(buf *out, const load_tally *t);
+/* Write an object for t as a value, and the ratios of a to b as a member "ratios". */
 void load_put_json(json_writer *w, const char *name, load_tally *t);
 void load_put_json_ratios(json_writer *w, const load_tally *a, const load_tally *b);
 #endif

@@ -6,12 +6,13 @@
  *    |  left id  | right id  |   rank   |         rank = the merge's index in the file
  *
  * and merged[rank] is the result. Two bit filters answer most lookups without reading that table:
- * `pairs` has a bit for every merge, `joins` a bit for every (last character of a left part, first character of a right
- * part). Where a text has two neighbours that are not in `joins` no merge can ever cross, so it may be cut there.
- * A false positive of a filter costs time, never exactness.
+ * `pairs` has a bit for every merge, `joins` has a bit for every merge's (last character of the left part, first
+ * character of the right part). No merge can cross two neighbouring characters that are not in `joins`, so the text may
+ * be cut there. A false positive of a filter costs time, never exactness.
  *
- * (1) In both hash tables an entry lies less than VOCAB_MAX_PROBES places after its first choice. A file whose entries
- *     collide more than that is refused, so no lookup is long, even for texts chosen to collide. */
+ * (1) In the hash tables of texts and of merges, an entry is less than VOCAB_MAX_PROBES places after the place that its
+ *     hash gives. A file whose entries collide more than that is refused, so no lookup is long, even for texts
+ *     chosen to collide. */
 #ifndef TANDEM_TOK_VOCAB_H
 #define TANDEM_TOK_VOCAB_H
 #include "tok/tok.h"
@@ -19,7 +20,7 @@
 enum {
     VOCAB_NO_RANK    = 1 << 26, /* above all ranks; 16 times it still fits an int32 */
     VOCAB_MAX_PROBES = 512,
-    VOCAB_PAGES      = 0x110000 >> 8,
+    VOCAB_PAGES      = 0x110000 >> 8, /* pages of 256 code points */
 };
 
 typedef struct { /* a set of pairs of ids, with false positives */
@@ -32,8 +33,8 @@ typedef struct { /* strings one after another: string i is p[at[i]] .. p[at[i + 
     uint32_t *at;
 } text_pool;
 
-/* A trie of added tokens: markers and all other user-defined tokens. States are numbered level by level, so the
- * children of a state are adjacent, in the order of their labels. State 0 is the root. */
+/* A trie of added tokens: control, unknown and user-defined ones. States are numbered level by level, so the children
+ * of a state are adjacent, in the order of their labels. State 0 is the root. */
 typedef struct {
     int32_t *child;      /* children of state s: child[s] .. child[s + 1] - 1 */
     int32_t *found;      /* the token whose text ends in this state, or -1 */
@@ -43,30 +44,30 @@ typedef struct {
 } added_trie;
 
 struct tok {
-    int32_t   n;
-    text_pool text, bytes;
-    uint8_t  *kind;   /* tok_kind_t */
-    uint8_t  *listed; /* as files list it, for tok_listed_kind */
+    int32_t   n;           /* number of ids */
+    text_pool text, bytes; /* [n]: tok_text, tok_bytes */
+    uint8_t  *kind;        /* [n], tok_kind_t */
+    uint8_t  *listed;      /* [n], the same for tok_listed_kind */
 
-    uint64_t *slots; /* text -> id: lower half of the hash << 32 | id; ~0: empty */
-    int       slot_shift;
+    uint64_t *slots;      /* text -> id: lower half of the hash << 32 | id; ~0: empty */
+    int       slot_shift; /* 64 - log2(number of slots) */
 
-    int32_t  *page_ids;   /* character -> id of its token or -1: page_ids[page[c >> 8] << 8 | (c & 255)] */
-    uint16_t *page;       /* page 0 holds -1 only */
-    int32_t   ascii[128]; /* the same for ASCII; a space gives the token of U+2581 */
-    int32_t   byte_id[256];
+    int32_t  *page_ids;     /* character -> id of its token or -1: page_ids[page[c >> 8] << 8 | (c & 255)] */
+    uint16_t *page;         /* page 0 holds -1 only */
+    int32_t   ascii[128];   /* the same for ASCII; a space gives the token of U+2581 */
+    int32_t   byte_id[256]; /* byte -> id of its byte token or -1 */
 
-    uint64_t   *merges; /* ~0 when empty */
-    int         merge_shift;
-    int32_t    *merged;
+    uint64_t   *merges;      /* as drawn above; ~0: empty */
+    int         merge_shift; /* 64 - log2(number of entries) */
+    int32_t    *merged;      /* [rank] */
     pair_filter pairs, joins;
 
-    added_trie added[2]; /* searched one after the other: tokens that match the text as it is, and normalized ones */
+    added_trie added[2]; /* searched one after the other: tokens that match the text as it is, then normalized ones */
 
     int32_t           bos, eos, pad, unk;
-    int32_t           stop[TOK_MAX_STOPS];
+    int32_t           stop[TOK_MAX_STOPS]; /* ascending */
     int32_t           n_stop;
-    const tok_markup *markup; /* not NULL */
+    const tok_markup *markup; /* not NULL; borrowed */
 };
 
 /* The input of vocab_build, filled by a loader. The strings are borrowed until vocab_build returns. */
@@ -92,20 +93,26 @@ typedef struct {
 
 void vocab_source_init(vocab_source *s, const tok_family *f); /* the family's names, no entries; f may be NULL */
 void vocab_source_deinit(vocab_source *s);
-bool vocab_source_set(vocab_source *s, int64_t id, str text, tok_kind_t kind,
-                      err *e); /* refuses an id that was set before */
+/* Adds a token. Fails when the id was set before or is out of range, or the text is too long. */
+bool vocab_source_set(vocab_source *s, int64_t id, str text, tok_kind_t kind, err *e);
+/* Add the merge of the next rank. vocab_source_merge_text takes both parts with a space between them. */
 bool vocab_source_merge(vocab_source *s, str left, str right, err *e);
-bool vocab_source_merge_text(vocab_source *s, str both, err *e); /* "left right" */
+bool vocab_source_merge_text(vocab_source *s, str both, err *e);
+/* Builds a tok; on failure *out is NULL. Merges whose parts or result are not TOK_NORMAL tokens are left out, and their
+ * number is logged. */
 bool vocab_build(tok **out, const vocab_source *s, err *e);
 
-/* Builds the trie of the added tokens that are, or are not, normalized. */
+/* Builds the trie of the added tokens that are, or are not, normalized. Call added_free also after a failure. */
 bool added_build(added_trie *a, const tok *t, const vocab_source *s, bool normalized, err *e);
 void added_free(added_trie *a);
-/* Returns the longest token of the trie that text starts with, -1 when there is none; *len is its length in text. */
+/* Returns the longest token of the trie that text starts with, and sets *len to its length in text. Returns -1, with
+ * *len unchanged, when there is none. */
 int32_t added_match(const added_trie *a, str text, size_t *len);
 
+/* Takes a kind of tok_kind; tok_listed_kind's TOK_USER includes tokens that are no markers. */
 static inline bool vocab_is_marker(tok_kind_t k) { return k == TOK_CONTROL || k == TOK_USER || k == TOK_UNKNOWN; }
 
+/* Return the key of a pair of ids in `merges` (bits 24 to 63), and its hash, which the filters use too. */
 static inline uint64_t pair_key(int32_t left, int32_t right) { return (uint64_t)left << 20 | (uint64_t)right; }
 static inline uint64_t pair_hash(uint64_t key)
 {
@@ -130,6 +137,6 @@ static inline int32_t vocab_rank(const tok *t, int32_t left, int32_t right)
     }
     return VOCAB_NO_RANK;
 }
-/* Returns the token of a character, -1 when it has none. */
+/* Returns the token of the character c, at most U+10FFFF; -1 when it has none. */
 static inline int32_t vocab_char(const tok *t, uint32_t c) { return t->page_ids[t->page[c >> 8] << 8 | (c & 255)]; }
 #endif

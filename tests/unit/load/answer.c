@@ -130,12 +130,12 @@ TEST(load_counters)
                                              "vllm:spec_decode_num_draft_tokens_total_more 7\n"
                                              "vllm:spec_decode_num_accepted_tokens_total 30\n"
                                              "tandem_spec_decode_num_draft_tokens_total 45"));
-    CHECK(c.told);
+    CHECK(c.reported);
     CHECK_NEAR(c.rounds, 15, 0);
     CHECK_NEAR(c.drafted, 45, 0);
     CHECK_NEAR(c.accepted, 30, 0);
     c = load_counters_read(STR("tandem_spec_decode_num_draft_tokens_total 8\n"));
-    CHECK(c.told && c.drafted == 8);
-    CHECK(!load_counters_read(STR("<html>\nvllm:spec_decode_num_draft_tokens_total")).told);
-    CHECK(!load_counters_read(STR("")).told);
+    CHECK(c.reported && c.drafted == 8);
+    CHECK(!load_counters_read(STR("<html>\nvllm:spec_decode_num_draft_tokens_total")).reported);
+    CHECK(!load_counters_read(STR("")).reported);
 }

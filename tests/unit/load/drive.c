@@ -58,7 +58,7 @@ TEST(load_drive_makes_all_requests_on_kept_connections)
     CHECK_INT(r.n, 50);
     CHECK_INT(r.failed, 0);
     CHECK_INT(r.gaps.n, 50);
-    CHECK(r.seconds > 0 && !r.gave_up && !r.stopped && !r.speculation.told);
+    CHECK(r.seconds > 0 && !r.gave_up && !r.stopped && !r.speculation.reported);
     CHECK(stub_connections(g.stub) <= 4);
     CHECK_INT(stub_requests(g.stub), 51); /* and the counters, which are not there */
     load_run_deinit(&r);
@@ -408,7 +408,7 @@ TEST(load_tally_takes_counters_where_answers_tell_nothing)
     CHECK_OK(load_tally_add(&a, &r, &e), e);
     CHECK_NEAR(load_acceptance_rate(&a), 25.0 / 40, 1e-9);
     CHECK_NEAR(load_acceptance_length(&a), 3.5, 1e-9);
-    r.speculation.told = false;
+    r.speculation.reported = false;
     CHECK_OK(load_tally_add(&none, &r, &e), e);
     CHECK(isnan(load_acceptance_rate(&none)) && isnan(load_acceptance_length(&none)));
     load_tally_deinit(&a);
