@@ -1,7 +1,7 @@
-/* chat/format.h - one model family's chat format: how its prompts are written and how its answers are read.
+/* chat/format.h - one model family's chat format: how its prompts are written and how its responses are parsed.
  *
- * The layers above see a chat_format and the functions of chat.h and parser.h; the functions of one family (gemma4.h)
- * are reached only through its table. */
+ * The layers above see a chat_format and the functions of chat.h and stream.h; the functions of one family (gemma4.h)
+ * are called only through its table. */
 #ifndef TANDEM_CHAT_FORMAT_H
 #define TANDEM_CHAT_FORMAT_H
 #include "chat/chat.h"
@@ -14,19 +14,6 @@ typedef struct {
     bool (*put)(void *ctx, const chat_segment *s, err *e);
     void *ctx;
 } chat_sink;
-
-/* The stream parser of a format. Each function is called only through its namesake of parser.h, which describes it:
- * create by chat_parser_new, which then sets chat_parser.format, and destroy by chat_parser_free, never with NULL. */
-typedef struct {
-    /* Returns a struct of the format whose first member is a chat_parser; NULL: no memory. */
-    chat_parser *(*create)(const chat_parse_options *opt);
-    void (*destroy)(chat_parser *p);
-    void (*put_id)(chat_parser *p, int32_t id);
-    void (*put_text)(chat_parser *p, str text);
-    bool (*in_thought)(const chat_parser *p);
-    bool (*undecided)(const chat_parser *p);
-    bool (*finish)(chat_parser *p, err *e);
-} chat_parser_ops;
 
 /* Constant data; any thread may use it. */
 struct chat_format {

@@ -12,7 +12,7 @@
  * thoughts and contents, a call that ends with the response, unfinished strings and brackets, missing and trailing
  * commas, quoted keys, quotes inside strings, arguments written as JSON, Python's None, True and False, white space
  * between calls. */
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 
 #include "base/mem.h"
 
@@ -67,7 +67,6 @@ typedef struct {
     bool               failed;
     /* input that is not parsed yet */
     buf    decoded; /* text of an id */
-    buf    marked;  /* the start of a marker */
     char   tail[4]; /* the start of a character */
     size_t n_tail;
     /* outer */
@@ -954,14 +953,16 @@ static void flush_tail(gemma4_parser *p)
     outer_text(p, (str){p->tail, n});
 }
 
-static void parse_text(gemma4_parser *p, str text)
+void gemma4_parser_put_text(chat_parser *base, str text)
 {
+    gemma4_parser *p = (gemma4_parser *)base;
     whole_text(p, text);
     if (p->state == IN_CALL && p->named) flush_json(p);
 }
 
-static void parse_marker(gemma4_parser *p, gemma4_marker m)
+void gemma4_parser_put_marker(chat_parser *base, gemma4_marker m)
 {
+    gemma4_parser *p = (gemma4_parser *)base;
     flush_tail(p);
     outer_marker(p, m);
     if (p->state == IN_CALL && p->named) flush_json(p);
@@ -969,7 +970,7 @@ static void parse_marker(gemma4_parser *p, gemma4_marker m)
 
 static void take_decoded(gemma4_parser *p)
 {
-    parse_text(p, buf_str(&p->decoded));
+    gemma4_parser_put_text(&p->base, buf_str(&p->decoded));
     p->failed |= p->decoded.failed;
     buf_clear(&p->decoded);
 }
@@ -982,7 +983,7 @@ static void put_id(chat_parser *base, int32_t id)
         if (id < 0 || p->marker_id[m] != id) continue;
         tok_stream_finish(&p->stream, &p->decoded);
         take_decoded(p);
-        parse_marker(p, m);
+        gemma4_parser_put_marker(base, m);
         return;
     }
     tok_stream_put(&p->stream, id, &p->decoded);
@@ -1001,46 +1002,6 @@ static bool is_undecided(const chat_parser *base)
     return p->state == AT_BARE || (p->state == AT_START && p->n_label);
 }
 
-/* The marker that s starts with; *partly when s is the start of one. */
-static bool starts_with_marker(str s, gemma4_marker *out, bool *partly)
-{
-    *partly = false;
-    for (gemma4_marker m = 0; m < GEMMA4_MARKERS; m++) {
-        str name = gemma4_marker_name(m);
-        *out     = m;
-        if (s.n >= name.n && !memcmp(s.s, name.s, name.n)) return true;
-        *partly |= s.n < name.n && !memcmp(s.s, name.s, s.n);
-    }
-    return false;
-}
-
-static void put_marked_text(chat_parser *base, str text)
-{
-    gemma4_parser *p = (gemma4_parser *)base;
-    hold(p, &p->marked, text.s, text.n);
-    str s = buf_str(&p->marked);
-    while (s.n) {
-        const char   *at = memchr(s.s, '<', s.n);
-        size_t        n  = at ? (size_t)(at - s.s) : s.n;
-        gemma4_marker m;
-        bool          partly;
-        parse_text(p, (str){s.s, n});
-        s = (str){s.s + n, s.n - n};
-        if (!s.n) break;
-        if (starts_with_marker(s, &m, &partly)) {
-            parse_marker(p, m);
-            n = gemma4_marker_name(m).n;
-        } else if (partly) {
-            break;
-        } else {
-            parse_text(p, (str){s.s, 1});
-            n = 1;
-        }
-        s = (str){s.s + n, s.n - n};
-    }
-    buf_drop_front(&p->marked, p->marked.n - s.n);
-}
-
 static bool finish_answer(chat_parser *base, err *e)
 {
     gemma4_parser *p = (gemma4_parser *)base;
@@ -1048,8 +1009,6 @@ static bool finish_answer(chat_parser *base, err *e)
         tok_stream_finish(&p->stream, &p->decoded);
         take_decoded(p);
     }
-    parse_text(p, buf_str(&p->marked));
-    buf_clear(&p->marked);
     flush_tail(p);
     close_text(p);
     return !p->failed || err_set(e, ERR_UNAVAILABLE, "no memory to parse the model's response");
@@ -1060,13 +1019,13 @@ static chat_parser *create_parser(const chat_parse_options *opt)
 {
     gemma4_parser *p = mem_try(sizeof *p);
     if (!p) return NULL;
-    p->opt   = *opt;
-    p->state = opt->in_thought ? AT_THOUGHT : opt->chat && opt->chat->prefill.n ? IN_CONTENT : AT_START;
+    p->base.ops = &gemma4_parser_ops;
+    p->opt      = *opt;
+    p->state    = opt->in_thought ? AT_THOUGHT : opt->chat && opt->chat->prefill.n ? IN_CONTENT : AT_START;
     for (gemma4_marker m = 0; m < GEMMA4_MARKERS; m++)
         p->marker_id[m] = opt->tok ? tok_find(opt->tok, gemma4_marker_name(m)) : -1;
     if (opt->tok) tok_stream_init(&p->stream, opt->tok, false);
     buf_init(&p->decoded, MAX_HELD);
-    buf_init(&p->marked, MAX_HELD);
     buf_init(&p->spaces, MAX_HELD);
     buf_init(&p->bare, MAX_HELD);
     buf_init(&p->word, MAX_HELD);
@@ -1080,7 +1039,6 @@ static void destroy_parser(chat_parser *base)
 {
     gemma4_parser *p = (gemma4_parser *)base;
     buf_deinit(&p->decoded);
-    buf_deinit(&p->marked);
     buf_deinit(&p->spaces);
     buf_deinit(&p->bare);
     buf_deinit(&p->word);
@@ -1094,7 +1052,6 @@ static void destroy_parser(chat_parser *base)
 const chat_parser_ops gemma4_parser_ops = {.create     = create_parser,
                                            .destroy    = destroy_parser,
                                            .put_id     = put_id,
-                                           .put_text   = put_marked_text,
                                            .in_thought = is_in_thought,
                                            .undecided  = is_undecided,
                                            .finish     = finish_answer};

@@ -1,4 +1,4 @@
-/* chat/parser.h - reads an answer as it is generated: reasoning, content and tool calls.
+/* chat/parser.h - parses a response as it is generated: reasoning, content and tool calls.
  *
  * Markers are recognised by token id: the same characters in ordinary text are text. Events depend only on the tokens,
  * not on how the response was split: consecutive events of one kind must be joined. The arguments of a call are
@@ -22,16 +22,16 @@ typedef enum {
 
 typedef struct {
     chat_event_kind kind;
-    int             call; /* index of the call in the answer, from 0 */
+    int             call; /* index of the call in the response, from 0 */
     str             text; /* valid until the callback returns */
-    bool            cut;  /* CHAT_EVENT_CALL_DONE: the answer ended before the arguments did */
+    bool            cut;  /* CHAT_EVENT_CALL_DONE: the response ended before the arguments did */
 } chat_event;
 
 typedef struct {
     const chat_format *format;
     void (*on_event)(void *ctx, const chat_event *ev);
     void      *ctx;
-    const tok *tok; /* required by chat_parser_put_id; may be NULL otherwise */
+    const tok *tok; /* required by put_id */
     /* The request, may be NULL. Argument values are converted to the types that its tools declare, where possible; with
      * a prefill the response begins in content. */
     const chat *chat;
@@ -39,19 +39,22 @@ typedef struct {
     bool        thinking;   /* the prompt asked for a thought, so one may begin without its marker */
 } chat_parse_options;
 
-typedef struct chat_parser {
-    const chat_format *format;
-} chat_parser;
+typedef struct chat_parser chat_parser;
+/* The stream parser of a chat format (format.h). */
+typedef struct {
+    /* Returns a struct of the format whose first member is a chat_parser with these ops; NULL: no memory. */
+    chat_parser *(*create)(const chat_parse_options *opt);
+    void (*destroy)(chat_parser *p);
+    void (*put_id)(chat_parser *p, int32_t id); /* parses a token and reports its events */
+    /* Returns true when the next text would be reasoning. */
+    bool (*in_thought)(const chat_parser *p);
+    /* Returns true while the text so far may turn out to be a thought that began without its marker. */
+    bool (*undecided)(const chat_parser *p);
+    /* Ends the response: reports held text and closes an open call. False when memory ran out. */
+    bool (*finish)(chat_parser *p, err *e);
+} chat_parser_ops;
 
-chat_parser *chat_parser_new(const chat_parse_options *opt); /* NULL: no memory */
-void         chat_parser_free(chat_parser *p);               /* NULL is fine */
-void         chat_parser_put_id(chat_parser *p, int32_t id);
-/* Reads text with its markers written out. The start of a marker is held back until it is complete. */
-void chat_parser_put_text(chat_parser *p, str text);
-/* Returns true when the next text would be reasoning. */
-bool chat_parser_in_thought(const chat_parser *p);
-/* Returns true while the text so far may turn out to be a thought that began without its marker. */
-bool chat_parser_undecided(const chat_parser *p);
-/* Ends the answer: reports held text and closes an open call. False when memory ran out. */
-bool chat_parser_finish(chat_parser *p, err *e);
+struct chat_parser {
+    const chat_parser_ops *ops;
+};
 #endif

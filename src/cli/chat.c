@@ -49,7 +49,7 @@ typedef struct {
     int          n_turns;
     chat_prompt  prompt;
     answer_view  view;
-    chat_answer  stop;
+    chat_stream  stop;
     bool         terminal; /* standard input is a terminal */
     bool         leave;
 } session;
@@ -207,7 +207,7 @@ static bool answer(session *s, str question, err *e)
     ok = view_finish(&s->view, ok ? e : NULL) && ok;
     keep_answer(s);
     view_deinit(&s->view);
-    chat_answer_deinit(&s->stop);
+    chat_stream_deinit(&s->stop);
     if (ok && s->gen.result.context_full)
         fprintf(stderr, "tandem: the context of %d is full: the response was cut off\n", engine_info(s->g)->n_ctx);
     if (ok && flags.stats) generate_print_stats(&s->gen);
@@ -344,7 +344,7 @@ static bool open_session(session *s, err *e)
     s->gen.on_token = on_token;
     s->gen.ctx      = s;
     if (flags.stops.n) {
-        s->gen.request.on_token     = chat_answer_on_token;
+        s->gen.request.on_token     = chat_stream_on_token;
         s->gen.request.on_token_ctx = &s->stop;
     }
     return true;

@@ -333,22 +333,22 @@ void view_init(answer_view *v, const tok *t, const generate_flags *f, const chat
                             .tok        = t,
                             .in_thought = in_thought,
                             .thinking   = o->thinking};
-    chat_answer_init(&v->answer, &p);
+    chat_stream_init(&v->answer, &p);
     generate_add_stops(&v->answer.stop, f);
 }
 
 void view_deinit(answer_view *v)
 {
-    chat_answer_deinit(&v->answer);
+    chat_stream_deinit(&v->answer);
     buf_deinit(&v->content);
     buf_deinit(&v->reasoning);
 }
 
-void view_put(answer_view *v, int32_t id) { chat_answer_put(&v->answer, id); }
+void view_put(answer_view *v, int32_t id) { chat_stream_put(&v->answer, id); }
 
 bool view_finish(answer_view *v, err *e)
 {
-    bool ok = chat_answer_finish(&v->answer, e);
+    bool ok = chat_stream_finish(&v->answer, e);
     putchar('\n');
     ok = cli_flush(ok ? e : NULL) && ok;
     if (!v->show_thoughts && v->reasoning.n && !v->content.n)
@@ -356,9 +356,9 @@ bool view_finish(answer_view *v, err *e)
     return ok;
 }
 
-void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, const chat_options *o, bool in_thought)
+void generate_watch(chat_stream *a, const tok *t, const generate_flags *f, const chat_options *o, bool in_thought)
 {
-    chat_answer_init(
+    chat_stream_init(
         a, &(chat_parse_options){.format = o->format, .tok = t, .in_thought = in_thought, .thinking = o->thinking});
     generate_add_stops(&a->stop, f);
 }

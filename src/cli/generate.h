@@ -2,7 +2,7 @@
   * The engine caches prefixes, so a conversation that is rendered again each turn costs only its new part. */
 #ifndef TANDEM_CLI_GENERATE_H
 #define TANDEM_CLI_GENERATE_H
-#include "chat/answer.h"
+#include "chat/stream.h"
 #include "cli/cli.h"
 #include "sched/engine.h"
 
@@ -128,7 +128,7 @@ bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tan
 /* Writes content to standard output as it arrives, and reasoning if show_thoughts is set (dimmed on a terminal). Both
  * are also stored. */
 typedef struct {
-    chat_answer     answer;
+    chat_stream     answer;
     bool            show_thoughts, colour, started;
     chat_event_kind last; /* shown */
     buf             content, reasoning;
@@ -141,7 +141,7 @@ bool view_finish(answer_view *v, err *e); /* ends the line */
 
 /* Parses the same response on the engine thread and ends it at the stop strings of the flags. For
  * tandem_request.on_token. */
-void generate_watch(chat_answer *a, const tok *t, const generate_flags *f, const chat_options *o, bool in_thought);
+void generate_watch(chat_stream *a, const tok *t, const generate_flags *f, const chat_options *o, bool in_thought);
 
 /* Checks the flags before a model is opened. Returns false after printing a message (exit 2). */
 bool generate_check_flags(const generate_flags *f, const opt_spec *usage);

@@ -147,7 +147,7 @@ static bool read_grammar(tandem_grammar *out, file_map *m, err *e)
 /* --- the answer ---------------------------------------------------------------------------------*/
 typedef struct {
     answer_view view; /* view of a chat response */
-    chat_answer content;
+    chat_stream content;
     tok_stream  stream; /* without a chat format: the text */
     stop_match  stop;   /* and its stop strings */
     buf         text, safe;
@@ -208,7 +208,7 @@ static void open_output(output *o, const tandem *g, bool in_thought)
 static void close_output(output *o)
 {
     if (!o->plain) view_deinit(&o->view);
-    chat_answer_deinit(&o->content);
+    chat_stream_deinit(&o->content);
     buf_deinit(&o->text);
     buf_deinit(&o->safe);
 }
@@ -223,7 +223,7 @@ static void ask_for(generator *a, output *o)
         a->request.stop   = flags.gen.stops.item;
         a->request.n_stop = (size_t)flags.gen.stops.n;
     } else if (flags.gen.stops.n) {
-        a->request.on_token     = chat_answer_on_token;
+        a->request.on_token     = chat_stream_on_token;
         a->request.on_token_ctx = &o->content;
     }
 }

@@ -16,12 +16,12 @@ bool call_id_is_valid(str id)
     return good;
 }
 
-static const reply_form *form_of(const server_call *c) { return c->form ? c->form : &reply_chat; }
+static const reply_format *format_of(const server_call *c) { return c->format ? c->format : &reply_chat; }
 
 int call_headers(server *s, server_call *c, http_field *out)
 {
     int         n     = 0;
-    const char *again = form_of(c)->id_field;
+    const char *again = format_of(c)->id_field;
     out[n++]          = (http_field){STR("X-Request-Id"), str_of(c->id)};
     if (again) out[n++] = (http_field){str_of(again), str_of(c->id)};
     if (s->replica_id[0]) out[n++] = (http_field){STR("X-Replica-Id"), str_of(s->replica_id)};
@@ -48,7 +48,7 @@ void call_begin_events(server *s, server_call *c)
 {
     http_field  f[SERVER_MAX_FIELDS];
     int         n    = call_headers(s, c, f);
-    const char *type = form_of(c)->stream_type;
+    const char *type = format_of(c)->stream_type;
     f[n++]           = (http_field){STR("Content-Type"), type ? str_of(type) : STR("text/event-stream")};
     f[n++]           = (http_field){STR("Cache-Control"), STR("no-cache")};
     f[n++]           = (http_field){STR("X-Accel-Buffering"), STR("no")};
@@ -59,7 +59,7 @@ static int write_error(server *s, server_call *c, const server_error *why, const
                        http_field *f, buf *body)
 {
     int n = call_headers(s, c, f);
-    form_of(c)->put_error(body, all, n_all, why);
+    format_of(c)->put_error(body, all, n_all, why);
     f[n++] = (http_field){STR("Content-Type"), STR("application/json")};
     if (error_retry_after(why->status)) f[n++] = (http_field){STR("Retry-After"), STR("1")};
     return n;
@@ -70,7 +70,7 @@ static int write_error(server *s, server_call *c, const server_error *why, const
 static int status_of(const server_call *c, const server_error *why)
 {
     bool is_overload = why->status == 503 && why->code && !strcmp(why->code, "unavailable");
-    return is_overload && form_of(c)->overloaded ? form_of(c)->overloaded : why->status;
+    return is_overload && format_of(c)->overloaded ? format_of(c)->overloaded : why->status;
 }
 
 static void refuse_with(server *s, server_call *c, const server_error *why, const server_choice *all, int n_all,

@@ -15,18 +15,18 @@ typedef struct route_info  route_info;
 enum { REQUEST_ID_MAX = 128, SERVER_MAX_FIELDS = HTTP_MAX_REFUSAL_FIELDS };
 
 struct server_call {
-    http_call        *http;
-    const route_info *route; /* NULL: refused */
-    const reply_form *form;  /* format of its response and errors; NULL: OpenAI's */
-    char              id[REQUEST_ID_MAX + 1];
-    char              tenant[KEY_NAME_MAX + 1]; /* name of its key; empty: none */
-    bool              sees_all;                 /* as in access_grant */
-    double            since;                    /* clock_s when its head arrived */
-    completion       *completion;
-    text_job         *text;
-    const char       *warning;     /* value of X-Tandem-Warning; NULL: none */
-    size_t            reply_bytes; /* counted in server.held_bytes until the call ends */
-    void (*on_end)(void *owner);   /* called when the call ends before it was answered; NULL: none */
+    http_call          *http;
+    const route_info   *route;  /* NULL: refused */
+    const reply_format *format; /* format of its response and errors; NULL: OpenAI's */
+    char                id[REQUEST_ID_MAX + 1];
+    char                tenant[KEY_NAME_MAX + 1]; /* name of its key; empty: none */
+    bool                sees_all;                 /* as in access_grant */
+    double              since;                    /* clock_s when its head arrived */
+    completion         *completion;
+    text_job           *text;
+    const char         *warning;     /* value of X-Tandem-Warning; NULL: none */
+    size_t              reply_bytes; /* counted in server.held_bytes until the call ends */
+    void (*on_end)(void *owner);     /* called when the call ends before it was answered; NULL: none */
     void *owner;
 };
 

@@ -12,25 +12,25 @@
 enum { POLL = 64 }; /* tokens formatted between two checks of the client's buffer: up to 150 KB */
 
 struct completion {
-    work_item         item;
-    server           *s;
-    server_call      *call; /* NULL: the call ended */
-    completion       *next, **prev;
-    server_request    request;
-    size_t            held;                     /* bytes counted in server.held_bytes */
-    size_t            of_body;                  /* bytes counted by the HTTP layer */
-    char              tenant[KEY_NAME_MAX + 1]; /* empty: none */
-    char              id[REQUEST_ID_MAX + 1];
-    const char       *endpoint;
-    const reply_form *form;
-    double            since, put_s; /* clock_s */
-    atomic_bool       left;         /* the client disconnected; read by the worker */
-    bool              with_worker, begun, ended, delivered, lost;
-    int               status;
-    server_error      why; /* status 0: no error */
-    reply             reply;
-    server_choice    *choice;
-    int               n_choices, n_submitted;
+    work_item           item;
+    server             *s;
+    server_call        *call; /* NULL: the call ended */
+    completion         *next, **prev;
+    server_request      request;
+    size_t              held;                     /* bytes counted in server.held_bytes */
+    size_t              of_body;                  /* bytes counted by the HTTP layer */
+    char                tenant[KEY_NAME_MAX + 1]; /* empty: none */
+    char                id[REQUEST_ID_MAX + 1];
+    const char         *endpoint;
+    const reply_format *format;
+    double              since, put_s; /* clock_s */
+    atomic_bool         left;         /* the client disconnected; read by the worker */
+    bool                with_worker, begun, ended, delivered, lost;
+    int                 status;
+    server_error        why; /* status 0: no error */
+    reply               reply;
+    server_choice      *choice;
+    int                 n_choices, n_submitted;
 };
 
 static void cancel_jobs(completion *x)
@@ -66,10 +66,9 @@ static bool open_choices(completion *x)
     if (!x->choice) return error_no_memory(&x->why);
     x->n_choices      = x->request.n_choices;
     x->request.ask.id = x->id;
-    reply_init(&x->reply, x->form, &x->request, t, x->s->opt->model); /* freed where there are choices */
-    x->reply.since   = x->since;
-    choice_sink sink = reply_sink(&x->reply);
-    for (int i = 0; i < x->n_choices; i++) ok &= choice_init(&x->choice[i], &x->request, t, i, &sink);
+    reply_init(&x->reply, x->format, &x->request, t, x->s->opt->model); /* freed where there are choices */
+    x->reply.since = x->since;
+    for (int i = 0; i < x->n_choices; i++) ok &= choice_init(&x->choice[i], &x->reply, i);
     return ok || error_no_memory(&x->why);
 }
 
@@ -199,9 +198,9 @@ static void begin_stream(completion *x)
 static bool refuse_in_stream(completion *x)
 {
     buf out;
-    if (!x->request.f.stream || !x->form->put_refused) return false;
+    if (!x->request.f.stream || !x->format->put_refused) return false;
     buf_init(&out, 1 << 16);
-    bool told = x->form->put_refused(&out, x->s->opt->model, &x->why);
+    bool told = x->format->put_refused(&out, x->s->opt->model, &x->why);
     if (told) {
         begin_stream(x);
         http_put(x->call->http, buf_str(&out));
@@ -253,7 +252,7 @@ static int n_unfinished(const completion *x)
 
 static void end_whole(completion *x)
 {
-    x->form->put_whole(&x->reply, x->choice, x->n_choices);
+    x->format->put_whole(&x->reply, x->choice, x->n_choices);
     if (is_lost(x)) {
         refuse_begun(x);
         return;
@@ -269,7 +268,7 @@ static void end_failed(completion *x)
         refuse_begun(x);
         return;
     }
-    x->form->fail(&x->reply, x->choice, x->n_choices, &x->why);
+    x->format->fail(&x->reply, x->choice, x->n_choices, &x->why);
     put_out(x);
     http_cut(x->call->http);
     x->ended = true;
@@ -278,7 +277,7 @@ static void end_failed(completion *x)
 /* The job may have been admitted and finished between two polls. */
 static void end_stream(completion *x)
 {
-    x->form->done(&x->reply, x->choice, x->n_choices);
+    x->format->done(&x->reply, x->choice, x->n_choices);
     if (is_lost(x)) {
         end_failed(x);
         return;
@@ -331,11 +330,11 @@ static void note_tokens(completion *x, server_choice *c, int n)
 static bool poll_choice(completion *x, server_choice *c)
 {
     bool streams = x->reply.stream;
-    if (streams && tandem_job_admitted(c->job)) reply_begin(&x->reply, c);
+    if (streams && tandem_job_admitted(c->job)) reply_begin(c);
     while (!c->result) {
         int n = choice_poll(c, POLL);
         if (n) note_tokens(x, c, n);
-        if (streams) x->form->flush(&x->reply, c);
+        if (streams) x->format->flush(c);
         if (choice_is_echoing(c)) { /* the others have their turn in between */
             put_whole_out(x);
             http_wake(x->s->http);
@@ -346,8 +345,7 @@ static bool poll_choice(completion *x, server_choice *c)
         put_whole_out(x);
         if (is_behind(x)) return false;
     }
-    if (streams && c->result && !c->ended && !x->why.status)
-        reply_end(&x->reply, c, x->choice, x->n_choices, !n_unfinished(x));
+    if (streams && c->result && !c->ended && !x->why.status) reply_end(c, x->choice, x->n_choices, !n_unfinished(x));
     put_whole_out(x);
     return !is_behind(x);
 }
@@ -413,7 +411,7 @@ void completions_tick(server *s)
     completions_pump(s);
     for (completion *x = s->first; x; x = x->next) {
         if (!x->begun || x->ended || !x->call || now - x->put_s < s->opt->ping_s) continue;
-        x->form->ping(&x->reply);
+        x->format->ping(&x->reply);
         put_out(x);
     }
 }
@@ -535,7 +533,7 @@ static void start_completion(server *s, server_call *c, int endpoint)
                                   .next        = s->first,
                                   .prev        = &s->first,
                                   .endpoint    = c->route->path,
-                                  .form        = c->route->form,
+                                  .format      = c->route->format,
                                   .since       = c->since,
                                   .of_body     = of_body,
                                   .with_worker = true};

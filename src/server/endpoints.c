@@ -232,7 +232,7 @@ void endpoint_locked_page(server *s, server_call *c)
 void endpoint_no_embeddings(server *s, server_call *c)
 {
     server_error why;
-    error_set(&why, c->form == &reply_ollama ? 501 : 400, NULL, "not_supported",
+    error_set(&why, c->format == &reply_ollama ? 501 : 400, NULL, "not_supported",
               "This server makes no embeddings: its model generates text.");
     call_refuse(s, c, &why);
 }

@@ -81,6 +81,12 @@ void reply_put_timings(buf *out, const server_choice *all, int n)
     json_end(&w);
 }
 
+void reply_put_progress(buf *out, const tandem_progress *p)
+{
+    buf_printf(out, "\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,\"time_ms\":%lld}",
+               p->prompt_tokens, p->cached_tokens, p->prompt_done, (long long)(p->prefill_s * 1e3));
+}
+
 void reply_put_live_timings(buf *out, const server_choice *c)
 {
     tandem_progress p;
@@ -96,9 +102,9 @@ void reply_put_live_timings(buf *out, const server_choice *c)
     json_end(&w);
 }
 
-void reply_init(reply *r, const reply_form *form, const server_request *q, const tok *t, const char *model)
+void reply_init(reply *r, const reply_format *format, const server_request *q, const tok *t, const char *model)
 {
-    *r = (reply){.form          = form,
+    *r = (reply){.format        = format,
                  .request       = q,
                  .tok           = t,
                  .stream        = q->f.stream,
@@ -108,7 +114,7 @@ void reply_init(reply *r, const reply_form *form, const server_request *q, const
     buf_init(&r->out, (size_t)1 << 31);
     buf_init(&r->head, 1 << 16);
     buf_init(&r->tail, 1 << 16);
-    form->open(r, model);
+    format->open(r, model);
 }
 
 void reply_deinit(reply *r)
@@ -116,45 +122,6 @@ void reply_deinit(reply *r)
     buf_deinit(&r->out);
     buf_deinit(&r->head);
     buf_deinit(&r->tail);
-}
-
-static void sink_on_event(void *ctx, server_choice *c, const chat_event *ev)
-{
-    reply *r = ctx;
-    r->form->on_event(r, c, ev);
-}
-
-static void sink_on_token(void *ctx, server_choice *c, const tandem_token *x)
-{
-    reply *r = ctx;
-    if (r->form->on_token) r->form->on_token(r, c, x);
-}
-
-/* Puts "prompt_progress" into r->tail for the event that the format writes. */
-static void sink_on_progress(void *ctx, server_choice *c, const tandem_progress *p)
-{
-    reply *r = ctx;
-    if (!r->form->on_progress) return;
-    buf_clear(&r->tail);
-    buf_printf(&r->tail, "\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,\"time_ms\":%lld}",
-               p->prompt_tokens, p->cached_tokens, p->prompt_done, (long long)(p->prefill_s * 1e3));
-    r->form->on_progress(r, c);
-    buf_clear(&r->tail);
-}
-
-static void sink_on_prompt(void *ctx, server_choice *c, size_t from, size_t n)
-{
-    reply *r = ctx;
-    if (r->form->on_prompt) r->form->on_prompt(r, c, from, n);
-}
-
-choice_sink reply_sink(reply *r)
-{
-    return (choice_sink){.on_progress = sink_on_progress,
-                         .on_prompt   = sink_on_prompt,
-                         .on_event    = sink_on_event,
-                         .on_token    = sink_on_token,
-                         .ctx         = r};
 }
 
 bool reply_lost(const reply *r, const server_choice *all, int n)
@@ -167,7 +134,7 @@ bool reply_lost(const reply *r, const server_choice *all, int n)
     return lost;
 }
 
-/* --- for the forms ------------------------------------------------------------------------------*/
+/* --- for the formats ------------------------------------------------------------------------------*/
 /* Digits by hand: printf is a third of what a chunk costs. */
 void reply_put_index(buf *out, int i)
 {
@@ -227,15 +194,15 @@ void reply_put_logprobs(buf *out, const tok *t, const tandem_token *x, int n_top
     json_end(&w);
 }
 
-void reply_begin(reply *r, server_choice *c)
+void reply_begin(server_choice *c)
 {
-    if (!c->begun && r->form->begin) r->form->begin(r, c);
+    if (!c->begun && c->reply->format->begin) c->reply->format->begin(c);
     c->begun = true;
 }
 
-void reply_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+void reply_end(server_choice *c, const server_choice *all, int n, bool last)
 {
-    r->form->flush(r, c);
-    r->form->end(r, c, all, n, last);
+    c->reply->format->flush(c);
+    c->reply->format->end(c, all, n, last);
     c->ended = true;
 }

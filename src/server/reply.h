@@ -3,31 +3,37 @@
  * Both are made from the same events, so that the texts of a stream, joined, equal the texts of the object byte for
  * byte. Text is escaped once, when it arrives.
  *
- *      whole   choice ---> parts of each choice ---> reply_whole
- *      stream  choice ---> the open part ---> a chunk when the kind changes or the poll ends ---> reply.out
+ *      whole   choice_poll ---> on_event: parts of each choice ---> put_whole ---> reply.out
+ *      stream  choice_poll ---> on_event: the open part ---> flush: a chunk ---> reply.out
  *
- * A reply_form is the format of one API, errors included. A format keeps its state in the parts of the choice.
+ * A reply_format is the table of callbacks of one API, errors included. It receives the events of the parser directly
+ * and keeps its state in the parts of the choice.
  * reply_completions.c has the common code of chat and text completions. */
 #ifndef TANDEM_SERVER_REPLY_H
 #define TANDEM_SERVER_REPLY_H
-#include "server/answer.h"
+#include "server/choice.h"
 #include "server/record.h"
 
 enum { REPLY_ID_MAX = 48 };
 /* Writes a prefix and n random letters and digits. */
 void reply_make_id(char *out, size_t cap, const char *prefix, int n);
 
-typedef struct reply reply;
 typedef struct {
-    void (*open)(reply *r, const char *model);       /* writes r->head and r->tail before the first token */
-    void (*begin)(reply *r, server_choice *c);       /* stream only; may be NULL */
-    void (*on_progress)(reply *r, server_choice *c); /* stream only: writes an event without text; may be NULL */
-    void (*on_prompt)(reply *r, server_choice *c, size_t from, size_t n); /* as in choice_sink; may be NULL */
-    void (*on_event)(reply *r, server_choice *c, const chat_event *ev);
-    void (*on_token)(reply *r, server_choice *c, const tandem_token *x); /* as in choice_sink; may be NULL */
-    void (*flush)(reply *r, server_choice *c);                           /* stream only: writes the open part */
+    void (*open)(reply *r, const char *model); /* writes r->head and r->tail before the first token */
+    void (*begin)(server_choice *c);           /* stream only; may be NULL */
+    /* Writes an event without text, with the members in reply.tail, while the prompt is run. Stream only, and only if
+     * the request asks for it; may be NULL. */
+    void (*on_progress)(server_choice *c);
+    /* Receives n tokens of the prompt of a request with echo, before all other events; with from == 0 the text of the
+     * prompt as well. May be NULL. */
+    void (*on_prompt)(server_choice *c, size_t from, size_t n);
+    void (*on_event)(void *choice, const chat_event *ev); /* the callback of the choice's chat_stream */
+    /* Receives a token after its events, only with log-probabilities or for /completion; a stop token only with echo.
+     * May be NULL. */
+    void (*on_token)(server_choice *c, const tandem_token *x);
+    void (*flush)(server_choice *c); /* stream only: writes the open part */
     /* For a stream: a choice has all its tokens. last: all other choices have ended. */
-    void (*end)(reply *r, server_choice *c, const server_choice *all, int n, bool last);
+    void (*end)(server_choice *c, const server_choice *all, int n, bool last);
     void (*done)(reply *r, const server_choice *all, int n); /* stream only: all choices succeeded */
     void (*fail)(reply *r, const server_choice *all, int n,
                  const server_error *why); /* stream only: writes usage and error */
@@ -41,11 +47,11 @@ typedef struct {
      * send a normal error. May be NULL. */
     bool (*put_refused)(buf *out, const char *model, const server_error *why);
     const char *stream_type; /* Content-Type of a stream; NULL: text/event-stream */
-} reply_form;
-extern const reply_form reply_chat, reply_text, reply_native, reply_messages, reply_responses, reply_ollama;
+} reply_format;
+extern const reply_format reply_chat, reply_text, reply_native, reply_messages, reply_responses, reply_ollama;
 
 struct reply {
-    const reply_form     *form;
+    const reply_format   *format;
     const server_request *request;
     const tok            *tok;
     bool                  stream, with_usage, with_logprobs;
@@ -55,14 +61,13 @@ struct reply {
     double                since, opened; /* clock_s of the head of the request, and of reply_init */
 };
 
-void        reply_init(reply *r, const reply_form *form, const server_request *q, const tok *t, const char *model);
-void        reply_deinit(reply *r);
-choice_sink reply_sink(reply *r);
+void reply_init(reply *r, const reply_format *format, const server_request *q, const tok *t, const char *model);
+void reply_deinit(reply *r);
 /* Returns whether part of it was lost for lack of memory. r->out must not be sent then, since it would look
  * complete. */
 bool reply_lost(const reply *r, const server_choice *all, int n);
-void reply_begin(reply *r, server_choice *c); /* stream only; does nothing when called again */
-void reply_end(reply *r, server_choice *c, const server_choice *all, int n, bool last);
+void reply_begin(server_choice *c); /* stream only; a second call does nothing */
+void reply_end(server_choice *c, const server_choice *all, int n, bool last);
 
 /* --- for the formats --- */
 void   reply_put_index(buf *out, int i);
@@ -78,6 +83,7 @@ typedef struct {
     int64_t     reasoning_tokens;
 } reply_usage;
 void reply_sum(reply_usage *out, const server_choice *all, int n);
+void reply_put_progress(buf *out, const tandem_progress *p); /* appends "prompt_progress":{...} */
 /* Appends "timings":{...} of a choice that is running. */
 void reply_put_live_timings(buf *out, const server_choice *c);
 void reply_put_timings(buf *out, const server_choice *all, int n); /* "timings":{...} */

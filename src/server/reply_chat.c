@@ -6,8 +6,9 @@
 enum { NONE = -1, REASONING, CONTENT, CALLS, LOGPROBS }; /* indices of server_choice.part */
 
 /* --- log-probabilities --------------------------------------------------------------------------*/
-static void chat_on_token(reply *r, server_choice *c, const tandem_token *x)
+static void chat_on_token(server_choice *c, const tandem_token *x)
 {
+    reply *r = c->reply;
     reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs, false);
 }
 
@@ -39,15 +40,17 @@ static void end_chunk(reply *r, server_choice *c, const char *reason)
     completions_chunk_end(r, reason);
 }
 
-static void chat_begin(reply *r, server_choice *c)
+static void chat_begin(server_choice *c)
 {
+    reply *r = c->reply;
     put_chunk(r, c, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", NONE, "");
     end_chunk(r, c, NULL);
 }
 
-static void chat_on_progress(reply *r, server_choice *c)
+static void chat_on_progress(server_choice *c)
 {
-    reply_begin(r, c);
+    reply *r = c->reply;
+    reply_begin(c);
     put_chunk(r, c, "\"delta\":{}", NONE, "");
     end_chunk(r, c, NULL);
 }
@@ -55,15 +58,16 @@ static void chat_on_progress(reply *r, server_choice *c)
 /* The request has `functions`, the former `tools`: so has the answer, and it has one call. */
 static bool by_functions(const server_choice *c) { return c->request->chat && c->request->chat->by_functions; }
 
-static void chat_flush(reply *r, server_choice *c)
+static void chat_flush(server_choice *c)
 {
-    char before[80];
+    reply *r = c->reply;
+    char   before[80];
     if (!c->part[c->open].n || c->open == LOGPROBS) return;
     if (c->open == CALLS && by_functions(c)) {
         put_chunk(r, c, "\"delta\":{\"function_call\":{\"arguments\":\"", CALLS, "\"}}");
     } else if (c->open == CALLS) {
         snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":\"",
-                 c->n_calls - 1);
+                 c->events.n_calls - 1);
         put_chunk(r, c, before, CALLS, "\"}}]}");
     } else {
         put_chunk(r, c, c->open == CONTENT ? "\"delta\":{\"content\":\"" : "\"delta\":{\"reasoning_content\":\"",
@@ -77,8 +81,9 @@ static const char *former_reason(const server_choice *c, const char *reason)
     return by_functions(c) && reason && !strcmp(reason, "tool_calls") ? "function_call" : reason;
 }
 
-static void chat_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+static void chat_end(server_choice *c, const server_choice *all, int n, bool last)
 {
+    reply *r = c->reply;
     if (last) completions_last(r, all, n);
     put_chunk(r, c, "\"delta\":{}", NONE, "");
     end_chunk(r, c, former_reason(c, choice_finish_reason(c)));
@@ -121,7 +126,7 @@ static void begin_call(reply *r, server_choice *c, str name)
     if (by_functions(c)) {
         begin_function_call(r, c, name);
     } else if (r->stream) {
-        snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,", c->n_calls);
+        snprintf(before, sizeof before, "\"delta\":{\"tool_calls\":[{\"index\":%d,", c->events.n_calls);
         put_chunk(r, c, before, NONE, "");
         put_call(&r->out, name);
         buf_puts(&r->out, "\"}}]}");
@@ -132,14 +137,16 @@ static void begin_call(reply *r, server_choice *c, str name)
     }
 }
 
-static void chat_on_event(reply *r, server_choice *c, const chat_event *ev)
+static void chat_on_event(void *choice, const chat_event *ev)
 {
+    server_choice   *c         = choice;
+    reply           *r         = c->reply;
     static const int part_of[] = {
         [CHAT_EVENT_REASONING] = REASONING, [CHAT_EVENT_CONTENT] = CONTENT, [CHAT_EVENT_CALL_NAME] = CALLS,
         [CHAT_EVENT_CALL_ARGS] = CALLS,     [CHAT_EVENT_CALL_DONE] = CALLS,
     };
     int part = part_of[ev->kind];
-    if (r->stream && (part != c->open || ev->kind == CHAT_EVENT_CALL_NAME)) chat_flush(r, c);
+    if (r->stream && (part != c->open || ev->kind == CHAT_EVENT_CALL_NAME)) chat_flush(c);
     c->open = part;
     if (ev->kind == CHAT_EVENT_CALL_NAME)
         begin_call(r, c, ev->text);
@@ -162,11 +169,11 @@ static void put_choice(reply *r, server_choice *c, const char *reason)
     buf *out = &r->out;
     buf_puts(out, "\"message\":{\"role\":\"assistant\"");
     if (c->part[REASONING].n) put_text(out, ",\"reasoning_content\":\"", &c->part[REASONING]);
-    if (c->part[CONTENT].n || !c->n_calls)
+    if (c->part[CONTENT].n || !c->events.n_calls)
         put_text(out, ",\"content\":\"", &c->part[CONTENT]);
     else
         buf_puts(out, ",\"content\":null");
-    if (c->n_calls) {
+    if (c->events.n_calls) {
         buf_puts(out, by_functions(c) ? ",\"function_call\":{" : ",\"tool_calls\":[");
         buf_put(out, c->part[CALLS].p, c->part[CALLS].n);
         buf_putc(out, by_functions(c) ? '}' : ']');
@@ -183,15 +190,15 @@ static void chat_open(reply *r, const char *model)
     completions_open(r, model, &(completions_names){"chatcmpl-", "chat.completion", "chat.completion.chunk"});
 }
 
-const reply_form reply_chat = {.open        = chat_open,
-                               .begin       = chat_begin,
-                               .on_progress = chat_on_progress,
-                               .on_event    = chat_on_event,
-                               .on_token    = chat_on_token,
-                               .flush       = chat_flush,
-                               .end         = chat_end,
-                               .done        = completions_done,
-                               .fail        = completions_fail,
-                               .ping        = completions_ping,
-                               .put_whole   = chat_put_whole,
-                               .put_error   = completions_error};
+const reply_format reply_chat = {.open        = chat_open,
+                                 .begin       = chat_begin,
+                                 .on_progress = chat_on_progress,
+                                 .on_event    = chat_on_event,
+                                 .on_token    = chat_on_token,
+                                 .flush       = chat_flush,
+                                 .end         = chat_end,
+                                 .done        = completions_done,
+                                 .fail        = completions_fail,
+                                 .ping        = completions_ping,
+                                 .put_whole   = chat_put_whole,
+                                 .put_error   = completions_error};

@@ -58,13 +58,13 @@ static const char *stop_reason(const server_choice *c)
     if (!reason) return NULL;
     if (!strcmp(reason, "length")) return "max_tokens";
     if (!strcmp(reason, "tool_calls")) return "tool_use";
-    return c->answer.stop.found ? "stop_sequence" : "end_turn";
+    return c->events.stop.found ? "stop_sequence" : "end_turn";
 }
 
 static void put_stop(buf *out, const server_choice *c)
 {
     const char       *reason = stop_reason(c);
-    const stop_match *m      = &c->answer.stop;
+    const stop_match *m      = &c->events.stop;
     buf_puts(out, "\"stop_reason\":");
     if (reason)
         buf_put_json_string(out, str_of(reason));
@@ -103,8 +103,9 @@ static void delta(reply *r, const server_choice *c, const char *what)
     buf_puts(&r->out, what);
 }
 
-static void messages_flush(reply *r, server_choice *c)
+static void messages_flush(server_choice *c)
 {
+    reply                   *r      = c->reply;
     static const char *const what[] = {[THINKING] = "\"thinking_delta\",\"thinking\":\"",
                                        [TEXT]     = "\"text_delta\",\"text\":\"",
                                        [CALL]     = "\"input_json_delta\",\"partial_json\":\""};
@@ -116,8 +117,9 @@ static void messages_flush(reply *r, server_choice *c)
 }
 
 /* Begins a message. The number of cached tokens is known only at its end. */
-static void messages_begin(reply *r, server_choice *c)
+static void messages_begin(server_choice *c)
 {
+    reply      *r = c->reply;
     reply_usage u = {.sums = {.prompt_tokens = (int64_t)r->request->prompt[c->index].n}};
     event(r, "message_start");
     buf_puts(&r->out, ",\"message\":");
@@ -193,7 +195,7 @@ static void stop_block(reply *r, server_choice *c)
 {
     int kind = c->open;
     if (r->stream && kind) {
-        messages_flush(r, c);
+        messages_flush(c);
         if (kind == THINKING) {
             delta(r, c, "\"signature_delta\",\"signature\":\"" SIGNATURE "\"}");
             end_event(r);
@@ -209,8 +211,10 @@ static void stop_block(reply *r, server_choice *c)
     c->open = NONE;
 }
 
-static void messages_on_event(reply *r, server_choice *c, const chat_event *ev)
+static void messages_on_event(void *choice, const chat_event *ev)
 {
+    server_choice   *c         = choice;
+    reply           *r         = c->reply;
     static const int kind_of[] = {[CHAT_EVENT_REASONING] = THINKING,
                                   [CHAT_EVENT_CONTENT]   = TEXT,
                                   [CHAT_EVENT_CALL_NAME] = CALL,
@@ -229,8 +233,9 @@ static void messages_on_event(reply *r, server_choice *c, const chat_event *ev)
         stop_block(r, c);
 }
 
-static void messages_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+static void messages_end(server_choice *c, const server_choice *all, int n, bool last)
 {
+    reply *r = c->reply;
     (void)all, (void)n, (void)last;
     stop_block(r, c);
 }
@@ -259,15 +264,15 @@ static void messages_put_whole(reply *r, server_choice *all, int n)
     buf_putc(&r->out, '}');
 }
 
-const reply_form reply_messages = {.open       = messages_open,
-                                   .begin      = messages_begin,
-                                   .on_event   = messages_on_event,
-                                   .flush      = messages_flush,
-                                   .end        = messages_end,
-                                   .done       = messages_done,
-                                   .fail       = messages_fail,
-                                   .ping       = messages_ping,
-                                   .put_whole  = messages_put_whole,
-                                   .put_error  = messages_put_error,
-                                   .overloaded = 529,
-                                   .id_field   = "request-id"};
+const reply_format reply_messages = {.open       = messages_open,
+                                     .begin      = messages_begin,
+                                     .on_event   = messages_on_event,
+                                     .flush      = messages_flush,
+                                     .end        = messages_end,
+                                     .done       = messages_done,
+                                     .fail       = messages_fail,
+                                     .ping       = messages_ping,
+                                     .put_whole  = messages_put_whole,
+                                     .put_error  = messages_put_error,
+                                     .overloaded = 529,
+                                     .id_field   = "request-id"};

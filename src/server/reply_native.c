@@ -9,9 +9,9 @@ enum { PICK_MEMORY = 64 << 20 }; /* bytes of a reply's tree, without its probabi
 
 static const char probabilities[] = "completion_probabilities";
 
-static void native_on_event(reply *r, server_choice *c, const chat_event *ev)
+static void native_on_event(void *choice, const chat_event *ev)
 {
-    (void)r;
+    server_choice *c = choice;
     c->new_line |= ev->text.n && memchr(ev->text.s, '\n', ev->text.n);
     buf_put_json_text(&c->part[TEXT], ev->text);
 }
@@ -207,8 +207,9 @@ static void put_answer(reply *r, server_choice *c)
 
 /* --- both ---------------------------------------------------------------------------------------*/
 /* An event that is not the last of an answer; the tail has members of its own. */
-static void put_event(reply *r, server_choice *c)
+static void put_event(server_choice *c)
 {
+    reply *r = c->reply;
     buf_puts(&r->out, "data: ");
     put_growth(r, c, false);
     put_probabilities(r, c, false);
@@ -217,24 +218,27 @@ static void put_event(reply *r, server_choice *c)
     buf_puts(&r->out, "}\n\n");
 }
 
-static void native_flush(reply *r, server_choice *c)
+static void native_flush(server_choice *c)
 {
+    reply *r = c->reply;
     if (!c->part[TOKENS].n) return; /* text that was held back goes with the last one */
     if (r->request->f.timings_per_token) reply_put_live_timings(&r->tail, c);
-    put_event(r, c);
+    put_event(c);
     buf_clear(&r->tail);
 }
 
 /* Clients count an event for each token. */
-static void native_on_token(reply *r, server_choice *c, const tandem_token *x)
+static void native_on_token(server_choice *c, const tandem_token *x)
 {
+    reply *r = c->reply;
     buf_printf(&c->part[TOKENS], "%s%d", c->part[TOKENS].n ? "," : "", x->id);
     if (x->logprobs) reply_put_logprobs(&c->part[PROBS], r->tok, x, c->request->ask.logprobs, true);
-    if (r->stream) native_flush(r, c);
+    if (r->stream) native_flush(c);
 }
 
-static void native_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+static void native_end(server_choice *c, const server_choice *all, int n, bool last)
 {
+    reply *r = c->reply;
     (void)all, (void)n, (void)last;
     buf_puts(&r->out, "data: ");
     put_answer(r, c);
@@ -263,14 +267,14 @@ static void native_put_whole(reply *r, server_choice *all, int n)
 /* The head is the model's name. */
 static void native_open(reply *r, const char *model) { buf_puts(&r->head, model); }
 
-const reply_form reply_native = {.open        = native_open,
-                                 .on_progress = put_event,
-                                 .on_event    = native_on_event,
-                                 .on_token    = native_on_token,
-                                 .flush       = native_flush,
-                                 .end         = native_end,
-                                 .done        = native_done,
-                                 .fail        = native_fail,
-                                 .ping        = completions_ping,
-                                 .put_whole   = native_put_whole,
-                                 .put_error   = completions_error};
+const reply_format reply_native = {.open        = native_open,
+                                   .on_progress = put_event,
+                                   .on_event    = native_on_event,
+                                   .on_token    = native_on_token,
+                                   .flush       = native_flush,
+                                   .end         = native_end,
+                                   .done        = native_done,
+                                   .fail        = native_fail,
+                                   .ping        = completions_ping,
+                                   .put_whole   = native_put_whole,
+                                   .put_error   = completions_error};

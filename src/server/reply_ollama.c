@@ -106,14 +106,16 @@ static void put_line(reply *r, server_choice *c)
     buf_puts(&r->out, ",\"done\":false}\n");
 }
 
-static void ollama_flush(reply *r, server_choice *c)
+static void ollama_flush(server_choice *c)
 {
-    bool call = c->part[CALLS].n && c->open != CALLS;
+    reply *r    = c->reply;
+    bool   call = c->part[CALLS].n && c->open != CALLS;
     if (c->part[THINKING].n || c->part[CONTENT].n || call) put_line(r, c);
 }
 
-static void ollama_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+static void ollama_end(server_choice *c, const server_choice *all, int n, bool last)
 {
+    reply *r = c->reply;
     (void)all, (void)last;
     put_last(r, c, n);
     buf_putc(&r->out, '\n');
@@ -155,19 +157,21 @@ static void begin_call(server_choice *c, str name)
     buf *out = &c->part[CALLS];
     char id[REPLY_ID_MAX];
     reply_make_id(id, sizeof id, "call_", 24);
-    buf_printf(out, "%s{\"id\":\"%s\",\"function\":{\"index\":%d,\"name\":", out->n ? "," : "", id, c->n_calls);
+    buf_printf(out, "%s{\"id\":\"%s\",\"function\":{\"index\":%d,\"name\":", out->n ? "," : "", id, c->events.n_calls);
     buf_put_json_string(out, name);
     buf_puts(out, ",\"arguments\":");
 }
 
-static void ollama_on_event(reply *r, server_choice *c, const chat_event *ev)
+static void ollama_on_event(void *choice, const chat_event *ev)
 {
+    server_choice   *c         = choice;
+    reply           *r         = c->reply;
     static const int part_of[] = {
         [CHAT_EVENT_REASONING] = THINKING, [CHAT_EVENT_CONTENT] = CONTENT, [CHAT_EVENT_CALL_NAME] = CALLS,
         [CHAT_EVENT_CALL_ARGS] = CALLS,    [CHAT_EVENT_CALL_DONE] = CALLS,
     };
     int part = part_of[ev->kind];
-    if (r->stream && part != c->open) ollama_flush(r, c);
+    if (r->stream && part != c->open) ollama_flush(c);
     c->open = ev->kind == CHAT_EVENT_CALL_DONE ? NONE : part;
     if (ev->kind == CHAT_EVENT_CALL_NAME)
         begin_call(c, ev->text);
@@ -179,8 +183,9 @@ static void ollama_on_event(reply *r, server_choice *c, const chat_event *ev)
         buf_put_json_text(&c->part[part], ev->text);
 }
 
-static void ollama_on_token(reply *r, server_choice *c, const tandem_token *x)
+static void ollama_on_token(server_choice *c, const tandem_token *x)
 {
+    reply *r = c->reply;
     reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs, false);
 }
 
@@ -195,14 +200,14 @@ void ollama_put_loaded(buf *out, const ollama_call *c)
                c->is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":\"\"}" : "\"response\":\"\"", c->loaded);
 }
 
-const reply_form reply_ollama = {.open        = ollama_open,
-                                 .on_event    = ollama_on_event,
-                                 .on_token    = ollama_on_token,
-                                 .flush       = ollama_flush,
-                                 .end         = ollama_end,
-                                 .done        = ollama_done,
-                                 .fail        = ollama_fail,
-                                 .ping        = ollama_ping,
-                                 .put_whole   = ollama_put_whole,
-                                 .put_error   = ollama_put_error,
-                                 .stream_type = "application/x-ndjson"};
+const reply_format reply_ollama = {.open        = ollama_open,
+                                   .on_event    = ollama_on_event,
+                                   .on_token    = ollama_on_token,
+                                   .flush       = ollama_flush,
+                                   .end         = ollama_end,
+                                   .done        = ollama_done,
+                                   .fail        = ollama_fail,
+                                   .ping        = ollama_ping,
+                                   .put_whole   = ollama_put_whole,
+                                   .put_error   = ollama_put_error,
+                                   .stream_type = "application/x-ndjson"};

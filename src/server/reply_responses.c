@@ -280,8 +280,9 @@ static void tell_delta(reply *r, server_choice *c)
 }
 
 /* The text of a custom tool's call is known when all of it is there. */
-static void responses_flush(reply *r, server_choice *c)
+static void responses_flush(server_choice *c)
 {
+    reply *r = c->reply;
     if (c->open != NONE && c->open != CUSTOM) tell_delta(r, c);
 }
 
@@ -359,9 +360,11 @@ static void open_call(reply *r, server_choice *c, str shown)
     open_item(r, c, t && t->custom ? CUSTOM : FUNCTION);
 }
 
-static void responses_on_event(reply *r, server_choice *c, const chat_event *ev)
+static void responses_on_event(void *choice, const chat_event *ev)
 {
-    int kind = ev->kind == CHAT_EVENT_CONTENT ? MESSAGE : r->request->f.responses.summary.s ? SUMMARY : THOUGHT;
+    server_choice *c = choice;
+    reply         *r = c->reply;
+    int kind         = ev->kind == CHAT_EVENT_CONTENT ? MESSAGE : r->request->f.responses.summary.s ? SUMMARY : THOUGHT;
     if (ev->kind == CHAT_EVENT_CALL_NAME) {
         open_call(r, c, ev->text);
     } else if (ev->kind == CHAT_EVENT_CALL_ARGS) {
@@ -381,11 +384,13 @@ static void responses_on_event(reply *r, server_choice *c, const chat_event *ev)
 }
 
 /* Keeps log-probabilities of text tokens; the first ones may come before the message is opened. */
-static void responses_on_token(reply *r, server_choice *c, const tandem_token *x)
+static void responses_on_token(server_choice *c, const tandem_token *x)
 {
-    tok_kind_t kind   = tok_kind(r->tok, x->id);
-    bool       marker = kind == TOK_CONTROL || kind == TOK_USER;
-    if (marker || c->open == FUNCTION || c->open == CUSTOM || chat_parser_in_thought(c->answer.parser)) return;
+    reply             *r      = c->reply;
+    tok_kind_t         kind   = tok_kind(r->tok, x->id);
+    bool               marker = kind == TOK_CONTROL || kind == TOK_USER;
+    const chat_parser *p      = c->events.parser;
+    if (marker || c->open == FUNCTION || c->open == CUSTOM || p->ops->in_thought(p)) return;
     reply_put_logprobs(&c->part[LOGPROBS], r->tok, x, c->request->ask.logprobs, false);
 }
 
@@ -402,14 +407,16 @@ static void close_all(reply *r, server_choice *c)
     close_item(r, c, status_of(c));
 }
 
-static void responses_begin(reply *r, server_choice *c)
+static void responses_begin(server_choice *c)
 {
+    reply *r = c->reply;
     tell_response(r, c, "response.created");
     tell_response(r, c, "response.in_progress");
 }
 
-static void responses_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+static void responses_end(server_choice *c, const server_choice *all, int n, bool last)
 {
+    reply *r = c->reply;
     (void)all;
     (void)n;
     (void)last;
@@ -494,15 +501,15 @@ static void responses_put_whole(reply *r, server_choice *all, int n)
     put_response(r, all, n, status_of(&all[0]), NULL);
 }
 
-const reply_form reply_responses = {.open        = open_reply,
-                                    .begin       = responses_begin,
-                                    .on_event    = responses_on_event,
-                                    .on_token    = responses_on_token,
-                                    .flush       = responses_flush,
-                                    .end         = responses_end,
-                                    .done        = responses_done,
-                                    .fail        = responses_fail,
-                                    .ping        = completions_ping,
-                                    .put_whole   = responses_put_whole,
-                                    .put_error   = completions_error,
-                                    .put_refused = put_refused};
+const reply_format reply_responses = {.open        = open_reply,
+                                      .begin       = responses_begin,
+                                      .on_event    = responses_on_event,
+                                      .on_token    = responses_on_token,
+                                      .flush       = responses_flush,
+                                      .end         = responses_end,
+                                      .done        = responses_done,
+                                      .fail        = responses_fail,
+                                      .ping        = completions_ping,
+                                      .put_whole   = responses_put_whole,
+                                      .put_error   = completions_error,
+                                      .put_refused = put_refused};

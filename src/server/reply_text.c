@@ -10,9 +10,9 @@ static size_t count_chars(str s)
     return n;
 }
 
-static void text_on_event(reply *r, server_choice *c, const chat_event *ev)
+static void text_on_event(void *choice, const chat_event *ev)
 {
-    (void)r;
+    server_choice *c = choice;
     buf_put_json_text(&c->part[TEXT], ev->text);
 }
 
@@ -68,8 +68,9 @@ static void put_probs(reply *r, server_choice *c, const tandem_logprob *x)
     put_top(r, c, x);
 }
 
-static void text_on_token(reply *r, server_choice *c, const tandem_token *x)
+static void text_on_token(server_choice *c, const tandem_token *x)
 {
+    reply *r = c->reply;
     put_token(r, c, x->id);
     put_probs(r, c, x->logprobs);
 }
@@ -90,8 +91,9 @@ static void put_prompt_text(reply *r, server_choice *c)
     buf_deinit(&text);
 }
 
-static void text_on_prompt(reply *r, server_choice *c, size_t from, size_t n)
+static void text_on_prompt(server_choice *c, size_t from, size_t n)
 {
+    reply                *r     = c->reply;
     const server_prompt  *p     = choice_prompt(c);
     const tandem_logprob *probs = choice_prompt_logprobs(c);
     size_t                each  = (size_t)(1 + c->request->ask.logprobs);
@@ -139,15 +141,17 @@ static void put_event(reply *r, server_choice *c, const char *reason)
     completions_chunk_end(r, reason);
 }
 
-static void text_flush(reply *r, server_choice *c)
+static void text_flush(server_choice *c)
 {
+    reply *r = c->reply;
     if (c->part[TEXT].n || choice_is_echoing(c)) put_event(r, c, NULL);
 }
 
-static void text_on_progress(reply *r, server_choice *c) { put_event(r, c, NULL); }
+static void text_on_progress(server_choice *c) { put_event(c->reply, c, NULL); }
 
-static void text_end(reply *r, server_choice *c, const server_choice *all, int n, bool last)
+static void text_end(server_choice *c, const server_choice *all, int n, bool last)
 {
+    reply *r = c->reply;
     if (last) completions_last(r, all, n);
     put_event(r, c, choice_finish_reason(c));
 }
@@ -165,15 +169,15 @@ static void text_open(reply *r, const char *model)
     completions_open(r, model, &(completions_names){"cmpl-", "text_completion", "text_completion"});
 }
 
-const reply_form reply_text = {.open        = text_open,
-                               .on_progress = text_on_progress,
-                               .on_prompt   = text_on_prompt,
-                               .on_event    = text_on_event,
-                               .on_token    = text_on_token,
-                               .flush       = text_flush,
-                               .end         = text_end,
-                               .done        = completions_done,
-                               .fail        = completions_fail,
-                               .ping        = completions_ping,
-                               .put_whole   = text_put_whole,
-                               .put_error   = completions_error};
+const reply_format reply_text = {.open        = text_open,
+                                 .on_progress = text_on_progress,
+                                 .on_prompt   = text_on_prompt,
+                                 .on_event    = text_on_event,
+                                 .on_token    = text_on_token,
+                                 .flush       = text_flush,
+                                 .end         = text_end,
+                                 .done        = completions_done,
+                                 .fail        = completions_fail,
+                                 .ping        = completions_ping,
+                                 .put_whole   = text_put_whole,
+                                 .put_error   = completions_error};

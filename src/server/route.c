@@ -99,11 +99,11 @@ static void find_route(const server *s, server_call *c, str method, str path, bu
 {
     str name, bare = without_version(path);
     if (str_is(method, "HEAD")) method = STR("GET");
-    if (!s->opt->no_ollama && str_starts(bare, "/api/") && !str_starts(bare, "/api/models/")) c->form = &reply_ollama;
+    if (!s->opt->no_ollama && str_starts(bare, "/api/") && !str_starts(bare, "/api/models/")) c->format = &reply_ollama;
     for (int i = 0; i < n_routes && !c->route; i++) {
         const route_info *r = &route_table[i];
-        if (!is_at(r, bare, &name) || (s->opt->no_ollama && r->form == &reply_ollama)) continue;
-        c->form = r->form;
+        if (!is_at(r, bare, &name) || (s->opt->no_ollama && r->format == &reply_ollama)) continue;
+        c->format = r->format;
         if (str_is(method, r->method))
             c->route = r;
         else

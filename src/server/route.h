@@ -8,8 +8,8 @@ struct route_info {
     const char  *method, *path; /* also served below /v1; "*" stands for any text. The first match is taken */
     route_access access;
     void (*handle)(server *s, server_call *c);
-    size_t            max_body; /* 0: no body is read, the handler runs when the head has arrived */
-    const reply_form *form;     /* format of responses and errors; NULL: OpenAI's */
+    size_t              max_body; /* 0: no body is read, the handler runs when the head has arrived */
+    const reply_format *format;   /* format of responses and errors; NULL: OpenAI's */
 };
 extern const route_info route_table[];
 extern const int        n_routes;

@@ -2,7 +2,7 @@
  * arguments that are JSON, and every byte of text exactly once. The first byte chooses the options, the second the
  * cuts; after that, bytes 1 to 17 stand for markers. */
 #include "base/mem.h"
-#include "chat/gemma4.h"
+#include "marked_text.h"
 #include "require.h"
 
 #include <stdio.h>
@@ -82,19 +82,22 @@ static void run(events *x, str in, int options, uint32_t cuts)
                               .in_thought = options & IN_THOUGHT,
                               .thinking   = options & THINKING,
                               .chat       = options & TYPED ? typed() : NULL};
-    chat_parser       *p   = chat_parser_new(&opt);
-    *x                     = (events){0};
+    chat_parser       *p   = gemma4_parser_ops.create(&opt);
+    marked_text        m;
+    marked_text_init(&m, p);
+    *x = (events){0};
     buf_init(&x->text, (size_t)1 << 28);
     buf_init(&x->args, (size_t)1 << 28);
     for (size_t i = 0, n; i < in.n; i += n) {
         n    = cuts ? 1 + (cuts >> 16) % 7 : in.n;
         cuts = cuts ? cuts * 1664525u + 1013904223u : 0;
         if (n > in.n - i) n = in.n - i;
-        chat_parser_put_text(p, (str){in.s + i, n});
+        marked_text_put(&m, (str){in.s + i, n});
     }
-    REQUIRE(chat_parser_finish(p, &e) && !x->text.failed);
+    marked_text_end(&m);
+    REQUIRE(p->ops->finish(p, &e) && !x->text.failed);
     REQUIRE(!x->args.n);
-    chat_parser_free(p);
+    p->ops->destroy(p);
 }
 
 /* Checks that letters which occur in no marker and no constant come out as often as they went in. Escapes may add

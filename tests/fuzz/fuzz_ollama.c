@@ -1,7 +1,7 @@
 /* Reads the body of Ollama's /api/chat or /api/generate, a NUL, then the model's output. The body must become that of a
  * chat completion or an error; the lines of a stream, joined, must be the whole reply. The first byte chooses the
  * endpoint. */
-#include "chat/gemma4.h"
+#include "marked_text.h"
 #include "require.h"
 #include "server/reply.h"
 
@@ -47,25 +47,27 @@ static void tell(server_request *q, str text, bool stream, size_t piece, buf *ou
 {
     reply         r;
     server_choice c;
+    marked_text   m;
     tandem_result result = {.finish = text.n % 2 ? TANDEM_FINISH_STOP : TANDEM_FINISH_LENGTH};
     q->ask.logprobs      = -1;
     q->n_stop            = 0;
     q->format            = &gemma4_format;
     reply_init(&r, &reply_ollama, q, NULL, "m");
-    r.since          = r.opened;
-    r.stream         = stream;
-    choice_sink sink = reply_sink(&r);
-    choice_init(&c, q, NULL, 0, &sink);
+    r.since  = r.opened;
+    r.stream = stream;
+    choice_init(&c, &r, 0);
+    marked_text_init(&m, c.events.parser);
     for (size_t at = 0; at < text.n; at += piece) {
-        chat_parser_put_text(c.answer.parser, (str){text.s + at, text.n - at < piece ? text.n - at : piece});
-        if (stream) r.form->flush(&r, &c);
+        marked_text_put(&m, (str){text.s + at, text.n - at < piece ? text.n - at : piece});
+        if (stream) r.format->flush(&c);
     }
-    REQUIRE(chat_answer_finish(&c.answer, NULL));
+    marked_text_end(&m);
+    REQUIRE(chat_stream_finish(&c.events, NULL));
     c.result = &result;
     if (stream)
-        reply_end(&r, &c, &c, 1, true);
+        reply_end(&c, &c, 1, true);
     else
-        r.form->put_whole(&r, &c, 1);
+        r.format->put_whole(&r, &c, 1);
     REQUIRE(!reply_lost(&r, &c, 1));
     buf_put(out, r.out.p, r.out.n);
     choice_deinit(&c);

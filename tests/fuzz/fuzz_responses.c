@@ -1,6 +1,6 @@
 /* Reads the body of a response, a NUL, then the model's output. The body must become a conversation or an error; the
  * stream must end with the same reply as the whole one, and its pieces must add up to its texts. */
-#include "chat/gemma4.h"
+#include "marked_text.h"
 #include "require.h"
 #include "server/reply.h"
 #include "server/responses.h"
@@ -38,23 +38,25 @@ static void tell(const server_request *q, str text, bool stream, size_t piece, b
 {
     reply         r;
     server_choice c;
+    marked_text   m;
     tandem_result result = {.finish = text.n % 2 ? TANDEM_FINISH_STOP : TANDEM_FINISH_LENGTH};
     reply_init(&r, &reply_responses, q, NULL, "m");
-    r.stream         = stream;
-    choice_sink sink = reply_sink(&r);
-    choice_init(&c, q, NULL, 0, &sink);
-    if (stream) reply_begin(&r, &c);
+    r.stream = stream;
+    choice_init(&c, &r, 0);
+    marked_text_init(&m, c.events.parser);
+    if (stream) reply_begin(&c);
     for (size_t at = 0; at < text.n; at += piece) {
-        chat_parser_put_text(c.answer.parser, (str){text.s + at, text.n - at < piece ? text.n - at : piece});
-        if (stream) r.form->flush(&r, &c);
+        marked_text_put(&m, (str){text.s + at, text.n - at < piece ? text.n - at : piece});
+        if (stream) r.format->flush(&c);
     }
-    REQUIRE(chat_answer_finish(&c.answer, NULL));
+    marked_text_end(&m);
+    REQUIRE(chat_stream_finish(&c.events, NULL));
     c.result = &result;
     if (stream) {
-        reply_end(&r, &c, &c, 1, true);
-        r.form->done(&r, &c, 1);
+        reply_end(&c, &c, 1, true);
+        r.format->done(&r, &c, 1);
     } else {
-        r.form->put_whole(&r, &c, 1);
+        r.format->put_whole(&r, &c, 1);
     }
     REQUIRE(!reply_lost(&r, &c, 1));
     for (char *at = r.out.p; (at = memmem(at, (size_t)(r.out.p + r.out.n - at), r.tail.p, r.tail.n));)

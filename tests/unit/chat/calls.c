@@ -1,7 +1,7 @@
 /* Tool calls: what the renderer writes, the parser reads back; many keys, odd keys, markers at the edge of a slice. */
 #include "base/mem.h"
-#include "chat/gemma4.h"
 #include "chat/transcript.h"
+#include "marked_text.h"
 #include "test.h"
 
 #define Q "<|\"|>"
@@ -9,14 +9,17 @@
 /* Feeds text in pieces of 1 to max bytes, each in memory of exactly its size: the sanitizer sees a read past its end. */
 static void feed(chat_parser *p, str text, uint64_t *seed, size_t max)
 {
+    marked_text m;
+    marked_text_init(&m, p);
     for (size_t i = 0, n; i < text.n; i += n) {
         n = 1 + test_rand(seed) % max;
         if (n > text.n - i) n = text.n - i;
         char *piece = xalloc(n);
         memcpy(piece, text.s + i, n);
-        chat_parser_put_text(p, (str){piece, n});
+        marked_text_put(&m, (str){piece, n});
         mem_free(piece);
     }
+    marked_text_end(&m);
 }
 
 static void parse(test_case *t, transcript *x, str text, uint64_t *seed, size_t max)
@@ -24,12 +27,12 @@ static void parse(test_case *t, transcript *x, str text, uint64_t *seed, size_t 
     err e;
     *x = (transcript){0};
     buf_init(&x->text, 1 << 24);
-    chat_parser *p =
-        chat_parser_new(&(chat_parse_options){.format = &gemma4_format, .on_event = transcript_note, .ctx = x});
+    chat_parser *p = gemma4_parser_ops.create(
+        &(chat_parse_options){.format = &gemma4_format, .on_event = transcript_note, .ctx = x});
     feed(p, text, seed, max);
-    CHECK_OK(chat_parser_finish(p, &e), e);
+    CHECK_OK(p->ops->finish(p, &e), e);
     transcript_close(x);
-    chat_parser_free(p);
+    p->ops->destroy(p);
 }
 
 /* --- there and back ----------------------------------------------------------------------------- */
@@ -137,7 +140,7 @@ static void check_round(test_case *t, uint64_t *seed, int n, uint64_t max_keys)
     err          e;
     call_log     log = {.args = got, .max = n};
     chat_parser *p =
-        chat_parser_new(&(chat_parse_options){.format = &gemma4_format, .on_event = note_call, .ctx = &log});
+        gemma4_parser_ops.create(&(chat_parse_options){.format = &gemma4_format, .on_event = note_call, .ctx = &log});
     arena_init(&mem, 1 << 26);
     buf_init(&text, 1 << 24);
     for (int i = 0; i < n; i++) {
@@ -149,7 +152,7 @@ static void check_round(test_case *t, uint64_t *seed, int n, uint64_t max_keys)
     }
     render_calls(t, &text, &mem, args, (size_t)n, (gemma4_revision)(test_rand(seed) % GEMMA4_REVISIONS));
     feed(p, buf_str(&text), seed, test_rand(seed) % 2 ? 3 : 100);
-    CHECK_OK(chat_parser_finish(p, &e), e);
+    CHECK_OK(p->ops->finish(p, &e), e);
     CHECK(log.n == n && log.n_done == n);
     for (int i = 0; i < n; i++) {
         buf want, have;
@@ -163,7 +166,7 @@ static void check_round(test_case *t, uint64_t *seed, int n, uint64_t max_keys)
         buf_deinit(&args[i]);
         buf_deinit(&got[i]);
     }
-    chat_parser_free(p);
+    p->ops->destroy(p);
     buf_deinit(&text);
     arena_deinit(&mem);
 }
@@ -270,41 +273,6 @@ TEST(calls_know_which_quote_ends_a_word)
     check_args(t, STR("a:x\\,b:1"), "\"a\":\"x\\\\\",\"b\":1");
 }
 
-/* --- slices ------------------------------------------------------------------------------------- */
-/* After a marker its bytes are still in memory: the start of the same marker must not be taken for all of it. */
-TEST(parser_takes_no_byte_beyond_its_slice_for_a_marker)
-{
-    for (gemma4_marker m = 0; m < GEMMA4_MARKERS; m++) {
-        str name = gemma4_marker_name(m);
-        for (size_t n = 1; n < name.n; n++) {
-            err          e;
-            transcript   x = {0}, want = {0};
-            chat_parser *p = chat_parser_new(
-                &(chat_parse_options){.format = &gemma4_format, .on_event = transcript_note, .ctx = &x});
-            chat_parser *q = chat_parser_new(
-                &(chat_parse_options){.format = &gemma4_format, .on_event = transcript_note, .ctx = &want});
-            buf_init(&x.text, 1000);
-            buf_init(&want.text, 1000);
-            chat_parser_put_text(p, name);
-            chat_parser_put_text(p, (str){name.s, n});
-            CHECK_OK(chat_parser_finish(p, &e), e);
-            chat_parser_put_text(q, name);
-            for (size_t i = 0; i < n; i++) chat_parser_put_text(q, (str){name.s + i, 1});
-            chat_parser_put_text(q, STR("."));
-            CHECK_OK(chat_parser_finish(q, &e), e);
-            transcript_close(&x);
-            transcript_close(&want);
-            CHECK_INT(x.text.n + 1, want.text.n);
-            CHECK_MSG(memmem(x.text.p, x.text.n, name.s, n) != NULL, "'%.*s' of '%.*s' gives '%.*s'", (int)n, name.s,
-                      STR_ARG(name), STR_ARG(buf_str(&x.text)));
-            chat_parser_free(p);
-            chat_parser_free(q);
-            buf_deinit(&x.text);
-            buf_deinit(&want.text);
-        }
-    }
-}
-
 /* --- thoughts in an earlier answer ------------------------------------------------------------- */
 static void check_kept(test_case *t, const char *content, const char *kept)
 {
@@ -368,12 +336,12 @@ TEST(calls_say_whether_they_were_cut)
         err      e;
         uint64_t seed = i;
         buf_init(&cut, 100);
-        chat_parser *p =
-            chat_parser_new(&(chat_parse_options){.format = &gemma4_format, .on_event = note_cut, .ctx = &cut});
+        chat_parser *p = gemma4_parser_ops.create(
+            &(chat_parse_options){.format = &gemma4_format, .on_event = note_cut, .ctx = &cut});
         feed(p, str_of(cases[i].text), &seed, 5);
-        CHECK_OK(chat_parser_finish(p, &e), e);
+        CHECK_OK(p->ops->finish(p, &e), e);
         CHECK_MSG(str_is(buf_str(&cut), cases[i].want), "'%s'", cases[i].text);
-        chat_parser_free(p);
+        p->ops->destroy(p);
         buf_deinit(&cut);
     }
 }

@@ -1,6 +1,6 @@
 /* The answer's parser: every tolerance by name, each stream in one piece, byte by byte and cut at every place. */
-#include "chat/gemma4.h"
 #include "chat/transcript.h"
+#include "marked_text.h"
 #include "test.h"
 
 typedef struct {
@@ -18,16 +18,19 @@ static void run(test_case *t, transcript *x, str in, size_t first, size_t step, 
                               .in_thought = h.in_thought,
                               .thinking   = h.thinking,
                               .chat       = h.chat};
-    chat_parser       *p   = chat_parser_new(&opt);
-    *x                     = (transcript){0};
+    chat_parser       *p   = gemma4_parser_ops.create(&opt);
+    marked_text        m;
+    *x = (transcript){0};
     buf_init(&x->text, 1 << 20);
+    marked_text_init(&m, p);
     for (size_t i = 0, n = first; i < in.n; i += n, n = step) {
         if (n > in.n - i) n = in.n - i;
-        chat_parser_put_text(p, (str){in.s + i, n});
+        marked_text_put(&m, (str){in.s + i, n});
     }
-    CHECK_OK(chat_parser_finish(p, &e), e);
+    marked_text_end(&m);
+    CHECK_OK(p->ops->finish(p, &e), e);
     transcript_close(x);
-    chat_parser_free(p);
+    p->ops->destroy(p);
 }
 
 static void check_how(test_case *t, const char *text, const char *want, how h)
@@ -535,7 +538,7 @@ TEST(chat_parse_gives_up_a_character_before_a_marker)
     transcript x = {0};
     err        e;
     if (!CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &gemma4_tokens, &e), e)) return;
-    chat_parser *p = chat_parser_new(
+    chat_parser *p = gemma4_parser_ops.create(
         &(chat_parse_options){.format = &gemma4_format, .on_event = transcript_note, .ctx = &x, .tok = tk});
     buf_init(&x.text, 1 << 20);
     tok_ids_init(&ids, 100);
@@ -544,13 +547,13 @@ TEST(chat_parse_gives_up_a_character_before_a_marker)
     tok_ids_put(&ids, tok_find(tk, STR("<0xE2>")));
     tok_encode(tk, &ids, STR("<channel|>b"), true, &e);
     tok_ids_put(&ids, tok_find(tk, STR("<0xC3>")));
-    for (size_t i = 0; i < ids.n; i++) chat_parser_put_id(p, ids.p[i]);
-    chat_parser_put_id(p, -1);
-    chat_parser_put_id(p, tok_size(tk));
-    CHECK_OK(chat_parser_finish(p, &e), e);
+    for (size_t i = 0; i < ids.n; i++) p->ops->put_id(p, ids.p[i]);
+    p->ops->put_id(p, -1);
+    p->ops->put_id(p, tok_size(tk));
+    CHECK_OK(p->ops->finish(p, &e), e);
     transcript_close(&x);
     CHECK_STR(buf_str(&x.text), STR("C(\xEF\xBF\xBD)R(a\xEF\xBF\xBD)C(b\xEF\xBF\xBD)"));
-    chat_parser_free(p);
+    p->ops->destroy(p);
     tok_ids_deinit(&ids);
     buf_deinit(&x.text);
     tok_free(tk);
@@ -565,18 +568,18 @@ TEST(chat_parse_knows_markers_by_id)
     transcript        x = {0};
     err               e;
     if (!CHECK_OK(tok_from_json(&tk, test_path("tests/golden/demo/tokenizer.json"), &gemma4_tokens, &e), e)) return;
-    chat_parser *p = chat_parser_new(
+    chat_parser *p = gemma4_parser_ops.create(
         &(chat_parse_options){.format = &gemma4_format, .on_event = transcript_note, .ctx = &x, .tok = tk});
     buf_init(&x.text, 1 << 20);
     tok_ids_init(&ids, 1 << 16);
     tok_encode(tk, &ids, STR("<|channel>thought\nhm 🦙\n<channel|>"), true, &e);
     tok_encode(tk, &ids, str_of(literal), false, &e);
     tok_encode(tk, &ids, STR("<|tool_call>call:f{s:" Q "ü" Q "}<tool_call|><turn|>"), true, &e);
-    for (size_t i = 0; i < ids.n; i++) chat_parser_put_id(p, ids.p[i]);
-    CHECK_OK(chat_parser_finish(p, &e), e);
+    for (size_t i = 0; i < ids.n; i++) p->ops->put_id(p, ids.p[i]);
+    CHECK_OK(p->ops->finish(p, &e), e);
     transcript_close(&x);
     CHECK_STR(buf_str(&x.text), STR("R(hm 🦙)C(<|channel>thought\n<|tool_call>)0:f({\"s\":\"ü\"})|"));
-    chat_parser_free(p);
+    p->ops->destroy(p);
     tok_ids_deinit(&ids);
     buf_deinit(&x.text);
     tok_free(tk);

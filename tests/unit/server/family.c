@@ -26,9 +26,12 @@ typedef struct {
     tok_stream         stream;
 } toy_parser;
 
+static const chat_parser_ops toy_ops;
+
 static chat_parser *toy_create(const chat_parse_options *opt)
 {
     toy_parser *p = xnew(toy_parser);
+    p->base.ops   = &toy_ops;
     p->opt        = *opt;
     tok_stream_init(&p->stream, opt->tok, false);
     return &p->base;
@@ -36,10 +39,9 @@ static chat_parser *toy_create(const chat_parse_options *opt)
 
 static void toy_destroy(chat_parser *p) { mem_free(p); }
 
-static void toy_put_text(chat_parser *base, str text)
+static void put_capitals(const toy_parser *p, str text)
 {
-    toy_parser *p = (toy_parser *)base;
-    buf         b;
+    buf b;
     buf_init(&b, 1 << 16);
     for (size_t i = 0; i < text.n; i++)
         buf_putc(&b, text.s[i] >= 'a' && text.s[i] <= 'z' ? (char)(text.s[i] - 32) : text.s[i]);
@@ -49,10 +51,11 @@ static void toy_put_text(chat_parser *base, str text)
 
 static void toy_put_id(chat_parser *base, int32_t id)
 {
-    buf b;
+    toy_parser *p = (toy_parser *)base;
+    buf         b;
     buf_init(&b, 1 << 16);
-    tok_stream_put(&((toy_parser *)base)->stream, id, &b);
-    toy_put_text(base, buf_str(&b));
+    tok_stream_put(&p->stream, id, &b);
+    put_capitals(p, buf_str(&b));
     buf_deinit(&b);
 }
 
@@ -72,7 +75,6 @@ static const tok_family      toy_tokens = {.gguf_model = "gemma4",
 static const chat_parser_ops toy_ops    = {.create     = toy_create,
                                            .destroy    = toy_destroy,
                                            .put_id     = toy_put_id,
-                                           .put_text   = toy_put_text,
                                            .in_thought = toy_never,
                                            .undecided  = toy_never,
                                            .finish     = toy_finish};

@@ -392,10 +392,9 @@ static void play_begin(play *p, bool is_chat, bool stream)
     p->q.ollama       = (ollama_call){.model = STR("na\"no"), .is_chat = is_chat};
     p->q.ask.logprobs = -1;
     reply_init(&p->r, &reply_ollama, &p->q, NULL, "nano");
-    p->r.since       = p->r.opened;
-    choice_sink sink = reply_sink(&p->r);
-    choice_init(&p->c, &p->q, NULL, 0, &sink);
-    if (stream) reply_begin(&p->r, &p->c);
+    p->r.since = p->r.opened;
+    choice_init(&p->c, &p->r, 0);
+    if (stream) reply_begin(&p->c);
 }
 
 /* One letter for the kind, then the text: r reasoning, c content, n a call's name, a its arguments; "." ends a call, "/" is the
@@ -406,12 +405,12 @@ static void tell(play *p, const char *script)
     static const int  kind[]  = {CHAT_EVENT_REASONING, CHAT_EVENT_CONTENT, CHAT_EVENT_CALL_NAME, CHAT_EVENT_CALL_ARGS,
                                  CHAT_EVENT_CALL_DONE};
     if (script[0] == '/') {
-        if (p->r.stream) p->r.form->flush(&p->r, &p->c);
+        if (p->r.stream) p->r.format->flush(&p->c);
         return;
     }
     chat_event ev = {.kind = (chat_event_kind)kind[strchr(kinds, script[0]) - kinds], .text = str_of(script + 1)};
-    p->c.sink.on_event(p->c.sink.ctx, &p->c, &ev);
-    p->c.n_calls += ev.kind == CHAT_EVENT_CALL_NAME;
+    p->r.format->on_event(&p->c, &ev);
+    p->c.events.n_calls += ev.kind == CHAT_EVENT_CALL_NAME;
 }
 
 /* Writes the lines without their heads and their counts, with 'x' for the letters of ids. */
@@ -420,10 +419,10 @@ static void play_end(play *p, char *out, size_t cap)
     size_t n    = 0;
     p->c.result = &p->result;
     if (p->r.stream) {
-        reply_end(&p->r, &p->c, &p->c, 1, true);
-        p->r.form->done(&p->r, &p->c, 1);
+        reply_end(&p->c, &p->c, 1, true);
+        p->r.format->done(&p->r, &p->c, 1);
     } else {
-        p->r.form->put_whole(&p->r, &p->c, 1);
+        p->r.format->put_whole(&p->r, &p->c, 1);
     }
     buf_putc(&p->r.out, 0);
     for (char *id = p->r.out.p; (id = strstr(id, "\"call_")); id += 6) memset(id + 6, 'x', 24);
@@ -493,17 +492,17 @@ TEST(ollama_lines_are_never_empty)
         static const char *const above[] = {"total_duration", "load_duration", "prompt_eval_duration", "eval_duration"};
         arena_init(&mem, 1 << 20);
         play_begin(&p, is_chat, true);
-        p.r.form->ping(&p.r);
+        p.r.format->ping(&p.r);
         CHECK(p.r.out.n && memchr(p.r.out.p, '\n', p.r.out.n) == p.r.out.p + p.r.out.n - 1);
         CHECK(json_parse(&v, &mem, buf_str(&p.r.out), NULL, NULL) && !json_get(v, "done")->b);
         CHECK(json_get(is_chat ? json_get(v, "message") : v, is_chat ? "content" : "response"));
         buf_clear(&p.r.out);
-        p.r.form->fail(&p.r, &p.c, 1, &why);
+        p.r.format->fail(&p.r, &p.c, 1, &why);
         CHECK_STR(buf_str(&p.r.out),
                   STR("{\"error\":\"It \\\"ran\\\"\\nout.\",\"prompt_eval_count\":0,\"eval_count\":0}\n"));
         buf_clear(&p.r.out);
         p.c.result = &p.result;
-        reply_end(&p.r, &p.c, &p.c, 1, true);
+        reply_end(&p.c, &p.c, 1, true);
         CHECK(json_parse(&v, &mem, buf_str(&p.r.out), NULL, NULL));
         for (size_t i = 0; i < COUNT(above); i++) CHECK(json_get(v, above[i])->i > 0);
         choice_deinit(&p.c);

@@ -23,34 +23,33 @@ typedef struct {
     int            n;
 } play;
 
-static void play_begin(play *p, const reply_form *form, int n, bool stream, bool with_usage)
+static void play_begin(play *p, const reply_format *format, int n, bool stream, bool with_usage)
 {
     *p                   = (play){.n = n, .result = {.finish = TANDEM_FINISH_STOP}};
     p->q.f.n             = n;
     p->q.f.stream        = stream;
     p->q.f.include_usage = with_usage;
     p->q.ask.logprobs    = -1;
-    reply_init(&p->r, form, &p->q, NULL, "a \"model\"");
-    choice_sink sink = reply_sink(&p->r);
-    for (int i = 0; i < n; i++) choice_init(&p->c[i], &p->q, NULL, i, &sink);
-    for (int i = 0; stream && i < n; i++) reply_begin(&p->r, &p->c[i]);
+    reply_init(&p->r, format, &p->q, NULL, "a \"model\"");
+    for (int i = 0; i < n; i++) choice_init(&p->c[i], &p->r, i);
+    for (int i = 0; stream && i < n; i++) reply_begin(&p->c[i]);
 }
 
 static void tell(play *p, int i, const char *script)
 {
     chat_event ev = event_of(script);
-    p->c[i].sink.on_event(p->c[i].sink.ctx, &p->c[i], &ev);
-    p->c[i].n_calls += ev.kind == CHAT_EVENT_CALL_NAME;
+    p->r.format->on_event(&p->c[i], &ev);
+    p->c[i].events.n_calls += ev.kind == CHAT_EVENT_CALL_NAME;
 }
 
 static void play_end(play *p)
 {
     for (int i = 0; i < p->n; i++) p->c[i].result = &p->result;
     if (p->r.stream) {
-        for (int i = 0; i < p->n; i++) reply_end(&p->r, &p->c[i], p->c, p->n, i == p->n - 1);
-        p->r.form->done(&p->r, p->c, p->n);
+        for (int i = 0; i < p->n; i++) reply_end(&p->c[i], p->c, p->n, i == p->n - 1);
+        p->r.format->done(&p->r, p->c, p->n);
     } else {
-        p->r.form->put_whole(&p->r, p->c, p->n);
+        p->r.format->put_whole(&p->r, p->c, p->n);
     }
 }
 
@@ -126,8 +125,8 @@ TEST(reply_chat_is_told_in_chunks)
     tell(&p, 0, "rwh");
     tell(&p, 0, "ry");
     tell(&p, 0, "cso");
-    reply_chat.flush(&p.r, &p.c[0]);
-    reply_chat.flush(&p.r, &p.c[0]); /* nothing is new */
+    reply_chat.flush(&p.c[0]);
+    reply_chat.flush(&p.c[0]); /* nothing is new */
     tell(&p, 0, "c on");
     tell(&p, 0, "nadd");
     tell(&p, 0, "a{");
@@ -168,8 +167,8 @@ TEST(reply_text_is_whole_or_in_chunks)
     play_deinit(&p);
     play_begin(&p, &reply_text, 2, true, false);
     tell(&p, 1, "cone");
-    reply_text.flush(&p.r, &p.c[0]);
-    reply_text.flush(&p.r, &p.c[1]);
+    reply_text.flush(&p.c[0]);
+    reply_text.flush(&p.c[1]);
     tell(&p, 1, "ctwo");
     play_end(&p);
     SAYS(&p, "data: {\"id\":\"cmpl-",

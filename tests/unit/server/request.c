@@ -1,6 +1,6 @@
 /* From the body of a request to what the engine is asked for, without a server. */
 #include "request_rig.h"
-#include "server/answer.h"
+#include "server/reply.h"
 
 TEST(request_sampling)
 {
@@ -367,11 +367,10 @@ TEST(request_thinking)
     tandem_close(x.engine);
 }
 
-static void note_kinds(void *ctx, server_choice *c, const chat_event *ev)
+static void note_kinds(void *choice, const chat_event *ev)
 {
-    char *kinds = ctx;
-    (void)c;
-    if (strlen(kinds) < 31) kinds[strlen(kinds)] = ev->kind == CHAT_EVENT_REASONING ? 'R' : 'C';
+    server_choice *c = choice;
+    buf_putc(&c->part[0], ev->kind == CHAT_EVENT_REASONING ? 'R' : 'C');
 }
 
 /* An answer that begins with a bare label is read as the request's thinking has it. */
@@ -380,17 +379,20 @@ TEST(request_thinking_decides_about_a_bare_thought)
     reading x;
     if (!open_engine(t, &x)) return;
     for (int thinking = 0; thinking < 2; thinking++) {
+        reply_format  format = {.on_event = note_kinds};
+        reply         r      = {.format = &format, .request = &x.r, .tok = engine_tok(x.engine)};
         server_choice c;
-        char          kinds[32] = "";
         tok_ids       ids;
         err           e;
         ask(&x, FIELD_CHAT, thinking ? CHAT(",\"enable_thinking\":true") : CHAT(""));
         tok_ids_init(&ids, 100);
         CHECK_OK(tok_encode(engine_tok(x.engine), &ids, STR("thought\nnever closed"), false, &e), e);
-        CHECK(choice_init(&c, &x.r, engine_tok(x.engine), 0, &(choice_sink){.on_event = note_kinds, .ctx = kinds}));
-        for (size_t i = 0; i < ids.n; i++) chat_answer_put(&c.answer, ids.p[i]);
-        CHECK_OK(chat_answer_finish(&c.answer, &e), e);
-        CHECK_MSG(kinds[0] == (thinking ? 'R' : 'C') && !strchr(kinds, thinking ? 'C' : 'R'), "'%s'", kinds);
+        CHECK(choice_init(&c, &r, 0));
+        for (size_t i = 0; i < ids.n; i++) chat_stream_put(&c.events, ids.p[i]);
+        CHECK_OK(chat_stream_finish(&c.events, &e), e);
+        str kinds = buf_str(&c.part[0]);
+        CHECK_MSG(kinds.n && kinds.s[0] == (thinking ? 'R' : 'C') && !memchr(kinds.s, thinking ? 'C' : 'R', kinds.n),
+                  "'%.*s'", STR_ARG(kinds));
         choice_deinit(&c);
         tok_ids_deinit(&ids);
         request_forget(&x.r);

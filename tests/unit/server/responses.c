@@ -1,5 +1,5 @@
 /* POST /v1/responses without a model: bodies become conversations, scripted answers become items. */
-#include "chat/gemma4.h"
+#include "marked_text.h"
 #include "test.h"
 
 #include "base/fault.h"
@@ -258,24 +258,26 @@ typedef struct {
 /* An answer as the model writes it, in pieces of so many bytes; what was made is in r.out. False: some of it was lost. */
 static bool play_on(play *p, const char *text, bool stream, size_t piece, tandem_finish finish)
 {
+    marked_text m;
     p->result     = (tandem_result){.finish = finish};
     p->q.f.stream = stream;
     p->q.format   = &gemma4_format;
     reply_init(&p->r, &reply_responses, &p->q, NULL, "m");
-    choice_sink sink = reply_sink(&p->r);
-    if (!choice_init(&p->c, &p->q, NULL, 0, &sink)) return false;
-    if (stream) reply_begin(&p->r, &p->c);
+    if (!choice_init(&p->c, &p->r, 0)) return false;
+    marked_text_init(&m, p->c.events.parser);
+    if (stream) reply_begin(&p->c);
     for (size_t at = 0, n = strlen(text); at < n; at += piece) {
-        chat_parser_put_text(p->c.answer.parser, (str){text + at, n - at < piece ? n - at : piece});
-        if (stream) p->r.form->flush(&p->r, &p->c);
+        marked_text_put(&m, (str){text + at, n - at < piece ? n - at : piece});
+        if (stream) p->r.format->flush(&p->c);
     }
-    p->c.lost |= !chat_answer_finish(&p->c.answer, NULL);
+    p->c.lost |= !marked_text_end(&m);
+    p->c.lost |= !chat_stream_finish(&p->c.events, NULL);
     p->c.result = &p->result;
     if (stream) {
-        reply_end(&p->r, &p->c, &p->c, 1, true);
-        p->r.form->done(&p->r, &p->c, 1);
+        reply_end(&p->c, &p->c, 1, true);
+        p->r.format->done(&p->r, &p->c, 1);
     } else {
-        p->r.form->put_whole(&p->r, &p->c, 1);
+        p->r.format->put_whole(&p->r, &p->c, 1);
     }
     /* all ids have this in them */
     str id = buf_str(&p->r.tail);
@@ -410,7 +412,7 @@ TEST(responses_fail_with_what_there_was)
     error_set(&why, 504, NULL, "timeout", "Out of \"time\".");
     play_answer(t, &p, "{\"input\":\"Hi\"}", "Yes", true, 1, STOP);
     buf_clear(&p.r.out);
-    p.r.form->fail(&p.r, &p.c, 1, &why);
+    p.r.format->fail(&p.r, &p.c, 1, &why);
     buf_putc(&p.r.out, 0);
     CHECK(strstr(p.r.out.p, "event: response.failed\ndata: {\"type\":\"response.failed\""));
     CHECK(strstr(p.r.out.p,

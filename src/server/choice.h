@@ -1,46 +1,34 @@
-/* server/answer.h - one choice of a response: a job of the engine, and its tokens parsed into events.
+/* server/choice.h - one choice of a response: a job of the engine, and its tokens parsed into events.
  *
- * A chat has events for reasoning, content and calls (chat/answer.h), a text completion only for content. The events
+ * A chat has events for reasoning, content and calls (chat/stream.h), a text completion only for content. The events
  * depend on the tokens, not on when they are polled.
  *
  * Thread: the I/O thread, except `watch`, which the engine's thread uses until the job is done. */
-#ifndef TANDEM_SERVER_ANSWER_H
-#define TANDEM_SERVER_ANSWER_H
-#include "chat/answer.h"
+#ifndef TANDEM_SERVER_CHOICE_H
+#define TANDEM_SERVER_CHOICE_H
+#include "chat/stream.h"
 #include "server/record.h"
 #include "server/request.h"
 
-typedef struct server_choice server_choice;
-typedef struct {
-    void (*on_progress)(void *ctx, server_choice *c,
-                        const tandem_progress *p); /* while the prompt is run, if requested */
-    /* For a request with echo, before all other events: n tokens of the prompt; from == 0: its text as well. */
-    void (*on_prompt)(void *ctx, server_choice *c, size_t from, size_t n);
-    void (*on_event)(void *ctx, server_choice *c, const chat_event *ev);
-    /* After the events of the token; only with log-probabilities or for /completion. A stop token only with echo. */
-    void (*on_token)(void *ctx, server_choice *c, const tandem_token *x);
-    void *ctx;
-} choice_sink;
+typedef struct reply reply;
 
 enum { CHOICE_PARTS = 5 };
-struct server_choice {
+typedef struct {
     int                   index;
+    reply                *reply; /* its format receives the events */
     const server_request *request;
-    const tok            *tok;
-    choice_sink           sink;
     tandem_job           *job;    /* NULL: not submitted */
     const tandem_result  *result; /* NULL until all its tokens were polled */
 
-    chat_answer watch;  /* parses a chat on the engine's thread, to stop it */
-    chat_answer answer; /* parses a chat on the I/O thread, to send it */
+    chat_stream watch;  /* parses a chat on the engine's thread, to stop it */
+    chat_stream events; /* parses a chat on the I/O thread, and calls the reply format */
     tok_stream  text;   /* decodes a text completion */
     stop_match  stop;
     buf         decoded, safe;
 
     /* State of the reply format. */
     buf     part[CHOICE_PARTS];
-    int     open;    /* the part that text is appended to */
-    int     n_calls; /* calls sent, without the one whose name is being sent */
+    int     open; /* the part that text is appended to */
     bool    begun, ended, echoed;
     bool    new_line;            /* its text contains a newline */
     bool    lost;                /* part of it was lost for lack of memory */
@@ -51,10 +39,10 @@ struct server_choice {
     int32_t n_tokens;
     size_t  n_echoed; /* tokens of the prompt sent by echo */
     int32_t n_done;   /* progress through the prompt that was sent; -1: none */
-};
+} server_choice;
 
-/* Returns false without memory. */
-bool choice_init(server_choice *c, const server_request *r, const tok *t, int index, const choice_sink *sink);
+/* Sets all fields: choice number `index` of the request of r. Returns false without memory. */
+bool choice_init(server_choice *c, reply *r, int index);
 /* The job must have ended. */
 void choice_deinit(server_choice *c);
 bool choice_submit(server_choice *c, tandem *t, err *e);

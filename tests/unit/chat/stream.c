@@ -1,5 +1,5 @@
 /* An answer as its reader gets it: stop strings in the content, the end of a call, tokens of thoughts. */
-#include "chat/answer.h"
+#include "chat/stream.h"
 #include "chat/gemma4.h"
 
 #include "base/fault.h"
@@ -13,7 +13,7 @@ typedef struct {
     tok        *tok;
     tok_ids     ids;
     transcript  x;
-    chat_answer a;
+    chat_stream a;
 } rig;
 
 static bool rig_init(test_case *t, rig *r, const char *text)
@@ -25,14 +25,14 @@ static bool rig_init(test_case *t, rig *r, const char *text)
     tok_ids_init(&r->ids, 1 << 16);
     buf_init(&r->x.text, 1 << 16);
     CHECK_OK(tok_encode(r->tok, &r->ids, str_of(text), true, &e), e);
-    chat_answer_init(&r->a, &(chat_parse_options){
+    chat_stream_init(&r->a, &(chat_parse_options){
                                 .format = &gemma4_format, .on_event = transcript_note, .ctx = &r->x, .tok = r->tok});
     return true;
 }
 
 static void rig_deinit(rig *r)
 {
-    chat_answer_deinit(&r->a);
+    chat_stream_deinit(&r->a);
     buf_deinit(&r->x.text);
     tok_ids_deinit(&r->ids);
     tok_free(r->tok);
@@ -43,8 +43,8 @@ static size_t put_all(test_case *t, rig *r)
 {
     size_t n = 0;
     err    e;
-    while (n < r->ids.n && chat_answer_on_token(&r->a, r->ids.p[n++])) continue;
-    CHECK_OK(chat_answer_finish(&r->a, &e), e);
+    while (n < r->ids.n && chat_stream_on_token(&r->a, r->ids.p[n++])) continue;
+    CHECK_OK(chat_stream_finish(&r->a, &e), e);
     transcript_close(&r->x);
     return n;
 }
@@ -145,8 +145,8 @@ TEST(answer_counts_tokens_of_thoughts_without_a_marker)
     for (size_t i = 0; i < COUNT(cases); i++) {
         rig r;
         if (!rig_init(t, &r, cases[i].text)) return;
-        chat_answer_deinit(&r.a);
-        chat_answer_init(&r.a,
+        chat_stream_deinit(&r.a);
+        chat_stream_init(&r.a,
                          &(chat_parse_options){.format = &gemma4_format, .tok = r.tok, .thinking = cases[i].thinking});
         int32_t close = tok_find(r.tok, STR("<channel|>"));
         size_t  to    = 0;
@@ -161,8 +161,8 @@ TEST(answer_without_a_reader_finds_its_end)
 {
     rig r;
     if (!rig_init(t, &r, "one stop two")) return;
-    chat_answer_deinit(&r.a);
-    chat_answer_init(&r.a, &(chat_parse_options){.format = &gemma4_format, .tok = r.tok});
+    chat_stream_deinit(&r.a);
+    chat_stream_init(&r.a, &(chat_parse_options){.format = &gemma4_format, .tok = r.tok});
     CHECK(stop_add(&r.a.stop, STR("stop")));
     CHECK(put_all(t, &r) < r.ids.n);
     CHECK(r.a.stop.found);
@@ -181,8 +181,8 @@ TEST(answer_says_when_memory_ran_out)
         CHECK(stop_add(&r.a.stop, STR("stop")));
         buf_put(&r.x.text, "", 0);
         fault_fail_nth(n);
-        for (size_t i = 0; i < r.ids.n; i++) chat_answer_put(&r.a, r.ids.p[i]);
-        bool ok    = chat_answer_finish(&r.a, &e);
+        for (size_t i = 0; i < r.ids.n; i++) chat_stream_put(&r.a, r.ids.p[i]);
+        bool ok    = chat_stream_finish(&r.a, &e);
         long tries = fault_tries();
         fault_fail_nth(0);
         done = ok && tries < n;
