@@ -100,7 +100,8 @@ chat_message *chat_add(chat *c, chat_role role, str text);
 bool chat_join(arena *mem, const chat_content *c, const char *between, str *out);
 /* Reads {"messages": [...], "tools": [...], "enable_thinking": ..., "chat_template_kwargs": {...}}, `functions` instead
  * of `tools`, and continue_final_message, which makes the last message a prefill; ignores other members. Fails with
- * ERR_INPUT and the path of the invalid value: "messages[3].content[0].type ...". */
+ * ERR_INPUT and the path of the invalid value, "messages[3].content[0].type ...", or with ERR_UNAVAILABLE when the
+ * arena is full. */
 bool chat_parse(chat **out, arena *mem, const json_value *request, err *e);
 
 /* --- prompt options ---------------------------------------------------------------------------- */

@@ -1,10 +1,11 @@
-/* A conversation out of an OpenAI request. Every complaint says where: messages[3].tool_calls[0].function.name. */
+/* Reads a conversation from an OpenAI request. Every error has the path of the invalid value:
+ * messages[3].tool_calls[0].function.name. */
 #include "base/mem.h"
 #include "chat/chat.h"
 
 #include <stdio.h>
 
-/* A step of the path, on the stack of the caller. */
+/* A step of the path, stored on the stack of the caller. */
 typedef struct place place;
 struct place {
     const place *up;
@@ -34,14 +35,16 @@ static bool bad(const reader *r, const place *at, const char *what)
     return err_blame(r->e, path, 0);
 }
 
-static void *take(const reader *r, const place *at, size_t n, size_t each)
+static bool no_memory(const reader *r) { return err_set(r->e, ERR_UNAVAILABLE, "out of memory to read the request"); }
+
+static void *take(const reader *r, size_t n, size_t each)
 {
     void *p = arena_try(r->mem, n, each);
-    if (!p) bad(r, at, "does not fit in the memory for one request");
+    if (!p) no_memory(r);
     return p;
 }
 
-/* An absent string stays as it is. */
+/* Reads a string member. Changes nothing when it is absent. given: may be NULL. */
 static bool read_str(const reader *r, const place *up, const json_value *v, const char *key, str *out, bool *given)
 {
     const json_value *s  = json_find(v, key);
@@ -95,7 +98,7 @@ static bool read_part(const reader *r, const place *at, const json_value *v, cha
 static bool read_parts(const reader *r, const place *at, const json_value *v, chat_role role, chat_content *out)
 {
     *out = (chat_content){.kind = CHAT_PARTS, .n_parts = v->n};
-    if (v->n && !(out->part = take(r, at, v->n, sizeof *out->part))) return false;
+    if (v->n && !(out->part = take(r, v->n, sizeof *out->part))) return false;
     for (size_t i = 0; i < v->n; i++)
         if (!read_part(r, &(place){at, NULL, i}, &v->item[i], role, &out->part[i])) return false;
     return true;
@@ -117,13 +120,19 @@ static bool read_content(const reader *r, const place *up, const json_value *v, 
 }
 
 /* --- tool calls ---------------------------------------------------------------------------------*/
-/* Clients send arguments as JSON in a string. One that is no JSON stays a string: the renderer decides. */
-static const json_value *read_arguments(const reader *r, const json_value *v)
+/* Reads the arguments of a call, which clients send as JSON in a string. A string that is not JSON stays a string:
+ * the renderer decides. */
+static bool read_arguments(const reader *r, const json_value *v, const json_value **out)
 {
-    const json_value *parsed;
-    if (!v || v->kind != JSON_STRING) return v;
-    if (!chat_trim(v->s).n) return NULL;
-    return json_parse(&parsed, r->mem, v->s, NULL, NULL) ? parsed : v;
+    err e = {0};
+    *out  = v;
+    if (!v || v->kind != JSON_STRING) return true;
+    if (!chat_trim(v->s).n) {
+        *out = NULL;
+        return true;
+    }
+    if (!json_parse(out, r->mem, v->s, NULL, &e)) *out = v;
+    return e.code != ERR_UNAVAILABLE || no_memory(r);
 }
 
 static bool read_call(const reader *r, const place *at, const json_value *v, chat_call *out)
@@ -135,11 +144,11 @@ static bool read_call(const reader *r, const place *at, const json_value *v, cha
     bool named = false;
     if (!read_str(r, at, v, "id", &out->id, &out->has_id) || !read_str(r, &fn, f, "name", &out->name, &named))
         return false;
-    out->args = read_arguments(r, json_find(f, "arguments"));
+    if (!read_arguments(r, json_find(f, "arguments"), &out->args)) return false;
     return named || bad(r, &(place){&fn, "name", 0}, "is missing");
 }
 
-/* The former shape of a call: {"function_call": {"name": ..., "arguments": ...}}, without an id. */
+/* Reads the former shape of a call: {"function_call": {"name": ..., "arguments": ...}}, without an id. */
 static bool read_function_call(const reader *r, const place *up, const json_value *v, chat_message *m)
 {
     const json_value *f     = json_find(v, "function_call");
@@ -148,10 +157,10 @@ static bool read_function_call(const reader *r, const place *up, const json_valu
     if (!f) return true;
     if (f->kind != JSON_OBJECT) return bad(r, &at, "must be an object with a name and arguments");
     if (m->role != CHAT_ASSISTANT) return bad(r, &at, "is only allowed in an assistant message");
-    if (!(m->call = take(r, &at, 1, sizeof *m->call))) return false;
+    if (!(m->call = take(r, 1, sizeof *m->call))) return false;
     m->n_calls = 1;
     if (!read_str(r, &at, f, "name", &m->call->name, &named)) return false;
-    m->call->args = read_arguments(r, json_find(f, "arguments"));
+    if (!read_arguments(r, json_find(f, "arguments"), &m->call->args)) return false;
     return named || bad(r, &(place){&at, "name", 0}, "is missing");
 }
 
@@ -163,7 +172,7 @@ static bool read_calls(const reader *r, const place *up, const json_value *v, ch
     if (!list || !list->n) return read_function_call(r, up, v, m);
     if (m->role != CHAT_ASSISTANT) return bad(r, &at, "is only allowed in an assistant message");
     if (list->n > CHAT_MAX_CALLS) return bad(r, &at, "has more than 256 calls");
-    if (!(m->call = take(r, &at, list->n, sizeof *m->call))) return false;
+    if (!(m->call = take(r, list->n, sizeof *m->call))) return false;
     m->n_calls = list->n;
     for (size_t i = 0; i < list->n; i++)
         if (!read_call(r, &(place){&at, NULL, i}, &list->item[i], &m->call[i])) return false;
@@ -177,7 +186,7 @@ static bool read_responses(const reader *r, const place *up, const json_value *v
     if (!list) return true;
     if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
     if (list->n && m->role != CHAT_ASSISTANT) return bad(r, &at, "is only allowed in an assistant message");
-    if (list->n && !(m->response = take(r, &at, list->n, sizeof *m->response))) return false;
+    if (list->n && !(m->response = take(r, list->n, sizeof *m->response))) return false;
     m->n_responses = list->n;
     for (size_t i = 0; i < list->n; i++) {
         place item              = {&at, NULL, i};
@@ -224,7 +233,7 @@ static bool read_messages(const reader *r, const json_value *request, chat *c)
     place             at   = {NULL, "messages", 0};
     if (!list || list->kind != JSON_ARRAY || !list->n) return bad(r, &at, "must be a list with at least one message");
     if (list->n > CHAT_MAX_MESSAGES) return bad(r, &at, "has more than 65536 messages");
-    if (!(c->message = take(r, &at, list->n, sizeof *c->message))) return false;
+    if (!(c->message = take(r, list->n, sizeof *c->message))) return false;
     c->n = c->cap = list->n;
     for (size_t i = 0; i < list->n; i++)
         if (!read_message(r, &(place){&at, NULL, i}, &list->item[i], &c->message[i])) return false;
@@ -266,7 +275,7 @@ static bool read_functions(const reader *r, const json_value *request, chat *c)
     place             at   = {NULL, "functions", 0};
     if (!list) return true;
     if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
-    if (list->n && !(c->tool = take(r, &at, list->n, sizeof *c->tool))) return false;
+    if (list->n && !(c->tool = take(r, list->n, sizeof *c->tool))) return false;
     c->by_functions = true;
     for (; c->n_tools < list->n; c->n_tools++)
         if (!read_function(r, &(place){&at, NULL, c->n_tools}, &list->item[c->n_tools], &c->tool[c->n_tools]))
@@ -281,7 +290,7 @@ static bool read_tools(const reader *r, const json_value *request, chat *c)
     if (list && json_find(request, "functions")) return bad(r, &at, "and functions exclude each other");
     if (!list) return read_functions(r, request, c);
     if (list->kind != JSON_ARRAY) return bad(r, &at, "must be a list");
-    if (list->n && !(c->tool = take(r, &at, list->n, sizeof *c->tool))) return false;
+    if (list->n && !(c->tool = take(r, list->n, sizeof *c->tool))) return false;
     for (size_t i = 0; i < list->n; i++) {
         if (!is_function(&list->item[i])) continue;
         if (!read_tool(r, &(place){&at, NULL, i}, &list->item[i], &c->tool[c->n_tools++])) return false;
@@ -304,7 +313,7 @@ static bool read_wishes(const reader *r, const place *up, const json_value *v, c
            read_wish(r, up, v, "add_generation_prompt", &c->add_generation_prompt);
 }
 
-/* Takes the last message out of the conversation and makes it the beginning of the answer. */
+/* Removes the last message from the conversation and makes it the beginning of the response. */
 static bool read_prefill(const reader *r, const json_value *request, chat *c)
 {
     chat_wish wanted = CHAT_UNSAID;
@@ -319,7 +328,7 @@ static bool read_prefill(const reader *r, const json_value *request, chat *c)
     if (m->content.kind == CHAT_STRING)
         c->prefill = m->content.text;
     else if (m->content.kind == CHAT_PARTS && !chat_join(c->mem, &m->content, "", &c->prefill))
-        return bad(r, &at, "does not fit in the memory for one request");
+        return no_memory(r);
     c->n--;
     c->add_generation_prompt = CHAT_YES;
     return true;
@@ -333,7 +342,7 @@ bool chat_parse(chat **out, arena *mem, const json_value *request, err *e)
     *out                     = NULL;
     if (!request || request->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "the request must be an object");
     if (kwargs && kwargs->kind != JSON_OBJECT) return bad(&r, &at, "must be an object");
-    chat *c = take(&r, NULL, 1, sizeof *c);
+    chat *c = take(&r, 1, sizeof *c);
     if (!c) return false;
     c->mem = mem;
     if (!read_messages(&r, request, c) || !read_tools(&r, request, c) || !read_wishes(&r, NULL, request, c) ||

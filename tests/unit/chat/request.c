@@ -216,6 +216,35 @@ TEST(chat_request_takes_refusals)
     arena_deinit(&mem);
 }
 
+/* A full arena is not the client's fault. */
+TEST(chat_request_is_unavailable_when_the_arena_is_full)
+{
+    static const char request[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},{\"role\":\"assistant\","
+        "\"tool_calls\":[{\"id\":\"1\",\"function\":{\"name\":\"f\"}}],\"tool_responses\":[{\"response\":1}]},"
+        "{\"role\":\"assistant\",\"function_call\":{\"name\":\"f\"}},{\"role\":\"assistant\",\"content\":"
+        "[{\"type\":\"text\",\"text\":\"b\"}]}],\"tools\":[{\"function\":{\"name\":\"f\"}}],"
+        "\"continue_final_message\":true}";
+    const json_value *v;
+    arena             tree;
+    err               e;
+    int               failed = 0;
+    bool              ok     = false;
+    arena_init(&tree, 1 << 20);
+    if (CHECK_OK(json_parse(&v, &tree, str_of(request), NULL, &e), e))
+        for (size_t limit = 0; limit < 1 << 16 && !ok; limit += 16) {
+            arena mem;
+            chat *c;
+            arena_init(&mem, limit);
+            ok = chat_parse(&c, &mem, v, &e);
+            CHECK_MSG(ok || (e.code == ERR_UNAVAILABLE && !c), "%zu bytes: code %d, %s", limit, e.code, e.text);
+            failed += !ok;
+            arena_deinit(&mem);
+        }
+    CHECK(ok && failed > 8);
+    arena_deinit(&tree);
+}
+
 TEST(chat_request_survives_no_memory)
 {
     static const char request[] =
@@ -236,7 +265,9 @@ TEST(chat_request_survives_no_memory)
         bool ok    = parse(request, &mem, &c, &e) && chat_render_text(&out, c, &o, &e);
         bool tried = fault_tries() >= nth;
         fault_fail_nth(0);
-        CHECK_MSG(ok || e.text[0], "no sentence when allocation %ld fails", nth);
+        CHECK_MSG(ok || (e.text[0] && e.code == ERR_UNAVAILABLE), "allocation %ld fails: code %d, '%s'", nth, e.code,
+                  e.text);
+        if (ok) CHECK(c->message[1].call[0].args->kind == JSON_OBJECT);
         failed += !ok;
         buf_deinit(&out);
         arena_deinit(&mem);
