@@ -49,9 +49,9 @@ typedef struct {
     void (*remove)(void *ctx, int32_t node, int cls);            /* removes the page, and nodes that depend on it */
     void (*moved)(void *ctx, int32_t node, int cls, int32_t id); /* the page has a new id */
     bool (*evict)(void *ctx);                                    /* evicts at least one page; false when none is idle */
-    void (*drop_class)(void *ctx, int cls);
-    void (*check)(const void *ctx);
-} cache_hooks;
+    void (*drop_class)(void *ctx, int cls);                      /* removes all pages of the class from the tree */
+    void (*check)(const void *ctx);                              /* asserts the tree's invariants */
+} cache_hooks;                                                   /* all NULL: there is no tree */
 
 struct kv_pool {
     const ops  *o;
@@ -117,18 +117,25 @@ static inline int32_t *table_row(const page_class *c, int lane)
 }
 
 /* --- slabs.c ------------------------------------------------------------------------------------*/
-bool       kv_page_bytes(const kv_class_spec *s, size_t *out);
-bool       kv_state_page_bytes(const kv_state_spec *s, size_t *out);
-size_t     kv_slab_bytes(const size_t *page_bytes, int n, size_t max_bytes);
+/* A page id is the offset of the page in the pool's memory, in units of KV_UNIT bytes. */
+/* Set *out to the bytes of a page, a multiple of KV_UNIT. Return false when it is too large. */
+bool kv_page_bytes(const kv_class_spec *s, size_t *out);
+bool kv_state_page_bytes(const kv_state_spec *s, size_t *out);
+/* Returns the size of slabs that suits n classes with these page sizes, in a pool of max_bytes. */
+size_t kv_slab_bytes(const size_t *page_bytes, int n, size_t max_bytes);
+/* Allocates the memory and its slabs, all free. p->slab_bytes and p->max_per_slab are set. Fails unless there is a slab
+ * for each of n_classes. kv_pool_free frees what was allocated before a failure. */
 bool       kv_slabs_init(kv_pool *p, size_t max_bytes, int n_classes, err *e);
-bool       kv_slabs_widen(kv_pool *p, int per_slab, err *e); /* for a class with smaller pages than all before */
-int        kv_page_slab(const kv_pool *p, int32_t id);
+bool       kv_slabs_widen(kv_pool *p, int per_slab, err *e); /* raises max_per_slab to per_slab, if it is less */
+int        kv_page_slab(const kv_pool *p, int32_t id);       /* index of the slab that contains the page */
 page_info *kv_page_info(const kv_pool *p, const page_class *c, int32_t id);
-int32_t    kv_page_take(kv_pool *p, int cls);            /* refs is 1; NO_PAGE when the pool is full */
-void       kv_page_ref(kv_pool *p, int cls, int32_t id); /* counts one more table entry that refers to it */
-void       kv_page_unref(kv_pool *p, int cls, int32_t id);
-void       kv_page_uncache(kv_pool *p, int cls, int32_t id); /* its node no longer refers to it */
-void       kv_page_copy(kv_pool *p, int cls, int32_t to, int32_t from);
+/* Takes a free page and sets its refs to 1. May merge slabs, which changes ids of other pages, and evict pages. Returns
+ * NO_PAGE when the pool is full. */
+int32_t kv_page_take(kv_pool *p, int cls);
+void    kv_page_ref(kv_pool *p, int cls, int32_t id);     /* counts one more table entry that refers to it */
+void    kv_page_unref(kv_pool *p, int cls, int32_t id);   /* the last one frees the page, or makes it idle */
+void    kv_page_uncache(kv_pool *p, int cls, int32_t id); /* its node no longer refers to it: frees it if refs is 0 */
+void    kv_page_copy(kv_pool *p, int cls, int32_t to, int32_t from); /* enqueues the copy on p->q, which is set */
 
 /* --- reserve.c ----------------------------------------------------------------------------------*/
 /* Returns whether one more pinned page of this class, and all pages pinned now, are within the reservations. */
@@ -139,12 +146,12 @@ void kv_seq_set_page(kv_seq *s, int cls, int32_t k, int32_t id); /* sets an entr
 void kv_seq_release(kv_seq *s, int cls, int32_t k);              /* clears an entry and unrefs its page */
 
 /* --- lane.c -------------------------------------------------------------------------------------*/
-bool kv_lanes_init(kv_pool *p, const kv_pool_spec *spec, err *e);
+bool kv_lanes_init(kv_pool *p, const kv_pool_spec *spec, err *e); /* after a failure, kv_lanes_deinit still applies */
 void kv_lanes_deinit(kv_pool *p);
 
 /* --- prefix.c -----------------------------------------------------------------------------------*/
-/* Copies the states of the node into new live states of the sequence; false when the pool is full: the
- * caller drops those already taken. */
+/* Copies the states of the node into new live states of the sequence. Returns false when the pool is full: the caller
+ * drops the states that were taken. */
 bool kv_prefix_take_states(kv_prefix *t, const kv_node *at, kv_seq *s);
 /* Gives the saved states of the sequence to the node. The sequence has none afterwards. */
 void kv_prefix_put_states(kv_prefix *t, kv_node *n, kv_seq *s);

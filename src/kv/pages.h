@@ -12,9 +12,9 @@
  * Positions and slots: a chain keeps position p in slot p. The rows of a tree take one slot each after the committed
  * length, so a sequence may have more slots than positions until it is cut.
  *
- * Sharing: several sequences and the prefix tree (kv/prefix.h) may refer to the same page. A page with another
- * reference is copied before it is written. The slots that kv_seq_grow adds are in pages that no other sequence
- * refers to.
+ * Sharing: several sequences and the prefix tree (kv/prefix.h) may refer to the same page. kv_seq_grow copies a shared
+ * page before it adds slots to it, so the slots that it adds are in pages that only this sequence refers to. A write to
+ * older slots of a shared page needs kv_seq_own first.
  *
  * Invariants, asserted by kv_pool_check:
  *  (1) refs of a page equals the number of table entries that refer to it; a page is in use when refs > 0 or when a
@@ -27,9 +27,10 @@
  *  (4) the counters of pages and bytes, in use and pinned, equal the numbers found by counting;
  *  (5) (6) belong to kv/prefix.h, (8) (9) to kv/lane.h;
  *  (7) reservations fit into the pool, rounded up to whole slabs of each class. While sequences hold no more pages than
- *      are reserved, taking a page never fails.
+ *      are reserved and the pool has a queue, taking a page never fails.
  *
- * Ownership: free what *_new and *_fork return with the matching *_free. Thread: the engine thread only. */
+ * The engine thread is the only caller. Free what *_new and *_fork return with the matching *_free. A pool owns its
+ * sequences: kv_pool_free frees their memory too. */
 #ifndef TANDEM_KV_PAGES_H
 #define TANDEM_KV_PAGES_H
 #include "ops/ops.h"
@@ -44,13 +45,13 @@ enum {
 typedef struct {
     int         n_layers, n_kv_heads, head_dim;
     cache_types types;
-    int         window; /* number of positions that a row sees, including its own; 0: all */
+    int         window; /* number of positions that a row sees, its own included; 0: all */
 } kv_class_spec;
 
 /* --- state classes (kv/lane.h) --------------------------------------------------------------------
  * The memory of recurrent layers. Its size per lane is fixed and does not depend on the length of the text. */
-/* A state class as the target sees it. The live state of a lane is at byte KV_UNIT * table[lane * table_stride] of the
- * pool. */
+/* A state class as the target sees it. The live state of a lane is at byte KV_UNIT * table[lane * table_stride] of
+ * `pool`. */
 typedef struct {
     dev    pool, table;
     int    table_stride;
@@ -59,7 +60,7 @@ typedef struct {
     size_t row_bytes; /* size of what one kept row stores for the commit */
 } kv_state;
 
-/* Kept rows that are to be applied to the live states of lanes. */
+/* Kept rows that are to be applied to the live states of lanes. An item is one lane. */
 typedef struct {
     int     lane;
     int32_t pos;      /* length that the live state covers; 0: treat the state as all zeros */
@@ -68,12 +69,12 @@ typedef struct {
 typedef struct {
     const kv_replay_item *item;
     int                   n_items;
-    const int32_t        *row; /* [n_rows] */
+    const int32_t        *row; /* [n_rows]: indices into kv_state.kept */
     int                   n_rows;
 } kv_replay;
 
 typedef struct {
-    size_t bytes, row_bytes;
+    size_t bytes, row_bytes; /* as in kv_state; multiples of sizeof(float) */
     /* Enqueues the update of live states by kept rows. NULL: each kept row stores the whole state after that row, and
      * row_bytes equals bytes. */
     void (*replay)(void *ctx, const kv_state *s, const kv_replay *r);
@@ -82,8 +83,8 @@ typedef struct {
 
 typedef struct {
     const kv_class_spec *classes;
-    int    n_classes; /* every sequence keeps all pages of the first class without a window, or of the first */
-    size_t max_bytes; /* limit for pages, states and kept rows together */
+    int    n_classes; /* if all have a window, that of the first is ignored: the prefix tree needs one without */
+    size_t max_bytes; /* limit for pages, states and kept rows together; tables are not counted */
     int    max_lanes;
     int    max_slots;                   /* per lane */
     const kv_state_spec *states;        /* a lane has states of each of these classes */
@@ -91,46 +92,53 @@ typedef struct {
     int                  max_kept_rows; /* per step, all lanes together */
 } kv_pool_spec;
 
-/* Sets *out to the max_bytes of a pool that holds exactly one lane of n_slots. Returns false on overflow. */
+/* Set *out to the max_bytes of a pool that holds exactly one lane of n_slots, and to the bytes of the kept rows of all
+ * lanes together. Both ignore spec->max_bytes, and return false on overflow: *out is undefined then. */
 bool kv_bytes_for(const kv_pool_spec *spec, int n_slots, size_t *out);
-/* Sets *out to the bytes that the kept rows of all lanes take together. */
 bool kv_kept_bytes(const kv_pool_spec *spec, size_t *out);
 
+/* Allocates the pool. Sets *out to NULL on failure. `o` and the contexts of the states must outlive the pool; *spec is
+ * copied. */
 bool kv_pool_new(kv_pool **out, const ops *o, const kv_pool_spec *spec, err *e);
 void kv_pool_free(kv_pool *p); /* accepts NULL, like all *_free here */
-/* Sets the queue on which pages are copied: that of the steps that read them. Required before pages are shared. */
+/* Sets the queue on which pages are copied and K/V rows are moved: that of the steps that read them. Required before
+ * pages are shared, states are used or draft tokens are committed. Without a queue partly used slabs are not merged. */
 void kv_pool_set_queue(kv_pool *p, queue *q);
-/* Adds a class with max_seqs sequences of its own. Sets *cls to its index, which is also its group. Not inside a
- * step. */
+/* Adds a class with max_seqs sequences of its own, each of up to max_slots slots. Sets *cls to its index, which is also
+ * its group; *cls is undefined on failure. Not inside a step. */
 bool kv_pool_add_class(kv_pool *p, const kv_class_spec *s, int max_seqs, int max_slots, int *cls, err *e);
-/* Removes an added class. Requires that all its sequences are free and nothing is reserved. The index may be reused. */
+/* Removes an added class, and its pages from the prefix tree. All its sequences must be free and none of its pages
+ * reserved. kv_pool_add_class may use the index again. */
 void            kv_pool_drop_class(kv_pool *p, int cls);
-const kv_class *kv_pool_class(const kv_pool *p, int i);
-const kv_state *kv_pool_state(const kv_pool *p, int i);
-uint64_t        kv_pool_key(const kv_pool *p); /* hash of everything that ops see of the classes, for graph_key */
-size_t          kv_pool_used_bytes(const kv_pool *p);
-size_t          kv_pool_pinned_bytes(const kv_pool *p); /* bytes of pages that sequences refer to */
-size_t          kv_pool_bytes(const kv_pool *p);
+const kv_class *kv_pool_class(const kv_pool *p, int i); /* valid until class i is dropped */
+const kv_state *kv_pool_state(const kv_pool *p, int i); /* i: index into kv_pool_spec.states */
+uint64_t        kv_pool_key(const kv_pool *p);          /* hash of all that ops see of the classes, for graph_key */
+size_t          kv_pool_used_bytes(const kv_pool *p);   /* pages and states in use, by sequences or the tree */
+size_t          kv_pool_pinned_bytes(const kv_pool *p); /* pages and states that sequences refer to */
+size_t          kv_pool_bytes(const kv_pool *p);        /* size of all slabs; kept rows are not counted */
 /* Uploads the table entries that changed since the last call. Call it before any op reads the tables, kv_move included:
  * taking a page may move other pages. */
 void kv_pool_flush(kv_pool *p, queue *q);
 void kv_pool_check(const kv_pool *p); /* asserts the invariants, for tests */
 
 /* --- reservations (promise 5) -------------------------------------------------------------------
- * A reservation is a number of pages of each class, rounded up to whole slabs. Reserved pages are always available:
- * pages that only the prefix tree refers to are evicted for them, and partly used slabs are merged. */
+ * A reservation is a number of pages of each class. The reserved pages of a class together take whole slabs. Reserved
+ * pages are always available: pages that only the prefix tree refers to are evicted for them, and partly used slabs are
+ * merged. */
 typedef struct {
-    int32_t pages[KV_MAX_CLASSES];
+    int32_t pages[KV_MAX_CLASSES]; /* starts as all zeros */
 } kv_need;
-/* Adds the pages of a sequence with up to n_slots slots, of which up to n_unsettled follow the settled length. For
- * group 0 the states of the lane are added too. */
+/* Adds the pages of a sequence with up to n_slots slots, of which up to n_unsettled follow the settled length
+ * (kv_seq_settle). For group 0 two states of each state class are added too. An n_slots over the group's maximum counts
+ * as that maximum. */
 void   kv_need_add(const kv_pool *p, kv_need *n, int group, int32_t n_slots, int32_t n_unsettled);
 size_t kv_need_bytes(const kv_pool *p, const kv_need *n); /* in whole slabs, without other reservations */
-/* Reserves n. Returns false when it and the other reservations exceed this share of the pool; share is at most 1. */
+/* Reserves n. Returns false, and reserves nothing, when n and the other reservations exceed this share of the pool.
+ * share is at most 1. */
 bool   kv_reserve(kv_pool *p, const kv_need *n, double share);
-bool   kv_could_reserve(const kv_pool *p, const kv_need *n, double share); /* if nothing else were reserved */
-void   kv_unreserve(kv_pool *p, const kv_need *n);
-size_t kv_pool_reserved_bytes(const kv_pool *p);
+bool   kv_could_reserve(const kv_pool *p, const kv_need *n, double share); /* whether it would, alone in the pool */
+void   kv_unreserve(kv_pool *p, const kv_need *n);                         /* n: as passed to kv_reserve */
+size_t kv_pool_reserved_bytes(const kv_pool *p);                           /* in whole slabs */
 
 /* --- sequences ----------------------------------------------------------------------------------*/
 kv_seq *kv_seq_new(kv_pool *p, int group); /* NULL when all sequences of the group are taken */
@@ -138,18 +146,20 @@ void    kv_seq_free(kv_seq *s);
 /* Returns a new sequence that shares the pages of the first n_slots, including a partly filled one, or NULL when all
  * sequences of the group are taken. */
 kv_seq *kv_seq_fork(kv_seq *s, int32_t n_slots);
-int     kv_seq_lane(const kv_seq *s);
-/* Takes pages for the slots below n_slots, in all classes of the group or, on failure, in none. ERR_LIMIT: the pool is
- * full. */
+int     kv_seq_lane(const kv_seq *s); /* its row in the tables of its classes */
+/* Extends the sequence to n_slots, with pages in all classes of the group; does nothing if it is that long. On failure
+ * the length is unchanged. ERR_LIMIT: the pool is full; ERR_TOO_LARGE: n_slots is over the group's maximum. */
 bool kv_seq_grow(kv_seq *s, int32_t n_slots, err *e);
-/* Removes the slots from n_slots on. Keeps one page more than needed, because the next draft needs it. Released pages
- * do not come back: either n_slots is 0, or a row at n_slots sees no page that kv_seq_settle released. */
+/* Removes the slots from n_slots on; n_slots is at most the length. Keeps one page more than needed if there is one,
+ * because the next draft needs it. Released pages do not come back: either n_slots is 0, or a row at n_slots sees no
+ * page that kv_seq_settle released. */
 void kv_seq_cut(kv_seq *s, int32_t n_slots);
 /* Declares the slots below n_slots committed and releases the pages that no later row can see. */
 void kv_seq_settle(kv_seq *s, int32_t n_slots);
-/* Removes full pages from the middle of a sequence of an added class. The pages after them move down. */
+/* Removes n_pages full pages of a sequence of an added class, which shortens it. The pages after them move down. */
 void kv_seq_drop(kv_seq *s, int first_page, int n_pages);
-/* Makes the page of a sequence of an added class private, by a copy if it is shared, so that it may be written. */
+/* Makes a page of a sequence of an added class private, by a copy if it is shared, so that it may be written. Does
+ * nothing for a released page. ERR_LIMIT: the pool is full. */
 bool    kv_seq_own(kv_seq *s, int page_index, err *e);
 int32_t kv_seq_len(const kv_seq *s); /* number of slots */
 #endif

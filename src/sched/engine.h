@@ -1,7 +1,8 @@
 /* sched/engine.h - the functions on a `tandem` for the server and the command line, in addition to include/tandem.h.
  *
  * They use types of lower layers (tok, chat_options, settings, err), which the public header does not show. Pointers
- * that they return stay valid until tandem_close. Any thread may call them, except engine_open. */
+ * that they return stay valid until tandem_close, except grammars, which the caller drops with form_drop. Any thread
+ * may call them while the engine is open. */
 #ifndef TANDEM_SCHED_ENGINE_H
 #define TANDEM_SCHED_ENGINE_H
 #include "chat/chat.h"
@@ -15,14 +16,15 @@
 
 #include <stdatomic.h>
 
-/* Options that tandem_options does not have; all may be 0. */
+/* Options that tandem_options does not have; all may be 0. They are borrowed during the call. */
 typedef struct {
-    const checkpoint *files;    /* the model's files, borrowed during the call; NULL: opened there */
+    const checkpoint *files;    /* the model's files; NULL: opened there */
     const char       *need_tok; /* prefix of the error when the model has no tokenizer; NULL: it may have none */
-    /* Settings of the engine before this one: those that were changed while it ran are kept. NULL: not carried over. */
+    /* Settings of the engine before this one: those that were changed while it ran are kept. The caller promises to
+     * pass this engine's settings to the next one, too. NULL: settings are not carried over. */
     const settings *changed;
 } engine_extra;
-/* Opens an engine as tandem_open does. */
+/* Opens an engine as tandem_open does. x is not NULL. Sets *out to NULL on failure. */
 bool engine_open(tandem **out, const tandem_options *o, const engine_extra *x, err *e);
 
 /* --- what was opened ------------------------------------------------------------------------------ */
@@ -31,47 +33,51 @@ bool engine_open(tandem **out, const tandem_options *o, const engine_extra *x, e
 const tandem_info *engine_info(const tandem *t);
 const tok         *engine_tok(const tandem *t);      /* NULL: the model has no tokenizer */
 str                engine_template(const tandem *t); /* the text of the model's chat template; empty: it has none */
-/* Copies the prompt format. Fails when the model's chat template cannot be read; out->format is set also then. */
+/* Copies the prompt format. Fails when the model's chat template cannot be read; *out is set also then. */
 bool engine_format(const tandem *t, chat_options *out, err *e);
 enum { ENGINE_FINGERPRINT_MAX = 24 };
-/* Writes "fp_" and 16 hex digits computed from the build, the model's fingerprint (its path where fingerprints are
- * off), the device, the K/V types, the context and all settings. Equal requests with equal seeds get equal texts from
- * engines with equal fingerprints. */
+/* Writes "fp_" and 16 hex digits computed from the version of tandem, the model's fingerprint (its path where
+ * fingerprints are off), the device, the K/V types, the context length and the current settings. Equal requests with
+ * equal seeds get equal texts from engines with equal fingerprints. */
 void engine_fingerprint(const tandem *t, char out[ENGINE_FINGERPRINT_MAX]);
-/* Returns the context length that the DFlash drafter among them was trained with; 0: not known. */
+/* Returns the context length in tokens that the DFlash drafter among all[0 .. n - 1] was trained with; 0: there is
+ * none, or it is not known. */
 int engine_trained_ctx(const tandem_drafter_info *all, int n);
 
-/* The files of the model or of a drafter that could be opened. */
+/* The files of the model or of a drafter that has not failed. */
 typedef struct {
     const char            *role; /* "model", "drafter" */
     const char            *path;
-    const char            *name;  /* shown instead of the path; NULL: the path */
-    const checkpoint_list *files; /* NULL: not known */
+    const char            *name;  /* shown instead of the path */
+    const checkpoint_list *files; /* NULL: not known, because the drafter was never opened */
 } engine_part;
 enum { ENGINE_MAX_PARTS = 1 + TANDEM_MAX_DRAFTERS };
-int engine_parts(const tandem *t, engine_part out[ENGINE_MAX_PARTS]); /* returns how many there are */
+int engine_parts(const tandem *t, engine_part out[ENGINE_MAX_PARTS]); /* the model first; returns their number */
 
 /* --- requests ------------------------------------------------------------------------------------- */
-/* Submits as tandem_submit does. form: the compiled grammar of the request; NULL: none, or it is compiled here. */
+/* Submits as tandem_submit does. form: the compiled grammar of the request, which the caller still drops; NULL: the
+ * request has none, or it is compiled here. */
 bool engine_submit(tandem *t, const tandem_request *r, answer_form *form, tandem_job **out, err *e);
-/* Finds or compiles the grammar of a request that has one. The caller drops it. Errors as forms_take. */
+/* Finds or compiles the grammar of a request that has one. The caller drops it. Errors as forms_take. Compiling may
+ * take seconds: *cancel, unless NULL, ends it when it becomes true. */
 bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool *cancel, answer_form **out, err *e);
-/* Returns the grammar of the request where it was compiled before, else NULL. The caller drops it. */
+/* Returns the grammar of the request if it is in the cache of compiled ones, else NULL. The caller drops it. */
 answer_form *engine_find_compiled(const tandem *t, const tandem_request *r);
 
 /* --- settings and decisions ----------------------------------------------------------------------- */
 void engine_get_settings(const tandem *t, settings *out);
-/* Changes several settings, all or none; null restores the default. */
+/* Changes the settings that are members of the object, all or none, and in the settings file if there is one. null
+ * restores the default. Errors as settings_change. */
 bool engine_change_settings(tandem *t, const json_value *members, err *e);
 /* Copies the values of `names`, bits as settings_bit gives them, from settings that were changed elsewhere. */
 void engine_take_settings(tandem *t, const settings *from, uint64_t names);
-enum { ENGINE_ROUTING_MAX = 1024 }; /* decisions that are kept */
-/* Writes an array of the newest routing decisions, newest first: at most n, of all requests or (unless
- * NULL) of the one with this id. */
+enum { ENGINE_ROUTING_MAX = 1024 }; /* number of routing records that are kept in memory */
+/* Writes an array of the newest routing records as JSON objects, newest first: at most n, of all requests or (unless
+ * NULL) of the one with this id. The array is empty when there is no memory for it. */
 void engine_put_routing(const tandem *t, const char *request_id, int n, json_writer *w);
-/* Returns "policy" for a route_reason that depends on other requests, else the reason itself. */
+/* Returns "policy" for the name of a route_reason that depends on other requests, else the name itself. */
 const char *engine_public_reason(const char *reason);
 
-/* Copies an error to the public type; `to` may be NULL. */
-void engine_tell(tandem_error *to, const err *from);
+/* Copies the code and the text of an error to the public type; `to` may be NULL. */
+void engine_copy_error(tandem_error *to, const err *from);
 #endif

@@ -1,6 +1,7 @@
-/* sched/errand.h - runs functions of other threads on the engine's thread, between two steps.
+/* sched/errand.h - runs functions of other threads on the engine thread, between two steps. The scheduler uses it to
+ * park drafters.
  *
- *      any thread: errands_do(fn, ctx) ---> the engine's: errands_run, which calls fn(ctx) ---> errands_do returns */
+ *      any thread: errands_do(fn, ctx) ---> engine thread: errands_run calls fn(ctx) ---> errands_do returns */
 #ifndef TANDEM_SCHED_ERRAND_H
 #define TANDEM_SCHED_ERRAND_H
 #include <pthread.h>
@@ -15,11 +16,12 @@ typedef struct {
 } errands;
 
 void errands_init(errands *x);
-void errands_deinit(errands *x); /* after errands_close, or when errands_run was never called */
-/* Blocks until the engine's thread has called fn. Returns false when it was not called and never will be, because the
- * thread has ended. Calls `ring` once the errand is queued. */
+void errands_deinit(errands *x); /* after errands_close, or when errands_do was never called */
+/* Queues a call of fn and blocks until the engine thread has made it. Returns false when it was not made and never will
+ * be: errands_close came first. Calls `ring`, which wakes the engine thread, once the errand is queued, while the lock
+ * of x is held. */
 bool errands_do(errands *x, void (*fn)(void *ctx), void *ctx, void (*ring)(void *ring_ctx), void *ring_ctx);
-/* Runs the queued errands, on the engine's thread. Returns whether there were any. */
+/* Runs the queued errands, on the engine thread. Returns whether there were any. */
 bool errands_run(errands *x);
-void errands_close(errands *x); /* drops queued errands and refuses new ones */
+void errands_close(errands *x); /* drops queued errands, whose errands_do return false, and refuses new ones */
 #endif

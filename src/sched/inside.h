@@ -15,7 +15,7 @@ struct tandem {
     sched          *sched;
     routing_log    *log;
     settings_file  *file;    /* NULL: none; guarded by settings_lock */
-    bool            carried; /* the settings are handed to the next engine */
+    bool            carried; /* the settings are passed to the next engine: see engine_extra.changed */
     pthread_mutex_t settings_lock;
     pthread_mutex_t fingerprint_lock;                    /* held for a copy only */
     char            fingerprint[ENGINE_FINGERPRINT_MAX]; /* engine_fingerprint; guarded by fingerprint_lock */

@@ -288,7 +288,7 @@ static uint64_t hash_name(const job_maker *m, const char *name)
     return strtoull(hex, NULL, 16);
 }
 
-form_source job_form_request(const job_maker *m, const tandem_request *r, const atomic_bool *cancel)
+form_source job_form_source(const job_maker *m, const tandem_request *r, const atomic_bool *cancel)
 {
     return (form_source){&r->grammar, r->tenant ? hash_name(m, r->tenant) : 0, cancel};
 }

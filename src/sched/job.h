@@ -1,14 +1,15 @@
-/* sched/job.h - one request: its options, its state, and the tokens of its answer so far.
+/* sched/job.h - one request inside the engine: its options, its state, and the tokens of its response so far.
  *
- * All memory of a job is allocated when it is created, including that of every token of its answer: the engine never
+ * All memory of a job is allocated when it is created, including that of every token of its response: the engine never
  * waits for a reader, and a step allocates nothing. Tokens are written once and never move; readers read n_out, the
  * number of published tokens:
  *
  *      token     [ 0 ............ n_read ...... n_out ......... max_out )
  *                  given to the reader   published       still to come
  *
- * A job has two owners, the caller and the engine; the last one frees it. Fields belong to the engine's thread, unless
- * a comment says otherwise. */
+ * A job has two owners, the caller and the engine; the last one frees it. The reader is the caller's thread in
+ * tandem_poll, tandem_wait and tandem_read (read.c). Fields belong to the engine thread, unless a comment says
+ * otherwise. */
 #ifndef TANDEM_SCHED_JOB_H
 #define TANDEM_SCHED_JOB_H
 #include "base/arena.h"
@@ -23,12 +24,12 @@
 
 #include "tandem.h"
 
-/* The model that requests are made for. */
+/* The model that requests are made for. Read by any thread. */
 typedef struct {
     const target *model;
-    const tok    *tok; /* NULL: the model has no tokenizer */
-    int           n_ctx;
-    tok_ids       stops; /* end-of-answer tokens of the model and the tokenizer */
+    const tok    *tok;   /* NULL: the model has no tokenizer */
+    int           n_ctx; /* context length in tokens */
+    tok_ids       stops; /* stop tokens of the model and the tokenizer */
     answer_forms *forms; /* compiled grammars */
     uint8_t
         secret[16]; /* key of the tenants' salts: a tenant cannot choose a name that shares the prefixes of another */
@@ -36,8 +37,8 @@ typedef struct {
 
 struct tandem_job {
     arena      mem;
-    atomic_int holders;
-    bell      *engine; /* rung by tandem_cancel; the engine's, valid until `done` */
+    atomic_int holders; /* number of owners */
+    bell      *engine;  /* wakes the engine; rung by tandem_cancel; belongs to the engine, valid until `done` */
 
     /* the request; not changed afterwards */
     const job_maker *maker;
@@ -45,16 +46,16 @@ struct tandem_job {
     int32_t          max_out; /* tokens */
     bool             cut;     /* max_out was reduced to the room in the context */
     lane_options     opt;
-    int32_t         *stop_id; /* in addition to the maker's, unless ignore_stops */
+    int32_t         *stop_id; /* stop tokens of the request, in addition to the maker's */
     size_t           n_stop_ids;
-    bool             ignore_stops;
-    answer_form     *form; /* NULL: no grammar; released when the job is done */
+    bool             ignore_stops; /* the maker's stop tokens do not end the response, unless it has a grammar */
+    answer_form     *form;         /* NULL: no grammar; released when the job is done */
     guide_begins     begins;
     char             id[ROUTING_ID_MAX];
     int              priority;
-    bool             is_repeat;  /* another answer to a prompt that was counted already */
-    uint64_t         salt, kind; /* the tenant's; hash of the kind of request, 0: none */
-    uint64_t         account_key;
+    bool             is_repeat;   /* another response to a prompt that was counted already */
+    uint64_t         salt, kind;  /* hashes of the tenant's name and of the kind of request; 0: none */
+    uint64_t         account_key; /* hash of the account's name; 0: none */
     bool (*on_token)(void *ctx, int32_t token);
     void *on_token_ctx;
     void (*wake)(void *ctx);
@@ -64,79 +65,85 @@ struct tandem_job {
 
     /* state */
     atomic_bool   cancelled;  /* any thread */
-    atomic_bool   entered;    /* it has or had a lane; readers check it before `admitted` and cached_tokens */
+    atomic_bool   entered;    /* it has or had a lane; readers check it before they read `admitted` and cached_tokens */
     atomic_int    n_done;     /* tokens of the prompt that are cached or have run; for readers */
     bool          progressed; /* n_done changed since the reader was woken */
     uint64_t      order;      /* number of the submission */
     account      *account;    /* NULL when done */
-    tandem_job   *next, *prev;
-    spec_lane    *lane;      /* NULL: not admitted */
-    int64_t       mask_work; /* spec_lane_mask_work of what is counted in: */
-    double        mask_s;    /* CPU time of its masks */
-    double        admitted, first_token;
-    route_reason  reason;     /* reason of the last round */
-    double        woken;      /* time when the reader was last woken */
-    bool          news_waits; /* tokens were published since the reader was woken */
+    tandem_job   *next, *prev;           /* in the inbox (next only), then in the queue of its account */
+    spec_lane    *lane;                  /* NULL: not admitted, or done */
+    int64_t       mask_work;             /* the part of spec_lane_mask_work that mask_s includes */
+    double        mask_s;                /* CPU time of its masks, in seconds */
+    double        admitted, first_token; /* clock_s; first_token 0: there was none yet */
+    route_reason  reason;                /* reason of the last round */
+    double        woken;                 /* clock_s when the reader was last woken */
+    bool          news_waits;            /* tokens were published since the reader was woken */
     routing_trace trace;
     tok_stream    stream; /* decodes the text that is searched for stop strings */
     stop_match    stop;
 
-    /* the answer */
-    int32_t        n_kept;
+    /* the response */
+    int32_t        n_kept;   /* tokens so far, published or not */
     bool           closed;   /* a token was chosen to end the grammar within the length limit */
-    atomic_int     stop_at;  /* index of the end-of-answer token, set before it is published; -1: none */
+    atomic_int     stop_at;  /* index of the stop token, set before it is published; -1: none */
     int32_t       *token;    /* [max_out] */
     token_logprob *logprobs; /* [max_out][1 + n_top], NULL: none */
     token_logprob *scores;   /* [prompt.n][1 + n_top], the prompt's; NULL: none */
     atomic_int     n_out;    /* published tokens; for readers */
-    bell           news;
-    atomic_bool    done; /* the result is final */
+    bell           news;     /* rung when tokens are published and when the job is done */
+    atomic_bool    done;     /* the result is final: readers may read it */
     tandem_result  result;
 
     /* used by the reader only */
-    int32_t    n_read;
-    tok_stream text;
+    int32_t    n_read; /* tokens that tandem_poll returned */
+    tok_stream text;   /* this and the following: tandem_read */
     stop_match text_stop;
-    buf        read;
-    bool       read_over;
+    buf        read;      /* text that was not returned yet */
+    bool       read_over; /* the last token was decoded */
 };
 
+/* Sets up *m. model and t (which may be NULL) are borrowed. After a failure, too, call job_maker_deinit. */
 bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, int max_lanes, err *e);
-void job_maker_deinit(job_maker *m);
+void job_maker_deinit(job_maker *m); /* requires that no job holds a grammar; accepts all zeros */
 
 void job_request_init(tandem_request *r, const target *m); /* as tandem_request_init */
-/* Checks the request and allocates its memory. ERR_INPUT has a message that depends on the request and the model alone.
- * form: the compiled r->grammar; NULL: it is found or compiled here. */
+/* Checks the request, copies it and allocates the memory of the response. ERR_INPUT and ERR_CONTEXT have a message that
+ * depends on the request and the model alone. Other errors: ERR_UNAVAILABLE, no memory; those of forms_take. form: the
+ * compiled r->grammar, which the job holds too; NULL: it is found or compiled here. The job has one owner, the caller.
+ * *out is NULL on failure. */
 bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, answer_form *form,
              err *e);
-/* Returns the key of the request's compiled grammar. */
-form_source job_form_request(const job_maker *m, const tandem_request *r, const atomic_bool *cancel);
-void        job_drop(tandem_job *j);            /* releases one owner */
+/* Returns the source of the request's grammar for forms_take. It borrows r and cancel. */
+form_source job_form_source(const job_maker *m, const tandem_request *r, const atomic_bool *cancel);
+void        job_drop(tandem_job *j);            /* releases one owner; the last one frees the job */
 void        job_settle_seed(tandem_request *r); /* draws a random seed where none was given */
-/* Sets *out to the sampling, penalties and speculation of a request with a seed. room: storage for its biases and the
- * model's bans. */
+/* Checks and sets *out to the sampling, penalties and speculation of a request with a seed. Stop tokens and min_tokens
+ * are left to the caller. room: storage of JOB_MAX_BIAS entries for its biases and the model's bans, which *out
+ * borrows. Fails with ERR_INPUT. */
 bool job_lane_options(lane_options *out, const target *model, const tandem_request *r, logit_bias *room, err *e);
 spec_settings job_spec_settings(const tandem_speculation *s);
 enum { JOB_MAX_BIAS = TANDEM_MAX_BIAS + MODEL_MAX_STOPS };
 
-/* --- on the engine's thread --------------------------------------------------------------------- */
+/* --- on the engine thread ----------------------------------------------------------------------- */
 /* Buffers for the search of stop strings, large enough for any token: nothing is allocated while tokens arrive. */
 typedef struct {
     buf text, safe;
 } job_scratch;
-bool job_scratch_init(job_scratch *s, const tok *t, err *e);
+bool job_scratch_init(job_scratch *s, const tok *t, err *e); /* t NULL: none are needed; deinit also after a failure */
 void job_scratch_deinit(job_scratch *s);
 
-/* Copies the log-probabilities of the prompt that a step computed. */
+/* Copies the log-probabilities of the prompt that a step computed, if the request asked for them. */
 void job_keep_scores(tandem_job *j, const spec_scores *found);
 /* Records that n tokens of the prompt are cached or have run. */
 void job_note_progress(tandem_job *j, int n);
-/* Takes the tokens of a step, one by one, until the one that ends the answer; result.finish is then set. Returns how
- * many became text. They are not published yet. */
+/* Takes the tokens of a step, one by one, up to the one that ends the response; result.finish is then set. Returns how
+ * many it took, that one included. They are not published yet. */
 int job_keep(tandem_job *j, const spec_out *out, job_scratch *s);
-/* Publishes the tokens kept so far and the progress of the prompt. Wakes the reader, unless it was woken within the
+/* Publishes the tokens taken so far and the progress of the prompt. Wakes the reader, unless it was woken within the
  * last quiet_s: waking a thread costs as much as a token of a small model. Returns whether it was woken. */
 bool job_publish(tandem_job *j, double now, double quiet_s);
 bool job_wake_reader(tandem_job *j, double now); /* wakes the reader if something was published since the last time */
-void job_finish(tandem_job *j); /* publishes, makes the result final and releases the engine's ownership */
+/* Publishes, makes the result final, wakes the reader and releases the grammar and the engine's ownership: j may be
+ * freed. */
+void job_finish(tandem_job *j);
 #endif

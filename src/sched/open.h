@@ -6,7 +6,7 @@
  *
  * The files of a model are opened and parsed once. Everything that is read from them (tokenizer, template, weights,
  * fingerprint, names and sizes) comes from that one checkpoint, which the caller may have open already and lend.
- * Threads: a model is used by one thread at a time; its tok and format are never changed and may be read by any. */
+ * One thread at a time uses a model; its tok and format are never changed and may be read by any thread. */
 #ifndef TANDEM_SCHED_OPEN_H
 #define TANDEM_SCHED_OPEN_H
 #include "chat/chat.h"
@@ -14,10 +14,10 @@
 #include "spec/spec.h"
 
 typedef struct {
-    const char       *path, *name; /* name: used in messages */
+    const char       *path, *name; /* name: used in messages; neither is kept after open_model */
     str               image;       /* a GGUF file in memory that is used instead of the path */
     const checkpoint *files;       /* the model's files, borrowed during open_model; NULL: opened there */
-    const char       *device;      /* as in ops_open */
+    const char       *device;      /* the name of a device as in ops_open */
     int               n_threads;   /* 0: all processors that this process may use */
     int               max_rows;    /* maximum of rows in a step; 0: STEP_DEFAULT_ROWS */
     int               n_ctx;       /* 0: the model's context length, at most 8192 */
@@ -34,45 +34,49 @@ typedef struct {
     target          *model;
     int              n_ctx;
     tok             *tok;                          /* NULL: none */
-    err              no_tok;                       /* why; code 0: not asked for */
-    chat_options     format;                       /* the prompt format */
+    err              no_tok;                       /* why there is none; code 0: there is one, or `text` was not set */
+    chat_options     format;                       /* the prompt format; set if `text` was */
     buf              template_text;                /* text of the chat template; empty: none */
     err              no_format;                    /* why the template cannot be read; code 0: it can */
     char             fingerprint[FINGERPRINT_MAX]; /* "": not asked for */
-    checkpoint_list *files;
-    spec            *spec; /* open_loop */
-    /* open_pages, for steps by hand; lane: a lane of the loop, where a command has one */
-    kv_pool   *kv;
-    kv_lane   *lane_kv; /* for rows that a command runs itself */
-    step       step;
-    spec_lane *lane;
-} opened_model;
+    checkpoint_list *files;                        /* names and sizes of its files */
+    spec            *spec;                         /* open_loop */
+    spec_lane       *lane; /* set by a command that has a lane of the loop; open_close frees it */
+    /* open_pages, for steps by hand */
+    kv_pool *kv;
+    kv_lane *lane_kv; /* for rows that a command runs itself */
+    step     step;
+} opened_model; /* owns all that it points to */
 
 enum { OPEN_TEMPLATE_MAX = 1 << 24 }; /* bytes of a chat template */
 
-/* Opens the model. Fails with the sizes when its weights do not fit into the free memory. A failed *m is closed. */
+/* Opens the model; overwrites *m. Fails with the sizes when its weights do not fit into the free memory. A failed *m is
+ * closed. */
 bool open_model(opened_model *m, const open_options *o, err *e);
-/* Opens the loop of an open model. o->n_ctx is ignored; o->kv_bytes 0: open_pool_bytes. */
+/* Opens the loop of an open model: sets m->spec. o->n_ctx is ignored; o->kv_bytes 0: open_pool_bytes. After a failure m
+ * is still to be closed, as after a failure of open_pages. */
 bool open_loop(opened_model *m, const spec_options *o, err *e);
 /* Takes pages for one sequence of n_ctx positions, with kv_type for all K/V. */
 bool open_pages(opened_model *m, cache_types kv_type, err *e);
-void open_close(opened_model *m); /* zeroed storage is closed */
+void open_close(opened_model *m); /* frees everything and zeroes *m; accepts all zeros */
 
-/* Sets *n_ctx to the default where it is 0; fails when it is over the model's limit. */
+/* Sets *n_ctx to the default where it is 0: the model's limit, at most 8192. Fails when it is over the model's
+ * limit. */
 bool open_context(int *n_ctx, const target *m, err *e);
-/* Returns the default size of the K/V pool in bytes: a large share of the free memory, at least what one lane needs.
- * 0: all lanes fit. all, single: the bytes that all lanes need, and one. */
+/* Returns the default for spec_options.kv_bytes. 0: what all lanes need, because that fits or there is one lane;
+ * otherwise four fifths of the free memory, at least what one lane needs. all, single: the bytes that all lanes and one
+ * lane need. */
 size_t open_pool_bytes(int max_lanes, size_t all, size_t single, size_t free_bytes);
 
-/* "none", "q8_0", "q4_0", NULL; and the type of each. */
+/* The names "none", "q8_0" and "q4_0", then NULL; and the type of each, QUANT_F32 for "none": as in the file. */
 extern const char *const open_draft_quants[];
 extern const quant_type  open_draft_types[];
-/* Adds a drafter to the loop, or logs a warning and returns false. Pointers in src, except files, must live as long as
- * s. */
+/* Adds a drafter to the loop as spec_add_drafter does, or logs a warning and returns false. */
 bool open_add_drafter(spec *s, const spec_draft_source *src);
 
-/* Opens the tokenizer of a GGUF file, of a Hugging Face directory, or a tokenizer.json. */
+/* Opens the tokenizer of a GGUF file, of a Hugging Face directory, or a tokenizer.json. Free it with tok_free. *out is
+ * NULL on failure. ERR_NOT_FOUND: the model has none. */
 bool open_tok(tok **out, const char *path, err *e);
-/* Opens the tokenizer of an open model. */
+/* Opens the tokenizer of open files in the same way. */
 bool open_tok_of(tok **out, const checkpoint *files, err *e);
 #endif

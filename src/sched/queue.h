@@ -6,7 +6,7 @@
  * waits for at most one admission of each waiting account, and for none of an account with running requests.
  *
  * When the first request does not fit, all others wait too, so that small requests do not starve a large one.
- * Thread: the engine's only. */
+ * The engine thread is the only caller. */
 #ifndef TANDEM_SCHED_QUEUE_H
 #define TANDEM_SCHED_QUEUE_H
 #include "sched/job.h"
@@ -17,7 +17,7 @@ typedef struct {
     uint64_t turn;  /* number of admissions so far */
 } job_queue;        /* zeroed storage is an empty one */
 
-void queue_put(job_queue *q, tandem_job *j);  /* adds j to the queue of j->account */
+void queue_put(job_queue *q, tandem_job *j);  /* adds j to the queue of j->account; borrows it */
 void queue_take(job_queue *q, tandem_job *j); /* removes j */
 /* Returns the request to admit next, NULL if there is none. Skips accounts with max_lanes_per_key running requests or
  * more, unless that is SETTING_UNLIMITED. */
@@ -26,7 +26,8 @@ void        queue_note_admission(job_queue *q, account *x); /* a request of x wa
 /* Returns the request to refuse first: the last one of the account with the most waiting requests. NULL: the queue is
  * empty. */
 tandem_job *queue_last_of_longest(const job_queue *q);
-/* Walks through all waiting requests, account by account: queue_first, then queue_after until NULL. */
+/* Walk through all waiting requests, account by account: queue_first, then queue_after until NULL. To remove a request
+ * on the way, call queue_after for it first. */
 tandem_job *queue_first(const job_queue *q);
 tandem_job *queue_after(const tandem_job *j);
 #endif

@@ -5,8 +5,9 @@
  *
  *   the request's method, dflash_enabled, dflash_max_concurrent, K/V pressure, dflash_max_ctx
  *
- * They exclude drafters with weights (DFlash, trees, MTP). N-grams are free and stay, unless speculation is off. The
- * cost model chooses among the remaining methods, for all lanes together (spec/policy.h). */
+ * Method off and dflash_enabled false exclude all drafts. The other limits exclude drafters with weights (DFlash,
+ * trees, MTP); n-grams are free and stay. The cost model chooses among the remaining methods, for all lanes together
+ * (spec/policy.h). A request that names one method gets it, as long a draft as its settings allow. */
 #ifndef TANDEM_SCHED_ROUTER_H
 #define TANDEM_SCHED_ROUTER_H
 #include "sched/settings.h"
@@ -22,16 +23,16 @@ typedef enum {
     ROUTE_KV_PRESSURE, /* dflash_kv_pressure_threshold */
     ROUTE_MAX_CTX,     /* dflash_max_ctx */
     ROUTE_NO_DRAFTER,  /* there is none, or not the requested one */
-    ROUTE_NO_ROOM,     /* the answer's last token, or no row is left in the step */
+    ROUTE_NO_ROOM,     /* the response ends with the next token, or no row is left in the step */
     ROUTE_REASONS
 } route_reason;
 extern const char *const route_reason_names[ROUTE_REASONS];
 
 typedef struct {
     int         method; /* the request's: spec_method or SPEC_AUTO */
-    policy_lane lane;   /* the router sets `without` and `fixed` */
+    policy_lane lane;   /* `without` and `fixed` are ignored: the router chooses them */
     int32_t     n_prompt;
-    int64_t     order; /* order of admission: older lanes keep their drafter */
+    int64_t     order; /* order of submission: older lanes keep their drafter */
 } route_lane;
 
 typedef struct {
@@ -46,7 +47,7 @@ typedef struct {
     double       rate_plain, rate_plan; /* tokens per second of the whole step; 0: not measured yet */
 } route;
 
-/* Fills out[n_lanes]. Requires n_lanes + fixed_rows <= max_rows. */
+/* Fills out[n_lanes]. Requires 1 <= n_lanes <= POLICY_MAX_LANES and n_lanes + fixed_rows <= max_rows. */
 void route_lanes(const route_lane *lanes, int n_lanes, const route_load *load, const cost_table *costs,
                  const settings *s, route *out);
 #endif

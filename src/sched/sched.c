@@ -823,13 +823,13 @@ bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e)
 
 bool sched_compile(sched *s, const tandem_request *r, const atomic_bool *cancel, answer_form **out, err *e)
 {
-    form_source x = job_form_request(&s->maker, r, cancel);
+    form_source x = job_form_source(&s->maker, r, cancel);
     return forms_take(s->maker.forms, &x, out, e);
 }
 
 answer_form *sched_find_compiled(sched *s, const tandem_request *r)
 {
-    form_source x = job_form_request(&s->maker, r, NULL);
+    form_source x = job_form_source(&s->maker, r, NULL);
     return forms_find(s->maker.forms, &x);
 }
 

@@ -5,56 +5,60 @@
  *
  * Between two steps requests arrive, are cancelled, time out, are admitted and end; a step is never interrupted.
  * Without work the thread sleeps. While it exists no other thread may use the spec or its target, except while there is
- * no job. */
+ * no job. Any thread may call the functions between sched_new and sched_free. */
 #ifndef TANDEM_SCHED_SCHED_H
 #define TANDEM_SCHED_SCHED_H
 #include "sched/job.h"
 #include "sched/routing_recent.h"
 
 enum {
-    SCHED_WAKE_MS = 2 /* default minimum time between two wake-ups of a reader */
+    SCHED_WAKE_MS = 2 /* default of tandem_options.wake_ms */
 };
 
 typedef struct {
     spec         *spec; /* borrowed, as the next two; the scheduler uses max_lanes of its lanes */
     const target *model;
     const tok    *tok; /* may be NULL */
-    int           n_ctx, max_lanes, step_tokens;
-    double        wake_s;   /* as tandem_options.wake_ms */
-    settings      settings; /* initial values */
-    routing_log  *log;      /* borrowed; NULL: none */
-    void (*wake)(void *ctx);
+    int           n_ctx, max_lanes;
+    int           step_tokens; /* maximum rows of a step, at most the target's */
+    double        wake_s;      /* as tandem_options.wake_ms, in seconds */
+    settings      settings;    /* initial values */
+    routing_log  *log;         /* borrowed; NULL: none */
+    void (*wake)(void *ctx);   /* as tandem_options.wake: called on the engine thread; may be NULL */
     void *wake_ctx;
 } sched_options;
 
 typedef struct sched sched;
 
+/* Creates the scheduler and starts the engine thread. *o is copied. *out is NULL on failure. */
 bool sched_new(sched **out, const sched_options *o, err *e);
-void sched_free(sched *s);                     /* shuts down first; NULL is fine */
-void sched_shutdown(sched *s, double grace_s); /* as tandem_shutdown */
+void sched_free(sched *s);                     /* shuts down first, without grace; accepts NULL */
+void sched_shutdown(sched *s, double grace_s); /* as tandem_shutdown: blocks until all jobs are done */
 
-/* Submits a request. ERR_INPUT: the request is wrong, the message names the numbers; ERR_CONTEXT: the prompt
- * does not fit in the context; ERR_TOO_LARGE: the grammar is over a limit; ERR_BUSY: try again; ERR_UNAVAILABLE: no
- * memory, or shutting down. */
+/* Submits a request; sets *out to a job that the caller releases with tandem_release. ERR_INPUT: the request is wrong,
+ * the message names the numbers; ERR_CONTEXT: the prompt does not fit in the context; ERR_TOO_LARGE: the grammar is
+ * over a limit; ERR_BUSY: try again; ERR_UNAVAILABLE: no memory, or shutting down. *out is NULL on failure. */
 bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e);
-/* Submits with a compiled grammar. form NULL: the request has no grammar, or it is compiled here. */
+/* Submits with a compiled grammar, which the caller still drops. form NULL: the request has no grammar, or it is
+ * compiled here. */
 bool sched_submit_with(sched *s, const tandem_request *r, answer_form *form, tandem_job **out, err *e);
-/* Finds or compiles the grammar of a request that has one. The caller drops it. Errors as forms_take. */
+/* As engine_compile and engine_find_compiled. */
 bool         sched_compile(sched *s, const tandem_request *r, const atomic_bool *cancel, answer_form **out, err *e);
-answer_form *sched_find_compiled(sched *s, const tandem_request *r); /* NULL: not compiled before */
+answer_form *sched_find_compiled(sched *s, const tandem_request *r);
 void         sched_get_settings(sched *s, settings *out);
 void         sched_set_settings(sched *s, const settings *now); /* used from the next request and step on */
 void         sched_get_stats(sched *s, tandem_stats *out);
-/* Returns the index in step_bucket and mask_bucket of tandem_stats. */
+/* Returns the index in step_bucket and mask_bucket of tandem_stats for a duration. */
 int sched_bucket(double seconds);
-/* Copies the newest decisions, as routing_recent_get. */
+/* Copies the newest routing records, as routing_recent_get. */
 size_t sched_recent(sched *s, const char *request_id, routing_seen *out, size_t max);
-/* Fills the drafters and their files (files may be NULL); returns how many there are. */
+/* Fills the drafters with weights and their files (files may be NULL); returns how many there are. The pointers are
+ * valid as long as the spec. */
 int sched_drafters(sched *s, tandem_drafter_info out[TANDEM_MAX_DRAFTERS],
                    const checkpoint_list *files[TANDEM_MAX_DRAFTERS]);
-/* As tandem_park_drafter and tandem_unpark_drafter. */
+/* As tandem_park_drafter (`park`) or tandem_unpark_drafter. Blocks until the engine thread has done it. */
 bool sched_park_drafter(sched *s, int method, bool park, err *e);
 
-/* The error of a request that does not fit into memory. It reveals nothing about other requests. */
+/* The text of ERR_BUSY: the queue is full, or memory is short. It reveals nothing about other requests. */
 extern const char sched_busy[];
 #endif

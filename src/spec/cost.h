@@ -1,4 +1,5 @@
-/* spec/cost.h - the cost of steps and drafts, as measured while serving.
+/* spec/cost.h - the cost of steps and drafts in seconds, as measured while serving. The policy (spec/policy.h) compares
+ * plans with it. The engine thread is the only caller.
  *
  * The cost of a step depends on its rows, of all lanes together, and on the length of the lanes' texts. A DFlash
  * draft costs by the rows of its pass, an MTP draft by its passes and the lanes in each. Values are moving averages
@@ -14,25 +15,25 @@
 #include "spec/method.h"
 
 enum {
-    COST_MAX_ROWS = 256, /* rows of decoding steps; policies treat larger steps as this one */
-    COST_RECENT   = 5,
-    COST_CONTEXTS = 5, /* average length of the texts: up to 1K, 4K, 16K, 64K tokens, and longer */
+    COST_MAX_ROWS = 256, /* rows of decoding steps; larger steps are not measured */
+    COST_RECENT   = 5,   /* the pace is the median of this many steps */
+    COST_CONTEXTS = 5,   /* average length of the texts: up to 1K, 4K, 16K, 64K tokens, and longer */
 };
 
 typedef struct {
-    double seconds; /* 0: not measured */
-    double last;    /* the last measurement */
-    int    n;       /* number of measurements: the first ones count more */
+    double seconds; /* moving average at pace 1; 0: not measured */
+    double last;    /* the last measurement, at pace 1 */
+    int    n;       /* number of measurements; of the first three the smallest counts */
     long   at;      /* cost_table.n_steps when it was last measured */
 } cost;
 
 typedef struct {
-    cost   at[COST_MAX_ROWS + 1];    /* by rows; for MTP by lanes */
-    double curve[COST_MAX_ROWS + 1]; /* interpolated and extrapolated; never decreases */
+    cost   at[COST_MAX_ROWS + 1];    /* by rows, for MTP by lanes; from 16 on, neighbouring numbers share an entry */
+    double curve[COST_MAX_ROWS + 1]; /* [1 ..]: seconds, interpolated and extrapolated; never decreases */
     int    low, high;                /* range of rows that were measured; 0: none */
-    int    n_known;                  /* number of valid measurements; 0: none, or all are old */
-    bool   drawn;                    /* the curve exists; old measurements lose half of their weight */
-    long   good_until;               /* n_steps at which the curve must be made again */
+    int    n_known;                  /* number of points that the curve was made from; 0: none, or all are old */
+    bool   drawn;                    /* the curve exists; it is halved whenever it is made again without points */
+    long   good_until;               /* n_steps after which the curve must be made again */
 } cost_series;
 
 typedef struct {
@@ -42,37 +43,40 @@ typedef struct {
     cost        ngram;                /* one draft token */
     double      noise;                /* recent deviation of steps from the curve, as a share of it */
     double      slower;               /* the pace is 1 + slower */
-    double      recent[COST_RECENT];  /* the last steps, relative to the expected cost */
-    unsigned    n_recent;
-    int         odd_for;      /* number of steps since they were as expected */
-    long        n_steps;      /* number of measured steps */
-    double      tokens, lost; /* recent tokens; tokens lost by trials (policy_note) */
-} cost_table;                 /* all zeros: nothing was measured */
+    double      recent[COST_RECENT];  /* the last steps, relative to the expected cost; a ring */
+    unsigned    n_recent;             /* number of values written into the ring so far */
+    int         odd_for;              /* number of steps since the median was last as expected */
+    long        n_steps;              /* number of measured steps */
+    double      tokens, lost;         /* recent tokens of all lanes; tokens lost by trials (policy_note) */
+} cost_table;                         /* all zeros: nothing was measured */
 
-/* Records a step without prompt chunks. rows: rows of all lanes; ctx: average length of the lanes' texts in tokens. */
+/* Records a step without prompt chunks. rows: rows of all lanes; ctx: average length of the lanes' texts in tokens.
+ * Ignores steps of more than COST_MAX_ROWS rows. */
 void cost_note_step(cost_table *c, int rows, int32_t ctx, double seconds);
 /* Records a draft. n: rows of the pass with anchors (DFlash, tree), number of passes (MTP), draft tokens per lane
- * (n-grams). n_lanes: lanes that took part; for MTP, the average per pass. */
+ * (n-grams). n_lanes: lanes that took part; for MTP, the average per pass. Ignores numbers over COST_MAX_ROWS. */
 void cost_note_draft(cost_table *c, spec_method m, int n_lanes, int n, double seconds);
 /* Makes all curves again, after a test has written into the table. */
 void cost_refresh(cost_table *c);
 
 /* All curves for one context length, in seconds at pace 1. Costs that were not measured are assumed. */
 typedef struct {
-    const double *step;                 /* by rows */
-    const double *block[SPEC_TREE + 1]; /* by rows of the pass */
-    const double *pass;                 /* by lanes */
+    const double *step;                 /* by rows, from 1 to COST_MAX_ROWS */
+    const double *block[SPEC_TREE + 1]; /* DFlash, tree: by rows of the pass, from 1 */
+    const double *pass;                 /* MTP: by lanes, from 1 */
     double        ngram;                /* one draft token */
-    bool          measured;             /* at least one step was measured */
+    bool          measured;             /* `step` comes from measurements */
     double        assumed_step[COST_MAX_ROWS + 1], assumed_block[COST_MAX_ROWS + 1], assumed_pass[COST_MAX_ROWS + 1];
-} cost_view; /* points into itself and the table: must not be copied */
+} cost_view; /* points into itself and the table: must not be copied, is valid until the table changes */
 void cost_view_init(cost_view *v, const cost_table *c, int32_t ctx);
 
-double cost_pace(const cost_table *c);
-/* Return expected seconds at the current pace. */
+double cost_pace(const cost_table *c); /* how many times slower than usual the machine is now */
+/* Returns the expected seconds of a step at the current pace; rows: from 1 to COST_MAX_ROWS. */
 double cost_step(const cost_table *c, int rows, int32_t ctx);
-double cost_draft(const cost_table *c, spec_method m,
-                  int n_draft); /* for one lane; n_draft tokens in a row, or the depth of a tree */
-/* Returns whether a step of `low` to `high` rows was measured in the last max_age steps. */
+/* Returns the expected seconds of a draft for one lane at the current pace: n_draft tokens in a row, or a tree of that
+ * depth. 0 for SPEC_OFF. */
+double cost_draft(const cost_table *c, spec_method m, int n_draft);
+/* Returns whether a step of `low` to `high` rows was measured in the last max_age steps, or in the last 16 if it was
+ * measured fewer than three times. */
 bool cost_step_is_known(const cost_table *c, int low, int high, int32_t ctx, int max_age);
 #endif

@@ -3,7 +3,7 @@
 #define TANDEM_SPEC_COUNTS_H
 #include "tandem.h"
 
-/* Adds `more` to `to`. */
+/* Adds all counters and times of `more` to `to`. */
 void spec_counts_add(tandem_spec_counts *to, const tandem_spec_counts *more);
 /* Returns 1 + accepted / rounds, as vLLM counts; 0 when nothing was drafted. */
 double spec_acceptance_length(const tandem_spec_counts *c);

@@ -35,7 +35,7 @@ struct spec {
     target          *t;
     kv_pool         *kv;
     kv_prefix       *tree;  /* NULL: no prefix cache */
-    size_t           extra; /* bytes of the pool that were added for the drafter's K/V */
+    size_t           extra; /* bytes of the pool that were added for a drafter's own K/V */
     spec_options     opt;
     draft_slot       slots[DRAFTER_KINDS];
     checkpoint_list *file_lists; /* lists of the drafters' files, linked by next */
@@ -45,7 +45,7 @@ struct spec {
 
     /* the current step */
     step        step;
-    judged_row *judged; /* [n_want], as `pick`, `closing` and `lost` */
+    judged_row *judged; /* [max_rows], as `pick`, `closing` and `lost`; step.n_want are used */
     int32_t    *pick;
     int32_t    *row; /* [max_rows + DRAFT_MAX]: rows for the drafters */
     struct {         /* [max_lanes] each */
@@ -65,8 +65,8 @@ struct spec {
     token_logit   *host_best;      /* [max_rows][n_best], n_best <= SAMPLE_TOP_MAX */
     dev            masks, masked;  /* [HEAD_ROWS] masks, and the indices of their rows */
     uint64_t      *host_mask;      /* one mask */
-    int64_t        mask_work;      /* steps that masks of draft tokens may still take in this step */
-    bool          *closing, *lost; /* [n_want]: see spec_out.closing; the row has no mask */
+    int64_t        mask_work;      /* see spec_grant_mask_work: the steps that are left */
+    bool          *closing, *lost; /* see spec_out.closing; the row has no mask */
 };
 
 enum { SHADOW_MAX = 16 };
@@ -125,20 +125,23 @@ struct spec_lane {
 };
 
 /* pages.c */
-/* Opens a pool with `extra` bytes for the drafter's K/V. Requires that no request is running. */
+/* Replaces the pool and the prefix tree by new ones, with `extra` bytes for a drafter's own K/V. Requires that no
+ * request is running. On failure there is no pool. */
 bool open_pool(spec *s, size_t extra, err *e);
 void close_pool(spec *s);
-/* Reserves memory for the request, whose text and options are set, and takes over its cached prefix. */
+/* Reserves memory for the request, whose text and options are set, and takes over its cached prefix. Fails with
+ * ERR_BUSY or ERR_CONTEXT, as spec_lane_begin. */
 bool lane_take_pages(spec_lane *l, uint64_t salt, err *e);
 /* After a commit: adds complete pages to the prefix tree, releases pages that left their window. */
 void lane_share_pages(spec_lane *l);
 void lane_give_pages(spec_lane *l); /* releases all pages, states and reservations */
-/* Reserve and unreserve for drafters that are opened or closed during a request. */
+/* Reserve and unreserve for drafters that are opened or closed during a request. lane_reserve_drafts returns false, and
+ * reserves nothing, when there is no room. */
 bool lane_reserve_drafts(spec_lane *l);
 void lane_unreserve_drafts(spec_lane *l);
 
-/* Starts the request's text anew, from the longest prefix that is there: the lane's states were lost in a step
- * that failed or decided no token. Runs no step: other lanes may still read the rows of that step. */
+/* Starts the request's text anew, from its longest cached prefix: the lane's states were lost in a step that failed or
+ * decided no token. Runs no step: other lanes may still read the rows of that step. */
 void lane_restart(spec_lane *l);
 
 /* checkpoint.c: saves states of recurrent layers; does nothing for targets without any */
@@ -152,34 +155,38 @@ void lane_give_state(spec_lane *l);
 /* Opens the drafters that the request may use, and creates the draft lanes. A drafter that cannot be opened is logged
  * once. */
 void lane_take_drafters(spec_lane *l);
-void lane_drop_drafter(spec_lane *l, drafter_kind k);
-/* Marks the drafter failed for this lane's request and logs why. */
+void lane_drop_drafter(spec_lane *l, drafter_kind k); /* frees the lane's draft_lane, if there is one */
+/* Excludes the drafter from this lane's request and logs why. */
 void lane_drafter_failed(spec_lane *l, drafter_kind k, const err *why);
-/* Marks the drafters with K/V of their own failed, because there is no room for it. */
+/* Excludes the drafters with K/V of their own from this lane's request, because there is no room for it. */
 void lane_no_room_for_drafts(spec_lane *l);
 void close_drafters(spec *s);
 
 /* plan.c */
 /* Returns the plan, shortened to what the lane can do with at most room_rows draft tokens. */
 spec_plan lane_fit_plan(spec_lane *l, const spec_plan *wanted, int room_rows);
-/* Drafts for all lanes whose plan asks for it, and fills their trees. */
+/* Drafts for all lanes whose plan asks for it, and sets the trees of all lanes; without draft tokens a tree is the
+ * anchor alone. */
 void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes);
-dev  lane_guesses(const spec_lane *l);
-/* After the step: reads the draft tokens that stayed on the device, and returns the seconds that drafting took. */
+dev  lane_guesses(const spec_lane *l); /* where its draft tokens are on the device */
+/* After the step: reads the draft tokens that stayed on the device, records the costs of drafts, calls on_round, and
+ * returns the seconds that drafting took. */
 double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes);
 
 /* guided.c: lanes with a grammar; does nothing for the others */
 void lane_guide_begin(spec_lane *l, const lane_request *r);
 void lane_guide_end(spec_lane *l);
 int  lane_tokens_left(const spec_lane *l); /* maximum tokens that may still be added to the text */
-/* Replaces l->plan by the tokens that the grammar forces, if they are about as many. */
+/* Replaces l->plan by the tokens that the grammar forces, if they are at least as many as planned, or at least 4. */
 void lane_guide_plan(spec_lane *l, int room_rows);
-/* Removes draft tokens that the grammar does not allow, and extends a chain by forced tokens. */
+/* Removes draft tokens that the grammar does not allow or whose masks cost too much, and extends a chain by forced
+ * tokens. */
 void    lane_guide_tree(spec_lane *l);
 int32_t lane_guide_settle(spec_lane *l, grammar_state at, int32_t pick, int32_t left); /* as guide_settle */
 void    lane_guide_keep(spec_lane *l, int n); /* the first n decided tokens were added to the text */
 
 /* judge.c */
-/* Computes the logits of all rows that need them, and picks a token after each. */
+/* Computes the logits of all rows that need them, and picks a token after each: sets s->pick, and s->closing and
+ * s->lost if a lane has a grammar. Fails when the device does. */
 bool judge_rows(spec *s, err *e);
 #endif

@@ -9,7 +9,10 @@
  *
  * over all methods and lengths, including plain decoding (n = 0). Costs are shared by all lanes (cost.h). Acceptance
  * is recorded per lane, method and depth. A method that does not pay is tried again in single rounds, at growing
- * intervals, so that every choice can be revised. docs/speculation.md has the reasons. */
+ * intervals, so that every choice can be revised. docs/speculation.md has the reasons.
+ *
+ * spec records rounds (policy_note); the scheduler chooses plans (policy_choose_all). No function allocates, except
+ * policy_classes_new. The engine thread is the only caller. */
 #ifndef TANDEM_SPEC_POLICY_H
 #define TANDEM_SPEC_POLICY_H
 #include "spec/cost.h"
@@ -19,8 +22,8 @@ typedef struct {
     spec_method method;
     int         n;     /* draft tokens; for a tree, rows without the anchor */
     bool        trial; /* chosen to measure the method, not because it is expected to be best */
-    double      rate;  /* expected tokens per second of all lanes at pace 1; 0: no step was measured yet */
-    double      par;   /* for a trial: tokens of this round that would equal the best other plan */
+    double      rate; /* expected tokens per second of all lanes at pace 1 (spec/cost.h); 0: no step was measured yet */
+    double      par;  /* for a trial: tokens of this round that would equal the best other plan */
 } spec_plan;
 
 typedef struct {
@@ -34,10 +37,11 @@ typedef struct {
     survival      record[SPEC_METHODS];
     double        tree_gain;          /* average gain of the budgets in the tree's record (policy.c) */
     int           wait[SPEC_METHODS]; /* rounds until the next trial of the method; plain: if its cost is old */
-    int           gap[SPEC_METHODS];  /* rounds between the last two trials */
+    int           gap[SPEC_METHODS];  /* interval between trials in rounds; costly trials wait longer */
     int           lost[SPEC_METHODS]; /* failed trials since the method was last chosen as the best */
 } policy;
 
+/* Starts with an empty record. */
 void policy_init(policy *p, const policy_limits *l);
 /* Starts a new text: reduces the weight of the record, and shortens the waits for trials. */
 void policy_next_text(policy *p);
@@ -53,34 +57,37 @@ typedef struct {
     const spec_plan *fixed;   /* not NULL: the plan is given and only adds to the costs */
 } policy_lane;
 
-/* Expectations for the step and for the same step without draft tokens. The cost of prompt chunks is not included. */
+/* Expectations for the step and for the same step without draft tokens, in tokens of all lanes and in seconds. The cost
+ * of prompt chunks is not included. With several lanes the step is that of the best plans, even if a trial is due. */
 typedef struct {
     double tokens, draft_s, step_s;
     double plain_tokens, plain_s;
 } policy_forecast;
 
 enum { POLICY_MAX_LANES = COST_MAX_ROWS };
-/* Chooses a plan for each lane. fixed_rows is the number of prompt rows in the same step, max_rows the limit of the
- * step; n_lanes + fixed_rows <= max_rows. forecast may be NULL. For one lane the result is its best plan. For
- * several, no lane can improve the result by changing its plan alone; the best of several starts is taken. */
+/* Sets out[i] to a plan for lanes[i]. fixed_rows is the number of prompt rows in the same step, max_rows the limit of
+ * the step: n_lanes + fixed_rows <= max_rows <= COST_MAX_ROWS. forecast may be NULL. If a trial is due, some plans are
+ * trials. Otherwise one lane gets its best plan. For several lanes it is a search: lanes change their plans in turn,
+ * from several starts, until none can improve the result alone or a limit is reached. */
 void policy_choose_all(const policy_lane *lanes, int n_lanes, const cost_table *c, int fixed_rows, int max_rows,
                        spec_plan *out, policy_forecast *forecast);
-/* Returns the best plan for a lane that is alone in the step. */
+/* Returns the plan of a lane that is alone in the step: its best plan, or a trial that is due. */
 spec_plan policy_choose(const policy *p, const cost_table *c, int room, int32_t ctx);
 
-/* Records a round: n_judged draft tokens in a row were verified and n_right of them accepted. A round without draft
- * tokens (n_judged 0) counts as one rejected token. The cost of trials is added up in the table, for all lanes. */
+/* Records a round with this plan: n_judged draft tokens in a row were verified and the first n_right accepted. If the
+ * drafter of the plan drafted nothing (n_judged 0), that counts as one rejected token. The cost of trials is added up
+ * in the table, for all lanes. */
 void policy_note(policy *p, cost_table *c, const spec_plan *plan, int n_judged, int n_right);
-/* Records a chain that was not verified but compared with the text: n-grams are free to judge. */
+/* Records a chain that was not verified but compared with the text: n-grams are free to judge. Ignores SPEC_TREE. */
 void policy_note_idle(policy *p, spec_method m, int n_judged, int n_right);
 
 /* --- records by request class ------------------------------------------------------ */
-/* A bounded number of classes by key; the least recently used one is replaced. Thread: one at a time. */
+/* The records of up to max_classes classes by key; the least recently used one is replaced. */
 typedef struct policy_classes policy_classes;
-policy_classes               *policy_classes_new(int max_classes);
+policy_classes               *policy_classes_new(int max_classes);    /* never NULL; max_classes: at least 1 */
 void                          policy_classes_free(policy_classes *s); /* accepts NULL */
 /* Starts p with the record of the class. Returns false, and leaves p unchanged, when the class is unknown. */
 bool policy_classes_seed(policy_classes *s, uint64_t key, policy *p);
-/* Updates the record of the class with p, when a request ends. */
+/* Combines p with the record of the class, when a request ends. Adds the class if it is unknown. */
 void policy_classes_learn(policy_classes *s, uint64_t key, const policy *p);
 #endif

@@ -16,7 +16,9 @@
  * the response). The others are dropped, and the next round starts from the last token kept.
  *
  * A drafter that cannot be opened or fails is logged once; the lane continues without it from its last committed token.
- * Thread: one at a time. */
+ *
+ * A spec serves one target and has up to max_lanes lanes. A request is: spec_lane_begin; spec_step and spec_lane_keep
+ * until the response ends; spec_lane_end. The engine thread is the only caller; without an engine, any one thread. */
 #ifndef TANDEM_SPEC_SPEC_H
 #define TANDEM_SPEC_SPEC_H
 #include "grammar/guide.h"
@@ -29,22 +31,22 @@ enum {
     SPEC_MAX_TOP = 20, /* maximum of lane_options.n_top */
 };
 
-/* Speculation settings of a lane. A zero means the default. */
+/* Speculation settings of a lane. All zeros: no speculation. A zero limit means the default. */
 typedef struct {
-    int method; /* spec_method or SPEC_AUTO */
+    int method; /* spec_method or SPEC_AUTO; 0: off */
     /* Maximum draft tokens in a row. Default: the whole block (DFlash), 3 (MTP; auto: 7), 8 (n-grams; auto: 16). */
     int   draft_max;
-    int   tree_budget; /* rows of a tree without the anchor; default 22 */
-    float tree_temp;   /* flattens (above 1) or sharpens (below 1) the drafter's candidates; default 1 */
-    bool  no_chain_seed;
-    float draft_noise; /* draft temperature as a share of the target's; 0: the likeliest tokens */
+    int   tree_budget;   /* rows of a tree without the anchor; default 22 */
+    float tree_temp;     /* flattens (above 1) or sharpens (below 1) the drafter's candidates; default 1 */
+    bool  no_chain_seed; /* trees need not contain the drafter's likeliest chain (tree_add_best) */
+    float draft_noise;   /* draft temperature as a share of the target's; 0: the likeliest tokens */
 } spec_settings;
 
 /* Options that decide a lane's text, and how it is drafted. */
 typedef struct {
     sample_params  params; /* pos is ignored */
     penalty_params penalty;
-    int            n_top;  /* log-probabilities of the picked token and the n_top likeliest ones; -1: none */
+    int            n_top;  /* log-probabilities of the picked token and the n_top likeliest ones; -1: none at all */
     bool    score_prompt;  /* also log-probabilities of the prompt's tokens: runs all of it, requires n_top >= 0 */
     int32_t min_tokens;    /* minimum length of the response: no end_id is picked before */
     const int32_t *end_id; /* [n_ends] tokens that end the response; must live as long as the request */
@@ -59,7 +61,7 @@ typedef struct {
     int32_t        n_text;
     const int32_t *text; /* [n_text]: the text before the draft tokens */
     spec_method    method;
-    int            n_want; /* planned number of draft tokens, or of rows of a tree */
+    int            n_want; /* planned number of draft tokens, or of rows of a tree; n may be less, even 0 */
     const int32_t *token;  /* [n] */
     const int     *parent; /* [n] row of the parent; row 0 is the anchor */
     int            n;
@@ -73,27 +75,30 @@ typedef struct {
     double      kv_cap;     /* share of the pool that reservations may take; 0: all */
     bool        no_prefix;  /* no prefix cache */
     int32_t     save_every; /* positions of a prompt between saved recurrent states; 0: 4096 */
-    void (*on_round)(void *ctx, const spec_round *r); /* called for each round with draft tokens; may be NULL */
+    void (*on_round)(void *ctx, const spec_round *r); /* called for each round that planned a draft; may be NULL */
     void *on_round_ctx;
 } spec_options;
 
 typedef struct spec      spec;
 typedef struct spec_lane spec_lane;
 
-/* Sets *out to the bytes of K/V memory that max_lanes lanes need, or to o->kv_bytes. With kv_cap below 1 spec_new
- * allocates more. */
-bool              spec_kv_bytes(const target *t, const spec_options *o, size_t *out);
+/* Sets *out to o->kv_bytes or, if that is 0, to the bytes of K/V memory that max_lanes lanes of the target need. Then
+ * spec_new allocates more if kv_cap is below 1, and spec_add_drafter for the drafter's own K/V. Returns false on
+ * overflow. */
+bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out);
+/* Creates a spec with the n-gram drafter. Sets *out to NULL on failure. t must outlive it and have no other spec; *o is
+ * copied. Sets the K/V types of t. */
 bool              spec_new(spec **out, target *t, const spec_options *o, err *e);
-void              spec_free(spec *s); /* accepts NULL; requires that all lanes are freed */
-const cost_table *spec_costs(const spec *s);
+void              spec_free(spec *s);            /* accepts NULL; requires that all lanes are freed */
+const cost_table *spec_costs(const spec *s);     /* changes with each step; valid as long as s */
 size_t            spec_kv_pinned(const spec *s); /* bytes that lanes use and that cannot be evicted, states included */
 size_t          spec_kv_bytes_total(const spec *s); /* bytes of the pool; 0: it was lost when adding a drafter failed */
 size_t          spec_kv_reserved(const spec *s);    /* bytes reserved for admitted requests */
 kv_prefix_stats spec_prefix_stats(const spec *s);   /* all 0 without a prefix cache */
-void            spec_forget(spec *s);               /* empties the prefix cache */
+void            spec_forget(spec *s);               /* removes from the prefix cache all that lanes do not use */
 
 typedef struct {
-    const char       *path;
+    const char       *path;  /* a file or directory that checkpoint_open accepts */
     const char       *name;  /* shown in messages; NULL: the path */
     const char       *shown; /* shown in reports instead of the path; NULL: the path */
     str               image; /* not empty: a GGUF file in memory, used instead of the path */
@@ -107,16 +112,21 @@ typedef struct {
     drafter *(*wrap)(void *ctx, drafter *d);
     void *wrap_ctx;
 } spec_draft_source;
-/* Adds a drafter, at most one of each kind. The strings and the image must live as long as s. Returns false when the
- * file cannot be used. */
+/* Adds a drafter, at most one of each kind. *src is copied; the strings, the image and the contexts must live as long
+ * as s. Without kv_bytes, and while no request is running, it may allocate a larger K/V pool, which empties the prefix
+ * cache. On failure the drafter is not added, unless src->keep is set. */
 bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e);
-/* Sets *out to SPEC_DFLASH or SPEC_MTP, the method of src->files, which must be open. */
+/* Sets *out to SPEC_DFLASH or SPEC_MTP, the method of src->files, which is not NULL. Fails if it is no drafter, or not
+ * of src->method. */
 bool spec_drafter_method(const spec_draft_source *src, spec_method *out, err *e);
-bool spec_has_drafter(const spec *s, spec_method m);
+/* In the following, m is a method with a drafter: not SPEC_OFF or SPEC_AUTO. */
+bool spec_has_drafter(const spec *s, spec_method m); /* it was added and has not failed; it may be parked or not open */
 int spec_trained_ctx(const spec *s); /* positions that the DFlash drafter was trained on; 0: unknown, or never opened */
-const char *spec_drafter_problem(const spec *s, spec_method m); /* why the drafter is not used; NULL: no problem */
-/* Closes all drafters until spec_unpark, which opens those that were open. Not between spec_step and spec_lane_keep.
- * Lanes decode without drafts meanwhile. */
+/* Returns the last problem of the drafter, or NULL. The drafter may work again: only spec_unpark_one clears it. */
+const char *spec_drafter_problem(const spec *s, spec_method m);
+/* Closes all drafters with files until spec_unpark, which opens those that were open. Not between spec_step and
+ * spec_lane_keep. Meanwhile requests go on, with n-grams alone. spec_unpark returns false and the first error when a
+ * drafter cannot be opened; that drafter has failed then, and the others are open. */
 void spec_park(spec *s);
 bool spec_unpark(spec *s, err *e);
 /* Parks or unparks the drafter of method m, SPEC_DFLASH or SPEC_MTP. Unparking a failed drafter tries to open it
@@ -124,51 +134,60 @@ bool spec_unpark(spec *s, err *e);
 bool spec_park_one(spec *s, spec_method m, err *e);
 bool spec_unpark_one(spec *s, spec_method m, err *e);
 
-typedef enum { DRAFTER_OPEN, DRAFTER_LAZY, DRAFTER_PARKED, DRAFTER_FAILED } drafter_state;
+typedef enum {
+    DRAFTER_OPEN,
+    DRAFTER_LAZY,   /* not opened yet: the first lane that needs it opens it */
+    DRAFTER_PARKED, /* closed until spec_unpark or spec_unpark_one */
+    DRAFTER_FAILED, /* could not be opened; spec_unpark_one tries again */
+} drafter_state;
+/* Strings and pointers are valid as long as the spec; what fingerprint and problem point to may change. */
 typedef struct {
-    const char            *name, *path, *shown;
-    const char            *fingerprint; /* fingerprint of the file when it was last opened; "": unknown */
-    const checkpoint_list *files;       /* valid as long as the spec; NULL: never opened */
+    const char            *name, *path, *shown; /* as in spec_draft_source, with the defaults filled in */
+    const char            *fingerprint;         /* fingerprint of the file when it was last opened; "": unknown */
+    const checkpoint_list *files;               /* NULL: never opened */
     drafter_state          state;
     quant_type             type;         /* drafter_options.quantise, or the type in the file */
     size_t                 weight_bytes; /* this and the next two: 0 if it was never open */
     int                    max_draft, trained_ctx;
-    const char            *problem; /* "": none */
+    const char            *problem; /* as spec_drafter_problem; "": none */
 } drafter_view;
-bool spec_drafter_view(const spec *s, spec_method m, drafter_view *out); /* false: there is no such drafter */
+bool spec_drafter_view(const spec *s, spec_method m, drafter_view *out); /* false: no such drafter was added */
 /* Returns a number that grows whenever a drafter_view may have changed. */
 unsigned spec_drafter_changes(const spec *s);
 
 /* --- lanes -------------------------------------------------------------------------------------- */
-bool spec_lane_new(spec *s, spec_lane **out, err *e); /* ERR_BUSY when all lanes are taken */
-void spec_lane_free(spec_lane *l);                    /* accepts NULL */
+bool spec_lane_new(spec *s, spec_lane **out, err *e); /* ERR_BUSY when all lanes are taken; *out is NULL on failure */
+void spec_lane_free(spec_lane *l);                    /* ends its request; accepts NULL */
 
 typedef struct {
-    lane_options   opt; /* opt.penalty.bias must live as long as the request */
-    const int32_t *prompt;
+    lane_options   opt;    /* opt.penalty.bias must live as long as the request */
+    const int32_t *prompt; /* [n_prompt]; copied */
     size_t         n_prompt;
     int32_t        max_new; /* maximum length of the response; 0: up to the end of the context */
     uint64_t       salt;    /* tenant: requests share prefixes only under the same salt */
-    /* Not NULL: acceptance statistics by request class. The request starts from them and updates them when it ends. */
+    /* Not NULL: acceptance statistics by request class. The request starts from them and updates them when it ends, so
+     * they must live until then. */
     policy_classes *classes;
     uint64_t        class_key;
     /* Not NULL: the grammar that the response must follow. It must live until the request has ended. */
     guide       *guide;
-    guide_begins begins;
+    guide_begins begins; /* used with a guide only */
 } lane_request;
 /* Begins a request, and ends the previous one if that was not done. Reserves all memory that the request can need
- * (promise 5). Takes over the longest cached prefix of the prompt and sets *n_reused to its length; at least the last
- * prompt token is run. Errors: ERR_INPUT, the prompt is empty;
- * ERR_CONTEXT, the prompt exceeds the context or the request needs more K/V memory than there is; ERR_BUSY, it does not
- * fit now. */
+ * (promise 5). Takes over the longest cached prefix of the prompt and sets *n_reused to the prompt tokens that are not
+ * run again; at least the last one is run. Errors: ERR_INPUT, the prompt is empty; ERR_CONTEXT, the prompt exceeds the
+ * context or the request needs more K/V memory than there is; ERR_BUSY, it does not fit now; ERR_UNAVAILABLE, there is
+ * no memory for penalties. On failure no request is running, unless the prompt was refused: then nothing changed. */
 bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err *e);
-/* Ends the request: releases its pages, states and reservation. Its text and counters remain readable. */
+/* Ends the request, if one is running: releases its pages, states and reservation. Its text and counters remain
+ * readable until the next spec_lane_begin. */
 void spec_lane_end(spec_lane *l);
 
-/* Tokens that a step decided, in order. logprob[i][0] belongs to token[i] itself. */
+/* Tokens that a step decided, in order. With n_top >= 0, logprob[i][0] belongs to token[i] itself, and the next n_top
+ * to the likeliest tokens. */
 typedef struct {
-    int           n;       /* 0: the step ran a part of the prompt and decided nothing */
-    const char   *problem; /* why no token can be decided, which ends the lane; NULL: no problem */
+    int           n;       /* 0: the step ran a part of the prompt and decided nothing, or there is a problem */
+    const char   *problem; /* why no token can be decided: the caller must end the request; NULL: no problem */
     err_code      problem_code;
     int32_t       token[1 + DRAFT_MAX];
     bool          closing[1 + DRAFT_MAX]; /* differs from the pick, to complete the grammar within the length limit */
@@ -181,14 +200,15 @@ int spec_lane_pending(const spec_lane *l);
 bool spec_lane_can_draft(const spec_lane *l);
 /* Input of the policy for the lane's next round. */
 typedef struct {
-    const policy *p;      /* with the limits of this round */
+    const policy *p;      /* with the limits of this round; owned by the lane */
     int           method; /* requested method: spec_method or SPEC_AUTO */
     int           room;   /* maximum draft tokens in a row: more could not be kept */
     int32_t       n_ctx;  /* length of its text in tokens */
     int32_t       n_prompt;
 } policy_facts;
 void spec_lane_facts(spec_lane *l, policy_facts *out);
-/* Returns the best plan for a lane that is alone in its steps. */
+/* Returns the plan for a lane that is alone in its steps: with SPEC_AUTO that of policy_choose, otherwise as long a
+ * draft of the requested method as its settings allow. */
 spec_plan spec_choose_alone(spec_lane *l);
 
 /* The part of a lane in a step. */
@@ -199,17 +219,21 @@ typedef struct {
 } spec_part;
 /* Computes the grammar mask of the lane's next pick, for about *work steps of the grammar's machine, and subtracts the
  * steps used from *work. Returns false when the mask is not complete: the lane must not take part in the step. Returns
- * true at once for a lane without a grammar. */
+ * true when the mask cannot be computed: the step reports the problem. Returns true at once for a lane without a
+ * grammar. */
 bool    spec_lane_prepare(spec_lane *l, int64_t *work);
-bool    spec_lane_is_guided(const spec_lane *l);  /* whether it has a grammar */
-int64_t spec_lane_mask_work(const spec_lane *l);  /* steps of the machine that its masks took */
-void spec_grant_mask_work(spec *s, int64_t work); /* limit for masks of draft tokens in the next step; default: none */
-/* Runs one step of the target: for each lane a chunk of its prompt, or one round. On failure the lanes keep
- * their text; a lane with recurrent states may have to run it again. */
+bool    spec_lane_is_guided(const spec_lane *l); /* whether it has a grammar */
+int64_t spec_lane_mask_work(const spec_lane *l); /* steps of the machine that the masks of its request took */
+/* Sets the steps of the machine that masks of draft tokens of all lanes may take until the next call. At first there is
+ * no limit. */
+void spec_grant_mask_work(spec *s, int64_t work);
+/* Runs one step of the target: for each lane a chunk of its prompt, or one round. The lanes are different, have a
+ * request and are not full; n_parts is from 1 to max_lanes. On failure the lanes keep their text; a lane with recurrent
+ * states may have to run it again. */
 bool spec_step(spec *s, const spec_part *parts, int n_parts, err *e);
 /* Runs spec_step with the plan of spec_choose_alone for each lane. */
 bool            spec_step_alone(spec *s, spec_lane *const *lanes, int n_lanes, err *e);
-const spec_out *spec_lane_out(const spec_lane *l);
+const spec_out *spec_lane_out(const spec_lane *l); /* the last step's; empty after spec_lane_keep */
 /* Log-probabilities of prompt tokens (score_prompt) that the last step computed, valid until the next step. For token
  * first + i, item[i * stride] belongs to the token itself, and 1 + n_top items are valid. */
 typedef struct {
@@ -218,12 +242,12 @@ typedef struct {
     const token_logprob *item;
 } spec_scores;
 spec_scores spec_lane_scores(const spec_lane *l);
-/* Commits the first n_keep of the tokens that the last step decided, and drops the others. Call it before the next step
- * if spec_lane_out has tokens. */
+/* Appends the first n_keep of the tokens that the last step decided to the text, and drops the others; n_keep may be 0.
+ * Call it before the next step if spec_lane_out has tokens. */
 void spec_lane_keep(spec_lane *l, int n_keep);
 
-bool           spec_lane_full(const spec_lane *l);   /* whether the anchor has no position left */
-void           spec_lane_limit(spec_lane *l, int n); /* maximum tokens that will still be kept: limits drafts */
-const int32_t *spec_lane_text(const spec_lane *l, int32_t *n);
-const tandem_spec_counts *spec_lane_stats(const spec_lane *l);
+bool spec_lane_full(const spec_lane *l);   /* whether the anchor has no position left: no step can run it */
+void spec_lane_limit(spec_lane *l, int n); /* maximum tokens that will still be kept: limits drafts and grammars */
+const int32_t *spec_lane_text(const spec_lane *l, int32_t *n); /* prompt and response; *n: number of tokens */
+const tandem_spec_counts *spec_lane_stats(const spec_lane *l); /* counts the current request, or the last one */
 #endif

@@ -18,10 +18,12 @@ typedef struct {
     int     depth[1 + DRAFT_MAX];
 } draft_tree;
 
-void tree_start(draft_tree *t, int32_t anchor);
+void tree_start(draft_tree *t, int32_t anchor); /* sets *t to a tree of the anchor alone */
+/* Adds n tokens in a row after the last row. A tree has at most DRAFT_MAX rows in addition to the anchor. */
 void tree_add_chain(draft_tree *t, const int32_t *token, int n);
-/* Adds up to `budget` rows, best path first. top[d] holds the candidates for depth d + 1, best first; id -1 ends
- * them. With chain_seed the best candidate of every depth is added first, so that the tree contains the chain. */
+/* Adds up to `budget` rows (at most DRAFT_MAX) to a tree of the anchor alone, best path first. top[d] holds up to n_top
+ * candidates for depth d + 1, best first; id -1 ends them. With chain_seed the best candidate of every depth is added
+ * first, so that the tree contains the chain. */
 void tree_add_best(draft_tree *t, const token_logprob (*top)[DRAFT_TOP_MAX], int n_depths, int n_top, int budget,
                    bool chain_seed);
 int  tree_child(const draft_tree *t, int row, int32_t token); /* -1: no such child */

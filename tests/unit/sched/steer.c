@@ -290,7 +290,7 @@ static bool set_json(tandem *e, const char *json, tandem_error *why)
     *why = (tandem_error){0};
     arena_init(&mem, 1 << 22);
     bool ok = json_parse(&v, &mem, str_of(json), NULL, &bad) && engine_change_settings(e, v, &bad);
-    if (!ok) engine_tell(why, &bad);
+    if (!ok) engine_copy_error(why, &bad);
     arena_deinit(&mem);
     return ok;
 }
