@@ -1,9 +1,9 @@
 /* model/dflash.h - the DFlash drafter: a block of draft tokens in one pass, conditioned on hidden states of the
- * target. */
+ * target. The table of drafter kinds (model/drafter.h) refers to these functions. */
 #ifndef TANDEM_MODEL_DFLASH_H
 #define TANDEM_MODEL_DFLASH_H
 #include "model/drafter.h"
 
-bool   dflash_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
+bool dflash_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e); /* drafter_open */
 size_t dflash_kv_bytes(target *t, const checkpoint *c, const drafter_options *opt); /* as drafter_kv_bytes */
 #endif

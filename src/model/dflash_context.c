@@ -279,7 +279,7 @@ static bool take_rows(dflash *m, draft_lane *l, const int32_t *row, int n, err *
     return true;
 }
 
-/* Returns whether a row is in the first page or a draft can attend to it. */
+/* Takes the rows of the first page and those that a draft can attend to; skips those between them. */
 static bool observe_rows(dflash *m, draft_lane *l, const draft_rows *r, err *e)
 {
     if (r->pos != dflash_next_pos(l)) dflash_start_at(m, l, r->pos, 0);

@@ -8,20 +8,20 @@
 #include "model/dflash_config.h"
 
 enum {
-    MAX_ROWS      = 256,     /* rows of a pass; more rows take several */
-    WAITING_BYTES = 1 << 20, /* size of a lane's buffer of features that are not converted yet, */
-    MIN_WAITING   = 64,      /* but at least so large for this number of rows */
-    MAX_WAITING   = MAX_ROWS,
-    MIN_LEFT      = 8, /* minimum of ended requests whose rows are kept; else max_lanes */
-    MIN_CTX       = 2 * KV_PAGE,
-    DEFAULT_CTX   = 4096,  /* for files without a trained length */
+    MAX_ROWS      = 256,         /* rows of a pass; more rows take several */
+    WAITING_BYTES = 1 << 20,     /* size of a lane's buffer of features that are not converted yet, */
+    MIN_WAITING   = 64,          /* but at least this number of rows */
+    MAX_WAITING   = MAX_ROWS,    /* and at most this one */
+    MIN_LEFT      = 8,           /* rows of max_lanes ended requests are kept, at least of this many */
+    MIN_CTX       = 2 * KV_PAGE, /* minimum of dflash.n_ctx */
+    DEFAULT_CTX   = 4096,        /* for files without a trained length */
     MAX_TRAINED   = 32768, /* a larger max_position_embeddings is the target's, not the drafter's trained length */
-    PER_LAYER     = 11,    /* tensors */
+    PER_LAYER     = 11,    /* tensors of a layer */
 };
 
 typedef struct {
     weight *q, *k, *v, *o, *gate, *up, *down;
-    dev     n_in, n_q, n_k, n_ff;
+    dev     n_in, n_q, n_k, n_ff; /* weights of the norms N_in, N_q, N_k, N_ff of dflash.c */
 } layer;
 
 /* The rows of one pass, uploaded in one piece. */
@@ -51,18 +51,19 @@ typedef struct {
     dev moves;    /* kv_move_item [KV_PAGE] */
 } scratch;
 
-/* Positions count from the first of the context, which is 0 unless the drafter joined in the middle of a text. */
+/* Folding is converting features of the target to K/V of the drafter. Positions count from the first of the context,
+ * which is position `base` of the text: 0, unless the drafter joined in the middle of it. */
 struct draft_lane {
-    kv_seq           *seq;           /* K/V of the converted rows; nothing else between calls */
+    kv_seq           *seq;           /* K/V of the converted rows; the slots of a block only during a draft */
     kv_seq           *first;         /* its first page as made, after that of seq was rotated; NULL: not rotated */
     int32_t           base;          /* position in the text of the context's first row */
-    int32_t           n_seen;        /* positions of the context */
-    int32_t           shift, turned; /* turned: the shift for which seq's first page is rotated */
+    int32_t           n_seen;        /* positions of the context, converted or not */
+    int32_t           shift, turned; /* positions left out after the first page; shift for which that is rotated */
     int32_t           wished;        /* first position after the first page that drafts of this request attend to */
     int               n_wait;        /* rows in `waiting`: the latest ones */
     dev               waiting;       /* [n_waiting][n_features] */
     const draft_text *text;          /* NULL: nothing is shared */
-    int               n_given;       /* pages of the text that are in the tree or will not be added */
+    int               n_given;       /* the first pages of the text, which are in the tree or will not be added */
 };
 
 /* Rows of a text that were not converted to K/V: whole pages. */
@@ -83,23 +84,23 @@ typedef struct {
 } left_rows;
 
 typedef struct {
-    drafter       d; /* first member: a drafter * is a dflash * */
+    drafter       d; /* first member, so that a drafter * can be cast to a dflash * */
     dflash_config c;
     const ops    *o;
     queue        *q;
     weight       *fc, *embed, *head; /* embed, head NULL: the target's */
     float         embed_scale;       /* factor of its own table */
-    float         softcap;
-    int           n_few; /* rows of its own head with a reduced vocabulary; 0: all tokens */
-    dev           d2t;   /* [n_few]: their ids */
-    dev           n_hidden, n_out;
+    float         softcap;           /* 0: none */
+    int           n_few;             /* rows of its own head with a reduced vocabulary; 0: all tokens */
+    dev           d2t;               /* [n_few]: their ids */
+    dev           n_hidden, n_out;   /* weights of the norms after fc and after the last layer */
     rope_params   rope;
     layer        *layers;
     scratch       s;
-    block_rows    rows;
+    block_rows    rows;        /* rows of the pass that is being prepared */
     kv_pool      *kv, *own_kv; /* own_kv NULL: kv is borrowed */
-    int           cls;
-    bool          has_cls;
+    int           cls;         /* its class in kv */
+    bool          has_cls;     /* cls was added */
     int           n_lanes, max_lanes;
     draft_lane  **lanes;    /* [max_lanes]; NULL: free */
     draft_job   **live;     /* [max_lanes]: jobs of the call that can draft */
@@ -114,8 +115,8 @@ typedef struct {
 } dflash;
 
 /* --- dflash.c: memory ---------------------------------------------------------------------------*/
-bool    dflash_take_waiting(const dflash *m, dev *out, err *e); /* allocates features of n_waiting rows */
-int32_t dflash_max_slots(const dflash *m);                      /* slots of a lane's sequence */
+bool    dflash_take_waiting(const dflash *m, dev *out, err *e); /* allocates a buffer of n_waiting rows of features */
+int32_t dflash_max_slots(const dflash *m);                      /* maximum of slots of a lane's sequence */
 
 /* --- dflash_bind.c ------------------------------------------------------------------------------*/
 /* Checks that the drafter can work with its target, and fills in the captures. */
@@ -124,6 +125,7 @@ bool dflash_fit_target(dflash *m, err *e);
 bool dflash_load_all(dflash *m, binder *b, err *e);
 
 /* --- dflash_context.c: lanes, and the K/V made of the target's features --------------------------*/
+/* The functions of struct drafter. */
 bool dflash_lane_new(drafter *d, draft_lane **out, err *e);
 void dflash_lane_free(drafter *d, draft_lane *l);
 void dflash_cut(drafter *d, draft_lane *l, int32_t n_pos);
@@ -132,24 +134,25 @@ void dflash_wish(const drafter *d, const draft_lane *l, kv_wish *out);
 void dflash_take(drafter *d, draft_lane *l, kv_node *at);
 void dflash_need(const drafter *d, kv_need *n, int32_t n_pos);
 
+/* Functions with an err fail with ERR_LIMIT when the pool has no page; the caller then calls dflash_lose. */
 /* Returns how many positions a context of n_pos positions leaves out after its first page. */
 int32_t dflash_shift(const dflash *m, int32_t n_pos);
 /* Returns the position of the text that the lane expects next. */
 int32_t dflash_next_pos(const draft_lane *l);
 /* Returns the slot of a position of the context that is not left out. */
 int32_t dflash_slot(const draft_lane *l, int32_t pos);
-/* Returns the first position that has no K/V yet, of those that a draft can see. */
+/* Returns the first position of the context that has no K/V yet, of those that a draft can see. */
 int32_t dflash_folded_end(const draft_lane *l);
 /* Starts an empty context whose first row is the text's row at `pos`, and which leaves out `skip` rows after its
  * first page. */
 void dflash_start_at(const dflash *m, draft_lane *l, int32_t pos, int32_t skip);
-/* Drops the context after a failure. The next rows start a new one. */
+/* Drops the context, after a failure or at the end of a request. The next rows start a new one, which is not shared. */
 void dflash_lose(const dflash *m, draft_lane *l);
-/* Adds the lane's next n rows of context to the pass. */
+/* Takes slots for the lane's next n rows of context and adds the rows to the pass, at most MAX_ROWS in all. */
 bool dflash_add_context(dflash *m, draft_lane *l, int n, err *e);
-/* Makes K/V of the features of the pass's rows. */
+/* Enqueues the K/V of the pass's rows, whose features are [n][n_features], and ends the pass. */
 void dflash_fold(dflash *m, dev features);
-/* Makes K/V of n_rows contiguous rows of features. */
+/* Makes K/V of the lane's next n_rows rows, whose features are contiguous. */
 bool dflash_fold_rows(dflash *m, draft_lane *l, dev features, int n_rows, err *e);
 /* Makes K/V of the rows that wait in these lanes. Rows of several lanes share a pass. */
 bool dflash_fold_together(dflash *m, draft_lane *const *lanes, int n_lanes, err *e);
@@ -158,16 +161,16 @@ bool dflash_turn_first(dflash *m, draft_lane *l, err *e);
 
 /* --- dflash_block.c: a draft, and the rows of a pass ----------------------------------------------*/
 bool      dflash_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
-step_rows dflash_upload_rows(dflash *m);
-/* Adds a row at `slot` to the pass. It sees slots up to `end`. */
+step_rows dflash_upload_rows(dflash *m); /* uploads the rows of the pass; full layers use the result as it is */
+/* Adds a row at `slot` to the pass. It sees slots up to `end`, or to its own where the layer is causal. */
 void dflash_add_row(dflash *m, const draft_lane *l, int32_t token, int32_t slot, int32_t end);
-/* Stores k = rope(N_k(Wk x)) and v = Wv x of layer l in the pages. */
+/* Enqueues k = rope(N_k(Wk x)) and v = Wv x of layer l, stored in the pages. */
 void dflash_store_kv(dflash *m, int l, dev x, const step_rows *r);
-/* Runs the recorded graph of a pass over the rows, which starts from x. Returns false when the caller must enqueue it
- * op by op. */
+/* Enqueues the recorded graph of a pass over the rows, which starts from x. Returns false when the caller must enqueue
+ * it op by op. */
 bool dflash_replay(dflash *m, dev x);
 
-/* --- dflash_left.c: features that ended requests leave --------------------------------------------*/
+/* --- dflash_left.c: features that ended requests leave; drafter.begin and drafter.end -------------*/
 void dflash_begin(drafter *d, draft_lane *l, const draft_text *t);
 void dflash_end(drafter *d, draft_lane *l);
 #endif

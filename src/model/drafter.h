@@ -3,16 +3,16 @@
  * A drafter proposes the tokens that follow a lane's text. The target verifies them: a wrong draft token costs time
  * and never changes the text. So a drafter may round as it likes, and a failing drafter only ends drafting.
  *
- * A drafter works on its target's backend and queue, and borrows its embeddings and output matrix. Per lane it has a
- * draft_lane: the context so far (DFlash: keys and values made of the target's features; MTP: the last hidden state;
- * n-grams: an index of the text). Thread: the target's. */
+ * A drafter works on its target's backend and queue, and may borrow its embeddings and output matrix, so the target
+ * must outlive it. Per lane it has a draft_lane: the context so far (DFlash: keys and values made of the target's
+ * features; MTP: the last hidden state; n-grams: an index of the text). spec uses drafters, on the target's thread. */
 #ifndef TANDEM_MODEL_DRAFTER_H
 #define TANDEM_MODEL_DRAFTER_H
 #include "kv/prefix.h"
 #include "model/model.h"
 #include "ops/history.h"
 
-enum { DRAFT_MAX = 64, DRAFT_TOP_MAX = 16 }; /* tokens of a draft; candidates for one position */
+enum { DRAFT_MAX = 64, DRAFT_TOP_MAX = 16 }; /* maximum tokens of a draft; maximum candidates for one position */
 
 typedef struct drafter    drafter;
 typedef struct draft_lane draft_lane; /* defined by each drafter */
@@ -50,11 +50,11 @@ typedef struct {
 
 /* A request's text, for drafters that share their own K/V between requests. */
 typedef struct {
-    int32_t        n_prompt; /* positions in the context before the first draft */
-    const int32_t *token;    /* at least [n_nodes * KV_PAGE] */
+    int32_t        n_prompt; /* length of the prompt in tokens */
+    const int32_t *token;    /* [n_prompt], and the response as it grows */
     kv_prefix     *tree;     /* NULL: nothing is shared */
-    uint64_t       salt;
-    kv_node      **node; /* [n_nodes]: tree nodes of the text's first pages */
+    uint64_t       salt;     /* as for kv_prefix_find */
+    kv_node      **node;     /* [n_nodes]: tree nodes of the text's first pages */
     int            n_nodes;
 } draft_text;
 
@@ -69,21 +69,23 @@ struct drafter {
     /* Features of the target to capture, as ids for target->capture. */
     int capture_id[64], n_capture;
 
-    bool (*lane_new)(drafter *d, draft_lane **out, err *e);
-    void (*lane_free)(drafter *d, draft_lane *l); /* NULL is fine */
+    bool (*lane_new)(drafter *d, draft_lane **out, err *e); /* *out is NULL on failure */
+    void (*lane_free)(drafter *d, draft_lane *l);           /* accepts NULL */
     /* Drops the positions from n_pos on. 0 resets the lane. */
     void (*cut)(drafter *d, draft_lane *l, int32_t n_pos);
-    /* Adds the committed rows of a step to the context, directly after the step. A position that is not the next one
-     * starts a new context there. */
+    /* Adds the committed rows of a step to the context, before the next step. A position that is not the next one
+     * starts a new context there. On failure the lane has no context. */
     bool (*observe)(drafter *d, draft_lane *l, const draft_rows *r, err *e);
-    /* Makes the drafts of several lanes at once. kv: the target's pages. */
+    /* Makes the drafts of several lanes at once, of different lanes. kv: the target's pages. Sets n of every job; a job
+     * whose lane lacks the context of its text gets 0. On failure the drafts of all jobs are invalid. */
     bool (*draft)(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
     void (*close)(drafter *d); /* requires that all lanes are freed */
 
     /* For drafters with their own K/V in the target's pool: all of these, or none (begin NULL). The calls of a
      * request:
-     *     begin   with a new lane. Reads t until `end`. Adds rows of this text that other requests left to the tree.
-     *     wish    returns the pages that a prefix hit needs; take: takes over a hit up to the end of page `at`
+     *     begin   empties the lane, and reads t until `end`. Adds rows of this text that other requests left to the
+     *     tree. wish    returns the pages that a prefix hit needs; valid while l is
+     *     take    takes over the K/V of a hit that ends with the node `at`
      *     end     adds complete pages to the tree, or keeps their features for a later text; frees all pages */
     void (*begin)(drafter *d, draft_lane *l, const draft_text *t);
     void (*wish)(const drafter *d, const draft_lane *l, kv_wish *out);
@@ -98,7 +100,7 @@ struct drafter {
 };
 
 typedef struct {
-    kv_pool    *pool;      /* pool for its own K/V; NULL: it makes one */
+    kv_pool    *pool;      /* pool for its own K/V, borrowed; NULL: it makes one */
     int         n_ctx;     /* positions of context per lane, rounded to pages; 0: the trained length, else 4096 */
     int         max_lanes; /* 0: 1 */
     quant_type  quantise;  /* QUANT_Q8_0, QUANT_Q4_0; QUANT_F32: as stored in the file */
@@ -112,8 +114,8 @@ typedef struct convert_plan convert_plan; /* model/convert_plan.h */
 typedef enum { DRAFTER_DFLASH, DRAFTER_MTP, DRAFTER_NGRAM, DRAFTER_KINDS } drafter_kind;
 typedef struct {
     const char *name;
-    bool (*matches)(
-        const checkpoint *c); /* returns whether c is of this kind; NULL, here and below: the kind has no file */
+    /* Returns whether c is of this kind. NULL, here and below: the kind has no file. */
+    bool (*matches)(const checkpoint *c);
     bool (*open)(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
     size_t (*kv_bytes)(target *t, const checkpoint *c, const drafter_options *opt); /* as drafter_kv_bytes */
     bool (*plan)(convert_plan *p, err *e); /* keys and tensors of a GGUF file made of a Hugging Face directory */
@@ -122,13 +124,15 @@ extern const drafter_kind_info drafter_kinds[DRAFTER_KINDS];
 /* Returns the drafter_kind of a checkpoint, -1 when it is not a drafter. */
 int drafter_kind_of(const checkpoint *c);
 
-/* Opens the drafter in a checkpoint for this target. Fails with the reason when the two do not fit. */
+/* Opens the drafter in a checkpoint for this target. Fails with the reason when the two do not fit; *out is NULL then.
+ * The checkpoint may be closed afterwards. The caller has the target capture d->capture_id before it observes rows. */
 bool drafter_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
 /* Returns the bytes of its own K/V for opt->max_lanes lanes; 0: none, or the drafter cannot be opened. */
 size_t drafter_kv_bytes(target *t, const checkpoint *c, const drafter_options *opt);
-/* Opens the n-gram drafter, which drafts from the lane's own text. It has no weights. */
-drafter *drafter_open_ngram(target *t, int32_t max_text); /* max_text: tokens of a lane */
-void     drafter_close(drafter *d);                       /* NULL is fine */
+/* Opens the n-gram drafter, which drafts from the lane's own text. It has no weights. Never returns NULL. max_text: a
+ * longer text gets no drafts. */
+drafter *drafter_open_ngram(target *t, int32_t max_text);
+void     drafter_close(drafter *d); /* accepts NULL */
 
 /* --- for drafters: picking draft tokens ------------------------------------------------------- */
 /* Scratch for picking, one per drafter. */
@@ -140,9 +144,11 @@ typedef struct {
     logit_change *host_changes; /* [n_vocab] */
     token_logprob host_top[HEAD_ROWS * DRAFT_TOP_MAX];
 } draft_picker;
-bool draft_picker_init(draft_picker *p, target *t, err *e);
-void draft_picker_deinit(draft_picker *p); /* accepts zeroed storage */
-/* Picks draft tokens first .. first + n - 1 of the job from n rows of logits (softcapped like the target's). Applies
- * the bias and penalties of the text, then job->params. Writes to job->token or to the device array of the job. */
+bool draft_picker_init(draft_picker *p, target *t, err *e); /* after a failure, too, call draft_picker_deinit */
+void draft_picker_deinit(draft_picker *p);                  /* accepts all zeros */
+/* Picks draft tokens first .. first + n - 1 of the job from n <= HEAD_ROWS rows of logits (softcapped like the
+ * target's). Applies the bias and penalties of the text to the logits, in place, then job->params. Writes to
+ * job->token and job->top, or to the device array of the job; the caller sets job->n. Fails when a row has no token
+ * to pick. */
 bool draft_pick(draft_picker *p, draft_job *job, dev logits, int first, int n, err *e);
 #endif

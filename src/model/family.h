@@ -1,7 +1,8 @@
 /* model/family.h - the table of model families. All that the layers above know about a family is its entry here.
  *
  * A family is a configuration, a table of tensor roles and a forward pass (open), a chat format and a tokenizer (chat),
- * and a converter (plan). docs/architecture.md says how to add one. */
+ * and a converter (plan). docs/architecture.md says how to add one. All tables are constant; any thread may read them.
+ */
 #ifndef TANDEM_MODEL_FAMILY_H
 #define TANDEM_MODEL_FAMILY_H
 #include "chat/format.h"
@@ -15,16 +16,16 @@ typedef struct {
     int    n_embd, n_heads, n_vocab, n_ctx;
     int    n_experts, n_used, n_ff_expert; /* n_experts 0: a dense model */
     int    n_ple, n_kv_shared;             /* width of per-layer embeddings, 0: none; layers without K/V of their own */
-    double kv_bytes_per_pos;               /* f16 K and V of one position, all layers */
+    double kv_bytes_per_pos;               /* bytes of f16 K and V of one position, all layers */
 } model_summary;
 
 struct model_family {
     const char        *name; /* "gemma4": in the API, in metrics and as prefix of GGUF keys */
     const char *const *arch; /* values of general.architecture and model_type; ends with NULL */
-    /* Opens a target and takes over o, also on failure. Fills in all of `target` except stop_id, suppress_id, defaults
-     * and weight_type. */
+    /* Opens a target and takes over o, also on failure: *out is NULL then. Fills in all of `target` except stop_id,
+     * suppress_id, defaults and weight_type, which model_open sets. */
     bool (*open)(target **out, const checkpoint *c, const model_options *opt, ops *o, err *e);
-    bool (*describe)(model_summary *out, const checkpoint *c, err *e);
+    bool (*describe)(model_summary *out, const checkpoint *c, err *e); /* reads the configuration only */
     bool (*plan)(convert_plan *p, err *e); /* keys and tensors of a GGUF file made of a Hugging Face directory */
     const chat_format *chat;
     sample_params      sampling; /* where the model's files give no defaults */
@@ -32,12 +33,15 @@ struct model_family {
 
 extern const model_family *const model_families[]; /* ends with NULL */
 
-/* Returns the family of an architecture or of a checkpoint, NULL when it is not in the table. */
+/* Return the family of an architecture or of a checkpoint, NULL when it is not in the table. */
 const model_family *family_of_arch(str arch);
 const model_family *family_of(const checkpoint *c);
-/* Opens the tokenizer of a GGUF file: of the family with its tokenizer.ggml.model. */
+/* Opens the tokenizer in a GGUF file as one of the family whose kind of tokenizer the file names. Free it with
+ * tok_free.
+ */
 bool family_tok_from_gguf(tok **out, const gguf *g, err *e);
-/* Opens a tokenizer.json: of the first family that can read it. The error is the first family's. */
+/* Opens a tokenizer.json as one of the first family that can read it. Free it with tok_free. If none can, the error is
+ * that of the first family. */
 bool family_tok_from_json(tok **out, const char *path, err *e);
 /* Appends the families' titles, such as "Gemma 4", separated by ", ". */
 void family_put_titles(buf *out);

@@ -14,18 +14,20 @@ typedef struct {
     int    n_ple;                          /* width of the per-layer embeddings; 0: none */
     int    n_kv_shared;                    /* trailing layers without K/V of their own */
     bool   assistant;                      /* a drafter: it reads the K/V of its target, and all layers are shared */
-    int    n_experts, n_used, n_ff_expert; /* 0: dense */
-    float  eps;
-    float  softcap; /* 0: none */
-    double theta_full, theta_sliding;
-    double rotary_part;                           /* rotated share of a full layer's pairs */
+    int    n_experts, n_used, n_ff_expert; /* experts; those that a row uses; width of one. All 0: dense */
+    float  eps;                            /* epsilon of the norms */
+    float  softcap;                        /* 0: none */
+    double theta_full, theta_sliding;      /* base of the rope frequencies */
+    double rotary_part;                    /* rotated share of a full layer's pairs */
     double rope_factor_full, rope_factor_sliding; /* divide the frequencies */
-    bool   sliding[GEMMA4_MAX_LAYERS];
-    bool   k_is_v[GEMMA4_MAX_LAYERS];
+    bool   sliding[GEMMA4_MAX_LAYERS];            /* the layer sees a window; false: all positions */
+    bool   k_is_v[GEMMA4_MAX_LAYERS];             /* the layer has no V matrix: V is made by that of K */
     int    n_kv_heads[GEMMA4_MAX_LAYERS], head_dim[GEMMA4_MAX_LAYERS], n_ff[GEMMA4_MAX_LAYERS];
 } gemma4_config;
 
+/* Reads the configuration of a model or an assistant. ERR_FORMAT names the value that is missing or out of range. */
 bool gemma4_config_read(gemma4_config *out, const checkpoint *c, err *e);
-/* The layer whose K/V layer l reads: itself, or the last one of its kind that has its own. */
+/* Returns the layer whose K/V layer l reads: itself, or the last one of its kind (full or sliding) that has its own.
+ * -1, in assistants only: it is a layer of the target. */
 int gemma4_kv_donor(const gemma4_config *c, int l);
 #endif

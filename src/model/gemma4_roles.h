@@ -1,4 +1,5 @@
-/* model/gemma4_roles.h - the tensors of Gemma 4 models and their assistants. */
+/* model/gemma4_roles.h - the tensors of Gemma 4 models and their assistants, as indices of the table gemma4_roles. PLE:
+ * per-layer embeddings; EXP: the matrices of all experts in one tensor. gemma4.c has the formulas. */
 #ifndef TANDEM_MODEL_GEMMA4_ROLES_H
 #define TANDEM_MODEL_GEMMA4_ROLES_H
 #include "model/gemma4_config.h"
@@ -40,5 +41,5 @@ typedef enum {
     GEMMA4_ROLES,
 } gemma4_role;
 
-extern const role_table gemma4_roles; /* its sizes are those of a gemma4_config */
+extern const role_table gemma4_roles; /* its config is a gemma4_config */
 #endif

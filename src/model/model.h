@@ -5,7 +5,7 @@
  *
  * A target holds weights, one queue and scratch for a step, and no state of any lane: a lane's pages and states are
  * in the pool. A lane whose first row has position 0 starts from states that are all zeros, whatever the pool holds.
- * Thread: one at a time. */
+ * One thread at a time uses a target. */
 #ifndef TANDEM_MODEL_MODEL_H
 #define TANDEM_MODEL_MODEL_H
 #include "gguf/checkpoint.h"
@@ -16,19 +16,19 @@ enum {
     STEP_MAX_ROWS     = 4096, /* the largest max_rows of a target */
     STEP_DEFAULT_ROWS = 256,
     HEAD_ROWS         = 32, /* maximum of rows per call of head */
-    MODEL_MAX_STOPS   = 64,
+    MODEL_MAX_STOPS   = 64, /* maximum of stop tokens, and of suppressed tokens */
 };
 
 /* The rows of one step, as the host fills them in. step_rows describes the fields. Each array has max_rows elements. */
 typedef struct {
-    int32_t *token; /* 0 or more: no family takes uploaded embeddings yet */
+    int32_t *token; /* vocabulary ids; ignored for `given` rows */
     int32_t *pos, *lane, *slot, *parent, *root, *last;
     int32_t *want; /* rows whose final hidden state and logits are wanted, ascending */
     int32_t  n_rows, n_want, max_rows;
     struct {
         int first, n; /* rows */
         dev ids;      /* int32 [n] */
-    } * given;        /* rows whose tokens are on the device; -1: no token */
+    } * given;        /* rows whose tokens are on the device; an id of -1: no token */
     int n_given;
     /* Rows that the commit may reject, for targets with states (kv/lane.h): rows first .. first + n - 1, the last of
      * their lane. Row first + i stores its inputs, or its state, in place `at` + i of the kept rows. All other rows
@@ -40,13 +40,15 @@ typedef struct {
     int32_t *packed; /* buffer of step_upload */
 } step;
 
-void step_init(step *s, int max_rows);
-void step_deinit(step *s); /* accepts a zeroed step */
-/* Uploads the rows in one piece to `to`, which has step_bytes(max_rows) bytes. *want is the address of `want` there. */
+void step_init(step *s, int max_rows); /* max_rows: from 1 to STEP_MAX_ROWS */
+void step_deinit(step *s);             /* accepts a zeroed step */
+/* Enqueues the upload of the rows in one piece to `to`, which has step_bytes(max_rows) bytes. Sets *want to the address
+ * of `want` there. s must not change until the upload is done. */
 step_rows step_upload(const step *s, const ops *o, queue *q, dev to, dev *want);
 size_t    step_bytes(int max_rows);
 
-void step_clear(step *s);
+void step_clear(step *s); /* removes all rows */
+/* The following assert that there is room for the rows. want: the row is added to `want`. */
 /* Adds a row that follows position pos - 1 of its lane, in the cache or in this step. */
 void step_add(step *s, int lane, int32_t pos, int32_t token, bool want);
 /* Adds n rows from pos on, all wanted, for draft tokens on the device. Rows after a token of -1 are undefined. */
@@ -55,24 +57,24 @@ void step_add_given(step *s, int lane, int32_t pos, dev ids, int n);
  * the tree. index: counts the lane's rows in this step from 0. */
 void step_add_tree(step *s, int lane, int32_t root, int index, int parent, int32_t token, bool want);
 
-/* Marks the last n rows added as kept rows, from place `at` on. */
+/* Marks the last n rows added, all of one lane, as kept rows, from place `at` on. */
 void step_keep(step *s, int n, int at);
 
 /* A layer whose K/V a drafter may read: the last layer of its kind with its own K/V. */
 typedef struct {
-    bool there;
-    int  kv_class, kv_layer, n_kv_heads, head_dim, window;
+    bool there;                                            /* false: the model has no layer of this kind */
+    int  kv_class, kv_layer, n_kv_heads, head_dim, window; /* kv_layer: index in the class; window 0: all positions */
 } kv_donor;
 
 typedef struct model_family model_family; /* model/family.h */
 typedef struct target       target;
 struct target {
     const model_family *family;
-    const ops          *o;
+    const ops          *o; /* owned by the target, as q */
     queue              *q;
-    int                 n_layers, n_embd, n_vocab, n_ctx;
-    int                 max_rows;
-    kv_class_spec       kv_class[KV_MAX_CLASSES]; /* the caller sets the types */
+    int                 n_layers, n_embd, n_vocab, n_ctx; /* n_ctx: the model's limit, in tokens */
+    int                 max_rows;                         /* maximum rows of a step */
+    kv_class_spec       kv_class[KV_MAX_CLASSES];         /* the caller sets the types before it creates a pool */
     int                 n_kv_classes;
     kv_state_spec       state[KV_MAX_STATES]; /* states of recurrent layers */
     int                 n_states;             /* 0: none */
@@ -84,20 +86,23 @@ struct target {
     int                 n_stop_ids;
     int32_t             suppress_id[MODEL_MAX_STOPS]; /* never picked */
     int                 n_suppress_ids;
-    bool                empty_thought; /* chat: an answer without thinking starts with an empty thought */
-    sample_params       defaults;      /* from generation_config; else those of the family */
+    bool                empty_thought; /* chat: a response without thinking starts with an empty thought */
+    sample_params       defaults;      /* sampling defaults of the model's files; else those of the family */
 
-    /* Selects features: the residual stream before layer h (h = n_layers: after the last) of every row of the next
-     * steps, concatenated in `features` [max_rows][n_features * n_embd]. n_ids 0 ends it. Allocates: not inside a
-     * step. */
+    /* Selects features, instead of those selected before: the residual stream before layer h (h = n_layers: after the
+     * last) for each h in ids, of every row of the next steps, concatenated in `features`
+     * [max_rows][n_features * n_embd]. n_ids 0 ends it. Allocates: not inside a step. On failure nothing is
+     * captured. */
     bool (*capture)(target *t, const int *ids, int n_ids, err *e);
     dev features;
-    int n_features;
+    int n_features; /* number of ids */
 
-    /* Runs the rows. Writes the wanted rows' states after the final norm to `hidden` [n_want][n_embd]. */
+    /* Enqueues the rows on q. Writes the wanted rows' states after the final norm to `hidden` [n_want][n_embd], which
+     * is valid until the next step. Fails when the device does; the K/V of the rows is undefined then. */
     bool (*step)(target *t, kv_pool *kv, const step *s, err *e);
     dev hidden;
-    /* Writes the softcapped logits [n][n_vocab] of wanted rows first .. first + n - 1 to `logits`. n <= HEAD_ROWS. */
+    /* Enqueues the softcapped logits [n][n_vocab] of wanted rows first .. first + n - 1 into `logits`, which the next
+     * call overwrites. n <= HEAD_ROWS. */
     void (*head)(target *t, int first, int n);
     dev logits;
     /* Writes the n_top best of the same logits, as ops->matmul_top, to `best` [n][n_top], n_top <= SAMPLE_TOP_MAX,
@@ -126,9 +131,10 @@ typedef struct {
     void *progress_ctx;
 } model_options;
 
-/* Opens the model of a checkpoint. The checkpoint may be closed afterwards. */
+/* Opens the model of a checkpoint. The checkpoint may be closed afterwards. opt is not NULL. *out is NULL on
+ * failure. */
 bool model_open(target **out, const checkpoint *c, const model_options *opt, err *e);
-void model_close(target *t); /* t may be NULL */
-/* Returns the architecture that the file names, such as "gemma4" or "gemma4_text", or "". */
+void model_close(target *t); /* accepts NULL; requires that its pools and drafters are closed */
+/* Returns the architecture that the file names, such as "gemma4" or "gemma4_text", or "". Borrows from c. */
 str model_arch(const checkpoint *c);
 #endif

@@ -9,21 +9,22 @@ enum { ROLE_NAME_MAX = 160, ROLE_MAX_DIMS = 3 };
 
 typedef struct {
     const char *gguf, *hf;          /* %d: the layer; hf without the directory's prefix; "": no such name */
-    uint8_t     dim[ROLE_MAX_DIMS]; /* sizes, innermost first: [n_in][n_out][n_matrices]. Names of the family; 0: 1 */
+    uint8_t     dim[ROLE_MAX_DIMS]; /* n_in, n_out, n_matrices, as arguments for role_table.size; 0: the size is 1 */
 } tensor_role;
 
 typedef struct {
     const tensor_role *role;
     int                n_roles, prefix_role; /* prefix_role: the role by which the prefix of a directory is found */
     const char *const *prefixes; /* prefixes of Hugging Face names; the first match counts; ends with NULL */
-    /* Returns the value of a size name for a layer. Sizes without layers ignore it. */
+    /* Returns the size that a value of tensor_role.dim stands for, in a layer. Sizes without layers ignore it. */
     int (*size)(const void *config, int dim, int layer);
 } role_table;
 
 /* Writes the name of a tensor. hf_prefix NULL: the GGUF name. `layer` is ignored where the role has no layers. */
 void role_name(const role_table *t, int role, const char *hf_prefix, int layer, char out[ROLE_NAME_MAX]);
 bool role_has_layers(const role_table *t, int role);
-/* Returns the prefix of the names in a directory; the second of the list when no tensor matches. */
+/* Returns the prefix of the names in a directory: the first one with which prefix_role exists, or the second of the
+ * list if there is none. */
 const char *role_hf_prefix(const role_table *t, const tensor_table *tensors);
 
 /* Returns size i of a role's tensor, 1 where it has fewer dimensions. */
@@ -37,13 +38,15 @@ typedef struct {
     const char       *hf_prefix; /* NULL: a GGUF file */
 } role_binder;
 
+/* Returns a binder that copies b and borrows t and config. config is read when tensors are bound. End it with
+ * bind_end(&result.b). */
 role_binder   role_binder_of(binder b, const role_table *t, const void *config);
 const tensor *role_find(const role_binder *g, int role, int layer); /* NULL: absent */
 bool          role_require(const role_binder *g, int role, int layer, const tensor **out, err *e);
-/* Binds a matrix, or a stack of them, of the role's shape. */
+/* Binds a matrix, or a stack of them, of the role's shape, as bind_matrix. */
 bool role_matrix(role_binder *g, weight **out, int role, int layer, err *e);
-/* Binds a vector of the role's size, multiplied by scale. */
+/* Binds a vector of the role's size, multiplied by scale, as bind_vector. */
 bool role_vector(role_binder *g, dev *out, int role, int layer, float scale, err *e);
-/* Reads one number; 1 where a GGUF file lacks it. */
+/* Reads one number. In a GGUF file it may be missing: it is 1 then. */
 bool role_scalar(const role_binder *g, float *out, int role, int layer, err *e);
 #endif
