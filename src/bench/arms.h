@@ -9,7 +9,7 @@
 
 enum { ARMS_MAX = 16 };
 typedef struct {
-    char               name[32];
+    char               name[32]; /* as in the list, such as "dflash:7" */
     tandem_speculation spec;
 } arm_choice;
 
@@ -23,7 +23,8 @@ bool arms_check(const char *list, err *e);
  * replaces base's draft_max, or tree_budget for tree. Fails if a method of the list has no drafter. */
 bool arms_choose(arm_choice out[ARMS_MAX], int *n, const char *list, const spec *s, const tandem_speculation *base,
                  err *e);
-/* Returns whether text equals *was, the text of the first arm. With `first`, copies text to *was before that. */
+/* Returns whether text equals *was, the text of the first arm. With `first`, replaces *was by a copy of text before
+ * that. */
 bool arms_agree(tok_ids *was, const tok_ids *text, bool first);
 /* Writes the member "rounds": the number of rounds of plain decoding and of each method that had any. */
 void arms_put_rounds(json_writer *w, const tandem_spec_counts *s);

@@ -1,4 +1,5 @@
-/* bench/bench.h - the parts of `tandem bench`, each a command of its own; args start after the part's name. */
+/* bench/bench.h - the parts of `tandem bench`, each a command of its own. args start after the part's name; the result
+ * is the exit code of the process. */
 #ifndef TANDEM_BENCH_BENCH_H
 #define TANDEM_BENCH_BENCH_H
 int bench_table(int argc, char **args);

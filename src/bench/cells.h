@@ -14,28 +14,30 @@
 
 enum { CELL_MAX_ROWS = 64, CELL_MAX_CONTEXT = 1 << 22, CELL_MAX_STEPS = 1 << 20 };
 
-typedef enum { CELL_ROWS, CELL_CHAIN, CELL_PREFILL } cell_kind;
-extern const char *const cell_kinds[];
+typedef enum { CELL_ROWS, CELL_CHAIN, CELL_PREFILL } cell_kind; /* the three lines above */
+extern const char *const cell_kinds[];                          /* their names, by cell_kind */
 
 typedef struct {
     cell_kind kind;
-    int       rows; /* for a prefill, its tokens */
-    int       context;
-    int       steps;
+    int       rows;    /* for a prefill, its tokens */
+    int       context; /* positions before the rows */
+    int       steps;   /* 1 for a prefill */
 } cell;
 
+/* Parses one of the lines above. ERR_INPUT names the wrong word; *out is unchanged then. */
 bool cell_parse(cell *out, str line, err *e);
 
 typedef struct cell_rig cell_rig;
-/* Creates a rig. The caller keeps ownership of the model. profiled: an ops_profile table below the model's, cleared
- * before each timed run, or NULL. */
+/* Creates a rig. The model is borrowed. profiled: an ops_profile table below the model's, cleared before each timed
+ * run, or NULL. After a failure, too, free *out with cell_rig_free. */
 bool cell_rig_new(cell_rig **out, target *m, cache_types kv_type, const ops *profiled, err *e);
-void cell_rig_free(cell_rig *g); /* NULL is fine */
-/* Reserves memory for the cell in addition to earlier ones. Returns false when there is not enough. */
+void cell_rig_free(cell_rig *g); /* accepts NULL */
+/* Plans memory for the cell in addition to earlier ones; cell_run allocates it. ERR_INPUT: the cell exceeds the model's
+ * context; ERR_UNAVAILABLE: free_bytes, the free memory of the device, is not enough. */
 bool cell_reserve(cell_rig *g, const cell *c, size_t free_bytes, err *e);
-/* Measures the milliseconds of a step, or of the whole prefill, after a warm-up step. Experts, if requested, are
- * counted in a separate step; the model's ops must then be those of experts_watch. The first run after a reservation
- * fills the pages. */
+/* Sets *ms to the milliseconds of a step, or of the whole prefill, measured after a warm-up step. experts, unless NULL,
+ * are counted in a separate step; the model's ops must then be those of experts_watch. The cell must be reserved; the
+ * first run after a reservation allocates and fills the pages. */
 bool   cell_run(cell_rig *g, const cell *c, double *ms, experts_touched *experts, err *e);
-double cell_rate(const cell *c, double ms); /* tokens per second */
+double cell_rate(const cell *c, double ms); /* tokens per second, of all rows */
 #endif

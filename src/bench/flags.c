@@ -26,7 +26,7 @@ bool bench_check_shape(const shape_flags *f, const char *path, const opt_spec *u
     return true;
 }
 
-bool bench_open_model(shape_flags *f, engine_options *opt, err *e)
+bool bench_choose_model(shape_flags *f, engine_options *opt, err *e)
 {
     if (!f->given) return cli_resolve_model(&opt->path, e);
     if (!shape_target(&f->target, &f->spec, e)) return false;
@@ -35,7 +35,7 @@ bool bench_open_model(shape_flags *f, engine_options *opt, err *e)
     return true;
 }
 
-bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e)
+bool bench_choose_drafter(shape_flags *f, draft_options *opt, err *e)
 {
     if (!f->given || opt->paths.n) return true;
     if (!shape_drafter(&f->drafter, &f->spec, e)) return false;
@@ -44,7 +44,7 @@ bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e)
     return true;
 }
 
-bool bench_open_prompts(prompt_maker *p, const opened_model *g, err *e)
+bool bench_init_prompts(prompt_maker *p, const opened_model *g, err *e)
 {
     const err *why = g->no_tok.code ? &g->no_tok : &g->no_format;
     err        bad = {0};

@@ -3,7 +3,7 @@
  *   static struct { engine_options engine; shape_flags shape; } flags = {.shape = SHAPE_DEFAULTS};
  *   OPT_ENGINE(flags.engine), OPT_SHAPE(flags.shape)
  *   if (!bench_check_shape(&flags.shape, flags.engine.path, &usage)) return 2;
- *   bench_open_model(&flags.shape, &flags.engine, e) && cli_open_pages(&g, &flags.engine, e)
+ *   bench_choose_model(&flags.shape, &flags.engine, e) && cli_open_pages(&g, &flags.engine, e)
  *   shape_free(&flags.shape.target);                  after the model is open, or later */
 #ifndef TANDEM_BENCH_FLAGS_H
 #define TANDEM_BENCH_FLAGS_H
@@ -14,8 +14,8 @@
 
 typedef struct {
     shape_spec  spec;
-    bool        given, layers_given, quant_given;
-    shape_image target, drafter; /* empty until they are made */
+    bool        given, layers_given, quant_given; /* --shape, --layers and --quant were given */
+    shape_image target, drafter;                  /* empty until they are made */
 } shape_flags;
 /* clang-format off */
 #define SHAPE_DEFAULTS {.spec = {.seed = 1}}
@@ -43,14 +43,16 @@ typedef struct {
 
 /* Checks for flags that exclude each other. Returns false after printing a message (exit 2). path: --model, or NULL. */
 bool bench_check_shape(const shape_flags *f, const char *path, const opt_spec *usage);
-/* Sets the model to open: the shape, or the path with nano resolved. */
-bool bench_open_model(shape_flags *f, engine_options *opt, err *e);
-/* Sets the drafter of the shape, unless files were given; does nothing without a shape. */
-bool bench_open_drafter(shape_flags *f, draft_options *opt, err *e);
-/* Makes questions in the model's chat format; random ids for a model that was opened without text or has no
- * tokenizer. */
-bool bench_open_prompts(prompt_maker *p, const opened_model *g, err *e);
-/* Prints "MODEL on DEVICE (its kernels), threads, K/V", the beginning of the first line of a table. */
+/* Sets the model to open in opt: the shape, which it generates, or the path with nano resolved. opt borrows from f. */
+bool bench_choose_model(shape_flags *f, engine_options *opt, err *e);
+/* Generates the drafter of the shape and adds it to opt, unless files were given. Does nothing without a shape. opt
+ * borrows from f until the drafter is closed. */
+bool bench_choose_drafter(shape_flags *f, draft_options *opt, err *e);
+/* Sets up *p to make questions in the model's chat format, or random ids for a model that was opened without text or
+ * has no usable tokenizer or template, with a warning. Borrows g. Free it with prompts_deinit. */
+bool bench_init_prompts(prompt_maker *p, const opened_model *g, err *e);
+/* Prints "MODEL on DEVICE (its kernels), threads, K/V", the beginning of the first line of a table, without a newline.
+ */
 void bench_print_engine(const opened_model *g, const char *path, cache_types kv);
 
 /* --- of the parts that compare methods ----------------------------------------------------------- */
@@ -64,8 +66,8 @@ typedef struct {
     {                                                                                                                  \
         .gen = GENERATE_DEFAULTS, .shape = SHAPE_DEFAULTS                                                              \
     }
-/* Checks for flags that a measurement cannot use. Returns false after printing a message (exit 2). Default seed: 1;
- * default -n: `answer`, or if that is 0, 256 (128 for a shape). */
+/* Checks for flags that a measurement cannot use. Returns false after printing a message (exit 2). Sets the defaults of
+ * flags that were not given: seed 1; -n: `answer` or, if that is 0, 256 (128 for a shape). */
 bool        bench_check_methods(method_flags *f, int answer, const opt_spec *usage);
 const char *bench_model_path(const method_flags *f); /* NULL: a shape, which has none */
 #endif

@@ -9,13 +9,14 @@
 #include "model/drafter.h"
 
 typedef struct oracle oracle;
-oracle               *oracle_new(uint64_t seed);
-void                  oracle_free(oracle *o); /* o may be NULL; the wrapped drafters must be closed */
+oracle               *oracle_new(uint64_t seed); /* never NULL; at first no draft token is correct */
+void                  oracle_free(oracle *o);    /* o may be NULL; the wrapped drafters must be closed */
 /* Adds a known text: prompt and response. Copies them. */
 void oracle_learn(oracle *o, const int32_t *text, size_t n);
-/* Sets the mean number of tokens that a round with the longest draft commits, including the target's own. */
-bool oracle_accept(oracle *o, double tokens, err *e); /* fails if no draft is long enough */
-/* As spec_draft_source.wrap: ctx is the oracle. */
+/* Sets the mean number of tokens that a round with the drafter's longest draft commits, including the target's own.
+ * Fails if no wrapped drafter makes drafts that long. */
+bool oracle_accept(oracle *o, double tokens, err *e);
+/* Wraps d, for spec_draft_source.wrap: ctx is the oracle. The result owns d and borrows the oracle. */
 drafter *oracle_wrap(void *ctx, drafter *d);
 /* Returns p with 1 + p + p^2 + ... + p^n = tokens, for tokens from 1 to n + 1. */
 double oracle_chance(double tokens, int n);

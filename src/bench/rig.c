@@ -36,7 +36,7 @@ bool rig_open(bench_rig *r, method_flags *f, bool with_texts, err *e)
     generate_flags *g = &f->gen;
     g->method         = SPEC_AUTO; /* all drafters are wanted */
     g->engine.text    = !f->shape.given;
-    if (!bench_open_model(&f->shape, &g->engine, e) || !bench_open_drafter(&f->shape, &g->draft, e) ||
+    if (!bench_choose_model(&f->shape, &g->engine, e) || !bench_choose_drafter(&f->shape, &g->draft, e) ||
         !bare_open(&r->g, g, e))
         return false;
     if (!with_texts || f->shape.given || r->g.tok) return true;

@@ -264,7 +264,7 @@ static bool answer_stdin(bench *b, err *e)
 static bool measure_rows(void *ctx, err *e)
 {
     bench *b = ctx;
-    if (!bench_open_model(&flags.shape, &flags.engine, e)) return false;
+    if (!bench_choose_model(&flags.shape, &flags.engine, e)) return false;
     flags.engine.wrap  = wrap_ops;
     flags.engine.n_ctx = 1; /* the cells have pages of their own */
     if (!cli_open_pages(&b->g, &flags.engine, e) ||

@@ -18,17 +18,17 @@ typedef struct {
     int      quant;    /* index into shape_quants: of the matrices whose rows it divides, else Q8_0 or BF16 */
     uint64_t seed;
 } shape_spec;
-extern const char *const shape_names[], *const shape_quants[];
+extern const char *const shape_names[], *const shape_quants[]; /* end with NULL */
 enum { SHAPE_MAX_LAYERS = 128 };
 
 typedef struct {
-    str  bytes; /* readable until shape_free */
-    char name[64];
-} shape_image; /* a zeroed one is empty */
+    str  bytes;    /* readable until shape_free */
+    char name[64]; /* for people: "random 31b, 60 layers, q4_0" */
+} shape_image;     /* a zeroed one is empty */
 
+/* Generate a model, or a DFlash drafter for it with the published shape. Overwrite *out; it has no bytes on failure. */
 bool shape_target(shape_image *out, const shape_spec *s, err *e);
-/* Generates a DFlash drafter for it with the published shape. */
 bool shape_drafter(shape_image *out, const shape_spec *s, err *e);
-bool shape_write(const shape_image *i, const char *path, err *e);
-void shape_free(shape_image *i);
+bool shape_write(const shape_image *i, const char *path, err *e); /* as a GGUF file; none is left on failure */
+void shape_free(shape_image *i);                                  /* leaves it empty; accepts an empty one */
 #endif

@@ -298,7 +298,7 @@ static bool open_all(bench *b, err *e)
 {
     generate_flags *f = &flags.with.gen;
     if (!f->engine.n_ctx) f->engine.n_ctx = b->size[b->n_sizes - 1] + f->max_tokens + 1;
-    if (!rig_open(&b->rig, &flags.with, false, e) || !bench_open_prompts(&b->prompts, &b->rig.g, e) ||
+    if (!rig_open(&b->rig, &flags.with, false, e) || !bench_init_prompts(&b->prompts, &b->rig.g, e) ||
         !bare_init(&b->gen, &b->rig.g, b->rig.g.tok, f, e))
         return false;
     b->gen.on_token   = on_token;

@@ -30,7 +30,8 @@ void cli_print(str s);
 bool cli_flush(err *e);
 /* Appends to out all of standard input, or with n_args > 0 the arguments, joined by spaces. */
 bool cli_input(buf *out, int n_args, char **args, err *e);
-/* Parses "2,15,9" or "2 15 9" and appends to out: ids from 0 to n_vocab - 1 (n_vocab 0: any). */
+/* Parses "2,15,9" or "2 15 9" and appends to out: ids from 0 to n_vocab - 1 (n_vocab 0: any). On failure the ids before
+ * the wrong one were appended. */
 bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e);
 /* Returns `asked`, at most the number of processors that this process may use. 0 stays 0, the default. */
 int cli_threads(int asked);
@@ -57,7 +58,7 @@ typedef struct {
     bool        text;         /* open the tokenizer and the chat format */
     ops *(*wrap)(ops *inner); /* as model_options has it */
 } engine_options;
-extern const char *const engine_devices[];
+extern const char *const engine_devices[]; /* names for --device; ends with NULL */
 /* clang-format off */
 #define OPT_THREADS(n)                                                                                                 \
     {.name = "threads", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = 256,                               \
@@ -88,10 +89,10 @@ typedef struct {
     opt_list    paths; /* as given: files, directories, nano */
     str         image; /* one more, a GGUF file in memory, and its name */
     const char *image_name;
-    int         n_ctx;
+    int         n_ctx;    /* as drafter_options.n_ctx */
     int         quantise; /* index into open_draft_quants */
     bool        quantise_given;
-    bool        lazy;
+    bool        lazy;                        /* as spec_draft_source.lazy */
     drafter *(*wrap)(void *ctx, drafter *d); /* as spec_draft_source's */
     void *wrap_ctx;
 } draft_options;

@@ -32,7 +32,7 @@ static bool parse_bias(const char *text, tandem_bias *out, int *n, err *e)
     return true;
 }
 
-void generate_add_stops(stop_match *m, const generate_flags *f)
+void generate_init_stops(stop_match *m, const generate_flags *f)
 {
     stop_init(m);
     for (int i = 0; i < f->stops.n; i++) stop_add(m, str_of(f->stops.item[i]));
@@ -334,7 +334,7 @@ void view_init(answer_view *v, const tok *t, const generate_flags *f, const chat
                             .in_thought = in_thought,
                             .thinking   = o->thinking};
     chat_stream_init(&v->answer, &p);
-    generate_add_stops(&v->answer.stop, f);
+    generate_init_stops(&v->answer.stop, f);
 }
 
 void view_deinit(answer_view *v)
@@ -360,5 +360,5 @@ void generate_watch(chat_stream *a, const tok *t, const generate_flags *f, const
 {
     chat_stream_init(
         a, &(chat_parse_options){.format = o->format, .tok = t, .in_thought = in_thought, .thinking = o->thinking});
-    generate_add_stops(&a->stop, f);
+    generate_init_stops(&a->stop, f);
 }

@@ -1,5 +1,5 @@
-/* cli/generate.h - shared by run and chat: flags, requesting a response and showing it.
-  * The engine caches prefixes, so a conversation that is rendered again each turn costs only its new part. */
+/* cli/generate.h - flags, requesting a response and showing it: shared by run and chat. bench and serve use parts of
+ * it. The engine caches prefixes, so a conversation that is rendered again each turn costs only its new part. */
 #ifndef TANDEM_CLI_GENERATE_H
 #define TANDEM_CLI_GENERATE_H
 #include "chat/stream.h"
@@ -11,11 +11,11 @@ enum { GENERATE_MAX_CONTEXT = 1 << 24 };
 /* --- flags -------------------------------------------------------------------------------------- */
 typedef struct {
     engine_options     engine;
-    int                max_tokens; /* -1: no limit */
-    char               kv_text[CACHE_TYPES_TEXT];
-    int                logprobs;
-    int                method; /* spec_method or SPEC_AUTO */
-    tandem_speculation spec;
+    int                max_tokens;                /* -1: no limit */
+    char               kv_text[CACHE_TYPES_TEXT]; /* storage of tandem_options.kv_type; set by generate_open */
+    int                logprobs;                  /* -1: none */
+    int                method;                    /* spec_method or SPEC_AUTO; generate_open sets the default */
+    tandem_speculation spec;                      /* without the method and no_chain_seed: see generate_speculation */
     bool               chain_seed;
     draft_options      draft;
     float              temp, top_p, min_p, repeat, presence, frequency;
@@ -99,51 +99,63 @@ bool generate_parse_kv(void *dest, const char *value, err *e); /* dest: cache_ty
 /* --- an answer ---------------------------------------------------------------------------------- */
 typedef struct {
     tandem        *t;
-    const tok     *tok; /* for the text of log-probabilities; may be NULL */
-    tandem_request request;
-    tandem_bias    bias[TANDEM_MAX_BIAS];
-    void (*on_token)(void *ctx, int32_t id, bool is_stop); /* each token, in order */
-    void *ctx;
-    /* results of the last response */
-    tandem_result result;
-} generator;
+    const tok     *tok;                   /* for the text of log-probabilities; may be NULL */
+    tandem_request request;               /* from the flags; the caller may change it before generate */
+    tandem_bias    bias[TANDEM_MAX_BIAS]; /* storage of request.bias */
+    /* Set by the caller after generator_init: receives each token, in order, on the thread of generate. Required. */
+    void (*on_token)(void *ctx, int32_t id, bool is_stop);
+    void         *ctx;
+    tandem_result result; /* result of the last response that ended */
+} generator;              /* must not move after generator_init */
 
-/* Sets the drafters of the flags in tandem_options; `room` must live until the engine is open. */
+/* Resolves the drafters of the flags and sets them in tandem_options. o borrows d and `room`, which must live until the
+ * engine is open. */
 bool generate_add_drafters(tandem_options *o, draft_options *d, bool model_is_nano, tandem_drafter room[OPT_LIST_MAX],
                            err *e);
-/* Opens the model and its drafters. files, need_tok: as in engine_extra. */
+/* Opens an engine with one lane for the model of f->engine, whose path is resolved, and its drafters. Shows a progress
+ * bar. Sets the method in f if the user gave none: auto with a drafter, else off. files, need_tok: as in engine_extra.
+ * Close *out with tandem_close; it is NULL on failure. */
 bool generate_open(tandem **out, generate_flags *f, const checkpoint *files, const char *need_tok, err *e);
+/* Sets all fields from the flags. Borrows t. ERR_INPUT: --logit-bias is wrong. There is nothing to free. */
 bool generator_init(generator *a, tandem *t, const generate_flags *f, err *e);
-/* Generates one response, until a stop token, the limit, the end of the context or Ctrl-C. */
+/* Generates one response, until a stop token, the limit, the end of the context or Ctrl-C, which is not an error.
+ * Prints log-probabilities to stderr if they were requested, and flushes standard output after the tokens of each
+ * wake-up. The callbacks of the request are not called after it returns. */
 bool generate(generator *a, const tok_ids *prompt, err *e);
-void generate_print_stats(const generator *a);
+void generate_print_stats(const generator *a); /* prints a->result to stderr */
 
-/* Checks a prompt: not empty, room for a response, valid token ids. */
-bool               generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_tokens, err *e);
+/* Checks a prompt: not empty, room for a response (unless max_tokens is 0), ids below n_vocab. */
+bool generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_tokens, err *e);
+/* Returns f->spec with the method and no_chain_seed of the flags. */
 tandem_speculation generate_speculation(const generate_flags *f);
-/* Applies the flags to a request with the model's defaults. `bias` stores their bias. */
+/* Applies the flags to a request with the model's defaults. r borrows `bias`, which stores the biases. */
 bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tandem_bias bias[TANDEM_MAX_BIAS], err *e);
 
 /* --- showing an answer -------------------------------------------------------------------------- */
-/* Writes content to standard output as it arrives, and reasoning if show_thoughts is set (dimmed on a terminal). Both
- * are also stored. */
+/* Writes content and tool calls to standard output as they arrive, and reasoning if show_thoughts is set (dimmed on a
+ * terminal). All are also stored, calls as content. */
 typedef struct {
     chat_stream     answer;
-    bool            show_thoughts, colour, started;
-    chat_event_kind last; /* shown */
+    bool            show_thoughts, colour, started; /* started: something was shown */
+    chat_event_kind last;                           /* kind of the last event shown; all parts of calls count as one */
     buf             content, reasoning;
-} answer_view;
+} answer_view; /* must not move while it is in use */
 
+/* Sets up *v for a response to a prompt that ended inside a thought (in_thought) or not. Ends the content at the stop
+ * strings of f. Borrows t, and the strings of f. */
 void view_init(answer_view *v, const tok *t, const generate_flags *f, const chat_options *o, bool in_thought);
 void view_deinit(answer_view *v);
-void view_put(answer_view *v, int32_t id);
-bool view_finish(answer_view *v, err *e); /* ends the line */
+void view_put(answer_view *v, int32_t id); /* adds a token */
+/* Shows the text that was held back, ends the line and flushes. Fails as chat_stream_finish and cli_flush do. */
+bool view_finish(answer_view *v, err *e);
 
-/* Parses the same response on the engine thread and ends it at the stop strings of the flags. For
- * tandem_request.on_token. */
+/* Sets up *a to end a response at the stop strings of the flags: pass chat_stream_on_token and a as
+ * tandem_request.on_token and its ctx. The engine thread uses *a until the response has ended. Free it with
+ * chat_stream_deinit. Borrows as view_init. */
 void generate_watch(chat_stream *a, const tok *t, const generate_flags *f, const chat_options *o, bool in_thought);
 
 /* Checks the flags before a model is opened. Returns false after printing a message (exit 2). */
 bool generate_check_flags(const generate_flags *f, const opt_spec *usage);
-void generate_add_stops(stop_match *m, const generate_flags *f);
+/* Initialises m with the stop strings of the flags, which it borrows. Call generate_check_flags before. */
+void generate_init_stops(stop_match *m, const generate_flags *f);
 #endif

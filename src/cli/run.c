@@ -199,7 +199,7 @@ static void open_output(output *o, const tandem *g, bool in_thought)
     format.thinking = flags.gen.think;
     buf_init(&o->text, 1 << 20);
     buf_init(&o->safe, 1 << 20);
-    generate_add_stops(&o->stop, &flags.gen);
+    generate_init_stops(&o->stop, &flags.gen);
     generate_watch(&o->content, t, &flags.gen, &format, in_thought);
     if (t) tok_stream_init(&o->stream, t, false);
     if (!o->plain) view_init(&o->view, t, &flags.gen, &format, in_thought);

@@ -98,7 +98,8 @@ struct target {
     int n_features; /* number of ids */
 
     /* Enqueues the rows on q. Writes the wanted rows' states after the final norm to `hidden` [n_want][n_embd], which
-     * is valid until the next step. Fails when the device does; the K/V of the rows is undefined then. */
+     * is valid until the next step. Errors of the device may be reported by o->check after a sync only; the K/V of the
+     * rows is undefined then. */
     bool (*step)(target *t, kv_pool *kv, const step *s, err *e);
     dev hidden;
     /* Enqueues the softcapped logits [n][n_vocab] of wanted rows first .. first + n - 1 into `logits`, which the next
