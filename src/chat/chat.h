@@ -9,16 +9,16 @@
  *
  * The model file's own template is not run: it only selects the published revision to write (chat_format.detect).
  *
- * Ownership: a chat and its arrays live in the caller's arena; texts and JSON trees are borrowed and must outlive it.
- * Thread: one at a time for a chat that is being built, any number once it is only rendered. */
+ * A chat and its arrays live in the caller's arena; texts and JSON trees are borrowed and must outlive it. One
+ * thread at a time builds a chat; any number of threads may render it afterwards. */
 #ifndef TANDEM_CHAT_CHAT_H
 #define TANDEM_CHAT_CHAT_H
 #include "tok/tok.h"
 #include "json/json.h"
 
 enum {
-    CHAT_MAX_MESSAGES = 1 << 16,
-    CHAT_MAX_CALLS    = 256, /* calls of one message, which each result is searched in */
+    CHAT_MAX_MESSAGES = 1 << 16, /* messages of a chat */
+    CHAT_MAX_CALLS    = 256,     /* calls of one message: each tool result is searched for among them */
 };
 #define CHAT_MAX_PROMPT ((size_t)256 << 20) /* bytes of one prompt as text */
 
@@ -34,9 +34,9 @@ typedef struct {
 
 typedef enum {
     CHAT_NO_CONTENT,
-    CHAT_STRING,
-    CHAT_PARTS,
-    CHAT_VALUE, /* a tool's result as JSON */
+    CHAT_STRING, /* text */
+    CHAT_PARTS,  /* part[n_parts] */
+    CHAT_VALUE,  /* value: a tool's result as JSON */
 } chat_content_kind;
 
 typedef struct {
@@ -47,6 +47,7 @@ typedef struct {
     const json_value *value;
 } chat_content;
 
+/* A tool call of the assistant. */
 typedef struct {
     bool              has_id;
     str               id, name;
@@ -55,7 +56,7 @@ typedef struct {
 
 /* A result stored in the message of its call, as in Gemma's own format. */
 typedef struct {
-    str               name; /* empty: unknown */
+    str               name; /* name of the tool; empty: unknown */
     const json_value *response;
 } chat_response;
 
@@ -75,33 +76,36 @@ static inline bool chat_is_system(const chat_message *m) { return m->role == CHA
 
 typedef struct {
     str               name;
-    const json_value *description, *parameters, *response; /* NULL when absent */
+    const json_value *description, *parameters, *response; /* parameters: an object; NULL when absent */
     bool              strict;                              /* its arguments must match its parameters */
 } chat_tool;
 
-typedef enum { CHAT_UNSAID, CHAT_NO, CHAT_YES } chat_wish;
+typedef enum { CHAT_UNSAID, CHAT_NO, CHAT_YES } chat_wish; /* CHAT_UNSAID: the request does not set it */
 
 typedef struct {
     arena        *mem;
-    chat_message *message;
+    chat_message *message; /* [n] */
     size_t        n, cap;
-    chat_tool    *tool;
+    chat_tool    *tool; /* [n_tools] */
     size_t        n_tools;
-    chat_wish     thinking, preserve_thinking, add_generation_prompt; /* values of the request */
+    chat_wish     thinking, preserve_thinking, add_generation_prompt; /* options that the request sets: chat_options */
     bool          by_functions; /* the request has `functions`, the former `tools` */
     str           prefill;      /* beginning of the response, added unchanged after the prompt; empty: none */
 } chat;
 
-chat *chat_new(arena *mem); /* NULL: out of memory */
-/* Appends a message; a text content unless text.s is NULL. The pointer is good until the next call. NULL when the arena
- * or CHAT_MAX_MESSAGES is full. */
+chat *chat_new(arena *mem); /* without messages; NULL: out of memory */
+/* Appends a message with the content `text`, which is borrowed; without content if text.s is NULL. Returns the message,
+ * for the other members; the pointer is valid until the next call. Returns NULL when the arena is full or there are
+ * CHAT_MAX_MESSAGES. */
 chat_message *chat_add(chat *c, chat_role role, str text);
-/* Joins the texts of the parts that are not empty. Returns false when the arena is full. */
-bool chat_join(arena *mem, const chat_content *c, const char *between, str *out);
-/* Reads {"messages": [...], "tools": [...], "enable_thinking": ..., "chat_template_kwargs": {...}}, `functions` instead
- * of `tools`, and continue_final_message, which makes the last message a prefill; ignores other members. Fails with
- * ERR_INPUT and the path of the invalid value, "messages[3].content[0].type ...", or with ERR_UNAVAILABLE when the
+/* Sets *out to the texts of the content's parts that are not empty, joined by `between`, in mem. Returns false when the
  * arena is full. */
+bool chat_join(arena *mem, const chat_content *c, const char *between, str *out);
+/* Creates a chat from {"messages": [...], "tools": [...], "enable_thinking": ..., "chat_template_kwargs": {...}},
+ * `functions` instead of `tools`, and continue_final_message, which makes the last message a prefill; ignores other
+ * members. The chat borrows the request. Fails with ERR_INPUT and the path of the invalid value, in the sentence
+ * ("messages[3].content[0].type ...") and as field, or with ERR_UNAVAILABLE when the arena is full. *out is NULL on
+ * failure. */
 bool chat_parse(chat **out, arena *mem, const json_value *request, err *e);
 
 /* --- prompt options ---------------------------------------------------------------------------- */
@@ -109,11 +113,11 @@ typedef struct chat_format chat_format; /* chat/format.h: one per model family *
 
 typedef struct {
     const chat_format *format;
-    int                revision;      /* index of a published template of the format; 0 is the first */
-    bool               empty_thought; /* an answer without thinking starts with a closed, empty thought */
-    bool               thinking;
-    bool               preserve_thinking; /* replay earlier thoughts too, where the revision can */
-    bool               add_generation_prompt;
+    int                revision;              /* index of a published template of the format; 0 is the first */
+    bool               empty_thought;         /* a response without thinking starts with a closed, empty thought */
+    bool               thinking;              /* the prompt asks the model to think first */
+    bool               preserve_thinking;     /* replay earlier thoughts too, where the revision can */
+    bool               add_generation_prompt; /* end the prompt with the beginning of the model's turn */
     /* Write exactly the bytes that the template writes, and fail where the template fails. If false, four gaps of the
      * templates are filled: docs/chat.md. */
     bool exact;
@@ -124,15 +128,16 @@ void chat_apply_wishes(const chat *c, chat_options *o);
 
 /* The result of comparing a template's text with a format: chat_format.detect. */
 typedef struct {
-    bool     known;     /* it writes the turns of the format */
-    bool     published; /* it is one of the published templates, so `revision` is certain */
-    bool     empty_thought;
+    bool     known;           /* it writes the turns of the format */
+    bool     published;       /* it is one of the published templates, so `revision` is certain */
+    bool     empty_thought;   /* as in chat_options; valid if `known` */
     int      revision;        /* the most similar one; the format's default when `known` is false */
     int      n_same, n_signs; /* n_same of n_signs text patterns that distinguish revisions match `revision` */
     uint64_t hash;            /* hash of the text without comments and white space */
 } chat_template;
-/* Appends the template text of a model to out. g: the open GGUF file at path; if it has no template, the files in its
- * directory are read. g NULL: path is a Hugging Face directory. Appends nothing when there is no template. */
+/* Appends the template text of a model to out, which is empty. g: the open GGUF file at path; if it has no template,
+ * the files in its directory are read. g NULL: path is a Hugging Face directory. Appends nothing, and returns true,
+ * when there is no template. */
 bool chat_template_load(buf *out, const char *path, const gguf *g, err *e);
 
 /* --- rendering --------------------------------------------------------------------------------- */
@@ -143,7 +148,9 @@ typedef struct {
     const chat_part  *part; /* CHAT_SEG_MEDIA */
 } chat_segment;
 
-/* Appends the prompt with its markers written out. */
+/* Appends the prompt and the prefill as text, with the markers written out. On failure a part may have been appended.
+ * Both renderers fail with ERR_INPUT for a chat that the template refuses, with ERR_TOO_LARGE for a prompt over its
+ * limit. */
 bool chat_render_text(buf *out, const chat *c, const chat_options *o, err *e);
 
 typedef struct {
@@ -151,17 +158,18 @@ typedef struct {
     size_t           at; /* index of its placeholder in the ids */
 } chat_medium;
 typedef struct {
-    tok_ids      ids;
-    chat_medium *media; /* in the order of the prompt */
+    tok_ids      ids;   /* the prompt and the prefill */
+    chat_medium *media; /* in the order of the prompt; the parts belong to the chat */
     size_t       n_media;
     bool         in_thought; /* the prompt ends inside a thought, which the response continues */
 } chat_prompt;
 
-void chat_prompt_init(chat_prompt *p, size_t max_ids);
+void chat_prompt_init(chat_prompt *p, size_t max_ids); /* empty; max_ids: maximum length */
 void chat_prompt_deinit(chat_prompt *p);
-/* Replaces the contents of p. Fails with ERR_INPUT when the vocabulary lacks a marker. */
+/* Replaces the contents of p. Fails with ERR_INPUT also when the vocabulary lacks a marker; the contents are then
+ * undefined. */
 bool chat_render_ids(chat_prompt *p, const tok *t, const chat *c, const chat_options *o, err *e);
 
-/* Removes white space at both ends like Python's str.strip: that of Unicode, and U+001C to U+001F. */
+/* Returns s without white space at both ends, like Python's str.strip: that of Unicode, and U+001C to U+001F. */
 str chat_trim(str s);
 #endif

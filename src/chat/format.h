@@ -1,4 +1,4 @@
-/* chat/format.h - one model family's chat format: how its prompts are written and how its responses are parsed.
+/* chat/format.h - one model family's chat format: how its prompts are rendered and how its responses are parsed.
  *
  * The layers above see a chat_format and the functions of chat.h and stream.h; the functions of one family (gemma4.h)
  * are called only through its table. */

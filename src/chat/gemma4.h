@@ -1,4 +1,5 @@
-/* chat/gemma4.h - Gemma 4's markers, and what the files that write and read its format share. */
+/* chat/gemma4.h - Gemma 4's chat format: its table, and types and functions shared by the files that render and parse
+ * it. Other layers use gemma4_format only. */
 #ifndef TANDEM_CHAT_GEMMA4_H
 #define TANDEM_CHAT_GEMMA4_H
 #include "chat/format.h"
@@ -50,7 +51,7 @@ typedef enum {
     GEMMA4_MARKERS,
 } gemma4_marker;
 
-str gemma4_marker_name(gemma4_marker m); /* "<|turn>" */
+str gemma4_marker_name(gemma4_marker m); /* text of its token, such as "<|turn>" */
 
 extern const tok_family gemma4_tokens;
 
@@ -92,27 +93,30 @@ typedef enum {
 } gemma4_rule;
 typedef uint32_t gemma4_rules;
 
-gemma4_rules gemma4_rules_of(int revision);
+gemma4_rules gemma4_rules_of(int revision); /* the set of gemma4_rule that the revision follows */
 
-/* Where a renderer writes. After a failure nothing more is sent, so a run of puts needs one check at the end. */
+/* The output of the renderer. After a failure nothing more is sent, so several puts need one check at the end. */
 typedef struct {
     const chat_sink    *sink;
     const chat_options *opt;
     gemma4_rules        rules;
-    err                *e;
+    err                *e; /* receives the first failure */
     bool                failed;
     int                 depth;   /* depth of nested values */
     arena               scratch; /* sorted members */
     buf                 text;    /* a value as Python prints it */
 } gemma4_out;
 
-void gemma4_mark(gemma4_out *o, gemma4_marker m);
-void gemma4_put(gemma4_out *o, str text);
+void gemma4_mark(gemma4_out *o, gemma4_marker m); /* sends a marker */
+void gemma4_put(gemma4_out *o, str text);         /* sends text */
 void gemma4_puts(gemma4_out *o, const char *text);
+/* Records a failure, unless there was one before. */
 void gemma4_fail(gemma4_out *o, err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* key:V,key:V in the template's order: by key, whatever the case. */
+/* Send JSON as the template writes it. quote_keys: keys are strings, as in schemas; else they are bare. */
+/* Sends the members as key:V,key:V without braces, sorted by key without regard to case. */
 void gemma4_put_members(gemma4_out *o, const json_value *object, bool quote_keys);
-void gemma4_put_value(gemma4_out *o, const json_value *v, bool quote_keys); /* NULL as null */
+void gemma4_put_value(gemma4_out *o, const json_value *v, bool quote_keys); /* NULL is sent as null */
+/* Sends the declaration of a tool with its markers. */
 void gemma4_put_declaration(gemma4_out *o, const chat_tool *tool);
 #endif

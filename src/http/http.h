@@ -63,14 +63,16 @@ typedef struct {
     const char *host; /* a numeric address, or localhost; NULL: none */
     int         port; /* 0: any free port */
     const char *unix_path;
-    const char *tls_cert, *tls_key;              /* PEM files, for host and port; NULL: no TLS */
-    size_t      max_head, max_fields, max_body;  /* 32 KiB, 100, 64 MiB */
-    size_t      max_unsent;                      /* unsent bytes of a stream, 1 MiB */
-    size_t      max_bodies;                      /* memory of all bodies; 256 MiB */
-    int         max_connections;                 /* 1024 */
-    int         reserved;                        /* additional connections for 127.0.0.1, ::1 and the unix socket; 16 */
-    int         max_per_peer;                    /* connections of one address, or of one IPv6 /64; 512 */
-    double      head_s, body_s, idle_s, stall_s; /* timeouts in seconds: 10, 60, 75, 20 */
+    const char *tls_cert, *tls_key;             /* PEM files, for host and port; NULL: no TLS */
+    size_t      max_head, max_fields, max_body; /* 32 KiB, 100, 64 MiB */
+    size_t      max_unsent;                     /* unsent bytes of a stream, 1 MiB */
+    size_t      max_bodies;                     /* memory of all bodies; 256 MiB */
+    int         max_connections;                /* 1024 */
+    int         reserved;                       /* additional connections for 127.0.0.1, ::1 and the unix socket; 16 */
+    int         max_per_peer;                   /* connections of one address, or of one IPv6 /64; 512 */
+    /* Timeouts in seconds: 10 for a head, from the connection or its first byte; 60 for a body; 75 for an idle
+     * connection between requests; 20 for a client that takes no bytes of a response. */
+    double head_s, body_s, idle_s, stall_s;
     /* Minimum bytes per second, 1024: of a body after its first second, and of a response with unsent bytes, after
      * stall_s. */
     size_t min_rate;
@@ -125,8 +127,8 @@ void http_cut(http_call *c);
 size_t http_unsent(const http_call *c);
 
 typedef struct {
-    int     connections, calls;
-    int64_t accepted, refused, evicted; /* evicted: closed in favour of others while they had no call */
+    int     connections, calls;         /* now; the following count from the start */
+    int64_t accepted, refused, evicted; /* connections; evicted: closed in favour of others while they had no call */
     int64_t requests, bad_requests, timeouts, bytes_in, bytes_out;
 } http_stats;
 void http_get_stats(const http_server *s, http_stats *out);

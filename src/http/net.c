@@ -41,7 +41,7 @@ bool http_net_pending(const conn *c) { return c->tls.ssl && http_tls_pending(&c-
 
 void http_net_shut_down(conn *c)
 {
-    if (c->tls.ssl) http_tls_say_end(&c->tls);
+    if (c->tls.ssl) http_tls_send_end(&c->tls);
     shutdown(c->fd, SHUT_WR);
 }
 

@@ -102,4 +102,4 @@ ssize_t http_tls_write(http_tls *t, const void *p, size_t n)
 
 bool http_tls_pending(const http_tls *t) { return SSL_pending(t->ssl) > 0; }
 
-void http_tls_say_end(http_tls *t) { SSL_shutdown(begin(t)); }
+void http_tls_send_end(http_tls *t) { SSL_shutdown(begin(t)); }
