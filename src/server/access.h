@@ -5,7 +5,8 @@
  *      admin    needs an admin key if the server has admin keys, else as `key`; refuses pages of other origins
  *      operate  needs an admin key if the server has any keys; refuses pages of other origins
  *
- * Paths without a route need a key as well, so that a client without one cannot find out which paths exist. */
+ * Paths without a route need a key as well, so that a client without one cannot find out which paths exist. The I/O
+ * thread is the only caller. */
 #ifndef TANDEM_SERVER_ACCESS_H
 #define TANDEM_SERVER_ACCESS_H
 #include "server/errors.h"
@@ -29,9 +30,10 @@ typedef struct {
 } access_fields;
 
 typedef struct {
-    const char *tenant;   /* name of the key, as returned by keys_find; NULL: no key was needed */
+    const char *tenant;   /* as returned by keys_find, and valid as long; NULL: no key was needed */
     bool        sees_all; /* may see data of all clients: it has an admin key, or the server has no keys */
 } access_grant;
-/* Fails with 401 when the key is missing or wrong, and with 403 when it does not suffice. */
+/* Checks a request and sets *out. Fails with 401 when the key is missing or wrong, and with 403 when it does not
+ * suffice or the Host or Origin is refused; *out has no meaning then. ROUTE_OPEN: *out is all zeros. */
 bool access_check(const access_rules *r, route_access to, const access_fields *f, access_grant *out, server_error *why);
 #endif

@@ -12,7 +12,8 @@
 #include "server/inside.h"
 
 void bench_endpoint(server *s, server_call *c); /* handler of the route */
-/* Poll the responses of the running benchmark; end it. Do nothing if none runs. */
+/* Polls the responses of the running benchmark and submits the next ones. Does nothing if none runs. */
 void bench_pump(server *s);
+/* Cancels the responses of the running benchmark; bench_pump ends it when they are done. Does nothing if none runs. */
 void bench_cut(server *s);
 #endif

@@ -3,7 +3,8 @@
  * A chat has events for reasoning, content and calls (chat/stream.h), a text completion only for content. The events
  * depend on the tokens, not on when they are polled.
  *
- * Thread: the I/O thread, except `watch`, which the engine's thread uses until the job is done. */
+ * One thread at a time uses a choice: a worker initialises and may submit it, then it belongs to the I/O thread. Only
+ * `watch` is used by the engine thread, until the job is done. */
 #ifndef TANDEM_SERVER_CHOICE_H
 #define TANDEM_SERVER_CHOICE_H
 #include "chat/stream.h"
@@ -20,7 +21,7 @@ typedef struct {
     tandem_job           *job;    /* NULL: not submitted */
     const tandem_result  *result; /* NULL until all its tokens were polled */
 
-    chat_stream watch;  /* parses a chat on the engine's thread, to stop it */
+    chat_stream watch;  /* parses a chat on the engine thread, to stop it */
     chat_stream events; /* parses a chat on the I/O thread, and calls the reply format */
     tok_stream  text;   /* decodes a text completion */
     stop_match  stop;
@@ -36,17 +37,19 @@ typedef struct {
     size_t  sent, sent_logprobs; /* bytes sent of the open item, of a response */
     int     n_items, n_events;   /* closed items or blocks; events sent */
     double  polled_s;            /* clock_s of the last poll that had tokens; 0: none */
-    int32_t n_tokens;
-    size_t  n_echoed; /* tokens of the prompt sent by echo */
-    int32_t n_done;   /* progress through the prompt that was sent; -1: none */
-} server_choice;
+    int32_t n_tokens;            /* tokens polled */
+    size_t  n_echoed;            /* tokens of the prompt sent by echo */
+    int32_t n_done;              /* progress through the prompt that was sent; -1: none */
+} server_choice;                 /* must not move after choice_init */
 
-/* Sets all fields: choice number `index` of the request of r. Returns false without memory. */
+/* Sets all fields: choice number `index` of the request of r. Borrows r. Returns false without memory; choice_deinit
+ * applies then, too. */
 bool choice_init(server_choice *c, reply *r, int index);
-/* The job must have ended. */
-void choice_deinit(server_choice *c);
+void choice_deinit(server_choice *c); /* releases the job, which must have ended or not been submitted */
+/* Submits the job; sets c->job. Errors as engine_submit. */
 bool choice_submit(server_choice *c, tandem *t, err *e);
-/* Parses new tokens, about max_tokens at a time, and returns their number. */
+/* Parses new tokens, about max_tokens at a time, calls the reply format with their events, and returns their number.
+ * Sets `result` after the last one. */
 int  choice_poll(server_choice *c, int max_tokens);
 bool choice_is_echoing(const server_choice *c); /* part of the echoed prompt has not been sent: poll again soon */
 const char *choice_finish_reason(const server_choice *c); /* NULL: it has not ended, or failed */
@@ -56,6 +59,7 @@ const server_prompt  *choice_prompt(const server_choice *c);
 const tandem_logprob *choice_prompt_logprobs(const server_choice *c);
 /* Returns the number of reasoning tokens of a chat. */
 int32_t choice_reasoning_tokens(const server_choice *c);
-/* Adds the results of choices that had a lane and have ended, for log, metrics and usage. */
+/* Appends the results of choices that had a lane and have ended to *out, for log, metrics and usage. They are valid
+ * until choice_deinit. */
 void choices_record(const server_choice *all, int n, server_record *out);
 #endif

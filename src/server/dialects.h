@@ -14,15 +14,15 @@ typedef enum {
 } dialect_rule;
 
 typedef struct {
-    const char  *name; /* a name with a point is a key with a point, or a path */
-    int          endpoint;
+    const char  *name;     /* a name with a point is a key with a point, or a path */
+    int          endpoint; /* FIELD_... bits of fields.h */
     dialect_rule rule;
-    const char  *off; /* JSON values that turn it off, in addition to null; separated by spaces */
-    const char  *about;
+    const char  *off;   /* JSON values that turn it off, in addition to null; separated by spaces; "": none */
+    const char  *about; /* its meaning, or why it is refused; a part of messages and of the docs */
 } dialect_field;
 extern const dialect_field dialect_table[];
 extern const int           n_dialect_fields;
 
-/* Checks a body against the table and adds warnings to the request. */
+/* Checks a body against the table, adds warnings to the request, and fails with 400 for a refused field. Any thread. */
 bool dialects_check(server_request *r, const json_value *body, server_error *why);
 #endif

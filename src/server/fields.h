@@ -1,4 +1,4 @@
-/* server/fields.h - the table of request fields: type, limits and default of each.
+/* server/fields.h - the table of request fields: type, limits and default of each. Any thread may use it.
  *
  * Fields that are not in the table are ignored, null counts as absent, and an invalid value is refused with the field's
  * name. A name with a point is a member of an object; it is read if the object is one. Fields that accept several types
@@ -8,7 +8,7 @@
 #include "server/errors.h"
 #include "json/json.h"
 
-enum { /* endpoints */
+enum { /* endpoints, and sets of them, as bits */
        FIELD_CHAT       = 1,
        FIELD_TEXT       = 2,
        FIELD_BOTH       = 3,
@@ -28,8 +28,10 @@ enum { /* endpoints */
        FIELD_FRAMED          = FIELD_MESSAGES | FIELD_RESPONSES, /* APIs with their own names for formats */
        FIELD_ANSWERS         = FIELD_GENERATE | FIELD_FRAMED
 };
-#define FIELD_ABSENT INT64_MIN
+#define FIELD_ABSENT INT64_MIN /* the value of an absent FIELD_INT or FIELD_MOST without a default */
 
+/* The kind of a field: the C type of its value, and the meaning of min and max. Absent strings have s NULL, absent
+ * json_values are NULL. */
 typedef enum {
     FIELD_BOOL,   /* int: 0, 1; -1 when absent without a default */
     FIELD_INT,    /* int64_t; a real without a fraction is one */
@@ -120,10 +122,10 @@ typedef struct { /* POST /api/bench */
 typedef struct {
     const char *name;
     field_kind  kind;
-    int         endpoint;
+    int         endpoint; /* the endpoints that have it */
     double      min, max, default_value;
-    size_t      at; /* offset in the struct of its table */
-    const char *about;
+    size_t      at;    /* offset in the struct of its table */
+    const char *about; /* its meaning, for the docs; for FIELD_ANY, the accepted values */
 } field_info;
 
 typedef struct {
@@ -135,11 +137,12 @@ extern const field_table        fields_generate, fields_tokenize, fields_park, f
 extern const field_table *const field_tables[]; /* all of them */
 extern const int                n_field_tables;
 
-/* Reads the fields of an endpoint from an object into the struct of the table. Absent fields get their defaults. */
+/* Reads the fields of an endpoint from an object into the struct of the table, which borrows the body. Absent fields,
+ * and those of other endpoints, get their defaults. Fails with 400 and the name of the first invalid field. */
 bool fields_read(void *out, const field_table *t, const json_value *body, int endpoint, server_error *why);
-/* Returns the name that clients of an endpoint have for a field of chat completions. Static. */
+/* Returns the name that clients of an endpoint have for a field of chat completions: a constant, or `name`. */
 const char *field_name(int endpoint, const char *name);
-/* Returns a member of a body by its path, "a.b"; NULL where it is absent or null. */
+/* Returns a member of a body by its path, "a.b"; NULL where it is absent or null. Each key has less than 64 bytes. */
 const json_value *fields_find(const json_value *body, const char *path);
 /* Writes the accepted values: "a whole number from 1 to 32". */
 void field_describe(const field_info *f, char *out, size_t cap);

@@ -3,7 +3,7 @@
  * Hashing takes as long as loading, so a thread of low priority does it once, after the first request for it. A
  * hash is absent until its file is done.
  *
- * Thread: all functions are called on one thread. The hashing thread is internal. */
+ * One thread at a time uses a model_files: a worker opens it, then it belongs to the I/O thread. */
 #ifndef TANDEM_SERVER_FILES_H
 #define TANDEM_SERVER_FILES_H
 #include "sched/engine.h"
@@ -22,7 +22,7 @@ typedef struct model_files model_files;
  * returns NULL: a part without memory for its files is left out, with a warning in the log. */
 model_files *files_open(const engine_part *part, int n);
 void         files_close(model_files *m);       /* cancels hashing, waits for the thread, frees m; m may be NULL */
-void         files_want(model_files *m);        /* starts the hashing thread if it is not started */
+void         files_want(model_files *m);        /* starts the hashing thread, unless it was started */
 bool         files_ready(const model_files *m); /* whether every file is hashed or could not be read */
 path_info    files_first(const model_files *m); /* properties of part[0].path, read by files_open; m may be NULL */
 /* Writes an array of {role, name, bytes, sha256}. sha256 is null until the file is hashed, and stays null if it

@@ -3,7 +3,7 @@
  *      http call ---> route.c: path, key ---> handler ---> a reply at once, or
  *                                                `------> completion.c: worker ---> engine ---> events ---> the client
  *
- * The I/O thread (the caller of server_run) owns all state, so there are no locks. Workers read bodies and the engine's
+ * The I/O thread (the caller of server_run) owns all state, so there are no locks. Workers read bodies and the engine
  * thread makes tokens; both wake the I/O thread and never wait for it. A client that disconnects cancels its jobs. */
 #ifndef TANDEM_SERVER_INSIDE_H
 #define TANDEM_SERVER_INSIDE_H
@@ -45,13 +45,14 @@ struct server {
     metrics              *metrics;
     watchdog              watchdog;
     double                notified; /* clock_s of the last watchdog message to the service manager */
-    model_files          *files;
+    model_files          *files;    /* files of the engine, or of the last one; NULL: none was loaded */
 };
 
 /* The checks return false with a 503 or 429 in *why. */
-bool server_is_loaded(const server *s, server_error *why);     /* false: loading or parked */
-bool server_is_ready(const server *s, server_error *why);      /* false: loading, parked or draining */
-bool server_why_cancelled(const server *s, server_error *why); /* for a job that the server cancelled; returns false */
+bool server_is_loaded(const server *s, server_error *why); /* whether there is an engine, also while it is parking */
+bool server_is_ready(const server *s, server_error *why);  /* false: loading, parking, parked, failed or draining */
+/* Sets *why to the reason why the server cancelled a job: parking or shutdown. Returns false. */
+bool server_why_cancelled(const server *s, server_error *why);
 /* Returns whether the server is ready and the queue of this kind of work has room. */
 bool server_takes(const server *s, work_kind kind, server_error *why);
 

@@ -1,6 +1,7 @@
 /* server/live.h - GET /api/stats: current statistics, as one JSON object or as an event stream for dashboards.
  *
- * Counters are those of /metrics. Rates are computed over the last seconds, from samples taken four times a second. */
+ * Counters are those of /metrics. Rates are computed over the last seconds, from samples taken four times a second.
+ * Called on the I/O thread. */
 #ifndef TANDEM_SERVER_LIVE_H
 #define TANDEM_SERVER_LIVE_H
 #include "json/json.h"
@@ -10,8 +11,13 @@
 typedef struct server      server;
 typedef struct server_call server_call;
 
-enum { LIVE_SAMPLES = 244, LIVE_MAX_WINDOW_S = 60, LIVE_MAX_STREAMS = 16 };
+enum {
+    LIVE_SAMPLES      = 244, /* kept samples: a minute and a second */
+    LIVE_MAX_WINDOW_S = 60,  /* longest window of rates, in seconds */
+    LIVE_MAX_STREAMS  = 16,  /* streams open at a time */
+};
 
+/* Counters since the start, or in live_since their differences. */
 typedef struct {
     double  at; /* clock_s */
     int64_t prompt_tokens, cached_tokens, completion_tokens, finished, steps, rows;
@@ -20,13 +26,13 @@ typedef struct {
 
 typedef struct live_stream live_stream;
 typedef struct {
-    live_sample  ring[LIVE_SAMPLES];
-    int64_t      n; /* samples taken */
-    live_stream *first;
+    live_sample  ring[LIVE_SAMPLES]; /* sample i is ring[i % LIVE_SAMPLES] */
+    int64_t      n;                  /* samples taken */
+    live_stream *first;              /* list of the open streams */
     int          n_streams;
-} live_stats;
+} live_stats; /* starts as all zeros */
 
-/* Adds a sample. */
+/* Adds a sample. now: clock_s. */
 void live_note(live_stats *l, double now, const tandem_stats *s);
 /* Computes the difference between the last sample and one about window_s older, or the oldest. *seconds: the time
  * between them; 0: there are less than two samples. */
@@ -36,6 +42,6 @@ void live_since(const live_stats *l, double window_s, live_sample *out, double *
 void live_put_guesses(json_writer *w, int64_t rounds, int64_t drafted, int64_t accepted);
 
 void live_endpoint(server *s, server_call *c); /* handler of the route */
-void live_tick(server *s);
-void live_end(server *s); /* ends all streams */
+void live_tick(server *s); /* adds a sample, and sends to the streams that are due; called four times a second */
+void live_end(server *s);  /* ends all streams, with an event that names the reason */
 #endif

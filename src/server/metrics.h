@@ -9,7 +9,7 @@
  * A client with an admin key, or any client of a server without keys, gets the metrics of the whole server and some
  * per key. A client with a user key gets metrics of its own requests only.
  *
- * Thread: the I/O thread. */
+ * The I/O thread is the only caller. */
 #ifndef TANDEM_SERVER_METRICS_H
 #define TANDEM_SERVER_METRICS_H
 #include "http/http.h"
@@ -17,12 +17,12 @@
 #include "server/record.h"
 
 typedef struct metrics metrics;
-metrics               *metrics_new(void);
+metrics               *metrics_new(void);        /* never NULL */
 void                   metrics_free(metrics *m); /* m may be NULL */
 
 enum { METRICS_MAX_TENANTS = 4096 }; /* max tenants; a new one replaces the one without requests for longest */
 
-/* Adds n tokens of a response that came `seconds` after the tokens before them. tenant: empty for none. */
+/* Adds n tokens of a response that came together `seconds` after the token before them. tenant: empty for none. */
 void metrics_tokens(metrics *m, str tenant, int n, double seconds);
 void metrics_request(metrics *m, const server_record *r); /* adds an ended request */
 void metrics_reply(metrics *m, str tenant, int status);   /* counts a reply of any path; status 0 is ignored */
@@ -41,5 +41,5 @@ typedef struct {
     int          streams;  /* open streams of /api/stats */
     model_parts  parts;
 } metrics_view;
-void metrics_write(const metrics *m, const metrics_view *v, buf *out);
+void metrics_write(const metrics *m, const metrics_view *v, buf *out); /* appends the page */
 #endif

@@ -9,7 +9,8 @@
  *      think              enable_thinking; default true, as in Ollama for a model that can think
  *      options            the equivalent fields; num_ctx limits this request only
  *
- * reply_ollama.c writes the replies: lines of JSON. */
+ * reply_ollama.c writes the replies: lines of JSON. Handlers of routes are called on the I/O thread, all other
+ * functions on any thread, with one request each. */
 #ifndef TANDEM_SERVER_OLLAMA_H
 #define TANDEM_SERVER_OLLAMA_H
 #include "chat/chat.h"
@@ -37,13 +38,15 @@ void ollama_put_name(buf *out, str name);
 /* Checks that the model of a body, `model` or its old spelling `name`, is served; fails with 400 or 404. Sets *out
  * to the name as the client spells it. */
 bool ollama_check_model(const server_request *r, const json_value *body, str *out, server_error *why);
-/* Rewrites the body *body of r, sets r->ollama, and adds to r->endpoint the endpoint that the new body is for. */
+/* Replaces *body, the body of r, by the converted one, in the memory of r. Sets r->ollama, and adds to r->endpoint the
+ * endpoint that the new body is for. Fails with 400, 404 or 503. */
 bool ollama_translate(server_request *r, const json_value **body, server_error *why);
 /* Returns how many turns a conversation has: messages from a user's to the next user's, after the system's. */
 size_t ollama_turns(const chat *c);
-/* Makes *c the conversation `whole` without its oldest n turns. */
+/* Sets the messages of *c to those of `whole` without its oldest n turns, in the arena of `whole`; leaves other
+ * members. Fails with 503 when the arena is full. */
 bool ollama_leave_out(chat *c, const chat *whole, size_t n, server_error *why);
-/* Limits max_tokens of a request to its num_ctx. */
+/* Limits max_tokens of a request, whose prompt is known, to the room in its num_ctx. Does nothing for other APIs. */
 void ollama_limit(server_request *r, const tandem *t);
 /* Appends the reply to a request without a prompt. */
 void ollama_put_loaded(buf *out, const ollama_call *c);

@@ -9,10 +9,11 @@
     "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "      \
     "'none'"
 
+/* A part of the page: constant data. */
 typedef struct {
-    const char *type; /* NULL: unknown path */
+    const char *type; /* Content-Type; NULL: unknown path */
     str         body;
-    bool        is_template; /* for page_fill */
+    bool        is_template; /* page_fill writes what is sent; false: `body` is */
 } page_part;
 page_part page_find(str path);      /* "/", "/page.css", "/favicon.svg", "/favicon.ico" */
 page_part page_for_strangers(void); /* "/" for a client without a key: how to send one */

@@ -1,6 +1,6 @@
 /* server/parts.h - describes the model and its drafters for /api/models, /props, /metrics and the log.
  *
- * Each part has an id, by which the API finds it, and a path. Thread: the I/O thread. */
+ * Each part has an id, by which the API finds it, and a path. The I/O thread is the only caller. */
 #ifndef TANDEM_SERVER_PARTS_H
 #define TANDEM_SERVER_PARTS_H
 #include "json/json.h"
@@ -26,10 +26,10 @@ typedef struct {
     tandem_drafter_info drafter[TANDEM_MAX_DRAFTERS];
 } model_parts;
 
-/* Describes the model and drafters that are loaded, or were before parking. Strings of the model are valid until it is
- * loaded or parked; strings of a drafter as long as *out. */
+/* Describes the model and drafters that are loaded, or were before parking. The strings are valid until the model is
+ * loaded or parked; fingerprint and error of a drafter point into *out, which must not move. */
 void parts_list(model_parts *out, const server *s);
-/* Writes the members id, role, path, family, fingerprint, state and error of an open object. */
+/* Writes the members id, role, path, family, fingerprint, state and error of an open object; null where unknown. */
 void parts_put_members(json_writer *w, const model_part *p);
 void parts_log(const server *s); /* logs one line per part */
 #endif

@@ -9,7 +9,7 @@
 enum { RECORD_MAX_CHOICES = 64 }; /* prompts times choices per prompt */
 
 typedef struct {
-    const char *id;       /* as sent to the client */
+    const char *id;       /* as sent to the client; all pointers are borrowed */
     const char *endpoint; /* path of the route, never the path that the client sent */
     const char *tenant;   /* name of the key; NULL: none */
     int         status;   /* 0: the client disconnected before the reply */
@@ -37,5 +37,5 @@ typedef struct {
     int                route;             /* tandem_method of the first choice */
     const char        *route_reason;      /* never NULL */
 } record_sums;
-void record_sum(record_sums *out, const server_record *r);
+void record_sum(record_sums *out, const server_record *r); /* overwrites *out; strings are constants */
 #endif

@@ -1,7 +1,11 @@
 /* server/request.h - reads the body of a completion request and makes a request for the engine: prompts and options.
  *
  * Reading (parsing, rendering, tokenising) is slow and runs on a worker. It uses only the request and constant data
- * of the engine. A request owns all its memory. */
+ * of the engine. A request owns all its memory. One thread at a time uses it.
+ *
+ *      request_init, request_name ---> request_read (request_compile) ---> the engine ---> request_forget
+ *
+ * Functions with a server_error return false and set it: 400 with the field, 413 or 503. */
 #ifndef TANDEM_SERVER_REQUEST_H
 #define TANDEM_SERVER_REQUEST_H
 #include "sched/engine.h"
@@ -28,28 +32,29 @@ struct server_request {
     ollama_call        ollama;   /* model.n 0: the request is of another API */
     bool               markers;  /* markers in the text of a prompt become control tokens */
     bool               sees_all; /* as in access_grant */
-    buf                body;
-    arena              mem;
+    buf                body;     /* as received; f, chat and ask borrow from it */
+    arena              mem;      /* the parsed body and all that is made of it */
     server_fields      f;
     tokenize_fields    tokenize; /* used instead of f by /tokenize and /detokenize */
 
-    const json_value  *root; /* the parsed body */
-    chat              *chat; /* NULL: text */
-    chat_prompt        rendered;
-    const chat_format *format; /* format of the response */
-    bool               in_thought, thinking, one_call;
-    bool               no_calls; /* tool_choice none: the marker of a call is banned */
-    const char        *held_by;  /* name of the field that ask.grammar comes from; NULL: no grammar */
-    response_tool     *tool;     /* /v1/responses (responses.h), like the next two */
+    const json_value  *root;                 /* the parsed body */
+    chat              *chat;                 /* NULL: text */
+    chat_prompt        rendered;             /* the prompt of a chat */
+    const chat_format *format;               /* chat format, for parsing the response */
+    bool               in_thought, thinking; /* as in chat_parse_options */
+    bool               one_call;             /* the response ends with its first call */
+    bool               no_calls;             /* tool_choice none: the marker of a call is banned */
+    const char        *held_by;              /* name of the field that ask.grammar comes from; NULL: no grammar */
+    response_tool     *tool;                 /* /v1/responses (responses.h), like the next two */
     size_t             n_tools;
-    json_value        *named_choice; /* the name in tool_choice; NULL: none */
-    server_prompt     *prompt;
-    int                n_prompts, n_choices; /* choice i answers prompt i / n */
+    json_value        *named_choice;         /* the name in tool_choice; NULL: none */
+    server_prompt     *prompt;               /* [n_prompts] */
+    int                n_prompts, n_choices; /* choice i answers prompt i / f.n */
 
-    str         stop[STOP_MAX_STRINGS];
-    const char *stop_text[STOP_MAX_STRINGS];
+    str         stop[STOP_MAX_STRINGS];      /* stop strings, */
+    const char *stop_text[STOP_MAX_STRINGS]; /* and the same with a NUL */
     int         n_stop;
-    const char *tenant; /* NULL: shared by all */
+    const char *tenant; /* tenant of its prefixes (ask.tenant); NULL: shared with all requests that have none */
     /* The compiled ask.grammar, held until all choices are submitted. NULL: none, or not compiled yet. */
     answer_form *form;
     char         fingerprint[ENGINE_FINGERPRINT_MAX]; /* system_fingerprint of a chat or text completion */
@@ -63,39 +68,41 @@ struct server_request {
  * before the first byte of the reply is sent. */
 void request_warn(server_request *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Takes ownership of the bytes of *body. */
+/* Sets all fields. Takes ownership of the bytes of *body, which is empty afterwards. endpoint: one of fields.h. */
 void request_init(server_request *r, int endpoint, buf *body);
 /* Sets the names of the model, which are borrowed. */
 void request_name(server_request *r, const char *served, const char *const *aliases, size_t n_aliases);
 /* Frees its memory; numbers in its fields stay valid. May be called again. */
 void   request_forget(server_request *r);
 size_t request_bytes(const server_request *r); /* returns the memory that it uses */
-/* Returns about how many bytes its log-probabilities may take, in the engine and as text of a reply that is not a
- * stream. */
+/* Returns about how many bytes its log-probabilities may take, in the engine and as text of the reply. Call it after
+ * request_read. */
 size_t request_logprob_bytes(const server_request *r, const tandem *t);
-/* Returns about how many bytes the reply uses to repeat the prompt and the grammar in each choice. */
+/* Returns about how many bytes the reply uses to repeat the prompt and the grammar in each choice; 0 if it does not. */
 size_t request_repeat_bytes(const server_request *r);
 /* Returns whether it is a text completion, not a chat. */
 static inline bool request_is_text(const server_request *r) { return r->endpoint & FIELD_TEXTS; }
-/* Returns the name of the field with the prompt. */
+/* Returns the name of the field with the prompt, in the client's API. A constant. */
 const char *request_param(const server_request *r);
+/* The next three and request_read parse the body: call one of them, once. */
 /* Reads only the fields, for endpoints that do not use the engine. */
 bool request_open(server_request *r, const tandem *t, server_error *why);
 /* Appends the prompt of a chat as text, with its markers. */
 bool request_render(server_request *r, const tandem *t, buf *out, server_error *why);
-bool request_count(server_request *r, const tandem *t, size_t *n,
-                   server_error *why); /* counts the tokens of a chat's prompt */
+/* Counts the tokens of a chat's prompt. */
+bool request_count(server_request *r, const tandem *t, size_t *n, server_error *why);
 /* Sets ask.grammar from response_format and tool_choice (either may be NULL), json_schema, grammar and similar
  * fields. The chat and one_call must be set. */
 bool request_constrain(server_request *r, const json_value *response_format, const json_value *tool_choice,
                        server_error *why);
-/* Finds its grammar among the compiled ones. */
+/* Sets `form` if its grammar is among the compiled ones. thinking: the response may begin with a thought. */
 void request_find_form(server_request *r, const tandem *t, bool thinking);
 /* Returns whether the request has a grammar that is not compiled. */
 bool request_needs_compiling(const server_request *r);
-/* Compiles its grammar; called on the worker for grammars. cancel: set when the client disconnects. */
+/* Compiles its grammar and sets `form`; called on the worker for grammars. cancel: set when the client disconnects. */
 bool request_compile(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why);
-void request_drop_form(server_request *r); /* releases the compiled grammar */
-/* Reads the body. key: name of the API key of the request; may be empty. */
+void request_drop_form(server_request *r); /* releases the compiled grammar, if there is one */
+/* Reads the whole request: sets the prompts and `ask`, except what each choice sets. key: name of the API key of the
+ * request; may be empty. */
 bool request_read(server_request *r, const tandem *t, str key, server_error *why);
 #endif

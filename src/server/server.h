@@ -9,8 +9,9 @@
 
 typedef struct {
     http_options http;
-    /* Opens the engine; called on a worker thread while the server replies 503. The engine must call `wake` when a
-     * job has news. changed: as for engine_open. */
+    /* Opens the engine, which the server closes; called on a worker thread while the server replies 503, and again for
+     * each reload. The engine must call `wake` when a job has news (tandem_options.wake). changed: as for engine_open.
+     */
     bool (*open)(void *ctx, const settings *changed, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx,
                  err *e);
     void              *open_ctx;
@@ -23,10 +24,11 @@ typedef struct {
     size_t max_held; /* max bytes of all requests together: prompts, tools, replies. Default: 1 GiB, and 256 MiB for
                         http.max_bodies; an eighth and a sixteenth of the memory of the process if that is less */
     double ping_s;   /* an idle stream gets a comment after this time */
-    void (*ready)(void *ctx, const http_server *h); /* called when the server accepts requests; may be NULL */
+    /* Called once, on the I/O thread, when the model is loaded for the first time; may be NULL. */
+    void (*ready)(void *ctx, const http_server *h);
     void *ready_ctx;
 
-    /* Files of keys (keys.h), reloaded on SIGHUP, and a single key in clear text. NULL: none. */
+    /* Files of keys (keys.h), reloaded on SIGHUP, or instead of api_key_file a single key in clear text. NULL: none. */
     const char        *api_key_file, *api_key, *admin_key_file;
     const char *const *names; /* host names of this server in addition to localhost and addresses (origin.h) */
     size_t             n_names;
@@ -38,7 +40,12 @@ typedef struct {
     bool exits_next;
 } server_options;
 
+/* Sets the defaults: 127.0.0.1 port 8080, model "tandem", 30 s of grace, pings after 15 s, hang_s 60. `open` is left to
+ * the caller. */
 void server_options_init(server_options *o);
-/* Serves until SIGTERM or SIGINT, which let running responses finish within grace_s. A second signal cuts them. */
+/* Serves until SIGTERM or SIGINT, which let running responses finish within grace_s. A second signal cuts them. *o must
+ * not change meanwhile; e is not NULL. Returns false if the sockets or keys cannot be used or the first load fails.
+ * Ends the process with code 0 instead of returning if the model is still being loaded, or a worker does not end.
+ * Handles signals of the whole process, so only one server can run. */
 bool server_run(const server_options *o, err *e);
 #endif

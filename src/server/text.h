@@ -1,16 +1,16 @@
 /* server/text.h - endpoints that convert text: /tokenize, /detokenize and /apply-template of llama.cpp's server, and
  * the endpoints of Anthropic and OpenAI that count input tokens.
  *
- * They run on a worker, since they may take seconds, and read only constant data of the engine. Their memory is
- * bounded to half of what completions may hold. */
+ * The handlers are called on the I/O thread. The text functions run on a worker, since they may take seconds, and read
+ * only constant data of the engine. They are refused when the memory of all requests exceeds half of max_held. */
 #ifndef TANDEM_SERVER_TEXT_H
 #define TANDEM_SERVER_TEXT_H
 #include "server/inside.h"
 #include "server/request.h"
 
-enum { TEXT_MAX_BODY = 4 << 20, TEXT_MAX_REPLY = 64 << 20 };
+enum { TEXT_MAX_BODY = 4 << 20, TEXT_MAX_REPLY = 64 << 20 }; /* bytes */
 
-/* Appends the reply to a request that request_init made for the endpoint. */
+/* Reads a request that request_init made for the endpoint, and appends the reply, a JSON object. */
 typedef bool text_fn(server_request *r, const tandem *t, buf *out, server_error *why);
 text_fn      text_tokenize;
 text_fn      text_detokenize;
@@ -26,5 +26,5 @@ void endpoint_count_chat(server *s, server_call *c); /* llama.cpp's chat/complet
 void endpoint_ollama_show(server *s, server_call *c);
 void endpoint_ollama_pull(server *s, server_call *c);
 void endpoint_count_responses(server *s, server_call *c); /* OpenAI's responses/input_tokens */
-void text_on_end(text_job *x);                            /* its call ended before it was answered */
+void text_on_end(text_job *x);                            /* its call ended before it was answered; may free x */
 #endif
