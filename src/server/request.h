@@ -103,6 +103,6 @@ bool request_needs_compiling(const server_request *r);
 bool request_compile(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why);
 void request_drop_form(server_request *r); /* releases the compiled grammar, if there is one */
 /* Reads the whole request: sets the prompts and `ask`, except what each choice sets. key: name of the API key of the
- * request; may be empty. */
+ * request, with a NUL; may be empty. `ask` borrows it. */
 bool request_read(server_request *r, const tandem *t, str key, server_error *why);
 #endif
