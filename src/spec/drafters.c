@@ -42,8 +42,9 @@ static bool open_slot_from(spec *s, draft_slot *k, const checkpoint *cp, err *e)
 {
     drafter_options opt   = k->src.opt;
     double          start = clock_s();
-    opt.max_lanes         = s->opt.max_lanes;
-    opt.pool              = s->kv;
+    if (!need_pool(s, e)) return false;
+    opt.max_lanes = s->opt.max_lanes;
+    opt.pool      = s->kv;
     if (cp->bytes > mem_available())
         return err_set(e, ERR_UNAVAILABLE, "drafter %s: no memory for its weights", name_of(&k->src));
     bool ok = drafter_open(&k->d, s->t, cp, &opt, e);
@@ -112,7 +113,11 @@ static bool make_room(spec *s, size_t kv_bytes, err *e)
     for (int i = 0; i < s->opt.max_lanes; i++)
         if (s->lanes[i] && s->lanes[i]->live) return true;
     size_t before = s->extra;
-    return open_pool(s, kv_bytes, e) || (open_pool(s, before, NULL), false);
+    if (open_pool(s, kv_bytes, e)) return true;
+    close_pool(s);
+    s->extra = before;
+    need_pool(s, NULL); /* if this fails too, the next request tries again */
+    return false;
 }
 
 /* Keeps a drafter that could not be opened as failed, unless there is another one of its kind. */

@@ -129,6 +129,8 @@ struct spec_lane {
  * request is running. On failure there is no pool. */
 bool open_pool(spec *s, size_t extra, err *e);
 void close_pool(spec *s);
+/* Opens the pool if it was lost: when a larger one for a drafter and the old one could not be allocated. */
+bool need_pool(spec *s, err *e);
 /* Reserves memory for the request, whose text and options are set, and takes over its cached prefix. Fails with
  * ERR_BUSY or ERR_CONTEXT, as spec_lane_begin. */
 bool lane_take_pages(spec_lane *l, uint64_t salt, err *e);

@@ -94,7 +94,7 @@ bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err 
     spec_lane_end(l);
     set_options(l, r);
     set_text(l, r);
-    if (!begin_counting(l, e)) return false;
+    if (!need_pool(l->s, e) || !begin_counting(l, e)) return false;
     lane_take_drafters(l);
     if (!lane_take_pages(l, r->salt, e)) return false;
     l->classes   = r->classes;

@@ -69,9 +69,16 @@ void close_pool(spec *s)
     s->kv   = NULL;
 }
 
-size_t spec_kv_pinned(const spec *s) { return kv_pool_pinned_bytes(s->kv); }
+bool need_pool(spec *s, err *e)
+{
+    if (s->kv || open_pool(s, s->extra, e)) return true;
+    close_pool(s); /* the pool without its prefix tree */
+    return false;
+}
+
+size_t spec_kv_pinned(const spec *s) { return s->kv ? kv_pool_pinned_bytes(s->kv) : 0; }
 size_t spec_kv_bytes_total(const spec *s) { return s->kv ? kv_pool_bytes(s->kv) : 0; }
-size_t spec_kv_reserved(const spec *s) { return kv_pool_reserved_bytes(s->kv); }
+size_t spec_kv_reserved(const spec *s) { return s->kv ? kv_pool_reserved_bytes(s->kv) : 0; }
 
 kv_prefix_stats spec_prefix_stats(const spec *s)
 {

@@ -92,10 +92,10 @@ bool              spec_new(spec **out, target *t, const spec_options *o, err *e)
 void              spec_free(spec *s);            /* accepts NULL; requires that all lanes are freed */
 const cost_table *spec_costs(const spec *s);     /* changes with each step; valid as long as s */
 size_t            spec_kv_pinned(const spec *s); /* bytes that lanes use and that cannot be evicted, states included */
-size_t          spec_kv_bytes_total(const spec *s); /* bytes of the pool; 0: it was lost when adding a drafter failed */
-size_t          spec_kv_reserved(const spec *s);    /* bytes reserved for admitted requests */
-kv_prefix_stats spec_prefix_stats(const spec *s);   /* all 0 without a prefix cache */
-void            spec_forget(spec *s);               /* removes from the prefix cache all that lanes do not use */
+size_t            spec_kv_bytes_total(const spec *s); /* bytes of the pool; 0: it was lost when a drafter was opened */
+size_t            spec_kv_reserved(const spec *s);    /* bytes reserved for admitted requests */
+kv_prefix_stats   spec_prefix_stats(const spec *s);   /* all 0 without a prefix cache */
+void              spec_forget(spec *s);               /* removes from the prefix cache all that lanes do not use */
 
 typedef struct {
     const char       *path;  /* a file or directory that checkpoint_open accepts */
@@ -177,7 +177,8 @@ typedef struct {
  * (promise 5). Takes over the longest cached prefix of the prompt and sets *n_reused to the prompt tokens that are not
  * run again; at least the last one is run. Errors: ERR_INPUT, the prompt is empty; ERR_CONTEXT, the prompt exceeds the
  * context or the request needs more K/V memory than there is; ERR_BUSY, it does not fit now; ERR_UNAVAILABLE, there is
- * no memory for penalties. On failure no request is running, unless the prompt was refused: then nothing changed. */
+ * no memory for penalties, or none for a K/V pool that was lost. On failure no request is running, unless the prompt
+ * was refused: then nothing changed. */
 bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err *e);
 /* Ends the request, if one is running: releases its pages, states and reservation. Its text and counters remain
  * readable until the next spec_lane_begin. */

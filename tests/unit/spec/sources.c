@@ -216,6 +216,41 @@ TEST(spec_makes_room_for_a_drafter)
 }
 
 /* --- memory ---------------------------------------------------------------------------------------*/
+static bool full_alloc(const ops *o, dev *out, size_t bytes, err *e)
+{
+    (void)o;
+    *out = (dev){0};
+    return err_set(e, ERR_UNAVAILABLE, "no memory for %zu bytes", bytes);
+}
+
+/* When neither a larger pool nor the old one can be allocated, requests are refused until there is memory again. */
+TEST(spec_reopens_a_pool_that_was_lost)
+{
+    spec_rig     g;
+    err          e = {0};
+    size_t       reused;
+    lane_request r = {.opt = spec_rig_options(SPEC_OFF), .prompt = rig_prompt, .n_prompt = RIG_PROMPT};
+    if (open_bare(t, &g, &one_lane)) {
+        ops   *o                                                    = (ops *)g.m->o;
+        size_t before                                               = spec_kv_bytes_total(g.s);
+        bool (*alloc)(const ops *o, dev *out, size_t bytes, err *e) = o->alloc;
+        spec_draft_source src                                       = {.path = dflash_path, .keep = true};
+        o->alloc                                                    = full_alloc;
+        CHECK_FAILS(spec_add_drafter(g.s, &src, &e), e, "no memory");
+        CHECK_INT(spec_kv_bytes_total(g.s) + spec_kv_pinned(g.s) + spec_kv_reserved(g.s), 0);
+        CHECK_FAILS(spec_lane_begin(g.l[0], &r, &reused, &e), e, "no memory");
+        CHECK_INT(e.code, ERR_UNAVAILABLE);
+        CHECK_FAILS(spec_unpark_one(g.s, SPEC_DFLASH, &e), e, "no memory");
+        o->alloc = alloc;
+        CHECK_OK(spec_lane_begin(g.l[0], &r, &reused, &e), e);
+        CHECK_INT(spec_kv_bytes_total(g.s), before);
+        spec_lane_end(g.l[0]);
+        CHECK_OK(spec_unpark_one(g.s, SPEC_DFLASH, &e), e);
+        CHECK(drafted(t, &g, SPEC_DFLASH) > 0);
+    }
+    spec_rig_close(&g);
+}
+
 /* Lets the process map `bytes` more than it has; false: that cannot be told here. */
 static bool limit_memory(struct rlimit *before, size_t bytes)
 {
