@@ -278,9 +278,11 @@ check-words:
 example: $(EXAMPLES)
 	@tests/example $(BUILD)
 
-# Checks that the library exports the functions of include/tandem.h and nothing else, and that each of them has a caller.
-check-exports: $(STATIC) $(SHARED)
+# Checks that the library exports the functions of include/tandem.h and nothing else, and that each of them has a caller;
+# and that the functions of the headers in src have callers too.
+check-exports: $(STATIC) $(SHARED) $(BUILD)/tandem
 	@tools/check_exports $(BUILD)
+	@tools/check_callers $(BUILD)
 
 # The GPU backend on a GPU, GPU_MODELS=a.gguf timed too; and its kernels on the processor.
 EMU_TESTS := matmul joined attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \

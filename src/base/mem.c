@@ -1,6 +1,7 @@
 #include "base/mem.h"
 
 #include "base/fault.h"
+#include "base/inside.h"
 
 #include <malloc.h>
 #include <stdio.h>

@@ -29,7 +29,6 @@ void  mem_trim(void);                        /* returns free heap memory to the 
  * cgroup (version 1 or 2) and the parents of that leave, and of its address space (ulimit -v). A limit that cannot be
  * read does not count; SIZE_MAX: none can. */
 size_t mem_available(void);
-size_t mem_available_under(const char *root); /* for tests: reads /proc and /sys below the directory root */
 
 /* Set *out to the sum or product. Return false on overflow; *out is then wrong. */
 static inline bool size_add(size_t *out, size_t a, size_t b) { return !__builtin_add_overflow(a, b, out); }

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/inside.h"
 #include "base/mem.h"
 
 #include <assert.h>

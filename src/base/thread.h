@@ -24,7 +24,4 @@ void  pool_run(pool *p, int n_chunks, pool_fn *fn, void *ctx);
  * detaches it. Returns false when the system cannot start one. */
 bool thread_start(pthread_t *out, void *(*body)(void *), void *arg);
 int  cpu_allowed(void); /* number of processors allowed by affinity and cgroup quota, 1 to 256 */
-/* Returns the smallest CPU quota of the process's cgroup (version 1 or 2) and its parents, rounded up to whole
- * processors; 0: no quota. root: "", or for tests a directory with copies of /proc and /sys. */
-int cpu_quota(const char *root);
 #endif

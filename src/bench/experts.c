@@ -1,6 +1,7 @@
 #include "bench/experts.h"
 
 #include "base/mem.h"
+#include "bench/inside.h"
 
 #include <assert.h>
 #include <math.h>

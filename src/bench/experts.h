@@ -18,8 +18,4 @@ typedef struct {
 ops            *experts_watch(ops *inner); /* returns the table; its close closes inner */
 void            experts_count_begin(void); /* clears the counts and starts counting */
 experts_touched experts_count_end(void);   /* stops counting */
-/* Returns the expected number of distinct experts of n_experts when each row draws n_slots at random. */
-double experts_uniform(int n_experts, int n_slots, int n_rows);
-/* Returns the number of different values of id[n], each from 0 to n_experts - 1. n_experts: at most 16384. */
-int experts_distinct(const int32_t *id, int n, int n_experts);
 #endif

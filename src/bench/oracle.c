@@ -1,6 +1,7 @@
 #include "bench/oracle.h"
 
 #include "base/mem.h"
+#include "bench/inside.h"
 #include "ops/sampling_math.h"
 
 #include <math.h>

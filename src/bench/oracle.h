@@ -18,6 +18,4 @@ void oracle_learn(oracle *o, const int32_t *text, size_t n);
 bool oracle_accept(oracle *o, double tokens, err *e);
 /* Wraps d, for spec_draft_source.wrap: ctx is the oracle. The result owns d and borrows the oracle. */
 drafter *oracle_wrap(void *ctx, drafter *d);
-/* Returns p with 1 + p + p^2 + ... + p^n = tokens, for tokens from 1 to n + 1. */
-double oracle_chance(double tokens, int n);
 #endif

@@ -31,13 +31,6 @@ static void finish(sha256 *s, bool sampled, char out[FINGERPRINT_MAX])
     snprintf(out, FINGERPRINT_MAX, "%s:%s", sampled ? "sha256-sampled" : "sha256", hex);
 }
 
-void fingerprint_bytes(str bytes, char out[FINGERPRINT_MAX])
-{
-    sha256 s;
-    sha256_init(&s);
-    finish(&s, put_bytes(&s, bytes), out);
-}
-
 void fingerprint_checkpoint(const checkpoint *cp, char out[FINGERPRINT_MAX])
 {
     sha256 s;

@@ -10,7 +10,6 @@
 
 enum { FINGERPRINT_MAX = 96 }; /* bytes, with the NUL at the end */
 
-/* Write the fingerprint as a string. */
-void fingerprint_bytes(str bytes, char out[FINGERPRINT_MAX]);
+/* Writes the fingerprint as a string. */
 void fingerprint_checkpoint(const checkpoint *cp, char out[FINGERPRINT_MAX]);
 #endif

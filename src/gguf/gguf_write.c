@@ -115,16 +115,9 @@ static void put_scalar(gguf_writer *w, const char *key, gguf_type type, const vo
 
 #define PUT(suffix, T, type)                                                                                           \
     void gguf_put_##suffix(gguf_writer *w, const char *key, T v) { put_scalar(w, key, type, &v, sizeof v); }
-PUT(u8, uint8_t, GGUF_U8)
-PUT(i8, int8_t, GGUF_I8)
-PUT(u16, uint16_t, GGUF_U16)
-PUT(i16, int16_t, GGUF_I16)
 PUT(u32, uint32_t, GGUF_U32)
 PUT(i32, int32_t, GGUF_I32)
-PUT(u64, uint64_t, GGUF_U64)
-PUT(i64, int64_t, GGUF_I64)
 PUT(f32, float, GGUF_F32)
-PUT(f64, double, GGUF_F64)
 
 void gguf_put_bool(gguf_writer *w, const char *key, bool v) { put_scalar(w, key, GGUF_BOOL, v ? "\1" : "\0", 1); }
 
@@ -393,5 +386,3 @@ bool gguf_writer_end(gguf_writer *w, err *e)
     while (kept--) unlink(w->files[kept].path); /* never leave half a model */
     return false;
 }
-
-int gguf_writer_parts(const gguf_writer *w) { return w->n_parts; }

@@ -25,16 +25,9 @@ gguf_writer *gguf_writer_new(void);            /* never NULL */
 void         gguf_writer_free(gguf_writer *w); /* w may be NULL */
 
 /* --- keys --------------------------------------------------------------------------------------- */
-void gguf_put_u8(gguf_writer *w, const char *key, uint8_t v);
-void gguf_put_i8(gguf_writer *w, const char *key, int8_t v);
-void gguf_put_u16(gguf_writer *w, const char *key, uint16_t v);
-void gguf_put_i16(gguf_writer *w, const char *key, int16_t v);
 void gguf_put_u32(gguf_writer *w, const char *key, uint32_t v);
 void gguf_put_i32(gguf_writer *w, const char *key, int32_t v);
-void gguf_put_u64(gguf_writer *w, const char *key, uint64_t v);
-void gguf_put_i64(gguf_writer *w, const char *key, int64_t v);
 void gguf_put_f32(gguf_writer *w, const char *key, float v);
-void gguf_put_f64(gguf_writer *w, const char *key, double v);
 void gguf_put_bool(gguf_writer *w, const char *key, bool v);
 void gguf_put_str(gguf_writer *w, const char *key, str v);
 /* Puts an array. items: n values in the file's representation, little endian, a byte each for booleans. Asserts that
@@ -43,7 +36,7 @@ void gguf_put_array(gguf_writer *w, const char *key, gguf_type item, const void 
 /* Begins an array of strings. Its items are the calls of gguf_put_item that follow directly. */
 void gguf_put_strings(gguf_writer *w, const char *key);
 void gguf_put_item(gguf_writer *w, str v);
-/* Puts a key and value of another file. */
+/* Puts a key and value of any type, such as one of another file. */
 void gguf_put_value(gguf_writer *w, const gguf_value *v);
 
 /* --- tensors ------------------------------------------------------------------------------------ */
@@ -66,5 +59,4 @@ bool gguf_writer_header(gguf_writer *w, buf *out, err *e);
 bool gguf_writer_data(gguf_writer *w, const void *p, size_t n, err *e);
 /* Closes and renames the files. Asserts that all bytes of all tensors were written. */
 bool gguf_writer_end(gguf_writer *w, err *e);
-int  gguf_writer_parts(const gguf_writer *w); /* number of parts; valid after gguf_writer_begin */
 #endif

@@ -5,7 +5,7 @@
  *
  * Offsets count from the start of the data. A directory with more than one file has an index:
  *   {"metadata": ..., "weight_map": {"name": "model-00001-of-00002.safetensors", ...}} */
-#include "gguf/safetensors.h"
+#include "gguf/inside.h"
 
 #include "base/buf.h"
 #include "base/file.h"

@@ -17,12 +17,11 @@ typedef struct safetensors safetensors;
 /* Opens a file, or a directory with model.safetensors or else model.safetensors.index.json. On failure *out is NULL,
  * here and below. */
 bool                safetensors_open(safetensors **out, const char *path, err *e);
-bool                safetensors_open_bytes(safetensors **out, str bytes, err *e); /* one file, borrowed until close */
-void                safetensors_close(safetensors *s);                            /* s may be NULL */
+void                safetensors_close(safetensors *s); /* s may be NULL */
 const tensor_table *safetensors_tensors(const safetensors *s);
-const maps         *safetensors_files(const safetensors *s); /* the files with tensors; none after open_bytes */
-size_t              safetensors_bytes(const safetensors *s); /* bytes of these files; 0 after open_bytes */
-/* Releases the memory of the tensor's pages, as file_map_drop does. Does nothing after safetensors_open_bytes. */
+const maps         *safetensors_files(const safetensors *s); /* the files with tensors; none for a file in memory */
+size_t              safetensors_bytes(const safetensors *s); /* bytes of these files; 0 for a file in memory */
+/* Releases the memory of the tensor's pages, as file_map_drop does. Does nothing for a file in memory. */
 void safetensors_drop(const safetensors *s, const tensor *t);
 
 typedef struct { /* a tensor to write */

@@ -3,7 +3,7 @@
  *      GBNF ---------.                                     vocabulary --> grammar_vocab (a trie of the tokens' bytes)
  *      JSON Schema ---+--> grammar (rules as automata) ------------------------. |
  *      any object ---'                                                         grammar_machine
- *                                     state --token--> state ...    state --> mask, forced token, forced text
+ *                                     state --token--> state ...    state --> mask, tokens that must follow
  *
  * A state is a number. Two texts after which the same may follow often have the same state. States are counted
  * references, so every row of a tree of draft tokens can hold its own. A symbol is a byte or a marker; a marker is a
@@ -79,10 +79,9 @@ typedef struct grammar_vocab grammar_vocab;
 
 /* Builds the trie of a vocabulary from normal and byte tokens. Borrows t until grammar_vocab_free, copies end_ids.
  * end_ids are the stop tokens, allowed exactly where the grammar can end. */
-bool    grammar_vocab_new(grammar_vocab **out, const tok *t, const int32_t *end_ids, size_t n_ends, err *e);
-void    grammar_vocab_free(grammar_vocab *v);
-int32_t grammar_vocab_size(const grammar_vocab *v);
-size_t  grammar_mask_words(const grammar_vocab *v); /* length of a mask; token id is bit id & 63 of word id >> 6 */
+bool   grammar_vocab_new(grammar_vocab **out, const tok *t, const int32_t *end_ids, size_t n_ends, err *e);
+void   grammar_vocab_free(grammar_vocab *v);
+size_t grammar_mask_words(const grammar_vocab *v); /* length of a mask; token id is bit id & 63 of word id >> 6 */
 
 /* --- following a text -------------------------------------------------------------------------- */
 typedef struct grammar_machine grammar_machine;
@@ -104,15 +103,13 @@ void grammar_machine_warm(grammar_machine *m);
  * needs no release. The reference to s stays with the caller. grammar_take of a negative s returns GRAMMAR_NO. */
 grammar_state grammar_start(grammar_machine *m);
 grammar_state grammar_take(grammar_machine *m, grammar_state s, int32_t token);
-grammar_state grammar_take_bytes(grammar_machine *m, grammar_state s, str bytes);
 grammar_state grammar_fork(grammar_machine *m, grammar_state s); /* adds a reference and returns s */
 void          grammar_drop(grammar_machine *m, grammar_state s);
 
-bool grammar_can_end(const grammar_machine *m, grammar_state s);  /* a stop token may follow; false if s < 0 */
-bool grammar_must_end(const grammar_machine *m, grammar_state s); /* nothing else may follow; also GRAMMAR_ENDED */
+bool grammar_can_end(const grammar_machine *m, grammar_state s); /* a stop token may follow; false if s < 0 */
 
-/* Returns the mask of the tokens that may come next; it is never empty, and valid until the next call of grammar_mask
- * or grammar_forced. Returns NULL with ERR_TOO_LARGE when the mask takes more than GRAMMAR_MASK_WORK steps or no
+/* Returns the mask of the tokens that may come next; it is never empty, and valid until the next call of
+ * grammar_mask. Returns NULL with ERR_TOO_LARGE when the mask takes more than GRAMMAR_MASK_WORK steps or no
  * token is allowed. s must not be negative. */
 const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e);
 /* Computes the mask of s for about *work steps and subtracts the steps used from *work. GRAMMAR_READY: grammar_mask is
@@ -121,12 +118,6 @@ const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e);
  * unless that state has no reference any more. */
 typedef enum { GRAMMAR_LATER, GRAMMAR_READY } grammar_progress;
 int grammar_mask_work(grammar_machine *m, grammar_state s, int64_t *work, err *e);
-/* Returns the only token that may come next, which can be a stop token; -1 when there are several or grammar_mask
- * fails. */
-int32_t grammar_forced(grammar_machine *m, grammar_state s);
-/* Writes the bytes that must come next, at most cap, without NUL, and returns their number. Stops where the text may
- * end and before a marker. */
-size_t grammar_forced_text(grammar_machine *m, grammar_state s, char *out, size_t cap);
 
 /* --- looking ahead ----------------------------------------------------------------------------- */
 enum {

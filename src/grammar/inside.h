@@ -296,7 +296,9 @@ struct grammar_machine {
     grammar_stats stats;
 };
 
-void machine_begin(grammar_machine *m); /* at the start of each public function */
+/* Returns the state after these bytes, as grammar_take does for a token. Tests use it too. */
+grammar_state grammar_take_bytes(grammar_machine *m, grammar_state s, str bytes);
+void          machine_begin(grammar_machine *m); /* at the start of each public function */
 /* Counts steps, 5 to 25 ns each. */
 static inline void machine_spend(grammar_machine *m, int64_t n)
 {

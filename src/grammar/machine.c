@@ -573,11 +573,6 @@ grammar_state grammar_take(grammar_machine *m, grammar_state s, int32_t token)
 
 bool grammar_can_end(const grammar_machine *m, grammar_state s) { return s >= 0 && m->state[s].can_end; }
 
-bool grammar_must_end(const grammar_machine *m, grammar_state s)
-{
-    return s == GRAMMAR_ENDED || (s >= 0 && !m->state[s].n);
-}
-
 int32_t machine_only(grammar_machine *m, int32_t s, int32_t *to)
 {
     const grammar *g    = m->g;
@@ -592,20 +587,4 @@ int32_t machine_only(grammar_machine *m, int32_t s, int32_t *to)
         machine_hold(m, *to = x);
     }
     return only;
-}
-
-size_t grammar_forced_text(grammar_machine *m, grammar_state s, char *out, size_t cap)
-{
-    size_t n = 0;
-    machine_begin(m);
-    grammar_fork(m, s);
-    while (s >= 0 && n < cap && !m->state[s].can_end) {
-        int32_t to = GRAMMAR_NO, symbol = machine_only(m, s, &to);
-        grammar_drop(m, s);
-        s = symbol < 0 ? GRAMMAR_NO : to;
-        if (symbol >= SYMBOL_MARKER) break;
-        if (symbol >= 0) out[n++] = (char)symbol;
-    }
-    grammar_drop(m, s);
-    return n;
 }

@@ -169,8 +169,7 @@ void grammar_vocab_free(grammar_vocab *v)
     mem_free(v);
 }
 
-int32_t grammar_vocab_size(const grammar_vocab *v) { return v->n; }
-size_t  grammar_mask_words(const grammar_vocab *v) { return ((size_t)v->n + 63) / 64; }
+size_t grammar_mask_words(const grammar_vocab *v) { return ((size_t)v->n + 63) / 64; }
 
 /* --- the cache --------------------------------------------------------------------------------- */
 typedef struct {
@@ -688,18 +687,6 @@ const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e)
     m->stats.cached += m->state[s].mask >= 0;
     if (grammar_mask_work(m, s, &work, e) != GRAMMAR_READY) return NULL;
     return m->cache->mask_bits + (size_t)m->state[s].mask * m->cache->n_words;
-}
-
-int32_t grammar_forced(grammar_machine *m, grammar_state s)
-{
-    int32_t         only = -1;
-    const uint64_t *bits = s >= 0 ? grammar_mask(m, s, NULL) : NULL;
-    for (size_t i = 0; bits && i < m->cache->n_words; i++) {
-        if (!bits[i]) continue;
-        if (only >= 0 || bits[i] & (bits[i] - 1)) return -1;
-        only = (int32_t)(i * 64) + __builtin_ctzll(bits[i]);
-    }
-    return only;
 }
 
 /* --- beforehand -------------------------------------------------------------------------------- */

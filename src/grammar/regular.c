@@ -118,6 +118,16 @@ term *term_class(regular *r, const char_range *range, int32_t n)
     return intern(r, &(term){.kind = RE_CLASS, .range = x->range, .n = x->n});
 }
 
+/* Returns the term of a string of a, then one of b. */
+static term *term_seq(regular *r, term *a, term *b)
+{
+    if (a == r->none || b == r->none) return r->none;
+    if (a == r->empty) return b;
+    if (b == r->empty) return a;
+    if (a->kind == RE_SEQ) return term_seq(r, a->kid[0], term_seq(r, a->kid[1], b));
+    return with_kids(r, RE_SEQ, (term *[]){a, b}, 2, a->nullable && b->nullable);
+}
+
 term *term_word(regular *r, str s)
 {
     term    *x = r->empty;
@@ -131,15 +141,6 @@ term *term_word(regular *r, str s)
         n = from;
     }
     return x;
-}
-
-term *term_seq(regular *r, term *a, term *b)
-{
-    if (a == r->none || b == r->none) return r->none;
-    if (a == r->empty) return b;
-    if (b == r->empty) return a;
-    if (a->kind == RE_SEQ) return term_seq(r, a->kid[0], term_seq(r, a->kid[1], b));
-    return with_kids(r, RE_SEQ, (term *[]){a, b}, 2, a->nullable && b->nullable);
 }
 
 /* Joins two sets of kids of an ALT or an AND. `zero` makes it all, `unit` nothing. */

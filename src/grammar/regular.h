@@ -29,7 +29,6 @@ typedef struct {
 void  regular_init(regular *r, builder *b);
 term *term_class(regular *r, const char_range *range, int32_t n); /* one character of the ranges, in any order */
 term *term_word(regular *r, str s);                               /* one string; not UTF-8: no string */
-term *term_seq(regular *r, term *a, term *b);                     /* a string of a, then one of b */
 term *term_alt(regular *r, term *a, term *b);                     /* the strings of a and those of b */
 term *term_any_of(regular *r, term *const *x, int32_t n);         /* the strings of all n; n 0: no string */
 term *term_and(regular *r, term *a, term *b);                     /* the strings that are in both */

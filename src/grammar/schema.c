@@ -232,7 +232,10 @@ static bool take_number(maker *m, shape *s, spot p, str key, const json_value *s
 
 static bool is_schema(const json_value *v) { return v->kind == JSON_OBJECT || v->kind == JSON_BOOL; }
 
-bool bad_schema(maker *m, const path *at, str key) { return refuse(m, path_down(m, at, key), NULL, "is not a schema"); }
+static bool bad_schema(maker *m, const path *at, str key)
+{
+    return refuse(m, path_down(m, at, key), NULL, "is not a schema");
+}
 
 /* Returns the entry for the members of this schema, created on first use. */
 static members *own_members(maker *m, members *list, int32_t *n, bool *mine, const path *at)

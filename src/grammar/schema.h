@@ -191,7 +191,6 @@ shape *new_shape(maker *m, const path *at);                       /* the caller 
 bool   collect(maker *m, shape *s, spot p);                       /* adds the constraints of one schema */
 node  *write_spots(maker *m, spot *p, int32_t n, const path *at); /* a value that matches all; NULL: none does */
 node  *any_value(maker *m);
-bool   bad_schema(maker *m, const path *at, str key);
 /* Copies a shape without its last choice and adds alternative i of that. NULL: the maker failed. The caller frees it
  * and decrements m->deep. */
 shape   *choose(maker *m, const shape *s, size_t i, const path *at);

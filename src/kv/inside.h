@@ -155,4 +155,9 @@ void kv_lanes_deinit(kv_pool *p);
 bool kv_prefix_take_states(kv_prefix *t, const kv_node *at, kv_seq *s);
 /* Gives the saved states of the sequence to the node. The sequence has none afterwards. */
 void kv_prefix_put_states(kv_prefix *t, kv_node *n, kv_seq *s);
+
+/* --- for tests ----------------------------------------------------------------------------------*/
+void kv_pool_check(const kv_pool *p); /* asserts the invariants of kv/pages.h, kv/prefix.h and kv/lane.h */
+/* Returns a state class. A target with recurrent layers needs it; only tests have one. */
+const kv_state *kv_pool_state(const kv_pool *p, int i);
 #endif

@@ -218,7 +218,6 @@ uint64_t kv_pool_key(const kv_pool *p)
     return key;
 }
 
-size_t kv_pool_used_bytes(const kv_pool *p) { return p->used_bytes; }
 size_t kv_pool_pinned_bytes(const kv_pool *p) { return p->pinned_bytes; }
 size_t kv_pool_bytes(const kv_pool *p) { return (size_t)p->n_slabs * p->slab_bytes; }
 

@@ -16,7 +16,7 @@
  * page before it adds slots to it, so the slots that it adds are in pages that only this sequence refers to. A write to
  * older slots of a shared page needs kv_seq_own first.
  *
- * Invariants, asserted by kv_pool_check:
+ * Invariants, asserted by kv_pool_check (kv/inside.h):
  *  (1) refs of a page equals the number of table entries that refer to it; a page is in use when refs > 0 or when a
  *      node of the prefix tree refers to it;
  *  (2) a slab belongs to one class or is free. It is free exactly when none of its pages is in use. It is in the list
@@ -111,15 +111,12 @@ bool kv_pool_add_class(kv_pool *p, const kv_class_spec *s, int max_seqs, int max
  * reserved. kv_pool_add_class may use the index again. */
 void            kv_pool_drop_class(kv_pool *p, int cls);
 const kv_class *kv_pool_class(const kv_pool *p, int i); /* valid until class i is dropped */
-const kv_state *kv_pool_state(const kv_pool *p, int i); /* i: index into kv_pool_spec.states */
 uint64_t        kv_pool_key(const kv_pool *p);          /* hash of all that ops see of the classes, for graph_key */
-size_t          kv_pool_used_bytes(const kv_pool *p);   /* pages and states in use, by sequences or the tree */
 size_t          kv_pool_pinned_bytes(const kv_pool *p); /* pages and states that sequences refer to */
 size_t          kv_pool_bytes(const kv_pool *p);        /* size of all slabs; kept rows are not counted */
 /* Uploads the table entries that changed since the last call. Call it before any op reads the tables, kv_move included:
  * taking a page may move other pages. */
 void kv_pool_flush(kv_pool *p, queue *q);
-void kv_pool_check(const kv_pool *p); /* asserts the invariants, for tests */
 
 /* --- reservations (promise 5) -------------------------------------------------------------------
  * A reservation is a number of pages of each class. The reserved pages of a class together take whole slabs. Reserved

@@ -1,6 +1,7 @@
 #include "load/prompts.h"
 
 #include "base/mem.h"
+#include "load/inside.h"
 #include "load/random.h"
 
 enum { MAX_TREES = 1 << 30 };

@@ -15,7 +15,7 @@ typedef struct {
 
 enum { LOAD_MAX_PROMPTS = 1 << 20 };
 typedef struct {
-    load_prompt *item;   /* their texts point into file, mem or the text of load_prompts_parse */
+    load_prompt *item;   /* their texts point into file or mem */
     size_t       n, cap; /* prompts in use, allocated */
     arena        mem;    /* memory of JSON trees */
     file_map     file;   /* the mapped file of load_prompts_read */
@@ -23,11 +23,10 @@ typedef struct {
 
 extern const char *const load_own_prompts[]; /* the built-in prompts; NULL at the end */
 
-/* Each of these three sets *p anew. At least one prompt is needed. Call load_prompts_deinit also after a failure. */
+/* Each of these two sets *p anew. At least one prompt is needed. Call load_prompts_deinit also after a failure. */
 void load_prompts_init(load_prompts *p); /* the built-in prompts */
 bool load_prompts_read(load_prompts *p, const char *path, err *e);
-bool load_prompts_parse(load_prompts *p, str text, err *e); /* text: contents of a file; must outlive p */
-void load_prompts_deinit(load_prompts *p);                  /* p may be zeroed */
+void load_prompts_deinit(load_prompts *p); /* p may be zeroed */
 /* Appends a prompt of n_words words: the number, then random words. So prompts with different numbers differ; the same
  * seed and number give the same prompt. */
 void load_prompt_make(buf *out, uint64_t seed, uint64_t number, int n_words);

@@ -1,4 +1,4 @@
-#include "load/report.h"
+#include "load/inside.h"
 
 #include "base/mem.h"
 #include "figures/result.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
-const char *const load_ratio_names[LOAD_RATIOS] = {"tok_s", "ttft_ms", "tpot_ms", "e2e_ms"};
+static const char *const ratio_names[LOAD_RATIOS] = {"tok_s", "ttft_ms", "tpot_ms", "e2e_ms"};
 
 /* --- adding -------------------------------------------------------------------------------------*/
 #define PUT(list, value, e) put(&(list).x, &(list).n, &(list).cap, (value), (e))
@@ -252,6 +252,6 @@ void load_put_json_ratios(json_writer *w, const load_tally *a, const load_tally 
 {
     json_key(w, "ratios");
     json_begin_object(w);
-    for (int i = 0; i < LOAD_RATIOS; i++) result_interval(w, load_ratio_names[i], load_ratio_of(a, b, (load_ratio)i));
+    for (int i = 0; i < LOAD_RATIOS; i++) result_interval(w, ratio_names[i], load_ratio_of(a, b, (load_ratio)i));
     json_end(w);
 }

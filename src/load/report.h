@@ -13,7 +13,6 @@ enum { LOAD_MAX_PAIRS = 100 };
 /* The values of a run of which ratios are taken: completion tokens per second, and the medians of ttft, tpot and e2e
  * (see load_tally). LOAD_RATIOS is their number. */
 typedef enum { LOAD_TOK_S, LOAD_TTFT, LOAD_TPOT, LOAD_E2E, LOAD_RATIOS } load_ratio;
-extern const char *const load_ratio_names[LOAD_RATIOS]; /* as in JSON: "tok_s", "ttft_ms", ... */
 
 /* Sums over the runs of one server at one load. Zeroed: no run. */
 typedef struct {
@@ -40,11 +39,6 @@ typedef struct {
 
 bool load_tally_add(load_tally *t, const load_run *r, err *e); /* adds a run; after a failure, a part of it */
 void load_tally_deinit(load_tally *t);
-/* Returns the mean number of tokens per round: accepted draft tokens plus one. NaN: unknown. */
-double load_acceptance_length(const load_tally *t);
-double load_acceptance_rate(const load_tally *t); /* accepted draft tokens / draft tokens; NaN: unknown */
-/* Returns the median, with interval, of the ratios a / b of the pairs; NaN without pairs. */
-interval load_ratio_of(const load_tally *a, const load_tally *b, load_ratio which);
 
 /* Append lines of text: the head of the table, a row, the ratios of x to y, and the reasons of failures. users and name
  * are the labels of the row. load_put_row sorts t's lists of times, as load_put_json does. */

@@ -12,7 +12,8 @@ const cache_layout *cache_layout_of(cache_type t) { return &LAYOUTS[t]; }
 
 size_t cache_code_bytes(const cache_layout *l, int head_dim) { return (size_t)head_dim * (size_t)l->bits / 8; }
 
-size_t cache_scale_bytes(const cache_layout *l, int head_dim)
+/* Returns the bytes of the scales of one position and head. */
+static size_t scale_bytes(const cache_layout *l, int head_dim)
 {
     if (!l->group) return 0;
     return sizeof(uint16_t) * (size_t)(head_dim > l->group ? head_dim / l->group : 1);
@@ -20,7 +21,7 @@ size_t cache_scale_bytes(const cache_layout *l, int head_dim)
 
 size_t cache_head_bytes(const cache_layout *l, int head_dim)
 {
-    return KV_PAGE * (cache_code_bytes(l, head_dim) + cache_scale_bytes(l, head_dim));
+    return KV_PAGE * (cache_code_bytes(l, head_dim) + scale_bytes(l, head_dim));
 }
 
 static bool find_type(cache_type *out, str name)

@@ -23,9 +23,8 @@ typedef struct {
 } cache_layout;
 
 const cache_layout *cache_layout_of(cache_type t);
-size_t              cache_code_bytes(const cache_layout *l, int head_dim);  /* per position and head */
-size_t              cache_scale_bytes(const cache_layout *l, int head_dim); /* per position and head */
-size_t              cache_head_bytes(const cache_layout *l, int head_dim);  /* K or V of one head in one page */
+size_t              cache_code_bytes(const cache_layout *l, int head_dim); /* per position and head */
+size_t              cache_head_bytes(const cache_layout *l, int head_dim); /* K or V of one head in one page */
 
 /* Reads "f16", or "f16/f32": the types of K and of V. */
 bool cache_types_parse(cache_types *out, str text, err *e);

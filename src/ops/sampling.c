@@ -6,17 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-double sampling_log(double x) { return sampling_math_log(x); }
-double sampling_exp(double x) { return sampling_math_exp(x); }
-
 uint64_t sampling_choice_seed(uint64_t seed, int choice)
 {
     return choice == 0 ? seed : sampling_mix(sampling_mix(seed) + (uint64_t)choice * 0x9E3779B97F4A7C15u);
-}
-
-double sampling_noise(uint64_t seed, int32_t pos, int32_t token)
-{
-    return sampling_noise_of(sampling_token_bits(sampling_position_key(seed, pos), token));
 }
 
 int32_t sampling_argmax(const float *logits, int n_vocab)
@@ -148,7 +140,7 @@ static int filter(sampling_candidate *c, int n, const sample_params *p)
     for (int i = 1; i < n; i++)
         if (c[i].z > z_max) z_max = c[i].z;
     if (p->top_p < 1) n = keep_top_p(c, n, z_max, p->top_p);
-    if (p->min_p > 0) n = keep_above(c, n, z_max + sampling_log(p->min_p));
+    if (p->min_p > 0) n = keep_above(c, n, z_max + sampling_math_log(p->min_p));
     return n;
 }
 
@@ -212,8 +204,8 @@ void sampling_top(const float *logits, int n_vocab, const sample_params *p, int 
     assert(n_top <= SAMPLE_TOP_MAX && soft > 0);
     int    n   = gather_scored(logits, n_vocab, p, scratch);
     double sum = 0;
-    for (int i = 0; i < n; i++) sum += sampling_exp((scratch[i].z - scratch[0].z) / soft);
-    double log_sum = n > 0 ? sampling_log(sum) : 0;
+    for (int i = 0; i < n; i++) sum += sampling_math_exp((scratch[i].z - scratch[0].z) / soft);
+    double log_sum = n > 0 ? sampling_math_log(sum) : 0;
     for (int i = 0; i < n_top; i++)
         out[i] = i < n ? (token_logprob){scratch[i].id, (float)((scratch[i].z - scratch[0].z) / soft - log_sum)}
                        : (token_logprob){-1, -INFINITY};
@@ -251,7 +243,7 @@ static double log_sum_exp(const float *logits, int n_vocab)
     if (best < 0) return 0;
     for (int i = 0; i < n_vocab; i++)
         if (isfinite(logits[i])) sum += sampling_share((double)logits[i] - (double)logits[best]);
-    return (double)logits[best] + sampling_log((double)sum / SAMPLING_SHARE_ONE);
+    return (double)logits[best] + sampling_math_log((double)sum / SAMPLING_SHARE_ONE);
 }
 
 static token_logprob logprob_of(const float *logits, int32_t id, double log_sum)

@@ -7,12 +7,6 @@
 #define TANDEM_OPS_SAMPLING_H
 #include "ops/ops.h"
 
-/* Return the natural logarithm of a positive normal double, and e^x, computed with IEEE additions, multiplications and
- * divisions alone: no libm, so that no library version changes a text. Relative error below 1e-14. */
-double sampling_log(double x);
-double sampling_exp(double x);
-double sampling_noise(uint64_t seed, int32_t pos, int32_t token);
-
 typedef struct {
     double  z; /* logit / temp; with the noise added, the score */
     int32_t id;

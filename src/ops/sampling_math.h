@@ -1,7 +1,8 @@
 /* ops/sampling_math.h - the arithmetic under ops/sampling.h, for processors and GPUs alike.
  *
  * It uses IEEE additions, multiplications, divisions and integers alone, never contracted: all compilers make the
- * same bits (gcc with -ffp-contract=off, nvcc with -fmad=false). */
+ * same bits (gcc with -ffp-contract=off, nvcc with -fmad=false), and no version of libm changes a text. The relative
+ * error of logarithms and powers is below 1e-14. */
 #ifndef TANDEM_OPS_SAMPLING_MATH_H
 #define TANDEM_OPS_SAMPLING_MATH_H
 #include <stdint.h>

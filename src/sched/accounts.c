@@ -5,7 +5,8 @@
 
 #include <assert.h>
 
-int account_waiting(const account *x) { return x->n_live - x->n_running - x->n_yield; }
+/* Counts the waiting requests without those that yield. */
+static int count_waiting(const account *x) { return x->n_live - x->n_running - x->n_yield; }
 
 static account *find(const accounts *a, uint64_t key)
 {
@@ -18,7 +19,7 @@ static account *find_longest(const accounts *a)
 {
     account *longest = NULL;
     for (account *x = a->first; x; x = x->next_live)
-        if (!longest || account_waiting(x) > account_waiting(longest)) longest = x;
+        if (!longest || count_waiting(x) > count_waiting(longest)) longest = x;
     return longest;
 }
 
@@ -35,8 +36,8 @@ static bool is_at_limit(const account *x, const account_limits *l)
 static bool make_place(accounts *a, const account *newcomer)
 {
     account *longest = find_longest(a);
-    int      waiting = newcomer ? account_waiting(newcomer) : 0;
-    if (!longest || waiting + 1 >= account_waiting(longest)) return false;
+    int      waiting = newcomer ? count_waiting(newcomer) : 0;
+    if (!longest || waiting + 1 >= count_waiting(longest)) return false;
     longest->n_yield++;
     a->n_yield++;
     return true;

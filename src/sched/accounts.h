@@ -45,5 +45,4 @@ typedef struct {
 bool accounts_join(accounts *a, uint64_t key, const account_limits *l, account **out, const char *busy, err *e);
 void accounts_leave(accounts *a, account *x); /* counts one request less; the last one frees x */
 void accounts_settle(accounts *a);            /* sets n_yield to 0: the engine has refused the requests that yield */
-int  account_waiting(const account *x);       /* number of waiting requests without those that yield */
 #endif

@@ -77,7 +77,4 @@ enum { ENGINE_ROUTING_MAX = 1024 }; /* number of routing records that are kept i
 void engine_put_routing(const tandem *t, const char *request_id, int n, json_writer *w);
 /* Returns "policy" for the name of a route_reason that depends on other requests, else the name itself. */
 const char *engine_public_reason(const char *reason);
-
-/* Copies the code and the text of an error to the public type; `to` may be NULL. */
-void engine_copy_error(tandem_error *to, const err *from);
 #endif

@@ -20,4 +20,14 @@ struct tandem {
     pthread_mutex_t fingerprint_lock;                    /* held for a copy only */
     char            fingerprint[ENGINE_FINGERPRINT_MAX]; /* engine_fingerprint; guarded by fingerprint_lock */
 };
+
+/* --- for tests ----------------------------------------------------------------------------------*/
+/* Returns the index in step_bucket and mask_bucket of tandem_stats for a duration. */
+int sched_bucket(double seconds);
+/* Returns the default for spec_options.kv_bytes. 0: what all lanes need, because that fits or there is one lane;
+ * otherwise four fifths of the free memory, at least what one lane needs. all, single: the bytes that all lanes and one
+ * lane need. */
+size_t open_pool_bytes(int max_lanes, size_t all, size_t single, size_t free_bytes);
+/* Returns the number of records that were lost because the ring was full. */
+int64_t routing_log_dropped(const routing_log *l);
 #endif

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/family.h"
+#include "sched/inside.h"
 
 enum { DEFAULT_CTX = 8192 };
 

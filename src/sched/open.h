@@ -53,8 +53,9 @@ enum { OPEN_TEMPLATE_MAX = 1 << 24 }; /* bytes of a chat template */
 /* Opens the model; overwrites *m. Fails with the sizes when its weights do not fit into the free memory. A failed *m is
  * closed. */
 bool open_model(opened_model *m, const open_options *o, err *e);
-/* Opens the loop of an open model: sets m->spec. o->n_ctx is ignored; o->kv_bytes 0: open_pool_bytes. After a failure m
- * is still to be closed, as after a failure of open_pages. */
+/* Opens the loop of an open model: sets m->spec. o->n_ctx is ignored; o->kv_bytes 0: what all lanes need if that fits,
+ * else four fifths of the free memory, at least what one lane needs. After a failure m is still to be closed, as after
+ * a failure of open_pages. */
 bool open_loop(opened_model *m, const spec_options *o, err *e);
 /* Takes pages for one sequence of n_ctx positions, with kv_type for all K/V. */
 bool open_pages(opened_model *m, cache_types kv_type, err *e);
@@ -63,10 +64,6 @@ void open_close(opened_model *m); /* frees everything and zeroes *m; accepts all
 /* Sets *n_ctx to the default where it is 0: the model's limit, at most 8192. Fails when it is over the model's
  * limit. */
 bool open_context(int *n_ctx, const target *m, err *e);
-/* Returns the default for spec_options.kv_bytes. 0: what all lanes need, because that fits or there is one lane;
- * otherwise four fifths of the free memory, at least what one lane needs. all, single: the bytes that all lanes and one
- * lane need. */
-size_t open_pool_bytes(int max_lanes, size_t all, size_t single, size_t free_bytes);
 
 /* The names "none", "q8_0" and "q4_0", then NULL; and the type of each, QUANT_F32 for "none": as in the file. */
 extern const char *const open_draft_quants[];

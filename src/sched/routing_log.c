@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "sched/inside.h"
 #include "json/json.h"
 
 #include <errno.h>

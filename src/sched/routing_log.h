@@ -51,11 +51,10 @@ typedef struct {
 typedef struct routing_log routing_log;
 /* Starts the log; copies *o. The file is opened here if `on` is set, and appended to. ERR_IO: it cannot be opened.
  * Later errors of the files are logged once and lose records. *out is NULL on failure. */
-bool    routing_log_open(routing_log **out, const routing_log_options *o, err *e);
-void    routing_log_close(routing_log *l);                        /* writes all records that were put; accepts NULL */
-void    routing_log_put(routing_log *l, const routing_record *r); /* copies *r; does nothing when l is NULL or off */
-void    routing_log_set(routing_log *l, bool on, int64_t max_bytes);
-int64_t routing_log_dropped(const routing_log *l); /* number of records that were lost because the ring was full */
+bool routing_log_open(routing_log **out, const routing_log_options *o, err *e);
+void routing_log_close(routing_log *l);                        /* writes all records that were put; accepts NULL */
+void routing_log_put(routing_log *l, const routing_record *r); /* copies *r; does nothing when l is NULL or off */
+void routing_log_set(routing_log *l, bool on, int64_t max_bytes);
 
 /* Decides whether a new route of a request gets a line: the first one, or another method or another reason, and fewer
  * than ROUTING_LINES_MAX lines so far. A trial is no change. */

@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "base/thread.h"
 #include "sched/errand.h"
+#include "sched/inside.h"
 #include "sched/masks.h"
 #include "sched/queue.h"
 #include "sched/share.h"
@@ -16,7 +17,8 @@
 #include <stdio.h>
 
 _Static_assert((int)ROUTE_REASONS <= (int)TANDEM_MAX_ROUTES, "a count for each");
-const char sched_busy[] = "the server is busy; try again";
+/* The error of a request that does not fit into memory. It reveals nothing about other requests. */
+static const char busy_text[] = "the server is busy; try again";
 
 enum { MAX_KINDS = 64 };
 
@@ -272,7 +274,7 @@ static void end_unwanted(sched *s)
 static void refuse_one(sched *s, tandem_job *j)
 {
     queue_take(&s->queue, j);
-    fail_job(s, j, ERR_BUSY, sched_busy);
+    fail_job(s, j, ERR_BUSY, busy_text);
 }
 
 static bool is_over_key_limit(const sched *s, const tandem_job *last)
@@ -350,7 +352,7 @@ static void admit(sched *s)
         if (ok)
             enter_lane(s, j);
         else
-            fail_job(s, j, why.code, why.code == ERR_BUSY ? sched_busy : why.text);
+            fail_job(s, j, why.code, why.code == ERR_BUSY ? busy_text : why.text);
     }
 }
 
@@ -790,7 +792,7 @@ static bool put_in_inbox(sched *s, tandem_job *j, err *e)
                          .max_lanes_per_key = s->settings.max_lanes_per_key,
                          .max_queue_per_key = s->settings.max_queue_per_key};
     bool           ok = s->closing ? err_set(e, ERR_UNAVAILABLE, "the engine is shutting down")
-                                   : accounts_join(&s->accounts, j->account_key, &l, &j->account, sched_busy, e);
+                                   : accounts_join(&s->accounts, j->account_key, &l, &j->account, busy_text, e);
     if (ok)
         append_to_inbox(s, j);
     else
@@ -893,9 +895,8 @@ typedef struct {
 static void run_park(void *ctx)
 {
     park_errand *x = ctx;
-    x->ok          = x->park ? spec_park_one(x->s->opt.spec, x->method, &x->why)
-                             : spec_unpark_one(x->s->opt.spec, x->method, &x->why);
-    x->s->calm     = 0;
+    x->ok = x->park ? spec_park(x->s->opt.spec, x->method, &x->why) : spec_unpark(x->s->opt.spec, x->method, &x->why);
+    x->s->calm = 0;
     show_stats(x->s); /* a drafter that is opened may make the pool larger */
 }
 

@@ -48,8 +48,6 @@ answer_form *sched_find_compiled(sched *s, const tandem_request *r);
 void         sched_get_settings(sched *s, settings *out);
 void         sched_set_settings(sched *s, const settings *now); /* used from the next request and step on */
 void         sched_get_stats(sched *s, tandem_stats *out);
-/* Returns the index in step_bucket and mask_bucket of tandem_stats for a duration. */
-int sched_bucket(double seconds);
 /* Copies the newest routing records, as routing_recent_get. */
 size_t sched_recent(sched *s, const char *request_id, routing_seen *out, size_t max);
 /* Fills the drafters with weights and their files (files may be NULL); returns how many there are. The pointers are
@@ -58,7 +56,4 @@ int sched_drafters(sched *s, tandem_drafter_info out[TANDEM_MAX_DRAFTERS],
                    const checkpoint_list *files[TANDEM_MAX_DRAFTERS]);
 /* As tandem_park_drafter (`park`) or tandem_unpark_drafter. Blocks until the engine thread has done it. */
 bool sched_park_drafter(sched *s, int method, bool park, err *e);
-
-/* The text of ERR_BUSY: the queue is full, or memory is short. It reveals nothing about other requests. */
-extern const char sched_busy[];
 #endif

@@ -325,7 +325,7 @@ void settings_put_value(const settings *s, const setting_info *info, json_writer
     }
 }
 
-void settings_put_text(const settings *s, const setting_info *info, buf *out)
+static void put_text(const settings *s, const setting_info *info, buf *out)
 {
     json_writer    w;
     const int64_t *n = (const int64_t *)(const void *)((const char *)s + info->at);
@@ -361,7 +361,7 @@ void settings_log(const settings *s, const char *model, int trained_ctx)
     buf_init(&b, 1 << 16);
     for (int i = 0; i < n_settings; i++) {
         buf_printf(&b, " %s=", setting_table[i].name);
-        settings_put_text(s, &setting_table[i], &b);
+        put_text(s, &setting_table[i], &b);
         if (s->source[i] == SETTING_FROM_ENVIRONMENT) buf_puts(&b, " (environment)");
     }
     log_event(LOG_INFO, "settings", "%s:%.*s", model, (int)b.n, b.p ? b.p : "");

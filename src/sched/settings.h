@@ -98,8 +98,7 @@ bool settings_draft_type(const settings *s, quant_type *out);
 void     settings_take(settings *to, const settings *from, uint64_t names);
 uint64_t settings_differ(const settings *a, const settings *b); /* the bits of values that differ */
 
-void settings_put_text(const settings *s, const setting_info *info, buf *out); /* appends the value as text */
-void settings_put_json(const settings *s, json_writer *w);                     /* all as members of an open object */
+void settings_put_json(const settings *s, json_writer *w); /* all as members of an open object */
 void settings_put_value(const settings *s, const setting_info *info, json_writer *w);
 /* Writes a warning into out[cap] about a value that is allowed but probably wrong: dflash_max_ctx above the length in
  * tokens that the drafter was trained with (0: not known). Returns whether there is one. */

@@ -15,7 +15,8 @@ _Static_assert((int)TANDEM_INPUT == ERR_INPUT && (int)TANDEM_BUSY == ERR_BUSY &&
 
 const char *tandem_version(void) { return TANDEM_VERSION; }
 
-void engine_copy_error(tandem_error *to, const err *from)
+/* Copies an error to the public type; `to` may be NULL. */
+static void copy_error(tandem_error *to, const err *from)
 {
     if (!to) return;
     to->code = (tandem_code)from->code;
@@ -327,7 +328,7 @@ bool tandem_open(tandem **out, const tandem_options *o, tandem_error *e)
 {
     err  why = {0};
     bool ok  = engine_open(out, o, &(engine_extra){0}, &why);
-    if (!ok) engine_copy_error(e, &why);
+    if (!ok) copy_error(e, &why);
     return ok;
 }
 
@@ -382,7 +383,7 @@ bool tandem_submit(tandem *t, const tandem_request *r, tandem_job **out, tandem_
 {
     err  why = {0};
     bool ok  = sched_submit(t->sched, r, out, &why);
-    if (!ok) engine_copy_error(e, &why);
+    if (!ok) copy_error(e, &why);
     return ok;
 }
 
@@ -410,7 +411,7 @@ bool tandem_tokenize(const tandem *t, const char *text, size_t n, bool markers, 
     tok_ids_init(&ids, TANDEM_MAX_PROMPT);
     bool ok =
         need_tok(t, &why) && tok_encode(t->m.tok, &ids, (str){text, n}, markers, &why) && give_ids(&ids, out, &why);
-    if (!ok) engine_copy_error(e, &why);
+    if (!ok) copy_error(e, &why);
     tok_ids_deinit(&ids);
     return ok;
 }
@@ -478,7 +479,7 @@ bool tandem_chat_prompt(const tandem *t, const tandem_message *messages, size_t 
     bool  ok = need_tok(t, &why) && (c || err_set(&why, ERR_UNAVAILABLE, "no memory for these messages"));
     for (size_t i = 0; ok && i < n; i++) ok = add_message(c, &messages[i], &why);
     ok = ok && render(t, c, think, out, in_thought, &why);
-    if (!ok) engine_copy_error(e, &why);
+    if (!ok) copy_error(e, &why);
     arena_deinit(&mem);
     return ok;
 }
@@ -534,7 +535,7 @@ bool tandem_set(tandem *t, const char *name, const char *value, tandem_error *e)
     json_member         m    = {.key = str_of(name)};
     if (info) m.value = settings_value(info, str_of(value));
     bool ok = engine_change_settings(t, &(json_value){.kind = JSON_OBJECT, .n = 1, .member = &m}, &why);
-    if (!ok) engine_copy_error(e, &why);
+    if (!ok) copy_error(e, &why);
     return ok;
 }
 
@@ -580,7 +581,7 @@ static bool park_drafter(tandem *t, tandem_method m, bool park, tandem_error *e)
 {
     err  why = {0};
     bool ok  = sched_park_drafter(t->sched, (int)m, park, &why);
-    if (!ok) engine_copy_error(e, &why);
+    if (!ok) copy_error(e, &why);
     return ok;
 }
 

@@ -3,6 +3,7 @@
 #include "spec/cost.h"
 
 #include "base/num.h"
+#include "spec/inside.h"
 
 #include <math.h>
 #include <string.h>
@@ -348,23 +349,6 @@ void cost_view_init(cost_view *v, const cost_table *c, int32_t ctx)
     for (int m = SPEC_DFLASH; m <= SPEC_TREE; m++) v->block[m] = block_curve(v, c, (spec_method)m);
     v->pass  = pass_curve(v, c);
     v->ngram = is_old(c, &c->ngram) ? 0 : c->ngram.seconds;
-}
-
-double cost_step(const cost_table *c, int rows, int32_t ctx)
-{
-    cost_view v;
-    cost_view_init(&v, c, ctx);
-    return cost_pace(c) * v.step[rows];
-}
-
-double cost_draft(const cost_table *c, spec_method m, int n_draft)
-{
-    cost_view v;
-    if (m == SPEC_OFF || n_draft < 1) return 0;
-    cost_view_init(&v, c, 0);
-    return cost_pace(c) * (m == SPEC_MTP     ? n_draft * v.pass[1]
-                           : m == SPEC_NGRAM ? n_draft * v.ngram
-                                             : v.block[m][1 + n_draft]);
 }
 
 bool cost_step_is_known(const cost_table *c, int low, int high, int32_t ctx, int max_age)

@@ -56,8 +56,6 @@ void cost_note_step(cost_table *c, int rows, int32_t ctx, double seconds);
 /* Records a draft. n: rows of the pass with anchors (DFlash, tree), number of passes (MTP), draft tokens per lane
  * (n-grams). n_lanes: lanes that took part; for MTP, the average per pass. Ignores numbers over COST_MAX_ROWS. */
 void cost_note_draft(cost_table *c, spec_method m, int n_lanes, int n, double seconds);
-/* Makes all curves again, after a test has written into the table. */
-void cost_refresh(cost_table *c);
 
 /* All curves for one context length, in seconds at pace 1. Costs that were not measured are assumed. */
 typedef struct {
@@ -71,11 +69,6 @@ typedef struct {
 void cost_view_init(cost_view *v, const cost_table *c, int32_t ctx);
 
 double cost_pace(const cost_table *c); /* how many times slower than usual the machine is now */
-/* Returns the expected seconds of a step at the current pace; rows: from 1 to COST_MAX_ROWS. */
-double cost_step(const cost_table *c, int rows, int32_t ctx);
-/* Returns the expected seconds of a draft for one lane at the current pace: n_draft tokens in a row, or a tree of that
- * depth. 0 for SPEC_OFF. */
-double cost_draft(const cost_table *c, spec_method m, int n_draft);
 /* Returns whether a step of `low` to `high` rows was measured in the last max_age steps, or in the last 16 if it was
  * measured fewer than three times. */
 bool cost_step_is_known(const cost_table *c, int low, int high, int32_t ctx, int max_age);

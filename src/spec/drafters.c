@@ -181,12 +181,6 @@ bool spec_has_drafter(const spec *s, spec_method m)
 
 int spec_trained_ctx(const spec *s) { return s->slots[DRAFTER_DFLASH].trained_ctx; }
 
-const char *spec_drafter_problem(const spec *s, spec_method m)
-{
-    const draft_slot *k = &s->slots[spec_method_drafter(m)];
-    return k->problem[0] ? k->problem : NULL;
-}
-
 /* --- drafters of a lane -----------------------------------------------------------------------------*/
 void lane_drop_drafter(spec_lane *l, drafter_kind k)
 {
@@ -305,33 +299,20 @@ static bool unpark_slot(spec *s, drafter_kind i, err *e)
     return true;
 }
 
-void spec_park(spec *s)
-{
-    for (int i = 0; i < DRAFTER_KINDS; i++)
-        if (drafter_kinds[i].matches) park_slot(s, (drafter_kind)i);
-}
-
-bool spec_unpark(spec *s, err *e)
-{
-    bool ok = true;
-    for (int i = 0; i < DRAFTER_KINDS; i++) ok = unpark_slot(s, (drafter_kind)i, ok ? e : NULL) && ok;
-    return ok;
-}
-
 static bool check_given(const spec *s, spec_method m, err *e)
 {
     return (spec_needs_file(m) && s->slots[spec_method_drafter(m)].given) ||
            err_set(e, ERR_NOT_FOUND, "there is no drafter for %s", spec_method_names[m]);
 }
 
-bool spec_park_one(spec *s, spec_method m, err *e)
+bool spec_park(spec *s, spec_method m, err *e)
 {
     if (!check_given(s, m, e)) return false;
     park_slot(s, spec_method_drafter(m));
     return true;
 }
 
-bool spec_unpark_one(spec *s, spec_method m, err *e)
+bool spec_unpark(spec *s, spec_method m, err *e)
 {
     if (!check_given(s, m, e)) return false;
     draft_slot *k = &s->slots[spec_method_drafter(m)];

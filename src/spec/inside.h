@@ -187,6 +187,9 @@ void    lane_guide_tree(spec_lane *l);
 int32_t lane_guide_settle(spec_lane *l, grammar_state at, int32_t pick, int32_t left); /* as guide_settle */
 void    lane_guide_keep(spec_lane *l, int n); /* the first n decided tokens were added to the text */
 
+/* cost.c: makes all curves again, after a test has written into the table */
+void cost_refresh(cost_table *c);
+
 /* judge.c */
 /* Computes the logits of all rows that need them, and picks a token after each: sets s->pick, and s->closing and
  * s->lost if a lane has a grammar. Fails when the device does. */

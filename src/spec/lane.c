@@ -123,8 +123,3 @@ bool                      spec_lane_full(const spec_lane *l) { return l->n_text 
 void                      spec_lane_limit(spec_lane *l, int n) { l->limit = n; }
 const spec_out           *spec_lane_out(const spec_lane *l) { return &l->out; }
 const tandem_spec_counts *spec_lane_stats(const spec_lane *l) { return &l->stats; }
-const int32_t            *spec_lane_text(const spec_lane *l, int32_t *n)
-{
-    *n = l->n_text;
-    return l->text;
-}

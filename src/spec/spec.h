@@ -107,7 +107,7 @@ typedef struct {
     bool              lazy;        /* open it when a lane first needs it */
     bool              fingerprint; /* compute the fingerprint when the file is opened */
     spec_method       method;      /* required kind: SPEC_DFLASH or SPEC_MTP; SPEC_OFF: either */
-    bool              keep;        /* if opening fails, keep it as failed, so that spec_unpark_one can retry */
+    bool              keep;        /* if opening fails, keep it as failed, so that spec_unpark can retry */
     /* Not NULL: returns the drafter that lanes use instead of d. The returned drafter owns d and closes it. */
     drafter *(*wrap)(void *ctx, drafter *d);
     void *wrap_ctx;
@@ -122,23 +122,18 @@ bool spec_drafter_method(const spec_draft_source *src, spec_method *out, err *e)
 /* In the following, m is a method with a drafter: not SPEC_OFF or SPEC_AUTO. */
 bool spec_has_drafter(const spec *s, spec_method m); /* it was added and has not failed; it may be parked or not open */
 int spec_trained_ctx(const spec *s); /* positions that the DFlash drafter was trained on; 0: unknown, or never opened */
-/* Returns the last problem of the drafter, or NULL. The drafter may work again: only spec_unpark_one clears it. */
-const char *spec_drafter_problem(const spec *s, spec_method m);
-/* Closes all drafters with files until spec_unpark, which opens those that were open. Not between spec_step and
- * spec_lane_keep. Meanwhile requests go on, with n-grams alone. spec_unpark returns false and the first error when a
- * drafter cannot be opened; that drafter has failed then, and the others are open. */
-void spec_park(spec *s);
-bool spec_unpark(spec *s, err *e);
-/* Parks or unparks the drafter of method m, SPEC_DFLASH or SPEC_MTP. Unparking a failed drafter tries to open it
- * again. Does nothing when the drafter is in that state already. ERR_NOT_FOUND: no such drafter was added. */
-bool spec_park_one(spec *s, spec_method m, err *e);
-bool spec_unpark_one(spec *s, spec_method m, err *e);
+/* Parks the drafter of method m, SPEC_DFLASH or SPEC_MTP: closes it until it is unparked. Meanwhile requests go on
+ * without it. Unparking opens it if it was open when it was parked, or if it has failed, and clears its problem; when
+ * that fails, the drafter has failed. Does nothing when the drafter is in that state already. Not between spec_step and
+ * spec_lane_keep. ERR_NOT_FOUND: no such drafter was added. */
+bool spec_park(spec *s, spec_method m, err *e);
+bool spec_unpark(spec *s, spec_method m, err *e);
 
 typedef enum {
     DRAFTER_OPEN,
     DRAFTER_LAZY,   /* not opened yet: the first lane that needs it opens it */
-    DRAFTER_PARKED, /* closed until spec_unpark or spec_unpark_one */
-    DRAFTER_FAILED, /* could not be opened; spec_unpark_one tries again */
+    DRAFTER_PARKED, /* closed until spec_unpark */
+    DRAFTER_FAILED, /* could not be opened; spec_unpark tries again */
 } drafter_state;
 /* Strings and pointers are valid as long as the spec; what fingerprint and problem point to may change. */
 typedef struct {
@@ -249,6 +244,5 @@ void spec_lane_keep(spec_lane *l, int n_keep);
 
 bool spec_lane_full(const spec_lane *l);   /* whether the anchor has no position left: no step can run it */
 void spec_lane_limit(spec_lane *l, int n); /* maximum tokens that will still be kept: limits drafts and grammars */
-const int32_t *spec_lane_text(const spec_lane *l, int32_t *n); /* prompt and response; *n: number of tokens */
 const tandem_spec_counts *spec_lane_stats(const spec_lane *l); /* counts the current request, or the last one */
 #endif

@@ -22,14 +22,6 @@ void survival_curve(const survival *s, double *out, int n)
     }
 }
 
-double survival_at(const survival *s, int d)
-{
-    double curve[DRAFT_MAX];
-    assert(d >= 1 && d <= DRAFT_MAX);
-    survival_curve(s, curve, d);
-    return curve[d - 1];
-}
-
 /* Returns the deviation of `right` from the expected number of accepted tokens of n, in standard deviations. */
 static double surprise_of(const survival *s, int n, int right)
 {

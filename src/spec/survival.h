@@ -20,8 +20,6 @@ void survival_forget(survival *s, double kept);
  * d - 1, or SURVIVAL_FIRST for d = 0. */
 double survival_rate(const survival *s, int d, double before);
 /* Sets out[d] to the probability that tokens 0 .. d are all accepted, for d < n. */
-void survival_curve(const survival *s, double *out, int n);
-/* Returns P(the first d tokens are all accepted), d >= 1. */
-double              survival_at(const survival *s, int d);
+void                survival_curve(const survival *s, double *out, int n);
 extern const double SURVIVAL_FIRST; /* assumed rate of a first token, with the weight of one observation at most */
 #endif

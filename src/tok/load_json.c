@@ -1,6 +1,7 @@
 /* Reads a vocabulary from a Hugging Face tokenizer.json. Refuses, by name, every option that would change the ids. */
 #include "base/file.h"
 #include "base/mem.h"
+#include "tok/inside.h"
 #include "tok/vocab.h"
 #include "json/json.h"
 

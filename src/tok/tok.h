@@ -70,11 +70,10 @@ typedef struct {
 
 /* --- loading ----------------------------------------------------------------------------------- */
 /* Read tokenizer.ggml.* of a GGUF file (ERR_NOT_FOUND when it has none); a tokenizer.json, and from a
- * tokenizer_config.json in the same directory the names of bos and eos; the text of a tokenizer.json. f may be NULL: no
- * family. The tok keeps only f->markup of its arguments. On failure *out is NULL. */
+ * tokenizer_config.json in the same directory the names of bos and eos. f may be NULL: no family. The tok keeps only
+ * f->markup of its arguments. On failure *out is NULL. */
 bool tok_from_gguf(tok **out, const gguf *g, const tok_family *f, err *e);
 bool tok_from_json(tok **out, const char *path, const tok_family *f, err *e);
-bool tok_from_json_bytes(tok **out, str text, const tok_family *f, err *e);
 void tok_free(tok *t); /* t may be NULL */
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */

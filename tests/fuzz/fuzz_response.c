@@ -4,6 +4,7 @@
  *   - error sentences, with the text that they quote, are UTF-8 without control characters. */
 #include "http_stream.h"
 #include "load/drive.h"
+#include "load/inside.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,4 +1,5 @@
 /* Any bytes as a safetensors file: what is accepted covers the data exactly. */
+#include "gguf/inside.h"
 #include "gguf/safetensors.h"
 
 #include <stdlib.h>

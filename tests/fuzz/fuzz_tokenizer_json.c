@@ -1,5 +1,6 @@
 /* Any bytes as a tokenizer.json; one that loads is also used. */
 #include "chat/gemma4.h"
+#include "tok/inside.h"
 #include "tok/vocab.h"
 
 #include <stdio.h>

@@ -3,13 +3,15 @@
 #include <assert.h>
 #include <string.h>
 
+static cache_type type_of(const kv_class *c, int k_or_v) { return k_or_v == KV_K ? c->types.k : c->types.v; }
+
 void *ref_kv_at(const kv_class *c, int layer, int k_or_v, int head, int32_t lane, int32_t slot)
 {
     assert(slot >= 0 && slot / KV_PAGE < c->table_stride && layer >= 0 && layer < c->n_layers);
     const int32_t *table   = c->table.p;
     int32_t        id      = table[(size_t)lane * (size_t)c->table_stride + (size_t)(slot / KV_PAGE)];
     size_t         page    = (size_t)id;
-    cache_type     type    = ref_kv_type(c, k_or_v);
+    cache_type     type    = type_of(c, k_or_v);
     size_t         vec     = cache_code_bytes(cache_layout_of(type), c->head_dim);
     size_t         to_v    = k_or_v == KV_V ? kv_plane_bytes(c, c->types.k) : 0;
     size_t         in_head = (size_t)(slot % KV_PAGE) * vec;
@@ -17,8 +19,6 @@ void *ref_kv_at(const kv_class *c, int layer, int k_or_v, int head, int32_t lane
     return (char *)c->pool.p + page * KV_UNIT + (size_t)layer * kv_layer_bytes(c) + to_v +
            (size_t)head * cache_head_bytes(cache_layout_of(type), c->head_dim) + in_head;
 }
-
-cache_type ref_kv_type(const kv_class *c, int k_or_v) { return k_or_v == KV_K ? c->types.k : c->types.v; }
 
 float ref_kv_get(cache_type type, const void *vec, int i)
 {
@@ -58,7 +58,7 @@ static void move_slot(const kv_class *c, kv_move_item m, const rope_params *p)
     for (int layer = 0; layer < c->n_layers; layer++)
         for (int h = 0; h < c->n_kv_heads; h++)
             for (int kv = KV_K; kv <= KV_V; kv++) {
-                size_t      bytes = cache_code_bytes(cache_layout_of(ref_kv_type(c, kv)), c->head_dim);
+                size_t      bytes = cache_code_bytes(cache_layout_of(type_of(c, kv)), c->head_dim);
                 void       *to    = ref_kv_at(c, layer, kv, h, m.to_lane, m.to);
                 const void *from  = ref_kv_at(c, layer, kv, h, m.from_lane, m.from);
                 if (kv == KV_K && m.turn)

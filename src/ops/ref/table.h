@@ -59,7 +59,6 @@ void ref_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, in
 void ref_rotate_head(float *x, const rope_params *p, int32_t pos, const int32_t *section_pos);
 
 enum { KV_K, KV_V };
-cache_type ref_kv_type(const kv_class *c, int k_or_v);
 /* Returns the address of the head_dim elements of one key or value. */
 void *ref_kv_at(const kv_class *c, int layer, int k_or_v, int head, int32_t lane, int32_t slot);
 float ref_kv_get(cache_type type, const void *vec, int i); /* element i of a stored key or value */

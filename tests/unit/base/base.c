@@ -2,6 +2,7 @@
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/inside.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "test.h"

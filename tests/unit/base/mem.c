@@ -1,5 +1,6 @@
 #include "base/mem.h"
 
+#include "base/inside.h"
 #include "test.h"
 
 #include <sys/resource.h>

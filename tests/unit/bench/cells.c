@@ -1,6 +1,7 @@
 #include "bench/cells.h"
 
 #include "backends.h"
+#include "bench/inside.h"
 #include "model/tiny_model.h"
 #include "test.h"
 

@@ -2,6 +2,7 @@
 #include "bench/oracle.h"
 
 #include "backends.h"
+#include "bench/inside.h"
 #include "bench/shape.h"
 #include "spec/spec.h"
 #include "test.h"

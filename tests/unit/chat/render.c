@@ -2,6 +2,7 @@
 #include "chat/gemma4.h"
 #include "gguf/build_gguf.h"
 #include "test.h"
+#include "tok/inside.h"
 
 #include <unistd.h>
 

@@ -170,12 +170,12 @@ TEST(grammar_gbnf_names_tokens)
     rig_vocab       *v = rig_bytes();
     grammar_machine *m = rig_gbnf(t, v, "root ::= <|turn> \"a\" <[5]>");
     grammar_state    s = grammar_start(m), a, b, c;
-    CHECK_INT(grammar_forced(m, s), tok_find(v->tok, STR("<|turn>")));
+    CHECK_INT(rig_next(m, s), tok_find(v->tok, STR("<|turn>")));
     CHECK_INT(grammar_take_bytes(m, s, STR("<|turn>")), GRAMMAR_NO); /* text is no marker */
     a = grammar_take(m, s, tok_find(v->tok, STR("<|turn>")));
     b = grammar_take_bytes(m, a, STR("a"));
     c = grammar_take(m, b, 5);
-    CHECK(grammar_must_end(m, c));
+    CHECK(rig_must_end(m, v, c));
     CHECK_INT(grammar_take(m, c, v->end), GRAMMAR_ENDED);
     CHECK_INT(grammar_take(m, a, v->end), GRAMMAR_NO);
     grammar_drop(m, s), grammar_drop(m, a), grammar_drop(m, b), grammar_drop(m, c);
@@ -191,16 +191,21 @@ TEST(grammar_gbnf_names_tokens)
     grammar_free(g);
 }
 
-TEST(grammar_forced_text_is_what_must_come)
+TEST(grammar_ahead_is_what_must_come)
 {
-    grammar_machine *m = rig_gbnf(t, rig_bytes(), "root ::= \"abc\" (\"def\" | \"deg\") \"h\"?");
+    rig_vocab       *v = rig_bytes();
+    grammar_machine *m = rig_gbnf(t, v, "root ::= \"abc\" (\"def\" | \"deg\") \"h\"?");
     grammar_state    s = grammar_start(m), a;
-    char             out[16];
-    size_t           n = grammar_forced_text(m, s, out, sizeof out);
-    CHECK_STR(((str){out, n}), STR("abcde"));
-    CHECK_INT(grammar_forced_text(m, s, out, 2), 2);
+    int32_t          out[16];
+    int              n = grammar_ahead(m, s, out, 16);
+    buf              text;
+    buf_init(&text, 64);
+    tok_decode(v->tok, out, (size_t)n, false, &text);
+    CHECK_STR(buf_str(&text), STR("abcde"));
+    buf_deinit(&text);
+    CHECK_INT(grammar_ahead(m, s, out, 1), 1);
     a = grammar_take_bytes(m, s, STR("abcdef"));
-    CHECK_INT(grammar_forced_text(m, a, out, sizeof out), 0); /* it may end here */
+    CHECK_INT(grammar_ahead(m, a, out, 16), 0); /* it may end here */
     grammar_drop(m, a);
     grammar_drop(m, s);
     rig_free(m);

@@ -37,7 +37,7 @@ static void check_mask(test_case *t, rig_vocab *v, grammar_machine *m, grammar_s
     uint64_t *copy = xnew_n(uint64_t, words);
     memcpy(copy, mask, words * sizeof *copy);
     int wrong = 0, n = 0;
-    for (int32_t id = 0; id < grammar_vocab_size(v->vocab); id++) {
+    for (int32_t id = 0; id < tok_size(v->tok); id++) {
         grammar_state to  = grammar_take(m, s, id);
         bool          yes = to >= 0 || to == GRAMMAR_ENDED, bit = copy[id >> 6] >> (id & 63) & 1;
         n += yes;
@@ -52,7 +52,7 @@ static void check_mask(test_case *t, rig_vocab *v, grammar_machine *m, grammar_s
 
 static int32_t random_allowed(rig_vocab *v, const uint64_t *mask, uint64_t *seed)
 {
-    int32_t size = grammar_vocab_size(v->vocab), from = (int32_t)(test_rand(seed) % (uint64_t)size);
+    int32_t size = tok_size(v->tok), from = (int32_t)(test_rand(seed) % (uint64_t)size);
     for (int32_t i = 0; i < size; i++) {
         int32_t id = (from + i) % size;
         if (mask[id >> 6] >> (id & 63) & 1) return id;
@@ -333,7 +333,7 @@ TEST(grammar_following_takes_no_memory)
     grammar_state s = grammar_start(m);
     for (int n = 0; n < 60 && s >= 0; n++) {
         grammar_state to = grammar_take(m, s, random_allowed(v, grammar_mask(m, s, NULL), &seed));
-        grammar_forced(m, s);
+        rig_next(m, s);
         grammar_drop(m, s);
         s = to;
     }

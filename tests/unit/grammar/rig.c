@@ -158,6 +158,20 @@ void rig_free(grammar_machine *m)
 }
 
 /* Byte by byte: each step gives up the state before it. */
+bool rig_must_end(grammar_machine *m, const rig_vocab *v, grammar_state s)
+{
+    const uint64_t *mask = grammar_mask(m, s, NULL);
+    bool            only = mask != NULL;
+    for (int32_t id = 0; only && id < tok_size(v->tok); id++) only = (mask[id >> 6] >> (id & 63) & 1) == (id == v->end);
+    return only;
+}
+
+int32_t rig_next(grammar_machine *m, grammar_state s)
+{
+    int32_t id;
+    return grammar_ahead(m, s, &id, 1) == 1 ? id : -1;
+}
+
 rig_verdict rig_follow(grammar_machine *m, str text)
 {
     grammar_state s = grammar_start(m);

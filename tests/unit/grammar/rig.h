@@ -2,7 +2,7 @@
  * compiler: the JSON reader and a plain walk over the schema. */
 #ifndef TANDEM_TEST_GRAMMAR_RIG_H
 #define TANDEM_TEST_GRAMMAR_RIG_H
-#include "grammar/grammar.h"
+#include "grammar/inside.h"
 #include "test.h"
 
 typedef struct {
@@ -22,6 +22,10 @@ void             rig_free(grammar_machine *m); /* and its grammar */
 
 typedef enum { RIG_NO, RIG_PART, RIG_WHOLE } rig_verdict; /* refused; a beginning; a complete text */
 rig_verdict rig_follow(grammar_machine *m, str text);
+/* Returns whether only a stop token may follow. */
+bool rig_must_end(grammar_machine *m, const rig_vocab *v, grammar_state s);
+/* Returns the only token that must come next, -1 when there are several. */
+int32_t rig_next(grammar_machine *m, grammar_state s);
 
 /* Whether a document fits a schema: both texts. Understands what the tests use; aborts on other keywords. */
 bool rig_fits(str document, const char *schema,

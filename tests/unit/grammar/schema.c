@@ -123,7 +123,7 @@ static bool allowed(const uint64_t *mask, int32_t id) { return id >= 0 && mask[i
 static int32_t pick(rig_vocab *v, const uint64_t *mask, int n, uint64_t *seed)
 {
     static const char *const closing[] = {"\"", "}", "]", "0", "l", "e"};
-    int32_t                  size      = grammar_vocab_size(v->vocab);
+    int32_t                  size      = tok_size(v->tok);
     if (allowed(mask, v->end) && (n > LONG_WALK || test_rand(seed) % 3 == 0)) return v->end;
     for (size_t i = 0; n > LONG_WALK && i < COUNT(closing); i++) {
         int32_t id = tok_find(v->tok, str_of(closing[i]));
@@ -342,7 +342,8 @@ TEST(grammar_any_object_is_an_object)
 /* --- depth ------------------------------------------------------------------------------------- */
 TEST(grammar_what_is_begun_can_be_ended)
 {
-    grammar_machine *m = rig_schema(t, rig_bytes(), "{}");
+    rig_vocab       *v = rig_bytes();
+    grammar_machine *m = rig_schema(t, v, "{}");
     grammar_state    s = grammar_start(m);
     err              e;
     int              open = 0;
@@ -360,7 +361,7 @@ TEST(grammar_what_is_begun_can_be_ended)
         grammar_drop(m, s);
         s = to;
     }
-    CHECK(grammar_must_end(m, s) && grammar_can_end(m, s));
+    CHECK(rig_must_end(m, v, s) && grammar_can_end(m, s));
     grammar_drop(m, s);
     rig_free(m);
 }
@@ -453,17 +454,17 @@ TEST(grammar_tool_calls_are_written_as_gemma_does)
     CHECK_OK(calls_of(&g, tool, 2, true, &e), e);
     CHECK_OK(grammar_machine_new(&m, g, v->vocab, &e), e);
     grammar_state s = grammar_start(m);
-    CHECK_INT(grammar_forced(m, s), tok_find(v->tok, STR("<|tool_call>")));
+    CHECK_INT(rig_next(m, s), tok_find(v->tok, STR("<|tool_call>")));
     s = take_name(m, v, s, "<|tool_call>");
     s = take_text(m, s, "call:weather{days:2,where:");
-    CHECK_INT(grammar_forced(m, s), tok_find(v->tok, STR("<|\"|>")));
+    CHECK_INT(rig_next(m, s), tok_find(v->tok, STR("<|\"|>")));
     s = take_name(m, v, s, "<|\"|>");
     s = take_text(m, s, "any \"text\" {here}\n");
     CHECK(s >= 0 && !grammar_can_end(m, s));
     s = take_name(m, v, s, "<|\"|>");
     s = take_text(m, s, "}");
     s = take_name(m, v, s, "<tool_call|>");
-    CHECK(grammar_can_end(m, s) && !grammar_must_end(m, s));
+    CHECK(grammar_can_end(m, s) && !rig_must_end(m, v, s));
     s = take_name(m, v, s, "<|tool_call>");
     s = take_text(m, s, "call:now{}");
     s = take_name(m, v, s, "<tool_call|>");

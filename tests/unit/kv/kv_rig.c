@@ -1,4 +1,5 @@
 #include "kv_rig.h"
+#include "kv/inside.h"
 
 const kv_class_spec kv_rig_classes[2] = {
     {.n_layers = 2, .n_kv_heads = 1, .head_dim = 8, .types = {CACHE_F32, CACHE_F32}, .window = 0},

@@ -4,6 +4,7 @@
 #include "kv_rig.h"
 
 #include "base/fault.h"
+#include "kv/inside.h"
 
 enum {
     LANES  = 6,
@@ -342,7 +343,7 @@ static void close_world(world *w)
     CHECK_INT(kv_pool_pinned_bytes(w->g.p), 0);
     CHECK_INT(kv_pool_reserved_bytes(w->g.p), 0);
     kv_prefix_forget(w->g.tree);
-    CHECK_INT(kv_pool_used_bytes(w->g.p), 0);
+    CHECK_INT(w->g.p->used_bytes, 0);
     kv_rig_close(&w->g);
     mem_free(w);
 }

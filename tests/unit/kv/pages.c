@@ -1,6 +1,7 @@
 #include "kv_rig.h"
 
 #include "base/fault.h"
+#include "kv/inside.h"
 
 TEST(kv_bytes_for_one_lane_are_enough_for_it_and_no_more)
 {
@@ -18,7 +19,7 @@ TEST(kv_bytes_for_one_lane_are_enough_for_it_and_no_more)
     kv_seq_free(a);
     CHECK_OK(kv_seq_grow(b, 1000, &e), e);
     kv_seq_free(b);
-    CHECK_INT(kv_pool_used_bytes(g.p), 0);
+    CHECK_INT(g.p->used_bytes, 0);
     kv_rig_close(&g);
 }
 
@@ -28,11 +29,11 @@ TEST(kv_cut_keeps_one_page_more_than_it_needs)
     kv_seq *s = kv_seq_new(g.p, 0);
     err     e = {0};
     CHECK_OK(kv_seq_grow(s, 256, &e), e);
-    size_t per_page = kv_pool_used_bytes(g.p) / 16;
+    size_t per_page = g.p->used_bytes / 16;
     for (int n = 256; n >= 0; n--) {
         kv_seq_cut(s, n);
         int pages = (n + KV_PAGE - 1) / KV_PAGE + 1;
-        CHECK_INT(kv_pool_used_bytes(g.p) / per_page, pages > 16 ? 16 : pages);
+        CHECK_INT(g.p->used_bytes / per_page, pages > 16 ? 16 : pages);
         CHECK_INT(kv_seq_len(s), n);
         kv_pool_check(g.p);
     }
@@ -57,11 +58,11 @@ TEST(kv_random_growing_and_cutting_keeps_the_invariants)
         default: kv_seq_free(*s); *s = NULL;
         }
         if (round % 16 == 0) kv_pool_check(g.p);
-        CHECK(kv_pool_used_bytes(g.p) <= kv_pool_bytes(g.p));
+        CHECK(g.p->used_bytes <= kv_pool_bytes(g.p));
     }
     CHECK_MSG(n_full > 10, "the pool was full only %d times: the test is too easy", n_full);
     for (int i = 0; i < 7; i++) kv_seq_free(lane[i]);
-    CHECK_INT(kv_pool_used_bytes(g.p), 0);
+    CHECK_INT(g.p->used_bytes, 0);
     kv_pool_check(g.p);
     kv_rig_close(&g);
 }
@@ -134,7 +135,7 @@ static size_t used_by(test_case *t, const kv_class_spec *classes)
             CHECK_OK(kv_seq_grow(s, n, &e), e);
             kv_seq_settle(s, n);
         }
-        used = kv_pool_used_bytes(p);
+        used = p->used_bytes;
         kv_pool_check(p);
         kv_seq_free(s);
     }

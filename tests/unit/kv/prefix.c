@@ -1,6 +1,7 @@
 #include "kv_rig.h"
 
 #include "base/fault.h"
+#include "kv/inside.h"
 
 enum { MAX_TEXT = 400 };
 
@@ -69,7 +70,7 @@ TEST(kv_prefix_hit_shares_what_was_computed)
     CHECK_INT(find(&g, 1, text, 128), 0);
     run_text(&g, 1, "abcdefgh", 1000, false);
     CHECK_INT(kv_pool_pinned_bytes(g.p), 0);
-    CHECK(kv_pool_used_bytes(g.p) > 0);
+    CHECK(g.p->used_bytes > 0);
     static const int32_t want[][2] = {{129, 128}, {128, 112}, {113, 112}, {112, 96}, {17, 16}, {16, 0}, {1, 0}, {0, 0}};
     for (size_t i = 0; i < COUNT(want); i++) CHECK_INT(find(&g, 1, text, want[i][0]), want[i][1]);
     CHECK_INT(find(&g, 1, other, 129), 48);
@@ -88,7 +89,7 @@ TEST(kv_prefix_hit_shares_what_was_computed)
     kv_prefix_stats st = kv_prefix_get_stats(g.tree);
     CHECK_INT(st.nodes, 8);
     CHECK_INT(st.pages, 16);
-    CHECK_INT(st.bytes, kv_pool_used_bytes(g.p));
+    CHECK_INT(st.bytes, g.p->used_bytes);
     CHECK_INT(st.hits, 7);
     CHECK_INT(st.misses, 6);
     CHECK_INT(st.hit_tokens, 128 + 112 + 112 + 96 + 16 + 48 + 128);
@@ -125,12 +126,12 @@ TEST(kv_prefix_put_swaps_equal_pages)
     make_text(text, "abcdefgh");
     kv_seq *a = kv_seq_new(g.p, 0), *b = kv_seq_new(g.p, 0);
     kv_rig_extend(&g, a, 128, 1000);
-    size_t alone = kv_pool_used_bytes(g.p);
+    size_t alone = g.p->used_bytes;
     kv_rig_extend(&g, b, 128, 1000);
-    CHECK_INT(kv_pool_used_bytes(g.p), 2 * alone);
+    CHECK_INT(g.p->used_bytes, 2 * alone);
     kv_node *at = put(&g, 1, NULL, text, a, 0, 8);
     CHECK(put(&g, 1, NULL, text, b, 0, 8) == at);
-    CHECK_INT(kv_pool_used_bytes(g.p), alone);
+    CHECK_INT(g.p->used_bytes, alone);
     for (int c = 0; c < 2; c++)
         for (int k = 0; k < 8; k++) CHECK_INT(kv_rig_entry(&g, c, a, k), kv_rig_entry(&g, c, b, k));
     kv_seq_free(a);
@@ -241,7 +242,7 @@ TEST(kv_prefix_evicts_what_was_used_longest_ago)
     kv_pool_check(g.p);
     kv_prefix_forget(g.tree);
     kv_pool_check(g.p);
-    CHECK_INT(kv_pool_used_bytes(g.p), 0);
+    CHECK_INT(g.p->used_bytes, 0);
     CHECK_INT(kv_prefix_get_stats(g.tree).nodes, 0);
     kv_rig_close(&g);
 }

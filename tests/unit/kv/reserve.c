@@ -1,3 +1,4 @@
+#include "kv/inside.h"
 #include "kv_rig.h"
 
 /* In a pool of 160 KiB a slab holds 3 pages of the full class or 2 of the sliding one. */
@@ -95,7 +96,7 @@ TEST(kv_slabs_are_merged_when_no_slab_is_free)
             d[i] = NULL;
         }
     kv_pool_check(g.p);
-    CHECK_INT(kv_pool_used_bytes(g.p), KEPT * 2048);
+    CHECK_INT(g.p->used_bytes, KEPT * 2048);
     kv_rig_extend(&g, s, 16 * 15, 50000); /* 5 and 8 slabs, of which two were free */
     kv_pool_check(g.p);
     for (int i = 0; i < DRAFT_SEQS; i += 3) kv_rig_expect(&g, cls, d[i], 0, 16, (uint32_t)(1000 + i * 16));

@@ -1,3 +1,4 @@
+#include "kv/inside.h"
 #include "kv_rig.h"
 
 TEST(kv_fork_shares_and_a_write_copies_first)
@@ -5,10 +6,10 @@ TEST(kv_fork_shares_and_a_write_copies_first)
     kv_rig  g = kv_rig_open(t, 1 << 20, 4, 200);
     kv_seq *a = kv_seq_new(g.p, 0);
     kv_rig_extend(&g, a, 70, 1000);
-    size_t  alone = kv_pool_used_bytes(g.p);
+    size_t  alone = g.p->used_bytes;
     kv_seq *b     = kv_seq_fork(a, 55); /* ends inside page 3 */
     CHECK_INT(kv_seq_len(b), 55);
-    CHECK_INT(kv_pool_used_bytes(g.p), alone);
+    CHECK_INT(g.p->used_bytes, alone);
     for (int c = 0; c < 2; c++)
         for (int k = 0; k < 5; k++) CHECK_INT(kv_rig_entry(&g, c, b, k), k < 4 ? kv_rig_entry(&g, c, a, k) : -1);
     kv_rig_extend(&g, b, 80, 5000);
@@ -30,7 +31,7 @@ TEST(kv_fork_shares_and_a_write_copies_first)
     kv_seq_free(a);
     kv_rig_expect(&g, 0, b, 0, 55, 1000);
     kv_seq_free(b);
-    CHECK_INT(kv_pool_used_bytes(g.p), 0);
+    CHECK_INT(g.p->used_bytes, 0);
     CHECK_INT(kv_pool_pinned_bytes(g.p), 0);
     kv_rig_close(&g);
 }
@@ -41,10 +42,10 @@ TEST(kv_fork_at_a_page_border_copies_nothing)
     kv_seq *a = kv_seq_new(g.p, 0);
     kv_rig_extend(&g, a, 64, 100);
     kv_seq *b = kv_seq_fork(a, 32), *c = kv_seq_fork(a, 0);
-    size_t  before = kv_pool_used_bytes(g.p);
+    size_t  before = g.p->used_bytes;
     CHECK_INT(kv_seq_len(c), 0);
     kv_rig_extend(&g, b, 40, 100);
-    CHECK_INT((kv_pool_used_bytes(g.p) - before) * 4, before); /* one page in each class; a has four */
+    CHECK_INT((g.p->used_bytes - before) * 4, before); /* one page in each class; a has four */
     CHECK(kv_seq_fork(a, 1) != NULL && kv_seq_fork(a, 1) == NULL);
     kv_rig_close(&g);
 }
@@ -91,7 +92,7 @@ TEST(kv_settle_lets_go_of_what_no_row_sees)
     kv_seq *f = kv_seq_fork(s, 150);
     CHECK(f == NULL);
     kv_seq_cut(s, 0); /* anew */
-    CHECK_INT(kv_pool_used_bytes(g.p), 0);
+    CHECK_INT(g.p->used_bytes, 0);
     kv_rig_extend(&g, s, 20, 100);
     kv_rig_expect(&g, RIG_SLIDING, s, 0, 20, 100);
     kv_rig_close(&g);
@@ -253,10 +254,10 @@ TEST(kv_first_of_windowed_classes_is_held_whole)
     CHECK_OK(kv_pool_new(&p, g.o, &spec, &e), e);
     kv_seq *s = kv_seq_new(p, 0);
     CHECK_OK(kv_seq_grow(s, 160, &e), e);
-    size_t all = kv_pool_used_bytes(p);
+    size_t all = p->used_bytes;
     kv_seq_settle(s, 160);
     kv_pool_check(p);
-    CHECK_INT(kv_pool_used_bytes(p) * 30, all * (10 + 2 * 2)); /* 10 pages of one part, 2 of 10 of two parts */
+    CHECK_INT(p->used_bytes * 30, all * (10 + 2 * 2)); /* 10 pages of one part, 2 of 10 of two parts */
     kv_seq_free(s);
     kv_pool_free(p);
     kv_rig_close(&g);

@@ -1,6 +1,7 @@
 #include "load/drive.h"
 
 #include "base/clock.h"
+#include "load/inside.h"
 #include "load/report.h"
 #include "stub.h"
 #include "test.h"

@@ -1,6 +1,7 @@
 #include "load/prompts.h"
 
 #include "load/body.h"
+#include "load/inside.h"
 #include "test.h"
 
 TEST(load_prompts_of_every_kind)

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/file.h"
+#include "gguf/inside.h"
 #include "model/convert.h"
 #include "model/drafter.h"
 #include "test.h"

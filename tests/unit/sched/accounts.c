@@ -3,6 +3,9 @@
 #include "sched/settings.h"
 #include "test.h"
 
+/* Counts the waiting requests without those that yield. */
+static int count_waiting(const account *x) { return x->n_live - x->n_running - x->n_yield; }
+
 enum { KEYS = 4, LANES = 3 };
 
 typedef struct {
@@ -74,12 +77,12 @@ TEST(accounts_share_a_full_queue)
     while (n < 20 && join(t, &r, 1)) n++;
     CHECK_INT(n, 6);
     CHECK_INT(r.of[0]->n_yield, 6);
-    CHECK_INT(account_waiting(r.of[0]), 6);
-    CHECK_INT(account_waiting(r.of[1]), 6);
+    CHECK_INT(count_waiting(r.of[0]), 6);
+    CHECK_INT(count_waiting(r.of[1]), 6);
     CHECK(!join(t, &r, 0) && !join(t, &r, 1));
     for (n = 0; n < 20 && join(t, &r, 2);) n++;
     CHECK_INT(n, 4);
-    CHECK(account_waiting(r.of[0]) >= 4 && account_waiting(r.of[1]) >= 4);
+    CHECK(count_waiting(r.of[0]) >= 4 && count_waiting(r.of[1]) >= 4);
     CHECK_INT(r.all.n_yield, r.of[0]->n_yield + r.of[1]->n_yield);
     for (int k = 0; k < 2; k++)
         for (int i = r.of[k]->n_yield; i > 0; i--) leave(&r, k); /* as the engine refuses them */
@@ -132,14 +135,14 @@ TEST(accounts_at_random)
         int key = (int)(test_rand(&seed) % KEYS), sum = 0, yields = 0, longest = 0;
         if (test_rand(&seed) % 5 < 2) {
             if (live(&r, key) && r.of[key]->n_running) r.of[key]->n_running--;
-            if (live(&r, key) && account_waiting(r.of[key]) > 0) leave(&r, key);
-        } else if (live(&r, key) && account_waiting(r.of[key]) > 0 && test_rand(&seed) % 4 == 0)
+            if (live(&r, key) && count_waiting(r.of[key]) > 0) leave(&r, key);
+        } else if (live(&r, key) && count_waiting(r.of[key]) > 0 && test_rand(&seed) % 4 == 0)
             r.of[key]->n_running++;
         else {
             bool full = r.all.n_live - r.all.n_yield >= LANES + 9;
-            int  own  = r.of[key] ? account_waiting(r.of[key]) : 0;
+            int  own  = r.of[key] ? count_waiting(r.of[key]) : 0;
             for (int k = 0; k < KEYS; k++)
-                if (r.of[k] && account_waiting(r.of[k]) > longest) longest = account_waiting(r.of[k]);
+                if (r.of[k] && count_waiting(r.of[k]) > longest) longest = count_waiting(r.of[k]);
             CHECK(join(t, &r, key) == (!full || own + 1 < longest));
         }
         if (test_rand(&seed) % 16 == 0) accounts_settle(&r.all);

@@ -1,5 +1,6 @@
 /* What the engine counts of steps, rows and rounds, and how it ends. */
 #include "engine_rig.h"
+#include "sched/inside.h"
 #include "sched/sched.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
 #include "sched/router.h"
 
+#include "spec/inside.h"
 #include "test.h"
 
 enum { MAX_LANES = 8 };

@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "sched/inside.h"
 #include "test.h"
 
 #include <fcntl.h>

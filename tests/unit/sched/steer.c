@@ -290,7 +290,10 @@ static bool set_json(tandem *e, const char *json, tandem_error *why)
     *why = (tandem_error){0};
     arena_init(&mem, 1 << 22);
     bool ok = json_parse(&v, &mem, str_of(json), NULL, &bad) && engine_change_settings(e, v, &bad);
-    if (!ok) engine_copy_error(why, &bad);
+    if (!ok) {
+        why->code = (tandem_code)bad.code;
+        memcpy(why->text, bad.text, sizeof why->text);
+    }
     arena_deinit(&mem);
     return ok;
 }

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "chat/format.h"
+#include "grammar/inside.h"
 #include "sched/inside.h"
 
 /* --- a toy format: "role: text" lines, and answers in capitals ------------------------------------*/

@@ -1,6 +1,8 @@
 /* The numbers of the cost table, rule by rule: bins, contexts, averages, ages, the pace. */
 #include "spec/cost.h"
+#include "spec/inside.h"
 #include "test.h"
+#include "views.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,7 @@
 /* Drafters of a loop as others see them, the counts of a lane, and what a plan is cut to. */
 #include "base/file.h"
 #include "spec_rig.h"
+#include "views.h"
 
 #include <unistd.h>
 
@@ -52,10 +53,10 @@ TEST(spec_views_of_a_drafter_follow_its_life)
         drafter_view none;
         lane_options o = spec_rig_options(SPEC_MTP);
         CHECK(!spec_drafter_view(g.s, SPEC_MTP, &none) && !spec_drafter_view(g.s, SPEC_DFLASH, &none));
-        CHECK_FAILS(spec_park_one(g.s, SPEC_MTP, &e), e, "no drafter for mtp");
+        CHECK_FAILS(spec_park(g.s, SPEC_MTP, &e), e, "no drafter for mtp");
         CHECK_INT(e.code, ERR_NOT_FOUND);
-        CHECK_FAILS(spec_unpark_one(g.s, SPEC_DFLASH, &e), e, "no drafter for dflash");
-        CHECK_FAILS(spec_park_one(g.s, SPEC_NGRAM, &e), e, "no drafter for ngram"); /* has no memory to give back */
+        CHECK_FAILS(spec_unpark(g.s, SPEC_DFLASH, &e), e, "no drafter for dflash");
+        CHECK_FAILS(spec_park(g.s, SPEC_NGRAM, &e), e, "no drafter for ngram"); /* has no memory to give back */
         spec_draft_source src = {.path         = copy_of(t, "models/nano/mtp.gguf", path, sizeof path),
                                  .name         = "the assistant",
                                  .lazy         = true,
@@ -74,21 +75,21 @@ TEST(spec_views_of_a_drafter_follow_its_life)
 
         size_t bytes = v.weight_bytes;
         before       = spec_drafter_changes(g.s);
-        CHECK_OK(spec_park_one(g.s, SPEC_MTP, &e), e);
+        CHECK_OK(spec_park(g.s, SPEC_MTP, &e), e);
         v = view(t, &g, SPEC_MTP);
         CHECK(v.state == DRAFTER_PARKED && v.weight_bytes == bytes && spec_drafter_changes(g.s) != before);
         before = spec_drafter_changes(g.s);
-        CHECK_OK(spec_park_one(g.s, SPEC_MTP, &e), e); /* nothing to do */
+        CHECK_OK(spec_park(g.s, SPEC_MTP, &e), e); /* nothing to do */
         CHECK_INT(spec_drafter_changes(g.s), before);
         unlink(path);
-        CHECK_FAILS(spec_unpark_one(g.s, SPEC_MTP, &e), e, "drafter.gguf");
+        CHECK_FAILS(spec_unpark(g.s, SPEC_MTP, &e), e, "drafter.gguf");
         v = view(t, &g, SPEC_MTP);
         CHECK(v.state == DRAFTER_FAILED && strstr(v.problem, "drafter.gguf"));
-        CHECK(!spec_has_drafter(g.s, SPEC_MTP) && spec_drafter_problem(g.s, SPEC_MTP));
+        CHECK(!spec_has_drafter(g.s, SPEC_MTP) && drafter_problem(g.s, SPEC_MTP));
         CHECK(spec_drafter_changes(g.s) != before);
 
         copy_of(t, "models/nano/mtp.gguf", path, sizeof path);
-        CHECK_OK(spec_unpark_one(g.s, SPEC_MTP, &e), e); /* tries again */
+        CHECK_OK(spec_unpark(g.s, SPEC_MTP, &e), e); /* tries again */
         v = view(t, &g, SPEC_MTP);
         CHECK(v.state == DRAFTER_OPEN && v.problem[0] == 0 && spec_has_drafter(g.s, SPEC_MTP));
         tandem_spec_counts st;
@@ -107,7 +108,7 @@ TEST(spec_parks_one_drafter_of_two)
         tandem_spec_counts st;
         lane_options       mtp = spec_rig_options(SPEC_MTP), dflash = spec_rig_options(SPEC_DFLASH);
         CHECK(spec_trained_ctx(g.s) > 0 && spec_trained_ctx(g.s) == view(t, &g, SPEC_DFLASH).trained_ctx);
-        CHECK_OK(spec_park_one(g.s, SPEC_DFLASH, &e), e);
+        CHECK_OK(spec_park(g.s, SPEC_DFLASH, &e), e);
         CHECK(view(t, &g, SPEC_DFLASH).state == DRAFTER_PARKED && view(t, &g, SPEC_TREE).state == DRAFTER_PARKED);
         CHECK_INT(view(t, &g, SPEC_MTP).state, DRAFTER_OPEN);
         CHECK(spec_trained_ctx(g.s) > 0); /* as it was when last open */
@@ -116,9 +117,9 @@ TEST(spec_parks_one_drafter_of_two)
         CHECK(st.drafted > 0);
         decode(t, &g, &dflash, 20, &st);
         CHECK(st.drafted == 0 && st.plain_rounds == 20);
-        CHECK_OK(spec_unpark_one(g.s, SPEC_MTP, &e), e); /* it was not parked */
+        CHECK_OK(spec_unpark(g.s, SPEC_MTP, &e), e); /* it was not parked */
         CHECK_INT(view(t, &g, SPEC_DFLASH).state, DRAFTER_PARKED);
-        CHECK_OK(spec_unpark_one(g.s, SPEC_DFLASH, &e), e);
+        CHECK_OK(spec_unpark(g.s, SPEC_DFLASH, &e), e);
         CHECK(g.m->n_features > 0 && spec_trained_ctx(g.s) > 0);
         decode(t, &g, &dflash, 20, &st);
         CHECK(st.drafted > 0);
@@ -154,8 +155,8 @@ TEST(spec_problems_of_a_drafter_are_logged_once)
         const char *said = test_listen_end();
         CHECK_MSG(count(said, "fell over") == 1 && strstr(said, "continuing without it"), "logged: %s", said);
         CHECK(spec_drafter_changes(g.s) != changes);
-        const char *why = spec_drafter_problem(g.s, SPEC_DFLASH);
-        CHECK(why && strstr(why, "dflash.gguf") && !spec_drafter_problem(g.s, SPEC_MTP));
+        const char *why = drafter_problem(g.s, SPEC_DFLASH);
+        CHECK(why && strstr(why, "dflash.gguf") && !drafter_problem(g.s, SPEC_MTP));
         d->draft = own;
         test_listen_begin(false);
         decode(t, &g, &o, 5, NULL);
@@ -243,8 +244,7 @@ TEST(spec_counts_only_what_is_kept)
             tokens += drafted ? keep : 0;
             kept += keep;
             CHECK_INT(st->tokens, tokens);
-            int32_t n_text;
-            spec_lane_text(g.l[0], &n_text);
+            int32_t n_text = g.l[0]->n_text;
             CHECK_INT(n_text, RIG_PROMPT + kept);
             CHECK_INT(spec_lane_pending(g.l[0]), n_text == RIG_PROMPT ? spec_lane_pending(g.l[0]) : 1);
         }
@@ -447,10 +447,10 @@ TEST(spec_goes_without_a_drafter_whose_context_does_not_fit)
             if (!spec_lane_begin(g.l[0], &r, &reused, &e))
                 CHECK_INT(e.code, ERR_CONTEXT);
             else {
-                const char *why = spec_drafter_problem(g.s, SPEC_DFLASH);
+                const char *why = drafter_problem(g.s, SPEC_DFLASH);
                 CHECK(spec_kv_reserved(g.s) > 0 && spec_kv_reserved(g.s) <= spec_kv_bytes_total(g.s));
                 CHECK(!why || strstr(why, "too few K/V pages"));
-                CHECK(!spec_drafter_problem(g.s, SPEC_MTP)); /* has no K/V of its own */
+                CHECK(!drafter_problem(g.s, SPEC_MTP)); /* has no K/V of its own */
                 without |= why != NULL;
                 with |= !why;
                 CHECK(with || g.l[0]->uses[DRAFTER_DFLASH] == false);
@@ -484,10 +484,9 @@ TEST(spec_reservations_follow_the_request)
         CHECK_OK(spec_lane_begin(g.l[0], &r, &reused, &e), e);
         dflash = spec_kv_reserved(g.s);
         CHECK_MSG(off > 0 && off < ngram && ngram < dflash, "%zu, %zu, %zu bytes", off, ngram, dflash);
-        CHECK_OK(spec_park_one(g.s, SPEC_DFLASH, &e),
-                 e); /* gives the drafter's part back, in the middle of a request */
+        CHECK_OK(spec_park(g.s, SPEC_DFLASH, &e), e); /* gives the drafter's part back, in the middle of a request */
         CHECK_INT(spec_kv_reserved(g.s), ngram);
-        CHECK_OK(spec_unpark_one(g.s, SPEC_DFLASH, &e), e);
+        CHECK_OK(spec_unpark(g.s, SPEC_DFLASH, &e), e);
         CHECK_INT(spec_kv_reserved(g.s), dflash);
         r.max_new = 200;
         CHECK_OK(spec_lane_begin(g.l[0], &r, &reused, &e), e);

@@ -4,6 +4,7 @@
  * is that of plain decoding. */
 #include "backends.h"
 #include "base/fault.h"
+#include "kv/inside.h"
 #include "spec/inside.h"
 #include "test.h"
 

@@ -1,7 +1,9 @@
 /* What a step of many lanes is expected to bring and to cost, and what a trial is charged, against sums by hand over costs
  * that rise in stairs. */
 #include "spec/choice.h"
+#include "spec/inside.h"
 #include "test.h"
+#include "views.h"
 
 enum { LANES = 6, DEPTH = 15 };
 static const policy_limits ALL_METHODS = {

@@ -1,8 +1,10 @@
 /* Many lanes in one step: against brute force, and in worlds whose costs and rates are known. */
 #include "base/clock.h"
 #include "spec/choice.h"
+#include "spec/inside.h"
 #include "spec/policy.h"
 #include "test.h"
+#include "views.h"
 
 enum { MAX_LANES = 32, DEPTH = 15 };
 static const policy_limits CHAINS_AND_TREES = {.there       = {true, true, true, true, true},

@@ -4,8 +4,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "gguf/gguf.h"
+#include "kv/inside.h"
 #include "spec/inside.h"
 #include "test.h"
+#include "views.h"
 
 #include <malloc.h>
 
@@ -442,9 +444,9 @@ TEST(spec_goes_on_when_a_drafter_is_not_a_number)
             check_same(t, &a, &plain);
             if (m != SPEC_NGRAM && m != SPEC_AUTO) CHECK_INT(a.stats.drafted, 0);
         }
-        const char *why = spec_drafter_problem(g.s, SPEC_DFLASH);
+        const char *why = drafter_problem(g.s, SPEC_DFLASH);
         CHECK_MSG(why && strstr(why, "not a number"), "the reason is %s", why ? why : "missing");
-        CHECK(spec_drafter_problem(g.s, SPEC_MTP));
+        CHECK(drafter_problem(g.s, SPEC_MTP));
     }
     close_loop(&g);
 }
@@ -547,7 +549,7 @@ TEST(spec_keeps_nothing_when_told_so)
         CHECK_INT(begin_under(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 0), 0);
         spec_lane_end(g.l);
         CHECK_INT(spec_kv_pinned(g.s), 0);
-        CHECK_INT(kv_pool_used_bytes(g.s->kv), 0);
+        CHECK_INT(g.s->kv->used_bytes, 0);
         CHECK_INT(spec_kv_reserved(g.s), 0);
     }
     close_loop(&g);
@@ -560,10 +562,10 @@ TEST(spec_forgets_what_was_left)
         answer_with(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 40);
         CHECK_INT(begin_under(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 0), 16);
         spec_lane_end(g.l);
-        CHECK(kv_pool_used_bytes(g.s->kv) > 0);
+        CHECK(g.s->kv->used_bytes > 0);
         CHECK(spec_prefix_stats(g.s).hit_tokens == 16 && spec_prefix_stats(g.s).misses == 1);
         spec_forget(g.s);
-        CHECK_INT(kv_pool_used_bytes(g.s->kv), 0);
+        CHECK_INT(g.s->kv->used_bytes, 0);
         CHECK_INT(begin_under(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 0), 0);
     }
     close_loop(&g);
@@ -647,7 +649,7 @@ TEST(spec_goes_on_when_a_drafter_fails_in_the_middle)
                 CHECK_MSG(a.stats.rounds >= 2 && a.stats.rounds <= 4 && a.stats.plain_rounds > 5,
                           "%s: %lld rounds, %lld plain", d->kind, (long long)a.stats.rounds,
                           (long long)a.stats.plain_rounds);
-                const char *why = spec_drafter_problem(g.s, k == DRAFTER_MTP ? SPEC_MTP : SPEC_DFLASH);
+                const char *why = drafter_problem(g.s, k == DRAFTER_MTP ? SPEC_MTP : SPEC_DFLASH);
                 CHECK(why && strstr(why, observing ? "lost its place" : "fell over"));
                 a = answer_with(t, &g, k == DRAFTER_MTP ? SPEC_MTP : SPEC_DFLASH, prompt, N_PROMPT, 80);
                 check_same(t, &a, &plain);
@@ -674,7 +676,7 @@ TEST(spec_opens_lazy_drafters_when_they_are_wanted)
         remove(g.s->slots[DRAFTER_MTP].src.path);
         a = answer_with(t, &g, SPEC_MTP, prompt, N_PROMPT, 10); /* gone in the meantime */
         CHECK_INT(a.stats.rounds, 0);
-        CHECK(!spec_has_drafter(g.s, SPEC_MTP) && spec_drafter_problem(g.s, SPEC_MTP));
+        CHECK(!spec_has_drafter(g.s, SPEC_MTP) && drafter_problem(g.s, SPEC_MTP));
     }
     close_loop(&g);
 }
@@ -694,17 +696,17 @@ TEST(spec_parks_whatever_the_method)
         text plain = answer_with(t, &g, SPEC_OFF, prompt, N_PROMPT, 120);
         for (int m = SPEC_DFLASH; m <= SPEC_AUTO; m++) {
             text a = answer_with(t, &g, m, prompt, N_PROMPT, 30);
-            spec_park(g.s);
+            park_all(g.s);
             go_on(t, &g, 60, &a);
-            CHECK_OK(spec_unpark(g.s, &e), e);
+            CHECK_OK(unpark_all(g.s, &e), e);
             int64_t before = a.stats.rounds;
             go_on(t, &g, 120, &a);
             check_same(t, &a, &plain);
             if (m < SPEC_NGRAM) CHECK(a.stats.rounds > before);
         }
-        spec_park(g.s); /* a request that begins meanwhile drafts when it can */
+        park_all(g.s); /* a request that begins meanwhile drafts when it can */
         text a = answer_with(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 5);
-        CHECK_OK(spec_unpark(g.s, &e), e);
+        CHECK_OK(unpark_all(g.s, &e), e);
         go_on(t, &g, 120, &a);
         check_same(t, &a, &plain);
         CHECK(a.stats.rounds_by_method[SPEC_DFLASH] > 0);
@@ -721,12 +723,12 @@ TEST(spec_parks_and_unparks)
         text   a     = answer_with(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 20);
         size_t full = 0, parked = 0;
         for (int i = 0; i < 100; i++) {
-            spec_park(g.s);
+            park_all(g.s);
             CHECK(!g.s->slots[DRAFTER_DFLASH].d && !g.s->slots[DRAFTER_MTP].d);
             if (i == 0) parked = in_use();
             CHECK_NEAR((double)in_use(), (double)parked, 32768);
             if (i == 0) go_on(t, &g, 40, &a); /* plainly meanwhile */
-            CHECK_OK(spec_unpark(g.s, &e), e);
+            CHECK_OK(unpark_all(g.s, &e), e);
             if (i == 0) full = in_use();
             CHECK_NEAR((double)in_use(), (double)full, 32768);
         }

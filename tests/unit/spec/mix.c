@@ -3,6 +3,7 @@
  * request alone, decoded plainly. */
 #include "spec/inside.h"
 #include "test.h"
+#include "views.h"
 
 enum { LANES = 4, CTX = 180, MAX_PROMPT = 150, MAX_TEXT = CTX + 1 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -185,11 +186,11 @@ static void run_mix(test_case *t, uint64_t seed, int draft_ctx, bool parking)
         }
         while (ok && step_some(t, &g, r)) {
             if (!parking || below(&g, 12)) continue;
-            if (parked) CHECK_OK(spec_unpark(g.s, &e), e);
-            if (!parked) spec_park(g.s);
+            if (parked) CHECK_OK(unpark_all(g.s, &e), e);
+            if (!parked) park_all(g.s);
             parked = !parked;
         }
-        if (parked) CHECK_OK(spec_unpark(g.s, &e), e);
+        if (parked) CHECK_OK(unpark_all(g.s, &e), e);
         for (int i = 0; i < LANES; i++) {
             spec_counts_add(&all, spec_lane_stats(g.l[i]));
             check_alone(t, &plain, &r[i]);

@@ -1,4 +1,5 @@
 /* What a request finds of its text where another one without its drafter has left only the target's pages. */
+#include "kv/inside.h"
 #include "spec_rig.h"
 
 enum { CTX = 320, DRAFT_CTX = 40, LONGEST = 150, ANSWER = 12 };

@@ -4,6 +4,7 @@
 #include "grammar/rig.h"
 #include "kv/inside.h"
 #include "toy_target.h"
+#include "views.h"
 
 enum { N_METHODS = 6 };
 static const int methods[N_METHODS] = {SPEC_OFF, SPEC_DFLASH, SPEC_TREE, SPEC_MTP, SPEC_NGRAM, SPEC_AUTO};
@@ -63,10 +64,8 @@ static int32_t begin(test_case *t, stage *g, int lane, int method, const int32_t
 /* Compares the lane's text with the plain one; returns whether they agree. */
 static bool is_plain(const stage *g, const spec_lane *l)
 {
-    int32_t        n;
-    const int32_t *text = spec_lane_text(l, &n);
-    for (int32_t i = l->n_prompt; i < n; i++)
-        if (text[i] != toy_next(g->y, text, i)) return false;
+    for (int32_t i = l->n_prompt; i < l->n_text; i++)
+        if (l->text[i] != toy_next(g->y, l->text, i)) return false;
     return true;
 }
 
@@ -386,11 +385,11 @@ TEST(recurrent_goes_on_while_drafters_are_parked)
         for (int m = SPEC_DFLASH; m <= SPEC_MTP; m++) {
             begin(t, &g, 0, m, prompt, PROMPT);
             decode(t, &g, 0, PROMPT + 30, 0);
-            spec_park(g.s);
+            park_all(g.s);
             int64_t before = spec_lane_stats(g.l[0])->drafted;
             decode(t, &g, 0, PROMPT + 60, 0);
             CHECK_INT(spec_lane_stats(g.l[0])->drafted, before);
-            toy_add_drafter(g.s, g.y, SPEC_DFLASH); /* in place of spec_unpark, which opens files */
+            toy_add_drafter(g.s, g.y, SPEC_DFLASH); /* in place of unpark_all, which opens files */
             toy_add_drafter(g.s, g.y, SPEC_MTP);
             lane_take_drafters(g.l[0]);
             decode(t, &g, 0, PROMPT + 90, 0);

@@ -1,6 +1,7 @@
 /* Where drafters come from: files, images in memory, files of another kind, files that are not there yet. */
 #include "base/file.h"
 #include "spec_rig.h"
+#include "views.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -97,16 +98,18 @@ TEST(spec_drafters_from_images_and_files)
         CHECK(spec_drafter_view(g.s, SPEC_MTP, &v) && v.state == DRAFTER_OPEN && v.weight_bytes > 0 && v.max_draft > 0);
         CHECK_STR(str_of(v.name), STR("the image"));
         CHECK_STR(str_of(v.shown), STR("builtin"));
-        fingerprint_bytes((str){(const char *)map.p, map.n}, sum[0]);
         checkpoint *cp;
+        if (CHECK_OK(checkpoint_open_bytes(&cp, "image", (str){map.p, map.n}, &e), e))
+            fingerprint_checkpoint(cp, sum[0]);
+        checkpoint_close(cp);
         if (CHECK_OK(checkpoint_open(&cp, mtp_path, &e), e)) fingerprint_checkpoint(cp, sum[1]);
         checkpoint_close(cp);
         CHECK_STR(str_of(v.fingerprint), str_of(sum[0]));
         CHECK_STR(str_of(v.fingerprint), str_of(sum[1]));
         CHECK(n_wraps == 1 && wrapped == g.s->slots[DRAFTER_MTP].d);
         CHECK(drafted(t, &g, SPEC_MTP) > 0);
-        spec_park(g.s);
-        CHECK_OK(spec_unpark(g.s, &e), e);
+        park_all(g.s);
+        CHECK_OK(unpark_all(g.s, &e), e);
         CHECK_INT(n_wraps, 2); /* every time that it is opened */
         CHECK(spec_drafter_view(g.s, SPEC_DFLASH, &v));
         CHECK_STR(str_of(v.name), str_of(dflash_path));
@@ -139,10 +142,10 @@ TEST(spec_keeps_drafters_that_may_come_later)
         CHECK(spec_drafter_view(g.s, SPEC_MTP, &v) && v.state == DRAFTER_FAILED && strstr(v.problem, "later.gguf"));
         CHECK(!spec_drafter_view(g.s, SPEC_DFLASH, &v) && !spec_has_drafter(g.s, SPEC_MTP));
         CHECK_INT(drafted(t, &g, SPEC_MTP), 0);
-        CHECK_FAILS(spec_unpark_one(g.s, SPEC_MTP, &e), e, "later.gguf"); /* still nothing */
+        CHECK_FAILS(spec_unpark(g.s, SPEC_MTP, &e), e, "later.gguf"); /* still nothing */
         CHECK(spec_drafter_view(g.s, SPEC_MTP, &v) && v.state == DRAFTER_FAILED);
         test_tmp_file("later.gguf", map.p, map.n);
-        CHECK_OK(spec_unpark_one(g.s, SPEC_MTP, &e), e);
+        CHECK_OK(spec_unpark(g.s, SPEC_MTP, &e), e);
         CHECK(spec_drafter_view(g.s, SPEC_MTP, &v) && v.state == DRAFTER_OPEN && v.problem[0] == 0);
         CHECK(drafted(t, &g, SPEC_MTP) > 0);
         CHECK_FAILS(
@@ -171,16 +174,16 @@ TEST(spec_unparks_what_was_open)
         snprintf(path, sizeof path, "%s", test_tmp_file("gone.gguf", map.p, map.n));
         CHECK_OK(spec_add_drafter(g.s, &(spec_draft_source){.path = path}, &e), e);
         CHECK_OK(spec_add_drafter(g.s, &(spec_draft_source){.path = mtp_path, .lazy = true}, &e), e);
-        spec_park(g.s);
+        park_all(g.s);
         CHECK(spec_drafter_view(g.s, SPEC_MTP, &v) && v.state == DRAFTER_PARKED);
         CHECK_INT(drafted(t, &g, SPEC_MTP), 0); /* a parked one is not opened when it is wanted */
-        CHECK_OK(spec_unpark(g.s, &e), e);
+        CHECK_OK(unpark_all(g.s, &e), e);
         CHECK(spec_drafter_view(g.s, SPEC_MTP, &v) && v.state == DRAFTER_LAZY);
         CHECK(spec_drafter_view(g.s, SPEC_DFLASH, &v) && v.state == DRAFTER_OPEN);
         CHECK(drafted(t, &g, SPEC_MTP) > 0); /* now it is */
-        spec_park(g.s);
+        park_all(g.s);
         unlink(path);
-        CHECK_FAILS(spec_unpark(g.s, &e), e, "gone.gguf");
+        CHECK_FAILS(unpark_all(g.s, &e), e, "gone.gguf");
         CHECK(spec_drafter_view(g.s, SPEC_DFLASH, &v) && v.state == DRAFTER_FAILED);
         CHECK(spec_drafter_view(g.s, SPEC_MTP, &v) && v.state == DRAFTER_OPEN);
         CHECK(drafted(t, &g, SPEC_MTP) > 0);

@@ -1,6 +1,7 @@
 #include "toy_target.h"
 
 #include "base/mem.h"
+#include "kv/inside.h"
 
 enum { PERIOD = 12, HEAD_DIM = 8 };
 

@@ -1,6 +1,7 @@
 /* One lane's choice against all plans that there are, and the numbers by which methods are tried again. */
 #include "spec/choice.h"
 #include "test.h"
+#include "views.h"
 
 static double uniform(uint64_t *seed) { return (double)(test_rand(seed) >> 11) / (double)(1ull << 53); }
 

@@ -1,6 +1,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "chat/gemma4.h"
+#include "tok/inside.h"
 #include "tok/small.h"
 
 #define NORMALIZER "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xE2\x96\x81\"}"
