@@ -144,7 +144,7 @@ typedef struct {
     quant_type             type;         /* drafter_options.quantise, or the type in the file */
     size_t                 weight_bytes; /* this and the next two: 0 if it was never open */
     int                    max_draft, trained_ctx;
-    const char            *problem; /* as spec_drafter_problem; "": none */
+    const char *problem; /* the last problem; "": none. Only spec_unpark clears it: the drafter may work again */
 } drafter_view;
 bool spec_drafter_view(const spec *s, spec_method m, drafter_view *out); /* false: no such drafter was added */
 /* Returns a number that grows whenever a drafter_view may have changed. */

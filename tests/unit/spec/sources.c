@@ -243,12 +243,12 @@ TEST(spec_reopens_a_pool_that_was_lost)
         CHECK_INT(spec_kv_bytes_total(g.s) + spec_kv_pinned(g.s) + spec_kv_reserved(g.s), 0);
         CHECK_FAILS(spec_lane_begin(g.l[0], &r, &reused, &e), e, "no memory");
         CHECK_INT(e.code, ERR_UNAVAILABLE);
-        CHECK_FAILS(spec_unpark_one(g.s, SPEC_DFLASH, &e), e, "no memory");
+        CHECK_FAILS(spec_unpark(g.s, SPEC_DFLASH, &e), e, "no memory");
         o->alloc = alloc;
         CHECK_OK(spec_lane_begin(g.l[0], &r, &reused, &e), e);
         CHECK_INT(spec_kv_bytes_total(g.s), before);
         spec_lane_end(g.l[0]);
-        CHECK_OK(spec_unpark_one(g.s, SPEC_DFLASH, &e), e);
+        CHECK_OK(spec_unpark(g.s, SPEC_DFLASH, &e), e);
         CHECK(drafted(t, &g, SPEC_DFLASH) > 0);
     }
     spec_rig_close(&g);
