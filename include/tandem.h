@@ -40,7 +40,7 @@ extern "C" {
 typedef struct tandem     tandem;     /* an engine with an open model */
 typedef struct tandem_job tandem_job; /* a submitted request and its response */
 
-const char *tandem_version(void);
+const char *tandem_version(void); /* a constant */
 
 /* --- errors ------------------------------------------------------------------------------------- */
 typedef enum {
@@ -121,7 +121,8 @@ typedef struct {
 enum { TANDEM_MAX_LANES = 256, TANDEM_MAX_STEP_TOKENS = 4096 };
 /* Sets the defaults. */
 void tandem_options_init(tandem_options *o);
-/* Opens the model and its drafters and starts the engine thread. The caller frees *out with tandem_close. */
+/* Opens the model and its drafters and starts the engine thread. The caller frees *out with tandem_close; it is NULL on
+ * failure. */
 bool tandem_open(tandem **out, const tandem_options *o, tandem_error *e);
 /* Refuses new requests, waits up to grace_s seconds for the others and then cancels them. Returns when all jobs have
  * ended, after the current step. */
@@ -151,11 +152,11 @@ enum { TANDEM_MAX_DRAFT = 64, TANDEM_MAX_LOGPROBS = 20, TANDEM_MAX_BIAS = 1024, 
 enum { TANDEM_MAX_STOP_IDS = 1024, TANDEM_MAX_PROMPT = 1 << 24 };
 
 typedef enum {
-    TANDEM_SPEC_OFF, /* no draft tokens */
-    TANDEM_SPEC_DFLASH,
-    TANDEM_SPEC_TREE,
-    TANDEM_SPEC_MTP,
-    TANDEM_SPEC_NGRAM,
+    TANDEM_SPEC_OFF,     /* no draft tokens */
+    TANDEM_SPEC_DFLASH,  /* chains of a DFlash drafter */
+    TANDEM_SPEC_TREE,    /* trees of a DFlash drafter */
+    TANDEM_SPEC_MTP,     /* chains of an MTP assistant */
+    TANDEM_SPEC_NGRAM,   /* chains copied from earlier in the text; needs no drafter */
     TANDEM_SPEC_AUTO,    /* in requests only: the fastest method, chosen for each round */
     TANDEM_SPEC_GRAMMAR, /* in results only: tokens that the request's grammar forces */
     TANDEM_SPEC_METHODS, /* size of the arrays by method; their entry of TANDEM_SPEC_AUTO is 0 */
@@ -244,8 +245,9 @@ typedef struct {
     const char *account;      /* accounts take turns in admission; NULL is an account */
     const char *kind;         /* requests of a kind share acceptance statistics; any name; NULL is a kind */
 
-    /* Called on the engine thread with each token that is not a stop token. Returning false ends the response with this
-     * token. It must be quick and must not call functions of this header. ctx must live until the job has ended. */
+    /* Called on the engine thread with each token, except a stop token and one that completes a stop string. Returning
+     * false ends the response with this token. It must be quick and must not call functions of this header. ctx must
+     * live until the job has ended. */
     bool (*on_token)(void *ctx, int32_t token);
     void *on_token_ctx;
     bool  wake_on_prefill; /* also wake the reader after each chunk of the prompt */
@@ -256,8 +258,10 @@ typedef struct {
 
 /* Sets the defaults: sampling options from the model's files, automatic speculation. */
 void tandem_request_init(const tandem *t, tandem_request *r);
-/* Checks and queues a request. Fails with TANDEM_BUSY when the queue is full. The caller frees *out with
- * tandem_release. */
+/* Checks and queues a request. Fails with TANDEM_INPUT when it is invalid, TANDEM_CONTEXT when its prompt is too long,
+ * TANDEM_TOO_LARGE or TANDEM_INPUT when its grammar cannot be enforced, TANDEM_BUSY when the queue is full, and
+ * TANDEM_UNAVAILABLE when the engine shuts down or has no memory. The caller frees *out with tandem_release; it is NULL
+ * on failure. */
 bool tandem_submit(tandem *t, const tandem_request *r, tandem_job **out, tandem_error *e);
 
 /* --- responses ------------------------------------------------------------------------------------ */
@@ -285,7 +289,8 @@ void tandem_cancel(tandem_job *j);
 /* Cancels a job that has not ended, and frees it. j may be NULL. */
 void tandem_release(tandem_job *j);
 /* Returns the log-probabilities of the prompt: 1 + `logprobs` items for each token, as in tandem_token. The ids of the
- * first token are -1: it has none. Returns NULL if not requested, or before the first token of the response. */
+ * first token are -1: it has none. They are valid until release. Returns NULL if not requested, or before the first
+ * token of the response or the end of the job. */
 const tandem_logprob *tandem_prompt_logprobs(const tandem_job *j);
 /* Progress of a job. A time is 0 before its phase begins. */
 typedef struct {
@@ -309,7 +314,7 @@ typedef enum {
     TANDEM_FINISH_ERROR,   /* see `error`; tokens before it are counted */
     TANDEM_FINISHES,
 } tandem_finish;
-/* Returns the name of a finish reason. */
+/* Returns the name of a finish reason, such as "stop_string"; NULL for an unknown one. */
 const char *tandem_finish_name(tandem_finish f);
 
 /* Counters of speculative decoding, of one request or of many. */
@@ -360,11 +365,11 @@ bool tandem_tokenize(const tandem *t, const char *text, size_t n, bool markers, 
 size_t tandem_detokenize(const tandem *t, const int32_t *ids, size_t n, bool markers, char *out, size_t cap);
 
 typedef struct {
-    const char *role; /* "system", "user", "assistant" */
+    const char *role; /* "system", "developer", "user", "assistant" */
     const char *content;
 } tandem_message;
-/* Converts a conversation to a prompt in the model's own format. Sets *in_thought, unless it is NULL, when the prompt
- * ends inside a thought. */
+/* Converts a conversation to a prompt in the model's own format. think: asks the model to think first. Sets
+ * *in_thought, unless it is NULL, to whether the prompt ends inside a thought. */
 bool tandem_chat_prompt(const tandem *t, const tandem_message *messages, size_t n, bool think, tandem_ids *out,
                         bool *in_thought, tandem_error *e);
 void tandem_ids_free(tandem_ids *ids);
@@ -394,12 +399,12 @@ typedef struct {
     char                 fingerprint[96];        /* as in tandem_info; "": not computed */
     char                 problem[512];           /* the last error; "": none */
 } tandem_drafter_info;
-/* Fills `out` and returns the number of drafters. */
+/* Fills `out` and returns the number of drafters. The strings live as long as the engine. */
 int tandem_drafters(const tandem *t, tandem_drafter_info out[TANDEM_MAX_DRAFTERS]);
 /* Frees the memory of a drafter between two steps. Requests continue without it, with the same text. Does nothing when
  * it is parked already. */
 bool tandem_park_drafter(tandem *t, tandem_method m, tandem_error *e);
-/* Opens a parked drafter, or one that could not be opened, between two steps. Returns when it is open. */
+/* Opens a parked drafter, or one that could not be opened, between two steps. Returns when it is open, or false. */
 bool tandem_unpark_drafter(tandem *t, tandem_method m, tandem_error *e);
 
 enum { TANDEM_STEP_BUCKETS = 20, TANDEM_MAX_ROUTES = 24 };
@@ -409,14 +414,16 @@ typedef struct {
     int64_t finished[TANDEM_FINISHES];
     int64_t prompt_tokens, cached_tokens, completion_tokens; /* admitted requests only */
 
-    int64_t steps, failed_steps, rows, prompt_rows;
-    double  step_s;
-    double  busy_s;                           /* age of the current step or the work between steps; 0: idle */
-    int64_t step_bucket[TANDEM_STEP_BUCKETS]; /* steps that took 2^(i-1)/8 to 2^i/8 ms; the last: longer */
+    int64_t steps, failed_steps, rows, prompt_rows; /* rows: without draft tokens */
+    double  step_s;                                 /* time of all steps */
+    double  busy_s;                                 /* age of the current step or the work between steps; 0: idle */
+    int64_t step_bucket[TANDEM_STEP_BUCKETS];       /* steps that took 2^(i-1)/8 to 2^i/8 ms; the last: longer */
 
     double  mask_s;                           /* CPU time of grammar masks */
     int64_t mask_bucket[TANDEM_STEP_BUCKETS]; /* steps with masks, as step_bucket */
 
+    /* The K/V cache: its size; used by running requests; reserved for them; in the prefix cache, also if used by
+     * them. */
     uint64_t kv_bytes, kv_pinned_bytes, kv_reserved_bytes, kv_cached_bytes;
     int64_t  prefix_hits, prefix_misses, prefix_evicted;
 

@@ -7,7 +7,7 @@
  *
  * Method off and dflash_enabled false exclude all drafts. The other limits exclude drafters with weights (DFlash,
  * trees, MTP); n-grams are free and stay. The cost model chooses among the remaining methods, for all lanes together
- * (spec/policy.h). A request that names one method gets it, as long a draft as its settings allow. */
+ * (spec/policy.h). Within these limits, a request that names one method gets the longest draft that it allows. */
 #ifndef TANDEM_SCHED_ROUTER_H
 #define TANDEM_SCHED_ROUTER_H
 #include "sched/settings.h"
