@@ -175,8 +175,8 @@ typedef struct {
  * no memory for penalties, or none for a K/V pool that was lost. On failure no request is running, unless the prompt
  * was refused: then nothing changed. */
 bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err *e);
-/* Ends the request, if one is running: releases its pages, states and reservation. Its text and counters remain
- * readable until the next spec_lane_begin. */
+/* Ends the request, if one is running: releases its pages, states and reservation. Its counters remain readable until
+ * the next spec_lane_begin. */
 void spec_lane_end(spec_lane *l);
 
 /* Tokens that a step decided, in order. With n_top >= 0, logprob[i][0] belongs to token[i] itself, and the next n_top
