@@ -18,7 +18,7 @@ static void check_row(const kv_pool *p, const kv_seq *s, int cls, uint16_t *name
     }
 }
 
-/* Checks (8) and (9): the states of a lane. */
+/* Checks (8): the states of a lane. */
 static void check_states(const kv_pool *p, const kv_seq *s, uint16_t *named)
 {
     const kv_lane *l = &p->lanes[s->lane];
@@ -30,7 +30,6 @@ static void check_states(const kv_pool *p, const kv_seq *s, uint16_t *named)
         for (int k = 0; k < LANE_STATES; k++)
             if (row[k] != NO_PAGE) named[kv_page_info(p, &p->cls[cls], row[k]) - p->pages]++;
     }
-    if (p->group[0].n_states && l->seq) assert(l->n_live == l->len); /* (9) */
 }
 
 static void check_seq(const kv_pool *p, const kv_seq *s, uint16_t *named)

@@ -83,7 +83,6 @@ struct kv_pool {
 struct kv_lane {
     kv_seq *seq;                        /* NULL: not in use */
     int32_t len;                        /* committed positions */
-    int32_t n_live;                     /* length that the live states cover once pending commits are applied */
     int32_t n_saved;                    /* length that the saved states cover; 0: there are none */
     int     n_sure, n_kept, first_kept; /* rows of the current step; first_kept: place of the first kept row */
 };

@@ -166,20 +166,21 @@ static void copy_kept(kv_lane *l, int i, int place)
                     dev_at(s->kept, (size_t)place * s->row_bytes), n, (dev){0}, 1, n);
 }
 
-/* Applies kept rows of the lane to its live states. Classes with `replay` follow at the next kv_step_begin. */
-static void add_replay(kv_lane *l, const int *path, int n)
+/* Applies kept rows of the lane to its live states, which cover n_pos positions. Classes with `replay` follow at the
+ * next kv_step_begin. */
+static void add_replay(kv_lane *l, int32_t n_pos, const int *path, int n)
 {
     kv_pool *p = pool_of(l);
     if (n == 0) return;
     for (int i = 0; i < p->group[0].n_states; i++)
         if (!p->state_spec[i].replay) copy_kept(l, i, l->first_kept + path[n - 1]);
-    p->replay[p->n_replays++] = (kv_replay_item){l->seq->lane, l->n_live, p->n_replay_rows, n};
+    p->replay[p->n_replays++] = (kv_replay_item){l->seq->lane, n_pos, p->n_replay_rows, n};
     for (int i = 0; i < n; i++) p->replay_row[p->n_replay_rows++] = l->first_kept + path[i];
-    l->n_live += n;
 }
 
-/* Copies the live states to the saved ones. If there is no room, the lane has no saved states. */
-static void save_states(kv_lane *l)
+/* Copies the live states, which cover n_pos positions, to the saved ones. If there is no room, the lane has no saved
+ * states. */
+static void save_states(kv_lane *l, int32_t n_pos)
 {
     kv_pool *p = pool_of(l);
     apply_replays(p);
@@ -187,19 +188,19 @@ static void save_states(kv_lane *l)
     if (!take_states(l, SAVED_STATE)) return;
     for (int i = 0; i < p->group[0].n_states; i++)
         kv_page_copy(p, state_class(p, i), state_page(l, i, SAVED_STATE), state_page(l, i, LIVE_STATE));
-    l->n_saved = l->n_live;
+    l->n_saved = n_pos;
 }
 
 static void commit_states(kv_lane *l, const int *path, int n)
 {
     int n_before = (l->len + n) / KV_PAGE * KV_PAGE - l->len; /* rows up to the last end of a page */
     if (n_before <= 0 || !pool_of(l)->cache.ctx) {            /* without a prefix tree nothing is saved */
-        add_replay(l, path, n);
+        add_replay(l, l->len, path, n);
         return;
     }
-    add_replay(l, path, n_before);
-    save_states(l);
-    add_replay(l, path + n_before, n - n_before);
+    add_replay(l, l->len, path, n_before);
+    save_states(l, l->len + n_before);
+    add_replay(l, l->len + n_before, path + n_before, n - n_before);
 }
 
 /* --- commits ------------------------------------------------------------------------------------*/
@@ -220,10 +221,9 @@ static void move_rows(kv_lane *l, const int *path, int n)
 void kv_lane_commit_sure(kv_lane *l, bool save)
 {
     l->len += l->n_sure;
-    if (has_states(l)) l->n_live += l->n_sure;
     l->n_sure = 0;
     assert(!save || l->len % KV_PAGE == 0);
-    if (save && has_states(l)) save_states(l);
+    if (save && has_states(l)) save_states(l, l->len);
 }
 
 void kv_lane_commit(kv_lane *l, const int *path, int n)
@@ -253,14 +253,13 @@ void kv_lane_settle(kv_lane *l) { kv_seq_settle(l->seq, l->len); }
 /* --- checkpoints --------------------------------------------------------------------------------*/
 bool kv_lane_take(kv_lane *l, kv_prefix *t, kv_node *at)
 {
-    assert(l->len == 0 && l->n_live == 0);
+    assert(l->len == 0);
     kv_prefix_take(t, at, l->seq);
     if (at && has_states(l) && !kv_prefix_take_states(t, at, l->seq)) {
         empty_lane(l);
         return false;
     }
-    l->len    = kv_seq_len(l->seq);
-    l->n_live = has_states(l) ? l->len : 0;
+    l->len = kv_seq_len(l->seq);
     return true;
 }
 

@@ -25,8 +25,8 @@
  * one call of `replay` serves all lanes of a step. Kept rows of other classes are applied by the commit. For a target
  * without state classes a lane is only its pages, and none of this takes time.
  *
- * Invariants, asserted by kv_pool_check: (8) a lane has live states of all classes or of none, and saved states
- * exactly when n_saved > 0; (9) the live states cover the committed length.
+ * Invariant, asserted by kv_pool_check: (8) a lane has live states of all classes or of none, and saved states exactly
+ * when n_saved > 0. The live states cover the committed length, once pending commits are applied.
  *
  * Nothing is allocated after kv_pool_new. Thread: the engine thread only. */
 #ifndef TANDEM_KV_LANE_H

@@ -25,7 +25,7 @@
  *      and all others are -1. A sequence has all pages that its next row sees, and all pages of a class without a
  *      window;
  *  (4) the counters of pages and bytes, in use and pinned, equal the numbers found by counting;
- *  (5) (6) belong to kv/prefix.h, (8) (9) to kv/lane.h;
+ *  (5) (6) belong to kv/prefix.h, (8) to kv/lane.h;
  *  (7) reservations fit into the pool, rounded up to whole slabs of each class. While sequences hold no more pages than
  *      are reserved and the pool has a queue, taking a page never fails.
  *

@@ -290,12 +290,17 @@ static bool has_pages(const kv_prefix *t, const reach *r, int32_t n_pos)
     return true;
 }
 
-static bool reach_allows(const kv_prefix *t, const reach *r, int32_t n_pos, const kv_wish *w, int n_wishes)
+/* Returns whether the last node has a state of each class. A state is valid at its own length only. */
+static bool has_states(const kv_prefix *t, const reach *r)
+{
+    for (int i = 0; i < t->p->group[0].n_states; i++)
+        if (!r->run[state_class(t->p, i)]) return false;
+    return true;
+}
+
+static bool has_wishes(const reach *r, int32_t n_pos, const kv_wish *w, int n_wishes)
 {
     int32_t n_pages = n_pos / KV_PAGE;
-    if (!has_pages(t, r, n_pos)) return false;
-    for (int i = 0; i < t->p->group[0].n_states; i++)
-        if (!r->run[state_class(t->p, i)]) return false; /* a state is valid at its own length only */
     for (int i = 0; i < n_wishes; i++) {
         int32_t head = w[i].head_pages < n_pages ? w[i].head_pages : n_pages;
         if (r->head[w[i].cls] < head) return false;
@@ -304,9 +309,14 @@ static bool reach_allows(const kv_prefix *t, const reach *r, int32_t n_pos, cons
     return true;
 }
 
+typedef struct {
+    bool           pages_only; /* states are not needed */
+    const kv_wish *wish;
+    int            n_wishes;
+} hit_needs;
+
 /* Returns the last node of the longest prefix that a hit may end with, or NULL. */
-static kv_node *longest_hit(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w,
-                            int n_wishes)
+static kv_node *longest_hit(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, hit_needs needs)
 {
     kv_node *node = NULL, *best = NULL;
     reach    r = {0};
@@ -314,7 +324,9 @@ static kv_node *longest_hit(const kv_prefix *t, uint64_t salt, const int32_t *te
         node = find_child(t, salt, node, text + pos);
         if (!node) break;
         reach_add(&r, node);
-        if (reach_allows(t, &r, node->end, w, n_wishes)) best = node;
+        if (has_pages(t, &r, node->end) && (needs.pages_only || has_states(t, &r)) &&
+            has_wishes(&r, node->end, needs.wish, needs.n_wishes))
+            best = node;
     }
     return best;
 }
@@ -322,28 +334,20 @@ static kv_node *longest_hit(const kv_prefix *t, uint64_t salt, const int32_t *te
 int32_t kv_prefix_reach(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w,
                         int n_wishes)
 {
-    const kv_node *at = longest_hit(t, salt, text, n, w, n_wishes);
+    const kv_node *at = longest_hit(t, salt, text, n, (hit_needs){.wish = w, .n_wishes = n_wishes});
     return at ? at->end : 0;
 }
 
 int32_t kv_prefix_reach_pages(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n)
 {
-    const kv_node *node = NULL;
-    reach          r    = {0};
-    int32_t        best = 0;
-    for (int32_t pos = 0; pos + KV_PAGE < n; pos += KV_PAGE) {
-        node = find_child(t, salt, node, text + pos);
-        if (!node) break;
-        reach_add(&r, node);
-        if (has_pages(t, &r, node->end)) best = node->end;
-    }
-    return best;
+    const kv_node *at = longest_hit(t, salt, text, n, (hit_needs){.pages_only = true});
+    return at ? at->end : 0;
 }
 
 int32_t kv_prefix_find(kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w, int n_wishes,
                        kv_node **at)
 {
-    *at = longest_hit(t, salt, text, n, w, n_wishes);
+    *at = longest_hit(t, salt, text, n, (hit_needs){.wish = w, .n_wishes = n_wishes});
     if (!*at) {
         t->stats.misses++;
         return 0;

@@ -201,7 +201,7 @@ bool dflash_open(drafter **out, target *t, const checkpoint *cp, const drafter_o
     *out      = NULL;
     m->o      = t->o;
     m->q      = t->q;
-    m->d      = (drafter){.kind      = "dflash",
+    m->d      = (drafter){.kind      = DRAFTER_DFLASH,
                           .t         = t,
                           .one_pass  = true,
                           .lane_new  = dflash_lane_new,

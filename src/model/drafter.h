@@ -14,6 +14,7 @@
 
 enum { DRAFT_MAX = 64, DRAFT_TOP_MAX = 16 }; /* maximum tokens of a draft; maximum candidates for one position */
 
+typedef enum { DRAFTER_DFLASH, DRAFTER_MTP, DRAFTER_NGRAM, DRAFTER_KINDS } drafter_kind;
 typedef struct drafter    drafter;
 typedef struct draft_lane draft_lane; /* defined by each drafter */
 
@@ -59,13 +60,13 @@ typedef struct {
 } draft_text;
 
 struct drafter {
-    const char *kind; /* "dflash", "mtp", "ngram" */
-    target     *t;
-    int         max_draft;   /* maximum of draft tokens per draft */
-    bool        one_pass;    /* one pass makes all draft tokens independently, so they can form a tree */
-    int         trained_ctx; /* positions of its training; 0: not known */
-    size_t      weight_bytes;
-    int64_t     n_folded; /* rows of the target converted to its own K/V so far */
+    drafter_kind kind;
+    target      *t;
+    int          max_draft;   /* maximum of draft tokens per draft */
+    bool         one_pass;    /* one pass makes all draft tokens independently, so they can form a tree */
+    int          trained_ctx; /* positions of its training; 0: not known */
+    size_t       weight_bytes;
+    int64_t      n_folded; /* rows of the target converted to its own K/V so far */
     /* Features of the target to capture, as ids for target->capture. */
     int capture_id[64], n_capture;
 
@@ -111,7 +112,6 @@ typedef struct {
 typedef struct convert_plan convert_plan; /* model/convert_plan.h */
 
 /* The table of drafter kinds. */
-typedef enum { DRAFTER_DFLASH, DRAFTER_MTP, DRAFTER_NGRAM, DRAFTER_KINDS } drafter_kind;
 typedef struct {
     const char *name;
     /* Returns whether c is of this kind. NULL, here and below: the kind has no file. */

@@ -22,8 +22,8 @@ typedef struct {
 struct model_family {
     const char        *name; /* "gemma4": in the API, in metrics and as prefix of GGUF keys */
     const char *const *arch; /* values of general.architecture and model_type; ends with NULL */
-    /* Opens a target and takes over o, also on failure: *out is NULL then. Fills in all of `target` except stop_id,
-     * suppress_id, defaults and weight_type, which model_open sets. */
+    /* Opens a target and takes over o, also on failure: *out is NULL then. Fills in all of `target` except family,
+     * stop_id, suppress_id, defaults and weight_type, which model_open sets. */
     bool (*open)(target **out, const checkpoint *c, const model_options *opt, ops *o, err *e);
     bool (*describe)(model_summary *out, const checkpoint *c, err *e); /* reads the configuration only */
     bool (*plan)(convert_plan *p, err *e); /* keys and tensors of a GGUF file made of a Hugging Face directory */

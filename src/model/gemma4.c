@@ -525,8 +525,7 @@ static void gemma4_close(target *t)
 static void init_target(gemma4 *m, const model_options *opt)
 {
     const gemma4_config *c = &m->c;
-    m->t                   = (target){.family        = family_of_arch(STR("gemma4")),
-                                      .o             = m->o,
+    m->t                   = (target){.o             = m->o,
                                       .n_layers      = c->n_layers,
                                       .n_embd        = c->n_embd,
                                       .n_vocab       = c->n_vocab,

@@ -61,7 +61,6 @@ static const tensor_role roles[GEMMA4_ROLES] = {
 
 const role_table gemma4_roles = {
     .role        = roles,
-    .n_roles     = GEMMA4_ROLES,
     .prefix_role = ROLE_EMBED,
     .prefixes    = (const char *const[]){"model.language_model.", "model.", "language_model.model.", "", NULL},
     .size        = size_of,

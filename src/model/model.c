@@ -213,18 +213,17 @@ str model_arch(const checkpoint *c)
 /* Explains why the table has no family for the checkpoint. Always false. */
 static bool fail_unknown_arch(const checkpoint *c, err *e)
 {
-    str  arch = model_arch(c);
-    char names[256];
-    buf  list;
+    str arch = model_arch(c);
+    buf names;
     if (!arch.n) return err_set(e, ERR_FORMAT, "the file does not name its architecture");
     if (drafter_kind_of(c) >= 0)
         return err_set(e, ERR_INPUT, "this is a drafter (%.*s), not a model that can run alone", STR_ARG(arch));
-    buf_init(&list, sizeof names);
+    buf_init(&names, 256);
     for (const model_family *const *f = model_families; *f; f++)
-        buf_printf(&list, "%s%s", f == model_families ? "" : ", ", (*f)->name);
-    snprintf(names, sizeof names, "%.*s", (int)list.n, list.p);
-    buf_deinit(&list);
-    return err_set(e, ERR_INPUT, "models of kind '%.*s' are not supported, only %s", STR_ARG(arch), names);
+        buf_printf(&names, "%s%s", f == model_families ? "" : ", ", (*f)->name);
+    err_set(e, ERR_INPUT, "models of kind '%.*s' are not supported, only %.*s", STR_ARG(arch), (int)names.n, names.p);
+    buf_deinit(&names);
+    return false;
 }
 
 static bool open_target(target **out, const checkpoint *c, const model_options *opt, err *e)
@@ -234,7 +233,9 @@ static bool open_target(target **out, const checkpoint *c, const model_options *
     if (!f) return fail_unknown_arch(c, e);
     if (!ops_open(&o, opt->device ? opt->device : "auto", opt->n_threads, e)) return false;
     if (opt->wrap) o = opt->wrap(o);
-    return f->open(out, c, opt, o, e); /* takes over o, also when it fails */
+    if (!f->open(out, c, opt, o, e)) return false; /* takes over o, also when it fails */
+    (*out)->family = f;
+    return true;
 }
 
 static bool open_all(target **out, const checkpoint *c, const model_options *opt, err *e)

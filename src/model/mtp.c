@@ -575,7 +575,7 @@ bool mtp_open(drafter **out, target *t, const checkpoint *cp, const drafter_opti
     binder b  = {.cp = cp, .own = &m->own, .recode = opt->quantise};
     loader ld = {m, role_binder_of(b, &gemma4_roles, &m->c)};
     *out      = NULL;
-    m->d      = (drafter){.kind      = "mtp",
+    m->d      = (drafter){.kind      = DRAFTER_MTP,
                           .t         = t,
                           .max_draft = DRAFT_MAX,
                           .lane_new  = mtp_lane_new,

@@ -158,7 +158,7 @@ drafter *drafter_open_ngram(target *t, int32_t max_text)
     ngram   *g   = xnew(ngram);
     drafter *d   = &g->d;
     g->max_text  = max_text;
-    d->kind      = "ngram";
+    d->kind      = DRAFTER_NGRAM;
     d->t         = t;
     d->max_draft = DRAFT_MAX;
     d->lane_new  = ngram_lane_new;

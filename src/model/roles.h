@@ -14,8 +14,8 @@ typedef struct {
 
 typedef struct {
     const tensor_role *role;
-    int                n_roles, prefix_role; /* prefix_role: the role by which the prefix of a directory is found */
-    const char *const *prefixes; /* prefixes of Hugging Face names; the first match counts; ends with NULL */
+    int                prefix_role; /* prefix_role: the role by which the prefix of a directory is found */
+    const char *const *prefixes;    /* prefixes of Hugging Face names; the first match counts; ends with NULL */
     /* Returns the size that a value of tensor_role.dim stands for, in a layer. Sizes without layers ignore it. */
     int (*size)(const void *config, int dim, int layer);
 } role_table;

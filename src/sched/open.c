@@ -7,7 +7,7 @@
 #include "model/family.h"
 #include "sched/inside.h"
 
-enum { DEFAULT_CTX = 8192 };
+enum { DEFAULT_CTX = 8192, MAX_TEMPLATE_BYTES = 1 << 24 };
 
 const char *const open_draft_quants[] = {"none", "q8_0", "q4_0", NULL};
 const quant_type  open_draft_types[]  = {QUANT_F32, QUANT_Q8_0, QUANT_Q4_0};
@@ -71,11 +71,9 @@ static void choose_format(opened_model *m, const checkpoint *files)
 
 /* --- the model ----------------------------------------------------------------------------------*/
 /* Fails with the sizes, before the system ends the process for lack of memory. */
-static bool check_memory(const char *device, double bytes, const char *what, err *e)
+static bool check_memory(const ops_device *d, size_t needed, const char *what, err *e)
 {
-    ops_device d;
-    if (!ops_device_find(&d, device, e)) return false;
-    double there = (double)d.free_bytes;
+    double bytes = (double)needed, there = (double)d->free_bytes;
     return bytes <= there ||
            err_set(e, ERR_UNAVAILABLE, "%s %.1f GB of memory, and %.1f GB are free", what, bytes / 1e9, there / 1e9);
 }
@@ -89,8 +87,7 @@ static bool open_weights(opened_model *m, const open_options *o, const checkpoin
                            .wrap         = o->wrap,
                            .progress     = o->progress,
                            .progress_ctx = o->progress_ctx};
-    if (!ops_device_find(&m->device, o->device, e) ||
-        !check_memory(m->device.name, (double)files->bytes, "its weights need", e) ||
+    if (!ops_device_find(&m->device, o->device, e) || !check_memory(&m->device, files->bytes, "its weights need", e) ||
         !model_open(&m->model, files, &mo, e))
         return false;
     log_event(LOG_INFO, "load", "%s on %s: %d layers, %.2f GB of weights in %.1f s", o->name, m->model->o->name,
@@ -125,7 +122,7 @@ bool open_model(opened_model *m, const open_options *o, err *e)
 {
     checkpoint *own = NULL;
     *m              = (opened_model){0};
-    buf_init(&m->template_text, OPEN_TEMPLATE_MAX);
+    buf_init(&m->template_text, MAX_TEMPLATE_BYTES);
     bool ok = o->files ||
               (o->image.n ? checkpoint_open_bytes(&own, o->path, o->image, e) : checkpoint_open(&own, o->path, e));
     ok = ok && open_from(m, o, own ? own : o->files, e);
@@ -156,9 +153,9 @@ bool open_context(int *n_ctx, const target *m, err *e)
 }
 
 /* --- the loop -----------------------------------------------------------------------------------*/
-static bool check_cache(const char *device, size_t bytes, err *e)
+static bool check_cache(const ops_device *d, size_t bytes, err *e)
 {
-    return check_memory(device, (double)bytes, "the K/V cache of this context needs", e);
+    return check_memory(d, bytes, "the K/V cache of this context needs", e);
 }
 
 /* Lanes are rarely all at the end of their contexts, so they share the memory when it is scarce. */
@@ -169,32 +166,32 @@ size_t open_pool_bytes(int max_lanes, size_t all, size_t single, size_t free_byt
     return single < max ? max : single;
 }
 
-static bool choose_bytes(size_t *out, const target *m, const char *device, const spec_options *o, err *e)
+static bool choose_bytes(size_t *out, const target *m, const ops_device *d, const spec_options *o, err *e)
 {
     spec_options one = *o;
-    ops_device   d;
     size_t       all, single;
     one.max_lanes = 1;
-    if (!ops_device_find(&d, device, e)) return false;
     if (!spec_kv_bytes(m, o, &all) || !spec_kv_bytes(m, &one, &single))
         return err_set(e, ERR_LIMIT, "a context of %d is too large", o->n_ctx);
-    *out = open_pool_bytes(o->max_lanes, all, single, d.free_bytes);
-    return check_cache(device, single, e);
+    *out = open_pool_bytes(o->max_lanes, all, single, d->free_bytes);
+    return check_cache(d, single, e);
 }
 
 bool open_loop(opened_model *m, const spec_options *o, err *e)
 {
     spec_options so = *o;
-    so.n_ctx        = m->n_ctx;
-    if (so.kv_bytes ? !check_cache(m->device.name, so.kv_bytes, e)
-                    : !choose_bytes(&so.kv_bytes, m->model, m->device.name, &so, e))
+    ops_device   now; /* the weights have taken memory since m->device was filled in */
+    so.n_ctx = m->n_ctx;
+    if (!ops_device_find(&now, m->device.name, e)) return false;
+    if (so.kv_bytes ? !check_cache(&now, so.kv_bytes, e) : !choose_bytes(&so.kv_bytes, m->model, &now, &so, e))
         return false;
     return spec_new(&m->spec, m->model, &so, e);
 }
 
 bool open_pages(opened_model *m, cache_types kv_type, err *e)
 {
-    target *t = m->model;
+    target    *t = m->model;
+    ops_device now;
     for (int i = 0; i < t->n_kv_classes; i++) t->kv_class[i].types = kv_type;
     kv_pool_spec pages = {.classes   = t->kv_class,
                           .n_classes = t->n_kv_classes,
@@ -204,7 +201,9 @@ bool open_pages(opened_model *m, cache_types kv_type, err *e)
                           .n_states  = t->n_states};
     if (!kv_bytes_for(&pages, m->n_ctx, &pages.max_bytes))
         return err_set(e, ERR_LIMIT, "a context of %d is too large", m->n_ctx);
-    if (!check_cache(m->device.name, pages.max_bytes, e) || !kv_pool_new(&m->kv, t->o, &pages, e)) return false;
+    if (!ops_device_find(&now, m->device.name, e) || !check_cache(&now, pages.max_bytes, e) ||
+        !kv_pool_new(&m->kv, t->o, &pages, e))
+        return false;
     m->lane_kv = kv_lane_new(m->kv);
     step_init(&m->step, t->max_rows);
     return true;

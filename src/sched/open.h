@@ -48,8 +48,6 @@ typedef struct {
     step     step;
 } opened_model; /* owns all that it points to */
 
-enum { OPEN_TEMPLATE_MAX = 1 << 24 }; /* bytes of a chat template */
-
 /* Opens the model; overwrites *m. Fails with the sizes when its weights do not fit into the free memory. A failed *m is
  * closed. */
 bool open_model(opened_model *m, const open_options *o, err *e);

@@ -41,12 +41,12 @@ static bool change_all(const settings_owner *of, settings *s, const json_value *
 
 bool settings_change(settings *s, const settings_owner *of, const json_value *members, uint64_t *names, err *e)
 {
-    settings now = *s, free = *s; /* free: checks the values that the environment overrides */
+    settings now = *s, without_env = *s; /* without_env: checks the values that the environment overrides */
     uint64_t changed = 0;
-    memset(free.source, SETTING_FROM_DEFAULT, sizeof free.source);
+    memset(without_env.source, SETTING_FROM_DEFAULT, sizeof without_env.source);
     if (members->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings must be an object of names and values");
-    if (!change_all(of, &now, members, &changed, e) || !change_all(of, &free, members, &changed, e) ||
-        !settings_check(&free, e) || !settings_check_device(&free, of->device, e) ||
+    if (!change_all(of, &now, members, &changed, e) || !change_all(of, &without_env, members, &changed, e) ||
+        !settings_check(&without_env, e) || !settings_check_device(&without_env, of->device, e) ||
         (of->file && !settings_file_put(of->file, str_of(of->model), members, e)))
         return false;
     *s = now;

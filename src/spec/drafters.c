@@ -61,8 +61,8 @@ static bool open_slot_from(spec *s, draft_slot *k, const checkpoint *cp, err *e)
     k->trained_ctx  = k->d->trained_ctx;
     if (k->src.wrap) k->d = k->src.wrap(k->src.wrap_ctx, k->d);
     s->slot_changes++;
-    log_event(LOG_INFO, "draft", "%s: %s drafter, %.2f GB of weights in %.1f s", name_of(&k->src), k->d->kind,
-              (double)k->d->weight_bytes / 1e9, clock_s() - start);
+    log_event(LOG_INFO, "draft", "%s: %s drafter, %.2f GB of weights in %.1f s", name_of(&k->src),
+              drafter_kinds[k->d->kind].name, (double)k->d->weight_bytes / 1e9, clock_s() - start);
     return true;
 }
 

@@ -14,7 +14,6 @@ void lane_guide_begin(spec_lane *l, const lane_request *r)
 {
     l->guide        = r->guide;
     l->n_row_states = 0;
-    l->by_guide     = false;
     l->mask_work    = 0;
     if (l->guide) l->at = guide_begin(l->guide, &r->begins);
 }
@@ -33,15 +32,14 @@ int lane_tokens_left(const spec_lane *l) { return min_int(l->limit, l->n_max + 1
 void lane_guide_plan(spec_lane *l, int room_rows)
 {
     enum { ENOUGH = 4 };
-    l->by_guide = false;
     l->n_forced = 0;
     if (!l->guide || l->opt.spec.method == SPEC_OFF || !guide_draft_pays(l->guide)) return;
     int64_t before = guide_work(l->guide);
     int     room   = min_int(min_int(room_rows, l->room), DRAFT_MAX);
     l->n_forced    = room > 0 ? guide_draft(l->guide, l->at, lane_tokens_left(l), l->forced, room) : 0;
     note_work(l, before);
-    l->by_guide = l->n_forced > 0 && l->n_forced >= min_int(l->plan.n, ENOUGH);
-    if (l->by_guide) l->plan = (spec_plan){.method = SPEC_GRAMMAR, .n = l->n_forced};
+    if (l->n_forced > 0 && l->n_forced >= min_int(l->plan.n, ENOUGH))
+        l->plan = (spec_plan){.method = SPEC_GRAMMAR, .n = l->n_forced};
 }
 
 /* Removes rows that the grammar does not allow, and sets the state after each row. */
@@ -151,7 +149,7 @@ void    spec_grant_mask_work(spec *s, int64_t work) { s->mask_work = work; }
 void lane_guide_keep(spec_lane *l, int n)
 {
     if (!l->guide) return;
-    if (l->by_guide && l->tree.n > 1) guide_note(l->guide, l->tree.n - 1, l->n_path - 1);
+    if (lane_draft_is_forced(l) && l->tree.n > 1) guide_note(l->guide, l->tree.n - 1, l->n_path - 1);
     int64_t before = guide_work(l->guide);
     drop_rows(l);
     for (int i = 0; i < n; i++) {

@@ -96,7 +96,6 @@ struct spec_lane {
     err           lost;              /* why the anchor has no mask */
     int32_t       forced[DRAFT_MAX]; /* tokens that the grammar forces after the anchor */
     int           n_forced;
-    bool          by_guide;  /* the tree consists of forced tokens only */
     int64_t       mask_work; /* steps that the masks of the request took */
 
     draft_lane        *draft_lane[DRAFTER_KINDS]; /* NULL: none */
@@ -123,6 +122,9 @@ struct spec_lane {
     int        n_path; /* length of the accepted path, including the anchor */
     spec_out   out;
 };
+
+/* Returns the maximum of kept rows of a step. */
+static inline int max_kept_rows(const target *t) { return t->max_kept_rows > 0 ? t->max_kept_rows : t->max_rows; }
 
 /* pages.c */
 /* Replaces the pool and the prefix tree by new ones, with `extra` bytes for a drafter's own K/V. Requires that no
@@ -174,6 +176,9 @@ dev  lane_guesses(const spec_lane *l); /* where its draft tokens are on the devi
 /* After the step: reads the draft tokens that stayed on the device, records the costs of drafts, calls on_round, and
  * returns the seconds that drafting took. */
 double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes);
+
+/* Returns whether the tree consists of tokens that the grammar forces. */
+static inline bool lane_draft_is_forced(const spec_lane *l) { return l->plan.method == SPEC_GRAMMAR; }
 
 /* guided.c: lanes with a grammar; does nothing for the others */
 void lane_guide_begin(spec_lane *l, const lane_request *r);

@@ -14,7 +14,7 @@ static kv_pool_spec pool_spec(const target *t, const spec_options *o)
                           .max_slots     = o->n_ctx + DRAFT_MAX,
                           .states        = t->state,
                           .n_states      = t->n_states,
-                          .max_kept_rows = t->max_kept_rows > 0 ? t->max_kept_rows : t->max_rows};
+                          .max_kept_rows = max_kept_rows(t)};
 }
 
 bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)

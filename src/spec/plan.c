@@ -153,7 +153,7 @@ static void grow_tree(spec_lane *l)
 
 static bool drafts_with(const spec_lane *l, drafter_kind k)
 {
-    return l->plan.method != SPEC_OFF && !l->by_guide && spec_method_drafter(l->plan.method) == k;
+    return l->plan.method != SPEC_OFF && !lane_draft_is_forced(l) && spec_method_drafter(l->plan.method) == k;
 }
 
 static void draft_with(spec *s, drafter_kind k, spec_lane *const *lanes, int n_lanes)

@@ -49,8 +49,8 @@ static bool take_scratch(spec *s, err *e)
 bool spec_new(spec **out, target *t, const spec_options *o, err *e)
 {
     *out = NULL;
-    if (t->n_states && t->max_kept_rows > 0 && o->max_lanes > t->max_kept_rows)
-        return err_set(e, ERR_INPUT, "max_lanes must be at most %d for this model, got %d", t->max_kept_rows,
+    if (t->n_states && o->max_lanes > max_kept_rows(t))
+        return err_set(e, ERR_INPUT, "max_lanes must be at most %d for this model, got %d", max_kept_rows(t),
                        o->max_lanes);
     spec *s      = xnew(spec);
     s->t         = t;

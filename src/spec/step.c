@@ -160,7 +160,7 @@ static int plan_guesses(const spec_part *t, int rows)
  * faster in every step. */
 static void plan_lanes(spec *s, const spec_part *parts, int n_parts, spec_lane **lanes)
 {
-    int  rows_left = s->t->max_rows, kept = s->t->max_kept_rows > 0 ? s->t->max_kept_rows : rows_left;
+    int  rows_left = s->t->max_rows, kept = max_kept_rows(s->t);
     int *guesses = s->by_lane.guesses, all = 0;
     assert(n_parts >= 1 && n_parts <= rows_left && n_parts <= kept && n_parts <= s->opt.max_lanes);
     for (int i = 0; i < n_parts; i++) {
@@ -273,7 +273,7 @@ static void count_round(spec_lane *l, int n_keep)
 static void note_outcome(spec_lane *l)
 {
     const spec_out *out = &l->out;
-    if (l->opt.spec.method != SPEC_AUTO || l->by_guide) return;
+    if (l->opt.spec.method != SPEC_AUTO || lane_draft_is_forced(l)) return;
     policy_note(&l->policy, &l->s->cost, &l->plan, tree_depth(&l->tree), l->n_path - 1);
     if (l->n_shadow == 0 || l->plan.method == SPEC_NGRAM) return;
     int right = 0, judged = min_int(l->n_shadow, out->n);

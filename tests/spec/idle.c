@@ -21,18 +21,10 @@ enum { ALONE, AGAIN, IDLE, AUTO, ARMS };
 
 static bool (*real_draft[DRAFTER_KINDS])(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
 
-static drafter_kind kind_named(const char *name)
-{
-    int k = 0;
-    while (strcmp(drafter_kinds[k].name, name)) k++;
-    return (drafter_kind)k;
-}
-
 static bool wrong_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n, err *e)
 {
-    drafter_kind k = kind_named(d->kind);
     for (int i = 0; i < n; i++) jobs[i]->guesses = (dev){0}; /* they are to be seen here */
-    if (!real_draft[k](d, kv, jobs, n, e)) return false;
+    if (!real_draft[d->kind](d, kv, jobs, n, e)) return false;
     for (int i = 0; i < n; i++)
         for (int g = 0; g < jobs[i]->n; g++) {
             jobs[i]->token[g] = 5; /* a token that nano does not write */

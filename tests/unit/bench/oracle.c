@@ -193,10 +193,10 @@ TEST_LONG(oracle_means_what_it_is_told)
     uint64_t            seed     = 1;
     err                 e        = {0};
     target              m        = {.n_vocab = 20};
-    drafter  stub  = {.kind = "stub", .t = &m, .max_draft = BLOCK - 1, .draft = stub_draft, .close = stub_close};
-    oracle  *o     = oracle_new(1);
-    drafter *d     = oracle_wrap(o, &stub);
-    int32_t *words = xnew_n(int32_t, LONG);
+    drafter             stub     = {.t = &m, .max_draft = BLOCK - 1, .draft = stub_draft, .close = stub_close};
+    oracle             *o        = oracle_new(1);
+    drafter            *d        = oracle_wrap(o, &stub);
+    int32_t            *words    = xnew_n(int32_t, LONG);
     for (int i = 0; i < LONG; i++) words[i] = (int32_t)(test_rand(&seed) % 20);
     oracle_learn(o, words, LONG);
     for (size_t i = 0; i < COUNT(accept); i += test_full() ? 1 : 2) {

@@ -68,7 +68,7 @@ static const char *page_at(const kv_class *c, const kv_seq *s, int page)
 
 static void check_large(test_case *t, int max_rows, int n_rows)
 {
-    rig a, b;
+    rig a = {0}, b = {0};
     if (open_rig(t, &a, STEP_DEFAULT_ROWS, n_rows) && open_rig(t, &b, max_rows, n_rows)) {
         float *x = run_prompt(t, &a, n_rows), *y = run_prompt(t, &b, n_rows);
         CHECK(!memcmp(x, y, (size_t)a.m->n_vocab * sizeof *x));

@@ -199,7 +199,7 @@ static void check_golden(test_case *t, const char *target_name, const char *name
         snprintf(file, sizeof file, "%s/golden.safetensors", name);
         if (!CHECK_OK(safetensors_open(&ref, golden_path(file), &e), e)) return;
         if (open_rig(t, &g, golden_path(target_name), golden_path(name), device[i])) {
-            CHECK_STR(str_of(g.d->kind), STR("mtp"));
+            CHECK_INT(g.d->kind, DRAFTER_MTP);
             CHECK_INT(g.d->n_draft_hidden, 64);
             for (int c = 1; c < 3; c++) check_case(t, &g, ref, c);
         }

@@ -18,7 +18,6 @@ static void check_lanes(test_case *t, int lanes, int rows, int tokens, int alone
     tandem_request     r;
     static nano_answer a, want;
     tandem_job        *job[MOST];
-    int                n_compared = 0;
     nano_options(&o);
     o.n_ctx       = 64;
     o.max_lanes   = lanes;
@@ -39,9 +38,7 @@ static void check_lanes(test_case *t, int lanes, int rows, int tokens, int alone
         r.spec.method = TANDEM_SPEC_OFF;
         nano_ask(t, e, &r, &want);
         nano_same(t, &a, &want);
-        n_compared++;
     }
-    CHECK(n_compared >= lanes / alone);
     nano_check_idle(t, e);
     tandem_close(e);
 }

@@ -647,7 +647,7 @@ TEST(spec_goes_on_when_a_drafter_fails_in_the_middle)
                 d->observe = real_observe;
                 check_same(t, &a, &plain);
                 CHECK_MSG(a.stats.rounds >= 2 && a.stats.rounds <= 4 && a.stats.plain_rounds > 5,
-                          "%s: %lld rounds, %lld plain", d->kind, (long long)a.stats.rounds,
+                          "%s: %lld rounds, %lld plain", drafter_kinds[d->kind].name, (long long)a.stats.rounds,
                           (long long)a.stats.plain_rounds);
                 const char *why = drafter_problem(g.s, k == DRAFTER_MTP ? SPEC_MTP : SPEC_DFLASH);
                 CHECK(why && strstr(why, observing ? "lost its place" : "fell over"));

@@ -290,3 +290,10 @@ TEST(spec_refuses_drafters_that_do_not_fit)
     }
     spec_rig_close(&g);
 }
+
+/* The method that drafts chains is named after its drafter. */
+TEST(spec_methods_are_named_after_drafters)
+{
+    for (int k = 0; k < DRAFTER_KINDS; k++)
+        CHECK_STR(str_of(spec_method_name((int)spec_chain_method((drafter_kind)k))), str_of(drafter_kinds[k].name));
+}

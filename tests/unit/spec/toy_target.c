@@ -282,7 +282,7 @@ void toy_add_drafter(spec *s, toy *y, spec_method m)
     toy_drafter *d     = xnew(toy_drafter);
     bool         chain = m == SPEC_MTP;
     d->y               = y;
-    d->d               = (drafter){.kind      = chain ? "mtp" : "dflash",
+    d->d               = (drafter){.kind      = chain ? DRAFTER_MTP : DRAFTER_DFLASH,
                                    .t         = &y->t,
                                    .max_draft = chain ? 7 : 15,
                                    .one_pass  = !chain,
