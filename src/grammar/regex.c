@@ -232,7 +232,7 @@ static part read_alternatives(reader *r, where at);
 
 static part read_inside(reader *r, where at)
 {
-    if (r->nested == MAX_NESTED) return fail(r, "groups are nested too deeplyly");
+    if (r->nested == MAX_NESTED) return fail(r, "groups are nested too deeply");
     r->nested++;
     part x = read_alternatives(r, at);
     r->nested--;
@@ -350,7 +350,7 @@ static node *write_ahead(builder *b, str pattern, const regex *x, err *e)
     term *all  = term_of_node(&r, x->body);
     node *body = all ? term_write(&r, all, plain_class, b, node_empty(b), &too_many) : NULL;
     if (b->failed)
-        *e = b->why;
+        err_set(e, b->why.code, "%s", b->why.text);
     else if (!all)
         err_set(e, ERR_INPUT, "a lookahead inside a repetition cannot be enforced");
     else if (too_many)

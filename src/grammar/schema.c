@@ -651,7 +651,7 @@ node *write_spots(maker *m, spot *p, int32_t n, const path *at)
     for (int32_t i = *known_head(m, p, n); i && builder_spend(&m->b, 1); i = m->known[i - 1].next)
         if (same_spots(&m->known[i - 1], p, n)) return use_known(m, &m->known[i - 1], p[0].at);
     if (m->b.failed) return NULL;
-    if (m->nested == MAX_NESTED) return refuse_too_large(m, at, "values are nested too deeplyly"), NULL;
+    if (m->nested == MAX_NESTED) return refuse_too_large(m, at, "values are nested too deeply"), NULL;
     m->nested++;
     int32_t k = add_known(m, p, n);
     shape  *s = k < 0 ? NULL : new_shape(m, at);

@@ -361,6 +361,7 @@ TEST(grammar_compilation_can_be_cancelled)
     CHECK_MSG(cut < whole / 4, "%.4f s of %.4f", cut, whole);
     CHECK(!compile(&g, true, STR("root ::= \"a\" [a-z]+"), &cancel, &cut, &e));
     CHECK_MSG(strstr(e.text, "cancelled"), "%s", e.text);
+    CHECK(!grammar_from_regex(&g, STR("(?=a)[a-z]+"), &cancel, NULL)); /* the reason is not needed */
 }
 
 /* --- what hashes find ---------------------------------------------------------------------------*/
