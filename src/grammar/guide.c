@@ -103,7 +103,7 @@ grammar_state guide_begin(guide *g, const guide_begins *b)
     return b->in_thought && g->k->close >= 0 ? outside(IN_THOUGHT | call) : before(g, think | call);
 }
 
-static grammar_state take_beside(guide *g, unsigned at, int32_t token)
+static grammar_state take_outside(guide *g, unsigned at, int32_t token)
 {
     if (token < 0 || (size_t)token >= g->n_words * 64) return GRAMMAR_NO;
     if (at & FREE) {
@@ -121,7 +121,7 @@ static grammar_state take_beside(guide *g, unsigned at, int32_t token)
 
 grammar_state guide_take(guide *g, grammar_state s, int32_t token)
 {
-    if (is_outside(s)) return take_beside(g, flags_of(s), token);
+    if (is_outside(s)) return take_outside(g, flags_of(s), token);
     grammar_state to = grammar_take(g->m, s, token);
     if (!g->calls_only || to < 0 || !grammar_can_end(g->m, to)) return to;
     grammar_drop(g->m, to); /* the call is complete */
@@ -138,7 +138,7 @@ bool guide_goes_on(grammar_state s) { return s >= 0 || is_outside(s); }
 
 size_t guide_mask_words(const guide *g) { return g->n_words; }
 
-static const uint64_t *mask_beside(guide *g, unsigned at, err *e)
+static const uint64_t *mask_outside(guide *g, unsigned at, err *e)
 {
     if (at & FREE) return g->k->any;
     if (at & IN_THOUGHT) return g->k->thought;
@@ -153,7 +153,7 @@ static const uint64_t *mask_beside(guide *g, unsigned at, err *e)
 const uint64_t *guide_mask(guide *g, grammar_state s, err *e)
 {
     if (s >= 0) return grammar_mask(g->m, s, e);
-    if (is_outside(s)) return mask_beside(g, flags_of(s), e);
+    if (is_outside(s)) return mask_outside(g, flags_of(s), e);
     err_set(e, ERR_TOO_LARGE, "the grammar is too ambiguous");
     return NULL;
 }

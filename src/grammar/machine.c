@@ -75,7 +75,7 @@ static int32_t distance_behind(const grammar_machine *m, int32_t then, int32_t c
     return d < GRAMMAR_FAR ? (int32_t)d : GRAMMAR_FAR;
 }
 
-/* Returns -1 and sets `overflow` when there is no room. */
+/* Returns -1 and sets `starved` when there is no room. */
 int32_t machine_push(grammar_machine *m, int32_t then, int32_t count, int32_t parent)
 {
     uint64_t hash = stack_hash(then, count, parent);

@@ -1,8 +1,9 @@
-/* grammar/regular.h - sets of strings with intersection and complement.
+/* grammar/regular.h - sets of strings with intersection and complement. Private to grammar/.
  *
- * A term is a regular expression over characters, made once for each different one, so equal terms are equal
- * pointers. The states of its automaton are its derivatives: the term of what may follow after a character. A
- * pattern together with lengths, other patterns, look-aheads or excluded words is one term.
+ * A term stands for a set of strings of Unicode characters. It is a regular expression, made once for each different
+ * one, so equal terms are equal pointers (two terms may still have the same strings). The states of its automaton are
+ * its derivatives: the term of what may follow after a character. A pattern together with lengths, other patterns,
+ * lookaheads or excluded words is one term.
  *
  * All memory is the builder's; there is nothing to free. Every function counts its work (builder_spend). No memory,
  * too much work and too many terms fail the builder (builder.failed). The functions may still be called then, but the
@@ -19,11 +20,11 @@ enum { REGULAR_MAX_STATES = 3000, REGULAR_MAX_PATTERN = 4096 };
 typedef struct term term;
 
 typedef struct {
-    builder *b;
-    term   **table; /* by hash */
-    uint32_t n, cap;
+    builder *b;                  /* borrowed */
+    term   **table;              /* by hash */
+    uint32_t n, cap;             /* terms, places of the table */
     term    *none, *empty, *all; /* no string; the empty string; every string */
-    term    *any_char;
+    term    *any_char;           /* all strings of one character */
 } regular;
 
 void  regular_init(regular *r, builder *b);
@@ -33,12 +34,13 @@ term *term_alt(regular *r, term *a, term *b);                     /* the strings
 term *term_any_of(regular *r, term *const *x, int32_t n);         /* the strings of all n; n 0: no string */
 term *term_and(regular *r, term *a, term *b);                     /* the strings that are in both */
 term *term_not(regular *r, term *a);                              /* all other strings */
-term *term_repeat(regular *r, term *a, int32_t min, int32_t max); /* max < 0: no end; 0 <= max < min: no string */
+/* Returns the strings that are min to max strings of a in a row. max < 0: no limit. 0 <= max < min: no string. */
+term *term_repeat(regular *r, term *a, int32_t min, int32_t max);
 /* Returns the strings that a pattern matches as a whole. x: regex.body of regex_parse, whose option `wrap` writes plain
  * classes (NODE_CLASS). Returns NULL for a lookahead inside a repetition other than "?". */
 term *term_of_node(regular *r, const node *x);
 
-bool term_has(regular *r, term *x, str s); /* whether s is in the set; false if the builder failed */
+bool term_has(regular *r, term *x, str s); /* whether s is in the set; false if s is not UTF-8 or the builder failed */
 
 /* Writes the set as rules of the builder, one for each state of its automaton, and returns a node that refers to the
  * first. `wrap` returns the node of a class of characters; `end` is put after every string. Returns NULL when there is
